@@ -1,0 +1,95 @@
+// Package backend says what a machine must offer to run programs: allocate,
+// move bytes, compile and run. Backends know nothing of models, adapters,
+// gradients or tokenizers. They register themselves under a name; the package
+// backend/all brings in those that a build has.
+package backend
+
+import (
+	"context"
+	"errors"
+
+	"github.com/lorafuse/lorafuse/ir"
+)
+
+// Errors that backends wrap.
+var (
+	// ErrOutOfMemory: the device has less free memory than was asked for.
+	ErrOutOfMemory = errors.New("out of memory")
+	// ErrUnavailable: the backend is not in this build, or this host has no such device.
+	ErrUnavailable = errors.New("backend unavailable")
+	// ErrUnsupported: the device cannot run an operation.
+	ErrUnsupported = errors.New("unsupported operation")
+	// ErrClosed: the device or executable was closed.
+	ErrClosed = errors.New("closed")
+)
+
+// Info describes a device.
+type Info struct {
+	Backend string `json:"backend"`
+	Index   int    `json:"index"`
+	Name    string `json:"name"`
+	// Memory is the device's memory in bytes, 0 if it is not known.
+	Memory int64 `json:"memory_bytes"`
+	// Detail names what decides its speed: instruction set, threads.
+	Detail string `json:"detail,omitempty"`
+}
+
+// Buffer is memory of a device.
+type Buffer interface {
+	Size() int // bytes
+	Free()
+}
+
+// Fence is reached when the work before it is done.
+type Fence interface {
+	Wait(ctx context.Context) error
+}
+
+// Source is bytes on the host, mostly a part of a mapped file. They stay as
+// they are, and stay mapped, until the buffer that was made from them is freed.
+type Source struct {
+	Bytes []byte
+	// Keep is held as long as the buffer: what keeps the bytes mapped.
+	Keep any
+}
+
+// Device runs programs. Its methods may be called from several goroutines.
+type Device interface {
+	Info() Info
+	// Supports reports whether the device runs the composite op itself;
+	// primitives it must all run.
+	Supports(op ir.Op, attr any, in []ir.Type) bool
+	// Alloc gives zeroed memory. Errors: ErrOutOfMemory.
+	Alloc(bytes int) (Buffer, error)
+	// Import gives a read-only buffer with the contents of src: in place
+	// where the device shares the host's memory.
+	Import(src Source) (Buffer, error)
+	// Upload copies src into dst from byte off on.
+	Upload(dst Buffer, off int, src []byte) (Fence, error)
+	// Download copies from src, from byte off on, into dst.
+	Download(dst []byte, src Buffer, off int) (Fence, error)
+	// Compile prepares p and allocates its arena. Errors: ErrOutOfMemory, ErrUnsupported.
+	Compile(p *ir.Program) (Executable, error)
+	Close() error
+}
+
+// Args are the arguments of one run: a buffer for each of the program's Args,
+// and the values of its bounded dimensions (Dims[0] is not read).
+type Args struct {
+	Buffers []Buffer
+	Dims    []int
+}
+
+// Executable is a compiled program. One run is under way at a time.
+type Executable interface {
+	// Run enqueues one run. The fence waits for it; a context that ends
+	// stops the run between two launches and leaves written buffers undefined.
+	Run(ctx context.Context, args Args) (Fence, error)
+	Close() error
+}
+
+// Done is a fence that is reached already.
+type Done struct{}
+
+// Wait returns at once.
+func (Done) Wait(context.Context) error { return nil }

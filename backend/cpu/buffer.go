@@ -1,0 +1,57 @@
+package cpu
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/lorafuse/lorafuse/backend"
+)
+
+// buffer is host memory: our own, or bytes that somebody else keeps.
+type buffer struct {
+	data     []byte
+	keep     any
+	readOnly bool
+	freed    bool
+	release  func()
+}
+
+// Size is the number of bytes.
+func (b *buffer) Size() int { return len(b.data) }
+
+// Free gives the memory back. Freeing twice does nothing.
+func (b *buffer) Free() {
+	if b.freed {
+		return
+	}
+	b.freed = true
+	if b.release != nil {
+		b.release()
+	}
+	b.data, b.keep = nil, nil
+}
+
+func bytesOf(b backend.Buffer) ([]byte, error) {
+	c, ok := b.(*buffer)
+	if !ok {
+		return nil, fmt.Errorf("cpu: a %T is not a buffer of this backend", b)
+	}
+	if c.freed {
+		return nil, fmt.Errorf("cpu: buffer: %w", backend.ErrClosed)
+	}
+	return c.data, nil
+}
+
+// view gives the first n elements of b as a slice of T. Buffers begin at the
+// start of a page, values in the arena at multiples of 64 bytes and tensors of
+// files where their header says; the caller has checked the last.
+func view[T any](b []byte, n int) []T {
+	if n == 0 {
+		return nil
+	}
+	var t T
+	_ = b[n*int(unsafe.Sizeof(t))-1]
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), n)
+}
+
+func pointer(b []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b)) }

@@ -1,0 +1,187 @@
+package cpu
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/backend/cpu/internal/attention"
+	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
+	"github.com/lorafuse/lorafuse/backend/cpu/internal/pool"
+	"github.com/lorafuse/lorafuse/ir"
+)
+
+// Name is the backend's name in the registry.
+const Name = "cpu"
+
+func init() {
+	backend.Register(Name, backend.Driver{
+		Devices: func() ([]backend.Info, error) { return []backend.Info{info(runtime.GOMAXPROCS(0))}, nil },
+		Open:    func(o backend.Options) (backend.Device, error) { return Open(o) },
+	})
+}
+
+// Device is the host's processor with a pool of workers.
+type Device struct {
+	pool      *pool.Pool
+	gemm      *gemm.Engine
+	attention *attention.Engine
+
+	mu     sync.Mutex
+	closed bool
+}
+
+// Open starts a device with o.Threads workers, or as many as the process may
+// run at once.
+func Open(o backend.Options) (*Device, error) {
+	if o.Index != 0 {
+		return nil, fmt.Errorf("%w: device %d, there is only device 0", backend.ErrUnavailable, o.Index)
+	}
+	if o.Threads < 0 {
+		return nil, fmt.Errorf("%d threads, expected 1 or more, or 0 for all", o.Threads)
+	}
+	isa, err := gemm.Select(os.Getenv(gemm.EnvCPU))
+	if err != nil {
+		return nil, err
+	}
+	threads := o.Threads
+	if threads == 0 {
+		threads = runtime.GOMAXPROCS(0)
+	}
+	p := pool.New(threads)
+	g := gemm.NewISA(p, isa)
+	return &Device{pool: p, gemm: g, attention: attention.New(p, g)}, nil
+}
+
+func info(threads int) backend.Info {
+	isa, err := gemm.Select(os.Getenv(gemm.EnvCPU))
+	detail := fmt.Sprintf("%v, %d threads", isa, threads)
+	if err != nil {
+		detail = err.Error()
+	}
+	return backend.Info{Backend: Name, Name: fmt.Sprintf("%s/%s", runtime.GOOS, runtime.GOARCH), Memory: hostMemory(), Detail: detail}
+}
+
+// Info describes the processor, its instruction set and the workers.
+func (d *Device) Info() backend.Info { return info(d.pool.Workers()) }
+
+// Supports reports whether there is a kernel for the composite op.
+func (d *Device) Supports(op ir.Op, attr any, in []ir.Type) bool { return kernels[op] != nil }
+
+// Alloc gives zeroed memory.
+func (d *Device) Alloc(bytes int) (backend.Buffer, error) {
+	if bytes < 0 {
+		return nil, fmt.Errorf("cpu: %d bytes", bytes)
+	}
+	b, err := allocate(bytes)
+	if err != nil {
+		return nil, fmt.Errorf("cpu: %w: asked for %d bytes, the host has %d: %w", backend.ErrOutOfMemory, bytes, hostMemory(), err)
+	}
+	return b, nil
+}
+
+// Import gives a buffer on the bytes themselves.
+func (d *Device) Import(src backend.Source) (backend.Buffer, error) {
+	return &buffer{data: src.Bytes, keep: src.Keep, readOnly: true}, nil
+}
+
+// Upload copies src into dst.
+func (d *Device) Upload(dst backend.Buffer, off int, src []byte) (backend.Fence, error) {
+	b, err := bytesOf(dst)
+	if err != nil {
+		return nil, err
+	}
+	if dst.(*buffer).readOnly {
+		return nil, fmt.Errorf("cpu: upload into an imported buffer")
+	}
+	if off < 0 || off+len(src) > len(b) {
+		return nil, fmt.Errorf("cpu: upload of %d bytes at %d into a buffer of %d", len(src), off, len(b))
+	}
+	copy(b[off:], src)
+	return backend.Done{}, nil
+}
+
+// Download copies from src into dst.
+func (d *Device) Download(dst []byte, src backend.Buffer, off int) (backend.Fence, error) {
+	b, err := bytesOf(src)
+	if err != nil {
+		return nil, err
+	}
+	if off < 0 || off+len(dst) > len(b) {
+		return nil, fmt.Errorf("cpu: download of %d bytes at %d from a buffer of %d", len(dst), off, len(b))
+	}
+	copy(dst, b[off:])
+	return backend.Done{}, nil
+}
+
+// Compile allocates the arena of p.
+func (d *Device) Compile(p *ir.Program) (backend.Executable, error) {
+	for i := range p.Launches {
+		if kernels[p.Launches[i].Op] == nil {
+			return nil, fmt.Errorf("cpu: %w: %v", backend.ErrUnsupported, p.Launches[i].Op)
+		}
+	}
+	arena, err := d.Alloc(p.Arena)
+	if err != nil {
+		return nil, err
+	}
+	return &executable{dev: d, prog: p, arena: arena.(*buffer)}, nil
+}
+
+// Close ends the workers.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.closed {
+		d.closed = true
+		d.pool.Close()
+	}
+	return nil
+}
+
+// executable runs a program's launches one after the other; each spreads over
+// the workers.
+type executable struct {
+	dev   *Device
+	prog  *ir.Program
+	arena *buffer
+	run   run
+}
+
+// Run runs the program; it is done when Run returns.
+func (e *executable) Run(ctx context.Context, args backend.Args) (f backend.Fence, err error) {
+	if e.arena.freed {
+		return nil, fmt.Errorf("cpu: executable: %w", backend.ErrClosed)
+	}
+	r := &e.run
+	r.dev, r.arena, r.dims = e.dev, e.arena.data, args.Dims
+	r.args = r.args[:0]
+	for i, b := range args.Buffers {
+		data, err := bytesOf(b)
+		if err != nil {
+			return nil, fmt.Errorf("argument %q: %w", e.prog.Args[i].Name, err)
+		}
+		if e.prog.Args[i].Written && b.(*buffer).readOnly {
+			return nil, fmt.Errorf("cpu: the program writes %q, which is an imported buffer", e.prog.Args[i].Name)
+		}
+		r.args = append(r.args, data)
+	}
+	for i := range e.prog.Launches {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if err := r.launch(&e.prog.Launches[i]); err != nil {
+			return nil, err
+		}
+	}
+	return backend.Done{}, nil
+}
+
+// Close frees the arena.
+func (e *executable) Close() error {
+	e.arena.Free()
+	return nil
+}

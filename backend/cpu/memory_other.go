@@ -1,0 +1,16 @@
+//go:build !linux
+
+package cpu
+
+import "runtime/debug"
+
+func advise([]byte) {}
+
+// hostMemory is the memory limit of the process where one is set, else 0:
+// unknown.
+func hostMemory() int64 {
+	if n := debug.SetMemoryLimit(-1); n < 1<<60 {
+		return n
+	}
+	return 0
+}

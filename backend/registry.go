@@ -1,0 +1,133 @@
+package backend
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Options are what a device is opened with.
+type Options struct {
+	// Index is the device's number within its backend.
+	Index int
+	// Threads is the number of workers of a CPU device; 0 means as many as
+	// the process may run at once.
+	Threads int
+}
+
+// Driver is a backend: it lists devices and opens them.
+type Driver struct {
+	// Rank orders backends for Auto, the highest first.
+	Rank int
+	// Devices lists what this host has. An error says why there is none.
+	Devices func() ([]Info, error)
+	Open    func(Options) (Device, error)
+}
+
+// Auto names the best backend that has a device.
+const Auto = "auto"
+
+// known lists all backends of the project with what a build without them
+// says, so that asking for one that is absent explains itself.
+var known = map[string]string{
+	"cpu":   "this build does not import backend/cpu",
+	"cuda":  "this build has no CUDA backend; build with -tags cuda on a release that has one",
+	"metal": "this build has no Metal backend",
+}
+
+var (
+	mu      sync.RWMutex
+	drivers = map[string]Driver{}
+)
+
+// Register makes a backend known under name. It panics when the name is taken.
+func Register(name string, d Driver) {
+	mu.Lock()
+	defer mu.Unlock()
+	if _, ok := drivers[name]; ok {
+		panic("backend: " + name + " is registered twice")
+	}
+	drivers[name] = d
+}
+
+// Names lists the registered backends, the preferred first.
+func Names() []string {
+	mu.RLock()
+	defer mu.RUnlock()
+	var names []string
+	for n := range drivers {
+		names = append(names, n)
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		if c := drivers[b].Rank - drivers[a].Rank; c != 0 {
+			return c
+		}
+		return strings.Compare(a, b)
+	})
+	return names
+}
+
+// Known lists all backends of the project in alphabetical order, whether this
+// build has them or not.
+func Known() []string {
+	mu.RLock()
+	defer mu.RUnlock()
+	var names []string
+	for n := range known {
+		names = append(names, n)
+	}
+	for n := range drivers {
+		if _, ok := known[n]; !ok {
+			names = append(names, n)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Devices lists the devices of one backend. Errors: ErrUnavailable, with the reason.
+func Devices(name string) ([]Info, error) {
+	mu.RLock()
+	d, ok := drivers[name]
+	mu.RUnlock()
+	if !ok {
+		return nil, absent(name)
+	}
+	infos, err := d.Devices()
+	if err != nil {
+		return nil, fmt.Errorf("backend %s: %w", name, err)
+	}
+	return infos, nil
+}
+
+// Open opens a device of the named backend, or of the best one that has a
+// device for Auto and the empty name. Errors: ErrUnavailable, with the reason.
+func Open(name string, opts Options) (Device, error) {
+	if name == "" || name == Auto {
+		for _, n := range Names() {
+			if infos, err := Devices(n); err == nil && len(infos) > 0 {
+				return Open(n, opts)
+			}
+		}
+		return nil, fmt.Errorf("backend auto: %w: no backend of this build has a device", ErrUnavailable)
+	}
+	mu.RLock()
+	d, ok := drivers[name]
+	mu.RUnlock()
+	if !ok {
+		return nil, absent(name)
+	}
+	dev, err := d.Open(opts)
+	if err != nil {
+		return nil, fmt.Errorf("backend %s: %w", name, err)
+	}
+	return dev, nil
+}
+
+func absent(name string) error {
+	if why, ok := known[name]; ok {
+		return fmt.Errorf("backend %s: %w: %s; this build has: %s", name, ErrUnavailable, why, strings.Join(Names(), ", "))
+	}
+	return fmt.Errorf("backend %q: %w: no such backend; known: auto, %s", name, ErrUnavailable, strings.Join(Known(), ", "))
+}

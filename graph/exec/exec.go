@@ -1,0 +1,111 @@
+package exec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/internal/suggest"
+	"github.com/lorafuse/lorafuse/ir"
+)
+
+// ErrArgument is wrapped when a run's arguments do not fit its program.
+var ErrArgument = errors.New("argument")
+
+// Executable is a compiled graph with its arguments. It is not safe for
+// concurrent use.
+type Executable struct {
+	prog    *ir.Program
+	exe     backend.Executable
+	buffers []backend.Buffer
+	dims    []int
+	need    []int // bytes of each argument at the largest dimensions
+}
+
+// Compile plans the graph for the device and compiles it there.
+func Compile(g *ir.Graph, spec Spec, dev backend.Device) (*Executable, error) {
+	prog, err := Plan(g, spec, dev.Supports)
+	if err != nil {
+		return nil, err
+	}
+	return Load(prog, dev)
+}
+
+// Load compiles a planned program on the device.
+func Load(prog *ir.Program, dev backend.Device) (*Executable, error) {
+	exe, err := dev.Compile(prog)
+	if err != nil {
+		return nil, err
+	}
+	e := &Executable{prog: prog, exe: exe, buffers: make([]backend.Buffer, len(prog.Args)), dims: prog.MaxDims()}
+	for _, a := range prog.Args {
+		e.need = append(e.need, a.Type.Bytes(e.dims))
+	}
+	return e, nil
+}
+
+// Program is what was compiled.
+func (e *Executable) Program() *ir.Program { return e.prog }
+
+// Uses reports whether the program has an argument called name; params that no
+// result depends on fall away.
+func (e *Executable) Uses(name string) bool { return e.prog.ArgIndex(name) >= 0 }
+
+// Bind makes buf the argument called name for all runs that follow. Errors:
+// ErrArgument, if there is no such argument or buf is too small.
+func (e *Executable) Bind(name string, buf backend.Buffer) error {
+	i := e.prog.ArgIndex(name)
+	if i < 0 {
+		names := make([]string, len(e.prog.Args))
+		for j, a := range e.prog.Args {
+			names[j] = a.Name
+		}
+		return fmt.Errorf("exec: %w: the program has no %q%s", ErrArgument, name, suggest.DidYouMean(name, names))
+	}
+	if buf.Size() < e.need[i] {
+		return fmt.Errorf("exec: %w: %q has %d bytes, expected %d for %v", ErrArgument, name, buf.Size(), e.need[i], e.prog.Args[i].Type)
+	}
+	e.buffers[i] = buf
+	return nil
+}
+
+// SetDim sets the bounded dimension called name for the runs that follow.
+func (e *Executable) SetDim(name string, n int) error {
+	for v, b := range e.prog.Bounds {
+		if v > 0 && b.Name == name {
+			if n < 1 || n > b.Max {
+				return fmt.Errorf("exec: %w: %s = %d, expected 1 to %d", ErrArgument, name, n, b.Max)
+			}
+			e.dims[v] = n
+			return nil
+		}
+	}
+	return fmt.Errorf("exec: %w: the program has no dimension %q", ErrArgument, name)
+}
+
+// Run enqueues one run.
+func (e *Executable) Run(ctx context.Context) (backend.Fence, error) {
+	for i, b := range e.buffers {
+		if b == nil {
+			return nil, fmt.Errorf("exec: %w: %q %v is not bound", ErrArgument, e.prog.Args[i].Name, e.prog.Args[i].Type)
+		}
+	}
+	return e.exe.Run(ctx, backend.Args{Buffers: e.buffers, Dims: e.dims})
+}
+
+// RunWait runs and waits for the end.
+func (e *Executable) RunWait(ctx context.Context) error {
+	f, err := e.Run(ctx)
+	if err != nil {
+		return err
+	}
+	return f.Wait(ctx)
+}
+
+// Flops is the number of floating-point operations of a run with the
+// dimensions that are set.
+func (e *Executable) Flops() int { return e.prog.Flops(e.dims) }
+
+// Close frees the arena.
+func (e *Executable) Close() error { return e.exe.Close() }

@@ -1,0 +1,174 @@
+package exec
+
+import (
+	"github.com/lorafuse/lorafuse/ir"
+)
+
+// fused is the rule that finds composites in graphs written out by hand. A
+// pattern fires only where nothing else reads its inner values, as backward
+// does in training graphs; there the layers' own composites matter.
+func fused(r *rewriter, v ir.Value, n *ir.Node, in []ir.Value) []ir.Value {
+	if n.Op != ir.Binary {
+		return nil
+	}
+	m := &matcher{r: r}
+	switch n.Attr.(ir.BinaryAttr).Fn {
+	case ir.Mul:
+		if out := m.rmsNorm(n); out != 0 {
+			return []ir.Value{out}
+		}
+		if out := m.swiGLU(n); out != 0 {
+			return []ir.Value{out}
+		}
+	case ir.Div:
+		if out := m.softmax(n); out != 0 {
+			return []ir.Value{out}
+		}
+	}
+	return nil
+}
+
+// matcher looks at nodes of the old graph.
+type matcher struct{ r *rewriter }
+
+func (m *matcher) node(v ir.Value) *ir.Node { return m.r.old.Node(v) }
+
+// inner gives the node of v if it is op and is read once only.
+func (m *matcher) inner(v ir.Value, op ir.Op, attr any) *ir.Node {
+	if n := m.node(v); n.Op == op && n.Attr == attr && m.r.single(v) {
+		return n
+	}
+	return nil
+}
+
+func (m *matcher) binary(v ir.Value, fn ir.BinaryFn) *ir.Node {
+	return m.inner(v, ir.Binary, ir.BinaryAttr{Fn: fn})
+}
+
+func (m *matcher) unary(v ir.Value, fn ir.UnaryFn) *ir.Node {
+	return m.inner(v, ir.Unary, ir.UnaryAttr{Fn: fn})
+}
+
+// keptReduce gives x of Reshape(Reduce(fn, x, last)) with the last axis kept.
+func (m *matcher) keptReduce(v ir.Value, fn ir.ReduceFn) ir.Value {
+	n := m.node(v)
+	if n.Op != ir.Reshape || !m.r.single(v) {
+		return 0
+	}
+	red := m.node(n.In[0])
+	if red.Op != ir.Reduce || !m.r.single(n.In[0]) {
+		return 0
+	}
+	x := red.In[0]
+	rank := m.r.old.Type(x).Rank()
+	if red.Attr != (ir.ReduceAttr{Fn: fn, Axis: rank - 1}) || n.Outs[0].Rank() != rank || n.Outs[0].Last() != ir.Static(1) {
+		return 0
+	}
+	return x
+}
+
+// withConst splits fn(x, c) into x and the number c.
+func (m *matcher) withConst(v ir.Value, fn ir.BinaryFn) (ir.Value, float64, bool) {
+	if n := m.binary(v, fn); n != nil {
+		for i := range 2 {
+			if c, ok := constant(m.r.old, n.In[i]); ok {
+				return n.In[1-i], c, true
+			}
+		}
+	}
+	return 0, 0, false
+}
+
+// rmsNorm matches (x · rsqrt(Σx²/d + eps)) · w.
+func (m *matcher) rmsNorm(n *ir.Node) ir.Value {
+	for i := range 2 {
+		w := n.In[1-i]
+		scaled := m.binary(n.In[i], ir.Mul)
+		if scaled == nil || m.r.old.Type(w).Rank() != 1 {
+			continue
+		}
+		for j := range 2 {
+			x := scaled.In[j]
+			root := m.unary(scaled.In[1-j], ir.Rsqrt)
+			if root == nil {
+				continue
+			}
+			mean, eps, ok := m.withConst(root.In[0], ir.Add)
+			if !ok {
+				continue
+			}
+			sum, c, ok := m.withConst(mean, ir.Mul)
+			d := m.r.old.Type(x).Last().N
+			if !ok || float32(c) != 1/float32(d) {
+				continue
+			}
+			square := m.keptReduce(sum, ir.ReduceSum)
+			if square == 0 {
+				continue
+			}
+			if sq := m.binary(square, ir.Mul); sq != nil && sq.In[0] == x && sq.In[1] == x {
+				return m.r.new.RMSNorm(m.r.vals[x], m.r.vals[w], float32(eps))
+			}
+		}
+	}
+	return 0
+}
+
+// swiGLU matches (gate · sigmoid(gate)) · up.
+func (m *matcher) swiGLU(n *ir.Node) ir.Value {
+	for i := range 2 {
+		act, up := m.binary(n.In[i], ir.Mul), n.In[1-i]
+		if act == nil {
+			continue
+		}
+		for j := range 2 {
+			gate := act.In[j]
+			if s := m.unary(act.In[1-j], ir.Sigmoid); s != nil && s.In[0] == gate && m.r.old.Type(gate).Equal(m.r.old.Type(up)) {
+				return m.r.new.GLU(m.r.vals[gate], m.r.vals[up], ir.SiLU)
+			}
+		}
+	}
+	return 0
+}
+
+// softmax matches e / Σe with e = exp(x − max x).
+func (m *matcher) softmax(n *ir.Node) ir.Value {
+	e := n.In[0]
+	exp := m.node(e)
+	if exp.Op != ir.Unary || exp.Attr != (ir.UnaryAttr{Fn: ir.Exp}) || m.r.uses[e] != 2 || m.keptReduce(n.In[1], ir.ReduceSum) != e {
+		return 0
+	}
+	diff := m.binary(exp.In[0], ir.Sub)
+	if diff == nil || m.keptReduce(diff.In[1], ir.ReduceMax) != diff.In[0] {
+		return 0
+	}
+	return m.r.new.Softmax(m.r.vals[diff.In[0]])
+}
+
+// mergeLoss lets the loss come out of the pass that computes its gradient:
+// where LinearCrossEntropyGrad has the inputs of a LinearCrossEntropy, the
+// logits are computed once.
+func mergeLoss(g *ir.Graph, roots []ir.Value) (*ir.Graph, []ir.Value, error) {
+	type inputs [3]ir.Value
+	grads := map[inputs]ir.Value{}
+	for v := ir.Value(1); int(v) < len(g.Nodes); v++ {
+		if n := g.Node(v); n.Op == ir.LinearCrossEntropyGrad {
+			if _, ok := constant(g, n.In[3]); ok || g.Node(n.In[3]).Op == ir.Param {
+				grads[inputs(n.In[:3])] = v
+			}
+		}
+	}
+	return rewrite(g, roots, func(r *rewriter, v ir.Value, n *ir.Node, in []ir.Value) []ir.Value {
+		if n.Op != ir.LinearCrossEntropy {
+			return nil
+		}
+		grad, ok := grads[inputs(n.In)]
+		if !ok {
+			return nil
+		}
+		if r.vals[grad] == 0 {
+			return []ir.Value{0} // comes later
+		}
+		return []ir.Value{r.new.Out(r.vals[grad], 1)}
+	})
+}

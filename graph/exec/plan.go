@@ -1,0 +1,422 @@
+package exec
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+
+	"github.com/lorafuse/lorafuse/ir"
+)
+
+// align is the alignment of values in the arena: a cache line, and what a GPU
+// loads in one piece.
+const align = 64
+
+// Update writes a value into a parameter when a program ends: state that
+// lives from run to run (optimizer moments, adapters, key-value caches).
+// Where the operation that makes the value can work in place, and nothing
+// reads the old one later, no copy is made.
+type Update struct {
+	Param string
+	Value ir.Value
+}
+
+// Result is a value that the caller gets in a buffer called Name.
+type Result struct {
+	Name  string
+	Value ir.Value
+}
+
+// Spec says what a program computes.
+type Spec struct {
+	Results []Result
+	Updates []Update
+	// NoReuse gives every value memory of its own: the oracle of the memory plan.
+	NoReuse bool
+	// NoFuse skips fusion: the oracle of the rewrites.
+	NoFuse bool
+}
+
+// Supports tells whether a device runs a composite itself.
+type Supports func(op ir.Op, attr any, in []ir.Type) bool
+
+// Plan turns the graph into a program for a device: canonical form, fusion,
+// lowering, memory plan.
+func Plan(g *ir.Graph, spec Spec, supports Supports) (*ir.Program, error) {
+	if err := g.Err(); err != nil {
+		return nil, err
+	}
+	roots := make([]ir.Value, 0, len(spec.Results)+len(spec.Updates))
+	for _, r := range spec.Results {
+		roots = append(roots, r.Value)
+	}
+	for _, u := range spec.Updates {
+		roots = append(roots, u.Value)
+	}
+	if slices.Contains(roots, 0) {
+		return nil, fmt.Errorf("exec: a result or an update has no value")
+	}
+	g, roots, err := lower(g, roots, spec, supports)
+	if err != nil {
+		return nil, err
+	}
+	p := &planner{g: g, spec: spec, roots: roots, prog: &ir.Program{Bounds: g.Bounds}, dims: g.MaxDims()}
+	if err := p.arguments(); err != nil {
+		return nil, err
+	}
+	p.order()
+	p.place()
+	p.emit()
+	if err := p.prog.Verify(); err != nil {
+		return nil, fmt.Errorf("exec: the plan is wrong: %w", err)
+	}
+	return p.prog, nil
+}
+
+// lower runs the passes over the graph until every composite in it is one
+// that the device runs.
+func lower(g *ir.Graph, roots []ir.Value, spec Spec, supports Supports) (*ir.Graph, []ir.Value, error) {
+	var err error
+	if !spec.NoFuse {
+		if g, roots, err = rewrite(g, roots, fused); err == nil {
+			g, roots, err = mergeLoss(g, roots)
+		}
+	}
+	for err == nil {
+		lowered := false
+		g, roots, err = rewrite(g, roots, func(r *rewriter, v ir.Value, n *ir.Node, in []ir.Value) []ir.Value {
+			if !n.Op.IsComposite() {
+				return nil
+			}
+			types := make([]ir.Type, len(in))
+			for i, x := range in {
+				types[i] = r.new.Type(x)
+			}
+			if supports != nil && supports(n.Op, n.Attr, types) {
+				return nil
+			}
+			lowered = true
+			return ir.Def(n.Op).Decompose(r.new, n.Attr, in)
+		})
+		if !lowered {
+			break
+		}
+	}
+	// Twice, since a fold may open the way for another.
+	for i := 0; i < 2 && err == nil && !spec.NoFuse; i++ {
+		g, roots, err = rewrite(g, roots, canonical)
+	}
+	if err == nil {
+		g, roots, err = rewrite(g, roots, func(*rewriter, ir.Value, *ir.Node, []ir.Value) []ir.Value { return nil })
+	}
+	return g, roots, err
+}
+
+// place of a value: an argument, or a stretch of the arena.
+type slot struct {
+	arg         int // -1: arena
+	offset      int
+	size        int
+	first, last int // launches that write it first and read it last
+}
+
+type planner struct {
+	g     *ir.Graph
+	spec  Spec
+	roots []ir.Value
+	prog  *ir.Program
+	dims  []int
+
+	args   map[string]int
+	launch []ir.Value           // nodes in the order of their launches
+	when   map[ir.Value]int     // the launch of a node
+	slots  map[ir.Value][]*slot // of a node's outputs
+	copies []copyOut
+}
+
+type copyOut struct {
+	from ir.Value
+	arg  int
+}
+
+// arguments lists the params that are read and the buffers that are written.
+func (p *planner) arguments() error {
+	p.args = map[string]int{}
+	add := func(a ir.Arg) int {
+		p.prog.Args = append(p.prog.Args, a)
+		p.args[a.Name] = len(p.prog.Args) - 1
+		return len(p.prog.Args) - 1
+	}
+	for v := 1; v < len(p.g.Nodes); v++ {
+		if n := &p.g.Nodes[v]; n.Op == ir.Param {
+			add(ir.Arg{Name: n.Attr.(ir.ParamAttr).Name, Type: n.Outs[0]})
+		}
+	}
+	for i, r := range p.spec.Results {
+		if _, ok := p.args[r.Name]; ok {
+			return fmt.Errorf("exec: the result %q has the name of another argument", r.Name)
+		}
+		add(ir.Arg{Name: r.Name, Type: p.g.Type(p.roots[i]), Written: true})
+	}
+	for i, u := range p.spec.Updates {
+		t := p.g.Type(p.roots[len(p.spec.Results)+i])
+		j, ok := p.args[u.Param]
+		if !ok {
+			j = add(ir.Arg{Name: u.Param, Type: t})
+		}
+		if a := &p.prog.Args[j]; !a.Type.Equal(t) || a.Written {
+			return fmt.Errorf("exec: the update of %q is %v, expected %v once", u.Param, t, a.Type)
+		}
+		p.prog.Args[j].Written = true
+	}
+	return nil
+}
+
+// order takes the nodes that are launched in the order in which they were made.
+func (p *planner) order() {
+	p.when = map[ir.Value]int{}
+	for v := ir.Value(1); int(v) < len(p.g.Nodes); v++ {
+		switch p.g.Node(v).Op {
+		case ir.Param, ir.Out, ir.Reshape:
+		default:
+			p.when[v] = len(p.launch)
+			p.launch = append(p.launch, v)
+		}
+	}
+}
+
+// base gives the node that makes v, and which of its outputs v is: reshapes
+// and outputs are other names of the same memory.
+func (p *planner) base(v ir.Value) (ir.Value, int) {
+	for {
+		switch n := p.g.Node(v); n.Op {
+		case ir.Reshape:
+			v = n.In[0]
+		case ir.Out:
+			return n.In[0], n.Attr.(ir.OutAttr).Index
+		default:
+			return v, 0
+		}
+	}
+}
+
+// slotOf finds the slot of v.
+func (p *planner) slotOf(v ir.Value) *slot {
+	b, i := p.base(v)
+	return p.slots[b][i]
+}
+
+// place gives every value its slot: a written argument where it can be made
+// there at once, an input's memory where its operation works in place, else a
+// stretch of the arena.
+func (p *planner) place() {
+	p.slots = map[ir.Value][]*slot{}
+	end := len(p.launch)
+	reads := map[ir.Value]map[int]int{} // base → output → last launch that reads it
+	read := func(v ir.Value, at int) {
+		b, i := p.base(v)
+		if reads[b] == nil {
+			reads[b] = map[int]int{}
+		}
+		reads[b][i] = max(reads[b][i], at)
+	}
+	for at, v := range p.launch {
+		for _, in := range p.g.Node(v).In {
+			read(in, at)
+		}
+	}
+	for v := ir.Value(1); int(v) < len(p.g.Nodes); v++ {
+		if n := p.g.Node(v); n.Op == ir.Param {
+			p.slots[v] = []*slot{{arg: p.args[n.Attr.(ir.ParamAttr).Name], last: reads[v][0]}}
+		}
+	}
+	targets := p.targets()
+	for _, t := range targets {
+		if s := p.slots[t.value]; s != nil { // a param that is copied when the program ends
+			s[0].last = end
+		}
+	}
+	var arena []*slot
+	for at, v := range p.launch {
+		n := p.g.Node(v)
+		outs := make([]*slot, len(n.Outs))
+		for i, t := range n.Outs {
+			last := max(at, reads[v][i])
+			if s := p.direct(v, i, at, targets); s != nil {
+				outs[i] = s
+				continue
+			}
+			if s := p.inPlace(v, i, at, outs); s != nil {
+				s.last = max(s.last, last)
+				outs[i] = s
+				continue
+			}
+			outs[i] = &slot{arg: -1, size: (t.Bytes(p.dims) + align - 1) / align * align, first: at, last: last}
+			if p.spec.NoReuse {
+				outs[i].last = end
+			}
+			arena = append(arena, outs[i])
+		}
+		p.slots[v] = outs
+	}
+	for _, t := range targets {
+		if t.direct {
+			continue
+		}
+		p.slotOf(t.value).last = end
+		p.copies = append(p.copies, copyOut{t.value, t.arg})
+	}
+	p.prog.Arena = pack(arena)
+}
+
+// target is a written argument and the value that belongs into it.
+type target struct {
+	value  ir.Value
+	arg    int
+	param  ir.Value // the param that is updated, or zero for a result
+	direct bool
+}
+
+func (p *planner) targets() []*target {
+	var ts []*target
+	for i, r := range p.spec.Results {
+		ts = append(ts, &target{value: p.roots[i], arg: p.args[r.Name]})
+	}
+	for i, u := range p.spec.Updates {
+		v, _ := p.g.Lookup(u.Param)
+		ts = append(ts, &target{value: p.roots[len(p.spec.Results)+i], arg: p.args[u.Param], param: v})
+	}
+	return ts
+}
+
+// direct gives output i of node v its written argument, if it can be made
+// there: for a result always, for an update if nothing reads the old contents
+// from then on, but for v itself where it works in place.
+func (p *planner) direct(v ir.Value, i, at int, targets []*target) *slot {
+	for _, t := range targets {
+		if b, j := p.base(t.value); t.direct || b != v || j != i {
+			continue
+		}
+		if t.param != 0 {
+			last := p.slots[t.param][0].last
+			over := p.over(v, i)
+			ownRead := last == at && over >= 0 && p.isParam(p.g.Node(v).In[over], t.param) && p.countReads(v, t.param) == 1
+			if p.readBefore(t.param) && last >= at && !ownRead {
+				continue
+			}
+		}
+		t.direct = true
+		return &slot{arg: t.arg, last: len(p.launch)}
+	}
+	return nil
+}
+
+// readBefore reports whether any launch reads the param.
+func (p *planner) readBefore(param ir.Value) bool {
+	for _, v := range p.launch {
+		if p.countReads(v, param) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *planner) isParam(v, param ir.Value) bool {
+	b, _ := p.base(v)
+	return b == param
+}
+
+func (p *planner) countReads(v, param ir.Value) int {
+	n := 0
+	for _, in := range p.g.Node(v).In {
+		if p.isParam(in, param) {
+			n++
+		}
+	}
+	return n
+}
+
+func (p *planner) over(v ir.Value, i int) int {
+	n := p.g.Node(v)
+	if f := ir.Def(n.Op).InPlace; f != nil {
+		return f(n.Attr, i)
+	}
+	return -1
+}
+
+// inPlace gives output i of v the memory of the input that it may overwrite,
+// if that input is in the arena, as large, read by nothing later and by v once.
+func (p *planner) inPlace(v ir.Value, i, at int, taken []*slot) *slot {
+	n := p.g.Node(v)
+	over := p.over(v, i)
+	if over < 0 || p.spec.NoReuse {
+		return nil
+	}
+	s := p.slotOf(n.In[over])
+	in := p.g.Type(n.In[over])
+	if s.arg >= 0 || s.last != at || in.Bytes(p.dims) != n.Outs[i].Bytes(p.dims) || slices.Contains(taken, s) {
+		return nil
+	}
+	for j, x := range n.In {
+		if j != over && p.slotOf(x) == s {
+			return nil
+		}
+	}
+	return s
+}
+
+// pack gives the slots offsets so that those alive at the same time do not
+// overlap, the largest first, each as low as it fits, and returns the size.
+func pack(slots []*slot) int {
+	order := slices.Clone(slots)
+	sort.SliceStable(order, func(i, j int) bool { return order[i].size > order[j].size })
+	var placed []*slot // by offset
+	total := 0
+	for _, s := range order {
+		s.offset = 0
+		for _, q := range placed {
+			if q.first > s.last || s.first > q.last || q.offset+q.size <= s.offset {
+				continue
+			}
+			if s.offset+s.size <= q.offset {
+				break
+			}
+			s.offset = q.offset + q.size
+		}
+		at, _ := slices.BinarySearchFunc(placed, s.offset, func(q *slot, off int) int { return q.offset - off })
+		placed = slices.Insert(placed, at, s)
+		total = max(total, s.offset+s.size)
+	}
+	return total
+}
+
+func (p *planner) ref(v ir.Value) ir.Ref { return makeRef(p.slotOf(v), p.g.Type(v)) }
+
+func makeRef(s *slot, t ir.Type) ir.Ref {
+	if s.arg >= 0 {
+		return ir.Ref{Space: ir.SpaceArg, Index: s.arg, Type: t}
+	}
+	return ir.Ref{Space: ir.SpaceArena, Offset: s.offset, Type: t}
+}
+
+func (p *planner) emit() {
+	for _, v := range p.launch {
+		n := p.g.Node(v)
+		l := ir.Launch{Op: n.Op, Attr: n.Attr}
+		for _, in := range n.In {
+			l.In = append(l.In, p.ref(in))
+		}
+		for i, t := range n.Outs {
+			l.Out = append(l.Out, makeRef(p.slots[v][i], t))
+		}
+		p.prog.Launches = append(p.prog.Launches, l)
+	}
+	for _, c := range p.copies {
+		t := p.g.Type(c.from)
+		p.prog.Launches = append(p.prog.Launches, ir.Launch{
+			Op: ir.Reshape, Attr: ir.ReshapeTo(t.Shape),
+			In:  []ir.Ref{p.ref(c.from)},
+			Out: []ir.Ref{{Space: ir.SpaceArg, Index: c.arg, Type: t}},
+		})
+	}
+}

@@ -1,0 +1,151 @@
+package graph
+
+import (
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// Value is the tensor's node.
+func (t Tensor) Value() ir.Value { return t.v }
+
+// Graph is what the tensor belongs to.
+func (t Tensor) Graph() *Graph { return t.g }
+
+// Type is the element type and the shape.
+func (t Tensor) Type() ir.Type { return t.g.ir.Type(t.v) }
+
+// Valid reports whether t stands for a value.
+func (t Tensor) Valid() bool { return t.g != nil && t.v != 0 }
+
+func (t Tensor) of(v ir.Value) Tensor { return Tensor{t.g, v} }
+
+// Add is t + u; axes of one element and missing outer axes are repeated, here
+// and in the operations below.
+func (t Tensor) Add(u Tensor) Tensor { return t.of(t.g.ir.Add(t.v, u.v)) }
+
+// Sub is t - u.
+func (t Tensor) Sub(u Tensor) Tensor { return t.of(t.g.ir.Sub(t.v, u.v)) }
+
+// Mul is t · u, element by element.
+func (t Tensor) Mul(u Tensor) Tensor { return t.of(t.g.ir.Mul(t.v, u.v)) }
+
+// Div is t / u.
+func (t Tensor) Div(u Tensor) Tensor { return t.of(t.g.ir.Div(t.v, u.v)) }
+
+// Min is the smaller of t and u.
+func (t Tensor) Min(u Tensor) Tensor { return t.of(t.g.ir.Binary(ir.Min, t.v, u.v)) }
+
+// Scale is c·t.
+func (t Tensor) Scale(c float64) Tensor { return t.of(t.g.ir.Scale(t.v, c)) }
+
+// AddScalar is t + c.
+func (t Tensor) AddScalar(c float64) Tensor { return t.of(t.g.ir.AddScalar(t.v, c)) }
+
+// Apply is fn of each element.
+func (t Tensor) Apply(fn ir.UnaryFn) Tensor { return t.of(t.g.ir.Unary(fn, t.v)) }
+
+// Cast converts the elements to d.
+func (t Tensor) Cast(d tensor.DType) Tensor { return t.of(t.g.ir.Cast(t.v, d)) }
+
+// Reshape gives t another shape with as many elements.
+func (t Tensor) Reshape(shape ...ir.Dim) Tensor { return t.of(t.g.ir.Reshape(t.v, shape)) }
+
+// Transpose takes the axes in the order perm.
+func (t Tensor) Transpose(perm ...int) Tensor { return t.of(t.g.ir.Transpose(t.v, perm...)) }
+
+// Slice is the range [start, end) of one axis.
+func (t Tensor) Slice(axis, start, end int) Tensor { return t.of(t.g.ir.Slice(t.v, axis, start, end)) }
+
+// Sum adds up along an axis, which is removed.
+func (t Tensor) Sum(axis int) Tensor { return t.of(t.g.ir.Reduce(ir.ReduceSum, t.v, axis)) }
+
+// SumSquares is the sum of all squares.
+func (t Tensor) SumSquares() Tensor { return t.of(t.g.ir.SumSquares(t.v)) }
+
+// ArgMax is the index of the largest element along the last axis.
+func (t Tensor) ArgMax() Tensor { return t.of(t.g.ir.ArgMax(t.v)) }
+
+// Softmax normalises the last axis.
+func (t Tensor) Softmax() Tensor { return t.of(t.g.ir.Softmax(t.v)) }
+
+// MatMul is t · u.
+func (t Tensor) MatMul(u Tensor) Tensor { return t.of(t.g.ir.MatMul(t.v, u.v, false, false)) }
+
+// MatMulT is t · uᵀ.
+func (t Tensor) MatMulT(u Tensor) Tensor { return t.of(t.g.ir.MatMul(t.v, u.v, false, true)) }
+
+// Linear is t Wᵀ + bias for a weight [out, in]; bias may be the zero Tensor.
+func (t Tensor) Linear(w, bias Tensor) Tensor { return t.of(t.g.ir.Linear(t.v, w.v, bias.v)) }
+
+// LoRA is t Wᵀ + bias + scale·h Bᵀ with h = dropout(t) Aᵀ of [Tensor.LoRADown]:
+// one matrix product with a longer inner axis.
+func (t Tensor) LoRA(w, bias, h, b Tensor, scale float64) Tensor {
+	g := t.g.ir
+	if bias.v != 0 {
+		bias.v = g.Cast(bias.v, tensor.F32)
+	}
+	return t.of(g.Gemm([]ir.Product{{A: t.v, B: w.v, TB: true, Alpha: 1}, {A: h.v, B: b.v, TB: true, Alpha: float32(scale)}}, bias.v, 0))
+}
+
+// LoRADown is dropout(t) Aᵀ; key may be the zero Tensor where d.P is zero.
+func (t Tensor) LoRADown(a, key Tensor, d ir.DropoutAttr) Tensor {
+	return t.of(t.g.ir.LoRADown(t.v, a.v, key.v, d))
+}
+
+// Dropout sets elements to zero with probability d.P and scales the others.
+func (t Tensor) Dropout(key Tensor, d ir.DropoutAttr) Tensor {
+	return t.of(t.g.ir.Dropout(t.v, key.v, d))
+}
+
+// RMSNorm scales rows to a mean square of one, times w.
+func (t Tensor) RMSNorm(w Tensor, eps float32) Tensor { return t.of(t.g.ir.RMSNorm(t.v, w.v, eps)) }
+
+// GLU is act(t) · up.
+func (t Tensor) GLU(up Tensor, act ir.Activation) Tensor { return t.of(t.g.ir.GLU(t.v, up.v, act)) }
+
+// RoPE turns the heads of t by the angles of table.
+func (t Tensor) RoPE(table Tensor, headDim int) Tensor {
+	return t.of(t.g.ir.RoPE(t.v, table.v, headDim))
+}
+
+// RoPETable gives the cosines and sines for positions t.
+func (t Tensor) RoPETable(inverseFrequencies Tensor, scale float32) Tensor {
+	return t.of(t.g.ir.RoPETable(t.v, inverseFrequencies.v, scale))
+}
+
+// Attention lets the heads of q = t look at the keys [lo, hi) of each query.
+func (t Tensor) Attention(k, v, lo, hi Tensor, a ir.AttentionAttr) Tensor {
+	o, _ := t.g.ir.Attention(t.v, k.v, v.v, lo.v, hi.v, a)
+	return t.of(o)
+}
+
+// Gather takes the rows ids of the table t.
+func (t Tensor) Gather(ids Tensor) Tensor { return t.of(t.g.ir.GatherRows(t.v, ids.v)) }
+
+// UpdateRows writes rows over t from row offset[0] on.
+func (t Tensor) UpdateRows(rows, offset Tensor) Tensor {
+	return t.of(t.g.ir.UpdateRows(t.v, rows.v, offset.v))
+}
+
+// CrossEntropy is the summed loss of the logits t.
+func (t Tensor) CrossEntropy(labels Tensor) Tensor { return t.of(t.g.ir.CrossEntropy(t.v, labels.v)) }
+
+// LinearCrossEntropy is the summed loss of the logits t Wᵀ, a few rows at a time.
+func (t Tensor) LinearCrossEntropy(w, labels Tensor) Tensor {
+	return t.of(t.g.ir.LinearCrossEntropy(t.v, w.v, labels.v))
+}
+
+// AdamW gives the param t and its moments after one step.
+func (t Tensor) AdamW(m, v, grad, rates, scale Tensor, a ir.AdamWAttr) (p2, m2, v2 Tensor) {
+	x, y, z := t.g.ir.AdamW(t.v, m.v, v.v, grad.v, rates.v, scale.v, a)
+	return t.of(x), t.of(y), t.of(z)
+}
+
+// Concat joins tensors along axis.
+func Concat(axis int, ts ...Tensor) Tensor {
+	vs := make([]ir.Value, len(ts))
+	for i, t := range ts {
+		vs[i] = t.v
+	}
+	return ts[0].of(ts[0].g.ir.Concat(axis, vs...))
+}

@@ -1,0 +1,56 @@
+package fsatomic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// ErrLockUnsupported is the error of [Lock] on file systems without locks.
+var ErrLockUnsupported = errors.New("the file system has no file locks")
+
+// A FileLock is held by at most one owner among all processes of the machine.
+type FileLock struct{ f *os.File }
+
+// Lock waits until it holds the lock file path, made with its folders if
+// missing. The lock ends with Unlock or with the process, however it ends; the
+// file stays. It is advisory, and is the one that flock(2) and Python's
+// filelock take.
+func Lock(ctx context.Context, path string) (*FileLock, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return nil, err
+	}
+	wait := 5 * time.Millisecond
+	for {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
+		if err != nil {
+			return nil, err
+		}
+		locked, err := tryLock(f)
+		if err != nil {
+			f.Close()
+			return nil, fmt.Errorf("lock %s: %w: %w", path, ErrLockUnsupported, err)
+		}
+		// Some owners remove the file when they are done: a lock on a file
+		// without a name excludes nobody.
+		if locked && stillThere(f) {
+			return &FileLock{f}, nil
+		}
+		f.Close()
+		if locked {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("waiting for the lock %s: %w", path, context.Cause(ctx))
+		case <-time.After(wait):
+			wait = min(2*wait, 200*time.Millisecond)
+		}
+	}
+}
+
+// Unlock gives the lock back.
+func (l *FileLock) Unlock() error { return l.f.Close() }

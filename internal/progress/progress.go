@@ -1,0 +1,154 @@
+// Package progress shows on the command line how far a long task is: as bars
+// on a terminal, else as a line now and then.
+//
+// Libraries do not import it. They take a callback, or declare an interface
+// with those methods of [Reporter] that they call: all parameters are of basic
+// types for that reason.
+package progress
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/vbauerster/mpb/v8/cwriter"
+)
+
+// Reporter is told about progress. A task begins with its first report and
+// ends when done reaches a total above 0; a total of 0 or less is not known.
+// Several goroutines may report, also to one task.
+type Reporter interface {
+	// Steps reports how many of the total steps of a task are done; message
+	// says more about the last one ("loss 1.2345") and may be empty.
+	Steps(task string, done, total int64, message string)
+	// Bytes is the same for a task that moves bytes.
+	Bytes(task string, done, total int64)
+}
+
+// Discard is the Reporter that shows nothing.
+var Discard Reporter = discard{}
+
+type discard struct{}
+
+func (discard) Steps(string, int64, int64, string) {}
+func (discard) Bytes(string, int64, int64)         {}
+
+// A Display is the Reporter of the command line. As a Writer it prints text
+// above the bars.
+type Display struct {
+	w     io.Writer
+	every time.Duration // between two lines of a task, where there are no bars
+	now   func() time.Time
+	bars  *bars // nil where w is no terminal
+
+	mu    sync.Mutex
+	tasks map[string]*task
+	order []*task // as they began
+}
+
+// New shows progress on w: bars if that is a terminal that can move its cursor,
+// else one line per task every ten seconds.
+func New(w io.Writer) *Display {
+	d := &Display{w: w, every: 10 * time.Second, now: time.Now, tasks: map[string]*task{}}
+	if f, ok := w.(*os.File); ok && drawable(f) {
+		d.bars = &bars{w: w}
+	}
+	return d
+}
+
+// drawable reports whether f is a terminal that can show bars.
+func drawable(f *os.File) bool {
+	fd := int(f.Fd())
+	if !cwriter.IsTerminal(fd) || os.Getenv("TERM") == "dumb" {
+		return false
+	}
+	width, _, err := cwriter.GetSize(fd)
+	return err == nil && width > 0 // some pseudo-terminals have no size
+}
+
+// Steps implements [Reporter].
+func (d *Display) Steps(task string, done, total int64, message string) {
+	d.report(task, false, done, total, message)
+}
+
+// Bytes implements [Reporter].
+func (d *Display) Bytes(task string, done, total int64) {
+	d.report(task, true, done, total, "")
+}
+
+func (d *Display) report(name string, bytes bool, done, total int64, message string) {
+	t := d.task(name, bytes, done)
+	finished := t.update(done, total, message, d.now())
+	if finished {
+		d.forget(t)
+	}
+	if d.bars != nil {
+		d.bars.update(t, done, total, finished)
+		return
+	}
+	if line, due := t.due(d.now(), d.every); due {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		fmt.Fprintln(d.w, line)
+	}
+}
+
+// Write prints lines of text above the bars.
+func (d *Display) Write(p []byte) (int, error) {
+	if d.bars != nil {
+		return d.bars.Write(p)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.w.Write(p)
+}
+
+// Close leaves the tasks that have not ended as they are and ends the display.
+// A later report begins a new one.
+func (d *Display) Close() {
+	d.mu.Lock()
+	open := d.order
+	d.tasks, d.order = map[string]*task{}, nil
+	d.mu.Unlock()
+	if d.bars != nil {
+		d.bars.close(open)
+		return
+	}
+	for _, t := range open {
+		if line, due := t.due(d.now(), 0); due {
+			fmt.Fprintln(d.w, line)
+		}
+	}
+}
+
+// task is the task of that name that runs, or a new one.
+func (d *Display) task(name string, bytes bool, done int64) *task {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t := d.tasks[name]
+	if t == nil {
+		t = newTask(name, bytes, done, d.now())
+		d.tasks[name] = t
+		d.order = append(d.order, t)
+		if d.bars != nil {
+			d.bars.add(t)
+		}
+	}
+	return t
+}
+
+func (d *Display) forget(t *task) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.tasks[t.name] == t {
+		delete(d.tasks, t.name)
+	}
+	for i, o := range d.order {
+		if o == t {
+			d.order = append(d.order[:i:i], d.order[i+1:]...)
+			break
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package progress
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vbauerster/mpb/v8"
+)
+
+// A task is what was reported about one piece of work.
+type task struct {
+	name  string
+	bytes bool
+	bar   *mpb.Bar
+
+	mu          sync.Mutex
+	done, total int64
+	message     string
+	older       mark // the rate is measured from here
+	newer       mark // what older will be next
+	now         time.Time
+	printed     time.Time
+	changed     bool // since it was printed
+}
+
+// A mark is how far a task was at a time.
+type mark struct {
+	at   time.Time
+	done int64
+}
+
+// window is for how long, at least, the rate is averaged; at most twice that.
+const window = 30 * time.Second
+
+func newTask(name string, bytes bool, done int64, now time.Time) *task {
+	// Where a resumed task begins is not its own merit.
+	m := mark{now, done}
+	return &task{name: name, bytes: bytes, older: m, newer: m}
+}
+
+// update takes a report in and says whether the task is finished.
+func (t *task) update(done, total int64, message string, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.done, t.total, t.message, t.now, t.changed = done, total, message, now, true
+	if now.Sub(t.newer.at) > window {
+		t.older, t.newer = t.newer, mark{now, done}
+	}
+	return total > 0 && done >= total
+}
+
+// due returns the line about the task if it is time for one: the first, one
+// every so often, and the last.
+func (t *task) due(now time.Time, every time.Duration) (string, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.changed {
+		return "", false
+	}
+	finished := t.total > 0 && t.done >= t.total
+	if !t.printed.IsZero() && now.Sub(t.printed) < every && !finished {
+		return "", false
+	}
+	t.printed, t.changed = now, false
+	parts := []string{t.name, t.counts()}
+	if t.total > 0 {
+		parts = append(parts, fmt.Sprintf("%d%%", int(percent(t.done, t.total))))
+	}
+	return strings.Join(append(parts, t.details()...), "  "), true
+}
+
+// counts is "120/500" or "1.2/4.9 GB".
+func (t *task) counts() string {
+	if !t.bytes {
+		if t.total > 0 {
+			return fmt.Sprintf("%d/%d", t.done, t.total)
+		}
+		return fmt.Sprint(t.done)
+	}
+	if t.total <= 0 {
+		return size(float64(t.done))
+	}
+	unit, name := byteUnit(float64(t.total))
+	return fmt.Sprintf("%s/%s %s", short(float64(t.done)/unit), short(float64(t.total)/unit), name)
+}
+
+// details is the rate, the time left and the message, as far as they are
+// known.
+func (t *task) details() []string {
+	var parts []string
+	if rate := t.rate(); rate > 0 {
+		if t.bytes {
+			parts = append(parts, size(rate)+"/s")
+		} else if rate >= 1 {
+			parts = append(parts, short(rate)+"/s")
+		} else {
+			parts = append(parts, short(1/rate)+" s each")
+		}
+		if left := float64(t.total-t.done) / rate; left > 0 && left < 1e8 {
+			parts = append(parts, span(time.Duration(left*float64(time.Second)))+" left")
+		}
+	}
+	if t.message != "" {
+		parts = append(parts, t.message)
+	}
+	return parts
+}
+
+// rate is in units per second; 0 is not known yet.
+func (t *task) rate() float64 {
+	seconds := t.now.Sub(t.older.at).Seconds()
+	if seconds <= 0 || t.done <= t.older.done {
+		return 0
+	}
+	return float64(t.done-t.older.done) / seconds
+}
+
+func percent(done, total int64) float64 {
+	return min(100, math.Floor(100*float64(done)/float64(total)))
+}
+
+// size is a number of bytes in units of 1000, as disks and networks count.
+func size(bytes float64) string {
+	unit, name := byteUnit(bytes)
+	return short(bytes/unit) + " " + name
+}
+
+func byteUnit(bytes float64) (float64, string) {
+	unit := 1.0
+	for _, name := range []string{"B", "kB", "MB", "GB"} {
+		if bytes < 1000*unit {
+			return unit, name
+		}
+		unit *= 1000
+	}
+	return unit, "TB"
+}
+
+// short is a number with at most three digits of which one may be a decimal.
+func short(x float64) string {
+	if x < 100 && x != math.Trunc(x) {
+		return fmt.Sprintf("%.1f", x)
+	}
+	return fmt.Sprintf("%.0f", x)
+}
+
+// span is a duration with its two largest units.
+func span(d time.Duration) string {
+	d = max(d.Round(time.Second), time.Second)
+	h, m, s := int(d.Hours()), int(d.Minutes())%60, int(d.Seconds())%60
+	switch {
+	case h > 0:
+		return fmt.Sprintf("%dh%02dm", h, m)
+	case m > 0:
+		return fmt.Sprintf("%dm%02ds", m, s)
+	}
+	return fmt.Sprintf("%ds", s)
+}

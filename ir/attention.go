@@ -1,0 +1,161 @@
+package ir
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// AttentionAttr describes the heads of an attention. Window, where positive,
+// is the number of keys that a query sees at most, its own included.
+type AttentionAttr struct {
+	Heads, KVHeads, HeadDim int
+	Scale                   float32
+	Window                  int
+}
+
+const attentionDoc = "softmax(scale·q kᵀ) v per head, q [n,heads·d], k and v [m,kvHeads·d]; query i sees the keys [max(lo[i], hi[i]-window), hi[i]): " +
+	"causal masks, padding, packed documents, sliding windows and key-value caches in one form; a query that sees none gives zeros; second output: log-sum-exp [n,heads]"
+
+var _ = define(Attention, OpDef{Name: "Attention", Doc: attentionDoc,
+	Infer: func(attr any, in []Type) ([]Type, error) {
+		if len(in) != 5 {
+			return nil, arity(5, in)
+		}
+		if err := checkAttention(attr.(AttentionAttr), in[0], in[1], in[2], in[3], in[4]); err != nil {
+			return nil, err
+		}
+		return []Type{in[0], f32(Shape{in[0].Shape[0], Static(attr.(AttentionAttr).Heads)})}, nil
+	},
+	Decompose: func(g *Graph, attr any, in []Value) []Value {
+		a := attr.(AttentionAttr)
+		q, k, v := g.splitHeads(in[0], a.Heads, a.Heads), g.splitHeads(in[1], a.KVHeads, a.Heads), g.splitHeads(in[2], a.KVHeads, a.Heads)
+		s := g.Gemm([]Product{{q, k, false, true, a.Scale}}, 0, 0)
+		seen, t := g.seen(in[3], in[4], g.Type(in[1]).Shape[0], a), g.Type(s)
+		s = g.Where(seen, s, g.Const(-1e30, t))
+		m := g.keepReduce(ReduceMax, s)
+		e := g.Where(seen, g.Unary(Exp, g.Sub(s, m)), g.Const(0, t))
+		sum := g.keepReduce(ReduceSum, e)
+		some := g.Compare(Greater, sum, g.Const(0, g.Type(sum)))
+		o := g.MatMul(g.Div(e, g.Where(some, sum, g.Const(1, g.Type(sum)))), v, false, false)
+		lse := g.Where(some, g.Add(m, g.Unary(Log, sum)), g.Const(math.Inf(-1), g.Type(sum)))
+		n := g.Type(in[0]).Shape[0]
+		lse = g.Transpose(g.Reshape(lse, Shape{Static(a.Heads), n}), 1, 0)
+		return []Value{g.joinHeads(o, a.Heads), lse}
+	},
+	Gradient: func(b *Backward) {
+		g, a := b.G, b.Attr.(AttentionAttr)
+		if b.Dy(0) == 0 {
+			return
+		}
+		d := g.Apply(AttentionGrad, a, b.Dy(0), b.In(0), b.In(1), b.In(2), b.Out(0), b.Out(1), b.In(3), b.In(4))
+		for i := range 3 {
+			if b.Needs(i) {
+				b.Acc(i, g.Out(d, i))
+			}
+		}
+	},
+	Flops: func(_ any, in, _ []Type, dims []int) int {
+		return 2 * in[0].Shape.Elements(dims) * in[1].Shape[0].Resolve(dims)
+	},
+})
+
+var _ = define(AttentionGrad, OpDef{Name: "AttentionGrad", Doc: "the gradients of Attention for q, k and v, from do, q, k, v, o, lse, lo and hi",
+	Infer: func(attr any, in []Type) ([]Type, error) {
+		if len(in) != 8 {
+			return nil, arity(8, in)
+		}
+		a := attr.(AttentionAttr)
+		if err := checkAttention(a, in[1], in[2], in[3], in[6], in[7]); err != nil {
+			return nil, err
+		}
+		if !in[0].Equal(in[1]) || !in[4].Equal(in[1]) || !in[5].Equal(f32(Shape{in[1].Shape[0], Static(a.Heads)})) {
+			return nil, fmt.Errorf("do, o and lse do not fit q")
+		}
+		return in[1:4], nil
+	},
+	// p = exp(s − lse), dv = pᵀ do, ds = p·(do vᵀ − Σ do·o), dq = scale·ds k,
+	// dk = scale·dsᵀ q (Dao et al. 2022, arXiv 2205.14135, appendix B).
+	Decompose: func(g *Graph, attr any, in []Value) []Value {
+		a := attr.(AttentionAttr)
+		do, q, o := g.splitHeads(in[0], a.Heads, a.Heads), g.splitHeads(in[1], a.Heads, a.Heads), g.splitHeads(in[4], a.Heads, a.Heads)
+		k, v := g.splitHeads(in[2], a.KVHeads, a.Heads), g.splitHeads(in[3], a.KVHeads, a.Heads)
+		n := g.Type(in[1]).Shape[0]
+		s := g.Gemm([]Product{{q, k, false, true, a.Scale}}, 0, 0)
+		seen, zero := g.seen(in[6], in[7], g.Type(in[2]).Shape[0], a), g.Const(0, g.Type(s))
+		lse := g.Reshape(g.Transpose(in[5], 1, 0), Shape{Static(a.Heads), n, Static(1)})
+		p := g.Where(seen, g.Unary(Exp, g.Where(seen, g.Sub(s, lse), zero)), zero)
+		dv := g.MatMul(p, do, true, false)
+		ds := g.Mul(p, g.Sub(g.MatMul(do, v, false, true), g.keepReduce(ReduceSum, g.Mul(do, o))))
+		dq := g.Gemm([]Product{{ds, k, false, false, a.Scale}}, 0, 0)
+		dk := g.Gemm([]Product{{ds, q, true, false, a.Scale}}, 0, 0)
+		return []Value{g.joinHeads(dq, a.Heads), g.joinHeads(dk, a.KVHeads), g.joinHeads(dv, a.KVHeads)}
+	},
+	Flops: func(_ any, in, _ []Type, dims []int) int {
+		return 5 * in[1].Shape.Elements(dims) * in[2].Shape[0].Resolve(dims)
+	},
+})
+
+func checkAttention(a AttentionAttr, q, k, v, lo, hi Type) error {
+	switch {
+	case a.Heads < 1 || a.KVHeads < 1 || a.Heads%a.KVHeads != 0 || a.HeadDim < 1 || a.Window < 0:
+		return fmt.Errorf("%d heads, %d key-value heads, head size %d, window %d", a.Heads, a.KVHeads, a.HeadDim, a.Window)
+	case q.Rank() != 2 || !q.Equal(f32(Shape{q.Shape[0], Static(a.Heads * a.HeadDim)})):
+		return fmt.Errorf("q %v, expected f32 [n,%d]", q, a.Heads*a.HeadDim)
+	case k.Rank() != 2 || !k.Equal(f32(Shape{k.Shape[0], Static(a.KVHeads * a.HeadDim)})) || !k.Equal(v):
+		return fmt.Errorf("k %v and v %v, expected f32 [m,%d]", k, v, a.KVHeads*a.HeadDim)
+	case !lo.Equal(Type{tensor.I32, q.Shape[:1]}) || !hi.Equal(lo):
+		return fmt.Errorf("lo %v and hi %v, expected i32 [n]", lo, hi)
+	}
+	return nil
+}
+
+// splitHeads turns x [n,from·d] into [to,n,d]; heads are repeated where to is
+// a multiple of from.
+func (g *Graph) splitHeads(x Value, from, to int) Value {
+	if x == 0 {
+		return 0
+	}
+	s := g.Type(x).Shape
+	n, d := s[0], Static(s[1].N/from)
+	x = g.Transpose(g.Reshape(x, Shape{n, Static(from), d}), 1, 0, 2)
+	if from == to {
+		return x
+	}
+	x = g.Broadcast(g.Reshape(x, Shape{Static(from), Static(1), n, d}), Shape{Static(from), Static(to / from), n, d})
+	return g.Reshape(x, Shape{Static(to), n, d})
+}
+
+// joinHeads turns x [heads,n,d] into [n,to·d] and adds up the heads that were
+// repeated.
+func (g *Graph) joinHeads(x Value, to int) Value {
+	if x == 0 {
+		return 0
+	}
+	s := g.Type(x).Shape
+	if s[0].N != to {
+		x = g.Reduce(ReduceSum, g.Reshape(x, Shape{Static(to), Static(s[0].N / to), s[1], s[2]}), 1)
+	}
+	return g.Reshape(g.Transpose(x, 1, 0, 2), Shape{s[1], Static(to * s[2].N)})
+}
+
+// seen tells which of m keys each query sees: bool [n,m].
+func (g *Graph) seen(lo, hi Value, m Dim, a AttentionAttr) Value {
+	n := g.Type(lo).Shape[0]
+	col := Shape{n, Static(1)}
+	lo, hi = g.Reshape(lo, col), g.Reshape(hi, col)
+	if a.Window > 0 {
+		lo = g.Binary(Max, lo, g.AddScalar(hi, -float64(a.Window)))
+	}
+	j := g.Iota(1, Shape{n, m})
+	never := g.Compare(NotEqual, j, j)
+	return g.Where(g.Compare(GreaterEqual, j, lo), g.Compare(Less, j, hi), never)
+}
+
+// Attention lets the heads of q look at k and v; the second value is the
+// log-sum-exp of each query and head.
+func (g *Graph) Attention(q, k, v, lo, hi Value, a AttentionAttr) (o, lse Value) {
+	o = g.Apply(Attention, a, q, k, v, lo, hi)
+	return o, g.Out(o, 1)
+}

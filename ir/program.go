@@ -1,0 +1,238 @@
+package ir
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Space tells where a program keeps a value.
+type Space uint8
+
+// The spaces: buffers that the caller passes, and the arena of the program.
+const (
+	SpaceArg Space = iota
+	SpaceArena
+)
+
+// Ref is a value of a program: where it lies and what it is.
+type Ref struct {
+	Space  Space
+	Index  int // of the argument
+	Offset int // into the arena, in bytes
+	Type   Type
+}
+
+// Launch is one operation on values whose places are known.
+type Launch struct {
+	Op   Op
+	Attr any
+	In   []Ref
+	Out  []Ref
+}
+
+// Arg is a buffer that the caller passes: a param of the graph, or an output.
+type Arg struct {
+	Name    string
+	Type    Type
+	Written bool
+}
+
+// Program is what a backend runs: launches in order over one arena and the
+// caller's arguments. Sizes hold for the largest bounded dimensions; values
+// are contiguous at their run-time shapes.
+type Program struct {
+	Bounds   []Bound // Bounds[0] is unused
+	Args     []Arg
+	Launches []Launch
+	Arena    int // bytes
+}
+
+// MaxDims are the largest values of the bounded dimensions.
+func (p *Program) MaxDims() []int {
+	dims := make([]int, len(p.Bounds))
+	for i, b := range p.Bounds {
+		dims[i] = b.Max
+	}
+	return dims
+}
+
+// ArgIndex finds the argument called name, or gives -1.
+func (p *Program) ArgIndex(name string) int {
+	return slices.IndexFunc(p.Args, func(a Arg) bool { return a.Name == name })
+}
+
+// Flops is the number of floating-point operations of one run with the given
+// values of the bounded dimensions.
+func (p *Program) Flops(dims []int) int {
+	sum := 0
+	for i := range p.Launches {
+		f, _ := p.Launches[i].Cost(dims)
+		sum += f
+	}
+	return sum
+}
+
+// Cost is the launch's number of floating-point operations and of bytes read
+// and written.
+func (l *Launch) Cost(dims []int) (flops, bytes int) {
+	return Cost(l.Op, l.Attr, refTypes(l.In), refTypes(l.Out), dims)
+}
+
+func refTypes(refs []Ref) []Type {
+	ts := make([]Type, len(refs))
+	for i, r := range refs {
+		ts[i] = r.Type
+	}
+	return ts
+}
+
+// String lists bounded dimensions, arguments and launches; the same program
+// always gives the same text.
+func (p *Program) String() string {
+	var b strings.Builder
+	for v, bound := range p.Bounds {
+		if v > 0 {
+			fmt.Fprintf(&b, "v%d = %s ≤ %d\n", v, bound.Name, bound.Max)
+		}
+	}
+	for i, a := range p.Args {
+		mark := ""
+		if a.Written {
+			mark = " written"
+		}
+		fmt.Fprintf(&b, "arg %d %s %v%s\n", i, a.Name, a.Type, mark)
+	}
+	fmt.Fprintf(&b, "arena %d\n", p.Arena)
+	for _, l := range p.Launches {
+		for i, r := range l.Out {
+			if i > 0 {
+				b.WriteString(", ")
+			}
+			fmt.Fprintf(&b, "%v", r)
+		}
+		fmt.Fprintf(&b, " = %v", l.Op)
+		if s := attrString(l.Attr); s != "" {
+			fmt.Fprintf(&b, "{%s}", s)
+		}
+		for i, r := range l.In {
+			if i == 0 {
+				b.WriteByte(' ')
+			} else {
+				b.WriteString(", ")
+			}
+			fmt.Fprintf(&b, "%v", r)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// String writes the value as $2:f32[4] for an argument, @64:f32[4] for a place
+// in the arena.
+func (r Ref) String() string {
+	if r.Space == SpaceArg {
+		return fmt.Sprintf("$%d:%v", r.Index, r.Type)
+	}
+	return fmt.Sprintf("@%d:%v", r.Offset, r.Type)
+}
+
+func attrString(attr any) string {
+	switch a := attr.(type) {
+	case nil, ShapeAttr, IotaAttr, PhiloxAttr:
+		return ""
+	case ConstAttr:
+		return fmt.Sprint(a.Value)
+	case GemmAttr:
+		var parts []string
+		for _, p := range a.P[:a.N] {
+			s := "NT"[boolIndex(p.TA):][:1] + "NT"[boolIndex(p.TB):][:1]
+			if p.Alpha != 1 {
+				s += fmt.Sprintf("·%g", p.Alpha)
+			}
+			parts = append(parts, s)
+		}
+		if a.HasBias {
+			parts = append(parts, "bias")
+		}
+		if a.HasC {
+			parts = append(parts, "C")
+		}
+		return strings.Join(parts, " ")
+	case PermAttr:
+		return fmt.Sprint(a.Perm())
+	case UnaryAttr:
+		return a.Fn.String()
+	case BinaryAttr:
+		return a.Fn.String()
+	case CompareAttr:
+		return a.Fn.String()
+	}
+	return strings.Trim(fmt.Sprintf("%+v", attr), "{}")
+}
+
+func boolIndex(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Verify checks the program: types of launches, places inside of the arena and
+// of arguments, inputs written before they are read, and no output over a
+// value that the same launch reads, other than where its operation may.
+func (p *Program) Verify() error {
+	dims := p.MaxDims()
+	for i := range p.Launches {
+		l := &p.Launches[i]
+		if err := p.verifyLaunch(l, dims); err != nil {
+			return fmt.Errorf("launch %d %v: %w", i, l.Op, err)
+		}
+	}
+	return nil
+}
+
+func (p *Program) verifyLaunch(l *Launch, dims []int) error {
+	for _, r := range slices.Concat(l.In, l.Out) {
+		switch {
+		case r.Space == SpaceArena && (r.Offset < 0 || r.Offset+r.Type.Bytes(dims) > p.Arena):
+			return fmt.Errorf("%v ends past the arena of %d bytes", r, p.Arena)
+		case r.Space == SpaceArg && (r.Index < 0 || r.Index >= len(p.Args)):
+			return fmt.Errorf("%v is not an argument", r)
+		case r.Space == SpaceArg && r.Offset+r.Type.Bytes(dims) > p.Args[r.Index].Type.Bytes(dims):
+			return fmt.Errorf("%v does not fit the argument %v", r, p.Args[r.Index].Type)
+		}
+	}
+	outs, err := Def(l.Op).Infer(l.Attr, refTypes(l.In))
+	if err != nil {
+		return err
+	}
+	if len(outs) != len(l.Out) {
+		return fmt.Errorf("%d outputs, expected %d", len(l.Out), len(outs))
+	}
+	for i, o := range l.Out {
+		if !outs[i].Equal(o.Type) {
+			return fmt.Errorf("output %d is %v, expected %v", i, o.Type, outs[i])
+		}
+		if o.Space == SpaceArg && !p.Args[o.Index].Written {
+			return fmt.Errorf("output %d writes the argument %q, which is read only", i, p.Args[o.Index].Name)
+		}
+		over := -1
+		if f := Def(l.Op).InPlace; f != nil {
+			over = f(l.Attr, i)
+		}
+		for j, in := range l.In {
+			if overlap(o, in, dims) && j != over && l.Op != UpdateRows {
+				return fmt.Errorf("output %d %v lies over input %d %v", i, o, j, in)
+			}
+		}
+	}
+	return nil
+}
+
+func overlap(a, b Ref, dims []int) bool {
+	if a.Space != b.Space || a.Space == SpaceArg && a.Index != b.Index {
+		return false
+	}
+	return a.Offset < b.Offset+b.Type.Bytes(dims) && b.Offset < a.Offset+a.Type.Bytes(dims)
+}

@@ -1,0 +1,130 @@
+package ir
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/lorafuse/lorafuse/internal/philox"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// ScatterAttr is the number of rows that a ScatterAddRows gives.
+type ScatterAttr struct{ Rows int }
+
+// PhiloxAttr is the shape of random words and the number of the stream that
+// they come from.
+type PhiloxAttr struct {
+	Stream uint32
+	axes   axes
+}
+
+var _ = define(GatherRows, OpDef{Name: "GatherRows", Doc: "rows of a table [v,d] chosen by ids [n], as f32 [n,d]; the caller checks that 0 ≤ id < v",
+	Infer: func(_ any, in []Type) ([]Type, error) {
+		if len(in) != 2 {
+			return nil, arity(2, in)
+		}
+		if in[0].Rank() != 2 || in[1].Rank() != 1 || in[1].DType != tensor.I32 || !in[0].DType.IsFloat() {
+			return nil, fmt.Errorf("expected a float table [v,d] and i32 ids [n]")
+		}
+		return []Type{f32(Shape{in[1].Shape[0], in[0].Shape[1]})}, nil
+	},
+	Gradient: func(b *Backward) {
+		if b.Needs(0) {
+			b.Acc(0, b.G.ScatterAddRows(b.Dy(0), b.In(1), b.InType(0).Shape[0].N))
+		}
+	},
+	Reference: func(_ any, in, outs []*Host) {
+		d := in[0].Shape[1]
+		for i, id := range in[1].Data {
+			copy(outs[0].Data[i*d:i*d+d], in[0].Data[int(id)*d:])
+		}
+	},
+})
+
+var _ = define(ScatterAddRows, OpDef{Name: "ScatterAddRows", Doc: "rows [n,d] added, in their order, into a table [rows,d] of zeros at ids [n]",
+	Infer: func(attr any, in []Type) ([]Type, error) {
+		if len(in) != 2 {
+			return nil, arity(2, in)
+		}
+		if in[0].Rank() != 2 || in[0].DType != tensor.F32 || !in[1].Equal(Type{tensor.I32, in[0].Shape[:1]}) {
+			return nil, fmt.Errorf("expected f32 rows [n,d] and i32 ids [n]")
+		}
+		return []Type{f32(Shape{Static(attr.(ScatterAttr).Rows), in[0].Shape[1]})}, nil
+	},
+	Gradient: func(b *Backward) {
+		if b.Needs(0) {
+			b.Acc(0, b.G.GatherRows(b.Dy(0), b.In(1)))
+		}
+	},
+	Reference: func(_ any, in, outs []*Host) {
+		d := in[0].Shape[1]
+		for i, id := range in[1].Data {
+			for j := range d {
+				outs[0].Data[int(id)*d+j] += in[0].Data[i*d+j]
+			}
+		}
+	},
+	Flops: func(_ any, in, _ []Type, dims []int) int { return in[0].Shape.Elements(dims) },
+})
+
+var _ = define(UpdateRows, OpDef{Name: "UpdateRows", Doc: "a table [v,...] with rows [n,...] written over it from row offset[0] on; offset+n must not exceed v", NoGradient: true,
+	Infer: func(_ any, in []Type) ([]Type, error) {
+		if len(in) != 3 {
+			return nil, arity(3, in)
+		}
+		if in[0].Rank() == 0 || in[0].DType != in[1].DType || in[0].Rank() != in[1].Rank() ||
+			!slices.Equal(in[0].Shape[1:], in[1].Shape[1:]) || !in[2].Equal(Type{tensor.I32, ShapeOf(1)}) {
+			return nil, fmt.Errorf("expected a table, rows like its own and one i32 offset")
+		}
+		return in[:1], nil
+	},
+	Reference: func(_ any, in, outs []*Host) {
+		copy(outs[0].Data, in[0].Data)
+		copy(outs[0].Data[int(in[2].Data[0])*product(in[0].Shape[1:]):], in[1].Data)
+	},
+	Flops:   func(_ any, in, _ []Type, dims []int) int { return in[1].Shape.Elements(dims) },
+	InPlace: func(any, int) int { return 0 },
+})
+
+var _ = define(Philox, OpDef{Name: "Philox", Doc: "random words by Philox4x32-10, a function of key {seed low, seed high, step}, stream and index", NoGradient: true,
+	Infer: func(attr any, in []Type) ([]Type, error) {
+		if len(in) != 1 || !in[0].Equal(RandomKey) {
+			return nil, fmt.Errorf("expected a key %v", RandomKey)
+		}
+		return []Type{{tensor.U32, attr.(PhiloxAttr).axes.shape()}}, nil
+	},
+	Reference: func(attr any, in, outs []*Host) {
+		seed, step := HostKey(in[0])
+		s := philox.NewStream(seed, step, attr.(PhiloxAttr).Stream)
+		for i := range outs[0].Data {
+			outs[0].Data[i] = float64(s.Word(uint64(i)))
+		}
+	},
+})
+
+// RandomKey is the type of the key of random operations: the low and the high
+// word of the seed, and the step.
+var RandomKey = Type{tensor.U32, ShapeOf(3)}
+
+// HostKey reads a random key.
+func HostKey(h *Host) (seed uint64, step uint32) {
+	return uint64(h.Data[0]) | uint64(h.Data[1])<<32, uint32(h.Data[2])
+}
+
+// GatherRows takes the rows ids of table.
+func (g *Graph) GatherRows(table, ids Value) Value { return g.Apply(GatherRows, nil, table, ids) }
+
+// ScatterAddRows adds the rows of x into a table of so many rows.
+func (g *Graph) ScatterAddRows(x, ids Value, rows int) Value {
+	return g.Apply(ScatterAddRows, ScatterAttr{rows}, x, ids)
+}
+
+// UpdateRows writes rows over table from row offset[0] on.
+func (g *Graph) UpdateRows(table, rows, offset Value) Value {
+	return g.Apply(UpdateRows, nil, table, rows, offset)
+}
+
+// Philox fills the shape s with random words.
+func (g *Graph) Philox(key Value, stream uint32, s Shape) Value {
+	return g.Apply(Philox, PhiloxAttr{stream, axesOf(s)}, key)
+}

@@ -1,0 +1,348 @@
+package ir
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// ReduceFn tells how elements are brought together.
+type ReduceFn uint8
+
+// The functions of [Reduce].
+const (
+	ReduceSum ReduceFn = iota
+	ReduceMax
+)
+
+// String names the function.
+func (f ReduceFn) String() string { return [...]string{"Sum", "Max"}[f] }
+
+// ReduceAttr is the function and the axis that it removes.
+type ReduceAttr struct {
+	Fn   ReduceFn
+	Axis int
+}
+
+// ShapeAttr is the shape that a Reshape or Broadcast gives.
+type ShapeAttr struct{ axes axes }
+
+// Shape is the shape that the attribute holds.
+func (a ShapeAttr) Shape() Shape { return a.axes.shape() }
+
+// PermAttr is the order in which a Transpose takes the axes.
+type PermAttr struct {
+	N int
+	P [MaxRank]int
+}
+
+// Perm lists the axes.
+func (a PermAttr) Perm() []int { return a.P[:a.N] }
+
+// SliceAttr is the range [Start, End) that a Slice takes of one axis.
+type SliceAttr struct{ Axis, Start, End int }
+
+// ConcatAttr is the axis along which inputs are joined.
+type ConcatAttr struct{ Axis int }
+
+var _ = define(Reduce, OpDef{Name: "Reduce", Doc: "the sum or the maximum along one axis, which is removed",
+	Infer: func(attr any, in []Type) ([]Type, error) {
+		a := attr.(ReduceAttr)
+		if len(in) != 1 {
+			return nil, arity(1, in)
+		}
+		if a.Axis < 0 || a.Axis >= in[0].Rank() {
+			return nil, fmt.Errorf("axis %d of %v", a.Axis, in[0])
+		}
+		return []Type{{in[0].DType, slices.Delete(slices.Clone(in[0].Shape), a.Axis, a.Axis+1)}}, nil
+	},
+	Gradient: func(b *Backward) {
+		g, a, t := b.G, b.Attr.(ReduceAttr), b.InType(0)
+		keep := slices.Clone(t.Shape)
+		keep[a.Axis] = Static(1)
+		dy := g.Reshape(b.Dy(0), keep)
+		if a.Fn == ReduceSum {
+			b.Acc(0, g.Broadcast(dy, t.Shape))
+			return
+		}
+		// Every element that equals the maximum gets the gradient; ties are
+		// rare and the maximum is only used where they do no harm.
+		x := b.In(0)
+		hit := g.Compare(Equal, x, g.Broadcast(g.Reshape(b.Out(0), keep), t.Shape))
+		b.Acc(0, g.Where(hit, g.Broadcast(dy, t.Shape), g.Const(0, t)))
+	},
+	Reference: func(attr any, in, outs []*Host) {
+		a := attr.(ReduceAttr)
+		inner, n := product(in[0].Shape[a.Axis+1:]), in[0].Shape[a.Axis]
+		if a.Fn == ReduceMax {
+			fill(outs[0].Data, math.Inf(-1))
+		}
+		for i, x := range in[0].Data {
+			o := i/(inner*n)*inner + i%inner
+			if a.Fn == ReduceMax {
+				outs[0].Data[o] = math.Max(outs[0].Data[o], x)
+			} else {
+				outs[0].Data[o] += x
+			}
+		}
+	},
+	Flops: func(_ any, in, _ []Type, dims []int) int { return in[0].Shape.Elements(dims) },
+})
+
+var _ = define(ArgMax, OpDef{Name: "ArgMax", Doc: "the first index of the largest element along the last axis, as i32", NoGradient: true,
+	Infer: func(_ any, in []Type) ([]Type, error) {
+		if len(in) != 1 || in[0].Rank() == 0 {
+			return nil, fmt.Errorf("expected one input with an axis")
+		}
+		return []Type{{tensor.I32, slices.Clone(in[0].Shape[:in[0].Rank()-1])}}, nil
+	},
+	Reference: func(_ any, in, outs []*Host) {
+		n := in[0].Shape[len(in[0].Shape)-1]
+		for o := range outs[0].Data {
+			best := 0
+			for i, x := range in[0].Data[o*n : o*n+n] {
+				if x > in[0].Data[o*n+best] {
+					best = i
+				}
+			}
+			outs[0].Data[o] = float64(best)
+		}
+	},
+})
+
+var _ = define(Reshape, OpDef{Name: "Reshape", Doc: "the same elements in the same order under another shape",
+	Infer: func(attr any, in []Type) ([]Type, error) {
+		if len(in) != 1 {
+			return nil, arity(1, in)
+		}
+		to := attr.(ShapeAttr).Shape()
+		if a, b := symbolicSize(in[0].Shape), symbolicSize(to); a != b {
+			return nil, fmt.Errorf("cannot become %v: the number of elements differs", Type{in[0].DType, to})
+		}
+		return []Type{{in[0].DType, to}}, nil
+	},
+	Gradient: func(b *Backward) { b.Acc(0, b.G.Reshape(b.Dy(0), b.InType(0).Shape)) },
+	Reference: func(_ any, in, outs []*Host) {
+		copy(outs[0].Data, in[0].Data)
+	},
+})
+
+var _ = define(Transpose, OpDef{Name: "Transpose", Doc: "the axes in another order",
+	Infer: func(attr any, in []Type) ([]Type, error) {
+		if len(in) != 1 {
+			return nil, arity(1, in)
+		}
+		p := attr.(PermAttr).Perm()
+		seen := [MaxRank]bool{}
+		s := make(Shape, len(p))
+		for i, a := range p {
+			if len(p) != in[0].Rank() || a < 0 || a >= len(p) || seen[a] {
+				return nil, fmt.Errorf("%v is not an order of the axes of %v", p, in[0])
+			}
+			seen[a], s[i] = true, in[0].Shape[a]
+		}
+		return []Type{{in[0].DType, s}}, nil
+	},
+	Gradient: func(b *Backward) {
+		p := b.Attr.(PermAttr).Perm()
+		inverse := make([]int, len(p))
+		for i, a := range p {
+			inverse[a] = i
+		}
+		b.Acc(0, b.G.Transpose(b.Dy(0), inverse...))
+	},
+	Reference: func(attr any, in, outs []*Host) {
+		p, src := attr.(PermAttr).Perm(), strides(in[0].Shape)
+		each(outs[0].Shape, func(i int, at []int) {
+			j := 0
+			for k, a := range p {
+				j += at[k] * src[a]
+			}
+			outs[0].Data[i] = in[0].Data[j]
+		})
+	},
+})
+
+var _ = define(Broadcast, OpDef{Name: "Broadcast", Doc: "axes of one element and missing outer axes repeated to a shape",
+	Infer: func(attr any, in []Type) ([]Type, error) {
+		if len(in) != 1 {
+			return nil, arity(1, in)
+		}
+		to := attr.(ShapeAttr).Shape()
+		if s, err := broadcastShapes(in[0].Shape, to); err != nil || !s.Equal(to) {
+			return nil, fmt.Errorf("cannot be repeated to %v", Type{in[0].DType, to})
+		}
+		return []Type{{in[0].DType, to}}, nil
+	},
+	Gradient:  func(b *Backward) { b.Acc(0, b.G.SumTo(b.Dy(0), b.InType(0).Shape)) },
+	Reference: func(_ any, in, outs []*Host) { copy(outs[0].Data, broadcastTo(in[0], outs[0].Shape)) },
+})
+
+var _ = define(Slice, OpDef{Name: "Slice", Doc: "a range of one axis",
+	Infer: func(attr any, in []Type) ([]Type, error) {
+		a := attr.(SliceAttr)
+		if len(in) != 1 {
+			return nil, arity(1, in)
+		}
+		if a.Axis < 0 || a.Axis >= in[0].Rank() || in[0].Shape[a.Axis].Var != 0 {
+			return nil, fmt.Errorf("axis %d of %v has no fixed size", a.Axis, in[0])
+		}
+		if a.Start < 0 || a.End < a.Start || a.End > in[0].Shape[a.Axis].N {
+			return nil, fmt.Errorf("range [%d,%d) of axis %d of %v", a.Start, a.End, a.Axis, in[0])
+		}
+		s := slices.Clone(in[0].Shape)
+		s[a.Axis] = Static(a.End - a.Start)
+		return []Type{{in[0].DType, s}}, nil
+	},
+	Gradient: func(b *Backward) {
+		g, a, t := b.G, b.Attr.(SliceAttr), b.InType(0)
+		var parts []Value
+		pad := func(n int) {
+			if n > 0 {
+				s := slices.Clone(t.Shape)
+				s[a.Axis] = Static(n)
+				parts = append(parts, g.Const(0, Type{t.DType, s}))
+			}
+		}
+		pad(a.Start)
+		parts = append(parts, b.Dy(0))
+		pad(t.Shape[a.Axis].N - a.End)
+		b.Acc(0, g.Concat(a.Axis, parts...))
+	},
+	Reference: func(attr any, in, outs []*Host) {
+		a := attr.(SliceAttr)
+		inner, n := product(in[0].Shape[a.Axis+1:]), in[0].Shape[a.Axis]
+		w := (a.End - a.Start) * inner
+		for o := 0; w > 0 && o*w < len(outs[0].Data); o++ {
+			copy(outs[0].Data[o*w:o*w+w], in[0].Data[(o*n+a.Start)*inner:])
+		}
+	},
+})
+
+var _ = define(Concat, OpDef{Name: "Concat", Doc: "inputs joined along one axis",
+	Infer: func(attr any, in []Type) ([]Type, error) {
+		a := attr.(ConcatAttr)
+		if len(in) == 0 || a.Axis < 0 || a.Axis >= in[0].Rank() {
+			return nil, fmt.Errorf("axis %d of %d inputs", a.Axis, len(in))
+		}
+		s := slices.Clone(in[0].Shape)
+		s[a.Axis] = Static(0)
+		for _, t := range in {
+			u := slices.Clone(t.Shape)
+			if t.DType != in[0].DType || len(u) != len(s) || u[a.Axis].Var != 0 {
+				return nil, fmt.Errorf("%v does not fit %v", t, in[0])
+			}
+			n := s[a.Axis].N + u[a.Axis].N
+			u[a.Axis] = s[a.Axis]
+			if !u.Equal(s) {
+				return nil, fmt.Errorf("%v does not fit %v", t, in[0])
+			}
+			s[a.Axis] = Static(n)
+		}
+		return []Type{{in[0].DType, s}}, nil
+	},
+	Gradient: func(b *Backward) {
+		axis, at := b.Attr.(ConcatAttr).Axis, 0
+		for i := range b.in {
+			n := b.InType(i).Shape[axis].N
+			if b.Needs(i) {
+				b.Acc(i, b.G.Slice(b.Dy(0), axis, at, at+n))
+			}
+			at += n
+		}
+	},
+	Reference: func(attr any, in, outs []*Host) {
+		axis := attr.(ConcatAttr).Axis
+		width, at := product(outs[0].Shape[axis:]), 0
+		for _, h := range in {
+			w := product(h.Shape[axis:])
+			for o := 0; w > 0 && o*w < len(h.Data); o++ {
+				copy(outs[0].Data[o*width+at:], h.Data[o*w:o*w+w])
+			}
+			at += w
+		}
+	},
+})
+
+// symbolicSize is the number of elements as a factor and a bounded dimension.
+func symbolicSize(s Shape) Dim {
+	n := Static(1)
+	for _, d := range s {
+		p, ok := n.mul(d)
+		if !ok {
+			return Dim{-1, n.Var}
+		}
+		n = p
+	}
+	return n
+}
+
+// Reduce brings the elements of x along axis together.
+func (g *Graph) Reduce(fn ReduceFn, x Value, axis int) Value {
+	return g.Apply(Reduce, ReduceAttr{fn, axis}, x)
+}
+
+// ArgMax is the index of the largest element along the last axis.
+func (g *Graph) ArgMax(x Value) Value { return g.Apply(ArgMax, nil, x) }
+
+// Reshape gives x another shape with as many elements.
+func (g *Graph) Reshape(x Value, s Shape) Value {
+	if x != 0 && g.Type(x).Shape.Equal(s) {
+		return x
+	}
+	return g.Apply(Reshape, ShapeAttr{axesOf(s)}, x)
+}
+
+// Transpose gives the axes of x in the order perm.
+func (g *Graph) Transpose(x Value, perm ...int) Value {
+	a := PermAttr{N: len(perm)}
+	if copy(a.P[:], perm) < len(perm) {
+		return g.Fail(fmt.Errorf("Transpose: more than %d axes", MaxRank))
+	}
+	return g.Apply(Transpose, a, x)
+}
+
+// Broadcast repeats x to the shape s.
+func (g *Graph) Broadcast(x Value, s Shape) Value {
+	if x != 0 && g.Type(x).Shape.Equal(s) {
+		return x
+	}
+	return g.Apply(Broadcast, ShapeAttr{axesOf(s)}, x)
+}
+
+// Slice takes the range [start, end) of one axis of x.
+func (g *Graph) Slice(x Value, axis, start, end int) Value {
+	return g.Apply(Slice, SliceAttr{axis, start, end}, x)
+}
+
+// Concat joins xs along axis.
+func (g *Graph) Concat(axis int, xs ...Value) Value {
+	if len(xs) == 1 {
+		return xs[0]
+	}
+	return g.Apply(Concat, ConcatAttr{axis}, xs...)
+}
+
+// SumTo undoes a repetition: it sums x over the axes that were repeated to
+// make its shape out of s.
+func (g *Graph) SumTo(x Value, s Shape) Value {
+	if x == 0 {
+		return 0
+	}
+	for g.Type(x).Rank() > len(s) {
+		x = g.Reduce(ReduceSum, x, 0)
+	}
+	for i, d := range s {
+		if d == Static(1) && g.Type(x).Shape[i] != d {
+			x = g.Reduce(ReduceSum, x, i)
+			keep := slices.Insert(slices.Clone(g.Type(x).Shape), i, Static(1))
+			x = g.Reshape(x, keep)
+		}
+	}
+	return x
+}
+
+// ReshapeTo is the attribute of a Reshape or Broadcast to s.
+func ReshapeTo(s Shape) ShapeAttr { return ShapeAttr{axesOf(s)} }

@@ -1,0 +1,137 @@
+// Package model reads Hugging Face checkpoints and builds their graphs: one
+// file for each architecture, registered by the name that config.json gives.
+// Weights stay in their files and are used where they lie.
+package model
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/safetensors"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// Model is a checkpoint: its configuration and its mapped weights.
+type Model struct {
+	Config *Config
+	Dir    string
+
+	arch    Architecture
+	set     *safetensors.Set
+	modules []nn.Module
+	used    []string
+}
+
+// Open reads dir/config.json, maps the weights and checks that every tensor
+// that the model needs is there with its shape. Errors: ErrConfig,
+// ErrUnsupported, nn.ErrMissing, nn.ErrShape and those of package safetensors.
+func Open(dir string) (*Model, error) {
+	if info, err := os.Stat(dir); err != nil {
+		return nil, fmt.Errorf("model: %w", err)
+	} else if !info.IsDir() {
+		return nil, fmt.Errorf("model: %s is a file, expected a folder with config.json and model.safetensors", dir)
+	}
+	c, err := ReadConfig(dir)
+	if err != nil {
+		return nil, err
+	}
+	set, err := safetensors.OpenModel(dir)
+	if err != nil {
+		return nil, fmt.Errorf("model: %w", err)
+	}
+	m := &Model{Config: c, Dir: dir, arch: registry[c.Architecture], set: set}
+	if err := m.probe(); err != nil {
+		set.Close()
+		return nil, fmt.Errorf("model: %s: %w", filepath.Clean(dir), err)
+	}
+	return m, nil
+}
+
+// probe builds the model once to see which modules and tensors it has.
+func (m *Model) probe() error {
+	g := graph.New()
+	b := nn.NewBuilder(g, m, nn.Options{})
+	out := m.Build(b, nn.NewInputs(g, 2))
+	out.Head.Logits()
+	if err := g.Err(); err != nil {
+		return rootError(err)
+	}
+	m.modules, m.used = b.Modules(), b.Used()
+	return nil
+}
+
+// rootError leaves out where in the model's code a tensor was asked for: the
+// checkpoint is at fault, not the code.
+func rootError(err error) error {
+	for _, is := range []error{nn.ErrMissing, nn.ErrShape, safetensors.ErrNotFound} {
+		if !errors.Is(err, is) {
+			continue
+		}
+		for {
+			u, ok := err.(interface{ Unwrap() []error })
+			if !ok || len(u.Unwrap()) < 2 {
+				return err
+			}
+			next := u.Unwrap()[len(u.Unwrap())-1]
+			if !errors.Is(next, is) || next == is {
+				return err
+			}
+			err = next
+		}
+	}
+	return err
+}
+
+// Build emits the model's graph.
+func (m *Model) Build(b *nn.Builder, in nn.Inputs) Outputs { return m.arch.Build(m.Config, b, in) }
+
+// Modules lists the model's layers with parameters.
+func (m *Model) Modules() []nn.Module { return m.modules }
+
+// Used lists the tensors that the model reads, in its order.
+func (m *Model) Used() []string { return m.used }
+
+// Set is the checkpoint's files.
+func (m *Model) Set() *safetensors.Set { return m.set }
+
+// Has reports whether the checkpoint has a tensor of that name.
+func (m *Model) Has(name string) bool { return m.set.Has(name) }
+
+// Weight finds a tensor of the checkpoint where it lies in the mapped file.
+func (m *Model) Weight(name string) (nn.Weight, error) {
+	v, err := m.set.Lookup(name)
+	if err != nil {
+		if errors.Is(err, safetensors.ErrNotFound) {
+			return nn.Weight{}, fmt.Errorf("%w: %w", nn.ErrMissing, err)
+		}
+		return nn.Weight{}, err
+	}
+	d, err := tensor.ParseDType(v.DType.String())
+	if err != nil {
+		return nn.Weight{}, fmt.Errorf("tensor %q: %w", name, err)
+	}
+	return nn.Weight{DType: d, Shape: v.Shape, Source: backend.Source{Bytes: v.Bytes(), Keep: v}}, nil
+}
+
+// Parameters is the number of the elements of all tensors that the model reads.
+func (m *Model) Parameters() int {
+	n := 0
+	for _, name := range m.used {
+		if w, err := m.Weight(name); err == nil {
+			p := 1
+			for _, d := range w.Shape {
+				p *= d
+			}
+			n += p
+		}
+	}
+	return n
+}
+
+// Close unmaps the weights. No executable that reads them may run any more.
+func (m *Model) Close() error { return m.set.Close() }

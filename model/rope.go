@@ -1,0 +1,186 @@
+package model
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+)
+
+// RoPE is a rotary position embedding with its scaling.
+type RoPE struct {
+	Type  string // default, linear, dynamic, yarn or llama3
+	Theta float64
+	Dim   int // of a head
+
+	Factor          float64
+	MaxPositions    int     // dynamic: the length that the model was made for
+	Original        float64 // yarn, llama3: the length before scaling
+	LowFreqFactor   float64 // llama3
+	HighFreqFactor  float64 // llama3
+	BetaFast        float64 // yarn
+	BetaSlow        float64 // yarn
+	Truncate        bool    // yarn
+	AttentionFactor float64 // yarn: cosines and sines are multiplied by it
+}
+
+var ropeTypes = []string{"default", "linear", "dynamic", "yarn", "llama3"}
+
+// rope reads rope_parameters as transformers 5 writes it, or rope_theta and
+// rope_scaling as transformers 4 did.
+func (f *Fields) rope(c *Config) RoPE {
+	r := RoPE{Type: "default", Dim: c.HeadDim, Theta: f.float("rope_theta", 10000), Factor: 1, MaxPositions: c.MaxPositions, AttentionFactor: 1}
+	key := "rope_parameters"
+	if !f.has(key) {
+		key = "rope_scaling"
+	}
+	if f.float("partial_rotary_factor", 1) != 1 {
+		f.unsupported("partial_rotary_factor", f.float("partial_rotary_factor", 1), []string{"1"})
+	}
+	if !f.has(key) {
+		return r.check(f, "rope_theta")
+	}
+	var s Fields
+	if json.Unmarshal(f.values[key], &s.values) != nil {
+		f.fail(key, string(f.values[key]), "an object")
+		return r
+	}
+	r.Type = s.string("rope_type", s.string("type", "default"))
+	r.Theta = s.float("rope_theta", r.Theta)
+	if p := s.float("partial_rotary_factor", 1); p != 1 {
+		s.unsupported("partial_rotary_factor", p, []string{"1"})
+	}
+	factor := func() float64 {
+		if !s.has("factor") {
+			s.fail("factor", "nothing", "a number")
+		}
+		return s.float("factor", 1)
+	}
+	original := func() float64 {
+		def := s.float("original_max_position_embeddings", float64(c.MaxPositions))
+		return f.float("original_max_position_embeddings", def)
+	}
+	switch r.Type {
+	case "default":
+	case "linear", "dynamic":
+		r.Factor = factor()
+	case "llama3":
+		r.Factor, r.Original = factor(), original()
+		r.LowFreqFactor, r.HighFreqFactor = s.float("low_freq_factor", 1), s.float("high_freq_factor", 4)
+	case "yarn":
+		r.Original = original()
+		r.Factor = s.float("factor", float64(c.MaxPositions)/r.Original)
+		r.BetaFast, r.BetaSlow = orElse(s.float("beta_fast", 0), 32), orElse(s.float("beta_slow", 0), 1)
+		r.Truncate = s.bool("truncate", true)
+		r.AttentionFactor = yarnAttention(&s, r.Factor)
+	default:
+		nested := s.has("full_attention") || s.has("sliding_attention")
+		if nested {
+			s.unsupported(key, "a table for each layer type", []string{"one table for all layers"})
+		}
+		s.unsupported("rope_type", r.Type, ropeTypes)
+	}
+	if s.err != nil && f.err == nil {
+		f.err = fmt.Errorf("%s: %w", key, s.err)
+	}
+	return r.check(f, key)
+}
+
+func (r RoPE) check(f *Fields, key string) RoPE {
+	if !(r.Theta > 0) || !(r.Factor > 0) || r.Type == "yarn" && !(r.Original > 0) || r.Type == "llama3" && r.HighFreqFactor == r.LowFreqFactor {
+		f.fail(key, fmt.Sprintf("theta %v, factor %v", r.Theta, r.Factor), "positive numbers, and factors that differ")
+	}
+	return r
+}
+
+func orElse(x, def float64) float64 {
+	if x == 0 {
+		return def
+	}
+	return x
+}
+
+// yarnAttention is the attention factor of yarn, given or inferred from the
+// factor (Peng et al. 2023, arXiv 2309.00071, section 3.4).
+func yarnAttention(s *Fields, factor float64) float64 {
+	if s.has("attention_factor") {
+		return s.float("attention_factor", 1)
+	}
+	scale := func(m float64) float64 {
+		if factor <= 1 {
+			return 1
+		}
+		return 0.1*m*math.Log(factor) + 1
+	}
+	m, all := s.float("mscale", 0), s.float("mscale_all_dim", 0)
+	if m != 0 && all != 0 {
+		return scale(m) / scale(all)
+	}
+	return scale(1)
+}
+
+// Dynamic reports whether the frequencies depend on the length of the text.
+func (r RoPE) Dynamic() bool { return r.Type == "dynamic" }
+
+// Frequencies are the inverse frequencies [Dim/2] for a text of length tokens,
+// rounded where PyTorch rounds.
+func (r RoPE) Frequencies(length int) []float32 {
+	theta := r.Theta
+	if r.Dynamic() {
+		n, most, d := float64(max(length, r.MaxPositions)), float64(r.MaxPositions), float64(r.Dim)
+		theta *= math.Pow(r.Factor*n/most-(r.Factor-1), d/(d-2))
+	}
+	powers := make([]float32, r.Dim/2)
+	freqs := make([]float32, r.Dim/2)
+	for i := range freqs {
+		powers[i] = float32(math.Pow(float64(float32(theta)), float64(float32(2*i)/float32(r.Dim))))
+		freqs[i] = 1 / powers[i]
+	}
+	switch r.Type {
+	case "linear":
+		for i := range freqs {
+			freqs[i] /= float32(r.Factor)
+		}
+	case "llama3":
+		r.llama3(freqs)
+	case "yarn":
+		r.yarn(freqs, powers)
+	}
+	return freqs
+}
+
+// llama3 stretches long wavelengths, leaves short ones and blends between
+// (Llama 3.1, as in transformers).
+func (r RoPE) llama3(freqs []float32) {
+	for i, f := range freqs {
+		wavelength := 2 * math.Pi / float64(f)
+		switch {
+		case wavelength < r.Original/r.HighFreqFactor:
+		case wavelength > r.Original/r.LowFreqFactor:
+			freqs[i] = float32(float64(f) / r.Factor)
+		default:
+			smooth := (r.Original/wavelength - r.LowFreqFactor) / (r.HighFreqFactor - r.LowFreqFactor)
+			freqs[i] = float32((1-smooth)*float64(f)/r.Factor + smooth*float64(f))
+		}
+	}
+}
+
+// yarn interpolates by a ramp over the dimensions (arXiv 2309.00071, section 3.2).
+func (r RoPE) yarn(freqs, powers []float32) {
+	d := float64(r.Dim)
+	turning := func(rotations float64) float64 {
+		return d * math.Log(r.Original/(rotations*2*math.Pi)) / (2 * math.Log(r.Theta))
+	}
+	low, high := turning(r.BetaFast), turning(r.BetaSlow)
+	if r.Truncate {
+		low, high = math.Floor(low), math.Ceil(high)
+	}
+	low, high = max(low, 0), min(high, d-1)
+	if low == high {
+		high += 0.001
+	}
+	for i, f := range freqs {
+		ramp := float32(min(1, max(0, (float64(i)-low)/(high-low))))
+		keep := 1 - ramp
+		freqs[i] = 1/(float32(r.Factor)*powers[i])*(1-keep) + f*keep
+	}
+}

@@ -1,0 +1,201 @@
+// Package nn builds models out of named layers. A model says
+// b.Linear("self_attn.q_proj", x): the builder finds the weight by its full
+// name, asks the adapter whether it has a part in that layer, and emits the
+// graph. Models know nothing of LoRA, adapters nothing of models.
+package nn
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// Errors that building a model may wrap.
+var (
+	ErrMissing = errors.New("missing tensor")
+	ErrShape   = errors.New("wrong shape")
+)
+
+// Weight is a tensor of a checkpoint, where it lies.
+type Weight struct {
+	DType  tensor.DType
+	Shape  []int
+	Source backend.Source
+}
+
+// Weights finds the tensors of a checkpoint by their full names. Errors:
+// ErrMissing, with the nearest names.
+type Weights interface {
+	Weight(name string) (Weight, error)
+	Has(name string) bool
+}
+
+// Kind says how a module lays out its weight.
+type Kind uint8
+
+// The kinds of modules.
+const (
+	KindLinear    Kind = iota // weight [out, in]
+	KindEmbedding             // weight [in, out]: a row for each token
+	KindNorm                  // weight [out]
+)
+
+// Module is a layer with parameters, as adapters target it.
+type Module struct {
+	Name    string // full name, such as model.layers.0.self_attn.q_proj
+	Kind    Kind
+	In, Out int
+	Bias    bool
+	// InputEmbedding and OutputEmbedding mark the ends of a language model.
+	InputEmbedding, OutputEmbedding bool
+	// TiedTo is the module whose weight this one shares, if any.
+	TiedTo string
+}
+
+// Adapter takes part in a model's layers. Methods return the plain layer
+// where the adapter has nothing to add.
+type Adapter interface {
+	// Param may put a trained parameter in the place of a frozen one. name is
+	// that of the module with .weight or .bias behind it.
+	Param(b *Builder, m Module, name string, frozen graph.Tensor) graph.Tensor
+	// Linear is x Wᵀ + bias with what the adapter adds; bias may be the zero Tensor.
+	Linear(b *Builder, m Module, x, w, bias graph.Tensor) (y graph.Tensor, ok bool)
+	// Embedding is the rows ids of w with what the adapter adds.
+	Embedding(b *Builder, m Module, ids, w graph.Tensor) (y graph.Tensor, ok bool)
+}
+
+// Builder emits one model into a graph.
+type Builder struct {
+	*state
+	prefix string
+}
+
+type state struct {
+	G       *graph.Graph
+	weights Weights
+	adapter Adapter
+	// Key is the random key of the step, valid while training with dropout.
+	key      graph.Tensor
+	training bool
+	cache    *Cache
+
+	modules   []Module
+	used      []string
+	constants map[string]*tensor.Tensor
+	trained   []Trained
+	segment   int
+}
+
+// Trained is a parameter that training changes.
+type Trained struct {
+	Name  string // of the graph's param
+	Shape []int  // f32
+}
+
+// Options say what a model is built for.
+type Options struct {
+	Adapter  Adapter
+	Training bool   // dropout acts
+	Cache    *Cache // keys and values of earlier tokens, for decoding
+}
+
+// NewBuilder starts a model in g.
+func NewBuilder(g *graph.Graph, w Weights, o Options) *Builder {
+	s := &state{G: g, weights: w, adapter: o.Adapter, training: o.Training, cache: o.Cache, constants: map[string]*tensor.Tensor{}}
+	return &Builder{state: s}
+}
+
+// Sub is the builder of a part of the model: its names are prefixed with name
+// and a dot.
+func (b *Builder) Sub(format string, args ...any) *Builder {
+	return &Builder{b.state, b.prefix + fmt.Sprintf(format, args...) + "."}
+}
+
+// Segment begins a new stretch of the forward pass (a layer): with activation
+// checkpointing only what crosses from one into the next is kept.
+func (b *Builder) Segment() {
+	b.segment++
+	b.G.SetSegment(b.segment)
+}
+
+// EndSegments ends the last stretch.
+func (b *Builder) EndSegments() { b.G.SetSegment(0) }
+
+// Training reports whether dropout acts.
+func (b *Builder) Training() bool { return b.training }
+
+// KeyParam is the name of the param that holds the random key (see ir.RandomKey).
+const KeyParam = "random.key"
+
+// Key is the random key of the step.
+func (b *Builder) Key() graph.Tensor {
+	if !b.key.Valid() {
+		b.key = b.G.Of(b.G.IR().Param(KeyParam, ir.RandomKey))
+	}
+	return b.key
+}
+
+// Modules lists the modules in the order in which the model was built.
+func (b *Builder) Modules() []Module { return slices.Clone(b.modules) }
+
+// Used lists the names of the checkpoint's tensors that the graph reads.
+func (b *Builder) Used() []string { return slices.Clone(b.used) }
+
+// Trained lists the trained parameters in the order in which they were met.
+func (b *Builder) Trained() []Trained { return slices.Clone(b.trained) }
+
+// Constants are the values of params that hold fixed numbers.
+func (b *Builder) Constants() map[string]*tensor.Tensor { return b.constants }
+
+// Frozen is the tensor called name of the checkpoint as a param of the graph.
+// shape is what the model expects; -1 takes any size.
+func (b *Builder) Frozen(name string, shape ...int) graph.Tensor {
+	w, err := b.weights.Weight(name)
+	if err != nil {
+		return b.G.Fail(err)
+	}
+	fits := len(w.Shape) == len(shape)
+	for i := 0; fits && i < len(shape); i++ {
+		fits = shape[i] < 0 || shape[i] == w.Shape[i]
+	}
+	if !fits {
+		return b.G.Fail(fmt.Errorf("%w: tensor %q is %v, expected %v from config.json", ErrShape, name, w.Shape, shape))
+	}
+	switch w.DType {
+	case tensor.F32, tensor.F16, tensor.BF16:
+	default:
+		return b.G.Fail(fmt.Errorf("tensor %q has elements of type %v; supported: F32, F16, BF16", name, w.DType))
+	}
+	if !slices.Contains(b.used, name) {
+		b.used = append(b.used, name)
+	}
+	return b.G.Of(b.G.IR().Param(name, ir.Type{DType: w.DType, Shape: ir.ShapeOf(w.Shape...)}))
+}
+
+// Train is a trained f32 parameter; asking twice gives the same one.
+func (b *Builder) Train(name string, shape ...int) graph.Tensor {
+	if !slices.ContainsFunc(b.trained, func(t Trained) bool { return t.Name == name }) {
+		b.trained = append(b.trained, Trained{name, slices.Clone(shape)})
+	}
+	return b.G.Of(b.G.IR().Param(name, ir.Type{DType: tensor.F32, Shape: ir.ShapeOf(shape...)}))
+}
+
+// Constant is a param that holds fixed numbers.
+func (b *Builder) Constant(name string, t *tensor.Tensor) graph.Tensor {
+	b.constants[name] = t
+	return b.G.Of(b.G.IR().Param(name, ir.Type{DType: t.DType, Shape: ir.ShapeOf(t.Shape...)}))
+}
+
+// param is a parameter of a module, possibly trained.
+func (b *Builder) param(m Module, what string, stored string, shape ...int) graph.Tensor {
+	p := b.Frozen(stored, shape...)
+	if b.adapter != nil && p.Valid() {
+		p = b.adapter.Param(b, m, m.Name+"."+what, p)
+	}
+	return p
+}

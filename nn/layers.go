@@ -1,0 +1,109 @@
+package nn
+
+import (
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// Linear is x Wᵀ, with a bias if bias: x [n, in], W [out, in].
+func (b *Builder) Linear(name string, x graph.Tensor, out int, bias bool) graph.Tensor {
+	if !x.Valid() {
+		return x
+	}
+	m := Module{Name: b.prefix + name, Kind: KindLinear, In: x.Type().Last().N, Out: out, Bias: bias}
+	b.modules = append(b.modules, m)
+	w, c := b.linearParams(m, m.Name)
+	return b.linear(m, x, w, c)
+}
+
+func (b *Builder) linearParams(m Module, stored string) (w, c graph.Tensor) {
+	w = b.param(m, "weight", stored+".weight", m.Out, m.In)
+	if m.Bias {
+		c = b.param(m, "bias", stored+".bias", m.Out)
+	}
+	return w, c
+}
+
+func (b *Builder) linear(m Module, x, w, c graph.Tensor) graph.Tensor {
+	if b.adapter != nil {
+		if y, ok := b.adapter.Linear(b, m, x, w, c); ok {
+			return y
+		}
+	}
+	return x.Linear(w, c)
+}
+
+// Embedding is the rows ids [n] of a table [vocab, size]: the input embedding.
+func (b *Builder) Embedding(name string, ids graph.Tensor, vocab, size int) graph.Tensor {
+	m := Module{Name: b.prefix + name, Kind: KindEmbedding, In: vocab, Out: size, InputEmbedding: true}
+	b.modules = append(b.modules, m)
+	w := b.param(m, "weight", m.Name+".weight", vocab, size)
+	if b.adapter != nil {
+		if y, ok := b.adapter.Embedding(b, m, ids, w); ok {
+			return y
+		}
+	}
+	return w.Gather(ids)
+}
+
+// RMSNorm scales the rows of x to a mean square of one, times a weight.
+func (b *Builder) RMSNorm(name string, x graph.Tensor, eps float32) graph.Tensor {
+	if !x.Valid() {
+		return x
+	}
+	d := x.Type().Last().N
+	m := Module{Name: b.prefix + name, Kind: KindNorm, In: d, Out: d}
+	b.modules = append(b.modules, m)
+	return x.RMSNorm(b.param(m, "weight", m.Name+".weight", d).Cast(tensor.F32), eps)
+}
+
+// HeadNorm is RMSNorm over each head of x [n, heads·d].
+func (b *Builder) HeadNorm(name string, x graph.Tensor, headDim int, eps float32) graph.Tensor {
+	if !x.Valid() {
+		return x
+	}
+	s := x.Type().Shape
+	y := b.RMSNorm(name, x.Reshape(s[0], ir.Static(s[1].N/headDim), ir.Static(headDim)), eps)
+	return y.Reshape(s...)
+}
+
+// Head is the end of a language model: it gives logits, or a loss for which
+// the logits of all tokens need not exist at once.
+type Head struct {
+	b       *Builder
+	m       Module
+	x, w, c graph.Tensor
+}
+
+// Head is the output layer called name over x [n, size]. Where tied is not
+// empty, its weight is that of the module tied.
+func (b *Builder) Head(name string, x graph.Tensor, vocab int, tied string) Head {
+	m := Module{Name: b.prefix + name, Kind: KindLinear, In: x.Type().Last().N, Out: vocab, OutputEmbedding: true, TiedTo: tied}
+	b.modules = append(b.modules, m)
+	stored := m.Name
+	if tied != "" {
+		stored = tied
+	}
+	w, c := b.linearParams(m, stored)
+	return Head{b, m, x, w, c}
+}
+
+// Hidden is what the head is applied to.
+func (h Head) Hidden() graph.Tensor { return h.x }
+
+// Logits are the scores of all tokens of the vocabulary: [n, vocab].
+func (h Head) Logits() graph.Tensor { return h.b.linear(h.m, h.x, h.w, h.c) }
+
+// Loss is the cross-entropy summed over the labels that are not negative.
+func (h Head) Loss(labels graph.Tensor) graph.Tensor {
+	if h.b.adapter != nil {
+		if y, ok := h.b.adapter.Linear(h.b, h.m, h.x, h.w, h.c); ok {
+			return y.CrossEntropy(labels)
+		}
+	}
+	if h.c.Valid() {
+		return h.Logits().CrossEntropy(labels)
+	}
+	return h.x.LinearCrossEntropy(h.w, labels)
+}

@@ -1,0 +1,130 @@
+package nn
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/graph/exec"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// Store keeps the buffers of a model on one device: weights are imported once
+// for all executables, in place where the device shares the host's memory.
+type Store struct {
+	dev     backend.Device
+	buffers map[string]backend.Buffer
+}
+
+// NewStore is an empty store.
+func NewStore(dev backend.Device) *Store {
+	return &Store{dev, map[string]backend.Buffer{}}
+}
+
+// Buffer gives the buffer called name, or nil.
+func (s *Store) Buffer(name string) backend.Buffer { return s.buffers[name] }
+
+// Import brings the named tensors of a checkpoint to the device.
+func (s *Store) Import(w Weights, names []string) error {
+	for _, name := range names {
+		if s.buffers[name] != nil {
+			continue
+		}
+		x, err := w.Weight(name)
+		if err != nil {
+			return err
+		}
+		b, err := s.dev.Import(x.Source)
+		if err != nil {
+			return fmt.Errorf("tensor %q: %w", name, err)
+		}
+		s.buffers[name] = b
+	}
+	return nil
+}
+
+// Alloc makes a zeroed buffer called name, if there is none yet.
+func (s *Store) Alloc(name string, bytes int) (backend.Buffer, error) {
+	if b := s.buffers[name]; b != nil {
+		if b.Size() < bytes {
+			return nil, fmt.Errorf("buffer %q has %d bytes, expected %d", name, b.Size(), bytes)
+		}
+		return b, nil
+	}
+	b, err := s.dev.Alloc(bytes)
+	if err != nil {
+		return nil, fmt.Errorf("buffer %q: %w", name, err)
+	}
+	s.buffers[name] = b
+	return b, nil
+}
+
+// Set makes or overwrites the buffer called name.
+func (s *Store) Set(ctx context.Context, name string, data []byte) error {
+	b, err := s.Alloc(name, len(data))
+	if err != nil {
+		return err
+	}
+	f, err := s.dev.Upload(b, 0, data)
+	if err != nil {
+		return fmt.Errorf("buffer %q: %w", name, err)
+	}
+	return f.Wait(ctx)
+}
+
+// SetAll sets buffers to the values of params.
+func (s *Store) SetAll(ctx context.Context, values map[string]*tensor.Tensor) error {
+	for name, t := range values {
+		if err := s.Set(ctx, name, t.Data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Get copies the first len(dst) bytes of the buffer called name.
+func (s *Store) Get(ctx context.Context, name string, dst []byte) error {
+	b := s.buffers[name]
+	if b == nil {
+		return fmt.Errorf("no buffer %q", name)
+	}
+	f, err := s.dev.Download(dst, b, 0)
+	if err != nil {
+		return fmt.Errorf("buffer %q: %w", name, err)
+	}
+	return f.Wait(ctx)
+}
+
+// Bind gives an executable its arguments: buffers of the same name, and new
+// zeroed ones for those that the store does not have.
+func (s *Store) Bind(e *exec.Executable) error {
+	p := e.Program()
+	dims := p.MaxDims()
+	for _, a := range p.Args {
+		b, err := s.Alloc(a.Name, a.Type.Bytes(dims))
+		if err != nil {
+			return err
+		}
+		if err := e.Bind(a.Name, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Bytes is the memory of the buffers, imported ones included.
+func (s *Store) Bytes() int {
+	n := 0
+	for _, b := range s.buffers {
+		n += b.Size()
+	}
+	return n
+}
+
+// Free gives all buffers back.
+func (s *Store) Free() {
+	for _, b := range s.buffers {
+		b.Free()
+	}
+	s.buffers = map[string]backend.Buffer{}
+}

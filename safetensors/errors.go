@@ -1,0 +1,156 @@
+package safetensors
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// The rules of the format. A file that breaks one is refused with a
+// *FormatError that wraps it.
+var (
+	ErrNotRegular        = errors.New("not a regular file")
+	ErrHeaderTooSmall    = errors.New("file is too short for the length of the header")
+	ErrHeaderTooLarge    = errors.New("header is too long")
+	ErrHeaderPastEnd     = errors.New("header goes past the end of the file")
+	ErrUTF8              = errors.New("text is not valid UTF-8")
+	ErrSyntax            = errors.New("not a valid JSON object")
+	ErrDepth             = errors.New("JSON is nested too deeply")
+	ErrMetadata          = errors.New("__metadata__ is not an object of strings")
+	ErrDuplicateMetadata = errors.New("metadata is given twice")
+	ErrDuplicateTensor   = errors.New("tensor is given twice")
+	ErrDuplicateField    = errors.New("field is given twice")
+	ErrTensorInfo        = errors.New("description of a tensor is not an object")
+	ErrMissingField      = errors.New("field is missing")
+	ErrDType             = errors.New("unknown dtype")
+	ErrShape             = errors.New("shape is not an array of unsigned integers")
+	ErrOffsets           = errors.New("data_offsets is not a pair of unsigned integers")
+	ErrReversed          = errors.New("data ends before it begins")
+	ErrOverflow          = errors.New("size of the tensor overflows")
+	ErrPartialByte       = errors.New("size is not a whole number of bytes")
+	ErrSize              = errors.New("size of the data is not that of the shape")
+	ErrHole              = errors.New("unused bytes before the data")
+	ErrOverlap           = errors.New("data overlaps another tensor's")
+	ErrTruncated         = errors.New("file is cut short")
+	ErrTrailing          = errors.New("file goes on after the last tensor")
+)
+
+// What can go wrong with the index of a sharded model.
+var (
+	ErrIndex        = errors.New("bad index of shards")
+	ErrShardPath    = errors.New("shard is not a .safetensors file inside the folder of the index")
+	ErrMissingShard = errors.New("shard is missing")
+)
+
+// What can go wrong in use.
+var (
+	ErrNotFound    = errors.New("no such tensor")
+	ErrClosed      = errors.New("file is closed")
+	ErrInUse       = errors.New("file is in use")
+	ErrFault       = errors.New("file could not be read where it is mapped")
+	ErrElementType = errors.New("element type does not fit the dtype")
+	ErrAlignment   = errors.New("misaligned data")
+	ErrByteOrder   = errors.New("little-endian data cannot be viewed in place on a big-endian machine")
+	ErrRange       = errors.New("out of range")
+	ErrEntry       = errors.New("entry cannot be written")
+)
+
+// FormatError says what is wrong with a file, or with what should become one.
+type FormatError struct {
+	Path     string // file, empty where there is none
+	Tensor   string // name of the tensor, empty where the error is about none
+	Rule     error  // one of the errors of this package
+	Found    string
+	Expected string
+	Offset   int64 // byte in the file at which the header could not be read, 0 for other errors
+
+	ofTensor bool // Tensor is set: the empty name is a valid one
+}
+
+func (e *FormatError) Error() string {
+	var b strings.Builder
+	b.WriteString("safetensors: ")
+	if e.Path != "" {
+		b.WriteString(e.Path + ": ")
+	}
+	if e.ofTensor || e.Tensor != "" {
+		b.WriteString("tensor " + quote(e.Tensor) + ": ")
+	}
+	b.WriteString(e.Rule.Error())
+	if e.Offset != 0 {
+		fmt.Fprintf(&b, " at byte %d", e.Offset)
+	}
+	switch {
+	case e.Found != "" && e.Expected != "":
+		b.WriteString(": found " + e.Found + ", expected " + e.Expected)
+	case e.Found != "":
+		b.WriteString(": found " + e.Found)
+	case e.Expected != "":
+		b.WriteString(": expected " + e.Expected)
+	}
+	return b.String()
+}
+
+// Unwrap returns the rule that was broken.
+func (e *FormatError) Unwrap() error { return e.Rule }
+
+// withPath completes a FormatError that was made where the path was not known.
+func withPath(err error, path string) error {
+	var f *FormatError
+	if errors.As(err, &f) && f.Path == "" {
+		f.Path = path
+	}
+	return err
+}
+
+func tensorError(name string, rule error, found, expected string) error {
+	return &FormatError{Tensor: name, ofTensor: true, Rule: rule, Found: found, Expected: expected}
+}
+
+// NotFoundError is the error of a Lookup in vain; it wraps ErrNotFound. Names
+// that come close are searched only when the message is asked for, so that
+// trying a name costs next to nothing.
+type NotFoundError struct {
+	Path string // file, or index of shards
+	Name string
+	// Shard is set where an index claims that this shard holds the tensor.
+	Shard string
+
+	names func() []string
+}
+
+func (e *NotFoundError) Error() string {
+	msg := "safetensors: " + e.Path + ": tensor " + quote(e.Name) + ": " + ErrNotFound.Error()
+	if e.Shard != "" {
+		msg += ": the index places it in " + e.Shard + ", which does not hold it"
+	}
+	near := e.Nearest()
+	for i := range near {
+		near[i] = quote(near[i])
+	}
+	if len(near) > 0 {
+		msg += "; nearest: " + strings.Join(near, ", ")
+	}
+	return msg
+}
+
+// Unwrap returns ErrNotFound.
+func (e *NotFoundError) Unwrap() error { return ErrNotFound }
+
+// Nearest returns up to three names that differ least from the one sought.
+func (e *NotFoundError) Nearest() []string {
+	if e.names == nil {
+		return nil
+	}
+	return nearest(e.Name, e.names(), 3)
+}
+
+// quote shortens what a hostile file may have made very long.
+func quote(s string) string {
+	const most = 200
+	if len(s) <= most {
+		return strconv.Quote(s)
+	}
+	return strconv.Quote(s[:most]) + "… (" + strconv.Itoa(len(s)) + " bytes)"
+}

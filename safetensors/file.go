@@ -1,0 +1,227 @@
+package safetensors
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"math"
+	"os"
+)
+
+// File is an open file: its header, checked, and its bytes, mapped. It is safe
+// for concurrent use.
+type File struct {
+	path    string
+	header  *header
+	mapping *mapping
+	start   int64 // where the data begins
+}
+
+// Open maps the file at path, following symbolic links, and checks its header
+// against every rule of the format; no byte of a tensor is read. A file that
+// breaks a rule gives a *FormatError, one that cannot be opened an
+// *fs.PathError, anything but a regular file ErrNotRegular.
+//
+// A file that is not closed is unmapped after it and its views have become
+// unreachable.
+func Open(path string) (*File, error) {
+	f, size, err := openRegular(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // the mapping does not need it
+	file, err := load(f, size)
+	if err != nil {
+		return nil, withPath(err, path)
+	}
+	file.path = path
+	return file, nil
+}
+
+func load(f *os.File, size int64) (*File, error) {
+	text, err := readHeader(f, size)
+	if err != nil {
+		return nil, err
+	}
+	start := lengthSize + int64(len(text))
+	header, err := parseHeader(text, uint64(size-start))
+	if err != nil {
+		return nil, err
+	}
+	if size > math.MaxInt {
+		return nil, fmt.Errorf("safetensors: %s: %d bytes cannot be mapped on this machine: %w", f.Name(), size, errors.ErrUnsupported)
+	}
+	region, err := mapFile(f, int(size))
+	if err != nil {
+		return nil, fmt.Errorf("safetensors: %w", err)
+	}
+	return &File{header: header, mapping: newMapping(region), start: start}, nil
+}
+
+// readHeader reads the JSON with read(2) and not through the mapping, where a
+// file that shrinks in the meantime would be a fault.
+func readHeader(f *os.File, size int64) ([]byte, error) {
+	var first [lengthSize]byte
+	if n, err := f.ReadAt(first[:], 0); err != nil && err != io.EOF {
+		return nil, fmt.Errorf("safetensors: %w", err)
+	} else if n < lengthSize {
+		size = int64(n)
+	}
+	n, err := headerLength(first[:], size)
+	if err != nil {
+		return nil, err
+	}
+	text := make([]byte, n)
+	if got, err := f.ReadAt(text, lengthSize); got < len(text) {
+		if err == io.EOF {
+			return nil, &FormatError{Rule: ErrHeaderPastEnd, Found: byteCount(uint64(n)), Expected: fmt.Sprintf("at most the %d that follow", got)}
+		}
+		return nil, fmt.Errorf("safetensors: %w", err)
+	}
+	return text, nil
+}
+
+// FromBytes is Open for a file that is already in memory. The bytes must not
+// change while the File or one of its views is in use.
+func FromBytes(data []byte) (*File, error) {
+	n, err := headerLength(data, int64(len(data)))
+	if err != nil {
+		return nil, err
+	}
+	start := lengthSize + n
+	// Names are strings that point into the text, which thus must not be part
+	// of what the caller may change later.
+	text := append([]byte(nil), data[lengthSize:start]...)
+	header, err := parseHeader(text, uint64(int64(len(data))-start))
+	if err != nil {
+		return nil, err
+	}
+	return &File{header: header, mapping: newMapping(region{data: data}), start: start}, nil
+}
+
+// Path is the path that the file was opened by, empty for FromBytes.
+func (f *File) Path() string { return f.path }
+
+// Len is the number of tensors.
+func (f *File) Len() int { return len(f.header.records) }
+
+// Names returns the names of the tensors in the order of their data. Tensors
+// without bytes that share a place are in the order of the header.
+func (f *File) Names() []string {
+	names := make([]string, len(f.header.records))
+	for i := range names {
+		names[i] = f.header.records[i].name
+	}
+	return names
+}
+
+// Metadata returns a copy of the file's metadata, nil where it has none.
+func (f *File) Metadata() map[string]string { return maps.Clone(f.header.metadata) }
+
+// Has reports whether the file holds a tensor of that name.
+func (f *File) Has(name string) bool {
+	_, i := f.header.names.find(name, f.header.records)
+	return i >= 0
+}
+
+// Lookup returns the tensor of that name, without reading it. It fails with a
+// *NotFoundError, which wraps ErrNotFound and knows the nearest names, and with
+// ErrClosed.
+func (f *File) Lookup(name string) (*View, error) {
+	if f.mapping.isClosed() {
+		return nil, f.errClosed()
+	}
+	_, i := f.header.names.find(name, f.header.records)
+	if i < 0 {
+		return nil, &NotFoundError{Path: f.path, Name: name, names: f.Names}
+	}
+	return f.view(&f.header.records[i]), nil
+}
+
+func (f *File) view(r *record) *View {
+	begin, end := f.start+int64(r.begin), f.start+int64(r.end)
+	v := &View{Name: r.name, DType: r.dtype, file: f, begin: begin, data: f.mapping.data[begin:end:end]}
+	v.Shape = f.header.appendShape(v.dims[:0], r)
+	return v
+}
+
+// Close ends all use of the file: its views fail with ErrClosed from now on.
+// While a View.Use is running it fails with ErrInUse and nothing is closed.
+// The mapping is given back at once, unless bytes were handed out by
+// View.Bytes or As: those stay valid as long as their views are reachable.
+// Closing twice is no error.
+func (f *File) Close() error { return closeAll([]*File{f}) }
+
+// closeAll closes all of the files or none.
+func closeAll(files []*File) error {
+	open := make([]*File, 0, len(files))
+	for _, f := range files {
+		first, ok := f.mapping.shut()
+		if !ok {
+			for _, f := range open {
+				f.mapping.reopen()
+			}
+			return fmt.Errorf("safetensors: close %s: %w", f.path, ErrInUse)
+		}
+		if first {
+			open = append(open, f)
+		}
+	}
+	var errs []error
+	for _, f := range open {
+		if err := f.mapping.free(); err != nil {
+			errs = append(errs, fmt.Errorf("safetensors: close %s: %w", f.path, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (f *File) errClosed() error { return fmt.Errorf("safetensors: %s: %w", f.path, ErrClosed) }
+
+// openRegular opens a regular file for reading. Folders, FIFOs and devices are
+// refused before they are opened, because that may block or have effects.
+func openRegular(path string) (*os.File, int64, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, 0, fmt.Errorf("safetensors: %w", err)
+	}
+	if err := checkRegular(path, info); err != nil {
+		return nil, 0, err
+	}
+	f, err := os.OpenFile(path, openFlags, 0)
+	if err != nil {
+		return nil, 0, fmt.Errorf("safetensors: %w", err)
+	}
+	info, err = f.Stat() // again: of what has been opened
+	if err == nil {
+		err = checkRegular(path, info)
+	}
+	if err != nil {
+		f.Close()
+		return nil, 0, err
+	}
+	return f, info.Size(), nil
+}
+
+func checkRegular(path string, info fs.FileInfo) error {
+	if info.Mode().IsRegular() {
+		return nil
+	}
+	return &FormatError{Path: path, Rule: ErrNotRegular, Found: kindOf(info.Mode())}
+}
+
+func kindOf(m fs.FileMode) string {
+	switch {
+	case m.IsDir():
+		return "a folder"
+	case m&fs.ModeNamedPipe != 0:
+		return "a named pipe"
+	case m&fs.ModeSocket != 0:
+		return "a socket"
+	case m&fs.ModeDevice != 0:
+		return "a device"
+	}
+	return m.String()
+}

@@ -1,0 +1,182 @@
+package safetensors
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// The names of a model's files in its folder.
+const (
+	ModelFile  = "model.safetensors"
+	ModelIndex = "model.safetensors.index.json"
+)
+
+// Set is the tensors of a model, in one file or spread over shards. It is safe
+// for concurrent use.
+type Set struct {
+	path   string // of the index, or of the one file
+	files  []*File
+	holder map[string]*File  // by the name of the tensor; nil where there is one file
+	absent map[string]string // the shard where the index sees a tensor that no shard holds
+}
+
+// OpenModel opens the model in a folder: ModelFile where there is one, as the
+// transformers library does, else the shards that ModelIndex names. Where the
+// folder has neither, the error is fs.ErrNotExist.
+func OpenModel(dir string) (*Set, error) {
+	single := filepath.Join(dir, ModelFile)
+	_, err := os.Lstat(single) // a link that leads nowhere is an error, too, and no reason to look on
+	if err == nil {
+		f, err := Open(single)
+		if err != nil {
+			return nil, err
+		}
+		return &Set{path: single, files: []*File{f}}, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("safetensors: %w", err)
+	}
+	index := filepath.Join(dir, ModelIndex)
+	if _, err := os.Lstat(index); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("safetensors: %s holds neither %s nor %s: %w", dir, ModelFile, ModelIndex, fs.ErrNotExist)
+	}
+	return OpenIndex(index)
+}
+
+// OpenIndex opens the shards that an index such as model.safetensors.index.json
+// names, in the folder of the index; other files there are ignored. What the
+// set holds is decided by what the shards hold, not by what the index says of
+// them: see Absent.
+//
+// It fails with ErrIndex where the index is not an object with a weight_map of
+// strings or has more than 10 MiB, with ErrShardPath where it leads out of the
+// folder or to another kind of file, with ErrMissingShard, which names them
+// all, with ErrDuplicateTensor where two shards hold the same name, and as Open
+// does.
+func OpenIndex(path string) (*Set, error) {
+	index, err := readIndex(path)
+	if err != nil {
+		return nil, err
+	}
+	paths, err := index.find(path)
+	if err != nil {
+		return nil, err
+	}
+	set := &Set{path: path, holder: make(map[string]*File, len(index.shard))}
+	for _, path := range paths {
+		f, err := Open(path)
+		if err != nil {
+			return nil, errors.Join(err, set.Close())
+		}
+		set.files = append(set.files, f)
+		for i := range f.header.records {
+			name := f.header.records[i].name
+			if other, ok := set.holder[name]; ok {
+				err := &FormatError{Path: path, Tensor: name, ofTensor: true, Rule: ErrDuplicateTensor, Found: "it in " + other.path + " as well"}
+				return nil, errors.Join(err, set.Close())
+			}
+			set.holder[name] = f
+		}
+	}
+	for name, shard := range index.shard {
+		if _, ok := set.holder[name]; !ok {
+			if set.absent == nil {
+				set.absent = map[string]string{}
+			}
+			set.absent[name] = shard
+		}
+	}
+	return set, nil
+}
+
+// find returns the paths of the shards, or an error that names all that are
+// missing.
+func (x *shardIndex) find(path string) ([]string, error) {
+	var paths, missing []string
+	for _, shard := range x.shards {
+		p := filepath.Join(filepath.Dir(path), filepath.FromSlash(shard))
+		if _, err := os.Stat(p); errors.Is(err, fs.ErrNotExist) {
+			missing = append(missing, shard)
+		}
+		paths = append(paths, p)
+	}
+	if len(missing) > 0 {
+		const most = 10
+		names := strings.Join(missing[:min(most, len(missing))], ", ")
+		if len(missing) > most {
+			names += ", …"
+		}
+		return nil, fmt.Errorf("safetensors: %s: %d of %d: %s: %w (%w)", path, len(missing), len(paths), names, ErrMissingShard, fs.ErrNotExist)
+	}
+	return paths, nil
+}
+
+// Path is the path of the index, or of the only file.
+func (s *Set) Path() string { return s.path }
+
+// Files returns the files of the set, sorted by name.
+func (s *Set) Files() []*File { return slices.Clone(s.files) }
+
+// Len is the number of tensors.
+func (s *Set) Len() int {
+	n := 0
+	for _, f := range s.files {
+		n += f.Len()
+	}
+	return n
+}
+
+// Names returns the names of the tensors, file by file, in the order of their
+// data.
+func (s *Set) Names() []string {
+	names := make([]string, 0, s.Len())
+	for _, f := range s.files {
+		names = append(names, f.Names()...)
+	}
+	return names
+}
+
+// Absent returns the names, sorted, that the index lists and no shard holds.
+// Some published checkpoints have such names; whoever needs one of them gets an
+// error from Lookup.
+func (s *Set) Absent() []string {
+	names := make([]string, 0, len(s.absent))
+	for name := range s.absent {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Has reports whether one of the files holds a tensor of that name.
+func (s *Set) Has(name string) bool { return s.file(name) != nil }
+
+// Lookup returns the tensor of that name, without reading it. It fails like
+// File.Lookup.
+func (s *Set) Lookup(name string) (*View, error) {
+	if f := s.file(name); f != nil {
+		return f.Lookup(name)
+	}
+	return nil, &NotFoundError{Path: s.path, Name: name, Shard: s.absent[name], names: s.Names}
+}
+
+func (s *Set) file(name string) *File {
+	if s.holder != nil {
+		return s.holder[name]
+	}
+	for _, f := range s.files {
+		if f.Has(name) {
+			return f
+		}
+	}
+	return nil
+}
+
+// Close closes all the files, or none of them where one is in use (ErrInUse).
+// What File.Close says of views holds here too.
+func (s *Set) Close() error { return closeAll(s.files) }

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package safetensors
+
+import "os"
+
+// preallocate does nothing where the system has no call for it.
+func preallocate(*os.File, int64) error { return nil }

@@ -1,0 +1,89 @@
+package safetensors
+
+import (
+	"encoding/binary"
+	"fmt"
+	"unsafe"
+)
+
+// Element is a Go type whose memory layout is that of a DType.
+type Element interface {
+	uint8 | int8 | uint16 | int16 | uint32 | int32 | uint64 | int64 | float32 | float64 | complex64
+}
+
+// As returns the elements of v in place. The 8-bit types other than I8 are seen
+// as uint8, F16 and BF16 as uint16, C64 as complex64, every other type as the
+// Go type of its name; the packed F4 and F6 types have no view but Bytes. What
+// View.Bytes says of the life of the bytes holds here too.
+//
+// It fails with ErrElementType where T does not fit v.DType, with ErrClosed, and
+// where Cast fails.
+func As[T Element](v *View) ([]T, error) {
+	if !fits[T](v.DType) {
+		var zero T
+		return nil, fmt.Errorf("safetensors: %s: tensor %s: %v viewed as %T: %w", v.file.path, quote(v.Name), v.DType, zero, ErrElementType)
+	}
+	if !v.file.mapping.pin() {
+		return nil, v.file.errClosed()
+	}
+	elements, err := Cast[T](v.data)
+	if err != nil {
+		return nil, fmt.Errorf("safetensors: %s: tensor %s: %w", v.file.path, quote(v.Name), err)
+	}
+	return elements, nil
+}
+
+// Cast returns little-endian bytes as elements, in place: what turns the
+// argument of View.Use into numbers. It fails with ErrAlignment where data does
+// not start on a multiple of T's size (a file may place a tensor anywhere: then
+// copy), with ErrSize where it does not end on one, and with ErrByteOrder on
+// big-endian machines.
+func Cast[T Element](data []byte) ([]T, error) {
+	var zero T
+	size := unsafe.Sizeof(zero)
+	if bigEndian && size > 1 {
+		return nil, fmt.Errorf("view as %T: %w", zero, ErrByteOrder)
+	}
+	if len(data)%int(size) != 0 {
+		return nil, fmt.Errorf("%d bytes viewed as %T: %w", len(data), zero, ErrSize)
+	}
+	if len(data) == 0 {
+		return []T{}, nil
+	}
+	p := unsafe.Pointer(unsafe.SliceData(data))
+	if rest := uintptr(p) % unsafe.Alignof(zero); rest != 0 {
+		return nil, fmt.Errorf("%d bytes past a multiple of %d, viewed as %T: %w", rest, unsafe.Alignof(zero), zero, ErrAlignment)
+	}
+	return unsafe.Slice((*T)(p), len(data)/int(size)), nil
+}
+
+func fits[T Element](d DType) bool {
+	var zero T
+	switch any(zero).(type) {
+	case uint8:
+		return d.Bits() == 8 && d != I8
+	case int8:
+		return d == I8
+	case uint16:
+		return d == U16 || d == F16 || d == BF16
+	case int16:
+		return d == I16
+	case uint32:
+		return d == U32
+	case int32:
+		return d == I32
+	case uint64:
+		return d == U64
+	case int64:
+		return d == I64
+	case float32:
+		return d == F32
+	case float64:
+		return d == F64
+	case complex64:
+		return d == C64
+	}
+	return false
+}
+
+var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1

@@ -1,0 +1,62 @@
+package tensor
+
+import "math"
+
+// F16ToFloat32 widens an IEEE 754 binary16 number; every value is exact. NaN
+// keeps its sign and payload and becomes quiet, as the hardware does it.
+func F16ToFloat32(h uint16) float32 {
+	sign := uint32(h&0x8000) << 16
+	abs := uint32(h & 0x7fff)
+	switch {
+	case abs > 0x7c00:
+		return math.Float32frombits(sign | 0x7fc00000 | abs<<13)
+	case abs == 0x7c00:
+		return math.Float32frombits(sign | 0x7f800000)
+	case abs >= 0x0400:
+		return math.Float32frombits(sign | (abs<<13 + (127-15)<<23))
+	}
+	// Subnormal: a multiple of 2^-24.
+	return math.Float32frombits(sign | math.Float32bits(float32(abs)*0x1p-24))
+}
+
+// Float32ToF16 rounds to the nearest IEEE 754 binary16 number, ties to even;
+// from 65520 on the result is infinite. NaN keeps its sign and the upper bits
+// of its payload and becomes quiet.
+func Float32ToF16(f float32) uint16 {
+	b := math.Float32bits(f)
+	sign := uint16(b>>16) & 0x8000
+	abs := b & 0x7fffffff
+	switch {
+	case abs > 0x7f800000:
+		return sign | 0x7e00 | uint16(abs>>13)&0x01ff
+	case abs >= 0x477ff000: // 65520
+		return sign | 0x7c00
+	case abs >= 0x38800000: // 2^-14, the smallest normal number
+		return sign | uint16((roundBits(abs, 13)-(127-15)<<23)>>13)
+	}
+	// In [0.5, 1) float32 numbers are 2^-24 apart, as binary16 subnormals are:
+	// the addition rounds, and its low bits are the result.
+	return sign | uint16(math.Float32bits(math.Float32frombits(abs)+0.5)-0x3f000000)
+}
+
+// BF16ToFloat32 widens a bfloat16 number, the upper half of a float32; every
+// bit pattern is kept.
+func BF16ToFloat32(h uint16) float32 {
+	return math.Float32frombits(uint32(h) << 16)
+}
+
+// Float32ToBF16 rounds to the nearest bfloat16 number, ties to even. NaN keeps
+// its sign and the upper bits of its payload and becomes quiet.
+func Float32ToBF16(f float32) uint16 {
+	b := math.Float32bits(f)
+	if b&0x7fffffff > 0x7f800000 {
+		return uint16(b>>16) | 0x0040
+	}
+	return uint16(roundBits(b, 16) >> 16)
+}
+
+// roundBits rounds b to a multiple of 2^n, ties to even. A carry out of the
+// mantissa raises the exponent, which is what the next number up looks like.
+func roundBits(b uint32, n uint) uint32 {
+	return b + (1<<(n-1) - 1) + b>>n&1
+}

@@ -1,0 +1,216 @@
+package tensor
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"unsafe"
+)
+
+// Errors that the functions of this package wrap.
+var (
+	ErrDType     = errors.New("wrong element type")
+	ErrShape     = errors.New("bad shape")
+	ErrLength    = errors.New("wrong length")
+	ErrAlignment = errors.New("misaligned data")
+	ErrByteOrder = errors.New("little-endian data cannot be viewed in place on a big-endian machine")
+)
+
+// Tensor is a dense array in host memory: the elements in row-major (C) order,
+// little-endian as in a file, in one run of bytes. Data may belong to somebody
+// else, a mapped file for example; the tensor does not own or copy it.
+//
+// The zero value holds nothing and fails Check.
+type Tensor struct {
+	DType DType
+	Shape []int // empty for a scalar
+	Data  []byte
+}
+
+// New returns a tensor of zeros. The data starts on an 8-byte boundary, so that
+// View never fails for reasons of alignment.
+func New(d DType, shape ...int) (Tensor, error) {
+	size, err := byteSize(d, shape)
+	if err != nil {
+		return Tensor{}, err
+	}
+	return Tensor{DType: d, Shape: append([]int(nil), shape...), Data: alignedBytes(size)}, nil
+}
+
+// FromFloat32s returns an F32 tensor that holds a copy of values.
+func FromFloat32s(values []float32, shape ...int) (Tensor, error) {
+	t, err := New(F32, shape...)
+	if err != nil {
+		return Tensor{}, err
+	}
+	if n := len(t.Data) / 4; n != len(values) {
+		return Tensor{}, fmt.Errorf("tensor: shape %v has %d elements, %d values given: %w", shape, n, len(values), ErrLength)
+	}
+	return t, FromFloat32(t.Data, values, F32)
+}
+
+// NumElements is the product of the dimensions, 1 for a scalar. It fails with
+// ErrShape for a negative dimension and where the product exceeds an int.
+func NumElements(shape []int) (int, error) {
+	n := 1
+	for _, d := range shape {
+		if d < 0 {
+			return 0, fmt.Errorf("tensor: dimension %d in shape %v is negative: %w", d, shape, ErrShape)
+		}
+		if d != 0 && n > math.MaxInt/d {
+			return 0, fmt.Errorf("tensor: shape %v has more than %d elements: %w", shape, math.MaxInt, ErrShape)
+		}
+		n *= d
+	}
+	return n, nil
+}
+
+// NumElements is the number of elements that t's shape calls for, 0 where the
+// shape is not valid.
+func (t Tensor) NumElements() int {
+	n, err := NumElements(t.Shape)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// Check reports whether dtype, shape and length of the data agree.
+func (t Tensor) Check() error {
+	size, err := byteSize(t.DType, t.Shape)
+	if err != nil {
+		return err
+	}
+	if len(t.Data) != size {
+		return fmt.Errorf("tensor: %v%v takes %d bytes, found %d: %w", t.DType, t.Shape, size, len(t.Data), ErrLength)
+	}
+	return nil
+}
+
+// Float32s returns a new slice with the elements of t converted to float32 by
+// the rules of ToFloat32.
+func (t Tensor) Float32s() ([]float32, error) {
+	if err := t.Check(); err != nil {
+		return nil, err
+	}
+	values := make([]float32, t.NumElements())
+	return values, ToFloat32(values, t.Data, t.DType)
+}
+
+// Convert returns a new tensor of type d with the elements of t. Conversions go
+// by way of float32: integers beyond 2^24 and F64 lose precision.
+func (t Tensor) Convert(d DType) (Tensor, error) {
+	out, err := New(d, t.Shape...)
+	if err != nil {
+		return Tensor{}, err
+	}
+	if err := t.Check(); err != nil {
+		return Tensor{}, err
+	}
+	if d == t.DType {
+		copy(out.Data, t.Data)
+		return out, nil
+	}
+	values, err := t.Float32s()
+	if err != nil {
+		return Tensor{}, err
+	}
+	return out, FromFloat32(out.Data, values, d)
+}
+
+// Element is a Go type whose memory layout is that of a DType.
+type Element interface {
+	uint8 | int8 | uint16 | int16 | uint32 | int32 | uint64 | int64 | float32 | float64
+}
+
+// View returns the elements of t in place, without a copy. F16 and BF16 are
+// seen as uint16; U8, Bool and the 8-bit floats as uint8; every other type as
+// the Go type of its name. The view shares t's memory and must not be written
+// to where that memory is read-only.
+//
+// It fails with ErrDType where T does not fit t.DType, with ErrLength where the
+// data is not what the shape asks for, with ErrAlignment where the data does
+// not start on a multiple of T's size (files may place tensors anywhere), and
+// with ErrByteOrder on big-endian machines. ToFloat32 reads the data in all of
+// the last two cases.
+func View[T Element](t Tensor) ([]T, error) {
+	if !fits[T](t.DType) {
+		var zero T
+		return nil, fmt.Errorf("tensor: %v viewed as %T: %w", t.DType, zero, ErrDType)
+	}
+	if err := t.Check(); err != nil {
+		return nil, err
+	}
+	return cast[T](t.Data)
+}
+
+func fits[T Element](d DType) bool {
+	var zero T
+	switch any(zero).(type) {
+	case uint8:
+		return d == U8 || d == Bool || d == F8E5M2 || d == F8E4M3
+	case int8:
+		return d == I8
+	case uint16:
+		return d == U16 || d == F16 || d == BF16
+	case int16:
+		return d == I16
+	case uint32:
+		return d == U32
+	case int32:
+		return d == I32
+	case uint64:
+		return d == U64
+	case int64:
+		return d == I64
+	case float32:
+		return d == F32
+	case float64:
+		return d == F64
+	}
+	return false
+}
+
+func cast[T Element](data []byte) ([]T, error) {
+	var zero T
+	size := unsafe.Sizeof(zero)
+	if bigEndian && size > 1 {
+		return nil, fmt.Errorf("tensor: view as %T: %w", zero, ErrByteOrder)
+	}
+	if len(data) == 0 {
+		return []T{}, nil
+	}
+	p := unsafe.Pointer(unsafe.SliceData(data))
+	if off := uintptr(p) % size; off != 0 {
+		return nil, fmt.Errorf("tensor: data starts %d bytes past a multiple of %d, the size of %T: %w", off, size, zero, ErrAlignment)
+	}
+	return unsafe.Slice((*T)(p), len(data)/int(size)), nil
+}
+
+func byteSize(d DType, shape []int) (int, error) {
+	if d.Size() == 0 {
+		return 0, fmt.Errorf("tensor: dtype %v: %w", d, ErrDType)
+	}
+	n, err := NumElements(shape)
+	if err != nil {
+		return 0, err
+	}
+	// The largest array is half the address space, for which the Go runtime
+	// has a panic, not an error.
+	if n > math.MaxInt/2/d.Size() {
+		return 0, fmt.Errorf("tensor: %v%v exceeds the address space: %w", d, shape, ErrShape)
+	}
+	return n * d.Size(), nil
+}
+
+// alignedBytes returns n zero bytes that start on an 8-byte boundary.
+func alignedBytes(n int) []byte {
+	if n == 0 {
+		return []byte{}
+	}
+	words := make([]uint64, n/8+(n%8+7)/8)
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), n)
+}
+
+var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
