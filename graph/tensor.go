@@ -50,6 +50,22 @@ func (t Tensor) Cast(d tensor.DType) Tensor { return t.of(t.g.ir.Cast(t.v, d)) }
 // Reshape gives t another shape with as many elements.
 func (t Tensor) Reshape(shape ...ir.Dim) Tensor { return t.of(t.g.ir.Reshape(t.v, shape)) }
 
+// Detach is t, taken as a constant when gradients are computed.
+func (t Tensor) Detach() Tensor { return t.of(t.g.ir.Detach(t.v)) }
+
+// Where chooses between x and y by the bool t.
+func (t Tensor) Where(x, y Tensor) Tensor { return t.of(t.g.ir.Where(t.v, x.v, y.v)) }
+
+// Compare is the relation fn between t and u, as bool.
+func (t Tensor) Compare(fn ir.CompareFn, u Tensor) Tensor {
+	return t.of(t.g.ir.Compare(fn, t.v, u.v))
+}
+
+// Gemm adds up products; bias and c may be the zero Tensor.
+func (g *Graph) Gemm(products []ir.Product, bias, c Tensor) Tensor {
+	return g.Of(g.ir.Gemm(products, bias.v, c.v))
+}
+
 // Transpose takes the axes in the order perm.
 func (t Tensor) Transpose(perm ...int) Tensor { return t.of(t.g.ir.Transpose(t.v, perm...)) }
 

@@ -24,6 +24,7 @@ const (
 	ArgMax
 	Gemm
 	Reshape
+	Detach
 	Transpose
 	Broadcast
 	Slice

@@ -129,6 +129,16 @@ var _ = define(Reshape, OpDef{Name: "Reshape", Doc: "the same elements in the sa
 	},
 })
 
+var _ = define(Detach, OpDef{Name: "Detach", Doc: "the value itself, through which no gradient flows", NoGradient: true,
+	Infer: func(_ any, in []Type) ([]Type, error) {
+		if len(in) != 1 {
+			return nil, arity(1, in)
+		}
+		return in[:1], nil
+	},
+	Reference: func(_ any, in, outs []*Host) { copy(outs[0].Data, in[0].Data) },
+})
+
 var _ = define(Transpose, OpDef{Name: "Transpose", Doc: "the axes in another order",
 	Infer: func(attr any, in []Type) ([]Type, error) {
 		if len(in) != 1 {
@@ -294,6 +304,9 @@ func (g *Graph) Reshape(x Value, s Shape) Value {
 	}
 	return g.Apply(Reshape, ShapeAttr{axesOf(s)}, x)
 }
+
+// Detach is x, taken as a constant by [Graph.Gradients].
+func (g *Graph) Detach(x Value) Value { return g.Apply(Detach, nil, x) }
 
 // Transpose gives the axes of x in the order perm.
 func (g *Graph) Transpose(x Value, perm ...int) Value {

@@ -23,7 +23,7 @@ type Outputs struct {
 // decoder builds a pre-norm transformer: the body of Llama and its kin.
 func decoder(c *Config, b *nn.Builder, in nn.Inputs) Outputs {
 	m := b.Sub("model")
-	x := m.Embedding("embed_tokens", in.Tokens, c.VocabSize, c.HiddenSize)
+	x := m.Embedding("embed_tokens", in.Tokens, c.VocabSize, c.HiddenSize, c.Padding)
 	freqs := b.G.Param(FrequenciesParam, tensor.F32, ir.Static(c.RoPE.Dim/2))
 	table := in.Positions.RoPETable(freqs, float32(c.RoPE.AttentionFactor))
 	var out Outputs

@@ -53,6 +53,8 @@ type Module struct {
 	Bias    bool
 	// InputEmbedding and OutputEmbedding mark the ends of a language model.
 	InputEmbedding, OutputEmbedding bool
+	// Padding is the row of an embedding that gets no gradient, or -1.
+	Padding int
 	// TiedTo is the module whose weight this one shares, if any.
 	TiedTo string
 }

@@ -35,8 +35,9 @@ func (b *Builder) linear(m Module, x, w, c graph.Tensor) graph.Tensor {
 }
 
 // Embedding is the rows ids [n] of a table [vocab, size]: the input embedding.
-func (b *Builder) Embedding(name string, ids graph.Tensor, vocab, size int) graph.Tensor {
-	m := Module{Name: b.prefix + name, Kind: KindEmbedding, In: vocab, Out: size, InputEmbedding: true}
+// The row padding gets no gradient where the table is trained; -1 is none.
+func (b *Builder) Embedding(name string, ids graph.Tensor, vocab, size, padding int) graph.Tensor {
+	m := Module{Name: b.prefix + name, Kind: KindEmbedding, In: vocab, Out: size, Padding: padding, InputEmbedding: true}
 	b.modules = append(b.modules, m)
 	w := b.param(m, "weight", m.Name+".weight", vocab, size)
 	if b.adapter != nil {
@@ -44,7 +45,23 @@ func (b *Builder) Embedding(name string, ids graph.Tensor, vocab, size int) grap
 			return y
 		}
 	}
-	return w.Gather(ids)
+	rows := w.Gather(ids)
+	if w != b.Frozen(m.Name+".weight", vocab, size) {
+		rows = b.WithoutPadding(m, ids, rows)
+	}
+	return rows
+}
+
+// WithoutPadding is rows [n, size] of an embedding, or what an adapter adds to
+// them, such that the padding row gets no gradient.
+func (b *Builder) WithoutPadding(m Module, ids, rows graph.Tensor) graph.Tensor {
+	if m.Padding < 0 || !rows.Valid() {
+		return rows
+	}
+	n := ids.Type().Shape[0]
+	pad := b.G.Of(b.G.IR().Const(float64(m.Padding), ir.Type{DType: tensor.I32, Shape: ir.Shape{}}))
+	is := ids.Compare(ir.Equal, pad).Reshape(n, ir.Static(1))
+	return is.Where(rows.Detach(), rows)
 }
 
 // RMSNorm scales the rows of x to a mean square of one, times a weight.

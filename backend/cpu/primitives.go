@@ -121,6 +121,10 @@ func reduceKernel(r *run, l *ir.Launch) error {
 	for _, d := range shape[a.Axis+1:] {
 		inner *= d
 	}
+	if a.Axis == 0 && len(shape) == 2 && a.Fn == ir.ReduceSum {
+		r.sumRows(dst, x, n, inner)
+		return nil
+	}
 	// Sums run in float64 in the order of the axis.
 	r.rows(len(dst), n, func(lo, hi int) {
 		for o := lo; o < hi; o++ {
@@ -141,6 +145,23 @@ func reduceKernel(r *run, l *ir.Launch) error {
 		}
 	})
 	return nil
+}
+
+// sumRows adds up the rows of x [n, cols], a few columns at a time.
+func (r *run) sumRows(dst, x []float32, n, cols int) {
+	const width = 128
+	r.dev.pool.Run((cols+width-1)/width, func(t int) {
+		var sums [width]float64
+		lo, hi := t*width, min(cols, t*width+width)
+		for i := range n {
+			for j, v := range x[i*cols+lo : i*cols+hi] {
+				sums[j] += float64(v)
+			}
+		}
+		for j := lo; j < hi; j++ {
+			dst[j] = float32(sums[j-lo])
+		}
+	})
 }
 
 func gatherKernel(r *run, l *ir.Launch) error {

@@ -17,7 +17,7 @@ var kernels = map[ir.Op]kernel{
 	ir.Const: constKernel, ir.Iota: iotaKernel, ir.Philox: philoxKernel, ir.Cast: castKernel,
 	ir.Unary: unaryKernel, ir.Binary: binaryKernel, ir.Compare: compareKernel, ir.Where: whereKernel,
 	ir.Reduce: reduceKernel, ir.ArgMax: argMaxKernel, ir.Gemm: gemmKernel,
-	ir.Reshape: copyKernel, ir.Transpose: transposeKernel, ir.Broadcast: broadcastKernel,
+	ir.Reshape: copyKernel, ir.Detach: copyKernel, ir.Transpose: transposeKernel, ir.Broadcast: broadcastKernel,
 	ir.Slice: sliceKernel, ir.Concat: concatKernel,
 	ir.GatherRows: gatherKernel, ir.ScatterAddRows: scatterKernel, ir.UpdateRows: updateKernel,
 

@@ -177,7 +177,7 @@ func (p *planner) order() {
 	p.when = map[ir.Value]int{}
 	for v := ir.Value(1); int(v) < len(p.g.Nodes); v++ {
 		switch p.g.Node(v).Op {
-		case ir.Param, ir.Out, ir.Reshape:
+		case ir.Param, ir.Out, ir.Reshape, ir.Detach:
 		default:
 			p.when[v] = len(p.launch)
 			p.launch = append(p.launch, v)
@@ -190,7 +190,7 @@ func (p *planner) order() {
 func (p *planner) base(v ir.Value) (ir.Value, int) {
 	for {
 		switch n := p.g.Node(v); n.Op {
-		case ir.Reshape:
+		case ir.Reshape, ir.Detach:
 			v = n.In[0]
 		case ir.Out:
 			return n.In[0], n.Attr.(ir.OutAttr).Index

@@ -1,0 +1,146 @@
+package backendtest
+
+import "github.com/lorafuse/lorafuse/ir"
+
+func rmsNormCase(name, x, w string, eps float32) testCase {
+	return testCase{op: ir.RMSNorm, name: name, bounds: "n=3/5", in: []input{arg(x, normal), arg(w, positive)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.RMSNorm(in[0], in[1], eps)) }}
+}
+
+func rmsNormGradCase(name, x, w string) testCase {
+	return testCase{op: ir.RMSNormGrad, name: name, bounds: "n=3/5", in: []input{arg(x, normal), arg(x, normal), arg(w, positive)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Apply(ir.RMSNormGrad, ir.NormAttr{Eps: 1e-6}, in...))
+		}}
+}
+
+func softmaxCase(name, x string, f fill) testCase {
+	return testCase{op: ir.Softmax, name: name, bounds: "n=3/5 m=7/9", in: []input{arg(x, f)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.Softmax(in[0])) }}
+}
+
+var normCases = []testCase{
+	rmsNormCase("", "f32[5,64]", "f32[64]", 1e-6),
+	rmsNormCase("odd", "f32[7,33]", "f32[33]", 1e-5),
+	rmsNormCase("bounded", "f32[n,33]", "f32[33]", 1e-6),
+	rmsNormCase("three axes", "f32[2,n,9]", "f32[9]", 1e-6),
+	rmsNormCase("vector", "f32[70]", "f32[70]", 1e-6),
+	rmsNormCase("one column", "f32[5,1]", "f32[1]", 0.5),
+	rmsNormCase("large eps", "f32[5,9]", "f32[9]", 3),
+	{op: ir.RMSNorm, name: "small", in: []input{arg("f32[5,9]", scaled(normal, 1e-3)), arg("f32[9]", positive)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.RMSNorm(in[0], in[1], 1e-5)) }},
+	rmsNormGradCase("", "f32[5,64]", "f32[64]"),
+	rmsNormGradCase("odd", "f32[3,33]", "f32[33]"),
+	rmsNormGradCase("bounded", "f32[n,7]", "f32[7]"),
+	softmaxCase("", "f32[5,33]", normal),
+	softmaxCase("vector", "f32[7]", normal),
+	softmaxCase("three axes", "f32[2,3,64]", normal),
+	softmaxCase("bounded", "f32[n,m]", normal),
+	softmaxCase("far apart", "f32[5,16]", scaled(normal, 50)),
+	{op: ir.RMSNorm, name: "bench", bench: true, in: []input{arg("f32[512,2048]", normal), arg("f32[2048]", positive)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.RMSNorm(in[0], in[1], 1e-6)) }},
+	{op: ir.RMSNormGrad, name: "bench", bench: true, in: []input{arg("f32[512,2048]", normal), arg("f32[512,2048]", normal), arg("f32[2048]", positive)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Apply(ir.RMSNormGrad, ir.NormAttr{Eps: 1e-6}, in...))
+		}},
+	{op: ir.Softmax, name: "bench", bench: true, in: []input{arg("f32[512,1024]", normal)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.Softmax(in[0])) }},
+}
+
+func tableCase(name, pos, freq string, scale float32) testCase {
+	// Both round the angle to f32; what is left is its sine.
+	return testCase{op: ir.RoPETable, name: name, bounds: "n=4/7", in: []input{arg(pos, below(4000)), frozen(freq, positive)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.RoPETable(in[0], in[1], scale)) }}
+}
+
+func ropeCase(name, x, table string, headDim int, inverse bool) testCase {
+	return testCase{op: ir.RoPE, name: name, bounds: "n=4/7", in: []input{arg(x, normal), frozen(table, normal)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Apply(ir.RoPE, ir.RoPEAttr{HeadDim: headDim, Inverse: inverse}, in...))
+		}}
+}
+
+var ropeCases = []testCase{
+	tableCase("", "i32[5]", "f32[16]", 1),
+	tableCase("bounded", "i32[n]", "f32[9]", 1.25),
+	ropeCase("", "f32[5,32]", "f32[5,8]", 8, false),
+	ropeCase("one head", "f32[5,10]", "f32[5,10]", 10, false),
+	ropeCase("odd half", "f32[3,30]", "f32[3,6]", 6, false),
+	ropeCase("inverse", "f32[5,32]", "f32[5,8]", 8, true),
+	ropeCase("bounded", "f32[n,128]", "f32[n,64]", 64, false),
+	{op: ir.RoPE, name: "bench", bench: true, in: []input{arg("f32[512,2048]", normal), arg("f32[512,128]", normal)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.RoPE(in[0], in[1], 128)) }},
+}
+
+func gluCases() []testCase {
+	bench := []input{arg("f32[512,2048]", normal), arg("f32[512,2048]", normal)}
+	all := []testCase{
+		{op: ir.GLU, name: "bench", bench: true, in: bench,
+			build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.GLU(in[0], in[1], ir.SiLU)) }},
+	}
+	for _, act := range []ir.Activation{ir.SiLU, ir.GELU, ir.GELUTanh} {
+		for _, x := range []struct {
+			name, typ string
+			f         fill
+		}{{"", "f32[5,33]", normal}, {"bounded", "f32[n,16]", normal}, {"wide", "f32[40]", scaled(normal, 6)}} {
+			name := act.String()
+			if x.name != "" {
+				name += "/" + x.name
+			}
+			all = append(all,
+				testCase{op: ir.GLU, name: name, bounds: "n=3/5", in: []input{arg(x.typ, x.f), arg(x.typ, normal)},
+					build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.GLU(in[0], in[1], act)) }},
+				testCase{op: ir.GLUGrad, name: name, bounds: "n=3/5", in: []input{arg(x.typ, normal), arg(x.typ, x.f), arg(x.typ, normal)},
+					build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+						d := g.Apply(ir.GLUGrad, ir.GLUAttr{Act: act}, in...)
+						return []ir.Value{d, g.Out(d, 1)}
+					}})
+		}
+	}
+	return all
+}
+
+func dropoutCase(name, x string, p float64, stream uint32) testCase {
+	return testCase{op: ir.Dropout, name: name, bounds: "n=3/5", in: []input{arg(x, normal), arg("u32[3]", words)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Apply(ir.Dropout, ir.DropoutAttr{P: p, Stream: stream}, in...))
+		}}
+}
+
+func downCase(name, x, a string, p float64) testCase {
+	return testCase{op: ir.LoRADown, name: name, bounds: "n=3/5", limit: gemmLimit, in: []input{arg(x, normal), arg(a, normal), arg("u32[3]", words)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Apply(ir.LoRADown, ir.DropoutAttr{P: p, Stream: 3}, in...))
+		}}
+}
+
+func downGradCase(name, dh, x string, p float64) testCase {
+	return testCase{op: ir.LoRADownGrad, name: name, bounds: "n=3/5", limit: gemmLimit, in: []input{arg(dh, normal), arg(x, normal), arg("u32[3]", words)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Apply(ir.LoRADownGrad, ir.DropoutAttr{P: p, Stream: 3}, in...))
+		}}
+}
+
+var dropoutCases = []testCase{
+	dropoutCase("", "f32[7,33]", 0.1, 0),
+	dropoutCase("half", "f32[5,64]", 0.5, 9),
+	dropoutCase("none", "f32[5,6]", 0, 9),
+	dropoutCase("nearly all", "f32[9,9]", 0.99, 1<<31),
+	dropoutCase("bounded", "f32[n,7]", 0.25, 2),
+	dropoutCase("long", "f32[3,8195]", 0.05, 2),
+	downCase("", "f32[5,33]", "f32[4,33]", 0.1),
+	downCase("bounded", "f32[n,40]", "f32[7,40]", 0.3),
+	downCase("many rows", "f32[300,17]", "f32[3,17]", 0.05),
+	downCase("bf16", "f32[5,33]", "bf16[8,33]", 0.1),
+	downGradCase("", "f32[5,4]", "f32[5,33]", 0.1),
+	downGradCase("bounded", "f32[n,7]", "f32[n,40]", 0.3),
+	downGradCase("many rows", "f32[300,3]", "f32[300,17]", 0.05),
+	{op: ir.LoRADown, name: "bench", bench: true, in: []input{arg("f32[512,2048]", normal), arg("f32[16,2048]", normal), arg("u32[3]", words)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.LoRADown(in[0], in[1], in[2], ir.DropoutAttr{P: 0.05, Stream: 1}))
+		}},
+	{op: ir.LoRADownGrad, name: "bench", bench: true, in: []input{arg("f32[512,16]", normal), arg("f32[512,2048]", normal), arg("u32[3]", words)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Apply(ir.LoRADownGrad, ir.DropoutAttr{P: 0.05, Stream: 1}, in...))
+		}},
+}

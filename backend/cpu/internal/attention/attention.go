@@ -1,0 +1,120 @@
+// Package attention computes softmax(scale·Q·Kᵀ)·V on the CPU, tile by tile,
+// so that no more scores exist at a time than one tile per worker (Dao et
+// al., FlashAttention, 2022, and Dao, FlashAttention-2, 2023).
+//
+// # What a query sees
+//
+// Query i attends the keys of one interval. Causal masks, padding, packed
+// documents, sliding windows and a KV cache longer than its contents are all
+// such intervals, so there is no other mask. A query with an empty interval
+// gets a row of zeros and a log-sum-exp of −Inf.
+//
+// # What a result depends on
+//
+// The queries are divided into segments: the finest division into runs of
+// neighbours whose intervals do not overlap those of another run, hence one
+// per document or sequence. All tiles are laid from the start of a segment
+// and summed in ascending order. A result therefore depends, bit for bit, on
+// its own segment only: neither on the number of workers nor on what else is
+// in the batch or where in the batch the segment lies.
+package attention
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
+	"github.com/lorafuse/lorafuse/backend/cpu/internal/pool"
+)
+
+// ErrShape is wrapped by the errors for arguments that do not fit together.
+var ErrShape = errors.New("attention: arguments do not fit together")
+
+// Rows is a row-major matrix: row i starts at Data[i*Stride].
+type Rows struct {
+	Data   []float32
+	Stride int // elements from one row to the next
+}
+
+// from is the data from column col of row i on.
+func (r Rows) from(i, col int) []float32 { return r.Data[i*r.Stride+col:] }
+
+// Spec describes an attention over len(Lo) queries and Keys keys.
+//
+// Matrices over queries (q, o and their gradients) have QHeads·HeadDim
+// columns, head after head; those over keys (k, v) KVHeads·HeadDim. Query
+// head h uses key head h/(QHeads/KVHeads) (grouped-query attention).
+type Spec struct {
+	QHeads, KVHeads, HeadDim int
+	Keys                     int     // rows of k and v
+	Scale                    float32 // of the scores, usually 1/√HeadDim
+	Window                   int     // if positive: a query sees at most the last Window keys before its Hi
+
+	// Query i attends the keys [max(Lo[i], Hi[i]−Window), Hi[i]).
+	Lo, Hi []int32
+}
+
+// Engine computes attentions. It keeps its scratch memory, so that a warm
+// engine allocates nothing. Its methods are safe for concurrent use, but run
+// one after the other, and must not be called from a task of its pool.
+type Engine struct {
+	mu  sync.Mutex // held by the call in progress
+	run run
+}
+
+// New is an engine on the workers of p. g, which must be on them too,
+// multiplies the tiles.
+func New(p *pool.Pool, g *gemm.Engine) *Engine {
+	e := &Engine{run: run{pool: p, gemm: g, workers: make([]worker, p.Workers())}}
+	e.run.bind()
+	return e
+}
+
+func (s *Spec) queries() int { return len(s.Lo) }
+
+// group is the number of query heads that share a key head.
+func (s *Spec) group() int { return s.QHeads / s.KVHeads }
+
+// bounds is the interval of query i. It is empty if a ≥ b.
+func (s *Spec) bounds(i int) (a, b int) {
+	a, b = int(s.Lo[i]), int(s.Hi[i])
+	if s.Window > 0 {
+		a = max(a, b-s.Window)
+	}
+	return a, b
+}
+
+func (s *Spec) check() error {
+	switch {
+	case s.QHeads < 1 || s.KVHeads < 1 || s.QHeads%s.KVHeads != 0:
+		return fmt.Errorf("%w: %d query heads on %d key heads", ErrShape, s.QHeads, s.KVHeads)
+	case s.HeadDim < 1:
+		return fmt.Errorf("%w: head size %d", ErrShape, s.HeadDim)
+	case len(s.Lo) != len(s.Hi):
+		return fmt.Errorf("%w: %d lower and %d upper bounds", ErrShape, len(s.Lo), len(s.Hi))
+	}
+	for i := range s.Lo {
+		if a, b := s.bounds(i); a < b && (a < 0 || b > s.Keys) {
+			return fmt.Errorf("%w: query %d attends keys [%d,%d) of %d", ErrShape, i, a, b, s.Keys)
+		}
+	}
+	return nil
+}
+
+// checkRows finds matrices that are too small.
+func (s *Spec) checkRows(overQueries, overKeys []Rows) error {
+	check := func(list []Rows, rows, cols int, what string) error {
+		for _, r := range list {
+			if rows > 0 && (r.Stride < cols || len(r.Data) < (rows-1)*r.Stride+cols) {
+				return fmt.Errorf("%w: a matrix over %s has %d elements, [%d,%d] with stride %d needs more",
+					ErrShape, what, len(r.Data), rows, cols, r.Stride)
+			}
+		}
+		return nil
+	}
+	if err := check(overQueries, s.queries(), s.QHeads*s.HeadDim, "queries"); err != nil {
+		return err
+	}
+	return check(overKeys, s.Keys, s.KVHeads*s.HeadDim, "keys")
+}

@@ -1,0 +1,201 @@
+package attention
+
+import (
+	"fmt"
+
+	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
+	"github.com/lorafuse/lorafuse/backend/cpu/internal/vec"
+)
+
+// Gradients are the matrices that Backward overwrites. None may overlap
+// another or an argument.
+type Gradients struct {
+	Q, K, V Rows
+}
+
+// Backward sets grad to the gradients of Forward, given dO, the gradient of
+// its result, and o and lse as Forward computed them. With P the softmax:
+//
+//	dV = Pᵀ·dO    dS = P∘(dO·Vᵀ − Σ dO∘o)    dQ = Scale·dS·K    dK = Scale·dSᵀ·Q
+//
+// P is computed again from the scores and lse. Keys that no query sees get 0.
+// Query heads of one group are added in ascending order.
+func (e *Engine) Backward(s *Spec, grad Gradients, dO, q, k, v, o Rows, lse []float32) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	if err := s.checkRows([]Rows{q, o, dO, grad.Q}, []Rows{k, v, grad.K, grad.V}); err != nil {
+		return err
+	}
+	if want := s.queries() * s.QHeads; len(lse) < want {
+		return fmt.Errorf("%w: lse has %d elements, want %d", ErrShape, len(lse), want)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.run.arguments = arguments{Spec: s, q: q, k: k, v: v, o: o, lse: lse, dO: dO, grad: grad}
+	e.run.backward()
+	e.run.arguments = arguments{}
+	return nil
+}
+
+func (e *run) backward() {
+	e.divide(e.Spec, false)
+	e.divideKeys()
+	e.delta = grow(e.delta, e.queries()*e.QHeads)
+	rows := max(e.queries(), e.Keys)
+	e.pool.Run((rows+rowsPerTask-1)/rowsPerTask, e.tasks.prepare)
+	if e.wholeSegments() {
+		e.pool.RunWorker(len(e.segments)*e.KVHeads, e.tasks.segment)
+	} else {
+		e.pool.RunWorker(len(e.keyTiles)*e.KVHeads, e.tasks.keys)
+		e.pool.RunWorker(len(e.tiles)*e.QHeads, e.tasks.queries)
+	}
+}
+
+const rowsPerTask = 32
+
+// prepareTask computes Σ dO·o for some rows and clears those of the gradients.
+func (e *run) prepareTask(n int) {
+	d := e.HeadDim
+	for i := n * rowsPerTask; i < (n+1)*rowsPerTask; i++ {
+		if i < e.queries() {
+			for h := range e.QHeads {
+				e.delta[i*e.QHeads+h] = vec.Dot(e.dO.from(i, h*d)[:d], e.o.from(i, h*d)[:d])
+			}
+			clear(e.grad.Q.from(i, 0)[:e.QHeads*d])
+		}
+		if i < e.Keys {
+			clear(e.grad.K.from(i, 0)[:e.KVHeads*d])
+			clear(e.grad.V.from(i, 0)[:e.KVHeads*d])
+		}
+	}
+}
+
+// wholeSegments chooses between two ways that give the same bits, because
+// both add the same products of tiles in the same order: all three gradients
+// of a segment and key head in one task, five products per tile; or, when
+// such tasks are too few for the workers, dK and dV by keys and then dQ by
+// queries, seven products.
+func (e *run) wholeSegments() bool {
+	total, largest := 0, 0
+	for i := range e.segments {
+		cost := 0
+		for _, t := range e.tiles[e.firstTile[i]:e.firstTile[i+1]] {
+			cost += (t.q1 - t.q0) * (t.k1 - t.k0)
+		}
+		total += cost
+		largest = max(largest, cost)
+	}
+	workers := e.pool.Workers()
+	tasks := len(e.segments) * e.KVHeads
+	longest := max(largest*((tasks+workers-1)/workers), total*e.KVHeads/workers)
+	return 5*longest <= 7*(total*e.KVHeads/workers)
+}
+
+// segmentTask computes the gradients of one segment and key head.
+func (e *run) segmentTask(id, i int) {
+	seg, kv := i/e.KVHeads, i%e.KVHeads
+	for _, keys := range e.keyTiles[e.firstKeyTile[seg]:e.firstKeyTile[seg+1]] {
+		e.alongQueries(id, keys, kv, true)
+	}
+}
+
+// keyTask computes dK and dV of one tile of keys and key head.
+func (e *run) keyTask(id, i int) {
+	e.alongQueries(id, e.keyTiles[i/e.KVHeads], i%e.KVHeads, false)
+}
+
+// alongQueries adds what all queries of their segment contribute to dK and dV
+// of a tile of keys and, if asked, what these keys contribute to dQ.
+func (e *run) alongQueries(id int, keys keyTile, kv int, withQ bool) {
+	for h := kv * e.group(); h < (kv+1)*e.group(); h++ {
+		for _, t := range e.tiles[e.firstTile[keys.seg]:e.firstTile[keys.seg+1]] {
+			part := tile{t.q0, t.q1, keys.k0, min(keys.k1, t.k1)}
+			if t.k0 > keys.k0 || part.k0 >= part.k1 || !e.touches(part) {
+				continue
+			}
+			e.scoreGrad(id, part, h)
+			e.addKeyGrads(id, part, h)
+			if withQ {
+				e.addQueryGrad(id, part, h)
+			}
+		}
+	}
+}
+
+// queryTask computes dQ of one tile for one query head.
+func (e *run) queryTask(id, i int) {
+	n := len(e.tiles)
+	t, h := e.tiles[n-1-i%n], i/n
+	for k := t.k0; k < t.k1; k += tileKeys {
+		if part := (tile{t.q0, t.q1, k, min(k+tileKeys, t.k1)}); e.touches(part) {
+			e.scoreGrad(id, part, h)
+			e.addQueryGrad(id, part, h)
+		}
+	}
+}
+
+// scoreGrad sets the tile of scores to P and the tile of grads to dS.
+func (e *run) scoreGrad(id int, t tile, h int) {
+	w, d := &e.workers[id], e.HeadDim
+	e.score(id, t, h)
+	e.product(id, gemm.Call{
+		M: t.q1 - t.q0, N: t.k1 - t.k0,
+		C: w.grads[:], LDC: tileKeys,
+	}, gemm.Pair{
+		A: gemm.Of(e.dO.from(t.q0, h*d), e.dO.Stride),
+		B: gemm.Of(e.v.from(t.k0, h/e.group()*d), e.v.Stride).T(),
+		K: d, Alpha: 1,
+	})
+	for r := range t.q1 - t.q0 {
+		i := t.q0 + r
+		p := w.scores[r*tileKeys:][:t.k1-t.k0]
+		ds := w.grads[r*tileKeys:][:t.k1-t.k0]
+		a, b := e.clip(i, t.k0, t.k1)
+		if a >= b {
+			clear(p)
+			clear(ds)
+			continue
+		}
+		clear(p[:a])
+		clear(p[b:])
+		clear(ds[:a])
+		clear(ds[b:])
+		p, ds = p[a:b], ds[a:b]
+		vec.ExpAffine(p, p, 1, e.lse[i*e.QHeads+h], 1)
+		vec.ScoreGrad(ds, p, ds, e.delta[i*e.QHeads+h], 1)
+	}
+}
+
+// addKeyGrads adds Pᵀ·dO to dV and Scale·dSᵀ·Q to dK.
+func (e *run) addKeyGrads(id int, t tile, h int) {
+	w, d := &e.workers[id], e.HeadDim
+	kv := h / e.group() * d
+	n, m := t.k1-t.k0, t.q1-t.q0
+	e.product(id, gemm.Call{
+		M: n, N: d, C: e.grad.V.from(t.k0, kv), LDC: e.grad.V.Stride, Accumulate: true,
+	}, gemm.Pair{
+		A: gemm.Of(w.scores[:], tileKeys).T(),
+		B: gemm.Of(e.dO.from(t.q0, h*d), e.dO.Stride),
+		K: m, Alpha: 1,
+	})
+	e.product(id, gemm.Call{
+		M: n, N: d, C: e.grad.K.from(t.k0, kv), LDC: e.grad.K.Stride, Accumulate: true,
+	}, gemm.Pair{
+		A: gemm.Of(w.grads[:], tileKeys).T(),
+		B: gemm.Of(e.q.from(t.q0, h*d), e.q.Stride),
+		K: m, Alpha: e.Scale,
+	})
+}
+
+// addQueryGrad adds Scale·dS·K to dQ.
+func (e *run) addQueryGrad(id int, t tile, h int) {
+	d := e.HeadDim
+	e.product(id, gemm.Call{
+		M: t.q1 - t.q0, N: d, C: e.grad.Q.from(t.q0, h*d), LDC: e.grad.Q.Stride, Accumulate: true,
+	}, gemm.Pair{
+		A: gemm.Of(e.workers[id].grads[:], tileKeys),
+		B: gemm.Of(e.k.from(t.k0, h/e.group()*d), e.k.Stride),
+		K: t.k1 - t.k0, Alpha: e.Scale,
+	})
+}

@@ -1,0 +1,162 @@
+package attention
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
+	"github.com/lorafuse/lorafuse/backend/cpu/internal/vec"
+)
+
+var negInf = float32(math.Inf(-1))
+
+// Forward sets o = softmax(Scale·q·kᵀ)·v and lse, [queries, QHeads], to the
+// logarithm of the sum of the exponentials of the scaled scores, which
+// Backward needs. o must not overlap q, k or v.
+//
+// Segments of at most 8 queries (decoding) stream over their keys; long ones
+// are cut into chunks that are computed apart and merged in their order.
+func (e *Engine) Forward(s *Spec, o Rows, lse []float32, q, k, v Rows) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	if err := s.checkRows([]Rows{q, o}, []Rows{k, v}); err != nil {
+		return err
+	}
+	if want := s.queries() * s.QHeads; len(lse) < want {
+		return fmt.Errorf("%w: lse has %d elements, want %d", ErrShape, len(lse), want)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.run.arguments = arguments{Spec: s, q: q, k: k, v: v, o: o, lse: lse}
+	e.run.forward()
+	e.run.arguments = arguments{}
+	return nil
+}
+
+func (e *run) forward() {
+	e.divide(e.Spec, true)
+	e.partial = grow(e.partial, e.partials*(e.HeadDim+2))
+	e.clearEmpty()
+	e.pool.RunWorker(len(e.tiles)*e.QHeads+len(e.chunks)*e.KVHeads, e.tasks.forward)
+	e.merge()
+}
+
+// clearEmpty gives their result to the queries that see nothing.
+func (e *run) clearEmpty() {
+	for i := range e.queries() {
+		if a, b := e.bounds(i); a >= b {
+			clear(e.o.from(i, 0)[:e.QHeads*e.HeadDim])
+			for h := range e.QHeads {
+				e.lse[i*e.QHeads+h] = negInf
+			}
+		}
+	}
+}
+
+func (e *run) forwardTask(id, i int) {
+	if n := len(e.tiles) * e.QHeads; i >= n {
+		i -= n
+		e.decodeChunk(&e.workers[id], e.chunks[i/e.KVHeads], i%e.KVHeads)
+		return
+	}
+	// Heads of one group are neighbours in time, so that they find their keys
+	// in the cache; the longest tiles come first, so that no worker is left
+	// with one in the end.
+	n := len(e.tiles)
+	e.forwardTile(id, e.tiles[n-1-i%n], i/n)
+}
+
+// forwardTile computes the rows of a tile for query head h, from left to
+// right with a running maximum.
+func (e *run) forwardTile(id int, t tile, h int) {
+	w := &e.workers[id]
+	d := e.HeadDim
+	for r := range t.q1 - t.q0 {
+		w.max[r], w.sum[r] = negInf, 0
+	}
+	begun := false
+	for k := t.k0; k < t.k1; k += tileKeys {
+		part := tile{t.q0, t.q1, k, min(k+tileKeys, t.k1)}
+		if !e.touches(part) {
+			continue
+		}
+		e.score(id, part, h)
+		for r := range t.q1 - t.q0 {
+			e.softmaxRow(w, part, h, r, begun)
+		}
+		e.product(id, gemm.Call{
+			M: part.q1 - part.q0, N: d,
+			C: e.o.from(t.q0, h*d), LDC: e.o.Stride, Accumulate: begun,
+		}, gemm.Pair{
+			A: gemm.Of(w.scores[:], tileKeys),
+			B: gemm.Of(e.v.from(k, h/e.group()*d), e.v.Stride),
+			K: part.k1 - part.k0, Alpha: 1,
+		})
+		begun = true
+	}
+	for r := range t.q1 - t.q0 {
+		i := t.q0 + r
+		if a, b := e.bounds(i); a >= b {
+			clear(e.o.from(i, h*d)[:d]) // -0 and NaN·0 out of the tile's products
+			continue
+		}
+		o := e.o.from(i, h*d)[:d]
+		vec.Scale(o, 1/w.sum[r], o)
+		e.lse[i*e.QHeads+h] = float32(float64(w.max[r]) + math.Log(float64(w.sum[r])))
+	}
+}
+
+// touches reports whether a query of t sees one of its keys.
+func (e *run) touches(t tile) bool {
+	for i := t.q0; i < t.q1; i++ {
+		if a, b := e.clip(i, t.k0, t.k1); a < b {
+			return true
+		}
+	}
+	return false
+}
+
+// clip is what query i sees of keys [k0,k1), relative to k0.
+func (e *run) clip(i, k0, k1 int) (a, b int) {
+	a, b = e.bounds(i)
+	return max(a, k0) - k0, min(b, k1) - k0
+}
+
+// score sets the tile of scores to Scale·q·kᵀ.
+func (e *run) score(id int, t tile, h int) {
+	d := e.HeadDim
+	e.product(id, gemm.Call{
+		M: t.q1 - t.q0, N: t.k1 - t.k0,
+		C: e.workers[id].scores[:], LDC: tileKeys,
+	}, gemm.Pair{
+		A: gemm.Of(e.q.from(t.q0, h*d), e.q.Stride),
+		B: gemm.Of(e.k.from(t.k0, h/e.group()*d), e.k.Stride).T(),
+		K: d, Alpha: e.Scale,
+	})
+}
+
+// softmaxRow turns row r of the scores into exponentials relative to the
+// largest score so far, 0 where the query does not see, and brings what was
+// summed before to the same scale.
+func (e *run) softmaxRow(w *worker, t tile, h, r int, begun bool) {
+	i := t.q0 + r
+	row := w.scores[r*tileKeys:][:t.k1-t.k0]
+	a, b := e.clip(i, t.k0, t.k1)
+	if a >= b {
+		clear(row)
+		return
+	}
+	clear(row[:a])
+	clear(row[b:])
+	row = row[a:b]
+	m := max(w.max[r], vec.Max(row))
+	if m > w.max[r] && begun {
+		shrink := float32(math.Exp(float64(w.max[r]) - float64(m)))
+		w.sum[r] *= shrink
+		o := e.o.from(i, h*e.HeadDim)[:e.HeadDim]
+		vec.Scale(o, shrink, o)
+	}
+	w.max[r] = m
+	w.sum[r] += vec.ExpSum(row, row, 1, m)
+}

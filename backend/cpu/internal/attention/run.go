@@ -1,0 +1,68 @@
+package attention
+
+import (
+	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
+	"github.com/lorafuse/lorafuse/backend/cpu/internal/pool"
+)
+
+// run is one Forward or Backward in progress: what its tasks read, and the
+// memory that stays for the next.
+type run struct {
+	pool    *pool.Pool
+	gemm    *gemm.Engine
+	workers []worker
+
+	arguments
+	plan
+	delta   []float32 // [queries, QHeads]: Σ dO·o
+	partial []float32 // rows of the chunks
+
+	tasks struct { // the methods as functions, made once
+		forward, segment, keys, queries func(id, i int)
+		prepare                         func(i int)
+	}
+}
+
+// arguments belong to the caller and are dropped when the call returns.
+type arguments struct {
+	*Spec
+	q, k, v, o Rows
+	lse        []float32
+	dO         Rows
+	grad       Gradients
+}
+
+// worker is the scratch memory of one worker.
+type worker struct {
+	scores, grads [tileQueries * tileKeys]float32
+	max, sum      [tileQueries]float32
+
+	mul  gemm.Call
+	pair [1]gemm.Pair
+
+	_ [128]byte // no cache line is shared with the next worker
+}
+
+func (e *run) bind() {
+	e.tasks.forward, e.tasks.segment = e.forwardTask, e.segmentTask
+	e.tasks.keys, e.tasks.queries = e.keyTask, e.queryTask
+	e.tasks.prepare = e.prepareTask
+}
+
+// product computes one product of matrices with the memory of worker id,
+// where the call lies too, so that it need not be allocated.
+func (e *run) product(id int, c gemm.Call, p gemm.Pair) {
+	w := &e.workers[id]
+	w.pair[0] = p
+	c.Pairs = w.pair[:]
+	w.mul = c
+	e.gemm.Serial(id, &w.mul)
+	w.mul, w.pair[0] = gemm.Call{}, gemm.Pair{} // hold nothing of the caller
+}
+
+func grow(x []float32, n int) []float32 {
+	if cap(x) < n {
+		return make([]float32, n, n+n/8)
+	}
+	return x[:n]
+}

@@ -1,0 +1,101 @@
+//go:build amd64 && !purego
+
+package gemm
+
+import "unsafe"
+
+var avx2 = kernels{
+	isa: AVX2,
+	mr:  6, nr: 16, grain: 1, kc: 512,
+	tile: avx2Tile,
+	pack: avx2Pack,
+	dots: avx2Dots, dotRows: 3,
+	direct: avx2Direct, directRows: 6,
+	block: avx2Block, blockRows: 4, blockCols: 3,
+}
+
+var (
+	avx2Tiles      = [...]tileAsm{nil, tile256x1, tile256x2, tile256x3, tile256x4, tile256x5, tile256x6}
+	avx2Transposes = [...]transposeAsm{F32: transpose256F32, F16: transpose256F16, BF16: transpose256BF16}
+	avx2Copies     = [...]copyAsm{F32: copy256F32x2, F16: copy256F16x2, BF16: copy256BF16x2}
+	avx2DotRows    = [...][4]dotsAsm{
+		F32:  {nil, dot256F32x1, dot256F32x2, dot256F32x3},
+		F16:  {nil, dot256F16x1, dot256F16x2, dot256F16x3},
+		BF16: {nil, dot256BF16x1, dot256BF16x2, dot256BF16x3},
+	}
+	avx2Directs = [...][7]directAsm{
+		F32:  {nil, direct256F32x1, direct256F32x2, direct256F32x3, direct256F32x4, direct256F32x5, direct256F32x6},
+		F16:  {nil, direct256F16x1, direct256F16x2, direct256F16x3, direct256F16x4, direct256F16x5, direct256F16x6},
+		BF16: {nil, direct256BF16x1, direct256BF16x2, direct256BF16x3, direct256BF16x4, direct256BF16x5, direct256BF16x6},
+	}
+	avx2Blocks = [...]blockAsm{nil, block256F32x1, block256F32x2, block256F32x3}
+)
+
+func avx2Tile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer) {
+	avx2Tiles[rows](k, (*float32)(a), (*float32)(b), (*float32)(c), 4*ldc, cols, add, (*float32)(bias))
+}
+
+// avx2Pack leaves to plain Go what does not fill a vector: AVX2 has no masked
+// loads of 16-bit elements.
+func avx2Pack(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, alpha float32) {
+	const vec = 8
+	switch {
+	case step == elem.Size():
+		for i := 0; i < width; i += vec {
+			rows := max(0, min(vec, lanes-i))
+			avx2Transposes[elem]((*float32)(at(dst, 4*i)), 4*width, (*byte)(at(src, min(i, lanes-1)*lane)), lane, rows, k, alpha)
+		}
+		if done := k &^ (vec - 1); done < k {
+			portablePack(at(dst, 4*done*width), width, at(src, done*step), elem, lane, step, lanes, k-done, alpha)
+		}
+	case lanes == 2*vec:
+		avx2Copies[elem]((*float32)(dst), 4*width, (*byte)(src), step, lanes, k, alpha)
+	default:
+		portablePack(dst, width, src, elem, lane, step, lanes, k, alpha)
+	}
+}
+
+func avx2Dots(rows, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, elem Elem, ldw, n int, out unsafe.Pointer, ldo int) {
+	const vec = 8
+	whole := k &^ (vec - 1)
+	avx2DotRows[elem][rows](whole, (*float32)(x), 4*ldx, (*byte)(w), ldw, n, (*float32)(out), 4*ldo)
+	if whole == k {
+		return
+	}
+	for i := range rows {
+		for j := range n {
+			sum := (*float32)(at(out, 4*(i*ldo+j)))
+			for t := whole; t < k; t++ {
+				*sum += *(*float32)(at(x, 4*(i*ldx+t))) * load(at(w, j*ldw+t*elem.Size()), elem)
+			}
+		}
+	}
+}
+
+func avx2Direct(rows, k int, a unsafe.Pointer, arow, acol int, b unsafe.Pointer, elem Elem, ldb int, c unsafe.Pointer, ldc, cols int, alpha float32) {
+	width := 32
+	if rows > 2 {
+		width = 16
+	}
+	j := 0
+	for ; j+width <= cols; j += width {
+		avx2Directs[elem][rows](k, (*float32)(a), arow, acol, (*byte)(at(b, j*elem.Size())), ldb, (*float32)(at(c, 4*j)), 4*ldc, width, alpha)
+	}
+	if j < cols {
+		portableDirect(rows, k, a, arow, acol, at(b, j*elem.Size()), elem, ldb, at(c, 4*j), ldc, cols-j, alpha)
+	}
+}
+
+func avx2Block(cols, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, ldw int, out unsafe.Pointer) {
+	const rows, vec = 4, 8
+	whole := k &^ (vec - 1)
+	avx2Blocks[cols](whole, (*float32)(x), 4*ldx, (*byte)(w), 4*ldw, (*float32)(out))
+	for i := range rows {
+		for j := range cols {
+			sum := (*float32)(at(out, 4*(j*rows+i)))
+			for t := whole; t < k; t++ {
+				*sum += *(*float32)(at(x, 4*(i*ldx+t))) * *(*float32)(at(w, 4*(j*ldw+t)))
+			}
+		}
+	}
+}

@@ -1,0 +1,79 @@
+//go:build amd64 && !purego
+
+package gemm
+
+import "unsafe"
+
+var avx512 = kernels{
+	isa: AVX512,
+	mr:  12, nr: 32, grain: 1, kc: 512,
+	tile: avx512Tile,
+	pack: avx512Pack,
+	dots: avx512Dots, dotRows: 4,
+	direct: avx512Direct, directRows: 8,
+	block: avx512Block, blockRows: 8, blockCols: 3,
+}
+
+var (
+	avx512Tiles = [...]tileAsm{nil, tile512x1, tile512x2, tile512x3, tile512x4, tile512x5, tile512x6, tile512x7,
+		tile512x8, tile512x9, tile512x10, tile512x11, tile512x12}
+	avx512Transposes = [...]transposeAsm{F32: transpose512F32, F16: transpose512F16, BF16: transpose512BF16}
+	avx512Copies     = [...][2]copyAsm{
+		F32:  {copy512F32x1, copy512F32x2},
+		F16:  {copy512F16x1, copy512F16x2},
+		BF16: {copy512BF16x1, copy512BF16x2},
+	}
+	avx512DotRows = [...][5]dotsAsm{
+		F32:  {nil, dot512F32x1, dot512F32x2, dot512F32x3, dot512F32x4},
+		F16:  {nil, dot512F16x1, dot512F16x2, dot512F16x3, dot512F16x4},
+		BF16: {nil, dot512BF16x1, dot512BF16x2, dot512BF16x3, dot512BF16x4},
+	}
+	avx512Directs = [...][9]directAsm{
+		F32: {nil, direct512F32x1, direct512F32x2, direct512F32x3, direct512F32x4,
+			direct512F32x5, direct512F32x6, direct512F32x7, direct512F32x8},
+		F16: {nil, direct512F16x1, direct512F16x2, direct512F16x3, direct512F16x4,
+			direct512F16x5, direct512F16x6, direct512F16x7, direct512F16x8},
+		BF16: {nil, direct512BF16x1, direct512BF16x2, direct512BF16x3, direct512BF16x4,
+			direct512BF16x5, direct512BF16x6, direct512BF16x7, direct512BF16x8},
+	}
+	avx512Blocks = [...]blockAsm{nil, block512F32x1, block512F32x2, block512F32x3}
+)
+
+func avx512Tile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer) {
+	avx512Tiles[rows](k, (*float32)(a), (*float32)(b), (*float32)(c), 4*ldc, cols, add, (*float32)(bias))
+}
+
+func avx512Pack(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, alpha float32) {
+	const vec = 16
+	if lane == elem.Size() {
+		for i := 0; i < width; i += 2 * vec {
+			n := max(0, min(2*vec, lanes-i))
+			copies := avx512Copies[elem][min(1, (width-i-1)/vec)]
+			copies((*float32)(at(dst, 4*i)), 4*width, (*byte)(at(src, min(i, lanes-1)*lane)), step, n, k, alpha)
+		}
+		return
+	}
+	for i := 0; i < width; i += vec {
+		rows := max(0, min(vec, lanes-i))
+		avx512Transposes[elem]((*float32)(at(dst, 4*i)), 4*width, (*byte)(at(src, min(i, lanes-1)*lane)), lane, rows, k, alpha)
+	}
+}
+
+func avx512Dots(rows, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, elem Elem, ldw, n int, out unsafe.Pointer, ldo int) {
+	avx512DotRows[elem][rows](k, (*float32)(x), 4*ldx, (*byte)(w), ldw, n, (*float32)(out), 4*ldo)
+}
+
+func avx512Direct(rows, k int, a unsafe.Pointer, arow, acol int, b unsafe.Pointer, elem Elem, ldb int, c unsafe.Pointer, ldc, cols int, alpha float32) {
+	width := 64
+	if rows > 4 {
+		width = 32
+	}
+	for j := 0; j < cols; j += width {
+		avx512Directs[elem][rows](k, (*float32)(a), arow, acol, (*byte)(at(b, j*elem.Size())), ldb,
+			(*float32)(at(c, 4*j)), 4*ldc, min(width, cols-j), alpha)
+	}
+}
+
+func avx512Block(cols, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, ldw int, out unsafe.Pointer) {
+	avx512Blocks[cols](k, (*float32)(x), 4*ldx, (*byte)(w), 4*ldw, (*float32)(out))
+}

@@ -1,0 +1,105 @@
+package gemm_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
+	"github.com/lorafuse/lorafuse/backend/cpu/internal/pool"
+)
+
+// shape is a product as a model has it. xWᵀ: weights [out,in]; dyW: their
+// gradient's use.
+type shape struct {
+	name    string
+	m, n, k int
+	rank    int // of a second pair, or 0
+	ta, tb  bool
+	b       gemm.Elem
+}
+
+func xWt(m, k, n int, w gemm.Elem) shape {
+	return shape{name: "xWt", m: m, n: n, k: k, tb: true, b: w}
+}
+
+func dyW(m, k, n int, w gemm.Elem) shape {
+	return shape{name: "dyW", m: m, n: n, k: k, b: w}
+}
+
+func lora(s shape, rank int) shape {
+	s.name, s.rank = s.name+"+lora", rank
+	return s
+}
+
+var linear = []shape{
+	xWt(64, 2048, 2048, gemm.F32), xWt(64, 2048, 5632, gemm.F32), xWt(512, 2048, 2048, gemm.F32),
+	xWt(512, 2048, 2048, gemm.BF16), xWt(512, 2048, 2048, gemm.F16), lora(xWt(512, 2048, 2048, gemm.BF16), 16),
+	xWt(512, 2048, 5632, gemm.F32), xWt(2048, 2048, 5632, gemm.F32), xWt(2048, 2048, 5632, gemm.BF16),
+	dyW(512, 5632, 2048, gemm.F32), dyW(2048, 2048, 2048, gemm.F32), dyW(512, 2048, 2048, gemm.BF16), lora(dyW(512, 2048, 2048, gemm.BF16), 16),
+}
+
+var adapter = []shape{
+	{name: "xAt", m: 1024, n: 8, k: 2048, tb: true}, {name: "xAt", m: 1024, n: 16, k: 2048, tb: true}, {name: "xAt", m: 1024, n: 64, k: 2048, tb: true},
+	{name: "hBt", m: 1024, n: 2048, k: 16, tb: true}, {name: "dyB", m: 1024, n: 16, k: 2048},
+	{name: "dA", m: 16, n: 2048, k: 1024, ta: true}, {name: "dB", m: 2048, n: 16, k: 1024, ta: true},
+	{name: "dA", m: 64, n: 2048, k: 1024, ta: true}, {name: "dB", m: 2048, n: 64, k: 1024, ta: true},
+}
+
+var decode = []shape{
+	xWt(1, 2048, 2048, gemm.BF16), xWt(1, 2048, 8192, gemm.BF16), xWt(1, 2048, 32768, gemm.BF16), xWt(1, 2048, 8192, gemm.F16), xWt(1, 2048, 8192, gemm.F32),
+	lora(xWt(1, 2048, 2048, gemm.BF16), 16), xWt(2, 2048, 8192, gemm.BF16), xWt(4, 2048, 8192, gemm.BF16), xWt(8, 2048, 2048, gemm.BF16), xWt(8, 2048, 8192, gemm.BF16),
+	xWt(16, 2048, 8192, gemm.BF16), xWt(32, 2048, 2048, gemm.BF16), dyW(1, 2048, 2048, gemm.BF16), dyW(8, 2048, 2048, gemm.BF16),
+}
+
+// attention blocks, one worker each.
+var blocks = []shape{
+	{name: "qKt", m: 64, n: 64, k: 64, tb: true}, {name: "qKt", m: 64, n: 128, k: 128, tb: true}, {name: "pV", m: 64, n: 64, k: 64}, {name: "pV", m: 64, n: 128, k: 128},
+	{name: "qKt", m: 4, n: 512, k: 64, tb: true}, {name: "pV", m: 4, n: 64, k: 512},
+}
+
+func BenchmarkLinear(b *testing.B)    { benchmark(b, linear, (*gemm.Engine).Run) }
+func BenchmarkAdapter(b *testing.B)   { benchmark(b, adapter, (*gemm.Engine).Run) }
+func BenchmarkDecode(b *testing.B)    { benchmark(b, decode, (*gemm.Engine).Run) }
+func BenchmarkAttention(b *testing.B) { benchmark(b, blocks, serial) }
+
+func serial(e *gemm.Engine, c *gemm.Call) { e.Serial(0, c) }
+
+// benchmark reports the speed and, for weights that are read once, the
+// bandwidth. The number of workers is GOMAXPROCS: -cpu 1,2.
+func benchmark(b *testing.B, shapes []shape, run func(*gemm.Engine, *gemm.Call)) {
+	for _, isa := range gemm.Supported() {
+		for _, s := range shapes {
+			b.Run(fmt.Sprintf("%v/%s/m=%d/n=%d/k=%d/r=%d/%v", isa, s.name, s.m, s.n, s.k, s.rank, s.b), func(b *testing.B) {
+				p := pool.New(0)
+				defer p.Close()
+				e := gemm.NewISA(p, isa)
+				c, depth := s.call()
+				run(e, c)
+				b.ReportAllocs()
+				for b.Loop() {
+					run(e, c)
+				}
+				seconds := b.Elapsed().Seconds() / float64(b.N)
+				b.ReportMetric(2e-9*float64(s.m*s.n*depth)/seconds, "GFLOP/s")
+				if s.m < 16 {
+					b.ReportMetric(1e-9*float64(s.n*s.k*s.b.Size())/seconds, "GB/s")
+				}
+				b.ReportMetric(0, "ns/op")
+			})
+		}
+	}
+}
+
+// call is the shape on random matrices, and the sum of its K.
+func (s shape) call() (*gemm.Call, int) {
+	r := rand.New(rand.NewPCG(1, 2))
+	c := &gemm.Call{M: s.m, N: s.n, LDC: s.n, C: make([]float32, s.m*s.n)}
+	a, b := newMatrix(r, s.m, s.k, gemm.F32, s.ta, 0), newMatrix(r, s.k, s.n, s.b, s.tb, 0)
+	c.Pairs = append(c.Pairs, gemm.Pair{A: a.Matrix, B: b.Matrix, K: s.k, Alpha: 1})
+	if s.rank > 0 {
+		a, b := newMatrix(r, s.m, s.rank, gemm.F32, s.ta, 0), newMatrix(r, s.rank, s.n, gemm.F32, s.tb, 0)
+		c.Pairs = append(c.Pairs, gemm.Pair{A: a.Matrix, B: b.Matrix, K: s.rank, Alpha: 2})
+	}
+	return c, s.k + s.rank
+}

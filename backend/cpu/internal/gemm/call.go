@@ -1,0 +1,134 @@
+package gemm
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// Elem is the type of a matrix's elements in memory.
+type Elem uint8
+
+// The element types that are read; arithmetic is float32.
+const (
+	F32  Elem = iota
+	F16       // IEEE 754 half precision
+	BF16      // the upper half of a float32
+)
+
+// Size is the number of bytes of an element.
+func (e Elem) Size() int {
+	if e == F32 {
+		return 4
+	}
+	return 2
+}
+
+// String is the name of the type as safetensors writes it.
+func (e Elem) String() string {
+	switch e {
+	case F32:
+		return "F32"
+	case F16:
+		return "F16"
+	case BF16:
+		return "BF16"
+	}
+	return fmt.Sprintf("Elem(%d)", uint8(e))
+}
+
+// Matrix is op(M) for a matrix M in row-major order: M itself, or its
+// transpose. Its size follows from its place in a Pair.
+type Matrix struct {
+	Data   unsafe.Pointer // row 0, column 0 of M; not retained
+	Elem   Elem
+	Stride int  // elements from one row of M to the next, at least its columns
+	Trans  bool // op(M) = Mᵀ
+}
+
+// Of is the view of float32 elements as a matrix of the given stride.
+func Of(data []float32, stride int) Matrix {
+	return Matrix{Data: unsafe.Pointer(unsafe.SliceData(data)), Stride: stride}
+}
+
+// T is the transpose of m.
+func (m Matrix) T() Matrix {
+	m.Trans = !m.Trans
+	return m
+}
+
+// steps are the distances in bytes from one row of op(M) to the next and from
+// one column to the next.
+func (m Matrix) steps() (row, col int) {
+	row, col = m.Stride*m.Elem.Size(), m.Elem.Size()
+	if m.Trans {
+		row, col = col, row
+	}
+	return row, col
+}
+
+// Pair is one product Alpha·op(A)·op(B) with op(A) [M,K] and op(B) [K,N].
+// With Alpha 0 (the zero value) or K 0 it adds nothing and is not read.
+type Pair struct {
+	A, B  Matrix
+	K     int
+	Alpha float32
+}
+
+// Call is one computation C = (C +) Bias + Σ Pairs.
+type Call struct {
+	M, N       int
+	C          []float32 // [M,N], row i at C[i*LDC:]; must not overlap what is read
+	LDC        int       // elements between rows of C, at least N
+	Accumulate bool      // add to C instead of overwriting it
+	Bias       []float32 // [N], added to every row; nil for none
+	Pairs      []Pair
+}
+
+// check panics if the slices of c cannot hold its shape. The kernels do not
+// check bounds.
+func (c *Call) check() {
+	if c.M < 0 || c.N < 0 {
+		panic(fmt.Sprintf("gemm: negative shape [%d,%d]", c.M, c.N))
+	}
+	if c.M == 0 || c.N == 0 {
+		return
+	}
+	if c.M > 1 && c.LDC < c.N {
+		panic(fmt.Sprintf("gemm: rows of C are %d apart, want at least N = %d", c.LDC, c.N))
+	}
+	if want := (c.M-1)*c.LDC + c.N; len(c.C) < want {
+		panic(fmt.Sprintf("gemm: C has %d elements, [%d,%d] with stride %d needs %d", len(c.C), c.M, c.N, c.LDC, want))
+	}
+	if c.Bias != nil && len(c.Bias) < c.N {
+		panic(fmt.Sprintf("gemm: bias has %d elements, want N = %d", len(c.Bias), c.N))
+	}
+	for i := range c.Pairs {
+		p := &c.Pairs[i]
+		if p.idle() {
+			continue
+		}
+		if p.K < 0 {
+			panic(fmt.Sprintf("gemm: pair %d has K = %d", i, p.K))
+		}
+		checkMatrix(i, "A", p.A, c.M, p.K)
+		checkMatrix(i, "B", p.B, p.K, c.N)
+	}
+}
+
+// checkMatrix panics if m cannot be op(M) of the given size.
+func checkMatrix(pair int, name string, m Matrix, rows, cols int) {
+	if m.Trans {
+		rows, cols = cols, rows
+	}
+	switch {
+	case m.Data == nil:
+		panic(fmt.Sprintf("gemm: %s of pair %d has no data", name, pair))
+	case m.Elem > BF16:
+		panic(fmt.Sprintf("gemm: %s of pair %d has elements %v", name, pair, m.Elem))
+	case rows > 1 && m.Stride < cols:
+		panic(fmt.Sprintf("gemm: rows of %s of pair %d are %d apart, want at least %d", name, pair, m.Stride, cols))
+	}
+}
+
+// idle reports whether the pair adds nothing.
+func (p *Pair) idle() bool { return p.K == 0 || p.Alpha == 0 }

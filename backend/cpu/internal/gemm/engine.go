@@ -1,0 +1,127 @@
+package gemm
+
+import (
+	"os"
+	"sync"
+
+	"github.com/lorafuse/lorafuse/backend/cpu/internal/pool"
+)
+
+// Engine computes Calls. It keeps the memory it packs into, so that a warm
+// engine allocates nothing.
+//
+// Its methods are safe for concurrent use, Serial with different workers.
+type Engine struct {
+	pool *pool.Pool
+	k    *kernels
+	own  []scratch // of each worker, for Serial
+
+	mu    sync.Mutex
+	jobs  []*job     // idle
+	spare []*scratch // idle, for the tasks of Run
+}
+
+// New is an engine on the workers of p with the instruction set that EnvCPU
+// asks for. If Select refuses that, it takes the fastest one: a device that
+// wants to report the error calls Select first.
+func New(p *pool.Pool) *Engine {
+	isa, err := Select(os.Getenv(EnvCPU))
+	if err != nil {
+		isa, _ = Select("")
+	}
+	return NewISA(p, isa)
+}
+
+// NewISA is New with a given instruction set, which must be a Supported one.
+func NewISA(p *pool.Pool, isa ISA) *Engine {
+	return &Engine{pool: p, k: kernelsOf(isa), own: make([]scratch, p.Workers())}
+}
+
+// Isa is the name of the instruction set in use.
+func (e *Engine) Isa() string { return e.k.isa.String() }
+
+// Run computes c on all workers. It may be called from inside a task of the
+// pool; it then runs on the calling goroutine alone.
+//
+// A Call that does not fit its slices is a bug of the caller: Run panics.
+func (e *Engine) Run(c *Call) {
+	c.check()
+	j := e.job(c)
+	j.workers = e.pool.Workers()
+	if c.flops() < serialFlops {
+		j.workers = 1
+	}
+	j.run()
+	e.release(j)
+}
+
+// Serial computes c on the calling goroutine with the scratch memory of
+// worker w, as pool.RunWorker numbers them: no two calls with the same w may
+// run at the same time. For a w that is none of the pool's workers it borrows
+// scratch memory.
+//
+// The result equals that of Run bit for bit.
+func (e *Engine) Serial(w int, c *Call) {
+	c.check()
+	j := e.job(c)
+	j.workers = 1
+	if w >= 0 && w < len(e.own) {
+		j.local = &e.own[w]
+	}
+	j.run()
+	e.release(j)
+}
+
+// serialFlops is the work below which waking the workers costs more than it
+// gains.
+const serialFlops = 1 << 18
+
+// flops is the number of multiplications and additions of c.
+func (c *Call) flops() int {
+	k := 0
+	for i := range c.Pairs {
+		k += c.Pairs[i].K
+	}
+	return 2 * c.M * c.N * k
+}
+
+// job takes an idle job or makes one.
+func (e *Engine) job(c *Call) *job {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var j *job
+	if n := len(e.jobs); n > 0 {
+		j, e.jobs = e.jobs[n-1], e.jobs[:n-1]
+	} else {
+		j = newJob(e)
+	}
+	j.c = c
+	return j
+}
+
+// release makes j idle.
+func (e *Engine) release(j *job) {
+	j.c, j.local = nil, nil
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.jobs = append(e.jobs, j)
+}
+
+// borrow takes idle scratch memory or makes some.
+func (e *Engine) borrow() *scratch {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if n := len(e.spare); n > 0 {
+		s := e.spare[n-1]
+		e.spare = e.spare[:n-1]
+		return s
+	}
+	return new(scratch)
+}
+
+// giveBack makes s idle.
+func (e *Engine) giveBack(s *scratch) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.spare = append(e.spare, s)
+}

@@ -1,0 +1,131 @@
+package gemm
+
+import "unsafe"
+
+// fewRows computes a call of at most rowsFew rows, as in decoding, from B as
+// it lies in memory: it reads B once, and mostly waits for memory. Each task
+// takes a range of columns.
+//
+// The order in which an element is summed does not depend on M here.
+type fewRows struct {
+	*job
+	cols int       // per task
+	a    []operand // A of each pair
+	task func(i int)
+
+	memory buffer // for A of the pairs that cannot be read in place
+}
+
+const (
+	rowsFew  = 8
+	colsFew  = 64 // columns of a task are a multiple
+	rowsDots = 16 // rows of B per call of dots, small enough to be read twice
+)
+
+// operand is a float32 matrix, with steps in bytes.
+type operand struct {
+	data     unsafe.Pointer
+	row, col int
+}
+
+func (f *fewRows) bind(j *job) {
+	f.job = j
+	f.task = f.columns
+}
+
+func (f *fewRows) run() {
+	f.prepare()
+	groups := ceil(f.c.N, colsFew)
+	f.cols = ceil(groups, min(groups, f.shares(2))) * colsFew
+	f.spread(ceil(f.c.N, f.cols), f.task)
+}
+
+// prepare finds A of every pair, and widens or transposes where the kernels
+// cannot take it as it is.
+func (f *fewRows) prepare() {
+	c, size := f.c, 0
+	inPlace := func(p *Pair) bool {
+		_, col := p.A.steps()
+		return p.A.Elem == F32 && (!p.B.Trans || col == F32.Size())
+	}
+	for i := range c.Pairs {
+		if p := &c.Pairs[i]; !p.idle() && !inPlace(p) {
+			size += c.M*padded(p.K) + packSlack
+		}
+	}
+	free := f.memory.take(size)
+	f.a = f.a[:0]
+	for i := range c.Pairs {
+		p := &c.Pairs[i]
+		row, col := p.A.steps()
+		o := operand{p.A.Data, row, col}
+		if !p.idle() && !inPlace(p) {
+			o = operand{floats(free, 0), 4 * padded(p.K), F32.Size()}
+			f.k.pack(o.data, padded(p.K), p.A.Data, p.A.Elem, col, row, p.K, c.M, 1)
+			free = free[c.M*padded(p.K)+packSlack:]
+		}
+		f.a = append(f.a, o)
+	}
+}
+
+// columns computes the columns of task i.
+func (f *fewRows) columns(i int) {
+	n0 := i * f.cols
+	n1 := min(f.c.N, n0+f.cols)
+	f.c.initialize(0, f.c.M, n0, n1)
+	s := f.scratch()
+	defer f.release(s)
+	for i := range f.c.Pairs {
+		switch p := &f.c.Pairs[i]; {
+		case p.idle():
+		case p.B.Trans:
+			f.dots(p, f.a[i], n0, n1, s)
+		default:
+			f.direct(p, f.a[i], n0, n1)
+		}
+	}
+}
+
+// dots adds a pair whose B has its k side by side.
+func (f *fewRows) dots(p *Pair, a operand, n0, n1 int, s *scratch) {
+	c := f.c
+	out := s.a.take(rowsFew * rowsDots)
+	_, ldb := p.B.steps()
+	for n := n0; n < n1; n += rowsDots {
+		cols := min(rowsDots, n1-n)
+		for i := 0; i < c.M; i += f.k.dotRows {
+			rows := min(f.k.dotRows, c.M-i)
+			f.k.dots(rows, p.K, at(a.data, i*a.row), a.row/F32.Size(), at(p.B.Data, n*ldb), p.B.Elem, ldb, cols,
+				floats(out, i*rowsDots), rowsDots)
+		}
+		for i := range c.M {
+			row := c.C[i*c.LDC+n:][:cols]
+			for j, v := range out[i*rowsDots:][:len(row)] {
+				row[j] += p.Alpha * v
+			}
+		}
+	}
+}
+
+// direct adds a pair whose B has its columns side by side.
+func (f *fewRows) direct(p *Pair, a operand, n0, n1 int) {
+	c := f.c
+	ldb, _ := p.B.steps()
+	stretch := stretchOf(p.K, directDepth(c.N))
+	for k0 := 0; k0 < p.K; k0 += stretch {
+		for i := 0; i < c.M; i += f.k.directRows {
+			f.k.direct(min(f.k.directRows, c.M-i), min(stretch, p.K-k0), at(a.data, i*a.row+k0*a.col), a.row, a.col,
+				at(p.B.Data, k0*ldb+n0*p.B.Elem.Size()), p.B.Elem, ldb, floats(c.C, i*c.LDC+n0), c.LDC, n1-n0, p.Alpha)
+		}
+	}
+}
+
+// directDepth is how many rows of B the direct kernel walks down before it
+// goes on to the next columns. Long rows lie on a page each, of which only so
+// many are at hand.
+func directDepth(cols int) int {
+	if cols > 4*colsFew {
+		return 64
+	}
+	return 512
+}

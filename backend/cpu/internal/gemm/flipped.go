@@ -1,0 +1,47 @@
+package gemm
+
+// flipped computes a call of few columns whose operands A are all transposed,
+// such as the gradient of an adapter's B, as Cᵀ = Σ α·op(B)ᵀ·op(A)ᵀ: what
+// would be long thin panels are then rows as they lie in memory.
+type flipped struct {
+	*job
+	call Call
+	rows int // of C per task
+	task func(i int)
+
+	memory buffer // Cᵀ
+}
+
+func (f *flipped) bind(j *job) {
+	f.job = j
+	f.task = f.back
+}
+
+func (f *flipped) run() {
+	c := f.c
+	pairs := f.call.Pairs[:0]
+	for _, p := range c.Pairs {
+		pairs = append(pairs, Pair{A: p.B.T(), B: p.A.T(), K: p.K, Alpha: p.Alpha})
+	}
+	f.call = Call{M: c.N, N: c.M, C: f.memory.take(c.M * c.N), LDC: c.M, Pairs: pairs}
+	inner := f.e.job(&f.call)
+	inner.workers, inner.local = f.workers, f.local
+	inner.run()
+	f.e.release(inner)
+
+	f.rows = ceil(c.M, f.shares(1))
+	f.spread(ceil(c.M, f.rows), f.task)
+}
+
+// back transposes the rows of task i into C.
+func (f *flipped) back(i int) {
+	m0 := i * f.rows
+	m1 := min(f.c.M, m0+f.rows)
+	f.c.initialize(m0, m1, 0, f.c.N)
+	for m := m0; m < m1; m++ {
+		row := f.c.C[m*f.c.LDC:][:f.c.N]
+		for n := range row {
+			row[n] += f.call.C[n*f.c.M+m]
+		}
+	}
+}

@@ -1,0 +1,26 @@
+//go:build amd64 && !purego
+
+package gemm
+
+import "golang.org/x/sys/cpu"
+
+func supported(isa ISA) bool {
+	x := &cpu.X86
+	switch isa {
+	case AVX2:
+		return x.HasAVX2 && x.HasFMA && x.HasF16C
+	case AVX512:
+		return x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL && x.HasBMI2
+	}
+	return isa == Portable
+}
+
+func kernelsOf(isa ISA) *kernels {
+	switch isa {
+	case AVX2:
+		return &avx2
+	case AVX512:
+		return &avx512
+	}
+	return &portable
+}

@@ -1,0 +1,133 @@
+package gemm
+
+import "unsafe"
+
+// job is one Call on its way. Its functions for the pool are made once, so
+// that a run allocates nothing.
+type job struct {
+	e *Engine
+	k *kernels
+
+	c       *Call
+	workers int      // to share the work among
+	local   *scratch // of the only worker, or nil to borrow
+
+	packed  packed
+	fewRows fewRows
+	fewCols fewCols
+	flipped flipped
+}
+
+func newJob(e *Engine) *job {
+	j := &job{e: e, k: e.k}
+	j.packed.bind(j)
+	j.fewRows.bind(j)
+	j.fewCols.bind(j)
+	j.flipped.bind(j)
+	return j
+}
+
+// run computes the call. The way it takes decides the order of summation, and
+// so depends on the call alone.
+func (j *job) run() {
+	c := j.c
+	if c.M == 0 || c.N == 0 {
+		return
+	}
+	depth, direct, transposed := 0, true, true
+	for i := range c.Pairs {
+		p := &c.Pairs[i]
+		if p.idle() {
+			continue
+		}
+		depth += p.K
+		direct = direct && p.A.Elem == F32 && !p.A.Trans
+		transposed = transposed && p.A.Trans
+	}
+	switch {
+	case depth == 0:
+		c.initialize(0, c.M, 0, c.N)
+	case c.M <= rowsFew:
+		j.fewRows.run()
+	case c.N <= colsThin && direct && j.k.block != nil:
+		j.fewCols.run()
+	case c.N <= colsThin && transposed && c.M > 2*colsThin:
+		j.flipped.run()
+	default:
+		j.packed.run(depth)
+	}
+}
+
+// spread runs n tasks on the workers of the job.
+func (j *job) spread(n int, task func(i int)) {
+	if j.workers > 1 {
+		j.e.pool.Run(n, task)
+		return
+	}
+	for i := range n {
+		task(i)
+	}
+}
+
+// shares is into how many tasks to divide the work, given how many each
+// worker should get.
+func (j *job) shares(each int) int {
+	if j.workers == 1 {
+		return 1
+	}
+	return each * j.workers
+}
+
+// scratch is memory for the running task. Give it back by release.
+func (j *job) scratch() *scratch {
+	if j.local != nil {
+		return j.local
+	}
+	return j.e.borrow()
+}
+
+func (j *job) release(s *scratch) {
+	if j.local == nil {
+		j.e.giveBack(s)
+	}
+}
+
+// initialize sets rows [m0,m1) and columns [n0,n1) of C to what the products
+// are added to.
+func (c *Call) initialize(m0, m1, n0, n1 int) {
+	for i := m0; i < m1; i++ {
+		row := c.C[i*c.LDC+n0 : i*c.LDC+n1]
+		switch {
+		case c.Accumulate && c.Bias != nil:
+			for j, b := range c.Bias[n0:n1] {
+				row[j] += b
+			}
+		case c.Accumulate:
+		case c.Bias != nil:
+			copy(row, c.Bias[n0:n1])
+		default:
+			clear(row)
+		}
+	}
+}
+
+// biasAt is the address of Bias[n], or nil.
+func (c *Call) biasAt(n int) unsafe.Pointer {
+	if c.Bias == nil {
+		return nil
+	}
+	return floats(c.Bias, n)
+}
+
+// ceil is a/b rounded up.
+func ceil(a, b int) int { return (a + b - 1) / b }
+
+// padded is k rounded up to whole vectors of any instruction set.
+func padded(k int) int { return ceil(k, 16) * 16 }
+
+// stretchOf divides a k axis evenly into stretches of at most most.
+func stretchOf(depth, most int) int {
+	const unroll = 8
+	n := ceil(depth, most)
+	return ceil(ceil(depth, n), unroll) * unroll
+}

@@ -1,0 +1,53 @@
+package gemm
+
+import "unsafe"
+
+// kernels are the inner loops of one instruction set. Pointers carry no
+// length: the callers in this package have checked the shapes.
+type kernels struct {
+	isa ISA
+
+	mr, nr int // rows and columns of a tile
+	grain  int // rows of a panel are a multiple of it, but for the last panel
+	kc     int // longest run of k between two updates of C
+
+	// tile computes C[rows,cols] = (C if add) + bias + a·b for packed
+	// panels a [k][rows] and b [k][nr]; rows ≤ mr, cols ≤ nr, ldc in
+	// elements, bias [cols] or nil.
+	tile func(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer)
+
+	// pack writes dst[t*width+i] = alpha·src(i,t) for i < lanes and t < k,
+	// and zero for lanes ≤ i < width; src(i,t) is the element at src +
+	// i*lane + t*step bytes, lane or step being the size of an element.
+	// width is at most mr, or a multiple of 16, or nr. It may write up to
+	// packSlack elements past the end of dst.
+	pack func(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, alpha float32)
+
+	// dots computes out[i*ldo+j] = x[i*ldx:]·w[j*ldw:] over k for i < rows
+	// ≤ dotRows and j < n, n > 0; ldw in bytes. A row of x or w is one sum,
+	// whatever rows and n are.
+	dots    func(rows, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, elem Elem, ldw, n int, out unsafe.Pointer, ldo int)
+	dotRows int
+
+	// direct computes C[rows,cols] += alpha·a·b over k for b as it lies in
+	// memory, rows ≤ directRows. Element (i,t) of a is the float32 at
+	// i*arow + t*acol, row t of b at t*ldb, all in bytes.
+	direct     func(rows, k int, a unsafe.Pointer, arow, acol int, b unsafe.Pointer, elem Elem, ldb int, c unsafe.Pointer, ldc, cols int, alpha float32)
+	directRows int
+
+	// block computes out[j*blockRows+i] = x[i*ldx:]·w[j*ldw:] over k for
+	// i < blockRows and j < cols ≤ blockCols, float32 all. Instruction sets
+	// that gain nothing by it have none.
+	block                func(cols, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, ldw int, out unsafe.Pointer)
+	blockRows, blockCols int
+}
+
+// packSlack is what pack may overwrite behind its destination: a full vector
+// store of which one element counts.
+const packSlack = 15
+
+// at is p moved by n bytes.
+func at(p unsafe.Pointer, n int) unsafe.Pointer { return unsafe.Add(p, n) }
+
+// floats is the address of s[i].
+func floats(s []float32, i int) unsafe.Pointer { return unsafe.Pointer(&s[i]) }

@@ -1,0 +1,146 @@
+package gemm
+
+import "unsafe"
+
+// packed computes a call of any shape from panels: A is packed once, by all
+// workers, into panels of mr rows; then each task takes a block of columns,
+// packs B for it one stretch of k after the other, and runs the tile kernel
+// over all panels. The pairs lie one behind the other along one k axis, so a
+// low-rank pair lengthens the last stretch instead of costing a pass over C.
+type packed struct {
+	*job
+	depth  int // length of the k axis
+	panels int // of A, in this block of rows
+	row0   int // first row of the block
+	rows   int // of the block
+	cols   int // of B per task, a multiple of nr
+	colN   int // tasks along N
+	rowN   int // tasks along the panels
+	packN  int // tasks that pack A
+	a      []float32
+
+	packTask, tileTask func(i int)
+	memory             buffer
+}
+
+const (
+	packedFloats = 8 << 20 // A is packed in blocks of rows of at most this size
+)
+
+var (
+	blockCols = 512
+)
+
+func (p *packed) bind(j *job) {
+	p.job = j
+	p.packTask, p.tileTask = p.packRows, p.tiles
+}
+
+// run computes the call, depth being the sum of all K.
+func (p *packed) run(depth int) {
+	p.depth = depth
+	most := max(p.k.mr, packedFloats/depth/p.k.mr*p.k.mr)
+	for p.row0 = 0; p.row0 < p.c.M; p.row0 += p.rows {
+		p.rows = min(most, p.c.M-p.row0)
+		p.panels = ceil(p.rows, p.k.mr)
+		p.divide()
+		p.a = p.memory.take(p.rows*depth + p.panels*(packSlack+1))
+		p.packN = min(p.panels, p.shares(4))
+		p.spread(p.packN, p.packTask)
+		p.spread(p.colN*p.rowN, p.tileTask)
+	}
+}
+
+// divide chooses the tasks: blocks of columns, and groups of panels where
+// there are fewer of these than workers. Neither changes the order in which
+// an element is summed.
+func (p *packed) divide() {
+	groups := ceil(p.c.N, p.k.nr) // of columns
+	p.colN = ceil(groups*p.k.nr, blockCols)
+	if w := p.workers; w > 1 {
+		p.colN = min(groups, ceil(p.colN, w)*w)
+	}
+	p.cols = ceil(groups, p.colN) * p.k.nr
+	p.colN = ceil(p.c.N, p.cols)
+	p.rowN = 1
+	if p.colN < p.workers {
+		p.rowN = min(p.panels, ceil(p.workers, p.colN))
+	}
+}
+
+// panelRow is the first row of panel i within the block of rows, and where
+// panel i-1 ends. Panels differ by at most one grain.
+func (p *packed) panelRow(i int) int {
+	return min(p.rows, i*ceil(p.rows, p.k.grain)/p.panels*p.k.grain)
+}
+
+// panel returns panel i of A, [depth][rows of the panel], with its rows.
+func (p *packed) panel(i int) (data []float32, r0, r1 int) {
+	r0, r1 = p.panelRow(i), p.panelRow(i+1)
+	return p.a[r0*p.depth+i*(packSlack+1):], r0, r1
+}
+
+// packRows packs the panels of task i.
+func (p *packed) packRows(i int) {
+	for n := i * p.panels / p.packN; n < (i+1)*p.panels/p.packN; n++ {
+		dst, r0, r1 := p.panel(n)
+		k0 := 0
+		for x := range p.c.Pairs {
+			pair := &p.c.Pairs[x]
+			if pair.idle() {
+				continue
+			}
+			row, col := pair.A.steps()
+			p.k.pack(floats(dst, k0*(r1-r0)), r1-r0, at(pair.A.Data, (p.row0+r0)*row), pair.A.Elem, row, col, r1-r0, pair.K, pair.Alpha)
+			k0 += pair.K
+		}
+	}
+}
+
+// tiles computes the block of C of task i.
+func (p *packed) tiles(i int) {
+	s := p.scratch()
+	defer p.release(s)
+	c, nr := p.c, p.k.nr
+	n0 := i % p.colN * p.cols
+	n1 := min(c.N, n0+p.cols)
+	first, last := i/p.colN*p.panels/p.rowN, (i/p.colN+1)*p.panels/p.rowN
+
+	stretch := stretchOf(p.depth, p.k.kc)
+	for k0 := 0; k0 < p.depth; k0 += stretch {
+		k := min(stretch, p.depth-k0)
+		b := s.b.take(ceil(n1-n0, nr)*nr*k + packSlack)
+		p.packCols(b, k0, k, n0, n1)
+		add, bias := c.Accumulate || k0 > 0, unsafe.Pointer(nil)
+		for n := first; n < last; n++ {
+			a, r0, r1 := p.panel(n)
+			for col := n0; col < n1; col += nr {
+				if k0 == 0 {
+					bias = c.biasAt(col)
+				}
+				p.k.tile(r1-r0, k, floats(a, k0*(r1-r0)), floats(b, (col-n0)*k), floats(c.C, (p.row0+r0)*c.LDC+col), c.LDC, min(nr, n1-col), add, bias)
+			}
+		}
+	}
+}
+
+// packCols packs columns [n0,n1) of B for k steps of the k axis from k0, into
+// panels [k][nr].
+func (p *packed) packCols(b []float32, k0, k, n0, n1 int) {
+	nr, start := p.k.nr, 0
+	for x := range p.c.Pairs {
+		pair := &p.c.Pairs[x]
+		if pair.idle() {
+			continue
+		}
+		from, to := max(k0, start), min(k0+k, start+pair.K)
+		if from < to {
+			row, col := pair.B.steps()
+			for n := n0; n < n1; n += nr {
+				src := at(pair.B.Data, (from-start)*row+n*col)
+				p.k.pack(floats(b, (n-n0)*k+(from-k0)*nr), nr, src, pair.B.Elem, col, row, min(nr, n1-n), to-from, 1)
+			}
+		}
+		start += pair.K
+	}
+}

@@ -1,0 +1,104 @@
+package gemm
+
+import "unsafe"
+
+// portableDots sums in four strands: a float addition takes four cycles.
+func portableDots(rows, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, elem Elem, ldw, n int, out unsafe.Pointer, ldo int) {
+	for j := range n {
+		for i := range rows {
+			xs := unsafe.Slice((*float32)(at(x, 4*i*ldx)), k)
+			row := at(w, j*ldw)
+			var sum float32
+			switch elem {
+			case F32:
+				sum = dotF32(xs, unsafe.Slice((*float32)(row), k))
+			case F16:
+				sum = dotF16(xs, unsafe.Slice((*uint16)(row), k))
+			case BF16:
+				sum = dotBF16(xs, unsafe.Slice((*uint16)(row), k))
+			}
+			*(*float32)(at(out, 4*(i*ldo+j))) = sum
+		}
+	}
+}
+
+func dotF32(x, w []float32) float32 {
+	var s0, s1, s2, s3 float32
+	for len(x) >= 4 && len(w) >= 4 {
+		s0 += x[0] * w[0]
+		s1 += x[1] * w[1]
+		s2 += x[2] * w[2]
+		s3 += x[3] * w[3]
+		x, w = x[4:], w[4:]
+	}
+	for i, v := range x {
+		s0 += v * w[i]
+	}
+	return (s0 + s1) + (s2 + s3)
+}
+
+func dotBF16(x []float32, w []uint16) float32 {
+	var s0, s1, s2, s3 float32
+	for len(x) >= 4 && len(w) >= 4 {
+		s0 += x[0] * widenBF16(w[0])
+		s1 += x[1] * widenBF16(w[1])
+		s2 += x[2] * widenBF16(w[2])
+		s3 += x[3] * widenBF16(w[3])
+		x, w = x[4:], w[4:]
+	}
+	for i, v := range x {
+		s0 += v * widenBF16(w[i])
+	}
+	return (s0 + s1) + (s2 + s3)
+}
+
+func dotF16(x []float32, w []uint16) float32 {
+	var s0, s1, s2, s3 float32
+	for len(x) >= 4 && len(w) >= 4 {
+		s0 += x[0] * widenF16(w[0])
+		s1 += x[1] * widenF16(w[1])
+		s2 += x[2] * widenF16(w[2])
+		s3 += x[3] * widenF16(w[3])
+		x, w = x[4:], w[4:]
+	}
+	for i, v := range x {
+		s0 += v * widenF16(w[i])
+	}
+	return (s0 + s1) + (s2 + s3)
+}
+
+// portableDirect goes over the columns in strips whose sums stay in the
+// nearest cache.
+func portableDirect(rows, k int, a unsafe.Pointer, arow, acol int, b unsafe.Pointer, elem Elem, ldb int, c unsafe.Pointer, ldc, cols int, alpha float32) {
+	const strip = 64
+	var sums, wide [strip]float32
+	for j := 0; j < cols; j += strip {
+		n := min(strip, cols-j)
+		for i := range rows {
+			clear(sums[:])
+			for t := range k {
+				row := at(b, t*ldb+j*elem.Size())
+				bs := wide[:n]
+				switch elem {
+				case F32:
+					bs = unsafe.Slice((*float32)(row), n)
+				case F16:
+					for q, h := range unsafe.Slice((*uint16)(row), n) {
+						bs[q] = widenF16(h)
+					}
+				case BF16:
+					for q, h := range unsafe.Slice((*uint16)(row), n) {
+						bs[q] = widenBF16(h)
+					}
+				}
+				v, s := *(*float32)(at(a, i*arow+t*acol)), sums[:len(bs)]
+				for q, u := range bs {
+					s[q] += v * u
+				}
+			}
+			for q, u := range unsafe.Slice((*float32)(at(c, 4*(i*ldc+j))), n) {
+				*(*float32)(at(c, 4*(i*ldc+j+q))) = u + alpha*sums[q]
+			}
+		}
+	}
+}

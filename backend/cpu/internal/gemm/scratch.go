@@ -1,0 +1,24 @@
+package gemm
+
+import "unsafe"
+
+// scratch is the memory that one goroutine packs into.
+type scratch struct {
+	a, b buffer
+}
+
+// buffer is memory that only grows. Its start is aligned to a cache line.
+type buffer struct{ data []float32 }
+
+// take returns n elements with room for a vector behind them.
+func (b *buffer) take(n int) []float32 {
+	if len(b.data) < n {
+		const lineFloats = 16
+		// An eighth more, so that slowly growing shapes settle.
+		size := n + n/8 + lineFloats
+		raw := make([]float32, size+lineFloats)
+		skip := int(-uintptr(unsafe.Pointer(&raw[0]))%64) / 4
+		b.data = raw[skip:]
+	}
+	return b.data
+}

@@ -1,0 +1,221 @@
+// Package pool runs the tasks of one operation on a fixed set of workers that
+// stay alive between operations.
+//
+// A step of training is some thousands of short operations, each of which
+// forks and joins. Starting goroutines for each costs microseconds; a worker
+// that spins on an atomic for a moment before it parks joins in about a
+// hundred nanoseconds.
+package pool
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// line keeps what different cores write on different cache lines (two, since
+// the adjacent-line prefetcher fetches pairs).
+type line [128]byte
+
+// Pool is a set of workers. The goroutine that calls Run is one of them. A
+// nil or closed Pool runs everything on the calling goroutine.
+//
+// Its methods are safe for concurrent use.
+type Pool struct {
+	workers int
+	exits   sync.WaitGroup
+	stop    atomic.Bool
+	spin    atomic.Bool // false where spinning would keep a worker from its processor
+	sleep   []sleeper   // of worker i; 0 is the caller
+
+	mu    sync.Mutex // held by the run that has the workers
+	n     int
+	plain func(i int)         // the task of Run, or
+	named func(worker, i int) // the task of RunWorker
+	fail  atomic.Pointer[Panic]
+
+	_    line
+	left atomic.Int64 // tasks not yet claimed
+	_    line
+	done atomic.Int64 // tasks finished
+	_    line
+}
+
+// New starts a pool of the given number of workers, the caller of Run
+// included; below 1 it takes GOMAXPROCS. Close ends it.
+func New(workers int) *Pool {
+	if workers < 1 {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	p := &Pool{workers: workers, sleep: make([]sleeper, workers)}
+	for i := range p.sleep {
+		p.sleep[i].wake = make(chan struct{}, 1)
+	}
+	for i := 1; i < workers; i++ {
+		p.exits.Add(1)
+		go p.work(i)
+	}
+	return p
+}
+
+// Workers is the number of goroutines that share the tasks of a run, at least 1.
+func (p *Pool) Workers() int {
+	if p == nil {
+		return 1
+	}
+	return p.workers
+}
+
+// Run calls task(i) once for every i in [0,n), on all workers and in no
+// particular order, and returns when all calls have returned. It allocates
+// nothing.
+//
+// When the workers are taken, because Run was called from inside a task or
+// another goroutine is in a run, all tasks run on the calling goroutine. A
+// panic in a task reaches the caller as a *Panic, after the tasks already
+// begun have ended; those not yet begun are dropped.
+func (p *Pool) Run(n int, task func(i int)) {
+	if n <= 0 {
+		return
+	}
+	if n == 1 || p.Workers() == 1 || !p.mu.TryLock() {
+		inline(n, task)
+		return
+	}
+	p.share(n, task, nil)
+}
+
+// RunWorker is Run for tasks that keep state per worker: worker is in
+// [0,Workers()), and no two tasks that run at the same time, in any RunWorker
+// of this pool, have the same one.
+//
+// It waits while another goroutine has the workers. A task must not call it:
+// it would wait for itself, and panics instead. Run may be called there.
+func (p *Pool) RunWorker(n int, task func(worker, i int)) {
+	if n <= 0 {
+		return
+	}
+	if p == nil {
+		inline(n, func(i int) { task(0, i) })
+		return
+	}
+	if !p.mu.TryLock() {
+		if insideTask() {
+			panic("pool: RunWorker called from inside a task")
+		}
+		p.mu.Lock()
+	}
+	p.share(n, nil, task)
+}
+
+// Close ends the workers and waits for them. Later runs go on the calling
+// goroutine. Closing twice does nothing.
+func (p *Pool) Close() {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stop.Store(true)
+	for i := range p.sleep {
+		p.sleep[i].rouse()
+	}
+	p.exits.Wait()
+}
+
+// share runs the tasks on all workers. It holds p.mu, and releases it.
+func (p *Pool) share(n int, plain func(i int), named func(worker, i int)) {
+	p.n, p.plain, p.named = n, plain, named
+	p.spin.Store(runtime.GOMAXPROCS(0) >= p.workers)
+	p.done.Store(0)
+	p.left.Store(int64(n)) // publishes the fields above
+	drained := false
+	defer func() {
+		// Not drained: a task is ending this goroutine by Goexit, let it.
+		if fail := p.join(); fail != nil && drained {
+			panic(fail)
+		}
+	}()
+	for i := 1; i < p.workers && i < n; i++ {
+		p.sleep[i].rouse()
+	}
+	p.drain(0)
+	drained = true
+}
+
+// join waits for the tasks that other workers have begun, gives the workers
+// free and returns the first panic.
+func (p *Pool) join() *Panic {
+	n := int64(p.n)
+	for p.done.Load() != n {
+		p.sleep[0].await(p.spin.Load(), func() bool { return p.done.Load() == n })
+	}
+	fail := p.fail.Swap(nil)
+	p.plain, p.named = nil, nil
+	p.mu.Unlock()
+	return fail
+}
+
+// work is the life of worker id.
+func (p *Pool) work(id int) {
+	defer func() {
+		if !p.stop.Load() { // a task ended the goroutine, as t.FailNow does
+			go p.work(id)
+			return
+		}
+		p.exits.Done()
+	}()
+	for !p.stop.Load() {
+		p.drain(id)
+		p.sleep[id].await(p.spin.Load(), func() bool { return p.left.Load() > 0 || p.stop.Load() })
+	}
+}
+
+// drain claims tasks until none are left. Once a task is claimed, its run
+// cannot end before the task does, so that the fields of the run may be read;
+// a claim that comes too late for one run is a claim on the next or fails.
+func (p *Pool) drain(worker int) {
+	for p.left.Load() > 0 {
+		left := int(p.left.Add(-1))
+		if left < 0 {
+			return
+		}
+		p.call(worker, p.n-1-left)
+	}
+}
+
+// call runs one claimed task and counts it, whichever way it ends.
+func (p *Pool) call(worker, i int) {
+	n, ended, returned := int64(p.n), int64(1), false
+	defer func() {
+		if !returned {
+			p.fail.CompareAndSwap(nil, newPanic(recover()))
+			ended += max(0, p.left.Swap(0))
+		}
+		if p.done.Add(ended) == n {
+			p.sleep[0].rouse()
+		}
+	}()
+	if p.plain != nil {
+		p.plain(i)
+	} else {
+		p.named(worker, i)
+	}
+	returned = true
+}
+
+// inline runs the tasks on the calling goroutine.
+func inline(n int, task func(i int)) {
+	returned := false
+	defer func() {
+		if !returned {
+			if v := recover(); v != nil {
+				panic(newPanic(v))
+			}
+		}
+	}()
+	for i := range n {
+		task(i)
+	}
+	returned = true
+}

@@ -1,0 +1,57 @@
+package pool
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// spinFor is how long a goroutine without work spins before it parks: longer
+// than the gap between two operations of a step, short enough not to be felt
+// by the rest of the program.
+const spinFor = 50 * time.Microsecond
+
+// sleeper lets one goroutine wait for a condition that others bring about.
+type sleeper struct {
+	parked atomic.Bool
+	wake   chan struct{} // one token for each parked that others took back
+	_      line
+}
+
+// await returns when ready does or when roused, which may be for nothing.
+// Without spin it parks at once and so leaves its processor to those it waits
+// for.
+func (s *sleeper) await(spin bool, ready func() bool) {
+	if spin && spun(ready) {
+		return
+	}
+	s.parked.Store(true)
+	if ready() && s.parked.CompareAndSwap(true, false) {
+		return
+	}
+	<-s.wake
+}
+
+// rouse wakes the goroutine if it is parked. What it waits for must have been
+// stored before.
+func (s *sleeper) rouse() {
+	if s.parked.Load() && s.parked.CompareAndSwap(true, false) {
+		s.wake <- struct{}{}
+	}
+}
+
+// spun waits for ready without parking and reports whether it came in time.
+func spun(ready func() bool) bool {
+	if ready() {
+		return true
+	}
+	const looks = 32 // between two looks at the clock
+	for start := time.Now(); time.Since(start) < spinFor; {
+		for range looks {
+			relax(2)
+			if ready() {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,93 @@
+package vec
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/lorafuse/lorafuse/internal/philox"
+)
+
+// Benchmarks report ns per element for every implementation, on rows that fit
+// the first-level cache and on arrays that do not.
+func BenchmarkKernels(b *testing.B) {
+	mask := philox.NewMask(1, 2, 3, 0.1)
+	opt := AdamW{LR: 1e-3, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01}
+	for _, n := range []int{2048, 1 << 20} {
+		x, y, z, w := random(1, n, 1), random(2, n, 1), random(3, n, 1), random(4, n, 1)
+		v := make([]float32, n)
+		h := make([]uint16, n)
+		for _, c := range []struct {
+			name string
+			run  func()
+		}{
+			{"add", func() { Add(z, x, y) }},
+			{"mul", func() { Mul(z, x, y) }},
+			{"axpy", func() { Axpy(z, 1e-3, x) }},
+			{"sum", func() { Sum(x) }},
+			{"dot", func() { Dot(x, y) }},
+			{"max", func() { Max(x) }},
+			{"exp", func() { Exp(z, x) }},
+			{"softmax", func() { Softmax(z, x) }},
+			{"logsumexp", func() { LogSumExp(x) }},
+			{"crossentropygrad", func() { CrossEntropyGrad(z, x, 5, 3, 1) }},
+			{"silu", func() { Activate(SiLU, z, x) }},
+			{"swiglu", func() { GLU(SiLU, z, x, y) }},
+			{"swiglugrad", func() { GLUGrad(SiLU, z, v, w, x, y) }},
+			{"geglu", func() { GLU(GELU, z, x, y) }},
+			{"geglugrad", func() { GLUGrad(GELU, z, v, w, x, y) }},
+			{"geglutanh", func() { GLU(GELUTanh, z, x, y) }},
+			{"geglutanhgrad", func() { GLUGrad(GELUTanh, z, v, w, x, y) }},
+			{"rmsnorm", func() { RMSNorm(z, x, y, 1e-6) }},
+			{"rmsnormgrad", func() { RMSNormGrad(z, nil, w, x, y, 1e-6) }},
+			{"layernorm", func() { LayerNorm(z, x, y, w, 1e-6) }},
+			{"rotary64", func() { Rotary(z, x, 64, y[:32], w[:32], false) }},
+			{"rotary128", func() { Rotary(z, x, 128, y[:64], w[:64], false) }},
+			{"adamw", func() { opt.Step(z, w, v, x, 10) }},
+			{"dropout", func() { Dropout(z, x, mask, 0, 1.1) }},
+			{"widenbf16", func() { WidenBF16(z, h) }},
+			{"widenf16", func() { WidenF16(z, h) }},
+			{"narrowbf16", func() { NarrowBF16(h, x) }},
+			{"narrowf16", func() { NarrowF16(h, x) }},
+			{"tanh", func() { Apply(Tanh, z, x) }},
+		} {
+			for _, k := range available() {
+				b.Run(fmt.Sprintf("%s/%d/%s", c.name, n, k.name), func(b *testing.B) {
+					chosen := active
+					active = k
+					defer func() { active = chosen }()
+					clear(v)
+					for b.Loop() {
+						c.run()
+					}
+					b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/elem")
+				})
+			}
+		}
+	}
+}
+
+// BenchmarkMatrixVector reads a cache of 512 keys with 64 elements per head.
+func BenchmarkMatrixVector(b *testing.B) {
+	for _, d := range []int{64, 128} {
+		const keys, stride = 512, 512
+		rows, x, p := random(1, keys*stride, 1), random(2, d, 1), make([]float32, keys)
+		for _, k := range available() {
+			chosen := active
+			b.Run(fmt.Sprintf("dotrows/%d/%s", d, k.name), func(b *testing.B) {
+				active = k
+				for b.Loop() {
+					DotRows(p, x, rows, stride)
+				}
+				b.SetBytes(int64(4 * keys * d))
+			})
+			b.Run(fmt.Sprintf("addrows/%d/%s", d, k.name), func(b *testing.B) {
+				active = k
+				for b.Loop() {
+					AddRows(x, p, rows, stride)
+				}
+				b.SetBytes(int64(4 * keys * d))
+			})
+			active = chosen
+		}
+	}
+}

@@ -1,0 +1,8 @@
+//go:build !amd64 || purego
+
+package vec
+
+func choose() *kernels { return &portable }
+
+// available lists the implementations that this machine runs, best last.
+func available() []*kernels { return []*kernels{&portable} }

@@ -1,0 +1,77 @@
+package vec
+
+import "github.com/lorafuse/lorafuse/internal/philox"
+
+// Dropout sets dst[i] = x[i]·scale where mask keeps element start+i, and 0
+// elsewhere; scale is 1/(1−p). The same call on the gradient is the backward
+// pass.
+func Dropout(dst, x []float32, mask philox.Mask, start uint64, scale float32) {
+	x = x[:len(dst)]
+	// The kernels take whole groups of counters that share their high word.
+	for start%4 != 0 && len(dst) > 0 {
+		dropEach(dst[:1], x, mask, start, scale)
+		dst, x, start = dst[1:], x[1:], start+1
+	}
+	for len(dst) >= dropGroup {
+		low := uint32(start / 4)
+		// Groups left before the low word of the counter overflows.
+		groups := (1<<32 - uint64(low)) * 4 / dropGroup
+		n := min(len(dst)/dropGroup, int(min(groups, 1<<40)))
+		if n == 0 {
+			dropEach(dst[:dropGroup], x, mask, start, scale)
+			n = 1
+		} else {
+			active.dropout(dst[:n*dropGroup], x, &dropBlock{
+				counter:   [4]uint32{low, uint32(start >> 34), mask.Op, mask.Step},
+				key:       mask.Key,
+				threshold: mask.Threshold,
+				scale:     scale,
+			})
+		}
+		dst, x, start = dst[n*dropGroup:], x[n*dropGroup:], start+uint64(n*dropGroup)
+	}
+	dropEach(dst, x, mask, start, scale)
+}
+
+// dropGroup is how many elements a step of the widest kernel draws: 16
+// counters of 4 words.
+const dropGroup = 64
+
+// dropBlock is the state that a kernel starts from. Its layout is known to
+// the assembly.
+type dropBlock struct {
+	counter   philox.Counter // of the first element, whose word is 0
+	key       philox.Key
+	threshold uint32
+	scale     float32
+}
+
+// portableDropout handles a multiple of dropGroup elements.
+func portableDropout(dst, x []float32, d *dropBlock) {
+	c := d.counter
+	for ; len(dst) >= 4; dst, x = dst[4:], x[4:] {
+		for i, w := range d.key.Block(c) {
+			if w >= d.threshold {
+				dst[i] = x[i] * d.scale
+			} else {
+				dst[i] = 0
+			}
+		}
+		c[0]++
+	}
+}
+
+func dropEach(dst, x []float32, mask philox.Mask, start uint64, scale float32) {
+	var w [4]uint32
+	for i := range dst {
+		at := start + uint64(i)
+		if i == 0 || at%4 == 0 {
+			w = mask.Block(at / 4)
+		}
+		if w[at%4] >= mask.Threshold {
+			dst[i] = x[i] * scale
+		} else {
+			dst[i] = 0
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package vec
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/lorafuse/lorafuse/internal/philox"
+)
+
+func TestDropoutFollowsMask(t *testing.T) {
+	each(t, func(t *testing.T) {
+		rapid.Check(t, func(t *rapid.T) {
+			m := philox.NewMask(rapid.Uint64().Draw(t, "seed"), rapid.Uint32().Draw(t, "step"),
+				rapid.Uint32().Draw(t, "op"), rapid.Float64Range(0, 0.99).Draw(t, "p"))
+			start := rapid.OneOf(
+				rapid.Uint64Range(0, 1000),
+				rapid.Uint64Range(1<<34-300, 1<<34+10), // the low counter word overflows
+				rapid.Uint64Range(0, 1<<60),
+			).Draw(t, "start")
+			n := rapid.IntRange(0, 700).Draw(t, "n")
+			x := random(1, n, 1)
+			y, all := guarded(n)
+			Dropout(y, x, m, start, 1.25)
+			for i := range y {
+				want := float32(0)
+				if m.Keep(start + uint64(i)) {
+					want = x[i] * 1.25
+				}
+				if y[i] != want {
+					t.Fatalf("element %d: got %v, want %v", i, y[i], want)
+				}
+			}
+			for _, v := range append(all[:16:16], all[len(all)-16:]...) {
+				if v != 12345 {
+					t.Fatal("wrote outside of the slice")
+				}
+			}
+		})
+	})
+}
+
+// What is dropped is zero, even where the input is not finite.
+func TestDropoutOfNaN(t *testing.T) {
+	each(t, func(t *testing.T) {
+		x := make([]float32, 640)
+		for i := range x {
+			x[i] = special[11]
+		}
+		m := philox.NewMask(1, 2, 3, 0.5)
+		Dropout(x, x, m, 0, 2)
+		for i, v := range x {
+			require.Equal(t, m.Keep(uint64(i)), v != v)
+		}
+	})
+}

@@ -1,0 +1,3 @@
+package vec
+
+//go:generate go run -C ../../../../tools ./asm/vec -out ../backend/cpu/internal/vec/kernels_amd64.s -stubs ../backend/cpu/internal/vec/stubs_amd64.go -pkg vec

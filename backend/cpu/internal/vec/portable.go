@@ -1,0 +1,43 @@
+package vec
+
+// portable is plain Go: the meaning of every kernel, and what runs where
+// there is no assembly.
+var portable = kernels{
+	name: "portable",
+
+	add: portableAdd, sub: portableSub, mul: portableMul, div: portableDiv,
+	fma: portableFMA, axpy: portableAxpy, scale: portableScale,
+
+	sum: portableSum, sumSquares: portableSumSquares, max: portableMax,
+	sumSquaredDeviations: portableSumSquaredDeviations,
+	dot:                  portableDot, dot3: portableDot3,
+
+	dotRows: portableDotRows, addRows: portableAddRows,
+
+	exp: portableExp, expAffine: portableExpAffine,
+	expSum: portableExpSum, expTotal: portableExpTotal,
+
+	unary:    portableUnary(),
+	activate: perAct(portableActivate),
+	actGrad:  perAct(portableActGrad),
+	glu:      perAct(portableGLU),
+	gluGrad:  perAct(portableGLUGrad),
+
+	scaleWeighted: portableScaleWeighted, normAffine: portableNormAffine,
+	rmsNormGrad: portableRMSNormGrad, rmsNormGradW: portableRMSNormGradW,
+	softmaxGrad: portableSoftmaxGrad,
+
+	rotate: portableRotate, rotateBack: portableRotateBack,
+
+	adamW: portableAdamW, dropout: portableDropout,
+
+	widenF16: portableWidenF16, widenBF16: portableWidenBF16,
+	narrowF16: portableNarrowF16, narrowBF16: portableNarrowBF16,
+}
+
+func perAct[F any](f func(Act) F) (t [actCount]F) {
+	for a := range actCount {
+		t[a] = f(a)
+	}
+	return t
+}

@@ -1,0 +1,167 @@
+package data
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"slices"
+)
+
+// Dataset holds tokenised rows: all ids in one slice, and one bit per token
+// for the loss. It does not change once it is loaded.
+type Dataset struct {
+	ids    []int32
+	loss   []uint64 // bit i%64 of word i/64: token i carries loss
+	starts []int    // row r is ids[starts[r]:starts[r+1]]
+	batch  int      // rows of a recorded batch; 0 where rows are free
+	stats  Stats
+}
+
+// Stats are the counts of a data set.
+type Stats struct {
+	Files      int
+	Rows       int
+	Tokens     int
+	LossTokens int // targets after the shift: what the loss is the mean of
+	Longest    int // tokens of the longest row
+	Truncated  int // rows cut to max_length
+	Dropped    int // rows left out as longer than max_length
+	Empty      int // texts left out for having nothing to predict
+}
+
+// NewDataset holds the rows, in their order. The error names a row whose
+// labels are neither the row's ids nor Ignore.
+func NewDataset(rows []Row) (*Dataset, error) {
+	d := newDataset()
+	for i, row := range rows {
+		spans, err := labelSpans(row)
+		if err != nil {
+			return nil, at(fmt.Sprintf("row %d", i), 0, err)
+		}
+		d.append(row.IDs, spans)
+	}
+	return d, nil
+}
+
+func newDataset() *Dataset { return &Dataset{starts: []int{0}} }
+
+// Len is the number of rows.
+func (d *Dataset) Len() int { return len(d.starts) - 1 }
+
+// Stats are the counts.
+func (d *Dataset) Stats() Stats { return d.stats }
+
+// Recorded is the number of batches and the rows of each in a file that was
+// recorded batch by batch; 0, 0 for any other.
+func (d *Dataset) Recorded() (batches, rows int) {
+	if d.batch == 0 {
+		return 0, 0
+	}
+	return d.Len() / d.batch, d.batch
+}
+
+// Length is the number of tokens of row r.
+func (d *Dataset) Length(r int) int { return d.starts[r+1] - d.starts[r] }
+
+// Row is a copy of row r.
+func (d *Dataset) Row(r int) Row {
+	start, end := d.starts[r], d.starts[r+1]
+	row := Row{IDs: append([]int32(nil), d.ids[start:end]...), Labels: make([]int32, end-start)}
+	for i := range row.Labels {
+		row.Labels[i] = d.label(start + i)
+	}
+	return row
+}
+
+// Targets is the number of tokens of row r that carry loss after the shift by
+// one: the first token of a row is never predicted.
+func (d *Dataset) Targets(r int) int {
+	return d.countLoss(d.starts[r]+1, d.starts[r+1])
+}
+
+// Digest is a SHA-256 over all rows and their labels. A resumed run compares
+// it, to be sure that it goes on with the same data.
+func (d *Dataset) Digest() [sha256.Size]byte {
+	h := sha256.New()
+	var buf []byte
+	flush := func() { _, _ = h.Write(buf); buf = buf[:0] } // a hash never fails
+	buf = binary.LittleEndian.AppendUint64(buf, uint64(d.batch))
+	for _, start := range d.starts {
+		buf = binary.LittleEndian.AppendUint64(buf, uint64(start))
+	}
+	flush()
+	for chunk := range slices.Chunk(d.ids, 1<<14) {
+		for _, id := range chunk {
+			buf = binary.LittleEndian.AppendUint32(buf, uint32(id))
+		}
+		flush()
+	}
+	for _, word := range d.loss {
+		buf = binary.LittleEndian.AppendUint64(buf, word)
+	}
+	flush()
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// label is the label of token i of all rows.
+func (d *Dataset) label(i int) int32 {
+	if d.loss[i/64]>>(i%64)&1 == 0 {
+		return Ignore
+	}
+	return d.ids[i]
+}
+
+// append adds a row whose tokens in the spans carry loss.
+func (d *Dataset) append(ids []int32, loss []Span) {
+	base := len(d.ids)
+	d.ids = append(d.ids, ids...)
+	d.starts = append(d.starts, len(d.ids))
+	for words := (len(d.ids) + 63) / 64; len(d.loss) < words; {
+		d.loss = append(d.loss, 0)
+	}
+	for _, s := range loss {
+		for i := base + s.Start; i < base+s.End; i++ {
+			d.loss[i/64] |= 1 << (i % 64)
+		}
+	}
+	d.stats.Rows++
+	d.stats.Tokens += len(ids)
+	d.stats.Longest = max(d.stats.Longest, len(ids))
+	d.stats.LossTokens += d.Targets(d.Len() - 1)
+}
+
+// countLoss counts the tokens in [from, to) that carry loss.
+func (d *Dataset) countLoss(from, to int) int {
+	count := 0
+	for from < to {
+		word := d.loss[from/64] >> (from % 64)
+		if n := to - from; n < 64-from%64 {
+			word &= 1<<n - 1
+		}
+		count += bits.OnesCount64(word)
+		from += 64 - from%64
+	}
+	return count
+}
+
+// labelSpans are the ranges of tokens that the labels of a row give loss to.
+func labelSpans(row Row) ([]Span, error) {
+	if len(row.Labels) != len(row.IDs) {
+		return nil, problem(ErrFormat, "%d labels for %d ids, expected as many", len(row.Labels), len(row.IDs))
+	}
+	var spans []Span
+	for i, label := range row.Labels {
+		switch {
+		case label == Ignore:
+		case label != row.IDs[i]:
+			return nil, problem(ErrFormat, "label %d of token %d, whose id is %d: expected the id or %d (labels are not shifted)",
+				label, i, row.IDs[i], Ignore)
+		case len(spans) > 0 && spans[len(spans)-1].End == i:
+			spans[len(spans)-1].End++
+		default:
+			spans = append(spans, Span{i, i + 1})
+		}
+	}
+	return spans, nil
+}

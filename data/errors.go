@@ -1,0 +1,58 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+)
+
+// What can be wrong with a data set, for errors.Is.
+var (
+	ErrOption   = errors.New("invalid data option")
+	ErrFormat   = errors.New("not in the format of the file")
+	ErrUTF8     = errors.New("not valid UTF-8")
+	ErrKeys     = errors.New("the line's keys name no kind of row")
+	ErrMixed    = errors.New("several kinds of rows in one file")
+	ErrEmpty    = errors.New("empty data set")
+	ErrTooLong  = errors.New("row longer than max_length")
+	ErrNoTarget = errors.New("row without a token that carries loss")
+	ErrTokenID  = errors.New("token id outside of the vocabulary")
+)
+
+// Error is one problem of a data set.
+type Error struct {
+	Place   string // file, or file:line
+	Problem string // what was found and what was expected
+	Kind    error  // one of the sentinel errors
+}
+
+// Error is a single line: place: problem.
+func (e *Error) Error() string {
+	if e.Place == "" {
+		return e.Problem
+	}
+	return e.Place + ": " + e.Problem
+}
+
+// Unwrap is the kind of the error.
+func (e *Error) Unwrap() error { return e.Kind }
+
+// problem is an Error whose place the caller adds.
+func problem(kind error, format string, args ...any) error {
+	return &Error{Problem: fmt.Sprintf(format, args...), Kind: kind}
+}
+
+// at adds the place to an error that has none: file:line, or the file alone
+// where line is 0.
+func at(file string, line int, err error) error {
+	place := file
+	if line > 0 {
+		place = fmt.Sprintf("%s:%d", file, line)
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		if e.Place != "" {
+			return err
+		}
+		return &Error{Place: place, Problem: e.Problem, Kind: e.Kind}
+	}
+	return fmt.Errorf("%s: %w", place, err)
+}

@@ -1,0 +1,266 @@
+package data
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/lorafuse/lorafuse/internal/suggest"
+)
+
+// kind is what a line of JSON holds.
+type kind string
+
+const (
+	kindText       kind = "text"
+	kindCompletion kind = "prompt and completion"
+	kindMessages   kind = "messages"
+)
+
+// kinds says which kind of row each key belongs to.
+var kinds = map[string]kind{
+	"text": kindText, "prompt": kindCompletion, "completion": kindCompletion, "messages": kindMessages,
+}
+
+// keyNames are the keys of kinds in the order of the documentation.
+var keyNames = []string{"text", "prompt", "completion", "messages"}
+
+// synonyms are what other data sets call our keys, for error messages.
+var synonyms = map[string]string{
+	"instruction": "prompt", "input": "prompt", "question": "prompt", "query": "prompt",
+	"output": "completion", "response": "completion", "answer": "completion", "chosen": "completion",
+	"conversations": "messages", "conversation": "messages", "dialog": "messages", "chat": "messages",
+	"content": "text", "body": "text", "document": "text",
+}
+
+// A record is one line of a file of JSON lines.
+type record struct {
+	kind               kind
+	text               string
+	prompt, completion string
+	conversation       Conversation
+}
+
+// sample tokenises the record.
+func (r record) sample(e encoder) (sample, error) {
+	if e.Tokenizer == nil {
+		return sample{}, problem(ErrOption, "%s needs a tokenizer", r.kind)
+	}
+	switch r.kind {
+	case kindCompletion:
+		return e.completion(r.prompt, r.completion)
+	case kindMessages:
+		return e.conversation(r.conversation)
+	}
+	return e.text(r.text)
+}
+
+// parseRecord reads one line: an object with text, with prompt and
+// completion, or with messages (and tools). Other keys are left alone.
+func parseRecord(line []byte) (record, error) {
+	if !utf8.Valid(line) {
+		return record{}, problem(ErrUTF8, "byte %d is not UTF-8", validPrefix(line)+1)
+	}
+	fields, keys, err := parseObject(line)
+	if err != nil {
+		return record{}, err
+	}
+	var r record
+	for _, key := range keys {
+		k, known := kinds[key]
+		switch {
+		case !known:
+		case r.kind != "" && r.kind != k:
+			return record{}, problem(ErrKeys, "found %q beside %s, expected one kind of row", key, r.kind)
+		default:
+			r.kind = k
+		}
+	}
+	switch r.kind {
+	case "":
+		return record{}, problem(ErrKeys, "%s, expected text, or prompt and completion, or messages%s", listKeys(keys), keyHint(keys))
+	case kindText:
+		r.text, err = stringField(fields, keys, "text")
+	case kindCompletion:
+		if r.prompt, err = stringField(fields, keys, "prompt"); err == nil {
+			r.completion, err = stringField(fields, keys, "completion")
+		}
+	case kindMessages:
+		r.conversation, err = conversationOf(fields)
+	}
+	return r, err
+}
+
+// parseObject reads a JSON object: its fields, and their names in the order
+// of the line.
+func parseObject(line []byte) (map[string]json.RawMessage, []string, error) {
+	dec := json.NewDecoder(bytes.NewReader(line))
+	open, err := dec.Token()
+	if err != nil {
+		return nil, nil, syntaxProblem(line, err)
+	}
+	if open != json.Delim('{') {
+		what := "found " + describe(bytes.TrimSpace(line))
+		if open == json.Delim('[') {
+			return nil, nil, problem(ErrFormat, "%s, expected one JSON object per line, without brackets around them", what)
+		}
+		return nil, nil, problem(ErrFormat, "%s, expected a JSON object", what)
+	}
+	fields, keys := map[string]json.RawMessage{}, []string(nil)
+	for dec.More() {
+		token, err := dec.Token()
+		if err != nil {
+			return nil, nil, syntaxProblem(line, err)
+		}
+		key, _ := token.(string) // the decoder takes nothing else for a key
+		if _, twice := fields[key]; twice {
+			return nil, nil, problem(ErrKeys, "found %q twice", key)
+		}
+		var value json.RawMessage
+		if err := dec.Decode(&value); err != nil {
+			return nil, nil, syntaxProblem(line, err)
+		}
+		fields[key] = value
+		keys = append(keys, key)
+	}
+	if _, err := dec.Token(); err != nil {
+		return nil, nil, syntaxProblem(line, err)
+	}
+	if rest := bytes.TrimSpace(line[dec.InputOffset():]); len(rest) > 0 {
+		return nil, nil, problem(ErrFormat, "found more behind the JSON object at byte %d, expected one object per line", dec.InputOffset()+1)
+	}
+	return fields, keys, nil
+}
+
+// syntaxProblem says where a line stops being JSON.
+func syntaxProblem(line []byte, err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return problem(ErrFormat, "not valid JSON: it ends within the object")
+	}
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return problem(ErrFormat, "not valid JSON at byte %d: %v", min(syntax.Offset, int64(len(line))), syntax)
+	}
+	return problem(ErrFormat, "not valid JSON: %v", err)
+}
+
+// stringField is the text of a key that has to be there.
+func stringField(fields map[string]json.RawMessage, keys []string, key string) (string, error) {
+	raw, ok := fields[key]
+	if !ok {
+		return "", problem(ErrKeys, "%s, expected %q too%s", listKeys(keys), key, keyHint(keys))
+	}
+	var s *string
+	if err := json.Unmarshal(raw, &s); err != nil || s == nil {
+		return "", problem(ErrFormat, "%s: found %s, expected text", key, describe(raw))
+	}
+	return *s, nil
+}
+
+// conversationOf checks the shape of messages; what roles there are and what
+// a content may be is the template's affair.
+func conversationOf(fields map[string]json.RawMessage) (Conversation, error) {
+	c := Conversation{Messages: fields["messages"], Tools: fields["tools"]}
+	var messages []json.RawMessage
+	if err := json.Unmarshal(c.Messages, &messages); err != nil || messages == nil {
+		return c, problem(ErrFormat, "messages: found %s, expected an array of objects with role and content", describe(c.Messages))
+	}
+	if len(messages) == 0 {
+		return c, problem(ErrFormat, "messages: found an empty array, expected objects with role and content")
+	}
+	for i, raw := range messages {
+		where := fmt.Sprintf("messages[%d]", i)
+		var message map[string]json.RawMessage
+		if err := json.Unmarshal(raw, &message); err != nil || message == nil {
+			return c, problem(ErrFormat, "%s: found %s, expected an object with role and content", where, describe(raw))
+		}
+		role, ok := message["role"]
+		if !ok {
+			hint := ""
+			if _, shareGPT := message["from"]; shareGPT {
+				hint = " (from and value are called role and content here, human and gpt user and assistant)"
+			}
+			return c, problem(ErrKeys, "%s: no role, expected one such as user or assistant%s", where, hint)
+		}
+		if role[0] != '"' {
+			return c, problem(ErrFormat, "%s: role: found %s, expected text", where, describe(role))
+		}
+		content, has := message["content"]
+		if _, calls := message["tool_calls"]; !has && !calls {
+			return c, problem(ErrKeys, "%s: no content", where)
+		}
+		if has && !strings.ContainsRune(`"[n`, rune(content[0])) { // text, parts or null
+			return c, problem(ErrFormat, "%s: content: found %s, expected text", where, describe(content))
+		}
+	}
+	if tools := bytes.TrimSpace(c.Tools); len(tools) > 0 && tools[0] != '[' {
+		if string(tools) != "null" {
+			return c, problem(ErrFormat, "tools: found %s, expected an array", describe(tools))
+		}
+		c.Tools = nil
+	}
+	return c, nil
+}
+
+// describe names a JSON value for error messages.
+func describe(raw []byte) string {
+	switch {
+	case len(raw) == 0:
+		return "nothing"
+	case raw[0] == '{':
+		return "an object"
+	case raw[0] == '[':
+		return "an array"
+	case raw[0] == '"':
+		return "text"
+	case raw[0] == 'n':
+		return "null"
+	case raw[0] == 't' || raw[0] == 'f':
+		return string(raw)
+	}
+	return "a number"
+}
+
+// listKeys names the keys of a line.
+func listKeys(keys []string) string {
+	const most = 6
+	switch {
+	case len(keys) == 0:
+		return "found no key"
+	case len(keys) > most:
+		return fmt.Sprintf("found %q and %d more keys", keys[:most], len(keys)-most)
+	}
+	return fmt.Sprintf("found %q", keys)
+}
+
+// keyHint says which of the keys found was probably meant as one of ours.
+func keyHint(keys []string) string {
+	for _, key := range keys {
+		if _, known := kinds[key]; known {
+			continue
+		}
+		if name, ok := synonyms[key]; ok {
+			return fmt.Sprintf(" (%q is called %q here)", key, name)
+		}
+		if hint := suggest.DidYouMean(key, keyNames); hint != "" {
+			return hint
+		}
+	}
+	return ""
+}
+
+// validPrefix is the number of bytes before the first that is not UTF-8.
+func validPrefix(b []byte) int {
+	n := 0
+	for n < len(b) {
+		r, size := utf8.DecodeRune(b[n:])
+		if r == utf8.RuneError && size == 1 {
+			break
+		}
+		n += size
+	}
+	return n
+}

@@ -1,0 +1,160 @@
+package data
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestJSONLText(t *testing.T) {
+	d, err := load(t, "t.jsonl", "\xef\xbb\xbf{\"text\": \"ab\", \"id\": 7}\n\n{\"text\": \"\"}\n{\"text\": \"c\"}", Options{})
+	require.NoError(t, err)
+	assert.Equal(t, []Row{
+		{idsOf("ab", eos), idsOf("ab", eos)},
+		{idsOf("c", eos), idsOf("c", eos)},
+	}, rowsOf(d))
+	assert.Equal(t, Stats{Files: 1, Rows: 2, Tokens: 5, LossTokens: 3, Longest: 3, Empty: 1}, d.Stats())
+}
+
+// TestJSONLCompletion: prompt and completion are tokenised apart, the end
+// token is learned, the begin token comes once.
+func TestJSONLCompletion(t *testing.T) {
+	const file = `{"prompt": "pa", "completion": "aé"}` + "\n"
+	d, err := load(t, "t.jsonl", file, Options{Tokenizer: byteTokenizer{bos: true}})
+	require.NoError(t, err)
+	assert.Equal(t, []Row{{
+		append([]int32{bos}, idsOf("paaé", eos)...),
+		masked(3, idsOf("aé", eos)...),
+	}}, rowsOf(d))
+	assert.Equal(t, 4, d.Stats().LossTokens)
+
+	d, err = load(t, "t.jsonl", file, Options{Tokenizer: pairTokenizer{}})
+	require.NoError(t, err)
+	assert.Equal(t, idsOf("paaé", eos), d.Row(0).IDs, "no token across the seam")
+
+	d, err = load(t, "t.jsonl", file, Options{TrainOn: TrainOnAll})
+	require.NoError(t, err)
+	assert.Equal(t, []Row{{idsOf("paaé", eos), idsOf("paaé", eos)}}, rowsOf(d))
+	assert.Equal(t, 5, d.Stats().LossTokens, "the first token of a row is never predicted")
+
+	d, err = load(t, "t.jsonl", `{"prompt": "p", "completion": ""}`, Options{})
+	require.NoError(t, err, "an empty completion teaches to stop")
+	assert.Equal(t, []Row{{idsOf("p", eos), masked(1, eos)}}, rowsOf(d))
+}
+
+func TestJSONLMessages(t *testing.T) {
+	const file = `{"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "yz"},` +
+		` {"role": "user", "content": "v"}, {"role": "assistant", "content": "w"}], "tools": [1]}`
+	text := idsOf("TTTu:x;a:yz;u:v;a:w;")
+	d, err := load(t, "t.jsonl", file, Options{Tokenizer: byteTokenizer{bos: true}})
+	require.NoError(t, err)
+	want := masked(9, idsOf("yz;")...)
+	want = append(want, masked(6, idsOf("w;")...)...)
+	assert.Equal(t, []Row{{text, want}}, rowsOf(d), "the template brings its own begin token")
+
+	d, err = load(t, "t.jsonl", file, Options{TrainOn: TrainOnAll})
+	require.NoError(t, err)
+	assert.Equal(t, []Row{{text, text}}, rowsOf(d))
+}
+
+func TestJSONLErrors(t *testing.T) {
+	const ok = `{"text": "ab"}` + "\n"
+	for _, c := range []struct {
+		name string
+		file string
+		is   error
+		text string
+	}{
+		{"no lines", "", ErrEmpty, "t.jsonl: no rows"},
+		{"blank lines", "\n \n", ErrEmpty, "no rows"},
+		{"short texts", `{"text": ""}`, ErrEmpty, "all 1 texts are too short"},
+		{"not JSON", ok + "{\"text\": \"x\",}\n", ErrFormat, `t.jsonl:2: not valid JSON at byte`},
+		{"bare word", "hello\n", ErrFormat, `t.jsonl:1: not valid JSON at byte 1: invalid character 'h'`},
+		{"cut off", `{"text": "x`, ErrFormat, "not valid JSON: it ends within the object"},
+		{"cut off between", `{"text": "x"`, ErrFormat, "not valid JSON: it ends within the object"},
+		{"two objects", `{"text": "x"} {"text": "y"}`, ErrFormat, "found more behind the JSON object at byte 14"},
+		{"an array", `[{"text": "x"}]`, ErrFormat, "found an array, expected one JSON object per line, without brackets"},
+		{"a number", "17", ErrFormat, "found a number, expected a JSON object"},
+		{"not UTF-8", ok + "{\"text\": \"\xff\"}", ErrUTF8, "t.jsonl:2: byte 11 is not UTF-8"},
+		{"UTF-16", "\xff\xfe{\x00", ErrUTF8, "t.jsonl:1: the file is UTF-16, expected UTF-8"},
+		{"a slip", `{"promt": "x", "completion": "y"}`, ErrKeys, `found ["promt" "completion"], expected "prompt" too, did you mean "prompt"?`},
+		{"another set's names", `{"instruction": "x", "output": "y"}`, ErrKeys, `expected text, or prompt and completion, or messages ("instruction" is called "prompt" here)`},
+		{"no completion", `{"prompt": "x", "response": "y"}`, ErrKeys, `expected "completion" too ("response" is called "completion" here)`},
+		{"ShareGPT", `{"conversations": []}`, ErrKeys, `("conversations" is called "messages" here)`},
+		{"no keys", `{}`, ErrKeys, "found no key, expected text"},
+		{"many keys", `{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1}`, ErrKeys, `found ["a" "b" "c" "d" "e" "f"] and 1 more keys`},
+		{"two kinds", `{"text": "x", "messages": []}`, ErrKeys, `found "messages" beside text, expected one kind of row`},
+		{"a key twice", `{"text": "x", "text": "y"}`, ErrKeys, `found "text" twice`},
+		{"kinds mixed", ok + ok + `{"prompt": "x", "completion": "y"}`, ErrMixed, "t.jsonl:3: found prompt and completion, expected text as in line 1"},
+		{"text is null", `{"text": null}`, ErrFormat, "text: found null, expected text"},
+		{"completion is a number", `{"prompt": "x", "completion": 4}`, ErrFormat, "completion: found a number, expected text"},
+		{"messages is text", `{"messages": "hi"}`, ErrFormat, "messages: found text, expected an array of objects"},
+		{"messages is null", `{"messages": null}`, ErrFormat, "messages: found null, expected an array"},
+		{"no messages", `{"messages": []}`, ErrFormat, "messages: found an empty array"},
+		{"a message is text", `{"messages": ["hi"]}`, ErrFormat, "messages[0]: found text, expected an object with role and content"},
+		{"no role", `{"messages": [{"content": "x"}]}`, ErrKeys, "messages[0]: no role, expected one such as user"},
+		{"ShareGPT messages", `{"messages": [{"from": "human", "value": "x"}]}`, ErrKeys, "from and value are called role and content here"},
+		{"role is a number", `{"messages": [{"role": 1, "content": "x"}]}`, ErrFormat, "messages[0]: role: found a number"},
+		{"no content", `{"messages": [{"role": "user"}]}`, ErrKeys, "messages[0]: no content"},
+		{"content is a number", `{"messages": [{"role": "user", "content": 1}]}`, ErrFormat, "messages[0]: content: found a number"},
+		{"tools is text", `{"messages": [{"role": "user", "content": "x"}], "tools": "t"}`, ErrFormat, "tools: found text, expected an array"},
+		{"no answer", `{"messages": [{"role": "user", "content": "x"}]}`, ErrNoTarget, "t.jsonl:1: messages hold no answer of the assistant"},
+		{"template refuses", `{"messages": [{"role": "robot", "content": "x"}]}`, errRole, "t.jsonl:1: messages: no such role: robot"},
+		{"tokenizer refuses", ok + `{"text": "\u0000"}`, nil, "t.jsonl:2: tokenizer: a zero byte"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := load(t, "t.jsonl", c.file, Options{})
+			require.Error(t, err)
+			if c.is != nil {
+				assert.ErrorIs(t, err, c.is)
+			}
+			assert.Contains(t, err.Error(), c.text)
+			assert.NotContains(t, err.Error(), "\n")
+		})
+	}
+}
+
+func TestMissingParts(t *testing.T) {
+	path := write(t, "t.jsonl", `{"messages": [{"role": "user", "content": "x"}]}`)
+	_, err := Load(t.Context(), []string{path}, Options{Tokenizer: byteTokenizer{}})
+	require.ErrorIs(t, err, ErrOption)
+	assert.ErrorContains(t, err, "messages need a chat template")
+
+	_, err = Load(t.Context(), []string{path}, Options{})
+	require.ErrorIs(t, err, ErrOption)
+	assert.ErrorContains(t, err, "t.jsonl:1: messages needs a tokenizer")
+
+	_, err = load(t, "t.jsonl", `{"prompt": "x", "completion": "y"}`, Options{Tokenizer: byteTokenizer{noEOS: true}})
+	require.ErrorIs(t, err, ErrOption)
+	assert.ErrorContains(t, err, "no end token")
+
+	d, err := load(t, "t.jsonl", `{"text": "xy"}`, Options{Tokenizer: byteTokenizer{noEOS: true}})
+	require.NoError(t, err)
+	assert.Equal(t, idsOf("xy"), d.Row(0).IDs)
+
+	_, err = load(t, "t.jsonl", `{"text": "x"}`, Options{Tokenizer: byteTokenizer{noEOS: true}})
+	require.ErrorIs(t, err, ErrEmpty, "one token predicts nothing")
+}
+
+// FuzzParseRecord: whatever a line holds, it is a record or a one-line error.
+func FuzzParseRecord(f *testing.F) {
+	for _, line := range []string{
+		`{"text": "ab"}`, `{"prompt": "x", "completion": ""}`, `{"text": 1, "a": [{}]}`, "[1]", "{\"\n\":\xff}",
+		`{"messages": [{"role": "user", "content": [{"type": "text"}]}], "tools": null}`,
+		`{"messages": [{"role": "assistant", "content": null, "tool_calls": []}]}`,
+	} {
+		f.Add([]byte(line))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		r, err := parseRecord(line)
+		if err == nil {
+			require.Contains(t, []kind{kindText, kindCompletion, kindMessages}, r.kind)
+			return
+		}
+		if e, ok := err.(*Error); !ok || e.Kind == nil || strings.ContainsAny(e.Problem, "\n\r") {
+			t.Fatalf("not a one-line *Error: %#v", err)
+		}
+	})
+}

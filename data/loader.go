@@ -1,0 +1,261 @@
+package data
+
+import (
+	"fmt"
+	"slices"
+)
+
+// LoaderConfig says how rows become batches.
+type LoaderConfig struct {
+	BatchSize    int    // rows of one micro-batch
+	Accumulation int    // micro-batches of one optimizer step; 0 is 1
+	Seed         uint64 // key of all orders
+	Shuffle      bool   // a new order in each epoch
+	DropLast     bool   // leave out the rows that do not fill a step
+	// LengthBucketing makes micro-batches of rows of similar length.
+	LengthBucketing bool
+	// Packing fills rows of MaxLength tokens with several documents; then a
+	// row of a batch is a filled one. MaxLength is for packing alone.
+	Packing   bool
+	MaxLength int
+}
+
+// Loader gives the micro-batches of a run. It has no position: a batch is a
+// function of the configuration, the data set and the step, so a resumed run
+// goes on by asking for the next step. It is safe for concurrent use.
+//
+// An epoch is every row once; the last step of an epoch may be smaller, and
+// with it the last micro-batch. Steps are counted over all epochs. A data set
+// of recorded batches gives batch s mod batches at step s, in file order.
+type Loader struct {
+	set   *Dataset
+	cfg   LoaderConfig
+	order order
+	packs [][]int // documents of each row, where rows are packed
+	rows  int     // of an epoch
+	steps int     // of an epoch
+}
+
+// NewLoader checks the configuration against the data set and packs the rows
+// where told to: once, for all epochs, so that every epoch has as many steps.
+func NewLoader(d *Dataset, c LoaderConfig) (*Loader, error) {
+	if c.Accumulation == 0 {
+		c.Accumulation = 1
+	}
+	if c.BatchSize < 1 || c.Accumulation < 1 {
+		return nil, problem(ErrOption, "found batch_size %d and gradient_accumulation_steps %d, expected ≥ 1", c.BatchSize, c.Accumulation)
+	}
+	if d.Len() == 0 {
+		return nil, problem(ErrEmpty, "no rows")
+	}
+	l := &Loader{set: d, cfg: c, order: fileOrder{}, rows: d.Len()}
+	if _, rows := d.Recorded(); rows > 0 {
+		if err := l.checkRecorded(rows); err != nil {
+			return nil, err
+		}
+	} else if err := l.arrange(); err != nil {
+		return nil, err
+	}
+	perStep := c.BatchSize * c.Accumulation
+	l.steps = l.rows / perStep
+	if !c.DropLast && l.rows%perStep > 0 {
+		l.steps++
+	}
+	if l.steps == 0 {
+		return nil, problem(ErrEmpty, "%d rows do not fill a step of batch_size %d × gradient_accumulation_steps %d, and drop_last leaves them out",
+			l.rows, c.BatchSize, c.Accumulation)
+	}
+	return l, nil
+}
+
+// Sequential gives the rows in file order, as evaluation takes them: steps 0
+// to StepsPerEpoch, of one micro-batch each.
+func Sequential(d *Dataset, batchSize int) (*Loader, error) {
+	if _, rows := d.Recorded(); rows > 0 {
+		batchSize = rows
+	}
+	return NewLoader(d, LoaderConfig{BatchSize: batchSize})
+}
+
+// checkRecorded refuses what recorded batches cannot be.
+func (l *Loader) checkRecorded(rows int) error {
+	c := l.cfg
+	switch {
+	case c.Packing || c.LengthBucketing:
+		return problem(ErrOption, "recorded batches are taken as they are, expected neither packing nor length_bucketing")
+	case c.BatchSize*c.Accumulation != rows:
+		return problem(ErrOption, "found batch_size %d × gradient_accumulation_steps %d, expected a product of %d as the recorded batches have it",
+			c.BatchSize, c.Accumulation, rows)
+	}
+	return nil
+}
+
+// arrange settles the order of the rows, packed or not.
+func (l *Loader) arrange() error {
+	c := l.cfg
+	if c.Packing {
+		if c.LengthBucketing {
+			return problem(ErrOption, "packed rows are all of one length, expected either packing or length_bucketing")
+		}
+		if longest := l.set.stats.Longest; c.MaxLength < longest {
+			return problem(ErrOption, "found max_length %d for packing, expected at least the %d tokens of the longest row", c.MaxLength, longest)
+		}
+		l.packs = packRows(l.arrival(), l.set.Length, c.MaxLength)
+		l.rows = len(l.packs)
+	}
+	if c.Shuffle {
+		l.order = shuffled{l.rows, c.Seed}
+	}
+	if c.LengthBucketing {
+		l.order = &bucketed{
+			order: l.order, rows: l.rows, window: bucketWindow * c.BatchSize * c.Accumulation, batch: c.BatchSize,
+			seed: c.Seed, shuffle: c.Shuffle, length: l.set.Length,
+		}
+	}
+	return nil
+}
+
+// arrival is the order in which documents are packed.
+func (l *Loader) arrival() []int {
+	docs := make([]int, l.set.Len())
+	next := func(i int) int { return i }
+	if l.cfg.Shuffle {
+		next = permutation(len(docs), derived(l.cfg.Seed, 0, packingDraw, 0), 0)
+	}
+	for i := range docs {
+		docs[i] = next(i)
+	}
+	return docs
+}
+
+// StepsPerEpoch is the number of optimizer steps of one pass over the data.
+func (l *Loader) StepsPerEpoch() int { return l.steps }
+
+// RowsPerEpoch is the number of rows of one pass: documents, or what they are
+// packed into. Those that DropLast leaves out count too.
+func (l *Loader) RowsPerEpoch() int { return l.rows }
+
+// Epoch is the number of the pass that a step belongs to.
+func (l *Loader) Epoch(step int) int { return step / l.steps }
+
+// Micros is the number of micro-batches of a step, 0 for a negative step.
+func (l *Loader) Micros(step int) int {
+	from, to := l.places(step)
+	return (to - from + l.cfg.BatchSize - 1) / l.cfg.BatchSize
+}
+
+// LossTokens is the number of targets of a whole step: what the sum of the
+// losses of its micro-batches is divided by.
+func (l *Loader) LossTokens(step int) int {
+	n := 0
+	l.documents(step, 0, l.cfg.BatchSize*l.cfg.Accumulation, func(doc int) { n += l.set.Targets(doc) })
+	return n
+}
+
+// Tokens is the number of tokens of a whole step.
+func (l *Loader) Tokens(step int) int {
+	n := 0
+	l.documents(step, 0, l.cfg.BatchSize*l.cfg.Accumulation, func(doc int) { n += l.set.Length(doc) })
+	return n
+}
+
+// MaxTokens is the most tokens that any micro-batch of any epoch can have.
+func (l *Loader) MaxTokens() int {
+	return l.largest(func(row int) int {
+		n := 0
+		l.eachDocument(row, func(doc int) { n += l.set.Length(doc) })
+		return n
+	})
+}
+
+// MaxDocuments is the most documents that any micro-batch can have.
+func (l *Loader) MaxDocuments() int {
+	return l.largest(func(row int) int {
+		n := 0
+		l.eachDocument(row, func(int) { n++ })
+		return n
+	})
+}
+
+// largest is the largest sum of sizes that a micro-batch can have. In file
+// order the micro-batches are known; in any other, the largest rows may meet.
+func (l *Loader) largest(size func(row int) int) int {
+	sizes := make([]int, l.rows)
+	for row := range sizes {
+		sizes[row] = size(row)
+	}
+	if _, inOrder := l.order.(fileOrder); !inOrder {
+		slices.SortFunc(sizes, func(a, b int) int { return b - a })
+		sizes = sizes[:min(l.cfg.BatchSize, len(sizes))]
+	}
+	most := 0
+	perStep := l.cfg.BatchSize * l.cfg.Accumulation
+	for step := range slices.Chunk(sizes, perStep) {
+		for micro := range slices.Chunk(step, l.cfg.BatchSize) {
+			sum := 0
+			for _, n := range micro {
+				sum += n
+			}
+			most = max(most, sum)
+		}
+	}
+	return most
+}
+
+// places is the range of places in its epoch that a step takes.
+func (l *Loader) places(step int) (from, to int) {
+	if step < 0 {
+		return 0, 0
+	}
+	perStep := l.cfg.BatchSize * l.cfg.Accumulation
+	from = step % l.steps * perStep
+	return from, min(from+perStep, l.rows)
+}
+
+// documents calls f with the documents of rows [first, last) of a step.
+func (l *Loader) documents(step, first, last int, f func(doc int)) {
+	from, to := l.places(step)
+	for place := from + first; place < min(from+last, to); place++ {
+		l.eachDocument(l.order.at(l.Epoch(step), place), f)
+	}
+}
+
+// eachDocument calls f with the documents of a row.
+func (l *Loader) eachDocument(row int, f func(doc int)) {
+	if l.packs == nil {
+		f(row)
+		return
+	}
+	for _, doc := range l.packs[row] {
+		f(doc)
+	}
+}
+
+// Batch is micro-batch micro of the step, in new memory.
+func (l *Loader) Batch(step, micro int) (*Batch, error) {
+	b := &Batch{}
+	if err := l.Fill(b, step, micro); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// Fill is Batch into memory that is used again.
+func (l *Loader) Fill(b *Batch, step, micro int) error {
+	if n := l.Micros(step); micro < 0 || micro >= n {
+		return problem(ErrOption, "micro-batch %d of step %d, which has %d", micro, step, n)
+	}
+	b.reset()
+	l.documents(step, micro*l.cfg.BatchSize, (micro+1)*l.cfg.BatchSize, func(doc int) { b.add(l.set, doc) })
+	return nil
+}
+
+// String says how an epoch is made up, for a summary.
+func (l *Loader) String() string {
+	text := fmt.Sprintf("%d rows, %d steps per epoch", l.rows, l.steps)
+	if l.packs != nil {
+		text = fmt.Sprintf("%d documents packed into %s (%.1f %% full)", l.set.Len(), text,
+			100*float64(l.set.stats.Tokens)/float64(l.rows*l.cfg.MaxLength))
+	}
+	return text
+}

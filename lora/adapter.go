@@ -1,0 +1,154 @@
+package lora
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/lorafuse/lorafuse/internal/suggest"
+	"github.com/lorafuse/lorafuse/safetensors"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// Adapter is an adapter folder: its configuration and its tensors, which lie
+// in the mapped file. Memory that comes out of an Adapter is valid as long as
+// the Adapter is reachable, and read-only.
+type Adapter struct {
+	Config *Config
+	Dir    string
+
+	names   []string // in the order of the file
+	tensors map[string]tensor.Tensor
+	file    *safetensors.File
+	views   []*safetensors.View // hold the mapping
+}
+
+// Load opens the adapter in dir. Its tensors are not looked at yet, see
+// [Adapter.Check].
+func Load(dir string) (*Adapter, error) {
+	c, err := ReadConfig(dir)
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, WeightsFile)
+	file, err := safetensors.Open(path)
+	if err != nil {
+		if _, bin := os.Stat(filepath.Join(dir, "adapter_model.bin")); bin == nil && errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("lora: adapter %s: %w: it is saved as adapter_model.bin; save it with safe_serialization=True in PEFT", dir, ErrUnsupported)
+		}
+		return nil, fmt.Errorf("lora: adapter %s: %w", dir, err)
+	}
+	a := &Adapter{Config: c, Dir: dir, names: file.Names(), tensors: make(map[string]tensor.Tensor, file.Len()), file: file}
+	for _, name := range a.names {
+		if err := a.addView(name); err != nil {
+			file.Close()
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+func (a *Adapter) addView(name string) error {
+	v, err := a.file.Lookup(name)
+	if err != nil {
+		return fmt.Errorf("lora: adapter %s: %w", a.Dir, err)
+	}
+	d, err := tensor.ParseDType(v.DType.String())
+	if err != nil {
+		return fmt.Errorf("lora: adapter %s: tensor %q: %v: %w", a.Dir, name, v.DType, ErrDType)
+	}
+	a.tensors[name] = tensor.Tensor{DType: d, Shape: v.Shape, Data: v.Bytes()}
+	a.views = append(a.views, v)
+	return nil
+}
+
+// New makes an adapter of tensors in memory.
+func New(c *Config, tensors []Tensor) (*Adapter, error) {
+	a := &Adapter{Config: c, tensors: make(map[string]tensor.Tensor, len(tensors))}
+	for _, t := range tensors {
+		if err := t.Check(); err != nil {
+			return nil, fmt.Errorf("lora: tensor %q: %w", t.Key, err)
+		}
+		if _, twice := a.tensors[t.Key]; twice {
+			return nil, fmt.Errorf("lora: tensor %q is given twice", t.Key)
+		}
+		a.names = append(a.names, t.Key)
+		a.tensors[t.Key] = t.Tensor
+	}
+	return a, nil
+}
+
+// Tensor is one tensor of an adapter under its key in the file.
+type Tensor struct {
+	Key string
+	tensor.Tensor
+}
+
+// Close gives the file back; it makes what came out of the adapter no less
+// valid. On Windows a file cannot be replaced before it is closed.
+func (a *Adapter) Close() error {
+	if a.file == nil {
+		return nil
+	}
+	return a.file.Close()
+}
+
+// Names are the keys of the tensors in the order of the file.
+func (a *Adapter) Names() []string { return a.names }
+
+// Tensor returns the tensor of that key, in place.
+func (a *Adapter) Tensor(key string) (tensor.Tensor, bool) {
+	t, ok := a.tensors[key]
+	return t, ok
+}
+
+// Float32s returns a copy of a tensor, converted to float32. It fails with
+// ErrMissing where there is none of that key.
+func (a *Adapter) Float32s(key string) ([]float32, error) {
+	t, ok := a.tensors[key]
+	if !ok {
+		return nil, fmt.Errorf("lora: %s%q: %w%s", a.where(), key, ErrMissing, suggest.DidYouMean(key, a.names))
+	}
+	v, err := t.Float32s()
+	if err != nil {
+		return nil, fmt.Errorf("lora: %s%q: %w", a.where(), key, err)
+	}
+	return v, nil
+}
+
+// Weights returns copies of the tensors of a target as float32.
+func (a *Adapter) Weights(t Target) (*Weights, error) {
+	w := &Weights{}
+	for _, s := range t.tensors() {
+		found, ok := a.tensors[s.Key]
+		if ok && !slices.Equal(found.Shape, s.Shape) {
+			return nil, fmt.Errorf("lora: %stensor %q: %w: %v, expected %v", a.where(), s.Key, ErrShape, found.Shape, s.Shape)
+		}
+		v, err := a.Float32s(s.Key)
+		if err != nil {
+			return nil, err
+		}
+		switch s.Role {
+		case RoleA:
+			w.A = v
+		case RoleB:
+			w.B = v
+		case RoleBBias:
+			w.BBias = v
+		case RoleMagnitude:
+			w.Magnitude = v
+		}
+	}
+	return w, nil
+}
+
+// where names the adapter in messages.
+func (a *Adapter) where() string {
+	if a.Dir == "" {
+		return ""
+	}
+	return "adapter " + a.Dir + ": "
+}

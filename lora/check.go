@@ -1,0 +1,234 @@
+package lora
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// CheckOptions says what [Adapter.Check] lets pass.
+type CheckOptions struct {
+	// AllowZeroB lets an adapter do nothing: one with which training begins or
+	// goes on.
+	AllowZeroB bool
+	// AllowRandomBase lets init_lora_weights be pissa_niter_N. The base weights
+	// of such an adapter depend on random numbers; only who made it by
+	// Initialize, and knows its seed, can make them again.
+	AllowRandomBase bool
+}
+
+// Report is the account of every tensor and every target of an adapter.
+type Report struct {
+	Dir      string
+	Tensors  int // in the file
+	Params   int // their elements
+	Targets  int
+	Problems []Problem
+	Warnings []string // of the configuration, and names in it that match nothing
+
+	specs []TensorSpec
+}
+
+// Problem is one thing that is wrong with an adapter.
+type Problem struct {
+	Kind   error  // one of the Err variables of this package
+	Key    string // of the tensor, as it is or as it should be
+	Detail string // found, expected, what to do
+}
+
+// Error is the key and what is wrong with it.
+func (p Problem) Error() string {
+	if p.Detail == "" {
+		return fmt.Sprintf("%s: %v", p.Key, p.Kind)
+	}
+	return fmt.Sprintf("%s: %v: %s", p.Key, p.Kind, p.Detail)
+}
+
+// Unwrap gives Kind to errors.Is; a transposed tensor has the wrong shape too.
+func (p Problem) Unwrap() []error {
+	if p.Kind == ErrOrientation {
+		return []error{ErrOrientation, ErrShape}
+	}
+	return []error{p.Kind}
+}
+
+// Err is nil where there are no problems, a [*CheckError] otherwise.
+func (r *Report) Err() error {
+	if len(r.Problems) == 0 {
+		return nil
+	}
+	return &CheckError{Dir: r.Dir, Problems: r.Problems}
+}
+
+// CheckError is all that is wrong with an adapter.
+type CheckError struct {
+	Dir      string
+	Problems []Problem
+}
+
+// Error is one line: the first problem of each kind and how many there are.
+func (e *CheckError) Error() string {
+	var kinds []error
+	first, count := map[error]Problem{}, map[error]int{}
+	for _, p := range e.Problems {
+		if count[p.Kind]++; count[p.Kind] == 1 {
+			kinds = append(kinds, p.Kind)
+			first[p.Kind] = p
+		}
+	}
+	var b strings.Builder
+	b.WriteString("lora: adapter")
+	if e.Dir != "" {
+		b.WriteString(" " + e.Dir)
+	}
+	for i, k := range kinds {
+		b.WriteString([]string{": ", "; "}[min(i, 1)] + first[k].Error())
+		if n := count[k] - 1; n > 0 {
+			fmt.Fprintf(&b, " (and %d more like it)", n)
+		}
+	}
+	return b.String()
+}
+
+// Unwrap gives all problems to errors.Is.
+func (e *CheckError) Unwrap() []error {
+	errs := make([]error, len(e.Problems))
+	for i, p := range e.Problems {
+		errs[i] = p
+	}
+	return errs
+}
+
+// Check compares every tensor of the adapter with what the plan expects and
+// looks at every value. The report names each tensor that belongs to no
+// target, is missing, has a wrong shape or type, or holds NaN or infinity, and
+// each pair A, B that does nothing because one of them is all zero.
+func (a *Adapter) Check(p *Plan, opts CheckOptions) *Report {
+	r := &Report{Dir: a.Dir, Tensors: len(a.names), Targets: len(p.Targets), specs: p.Tensors()}
+	r.Warnings = append(append(r.Warnings, a.Config.Warnings...), p.Warnings...)
+	for _, u := range p.Unused {
+		r.Warnings = append(r.Warnings, "matches nothing: "+u.String())
+	}
+	if kind, iterations, err := a.Config.InitLoraWeights.parse(); err == nil && kind == InitPiSSA && iterations >= 0 && !opts.AllowRandomBase {
+		r.add(ErrUnsupported, ConfigFile, "init_lora_weights is %q: random numbers took the adapter out of the base weights, which cannot be made again; save it with path_initial_model_for_weight_conversion in PEFT", a.Config.InitLoraWeights)
+	}
+	expected := map[string]TensorSpec{}
+	for _, s := range append(p.embeddingBases(), r.specs...) {
+		expected[s.Key] = s
+	}
+	var strange []string
+	zero := map[string]bool{}
+	for _, key := range a.names {
+		t := a.tensors[key]
+		r.Params += t.NumElements()
+		s, ok := expected[key]
+		if !ok {
+			strange = append(strange, key)
+			continue
+		}
+		if r.checkShape(s, t, p) {
+			zero[key] = r.checkValues(key, t)
+		}
+	}
+	var missing []TensorSpec
+	for _, s := range r.specs {
+		if _, ok := a.tensors[s.Key]; !ok && !s.Optional {
+			missing = append(missing, s)
+		}
+	}
+	r.strangers(strange, missing)
+	if !opts.AllowZeroB {
+		r.checkPairs(p, zero)
+	}
+	return r
+}
+
+func (r *Report) add(kind error, key, format string, args ...any) {
+	r.Problems = append(r.Problems, Problem{kind, key, fmt.Sprintf(format, args...)})
+}
+
+// checkShape compares shape and type, and reports whether the values can be
+// looked at.
+func (r *Report) checkShape(s TensorSpec, t tensor.Tensor, p *Plan) bool {
+	if !t.DType.IsFloat() {
+		r.add(ErrDType, s.Key, "found %v, expected a float", t.DType)
+		return false
+	}
+	if slices.Equal(t.Shape, s.Shape) {
+		return true
+	}
+	reversed := slices.Clone(t.Shape)
+	slices.Reverse(reversed)
+	switch {
+	case slices.Equal(reversed, s.Shape):
+		r.add(ErrOrientation, s.Key, "found %v, expected %v: other tools store A as [in, rank] and B as [rank, out]", t.Shape, s.Shape)
+	case s.Role == RoleA && len(t.Shape) == 2 && t.Shape[1] == s.Shape[1],
+		s.Role == RoleB && len(t.Shape) == 2 && t.Shape[0] == s.Shape[0]:
+		rank := t.Shape[0]
+		if s.Role == RoleB {
+			rank = t.Shape[1]
+		}
+		target, _ := p.Target(s.Module)
+		r.add(ErrShape, s.Key, "found %v, expected %v: its rank is %d, that of the configuration %d, so the scale %v would be wrong", t.Shape, s.Shape, rank, target.Rank, target.Scale)
+	case s.Role == RoleBase && len(t.Shape) == len(s.Shape):
+		r.add(ErrShape, s.Key, "found %v, expected %v: the vocabulary of the base model was resized before training", t.Shape, s.Shape)
+	default:
+		r.add(ErrShape, s.Key, "found %v, expected %v", t.Shape, s.Shape)
+	}
+	return false
+}
+
+// checkValues reports whether all elements are zero, and notes the first one
+// that is not finite.
+func (r *Report) checkValues(key string, t tensor.Tensor) (zero bool) {
+	const chunk = 4096
+	var buffer [chunk]float32
+	size := t.DType.Size()
+	zero = true
+	for at := 0; at < len(t.Data); at += chunk * size {
+		data := t.Data[at:min(at+chunk*size, len(t.Data))]
+		values := buffer[:len(data)/size]
+		if err := tensor.ToFloat32(values, data, t.DType); err != nil {
+			r.add(ErrDType, key, "%v", err)
+			return false
+		}
+		for i, v := range values {
+			if f := float64(v); math.IsNaN(f) || math.IsInf(f, 0) {
+				r.add(ErrNotFinite, key, "element %d is %v", at/size+i, v)
+				return false
+			}
+			zero = zero && v == 0
+		}
+	}
+	return zero
+}
+
+// checkPairs notes targets whose adapter does nothing.
+func (r *Report) checkPairs(p *Plan, zero map[string]bool) {
+	for _, t := range p.Targets {
+		for _, role := range []Role{RoleB, RoleA} {
+			if key := t.Key(role); zero[key] {
+				r.add(ErrZeroB, key, "all of %v is zero, as before training", role)
+				break
+			}
+		}
+	}
+}
+
+// embeddingBases are the base weights that PEFT may save with an adapter: of
+// the embedding and the head, when the vocabulary was resized or because it
+// was asked to.
+func (p *Plan) embeddingBases() []TensorSpec {
+	var specs []TensorSpec
+	for _, m := range p.ends {
+		infix := "."
+		if _, ok := p.Target(m.Name); ok {
+			infix = ".base_layer."
+		}
+		specs = appendParams(specs, m, infix, RoleBase)
+	}
+	return specs
+}

@@ -1,0 +1,205 @@
+package lora
+
+import (
+	"slices"
+	"strings"
+)
+
+// ConfigFile and WeightsFile are the two files of an adapter folder.
+const (
+	ConfigFile  = "adapter_config.json"
+	WeightsFile = "adapter_model.safetensors"
+)
+
+// peftVersion is the version of PEFT whose contract this package follows and
+// which a new adapter_config.json names.
+const peftVersion = "0.21.2"
+
+// AllLinear as a target pattern, in any case of letters, stands for every
+// linear layer but the output head.
+const AllLinear = "all-linear"
+
+// Config is PEFT's LoraConfig: the contents of adapter_config.json. A field has
+// the name of its key in Go's spelling. [DefaultConfig] has PEFT's defaults,
+// the zero value has not.
+//
+// The opaque fields configure methods that this package does not compute;
+// they are kept as they were read, and [Config.Validate] says which of them
+// stand in the way.
+type Config struct {
+	PeftType            string  // always "LORA"
+	PeftVersion         string  // of the writer
+	TaskType            *string // CAUSAL_LM, SEQ_CLS, …; nil where the base model class is in AutoMapping
+	AutoMapping         Opaque
+	BaseModelNameOrPath *string
+	Revision            *string // of the base model
+	InferenceMode       bool    // true on disk; says nothing about the adapter
+
+	R            int          // rank of every target that RankPattern leaves alone
+	LoraAlpha    float64      // scale = alpha/r, or alpha/√r with UseRSLoRA
+	RankPattern  RankPattern  // ranks of single modules, first match in order
+	AlphaPattern AlphaPattern // alphas of single modules, first match in order
+	LoraDropout  float64      // on the input of A, in training
+	UseRSLoRA    bool
+	UseDoRA      bool
+	LoraBias     bool   // B has a bias
+	Bias         string // which biases of the base model train: none, all or lora_only
+	FanInFanOut  bool   // weights lie as [in, out] (Conv1D of GPT-2); corrected by the kind of the module
+	// InitLoraWeights is how A and B begin; the zero value is InitDefault.
+	InitLoraWeights InitMethod
+
+	TargetModules         ModuleSet // unset: PEFT's choice for the model type
+	ExcludeModules        ModuleSet // wins over TargetModules
+	LayersToTransform     []int     // of the modules that a list names, only those in these layers; nil is all
+	LayersPattern         []string  // the names of the module lists that hold the layers
+	ModulesToSave         []string  // trained and saved whole
+	TrainableTokenIndices []TokenRows
+	EnsureWeightTying     bool
+
+	AloraInvocationTokens Opaque
+	ArrowConfig           Opaque
+	CordaConfig           Opaque
+	EvaConfig             Opaque
+	KasaConfig            Opaque
+	LayerReplication      Opaque
+	LoftqConfig           Opaque
+	LoraGAConfig          Opaque
+	MegatronConfig        Opaque
+	MegatronCore          *string
+	MontecloraConfig      Opaque
+	QaloraGroupSize       int
+	TargetParameters      Opaque
+	UseBDLoRA             Opaque
+	UseQALoRA             bool
+	VeloraConfig          Opaque
+
+	// Warnings says what the file held that PEFT passes over too: keys that
+	// it does not know.
+	Warnings []string
+
+	read object // the file as it was read, to keep its spelling of unchanged values
+}
+
+// DefaultConfig returns the configuration that PEFT's LoraConfig() has.
+func DefaultConfig() *Config {
+	return &Config{
+		PeftType:        "LORA",
+		PeftVersion:     peftVersion,
+		R:               8,
+		LoraAlpha:       8,
+		Bias:            "none",
+		InferenceMode:   true,
+		InitLoraWeights: InitDefault,
+		LoftqConfig:     Opaque{object{}},
+		MegatronCore:    new("megatron.core"),
+		QaloraGroupSize: 16,
+	}
+}
+
+// Clone returns a copy that shares nothing with c that can be written to.
+func (c *Config) Clone() *Config {
+	d := *c
+	for _, p := range []**string{&d.TaskType, &d.BaseModelNameOrPath, &d.Revision, &d.MegatronCore} {
+		if *p != nil {
+			*p = new(**p)
+		}
+	}
+	d.RankPattern = slices.Clone(c.RankPattern)
+	d.AlphaPattern = slices.Clone(c.AlphaPattern)
+	d.TargetModules.Names = slices.Clone(c.TargetModules.Names)
+	d.ExcludeModules.Names = slices.Clone(c.ExcludeModules.Names)
+	d.LayersToTransform = slices.Clone(c.LayersToTransform)
+	d.LayersPattern = slices.Clone(c.LayersPattern)
+	d.ModulesToSave = slices.Clone(c.ModulesToSave)
+	d.TrainableTokenIndices = slices.Clone(c.TrainableTokenIndices)
+	for i, t := range d.TrainableTokenIndices {
+		d.TrainableTokenIndices[i].Tokens = slices.Clone(t.Tokens)
+	}
+	d.Warnings = slices.Clone(c.Warnings)
+	return &d
+}
+
+// ModuleSet names modules: by a list, of which each entry is a module's full
+// name or the end of it behind a dot, or by one regular expression (of Python)
+// that must match the full name. The zero value is unset; an empty list that
+// is not nil names nothing.
+type ModuleSet struct {
+	Names   []string
+	Pattern string
+}
+
+// IsSet reports whether s says anything, be it that there are no modules.
+func (s ModuleSet) IsSet() bool { return s.Names != nil || s.Pattern != "" }
+
+// isAllLinear reports whether s is the shorthand for all linear layers.
+func (s ModuleSet) isAllLinear() bool { return strings.EqualFold(s.Pattern, AllLinear) }
+
+// String is the set as an error message shows it.
+func (s ModuleSet) String() string {
+	if s.Pattern != "" {
+		return quoted(s.Pattern)
+	}
+	return list(s.Names)
+}
+
+// RankPattern gives modules ranks of their own. A key is a regular expression
+// (of Python) that must match the end of the module's name, from its start or
+// from behind a dot; the first key that matches counts.
+type RankPattern []RankRule
+
+// RankRule is one entry of a RankPattern.
+type RankRule struct {
+	Key string
+	R   int
+}
+
+// AlphaPattern gives modules alphas of their own, see [RankPattern].
+type AlphaPattern []AlphaRule
+
+// AlphaRule is one entry of an AlphaPattern.
+type AlphaRule struct {
+	Key   string
+	Alpha float64
+}
+
+// TokenRows are the rows of one embedding that are trained while the others
+// stay frozen.
+type TokenRows struct {
+	Module string // the embedding; empty for the input embedding of the model
+	Tokens []int  // row numbers, in the order of the saved rows
+}
+
+// InitMethod is a value of init_lora_weights.
+type InitMethod string
+
+// The methods by which this package can begin an adapter. Besides them there
+// is InitPiSSA with "_niter_N" appended: a randomized SVD of N iterations.
+const (
+	InitDefault  InitMethod = "true"     // JSON true: A uniform in ±1/√in, B zero
+	InitRandom   InitMethod = "false"    // JSON false: both uniform; for debugging
+	InitGaussian InitMethod = "gaussian" // A normal with deviation 1/r, B zero
+	InitPiSSA    InitMethod = "pissa"    // the r largest singular values, taken out of the base
+	InitOLoRA    InitMethod = "olora"    // the first r columns of QR, taken out of the base
+)
+
+// Opaque is a JSON value that is kept and not interpreted. The zero value is
+// null.
+type Opaque struct{ value any }
+
+// IsSet reports whether the value is anything but null, false and the empty
+// list or object: what Python takes for true.
+func (o Opaque) IsSet() bool {
+	switch v := o.value.(type) {
+	case nil:
+		return false
+	case bool:
+		return v
+	case string:
+		return v != ""
+	case array:
+		return len(v) > 0
+	case object:
+		return len(v) > 0
+	}
+	return true
+}

@@ -1,0 +1,107 @@
+package lora
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/internal/suggest"
+)
+
+// ReadConfig reads the adapter_config.json of an adapter folder. The result is
+// not validated yet.
+func ReadConfig(dir string) (*Config, error) {
+	path := filepath.Join(dir, ConfigFile)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("lora: read adapter: %w", err)
+	}
+	c, err := ParseConfig(data)
+	if err != nil {
+		return nil, fmt.Errorf("%w (in %s)", err, path)
+	}
+	return c, nil
+}
+
+// ParseConfig reads an adapter_config.json as PEFT does: only peft_type must
+// be there, keys that are missing have their default, keys that PEFT 0.21.2
+// does not know are named in Warnings and dropped. A value of the wrong type
+// fails with ErrConfig.
+func ParseConfig(data []byte) (*Config, error) {
+	v, err := parseJSON(data)
+	if err != nil {
+		return nil, fmt.Errorf("lora: %s: %w: %w", ConfigFile, ErrConfig, err)
+	}
+	o, ok := v.(object)
+	if !ok {
+		return nil, configError("", "%w", wrongType("an object", v))
+	}
+	if _, ok := o.get("peft_type"); !ok {
+		return nil, configError("peft_type", "the key is missing: this is no adapter_config.json of PEFT")
+	}
+	c := DefaultConfig()
+	c.read = o
+	for _, m := range o {
+		i, known := slices.BinarySearchFunc(fields, m.key, func(f field, key string) int {
+			return strings.Compare(f.key, key)
+		})
+		if !known {
+			c.Warnings = append(c.Warnings, unknownKey(m.key))
+			continue
+		}
+		if err := decode(fields[i].at(c), m.value); err != nil {
+			return nil, configError(m.key, "%w", err)
+		}
+	}
+	return c, nil
+}
+
+func unknownKey(key string) string {
+	if key == "runtime_config" {
+		return "runtime_config is ignored: it is no property of an adapter"
+	}
+	known := make([]string, len(fields))
+	for i, f := range fields {
+		known[i] = f.key
+	}
+	return fmt.Sprintf("unknown key %q is ignored%s", key, suggest.DidYouMean(key, known))
+}
+
+// JSON returns c as PEFT writes it: all keys, sorted, indented by two
+// spaces, ASCII only, no line feed at the end. Target and excluded modules are
+// sorted; rank and alpha patterns keep their order, on which their meaning
+// depends. A value that was read and not changed keeps the form that it had.
+func (c *Config) JSON() []byte {
+	var o object
+	for _, f := range fields {
+		o = append(o, member{f.key, c.encodeField(f)})
+	}
+	return appendJSON(nil, o, 0)
+}
+
+func (c *Config) encodeField(f field) any {
+	now := f.at(c)
+	if _, isSet := now.(*ModuleSet); !isSet {
+		if v, ok := c.read.get(f.key); ok {
+			then := f.at(DefaultConfig())
+			if decode(then, v) == nil && reflect.DeepEqual(now, then) {
+				return keepOrder(now, v)
+			}
+		}
+	}
+	return encode(now)
+}
+
+// keepOrder marks an object as ordered where its order means something.
+func keepOrder(field any, v any) any {
+	switch field.(type) {
+	case *RankPattern, *AlphaPattern:
+		if o, ok := v.(object); ok {
+			return ordered(o)
+		}
+	}
+	return v
+}

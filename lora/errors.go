@@ -1,0 +1,77 @@
+package lora
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Errors that this package wraps, for errors.Is.
+var (
+	// ErrConfig: a setting that is wrong in itself.
+	ErrConfig = errors.New("bad adapter configuration")
+	// ErrUnsupported: a setting whose meaning this package does not have.
+	ErrUnsupported = errors.New("not supported")
+	// ErrNoTarget: the configuration targets no module of the model.
+	ErrNoTarget = errors.New("no module is targeted")
+	// ErrUnused: a name or a pattern of the configuration matches nothing.
+	ErrUnused = errors.New("matches nothing in the model")
+
+	// ErrUnmatched: a tensor of the file that belongs to no target.
+	ErrUnmatched = errors.New("tensor matches no target")
+	// ErrMissing: a target of which the file lacks a tensor.
+	ErrMissing = errors.New("tensor is missing")
+	// ErrShape: a tensor of the wrong shape.
+	ErrShape = errors.New("wrong shape")
+	// ErrOrientation: a tensor that is transposed; it is an ErrShape too.
+	ErrOrientation = errors.New("transposed")
+	// ErrDType: a tensor of an element type that is no float.
+	ErrDType = errors.New("wrong element type")
+	// ErrNotFinite: a tensor with NaN or infinity in it.
+	ErrNotFinite = errors.New("not finite")
+	// ErrZeroB: a pair A, B of which one is all zero, so that it does nothing.
+	ErrZeroB = errors.New("does nothing")
+)
+
+var (
+	errNotFiniteAlpha = errors.New("alpha must be a finite number")
+	errZeroAlpha      = errors.New("alpha is 0: the adapter would do nothing")
+)
+
+// configError is an ErrConfig about one key.
+func configError(key, format string, args ...any) error {
+	return fieldError(ErrConfig, key, format, args...)
+}
+
+// unsupported is an ErrUnsupported about one key.
+func unsupported(key, format string, args ...any) error {
+	return fieldError(ErrUnsupported, key, format, args...)
+}
+
+func fieldError(kind error, key, format string, args ...any) error {
+	if key != "" {
+		key = " " + key + ":"
+	}
+	return fmt.Errorf("lora: %w:%s %w", kind, key, fmt.Errorf(format, args...))
+}
+
+func quoted(s string) string { return strconv.Quote(s) }
+
+// list shows names, at most eight of them.
+func list(names []string) string {
+	var b strings.Builder
+	b.WriteByte('[')
+	for i, n := range names {
+		if i == 8 {
+			fmt.Fprintf(&b, " … %d more", len(names)-i)
+			break
+		}
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(quoted(n))
+	}
+	b.WriteByte(']')
+	return b.String()
+}

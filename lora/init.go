@@ -1,0 +1,193 @@
+package lora
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math"
+
+	"github.com/lorafuse/lorafuse/internal/linalg"
+	"github.com/lorafuse/lorafuse/internal/philox"
+)
+
+// Weights are the tensors of one target in host memory, laid out as in an
+// adapter file. BBias and Magnitude are nil where the target has none.
+type Weights struct {
+	A         []float32 // [rank, in]
+	B         []float32 // [out, rank]
+	BBias     []float32 // [out]
+	Magnitude []float32 // [out]
+}
+
+// NewWeights returns weights of the sizes of t, all zero.
+func (t Target) NewWeights() *Weights {
+	w := &Weights{A: make([]float32, t.Rank*t.In), B: make([]float32, t.Out*t.Rank)}
+	if t.LoraBias {
+		w.BBias = make([]float32, t.Out)
+	}
+	if t.DoRA {
+		w.Magnitude = make([]float32, t.Out)
+	}
+	return w
+}
+
+// NeedsBase reports whether Init looks at the weight of the module.
+func (t Target) NeedsBase() bool { return t.DoRA || t.MutatesBase() }
+
+// MutatesBase reports whether the adapter begins with a part that is taken
+// out of the base weight (PiSSA, OLoRA): the module then computes with the
+// residual, see [Target.Residual].
+func (t Target) MutatesBase() bool {
+	kind, _, err := t.Init.parse()
+	return err == nil && t.Kind != Embedding && (kind == InitPiSSA || kind == InitOLoRA)
+}
+
+// Initialize returns the weights with which training begins. They depend on
+// the name of the module, the seed and the method alone, not on what else is
+// targeted or in which order. base is the weight of the module as it lies in
+// the model's file; it may be nil unless NeedsBase.
+//
+// The formulas are those of PEFT: by default A is uniform in ±1/√in and B is
+// zero (torch's kaiming_uniform with a = √5); gaussian has A normal with
+// deviation 1/rank; false has A and B uniform. On embeddings A is zero and B
+// standard normal. PiSSA (arXiv 2404.02948) has A = √(S/s)·Vᵀ, B = U·√(S/s) of
+// the largest singular values S, OLoRA (arXiv 2406.01775) the first rows of R
+// and columns of Q. DoRA's magnitude (arXiv 2402.09353) is the norm of each
+// output row of the weight that the module computes with.
+//
+// It fails with ErrUnsupported for a method that needs data or is unknown
+// here.
+func (t Target) Initialize(seed uint64, base []float32) (*Weights, error) {
+	kind, iterations, err := t.Init.parse()
+	if err != nil {
+		return nil, err
+	}
+	if t.NeedsBase() && len(base) != t.In*t.Out {
+		return nil, fmt.Errorf("lora: initialize %q: the base weight has %d elements, expected %d: %w", t.Name, len(base), t.In*t.Out, ErrShape)
+	}
+	if t.MutatesBase() && t.Rank > min(t.In, t.Out) {
+		return nil, fmt.Errorf("lora: initialize %q: rank %d of a weight of %d×%d: %w", t.Name, t.Rank, t.Out, t.In, ErrShape)
+	}
+	w := t.NewWeights()
+	switch {
+	case t.Kind == Embedding:
+		// PEFT has one way to begin an embedding, whatever the method.
+		t.draw(seed, RoleB).normal(w.B, 1)
+		if kind == InitRandom {
+			t.draw(seed, RoleA).normal(w.A, 1)
+		}
+	case kind == InitDefault:
+		t.draw(seed, RoleA).uniform(w.A, 1/math.Sqrt(float64(t.In)))
+	case kind == InitGaussian:
+		t.draw(seed, RoleA).normal(w.A, 1/float64(t.Rank))
+	case kind == InitRandom:
+		bound := 1 / math.Sqrt(float64(t.Rank))
+		t.draw(seed, RoleA).uniform(w.A, 1/math.Sqrt(float64(t.In)))
+		t.draw(seed, RoleB).uniform(w.B, bound)
+		t.draw(seed, RoleBBias).uniform(w.BBias, bound)
+	case kind == InitPiSSA:
+		err = t.pissa(w, base, iterations, t.draw(seed, RoleA))
+	case kind == InitOLoRA:
+		err = t.olora(w, base)
+	default:
+		err = unsupported("init_lora_weights", "an adapter cannot begin by %q here, but by true, false, gaussian, pissa, pissa_niter_N or olora", t.Init)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lora: initialize %q: %w", t.Name, err)
+	}
+	if t.DoRA {
+		// A residual and the part taken out of it make up the base again.
+		sum := &Weights{A: w.A, B: w.B}
+		if t.MutatesBase() {
+			sum = nil
+		}
+		t.magnitude(w.Magnitude, base, sum)
+	}
+	return w, nil
+}
+
+// pissa factors the base by its singular values.
+func (t Target) pissa(w *Weights, base []float32, iterations int, random stream) error {
+	m, err := t.matrix(base)
+	if err != nil {
+		return err
+	}
+	if t.Scale < 0 {
+		return configError("lora_alpha", "pissa takes the square root of 1/alpha, found %v", t.Alpha)
+	}
+	var u, vt linalg.Matrix
+	var s []float64
+	if iterations < 0 {
+		u, s, vt, err = linalg.SVD(m)
+	} else {
+		u, s, vt, err = linalg.RandomizedSVD(m, t.Rank, iterations, func(i int) float64 { return random.Normal(uint64(i)) })
+	}
+	if err != nil {
+		return err
+	}
+	for k := range t.Rank {
+		root := math.Sqrt(s[k] / t.Scale)
+		for j, v := range vt.Row(k) {
+			w.A[k*t.In+j] = float32(root * v)
+		}
+		for i := range t.Out {
+			w.B[i*t.Rank+k] = float32(root * u.Row(i)[k])
+		}
+	}
+	return nil
+}
+
+// olora takes the first columns of Q and rows of R.
+func (t Target) olora(w *Weights, base []float32) error {
+	if t.Kind == Conv1D {
+		return unsupported("init_lora_weights", "olora factors the transposed weight of a Conv1D layer in PEFT, which does not fit")
+	}
+	m, err := t.matrix(base)
+	if err != nil {
+		return err
+	}
+	q, r := linalg.QR(m)
+	for k := range t.Rank {
+		for j, v := range r.Row(k) {
+			w.A[k*t.In+j] = float32(v)
+		}
+		for i := range t.Out {
+			w.B[i*t.Rank+k] = float32(q.Row(i)[k])
+		}
+	}
+	return nil
+}
+
+// matrix is the weight as [out, in].
+func (t Target) matrix(base []float32) (linalg.Matrix, error) {
+	if t.Kind == Linear {
+		return linalg.FromFloat32(base, t.Out, t.In)
+	}
+	m, err := linalg.FromFloat32(base, t.In, t.Out)
+	return m.T(), err
+}
+
+// draw is the random stream of one tensor of t. Half of a hash of its name is
+// the step of the stream and half its operation.
+func (t Target) draw(seed uint64, role Role) stream {
+	h := fnv.New64a()
+	h.Write([]byte(t.Name))
+	h.Write([]byte{0, byte(role)})
+	n := h.Sum64()
+	return stream{philox.NewStream(seed, uint32(n>>32), uint32(n))}
+}
+
+type stream struct{ philox.Stream }
+
+// uniform fills dst with numbers in [-bound, bound).
+func (s stream) uniform(dst []float32, bound float64) {
+	for i := range dst {
+		dst[i] = float32(bound * (2*float64(s.Uniform(uint64(i))) - 1))
+	}
+}
+
+// normal fills dst with normal numbers of mean 0.
+func (s stream) normal(dst []float32, deviation float64) {
+	for i := range dst {
+		dst[i] = float32(deviation * s.Normal(uint64(i)))
+	}
+}

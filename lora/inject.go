@@ -1,0 +1,229 @@
+package lora
+
+import (
+	"fmt"
+
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// ModelOf describes a model's modules for the targeting rules. modelType is
+// model_type of config.json.
+func ModelOf(modelType string, modules []nn.Module) Model {
+	m := Model{Type: modelType}
+	kinds := map[nn.Kind]Kind{nn.KindLinear: Linear, nn.KindEmbedding: Embedding, nn.KindNorm: Norm}
+	for _, x := range modules {
+		m.Modules = append(m.Modules, Module{
+			Name: x.Name, Kind: kinds[x.Kind], In: x.In, Out: x.Out, Bias: x.Bias,
+			InputEmbedding: x.InputEmbedding, OutputEmbedding: x.OutputEmbedding, TiedTo: x.TiedTo,
+		})
+	}
+	return m
+}
+
+// Injection is an adapter's part in a model's graph, an [nn.Adapter]. Its
+// trained params have the keys of the adapter file as their names.
+type Injection struct {
+	plan    *Plan
+	targets map[string]Target
+	params  map[string]TensorSpec // of modules, by module.weight or module.bias
+	tokens  map[string]TokenPlan  // by module; heads that follow an embedding too
+	// base holds weights that stand in for those of the checkpoint, by module:
+	// residuals, and base weights that came with the adapter.
+	base map[string]*tensor.Tensor
+	// norms holds ‖W‖² of DoRA's targets, per output.
+	norms map[string]*tensor.Tensor
+}
+
+// NewInjection prepares the plan's part in graphs. w finds the weights of the
+// model; base may hold weights that stand in for them, by module (see
+// [Target.Residual]). DoRA looks at the weights of its targets once, here.
+func NewInjection(p *Plan, w nn.Weights, base map[string]*tensor.Tensor) (*Injection, error) {
+	j := &Injection{
+		plan: p, targets: map[string]Target{}, params: map[string]TensorSpec{}, tokens: map[string]TokenPlan{},
+		base: base, norms: map[string]*tensor.Tensor{},
+	}
+	for _, t := range p.Targets {
+		j.targets[t.Name] = t
+		if !t.DoRA {
+			continue
+		}
+		norms, err := j.weightNorms(t, w)
+		if err != nil {
+			return nil, err
+		}
+		j.norms[t.Name] = norms
+	}
+	for _, s := range p.Tensors() {
+		if s.Role == RoleSaved || s.Role == RoleBias {
+			j.params[s.Module+"."+s.Param] = s
+		}
+	}
+	for _, m := range p.Saved {
+		if m.SharesWith != "" {
+			j.params[m.Name+".weight"] = j.params[m.SharesWith+".weight"]
+		}
+	}
+	for _, t := range p.Tokens {
+		j.tokens[t.Name] = t
+		for _, m := range t.Tied {
+			j.tokens[m.Name] = t
+		}
+	}
+	return j, nil
+}
+
+// weightNorms are the squared norms of the outputs of a target's weight.
+func (j *Injection) weightNorms(t Target, w nn.Weights) (*tensor.Tensor, error) {
+	weight, err := BaseWeight(t.Module, w, j.base)
+	if err != nil {
+		return nil, err
+	}
+	sums := make([]float32, t.Out)
+	for i, n := range t.norms(weight) {
+		sums[i] = float32(n * n)
+	}
+	out, err := float32Tensor(sums, t.Out)
+	return &out, err
+}
+
+// BaseWeight is the weight that a module computes with, as float32: that in
+// base, or that of the checkpoint.
+func BaseWeight(m Module, w nn.Weights, base map[string]*tensor.Tensor) ([]float32, error) {
+	if t := base[m.Name]; t != nil {
+		return t.Float32s()
+	}
+	x, err := w.Weight(stored(m) + ".weight")
+	if err != nil {
+		return nil, fmt.Errorf("lora: %w", err)
+	}
+	return (&tensor.Tensor{DType: x.DType, Shape: x.Shape, Data: x.Source.Bytes}).Float32s()
+}
+
+// Param gives the trained parameter where the module is saved whole or its
+// bias is trained, or the weight that stands in for the checkpoint's.
+func (j *Injection) Param(b *nn.Builder, m nn.Module, name string, frozen graph.Tensor) graph.Tensor {
+	if s, ok := j.params[name]; ok {
+		return b.Train(s.Key, s.Shape...)
+	}
+	if t := j.base[m.Name]; t != nil && name == m.Name+".weight" {
+		return b.Constant("base."+name, t)
+	}
+	return frozen
+}
+
+// Linear is the layer with its adapter, or with its trained tokens.
+func (j *Injection) Linear(b *nn.Builder, m nn.Module, x, w, bias graph.Tensor) (graph.Tensor, bool) {
+	if t, ok := j.tokens[m.Name]; ok {
+		return j.tokenHead(b, m, t, x, w), true
+	}
+	t, ok := j.targets[m.Name]
+	if !ok {
+		return graph.Tensor{}, false
+	}
+	down, up := b.Train(t.Key(RoleA), t.Rank, t.In), b.Train(t.Key(RoleB), t.Out, t.Rank)
+	drop := ir.DropoutAttr{Stream: nn.Stream(m.Name)}
+	var key graph.Tensor
+	if b.Training() && t.Dropout > 0 {
+		drop.P, key = t.Dropout, b.Key()
+	}
+	if t.DoRA {
+		return j.dora(b, t, x, w, bias, down, up, key, drop), true
+	}
+	y := x.LoRA(w, bias, x.LoRADown(down, key, drop), up, t.Scale)
+	if t.LoraBias {
+		y = y.Add(b.Train(t.Key(RoleBBias), t.Out).Scale(t.Scale))
+	}
+	return y, true
+}
+
+// dora is bias + g·(W x + s·BA x) with g = m/‖W + s·BA‖ (Liu et al. 2024,
+// arXiv 2402.09353); with dropout x is dropped in all but W x itself, as in
+// PEFT: W x + bias + (g−1)·W drop(x) + g·s·BA drop(x).
+func (j *Injection) dora(b *nn.Builder, t Target, x, w, bias, down, up, key graph.Tensor, drop ir.DropoutAttr) graph.Tensor {
+	m := b.Train(t.Key(RoleMagnitude), t.Out)
+	g := m.Div(j.norm(b, t, w, down, up))
+	if drop.P == 0 {
+		y := x.LoRA(w, graph.Tensor{}, x.LoRADown(down, key, drop), up, t.Scale).Mul(g)
+		if bias.Valid() {
+			y = y.Add(bias.Cast(tensor.F32))
+		}
+		return y
+	}
+	d := x.Dropout(key, drop)
+	none := graph.Tensor{}
+	y := x.Linear(w, bias).Add(d.Linear(w, none).Mul(g.AddScalar(-1)))
+	return y.Add(d.Linear(down, none).Linear(up, none).Scale(t.Scale).Mul(g))
+}
+
+// norm is ‖W + s·BA‖ per output, taken as a constant, without the sum itself:
+// ‖W‖² + 2s·Σ (W Aᵀ)∘B + s²·Σ (B (AAᵀ))∘B.
+func (j *Injection) norm(b *nn.Builder, t Target, w, down, up graph.Tensor) graph.Tensor {
+	one := func(a, c graph.Tensor, ta, tb bool) graph.Tensor {
+		return b.G.Gemm([]ir.Product{{A: a.Value(), B: c.Value(), TA: ta, TB: tb, Alpha: 1}}, graph.Tensor{}, graph.Tensor{})
+	}
+	cross := one(w, down, t.Kind == Embedding, true).Mul(up).Sum(1).Scale(2 * t.Scale)
+	square := one(up, one(down, down, false, true), false, false).Mul(up).Sum(1).Scale(t.Scale * t.Scale)
+	base := b.Constant("norm."+t.Name, j.norms[t.Name])
+	return base.Add(cross).Add(square).Apply(ir.Sqrt).Detach()
+}
+
+// Embedding is the rows ids of w with the adapter's part, or with trained rows.
+func (j *Injection) Embedding(b *nn.Builder, m nn.Module, ids, w graph.Tensor) (graph.Tensor, bool) {
+	if t, ok := j.tokens[m.Name]; ok {
+		return j.tokenRows(b, m, t, ids, w), true
+	}
+	t, ok := j.targets[m.Name]
+	if !ok {
+		return graph.Tensor{}, false
+	}
+	down, up := b.Train(t.Key(RoleA), t.Rank, t.In), b.Train(t.Key(RoleB), t.Out, t.Rank)
+	h := b.WithoutPadding(m, ids, down.Transpose(1, 0).Gather(ids))
+	rows := w.Gather(ids)
+	if !t.DoRA {
+		return b.G.Gemm([]ir.Product{{A: h.Value(), B: up.Value(), TB: true, Alpha: float32(t.Scale)}}, graph.Tensor{}, rows), true
+	}
+	g := b.Train(t.Key(RoleMagnitude), t.Out).Div(j.norm(b, t, w, down, up))
+	return b.G.Gemm([]ir.Product{{A: h.Value(), B: up.Value(), TB: true, Alpha: float32(t.Scale)}}, graph.Tensor{}, rows).Mul(g), true
+}
+
+// tokenRows are the rows ids of w, those of trained tokens from the adapter.
+func (j *Injection) tokenRows(b *nn.Builder, m nn.Module, t TokenPlan, ids, w graph.Tensor) graph.Tensor {
+	n, k := ids.Type().Shape[0], len(t.Tokens)
+	rows, index := j.tokenParams(b, t)
+	hit := ids.Reshape(n, ir.Static(1)).Compare(ir.Equal, index.Reshape(ir.Static(1), ir.Static(k)))
+	choice := hit.Where(b.G.Const(1, n, ir.Static(k)), b.G.Const(0, n, ir.Static(k)))
+	some := choice.Sum(1).Reshape(n, ir.Static(1)).Compare(ir.Greater, b.G.Const(0, n, ir.Static(1)))
+	return some.Where(b.WithoutPadding(m, ids, choice.MatMul(rows)), w.Gather(ids))
+}
+
+// tokenHead is x W'ᵀ for W' with the rows of trained tokens: x Wᵀ plus
+// x (rows − W[tokens])ᵀ in their columns, which is a product of rank len(tokens).
+func (j *Injection) tokenHead(b *nn.Builder, m nn.Module, t TokenPlan, x, w graph.Tensor) graph.Tensor {
+	rows, index := j.tokenParams(b, t)
+	k, v := ir.Static(len(t.Tokens)), ir.Static(m.Out)
+	hit := index.Reshape(k, ir.Static(1)).Compare(ir.Equal, b.G.Of(b.G.IR().Iota(1, ir.Shape{ir.Static(1), v})))
+	columns := hit.Where(b.G.Const(1, k, v), b.G.Const(0, k, v))
+	h := x.MatMulT(rows.Sub(w.Gather(index)))
+	return b.G.Gemm([]ir.Product{
+		{A: x.Value(), B: w.Value(), TB: true, Alpha: 1},
+		{A: h.Value(), B: columns.Value(), Alpha: 1},
+	}, graph.Tensor{}, graph.Tensor{})
+}
+
+// tokenParams are the trained rows [k, columns] and their numbers i32 [k].
+func (j *Injection) tokenParams(b *nn.Builder, t TokenPlan) (rows, index graph.Tensor) {
+	ids := make([]byte, 4*len(t.Tokens))
+	for i, id := range t.Tokens {
+		for k := range 4 {
+			ids[4*i+k] = byte(uint32(id) >> (8 * k))
+		}
+	}
+	rows = b.Train(keyPrefix+t.Name+".token_adapter.trainable_tokens_delta", len(t.Tokens), t.columns())
+	index = b.Constant("tokens."+t.Name, &tensor.Tensor{DType: tensor.I32, Shape: []int{len(t.Tokens)}, Data: ids})
+	return rows, index
+}
+
+var _ nn.Adapter = (*Injection)(nil)

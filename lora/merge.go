@@ -1,0 +1,262 @@
+package lora
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"sync"
+
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// MergeInto adds the adapter to the weight of its module: W += Scale·B·A, and
+// with DoRA W = m·W/‖W‖ for each output row (column on Conv1D layers and
+// embeddings) afterwards. weight lies as in the model's file, has not been
+// merged into before and, with PiSSA or OLoRA, is the residual. Sums are taken
+// in float64 in a fixed order.
+//
+// It fails with ErrShape where a size does not fit, and with ErrNotFinite
+// where the result is not finite.
+func (t Target) MergeInto(weight []float32, w *Weights) error {
+	if err := t.checkSizes(weight, w); err != nil {
+		return err
+	}
+	t.addProduct(weight, w, t.Scale)
+	if t.DoRA {
+		t.normalize(weight, w.Magnitude)
+	}
+	for i, v := range weight {
+		if f := float64(v); math.IsNaN(f) || math.IsInf(f, 0) {
+			return fmt.Errorf("lora: merge %q: element %d becomes %v: %w", t.Name, i, v, ErrNotFinite)
+		}
+	}
+	return nil
+}
+
+// MergeBias adds what the adapter does to the bias of its module:
+// bias += Scale·(bias of B).
+func (t Target) MergeBias(bias []float32, w *Weights) error {
+	if w.BBias == nil {
+		return nil
+	}
+	if len(bias) != t.Out || len(w.BBias) != t.Out {
+		return fmt.Errorf("lora: merge the bias of %q: %d and %d elements, expected %d: %w", t.Name, len(bias), len(w.BBias), t.Out, ErrShape)
+	}
+	for i, b := range w.BBias {
+		bias[i] = float32(float64(bias[i]) + t.Scale*float64(b))
+	}
+	return nil
+}
+
+// Residual takes the first adapter out of the weight of its module:
+// W -= Scale·B·A, rounded to the type in which the model holds it. That is how
+// PiSSA and OLoRA begin; initial is the result of Initialize.
+func (t Target) Residual(weight []float32, initial *Weights, d tensor.DType) error {
+	if err := t.checkSizes(weight, initial); err != nil {
+		return err
+	}
+	t.addProduct(weight, initial, -t.Scale)
+	return roundTo(weight, d)
+}
+
+// Plain turns an adapter that began by PiSSA or OLoRA into one for the base
+// weight as it was: A' = [A; A₀], B' = [B, −B₀] of twice the rank, for which
+// s·B'A' = s·(BA − B₀A₀). Its configuration is that of [Config.Plain].
+func (t Target) Plain(trained, initial *Weights) (*Weights, error) {
+	if t.r > t.Rank {
+		return nil, unsupported("r", "%q: rank %d exceeds that of the weight, such an adapter cannot be converted", t.Name, t.r)
+	}
+	for _, w := range []*Weights{trained, initial} {
+		if err := t.checkSizes(nil, w); err != nil {
+			return nil, err
+		}
+	}
+	p := &Weights{BBias: trained.BBias, Magnitude: trained.Magnitude}
+	p.A = append(append(make([]float32, 0, 2*len(trained.A)), trained.A...), initial.A...)
+	p.B = make([]float32, 0, 2*len(trained.B))
+	for i := range t.Out {
+		row := i * t.Rank
+		p.B = append(p.B, trained.B[row:row+t.Rank]...)
+		for _, b := range initial.B[row : row+t.Rank] {
+			p.B = append(p.B, -b)
+		}
+	}
+	return p, nil
+}
+
+// Plain is the configuration of an adapter whose targets went through
+// [Target.Plain]: ranks and alphas are doubled (alpha times √2 with
+// rank-stabilized LoRA) so that the scales stay, and init_lora_weights is true.
+// Like PEFT it refuses rank-stabilized LoRA with rank or alpha patterns.
+func (c *Config) Plain() (*Config, error) {
+	if c.UseRSLoRA && (len(c.RankPattern) > 0 || len(c.AlphaPattern) > 0) {
+		return nil, unsupported("use_rslora", "with rank_pattern or alpha_pattern the adapter cannot be converted for the unchanged base")
+	}
+	p := c.Clone()
+	p.InitLoraWeights = InitDefault
+	p.R *= 2
+	if c.UseRSLoRA {
+		p.LoraAlpha *= math.Sqrt2
+	} else {
+		p.LoraAlpha *= 2
+	}
+	for i := range p.RankPattern {
+		p.RankPattern[i].R *= 2
+	}
+	for i := range p.AlphaPattern {
+		p.AlphaPattern[i].Alpha *= 2
+	}
+	return p, nil
+}
+
+// MergeTokens puts the trained rows in their places. weight has the rows of
+// an embedding or a head, rows one for each of t.Tokens.
+func (t TokenPlan) MergeTokens(weight, rows []float32) error {
+	n := t.columns()
+	if len(weight) != t.In*t.Out || len(rows) != n*len(t.Tokens) {
+		return fmt.Errorf("lora: merge the tokens of %q: %d elements into %d, expected %d into %d: %w",
+			t.Name, len(rows), len(weight), n*len(t.Tokens), t.In*t.Out, ErrShape)
+	}
+	for i, token := range t.Tokens {
+		copy(weight[token*n:(token+1)*n], rows[i*n:(i+1)*n])
+	}
+	return nil
+}
+
+// checkSizes compares lengths; a nil weight is not looked at.
+func (t Target) checkSizes(weight []float32, w *Weights) error {
+	wrong := func(what string, found, want int) error {
+		return fmt.Errorf("lora: %q: %s has %d elements, expected %d: %w", t.Name, what, found, want, ErrShape)
+	}
+	switch {
+	case weight != nil && len(weight) != t.In*t.Out:
+		return wrong("the weight", len(weight), t.In*t.Out)
+	case len(w.A) != t.Rank*t.In:
+		return wrong("A", len(w.A), t.Rank*t.In)
+	case len(w.B) != t.Out*t.Rank:
+		return wrong("B", len(w.B), t.Out*t.Rank)
+	case t.DoRA && len(w.Magnitude) != t.Out:
+		return wrong("the magnitude", len(w.Magnitude), t.Out)
+	}
+	return nil
+}
+
+// addProduct adds scale·B·A, transposed where the weight lies as [in, out].
+func (t Target) addProduct(weight []float32, w *Weights, scale float64) {
+	left, right := widen(w.B), widen(w.A) // [out, rank], [rank, in]
+	rows, cols := t.Out, t.In
+	if t.Kind != Linear {
+		left, right = transposed(w.A, t.Rank, t.In), transposed(w.B, t.Out, t.Rank) // [in, rank], [rank, out]
+		rows, cols = t.In, t.Out
+	}
+	for i := range left {
+		left[i] *= scale
+	}
+	eachRange(rows, func(from, to int) {
+		sum := make([]float64, cols)
+		for i := from; i < to; i++ {
+			row := weight[i*cols : (i+1)*cols]
+			for j, v := range row {
+				sum[j] = float64(v)
+			}
+			for k, l := range left[i*t.Rank : (i+1)*t.Rank] {
+				r := right[k*cols : (k+1)*cols]
+				for j := range sum {
+					sum[j] += l * r[j]
+				}
+			}
+			for j := range row {
+				row[j] = float32(sum[j])
+			}
+		}
+	})
+}
+
+// magnitude sets dst to the norm of each output of the weight, to which the
+// adapter is added if there is one.
+func (t Target) magnitude(dst, weight []float32, w *Weights) {
+	if w != nil {
+		weight = append([]float32(nil), weight...)
+		t.addProduct(weight, w, t.Scale)
+	}
+	for i, n := range t.norms(weight) {
+		dst[i] = float32(n)
+	}
+}
+
+// normalize gives every output the norm that m says.
+func (t Target) normalize(weight, m []float32) {
+	factor := t.norms(weight)
+	for i, n := range factor {
+		factor[i] = float64(m[i]) / n
+	}
+	for i, v := range weight {
+		o := i % t.Out
+		if t.Kind == Linear {
+			o = i / t.In
+		}
+		weight[i] = float32(float64(v) * factor[o])
+	}
+}
+
+// norms are the Euclidean norms of the outputs: of the rows of [out, in], of
+// the columns of [in, out].
+func (t Target) norms(weight []float32) []float64 {
+	squares := make([]float64, t.Out)
+	for i, v := range weight {
+		o := i % t.Out
+		if t.Kind == Linear {
+			o = i / t.In
+		}
+		squares[o] += float64(v) * float64(v)
+	}
+	for i, s := range squares {
+		squares[i] = math.Sqrt(s)
+	}
+	return squares
+}
+
+func widen(src []float32) []float64 {
+	dst := make([]float64, len(src))
+	for i, v := range src {
+		dst[i] = float64(v)
+	}
+	return dst
+}
+
+// transposed widens a matrix of rows·cols elements and transposes it.
+func transposed(src []float32, rows, cols int) []float64 {
+	dst := make([]float64, len(src))
+	for i := range rows {
+		for j := range cols {
+			dst[j*rows+i] = float64(src[i*cols+j])
+		}
+	}
+	return dst
+}
+
+// eachRange splits n rows among the processors. Every row is computed by one
+// of them, so that the result does not depend on their number.
+func eachRange(n int, do func(from, to int)) {
+	workers := min(runtime.GOMAXPROCS(0), max(n, 1))
+	var wg sync.WaitGroup
+	for k := range workers {
+		wg.Go(func() { do(k*n/workers, (k+1)*n/workers) })
+	}
+	wg.Wait()
+}
+
+// roundTo rounds values to what d can hold.
+func roundTo(values []float32, d tensor.DType) error {
+	if d == tensor.F32 {
+		return nil
+	}
+	if !d.IsFloat() {
+		return fmt.Errorf("lora: a base weight of type %v: %w", d, ErrDType)
+	}
+	bytes := make([]byte, len(values)*d.Size())
+	if err := tensor.FromFloat32(bytes, values, d); err != nil {
+		return err
+	}
+	return tensor.ToFloat32(values, bytes, d)
+}

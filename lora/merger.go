@@ -1,0 +1,204 @@
+package lora
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// Merger puts an adapter into the weights of a model, one tensor at a time: a
+// caller that streams a model through it needs the memory of one tensor.
+type Merger struct {
+	adapter *Adapter
+	plan    *Plan
+	edits   map[string][]edit // by the name of the parameter in the model
+	done    map[string]bool
+}
+
+// edit changes one parameter, given as float32 in the layout of the model.
+type edit func(values []float32, d tensor.DType) error
+
+// NewMerger prepares a merge. a must have passed Check with p. It fails with
+// ErrUnsupported where B has a bias and the module has none to add it to.
+func NewMerger(a *Adapter, p *Plan) (*Merger, error) {
+	m := &Merger{adapter: a, plan: p, edits: map[string][]edit{}, done: map[string]bool{}}
+	for _, s := range append(p.embeddingBases(), p.Tensors()...) {
+		switch s.Role {
+		case RoleBase, RoleSaved, RoleBias:
+			if _, ok := a.Tensor(s.Key); ok {
+				m.replace(s)
+			}
+		}
+	}
+	m.shareBases()
+	for _, t := range p.Targets {
+		m.add(t.Name+".weight", func(w []float32, d tensor.DType) error { return m.mergeTarget(t, w, d) })
+		if !t.LoraBias {
+			continue
+		}
+		if !t.Bias {
+			return nil, unsupported("lora_bias", "%q has no bias to merge that of B into", t.Name)
+		}
+		m.add(t.Name+".bias", func(bias []float32, _ tensor.DType) error {
+			b, err := a.Float32s(t.Key(RoleBBias))
+			if err != nil {
+				return err
+			}
+			return t.MergeBias(bias, &Weights{BBias: b})
+		})
+	}
+	for _, t := range p.Tokens {
+		key := keyPrefix + t.Name + ".token_adapter.trainable_tokens_delta"
+		for _, module := range append([]Module{t.Module}, t.Tied...) {
+			m.add(module.Name+".weight", func(w []float32, _ tensor.DType) error {
+				rows, err := a.Float32s(key)
+				if err != nil {
+					return err
+				}
+				return t.MergeTokens(w, rows)
+			})
+		}
+	}
+	return m, nil
+}
+
+// Touches reports whether the merge changes a parameter, such as
+// "model.layers.0.self_attn.q_proj.weight".
+func (m *Merger) Touches(name string) bool { return len(m.edits[name]) > 0 }
+
+// Merge applies the adapter to one parameter in place and reports whether it
+// changed it. values are its elements in the layout of the model's file, d the
+// type in which the model holds them. Each parameter may be merged once: after
+// an error its values are not to be used.
+func (m *Merger) Merge(name string, values []float32, d tensor.DType) (bool, error) {
+	if m.done[name] {
+		return false, fmt.Errorf("lora: merge %s: it has been merged already", name)
+	}
+	for _, e := range m.edits[name] {
+		if err := e(values, d); err != nil {
+			return false, fmt.Errorf("merge %s: %w", name, err)
+		}
+	}
+	m.done[name] = true
+	return m.Touches(name), nil
+}
+
+// Left are the parameters that the adapter changes and that have not been
+// merged yet, sorted: nothing, once a model went through.
+func (m *Merger) Left() []string {
+	var names []string
+	for name := range m.edits {
+		if !m.done[name] {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Untied are the weights that must be written beside those of the base model:
+// each shares its values with another one there, and is another one after the
+// merge. The model's config.json must then say tie_word_embeddings: false.
+func (m *Merger) Untied() []Untied {
+	var all []Untied
+	for _, module := range m.plan.modules {
+		if module.TiedTo == "" {
+			continue
+		}
+		u := Untied{module.Name + ".weight", module.TiedTo + ".weight"}
+		if (m.Touches(u.Name) || m.Touches(u.From)) && !m.sameEdits(module) {
+			all = append(all, u)
+		}
+	}
+	return all
+}
+
+// Untied is a weight that a merge separates from the one it is tied to.
+type Untied struct {
+	Name string // of the new parameter: begin with the values of From
+	From string // its base in the model's file, unmerged
+}
+
+// sameEdits reports whether a tied module and its source change alike: where
+// ensure_weight_tying is set, the rows of tokens are trained, or the base of
+// both is replaced.
+func (m *Merger) sameEdits(tied Module) bool {
+	if t, ok := m.plan.Target(tied.Name); ok && t.SharesWith == tied.TiedTo {
+		return !t.DoRA // whose norms run along rows here and columns there
+	}
+	for _, s := range m.plan.Saved {
+		if s.Name == tied.Name && s.SharesWith == tied.TiedTo {
+			return true
+		}
+	}
+	for _, name := range []string{tied.Name, tied.TiedTo} {
+		if _, ok := m.plan.Target(name); ok || m.plan.isSaved(name) {
+			return false
+		}
+	}
+	for _, t := range m.plan.Tokens {
+		follows := slices.ContainsFunc(t.Tied, func(f Module) bool { return f.Name == tied.Name })
+		if t.Name == tied.Name || t.Name == tied.TiedTo && !follows {
+			return false
+		}
+	}
+	return true
+}
+
+func (m *Merger) add(name string, e edit) { m.edits[name] = append(m.edits[name], e) }
+
+// replace sets a parameter to a tensor of the adapter.
+func (m *Merger) replace(s TensorSpec) {
+	m.add(s.Module+"."+s.Param, m.replacement(s.Key))
+}
+
+func (m *Merger) replacement(key string) edit {
+	return func(values []float32, _ tensor.DType) error {
+		v, err := m.adapter.Float32s(key)
+		if err != nil {
+			return err
+		}
+		if len(v) != len(values) {
+			return fmt.Errorf("lora: tensor %q has %d elements, the model %d: %w", key, len(v), len(values), ErrShape)
+		}
+		copy(values, v)
+		return nil
+	}
+}
+
+// shareBases gives a base weight that comes with the adapter to the module
+// that is tied to it too, unless that has one of its own.
+func (m *Merger) shareBases() {
+	for _, tied := range m.plan.modules {
+		if tied.TiedTo == "" || m.plan.isSaved(tied.Name) || m.Touches(tied.Name+".weight") {
+			continue
+		}
+		for _, infix := range []string{".base_layer.", "."} {
+			key := keyPrefix + tied.TiedTo + infix + "weight"
+			if _, ok := m.adapter.Tensor(key); ok && !m.plan.isSaved(tied.TiedTo) {
+				m.add(tied.Name+".weight", m.replacement(key))
+				break
+			}
+		}
+	}
+}
+
+// mergeTarget merges one weight. Where the adapter began with a part of the
+// base, that part is taken out first, as it was before training.
+func (m *Merger) mergeTarget(t Target, weight []float32, d tensor.DType) error {
+	w, err := m.adapter.Weights(t)
+	if err != nil {
+		return err
+	}
+	if t.MutatesBase() {
+		initial, err := t.Initialize(0, weight)
+		if err != nil {
+			return err
+		}
+		if err := t.Residual(weight, initial, d); err != nil {
+			return err
+		}
+	}
+	return t.MergeInto(weight, w)
+}

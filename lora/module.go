@@ -1,0 +1,109 @@
+package lora
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Model is what the targeting rules need to know of a model.
+type Model struct {
+	// Type is the model_type of config.json ("llama"); it decides what a
+	// configuration without target_modules targets.
+	Type string
+	// Modules are all modules with parameters, in the order in which the model
+	// computes or lists them. An output head is among them even where it
+	// shares the weight of the embedding.
+	Modules []Module
+}
+
+// Module is one module of a model that holds parameters of its own.
+type Module struct {
+	// Name is the full name in the Hugging Face model, such as
+	// "model.layers.0.self_attn.q_proj".
+	Name string
+	Kind Kind
+	// In and Out are the sizes of input and output. An embedding has In rows
+	// (the vocabulary) of Out columns; a norm has In = Out.
+	In, Out int
+	Bias    bool
+	// InputEmbedding and OutputEmbedding mark the ends of a language model:
+	// get_input_embeddings and get_output_embeddings in transformers.
+	InputEmbedding, OutputEmbedding bool
+	// TiedTo is the name of the module whose weight this one shares, if any.
+	TiedTo string
+}
+
+// Kind says how a module computes and lays out its weight.
+type Kind uint8
+
+// The kinds of modules. Only Linear, Embedding and Conv1D can be targeted.
+const (
+	Other     Kind = iota // nothing is known of its parameters
+	Linear                // weight [out, in]
+	Embedding             // weight [in, out]: a row per token
+	Conv1D                // weight [in, out]: the linear layer of GPT-2
+	Norm                  // weight [out]
+)
+
+func (k Kind) String() string {
+	switch k {
+	case Linear:
+		return "linear layer"
+	case Embedding:
+		return "embedding"
+	case Conv1D:
+		return "Conv1D layer"
+	case Norm:
+		return "norm"
+	}
+	return "module"
+}
+
+// WeightShape is the shape of the weight as it lies in the model's file.
+func (m Module) WeightShape() []int {
+	switch m.Kind {
+	case Linear:
+		return []int{m.Out, m.In}
+	case Embedding, Conv1D:
+		return []int{m.In, m.Out}
+	case Norm:
+		return []int{m.Out}
+	}
+	return nil
+}
+
+// base is the last part of the name.
+func (m Module) base() string { return m.Name[strings.LastIndexByte(m.Name, '.')+1:] }
+
+// check reports what makes m unusable.
+func (m Module) check() error {
+	if m.Name == "" {
+		return fmt.Errorf("lora: a module of the model has no name")
+	}
+	if m.Kind != Other && (m.Out <= 0 || m.In <= 0 && m.Kind != Norm) {
+		return fmt.Errorf("lora: module %q: sizes in %d, out %d: %w", m.Name, m.In, m.Out, ErrShape)
+	}
+	return nil
+}
+
+// parents are the names of all modules that contain others: what lies before
+// a dot in some name.
+func parents(modules []Module) []string {
+	var names []string
+	seen := map[string]bool{}
+	for _, m := range modules {
+		for i, c := range m.Name {
+			if c == '.' && !seen[m.Name[:i]] {
+				seen[m.Name[:i]] = true
+				names = append(names, m.Name[:i])
+			}
+		}
+	}
+	return names
+}
+
+// hasSuffix reports whether name is suffix or ends in it behind a dot.
+func hasSuffix(name, suffix string) bool {
+	rest, ok := strings.CutSuffix(name, suffix)
+	return ok && (rest == "" || strings.HasSuffix(rest, "."))
+}

@@ -1,0 +1,384 @@
+package lora
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/internal/suggest"
+)
+
+// Plan is what a configuration means for one model: which modules get an
+// adapter of which rank and scale, what else is trained, and which tensors the
+// adapter's file holds.
+type Plan struct {
+	Targets []Target      // in the order of the model
+	Saved   []SavedModule // trained whole (modules_to_save)
+	Biases  []Module      // whose bias is trained
+	Tokens  []TokenPlan   // embeddings of which some rows are trained
+	// Unused says which names and patterns of the configuration match nothing.
+	// PEFT passes over them; see [Plan.Strict].
+	Unused   []Unused
+	Warnings []string // what PEFT would warn of
+
+	config  *Config // as it is saved
+	modules []Module
+	base    []Module // targets whose base weight PEFT saves too
+	ends    []Module // input and output embedding
+}
+
+// Target is a module with an adapter: y = x Wᵀ + Scale·(drop(x) Aᵀ) Bᵀ.
+type Target struct {
+	Module
+	// Rank is the number of rows of A. It is r, or the rank of the weight where
+	// that is less and A is cut out of the weight (PiSSA, OLoRA).
+	Rank     int
+	Alpha    float64
+	Scale    float64 // Alpha/r, or Alpha/√r with rank-stabilized LoRA
+	Dropout  float64 // on the input of A in training; none on embeddings
+	DoRA     bool
+	LoraBias bool // B has a bias
+	Init     InitMethod
+	// SharesWith names the embedding whose factors this head has: its A is the
+	// transposed B of the embedding, its B the transposed A. That is what
+	// ensure_weight_tying makes of a head that is tied to an embedding. In a
+	// file both are there.
+	SharesWith string
+
+	r int // as configured
+}
+
+// SavedModule is a module that is trained and saved whole.
+type SavedModule struct {
+	Module
+	// SharesWith names the saved module whose weight this one is, if any
+	// (ensure_weight_tying). In a file both are there.
+	SharesWith string
+}
+
+// TokenPlan is an embedding of which some rows are trained.
+type TokenPlan struct {
+	Module
+	Tokens []int    // row numbers, in the order of the saved rows
+	Tied   []Module // those that share the weight and therefore follow
+}
+
+// Unused is a name or pattern in a configuration that matches nothing.
+type Unused struct {
+	Key     string // of the configuration
+	Name    string
+	Nearest string // ", did you mean …?", or nothing
+}
+
+// NewPlan applies c to a model. It fails with ErrConfig or ErrUnsupported
+// where c is not valid, or asks for what a module of the model cannot have,
+// and with ErrNoTarget where no module is targeted.
+func NewPlan(c *Config, model Model) (*Plan, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	for _, m := range model.Modules {
+		if err := m.check(); err != nil {
+			return nil, err
+		}
+	}
+	p := &planner{Plan: &Plan{config: c.Clone(), modules: model.Modules}, model: model, parents: parents(model.Modules)}
+	for _, step := range []func() error{p.choose, p.target, p.rules, p.save, p.tokens, p.ties, p.resolve} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	return p.Plan, nil
+}
+
+// Config is the configuration as it is saved with an adapter of this plan:
+// with the target modules that were chosen in the place of null or
+// "all-linear", those of 20 names or more condensed to endings.
+func (p *Plan) Config() *Config { return p.config.Clone() }
+
+// Target returns the target called name.
+func (p *Plan) Target(name string) (Target, bool) {
+	i := slices.IndexFunc(p.Targets, func(t Target) bool { return t.Name == name })
+	if i < 0 {
+		return Target{}, false
+	}
+	return p.Targets[i], true
+}
+
+// Strict fails with ErrUnused where a name or a pattern of the configuration
+// matches nothing in the model. To train with such a configuration is a
+// mistake; a finished adapter may well carry one.
+func (p *Plan) Strict() error {
+	if len(p.Unused) == 0 {
+		return nil
+	}
+	var parts []string
+	for _, u := range p.Unused {
+		parts = append(parts, u.String())
+	}
+	return fmt.Errorf("lora: %w: %s", ErrUnused, strings.Join(parts, "; "))
+}
+
+// String is key: name and a suggestion.
+func (u Unused) String() string { return fmt.Sprintf("%s: %q%s", u.Key, u.Name, u.Nearest) }
+
+// planner builds a Plan.
+type planner struct {
+	*Plan
+	model   Model
+	parents []string
+	matcher *matcher
+	// With ensure_weight_tying: the modules that share the weight of the input
+	// embedding, and whether they follow it as targets or as saved modules.
+	tied                 []Module
+	tieTargets, tieSaved bool
+	embedding            string // full name of the input embedding
+}
+
+// choose settles target_modules and what ensure_weight_tying makes of it.
+func (p *planner) choose() error {
+	p.ensureTying()
+	set, err := resolveTargets(p.config, p.model)
+	if err != nil {
+		return err
+	}
+	p.config.TargetModules = set
+	p.matcher, err = newMatcher(p.config, set)
+	return err
+}
+
+// target fills Targets but for ranks and scales.
+func (p *planner) target() error {
+	c := p.config
+	set := c.TargetModules
+	anyExcluded := false
+	for _, name := range p.parents {
+		v, err := p.matcher.judge(name)
+		if err != nil {
+			return err
+		}
+		anyExcluded = anyExcluded || v == excluded
+		if v == matched {
+			return unsupported("target_modules", "%s matches %q, which only holds other modules; linear layers and embeddings can be targeted", set, name)
+		}
+	}
+	for _, m := range p.model.Modules {
+		if p.tieTargets && p.follows(m) {
+			continue
+		}
+		v, err := p.matcher.judge(m.Name)
+		if err != nil {
+			return err
+		}
+		anyExcluded = anyExcluded || v == excluded
+		if v == matched {
+			t, err := p.newTarget(m)
+			if err != nil {
+				return err
+			}
+			p.Targets = append(p.Targets, t)
+		}
+	}
+	if len(p.Targets) == 0 {
+		return p.noTarget(anyExcluded)
+	}
+	if err := p.tieHeads(); err != nil {
+		return err
+	}
+	if c.ExcludeModules.IsSet() && !anyExcluded {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("exclude_modules %s excludes nothing", c.ExcludeModules))
+	}
+	p.unusedNames("target_modules", set.Names)
+	p.unusedNames("exclude_modules", c.ExcludeModules.Names)
+	return nil
+}
+
+func (p *planner) newTarget(m Module) (Target, error) {
+	c := p.config
+	t := Target{
+		Module: m, Rank: c.R, Alpha: c.LoraAlpha, Dropout: c.LoraDropout,
+		DoRA: c.UseDoRA, LoraBias: c.LoraBias, Init: c.InitLoraWeights,
+	}
+	if t.Init == "" {
+		t.Init = InitDefault
+	}
+	switch m.Kind {
+	case Embedding:
+		if c.LoraBias {
+			return t, unsupported("lora_bias", "%s, has none", describeModule(m.Name, m.Kind))
+		}
+		t.Dropout = 0
+	case Linear, Conv1D:
+		if c.LoraBias && !m.Bias {
+			p.Warnings = append(p.Warnings, fmt.Sprintf("lora_bias: %q has no bias, such an adapter cannot be merged", m.Name))
+		}
+	default:
+		return t, unsupported("target_modules", "it matches %s; linear layers and embeddings can be targeted", describeModule(m.Name, m.Kind))
+	}
+	return t, nil
+}
+
+// noTarget is the error for a configuration that targets nothing.
+func (p *planner) noTarget(anyExcluded bool) error {
+	c := p.config
+	what := fmt.Sprintf("target_modules %s is not in the model", c.TargetModules)
+	switch {
+	case c.TargetModules.Names != nil && len(c.TargetModules.Names) == 0:
+		what = "target_modules is empty"
+	case anyExcluded:
+		what = fmt.Sprintf("target_modules %s together with exclude_modules and modules_to_save leaves nothing", c.TargetModules)
+	}
+	if c.LayersToTransform != nil {
+		what += fmt.Sprintf(" in layers_to_transform %v", c.LayersToTransform)
+	}
+	if len(c.LayersPattern) > 0 {
+		what += fmt.Sprintf(" of layers_pattern %s", list(c.LayersPattern))
+	}
+	name := c.TargetModules.Pattern
+	if len(c.TargetModules.Names) > 0 {
+		name = c.TargetModules.Names[0]
+	}
+	hint := suggest.DidYouMean(name, p.names())
+	if hint == "" {
+		hint = "; it has " + list(p.targetable())
+	}
+	return fmt.Errorf("lora: %w: %s%s", ErrNoTarget, what, hint)
+}
+
+// names are the module names that a list may use: full ones and last parts.
+func (p *planner) names() []string {
+	set := map[string]bool{}
+	for _, m := range p.model.Modules {
+		set[m.base()] = true
+	}
+	names := slices.Sorted(maps.Keys(set))
+	for _, m := range p.model.Modules {
+		names = append(names, m.Name)
+	}
+	return names
+}
+
+// targetable are the last parts of the names of all linear layers.
+func (p *planner) targetable() []string {
+	set := map[string]bool{}
+	for _, m := range p.model.Modules {
+		if m.Kind == Linear || m.Kind == Conv1D {
+			set[m.base()] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(set))
+}
+
+// unusedNames notes the names of a list that match no module.
+func (p *planner) unusedNames(key string, names []string) {
+	for _, name := range names {
+		used := slices.ContainsFunc(p.model.Modules, func(m Module) bool { return hasSuffix(m.Name, name) }) ||
+			slices.ContainsFunc(p.parents, func(parent string) bool { return hasSuffix(parent, name) })
+		if !used {
+			p.unused(key, name)
+		}
+	}
+}
+
+func (p *planner) unused(key, name string) {
+	p.Unused = append(p.Unused, Unused{key, name, suggest.DidYouMean(name, p.names())})
+}
+
+// rules sets the rank, alpha and scale of every target.
+func (p *planner) rules() error {
+	c := p.config
+	var rankKeys, alphaKeys []*pattern
+	for _, r := range c.RankPattern {
+		k, err := suffixMatch(r.Key)
+		if err != nil {
+			return configError("rank_pattern", "%w", err)
+		}
+		rankKeys = append(rankKeys, k)
+	}
+	for _, a := range c.AlphaPattern {
+		k, err := suffixMatch(a.Key)
+		if err != nil {
+			return configError("alpha_pattern", "%w", err)
+		}
+		alphaKeys = append(alphaKeys, k)
+	}
+	rankUsed, alphaUsed := make([]bool, len(rankKeys)), make([]bool, len(alphaKeys))
+	for i := range p.Targets {
+		t := &p.Targets[i]
+		r, err := ruleIndex(rankKeys, t.Name)
+		if err != nil {
+			return configError("rank_pattern", "%w", err)
+		}
+		if r >= 0 {
+			t.Rank, rankUsed[r] = c.RankPattern[r].R, true
+		}
+		a, err := ruleIndex(alphaKeys, t.Name)
+		if err != nil {
+			return configError("alpha_pattern", "%w", err)
+		}
+		if a >= 0 {
+			t.Alpha, alphaUsed[a] = c.AlphaPattern[a].Alpha, true
+		}
+		t.Scale, t.r = scale(t.Alpha, t.Rank, c.UseRSLoRA), t.Rank
+		if t.MutatesBase() {
+			t.Rank = min(t.Rank, t.In, t.Out)
+		}
+	}
+	for i, used := range rankUsed {
+		if !used {
+			p.unused("rank_pattern", c.RankPattern[i].Key)
+		}
+	}
+	for i, used := range alphaUsed {
+		if !used {
+			p.unused("alpha_pattern", c.AlphaPattern[i].Key)
+		}
+	}
+	return nil
+}
+
+// scale is α/r, or α/√r with rank-stabilized LoRA (arXiv 2312.03732).
+func scale(alpha float64, rank int, stabilized bool) float64 {
+	if stabilized {
+		return alpha / math.Sqrt(float64(rank))
+	}
+	return alpha / float64(rank)
+}
+
+// resolve brings the configuration into the form in which it is saved.
+func (p *planner) resolve() error {
+	c := p.config
+	c.InferenceMode = true
+	conv1d := slices.ContainsFunc(p.Targets, func(t Target) bool { return t.Kind == Conv1D })
+	linear := slices.ContainsFunc(p.Targets, func(t Target) bool { return t.Kind == Linear })
+	switch {
+	case conv1d && !linear && !c.FanInFanOut:
+		p.Warnings = append(p.Warnings, "fan_in_fan_out is set to true: the targets are Conv1D layers")
+		c.FanInFanOut = true
+	case linear && !conv1d && c.FanInFanOut:
+		p.Warnings = append(p.Warnings, "fan_in_fan_out is set to false: the targets are linear layers")
+		c.FanInFanOut = false
+	}
+	if c.TargetModules.Names == nil {
+		return nil
+	}
+	names := slices.Compact(slices.Sorted(slices.Values(c.TargetModules.Names)))
+	var others []string
+	for _, n := range append(slices.Clone(p.parents), moduleNames(p.model.Modules)...) {
+		if !slices.ContainsFunc(names, func(t string) bool { return hasSuffix(n, t) }) {
+			others = append(others, n)
+		}
+	}
+	c.TargetModules.Names = shortestSuffixes(names, others)
+	return nil
+}
+
+func moduleNames(modules []Module) []string {
+	names := make([]string, len(modules))
+	for i, m := range modules {
+		names[i] = m.Name
+	}
+	return names
+}

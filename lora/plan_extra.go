@@ -1,0 +1,206 @@
+package lora
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// save fills Saved and Biases.
+func (p *planner) save() error {
+	c := p.config
+	used := make([]bool, len(c.ModulesToSave))
+	// PEFT compares the plain end of the name here, without a dot before it,
+	// and a module of modules is saved with all that it holds.
+	covers := func(entry, name string) bool {
+		for i, ch := range name + "." {
+			if ch == '.' && strings.HasSuffix(name[:i], entry) {
+				return true
+			}
+		}
+		return false
+	}
+	for _, m := range p.model.Modules {
+		if p.tieSaved && p.follows(m) {
+			continue
+		}
+		saved := false
+		for i, entry := range c.ModulesToSave {
+			if covers(entry, m.Name) {
+				saved, used[i] = true, true
+			}
+		}
+		if !saved {
+			continue
+		}
+		if m.Kind == Other {
+			return unsupported("modules_to_save", "%q: nothing is known of its parameters", m.Name)
+		}
+		if _, ok := p.Target(m.Name); ok {
+			return configError("modules_to_save", "%q is targeted too, it can be one or the other", m.Name)
+		}
+		p.Saved = append(p.Saved, SavedModule{Module: m})
+	}
+	p.tieSavedModules()
+	for i, entry := range c.ModulesToSave {
+		if !used[i] {
+			p.unused("modules_to_save", entry)
+		}
+	}
+	for _, m := range p.model.Modules {
+		_, targeted := p.Target(m.Name)
+		isSaved := p.isSaved(m.Name)
+		if m.Bias && !isSaved && (c.Bias == "all" || c.Bias == "lora_only" && targeted) {
+			p.Biases = append(p.Biases, m)
+		}
+	}
+	return nil
+}
+
+// tokens fills Tokens.
+func (p *planner) tokens() error {
+	const key = "trainable_token_indices"
+	for _, rows := range p.config.TrainableTokenIndices {
+		name := rows.Module
+		if name == "" {
+			i := slices.IndexFunc(p.model.Modules, func(m Module) bool { return m.InputEmbedding })
+			name = "embed_tokens" // PEFT's guess for a model that does not say
+			if i >= 0 {
+				name = p.model.Modules[i].Name
+			}
+		}
+		found := false
+		for _, m := range p.model.Modules {
+			if !strings.HasSuffix(m.Name, name) {
+				continue
+			}
+			found = true
+			if err := p.addTokens(m, rows.Tokens); err != nil {
+				return err
+			}
+		}
+		if !found {
+			p.unused(key, name)
+			u := p.Unused[len(p.Unused)-1]
+			return fmt.Errorf("lora: %w: %s: %q is not in the model%s", ErrNoTarget, key, name, u.Nearest)
+		}
+	}
+	return p.tieTokens()
+}
+
+func (p *planner) addTokens(m Module, tokens []int) error {
+	const key = "trainable_token_indices"
+	count := m.In
+	switch m.Kind {
+	case Embedding:
+	case Linear: // a head: its rows are tokens
+		count = m.Out
+		if m.Bias {
+			return unsupported(key, "%q has a bias, which PEFT leaves out", m.Name)
+		}
+	default:
+		return unsupported(key, "%s; embeddings and heads have tokens", describeModule(m.Name, m.Kind))
+	}
+	if _, ok := p.Target(m.Name); ok {
+		return configError(key, "%q is in target_modules too, it can be one or the other", m.Name)
+	}
+	if p.isSaved(m.Name) {
+		return configError(key, "%q is in modules_to_save too, which trains all of it", m.Name)
+	}
+	if slices.ContainsFunc(p.Tokens, func(t TokenPlan) bool { return t.Name == m.Name }) {
+		return configError(key, "%q is named twice", m.Name)
+	}
+	for _, t := range tokens {
+		if t >= count {
+			return configError(key, "token %d is outside of %q, which has %d", t, m.Name, count)
+		}
+	}
+	p.Plan.Tokens = append(p.Plan.Tokens, TokenPlan{Module: m, Tokens: slices.Clone(tokens)})
+	return nil
+}
+
+// tieTokens lets a head that shares the weight of an embedding follow its
+// rows. Where both are named with the same rows, one set of rows is trained.
+func (p *planner) tieTokens() error {
+	follows := map[string]bool{}
+	for i := range p.Tokens {
+		embedding := &p.Tokens[i]
+		for _, m := range p.model.Modules {
+			if m.TiedTo != embedding.Name {
+				continue
+			}
+			j := slices.IndexFunc(p.Tokens, func(t TokenPlan) bool { return t.Name == m.Name })
+			switch {
+			case j < 0:
+				embedding.Tied = append(embedding.Tied, m)
+			case slices.Equal(p.Tokens[j].Tokens, embedding.Tokens):
+				embedding.Tied = append(embedding.Tied, m)
+				follows[m.Name] = true
+			case p.config.EnsureWeightTying:
+				return configError("ensure_weight_tying", "%q and %q share a weight, but trainable_token_indices gives them different tokens", embedding.Name, m.Name)
+			}
+		}
+	}
+	p.Plan.Tokens = slices.DeleteFunc(p.Tokens, func(t TokenPlan) bool { return follows[t.Name] })
+	return nil
+}
+
+// ties warns of weights that two modules no longer share, and finds which base
+// weights are saved along with the adapter.
+func (p *planner) ties() error {
+	for _, m := range p.model.Modules {
+		if m.TiedTo == "" || p.tieTargets || p.tieSaved {
+			continue
+		}
+		for _, name := range []string{m.Name, m.TiedTo} {
+			if _, targeted := p.Target(name); targeted || p.isSaved(name) {
+				p.Warnings = append(p.Warnings, fmt.Sprintf("%q is adapted although %q shares its weight with %q: the two will differ, unless ensure_weight_tying is set", name, m.Name, m.TiedTo))
+			}
+		}
+	}
+	p.base = p.savedBases()
+	for _, m := range p.model.Modules {
+		if (m.InputEmbedding || m.OutputEmbedding) && !p.isSaved(m.Name) {
+			p.ends = append(p.ends, m)
+		}
+	}
+	return nil
+}
+
+// isSaved reports whether modules_to_save covers the module.
+func (p *Plan) isSaved(name string) bool {
+	return slices.ContainsFunc(p.Saved, func(m SavedModule) bool { return m.Name == name })
+}
+
+// embeddingNames are the names by which PEFT knows an embedding and a head.
+var embeddingNames = []string{"embed_tokens", "lm_head"}
+
+// savedBases are the targets whose base weight PEFT saves with the adapter:
+// the embedding and the head of a model if one of them is targeted by its
+// usual name, unless single tokens are trained.
+func (p *planner) savedBases() []Module {
+	if len(p.config.TrainableTokenIndices) > 0 {
+		return nil
+	}
+	set := p.config.TargetModules
+	named := slices.ContainsFunc(set.Names, func(n string) bool { return slices.Contains(embeddingNames, n) })
+	if set.Pattern != "" {
+		named = slices.ContainsFunc(p.model.Modules, func(m Module) bool {
+			if !slices.Contains(embeddingNames, m.base()) {
+				return false
+			}
+			ok, _, err := p.matcher.target.match(m.Name)
+			return ok && err == nil
+		})
+	}
+	if !named {
+		return nil
+	}
+	var bases []Module
+	for _, t := range p.Targets {
+		if t.InputEmbedding || t.OutputEmbedding {
+			bases = append(bases, t.Module)
+		}
+	}
+	return bases
+}

@@ -1,0 +1,107 @@
+package lora
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/lorafuse/lorafuse/internal/fsatomic"
+	"github.com/lorafuse/lorafuse/safetensors"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// Tensors returns the tensors of t under their keys, as F32 and without a
+// copy where the machine is little-endian: what [Save] takes.
+func (w *Weights) Tensors(t Target) ([]Tensor, error) {
+	if err := t.checkSizes(nil, w); err != nil {
+		return nil, err
+	}
+	var out []Tensor
+	for _, s := range t.tensors() {
+		data := map[Role][]float32{RoleA: w.A, RoleB: w.B, RoleBBias: w.BBias, RoleMagnitude: w.Magnitude}[s.Role]
+		v, err := float32Tensor(data, s.Shape...)
+		if err != nil {
+			return nil, fmt.Errorf("lora: tensor %q: %w", s.Key, err)
+		}
+		out = append(out, Tensor{s.Key, v})
+	}
+	return out, nil
+}
+
+// Save writes an adapter folder that PEFT loads: adapter_model.safetensors with
+// the tensors as they are given, and adapter_config.json. The folder is made if
+// it is missing; other files in it stay. The same arguments give the same
+// bytes.
+//
+// Both files are complete on the disk before either takes its name, and there
+// is never a configuration beside weights that it does not belong to: a crash
+// between the two leaves the folder without one.
+func Save(dir string, c *Config, tensors []Tensor) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	entries := make([]safetensors.Entry, len(tensors))
+	for i, t := range tensors {
+		d, err := fileDType(t.DType)
+		if err != nil {
+			return fmt.Errorf("lora: save %s: tensor %q: %w", dir, t.Key, err)
+		}
+		entries[i] = safetensors.Entry{Name: t.Key, DType: d, Shape: t.Shape, Data: t.Data}
+	}
+	if err := save(dir, entries, c.JSON()); err != nil {
+		return fmt.Errorf("lora: save adapter: %w", err)
+	}
+	return nil
+}
+
+// metadata is what PEFT puts into the file: loaders ask for it.
+var metadata = map[string]string{"format": "pt"}
+
+func save(dir string, entries []safetensors.Entry, config []byte) error {
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		defer os.Remove(dir) // fails, as it should, once there is a file in it
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	configPath := filepath.Join(dir, ConfigFile)
+	weights, err := fsatomic.Create(filepath.Join(dir, WeightsFile))
+	if err != nil {
+		return err
+	}
+	defer weights.Abort()
+	if err := safetensors.Write(weights, entries, metadata); err != nil {
+		return err
+	}
+	settings, err := fsatomic.Create(configPath)
+	if err != nil {
+		return err
+	}
+	defer settings.Abort()
+	if _, err := settings.Write(config); err != nil {
+		return err
+	}
+
+	old, err := os.ReadFile(configPath)
+	replaced := err == nil && !bytes.Equal(old, config)
+	if replaced {
+		if err := os.Remove(configPath); err != nil {
+			return err
+		}
+	}
+	if err := weights.Commit(); err != nil {
+		if replaced { // the old weights are still there
+			fsatomic.WriteFile(configPath, old)
+		}
+		return err
+	}
+	return settings.Commit()
+}
+
+// fileDType is the name of d in the safetensors format.
+func fileDType(d tensor.DType) (safetensors.DType, error) {
+	return safetensors.ParseDType(d.String())
+}

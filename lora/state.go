@@ -1,0 +1,272 @@
+package lora
+
+import (
+	"fmt"
+	"maps"
+
+	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// State is an adapter in host memory: what training begins with, goes on from
+// and saves.
+type State struct {
+	Plan *Plan
+	// Values are the trained tensors, f32, under their keys.
+	Values map[string][]float32
+	// Base are weights that stand in for those of the checkpoint, by module:
+	// residuals of PiSSA and OLoRA, base weights that came with an adapter.
+	Base map[string]*tensor.Tensor
+
+	weights nn.Weights
+	initial map[string]*Weights // of the targets whose base is a residual
+}
+
+// Begin gives the state with which training begins: see [Target.Initialize].
+// Modules that are saved whole, biases and tokens begin as w has them.
+func (p *Plan) Begin(w nn.Weights, seed uint64) (*State, error) {
+	s := p.newState(w)
+	for _, t := range p.Targets {
+		first, err := s.start(t, seed)
+		if err != nil {
+			return nil, err
+		}
+		for _, x := range t.tensors() {
+			s.Values[x.Key] = first.part(x.Role)
+		}
+	}
+	for _, x := range p.Tensors() {
+		var err error
+		switch x.Role {
+		case RoleSaved, RoleBias:
+			s.Values[x.Key], err = p.checkpoint(w, x.Module, x.Param)
+		case RoleTokens:
+			err = s.startTokens(x)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// Continue gives the state of an adapter, which must have passed
+// [Adapter.Check] with p.
+func (p *Plan) Continue(a *Adapter, w nn.Weights) (*State, error) {
+	s := p.newState(w)
+	for _, t := range p.Targets {
+		if t.MutatesBase() {
+			if _, err := s.start(t, 0); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, x := range append(p.embeddingBases(), p.Tensors()...) {
+		v, ok := a.Tensor(x.Key)
+		switch {
+		case !ok && (x.Optional || x.Role == RoleBase):
+		case x.Role == RoleBase && x.Param == "weight":
+			s.Base[x.Module] = &v
+		case x.Role == RoleBase:
+		default:
+			values, err := a.Float32s(x.Key)
+			if err != nil {
+				return nil, err
+			}
+			s.Values[x.Key] = values
+		}
+	}
+	return s, nil
+}
+
+// Tensors gives what [Save] takes. Where training began by PiSSA or OLoRA and
+// the adapter can be converted, it is one for the unchanged base (see
+// [Target.Plain]), which every program reads right; with raw it is left as it is.
+func (s *State) Tensors(raw bool) (*Config, []Tensor, error) {
+	c, plain := s.Plan.Config(), false
+	if !raw && len(s.initial) > 0 && s.convertible() {
+		p, err := c.Plain()
+		if err != nil {
+			return nil, nil, err
+		}
+		c, plain = p, true
+	}
+	var out []Tensor
+	for _, x := range s.Plan.Tensors() {
+		if x.Role == RoleBase {
+			t, err := s.baseTensor(x)
+			if err != nil {
+				return nil, nil, err
+			}
+			out = append(out, t)
+			continue
+		}
+		values, shape := s.Values[x.Key], x.Shape
+		if first := s.initial[x.Module]; plain && first != nil && (x.Role == RoleA || x.Role == RoleB) {
+			t, _ := s.Plan.Target(x.Module)
+			both, err := t.Plain(&Weights{A: s.Values[t.Key(RoleA)], B: s.Values[t.Key(RoleB)]}, first)
+			if err != nil {
+				return nil, nil, err
+			}
+			values, shape = both.part(x.Role), []int{2 * t.Rank, t.In}
+			if x.Role == RoleB {
+				shape = []int{t.Out, 2 * t.Rank}
+			}
+		}
+		t, err := float32Tensor(values, shape...)
+		if err != nil {
+			return nil, nil, fmt.Errorf("lora: tensor %q: %w", x.Key, err)
+		}
+		out = append(out, Tensor{x.Key, t})
+	}
+	return c, out, nil
+}
+
+// Save writes the adapter folder; see [Save] and [State.Tensors].
+func (s *State) Save(dir string, raw bool) error {
+	c, tensors, err := s.Tensors(raw)
+	if err != nil {
+		return err
+	}
+	return Save(dir, c, tensors)
+}
+
+// Injection is the state's part in graphs.
+func (s *State) Injection() (*Injection, error) { return NewInjection(s.Plan, s.weights, s.Base) }
+
+// Params is the number of trained numbers.
+func (s *State) Params() int {
+	n := 0
+	for v := range maps.Values(s.Values) {
+		n += len(v)
+	}
+	return n
+}
+
+func (p *Plan) newState(w nn.Weights) *State {
+	return &State{Plan: p, Values: map[string][]float32{}, Base: map[string]*tensor.Tensor{}, weights: w, initial: map[string]*Weights{}}
+}
+
+// start initializes one target; where its method takes the adapter out of the
+// base, the residual becomes the base.
+func (s *State) start(t Target, seed uint64) (*Weights, error) {
+	var base []float32
+	if t.NeedsBase() {
+		var err error
+		if base, err = BaseWeight(t.Module, s.weights, nil); err != nil {
+			return nil, err
+		}
+	}
+	first, err := t.Initialize(seed, base)
+	if err != nil || !t.MutatesBase() {
+		return first, err
+	}
+	w, err := s.weights.Weight(stored(t.Module) + ".weight")
+	if err != nil {
+		return nil, fmt.Errorf("lora: %w", err)
+	}
+	if err := t.Residual(base, first, w.DType); err != nil {
+		return nil, err
+	}
+	residual, err := float32Tensor(base, w.Shape...)
+	if err == nil {
+		residual, err = residual.Convert(w.DType)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lora: residual of %q: %w", t.Name, err)
+	}
+	s.Base[t.Name] = &residual
+	s.initial[t.Name] = first.clone()
+	return first, nil
+}
+
+func (s *State) startTokens(x TensorSpec) error {
+	for _, t := range s.Plan.Tokens {
+		if t.Name != x.Module {
+			continue
+		}
+		weight, err := BaseWeight(t.Module, s.weights, nil)
+		if err != nil {
+			return err
+		}
+		n := t.columns()
+		rows := make([]float32, 0, n*len(t.Tokens))
+		for _, id := range t.Tokens {
+			rows = append(rows, weight[id*n:id*n+n]...)
+		}
+		s.Values[x.Key] = rows
+	}
+	return nil
+}
+
+// checkpoint is a parameter of a module as f32.
+func (p *Plan) checkpoint(w nn.Weights, module, param string) ([]float32, error) {
+	name := module
+	for _, m := range p.modules {
+		if m.Name == module && param == "weight" {
+			name = stored(m)
+		}
+	}
+	x, err := w.Weight(name + "." + param)
+	if err != nil {
+		return nil, fmt.Errorf("lora: %w", err)
+	}
+	return tensor.Tensor{DType: x.DType, Shape: x.Shape, Data: x.Source.Bytes}.Float32s()
+}
+
+func (s *State) baseTensor(x TensorSpec) (Tensor, error) {
+	if t := s.Base[x.Module]; t != nil && x.Param == "weight" {
+		return Tensor{x.Key, *t}, nil
+	}
+	name := x.Module
+	for _, m := range s.Plan.modules {
+		if m.Name == x.Module && x.Param == "weight" {
+			name = stored(m)
+		}
+	}
+	w, err := s.weights.Weight(name + "." + x.Param)
+	if err != nil {
+		return Tensor{}, fmt.Errorf("lora: %w", err)
+	}
+	return Tensor{x.Key, tensor.Tensor{DType: w.DType, Shape: w.Shape, Data: w.Source.Bytes}}, nil
+}
+
+// convertible reports whether all targets can be turned into plain ones.
+func (s *State) convertible() bool {
+	if _, err := s.Plan.config.Plain(); err != nil {
+		return false
+	}
+	for _, t := range s.Plan.Targets {
+		if t.DoRA || t.MutatesBase() && t.r > t.Rank || t.Kind == Embedding {
+			return false
+		}
+	}
+	return true
+}
+
+// stored is the module whose weight m reads.
+func stored(m Module) string {
+	if m.TiedTo != "" {
+		return m.TiedTo
+	}
+	return m.Name
+}
+
+func (w *Weights) part(r Role) []float32 {
+	switch r {
+	case RoleA:
+		return w.A
+	case RoleB:
+		return w.B
+	case RoleBBias:
+		return w.BBias
+	case RoleMagnitude:
+		return w.Magnitude
+	}
+	return nil
+}
+
+func (w *Weights) clone() *Weights {
+	c := func(x []float32) []float32 { return append([]float32(nil), x...) }
+	return &Weights{c(w.A), c(w.B), c(w.BBias), c(w.Magnitude)}
+}

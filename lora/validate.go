@@ -1,0 +1,242 @@
+package lora
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/internal/suggest"
+)
+
+// Validate reports the first setting that is wrong in itself (ErrConfig) or
+// that asks for something which this package does not compute
+// (ErrUnsupported). A setting that no check here refuses is honoured.
+func (c *Config) Validate() error {
+	for _, check := range []func() error{
+		c.validateKind, c.validateScale, c.validateModules, c.validateTokens, c.validateInit, c.validateMethods,
+	} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var (
+	taskTypes = []string{"CAUSAL_LM", "FEATURE_EXTRACTION", "QUESTION_ANS", "SEQ_2_SEQ_LM", "SEQ_CLS", "TOKEN_CLS"}
+	biasModes = []string{"none", "all", "lora_only"}
+)
+
+func (c *Config) validateKind() error {
+	if c.PeftType != "LORA" {
+		return unsupported("peft_type", "%q is not LORA, the only method there is here", c.PeftType)
+	}
+	if t := c.TaskType; t != nil && !slices.Contains(taskTypes, *t) {
+		return configError("task_type", "%q is none of %s%s", *t, strings.Join(taskTypes, ", "), suggest.DidYouMean(*t, taskTypes))
+	}
+	if !slices.Contains(biasModes, c.Bias) {
+		return configError("bias", "%q is none of %s", c.Bias, strings.Join(biasModes, ", "))
+	}
+	return nil
+}
+
+func (c *Config) validateScale() error {
+	if c.R <= 0 {
+		return configError("r", "the rank must be at least 1, found %d", c.R)
+	}
+	if err := validAlpha(c.LoraAlpha); err != nil {
+		return configError("lora_alpha", "%w", err)
+	}
+	if !(c.LoraDropout >= 0 && c.LoraDropout <= 1) {
+		return configError("lora_dropout", "a probability lies in [0, 1], found %v", c.LoraDropout)
+	}
+	for _, rule := range c.RankPattern {
+		if rule.R <= 0 {
+			return configError("rank_pattern", "%q: the rank must be at least 1, found %d", rule.Key, rule.R)
+		}
+		if _, err := suffixMatch(rule.Key); err != nil {
+			return configError("rank_pattern", "%w", err)
+		}
+	}
+	for _, rule := range c.AlphaPattern {
+		if err := validAlpha(rule.Alpha); err != nil {
+			return configError("alpha_pattern", "%q: %w", rule.Key, err)
+		}
+		if _, err := suffixMatch(rule.Key); err != nil {
+			return configError("alpha_pattern", "%w", err)
+		}
+	}
+	return nil
+}
+
+func validAlpha(a float64) error {
+	switch {
+	case math.IsNaN(a) || math.IsInf(a, 0):
+		return errNotFiniteAlpha
+	case a == 0:
+		return errZeroAlpha
+	}
+	return nil
+}
+
+func (c *Config) validateModules() error {
+	for _, s := range []struct {
+		key string
+		set ModuleSet
+	}{{"target_modules", c.TargetModules}, {"exclude_modules", c.ExcludeModules}} {
+		if s.set.Pattern != "" && s.set.Names != nil {
+			return configError(s.key, "both a pattern and a list are given")
+		}
+		if slices.Contains(s.set.Names, "") {
+			return configError(s.key, "the list has an empty name in it")
+		}
+		if s.set.Pattern == "" || (s.key == "target_modules" && s.set.isAllLinear()) {
+			continue
+		}
+		if _, err := fullMatch(s.set.Pattern); err != nil {
+			return configError(s.key, "%w", err)
+		}
+	}
+	for _, m := range c.ModulesToSave {
+		if m == "" {
+			return configError("modules_to_save", "the list has an empty name in it")
+		}
+		if _, err := savedPattern(m); err != nil {
+			return configError("modules_to_save", "%w", err)
+		}
+	}
+	return c.validateLayers()
+}
+
+func (c *Config) validateLayers() error {
+	if c.LayersToTransform == nil {
+		if len(c.LayersPattern) > 0 {
+			return configError("layers_pattern", "layers_to_transform must be set with it")
+		}
+		return nil
+	}
+	if c.TargetModules.Pattern != "" {
+		return configError("layers_to_transform", "it needs target_modules to be a list, found the pattern %q", c.TargetModules.Pattern)
+	}
+	for _, l := range c.LayersToTransform {
+		if l < 0 {
+			return configError("layers_to_transform", "a layer cannot be %d", l)
+		}
+	}
+	for _, p := range c.LayersPattern {
+		if _, err := layerPattern(p); err != nil {
+			return configError("layers_pattern", "%w", err)
+		}
+	}
+	return nil
+}
+
+func (c *Config) validateTokens() error {
+	const key = "trainable_token_indices"
+	for i, t := range c.TrainableTokenIndices {
+		if len(t.Tokens) == 0 {
+			return configError(key, "no tokens are given")
+		}
+		if t.Module == "" && len(c.TrainableTokenIndices) > 1 {
+			return configError(key, "an embedding without a name among others")
+		}
+		if slices.Contains(c.ModulesToSave, t.Module) {
+			return configError(key, "%q is in modules_to_save already, which trains all of it", t.Module)
+		}
+		for _, o := range c.TrainableTokenIndices[:i] {
+			if o.Module == t.Module {
+				return configError(key, "%q is given twice", t.Module)
+			}
+		}
+		seen := map[int]bool{}
+		for _, n := range t.Tokens {
+			if n < 0 {
+				return configError(key, "token %d is negative", n)
+			}
+			if seen[n] {
+				return configError(key, "token %d is given twice", n)
+			}
+			seen[n] = true
+		}
+	}
+	return nil
+}
+
+// validateInit refuses the methods that changed the base weights in a way
+// that cannot be done again here: such an adapter is wrong on a plain base.
+func (c *Config) validateInit() error {
+	const key = "init_lora_weights"
+	kind, _, err := c.InitLoraWeights.parse()
+	if err != nil {
+		return err
+	}
+	switch kind {
+	case "corda":
+		return unsupported(key, "corda took its adapter out of the base weights, guided by data; save the adapter with path_initial_model_for_weight_conversion in PEFT")
+	case "lora_ga":
+		return unsupported(key, "lora_ga took its adapter out of the base weights, guided by gradients; save the adapter with path_initial_model_for_weight_conversion in PEFT")
+	case "loftq":
+		return unsupported(key, "loftq replaced the base weights by quantized ones, which are not in the adapter")
+	}
+	boolean := kind == InitDefault || kind == InitRandom
+	switch {
+	case c.LoraBias && !boolean:
+		return configError("lora_bias", "it needs init_lora_weights to be true or false, found %q", c.InitLoraWeights)
+	case c.LoraBias && c.UseDoRA:
+		return configError("lora_bias", "it does not go together with use_dora")
+	}
+	return nil
+}
+
+// initMethods are all that PEFT knows. The last three leave the base as it
+// is: an adapter that began so is like any other once it is trained.
+var initMethods = []string{"gaussian", "pissa", "olora", "corda", "lora_ga", "loftq", "eva", "orthogonal", "mica"}
+
+// parse splits a method into its kind and, for PiSSA, the iterations of its
+// randomized SVD, -1 for the exact one. PEFT overlooks the case of some names.
+func (m InitMethod) parse() (kind InitMethod, iterations int, err error) {
+	switch m {
+	case "", InitDefault:
+		return InitDefault, -1, nil
+	case InitRandom:
+		return InitRandom, -1, nil
+	}
+	if n, ok := strings.CutPrefix(string(m), "pissa_niter_"); ok {
+		iterations, err := strconv.Atoi(n)
+		if err != nil || iterations < 0 || iterations > 1000 {
+			return "", 0, configError("init_lora_weights", "%q: the iterations must be a number from 0 to 1000", m)
+		}
+		return InitPiSSA, iterations, nil
+	}
+	lower := strings.ToLower(string(m))
+	if slices.Contains(initMethods, lower) {
+		return InitMethod(lower), -1, nil
+	}
+	return "", 0, configError("init_lora_weights", "unknown method %q%s", m, suggest.DidYouMean(string(m), initMethods))
+}
+
+// validateMethods refuses the variants of LoRA that are not computed here.
+func (c *Config) validateMethods() error {
+	for _, m := range []struct {
+		key string
+		set bool
+		why string
+	}{
+		{"alora_invocation_tokens", c.AloraInvocationTokens.IsSet(), "activated LoRA works on the tokens behind an invocation only"},
+		{"arrow_config", c.ArrowConfig.IsSet(), "Arrow routes between several adapters"},
+		{"kasa_config", c.KasaConfig.IsSet(), "KaSA truncates the base weights and puts a diagonal between A and B"},
+		{"layer_replication", c.LayerReplication.IsSet(), "it builds a model of other layers than the base has"},
+		{"megatron_config", c.MegatronConfig.IsSet(), "it is for the parallel layers of Megatron"},
+		{"monteclora_config", c.MontecloraConfig.IsSet(), "MonteCLoRA adds samples to the adapter"},
+		{"target_parameters", c.TargetParameters.IsSet(), "parameters that are no module's weight (mixture of experts) cannot be targeted"},
+		{"use_bdlora", c.UseBDLoRA.IsSet(), "BD-LoRA has block-diagonal factors"},
+		{"use_qalora", c.UseQALoRA, "QALoRA pools the inputs of quantized layers"},
+		{"velora_config", c.VeloraConfig.IsSet(), "VeLoRA compresses the activations that backward needs"},
+	} {
+		if m.set {
+			return unsupported(m.key, "%s", m.why)
+		}
+	}
+	return nil
+}

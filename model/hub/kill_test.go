@@ -1,0 +1,33 @@
+//go:build unix
+
+package hub
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestKilledInTheMiddle(t *testing.T) {
+	h, o := setup(t)
+	h.faults = []fault{{cut: 120_000, stall: true}}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "HUB_TEST_KILLED="+h.hub.URL+" "+o.Cache)
+	require.NoError(t, cmd.Start())
+	require.Eventually(t, func() bool {
+		info, err := os.Stat(blobPath(o) + incomplete)
+		return err == nil && info.Size() == 120_000
+	}, 20*time.Second, 5*time.Millisecond)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGKILL))
+	cmd.Wait()
+
+	dir, err := Resolve(t.Context(), "acme/tiny", o)
+	require.NoError(t, err)
+	assert.Equal(t, weights, read(t, dir+"/model.safetensors"))
+	assert.Equal(t, []string{"", "bytes=120000-"}, h.ranges())
+}

@@ -1,0 +1,231 @@
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// remote asks the Hub about one repository.
+type remote struct {
+	settings
+	repo   repository
+	follow *http.Client // follows redirects, for contents
+	stay   *http.Client // stays on the Hub, for what it says about a file
+	close  func()
+
+	tries int           // requests in a row that may fail
+	pause time.Duration // before the second try; doubled for each further one
+	stall time.Duration // without a byte, after which a connection is given up
+}
+
+func newRemote(s settings, repo repository, transport http.RoundTripper) *remote {
+	r := &remote{settings: s, repo: repo, close: func() {}, tries: 5, pause: 500 * time.Millisecond, stall: 30 * time.Second}
+	if transport == nil {
+		transport = http.DefaultTransport
+		if t, ok := transport.(*http.Transport); ok {
+			t = t.Clone()
+			t.ResponseHeaderTimeout = r.stall
+			transport, r.close = t, t.CloseIdleConnections
+		}
+	}
+	r.follow = &http.Client{Transport: transport, CheckRedirect: keepToken}
+	r.stay = &http.Client{Transport: transport, CheckRedirect: stayHere}
+	return r
+}
+
+// keepToken takes the token out of a request that has been redirected to
+// another host. (net/http itself would pass it on to subdomains.)
+func keepToken(req *http.Request, via []*http.Request) error {
+	if len(via) >= 10 {
+		return errors.New("too many redirects")
+	}
+	if !sameHost(req.URL, via[0].URL) {
+		req.Header.Del("Authorization")
+	}
+	return nil
+}
+
+// stayHere follows redirects of renamed models, but not those to the contents
+// of a file: the Hub's own answer describes it.
+func stayHere(req *http.Request, via []*http.Request) error {
+	if req.Response.Header.Get("X-Linked-Etag") != "" || !sameHost(req.URL, via[0].URL) {
+		return http.ErrUseLastResponse
+	}
+	return keepToken(req, via)
+}
+
+func sameHost(a, b *url.URL) bool { return a.Host == b.Host && a.Scheme == b.Scheme }
+
+// again calls ask until it succeeds, fails for good or has failed too often.
+func (r *remote) again(ctx context.Context, tries int, ask func() error) error {
+	pause := r.pause
+	for try := 1; ; try++ {
+		err := ask()
+		t, retry := errors.AsType[*temporary](err)
+		if err == nil || !retry || try >= tries || ctx.Err() != nil {
+			return err
+		}
+		if err := sleep(ctx, max(pause, t.after)); err != nil {
+			return err
+		}
+		pause *= 2
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// send makes one request. The caller closes the body of a response.
+func (r *remote) send(ctx context.Context, client *http.Client, method, address string, offset int64) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, address, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("User-Agent", "lorafuse")
+	// Sizes and ranges are those of the file, not of a compressed one.
+	req.Header.Set("Accept-Encoding", "identity")
+	if r.token != "" {
+		req.Header.Set("Authorization", "Bearer "+r.token)
+	}
+	if offset > 0 {
+		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", offset))
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, r.networkError(ctx, err)
+	}
+	return resp, nil
+}
+
+// networkError is an error of the connection, worth another try unless the
+// caller has given up.
+func (r *remote) networkError(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	// The address of a download is a signed one: not for messages.
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err
+	}
+	return &temporary{err: fmt.Errorf("%w: %s: %w", ErrUnreachable, r.endpoint, err)}
+}
+
+// largestListing bounds the answer about a repository.
+const largestListing = 64 << 20
+
+// listing asks which commit the revision is and which files it has.
+func (r *remote) listing(ctx context.Context, tries int) (commit string, files []string, err error) {
+	address := r.endpoint + "/api/models/" + r.repo.id + "/revision/" + url.PathEscape(r.repo.revision)
+	var answer struct {
+		SHA      string `json:"sha"`
+		Siblings []struct {
+			Name string `json:"rfilename"`
+		} `json:"siblings"`
+	}
+	err = r.again(ctx, tries, func() error {
+		resp, err := r.send(ctx, r.follow, http.MethodGet, address, 0)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return r.statusError(resp, "")
+		}
+		text, err := io.ReadAll(io.LimitReader(resp.Body, largestListing))
+		if err != nil {
+			return r.networkError(ctx, err)
+		}
+		if err := json.Unmarshal(text, &answer); err != nil || !isCommit(answer.SHA) {
+			return fmt.Errorf("%w: %s does not answer as a Hub does; check HF_ENDPOINT and the proxy", ErrUnreachable, r.endpoint)
+		}
+		return nil
+	})
+	if err != nil {
+		return "", nil, err
+	}
+	for _, s := range answer.Siblings {
+		if !safePath(s.Name) {
+			return "", nil, fmt.Errorf("%w: %s lists a file %q", ErrCorrupt, r.repo, s.Name)
+		}
+		files = append(files, s.Name)
+	}
+	return answer.SHA, files, nil
+}
+
+// A remoteFile is what the Hub says about a file.
+type remoteFile struct {
+	name    string
+	address string
+	etag    string // the name of its blob: SHA-256 of a large file, git's SHA-1 of a small one
+	size    int64
+}
+
+// describe asks about a file of a commit.
+func (r *remote) describe(ctx context.Context, commit, name string) (remoteFile, error) {
+	f := remoteFile{name: name, address: r.endpoint + "/" + r.repo.id + "/resolve/" + commit + "/" + escapePath(name)}
+	err := r.again(ctx, r.tries, func() error {
+		resp, err := r.send(ctx, r.stay, http.MethodHead, f.address, 0)
+		if err != nil {
+			return err
+		}
+		resp.Body.Close()
+		if resp.StatusCode >= 400 {
+			return r.statusError(resp, name)
+		}
+		return f.readHeader(resp, r.repo, commit)
+	})
+	return f, err
+}
+
+// readHeader takes etag and size from the answer to a HEAD request. Of a large
+// file, which lies elsewhere, the X-Linked headers tell.
+func (f *remoteFile) readHeader(resp *http.Response, repo repository, commit string) error {
+	if c := resp.Header.Get("X-Repo-Commit"); c != "" && c != commit {
+		return fmt.Errorf("%w: %s, file %s: the Hub answers for commit %s, expected %s", ErrCorrupt, repo, f.name, c, commit)
+	}
+	f.etag = normalizeEtag(resp.Header.Get("X-Linked-Etag"))
+	if f.etag == "" {
+		f.etag = normalizeEtag(resp.Header.Get("ETag"))
+	}
+	if f.etag == "" || len(f.etag) > 128 || strings.Trim(f.etag, ".") == "" || strings.ContainsFunc(f.etag, notInName) {
+		return fmt.Errorf("%w: %s, file %s: its etag is %q, expected a hash", ErrCorrupt, repo, f.name, f.etag)
+	}
+	size := resp.Header.Get("X-Linked-Size")
+	if size == "" && resp.StatusCode == http.StatusOK {
+		size = resp.Header.Get("Content-Length")
+	}
+	n, err := strconv.ParseInt(size, 10, 64)
+	if err != nil || n < 0 {
+		return fmt.Errorf("%w: %s, file %s: its size is %q, expected a number", ErrCorrupt, repo, f.name, size)
+	}
+	f.size = n
+	return nil
+}
+
+// normalizeEtag takes the quotes and the mark of a weak etag away.
+func normalizeEtag(etag string) string {
+	return strings.Trim(strings.TrimPrefix(etag, "W/"), `"`)
+}
+
+// escapePath escapes each part of a path.
+func escapePath(p string) string {
+	parts := strings.Split(p, "/")
+	for i := range parts {
+		parts[i] = url.PathEscape(parts[i])
+	}
+	return strings.Join(parts, "/")
+}

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Write tiny random models of many configurations with PyTorch's logits and greedy tokens for them.
+
+Every case is a folder with config.json, its other spelling (config.transformers4.json, for linear config.transformers5.json),
+model.safetensors and golden.safetensors: `input_ids` [rows, length], `logits` (f32, computed in f32 from the
+stored weights), `generated` (the first 8 ids of row 0 and 8 greedy ones). The same command gives the same bytes.
+
+  python scripts/make_model_goldens.py --out testdata/extra
+  python scripts/make_model_goldens.py --out testdata/extra --only yarn-mscale dynamic
+"""
+import argparse
+import os
+import shutil
+import sys
+
+import torch
+from transformers import AutoConfig
+
+import make_model
+import reference
+
+LENGTH = 20
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}
+
+# name: (architecture, what differs from SHAPE, stored dtype, style of config.json)
+SHAPE = {
+    "vocab_size": 96, "hidden_size": 48, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 3,
+    "num_key_value_heads": 1, "head_dim": 8, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": False,
+}
+CASES = {
+    "llama-biases": ("llama", {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}, "bf16", 5),
+    "llama-head-dim": ("llama", {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 20, "rms_norm_eps": 1e-3}, "bf16", 5),
+    "llama-f16": ("llama", {"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True}, "f16", 5),
+    "llama-gelu": ("llama", {"hidden_act": "gelu_pytorch_tanh", "tie_word_embeddings": True}, "bf16", 5),
+    "llama-f32": ("llama", {"vocab_size": 80, "hidden_size": 24, "head_dim": 6, "intermediate_size": 36}, "f32", 5),
+    "llama3-rope-tied": ("llama", {"rope_parameters": {**LLAMA3, "rope_theta": 500.0}, "tie_word_embeddings": True}, "bf16", 5),
+    "linear": ("llama", {"rope_parameters": {"rope_type": "linear", "factor": 2.5, "rope_theta": 1000.0}, "tie_word_embeddings": True}, "bf16", 4),
+    "dynamic": ("llama", {"rope_parameters": {"rope_type": "dynamic", "factor": 3.0, "rope_theta": 100.0}, "max_position_embeddings": 16}, "bf16", 5),
+    "yarn-mscale": ("llama", {"rope_parameters": {**YARN, "rope_theta": 100.0, "mscale": 0.7, "mscale_all_dim": 1.4}, "tie_word_embeddings": True}, "bf16", 5),
+    "yarn-attention-factor": ("llama", {"rope_parameters": {**YARN, "rope_theta": 100.0, "attention_factor": 1.3, "beta_fast": 3.0, "beta_slow": 0.1}, "num_attention_heads": 2, "head_dim": 16}, "bf16", 5),
+    "yarn-untruncated": ("qwen2", {"rope_parameters": {**YARN, "rope_theta": 100.0, "beta_fast": 2.0, "beta_slow": 0.2, "truncate": False}, "num_attention_heads": 3, "tie_word_embeddings": True}, "bf16", 5),
+    "mistral-no-window": ("mistral", {"num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": None, "sliding_window": None, "tie_word_embeddings": True}, "bf16", 5),
+    "mistral-window": ("mistral", {"num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 10, "sliding_window": 3}, "bf16", 5),
+    "qwen2-mixed-windows": ("qwen2", {"num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "intermediate_size": 16, "use_sliding_window": True, "max_window_layers": 1, "sliding_window": 4, "tie_word_embeddings": True}, "bf16", 5),
+    "qwen3-biases": ("qwen3", {"attention_bias": True, "tie_word_embeddings": True, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}, "bf16", 5),
+}
+
+
+def transformers4(config):
+    """The same config as transformers 4 wrote it: rope_theta, rope_scaling, torch_dtype, no layer_types."""
+    old = {k: v for k, v in config.items() if k not in ("rope_parameters", "dtype", "layer_types")}
+    scaling = dict(config["rope_parameters"])
+    old["rope_theta"] = scaling.pop("rope_theta")
+    if scaling["rope_type"] == "linear":
+        scaling["type"] = scaling.pop("rope_type")  # the oldest spelling
+    old["rope_scaling"] = None if scaling.get("rope_type") == "default" else scaling
+    old.update(torch_dtype=config["dtype"], transformers_version="4.46.0")
+    return old
+
+
+def logits_and_tokens(directory, ids):
+    """(logits, generated, smallest gap between the two best tokens along the greedy path)."""
+    model = reference.load_model(directory)
+    model.generation_config.eos_token_id = None  # eight tokens, whatever they are
+    with torch.no_grad():
+        logits = model(input_ids=ids).logits
+        out = model.generate(
+            ids[:1, :8], attention_mask=torch.ones(1, 8, dtype=torch.int64), max_new_tokens=8, do_sample=False,
+            return_dict_in_generate=True, output_scores=True,
+        )
+    best = torch.stack(out.scores).topk(2).values
+    return logits, out.sequences, float((best[..., 0] - best[..., 1]).min())
+
+
+def make(name, out):
+    arch, changes, dtype, style = CASES[name]
+    fields = {**SHAPE, **changes}
+    if arch == "qwen2":
+        fields.pop("head_dim")
+    config = AutoConfig.for_model(
+        arch, architectures=[make_model.CLASSES[arch]], bos_token_id=None, eos_token_id=0, pad_token_id=1, **fields
+    ).to_diff_dict()
+    folder = os.path.join(out, name)
+    shutil.rmtree(folder, ignore_errors=True)
+    new = {k: config[k] for k in sorted(config) if not k.startswith("_")}
+    new["dtype"] = make_model.DTYPES[dtype][2]
+    new.update({k: None for k, v in fields.items() if v is None})  # a null that a file may spell out
+    seed = 1000 + sorted(CASES).index(name)
+    make_model.write_model(folder, {k: v for k, v in new.items() if k != "dtype"}, dtype, seed)
+    main, other = (new, transformers4(new)) if style == 5 else (transformers4(new), new)
+    ids = torch.randint(2, fields["vocab_size"], (2, LENGTH), generator=torch.Generator().manual_seed(seed))
+    results = []
+    for written in (other, main):  # both spellings must mean the same model
+        make_model.write_json(os.path.join(folder, "config.json"), written)
+        results.append(logits_and_tokens(folder, ids))
+    (logits, generated, gap), (again, _, _) = results
+    if not torch.equal(logits, again):
+        reference.fail(f"{name}: the two spellings of the config differ by {float((logits - again).abs().max()):.3g}")
+    if gap < 1e-3:
+        reference.fail(f"{name}: greedy tokens hang on a gap of {gap:.2g}; change the seed")
+    make_model.write_json(os.path.join(folder, f"config.transformers{9 - style}.json"), other)
+    reference.save_tensors(os.path.join(folder, "golden.safetensors"), {"input_ids": ids, "logits": logits, "generated": generated})
+    size = sum(os.path.getsize(os.path.join(folder, f)) for f in os.listdir(folder))
+    print(f"{name:22} {arch:8} {dtype:4} {size:7,} bytes, largest |logit| {logits.abs().max():.3f}, greedy gap {gap:.3f}")
+    return size
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", required=True, help="folder of the cases; a case that is there is replaced")
+    parser.add_argument("--only", nargs="+", metavar="CASE", help="these cases only")
+    a = parser.parse_args()
+    unknown = set(a.only or []) - CASES.keys()
+    if unknown:
+        parser.error(f"unknown case {sorted(unknown)}; known: {', '.join(CASES)}")
+
+    torch.set_num_threads(1)  # one order of summation
+    torch.use_deterministic_algorithms(True)
+    total = sum(make(name, a.out) for name in a.only or CASES)
+    print(f"total {total:,} bytes")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

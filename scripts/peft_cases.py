@@ -1,0 +1,77 @@
+"""The cases of make_peft_goldens.py: one LoraConfig each, over the bases named there."""
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Case:
+    base: str  # llama and qwen2 (biases, tied) of testdata/lm, or small ones of the same kinds: whole matrices and many cases in few bytes
+    about: str
+    config: dict
+    train: bool = False
+    fill: bool = True  # random values in every trainable tensor; False: as the init leaves them
+    save: dict = field(default_factory=dict)  # further arguments of save_pretrained
+    convert: bool = False  # also save the trained adapter for the unmodified base
+    dtype: str = "float32"  # of the adapter's tensors in the file
+
+
+QV = ["q_proj", "v_proj"]
+MIXED = ["q_proj", "v_proj", "down_proj"]
+
+CASES = {
+    # Starting values.
+    "init-gaussian": Case("llama", "A normal with std 1/r, B zero", {"r": 4, "lora_alpha": 8, "target_modules": MIXED, "init_lora_weights": "gaussian"}, train=True),
+    "init-false": Case("small-llama", "A and B both as nn.Linear starts: B is not zero", {"r": 4, "lora_alpha": 6, "target_modules": MIXED, "init_lora_weights": False}, train=True, fill=False),
+    "init-pissa": Case("llama", "the base becomes W - sBA; the adapter right after init changes nothing", {"r": 4, "lora_alpha": 8, "target_modules": MIXED, "init_lora_weights": "pissa"}, train=True, fill=False, convert=True),
+    "init-pissa-niter": Case("small-llama", "PiSSA by randomised SVD: only its own A and B tell the residual", {"r": 4, "lora_alpha": 8, "target_modules": QV, "init_lora_weights": "pissa_niter_4"}, train=True, fill=False, convert=True),
+    "init-pissa-rslora": Case("small-llama", "scale a/sqrt(r); the converted alpha is a*sqrt(2)", {"r": 4, "lora_alpha": 3, "target_modules": QV, "init_lora_weights": "pissa", "use_rslora": True}, train=True, fill=False, convert=True),
+    "init-pissa-patterns": Case("small-llama", "the conversion doubles rank_pattern and alpha_pattern too", {"r": 4, "lora_alpha": 8, "target_modules": MIXED, "init_lora_weights": "pissa", "rank_pattern": {"v_proj": 3}, "alpha_pattern": {"down_proj": 5}}, train=True, fill=False, convert=True),
+    "init-pissa-dora": Case("small-llama", "the magnitude is the norm of the original rows", {"r": 4, "lora_alpha": 8, "target_modules": QV, "init_lora_weights": "pissa", "use_dora": True}, train=True, fill=False),
+    "init-pissa-wide": Case("small-llama", "r above the matrix rank: A and B get min(in, out) rows, the scale stays a/r", {"r": 40, "lora_alpha": 60, "target_modules": ["v_proj"], "layers_to_transform": [1], "init_lora_weights": "pissa"}, fill=False),
+    "init-olora": Case("small-llama", "QR instead of SVD", {"r": 4, "lora_alpha": 8, "target_modules": MIXED, "init_lora_weights": "olora"}, train=True, fill=False, convert=True),
+
+    # Biases.
+    "bias-lora-only": Case("qwen2", "the biases of targeted layers are trained", {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "down_proj"], "bias": "lora_only"}, train=True),
+    "bias-all": Case("qwen2", "every bias of the model is trained", {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "down_proj"], "bias": "all"}, train=True),
+    "lora-bias": Case("qwen2", "lora_B has a bias, scaled like B; o_proj has none in the base", {"r": 4, "lora_alpha": 12, "target_modules": ["q_proj", "o_proj"], "lora_bias": True}, train=True),
+    "bias-all-lora-bias": Case("small-qwen2", "both kinds of bias", {"r": 2, "lora_alpha": 5, "target_modules": ["v_proj"], "lora_bias": True, "bias": "all"}, train=True),
+    "dora-biases": Case("qwen2", "DoRA leaves the base bias unscaled", {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "k_proj", "up_proj"], "use_dora": True, "lora_dropout": 0.0}, train=True),
+    "dora-rslora": Case("small-llama", "DoRA with the scale a/sqrt(r)", {"r": 4, "lora_alpha": 3, "target_modules": MIXED, "use_dora": True, "use_rslora": True}, train=True),
+
+    # Which modules, which rank.
+    "targets-null": Case("llama", "PEFT's table: q_proj and v_proj", {"r": 4, "lora_alpha": 8}),
+    "targets-regex": Case("llama", "full match with look-ahead and look-behind", {"r": 4, "lora_alpha": 8, "target_modules": r"model\.layers\.\d+\.(?!self_attn\.k)\w+\.(?:k|v|up)_proj(?<!gate_proj)"}),
+    "targets-exclude": Case("small-llama", "exclude_modules as a list wins over targets", {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "k_proj", "gate_proj"], "exclude_modules": ["layers.0.self_attn.q_proj", "gate_proj"]}),
+    "targets-exclude-regex": Case("small-llama", "exclude_modules as a regex by full match", {"r": 4, "lora_alpha": 8, "target_modules": "all-linear", "exclude_modules": r".*\.(self_attn|1\.mlp)\..*"}),
+    "layers-list": Case("small-llama", "layers_to_transform", {"r": 4, "lora_alpha": 8, "target_modules": MIXED, "layers_to_transform": [1]}),
+    "layers-pattern": Case("small-llama", "layers_to_transform as one number, with layers_pattern", {"r": 4, "lora_alpha": 8, "target_modules": MIXED, "layers_to_transform": 0, "layers_pattern": "layers"}),
+    "layers-full-name": Case("small-llama", "a module named in full escapes layers_to_transform", {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "model.layers.1.self_attn.v_proj"], "layers_to_transform": [0]}),
+    "patterns-rslora": Case("llama", "rank_pattern and alpha_pattern by suffix and regex, with rslora", {"r": 4, "lora_alpha": 6, "target_modules": "all-linear", "use_rslora": True, "rank_pattern": {"q_proj": 2, r"layers\.\d\.mlp\.(up|gate)_proj": 3}, "alpha_pattern": {"model.layers.0.self_attn.v_proj": 2.5, r".*down_proj": 9}}, train=True),
+    "fan-in-fan-out": Case("small-llama", "means nothing for linear layers: PEFT warns and saves false", {"r": 4, "lora_alpha": 8, "target_modules": MIXED, "fan_in_fan_out": True}),
+    "head": Case("small-llama", "lm_head targeted; its base matrix is saved too", {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "lm_head"]}, train=True),
+    "head-tied": Case("small-qwen2", "lm_head targeted on a tied model: the embeddings stay as they are", {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "lm_head"]}, train=True),
+
+    # Embeddings.
+    "embedding": Case("small-llama", "embedding LoRA; the base matrix is saved too", {"r": 4, "lora_alpha": 6, "target_modules": ["embed_tokens", "q_proj", "down_proj"]}, train=True),
+    "embedding-lean": Case("small-llama", "embedding LoRA saved without the base matrix", {"r": 3, "lora_alpha": 7, "target_modules": ["embed_tokens", "v_proj"], "use_rslora": True}, save={"save_embedding_layers": False}),
+    "embedding-tied": Case("small-qwen2", "embedding LoRA on a tied model: the head stays as it is", {"r": 4, "lora_alpha": 6, "target_modules": ["embed_tokens", "q_proj"]}, train=True),
+    "embedding-tied-ensured": Case("small-qwen2", "ensure_weight_tying: the head gets the transposed factors", {"r": 4, "lora_alpha": 6, "target_modules": ["embed_tokens", "q_proj"], "ensure_weight_tying": True}),
+    "embedding-and-head-tied": Case("small-qwen2", "two separate adapters on one tied matrix", {"r": 2, "lora_alpha": 3, "target_modules": ["embed_tokens", "lm_head"]}),
+    "embedding-gaussian": Case("small-llama", "the gaussian init does not concern embeddings", {"r": 4, "lora_alpha": 6, "target_modules": ["embed_tokens", "q_proj"], "init_lora_weights": "gaussian"}, train=True),
+    "embedding-dora": Case("small-llama", "DoRA on embeddings: one magnitude per column", {"r": 4, "lora_alpha": 6, "target_modules": ["embed_tokens", "q_proj"], "use_dora": True}, train=True),
+    "tokens": Case("small-llama", "trainable rows of the embeddings; the pad row 1 gets no gradient", {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj"], "trainable_token_indices": [7, 1, 40, 3]}, train=True),
+    "tokens-tied": Case("small-qwen2", "trainable rows on a tied model: the head uses them too", {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj"], "trainable_token_indices": [7, 1, 40, 3]}, train=True),
+    "tokens-by-layer": Case("small-llama", "rows of the embeddings and others of the head", {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj"], "trainable_token_indices": {"embed_tokens": [5, 6], "lm_head": [6, 9, 2]}}, train=True),
+    "tokens-tied-apart": Case("small-qwen2", "differing rows untie the head", {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj"], "trainable_token_indices": {"embed_tokens": [5, 6], "lm_head": [9]}}),
+
+    # Whole modules.
+    "saved-modules": Case("small-llama", "embeddings, head and every norm: 'norm' is matched as a plain suffix", {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj"], "modules_to_save": ["embed_tokens", "norm", "lm_head"]}, train=True),
+    "saved-last-norm": Case("small-llama", "one norm by its full name, with all-linear", {"r": 2, "lora_alpha": 4, "target_modules": "all-linear", "modules_to_save": ["model.norm"]}, train=True),
+    "saved-linear": Case("small-llama", "a linear layer saved whole is not targeted", {"r": 2, "lora_alpha": 4, "target_modules": ["q_proj", "k_proj"], "modules_to_save": ["layers.1.self_attn.k_proj"]}, train=True),
+    "saved-head-tied": Case("small-qwen2", "the head of a tied model: a copy of its own", {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}, train=True),
+    "saved-embedding-tied": Case("small-qwen2", "the embeddings of a tied model: the head keeps the base", {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj"], "modules_to_save": ["embed_tokens"]}, train=True),
+    "saved-tied-ensured": Case("small-qwen2", "ensure_weight_tying: one matrix for both, saved twice", {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj"], "modules_to_save": ["embed_tokens"], "ensure_weight_tying": True}, train=True),
+
+    # Files.
+    "file-bf16": Case("small-llama", "tensors stored as bf16, computed in f32", {"r": 4, "lora_alpha": 8, "target_modules": QV}, dtype="bfloat16"),
+    "file-bin": Case("small-llama", "adapter_model.bin, as older versions of PEFT wrote it", {"r": 4, "lora_alpha": 8, "target_modules": QV}, save={"safe_serialization": False}),
+}

@@ -1,0 +1,370 @@
+// Package train is the fine-tuning loop: the compiled training step, the run
+// that a configuration describes, and its checkpoints.
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/graph/exec"
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// ErrNotFinite is wrapped where a loss or a gradient is NaN or infinite.
+var ErrNotFinite = errors.New("not finite")
+
+// Names of the params of the training graphs that are not the model's.
+const (
+	lossParam    = "loss.sum"
+	inverseParam = "step.inverse_tokens"
+	ratesParam   = "step.rates"
+	normResult   = "step.norm"
+)
+
+// EngineOptions fix what a training step computes.
+type EngineOptions struct {
+	MaxTokens     int // of one micro-batch
+	MaxEvalTokens int // of one evaluation batch; 0: no evaluation
+	Beta1, Beta2  float64
+	Eps           float64
+	WeightDecay   float64
+	MaxGradNorm   float64 // 0: no clipping
+	Checkpointing bool    // recompute layers in backward
+	Seed          uint64
+	MemoryLimit   int64 // bytes, 0: the device's own
+}
+
+// Engine holds a model with an adapter on a device and computes training steps.
+type Engine struct {
+	opts  EngineOptions
+	dev   backend.Device
+	model *model.Model
+	state *lora.State
+	store *nn.Store
+
+	trained             []nn.Trained
+	micro, update, eval *exec.Executable
+	memory              Memory
+}
+
+// NewEngine plans and compiles the step. Nothing is allocated on the device
+// before the plan is known to fit. Errors: backend.ErrOutOfMemory, with the plan.
+func NewEngine(ctx context.Context, dev backend.Device, m *model.Model, s *lora.State, o EngineOptions) (*Engine, error) {
+	e := &Engine{opts: o, dev: dev, model: m, state: s, store: nn.NewStore(dev)}
+	adapter, err := s.Injection()
+	if err != nil {
+		return nil, err
+	}
+	programs, constants, err := e.plan(adapter)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.memory.check(dev, o.MemoryLimit); err != nil {
+		return nil, err
+	}
+	for i, dst := range []**exec.Executable{&e.micro, &e.update, &e.eval} {
+		if programs[i] == nil {
+			continue
+		}
+		if *dst, err = exec.Load(programs[i], dev); err != nil {
+			e.Close()
+			return nil, err
+		}
+	}
+	if err := e.fill(ctx, constants); err != nil {
+		e.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+// fill gives the executables their arguments.
+func (e *Engine) fill(ctx context.Context, constants map[string]*tensor.Tensor) error {
+	if err := e.store.Import(e.model, e.model.Used()); err != nil {
+		return err
+	}
+	if err := e.store.SetAll(ctx, constants); err != nil {
+		return err
+	}
+	for _, t := range e.trained {
+		if err := e.store.SetFloat32s(ctx, t.Name, e.state.Values[t.Name]); err != nil {
+			return err
+		}
+	}
+	for _, x := range []*exec.Executable{e.micro, e.update, e.eval} {
+		if x != nil {
+			if err := e.store.Bind(x); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// plan lays out the programs: a micro-batch that adds to gradients, an update
+// by them, and an evaluation.
+func (e *Engine) plan(adapter nn.Adapter) (programs [3]*ir.Program, constants map[string]*tensor.Tensor, err error) {
+	micro := graph.New()
+	b := nn.NewBuilder(micro, e.model, nn.Options{Adapter: adapter, Training: true})
+	loss := e.loss(b, e.opts.MaxTokens)
+	e.trained = b.Trained()
+	params := make([]graph.Tensor, len(e.trained))
+	for i, t := range e.trained {
+		params[i] = b.Train(t.Name, t.Shape...)
+		if n := product(t.Shape); len(e.state.Values[t.Name]) != n {
+			return programs, nil, fmt.Errorf("train: the adapter's state has %d elements for %q, expected %d", len(e.state.Values[t.Name]), t.Name, n)
+		}
+	}
+	grads := micro.Gradients(loss, params, e.opts.Checkpointing)
+	p := micro.Program().Update(lossParam, micro.Param(lossParam, tensor.F32).Add(loss))
+	for i, t := range e.trained {
+		sum := micro.Param(gradParam(t.Name), tensor.F32, ir.ShapeOf(t.Shape...)...)
+		p.Update(gradParam(t.Name), sum.Add(grads[i]))
+	}
+	if programs[0], err = p.Plan(e.dev.Supports); err != nil {
+		return programs, nil, err
+	}
+	if programs[1], err = e.planUpdate(); err != nil {
+		return programs, nil, err
+	}
+	constants = b.Constants()
+	if e.opts.MaxEvalTokens > 0 {
+		g := graph.New()
+		eval := nn.NewBuilder(g, e.model, nn.Options{Adapter: adapter})
+		p := g.Program().Update(lossParam, g.Param(lossParam, tensor.F32).Add(e.loss(eval, e.opts.MaxEvalTokens)))
+		if programs[2], err = p.Plan(e.dev.Supports); err != nil {
+			return programs, nil, err
+		}
+	}
+	e.memory = e.measure(programs, constants)
+	return programs, constants, nil
+}
+
+func (e *Engine) loss(b *nn.Builder, maxTokens int) graph.Tensor {
+	in := nn.NewInputs(b.G, maxTokens)
+	labels := b.G.Param(nn.LabelsParam, tensor.I32, in.Tokens.Type().Shape...)
+	return e.model.Build(b, in).Head.Loss(labels)
+}
+
+// planUpdate clips the gradients by their norm over all trained parameters,
+// as torch.nn.utils.clip_grad_norm_ does, and takes one step of AdamW.
+func (e *Engine) planUpdate() (*ir.Program, error) {
+	g := graph.New()
+	grads := make([]graph.Tensor, len(e.trained))
+	var squares graph.Tensor
+	for i, t := range e.trained {
+		grads[i] = g.Param(gradParam(t.Name), tensor.F32, ir.ShapeOf(t.Shape...)...)
+		if s := grads[i].SumSquares(); i == 0 {
+			squares = s
+		} else {
+			squares = squares.Add(s)
+		}
+	}
+	scale := g.Param(inverseParam, tensor.F32)
+	norm := squares.Apply(ir.Sqrt).Mul(scale)
+	if e.opts.MaxGradNorm > 0 {
+		clip := g.Const(e.opts.MaxGradNorm).Div(norm.AddScalar(1e-6)).Min(g.Const(1))
+		scale = scale.Mul(clip)
+	}
+	// An infinite norm makes the scale NaN, so that nothing is updated.
+	scale = scale.Add(norm.Sub(norm))
+	rates := g.Of(g.IR().Param(ratesParam, ir.AdamWRates))
+	p := g.Program().Result(normResult, norm)
+	attr := ir.AdamWAttr{Beta1: e.opts.Beta1, Beta2: e.opts.Beta2, Eps: e.opts.Eps}
+	for i, t := range e.trained {
+		param := func(name string) graph.Tensor { return g.Param(name, tensor.F32, ir.ShapeOf(t.Shape...)...) }
+		w, m, v := param(t.Name).AdamW(param(firstMoment(t.Name)), param(secondMoment(t.Name)), grads[i], rates, scale, attr)
+		p.Update(t.Name, w).Update(firstMoment(t.Name), m).Update(secondMoment(t.Name), v)
+		p.Update(gradParam(t.Name), g.Const(0, ir.ShapeOf(t.Shape...)...))
+	}
+	p.Update(lossParam, g.Const(0))
+	return p.Plan(e.dev.Supports)
+}
+
+func gradParam(name string) string    { return "gradient." + name }
+func firstMoment(name string) string  { return "moment1." + name }
+func secondMoment(name string) string { return "moment2." + name }
+
+// Accumulate adds the gradients of one micro-batch. draw numbers the dropout
+// masks: two micro-batches of a run must not share one.
+func (e *Engine) Accumulate(ctx context.Context, b *data.Batch, draw uint32) error {
+	key := []uint32{uint32(e.opts.Seed), uint32(e.opts.Seed >> 32), draw}
+	if err := e.store.SetUint32s(ctx, nn.KeyParam, key); err != nil {
+		return err
+	}
+	return e.run(ctx, e.micro, b)
+}
+
+func (e *Engine) run(ctx context.Context, x *exec.Executable, b *data.Batch) error {
+	for _, in := range []struct {
+		name string
+		ids  []int32
+	}{
+		{nn.TokensParam, b.Tokens}, {nn.LabelsParam, b.Labels}, {nn.PositionsParam, b.Positions}, {nn.LoParam, b.Lo}, {nn.HiParam, b.Hi},
+	} {
+		if err := e.store.SetInt32s(ctx, in.name, in.ids); err != nil {
+			return err
+		}
+	}
+	longest := int32(0)
+	for _, p := range b.Positions {
+		longest = max(longest, p)
+	}
+	if err := e.store.SetFloat32s(ctx, model.FrequenciesParam, e.model.Config.RoPE.Frequencies(int(longest)+1)); err != nil {
+		return err
+	}
+	if err := x.SetDim(nn.TokensDim, len(b.Tokens)); err != nil {
+		return err
+	}
+	return x.RunWait(ctx)
+}
+
+// Step is what one optimizer step reports.
+type Step struct {
+	Loss     float64 // mean over the labels
+	GradNorm float64 // before clipping
+}
+
+// Update takes one step of AdamW with the gradients accumulated since the last
+// one, of so many labels in all, and clears them. number counts steps from 1.
+// Where the loss or the norm is not finite nothing is changed and the error is
+// ErrNotFinite.
+func (e *Engine) Update(ctx context.Context, tokens, number int, lr float64) (Step, error) {
+	o, t := e.opts, float64(number)
+	rates := []float32{
+		float32(1 - lr*o.WeightDecay),
+		float32(lr / (1 - math.Pow(o.Beta1, t))),
+		float32(math.Sqrt(1 - math.Pow(o.Beta2, t))),
+	}
+	inverse := []float32{0}
+	if tokens > 0 {
+		inverse[0] = 1 / float32(tokens)
+	}
+	loss, norm := []float32{0}, []float32{0}
+	if err := e.store.GetFloat32s(ctx, lossParam, loss); err != nil {
+		return Step{}, err
+	}
+	if math.IsNaN(float64(loss[0])) || math.IsInf(float64(loss[0]), 0) {
+		inverse[0] = float32(math.NaN()) // a loss without a value updates nothing
+	}
+	if err := e.store.SetFloat32s(ctx, ratesParam, rates); err != nil {
+		return Step{}, err
+	}
+	if err := e.store.SetFloat32s(ctx, inverseParam, inverse); err != nil {
+		return Step{}, err
+	}
+	if err := e.update.RunWait(ctx); err != nil {
+		return Step{}, err
+	}
+	if err := e.store.GetFloat32s(ctx, normResult, norm); err != nil {
+		return Step{}, err
+	}
+	s := Step{Loss: float64(loss[0]) / float64(max(1, tokens)), GradNorm: float64(norm[0])}
+	if math.IsNaN(s.Loss+s.GradNorm) || math.IsInf(s.Loss+s.GradNorm, 0) {
+		return s, fmt.Errorf("train: step %d: loss %v, gradient norm %v: %w", number, s.Loss, s.GradNorm, ErrNotFinite)
+	}
+	return s, nil
+}
+
+// Evaluate adds up the loss over batches: their sum and the number of labels.
+func (e *Engine) Evaluate(ctx context.Context, b *data.Batch) (loss float64, err error) {
+	zero, sum := []float32{0}, []float32{0}
+	kept := []float32{0}
+	if err := e.store.GetFloat32s(ctx, lossParam, kept); err != nil {
+		return 0, err
+	}
+	if err := e.store.SetFloat32s(ctx, lossParam, zero); err != nil {
+		return 0, err
+	}
+	if err := e.run(ctx, e.eval, b); err != nil {
+		return 0, err
+	}
+	if err := e.store.GetFloat32s(ctx, lossParam, sum); err != nil {
+		return 0, err
+	}
+	return float64(sum[0]), e.store.SetFloat32s(ctx, lossParam, kept)
+}
+
+// Gradient copies the accumulated gradient of the trained parameter called
+// name: the sum over labels, not yet their mean.
+func (e *Engine) Gradient(ctx context.Context, name string, dst []float32) error {
+	return e.store.GetFloat32s(ctx, gradParam(name), dst)
+}
+
+// Trained lists the trained parameters.
+func (e *Engine) Trained() []nn.Trained { return e.trained }
+
+// Flops is the work of one micro-batch of the given number of tokens.
+func (e *Engine) Flops(tokens int) int {
+	if e.micro.SetDim(nn.TokensDim, tokens) != nil {
+		return 0
+	}
+	return e.micro.Flops()
+}
+
+// State brings the trained parameters back into the adapter's state.
+func (e *Engine) State(ctx context.Context) (*lora.State, error) {
+	for _, t := range e.trained {
+		if err := e.store.GetFloat32s(ctx, t.Name, e.state.Values[t.Name]); err != nil {
+			return nil, err
+		}
+	}
+	return e.state, nil
+}
+
+// Moments copies AdamW's two moments of all trained parameters, by name.
+func (e *Engine) Moments(ctx context.Context) (map[string][]float32, error) {
+	out := map[string][]float32{}
+	for _, t := range e.trained {
+		for _, name := range []string{firstMoment(t.Name), secondMoment(t.Name)} {
+			out[name] = make([]float32, product(t.Shape))
+			if err := e.store.GetFloat32s(ctx, name, out[name]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return out, nil
+}
+
+// SetMoments is the inverse of Moments.
+func (e *Engine) SetMoments(ctx context.Context, moments map[string][]float32) error {
+	for _, t := range e.trained {
+		for _, name := range []string{firstMoment(t.Name), secondMoment(t.Name)} {
+			x := moments[name]
+			if len(x) != product(t.Shape) {
+				return fmt.Errorf("train: the moments have %d elements for %q, expected %d", len(x), name, product(t.Shape))
+			}
+			if err := e.store.SetFloat32s(ctx, name, x); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Close frees the device's memory.
+func (e *Engine) Close() {
+	for _, x := range []*exec.Executable{e.micro, e.update, e.eval} {
+		if x != nil {
+			x.Close()
+		}
+	}
+	e.store.Free()
+}
+
+func product(dims []int) int {
+	n := 1
+	for _, d := range dims {
+		n *= d
+	}
+	return n
+}
