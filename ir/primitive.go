@@ -115,7 +115,7 @@ func round(d tensor.DType, x float64) float64 {
 		}
 		return 0
 	}
-	return math.Trunc(x)
+	return math.RoundToEven(x)
 }
 
 func fill(x []float64, v float64) {

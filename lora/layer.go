@@ -135,7 +135,9 @@ func (l *Layer) load(file *safetensors.File, in, out, rank int) error {
 	}
 	a, b := views[0].Shape, views[1].Shape
 	switch {
+	case a[1] == b[0] && (a[1] <= a[0] || a[1] <= b[1]):
 	case a[1] == b[0]:
+		return fmt.Errorf("%s %v, %s %v: %w: the rank would exceed both sides, expected [in, rank] and [rank, out]", layerA, a, layerB, b, ErrOrientation)
 	case a[0] == b[1] || a[0] == b[0] || a[1] == b[1]:
 		return fmt.Errorf("%s %v, %s %v: %w: expected [in, rank] and [rank, out]", layerA, a, layerB, b, ErrOrientation)
 	default:

@@ -14,7 +14,8 @@ import (
 //
 // Go's own engine, which takes linear time, runs what it understands. A
 // pattern with look-around, back-references or atomic groups goes to a
-// backtracking engine with a limit on its time.
+// backtracking engine with a limit on its time. In names, \w, \d and \b are
+// taken to mean ASCII, which is what names are made of.
 type pattern struct {
 	source string
 	linear *regexp.Regexp

@@ -47,6 +47,7 @@ func (p *Plan) Begin(w nn.Weights, seed uint64) (*State, error) {
 			return nil, err
 		}
 	}
+	s.share()
 	return s, nil
 }
 
@@ -76,7 +77,18 @@ func (p *Plan) Continue(a *Adapter, w nn.Weights) (*State, error) {
 			s.Values[x.Key] = values
 		}
 	}
+	s.share()
 	return s, nil
+}
+
+// share lets saved modules that are one parameter have one memory.
+func (s *State) share() {
+	key := func(module string) string { return keyPrefix + module + ".weight" }
+	for _, m := range s.Plan.Saved {
+		if m.SharesWith != "" {
+			s.Values[key(m.Name)] = s.Values[key(m.SharesWith)]
+		}
+	}
 }
 
 // Tensors gives what [Save] takes. Where training began by PiSSA or OLoRA and

@@ -10,29 +10,29 @@ type DType uint8
 // The element types. The zero value is Invalid, so that a forgotten type is
 // noticed.
 const (
-	Invalid    DType = iota
-	Bool             // one byte, 0 or 1 (not checked)
-	F4               // 4 bits, E2M1, packed
-	F6E2M3           // 6 bits, packed
-	F6E3M2           // 6 bits, packed
-	U8               //
-	I8               //
-	F8E5M2           //
-	F8E4M3           // the "fn" kind: no infinities
-	F8E8M0           // a power of two, the scale of the MX formats
-	F8E4M3FNUZ       // no infinities, no negative zero
-	F8E5M2FNUZ       // no infinities, no negative zero
-	I16              //
-	U16              //
-	F16              // IEEE 754 binary16
-	BF16             // the upper half of a binary32
-	I32              //
-	U32              //
-	F32              //
-	C64              // two F32: real and imaginary part
-	F64              //
-	I64              //
-	U64              //
+	Invalid DType = iota
+	Bool          // one byte, 0 or 1 (not checked)
+	F4            // 4 bits, E2M1, packed
+	F6E2M3        // 6 bits, packed
+	F6E3M2        // 6 bits, packed
+	U8
+	I8
+	F8E5M2
+	F8E4M3     // the "fn" kind: no infinities
+	F8E8M0     // a power of two, the scale of the MX formats
+	F8E4M3FNUZ // no infinities, no negative zero
+	F8E5M2FNUZ // no infinities, no negative zero
+	I16
+	U16
+	F16  // IEEE 754 binary16
+	BF16 // the upper half of a binary32
+	I32
+	U32
+	F32
+	C64 // two F32: real and imaginary part
+	F64
+	I64
+	U64
 )
 
 var dtypes = [...]struct {

@@ -1,6 +1,7 @@
 package safetensors
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 // Header text around one tensor "a" of two F32.
@@ -173,6 +175,8 @@ func TestVerdicts(t *testing.T) {
 		{"float offset", `{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8.0]}}`, 8, ErrOffsets},
 		{"negative offset", `{"a":{"dtype":"F32","shape":[2],"data_offsets":[-8,0]}}`, 8, ErrOffsets},
 		{"offset of 2^64", `{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,18446744073709551616]}}`, 8, ErrOffsets},
+		{"too few bytes, rank 5000", sized("U8", "["+strings.Repeat("1,", 4999)+"2]", 1), 1, ErrSize},
+		{"long name, too few bytes", `{"` + strings.Repeat("x", 100_000) + `":{"dtype":"U8","shape":[2],"data_offsets":[0,1]}}`, 1, ErrSize},
 		{"too few bytes", sized("F32", "[3]", 8), 8, ErrSize},
 		{"too many bytes", sized("F32", "[1]", 8), 8, ErrSize},
 		{"zero dimension with bytes", sized("F32", "[0]", 4), 4, ErrSize},
@@ -184,6 +188,7 @@ func TestVerdicts(t *testing.T) {
 		{"header in another order", tensors("4-8", "0-4"), 8, nil},
 		{"empty tensors share a place", tensors("0-4", "4-4", "4-4", "4-8"), 8, nil},
 		{"empty tensor first and last", tensors("0-0", "0-4", "4-4"), 4, nil},
+		{"empty tensor after the one that begins where it does", tensors("0-4", "0-0"), 4, nil},
 		{"does not begin at 0", tensors("1-4"), 4, ErrHole},
 		{"hole", tensors("0-3", "4-8"), 8, ErrHole},
 		{"overlap", tensors("0-4", "3-8"), 8, ErrOverlap},
@@ -254,6 +259,30 @@ func TestErrorSaysWhereAndWhat(t *testing.T) {
 	require.ErrorAs(t, err, &format)
 	assert.Equal(t, path, format.Path)
 	assert.Equal(t, int64(9), format.Offset)
+}
+
+// The prefix that eight bytes at a time find is the one that one at a time do.
+func TestPlainPrefix(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.SliceOf(rapid.SampledFrom([]byte("\x00\x1f !\"#[\\]a\x7f\x80\xa0\xff"))).Draw(t, "text")
+		start := rapid.IntRange(0, len(text)).Draw(t, "start")
+		want := start
+		for want < len(text) && text[want] >= ' ' && text[want] != '"' && text[want] != '\\' {
+			want++
+		}
+		require.Equal(t, want, plainPrefix(text, start))
+	})
+	for n := range 20 { // each special byte at each place in a word
+		for c := range 256 {
+			text := bytes.Repeat([]byte("~"), 20)
+			text[n] = byte(c)
+			want := 20
+			if c < ' ' || c == '"' || c == '\\' {
+				want = n
+			}
+			require.Equal(t, want, plainPrefix(text, 0), "%d at %d", c, n)
+		}
+	}
 }
 
 // What is accepted is at least JSON, and says what encoding/json reads in it.

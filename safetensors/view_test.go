@@ -278,6 +278,25 @@ func TestCloseUnmapsAtOnce(t *testing.T) {
 	assert.Zero(t, mappings(t, f.Path()))
 }
 
+// What the garbage collector does for a file that is not closed, it does not do
+// again for one that is: the address may belong to another file by then.
+func TestCloseUnmapsOnce(t *testing.T) {
+	f := openFloats(t, 5)
+	for range 20 {
+		first, err := Open(f.Path())
+		require.NoError(t, err)
+		require.NoError(t, first.Close())
+		second, err := Open(f.Path()) // most likely where first was
+		require.NoError(t, err)
+		first = nil
+		runtime.GC()
+		runtime.GC()
+		time.Sleep(time.Millisecond)
+		require.Equal(t, 2, mappings(t, f.Path()))
+		require.NoError(t, second.Close())
+	}
+}
+
 // Bytes that were handed out survive Close, the loss of the File and garbage
 // collections, as long as their View does; then the mapping goes.
 func TestBytesLiveAsLongAsTheirView(t *testing.T) {

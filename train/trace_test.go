@@ -125,6 +125,25 @@ func TestTraces(t *testing.T) {
 	}
 }
 
+// TestPEFTTraces repeats the runs of the configurations that the others lack.
+func TestPEFTTraces(t *testing.T) {
+	paths, err := filepath.Glob("../testdata/peft/*/train/trace.json")
+	require.NoError(t, err)
+	require.NotEmpty(t, paths)
+	for _, path := range paths {
+		dir := filepath.Dir(path)
+		testCase := filepath.Dir(dir)
+		var c struct{ Base string }
+		raw, err := os.ReadFile(filepath.Join(testCase, "case.json"))
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(raw, &c))
+		if filepath.Base(testCase) == "init-pissa-niter" {
+			continue // its base weights depend on PyTorch's random numbers; refused
+		}
+		t.Run(filepath.Base(testCase), func(t *testing.T) { repeatTrace(t, filepath.Join(testCase, c.Base), dir) })
+	}
+}
+
 func repeatTrace(t *testing.T, base, dir string) {
 	ctx := context.Background()
 	tr, batches := readTrace(t, dir), readBatches(t, filepath.Join(dir, "batches.safetensors"))
@@ -157,7 +176,13 @@ func repeatTrace(t *testing.T, base, dir string) {
 		}
 		want, err := final.Float32s(x.Key)
 		require.NoError(t, err)
-		require.LessOrEqual(t, relative(s.Values[x.Key], want), 2e-4, x.Key)
+		limit := 2e-4
+		if strings.HasSuffix(x.Key, "k_proj.bias") {
+			// Softmax hardly sees a shift of all keys: these gradients are
+			// rounding errors, and AdamW makes steps of lr out of them.
+			limit = 2e-3
+		}
+		require.LessOrEqual(t, relative(s.Values[x.Key], want), limit, x.Key)
 	}
 }
 

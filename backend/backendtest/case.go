@@ -26,6 +26,8 @@ type testCase struct {
 	// and for integers that there must be none.
 	limit float64
 	bench bool // large: for benchmarks only
+	// lossOuts is how many of the outputs have a gradient; 0 means all.
+	lossOuts int
 }
 
 // defaultLimit is some twenty units in the last place of a float32.

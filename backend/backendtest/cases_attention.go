@@ -59,12 +59,11 @@ func (f interval) fill(high bool) fill {
 
 // attentionRow is the row of a case of Attention and its gradient.
 type attentionRow struct {
-	name   string
-	n, m   string // queries and keys
-	a      ir.AttentionAttr
-	see    interval
-	noGrad bool // of AttentionGrad: rows without keys have no finite log-sum-exp
-	bench  bool
+	name  string
+	n, m  string // queries and keys
+	a     ir.AttentionAttr
+	see   interval
+	bench bool
 }
 
 var attentionRows = []attentionRow{
@@ -76,8 +75,8 @@ var attentionRows = []attentionRow{
 	{name: "packed", n: "11", m: "11", a: heads(2, 1, 8), see: packed(0, 4, 5)},
 	{name: "window", n: "12", m: "12", a: windowed(heads(2, 2, 8), 4), see: causal},
 	{name: "window and packed", n: "12", m: "12", a: windowed(heads(4, 2, 8), 3), see: packed(0, 7)},
-	{name: "empty", n: "7", m: "7", a: heads(2, 1, 8), see: holes(causal), noGrad: true},
-	{name: "all empty", n: "3", m: "4", a: heads(2, 1, 8), see: func(int) (int, int) { return 2, 2 }, noGrad: true},
+	{name: "empty", n: "7", m: "7", a: heads(2, 1, 8), see: holes(causal)},
+	{name: "all empty", n: "3", m: "4", a: heads(2, 1, 8), see: func(int) (int, int) { return 2, 2 }},
 	{name: "cache", n: "3", m: "17", a: heads(4, 2, 8), see: later(9)},
 	{name: "decode", n: "1", m: "33", a: heads(4, 2, 16), see: later(20)},
 	{name: "bounded", n: "n", m: "n", a: heads(2, 1, 8), see: causal},
@@ -102,7 +101,7 @@ func attentionCases() []testCase {
 		q, k := fmt.Sprintf("f32[%s,%d]", r.n, r.a.Heads*r.a.HeadDim), fmt.Sprintf("f32[%s,%d]", r.m, r.a.KVHeads*r.a.HeadDim)
 		ends := fmt.Sprintf("i32[%s]", r.n)
 		lo, hi := arg(ends, r.see.fill(false)), arg(ends, r.see.fill(true))
-		out = append(out, testCase{op: ir.Attention, name: r.name, bounds: "n=5/8 m=13/16", limit: attentionLimit, bench: r.bench,
+		out = append(out, testCase{op: ir.Attention, name: r.name, bounds: "n=5/8 m=13/16", limit: attentionLimit, bench: r.bench, lossOuts: 1,
 			in: []input{arg(q, normal), arg(k, normal), arg(k, normal), lo, hi},
 			build: func(g *ir.Graph, in []ir.Value) []ir.Value {
 				o, lse := g.Attention(in[0], in[1], in[2], in[3], in[4], r.a)

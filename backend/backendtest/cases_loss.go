@@ -24,7 +24,7 @@ func linearCrossEntropyCases(name, n, w string, y fill) []testCase {
 		{op: ir.LinearCrossEntropy, name: name, bounds: "n=3/5", limit: gemmLimit, in: in,
 			build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.LinearCrossEntropy(in[0], in[1], in[2])) }},
 		{op: ir.LinearCrossEntropy, name: name + "/frozen weight", bounds: "n=3/5", limit: gemmLimit,
-			in: []input{in[0], frozen(w, normal), in[2]},
+			in:    []input{in[0], frozen(w, normal), in[2]},
 			build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.LinearCrossEntropy(in[0], in[1], in[2])) }},
 		{op: ir.LinearCrossEntropyGrad, name: name, bounds: "n=3/5", limit: gemmLimit, in: append(in[:3:3], arg("f32[]", positive)),
 			build: func(g *ir.Graph, in []ir.Value) []ir.Value {
@@ -38,7 +38,7 @@ var lossCases = append(lossTable(), []testCase{
 	{op: ir.CrossEntropy, name: "far apart", in: []input{arg("f32[4,9]", scaled(normal, 60)), arg("i32[4]", below(9))},
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.CrossEntropy(in[0], in[1])) }},
 	{op: ir.LinearCrossEntropy, name: "bench", bench: true,
-		in: []input{arg("f32[256,512]", normal), arg("bf16[8192,512]", scaled(normal, 0.05)), arg("i32[256]", below(8192))},
+		in:    []input{arg("f32[256,512]", normal), arg("bf16[8192,512]", scaled(normal, 0.05)), arg("i32[256]", below(8192))},
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.LinearCrossEntropy(in[0], in[1], in[2])) }},
 	{op: ir.LinearCrossEntropyGrad, name: "bench", bench: true,
 		in: []input{arg("f32[256,512]", normal), arg("bf16[8192,512]", scaled(normal, 0.05)), arg("i32[256]", below(8192)), arg("f32[]", positive)},

@@ -29,6 +29,8 @@ var shapeCases = []testCase{
 		n, m := g.Bound("n", 5), g.Bound("m", 7)
 		return one(g.Unary(ir.Neg, g.Reshape(in[0], ir.Shape{n, m, ir.Static(12)})))
 	}},
+	{op: ir.Detach, in: []input{arg("f32[4,6]", normal)}, build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.Detach(in[0])) }},
+	{op: ir.Detach, name: "bf16", bounds: "n=3/5", in: []input{arg("bf16[n,6]", normal)}, build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.Detach(in[0])) }},
 	transposeCase("matrix", "f32[5,33]", 1, 0),
 	transposeCase("last two", "f32[3,5,7]", 0, 2, 1),
 	transposeCase("first two", "f32[3,5,7]", 1, 0, 2),
@@ -146,4 +148,6 @@ func updateCase(name, table, rows string, offset float64) testCase {
 }
 
 // wants tells whether a gradient with respect to an input of type t makes sense.
-func wants(t ir.Type) bool { return t.DType == tensor.F32 || t.DType == tensor.BF16 || t.DType == tensor.F16 }
+func wants(t ir.Type) bool {
+	return t.DType == tensor.F32 || t.DType == tensor.BF16 || t.DType == tensor.F16
+}

@@ -1,6 +1,8 @@
 package exec
 
 import (
+	"slices"
+
 	"github.com/lorafuse/lorafuse/ir"
 )
 
@@ -61,7 +63,11 @@ func (m *matcher) keptReduce(v ir.Value, fn ir.ReduceFn) ir.Value {
 	}
 	x := red.In[0]
 	rank := m.r.old.Type(x).Rank()
-	if red.Attr != (ir.ReduceAttr{Fn: fn, Axis: rank - 1}) || n.Outs[0].Rank() != rank || n.Outs[0].Last() != ir.Static(1) {
+	if red.Attr != (ir.ReduceAttr{Fn: fn, Axis: rank - 1}) {
+		return 0
+	}
+	kept := slices.Clone(m.r.old.Type(x).Shape)
+	if kept[rank-1] = ir.Static(1); !n.Outs[0].Shape.Equal(kept) {
 		return 0
 	}
 	return x
@@ -90,7 +96,7 @@ func (m *matcher) rmsNorm(n *ir.Node) ir.Value {
 		for j := range 2 {
 			x := scaled.In[j]
 			root := m.unary(scaled.In[1-j], ir.Rsqrt)
-			if root == nil {
+			if root == nil || !m.r.old.Type(x).Equal(n.Outs[0]) {
 				continue
 			}
 			mean, eps, ok := m.withConst(root.In[0], ir.Add)
@@ -153,7 +159,8 @@ func mergeLoss(g *ir.Graph, roots []ir.Value) (*ir.Graph, []ir.Value, error) {
 	grads := map[inputs]ir.Value{}
 	for v := ir.Value(1); int(v) < len(g.Nodes); v++ {
 		if n := g.Node(v); n.Op == ir.LinearCrossEntropyGrad {
-			if _, ok := constant(g, n.In[3]); ok || g.Node(n.In[3]).Op == ir.Param {
+			// A factor that is made of losses would wait for itself.
+			if !slices.ContainsFunc(ancestors(g, n.In[3]), func(op ir.Op) bool { return op == ir.LinearCrossEntropy }) {
 				grads[inputs(n.In[:3])] = v
 			}
 		}
@@ -171,4 +178,15 @@ func mergeLoss(g *ir.Graph, roots []ir.Value) (*ir.Graph, []ir.Value, error) {
 		}
 		return []ir.Value{r.new.Out(r.vals[grad], 1)}
 	})
+}
+
+// ancestors lists the operations that v is made with.
+func ancestors(g *ir.Graph, v ir.Value) []ir.Op {
+	var ops []ir.Op
+	for x, live := range reach(g, []ir.Value{v}) {
+		if live {
+			ops = append(ops, g.Nodes[x].Op)
+		}
+	}
+	return ops
 }

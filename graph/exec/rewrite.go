@@ -66,6 +66,9 @@ func rewrite(g *ir.Graph, roots []ir.Value, apply rule) (*ir.Graph, []ir.Value, 
 	mapped := make([]ir.Value, len(roots))
 	for i, v := range roots {
 		mapped[i] = r.vals[v]
+		if was, is := g.Type(v), r.new.Type(mapped[i]); !was.Equal(is) {
+			return nil, nil, fmt.Errorf("exec: a rewrite of %s made it %v", g.Describe(v), is)
+		}
 	}
 	return r.new, mapped, nil
 }

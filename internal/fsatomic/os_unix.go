@@ -21,7 +21,7 @@ func tryLock(f *os.File) (bool, error) {
 		case err == nil:
 			return true, nil
 		case errors.Is(err, unix.EINTR):
-		case errors.Is(err, unix.EWOULDBLOCK):
+		case errors.Is(err, unix.EWOULDBLOCK), errors.Is(err, unix.EACCES):
 			return false, nil
 		default:
 			return false, err

@@ -50,10 +50,11 @@ func (c *cache) prepare() error {
 			return err
 		}
 	}
-	// Backup programs leave out a folder with this file in it.
+	// Backup programs leave out a folder with this file in it; without it the
+	// cache works as well.
 	tag := filepath.Join(c.root, "CACHEDIR.TAG")
 	if !exists(tag) {
-		return fsatomic.WriteFile(tag, []byte("Signature: 8a477f597d28d172789f06886806bc55\n"+
+		_ = fsatomic.WriteFile(tag, []byte("Signature: 8a477f597d28d172789f06886806bc55\n"+
 			"# This file marks a cache folder, see https://bford.info/cachedir/\n"))
 	}
 	return nil

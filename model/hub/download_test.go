@@ -249,6 +249,7 @@ func TestRedirectedNames(t *testing.T) {
 	inner := h.hub.Config.Handler
 	h.hub.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.URL.Path, "old/name") { // renamed: the Hub redirects to itself
+			w.Header().Set("X-Linked-Etag", `"not yet"`)
 			http.Redirect(w, r, strings.Replace(r.URL.Path, "old/name", "acme/tiny", 1), http.StatusTemporaryRedirect)
 			return
 		}

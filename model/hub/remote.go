@@ -53,10 +53,12 @@ func keepToken(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// stayHere follows redirects of renamed models, but not those to the contents
-// of a file: the Hub's own answer describes it.
+// stayHere follows redirects within the Hub, of renamed models and to its own
+// cache, but none to elsewhere and none that says already what the file is.
 func stayHere(req *http.Request, via []*http.Request) error {
-	if req.Response.Header.Get("X-Linked-Etag") != "" || !sameHost(req.URL, via[0].URL) {
+	h := req.Response.Header
+	described := h.Get("X-Linked-Etag") != "" && h.Get("X-Linked-Size") != ""
+	if described || !sameHost(req.URL, via[0].URL) {
 		return http.ErrUseLastResponse
 	}
 	return keepToken(req, via)

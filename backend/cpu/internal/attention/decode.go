@@ -6,36 +6,84 @@ import (
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/vec"
 )
 
+// decodeStep is how many keys go by at a time where several heads or queries
+// read them: so few that they stay in the first-level cache even when the
+// distance between them is a power of two.
+const decodeStep = 512
+
+// decodeRows is the number of pairs of a query and a head whose scores over a
+// chunk fit the memory of a worker.
+const decodeRows = tileQueries * tileKeys / decodeKeys
+
 // decodeChunk computes the queries of a short segment over one chunk of keys,
-// for all heads of the group of key head kv. The chunk stays in the cache of
-// the core while one head after the other reads it.
+// for all heads of the group of key head kv.
 func (e *run) decodeChunk(w *worker, c chunk, kv int) {
-	d, g := e.HeadDim, e.group()
-	for i := c.q0; i < c.q1; i++ {
-		a, b := e.clip(i, c.k0, c.k1)
-		for h := kv * g; h < (kv+1)*g; h++ {
-			o := e.o.from(i, h*d)[:d]
-			if c.of > 1 {
-				o, _ = e.partialRow(c, i, h)
-			}
-			clear(o)
-			m, l := negInf, float32(0)
-			if a < b {
-				s := w.scores[:b-a]
-				vec.DotRows(s, e.q.from(i, h*d)[:d], e.k.from(c.k0+a, kv*d), e.k.Stride)
-				vec.Scale(s, e.Scale, s)
-				m = vec.Max(s)
-				l = vec.ExpSum(s, s, 1, m)
-				vec.AddRows(o, s, e.v.from(c.k0+a, kv*d), e.v.Stride)
-			}
-			if c.of > 1 {
-				_, stat := e.partialRow(c, i, h)
-				stat[0], stat[1] = m, l
-			} else {
-				e.finish(i, h, m, l)
+	rows := (c.q1 - c.q0) * e.group()
+	for first := 0; first < rows; first += decodeRows {
+		e.decodePairs(w, c, kv, first, min(first+decodeRows, rows))
+	}
+}
+
+// decodePairs is decodeChunk for pairs [first,last). Keys and values go by
+// once, each read by one pair after the other.
+func (e *run) decodePairs(w *worker, c chunk, kv, first, last int) {
+	d := e.HeadDim
+	step := decodeStep
+	if last-first == 1 {
+		step = decodeKeys // long runs stream best
+	}
+	// For each pair: its query and head, what it sees of keys [k,k+step), and
+	// the place of its scores.
+	each := func(k int, f func(i, h, a, b int, scores []float32)) {
+		for n := first; n < last; n++ {
+			i, h := c.q0+n/e.group(), kv*e.group()+n%e.group()
+			scores := w.scores[(n-first)*decodeKeys:][:decodeKeys]
+			if a, b := e.clip(i, k, min(k+step, c.k1)); a < b {
+				f(i, h, k+a, k+b, scores[k+a-c.k0:k+b-c.k0])
 			}
 		}
 	}
+	for k := c.k0; k < c.k1; k += step {
+		each(k, func(i, h, a, b int, scores []float32) {
+			vec.DotRows(scores, e.q.from(i, h*d)[:d], e.k.from(a, kv*d), e.k.Stride)
+		})
+	}
+	for n := first; n < last; n++ {
+		i, h := c.q0+n/e.group(), kv*e.group()+n%e.group()
+		m, l := negInf, float32(0)
+		if a, b := e.clip(i, c.k0, c.k1); a < b {
+			s := w.scores[(n-first)*decodeKeys:][a:b]
+			vec.Scale(s, e.Scale, s)
+			m = vec.Max(s)
+			l = vec.ExpSum(s, s, 1, m)
+		}
+		w.max[n-first], w.sum[n-first] = m, l
+		clear(e.target(c, i, h))
+	}
+	for k := c.k0; k < c.k1; k += step {
+		each(k, func(i, h, a, b int, scores []float32) {
+			vec.AddRows(e.target(c, i, h), scores, e.v.from(a, kv*d), e.v.Stride)
+		})
+	}
+	for n := first; n < last; n++ {
+		i, h := c.q0+n/e.group(), kv*e.group()+n%e.group()
+		if m, l := w.max[n-first], w.sum[n-first]; c.of == 1 {
+			e.finish(i, h, m, l)
+		} else {
+			_, stat := e.partialRow(c, i, h)
+			stat[0], stat[1] = m, l
+		}
+	}
+}
+
+// target is where a chunk adds up the values for one query and head: the
+// result itself if there is nothing to merge.
+func (e *run) target(c chunk, i, h int) []float32 {
+	if c.of == 1 {
+		return e.o.from(i, h*e.HeadDim)[:e.HeadDim]
+	}
+	o, _ := e.partialRow(c, i, h)
+	return o
 }
 
 // partialRow is where a chunk leaves its part of one query and head: the sum
@@ -70,13 +118,12 @@ func (e *run) merge() {
 }
 
 func (e *run) mergeRow(chunks []chunk, i, h int) {
-	d := e.HeadDim
 	largest := negInf
 	for _, c := range chunks {
 		_, stat := e.partialRow(c, i, h)
 		largest = max(largest, stat[0])
 	}
-	o := e.o.from(i, h*d)[:d]
+	o := e.o.from(i, h*e.HeadDim)[:e.HeadDim]
 	clear(o)
 	total := float32(0)
 	for _, c := range chunks {

@@ -15,7 +15,7 @@ type fewCols struct {
 
 const (
 	colsThin  = 64
-	blockDeep = 1024 // longest run of k between two updates of C: rows of A stay in L1
+	blockDeep = 768 // longest run of k between two updates of C: rows of A stay in L1
 )
 
 func (f *fewCols) bind(j *job) {

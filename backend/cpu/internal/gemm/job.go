@@ -49,7 +49,7 @@ func (j *job) run() {
 		c.initialize(0, c.M, 0, c.N)
 	case c.M <= rowsFew:
 		j.fewRows.run()
-	case c.N <= colsThin && direct && j.k.block != nil:
+	case c.N <= colsThin && depth >= 192 && direct && j.k.block != nil:
 		j.fewCols.run()
 	case c.N <= colsThin && transposed && c.M > 2*colsThin:
 		j.flipped.run()

@@ -4257,7 +4257,7 @@ done:
 	RET
 
 // func dot512F32x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, SSE
+// Requires: AVX, AVX512F, BMI2, MMX+, SSE
 TEXT ·dot512F32x1(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -4282,12 +4282,16 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0  2048(BX)
 	VMOVUPS     (BX), Z31
 	VFMADD231PS (AX), Z31, Z0
+	PREFETCHT0  2112(BX)
 	VMOVUPS     64(BX), Z30
 	VFMADD231PS 64(AX), Z30, Z1
+	PREFETCHT0  2176(BX)
 	VMOVUPS     128(BX), Z29
 	VFMADD231PS 128(AX), Z29, Z2
+	PREFETCHT0  2240(BX)
 	VMOVUPS     192(BX), Z28
 	VFMADD231PS 192(AX), Z28, Z3
 	ADDQ        $+256, AX
@@ -4331,7 +4335,7 @@ fold:
 	RET
 
 // func dot512F32x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, SSE
+// Requires: AVX, AVX512F, BMI2, MMX+, SSE
 TEXT ·dot512F32x2(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -4360,15 +4364,19 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0  2048(BX)
 	VMOVUPS     (BX), Z31
 	VFMADD231PS (AX), Z31, Z0
 	VFMADD231PS (AX)(R8*1), Z31, Z4
+	PREFETCHT0  2112(BX)
 	VMOVUPS     64(BX), Z30
 	VFMADD231PS 64(AX), Z30, Z1
 	VFMADD231PS 64(AX)(R8*1), Z30, Z5
+	PREFETCHT0  2176(BX)
 	VMOVUPS     128(BX), Z29
 	VFMADD231PS 128(AX), Z29, Z2
 	VFMADD231PS 128(AX)(R8*1), Z29, Z6
+	PREFETCHT0  2240(BX)
 	VMOVUPS     192(BX), Z28
 	VFMADD231PS 192(AX), Z28, Z3
 	VFMADD231PS 192(AX)(R8*1), Z28, Z7
@@ -4426,7 +4434,7 @@ fold:
 	RET
 
 // func dot512F32x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, SSE
+// Requires: AVX, AVX512F, BMI2, MMX+, SSE
 TEXT ·dot512F32x3(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -4459,18 +4467,22 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0  2048(BX)
 	VMOVUPS     (BX), Z31
 	VFMADD231PS (AX), Z31, Z0
 	VFMADD231PS (AX)(R8*1), Z31, Z4
 	VFMADD231PS (AX)(R8*2), Z31, Z8
+	PREFETCHT0  2112(BX)
 	VMOVUPS     64(BX), Z30
 	VFMADD231PS 64(AX), Z30, Z1
 	VFMADD231PS 64(AX)(R8*1), Z30, Z5
 	VFMADD231PS 64(AX)(R8*2), Z30, Z9
+	PREFETCHT0  2176(BX)
 	VMOVUPS     128(BX), Z29
 	VFMADD231PS 128(AX), Z29, Z2
 	VFMADD231PS 128(AX)(R8*1), Z29, Z6
 	VFMADD231PS 128(AX)(R8*2), Z29, Z10
+	PREFETCHT0  2240(BX)
 	VMOVUPS     192(BX), Z28
 	VFMADD231PS 192(AX), Z28, Z3
 	VFMADD231PS 192(AX)(R8*1), Z28, Z7
@@ -4542,7 +4554,7 @@ fold:
 	RET
 
 // func dot512F32x4(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, SSE
+// Requires: AVX, AVX512F, BMI2, MMX+, SSE
 TEXT ·dot512F32x4(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -4579,21 +4591,25 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0  2048(BX)
 	VMOVUPS     (BX), Z31
 	VFMADD231PS (AX), Z31, Z0
 	VFMADD231PS (AX)(R8*1), Z31, Z4
 	VFMADD231PS (AX)(R8*2), Z31, Z8
 	VFMADD231PS (AX)(R12*1), Z31, Z12
+	PREFETCHT0  2112(BX)
 	VMOVUPS     64(BX), Z30
 	VFMADD231PS 64(AX), Z30, Z1
 	VFMADD231PS 64(AX)(R8*1), Z30, Z5
 	VFMADD231PS 64(AX)(R8*2), Z30, Z9
 	VFMADD231PS 64(AX)(R12*1), Z30, Z13
+	PREFETCHT0  2176(BX)
 	VMOVUPS     128(BX), Z29
 	VFMADD231PS 128(AX), Z29, Z2
 	VFMADD231PS 128(AX)(R8*1), Z29, Z6
 	VFMADD231PS 128(AX)(R8*2), Z29, Z10
 	VFMADD231PS 128(AX)(R12*1), Z29, Z14
+	PREFETCHT0  2240(BX)
 	VMOVUPS     192(BX), Z28
 	VFMADD231PS 192(AX), Z28, Z3
 	VFMADD231PS 192(AX)(R8*1), Z28, Z7
@@ -6562,7 +6578,7 @@ done:
 	RET
 
 // func dot512F16x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, SSE
+// Requires: AVX, AVX512F, BMI2, MMX+, SSE
 TEXT ·dot512F16x1(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -6587,10 +6603,12 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0  2048(BX)
 	VCVTPH2PS   (BX), Z31
 	VFMADD231PS (AX), Z31, Z0
 	VCVTPH2PS   32(BX), Z30
 	VFMADD231PS 64(AX), Z30, Z1
+	PREFETCHT0  2112(BX)
 	VCVTPH2PS   64(BX), Z29
 	VFMADD231PS 128(AX), Z29, Z2
 	VCVTPH2PS   96(BX), Z28
@@ -6636,7 +6654,7 @@ fold:
 	RET
 
 // func dot512F16x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, SSE
+// Requires: AVX, AVX512F, BMI2, MMX+, SSE
 TEXT ·dot512F16x2(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -6665,12 +6683,14 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0  2048(BX)
 	VCVTPH2PS   (BX), Z31
 	VFMADD231PS (AX), Z31, Z0
 	VFMADD231PS (AX)(R8*1), Z31, Z4
 	VCVTPH2PS   32(BX), Z30
 	VFMADD231PS 64(AX), Z30, Z1
 	VFMADD231PS 64(AX)(R8*1), Z30, Z5
+	PREFETCHT0  2112(BX)
 	VCVTPH2PS   64(BX), Z29
 	VFMADD231PS 128(AX), Z29, Z2
 	VFMADD231PS 128(AX)(R8*1), Z29, Z6
@@ -6731,7 +6751,7 @@ fold:
 	RET
 
 // func dot512F16x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, SSE
+// Requires: AVX, AVX512F, BMI2, MMX+, SSE
 TEXT ·dot512F16x3(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -6764,6 +6784,7 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0  2048(BX)
 	VCVTPH2PS   (BX), Z31
 	VFMADD231PS (AX), Z31, Z0
 	VFMADD231PS (AX)(R8*1), Z31, Z4
@@ -6772,6 +6793,7 @@ loop:
 	VFMADD231PS 64(AX), Z30, Z1
 	VFMADD231PS 64(AX)(R8*1), Z30, Z5
 	VFMADD231PS 64(AX)(R8*2), Z30, Z9
+	PREFETCHT0  2112(BX)
 	VCVTPH2PS   64(BX), Z29
 	VFMADD231PS 128(AX), Z29, Z2
 	VFMADD231PS 128(AX)(R8*1), Z29, Z6
@@ -6847,7 +6869,7 @@ fold:
 	RET
 
 // func dot512F16x4(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, SSE
+// Requires: AVX, AVX512F, BMI2, MMX+, SSE
 TEXT ·dot512F16x4(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -6884,6 +6906,7 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0  2048(BX)
 	VCVTPH2PS   (BX), Z31
 	VFMADD231PS (AX), Z31, Z0
 	VFMADD231PS (AX)(R8*1), Z31, Z4
@@ -6894,6 +6917,7 @@ loop:
 	VFMADD231PS 64(AX)(R8*1), Z30, Z5
 	VFMADD231PS 64(AX)(R8*2), Z30, Z9
 	VFMADD231PS 64(AX)(R12*1), Z30, Z13
+	PREFETCHT0  2112(BX)
 	VCVTPH2PS   64(BX), Z29
 	VFMADD231PS 128(AX), Z29, Z2
 	VFMADD231PS 128(AX)(R8*1), Z29, Z6
@@ -8902,7 +8926,7 @@ done:
 	RET
 
 // func dot512BF16x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, SSE
+// Requires: AVX, AVX512F, BMI2, MMX+, SSE
 TEXT ·dot512BF16x1(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -8927,12 +8951,14 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0  2048(BX)
 	VPMOVZXWD   (BX), Z31
 	VPSLLD      $0x10, Z31, Z31
 	VFMADD231PS (AX), Z31, Z0
 	VPMOVZXWD   32(BX), Z30
 	VPSLLD      $0x10, Z30, Z30
 	VFMADD231PS 64(AX), Z30, Z1
+	PREFETCHT0  2112(BX)
 	VPMOVZXWD   64(BX), Z29
 	VPSLLD      $0x10, Z29, Z29
 	VFMADD231PS 128(AX), Z29, Z2
@@ -8981,7 +9007,7 @@ fold:
 	RET
 
 // func dot512BF16x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, SSE
+// Requires: AVX, AVX512F, BMI2, MMX+, SSE
 TEXT ·dot512BF16x2(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -9010,6 +9036,7 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0  2048(BX)
 	VPMOVZXWD   (BX), Z31
 	VPSLLD      $0x10, Z31, Z31
 	VFMADD231PS (AX), Z31, Z0
@@ -9018,6 +9045,7 @@ loop:
 	VPSLLD      $0x10, Z30, Z30
 	VFMADD231PS 64(AX), Z30, Z1
 	VFMADD231PS 64(AX)(R8*1), Z30, Z5
+	PREFETCHT0  2112(BX)
 	VPMOVZXWD   64(BX), Z29
 	VPSLLD      $0x10, Z29, Z29
 	VFMADD231PS 128(AX), Z29, Z2
@@ -9081,7 +9109,7 @@ fold:
 	RET
 
 // func dot512BF16x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, SSE
+// Requires: AVX, AVX512F, BMI2, MMX+, SSE
 TEXT ·dot512BF16x3(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -9114,6 +9142,7 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0  2048(BX)
 	VPMOVZXWD   (BX), Z31
 	VPSLLD      $0x10, Z31, Z31
 	VFMADD231PS (AX), Z31, Z0
@@ -9124,6 +9153,7 @@ loop:
 	VFMADD231PS 64(AX), Z30, Z1
 	VFMADD231PS 64(AX)(R8*1), Z30, Z5
 	VFMADD231PS 64(AX)(R8*2), Z30, Z9
+	PREFETCHT0  2112(BX)
 	VPMOVZXWD   64(BX), Z29
 	VPSLLD      $0x10, Z29, Z29
 	VFMADD231PS 128(AX), Z29, Z2
@@ -9202,7 +9232,7 @@ fold:
 	RET
 
 // func dot512BF16x4(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, SSE
+// Requires: AVX, AVX512F, BMI2, MMX+, SSE
 TEXT ·dot512BF16x4(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -9239,6 +9269,7 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0  2048(BX)
 	VPMOVZXWD   (BX), Z31
 	VPSLLD      $0x10, Z31, Z31
 	VFMADD231PS (AX), Z31, Z0
@@ -9251,6 +9282,7 @@ loop:
 	VFMADD231PS 64(AX)(R8*1), Z30, Z5
 	VFMADD231PS 64(AX)(R8*2), Z30, Z9
 	VFMADD231PS 64(AX)(R12*1), Z30, Z13
+	PREFETCHT0  2112(BX)
 	VPMOVZXWD   64(BX), Z29
 	VPSLLD      $0x10, Z29, Z29
 	VFMADD231PS 128(AX), Z29, Z2
@@ -12109,7 +12141,7 @@ done:
 	RET
 
 // func dot256F32x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, FMA3, SSE
+// Requires: AVX, FMA3, MMX+, SSE
 TEXT ·dot256F32x1(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -12134,10 +12166,12 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0  2048(BX)
 	VMOVUPS     (BX), Y15
 	VFMADD231PS (AX), Y15, Y0
 	VMOVUPS     32(BX), Y14
 	VFMADD231PS 32(AX), Y14, Y1
+	PREFETCHT0  2112(BX)
 	VMOVUPS     64(BX), Y13
 	VFMADD231PS 64(AX), Y13, Y2
 	VMOVUPS     96(BX), Y12
@@ -12178,7 +12212,7 @@ fold:
 	RET
 
 // func dot256F32x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, FMA3, SSE
+// Requires: AVX, FMA3, MMX+, SSE
 TEXT ·dot256F32x2(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -12207,12 +12241,14 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0  2048(BX)
 	VMOVUPS     (BX), Y15
 	VFMADD231PS (AX), Y15, Y0
 	VFMADD231PS (AX)(R8*1), Y15, Y4
 	VMOVUPS     32(BX), Y14
 	VFMADD231PS 32(AX), Y14, Y1
 	VFMADD231PS 32(AX)(R8*1), Y14, Y5
+	PREFETCHT0  2112(BX)
 	VMOVUPS     64(BX), Y13
 	VFMADD231PS 64(AX), Y13, Y2
 	VFMADD231PS 64(AX)(R8*1), Y13, Y6
@@ -12266,7 +12302,7 @@ fold:
 	RET
 
 // func dot256F32x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, FMA3, SSE
+// Requires: AVX, FMA3, MMX+, SSE
 TEXT ·dot256F32x3(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -12299,6 +12335,7 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0  2048(BX)
 	VMOVUPS     (BX), Y15
 	VFMADD231PS (AX), Y15, Y0
 	VFMADD231PS (AX)(R8*1), Y15, Y4
@@ -12307,6 +12344,7 @@ loop:
 	VFMADD231PS 32(AX), Y14, Y1
 	VFMADD231PS 32(AX)(R8*1), Y14, Y5
 	VFMADD231PS 32(AX)(R8*2), Y14, Y9
+	PREFETCHT0  2112(BX)
 	VMOVUPS     64(BX), Y13
 	VFMADD231PS 64(AX), Y13, Y2
 	VFMADD231PS 64(AX)(R8*1), Y13, Y6
@@ -13175,7 +13213,7 @@ done:
 	RET
 
 // func dot256F16x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, F16C, FMA3, SSE
+// Requires: AVX, F16C, FMA3, MMX+, SSE
 TEXT ·dot256F16x1(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -13200,6 +13238,7 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0  2048(BX)
 	VCVTPH2PS   (BX), Y15
 	VFMADD231PS (AX), Y15, Y0
 	VCVTPH2PS   16(BX), Y14
@@ -13244,7 +13283,7 @@ fold:
 	RET
 
 // func dot256F16x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, F16C, FMA3, SSE
+// Requires: AVX, F16C, FMA3, MMX+, SSE
 TEXT ·dot256F16x2(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -13273,6 +13312,7 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0  2048(BX)
 	VCVTPH2PS   (BX), Y15
 	VFMADD231PS (AX), Y15, Y0
 	VFMADD231PS (AX)(R8*1), Y15, Y4
@@ -13332,7 +13372,7 @@ fold:
 	RET
 
 // func dot256F16x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, F16C, FMA3, SSE
+// Requires: AVX, F16C, FMA3, MMX+, SSE
 TEXT ·dot256F16x3(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -13365,6 +13405,7 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0  2048(BX)
 	VCVTPH2PS   (BX), Y15
 	VFMADD231PS (AX), Y15, Y0
 	VFMADD231PS (AX)(R8*1), Y15, Y4
@@ -14251,7 +14292,7 @@ done:
 	RET
 
 // func dot256BF16x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX2, FMA3, SSE
+// Requires: AVX, AVX2, FMA3, MMX+, SSE
 TEXT ·dot256BF16x1(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -14276,6 +14317,7 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0  2048(BX)
 	VPMOVZXWD   (BX), Y15
 	VPSLLD      $0x10, Y15, Y15
 	VFMADD231PS (AX), Y15, Y0
@@ -14325,7 +14367,7 @@ fold:
 	RET
 
 // func dot256BF16x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX2, FMA3, SSE
+// Requires: AVX, AVX2, FMA3, MMX+, SSE
 TEXT ·dot256BF16x2(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -14354,6 +14396,7 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0  2048(BX)
 	VPMOVZXWD   (BX), Y15
 	VPSLLD      $0x10, Y15, Y15
 	VFMADD231PS (AX), Y15, Y0
@@ -14418,7 +14461,7 @@ fold:
 	RET
 
 // func dot256BF16x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX2, FMA3, SSE
+// Requires: AVX, AVX2, FMA3, MMX+, SSE
 TEXT ·dot256BF16x3(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -14451,6 +14494,7 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0  2048(BX)
 	VPMOVZXWD   (BX), Y15
 	VPSLLD      $0x10, Y15, Y15
 	VFMADD231PS (AX), Y15, Y0

@@ -1,0 +1,62 @@
+package lora_test
+
+import (
+	"fmt"
+
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// An adapter for two layers of a model is begun, and merged into one of them.
+func Example() {
+	model := lora.Model{Type: "llama", Modules: []lora.Module{
+		{Name: "model.layers.0.self_attn.q_proj", Kind: lora.Linear, In: 4, Out: 2},
+		{Name: "model.layers.0.self_attn.k_proj", Kind: lora.Linear, In: 4, Out: 2},
+		{Name: "model.layers.1.self_attn.q_proj", Kind: lora.Linear, In: 4, Out: 2},
+	}}
+	config := lora.DefaultConfig()
+	config.R, config.LoraAlpha = 1, 2
+	config.TargetModules.Names = []string{"q_proj"}
+	plan, err := lora.NewPlan(config, model)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	var tensors []lora.Tensor
+	for _, target := range plan.Targets {
+		w, _ := target.Initialize(42, nil)
+		copy(w.A, []float32{1, 2, 3, 4}) // stands in for training
+		copy(w.B, []float32{0.5, -1})
+		own, _ := w.Tensors(target)
+		tensors = append(tensors, own...)
+		fmt.Println(target.Name, "rank", target.Rank, "scale", target.Scale)
+	}
+	adapter, err := lora.New(plan.Config(), tensors)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("check:", adapter.Check(plan, lora.CheckOptions{}).Err())
+
+	merger, err := lora.NewMerger(adapter, plan)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	weight := make([]float32, 8)
+	changed, err := merger.Merge("model.layers.1.self_attn.q_proj.weight", weight, tensor.F32)
+	fmt.Println(changed, err, weight)
+	// Output:
+	// model.layers.0.self_attn.q_proj rank 1 scale 2
+	// model.layers.1.self_attn.q_proj rank 1 scale 2
+	// check: <nil>
+	// true <nil> [1 2 3 4 -2 -4 -6 -8]
+}
+
+func ExampleLayer() {
+	layer := &lora.Layer{In: 3, Out: 2, Rank: 1, Alpha: 4, A: []float32{1, 2, 3}, B: []float32{10, -1}}
+	y := make([]float32, 2)
+	err := layer.Forward(y, []float32{1, 1, 1}, 1)
+	fmt.Println(layer.NumParams(), y, err)
+	// Output: 5 [240 -24] <nil>
+}

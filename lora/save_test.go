@@ -1,0 +1,177 @@
+package lora_test
+
+import (
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// What PEFT saved is saved again byte for byte.
+func TestSaveAsPEFT(t *testing.T) {
+	for _, f := range fixtures(t) {
+		t.Run(f.name, func(t *testing.T) {
+			a := load(t, f.dir)
+			var tensors []lora.Tensor
+			names := a.Names()
+			for i := range names { // the order is not the caller's concern
+				v, _ := a.Tensor(names[len(names)-1-i])
+				tensors = append(tensors, lora.Tensor{Key: names[len(names)-1-i], Tensor: v})
+			}
+			dir := filepath.Join(t.TempDir(), "new")
+			require.NoError(t, lora.Save(dir, a.Config, tensors))
+			want, err := os.ReadFile(filepath.Join(f.dir, lora.WeightsFile))
+			require.NoError(t, err)
+			got, err := os.ReadFile(filepath.Join(dir, lora.WeightsFile))
+			require.NoError(t, err)
+			assert.True(t, string(want) == string(got), "the bytes of the weights differ")
+			config, err := os.ReadFile(filepath.Join(dir, lora.ConfigFile))
+			require.NoError(t, err)
+			assert.Equal(t, string(a.Config.JSON()), string(config))
+		})
+	}
+}
+
+func TestSaveWeights(t *testing.T) {
+	p := plan(t, `"target_modules":["k_proj","embed_tokens"],"use_dora":true,"r":2`, decoder(false))
+	dir := t.TempDir()
+	var tensors []lora.Tensor
+	written := map[string]*lora.Weights{}
+	for _, target := range p.Targets {
+		w := initialize(t, target, 1, ones(target.In*target.Out))
+		for i := range w.B {
+			w.B[i] = float32(i) / 3
+		}
+		w.A[0] = 7
+		written[target.Name] = w
+		own, err := w.Tensors(target)
+		require.NoError(t, err)
+		tensors = append(tensors, own...)
+	}
+	require.NoError(t, lora.Save(dir, p.Config(), tensors))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "notes.txt"), nil, 0o600))
+
+	a := load(t, dir)
+	require.NoError(t, a.Check(p, lora.CheckOptions{}).Err())
+	for _, target := range p.Targets {
+		w, err := a.Weights(target)
+		require.NoError(t, err)
+		assert.Equal(t, written[target.Name], w)
+	}
+	require.NoError(t, a.Close())
+	require.NoError(t, lora.Save(dir, p.Config(), tensors[:3]))
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Len(t, entries, 3, "other files stay, no temporary ones do")
+
+	w := written["model.embed_tokens"]
+	w.A = w.A[:1]
+	_, err = w.Tensors(p.Targets[0])
+	require.ErrorIs(t, err, lora.ErrShape)
+	_, err = load(t, dir).Weights(lora.Target{Module: p.Targets[0].Module, Rank: 3})
+	require.ErrorIs(t, err, lora.ErrShape)
+}
+
+func ones(n int) []float32 {
+	values := make([]float32, n)
+	for i := range values {
+		values[i] = 1
+	}
+	return values
+}
+
+// A save that fails leaves the old adapter, or nothing.
+func TestSaveFailure(t *testing.T) {
+	c := lora.DefaultConfig()
+	good := []lora.Tensor{{Key: "a", Tensor: ramp(t, 2)}}
+	bad := []lora.Tensor{{Key: "a", Tensor: tensor.Tensor{DType: tensor.F32, Shape: []int{3}, Data: make([]byte, 8)}}}
+
+	dir := filepath.Join(t.TempDir(), "adapter")
+	require.Error(t, lora.Save(dir, c, bad))
+	_, err := os.Stat(dir)
+	require.ErrorIs(t, err, fs.ErrNotExist, "no empty folder stays")
+
+	require.NoError(t, lora.Save(dir, c, good))
+	before := contents(t, dir)
+	require.Error(t, lora.Save(dir, c, bad))
+	bads := *c
+	bads.R = 0
+	require.ErrorIs(t, lora.Save(dir, &bads, good), lora.ErrConfig)
+	require.Error(t, lora.Save(dir, c, []lora.Tensor{{Key: "a", Tensor: tensor.Tensor{}}}))
+	assert.Equal(t, before, contents(t, dir))
+
+	// The weights cannot take their name: the old configuration stays.
+	other := c.Clone()
+	other.R = 3
+	require.NoError(t, os.Remove(filepath.Join(dir, lora.WeightsFile)))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, lora.WeightsFile), 0o700))
+	require.Error(t, lora.Save(dir, other, good))
+	assert.Equal(t, before[lora.ConfigFile], contents(t, dir)[lora.ConfigFile])
+
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	require.Error(t, lora.Save(file, c, good))
+}
+
+func contents(t *testing.T, dir string) map[string]string {
+	files := map[string]string{}
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, e := range entries {
+		if !e.IsDir() {
+			data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+			require.NoError(t, err)
+			files[e.Name()] = string(data)
+		}
+	}
+	return files
+}
+
+func TestDiff(t *testing.T) {
+	c := lora.DefaultConfig()
+	adapter := func(tensors ...lora.Tensor) *lora.Adapter {
+		a, err := lora.New(c, tensors)
+		require.NoError(t, err)
+		return a
+	}
+	f32 := func(key string, shape []int, values ...float32) lora.Tensor {
+		v, err := tensor.FromFloat32s(values, shape...)
+		require.NoError(t, err)
+		return lora.Tensor{Key: key, Tensor: v}
+	}
+	nan := float32(math.NaN())
+	square := []int{2, 2}
+	a := adapter(f32("same", square, 1, nan, 3, 0), f32("far", square, 1, 2, -8, 4), f32("gone", square, 1, 2, 3, 4),
+		f32("shape", square, 1, 2, 3, 4), f32("nan", square, 1, 2, 3, 4), f32("zero", square, 0, 0, 0, 0))
+	b := adapter(f32("same", square, 1, nan, 3, float32(math.Copysign(0, -1))), f32("far", square, 1, 2.5, -7, 4), f32("new", square, 1, 2, 3, 4),
+		f32("shape", []int{4}, 1, 2, 3, 4), f32("nan", square, 9, 2, nan, 4), f32("zero", square, 0, 0, 0, 1))
+	diffs, err := lora.Diff(a, b)
+	require.NoError(t, err)
+	var lines []string
+	for _, d := range diffs {
+		lines = append(lines, d.String())
+		assert.Equal(t, d.Key == "same", d.Equal())
+	}
+	assert.Equal(t, `far: max |a-b| 1, relative 0.125, at [1 0]: -8 and -7, 2 elements differ
+gone: only in the first
+nan: max |a-b| NaN, relative NaN, at [1 0]: 3 and NaN, 2 elements differ
+new: only in the second
+same: equal
+shape: shapes [2 2] and [4]
+zero: max |a-b| 1, relative +Inf, at [1 1]: 0 and 1, 1 elements differ`, strings.Join(lines, "\n"))
+
+	diffs, err = lora.Diff(load(t, "../testdata/lm/llama/train/lora/init"), load(t, "../testdata/lm/llama/train/lora/final"))
+	require.NoError(t, err)
+	require.Len(t, diffs, 8)
+	for _, d := range diffs {
+		assert.Positive(t, d.MaxAbs)
+	}
+}

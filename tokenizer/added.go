@@ -1,0 +1,182 @@
+package tokenizer
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// An addedToken is a token that is found in the text before the model sees it.
+type addedToken struct {
+	ID         int32  `json:"id"`
+	Content    string `json:"content"`
+	SingleWord bool   `json:"single_word"` // only where no word character adjoins
+	LStrip     bool   `json:"lstrip"`      // swallows white space to its left
+	RStrip     bool   `json:"rstrip"`      // swallows white space to its right
+	Normalized bool   `json:"normalized"`  // is looked for in the normalized text
+	Special    bool   `json:"special"`     // may be left out when decoding
+}
+
+// addedVocabulary holds the added tokens and finds them.
+type addedVocabulary struct {
+	byContent map[string]int32
+	byID      map[int32]*addedToken
+	special   map[string]bool
+	// normalizedForm is the content of a normalized token as it stands in normalized text,
+	// where that differs.
+	normalizedForm map[int32]string
+	raw            tokenTrie // tokens looked for in the text as given
+	normal         tokenTrie // tokens looked for in the normalized text
+}
+
+// newAddedVocabulary adds tokens in order. The library trusts contents, not ids: a token
+// that the model knows has the model's id, others are numbered behind the vocabulary.
+func newAddedVocabulary(tokens []addedToken, m model, n normalizer) *addedVocabulary {
+	v := &addedVocabulary{
+		byContent:      map[string]int32{},
+		byID:           map[int32]*addedToken{},
+		special:        map[string]bool{},
+		normalizedForm: map[int32]string{},
+	}
+	next := int32(m.size())
+	for _, t := range tokens {
+		if t.Content == "" {
+			continue
+		}
+		if id, ok := v.byContent[t.Content]; ok {
+			t.ID = id
+		} else if id, ok := m.id(t.Content); ok {
+			t.ID = id
+		} else {
+			t.ID = next
+			next++
+		}
+		delete(v.normalizedForm, t.ID)
+		if t.Normalized && n != nil {
+			if form, _ := n.normalize(t.Content); form != t.Content {
+				v.normalizedForm[t.ID] = form
+			}
+		}
+		v.byContent[t.Content] = t.ID
+		v.byID[t.ID] = &t
+		if t.Special {
+			v.special[t.Content] = true
+		}
+	}
+	for id, t := range v.byID {
+		if !t.Normalized {
+			v.raw.add(t.Content, id)
+		} else if form, ok := v.normalizedForm[id]; ok {
+			v.normal.add(form, id)
+		} else {
+			v.normal.add(t.Content, id)
+		}
+	}
+	return v
+}
+
+// cut appends s to out as pieces: the added tokens that trie finds and the text between.
+func (v *addedVocabulary) cut(out []piece, s string, atStart bool, trie *tokenTrie) []piece {
+	done := 0 // s is in out up to here
+	for from := 0; from < len(s); {
+		start, end, id := trie.find(s, from)
+		if id == noID {
+			break
+		}
+		from = end
+		t := v.byID[id]
+		if t.SingleWord {
+			before, _ := utf8.DecodeLastRuneInString(s[:start])
+			after, _ := utf8.DecodeRuneInString(s[end:])
+			if start > 0 && isWord(before) || end < len(s) && isWord(after) {
+				continue
+			}
+		}
+		if t.LStrip {
+			start = max(len(strings.TrimRightFunc(s[:start], isSpace)), done)
+		}
+		if t.RStrip {
+			end = len(s) - len(strings.TrimLeftFunc(s[end:], isSpace))
+		}
+		if done < start {
+			out = append(out, piece{s[done:start], noID, atStart && done == 0})
+		}
+		out = append(out, piece{s[start:end], id, false})
+		done = end
+	}
+	if done < len(s) {
+		out = append(out, piece{s[done:], noID, atStart && done == 0})
+	}
+	return out
+}
+
+// tokenTrie finds the leftmost, and there the longest, of a set of strings.
+type tokenTrie struct {
+	nodes []trieNode
+	first [256]bool // the bytes that tokens begin with
+	only  int       // the single such byte, or noID
+}
+
+type trieNode struct {
+	next map[byte]int32
+	id   int32
+}
+
+func (t *tokenTrie) add(s string, id int32) {
+	if s == "" {
+		return
+	}
+	if t.nodes == nil {
+		t.nodes = []trieNode{{id: noID}}
+		t.only = int(s[0])
+	} else if t.only != int(s[0]) {
+		t.only = noID
+	}
+	t.first[s[0]] = true
+	node := int32(0)
+	for i := 0; i < len(s); i++ {
+		child, ok := t.nodes[node].next[s[i]]
+		if !ok {
+			child = int32(len(t.nodes))
+			t.nodes = append(t.nodes, trieNode{id: noID})
+			if t.nodes[node].next == nil {
+				t.nodes[node].next = map[byte]int32{}
+			}
+			t.nodes[node].next[s[i]] = child
+		}
+		node = child
+	}
+	t.nodes[node].id = max(id, t.nodes[node].id)
+}
+
+// find gives the first token at or behind from, or noID.
+func (t *tokenTrie) find(s string, from int) (start, end int, id int32) {
+	if t.nodes == nil {
+		return 0, 0, noID
+	}
+	for i := from; i < len(s); i++ {
+		if t.only != noID {
+			n := strings.IndexByte(s[i:], byte(t.only))
+			if n < 0 {
+				break
+			}
+			i += n
+		} else if !t.first[s[i]] {
+			continue
+		}
+		id = noID
+		for node, j := int32(0), i; j < len(s); j++ {
+			child, ok := t.nodes[node].next[s[j]]
+			if !ok {
+				break
+			}
+			node = child
+			if t.nodes[node].id != noID {
+				id, end = t.nodes[node].id, j+1
+			}
+		}
+		if id != noID {
+			return i, end, id
+		}
+	}
+	return 0, 0, noID
+}

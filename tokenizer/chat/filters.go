@@ -1,0 +1,372 @@
+package chat
+
+import (
+	"html"
+	"math"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// A filter changes a value: {{ value | filter(args) }}.
+type filter = func(in *interpreter, v any, args *arguments) (any, error)
+
+var filters map[string]filter
+
+func init() { // not a literal: map and select look filters up
+	filters = map[string]filter{
+		"abs": absFilter, "capitalize": strFilter(capitalized), "center": centerFilter,
+		"count": lengthFilter, "length": lengthFilter, "d": defaultFilter, "default": defaultFilter,
+		"e": escapeFilter, "escape": escapeFilter, "forceescape": escapeFilter,
+		"float": floatFilter, "format": formatFilter, "indent": indentFilter, "int": intFilter,
+		"lower": strFilter(lower), "upper": strFilter(upper), "title": strFilter(titleWords), "trim": trimFilter,
+		"replace": replaceFilter, "round": roundFilter, "safe": strFilter(nil), "string": strFilter(nil),
+		"tojson": tojsonFilter, "truncate": truncateFilter, "wordcount": wordcountFilter,
+		"attr": attrFilter, "batch": batchFilter, "dictsort": dictsortFilter, "first": firstFilter,
+		"groupby": groupbyFilter, "items": itemsFilter, "join": joinFilter, "last": lastFilter, "list": listFilter,
+		"map": mapFilter, "max": extremeFilter("max", 1), "min": extremeFilter("min", -1),
+		"reject": selectFilter(false, false), "rejectattr": selectFilter(true, false),
+		"select": selectFilter(false, true), "selectattr": selectFilter(true, true),
+		"reverse": reverseFilter, "slice": sliceFilter, "sort": sortFilter, "sum": sumFilter, "unique": uniqueFilter,
+	}
+}
+
+// known lists the names of filters or tests.
+func known[F any](table map[string]F) string {
+	var names []string
+	for name := range table {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+// strFilter is a filter on the text of a value.
+func strFilter(f func(string) string) filter {
+	return func(_ *interpreter, v any, args *arguments) (any, error) {
+		if _, err := args.bind("filter"); err != nil {
+			return nil, err
+		}
+		s := text(v)
+		if f != nil {
+			s = f(s)
+		}
+		return s, nil
+	}
+}
+
+func absFilter(_ *interpreter, v any, args *arguments) (any, error) {
+	if _, err := args.bind("abs"); err != nil {
+		return nil, err
+	}
+	if f, ok := v.(float64); ok {
+		return math.Abs(f), nil
+	}
+	i, ok := integer(v)
+	if !ok {
+		return nil, typeError("abs of a %s", typeName(v))
+	}
+	if i < 0 {
+		return intOperation("-", 0, i)
+	}
+	return i, nil
+}
+
+func centerFilter(_ *interpreter, v any, args *arguments) (any, error) {
+	p, err := args.bind("center", "width?")
+	if err != nil {
+		return nil, err
+	}
+	width, err := intOr(p[0], 80)
+	if err != nil {
+		return nil, err
+	}
+	return strMethods["center"](text(v), &arguments{pos: []any{width}})
+}
+
+func lengthFilter(_ *interpreter, v any, args *arguments) (any, error) {
+	if _, err := args.bind("length"); err != nil {
+		return nil, err
+	}
+	n, err := length(v)
+	return n, err
+}
+
+func defaultFilter(_ *interpreter, v any, args *arguments) (any, error) {
+	p, err := args.bind("default", "default_value?", "boolean?")
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := v.(*undefined); ok || truthOr(p[1], false) && !truth(v) {
+		if p[0] == absent {
+			return "", nil
+		}
+		return p[0], nil
+	}
+	return v, nil
+}
+
+func escapeFilter(_ *interpreter, v any, args *arguments) (any, error) {
+	_, err := args.bind("escape")
+	return html.EscapeString(text(v)), err
+}
+
+func floatFilter(_ *interpreter, v any, args *arguments) (any, error) {
+	p, err := args.bind("float", "default?")
+	if err != nil {
+		return nil, err
+	}
+	if f, ok := toFloat(v); ok {
+		return f, nil
+	}
+	if p[0] == absent {
+		return 0.0, nil
+	}
+	return p[0], nil
+}
+
+func toFloat(v any) (float64, bool) {
+	if s, ok := v.(string); ok {
+		s = strings.ToLower(strings.TrimFunc(s, isPythonSpace))
+		if strings.ContainsAny(s, "xp") {
+			return 0, false
+		}
+		f, err := strconv.ParseFloat(s, 64)
+		return f, err == nil || math.IsInf(f, 0)
+	}
+	return number(v)
+}
+
+func intFilter(_ *interpreter, v any, args *arguments) (any, error) {
+	p, err := args.bind("int", "default?", "base?")
+	if err != nil {
+		return nil, err
+	}
+	base, err := intOr(p[1], 10)
+	if err != nil {
+		return nil, err
+	}
+	if s, ok := v.(string); ok {
+		s = strings.TrimPrefix(strings.TrimFunc(s, isPythonSpace), "+")
+		prefix := map[int64]string{2: "0b", 8: "0o", 16: "0x"}[base]
+		if prefix != "" {
+			s = strings.TrimPrefix(strings.ToLower(s), prefix)
+		}
+		if 2 <= base && base <= 36 {
+			if i, err := strconv.ParseInt(s, int(base), 64); err == nil {
+				return i, nil
+			}
+		}
+	} else if i, ok := integer(v); ok {
+		return i, nil
+	}
+	if f, ok := toFloat(v); ok && math.Abs(f) < 1<<63 {
+		return int64(f), nil
+	}
+	if p[0] == absent {
+		return int64(0), nil
+	}
+	return p[0], nil
+}
+
+func indentFilter(_ *interpreter, v any, args *arguments) (any, error) {
+	p, err := args.bind("indent", "width?", "first?", "blank?")
+	if err != nil {
+		return nil, err
+	}
+	indent, ok := p[0].(string)
+	if !ok {
+		width, err := intOr(p[0], 4)
+		if err != nil {
+			return nil, err
+		}
+		if err := tooLarge(width); err != nil {
+			return nil, err
+		}
+		indent = strings.Repeat(" ", int(max(width, 0)))
+	}
+	s, err := strOr(v, "")
+	if err != nil {
+		return nil, err
+	}
+	parts := lines(s+"\n", false)
+	if err := tooLarge(int64(len(s)) + int64(len(parts))*int64(len(indent))); err != nil {
+		return nil, err
+	}
+	blank := truthOr(p[2], false)
+	for i := 1; i < len(parts); i++ {
+		if blank || parts[i] != "" {
+			parts[i] = indent + parts[i]
+		}
+	}
+	out := strings.Join(parts, "\n")
+	if truthOr(p[1], false) {
+		out = indent + out
+	}
+	return out, nil
+}
+
+// titleWords begins every word, also behind a hyphen, with a capital.
+func titleWords(s string) string {
+	var b strings.Builder
+	start := true
+	for _, r := range s {
+		switch {
+		case strings.ContainsRune("-({[<", r) || isPythonSpace(r):
+			start = true
+			b.WriteRune(r)
+		case start:
+			start = false
+			b.WriteString(upper(string(r)))
+		default:
+			b.WriteString(lower(string(r)))
+		}
+	}
+	return b.String()
+}
+
+func trimFilter(_ *interpreter, v any, args *arguments) (any, error) {
+	p, err := args.bind("trim", "chars?")
+	if err != nil {
+		return nil, err
+	}
+	return strip(text(v), p[0], true, true)
+}
+
+func replaceFilter(_ *interpreter, v any, args *arguments) (any, error) {
+	p, err := args.bind("replace", "old", "new", "count?")
+	if err != nil {
+		return nil, err
+	}
+	return replace(text(v), text(p[0]), text(p[1]), p[2])
+}
+
+func roundFilter(_ *interpreter, v any, args *arguments) (any, error) {
+	p, err := args.bind("round", "precision?", "method?")
+	if err != nil {
+		return nil, err
+	}
+	precision, err := intOr(p[0], 0)
+	if err != nil {
+		return nil, err
+	}
+	method, err := strOr(p[1], "common")
+	if err != nil {
+		return nil, err
+	}
+	f, ok := number(v)
+	if !ok {
+		return nil, typeError("round of a %s", typeName(v))
+	}
+	scale := math.Pow(10, float64(precision))
+	switch method {
+	case "ceil":
+		return math.Ceil(f*scale) / scale, nil
+	case "floor":
+		return math.Floor(f*scale) / scale, nil
+	case "common":
+		if i, ok := integer(v); ok && precision >= 0 {
+			return i, nil
+		}
+		if precision < 0 || precision > 300 || math.IsInf(f, 0) || math.IsNaN(f) {
+			return math.RoundToEven(f*scale) / scale, nil
+		}
+		// Python rounds the exact decimal value, half to even.
+		exact := new(big.Float).SetFloat64(f)
+		out, err := strconv.ParseFloat(exact.Text('f', int(precision)), 64)
+		return out, err
+	}
+	return nil, typeError("round method %q; known are common, ceil, floor", method)
+}
+
+func tojsonFilter(_ *interpreter, v any, args *arguments) (any, error) {
+	p, err := args.bind("tojson", "ensure_ascii?", "indent?", "separators?", "sort_keys?")
+	if err != nil {
+		return nil, err
+	}
+	st := jsonStyle{ascii: truthOr(p[0], false), item: ", ", separator: ": ", sortKeys: truthOr(p[3], false)}
+	if p[1] != absent && p[1] != nil {
+		indent, ok := p[1].(string)
+		if !ok {
+			n, err := intOr(p[1], 0)
+			if err != nil {
+				return nil, err
+			}
+			if n > 1000 {
+				return nil, typeError("tojson with indent %d", n)
+			}
+			indent = strings.Repeat(" ", int(max(n, 0)))
+		}
+		st.indent, st.item = &indent, ","
+	}
+	if p[2] != absent && p[2] != nil {
+		seps, err := items(p[2])
+		if err != nil || len(seps) != 2 {
+			return nil, typeError("tojson: separators must be two strings")
+		}
+		st.item, st.separator = text(seps[0]), text(seps[1])
+	}
+	b, err := st.append(nil, v, 0)
+	return string(b), err
+}
+
+func truncateFilter(_ *interpreter, v any, args *arguments) (any, error) {
+	p, err := args.bind("truncate", "length?", "killwords?", "end?", "leeway?")
+	if err != nil {
+		return nil, err
+	}
+	size, err := intOr(p[0], 255)
+	if err != nil {
+		return nil, err
+	}
+	end, err := strOr(p[2], "...")
+	if err != nil {
+		return nil, err
+	}
+	leeway, err := intOr(p[3], 5)
+	if err != nil {
+		return nil, err
+	}
+	s, err := strOr(v, "")
+	if err != nil {
+		return nil, err
+	}
+	chars := []rune(s)
+	keep := size - int64(utf8.RuneCountInString(end))
+	if keep < 0 || leeway < 0 {
+		return nil, typeError("truncate to %d characters with leeway %d", size, leeway)
+	}
+	if int64(len(chars))-leeway <= size {
+		return s, nil
+	}
+	s = string(chars[:keep])
+	if !truthOr(p[1], false) {
+		if i := strings.LastIndexByte(s, ' '); i >= 0 {
+			s = s[:i]
+		}
+	}
+	return s + end, nil
+}
+
+func wordcountFilter(_ *interpreter, v any, args *arguments) (any, error) {
+	_, err := args.bind("wordcount")
+	words := strings.FieldsFunc(text(v), func(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsNumber(r) })
+	return int64(len(words)), err
+}
+
+func formatFilter(_ *interpreter, v any, args *arguments) (any, error) {
+	if len(args.named) == 0 {
+		return percentFormat(text(v), tuple(args.pos))
+	}
+	if len(args.pos) > 0 {
+		return nil, typeError("format takes positional or named arguments, not both")
+	}
+	d := newDict()
+	for _, n := range args.named {
+		d.put(n.name, n.value)
+	}
+	return percentFormat(text(v), d)
+}

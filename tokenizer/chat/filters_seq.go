@@ -1,0 +1,369 @@
+package chat
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// group is what groupby gives: a tuple of two with names.
+type group struct {
+	grouper any
+	list    []any
+}
+
+// getter gives what to sort, group or sum by: an attribute, perhaps with dots, of an item.
+// Without attribute it is the item itself.
+func getter(attribute, fallback any, ignoreCase bool) (func(any) (any, error), error) {
+	var path []any
+	switch a := attribute.(type) {
+	case int64:
+		path = []any{a}
+	case string:
+		for _, part := range strings.Split(a, ".") {
+			if i, err := strconv.ParseInt(part, 10, 64); err == nil && part[0] != '-' && part[0] != '+' {
+				path = append(path, i)
+			} else {
+				path = append(path, part)
+			}
+		}
+	default:
+		if attribute != absent && attribute != nil {
+			return nil, typeError("an attribute given as %s", typeName(attribute))
+		}
+	}
+	return func(v any) (any, error) {
+		for _, key := range path {
+			var err error
+			if v, err = getItem(v, key); err != nil {
+				return nil, err
+			}
+			if _, ok := v.(*undefined); ok && fallback != absent && fallback != nil {
+				v = fallback
+			}
+		}
+		if s, ok := v.(string); ok && ignoreCase {
+			return lower(s), nil
+		}
+		return v, nil
+	}, nil
+}
+
+func attrFilter(_ *interpreter, v any, args *arguments) (any, error) {
+	p, err := args.bind("attr", "name")
+	if err != nil {
+		return nil, err
+	}
+	name, err := strOr(p[0], "")
+	if err != nil {
+		return nil, err
+	}
+	if u, ok := v.(*undefined); ok {
+		return nil, u.fail()
+	}
+	if a, ok := attribute(v, name); ok {
+		return a, nil
+	}
+	return &undefined{typeName(v) + " attribute '" + name + "'"}, nil
+}
+
+func batchFilter(_ *interpreter, v any, args *arguments) (any, error) {
+	p, err := args.bind("batch", "linecount", "fill_with?")
+	if err != nil {
+		return nil, err
+	}
+	list, err := items(v)
+	if err != nil {
+		return nil, err
+	}
+	n, err := intOr(p[0], 0)
+	if err != nil {
+		return nil, err
+	}
+	if n < 1 {
+		return nil, typeError("batch of %d", n)
+	}
+	var out []any
+	for chunk := range slices.Chunk(list, int(min(n, maxSize))) {
+		out = append(out, slices.Clone(chunk))
+	}
+	if last := len(out) - 1; last >= 0 && p[1] != absent && p[1] != nil {
+		if err := tooLarge(n); err != nil {
+			return nil, err
+		}
+		chunk := out[last].([]any)
+		for int64(len(chunk)) < n {
+			chunk = append(chunk, p[1])
+		}
+		out[last] = chunk
+	}
+	return &iterator{out}, nil
+}
+
+func sliceFilter(_ *interpreter, v any, args *arguments) (any, error) {
+	p, err := args.bind("slice", "slices", "fill_with?")
+	if err != nil {
+		return nil, err
+	}
+	list, err := items(v)
+	if err != nil {
+		return nil, err
+	}
+	n, err := intOr(p[0], 0)
+	if err != nil {
+		return nil, err
+	}
+	if n < 1 || n > maxRange {
+		return nil, typeError("%d slices", n)
+	}
+	var out []any
+	size, extra := len(list)/int(n), len(list)%int(n)
+	for i := range int(n) {
+		take := size
+		if i < extra {
+			take++
+		}
+		part := slices.Clone(list[:take])
+		list = list[take:]
+		if i >= extra && p[1] != absent && p[1] != nil {
+			part = append(part, p[1])
+		}
+		if part == nil {
+			part = []any{}
+		}
+		out = append(out, part)
+	}
+	return &iterator{out}, nil
+}
+
+// sorted sorts stably by keys.
+func sorted(list []any, key func(any) (any, error), reverse bool) ([]any, error) {
+	type entry struct{ item, key any }
+	entries := make([]entry, len(list))
+	for i, item := range list {
+		k, err := key(item)
+		if err != nil {
+			return nil, err
+		}
+		entries[i] = entry{item, k}
+	}
+	var failed error
+	slices.SortStableFunc(entries, func(a, b entry) int {
+		c, err := compare(a.key, b.key)
+		if err != nil {
+			failed = err
+		}
+		if reverse {
+			return -c
+		}
+		return c
+	})
+	out := make([]any, len(entries))
+	for i, e := range entries {
+		out[i] = e.item
+	}
+	return out, failed
+}
+
+func dictsortFilter(_ *interpreter, v any, args *arguments) (any, error) {
+	p, err := args.bind("dictsort", "case_sensitive?", "by?", "reverse?")
+	if err != nil {
+		return nil, err
+	}
+	d, ok := v.(*dict)
+	if !ok {
+		return nil, typeError("dictsort of a %s", typeName(v))
+	}
+	by, err := strOr(p[1], "key")
+	if err != nil {
+		return nil, err
+	}
+	pos := int64(0)
+	if by == "value" {
+		pos = 1
+	} else if by != "key" {
+		return nil, typeError("dictsort by %q; known are key and value", by)
+	}
+	key, err := getter(pos, absent, !truthOr(p[0], false))
+	if err != nil {
+		return nil, err
+	}
+	return sorted(d.pairs(), key, truthOr(p[2], false))
+}
+
+func sortFilter(_ *interpreter, v any, args *arguments) (any, error) {
+	p, err := args.bind("sort", "reverse?", "case_sensitive?", "attribute?")
+	if err != nil {
+		return nil, err
+	}
+	list, err := items(v)
+	if err != nil {
+		return nil, err
+	}
+	ignoreCase := !truthOr(p[1], false)
+	var key func(any) (any, error)
+	if s, ok := p[2].(string); ok && strings.Contains(s, ",") {
+		var keys []func(any) (any, error)
+		for _, part := range strings.Split(s, ",") {
+			k, err := getter(part, absent, ignoreCase)
+			if err != nil {
+				return nil, err
+			}
+			keys = append(keys, k)
+		}
+		key = func(v any) (any, error) {
+			var all []any
+			for _, k := range keys {
+				part, err := k(v)
+				if err != nil {
+					return nil, err
+				}
+				all = append(all, part)
+			}
+			return all, nil
+		}
+	} else if key, err = getter(p[2], absent, ignoreCase); err != nil {
+		return nil, err
+	}
+	return sorted(list, key, truthOr(p[0], false))
+}
+
+func groupbyFilter(_ *interpreter, v any, args *arguments) (any, error) {
+	p, err := args.bind("groupby", "attribute", "default?", "case_sensitive?")
+	if err != nil {
+		return nil, err
+	}
+	list, err := items(v)
+	if err != nil {
+		return nil, err
+	}
+	key, err := getter(p[0], p[1], !truthOr(p[2], false))
+	if err != nil {
+		return nil, err
+	}
+	exact, err := getter(p[0], p[1], false)
+	if err != nil {
+		return nil, err
+	}
+	if list, err = sorted(list, key, false); err != nil {
+		return nil, err
+	}
+	var out []any
+	var last any
+	for _, item := range list {
+		k, err := key(item)
+		if err != nil {
+			return nil, err
+		}
+		if len(out) == 0 || !equal(k, last) {
+			name, err := exact(item)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, &group{grouper: name})
+		}
+		g := out[len(out)-1].(*group)
+		g.list = append(g.list, item)
+		last = k
+	}
+	return out, nil
+}
+
+func uniqueFilter(_ *interpreter, v any, args *arguments) (any, error) {
+	p, err := args.bind("unique", "case_sensitive?", "attribute?")
+	if err != nil {
+		return nil, err
+	}
+	list, err := items(v)
+	if err != nil {
+		return nil, err
+	}
+	key, err := getter(p[1], absent, !truthOr(p[0], false))
+	if err != nil {
+		return nil, err
+	}
+	seen := newDict()
+	var out []any
+	for _, item := range list {
+		k, err := key(item)
+		if err != nil {
+			return nil, err
+		}
+		if _, ok := seen.get(k); ok {
+			continue
+		}
+		if err := seen.set(k, nil); err != nil {
+			return nil, err
+		}
+		out = append(out, item)
+	}
+	return &iterator{out}, nil
+}
+
+func extremeFilter(name string, sign int) filter {
+	return func(_ *interpreter, v any, args *arguments) (any, error) {
+		p, err := args.bind(name, "case_sensitive?", "attribute?")
+		if err != nil {
+			return nil, err
+		}
+		list, err := items(v)
+		if err != nil {
+			return nil, err
+		}
+		key, err := getter(p[1], absent, !truthOr(p[0], false))
+		if err != nil {
+			return nil, err
+		}
+		if len(list) == 0 {
+			return &undefined{name + " of nothing"}, nil
+		}
+		best := list[0]
+		for _, item := range list[1:] {
+			a, err := key(item)
+			if err != nil {
+				return nil, err
+			}
+			b, err := key(best)
+			if err != nil {
+				return nil, err
+			}
+			c, err := compare(a, b)
+			if err != nil {
+				return nil, err
+			}
+			if c*sign > 0 {
+				best = item
+			}
+		}
+		return best, nil
+	}
+}
+
+func sumFilter(_ *interpreter, v any, args *arguments) (any, error) {
+	p, err := args.bind("sum", "attribute?", "start?")
+	if err != nil {
+		return nil, err
+	}
+	list, err := items(v)
+	if err != nil {
+		return nil, err
+	}
+	key, err := getter(p[0], absent, false)
+	if err != nil {
+		return nil, err
+	}
+	total := p[1]
+	if total == absent {
+		total = int64(0)
+	}
+	for _, item := range list {
+		k, err := key(item)
+		if err != nil {
+			return nil, err
+		}
+		if total, err = operate("+", total, k); err != nil {
+			return nil, err
+		}
+	}
+	return total, nil
+}

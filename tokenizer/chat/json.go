@@ -1,0 +1,236 @@
+package chat
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// fromJSON reads a value; objects keep the order of their keys.
+func fromJSON(data []byte) (any, error) {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	v, err := nextValue(dec)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return nil, fmt.Errorf("more behind the first JSON value")
+	}
+	return v, nil
+}
+
+func nextValue(dec *json.Decoder) (any, error) {
+	token, err := dec.Token()
+	if err != nil {
+		return nil, err
+	}
+	switch token := token.(type) {
+	case json.Number:
+		if !strings.ContainsAny(token.String(), ".eE") {
+			if i, err := token.Int64(); err == nil {
+				return i, nil
+			}
+			return nil, fmt.Errorf("integer %s is too large", token)
+		}
+		f, err := token.Float64()
+		return f, err
+	case json.Delim:
+		if token == '[' {
+			list := []any{}
+			for dec.More() {
+				v, err := nextValue(dec)
+				if err != nil {
+					return nil, err
+				}
+				list = append(list, v)
+			}
+			_, err := dec.Token()
+			return list, err
+		}
+		d := newDict()
+		for dec.More() {
+			key, err := dec.Token()
+			if err != nil {
+				return nil, err
+			}
+			v, err := nextValue(dec)
+			if err != nil {
+				return nil, err
+			}
+			d.put(key.(string), v)
+		}
+		_, err := dec.Token()
+		return d, err
+	}
+	return token, nil // nil, bool, string
+}
+
+// fromGo makes a value of anything that encodes to JSON.
+func fromGo(v any) (any, error) {
+	switch v := v.(type) {
+	case nil, bool, string, int64, float64, *dict:
+		return v, nil
+	case int:
+		return int64(v), nil
+	case Message:
+		return v.value()
+	}
+	data, err := marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return fromJSON(data)
+}
+
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return b.Bytes(), err
+}
+
+// jsonStyle is the options of Python's json.dumps.
+type jsonStyle struct {
+	ascii           bool
+	indent          *string
+	item, separator string // ", " and ": "
+	sortKeys        bool
+}
+
+func (st *jsonStyle) append(b []byte, v any, depth int) ([]byte, error) {
+	switch v := v.(type) {
+	case nil:
+		return append(b, "null"...), nil
+	case bool:
+		return strconv.AppendBool(b, v), nil
+	case int64:
+		return strconv.AppendInt(b, v, 10), nil
+	case float64:
+		switch {
+		case math.IsNaN(v):
+			return append(b, "NaN"...), nil
+		case math.IsInf(v, 1):
+			return append(b, "Infinity"...), nil
+		case math.IsInf(v, -1):
+			return append(b, "-Infinity"...), nil
+		}
+		return append(b, floatText(v)...), nil
+	case string:
+		return st.appendString(b, v), nil
+	case []any:
+		return st.appendList(b, v, depth)
+	case tuple:
+		return st.appendList(b, v, depth)
+	case *dict:
+		return st.appendDict(b, v, depth)
+	}
+	return nil, typeError("a %s cannot be written as JSON", typeName(v))
+}
+
+func (st *jsonStyle) newline(b []byte, depth int) []byte {
+	if st.indent == nil {
+		return b
+	}
+	b = append(b, '\n')
+	return append(b, strings.Repeat(*st.indent, depth)...)
+}
+
+func (st *jsonStyle) appendList(b []byte, list []any, depth int) ([]byte, error) {
+	if len(list) == 0 {
+		return append(b, "[]"...), nil
+	}
+	b = append(b, '[')
+	var err error
+	for i, v := range list {
+		if i > 0 {
+			b = append(b, st.item...)
+		}
+		b = st.newline(b, depth+1)
+		if b, err = st.append(b, v, depth+1); err != nil {
+			return nil, err
+		}
+	}
+	return append(st.newline(b, depth), ']'), nil
+}
+
+func (st *jsonStyle) appendDict(b []byte, d *dict, depth int) ([]byte, error) {
+	if len(d.keys) == 0 {
+		return append(b, "{}"...), nil
+	}
+	order := make([]int, len(d.keys))
+	for i := range order {
+		order[i] = i
+	}
+	if st.sortKeys {
+		var failed error
+		slices.SortStableFunc(order, func(i, j int) int {
+			c, err := compare(d.keys[i], d.keys[j])
+			if err != nil {
+				failed = err
+			}
+			return c
+		})
+		if failed != nil {
+			return nil, failed
+		}
+	}
+	b = append(b, '{')
+	for n, i := range order {
+		if n > 0 {
+			b = append(b, st.item...)
+		}
+		b = st.newline(b, depth+1)
+		switch key := d.keys[i].(type) {
+		case string:
+			b = st.appendString(b, key)
+		case nil, bool, int64, float64:
+			b = append(b, '"')
+			b, _ = st.append(b, key, 0)
+			b = append(b, '"')
+		default:
+			return nil, typeError("a %s cannot be the key of a JSON object", typeName(key))
+		}
+		b = append(b, st.separator...)
+		var err error
+		if b, err = st.append(b, d.values[i], depth+1); err != nil {
+			return nil, err
+		}
+	}
+	return append(st.newline(b, depth), '}'), nil
+}
+
+func (st *jsonStyle) appendString(b []byte, s string) []byte {
+	b = append(b, '"')
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			b = append(b, '\\', byte(r))
+		case r == '\n':
+			b = append(b, `\n`...)
+		case r == '\r':
+			b = append(b, `\r`...)
+		case r == '\t':
+			b = append(b, `\t`...)
+		case r == '\f':
+			b = append(b, `\f`...)
+		case r == '\b':
+			b = append(b, `\b`...)
+		case r < ' ' || st.ascii && 0x7F <= r && r < 0x10000:
+			b = fmt.Appendf(b, `\u%04x`, r)
+		case st.ascii && r >= 0x10000:
+			r -= 0x10000
+			b = fmt.Appendf(b, `\u%04x\u%04x`, 0xD800+r>>10, 0xDC00+r&0x3FF)
+		default:
+			b = utf8.AppendRune(b, r)
+		}
+	}
+	return append(b, '"')
+}

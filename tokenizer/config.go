@@ -1,0 +1,147 @@
+package tokenizer
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strconv"
+)
+
+// config is what matters here of tokenizer_config.json.
+type config struct {
+	AddedTokensDecoder map[string]addedToken `json:"added_tokens_decoder"` // by id
+	BOS                specialToken          `json:"bos_token"`
+	EOS                specialToken          `json:"eos_token"`
+	UNK                specialToken          `json:"unk_token"`
+	SEP                specialToken          `json:"sep_token"`
+	PAD                specialToken          `json:"pad_token"`
+	CLS                specialToken          `json:"cls_token"`
+	Mask               specialToken          `json:"mask_token"`
+	Extra              json.RawMessage       `json:"extra_special_tokens"`
+	Additional         []specialToken        `json:"additional_special_tokens"` // its older name
+	AddBOS             json.RawMessage       `json:"add_bos_token"`
+	AddEOS             json.RawMessage       `json:"add_eos_token"`
+	Cleanup            bool                  `json:"clean_up_tokenization_spaces"`
+
+	extra []specialToken
+}
+
+// specialToken is written as its content or as an object with the flags of an added token.
+type specialToken struct {
+	addedToken
+	hasFlags bool
+}
+
+func (s *specialToken) UnmarshalJSON(b []byte) error {
+	*s = specialToken{}
+	if len(b) > 0 && b[0] == '{' {
+		s.Normalized = true // the default of an added token
+		s.hasFlags = true
+		return json.Unmarshal(b, &s.addedToken)
+	}
+	return json.Unmarshal(b, &s.Content) // null leaves it empty
+}
+
+func readConfig(data []byte) (*config, error) {
+	c := &config{}
+	if len(data) == 0 {
+		return c, nil
+	}
+	if err := json.Unmarshal(data, c); err != nil {
+		return nil, malformed("%s: %v", configFile, err)
+	}
+	if !isNull(c.Extra) {
+		if err := json.Unmarshal(c.Extra, &c.extra); err != nil {
+			var named map[string]specialToken
+			if err := json.Unmarshal(c.Extra, &named); err != nil {
+				return nil, malformed("%s: extra_special_tokens: %v", configFile, err)
+			}
+			for _, s := range named {
+				c.extra = append(c.extra, s)
+			}
+			slices.SortFunc(c.extra, func(a, b specialToken) int { return cmp.Compare(a.Content, b.Content) })
+		}
+	}
+	c.extra = append(c.extra, c.Additional...)
+	return c, nil
+}
+
+func (c *config) named() []specialToken {
+	return []specialToken{c.BOS, c.EOS, c.UNK, c.SEP, c.PAD, c.CLS, c.Mask}
+}
+
+// addedTokens lists the tokens that the configuration adds to those of tokenizer.json, or
+// whose flags it changes, in the order in which transformers adds them.
+func (c *config) addedTokens() []addedToken {
+	var tokens []addedToken
+	for id, t := range c.AddedTokensDecoder {
+		t.ID = noID
+		if n, err := strconv.ParseInt(id, 10, 32); err == nil {
+			t.ID = int32(n)
+		}
+		tokens = append(tokens, t)
+	}
+	slices.SortFunc(tokens, func(a, b addedToken) int {
+		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Content, b.Content))
+	})
+	listed := map[string]addedToken{}
+	for _, t := range tokens {
+		listed[t.Content] = t
+	}
+	for _, s := range append(c.named(), c.extra...) {
+		if s.Content == "" {
+			continue
+		}
+		t := s.addedToken
+		if known, ok := listed[s.Content]; ok && !s.hasFlags {
+			t = known
+		}
+		t.Special = true
+		tokens = append(tokens, t)
+	}
+	return tokens
+}
+
+// apply sets what the configuration says about t.
+func (c *config) apply(t *Tokenizer) error {
+	for _, s := range []struct {
+		id    *int32
+		token specialToken
+	}{{&t.bos, c.BOS}, {&t.eos, c.EOS}, {&t.pad, c.PAD}, {&t.unk, c.UNK}} {
+		*s.id = noID
+		if s.token.Content != "" {
+			*s.id = t.added.byContent[s.token.Content]
+		}
+	}
+	// A configuration that says anything about bos and eos replaces the post-processor.
+	if c.AddBOS != nil || c.AddEOS != nil {
+		var bos, eos bool
+		for _, flag := range []struct {
+			raw json.RawMessage
+			set *bool
+		}{{c.AddBOS, &bos}, {c.AddEOS, &eos}} {
+			if isNull(flag.raw) {
+				continue
+			}
+			if err := json.Unmarshal(flag.raw, flag.set); err != nil {
+				return malformed("%s: add_bos_token, add_eos_token: %v", configFile, err)
+			}
+		}
+		tmpl := template{{}}
+		if bos && t.bos != noID {
+			tmpl = append(template{{special: []int32{t.bos}}}, tmpl...)
+		}
+		if eos && t.eos != noID {
+			tmpl = append(tmpl, templatePart{special: []int32{t.eos}})
+		}
+		t.postProcessor = tmpl
+	}
+	// transformers does not clean up behind BPE, whose blanks are meant.
+	if _, isBPE := t.model.(*bpe); c.Cleanup && !isBPE {
+		t.decoders = append(slices.Clip(t.decoders), fuser{})
+		for _, r := range textCleanup {
+			t.decoders = append(t.decoders, replaceDecoder{literal(r[0]), r[1]})
+		}
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+const (
+	tokenizerFile = "tokenizer.json"
+	configFile    = "tokenizer_config.json"
+)
+
+// Load reads a tokenizer from a folder with a tokenizer.json, or from such a file itself.
+// A tokenizer_config.json beside it is honoured as transformers does: special tokens, added
+// tokens, add_bos_token and add_eos_token, clean_up_tokenization_spaces.
+//
+// Errors wrap [ErrFormat], [ErrUnsupported] or those of package os.
+func Load(path string) (*Tokenizer, error) {
+	if info, err := os.Stat(path); err != nil {
+		return nil, fmt.Errorf("tokenizer: %w", err)
+	} else if info.IsDir() {
+		path = filepath.Join(path, tokenizerFile)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer: %w", err)
+	}
+	configPath := filepath.Join(filepath.Dir(path), configFile)
+	config, err := os.ReadFile(configPath)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("tokenizer: %w", err)
+	}
+	t, err := Parse(data, config)
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer %s: %w", path, err)
+	}
+	return t, nil
+}
+
+// Parse makes a tokenizer from the contents of tokenizer.json and, unless it is empty, of
+// tokenizer_config.json.
+func Parse(tokenizerJSON, configJSON []byte) (*Tokenizer, error) {
+	var f struct {
+		Version       string          `json:"version"`
+		AddedTokens   []addedToken    `json:"added_tokens"`
+		Normalizer    json.RawMessage `json:"normalizer"`
+		PreTokenizer  json.RawMessage `json:"pre_tokenizer"`
+		PostProcessor json.RawMessage `json:"post_processor"`
+		Decoder       json.RawMessage `json:"decoder"`
+		Model         json.RawMessage `json:"model"`
+	}
+	if err := json.Unmarshal(tokenizerJSON, &f); err != nil {
+		return nil, malformed("%s: %v", tokenizerFile, err)
+	}
+	if f.Version != "" && f.Version != "1.0" {
+		return nil, unsupported("version of "+tokenizerFile, f.Version, "1.0")
+	}
+	c, err := readConfig(configJSON)
+	if err != nil {
+		return nil, err
+	}
+	t := &Tokenizer{}
+	if t.model, err = readModel(f.Model); err != nil {
+		return nil, err
+	}
+	if t.normalizer, err = readNormalizer(f.Normalizer); err != nil {
+		return nil, err
+	}
+	if t.preTokenizer, err = readPreTokenizer(f.PreTokenizer); err != nil {
+		return nil, err
+	}
+	if t.postProcessor, err = readPostProcessor(f.PostProcessor); err != nil {
+		return nil, err
+	}
+	if t.decoders, err = readDecoders(f.Decoder); err != nil {
+		return nil, err
+	}
+	t.added = newAddedVocabulary(append(f.AddedTokens, c.addedTokens()...), t.model, t.normalizer)
+	t.size = t.model.size()
+	for content := range t.added.byContent {
+		if _, ok := t.model.id(content); !ok {
+			t.size++
+		}
+	}
+	return t, c.apply(t)
+}

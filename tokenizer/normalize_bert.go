@@ -1,0 +1,59 @@
+package tokenizer
+
+import (
+	"strings"
+	"unicode"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// newBertNormalizer is BERT's basic tokenizer up to the splitting: the steps in its order.
+func newBertNormalizer(clean, chinese, accents, lower bool) normalizerSequence {
+	var seq normalizerSequence
+	if clean {
+		seq = append(seq, remover{controlTable}, spaceEqualizer{})
+	}
+	if chinese {
+		seq = append(seq, chineseSpacer{})
+	}
+	if accents {
+		seq = append(seq, unicodeForm{form: norm.NFD, decomposed: norm.NFD}, remover{nonspacingTable})
+	}
+	if lower {
+		seq = append(seq, lowercaser{})
+	}
+	return seq
+}
+
+// spaceEqualizer writes every white space as a blank.
+type spaceEqualizer struct{}
+
+func (spaceEqualizer) normalize(s string) (string, bool) {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) {
+			return ' '
+		}
+		return r
+	}, s), true
+}
+
+// chineseSpacer sets blanks around each Chinese character.
+type chineseSpacer struct{}
+
+func (chineseSpacer) normalize(s string) (string, bool) {
+	if !strings.ContainsFunc(s, isChinese) {
+		return s, true
+	}
+	var b strings.Builder
+	b.Grow(len(s) * 2)
+	for _, r := range s {
+		if isChinese(r) {
+			b.WriteByte(' ')
+			b.WriteRune(r)
+			b.WriteByte(' ')
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String(), true
+}

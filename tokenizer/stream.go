@@ -1,0 +1,69 @@
+package tokenizer
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Stream decodes ids as they come. What [Stream.Push] and [Stream.Flush] return, put
+// together, is what [Tokenizer.Decode] gives for all ids; each part is valid UTF-8.
+// A Stream must not be used by two goroutines at once.
+type Stream struct {
+	t           *Tokenizer
+	skipSpecial bool
+	steps       sink
+	text        textSink
+}
+
+// NewStream starts decoding; with skipSpecial special tokens are left out.
+func (t *Tokenizer) NewStream(skipSpecial bool) *Stream {
+	s := &Stream{t: t, skipSpecial: skipSpecial}
+	s.steps = openDecoders(t.decoders, &s.text)
+	return s
+}
+
+// Push takes the next id and returns the text that is complete with it. This can be empty:
+// a character may need more tokens. A negative id gives [ErrTokenID].
+func (s *Stream) Push(id int32) (string, error) {
+	if err := s.step(id); err != nil {
+		return "", err
+	}
+	return s.text.take(), nil
+}
+
+// Flush ends the text and returns what is left of it. The stream is then ready for
+// another text.
+func (s *Stream) Flush() string {
+	s.steps.end()
+	s.steps = openDecoders(s.t.decoders, &s.text)
+	return s.text.take()
+}
+
+func (s *Stream) step(id int32) error {
+	if id < 0 {
+		return fmt.Errorf("%w %d: ids are not negative", ErrTokenID, id)
+	}
+	added := s.t.added
+	token, ok := added.normalizedForm[id]
+	if !ok {
+		if token, ok = s.t.Token(id); !ok {
+			return nil
+		}
+	}
+	if !s.skipSpecial || !added.special[token] {
+		s.steps.token(token)
+	}
+	return nil
+}
+
+// textSink is the end of the decoders.
+type textSink struct{ b strings.Builder }
+
+func (s *textSink) token(text string) { s.b.WriteString(text) }
+func (s *textSink) end()              {}
+
+func (s *textSink) take() string {
+	text := s.b.String()
+	s.b.Reset()
+	return text
+}

@@ -1,0 +1,120 @@
+package tokenizer
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// Tokenizer turns text into token ids and back. It is safe for concurrent use.
+type Tokenizer struct {
+	added         *addedVocabulary
+	normalizer    normalizer
+	preTokenizer  preTokenizer
+	model         model
+	postProcessor postProcessor
+	decoders      []decoder
+	size          int
+
+	bos, eos, pad, unk int32 // noID where there is none
+}
+
+// Encode gives the token ids of text. With addSpecial the tokens that the model expects
+// around a text (such as its beginning-of-sequence token) are added; special tokens that
+// stand in the text itself are recognised either way. Text that is not valid UTF-8 gives
+// [ErrInvalidUTF8].
+func (t *Tokenizer) Encode(text string, addSpecial bool) ([]int32, error) {
+	if !utf8.ValidString(text) {
+		return nil, fmt.Errorf("%w: at byte %d", ErrInvalidUTF8, invalidAt(text))
+	}
+	ids := make([]int32, 0, len(text)/3+4)
+	var err error
+	for _, p := range t.pieces(text) {
+		if p.id != noID {
+			ids = append(ids, p.id)
+			continue
+		}
+		if ids, err = t.model.encode(ids, p.text); err != nil {
+			return nil, err
+		}
+	}
+	if addSpecial && t.postProcessor != nil {
+		ids = t.postProcessor.process(ids)
+	}
+	return ids, nil
+}
+
+// pieces cuts text into added tokens and what the model has to encode.
+func (t *Tokenizer) pieces(text string) []piece {
+	var out []piece
+	for _, p := range t.added.cut(nil, text, true, &t.added.raw) {
+		if p.id != noID {
+			out = append(out, p)
+			continue
+		}
+		if t.normalizer != nil {
+			var kept bool
+			p.text, kept = t.normalizer.normalize(p.text)
+			p.atStart = p.atStart && kept
+		}
+		out = t.added.cut(out, p.text, p.atStart, &t.added.normal)
+	}
+	if t.preTokenizer != nil {
+		out = t.preTokenizer.split(out)
+	}
+	return out
+}
+
+// Decode gives the text of token ids; with skipSpecial without the special tokens. Ids that
+// no token has are passed over: models often have more rows than the tokenizer has tokens.
+// A negative id gives [ErrTokenID].
+func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) (string, error) {
+	s := t.NewStream(skipSpecial)
+	for i, id := range ids {
+		if err := s.step(id); err != nil {
+			return "", fmt.Errorf("%w at position %d", err, i)
+		}
+	}
+	return s.Flush(), nil
+}
+
+// VocabSize is the number of tokens, added tokens included. The largest id can be larger,
+// and a model's embedding can have more rows.
+func (t *Tokenizer) VocabSize() int { return t.size }
+
+// TokenID looks up a token as it stands in the vocabulary.
+func (t *Tokenizer) TokenID(token string) (int32, bool) {
+	if id, ok := t.added.byContent[token]; ok {
+		return id, true
+	}
+	return t.model.id(token)
+}
+
+// Token gives the token with an id as it stands in the vocabulary.
+func (t *Tokenizer) Token(id int32) (string, bool) {
+	if a, ok := t.added.byID[id]; ok {
+		return a.Content, true
+	}
+	return t.model.token(id)
+}
+
+// EOS is the token that ends a text, if tokenizer_config.json names one.
+func (t *Tokenizer) EOS() (int32, bool) { return t.eos, t.eos != noID }
+
+// BOS is the token that begins a text, if tokenizer_config.json names one.
+func (t *Tokenizer) BOS() (int32, bool) { return t.bos, t.bos != noID }
+
+// PAD is the token that fills up a batch, if tokenizer_config.json names one.
+func (t *Tokenizer) PAD() (int32, bool) { return t.pad, t.pad != noID }
+
+// UNK is the token for what the vocabulary lacks, if tokenizer_config.json names one.
+func (t *Tokenizer) UNK() (int32, bool) { return t.unk, t.unk != noID }
+
+func invalidAt(text string) int {
+	for i, r := range text {
+		if r == utf8.RuneError && !strings.HasPrefix(text[i:], string(utf8.RuneError)) {
+			return i
+		}
+	}
+	return len(text)
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// directVecs is the width of the direct kernel for a number of rows, in
+// registers: enough sums to hide the latency of the multiply-adds.
+func (v *vector) directVecs(rows int) int {
+	if rows <= len(v.r)/8 {
+		return 4
+	}
+	return 2
+}
+
+// direct emits C += alpha·a·b for few rows and b as it lies in memory, [k]
+// rows of up to directVecs registers.
+func direct(v *vector, rows int, e elem) {
+	vecs := v.directVecs(rows)
+	doc := sprintf("cols ≤ %d", vecs*v.lanes)
+	if v != avx512 {
+		doc = sprintf("cols = %d", vecs*v.lanes)
+	}
+	text(sprintf("direct%s%sx%d", v.name, e.name, rows),
+		"func(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc, cols int, alpha float32)",
+		sprintf("C[%d,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, %s.", rows, doc))
+	param("k", reg.RCX)
+	param("a", reg.RSI)
+	param("arow", reg.R8)
+	param("acol", reg.R9)
+	param("b", reg.RDX)
+	param("ldb", reg.R10)
+	param("c", reg.RDI)
+	param("ldc", reg.R11)
+	LEAQ(Mem{Base: reg.R8, Index: reg.R8, Scale: 2}, reg.R12) // 3·arow
+	LEAQ(Mem{Base: reg.RSI, Index: reg.R8, Scale: 4}, reg.RAX)
+
+	a := func(i int) Mem {
+		base := []reg.GPPhysical{reg.RSI, reg.RAX}[i/4]
+		return []Mem{
+			{Base: base}, {Base: base, Index: reg.R8, Scale: 1},
+			{Base: base, Index: reg.R8, Scale: 2}, {Base: base, Index: reg.R12, Scale: 1},
+		}[i%4]
+	}
+	sum := func(i, j int) reg.VecPhysical { return v.r[len(v.r)-rows*vecs+i*vecs+j] }
+	free := len(v.r) - (rows+1)*vecs
+	var masks []reg.OpmaskPhysical
+	if v == avx512 {
+		masks = []reg.OpmaskPhysical{reg.K1, reg.K2, reg.K3, reg.K4}[:vecs]
+		param("cols", reg.R13)
+		mask512(reg.R13, reg.RBX, masks...)
+	}
+	load := func(e elem, m Mem, j int, z reg.VecPhysical) {
+		if len(masks) > 0 {
+			e.load(m, z, masks[j])
+			return
+		}
+		e.load(m, z)
+	}
+	for i := range rows {
+		for j := range vecs {
+			zero(sum(i, j))
+		}
+	}
+	align()
+	Label("loop")
+	for j := range vecs {
+		load(e, Mem{Base: reg.RDX, Disp: j * v.lanes * e.size}, j, v.r[j])
+	}
+	for i := range rows {
+		z := v.r[vecs+i%min(free, 4)]
+		VBROADCASTSS(a(i), z)
+		for j := range vecs {
+			VFMADD231PS(z, v.r[j], sum(i, j))
+		}
+	}
+	ADDQ(reg.R9, reg.RSI)
+	if rows > 4 {
+		ADDQ(reg.R9, reg.RAX)
+	}
+	ADDQ(reg.R10, reg.RDX)
+	DECQ(reg.RCX)
+	JNZ(LabelRef("loop"))
+
+	alpha, old := v.r[0], v.r[1]
+	p, _ := Param("alpha").Resolve()
+	VBROADCASTSS(p.Addr, alpha)
+	for i := range rows {
+		for j := range vecs {
+			c := Mem{Base: reg.RDI, Disp: j * v.bytes()}
+			load(f32, c, j, old)
+			VFMADD231PS(sum(i, j), alpha, old)
+			if len(masks) > 0 {
+				VMOVUPS(old, masks[j], c)
+			} else {
+				VMOVUPS(old, c)
+			}
+		}
+		if i < rows-1 {
+			ADDQ(reg.R11, reg.RDI)
+		}
+	}
+	VZEROUPPER()
+	RET()
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// strands is the number of registers that one sum of dotRows is spread over:
+// enough to hide the latency of the multiply-adds when there is one row of x.
+const strands = 4
+
+// ahead is how far dotRows fetches ahead, in bytes: the hardware prefetcher
+// does not look beyond a page, and a row of w is often just that.
+const ahead = 2048
+
+// dotRows emits the products of rows of x with n rows of w, each of which is
+// read once, front to back.
+func dotRows(v *vector, rows int, e elem) {
+	doc := "k a multiple of 8."
+	if v == avx512 {
+		doc = "any k."
+	}
+	text(sprintf("dot%s%sx%d", v.name, e.name, rows),
+		"func(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)",
+		sprintf("out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < %d, j < n; %s", rows, doc))
+	param("x", reg.RSI)
+	param("ldx", reg.R8)
+	param("w", reg.RDX)
+	param("ldw", reg.R9)
+	param("n", reg.R10)
+	param("out", reg.RDI)
+	param("ldo", reg.R11)
+	LEAQ(Mem{Base: reg.R8, Index: reg.R8, Scale: 2}, reg.R12) // 3·ldx
+	LEAQ(Mem{Base: reg.R11, Index: reg.R11, Scale: 2}, reg.R13)
+
+	sum := func(i, s int) reg.VecPhysical { return v.r[i*strands+s] }
+	wide := func(s int) reg.VecPhysical { return v.r[len(v.r)-1-s%(len(v.r)-rows*strands)] }
+	row := func(base, step, step3 reg.GPPhysical, i, disp int) Mem {
+		return []Mem{
+			{Base: base, Disp: disp}, {Base: base, Index: step, Scale: 1, Disp: disp},
+			{Base: base, Index: step, Scale: 2, Disp: disp}, {Base: base, Index: step3, Scale: 1, Disp: disp},
+		}[i]
+	}
+
+	Label("row")
+	param("k", reg.RCX)
+	MOVQ(reg.RSI, reg.RAX)
+	MOVQ(reg.RDX, reg.RBX)
+	for i := range rows * strands {
+		zero(v.r[i])
+	}
+	SUBQ(I32(int32(strands*v.lanes)), reg.RCX)
+	JLT(LabelRef("rest"))
+	align()
+	Label("loop")
+	for s := range strands {
+		disp := s * v.lanes * e.size
+		if disp%64 == 0 {
+			PREFETCHT0(Mem{Base: reg.RBX, Disp: disp + ahead})
+		}
+		e.load(Mem{Base: reg.RBX, Disp: disp}, wide(s))
+		for i := range rows {
+			VFMADD231PS(row(reg.RAX, reg.R8, reg.R12, i, s*v.bytes()), wide(s), sum(i, s))
+		}
+	}
+	ADDQ(I32(int32(strands*v.bytes())), reg.RAX)
+	ADDQ(I32(int32(strands*v.lanes*e.size)), reg.RBX)
+	SUBQ(I32(int32(strands*v.lanes)), reg.RCX)
+	JGE(LabelRef("loop"))
+	Label("rest")
+	ADDQ(I32(int32(strands*v.lanes)), reg.RCX)
+	JZ(LabelRef("fold"))
+	Label("piece")
+	if v == avx512 {
+		mask512(reg.RCX, reg.R15, reg.K1)
+		e.load(Mem{Base: reg.RBX}, wide(0), reg.K1)
+		for i := range rows { // what the mask leaves out is not read
+			VFMADD231PS(row(reg.RAX, reg.R8, reg.R12, i, 0), wide(0), reg.K1, sum(i, 0))
+		}
+	} else {
+		e.load(Mem{Base: reg.RBX}, wide(0))
+		for i := range rows {
+			VFMADD231PS(row(reg.RAX, reg.R8, reg.R12, i, 0), wide(0), sum(i, 0))
+		}
+	}
+	ADDQ(I32(int32(v.bytes())), reg.RAX)
+	ADDQ(I32(int32(v.lanes*e.size)), reg.RBX)
+	SUBQ(I32(int32(v.lanes)), reg.RCX)
+	JG(LabelRef("piece"))
+	Label("fold")
+	for i := range rows {
+		VADDPS(sum(i, 1), sum(i, 0), sum(i, 0))
+		VADDPS(sum(i, 3), sum(i, 2), sum(i, 2))
+		VADDPS(sum(i, 2), sum(i, 0), sum(i, 0))
+		across(sum(i, 0), sum(i, 1))
+		MOVSS(sum(i, 0).AsX(), row(reg.RDI, reg.R11, reg.R13, i, 0))
+	}
+	ADDQ(I32(4), reg.RDI)
+	ADDQ(reg.R9, reg.RDX)
+	DECQ(reg.R10)
+	JNZ(LabelRef("row"))
+	VZEROUPPER()
+	RET()
+}
+
+// across leaves the sum of all lanes of z in its lane 0.
+func across(z, tmp reg.VecPhysical) {
+	if z.Size() == 64 {
+		VEXTRACTF64X4(U8(1), z, tmp.AsY())
+		VADDPS(tmp.AsY(), z.AsY(), z.AsY())
+	}
+	VEXTRACTF128(U8(1), z.AsY(), tmp.AsX())
+	VADDPS(tmp.AsX(), z.AsX(), z.AsX())
+	VPSHUFD(U8(0xee), z.AsX(), tmp.AsX())
+	VADDPS(tmp.AsX(), z.AsX(), z.AsX())
+	VPSHUFD(U8(0x55), z.AsX(), tmp.AsX())
+	VADDSS(tmp.AsX(), z.AsX(), z.AsX())
+}

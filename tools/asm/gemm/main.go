@@ -1,0 +1,36 @@
+// Command gemm generates the amd64 kernels of backend/cpu/internal/gemm. Run
+// it by go generate in that package.
+//
+// All kernels use fixed registers: they hold as many sums as the register
+// file allows, and the order of the instructions is the point.
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+)
+
+func main() {
+	ConstraintExpr("amd64,!purego")
+	for _, v := range []*vector{avx512, avx2} {
+		v.constants()
+		for rows := 1; rows <= v.tileRows; rows++ {
+			tile(v, rows, v.tileVecs)
+		}
+		for _, e := range []elem{f32, f16, bf16} {
+			transpose(v, e)
+			for _, vecs := range v.copyVecs {
+				copyLanes(v, e, vecs)
+			}
+			for rows := 1; rows <= v.dotRows; rows++ {
+				dotRows(v, rows, e)
+			}
+			for cols := 1; cols <= blockCols; cols++ {
+				dotBlock(v, cols, e)
+			}
+			for rows := 1; rows <= v.directRows; rows++ {
+				direct(v, rows, e)
+			}
+		}
+	}
+	Generate()
+}

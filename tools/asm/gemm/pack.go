@@ -1,0 +1,179 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// transpose emits the packing of rows along k into panels across k: element
+// (i,t) at src + i·lane + t·size goes to dst + t·width + 4i, times alpha.
+// Lanes from rows up to the register's are zeroes. It takes squares of
+// lanes × lanes elements through the registers.
+func transpose(v *vector, e elem) {
+	text(sprintf("transpose%s%s", v.name, e.name),
+		"func(dst *float32, width int, src *byte, lane, rows, k int, alpha float32)",
+		sprintf("dst[t·width+4i] = alpha·src[i·lane+t·%d], strides in bytes, i < %d with zeroes from rows on, t < k.", e.size, v.lanes))
+	param("dst", reg.RDI)
+	param("width", reg.R8)
+	param("src", reg.RSI)
+	param("lane", reg.R9)
+	param("rows", reg.R10)
+	param("k", reg.RCX)
+	square, alpha := transpose16, reg.VecPhysical(reg.Z31)
+	if v == avx2 {
+		square, alpha = transpose8, reg.Y15
+		ANDQ(I32(int32(-v.lanes)), reg.RCX) // the caller does the rest
+	}
+	scale := func(z reg.VecPhysical) {
+		VMULPS(alpha, z, z)
+	}
+	read := func(suffix string, mask ...reg.OpmaskPhysical) {
+		MOVQ(reg.RSI, reg.RAX)
+		MOVQ(reg.R10, reg.RBX)
+		for i := range v.lanes {
+			zero(v.r[i])
+		}
+		for i := range v.lanes {
+			TESTQ(reg.RBX, reg.RBX)
+			JZ(LabelRef("read" + suffix))
+			e.load(Mem{Base: reg.RAX}, v.r[i], mask...)
+			ADDQ(reg.R9, reg.RAX)
+			DECQ(reg.RBX)
+		}
+		Label("read" + suffix)
+	}
+	broadcast := func() {
+		a, _ := Param("alpha").Resolve()
+		VBROADCASTSS(a.Addr, alpha)
+	}
+
+	SUBQ(I32(int32(v.lanes)), reg.RCX)
+	JLT(LabelRef("tail"))
+	Label("loop")
+	read("")
+	out := square(v.r)
+	broadcast()
+	for t := range v.lanes {
+		scale(out[t])
+		VMOVUPS(out[t], Mem{Base: reg.RDI})
+		ADDQ(reg.R8, reg.RDI)
+	}
+	ADDQ(I32(int32(v.lanes*e.size)), reg.RSI)
+	SUBQ(I32(int32(v.lanes)), reg.RCX)
+	JGE(LabelRef("loop"))
+	Label("tail")
+	if v == avx512 {
+		ADDQ(I32(int32(v.lanes)), reg.RCX)
+		JZ(LabelRef("done"))
+		mask512(reg.RCX, reg.RAX, reg.K1)
+		read("Tail", reg.K1)
+		out = square(v.r)
+		broadcast()
+		for t := range v.lanes - 1 {
+			scale(out[t])
+			VMOVUPS(out[t], Mem{Base: reg.RDI})
+			ADDQ(reg.R8, reg.RDI)
+			DECQ(reg.RCX)
+			JZ(LabelRef("done"))
+		}
+		Label("done")
+	}
+	VZEROUPPER()
+	RET()
+}
+
+// transpose16 transposes the 16x16 floats in registers 0 to 15 and returns
+// the registers of the result. It uses all 32: pairs of rows, then fours,
+// within 128-bit lanes; then the lanes themselves, in two steps.
+func transpose16(r []reg.VecPhysical) []reg.VecPhysical {
+	for i := 0; i < 16; i += 2 {
+		VUNPCKLPS(r[i+1], r[i], r[16+i])
+		VUNPCKHPS(r[i+1], r[i], r[17+i])
+	}
+	for g := 0; g < 16; g += 4 { // then r[g+c], lane l holds rows g…g+3 of column 4l+c
+		h := 16 + g
+		VUNPCKLPD(r[h+2], r[h], r[g])
+		VUNPCKHPD(r[h+2], r[h], r[g+1])
+		VUNPCKLPD(r[h+3], r[h+1], r[g+2])
+		VUNPCKHPD(r[h+3], r[h+1], r[g+3])
+	}
+	const even, odd = 0x88, 0xdd // lanes 0 and 2, or 1 and 3, of both
+	for c := range 4 {
+		h := 16 + 4*c
+		VSHUFF32X4(U8(even), r[4+c], r[c], r[h])
+		VSHUFF32X4(U8(odd), r[4+c], r[c], r[h+1])
+		VSHUFF32X4(U8(even), r[12+c], r[8+c], r[h+2])
+		VSHUFF32X4(U8(odd), r[12+c], r[8+c], r[h+3])
+	}
+	for c := range 4 {
+		h := 16 + 4*c
+		VSHUFF32X4(U8(even), r[h+2], r[h], r[c])
+		VSHUFF32X4(U8(odd), r[h+2], r[h], r[8+c])
+		VSHUFF32X4(U8(even), r[h+3], r[h+1], r[4+c])
+		VSHUFF32X4(U8(odd), r[h+3], r[h+1], r[12+c])
+	}
+	return r[:16]
+}
+
+// transpose8 transposes the 8x8 floats in registers 0 to 7.
+func transpose8(r []reg.VecPhysical) []reg.VecPhysical {
+	for i := 0; i < 8; i += 2 {
+		VUNPCKLPS(r[i+1], r[i], r[8+i/2])
+		VUNPCKHPS(r[i+1], r[i], r[12+i/2])
+	}
+	for g := range 2 { // then r[4g+c], lane l holds rows 4g…4g+3 of column 4l+c
+		lo, hi := 8+2*g, 12+2*g
+		VUNPCKLPD(r[lo+1], r[lo], r[4*g])
+		VUNPCKHPD(r[lo+1], r[lo], r[4*g+1])
+		VUNPCKLPD(r[hi+1], r[hi], r[4*g+2])
+		VUNPCKHPD(r[hi+1], r[hi], r[4*g+3])
+	}
+	for c := range 4 {
+		VPERM2F128(U8(0x20), r[4+c], r[c], r[8+c])
+		VPERM2F128(U8(0x31), r[4+c], r[c], r[c])
+	}
+	return append(append([]reg.VecPhysical(nil), r[8:12]...), r[:4]...)
+}
+
+// copyLanes emits the packing of rows across k: element (i,t) at src + size·i
+// + t·step goes to dst + t·width + 4i, times alpha, for all t < k. Each row of
+// the panel is written up to the register's end.
+func copyLanes(v *vector, e elem, vecs int) {
+	text(sprintf("copy%s%sx%d", v.name, e.name, vecs),
+		"func(dst *float32, width int, src *byte, step, lanes, k int, alpha float32)",
+		sprintf("dst[t·width+4i] = alpha·src[%d·i+t·step], strides in bytes, i < %d with zeroes from lanes on, t < k.", e.size, vecs*v.lanes))
+	param("dst", reg.RDI)
+	param("width", reg.R8)
+	param("src", reg.RSI)
+	param("step", reg.R9)
+	param("k", reg.RCX)
+	masks := []reg.OpmaskPhysical{reg.K1, reg.K2, reg.K3, reg.K4}[:vecs]
+	if v == avx512 {
+		param("lanes", reg.R10)
+		mask512(reg.R10, reg.RAX, masks...)
+	}
+	alpha := v.r[vecs]
+	a, _ := Param("alpha").Resolve()
+	VBROADCASTSS(a.Addr, alpha)
+	TESTQ(reg.RCX, reg.RCX)
+	JZ(LabelRef("done"))
+	Label("loop")
+	for j := range vecs {
+		src := Mem{Base: reg.RSI, Disp: j * v.lanes * e.size}
+		if v == avx512 {
+			e.load(src, v.r[j], masks[j])
+		} else {
+			e.load(src, v.r[j])
+		}
+		VMULPS(alpha, v.r[j], v.r[j])
+		VMOVUPS(v.r[j], Mem{Base: reg.RDI, Disp: j * v.bytes()})
+	}
+	ADDQ(reg.R9, reg.RSI)
+	ADDQ(reg.R8, reg.RDI)
+	DECQ(reg.RCX)
+	JNZ(LabelRef("loop"))
+	Label("done")
+	VZEROUPPER()
+	RET()
+}

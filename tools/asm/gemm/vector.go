@@ -1,0 +1,136 @@
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/ir"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// vector is an instruction set: its registers and the shape of its tiles.
+type vector struct {
+	name  string
+	lanes int // floats per register
+	r     []reg.VecPhysical
+	iota  Mem // constant 0, 1, 2 …
+
+	tileRows, tileVecs int   // of a tile: rows, and columns in registers
+	copyVecs           []int // widths of copyLanes
+	dotRows            int   // most rows of x in dotRows
+	directRows         int   // most rows of a in direct
+}
+
+var (
+	avx512 = &vector{name: "512", lanes: 16, tileRows: 12, tileVecs: 2, copyVecs: []int{1, 2}, dotRows: 4, directRows: 8, r: []reg.VecPhysical{
+		reg.Z0, reg.Z1, reg.Z2, reg.Z3, reg.Z4, reg.Z5, reg.Z6, reg.Z7,
+		reg.Z8, reg.Z9, reg.Z10, reg.Z11, reg.Z12, reg.Z13, reg.Z14, reg.Z15,
+		reg.Z16, reg.Z17, reg.Z18, reg.Z19, reg.Z20, reg.Z21, reg.Z22, reg.Z23,
+		reg.Z24, reg.Z25, reg.Z26, reg.Z27, reg.Z28, reg.Z29, reg.Z30, reg.Z31,
+	}}
+	avx2 = &vector{name: "256", lanes: 8, tileRows: 6, tileVecs: 2, copyVecs: []int{2}, dotRows: 3, directRows: 6, r: []reg.VecPhysical{
+		reg.Y0, reg.Y1, reg.Y2, reg.Y3, reg.Y4, reg.Y5, reg.Y6, reg.Y7,
+		reg.Y8, reg.Y9, reg.Y10, reg.Y11, reg.Y12, reg.Y13, reg.Y14, reg.Y15,
+	}}
+)
+
+// bytes is the size of a register.
+func (v *vector) bytes() int { return 4 * v.lanes }
+
+// constants places the data that the kernels of v refer to.
+func (v *vector) constants() {
+	if v != avx2 {
+		return
+	}
+	v.iota = GLOBL("iota256", 8|16) // RODATA, NOPTR
+	for i := range 2 * v.lanes {
+		DATA(4*i, U32(uint32(i)))
+	}
+}
+
+// zero clears a register.
+func zero(z reg.VecPhysical) {
+	if z.Size() == 64 {
+		VPXORD(z, z, z)
+		return
+	}
+	VXORPS(z, z, z)
+}
+
+// align starts a loop where the decoder likes it.
+func align() {
+	Instruction(&ir.Instruction{Opcode: "PCALIGN", Operands: []Op{U8(32)}})
+}
+
+// text begins a function.
+func text(name, signature string, doc ...string) {
+	TEXT(name, NOSPLIT, signature)
+	Pragma("noescape")
+	Doc(doc...)
+}
+
+// elem is the type of elements in memory; they become float32 when loaded.
+type elem struct {
+	name string
+	size int
+}
+
+var (
+	f32  = elem{"F32", 4}
+	f16  = elem{"F16", 2}
+	bf16 = elem{"BF16", 2}
+)
+
+// load reads a register full of elements and widens them. With a mask it
+// reads only those of the mask's lanes (AVX-512) and clears the others.
+func (e elem) load(src Mem, dst reg.VecPhysical, mask ...reg.OpmaskPhysical) {
+	if len(mask) > 0 {
+		switch k := mask[0]; e {
+		case f32:
+			VMOVUPS_Z(src, k, dst)
+		case f16:
+			VCVTPH2PS_Z(src, k, dst)
+		case bf16:
+			VPMOVZXWD_Z(src, k, dst)
+			VPSLLD(U8(16), dst, dst)
+		}
+		return
+	}
+	switch e {
+	case f32:
+		VMOVUPS(src, dst)
+	case f16:
+		VCVTPH2PS(src, dst)
+	case bf16:
+		VPMOVZXWD(src, dst)
+		VPSLLD(U8(16), dst, dst)
+	}
+}
+
+// mask512 sets the low n bits of the masks in turn, 16 to each. It uses n and
+// tmp, and consumes up to 64 lanes.
+func mask512(n, tmp reg.GPPhysical, masks ...reg.OpmaskPhysical) {
+	MOVQ(I32(-1), tmp)
+	BZHIQ(n, tmp, tmp)
+	for i, k := range masks {
+		if i > 0 {
+			SHRQ(U8(16), tmp)
+		}
+		KMOVW(tmp.As32(), k)
+	}
+}
+
+// mask256 makes the sign of lane i negative where first+i < n, for VMASKMOVPS.
+func (v *vector) mask256(n reg.GPPhysical, tmp reg.VecPhysical, masks ...reg.VecPhysical) {
+	VMOVD(n.As32(), tmp.AsX())
+	VPBROADCASTD(tmp.AsX(), tmp)
+	for i, m := range masks {
+		VPCMPGTD(v.iota.Offset(32*i), tmp, m)
+	}
+}
+
+// gp are the registers of a function's parameters.
+func param(name string, r reg.GPPhysical) { Load(Param(name), r) }
+
+func sprintf(format string, args ...any) string { return fmt.Sprintf(format, args...) }

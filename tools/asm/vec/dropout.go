@@ -1,0 +1,168 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// philox holds the registers of Philox4x32-10 over one counter per lane.
+type philox struct {
+	*isa
+	mul       [2]reg.VecVirtual // the multipliers
+	keys      Mem               // of the rounds, two words each
+	even, odd reg.Register      // AVX-512: masks of lanes
+}
+
+// The offsets in package vec's dropBlock.
+const (
+	counterAt, keyAt, thresholdAt, scaleAt = 0, 16, 24, 28
+)
+
+func newPhilox(v *isa, block reg.Register) *philox {
+	p := &philox{isa: v, keys: AllocLocal(80)}
+	for i, m := range []uint32{0xD2511F53, 0xCD9E8D57} {
+		p.mul[i] = v.reg()
+		VPBROADCASTD(literal(m), p.mul[i])
+	}
+	for i, weyl := range []uint32{0x9E3779B9, 0xBB67AE85} {
+		k := GP32()
+		MOVL(Mem{Base: block, Disp: keyAt + 4*i}, k)
+		for r := range 10 {
+			MOVL(k, p.keys.Offset(8*r+4*i))
+			ADDL(U32(weyl), k)
+		}
+	}
+	if v == avx512 {
+		m := GP32()
+		p.even, p.odd = K(), K()
+		MOVL(U32(0x5555), m)
+		KMOVW(m, p.even)
+		MOVL(U32(0xaaaa), m)
+		KMOVW(m, p.odd)
+	}
+	return p
+}
+
+// mulhilo is the upper and lower words of the products with multiplier i. The
+// instruction multiplies the even words of each register only.
+func (p *philox) mulhilo(i int, c reg.VecVirtual) (hi, lo reg.VecVirtual) {
+	v := p.isa
+	shifted, even, odd := v.reg(), v.reg(), v.reg()
+	VPSRLQ(U8(32), c, shifted)
+	VPMULUDQ(p.mul[i], c, even)
+	VPMULUDQ(p.mul[i], shifted, odd)
+	hi, lo = v.reg(), v.reg()
+	if v == avx512 {
+		VMOVAPS(odd, hi)
+		VMOVSHDUP(even, p.even, hi)
+		VMOVSLDUP(odd, p.odd, even)
+		return hi, even
+	}
+	const oddLanes = 0xaa
+	VMOVSHDUP(even, hi)
+	VPBLENDD(U8(oddLanes), odd, hi, hi)
+	VMOVSLDUP(odd, lo)
+	VPBLENDD(U8(oddLanes), lo, even, lo)
+	return hi, lo
+}
+
+// xor emits hi ^= c ^ key word k.
+func (p *philox) xor(hi, c reg.VecVirtual, k int) {
+	key := p.keys.Offset(4 * k)
+	if p.isa == avx512 {
+		const xor3 = 0x96
+		VPTERNLOGD_BCST(U8(xor3), key, c, hi)
+		return
+	}
+	w := p.reg()
+	VPBROADCASTD(key, w)
+	VPXOR(c, hi, hi)
+	VPXOR(w, hi, hi)
+}
+
+// block is the four words of each counter.
+func (p *philox) block(c [4]reg.VecVirtual) [4]reg.VecVirtual {
+	for r := range 10 {
+		hi0, lo0 := p.mulhilo(0, c[0])
+		hi1, lo1 := p.mulhilo(1, c[2])
+		p.xor(hi1, c[1], 2*r)
+		p.xor(hi0, c[3], 2*r+1)
+		c = [4]reg.VecVirtual{hi1, lo1, hi0, lo0}
+	}
+	return c
+}
+
+// transposed puts the words of each counter side by side: of register j, 128
+// bits at a time, those of the counters in the j-th words of these 128 bits.
+func (p *philox) transposed(w [4]reg.VecVirtual) [4]reg.VecVirtual {
+	v := p.isa
+	var out [4]reg.VecVirtual
+	for half, pair := range []func(ops ...Op){VPUNPCKLDQ, VPUNPCKHDQ} {
+		a, b := v.reg(), v.reg()
+		pair(w[1], w[0], a)
+		pair(w[3], w[2], b)
+		out[2*half], out[2*half+1] = v.reg(), v.reg()
+		VPUNPCKLQDQ(b, a, out[2*half])
+		VPUNPCKHQDQ(b, a, out[2*half+1])
+	}
+	return out
+}
+
+// dropout emits the masking of whole groups of 4·lanes elements. Counters are
+// laid over the lanes so that transposed gives them in ascending order.
+func dropout(v *isa) {
+	order := GLOBL("counters"+v.suffix, 8|16) // RODATA, NOPTR
+	parts := v.lanes / 4
+	for part := range parts {
+		for j := range 4 {
+			DATA(4*(4*part+j), U32(uint32(parts*j+part)))
+		}
+	}
+	v.text("dropout", "dst, x []float32, d *uint32",
+		"is dst = x·scale where the mask keeps, else 0; d points to a dropBlock, len(dst) is a multiple of 64.")
+	n, at := length("dst"), GP64()
+	dst, x := base("dst"), base("x")
+	block := Load(Param("d"), GP64())
+	p := newPhilox(v, block)
+	broadcast := func(disp int) reg.VecVirtual {
+		r := v.reg()
+		VPBROADCASTD(Mem{Base: block, Disp: disp}, r)
+		return r
+	}
+	var counter [4]reg.VecVirtual
+	for i := range counter {
+		counter[i] = broadcast(counterAt + 4*i)
+	}
+	VPADDD(order, counter[0], counter[0])
+	next := v.copy(v.word(uint32(v.lanes)), 1)[0].(reg.VecVirtual)
+	threshold, scale := broadcast(thresholdAt), broadcast(scaleAt)
+
+	XORQ(at, at)
+	TESTQ(n, n)
+	JZ(LabelRef("end"))
+	Label("loop")
+	for j, w := range p.transposed(p.block(counter)) {
+		src := Mem{Base: x, Index: at, Scale: 4, Disp: j * v.bytes()}
+		y := v.reg()
+		if v == avx512 {
+			const notLess = 5
+			keep := K()
+			VPCMPUD(U8(notLess), threshold, w, keep)
+			VMULPS_Z(src, scale, keep, y)
+		} else {
+			keep := v.reg()
+			VPMAXUD(threshold, w, keep)
+			VPCMPEQD(keep, w, keep)
+			VMULPS(src, scale, y)
+			VANDPS(keep, y, y)
+		}
+		VMOVUPS(y, Mem{Base: dst, Index: at, Scale: 4, Disp: j * v.bytes()})
+	}
+	VPADDD(next, counter[0], counter[0])
+	ADDQ(I32(4*v.lanes), at)
+	CMPQ(at, n)
+	JLT(LabelRef("loop"))
+	Label("end")
+	end()
+}

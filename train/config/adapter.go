@@ -1,0 +1,33 @@
+package config
+
+// Adapter is PEFT's LoraConfig; the names and defaults are PEFT's.
+type Adapter struct {
+	R                     int               `yaml:"r" default:"8" range:"[1,inf)" also:"rank,lora_r,lora_rank" doc:"Rank of the adapter."`
+	LoraAlpha             float64           `yaml:"lora_alpha" default:"8" range:"(0,inf)" also:"alpha,scale" doc:"The adapter is scaled by lora_alpha/r."`
+	TargetModules         Names             `yaml:"target_modules" also:"targets,lora_target_modules,keys,target_linear" doc:"Modules that get an adapter: a list of names or of ends of names, one regular expression that matches the full name, or all-linear. Without it, what PEFT has for the architecture (mostly q_proj and v_proj)."`
+	ExcludeModules        Names             `yaml:"exclude_modules" doc:"Modules that get none, by the same rules."`
+	LoraDropout           float64           `yaml:"lora_dropout" default:"0" range:"[0,1)" also:"dropout" doc:"Part of the adapter's input that is zeroed while training."`
+	Bias                  string            `yaml:"bias" default:"none" one:"none|all|lora_only" doc:"Biases of the model that are trained: none, all, or those of the targets."`
+	ModulesToSave         Strings           `yaml:"modules_to_save" doc:"Modules that are trained and saved in full, such as lm_head."`
+	UseRSLora             bool              `yaml:"use_rslora" default:"false" also:"rslora" doc:"Scale by lora_alpha/√r instead."`
+	UseDora               bool              `yaml:"use_dora" default:"false" also:"dora" doc:"Train the weights' magnitude apart from their direction (DoRA)."`
+	RankPattern           Patterns[int]     `yaml:"rank_pattern" range:"[1,inf)" doc:"Ranks by name or regular expression; the first that matches wins over r."`
+	AlphaPattern          Patterns[float64] `yaml:"alpha_pattern" range:"(0,inf)" doc:"lora_alpha by name or regular expression, likewise."`
+	LayersToTransform     Ints              `yaml:"layers_to_transform" range:"[0,inf)" also:"lora_layers,num_layers" doc:"Numbers of the layers that get an adapter, one or a list, from 0; without it all."`
+	LayersPattern         Strings           `yaml:"layers_pattern" doc:"Name of the list of layers before the number, such as layers; for layers_to_transform."`
+	InitLoraWeights       Init              `yaml:"init_lora_weights" default:"true" doc:"Start of A and B: true (B = 0), gaussian, pissa, pissa_niter_N, olora, or false (B ≠ 0)."`
+	FanInFanOut           bool              `yaml:"fan_in_fan_out" default:"false" doc:"The weights are stored [in, out], as in GPT-2."`
+	LoraBias              bool              `yaml:"lora_bias" default:"false" doc:"Train a bias on B."`
+	TrainableTokenIndices TokenIndices      `yaml:"trainable_token_indices" doc:"Token ids whose embeddings are trained: a list, or lists by the name of the embedding."`
+	TaskType              string            `yaml:"task_type" default:"CAUSAL_LM" one:"CAUSAL_LM" doc:"PEFT's name of the task."`
+}
+
+// unsupported are the keys of PEFT's LoraConfig that no run can use: they are
+// refused by name, so that nobody believes them at work.
+var unsupported = []string{
+	"alora_invocation_tokens", "arrow_config", "auto_mapping", "base_model_name_or_path",
+	"corda_config", "ensure_weight_tying", "eva_config", "inference_mode", "kasa_config",
+	"layer_replication", "loftq_config", "lora_ga_config", "megatron_config", "megatron_core",
+	"monteclora_config", "peft_type", "peft_version", "qalora_group_size", "revision", "runtime_config",
+	"target_parameters", "use_bdlora", "use_qalora", "velora_config",
+}

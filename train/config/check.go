@@ -1,0 +1,172 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/internal/suggest"
+)
+
+// Validate checks every value against the table, then the keys against each
+// other, and settles epochs against steps: a run of so many steps has 0
+// epochs. It returns the first problem in the order of the reference.
+func (c *Config) Validate() error {
+	v := reflect.ValueOf(c).Elem()
+	for _, k := range table() {
+		if k.Section {
+			continue
+		}
+		if err := c.check(k, v.FieldByIndex(k.index)); err != nil {
+			return err
+		}
+	}
+	if c.Steps > 0 && !c.Given("epochs") {
+		c.Epochs = 0
+	}
+	for _, rule := range rules {
+		if rule.broken(c) {
+			return &Error{c.places[rule.key], rule.key, rule.problem, ErrConflict}
+		}
+	}
+	return nil
+}
+
+// check compares one value with its key.
+func (c *Config) check(k Key, v reflect.Value) error {
+	if k.Required && v.IsZero() {
+		return &Error{c.places[k.Path], k.Path, "missing, expected: " + k.Doc, ErrMissing}
+	}
+	fail := func(found, hint string) error {
+		return &Error{c.places[k.Path], k.Path, fmt.Sprintf("found %s, expected %s%s", found, k.expects(), hint), ErrValue}
+	}
+	if len(k.Words) > 0 && !slices.Contains(k.Words, v.String()) {
+		return fail(strconv.Quote(shorten(v.String())), suggest.DidYouMean(v.String(), k.Words))
+	}
+	if list, ok := v.Interface().(Strings); ok && slices.Contains(list, "") {
+		return fail(`""`, "")
+	}
+	if k.Range != "" {
+		bounds := parseInterval(k.Range)
+		for _, x := range numbersOf(v) {
+			if !bounds.contains(x) {
+				return fail(strconv.FormatFloat(x, 'g', -1, 64), "")
+			}
+		}
+	}
+	return nil
+}
+
+// numbersOf are the numbers of a value that its range binds.
+func numbersOf(v reflect.Value) []float64 {
+	if n, ok := v.Interface().(numbers); ok {
+		return n.numbers()
+	}
+	switch v.Kind() {
+	case reflect.Int:
+		return []float64{float64(v.Int())}
+	case reflect.Float64:
+		return []float64{v.Float()}
+	case reflect.Array:
+		var all []float64
+		for i := range v.Len() {
+			all = append(all, v.Index(i).Float())
+		}
+		return all
+	}
+	return nil
+}
+
+// A rule names keys that contradict each other.
+type rule struct {
+	key     string
+	broken  func(*Config) bool
+	problem string
+}
+
+var rules = []rule{
+	{"epochs", func(c *Config) bool { return c.Steps > 0 && c.Epochs > 0 },
+		"given besides steps, expected one of the two"},
+	{"epochs", func(c *Config) bool { return c.Steps == 0 && c.Epochs == 0 },
+		"found 0 epochs and 0 steps, expected one of them above 0"},
+	{"warmup_ratio", func(c *Config) bool { return c.WarmupRatio > 0 && c.WarmupSteps > 0 },
+		"given besides warmup_steps, expected one of the two"},
+	{"schedule", func(c *Config) bool { return c.Schedule == "constant" && (c.WarmupRatio > 0 || c.WarmupSteps > 0) },
+		"constant has no warm-up, expected constant_with_warmup, or neither warmup_steps nor warmup_ratio"},
+	{"warmup_steps", func(c *Config) bool { return c.Steps > 0 && c.WarmupSteps > c.Steps },
+		"longer than the run, expected at most steps"},
+	{"num_cycles", func(c *Config) bool { return c.NumCycles != 0 && !strings.HasPrefix(c.Schedule, "cosine") },
+		"belongs to the schedules cosine and cosine_with_restarts"},
+	{"power", func(c *Config) bool { return c.Power != 1 && c.Schedule != "polynomial" },
+		"belongs to the schedule polynomial"},
+	{"lr_end", func(c *Config) bool { return c.LREnd != 1e-7 && c.Schedule != "polynomial" },
+		"belongs to the schedule polynomial"},
+	{"lr_end", func(c *Config) bool { return c.Schedule == "polynomial" && c.LREnd >= c.LearningRate },
+		"not below learning_rate, expected a polynomial that falls"},
+	{"init_adapter", func(c *Config) bool { return c.InitAdapter != "" && !c.plainAdapter() },
+		"given besides adapter settings, which would have no effect: an adapter brings its own (only lora_dropout may differ)"},
+	{"adapter.layers_pattern", func(c *Config) bool {
+		return len(c.Adapter.LayersPattern) > 0 && len(c.Adapter.LayersToTransform) == 0
+	}, "given without layers_to_transform"},
+	{"adapter.layers_to_transform", func(c *Config) bool {
+		return len(c.Adapter.LayersToTransform) > 0 && c.Adapter.TargetModules.Expr != ""
+	}, "given besides one expression in target_modules, expected a list of names there, as PEFT does"},
+	{"data.length_bucketing", func(c *Config) bool { return c.Data.Packing && c.Data.LengthBucketing },
+		"given besides data.packing, whose rows are all of one length"},
+	{"data.document_separator", func(c *Config) bool {
+		return c.Data.DocumentSeparator != "" && (c.Data.Format == "jsonl" || c.Data.Format == "tokens")
+	}, "belongs to plain text"},
+	{"eval_steps", func(c *Config) bool { return c.EvalSteps > 0 && len(c.Data.Eval) == 0 },
+		"given without data.eval"},
+	{"eval_at_start", func(c *Config) bool { return c.EvalAtStart && len(c.Data.Eval) == 0 },
+		"given without data.eval"},
+	{"early_stopping.patience", func(c *Config) bool { return c.EarlyStopping.Patience > 0 && len(c.Data.Eval) == 0 },
+		"given without data.eval"},
+}
+
+// plainAdapter reports whether the adapter block holds nothing but defaults,
+// dropout apart.
+func (c *Config) plainAdapter() bool {
+	given := c.Adapter
+	given.LoraDropout = 0
+	return reflect.DeepEqual(given, Default().Adapter)
+}
+
+// interval is a range of numbers; its ends belong to it or not.
+type interval struct {
+	low, high         float64
+	openLow, openHigh bool
+}
+
+// parseInterval reads the notation of the range tags, such as [0,1).
+func parseInterval(s string) interval {
+	low, high, _ := strings.Cut(s[1:len(s)-1], ",")
+	var iv interval
+	iv.low, _ = strconv.ParseFloat(low, 64)
+	iv.high, _ = strconv.ParseFloat(high, 64)
+	iv.openLow, iv.openHigh = s[0] == '(', s[len(s)-1] == ')'
+	return iv
+}
+
+func (iv interval) contains(x float64) bool {
+	return (x > iv.low || x == iv.low && !iv.openLow) && (x < iv.high || x == iv.high && !iv.openHigh)
+}
+
+// String is the interval in words: "≥ 0 and < 1".
+func (iv interval) String() string {
+	number := func(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
+	text := "≥ " + number(iv.low)
+	if iv.openLow {
+		text = "> " + number(iv.low)
+	}
+	switch high := number(iv.high); {
+	case high == "+Inf":
+		return text
+	case iv.openHigh:
+		return text + " and < " + high
+	default:
+		return text + " and ≤ " + high
+	}
+}

@@ -1,0 +1,161 @@
+// Package config holds the settings of a training run: the YAML file of
+// `lorafuse train`. Every key stands once, as a field of Config whose struct
+// tags carry its name, default, valid values and description; decoding, the
+// --set overrides, the checks, the suggestions for mistyped keys and the
+// reference page are all made from these tags.
+package config
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/lorafuse/lorafuse/train/schedule"
+)
+
+// Config is a whole training run. The tags of a field:
+//
+//	yaml     name of the key
+//	default  its value where the file has none, written as YAML
+//	range    interval of the valid numbers, such as [0,1) or [1,inf)
+//	one      the valid words, separated by |
+//	need     "yes" where the key must be given
+//	also     what other trainers call it, for the error message alone
+//	doc      what it means, with its unit
+type Config struct {
+	Model       string `yaml:"model" need:"yes" also:"base_model,model_name_or_path,pretrained_model_name_or_path,model_path" doc:"Folder of a Hugging Face checkpoint, or its name on the hub as owner/name[@revision]."`
+	OutputDir   string `yaml:"output_dir" default:"output" also:"adapter_path,output,save_dir" doc:"Folder that receives the adapter, the checkpoints, the metrics and the plots."`
+	InitAdapter string `yaml:"init_adapter" also:"resume_adapter_file,lora_model_dir,adapter_name_or_path" doc:"Folder of a PEFT adapter to go on training. Its adapter_config.json then stands in for the adapter block, of which only lora_dropout may be given."`
+	Resume      string `yaml:"resume" also:"resume_from_checkpoint" doc:"latest goes on from the newest checkpoint in output_dir, a folder from that checkpoint; empty starts anew."`
+
+	Adapter Adapter `yaml:"adapter" also:"lora,lora_config,lora_parameters,peft" doc:"The LoRA adapter, by the names of PEFT's LoraConfig."`
+	Data    Data    `yaml:"data" also:"dataset,datasets,data_config" doc:"What is trained on. A line of JSON holds text, or prompt and completion, or messages (and tools); plain text and files of token ids (input_ids, labels) are read too."`
+
+	BatchSize                 int     `yaml:"batch_size" default:"8" range:"[1,inf)" also:"per_device_train_batch_size,train_batch_size,micro_batch_size" doc:"Rows of one micro-batch, that is of one forward and backward pass."`
+	GradientAccumulationSteps int     `yaml:"gradient_accumulation_steps" default:"1" range:"[1,inf)" also:"gradient_accumulation,grad_accumulation_steps,accumulate_grad_batches" doc:"Micro-batches of one optimizer step. The loss is the mean over all tokens of the step, so it does not depend on the split."`
+	Epochs                    float64 `yaml:"epochs" default:"3" range:"[0,inf)" also:"num_train_epochs,num_epochs,max_epochs" doc:"Passes over the training data; parts of one are allowed. Give epochs or steps."`
+	Steps                     int     `yaml:"steps" default:"0" range:"[0,inf)" also:"max_steps,max_train_steps,iters,num_steps,train_steps" doc:"Optimizer steps of the run; 0 leaves it to epochs."`
+
+	LearningRate float64 `yaml:"learning_rate" default:"2e-4" range:"[0,inf)" also:"lr" doc:"Learning rate after the warm-up."`
+	Schedule     string  `yaml:"schedule" default:"linear" one:"constant|constant_with_warmup|linear|cosine|cosine_with_restarts|polynomial" also:"lr_scheduler_type,lr_scheduler,scheduler,lr_schedule" doc:"How the learning rate falls, by the formulas of transformers. constant has no warm-up."`
+	WarmupSteps  int     `yaml:"warmup_steps" default:"0" range:"[0,inf)" also:"lr_warmup_steps,warmup" doc:"Steps in which the learning rate rises from 0. Give warmup_steps or warmup_ratio."`
+	WarmupRatio  float64 `yaml:"warmup_ratio" default:"0" range:"[0,1]" doc:"The warm-up as a part of all steps, rounded up."`
+	NumCycles    float64 `yaml:"num_cycles" default:"0" range:"[0,inf)" doc:"Waves of cosine, cycles of cosine_with_restarts; 0 is the schedule's own: 0.5 and 1."`
+	Power        float64 `yaml:"power" default:"1" range:"(0,inf)" doc:"Exponent of the polynomial schedule."`
+	LREnd        float64 `yaml:"lr_end" default:"1e-7" range:"[0,inf)" also:"min_lr" doc:"Last learning rate of the polynomial schedule."`
+
+	Optimizer   string     `yaml:"optimizer" default:"adamw" one:"adamw" also:"optim" doc:"Optimizer; adamw decays the weights apart from the gradient."`
+	Betas       [2]float64 `yaml:"betas" default:"[0.9, 0.999]" range:"[0,1)" also:"adam_beta1,adam_beta2,beta1,beta2" doc:"Decay rates of AdamW's two moments."`
+	Eps         float64    `yaml:"eps" default:"1e-8" range:"[0,inf)" also:"adam_epsilon,epsilon,adam_eps" doc:"Added to the root of AdamW's second moment."`
+	WeightDecay float64    `yaml:"weight_decay" default:"0" range:"[0,inf)" also:"adam_weight_decay" doc:"Weight decay per unit of learning rate, on every trained tensor."`
+	MaxGradNorm float64    `yaml:"max_grad_norm" default:"1" range:"[0,inf)" also:"gradient_clipping,gradient_clip_val,clip_grad_norm,grad_clip" doc:"Gradients are scaled down to this norm over all trained tensors; 0 never clips."`
+
+	Seed                    uint64 `yaml:"seed" default:"42" also:"random_seed" doc:"Key of every random draw: the adapter's start, dropout, the order of the rows."`
+	ActivationCheckpointing bool   `yaml:"activation_checkpointing" default:"false" also:"gradient_checkpointing,grad_checkpoint" doc:"Recompute each layer in the backward pass instead of keeping its activations: less memory, more time."`
+	OnNaN                   string `yaml:"on_nan" default:"stop" one:"stop|skip" also:"nan_policy" doc:"What to do when the loss or a gradient is not finite: stop the run, or skip the step."`
+	NaNLimit                int    `yaml:"nan_limit" default:"10" range:"[1,inf)" doc:"With on_nan: skip, stop all the same after so many skipped steps in a row."`
+
+	EvalSteps     int           `yaml:"eval_steps" default:"0" range:"[0,inf)" also:"eval_every,steps_per_eval,eval_interval" doc:"Evaluate every so many steps; 0 is once per epoch."`
+	EvalAtStart   bool          `yaml:"eval_at_start" default:"false" also:"eval_on_start" doc:"Evaluate before the first step."`
+	EvalAtEnd     bool          `yaml:"eval_at_end" default:"true" doc:"Evaluate after the last step."`
+	EvalBatchSize int           `yaml:"eval_batch_size" default:"0" range:"[0,inf)" also:"per_device_eval_batch_size" doc:"Rows of one evaluation batch; 0 is batch_size."`
+	EarlyStopping EarlyStopping `yaml:"early_stopping" doc:"Stop when the evaluation loss no longer falls."`
+	SaveSteps     int           `yaml:"save_steps" default:"500" range:"[0,inf)" also:"checkpointing_steps,save_every,save_interval" doc:"Write a checkpoint every so many steps; 0 never does."`
+	SaveLimit     int           `yaml:"save_limit" default:"3" range:"[0,inf)" also:"save_total_limit,checkpoints_total_limit" doc:"Keep the newest so many checkpoints; 0 keeps all."`
+
+	Backend     string `yaml:"backend" default:"auto" one:"auto|cpu|cuda|metal" also:"device" doc:"Machine to train on; auto takes the fastest there is."`
+	Threads     int    `yaml:"threads" default:"0" range:"[0,inf)" also:"num_threads,num_workers" doc:"Threads of the CPU backend; 0 is one per core. Results do not depend on it."`
+	MemoryLimit Bytes  `yaml:"memory_limit" default:"0" also:"max_memory" doc:"Refuse a plan that needs more than this, such as 8GiB; 0 is what the machine has free."`
+	Log         Log    `yaml:"log" doc:"What is recorded beside the adapter."`
+
+	places map[string]string // key → where it was given: file:line or --set
+}
+
+// Data says which rows are read, what of them is learned, and in which order.
+type Data struct {
+	Train             Strings `yaml:"train" need:"yes" also:"train_file,train_files,path,paths,files" doc:"Files to train on, read as one: .jsonl, .txt, or .safetensors with token ids."`
+	Eval              Strings `yaml:"eval" also:"val,valid,validation,test,eval_file,eval_files,validation_file" doc:"Files to evaluate on, in file order."`
+	Format            string  `yaml:"format" default:"auto" one:"auto|jsonl|text|tokens" also:"type" doc:"Format of the files; auto goes by the ending of the name."`
+	TrainOn           string  `yaml:"train_on" default:"answer" one:"answer|all" also:"mask_prompt,train_on_inputs,completion_only_loss,assistant_only_loss" doc:"Tokens that carry loss: completions and answers alone, or prompts too. Plain text always counts in full."`
+	MaxLength         int     `yaml:"max_length" default:"1024" range:"[2,inf)" also:"max_seq_length,max_seq_len,sequence_len,cutoff_len,block_size" doc:"Longest row in tokens."`
+	OnTooLong         string  `yaml:"on_too_long" default:"truncate" one:"truncate|drop|error" also:"truncation" doc:"What becomes of a longer row: cut at its end, left out, or an error. Cuts are counted and reported; one that leaves no answer token is an error."`
+	DocumentSeparator string  `yaml:"document_separator" also:"separator" doc:"Splits plain text into documents, one row each: the separating text, or blank-line. Without it the whole file is cut into windows of max_length."`
+	ChatTemplate      string  `yaml:"chat_template" doc:"File with a Jinja template for messages; empty is the tokenizer's own."`
+	Shuffle           bool    `yaml:"shuffle" default:"true" doc:"Draw the rows in a new order in each epoch. Recorded batches are never shuffled."`
+	Packing           bool    `yaml:"packing" default:"false" also:"sample_packing,pack" doc:"Fill rows of max_length with several documents, which do not see each other."`
+	LengthBucketing   bool    `yaml:"length_bucketing" default:"false" also:"group_by_length,bucketing,use_bucketing" doc:"Make batches of rows of similar length."`
+	DropLast          bool    `yaml:"drop_last" default:"false" also:"dataloader_drop_last" doc:"Leave out the rows that do not fill the last step of an epoch."`
+}
+
+// EarlyStopping stops a run whose evaluation loss no longer falls.
+type EarlyStopping struct {
+	Patience int     `yaml:"patience" default:"0" range:"[0,inf)" also:"early_stopping_patience" doc:"Evaluations without a better loss before the run stops; 0 never stops."`
+	MinDelta float64 `yaml:"min_delta" default:"0" range:"[0,inf)" also:"early_stopping_threshold,threshold" doc:"A loss is better when it is lower by more than this."`
+}
+
+// Log says what is recorded beside the adapter.
+type Log struct {
+	Steps       int  `yaml:"steps" default:"1" range:"[1,inf)" also:"logging_steps,log_every" doc:"Record every so many steps."`
+	Metrics     bool `yaml:"metrics" default:"true" doc:"Write metrics.jsonl: one line per recorded step and per evaluation."`
+	TensorBoard bool `yaml:"tensorboard" default:"true" doc:"Write event files for TensorBoard."`
+	Plot        bool `yaml:"plot" default:"true" doc:"Draw loss.svg and loss.png at the end."`
+}
+
+// Default is the configuration of an empty file. It is not valid yet: it
+// names neither a model nor data.
+func Default() *Config {
+	c := &Config{places: map[string]string{}}
+	setDefaults(c)
+	return c
+}
+
+// Load reads the YAML file at path, applies the overrides, each written as
+// key=value with a dotted key, in their order, and checks the result. Errors
+// are one line that names the file and line, the key, what was found and what
+// was expected.
+func Load(path string, sets ...string) (*Config, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	return Parse(path, raw, sets...)
+}
+
+// Parse is Load for YAML at hand; name stands for the file in errors.
+func Parse(name string, raw []byte, sets ...string) (*Config, error) {
+	c := Default()
+	if err := c.decode(name, raw); err != nil {
+		return nil, err
+	}
+	for _, s := range sets {
+		if err := c.Set(s); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Given reports whether the file or an override gave the key.
+func (c *Config) Given(key string) bool {
+	_, ok := c.places[key]
+	return ok
+}
+
+// LearningRates is the schedule of a run of so many optimizer steps.
+func (c *Config) LearningRates(steps int) (*schedule.Schedule, error) {
+	warmup := c.WarmupSteps
+	if warmup == 0 {
+		warmup = schedule.WarmupSteps(c.WarmupRatio, steps)
+	}
+	return schedule.New(schedule.Config{
+		Kind:         schedule.Kind(c.Schedule),
+		LearningRate: c.LearningRate,
+		Steps:        steps,
+		WarmupSteps:  warmup,
+		NumCycles:    c.NumCycles,
+		Power:        c.Power,
+		LREnd:        c.LREnd,
+	})
+}

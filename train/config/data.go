@@ -1,0 +1,42 @@
+package config
+
+import (
+	"math"
+
+	"github.com/lorafuse/lorafuse/data"
+)
+
+// DataOptions are the settings of data.Load that the file gives; the caller
+// adds the tokenizer, the chat template and the size of the vocabulary.
+func (c *Config) DataOptions() data.Options {
+	return data.Options{
+		Format:            data.Format(c.Data.Format),
+		TrainOn:           data.TrainOn(c.Data.TrainOn),
+		MaxLength:         c.Data.MaxLength,
+		OnTooLong:         data.TooLong(c.Data.OnTooLong),
+		DocumentSeparator: c.Data.DocumentSeparator,
+	}
+}
+
+// LoaderConfig says how the training rows become batches.
+func (c *Config) LoaderConfig() data.LoaderConfig {
+	return data.LoaderConfig{
+		BatchSize:       c.BatchSize,
+		Accumulation:    c.GradientAccumulationSteps,
+		Seed:            c.Seed,
+		Shuffle:         c.Data.Shuffle,
+		DropLast:        c.Data.DropLast,
+		LengthBucketing: c.Data.LengthBucketing,
+		Packing:         c.Data.Packing,
+		MaxLength:       c.Data.MaxLength,
+	}
+}
+
+// TotalSteps is the length of a run whose epochs have so many steps each:
+// steps where given, else epochs, rounded up.
+func (c *Config) TotalSteps(stepsPerEpoch int) int {
+	if c.Steps > 0 {
+		return c.Steps
+	}
+	return int(math.Ceil(c.Epochs * float64(stepsPerEpoch)))
+}

@@ -1,0 +1,43 @@
+package config
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/data"
+)
+
+func TestDataOptions(t *testing.T) {
+	c, err := Parse("c.yaml", []byte(full))
+	require.NoError(t, err)
+	assert.Equal(t, data.Options{
+		Format: data.FormatText, TrainOn: data.TrainOnAll, MaxLength: 160, OnTooLong: data.Drop,
+		DocumentSeparator: data.BlankLine,
+	}, c.DataOptions())
+	assert.Equal(t, data.LoaderConfig{
+		BatchSize: 16, Accumulation: 2, Seed: 1<<64 - 1, DropLast: true, Packing: true, MaxLength: 160,
+	}, c.LoaderConfig())
+}
+
+// TestWords: the words of the table are those that package data knows.
+func TestWords(t *testing.T) {
+	words := func(key string) []string { return keyed(key).Words }
+	assert.Equal(t, []string{string(data.FormatAuto), string(data.FormatJSONL), string(data.FormatText), string(data.FormatTokens)}, words("data.format"))
+	assert.Equal(t, []string{string(data.TrainOnAnswer), string(data.TrainOnAll)}, words("data.train_on"))
+	assert.Equal(t, []string{string(data.Truncate), string(data.Drop), string(data.RefuseLong)}, words("data.on_too_long"))
+}
+
+func TestTotalSteps(t *testing.T) {
+	for _, c := range []struct {
+		set   string
+		steps int
+	}{
+		{"steps=7", 7}, {"epochs=2", 20}, {"epochs=0.25", 3}, {"epochs=0.1", 1}, {"epochs=1.1", 11}, {"epochs=0.29999999999999999", 3},
+	} {
+		cfg, err := Parse("c.yaml", []byte(least), c.set)
+		require.NoError(t, err)
+		assert.Equal(t, c.steps, cfg.TotalSteps(10), c.set)
+	}
+}

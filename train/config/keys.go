@@ -1,0 +1,193 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/lorafuse/lorafuse/internal/suggest"
+)
+
+// Key is one key of the YAML file, made from the tags of its field.
+type Key struct {
+	Path     string   // dotted, such as adapter.r
+	Type     string   // what it takes, in words
+	Default  string   // as YAML; empty is nothing
+	Words    []string // the valid words, where there is a choice
+	Range    string   // interval of the valid numbers
+	Required bool
+	Section  bool // a group of keys, which takes a mapping
+	Doc      string
+
+	also  []string // what other trainers call it
+	index []int    // the field in Config
+}
+
+// Keys lists all keys in the order of the reference; a section comes before
+// its keys.
+func Keys() []Key { return slices.Clone(table()) }
+
+var table = sync.OnceValue(func() []Key {
+	return appendKeys(nil, reflect.TypeFor[Config](), "", nil)
+})
+
+var byPath = sync.OnceValue(func() map[string]Key {
+	m := map[string]Key{}
+	for _, k := range table() {
+		m[k.Path] = k
+	}
+	return m
+})
+
+func keyed(path string) Key { return byPath()[path] }
+
+func appendKeys(keys []Key, t reflect.Type, path string, index []int) []Key {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if !f.IsExported() {
+			continue
+		}
+		at := append(slices.Clone(index), i)
+		key := Key{
+			Path:     join(path, f.Tag.Get("yaml")),
+			Default:  f.Tag.Get("default"),
+			Range:    f.Tag.Get("range"),
+			Required: f.Tag.Get("need") != "",
+			Section:  isSection(f.Type),
+			Doc:      f.Tag.Get("doc"),
+			index:    at,
+		}
+		if words := f.Tag.Get("one"); words != "" {
+			key.Words = strings.Split(words, "|")
+		}
+		if also := f.Tag.Get("also"); also != "" {
+			key.also = strings.Split(also, ",")
+		}
+		if key.Section {
+			key.Type = "mapping"
+			keys = appendKeys(append(keys, key), f.Type, key.Path, at)
+			continue
+		}
+		key.Type = typeName(f.Type)
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+// typeName says what a value of the type is written as.
+func typeName(t reflect.Type) string {
+	if v, ok := reflect.New(t).Interface().(value); ok {
+		return v.expects()
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int, reflect.Uint64:
+		return "a whole number"
+	case reflect.Float64:
+		return "a number"
+	case reflect.Array:
+		return fmt.Sprintf("a list of %d numbers", t.Len())
+	}
+	return "text"
+}
+
+// expects describes the valid values in words.
+func (k Key) expects() string {
+	switch {
+	case len(k.Words) == 1:
+		return k.Words[0]
+	case len(k.Words) > 1:
+		last := len(k.Words) - 1
+		return strings.Join(k.Words[:last], ", ") + " or " + k.Words[last]
+	case k.Range != "":
+		return k.Type + " " + parseInterval(k.Range).String()
+	}
+	return k.Type
+}
+
+func isSection(t reflect.Type) bool {
+	if t.Kind() != reflect.Struct {
+		return false
+	}
+	_, isValue := reflect.New(t).Interface().(value)
+	return !isValue
+}
+
+// fieldOf is the field of the struct v that the key names.
+func fieldOf(v reflect.Value, key string) (reflect.Value, bool) {
+	t := v.Type()
+	for i := range t.NumField() {
+		if f := t.Field(i); f.IsExported() && f.Tag.Get("yaml") == key {
+			return v.Field(i), true
+		}
+	}
+	return reflect.Value{}, false
+}
+
+// setDefaults writes the defaults of the tags into c. A default that does not
+// decode is a mistake in the table, which TestDefaultsDecode finds.
+func setDefaults(c *Config) {
+	for _, k := range table() {
+		if k.Default == "" {
+			continue
+		}
+		var doc yaml.Node
+		if yaml.Unmarshal([]byte(k.Default), &doc) == nil {
+			_ = decodeInto(doc.Content[0], reflect.ValueOf(c).Elem().FieldByIndex(k.index))
+		}
+	}
+}
+
+// unknown explains a key of the section that does not exist: another
+// trainer's name for one that does, one at home in another section, one of
+// PEFT's that cannot be honoured, or a slip.
+func unknown(section, name string) string {
+	for _, k := range table() {
+		if slices.Contains(k.also, name) {
+			return fmt.Sprintf("unknown key, here it is called %q", k.Path)
+		}
+	}
+	if section == "adapter" && slices.Contains(unsupported, name) {
+		return "this key of PEFT's configuration is not supported here"
+	}
+	var siblings, leaves []string
+	homes := map[string][]string{}
+	for _, k := range table() {
+		parent, leaf := split(k.Path)
+		if parent == section {
+			siblings = append(siblings, leaf)
+		}
+		leaves = append(leaves, leaf)
+		homes[leaf] = append(homes[leaf], k.Path)
+	}
+	// A name that is right in another section beats a slip of one in this.
+	if hint := suggest.DidYouMean(name, siblings); hint != "" && homes[name] == nil {
+		return "unknown key" + hint
+	}
+	if near := suggest.Nearest(name, leaves, 1); len(near) == 1 {
+		return fmt.Sprintf(`unknown key, did you mean "%s"?`, strings.Join(homes[near[0]], `" or "`))
+	}
+	where := "top level"
+	if section != "" {
+		where = section
+	}
+	return fmt.Sprintf("unknown key, %s has %s", where, strings.Join(siblings, ", "))
+}
+
+// split takes a dotted path apart into its section and the name there.
+func split(path string) (section, name string) {
+	i := strings.LastIndexByte(path, '.')
+	return path[:max(i, 0)], path[i+1:]
+}
+
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}

@@ -1,0 +1,31 @@
+package config
+
+import "github.com/lorafuse/lorafuse/lora"
+
+// LoRA is the adapter block as the configuration that the adapter is made by
+// and saved with. What the model has to say to it (whether a target exists)
+// is checked where the two meet.
+func (a Adapter) LoRA() *lora.Config {
+	c := lora.DefaultConfig()
+	c.TaskType = &a.TaskType
+	c.R, c.LoraAlpha, c.LoraDropout = a.R, a.LoraAlpha, a.LoraDropout
+	c.UseRSLoRA, c.UseDoRA, c.LoraBias, c.FanInFanOut = a.UseRSLora, a.UseDora, a.LoraBias, a.FanInFanOut
+	c.Bias = a.Bias
+	c.InitLoraWeights = lora.InitMethod(a.InitLoraWeights)
+	c.TargetModules = lora.ModuleSet{Names: a.TargetModules.List, Pattern: a.TargetModules.Expr}
+	c.ExcludeModules = lora.ModuleSet{Names: a.ExcludeModules.List, Pattern: a.ExcludeModules.Expr}
+	c.ModulesToSave, c.LayersPattern, c.LayersToTransform = a.ModulesToSave, a.LayersPattern, a.LayersToTransform
+	for _, p := range a.RankPattern {
+		c.RankPattern = append(c.RankPattern, lora.RankRule{Key: p.Name, R: p.Value})
+	}
+	for _, p := range a.AlphaPattern {
+		c.AlphaPattern = append(c.AlphaPattern, lora.AlphaRule{Key: p.Name, Alpha: p.Value})
+	}
+	if len(a.TrainableTokenIndices.IDs) > 0 {
+		c.TrainableTokenIndices = []lora.TokenRows{{Tokens: a.TrainableTokenIndices.IDs}}
+	}
+	for _, m := range a.TrainableTokenIndices.ByModule {
+		c.TrainableTokenIndices = append(c.TrainableTokenIndices, lora.TokenRows{Module: m.Module, Tokens: m.IDs})
+	}
+	return c
+}

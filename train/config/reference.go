@@ -1,0 +1,83 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// YAML is the whole configuration, defaults included, in the order of the
+// reference. Parse reads it back.
+func (c *Config) YAML() ([]byte, error) {
+	return yaml.Marshal(c)
+}
+
+// Reference is the reference page of the configuration file in Markdown, made
+// from the table of keys.
+func Reference() string {
+	var b strings.Builder
+	b.WriteString(`# Configuration of a training run
+
+` + "`lorafuse train CONFIG.yaml`" + ` reads these keys. Only ` + required() + ` must be given:
+
+` + "```yaml" + `
+model: meta-llama/Llama-3.2-1B
+data:
+  train: train.jsonl
+adapter:
+  r: 16
+  lora_alpha: 32
+  target_modules: all-linear
+` + "```" + `
+
+An unknown key is an error that names the nearest one. ` + "`--set key=value`" + ` overrides the file, with dots
+between the names: ` + "`--set adapter.r=16 --set data.train=[a.jsonl,b.jsonl]`" + `. Relative paths start at the
+working folder. An empty default means none; ` + "`null`" + ` stands for the default.
+
+## Top level
+`)
+	keys := table()
+	writeRows(&b, keys, "")
+	for _, section := range keys {
+		if section.Section {
+			fmt.Fprintf(&b, "\n## %s\n%s\n", section.Path, section.Doc)
+			writeRows(&b, keys, section.Path)
+		}
+	}
+	return b.String()
+}
+
+// writeRows writes the table of the keys that stand in the section itself.
+func writeRows(b *strings.Builder, keys []Key, section string) {
+	b.WriteString("\n| key | value | default | meaning |\n|---|---|---|---|\n")
+	for _, k := range keys {
+		parent, name := split(k.Path)
+		if parent != section {
+			continue
+		}
+		takes, byDefault := k.expects(), ""
+		switch {
+		case k.Section:
+			takes = fmt.Sprintf("[its own keys](#%s)", k.Path)
+		case k.Required:
+			byDefault = "required"
+		case k.Default != "":
+			byDefault = "`" + k.Default + "`"
+		}
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", name, cell(takes), byDefault, cell(k.Doc))
+	}
+}
+
+// required lists the keys that have to be given.
+func required() string {
+	var names []string
+	for _, k := range table() {
+		if k.Required {
+			names = append(names, "`"+k.Path+"`")
+		}
+	}
+	return strings.Join(names, " and ")
+}
+
+func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }

@@ -1,0 +1,98 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/lorafuse/lorafuse/train/events"
+)
+
+const (
+	metricsFile    = "metrics.jsonl"
+	tensorboardDir = "tensorboard"
+)
+
+// openLogs opens what is recorded; a resumed run forgets what was recorded
+// after its checkpoint.
+func (l *loop) openLogs() (err error) {
+	after := events.Fresh
+	if l.resumed != "" {
+		after = int64(l.progress.Step)
+	}
+	if l.cfg.Log.Metrics {
+		if l.metrics, err = events.OpenMetrics(filepath.Join(l.cfg.OutputDir, metricsFile), after); err != nil {
+			return fmt.Errorf("train: %w", err)
+		}
+	}
+	if l.cfg.Log.TensorBoard {
+		if l.tensorboard, err = events.OpenTensorBoard(filepath.Join(l.cfg.OutputDir, tensorboardDir), after); err != nil {
+			return fmt.Errorf("train: %w", err)
+		}
+	}
+	return nil
+}
+
+func (l *loop) closeLogs() error {
+	var errs []error
+	if l.metrics != nil {
+		errs = append(errs, l.metrics.Close())
+	}
+	if l.tensorboard != nil {
+		errs = append(errs, l.tensorboard.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// log records a step, if it is due.
+func (l *loop) log(r Report) error {
+	var scalars []events.Scalar
+	add := func(name string, v float64) { scalars = append(scalars, events.Scalar{Name: name, Value: v}) }
+	if r.Step%l.cfg.Log.Steps == 0 || r.Step == 1 || r.Step == r.Steps {
+		add(events.Loss, r.Loss)
+		add("learning_rate", r.LearningRate)
+		add("grad_norm", r.GradNorm)
+		add("epoch", float64(r.Step)/float64(l.train.StepsPerEpoch()))
+		add("tokens_per_second", r.TokensPerSecond)
+	}
+	if r.Eval != nil {
+		add(events.EvalLoss, *r.Eval)
+	}
+	if len(scalars) == 0 {
+		return nil
+	}
+	return l.record(events.Record{Step: int64(r.Step), Scalars: scalars})
+}
+
+func (l *loop) record(r events.Record) error {
+	if l.metrics != nil {
+		if err := l.metrics.Write(r); err != nil {
+			return fmt.Errorf("train: %s: %w", metricsFile, err)
+		}
+	}
+	if l.tensorboard != nil {
+		if err := l.tensorboard.Write(r); err != nil {
+			return fmt.Errorf("train: tensorboard: %w", err)
+		}
+	}
+	return nil
+}
+
+// plot draws loss.svg and loss.png of the whole run and names the first.
+func (l *loop) plot() (string, error) {
+	records, err := events.ReadMetrics(filepath.Join(l.cfg.OutputDir, metricsFile))
+	if err != nil {
+		return "", fmt.Errorf("train: %w", err)
+	}
+	svg := filepath.Join(l.cfg.OutputDir, "loss.svg")
+	for _, path := range []string{svg, filepath.Join(l.cfg.OutputDir, "loss.png")} {
+		err := events.PlotLoss(path, filepath.Base(l.cfg.Model), records)
+		if errors.Is(err, events.ErrNoLoss) {
+			return "", nil
+		}
+		if err != nil {
+			return "", fmt.Errorf("train: %w", err)
+		}
+	}
+	return svg, nil
+}

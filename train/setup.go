@@ -1,0 +1,379 @@
+package train
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/internal/fsatomic"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/model/hub"
+	"github.com/lorafuse/lorafuse/tokenizer"
+	"github.com/lorafuse/lorafuse/tokenizer/chat"
+	"github.com/lorafuse/lorafuse/train/config"
+)
+
+// Observer is told what a run does. Its fields may be nil.
+type Observer struct {
+	// Note gets sentences: the memory plan, what was read, what was saved.
+	Note func(text string)
+	// Load gets the progress of downloads and of tokenising, in bytes.
+	Load func(task string, done, total int64)
+	// Step gets each finished optimizer step.
+	Step func(Report)
+}
+
+// Report is one finished step.
+type Report struct {
+	Step, Steps     int // done, of all
+	Loss            float64
+	GradNorm        float64
+	LearningRate    float64
+	TokensPerSecond float64
+	Eval            *float64 // loss, where the step ended with an evaluation
+}
+
+func (o Observer) note(format string, args ...any) {
+	if o.Note != nil {
+		o.Note(fmt.Sprintf(format, args...))
+	}
+}
+
+// Run is a training run, ready to go.
+type Run struct {
+	cfg      *config.Config
+	observer Observer
+
+	dev          backend.Device
+	model        *model.Model
+	engine       *Engine
+	train, eval  *data.Loader
+	steps        int
+	progress     Progress
+	resumed      string
+	settings     map[string]string
+	trainableNum int
+}
+
+// New reads everything that the configuration names, plans the memory and
+// compiles the step. Nothing is written but the output folder.
+func New(ctx context.Context, c *config.Config, o Observer) (_ *Run, err error) {
+	r := &Run{cfg: c, observer: o}
+	defer func() {
+		if err != nil {
+			r.Close()
+		}
+	}()
+	dir, err := hub.Resolve(ctx, c.Model, hub.Options{Progress: o.Load, Warn: func(err error) { o.note("%v", err) }})
+	if err != nil {
+		return nil, err
+	}
+	if r.model, err = model.Open(dir); err != nil {
+		return nil, err
+	}
+	if err := r.loadData(ctx, dir); err != nil {
+		return nil, err
+	}
+	if r.dev, err = backend.Open(c.Backend, backend.Options{Threads: c.Threads}); err != nil {
+		return nil, err
+	}
+	if err := makeOutput(c.OutputDir); err != nil {
+		return nil, err
+	}
+	state, err := r.adapter()
+	if err != nil {
+		return nil, err
+	}
+	r.settle(state)
+	var moments map[string][]float32
+	if moments, err = r.resume(state); err != nil {
+		return nil, err
+	}
+	opts := EngineOptions{
+		MaxTokens: r.train.MaxTokens(), Beta1: c.Betas[0], Beta2: c.Betas[1], Eps: c.Eps, WeightDecay: c.WeightDecay,
+		MaxGradNorm: c.MaxGradNorm, Checkpointing: c.ActivationCheckpointing, Seed: c.Seed, MemoryLimit: int64(c.MemoryLimit),
+	}
+	if r.eval != nil {
+		opts.MaxEvalTokens = r.eval.MaxTokens()
+	}
+	if r.engine, err = NewEngine(ctx, r.dev, r.model, state, opts); err != nil {
+		return nil, err
+	}
+	if moments != nil {
+		if err := r.engine.SetMoments(ctx, moments); err != nil {
+			return nil, err
+		}
+	}
+	r.describe()
+	return r, nil
+}
+
+// describe notes what is about to happen.
+func (r *Run) describe() {
+	info := r.dev.Info()
+	r.observer.note("model    %s, %s, %.1fM parameters", r.cfg.Model, r.model.Config.Architecture, float64(r.model.Parameters())/1e6)
+	r.observer.note("backend  %s (%s)", info.Backend, info.Detail)
+	r.observer.note("adapter  %d tensors, %.2fM trained parameters", len(r.engine.Trained()), float64(r.trainableNum)/1e6)
+	r.observer.note("data     %v", r.train)
+	if r.eval != nil {
+		r.observer.note("eval     %v", r.eval)
+	}
+	r.observer.note("memory   %v", r.engine.Memory())
+	if r.resumed != "" {
+		r.observer.note("resume   %s, step %d of %d", r.resumed, r.progress.Step, r.steps)
+	}
+}
+
+func makeOutput(dir string) error {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return fmt.Errorf("train: output_dir: %w", err)
+	}
+	if err := fsatomic.Sweep(dir); err != nil {
+		return fmt.Errorf("train: output_dir: %w", err)
+	}
+	f, err := os.CreateTemp(dir, ".writable-*")
+	if err != nil {
+		return fmt.Errorf("train: output_dir: %w", err)
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+// loadData reads and tokenises the files.
+func (r *Run) loadData(ctx context.Context, dir string) error {
+	c := r.cfg
+	o := data.Options{
+		Format: data.Format(c.Data.Format), TrainOn: data.TrainOn(c.Data.TrainOn), MaxLength: c.Data.MaxLength,
+		OnTooLong: data.TooLong(c.Data.OnTooLong), DocumentSeparator: c.Data.DocumentSeparator, VocabSize: r.model.Config.VocabSize,
+	}
+	if !onlyTokens(c) {
+		tok, err := tokenizer.Load(dir)
+		if err != nil {
+			return err
+		}
+		o.Tokenizer = tok
+		if o.Template, err = template(dir, c.Data.ChatTemplate, tok); err != nil {
+			return err
+		}
+	}
+	load := func(files []string, task string) (*data.Dataset, error) {
+		o.Progress = func(p data.Progress) {
+			if r.observer.Load != nil {
+				r.observer.Load(task, p.Bytes, p.Size)
+			}
+		}
+		return data.Load(ctx, files, o)
+	}
+	set, err := load(c.Data.Train, "reading training data")
+	if err != nil {
+		return err
+	}
+	r.noteStats("training", set.Stats())
+	_, recorded := set.Recorded()
+	r.train, err = data.NewLoader(set, data.LoaderConfig{
+		BatchSize: c.BatchSize, Accumulation: c.GradientAccumulationSteps, Seed: c.Seed, Shuffle: c.Data.Shuffle && recorded == 0,
+		DropLast: c.Data.DropLast, LengthBucketing: c.Data.LengthBucketing, Packing: c.Data.Packing, MaxLength: c.Data.MaxLength,
+	})
+	if err != nil {
+		return err
+	}
+	digest := set.Digest()
+	r.settings = map[string]string{"data.train": fmt.Sprintf("%x", digest[:8])}
+	if len(c.Data.Eval) == 0 {
+		return nil
+	}
+	if set, err = load(c.Data.Eval, "reading evaluation data"); err != nil {
+		return err
+	}
+	r.noteStats("evaluation", set.Stats())
+	size := c.EvalBatchSize
+	if size == 0 {
+		size = c.BatchSize
+	}
+	r.eval, err = data.Sequential(set, size)
+	return err
+}
+
+func (r *Run) noteStats(what string, s data.Stats) {
+	if s.Truncated > 0 || s.Dropped > 0 {
+		r.observer.note("note     %s data: %d rows truncated, %d dropped for their length", what, s.Truncated, s.Dropped)
+	}
+}
+
+// onlyTokens reports whether no file needs a tokenizer.
+func onlyTokens(c *config.Config) bool {
+	if c.Data.Format != "auto" {
+		return c.Data.Format == string(data.FormatTokens)
+	}
+	return !slices.ContainsFunc(slices.Concat(c.Data.Train, c.Data.Eval), func(f string) bool {
+		return strings.ToLower(filepath.Ext(f)) != ".safetensors"
+	})
+}
+
+// adapter gives the state that training begins with.
+func (r *Run) adapter() (*lora.State, error) {
+	c := r.cfg
+	target := lora.ModelOf(r.model.Config.ModelType, r.model.Modules())
+	if c.InitAdapter == "" {
+		p, err := lora.NewPlan(adapterConfig(c), target)
+		if err != nil {
+			return nil, err
+		}
+		if err := p.Strict(); err != nil {
+			return nil, err
+		}
+		r.warn(p)
+		return p.Begin(r.model, c.Seed)
+	}
+	a, err := lora.Load(c.InitAdapter)
+	if err != nil {
+		return nil, err
+	}
+	defer a.Close()
+	l := a.Config
+	if c.Given("adapter.lora_dropout") {
+		l.LoraDropout = c.Adapter.LoraDropout
+	}
+	l.BaseModelNameOrPath = new(c.Model)
+	p, err := lora.NewPlan(l, target)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.Check(p, lora.CheckOptions{AllowZeroB: true}).Err(); err != nil {
+		return nil, err
+	}
+	r.warn(p)
+	return p.Continue(a, r.model)
+}
+
+func (r *Run) warn(p *lora.Plan) {
+	for _, w := range p.Warnings {
+		r.observer.note("note     %s", w)
+	}
+}
+
+// settle works out the number of steps, and the settings that a resumed run
+// must share.
+func (r *Run) settle(s *lora.State) {
+	c := r.cfg
+	r.steps = c.Steps
+	if r.steps == 0 {
+		r.steps = int(math.Ceil(c.Epochs * float64(r.train.StepsPerEpoch())))
+	}
+	r.trainableNum = s.Params()
+	add := func(key string, v any) { r.settings[key] = fmt.Sprint(v) }
+	add("batch_size", c.BatchSize)
+	add("gradient_accumulation_steps", c.GradientAccumulationSteps)
+	add("seed", c.Seed)
+	add("learning_rate", c.LearningRate)
+	add("schedule", c.Schedule)
+	if !strings.HasPrefix(c.Schedule, "constant") {
+		add("steps", r.steps)
+	}
+	add("warmup", fmt.Sprintf("%d steps or %v", c.WarmupSteps, c.WarmupRatio))
+	add("schedule options", fmt.Sprint(c.NumCycles, c.Power, c.LREnd))
+	add("betas", c.Betas)
+	add("eps", c.Eps)
+	add("weight_decay", c.WeightDecay)
+	add("max_grad_norm", c.MaxGradNorm)
+	add("data order", fmt.Sprintf("shuffle %v, packing %v, bucketing %v, drop_last %v, max_length %d",
+		c.Data.Shuffle, c.Data.Packing, c.Data.LengthBucketing, c.Data.DropLast, c.Data.MaxLength))
+	add("adapter", string(s.Plan.Config().JSON()))
+	r.progress.Settings = r.settings
+}
+
+// resume reads the checkpoint that the configuration asks for, if any.
+func (r *Run) resume(s *lora.State) (map[string][]float32, error) {
+	c := r.cfg
+	if c.Resume == "" {
+		steps, err := checkpoints(c.OutputDir)
+		if err == nil && len(steps) > 0 {
+			err = fmt.Errorf("train: output_dir %s has checkpoints of an earlier run (the last at step %d): go on with --resume, or choose another output_dir",
+				c.OutputDir, steps[len(steps)-1])
+		}
+		return nil, err
+	}
+	path, err := findCheckpoint(c.Resume, c.OutputDir)
+	if err != nil || path == "" {
+		return nil, err
+	}
+	p, moments, err := readCheckpoint(path, s)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.same(r.settings); err != nil {
+		return nil, fmt.Errorf("train: checkpoint %s: %w", path, err)
+	}
+	if p.Step > r.steps {
+		return nil, fmt.Errorf("train: checkpoint %s: %w: it is at step %d, the run has %d", path, ErrCheckpoint, p.Step, r.steps)
+	}
+	r.progress, r.resumed = p, path
+	return moments, nil
+}
+
+// template gives the chat template: a file of its own, or the tokenizer's. A
+// model without one is no mistake as long as no data needs it.
+func template(dir, file string, tok *tokenizer.Tokenizer) (data.ChatTemplate, error) {
+	if file == "" {
+		t, err := chat.Load(dir)
+		if errors.Is(err, chat.ErrNoTemplate) || errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		return chatTemplate{t}, nil
+	}
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("train: data.chat_template: %w", err)
+	}
+	t, err := chat.New(string(raw), specialTokens(tok))
+	if err != nil {
+		return nil, fmt.Errorf("train: data.chat_template %s: %w", file, err)
+	}
+	return chatTemplate{t}, nil
+}
+
+func specialTokens(tok *tokenizer.Tokenizer) map[string]string {
+	tokens := map[string]string{}
+	for name, get := range map[string]func() (int32, bool){"bos_token": tok.BOS, "eos_token": tok.EOS, "pad_token": tok.PAD, "unk_token": tok.UNK} {
+		if id, ok := get(); ok {
+			if s, ok := tok.Token(id); ok {
+				tokens[name] = s
+			}
+		}
+	}
+	return tokens
+}
+
+// chatTemplate renders the conversations of a data set.
+type chatTemplate struct{ t *chat.Template }
+
+func (c chatTemplate) RenderSpans(conv data.Conversation) (string, []data.Span, error) {
+	var messages []chat.Message
+	if err := json.Unmarshal(conv.Messages, &messages); err != nil {
+		return "", nil, err
+	}
+	var o chat.Options
+	if len(conv.Tools) > 0 {
+		if err := json.Unmarshal(conv.Tools, &o.Tools); err != nil {
+			return "", nil, err
+		}
+	}
+	text, spans, err := c.t.RenderSpans(messages, o)
+	out := make([]data.Span, len(spans))
+	for i, s := range spans {
+		out[i] = data.Span{Start: s.Start, End: s.End}
+	}
+	return text, out, err
+}
