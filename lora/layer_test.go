@@ -18,12 +18,13 @@ import (
 )
 
 func TestLayerForward(t *testing.T) {
-	l := &lora.Layer{In: 3, Out: 2, Rank: 1, Alpha: 4, A: []float32{1, 2, 3}, B: []float32{10, -1}}
-	dst := []float32{9, 9, 9, 9}
+	l := &lora.Layer{In: 3, Out: 4, Rank: 2, Alpha: 4, A: []float32{1, 0, 2, 1, 3, -1}, B: []float32{10, -1, 0, 2, 1, 1, 5, 0}}
+	dst := []float32{9, 9, 9, 9, 9, 9, 9, 9}
 	require.NoError(t, l.Forward(dst, []float32{1, 1, 1, 0, 1, -1}, 2))
-	assert.Equal(t, []float32{240, -24, -40, 4}, dst)
+	// x·A is (6, 0) and (-1, 2), the scale 2.
+	assert.Equal(t, []float32{120, -12, 0, 24, -16, 6, 20, -4}, dst)
 	require.ErrorIs(t, l.Forward(dst, make([]float32, 5), 2), lora.ErrShape)
-	require.ErrorIs(t, l.Forward(dst[:3], make([]float32, 6), 2), lora.ErrShape)
+	require.ErrorIs(t, l.Forward(dst[:7], make([]float32, 6), 2), lora.ErrShape)
 	require.ErrorIs(t, l.Forward(dst, make([]float32, 6), -2), lora.ErrShape)
 	require.ErrorIs(t, (&lora.Layer{}).Forward(nil, nil, 0), lora.ErrShape)
 }

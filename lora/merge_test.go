@@ -171,6 +171,59 @@ func TestUntied(t *testing.T) {
 	assert.Empty(t, untied(`"modules_to_save":["lm_head"],"ensure_weight_tying":true`))
 }
 
+// Base weights that PEFT saved with an adapter, because the vocabulary was
+// resized or the embedding is targeted, take the place of the model's; a tied
+// head follows.
+func TestMergeBaseOfTheAdapter(t *testing.T) {
+	const prefix = "base_model.model."
+	for _, c := range []struct{ settings, key string }{
+		{`"target_modules":["q_proj"]`, "model.embed_tokens.weight"},
+		{`"target_modules":["embed_tokens"]`, "model.embed_tokens.base_layer.weight"},
+	} {
+		p := plan(t, c.settings, decoder(true))
+		values := make([]float32, 20*8)
+		for i := range values {
+			values[i] = float32(i)
+		}
+		base, err := tensor.FromFloat32s(values, 20, 8)
+		require.NoError(t, err)
+		tensors := []lora.Tensor{{Key: prefix + c.key, Tensor: base}}
+		for _, target := range p.Targets {
+			own, err := target.NewWeights().Tensors(target) // all zero: only the base counts
+			require.NoError(t, err)
+			tensors = append(tensors, own...)
+		}
+		a, err := lora.New(p.Config(), tensors)
+		require.NoError(t, err)
+		require.NoError(t, a.Check(p, lora.CheckOptions{AllowZeroB: true}).Err())
+		m, err := lora.NewMerger(a, p)
+		require.NoError(t, err)
+		for _, name := range []string{"model.embed_tokens.weight", "lm_head.weight"} {
+			got := make([]float32, len(values))
+			changed, err := m.Merge(name, got, tensor.F32)
+			require.NoError(t, err)
+			assert.True(t, changed)
+			assert.Equal(t, values, got, name)
+		}
+		_, err = m.Merge("model.layers.0.self_attn.q_proj.weight", make([]float32, 64), tensor.F32)
+		require.NoError(t, err)
+	}
+}
+
+// BenchmarkMergeInto is one weight of an 8B model.
+func BenchmarkMergeInto(b *testing.B) {
+	t := lora.Target{Module: lora.Module{Name: "m", Kind: lora.Linear, In: 4096, Out: 4096}, Rank: 16, Scale: 1, Init: lora.InitRandom}
+	w, err := t.Initialize(1, nil)
+	require.NoError(b, err)
+	weight := make([]float32, t.In*t.Out)
+	b.SetBytes(int64(4 * len(weight)))
+	for b.Loop() {
+		if err := t.MergeInto(weight, w); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 // reference is W + s·BA by the definition, DoRA included, in float64.
 func reference(t lora.Target, weight []float32, w *lora.Weights) []float64 {
 	at := func(o, i int) int {

@@ -180,7 +180,7 @@ func repeatTrace(t *testing.T, base, dir string) {
 		if strings.HasSuffix(x.Key, "k_proj.bias") {
 			// Softmax hardly sees a shift of all keys: these gradients are
 			// rounding errors, and AdamW makes steps of lr out of them.
-			limit = 2e-3
+			limit = 5e-2
 		}
 		require.LessOrEqual(t, relative(s.Values[x.Key], want), limit, x.Key)
 	}

@@ -18,8 +18,8 @@ func causal(i int) (lo, hi int) { return 0, i + 1 }
 // all sees the same keys from every query.
 func all(m int) interval { return func(int) (lo, hi int) { return 0, m } }
 
-// later is causal for queries that follow `past` keys of a cache.
-func later(past int) interval { return func(i int) (lo, hi int) { return 0, past + i + 1 } }
+// after is causal for queries that follow past keys of a cache.
+func after(past int) interval { return func(i int) (lo, hi int) { return 0, past + i + 1 } }
 
 // packed is causal within documents that begin at starts.
 func packed(starts ...int) interval {
@@ -77,10 +77,10 @@ var attentionRows = []attentionRow{
 	{name: "window and packed", n: "12", m: "12", a: windowed(heads(4, 2, 8), 3), see: packed(0, 7)},
 	{name: "empty", n: "7", m: "7", a: heads(2, 1, 8), see: holes(causal)},
 	{name: "all empty", n: "3", m: "4", a: heads(2, 1, 8), see: func(int) (int, int) { return 2, 2 }},
-	{name: "cache", n: "3", m: "17", a: heads(4, 2, 8), see: later(9)},
-	{name: "decode", n: "1", m: "33", a: heads(4, 2, 16), see: later(20)},
+	{name: "cache", n: "3", m: "17", a: heads(4, 2, 8), see: after(9)},
+	{name: "decode", n: "1", m: "33", a: heads(4, 2, 16), see: after(20)},
 	{name: "bounded", n: "n", m: "n", a: heads(2, 1, 8), see: causal},
-	{name: "bounded cache", n: "n", m: "m", a: heads(2, 2, 8), see: later(6)},
+	{name: "bounded cache", n: "n", m: "m", a: heads(2, 2, 8), see: after(6)},
 	{name: "bounded keys", n: "2", m: "m", a: windowed(heads(2, 2, 8), 5), see: all(13)},
 	{name: "tiles", n: "150", m: "150", a: heads(2, 1, 16), see: packed(0, 61)},
 	{name: "bench", n: "512", m: "512", a: heads(16, 4, 64), see: causal, bench: true},

@@ -56,7 +56,7 @@ func getItem(object, key any) (any, error) {
 		return listItem(o, key, func(l []any) any { return l })
 	case tuple:
 		return listItem(o, key, func(l []any) any { return tuple(l) })
-	case progression:
+	case progression, *group:
 		list, _ := items(o)
 		return listItem(list, key, func(l []any) any { return l })
 	}

@@ -3,7 +3,6 @@ package chat
 import (
 	"html"
 	"math"
-	"math/big"
 	"slices"
 	"strconv"
 	"strings"
@@ -275,9 +274,7 @@ func roundFilter(_ *interpreter, v any, args *arguments) (any, error) {
 			return math.RoundToEven(f*scale) / scale, nil
 		}
 		// Python rounds the exact decimal value, half to even.
-		exact := new(big.Float).SetFloat64(f)
-		out, err := strconv.ParseFloat(exact.Text('f', int(precision)), 64)
-		return out, err
+		return strconv.ParseFloat(strconv.FormatFloat(f, 'f', int(precision), 64), 64)
 	}
 	return nil, typeError("round method %q; known are common, ceil, floor", method)
 }

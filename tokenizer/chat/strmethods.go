@@ -38,9 +38,23 @@ func isDigit(r rune) bool {
 	return unicode.Is(unicode.Nd, r) || strings.ContainsRune("²³¹⁰⁴⁵⁶⁷⁸⁹₀₁₂₃₄₅₆₇₈₉", r) || 0x2460 <= r && r <= 0x2468
 }
 
+// lower and upper have the special cases of European languages; Python's have a few more.
 func lower(s string) string {
-	return strings.ReplaceAll(strings.ToLower(s), "i\u0307\u0307", "i\u0307")
+	s = strings.ToLower(strings.ReplaceAll(s, "İ", "i\u0307"))
+	for i, r := range s { // sigma at the end of a word
+		if r != 'σ' {
+			continue
+		}
+		before, _ := utf8.DecodeLastRuneInString(s[:i])
+		after, _ := utf8.DecodeRuneInString(s[i+len("σ"):])
+		if unicode.IsLetter(before) && !unicode.IsLetter(after) {
+			s = s[:i] + "ς" + s[i+len("σ"):]
+		}
+	}
+	return s
 }
+
+func upper(s string) string { return strings.ToUpper(strings.ReplaceAll(s, "ß", "SS")) }
 
 func stripMethod(name string, left, right bool) strMethod {
 	return func(s string, args *arguments) (any, error) {

@@ -57,7 +57,7 @@ func typeName(v any) string {
 		return "str"
 	case []any:
 		return "list"
-	case tuple:
+	case tuple, *group:
 		return "tuple"
 	case *dict:
 		return "dict"
@@ -124,6 +124,8 @@ func items(v any) ([]any, error) {
 		return v.keys, nil
 	case *view:
 		return v.items, nil
+	case *group:
+		return []any{v.grouper, v.list}, nil
 	case *iterator:
 		out := v.items
 		v.items = nil
@@ -156,6 +158,8 @@ func length(v any) (int64, error) {
 		return v.n, nil
 	case *loop:
 		return int64(len(v.items)), nil
+	case *group:
+		return 2, nil
 	}
 	return 0, typeError("%s has no length", typeName(v))
 }
@@ -229,7 +233,7 @@ func equal(a, b any) bool {
 		return true
 	case progression:
 		return a == b
-	case *view, *iterator, *namespace, *function, *macro, *loop:
+	case *view, *iterator, *namespace, *function, *macro, *loop, *group, *cycler:
 		return a == b
 	}
 	return false
@@ -328,6 +332,8 @@ func repr(v any) string {
 			return "(" + repr(v[0]) + ",)"
 		}
 		return "(" + joinRepr(v) + ")"
+	case *group:
+		return repr(tuple{v.grouper, v.list})
 	case *dict:
 		return v.repr()
 	case *view:

@@ -7,49 +7,94 @@ import (
 )
 
 // matrixVector emits the products of decoding, which read each row of a
-// matrix once.
+// matrix once for several vectors: one, or as many as the registers allow.
 func matrixVector(v *isa) {
-	dotRows(v)
-	addRows(v)
+	groups := []int{1, 2}
+	if v == avx512 {
+		groups = append(groups, 4)
+	}
+	for _, n := range groups {
+		dotRows(v, n)
+		addRows(v, n)
+	}
 }
 
-// addRows keeps up to eight registers of sums while all rows go by.
-func addRows(v *isa) {
-	v.text("addRows", "dst, p, rows []float32, stride int", "is dst += Σ p[j]·row j.")
-	l := loop{isa: v, n: length("dst"), at: GP64()}
-	dst, p, rows, count, stride := base("dst"), base("p"), base("rows"), length("p"), GP64()
-	Load(Param("stride"), stride)
-	SHLQ(U8(2), stride)
+// parameter loads an integer or a pointer. The kernels load what they need
+// seldom each time: the registers do not suffice for all.
+func parameter(name string) reg.GPVirtual {
+	r := GP64()
+	Load(Param(name), r)
+	return r
+}
+
+// strided loads n addresses that lie a stride apart.
+func strided(first, stride string, n int) []reg.GPVirtual {
+	at := []reg.GPVirtual{parameter(first)}
+	if n > 1 {
+		s := parameter(stride)
+		SHLQ(U8(2), s)
+		for i := 1; i < n; i++ {
+			at = append(at, GP64())
+			LEAQ(Mem{Base: at[i-1], Index: s, Scale: 1}, at[i])
+		}
+	}
+	return at
+}
+
+// rowStride is the distance of rows in bytes.
+func rowStride() reg.GPVirtual {
+	s := parameter("stride")
+	SHLQ(U8(2), s)
+	return s
+}
+
+const panelSignature = "x *float32, xStride int, p *float32, pStride int, rows *float32, stride, width, count int"
+
+// addRows keeps some columns of the sums of all vectors in registers while
+// the rows go by.
+func addRows(v *isa, n int) {
+	v.text(label("addRows", n), panelSignature, "is x += Σ p[j]·row j for several x with their p; count > 0.")
+	vectors, factors, stride := strided("x", "xStride", n), strided("p", "pStride", n), rowStride()
+	count, err := Param("count").Resolve()
+	if err != nil {
+		panic(err)
+	}
+	l := loop{isa: v, n: parameter("width"), at: GP64()}
 	XORQ(l.at, l.at)
-	block := func(name string, n int, mask reg.Register) {
-		acc := v.load(l.mem(dst), n, mask)
-		row, factor, left := GP64(), GP64(), GP64()
-		LEAQ(l.mem(rows), row)
-		MOVQ(p, factor)
-		MOVQ(count, left)
+	block := func(name string, vecs int, mask reg.Register) {
+		var acc []val
+		for i := range n {
+			acc = append(acc, v.load(l.mem(vectors[i]), vecs, mask))
+		}
+		row, j := parameter("rows"), GP64()
+		LEAQ(l.mem(row), row)
+		XORQ(j, j)
 		Label("rows" + name)
-		a := v.reg()
-		VBROADCASTSS(Mem{Base: factor}, a)
-		if mask == nil {
-			for i := range acc {
-				VFMADD231PS(Mem{Base: row, Disp: i * v.bytes()}, a, acc[i])
-			}
-		} else {
-			v.addMul(acc, val{a}, v.load(Mem{Base: row}, n, mask))
+		columns := v.load(Mem{Base: row}, vecs, mask)
+		for i := range n {
+			a := v.reg()
+			VBROADCASTSS(Mem{Base: factors[i], Index: j, Scale: 4}, a)
+			v.addMul(acc[i], val{a}, columns)
 		}
 		ADDQ(stride, row)
-		ADDQ(I32(4), factor)
-		DECQ(left)
-		JNZ(LabelRef("rows" + name))
-		v.store(acc, l.mem(dst), mask)
+		INCQ(j)
+		CMPQ(j, count.Addr)
+		JLT(LabelRef("rows" + name))
+		for i := range n {
+			v.store(acc[i], l.mem(vectors[i]), mask)
+		}
 	}
-	for _, n := range []int{8, 4, 2, 1} {
-		step := n * v.lanes
-		again, done := label("columns", n), label("done", n)
+	sizes := []int{4, 2, 1}
+	if n == 1 {
+		sizes = append([]int{6}, sizes...)
+	}
+	for _, vecs := range sizes {
+		step := vecs * v.lanes
+		again, done := label("columns", vecs), label("done", vecs)
 		Label(again)
 		SUBQ(I32(step), l.n)
 		JLT(LabelRef(done))
-		block(label("", n), n, nil)
+		block(label("", vecs), vecs, nil)
 		ADDQ(I32(step), l.at)
 		JMP(LabelRef(again))
 		Label(done)
@@ -63,15 +108,15 @@ func addRows(v *isa) {
 
 // dotRows takes four rows at a time; where fewer are left, it takes the last
 // one again, so that every row is summed in the same order.
-func dotRows(v *isa) {
-	v.text("dotRows", "dst, x, rows []float32, stride int", "is dst[j] = x·row j.")
-	dst, x, first, stride := base("dst"), base("x"), base("rows"), GP64()
-	count, columns := length("dst"), length("x")
-	Load(Param("stride"), stride)
-	SHLQ(U8(2), stride)
+func dotRows(v *isa, n int) {
+	v.text(label("dotRows", n), panelSignature, "is p[j] = x·row j for several x with their p; count > 0.")
+	vectors, count := strided("x", "xStride", n), parameter("count")
+	rows := [4]reg.GPVirtual{parameter("rows"), GP64(), GP64(), GP64()}
+	at := GP64() // the first of the four
+	XORQ(at, at)
 
 	Label("rows")
-	rows := [4]reg.GPVirtual{first, GP64(), GP64(), GP64()}
+	stride := rowStride()
 	for i := 1; i < 4; i++ {
 		next := GP64()
 		LEAQ(Mem{Base: rows[i-1], Index: stride, Scale: 1}, next)
@@ -79,59 +124,92 @@ func dotRows(v *isa) {
 		CMPQ(count, I8(int8(i)))
 		CMOVQGT(next, rows[i])
 	}
-	var acc val
-	for range rows {
-		acc = append(acc, v.zero())
+	acc := make([]val, n)
+	for i := range acc {
+		for range rows {
+			acc[i] = append(acc[i], v.zero())
+		}
 	}
-	l := loop{isa: v, n: GP64(), at: GP64()}
-	MOVQ(columns, l.n)
+	l := loop{isa: v, n: parameter("width"), at: GP64()}
 	l.run(1, func(_ int, mask reg.Register) {
-		c := v.load(l.mem(x), 1, mask)
-		for i, row := range rows {
-			if mask == nil {
-				VFMADD231PS(l.mem(row), c[0], acc[i])
-			} else {
-				v.addMul(acc[i:i+1], c, v.load(l.mem(row), 1, mask))
+		var x [4]val
+		for i := range n {
+			x[i] = v.load(l.mem(vectors[i]), 1, mask)
+		}
+		for r, row := range rows {
+			column := val{l.mem(row)}
+			if mask != nil || n > 1 {
+				column = v.load(l.mem(row), 1, mask)
+			}
+			for i := range n {
+				v.addMul(acc[i][r:r+1], x[i], column)
 			}
 		}
 	})
-	// Four sums of all lanes, side by side.
-	s := val{}
-	for _, a := range acc {
-		r := a.(reg.VecVirtual)
-		if v == avx512 {
-			hi := YMM()
-			VEXTRACTF64X4(U8(1), r, hi)
-			VADDPS(hi, r.AsY(), hi)
-			r = hi
-		}
-		s = append(s, r)
+	sums := make([]reg.VecVirtual, n)
+	for i := range acc {
+		sums[i] = v.foldFour(acc[i])
 	}
-	sum, hi := YMM(), XMM()
-	pairs := [2]reg.VecVirtual{YMM(), YMM()}
-	VHADDPS(s[1], s[0], pairs[0])
-	VHADDPS(s[3], s[2], pairs[1])
-	VHADDPS(pairs[1], pairs[0], sum)
-	VEXTRACTF128(U8(1), sum, hi)
-	VADDPS(hi, sum.AsX(), hi)
 
+	dst := strided("p", "pStride", n)
 	CMPQ(count, I8(4))
 	JLT(LabelRef("last"))
-	VMOVUPS(hi, Mem{Base: dst})
-	ADDQ(I32(16), dst)
-	LEAQ(Mem{Base: rows[3], Index: stride, Scale: 1}, first)
-	SUBQ(I32(4), count)
+	for i := range n {
+		VMOVUPS(sums[i].AsX(), Mem{Base: dst[i], Index: at, Scale: 4})
+	}
+	ADDQ(I8(4), at)
+	MOVQ(rows[3], rows[0])
+	ADDQ(rowStride(), rows[0])
+	SUBQ(I8(4), count)
 	JNZ(LabelRef("rows"))
 	JMP(LabelRef("finish"))
 	Label("last")
-	for i := range 3 {
-		VMOVSS(hi, Mem{Base: dst, Disp: 4 * i})
-		if i < 2 {
-			VPSRLDQ(U8(4), hi, hi)
+	for r := range 3 {
+		for i := range n {
+			VMOVSS(sums[i].AsX(), Mem{Base: dst[i], Index: at, Scale: 4, Disp: 4 * r})
+			if r < 2 {
+				VPSRLDQ(U8(4), sums[i].AsX(), sums[i].AsX())
+			}
+		}
+		if r < 2 {
 			DECQ(count)
 			JZ(LabelRef("finish"))
 		}
 	}
 	Label("finish")
 	end()
+}
+
+// foldFour is the sums over all lanes of four registers, side by side. It
+// folds in halves, as foldLanes does.
+func (v *isa) foldFour(acc val) reg.VecVirtual {
+	s := val{}
+	for _, a := range acc {
+		r := a.(reg.VecVirtual)
+		hi := YMM()
+		if v == avx512 {
+			VEXTRACTF64X4(U8(1), r, hi)
+			VADDPS(hi, r.AsY(), hi)
+			r, hi = hi, YMM()
+			VEXTRACTF32X4(U8(1), r, hi.AsX())
+		} else {
+			VEXTRACTF128(U8(1), r, hi.AsX())
+		}
+		VADDPS(hi.AsX(), r.AsX(), hi.AsX())
+		s = append(s, hi.AsX())
+	}
+	// In each half of the four words: 0+2 and 1+3 of one, of the other.
+	halves := func(a, b Op) reg.Register {
+		lo, hi := XMM(), XMM()
+		VUNPCKLPS(b, a, lo)
+		VUNPCKHPS(b, a, hi)
+		VADDPS(hi, lo, lo)
+		return lo
+	}
+	left, right := halves(s[0], s[1]), halves(s[2], s[3])
+	lo, hi := YMM(), XMM()
+	VUNPCKLPD(right, left, lo.AsX())
+	VUNPCKHPD(right, left, hi)
+	VADDPS(hi, lo.AsX(), lo.AsX())
+	return lo
 }

@@ -6,91 +6,70 @@ import (
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/vec"
 )
 
-// decodeStep is how many keys go by at a time where several heads or queries
-// read them: so few that they stay in the first-level cache even when the
-// distance between them is a power of two.
-const decodeStep = 512
-
-// decodeRows is the number of pairs of a query and a head whose scores over a
-// chunk fit the memory of a worker.
-const decodeRows = tileQueries * tileKeys / decodeKeys
+// decodeHeads is the number of heads whose scores over a chunk fit the memory
+// of a worker.
+const decodeHeads = tileQueries * tileKeys / decodeKeys
 
 // decodeChunk computes the queries of a short segment over one chunk of keys,
-// for all heads of the group of key head kv.
+// for the group of key head kv.
 func (e *run) decodeChunk(w *worker, c chunk, kv int) {
-	rows := (c.q1 - c.q0) * e.group()
-	for first := 0; first < rows; first += decodeRows {
-		e.decodePairs(w, c, kv, first, min(first+decodeRows, rows))
+	for i := c.q0; i < c.q1; i++ {
+		last := (kv + 1) * e.group()
+		for h := kv * e.group(); h < last; h += decodeHeads {
+			e.decodeGroup(w, c, i, h, min(decodeHeads, last-h))
+		}
 	}
 }
 
-// decodePairs is decodeChunk for pairs [first,last). Keys and values go by
-// once, each read by one pair after the other.
-func (e *run) decodePairs(w *worker, c chunk, kv, first, last int) {
-	d := e.HeadDim
-	step := decodeStep
-	if last-first == 1 {
-		step = decodeKeys // long runs stream best
+// decodeGroup computes n heads from h on of query i over a chunk. They have
+// one key head, of which each row is read once for several of them.
+func (e *run) decodeGroup(w *worker, c chunk, i, h, n int) {
+	d, kv := e.HeadDim, h/e.group()*e.HeadDim
+	o, oStride := e.o.from(i, h*d), d
+	if c.of > 1 {
+		o, oStride = e.partialRows(c, i, h), d+2
 	}
-	// For each pair: its query and head, what it sees of keys [k,k+step), and
-	// the place of its scores.
-	each := func(k int, f func(i, h, a, b int, scores []float32)) {
-		for n := first; n < last; n++ {
-			i, h := c.q0+n/e.group(), kv*e.group()+n%e.group()
-			scores := w.scores[(n-first)*decodeKeys:][:decodeKeys]
-			if a, b := e.clip(i, k, min(k+step, c.k1)); a < b {
-				f(i, h, k+a, k+b, scores[k+a-c.k0:k+b-c.k0])
-			}
-		}
+	for g := range n {
+		clear(o[g*oStride:][:d])
 	}
-	for k := c.k0; k < c.k1; k += step {
-		each(k, func(i, h, a, b int, scores []float32) {
-			vec.DotRows(scores, e.q.from(i, h*d)[:d], e.k.from(a, kv*d), e.k.Stride)
-		})
+	a, b := e.clip(i, c.k0, c.k1)
+	var keys, values vec.Panel
+	if a < b {
+		keys = vec.Panel{Rows: e.k.from(c.k0+a, kv), Stride: e.k.Stride, Width: d, Count: b - a}
+		values = vec.Panel{Rows: e.v.from(c.k0+a, kv), Stride: e.v.Stride, Width: d, Count: b - a}
 	}
-	for n := first; n < last; n++ {
-		i, h := c.q0+n/e.group(), kv*e.group()+n%e.group()
+	keys.Dot(w.scores[:], decodeKeys, e.q.from(i, h*d), d, n)
+	for g := range n {
 		m, l := negInf, float32(0)
-		if a, b := e.clip(i, c.k0, c.k1); a < b {
-			s := w.scores[(n-first)*decodeKeys:][a:b]
+		if a < b {
+			s := w.scores[g*decodeKeys:][:b-a]
 			vec.Scale(s, e.Scale, s)
 			m = vec.Max(s)
 			l = vec.ExpSum(s, s, 1, m)
 		}
-		w.max[n-first], w.sum[n-first] = m, l
-		clear(e.target(c, i, h))
+		w.max[g], w.sum[g] = m, l
 	}
-	for k := c.k0; k < c.k1; k += step {
-		each(k, func(i, h, a, b int, scores []float32) {
-			vec.AddRows(e.target(c, i, h), scores, e.v.from(a, kv*d), e.v.Stride)
-		})
-	}
-	for n := first; n < last; n++ {
-		i, h := c.q0+n/e.group(), kv*e.group()+n%e.group()
-		if m, l := w.max[n-first], w.sum[n-first]; c.of == 1 {
-			e.finish(i, h, m, l)
+	values.AddTo(o, oStride, w.scores[:], decodeKeys, n)
+	for g := range n {
+		if c.of > 1 {
+			o[g*oStride+d], o[g*oStride+d+1] = w.max[g], w.sum[g]
 		} else {
-			_, stat := e.partialRow(c, i, h)
-			stat[0], stat[1] = m, l
+			e.finish(i, h+g, w.max[g], w.sum[g])
 		}
 	}
 }
 
-// target is where a chunk adds up the values for one query and head: the
-// result itself if there is nothing to merge.
-func (e *run) target(c chunk, i, h int) []float32 {
-	if c.of == 1 {
-		return e.o.from(i, h*e.HeadDim)[:e.HeadDim]
-	}
-	o, _ := e.partialRow(c, i, h)
-	return o
+// partialRows is where a chunk leaves its part of one query and the heads
+// from h on: for each the sum of values, the largest score and the sum of
+// exponentials.
+func (e *run) partialRows(c chunk, i, h int) []float32 {
+	return e.partial[(c.partial+(i-c.q0)*e.QHeads+h)*(e.HeadDim+2):]
 }
 
-// partialRow is where a chunk leaves its part of one query and head: the sum
-// of values, and the largest score with the sum of exponentials.
+// partialRow is the part of one head.
 func (e *run) partialRow(c chunk, i, h int) (o, stat []float32) {
 	d := e.HeadDim
-	row := e.partial[(c.partial+(i-c.q0)*e.QHeads+h)*(d+2):][:d+2]
+	row := e.partialRows(c, i, h)[:d+2]
 	return row[:d], row[d:]
 }
 

@@ -66,28 +66,28 @@ func BenchmarkKernels(b *testing.B) {
 	}
 }
 
-// BenchmarkMatrixVector reads a cache of 512 keys with 64 elements per head.
-func BenchmarkMatrixVector(b *testing.B) {
+// BenchmarkPanel reads a cache of 512 keys for some heads of a group.
+func BenchmarkPanel(b *testing.B) {
+	const keys, stride = 512, 512
 	for _, d := range []int{64, 128} {
-		const keys, stride = 512, 512
-		rows, x, p := random(1, keys*stride, 1), random(2, d, 1), make([]float32, keys)
-		for _, k := range available() {
-			chosen := active
-			b.Run(fmt.Sprintf("dotrows/%d/%s", d, k.name), func(b *testing.B) {
-				active = k
-				for b.Loop() {
-					DotRows(p, x, rows, stride)
+		for _, n := range []int{1, 2, 4, 7} {
+			p := Panel{Rows: random(1, keys*stride, 1), Stride: stride, Width: d, Count: keys}
+			x, w := random(2, n*d, 1), random(3, n*keys, 1e-3)
+			for _, k := range available() {
+				run := func(name string, f func()) {
+					b.Run(fmt.Sprintf("%s/dim%d/heads%d/%s", name, d, n, k.name), func(b *testing.B) {
+						chosen := active
+						active = k
+						defer func() { active = chosen }()
+						b.SetBytes(int64(4 * n * keys * d))
+						for b.Loop() {
+							f()
+						}
+					})
 				}
-				b.SetBytes(int64(4 * keys * d))
-			})
-			b.Run(fmt.Sprintf("addrows/%d/%s", d, k.name), func(b *testing.B) {
-				active = k
-				for b.Loop() {
-					AddRows(x, p, rows, stride)
-				}
-				b.SetBytes(int64(4 * keys * d))
-			})
-			active = chosen
+				run("dot", func() { p.Dot(w, keys, x, d, n) })
+				run("addto", func() { p.AddTo(x, d, w, keys, n) })
+			}
 		}
 	}
 }

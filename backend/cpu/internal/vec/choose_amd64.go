@@ -43,7 +43,8 @@ var avx2 = kernels{
 	sumSquaredDeviations: sumSquaredDeviationsAVX2,
 	dot:                  dotAVX2, dot3: dot3AVX2,
 
-	dotRows: dotRowsAVX2, addRows: addRowsAVX2,
+	dotRows: panelKernels{dotRows1AVX2, dotRows2AVX2},
+	addRows: panelKernels{addRows1AVX2, addRows2AVX2},
 
 	exp: expAVX2, expAffine: expAffineAVX2,
 	expSum: expSumAVX2, expTotal: expTotalAVX2,
@@ -82,7 +83,8 @@ var avx512 = kernels{
 	sumSquaredDeviations: sumSquaredDeviationsAVX512,
 	dot:                  dotAVX512, dot3: dot3AVX512,
 
-	dotRows: dotRowsAVX512, addRows: addRowsAVX512,
+	dotRows: panelKernels{dotRows1AVX512, dotRows2AVX512, dotRows4AVX512},
+	addRows: panelKernels{addRows1AVX512, addRows2AVX512, addRows4AVX512},
 
 	exp: expAVX512, expAffine: expAffineAVX512,
 	expSum: expSumAVX512, expTotal: expTotalAVX512,

@@ -14,7 +14,7 @@ import (
 )
 
 // everyKernel runs each kernel once on n elements taken by alloc and returns
-// what they write. Inputs are the same in every run.
+// what they write, but for Panel.Dot. Inputs are the same in every run.
 func everyKernel(n int, alloc func(seed uint64, n int) []float32) (out [][]float32) {
 	in := func(seed uint64) []float32 { return alloc(seed, n) }
 	keep := func(x ...[]float32) { out = append(out, x...) }
@@ -39,7 +39,6 @@ func everyKernel(n int, alloc func(seed uint64, n int) []float32) (out [][]float
 		func(d []float32) { Dropout(d, x, philox.NewMask(1, 2, 3, 0.3), 5, 2) },
 		func(d []float32) { Rotary(d, x, n, y[:n/2], w[:n/2], false) },
 		func(d []float32) { Rotary(d, x, n, y[:n/2], w[:n/2], true) },
-		func(d []float32) { AddRows(d, y[:min(n, 3)], alloc(9, n*3), n) },
 	} {
 		dst := in(5)
 		f(dst)
@@ -65,14 +64,20 @@ func everyKernel(n int, alloc func(seed uint64, n int) []float32) (out [][]float
 	for _, s := range []float32{Sum(x), SumSquares(x), Dot(x, y), Max(x), LogSumExp(x), active.dot3(x, y, w), active.sumSquaredDeviations(x, 0.2)} {
 		value(s)
 	}
-	dots := alloc(5, min(n, 7))
-	DotRows(dots, x, alloc(9, n*7), n)
-	keep(dots)
+	for vectors := range 8 {
+		const count = 7
+		panel := Panel{Rows: alloc(9, n*count), Stride: n, Width: n, Count: count}
+		sums := alloc(5, n*vectors)
+		panel.AddTo(sums, n, alloc(10, count*vectors), count, vectors)
+		keep(sums)
+		dots := alloc(5, count*vectors)
+		panel.Dot(dots, count, alloc(10, n*vectors), n, vectors)
+	}
 	return out
 }
 
-// AVX2 and AVX-512 do the same operations in the same order; only the folding
-// of short dot products differs.
+// AVX2 and AVX-512 do the same operations in the same order, but for Panel.Dot,
+// which has one partial sum per lane.
 func TestVectorISAsAgreeBitForBit(t *testing.T) {
 	have := available()
 	if len(have) < 3 {
@@ -85,7 +90,7 @@ func TestVectorISAsAgreeBitForBit(t *testing.T) {
 		want := everyKernel(n, func(seed uint64, n int) []float32 { return random(seed, n, 2) })
 		active = have[2]
 		got := everyKernel(n, func(seed uint64, n int) []float32 { return random(seed, n, 2) })
-		for k := range len(want) - 1 { // all but DotRows
+		for k := range want {
 			for i := range want[k] {
 				require.Equal(t, math.Float32bits(want[k][i]), math.Float32bits(got[k][i]), "kernel %d, n = %d, element %d", k, n, i)
 			}

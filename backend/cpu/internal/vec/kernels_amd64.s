@@ -5410,244 +5410,567 @@ DATA word00000008<>+24(SB)/4, $0x00000008
 DATA word00000008<>+28(SB)/4, $0x00000008
 GLOBL word00000008<>(SB), RODATA|NOPTR, $32
 
-// func dotRowsAVX2(dst []float32, x []float32, rows []float32, stride int)
+// func dotRows1AVX2(x *float32, xStride int, p *float32, pStride int, rows *float32, stride int, width int, count int)
 // Requires: AVX, CMOV, FMA3
-TEXT ·dotRowsAVX2(SB), NOSPLIT, $0-80
-	MOVQ dst_base+0(FP), AX
-	MOVQ x_base+24(FP), CX
-	MOVQ rows_base+48(FP), DX
-	MOVQ dst_len+8(FP), SI
-	MOVQ x_len+32(FP), DI
-	MOVQ stride+72(FP), BX
-	SHLQ $0x02, BX
+TEXT ·dotRows1AVX2(SB), NOSPLIT, $0-64
+	MOVQ x+0(FP), AX
+	MOVQ count+56(FP), CX
+	MOVQ rows+32(FP), DX
+	XORQ R8, R8
 
 rows:
-	LEAQ    (DX)(BX*1), R9
-	MOVQ    DX, R8
-	CMPQ    SI, $+1
-	CMOVQGT R9, R8
-	LEAQ    (R8)(BX*1), R10
-	MOVQ    R8, R9
-	CMPQ    SI, $+2
-	CMOVQGT R10, R9
-	LEAQ    (R9)(BX*1), R11
-	MOVQ    R9, R10
-	CMPQ    SI, $+3
-	CMOVQGT R11, R10
+	MOVQ    stride+40(FP), DI
+	SHLQ    $0x02, DI
+	LEAQ    (DX)(DI*1), SI
+	MOVQ    DX, BX
+	CMPQ    CX, $+1
+	CMOVQGT SI, BX
+	LEAQ    (BX)(DI*1), R9
+	MOVQ    BX, SI
+	CMPQ    CX, $+2
+	CMOVQGT R9, SI
+	LEAQ    (SI)(DI*1), R9
+	MOVQ    SI, DI
+	CMPQ    CX, $+3
+	CMOVQGT R9, DI
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
 	VXORPS  Y2, Y2, Y2
 	VXORPS  Y3, Y3, Y3
-	MOVQ    DI, R11
-	XORQ    R12, R12
-	SUBQ    $+8, R11
+	MOVQ    width+48(FP), R9
+	XORQ    R10, R10
+	SUBQ    $+8, R9
 	JLT     done1
 
 loop1:
-	VMOVUPS     (CX)(R12*4), Y4
-	VFMADD231PS (DX)(R12*4), Y4, Y0
-	VFMADD231PS (R8)(R12*4), Y4, Y1
-	VFMADD231PS (R9)(R12*4), Y4, Y2
-	VFMADD231PS (R10)(R12*4), Y4, Y3
-	ADDQ        $+8, R12
-	SUBQ        $+8, R11
+	VMOVUPS     (AX)(R10*4), Y4
+	VFMADD231PS (DX)(R10*4), Y4, Y0
+	VFMADD231PS (BX)(R10*4), Y4, Y1
+	VFMADD231PS (SI)(R10*4), Y4, Y2
+	VFMADD231PS (DI)(R10*4), Y4, Y3
+	ADDQ        $+8, R10
+	SUBQ        $+8, R9
 	JGE         loop1
 
 done1:
-	ADDQ        $+8, R11
+	ADDQ        $+8, R9
 	JZ          end
-	LEAQ        masks<>+0(SB), R13
-	NEGQ        R11
-	VMOVUPS     32(R13)(R11*4), Y4
-	VMASKMOVPS  (CX)(R12*4), Y4, Y5
-	VMASKMOVPS  (DX)(R12*4), Y4, Y6
+	LEAQ        masks<>+0(SB), R11
+	NEGQ        R9
+	VMOVUPS     32(R11)(R9*4), Y4
+	VMASKMOVPS  (AX)(R10*4), Y4, Y5
+	VMASKMOVPS  (DX)(R10*4), Y4, Y6
 	VFMADD231PS Y6, Y5, Y0
-	VMASKMOVPS  (R8)(R12*4), Y4, Y6
+	VMASKMOVPS  (BX)(R10*4), Y4, Y6
 	VFMADD231PS Y6, Y5, Y1
-	VMASKMOVPS  (R9)(R12*4), Y4, Y6
+	VMASKMOVPS  (SI)(R10*4), Y4, Y6
 	VFMADD231PS Y6, Y5, Y2
-	VMASKMOVPS  (R10)(R12*4), Y4, Y4
+	VMASKMOVPS  (DI)(R10*4), Y4, Y4
 	VFMADD231PS Y4, Y5, Y3
 
 end:
-	VHADDPS      Y1, Y0, Y0
-	VHADDPS      Y3, Y2, Y1
-	VHADDPS      Y1, Y0, Y0
-	VEXTRACTF128 $0x01, Y0, X1
-	VADDPS       X1, X0, X1
-	CMPQ         SI, $+4
+	VEXTRACTF128 $0x01, Y0, X4
+	VADDPS       X4, X0, X4
+	VEXTRACTF128 $0x01, Y1, X0
+	VADDPS       X0, X1, X0
+	VEXTRACTF128 $0x01, Y2, X1
+	VADDPS       X1, X2, X1
+	VEXTRACTF128 $0x01, Y3, X2
+	VADDPS       X2, X3, X2
+	VUNPCKLPS    X0, X4, X3
+	VUNPCKHPS    X0, X4, X0
+	VADDPS       X0, X3, X3
+	VUNPCKLPS    X2, X1, X0
+	VUNPCKHPS    X2, X1, X1
+	VADDPS       X1, X0, X0
+	VUNPCKLPD    X0, X3, X1
+	VUNPCKHPD    X0, X3, X0
+	VADDPS       X0, X1, X1
+	MOVQ         p+16(FP), DX
+	CMPQ         CX, $+4
 	JLT          last
-	VMOVUPS      X1, (AX)
-	ADDQ         $+16, AX
-	LEAQ         (R10)(BX*1), DX
-	SUBQ         $+4, SI
+	VMOVUPS      X1, (DX)(R8*4)
+	ADDQ         $+4, R8
+	MOVQ         DI, DX
+	MOVQ         stride+40(FP), BX
+	SHLQ         $0x02, BX
+	ADDQ         BX, DX
+	SUBQ         $+4, CX
 	JNZ          rows
 	JMP          finish
 
 last:
-	VMOVSS  X1, (AX)
+	VMOVSS  X1, (DX)(R8*4)
 	VPSRLDQ $0x04, X1, X1
-	DECQ    SI
+	DECQ    CX
 	JZ      finish
-	VMOVSS  X1, 4(AX)
+	VMOVSS  X1, 4(DX)(R8*4)
 	VPSRLDQ $0x04, X1, X1
-	DECQ    SI
+	DECQ    CX
 	JZ      finish
-	VMOVSS  X1, 8(AX)
+	VMOVSS  X1, 8(DX)(R8*4)
 
 finish:
 	VZEROUPPER
 	RET
 
-// func addRowsAVX2(dst []float32, p []float32, rows []float32, stride int)
+// func addRows1AVX2(x *float32, xStride int, p *float32, pStride int, rows *float32, stride int, width int, count int)
 // Requires: AVX, FMA3
-TEXT ·addRowsAVX2(SB), NOSPLIT, $0-80
-	MOVQ dst_len+8(FP), AX
-	MOVQ dst_base+0(FP), DX
-	MOVQ p_base+24(FP), BX
-	MOVQ rows_base+48(FP), SI
-	MOVQ p_len+32(FP), DI
-	MOVQ stride+72(FP), R8
-	SHLQ $0x02, R8
-	XORQ CX, CX
+TEXT ·addRows1AVX2(SB), NOSPLIT, $0-64
+	MOVQ x+0(FP), AX
+	MOVQ p+16(FP), CX
+	MOVQ stride+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ width+48(FP), BX
+	XORQ SI, SI
 
-columns8:
-	SUBQ    $+64, AX
-	JLT     done8
-	VMOVUPS (DX)(CX*4), Y0
-	VMOVUPS 32(DX)(CX*4), Y1
-	VMOVUPS 64(DX)(CX*4), Y2
-	VMOVUPS 96(DX)(CX*4), Y3
-	VMOVUPS 128(DX)(CX*4), Y4
-	VMOVUPS 160(DX)(CX*4), Y5
-	VMOVUPS 192(DX)(CX*4), Y6
-	VMOVUPS 224(DX)(CX*4), Y7
-	LEAQ    (SI)(CX*4), R9
-	MOVQ    BX, R10
-	MOVQ    DI, R11
+columns6:
+	SUBQ    $+48, BX
+	JLT     done6
+	VMOVUPS (AX)(SI*4), Y0
+	VMOVUPS 32(AX)(SI*4), Y1
+	VMOVUPS 64(AX)(SI*4), Y2
+	VMOVUPS 96(AX)(SI*4), Y3
+	VMOVUPS 128(AX)(SI*4), Y4
+	VMOVUPS 160(AX)(SI*4), Y5
+	MOVQ    rows+32(FP), DI
+	LEAQ    (DI)(SI*4), DI
+	XORQ    R8, R8
 
-rows8:
-	VBROADCASTSS (R10), Y8
-	VFMADD231PS  (R9), Y8, Y0
-	VFMADD231PS  32(R9), Y8, Y1
-	VFMADD231PS  64(R9), Y8, Y2
-	VFMADD231PS  96(R9), Y8, Y3
-	VFMADD231PS  128(R9), Y8, Y4
-	VFMADD231PS  160(R9), Y8, Y5
-	VFMADD231PS  192(R9), Y8, Y6
-	VFMADD231PS  224(R9), Y8, Y7
-	ADDQ         R8, R9
-	ADDQ         $+4, R10
-	DECQ         R11
-	JNZ          rows8
-	VMOVUPS      Y0, (DX)(CX*4)
-	VMOVUPS      Y1, 32(DX)(CX*4)
-	VMOVUPS      Y2, 64(DX)(CX*4)
-	VMOVUPS      Y3, 96(DX)(CX*4)
-	VMOVUPS      Y4, 128(DX)(CX*4)
-	VMOVUPS      Y5, 160(DX)(CX*4)
-	VMOVUPS      Y6, 192(DX)(CX*4)
-	VMOVUPS      Y7, 224(DX)(CX*4)
-	ADDQ         $+64, CX
-	JMP          columns8
+rows6:
+	VMOVUPS      (DI), Y6
+	VMOVUPS      32(DI), Y7
+	VMOVUPS      64(DI), Y8
+	VMOVUPS      96(DI), Y9
+	VMOVUPS      128(DI), Y10
+	VMOVUPS      160(DI), Y11
+	VBROADCASTSS (CX)(R8*4), Y12
+	VFMADD231PS  Y6, Y12, Y0
+	VFMADD231PS  Y7, Y12, Y1
+	VFMADD231PS  Y8, Y12, Y2
+	VFMADD231PS  Y9, Y12, Y3
+	VFMADD231PS  Y10, Y12, Y4
+	VFMADD231PS  Y11, Y12, Y5
+	ADDQ         DX, DI
+	INCQ         R8
+	CMPQ         R8, count+56(FP)
+	JLT          rows6
+	VMOVUPS      Y0, (AX)(SI*4)
+	VMOVUPS      Y1, 32(AX)(SI*4)
+	VMOVUPS      Y2, 64(AX)(SI*4)
+	VMOVUPS      Y3, 96(AX)(SI*4)
+	VMOVUPS      Y4, 128(AX)(SI*4)
+	VMOVUPS      Y5, 160(AX)(SI*4)
+	ADDQ         $+48, SI
+	JMP          columns6
 
-done8:
-	ADDQ $+64, AX
+done6:
+	ADDQ $+48, BX
 
 columns4:
-	SUBQ    $+32, AX
+	SUBQ    $+32, BX
 	JLT     done4
-	VMOVUPS (DX)(CX*4), Y0
-	VMOVUPS 32(DX)(CX*4), Y1
-	VMOVUPS 64(DX)(CX*4), Y2
-	VMOVUPS 96(DX)(CX*4), Y3
-	LEAQ    (SI)(CX*4), R9
-	MOVQ    BX, R10
-	MOVQ    DI, R11
+	VMOVUPS (AX)(SI*4), Y0
+	VMOVUPS 32(AX)(SI*4), Y1
+	VMOVUPS 64(AX)(SI*4), Y2
+	VMOVUPS 96(AX)(SI*4), Y3
+	MOVQ    rows+32(FP), DI
+	LEAQ    (DI)(SI*4), DI
+	XORQ    R8, R8
 
 rows4:
-	VBROADCASTSS (R10), Y4
-	VFMADD231PS  (R9), Y4, Y0
-	VFMADD231PS  32(R9), Y4, Y1
-	VFMADD231PS  64(R9), Y4, Y2
-	VFMADD231PS  96(R9), Y4, Y3
-	ADDQ         R8, R9
-	ADDQ         $+4, R10
-	DECQ         R11
-	JNZ          rows4
-	VMOVUPS      Y0, (DX)(CX*4)
-	VMOVUPS      Y1, 32(DX)(CX*4)
-	VMOVUPS      Y2, 64(DX)(CX*4)
-	VMOVUPS      Y3, 96(DX)(CX*4)
-	ADDQ         $+32, CX
+	VMOVUPS      (DI), Y4
+	VMOVUPS      32(DI), Y5
+	VMOVUPS      64(DI), Y6
+	VMOVUPS      96(DI), Y7
+	VBROADCASTSS (CX)(R8*4), Y8
+	VFMADD231PS  Y4, Y8, Y0
+	VFMADD231PS  Y5, Y8, Y1
+	VFMADD231PS  Y6, Y8, Y2
+	VFMADD231PS  Y7, Y8, Y3
+	ADDQ         DX, DI
+	INCQ         R8
+	CMPQ         R8, count+56(FP)
+	JLT          rows4
+	VMOVUPS      Y0, (AX)(SI*4)
+	VMOVUPS      Y1, 32(AX)(SI*4)
+	VMOVUPS      Y2, 64(AX)(SI*4)
+	VMOVUPS      Y3, 96(AX)(SI*4)
+	ADDQ         $+32, SI
 	JMP          columns4
 
 done4:
-	ADDQ $+32, AX
+	ADDQ $+32, BX
 
 columns2:
-	SUBQ    $+16, AX
+	SUBQ    $+16, BX
 	JLT     done2
-	VMOVUPS (DX)(CX*4), Y0
-	VMOVUPS 32(DX)(CX*4), Y1
-	LEAQ    (SI)(CX*4), R9
-	MOVQ    BX, R10
-	MOVQ    DI, R11
+	VMOVUPS (AX)(SI*4), Y0
+	VMOVUPS 32(AX)(SI*4), Y1
+	MOVQ    rows+32(FP), DI
+	LEAQ    (DI)(SI*4), DI
+	XORQ    R8, R8
 
 rows2:
-	VBROADCASTSS (R10), Y2
-	VFMADD231PS  (R9), Y2, Y0
-	VFMADD231PS  32(R9), Y2, Y1
-	ADDQ         R8, R9
-	ADDQ         $+4, R10
-	DECQ         R11
-	JNZ          rows2
-	VMOVUPS      Y0, (DX)(CX*4)
-	VMOVUPS      Y1, 32(DX)(CX*4)
-	ADDQ         $+16, CX
+	VMOVUPS      (DI), Y2
+	VMOVUPS      32(DI), Y3
+	VBROADCASTSS (CX)(R8*4), Y4
+	VFMADD231PS  Y2, Y4, Y0
+	VFMADD231PS  Y3, Y4, Y1
+	ADDQ         DX, DI
+	INCQ         R8
+	CMPQ         R8, count+56(FP)
+	JLT          rows2
+	VMOVUPS      Y0, (AX)(SI*4)
+	VMOVUPS      Y1, 32(AX)(SI*4)
+	ADDQ         $+16, SI
 	JMP          columns2
 
 done2:
-	ADDQ $+16, AX
+	ADDQ $+16, BX
 
 columns1:
-	SUBQ    $+8, AX
+	SUBQ    $+8, BX
 	JLT     done1
-	VMOVUPS (DX)(CX*4), Y0
-	LEAQ    (SI)(CX*4), R9
-	MOVQ    BX, R10
-	MOVQ    DI, R11
+	VMOVUPS (AX)(SI*4), Y0
+	MOVQ    rows+32(FP), DI
+	LEAQ    (DI)(SI*4), DI
+	XORQ    R8, R8
 
 rows1:
-	VBROADCASTSS (R10), Y1
-	VFMADD231PS  (R9), Y1, Y0
-	ADDQ         R8, R9
-	ADDQ         $+4, R10
-	DECQ         R11
-	JNZ          rows1
-	VMOVUPS      Y0, (DX)(CX*4)
-	ADDQ         $+8, CX
+	VMOVUPS      (DI), Y1
+	VBROADCASTSS (CX)(R8*4), Y2
+	VFMADD231PS  Y1, Y2, Y0
+	ADDQ         DX, DI
+	INCQ         R8
+	CMPQ         R8, count+56(FP)
+	JLT          rows1
+	VMOVUPS      Y0, (AX)(SI*4)
+	ADDQ         $+8, SI
 	JMP          columns1
 
 done1:
-	ADDQ       $+8, AX
+	ADDQ       $+8, BX
 	JZ         end
-	LEAQ       masks<>+0(SB), R9
-	NEGQ       AX
-	VMOVUPS    32(R9)(AX*4), Y0
-	VMASKMOVPS (DX)(CX*4), Y0, Y1
-	LEAQ       (SI)(CX*4), AX
-	MOVQ       DI, SI
+	LEAQ       masks<>+0(SB), DI
+	NEGQ       BX
+	VMOVUPS    32(DI)(BX*4), Y0
+	VMASKMOVPS (AX)(SI*4), Y0, Y1
+	MOVQ       rows+32(FP), BX
+	LEAQ       (BX)(SI*4), BX
+	XORQ       DI, DI
 
 rowsPart:
-	VBROADCASTSS (BX), Y2
-	VMASKMOVPS   (AX), Y0, Y3
-	VFMADD231PS  Y3, Y2, Y1
-	ADDQ         R8, AX
-	ADDQ         $+4, BX
-	DECQ         SI
-	JNZ          rowsPart
-	VMASKMOVPS   Y1, Y0, (DX)(CX*4)
+	VMASKMOVPS   (BX), Y0, Y2
+	VBROADCASTSS (CX)(DI*4), Y3
+	VFMADD231PS  Y2, Y3, Y1
+	ADDQ         DX, BX
+	INCQ         DI
+	CMPQ         DI, count+56(FP)
+	JLT          rowsPart
+	VMASKMOVPS   Y1, Y0, (AX)(SI*4)
+
+end:
+	VZEROUPPER
+	RET
+
+// func dotRows2AVX2(x *float32, xStride int, p *float32, pStride int, rows *float32, stride int, width int, count int)
+// Requires: AVX, CMOV, FMA3
+TEXT ·dotRows2AVX2(SB), NOSPLIT, $0-64
+	MOVQ x+0(FP), AX
+	MOVQ xStride+8(FP), CX
+	SHLQ $0x02, CX
+	LEAQ (AX)(CX*1), CX
+	MOVQ count+56(FP), DX
+	MOVQ rows+32(FP), BX
+	XORQ R9, R9
+
+rows:
+	MOVQ    stride+40(FP), R8
+	SHLQ    $0x02, R8
+	LEAQ    (BX)(R8*1), DI
+	MOVQ    BX, SI
+	CMPQ    DX, $+1
+	CMOVQGT DI, SI
+	LEAQ    (SI)(R8*1), R10
+	MOVQ    SI, DI
+	CMPQ    DX, $+2
+	CMOVQGT R10, DI
+	LEAQ    (DI)(R8*1), R10
+	MOVQ    DI, R8
+	CMPQ    DX, $+3
+	CMOVQGT R10, R8
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	MOVQ    width+48(FP), R10
+	XORQ    R11, R11
+	SUBQ    $+8, R10
+	JLT     done1
+
+loop1:
+	VMOVUPS     (AX)(R11*4), Y8
+	VMOVUPS     (CX)(R11*4), Y9
+	VMOVUPS     (BX)(R11*4), Y10
+	VFMADD231PS Y10, Y8, Y0
+	VFMADD231PS Y10, Y9, Y4
+	VMOVUPS     (SI)(R11*4), Y10
+	VFMADD231PS Y10, Y8, Y1
+	VFMADD231PS Y10, Y9, Y5
+	VMOVUPS     (DI)(R11*4), Y10
+	VFMADD231PS Y10, Y8, Y2
+	VFMADD231PS Y10, Y9, Y6
+	VMOVUPS     (R8)(R11*4), Y10
+	VFMADD231PS Y10, Y8, Y3
+	VFMADD231PS Y10, Y9, Y7
+	ADDQ        $+8, R11
+	SUBQ        $+8, R10
+	JGE         loop1
+
+done1:
+	ADDQ        $+8, R10
+	JZ          end
+	LEAQ        masks<>+0(SB), R12
+	NEGQ        R10
+	VMOVUPS     32(R12)(R10*4), Y8
+	VMASKMOVPS  (AX)(R11*4), Y8, Y9
+	VMASKMOVPS  (CX)(R11*4), Y8, Y10
+	VMASKMOVPS  (BX)(R11*4), Y8, Y11
+	VFMADD231PS Y11, Y9, Y0
+	VFMADD231PS Y11, Y10, Y4
+	VMASKMOVPS  (SI)(R11*4), Y8, Y11
+	VFMADD231PS Y11, Y9, Y1
+	VFMADD231PS Y11, Y10, Y5
+	VMASKMOVPS  (DI)(R11*4), Y8, Y11
+	VFMADD231PS Y11, Y9, Y2
+	VFMADD231PS Y11, Y10, Y6
+	VMASKMOVPS  (R8)(R11*4), Y8, Y8
+	VFMADD231PS Y8, Y9, Y3
+	VFMADD231PS Y8, Y10, Y7
+
+end:
+	VEXTRACTF128 $0x01, Y0, X8
+	VADDPS       X8, X0, X8
+	VEXTRACTF128 $0x01, Y1, X0
+	VADDPS       X0, X1, X0
+	VEXTRACTF128 $0x01, Y2, X1
+	VADDPS       X1, X2, X1
+	VEXTRACTF128 $0x01, Y3, X2
+	VADDPS       X2, X3, X2
+	VUNPCKLPS    X0, X8, X3
+	VUNPCKHPS    X0, X8, X0
+	VADDPS       X0, X3, X3
+	VUNPCKLPS    X2, X1, X0
+	VUNPCKHPS    X2, X1, X1
+	VADDPS       X1, X0, X0
+	VUNPCKLPD    X0, X3, X1
+	VUNPCKHPD    X0, X3, X0
+	VADDPS       X0, X1, X1
+	VEXTRACTF128 $0x01, Y4, X0
+	VADDPS       X0, X4, X0
+	VEXTRACTF128 $0x01, Y5, X2
+	VADDPS       X2, X5, X2
+	VEXTRACTF128 $0x01, Y6, X3
+	VADDPS       X3, X6, X3
+	VEXTRACTF128 $0x01, Y7, X4
+	VADDPS       X4, X7, X4
+	VUNPCKLPS    X2, X0, X5
+	VUNPCKHPS    X2, X0, X0
+	VADDPS       X0, X5, X5
+	VUNPCKLPS    X4, X3, X0
+	VUNPCKHPS    X4, X3, X2
+	VADDPS       X2, X0, X0
+	VUNPCKLPD    X0, X5, X2
+	VUNPCKHPD    X0, X5, X0
+	VADDPS       X0, X2, X2
+	MOVQ         p+16(FP), BX
+	MOVQ         pStride+24(FP), SI
+	SHLQ         $0x02, SI
+	LEAQ         (BX)(SI*1), SI
+	CMPQ         DX, $+4
+	JLT          last
+	VMOVUPS      X1, (BX)(R9*4)
+	VMOVUPS      X2, (SI)(R9*4)
+	ADDQ         $+4, R9
+	MOVQ         R8, BX
+	MOVQ         stride+40(FP), SI
+	SHLQ         $0x02, SI
+	ADDQ         SI, BX
+	SUBQ         $+4, DX
+	JNZ          rows
+	JMP          finish
+
+last:
+	VMOVSS  X1, (BX)(R9*4)
+	VPSRLDQ $0x04, X1, X1
+	VMOVSS  X2, (SI)(R9*4)
+	VPSRLDQ $0x04, X2, X2
+	DECQ    DX
+	JZ      finish
+	VMOVSS  X1, 4(BX)(R9*4)
+	VPSRLDQ $0x04, X1, X1
+	VMOVSS  X2, 4(SI)(R9*4)
+	VPSRLDQ $0x04, X2, X2
+	DECQ    DX
+	JZ      finish
+	VMOVSS  X1, 8(BX)(R9*4)
+	VMOVSS  X2, 8(SI)(R9*4)
+
+finish:
+	VZEROUPPER
+	RET
+
+// func addRows2AVX2(x *float32, xStride int, p *float32, pStride int, rows *float32, stride int, width int, count int)
+// Requires: AVX, FMA3
+TEXT ·addRows2AVX2(SB), NOSPLIT, $0-64
+	MOVQ x+0(FP), AX
+	MOVQ xStride+8(FP), CX
+	SHLQ $0x02, CX
+	LEAQ (AX)(CX*1), CX
+	MOVQ p+16(FP), DX
+	MOVQ pStride+24(FP), BX
+	SHLQ $0x02, BX
+	LEAQ (DX)(BX*1), BX
+	MOVQ stride+40(FP), SI
+	SHLQ $0x02, SI
+	MOVQ width+48(FP), DI
+	XORQ R8, R8
+
+columns4:
+	SUBQ    $+32, DI
+	JLT     done4
+	VMOVUPS (AX)(R8*4), Y0
+	VMOVUPS 32(AX)(R8*4), Y1
+	VMOVUPS 64(AX)(R8*4), Y2
+	VMOVUPS 96(AX)(R8*4), Y3
+	VMOVUPS (CX)(R8*4), Y4
+	VMOVUPS 32(CX)(R8*4), Y5
+	VMOVUPS 64(CX)(R8*4), Y6
+	VMOVUPS 96(CX)(R8*4), Y7
+	MOVQ    rows+32(FP), R9
+	LEAQ    (R9)(R8*4), R9
+	XORQ    R10, R10
+
+rows4:
+	VMOVUPS      (R9), Y8
+	VMOVUPS      32(R9), Y9
+	VMOVUPS      64(R9), Y10
+	VMOVUPS      96(R9), Y11
+	VBROADCASTSS (DX)(R10*4), Y12
+	VFMADD231PS  Y8, Y12, Y0
+	VFMADD231PS  Y9, Y12, Y1
+	VFMADD231PS  Y10, Y12, Y2
+	VFMADD231PS  Y11, Y12, Y3
+	VBROADCASTSS (BX)(R10*4), Y12
+	VFMADD231PS  Y8, Y12, Y4
+	VFMADD231PS  Y9, Y12, Y5
+	VFMADD231PS  Y10, Y12, Y6
+	VFMADD231PS  Y11, Y12, Y7
+	ADDQ         SI, R9
+	INCQ         R10
+	CMPQ         R10, count+56(FP)
+	JLT          rows4
+	VMOVUPS      Y0, (AX)(R8*4)
+	VMOVUPS      Y1, 32(AX)(R8*4)
+	VMOVUPS      Y2, 64(AX)(R8*4)
+	VMOVUPS      Y3, 96(AX)(R8*4)
+	VMOVUPS      Y4, (CX)(R8*4)
+	VMOVUPS      Y5, 32(CX)(R8*4)
+	VMOVUPS      Y6, 64(CX)(R8*4)
+	VMOVUPS      Y7, 96(CX)(R8*4)
+	ADDQ         $+32, R8
+	JMP          columns4
+
+done4:
+	ADDQ $+32, DI
+
+columns2:
+	SUBQ    $+16, DI
+	JLT     done2
+	VMOVUPS (AX)(R8*4), Y0
+	VMOVUPS 32(AX)(R8*4), Y1
+	VMOVUPS (CX)(R8*4), Y2
+	VMOVUPS 32(CX)(R8*4), Y3
+	MOVQ    rows+32(FP), R9
+	LEAQ    (R9)(R8*4), R9
+	XORQ    R10, R10
+
+rows2:
+	VMOVUPS      (R9), Y4
+	VMOVUPS      32(R9), Y5
+	VBROADCASTSS (DX)(R10*4), Y6
+	VFMADD231PS  Y4, Y6, Y0
+	VFMADD231PS  Y5, Y6, Y1
+	VBROADCASTSS (BX)(R10*4), Y6
+	VFMADD231PS  Y4, Y6, Y2
+	VFMADD231PS  Y5, Y6, Y3
+	ADDQ         SI, R9
+	INCQ         R10
+	CMPQ         R10, count+56(FP)
+	JLT          rows2
+	VMOVUPS      Y0, (AX)(R8*4)
+	VMOVUPS      Y1, 32(AX)(R8*4)
+	VMOVUPS      Y2, (CX)(R8*4)
+	VMOVUPS      Y3, 32(CX)(R8*4)
+	ADDQ         $+16, R8
+	JMP          columns2
+
+done2:
+	ADDQ $+16, DI
+
+columns1:
+	SUBQ    $+8, DI
+	JLT     done1
+	VMOVUPS (AX)(R8*4), Y0
+	VMOVUPS (CX)(R8*4), Y1
+	MOVQ    rows+32(FP), R9
+	LEAQ    (R9)(R8*4), R9
+	XORQ    R10, R10
+
+rows1:
+	VMOVUPS      (R9), Y2
+	VBROADCASTSS (DX)(R10*4), Y3
+	VFMADD231PS  Y2, Y3, Y0
+	VBROADCASTSS (BX)(R10*4), Y3
+	VFMADD231PS  Y2, Y3, Y1
+	ADDQ         SI, R9
+	INCQ         R10
+	CMPQ         R10, count+56(FP)
+	JLT          rows1
+	VMOVUPS      Y0, (AX)(R8*4)
+	VMOVUPS      Y1, (CX)(R8*4)
+	ADDQ         $+8, R8
+	JMP          columns1
+
+done1:
+	ADDQ       $+8, DI
+	JZ         end
+	LEAQ       masks<>+0(SB), R9
+	NEGQ       DI
+	VMOVUPS    32(R9)(DI*4), Y0
+	VMASKMOVPS (AX)(R8*4), Y0, Y1
+	VMASKMOVPS (CX)(R8*4), Y0, Y2
+	MOVQ       rows+32(FP), DI
+	LEAQ       (DI)(R8*4), DI
+	XORQ       R9, R9
+
+rowsPart:
+	VMASKMOVPS   (DI), Y0, Y3
+	VBROADCASTSS (DX)(R9*4), Y4
+	VFMADD231PS  Y3, Y4, Y1
+	VBROADCASTSS (BX)(R9*4), Y4
+	VFMADD231PS  Y3, Y4, Y2
+	ADDQ         SI, DI
+	INCQ         R9
+	CMPQ         R9, count+56(FP)
+	JLT          rowsPart
+	VMASKMOVPS   Y1, Y0, (AX)(R8*4)
+	VMASKMOVPS   Y2, Y0, (CX)(R8*4)
 
 end:
 	VZEROUPPER
@@ -10110,252 +10433,1063 @@ DATA word00000010<>+24(SB)/4, $0x00000010
 DATA word00000010<>+28(SB)/4, $0x00000010
 GLOBL word00000010<>(SB), RODATA|NOPTR, $32
 
-// func dotRowsAVX512(dst []float32, x []float32, rows []float32, stride int)
-// Requires: AVX, AVX512F, BMI2, CMOV
-TEXT ·dotRowsAVX512(SB), NOSPLIT, $0-80
-	MOVQ dst_base+0(FP), AX
-	MOVQ x_base+24(FP), CX
-	MOVQ rows_base+48(FP), DX
-	MOVQ dst_len+8(FP), SI
-	MOVQ x_len+32(FP), DI
-	MOVQ stride+72(FP), BX
-	SHLQ $0x02, BX
+// func dotRows1AVX512(x *float32, xStride int, p *float32, pStride int, rows *float32, stride int, width int, count int)
+// Requires: AVX, AVX512F, AVX512VL, BMI2, CMOV
+TEXT ·dotRows1AVX512(SB), NOSPLIT, $0-64
+	MOVQ x+0(FP), AX
+	MOVQ count+56(FP), CX
+	MOVQ rows+32(FP), DX
+	XORQ R8, R8
 
 rows:
-	LEAQ    (DX)(BX*1), R9
-	MOVQ    DX, R8
-	CMPQ    SI, $+1
-	CMOVQGT R9, R8
-	LEAQ    (R8)(BX*1), R10
-	MOVQ    R8, R9
-	CMPQ    SI, $+2
-	CMOVQGT R10, R9
-	LEAQ    (R9)(BX*1), R11
-	MOVQ    R9, R10
-	CMPQ    SI, $+3
-	CMOVQGT R11, R10
+	MOVQ    stride+40(FP), DI
+	SHLQ    $0x02, DI
+	LEAQ    (DX)(DI*1), SI
+	MOVQ    DX, BX
+	CMPQ    CX, $+1
+	CMOVQGT SI, BX
+	LEAQ    (BX)(DI*1), R9
+	MOVQ    BX, SI
+	CMPQ    CX, $+2
+	CMOVQGT R9, SI
+	LEAQ    (SI)(DI*1), R9
+	MOVQ    SI, DI
+	CMPQ    CX, $+3
+	CMOVQGT R9, DI
 	VPXORD  Z0, Z0, Z0
 	VPXORD  Z1, Z1, Z1
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
-	MOVQ    DI, R11
-	XORQ    R12, R12
-	SUBQ    $+16, R11
+	MOVQ    width+48(FP), R9
+	XORQ    R10, R10
+	SUBQ    $+16, R9
 	JLT     done1
 
 loop1:
-	VMOVUPS     (CX)(R12*4), Z4
-	VFMADD231PS (DX)(R12*4), Z4, Z0
-	VFMADD231PS (R8)(R12*4), Z4, Z1
-	VFMADD231PS (R9)(R12*4), Z4, Z2
-	VFMADD231PS (R10)(R12*4), Z4, Z3
-	ADDQ        $+16, R12
-	SUBQ        $+16, R11
+	VMOVUPS     (AX)(R10*4), Z4
+	VFMADD231PS (DX)(R10*4), Z4, Z0
+	VFMADD231PS (BX)(R10*4), Z4, Z1
+	VFMADD231PS (SI)(R10*4), Z4, Z2
+	VFMADD231PS (DI)(R10*4), Z4, Z3
+	ADDQ        $+16, R10
+	SUBQ        $+16, R9
 	JGE         loop1
 
 done1:
-	ADDQ        $+16, R11
+	ADDQ        $+16, R9
 	JZ          end
-	MOVQ        $-1, R13
-	BZHIQ       R11, R13, R13
-	KMOVW       R13, K1
-	VMOVUPS.Z   (CX)(R12*4), K1, Z4
-	VMOVUPS.Z   (DX)(R12*4), K1, Z5
+	MOVQ        $-1, R11
+	BZHIQ       R9, R11, R11
+	KMOVW       R11, K1
+	VMOVUPS.Z   (AX)(R10*4), K1, Z4
+	VMOVUPS.Z   (DX)(R10*4), K1, Z5
 	VFMADD231PS Z5, Z4, Z0
-	VMOVUPS.Z   (R8)(R12*4), K1, Z5
+	VMOVUPS.Z   (BX)(R10*4), K1, Z5
 	VFMADD231PS Z5, Z4, Z1
-	VMOVUPS.Z   (R9)(R12*4), K1, Z5
+	VMOVUPS.Z   (SI)(R10*4), K1, Z5
 	VFMADD231PS Z5, Z4, Z2
-	VMOVUPS.Z   (R10)(R12*4), K1, Z5
+	VMOVUPS.Z   (DI)(R10*4), K1, Z5
 	VFMADD231PS Z5, Z4, Z3
 
 end:
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y4
-	VEXTRACTF64X4 $0x01, Z1, Y5
-	VADDPS        Y5, Y1, Y5
-	VEXTRACTF64X4 $0x01, Z2, Y6
-	VADDPS        Y6, Y2, Y6
-	VEXTRACTF64X4 $0x01, Z3, Y7
-	VADDPS        Y7, Y3, Y7
-	VHADDPS       Y5, Y4, Y4
-	VHADDPS       Y7, Y6, Y5
-	VHADDPS       Y5, Y4, Y4
-	VEXTRACTF128  $0x01, Y4, X5
+	VEXTRACTF32X4 $0x01, Y4, X5
 	VADDPS        X5, X4, X5
-	CMPQ          SI, $+4
+	VEXTRACTF64X4 $0x01, Z1, Y4
+	VADDPS        Y4, Y1, Y4
+	VEXTRACTF32X4 $0x01, Y4, X6
+	VADDPS        X6, X4, X6
+	VEXTRACTF64X4 $0x01, Z2, Y4
+	VADDPS        Y4, Y2, Y4
+	VEXTRACTF32X4 $0x01, Y4, X7
+	VADDPS        X7, X4, X7
+	VEXTRACTF64X4 $0x01, Z3, Y4
+	VADDPS        Y4, Y3, Y4
+	VEXTRACTF32X4 $0x01, Y4, X8
+	VADDPS        X8, X4, X8
+	VUNPCKLPS     X6, X5, X4
+	VUNPCKHPS     X6, X5, X5
+	VADDPS        X5, X4, X4
+	VUNPCKLPS     X8, X7, X5
+	VUNPCKHPS     X8, X7, X6
+	VADDPS        X6, X5, X5
+	VUNPCKLPD     X5, X4, X6
+	VUNPCKHPD     X5, X4, X4
+	VADDPS        X4, X6, X6
+	MOVQ          p+16(FP), DX
+	CMPQ          CX, $+4
 	JLT           last
-	VMOVUPS       X5, (AX)
-	ADDQ          $+16, AX
-	LEAQ          (R10)(BX*1), DX
-	SUBQ          $+4, SI
+	VMOVUPS       X6, (DX)(R8*4)
+	ADDQ          $+4, R8
+	MOVQ          DI, DX
+	MOVQ          stride+40(FP), BX
+	SHLQ          $0x02, BX
+	ADDQ          BX, DX
+	SUBQ          $+4, CX
 	JNZ           rows
 	JMP           finish
 
 last:
-	VMOVSS  X5, (AX)
-	VPSRLDQ $0x04, X5, X5
-	DECQ    SI
+	VMOVSS  X6, (DX)(R8*4)
+	VPSRLDQ $0x04, X6, X6
+	DECQ    CX
 	JZ      finish
-	VMOVSS  X5, 4(AX)
-	VPSRLDQ $0x04, X5, X5
-	DECQ    SI
+	VMOVSS  X6, 4(DX)(R8*4)
+	VPSRLDQ $0x04, X6, X6
+	DECQ    CX
 	JZ      finish
-	VMOVSS  X5, 8(AX)
+	VMOVSS  X6, 8(DX)(R8*4)
 
 finish:
 	VZEROUPPER
 	RET
 
-// func addRowsAVX512(dst []float32, p []float32, rows []float32, stride int)
+// func addRows1AVX512(x *float32, xStride int, p *float32, pStride int, rows *float32, stride int, width int, count int)
 // Requires: AVX, AVX512F, BMI2
-TEXT ·addRowsAVX512(SB), NOSPLIT, $0-80
-	MOVQ dst_len+8(FP), AX
-	MOVQ dst_base+0(FP), DX
-	MOVQ p_base+24(FP), BX
-	MOVQ rows_base+48(FP), SI
-	MOVQ p_len+32(FP), DI
-	MOVQ stride+72(FP), R8
-	SHLQ $0x02, R8
-	XORQ CX, CX
+TEXT ·addRows1AVX512(SB), NOSPLIT, $0-64
+	MOVQ x+0(FP), AX
+	MOVQ p+16(FP), CX
+	MOVQ stride+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ width+48(FP), BX
+	XORQ SI, SI
 
-columns8:
-	SUBQ    $+128, AX
-	JLT     done8
-	VMOVUPS (DX)(CX*4), Z0
-	VMOVUPS 64(DX)(CX*4), Z1
-	VMOVUPS 128(DX)(CX*4), Z2
-	VMOVUPS 192(DX)(CX*4), Z3
-	VMOVUPS 256(DX)(CX*4), Z4
-	VMOVUPS 320(DX)(CX*4), Z5
-	VMOVUPS 384(DX)(CX*4), Z6
-	VMOVUPS 448(DX)(CX*4), Z7
-	LEAQ    (SI)(CX*4), R9
-	MOVQ    BX, R10
-	MOVQ    DI, R11
+columns6:
+	SUBQ    $+96, BX
+	JLT     done6
+	VMOVUPS (AX)(SI*4), Z0
+	VMOVUPS 64(AX)(SI*4), Z1
+	VMOVUPS 128(AX)(SI*4), Z2
+	VMOVUPS 192(AX)(SI*4), Z3
+	VMOVUPS 256(AX)(SI*4), Z4
+	VMOVUPS 320(AX)(SI*4), Z5
+	MOVQ    rows+32(FP), DI
+	LEAQ    (DI)(SI*4), DI
+	XORQ    R8, R8
 
-rows8:
-	VBROADCASTSS (R10), Z8
-	VFMADD231PS  (R9), Z8, Z0
-	VFMADD231PS  64(R9), Z8, Z1
-	VFMADD231PS  128(R9), Z8, Z2
-	VFMADD231PS  192(R9), Z8, Z3
-	VFMADD231PS  256(R9), Z8, Z4
-	VFMADD231PS  320(R9), Z8, Z5
-	VFMADD231PS  384(R9), Z8, Z6
-	VFMADD231PS  448(R9), Z8, Z7
-	ADDQ         R8, R9
-	ADDQ         $+4, R10
-	DECQ         R11
-	JNZ          rows8
-	VMOVUPS      Z0, (DX)(CX*4)
-	VMOVUPS      Z1, 64(DX)(CX*4)
-	VMOVUPS      Z2, 128(DX)(CX*4)
-	VMOVUPS      Z3, 192(DX)(CX*4)
-	VMOVUPS      Z4, 256(DX)(CX*4)
-	VMOVUPS      Z5, 320(DX)(CX*4)
-	VMOVUPS      Z6, 384(DX)(CX*4)
-	VMOVUPS      Z7, 448(DX)(CX*4)
-	ADDQ         $+128, CX
-	JMP          columns8
+rows6:
+	VMOVUPS      (DI), Z6
+	VMOVUPS      64(DI), Z7
+	VMOVUPS      128(DI), Z8
+	VMOVUPS      192(DI), Z9
+	VMOVUPS      256(DI), Z10
+	VMOVUPS      320(DI), Z11
+	VBROADCASTSS (CX)(R8*4), Z12
+	VFMADD231PS  Z6, Z12, Z0
+	VFMADD231PS  Z7, Z12, Z1
+	VFMADD231PS  Z8, Z12, Z2
+	VFMADD231PS  Z9, Z12, Z3
+	VFMADD231PS  Z10, Z12, Z4
+	VFMADD231PS  Z11, Z12, Z5
+	ADDQ         DX, DI
+	INCQ         R8
+	CMPQ         R8, count+56(FP)
+	JLT          rows6
+	VMOVUPS      Z0, (AX)(SI*4)
+	VMOVUPS      Z1, 64(AX)(SI*4)
+	VMOVUPS      Z2, 128(AX)(SI*4)
+	VMOVUPS      Z3, 192(AX)(SI*4)
+	VMOVUPS      Z4, 256(AX)(SI*4)
+	VMOVUPS      Z5, 320(AX)(SI*4)
+	ADDQ         $+96, SI
+	JMP          columns6
 
-done8:
-	ADDQ $+128, AX
+done6:
+	ADDQ $+96, BX
 
 columns4:
-	SUBQ    $+64, AX
+	SUBQ    $+64, BX
 	JLT     done4
-	VMOVUPS (DX)(CX*4), Z0
-	VMOVUPS 64(DX)(CX*4), Z1
-	VMOVUPS 128(DX)(CX*4), Z2
-	VMOVUPS 192(DX)(CX*4), Z3
-	LEAQ    (SI)(CX*4), R9
-	MOVQ    BX, R10
-	MOVQ    DI, R11
+	VMOVUPS (AX)(SI*4), Z0
+	VMOVUPS 64(AX)(SI*4), Z1
+	VMOVUPS 128(AX)(SI*4), Z2
+	VMOVUPS 192(AX)(SI*4), Z3
+	MOVQ    rows+32(FP), DI
+	LEAQ    (DI)(SI*4), DI
+	XORQ    R8, R8
 
 rows4:
-	VBROADCASTSS (R10), Z4
-	VFMADD231PS  (R9), Z4, Z0
-	VFMADD231PS  64(R9), Z4, Z1
-	VFMADD231PS  128(R9), Z4, Z2
-	VFMADD231PS  192(R9), Z4, Z3
-	ADDQ         R8, R9
-	ADDQ         $+4, R10
-	DECQ         R11
-	JNZ          rows4
-	VMOVUPS      Z0, (DX)(CX*4)
-	VMOVUPS      Z1, 64(DX)(CX*4)
-	VMOVUPS      Z2, 128(DX)(CX*4)
-	VMOVUPS      Z3, 192(DX)(CX*4)
-	ADDQ         $+64, CX
+	VMOVUPS      (DI), Z4
+	VMOVUPS      64(DI), Z5
+	VMOVUPS      128(DI), Z6
+	VMOVUPS      192(DI), Z7
+	VBROADCASTSS (CX)(R8*4), Z8
+	VFMADD231PS  Z4, Z8, Z0
+	VFMADD231PS  Z5, Z8, Z1
+	VFMADD231PS  Z6, Z8, Z2
+	VFMADD231PS  Z7, Z8, Z3
+	ADDQ         DX, DI
+	INCQ         R8
+	CMPQ         R8, count+56(FP)
+	JLT          rows4
+	VMOVUPS      Z0, (AX)(SI*4)
+	VMOVUPS      Z1, 64(AX)(SI*4)
+	VMOVUPS      Z2, 128(AX)(SI*4)
+	VMOVUPS      Z3, 192(AX)(SI*4)
+	ADDQ         $+64, SI
 	JMP          columns4
 
 done4:
-	ADDQ $+64, AX
+	ADDQ $+64, BX
 
 columns2:
-	SUBQ    $+32, AX
+	SUBQ    $+32, BX
 	JLT     done2
-	VMOVUPS (DX)(CX*4), Z0
-	VMOVUPS 64(DX)(CX*4), Z1
-	LEAQ    (SI)(CX*4), R9
-	MOVQ    BX, R10
-	MOVQ    DI, R11
+	VMOVUPS (AX)(SI*4), Z0
+	VMOVUPS 64(AX)(SI*4), Z1
+	MOVQ    rows+32(FP), DI
+	LEAQ    (DI)(SI*4), DI
+	XORQ    R8, R8
 
 rows2:
-	VBROADCASTSS (R10), Z2
-	VFMADD231PS  (R9), Z2, Z0
-	VFMADD231PS  64(R9), Z2, Z1
-	ADDQ         R8, R9
-	ADDQ         $+4, R10
-	DECQ         R11
-	JNZ          rows2
-	VMOVUPS      Z0, (DX)(CX*4)
-	VMOVUPS      Z1, 64(DX)(CX*4)
-	ADDQ         $+32, CX
+	VMOVUPS      (DI), Z2
+	VMOVUPS      64(DI), Z3
+	VBROADCASTSS (CX)(R8*4), Z4
+	VFMADD231PS  Z2, Z4, Z0
+	VFMADD231PS  Z3, Z4, Z1
+	ADDQ         DX, DI
+	INCQ         R8
+	CMPQ         R8, count+56(FP)
+	JLT          rows2
+	VMOVUPS      Z0, (AX)(SI*4)
+	VMOVUPS      Z1, 64(AX)(SI*4)
+	ADDQ         $+32, SI
 	JMP          columns2
 
 done2:
-	ADDQ $+32, AX
+	ADDQ $+32, BX
 
 columns1:
-	SUBQ    $+16, AX
+	SUBQ    $+16, BX
 	JLT     done1
-	VMOVUPS (DX)(CX*4), Z0
-	LEAQ    (SI)(CX*4), R9
-	MOVQ    BX, R10
-	MOVQ    DI, R11
+	VMOVUPS (AX)(SI*4), Z0
+	MOVQ    rows+32(FP), DI
+	LEAQ    (DI)(SI*4), DI
+	XORQ    R8, R8
 
 rows1:
-	VBROADCASTSS (R10), Z1
-	VFMADD231PS  (R9), Z1, Z0
-	ADDQ         R8, R9
-	ADDQ         $+4, R10
-	DECQ         R11
-	JNZ          rows1
-	VMOVUPS      Z0, (DX)(CX*4)
-	ADDQ         $+16, CX
+	VMOVUPS      (DI), Z1
+	VBROADCASTSS (CX)(R8*4), Z2
+	VFMADD231PS  Z1, Z2, Z0
+	ADDQ         DX, DI
+	INCQ         R8
+	CMPQ         R8, count+56(FP)
+	JLT          rows1
+	VMOVUPS      Z0, (AX)(SI*4)
+	ADDQ         $+16, SI
 	JMP          columns1
 
 done1:
-	ADDQ      $+16, AX
+	ADDQ      $+16, BX
 	JZ        end
-	MOVQ      $-1, R9
-	BZHIQ     AX, R9, R9
-	KMOVW     R9, K1
-	VMOVUPS.Z (DX)(CX*4), K1, Z0
-	LEAQ      (SI)(CX*4), AX
-	MOVQ      DI, SI
+	MOVQ      $-1, DI
+	BZHIQ     BX, DI, DI
+	KMOVW     DI, K1
+	VMOVUPS.Z (AX)(SI*4), K1, Z0
+	MOVQ      rows+32(FP), BX
+	LEAQ      (BX)(SI*4), BX
+	XORQ      DI, DI
 
 rowsPart:
-	VBROADCASTSS (BX), Z1
-	VMOVUPS.Z    (AX), K1, Z2
-	VFMADD231PS  Z2, Z1, Z0
-	ADDQ         R8, AX
-	ADDQ         $+4, BX
-	DECQ         SI
-	JNZ          rowsPart
-	VMOVUPS      Z0, K1, (DX)(CX*4)
+	VMOVUPS.Z    (BX), K1, Z1
+	VBROADCASTSS (CX)(DI*4), Z2
+	VFMADD231PS  Z1, Z2, Z0
+	ADDQ         DX, BX
+	INCQ         DI
+	CMPQ         DI, count+56(FP)
+	JLT          rowsPart
+	VMOVUPS      Z0, K1, (AX)(SI*4)
+
+end:
+	VZEROUPPER
+	RET
+
+// func dotRows2AVX512(x *float32, xStride int, p *float32, pStride int, rows *float32, stride int, width int, count int)
+// Requires: AVX, AVX512F, AVX512VL, BMI2, CMOV
+TEXT ·dotRows2AVX512(SB), NOSPLIT, $0-64
+	MOVQ x+0(FP), AX
+	MOVQ xStride+8(FP), CX
+	SHLQ $0x02, CX
+	LEAQ (AX)(CX*1), CX
+	MOVQ count+56(FP), DX
+	MOVQ rows+32(FP), BX
+	XORQ R9, R9
+
+rows:
+	MOVQ    stride+40(FP), R8
+	SHLQ    $0x02, R8
+	LEAQ    (BX)(R8*1), DI
+	MOVQ    BX, SI
+	CMPQ    DX, $+1
+	CMOVQGT DI, SI
+	LEAQ    (SI)(R8*1), R10
+	MOVQ    SI, DI
+	CMPQ    DX, $+2
+	CMOVQGT R10, DI
+	LEAQ    (DI)(R8*1), R10
+	MOVQ    DI, R8
+	CMPQ    DX, $+3
+	CMOVQGT R10, R8
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
+	MOVQ    width+48(FP), R10
+	XORQ    R11, R11
+	SUBQ    $+16, R10
+	JLT     done1
+
+loop1:
+	VMOVUPS     (AX)(R11*4), Z8
+	VMOVUPS     (CX)(R11*4), Z9
+	VMOVUPS     (BX)(R11*4), Z10
+	VFMADD231PS Z10, Z8, Z0
+	VFMADD231PS Z10, Z9, Z4
+	VMOVUPS     (SI)(R11*4), Z10
+	VFMADD231PS Z10, Z8, Z1
+	VFMADD231PS Z10, Z9, Z5
+	VMOVUPS     (DI)(R11*4), Z10
+	VFMADD231PS Z10, Z8, Z2
+	VFMADD231PS Z10, Z9, Z6
+	VMOVUPS     (R8)(R11*4), Z10
+	VFMADD231PS Z10, Z8, Z3
+	VFMADD231PS Z10, Z9, Z7
+	ADDQ        $+16, R11
+	SUBQ        $+16, R10
+	JGE         loop1
+
+done1:
+	ADDQ        $+16, R10
+	JZ          end
+	MOVQ        $-1, R12
+	BZHIQ       R10, R12, R12
+	KMOVW       R12, K1
+	VMOVUPS.Z   (AX)(R11*4), K1, Z8
+	VMOVUPS.Z   (CX)(R11*4), K1, Z9
+	VMOVUPS.Z   (BX)(R11*4), K1, Z10
+	VFMADD231PS Z10, Z8, Z0
+	VFMADD231PS Z10, Z9, Z4
+	VMOVUPS.Z   (SI)(R11*4), K1, Z10
+	VFMADD231PS Z10, Z8, Z1
+	VFMADD231PS Z10, Z9, Z5
+	VMOVUPS.Z   (DI)(R11*4), K1, Z10
+	VFMADD231PS Z10, Z8, Z2
+	VFMADD231PS Z10, Z9, Z6
+	VMOVUPS.Z   (R8)(R11*4), K1, Z10
+	VFMADD231PS Z10, Z8, Z3
+	VFMADD231PS Z10, Z9, Z7
+
+end:
+	VEXTRACTF64X4 $0x01, Z0, Y8
+	VADDPS        Y8, Y0, Y8
+	VEXTRACTF32X4 $0x01, Y8, X9
+	VADDPS        X9, X8, X9
+	VEXTRACTF64X4 $0x01, Z1, Y8
+	VADDPS        Y8, Y1, Y8
+	VEXTRACTF32X4 $0x01, Y8, X10
+	VADDPS        X10, X8, X10
+	VEXTRACTF64X4 $0x01, Z2, Y8
+	VADDPS        Y8, Y2, Y8
+	VEXTRACTF32X4 $0x01, Y8, X11
+	VADDPS        X11, X8, X11
+	VEXTRACTF64X4 $0x01, Z3, Y8
+	VADDPS        Y8, Y3, Y8
+	VEXTRACTF32X4 $0x01, Y8, X12
+	VADDPS        X12, X8, X12
+	VUNPCKLPS     X10, X9, X8
+	VUNPCKHPS     X10, X9, X9
+	VADDPS        X9, X8, X8
+	VUNPCKLPS     X12, X11, X9
+	VUNPCKHPS     X12, X11, X10
+	VADDPS        X10, X9, X9
+	VUNPCKLPD     X9, X8, X10
+	VUNPCKHPD     X9, X8, X8
+	VADDPS        X8, X10, X10
+	VEXTRACTF64X4 $0x01, Z4, Y8
+	VADDPS        Y8, Y4, Y8
+	VEXTRACTF32X4 $0x01, Y8, X9
+	VADDPS        X9, X8, X9
+	VEXTRACTF64X4 $0x01, Z5, Y8
+	VADDPS        Y8, Y5, Y8
+	VEXTRACTF32X4 $0x01, Y8, X11
+	VADDPS        X11, X8, X11
+	VEXTRACTF64X4 $0x01, Z6, Y8
+	VADDPS        Y8, Y6, Y8
+	VEXTRACTF32X4 $0x01, Y8, X12
+	VADDPS        X12, X8, X12
+	VEXTRACTF64X4 $0x01, Z7, Y8
+	VADDPS        Y8, Y7, Y8
+	VEXTRACTF32X4 $0x01, Y8, X13
+	VADDPS        X13, X8, X13
+	VUNPCKLPS     X11, X9, X8
+	VUNPCKHPS     X11, X9, X9
+	VADDPS        X9, X8, X8
+	VUNPCKLPS     X13, X12, X9
+	VUNPCKHPS     X13, X12, X11
+	VADDPS        X11, X9, X9
+	VUNPCKLPD     X9, X8, X11
+	VUNPCKHPD     X9, X8, X8
+	VADDPS        X8, X11, X11
+	MOVQ          p+16(FP), BX
+	MOVQ          pStride+24(FP), SI
+	SHLQ          $0x02, SI
+	LEAQ          (BX)(SI*1), SI
+	CMPQ          DX, $+4
+	JLT           last
+	VMOVUPS       X10, (BX)(R9*4)
+	VMOVUPS       X11, (SI)(R9*4)
+	ADDQ          $+4, R9
+	MOVQ          R8, BX
+	MOVQ          stride+40(FP), SI
+	SHLQ          $0x02, SI
+	ADDQ          SI, BX
+	SUBQ          $+4, DX
+	JNZ           rows
+	JMP           finish
+
+last:
+	VMOVSS  X10, (BX)(R9*4)
+	VPSRLDQ $0x04, X10, X10
+	VMOVSS  X11, (SI)(R9*4)
+	VPSRLDQ $0x04, X11, X11
+	DECQ    DX
+	JZ      finish
+	VMOVSS  X10, 4(BX)(R9*4)
+	VPSRLDQ $0x04, X10, X10
+	VMOVSS  X11, 4(SI)(R9*4)
+	VPSRLDQ $0x04, X11, X11
+	DECQ    DX
+	JZ      finish
+	VMOVSS  X10, 8(BX)(R9*4)
+	VMOVSS  X11, 8(SI)(R9*4)
+
+finish:
+	VZEROUPPER
+	RET
+
+// func addRows2AVX512(x *float32, xStride int, p *float32, pStride int, rows *float32, stride int, width int, count int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·addRows2AVX512(SB), NOSPLIT, $0-64
+	MOVQ x+0(FP), AX
+	MOVQ xStride+8(FP), CX
+	SHLQ $0x02, CX
+	LEAQ (AX)(CX*1), CX
+	MOVQ p+16(FP), DX
+	MOVQ pStride+24(FP), BX
+	SHLQ $0x02, BX
+	LEAQ (DX)(BX*1), BX
+	MOVQ stride+40(FP), SI
+	SHLQ $0x02, SI
+	MOVQ width+48(FP), DI
+	XORQ R8, R8
+
+columns4:
+	SUBQ    $+64, DI
+	JLT     done4
+	VMOVUPS (AX)(R8*4), Z0
+	VMOVUPS 64(AX)(R8*4), Z1
+	VMOVUPS 128(AX)(R8*4), Z2
+	VMOVUPS 192(AX)(R8*4), Z3
+	VMOVUPS (CX)(R8*4), Z4
+	VMOVUPS 64(CX)(R8*4), Z5
+	VMOVUPS 128(CX)(R8*4), Z6
+	VMOVUPS 192(CX)(R8*4), Z7
+	MOVQ    rows+32(FP), R9
+	LEAQ    (R9)(R8*4), R9
+	XORQ    R10, R10
+
+rows4:
+	VMOVUPS      (R9), Z8
+	VMOVUPS      64(R9), Z9
+	VMOVUPS      128(R9), Z10
+	VMOVUPS      192(R9), Z11
+	VBROADCASTSS (DX)(R10*4), Z12
+	VFMADD231PS  Z8, Z12, Z0
+	VFMADD231PS  Z9, Z12, Z1
+	VFMADD231PS  Z10, Z12, Z2
+	VFMADD231PS  Z11, Z12, Z3
+	VBROADCASTSS (BX)(R10*4), Z12
+	VFMADD231PS  Z8, Z12, Z4
+	VFMADD231PS  Z9, Z12, Z5
+	VFMADD231PS  Z10, Z12, Z6
+	VFMADD231PS  Z11, Z12, Z7
+	ADDQ         SI, R9
+	INCQ         R10
+	CMPQ         R10, count+56(FP)
+	JLT          rows4
+	VMOVUPS      Z0, (AX)(R8*4)
+	VMOVUPS      Z1, 64(AX)(R8*4)
+	VMOVUPS      Z2, 128(AX)(R8*4)
+	VMOVUPS      Z3, 192(AX)(R8*4)
+	VMOVUPS      Z4, (CX)(R8*4)
+	VMOVUPS      Z5, 64(CX)(R8*4)
+	VMOVUPS      Z6, 128(CX)(R8*4)
+	VMOVUPS      Z7, 192(CX)(R8*4)
+	ADDQ         $+64, R8
+	JMP          columns4
+
+done4:
+	ADDQ $+64, DI
+
+columns2:
+	SUBQ    $+32, DI
+	JLT     done2
+	VMOVUPS (AX)(R8*4), Z0
+	VMOVUPS 64(AX)(R8*4), Z1
+	VMOVUPS (CX)(R8*4), Z2
+	VMOVUPS 64(CX)(R8*4), Z3
+	MOVQ    rows+32(FP), R9
+	LEAQ    (R9)(R8*4), R9
+	XORQ    R10, R10
+
+rows2:
+	VMOVUPS      (R9), Z4
+	VMOVUPS      64(R9), Z5
+	VBROADCASTSS (DX)(R10*4), Z6
+	VFMADD231PS  Z4, Z6, Z0
+	VFMADD231PS  Z5, Z6, Z1
+	VBROADCASTSS (BX)(R10*4), Z6
+	VFMADD231PS  Z4, Z6, Z2
+	VFMADD231PS  Z5, Z6, Z3
+	ADDQ         SI, R9
+	INCQ         R10
+	CMPQ         R10, count+56(FP)
+	JLT          rows2
+	VMOVUPS      Z0, (AX)(R8*4)
+	VMOVUPS      Z1, 64(AX)(R8*4)
+	VMOVUPS      Z2, (CX)(R8*4)
+	VMOVUPS      Z3, 64(CX)(R8*4)
+	ADDQ         $+32, R8
+	JMP          columns2
+
+done2:
+	ADDQ $+32, DI
+
+columns1:
+	SUBQ    $+16, DI
+	JLT     done1
+	VMOVUPS (AX)(R8*4), Z0
+	VMOVUPS (CX)(R8*4), Z1
+	MOVQ    rows+32(FP), R9
+	LEAQ    (R9)(R8*4), R9
+	XORQ    R10, R10
+
+rows1:
+	VMOVUPS      (R9), Z2
+	VBROADCASTSS (DX)(R10*4), Z3
+	VFMADD231PS  Z2, Z3, Z0
+	VBROADCASTSS (BX)(R10*4), Z3
+	VFMADD231PS  Z2, Z3, Z1
+	ADDQ         SI, R9
+	INCQ         R10
+	CMPQ         R10, count+56(FP)
+	JLT          rows1
+	VMOVUPS      Z0, (AX)(R8*4)
+	VMOVUPS      Z1, (CX)(R8*4)
+	ADDQ         $+16, R8
+	JMP          columns1
+
+done1:
+	ADDQ      $+16, DI
+	JZ        end
+	MOVQ      $-1, R9
+	BZHIQ     DI, R9, R9
+	KMOVW     R9, K1
+	VMOVUPS.Z (AX)(R8*4), K1, Z0
+	VMOVUPS.Z (CX)(R8*4), K1, Z1
+	MOVQ      rows+32(FP), DI
+	LEAQ      (DI)(R8*4), DI
+	XORQ      R9, R9
+
+rowsPart:
+	VMOVUPS.Z    (DI), K1, Z2
+	VBROADCASTSS (DX)(R9*4), Z3
+	VFMADD231PS  Z2, Z3, Z0
+	VBROADCASTSS (BX)(R9*4), Z3
+	VFMADD231PS  Z2, Z3, Z1
+	ADDQ         SI, DI
+	INCQ         R9
+	CMPQ         R9, count+56(FP)
+	JLT          rowsPart
+	VMOVUPS      Z0, K1, (AX)(R8*4)
+	VMOVUPS      Z1, K1, (CX)(R8*4)
+
+end:
+	VZEROUPPER
+	RET
+
+// func dotRows4AVX512(x *float32, xStride int, p *float32, pStride int, rows *float32, stride int, width int, count int)
+// Requires: AVX, AVX512F, AVX512VL, BMI2, CMOV
+TEXT ·dotRows4AVX512(SB), NOSPLIT, $0-64
+	MOVQ x+0(FP), AX
+	MOVQ xStride+8(FP), CX
+	SHLQ $0x02, CX
+	LEAQ (AX)(CX*1), DX
+	LEAQ (DX)(CX*1), BX
+	LEAQ (BX)(CX*1), CX
+	MOVQ count+56(FP), SI
+	MOVQ rows+32(FP), DI
+	XORQ R11, R11
+
+rows:
+	MOVQ    stride+40(FP), R10
+	SHLQ    $0x02, R10
+	LEAQ    (DI)(R10*1), R9
+	MOVQ    DI, R8
+	CMPQ    SI, $+1
+	CMOVQGT R9, R8
+	LEAQ    (R8)(R10*1), R12
+	MOVQ    R8, R9
+	CMPQ    SI, $+2
+	CMOVQGT R12, R9
+	LEAQ    (R9)(R10*1), R12
+	MOVQ    R9, R10
+	CMPQ    SI, $+3
+	CMOVQGT R12, R10
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z8, Z8, Z8
+	VPXORD  Z9, Z9, Z9
+	VPXORD  Z10, Z10, Z10
+	VPXORD  Z11, Z11, Z11
+	VPXORD  Z12, Z12, Z12
+	VPXORD  Z13, Z13, Z13
+	VPXORD  Z14, Z14, Z14
+	VPXORD  Z15, Z15, Z15
+	MOVQ    width+48(FP), R12
+	XORQ    R13, R13
+	SUBQ    $+16, R12
+	JLT     done1
+
+loop1:
+	VMOVUPS     (AX)(R13*4), Z16
+	VMOVUPS     (DX)(R13*4), Z17
+	VMOVUPS     (BX)(R13*4), Z18
+	VMOVUPS     (CX)(R13*4), Z19
+	VMOVUPS     (DI)(R13*4), Z20
+	VFMADD231PS Z20, Z16, Z0
+	VFMADD231PS Z20, Z17, Z4
+	VFMADD231PS Z20, Z18, Z8
+	VFMADD231PS Z20, Z19, Z12
+	VMOVUPS     (R8)(R13*4), Z20
+	VFMADD231PS Z20, Z16, Z1
+	VFMADD231PS Z20, Z17, Z5
+	VFMADD231PS Z20, Z18, Z9
+	VFMADD231PS Z20, Z19, Z13
+	VMOVUPS     (R9)(R13*4), Z20
+	VFMADD231PS Z20, Z16, Z2
+	VFMADD231PS Z20, Z17, Z6
+	VFMADD231PS Z20, Z18, Z10
+	VFMADD231PS Z20, Z19, Z14
+	VMOVUPS     (R10)(R13*4), Z20
+	VFMADD231PS Z20, Z16, Z3
+	VFMADD231PS Z20, Z17, Z7
+	VFMADD231PS Z20, Z18, Z11
+	VFMADD231PS Z20, Z19, Z15
+	ADDQ        $+16, R13
+	SUBQ        $+16, R12
+	JGE         loop1
+
+done1:
+	ADDQ        $+16, R12
+	JZ          end
+	MOVQ        $-1, R14
+	BZHIQ       R12, R14, R14
+	KMOVW       R14, K1
+	VMOVUPS.Z   (AX)(R13*4), K1, Z16
+	VMOVUPS.Z   (DX)(R13*4), K1, Z17
+	VMOVUPS.Z   (BX)(R13*4), K1, Z18
+	VMOVUPS.Z   (CX)(R13*4), K1, Z19
+	VMOVUPS.Z   (DI)(R13*4), K1, Z20
+	VFMADD231PS Z20, Z16, Z0
+	VFMADD231PS Z20, Z17, Z4
+	VFMADD231PS Z20, Z18, Z8
+	VFMADD231PS Z20, Z19, Z12
+	VMOVUPS.Z   (R8)(R13*4), K1, Z20
+	VFMADD231PS Z20, Z16, Z1
+	VFMADD231PS Z20, Z17, Z5
+	VFMADD231PS Z20, Z18, Z9
+	VFMADD231PS Z20, Z19, Z13
+	VMOVUPS.Z   (R9)(R13*4), K1, Z20
+	VFMADD231PS Z20, Z16, Z2
+	VFMADD231PS Z20, Z17, Z6
+	VFMADD231PS Z20, Z18, Z10
+	VFMADD231PS Z20, Z19, Z14
+	VMOVUPS.Z   (R10)(R13*4), K1, Z20
+	VFMADD231PS Z20, Z16, Z3
+	VFMADD231PS Z20, Z17, Z7
+	VFMADD231PS Z20, Z18, Z11
+	VFMADD231PS Z20, Z19, Z15
+
+end:
+	VEXTRACTF64X4 $0x01, Z0, Y16
+	VADDPS        Y16, Y0, Y16
+	VEXTRACTF32X4 $0x01, Y16, X17
+	VADDPS        X17, X16, X17
+	VEXTRACTF64X4 $0x01, Z1, Y16
+	VADDPS        Y16, Y1, Y16
+	VEXTRACTF32X4 $0x01, Y16, X18
+	VADDPS        X18, X16, X18
+	VEXTRACTF64X4 $0x01, Z2, Y16
+	VADDPS        Y16, Y2, Y16
+	VEXTRACTF32X4 $0x01, Y16, X19
+	VADDPS        X19, X16, X19
+	VEXTRACTF64X4 $0x01, Z3, Y16
+	VADDPS        Y16, Y3, Y16
+	VEXTRACTF32X4 $0x01, Y16, X20
+	VADDPS        X20, X16, X20
+	VUNPCKLPS     X18, X17, X16
+	VUNPCKHPS     X18, X17, X17
+	VADDPS        X17, X16, X16
+	VUNPCKLPS     X20, X19, X17
+	VUNPCKHPS     X20, X19, X18
+	VADDPS        X18, X17, X17
+	VUNPCKLPD     X17, X16, X18
+	VUNPCKHPD     X17, X16, X16
+	VADDPS        X16, X18, X18
+	VEXTRACTF64X4 $0x01, Z4, Y16
+	VADDPS        Y16, Y4, Y16
+	VEXTRACTF32X4 $0x01, Y16, X17
+	VADDPS        X17, X16, X17
+	VEXTRACTF64X4 $0x01, Z5, Y16
+	VADDPS        Y16, Y5, Y16
+	VEXTRACTF32X4 $0x01, Y16, X19
+	VADDPS        X19, X16, X19
+	VEXTRACTF64X4 $0x01, Z6, Y16
+	VADDPS        Y16, Y6, Y16
+	VEXTRACTF32X4 $0x01, Y16, X20
+	VADDPS        X20, X16, X20
+	VEXTRACTF64X4 $0x01, Z7, Y16
+	VADDPS        Y16, Y7, Y16
+	VEXTRACTF32X4 $0x01, Y16, X21
+	VADDPS        X21, X16, X21
+	VUNPCKLPS     X19, X17, X16
+	VUNPCKHPS     X19, X17, X17
+	VADDPS        X17, X16, X16
+	VUNPCKLPS     X21, X20, X17
+	VUNPCKHPS     X21, X20, X19
+	VADDPS        X19, X17, X17
+	VUNPCKLPD     X17, X16, X19
+	VUNPCKHPD     X17, X16, X16
+	VADDPS        X16, X19, X19
+	VEXTRACTF64X4 $0x01, Z8, Y16
+	VADDPS        Y16, Y8, Y16
+	VEXTRACTF32X4 $0x01, Y16, X17
+	VADDPS        X17, X16, X17
+	VEXTRACTF64X4 $0x01, Z9, Y16
+	VADDPS        Y16, Y9, Y16
+	VEXTRACTF32X4 $0x01, Y16, X20
+	VADDPS        X20, X16, X20
+	VEXTRACTF64X4 $0x01, Z10, Y16
+	VADDPS        Y16, Y10, Y16
+	VEXTRACTF32X4 $0x01, Y16, X21
+	VADDPS        X21, X16, X21
+	VEXTRACTF64X4 $0x01, Z11, Y16
+	VADDPS        Y16, Y11, Y16
+	VEXTRACTF32X4 $0x01, Y16, X22
+	VADDPS        X22, X16, X22
+	VUNPCKLPS     X20, X17, X16
+	VUNPCKHPS     X20, X17, X17
+	VADDPS        X17, X16, X16
+	VUNPCKLPS     X22, X21, X17
+	VUNPCKHPS     X22, X21, X20
+	VADDPS        X20, X17, X17
+	VUNPCKLPD     X17, X16, X20
+	VUNPCKHPD     X17, X16, X16
+	VADDPS        X16, X20, X20
+	VEXTRACTF64X4 $0x01, Z12, Y16
+	VADDPS        Y16, Y12, Y16
+	VEXTRACTF32X4 $0x01, Y16, X17
+	VADDPS        X17, X16, X17
+	VEXTRACTF64X4 $0x01, Z13, Y16
+	VADDPS        Y16, Y13, Y16
+	VEXTRACTF32X4 $0x01, Y16, X21
+	VADDPS        X21, X16, X21
+	VEXTRACTF64X4 $0x01, Z14, Y16
+	VADDPS        Y16, Y14, Y16
+	VEXTRACTF32X4 $0x01, Y16, X22
+	VADDPS        X22, X16, X22
+	VEXTRACTF64X4 $0x01, Z15, Y16
+	VADDPS        Y16, Y15, Y16
+	VEXTRACTF32X4 $0x01, Y16, X23
+	VADDPS        X23, X16, X23
+	VUNPCKLPS     X21, X17, X16
+	VUNPCKHPS     X21, X17, X17
+	VADDPS        X17, X16, X16
+	VUNPCKLPS     X23, X22, X17
+	VUNPCKHPS     X23, X22, X21
+	VADDPS        X21, X17, X17
+	VUNPCKLPD     X17, X16, X21
+	VUNPCKHPD     X17, X16, X16
+	VADDPS        X16, X21, X21
+	MOVQ          p+16(FP), DI
+	MOVQ          pStride+24(FP), R8
+	SHLQ          $0x02, R8
+	LEAQ          (DI)(R8*1), R9
+	LEAQ          (R9)(R8*1), R12
+	LEAQ          (R12)(R8*1), R8
+	CMPQ          SI, $+4
+	JLT           last
+	VMOVUPS       X18, (DI)(R11*4)
+	VMOVUPS       X19, (R9)(R11*4)
+	VMOVUPS       X20, (R12)(R11*4)
+	VMOVUPS       X21, (R8)(R11*4)
+	ADDQ          $+4, R11
+	MOVQ          R10, DI
+	MOVQ          stride+40(FP), R8
+	SHLQ          $0x02, R8
+	ADDQ          R8, DI
+	SUBQ          $+4, SI
+	JNZ           rows
+	JMP           finish
+
+last:
+	VMOVSS  X18, (DI)(R11*4)
+	VPSRLDQ $0x04, X18, X18
+	VMOVSS  X19, (R9)(R11*4)
+	VPSRLDQ $0x04, X19, X19
+	VMOVSS  X20, (R12)(R11*4)
+	VPSRLDQ $0x04, X20, X20
+	VMOVSS  X21, (R8)(R11*4)
+	VPSRLDQ $0x04, X21, X21
+	DECQ    SI
+	JZ      finish
+	VMOVSS  X18, 4(DI)(R11*4)
+	VPSRLDQ $0x04, X18, X18
+	VMOVSS  X19, 4(R9)(R11*4)
+	VPSRLDQ $0x04, X19, X19
+	VMOVSS  X20, 4(R12)(R11*4)
+	VPSRLDQ $0x04, X20, X20
+	VMOVSS  X21, 4(R8)(R11*4)
+	VPSRLDQ $0x04, X21, X21
+	DECQ    SI
+	JZ      finish
+	VMOVSS  X18, 8(DI)(R11*4)
+	VMOVSS  X19, 8(R9)(R11*4)
+	VMOVSS  X20, 8(R12)(R11*4)
+	VMOVSS  X21, 8(R8)(R11*4)
+
+finish:
+	VZEROUPPER
+	RET
+
+// func addRows4AVX512(x *float32, xStride int, p *float32, pStride int, rows *float32, stride int, width int, count int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·addRows4AVX512(SB), NOSPLIT, $0-64
+	MOVQ x+0(FP), AX
+	MOVQ xStride+8(FP), CX
+	SHLQ $0x02, CX
+	LEAQ (AX)(CX*1), DX
+	LEAQ (DX)(CX*1), BX
+	LEAQ (BX)(CX*1), CX
+	MOVQ p+16(FP), SI
+	MOVQ pStride+24(FP), DI
+	SHLQ $0x02, DI
+	LEAQ (SI)(DI*1), R8
+	LEAQ (R8)(DI*1), R9
+	LEAQ (R9)(DI*1), DI
+	MOVQ stride+40(FP), R10
+	SHLQ $0x02, R10
+	MOVQ width+48(FP), R11
+	XORQ R12, R12
+
+columns4:
+	SUBQ    $+64, R11
+	JLT     done4
+	VMOVUPS (AX)(R12*4), Z0
+	VMOVUPS 64(AX)(R12*4), Z1
+	VMOVUPS 128(AX)(R12*4), Z2
+	VMOVUPS 192(AX)(R12*4), Z3
+	VMOVUPS (DX)(R12*4), Z4
+	VMOVUPS 64(DX)(R12*4), Z5
+	VMOVUPS 128(DX)(R12*4), Z6
+	VMOVUPS 192(DX)(R12*4), Z7
+	VMOVUPS (BX)(R12*4), Z8
+	VMOVUPS 64(BX)(R12*4), Z9
+	VMOVUPS 128(BX)(R12*4), Z10
+	VMOVUPS 192(BX)(R12*4), Z11
+	VMOVUPS (CX)(R12*4), Z12
+	VMOVUPS 64(CX)(R12*4), Z13
+	VMOVUPS 128(CX)(R12*4), Z14
+	VMOVUPS 192(CX)(R12*4), Z15
+	MOVQ    rows+32(FP), R13
+	LEAQ    (R13)(R12*4), R13
+	XORQ    R14, R14
+
+rows4:
+	VMOVUPS      (R13), Z16
+	VMOVUPS      64(R13), Z17
+	VMOVUPS      128(R13), Z18
+	VMOVUPS      192(R13), Z19
+	VBROADCASTSS (SI)(R14*4), Z20
+	VFMADD231PS  Z16, Z20, Z0
+	VFMADD231PS  Z17, Z20, Z1
+	VFMADD231PS  Z18, Z20, Z2
+	VFMADD231PS  Z19, Z20, Z3
+	VBROADCASTSS (R8)(R14*4), Z20
+	VFMADD231PS  Z16, Z20, Z4
+	VFMADD231PS  Z17, Z20, Z5
+	VFMADD231PS  Z18, Z20, Z6
+	VFMADD231PS  Z19, Z20, Z7
+	VBROADCASTSS (R9)(R14*4), Z20
+	VFMADD231PS  Z16, Z20, Z8
+	VFMADD231PS  Z17, Z20, Z9
+	VFMADD231PS  Z18, Z20, Z10
+	VFMADD231PS  Z19, Z20, Z11
+	VBROADCASTSS (DI)(R14*4), Z20
+	VFMADD231PS  Z16, Z20, Z12
+	VFMADD231PS  Z17, Z20, Z13
+	VFMADD231PS  Z18, Z20, Z14
+	VFMADD231PS  Z19, Z20, Z15
+	ADDQ         R10, R13
+	INCQ         R14
+	CMPQ         R14, count+56(FP)
+	JLT          rows4
+	VMOVUPS      Z0, (AX)(R12*4)
+	VMOVUPS      Z1, 64(AX)(R12*4)
+	VMOVUPS      Z2, 128(AX)(R12*4)
+	VMOVUPS      Z3, 192(AX)(R12*4)
+	VMOVUPS      Z4, (DX)(R12*4)
+	VMOVUPS      Z5, 64(DX)(R12*4)
+	VMOVUPS      Z6, 128(DX)(R12*4)
+	VMOVUPS      Z7, 192(DX)(R12*4)
+	VMOVUPS      Z8, (BX)(R12*4)
+	VMOVUPS      Z9, 64(BX)(R12*4)
+	VMOVUPS      Z10, 128(BX)(R12*4)
+	VMOVUPS      Z11, 192(BX)(R12*4)
+	VMOVUPS      Z12, (CX)(R12*4)
+	VMOVUPS      Z13, 64(CX)(R12*4)
+	VMOVUPS      Z14, 128(CX)(R12*4)
+	VMOVUPS      Z15, 192(CX)(R12*4)
+	ADDQ         $+64, R12
+	JMP          columns4
+
+done4:
+	ADDQ $+64, R11
+
+columns2:
+	SUBQ    $+32, R11
+	JLT     done2
+	VMOVUPS (AX)(R12*4), Z0
+	VMOVUPS 64(AX)(R12*4), Z1
+	VMOVUPS (DX)(R12*4), Z2
+	VMOVUPS 64(DX)(R12*4), Z3
+	VMOVUPS (BX)(R12*4), Z4
+	VMOVUPS 64(BX)(R12*4), Z5
+	VMOVUPS (CX)(R12*4), Z6
+	VMOVUPS 64(CX)(R12*4), Z7
+	MOVQ    rows+32(FP), R13
+	LEAQ    (R13)(R12*4), R13
+	XORQ    R14, R14
+
+rows2:
+	VMOVUPS      (R13), Z8
+	VMOVUPS      64(R13), Z9
+	VBROADCASTSS (SI)(R14*4), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS (R8)(R14*4), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS (R9)(R14*4), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS (DI)(R14*4), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	ADDQ         R10, R13
+	INCQ         R14
+	CMPQ         R14, count+56(FP)
+	JLT          rows2
+	VMOVUPS      Z0, (AX)(R12*4)
+	VMOVUPS      Z1, 64(AX)(R12*4)
+	VMOVUPS      Z2, (DX)(R12*4)
+	VMOVUPS      Z3, 64(DX)(R12*4)
+	VMOVUPS      Z4, (BX)(R12*4)
+	VMOVUPS      Z5, 64(BX)(R12*4)
+	VMOVUPS      Z6, (CX)(R12*4)
+	VMOVUPS      Z7, 64(CX)(R12*4)
+	ADDQ         $+32, R12
+	JMP          columns2
+
+done2:
+	ADDQ $+32, R11
+
+columns1:
+	SUBQ    $+16, R11
+	JLT     done1
+	VMOVUPS (AX)(R12*4), Z0
+	VMOVUPS (DX)(R12*4), Z1
+	VMOVUPS (BX)(R12*4), Z2
+	VMOVUPS (CX)(R12*4), Z3
+	MOVQ    rows+32(FP), R13
+	LEAQ    (R13)(R12*4), R13
+	XORQ    R14, R14
+
+rows1:
+	VMOVUPS      (R13), Z4
+	VBROADCASTSS (SI)(R14*4), Z5
+	VFMADD231PS  Z4, Z5, Z0
+	VBROADCASTSS (R8)(R14*4), Z5
+	VFMADD231PS  Z4, Z5, Z1
+	VBROADCASTSS (R9)(R14*4), Z5
+	VFMADD231PS  Z4, Z5, Z2
+	VBROADCASTSS (DI)(R14*4), Z5
+	VFMADD231PS  Z4, Z5, Z3
+	ADDQ         R10, R13
+	INCQ         R14
+	CMPQ         R14, count+56(FP)
+	JLT          rows1
+	VMOVUPS      Z0, (AX)(R12*4)
+	VMOVUPS      Z1, (DX)(R12*4)
+	VMOVUPS      Z2, (BX)(R12*4)
+	VMOVUPS      Z3, (CX)(R12*4)
+	ADDQ         $+16, R12
+	JMP          columns1
+
+done1:
+	ADDQ      $+16, R11
+	JZ        end
+	MOVQ      $-1, R13
+	BZHIQ     R11, R13, R13
+	KMOVW     R13, K1
+	VMOVUPS.Z (AX)(R12*4), K1, Z0
+	VMOVUPS.Z (DX)(R12*4), K1, Z1
+	VMOVUPS.Z (BX)(R12*4), K1, Z2
+	VMOVUPS.Z (CX)(R12*4), K1, Z3
+	MOVQ      rows+32(FP), R11
+	LEAQ      (R11)(R12*4), R11
+	XORQ      R13, R13
+
+rowsPart:
+	VMOVUPS.Z    (R11), K1, Z4
+	VBROADCASTSS (SI)(R13*4), Z5
+	VFMADD231PS  Z4, Z5, Z0
+	VBROADCASTSS (R8)(R13*4), Z5
+	VFMADD231PS  Z4, Z5, Z1
+	VBROADCASTSS (R9)(R13*4), Z5
+	VFMADD231PS  Z4, Z5, Z2
+	VBROADCASTSS (DI)(R13*4), Z5
+	VFMADD231PS  Z4, Z5, Z3
+	ADDQ         R10, R11
+	INCQ         R13
+	CMPQ         R13, count+56(FP)
+	JLT          rowsPart
+	VMOVUPS      Z0, K1, (AX)(R12*4)
+	VMOVUPS      Z1, K1, (DX)(R12*4)
+	VMOVUPS      Z2, K1, (BX)(R12*4)
+	VMOVUPS      Z3, K1, (CX)(R12*4)
 
 end:
 	VZEROUPPER

@@ -12,7 +12,7 @@ var portable = kernels{
 	sumSquaredDeviations: portableSumSquaredDeviations,
 	dot:                  portableDot, dot3: portableDot3,
 
-	dotRows: portableDotRows, addRows: portableAddRows,
+	dotRows: panelKernels{portableDotRows}, addRows: panelKernels{portableAddRows},
 
 	exp: portableExp, expAffine: portableExpAffine,
 	expSum: portableExpSum, expTotal: portableExpTotal,

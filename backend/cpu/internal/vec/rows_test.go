@@ -395,38 +395,61 @@ func narrowOneBF16(x float32) uint16 {
 	return d[0]
 }
 
-func TestMatrixVector(t *testing.T) {
+func TestPanel(t *testing.T) {
 	each(t, func(t *testing.T) {
 		for _, width := range append(lengths(), 80, 320) {
 			for _, count := range []int{0, 1, 2, 3, 4, 5, 7, 8, 9, 21} {
-				stride := width + 3
-				rows := random(1, count*stride, 1)
-				if count > 0 {
-					rows = rows[: (count-1)*stride+width : (count-1)*stride+width] // the last row is not padded
-				}
-				x, p := random(2, width, 1), random(3, count, 1)
-				dots, all1 := guarded(count)
-				DotRows(dots, x, rows, stride)
-				requireGuards(t, all1)
-				sums, all2 := guarded(width)
-				copy(sums, x)
-				AddRows(sums, p, rows, stride)
-				requireGuards(t, all2)
-				want := f64(x)
-				for j := range count {
-					dot, scale := 0.0, 1.0
-					for i := range width {
-						v := float64(rows[j*stride+i])
-						dot += float64(x[i]) * v
-						scale += math.Abs(float64(x[i]) * v)
-						want[i] += float64(p[j]) * v
-					}
-					require.InDelta(t, dot, float64(dots[j]), 4e-7*scale)
-				}
-				for i := range want {
-					require.InDelta(t, want[i], float64(sums[i]), 1e-5)
+				for _, n := range []int{0, 1, 2, 3, 4, 7} {
+					testPanel(t, width, count, n)
 				}
 			}
 		}
 	})
+}
+
+func testPanel(t *testing.T, width, count, n int) {
+	stride, xStride, wStride := width+3, width+1, count+2
+	p := Panel{Rows: random(1, count*stride, 1), Stride: stride, Width: width, Count: count}
+	if count > 0 {
+		p.Rows = p.Rows[:(count-1)*stride+width] // the last row is not padded
+	}
+	x, w := random(2, n*xStride, 1), random(3, n*wStride, 1)
+	dots, all1 := guarded(n * wStride)
+	p.Dot(dots, wStride, x, xStride, n)
+	requireGuards(t, all1)
+	sums, all2 := guarded(n * xStride)
+	copy(sums, x)
+	p.AddTo(sums, xStride, w, wStride, n)
+	requireGuards(t, all2)
+	for i := range n {
+		want := f64(x[i*xStride:][:width])
+		for j := range count {
+			dot, scale := 0.0, 1.0
+			for c := range width {
+				v := float64(p.Rows[j*stride+c])
+				dot += float64(x[i*xStride+c]) * v
+				scale += math.Abs(float64(x[i*xStride+c]) * v)
+				want[c] += float64(w[i*wStride+j]) * v
+			}
+			if e := math.Abs(dot - float64(dots[i*wStride+j])); !(e < 4e-7*scale) {
+				t.Fatalf("dot %d, %d of %dx%d: off by %g", i, j, count, width, e)
+			}
+		}
+		for c := range want {
+			if e := math.Abs(want[c] - float64(sums[i*xStride+c])); !(e < 1e-5) {
+				t.Fatalf("sum %d, %d of %dx%d: off by %g", i, c, count, width, e)
+			}
+		}
+		for _, v := range dots[i*wStride+count : (i+1)*wStride] {
+			require.Equal(t, float32(12345), v)
+		}
+		require.Equal(t, x[i*xStride+width:(i+1)*xStride], sums[i*xStride+width:(i+1)*xStride])
+
+		// Alone, a vector gives the same bits.
+		one, alone := make([]float32, count), append([]float32{}, x[i*xStride:][:width]...)
+		p.Dot(one, 0, alone, 0, 1)
+		require.Equal(t, one, dots[i*wStride:][:count])
+		p.AddTo(alone, 0, w[i*wStride:], 0, 1)
+		require.Equal(t, alone, sums[i*xStride:][:width])
+	}
 }

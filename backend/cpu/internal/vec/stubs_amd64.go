@@ -244,15 +244,25 @@ func narrowBF16AVX2(dst []uint16, src []float32)
 //go:noescape
 func dropoutAVX2(dst []float32, x []float32, d *uint32)
 
-// dotRowsAVX2 is dst[j] = x·row j.
+// dotRows1AVX2 is p[j] = x·row j for several x with their p; count > 0.
 //
 //go:noescape
-func dotRowsAVX2(dst []float32, x []float32, rows []float32, stride int)
+func dotRows1AVX2(x *float32, xStride int, p *float32, pStride int, rows *float32, stride int, width int, count int)
 
-// addRowsAVX2 is dst += Σ p[j]·row j.
+// addRows1AVX2 is x += Σ p[j]·row j for several x with their p; count > 0.
 //
 //go:noescape
-func addRowsAVX2(dst []float32, p []float32, rows []float32, stride int)
+func addRows1AVX2(x *float32, xStride int, p *float32, pStride int, rows *float32, stride int, width int, count int)
+
+// dotRows2AVX2 is p[j] = x·row j for several x with their p; count > 0.
+//
+//go:noescape
+func dotRows2AVX2(x *float32, xStride int, p *float32, pStride int, rows *float32, stride int, width int, count int)
+
+// addRows2AVX2 is x += Σ p[j]·row j for several x with their p; count > 0.
+//
+//go:noescape
+func addRows2AVX2(x *float32, xStride int, p *float32, pStride int, rows *float32, stride int, width int, count int)
 
 // addAVX512 is dst = a + b.
 //
@@ -494,12 +504,32 @@ func narrowBF16AVX512(dst []uint16, src []float32)
 //go:noescape
 func dropoutAVX512(dst []float32, x []float32, d *uint32)
 
-// dotRowsAVX512 is dst[j] = x·row j.
+// dotRows1AVX512 is p[j] = x·row j for several x with their p; count > 0.
 //
 //go:noescape
-func dotRowsAVX512(dst []float32, x []float32, rows []float32, stride int)
+func dotRows1AVX512(x *float32, xStride int, p *float32, pStride int, rows *float32, stride int, width int, count int)
 
-// addRowsAVX512 is dst += Σ p[j]·row j.
+// addRows1AVX512 is x += Σ p[j]·row j for several x with their p; count > 0.
 //
 //go:noescape
-func addRowsAVX512(dst []float32, p []float32, rows []float32, stride int)
+func addRows1AVX512(x *float32, xStride int, p *float32, pStride int, rows *float32, stride int, width int, count int)
+
+// dotRows2AVX512 is p[j] = x·row j for several x with their p; count > 0.
+//
+//go:noescape
+func dotRows2AVX512(x *float32, xStride int, p *float32, pStride int, rows *float32, stride int, width int, count int)
+
+// addRows2AVX512 is x += Σ p[j]·row j for several x with their p; count > 0.
+//
+//go:noescape
+func addRows2AVX512(x *float32, xStride int, p *float32, pStride int, rows *float32, stride int, width int, count int)
+
+// dotRows4AVX512 is p[j] = x·row j for several x with their p; count > 0.
+//
+//go:noescape
+func dotRows4AVX512(x *float32, xStride int, p *float32, pStride int, rows *float32, stride int, width int, count int)
+
+// addRows4AVX512 is x += Σ p[j]·row j for several x with their p; count > 0.
+//
+//go:noescape
+func addRows4AVX512(x *float32, xStride int, p *float32, pStride int, rows *float32, stride int, width int, count int)

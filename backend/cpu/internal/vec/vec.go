@@ -29,8 +29,7 @@ type kernels struct {
 	dot                  func(a, b []float32) float32
 	dot3                 func(a, b, c []float32) float32
 
-	dotRows func(dst, x, rows []float32, stride int)
-	addRows func(dst, p, rows []float32, stride int)
+	dotRows, addRows panelKernels
 
 	exp       func(dst, x []float32)
 	expAffine func(dst, x []float32, scale, shift, factor float32)

@@ -1,0 +1,25 @@
+package cpu_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/backend/backendtest"
+	"github.com/lorafuse/lorafuse/backend/cpu"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func open() (backend.Device, error) { return cpu.Open(backend.Options{}) }
+
+func TestConformance(t *testing.T) { backendtest.RunAll(t, open) }
+
+func TestThreads(t *testing.T) {
+	backendtest.RunThreads(t, func(threads int) (backend.Device, error) {
+		return cpu.Open(backend.Options{Threads: threads})
+	})
+}
+
+func BenchmarkDevice(b *testing.B) { backendtest.RunBenchmarks(b, open) }

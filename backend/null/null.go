@@ -1,0 +1,201 @@
+// Package null is a device without hardware: it plans, compiles and accounts
+// for memory, and runs nothing. It answers "what would this take, and does it
+// fit?" for a machine that is not there. No automatic choice picks it.
+package null
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/ir"
+)
+
+// Name is the backend's name in the registry.
+const Name = "null"
+
+func init() {
+	backend.Register(Name, backend.Driver{
+		Rank:    -1,
+		Devices: func() ([]backend.Info, error) { return []backend.Info{(&Device{}).Info()}, nil },
+		Open: func(o backend.Options) (backend.Device, error) {
+			if o.Index != 0 {
+				return nil, fmt.Errorf("%w: device %d, there is only device 0", backend.ErrUnavailable, o.Index)
+			}
+			return &Device{}, nil
+		},
+	})
+}
+
+// Device counts the memory that it is asked for. The zero Device claims every
+// composite and has no end of memory. It is safe for concurrent use.
+type Device struct {
+	// Memory is the memory in bytes; 0 means that there is no limit.
+	Memory int64
+	// Claims says which composites the machine that is stood in for runs
+	// itself; nil means all.
+	Claims func(op ir.Op, attr any, in []ir.Type) bool
+
+	mu         sync.Mutex
+	held, peak int64
+	closed     bool
+}
+
+// Info describes the device.
+func (d *Device) Info() backend.Info {
+	return backend.Info{Backend: Name, Name: "no device", Memory: d.Memory, Detail: "plans only, runs nothing"}
+}
+
+// Supports asks Claims.
+func (d *Device) Supports(op ir.Op, attr any, in []ir.Type) bool {
+	return d.Claims == nil || d.Claims(op, attr, in)
+}
+
+// Held is the memory in use, in bytes, and the most that ever was.
+func (d *Device) Held() (now, peak int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.held, d.peak
+}
+
+// Alloc counts bytes. Errors: ErrOutOfMemory, where Memory would be exceeded.
+func (d *Device) Alloc(bytes int) (backend.Buffer, error) {
+	if bytes < 0 {
+		return nil, fmt.Errorf("null: %d bytes", bytes)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, fmt.Errorf("null: device: %w", backend.ErrClosed)
+	}
+	most := int64(math.MaxInt64 / 2)
+	if d.Memory > 0 {
+		most = d.Memory
+	}
+	if int64(bytes) > most-d.held {
+		return nil, fmt.Errorf("null: %w: asked for %d bytes, %d of %d are free", backend.ErrOutOfMemory, bytes, most-d.held, most)
+	}
+	d.held += int64(bytes)
+	d.peak = max(d.peak, d.held)
+	return &buffer{dev: d, size: bytes}, nil
+}
+
+// Import counts the bytes of src.
+func (d *Device) Import(src backend.Source) (backend.Buffer, error) { return d.Alloc(len(src.Bytes)) }
+
+// Upload checks its arguments.
+func (d *Device) Upload(dst backend.Buffer, off int, src []byte) (backend.Fence, error) {
+	return within(dst, off, len(src))
+}
+
+// Download checks its arguments and gives zeros: nothing was ever computed.
+func (d *Device) Download(dst []byte, src backend.Buffer, off int) (backend.Fence, error) {
+	f, err := within(src, off, len(dst))
+	if err == nil {
+		clear(dst)
+	}
+	return f, err
+}
+
+func within(b backend.Buffer, off, n int) (backend.Fence, error) {
+	size, err := sizeOf(b)
+	if err != nil {
+		return nil, err
+	}
+	if off < 0 || off+n > size {
+		return nil, fmt.Errorf("null: %d bytes at %d of a buffer of %d", n, off, size)
+	}
+	return backend.Done{}, nil
+}
+
+func sizeOf(b backend.Buffer) (int, error) {
+	c, ok := b.(*buffer)
+	if !ok {
+		return 0, fmt.Errorf("null: a %T is not a buffer of this backend", b)
+	}
+	c.dev.mu.Lock()
+	defer c.dev.mu.Unlock()
+	if c.freed {
+		return 0, fmt.Errorf("null: buffer: %w", backend.ErrClosed)
+	}
+	return c.size, nil
+}
+
+// Compile verifies p and counts its arena.
+func (d *Device) Compile(p *ir.Program) (backend.Executable, error) {
+	if err := p.Verify(); err != nil {
+		return nil, fmt.Errorf("null: %w", err)
+	}
+	for _, l := range p.Launches {
+		types := make([]ir.Type, len(l.In))
+		for i, r := range l.In {
+			types[i] = r.Type
+		}
+		if l.Op.IsComposite() && !d.Supports(l.Op, l.Attr, types) {
+			return nil, fmt.Errorf("null: %w: %v", backend.ErrUnsupported, l.Op)
+		}
+	}
+	arena, err := d.Alloc(p.Arena)
+	if err != nil {
+		return nil, err
+	}
+	return &executable{prog: p, arena: arena.(*buffer)}, nil
+}
+
+// Close refuses allocations from then on.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+	return nil
+}
+
+type buffer struct {
+	dev   *Device
+	size  int
+	freed bool
+}
+
+// Size is the number of bytes.
+func (b *buffer) Size() int { return b.size }
+
+// Free gives the bytes back. Freeing twice does nothing.
+func (b *buffer) Free() {
+	b.dev.mu.Lock()
+	defer b.dev.mu.Unlock()
+	if !b.freed {
+		b.freed = true
+		b.dev.held -= int64(b.size)
+	}
+}
+
+type executable struct {
+	prog  *ir.Program
+	arena *buffer
+}
+
+// Run checks the arguments.
+func (e *executable) Run(ctx context.Context, args backend.Args) (backend.Fence, error) {
+	if _, err := sizeOf(e.arena); err != nil {
+		return nil, fmt.Errorf("null: executable: %w", backend.ErrClosed)
+	}
+	if len(args.Buffers) != len(e.prog.Args) {
+		return nil, fmt.Errorf("null: %d buffers, expected %d", len(args.Buffers), len(e.prog.Args))
+	}
+	dims := e.prog.MaxDims()
+	copy(dims, args.Dims)
+	for i, b := range args.Buffers {
+		if _, err := within(b, 0, e.prog.Args[i].Type.Bytes(dims)); err != nil {
+			return nil, fmt.Errorf("argument %q: %w", e.prog.Args[i].Name, err)
+		}
+	}
+	return backend.Done{}, ctx.Err()
+}
+
+// Close frees the arena.
+func (e *executable) Close() error {
+	e.arena.Free()
+	return nil
+}

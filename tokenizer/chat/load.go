@@ -1,0 +1,114 @@
+package chat
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Load reads the chat template of a model's folder: chat_template.jinja, further templates
+// in additional_chat_templates, or else "chat_template" of tokenizer_config.json, which can
+// be one template or a list of named ones, or that of chat_template.json. The special tokens
+// come from tokenizer_config.json. A folder without a template gives [ErrNoTemplate].
+func Load(dir string) (*Template, error) {
+	sources, tokens := map[string]string{}, map[string]string{}
+	config := filepath.Join(dir, "tokenizer_config.json")
+	data, err := os.ReadFile(config)
+	if err == nil {
+		err = readConfig(data, sources, tokens)
+	} else if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", config, err)
+	}
+	if len(sources) == 0 {
+		file := filepath.Join(dir, "chat_template.json")
+		if data, err := os.ReadFile(file); err == nil {
+			if err := readConfig(data, sources, nil); err != nil {
+				return nil, fmt.Errorf("%s: %w", file, err)
+			}
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(escapeGlob(dir), "additional_chat_templates", "*.jinja"))
+	if err != nil {
+		return nil, err
+	}
+	main := filepath.Join(dir, "chat_template.jinja")
+	if _, err := os.Stat(main); err == nil {
+		files = append(files, main)
+	}
+	if len(files) > 0 {
+		clear(sources)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		name := "default"
+		if file != main {
+			name = strings.TrimSuffix(filepath.Base(file), ".jinja")
+		}
+		sources[name] = string(data)
+	}
+	if len(sources) == 0 {
+		return nil, fmt.Errorf("%s: %w: neither chat_template.jinja nor chat_template in tokenizer_config.json", dir, ErrNoTemplate)
+	}
+	t, err := newTemplate(sources, tokens)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	return t, nil
+}
+
+func escapeGlob(path string) string {
+	if filepath.Separator == '\\' {
+		return path // there is no escape
+	}
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
+
+// readConfig takes the templates and the special tokens out of a configuration.
+func readConfig(data []byte, sources, tokens map[string]string) error {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return err
+	}
+	for name, raw := range fields {
+		if !strings.HasSuffix(name, "_token") || tokens == nil {
+			continue
+		}
+		var token string
+		var object struct{ Content string }
+		if json.Unmarshal(raw, &token) == nil && token != "" {
+			tokens[name] = token
+		} else if json.Unmarshal(raw, &object) == nil && object.Content != "" {
+			tokens[name] = object.Content
+		}
+	}
+	raw, ok := fields["chat_template"]
+	if !ok || string(raw) == "null" {
+		return nil
+	}
+	var source string
+	if json.Unmarshal(raw, &source) == nil {
+		sources["default"] = source
+		return nil
+	}
+	var named []struct{ Name, Template string }
+	if json.Unmarshal(raw, &named) == nil {
+		for _, n := range named {
+			sources[n.Name] = n.Template
+		}
+		return nil
+	}
+	if err := json.Unmarshal(raw, &sources); err != nil {
+		return fmt.Errorf("%w: chat_template is neither a string nor a list of named templates", ErrTemplate)
+	}
+	return nil
+}

@@ -1,0 +1,132 @@
+package chat
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+)
+
+// Template renders conversations. It is safe for concurrent use.
+type Template struct {
+	programs map[string]*program // by name; the usual one is "default"
+	tokens   map[string]string
+}
+
+type program struct {
+	body       []statement
+	source     string
+	hasAnswers bool // marks them with generation tags
+}
+
+// New compiles a template. The tokens are variables, such as "bos_token".
+func New(source string, tokens map[string]string) (*Template, error) {
+	return newTemplate(map[string]string{"default": source}, tokens)
+}
+
+func newTemplate(sources, tokens map[string]string) (*Template, error) {
+	t := &Template{programs: map[string]*program{}, tokens: maps.Clone(tokens)}
+	for name, source := range sources {
+		body, err := parse(source)
+		if err != nil {
+			if name != "default" {
+				err = fmt.Errorf("template %q: %w", name, err)
+			}
+			return nil, err
+		}
+		t.programs[name] = &program{body, source, hasGeneration(body)}
+	}
+	return t, nil
+}
+
+// Options are what a template is told besides the messages.
+type Options struct {
+	// AddGenerationPrompt ends the text with the beginning of an answer.
+	AddGenerationPrompt bool
+	// Tools describe functions that the model may call. Each is anything that encodes to
+	// JSON; the order of keys matters to templates, so JSON text is best passed as
+	// json.RawMessage.
+	Tools []any
+	// Extra are more variables, such as "enable_thinking". They come before special tokens
+	// of the same name.
+	Extra map[string]any
+	// Now is what strftime_now formats; zero means the present.
+	Now time.Time
+	// Name chooses among several templates. By default it is "tool_use" if there are tools
+	// and such a template, else "default".
+	Name string
+}
+
+// Render gives the text of a conversation. Errors wrap [ErrRender], those that the template
+// raises itself [ErrRefused].
+func (t *Template) Render(messages []Message, opts Options) (string, error) {
+	text, _, err := t.render(messages, opts)
+	return text, err
+}
+
+func (t *Template) program(opts Options) (*program, error) {
+	name := opts.Name
+	if name == "" {
+		name = "default"
+		if len(opts.Tools) > 0 && t.programs["tool_use"] != nil {
+			name = "tool_use"
+		}
+	}
+	p := t.programs[name]
+	if p == nil {
+		return nil, fmt.Errorf("%w named %q; there are %s", ErrNoTemplate, name, known(t.programs))
+	}
+	return p, nil
+}
+
+func (t *Template) render(messages []Message, opts Options) (string, []Span, error) {
+	p, err := t.program(opts)
+	if err != nil {
+		return "", nil, err
+	}
+	list := make([]any, len(messages))
+	for i, m := range messages {
+		d, err := m.value()
+		if err != nil {
+			return "", nil, err
+		}
+		list[i] = withReasoning(d)
+	}
+	vars := map[string]any{}
+	for name, token := range t.tokens {
+		vars[name] = token
+	}
+	for name, v := range opts.Extra {
+		if vars[name], err = fromGo(v); err != nil {
+			return "", nil, fmt.Errorf("%w: variable %q: %v", ErrRender, name, err)
+		}
+	}
+	vars["messages"], vars["add_generation_prompt"] = list, opts.AddGenerationPrompt
+	vars["tools"] = nil
+	if opts.Tools != nil {
+		tools := make([]any, len(opts.Tools))
+		for i, tool := range opts.Tools {
+			if tools[i], err = fromGo(tool); err != nil {
+				return "", nil, fmt.Errorf("%w: tool %d: %v", ErrRender, i, err)
+			}
+		}
+		vars["tools"] = tools
+	}
+	if _, ok := vars["documents"]; !ok {
+		vars["documents"] = nil
+	}
+	now := opts.Now
+	if now.IsZero() {
+		now = time.Now()
+	}
+	root := &strings.Builder{}
+	in := &interpreter{out: root, root: root, globals: builtins, now: now}
+	if err := in.run(p.body, &scope{vars: vars}); err != nil {
+		if !errors.Is(err, ErrRender) {
+			err = fmt.Errorf("%w: %w", ErrRender, err)
+		}
+		return "", nil, err
+	}
+	return root.String(), in.spans, nil
+}
