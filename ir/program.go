@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // Space tells where a program keeps a value.
@@ -179,17 +181,68 @@ func boolIndex(b bool) int {
 }
 
 // Verify checks the program: types of launches, places inside of the arena and
-// of arguments, inputs written before they are read, and no output over a
-// value that the same launch reads, other than where its operation may.
+// of arguments, values of the arena that are there, whole, when they are read,
+// and no output over another one or over a value that the same launch reads,
+// other than where its operation may.
 func (p *Program) Verify() error {
 	dims := p.MaxDims()
+	var held contents
 	for i := range p.Launches {
 		l := &p.Launches[i]
-		if err := p.verifyLaunch(l, dims); err != nil {
+		err := p.verifyLaunch(l, dims)
+		for j, r := range l.In {
+			if err == nil && r.Space == SpaceArena && !held.has(r, dims) {
+				err = fmt.Errorf("input %d %v is not there: it was not written, or was written over", j, r)
+			}
+		}
+		if err != nil {
 			return fmt.Errorf("launch %d %v: %w", i, l.Op, err)
+		}
+		for _, o := range l.Out {
+			if o.Space == SpaceArena {
+				held = held.with(o, dims)
+			}
 		}
 	}
 	return nil
+}
+
+// contents are the values that an arena holds, by their offset.
+type contents []content
+
+type content struct {
+	from, to int
+	dtype    tensor.DType
+}
+
+// find gives the first value that ends after byte at.
+func (c contents) find(at int) int {
+	i, _ := slices.BinarySearchFunc(c, at, func(x content, at int) int {
+		if x.to <= at {
+			return -1
+		}
+		return 1
+	})
+	return i
+}
+
+func (c contents) has(r Ref, dims []int) bool {
+	n, i := r.Type.Bytes(dims), c.find(r.Offset)
+	return n == 0 || i < len(c) && c[i] == content{r.Offset, r.Offset + n, r.Type.DType}
+}
+
+// with writes r over what lies there.
+func (c contents) with(r Ref, dims []int) contents {
+	n := r.Type.Bytes(dims)
+	if n == 0 {
+		return c
+	}
+	i := c.find(r.Offset)
+	j := i
+	for j < len(c) && c[j].from < r.Offset+n {
+		j++
+	}
+	return slices.Replace(c, i, j, content{r.Offset, r.Offset + n, r.Type.DType})
 }
 
 func (p *Program) verifyLaunch(l *Launch, dims []int) error {
@@ -199,7 +252,7 @@ func (p *Program) verifyLaunch(l *Launch, dims []int) error {
 			return fmt.Errorf("%v ends past the arena of %d bytes", r, p.Arena)
 		case r.Space == SpaceArg && (r.Index < 0 || r.Index >= len(p.Args)):
 			return fmt.Errorf("%v is not an argument", r)
-		case r.Space == SpaceArg && r.Offset+r.Type.Bytes(dims) > p.Args[r.Index].Type.Bytes(dims):
+		case r.Space == SpaceArg && (r.Offset < 0 || r.Offset+r.Type.Bytes(dims) > p.Args[r.Index].Type.Bytes(dims)):
 			return fmt.Errorf("%v does not fit the argument %v", r, p.Args[r.Index].Type)
 		}
 	}
@@ -222,8 +275,13 @@ func (p *Program) verifyLaunch(l *Launch, dims []int) error {
 			over = f(l.Attr, i)
 		}
 		for j, in := range l.In {
-			if overlap(o, in, dims) && j != over && l.Op != UpdateRows {
+			if overlap(o, in, dims) && j != over {
 				return fmt.Errorf("output %d %v lies over input %d %v", i, o, j, in)
+			}
+		}
+		for j, other := range l.Out[:i] {
+			if overlap(o, other, dims) {
+				return fmt.Errorf("output %d %v lies over output %d %v", i, o, j, other)
 			}
 		}
 	}

@@ -63,14 +63,14 @@ func (l *Layer) Forward(dst, x []float32, batch int) error {
 		clear(h)
 		for i, v := range in {
 			for k, a := range l.A[i*l.Rank : (i+1)*l.Rank] {
-				h[k] += v * a
+				h[k] += float32(v * a) // not fused: the same bits on every machine
 			}
 		}
 		clear(out)
 		for k, v := range h {
 			v *= l.Scale()
 			for j, b := range l.B[k*l.Out : (k+1)*l.Out] {
-				out[j] += v * b
+				out[j] += float32(v * b)
 			}
 		}
 	}
@@ -105,7 +105,7 @@ func (l *Layer) Save(path string) error {
 // LoadLayer reads what Save wrote. alpha must be given, since it is not in the
 // file; in, out and rank must be those of the file, or 0 where any will do. A
 // and B lie in the mapped file where it can be used in place: they are then
-// read-only.
+// read-only, and valid as long as the Layer is reachable.
 //
 // It fails with ErrMissing, ErrDType, ErrShape, and ErrOrientation for a
 // matrix that is transposed, as far as shapes can tell.

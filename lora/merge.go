@@ -159,17 +159,37 @@ func (t Target) addProduct(weight []float32, w *Weights, scale float64) {
 			for j, v := range row {
 				sum[j] = float64(v)
 			}
-			for k, l := range left[i*t.Rank : (i+1)*t.Rank] {
-				r := right[k*cols : (k+1)*cols]
-				for j := range sum {
-					sum[j] += l * r[j]
-				}
-			}
+			addRow(sum, left[i*t.Rank:(i+1)*t.Rank], right)
 			for j := range row {
 				row[j] = float32(sum[j])
 			}
 		}
 	})
+}
+
+// addRow adds the product of a row vector and a matrix of len(sum) columns.
+// Four rows of the matrix at a time leave the sums in registers; the order of
+// the additions is that of the rows all the same. The conversions keep
+// compilers from fusing, which would give other bits on other machines.
+func addRow(sum, left, right []float64) {
+	n := len(sum)
+	k := 0
+	for ; k+4 <= len(left); k += 4 {
+		l0, l1, l2, l3 := left[k], left[k+1], left[k+2], left[k+3]
+		r0, r1, r2, r3 := right[k*n:][:n], right[(k+1)*n:][:n], right[(k+2)*n:][:n], right[(k+3)*n:][:n]
+		for j := range sum {
+			s := sum[j] + float64(l0*r0[j])
+			s += float64(l1 * r1[j])
+			s += float64(l2 * r2[j])
+			sum[j] = s + float64(l3*r3[j])
+		}
+	}
+	for ; k < len(left); k++ {
+		l, r := left[k], right[k*n:][:n]
+		for j := range sum {
+			sum[j] += float64(l * r[j])
+		}
+	}
 }
 
 // magnitude sets dst to the norm of each output of the weight, to which the

@@ -282,3 +282,22 @@ func (w *Weights) clone() *Weights {
 	c := func(x []float32) []float32 { return append([]float32(nil), x...) }
 	return &Weights{c(w.A), c(w.B), c(w.BBias), c(w.Magnitude)}
 }
+
+// LoadState opens the adapter in dir for a model and checks all of it: what
+// generating, evaluating and merging begin with. Errors: those of [Load],
+// [NewPlan] and [Adapter.Check].
+func LoadState(dir string, w nn.Weights, modelType string, modules []nn.Module) (*State, error) {
+	a, err := Load(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer a.Close()
+	p, err := NewPlan(a.Config, ModelOf(modelType, modules))
+	if err != nil {
+		return nil, fmt.Errorf("lora: adapter %s: %w", dir, err)
+	}
+	if err := a.Check(p, CheckOptions{}).Err(); err != nil {
+		return nil, err
+	}
+	return p.Continue(a, w)
+}

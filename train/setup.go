@@ -2,11 +2,9 @@ package train
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -151,10 +149,8 @@ func makeOutput(dir string) error {
 // loadData reads and tokenises the files.
 func (r *Run) loadData(ctx context.Context, dir string) error {
 	c := r.cfg
-	o := data.Options{
-		Format: data.Format(c.Data.Format), TrainOn: data.TrainOn(c.Data.TrainOn), MaxLength: c.Data.MaxLength,
-		OnTooLong: data.TooLong(c.Data.OnTooLong), DocumentSeparator: c.Data.DocumentSeparator, VocabSize: r.model.Config.VocabSize,
-	}
+	o := c.DataOptions()
+	o.VocabSize = r.model.Config.VocabSize
 	if !onlyTokens(c) {
 		tok, err := tokenizer.Load(dir)
 		if err != nil {
@@ -178,12 +174,7 @@ func (r *Run) loadData(ctx context.Context, dir string) error {
 		return err
 	}
 	r.noteStats("training", set.Stats())
-	_, recorded := set.Recorded()
-	r.train, err = data.NewLoader(set, data.LoaderConfig{
-		BatchSize: c.BatchSize, Accumulation: c.GradientAccumulationSteps, Seed: c.Seed, Shuffle: c.Data.Shuffle && recorded == 0,
-		DropLast: c.Data.DropLast, LengthBucketing: c.Data.LengthBucketing, Packing: c.Data.Packing, MaxLength: c.Data.MaxLength,
-	})
-	if err != nil {
+	if r.train, err = data.NewLoader(set, c.LoaderConfig()); err != nil {
 		return err
 	}
 	digest := set.Digest()
@@ -224,7 +215,9 @@ func (r *Run) adapter() (*lora.State, error) {
 	c := r.cfg
 	target := lora.ModelOf(r.model.Config.ModelType, r.model.Modules())
 	if c.InitAdapter == "" {
-		p, err := lora.NewPlan(adapterConfig(c), target)
+		adapter := c.Adapter.LoRA()
+		adapter.BaseModelNameOrPath = new(c.Model)
+		p, err := lora.NewPlan(adapter, target)
 		if err != nil {
 			return nil, err
 		}
@@ -265,10 +258,7 @@ func (r *Run) warn(p *lora.Plan) {
 // must share.
 func (r *Run) settle(s *lora.State) {
 	c := r.cfg
-	r.steps = c.Steps
-	if r.steps == 0 {
-		r.steps = int(math.Ceil(c.Epochs * float64(r.train.StepsPerEpoch())))
-	}
+	r.steps = c.TotalSteps(r.train.StepsPerEpoch())
 	r.trainableNum = s.Params()
 	add := func(key string, v any) { r.settings[key] = fmt.Sprint(v) }
 	add("batch_size", c.BatchSize)
@@ -331,7 +321,7 @@ func template(dir, file string, tok *tokenizer.Tokenizer) (data.ChatTemplate, er
 		if err != nil {
 			return nil, err
 		}
-		return chatTemplate{t}, nil
+		return data.Chat(t), nil
 	}
 	raw, err := os.ReadFile(file)
 	if err != nil {
@@ -341,7 +331,7 @@ func template(dir, file string, tok *tokenizer.Tokenizer) (data.ChatTemplate, er
 	if err != nil {
 		return nil, fmt.Errorf("train: data.chat_template %s: %w", file, err)
 	}
-	return chatTemplate{t}, nil
+	return data.Chat(t), nil
 }
 
 func specialTokens(tok *tokenizer.Tokenizer) map[string]string {
@@ -354,26 +344,4 @@ func specialTokens(tok *tokenizer.Tokenizer) map[string]string {
 		}
 	}
 	return tokens
-}
-
-// chatTemplate renders the conversations of a data set.
-type chatTemplate struct{ t *chat.Template }
-
-func (c chatTemplate) RenderSpans(conv data.Conversation) (string, []data.Span, error) {
-	var messages []chat.Message
-	if err := json.Unmarshal(conv.Messages, &messages); err != nil {
-		return "", nil, err
-	}
-	var o chat.Options
-	if len(conv.Tools) > 0 {
-		if err := json.Unmarshal(conv.Tools, &o.Tools); err != nil {
-			return "", nil, err
-		}
-	}
-	text, spans, err := c.t.RenderSpans(messages, o)
-	out := make([]data.Span, len(spans))
-	for i, s := range spans {
-		out[i] = data.Span{Start: s.Start, End: s.End}
-	}
-	return text, out, err
 }

@@ -128,15 +128,17 @@ type planner struct {
 	dims  []int
 
 	args   map[string]int
-	launch []ir.Value           // nodes in the order of their launches
-	when   map[ir.Value]int     // the launch of a node
-	slots  map[ir.Value][]*slot // of a node's outputs
-	copies []copyOut
+	launch []ir.Value               // nodes in the order of their launches
+	when   map[ir.Value]int         // the launch of a node
+	slots  map[ir.Value][]*slot     // of a node's outputs
+	reads  map[ir.Value]map[int]int // node → output → last launch that reads it
+	copies []copied
 }
 
-type copyOut struct {
-	from ir.Value
-	arg  int
+// copied is a value that is copied when all launches are done.
+type copied struct {
+	from, to *slot
+	t        ir.Type
 }
 
 // arguments lists the params that are read and the buffers that are written.
@@ -212,28 +214,26 @@ func (p *planner) slotOf(v ir.Value) *slot {
 func (p *planner) place() {
 	p.slots = map[ir.Value][]*slot{}
 	end := len(p.launch)
-	reads := map[ir.Value]map[int]int{} // base → output → last launch that reads it
+	p.reads = map[ir.Value]map[int]int{}
 	read := func(v ir.Value, at int) {
 		b, i := p.base(v)
-		if reads[b] == nil {
-			reads[b] = map[int]int{}
+		if p.reads[b] == nil {
+			p.reads[b] = map[int]int{}
 		}
-		reads[b][i] = max(reads[b][i], at)
+		p.reads[b][i] = max(p.reads[b][i], at)
 	}
 	for at, v := range p.launch {
 		for _, in := range p.g.Node(v).In {
 			read(in, at)
 		}
 	}
+	targets := p.targets()
+	for _, t := range targets { // those that are not made in their place are copied when the program ends
+		read(t.value, end)
+	}
 	for v := ir.Value(1); int(v) < len(p.g.Nodes); v++ {
 		if n := p.g.Node(v); n.Op == ir.Param {
-			p.slots[v] = []*slot{{arg: p.args[n.Attr.(ir.ParamAttr).Name], last: reads[v][0]}}
-		}
-	}
-	targets := p.targets()
-	for _, t := range targets {
-		if s := p.slots[t.value]; s != nil { // a param that is copied when the program ends
-			s[0].last = end
+			p.slots[v] = []*slot{{arg: p.args[n.Attr.(ir.ParamAttr).Name], last: p.reads[v][0]}}
 		}
 	}
 	var arena []*slot
@@ -241,7 +241,7 @@ func (p *planner) place() {
 		n := p.g.Node(v)
 		outs := make([]*slot, len(n.Outs))
 		for i, t := range n.Outs {
-			last := max(at, reads[v][i])
+			last := max(at, p.reads[v][i])
 			if s := p.direct(v, i, at, targets); s != nil {
 				outs[i] = s
 				continue
@@ -251,7 +251,7 @@ func (p *planner) place() {
 				outs[i] = s
 				continue
 			}
-			outs[i] = &slot{arg: -1, size: (t.Bytes(p.dims) + align - 1) / align * align, first: at, last: last}
+			outs[i] = &slot{arg: -1, size: aligned(t.Bytes(p.dims)), first: at, last: last}
 			if p.spec.NoReuse {
 				outs[i].last = end
 			}
@@ -259,15 +259,46 @@ func (p *planner) place() {
 		}
 		p.slots[v] = outs
 	}
-	for _, t := range targets {
-		if t.direct {
-			continue
-		}
-		p.slotOf(t.value).last = end
-		p.copies = append(p.copies, copyOut{t.value, t.arg})
-	}
-	p.prog.Arena = pack(arena)
+	p.prog.Arena = pack(append(arena, p.copyOut(targets, end)...))
 }
+
+// copyOut lists the copies into the written arguments whose values were not
+// made there, so that an argument is read before it is written over. Params
+// that exchange their contents need memory in passing, which it returns.
+func (p *planner) copyOut(targets []*target, end int) (temps []*slot) {
+	var waiting []copied
+	for _, t := range targets {
+		if from := p.slotOf(t.value); !t.direct && from.arg != t.arg {
+			waiting = append(waiting, copied{from, &slot{arg: t.arg}, p.g.Type(t.value)})
+		}
+	}
+	readers := func(arg int) (is []int) {
+		for i, c := range waiting {
+			if c.from.arg == arg {
+				is = append(is, i)
+			}
+		}
+		return is
+	}
+	for len(waiting) > 0 {
+		next := slices.IndexFunc(waiting, func(c copied) bool { return len(readers(c.to.arg)) == 0 })
+		if next < 0 { // a circle: what the first would write over is kept
+			for _, i := range readers(waiting[0].to.arg) {
+				c := &waiting[i]
+				temp := &slot{arg: -1, size: aligned(c.t.Bytes(p.dims)), first: end, last: end}
+				p.copies = append(p.copies, copied{c.from, temp, c.t})
+				temps, c.from = append(temps, temp), temp
+			}
+			next = 0
+		}
+		p.copies = append(p.copies, waiting[next])
+		waiting = slices.Delete(waiting, next, next+1)
+	}
+	return temps
+}
+
+// aligned is the room that n bytes take in the arena.
+func aligned(n int) int { return (n + align - 1) / align * align }
 
 // target is a written argument and the value that belongs into it.
 type target struct {
@@ -301,7 +332,7 @@ func (p *planner) direct(v ir.Value, i, at int, targets []*target) *slot {
 			last := p.slots[t.param][0].last
 			over := p.over(v, i)
 			ownRead := last == at && over >= 0 && p.isParam(p.g.Node(v).In[over], t.param) && p.countReads(v, t.param) == 1
-			if p.readBefore(t.param) && last >= at && !ownRead {
+			if _, read := p.reads[t.param]; read && last >= at && !ownRead {
 				continue
 			}
 		}
@@ -309,16 +340,6 @@ func (p *planner) direct(v ir.Value, i, at int, targets []*target) *slot {
 		return &slot{arg: t.arg, last: len(p.launch)}
 	}
 	return nil
-}
-
-// readBefore reports whether any launch reads the param.
-func (p *planner) readBefore(param ir.Value) bool {
-	for _, v := range p.launch {
-		if p.countReads(v, param) > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 func (p *planner) isParam(v, param ir.Value) bool {
@@ -412,11 +433,9 @@ func (p *planner) emit() {
 		p.prog.Launches = append(p.prog.Launches, l)
 	}
 	for _, c := range p.copies {
-		t := p.g.Type(c.from)
 		p.prog.Launches = append(p.prog.Launches, ir.Launch{
-			Op: ir.Reshape, Attr: ir.ReshapeTo(t.Shape),
-			In:  []ir.Ref{p.ref(c.from)},
-			Out: []ir.Ref{{Space: ir.SpaceArg, Index: c.arg, Type: t}},
+			Op: ir.Reshape, Attr: ir.ReshapeTo(c.t.Shape),
+			In: []ir.Ref{makeRef(c.from, c.t)}, Out: []ir.Ref{makeRef(c.to, c.t)},
 		})
 	}
 }

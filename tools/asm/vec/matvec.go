@@ -70,7 +70,14 @@ func addRows(v *isa, n int) {
 		LEAQ(l.mem(row), row)
 		XORQ(j, j)
 		Label("rows" + name)
-		columns := v.load(Mem{Base: row}, vecs, mask)
+		var columns val
+		if n == 1 && mask == nil { // read once, in place
+			for i := range vecs {
+				columns = append(columns, Mem{Base: row, Disp: i * v.bytes()})
+			}
+		} else {
+			columns = v.load(Mem{Base: row}, vecs, mask)
+		}
 		for i := range n {
 			a := v.reg()
 			VBROADCASTSS(Mem{Base: factors[i], Index: j, Scale: 4}, a)
@@ -86,7 +93,7 @@ func addRows(v *isa, n int) {
 	}
 	sizes := []int{4, 2, 1}
 	if n == 1 {
-		sizes = append([]int{6}, sizes...)
+		sizes = append([]int{8}, sizes...)
 	}
 	for _, vecs := range sizes {
 		step := vecs * v.lanes

@@ -74,7 +74,7 @@ func benchmark(b *testing.B, shapes []shape, run func(*gemm.Engine, *gemm.Call))
 				p := pool.New(0)
 				defer p.Close()
 				e := gemm.NewISA(p, isa)
-				c, depth := s.call()
+				c, depth := s.call(b)
 				run(e, c)
 				b.ReportAllocs()
 				for b.Loop() {
@@ -92,13 +92,13 @@ func benchmark(b *testing.B, shapes []shape, run func(*gemm.Engine, *gemm.Call))
 }
 
 // call is the shape on random matrices, and the sum of its K.
-func (s shape) call() (*gemm.Call, int) {
+func (s shape) call(tb cleaner) (*gemm.Call, int) {
 	r := rand.New(rand.NewPCG(1, 2))
 	c := &gemm.Call{M: s.m, N: s.n, LDC: s.n, C: make([]float32, s.m*s.n)}
-	a, b := newMatrix(r, s.m, s.k, gemm.F32, s.ta, 0), newMatrix(r, s.k, s.n, s.b, s.tb, 0)
+	a, b := newMatrix(tb, r, s.m, s.k, gemm.F32, s.ta, 0), newMatrix(tb, r, s.k, s.n, s.b, s.tb, 0)
 	c.Pairs = append(c.Pairs, gemm.Pair{A: a.Matrix, B: b.Matrix, K: s.k, Alpha: 1})
 	if s.rank > 0 {
-		a, b := newMatrix(r, s.m, s.rank, gemm.F32, s.ta, 0), newMatrix(r, s.rank, s.n, gemm.F32, s.tb, 0)
+		a, b := newMatrix(tb, r, s.m, s.rank, gemm.F32, s.ta, 0), newMatrix(tb, r, s.rank, s.n, gemm.F32, s.tb, 0)
 		c.Pairs = append(c.Pairs, gemm.Pair{A: a.Matrix, B: b.Matrix, K: s.rank, Alpha: 2})
 	}
 	return c, s.k + s.rank

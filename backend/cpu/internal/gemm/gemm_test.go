@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"sync"
 	"testing"
+	"unsafe"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -13,108 +16,290 @@ import (
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/pool"
 )
 
+// engine is an engine on a pool of its own.
+func engine(t testing.TB, workers int, isa gemm.ISA) *gemm.Engine {
+	p := pool.New(workers)
+	t.Cleanup(p.Close)
+	return gemm.NewISA(p, isa)
+}
+
 // eachISA runs a test with every instruction set of this machine.
-func eachISA(t *testing.T, workers int, test func(t *testing.T, e *gemm.Engine)) {
+func eachISA(t *testing.T, test func(t *testing.T, isa gemm.ISA)) {
 	for _, isa := range gemm.Supported() {
-		t.Run(isa.String(), func(t *testing.T) {
-			p := pool.New(workers)
-			defer p.Close()
-			test(t, gemm.NewISA(p, isa))
-		})
+		t.Run(isa.String(), func(t *testing.T) { test(t, isa) })
 	}
 }
 
 // dimension draws sizes at which something begins or ends: 0, 1, around
 // powers of two, primes.
-func dimension(most int) *rapid.Generator[int] {
-	special := []int{0, 1, 2, 3, 5, 7, 8, 9, 13, 15, 16, 17, 31, 32, 33, 37, 63, 64, 65, 67, 97, 127, 128, 131, 251, 257, 512, 521, 1031, 2053}
-	for special[len(special)-1] > most {
-		special = special[:len(special)-1]
+func dimension(least, most int) *rapid.Generator[int] {
+	var special []int
+	for _, d := range []int{0, 1, 2, 3, 5, 7, 8, 9, 11, 12, 13, 15, 16, 17, 24, 31, 32, 33, 37, 63, 64, 65, 67, 97, 127, 128, 129, 131, 251, 256, 257, 511, 512, 513, 521, 1031, 2053} {
+		if least <= d && d <= most {
+			special = append(special, d)
+		}
 	}
-	return rapid.OneOf(rapid.SampledFrom(special), rapid.IntRange(0, min(40, most)))
+	return rapid.OneOf(rapid.SampledFrom(special), rapid.IntRange(least, min(least+40, most)))
 }
 
+var (
+	elems   = rapid.SampledFrom([]gemm.Elem{gemm.F32, gemm.F32, gemm.BF16, gemm.F16})
+	alphas  = rapid.SampledFrom([]float32{1, 1, 2, -0.3, 0})
+	paddeds = rapid.SampledFrom([]int{0, 0, 1, 3, 16})
+)
+
+// drawProblem draws any call, or one of those that have a way of their own:
+// few rows, few columns, few columns with a transposed A, deep.
 func drawProblem(t *rapid.T) *problem {
-	m, n := dimension(131).Draw(t, "M"), dimension(131).Draw(t, "N")
 	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
-	p := &problem{}
-	ldc := n + rapid.SampledFrom([]int{0, 0, 1, 5}).Draw(t, "pad C")
-	p.call = gemm.Call{M: m, N: n, LDC: ldc, Accumulate: rapid.Bool().Draw(t, "accumulate")}
-	p.before = make([]float32, m*ldc)
-	for i := range p.before {
-		p.before[i] = float32(r.NormFloat64())
-		if !p.call.Accumulate || i%max(1, ldc) >= n {
-			p.before[i] = float32(math.NaN())
-		}
+	m, n := dimension(0, 131), dimension(0, 131)
+	k, pairs := dimension(0, 131), 6
+	elemA, transA := elems, rapid.Bool()
+	switch rapid.SampledFrom([]string{"any", "few rows", "few columns", "flipped", "deep"}).Draw(t, "kind") {
+	case "few rows":
+		m, k = dimension(1, 8), dimension(0, 521)
+	case "few columns":
+		m, n, k = dimension(9, 67), dimension(1, 64), dimension(100, 1031)
+		elemA, transA = rapid.Just(gemm.F32), rapid.Just(false)
+	case "flipped":
+		m, n = dimension(129, 257), dimension(1, 64)
+		transA = rapid.Just(true)
+	case "deep":
+		m, n, k, pairs = dimension(1, 33), dimension(1, 67), dimension(512, 2053), 2
 	}
-	if rapid.Bool().Draw(t, "bias") {
-		p.call.Bias = make([]float32, n)
-		for i := range p.call.Bias {
-			p.call.Bias[i] = float32(r.NormFloat64())
-		}
+	p := newProblem(r, m.Draw(t, "M"), n.Draw(t, "N"), paddeds.Draw(t, "pad C"), rapid.Bool().Draw(t, "accumulate"), rapid.Bool().Draw(t, "bias"))
+	for range rapid.IntRange(0, pairs).Draw(t, "pairs") {
+		k := k.Draw(t, "K")
+		a := newMatrix(t, r, p.M, k, elemA.Draw(t, "elem A"), transA.Draw(t, "Aᵀ"), paddeds.Draw(t, "pad A"))
+		b := newMatrix(t, r, k, p.N, elems.Draw(t, "elem B"), rapid.Bool().Draw(t, "Bᵀ"), paddeds.Draw(t, "pad B"))
+		p.add(a, b, alphas.Draw(t, "α"))
 	}
-	elems := rapid.SampledFrom([]gemm.Elem{gemm.F32, gemm.F32, gemm.BF16, gemm.F16})
-	for x := range rapid.IntRange(0, 6).Draw(t, "pairs") {
-		k := dimension(521).Draw(t, fmt.Sprintf("K%d", x))
-		a := newMatrix(r, m, k, elems.Draw(t, "elem A"), rapid.Bool().Draw(t, "Aᵀ"), rapid.IntRange(0, 2).Draw(t, "pad A"))
-		b := newMatrix(r, k, n, elems.Draw(t, "elem B"), rapid.Bool().Draw(t, "Bᵀ"), rapid.IntRange(0, 2).Draw(t, "pad B"))
-		p.a, p.b = append(p.a, a), append(p.b, b)
-		alpha := rapid.SampledFrom([]float32{1, 1, 2, -0.3, 0}).Draw(t, "α")
-		p.pairs = append(p.pairs, gemm.Pair{A: a.Matrix, B: b.Matrix, K: k, Alpha: alpha})
-	}
-	p.call.Pairs = p.pairs
 	return p
 }
 
-// run computes the problem on e and returns C.
-func (p *problem) run(do func(*gemm.Call)) []float32 {
-	c := p.call
-	c.C = append([]float32(nil), p.before...)
-	do(&c)
-	return c.C
-}
-
-// requireRight compares C with the reference, and what lies between its rows
-// with what was there.
-func (p *problem) requireRight(t require.TestingT, c []float32) {
-	depth := 0
-	for _, pair := range p.pairs {
-		depth += pair.K
-	}
-	// A float32 sum of n terms in some order errs by at most n·2⁻²⁴ of the
-	// sum of magnitudes; blocked sums stay far below.
-	tol := (8 + math.Sqrt(float64(depth))) * 0x1p-24
-	for i := range p.call.M {
-		for j := range p.call.LDC {
-			got := c[i*p.call.LDC+j]
-			if j >= p.call.N {
-				require.True(t, got != got, "row %d: element %d beyond N = %d was written", i, j, p.call.N)
-				continue
-			}
-			want, size := p.reference(i, j)
-			if d := math.Abs(float64(got) - want); !(d <= tol*size) {
-				require.Failf(t, "wrong element", "C[%d,%d] = %v, want %v ± %v", i, j, got, want, tol*size)
-			}
-		}
-	}
-}
-
+// Every shape, storage and combination is right, and the same to the last bit
+// for any number of workers.
 func TestAgainstReference(t *testing.T) {
-	eachISA(t, 3, func(t *testing.T, e *gemm.Engine) {
+	eachISA(t, func(t *testing.T, isa gemm.ISA) {
+		var engines []*gemm.Engine
+		for _, workers := range []int{1, 2, 3, 7} {
+			engines = append(engines, engine(t, workers, isa))
+		}
 		rapid.Check(t, func(t *rapid.T) {
 			p := drawProblem(t)
-			c := p.run(e.Run)
+			c := p.compute(t, engines[0].Run)
 			p.requireRight(t, c)
-			requireSameBits(t, c, p.run(func(c *gemm.Call) { e.Serial(0, c) }))
+			for _, e := range engines[1:] {
+				requireSameBits(t, c, p.compute(t, e.Run))
+			}
+			requireSameBits(t, c, p.compute(t, func(c *gemm.Call) { engines[2].Serial(1, c) }))
+			requireSameBits(t, c, p.compute(t, func(c *gemm.Call) { engines[2].Serial(-1, c) }))
 		})
 	})
 }
 
-func requireSameBits(t require.TestingT, want, got []float32) {
-	require.Len(t, got, len(want))
-	for i := range want {
-		if math.Float32bits(want[i]) != math.Float32bits(got[i]) {
-			require.Failf(t, "different bits", "element %d is %v, want %v", i, got[i], want[i])
+// The shapes are large enough that all workers take part and that A is packed
+// in more than one block of rows.
+func TestManyWorkers(t *testing.T) {
+	eachISA(t, func(t *testing.T, isa gemm.ISA) {
+		r := rand.New(rand.NewPCG(1, 1))
+		for _, s := range []struct{ m, n, k int }{{67, 700, 600}, {3, 1100, 700}, {1200, 20, 300}, {250, 90, 90}} {
+			for trans := range 4 {
+				p := newProblem(r, s.m, s.n, 0, false, true)
+				p.add(newMatrix(t, r, s.m, s.k, gemm.F32, trans&1 != 0, 0), newMatrix(t, r, s.k, s.n, gemm.BF16, trans&2 != 0, 0), 1)
+				p.add(newMatrix(t, r, s.m, 8, gemm.F32, trans&1 != 0, 0), newMatrix(t, r, 8, s.n, gemm.F32, trans&2 != 0, 0), 2)
+				c := p.compute(t, engine(t, 1, isa).Run)
+				for _, workers := range []int{2, 3, 7} {
+					requireSameBits(t, c, p.compute(t, engine(t, workers, isa).Run), s, trans, workers)
+				}
+			}
 		}
+	})
+}
+
+// A row does not change with the number of rows, as long as the call goes the
+// same way: up to 8 rows, or more.
+func TestRowsAreIndependent(t *testing.T) {
+	eachISA(t, func(t *testing.T, isa gemm.ISA) {
+		e := engine(t, 2, isa)
+		r := rand.New(rand.NewPCG(2, 2))
+		for _, s := range []struct {
+			few, many, n, k int
+			trans           bool
+		}{{1, 8, 70, 130, true}, {3, 7, 70, 700, false}, {9, 150, 70, 700, true}, {13, 64, 70, 700, false}, {9, 150, 20, 700, true}} {
+			many := newProblem(r, s.many, s.n, 0, false, false)
+			a, b := newMatrix(t, r, s.many, s.k, gemm.F32, false, 0), newMatrix(t, r, s.k, s.n, gemm.BF16, s.trans, 0)
+			many.add(a, b, 1)
+			few := newProblem(r, s.few, s.n, 0, false, false)
+			few.add(a, b, 1)
+			requireSameBits(t, many.compute(t, e.Run)[:s.few*s.n], few.compute(t, e.Run), s)
+		}
+	})
+}
+
+// All values of both 16-bit formats are widened exactly, by every kernel.
+func TestWidening(t *testing.T) {
+	eachISA(t, func(t *testing.T, isa gemm.ISA) {
+		e := engine(t, 1, isa)
+		all := make([]uint16, 1<<16)
+		for i := range all {
+			all[i] = uint16(i)
+		}
+		for _, elem := range []gemm.Elem{gemm.F16, gemm.BF16} {
+			for _, m := range []int{1, 20} { // from B as it lies, and packed
+				for _, trans := range []bool{false, true} {
+					stride := len(all)
+					if trans {
+						stride = 1
+					}
+					ones := make([]float32, m)
+					for i := range ones {
+						ones[i] = 1
+					}
+					c := gemm.Call{M: m, N: len(all), LDC: len(all), C: make([]float32, m*len(all)), Pairs: []gemm.Pair{{
+						A: gemm.Of(ones, 1), B: gemm.Matrix{Data: unsafe.Pointer(&all[0]), Elem: elem, Stride: stride, Trans: trans}, K: 1, Alpha: 1}}}
+					e.Run(&c)
+					for i, got := range c.C {
+						h := uint16(i % len(all))
+						want := fromF16(h)
+						if elem == gemm.BF16 {
+							want = float64(math.Float32frombits(uint32(h) << 16))
+						}
+						require.True(t, same(float64(got), want, 0), "%v 0x%04x (M=%d, %v): %v, want %v", elem, h, m, trans, got, want)
+					}
+				}
+			}
+		}
+	})
+}
+
+// One NaN or infinity makes exactly those elements of C special that it is a
+// term of.
+func TestSpecialValues(t *testing.T) {
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	eachISA(t, func(t *testing.T, isa gemm.ISA) {
+		e := engine(t, 2, isa)
+		rapid.Check(t, func(t *rapid.T) {
+			p := drawProblem(t)
+			for x, pair := range p.Pairs {
+				if p.M*p.N*pair.K == 0 {
+					continue
+				}
+				i, k, j := rapid.IntRange(0, p.M-1).Draw(t, "i"), rapid.IntRange(0, pair.K-1).Draw(t, "k"), rapid.IntRange(0, p.N-1).Draw(t, "j")
+				special := rapid.SampledFrom([]float32{nan, inf, -inf}).Draw(t, "special")
+				if rapid.Bool().Draw(t, "in A") {
+					p.a[x].put(i, k, special)
+				} else {
+					p.b[x].put(k, j, special)
+				}
+			}
+			p.requireRight(t, p.compute(t, e.Run))
+		})
+	})
+}
+
+// Long sums lose no more than a few units of the last place: 16384 terms of
+// one sign, where one long float32 sum errs by hundreds.
+func TestLongSums(t *testing.T) {
+	const k = 16384
+	eachISA(t, func(t *testing.T, isa gemm.ISA) {
+		e := engine(t, 2, isa)
+		r := rand.New(rand.NewPCG(3, 3))
+		for _, m := range []int{1, 20} {
+			for _, trans := range []bool{false, true} {
+				for _, n := range []int{5, 70} {
+					p := newProblem(r, m, n, 0, false, false)
+					a, b := newMatrix(t, r, m, k, gemm.F32, false, 0), newMatrix(t, r, k, n, gemm.F32, trans, 0)
+					for _, x := range []*matrix{a, b} {
+						for i := range x.f32 {
+							x.f32[i] = float32(math.Abs(float64(x.f32[i])))
+						}
+						for i := range x.values {
+							x.values[i] = math.Abs(x.values[i])
+						}
+					}
+					p.add(a, b, 1)
+					worst := 0.0
+					for i, got := range p.compute(t, e.Run) {
+						want, _ := p.reference(i/n, i%n)
+						worst = max(worst, math.Abs(float64(got)-want)/want)
+					}
+					assert.Less(t, worst, 32*0x1p-24, "M=%d N=%d Bᵀ=%v", m, n, trans)
+				}
+			}
+		}
+	})
+}
+
+// Engines are used by many goroutines at once, and from inside tasks of their
+// own pool.
+func TestConcurrentAndNested(t *testing.T) {
+	p := pool.New(3)
+	defer p.Close()
+	e := gemm.New(p)
+	r := rand.New(rand.NewPCG(4, 4))
+	var problems []*problem
+	var want [][]float32
+	for _, s := range [][3]int{{64, 200, 100}, {2, 500, 300}, {300, 10, 200}, {300, 30, 100}} {
+		x := newProblem(r, s[0], s[1], 0, true, true)
+		x.add(newMatrix(t, r, s[0], s[2], gemm.F32, s[2] == 100, 0), newMatrix(t, r, s[2], s[1], gemm.F16, true, 0), 1)
+		problems, want = append(problems, x), append(want, x.compute(t, e.Run))
+	}
+	check := func(i int, run func(*gemm.Call)) {
+		x := problems[i%len(problems)]
+		c := x.Call
+		c.C = append([]float32(nil), x.before...)
+		run(&c)
+		requireSameBits(t, want[i%len(problems)], c.C)
+	}
+	var callers sync.WaitGroup
+	for i := range 4 {
+		callers.Go(func() {
+			for j := range 20 {
+				check(i+j, e.Run)
+				p.Run(3, func(k int) { check(i+k, e.Run) })
+				p.RunWorker(3, func(w, k int) { check(i+k, func(c *gemm.Call) { e.Serial(w, c) }) })
+			}
+		})
+	}
+	callers.Wait()
+}
+
+func TestNoAllocationsWhenWarm(t *testing.T) {
+	eachISA(t, func(t *testing.T, isa gemm.ISA) {
+		e := engine(t, 2, isa)
+		r := rand.New(rand.NewPCG(5, 5))
+		for _, s := range [][3]int{{64, 200, 100}, {2, 500, 300}, {300, 10, 200}, {300, 30, 100}} {
+			p := newProblem(r, s[0], s[1], 0, false, false)
+			p.add(newMatrix(t, r, s[0], s[2], gemm.F32, s[2] == 100, 0), newMatrix(t, r, s[2], s[1], gemm.BF16, false, 0), 1)
+			p.C = p.before
+			run := func() { e.Run(&p.Call); e.Serial(0, &p.Call) }
+			for range 20 { // the tasks of two workers may first meet on a later run
+				run()
+			}
+			assert.Zero(t, testing.AllocsPerRun(20, run), s)
+		}
+	})
+}
+
+func TestWrongCallsPanic(t *testing.T) {
+	x := make([]float32, 100)
+	pair := func(a, b gemm.Matrix, k int) []gemm.Pair { return []gemm.Pair{{A: a, B: b, K: k, Alpha: 1}} }
+	e := engine(t, 1, gemm.Portable)
+	for name, c := range map[string]gemm.Call{
+		"negative shape":             {M: -1, N: 1},
+		"rows of C are 3 apart":      {M: 2, N: 4, LDC: 3, C: x},
+		"C has 100 elements":         {M: 11, N: 10, LDC: 10, C: x},
+		"bias has 1 elements":        {M: 2, N: 4, LDC: 4, C: x, Bias: x[:1]},
+		"pair 0 has K = -1":          {M: 2, N: 4, LDC: 4, C: x, Pairs: pair(gemm.Of(x, 4), gemm.Of(x, 4), -1)},
+		"A of pair 0 has no data":    {M: 2, N: 4, LDC: 4, C: x, Pairs: pair(gemm.Matrix{}, gemm.Of(x, 4), 4)},
+		"elements Elem(9)":           {M: 2, N: 4, LDC: 4, C: x, Pairs: pair(gemm.Matrix{Data: unsafe.Pointer(&x[0]), Elem: 9}, gemm.Of(x, 4), 4)},
+		"rows of B of pair 0 are 3":  {M: 2, N: 4, LDC: 4, C: x, Pairs: pair(gemm.Of(x, 4), gemm.Of(x, 3), 4)},
+		"rows of A of pair 0 are 1 ": {M: 2, N: 4, LDC: 4, C: x, Pairs: pair(gemm.Of(x, 1).T(), gemm.Of(x, 4), 4)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() { assert.Contains(t, fmt.Sprint(recover()), name) }()
+			e.Run(&c)
+		})
 	}
 }

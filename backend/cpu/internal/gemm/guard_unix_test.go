@@ -3,7 +3,6 @@
 package gemm_test
 
 import (
-	"testing"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -11,7 +10,7 @@ import (
 
 // guarded is memory of n bytes that ends where an inaccessible page begins:
 // as a weight at the end of a mapped file, it must not be read beyond.
-func guarded(tb testing.TB, n int) unsafe.Pointer {
+func guarded(tb cleaner, n int) unsafe.Pointer {
 	page := unix.Getpagesize()
 	size := (n + page - 1) / page * page
 	mem, err := unix.Mmap(-1, 0, size+page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)

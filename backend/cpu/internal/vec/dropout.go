@@ -16,7 +16,7 @@ func Dropout(dst, x []float32, mask philox.Mask, start uint64, scale float32) {
 		low := uint32(start / 4)
 		// Groups left before the low word of the counter overflows.
 		groups := (1<<32 - uint64(low)) * 4 / dropGroup
-		n := min(len(dst)/dropGroup, int(min(groups, 1<<40)))
+		n := int(min(uint64(len(dst)/dropGroup), groups))
 		if n == 0 {
 			dropEach(dst[:dropGroup], x, mask, start, scale)
 			n = 1

@@ -1,0 +1,47 @@
+# Run `make` for the list of targets.
+GO ?= go
+STATICCHECK = $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+BUILD = $(GO) build -trimpath -ldflags "-s -w"
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' Makefile
+
+build: ## bin/lorafuse, a static binary without cgo
+	CGO_ENABLED=0 $(BUILD) -o bin/lorafuse ./cmd/lorafuse
+
+example: ## fine-tune the shipped model on Go doc comments (about a minute)
+	$(GO) run ./examples/godoc
+
+test: ## all tests
+	$(GO) test ./...
+
+race: ## tests of the concurrent packages under the race detector
+	$(GO) test -race ./backend/cpu/internal/pool ./backend/cpu/internal/gemm ./backend/cpu/internal/attention ./backend/... ./tokenizer ./data ./safetensors ./model/hub ./internal/progress ./internal/fsatomic
+
+purego: ## all tests without assembly
+	$(GO) test -tags purego ./...
+
+fuzz: ## every fuzz target for a few seconds
+	sh scripts/fuzz.sh 5s
+
+bench: ## benchmarks of the CPU kernels
+	$(GO) test -run '^$$' -bench . -benchtime 20x ./backend/cpu/...
+
+lint: ## gofmt, vet and staticcheck on every tag combination
+	sh scripts/lint.sh
+
+kernels: ## generate the assembly again from tools/
+	$(GO) generate ./backend/cpu/...
+
+docker: ## the CPU image
+	docker build -t lorafuse .
+
+install: ## lorafuse into GOBIN
+	$(GO) install ./cmd/lorafuse
+
+clean: ## remove what was built and trained here
+	rm -rf bin examples/godoc/output
+
+.PHONY: help build example test race purego fuzz bench lint kernels docker install clean
+.DEFAULT_GOAL := help
