@@ -46,6 +46,9 @@ var _ = define(Attention, OpDef{Name: "Attention", Doc: attentionDoc,
 	},
 	Gradient: func(b *Backward) {
 		g, a := b.G, b.Attr.(AttentionAttr)
+		if b.Dy(1) != 0 {
+			g.Fail(fmt.Errorf("no gradient flows from the log-sum-exp of Attention"))
+		}
 		if b.Dy(0) == 0 {
 			return
 		}

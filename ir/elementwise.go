@@ -150,8 +150,8 @@ var _ = define(Unary, OpDef{Name: "Unary", Doc: "a function of each element",
 		if len(in) != 1 {
 			return nil, arity(1, in)
 		}
-		if !in[0].DType.IsFloat() && attr.(UnaryAttr).Fn != Neg && attr.(UnaryAttr).Fn != Abs {
-			return nil, fmt.Errorf("%v of a %v", attr.(UnaryAttr).Fn, in[0].DType)
+		if in[0].DType != tensor.F32 {
+			return nil, fmt.Errorf("%v of %v, expected F32", attr.(UnaryAttr).Fn, in[0].DType)
 		}
 		return in[:1], nil
 	},
@@ -200,10 +200,10 @@ var _ = define(Binary, OpDef{Name: "Binary", Doc: "a function of two elements; a
 		if len(in) != 2 {
 			return nil, arity(2, in)
 		}
-		if in[0].DType != in[1].DType {
-			return nil, fmt.Errorf("%v and %v differ in element type", in[0], in[1])
+		if fn := attr.(BinaryAttr).Fn; fn == Div && in[0].DType != tensor.F32 {
+			return nil, fmt.Errorf("%v of %v, expected F32", fn, in[0].DType)
 		}
-		s, err := broadcastShapes(in[0].Shape, in[1].Shape)
+		s, err := inferPair(in)
 		return []Type{{in[0].DType, s}}, err
 	},
 	Gradient: binaryGradient,
@@ -265,10 +265,7 @@ var _ = define(Compare, OpDef{Name: "Compare", Doc: "a relation of two elements,
 		if len(in) != 2 {
 			return nil, arity(2, in)
 		}
-		if in[0].DType != in[1].DType {
-			return nil, fmt.Errorf("%v and %v differ in element type", in[0], in[1])
-		}
-		s, err := broadcastShapes(in[0].Shape, in[1].Shape)
+		s, err := inferPair(in)
 		return []Type{{tensor.Bool, s}}, err
 	},
 	Reference: func(attr any, in, outs []*Host) {
@@ -286,8 +283,8 @@ var _ = define(Where, OpDef{Name: "Where", Doc: "the second input where the firs
 		if len(in) != 3 {
 			return nil, arity(3, in)
 		}
-		if in[0].DType != tensor.Bool || in[1].DType != in[2].DType {
-			return nil, fmt.Errorf("expected a bool and two of one element type")
+		if in[0].DType != tensor.Bool || in[1].DType != in[2].DType || !isNumber(in[1].DType) && in[1].DType != tensor.Bool {
+			return nil, fmt.Errorf("expected a bool, and two of F32, I32, U32 or BOOL")
 		}
 		s, err := broadcastShapes(in[1].Shape, in[2].Shape)
 		if err == nil {
@@ -317,6 +314,14 @@ var _ = define(Where, OpDef{Name: "Where", Doc: "the second input where the firs
 	},
 })
 
+// inferPair is the common shape of two values of one type of number.
+func inferPair(in []Type) (Shape, error) {
+	if in[0].DType != in[1].DType || !isNumber(in[0].DType) {
+		return nil, fmt.Errorf("expected both to be F32, I32 or U32")
+	}
+	return broadcastShapes(in[0].Shape, in[1].Shape)
+}
+
 // broadcastShapes aligns both shapes at their last axis and repeats axes of
 // one element.
 func broadcastShapes(a, b Shape) (Shape, error) {
@@ -332,7 +337,7 @@ func broadcastShapes(a, b Shape) (Shape, error) {
 		case a[off+i] == Static(1):
 			out[off+i] = d
 		default:
-			return nil, fmt.Errorf("%v and %v do not fit each other at axis %d", Type{Shape: a}, Type{Shape: b}, off+i)
+			return nil, fmt.Errorf("%v and %v do not fit each other at axis %d", a, b, off+i)
 		}
 	}
 	return out, nil

@@ -90,6 +90,9 @@ func inferGemm(attr any, in []Type) ([]Type, error) {
 	if a.N < 1 || a.N > MaxProducts {
 		return nil, fmt.Errorf("%d products, expected 1 to %d", a.N, MaxProducts)
 	}
+	if want := 2*a.N + boolIndex(a.HasBias) + boolIndex(a.HasC); len(in) != want {
+		return nil, arity(want, in)
+	}
 	rank := in[0].Rank()
 	if rank != 2 && (rank != 3 || a.N > 1) {
 		return nil, fmt.Errorf("expected matrices, or one product of two batches of matrices")
@@ -97,7 +100,7 @@ func inferGemm(attr any, in []Type) ([]Type, error) {
 	var out Shape
 	for p := range a.N {
 		x, y := in[2*p], in[2*p+1]
-		if x.Rank() != rank || y.Rank() != rank || !x.DType.IsFloat() || !y.DType.IsFloat() {
+		if x.Rank() != rank || y.Rank() != rank || !isFactor(x.DType) || !isFactor(y.DType) {
 			return nil, fmt.Errorf("product %d of %v and %v", p, x, y)
 		}
 		m, k := opShape(x.Shape, a.P[p].TA)

@@ -79,7 +79,7 @@ func (g *Graph) Gradients(loss Value, wrt []Value, opts GradOptions) []Value {
 	d.acc(loss, g.Const(1, g.Type(loss)))
 	segment := g.segment
 	for v := loss; v > 0; v-- {
-		if d.needs[v] && len(d.grads[v]) > 0 && !slices.Contains(wrt, v) {
+		if d.needs[v] && len(d.grads[v]) > 0 {
 			d.visit(v)
 		}
 	}
@@ -117,6 +117,10 @@ func (d *differ) acc(v, dx Value) {
 	if dx == 0 {
 		return
 	}
+	if t, s := d.g.Type(dx), d.g.Type(v).Shape; !t.Shape.Equal(s) {
+		d.g.Fail(fmt.Errorf("the gradient %v of %s has another shape", t, d.g.Describe(v)))
+		return
+	}
 	i := 0
 	if n := &d.g.Nodes[v]; n.Op == Out {
 		i, v = n.Attr.(OutAttr).Index, n.In[0]
@@ -148,8 +152,8 @@ func (d *differ) grad(v Value) Value {
 func (d *differ) visit(v Value) {
 	g := d.g
 	n := g.Nodes[v]
-	if n.Op == Param || n.Op == Const || n.Op == Iota {
-		return
+	if !slices.ContainsFunc(n.In, func(x Value) bool { return d.needs[x] }) {
+		return // one of those that gradients are asked for, with none of them before it
 	}
 	if n.Segment != d.seg {
 		d.seg = n.Segment

@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-
-	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // ErrGraph is wrapped by every error that building a graph reports.
@@ -109,7 +107,7 @@ func (g *Graph) Type(v Value) Type {
 	return g.Nodes[v].Outs[0]
 }
 
-// Add appends a node after checking it with its operation's rule.
+// Apply appends a node after checking it with its operation's rule.
 func (g *Graph) Apply(op Op, attr any, in ...Value) Value {
 	for _, v := range in {
 		if v <= 0 || int(v) >= len(g.Nodes) {
@@ -125,6 +123,9 @@ func (g *Graph) Apply(op Op, attr any, in ...Value) Value {
 		types[i] = g.Nodes[v].Outs[0]
 	}
 	outs, err := def.Infer(attr, types)
+	for i := 0; i < len(outs) && err == nil; i++ {
+		err = g.checkType(outs[i])
+	}
 	if err != nil {
 		return g.Fail(fmt.Errorf("%v%v: %w", op, types, err))
 	}
@@ -145,8 +146,8 @@ func (g *Graph) Param(name string, t Type) Value {
 		}
 		return v
 	}
-	if t.DType == tensor.Invalid || len(t.Shape) > MaxRank {
-		return g.Fail(fmt.Errorf("param %q has the unusable type %v", name, t))
+	if err := g.checkType(t); err != nil {
+		return g.Fail(fmt.Errorf("param %q: %w", name, err))
 	}
 	v := g.append(Node{Op: Param, Attr: ParamAttr{name}, Outs: []Type{t}})
 	g.params[name] = v

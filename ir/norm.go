@@ -13,7 +13,7 @@ var _ = define(RMSNorm, OpDef{Name: "RMSNorm", Doc: "x · rsqrt(mean(x²)+eps) �
 		if len(in) != 2 {
 			return nil, arity(2, in)
 		}
-		if in[0].Rank() == 0 || !in[1].Equal(f32(Shape{in[0].Last()})) || !in[0].Equal(f32(in[0].Shape)) {
+		if in[0].Rank() == 0 || in[0].Last().Var != 0 || !in[1].Equal(f32(Shape{in[0].Last()})) || !in[0].Equal(f32(in[0].Shape)) {
 			return nil, fmt.Errorf("expected f32 x [...,d] and w [d]")
 		}
 		return in[:1], nil
@@ -41,7 +41,7 @@ var _ = define(RMSNormGrad, OpDef{Name: "RMSNormGrad", Doc: "the gradient of RMS
 		if len(in) != 3 {
 			return nil, arity(3, in)
 		}
-		if !in[0].Equal(in[1]) || !in[2].Equal(f32(Shape{in[0].Last()})) {
+		if !in[0].Equal(in[1]) || in[0].Last().Var != 0 || !in[2].Equal(f32(Shape{in[0].Last()})) {
 			return nil, fmt.Errorf("expected dy and x of one type and w [d]")
 		}
 		return in[:1], nil

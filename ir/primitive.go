@@ -38,7 +38,10 @@ var _ = define(Out, OpDef{Name: "Out", Doc: "an output after the first of a node
 var _ = define(Const, OpDef{Name: "Const", Doc: "a number that fills a shape", NoGradient: true,
 	Infer: func(attr any, _ []Type) ([]Type, error) {
 		a := attr.(ConstAttr)
-		return []Type{{a.dtype, a.axes.shape()}}, nil
+		if !isNumber(a.dtype) && a.dtype != tensor.Bool {
+			return nil, fmt.Errorf("a constant of %v, expected F32, I32, U32 or BOOL", a.dtype)
+		}
+		return []Type{{a.dtype, a.axes.shape()}}, a.axes.check()
 	},
 	Reference: func(attr any, _, outs []*Host) { fill(outs[0].Data, attr.(ConstAttr).Value) },
 })
@@ -49,7 +52,7 @@ var _ = define(Iota, OpDef{Name: "Iota", Doc: "the index along one axis, as i32"
 		if a.Axis < 0 || a.Axis >= a.axes.n {
 			return nil, fmt.Errorf("axis %d of a shape with %d axes", a.Axis, a.axes.n)
 		}
-		return []Type{{tensor.I32, a.axes.shape()}}, nil
+		return []Type{{tensor.I32, a.axes.shape()}}, a.axes.check()
 	},
 	Reference: func(attr any, _, outs []*Host) {
 		o := outs[0]
@@ -66,7 +69,11 @@ var _ = define(Cast, OpDef{Name: "Cast", Doc: "conversion of the element type, r
 		if len(in) != 1 {
 			return nil, arity(1, in)
 		}
-		return []Type{{attr.(CastAttr).To, in[0].Shape}}, nil
+		to := attr.(CastAttr).To
+		if to != tensor.F32 && in[0].DType != tensor.F32 {
+			return nil, fmt.Errorf("to %v, expected to or from F32", to)
+		}
+		return []Type{{to, in[0].Shape}}, nil
 	},
 	Gradient: func(b *Backward) {
 		if from := b.InType(0).DType; from.IsFloat() && b.OutType(0).DType.IsFloat() {

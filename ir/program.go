@@ -141,8 +141,12 @@ func (r Ref) String() string {
 
 func attrString(attr any) string {
 	switch a := attr.(type) {
-	case nil, ShapeAttr, IotaAttr, PhiloxAttr:
+	case nil, ShapeAttr:
 		return ""
+	case IotaAttr:
+		return fmt.Sprintf("Axis:%d", a.Axis)
+	case PhiloxAttr:
+		return fmt.Sprintf("Stream:%d", a.Stream)
 	case ConstAttr:
 		return fmt.Sprint(a.Value)
 	case GemmAttr:

@@ -51,7 +51,7 @@ var _ = define(RoPE, OpDef{Name: "RoPE",
 		if len(in) != 2 {
 			return nil, arity(2, in)
 		}
-		if d <= 0 || d%2 != 0 || !in[0].Equal(f32(in[0].Shape)) || in[0].Rank() != 2 || in[0].Shape[1].N%d != 0 ||
+		if d <= 0 || d%2 != 0 || !in[0].Equal(f32(in[0].Shape)) || in[0].Rank() != 2 || in[0].Shape[1].Var != 0 || in[0].Shape[1].N%d != 0 ||
 			!in[1].Equal(f32(Shape{in[0].Shape[0], Static(d)})) {
 			return nil, fmt.Errorf("expected f32 x [n,heads·%d] and table [n,%d]", d, d)
 		}

@@ -30,7 +30,11 @@ var _ = define(GatherRows, OpDef{Name: "GatherRows", Doc: "rows of a table [v,d]
 	},
 	Gradient: func(b *Backward) {
 		if b.Needs(0) {
-			b.Acc(0, b.G.ScatterAddRows(b.Dy(0), b.In(1), b.InType(0).Shape[0].N))
+			rows := b.InType(0).Shape[0]
+			if rows.Var != 0 {
+				b.G.Fail(fmt.Errorf("GatherRows: no gradient for a table with a bounded number of rows"))
+			}
+			b.Acc(0, b.G.ScatterAddRows(b.Dy(0), b.In(1), rows.N))
 		}
 	},
 	Reference: func(_ any, in, outs []*Host) {
@@ -91,7 +95,8 @@ var _ = define(Philox, OpDef{Name: "Philox", Doc: "random words by Philox4x32-10
 		if len(in) != 1 || !in[0].Equal(RandomKey) {
 			return nil, fmt.Errorf("expected a key %v", RandomKey)
 		}
-		return []Type{{tensor.U32, attr.(PhiloxAttr).axes.shape()}}, nil
+		a := attr.(PhiloxAttr).axes
+		return []Type{{tensor.U32, a.shape()}}, a.check()
 	},
 	Reference: func(attr any, in, outs []*Host) {
 		seed, step := HostKey(in[0])

@@ -53,6 +53,9 @@ var _ = define(Reduce, OpDef{Name: "Reduce", Doc: "the sum or the maximum along 
 		if len(in) != 1 {
 			return nil, arity(1, in)
 		}
+		if in[0].DType != tensor.F32 {
+			return nil, fmt.Errorf("%v of %v, expected F32", a.Fn, in[0].DType)
+		}
 		if a.Axis < 0 || a.Axis >= in[0].Rank() {
 			return nil, fmt.Errorf("axis %d of %v", a.Axis, in[0])
 		}
@@ -93,8 +96,8 @@ var _ = define(Reduce, OpDef{Name: "Reduce", Doc: "the sum or the maximum along 
 
 var _ = define(ArgMax, OpDef{Name: "ArgMax", Doc: "the first index of the largest element along the last axis, as i32", NoGradient: true,
 	Infer: func(_ any, in []Type) ([]Type, error) {
-		if len(in) != 1 || in[0].Rank() == 0 {
-			return nil, fmt.Errorf("expected one input with an axis")
+		if len(in) != 1 || in[0].Rank() == 0 || in[0].DType != tensor.F32 {
+			return nil, fmt.Errorf("expected one F32 with an axis")
 		}
 		return []Type{{tensor.I32, slices.Clone(in[0].Shape[:in[0].Rank()-1])}}, nil
 	},
@@ -118,7 +121,10 @@ var _ = define(Reshape, OpDef{Name: "Reshape", Doc: "the same elements in the sa
 			return nil, arity(1, in)
 		}
 		to := attr.(ShapeAttr).Shape()
-		if a, b := symbolicSize(in[0].Shape), symbolicSize(to); a != b {
+		if err := attr.(ShapeAttr).axes.check(); err != nil {
+			return nil, err
+		}
+		if !sameSize(in[0].Shape, to) {
 			return nil, fmt.Errorf("cannot become %v: the number of elements differs", Type{in[0].DType, to})
 		}
 		return []Type{{in[0].DType, to}}, nil
@@ -145,10 +151,13 @@ var _ = define(Transpose, OpDef{Name: "Transpose", Doc: "the axes in another ord
 			return nil, arity(1, in)
 		}
 		p := attr.(PermAttr).Perm()
+		if len(p) != in[0].Rank() {
+			return nil, fmt.Errorf("%v is not an order of the axes of %v", p, in[0])
+		}
 		seen := [MaxRank]bool{}
 		s := make(Shape, len(p))
 		for i, a := range p {
-			if len(p) != in[0].Rank() || a < 0 || a >= len(p) || seen[a] {
+			if a < 0 || a >= len(p) || seen[a] {
 				return nil, fmt.Errorf("%v is not an order of the axes of %v", p, in[0])
 			}
 			seen[a], s[i] = true, in[0].Shape[a]
@@ -181,6 +190,9 @@ var _ = define(Broadcast, OpDef{Name: "Broadcast", Doc: "axes of one element and
 			return nil, arity(1, in)
 		}
 		to := attr.(ShapeAttr).Shape()
+		if err := attr.(ShapeAttr).axes.check(); err != nil {
+			return nil, err
+		}
 		if s, err := broadcastShapes(in[0].Shape, to); err != nil || !s.Equal(to) {
 			return nil, fmt.Errorf("cannot be repeated to %v", Type{in[0].DType, to})
 		}
@@ -213,7 +225,7 @@ var _ = define(Slice, OpDef{Name: "Slice", Doc: "a range of one axis",
 			if n > 0 {
 				s := slices.Clone(t.Shape)
 				s[a.Axis] = Static(n)
-				parts = append(parts, g.Const(0, Type{t.DType, s}))
+				parts = append(parts, g.Const(0, Type{g.Type(b.Dy(0)).DType, s}))
 			}
 		}
 		pad(a.Start)
@@ -276,17 +288,25 @@ var _ = define(Concat, OpDef{Name: "Concat", Doc: "inputs joined along one axis"
 	},
 })
 
-// symbolicSize is the number of elements as a factor and a bounded dimension.
-func symbolicSize(s Shape) Dim {
-	n := Static(1)
+// sameSize reports whether both shapes have as many elements for all values of
+// the bounded dimensions: the same factor and the same dimensions in it.
+func sameSize(a, b Shape) bool {
+	n, v := factors(a)
+	m, w := factors(b)
+	return n == m && (n == 0 || v == w)
+}
+
+// factors is the number of elements as a number and bounded dimensions.
+func factors(s Shape) (n int, vars axes) {
+	n = 1
 	for _, d := range s {
-		p, ok := n.mul(d)
-		if !ok {
-			return Dim{-1, n.Var}
+		if n *= d.N; d.Var != 0 {
+			vars.d[vars.n] = Dim{1, d.Var}
+			vars.n++
 		}
-		n = p
 	}
-	return n
+	slices.SortFunc(vars.d[:vars.n], func(x, y Dim) int { return int(x.Var) - int(y.Var) })
+	return n, vars
 }
 
 // Reduce brings the elements of x along axis together.

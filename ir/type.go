@@ -76,14 +76,6 @@ func (d Dim) Resolve(dims []int) int {
 	return d.N * dims[d.Var]
 }
 
-// mul returns the product of two axes; at most one of them may be bounded.
-func (d Dim) mul(e Dim) (Dim, bool) {
-	if d.Var != 0 && e.Var != 0 {
-		return Dim{}, false
-	}
-	return Dim{N: d.N * e.N, Var: d.Var | e.Var}, true
-}
-
 // Type is the element type and shape of a value.
 type Type struct {
 	DType tensor.DType
@@ -108,18 +100,15 @@ func (t Type) Last() Dim {
 func (t Type) Bytes(dims []int) int { return t.Shape.Elements(dims) * t.DType.Size() }
 
 // String writes the type as f32[n,64]; bounded axes are written v1, v2, ...
-func (t Type) String() string {
-	var b strings.Builder
-	b.WriteString(strings.ToLower(t.DType.String()))
-	b.WriteByte('[')
-	for i, d := range t.Shape {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(d.String())
+func (t Type) String() string { return strings.ToLower(t.DType.String()) + t.Shape.String() }
+
+// String writes the shape as [n,64].
+func (s Shape) String() string {
+	axes := make([]string, len(s))
+	for i, d := range s {
+		axes[i] = d.String()
 	}
-	b.WriteByte(']')
-	return b.String()
+	return "[" + strings.Join(axes, ",") + "]"
 }
 
 // String writes the axis as a number, or as v1 or 4*v1 where it is bounded.
@@ -148,4 +137,38 @@ func axesOf(s Shape) axes {
 	return a
 }
 
-func (a axes) shape() Shape { return slices.Clone(a.d[:a.n]) }
+// shape gives the axes back; those that were too many are lost, see check.
+func (a axes) shape() Shape { return slices.Clone(a.d[:min(a.n, MaxRank)]) }
+
+func (a axes) check() error {
+	if a.n > MaxRank {
+		return fmt.Errorf("a shape of %d axes, at most %d", a.n, MaxRank)
+	}
+	return nil
+}
+
+// isNumber reports whether elements of type d are computed with one by one.
+// All other types are stored, moved and cast only.
+func isNumber(d tensor.DType) bool { return d == tensor.F32 || d == tensor.I32 || d == tensor.U32 }
+
+// isFactor reports whether matrices of type d are multiplied.
+func isFactor(d tensor.DType) bool { return d == tensor.F32 || d == tensor.BF16 || d == tensor.F16 }
+
+// checkType tells whether a value of the graph can have type t.
+func (g *Graph) checkType(t Type) error {
+	if t.DType.Size() == 0 {
+		return fmt.Errorf("no element type")
+	}
+	if err := axesOf(t.Shape).check(); err != nil {
+		return err
+	}
+	for i, d := range t.Shape {
+		switch {
+		case d.N < 0:
+			return fmt.Errorf("axis %d of %v is negative", i, t)
+		case int(d.Var) >= len(g.Bounds):
+			return fmt.Errorf("axis %d of %v is bounded by a dimension of another graph", i, t)
+		}
+	}
+	return nil
+}

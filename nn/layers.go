@@ -109,6 +109,14 @@ func (b *Builder) Head(name string, x graph.Tensor, vocab int, tied string) Head
 // Hidden is what the head is applied to.
 func (h Head) Hidden() graph.Tensor { return h.x }
 
+// Rows is the head over the rows index i32 [k] of what it is applied to.
+func (h Head) Rows(index graph.Tensor) Head {
+	if h.x.Valid() {
+		h.x = h.x.Gather(index)
+	}
+	return h
+}
+
 // Logits are the scores of all tokens of the vocabulary: [n, vocab].
 func (h Head) Logits() graph.Tensor { return h.b.linear(h.m, h.x, h.w, h.c) }
 

@@ -96,18 +96,26 @@ func (s *Store) Get(ctx context.Context, name string, dst []byte) error {
 	return f.Wait(ctx)
 }
 
-// Bind gives an executable its arguments: buffers of the same name, and new
-// zeroed ones for those that the store does not have.
-func (s *Store) Bind(e *exec.Executable) error {
-	p := e.Program()
-	dims := p.MaxDims()
-	for _, a := range p.Args {
-		b, err := s.Alloc(a.Name, a.Type.Bytes(dims))
-		if err != nil {
-			return err
+// Bind gives executables their arguments: buffers of the same name, and new
+// zeroed ones, large enough for all of them, for those that the store does not
+// have.
+func (s *Store) Bind(es ...*exec.Executable) error {
+	sizes := map[string]int{}
+	for _, e := range es {
+		dims := e.Program().MaxDims()
+		for _, a := range e.Program().Args {
+			sizes[a.Name] = max(sizes[a.Name], a.Type.Bytes(dims))
 		}
-		if err := e.Bind(a.Name, b); err != nil {
-			return err
+	}
+	for _, e := range es {
+		for _, a := range e.Program().Args {
+			b, err := s.Alloc(a.Name, sizes[a.Name])
+			if err != nil {
+				return err
+			}
+			if err := e.Bind(a.Name, b); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // config is what matters here of tokenizer_config.json.
 type config struct {
+	Class              string                `json:"tokenizer_class"`
 	AddedTokensDecoder map[string]addedToken `json:"added_tokens_decoder"` // by id
 	BOS                specialToken          `json:"bos_token"`
 	EOS                specialToken          `json:"eos_token"`
@@ -27,16 +29,12 @@ type config struct {
 }
 
 // specialToken is written as its content or as an object with the flags of an added token.
-type specialToken struct {
-	addedToken
-	hasFlags bool
-}
+type specialToken struct{ addedToken }
 
 func (s *specialToken) UnmarshalJSON(b []byte) error {
 	*s = specialToken{}
 	if len(b) > 0 && b[0] == '{' {
 		s.Normalized = true // the default of an added token
-		s.hasFlags = true
 		return json.Unmarshal(b, &s.addedToken)
 	}
 	return json.Unmarshal(b, &s.Content) // null leaves it empty
@@ -70,36 +68,52 @@ func (c *config) named() []specialToken {
 	return []specialToken{c.BOS, c.EOS, c.UNK, c.SEP, c.PAD, c.CLS, c.Mask}
 }
 
-// addedTokens lists the tokens that the configuration adds to those of tokenizer.json, or
-// whose flags it changes, in the order in which transformers adds them.
-func (c *config) addedTokens() []addedToken {
-	var tokens []addedToken
-	for id, t := range c.AddedTokensDecoder {
-		t.ID = noID
-		if n, err := strconv.ParseInt(id, 10, 32); err == nil {
-			t.ID = int32(n)
-		}
-		tokens = append(tokens, t)
+// addedTokens gives the added tokens of tokenizer.json and behind them, as transformers adds
+// them, those of the configuration: with other flags, or new.
+func (c *config) addedTokens(tokens []addedToken) []addedToken {
+	named := append(c.named(), c.extra...)
+	isNamed := map[string]bool{}
+	for _, s := range c.named() {
+		isNamed[s.Content] = true
 	}
-	slices.SortFunc(tokens, func(a, b addedToken) int {
-		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Content, b.Content))
-	})
-	listed := map[string]addedToken{}
+	listed := slices.Clone(tokens)
+	if c.AddedTokensDecoder != nil {
+		listed = nil
+		for id, t := range c.AddedTokensDecoder {
+			t.ID = noID
+			if n, err := strconv.ParseInt(id, 10, 32); err == nil {
+				t.ID = int32(n)
+			}
+			listed = append(listed, t)
+		}
+		slices.SortFunc(listed, func(a, b addedToken) int {
+			return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Content, b.Content))
+		})
+	}
+	known := map[string]bool{}
 	for _, t := range tokens {
-		listed[t.Content] = t
+		known[t.Content] = true
 	}
-	for _, s := range append(c.named(), c.extra...) {
-		if s.Content == "" {
-			continue
-		}
-		t := s.addedToken
-		if known, ok := listed[s.Content]; ok && !s.hasFlags {
-			t = known
-		}
-		t.Special = true
+	for _, t := range listed {
+		t.Special = t.Special || isNamed[t.Content]
 		tokens = append(tokens, t)
+		known[t.Content] = true
+	}
+	for _, s := range named {
+		if s.Content != "" && !known[s.Content] {
+			known[s.Content] = true
+			s.Special = true
+			tokens = append(tokens, s.addedToken)
+		}
 	}
 	return tokens
+}
+
+// honoursAddBOS has the classes that make their post-processor from add_bos_token and
+// add_eos_token, where the configuration gives these. Others (GPT2Tokenizer, Qwen2Tokenizer,
+// PreTrainedTokenizerFast, …) keep that of tokenizer.json, as transformers 5 does in any case.
+var honoursAddBOS = map[string]bool{
+	"LlamaTokenizer": true, "CodeLlamaTokenizer": true, "GemmaTokenizer": true, "CohereTokenizer": true, "GPTNeoXTokenizer": true,
 }
 
 // apply sets what the configuration says about t.
@@ -113,8 +127,7 @@ func (c *config) apply(t *Tokenizer) error {
 			*s.id = t.added.byContent[s.token.Content]
 		}
 	}
-	// A configuration that says anything about bos and eos replaces the post-processor.
-	if c.AddBOS != nil || c.AddEOS != nil {
+	if honoursAddBOS[strings.TrimSuffix(c.Class, "Fast")] && (c.AddBOS != nil || c.AddEOS != nil) {
 		var bos, eos bool
 		for _, flag := range []struct {
 			raw json.RawMessage

@@ -16,7 +16,8 @@ const (
 
 // Load reads a tokenizer from a folder with a tokenizer.json, or from such a file itself.
 // A tokenizer_config.json beside it is honoured as transformers does: special tokens, added
-// tokens, add_bos_token and add_eos_token, clean_up_tokenization_spaces.
+// tokens, clean_up_tokenization_spaces, and add_bos_token and add_eos_token for the classes
+// of tokenizers that heed them (Llama, Gemma, Cohere, GPT-NeoX).
 //
 // Errors wrap [ErrFormat], [ErrUnsupported] or those of package os.
 func Load(path string) (*Tokenizer, error) {
@@ -79,7 +80,7 @@ func Parse(tokenizerJSON, configJSON []byte) (*Tokenizer, error) {
 	if t.decoders, err = readDecoders(f.Decoder); err != nil {
 		return nil, err
 	}
-	t.added = newAddedVocabulary(append(f.AddedTokens, c.addedTokens()...), t.model, t.normalizer)
+	t.added = newAddedVocabulary(c.addedTokens(f.AddedTokens), t.model, t.normalizer)
 	t.size = t.model.size()
 	for content := range t.added.byContent {
 		if _, ok := t.model.id(content); !ok {

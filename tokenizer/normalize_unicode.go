@@ -68,10 +68,14 @@ func (n unicodeForm) hazardous(s string) bool {
 	return false
 }
 
-// tooYoung tells the characters whose decomposition the library does not know.
+// tooYoung tells the characters whose decomposition or combining class the library does not
+// know: it takes them as they are.
 func (n unicodeForm) tooYoung(r rune) bool {
-	if r == 0x11938 {
-		return !n.composes
+	if r < 0x300 {
+		return false
+	}
+	if unicode.Is(unicode.M, r) && !unicode.Is(combiningTable, r) {
+		return true
 	}
 	if !n.compat {
 		return false

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/data"
@@ -100,14 +101,8 @@ func (e *Engine) fill(ctx context.Context, constants map[string]*tensor.Tensor) 
 			return err
 		}
 	}
-	for _, x := range []*exec.Executable{e.micro, e.update, e.eval} {
-		if x != nil {
-			if err := e.store.Bind(x); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	all := slices.DeleteFunc([]*exec.Executable{e.micro, e.update, e.eval}, func(x *exec.Executable) bool { return x == nil })
+	return e.store.Bind(all...)
 }
 
 // plan lays out the programs: a micro-batch that adds to gradients, an update

@@ -66,7 +66,7 @@ func (p Permutation) encrypt(x uint64) uint64 {
 	l, h := x&p.maskL, x>>p.low
 	for r := uint32(0); r < feistelRounds; r += 2 {
 		l ^= p.round(h, r) & p.maskL
-		h = p.round(l, r+1) & p.maskH
+		h ^= p.round(l, r+1) & p.maskH
 	}
 	return h<<p.low | l
 }

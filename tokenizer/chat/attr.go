@@ -56,9 +56,16 @@ func getItem(object, key any) (any, error) {
 		return listItem(o, key, func(l []any) any { return l })
 	case tuple:
 		return listItem(o, key, func(l []any) any { return tuple(l) })
-	case progression, *group:
+	case progression:
 		list, _ := items(o)
 		return listItem(list, key, func(l []any) any { return l })
+	case *group:
+		if i, ok := integer(key); ok {
+			return listItem([]any{o.grouper, o.list}, i, nil)
+		}
+	}
+	if _, ok := key.(slice); ok {
+		return nil, typeError("a %s cannot be sliced", typeName(object))
 	}
 	if name, ok := key.(string); ok {
 		if v, ok := attribute(object, name); ok {

@@ -267,7 +267,10 @@ func roundFilter(_ *interpreter, v any, args *arguments) (any, error) {
 	case "floor":
 		return math.Floor(f*scale) / scale, nil
 	case "common":
-		if i, ok := integer(v); ok && precision >= 0 {
+		if i, ok := integer(v); ok {
+			if precision < 0 {
+				i = int64(math.RoundToEven(f*scale) / scale)
+			}
 			return i, nil
 		}
 		if precision < 0 || precision > 300 || math.IsInf(f, 0) || math.IsNaN(f) {

@@ -20,7 +20,7 @@ type braceFormat struct {
 
 // expand replaces the fields of s; those of a format specification are one level deeper.
 func (f *braceFormat) expand(s string, depth int) (string, error) {
-	if depth > 1 {
+	if depth > 1 && strings.Contains(s, "{") {
 		return "", typeError("the fields of a format are nested too deeply")
 	}
 	var b strings.Builder
@@ -226,7 +226,14 @@ func (st numberStyle) braces(v any) (string, error) {
 			sign = string(st.sign)
 		}
 		return st.pad(sign, group3(s, st.grouping)), nil
-	case st.verb == 0 && isFloat, st.verb == 'n' && isFloat:
+	case st.verb == 0 && isFloat:
+		st.verb = 'g'
+		sign, s, err := st.digits(v)
+		if !strings.ContainsAny(s, ".en") {
+			s += ".0"
+		}
+		return st.pad(sign, s), err
+	case st.verb == 'n' && isFloat:
 		st.verb = 'g'
 	case st.verb == 0, st.verb == 'n':
 		st.verb = 'd'

@@ -50,45 +50,118 @@ func (t *Template) answer(messages []Message, i int, opts Options, text string, 
 	if err != nil {
 		return Span{}, fmt.Errorf("%w: message %d: %w", ErrSpans, i, err)
 	}
-	opts.AddGenerationPrompt = true
-	// Templates may refuse to begin with an answer; then its content tells its place.
-	start := -1
-	if prompt, err := t.Render(messages[:i], opts); err == nil {
-		start = min(commonPrefix(prompt, upTo), commonPrefix(prompt, text))
+	// Templates may refuse what comes before an answer without it; then these are empty.
+	before, _ := t.Render(messages[:i], opts)
+	prompted := opts
+	prompted.AddGenerationPrompt = true
+	prompt, _ := t.Render(messages[:i], prompted)
+
+	// What the answer adds to the prompt. A prompt that goes on in another way than the
+	// answer (to ask for a thought, say) counts up to the last mark of both.
+	start := commonPrefix(prompt, upTo)
+	if start < len(prompt) {
+		start = lastMark(upTo, start)
 	}
-	content := strings.TrimFunc(messages[i].Content, isPythonSpace)
-	at := -1 // of the content in upTo
-	if content != "" {
-		at = strings.LastIndex(upTo, content)
+	known := prompt != "" && start >= len(before) && strings.HasPrefix(upTo, before)
+	if known {
+		end := start + len(turn(upTo[start:], messages[i].Content))
+		if start >= from && strings.HasPrefix(text, upTo[:end]) {
+			return Span{start, end}, nil
+		}
+	}
+	// Later messages change how this one or those before are rendered. Another answer in its
+	// place shows where it stands, and how its turn ends.
+	marked := append([]Message(nil), messages...)
+	marked[i] = messages[i].withContent(marker)
+	inText, tail, err := t.locate(marked, len(messages), opts, text, from)
+	if err != nil {
+		return Span{}, fmt.Errorf("%w: message %d: %w", ErrSpans, i, err)
+	}
+	if _, ownTail, err := t.locate(marked, i+1, opts, upTo, 0); err == nil {
+		tail = tail[:turnEnd(tail, turn(ownTail, ""), inText.Start == inText.End)]
+	} else {
+		tail = ""
+	}
+	span := Span{inText.Start, inText.End + len(tail)}
+	// The answer begins behind its header, as the generation prompt has it.
+	if known {
+		for header := upTo[len(before):start]; header != ""; header = header[:lastMark(header, len(header)-1)] {
+			if at := strings.LastIndex(text[from:inText.Start], header); at >= 0 {
+				span.Start = from + at + len(header)
+				break
+			}
+		}
+	}
+	return span, nil
+}
+
+// marker stands for the content of an answer; it is no text that anybody writes.
+const marker = "\uE0F0answer\uE0F1"
+
+func (m Message) withContent(content string) Message {
+	d, err := m.value()
+	if err != nil {
+		return m
+	}
+	d.put("content", content)
+	return Message{Role: m.Role, Content: content, raw: d}
+}
+
+// locate compares text with the first n messages rendered with the marker: where the content
+// stands that the marker replaces, and what comes behind it.
+func (t *Template) locate(marked []Message, n int, opts Options, text string, from int) (Span, string, error) {
+	other, err := t.Render(marked[:n], opts)
+	if err != nil {
+		return Span{}, "", err
+	}
+	start := strings.Index(other, marker)
+	if start < 0 {
+		return Span{}, "", fmt.Errorf("the template does not show its content")
+	}
+	tail := other[start+len(marker):]
+	start = min(start, commonPrefix(text, other))
+	same := 0 // length of the common end
+	for same < len(tail) && same < len(text)-start && text[len(text)-1-same] == tail[len(tail)-1-same] {
+		same++
+	}
+	for same > 0 && !utf8.RuneStart(text[len(text)-same]) {
+		same--
 	}
 	if start < from {
-		if at < from || !strings.HasPrefix(text, upTo[:at]) {
-			return Span{}, fmt.Errorf("%w: message %d does not follow a generation prompt", ErrSpans, i)
-		}
-		start = at
+		return Span{}, "", fmt.Errorf("it does not come behind the answer before it")
 	}
-	// The turn ends where the text up to this message ends, without the white space behind
-	// the token that ends it.
-	tail := ""
-	if at >= start {
-		tail = upTo[at+len(content):]
-	} else {
-		tail = upTo[start:]
+	return Span{start, len(text) - same}, text[len(text)-same:], nil
+}
+
+// turn is what an answer consists of: the text without the white space behind the token
+// that ends it. White space that ends the turn itself belongs to it.
+func turn(answer, content string) string {
+	content = strings.TrimFunc(content, isPythonSpace)
+	trimmed := strings.TrimRightFunc(answer, isPythonSpace)
+	if trimmed == "" || content != "" && strings.HasSuffix(trimmed, content) {
+		return answer
 	}
-	if trimmed := strings.TrimRightFunc(tail, isPythonSpace); trimmed != "" {
-		upTo = upTo[:len(upTo)-len(tail)+len(trimmed)]
-		tail = trimmed
+	return trimmed
+}
+
+// turnEnd is the length of what text and the end of a turn have in common, up to a mark if
+// that is not all of the latter. An answer without content may lack the space that sets
+// content apart.
+func turnEnd(text, end string, noContent bool) int {
+	if noContent && !strings.HasPrefix(text, end) {
+		end = strings.TrimLeftFunc(end, isPythonSpace)
 	}
-	if strings.HasPrefix(text, upTo) {
-		return Span{start, max(start, len(upTo))}, nil
+	n := commonPrefix(text, end)
+	if n < len(end) {
+		n = lastMark(end, n)
 	}
-	// Later messages have changed how this one is rendered: look for what is left of it.
-	if content != "" {
-		if j := strings.Index(text[start:], content+tail); j >= 0 {
-			return Span{start, start + j + len(content) + len(tail)}, nil
-		}
-	}
-	return Span{}, fmt.Errorf("%w: the template renders message %d differently when others follow", ErrSpans, i)
+	return n
+}
+
+// lastMark is the length of s[:n] without what follows the last character that ends a
+// token or header in the templates of today.
+func lastMark(s string, n int) int {
+	return strings.LastIndexAny(s[:n], "\n>]|:") + 1
 }
 
 // commonPrefix is the length of what two texts begin with, in whole characters.
@@ -97,7 +170,7 @@ func commonPrefix(a, b string) int {
 	for n < len(a) && n < len(b) && a[n] == b[n] {
 		n++
 	}
-	for n > 0 && n < len(a) && !utf8.RuneStart(a[n]) {
+	for n > 0 && (n < len(a) && !utf8.RuneStart(a[n]) || n < len(b) && !utf8.RuneStart(b[n])) {
 		n--
 	}
 	return n

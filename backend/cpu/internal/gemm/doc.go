@@ -14,12 +14,13 @@
 //
 // # Order of summation
 //
-// Every element of C is summed in one order that depends on the shapes of the
-// call and on the instruction set, not on the number of workers: the result
-// is the same bit for bit. Rows are independent as well: for a given N and
-// given pairs, the order for one row depends on M only by way of the kernel
-// chosen (see path), so a row does not change with what else is in a large
-// batch.
+// Every element of C is summed in one order that depends on the call and on
+// the instruction set, not on the number of workers: the result is the same
+// bit for bit. Nor does a row depend on what else is in the batch, as long as
+// the number of rows chooses the same way through this package: up to 8 rows
+// (decoding), or more; products of at most 64 columns with a transposed A
+// change once more above 128 rows. Sums run over at most 1024 terms before
+// they are added up, so that long ones lose no accuracy.
 //
 // NaN and infinities propagate as in float32 arithmetic, except that a pair
 // with Alpha 0 is not read at all.

@@ -16,10 +16,16 @@ type Engine struct {
 	k    *kernels
 	own  []scratch // of each worker, for Serial
 
+	packed int // floats of A that are packed at a time
+
 	mu    sync.Mutex
 	jobs  []*job     // idle
 	spare []*scratch // idle, for the tasks of Run
 }
+
+// packedFloats bounds the memory for A to 32 MiB, enough rows of any model for
+// the packing of B not to be felt.
+const packedFloats = 8 << 20
 
 // New is an engine on the workers of p with the instruction set that EnvCPU
 // asks for. If Select refuses that, it takes the fastest one: a device that
@@ -34,7 +40,7 @@ func New(p *pool.Pool) *Engine {
 
 // NewISA is New with a given instruction set, which must be a Supported one.
 func NewISA(p *pool.Pool, isa ISA) *Engine {
-	return &Engine{pool: p, k: kernelsOf(isa), own: make([]scratch, p.Workers())}
+	return &Engine{pool: p, k: kernelsOf(isa), own: make([]scratch, p.Workers()), packed: packedFloats}
 }
 
 // Isa is the name of the instruction set in use.

@@ -36,7 +36,7 @@ func (f *fewRows) bind(j *job) {
 func (f *fewRows) run() {
 	f.prepare()
 	groups := ceil(f.c.N, colsFew)
-	f.cols = ceil(groups, min(groups, f.shares(2))) * colsFew
+	f.cols = ceil(groups, min(groups, f.shares(4))) * colsFew
 	f.spread(ceil(f.c.N, f.cols), f.task)
 }
 

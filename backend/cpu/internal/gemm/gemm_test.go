@@ -98,12 +98,12 @@ func TestAgainstReference(t *testing.T) {
 	})
 }
 
-// The shapes are large enough that all workers take part and that A is packed
-// in more than one block of rows.
+// The shapes are large enough that all workers take part in every way that a
+// call may go.
 func TestManyWorkers(t *testing.T) {
 	eachISA(t, func(t *testing.T, isa gemm.ISA) {
 		r := rand.New(rand.NewPCG(1, 1))
-		for _, s := range []struct{ m, n, k int }{{67, 700, 600}, {3, 1100, 700}, {1200, 20, 300}, {250, 90, 90}} {
+		for _, s := range []struct{ m, n, k int }{{40, 300, 600}, {3, 700, 300}, {400, 20, 200}, {150, 90, 90}} {
 			for trans := range 4 {
 				p := newProblem(r, s.m, s.n, 0, false, true)
 				p.add(newMatrix(t, r, s.m, s.k, gemm.F32, trans&1 != 0, 0), newMatrix(t, r, s.k, s.n, gemm.BF16, trans&2 != 0, 0), 1)
@@ -113,6 +113,22 @@ func TestManyWorkers(t *testing.T) {
 					requireSameBits(t, c, p.compute(t, engine(t, workers, isa).Run), s, trans, workers)
 				}
 			}
+		}
+	})
+}
+
+// A is packed block by block where it is large.
+func TestBlocksOfRows(t *testing.T) {
+	eachISA(t, func(t *testing.T, isa gemm.ISA) {
+		e := engine(t, 2, isa)
+		r := rand.New(rand.NewPCG(6, 6))
+		p := newProblem(r, 70, 100, 1, true, true)
+		p.add(newMatrix(t, r, 70, 600, gemm.F32, false, 0), newMatrix(t, r, 600, 100, gemm.F32, true, 0), 1)
+		p.add(newMatrix(t, r, 70, 13, gemm.F32, true, 0), newMatrix(t, r, 13, 100, gemm.BF16, false, 0), 1)
+		whole := p.compute(t, e.Run)
+		for _, limit := range []int{1, 613 * 12, 613 * 30, 613 * 69} {
+			e.PackAtMost(limit)
+			requireSameBits(t, whole, p.compute(t, e.Run), limit)
 		}
 	})
 }
@@ -139,33 +155,29 @@ func TestRowsAreIndependent(t *testing.T) {
 
 // All values of both 16-bit formats are widened exactly, by every kernel.
 func TestWidening(t *testing.T) {
+	all := make([]uint16, 1<<16)
+	for i := range all {
+		all[i] = uint16(i)
+	}
+	want := map[gemm.Elem][]float64{gemm.F16: make([]float64, len(all)), gemm.BF16: make([]float64, len(all))}
+	for i, h := range all {
+		want[gemm.F16][i] = fromF16(h)
+		want[gemm.BF16][i] = float64(math.Float32frombits(uint32(h) << 16))
+	}
 	eachISA(t, func(t *testing.T, isa gemm.ISA) {
 		e := engine(t, 1, isa)
-		all := make([]uint16, 1<<16)
-		for i := range all {
-			all[i] = uint16(i)
-		}
-		for _, elem := range []gemm.Elem{gemm.F16, gemm.BF16} {
-			for _, m := range []int{1, 20} { // from B as it lies, and packed
-				for _, trans := range []bool{false, true} {
-					stride := len(all)
-					if trans {
-						stride = 1
-					}
-					ones := make([]float32, m)
-					for i := range ones {
-						ones[i] = 1
-					}
-					c := gemm.Call{M: m, N: len(all), LDC: len(all), C: make([]float32, m*len(all)), Pairs: []gemm.Pair{{
-						A: gemm.Of(ones, 1), B: gemm.Matrix{Data: unsafe.Pointer(&all[0]), Elem: elem, Stride: stride, Trans: trans}, K: 1, Alpha: 1}}}
+		for elem, want := range want {
+			for _, m := range []int{1, 9} { // from B as it lies, and packed
+				for _, b := range []gemm.Matrix{{Stride: len(all)}, {Stride: 1, Trans: true}} {
+					b.Data, b.Elem = unsafe.Pointer(&all[0]), elem
+					ones := []float32{1, 1, 1, 1, 1, 1, 1, 1, 1}
+					c := gemm.Call{M: m, N: len(all), LDC: len(all), C: make([]float32, m*len(all)),
+						Pairs: []gemm.Pair{{A: gemm.Of(ones, 1), B: b, K: 1, Alpha: 1}}}
 					e.Run(&c)
 					for i, got := range c.C {
-						h := uint16(i % len(all))
-						want := fromF16(h)
-						if elem == gemm.BF16 {
-							want = float64(math.Float32frombits(uint32(h) << 16))
+						if want := want[i%len(all)]; !same(float64(got), want, 0) {
+							require.Failf(t, "not exact", "%v 0x%04x (M=%d, Bᵀ=%v) is %v, want %v", elem, i%len(all), m, b.Trans, got, want)
 						}
-						require.True(t, same(float64(got), want, 0), "%v 0x%04x (M=%d, %v): %v, want %v", elem, h, m, trans, got, want)
 					}
 				}
 			}
@@ -201,30 +213,33 @@ func TestSpecialValues(t *testing.T) {
 // Long sums lose no more than a few units of the last place: 16384 terms of
 // one sign, where one long float32 sum errs by hundreds.
 func TestLongSums(t *testing.T) {
-	const k = 16384
+	const m, n, k = 9, 66, 16384
+	r := rand.New(rand.NewPCG(3, 3))
+	x, w, wt := make([]float32, m*k), make([]float32, k*n), make([]float32, n*k)
+	for i := range x {
+		x[i] = r.Float32()
+	}
+	for i := range w {
+		w[i] = r.Float32()
+		wt[i%n*k+i/n] = w[i]
+	}
+	var want [n]float64 // row 0
+	for i, v := range w {
+		want[i%n] += float64(x[i/n]) * float64(v)
+	}
 	eachISA(t, func(t *testing.T, isa gemm.ISA) {
 		e := engine(t, 2, isa)
-		r := rand.New(rand.NewPCG(3, 3))
-		for _, m := range []int{1, 20} {
-			for _, trans := range []bool{false, true} {
-				for _, n := range []int{5, 70} {
-					p := newProblem(r, m, n, 0, false, false)
-					a, b := newMatrix(t, r, m, k, gemm.F32, false, 0), newMatrix(t, r, k, n, gemm.F32, trans, 0)
-					for _, x := range []*matrix{a, b} {
-						for i := range x.f32 {
-							x.f32[i] = float32(math.Abs(float64(x.f32[i])))
-						}
-						for i := range x.values {
-							x.values[i] = math.Abs(x.values[i])
-						}
-					}
-					p.add(a, b, 1)
+		for _, rows := range []int{1, m} {
+			for _, cols := range []int{5, n} {
+				for _, b := range []gemm.Matrix{gemm.Of(w, n), gemm.Of(wt, k).T()} {
+					c := gemm.Call{M: rows, N: cols, LDC: cols, C: make([]float32, rows*cols),
+						Pairs: []gemm.Pair{{A: gemm.Of(x, k), B: b, K: k, Alpha: 1}}}
+					e.Run(&c)
 					worst := 0.0
-					for i, got := range p.compute(t, e.Run) {
-						want, _ := p.reference(i/n, i%n)
-						worst = max(worst, math.Abs(float64(got)-want)/want)
+					for j, v := range c.C[:cols] {
+						worst = max(worst, math.Abs(float64(v)-want[j])/want[j])
 					}
-					assert.Less(t, worst, 32*0x1p-24, "M=%d N=%d Bᵀ=%v", m, n, trans)
+					assert.Less(t, worst, 16*0x1p-24, "M=%d N=%d Bᵀ=%v", rows, cols, b.Trans)
 				}
 			}
 		}

@@ -23,13 +23,9 @@ type packed struct {
 	memory             buffer
 }
 
-const (
-	packedFloats = 8 << 20 // A is packed in blocks of rows of at most this size
-)
-
-var (
-	blockCols = 512
-)
+// blockCols is how many columns of B a task takes at most: with kc, what stays
+// in the second-level cache of a core.
+const blockCols = 256
 
 func (p *packed) bind(j *job) {
 	p.job = j
@@ -39,7 +35,7 @@ func (p *packed) bind(j *job) {
 // run computes the call, depth being the sum of all K.
 func (p *packed) run(depth int) {
 	p.depth = depth
-	most := max(p.k.mr, packedFloats/depth/p.k.mr*p.k.mr)
+	most := max(p.k.mr, p.e.packed/depth/p.k.mr*p.k.mr)
 	for p.row0 = 0; p.row0 < p.c.M; p.row0 += p.rows {
 		p.rows = min(most, p.c.M-p.row0)
 		p.panels = ceil(p.rows, p.k.mr)

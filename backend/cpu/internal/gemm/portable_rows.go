@@ -2,20 +2,24 @@ package gemm
 
 import "unsafe"
 
-// portableDots sums in four strands: a float addition takes four cycles.
+// portableDots sums in four strands, since a float addition takes four
+// cycles, and in pieces, which keeps rounding errors down.
 func portableDots(rows, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, elem Elem, ldw, n int, out unsafe.Pointer, ldo int) {
+	const piece = 512
 	for j := range n {
 		for i := range rows {
-			xs := unsafe.Slice((*float32)(at(x, 4*i*ldx)), k)
-			row := at(w, j*ldw)
 			var sum float32
-			switch elem {
-			case F32:
-				sum = dotF32(xs, unsafe.Slice((*float32)(row), k))
-			case F16:
-				sum = dotF16(xs, unsafe.Slice((*uint16)(row), k))
-			case BF16:
-				sum = dotBF16(xs, unsafe.Slice((*uint16)(row), k))
+			for t := 0; t < k; t += piece {
+				xs := unsafe.Slice((*float32)(at(x, 4*(i*ldx+t))), min(piece, k-t))
+				ws := at(w, j*ldw+t*elem.Size())
+				switch elem {
+				case F32:
+					sum += dotF32(xs, unsafe.Slice((*float32)(ws), len(xs)))
+				case F16:
+					sum += dotF16(xs, unsafe.Slice((*uint16)(ws), len(xs)))
+				case BF16:
+					sum += dotBF16(xs, unsafe.Slice((*uint16)(ws), len(xs)))
+				}
 			}
 			*(*float32)(at(out, 4*(i*ldo+j))) = sum
 		}

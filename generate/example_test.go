@@ -1,0 +1,61 @@
+package generate_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/tokenizer"
+)
+
+// A model with an adapter continues a text and prints it as it comes.
+func Example() {
+	ctx := context.Background()
+	dev, err := backend.Open("cpu", backend.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer dev.Close()
+	m, err := model.Open("../testdata/lm/llama/model")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	adapter, err := lora.LoadState("../testdata/lm/llama/adapters/lora", m, m.Config.ModelType, m.Modules())
+	if err != nil {
+		log.Fatal(err)
+	}
+	tok, err := tokenizer.Load(m.Dir)
+	if err != nil {
+		log.Fatal(err)
+	}
+	g, err := generate.New(ctx, dev, m, adapter, generate.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer g.Close()
+	prompt, err := tok.Encode("The quick brown", true)
+	if err != nil {
+		log.Fatal(err)
+	}
+	r, err := g.Generate(ctx, prompt, generate.GenerateOptions{MaxNewTokens: 6, Decoder: tok.NewStream(true)}, func(t generate.Token) error {
+		fmt.Printf("%d %q\n", t.ID, t.Text)
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(r.Finish, len(r.IDs))
+	// Output:
+	// 377 "and"
+	// 197 "\x05"
+	// 93 "z"
+	// 197 "\x05"
+	// 93 "z"
+	// 406 "rit"
+	// length 6
+}

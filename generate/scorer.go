@@ -1,0 +1,208 @@
+package generate
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/graph/exec"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// Scorer reads whole texts, without a cache. Each text is read as if it were
+// alone. It is not safe for concurrent use.
+type Scorer struct {
+	host      *host
+	maxTokens int
+	runs      map[string]*exec.Executable // compiled when first asked for
+}
+
+const lossResult = "loss"
+
+// NewScorer prepares a scorer that reads at most maxTokens at a time; state is
+// an adapter, or nil. m must stay open until the scorer is closed. Nothing is
+// compiled before it is asked for.
+func NewScorer(dev backend.Device, m *model.Model, state *lora.State, maxTokens int) (*Scorer, error) {
+	if maxTokens < 1 {
+		return nil, fmt.Errorf("generate: %w: a scorer of %d tokens, expected 1 or more", ErrOption, maxTokens)
+	}
+	h, err := newHost(dev, m, state)
+	if err != nil {
+		return nil, err
+	}
+	return &Scorer{h, maxTokens, map[string]*exec.Executable{}}, nil
+}
+
+// Close frees the device's memory.
+func (s *Scorer) Close() {
+	for _, e := range s.runs {
+		e.Close()
+	}
+	s.host.store.Free()
+}
+
+// Logits gives the logits of all tokens of the rows, one row behind the other:
+// [tokens, vocab]. Errors: ErrTooLong for a row of more than maxTokens,
+// ErrToken, and those of the device.
+func (s *Scorer) Logits(ctx context.Context, rows [][]int32) ([]float32, error) {
+	e, err := s.compiled(ctx, logitsResult, func(p *program) { p.Result(logitsResult, p.out.Head.Logits()) })
+	if err != nil {
+		return nil, err
+	}
+	var out []float32
+	return out, s.rows(ctx, e, rows, func(tokens int) error {
+		out, err = s.result(ctx, out, logitsResult, tokens*s.host.model.Config.VocabSize)
+		return err
+	})
+}
+
+// Hidden gives the hidden states of all tokens of the rows, [tokens, hidden
+// size] for each: of the embeddings, behind each layer but the last, and
+// behind the final norm, as transformers lists them.
+func (s *Scorer) Hidden(ctx context.Context, rows [][]int32) ([][]float32, error) {
+	name := func(i int) string { return fmt.Sprintf("hidden.%d", i) }
+	e, err := s.compiled(ctx, "hidden", func(p *program) {
+		for i, h := range p.out.Hidden {
+			p.Result(name(i), h)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	c := s.host.model.Config
+	out := make([][]float32, c.Layers+1)
+	return out, s.rows(ctx, e, rows, func(tokens int) error {
+		for i := range out {
+			if out[i], err = s.result(ctx, out[i], name(i), tokens*c.HiddenSize); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Loss is the cross-entropy in nats, summed over the labels of the batch that
+// are not data.Ignore: divide by b.LossTokens for the mean. Labels stand where
+// they are predicted, as package data lays them. Errors: ErrTooLong, ErrToken,
+// and those of the device.
+func (s *Scorer) Loss(ctx context.Context, b *data.Batch) (float64, error) {
+	e, err := s.compiled(ctx, lossResult, func(p *program) {
+		labels := p.b.G.Param(nn.LabelsParam, tensor.I32, p.out.Head.Hidden().Type().Shape[:1]...)
+		p.Result(lossResult, p.out.Head.Loss(labels))
+	})
+	if err != nil {
+		return 0, err
+	}
+	if n := len(b.Tokens); len(b.Labels) != n || len(b.Positions) != n || len(b.Lo) != n || len(b.Hi) != n {
+		return 0, fmt.Errorf("generate: %w: a batch of %d tokens has %d labels, %d positions and %d and %d bounds", ErrOption, n, len(b.Labels), len(b.Positions), len(b.Lo), len(b.Hi))
+	}
+	if err := s.check(b.Tokens); err != nil {
+		return 0, err
+	}
+	if err := s.host.store.SetInt32s(ctx, nn.LabelsParam, b.Labels); err != nil {
+		return 0, err
+	}
+	if err := s.run(ctx, e, b); err != nil {
+		return 0, err
+	}
+	sum, err := s.result(ctx, nil, lossResult, 1)
+	if err != nil {
+		return 0, err
+	}
+	return float64(sum[0]), nil
+}
+
+func (s *Scorer) compiled(ctx context.Context, name string, results func(*program)) (*exec.Executable, error) {
+	if e := s.runs[name]; e != nil {
+		return e, nil
+	}
+	p := s.host.begin(s.maxTokens, nil)
+	results(p)
+	e, err := s.host.compile(ctx, p, nil)
+	if err != nil {
+		return nil, err
+	}
+	s.runs[name] = e
+	return e, nil
+}
+
+// rows runs e over as many rows at a time as fit and calls done after each run.
+func (s *Scorer) rows(ctx context.Context, e *exec.Executable, rows [][]int32, done func(tokens int) error) error {
+	var b data.Batch
+	flush := func() error {
+		n := len(b.Tokens)
+		if n == 0 {
+			return nil
+		}
+		if err := s.run(ctx, e, &b); err != nil {
+			return err
+		}
+		b = data.Batch{}
+		return done(n)
+	}
+	for i, ids := range rows {
+		if len(ids) > s.maxTokens {
+			return fmt.Errorf("generate: %w: row %d has %d, the scorer takes %d", ErrTooLong, i, len(ids), s.maxTokens)
+		}
+		// Dynamic rotary frequencies depend on the length of the text: a row
+		// that runs alone has its own.
+		if len(b.Tokens)+len(ids) > s.maxTokens || s.host.model.Config.RoPE.Dynamic() {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+		lo := int32(len(b.Tokens))
+		for p := range int32(len(ids)) {
+			b.Tokens = append(b.Tokens, ids[p])
+			b.Positions = append(b.Positions, p)
+			b.Lo = append(b.Lo, lo)
+			b.Hi = append(b.Hi, lo+p+1)
+		}
+	}
+	return flush()
+}
+
+func (s *Scorer) run(ctx context.Context, e *exec.Executable, b *data.Batch) error {
+	if err := s.check(b.Tokens); err != nil {
+		return err
+	}
+	store, longest := s.host.store, int32(0)
+	for _, p := range b.Positions {
+		longest = max(longest, p+1)
+	}
+	if err := store.SetFloat32s(ctx, model.FrequenciesParam, s.host.model.Config.RoPE.Frequencies(int(longest))); err != nil {
+		return err
+	}
+	for _, a := range []struct {
+		name   string
+		values []int32
+	}{{nn.TokensParam, b.Tokens}, {nn.PositionsParam, b.Positions}, {nn.LoParam, b.Lo}, {nn.HiParam, b.Hi}} {
+		if err := store.SetInt32s(ctx, a.name, a.values); err != nil {
+			return err
+		}
+	}
+	if err := e.SetDim(nn.TokensDim, len(b.Tokens)); err != nil {
+		return err
+	}
+	return e.RunWait(ctx)
+}
+
+func (s *Scorer) check(ids []int32) error {
+	switch n := len(ids); {
+	case n == 0:
+		return fmt.Errorf("generate: %w: the batch has none", ErrToken)
+	case n > s.maxTokens:
+		return fmt.Errorf("generate: %w: the batch has %d, the scorer takes %d", ErrTooLong, n, s.maxTokens)
+	}
+	return s.host.checkTokens(ids)
+}
+
+// result appends the first n floats of a result to out.
+func (s *Scorer) result(ctx context.Context, out []float32, name string, n int) ([]float32, error) {
+	out = append(out, make([]float32, n)...)
+	return out, s.host.store.GetFloat32s(ctx, name, out[len(out)-n:])
+}

@@ -1,0 +1,50 @@
+package generate
+
+import "strings"
+
+// stopper passes text on as it comes, but for what may be the beginning of a
+// stop string: that it holds until it is known.
+type stopper struct {
+	stops []string
+	held  string
+}
+
+// push takes more text and returns what can be shown. With stopped a stop
+// string is complete, and what stands before it has been returned; of several,
+// the one that ends first counts, whatever the pieces in which text comes.
+func (s *stopper) push(text string) (show string, stopped bool) {
+	s.held += text
+	from, end := -1, len(s.held)+1
+	for _, stop := range s.stops {
+		if i := strings.Index(s.held, stop); i >= 0 && (i+len(stop) < end || i+len(stop) == end && i < from) {
+			from, end = i, i+len(stop)
+		}
+	}
+	if from >= 0 {
+		show, s.held = s.held[:from], ""
+		return show, true
+	}
+	n := 0
+	for _, stop := range s.stops {
+		n = max(n, overlap(s.held, stop))
+	}
+	show, s.held = s.held[:len(s.held)-n], s.held[len(s.held)-n:]
+	return show, false
+}
+
+// flush returns what was held.
+func (s *stopper) flush() string {
+	text := s.held
+	s.held = ""
+	return text
+}
+
+// overlap is the length of the longest end of text with which stop begins.
+func overlap(text, stop string) int {
+	for n := min(len(text), len(stop)-1); n > 0; n-- {
+		if strings.HasSuffix(text, stop[:n]) {
+			return n
+		}
+	}
+	return 0
+}

@@ -1,0 +1,84 @@
+// Package cli is the command line: it reads flags, calls the libraries, shows
+// progress and turns errors into one line and an exit status.
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/lorafuse/lorafuse/internal/progress"
+)
+
+// Main runs the command line of this process and returns its exit status. The
+// first SIGINT or SIGTERM asks the command to end, a second one ends the
+// process.
+func Main() int {
+	ignoreFileSizeSignal()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	return Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+}
+
+// Run runs one command line. Results go to stdout, progress, notes and errors
+// to stderr; ctx ends as the user interrupts. The exit statuses are those of
+// the Exit constants.
+func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) (status int) {
+	a := &app{args: args, in: stdin, out: &output{w: stdout}, err: stderr}
+	defer func() {
+		if p := recover(); p != nil {
+			a.close()
+			if os.Getenv("LORAFUSE_TRACE") != "" {
+				stderr.Write(debug.Stack())
+			}
+			status = a.exit(ctx, &failure{fmt.Errorf("internal error: %v; please report it with what LORAFUSE_TRACE=1 prints", p)})
+		}
+	}()
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(a.out)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		err = a.out.err
+	}
+	a.close()
+	return a.exit(ctx, err)
+}
+
+// app is one run of the program.
+type app struct {
+	args []string
+	in   io.Reader
+	out  *output   // results
+	err  io.Writer // progress, notes, errors
+
+	display *progress.Display
+}
+
+// progress is where tasks report how far they are.
+func (a *app) progress() *progress.Display {
+	if a.display == nil {
+		a.display = progress.New(a.err)
+	}
+	return a.display
+}
+
+// note tells what the user should know, above the progress bars.
+func (a *app) note(format string, args ...any) {
+	fmt.Fprintln(a.progress(), oneLine(fmt.Sprintf(format, args...)))
+}
+
+// close ends the progress display; a later report begins another one.
+func (a *app) close() {
+	if a.display != nil {
+		a.display.Close()
+		a.display = nil
+	}
+}

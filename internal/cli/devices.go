@@ -1,0 +1,75 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/train"
+)
+
+// deviceList is what `devices --json` prints.
+type deviceList struct {
+	Devices     []backend.Info `json:"devices"`
+	Unavailable []absentDevice `json:"unavailable"`
+}
+
+type absentDevice struct {
+	Backend string `json:"backend"`
+	Reason  string `json:"reason"`
+}
+
+func (a *app) devices() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:     "devices",
+		Short:   "List the machines that can compute, and why others cannot",
+		Long:    "List the devices of all backends, the one that --backend auto takes first, and say\nwhy a backend is not available.",
+		Example: "  lorafuse devices\n  lorafuse devices --json",
+		Args:    args(0),
+		RunE: func(*cobra.Command, []string) error {
+			list := listDevices()
+			if asJSON {
+				return a.out.json(list)
+			}
+			for _, d := range list.Devices {
+				memory := ""
+				if d.Memory > 0 {
+					memory = ", " + train.Size(d.Memory)
+				}
+				a.out.printf("%s:%d  %s%s (%s)\n", d.Backend, d.Index, d.Name, memory, d.Detail)
+			}
+			for _, u := range list.Unavailable {
+				a.out.printf("%s    %s\n", u.Backend, u.Reason)
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+func listDevices() deviceList {
+	list := deviceList{Devices: []backend.Info{}, Unavailable: []absentDevice{}}
+	present := backend.Names()
+	for _, name := range present {
+		infos, err := backend.Devices(name)
+		if err == nil && len(infos) == 0 {
+			err = fmt.Errorf("backend %s: no device", name)
+		}
+		if err != nil {
+			list.Unavailable = append(list.Unavailable, absentDevice{name, err.Error()})
+		}
+		list.Devices = append(list.Devices, infos...)
+	}
+	for _, name := range backend.Known() {
+		if slices.Contains(present, name) {
+			continue
+		}
+		_, err := backend.Devices(name)
+		list.Unavailable = append(list.Unavailable, absentDevice{name, err.Error()})
+	}
+	return list
+}

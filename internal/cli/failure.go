@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/generate/sample"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/model/hub"
+	"github.com/lorafuse/lorafuse/train"
+)
+
+// Exit statuses.
+const (
+	ExitOK          = 0
+	ExitDifferent   = 1   // the check failed: different, beyond the tolerance, incomplete
+	ExitUsage       = 2   // wrong flags, settings, files or data
+	ExitFailure     = 3   // right so far, and then it failed: memory, disk, network, not a number
+	ExitInterrupted = 130 // by the user
+)
+
+const exitHelp = `Exit status:
+  0    done
+  1    a check failed: diff found a difference, compare exceeded its tolerance,
+       inspect found an adapter that does not fit
+  2    wrong usage or bad input: flags, settings, files, data
+  3    it failed under way: out of memory, disk full, no network, a loss that is
+       not finite
+  130  interrupted (SIGINT, SIGTERM); a second signal ends at once`
+
+// different is the error of a check that was made and failed.
+type different struct{ message string }
+
+func (d *different) Error() string { return d.message }
+
+func differs(format string, args ...any) error { return &different{fmt.Sprintf(format, args...)} }
+
+// failure is an error of ExitFailure whose cause does not show it.
+type failure struct{ error }
+
+func (f *failure) Unwrap() error { return f.error }
+
+// interrupted is an error that comes with its own advice.
+type interrupted struct{ error }
+
+func (i *interrupted) Unwrap() error { return i.error }
+
+// usagef is an error about how a command was called.
+func usagef(command, format string, args ...any) error {
+	return fmt.Errorf("%s: %s; see '%s --help'", strings.TrimPrefix(command, "lorafuse "), fmt.Sprintf(format, args...), command)
+}
+
+// exit prints err on one line and gives its exit status.
+func (a *app) exit(ctx context.Context, err error) int {
+	if err == nil {
+		return ExitOK
+	}
+	status, message := classify(ctx, err), err.Error()
+	var own *interrupted
+	if status == ExitInterrupted && !errors.As(err, &own) {
+		message = "interrupted"
+	}
+	fmt.Fprintf(a.err, "lorafuse: %s\n", oneLine(message))
+	return status
+}
+
+// broken are the errors that are not about the input.
+var broken = []error{
+	backend.ErrOutOfMemory, train.ErrNotFinite, lora.ErrNotFinite, sample.ErrLogits,
+	hub.ErrUnreachable, hub.ErrCorrupt, hub.ErrNoSpace, hub.ErrOffline,
+}
+
+func classify(ctx context.Context, err error) int {
+	var check *different
+	var fail *failure
+	switch {
+	case errors.Is(err, train.ErrInterrupted), ctx.Err() != nil && errors.Is(err, context.Canceled):
+		return ExitInterrupted
+	case errors.As(err, &check):
+		return ExitDifferent
+	case errors.As(err, &fail), isDiskError(err):
+		return ExitFailure
+	}
+	for _, b := range broken {
+		if errors.Is(err, b) {
+			return ExitFailure
+		}
+	}
+	return ExitUsage
+}
+
+// oneLine joins the lines of a message and takes control characters, which
+// names of files and keys may hold, out of it.
+func oneLine(s string) string {
+	s = strings.ReplaceAll(strings.TrimSpace(s), "\n", "; ")
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
+}

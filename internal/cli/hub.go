@@ -1,0 +1,44 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/lorafuse/lorafuse/model/hub"
+)
+
+func (a *app) hub() *cobra.Command {
+	c := a.group(&cobra.Command{
+		Use:   "hub",
+		Short: "Get models from the Hugging Face Hub",
+	})
+	c.AddCommand(a.hubDownload())
+	return c
+}
+
+func (a *app) hubDownload() *cobra.Command {
+	var o hub.Options
+	c := &cobra.Command{
+		Use:   "download NAME",
+		Short: "Download a model into the Hugging Face cache and print its folder",
+		Long: `Download a model, owner/name[@revision], into the cache that all Hugging Face
+libraries share, and print the folder it is in. What is there already is not
+downloaded again, and a download that was interrupted goes on.
+
+HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN, HF_TOKEN_PATH and HF_HUB_OFFLINE
+are honoured.`,
+		Example: `  lorafuse hub download Qwen/Qwen2.5-0.5B
+  lorafuse tokenize --model "$(lorafuse hub download --no-weights Qwen/Qwen2.5-0.5B)"`,
+		Args: args(1, "the model's NAME"),
+		RunE: func(c *cobra.Command, args []string) error {
+			dir, err := a.resolve(c.Context(), "hub download", args[0], o)
+			if err != nil {
+				return err
+			}
+			a.out.printf("%s\n", dir)
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&o.WithoutWeights, "no-weights", false, "leave the weights out: configuration, tokenizer and chat template alone")
+	c.Flags().BoolVar(&o.Offline, "offline", false, "look in the cache alone")
+	return c
+}

@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/lorafuse/lorafuse/internal/suggest"
+)
+
+// root is the command tree.
+func (a *app) root() *cobra.Command {
+	c := a.group(&cobra.Command{
+		Use:   "lorafuse",
+		Short: "Fine-tune Hugging Face models with LoRA, and run them",
+		Long: `lorafuse fine-tunes Hugging Face models with LoRA adapters that PEFT loads, and
+runs, evaluates, merges and compares models and adapters.
+
+Results go to standard output, progress and notes to standard error.
+
+` + exitHelp,
+		Example: `  lorafuse train config.yaml
+  lorafuse generate --model meta-llama/Llama-3.2-1B --adapter output/adapter --prompt "Once"`,
+	})
+	c.SilenceErrors, c.SilenceUsage = true, true
+	c.SetFlagErrorFunc(flagError)
+	c.SetHelpCommand(a.help(c))
+	c.AddCommand(
+		a.train(), a.generate(), a.eval(), a.merge(),
+		a.inspect(), a.diff(), a.compare(), a.tokenize(),
+		a.config(), a.devices(), a.hub(), a.version(),
+	)
+	for _, sub := range c.Commands() {
+		sub.DisableFlagsInUseLine = true
+	}
+	return c
+}
+
+// group makes a command that only holds others.
+func (a *app) group(c *cobra.Command) *cobra.Command {
+	c.Args = func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		var names []string
+		for _, sub := range c.Commands() {
+			if sub.IsAvailableCommand() {
+				names = append(names, sub.Name())
+			}
+		}
+		hint := suggest.DidYouMean(args[0], names)
+		if hint == "" {
+			hint = ", expected one of " + strings.Join(names, ", ")
+		}
+		return fmt.Errorf("unknown command %q%s; see '%s --help'", args[0], hint, c.CommandPath())
+	}
+	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+	return c
+}
+
+// help is cobra's command, with an error for a topic that is not there.
+func (a *app) help(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [command]",
+		Short: "Explain a command",
+		RunE: func(_ *cobra.Command, args []string) error {
+			c, rest, err := root.Find(args)
+			if err != nil {
+				return err
+			}
+			if len(rest) > 0 {
+				return root.Args(root, rest)
+			}
+			c.InitDefaultHelpFlag()
+			return c.Help()
+		},
+	}
+}
+
+// flagError is a wrong flag in our words.
+func flagError(c *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	var invalid *pflag.InvalidValueError
+	switch {
+	case errors.As(err, &unknown):
+		var names []string
+		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+		name := unknown.GetSpecifiedName()
+		if len(name) == 1 {
+			return usagef(c.CommandPath(), "unknown flag -%s", name)
+		}
+		return usagef(c.CommandPath(), "unknown flag --%s%s", name, suggest.DidYouMean("--"+name, names))
+	case errors.As(err, &invalid):
+		f := invalid.GetFlag()
+		return usagef(c.CommandPath(), "--%s: found %q, expected %s", f.Name, invalid.GetValue(), typeName(f))
+	}
+	return usagef(c.CommandPath(), "%v", err)
+}
+
+// typeName says what a flag takes.
+func typeName(f *pflag.Flag) string {
+	switch f.Value.Type() {
+	case "int":
+		return "a whole number"
+	case "uint64":
+		return "a whole number of 0 or more"
+	case "float64":
+		return "a number"
+	case "bool":
+		return "true or false"
+	}
+	return f.Value.Type()
+}
+
+// args is a check of the number of arguments, with what they are.
+func args(most int, what ...string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(what):
+			return usagef(c.CommandPath(), "%s is missing", what[len(args)])
+		case most >= 0 && len(args) > most:
+			return usagef(c.CommandPath(), "unexpected argument %q", args[most])
+		}
+		return nil
+	}
+}

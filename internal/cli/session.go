@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/model/hub"
+)
+
+// modelFlags name a model, its adapter and the machine that runs them.
+type modelFlags struct {
+	command string // whose flags these are
+	model   string
+	adapter string
+	backend string
+	threads int
+}
+
+// flags adds --model and --adapter.
+func (f *modelFlags) flags(c *cobra.Command) {
+	f.command = c.Name()
+	c.Flags().StringVarP(&f.model, "model", "m", "", "folder of a Hugging Face checkpoint, or owner/name[@revision] on the hub")
+	c.Flags().StringVarP(&f.adapter, "adapter", "a", "", "folder of a PEFT adapter")
+}
+
+// machineFlags adds --backend and --threads.
+func (f *modelFlags) machineFlags(c *cobra.Command) {
+	c.Flags().StringVar(&f.backend, "backend", backend.Auto, "machine to compute on: auto, cpu, cuda or metal")
+	c.Flags().IntVar(&f.threads, "threads", 0, "threads of the CPU backend, 0 is one per core; results do not depend on it")
+}
+
+// session is an open model, with its adapter and a machine where asked for.
+type session struct {
+	model   *model.Model
+	state   *lora.State // nil without an adapter
+	dev     backend.Device
+	adapter *lora.Adapter // holds the memory that state points into
+}
+
+// open opens what the flags name, the machine first: it costs nothing to see
+// that it is not there.
+func (a *app) open(ctx context.Context, f *modelFlags) (_ *session, err error) {
+	if f.threads < 0 {
+		return nil, fmt.Errorf("--threads: found %d, expected 0 or more", f.threads)
+	}
+	s := &session{}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	if s.dev, err = backend.Open(f.backend, backend.Options{Threads: f.threads}); err != nil {
+		return nil, err
+	}
+	if s.model, err = a.openModel(ctx, f); err != nil {
+		return nil, err
+	}
+	if f.adapter == "" {
+		return s, nil
+	}
+	var p *lora.Plan
+	if s.adapter, p, err = a.openAdapter(f.adapter, s.model); err != nil {
+		return nil, err
+	}
+	s.state, err = p.Continue(s.adapter, s.model)
+	return s, err
+}
+
+// openModel finds, downloads and maps the model.
+func (a *app) openModel(ctx context.Context, f *modelFlags) (*model.Model, error) {
+	dir, err := a.resolve(ctx, f.command, f.model, hub.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return model.Open(dir)
+}
+
+// resolve gives the folder of a model.
+func (a *app) resolve(ctx context.Context, command, name string, o hub.Options) (string, error) {
+	if name == "" {
+		return "", usagef("lorafuse "+command, "--model is missing: the folder of a Hugging Face checkpoint, or owner/name on the hub")
+	}
+	o.Progress = func(file string, done, total int64) { a.progress().Bytes(file, done, total) }
+	o.Warn = func(err error) { a.note("note     %v", err) }
+	dir, err := hub.Resolve(ctx, name, o)
+	a.close()
+	return dir, err
+}
+
+// openAdapter loads an adapter and accounts for every tensor of it: an adapter
+// that does not fit, or does nothing, is an error.
+func (a *app) openAdapter(dir string, m *model.Model) (*lora.Adapter, *lora.Plan, error) {
+	adapter, err := lora.Load(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := lora.NewPlan(adapter.Config, lora.ModelOf(m.Config.ModelType, m.Modules()))
+	if err != nil {
+		adapter.Close()
+		return nil, nil, fmt.Errorf("lora: adapter %s: %w", dir, err)
+	}
+	r := adapter.Check(p, lora.CheckOptions{})
+	if err := r.Err(); err != nil {
+		adapter.Close()
+		return nil, nil, err
+	}
+	for _, w := range r.Warnings {
+		a.note("note     adapter %s: %s", dir, w)
+	}
+	return adapter, p, nil
+}
+
+func (s *session) close() {
+	if s.model != nil {
+		s.model.Close()
+	}
+	if s.dev != nil {
+		s.dev.Close()
+	}
+	if s.adapter != nil {
+		s.adapter.Close()
+	}
+	runtime.KeepAlive(s.adapter)
+}

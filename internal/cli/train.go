@@ -1,0 +1,238 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lorafuse/lorafuse/train"
+	"github.com/lorafuse/lorafuse/train/config"
+)
+
+// trainFlags are what `train` is called with.
+type trainFlags struct {
+	sets   []string
+	resume string
+	dryRun bool
+	keys   bool
+	json   bool
+}
+
+const latest = "latest"
+
+func (a *app) train() *cobra.Command {
+	var f trainFlags
+	c := &cobra.Command{
+		Use:   "train CONFIG.yaml [--set key=value]... [--resume[=DIR]]",
+		Short: "Fine-tune a LoRA adapter",
+		Long: `Fine-tune a LoRA adapter as the YAML file says. Each of its keys is explained by
+lorafuse config; --set overrides one, with dots between the names.
+
+The run prints its memory plan first and refuses what does not fit. output_dir
+receives the adapter, which PEFT loads, the checkpoints, metrics.jsonl, events for
+TensorBoard and the plot of the loss. Ctrl-C saves a checkpoint of the last whole
+step; a resumed run gives the same adapter, bit for bit, as one that was never
+interrupted.`,
+		Example: `  lorafuse train config.yaml
+  lorafuse train config.yaml --set learning_rate=1e-4 --set adapter.r=16
+  lorafuse train config.yaml --set 'data.train=[a.jsonl, b.jsonl]' --dry-run
+  lorafuse train config.yaml --resume
+  lorafuse train config.yaml --resume output/checkpoint-200`,
+		Args: func(c *cobra.Command, given []string) error {
+			if f.keys {
+				return args(0)(c, given)
+			}
+			return args(2, "CONFIG.yaml")(c, given)
+		},
+		RunE: func(c *cobra.Command, given []string) error {
+			if f.keys {
+				a.out.printf("%s", config.Reference())
+				return nil
+			}
+			file, err := f.configFile(c, given)
+			if err != nil {
+				return err
+			}
+			return a.runTraining(c.Context(), file, &f)
+		},
+	}
+	flags := c.Flags()
+	flags.StringArrayVar(&f.sets, "set", nil, "override a key of the configuration: key=value, as often as needed")
+	flags.StringVar(&f.resume, "resume", "", "go on from the newest checkpoint in output_dir, or from a checkpoint's folder")
+	flags.Lookup("resume").NoOptDefVal = latest
+	flags.BoolVar(&f.dryRun, "dry-run", false, "read everything, print the memory plan and stop before the first step")
+	flags.BoolVar(&f.keys, "keys", false, "print the keys of the configuration, as lorafuse config does")
+	flags.BoolVar(&f.json, "json", false, "print the summary as JSON")
+	return c
+}
+
+// configFile tells the configuration from the checkpoint: the value of
+// --resume may stand behind a space, although it may also be left out.
+func (f *trainFlags) configFile(c *cobra.Command, args []string) (string, error) {
+	if len(args) == 1 {
+		return args[0], nil
+	}
+	if f.resume == latest {
+		for i, arg := range args {
+			if info, err := os.Stat(arg); arg == latest || err == nil && info.IsDir() {
+				f.resume = arg
+				return args[1-i], nil
+			}
+		}
+	}
+	return "", usagef(c.CommandPath(), "unexpected argument %q", args[1])
+}
+
+// runTraining runs one configuration and prints what came of it.
+func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) error {
+	sets := f.sets
+	if f.resume != "" {
+		sets = append(sets[:len(sets):len(sets)], "resume="+f.resume)
+	}
+	c, err := config.Load(file, sets...)
+	if err != nil {
+		return err
+	}
+	if f.dryRun {
+		return a.dryRun(ctx, c, f.json)
+	}
+	made := firstMissing(c.OutputDir)
+	steps := 0
+	r, err := train.New(ctx, c, a.observer(&steps))
+	if err != nil {
+		removeEmpty(c.OutputDir, made)
+		return err
+	}
+	defer r.Close()
+	s, err := r.Train(ctx)
+	a.close()
+	if errors.Is(err, train.ErrInterrupted) {
+		return &interrupted{fmt.Errorf("%w: %s", err, a.again(file, f, steps > 0))}
+	}
+	if err != nil {
+		return err
+	}
+	if f.json {
+		return a.out.json(s)
+	}
+	a.summarize(c, s)
+	return nil
+}
+
+// observer shows a run and counts its steps.
+func (a *app) observer(steps *int) train.Observer {
+	return train.Observer{
+		Note: func(text string) { a.note("%s", text) },
+		Load: func(task string, done, total int64) { a.progress().Bytes(task, done, total) },
+		Step: func(r train.Report) {
+			*steps++
+			a.progress().Steps("training", int64(r.Step), int64(r.Steps),
+				fmt.Sprintf("loss %.4f, lr %.3g, %.0f tokens/s", r.Loss, r.LearningRate, r.TokensPerSecond))
+			if r.Eval != nil {
+				a.note("eval     loss %.4f after step %d", *r.Eval, r.Step)
+			}
+		},
+	}
+}
+
+// plan is what `train --dry-run --json` prints.
+type plan struct {
+	Notes []string `json:"notes"`
+}
+
+// dryRun does everything but train. Where there is no output folder yet, none
+// is left behind.
+func (a *app) dryRun(ctx context.Context, c *config.Config, asJSON bool) error {
+	if _, err := os.Stat(c.OutputDir); errors.Is(err, fs.ErrNotExist) {
+		tmp, err := os.MkdirTemp("", "lorafuse-dry-run-*")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(tmp)
+		c.OutputDir = tmp
+	}
+	var p plan
+	r, err := train.New(ctx, c, train.Observer{
+		Note: func(text string) { p.Notes = append(p.Notes, text) },
+		Load: func(task string, done, total int64) { a.progress().Bytes(task, done, total) },
+	})
+	if err != nil {
+		return err
+	}
+	r.Close()
+	a.close()
+	if asJSON {
+		return a.out.json(p)
+	}
+	for _, n := range p.Notes {
+		a.out.printf("%s\n", n)
+	}
+	return nil
+}
+
+// summarize prints the end of a run.
+func (a *app) summarize(c *config.Config, s *train.Summary) {
+	a.out.printf("done     %d steps in %.1f s, %.0f tokens/s\n", s.Steps, s.Seconds, s.TokensPerSecond)
+	a.out.printf("loss     %.4f → %.4f\n", s.FirstLoss, s.LastLoss)
+	if s.FirstEval != nil && s.LastEval != nil {
+		a.out.printf("eval     %.4f → %.4f\n", *s.FirstEval, *s.LastEval)
+	}
+	a.out.printf("adapter  %s\n", s.Adapter)
+	if s.Plot != "" {
+		a.out.printf("plot     %s\n", s.Plot)
+	}
+	a.out.printf("use it   lorafuse generate --model %s --adapter %s --prompt \"...\"\n", shellWord(c.Model), shellWord(s.Adapter))
+}
+
+// again is the command line that goes on with an interrupted run.
+func (a *app) again(file string, f *trainFlags, saved bool) string {
+	words := []string{"lorafuse", "train", shellWord(file)}
+	for _, s := range f.sets {
+		words = append(words, "--set", shellWord(s))
+	}
+	if saved || f.resume != "" {
+		words = append(words, "--resume")
+	}
+	if f.json {
+		words = append(words, "--json")
+	}
+	return strings.Join(words, " ")
+}
+
+// shellWord quotes a word for a shell where it must be.
+func shellWord(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./=:,@%+", r)
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// firstMissing is the topmost folder of path that is not there yet, or nothing.
+func firstMissing(path string) string {
+	missing := ""
+	for p := filepath.Clean(path); ; p = filepath.Dir(p) {
+		if _, err := os.Lstat(p); err == nil || p == filepath.Dir(p) {
+			return missing
+		}
+		missing = p
+	}
+}
+
+// removeEmpty removes the empty folders from path up to top, which were made
+// for a run that did not begin.
+func removeEmpty(path, top string) {
+	if top == "" {
+		return
+	}
+	for p := filepath.Clean(path); os.Remove(p) == nil && p != top; p = filepath.Dir(p) {
+	}
+}

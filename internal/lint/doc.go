@@ -1,0 +1,7 @@
+// Package lint keeps the rules of the house as tests: which package may import
+// which, what every file and every exported name must have, and that the
+// documents say what the code does. It has no code beside its tests.
+//
+//	go test ./internal/lint            # check
+//	go test ./internal/lint -update    # write the generated parts of docs/ anew
+package lint

@@ -1,0 +1,42 @@
+package lint
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/train/config"
+)
+
+var update = flag.Bool("update", false, "write the generated parts of docs/ anew")
+
+// checkDoc compares a document with what it should be, or writes it.
+func checkDoc(t *testing.T, name, want string) {
+	t.Helper()
+	file := filepath.Join(root(t), name)
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(want), 0o666))
+		return
+	}
+	got, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, want, string(got), "%s is out of date: go test ./internal/lint -update", name)
+}
+
+func TestConfigReference(t *testing.T) { checkDoc(t, "docs/config.md", config.Reference()) }
+
+// The table of the architecture page is the one that the tests go by.
+func TestArchitectureTable(t *testing.T) {
+	const name, begin, end = "docs/architecture.md", "<!-- house -->\n", "<!-- /house -->\n"
+	raw, err := os.ReadFile(filepath.Join(root(t), name))
+	require.NoError(t, err)
+	before, rest, ok := strings.Cut(string(raw), begin)
+	require.True(t, ok, begin)
+	_, after, ok := strings.Cut(rest, end)
+	require.True(t, ok, end)
+	checkDoc(t, name, before+begin+theRepo(t).houseTable(house)+end+after)
+}

@@ -1,0 +1,215 @@
+package lint
+
+import (
+	"fmt"
+	"go/build"
+	"io"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// room is the place of a package in the house. A package imports what lives on
+// lower floors, and beside it what its room lists, with the reason.
+type room struct {
+	floor  int
+	beside map[string]string
+}
+
+// The floors, from the ground up.
+const (
+	ground   = iota - 1 // imports nothing of the module
+	files               // formats and the closed set of operations
+	machines            // what runs programs
+	graphs              // what makes programs
+	models              // what is computed, and on what
+	loops               // what a run is
+	commands            // what people start
+)
+
+// with lists rooms on the same floor that may be imported, each behind its reason.
+func with(reasonAndRooms ...string) map[string]string {
+	m := map[string]string{}
+	for i := 0; i < len(reasonAndRooms); i += 2 {
+		m[reasonAndRooms[i]] = reasonAndRooms[i+1]
+	}
+	return m
+}
+
+// house has a room for every package. Packages in an internal folder of
+// another, such as backend/cpu/internal/gemm, live in that one's room.
+var house = map[string]room{
+	"internal/fsatomic": {floor: ground},
+	"internal/linalg":   {floor: ground},
+	"internal/lint":     {floor: ground},
+	"internal/philox":   {floor: ground},
+	"internal/progress": {floor: ground},
+	"internal/suggest":  {floor: ground},
+
+	"safetensors":    {floor: files},
+	"tensor":         {floor: files},
+	"tokenizer":      {floor: files},
+	"tokenizer/chat": {floor: files},
+	"ir":             {files, with("tensor", "values have its element types, references its conversions")},
+	"kernels":        {floor: files},
+
+	"backend":       {floor: machines},
+	"backend/cpu":   {machines, with("backend", "is a machine")},
+	"backend/cuda":  {machines, with("backend", "is a machine")},
+	"backend/metal": {machines, with("backend", "is a machine")},
+	"backend/null":  {machines, with("backend", "is a machine")},
+	"backend/all":   {machines, with("backend/cpu", "brings in the machines of a build", "backend/null", "brings in the machines of a build")},
+
+	"graph/exec":          {floor: graphs},
+	"graph":               {graphs, with("graph/exec", "Eval and Compile run what was built")},
+	"backend/backendtest": {graphs, with("graph", "builds its cases", "graph/exec", "runs them with and without each pass")},
+
+	"nn":        {floor: models},
+	"model":     {models, with("nn", "is built with it")},
+	"model/hub": {floor: models},
+	"lora":      {models, with("nn", "is an nn.Adapter")},
+	"data":      {floor: models},
+
+	"train/schedule":  {floor: loops},
+	"train/events":    {floor: loops},
+	"train/config":    {loops, with("train/schedule", "checks its names")},
+	"train":           {loops, with("train/config", "runs one", "train/events", "records", "train/schedule", "follows one")},
+	"generate/sample": {floor: loops},
+	"generate":        {loops, with("generate/sample", "draws tokens")},
+
+	"internal/cli":     {floor: commands},
+	"cmd/lorafuse":     {commands, with("internal/cli", "is its main")},
+	"examples/godoc":   {floor: commands},
+	"examples/library": {floor: commands},
+}
+
+// roomOf finds the room of a package: its own, or that of the package whose
+// internals it is part of.
+func roomOf(rooms map[string]room, pkg string) (string, bool) {
+	if _, ok := rooms[pkg]; ok {
+		return pkg, true
+	}
+	parent, _, ok := strings.Cut(pkg, "/internal/")
+	if !ok {
+		return "", false
+	}
+	_, ok = rooms[parent]
+	return parent, ok
+}
+
+// floors finds imports that go up, or sideways without a reason, packages
+// without a room, and rooms and reasons without use.
+func (r *repo) floors(rooms map[string]room) (findings []string) {
+	used := map[string]bool{}
+	for pkg, sources := range r.packages() {
+		from, ok := roomOf(rooms, pkg)
+		if !ok {
+			findings = append(findings, pkg+": has no room in the house (internal/lint/house_test.go)")
+			continue
+		}
+		used[from] = true
+		for _, f := range sources {
+			for _, imp := range f.imports() {
+				to, ok := own(imp)
+				if !ok {
+					continue
+				}
+				if to, ok = roomOf(rooms, to); !ok || to == from {
+					continue // another finding names it
+				}
+				_, beside := rooms[from].beside[to]
+				if beside {
+					used[from+" → "+to] = true
+				}
+				if !beside && rooms[to].floor >= rooms[from].floor {
+					findings = append(findings, fmt.Sprintf("%s: %s, on floor %d, imports %s, on floor %d", f.path, from, rooms[from].floor, to, rooms[to].floor))
+				}
+			}
+		}
+	}
+	for name, room := range rooms {
+		if !used[name] {
+			findings = append(findings, name+": has a room in the house, but no package")
+		}
+		for other := range room.beside {
+			if used[name] && !used[name+" → "+other] && slices.ContainsFunc(r.packages()[name], func(f *source) bool { return len(f.imports()) > 0 }) {
+				findings = append(findings, fmt.Sprintf("%s: need not import %s, as the house says it may", name, other))
+			}
+		}
+	}
+	return findings
+}
+
+func TestFloors(t *testing.T) { none(t, theRepo(t).floors(house)) }
+
+// foreign finds imports of pkg that are neither of the standard library nor
+// below one of the allowed paths.
+func (r *repo) foreign(pkg string, allowed ...string) (findings []string) {
+	for _, f := range r.packages()[pkg] {
+		for _, imp := range f.imports() {
+			if !standard(imp) && !slices.ContainsFunc(allowed, func(a string) bool { return strings.HasPrefix(imp+"/", a+"/") }) {
+				findings = append(findings, fmt.Sprintf("%s: imports %s; allowed: the standard library %s", f.path, imp, strings.Join(allowed, ", ")))
+			}
+		}
+	}
+	return findings
+}
+
+// The reader of the file format can be taken alone.
+func TestSafetensorsStandsAlone(t *testing.T) {
+	r := theRepo(t)
+	require.NotEmpty(t, r.packages()["safetensors"])
+	none(t, r.foreign("safetensors", "golang.org/x/sys"))
+}
+
+// cgo finds files that a build without tags compiles with cgo.
+func (r *repo) cgo() (findings []string) {
+	for _, f := range r.files {
+		if !slices.Contains(f.imports(), "C") {
+			continue
+		}
+		for _, system := range []string{"linux", "windows"} { // on macOS, Metal is part of a build with cgo
+			ctx := build.Default
+			ctx.GOOS, ctx.GOARCH, ctx.CgoEnabled, ctx.BuildTags = system, "amd64", true, nil
+			ctx.OpenFile = func(name string) (io.ReadCloser, error) { return r.fsys.Open(name) }
+			ctx.JoinPath = path.Join
+			if match, err := ctx.MatchFile(f.pkg, path.Base(f.path)); err != nil || match {
+				findings = append(findings, fmt.Sprintf("%s: imports C in the default build for %s", f.path, system))
+			}
+		}
+	}
+	return findings
+}
+
+func TestNoCgo(t *testing.T) { none(t, theRepo(t).cgo()) }
+
+// houseTable is the house in Markdown. What lives in a room is the first
+// sentence of its package comment.
+func (r *repo) houseTable(rooms map[string]room) string {
+	var b strings.Builder
+	b.WriteString("| floor | package | what it is | beside lower floors it imports |\n|---|---|---|---|\n")
+	names := slices.SortedFunc(maps.Keys(rooms), func(x, y string) int {
+		if rooms[x].floor != rooms[y].floor {
+			return rooms[x].floor - rooms[y].floor
+		}
+		return strings.Compare(x, y)
+	})
+	pkgs := r.packages()
+	for _, name := range names {
+		floor := fmt.Sprint(rooms[name].floor)
+		if rooms[name].floor == ground {
+			floor = "–"
+		}
+		var beside []string
+		for _, other := range slices.Sorted(maps.Keys(rooms[name].beside)) {
+			beside = append(beside, fmt.Sprintf("`%s` (%s)", other, rooms[name].beside[other]))
+		}
+		what := strings.NewReplacer("[", "", "]", "", "|", `\|`).Replace(synopsis(pkgs[name]))
+		fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", floor, name, what, strings.Join(beside, ", "))
+	}
+	return b.String()
+}

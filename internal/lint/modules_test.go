@@ -1,0 +1,117 @@
+package lint
+
+import (
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// dependency is a module that this one may require directly.
+type dependency struct {
+	why   string
+	in    []string // rooms of the house that may import it
+	tests bool     // tests may import it everywhere
+}
+
+// dependencies lists them all. A new one needs a reason worth its size in the
+// binary and its upkeep.
+var dependencies = map[string]dependency{
+	"github.com/clipperhouse/uax29/v2": {why: "grapheme clusters, as Hugging Face tokenizers cut them", in: []string{"tokenizer"}},
+	"github.com/dlclark/regexp2/v2":    {why: "look-ahead in patterns of tokenizers and of target_modules", in: []string{"tokenizer", "lora"}},
+	"github.com/rogpeppe/go-internal":  {why: "scripts that test the command line", tests: true},
+	"github.com/spf13/cobra":           {why: "the command line: help, completion, errors as people know them", in: []string{"internal/cli"}},
+	"github.com/stretchr/testify":      {why: "assertions, also of the conformance suite", in: []string{"backend/backendtest"}, tests: true},
+	"github.com/vbauerster/mpb/v8":     {why: "progress bars", in: []string{"internal/progress"}},
+	"go.uber.org/goleak":               {why: "goroutines that outlive their test", tests: true},
+	"go.yaml.in/yaml/v3":               {why: "configurations, with line numbers in errors", in: []string{"train/config"}, tests: true},
+	"golang.org/x/sys":                 {why: "mapped files, instruction sets, locks, free memory and disk", in: []string{"backend/cpu", "internal/fsatomic", "model/hub", "safetensors"}},
+	"golang.org/x/text":                {why: "Unicode normal forms", in: []string{"tokenizer"}},
+	"gonum.org/v1/gonum":               {why: "QR and SVD of PiSSA and OLoRA", in: []string{"internal/linalg"}, tests: true},
+	"gonum.org/v1/plot":                {why: "loss.svg and loss.png", in: []string{"train/events"}},
+	"pgregory.net/rapid":               {why: "property tests", tests: true},
+}
+
+// goMod is what the rules read of a go.mod.
+type goMod struct {
+	Require []struct {
+		Path     string
+		Indirect bool
+	}
+	Replace []struct{ Old struct{ Path string } }
+}
+
+func readGoMod(t testing.TB, dir string) goMod {
+	t.Helper()
+	cmd := exec.Command("go", "mod", "edit", "-json")
+	cmd.Dir = dir
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	var m goMod
+	require.NoError(t, json.Unmarshal(out, &m))
+	return m
+}
+
+// moduleOf finds the module that an import is in.
+func (m goMod) moduleOf(imp string) string {
+	best := ""
+	for _, r := range m.Require {
+		if len(r.Path) > len(best) && strings.HasPrefix(imp+"/", r.Path+"/") {
+			best = r.Path
+		}
+	}
+	return best
+}
+
+// requirements finds direct requirements without a reason, reasons without
+// use, and modules that go.mod misplaces.
+func (m goMod) requirements(r *repo, allowed map[string]dependency) (findings []string) {
+	used := map[string]bool{}
+	for _, f := range r.files {
+		for _, imp := range f.imports() {
+			if _, ok := own(imp); ok || f.tools || standard(imp) {
+				continue
+			}
+			name := m.moduleOf(imp)
+			d, ok := allowed[name]
+			home, _ := roomOf(house, f.pkg)
+			used[name] = true
+			switch {
+			case !ok:
+				findings = append(findings, fmt.Sprintf("%s: imports %s, whose module %q is not on the list (internal/lint/modules_test.go)", f.path, imp, name))
+			case !slices.Contains(d.in, home) && !(f.test && d.tests):
+				findings = append(findings, fmt.Sprintf("%s: imports %s; only %s may", f.path, imp, strings.Join(d.in, ", ")))
+			}
+		}
+	}
+	for _, q := range m.Require {
+		switch _, ok := allowed[q.Path]; {
+		case used[q.Path] == q.Indirect:
+			findings = append(findings, fmt.Sprintf("go.mod: %s: imported here: %v, marked indirect: %v; run go mod tidy", q.Path, used[q.Path], q.Indirect))
+		case !q.Indirect && !ok:
+			findings = append(findings, "go.mod: requires "+q.Path+", which is not on the list (internal/lint/modules_test.go)")
+		}
+	}
+	for name := range allowed {
+		if !used[name] {
+			findings = append(findings, name+": is on the list of modules, but nothing imports it")
+		}
+	}
+	return findings
+}
+
+func TestRequirements(t *testing.T) {
+	none(t, readGoMod(t, root(t)).requirements(theRepo(t), dependencies))
+}
+
+// A replaced module is one that users of the library do not get.
+func TestNoReplace(t *testing.T) {
+	for _, dir := range []string{".", "tools"} {
+		require.Empty(t, readGoMod(t, filepath.Join(root(t), dir)).Replace, dir)
+	}
+}

@@ -1,0 +1,99 @@
+package lint
+
+import (
+	"fmt"
+	"go/ast"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// maxLines is the longest that a file may be before it holds two ideas.
+const maxLines = 500
+
+func (r *repo) lengths() (findings []string) {
+	for _, f := range r.files {
+		if n := strings.Count(f.text, "\n"); n > maxLines && !f.generated {
+			findings = append(findings, fmt.Sprintf("%s: has %d lines, at most %d", f.path, n, maxLines))
+		}
+	}
+	return findings
+}
+
+func TestLengths(t *testing.T) { none(t, theRepo(t).lengths()) }
+
+// banned is text that belongs to one machine or to unfinished work.
+type banned struct {
+	what    string
+	pattern *regexp.Regexp
+	tests   bool // allowed in tests
+}
+
+// The words are put together here so that this file does not hold them.
+var bans = []banned{
+	{what: "a mark of unfinished work", pattern: regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X|HA` + `CK)\b`)},
+	{what: "a path of one machine", pattern: regexp.MustCompile(`(^|[^\w.:/@~-])/(ro` + `ot|wo` + `rk|ho` + `me/\w+|Us` + `ers/\w+)(/|\b)`)},
+	{what: "a path of one machine", pattern: regexp.MustCompile(`(^|[^\w.:/@~$-])/tm` + `p(/|\b)`), tests: true},
+	{what: "a package registry", pattern: regexp.MustCompile(`GOPR` + `OXY|index-` + `url|proxy\.gol` + `ang\.org|pypi\.` + `org|pythonhos` + `ted|registry\.np` + `mjs|arti` + `factory`)},
+	{what: "a host of a private network", pattern: regexp.MustCompile(`://[^/\s"]*\.(internal|local|corp|lan)\b|\b(10\.\d+|192\.168|172\.(1[6-9]|2\d|3[01]))\.\d+\.\d+\b`)},
+}
+
+func (r *repo) words() (findings []string) {
+	for _, name := range r.texts {
+		raw, err := fs.ReadFile(r.fsys, name)
+		if err != nil {
+			findings = append(findings, err.Error())
+		}
+		number := 0
+		for line := range strings.Lines(string(raw)) {
+			number++
+			for _, b := range bans {
+				if m := b.pattern.FindString(line); m != "" && !(b.tests && strings.HasSuffix(name, "_test.go")) {
+					findings = append(findings, fmt.Sprintf("%s:%d: %q is %s", name, number, strings.TrimSpace(m), b.what))
+				}
+			}
+		}
+	}
+	return findings
+}
+
+func TestWords(t *testing.T) { none(t, theRepo(t).words()) }
+
+// fuzzTargets lists the fuzz targets as the compiler sees them: "./folder FuzzX".
+func (r *repo) fuzzTargets() (targets []string) {
+	for _, f := range r.files {
+		if !f.test || f.tools {
+			continue
+		}
+		for _, d := range f.ast.Decls {
+			if d, ok := d.(*ast.FuncDecl); ok && d.Recv == nil && strings.HasPrefix(d.Name.Name, "Fuzz") {
+				targets = append(targets, "./"+f.pkg+" "+d.Name.Name)
+			}
+		}
+	}
+	slices.Sort(targets)
+	return targets
+}
+
+// The script that fuzzes looks for targets by their text: it must find all.
+func TestFuzzScript(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("needs sh")
+	}
+	cmd := exec.Command("sh", path.Join(root(t), "scripts/fuzz.sh"), "1s")
+	cmd.Env = append(os.Environ(), "GO=true") // a go that does nothing
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	found := strings.Split(strings.TrimSpace(string(out)), "\n")
+	slices.Sort(found)
+	assert.Equal(t, theRepo(t).fuzzTargets(), found)
+}

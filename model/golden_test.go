@@ -1,0 +1,230 @@
+package model_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/backend"
+	_ "github.com/lorafuse/lorafuse/backend/cpu"
+	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/safetensors"
+)
+
+// golden is a model and what PyTorch computed with it.
+type golden struct{ name, dir, file string }
+
+// goldens are all models in the test data, with each spelling of their config.
+func goldens(t *testing.T) []golden {
+	var all []golden
+	add := func(name, dir, file string) { all = append(all, golden{name, dir, file}) }
+	for _, arch := range []string{"llama", "mistral", "qwen2", "qwen3"} {
+		dir := filepath.Join("../testdata/lm", arch)
+		file := filepath.Join(dir, "golden.safetensors")
+		base := filepath.Join(dir, "model")
+		add(arch, base, file)
+		add(arch+"/transformers4", respelled(t, base, filepath.Join(base, "config.transformers4.json")), file)
+	}
+	llama := "../testdata/lm/llama"
+	add("llama/bf16", filepath.Join(llama, "model-bf16"), filepath.Join(llama, "golden-bf16.safetensors"))
+	add("qwen2/sharded", "../testdata/lm/qwen2/model-sharded", "../testdata/lm/qwen2/golden.safetensors")
+	ropes, err := filepath.Glob(filepath.Join(llama, "rope-*"))
+	require.NoError(t, err)
+	require.Len(t, ropes, 4)
+	for _, dir := range ropes {
+		add("llama/"+filepath.Base(dir), respelled(t, filepath.Join(llama, "model"), filepath.Join(dir, "config.json")), filepath.Join(dir, "golden.safetensors"))
+	}
+	extra, err := filepath.Glob("../testdata/extra/*/config.json")
+	require.NoError(t, err)
+	require.NotEmpty(t, extra)
+	for _, config := range extra {
+		dir := filepath.Dir(config)
+		name, file := "extra/"+filepath.Base(dir), filepath.Join(dir, "golden.safetensors")
+		add(name, dir, file)
+		others, err := filepath.Glob(filepath.Join(dir, "config.transformers*.json"))
+		require.NoError(t, err)
+		require.Len(t, others, 1)
+		add(name+"/"+strings.TrimSuffix(strings.TrimPrefix(filepath.Base(others[0]), "config."), ".json"), respelled(t, dir, others[0]), file)
+	}
+	return all
+}
+
+// respelled is a folder with the files of dir and another config.json.
+func respelled(t *testing.T, dir, config string) string {
+	to := t.TempDir()
+	files, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, f := range files {
+		if strings.HasPrefix(f.Name(), "config.") {
+			continue
+		}
+		copyFile(t, filepath.Join(to, f.Name()), filepath.Join(dir, f.Name()))
+	}
+	copyFile(t, filepath.Join(to, "config.json"), config)
+	return to
+}
+
+func copyFile(t *testing.T, to, from string) {
+	raw, err := os.ReadFile(from)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(to, raw, 0o644))
+}
+
+// TestGoldens compares every model with PyTorch: logits, hidden states, loss,
+// right padding, and greedy tokens through the cache.
+func TestGoldens(t *testing.T) {
+	dev, err := backend.Open("cpu", backend.Options{})
+	require.NoError(t, err)
+	defer dev.Close()
+	for _, c := range goldens(t) {
+		t.Run(c.name, func(t *testing.T) {
+			m, err := model.Open(c.dir)
+			require.NoError(t, err)
+			defer m.Close()
+			f, err := safetensors.Open(c.file)
+			require.NoError(t, err)
+			defer f.Close()
+			ids := intRows(t, f, "input_ids")
+			s, err := generate.NewScorer(dev, m, nil, len(ids)*len(ids[0]))
+			require.NoError(t, err)
+			defer s.Close()
+			checkLogits(t, s, ids, floats(t, f, "logits"))
+			if f.Has("hidden.0") {
+				checkHidden(t, s, ids, f)
+			}
+			if f.Has("loss") {
+				checkLoss(t, s, "loss", ids, f)
+			}
+			if f.Has("padded.loss") {
+				checkPadded(t, s, ids, f)
+			}
+			if f.Has("generated") {
+				checkGenerated(t, dev, m, f)
+			}
+		})
+	}
+}
+
+func checkLogits(t *testing.T, s *generate.Scorer, ids [][]int32, want []float32) {
+	got, err := s.Logits(context.Background(), ids)
+	require.NoError(t, err)
+	requireClose(t, "logits", got, want)
+}
+
+func checkHidden(t *testing.T, s *generate.Scorer, ids [][]int32, f *safetensors.File) {
+	got, err := s.Hidden(context.Background(), ids)
+	require.NoError(t, err)
+	for i, h := range got {
+		name := fmt.Sprintf("hidden.%d", i)
+		requireClose(t, name, h, floats(t, f, name))
+	}
+	require.False(t, f.Has(fmt.Sprintf("hidden.%d", len(got))), "a hidden state is missing")
+}
+
+// checkLoss compares the mean over all tokens but the first of each row.
+func checkLoss(t *testing.T, s *generate.Scorer, name string, rows [][]int32, f *safetensors.File) {
+	var b data.Batch
+	for _, ids := range rows {
+		lo := int32(len(b.Tokens))
+		for i := range ids {
+			label := int32(data.Ignore)
+			if i+1 < len(ids) {
+				label = ids[i+1]
+				b.LossTokens++
+			}
+			b.Tokens = append(b.Tokens, ids[i])
+			b.Labels = append(b.Labels, label)
+			b.Positions = append(b.Positions, int32(i))
+			b.Lo = append(b.Lo, lo)
+			b.Hi = append(b.Hi, lo+int32(i)+1)
+		}
+	}
+	sum, err := s.Loss(context.Background(), &b)
+	require.NoError(t, err)
+	require.InEpsilon(t, floats(t, f, name)[0], sum/float64(b.LossTokens), 2e-6, name)
+}
+
+// checkPadded leaves the padding out: what PyTorch masks does not exist here.
+// A row's logits do not depend on the padding or on the length of the others.
+func checkPadded(t *testing.T, s *generate.Scorer, whole [][]int32, f *safetensors.File) {
+	ids, mask := intRows(t, f, "padded.input_ids"), intRows(t, f, "padded.attention_mask")
+	all, err := s.Logits(context.Background(), whole)
+	require.NoError(t, err)
+	vocab := len(all) / (len(whole) * len(whole[0]))
+	cut := 0
+	for i := range ids {
+		n := 0
+		for n < len(mask[i]) && mask[i][n] == 1 {
+			n++
+		}
+		if ids[i] = ids[i][:n]; n < len(mask[i]) {
+			cut++
+		}
+	}
+	require.NotZero(t, cut, "no row is padded")
+	checkLoss(t, s, "padded.loss", ids, f)
+	got, err := s.Logits(context.Background(), ids)
+	require.NoError(t, err)
+	for i, row := range ids {
+		require.Equal(t, whole[i][:len(row)], row)
+		from := i * len(whole[0]) * vocab
+		requireClose(t, "padded logits", got[:len(row)*vocab], all[from:from+len(row)*vocab])
+		got = got[len(row)*vocab:]
+	}
+}
+
+// checkGenerated continues the first 8 tokens greedily.
+func checkGenerated(t *testing.T, dev backend.Device, m *model.Model, f *safetensors.File) {
+	want := intRows(t, f, "generated")[0]
+	g, err := generate.New(context.Background(), dev, m, nil, generate.Options{})
+	require.NoError(t, err)
+	defer g.Close()
+	r, err := g.Generate(context.Background(), want[:8], generate.GenerateOptions{MaxNewTokens: len(want) - 8, IgnoreEOS: true}, nil)
+	require.NoError(t, err)
+	require.Equal(t, want[8:], r.IDs)
+}
+
+// requireClose allows 1e-4, and 1e-5 of the largest value.
+func requireClose(t *testing.T, what string, got, want []float32) {
+	t.Helper()
+	require.Len(t, got, len(want), what)
+	diff, size := 0.0, 0.0
+	for i := range want {
+		diff = math.Max(diff, math.Abs(float64(got[i])-float64(want[i])))
+		size = math.Max(size, math.Abs(float64(want[i])))
+	}
+	require.LessOrEqual(t, diff, 1e-4, "%s: largest value %v", what, size)
+	require.LessOrEqual(t, diff/size, 1e-5, "%s: relative to %v", what, size)
+}
+
+func intRows(t *testing.T, f *safetensors.File, name string) [][]int32 {
+	t.Helper()
+	v, err := f.Lookup(name)
+	require.NoError(t, err)
+	x, err := safetensors.As[int64](v)
+	require.NoError(t, err)
+	rows := make([][]int32, v.Shape[0])
+	for i := range rows {
+		for j := range v.Shape[1] {
+			rows[i] = append(rows[i], int32(x[i*v.Shape[1]+j]))
+		}
+	}
+	return rows
+}
+
+func floats(t *testing.T, f *safetensors.File, name string) []float32 {
+	t.Helper()
+	v, err := f.Lookup(name)
+	require.NoError(t, err)
+	x, err := safetensors.As[float32](v)
+	require.NoError(t, err)
+	return x
+}
