@@ -78,13 +78,13 @@ func (r Result) TokensPerSecond() float64 {
 // Generate continues prompt. onToken, if not nil, is called with each token as
 // it is chosen; its error ends the answer and is returned. A context that ends
 // does so between two tokens, and the generator can be used on. The same
-// request gives the same tokens on a generator that was reset; where a part of
+// options give the same tokens on a generator that was reset; where a part of
 // the prompt was read with an earlier text, logits can differ by rounding.
 //
 // Errors: ErrTooLong, ErrToken, ErrOption, those of the sampler, the decoder
 // and the device.
 func (g *Generator) Generate(ctx context.Context, prompt []int32, r GenerateOptions, onToken func(Token) error) (Result, error) {
-	a := answer{g: g, request: r, sampler: r.Sampler, onToken: onToken, stop: stopper{stops: r.Stop}}
+	a := answer{g: g, options: r, sampler: r.Sampler, onToken: onToken, stop: stopper{stops: r.Stop}}
 	a.PromptTokens = len(prompt)
 	if err := a.check(prompt); err != nil {
 		a.Finish = FinishError
@@ -104,7 +104,7 @@ func (g *Generator) Generate(ctx context.Context, prompt []int32, r GenerateOpti
 type answer struct {
 	Result
 	g       *Generator
-	request GenerateOptions
+	options GenerateOptions
 	sampler sample.Sampler
 	onToken func(Token) error
 	eos     []int32
@@ -112,9 +112,9 @@ type answer struct {
 	most    int // tokens
 }
 
-// check looks at the request before anything is run.
+// check looks at the options before anything is run.
 func (a *answer) check(prompt []int32) error {
-	r, room := &a.request, a.g.maxLength-len(prompt)
+	r, room := &a.options, a.g.maxLength-len(prompt)
 	switch {
 	case len(prompt) == 0:
 		return fmt.Errorf("generate: %w: the prompt has none; begin with the token that begins a text", ErrToken)
@@ -149,7 +149,9 @@ func (a *answer) generate(ctx context.Context, prompt []int32) error {
 	start, g := time.Now(), a.g
 	g.keep(prompt)
 	a.CachedTokens = len(g.cached)
-	if err := g.reserve(ctx, len(prompt)+a.most); err != nil {
+	// Room for the answer is made at once where its length is known, so that
+	// too little memory shows before the first token.
+	if err := g.reserve(ctx, len(prompt)+min(a.most, a.options.MaxNewTokens)); err != nil {
 		return err
 	}
 	history := slices.Clone(prompt)
@@ -170,6 +172,9 @@ func (a *answer) generate(ctx context.Context, prompt []int32) error {
 			return err
 		}
 		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := g.reserve(ctx, len(history)); err != nil {
 			return err
 		}
 		if logits, err = g.read(ctx, history); err != nil {
@@ -200,7 +205,7 @@ func (a *answer) take(id int32, prob float32) error {
 
 // text is what can be shown after token id.
 func (a *answer) text(id int32) (string, error) {
-	d := a.request.Decoder
+	d := a.options.Decoder
 	if d == nil {
 		return "", nil
 	}

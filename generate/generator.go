@@ -33,7 +33,7 @@ type Options struct {
 
 // Generator continues texts with one model. It keeps the keys and values of
 // its last text: of the next prompt only what differs from that text is read.
-// It is not safe for concurrent use; generators share the weights of a model.
+// It is not safe for concurrent use.
 type Generator struct {
 	host      *host
 	maxLength int
@@ -45,12 +45,9 @@ type Generator struct {
 	roped           int     // the longest text that they were made for
 	frequencies     int     // the text length that the device's rotary frequencies are for; 0: none there
 
-	inputs inputs
+	inputs struct{ positions, lo, hi []int32 } // memory for the arguments of a run
 	logits []float32
 }
-
-// inputs is the memory for the arguments of a run.
-type inputs struct{ positions, lo, hi []int32 }
 
 // MaxLength is the number of tokens that a model can take: its
 // max_position_embeddings, and with dynamic rotary scaling as many times more
@@ -235,6 +232,9 @@ func (g *Generator) rope(ctx context.Context, length int) error {
 	if g.frequencies != 0 && (!r.Dynamic() || g.frequencies == length) {
 		return nil
 	}
+	if err := g.host.store.SetFloat32s(ctx, model.FrequenciesParam, r.Frequencies(length)); err != nil {
+		return err
+	}
 	g.frequencies = length
-	return g.host.store.SetFloat32s(ctx, model.FrequenciesParam, r.Frequencies(length))
+	return nil
 }

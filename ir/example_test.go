@@ -41,5 +41,5 @@ func ExampleGraph_Err() {
 	w := g.Param("w", ir.Type{DType: tensor.F32, Shape: ir.ShapeOf(5, 7)})
 	g.Softmax(g.Linear(x, w, 0))
 	fmt.Println(g.Err())
-	// Output: example_test.go:45: graph: Gemm[f32[4,6] f32[5,7]]: product 0: inner sizes 6 and 7 differ (f32[4,6], f32[5,7])
+	// Output: example_test.go:42: graph: Gemm[f32[4,6] f32[5,7]]: product 0: inner sizes 6 and 7 differ (f32[4,6], f32[5,7])
 }

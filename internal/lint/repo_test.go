@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -136,10 +137,12 @@ func root(t testing.TB) string {
 	return dir
 }
 
+var readOnce = sync.OnceValues(func() (*repo, error) { return readRepo(os.DirFS("../..")) })
+
 // theRepo is this repository.
 func theRepo(t testing.TB) *repo {
 	t.Helper()
-	r, err := readRepo(os.DirFS(root(t)))
+	r, err := readOnce()
 	require.NoError(t, err)
 	return r
 }

@@ -32,7 +32,7 @@ var broken = fstest.MapFS{
 	"ir/example_test.go": text("package ir", `import "fmt"`, "func Example() {", "fmt.Println(1)", "// Output: 1", "}"),
 	"stray/stray.go":     text("package stray"),
 	"cmd/x/main.go":      text("// It starts.", "package main"),
-	"README.md":          text("To"+"do is a word, TO"+"DO is not.", "See /ro"+"ot/x, ./ro"+"ot/x and https://a.b/ro"+"ot/x.", "Get it from http://proxy.corp/ or 10.0.0."+"1."),
+	"README.md":          text("To"+"do is a word, TO"+"DO is not.", "See /ro"+"ot/x, ./ro"+"ot/x and https://a.b/ro"+"ot/x.", "Get it from http://proxy.co"+"rp/ or 10.0.0."+"1."),
 	"bin/skipped.md":     text("FIX" + "ME"),
 }
 
@@ -74,7 +74,8 @@ func TestRules(t *testing.T) {
 		"lengths":  {r.lengths(), []string{"graph/long.go: has 502 lines, at most 500"}},
 		"words": {r.words(), []string{
 			`README.md:1: "TO` + `DO" is a mark of unfinished work`, `README.md:2: "/ro` + `ot/" is a path of one machine`,
-			`README.md:3: "://proxy.corp" is a host of a private network`,
+			`README.md:3: "://proxy.co` + `rp" is a host of a private network`,
+			`README.md:3: "10.0.0.` + `1" is a host of a private network`,
 		}},
 		"fuzz": {r.fuzzTargets(), []string{"./graph FuzzIt"}},
 		"requirements": {m.requirements(r, map[string]dependency{"example.org/gone": {}}), []string{

@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"bytes"
 	"fmt"
 	"go/ast"
 	"io/fs"
@@ -41,8 +42,8 @@ type banned struct {
 // The words are put together here so that this file does not hold them.
 var bans = []banned{
 	{what: "a mark of unfinished work", pattern: regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X|HA` + `CK)\b`)},
-	{what: "a path of one machine", pattern: regexp.MustCompile(`(^|[^\w.:/@~-])/(ro` + `ot|wo` + `rk|ho` + `me/\w+|Us` + `ers/\w+)(/|\b)`)},
-	{what: "a path of one machine", pattern: regexp.MustCompile(`(^|[^\w.:/@~$-])/tm` + `p(/|\b)`), tests: true},
+	{what: "a path of one machine", pattern: regexp.MustCompile(`(?m)(^|[^\w.:/@~-])/(ro` + `ot|wo` + `rk|ho` + `me/\w+|Us` + `ers/\w+)(/|\b)`)},
+	{what: "a path of one machine", pattern: regexp.MustCompile(`(?m)(^|[^\w.:/@~$-])/tm` + `p(/|\b)`), tests: true},
 	{what: "a package registry", pattern: regexp.MustCompile(`GOPR` + `OXY|index-` + `url|proxy\.gol` + `ang\.org|pypi\.` + `org|pythonhos` + `ted|registry\.np` + `mjs|arti` + `factory`)},
 	{what: "a host of a private network", pattern: regexp.MustCompile(`://[^/\s"]*\.(internal|local|corp|lan)\b|\b(10\.\d+|192\.168|172\.(1[6-9]|2\d|3[01]))\.\d+\.\d+\b`)},
 }
@@ -53,13 +54,13 @@ func (r *repo) words() (findings []string) {
 		if err != nil {
 			findings = append(findings, err.Error())
 		}
-		number := 0
-		for line := range strings.Lines(string(raw)) {
-			number++
-			for _, b := range bans {
-				if m := b.pattern.FindString(line); m != "" && !(b.tests && strings.HasSuffix(name, "_test.go")) {
-					findings = append(findings, fmt.Sprintf("%s:%d: %q is %s", name, number, strings.TrimSpace(m), b.what))
-				}
+		for _, b := range bans {
+			if b.tests && strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			for _, m := range b.pattern.FindAllIndex(raw, -1) {
+				found := strings.TrimSpace(string(raw[m[0]:m[1]]))
+				findings = append(findings, fmt.Sprintf("%s:%d: %q is %s", name, 1+bytes.Count(raw[:m[1]], []byte("\n")), found, b.what))
 			}
 		}
 	}

@@ -14,14 +14,14 @@ const blockCols = 3
 
 // dotBlock emits the products of a few rows of x with up to three rows of w.
 // Both are read where they lie; eleven loads serve 24 multiply-adds.
-func dotBlock(v *vector, cols int, e elem) {
+func dotBlock(v *vector, cols int) {
 	rows := v.blockRows()
 	doc := "k a multiple of 8."
 	if v == avx512 {
 		doc = "any k."
 	}
-	text(sprintf("block%s%sx%d", v.name, e.name, cols),
-		"func(k int, x *float32, ldx int, w *byte, ldw int, out *float32)",
+	text(sprintf("block%sx%d", v.name, cols),
+		"func(k int, x *float32, ldx int, w *float32, ldw int, out *float32)",
 		sprintf("out[%d·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < %d, j < %d; %s", rows, rows, cols, doc))
 	param("k", reg.RCX)
 	param("x", reg.RSI)
@@ -45,7 +45,7 @@ func dotBlock(v *vector, cols int, e elem) {
 	// The sums of one column lie side by side, in the registers that the
 	// fold needs without EVEX.
 	sum := func(i, j int) reg.VecPhysical { return v.r[j*rows+i] }
-	wide := func(j int) reg.VecPhysical { return v.r[blockCols*rows+j] }
+	row := func(j int) reg.VecPhysical { return v.r[blockCols*rows+j] }
 	temp := v.r[len(v.r)-1]
 
 	for j := range cols {
@@ -57,16 +57,16 @@ func dotBlock(v *vector, cols int, e elem) {
 		for _, r := range []reg.GPPhysical{reg.RSI, reg.RAX}[:(rows+3)/4] {
 			ADDQ(I32(int32(v.bytes())), r)
 		}
-		ADDQ(I32(int32(v.lanes*e.size)), reg.RDX)
+		ADDQ(I32(int32(v.bytes())), reg.RDX)
 	}
 	step := func(mask ...reg.OpmaskPhysical) {
 		for j := range cols {
-			e.load(w(j), wide(j), mask...)
+			f32.load(w(j), row(j), mask...)
 		}
 		for i := range rows {
 			f32.load(x(i), temp, mask...)
 			for j := range cols {
-				VFMADD231PS(temp, wide(j), sum(i, j))
+				VFMADD231PS(temp, row(j), sum(i, j))
 			}
 		}
 	}

@@ -16,6 +16,9 @@ func main() {
 		for rows := 1; rows <= v.tileRows; rows++ {
 			tile(v, rows, v.tileVecs)
 		}
+		for cols := 1; cols <= blockCols; cols++ {
+			dotBlock(v, cols)
+		}
 		for _, e := range []elem{f32, f16, bf16} {
 			transpose(v, e)
 			for _, vecs := range v.copyVecs {
@@ -23,9 +26,6 @@ func main() {
 			}
 			for rows := 1; rows <= v.dotRows; rows++ {
 				dotRows(v, rows, e)
-			}
-			for cols := 1; cols <= blockCols; cols++ {
-				dotBlock(v, cols, e)
 			}
 			for rows := 1; rows <= v.directRows; rows++ {
 				direct(v, rows, e)

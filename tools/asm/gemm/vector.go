@@ -130,7 +130,7 @@ func (v *vector) mask256(n reg.GPPhysical, tmp reg.VecPhysical, masks ...reg.Vec
 	}
 }
 
-// gp are the registers of a function's parameters.
+// param loads a parameter.
 func param(name string, r reg.GPPhysical) { Load(Param(name), r) }
 
 func sprintf(format string, args ...any) string { return fmt.Sprintf(format, args...) }

@@ -28,7 +28,7 @@ var (
 		F16:  {nil, direct256F16x1, direct256F16x2, direct256F16x3, direct256F16x4, direct256F16x5, direct256F16x6},
 		BF16: {nil, direct256BF16x1, direct256BF16x2, direct256BF16x3, direct256BF16x4, direct256BF16x5, direct256BF16x6},
 	}
-	avx2Blocks = [...]blockAsm{nil, block256F32x1, block256F32x2, block256F32x3}
+	avx2Blocks = [...]blockAsm{nil, block256x1, block256x2, block256x3}
 )
 
 func avx2Tile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer) {
@@ -89,7 +89,7 @@ func avx2Direct(rows, k int, a unsafe.Pointer, arow, acol int, b unsafe.Pointer,
 func avx2Block(cols, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, ldw int, out unsafe.Pointer) {
 	const rows, vec = 4, 8
 	whole := k &^ (vec - 1)
-	avx2Blocks[cols](whole, (*float32)(x), 4*ldx, (*byte)(w), 4*ldw, (*float32)(out))
+	avx2Blocks[cols](whole, (*float32)(x), 4*ldx, (*float32)(w), 4*ldw, (*float32)(out))
 	for i := range rows {
 		for j := range cols {
 			sum := (*float32)(at(out, 4*(j*rows+i)))

@@ -36,7 +36,7 @@ var (
 		BF16: {nil, direct512BF16x1, direct512BF16x2, direct512BF16x3, direct512BF16x4,
 			direct512BF16x5, direct512BF16x6, direct512BF16x7, direct512BF16x8},
 	}
-	avx512Blocks = [...]blockAsm{nil, block512F32x1, block512F32x2, block512F32x3}
+	avx512Blocks = [...]blockAsm{nil, block512x1, block512x2, block512x3}
 )
 
 func avx512Tile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer) {
@@ -75,5 +75,5 @@ func avx512Direct(rows, k int, a unsafe.Pointer, arow, acol int, b unsafe.Pointe
 }
 
 func avx512Block(cols, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, ldw int, out unsafe.Pointer) {
-	avx512Blocks[cols](k, (*float32)(x), 4*ldx, (*byte)(w), 4*ldw, (*float32)(out))
+	avx512Blocks[cols](k, (*float32)(x), 4*ldx, (*float32)(w), 4*ldw, (*float32)(out))
 }

@@ -64,6 +64,21 @@ func tile512x11(k int, a *float32, b *float32, c *float32, ldc int, cols int, ad
 //go:noescape
 func tile512x12(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
 
+// out[8·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 8, j < 1; any k.
+//
+//go:noescape
+func block512x1(k int, x *float32, ldx int, w *float32, ldw int, out *float32)
+
+// out[8·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 8, j < 2; any k.
+//
+//go:noescape
+func block512x2(k int, x *float32, ldx int, w *float32, ldw int, out *float32)
+
+// out[8·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 8, j < 3; any k.
+//
+//go:noescape
+func block512x3(k int, x *float32, ldx int, w *float32, ldw int, out *float32)
+
 // dst[t·width+4i] = alpha·src[i·lane+t·4], strides in bytes, i < 16 with zeroes from rows on, t < k.
 //
 //go:noescape
@@ -98,21 +113,6 @@ func dot512F32x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float
 //
 //go:noescape
 func dot512F32x4(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-
-// out[8·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 8, j < 1; any k.
-//
-//go:noescape
-func block512F32x1(k int, x *float32, ldx int, w *byte, ldw int, out *float32)
-
-// out[8·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 8, j < 2; any k.
-//
-//go:noescape
-func block512F32x2(k int, x *float32, ldx int, w *byte, ldw int, out *float32)
-
-// out[8·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 8, j < 3; any k.
-//
-//go:noescape
-func block512F32x3(k int, x *float32, ldx int, w *byte, ldw int, out *float32)
 
 // C[1,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
 //
@@ -189,21 +189,6 @@ func dot512F16x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float
 //go:noescape
 func dot512F16x4(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[8·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 8, j < 1; any k.
-//
-//go:noescape
-func block512F16x1(k int, x *float32, ldx int, w *byte, ldw int, out *float32)
-
-// out[8·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 8, j < 2; any k.
-//
-//go:noescape
-func block512F16x2(k int, x *float32, ldx int, w *byte, ldw int, out *float32)
-
-// out[8·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 8, j < 3; any k.
-//
-//go:noescape
-func block512F16x3(k int, x *float32, ldx int, w *byte, ldw int, out *float32)
-
 // C[1,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
 //
 //go:noescape
@@ -279,21 +264,6 @@ func dot512BF16x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *floa
 //go:noescape
 func dot512BF16x4(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[8·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 8, j < 1; any k.
-//
-//go:noescape
-func block512BF16x1(k int, x *float32, ldx int, w *byte, ldw int, out *float32)
-
-// out[8·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 8, j < 2; any k.
-//
-//go:noescape
-func block512BF16x2(k int, x *float32, ldx int, w *byte, ldw int, out *float32)
-
-// out[8·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 8, j < 3; any k.
-//
-//go:noescape
-func block512BF16x3(k int, x *float32, ldx int, w *byte, ldw int, out *float32)
-
 // C[1,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
 //
 //go:noescape
@@ -364,6 +334,21 @@ func tile256x5(k int, a *float32, b *float32, c *float32, ldc int, cols int, add
 //go:noescape
 func tile256x6(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
 
+// out[4·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < 1; k a multiple of 8.
+//
+//go:noescape
+func block256x1(k int, x *float32, ldx int, w *float32, ldw int, out *float32)
+
+// out[4·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < 2; k a multiple of 8.
+//
+//go:noescape
+func block256x2(k int, x *float32, ldx int, w *float32, ldw int, out *float32)
+
+// out[4·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < 3; k a multiple of 8.
+//
+//go:noescape
+func block256x3(k int, x *float32, ldx int, w *float32, ldw int, out *float32)
+
 // dst[t·width+4i] = alpha·src[i·lane+t·4], strides in bytes, i < 8 with zeroes from rows on, t < k.
 //
 //go:noescape
@@ -388,21 +373,6 @@ func dot256F32x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float
 //
 //go:noescape
 func dot256F32x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-
-// out[4·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < 1; k a multiple of 8.
-//
-//go:noescape
-func block256F32x1(k int, x *float32, ldx int, w *byte, ldw int, out *float32)
-
-// out[4·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < 2; k a multiple of 8.
-//
-//go:noescape
-func block256F32x2(k int, x *float32, ldx int, w *byte, ldw int, out *float32)
-
-// out[4·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < 3; k a multiple of 8.
-//
-//go:noescape
-func block256F32x3(k int, x *float32, ldx int, w *byte, ldw int, out *float32)
 
 // C[1,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 32.
 //
@@ -459,21 +429,6 @@ func dot256F16x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float
 //go:noescape
 func dot256F16x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[4·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < 1; k a multiple of 8.
-//
-//go:noescape
-func block256F16x1(k int, x *float32, ldx int, w *byte, ldw int, out *float32)
-
-// out[4·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < 2; k a multiple of 8.
-//
-//go:noescape
-func block256F16x2(k int, x *float32, ldx int, w *byte, ldw int, out *float32)
-
-// out[4·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < 3; k a multiple of 8.
-//
-//go:noescape
-func block256F16x3(k int, x *float32, ldx int, w *byte, ldw int, out *float32)
-
 // C[1,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 32.
 //
 //go:noescape
@@ -528,21 +483,6 @@ func dot256BF16x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *floa
 //
 //go:noescape
 func dot256BF16x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-
-// out[4·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < 1; k a multiple of 8.
-//
-//go:noescape
-func block256BF16x1(k int, x *float32, ldx int, w *byte, ldw int, out *float32)
-
-// out[4·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < 2; k a multiple of 8.
-//
-//go:noescape
-func block256BF16x2(k int, x *float32, ldx int, w *byte, ldw int, out *float32)
-
-// out[4·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < 3; k a multiple of 8.
-//
-//go:noescape
-func block256BF16x3(k int, x *float32, ldx int, w *byte, ldw int, out *float32)
 
 // C[1,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 32.
 //

@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/lora"
+)
+
+// adapterReport is what `inspect` says of an adapter. What follows Base is
+// known with a model alone.
+type adapterReport struct {
+	Rank    int     `json:"r"`
+	Alpha   float64 `json:"lora_alpha"`
+	DoRA    bool    `json:"use_dora"`
+	RSLoRA  bool    `json:"use_rslora"`
+	Dropout float64 `json:"lora_dropout"`
+	Init    string  `json:"init_lora_weights"`
+	Modules string  `json:"target_modules"`
+	Base    string  `json:"base_model_name_or_path,omitempty"`
+
+	Targets  []targetInfo `json:"targets,omitempty"`
+	Saved    []string     `json:"modules_to_save,omitempty"`
+	Problems []string     `json:"problems,omitempty"`
+	Warnings []string     `json:"warnings,omitempty"`
+}
+
+// targetInfo is one module with an adapter.
+type targetInfo struct {
+	Name    string   `json:"name"`
+	Rank    int      `json:"rank"`
+	Scale   float64  `json:"scale"`
+	In      int      `json:"in"`
+	Out     int      `json:"out"`
+	Missing []string `json:"missing,omitempty"` // tensors
+}
+
+func (a *app) inspectAdapter(ctx context.Context, i *inspection, m *modelFlags) error {
+	adapter, err := lora.Load(i.Path)
+	if err != nil {
+		return err
+	}
+	defer adapter.Close()
+	c := adapter.Config
+	i.Adapter = &adapterReport{
+		Rank: c.R, Alpha: c.LoraAlpha, DoRA: c.UseDoRA, RSLoRA: c.UseRSLoRA, Dropout: c.LoraDropout,
+		Init: string(c.InitLoraWeights), Modules: c.TargetModules.String(), Saved: c.ModulesToSave,
+	}
+	if c.BaseModelNameOrPath != nil {
+		i.Adapter.Base = *c.BaseModelNameOrPath
+	}
+	i.Adapter.Warnings = c.Warnings
+	if err := i.addFile(i.Path + "/" + lora.WeightsFile); err != nil {
+		return err
+	}
+	if m.model == "" {
+		return nil
+	}
+	base, err := a.openModel(ctx, m)
+	if err != nil {
+		return err
+	}
+	defer base.Close()
+	plan, err := lora.NewPlan(c, lora.ModelOf(base.Config.ModelType, base.Modules()))
+	if err != nil {
+		i.Adapter.Problems = []string{err.Error()}
+		return nil
+	}
+	i.Adapter.cover(adapter, plan)
+	return nil
+}
+
+// cover accounts for every target and every tensor.
+func (r *adapterReport) cover(a *lora.Adapter, p *lora.Plan) {
+	for _, t := range p.Targets {
+		info := targetInfo{Name: t.Name, Rank: t.Rank, Scale: t.Scale, In: t.In, Out: t.Out}
+		for _, s := range p.Tensors() {
+			if _, ok := a.Tensor(s.Key); !ok && !s.Optional && s.Module == t.Name {
+				info.Missing = append(info.Missing, s.Key)
+			}
+		}
+		r.Targets = append(r.Targets, info)
+	}
+	report := a.Check(p, lora.CheckOptions{})
+	r.Warnings = report.Warnings
+	for _, problem := range report.Problems {
+		r.Problems = append(r.Problems, problem.Error())
+	}
+}
+
+func (r *adapterReport) rows() [][]string {
+	kind := "LoRA"
+	if r.DoRA {
+		kind = "DoRA"
+	}
+	if r.RSLoRA {
+		kind += ", rank-stabilized"
+	}
+	rows := [][]string{
+		{"adapter", fmt.Sprintf("%s of rank %d, alpha %v, dropout %v, init %s", kind, r.Rank, r.Alpha, r.Dropout, r.Init)},
+		{"modules", r.Modules},
+	}
+	if len(r.Saved) > 0 {
+		rows = append(rows, []string{"saved", strings.Join(r.Saved, ", ")})
+	}
+	if r.Base != "" {
+		rows = append(rows, []string{"base", r.Base})
+	}
+	for _, w := range r.Warnings {
+		rows = append(rows, []string{"warning", oneLine(w)})
+	}
+	for _, p := range r.Problems {
+		rows = append(rows, []string{"problem", oneLine(p)})
+	}
+	return rows
+}
+
+// printTargets prints the coverage, where there is one.
+func (a *app) printTargets(r *adapterReport) {
+	if len(r.Targets) == 0 {
+		return
+	}
+	rows := [][]string{{"", "TARGET", "RANK", "SCALE", "IN", "OUT", ""}}
+	for _, t := range r.Targets {
+		state := "complete"
+		if len(t.Missing) > 0 {
+			state = "lacks " + strings.Join(t.Missing, ", ")
+		}
+		rows = append(rows, []string{"", t.Name, fmt.Sprint(t.Rank), fmt.Sprintf("%g", t.Scale), fmt.Sprint(t.In), fmt.Sprint(t.Out), state})
+	}
+	a.out.table(rows)
+}

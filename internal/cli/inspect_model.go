@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/safetensors"
+)
+
+// modelReport is what `inspect` says of a model.
+type modelReport struct {
+	Architecture string `json:"architecture,omitempty"`
+	ModelType    string `json:"model_type,omitempty"`
+	Parameters   int    `json:"parameters,omitempty"`
+	Layers       int    `json:"layers,omitempty"`
+	HiddenSize   int    `json:"hidden_size,omitempty"`
+	VocabSize    int    `json:"vocab_size,omitempty"`
+	MaxPositions int    `json:"max_position_embeddings,omitempty"`
+	Tied         bool   `json:"tie_word_embeddings,omitempty"`
+	Supported    bool   `json:"supported"`
+	Reason       string `json:"reason,omitempty"` // why it is not supported
+	// Unused are tensors of the checkpoint that the model does not read, Absent
+	// those that the index of its shards lists and no shard holds.
+	Unused []string `json:"unused,omitempty"`
+	Absent []string `json:"absent,omitempty"`
+}
+
+// inspectModel lists the model's tensors and says whether it can be used. A
+// model that cannot is no error; one whose files are broken is.
+func (i *inspection) inspectModel() error {
+	set, err := safetensors.OpenModel(i.Path)
+	switch {
+	case err == nil:
+		defer set.Close()
+		for _, f := range set.Files() {
+			shard := filepath.Base(f.Path())
+			if len(set.Files()) == 1 {
+				shard = ""
+			}
+			if err := i.add(f, shard); err != nil {
+				return err
+			}
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	r := &modelReport{}
+	i.Model = r
+	if set != nil {
+		r.Absent = set.Absent()
+	}
+	m, err := model.Open(i.Path)
+	if err != nil {
+		r.Reason = err.Error()
+		return nil
+	}
+	defer m.Close()
+	c := m.Config
+	*r = modelReport{
+		Architecture: c.Architecture, ModelType: c.ModelType, Parameters: m.Parameters(), Layers: c.Layers,
+		HiddenSize: c.HiddenSize, VocabSize: c.VocabSize, MaxPositions: c.MaxPositions, Tied: c.TiedEmbeddings,
+		Supported: true, Absent: r.Absent,
+	}
+	used := map[string]bool{}
+	for _, name := range m.Used() {
+		used[name] = true
+	}
+	for _, t := range i.Tensors {
+		if !used[t.Name] {
+			r.Unused = append(r.Unused, t.Name)
+		}
+	}
+	return nil
+}
+
+func (r *modelReport) rows() [][]string {
+	if !r.Supported {
+		return [][]string{{"supported", "no: " + oneLine(r.Reason)}}
+	}
+	tied := ""
+	if r.Tied {
+		tied = ", tied embeddings"
+	}
+	rows := [][]string{
+		{"supported", "yes: " + r.Architecture},
+		{"parameters", fmt.Sprintf("%d in %d layers of width %d", r.Parameters, r.Layers, r.HiddenSize)},
+		{"vocabulary", fmt.Sprintf("%d tokens%s", r.VocabSize, tied)},
+		{"positions", fmt.Sprint(r.MaxPositions)},
+	}
+	for _, list := range []struct {
+		what  string
+		names []string
+	}{{"unused", r.Unused}, {"absent", r.Absent}} {
+		if len(list.names) > 0 {
+			rows = append(rows, []string{list.what, oneLine(strings.Join(list.names, ", "))})
+		}
+	}
+	return rows
+}
