@@ -110,6 +110,23 @@ func TestCacheGrows(t *testing.T) {
 		requireClose(t, want[(n-1)*vocab:n*vocab], got, "%d tokens", n)
 	}
 	assert.Equal(t, 1000, g.Capacity(), "no more than the text can have")
+
+	// An answer of unknown length makes room as it goes.
+	var answers [2][]int32
+	for i, n := range []int{0, 800} {
+		g := generator(t, dev, m, nil, generate.Options{})
+		r, err := g.Generate(ctx, ids[:200], generate.GenerateOptions{MaxNewTokens: n, IgnoreEOS: true}, func(x generate.Token) error {
+			if i == 0 && len(answers[0]) == 100 {
+				assert.Equal(t, 512, g.Capacity())
+			}
+			answers[i] = append(answers[i], x.ID)
+			return nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, answers[i], r.IDs)
+	}
+	assert.Len(t, answers[0], 800)
+	assert.Equal(t, answers[1], answers[0])
 }
 
 // Of a prompt that begins like the last text only the rest is read.

@@ -83,8 +83,8 @@ func (r Result) TokensPerSecond() float64 {
 //
 // Errors: ErrTooLong, ErrToken, ErrOption, those of the sampler, the decoder
 // and the device.
-func (g *Generator) Generate(ctx context.Context, prompt []int32, r GenerateOptions, onToken func(Token) error) (Result, error) {
-	a := answer{g: g, options: r, sampler: r.Sampler, onToken: onToken, stop: stopper{stops: r.Stop}}
+func (g *Generator) Generate(ctx context.Context, prompt []int32, o GenerateOptions, onToken func(Token) error) (Result, error) {
+	a := answer{g: g, options: o, sampler: o.Sampler, onToken: onToken, stop: stopper{stops: o.Stop}}
 	a.PromptTokens = len(prompt)
 	if err := a.check(prompt); err != nil {
 		a.Finish = FinishError
@@ -114,25 +114,25 @@ type answer struct {
 
 // check looks at the options before anything is run.
 func (a *answer) check(prompt []int32) error {
-	r, room := &a.options, a.g.maxLength-len(prompt)
+	o, room := &a.options, a.g.maxLength-len(prompt)
 	switch {
 	case len(prompt) == 0:
 		return fmt.Errorf("generate: %w: the prompt has none; begin with the token that begins a text", ErrToken)
 	case room < 1:
 		return fmt.Errorf("generate: %w: the prompt has %d, and prompt and answer can have %d", ErrTooLong, len(prompt), a.g.maxLength)
-	case r.MaxNewTokens < 0:
-		return fmt.Errorf("generate: %w: %d new tokens, expected 1 or more, or 0 for as many as there is room for", ErrOption, r.MaxNewTokens)
-	case len(r.Stop) > 0 && r.Decoder == nil:
+	case o.MaxNewTokens < 0:
+		return fmt.Errorf("generate: %w: %d new tokens, expected 1 or more, or 0 for as many as there is room for", ErrOption, o.MaxNewTokens)
+	case len(o.Stop) > 0 && o.Decoder == nil:
 		return fmt.Errorf("generate: %w: stop strings without a decoder", ErrOption)
-	case slices.Contains(r.Stop, ""):
+	case slices.Contains(o.Stop, ""):
 		return fmt.Errorf("generate: %w: a stop string is empty", ErrOption)
 	}
 	a.most = room
-	if r.MaxNewTokens > 0 {
-		a.most = min(a.most, r.MaxNewTokens)
+	if o.MaxNewTokens > 0 {
+		a.most = min(a.most, o.MaxNewTokens)
 	}
-	if !r.IgnoreEOS {
-		if a.eos = r.EOS; a.eos == nil {
+	if !o.IgnoreEOS {
+		if a.eos = o.EOS; a.eos == nil {
 			a.eos = a.g.host.model.Config.EOS
 		}
 	}

@@ -19,6 +19,7 @@ type State struct {
 	Base map[string]*tensor.Tensor
 
 	weights nn.Weights
+	adapter *Adapter // keeps the file mapped that Base may lie in
 	initial map[string]*Weights // of the targets whose base is a residual
 }
 
@@ -55,6 +56,7 @@ func (p *Plan) Begin(w nn.Weights, seed uint64) (*State, error) {
 // [Adapter.Check] with p.
 func (p *Plan) Continue(a *Adapter, w nn.Weights) (*State, error) {
 	s := p.newState(w)
+	s.adapter = a
 	for _, t := range p.Targets {
 		if t.MutatesBase() {
 			if _, err := s.start(t, 0); err != nil {

@@ -5,7 +5,8 @@ tokenizers makes of the same texts with each.
     python scripts/make_tokenizer_goldens.py testdata/tokenizers/families
 
 texts.json holds the texts, <family>.json a tokenizer.json, <family>.golden.json the ids and
-the decoded text of the first texts and a 16-bit checksum of ids and decoded text for each.
+the decoded text of the first texts and a 16-bit checksum of ids and decoded text for each,
+and such checksums for sequences of arbitrary ids.
 """
 
 import base64
@@ -355,6 +356,17 @@ def checksum(ids, decoded, skipped):
     return zlib.crc32((",".join(map(str, ids)) + "\n" + decoded + "\n" + skipped).encode()) & 0xFFFF
 
 
+def random_ids(size):
+    """Sequences of any ids, from a generator that the test repeats."""
+    x = 1
+    for length in range(1, 201):
+        ids = []
+        for _ in range(1 + length % 13):
+            x = (x * 1103515245 + 12345) % 2**31
+            ids.append((x >> 8) % size)
+        yield ids
+
+
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
     texts = HAND + random_texts(2000, random.Random(20240817))
@@ -374,8 +386,13 @@ def main():
             sums += struct.pack("<H", checksum(ids, decoded, skipped))
             if i < SHOWN:
                 rows.append([ids, decoded])
+        decodings = b""
+        for ids in random_ids(tok.get_vocab_size()):
+            added = tok.get_added_tokens_decoder()
+            kept = [i for i in ids if i not in added or not added[i].special] if family is behaviors else ids
+            decodings += struct.pack("<H", checksum(ids, tok.decode(ids, skip_special_tokens=False), tok.decode(ids, skip_special_tokens=True) if kept else ""))
         (OUT / f"{name}.golden.json").write_text(json.dumps(
-            {"rows": rows, "checksums": base64.b64encode(sums).decode()}, ensure_ascii=False, separators=(",", ":")) + "\n")
+            {"rows": rows, "checksums": base64.b64encode(sums).decode(), "decodings": base64.b64encode(decodings).decode()}, ensure_ascii=False, separators=(",", ":")) + "\n")
         print(name, len(spec["model"]["vocab"]), file=sys.stderr)
 
 

@@ -84,6 +84,7 @@ func TestFamilies(t *testing.T) {
 			var golden struct {
 				Rows      [][2]json.RawMessage
 				Checksums []byte
+				Decodings []byte
 			}
 			readJSON(t, file, &golden)
 			require.Len(t, golden.Checksums, 2*len(texts))
@@ -111,6 +112,7 @@ func TestFamilies(t *testing.T) {
 				}
 			}
 			assert.Zero(t, wrong, "of %d texts", len(texts))
+			checkDecodings(t, tok, golden.Decodings)
 		})
 	}
 }
@@ -125,4 +127,24 @@ func checksum(ids []int32, decoded, skipped string) uint16 {
 	}
 	b = append(append(append(append(b, '\n'), decoded...), '\n'), skipped...)
 	return uint16(crc32.ChecksumIEEE(b))
+}
+
+// checkDecodings decodes sequences of arbitrary ids, many of which are no text at all.
+func checkDecodings(t *testing.T, tok *Tokenizer, want []byte) {
+	require.Len(t, want, 400)
+	x := 1
+	for length := 1; length <= 200; length++ {
+		var ids []int32
+		for range 1 + length%13 {
+			x = (x*1103515245 + 12345) % (1 << 31)
+			ids = append(ids, int32((x>>8)%tok.VocabSize()))
+		}
+		decoded, err := tok.Decode(ids, false)
+		require.NoError(t, err)
+		skipped, err := tok.Decode(ids, true)
+		require.NoError(t, err)
+		require.Equal(t, decoded, streamed(t, tok, ids, false))
+		require.Equal(t, binary.LittleEndian.Uint16(want[2*length-2:]), checksum(ids, decoded, skipped),
+			"ids %v: decoded %q, without specials %q", ids, decoded, skipped)
+	}
 }

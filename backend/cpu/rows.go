@@ -148,8 +148,13 @@ func total(x []float32) float32 {
 	return float32(sum)
 }
 
-// logitBytes bounds the logits that exist at one time.
-const logitBytes = 16 << 20
+// The logits that exist at one time are at most logitBytes, or those of
+// logitRows rows where the vocabulary is large: reading the weights of the head
+// once for fewer rows would cost more than the products.
+const (
+	logitBytes = 16 << 20
+	logitRows  = 128
+)
 
 // linearCE computes logits and losses for stretches of the rows that have a
 // label; the others cost nothing. Where dx is not nil it gets the gradient.
@@ -169,7 +174,7 @@ func (r *run) linearCE(l *ir.Launch, dx []float32, scale float32) (float32, erro
 	if dx != nil {
 		fill(r, dx, 0)
 	}
-	per := min(max(logitBytes/(4*v), 16), max(1, len(rows)))
+	per := min(max(logitBytes/(4*v), logitRows), max(1, len(rows)))
 	tmp := r.temp(len(rows) + per*(v+2*d))
 	loss, tmp := tmp[:len(rows)], tmp[len(rows):]
 	logits, in, grad := tmp[:per*v], tmp[per*v:per*(v+d)], tmp[per*(v+d):]

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"syscall"
+	"time"
 
 	"github.com/lorafuse/lorafuse/internal/progress"
 )
@@ -68,6 +69,27 @@ func (a *app) progress() *progress.Display {
 		a.display = progress.New(a.err)
 	}
 	return a.display
+}
+
+// steps shows how far a task is that began a while ago; short ones pass
+// without a word.
+func (a *app) steps(task string, done, total int, began time.Time) {
+	if time.Since(began) > 2*time.Second {
+		a.progress().Steps(task, int64(done), int64(total), "")
+	}
+}
+
+// loading shows how far reading is. A task that is finished stays so, however
+// often that is reported.
+func (a *app) loading() func(task string, done, total int64) {
+	finished := map[string]bool{}
+	return func(task string, done, total int64) {
+		if finished[task] {
+			return
+		}
+		finished[task] = total > 0 && done >= total
+		a.progress().Bytes(task, done, total)
+	}
 }
 
 // note tells what the user should know, above the progress bars.

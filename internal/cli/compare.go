@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -85,7 +86,7 @@ func (a *app) runCompare(ctx context.Context, m *modelFlags, path string) (*comp
 		return nil, err
 	}
 	defer scorer.Close()
-	r := &comparison{}
+	r, began := &comparison{}, time.Now()
 	for row, ids := range g.ids {
 		logits, err := scorer.Logits(ctx, [][]int32{ids})
 		if err != nil {
@@ -96,7 +97,7 @@ func (a *app) runCompare(ctx context.Context, m *modelFlags, path string) (*comp
 			return nil, err
 		}
 		r.add(row, g.vocab, logits, want)
-		a.progress().Steps("comparing", int64(row+1), int64(len(g.ids)), "")
+		a.steps("comparing", row+1, len(g.ids), began)
 	}
 	a.close()
 	r.Relative = r.MaxAbs / r.MaxLogit

@@ -98,7 +98,7 @@ func (r *adapterReport) rows() [][]string {
 		kind += ", rank-stabilized"
 	}
 	rows := [][]string{
-		{"adapter", fmt.Sprintf("%s of rank %d, alpha %v, dropout %v, init %s", kind, r.Rank, r.Alpha, r.Dropout, r.Init)},
+		{"kind", fmt.Sprintf("%s of rank %d, alpha %v, dropout %v, init %s", kind, r.Rank, r.Alpha, r.Dropout, r.Init)},
 		{"modules", r.Modules},
 	}
 	if len(r.Saved) > 0 {

@@ -129,7 +129,7 @@ func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) error
 func (a *app) observer(steps *int) train.Observer {
 	return train.Observer{
 		Note: func(text string) { a.note("%s", text) },
-		Load: func(task string, done, total int64) { a.progress().Bytes(task, done, total) },
+		Load: a.loading(),
 		Step: func(r train.Report) {
 			*steps++
 			a.progress().Steps("training", int64(r.Step), int64(r.Steps),
@@ -160,7 +160,7 @@ func (a *app) dryRun(ctx context.Context, c *config.Config, asJSON bool) error {
 	var p plan
 	r, err := train.New(ctx, c, train.Observer{
 		Note: func(text string) { p.Notes = append(p.Notes, text) },
-		Load: func(task string, done, total int64) { a.progress().Bytes(task, done, total) },
+		Load: a.loading(),
 	})
 	if err != nil {
 		return err

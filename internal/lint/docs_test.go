@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -39,4 +40,23 @@ func TestArchitectureTable(t *testing.T) {
 	_, after, ok := strings.Cut(rest, end)
 	require.True(t, ok, end)
 	checkDoc(t, name, before+begin+theRepo(t).houseTable(house)+end+after)
+}
+
+// Every configuration that a document shows is one.
+func TestConfigurationsInDocs(t *testing.T) {
+	block := regexp.MustCompile("(?s)```yaml\n(.*?)```")
+	found := 0
+	for _, name := range theRepo(t).texts {
+		if filepath.Ext(name) != ".md" || strings.Contains(name, "testdata/") {
+			continue
+		}
+		raw, err := os.ReadFile(filepath.Join(root(t), name))
+		require.NoError(t, err)
+		for _, m := range block.FindAllSubmatch(raw, -1) {
+			_, err := config.Parse(name, m[1])
+			require.NoError(t, err)
+			found++
+		}
+	}
+	require.NotZero(t, found)
 }

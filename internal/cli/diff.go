@@ -1,0 +1,207 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lorafuse/lorafuse/safetensors"
+)
+
+// difference is what `diff --json` prints.
+type difference struct {
+	Equal     bool           `json:"equal"` // within the tolerance
+	Tolerance float64        `json:"tolerance"`
+	Compared  int            `json:"compared"` // tensors that both have
+	OnlyA     []string       `json:"only_in_a"`
+	OnlyB     []string       `json:"only_in_b"`
+	Settings  []settingDiff  `json:"settings,omitempty"` // of two adapters
+	Tensors   []*tensorDiff  `json:"different"`
+	Largest   *tensorExtreme `json:"largest,omitempty"`
+}
+
+type tensorExtreme struct {
+	MaxAbs   float64 `json:"max_abs"`
+	Relative float64 `json:"relative"`
+}
+
+func (a *app) diff() *cobra.Command {
+	var tolerance float64
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "diff A B",
+		Short: "Compare two files, adapters or models tensor by tensor",
+		Long: `Compare two safetensors files, adapter folders or model folders, sharded or not.
+For each tensor that differs the largest absolute difference is printed, the same
+over the largest absolute value of the tensor in A, and where it is; tensors that
+only one side has are listed. Of two adapters the settings that change what they
+compute are compared too.
+
+Equal numbers in different element types are equal. The exit status is 1 where
+something differs by more than --tolerance.`,
+		Example: `  lorafuse diff a.safetensors b.safetensors
+  lorafuse diff output/adapter other/adapter --tolerance 1e-4
+  lorafuse diff path/to/model merged --json`,
+		Args: args(2, "A", "B"),
+		RunE: func(c *cobra.Command, args []string) error {
+			if !(tolerance >= 0) {
+				return fmt.Errorf("diff: --tolerance: found %v, expected a number of 0 or more", tolerance)
+			}
+			d, err := a.runDiff(c.Context(), args[0], args[1], tolerance)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				err = a.out.json(d)
+			} else {
+				a.printDifference(d, args[0], args[1])
+			}
+			if err == nil && !d.Equal {
+				err = differs("diff: %s and %s differ: %s", args[0], args[1], d.summary())
+			}
+			return err
+		},
+	}
+	c.Flags().Float64Var(&tolerance, "tolerance", 0, "relative difference of a tensor that still counts as equal")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+func (a *app) runDiff(ctx context.Context, pathA, pathB string, tolerance float64) (*difference, error) {
+	x, err := openTensors(pathA)
+	if err != nil {
+		return nil, err
+	}
+	defer x.Close()
+	y, err := openTensors(pathB)
+	if err != nil {
+		return nil, err
+	}
+	defer y.Close()
+	d := &difference{Tolerance: tolerance, OnlyA: []string{}, OnlyB: []string{}, Tensors: []*tensorDiff{}}
+	if d.Settings, err = diffSettings(pathA, pathB); err != nil {
+		return nil, err
+	}
+	largest := tensorExtreme{}
+	for _, name := range sortedNames(x, y) {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		switch {
+		case !y.Has(name):
+			d.OnlyA = append(d.OnlyA, name)
+			continue
+		case !x.Has(name):
+			d.OnlyB = append(d.OnlyB, name)
+			continue
+		}
+		t, err := d.compare(x, y, name)
+		if err != nil {
+			return nil, fmt.Errorf("diff: tensor %q: %w", name, err)
+		}
+		largest.MaxAbs = max(largest.MaxAbs, t.MaxAbs)
+		largest.Relative = max(largest.Relative, t.Relative)
+	}
+	if d.Compared > 0 {
+		d.Largest = &largest
+	}
+	d.Equal = len(d.OnlyA)+len(d.OnlyB)+len(d.Tensors)+len(d.Settings) == 0
+	return d, nil
+}
+
+// compare compares one tensor and notes it where it differs.
+func (d *difference) compare(x, y tensors, name string) (*tensorDiff, error) {
+	v, err := x.Lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	w, err := y.Lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	d.Compared++
+	t, err := diffTensors(v, w)
+	if err == nil && t.beyond(d.Tolerance) {
+		d.Tensors = append(d.Tensors, t)
+	}
+	return t, err
+}
+
+func (d *difference) summary() string {
+	text := fmt.Sprintf("%d of %d tensors", len(d.Tensors), d.Compared)
+	if n := len(d.OnlyA) + len(d.OnlyB); n > 0 {
+		text += fmt.Sprintf(", %d in one of them alone", n)
+	}
+	if n := len(d.Settings); n > 0 {
+		text += fmt.Sprintf(", %d settings", n)
+	}
+	return text
+}
+
+func (a *app) printDifference(d *difference, pathA, pathB string) {
+	for _, s := range d.Settings {
+		a.out.printf("setting %s: %s and %s\n", s.Key, s.A, s.B)
+	}
+	for _, n := range d.OnlyA {
+		a.out.printf("only in %s: %s\n", pathA, oneLine(n))
+	}
+	for _, n := range d.OnlyB {
+		a.out.printf("only in %s: %s\n", pathB, oneLine(n))
+	}
+	for _, t := range d.Tensors {
+		a.out.printf("%s\n", t)
+	}
+	if d.Equal && d.Largest != nil {
+		a.out.printf("%d tensors are equal", d.Compared)
+		if d.Largest.MaxAbs > 0 {
+			a.out.printf(" within the tolerance of %g: at most %.3g absolute, %.3g relative", d.Tolerance, d.Largest.MaxAbs, d.Largest.Relative)
+		}
+		a.out.printf("\n")
+	}
+}
+
+// tensorDiff is how one tensor differs.
+type tensorDiff struct {
+	Name   string    `json:"name"`
+	Shapes [][]int   `json:"shapes,omitempty"` // where they differ; nothing else is compared then
+	DTypes [2]string `json:"dtypes"`
+	// MaxAbs is the largest |a-b|, the largest number where one of the two is
+	// NaN or infinite alone; Relative is MaxAbs over the largest |a|.
+	MaxAbs   float64 `json:"max_abs"`
+	Relative float64 `json:"relative"`
+	At       []int   `json:"at,omitempty"`
+	A        string  `json:"a,omitempty"` // the values there
+	B        string  `json:"b,omitempty"`
+	Differ   int     `json:"elements"` // that differ
+}
+
+func (t *tensorDiff) beyond(tolerance float64) bool {
+	return t.Shapes != nil || t.Differ > 0 && !(t.Relative <= tolerance)
+}
+
+// String is one line.
+func (t *tensorDiff) String() string {
+	name := oneLine(t.Name)
+	if t.Shapes != nil {
+		return fmt.Sprintf("%s: shapes %v and %v", name, t.Shapes[0], t.Shapes[1])
+	}
+	types := ""
+	if t.DTypes[0] != t.DTypes[1] {
+		types = fmt.Sprintf(" (%s and %s)", t.DTypes[0], t.DTypes[1])
+	}
+	most := fmt.Sprintf("max |a-b| %.3g, relative %.3g", t.MaxAbs, t.Relative)
+	if t.MaxAbs == math.MaxFloat64 {
+		most = "not finite on one side alone"
+	}
+	return fmt.Sprintf("%s%s: %s, at %v: %s and %s, %d elements differ", name, types, most, t.At, t.A, t.B, t.Differ)
+}
+
+// tensors is a file, or a model in several.
+type tensors interface {
+	Names() []string
+	Has(name string) bool
+	Lookup(name string) (*safetensors.View, error)
+	Close() error
+}

@@ -1,0 +1,177 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/tokenizer"
+	"github.com/lorafuse/lorafuse/train"
+)
+
+// evalFlags are what `eval` is called with.
+type evalFlags struct {
+	modelFlags
+	files    []string
+	format   string
+	trainOn  string
+	tooLong  string
+	sep      string
+	template string
+	length   int
+	batch    int
+	json     bool
+}
+
+// evaluation is what `eval --json` prints.
+type evaluation struct {
+	Loss            float64 `json:"loss"`       // nats per token
+	Perplexity      float64 `json:"perplexity"` // exp(loss)
+	Tokens          int     `json:"tokens"`     // that carry loss
+	AllTokens       int     `json:"all_tokens"`
+	Rows            int     `json:"rows"`
+	Truncated       int     `json:"truncated_rows"`
+	Dropped         int     `json:"dropped_rows"`
+	Seconds         float64 `json:"seconds"`
+	TokensPerSecond float64 `json:"tokens_per_second"`
+}
+
+func (a *app) eval() *cobra.Command {
+	var f evalFlags
+	c := &cobra.Command{
+		Use:   "eval --model DIR [--adapter DIR] --data FILE...",
+		Short: "Measure the loss and perplexity on data",
+		Long: `Measure the loss of a model, with an adapter where one is given: the mean negative
+log-likelihood, in nats, of all tokens that carry loss, and its exponential, the
+perplexity. The data is read as lorafuse train reads it, and the flags have the names
+and defaults of its keys under data.`,
+		Example: `  lorafuse eval --model path/to/model --data test.jsonl
+  lorafuse eval --model path/to/model --adapter output/adapter --data a.jsonl --data b.jsonl --train-on all --json`,
+		Args: args(-1),
+		RunE: func(c *cobra.Command, more []string) error {
+			f.files = append(f.files, more...)
+			if len(f.files) == 0 {
+				return usagef(c.CommandPath(), "--data is missing: a .jsonl, .txt or .safetensors file")
+			}
+			if f.batch < 1 {
+				return fmt.Errorf("eval: --batch-size: found %d, expected 1 or more", f.batch)
+			}
+			if f.length < 2 {
+				return fmt.Errorf("eval: --max-length: found %d, expected 2 or more", f.length)
+			}
+			e, err := a.runEval(c.Context(), &f)
+			if err != nil {
+				return err
+			}
+			if f.json {
+				return a.out.json(e)
+			}
+			a.out.printf("loss        %.6f\nperplexity  %.6g\ntokens      %d that carry loss, of %d in %d rows\n", e.Loss, e.Perplexity, e.Tokens, e.AllTokens, e.Rows)
+			return nil
+		},
+	}
+	f.flags(c)
+	f.machineFlags(c)
+	flags := c.Flags()
+	flags.StringArrayVarP(&f.files, "data", "d", nil, "file to evaluate on, as often as needed")
+	flags.StringVar(&f.format, "format", string(data.FormatAuto), "format of the files: auto, jsonl, text or tokens")
+	flags.StringVar(&f.trainOn, "train-on", string(data.TrainOnAnswer), "tokens that carry loss: answer or all")
+	flags.IntVar(&f.length, "max-length", 1024, "longest row in tokens")
+	flags.StringVar(&f.tooLong, "on-too-long", string(data.Truncate), "what becomes of a longer row: truncate, drop or error")
+	flags.StringVar(&f.sep, "document-separator", "", "text between the documents of a text file, or blank-line")
+	flags.StringVar(&f.template, "chat-template", "", "file with a Jinja template for messages, in place of the tokenizer's own")
+	flags.IntVar(&f.batch, "batch-size", 8, "rows that are computed at once")
+	flags.BoolVar(&f.json, "json", false, "print JSON")
+	return c
+}
+
+func (a *app) runEval(ctx context.Context, f *evalFlags) (*evaluation, error) {
+	s, err := a.open(ctx, &f.modelFlags)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	set, err := a.loadData(ctx, f, s)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := data.Sequential(set, f.batch)
+	if err != nil {
+		return nil, err
+	}
+	scorer, err := generate.NewScorer(s.dev, s.model, s.state, rows.MaxTokens())
+	if err != nil {
+		return nil, err
+	}
+	defer scorer.Close()
+	stats := set.Stats()
+	e := &evaluation{AllTokens: stats.Tokens, Rows: stats.Rows, Truncated: stats.Truncated, Dropped: stats.Dropped}
+	began, sum := time.Now(), 0.0
+	var b data.Batch
+	for step := range rows.StepsPerEpoch() {
+		if err := rows.Fill(&b, step, 0); err != nil {
+			return nil, err
+		}
+		loss, err := scorer.Loss(ctx, &b)
+		if err != nil {
+			return nil, err
+		}
+		sum += loss
+		e.Tokens += b.LossTokens
+		a.steps("evaluating", step+1, rows.StepsPerEpoch(), began)
+	}
+	a.close()
+	e.Loss = sum / float64(max(1, e.Tokens))
+	if math.IsNaN(e.Loss) || math.IsInf(e.Loss, 0) {
+		return nil, fmt.Errorf("eval: the loss is %v: %w", e.Loss, train.ErrNotFinite)
+	}
+	// JSON has no infinity.
+	e.Perplexity = min(math.Exp(e.Loss), math.MaxFloat64)
+	e.Seconds = time.Since(began).Seconds()
+	e.TokensPerSecond = float64(e.AllTokens) / e.Seconds
+	if e.Truncated > 0 || e.Dropped > 0 {
+		a.note("note     %d rows truncated, %d dropped for their length", e.Truncated, e.Dropped)
+	}
+	return e, nil
+}
+
+// loadData reads and tokenises the files as a training run does.
+func (a *app) loadData(ctx context.Context, f *evalFlags, s *session) (*data.Dataset, error) {
+	o := data.Options{
+		Format: data.Format(f.format), TrainOn: data.TrainOn(f.trainOn), MaxLength: f.length,
+		OnTooLong: data.TooLong(f.tooLong), DocumentSeparator: f.sep, VocabSize: s.model.Config.VocabSize,
+	}
+	report := a.loading()
+	o.Progress = func(p data.Progress) { report("reading data", p.Bytes, p.Size) }
+	if f.needsTokenizer() {
+		t, err := tokenizer.Load(s.model.Dir)
+		if err != nil {
+			return nil, err
+		}
+		o.Tokenizer = t
+		template, err := chatTemplate(s.model.Dir, f.template, t)
+		if err != nil {
+			return nil, err
+		}
+		if template != nil {
+			o.Template = data.Chat(template)
+		}
+	}
+	return data.Load(ctx, f.files, o)
+}
+
+// needsTokenizer reports whether any file holds text.
+func (f *evalFlags) needsTokenizer() bool {
+	if f.format != string(data.FormatAuto) {
+		return f.format != string(data.FormatTokens)
+	}
+	return slices.ContainsFunc(f.files, func(file string) bool { return strings.ToLower(filepath.Ext(file)) != ".safetensors" })
+}
