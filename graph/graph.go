@@ -8,10 +8,14 @@ package graph
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/graph/exec"
+	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -54,6 +58,14 @@ func (g *Graph) Const(x float64, shape ...ir.Dim) Tensor {
 // Of names a value of the graph's nodes.
 func (g *Graph) Of(v ir.Value) Tensor { return Tensor{g, v} }
 
+// value is the node of t, which must be one of g or absent.
+func (g *Graph) value(t Tensor) ir.Value {
+	if t.g != nil && t.g != g {
+		return g.ir.Fail(errors.New("an operand belongs to another graph"))
+	}
+	return t.v
+}
+
 // SetSegment puts what is made from now on into segment s of the forward pass,
 // for activation checkpointing; 0 is none.
 func (g *Graph) SetSegment(s int) { g.ir.SetSegment(s) }
@@ -63,10 +75,10 @@ func (g *Graph) SetSegment(s int) { g.ir.SetSegment(s) }
 func (g *Graph) Gradients(loss Tensor, wrt []Tensor, checkpoint bool) []Tensor {
 	vs := make([]ir.Value, len(wrt))
 	for i, t := range wrt {
-		vs[i] = t.v
+		vs[i] = g.value(t)
 	}
 	out := make([]Tensor, len(wrt))
-	for i, v := range g.ir.Gradients(loss.v, vs, ir.GradOptions{Checkpoint: checkpoint}) {
+	for i, v := range g.ir.Gradients(g.value(loss), vs, ir.GradOptions{Checkpoint: checkpoint}) {
 		out[i] = g.Of(v)
 	}
 	return out
@@ -84,13 +96,13 @@ func (g *Graph) Program() *Program { return &Program{g: g} }
 
 // Result adds t as a result called name.
 func (p *Program) Result(name string, t Tensor) *Program {
-	p.spec.Results = append(p.spec.Results, exec.Result{Name: name, Value: t.v})
+	p.spec.Results = append(p.spec.Results, exec.Result{Name: name, Value: p.g.value(t)})
 	return p
 }
 
 // Update makes t the new contents of the param called name when a run ends.
 func (p *Program) Update(name string, t Tensor) *Program {
-	p.spec.Updates = append(p.spec.Updates, exec.Update{Param: name, Value: t.v})
+	p.spec.Updates = append(p.spec.Updates, exec.Update{Param: name, Value: p.g.value(t)})
 	return p
 }
 
@@ -121,6 +133,11 @@ func Eval(ctx context.Context, dev backend.Device, ts []Tensor, args map[string]
 		return nil, err
 	}
 	defer e.Close()
+	for _, name := range slices.Sorted(maps.Keys(args)) {
+		if _, ok := g.ir.Lookup(name); !ok {
+			return nil, fmt.Errorf("graph: %w: there is no param %q%s", exec.ErrArgument, name, suggest.DidYouMean(name, g.ir.ParamNames()))
+		}
+	}
 	for name, n := range dims {
 		if err := e.SetDim(name, n); err != nil {
 			return nil, err

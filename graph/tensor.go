@@ -19,21 +19,24 @@ func (t Tensor) Valid() bool { return t.g != nil && t.v != 0 }
 
 func (t Tensor) of(v ir.Value) Tensor { return Tensor{t.g, v} }
 
+// with is the value of another operand of an operation on t.
+func (t Tensor) with(u Tensor) ir.Value { return t.g.value(u) }
+
 // Add is t + u; axes of one element and missing outer axes are repeated, here
 // and in the operations below.
-func (t Tensor) Add(u Tensor) Tensor { return t.of(t.g.ir.Add(t.v, u.v)) }
+func (t Tensor) Add(u Tensor) Tensor { return t.of(t.g.ir.Add(t.v, t.with(u))) }
 
 // Sub is t - u.
-func (t Tensor) Sub(u Tensor) Tensor { return t.of(t.g.ir.Sub(t.v, u.v)) }
+func (t Tensor) Sub(u Tensor) Tensor { return t.of(t.g.ir.Sub(t.v, t.with(u))) }
 
 // Mul is t · u, element by element.
-func (t Tensor) Mul(u Tensor) Tensor { return t.of(t.g.ir.Mul(t.v, u.v)) }
+func (t Tensor) Mul(u Tensor) Tensor { return t.of(t.g.ir.Mul(t.v, t.with(u))) }
 
 // Div is t / u.
-func (t Tensor) Div(u Tensor) Tensor { return t.of(t.g.ir.Div(t.v, u.v)) }
+func (t Tensor) Div(u Tensor) Tensor { return t.of(t.g.ir.Div(t.v, t.with(u))) }
 
 // Min is the smaller of t and u.
-func (t Tensor) Min(u Tensor) Tensor { return t.of(t.g.ir.Binary(ir.Min, t.v, u.v)) }
+func (t Tensor) Min(u Tensor) Tensor { return t.of(t.g.ir.Binary(ir.Min, t.v, t.with(u))) }
 
 // Scale is c·t.
 func (t Tensor) Scale(c float64) Tensor { return t.of(t.g.ir.Scale(t.v, c)) }
@@ -54,16 +57,16 @@ func (t Tensor) Reshape(shape ...ir.Dim) Tensor { return t.of(t.g.ir.Reshape(t.v
 func (t Tensor) Detach() Tensor { return t.of(t.g.ir.Detach(t.v)) }
 
 // Where chooses between x and y by the bool t.
-func (t Tensor) Where(x, y Tensor) Tensor { return t.of(t.g.ir.Where(t.v, x.v, y.v)) }
+func (t Tensor) Where(x, y Tensor) Tensor { return t.of(t.g.ir.Where(t.v, t.with(x), t.with(y))) }
 
 // Compare is the relation fn between t and u, as bool.
 func (t Tensor) Compare(fn ir.CompareFn, u Tensor) Tensor {
-	return t.of(t.g.ir.Compare(fn, t.v, u.v))
+	return t.of(t.g.ir.Compare(fn, t.v, t.with(u)))
 }
 
 // Gemm adds up products; bias and c may be the zero Tensor.
 func (g *Graph) Gemm(products []ir.Product, bias, c Tensor) Tensor {
-	return g.Of(g.ir.Gemm(products, bias.v, c.v))
+	return g.Of(g.ir.Gemm(products, g.value(bias), g.value(c)))
 }
 
 // Transpose takes the axes in the order perm.
@@ -85,75 +88,83 @@ func (t Tensor) ArgMax() Tensor { return t.of(t.g.ir.ArgMax(t.v)) }
 func (t Tensor) Softmax() Tensor { return t.of(t.g.ir.Softmax(t.v)) }
 
 // MatMul is t · u.
-func (t Tensor) MatMul(u Tensor) Tensor { return t.of(t.g.ir.MatMul(t.v, u.v, false, false)) }
+func (t Tensor) MatMul(u Tensor) Tensor { return t.of(t.g.ir.MatMul(t.v, t.with(u), false, false)) }
 
 // MatMulT is t · uᵀ.
-func (t Tensor) MatMulT(u Tensor) Tensor { return t.of(t.g.ir.MatMul(t.v, u.v, false, true)) }
+func (t Tensor) MatMulT(u Tensor) Tensor { return t.of(t.g.ir.MatMul(t.v, t.with(u), false, true)) }
 
 // Linear is t Wᵀ + bias for a weight [out, in]; bias may be the zero Tensor.
-func (t Tensor) Linear(w, bias Tensor) Tensor { return t.of(t.g.ir.Linear(t.v, w.v, bias.v)) }
+func (t Tensor) Linear(w, bias Tensor) Tensor {
+	return t.of(t.g.ir.Linear(t.v, t.with(w), t.with(bias)))
+}
 
 // LoRA is t Wᵀ + bias + scale·h Bᵀ with h = dropout(t) Aᵀ of [Tensor.LoRADown]:
 // one matrix product with a longer inner axis.
 func (t Tensor) LoRA(w, bias, h, b Tensor, scale float64) Tensor {
-	g := t.g.ir
-	if bias.v != 0 {
-		bias.v = g.Cast(bias.v, tensor.F32)
+	g, add := t.g.ir, t.with(bias)
+	if add != 0 {
+		add = g.Cast(add, tensor.F32)
 	}
-	return t.of(g.Gemm([]ir.Product{{A: t.v, B: w.v, TB: true, Alpha: 1}, {A: h.v, B: b.v, TB: true, Alpha: float32(scale)}}, bias.v, 0))
+	return t.of(g.Gemm([]ir.Product{{A: t.v, B: t.with(w), TB: true, Alpha: 1}, {A: t.with(h), B: t.with(b), TB: true, Alpha: float32(scale)}}, add, 0))
 }
 
 // LoRADown is dropout(t) Aᵀ; key may be the zero Tensor where d.P is zero.
 func (t Tensor) LoRADown(a, key Tensor, d ir.DropoutAttr) Tensor {
-	return t.of(t.g.ir.LoRADown(t.v, a.v, key.v, d))
+	return t.of(t.g.ir.LoRADown(t.v, t.with(a), t.with(key), d))
 }
 
 // Dropout sets elements to zero with probability d.P and scales the others.
 func (t Tensor) Dropout(key Tensor, d ir.DropoutAttr) Tensor {
-	return t.of(t.g.ir.Dropout(t.v, key.v, d))
+	return t.of(t.g.ir.Dropout(t.v, t.with(key), d))
 }
 
 // RMSNorm scales rows to a mean square of one, times w.
-func (t Tensor) RMSNorm(w Tensor, eps float32) Tensor { return t.of(t.g.ir.RMSNorm(t.v, w.v, eps)) }
+func (t Tensor) RMSNorm(w Tensor, eps float32) Tensor {
+	return t.of(t.g.ir.RMSNorm(t.v, t.with(w), eps))
+}
 
 // GLU is act(t) · up.
-func (t Tensor) GLU(up Tensor, act ir.Activation) Tensor { return t.of(t.g.ir.GLU(t.v, up.v, act)) }
+func (t Tensor) GLU(up Tensor, act ir.Activation) Tensor {
+	return t.of(t.g.ir.GLU(t.v, t.with(up), act))
+}
 
 // RoPE turns the heads of t by the angles of table.
 func (t Tensor) RoPE(table Tensor, headDim int) Tensor {
-	return t.of(t.g.ir.RoPE(t.v, table.v, headDim))
+	return t.of(t.g.ir.RoPE(t.v, t.with(table), headDim))
 }
 
 // RoPETable gives the cosines and sines for positions t.
 func (t Tensor) RoPETable(inverseFrequencies Tensor, scale float32) Tensor {
-	return t.of(t.g.ir.RoPETable(t.v, inverseFrequencies.v, scale))
+	return t.of(t.g.ir.RoPETable(t.v, t.with(inverseFrequencies), scale))
 }
 
 // Attention lets the heads of q = t look at the keys [lo, hi) of each query.
 func (t Tensor) Attention(k, v, lo, hi Tensor, a ir.AttentionAttr) Tensor {
-	o, _ := t.g.ir.Attention(t.v, k.v, v.v, lo.v, hi.v, a)
+	o, _ := t.g.ir.Attention(t.v, t.with(k), t.with(v), t.with(lo), t.with(hi), a)
 	return t.of(o)
 }
 
 // Gather takes the rows ids of the table t.
-func (t Tensor) Gather(ids Tensor) Tensor { return t.of(t.g.ir.GatherRows(t.v, ids.v)) }
+func (t Tensor) Gather(ids Tensor) Tensor { return t.of(t.g.ir.GatherRows(t.v, t.with(ids))) }
 
 // UpdateRows writes rows over t from row offset[0] on.
 func (t Tensor) UpdateRows(rows, offset Tensor) Tensor {
-	return t.of(t.g.ir.UpdateRows(t.v, rows.v, offset.v))
+	return t.of(t.g.ir.UpdateRows(t.v, t.with(rows), t.with(offset)))
 }
 
 // CrossEntropy is the summed loss of the logits t.
-func (t Tensor) CrossEntropy(labels Tensor) Tensor { return t.of(t.g.ir.CrossEntropy(t.v, labels.v)) }
+func (t Tensor) CrossEntropy(labels Tensor) Tensor {
+	return t.of(t.g.ir.CrossEntropy(t.v, t.with(labels)))
+}
 
 // LinearCrossEntropy is the summed loss of the logits t Wᵀ, a few rows at a time.
 func (t Tensor) LinearCrossEntropy(w, labels Tensor) Tensor {
-	return t.of(t.g.ir.LinearCrossEntropy(t.v, w.v, labels.v))
+	return t.of(t.g.ir.LinearCrossEntropy(t.v, t.with(w), t.with(labels)))
 }
 
 // AdamW gives the param t and its moments after one step.
 func (t Tensor) AdamW(m, v, grad, rates, scale Tensor, a ir.AdamWAttr) (p2, m2, v2 Tensor) {
-	x, y, z := t.g.ir.AdamW(t.v, m.v, v.v, grad.v, rates.v, scale.v, a)
+	x, y, z := t.g.ir.AdamW(t.v, t.with(m), t.with(v), t.with(grad), t.with(rates), t.with(scale), a)
 	return t.of(x), t.of(y), t.of(z)
 }
 
@@ -161,7 +172,7 @@ func (t Tensor) AdamW(m, v, grad, rates, scale Tensor, a ir.AdamWAttr) (p2, m2, 
 func Concat(axis int, ts ...Tensor) Tensor {
 	vs := make([]ir.Value, len(ts))
 	for i, t := range ts {
-		vs[i] = t.v
+		vs[i] = ts[0].with(t)
 	}
 	return ts[0].of(ts[0].g.ir.Concat(axis, vs...))
 }

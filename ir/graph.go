@@ -160,6 +160,17 @@ func (g *Graph) Lookup(name string) (Value, bool) {
 	return v, ok
 }
 
+// ParamNames lists the parameters in the order in which they were made.
+func (g *Graph) ParamNames() []string {
+	var names []string
+	for i := range g.Nodes {
+		if p, ok := g.Nodes[i].Attr.(ParamAttr); ok {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
 // Out names output i of the node v; output 0 is v itself.
 func (g *Graph) Out(v Value, i int) Value {
 	if v == 0 || i == 0 {

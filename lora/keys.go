@@ -20,6 +20,7 @@ const (
 	RoleTokens                // trainable_tokens_delta [tokens, columns]: the rows themselves
 )
 
+// String is what messages call the role.
 func (r Role) String() string {
 	return [...]string{"A", "B", "bias of B", "magnitude", "base weight", "saved module", "bias", "tokens"}[r]
 }

@@ -45,6 +45,7 @@ const (
 	Norm                  // weight [out]
 )
 
+// String is what messages call such a module.
 func (k Kind) String() string {
 	switch k {
 	case Linear:

@@ -68,6 +68,7 @@ type FormatError struct {
 	ofTensor bool // Tensor is set: the empty name is a valid one
 }
 
+// Error is the file, the tensor, the rule, what was found and what was expected.
 func (e *FormatError) Error() string {
 	var b strings.Builder
 	b.WriteString("safetensors: ")
@@ -120,6 +121,7 @@ type NotFoundError struct {
 	names func() []string
 }
 
+// Error names the tensor, the file and the nearest names.
 func (e *NotFoundError) Error() string {
 	msg := "safetensors: " + e.Path + ": tensor " + quote(e.Name) + ": " + ErrNotFound.Error()
 	if e.Shard != "" {

@@ -58,7 +58,7 @@ type vocabulary struct {
 }
 
 // maxTokenID bounds what a broken file can make us allocate.
-const maxTokenID = 1 << 24
+const maxTokenID = 1 << 21
 
 func newVocabulary(ids map[string]int32) (vocabulary, error) {
 	v := vocabulary{ids: ids}

@@ -166,7 +166,11 @@ func TestKill(t *testing.T) {
 	}
 	random := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
 	inside := 0
-	for kill := range 5 {
+	kills := 5
+	if os.Getenv("LORAFUSE_LONG") != "" {
+		kills = 25
+	}
+	for kill := range kills {
 		cmd := command()
 		require.NoError(t, cmd.Start())
 		if kill%2 == 0 {

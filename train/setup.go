@@ -66,6 +66,9 @@ type Run struct {
 // New reads everything that the configuration names, plans the memory and
 // compiles the step. Nothing is written but the output folder.
 func New(ctx context.Context, c *config.Config, o Observer) (_ *Run, err error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
 	r := &Run{cfg: c, observer: o}
 	defer func() {
 		if err != nil {

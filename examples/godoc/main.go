@@ -7,7 +7,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -18,7 +17,6 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	_ "github.com/lorafuse/lorafuse/backend/all"
 	"github.com/lorafuse/lorafuse/generate"
-	"github.com/lorafuse/lorafuse/internal/progress"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/tokenizer"
@@ -59,13 +57,17 @@ func run(ctx context.Context, file string, sets []string) error {
 		return err
 	}
 	began := time.Now()
-	display := progress.New(os.Stdout)
+	loss := 0.0
 	r, err := train.New(ctx, c, train.Observer{
-		Note: func(text string) { fmt.Fprintln(display, text) },
+		Note: func(text string) { fmt.Println(text) },
 		Step: func(s train.Report) {
-			display.Steps("training", int64(s.Step), int64(s.Steps), fmt.Sprintf("loss %.3f, %.0f tokens/s", s.Loss, s.TokensPerSecond))
+			loss += s.Loss / 20
+			if s.Step%20 == 0 {
+				fmt.Printf("step     %3d of %d, loss %.3f, %.0f tokens/s\n", s.Step, s.Steps, loss, s.TokensPerSecond)
+				loss = 0
+			}
 			if s.Eval != nil {
-				fmt.Fprintf(display, "eval     loss %.4f after step %d\n", *s.Eval, s.Step)
+				fmt.Printf("eval     loss %.4f after step %d\n", *s.Eval, s.Step)
 			}
 		},
 	})
@@ -74,7 +76,6 @@ func run(ctx context.Context, file string, sets []string) error {
 	}
 	defer r.Close()
 	s, err := r.Train(ctx)
-	display.Close()
 	if err != nil {
 		return err
 	}
@@ -129,7 +130,7 @@ func write(ctx context.Context, modelDir, adapterDir string) ([]string, error) {
 		}
 		text, err := tok.Decode(res.IDs, true)
 		if err != nil {
-			return nil, errors.Join(err)
+			return nil, err
 		}
 		line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
 		out = append(out, line)

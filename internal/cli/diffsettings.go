@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -28,9 +27,7 @@ func diffSettings(pathA, pathB string) ([]settingDiff, error) {
 		if err != nil {
 			return nil, err
 		}
-		if settings[i], err = effective(c); err != nil {
-			return nil, fmt.Errorf("diff: %s: %w", path, err)
-		}
+		settings[i] = effective(c)
 	}
 	var out []settingDiff
 	for i, a := range settings[0] {
@@ -41,8 +38,8 @@ func diffSettings(pathA, pathB string) ([]settingDiff, error) {
 	return out, nil
 }
 
-// effective are the settings that count, as JSON.
-func effective(c *lora.Config) ([]settingDiff, error) {
+// effective are the settings that count.
+func effective(c *lora.Config) []settingDiff {
 	begin := c.InitLoraWeights
 	if slices.Contains([]lora.InitMethod{lora.InitDefault, lora.InitGaussian, lora.InitRandom, ""}, begin) {
 		begin = lora.InitDefault // where these begin leaves no trace in the base
@@ -56,11 +53,7 @@ func effective(c *lora.Config) ([]settingDiff, error) {
 		{"use_rslora", c.UseRSLoRA}, {"use_dora", c.UseDoRA}, {"init_lora_weights", begin},
 		{"trainable_token_indices", c.TrainableTokenIndices},
 	} {
-		raw, err := json.Marshal(s.value)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, settingDiff{Key: s.key, A: string(raw)})
+		out = append(out, settingDiff{Key: s.key, A: fmt.Sprint(s.value)})
 	}
-	return out, nil
+	return out
 }

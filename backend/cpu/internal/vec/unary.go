@@ -5,6 +5,7 @@ import "math"
 // Unary is an elementwise function of one argument.
 type Unary uint8
 
+// The functions of [Apply].
 const (
 	Neg Unary = iota
 	Square

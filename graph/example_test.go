@@ -1,0 +1,77 @@
+package graph_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/backend/cpu"
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// A formula is written first; nothing runs before Eval. Gradients are tensors
+// of the same graph.
+func Example() {
+	g := graph.New()
+	x := g.Param("x", tensor.F32, ir.Static(3))
+	loss := x.Mul(x).Scale(0.5).Sum(0)
+	grad := g.Gradients(loss, []graph.Tensor{x}, false)[0]
+
+	dev, err := cpu.Open(backend.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer dev.Close()
+	numbers, err := tensor.FromFloat32s([]float32{1, -2, 3}, 3)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	out, err := graph.Eval(context.Background(), dev, []graph.Tensor{loss, grad}, map[string]*tensor.Tensor{"x": &numbers}, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, t := range out {
+		values, _ := t.Float32s()
+		fmt.Println(t.Shape, values)
+	}
+	// Output:
+	// [] [7]
+	// [3] [1 -2 3]
+}
+
+// A mistake does not stop the formula; compiling reports the first, with the
+// line that made it.
+func ExampleGraph_Err() {
+	g := graph.New()
+	x := g.Param("x", tensor.F32, ir.Static(2), ir.Static(3))
+	w := g.Param("w", tensor.F32, ir.Static(5), ir.Static(4))
+	y := x.Linear(w, graph.Tensor{}).Softmax()
+	fmt.Println(y.Valid())
+	fmt.Println(g.Err())
+	// Output:
+	// false
+	// example_test.go:55: graph: Gemm[f32[2,3] f32[5,4]]: product 0: inner sizes 3 and 4 differ (f32[2,3], f32[5,4])
+}
+
+// State that lives from run to run is a param that the program updates: here
+// a counter, changed where it lies.
+func ExampleGraph_Program() {
+	g := graph.New()
+	count := g.Param("count", tensor.F32, ir.Static(1))
+	plan, err := g.Program().Update("count", count.AddScalar(1)).Plan(nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Print(plan)
+	// Output:
+	// arg 0 count f32[1] written
+	// arena 64
+	// @0:f32[] = Const{1}
+	// $0:f32[1] = Binary{Add} $0:f32[1], @0:f32[]
+}

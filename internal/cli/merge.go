@@ -1,0 +1,182 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lorafuse/lorafuse/internal/fsatomic"
+	"github.com/lorafuse/lorafuse/internal/suggest"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/train"
+)
+
+// mergeFlags are what `merge` is called with.
+type mergeFlags struct {
+	modelFlags
+	output string
+	dtype  string
+	shard  string
+	force  bool
+	json   bool
+}
+
+// mergeResult is what `merge --json` prints.
+type mergeResult struct {
+	Output  string   `json:"output"`
+	Tensors int      `json:"tensors"`
+	Merged  int      `json:"merged"` // of them, those that the adapter changed
+	Untied  []string `json:"untied"` // weights that no longer share those of another
+	Bytes   int64    `json:"bytes"`
+	Files   []string `json:"files"`
+	// Verified says that the files were read back and hold what was computed.
+	Verified bool `json:"verified"`
+}
+
+func (a *app) merge() *cobra.Command {
+	var f mergeFlags
+	c := &cobra.Command{
+		Use:   "merge --model DIR --adapter DIR --output DIR",
+		Short: "Put an adapter into the weights of its model",
+		Long: `Write the model with the adapter merged into its weights: a folder like that of the
+model, which every program reads without knowing of adapters. Weights pass through
+one at a time, so a model larger than the memory can be merged. Embeddings that the
+adapter separates are untied, in the weights and in config.json.
+
+Everything is read back and compared with what was computed before the folder takes
+its name: it is there whole or not at all.`,
+		Example: `  lorafuse merge --model path/to/model --adapter output/adapter --output merged
+  lorafuse merge --model path/to/model --adapter output/adapter --output merged --dtype bf16 --max-shard-size 2GB`,
+		Args: args(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if f.adapter == "" {
+				return usagef(c.CommandPath(), "--adapter is missing: the folder of a PEFT adapter")
+			}
+			if f.output == "" {
+				return usagef(c.CommandPath(), "--output is missing: the folder to write")
+			}
+			r, err := a.runMerge(c.Context(), &f)
+			if err != nil {
+				return err
+			}
+			if f.json {
+				return a.out.json(r)
+			}
+			a.out.printf("merged %d of %d tensors, %s, into %s; read back and verified\n", r.Merged, r.Tensors, train.Size(r.Bytes), r.Output)
+			for _, name := range r.Untied {
+				a.out.printf("untied %s: config.json says tie_word_embeddings: false\n", name)
+			}
+			return nil
+		},
+	}
+	f.flags(c)
+	flags := c.Flags()
+	flags.StringVarP(&f.output, "output", "o", "", "folder to write; its parent must exist")
+	flags.StringVar(&f.dtype, "dtype", "keep", "element type of the weights: keep, f32, bf16 or f16")
+	flags.StringVar(&f.shard, "max-shard-size", "5GB", "size of the largest file, such as 500MB or 2GiB")
+	flags.BoolVar(&f.force, "force", false, "replace an output folder that is not empty, with all that is in it")
+	flags.BoolVar(&f.json, "json", false, "print JSON")
+	return c
+}
+
+// runMerge opens model and adapter, and writes the output folder in one step.
+func (a *app) runMerge(ctx context.Context, f *mergeFlags) (*mergeResult, error) {
+	dtype, err := parseMergeType(f.dtype)
+	if err != nil {
+		return nil, err
+	}
+	shard, err := parseSize(f.shard)
+	if err != nil {
+		return nil, fmt.Errorf("merge: --max-shard-size: %w", err)
+	}
+	m, err := a.openModel(ctx, &f.modelFlags)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	adapter, plan, err := a.openAdapter(f.adapter, m)
+	if err != nil {
+		return nil, err
+	}
+	defer adapter.Close()
+	if err := checkOutput(f.output, f.force, m.Dir, f.adapter); err != nil {
+		return nil, err
+	}
+	merger, err := lora.NewMerger(adapter, plan)
+	if err != nil {
+		return nil, fmt.Errorf("merge: adapter %s: %w", f.adapter, err)
+	}
+	w := &merging{app: a, model: m, merger: merger, dtype: dtype, shard: shard}
+	if err := fsatomic.ReplaceDir(f.output, func(dir string) error { return w.write(ctx, dir) }); err != nil {
+		return nil, fmt.Errorf("merge: %s: %w", f.output, err)
+	}
+	a.close()
+	return w.result(f.output), nil
+}
+
+// checkOutput refuses to replace what should be kept.
+func checkOutput(dir string, force bool, sources ...string) error {
+	info, err := os.Stat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		parent := filepath.Dir(filepath.Clean(dir))
+		if info, err := os.Stat(parent); err != nil || !info.IsDir() {
+			return fmt.Errorf("merge: --output %s: there is no folder %s", dir, parent)
+		}
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("merge: --output: %w", err)
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("merge: --output %s: there is a file of that name, expected a folder", dir)
+	}
+	for _, s := range sources {
+		if other, err := os.Stat(s); err == nil && os.SameFile(info, other) {
+			return fmt.Errorf("merge: --output %s is the folder that is read", dir)
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("merge: --output: %w", err)
+	}
+	if len(entries) > 0 && !force {
+		return fmt.Errorf("merge: --output %s is not empty; --force replaces it with all that is in it", dir)
+	}
+	return nil
+}
+
+// parseMergeType gives Invalid for keep.
+func parseMergeType(s string) (tensor.DType, error) {
+	types := map[string]tensor.DType{"keep": tensor.Invalid, "f32": tensor.F32, "bf16": tensor.BF16, "f16": tensor.F16}
+	if d, ok := types[strings.ToLower(s)]; ok {
+		return d, nil
+	}
+	return 0, fmt.Errorf("merge: --dtype: found %q, expected keep, f32, bf16 or f16%s", s, suggest.DidYouMean(s, []string{"keep", "f32", "bf16", "f16"}))
+}
+
+var sizePattern = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?) *([a-zA-Z]*)$`)
+
+// parseSize reads a number of bytes such as 5GB (10⁹) or 5GiB (2³⁰).
+func parseSize(s string) (int64, error) {
+	units := map[string]float64{
+		"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
+	}
+	if m := sizePattern.FindStringSubmatch(strings.TrimSpace(s)); m != nil {
+		n, err := strconv.ParseFloat(m[1], 64)
+		unit, ok := units[strings.ToLower(m[2])]
+		if n *= unit; err == nil && ok && n >= 1 && n < math.MaxInt64 {
+			return int64(n), nil
+		}
+	}
+	return 0, fmt.Errorf("found %q, expected a size such as 500MB or 2GiB", s)
+}

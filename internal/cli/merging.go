@@ -1,0 +1,241 @@
+package cli
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"math"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/safetensors"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// merging streams a model through a merger into a folder.
+type merging struct {
+	app    *app
+	model  *model.Model
+	merger *lora.Merger
+	dtype  tensor.DType // Invalid keeps each tensor's own
+	shard  int64
+
+	weights []weight
+	untied  []string
+	files   []string
+	bytes   int64
+	merged  int
+}
+
+// weight is one tensor of the result.
+type weight struct {
+	name string
+	view *safetensors.View // what it begins with
+	out  safetensors.DType
+	sum  [sha256.Size]byte // of the bytes as they were computed
+}
+
+// write fills the folder: weights, then the other files, then it reads the
+// weights back.
+func (w *merging) write(ctx context.Context, dir string) error {
+	if err := w.list(); err != nil {
+		return err
+	}
+	began := time.Now()
+	entries := make([]safetensors.Entry, len(w.weights))
+	for i := range w.weights {
+		x := &w.weights[i]
+		entries[i] = safetensors.Entry{Name: x.name, DType: x.out, Shape: x.view.Shape, Write: func(out io.Writer) error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			w.app.steps("merging", i, len(w.weights), began)
+			return w.tensor(out, x)
+		}}
+	}
+	if err := safetensors.WriteSharded(dir, entries, w.shard, map[string]string{"format": "pt"}); err != nil {
+		return err
+	}
+	if left := w.merger.Left(); len(left) > 0 {
+		return fmt.Errorf("the model has no tensor %q to merge into", left[0])
+	}
+	config, err := mergedConfig(w.model.Dir, w.dtype, len(w.untied) > 0)
+	if err != nil {
+		return err
+	}
+	if err := copyModelFiles(w.model.Dir, dir, config); err != nil {
+		return err
+	}
+	return w.verify(ctx, dir)
+}
+
+// list settles which tensors there will be, in the order of the model's files.
+func (w *merging) list() error {
+	set := w.model.Set()
+	untied := w.merger.Untied()
+	skip := w.shadowed(untied)
+	for _, u := range untied {
+		skip[u.Name] = true
+	}
+	add := func(name, from string) error {
+		v, err := set.Lookup(from)
+		if err != nil {
+			return err
+		}
+		w.weights = append(w.weights, weight{name: name, view: v, out: w.outType(v.DType)})
+		return nil
+	}
+	for _, name := range set.Names() {
+		if skip[name] {
+			continue
+		}
+		if err := add(name, name); err != nil {
+			return err
+		}
+	}
+	for _, u := range untied {
+		if err := add(u.Name, u.From); err != nil {
+			return err
+		}
+		w.untied = append(w.untied, u.Name)
+	}
+	return nil
+}
+
+// shadowed are copies of tied weights that a file may hold although nobody
+// reads them. Once the merge changes the original they would no longer be
+// copies.
+func (w *merging) shadowed(untied []lora.Untied) map[string]bool {
+	skip := map[string]bool{}
+	for _, m := range w.model.Modules() {
+		if m.TiedTo != "" && w.merger.Touches(m.TiedTo+".weight") &&
+			!slices.ContainsFunc(untied, func(u lora.Untied) bool { return u.Name == m.Name+".weight" }) {
+			skip[m.Name+".weight"] = true
+		}
+	}
+	return skip
+}
+
+// outType is the element type of the result; what is no float stays as it is.
+func (w *merging) outType(d safetensors.DType) safetensors.DType {
+	in, err := tensor.ParseDType(d.String())
+	if w.dtype == tensor.Invalid || err != nil || !in.IsFloat() {
+		return d
+	}
+	out, err := safetensors.ParseDType(w.dtype.String())
+	if err != nil {
+		return d
+	}
+	return out
+}
+
+// tensor computes one tensor, writes it and keeps its checksum.
+func (w *merging) tensor(out io.Writer, x *weight) error {
+	h := sha256.New()
+	out = io.MultiWriter(out, h)
+	defer func() { h.Sum(x.sum[:0]) }()
+	if !w.merger.Touches(x.name) && x.out == x.view.DType {
+		n, err := x.view.WriteTo(out)
+		w.bytes += n
+		return err
+	}
+	in, err := tensor.ParseDType(x.view.DType.String())
+	if err != nil {
+		return fmt.Errorf("tensor %q: %w", x.name, err)
+	}
+	to, err := tensor.ParseDType(x.out.String())
+	if err != nil {
+		return fmt.Errorf("tensor %q: %w", x.name, err)
+	}
+	data, err := w.compute(x, in, to)
+	if err != nil {
+		return err
+	}
+	w.bytes += int64(len(data))
+	_, err = out.Write(data)
+	return err
+}
+
+// compute is the merged tensor in its element type.
+func (w *merging) compute(x *weight, in, to tensor.DType) ([]byte, error) {
+	values := make([]float32, x.view.Len()/in.Size())
+	if err := x.view.Use(func(data []byte) error { return tensor.ToFloat32(values, data, in) }); err != nil {
+		return nil, fmt.Errorf("tensor %q: %w", x.name, err)
+	}
+	changed, err := w.merger.Merge(x.name, values, in)
+	if err != nil {
+		return nil, err
+	}
+	if changed {
+		w.merged++
+	}
+	data := make([]byte, len(values)*to.Size())
+	if err := tensor.FromFloat32(data, values, to); err != nil {
+		return nil, fmt.Errorf("tensor %q: %w", x.name, err)
+	}
+	if to == tensor.F16 {
+		if i := overflow(values, data); i >= 0 {
+			return nil, fmt.Errorf("tensor %q: element %d is %v, more than f16 holds; --dtype bf16 or f32 has room for it: %w", x.name, i, values[i], lora.ErrNotFinite)
+		}
+	}
+	return data, nil
+}
+
+// overflow finds a finite number that became infinite in f16.
+func overflow(values []float32, data []byte) int {
+	for i, v := range values {
+		bits := uint16(data[2*i]) | uint16(data[2*i+1])<<8
+		if bits&0x7fff == 0x7c00 && !math.IsInf(float64(v), 0) {
+			return i
+		}
+	}
+	return -1
+}
+
+// verify reads the written model as anybody would, and compares names, types,
+// shapes and bytes with what was computed.
+func (w *merging) verify(ctx context.Context, dir string) error {
+	set, err := safetensors.OpenModel(dir)
+	if err != nil {
+		return fmt.Errorf("reading back: %w", err)
+	}
+	defer set.Close()
+	for _, f := range set.Files() {
+		w.files = append(w.files, filepath.Base(f.Path()))
+	}
+	if set.Len() != len(w.weights) {
+		return &failure{fmt.Errorf("reading back: %d tensors, expected %d", set.Len(), len(w.weights))}
+	}
+	began := time.Now()
+	for i := range w.weights {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		x := &w.weights[i]
+		v, err := set.Lookup(x.name)
+		if err != nil {
+			return fmt.Errorf("reading back: %w", err)
+		}
+		h := sha256.New()
+		if _, err := v.WriteTo(h); err != nil {
+			return fmt.Errorf("reading back: %w", err)
+		}
+		if v.DType != x.out || !slices.Equal(v.Shape, x.view.Shape) || [sha256.Size]byte(h.Sum(nil)) != x.sum {
+			return &failure{fmt.Errorf("reading back: tensor %q is not what was written", x.name)}
+		}
+		w.app.steps("verifying", i+1, len(w.weights), began)
+	}
+	return nil
+}
+
+func (w *merging) result(dir string) *mergeResult {
+	r := &mergeResult{Output: dir, Tensors: len(w.weights), Merged: w.merged, Bytes: w.bytes, Files: w.files, Untied: w.untied, Verified: true}
+	if r.Untied == nil {
+		r.Untied = []string{}
+	}
+	return r
+}
