@@ -18,7 +18,8 @@ type Options struct {
 
 // Driver is a backend: it lists devices and opens them.
 type Driver struct {
-	// Rank orders backends for Auto, the highest first.
+	// Rank orders backends for Auto, the highest first. Auto never takes one
+	// below zero: it must be asked for by its name.
 	Rank int
 	// Devices lists what this host has. An error says why there is none.
 	Devices func() ([]Info, error)
@@ -106,6 +107,9 @@ func Devices(name string) ([]Info, error) {
 func Open(name string, opts Options) (Device, error) {
 	if name == "" || name == Auto {
 		for _, n := range Names() {
+			if rank(n) < 0 {
+				continue
+			}
 			if infos, err := Devices(n); err == nil && len(infos) > 0 {
 				return Open(n, opts)
 			}
@@ -123,6 +127,12 @@ func Open(name string, opts Options) (Device, error) {
 		return nil, fmt.Errorf("backend %s: %w", name, err)
 	}
 	return dev, nil
+}
+
+func rank(name string) int {
+	mu.RLock()
+	defer mu.RUnlock()
+	return drivers[name].Rank
 }
 
 func absent(name string) error {

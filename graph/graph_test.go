@@ -3,7 +3,9 @@ package graph_test
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"math"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -191,12 +193,14 @@ func TestEvalRefusals(t *testing.T) {
 func TestErrorsNameTheCaller(t *testing.T) {
 	g := graph.New()
 	x := g.Param("x", tensor.F32, ir.Static(4))
-	bad := x.Add(g.Param("y", tensor.F32, ir.Static(5))) // line 199
+	y := g.Param("y", tensor.F32, ir.Static(5))
+	_, _, line, _ := runtime.Caller(0)
+	bad := x.Add(y)
 	require.False(t, bad.Valid())
 	require.False(t, bad.Scale(2).Softmax().Valid(), "what follows gives nothing")
 	_, err := g.Program().Result("r", bad).Plan(nil)
 	require.ErrorIs(t, err, ir.ErrGraph)
-	assert.Contains(t, err.Error(), "graph_test.go:199: graph: Binary[f32[4] f32[5]]: [4] and [5] do not fit each other at axis 0")
+	assert.Contains(t, err.Error(), fmt.Sprintf("graph_test.go:%d: graph: Binary[f32[4] f32[5]]: [4] and [5] do not fit each other at axis 0", line+1))
 	_, err = g.Program().Result("r", x).Compile(device(t))
 	require.ErrorIs(t, err, ir.ErrGraph, "a graph with a mistake compiles to nothing")
 }

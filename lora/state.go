@@ -19,7 +19,7 @@ type State struct {
 	Base map[string]*tensor.Tensor
 
 	weights nn.Weights
-	adapter *Adapter // keeps the file mapped that Base may lie in
+	adapter *Adapter            // keeps the file mapped that Base may lie in
 	initial map[string]*Weights // of the targets whose base is a residual
 }
 

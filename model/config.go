@@ -48,6 +48,9 @@ type Config struct {
 	BOS int32
 }
 
+// maxLayers keeps a wrong number from taking all memory.
+const maxLayers = 1 << 14
+
 // ReadConfig reads dir/config.json, and dir/generation_config.json if there is
 // one. Errors: ErrConfig and ErrUnsupported, with the key and what was expected.
 func ReadConfig(dir string) (*Config, error) {
@@ -153,6 +156,10 @@ func (f *Fields) decoder(c *Config) {
 		return
 	}
 	c.Activation = act
+	if c.Layers > maxLayers {
+		f.fail("num_hidden_layers", c.Layers, fmt.Sprintf("%d at most", maxLayers))
+		return
+	}
 	c.Windows = make([]int, max(0, c.Layers))
 	c.EOS = f.ids("eos_token_id")
 	if ids := f.ids("bos_token_id"); len(ids) > 0 {

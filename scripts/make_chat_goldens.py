@@ -140,7 +140,13 @@ def main():
         for name, messages in CONVERSATIONS.items():
             for i, options in enumerate(OPTIONS):
                 goldens.append([file.stem, name, i, render(file.read_text(), messages, {**TOKENS, **options})])
-    write("golden.json", {"tokens": TOKENS, "conversations": CONVERSATIONS, "options": OPTIONS, "rows": goldens})
+    answers = []  # what the generation tags enclose
+    source = (OUT / "generation.jinja").read_text()
+    for name, messages in CONVERSATIONS.items():
+        messages = [{k: v for k, v in m.items() if v is not None} for m in messages]
+        texts, spans = chat.render_jinja_template([messages], chat_template=source, return_assistant_tokens_mask=True)
+        answers.append([name, [texts[0][a:b] for a, b in spans[0]]])
+    write("golden.json", {"tokens": TOKENS, "conversations": CONVERSATIONS, "options": OPTIONS, "answers": answers, "rows": goldens})
     sources = ["{{ " + e + " }}" for part in (EXPRESSIONS, METHODS, FILTERS, TESTS) for e in pieces(part)] + BLOCKS
     write("snippets.json", {"variables": VARS, "rows": [[s, render(s, [], VARS)] for s in sources]})
 

@@ -40,13 +40,17 @@ func (s *specialToken) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &s.Content) // null leaves it empty
 }
 
-func readConfig(data []byte) (*config, error) {
+func readConfig(data, special []byte) (*config, error) {
 	c := &config{}
-	if len(data) == 0 {
-		return c, nil
+	if len(data) > 0 {
+		if err := json.Unmarshal(data, c); err != nil {
+			return nil, malformed("%s: %v", configFile, err)
+		}
 	}
-	if err := json.Unmarshal(data, c); err != nil {
-		return nil, malformed("%s: %v", configFile, err)
+	if len(special) > 0 && c.AddedTokensDecoder == nil {
+		if err := json.Unmarshal(special, c); err != nil {
+			return nil, malformed("%s: %v", specialFile, err)
+		}
 	}
 	if !isNull(c.Extra) {
 		if err := json.Unmarshal(c.Extra, &c.extra); err != nil {

@@ -6,7 +6,9 @@ import (
 )
 
 // blankJoiner sets blanks between tokens: what happens without a decoder.
-type blankJoiner struct{ tokenwise }
+type blankJoiner struct{}
+
+func (blankJoiner) fuses() bool { return false }
 
 func (blankJoiner) open(next sink, fused bool) sink {
 	return &each{next: next, f: func(text string, first bool) string {

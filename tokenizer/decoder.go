@@ -106,12 +106,6 @@ func openDecoders(steps []decoder, last sink) sink {
 	return last
 }
 
-// tokenwise is a decoder that looks at single tokens. Being none of the fusing ones it
-// waits for the whole of a fused token.
-type tokenwise struct{}
-
-func (tokenwise) fuses() bool { return false }
-
 // whole collects the fragments of a fused token for a step that needs it in one.
 func whole(step sink, fused bool) sink {
 	if !fused {

@@ -12,6 +12,7 @@ import (
 const (
 	tokenizerFile = "tokenizer.json"
 	configFile    = "tokenizer_config.json"
+	specialFile   = "special_tokens_map.json" // what older models have of the configuration
 )
 
 // Load reads a tokenizer from a folder with a tokenizer.json, or from such a file itself.
@@ -30,21 +31,37 @@ func Load(path string) (*Tokenizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %w", err)
 	}
-	configPath := filepath.Join(filepath.Dir(path), configFile)
-	config, err := os.ReadFile(configPath)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("tokenizer: %w", err)
+	config, err := readOptional(filepath.Join(filepath.Dir(path), configFile))
+	if err != nil {
+		return nil, err
 	}
-	t, err := Parse(data, config)
+	special, err := readOptional(filepath.Join(filepath.Dir(path), specialFile))
+	if err != nil {
+		return nil, err
+	}
+	t, err := parse(data, config, special)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer %s: %w", path, err)
 	}
 	return t, nil
 }
 
+// readOptional gives nil for a file that does not exist.
+func readOptional(path string) ([]byte, error) {
+	data, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("tokenizer: %w", err)
+	}
+	return data, nil
+}
+
 // Parse makes a tokenizer from the contents of tokenizer.json and, unless it is empty, of
 // tokenizer_config.json.
 func Parse(tokenizerJSON, configJSON []byte) (*Tokenizer, error) {
+	return parse(tokenizerJSON, configJSON, nil)
+}
+
+func parse(tokenizerJSON, configJSON, specialJSON []byte) (*Tokenizer, error) {
 	var f struct {
 		Version       string          `json:"version"`
 		AddedTokens   []addedToken    `json:"added_tokens"`
@@ -60,7 +77,7 @@ func Parse(tokenizerJSON, configJSON []byte) (*Tokenizer, error) {
 	if f.Version != "" && f.Version != "1.0" {
 		return nil, unsupported("version of "+tokenizerFile, f.Version, "1.0")
 	}
-	c, err := readConfig(configJSON)
+	c, err := readConfig(configJSON, specialJSON)
 	if err != nil {
 		return nil, err
 	}

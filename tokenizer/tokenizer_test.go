@@ -264,3 +264,24 @@ func TestCacheIsBounded(t *testing.T) {
 	_, ok := c.get(nil, long)
 	assert.False(t, ok)
 }
+
+// Older models keep the names of their special tokens in a file of its own.
+func TestSpecialTokensMap(t *testing.T) {
+	dir := t.TempDir()
+	data, err := os.ReadFile(filepath.Join(fixtures, "families", "gpt2.json"))
+	require.NoError(t, err)
+	for name, content := range map[string]string{
+		"tokenizer.json":          string(data),
+		"tokenizer_config.json":   `{"model_max_length":5}`,
+		"special_tokens_map.json": `{"eos_token":{"content":"</s>","normalized":true},"bos_token":"<s>","additional_special_tokens":["<x>"]}`,
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
+	}
+	tok := load(t, dir)
+	eos, ok := tok.EOS()
+	assert.True(t, ok)
+	assert.Equal(t, int32(2), eos)
+	ids, err := tok.Encode("a<x>", false)
+	require.NoError(t, err)
+	assert.Equal(t, []int32{69, 420}, ids)
+}

@@ -3,9 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,7 +12,10 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-const configFile = "config.json"
+const (
+	configFile     = "config.json"
+	templateFolder = "additional_chat_templates"
+)
 
 // mergedConfig is the model's config.json for the merged model; every other
 // key, and their order, stays.
@@ -44,7 +45,7 @@ func mergedConfig(dir string, d tensor.DType, untied bool) ([]byte, error) {
 func changeJSON(raw []byte, changes map[string]string) ([]byte, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return nil, fmt.Errorf("%s is no JSON object: %w", configFile, errors.Join(err, fs.ErrInvalid))
+		return nil, fmt.Errorf("%s is not a JSON object", configFile)
 	}
 	var out bytes.Buffer
 	member := func(key string, value []byte) error {
@@ -105,33 +106,33 @@ func copyModelFiles(from, to string, config []byte) error {
 		return err
 	}
 	for _, e := range entries {
-		path := filepath.Join(from, e.Name())
+		path, target := filepath.Join(from, e.Name()), filepath.Join(to, e.Name())
 		info, err := os.Stat(path)
+		switch {
+		case err != nil:
+		case info.IsDir() && e.Name() == templateFolder:
+			if err = os.Mkdir(target, 0o777); err == nil {
+				err = copyModelFiles(path, target, nil)
+			}
+		case !info.Mode().IsRegular(), strings.HasPrefix(e.Name(), "."), isWeights(e.Name()):
+		case e.Name() == configFile:
+			err = os.WriteFile(target, config, 0o666)
+		default:
+			err = copyFile(path, target)
+		}
 		if err != nil {
 			return err
 		}
-		target := filepath.Join(to, e.Name())
-		switch {
-		case info.IsDir() && e.Name() == "additional_chat_templates":
-			if err := os.CopyFS(target, os.DirFS(path)); err != nil {
-				return err
-			}
-		case e.Name() == configFile:
-			if err := os.WriteFile(target, config, 0o666); err != nil {
-				return err
-			}
-		case !info.Mode().IsRegular(), strings.HasPrefix(e.Name(), "."), isWeights(e.Name()):
-		default:
-			raw, err := os.ReadFile(path)
-			if err != nil {
-				return err
-			}
-			if err := os.WriteFile(target, raw, 0o666); err != nil {
-				return err
-			}
-		}
 	}
 	return nil
+}
+
+func copyFile(from, to string) error {
+	raw, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, raw, 0o666)
 }
 
 func isWeights(name string) bool {

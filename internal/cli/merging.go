@@ -12,6 +12,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/nn"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -60,8 +61,10 @@ func (w *merging) write(ctx context.Context, dir string) error {
 	if err := safetensors.WriteSharded(dir, entries, w.shard, map[string]string{"format": "pt"}); err != nil {
 		return err
 	}
-	if left := w.merger.Left(); len(left) > 0 {
-		return fmt.Errorf("the model has no tensor %q to merge into", left[0])
+	for _, name := range w.merger.Left() {
+		if !w.follows(name) {
+			return fmt.Errorf("the model has no tensor %q to merge into", name)
+		}
 	}
 	config, err := mergedConfig(w.model.Dir, w.dtype, len(w.untied) > 0)
 	if err != nil {
@@ -74,12 +77,20 @@ func (w *merging) write(ctx context.Context, dir string) error {
 }
 
 // list settles which tensors there will be, in the order of the model's files.
+// A file may hold a copy of a tied weight that nobody reads: it is left out,
+// since once the merge changes the original it would be a copy no more.
 func (w *merging) list() error {
 	set := w.model.Set()
 	untied := w.merger.Untied()
-	skip := w.shadowed(untied)
+	skip := map[string]bool{}
 	for _, u := range untied {
+		w.untied = append(w.untied, u.Name)
 		skip[u.Name] = true
+	}
+	for _, m := range w.model.Modules() {
+		if w.follows(m.Name+".weight") && w.merger.Touches(m.TiedTo+".weight") {
+			skip[m.Name+".weight"] = true
+		}
 	}
 	add := func(name, from string) error {
 		v, err := set.Lookup(from)
@@ -101,23 +112,14 @@ func (w *merging) list() error {
 		if err := add(u.Name, u.From); err != nil {
 			return err
 		}
-		w.untied = append(w.untied, u.Name)
 	}
 	return nil
 }
 
-// shadowed are copies of tied weights that a file may hold although nobody
-// reads them. Once the merge changes the original they would no longer be
-// copies.
-func (w *merging) shadowed(untied []lora.Untied) map[string]bool {
-	skip := map[string]bool{}
-	for _, m := range w.model.Modules() {
-		if m.TiedTo != "" && w.merger.Touches(m.TiedTo+".weight") &&
-			!slices.ContainsFunc(untied, func(u lora.Untied) bool { return u.Name == m.Name+".weight" }) {
-			skip[m.Name+".weight"] = true
-		}
-	}
-	return skip
+// follows reports whether a weight is tied to another one and stays so.
+func (w *merging) follows(name string) bool {
+	return !slices.Contains(w.untied, name) &&
+		slices.ContainsFunc(w.model.Modules(), func(m nn.Module) bool { return m.TiedTo != "" && m.Name+".weight" == name })
 }
 
 // outType is the element type of the result; what is no float stays as it is.

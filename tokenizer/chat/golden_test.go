@@ -88,6 +88,7 @@ type goldenFile struct {
 	Tokens        map[string]string
 	Conversations map[string][]Message
 	Options       []goldenOptions
+	Answers       [][2]json.RawMessage // conversation, texts
 	Rows          [][4]json.RawMessage // template, conversation, options, text or null
 }
 

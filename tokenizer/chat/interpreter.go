@@ -19,7 +19,7 @@ type interpreter struct {
 
 const (
 	maxCalls = 200
-	maxSteps = 20_000_000
+	maxSteps = 2_000_000
 	maxSize  = 1 << 28 // bytes of any one text, items of any one list
 )
 

@@ -13,23 +13,30 @@ import (
 // Load reads the chat template of a model's folder: chat_template.jinja, further templates
 // in additional_chat_templates, or else "chat_template" of tokenizer_config.json, which can
 // be one template or a list of named ones, or that of chat_template.json. The special tokens
-// come from tokenizer_config.json. A folder without a template gives [ErrNoTemplate].
+// come from tokenizer_config.json, or special_tokens_map.json in older folders. A folder without a template gives [ErrNoTemplate].
 func Load(dir string) (*Template, error) {
 	sources, tokens := map[string]string{}, map[string]string{}
 	config := filepath.Join(dir, "tokenizer_config.json")
+	listsTokens := false
 	data, err := os.ReadFile(config)
 	if err == nil {
-		err = readConfig(data, sources, tokens)
+		listsTokens, err = readConfig(data, sources, tokens)
 	} else if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", config, err)
 	}
+	special := filepath.Join(dir, "special_tokens_map.json")
+	if data, err := os.ReadFile(special); err == nil && !listsTokens {
+		if _, err := readConfig(data, map[string]string{}, tokens); err != nil {
+			return nil, fmt.Errorf("%s: %w", special, err)
+		}
+	}
 	if len(sources) == 0 {
 		file := filepath.Join(dir, "chat_template.json")
 		if data, err := os.ReadFile(file); err == nil {
-			if err := readConfig(data, sources, nil); err != nil {
+			if _, err := readConfig(data, sources, nil); err != nil {
 				return nil, fmt.Errorf("%s: %w", file, err)
 			}
 		}
@@ -73,12 +80,14 @@ func escapeGlob(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
-// readConfig takes the templates and the special tokens out of a configuration.
-func readConfig(data []byte, sources, tokens map[string]string) error {
+// readConfig takes the templates and the special tokens out of a configuration, and tells
+// whether it lists the added tokens: such do without the older special_tokens_map.json.
+func readConfig(data []byte, sources, tokens map[string]string) (listsTokens bool, err error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(data, &fields); err != nil {
-		return err
+		return false, err
 	}
+	_, listsTokens = fields["added_tokens_decoder"]
 	for name, raw := range fields {
 		if !strings.HasSuffix(name, "_token") || tokens == nil {
 			continue
@@ -93,22 +102,22 @@ func readConfig(data []byte, sources, tokens map[string]string) error {
 	}
 	raw, ok := fields["chat_template"]
 	if !ok || string(raw) == "null" {
-		return nil
+		return listsTokens, nil
 	}
 	var source string
 	if json.Unmarshal(raw, &source) == nil {
 		sources["default"] = source
-		return nil
+		return listsTokens, nil
 	}
 	var named []struct{ Name, Template string }
 	if json.Unmarshal(raw, &named) == nil {
 		for _, n := range named {
 			sources[n.Name] = n.Template
 		}
-		return nil
+		return listsTokens, nil
 	}
 	if err := json.Unmarshal(raw, &sources); err != nil {
-		return fmt.Errorf("%w: chat_template is neither a string nor a list of named templates", ErrTemplate)
+		return false, fmt.Errorf("%w: chat_template is neither a string nor a list of named templates", ErrTemplate)
 	}
-	return nil
+	return listsTokens, nil
 }

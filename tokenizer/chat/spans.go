@@ -77,19 +77,25 @@ func (t *Template) answer(messages []Message, i int, opts Options, text string, 
 	if err != nil {
 		return Span{}, fmt.Errorf("%w: message %d: %w", ErrSpans, i, err)
 	}
-	if _, ownTail, err := t.locate(marked, i+1, opts, upTo, 0); err == nil {
-		tail = tail[:turnEnd(tail, turn(ownTail, ""), inText.Start == inText.End)]
-	} else {
-		tail = ""
+	own, ownTail, err := t.locate(marked, i+1, opts, upTo, 0)
+	if err != nil {
+		return inText, nil
 	}
-	span := Span{inText.Start, inText.End + len(tail)}
-	// The answer begins behind its header, as the generation prompt has it.
-	if known {
-		for header := upTo[len(before):start]; header != ""; header = header[:lastMark(header, len(header)-1)] {
-			if at := strings.LastIndex(text[from:inText.Start], header); at >= 0 {
-				span.Start = from + at + len(header)
-				break
-			}
+	span := inText
+	span.End += turnEnd(tail, turn(ownTail, ""), inText.Start == inText.End)
+	if !known {
+		return span, nil
+	}
+	// The answer begins where it does in the shorter text, or behind the same header.
+	ahead := text[from:inText.Start]
+	if own.Start >= start && strings.HasSuffix(ahead, upTo[start:own.Start]) {
+		span.Start -= own.Start - start
+		return span, nil
+	}
+	for header := upTo[len(before):start]; header != ""; header = header[:lastMark(header, len(header)-1)] {
+		if at := strings.LastIndex(ahead, header); at >= 0 {
+			span.Start = from + at + len(header)
+			break
 		}
 	}
 	return span, nil
@@ -152,10 +158,10 @@ func turnEnd(text, end string, noContent bool) int {
 		end = strings.TrimLeftFunc(end, isPythonSpace)
 	}
 	n := commonPrefix(text, end)
-	if n < len(end) {
-		n = lastMark(end, n)
+	if n == len(end) {
+		return n
 	}
-	return n
+	return len(turn(end[:lastMark(end, n)], ""))
 }
 
 // lastMark is the length of s[:n] without what follows the last character that ends a

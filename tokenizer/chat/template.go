@@ -69,7 +69,7 @@ func (t *Template) program(opts Options) (*program, error) {
 	name := opts.Name
 	if name == "" {
 		name = "default"
-		if len(opts.Tools) > 0 && t.programs["tool_use"] != nil {
+		if opts.Tools != nil && t.programs["tool_use"] != nil {
 			name = "tool_use"
 		}
 	}

@@ -1,0 +1,84 @@
+package backend_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/backend"
+)
+
+// named is a device that has a name and nothing else.
+type named struct {
+	backend.Device
+	name string
+	opts backend.Options
+}
+
+// register makes a backend of the given rank known; devices is what it lists.
+func register(name string, rank int, devices int, err error) {
+	backend.Register(name, backend.Driver{
+		Rank:    rank,
+		Devices: func() ([]backend.Info, error) { return make([]backend.Info, devices), err },
+		Open: func(o backend.Options) (backend.Device, error) {
+			if err != nil {
+				return nil, err
+			}
+			return named{name: name, opts: o}, nil
+		},
+	})
+}
+
+var errDriver = errors.New("no driver")
+
+// TestRegistry is one test: the registry is global.
+func TestRegistry(t *testing.T) {
+	_, err := backend.Open("", backend.Options{})
+	require.ErrorIs(t, err, backend.ErrUnavailable)
+	assert.ErrorContains(t, err, "no backend of this build has a device")
+
+	register("planner", -1, 1, nil)
+	_, err = backend.Open(backend.Auto, backend.Options{})
+	require.ErrorIs(t, err, backend.ErrUnavailable, "a backend below zero is never taken by itself")
+
+	register("slow", 0, 1, nil)
+	register("broken", 9, 1, errDriver)
+	register("empty", 8, 0, nil)
+	register("fast", 5, 2, nil)
+	assert.Equal(t, []string{"broken", "empty", "fast", "slow", "planner"}, backend.Names())
+	assert.Equal(t, []string{"broken", "cpu", "cuda", "empty", "fast", "metal", "planner", "slow"}, backend.Known())
+	for _, auto := range []string{"", backend.Auto} {
+		dev, err := backend.Open(auto, backend.Options{Threads: 3})
+		require.NoError(t, err)
+		assert.Equal(t, "fast", dev.(named).name, "the best that has a device")
+		assert.Equal(t, 3, dev.(named).opts.Threads)
+	}
+	dev, err := backend.Open("planner", backend.Options{})
+	require.NoError(t, err)
+	assert.Equal(t, "planner", dev.(named).name)
+
+	_, err = backend.Open("broken", backend.Options{})
+	require.ErrorIs(t, err, errDriver)
+	assert.ErrorContains(t, err, "backend broken:")
+	_, err = backend.Devices("broken")
+	require.ErrorIs(t, err, errDriver)
+	infos, err := backend.Devices("fast")
+	require.NoError(t, err)
+	assert.Len(t, infos, 2)
+
+	_, err = backend.Open("cuda", backend.Options{})
+	require.ErrorIs(t, err, backend.ErrUnavailable)
+	assert.ErrorContains(t, err, "this build has: broken, empty, fast, slow, planner")
+	_, err = backend.Devices("tpu")
+	require.ErrorIs(t, err, backend.ErrUnavailable)
+	assert.ErrorContains(t, err, `backend "tpu"`)
+	assert.ErrorContains(t, err, "known: auto, broken, cpu")
+	assert.Panics(t, func() { register("slow", 0, 1, nil) })
+}
+
+func TestDone(t *testing.T) {
+	assert.NoError(t, backend.Done{}.Wait(context.Background()))
+}

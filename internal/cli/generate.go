@@ -1,0 +1,221 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/generate/sample"
+	"github.com/lorafuse/lorafuse/tokenizer"
+	"github.com/lorafuse/lorafuse/tokenizer/chat"
+)
+
+// generateFlags are what `generate` is called with.
+type generateFlags struct {
+	modelFlags
+	prompt      string
+	chat        string
+	prompts     string
+	interactive bool
+	system      string
+	template    string
+	raw         bool
+	json        bool
+
+	newTokens         int
+	temperature, topP float64
+	topK              int
+	minP, repetition  float64
+	seed              uint64
+	stop              []string
+
+	given func(flag string) bool
+}
+
+func (a *app) generate() *cobra.Command {
+	f := generateFlags{}
+	c := &cobra.Command{
+		Use:   "generate --model DIR [--adapter DIR] [--prompt TEXT | --chat FILE | --prompts FILE | -i]",
+		Short: "Write text with a model and an adapter",
+		Long: `Continue a text, or answer in a chat, token by token. The prompt is that of
+--prompt, a conversation in a JSON file (--chat, - is standard input), or standard
+input without its last line break. --interactive chats: each line is a message, an
+empty conversation begins with /new, and /exit or the end of the input ends it.
+
+--prompts reads JSON lines {"prompt": "..."} or {"messages": [...]} and writes one
+JSON line for each.
+
+What is not given comes from the model's generation_config.json with the meaning and
+the defaults of transformers: the most likely token is taken unless do_sample is true
+there, or --temperature above 0, --top-k, --top-p or --min-p is given here; sampling
+then has temperature 1 and top-k 50 unless told otherwise. Draws depend on --seed
+alone. Speed is reported on standard error.`,
+		Example: `  lorafuse generate --model path/to/model --prompt "Once upon a time"
+  lorafuse generate --model owner/name --adapter output/adapter --chat messages.json --max-new-tokens 200
+  echo "Once upon" | lorafuse generate --model path/to/model --temperature 0.8 --top-p 0.9 --seed 7
+  lorafuse generate --model path/to/model --prompts prompts.jsonl > answers.jsonl
+  lorafuse generate --model path/to/model -i --system "Answer in one sentence."`,
+		Args: args(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			f.given = c.Flags().Changed
+			if err := f.check(c.CommandPath()); err != nil {
+				return err
+			}
+			return a.runGenerate(c.Context(), &f)
+		},
+	}
+	f.flags(c)
+	f.machineFlags(c)
+	flags := c.Flags()
+	flags.StringVarP(&f.prompt, "prompt", "p", "", "text to continue")
+	flags.StringVar(&f.chat, "chat", "", "JSON file with the messages of a conversation to answer, or an object with messages and tools")
+	flags.StringVar(&f.prompts, "prompts", "", "file of JSON lines with prompt or messages")
+	flags.BoolVarP(&f.interactive, "interactive", "i", false, "chat: each line of the input is a message")
+	flags.StringVar(&f.system, "system", "", "system message of a chat; makes --prompt the first message of one")
+	flags.StringVar(&f.template, "chat-template", "", "file with a Jinja template for messages, in place of the tokenizer's own")
+	flags.BoolVar(&f.raw, "raw", false, "add no special tokens to a prompt, and show those of the answer")
+	flags.BoolVar(&f.json, "json", false, "print the answer with its ids and times as JSON, at its end")
+	flags.IntVarP(&f.newTokens, "max-new-tokens", "n", 0, "most tokens to write; default that of generation_config.json, else 256")
+	flags.Float64Var(&f.temperature, "temperature", 0, "divides the logits; 0 takes the most likely token")
+	flags.IntVar(&f.topK, "top-k", 0, "draw from the k most likely tokens, 0 from all")
+	flags.Float64Var(&f.topP, "top-p", 0, "draw from the most likely tokens that make up this probability")
+	flags.Float64Var(&f.minP, "min-p", 0, "draw from tokens at least this times as likely as the most likely one")
+	flags.Float64Var(&f.repetition, "repetition-penalty", 0, "make tokens that were there less likely; 1 does nothing")
+	flags.Uint64Var(&f.seed, "seed", 0, "key of the random draws")
+	flags.StringArrayVar(&f.stop, "stop", nil, "text that ends the answer, as often as needed")
+	return c
+}
+
+// check looks at the flags alone.
+func (f *generateFlags) check(command string) error {
+	var sources []string
+	for _, name := range []string{"prompt", "chat", "prompts", "interactive"} {
+		if f.given(name) {
+			sources = append(sources, "--"+name)
+		}
+	}
+	switch {
+	case len(sources) > 1:
+		return usagef(command, "%s are given, expected one of them", strings.Join(sources, " and "))
+	case f.given("max-new-tokens") && f.newTokens < 1:
+		return fmt.Errorf("generate: --max-new-tokens: found %d, expected 1 or more", f.newTokens)
+	case f.raw && (f.chat != "" || f.interactive || f.system != ""):
+		return usagef(command, "--raw goes with a prompt, not with a chat")
+	case f.interactive && f.json:
+		return usagef(command, "--json does not go with --interactive; --prompts answers many prompts in JSON")
+	}
+	for _, s := range f.stop {
+		if s == "" {
+			return fmt.Errorf("generate: --stop: the text is empty")
+		}
+	}
+	return nil
+}
+
+// writer answers prompts with one model.
+type writer struct {
+	app       *app
+	flags     *generateFlags
+	tokenizer *tokenizer.Tokenizer
+	template  *chat.Template // nil where the model has none
+	generator *generate.Generator
+	sampler   sample.Sampler
+	newTokens int
+}
+
+func (a *app) runGenerate(ctx context.Context, f *generateFlags) error {
+	if !f.given("prompt") && f.chat == "" && f.prompts == "" && !f.interactive && isTerminal(a.in) {
+		return usagef("lorafuse generate", "nothing to continue: --prompt, --chat, --prompts, --interactive, or a text on standard input")
+	}
+	s, err := a.open(ctx, &f.modelFlags)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	w := &writer{app: a, flags: f}
+	if w.tokenizer, err = tokenizer.Load(s.model.Dir); err != nil {
+		return err
+	}
+	if w.template, err = chatTemplate(s.model.Dir, f.template, w.tokenizer); err != nil {
+		return err
+	}
+	if err := w.settle(s.model.Dir); err != nil {
+		return err
+	}
+	if w.generator, err = generate.New(ctx, s.dev, s.model, s.state, generate.Options{}); err != nil {
+		return err
+	}
+	defer w.generator.Close()
+	switch {
+	case f.interactive:
+		return w.converse(ctx)
+	case f.prompts != "":
+		return w.answerAll(ctx)
+	}
+	return w.answerOne(ctx)
+}
+
+// answerOne streams the answer to a single prompt.
+func (w *writer) answerOne(ctx context.Context) error {
+	ids, err := w.singlePrompt()
+	if err != nil {
+		return err
+	}
+	if w.flags.json {
+		r, err := w.generate(ctx, ids, 0, nil)
+		if err != nil {
+			return err
+		}
+		return w.app.out.jsonLine(newAnswer(ids, r))
+	}
+	_, err = w.stream(ctx, ids)
+	return err
+}
+
+// stream shows an answer while it is written, and its speed.
+func (w *writer) stream(ctx context.Context, ids []int32) (generate.Result, error) {
+	out := w.app.out
+	shown := false
+	r, err := w.generate(ctx, ids, 0, func(t generate.Token) error {
+		if t.Text == "" {
+			return nil
+		}
+		shown = true
+		_, err := out.Write([]byte(t.Text))
+		return err
+	})
+	if shown && !strings.HasSuffix(r.Text, "\n") || err == nil && !shown {
+		out.printf("\n")
+	}
+	if err != nil {
+		return r, err
+	}
+	fmt.Fprintf(w.app.err, "%d tokens of prompt in %.2f s, %d of answer at %.1f tokens/s\n",
+		r.PromptTokens, r.PromptTime.Seconds(), len(r.IDs), r.TokensPerSecond())
+	return r, nil
+}
+
+// generate answers one prompt. sequence numbers the prompts of a run, so that
+// each has draws of its own.
+func (w *writer) generate(ctx context.Context, ids []int32, sequence uint64, each func(generate.Token) error) (generate.Result, error) {
+	o := generate.GenerateOptions{
+		MaxNewTokens: w.newTokens, Sampler: w.sampler, Stop: w.flags.stop,
+		Decoder: w.tokenizer.NewStream(!w.flags.raw),
+	}
+	o.Sampler.Sequence = sequence
+	return w.generator.Generate(ctx, ids, o, each)
+}
+
+// isTerminal reports whether somebody would have to type the input.
+func isTerminal(in any) bool {
+	f, ok := in.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

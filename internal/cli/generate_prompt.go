@@ -1,0 +1,198 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/tokenizer/chat"
+)
+
+// conversation is a chat as a file holds it.
+type conversation struct {
+	Messages []chat.Message    `json:"messages"`
+	Tools    []json.RawMessage `json:"tools"`
+}
+
+// singlePrompt gives the ids that --prompt, --chat or standard input ask for.
+func (w *writer) singlePrompt() ([]int32, error) {
+	f := w.flags
+	if f.chat != "" {
+		c, err := w.readChat()
+		if err != nil {
+			return nil, err
+		}
+		return w.chatPrompt(c)
+	}
+	text := f.prompt
+	if !f.given("prompt") {
+		raw, err := io.ReadAll(w.app.in)
+		if err != nil {
+			return nil, fmt.Errorf("standard input: %w", err)
+		}
+		text = strings.TrimSuffix(strings.TrimSuffix(string(raw), "\n"), "\r")
+	}
+	return w.textPrompt(text)
+}
+
+// textPrompt gives the ids of a text to continue; with a system message it is
+// the first message of a chat.
+func (w *writer) textPrompt(text string) ([]int32, error) {
+	if w.flags.system != "" {
+		return w.chatPrompt(conversation{Messages: []chat.Message{{Role: "user", Content: text}}})
+	}
+	ids, err := w.tokenizer.Encode(text, !w.flags.raw)
+	if err != nil {
+		return nil, fmt.Errorf("generate: prompt: %w", err)
+	}
+	if len(ids) == 0 {
+		return nil, errors.New("generate: the prompt is empty, and this model has no token that begins a text")
+	}
+	return ids, nil
+}
+
+// chatPrompt renders a conversation up to the beginning of the next answer.
+// Templates write all special tokens themselves.
+func (w *writer) chatPrompt(c conversation) ([]int32, error) {
+	if w.template == nil {
+		return nil, fmt.Errorf("generate: %w: the model has no chat template; --chat-template gives one, --prompt needs none", chat.ErrNoTemplate)
+	}
+	messages := c.Messages
+	if s := w.flags.system; s != "" && (len(messages) == 0 || messages[0].Role != "system") {
+		messages = append([]chat.Message{{Role: "system", Content: s}}, messages...)
+	}
+	o := chat.Options{AddGenerationPrompt: true}
+	for _, t := range c.Tools {
+		o.Tools = append(o.Tools, t)
+	}
+	text, err := w.template.Render(messages, o)
+	if err != nil {
+		return nil, fmt.Errorf("generate: %w", err)
+	}
+	ids, err := w.tokenizer.Encode(text, false)
+	if err != nil {
+		return nil, fmt.Errorf("generate: chat: %w", err)
+	}
+	if len(ids) == 0 {
+		return nil, errors.New("generate: the chat template makes nothing of these messages")
+	}
+	return ids, nil
+}
+
+// readChat reads messages.json: a list of messages, or an object that holds it.
+func (w *writer) readChat() (conversation, error) {
+	var c conversation
+	var raw []byte
+	var err error
+	name := w.flags.chat
+	if name == "-" {
+		name = "standard input"
+		raw, err = io.ReadAll(w.app.in)
+	} else {
+		raw, err = os.ReadFile(name)
+	}
+	if err != nil {
+		return c, fmt.Errorf("generate: --chat: %w", err)
+	}
+	if t := bytes.TrimSpace(raw); len(t) > 0 && t[0] == '[' {
+		err = json.Unmarshal(raw, &c.Messages)
+	} else {
+		err = json.Unmarshal(raw, &c)
+	}
+	if err != nil {
+		return c, fmt.Errorf(`generate: --chat %s: expected [{"role": "user", "content": "..."}]: %w`, name, err)
+	}
+	if len(c.Messages) == 0 {
+		return c, fmt.Errorf("generate: --chat %s: there are no messages", name)
+	}
+	return c, nil
+}
+
+// answer is what `generate --json` prints.
+type answer struct {
+	Prompt          *string         `json:"prompt,omitempty"`
+	Messages        json.RawMessage `json:"messages,omitempty"`
+	Text            string          `json:"text"`
+	IDs             []int32         `json:"ids"`
+	Finish          generate.Finish `json:"finish"`
+	PromptTokens    int             `json:"prompt_tokens"`
+	NewTokens       int             `json:"new_tokens"`
+	PromptSeconds   float64         `json:"prompt_seconds"`
+	TokensPerSecond float64         `json:"tokens_per_second"`
+}
+
+func newAnswer(prompt []int32, r generate.Result) *answer {
+	return &answer{
+		Text: r.Text, IDs: append([]int32{}, r.IDs...), Finish: r.Finish, PromptTokens: len(prompt), NewTokens: len(r.IDs),
+		PromptSeconds: r.PromptTime.Seconds(), TokensPerSecond: r.TokensPerSecond(),
+	}
+}
+
+// answerAll answers the lines of --prompts, each as if it were alone.
+func (w *writer) answerAll(ctx context.Context) error {
+	in, name := w.app.in, "standard input"
+	if w.flags.prompts != "-" {
+		f, err := os.Open(w.flags.prompts)
+		if err != nil {
+			return fmt.Errorf("generate: --prompts: %w", err)
+		}
+		defer f.Close()
+		in, name = f, w.flags.prompts
+	}
+	var n uint64
+	return eachLine(in, w.app.out, name, func(out io.Writer, line []byte) error {
+		if len(bytes.TrimSpace(line)) == 0 {
+			return nil
+		}
+		a, err := w.answerLine(ctx, line, n)
+		if err != nil {
+			return err
+		}
+		n++
+		return encode(out, a, "")
+	})
+}
+
+func (w *writer) answerLine(ctx context.Context, line []byte, n uint64) (*answer, error) {
+	var in struct {
+		Prompt   *string           `json:"prompt"`
+		Messages json.RawMessage   `json:"messages"`
+		Tools    []json.RawMessage `json:"tools"`
+	}
+	if err := json.Unmarshal(line, &in); err != nil {
+		return nil, fmt.Errorf(`not {"prompt": "..."} or {"messages": [...]}: %w`, err)
+	}
+	var ids []int32
+	var err error
+	switch {
+	case in.Prompt != nil && in.Messages != nil:
+		return nil, errors.New("found prompt and messages, expected one of the two")
+	case in.Prompt != nil:
+		ids, err = w.textPrompt(*in.Prompt)
+	case in.Messages != nil:
+		c := conversation{Tools: in.Tools}
+		if err := json.Unmarshal(in.Messages, &c.Messages); err != nil {
+			return nil, fmt.Errorf("messages: %w", err)
+		}
+		ids, err = w.chatPrompt(c)
+	default:
+		return nil, errors.New(`found neither prompt nor messages, expected {"prompt": "..."} or {"messages": [...]}`)
+	}
+	if err != nil {
+		return nil, err
+	}
+	w.generator.Reset()
+	r, err := w.generate(ctx, ids, n, nil)
+	if err != nil {
+		return nil, err
+	}
+	a := newAnswer(ids, r)
+	a.Prompt, a.Messages = in.Prompt, in.Messages
+	return a, nil
+}

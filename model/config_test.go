@@ -1,0 +1,153 @@
+package model_test
+
+import (
+	"encoding/json"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/safetensors"
+)
+
+// llamaConfig is a valid config.json with changes; nil removes a key.
+func llamaConfig(changes map[string]any) []byte {
+	c := map[string]any{
+		"architectures": []string{"LlamaForCausalLM"}, "model_type": "llama", "hidden_size": 64, "intermediate_size": 128,
+		"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512, "max_position_embeddings": 128,
+	}
+	maps.Copy(c, changes)
+	for k, v := range c {
+		if v == nil {
+			delete(c, k)
+		}
+	}
+	raw, _ := json.Marshal(c)
+	return raw
+}
+
+func TestConfigErrors(t *testing.T) {
+	for _, c := range []struct {
+		changes map[string]any
+		kind    error
+		says    string
+	}{
+		{map[string]any{"architectures": []string{"LlamaForCausalML"}}, model.ErrUnsupported, `architecture "LlamaForCausalML", did you mean "LlamaForCausalLM"?; supported: LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM`},
+		{map[string]any{"architectures": nil, "model_type": "gpt_neox"}, model.ErrUnsupported, `architecture "gpt_neox"`},
+		{map[string]any{"hidden_size": nil}, model.ErrConfig, "hidden_size: found nothing, expected an integer"},
+		{map[string]any{"hidden_size": "64"}, model.ErrConfig, `hidden_size: found "64", expected an integer`},
+		{map[string]any{"hidden_size": 0}, model.ErrConfig, "hidden_size: found 0, expected 1 or more"},
+		{map[string]any{"num_attention_heads": 0}, model.ErrConfig, "num_attention_heads: found 0"},
+		{map[string]any{"num_key_value_heads": 3}, model.ErrConfig, "num_attention_heads 4 is not a multiple of num_key_value_heads 3"},
+		{map[string]any{"head_dim": 15}, model.ErrConfig, "head_dim: found 15, expected an even number"},
+		{map[string]any{"hidden_act": "relu"}, model.ErrUnsupported, `hidden_act "relu"; supported: gelu, gelu_new, gelu_pytorch_tanh, silu, swish`},
+		{map[string]any{"rms_norm_eps": -1}, model.ErrConfig, "rms_norm_eps"},
+		{map[string]any{"quantization_config": map[string]any{"bits": 4}}, model.ErrUnsupported, "quantization_config"},
+		{map[string]any{"pretraining_tp": 2}, model.ErrUnsupported, "pretraining_tp"},
+		{map[string]any{"rope_parameters": map[string]any{"rope_type": "longrope"}}, model.ErrUnsupported, `rope_type "longrope"; supported: default, linear, dynamic, yarn, llama3`},
+		{map[string]any{"rope_parameters": map[string]any{"rope_type": "linear"}}, model.ErrConfig, "factor: found nothing"},
+		{map[string]any{"rope_scaling": map[string]any{"type": "linear", "factor": -2}}, model.ErrConfig, "factor -2"},
+		{map[string]any{"rope_scaling": 4}, model.ErrConfig, "rope_scaling: found 4, expected an object"},
+		{map[string]any{"rope_parameters": map[string]any{"full_attention": map[string]any{}, "rope_type": "x"}}, model.ErrUnsupported, "one table for all layers"},
+		{map[string]any{"partial_rotary_factor": 0.5}, model.ErrUnsupported, "partial_rotary_factor"},
+		{map[string]any{"architectures": []string{"Qwen2ForCausalLM"}, "layer_types": []string{"full_attention"}}, model.ErrConfig, "layer_types: found 1 entries, expected 2, one for each layer"},
+		{map[string]any{"architectures": []string{"Qwen3ForCausalLM"}, "layer_types": []string{"full_attention", "linear_attention"}}, model.ErrUnsupported, `layer_types "linear_attention"`},
+		{map[string]any{"architectures": []string{"MistralForCausalLM"}, "sliding_window": -5}, model.ErrConfig, "sliding_window: found -5"},
+		{map[string]any{"eos_token_id": "x"}, model.ErrConfig, "a token id or a list of them"},
+	} {
+		_, err := model.ParseConfig(llamaConfig(c.changes))
+		require.ErrorIs(t, err, c.kind, "%v", c.changes)
+		require.ErrorContains(t, err, c.says)
+	}
+	for _, raw := range []string{"", "null", "[]", "{", `"x"`} {
+		_, err := model.ParseConfig([]byte(raw))
+		require.ErrorIs(t, err, model.ErrConfig, "%q", raw)
+	}
+}
+
+// Weights that are missing, of a wrong shape or of an unusable type are found
+// when the checkpoint is opened, each in one line.
+func TestOpenChecksWeights(t *testing.T) {
+	const good = "../testdata/lm/llama/model"
+	f, err := safetensors.Open(filepath.Join(good, "model.safetensors"))
+	require.NoError(t, err)
+	var entries []safetensors.Entry
+	for _, name := range f.Names() {
+		v, err := f.Lookup(name)
+		require.NoError(t, err)
+		entries = append(entries, v.Entry())
+	}
+	open := func(change func([]safetensors.Entry) []safetensors.Entry) error {
+		dir := t.TempDir()
+		raw, err := os.ReadFile(filepath.Join(good, "config.json"))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), raw, 0o666))
+		changed := change(append([]safetensors.Entry(nil), entries...))
+		require.NoError(t, safetensors.WriteFile(filepath.Join(dir, "model.safetensors"), changed, nil))
+		m, err := model.Open(dir)
+		if err == nil {
+			m.Close()
+		}
+		return err
+	}
+	const q = "model.layers.1.self_attn.q_proj.weight"
+	index := func(es []safetensors.Entry) int {
+		for i, e := range es {
+			if e.Name == q {
+				return i
+			}
+		}
+		t.Fatal("no " + q)
+		return 0
+	}
+	require.NoError(t, open(func(es []safetensors.Entry) []safetensors.Entry { return es }))
+
+	err = open(func(es []safetensors.Entry) []safetensors.Entry { i := index(es); return append(es[:i], es[i+1:]...) })
+	require.ErrorIs(t, err, nn.ErrMissing)
+	require.ErrorContains(t, err, q)
+	require.ErrorContains(t, err, "model.layers.0.self_attn.q_proj.weight", "the nearest name")
+
+	err = open(func(es []safetensors.Entry) []safetensors.Entry { es[index(es)].Shape = []int{32, 128}; return es })
+	require.ErrorIs(t, err, nn.ErrShape)
+	require.ErrorContains(t, err, `"`+q+`" is [32 128], expected [64 64] from config.json`)
+
+	err = open(func(es []safetensors.Entry) []safetensors.Entry {
+		es[index(es)].DType = safetensors.I32
+		return es
+	})
+	require.ErrorContains(t, err, "elements of type I32; supported: F32, F16, BF16")
+}
+
+func TestFrequenciesOfTheDefault(t *testing.T) {
+	c, err := model.ParseConfig(llamaConfig(nil))
+	require.NoError(t, err)
+	for i, f := range c.RoPE.Frequencies(10) {
+		require.InEpsilon(t, math.Pow(10000, -float64(2*i)/16), float64(f), 1e-6)
+	}
+}
+
+func FuzzParseConfig(f *testing.F) {
+	paths, _ := filepath.Glob("../testdata/lm/*/*/config*.json")
+	for _, p := range paths {
+		if raw, err := os.ReadFile(p); err == nil {
+			f.Add(raw)
+		}
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		c, err := model.ParseConfig(raw)
+		if err != nil {
+			return
+		}
+		if c.HeadDim < 2 || c.HeadDim > 1<<12 {
+			return
+		}
+		if n := len(c.RoPE.Frequencies(100)); n != c.RoPE.Dim/2 {
+			t.Fatalf("%d frequencies, expected %d", n, c.RoPE.Dim/2)
+		}
+	})
+}
