@@ -63,6 +63,10 @@ func gradCases() []gradCase {
 		{op: RMSNormGrad, build: func(s *scene) []Value {
 			return one(s.Apply(RMSNormGrad, NormAttr{0.1}, s.normal("dy", 3, 5), s.normal("x", 3, 5), s.positive("w", 5)))
 		}},
+		{op: RMSNormGrad, build: func(s *scene) []Value { // the same value twice
+			x := s.normal("x", 3, 5)
+			return one(s.Apply(RMSNormGrad, NormAttr{0.1}, x, x, s.positive("w", 5)))
+		}},
 		{op: Softmax, build: func(s *scene) []Value { return one(s.Softmax(s.normal("x", 3, 5))) }},
 		{op: RoPE, build: func(s *scene) []Value { return one(s.RoPE(s.normal("x", 3, 8), s.normal("table", 3, 4), 4)) }, frozen: "table"},
 		{op: Attention, build: func(s *scene) []Value {
@@ -303,6 +307,7 @@ func TestCheckpoint(t *testing.T) {
 		}
 	}
 	assert.Positive(t, clones)
+	assert.LessOrEqual(t, clones, before, "nothing is computed again twice")
 	assert.Greater(t, len(again.Nodes), len(kept.Nodes))
 	// Backward reads no inner value of a segment of the forward pass.
 	for _, n := range again.Nodes[before:] {

@@ -35,6 +35,10 @@ func linearCrossEntropyCases(name, n, w string, y fill) []testCase {
 }
 
 var lossCases = append(lossTable(), []testCase{
+	{op: ir.CrossEntropy, name: "after another", in: []input{arg("f32[4,9]", normal), arg("i32[4]", values(3, 0, -100, 8)), arg("i32[4]", values(-1, 0, 8, -1))},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return []ir.Value{g.CrossEntropy(in[0], in[1]), g.CrossEntropy(in[0], in[2])}
+		}},
 	{op: ir.CrossEntropy, name: "far apart", in: []input{arg("f32[4,9]", scaled(normal, 60)), arg("i32[4]", below(9))},
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.CrossEntropy(in[0], in[1])) }},
 	{op: ir.LinearCrossEntropy, name: "bench", bench: true,

@@ -38,6 +38,20 @@ var canonCases = []canonCase{
 	{"an addend", func(g *ir.Graph, p map[string]ir.Value) []ir.Value {
 		return []ir.Value{g.Add(p["c"], g.Linear(p["x"], p["w"], p["bias"]))}
 	}, []string{"$r0 = Gemm{NT bias C} $x, $w, $bias, $c"}},
+	{"a product that is read again is not made twice", func(g *ir.Graph, p map[string]ir.Value) []ir.Value {
+		y := g.MatMul(p["x"], p["w"], false, true)
+		h := g.MatMul(g.Unary(ir.Neg, p["x"]), p["w"], false, true)
+		return []ir.Value{g.Add(y, h), y}
+	}, []string{"$r1 = Gemm{NT} $x, $w", "@ = Unary{Neg} $x", "$r0 = Gemm{NT C} @, $w, $r1"}},
+	{"two biases", func(g *ir.Graph, p map[string]ir.Value) []ir.Value {
+		return []ir.Value{g.Add(g.Linear(p["x"], p["w"], p["bias"]), g.Linear(g.Unary(ir.Neg, p["x"]), p["w"], p["bias"]))}
+	}, []string{"@ = Gemm{NT bias} $x, $w, $bias", "@ = Unary{Neg} $x", "$r0 = Gemm{NT bias C} @, $w, $bias, @"}},
+	{"two addends", func(g *ir.Graph, p map[string]ir.Value) []ir.Value {
+		with := func(x ir.Value) ir.Value {
+			return g.Gemm([]ir.Product{{A: x, B: p["w"], TB: true, Alpha: 1}}, 0, p["c"])
+		}
+		return []ir.Value{g.Add(with(p["x"]), with(g.Unary(ir.Neg, p["x"])))}
+	}, []string{"@ = Gemm{NT C} $x, $w, $c", "@ = Unary{Neg} $x", "@ = Gemm{NT C} @, $w, $c", "$r0 = Binary{Add} @, @"}},
 	{"a row becomes the bias", func(g *ir.Graph, p map[string]ir.Value) []ir.Value {
 		return []ir.Value{g.Add(g.MatMul(p["x"], p["w"], false, true), p["bias"])}
 	}, []string{"$r0 = Gemm{NT bias} $x, $w, $bias"}},

@@ -113,6 +113,13 @@ func TestCheckpointTakesLessMemory(t *testing.T) {
 	again, got := outputs(true)
 	assert.Equal(t, want, got)
 	assert.Less(t, again, kept/2, "arena %d with checkpoints, %d without", again, kept)
+	arena := func(checkpoint bool) int { // where every composite is decomposed
+		g, spec := deep(12, checkpoint)
+		p, err := exec.Plan(g, spec, nil)
+		require.NoError(t, err)
+		return p.Arena
+	}
+	assert.Less(t, arena(true), arena(false)/2)
 	size := 32 * 64 * 4
 	assert.LessOrEqual(t, again, (12+1+10)*size+4*64*64*4, "one value for each segment, those of one segment, gradients of w")
 }

@@ -83,7 +83,7 @@ var badAdapters = []bad{
 	{name: "truncated adapter", args: adapted(func(l *lab, a string) { l.truncate(a+"/adapter_model.safetensors", 4) }), says: []string{"adapter_model.safetensors", "cut short"}},
 	{name: "adapter tensor missing", args: adapterTensors(func(e *safetensors.Entry) bool { return e.Name != loraB }), says: []string{loraB, "missing"}},
 	{name: "A and B transposed", args: adapterTensors(swapped), says: []string{loraA, "transposed", "[64 8]", "[8 64]"}},
-	{name: "NaN in an adapter", args: adapterTensors(nan(loraB)), says: []string{loraB, "NaN"}, status: ExitFailure},
+	{name: "NaN in an adapter", args: adapterTensors(nan(loraB)), says: []string{loraB, "NaN"}},
 	{name: "adapter of whole numbers", args: adapterTensors(func(e *safetensors.Entry) bool {
 		e.DType = safetensors.U32
 		return true

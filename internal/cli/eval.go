@@ -129,6 +129,9 @@ func (a *app) runEval(ctx context.Context, f *evalFlags) (*evaluation, error) {
 		a.steps("evaluating", step+1, rows.StepsPerEpoch(), began)
 	}
 	a.close()
+	if limit := generate.MaxLength(s.model.Config); stats.Longest > limit {
+		a.note("note     rows have up to %d tokens, the model was made for %d", stats.Longest, limit)
+	}
 	e.Loss = sum / float64(max(1, e.Tokens))
 	if math.IsNaN(e.Loss) || math.IsInf(e.Loss, 0) {
 		return nil, fmt.Errorf("eval: the loss is %v: %w", e.Loss, train.ErrNotFinite)

@@ -77,11 +77,14 @@ var broken = []error{
 func classify(ctx context.Context, err error) int {
 	var check *different
 	var fail *failure
+	var adapter *lora.CheckError
 	switch {
 	case errors.Is(err, train.ErrInterrupted), ctx.Err() != nil && errors.Is(err, context.Canceled):
 		return ExitInterrupted
 	case errors.As(err, &check):
 		return ExitDifferent
+	case errors.As(err, &adapter): // may hold what is not finite already
+		return ExitUsage
 	case errors.As(err, &fail), isDiskError(err):
 		return ExitFailure
 	}

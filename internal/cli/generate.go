@@ -36,8 +36,9 @@ type generateFlags struct {
 	given func(flag string) bool
 }
 
-func (a *app) generate() *cobra.Command {
-	f := generateFlags{}
+func (a *app) generate() *cobra.Command { return a.generateCommand(&generateFlags{}) }
+
+func (a *app) generateCommand(f *generateFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "generate --model DIR [--adapter DIR] [--prompt TEXT | --chat FILE | --prompts FILE | -i]",
 		Short: "Write text with a model and an adapter",
@@ -65,7 +66,7 @@ alone. Speed is reported on standard error.`,
 			if err := f.check(c.CommandPath()); err != nil {
 				return err
 			}
-			return a.runGenerate(c.Context(), &f)
+			return a.runGenerate(c.Context(), f)
 		},
 	}
 	f.flags(c)

@@ -61,7 +61,7 @@ func (w *writer) textPrompt(text string) ([]int32, error) {
 // Templates write all special tokens themselves.
 func (w *writer) chatPrompt(c conversation) ([]int32, error) {
 	if w.template == nil {
-		return nil, fmt.Errorf("generate: %w: the model has no chat template; --chat-template gives one, --prompt needs none", chat.ErrNoTemplate)
+		return nil, fmt.Errorf("generate: the model has %w; --chat-template gives one, --prompt needs none", chat.ErrNoTemplate)
 	}
 	messages := c.Messages
 	if s := w.flags.system; s != "" && (len(messages) == 0 || messages[0].Role != "system") {

@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/safetensors"
+)
+
+// differing runs diff on two files and gives what it found.
+func differing(t testing.TB, status int, a, b string, more ...string) difference {
+	r := command(t, "", append([]string{"diff", a, b, "--json"}, more...)...)
+	require.Equal(t, status, r.status, r.stderr)
+	return decode[difference](t, r.stdout)
+}
+
+func TestDiffValues(t *testing.T) {
+	l := newLab(t)
+	inf := float32(math.Inf(1))
+	a := l.write("a.safetensors",
+		floats("same", []float32{1, 2}, 2), floats("moved", []float32{1, -4, 3, 0.5}, 2, 2), floats("gone", []float32{1}, 1),
+		floats("shape", []float32{1, 2}, 2), floats("nan", []float32{float32(math.NaN()), 1}, 2), floats("inf", []float32{inf, inf}, 2),
+		floats("zero", []float32{0, 0}, 2), ints("whole", []int64{1 << 60, 7}, 2), floats("bothnan", []float32{float32(math.NaN())}, 1))
+	b := l.write("b.safetensors",
+		floats("same", []float32{1, 2}, 2), floats("moved", []float32{1, -4, 2.5, 0.25}, 2, 2), floats("new", []float32{1}, 1),
+		floats("shape", []float32{1, 2}, 1, 2), floats("nan", []float32{2, 1}, 2), floats("inf", []float32{inf, 1}, 2),
+		floats("zero", []float32{0, 1}, 2), ints("whole", []int64{1 << 60, 8}, 2), floats("bothnan", []float32{float32(math.NaN())}, 1))
+	d := differing(t, ExitDifferent, a, b)
+	assert.Equal(t, []string{"gone"}, d.OnlyA)
+	assert.Equal(t, []string{"new"}, d.OnlyB)
+	assert.Equal(t, 8, d.Compared)
+	found := map[string]*tensorDiff{}
+	for _, x := range d.Tensors {
+		found[x.Name] = x
+	}
+	assert.Len(t, found, 6)
+	moved := found["moved"]
+	assert.Equal(t, 0.5, moved.MaxAbs)
+	assert.Equal(t, 0.125, moved.Relative, "over the largest of A")
+	assert.Equal(t, []int{1, 0}, moved.At)
+	assert.Equal(t, []string{"3", "2.5"}, []string{moved.A, moved.B})
+	assert.Equal(t, 2, moved.Differ)
+	assert.Equal(t, [][]int{{2}, {1, 2}}, found["shape"].Shapes)
+	assert.Equal(t, []int{0}, found["nan"].At)
+	assert.Equal(t, math.MaxFloat64, found["nan"].MaxAbs)
+	assert.Equal(t, math.MaxFloat64, found["inf"].MaxAbs)
+	assert.Equal(t, math.MaxFloat64, found["zero"].Relative)
+	assert.Equal(t, 1.0, found["whole"].MaxAbs)
+
+	d = differing(t, ExitDifferent, a, b, "--tolerance", "0.2")
+	for _, x := range d.Tensors {
+		assert.NotEqual(t, "moved", x.Name)
+	}
+	text := command(t, "", "diff", a, b)
+	assert.Contains(t, text.stdout, "moved: max |a-b| 0.5, relative 0.125, at [1 0]: 3 and 2.5, 2 elements differ\n")
+	assert.Contains(t, text.stdout, "shape: shapes [2] and [1 2]\n")
+	assert.Contains(t, text.stdout, "nan: not finite on one side alone, at [0]: NaN and 2, 1 elements differ\n")
+	assert.Equal(t, "lorafuse: diff: "+a+" and "+b+" differ: 6 of 8 tensors, 2 in one of them alone\n", text.stderr)
+}
+
+// TestDiffTypes: the same numbers in another type are equal.
+func TestDiffTypes(t *testing.T) {
+	l := newLab(t)
+	a := l.write("a.safetensors", floats("x", []float32{1.5, -2}, 2))
+	b := l.write("b.safetensors", safetensors.Entry{Name: "x", DType: safetensors.BF16, Shape: []int{2}, Data: []byte{0xc0, 0x3f, 0, 0xc0}})
+	assert.True(t, differing(t, ExitOK, a, b).Equal)
+	c := l.write("c.safetensors", safetensors.Entry{Name: "x", DType: safetensors.F4, Shape: []int{2}, Data: []byte{0}})
+	assert.Equal(t, ExitUsage, command(t, "", "diff", a, c).status)
+	assert.True(t, differing(t, ExitOK, c, c).Equal)
+}
+
+func TestDiffModels(t *testing.T) {
+	d := differing(t, ExitOK, goldens+"/lm/qwen2/model", goldens+"/lm/qwen2/model-sharded")
+	assert.True(t, d.Equal)
+	assert.Equal(t, 26, d.Compared)
+	assert.Zero(t, d.Largest.MaxAbs)
+}
+
+// TestDiffSettings: two adapters with the same tensors and other scales are
+// not equal; with other notes about where they come from they are.
+func TestDiffSettings(t *testing.T) {
+	l := newLab(t)
+	a := l.adapter()
+	l.setJSON(a+"/"+lora.ConfigFile, map[string]any{"base_model_name_or_path": "elsewhere", "peft_version": "0.1", "lora_dropout": 0.3, "init_lora_weights": "gaussian"})
+	assert.True(t, differing(t, ExitOK, llamaLoRA, a).Equal)
+	l.setJSON(a+"/"+lora.ConfigFile, map[string]any{"lora_alpha": 32, "use_rslora": true})
+	d := differing(t, ExitDifferent, llamaLoRA, a)
+	assert.Empty(t, d.Tensors)
+	assert.Equal(t, []settingDiff{{"lora_alpha", "16", "32"}, {"use_rslora", "false", "true"}}, d.Settings)
+}
+
+// TestDiffProperty: the largest difference of any numbers is found.
+func TestDiffProperty(t *testing.T) {
+	l := newLab(t)
+	rapid.Check(t, func(r *rapid.T) {
+		n := rapid.IntRange(1, 200).Draw(r, "n")
+		x := rapid.SliceOfN(rapid.Float32(), n, n).Draw(r, "x")
+		y := append([]float32{}, x...)
+		for _, i := range rapid.SliceOfN(rapid.IntRange(0, n-1), 0, 3).Draw(r, "changed") {
+			y[i] = rapid.Float32().Draw(r, "y")
+		}
+		a, b := l.write("a.safetensors", floats("x", x, n)), l.write("b.safetensors", floats("x", y, n))
+		fa, err := openTensors(a)
+		require.NoError(r, err)
+		defer fa.Close()
+		fb, err := openTensors(b)
+		require.NoError(r, err)
+		defer fb.Close()
+		v, err := fa.Lookup("x")
+		require.NoError(r, err)
+		w, err := fb.Lookup("x")
+		require.NoError(r, err)
+		got, err := diffTensors(v, w)
+		require.NoError(r, err)
+		want, differ := 0.0, 0
+		for i := range x {
+			if d := math.Abs(float64(x[i]) - float64(y[i])); d > 0 {
+				want, differ = max(want, d), differ+1
+			}
+		}
+		assert.Equal(r, want, got.MaxAbs)
+		assert.Equal(r, differ, got.Differ)
+	})
+}
