@@ -74,7 +74,8 @@ type Device interface {
 }
 
 // Args are the arguments of one run: a buffer for each of the program's Args,
-// and the values of its bounded dimensions (Dims[0] is not read).
+// and the values of its bounded dimensions (Dims[0] is not read). Both
+// slices are the caller's again when Run returns.
 type Args struct {
 	Buffers []Buffer
 	Dims    []int

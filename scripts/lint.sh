@@ -11,7 +11,7 @@ if [ -n "$unformatted" ]; then
 	echo "not gofmt'd: $unformatted"
 	exit 1
 fi
-for tags in "" purego invariants; do
+for tags in "" purego; do
 	echo "vet and staticcheck, tags: ${tags:-none}"
 	$go vet -tags "$tags" ./...
 	$staticcheck -tags "$tags" ./...

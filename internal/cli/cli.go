@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"sync"
 	"syscall"
 	"time"
 
@@ -30,7 +31,7 @@ func Main() int {
 // to stderr; ctx ends as the user interrupts. The exit statuses are those of
 // the Exit constants.
 func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) (status int) {
-	a := &app{args: args, in: stdin, out: &output{w: stdout}, err: stderr}
+	a := &app{in: &input{ctx: ctx, r: stdin}, out: &output{w: stdout}, err: stderr}
 	defer func() {
 		if p := recover(); p != nil {
 			a.close()
@@ -55,16 +56,18 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 
 // app is one run of the program.
 type app struct {
-	args []string
-	in   io.Reader
-	out  *output   // results
-	err  io.Writer // progress, notes, errors
+	in  *input
+	out *output   // results
+	err io.Writer // progress, notes, errors
 
+	mu      sync.Mutex // of display: downloads report from several goroutines
 	display *progress.Display
 }
 
 // progress is where tasks report how far they are.
 func (a *app) progress() *progress.Display {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if a.display == nil {
 		a.display = progress.New(a.err)
 	}
@@ -79,12 +82,18 @@ func (a *app) steps(task string, done, total int, began time.Time) {
 	}
 }
 
-// loading shows how far reading is. A task that is finished stays so, however
-// often that is reported.
+// loading shows how far reading is, where it takes a while. A task that is
+// finished stays so, however often that is reported.
 func (a *app) loading() func(task string, done, total int64) {
-	finished := map[string]bool{}
+	began, finished := map[string]time.Time{}, map[string]bool{}
+	var mu sync.Mutex
 	return func(task string, done, total int64) {
-		if finished[task] {
+		mu.Lock()
+		defer mu.Unlock()
+		if began[task].IsZero() {
+			began[task] = time.Now()
+		}
+		if finished[task] || time.Since(began[task]) < time.Second {
 			return
 		}
 		finished[task] = total > 0 && done >= total
@@ -99,6 +108,8 @@ func (a *app) note(format string, args ...any) {
 
 // close ends the progress display; a later report begins another one.
 func (a *app) close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if a.display != nil {
 		a.display.Close()
 		a.display = nil

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -129,7 +128,7 @@ type writer struct {
 }
 
 func (a *app) runGenerate(ctx context.Context, f *generateFlags) error {
-	if !f.given("prompt") && f.chat == "" && f.prompts == "" && !f.interactive && isTerminal(a.in) {
+	if !f.given("prompt") && f.chat == "" && f.prompts == "" && !f.interactive && a.in.terminal() {
 		return usagef("lorafuse generate", "nothing to continue: --prompt, --chat, --prompts, --interactive, or a text on standard input")
 	}
 	s, err := a.open(ctx, &f.modelFlags)
@@ -209,14 +208,4 @@ func (w *writer) generate(ctx context.Context, ids []int32, sequence uint64, eac
 	}
 	o.Sampler.Sequence = sequence
 	return w.generator.Generate(ctx, ids, o, each)
-}
-
-// isTerminal reports whether somebody would have to type the input.
-func isTerminal(in any) bool {
-	f, ok := in.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

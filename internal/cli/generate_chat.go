@@ -11,12 +11,6 @@ import (
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
-// typed is a line of the input, or why there are no more.
-type typed struct {
-	text string
-	err  error
-}
-
 // converse answers line by line, with all that was said before. The cache
 // holds the conversation, so only what is new is read.
 func (w *writer) converse(ctx context.Context) error {
@@ -24,25 +18,20 @@ func (w *writer) converse(ctx context.Context) error {
 		_, err := w.chatPrompt(conversation{})
 		return err
 	}
-	lines, prompt := w.lines(), isTerminal(w.app.in)
+	lines, prompt := bufio.NewReader(w.app.in), w.app.in.terminal()
 	var c conversation
 	for {
 		if prompt {
 			fmt.Fprint(w.app.err, "> ")
 		}
-		var line typed
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case line = <-lines:
-		}
-		if errors.Is(line.err, io.EOF) {
+		line, err := lines.ReadString('\n')
+		if errors.Is(err, io.EOF) && line == "" {
 			return nil
 		}
-		if line.err != nil {
-			return fmt.Errorf("standard input: %w", line.err)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("standard input: %w", err)
 		}
-		switch text := strings.TrimSpace(line.text); text {
+		switch text := strings.TrimSpace(line); text {
 		case "":
 			continue
 		case "/exit":
@@ -63,24 +52,4 @@ func (w *writer) converse(ctx context.Context) error {
 		}
 		c.Messages = append(c.Messages, chat.Message{Role: "assistant", Content: r.Text})
 	}
-}
-
-// lines reads the input beside the conversation, so that an interruption need
-// not wait for a line.
-func (w *writer) lines() <-chan typed {
-	lines := make(chan typed)
-	go func() {
-		r := bufio.NewReader(w.app.in)
-		for {
-			text, err := r.ReadString('\n')
-			if text != "" {
-				lines <- typed{text: text}
-			}
-			if err != nil {
-				lines <- typed{err: err}
-				return
-			}
-		}
-	}()
-	return lines
 }

@@ -136,7 +136,8 @@ func newAnswer(prompt []int32, r generate.Result) *answer {
 
 // answerAll answers the lines of --prompts, each as if it were alone.
 func (w *writer) answerAll(ctx context.Context) error {
-	in, name := w.app.in, "standard input"
+	var in io.Reader = w.app.in
+	name := "standard input"
 	if w.flags.prompts != "-" {
 		f, err := os.Open(w.flags.prompts)
 		if err != nil {

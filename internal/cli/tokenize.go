@@ -55,7 +55,8 @@ shown on the way out, unless --no-special leaves out both.`,
 			if t.tokenizer, err = tokenizer.Load(dir); err != nil {
 				return err
 			}
-			in, file := a.in, "standard input"
+			var in io.Reader = a.in
+			file := "standard input"
 			if len(args) == 1 && args[0] != "-" {
 				f, err := os.Open(args[0])
 				if err != nil {

@@ -72,7 +72,9 @@ func newFakeHub(t *testing.T) *fakeHub {
 		large: map[string]bool{"model.safetensors": true},
 	}}}
 	h.hub = httptest.NewServer(http.HandlerFunc(h.serveHub))
+	h.mu.Lock()
 	h.cdn = httptest.NewServer(http.HandlerFunc(h.serveCDN))
+	h.mu.Unlock()
 	t.Cleanup(h.hub.Close)
 	t.Cleanup(h.cdn.Close)
 	return h

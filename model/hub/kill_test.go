@@ -15,7 +15,10 @@ import (
 
 func TestKilledInTheMiddle(t *testing.T) {
 	h, o := setup(t)
+	// The lock orders this before the handlers: no request of this process does.
+	h.mu.Lock()
 	h.faults = []fault{{cut: 120_000, stall: true}}
+	h.mu.Unlock()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "HUB_TEST_KILLED="+h.hub.URL+" "+o.Cache)
 	require.NoError(t, cmd.Start())

@@ -99,3 +99,14 @@ func avx2Block(cols, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, ldw int
 		}
 	}
 }
+
+// load is the element of the given type at p.
+func load(p unsafe.Pointer, elem Elem) float32 {
+	switch elem {
+	case BF16:
+		return widenBF16(*(*uint16)(p))
+	case F16:
+		return widenF16(*(*uint16)(p))
+	}
+	return *(*float32)(p)
+}

@@ -2,7 +2,6 @@ package gemm
 
 import (
 	"math"
-	"unsafe"
 )
 
 // widenBF16 is the float32 whose upper half is h.
@@ -19,15 +18,4 @@ func widenF16(h uint16) float32 {
 	}
 	scaled := math.Float32frombits(mag<<13) * 0x1p112
 	return math.Float32frombits(sign | math.Float32bits(scaled))
-}
-
-// load is the element of the given type at p.
-func load(p unsafe.Pointer, elem Elem) float32 {
-	switch elem {
-	case BF16:
-		return widenBF16(*(*uint16)(p))
-	case F16:
-		return widenF16(*(*uint16)(p))
-	}
-	return *(*float32)(p)
 }

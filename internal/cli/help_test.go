@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// commands walks the tree of commands, leaving out what cobra adds.
+func commands(c *cobra.Command) []*cobra.Command {
+	all := []*cobra.Command{c}
+	for _, sub := range c.Commands() {
+		if sub.Name() != "help" && sub.Name() != "completion" {
+			all = append(all, commands(sub)...)
+		}
+	}
+	return all
+}
+
+// TestHelp: every command explains itself, with examples that it understands.
+func TestHelp(t *testing.T) {
+	a := &app{out: &output{}, err: os.Stderr}
+	root := a.root()
+	seen := map[string]bool{}
+	for _, c := range commands(root) {
+		assert.NotEmpty(t, c.Short, c.CommandPath())
+		for line := range strings.Lines(c.Long) {
+			assert.LessOrEqual(t, len([]rune(line)), 90, "%s: %s", c.CommandPath(), line)
+		}
+		if c.HasSubCommands() && c != root {
+			continue
+		}
+		assert.NotEmpty(t, c.Example, c.CommandPath())
+		for line := range strings.Lines(c.Example) {
+			_, call, ok := strings.Cut(strings.TrimSpace(line), "lorafuse ")
+			if !ok {
+				continue
+			}
+			words := split(call)
+			sub, rest, err := root.Find(words)
+			require.NoError(t, err, line)
+			require.NotEqual(t, root, sub, line)
+			assert.NoError(t, sub.ParseFlags(rest), line)
+			seen[sub.Name()] = true
+		}
+		help := succeed(t, append(strings.Fields(strings.TrimPrefix(c.CommandPath(), "lorafuse")), "--help")...)
+		assert.Contains(t, help, "Examples:")
+		assert.Contains(t, help, "Usage:\n  "+c.CommandPath())
+	}
+	for _, name := range []string{"train", "generate", "eval", "merge", "inspect", "diff", "compare", "tokenize", "devices", "version", "download", "config"} {
+		assert.True(t, seen[name], name)
+	}
+	assert.Contains(t, succeed(t), "Exit status:")
+	assert.Equal(t, succeed(t), succeed(t, "help"))
+	assert.Equal(t, succeed(t, "merge", "--help"), succeed(t, "help", "merge"))
+}
+
+// split takes a command line apart; a pipe or a redirection ends it.
+func split(line string) []string {
+	var words []string
+	var word strings.Builder
+	var quote rune
+	flush := func() {
+		if word.Len() > 0 {
+			words = append(words, word.String())
+			word.Reset()
+		}
+	}
+	for _, r := range line {
+		switch {
+		case quote != 0 && r == quote:
+			quote = 0
+		case quote == 0 && (r == '"' || r == '\''):
+			quote = r
+		case quote == 0 && (r == ' '):
+			flush()
+		case quote == 0 && (r == '|' || r == '>'):
+			return words
+		default:
+			word.WriteRune(r)
+		}
+	}
+	flush()
+	return words
+}
+
+func TestVersionAndDevices(t *testing.T) {
+	v := decode[buildVersion](t, succeed(t, "version", "--json"))
+	assert.NotEmpty(t, v.Version)
+	assert.Regexp(t, `^lorafuse \S+, go\S+, \w+/\w+\n$`, succeed(t, "version"))
+	d := decode[deviceList](t, succeed(t, "devices", "--json"))
+	assert.Equal(t, "cpu", d.Devices[len(d.Devices)-2].Backend, "null comes last")
+	assert.Contains(t, succeed(t, "devices"), "cpu:0  ")
+}
+
+// TestPanic: a mistake of ours is one line as well.
+func TestPanic(t *testing.T) {
+	var errs strings.Builder
+	status := Run(t.Context(), []string{"devices"}, strings.NewReader(""), nil, &errs)
+	assert.Equal(t, ExitFailure, status)
+	assert.Regexp(t, `^lorafuse: internal error: .*\n$`, errs.String())
+}

@@ -1,0 +1,157 @@
+//go:build unix
+
+package cli
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// program is a command line in a process of its own; the binary of the tests
+// is the program where it is called lorafuse, see TestMain.
+func program(t *testing.T, args ...string) (*exec.Cmd, *bytes.Buffer) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	var errs bytes.Buffer
+	c := &exec.Cmd{Path: self, Args: append([]string{"lorafuse"}, args...), Stderr: &errs, Env: os.Environ()}
+	return c, &errs
+}
+
+// TestInterrupt stops a run by each signal: it saves a checkpoint and says how
+// to go on, and the command that it prints ends in the adapter of a run that
+// was never stopped.
+func TestInterrupt(t *testing.T) {
+	l := newLab(t)
+	const more = "save_steps: 0\n"
+	file := l.settings(llama, more)
+	sets := []string{"--set", "steps=600", "--set", "adapter.lora_dropout=0.1"}
+	succeed(t, append([]string{"train", file, "--set", "output_dir=" + l.path("unbroken")}, sets...)...)
+	args := append([]string{"train", file}, sets...)
+	for i, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		c, errs := program(t, args...)
+		require.NoError(t, c.Start())
+		awaitSteps(t, l.path("output/metrics.jsonl"), 100*(i+1))
+		require.NoError(t, c.Process.Signal(signal))
+		err := c.Wait()
+		require.Equal(t, ExitInterrupted, c.ProcessState.ExitCode(), "%v %s", err, errs)
+		lines := strings.Split(strings.TrimSpace(errs.String()), "\n")
+		last := lines[len(lines)-1]
+		assert.Regexp(t, `^lorafuse: train: interrupted after step \d+ of 600; go on with --resume: lorafuse train `, last)
+		_, again, _ := strings.Cut(last, "--resume: lorafuse ")
+		if i == 0 {
+			args = append(args, "--resume")
+		}
+		assert.Equal(t, strings.Join(args, " "), again)
+	}
+	assert.NoDirExists(t, l.path("output/adapter"))
+	succeed(t, args...)
+	assert.Equal(t, readText(t, l.path("unbroken/adapter/adapter_model.safetensors")), readText(t, l.path("output/adapter/adapter_model.safetensors")))
+}
+
+// awaitSteps waits until a run has recorded so many steps.
+func awaitSteps(t *testing.T, metrics string, steps int) {
+	require.Eventually(t, func() bool {
+		raw, err := os.ReadFile(metrics)
+		return err == nil && bytes.Count(raw, []byte("\n")) >= steps
+	}, time.Minute, time.Millisecond)
+}
+
+// TestInterruptElsewhere: the other commands stop too, and say no more than
+// that: one that writes, and one that waits for input.
+func TestInterruptElsewhere(t *testing.T) {
+	l := newLab(t)
+	m := l.model()
+	l.setJSON(m+"/config.json", map[string]any{"max_position_embeddings": 1 << 20})
+	for _, args := range [][]string{
+		{"generate", "--model", m, "--prompt", "x", "-n", "1000000"},
+		{"tokenize", "--model", m},
+	} {
+		c, errs := program(t, args...)
+		in, err := c.StdinPipe()
+		require.NoError(t, err)
+		out, err := c.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, c.Start())
+		_, err = in.Write([]byte("hello\n"))
+		require.NoError(t, err)
+		_, err = out.Read(make([]byte, 1)) // it has begun, and answered the line before waiting for another
+		require.NoError(t, err)
+		require.NoError(t, c.Process.Signal(os.Interrupt))
+		_, err = io.Copy(io.Discard, out)
+		require.NoError(t, err)
+		c.Wait()
+		assert.Equal(t, ExitInterrupted, c.ProcessState.ExitCode(), args)
+		assert.Equal(t, "lorafuse: interrupted\n", errs.String())
+	}
+}
+
+// TestSecondSignal ends a program that cannot listen to the first: it opens a
+// pipe that nobody writes to.
+func TestSecondSignal(t *testing.T) {
+	l := newLab(t)
+	require.NoError(t, syscall.Mkfifo(l.path("template"), 0o600))
+	c, _ := program(t, "generate", "--model", llama, "--prompt", "x", "--chat-template", l.path("template"))
+	require.NoError(t, c.Start())
+	done := make(chan struct{})
+	go func() { c.Wait(); close(done) }()
+	for range 200 {
+		c.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-done:
+			status, ok := c.ProcessState.Sys().(syscall.WaitStatus)
+			require.True(t, ok)
+			assert.Equal(t, syscall.SIGTERM, status.Signal())
+			return
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	t.Fatal("it goes on and on")
+}
+
+// TestDiskFull: a write that fails half way ends the run with one line, and
+// leaves nothing half-written.
+func TestDiskFull(t *testing.T) {
+	for _, args := range [][]string{
+		{"merge", "--model", llama, "--adapter", llamaLoRA, "--output", "merged"},
+		{"train", "train.yaml"},
+		{"train", "train.yaml", "--set", "save_steps=1", "--set", "log.tensorboard=false"},
+	} {
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			l := newLab(t)
+			l.settings(llama, "")
+			for i, a := range args {
+				if a == "merged" || a == "train.yaml" {
+					args[i] = l.path(a)
+				}
+			}
+			c, errs := program(t, args...)
+			self := c.Path
+			// Blocks of 512 bytes: enough for the configurations, not for weights.
+			c.Path, c.Args = "/bin/sh", append([]string{"sh", "-c", `ulimit -f 4; me=$0; exec -a lorafuse "$me" "$@"`, self}, args...)
+			if bash, err := exec.LookPath("bash"); err == nil {
+				c.Path = bash
+			}
+			c.Run()
+			require.Equal(t, ExitFailure, c.ProcessState.ExitCode(), errs)
+			lines := strings.Split(strings.TrimSpace(errs.String()), "\n")
+			last := lines[len(lines)-1]
+			assert.Regexp(t, `^lorafuse: .*: file too large$`, last)
+			t.Log(last)
+			for path := range l.tree() {
+				assert.NotContains(t, path, ".tmp-")
+				assert.NotContains(t, path, "merged")
+				assert.NotContains(t, path, "adapter_model")
+				assert.NotContains(t, path, "checkpoint")
+			}
+		})
+	}
+}
