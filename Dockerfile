@@ -1,15 +1,22 @@
-# The CPU image: one static binary, no shell, not root.
+# The CPU image: one static binary and the certificates that downloads need;
+# no shell, not root.
 #   docker build -t lorafuse .
-#   docker run --rm -v "$PWD:/data" -w /data lorafuse train train.yaml
+#   docker run --rm -v "$PWD:/data" lorafuse train train.yaml
+# Models from the hub are kept in /models; mount a volume there to keep them.
 FROM golang:1.26 AS build
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-RUN make build
+RUN make build && mkdir -p /out/models /out/data
 
-FROM gcr.io/distroless/static-debian12:nonroot
+FROM scratch
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 COPY --from=build /src/bin/lorafuse /usr/local/bin/lorafuse
+COPY --from=build --chown=65532:65532 /out/ /
+ENV HF_HOME=/models
+USER 65532:65532
+WORKDIR /data
+HEALTHCHECK --interval=1m CMD ["/usr/local/bin/lorafuse", "devices"]
 ENTRYPOINT ["/usr/local/bin/lorafuse"]
 CMD ["--help"]
-HEALTHCHECK --interval=1m CMD ["/usr/local/bin/lorafuse", "devices"]

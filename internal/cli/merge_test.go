@@ -235,3 +235,32 @@ func TestParseSize(t *testing.T) {
 		assert.Error(t, err, s)
 	}
 }
+
+// FuzzChangeJSON: any object comes back with the change and all else as it was.
+func FuzzChangeJSON(f *testing.F) {
+	f.Add([]byte(`{"a": 1, "dtype": "x", "b": {"c": [1.50, null]}}`))
+	f.Add([]byte(`{}`))
+	f.Add([]byte(`{"a": 1} trailing`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		out, err := changeJSON(raw, map[string]string{"dtype": `"bfloat16"`})
+		var want, got map[string]any
+		if json.Unmarshal(raw, &want) != nil || want == nil {
+			return
+		}
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(out, &got))
+		want["dtype"] = "bfloat16"
+		require.Equal(t, want, got)
+	})
+}
+
+// FuzzParseSize: what is accepted is a number of bytes.
+func FuzzParseSize(f *testing.F) {
+	f.Add("5GB")
+	f.Add("1.5 kib")
+	f.Fuzz(func(t *testing.T, s string) {
+		if n, err := parseSize(s); err == nil {
+			require.Positive(t, n, s)
+		}
+	})
+}
