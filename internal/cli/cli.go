@@ -20,7 +20,6 @@ import (
 // first SIGINT or SIGTERM asks the command to end, a second one ends the
 // process.
 func Main() int {
-	ignoreFileSizeSignal()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)

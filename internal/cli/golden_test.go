@@ -76,7 +76,10 @@ func TestCompareFindsTheElement(t *testing.T) {
 	assert.InDelta(t, 9-c.Logit, c.MaxAbs, 1e-6)
 	assert.InDelta(t, c.MaxAbs/9, c.Relative, 1e-9)
 	assert.False(t, c.Equal)
-	succeed(t, "compare", "--model", llama, "--golden", path, "--tolerance", "2")
+	for factor, status := range map[float64]int{0.999: ExitDifferent, 1.001: ExitOK} {
+		r := command(t, "", "compare", "--model", llama, "--golden", path, "--tolerance", fmt.Sprint(c.Relative*factor))
+		assert.Equal(t, status, r.status, "the tolerance is of the relative difference")
+	}
 }
 
 // trace is a training run as PEFT recorded it.

@@ -81,6 +81,8 @@ func TestInterruptElsewhere(t *testing.T) {
 		out, err := c.StdoutPipe()
 		require.NoError(t, err)
 		require.NoError(t, c.Start())
+		hang := time.AfterFunc(time.Minute, func() { c.Process.Kill() })
+		defer hang.Stop()
 		_, err = in.Write([]byte("hello\n"))
 		require.NoError(t, err)
 		_, err = out.Read(make([]byte, 1)) // it has begun, and answered the line before waiting for another

@@ -90,7 +90,7 @@ func eachLine(in io.Reader, out io.Writer, file string, one func(w io.Writer, li
 				return errors.Join(w.Flush(), fmt.Errorf("%s:%d: %w", file, n, err))
 			}
 		}
-		if last {
+		if last || r.Buffered() == 0 {
 			if err := w.Flush(); err != nil || last {
 				return err
 			}

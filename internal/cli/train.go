@@ -180,8 +180,12 @@ func (a *app) dryRun(ctx context.Context, c *config.Config, asJSON bool) error {
 func (a *app) summarize(c *config.Config, s *train.Summary) {
 	a.out.printf("done     %d steps in %.1f s, %.0f tokens/s\n", s.Steps, s.Seconds, s.TokensPerSecond)
 	a.out.printf("loss     %.4f → %.4f\n", s.FirstLoss, s.LastLoss)
-	if s.FirstEval != nil && s.LastEval != nil {
-		a.out.printf("eval     %.4f → %.4f\n", *s.FirstEval, *s.LastEval)
+	switch first, last := s.FirstEval, s.LastEval; {
+	case first == nil || last == nil:
+	case *first == *last:
+		a.out.printf("eval     %.4f\n", *last)
+	default:
+		a.out.printf("eval     %.4f → %.4f\n", *first, *last)
 	}
 	a.out.printf("adapter  %s\n", s.Adapter)
 	if s.Plot != "" {
