@@ -160,8 +160,12 @@ func (r *Run) loadData(ctx context.Context, dir string) error {
 			return err
 		}
 		o.Tokenizer = tok
-		if o.Template, err = template(dir, c.Data.ChatTemplate, tok); err != nil {
-			return err
+		template, err := ChatTemplate(dir, c.Data.ChatTemplate, tok)
+		if err != nil {
+			return fmt.Errorf("train: data.chat_template: %w", err)
+		}
+		if template != nil {
+			o.Template = data.Chat(template)
 		}
 	}
 	load := func(files []string, task string) (*data.Dataset, error) {
@@ -179,6 +183,9 @@ func (r *Run) loadData(ctx context.Context, dir string) error {
 	r.noteStats("training", set.Stats())
 	if r.train, err = data.NewLoader(set, c.LoaderConfig()); err != nil {
 		return err
+	}
+	if longest, most := set.Stats().Longest, r.model.Config.MaxPositions; longest > most {
+		r.observer.note("note     rows of up to %d tokens are longer than max_position_embeddings %d of the model", longest, most)
 	}
 	digest := set.Digest()
 	r.settings = map[string]string{"data.train": fmt.Sprintf("%x", digest[:8])}
@@ -318,30 +325,29 @@ func (r *Run) resume(s *lora.State) (map[string][]float32, error) {
 	return moments, nil
 }
 
-// template gives the chat template: a file of its own, or the tokenizer's. A
-// model without one is no mistake as long as no data needs it.
-func template(dir, file string, tok *tokenizer.Tokenizer) (data.ChatTemplate, error) {
+// ChatTemplate gives the chat template in file, or that of the model in dir
+// where file is empty; nil where the model has none, which is no mistake as
+// long as nothing asks for one. t names the special tokens for a file.
+func ChatTemplate(dir, file string, t *tokenizer.Tokenizer) (*chat.Template, error) {
 	if file == "" {
-		t, err := chat.Load(dir)
+		template, err := chat.Load(dir)
 		if errors.Is(err, chat.ErrNoTemplate) || errors.Is(err, fs.ErrNotExist) {
 			return nil, nil
 		}
-		if err != nil {
-			return nil, err
-		}
-		return data.Chat(t), nil
+		return template, err
 	}
 	raw, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("train: data.chat_template: %w", err)
+		return nil, err
 	}
-	t, err := chat.New(string(raw), specialTokens(tok))
+	template, err := chat.New(string(raw), specialTokens(t))
 	if err != nil {
-		return nil, fmt.Errorf("train: data.chat_template %s: %w", file, err)
+		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	return data.Chat(t), nil
+	return template, nil
 }
 
+// specialTokens are those that templates know by name.
 func specialTokens(tok *tokenizer.Tokenizer) map[string]string {
 	tokens := map[string]string{}
 	for name, get := range map[string]func() (int32, bool){"bos_token": tok.BOS, "eos_token": tok.EOS, "pad_token": tok.PAD, "unk_token": tok.UNK} {

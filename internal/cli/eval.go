@@ -160,9 +160,9 @@ func (a *app) loadData(ctx context.Context, f *evalFlags, s *session) (*data.Dat
 			return nil, err
 		}
 		o.Tokenizer = t
-		template, err := chatTemplate(s.model.Dir, f.template, t)
+		template, err := train.ChatTemplate(s.model.Dir, f.template, t)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("--chat-template: %w", err)
 		}
 		if template != nil {
 			o.Template = data.Chat(template)
