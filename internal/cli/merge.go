@@ -4,19 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/lorafuse/lorafuse/internal/fsatomic"
 	"github.com/lorafuse/lorafuse/internal/suggest"
-	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/merge"
 	"github.com/lorafuse/lorafuse/tensor"
 	"github.com/lorafuse/lorafuse/train"
 )
@@ -89,7 +86,7 @@ its name: it is there whole or not at all.`,
 	return c
 }
 
-// runMerge opens model and adapter, and writes the output folder in one step.
+// runMerge opens model and adapter, and writes the output folder.
 func (a *app) runMerge(ctx context.Context, f *mergeFlags) (*mergeResult, error) {
 	dtype, err := parseMergeType(f.dtype)
 	if err != nil {
@@ -109,50 +106,39 @@ func (a *app) runMerge(ctx context.Context, f *mergeFlags) (*mergeResult, error)
 		return nil, err
 	}
 	defer adapter.Close()
-	if err := checkOutput(f.output, f.force, m.Dir, f.adapter); err != nil {
-		return nil, err
-	}
-	merger, err := lora.NewMerger(adapter, plan)
+	began := map[string]time.Time{}
+	r, err := merge.Write(ctx, f.output, m, adapter, plan, merge.Options{
+		DType: dtype, MaxShardSize: shard, Replace: f.force,
+		Progress: func(task string, done, total int) {
+			if began[task].IsZero() {
+				began[task] = time.Now()
+			}
+			a.steps(task, done, total, began[task])
+		},
+	})
 	if err != nil {
-		return nil, fmt.Errorf("merge: adapter %s: %w", f.adapter, err)
-	}
-	w := &merging{app: a, model: m, merger: merger, dtype: dtype, shard: shard}
-	if err := fsatomic.ReplaceDir(f.output, func(dir string) error { return w.write(ctx, dir) }); err != nil {
-		return nil, fmt.Errorf("merge: %s: %w", f.output, err)
+		return nil, inFlags(err)
 	}
 	a.close()
-	return w.result(f.output), nil
+	return &mergeResult{
+		Output: f.output, Tensors: r.Tensors, Merged: r.Merged, Untied: append([]string{}, r.Untied...),
+		Bytes: r.Bytes, Files: r.Files, Verified: true,
+	}, nil
 }
 
-// checkOutput refuses to replace what should be kept.
-func checkOutput(dir string, force bool, sources ...string) error {
-	info, err := os.Stat(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		parent := filepath.Dir(filepath.Clean(dir))
-		if info, err := os.Stat(parent); err != nil || !info.IsDir() {
-			return fmt.Errorf("merge: --output %s: there is no folder %s", dir, parent)
-		}
-		return nil
+// inFlags says an error of the merge in terms of the flags, and tells one that
+// is not about the input.
+func inFlags(err error) error {
+	var output *merge.OutputError
+	switch {
+	case errors.Is(err, merge.ErrNotEmpty) && errors.As(err, &output):
+		return fmt.Errorf("merge: --output %s: %w; --force replaces it with all that is in it", output.Dir, output.Err)
+	case errors.As(err, &output):
+		return fmt.Errorf("merge: --output %s: %w", output.Dir, output.Err)
+	case errors.Is(err, merge.ErrVerify):
+		return &failure{err}
 	}
-	if err != nil {
-		return fmt.Errorf("merge: --output: %w", err)
-	}
-	if !info.IsDir() {
-		return fmt.Errorf("merge: --output %s: there is a file of that name, expected a folder", dir)
-	}
-	for _, s := range sources {
-		if other, err := os.Stat(s); err == nil && os.SameFile(info, other) {
-			return fmt.Errorf("merge: --output %s is the folder that is read", dir)
-		}
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return fmt.Errorf("merge: --output: %w", err)
-	}
-	if len(entries) > 0 && !force {
-		return fmt.Errorf("merge: --output %s is not empty; --force replaces it with all that is in it", dir)
-	}
-	return nil
+	return err
 }
 
 // parseMergeType gives Invalid for keep.

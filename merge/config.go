@@ -1,4 +1,4 @@
-package cli
+package merge
 
 import (
 	"bytes"
@@ -6,16 +6,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-const (
-	configFile     = "config.json"
-	templateFolder = "additional_chat_templates"
-)
+const configFile = "config.json"
+
+// configNames are the element types of weights as config.json calls them.
+var configNames = map[tensor.DType]string{tensor.F32: "float32", tensor.BF16: "bfloat16", tensor.F16: "float16"}
 
 // mergedConfig is the model's config.json for the merged model; every other
 // key, and their order, stays.
@@ -28,12 +26,12 @@ func mergedConfig(dir string, d tensor.DType, untied bool) ([]byte, error) {
 	if untied {
 		changes["tie_word_embeddings"] = "false"
 	}
-	if names := map[tensor.DType]string{tensor.F32: `"float32"`, tensor.BF16: `"bfloat16"`, tensor.F16: `"float16"`}; d != tensor.Invalid {
+	if name, ok := configNames[d]; ok {
 		key := "dtype"
 		if bytes.Contains(raw, []byte(`"torch_dtype"`)) {
 			key = "torch_dtype" // as transformers 4 calls it
 		}
-		changes[key] = names[d]
+		changes[key] = `"` + name + `"`
 	}
 	if len(changes) == 0 {
 		return raw, nil
@@ -90,52 +88,4 @@ func changeJSON(raw []byte, changes map[string]string) ([]byte, error) {
 	}
 	pretty.WriteByte('\n')
 	return pretty.Bytes(), nil
-}
-
-// weightEndings are those of files that hold weights, or say where they are.
-var weightEndings = []string{
-	".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx", ".ot",
-}
-
-// copyModelFiles copies what stands beside the weights: configuration,
-// tokenizer, chat templates, licence. Links are followed, as the files of the
-// Hugging Face cache are links.
-func copyModelFiles(from, to string, config []byte) error {
-	entries, err := os.ReadDir(from)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		path, target := filepath.Join(from, e.Name()), filepath.Join(to, e.Name())
-		info, err := os.Stat(path)
-		switch {
-		case err != nil:
-		case info.IsDir() && e.Name() == templateFolder:
-			if err = os.Mkdir(target, 0o777); err == nil {
-				err = copyModelFiles(path, target, nil)
-			}
-		case !info.Mode().IsRegular(), strings.HasPrefix(e.Name(), "."), isWeights(e.Name()):
-		case e.Name() == configFile:
-			err = os.WriteFile(target, config, 0o666)
-		default:
-			err = copyFile(path, target)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func copyFile(from, to string) error {
-	raw, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(to, raw, 0o666)
-}
-
-func isWeights(name string) bool {
-	name = strings.ToLower(name)
-	return slices.ContainsFunc(weightEndings, func(ending string) bool { return strings.HasSuffix(name, ending) })
 }

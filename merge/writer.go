@@ -1,4 +1,4 @@
-package cli
+package merge
 
 import (
 	"context"
@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"path/filepath"
 	"slices"
-	"time"
 
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
@@ -17,19 +15,14 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// merging streams a model through a merger into a folder.
-type merging struct {
-	app    *app
-	model  *model.Model
-	merger *lora.Merger
-	dtype  tensor.DType // Invalid keeps each tensor's own
-	shard  int64
+// writer streams a model through a merger into a folder.
+type writer struct {
+	model   *model.Model
+	merger  *lora.Merger
+	options Options
 
 	weights []weight
-	untied  []string
-	files   []string
-	bytes   int64
-	merged  int
+	result  Result
 }
 
 // weight is one tensor of the result.
@@ -42,11 +35,11 @@ type weight struct {
 
 // write fills the folder: weights, then the other files, then it reads the
 // weights back.
-func (w *merging) write(ctx context.Context, dir string) error {
+func (w *writer) write(ctx context.Context, dir string) error {
 	if err := w.list(); err != nil {
 		return err
 	}
-	began := time.Now()
+	done := 0 // shards have an order of their own
 	entries := make([]safetensors.Entry, len(w.weights))
 	for i := range w.weights {
 		x := &w.weights[i]
@@ -54,11 +47,15 @@ func (w *merging) write(ctx context.Context, dir string) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			w.app.steps("merging", i, len(w.weights), began)
-			return w.tensor(out, x)
+			if err := w.tensor(out, x); err != nil {
+				return err
+			}
+			done++
+			w.progress("merging", done)
+			return nil
 		}}
 	}
-	if err := safetensors.WriteSharded(dir, entries, w.shard, map[string]string{"format": "pt"}); err != nil {
+	if err := safetensors.WriteSharded(dir, entries, w.options.MaxShardSize, map[string]string{"format": "pt"}); err != nil {
 		return err
 	}
 	for _, name := range w.merger.Left() {
@@ -66,7 +63,7 @@ func (w *merging) write(ctx context.Context, dir string) error {
 			return fmt.Errorf("the model has no tensor %q to merge into", name)
 		}
 	}
-	config, err := mergedConfig(w.model.Dir, w.dtype, len(w.untied) > 0)
+	config, err := mergedConfig(w.model.Dir, w.options.DType, len(w.result.Untied) > 0)
 	if err != nil {
 		return err
 	}
@@ -76,15 +73,21 @@ func (w *merging) write(ctx context.Context, dir string) error {
 	return w.verify(ctx, dir)
 }
 
+func (w *writer) progress(task string, done int) {
+	if w.options.Progress != nil {
+		w.options.Progress(task, done, len(w.weights))
+	}
+}
+
 // list settles which tensors there will be, in the order of the model's files.
 // A file may hold a copy of a tied weight that nobody reads: it is left out,
 // since once the merge changes the original it would be a copy no more.
-func (w *merging) list() error {
+func (w *writer) list() error {
 	set := w.model.Set()
 	untied := w.merger.Untied()
 	skip := map[string]bool{}
 	for _, u := range untied {
-		w.untied = append(w.untied, u.Name)
+		w.result.Untied = append(w.result.Untied, u.Name)
 		skip[u.Name] = true
 	}
 	for _, m := range w.model.Modules() {
@@ -117,18 +120,18 @@ func (w *merging) list() error {
 }
 
 // follows reports whether a weight is tied to another one and stays so.
-func (w *merging) follows(name string) bool {
-	return !slices.Contains(w.untied, name) &&
+func (w *writer) follows(name string) bool {
+	return !slices.Contains(w.result.Untied, name) &&
 		slices.ContainsFunc(w.model.Modules(), func(m nn.Module) bool { return m.TiedTo != "" && m.Name+".weight" == name })
 }
 
 // outType is the element type of the result; what is no float stays as it is.
-func (w *merging) outType(d safetensors.DType) safetensors.DType {
+func (w *writer) outType(d safetensors.DType) safetensors.DType {
 	in, err := tensor.ParseDType(d.String())
-	if w.dtype == tensor.Invalid || err != nil || !in.IsFloat() {
+	if w.options.DType == tensor.Invalid || err != nil || !in.IsFloat() {
 		return d
 	}
-	out, err := safetensors.ParseDType(w.dtype.String())
+	out, err := safetensors.ParseDType(w.options.DType.String())
 	if err != nil {
 		return d
 	}
@@ -136,13 +139,13 @@ func (w *merging) outType(d safetensors.DType) safetensors.DType {
 }
 
 // tensor computes one tensor, writes it and keeps its checksum.
-func (w *merging) tensor(out io.Writer, x *weight) error {
+func (w *writer) tensor(out io.Writer, x *weight) error {
 	h := sha256.New()
 	out = io.MultiWriter(out, h)
 	defer func() { h.Sum(x.sum[:0]) }()
 	if !w.merger.Touches(x.name) && x.out == x.view.DType {
 		n, err := x.view.WriteTo(out)
-		w.bytes += n
+		w.result.Bytes += n
 		return err
 	}
 	in, err := tensor.ParseDType(x.view.DType.String())
@@ -157,13 +160,13 @@ func (w *merging) tensor(out io.Writer, x *weight) error {
 	if err != nil {
 		return err
 	}
-	w.bytes += int64(len(data))
+	w.result.Bytes += int64(len(data))
 	_, err = out.Write(data)
 	return err
 }
 
 // compute is the merged tensor in its element type.
-func (w *merging) compute(x *weight, in, to tensor.DType) ([]byte, error) {
+func (w *writer) compute(x *weight, in, to tensor.DType) ([]byte, error) {
 	values := make([]float32, x.view.Len()/in.Size())
 	if err := x.view.Use(func(data []byte) error { return tensor.ToFloat32(values, data, in) }); err != nil {
 		return nil, fmt.Errorf("tensor %q: %w", x.name, err)
@@ -173,7 +176,7 @@ func (w *merging) compute(x *weight, in, to tensor.DType) ([]byte, error) {
 		return nil, err
 	}
 	if changed {
-		w.merged++
+		w.result.Merged++
 	}
 	data := make([]byte, len(values)*to.Size())
 	if err := tensor.FromFloat32(data, values, to); err != nil {
@@ -181,7 +184,7 @@ func (w *merging) compute(x *weight, in, to tensor.DType) ([]byte, error) {
 	}
 	if to == tensor.F16 {
 		if i := overflow(values, data); i >= 0 {
-			return nil, fmt.Errorf("tensor %q: element %d is %v, more than f16 holds; --dtype bf16 or f32 has room for it: %w", x.name, i, values[i], lora.ErrNotFinite)
+			return nil, fmt.Errorf("tensor %q: element %d is %v, more than f16 holds; bf16 and f32 have room for it: %w", x.name, i, values[i], lora.ErrNotFinite)
 		}
 	}
 	return data, nil
@@ -196,48 +199,4 @@ func overflow(values []float32, data []byte) int {
 		}
 	}
 	return -1
-}
-
-// verify reads the written model as anybody would, and compares names, types,
-// shapes and bytes with what was computed.
-func (w *merging) verify(ctx context.Context, dir string) error {
-	set, err := safetensors.OpenModel(dir)
-	if err != nil {
-		return fmt.Errorf("reading back: %w", err)
-	}
-	defer set.Close()
-	for _, f := range set.Files() {
-		w.files = append(w.files, filepath.Base(f.Path()))
-	}
-	if set.Len() != len(w.weights) {
-		return &failure{fmt.Errorf("reading back: %d tensors, expected %d", set.Len(), len(w.weights))}
-	}
-	began := time.Now()
-	for i := range w.weights {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		x := &w.weights[i]
-		v, err := set.Lookup(x.name)
-		if err != nil {
-			return fmt.Errorf("reading back: %w", err)
-		}
-		h := sha256.New()
-		if _, err := v.WriteTo(h); err != nil {
-			return fmt.Errorf("reading back: %w", err)
-		}
-		if v.DType != x.out || !slices.Equal(v.Shape, x.view.Shape) || [sha256.Size]byte(h.Sum(nil)) != x.sum {
-			return &failure{fmt.Errorf("reading back: tensor %q is not what was written", x.name)}
-		}
-		w.app.steps("verifying", i+1, len(w.weights), began)
-	}
-	return nil
-}
-
-func (w *merging) result(dir string) *mergeResult {
-	r := &mergeResult{Output: dir, Tensors: len(w.weights), Merged: w.merged, Bytes: w.bytes, Files: w.files, Untied: w.untied, Verified: true}
-	if r.Untied == nil {
-		r.Untied = []string{}
-	}
-	return r
 }
