@@ -80,6 +80,7 @@ var house = map[string]room{
 	"train":           {loops, with("train/config", "runs one", "train/events", "records", "train/schedule", "follows one")},
 	"generate/sample": {floor: loops},
 	"generate":        {loops, with("generate/sample", "draws tokens")},
+	"merge":           {floor: loops},
 
 	"internal/cli":     {floor: commands},
 	"cmd/lorafuse":     {commands, with("internal/cli", "is its main")},
