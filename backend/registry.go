@@ -33,8 +33,8 @@ const Auto = "auto"
 // says, so that asking for one that is absent explains itself.
 var known = map[string]string{
 	"cpu":   "this build does not import backend/cpu",
-	"cuda":  "this build has no CUDA backend; build with -tags cuda on a release that has one",
-	"metal": "this build has no Metal backend",
+	"cuda":  "lorafuse has no CUDA backend yet",
+	"metal": "lorafuse has no Metal backend yet",
 }
 
 var (
