@@ -68,8 +68,8 @@ var canonCases = []canonCase{
 		return g.Gradients(loss, []ir.Value{p["x"], p["a"], p["b"]}, ir.GradOptions{})
 	}, []string{
 		"@ = Gemm{NT} $x, $a",
-		"@ = Gemm{NN·2} $c, $b",           // dh
 		"$r2 = Gemm{TN·2} $c, @",          // db
+		"@ = Gemm{NN·2} $c, $b",           // dh
 		"$r0 = Gemm{NN NN} $c, $w, @, $a", // dx, one product with a longer K
 		"$r1 = Gemm{TN} @, $x",            // da
 	}},

@@ -174,17 +174,69 @@ func (p *planner) arguments() error {
 	return nil
 }
 
-// order takes the nodes that are launched in the order in which they were made.
+// order takes the nodes that are launched in the order in which they were
+// made, but for those that only the end of the program reads: they follow the
+// last of their inputs at once. A sum of gradients is such a node; made where
+// it stands, at the end, it would keep all that backward computes alive.
 func (p *planner) order() {
-	p.when = map[ir.Value]int{}
+	after := p.early()
 	for v := ir.Value(1); int(v) < len(p.g.Nodes); v++ {
 		switch p.g.Node(v).Op {
 		case ir.Param, ir.Out, ir.Reshape, ir.Detach:
 		default:
-			p.when[v] = len(p.launch)
 			p.launch = append(p.launch, v)
 		}
 	}
+	place := func(v ir.Value) ir.Value {
+		if a, ok := after[v]; ok {
+			return a
+		}
+		return v
+	}
+	slices.SortStableFunc(p.launch, func(a, b ir.Value) int { return int(place(a)) - int(place(b)) })
+}
+
+// early gives the nodes that only results and updates read, each with the node
+// that it may follow: the last that it reads, or the last that reads the param
+// that it updates.
+func (p *planner) early() map[ir.Value]ir.Value {
+	readers := map[ir.Value][]ir.Value{}
+	for v := ir.Value(1); int(v) < len(p.g.Nodes); v++ {
+		switch n := p.g.Node(v); n.Op {
+		case ir.Out, ir.Reshape, ir.Detach:
+		default:
+			for _, in := range n.In {
+				b, _ := p.base(in)
+				readers[b] = append(readers[b], v)
+			}
+		}
+	}
+	after := map[ir.Value]ir.Value{}
+	for i, root := range p.roots {
+		v, _ := p.base(root)
+		if len(readers[v]) > 0 {
+			continue
+		}
+		last := ir.Value(0)
+		for _, in := range p.g.Node(v).In {
+			if b, _ := p.base(in); p.g.Node(b).Op != ir.Param {
+				last = max(last, b)
+			}
+		}
+		if last == 0 {
+			continue
+		}
+		if u := i - len(p.spec.Results); u >= 0 {
+			param, _ := p.g.Lookup(p.spec.Updates[u].Param)
+			for _, r := range readers[param] {
+				if r != v {
+					last = max(last, r)
+				}
+			}
+		}
+		after[v] = max(after[v], last)
+	}
+	return after
 }
 
 // base gives the node that makes v, and which of its outputs v is: reshapes
