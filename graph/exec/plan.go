@@ -129,7 +129,6 @@ type planner struct {
 
 	args   map[string]int
 	launch []ir.Value               // nodes in the order of their launches
-	when   map[ir.Value]int         // the launch of a node
 	slots  map[ir.Value][]*slot     // of a node's outputs
 	reads  map[ir.Value]map[int]int // node → output → last launch that reads it
 	copies []copied
