@@ -107,9 +107,7 @@ func Def(op Op) *OpDef {
 func Ops() []Op {
 	var ops []Op
 	for op := Op(1); op < numOps; op++ {
-		if op != firstComposite || defs[op] != nil {
-			ops = append(ops, op)
-		}
+		ops = append(ops, op)
 	}
 	return ops
 }

@@ -2,7 +2,6 @@ package lora
 
 import (
 	"encoding/binary"
-	"unsafe"
 
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -15,11 +14,6 @@ func float32Tensor(values []float32, shape ...int) (tensor.Tensor, error) {
 	if !littleEndian {
 		return tensor.FromFloat32s(values, shape...)
 	}
-	t := tensor.Tensor{DType: tensor.F32, Shape: shape, Data: float32Bytes(values)}
+	t := tensor.Tensor{DType: tensor.F32, Shape: shape, Data: tensor.BytesOf(values)}
 	return t, t.Check()
-}
-
-// float32Bytes is the memory of values.
-func float32Bytes(values []float32) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(values))), 4*len(values))
 }

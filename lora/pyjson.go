@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/lorafuse/lorafuse/internal/pyjson"
 )
 
 // The values of a JSON document here: nil, bool, string, json.Number, array
@@ -126,7 +128,7 @@ func appendJSON(b []byte, v any, indent int) []byte {
 		for i, m := range o {
 			b = append(b, "{,"[min(i, 1)])
 			newline(indent + 1)
-			b = append(appendString(b, m.key), ": "...)
+			b = append(pyjson.AppendQuoted(b, m.key, true), ": "...)
 			b = appendJSON(b, m.value, indent+1)
 		}
 		newline(indent)
@@ -138,7 +140,7 @@ func appendJSON(b []byte, v any, indent int) []byte {
 	case bool:
 		b = strconv.AppendBool(b, v)
 	case string:
-		b = appendString(b, v)
+		b = pyjson.AppendQuoted(b, v, true)
 	case json.Number:
 		b = append(b, pythonNumber(string(v))...)
 	case ordered:
@@ -162,36 +164,6 @@ func appendJSON(b []byte, v any, indent int) []byte {
 
 // ordered is an object whose order means something.
 type ordered []member
-
-// appendString quotes s as Python does: everything outside of printable ASCII
-// is escaped, in UTF-16 where it needs two units.
-func appendString(b []byte, s string) []byte {
-	b = append(b, '"')
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			b = append(b, '\\', byte(r))
-		case r == '\n':
-			b = append(b, `\n`...)
-		case r == '\r':
-			b = append(b, `\r`...)
-		case r == '\t':
-			b = append(b, `\t`...)
-		case r == '\b':
-			b = append(b, `\b`...)
-		case r == '\f':
-			b = append(b, `\f`...)
-		case r >= ' ' && r <= '~':
-			b = append(b, byte(r))
-		case r > 0xffff:
-			r -= 0x10000
-			b = fmt.Appendf(b, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
-		default:
-			b = fmt.Appendf(b, `\u%04x`, r)
-		}
-	}
-	return append(b, '"')
-}
 
 // pythonNumber is the text that Python writes after it has read s: an integer
 // stays one, whatever has a fraction or an exponent becomes a float.

@@ -213,8 +213,8 @@ func (s *State) startTokens(x TensorSpec) error {
 	return nil
 }
 
-// checkpoint is a parameter of a module as f32.
-func (p *Plan) checkpoint(w nn.Weights, module, param string) ([]float32, error) {
+// parameter is a parameter of a module where it lies in the checkpoint.
+func (p *Plan) parameter(w nn.Weights, module, param string) (tensor.Tensor, error) {
 	name := module
 	for _, m := range p.modules {
 		if m.Name == module && param == "weight" {
@@ -223,26 +223,26 @@ func (p *Plan) checkpoint(w nn.Weights, module, param string) ([]float32, error)
 	}
 	x, err := w.Weight(name + "." + param)
 	if err != nil {
-		return nil, fmt.Errorf("lora: %w", err)
+		return tensor.Tensor{}, fmt.Errorf("lora: %w", err)
 	}
-	return tensor.Tensor{DType: x.DType, Shape: x.Shape, Data: x.Source.Bytes}.Float32s()
+	return tensor.Tensor{DType: x.DType, Shape: x.Shape, Data: x.Source.Bytes}, nil
+}
+
+// checkpoint is a parameter of a module as f32.
+func (p *Plan) checkpoint(w nn.Weights, module, param string) ([]float32, error) {
+	t, err := p.parameter(w, module, param)
+	if err != nil {
+		return nil, err
+	}
+	return t.Float32s()
 }
 
 func (s *State) baseTensor(x TensorSpec) (Tensor, error) {
 	if t := s.Base[x.Module]; t != nil && x.Param == "weight" {
 		return Tensor{x.Key, *t}, nil
 	}
-	name := x.Module
-	for _, m := range s.Plan.modules {
-		if m.Name == x.Module && x.Param == "weight" {
-			name = stored(m)
-		}
-	}
-	w, err := s.weights.Weight(name + "." + x.Param)
-	if err != nil {
-		return Tensor{}, fmt.Errorf("lora: %w", err)
-	}
-	return Tensor{x.Key, tensor.Tensor{DType: w.DType, Shape: w.Shape, Data: w.Source.Bytes}}, nil
+	t, err := s.Plan.parameter(s.weights, x.Module, x.Param)
+	return Tensor{x.Key, t}, err
 }
 
 // convertible reports whether all targets can be turned into plain ones.

@@ -3,7 +3,6 @@ package nn
 import (
 	"context"
 	"fmt"
-	"unsafe"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/graph/exec"
@@ -140,25 +139,20 @@ func (s *Store) Free() {
 
 // SetInt32s sets the buffer called name to x.
 func (s *Store) SetInt32s(ctx context.Context, name string, x []int32) error {
-	return s.Set(ctx, name, bytesOf(x))
+	return s.Set(ctx, name, tensor.BytesOf(x))
 }
 
 // SetUint32s sets the buffer called name to x.
 func (s *Store) SetUint32s(ctx context.Context, name string, x []uint32) error {
-	return s.Set(ctx, name, bytesOf(x))
+	return s.Set(ctx, name, tensor.BytesOf(x))
 }
 
 // SetFloat32s sets the buffer called name to x.
 func (s *Store) SetFloat32s(ctx context.Context, name string, x []float32) error {
-	return s.Set(ctx, name, bytesOf(x))
+	return s.Set(ctx, name, tensor.BytesOf(x))
 }
 
 // GetFloat32s copies the first len(dst) floats of the buffer called name.
 func (s *Store) GetFloat32s(ctx context.Context, name string, dst []float32) error {
-	return s.Get(ctx, name, bytesOf(dst))
-}
-
-// bytesOf is the memory of x; devices have the host's byte order.
-func bytesOf[T int32 | uint32 | float32](x []T) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
+	return s.Get(ctx, name, tensor.BytesOf(dst))
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"unsafe"
 )
 
 var little = binary.LittleEndian
@@ -22,7 +21,7 @@ func ToFloat32(dst []float32, src []byte, d DType) error {
 	switch d {
 	case F32:
 		if !bigEndian {
-			copy(float32Bytes(dst), src)
+			copy(BytesOf(dst), src)
 			return nil
 		}
 		for i := range dst {
@@ -126,7 +125,7 @@ func FromFloat32(dst []byte, src []float32, d DType) error {
 	switch d {
 	case F32:
 		if !bigEndian {
-			copy(dst, float32Bytes(src))
+			copy(dst, BytesOf(src))
 			return nil
 		}
 		for i, f := range src {
@@ -236,8 +235,4 @@ func checkLength(elements, bytes int, d DType) error {
 		return fmt.Errorf("tensor: %d elements of %v take %d bytes each, found %d bytes in all: %w", elements, d, size, bytes, ErrLength)
 	}
 	return nil
-}
-
-func float32Bytes(f []float32) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(f))), 4*len(f))
 }

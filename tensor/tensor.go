@@ -214,3 +214,9 @@ func alignedBytes(n int) []byte {
 }
 
 var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
+
+// BytesOf is the memory of x, in the byte order of the machine. Tensors are
+// little-endian: on other machines the bytes are not those of a tensor.
+func BytesOf[T int32 | uint32 | float32](x []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
+}

@@ -12,11 +12,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unsafe"
 
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/safetensors"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // ErrCheckpoint is wrapped where a checkpoint cannot be gone on from.
@@ -67,7 +67,7 @@ func writeCheckpoint(ctx context.Context, dir string, e *Engine, p Progress) (st
 		var entries []safetensors.Entry
 		for _, name := range slices.Sorted(maps.Keys(moments)) {
 			x := moments[name]
-			entries = append(entries, safetensors.Entry{Name: name, DType: safetensors.F32, Shape: []int{len(x)}, Data: floatBytes(x)})
+			entries = append(entries, safetensors.Entry{Name: name, DType: safetensors.F32, Shape: []int{len(x)}, Data: tensor.BytesOf(x)})
 		}
 		if err := safetensors.WriteFile(filepath.Join(tmp, optimizerFile), entries, nil); err != nil {
 			return err
@@ -189,9 +189,4 @@ func (p Progress) same(settings map[string]string) error {
 		}
 	}
 	return nil
-}
-
-// floatBytes is the memory of x, little-endian as all supported machines are.
-func floatBytes(x []float32) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
 }

@@ -29,6 +29,7 @@ const (
 	inverseParam = "step.inverse_tokens"
 	ratesParam   = "step.rates"
 	normResult   = "step.norm"
+	evalResult   = "eval.loss"
 )
 
 // EngineOptions fix what a training step computes.
@@ -101,6 +102,9 @@ func (e *Engine) fill(ctx context.Context, constants map[string]*tensor.Tensor) 
 			return err
 		}
 	}
+	if err := e.setFrequencies(ctx, 1); err != nil {
+		return err
+	}
 	all := slices.DeleteFunc([]*exec.Executable{e.micro, e.update, e.eval}, func(x *exec.Executable) bool { return x == nil })
 	return e.store.Bind(all...)
 }
@@ -135,7 +139,7 @@ func (e *Engine) plan(adapter nn.Adapter) (programs [3]*ir.Program, constants ma
 	if e.opts.MaxEvalTokens > 0 {
 		g := graph.New()
 		eval := nn.NewBuilder(g, e.model, nn.Options{Adapter: adapter})
-		p := g.Program().Update(lossParam, g.Param(lossParam, tensor.F32).Add(e.loss(eval, e.opts.MaxEvalTokens)))
+		p := g.Program().Result(evalResult, e.loss(eval, e.opts.MaxEvalTokens))
 		if programs[2], err = p.Plan(e.dev.Supports); err != nil {
 			return programs, nil, err
 		}
@@ -210,17 +214,21 @@ func (e *Engine) run(ctx context.Context, x *exec.Executable, b *data.Batch) err
 			return err
 		}
 	}
-	longest := int32(0)
-	for _, p := range b.Positions {
-		longest = max(longest, p)
-	}
-	if err := e.store.SetFloat32s(ctx, model.FrequenciesParam, e.model.Config.RoPE.Frequencies(int(longest)+1)); err != nil {
-		return err
+	if rope := e.model.Config.RoPE; rope.Dynamic() && len(b.Positions) > 0 {
+		if err := e.setFrequencies(ctx, int(slices.Max(b.Positions))+1); err != nil {
+			return err
+		}
 	}
 	if err := x.SetDim(nn.TokensDim, len(b.Tokens)); err != nil {
 		return err
 	}
 	return x.RunWait(ctx)
+}
+
+// setFrequencies sets the rotary frequencies for texts of length tokens; only
+// dynamic ones depend on it.
+func (e *Engine) setFrequencies(ctx context.Context, length int) error {
+	return e.store.SetFloat32s(ctx, model.FrequenciesParam, e.model.Config.RoPE.Frequencies(length))
 }
 
 // Step is what one optimizer step reports.
@@ -270,23 +278,14 @@ func (e *Engine) Update(ctx context.Context, tokens, number int, lr float64) (St
 	return s, nil
 }
 
-// Evaluate adds up the loss over batches: their sum and the number of labels.
-func (e *Engine) Evaluate(ctx context.Context, b *data.Batch) (loss float64, err error) {
-	zero, sum := []float32{0}, []float32{0}
-	kept := []float32{0}
-	if err := e.store.GetFloat32s(ctx, lossParam, kept); err != nil {
-		return 0, err
-	}
-	if err := e.store.SetFloat32s(ctx, lossParam, zero); err != nil {
-		return 0, err
-	}
+// Evaluate is the loss of a batch, summed over its labels.
+func (e *Engine) Evaluate(ctx context.Context, b *data.Batch) (float64, error) {
 	if err := e.run(ctx, e.eval, b); err != nil {
 		return 0, err
 	}
-	if err := e.store.GetFloat32s(ctx, lossParam, sum); err != nil {
-		return 0, err
-	}
-	return float64(sum[0]), e.store.SetFloat32s(ctx, lossParam, kept)
+	sum := []float32{0}
+	err := e.store.GetFloat32s(ctx, evalResult, sum)
+	return float64(sum[0]), err
 }
 
 // Gradient copies the accumulated gradient of the trained parameter called

@@ -48,6 +48,7 @@ var house = map[string]room{
 	"internal/lint":     {floor: ground},
 	"internal/philox":   {floor: ground},
 	"internal/progress": {floor: ground},
+	"internal/pyjson":   {floor: ground},
 	"internal/suggest":  {floor: ground},
 
 	"safetensors":    {floor: files},

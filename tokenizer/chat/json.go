@@ -9,7 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/lorafuse/lorafuse/internal/pyjson"
 )
 
 // fromJSON reads a value; objects keep the order of their keys.
@@ -124,7 +125,7 @@ func (st *jsonStyle) append(b []byte, v any, depth int) ([]byte, error) {
 		}
 		return append(b, floatText(v)...), nil
 	case string:
-		return st.appendString(b, v), nil
+		return pyjson.AppendQuoted(b, v, st.ascii), nil
 	case []any:
 		return st.appendList(b, v, depth)
 	case tuple:
@@ -190,7 +191,7 @@ func (st *jsonStyle) appendDict(b []byte, d *dict, depth int) ([]byte, error) {
 		b = st.newline(b, depth+1)
 		switch key := d.keys[i].(type) {
 		case string:
-			b = st.appendString(b, key)
+			b = pyjson.AppendQuoted(b, key, st.ascii)
 		case nil, bool, int64, float64:
 			b = append(b, '"')
 			b, _ = st.append(b, key, 0)
@@ -205,32 +206,4 @@ func (st *jsonStyle) appendDict(b []byte, d *dict, depth int) ([]byte, error) {
 		}
 	}
 	return append(st.newline(b, depth), '}'), nil
-}
-
-func (st *jsonStyle) appendString(b []byte, s string) []byte {
-	b = append(b, '"')
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			b = append(b, '\\', byte(r))
-		case r == '\n':
-			b = append(b, `\n`...)
-		case r == '\r':
-			b = append(b, `\r`...)
-		case r == '\t':
-			b = append(b, `\t`...)
-		case r == '\f':
-			b = append(b, `\f`...)
-		case r == '\b':
-			b = append(b, `\b`...)
-		case r < ' ' || st.ascii && 0x7F <= r && r < 0x10000:
-			b = fmt.Appendf(b, `\u%04x`, r)
-		case st.ascii && r >= 0x10000:
-			r -= 0x10000
-			b = fmt.Appendf(b, `\u%04x\u%04x`, 0xD800+r>>10, 0xDC00+r&0x3FF)
-		default:
-			b = utf8.AppendRune(b, r)
-		}
-	}
-	return append(b, '"')
 }
