@@ -54,6 +54,7 @@ var (
 	ErrByteOrder   = errors.New("little-endian data cannot be viewed in place on a big-endian machine")
 	ErrRange       = errors.New("out of range")
 	ErrEntry       = errors.New("entry cannot be written")
+	ErrBadSize     = errors.New("not a number of bytes")
 )
 
 // FormatError says what is wrong with a file, or with what should become one.
