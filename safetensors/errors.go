@@ -48,7 +48,7 @@ var (
 	ErrNotFound    = errors.New("no such tensor")
 	ErrClosed      = errors.New("file is closed")
 	ErrInUse       = errors.New("file is in use")
-	ErrFault       = errors.New("file could not be read where it is mapped")
+	ErrFault       = errors.New("file could not be read")
 	ErrElementType = errors.New("element type does not fit the dtype")
 	ErrAlignment   = errors.New("misaligned data")
 	ErrByteOrder   = errors.New("little-endian data cannot be viewed in place on a big-endian machine")

@@ -10,13 +10,16 @@ import (
 	"os"
 )
 
-// File is an open file: its header, checked, and its bytes, mapped. It is safe
-// for concurrent use.
+// File is an open file: its header, checked, and its bytes, mapped or read on
+// demand. It is safe for concurrent use.
 type File struct {
 	path    string
 	header  *header
 	mapping *mapping
 	start   int64 // where the data begins
+
+	reader  io.ReaderAt   // of the file, nil where it is in memory
+	readers []io.ReaderAt // of single tensors by number, nil for those in memory
 }
 
 // Open maps the file at path, following symbolic links, and checks its header
@@ -41,30 +44,52 @@ func Open(path string) (*File, error) {
 }
 
 func load(f *os.File, size int64) (*File, error) {
-	text, err := readHeader(f, size)
+	header, start, err := loadHeader(f, size)
 	if err != nil {
 		return nil, err
 	}
-	start := lengthSize + int64(len(text))
-	header, err := parseHeader(text, uint64(size-start))
+	region, err := mapRegion(f, size)
 	if err != nil {
 		return nil, err
-	}
-	if size > math.MaxInt {
-		return nil, fmt.Errorf("safetensors: %s: %d bytes cannot be mapped on this machine: %w", f.Name(), size, errors.ErrUnsupported)
-	}
-	region, err := mapFile(f, int(size))
-	if err != nil {
-		return nil, fmt.Errorf("safetensors: %w", err)
 	}
 	return &File{header: header, mapping: newMapping(region), start: start}, nil
 }
 
+func mapRegion(f *os.File, size int64) (region, error) {
+	if err := checkAddressable(f.Name(), size); err != nil {
+		return region{}, err
+	}
+	r, err := mapFile(f, int(size))
+	if err != nil {
+		return region{}, fmt.Errorf("safetensors: %w", err)
+	}
+	return r, nil
+}
+
+// checkAddressable refuses what is too large for the integers of the machine.
+func checkAddressable(name string, size int64) error {
+	if size <= math.MaxInt {
+		return nil
+	}
+	return fmt.Errorf("safetensors: %s: %d bytes are too many for this machine: %w", name, size, errors.ErrUnsupported)
+}
+
+// loadHeader reads and checks the header, and says where the data begins.
+func loadHeader(r io.ReaderAt, size int64) (*header, int64, error) {
+	text, err := readHeader(r, size)
+	if err != nil {
+		return nil, 0, err
+	}
+	start := lengthSize + int64(len(text))
+	h, err := parseHeader(text, uint64(size-start))
+	return h, start, err
+}
+
 // readHeader reads the JSON with read(2) and not through the mapping, where a
 // file that shrinks in the meantime would be a fault.
-func readHeader(f *os.File, size int64) ([]byte, error) {
+func readHeader(f io.ReaderAt, size int64) ([]byte, error) {
 	var first [lengthSize]byte
-	if n, err := f.ReadAt(first[:], 0); err != nil && err != io.EOF {
+	if n, err := f.ReadAt(first[:min(size, lengthSize)], 0); err != nil && err != io.EOF {
 		return nil, fmt.Errorf("safetensors: %w", err)
 	} else if n < lengthSize {
 		size = int64(n)
@@ -137,33 +162,43 @@ func (f *File) Lookup(name string) (*View, error) {
 	if i < 0 {
 		return nil, &NotFoundError{Path: f.path, Name: name, names: f.Names}
 	}
-	return f.view(&f.header.records[i]), nil
+	return f.view(i), nil
 }
 
-func (f *File) view(r *record) *View {
+func (f *File) view(i int) *View {
+	r := &f.header.records[i]
 	begin, end := f.start+int64(r.begin), f.start+int64(r.end)
-	v := &View{Name: r.name, DType: r.dtype, file: f, begin: begin, data: f.mapping.data[begin:end:end]}
+	v := &View{Name: r.name, DType: r.dtype, file: f, begin: begin}
+	switch {
+	case f.readers != nil && f.readers[i] != nil:
+		v.begin = nowhere
+		v.source = &source{r: f.readers[i], length: end - begin}
+	case f.reader != nil:
+		v.source = &source{r: f.reader, offset: begin, length: end - begin}
+	default:
+		v.data = f.mapping.data[begin:end:end]
+	}
 	v.Shape = f.header.appendShape(v.dims[:0], r)
 	return v
 }
 
 // Close ends all use of the file: its views fail with ErrClosed from now on.
-// While a View.Use is running it fails with ErrInUse and nothing is closed.
-// The mapping is given back at once, unless bytes were handed out by
-// View.Bytes or As: those stay valid as long as their views are reachable.
-// Closing twice is no error.
+// While a View.Use is running or a Hold is not released it fails with ErrInUse,
+// says how many there are, and nothing is closed. The mapping is given back at
+// once, unless bytes were handed out by View.Bytes or As: those stay valid as
+// long as their views are reachable. Closing twice is no error.
 func (f *File) Close() error { return closeAll([]*File{f}) }
 
 // closeAll closes all of the files or none.
 func closeAll(files []*File) error {
 	open := make([]*File, 0, len(files))
 	for _, f := range files {
-		first, ok := f.mapping.shut()
-		if !ok {
+		first, users := f.mapping.shut()
+		if users > 0 {
 			for _, f := range open {
 				f.mapping.reopen()
 			}
-			return fmt.Errorf("safetensors: close %s: %w", f.path, ErrInUse)
+			return fmt.Errorf("safetensors: close %s: %w: %d uses or holds have not ended", f.path, ErrInUse, users)
 		}
 		if first {
 			open = append(open, f)

@@ -1,14 +1,16 @@
 package safetensors
 
 import (
+	"io"
 	"runtime"
 	"sync/atomic"
 	"unsafe"
 )
 
-// mapping is the bytes of a file in memory. It is unmapped when it is closed,
-// or, where bytes have been handed out for good, when the garbage collector
-// finds nobody who refers to it.
+// mapping is what a File holds: the bytes in memory, or a file that is read when
+// they are asked for. It is given back when it is closed, or, where bytes have
+// been handed out for good, when the garbage collector finds nobody who refers
+// to it.
 type mapping struct {
 	data    []byte
 	state   atomic.Int64 // number of users, plus the two flags
@@ -25,17 +27,27 @@ const (
 
 func newMapping(r region) *mapping {
 	m := &mapping{data: r.data, region: r}
-	if r.mapped {
-		m.cleanup = runtime.AddCleanup(m, func(r region) { _ = r.unmap() }, r)
+	if r.owned() {
+		m.cleanup = runtime.AddCleanup(m, func(r region) { _ = r.free() }, r)
 	}
 	return m
 }
 
-// region is memory that may have to be given back. How that is done depends on
-// the operating system.
+// region is what may have to be given back. How memory is depends on the
+// operating system.
 type region struct {
 	data   []byte
-	mapped bool // data must be unmapped
+	mapped bool      // data must be unmapped
+	file   io.Closer // must be closed, where there is one
+}
+
+func (r region) owned() bool { return r.mapped || r.file != nil }
+
+func (r region) free() error {
+	if r.file != nil {
+		return r.file.Close()
+	}
+	return r.unmap()
 }
 
 // acquire keeps the mapping open until release.
@@ -66,19 +78,19 @@ func (m *mapping) pin() bool {
 	}
 }
 
-// shut stops all further use. It is not ok where there are users; first tells
-// the one caller who has to free the mapping from those who come later.
-func (m *mapping) shut() (first, ok bool) {
+// shut stops all further use, unless there are users. first tells the one caller
+// who has to free the mapping from those who come later.
+func (m *mapping) shut() (first bool, users int64) {
 	for {
 		state := m.state.Load()
 		if state&closed != 0 {
-			return false, true
+			return false, 0
 		}
-		if state&^pinned != 0 {
-			return false, false
+		if users := state &^ pinned; users != 0 {
+			return false, users
 		}
 		if m.state.CompareAndSwap(state, state|closed) {
-			return true, true
+			return true, 0
 		}
 	}
 }
@@ -86,14 +98,15 @@ func (m *mapping) shut() (first, ok bool) {
 // reopen takes shut back.
 func (m *mapping) reopen() { m.state.And(^closed) }
 
-// free gives the memory of a shut mapping back, if that is safe.
+// free gives back what a shut mapping holds, if that is safe.
 func (m *mapping) free() error {
-	if !m.region.mapped || m.state.Load()&pinned != 0 {
+	if !m.region.owned() || m.state.Load()&pinned != 0 {
 		return nil
 	}
 	m.cleanup.Stop()
-	m.region.mapped = false
-	return m.region.unmap()
+	r := m.region
+	m.region = region{}
+	return r.free()
 }
 
 func (m *mapping) isClosed() bool { return m.state.Load()&closed != 0 }

@@ -3,6 +3,7 @@
 package safetensors
 
 import (
+	"errors"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -20,3 +21,7 @@ func mapFile(f *os.File, size int) (region, error) {
 }
 
 func (r region) unmap() error { return unix.Munmap(r.data) }
+
+// isFault reports whether an error is that of a system call that was given
+// memory which cannot be read.
+func isFault(err error) bool { return errors.Is(err, unix.EFAULT) }

@@ -1,6 +1,7 @@
 package safetensors
 
 import (
+	"errors"
 	"os"
 	"unsafe"
 
@@ -27,4 +28,10 @@ func mapFile(f *os.File, size int) (region, error) {
 
 func (r region) unmap() error {
 	return windows.UnmapViewOfFile(uintptr(unsafe.Pointer(unsafe.SliceData(r.data))))
+}
+
+// isFault reports whether an error is that of a system call that was given
+// memory which cannot be read.
+func isFault(err error) bool {
+	return errors.Is(err, windows.ERROR_NOACCESS) || errors.Is(err, windows.ERROR_SWAPERROR)
 }

@@ -23,10 +23,11 @@ func As[T Element](v *View) ([]T, error) {
 		var zero T
 		return nil, fmt.Errorf("safetensors: %s: tensor %s: %v viewed as %T: %w", v.file.path, quote(v.Name), v.DType, zero, ErrElementType)
 	}
-	if !v.file.mapping.pin() {
-		return nil, v.file.errClosed()
+	data, err := v.pinned()
+	if err != nil {
+		return nil, err
 	}
-	elements, err := Cast[T](v.data)
+	elements, err := Cast[T](data)
 	if err != nil {
 		return nil, fmt.Errorf("safetensors: %s: tensor %s: %w", v.file.path, quote(v.Name), err)
 	}

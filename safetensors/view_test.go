@@ -168,7 +168,7 @@ func TestAs(t *testing.T) {
 
 func lookupAfterClose(f *File, name string) *View {
 	_, i := f.header.names.find(name, f.header.records)
-	return f.view(&f.header.records[i])
+	return f.view(i)
 }
 
 func TestElementTypes(t *testing.T) {

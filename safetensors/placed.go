@@ -1,0 +1,109 @@
+package safetensors
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"strconv"
+	"unicode/utf8"
+)
+
+// Placed is a tensor that lies in a file of another format, or is computed.
+type Placed struct {
+	Name  string
+	DType DType
+	Shape []int // empty for a scalar
+	// Offset is where in the file the bytes begin: row-major, little-endian,
+	// as long as dtype and shape ask for.
+	Offset int64
+	// Reader reads exactly the bytes of the tensor, for one that does not lie in
+	// the file as it should: a transposed view, a compressed record. Offset then
+	// means nothing. It is called concurrently and belongs to the caller.
+	Reader io.ReaderAt
+}
+
+// OpenPlaced maps the file at path, whatever its format, and returns the tensors
+// in it as a File, in the order given. They may overlap: formats other than this
+// one let tensors share memory. Views of tensors without a Reader are in place,
+// those of others read on demand, as View says.
+//
+// It fails with ErrDType, ErrShape, ErrOverflow and ErrPartialByte, with
+// ErrTruncated where a tensor goes past the end of the file, with ErrRange for
+// a negative offset, with ErrDuplicateTensor and ErrUTF8 for names, and where
+// Open fails to open the file.
+func OpenPlaced(path string, tensors []Placed, metadata map[string]string) (*File, error) {
+	f, size, err := openRegular(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // the mapping does not need it
+	header, err := placedHeader(tensors, size)
+	if err != nil {
+		return nil, withPath(err, path)
+	}
+	header.metadata = maps.Clone(metadata)
+	file := &File{path: path, header: header}
+	for i := range tensors {
+		if tensors[i].Reader != nil {
+			if file.readers == nil {
+				file.readers = make([]io.ReaderAt, len(tensors))
+			}
+			file.readers[i] = tensors[i].Reader
+		}
+	}
+	var r region
+	if size > 0 { // nothing cannot be mapped
+		if r, err = mapRegion(f, size); err != nil {
+			return nil, err
+		}
+	}
+	file.mapping = newMapping(r)
+	return file, nil
+}
+
+// placedHeader is the header that a file of the given size would have if these
+// were its tensors. Its text holds their shapes and nothing else.
+func placedHeader(tensors []Placed, fileSize int64) (*header, error) {
+	h := &header{records: make([]record, len(tensors))}
+	for i := range tensors {
+		p := &tensors[i]
+		e := Entry{Name: p.Name, DType: p.DType, Shape: p.Shape}
+		size, err := e.Size()
+		if err != nil {
+			return nil, err
+		}
+		r := record{name: p.Name, dtype: p.DType, shapeAt: uint32(len(h.text)), rank: uint32(len(p.Shape)), end: uint64(size)}
+		if p.Reader == nil {
+			r.begin, r.end = uint64(p.Offset), uint64(p.Offset)+uint64(size)
+		}
+		switch {
+		case !utf8.ValidString(p.Name):
+			return nil, tensorError(p.Name, ErrUTF8, "", "")
+		case p.Reader == nil && p.Offset < 0:
+			return nil, tensorError(p.Name, ErrRange, "an offset of "+strconv.FormatInt(p.Offset, 10), "")
+		case p.Reader == nil && r.end > uint64(fileSize):
+			return nil, tensorError(p.Name, ErrTruncated, byteCount(uint64(fileSize)), strconv.FormatUint(r.end, 10))
+		}
+		h.records[i] = r
+		h.text = appendShapeText(h.text, p.Shape)
+		if len(h.text) > maxHeader { // as in a file, and far below what shapeAt can say
+			return nil, tensorError(p.Name, ErrHeaderTooLarge, fmt.Sprintf("shapes of more than %d bytes", maxHeader), "")
+		}
+	}
+	if i := h.names.build(h.records); i >= 0 {
+		return nil, tensorError(tensors[i].Name, ErrDuplicateTensor, "", "")
+	}
+	return h, nil
+}
+
+// appendShapeText writes a shape as it stands in a header.
+func appendShapeText(b []byte, shape []int) []byte {
+	b = append(b, '[')
+	for i, d := range shape {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, int64(d), 10)
+	}
+	return append(b, ']')
+}

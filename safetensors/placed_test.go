@@ -1,0 +1,84 @@
+package safetensors
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestOpenPlaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "other.format")
+	require.NoError(t, os.WriteFile(path, append([]byte("junk"), floats(10)...), 0o600))
+	f, err := OpenPlaced(path, []Placed{
+		{Name: "all", DType: F32, Shape: []int{5, 2}, Offset: 4},
+		{Name: "computed", DType: U8, Shape: []int{2, 2}, Reader: bytes.NewReader([]byte{1, 2, 3, 4})},
+		{Name: "part", DType: F32, Shape: []int{1, 1, 1, 1, 2}, Offset: 12},
+		{Name: "scalar", DType: U8},
+		{Name: "empty", DType: I64, Shape: []int{0}, Offset: 44},
+	}, map[string]string{"format": "pt"})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"all", "computed", "part", "scalar", "empty"}, f.Names())
+	assert.Equal(t, map[string]string{"format": "pt"}, f.Metadata())
+	assert.Equal(t, floats(10), lookup(t, f, "all").Bytes())
+	part := lookup(t, f, "part")
+	assert.Equal(t, floats(4)[8:], part.Bytes())
+	assert.Equal(t, []int{1, 1, 1, 1, 2}, part.Shape)
+	_, offset, length := part.Extent()
+	assert.Equal(t, []int64{12, 8}, []int64{offset, length})
+	assert.Equal(t, []byte("j"), lookup(t, f, "scalar").Bytes())
+	assert.Empty(t, lookup(t, f, "empty").Bytes())
+
+	computed := lookup(t, f, "computed")
+	assert.False(t, computed.InPlace())
+	assert.Equal(t, []byte{1, 2, 3, 4}, computed.Bytes())
+	row, err := computed.Rows(1, 2)
+	require.NoError(t, err)
+	assert.Equal(t, []byte{3, 4}, row.Bytes())
+	_, offset, length = row.Extent()
+	assert.Equal(t, []int64{-1, 2}, []int64{offset, length})
+	require.NoError(t, computed.Use(func([]byte) error {
+		assert.ErrorIs(t, f.Close(), ErrInUse)
+		return nil
+	}))
+	require.NoError(t, f.Close())
+	assert.Nil(t, computed.Bytes())
+}
+
+func TestOpenPlacedRefuses(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x")
+	require.NoError(t, os.WriteFile(path, make([]byte, 10), 0o600))
+	for name, c := range map[string]struct {
+		tensors []Placed
+		want    error
+	}{
+		"dtype":     {[]Placed{{Name: "a"}}, ErrDType},
+		"shape":     {[]Placed{{Name: "a", DType: U8, Shape: []int{-1}}}, ErrShape},
+		"overflow":  {[]Placed{{Name: "a", DType: U8, Shape: []int{math.MaxInt, 4}}}, ErrOverflow},
+		"half":      {[]Placed{{Name: "a", DType: F4, Shape: []int{3}}}, ErrPartialByte},
+		"end":       {[]Placed{{Name: "a", DType: U8, Shape: []int{10}, Offset: 1}}, ErrTruncated},
+		"empty end": {[]Placed{{Name: "a", DType: U8, Shape: []int{0}, Offset: 11}}, ErrTruncated},
+		"far":       {[]Placed{{Name: "a", DType: U8, Shape: []int{math.MaxInt / 8}, Offset: math.MaxInt64}}, ErrTruncated},
+		"negative":  {[]Placed{{Name: "a", DType: U8, Offset: -1}}, ErrRange},
+		"twice":     {[]Placed{{Name: "a", DType: U8}, {Name: "a", DType: I8}}, ErrDuplicateTensor},
+		"name":      {[]Placed{{Name: "\xff", DType: U8}}, ErrUTF8},
+	} {
+		_, err := OpenPlaced(path, c.tensors, nil)
+		assert.ErrorIs(t, err, c.want, name)
+		assert.ErrorContains(t, err, path, name)
+	}
+	_, err := OpenPlaced(dir, nil, nil)
+	assert.ErrorIs(t, err, ErrNotRegular)
+
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	f, err := OpenPlaced(path, []Placed{{Name: "a", DType: U8, Reader: bytes.NewReader([]byte{7})}}, nil)
+	require.NoError(t, err)
+	assert.Equal(t, []byte{7}, lookup(t, f, "a").Bytes())
+	assert.Nil(t, f.Metadata())
+	require.NoError(t, f.Close())
+}

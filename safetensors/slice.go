@@ -1,0 +1,155 @@
+package safetensors
+
+import (
+	"fmt"
+	"io"
+	"slices"
+)
+
+// Span is the indices of one dimension from From up to but not including To.
+type Span struct{ From, To int }
+
+// Slice is a part of a tensor: some of the rows, some of the columns, any box of
+// its dimensions. It reads nothing before it is asked to, and no more than it
+// must. It is safe for concurrent use.
+type Slice struct {
+	Name  string
+	DType DType
+	Shape []int // of the part
+
+	view *View
+	// The bytes of the part are runs of the tensor's: every run that can be
+	// reached from the first by steps of some of the loops, the last of which
+	// turns fastest.
+	first, run, size int64
+	loops            []loop
+}
+
+// loop is a dimension that the runs of a slice are spread over.
+type loop struct{ count, step int64 }
+
+// Slice returns the part of the tensor where each index lies in its span: the
+// first span is that of the first dimension, and those that are not given are
+// whole. So v.Slice(Span{2, 4}) is rows, and v.Slice(Span{0, v.Shape[0]},
+// Span{2, 4}) is columns.
+//
+// It fails with ErrRange for more spans than dimensions and for indices that do
+// not exist, and with ErrPartialByte where packed elements make a part of a row
+// begin or end within a byte.
+func (v *View) Slice(spans ...Span) (*Slice, error) {
+	if len(spans) > len(v.Shape) {
+		return nil, fmt.Errorf("safetensors: %s: tensor %s: %d spans for shape %v: %w", v.file.path, quote(v.Name), len(spans), v.Shape, ErrRange)
+	}
+	whole := elementCount{n: 1}
+	s := &Slice{Name: v.Name, DType: v.DType, Shape: slices.Clone(v.Shape), view: v}
+	for i, d := range v.Shape {
+		whole.times(uint64(d))
+		if i >= len(spans) {
+			continue
+		}
+		span := spans[i]
+		if span.From < 0 || span.From > span.To || span.To > d {
+			return nil, fmt.Errorf("safetensors: %s: tensor %s: indices %d to %d in dimension %d of shape %v: %w",
+				v.file.path, quote(v.Name), span.From, span.To, i, v.Shape, ErrRange)
+		}
+		s.Shape[i] = span.To - span.From
+	}
+	if size, _, overflow := whole.bytes(v.DType); overflow || size != uint64(v.Len()) {
+		return nil, v.shapeError()
+	}
+	if !s.layOut(spans) {
+		return nil, v.formatError(ErrPartialByte, fmt.Sprintf("%v of %v%v", spans, v.DType, v.Shape), "")
+	}
+	return s, nil
+}
+
+// layOut finds the runs, and reports whether they are whole bytes. No product
+// overflows, because that of the tensor's whole shape does not.
+func (s *Slice) layOut(spans []Span) (ok bool) {
+	if slices.Contains(s.Shape, 0) {
+		return true // however it is cut
+	}
+	// From the last dimension to the first, in bits: what is behind one is
+	// contiguous until a span leaves something out.
+	width := int64(s.DType.Bits())
+	s.run = width
+	contiguous := true
+	ok = true
+	for i := len(s.Shape) - 1; i >= 0; i-- {
+		n, d := int64(s.Shape[i]), int64(s.view.Shape[i])
+		if i < len(spans) {
+			s.first += int64(spans[i].From) * width
+		}
+		switch {
+		case contiguous:
+			s.run *= n
+			contiguous = n == d
+		case n == 1:
+		case len(s.loops) > 0 && s.loops[0].step*s.loops[0].count == width:
+			s.loops[0].count *= n
+		default:
+			s.loops = slices.Insert(s.loops, 0, loop{count: n, step: width})
+		}
+		width *= d
+	}
+	ok = s.first%8 == 0 && s.run%8 == 0
+	s.first, s.run, s.size = s.first/8, s.run/8, s.run/8
+	for i := range s.loops {
+		ok = ok && s.loops[i].step%8 == 0
+		s.loops[i].step /= 8
+		s.size *= s.loops[i].count
+	}
+	return ok
+}
+
+// Len is the size of the part in bytes.
+func (s *Slice) Len() int { return int(s.size) }
+
+// ReadInto fills dst with the bytes of the part, row-major, little-endian. It
+// fails with ErrSize unless dst is as long as the part, and is checked like
+// View.Use.
+func (s *Slice) ReadInto(dst []byte) error {
+	if int64(len(dst)) != s.size {
+		return s.view.formatError(ErrSize, byteCount(uint64(len(dst))), fmt.Sprintf("%d for %v%v", s.size, s.DType, s.Shape))
+	}
+	return s.gather(dst, 0)
+}
+
+// ReadAt copies bytes of the part, from the offset within the part on, as
+// io.ReaderAt. It is checked like View.Use.
+func (s *Slice) ReadAt(p []byte, off int64) (n int, err error) {
+	if off < 0 {
+		return 0, fmt.Errorf("safetensors: %s: tensor %s: read at %d: %w", s.view.file.path, quote(s.Name), off, ErrRange)
+	}
+	n = int(min(int64(len(p)), max(0, s.size-off)))
+	if err := s.gather(p[:n], off); err != nil {
+		return 0, err
+	}
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+// WriteTo writes the bytes of the part to w, as io.WriterTo. It is checked like
+// View.Use.
+func (s *Slice) WriteTo(w io.Writer) (n int64, err error) { return s.View().WriteTo(w) }
+
+// Entry describes the part for a writer, which reads it when its turn comes. Its
+// name is that of the tensor.
+func (s *Slice) Entry() Entry { return s.View().Entry() }
+
+// View returns the part as a tensor of its own. Where its bytes lie one after
+// the other it is in place if the tensor is; else it is one that reads on
+// demand, and gathers them then.
+func (s *Slice) View() *View {
+	part := &View{Name: s.Name, DType: s.DType}
+	part.Shape = append(part.dims[:0], s.Shape...)
+	if len(s.loops) == 0 {
+		s.view.place(part, s.first, s.first+s.run)
+		return part
+	}
+	part.file, part.begin = s.view.file, nowhere
+	part.source = &source{r: s, length: s.size}
+	return part
+}

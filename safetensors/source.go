@@ -1,0 +1,162 @@
+package safetensors
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"sync"
+)
+
+// OpenReaderAt is Open for a file of the given size that is read through r when
+// its bytes are asked for: one in an archive, on another machine, in a database.
+// Only the header is read now, in two calls. The name stands in errors and is
+// what Path returns; r belongs to the caller, must stay open as long as the File
+// is in use, and is called concurrently.
+//
+// What reading through r means for the views is said at View.
+func OpenReaderAt(r io.ReaderAt, size int64, name string) (*File, error) {
+	return openReader(r, size, name, nil)
+}
+
+// OpenFS is Open for a file of a file system. One of the operating system's
+// (os.DirFS, os.Root) is mapped; else it is read on demand as by OpenReaderAt
+// where the opened file is an io.ReaderAt, as those of embed are, and read as a
+// whole where it is not, as in a zip archive.
+func OpenFS(fsys fs.FS, name string) (*File, error) {
+	info, err := fs.Stat(fsys, name)
+	if err != nil {
+		return nil, fmt.Errorf("safetensors: %w", err)
+	}
+	if err := checkRegular(name, info); err != nil {
+		return nil, err // before it is opened, which may block
+	}
+	f, err := fsys.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("safetensors: %w", err)
+	}
+	file, err := openFSFile(f, name)
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+// openFSFile takes f over unless it fails.
+func openFSFile(f fs.File, name string) (*File, error) {
+	info, err := f.Stat() // of what has been opened
+	if err != nil {
+		return nil, fmt.Errorf("safetensors: %w", err)
+	}
+	if err := checkRegular(name, info); err != nil {
+		return nil, err
+	}
+	var file *File
+	switch f := f.(type) {
+	case *os.File:
+		name = f.Name()
+		if file, err = load(f, info.Size()); err == nil {
+			f.Close() // the mapping does not need it
+		}
+	case io.ReaderAt:
+		return openReader(f, info.Size(), name, f.(io.Closer))
+	default:
+		var data []byte
+		if data, err = io.ReadAll(f); err != nil {
+			return nil, fmt.Errorf("safetensors: %s: %w", name, err)
+		}
+		if file, err = FromBytes(data); err == nil {
+			f.Close()
+		}
+	}
+	if err != nil {
+		return nil, withPath(err, name)
+	}
+	file.path = name
+	return file, nil
+}
+
+// openReader opens a file that is read through r. Closing it closes owned, if
+// there is one.
+func openReader(r io.ReaderAt, size int64, name string, owned io.Closer) (*File, error) {
+	if size < 0 {
+		return nil, fmt.Errorf("safetensors: %s: a size of %d: %w", name, size, ErrRange)
+	}
+	if err := checkAddressable(name, size); err != nil {
+		return nil, err
+	}
+	header, start, err := loadHeader(r, size)
+	if err != nil {
+		return nil, withPath(err, name)
+	}
+	return &File{path: name, header: header, mapping: newMapping(region{file: owned}), start: start, reader: r}, nil
+}
+
+// source is where a view that is not in memory has its bytes.
+type source struct {
+	r      io.ReaderAt
+	offset int64 // in r, of the first byte
+	length int64
+
+	mu   sync.Mutex
+	kept []byte // what has been read for View.Bytes and As
+}
+
+// part is the source of length bytes from begin on.
+func (s *source) part(begin, length int64) *source {
+	return &source{r: s.r, offset: s.offset + begin, length: length}
+}
+
+// readAt fills p with the bytes from off on, which the tensor has. It says how
+// many it could read.
+func (s *source) readAt(p []byte, off int64) (int, error) {
+	n, err := s.r.ReadAt(p, s.offset+off)
+	switch {
+	case n == len(p):
+		return n, nil // io.EOF may come with the last bytes
+	case err == nil || err == io.EOF:
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// most is how much memory is reserved on the word of the file alone.
+const most = 1 << 30
+
+// load returns all bytes: those that were kept, or a copy that is read now.
+func (s *source) load() (data []byte, read int64, err error) {
+	s.mu.Lock()
+	kept := s.kept
+	s.mu.Unlock()
+	if kept != nil {
+		return kept, s.length, nil
+	}
+	// A source may promise more than it has, and more than there is memory for:
+	// beyond the first bytes, what is reserved is bounded by what has come.
+	for read < s.length || data == nil {
+		grown := make([]byte, min(s.length, max(most, 2*read)))
+		copy(grown, data)
+		data = grown
+		n, err := s.readAt(data[read:], read)
+		read += int64(n)
+		if err != nil {
+			return nil, read, err
+		}
+	}
+	return data, read, nil
+}
+
+// keep is load, once.
+func (s *source) keep() (data []byte, read int64, err error) {
+	data, read, err = s.load()
+	if err != nil {
+		return nil, read, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.kept == nil {
+		s.kept = data
+	}
+	return s.kept, read, nil
+}
