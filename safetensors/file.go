@@ -147,7 +147,7 @@ func (f *File) Metadata() map[string]string { return maps.Clone(f.header.metadat
 
 // Has reports whether the file holds a tensor of that name.
 func (f *File) Has(name string) bool {
-	_, i := f.header.names.find(name, f.header.records)
+	i := f.header.names.find(name, f.header.records)
 	return i >= 0
 }
 
@@ -158,7 +158,7 @@ func (f *File) Lookup(name string) (*View, error) {
 	if f.mapping.isClosed() {
 		return nil, f.errClosed()
 	}
-	_, i := f.header.names.find(name, f.header.records)
+	i := f.header.names.find(name, f.header.records)
 	if i < 0 {
 		return nil, &NotFoundError{Path: f.path, Name: name, names: f.Names}
 	}

@@ -60,7 +60,7 @@ func parseHeader(text []byte, dataSize uint64) (*header, error) {
 	if err := h.read(); err != nil {
 		return nil, err
 	}
-	if !slices.IsSortedFunc(h.records, byPlace) {
+	if !contiguous(h.records) {
 		slices.SortStableFunc(h.records, byPlace)
 	}
 	if duplicate := h.names.build(h.records); duplicate >= 0 {
@@ -72,6 +72,19 @@ func parseHeader(text []byte, dataSize uint64) (*header, error) {
 	return h, nil
 }
 
+// contiguous reports whether each tensor begins where the one before it ends.
+// Records of which that holds are sorted.
+func contiguous(records []record) bool {
+	var end uint64
+	for i := range records {
+		if records[i].begin != end {
+			return false
+		}
+		end = records[i].end
+	}
+	return true
+}
+
 func byPlace(a, b record) int {
 	return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end))
 }
@@ -79,15 +92,19 @@ func byPlace(a, b record) int {
 // read fills records, in the order of the text, and metadata.
 func (h *header) read() error {
 	s := &scanner{text: h.text, base: lengthSize}
+	last := F32
 	err := s.object(func(key string) error {
 		if key == metadataKey {
 			return h.readMetadata(s)
 		}
-		r, err := readTensor(s, key)
-		if err != nil {
-			return ofTensor(err, key)
+		h.records = append(h.records, record{name: key})
+		r := &h.records[len(h.records)-1]
+		if !r.readPlain(s, last) {
+			if err := r.read(s); err != nil {
+				return ofTensor(err, key)
+			}
 		}
-		h.records = append(h.records, r)
+		last = r.dtype
 		return nil
 	})
 	if err == nil {
@@ -120,12 +137,10 @@ func (h *header) readMetadata(s *scanner) error {
 	})
 }
 
-// readTensor reads the description of one tensor and checks what concerns it
-// alone.
-func readTensor(s *scanner, name string) (record, error) {
-	r := record{name: name}
+// read reads the description of a tensor and checks what concerns it alone.
+func (r *record) read(s *scanner) error {
 	if s.peek() != '{' {
-		return r, s.fail(ErrTensorInfo, "an object")
+		return s.fail(ErrTensorInfo, "an object")
 	}
 	var seen struct{ dtype, shape, offsets bool }
 	var elements elementCount
@@ -156,15 +171,15 @@ func readTensor(s *scanner, name string) (record, error) {
 	})
 	switch {
 	case err != nil:
-		return r, err
+		return err
 	case !seen.dtype:
-		return r, s.failAt(s.pos, ErrMissingField, "", "dtype")
+		return s.failAt(s.pos, ErrMissingField, "", "dtype")
 	case !seen.shape:
-		return r, s.failAt(s.pos, ErrMissingField, "", "shape")
+		return s.failAt(s.pos, ErrMissingField, "", "shape")
 	case !seen.offsets:
-		return r, s.failAt(s.pos, ErrMissingField, "", "data_offsets")
+		return s.failAt(s.pos, ErrMissingField, "", "data_offsets")
 	}
-	return r, r.checkSize(elements, s.text)
+	return r.checkSize(elements, s.text)
 }
 
 func readDType(s *scanner, d *DType) error {
@@ -186,7 +201,7 @@ func (r *record) readShape(s *scanner, elements *elementCount) error {
 	if s.peek() != '[' {
 		return s.fail(ErrShape, "an array")
 	}
-	r.shapeAt = uint32(s.pos)
+	r.shapeAt, r.rank = uint32(s.pos), 0
 	*elements = elementCount{n: 1}
 	return s.array(func() error {
 		d, err := s.unsigned(ErrShape)

@@ -20,19 +20,26 @@ func (x *nameIndex) build(records []record) (duplicate int) {
 	x.seed = maphash.MakeSeed()
 	x.slots = make([]uint64, size)
 	for i := range records {
-		slot, found := x.find(records[i].name, records)
+		name := records[i].name
+		hash := x.hash(name)
+		slot, found := x.probe(name, hash, records)
 		if found >= 0 {
 			return i
 		}
-		x.slots[slot] = x.hash(records[i].name)&^(1<<32-1) | uint64(i+1)
+		x.slots[slot] = hash&^(1<<32-1) | uint64(i+1)
 	}
 	return -1
 }
 
-// find returns the number of the record with that name, or -1 and the slot
+// find returns the number of the record with that name, or -1.
+func (x *nameIndex) find(name string, records []record) int {
+	_, found := x.probe(name, x.hash(name), records)
+	return found
+}
+
+// probe returns the number of the record with that name, or -1 and the slot
 // where it would be.
-func (x *nameIndex) find(name string, records []record) (slot, found int) {
-	hash := x.hash(name)
+func (x *nameIndex) probe(name string, hash uint64, records []record) (slot, found int) {
 	mask := len(x.slots) - 1
 	for slot = int(hash) & mask; ; slot = (slot + 1) & mask {
 		entry := x.slots[slot]

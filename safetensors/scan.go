@@ -120,9 +120,14 @@ func (s *scanner) string() (string, error) {
 	s.pos = i
 	if i < len(s.text) && s.text[i] == '"' {
 		s.pos++
-		return unsafe.String(unsafe.SliceData(s.text[start:]), i-start), nil
+		return s.piece(start, i), nil
 	}
 	return s.escapedString(start)
+}
+
+// piece is part of the text, in place.
+func (s *scanner) piece(from, to int) string {
+	return unsafe.String(unsafe.SliceData(s.text[from:to]), to-from)
 }
 
 // escapedString goes on with a string that started at start, from the first
@@ -216,6 +221,10 @@ func (s *scanner) codeUnit(i int) rune {
 func (s *scanner) unsigned(rule error) (uint64, error) {
 	s.peek()
 	start := s.pos
+	if n, end := plainNumber(s.text, start); end > 0 && endsNumber(s.text, end) {
+		s.pos = end
+		return n, nil
+	}
 	var n uint64
 	for s.pos < len(s.text) && '0' <= s.text[s.pos] && s.text[s.pos] <= '9' {
 		digit := uint64(s.text[s.pos] - '0')
@@ -228,14 +237,22 @@ func (s *scanner) unsigned(rule error) (uint64, error) {
 		n = sum
 		s.pos++
 	}
-	if s.pos < len(s.text) && s.pos > start {
-		switch s.text[s.pos] {
-		case ',', ']', ' ', '\n', '\t', '\r':
-			return n, nil
-		}
+	if s.pos > start && endsNumber(s.text, s.pos) {
+		return n, nil
 	}
 	s.pos = start
 	return 0, s.fail(rule, "an integer from 0 to 18446744073709551615")
+}
+
+// endsNumber reports whether what stands at i may follow a number in an array.
+func endsNumber(text []byte, i int) bool {
+	if i < len(text) {
+		switch text[i] {
+		case ',', ']', ' ', '\n', '\t', '\r':
+			return true
+		}
+	}
+	return false
 }
 
 // skip reads a value of any kind and checks no more than its syntax. It is

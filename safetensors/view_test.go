@@ -167,8 +167,7 @@ func TestAs(t *testing.T) {
 }
 
 func lookupAfterClose(f *File, name string) *View {
-	_, i := f.header.names.find(name, f.header.records)
-	return f.view(i)
+	return f.view(f.header.names.find(name, f.header.records))
 }
 
 func TestElementTypes(t *testing.T) {
