@@ -74,6 +74,7 @@ var house = map[string]room{
 	"model/hub": {floor: models},
 	"lora":      {models, with("nn", "is an nn.Adapter")},
 	"data":      {floor: models},
+	"linear":    {floor: models},
 
 	"train/schedule":  {floor: loops},
 	"train/events":    {floor: loops},
