@@ -88,6 +88,7 @@ var house = map[string]room{
 	"cmd/lorafuse":     {commands, with("internal/cli", "is its main")},
 	"examples/godoc":   {floor: commands},
 	"examples/library": {floor: commands},
+	"examples/linear":  {floor: commands},
 }
 
 // roomOf finds the room of a package: its own, or that of the package whose
