@@ -44,7 +44,9 @@ func Open(path string) (*File, error) {
 }
 
 func load(f *os.File, size int64) (*File, error) {
+	exactly(f, true) // or the kernel reads far beyond the header
 	header, start, err := loadHeader(f, size)
+	exactly(f, false)
 	if err != nil {
 		return nil, err
 	}
@@ -172,9 +174,9 @@ func (f *File) view(i int) *View {
 	switch {
 	case f.readers != nil && f.readers[i] != nil:
 		v.begin = nowhere
-		v.source = &source{r: f.readers[i], length: end - begin}
+		v.source = &source{r: f.readers[i], length: end - begin, chunk: readChunk}
 	case f.reader != nil:
-		v.source = &source{r: f.reader, offset: begin, length: end - begin}
+		v.source = &source{r: f.reader, offset: begin, length: end - begin, chunk: readChunk}
 	default:
 		v.data = f.mapping.data[begin:end:end]
 	}

@@ -1,18 +1,30 @@
 package safetensors
 
+import (
+	"sync"
+	"sync/atomic"
+)
+
+const (
+	// gatherChunk is how many bytes are gathered before they are written
+	// somewhere: what a cache holds.
+	gatherChunk = 1 << 20
+	// gatherGap is how many bytes are read for nothing rather than with another
+	// call, which may go to another machine.
+	gatherGap = 64 << 10
+	// gatherMost is how many bytes one call reads where not all are wanted.
+	gatherMost = 4 << 20
+	// gatherReaders is how many calls are made at a time.
+	gatherReaders = 4
+)
+
 // gather fills dst with the bytes of the part from off on, which it has.
 func (s *Slice) gather(dst []byte, off int64) error {
-	if s.view.source != nil {
+	if s.box.source != nil {
 		return s.gatherSource(dst, off)
 	}
-	return s.view.Use(func(data []byte) error {
-		s.runs(off, int64(len(dst)), func(at, length, step, count int64) {
-			for range count {
-				copy(dst[:length], data[at:])
-				dst = dst[length:]
-				at += step
-			}
-		})
+	return s.box.Use(func(data []byte) error {
+		s.copyRuns(dst, off, data, 0)
 		return nil
 	})
 }
@@ -22,7 +34,7 @@ func (s *Slice) gather(dst []byte, off int64) error {
 func (s *Slice) runs(off, length int64, fn func(at, length, step, count int64)) {
 	for length > 0 {
 		number, inside := off/s.run, off%s.run
-		at, left, step := s.first, int64(1), int64(0)
+		at, left, step := int64(0), int64(1), int64(0)
 		for i := len(s.loops) - 1; i >= 0; i-- {
 			l := s.loops[i]
 			turn := number % l.count
@@ -32,10 +44,9 @@ func (s *Slice) runs(off, length int64, fn func(at, length, step, count int64)) 
 				left, step = l.count-turn, l.step
 			}
 		}
-		count := min(left, length/s.run)
-		n := s.run
+		n, count := s.run, min(left, length/s.run)
 		if inside > 0 || count == 0 { // a run of which not all is wanted
-			count, n = 1, min(s.run-inside, length)
+			n, count = min(s.run-inside, length), 1
 		}
 		fn(at+inside, n, step, count)
 		off += n * count
@@ -43,19 +54,115 @@ func (s *Slice) runs(off, length int64, fn func(at, length, step, count int64)) 
 	}
 }
 
-// gatherSource is gather for a tensor that is read on demand.
-func (s *Slice) gatherSource(dst []byte, off int64) (err error) {
-	if s.view.file.mapping.isClosed() {
-		return s.view.file.errClosed()
-	}
+// copyRuns is gather from memory that holds the box from base on.
+func (s *Slice) copyRuns(dst []byte, off int64, data []byte, base int64) {
 	s.runs(off, int64(len(dst)), func(at, length, step, count int64) {
-		for range count {
-			if err == nil {
-				_, err = s.view.readSource(dst[:length], at)
-			}
+		copySteps(dst[:length*count], data[at-base:], int(length), int(step))
+		dst = dst[length*count:]
+	})
+}
+
+// copySteps copies length bytes at a time, which in src are step apart. Single
+// elements are moved as such: a call costs more than they do.
+func copySteps(dst, src []byte, length, step int) {
+	switch length {
+	case 1:
+		for i := range dst {
+			dst[i] = src[i*step]
+		}
+	case 2:
+		for at := 0; len(dst) >= 2; at += step {
+			*(*[2]byte)(dst) = *(*[2]byte)(src[at:])
+			dst = dst[2:]
+		}
+	case 4:
+		for at := 0; len(dst) >= 4; at += step {
+			*(*[4]byte)(dst) = *(*[4]byte)(src[at:])
+			dst = dst[4:]
+		}
+	case 8:
+		for at := 0; len(dst) >= 8; at += step {
+			*(*[8]byte)(dst) = *(*[8]byte)(src[at:])
+			dst = dst[8:]
+		}
+	default:
+		for at := 0; len(dst) > 0; at += step {
+			copy(dst[:length], src[at:])
 			dst = dst[length:]
+		}
+	}
+}
+
+// gatherSource is gather for a tensor that is read on demand.
+func (s *Slice) gatherSource(dst []byte, off int64) error {
+	if s.box.file.mapping.isClosed() {
+		return s.box.file.errClosed()
+	}
+	calls := s.calls(off, int64(len(dst)))
+	errs := make([]error, len(calls))
+	var next atomic.Int64
+	var failed atomic.Bool
+	work := func() {
+		for i := next.Add(1) - 1; i < int64(len(calls)) && !failed.Load(); i = next.Add(1) - 1 {
+			if errs[i] = s.read(dst, off, calls[i]); errs[i] != nil {
+				failed.Store(true)
+			}
+		}
+	}
+	var wg sync.WaitGroup
+	for range min(gatherReaders, len(calls)) - 1 {
+		wg.Go(work)
+	}
+	work()
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// call is one call of a reader.
+type call struct {
+	begin, end int64 // in the box
+	off, n     int64 // in the part: what of it is wanted
+}
+
+// calls are those that read length bytes of the part from off on.
+func (s *Slice) calls(off, length int64) (calls []call) {
+	c := call{off: off}
+	s.runs(off, length, func(at, length, step, count int64) {
+		for range count {
+			switch {
+			case c.n == 0:
+				c.begin = at
+			case at-c.end > gatherGap || at+length-c.begin > gatherMost:
+				calls = append(calls, c)
+				c = call{begin: at, off: c.off + c.n}
+			}
+			c.end = at + length
+			c.n += length
 			at += step
 		}
 	})
-	return err
+	if c.n > 0 {
+		calls = append(calls, c)
+	}
+	return calls
+}
+
+// read makes one of the calls that fill dst, the bytes of the part from off on.
+func (s *Slice) read(dst []byte, off int64, c call) error {
+	wanted := dst[c.off-off:][:c.n]
+	if c.n == c.end-c.begin {
+		_, err := s.box.readSource(wanted, c.begin)
+		return err
+	}
+	data := make([]byte, c.end-c.begin)
+	if _, err := s.box.readSource(data, c.begin); err != nil {
+		return err
+	}
+	s.copyRuns(wanted, c.off, data, c.begin)
+	return nil
 }

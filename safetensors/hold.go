@@ -22,16 +22,16 @@ func (v *View) Hold() (*Hold, error) {
 	if !m.acquire() {
 		return nil, v.file.errClosed()
 	}
-	h := &Hold{view: v, data: v.data}
-	if v.source != nil {
-		data, read, err := v.source.load()
-		if err != nil {
-			m.release()
-			return nil, v.readError(read, err)
-		}
-		h.data = data
+	if v.source == nil {
+		v.expect()
+		return &Hold{view: v, data: v.data}, nil
 	}
-	return h, nil
+	data, read, err := v.source.load()
+	if err != nil {
+		m.release()
+		return nil, v.readError(read, err)
+	}
+	return &Hold{view: v, data: data}, nil
 }
 
 // Bytes returns the bytes, which must not be written to, nil after Release.

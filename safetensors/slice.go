@@ -17,12 +17,11 @@ type Slice struct {
 	DType DType
 	Shape []int // of the part
 
-	view *View
-	// The bytes of the part are runs of the tensor's: every run that can be
-	// reached from the first by steps of some of the loops, the last of which
-	// turns fastest.
-	first, run, size int64
-	loops            []loop
+	box *View // the bytes from the first of the part to its last
+	// The bytes of the part are runs of the box's: the first, and all that can
+	// be reached from it by steps of the loops, the last of which turns fastest.
+	run, size int64
+	loops     []loop
 }
 
 // loop is a dimension that the runs of a slice are spread over.
@@ -40,10 +39,10 @@ func (v *View) Slice(spans ...Span) (*Slice, error) {
 	if len(spans) > len(v.Shape) {
 		return nil, fmt.Errorf("safetensors: %s: tensor %s: %d spans for shape %v: %w", v.file.path, quote(v.Name), len(spans), v.Shape, ErrRange)
 	}
-	whole := elementCount{n: 1}
-	s := &Slice{Name: v.Name, DType: v.DType, Shape: slices.Clone(v.Shape), view: v}
+	elements := elementCount{n: 1}
+	s := &Slice{Name: v.Name, DType: v.DType, Shape: slices.Clone(v.Shape), box: &View{Name: v.Name, DType: v.DType}}
 	for i, d := range v.Shape {
-		whole.times(uint64(d))
+		elements.times(uint64(d))
 		if i >= len(spans) {
 			continue
 		}
@@ -54,31 +53,36 @@ func (v *View) Slice(spans ...Span) (*Slice, error) {
 		}
 		s.Shape[i] = span.To - span.From
 	}
-	if size, _, overflow := whole.bytes(v.DType); overflow || size != uint64(v.Len()) {
+	if size, _, overflow := elements.bytes(v.DType); overflow || size != uint64(v.Len()) {
 		return nil, v.shapeError()
 	}
-	if !s.layOut(spans) {
+	first, whole := s.layOut(v.Shape, spans)
+	if !whole {
 		return nil, v.formatError(ErrPartialByte, fmt.Sprintf("%v of %v%v", spans, v.DType, v.Shape), "")
 	}
+	last := first + s.run
+	for _, l := range s.loops {
+		last += (l.count - 1) * l.step
+	}
+	v.place(s.box, first, last)
 	return s, nil
 }
 
-// layOut finds the runs, and reports whether they are whole bytes. No product
-// overflows, because that of the tensor's whole shape does not.
-func (s *Slice) layOut(spans []Span) (ok bool) {
+// layOut finds the runs. It returns where the first begins, and whether all are
+// whole bytes. No product overflows, because that of the whole shape does not.
+func (s *Slice) layOut(shape []int, spans []Span) (first int64, whole bool) {
 	if slices.Contains(s.Shape, 0) {
-		return true // however it is cut
+		return 0, true // however it is cut
 	}
 	// From the last dimension to the first, in bits: what is behind one is
 	// contiguous until a span leaves something out.
 	width := int64(s.DType.Bits())
 	s.run = width
 	contiguous := true
-	ok = true
 	for i := len(s.Shape) - 1; i >= 0; i-- {
-		n, d := int64(s.Shape[i]), int64(s.view.Shape[i])
+		n, d := int64(s.Shape[i]), int64(shape[i])
 		if i < len(spans) {
-			s.first += int64(spans[i].From) * width
+			first += int64(spans[i].From) * width
 		}
 		switch {
 		case contiguous:
@@ -92,14 +96,15 @@ func (s *Slice) layOut(spans []Span) (ok bool) {
 		}
 		width *= d
 	}
-	ok = s.first%8 == 0 && s.run%8 == 0
-	s.first, s.run, s.size = s.first/8, s.run/8, s.run/8
+	whole = first%8 == 0 && s.run%8 == 0
+	s.run /= 8
+	s.size = s.run
 	for i := range s.loops {
-		ok = ok && s.loops[i].step%8 == 0
+		whole = whole && s.loops[i].step%8 == 0
 		s.loops[i].step /= 8
 		s.size *= s.loops[i].count
 	}
-	return ok
+	return first / 8, whole
 }
 
 // Len is the size of the part in bytes.
@@ -110,7 +115,7 @@ func (s *Slice) Len() int { return int(s.size) }
 // View.Use.
 func (s *Slice) ReadInto(dst []byte) error {
 	if int64(len(dst)) != s.size {
-		return s.view.formatError(ErrSize, byteCount(uint64(len(dst))), fmt.Sprintf("%d for %v%v", s.size, s.DType, s.Shape))
+		return s.box.formatError(ErrSize, byteCount(uint64(len(dst))), fmt.Sprintf("%d for %v%v", s.size, s.DType, s.Shape))
 	}
 	return s.gather(dst, 0)
 }
@@ -119,7 +124,7 @@ func (s *Slice) ReadInto(dst []byte) error {
 // io.ReaderAt. It is checked like View.Use.
 func (s *Slice) ReadAt(p []byte, off int64) (n int, err error) {
 	if off < 0 {
-		return 0, fmt.Errorf("safetensors: %s: tensor %s: read at %d: %w", s.view.file.path, quote(s.Name), off, ErrRange)
+		return 0, fmt.Errorf("safetensors: %s: tensor %s: read at %d: %w", s.box.file.path, quote(s.Name), off, ErrRange)
 	}
 	n = int(min(int64(len(p)), max(0, s.size-off)))
 	if err := s.gather(p[:n], off); err != nil {
@@ -146,10 +151,10 @@ func (s *Slice) View() *View {
 	part := &View{Name: s.Name, DType: s.DType}
 	part.Shape = append(part.dims[:0], s.Shape...)
 	if len(s.loops) == 0 {
-		s.view.place(part, s.first, s.first+s.run)
+		s.box.place(part, 0, s.run)
 		return part
 	}
-	part.file, part.begin = s.view.file, nowhere
-	part.source = &source{r: s, length: s.size}
+	part.file, part.begin = s.box.file, nowhere
+	part.source = &source{r: s, length: s.size, chunk: gatherChunk}
 	return part
 }

@@ -98,14 +98,18 @@ type source struct {
 	r      io.ReaderAt
 	offset int64 // in r, of the first byte
 	length int64
+	chunk  int64 // how many are in memory while they are written somewhere
 
 	mu   sync.Mutex
 	kept []byte // what has been read for View.Bytes and As
 }
 
+// readChunk is the chunk of sources that may read in parallel.
+const readChunk = 16 << 20
+
 // part is the source of length bytes from begin on.
 func (s *source) part(begin, length int64) *source {
-	return &source{r: s.r, offset: s.offset + begin, length: length}
+	return &source{r: s.r, offset: s.offset + begin, length: length, chunk: s.chunk}
 }
 
 // readAt fills p with the bytes from off on, which the tensor has. It says how

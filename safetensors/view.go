@@ -70,6 +70,7 @@ func (v *View) Use(fn func(data []byte) error) (err error) {
 		}
 		return fn(data)
 	}
+	v.expect()
 	before := debug.SetPanicOnFault(true)
 	defer func() {
 		debug.SetPanicOnFault(before)
@@ -106,6 +107,7 @@ func (v *View) pinned() ([]byte, error) {
 		if !m.pin() {
 			return nil, v.file.errClosed()
 		}
+		v.expect()
 		return v.data, nil
 	}
 	if !m.acquire() {
@@ -158,10 +160,6 @@ func (v *View) readSource(p []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
-// writeSize is how much of a tensor that is read on demand is in memory while it
-// is written somewhere: enough for a source that reads in parallel.
-const writeSize = 16 << 20
-
 // WriteTo writes the bytes of the tensor to w, as io.WriterTo. It is checked
 // like Use.
 func (v *View) WriteTo(w io.Writer) (n int64, err error) {
@@ -180,7 +178,7 @@ func (v *View) writeSource(w io.Writer) (n int64, err error) {
 	var buffer []byte
 	for n < v.source.length {
 		if buffer == nil {
-			buffer = make([]byte, min(v.source.length, writeSize))
+			buffer = make([]byte, min(v.source.length, v.source.chunk))
 		}
 		piece := buffer[:min(int64(len(buffer)), v.source.length-n)]
 		if _, err := v.readSource(piece, n); err != nil {
@@ -223,6 +221,9 @@ func (v *View) Rows(from, to int) (*View, error) {
 	v.place(part, int64(begin), int64(end))
 	return part, nil
 }
+
+// expect says that the bytes in place are about to be read.
+func (v *View) expect() { v.file.mapping.expect(v.begin, v.begin+int64(len(v.data))) }
 
 // place makes the bytes of v from begin to end those of part.
 func (v *View) place(part *View, begin, end int64) {
