@@ -16,12 +16,12 @@ type Element interface {
 // Go type of its name; the packed F4 and F6 types have no view but Bytes. What
 // View.Bytes says of the life of the bytes holds here too.
 //
-// It fails with ErrElementType where T does not fit v.DType, with ErrClosed, and
-// where Cast fails.
+// It fails with ErrElementType where T does not fit v.DType, with ErrClosed,
+// where Cast fails, and, for a View that is not in place, with ErrFault. Read
+// copies where As cannot.
 func As[T Element](v *View) ([]T, error) {
 	if !fits[T](v.DType) {
-		var zero T
-		return nil, fmt.Errorf("safetensors: %s: tensor %s: %v viewed as %T: %w", v.file.path, quote(v.Name), v.DType, zero, ErrElementType)
+		return nil, v.elementError([]T{})
 	}
 	data, err := v.pinned()
 	if err != nil {
@@ -37,7 +37,7 @@ func As[T Element](v *View) ([]T, error) {
 // Cast returns little-endian bytes as elements, in place: what turns the
 // argument of View.Use into numbers. It fails with ErrAlignment where data does
 // not start on a multiple of T's size (a file may place a tensor anywhere: then
-// copy), with ErrSize where it does not end on one, and with ErrByteOrder on
+// use Read), with ErrSize where it does not end on one, and with ErrByteOrder on
 // big-endian machines.
 func Cast[T Element](data []byte) ([]T, error) {
 	var zero T
@@ -58,33 +58,44 @@ func Cast[T Element](data []byte) ([]T, error) {
 	return unsafe.Slice((*T)(p), len(data)/int(size)), nil
 }
 
-func fits[T Element](d DType) bool {
+// dtypeOf is the type of T's name.
+func dtypeOf[T Element]() DType {
 	var zero T
 	switch any(zero).(type) {
 	case uint8:
-		return d.Bits() == 8 && d != I8
+		return U8
 	case int8:
-		return d == I8
+		return I8
 	case uint16:
-		return d == U16 || d == F16 || d == BF16
+		return U16
 	case int16:
-		return d == I16
+		return I16
 	case uint32:
-		return d == U32
+		return U32
 	case int32:
-		return d == I32
+		return I32
 	case uint64:
-		return d == U64
+		return U64
 	case int64:
-		return d == I64
+		return I64
 	case float32:
-		return d == F32
+		return F32
 	case float64:
-		return d == F64
-	case complex64:
-		return d == C64
+		return F64
+	default:
+		return C64
 	}
-	return false
+}
+
+func fits[T Element](d DType) bool {
+	switch t := dtypeOf[T](); t {
+	case U8:
+		return d.Bits() == 8 && d != I8
+	case U16:
+		return d == U16 || d == F16 || d == BF16
+	default:
+		return d == t
+	}
 }
 
 var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
