@@ -65,6 +65,7 @@ func cachedPages(t testing.TB, path string) (n, pages int) {
 // One of 480 tensors takes the header and its own pages into memory, whichever
 // it is and however its bytes are reached.
 func TestOneTensorTouchesFewPages(t *testing.T) {
+	skipEmulated(t)
 	for name, read := range map[string]func(v *View) byte{
 		"use": func(v *View) (last byte) {
 			require.NoError(t, v.Use(func(b []byte) error { last = b[0] + b[len(b)-1]; return nil }))

@@ -1,6 +1,7 @@
 package safetensors_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -18,8 +19,8 @@ func Example() {
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "adapter.safetensors")
 	err = safetensors.WriteFile(path, []safetensors.Entry{
-		{Name: "lora_A.weight", DType: safetensors.F32, Shape: []int{1, 2}, Data: []byte{0, 0, 128, 63, 0, 0, 0, 192}},
-		{Name: "steps", DType: safetensors.I64, Data: []byte{42, 0, 0, 0, 0, 0, 0, 0}},
+		safetensors.EntryOf("lora_A.weight", []float32{1, -2}, 1, 2),
+		safetensors.EntryOf("steps", []int64{42}),
 	}, map[string]string{"format": "pt"})
 	if err != nil {
 		fmt.Println(err)
@@ -39,14 +40,12 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	err = v.Use(func(data []byte) error {
-		values, err := safetensors.Cast[float32](data)
-		fmt.Println(v.DType, v.Shape, values)
-		return err
-	})
+	values, err := safetensors.Read[float32](v)
 	if err != nil {
 		fmt.Println(err)
+		return
 	}
+	fmt.Println(v.DType, v.Shape, values)
 
 	_, err = f.Lookup("lora_B.weight")
 	fmt.Println(errors.Is(err, safetensors.ErrNotFound))
@@ -54,6 +53,74 @@ func Example() {
 	// map[format:pt] [steps lora_A.weight]
 	// F32 [1 2] [1 -2]
 	// true
+}
+
+// Zero copies: the numbers are the file's own memory, for as long as the
+// function runs.
+func ExampleView_Use() {
+	model, err := safetensors.OpenModel("../testdata/lm/qwen2/model")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer model.Close()
+	v, err := model.Lookup("model.norm.weight")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	err = v.Use(func(data []byte) error {
+		weights, err := safetensors.Cast[float32](data)
+		if err != nil { // misaligned, or a big-endian machine: Read copies
+			if weights, err = safetensors.Read[float32](v); err != nil {
+				return err
+			}
+		}
+		fmt.Println(len(weights), "weights")
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// 64 weights
+}
+
+func ExampleView_Slice() {
+	e := safetensors.EntryOf("table", []int32{
+		0, 1, 2, 3,
+		10, 11, 12, 13,
+		20, 21, 22, 23,
+	}, 3, 4)
+	var file bytes.Buffer
+	if err := safetensors.Write(&file, []safetensors.Entry{e}, nil); err != nil {
+		fmt.Println(err)
+		return
+	}
+	f, err := safetensors.OpenReaderAt(bytes.NewReader(file.Bytes()), int64(file.Len()), "memory")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer f.Close()
+	v, err := f.Lookup("table")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	part, err := v.Slice(safetensors.Span{From: 1, To: 3}, safetensors.Span{From: 2, To: 4})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	values, err := safetensors.Read[int32](part.View())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(part.Shape, values)
+	// Output:
+	// [2 2] [12 13 22 23]
 }
 
 func ExampleFromBytes() {

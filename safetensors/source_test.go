@@ -76,9 +76,12 @@ func TestOpenReaderAt(t *testing.T) {
 
 	r.reads = 0
 	assert.Equal(t, floats(10), v.Bytes())
-	numbers, err := As[float32](v)
-	require.NoError(t, err)
-	assert.Equal(t, float32(9), numbers[9])
+	kept := v.Bytes()
+	if !bigEndian {
+		numbers, err := As[float32](v)
+		require.NoError(t, err)
+		assert.Equal(t, float32(9), numbers[9])
+	}
 	assert.Equal(t, 1, r.reads, "the bytes are kept")
 	assert.Empty(t, lookup(t, f, "empty").Bytes())
 
@@ -87,7 +90,7 @@ func TestOpenReaderAt(t *testing.T) {
 	assert.ErrorIs(t, v.Use(func([]byte) error { return nil }), ErrClosed)
 	_, err = v.ReadAt(nil, 0)
 	assert.ErrorIs(t, err, ErrClosed)
-	assert.Equal(t, float32(9), numbers[9], "a copy outlives the file")
+	assert.Equal(t, floats(10), kept, "a copy outlives the file")
 }
 
 func TestOpenReaderAtRefuses(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -96,12 +95,12 @@ func TestRows(t *testing.T) {
 	part, err := v.Rows(1, 3)
 	require.NoError(t, err)
 	assert.Equal(t, []int{2, 2}, part.Shape)
-	got, err := As[float32](part)
+	got, err := Read[float32](part)
 	require.NoError(t, err)
 	assert.Equal(t, []float32{2, 3, 4, 5}, got)
 	part, err = part.Rows(1, 2)
 	require.NoError(t, err)
-	got, err = As[float32](part)
+	got, err = Read[float32](part)
 	require.NoError(t, err)
 	assert.Equal(t, []float32{4, 5}, got)
 	_, offset, length := v.Extent()
@@ -141,6 +140,11 @@ func TestAs(t *testing.T) {
 		{Name: "f16", DType: F16, Shape: []int{1}, Data: []byte{1, 2}},
 		{Name: "empty", DType: I64, Shape: []int{0}},
 	}, nil)
+	if bigEndian {
+		_, err := As[complex64](lookup(t, f, "c64"))
+		assert.ErrorIs(t, err, ErrByteOrder)
+		t.Skip("this machine has no views in place")
+	}
 	z, err := As[complex64](lookup(t, f, "c64"))
 	require.NoError(t, err)
 	assert.Equal(t, []complex64{1 + 2i, 3 + 4i}, z)
@@ -231,34 +235,6 @@ func TestCloseWhileInUse(t *testing.T) {
 	assert.ErrorIs(t, err, ErrClosed)
 }
 
-// A file that is cut short while it is mapped is an error in the next read.
-func TestTruncatedWhileMapped(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("a mapped file cannot be cut short")
-	}
-	f := openFloats(t, 100_000)
-	v := lookup(t, f, "x")
-	require.NoError(t, os.Truncate(f.Path(), 4096))
-	var sum int
-	err := v.Use(func(data []byte) error {
-		for _, b := range data {
-			sum += int(b)
-		}
-		return nil
-	})
-	require.ErrorIs(t, err, ErrFault, sum)
-	assert.ErrorContains(t, err, f.Path())
-	assert.ErrorContains(t, err, "byte 4096 of the file")
-	_, err = v.ReadAt(make([]byte, 1000), 500_000)
-	assert.ErrorIs(t, err, ErrFault, "copy as well as single loads")
-	_, err = v.WriteTo(io.Discard)
-	assert.NoError(t, err, "nobody has looked")
-	first, err := v.Rows(0, 10)
-	require.NoError(t, err)
-	assert.NoError(t, first.Use(func(data []byte) error { assert.Equal(t, floats(20), data); return nil }), "what is still there can be read")
-	assert.NoError(t, f.Close(), "a fault ends the use")
-}
-
 // mappings counts how often a file is mapped by this process.
 func mappings(t *testing.T, path string) int {
 	t.Helper()
@@ -325,35 +301,6 @@ func TestBytesLiveAsLongAsTheirView(t *testing.T) {
 		v, data = nil, nil
 		assert.Eventually(t, func() bool { runtime.GC(); return mappings(t, path) == 0 }, 5*time.Second, 5*time.Millisecond)
 	}
-}
-
-func TestConcurrentUseAndClose(t *testing.T) {
-	f := openFloats(t, 1000)
-	want := floats(2000)
-	var wg sync.WaitGroup
-	for range 4 {
-		wg.Go(func() {
-			for {
-				v, err := f.Lookup("x")
-				if err == nil {
-					err = v.Use(func(data []byte) error {
-						if !bytes.Equal(data, want) {
-							return errors.New("other bytes")
-						}
-						return nil
-					})
-				}
-				if err != nil {
-					assert.ErrorIs(t, err, ErrClosed)
-					return
-				}
-			}
-		})
-	}
-	for f.Close() != nil {
-		runtime.Gosched()
-	}
-	wg.Wait()
 }
 
 func TestOpenRefusesWhatIsNoFile(t *testing.T) {
