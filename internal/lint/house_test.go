@@ -43,6 +43,7 @@ func with(reasonAndRooms ...string) map[string]string {
 // house has a room for every package. Packages in an internal folder of
 // another, such as backend/cpu/internal/gemm, live in that one's room.
 var house = map[string]room{
+	"internal/bench":    {floor: ground},
 	"internal/fsatomic": {floor: ground},
 	"internal/linalg":   {floor: ground},
 	"internal/lint":     {floor: ground},
@@ -83,6 +84,8 @@ var house = map[string]room{
 	"generate/sample": {floor: loops},
 	"generate":        {loops, with("generate/sample", "draws tokens")},
 	"merge":           {floor: loops},
+
+	"internal/bench/load": {floor: loops},
 
 	"internal/cli":     {floor: commands},
 	"cmd/lorafuse":     {commands, with("internal/cli", "is its main")},

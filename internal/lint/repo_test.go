@@ -38,7 +38,7 @@ type source struct {
 	text      string
 	test      bool // by its name
 	generated bool
-	tools     bool // belongs to the module of tools
+	apart     bool // belongs to a module of its own, such as tools
 }
 
 var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
@@ -49,11 +49,15 @@ var written = []string{".go", ".md", ".sh", ".py", ".yaml", ".yml", ".mod", "Mak
 // readRepo parses all Go files below the root of fsys.
 func readRepo(fsys fs.FS) (*repo, error) {
 	r := &repo{fsys: fsys, fset: token.NewFileSet()}
+	var apart []string // folders of other modules
 	err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		if d.IsDir() {
+			if _, err := fs.Stat(fsys, path.Join(name, "go.mod")); err == nil && name != "." {
+				apart = append(apart, name+"/")
+			}
 			return skip(name)
 		}
 		if !slices.ContainsFunc(written, func(s string) bool { return strings.HasSuffix(name, s) }) {
@@ -73,7 +77,7 @@ func readRepo(fsys fs.FS) (*repo, error) {
 		}
 		r.files = append(r.files, &source{
 			path: name, pkg: path.Dir(name), ast: f, text: string(raw), test: strings.HasSuffix(name, "_test.go"),
-			generated: generated.Match(raw), tools: strings.HasPrefix(name, "tools/"),
+			generated: generated.Match(raw), apart: slices.ContainsFunc(apart, func(dir string) bool { return strings.HasPrefix(name, dir) }),
 		})
 		return nil
 	})
@@ -94,7 +98,7 @@ func skip(dir string) error {
 func (r *repo) packages() map[string][]*source {
 	pkgs := map[string][]*source{}
 	for _, f := range r.files {
-		if !f.test && !f.tools {
+		if !f.test && !f.apart {
 			pkgs[f.pkg] = append(pkgs[f.pkg], f)
 		}
 	}

@@ -72,7 +72,7 @@ func TestWords(t *testing.T) { none(t, theRepo(t).words()) }
 // fuzzTargets lists the fuzz targets as the compiler sees them: "./folder FuzzX".
 func (r *repo) fuzzTargets() (targets []string) {
 	for _, f := range r.files {
-		if !f.test || f.tools {
+		if !f.test || f.apart {
 			continue
 		}
 		for _, d := range f.ast.Decls {

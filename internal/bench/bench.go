@@ -1,0 +1,82 @@
+// Package bench keeps and prints what was measured: rows of samples, the
+// machine they were taken on, and the marks that they were held against.
+//
+// It measures nothing itself. A row is one thing that one program did, as often
+// as it was asked to; its figures are the median and how far the samples lie
+// apart, because on shared machines a mean says more about the neighbours.
+package bench
+
+import (
+	"encoding/json"
+	"math"
+	"slices"
+)
+
+// Row is what a program did and how long it took, time after time.
+type Row struct {
+	Group   string    `json:"group"`                    // what is compared: rows of a group stand together
+	Program string    `json:"program"`                  // who did it
+	Name    string    `json:"name"`                     // what it did
+	Input   string    `json:"input"`                    // on what
+	Bytes   int64     `json:"bytes,omitempty"`          // that one time moves, 0 where a rate would mean nothing
+	Flops   float64   `json:"flops,omitempty"`          // operations that one time does
+	PeakRSS int64     `json:"peak_rss_bytes,omitempty"` // most bytes of memory of the process, 0 where nobody asked
+	Detail  string    `json:"detail,omitempty"`         // what else there is to say
+	Failure string    `json:"failure,omitempty"`        // why there are no seconds
+	Seconds []float64 `json:"seconds"`                  // of each time, in the order in which they were taken
+}
+
+// ID names the row among others of a report.
+func (r *Row) ID() string { return r.Group + ": " + r.Program + ": " + r.Name + ", " + r.Input }
+
+// Figures are what the samples of a row come to.
+type Figures struct {
+	Runs   int     `json:"runs"`
+	Median float64 `json:"median_s"`
+	P10    float64 `json:"p10_s"`
+	P90    float64 `json:"p90_s"`
+	Min    float64 `json:"min_s"`
+	Rate   float64 `json:"gb_per_s,omitempty"`    // 10^9 bytes in a second, by the median
+	GFlops float64 `json:"gflop_per_s,omitempty"` // 10^9 operations in a second, by the median
+}
+
+// Figures sums the row up. A row without samples has none.
+func (r *Row) Figures() Figures {
+	if len(r.Seconds) == 0 {
+		return Figures{}
+	}
+	f := Figures{
+		Runs: len(r.Seconds), Median: Quantile(r.Seconds, 0.5), P10: Quantile(r.Seconds, 0.1), P90: Quantile(r.Seconds, 0.9),
+		Min: slices.Min(r.Seconds),
+	}
+	if f.Median > 0 {
+		f.Rate, f.GFlops = float64(r.Bytes)/f.Median/1e9, r.Flops/f.Median/1e9
+	}
+	return f
+}
+
+// MarshalJSON adds the figures.
+func (r *Row) MarshalJSON() ([]byte, error) {
+	type fields Row
+	f := fields(*r)
+	if f.Seconds == nil {
+		f.Seconds = []float64{} // [], not null
+	}
+	return json.Marshal(struct {
+		fields
+		Figures
+	}{f, r.Figures()})
+}
+
+// Quantile is the value below which the part q of the samples lies, 0 ≤ q ≤ 1,
+// on the straight line between the two nearest ones; NaN where there are none.
+func Quantile(samples []float64, q float64) float64 {
+	if len(samples) == 0 {
+		return math.NaN()
+	}
+	sorted := slices.Sorted(slices.Values(samples))
+	at := q * float64(len(sorted)-1)
+	below := int(at)
+	above := min(below+1, len(sorted)-1)
+	return sorted[below] + (at-float64(below))*(sorted[above]-sorted[below])
+}

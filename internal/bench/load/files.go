@@ -1,0 +1,137 @@
+package load
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/lorafuse/lorafuse/safetensors"
+)
+
+// The files that are measured.
+const (
+	baseFile    = "base"           // a model: 218 bf16 tensors
+	adapterFile = "adapter"        // on all of its linear layers: 336 f32 tensors
+	manyFile    = "480 tensors"    // of 128 KiB
+	header1k    = "1,000 tensors"  // small ones
+	header50k   = "50,000 tensors" // small ones
+)
+
+// files makes files as they are asked for, and places for those to be written.
+type files struct {
+	dir  string
+	size int64 // of base
+	made map[string]*file
+}
+
+// file is one that is read.
+type file struct {
+	name   string
+	path   string
+	size   int64
+	header int64 // of size
+}
+
+// data is how many bytes the tensors have.
+func (f *file) data() int64 { return f.size - f.header }
+
+// open returns a file, in the page cache.
+func (s *files) open(name string) (*file, error) {
+	if f := s.made[name]; f != nil {
+		return f, nil
+	}
+	f := &file{name: name, path: filepath.Join(s.dir, fmt.Sprintf("%d.safetensors", len(s.made)))}
+	entries := s.entries(name)
+	if err := safetensors.WriteFile(f.path, entries, map[string]string{"format": "pt"}); err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(f.path)
+	if err != nil {
+		return nil, fmt.Errorf("load: %w", err)
+	}
+	f.size, f.header = info.Size(), info.Size()
+	for i := range entries {
+		n, err := entries[i].Size()
+		if err != nil {
+			return nil, err
+		}
+		f.header -= n
+	}
+	if s.made == nil {
+		s.made = map[string]*file{}
+	}
+	s.made[name] = f
+	return f, copyTo(io.Discard, f.path)
+}
+
+func (s *files) entries(name string) []safetensors.Entry {
+	m := llama(s.size)
+	switch name {
+	case baseFile:
+		return m.base()
+	case adapterFile:
+		return m.adapter()
+	case manyFile:
+		return blocks(480)
+	case header1k:
+		return experts(1000)
+	default:
+		return experts(50000)
+	}
+}
+
+// outcome is what an operation writes.
+type outcome int
+
+const (
+	nothing   outcome = iota
+	newFile           // one where there is none
+	oldFile           // one in the place of another of the same size
+	newFolder         // a folder of files where there is none
+)
+
+// place makes room for what an operation writes, and waits until the disk has
+// nothing to do for others.
+func (s *files) place(what outcome, f *file) (string, error) {
+	if what == nothing {
+		return "", nil
+	}
+	out := filepath.Join(s.dir, "new")
+	if what == oldFile {
+		out = filepath.Join(s.dir, "old")
+		if info, err := os.Stat(out); errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() != f.size {
+			if err := copyFile(out, f.path); err != nil {
+				return "", err
+			}
+		}
+	} else if err := os.RemoveAll(out); err != nil {
+		return "", fmt.Errorf("load: %w", err)
+	}
+	return out, settle(s.dir)
+}
+
+// clear removes what operations have written.
+func (s *files) clear() error {
+	return errors.Join(os.RemoveAll(filepath.Join(s.dir, "new")), os.RemoveAll(filepath.Join(s.dir, "old")))
+}
+
+func copyFile(to, from string) error {
+	f, err := os.Create(to)
+	if err != nil {
+		return fmt.Errorf("load: %w", err)
+	}
+	return errors.Join(copyTo(f, from), f.Close())
+}
+
+func copyTo(w io.Writer, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("load: %w", err)
+	}
+	defer f.Close()
+	_, err = io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{f}, make([]byte, 1<<20))
+	return err
+}

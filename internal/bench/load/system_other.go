@@ -1,0 +1,25 @@
+//go:build !linux
+
+package load
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Other systems have these calls only in part, and nobody has asked for figures
+// of theirs.
+
+func hugeBuffer(n int) []byte { return make([]byte, n) }
+
+func opPopulate(*task) (func() (func() error, error), error) {
+	return nil, fmt.Errorf("mmap with MAP_POPULATE: %w", errors.ErrUnsupported)
+}
+
+func evict(string) error { return fmt.Errorf("evict from the page cache: %w", errors.ErrUnsupported) }
+
+func cached(string) (float64, error) {
+	return 0, fmt.Errorf("mincore: %w", errors.ErrUnsupported)
+}
+
+func settle(string) error { return nil }

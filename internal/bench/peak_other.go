@@ -1,0 +1,5 @@
+//go:build !darwin
+
+package bench
+
+func peakRSS() int64 { return 0 }
