@@ -1,0 +1,126 @@
+// Command gopeer measures another Go reader of the format: gopeer OP FILE [OUT] [REPEAT].
+//
+// It does OP on FILE, REPEAT times in this process, and prints one line of
+// JSON: the seconds of each time and the most memory that the process ever
+// held. What is set up before an operation is not timed, nor is what is given
+// back after it.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/maruel/safetensors"
+)
+
+const page = 4096
+
+// An operation is set up once, and then done as often as it is asked for. What
+// it returns is closed after the time has been taken.
+type operation func(file, out string) (run func() (release func(), err error), err error)
+
+var operations = map[string]operation{
+	"open": func(file, _ string) (func() (func(), error), error) {
+		return func() (func(), error) { return opened(file, func(*safetensors.Tensor) {}) }, nil
+	},
+	"touch": func(file, _ string) (func() (func(), error), error) {
+		sum := byte(0)
+		return func() (func(), error) {
+			return opened(file, func(t *safetensors.Tensor) {
+				for at := 0; at < len(t.Data); at += page {
+					sum += t.Data[at]
+				}
+			})
+		}, nil
+	},
+	"copy": func(file, _ string) (func() (func(), error), error) {
+		return func() (func(), error) {
+			var copies [][]byte
+			return opened(file, func(t *safetensors.Tensor) { copies = append(copies, append([]byte(nil), t.Data...)) })
+		}, nil
+	},
+	"parse": func(file, _ string) (func() (func(), error), error) {
+		data, err := os.ReadFile(file)
+		return func() (func(), error) {
+			_, err := safetensors.Parse(data)
+			return func() {}, err
+		}, err
+	},
+	"save": func(file, out string) (func() (func(), error), error) {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		parsed, err := safetensors.Parse(data)
+		return func() (func(), error) {
+			f, err := os.Create(out)
+			if err != nil {
+				return nil, err
+			}
+			if err := parsed.Serialize(f); err != nil {
+				return nil, err
+			}
+			return func() {}, f.Close()
+		}, err
+	},
+}
+
+func opened(file string, visit func(*safetensors.Tensor)) (func(), error) {
+	m := &safetensors.Mapped{}
+	if err := m.Open(file); err != nil {
+		return nil, err
+	}
+	for i := range m.Tensors {
+		visit(&m.Tensors[i])
+	}
+	return func() { m.Close() }, nil
+}
+
+func main() {
+	if err := measure(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "gopeer:", err)
+		os.Exit(1)
+	}
+}
+
+func measure(args []string) error {
+	if len(args) < 2 || operations[args[0]] == nil {
+		return fmt.Errorf("usage: gopeer OP FILE [OUT] [REPEAT]")
+	}
+	args = append(args, "", "1")[:4]
+	repeat, err := strconv.Atoi(args[3])
+	if err != nil {
+		return err
+	}
+	run, err := operations[args[0]](args[1], args[2])
+	if err != nil {
+		return err
+	}
+	var seconds []float64
+	for range repeat {
+		start := time.Now()
+		release, err := run()
+		if err != nil {
+			return err
+		}
+		seconds = append(seconds, time.Since(start).Seconds())
+		release()
+	}
+	return json.NewEncoder(os.Stdout).Encode(map[string]any{"seconds": seconds, "peak_rss": peakRSS()})
+}
+
+// peakRSS is the most bytes that this process has held in memory.
+func peakRSS() int64 {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(status), "VmHWM:")
+	var kib int64
+	fmt.Sscan(rest, &kib)
+	return kib << 10
+}
