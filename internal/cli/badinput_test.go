@@ -83,6 +83,15 @@ var badUsage = []bad{
 	{name: "absent backend", args: say("compare", "--model", llama, "--golden", llamaGolden, "--backend", "cuda"), says: []string{"backend cuda", "unavailable", "cpu"}},
 	{name: "unknown backend", args: say("eval", "--model", llama, "--data", "x.jsonl", "--backend", "gpu"), says: []string{`"gpu"`, "known: auto"}},
 	{name: "negative threads", args: say("eval", "--model", llama, "--data", "x.jsonl", "--threads", "-2"), says: []string{"--threads: found -2"}},
+	{name: "unknown benchmark", args: say("bench", "laod"), says: []string{`"laod"`, `did you mean "load"`}},
+	{name: "benchmark of no size", args: say("bench", "load", "--size", "huge"), says: []string{"--size", `"huge"`}},
+	{name: "benchmark of too small a size", args: say("bench", "load", "--size", "1KB"), says: []string{"found a size of 1000 bytes"}},
+	{name: "benchmark without runs", args: say("bench", "load", "--runs", "0"), says: []string{"found 0 runs, expected 1 or more"}},
+	{name: "benchmark of nothing", args: say("bench", "load", "--only", "sving"), says: []string{"no row matches", "sving"}},
+	{name: "bad expression of rows", args: say("bench", "load", "--only", "("), says: []string{"--only", "missing closing )"}},
+	{name: "no peers", args: say("bench", "load", "--peers", "/no/such/folder"), says: []string{"--peers", "/no/such/folder/peers.json", "build.sh"}},
+	{name: "no folder for a benchmark", args: say("bench", "load", "--dir", "/no/such/folder"), says: []string{"/no/such/folder"}},
+	{name: "two kinds of reports", args: say("bench", "load", "--json", "--markdown"), says: []string{"json", "markdown"}},
 	{name: "not a hub name", args: say("hub", "download", "a/b/c"), says: []string{"a/b/c"}},
 }
 

@@ -10,11 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// commands walks the tree of commands, leaving out what cobra adds.
+// commands walks the tree of commands that people see, leaving out what cobra
+// adds.
 func commands(c *cobra.Command) []*cobra.Command {
 	all := []*cobra.Command{c}
 	for _, sub := range c.Commands() {
-		if sub.Name() != "help" && sub.Name() != "completion" {
+		if sub.Name() != "help" && sub.Name() != "completion" && !sub.Hidden {
 			all = append(all, commands(sub)...)
 		}
 	}
@@ -51,7 +52,7 @@ func TestHelp(t *testing.T) {
 		assert.Contains(t, help, "Examples:")
 		assert.Contains(t, help, "Usage:\n  "+c.CommandPath())
 	}
-	for _, name := range []string{"train", "generate", "eval", "merge", "inspect", "diff", "compare", "tokenize", "devices", "version", "download", "config"} {
+	for _, name := range []string{"train", "generate", "eval", "merge", "inspect", "diff", "compare", "tokenize", "devices", "version", "download", "config", "load"} {
 		assert.True(t, seen[name], name)
 	}
 	assert.Contains(t, succeed(t), "Exit status:")

@@ -1,0 +1,88 @@
+package cli
+
+import (
+	"bytes"
+	"os/exec"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// report is what `bench load --json` prints.
+type report struct {
+	Title       string `json:"title"`
+	Environment struct {
+		CPU  string `json:"cpu"`
+		Go   string `json:"go"`
+		Time string `json:"time"`
+	} `json:"environment"`
+	Rows []struct {
+		Group   string    `json:"group"`
+		Program string    `json:"program"`
+		Name    string    `json:"name"`
+		Input   string    `json:"input"`
+		Bytes   int64     `json:"bytes"`
+		Runs    int       `json:"runs"`
+		Median  float64   `json:"median_s"`
+		P10     float64   `json:"p10_s"`
+		P90     float64   `json:"p90_s"`
+		Rate    float64   `json:"gb_per_s"`
+		Failure string    `json:"failure"`
+		Seconds []float64 `json:"seconds"`
+	} `json:"rows"`
+	Marks []struct {
+		Met bool `json:"met"`
+	} `json:"marks"`
+}
+
+// benchmark runs a small one. It starts itself again for each sample, so it has
+// to be the program that TestMain puts into the path, not this process.
+func benchmark(t *testing.T, args ...string) result {
+	path, err := exec.LookPath("lorafuse")
+	require.NoError(t, err)
+	c := exec.Command(path, append([]string{"bench", "load", "--size", "1MB", "--dir", t.TempDir()}, args...)...)
+	var out, errs bytes.Buffer
+	c.Stdout, c.Stderr = &out, &errs
+	c.Run()
+	return result{c.ProcessState.ExitCode(), out.String(), errs.String()}
+}
+
+func TestBenchLoad(t *testing.T) {
+	got := benchmark(t, "--runs", "2", "--only", "^(Header|A new file): .*(1,000|adapter)", "--json")
+	require.Equal(t, ExitOK, got.status, got.stderr)
+	r := decode[report](t, got.stdout)
+	assert.Equal(t, "load", r.Title)
+	assert.NotEmpty(t, r.Environment.Go)
+	assert.NotEmpty(t, r.Environment.Time)
+	require.NotEmpty(t, r.Rows)
+	for _, row := range r.Rows {
+		assert.Len(t, row.Seconds, 2, row.Name)
+		assert.Equal(t, 2, row.Runs)
+		assert.Positive(t, row.Bytes)
+		assert.LessOrEqual(t, row.P10, row.Median)
+		assert.LessOrEqual(t, row.Median, row.P90)
+		assert.InEpsilon(t, float64(row.Bytes)/row.Median/1e9, row.Rate, 1e-9)
+		assert.Empty(t, row.Failure)
+	}
+	assert.NotEmpty(t, r.Marks, "a new file beside write(2)")
+	assert.Contains(t, got.stderr, "measuring")
+
+	got = benchmark(t, "--runs", "1", "--only", "Header", "--markdown")
+	require.Equal(t, ExitOK, got.status, got.stderr)
+	assert.Contains(t, got.stdout, "### Header\n\n| program | what |")
+	got = benchmark(t, "--runs", "1", "--only", "Header")
+	require.Equal(t, ExitOK, got.status, got.stderr)
+	assert.Regexp(t, `lorafuse +FromBytes +50,000 tensors +\d`, got.stdout)
+}
+
+// TestBenchPeers: a peer that cannot be started fails its rows, and the command
+// in the end.
+func TestBenchPeers(t *testing.T) {
+	l := newLab(t)
+	l.file("peers.json", `{"rust": ["/no/such/program"]}`)
+	got := benchmark(t, "--runs", "1", "--only", "Header: .*1,000", "--peers", l.path("."))
+	assert.Equal(t, ExitFailure, got.status)
+	assert.Contains(t, got.stdout, "FromBytes")
+	assert.Regexp(t, `lorafuse: bench: Header: rust: .*no such file`, got.stderr)
+}
