@@ -1,6 +1,7 @@
 package safetensors
 
 import (
+	"errors"
 	"io"
 	"runtime"
 	"sync/atomic"
@@ -45,10 +46,14 @@ type region struct {
 func (r region) owned() bool { return r.mapped || r.file != nil }
 
 func (r region) free() error {
+	var err error
 	if r.file != nil {
-		return r.file.Close()
+		err = r.file.Close()
 	}
-	return r.unmap()
+	if r.mapped {
+		err = errors.Join(err, r.unmap())
+	}
+	return err
 }
 
 // acquire keeps the mapping open until release.

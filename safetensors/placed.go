@@ -1,6 +1,7 @@
 package safetensors
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -18,7 +19,8 @@ type Placed struct {
 	Offset int64
 	// Reader reads exactly the bytes of the tensor, for one that does not lie in
 	// the file as it should: a transposed view, a compressed record. Offset then
-	// means nothing. It is called concurrently and belongs to the caller.
+	// means nothing. It is called concurrently. One that is an io.Closer is closed
+	// when the File is, or becomes unreachable; it may be that of several tensors.
 	Reader io.ReaderAt
 }
 
@@ -43,12 +45,16 @@ func OpenPlaced(path string, tensors []Placed, metadata map[string]string) (*Fil
 	}
 	header.metadata = maps.Clone(metadata)
 	file := &File{path: path, header: header}
+	var owned closers
 	for i := range tensors {
 		if tensors[i].Reader != nil {
 			if file.readers == nil {
 				file.readers = make([]io.ReaderAt, len(tensors))
 			}
 			file.readers[i] = tensors[i].Reader
+			if c, ok := tensors[i].Reader.(io.Closer); ok {
+				owned = append(owned, c)
+			}
 		}
 	}
 	var r region
@@ -57,8 +63,22 @@ func OpenPlaced(path string, tensors []Placed, metadata map[string]string) (*Fil
 			return nil, err
 		}
 	}
+	if len(owned) > 0 {
+		r.file = owned
+	}
 	file.mapping = newMapping(r)
 	return file, nil
+}
+
+// closers are closed together.
+type closers []io.Closer
+
+func (c closers) Close() error {
+	var errs []error
+	for _, one := range c {
+		errs = append(errs, one.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // placedHeader is the header that a file of the given size would have if these

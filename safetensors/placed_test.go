@@ -5,7 +5,10 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -47,6 +50,44 @@ func TestOpenPlaced(t *testing.T) {
 	}))
 	require.NoError(t, f.Close())
 	assert.Nil(t, computed.Bytes())
+}
+
+// closing is a reader that counts how often it is closed.
+type closing struct {
+	bytes.Reader
+	closed atomic.Int32
+}
+
+func (c *closing) Close() error {
+	c.closed.Add(1)
+	return nil
+}
+
+// Readers that can be closed are closed with the file, and not while it may
+// still read.
+func TestOpenPlacedClosesReaders(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x")
+	require.NoError(t, os.WriteFile(path, make([]byte, 10), 0o600))
+	open := func(r *closing) *File {
+		r.Reset([]byte{7})
+		f, err := OpenPlaced(path, []Placed{{Name: "a", DType: U8}, {Name: "b", DType: U8, Reader: r}}, nil)
+		require.NoError(t, err)
+		return f
+	}
+	var r closing
+	f := open(&r)
+	require.NoError(t, lookup(t, f, "b").Use(func([]byte) error {
+		assert.ErrorIs(t, f.Close(), ErrInUse)
+		return nil
+	}))
+	assert.Zero(t, r.closed.Load())
+	require.NoError(t, f.Close())
+	require.NoError(t, f.Close())
+	assert.EqualValues(t, 1, r.closed.Load())
+
+	var lost closing
+	open(&lost)
+	require.Eventually(t, func() bool { runtime.GC(); return lost.closed.Load() == 1 }, 5*time.Second, time.Millisecond)
 }
 
 func TestOpenPlacedRefuses(t *testing.T) {
