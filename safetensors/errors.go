@@ -39,7 +39,7 @@ var (
 // What can go wrong with the index of a sharded model.
 var (
 	ErrIndex        = errors.New("bad index of shards")
-	ErrShardPath    = errors.New("shard is not a .safetensors file inside the folder of the index")
+	ErrShardPath    = errors.New("shard is not a file of tensors inside the folder of the index")
 	ErrMissingShard = errors.New("shard is missing")
 )
 

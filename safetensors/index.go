@@ -22,7 +22,7 @@ type shardIndex struct {
 }
 
 // readIndex reads a file such as model.safetensors.index.json.
-func readIndex(path string) (*shardIndex, error) {
+func readIndex(path, extension string) (*shardIndex, error) {
 	f, size, err := openRegular(path)
 	if err != nil {
 		return nil, err
@@ -35,13 +35,14 @@ func readIndex(path string) (*shardIndex, error) {
 	if _, err := io.ReadFull(f, text); err != nil {
 		return nil, fmt.Errorf("safetensors: %s: %w", path, err)
 	}
-	index, err := parseIndex(text)
+	index, err := parseIndex(text, extension)
 	return index, withPath(err, path)
 }
 
 // parseIndex reads the text of an index: an object whose member weight_map
-// names the shard of every tensor. Other members are for others.
-func parseIndex(text []byte) (*shardIndex, error) {
+// names the shard of every tensor, a file with that extension. Other members are
+// for others.
+func parseIndex(text []byte, extension string) (*shardIndex, error) {
 	if !utf8.Valid(text) {
 		return nil, &FormatError{Rule: ErrUTF8, Found: "invalid bytes", Offset: int64(firstInvalid(text))}
 	}
@@ -58,7 +59,7 @@ func parseIndex(text []byte) (*shardIndex, error) {
 			return s.fail(ErrIndex, "an object of file names as the weight_map")
 		}
 		index.shard = map[string]string{}
-		return s.object(func(tensor string) error { return index.readShard(s, tensor) })
+		return s.object(func(tensor string) error { return index.readShard(s, tensor, extension) })
 	})
 	if err == nil {
 		err = s.end()
@@ -77,7 +78,7 @@ func parseIndex(text []byte) (*shardIndex, error) {
 	return index, nil
 }
 
-func (x *shardIndex) readShard(s *scanner, tensor string) error {
+func (x *shardIndex) readShard(s *scanner, tensor, extension string) error {
 	if s.peek() != '"' {
 		return ofTensor(s.fail(ErrIndex, "the name of a file"), tensor)
 	}
@@ -88,8 +89,8 @@ func (x *shardIndex) readShard(s *scanner, tensor string) error {
 	if _, ok := x.shard[tensor]; ok {
 		return tensorError(tensor, ErrDuplicateTensor, quote(x.shard[tensor])+" and "+quote(shard), "one shard")
 	}
-	if !isShardPath(shard) {
-		return tensorError(tensor, ErrShardPath, quote(shard), "")
+	if !isShardPath(shard, extension) {
+		return tensorError(tensor, ErrShardPath, quote(shard), "a name that ends in "+extension)
 	}
 	x.shard[tensor] = shard
 	return nil
@@ -99,14 +100,14 @@ func (x *shardIndex) readShard(s *scanner, tensor string) error {
 // the path as Windows does, whatever the system, because the checkpoint may be
 // meant for another one: backslashes separate, and a letter and a colon are a
 // drive.
-func isShardPath(path string) bool {
-	if filepath.Ext(path) != shardExtension || strings.ContainsRune(path, 0) {
+func isShardPath(path, extension string) bool {
+	if filepath.Ext(path) != extension || strings.ContainsRune(path, 0) {
 		return false
 	}
 	parts := strings.FieldsFunc(path, func(r rune) bool { return r == '/' || r == '\\' })
 	_, first := utf8.DecodeRuneInString(path)
 	switch {
-	case parts[len(parts)-1] == shardExtension: // a name that is all extension has none
+	case parts[len(parts)-1] == extension: // a name that is all extension has none
 		return false
 	case path[0] == '/' || path[0] == '\\': // a root, or a network drive
 		return false

@@ -36,7 +36,7 @@ func OpenModel(dir string) (*Set, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &Set{path: single, files: []*File{f}}, nil
+		return NewSet(f), nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("safetensors: %w", err)
@@ -48,6 +48,9 @@ func OpenModel(dir string) (*Set, error) {
 	return OpenIndex(index)
 }
 
+// NewSet returns the tensors of one file as a Set, which closes it.
+func NewSet(f *File) *Set { return &Set{path: f.path, files: []*File{f}} }
+
 // OpenIndex opens the shards that an index such as model.safetensors.index.json
 // names, in the folder of the index; other files there are ignored. What the
 // set holds is decided by what the shards hold, not by what the index says of
@@ -58,8 +61,12 @@ func OpenModel(dir string) (*Set, error) {
 // folder or to another kind of file, with ErrMissingShard, which names them
 // all, with ErrDuplicateTensor where two shards hold the same name, and as Open
 // does.
-func OpenIndex(path string) (*Set, error) {
-	index, err := readIndex(path)
+func OpenIndex(path string) (*Set, error) { return OpenIndexOf(path, shardExtension, Open) }
+
+// OpenIndexOf is OpenIndex for shards of another format: files with that
+// extension (".bin"), which open opens.
+func OpenIndexOf(path, extension string, open func(path string) (*File, error)) (*Set, error) {
+	index, err := readIndex(path, extension)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +76,7 @@ func OpenIndex(path string) (*Set, error) {
 	}
 	set := &Set{path: path, holder: make(map[string]*File, len(index.shard))}
 	for _, path := range paths {
-		f, err := Open(path)
+		f, err := open(path)
 		if err != nil {
 			return nil, errors.Join(err, set.Close())
 		}

@@ -175,7 +175,7 @@ func TestParseIndex(t *testing.T) {
 		shard("m\x00.safetensors"):                                 ErrShardPath,
 		`{"weight_map":{"a":"..\u002fm.safetensors"}}`:             ErrShardPath,
 	} {
-		_, err := parseIndex([]byte(text))
+		_, err := parseIndex([]byte(text), shardExtension)
 		if want == nil {
 			assert.NoError(t, err, text)
 		} else {
@@ -196,7 +196,7 @@ func FuzzParseIndex(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		index, err := parseIndex(text)
+		index, err := parseIndex(text, shardExtension)
 		if err != nil {
 			var format *FormatError
 			require.True(t, errors.As(err, &format))

@@ -178,7 +178,7 @@ func TestEncodeIndex(t *testing.T) {
   }
 }
 `, string(got))
-	index, err := parseIndex([]byte(strings.ReplaceAll(strings.ReplaceAll(string(got), `: "1"`, `: "1.safetensors"`), `: "2"`, `: "2.safetensors"`)))
+	index, err := parseIndex([]byte(strings.ReplaceAll(strings.ReplaceAll(string(got), `: "1"`, `: "1.safetensors"`), `: "2"`, `: "2.safetensors"`)), shardExtension)
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{entries[0].Name: "1.safetensors", "a": "2.safetensors"}, index.shard)
 	_, err = encodeIndex([][]Entry{{{Name: strings.Repeat("x", maxIndex), DType: U8}}}, []string{"1"})
