@@ -52,12 +52,13 @@ var house = map[string]room{
 	"internal/pyjson":   {floor: ground},
 	"internal/suggest":  {floor: ground},
 
-	"safetensors":    {floor: files},
-	"tensor":         {floor: files},
-	"tokenizer":      {floor: files},
-	"tokenizer/chat": {floor: files},
-	"ir":             {files, with("tensor", "values have its element types, references its conversions")},
-	"kernels":        {floor: files},
+	"safetensors":           {floor: files},
+	"safetensors/torchfile": {files, with("safetensors", "returns its files")},
+	"tensor":                {floor: files},
+	"tokenizer":             {floor: files},
+	"tokenizer/chat":        {floor: files},
+	"ir":                    {files, with("tensor", "values have its element types, references its conversions")},
+	"kernels":               {floor: files},
 
 	"backend":       {floor: machines},
 	"backend/cpu":   {machines, with("backend", "is a machine")},
@@ -171,6 +172,7 @@ func TestSafetensorsStandsAlone(t *testing.T) {
 	r := theRepo(t)
 	require.NotEmpty(t, r.packages()["safetensors"])
 	none(t, r.foreign("safetensors", "golang.org/x/sys"))
+	none(t, r.foreign("safetensors/torchfile", module+"/safetensors"))
 }
 
 // cgo finds files that a build without tags compiles with cgo.

@@ -1,0 +1,125 @@
+package torchfile
+
+import (
+	"errors"
+	"io"
+	"sync"
+)
+
+// Where the bytes of storages come from.
+
+// lender lends bytes of the file itself.
+type lender interface {
+	io.ReaderAt
+	Use(fn func(data []byte) error) error
+	Close() error
+}
+
+// storedBytes are a record's as they lie in the file.
+type storedBytes struct {
+	file lender
+	at   int64
+}
+
+func (s storedBytes) use(at, n int64, fn func([]byte) error) error {
+	return s.file.Use(func(data []byte) error { return fn(data[s.at+at:][:n]) })
+}
+
+func (s storedBytes) Close() error { return s.file.Close() }
+
+// inflated are the bytes of a deflated record. Reading them from the beginning to
+// the end inflates them once and keeps nothing; what is read backwards inflates
+// them again.
+type inflated struct {
+	file   lender
+	extent extent
+	cache  *cache
+
+	mu sync.Mutex // of the reader
+	r  io.Reader  // nil before the first read and after an error
+	at int64      // how much of it is read
+}
+
+// ReadAt reads from the inflated bytes.
+func (z *inflated) ReadAt(p []byte, off int64) (n int, err error) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if z.r == nil || off < z.at {
+		z.r, z.at = z.extent.open(z.file), 0
+	}
+	skipped, err := io.CopyN(io.Discard, z.r, off-z.at)
+	z.at += skipped
+	if err == nil {
+		n, err = io.ReadFull(z.r, p)
+		z.at += int64(n)
+	}
+	if err != nil {
+		z.r = nil
+		return n, z.extent.failed(err)
+	}
+	return n, nil
+}
+
+func (z *inflated) use(at, n int64, fn func([]byte) error) error {
+	data, err := z.cache.get(z)
+	if err != nil {
+		return err
+	}
+	return fn(data[at:][:n])
+}
+
+func (z *inflated) Close() error { return z.file.Close() }
+
+// section is a tensor whose bytes are those of a deflated record, in its order.
+type section struct {
+	*io.SectionReader
+	z *inflated
+}
+
+func (s section) Close() error { return s.z.Close() }
+
+// cache keeps the record that was inflated last. Tensors that are not read in
+// order come in groups from one storage.
+type cache struct {
+	mu   sync.Mutex
+	of   *inflated
+	data []byte
+}
+
+func (c *cache) get(z *inflated) ([]byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of == z {
+		return c.data, nil
+	}
+	c.of, c.data = nil, nil // to have one only, also while the next is made
+	data, err := readSize(z.extent.open(z.file), z.extent.size)
+	if err != nil {
+		return nil, z.extent.failed(err)
+	}
+	c.of, c.data = z, data
+	return data, nil
+}
+
+// readSize reads so many bytes. It takes memory as they come, in case there are
+// not as many as are promised.
+func readSize(r io.Reader, size int64) ([]byte, error) {
+	const first = 1 << 20
+	b := make([]byte, 0, min(size, first))
+	for int64(len(b)) < size {
+		if len(b) == cap(b) {
+			grown := make([]byte, len(b), min(size, int64(2*cap(b))))
+			copy(grown, b)
+			b = grown
+		}
+		n, err := r.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if err != nil && int64(len(b)) < size {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return nil, err
+		}
+	}
+	return b, nil
+}

@@ -1,0 +1,102 @@
+package torchfile
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// What is wrong with a file that is refused. A *FormatError wraps one of these.
+var (
+	ErrNotTorch    = errors.New("not a file that torch.save has written")
+	ErrUnsupported = errors.New("not supported")
+	ErrTruncated   = errors.New("cut short")
+	ErrZip         = errors.New("bad zip archive")
+	ErrRecord      = errors.New("record is missing")
+	ErrChecksum    = errors.New("wrong checksum")
+	ErrPickle      = errors.New("bad pickle")
+	ErrOpcode      = errors.New("opcode is not allowed")
+	ErrGlobal      = errors.New("global is not allowed")
+	ErrStorage     = errors.New("storage does not have the size that it claims")
+	ErrBounds      = errors.New("tensor reaches out of its storage")
+	ErrDType       = errors.New("dtype has no counterpart in safetensors")
+	ErrName        = errors.New("tensor has no usable name")
+	ErrLimit       = errors.New("more than is read")
+	ErrChanged     = errors.New("file changed while it was opened")
+)
+
+// FormatError says what is wrong with a file and where.
+type FormatError struct {
+	Path     string // file, empty where there is none
+	Record   string // record of the zip archive, or part of a legacy file
+	Tensor   string // name of the tensor, empty where the error is about none
+	Opcode   string // name of the pickle opcode, empty where the error is about none
+	Offset   int64  // where in the record the opcode begins
+	Rule     error  // one of the errors of this package
+	Found    string
+	Expected string
+}
+
+// Error is the file, the record, the tensor, the rule, the place, what was
+// found and what was expected.
+func (e *FormatError) Error() string {
+	var b strings.Builder
+	b.WriteString("torchfile: ")
+	if e.Path != "" {
+		b.WriteString(e.Path + ": ")
+	}
+	if e.Record != "" {
+		b.WriteString(e.Record + ": ")
+	}
+	if e.Tensor != "" {
+		b.WriteString("tensor " + quote(e.Tensor) + ": ")
+	}
+	b.WriteString(e.Rule.Error())
+	if e.Opcode != "" {
+		fmt.Fprintf(&b, " at byte %d (%s)", e.Offset, e.Opcode)
+	}
+	switch {
+	case e.Found != "" && e.Expected != "":
+		b.WriteString(": found " + e.Found + ", expected " + e.Expected)
+	case e.Found != "":
+		b.WriteString(": found " + e.Found)
+	case e.Expected != "":
+		b.WriteString(": expected " + e.Expected)
+	}
+	return b.String()
+}
+
+// Unwrap returns the rule that was broken.
+func (e *FormatError) Unwrap() error { return e.Rule }
+
+// withPath completes an error that was made where the path was not known.
+func withPath(err error, path string) error {
+	var f *FormatError
+	if errors.As(err, &f) {
+		if f.Path == "" {
+			f.Path = path
+		}
+		return err
+	}
+	return fmt.Errorf("torchfile: %s: %w", path, err)
+}
+
+func inRecord(record string, rule error, found, expected string) error {
+	return &FormatError{Record: record, Rule: rule, Found: found, Expected: expected}
+}
+
+func ofTensor(name string, rule error, found, expected string) error {
+	return &FormatError{Tensor: name, Rule: rule, Found: found, Expected: expected}
+}
+
+// quote shortens what a hostile file may have made very long.
+func quote(s string) string {
+	const most = 200
+	if len(s) <= most {
+		return strconv.Quote(s)
+	}
+	return strconv.Quote(s[:most]) + "… (" + strconv.Itoa(len(s)) + " bytes)"
+}
+
+func byteCount(n int64) string { return strconv.FormatInt(n, 10) + " bytes" }

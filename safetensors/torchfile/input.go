@@ -1,0 +1,75 @@
+package torchfile
+
+import (
+	"bufio"
+	"errors"
+	"io"
+)
+
+var errLongLine = errors.New("a line of more than 1024 bytes")
+
+// input is the bytes of pickles, of which at are read.
+type input struct {
+	r    *bufio.Reader
+	at   int64
+	size int64
+}
+
+func newInput(r io.Reader, size int64) *input {
+	return &input{r: bufio.NewReaderSize(r, int(min(size, 64<<10))), size: size}
+}
+
+// take returns the next n bytes, which are valid until the next call. No memory
+// is taken for bytes that are not there.
+func (in *input) take(n uint64) ([]byte, error) {
+	if n > uint64(in.size-in.at) {
+		return nil, io.ErrUnexpectedEOF
+	}
+	in.at += int64(n)
+	if n <= uint64(in.r.Size()) {
+		b, err := in.r.Peek(int(n))
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		_, _ = in.r.Discard(len(b))
+		return b, err
+	}
+	b := make([]byte, n)
+	_, err := io.ReadFull(in.r, b)
+	return b, err
+}
+
+// byte is take(1), faster.
+func (in *input) byte() (byte, error) {
+	if in.at >= in.size {
+		return 0, io.ErrUnexpectedEOF
+	}
+	in.at++
+	c, err := in.r.ReadByte()
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return c, err
+}
+
+// line returns what comes before the next line feed, which is skipped. A line
+// that is longer than any name ends the reading.
+func (in *input) line() (string, error) {
+	const longest = 1024
+	b, err := in.r.Peek(int(min(longest, in.size-in.at)))
+	for i, c := range b {
+		if c == '\n' {
+			line := string(b[:i])
+			in.at += int64(i) + 1
+			_, _ = in.r.Discard(i + 1)
+			return line, nil
+		}
+	}
+	switch {
+	case len(b) == longest:
+		err = errLongLine
+	case err == nil || err == io.EOF:
+		err = io.ErrUnexpectedEOF
+	}
+	return "", err
+}
