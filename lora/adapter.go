@@ -1,15 +1,13 @@
 package lora
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 
 	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/safetensors"
+	"github.com/lorafuse/lorafuse/safetensors/torchfile"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
@@ -19,6 +17,7 @@ import (
 type Adapter struct {
 	Config *Config
 	Dir    string
+	Source torchfile.Source // the file that the tensors are from
 
 	names   []string // in the order of the file
 	tensors map[string]tensor.Tensor
@@ -26,22 +25,19 @@ type Adapter struct {
 	views   []*safetensors.View // hold the mapping
 }
 
-// Load opens the adapter in dir. Its tensors are not looked at yet, see
-// [Adapter.Check].
+// Load opens the adapter in dir. Only where there is no WeightsFile, not even a
+// broken one, it takes TorchWeightsFile, as PEFT does; Source says so. Its tensors
+// are not looked at yet, see [Adapter.Check].
 func Load(dir string) (*Adapter, error) {
 	c, err := ReadConfig(dir)
 	if err != nil {
 		return nil, err
 	}
-	path := filepath.Join(dir, WeightsFile)
-	file, err := safetensors.Open(path)
+	file, source, err := torchfile.OpenFirst(filepath.Join(dir, WeightsFile), filepath.Join(dir, TorchWeightsFile))
 	if err != nil {
-		if _, bin := os.Stat(filepath.Join(dir, "adapter_model.bin")); bin == nil && errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("lora: adapter %s: %w: it is saved as adapter_model.bin; save it with safe_serialization=True in PEFT", dir, ErrUnsupported)
-		}
 		return nil, fmt.Errorf("lora: adapter %s: %w", dir, err)
 	}
-	a := &Adapter{Config: c, Dir: dir, names: file.Names(), tensors: make(map[string]tensor.Tensor, file.Len()), file: file}
+	a := &Adapter{Config: c, Dir: dir, Source: source, names: file.Names(), tensors: make(map[string]tensor.Tensor, file.Len()), file: file}
 	for _, name := range a.names {
 		if err := a.addView(name); err != nil {
 			file.Close()
@@ -60,7 +56,12 @@ func (a *Adapter) addView(name string) error {
 	if err != nil {
 		return fmt.Errorf("lora: adapter %s: tensor %q: %v: %w", a.Dir, name, v.DType, ErrDType)
 	}
-	a.tensors[name] = tensor.Tensor{DType: d, Shape: v.Shape, Data: v.Bytes()}
+	data := v.Bytes()
+	if data == nil && v.Len() > 0 { // bytes that are not in place are read here, and that has failed
+		err := v.Use(func([]byte) error { return nil })
+		return fmt.Errorf("lora: adapter %s: %w", a.Dir, err)
+	}
+	a.tensors[name] = tensor.Tensor{DType: d, Shape: v.Shape, Data: data}
 	a.views = append(a.views, v)
 	return nil
 }

@@ -1,7 +1,10 @@
 package lora_test
 
 import (
+	"archive/zip"
+	"bytes"
 	"errors"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -12,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/safetensors/torchfile"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
@@ -177,9 +181,19 @@ func TestLoadErrors(t *testing.T) {
 	_, err = lora.Load(dir)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	assert.ErrorContains(t, err, lora.WeightsFile)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "adapter_model.bin"), nil, 0o600))
+	assert.ErrorContains(t, err, lora.TorchWeightsFile)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, lora.TorchWeightsFile), nil, 0o600))
 	_, err = lora.Load(dir)
-	require.ErrorIs(t, err, lora.ErrUnsupported)
+	require.ErrorIs(t, err, torchfile.ErrNotTorch)
+	assert.ErrorContains(t, err, dir)
+	bin, err := os.ReadFile("../testdata/peft/file-bin/adapter/" + lora.TorchWeightsFile)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, lora.TorchWeightsFile), bin, 0o600))
+	a, err := lora.Load(dir)
+	require.NoError(t, err)
+	require.Equal(t, torchfile.Source{Path: filepath.Join(dir, lora.TorchWeightsFile), Format: "torch zip", Fallback: true, Why: "adapter_model.safetensors does not exist"}, a.Source)
+	require.NoError(t, a.Close())
+	// A broken file is not passed over.
 	require.NoError(t, os.WriteFile(filepath.Join(dir, lora.WeightsFile), []byte("12345678"), 0o600))
 	_, err = lora.Load(dir)
 	require.Error(t, err)
@@ -198,4 +212,45 @@ func TestNewErrors(t *testing.T) {
 	_, err = a.Float32s("a")
 	require.ErrorIs(t, err, lora.ErrMissing)
 	assert.True(t, errors.Is(err, lora.ErrMissing))
+}
+
+// Compressed weights are read when the adapter is, and what is wrong with them is
+// found then.
+func TestLoadCompressed(t *testing.T) {
+	from := "../testdata/peft/file-bin/adapter"
+	dir := t.TempDir()
+	config, err := os.ReadFile(filepath.Join(from, lora.ConfigFile))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, lora.ConfigFile), config, 0o600))
+	r, err := zip.OpenReader(filepath.Join(from, lora.TorchWeightsFile))
+	require.NoError(t, err)
+	defer r.Close()
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	for _, f := range r.File {
+		record, err := f.Open()
+		require.NoError(t, err)
+		to, err := w.Create(f.Name)
+		require.NoError(t, err)
+		_, err = io.Copy(to, record)
+		require.NoError(t, err)
+	}
+	require.NoError(t, w.Close())
+	path := filepath.Join(dir, lora.TorchWeightsFile)
+	require.NoError(t, os.WriteFile(path, b.Bytes(), 0o600))
+	a := load(t, dir)
+	diffs, err := lora.Diff(load(t, from), a)
+	require.NoError(t, err)
+	require.NotEmpty(t, diffs)
+	for _, d := range diffs {
+		require.Zero(t, d.OnlyIn, d.Key)
+		require.Zero(t, d.MaxAbs, d.Key)
+	}
+
+	at := bytes.Index(b.Bytes(), []byte("/data/0")) + len("/data/0")
+	copy(b.Bytes()[at:], bytes.Repeat([]byte{0xff}, 16))
+	require.NoError(t, os.WriteFile(path, b.Bytes(), 0o600))
+	_, err = lora.Load(dir)
+	require.ErrorIs(t, err, torchfile.ErrZip)
+	require.ErrorContains(t, err, "data/0")
 }

@@ -5,10 +5,12 @@ import (
 	"strings"
 )
 
-// ConfigFile and WeightsFile are the two files of an adapter folder.
+// ConfigFile and WeightsFile are the two files of an adapter folder. In those of
+// old versions of PEFT, TorchWeightsFile takes the place of WeightsFile.
 const (
-	ConfigFile  = "adapter_config.json"
-	WeightsFile = "adapter_model.safetensors"
+	ConfigFile       = "adapter_config.json"
+	WeightsFile      = "adapter_model.safetensors"
+	TorchWeightsFile = "adapter_model.bin"
 )
 
 // peftVersion is the version of PEFT whose contract this package follows and

@@ -108,9 +108,6 @@ func fixtures(t testing.TB) []fixture {
 		var c struct{ Base string }
 		readJSON(t, filepath.Join(dir, "case.json"), &c)
 		model := filepath.Join(dir, c.Base)
-		if filepath.Base(dir) == "file-bin" {
-			continue
-		}
 		all = append(all, fixture{dir: filepath.Join(dir, "adapter"), model: model})
 		for _, more := range []string{"train/init", "train/final", "converted/adapter"} {
 			if _, err := os.Stat(filepath.Join(dir, more)); err == nil {

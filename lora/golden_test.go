@@ -60,7 +60,6 @@ var refusals = map[string]struct {
 	is   error
 	text string
 }{
-	"peft/file-bin/adapter":         {lora.ErrUnsupported, "adapter_model.bin; save it with safe_serialization=True in PEFT"},
 	"peft/init-pissa-niter/adapter": {lora.ErrUnsupported, "pissa_niter"},
 }
 
