@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/lorafuse/lorafuse/generate"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/safetensors"
+	"github.com/lorafuse/lorafuse/safetensors/torchfile"
 )
 
 // golden is a model and what PyTorch computed with it.
@@ -54,7 +56,42 @@ func goldens(t *testing.T) []golden {
 		require.Len(t, others, 1)
 		add(name+"/"+strings.TrimSuffix(strings.TrimPrefix(filepath.Base(others[0]), "config."), ".json"), respelled(t, dir, others[0]), file)
 	}
+	linear := "../testdata/extra/linear"
+	add("torch", respelled(t, "testdata/torch", filepath.Join(linear, "config.json")), filepath.Join(linear, "golden.safetensors"))
 	return all
+}
+
+// A checkpoint of torch.save has the weights of the safetensors one, in place
+// where they lie in order.
+func TestTorchWeights(t *testing.T) {
+	linear := "../testdata/extra/linear"
+	want, err := model.Open(linear)
+	require.NoError(t, err)
+	defer want.Close()
+	require.Equal(t, torchfile.Source{Path: filepath.Join(linear, safetensors.ModelFile), Format: "safetensors"}, want.Source)
+	dir := respelled(t, "testdata/torch", filepath.Join(linear, "config.json"))
+	got, err := model.Open(dir)
+	require.NoError(t, err)
+	defer got.Close()
+	require.True(t, got.Source.Fallback)
+	require.Equal(t, filepath.Join(dir, torchfile.ModelIndex), got.Source.Path)
+	require.Equal(t, want.Parameters(), got.Parameters())
+	gathered := 0
+	for _, name := range want.Used() {
+		w, err := want.Weight(name)
+		require.NoError(t, err)
+		g, err := got.Weight(name)
+		require.NoError(t, err)
+		require.Equal(t, w.Shape, g.Shape)
+		require.Equal(t, w.Source.Bytes, g.Source.Bytes, name)
+		again, err := got.Weight(name)
+		require.NoError(t, err)
+		require.Same(t, unsafe.SliceData(g.Source.Bytes), unsafe.SliceData(again.Source.Bytes), "read once")
+		if v := g.Source.Keep.(*safetensors.View); !v.InPlace() {
+			gathered++
+		}
+	}
+	require.Equal(t, 1, gathered)
 }
 
 // respelled is a folder with the files of dir and another config.json.

@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/nn"
 	"github.com/lorafuse/lorafuse/safetensors"
+	"github.com/lorafuse/lorafuse/safetensors/torchfile"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
@@ -20,16 +22,22 @@ import (
 type Model struct {
 	Config *Config
 	Dir    string
+	Source torchfile.Source // the files that the weights are from
 
 	arch    Architecture
 	set     *safetensors.Set
 	modules []nn.Module
 	used    []string
+
+	mu   sync.Mutex
+	kept map[string]*safetensors.View // weights that are not in place, with their bytes
 }
 
 // Open reads dir/config.json, maps the weights and checks that every tensor
-// that the model needs is there with its shape. Errors: ErrConfig,
-// ErrUnsupported, nn.ErrMissing, nn.ErrShape and those of package safetensors.
+// that the model needs is there with its shape. Where there are no safetensors
+// files, those of torch.save take their place, see torchfile.OpenModel. Errors:
+// ErrConfig, ErrUnsupported, nn.ErrMissing, nn.ErrShape and those of packages
+// safetensors and torchfile.
 func Open(dir string) (*Model, error) {
 	if info, err := os.Stat(dir); err != nil {
 		return nil, fmt.Errorf("model: %w", err)
@@ -40,11 +48,11 @@ func Open(dir string) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	set, err := safetensors.OpenModel(dir)
+	set, source, err := torchfile.OpenModel(dir)
 	if err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}
-	m := &Model{Config: c, Dir: dir, arch: registry[c.Architecture], set: set}
+	m := &Model{Config: c, Dir: dir, Source: source, arch: registry[c.Architecture], set: set}
 	if err := m.probe(); err != nil {
 		set.Close()
 		return nil, fmt.Errorf("model: %s: %w", filepath.Clean(dir), err)
@@ -102,9 +110,11 @@ func (m *Model) Set() *safetensors.Set { return m.set }
 // Has reports whether the checkpoint has a tensor of that name.
 func (m *Model) Has(name string) bool { return m.set.Has(name) }
 
-// Weight finds a tensor of the checkpoint where it lies in the mapped file.
+// Weight finds a tensor of the checkpoint where it lies in the mapped file. One
+// that does not lie there in order (a transposed view, a compressed file) is read
+// once and kept in memory.
 func (m *Model) Weight(name string) (nn.Weight, error) {
-	v, err := m.set.Lookup(name)
+	v, err := m.view(name)
 	if err != nil {
 		if errors.Is(err, safetensors.ErrNotFound) {
 			return nn.Weight{}, fmt.Errorf("%w: %w", nn.ErrMissing, err)
@@ -115,7 +125,27 @@ func (m *Model) Weight(name string) (nn.Weight, error) {
 	if err != nil {
 		return nn.Weight{}, fmt.Errorf("tensor %q: %w", name, err)
 	}
-	return nn.Weight{DType: d, Shape: v.Shape, Source: backend.Source{Bytes: v.Bytes(), Keep: v}}, nil
+	data := v.Bytes()
+	if data == nil && v.Len() > 0 { // reading has failed, for the reason that Use gives
+		return nn.Weight{}, v.Use(func([]byte) error { return nil })
+	}
+	return nn.Weight{DType: d, Shape: v.Shape, Source: backend.Source{Bytes: data, Keep: v}}, nil
+}
+
+func (m *Model) view(name string) (*safetensors.View, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if v := m.kept[name]; v != nil {
+		return v, nil
+	}
+	v, err := m.set.Lookup(name)
+	if err == nil && !v.InPlace() {
+		if m.kept == nil {
+			m.kept = map[string]*safetensors.View{}
+		}
+		m.kept[name] = v
+	}
+	return v, err
 }
 
 // Parameters is the number of the elements of all tensors that the model reads.

@@ -2,11 +2,15 @@
 
     pip install torch==2.15.0 safetensors==0.8.0 numpy==2.4.6
     python scripts/make_torch_goldens.py safetensors/torchfile/testdata
+    python scripts/make_torch_goldens.py --model testdata/extra/linear/model.safetensors model/testdata/torch
 
 read/NAME.pt is a file that must be read, read/NAME.safetensors the tensors in it under the names
 that package torchfile gives them; refused/NAME is one that must be refused. goldens.json has for
 each the values that are no tensors, or the error, and whether torch.load with weights_only=True
 takes the file; where it does, its tensors are compared here with those that were saved.
+
+With --model, the weights of a model become shards as transformers wrote them: one of either format,
+with a weight that lies transposed.
 
 Legacy files have addresses of memory in them, so that they differ from run to run.
 """
@@ -25,7 +29,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 MAGIC = 0x1950A86A20F9469CFC6C
 
@@ -475,10 +479,29 @@ def takes(raw, saved=None, **how):
     return True
 
 
+def shards(model, folder):
+    weights = load_file(model)
+    names = list(weights)
+    square = next(n for n in names if weights[n].dim() == 2)
+    weights[square] = weights[square].t().contiguous().t()
+    folder.mkdir(parents=True, exist_ok=True)
+    index = {}
+    for i, (part, write) in enumerate([(names[::2], save), (names[1::2], legacy)], 1):
+        file = f"pytorch_model-{i:05}-of-00002.bin"
+        (folder / file).write_bytes(write({n: weights[n] for n in part}))
+        index |= dict.fromkeys(part, file)
+    total = sum(w.nbytes for w in weights.values())
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {"total_size": total}, "weight_map": index}, indent=2, sort_keys=True) + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", type=pathlib.Path)
     parser.add_argument("folder", type=pathlib.Path)
-    folder = parser.parse_args().folder
+    args = parser.parse_args()
+    folder = args.folder
+    if args.model:
+        return shards(args.model, folder)
     goldens = {"read": {}, "refused": {}}
     for kind in goldens:
         (folder / kind).mkdir(parents=True, exist_ok=True)
