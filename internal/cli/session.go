@@ -11,6 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/model/hub"
+	"github.com/lorafuse/lorafuse/safetensors/torchfile"
 )
 
 // modelFlags name a model, its adapter and the machine that runs them.
@@ -78,7 +79,18 @@ func (a *app) openModel(ctx context.Context, f *modelFlags) (*model.Model, error
 	if err != nil {
 		return nil, err
 	}
-	return model.Open(dir)
+	m, err := model.Open(dir)
+	if err == nil {
+		a.noteSource(m.Source)
+	}
+	return m, err
+}
+
+// noteSource says what was read where it is not what was asked for.
+func (a *app) noteSource(s torchfile.Source) {
+	if s.Why != "" {
+		a.note("note     reading %s: %s", s.Path, s.Why)
+	}
 }
 
 // resolve gives the folder of a model.
@@ -100,6 +112,7 @@ func (a *app) openAdapter(dir string, m *model.Model) (*lora.Adapter, *lora.Plan
 	if err != nil {
 		return nil, nil, err
 	}
+	a.noteSource(adapter.Source)
 	p, err := lora.NewPlan(adapter.Config, lora.ModelOf(m.Config.ModelType, m.Modules()))
 	if err != nil {
 		adapter.Close()
