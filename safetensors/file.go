@@ -47,8 +47,10 @@ func load(f *os.File, size int64) (*File, error) {
 	exactly(f, true) // or the kernel reads far beyond the header
 	header, start, err := loadHeader(f, size)
 	exactly(f, false)
-	if err != nil {
+	if format := (*FormatError)(nil); errors.As(err, &format) {
 		return nil, err
+	} else if err != nil {
+		return nil, fmt.Errorf("safetensors: %w", err)
 	}
 	region, err := mapRegion(f, size)
 	if err != nil {
@@ -92,7 +94,7 @@ func loadHeader(r io.ReaderAt, size int64) (*header, int64, error) {
 func readHeader(f io.ReaderAt, size int64) ([]byte, error) {
 	var first [lengthSize]byte
 	if n, err := f.ReadAt(first[:min(size, lengthSize)], 0); err != nil && err != io.EOF {
-		return nil, fmt.Errorf("safetensors: %w", err)
+		return nil, err
 	} else if n < lengthSize {
 		size = int64(n)
 	}
@@ -105,7 +107,7 @@ func readHeader(f io.ReaderAt, size int64) ([]byte, error) {
 		if err == io.EOF {
 			return nil, &FormatError{Rule: ErrHeaderPastEnd, Found: byteCount(uint64(n)), Expected: fmt.Sprintf("at most the %d that follow", got)}
 		}
-		return nil, fmt.Errorf("safetensors: %w", err)
+		return nil, err
 	}
 	return text, nil
 }

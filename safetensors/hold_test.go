@@ -81,6 +81,7 @@ func TestConcurrentUseHoldAndClose(t *testing.T) {
 						assert.ErrorIs(t, err, ErrClosed)
 						return
 					}
+					time.Sleep(50 * time.Microsecond) // or Close never finds nobody
 				}
 			})
 		}

@@ -1,6 +1,7 @@
 package safetensors
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -87,8 +88,10 @@ func openReader(r io.ReaderAt, size int64, name string, owned io.Closer) (*File,
 		return nil, err
 	}
 	header, start, err := loadHeader(r, size)
-	if err != nil {
+	if format := (*FormatError)(nil); errors.As(err, &format) {
 		return nil, withPath(err, name)
+	} else if err != nil {
+		return nil, fmt.Errorf("safetensors: %s: %w", name, err)
 	}
 	return &File{path: name, header: header, mapping: newMapping(region{file: owned}), start: start, reader: r}, nil
 }

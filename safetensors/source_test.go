@@ -3,7 +3,6 @@ package safetensors
 import (
 	"archive/zip"
 	"bytes"
-	"errors"
 	"io"
 	"io/fs"
 	"os"
@@ -110,8 +109,6 @@ func TestOpenReaderAtRefuses(t *testing.T) {
 	_, err = OpenReaderAt(bytes.NewReader(data), -1, "negative")
 	assert.ErrorIs(t, err, ErrRange)
 }
-
-var errBroken = errors.New("broken")
 
 // A source that cannot be read is an error that says what has failed.
 func TestReadErrors(t *testing.T) {

@@ -53,6 +53,7 @@ var house = map[string]room{
 	"internal/suggest":  {floor: ground},
 
 	"safetensors":           {floor: files},
+	"safetensors/remote":    {files, with("safetensors", "opens its files")},
 	"safetensors/torchfile": {files, with("safetensors", "returns its files")},
 	"tensor":                {floor: files},
 	"tokenizer":             {floor: files},
@@ -172,7 +173,10 @@ func TestSafetensorsStandsAlone(t *testing.T) {
 	r := theRepo(t)
 	require.NotEmpty(t, r.packages()["safetensors"])
 	none(t, r.foreign("safetensors", "golang.org/x/sys"))
-	none(t, r.foreign("safetensors/torchfile", module+"/safetensors"))
+	for _, pkg := range []string{"safetensors/remote", "safetensors/torchfile"} {
+		require.NotEmpty(t, r.packages()[pkg])
+		none(t, r.foreign(pkg, module+"/safetensors"))
+	}
 }
 
 // cgo finds files that a build without tags compiles with cgo.

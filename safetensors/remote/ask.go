@@ -1,0 +1,193 @@
+package remote
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// version is what a server says of the file. All answers must agree.
+type version struct {
+	size     int64
+	etag     string // empty where the server gives none
+	modified string // date of the last change, empty where the server gives none
+}
+
+// answer is a part of the file on its way.
+type answer struct {
+	version version
+	length  int64 // of the part
+	body    io.ReadCloser
+
+	ctx    context.Context // of this request
+	cancel context.CancelCauseFunc
+	timer  *time.Timer
+	stall  time.Duration
+	slot   chan struct{} // to be given back
+}
+
+// ask requests n bytes from off on, and checks the head of the answer. Before
+// the file is open, the answer may be shorter, and says what the file is.
+func (r *ReaderAt) ask(ctx context.Context, off, n int64) (*answer, error) {
+	select {
+	case r.slots <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	a := &answer{stall: r.options.Stall, slot: r.slots}
+	a.ctx, a.cancel = context.WithCancelCause(ctx)
+	a.timer = time.AfterFunc(a.stall, func() { a.cancel(ErrStalled) })
+	if err := r.request(a, off, n); err != nil {
+		a.close()
+		return nil, err
+	}
+	return a, nil
+}
+
+func (r *ReaderAt) request(a *answer, off, n int64) error {
+	req, err := http.NewRequestWithContext(a.ctx, http.MethodGet, r.url, nil)
+	if err != nil {
+		return withoutURL(err)
+	}
+	for key, values := range r.options.Header {
+		req.Header[key] = values
+	}
+	req.Header.Set("Accept-Encoding", "identity") // ranges are those of the file as it is
+	req.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", off, off+n-1))
+	if validator := r.version.validator(); validator != "" {
+		req.Header.Set("If-Range", validator)
+	}
+	resp, err := r.options.Client.Do(req)
+	if err != nil {
+		if resp != nil {
+			return withoutURL(err) // redirected too often: that does not pass
+		}
+		return a.failure(withoutURL(err))
+	}
+	a.body = resp.Body
+	a.alive()
+	return r.check(a, resp, off, n)
+}
+
+// validator is what If-Range takes: with it, a server that has another version
+// of the file says so, by sending all of it. Weak tags are not allowed there.
+func (v version) validator() string {
+	switch {
+	case v.etag == "":
+		return v.modified
+	case strings.HasPrefix(v.etag, "W/"):
+		return ""
+	}
+	return v.etag
+}
+
+// check reads the head of an answer.
+func (r *ReaderAt) check(a *answer, resp *http.Response, off, n int64) error {
+	opened := r.version != version{}
+	switch {
+	case resp.StatusCode == http.StatusOK && r.version.validator() != "":
+		return ErrChanged
+	case resp.StatusCode == http.StatusOK:
+		return ErrNoRanges
+	case resp.StatusCode == http.StatusRequestedRangeNotSatisfiable && opened:
+		return fmt.Errorf("%w: it has no byte %d", ErrChanged, off)
+	case resp.StatusCode == http.StatusRequestedRangeNotSatisfiable && resp.Header.Get("Content-Range") == "bytes */0":
+		a.body = http.NoBody // of an empty file
+		return nil
+	case resp.StatusCode != http.StatusPartialContent:
+		return statusError(resp)
+	}
+	if encoding := resp.Header.Get("Content-Encoding"); resp.Uncompressed || encoding != "" && encoding != "identity" {
+		return badAnswer("a body that is encoded as %q", encoding)
+	}
+	begin, end, size, ok := parseContentRange(resp.Header.Get("Content-Range"))
+	if !ok {
+		return badAnswer("Content-Range %q", resp.Header.Get("Content-Range"))
+	}
+	a.version = version{size: size, etag: resp.Header.Get("ETag"), modified: resp.Header.Get("Last-Modified")}
+	if opened {
+		if err := r.version.check(a.version); err != nil {
+			return err
+		}
+	}
+	a.length = min(n, size-off)
+	if begin != off || end != off+a.length-1 {
+		return badAnswer("bytes %d to %d where %d to %d were asked for", begin, end, off, off+a.length-1)
+	}
+	if resp.ContentLength >= 0 && resp.ContentLength != a.length {
+		return badAnswer("%d bytes for a range of %d", resp.ContentLength, a.length)
+	}
+	return nil
+}
+
+// check compares an answer's version with that of the file that was opened.
+func (v version) check(now version) error {
+	switch {
+	case now.size != v.size:
+		return fmt.Errorf("%w: %d bytes, not %d", ErrChanged, now.size, v.size)
+	case now.etag != "" && v.etag != "" && strings.TrimPrefix(now.etag, "W/") != strings.TrimPrefix(v.etag, "W/"):
+		return fmt.Errorf("%w: its tag is %s, not %s", ErrChanged, now.etag, v.etag)
+	case now.etag == "" && v.etag == "" && now.modified != v.modified:
+		return fmt.Errorf("%w: its date is %q, not %q", ErrChanged, now.modified, v.modified)
+	}
+	return nil
+}
+
+// parseContentRange reads "bytes 0-99/1000".
+func parseContentRange(s string) (begin, end, size int64, ok bool) {
+	s, ok = strings.CutPrefix(s, "bytes ")
+	span, total, found := strings.Cut(s, "/")
+	first, last, dash := strings.Cut(span, "-")
+	if !ok || !found || !dash {
+		return 0, 0, 0, false
+	}
+	var n [3]int64
+	for i, digits := range []string{first, last, total} {
+		u, err := strconv.ParseUint(digits, 10, 63)
+		if err != nil {
+			return 0, 0, 0, false
+		}
+		n[i] = int64(u)
+	}
+	return n[0], n[1], n[2], n[0] <= n[1] && n[1] < n[2]
+}
+
+// alive says that the server has sent something.
+func (a *answer) alive() { a.timer.Reset(a.stall) }
+
+func (a *answer) close() {
+	a.timer.Stop()
+	a.cancel(nil)
+	if a.body != nil {
+		a.body.Close()
+	}
+	<-a.slot
+}
+
+// failure is the error of a connection: one that passes, unless it is the
+// caller who has had enough, or trying again is in vain.
+func (a *answer) failure(err error) error {
+	var dns *net.DNSError
+	var certificate *tls.CertificateVerificationError
+	var noTLS tls.RecordHeaderError
+	switch {
+	case context.Cause(a.ctx) == ErrStalled:
+		return &passing{err: ErrStalled}
+	case a.ctx.Err() != nil:
+		return err
+	case errors.As(err, &dns) && dns.IsNotFound, errors.As(err, &certificate), errors.As(err, &noTLS), errors.Is(err, http.ErrSchemeMismatch):
+		return err
+	}
+	return &passing{err: err}
+}
+
+func badAnswer(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrResponse, fmt.Sprintf(format, args...))
+}
