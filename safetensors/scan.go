@@ -281,8 +281,10 @@ func (s *scanner) skip(depth int) error {
 	return s.fail(ErrSyntax, "a value")
 }
 
-// number skips a number of any kind.
+// number skips a number of any kind that a float64 can hold, as the reference
+// does.
 func (s *scanner) number() error {
+	start := s.pos
 	if s.text[s.pos] == '-' {
 		s.pos++
 	}
@@ -305,6 +307,10 @@ func (s *scanner) number() error {
 		if !s.digits() {
 			return s.fail(ErrSyntax, "a digit")
 		}
+	}
+	if _, err := strconv.ParseFloat(string(s.text[start:s.pos]), 64); err != nil {
+		s.pos = start
+		return s.fail(ErrSyntax, "a number below 1.8e308")
 	}
 	return nil
 }
