@@ -57,6 +57,43 @@ func ReplaceDir(path string, fill func(dir string) error) error {
 	return syncDir(filepath.Dir(final))
 }
 
+// ReplaceFile is [ReplaceDir] for one file: fill writes a file of the name that
+// it gets, whose folder is there and empty, and may read it back; then the file
+// takes the place of path. It is [Create] for writers that want a name, and for
+// what must be checked before it replaces something.
+func ReplaceFile(path string, fill func(name string) error) error {
+	final, err := follow(path)
+	if err != nil {
+		return err
+	}
+	mode, err := replaceable(final)
+	if err != nil {
+		return err
+	}
+	folder, mark, err := createTempDir(final)
+	if err != nil {
+		return naming(final, err)
+	}
+	defer os.RemoveAll(folder)
+	defer mark.Close()
+	name := filepath.Join(folder, filepath.Base(final))
+	if err := fill(name); err != nil {
+		return err
+	}
+	if mode != 0 {
+		if err := os.Chmod(name, mode); err != nil {
+			return naming(final, err)
+		}
+	}
+	if err := syncFile(name); err != nil {
+		return naming(final, err)
+	}
+	if err := os.Rename(name, final); err != nil {
+		return naming(final, err)
+	}
+	return syncDir(filepath.Dir(final))
+}
+
 func moveInto(temp, final string, replace bool) error {
 	if !replace {
 		return os.Rename(temp, final)

@@ -106,3 +106,43 @@ func TestSweepSparesTheLivingAndStrangers(t *testing.T) {
 	assert.ElementsMatch(t, append(strangers, "living", "folder"), names(t, dir))
 	assert.NoError(t, fsatomic.Sweep(filepath.Join(dir, "missing")))
 }
+
+func TestReplaceFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "model")
+	write := func(text string) func(string) error {
+		return func(name string) error {
+			assert.Equal(t, "model", filepath.Base(name))
+			assert.NoFileExists(t, name)
+			return os.WriteFile(name, []byte(text), 0o666)
+		}
+	}
+	require.NoError(t, fsatomic.ReplaceFile(path, write("1")))
+	assert.Equal(t, "1", read(t, path))
+	if runtime.GOOS != "windows" {
+		require.NoError(t, os.Chmod(path, 0o640))
+	}
+	require.NoError(t, fsatomic.ReplaceFile(path, write("2")))
+	assert.Equal(t, "2", read(t, path))
+	if runtime.GOOS != "windows" {
+		assert.Equal(t, fs.FileMode(0o640), mode(t, path))
+	}
+	failure := errors.New("not what was written")
+	err := fsatomic.ReplaceFile(path, func(name string) error {
+		require.NoError(t, os.WriteFile(name, []byte("3"), 0o666))
+		return failure
+	})
+	assert.ErrorIs(t, err, failure)
+	assert.ErrorIs(t, fsatomic.ReplaceFile(path, func(string) error { return nil }), fs.ErrNotExist)
+	assert.Equal(t, "2", read(t, path))
+	assert.Equal(t, []string{"model"}, names(t, dir))
+
+	assert.ErrorIs(t, fsatomic.ReplaceFile(dir, write("4")), fsatomic.ErrNotRegular)
+	assert.ErrorIs(t, fsatomic.ReplaceFile(filepath.Join(dir, "no", "parent"), write("5")), fs.ErrNotExist)
+	if err := os.Symlink("model", filepath.Join(dir, "link")); err != nil {
+		t.Skip("no symbolic links here")
+	}
+	require.NoError(t, fsatomic.ReplaceFile(filepath.Join(dir, "link"), write("6")))
+	assert.Equal(t, "6", read(t, path))
+	assert.Equal(t, []string{"link", "model"}, names(t, dir))
+}
