@@ -20,6 +20,7 @@ import (
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/weights"
 )
 
 // Errors that this package wraps, for errors.Is. Beside them there are those
@@ -70,7 +71,7 @@ type Result struct {
 // also that of ctx, dir is as it was. Errors about dir itself are of the type
 // [OutputError]; the others are those of this package's variables.
 func Write(ctx context.Context, dir string, m *model.Model, a *lora.Adapter, p *lora.Plan, o Options) (*Result, error) {
-	if _, ok := configNames[o.DType]; !ok && o.DType != tensor.Invalid {
+	if weights.ConfigName(o.DType) == "" && o.DType != tensor.Invalid {
 		return nil, fmt.Errorf("merge: element type %v, expected F32, BF16 or F16: %w", o.DType, ErrOptions)
 	}
 	if err := checkOutput(dir, o.Replace, m.Dir, a.Dir); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/lorafuse/lorafuse/nn"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/weights"
 )
 
 // writer streams a model through a merger into a folder.
@@ -67,7 +68,7 @@ func (w *writer) write(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := copyModelFiles(w.model.Dir, dir, config); err != nil {
+	if _, err := weights.CopyBeside(w.model.Dir, dir, config); err != nil {
 		return err
 	}
 	return w.verify(ctx, dir)

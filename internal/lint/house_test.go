@@ -56,6 +56,7 @@ var house = map[string]room{
 	"safetensors/remote":    {files, with("safetensors", "opens its files")},
 	"safetensors/torchfile": {files, with("safetensors", "returns its files")},
 	"tensor":                {floor: files},
+	"weights":               {files, with("safetensors", "opens its files", "safetensors/torchfile", "and those of PyTorch", "tensor", "names element types")},
 	"tokenizer":             {floor: files},
 	"tokenizer/chat":        {floor: files},
 	"ir":                    {files, with("tensor", "values have its element types, references its conversions")},

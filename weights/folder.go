@@ -1,0 +1,126 @@
+package weights
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// stems are the names of weights in the folders of PEFT, transformers and
+// diffusers, the adapter first: its folder may hold a copy of the model.
+var stems = []struct{ safetensors, torch string }{
+	{"adapter_model", "adapter_model"},
+	{"model", "pytorch_model"},
+	{"diffusion_pytorch_model", "diffusion_pytorch_model"},
+}
+
+// torchEndings are those of files that torch.save has written.
+var torchEndings = []string{".bin", ".pt", ".pth", ".ckpt"}
+
+const indexEnding = ".index.json"
+
+// openFolder opens the weights in a folder.
+func openFolder(dir string) (*Set, error) {
+	names, err := list(dir)
+	if err != nil {
+		return nil, fmt.Errorf("weights: %w", err)
+	}
+	name, missed, err := choose(names)
+	if err != nil {
+		return nil, fmt.Errorf("weights: %s: %w", dir, err)
+	}
+	path := filepath.Join(dir, name)
+	var s *Set
+	if indexed(path) != "" {
+		s, err = openIndex(path)
+	} else {
+		s, err = openFile(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.Folder = dir
+	for i := range s.sources {
+		if source := &s.sources[i]; missed != "" && !source.Fallback {
+			source.Fallback, source.Why = true, strings.TrimSuffix("the folder has no "+missed+"; "+source.Why, "; ")
+		}
+	}
+	return s, nil
+}
+
+// list names the files in a folder. A link that leads nowhere counts: it should
+// be an error, and no reason to look on.
+func list(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if !e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// choose finds the file or the index to open. missed is set where the file has
+// a usual name and is not of the format that was looked for first.
+func choose(names []string) (name, missed string, err error) {
+	for _, stem := range stems {
+		for _, ending := range []string{".safetensors", ".safetensors" + indexEnding} {
+			if name := stem.safetensors + ending; slices.Contains(names, name) {
+				return name, "", nil
+			}
+		}
+	}
+	for _, stem := range stems {
+		for _, ending := range []string{".bin", ".bin" + indexEnding} {
+			if name := stem.torch + ending; slices.Contains(names, name) {
+				return name, stem.safetensors + ".safetensors", nil
+			}
+		}
+	}
+	return chooseOther(names)
+}
+
+// chooseOther finds the only file of another name; of the shards of an index,
+// the index.
+func chooseOther(names []string) (name, missed string, err error) {
+	endings := [][]string{{".safetensors" + indexEnding}, {".safetensors"}, {".bin" + indexEnding}, torchEndings}
+	for _, wanted := range endings {
+		var found []string
+		for _, n := range names {
+			has := func(ending string) bool { return strings.HasSuffix(n, ending) }
+			if slices.ContainsFunc(wanted, has) && !strings.HasPrefix(n, ".") && !isTrainingState(n) {
+				found = append(found, n)
+			}
+		}
+		switch {
+		case len(found) == 1:
+			return found[0], "", nil
+		case len(found) > 1:
+			const most = 4
+			text := strings.Join(found[:min(most, len(found))], ", ")
+			if len(found) > most {
+				text += ", …"
+			}
+			return "", "", fmt.Errorf("%w: %s; name one of them", ErrAmbiguous, text)
+		}
+	}
+	return "", "", fmt.Errorf("%w: found no model.safetensors, adapter_model.safetensors or other file of tensors (%w)", ErrNoWeights, fs.ErrNotExist)
+}
+
+// isTrainingState reports whether a file is one that trainers leave beside the
+// weights.
+func isTrainingState(name string) bool {
+	for _, known := range []string{"training_args.", "optimizer.", "scheduler.", "scaler.", "rng_state"} {
+		if strings.HasPrefix(name, known) {
+			return true
+		}
+	}
+	return false
+}
