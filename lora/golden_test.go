@@ -210,7 +210,7 @@ func rewritten(t *testing.T, m *model.Model, weights map[string][]float32, untie
 		require.NoError(t, err)
 		entries = append(entries, safetensors.Entry{Name: name, DType: safetensors.F32, Shape: w.Shape, Data: x.Data})
 	}
-	require.NoError(t, safetensors.WriteFile(filepath.Join(dir, "model.safetensors"), entries, nil, safetensors.NoSync()))
+	require.NoError(t, safetensors.WriteFile(filepath.Join(dir, "model.safetensors"), entries, nil))
 	config, err := os.ReadFile(filepath.Join(m.Dir, "config.json"))
 	require.NoError(t, err)
 	if untie {

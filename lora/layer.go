@@ -79,7 +79,8 @@ func (l *Layer) Forward(dst, x []float32, batch int) error {
 
 // Save writes the layer as a safetensors file with the F32 tensors lora_a
 // [in, rank] and lora_b [rank, out] and no metadata, straight from memory. The
-// file is complete before it takes its name. Alpha is not in the file.
+// file is complete, and on the disk, before it takes its name. Alpha is not in
+// the file.
 func (l *Layer) Save(path string) error {
 	if err := l.check(); err != nil {
 		return err
@@ -96,7 +97,7 @@ func (l *Layer) Save(path string) error {
 		{Name: layerA, DType: safetensors.F32, Shape: a.Shape, Data: a.Data},
 		{Name: layerB, DType: safetensors.F32, Shape: b.Shape, Data: b.Data},
 	}
-	if err := safetensors.WriteFile(path, entries, nil); err != nil {
+	if err := safetensors.WriteFile(path, entries, nil, safetensors.Durable()); err != nil {
 		return fmt.Errorf("lora: save layer: %w", err)
 	}
 	return nil

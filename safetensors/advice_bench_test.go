@@ -16,7 +16,7 @@ func BenchmarkTouch(b *testing.B) {
 	for i := range entries {
 		entries[i].Shape, entries[i].Data = []int{112, 1024}, make([]byte, 112*1024*2)
 	}
-	require.NoError(b, WriteFile(path, entries, nil, NoSync()))
+	require.NoError(b, WriteFile(path, entries, nil))
 	for name, shuffle := range map[string]bool{"in order": false, "in any order": true} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
@@ -54,7 +54,7 @@ var sink int
 
 func BenchmarkUse(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "model.safetensors")
-	require.NoError(b, WriteFile(path, checkpoint(218), nil, NoSync()))
+	require.NoError(b, WriteFile(path, checkpoint(218), nil))
 	f, err := Open(path)
 	require.NoError(b, err)
 	defer f.Close()

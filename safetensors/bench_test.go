@@ -34,7 +34,7 @@ func checkpointOf(n int, shape ...int) []Entry {
 func onDisk(b *testing.B, entries []Entry) (path string) {
 	b.Helper()
 	path = filepath.Join(b.TempDir(), "model.safetensors")
-	require.NoError(b, WriteFile(path, entries, nil, NoSync()))
+	require.NoError(b, WriteFile(path, entries, nil))
 	return path
 }
 
@@ -181,7 +181,7 @@ func BenchmarkWriteFile(b *testing.B) {
 	for _, how := range []struct {
 		name    string
 		options []Option
-	}{{"NoSync", []Option{NoSync()}}, {"Sync", nil}, {"Durable", []Option{Durable()}}} {
+	}{{"Plain", nil}, {"Durable", []Option{Durable()}}} {
 		for _, replace := range []bool{false, true} {
 			b.Run(how.name+map[bool]string{false: "/new", true: "/replace"}[replace], func(b *testing.B) {
 				path := onDisk(b, entries)
@@ -206,7 +206,7 @@ func BenchmarkWriteSharded(b *testing.B) {
 	dir := b.TempDir()
 	b.SetBytes(largeBytes)
 	for b.Loop() {
-		if err := WriteSharded(dir, entries, largeBytes/4, nil, NoSync()); err != nil {
+		if err := WriteSharded(dir, entries, largeBytes/4, nil); err != nil {
 			b.Fatal(err)
 		}
 	}

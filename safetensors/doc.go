@@ -28,6 +28,21 @@
 // its bytes then show up in the tensors. Writers that replace the file, as this
 // package's do, leave the mapping of the old one untouched.
 //
+// # Writing
+//
+// A file is the same, byte for byte, as that of the Hugging Face writer for the
+// same tensors and up to one key of metadata; the order of more is random there
+// and sorted here. In a folder of shards the index is the same, too. The
+// libraries differ in that, so it is the one of the library that the stem
+// belongs to: transformers counts parameters beside bytes, sorts and ends the
+// last line (model), diffusers does not count (diffusion_pytorch_model),
+// huggingface_hub keeps the order of the tensors and does not end the line (any
+// other stem).
+//
+// While a file or a model is being replaced, and wherever the program ends,
+// readers find the old one or the new one. [Durable] extends that to crashes of
+// the machine.
+//
 // # Errors
 //
 // Every rule of the format has an error of its own, for use with [errors.Is];

@@ -10,12 +10,6 @@ import (
 	"strings"
 )
 
-// The names of a model's files in its folder.
-const (
-	ModelFile  = "model.safetensors"
-	ModelIndex = "model.safetensors.index.json"
-)
-
 // Set is the tensors of a model, in one file or spread over shards. It is safe
 // for concurrent use.
 type Set struct {
@@ -26,26 +20,27 @@ type Set struct {
 }
 
 // OpenModel opens the model in a folder: ModelFile where there is one, as the
-// transformers library does, else the shards that ModelIndex names. Where the
-// folder has neither, the error is fs.ErrNotExist.
-func OpenModel(dir string) (*Set, error) {
-	single := filepath.Join(dir, ModelFile)
-	_, err := os.Lstat(single) // a link that leads nowhere is an error, too, and no reason to look on
-	if err == nil {
-		f, err := Open(single)
-		if err != nil {
-			return nil, err
-		}
-		return NewSet(f), nil
+// transformers library does, else the shards that ModelIndex names. Stem and
+// Variant ask for another model; with another stem than that of transformers an
+// index comes before a file, as in diffusers and huggingface_hub. Where the
+// folder has neither, the error is fs.ErrNotExist and says what it has.
+func OpenModel(dir string, name ...NameOption) (*Set, error) {
+	n, err := newModelName(name)
+	if err != nil {
+		return nil, err
 	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("safetensors: %w", err)
+	path, isIndex, err := n.find(dir)
+	if err != nil {
+		return nil, err
 	}
-	index := filepath.Join(dir, ModelIndex)
-	if _, err := os.Lstat(index); errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("safetensors: %s holds neither %s nor %s: %w", dir, ModelFile, ModelIndex, fs.ErrNotExist)
+	if isIndex {
+		return OpenIndex(path)
 	}
-	return OpenIndex(index)
+	f, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	return NewSet(f), nil
 }
 
 // NewSet returns the tensors of one file as a Set, which closes it.

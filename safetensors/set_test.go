@@ -63,7 +63,7 @@ func model(t *testing.T, index string, shards map[string]string) string {
 		for _, letter := range letters {
 			entries = append(entries, Entry{Name: string(letter), DType: U8, Data: []byte{byte(letter)}})
 		}
-		require.NoError(t, WriteFile(filepath.Join(dir, name), entries, nil, NoSync()))
+		require.NoError(t, WriteFile(filepath.Join(dir, name), entries, nil))
 	}
 	if index != "" {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, ModelIndex), []byte(index), 0o600))

@@ -35,7 +35,7 @@ func TestWriteShardedGolden(t *testing.T) {
 		}
 	}
 	dir := filepath.Join(t.TempDir(), "new", "folder")
-	require.NoError(t, WriteSharded(dir, entries, 90_000, map[string]string{"format": "pt"}, NoSync()))
+	require.NoError(t, WriteSharded(dir, entries, 90_000, map[string]string{"format": "pt"}))
 	names := shardNames(5)
 	assertFiles(t, dir, names...)
 	for _, name := range names {
@@ -76,7 +76,7 @@ func TestWriteShardedReplacesTheOldModel(t *testing.T) {
 	}
 	for _, shards := range []int{1, 3, 2, 2, 1, 1, 4} {
 		names := "abcdefgh"[:shards]
-		require.NoError(t, WriteSharded(dir, letters(names), 1, nil, NoSync()))
+		require.NoError(t, WriteSharded(dir, letters(names), 1, nil))
 		want := append(shardNames(shards), others...)
 		slices.Sort(want)
 		assertFiles(t, dir, want...)
@@ -89,7 +89,7 @@ func TestWriteShardedReplacesTheOldModel(t *testing.T) {
 
 func TestWriteShardedFailureKeepsTheOldModel(t *testing.T) {
 	dir := t.TempDir()
-	require.NoError(t, WriteSharded(dir, letters("abc"), 1, nil, NoSync()))
+	require.NoError(t, WriteSharded(dir, letters("abc"), 1, nil))
 	broken := errors.New("broken")
 	last := Entry{Name: "d", DType: U8, Write: func(io.Writer) error { return broken }}
 	for want, entries := range map[error][]Entry{
@@ -165,7 +165,7 @@ func TestEncodeIndex(t *testing.T) {
 		{Name: "é🙂\"\\/\x7f\n\x01", DType: F32, Shape: []int{2, 3}},
 		{Name: "a", DType: U8, Shape: []int{}},
 	}
-	got, err := encodeIndex([][]Entry{entries[:1], entries[1:]}, []string{"1", "2"})
+	got, err := encodeIndex([][]Entry{entries[:1], entries[1:]}, []string{"1", "2"}, defaultName.indexStyle())
 	require.NoError(t, err)
 	assert.Equal(t, `{
   "metadata": {
@@ -181,6 +181,6 @@ func TestEncodeIndex(t *testing.T) {
 	index, err := parseIndex([]byte(strings.ReplaceAll(strings.ReplaceAll(string(got), `: "1"`, `: "1.safetensors"`), `: "2"`, `: "2.safetensors"`)), shardExtension)
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{entries[0].Name: "1.safetensors", "a": "2.safetensors"}, index.shard)
-	_, err = encodeIndex([][]Entry{{{Name: strings.Repeat("x", maxIndex), DType: U8}}}, []string{"1"})
+	_, err = encodeIndex([][]Entry{{{Name: strings.Repeat("x", maxIndex), DType: U8}}}, []string{"1"}, indexStyle{})
 	assert.ErrorIs(t, err, ErrIndex)
 }

@@ -2,5 +2,12 @@
 
 package safetensors
 
+import "os"
+
+// keepsOpen: a file must be closed before it is renamed.
+const keepsOpen = false
+
+func flushOnClose(*os.File) error { return nil }
+
 // syncFolder does nothing where folders cannot be synced.
 func syncFolder(string) error { return nil }

@@ -2,7 +2,24 @@
 
 package safetensors
 
-import "os"
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// keepsOpen: a file can be renamed while it is open.
+const keepsOpen = true
+
+// flushOnClose does what closing the file would do, and leaves it open.
+func flushOnClose(f *os.File) error {
+	fd, err := unix.Dup(int(f.Fd()))
+	if err != nil {
+		return err
+	}
+	return unix.Close(fd)
+}
 
 // syncFolder makes the names in a folder survive a crash of the machine.
 func syncFolder(dir string) error {
@@ -11,5 +28,9 @@ func syncFolder(dir string) error {
 		return err
 	}
 	defer d.Close()
-	return d.Sync()
+	err = d.Sync()
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTSUP) {
+		return nil // some file systems cannot, and say so in this way
+	}
+	return err
 }

@@ -166,6 +166,9 @@ func (v *View) WriteTo(w io.Writer) (n int64, err error) {
 	if v.source != nil {
 		return v.writeSource(w)
 	}
+	if x, ok := w.(*exactWriter); ok {
+		w = x.ofMapping()
+	}
 	err = v.Use(func(data []byte) error {
 		written, err := w.Write(data)
 		n = int64(written)

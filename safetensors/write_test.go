@@ -148,7 +148,7 @@ func TestWriteFileMode(t *testing.T) {
 	require.NoError(t, err)
 
 	path := filepath.Join(dir, "x.safetensors")
-	for _, opts := range [][]Option{nil, {NoSync()}, {Durable()}} {
+	for _, opts := range [][]Option{nil, {Durable()}} {
 		require.NoError(t, WriteFile(path, checkpoint(2), nil, opts...))
 	}
 	got, err := os.Stat(path)

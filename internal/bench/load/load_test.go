@@ -248,7 +248,7 @@ func TestOperations(t *testing.T) {
 	require.NoError(t, err)
 	want, err := os.ReadFile(base.path)
 	require.NoError(t, err)
-	for _, op := range []string{"save", "save_synced", "save_durable", "write"} {
+	for _, op := range []string{"save", "save_durable", "write"} {
 		out := filepath.Join(dir, op)
 		measureHere(t, op, base.path, out)
 		got, err := os.ReadFile(out)

@@ -17,8 +17,7 @@ var operations = map[string]operation{
 	"one_cold":     opOneCold,
 	"parse":        opParse,
 	"touch":        opTouch,
-	"save":         save(safetensors.NoSync()),
-	"save_synced":  save(),
+	"save":         save(),
 	"save_durable": save(safetensors.Durable()),
 	"save_sharded": opSaveSharded,
 	"populate":     opPopulate,
@@ -178,7 +177,7 @@ func opSaveSharded(t *task) (func() (func() error, error), error) {
 		size += int64(len(entries[i].Data))
 	}
 	run := func() (func() error, error) {
-		return nil, safetensors.WriteSharded(t.out, entries, size/4, metadata, safetensors.NoSync())
+		return nil, safetensors.WriteSharded(t.out, entries, size/4, metadata)
 	}
 	return run, os.MkdirAll(filepath.Dir(t.out), 0o777)
 }

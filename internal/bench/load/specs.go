@@ -114,12 +114,11 @@ var specs = slices.Concat(
 		spec{program: python, name: "torch.load of a .pt, mmap", op: "torch_load_mmap", pickled: true},
 	),
 	group("A new file", models, allBytes, newFile,
-		spec{program: ours, name: "WriteFile, NoSync", op: "save", asked: []bar{
+		spec{program: ours, name: "WriteFile", op: "save", asked: []bar{
 			atMost(0.85, peer{python, "save_file"}), atMost(1.05, peer{system, "write"}, peer{plainC, "write"}), atMost(1.02),
 		}},
-		spec{program: ours, name: "WriteFile", op: "save_synced"},
 		spec{program: ours, name: "WriteFile, Durable", op: "save_durable"},
-		spec{program: ours, name: "WriteSharded, five shards, NoSync", op: "save_sharded", out: newFolder},
+		spec{program: ours, name: "WriteSharded, five shards", op: "save_sharded", out: newFolder},
 		spec{program: system, name: "write(2), 16 MiB", op: "write"},
 		spec{program: plainC, name: "write(2), 16 MiB", op: "write"},
 		spec{program: plainC, name: "fallocate, write(2), 16 MiB", op: "write_fallocate"},
@@ -130,7 +129,7 @@ var specs = slices.Concat(
 		spec{program: python, name: "torch.save", op: "torch_save"},
 	),
 	group("A file in the place of an old one", models, allBytes, oldFile,
-		spec{program: ours, name: "WriteFile, NoSync", op: "save"},
+		spec{program: ours, name: "WriteFile", op: "save"},
 		spec{program: ours, name: "WriteFile, Durable", op: "save_durable"},
 		spec{program: rust, name: "serialize_to_file", op: "save"},
 		spec{program: python, name: "save_file", op: "save_file"},

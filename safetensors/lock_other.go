@@ -1,0 +1,11 @@
+//go:build !(darwin || dragonfly || freebsd || linux || netbsd || openbsd)
+
+package safetensors
+
+import (
+	"errors"
+	"os"
+)
+
+// tryLock fails: there are no locks here that end with the process.
+func tryLock(*os.File) (bool, error) { return false, errors.ErrUnsupported }

@@ -1,0 +1,40 @@
+package safetensors
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// createNameless makes a file in dir that has no name and is gone when it is
+// closed, however the process ends. It fails with errors.ErrUnsupported where
+// there are no such files, or no way to give them a name later.
+func createNameless(dir string) (*os.File, error) {
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o666)
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EACCES), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, unix.EROFS):
+		return nil, err
+	case err != nil: // EOPNOTSUPP, EISDIR on old kernels, whatever a network file system has in mind
+		return nil, errors.ErrUnsupported
+	}
+	f := os.NewFile(uintptr(fd), filepath.Join(dir, "file without a name"))
+	if _, err := os.Lstat(procName(f)); err != nil {
+		f.Close()
+		return nil, errors.ErrUnsupported
+	}
+	return f, nil
+}
+
+// linkNameless gives the file a name that is not in use.
+func linkNameless(f *os.File, name string) error {
+	err := unix.Linkat(unix.AT_FDCWD, procName(f), unix.AT_FDCWD, name, unix.AT_SYMLINK_FOLLOW)
+	if err != nil {
+		return &os.LinkError{Op: "linkat", Old: f.Name(), New: name, Err: err}
+	}
+	return nil
+}
+
+func procName(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
