@@ -80,6 +80,8 @@ var house = map[string]room{
 	"data":      {floor: models},
 	"linear":    {floor: models},
 
+	"data/cache": {floor: models},
+
 	"train/schedule":  {floor: loops},
 	"train/events":    {floor: loops},
 	"train/config":    {loops, with("train/schedule", "checks its names")},

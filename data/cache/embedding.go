@@ -1,0 +1,136 @@
+package cache
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// The names of the tensors in an entry.
+const (
+	embedsName = "prompt_embeds"
+	maskName   = "prompt_embeds_mask"
+	latentName = "latent"
+)
+
+// Embedding is an encoded caption.
+type Embedding struct {
+	Embeds tensor.Tensor // [L, D] in F32, F16 or BF16
+	Mask   []int64       // [L]: 1 for a token, 0 for padding
+}
+
+// tensors are what an entry holds, by name.
+type tensors map[string]tensor.Tensor
+
+// tensors checks the embedding and names its parts.
+func (e Embedding) tensors() (tensors, error) {
+	mask, err := tensor.New(tensor.I64, len(e.Mask))
+	if err != nil {
+		return nil, err
+	}
+	for i, m := range e.Mask {
+		binary.LittleEndian.PutUint64(mask.Data[8*i:], uint64(m))
+	}
+	t := tensors{embedsName: e.Embeds, maskName: mask}
+	_, err = t.embedding()
+	return t, err
+}
+
+// embedding is the opposite of Embedding.tensors.
+func (t tensors) embedding() (Embedding, error) {
+	if err := checkText(t.shapes()); err != nil {
+		return Embedding{}, err
+	}
+	e := Embedding{Embeds: t[embedsName], Mask: make([]int64, t[maskName].Shape[0])}
+	if err := e.Embeds.Check(); err != nil {
+		return Embedding{}, fmt.Errorf("%s: %w: %w", embedsName, ErrTensor, err)
+	}
+	for i := range e.Mask {
+		m := int64(binary.LittleEndian.Uint64(t[maskName].Data[8*i:]))
+		if m != 0 && m != 1 {
+			return Embedding{}, fmt.Errorf("%s: element %d: found %d, expected 0 or 1: %w", maskName, i, m, ErrTensor)
+		}
+		e.Mask[i] = m
+	}
+	return e, nil
+}
+
+// latentTensors checks an encoded image and names it.
+func latentTensors(latent tensor.Tensor) (tensors, error) {
+	t := tensors{latentName: latent}
+	_, err := t.latent()
+	return t, err
+}
+
+// latent is the opposite of latentTensors.
+func (t tensors) latent() (tensor.Tensor, error) {
+	if err := checkLatent(t.shapes()); err != nil {
+		return tensor.Tensor{}, err
+	}
+	latent := t[latentName]
+	if err := latent.Check(); err != nil {
+		return tensor.Tensor{}, fmt.Errorf("%s: %w: %w", latentName, ErrTensor, err)
+	}
+	return latent, nil
+}
+
+// shapes describe tensors without their bytes: what the header of a file says.
+type shapes map[string]typed
+
+type typed struct {
+	dtype string // as the file calls it
+	shape []int
+}
+
+func (t tensors) shapes() shapes {
+	s := shapes{}
+	for name, x := range t {
+		s[name] = typed{x.DType.String(), x.Shape}
+	}
+	return s
+}
+
+func checkText(s shapes) error {
+	embeds, err := s.float(embedsName)
+	if err != nil {
+		return err
+	}
+	if len(embeds.shape) != 2 {
+		return fmt.Errorf("%s: found shape %v, expected [tokens, features]: %w", embedsName, embeds.shape, ErrTensor)
+	}
+	mask, ok := s[maskName]
+	switch {
+	case !ok:
+		return fmt.Errorf("%s is missing: %w", maskName, ErrTensor)
+	case mask.dtype != tensor.I64.String():
+		return fmt.Errorf("%s: found %s, expected I64: %w", maskName, mask.dtype, ErrTensor)
+	case len(mask.shape) != 1 || mask.shape[0] != embeds.shape[0]:
+		return fmt.Errorf("%s: found shape %v, expected [%d] as %s has tokens: %w", maskName, mask.shape, embeds.shape[0], embedsName, ErrTensor)
+	}
+	return nil
+}
+
+func checkLatent(s shapes) error {
+	latent, err := s.float(latentName)
+	if err != nil {
+		return err
+	}
+	if len(latent.shape) < 3 {
+		return fmt.Errorf("%s: found shape %v, expected [channels, …, height, width]: %w", latentName, latent.shape, ErrTensor)
+	}
+	return nil
+}
+
+// float finds a tensor that must be of one of the float types.
+func (s shapes) float(name string) (typed, error) {
+	t, ok := s[name]
+	if !ok {
+		return t, fmt.Errorf("%s is missing: %w", name, ErrTensor)
+	}
+	switch t.dtype {
+	case tensor.F32.String(), tensor.F16.String(), tensor.BF16.String():
+		return t, nil
+	}
+	return t, fmt.Errorf("%s: found %s, expected F32, F16 or BF16: %w", name, t.dtype, ErrTensor)
+}

@@ -1,0 +1,230 @@
+package cache
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/lorafuse/lorafuse/safetensors"
+	"github.com/lorafuse/lorafuse/safetensors/torchfile"
+)
+
+// get reads an entry, or builds and writes it. With trust the source is not
+// looked at again where the entry has been found fresh before.
+func (c *Cache) get(ctx context.Context, s slot, build builder, trust bool) (tensors, error) {
+	leave, err := c.enter(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	found, err := c.look(ctx, s, look{values: true, trust: trust})
+	if err == nil {
+		return found.tensors, nil
+	}
+	if !c.rebuilds(err, build) {
+		return nil, err
+	}
+	return c.build(ctx, s, build)
+}
+
+// ensure builds an entry where it has to be, and says whether it was.
+func (c *Cache) ensure(ctx context.Context, s slot, build builder, values bool) (built bool, err error) {
+	leave, err := c.enter(ctx, s)
+	if err != nil {
+		return false, err
+	}
+	defer leave()
+	_, err = c.look(ctx, s, look{values: values})
+	if err == nil || !c.rebuilds(err, build) {
+		return false, err
+	}
+	_, err = c.build(ctx, s, build)
+	return err == nil, err
+}
+
+// enter waits until nobody else of this process is at the entry.
+func (c *Cache) enter(ctx context.Context, s slot) (leave func(), err error) {
+	owner := s.owner
+	if owner != "" {
+		owner = absolute(owner)
+	}
+	c.mu.Lock()
+	busy := c.busy[s.path]
+	if busy == nil {
+		busy = make(chan struct{}, 1)
+		c.busy[s.path], c.owners[s.path] = busy, owner
+	}
+	other := c.owners[s.path]
+	c.mu.Unlock()
+	if other != owner {
+		return nil, fmt.Errorf("cache: %s: found sources %s and %s: %w", s.path, other, owner, ErrName)
+	}
+	select {
+	case busy <- struct{}{}:
+		return func() { <-busy }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// rebuilds says whether an entry that cannot be used may be built.
+func (c *Cache) rebuilds(err error, build builder) bool {
+	switch {
+	case build == nil:
+		return false
+	case errors.Is(err, ErrMissing), errors.Is(err, ErrStale):
+		return true
+	case errors.Is(err, ErrCorrupt):
+		return c.options.Corrupt == Rebuild
+	case errors.Is(err, ErrUnkeyed):
+		return c.options.Unkeyed == Rebuild
+	}
+	return false
+}
+
+// look says how thoroughly to look at an entry.
+type look struct {
+	values bool // read the tensors
+	trust  bool // take an entry that was fresh for fresh
+	accept bool // take an entry without a key
+}
+
+// found is an entry that can be used.
+type found struct {
+	tensors tensors // where they were asked for
+	recipe  string  // what its metadata says of how it was made, empty for an entry without a key
+}
+
+// look reads an entry and checks it. It fails with ErrMissing, ErrStale,
+// ErrCorrupt and ErrUnkeyed, and with errors of the file system, which say
+// nothing about the entry.
+func (c *Cache) look(ctx context.Context, s slot, how look) (*found, error) {
+	f, source, err := torchfile.OpenAny(s.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("cache: %s: %w", s.path, ErrMissing)
+	case err != nil:
+		return nil, s.unreadable(err)
+	}
+	defer f.Close()
+	in := s.within(f, source)
+	header, err := in.shapes()
+	if err != nil {
+		return nil, s.unreadable(err)
+	}
+	if err := s.check(header); err != nil {
+		return nil, s.corrupt(err)
+	}
+	metadata := f.Metadata()
+	if err := c.compare(ctx, s, metadata, how); err != nil {
+		return nil, err
+	}
+	entry := &found{recipe: metadata[recipeKey]}
+	if !how.values {
+		return entry, nil
+	}
+	if entry.tensors, err = in.read(); err != nil {
+		return nil, s.unreadable(err)
+	}
+	if sum := metadata[sumKey]; metadata[keyKey] != "" && sum != checksum(entry.tensors) {
+		return nil, s.corrupt(fmt.Errorf("found bytes with the checksum %s, expected %q", checksum(entry.tensors), sum))
+	}
+	if err := s.checkValues(entry.tensors); err != nil {
+		return nil, s.corrupt(err)
+	}
+	return entry, nil
+}
+
+// compare checks the key of an entry.
+func (c *Cache) compare(ctx context.Context, s slot, metadata map[string]string, how look) error {
+	key := metadata[keyKey]
+	if key == "" {
+		if how.accept || c.options.Unkeyed == Accept {
+			return nil
+		}
+		return fmt.Errorf("cache: %s: %w", s.file(), ErrUnkeyed)
+	}
+	if how.trust && c.checked(s) == key {
+		return nil
+	}
+	var made record
+	if err := json.Unmarshal([]byte(metadata[recipeKey]), &made); err != nil {
+		return s.corrupt(fmt.Errorf("metadata %s: %w", recipeKey, err))
+	}
+	want := record{s.kind, s.recipe}
+	if s.recipe.Model == "" { // any
+		want.Recipe = made.Recipe
+	}
+	if made.json() != want.json() {
+		return fmt.Errorf("cache: %s: made with %s, expected %s: %w", s.path, made.json(), want.json(), ErrStale)
+	}
+	if c.options.WithoutSources {
+		return nil
+	}
+	digests, err := s.digests(ctx, c.sources)
+	if err != nil {
+		return err
+	}
+	if makeKey(want.json(), digests) != key {
+		return fmt.Errorf("cache: %s: its source has changed: %w", s.path, ErrStale)
+	}
+	c.check(s, key)
+	return nil
+}
+
+// checked is the key with which the entry was fresh last, empty for never.
+func (c *Cache) checked(s slot) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.fresh[s.path]
+}
+
+func (c *Cache) check(s slot, key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fresh[s.path] = key
+}
+
+// build makes an entry and writes it.
+func (c *Cache) build(ctx context.Context, s slot, build builder) (tensors, error) {
+	if s.recipe.Model == "" {
+		return nil, fmt.Errorf("cache: build %s: no model is given in the recipe: %w", s.path, ErrOption)
+	}
+	caption, image, digests, err := s.contents(ctx, c.sources)
+	if err != nil {
+		return nil, err
+	}
+	t, err := build(caption, image)
+	if err != nil {
+		return nil, err
+	}
+	recipe := record{s.kind, s.recipe}.json()
+	key := makeKey(recipe, digests)
+	if err := os.MkdirAll(filepath.Dir(s.path), 0o777); err != nil {
+		return nil, fmt.Errorf("cache: %w", err)
+	}
+	err = save(s.path, t, map[string]string{typeKey: typeValue, keyKey: key, recipeKey: recipe, sumKey: checksum(t)})
+	if err != nil {
+		return nil, err
+	}
+	c.check(s, key)
+	return t, nil
+}
+
+func (s slot) corrupt(err error) error {
+	return fmt.Errorf("cache: %s: %w: %w", s.file(), ErrCorrupt, err)
+}
+
+// unreadable tells a damaged entry from one that cannot be read: that is no
+// reason to build another.
+func (s slot) unreadable(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) || errors.Is(err, safetensors.ErrNotRegular) || errors.Is(err, safetensors.ErrFault) {
+		return fmt.Errorf("cache: %w", err)
+	}
+	return s.corrupt(err)
+}

@@ -1,0 +1,181 @@
+package cache
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/safetensors"
+	"github.com/lorafuse/lorafuse/safetensors/torchfile"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// slot is the place of an entry and what belongs there.
+type slot struct {
+	kind    kind
+	path    string // of the .safetensors file
+	recipe  Recipe
+	owner   string // the file that gives the entry its name, empty for none
+	caption string // the file with the text, empty for EmptyPrompt
+	image   string // the file with the image, empty for none
+}
+
+func (c *Cache) place(folder, name string) string {
+	return filepath.Join(c.dir, folder, name+".safetensors")
+}
+
+func (c *Cache) textSlot(caption string) slot {
+	return slot{kind: textKind, path: c.place(textDir, filepath.Base(caption)), recipe: c.options.Text, owner: caption, caption: caption}
+}
+
+func (c *Cache) textWithSlot(caption, image string) slot {
+	s := c.textSlot(caption)
+	s.kind, s.image = textImageKind, image
+	return s
+}
+
+func (c *Cache) emptySlot() slot {
+	return slot{kind: textKind, path: c.place(textDir, emptyName), recipe: c.options.Text}
+}
+
+func (c *Cache) emptyWithSlot(caption, image string) slot {
+	return slot{
+		kind: textImageKind, path: c.place(textDir, filepath.Base(caption)+"."+emptyName),
+		recipe: c.options.Text, owner: caption, image: image,
+	}
+}
+
+func (c *Cache) imageSlot(image string) slot {
+	return slot{kind: imageKind, path: c.place(imageDir, filepath.Base(image)), recipe: c.options.Image, owner: image, image: image}
+}
+
+func (c *Cache) controlSlot(image string) slot {
+	return slot{kind: controlKind, path: c.place(controlDir, filepath.Base(image)), recipe: c.options.Control, owner: image, image: image}
+}
+
+func (s slot) isText() bool { return s.kind == textKind || s.kind == textImageKind }
+
+// file is the entry's file for errors: the .pt file where there is only that.
+func (s slot) file() string {
+	old := strings.TrimSuffix(s.path, ".safetensors") + ".pt"
+	if !present(s.path) && present(old) {
+		return old
+	}
+	return s.path
+}
+
+// check is the check of an entry's header.
+func (s slot) check(found shapes) error {
+	if s.isText() {
+		return checkText(found)
+	}
+	return checkLatent(found)
+}
+
+// checkValues is the check of all that an entry holds.
+func (s slot) checkValues(t tensors) error {
+	var err error
+	if s.isText() {
+		_, err = t.embedding()
+	} else {
+		_, err = t.latent()
+	}
+	return err
+}
+
+// within finds the tensors of an entry in a file. A latent that torch.save has
+// written is a tensor without a name.
+func (s slot) within(f *safetensors.File, from torchfile.Source) named {
+	if s.isText() {
+		return named{f, map[string]string{embedsName: embedsName, maskName: maskName}}
+	}
+	if from.Format != "safetensors" && f.Has(torchfile.BareName) {
+		return named{f, map[string]string{latentName: torchfile.BareName}}
+	}
+	return named{f, map[string]string{latentName: latentName}}
+}
+
+// digests are those of what the entry depends on.
+func (s slot) digests(ctx context.Context, from *sources) ([]digest, error) {
+	var all []digest
+	if s.isText() && s.caption == "" {
+		all = append(all, digestOf([]byte(EmptyPrompt)))
+	}
+	for _, path := range []string{s.caption, s.image} {
+		if path == "" {
+			continue
+		}
+		d, err := from.digest(ctx, path)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, d)
+	}
+	return all, nil
+}
+
+// contents are what the entry is made of, and the digests of just that.
+func (s slot) contents(ctx context.Context, from *sources) (caption, image []byte, all []digest, err error) {
+	if s.isText() && s.caption == "" {
+		caption = []byte(EmptyPrompt)
+		all = append(all, digestOf(caption))
+	}
+	var d digest
+	if s.caption != "" {
+		if caption, d, err = from.content(ctx, s.caption); err != nil {
+			return nil, nil, nil, err
+		}
+		all = append(all, d)
+	}
+	if s.image != "" {
+		if image, d, err = from.content(ctx, s.image); err != nil {
+			return nil, nil, nil, err
+		}
+		all = append(all, d)
+	}
+	return caption, image, all, nil
+}
+
+// builder makes an entry's tensors of the contents of its sources.
+type builder func(caption, image []byte) (tensors, error)
+
+func (s slot) buildText(build func(text string, image []byte) (Embedding, error)) builder {
+	if build == nil {
+		return nil
+	}
+	return func(caption, image []byte) (tensors, error) {
+		text, err := captionText(s.caption, caption)
+		if err != nil {
+			return nil, err
+		}
+		e, err := build(text, image)
+		if err != nil {
+			return nil, s.notBuilt(err)
+		}
+		t, err := e.tensors()
+		if err != nil {
+			return nil, s.notBuilt(err)
+		}
+		return t, nil
+	}
+}
+
+func (s slot) buildImage(build func(image []byte) (tensor.Tensor, error)) builder {
+	if build == nil {
+		return nil
+	}
+	return func(_, image []byte) (tensors, error) {
+		latent, err := build(image)
+		if err != nil {
+			return nil, s.notBuilt(err)
+		}
+		t, err := latentTensors(latent)
+		if err != nil {
+			return nil, s.notBuilt(err)
+		}
+		return t, nil
+	}
+}
+
+func (s slot) notBuilt(err error) error { return fmt.Errorf("cache: build %s: %w", s.path, err) }
