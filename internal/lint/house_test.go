@@ -80,7 +80,8 @@ var house = map[string]room{
 	"data":      {floor: models},
 	"linear":    {floor: models},
 
-	"data/cache": {floor: models},
+	"data/cache":       {floor: models},
+	"data/imagefolder": {models, with("data/cache", "checks the cache of a folder")},
 
 	"train/schedule":  {floor: loops},
 	"train/events":    {floor: loops},

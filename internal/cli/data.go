@@ -1,0 +1,125 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lorafuse/lorafuse/data/imagefolder"
+)
+
+func (a *app) data() *cobra.Command {
+	c := a.group(&cobra.Command{
+		Use:   "data",
+		Short: "Look after data sets",
+	})
+	c.AddCommand(a.dataValidate())
+	return c
+}
+
+// validation is what `data validate --json` prints.
+type validation struct {
+	Valid  bool                     `json:"valid"`
+	Counts map[imagefolder.Kind]int `json:"counts"` // of problems
+	*imagefolder.Folder
+}
+
+func (a *app) dataValidate() *cobra.Command {
+	var o imagefolder.Options
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "validate DIR",
+		Short: "Check a folder of images with captions",
+		Long: `Check a folder of images with captions for a diffusion model: 001.png goes with
+001.txt. Images end in .png, .jpg, .jpeg or .webp, in either case; folders within DIR
+and names that begin with a dot are left alone.
+
+Listed are images without a caption and captions without an image, captions that are
+empty or not UTF-8, images that differ in their ending alone, files that cannot be
+read, and images that are cut short or something else. Pixels are not decoded.
+
+With --control every image needs an image of the same name in that folder. With --cache
+the entries of that cache of embeddings and latents are read, too: stale ones, damaged
+ones, and those whose source is gone are listed. Entries that are not built yet are
+counted only, as are those that another program has written: they may be stale.
+
+The exit status is 1 where something is listed.`,
+		Example: `  lorafuse data validate pictures
+  lorafuse data validate pictures --control originals --json
+  lorafuse data validate pictures --cache output/cache`,
+		Args: args(1, "DIR"),
+		RunE: func(c *cobra.Command, args []string) error {
+			f, err := a.readImageFolder(c.Context(), args[0], o)
+			if err != nil {
+				return err
+			}
+			v := validation{Valid: len(f.Problems) == 0, Counts: map[imagefolder.Kind]int{}, Folder: f}
+			for _, p := range f.Problems {
+				v.Counts[p.Kind]++
+			}
+			if asJSON {
+				err = a.out.json(v)
+			} else {
+				a.printValidation(v)
+			}
+			if err == nil && !v.Valid {
+				err = differs("data validate: %s: %s", args[0], v.summary())
+			}
+			return err
+		},
+	}
+	c.Flags().StringVar(&o.Control, "control", "", "folder of the images that a model edits")
+	c.Flags().StringVar(&o.Cache, "cache", "", "folder of a cache, with text_embs and img_embs")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+// readImageFolder reads with a display of its progress.
+func (a *app) readImageFolder(ctx context.Context, dir string, o imagefolder.Options) (*imagefolder.Folder, error) {
+	began := time.Now()
+	o.Progress = func(task string, done, total int) { a.steps(task, done, total, began) }
+	return imagefolder.Read(ctx, dir, o)
+}
+
+// summary counts the problems: "2 missing caption, 1 bad image".
+func (v *validation) summary() string {
+	var parts []string
+	seen := map[imagefolder.Kind]bool{}
+	for _, p := range v.Problems { // in the order of the kinds
+		if !seen[p.Kind] {
+			parts = append(parts, fmt.Sprintf("%d %v", v.Counts[p.Kind], p.Kind))
+		}
+		seen[p.Kind] = true
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (a *app) printValidation(v validation) {
+	rows := [][]string{
+		{"folder", oneLine(v.Dir)},
+		{"images", fmt.Sprintf("%d, %d with a caption", v.Images, v.Pairs)},
+		{"captions", fmt.Sprint(v.Captions)},
+	}
+	if v.Controls > 0 {
+		rows = append(rows, []string{"control images", fmt.Sprint(v.Controls)})
+	}
+	if v.Others > 0 {
+		rows = append(rows, []string{"other files", fmt.Sprint(v.Others)})
+	}
+	if e := v.Cache; e != nil {
+		rows = append(rows, []string{"cache", fmt.Sprintf("%d texts, %d images, %d control images; %d not built yet, %d without a key", e.Text, e.Images, e.Controls, e.Missing, e.Unkeyed)})
+	}
+	a.out.table(rows)
+	if v.Valid {
+		a.out.printf("nothing is missing, nothing is left over: the folder is valid\n")
+		return
+	}
+	table := [][]string{{"", "PROBLEM", "FILE", "DETAIL"}}
+	for _, p := range v.Problems {
+		table = append(table, []string{"", p.Kind.String(), oneLine(p.File), oneLine(p.Detail)})
+	}
+	a.out.table(table)
+}
