@@ -40,7 +40,8 @@ Each sample is taken in a process of its own, with the files in the page cache, 
 the rows of a group take turns. Printed are the median, the 10th and the 90th
 percentile of the samples, the rate by the median in 10^9 bytes a second, and the most
 memory that the processes held. With --peers other programs are measured in the same
-run and ours is held against them; scripts/bench_load/build.sh builds them.`,
+run and ours is held against them; scripts/bench_load/build.sh builds them. A run that
+is interrupted prints what it has measured.`,
 		Example: `  lorafuse bench load --size 100MB --runs 3
   lorafuse bench load --only 'Header' --json
   sh scripts/bench_load/build.sh output/bench-peers
@@ -67,9 +68,12 @@ run and ours is held against them; scripts/bench_load/build.sh builds them.`,
 			report, err := load.Run(c.Context(), o)
 			a.close()
 			if err != nil {
-				return fmt.Errorf("bench %w", err)
+				err = fmt.Errorf("bench %w", err)
 			}
-			return a.printReport(report, &f)
+			if report != nil && len(report.Rows) > 0 {
+				err = errors.Join(err, a.printReport(report, &f))
+			}
+			return err
 		},
 	}
 	f.flags(c)

@@ -50,8 +50,9 @@ type Options struct {
 var ErrOptions = errors.New("bad options")
 
 // Run takes all samples. It fails with ErrOptions, where files cannot be
-// written, where an operation of ours fails, and with the error of ctx. A peer
-// that fails is no error: its row says why.
+// written, where an operation of ours fails, and with the error of ctx; the
+// report then holds what has been measured so far. A peer that fails is no
+// error: its row says why.
 func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
 	if o.Size == 0 {
 		o.Size = FullSize
@@ -73,21 +74,21 @@ func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	r := &runner{Options: o, files: files{dir: dir, size: o.Size}, total: o.Runs * len(rows)}
 	report := &bench.Report{Title: "load", Environment: bench.Machine(dir)}
-	for len(rows) > 0 {
+	for len(rows) > 0 && err == nil {
 		n := slices.IndexFunc(rows, func(m *measured) bool { return m.group != rows[0].group })
 		if n < 0 {
 			n = len(rows)
 		}
-		if err := r.measure(ctx, rows[:n]); err != nil {
-			return nil, err
-		}
+		err = r.measure(ctx, rows[:n])
 		for _, m := range rows[:n] {
-			report.Rows = append(report.Rows, m.row)
-			report.Marks = append(report.Marks, m.marks...)
+			if len(m.row.Seconds) > 0 || m.row.Failure != "" {
+				report.Rows = append(report.Rows, m.row)
+				report.Marks = append(report.Marks, m.marks...)
+			}
 		}
 		rows = rows[n:]
 	}
-	return report, nil
+	return report, err
 }
 
 // measured is a row on its way.

@@ -164,8 +164,9 @@ func TestPeerFails(t *testing.T) {
 func TestOursFails(t *testing.T) {
 	o := small(t)
 	o.Self = as("broken")
-	_, err := Run(t.Context(), o)
+	report, err := Run(t.Context(), o)
 	assert.ErrorContains(t, err, "the last word")
+	assert.Empty(t, report.Rows)
 	left, err := os.ReadDir(o.Dir)
 	require.NoError(t, err)
 	assert.Empty(t, left)
@@ -179,8 +180,9 @@ func TestInterrupted(t *testing.T) {
 			cancel()
 		}
 	}
-	_, err := Run(ctx, o)
+	report, err := Run(ctx, o)
 	assert.ErrorIs(t, err, context.Canceled)
+	assert.Len(t, report.Rows, 3, "what has been measured is not lost")
 	left, err := os.ReadDir(o.Dir)
 	require.NoError(t, err)
 	assert.Empty(t, left)
