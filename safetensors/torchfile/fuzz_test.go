@@ -123,7 +123,7 @@ func TestChangedBytes(t *testing.T) {
 		changes := []byte{0xff}
 		if os.Getenv("LORAFUSE_LONG") != "" {
 			changes = []byte{0x01, 0x80, 0xff}
-		} else if len(data) > 1700 {
+		} else if len(data) > 1500 {
 			continue
 		}
 		if name == "protocol4_long.pt" || name == "long.pt" {

@@ -16,6 +16,10 @@ const (
 	// maxDepth is how deep lists and dicts may be nested; Python's pickler, too,
 	// gives up at about a thousand.
 	maxDepth = 1000
+	// maxNamed is the number of tensors, or of other values, under all their names:
+	// one that lies in a list a million times takes two bytes for each in the pickle,
+	// and hundreds in a File.
+	maxNamed = 500_000
 	// maxNames is the length of the names of all tensors together. A list that is
 	// in a list twice, and that one again, has names without number.
 	maxNames = 100_000_000

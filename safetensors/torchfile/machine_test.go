@@ -340,9 +340,9 @@ func TestRebuildFromType(t *testing.T) {
 // Pickles of a few bytes that ask for much memory end with an error, and do not
 // take it.
 func TestMemoryIsBounded(t *testing.T) {
-	const budget = 1 << 20 // as maxMemory, and quicker
+	const budget = 1 << 18 // as maxMemory, and quicker
 	many := func(text string, n int) []byte { return bytes.Repeat([]byte(text), n) }
-	const some = 1 << 12
+	const some = 1 << 10
 	for name, pickle := range map[string][]byte{
 		"dicts":   join("(", many("}", 3*some), "t"),
 		"copies":  join("](", many("N", some), "eq\x00", many("c__builtin__\nset\nh\x00\x85R", 100)),
@@ -354,7 +354,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		"gaps":    join("N", gaps(5*some)),
 		"floats":  join("(", many("G\x00\x00\x00\x00\x00\x00\x00\x00", 33*some)),
 		"ints":    join("(", many("M\x00\x00", 33*some)),
-		"strings": join("X\x00\x10\x00\x00", many("x", some), "q\x00", many("c_codecs\nencode\nh\x00X\x06\x00\x00\x00latin1\x86R", 300)),
+		"strings": join("X\x00\x04\x00\x00", many("x", some), "q\x00", many("c_codecs\nencode\nh\x00X\x06\x00\x00\x00latin1\x86R", 300)),
 		"texts":   join("(", many("U\x00", 10*some)),
 		"pairs":   join("](", many("NN\x86", some), "eq\x00", many("ccollections\nOrderedDict\nh\x00\x85R", 300)),
 		"items":   join("}", bytes.Repeat(join("(", many("NN", some), "u"), 20)),
@@ -416,9 +416,13 @@ func TestNames(t *testing.T) {
 	for range 60 {
 		silence = list(silence, silence)
 	}
+	many := list()
+	for range maxNamed + 1 {
+		many.items = append(many.items, x)
+	}
 	longKeys := any(x)
 	for range 500 {
-		longKeys = dict(strings.Repeat("k", 1<<20), longKeys)
+		longKeys = dict(strings.Repeat("k", 1<<18), longKeys)
 	}
 	loop := list(x)
 	loop.items = append(loop.items, dict("a", loop))
@@ -443,6 +447,7 @@ func TestNames(t *testing.T) {
 		"deep":             {deep(maxDepth), []string{strings.Repeat("0.", maxDepth-1) + "0"}},
 		"too deep":         {deep(maxDepth + 1), ErrLimit},
 		"billion laughs":   {laughs, ErrLimit},
+		"many":             {many, ErrLimit},
 		"nothing to laugh": {list(silence, x), []string{"1"}},
 		"long names":       {longKeys, ErrLimit},
 		"cycle":            {loop, ErrPickle},

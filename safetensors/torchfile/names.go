@@ -35,7 +35,10 @@ func flatten(root any, wanted func(any) bool, leaveOut bool) ([]named, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.leaves+s.bytes > maxNames {
+	switch {
+	case s.leaves > maxNamed:
+		return nil, &FormatError{Rule: ErrLimit, Found: "more than " + strconv.Itoa(maxNamed) + " values with a name"}
+	case s.bytes > maxNames:
 		return nil, &FormatError{Rule: ErrLimit, Found: "names of more than " + byteCount(maxNames)}
 	}
 	f.found = make([]named, 0, s.leaves)
@@ -43,7 +46,7 @@ func flatten(root any, wanted func(any) bool, leaveOut bool) ([]named, error) {
 	names := make(map[string]struct{}, len(f.found))
 	for _, n := range f.found {
 		if _, twice := names[n.name]; twice {
-			return nil, ofTensor(n.name, ErrName, "two of it", "keys that, joined by dots, differ")
+			return nil, ofTensor(n.name, ErrName, "it twice", "keys that differ when they are joined by dots")
 		}
 		names[n.name] = struct{}{}
 		if !utf8.ValidString(n.name) {
@@ -64,8 +67,8 @@ type flattener struct {
 type survey struct {
 	open   bool   // its items are being looked at
 	live   []edge // items with something wanted in them
-	leaves int64  // number of wanted values below, maxNames+1 at most
-	bytes  int64  // length of their names from here on, idem
+	leaves int64  // number of wanted values below, maxNamed+1 at most
+	bytes  int64  // length of their names from here on, maxNames+1 at most
 }
 
 // edge leads to an item.
@@ -112,7 +115,7 @@ func (f *flattener) survey(c *container, depth int) (*survey, error) {
 			return nil, &FormatError{Rule: ErrName, Found: kindOf(c.keys[i]) + " as a key", Expected: "text or an integer"}
 		}
 		s.live = append(s.live, edge{key, item})
-		s.leaves = min(s.leaves+below.leaves, maxNames+1)
+		s.leaves = min(s.leaves+below.leaves, maxNamed+1)
 		s.bytes = min(s.bytes+below.bytes+below.leaves*int64(1+len(key)), maxNames+1)
 	}
 	s.open = false

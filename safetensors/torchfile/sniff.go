@@ -20,7 +20,7 @@ var magics = []struct {
 	{0, "\x93NUMPY", "an array of NumPy"},
 	{0, "\x1f\x8b", "a file compressed with gzip"},
 	{0, "\x28\xb5\x2f\xfd", "a file compressed with zstd"},
-	{0, "<", "a web page"},
+	{0, "<", "a web page or the like"},
 }
 
 // sniff tells the format of a file from how it begins.

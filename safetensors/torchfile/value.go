@@ -59,7 +59,7 @@ const (
 	costNumber    = 8
 	costBig       = 64
 	costString    = 32
-	costContainer = 96
+	costContainer = 192 // with what flatten notes of it
 	costTensor    = 160
 	costMemo      = 16
 	costMemoEntry = 64 // of a memo that is not dense

@@ -191,6 +191,55 @@ func (s sparse) ReadAt(p []byte, off int64) (n int, err error) {
 	return len(want), nil
 }
 
+// Storages and archives may be larger than 4 GiB.
+func TestLargerThan4GiB(t *testing.T) {
+	const numel = 5 << 28 // of 5 GiB
+	pickle := pickled(dictCode("a", tensorCode(storageCode("FloatStorage", "0", numel), numel-2, tuple{2}, tuple{1}), "b", tensorCode(storageCode("FloatStorage", "1", 2), 0, tuple{2}, tuple{1})))
+	wide := func(n ...uint64) []byte {
+		b := le.AppendUint16(le.AppendUint16(nil, 1), uint16(8*len(n)))
+		for _, n := range n {
+			b = le.AppendUint64(b, n)
+		}
+		return b
+	}
+	none := u32(1<<32 - 1)
+	small := zipped(entry{name: "x/data.pkl", data: pickle},
+		entry{name: "x/data/0", size: none, compressed: none, flags: descriptor, extra: wide(4*numel, 4*numel)})
+	// The archive as it would be with the data of the first storage in it: what
+	// comes after it moves.
+	first := int64(bytes.Index(small, []byte("PK\x01\x02")))
+	at := first + 4*numel
+	second := zipped(entry{name: "x/data/1", data: someData})
+	header := int64(bytes.Index(second, []byte("PK\x01\x02")))
+	directory := small[first : len(small)-sizeEnd]
+	last := bytes.Clone(second[header : len(second)-sizeEnd])
+	le.PutUint32(last[42:], 1<<32-1)
+	le.PutUint16(last[30:], 12)
+	directory = append(append(bytes.Clone(directory), last...), wide(uint64(at))...)
+	end := append([]byte("PK\x06\x06"), make([]byte, 20)...)
+	for _, n := range []int64{3, 3, int64(len(directory)), at + header} {
+		end = le.AppendUint64(end, uint64(n))
+	}
+	end = append(le.AppendUint64(append(end, "PK\x06\x07\x00\x00\x00\x00"...), uint64(at+header+int64(len(directory)))), 1, 0, 0, 0)
+	end = append(end, "PK\x05\x06\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x00\x00"...)
+	file := sparse{parts: map[int64][]byte{0: small[:first], at - 8: someData, at: second[:header], at + header: append(directory, end...)}}
+	file.size = at + header + int64(len(directory)+len(end))
+
+	c, err := read(file, file.size)
+	require.NoError(t, err)
+	tensors, err := c.layout()
+	require.NoError(t, err)
+	require.Len(t, tensors, 2)
+	for _, p := range tensors {
+		require.True(t, p.inPlace)
+		b := make([]byte, 8)
+		_, err := file.ReadAt(b, p.offset)
+		require.NoError(t, err)
+		require.Equal(t, someData, b, p.name)
+	}
+	require.Greater(t, tensors[0].offset, int64(5<<30-9))
+}
+
 func TestVerifyRecords(t *testing.T) {
 	pkl := entry{name: "x/data.pkl", data: somePickle}
 	for name, c := range map[string]struct {
