@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
@@ -14,6 +11,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/merge"
+	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
 	"github.com/lorafuse/lorafuse/train"
 )
@@ -92,7 +90,7 @@ func (a *app) runMerge(ctx context.Context, f *mergeFlags) (*mergeResult, error)
 	if err != nil {
 		return nil, err
 	}
-	shard, err := parseSize(f.shard)
+	shard, err := safetensors.ParseSize(f.shard)
 	if err != nil {
 		return nil, fmt.Errorf("merge: --max-shard-size: %w", err)
 	}
@@ -148,21 +146,4 @@ func parseMergeType(s string) (tensor.DType, error) {
 		return d, nil
 	}
 	return 0, fmt.Errorf("merge: --dtype: found %q, expected keep, f32, bf16 or f16%s", s, suggest.DidYouMean(s, []string{"keep", "f32", "bf16", "f16"}))
-}
-
-var sizePattern = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?) *([a-zA-Z]*)$`)
-
-// parseSize reads a number of bytes such as 5GB (10⁹) or 5GiB (2³⁰).
-func parseSize(s string) (int64, error) {
-	units := map[string]float64{
-		"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
-	}
-	if m := sizePattern.FindStringSubmatch(strings.TrimSpace(s)); m != nil {
-		n, err := strconv.ParseFloat(m[1], 64)
-		unit, ok := units[strings.ToLower(m[2])]
-		if n *= unit; err == nil && ok && n >= 1 && n < math.MaxInt64 {
-			return int64(n), nil
-		}
-	}
-	return 0, fmt.Errorf("found %q, expected a size such as 500MB or 2GiB", s)
 }

@@ -120,26 +120,3 @@ func TestMergeForce(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, entries, 1, "nothing is left beside the folder")
 }
-
-func TestParseSize(t *testing.T) {
-	for s, want := range map[string]int64{"5GB": 5e9, "500mb": 500e6, "2GiB": 2 << 30, "1.5 kB": 1500, "1024": 1024, "7b": 7} {
-		n, err := parseSize(s)
-		require.NoError(t, err, s)
-		assert.Equal(t, want, n, s)
-	}
-	for _, s := range []string{"", "GB", "0", "-5GB", "5 PB", "1e3", "99999999999TB", "NaN"} {
-		_, err := parseSize(s)
-		assert.Error(t, err, s)
-	}
-}
-
-// FuzzParseSize: what is accepted is a number of bytes.
-func FuzzParseSize(f *testing.F) {
-	f.Add("5GB")
-	f.Add("1.5 kib")
-	f.Fuzz(func(t *testing.T, s string) {
-		if n, err := parseSize(s); err == nil {
-			require.Positive(t, n, s)
-		}
-	})
-}
