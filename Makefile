@@ -17,7 +17,7 @@ test: ## all tests
 	$(GO) test ./...
 
 race: ## tests of the concurrent packages under the race detector
-	$(GO) test -race ./backend/cpu/internal/pool ./backend/cpu/internal/gemm ./backend/cpu/internal/attention ./backend/... ./tokenizer ./data ./safetensors ./model/hub ./internal/progress ./internal/fsatomic
+	$(GO) test -race ./backend/cpu/internal/pool ./backend/cpu/internal/gemm ./backend/cpu/internal/attention ./backend/... ./tokenizer ./data/... ./safetensors ./model/hub ./internal/progress ./internal/fsatomic
 
 purego: ## all tests without assembly
 	$(GO) test -tags purego ./...

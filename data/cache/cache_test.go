@@ -321,6 +321,16 @@ func TestBadSources(t *testing.T) {
 	_, err = c.Image(t.Context(), folder, w.image)
 	require.ErrorContains(t, err, "not a regular file")
 
+	// There is no entry of nothing, and the empty prompt's belongs to no file.
+	_, err = c.Text(t.Context(), "", w.text)
+	require.ErrorIs(t, err, ErrOption)
+	_, err = c.TextWith(t.Context(), w.samples[0].Caption, "", w.textWith)
+	require.ErrorIs(t, err, ErrOption)
+	_, err = c.Batch(t.Context(), []Sample{{Image: w.samples[0].Image}}, nil)
+	require.ErrorIs(t, err, ErrOption)
+	_, err = c.Text(t.Context(), w.write("data/empty_embedding", "x"), w.text)
+	require.ErrorIs(t, err, ErrName)
+
 	// Two sources of one name would take turns in one entry.
 	_, err = c.Image(t.Context(), w.samples[0].Image, w.image)
 	require.NoError(t, err)

@@ -49,6 +49,12 @@ func (c *Cache) ensure(ctx context.Context, s slot, build builder, values bool) 
 // enter waits until nobody else of this process is at the entry.
 func (c *Cache) enter(ctx context.Context, s slot) (leave func(), err error) {
 	owner := s.owner
+	switch empty := s.path == c.emptySlot().path; {
+	case owner == "" && !empty, s.kind != textKind && s.image == "":
+		return nil, fmt.Errorf("cache: an entry without a source: %w", ErrOption)
+	case owner != "" && empty:
+		return nil, fmt.Errorf("cache: %s: found source %s, expected none: %w", s.path, owner, ErrName)
+	}
 	if owner != "" {
 		owner = absolute(owner)
 	}
