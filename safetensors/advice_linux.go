@@ -25,11 +25,10 @@ type advice struct {
 }
 
 const (
-	adviceMost   = 2 << 20   // from here on, what is read around a tensor is little beside it
-	adviceBlock  = 16 << 10  // bytes that are asked for once
-	adviceGap    = 64 << 10  // between tensors that follow each other
-	adviceStreak = 8         // tensors that make a reader of everything, or a file that is in memory
-	advicePiece  = 512 << 10 // what the kernel reads for one call on any machine
+	adviceMost   = 2 << 20  // from here on, what is read around a tensor is little beside it
+	adviceBlock  = 16 << 10 // bytes that are asked for once
+	adviceGap    = 64 << 10 // between tensors that follow each other
+	adviceStreak = 8        // tensors that make a reader of everything, or a file that is in memory
 )
 
 // expect is called before the bytes from begin to end are handed out.
@@ -74,8 +73,6 @@ func (a *advice) ask(first, last int64, data []byte) (anew bool) {
 	return anew
 }
 
-var pageSize = int64(os.Getpagesize())
-
 // resident reports whether the pages of the bytes from begin to end, no more
 // than adviceMost, are in memory. The kernel says yes of all files that are not
 // one's own.
@@ -92,16 +89,6 @@ func (m *mapping) resident(begin, end int64) bool {
 		}
 	}
 	return true
-}
-
-// willNeed starts to read the bytes from begin to end, and does not wait.
-func (m *mapping) willNeed(begin, end int64) error {
-	for begin &^= pageSize - 1; begin < end; begin += advicePiece {
-		if err := unix.Madvise(m.data[begin:min(begin+advicePiece, end)], unix.MADV_WILLNEED); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // exactly makes read(2) of a file read nothing but what it is asked for, or

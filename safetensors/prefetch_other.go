@@ -1,0 +1,5 @@
+//go:build !unix
+
+package safetensors
+
+func (*mapping) willNeed(begin, end int64) error { return nil }

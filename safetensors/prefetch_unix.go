@@ -1,0 +1,27 @@
+//go:build unix
+
+package safetensors
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// prefetchPiece is what Linux reads ahead for one call, whatever the machine.
+const prefetchPiece = 512 << 10
+
+var pageSize = int64(os.Getpagesize())
+
+// willNeed starts to read the bytes from begin to end, and does not wait.
+func (m *mapping) willNeed(begin, end int64) error {
+	if !m.region.mapped {
+		return nil
+	}
+	for begin &^= pageSize - 1; begin < end; begin += prefetchPiece {
+		if err := unix.Madvise(m.data[begin:min(begin+prefetchPiece, end)], unix.MADV_WILLNEED); err != nil {
+			return os.NewSyscallError("madvise", err)
+		}
+	}
+	return nil
+}
