@@ -48,6 +48,7 @@ var house = map[string]room{
 	"internal/linalg":   {floor: ground},
 	"internal/lint":     {floor: ground},
 	"internal/philox":   {floor: ground},
+	"internal/pieces":   {floor: ground},
 	"internal/progress": {floor: ground},
 	"internal/pyjson":   {floor: ground},
 	"internal/suggest":  {floor: ground},
@@ -78,6 +79,7 @@ var house = map[string]room{
 	"model/hub": {floor: models},
 	"lora":      {models, with("nn", "is an nn.Adapter")},
 	"data":      {floor: models},
+	"inspect":   {floor: models},
 	"linear":    {floor: models},
 
 	"data/cache":       {floor: models},

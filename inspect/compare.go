@@ -1,0 +1,228 @@
+package inspect
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/lorafuse/lorafuse/internal/pieces"
+	"github.com/lorafuse/lorafuse/safetensors"
+)
+
+// Pair is two tensors to compare. They have one shape; their types may differ.
+type Pair struct{ A, B *safetensors.View }
+
+// Difference is how two tensors differ. Equal numbers in different types are
+// equal, and so are NaN and NaN, 0 and -0.
+type Difference struct {
+	// Differ is the number of elements that differ.
+	Differ int64
+	// MaxAbs is the largest |a-b|, of C64 the largest absolute value of the
+	// complex difference; it is the largest float64 where one of the two is NaN
+	// or infinite and not the other. Relative is MaxAbs over the largest finite
+	// |a|, the largest float64 where that is 0.
+	MaxAbs, Relative float64
+	// At is the first element with that difference, A and B are its values. They
+	// are empty where no element differs.
+	At   []int
+	A, B string
+}
+
+// Compare compares tensors element by element, without rounding: also integers
+// of 64 bits with each other. Runs of equal bytes are passed over at the speed
+// of the memory.
+//
+// It fails with ErrDType where a type is not of numbers, or one of the two is
+// complex alone, with ErrShape where the shapes differ, with what reading fails
+// with, and with the error of ctx.
+func Compare(ctx context.Context, pairs []Pair, o Options) ([]Difference, error) {
+	lengths := make([]int64, len(pairs))
+	compared := make([]comparison, len(pairs))
+	for i, p := range pairs {
+		lengths[i] = int64(p.A.Len())
+		if !slices.Equal(p.A.Shape, p.B.Shape) {
+			return nil, fmt.Errorf("tensor %q: %v and %v: %w", p.A.Name, p.A.Shape, p.B.Shape, ErrShape)
+		}
+		c := &compared[i]
+		c.pair, c.n = p, pieces.Count(lengths[i], pieceSize)
+		var err error
+		if c.kind, err = mix(p.A.DType, p.B.DType); err != nil {
+			return nil, fmt.Errorf("tensor %q: %w", p.A.Name, err)
+		}
+	}
+	cut := pieces.Options{Size: pieceSize, Threads: o.Threads, Progress: o.Progress}
+	err := pieces.Each(ctx, lengths, cut, func() func(pieces.Piece) error {
+		w := &comparer{}
+		return func(p pieces.Piece) error {
+			c := &compared[p.Run]
+			gap, err := w.piece(ctx, c, p.From, p.Length)
+			if err != nil {
+				return err
+			}
+			c.keep(p.Number, gap)
+			return nil
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return finishAll(ctx, compared, o)
+}
+
+// comparison is what is known of a pair so far.
+type comparison struct {
+	pair Pair
+	kind kind
+
+	mu   sync.Mutex
+	gaps []gap // by piece; nil until one has something to say
+	n    int64 // pieces
+}
+
+func (c *comparison) keep(piece int, g gap) {
+	if g == (gap{skipped: true}) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gaps == nil {
+		c.gaps = make([]gap, c.n)
+		for i := range c.gaps {
+			c.gaps[i].skipped = true
+		}
+	}
+	c.gaps[piece] = g
+}
+
+// gap is how some of the elements differ.
+type gap struct {
+	differ  int64
+	most    float64
+	at      int64 // the first element with that difference
+	largest float64
+	skipped bool // bytes that are equal have not been looked at
+}
+
+// add takes in the gap that follows.
+func (g *gap) add(o *gap) {
+	if o.differ > 0 && (g.differ == 0 || o.most > g.most) {
+		g.most, g.at = o.most, o.at
+	}
+	g.differ += o.differ
+	g.largest = max(g.largest, o.largest)
+	g.skipped = g.skipped || o.skipped
+}
+
+// finishAll looks once more at those tensors that differ and of which parts were
+// skipped: their largest value may lie there.
+func finishAll(ctx context.Context, compared []comparison, o Options) ([]Difference, error) {
+	totals := make([]gap, len(compared))
+	var again []*safetensors.View
+	var which []int
+	for i := range compared {
+		c := &compared[i]
+		for j := range c.gaps {
+			totals[i].add(&c.gaps[j])
+		}
+		if totals[i].differ > 0 && totals[i].skipped && c.pair.A.DType != safetensors.C64 {
+			again, which = append(again, c.pair.A), append(which, i)
+		}
+	}
+	values, err := Scan(ctx, again, Options{Threads: o.Threads})
+	if err != nil {
+		return nil, err
+	}
+	for i := range values {
+		if values[i].Err != nil {
+			return nil, values[i].Err
+		}
+		totals[which[i]].largest = max(number(values[i].Min), number(values[i].Max))
+	}
+	differences := make([]Difference, len(compared))
+	for i := range compared {
+		if differences[i], err = compared[i].describe(&totals[i]); err != nil {
+			return nil, err
+		}
+	}
+	return differences, nil
+}
+
+// number is the absolute value of what Scan has written, 0 where there was
+// nothing to write.
+func number(n json.Number) float64 {
+	x, _ := n.Float64()
+	return math.Abs(x)
+}
+
+// describe says it in words.
+func (c *comparison) describe(g *gap) (Difference, error) {
+	d := Difference{Differ: g.differ}
+	if g.differ == 0 {
+		return d, nil
+	}
+	d.MaxAbs = g.most
+	d.Relative = min(g.most/g.largest, math.MaxFloat64) // x/0 too
+	at := g.at
+	d.At = make([]int, len(c.pair.A.Shape))
+	for i := len(d.At) - 1; i >= 0; i-- {
+		d.At[i] = int(at % int64(c.pair.A.Shape[i]))
+		at /= int64(c.pair.A.Shape[i])
+	}
+	var err error
+	if d.A, err = text(c.pair.A, g.at); err == nil {
+		d.B, err = text(c.pair.B, g.at)
+	}
+	return d, err
+}
+
+// comparer is the memory of one thread.
+type comparer struct {
+	buffers [2][]byte // for tensors that are not in place
+	narrow  [2][]float32
+	wide    [2][]float64
+	whole   [2][]whole
+}
+
+// compareBlock is the number of elements that are looked at while they are in
+// the cache. Whole bytes of every type are that many elements.
+const compareBlock = 16 << 10
+
+// piece compares what begins at a byte of A.
+func (w *comparer) piece(ctx context.Context, c *comparison, from, length int64) (gap, error) {
+	a, b := c.pair.A, c.pair.B
+	var all gap
+	first := from * 8 / int64(a.DType.Bits())
+	n := length * 8 / int64(a.DType.Bits())
+	for done := int64(0); done < n; done += compareBlock {
+		if err := ctx.Err(); err != nil {
+			return gap{}, err
+		}
+		count := min(compareBlock, n-done)
+		var g gap
+		err := lendElements(a, first+done, count, &w.buffers[0], func(x []byte) error {
+			return lendElements(b, first+done, count, &w.buffers[1], func(y []byte) error {
+				if a.DType == b.DType && bytes.Equal(x, y) {
+					g.skipped = true
+					return nil
+				}
+				return w.block(&g, c.kind, x, y, a.DType, b.DType, int(count))
+			})
+		})
+		if err != nil {
+			return gap{}, err
+		}
+		g.at += first + done
+		all.add(&g)
+	}
+	return all, nil
+}
+
+// lendElements is lend for elements.
+func lendElements(v *safetensors.View, first, count int64, room *[]byte, fn func([]byte) error) error {
+	bits := int64(v.DType.Bits())
+	return lend(v, first*bits/8, count*bits/8, room, fn)
+}

@@ -1,0 +1,171 @@
+package inspect
+
+import (
+	"encoding/binary"
+	"math"
+	"sync"
+
+	"github.com/lorafuse/lorafuse/safetensors"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// counter counts how often each bit pattern occurs: all that there is to know
+// of elements of 16 bits or less, at one addition per element.
+type counter struct {
+	dtype  safetensors.DType
+	values []float32 // by pattern
+	counts []uint32
+}
+
+// newCounter returns nil for types that are not counted.
+func newCounter(d safetensors.DType) *counter {
+	if d.Bits() == 0 || d.Bits() > 16 {
+		return nil
+	}
+	values := valuesOf(d)
+	if values == nil {
+		return nil
+	}
+	return &counter{dtype: d, values: values, counts: make([]uint32, max(len(values), 256))}
+}
+
+// tables remembers valuesOf: 256 KiB for each type of 16 bits.
+var tables sync.Map
+
+// valuesOf lists what the patterns of a type stand for, nil where nobody knows.
+func valuesOf(d safetensors.DType) []float32 {
+	if known, ok := tables.Load(d); ok {
+		values, _ := known.([]float32)
+		return values
+	}
+	t, err := tensor.ParseDType(d.String())
+	if err != nil {
+		return nil
+	}
+	values := make([]float32, 1<<d.Bits())
+	patterns := make([]byte, len(values)*d.Bits()/8)
+	for i := range values { // packed as in a file, from the lowest bit on
+		for bit := range d.Bits() {
+			if at := i*d.Bits() + bit; i>>bit&1 != 0 {
+				patterns[at/8] |= 1 << (at % 8)
+			}
+		}
+	}
+	if err := tensor.ToFloat32(values, patterns, t); err != nil {
+		return nil
+	}
+	tables.Store(d, values)
+	return values
+}
+
+// count counts whole elements; less than 2^32 of them until the next sum.
+func (c *counter) count(data []byte) {
+	switch c.dtype.Bits() {
+	case 16:
+		c.countPairs(data)
+	case 6:
+		for ; len(data) >= 3; data = data[3:] {
+			x := uint(data[0]) | uint(data[1])<<8 | uint(data[2])<<16
+			c.counts[x&63]++
+			c.counts[x>>6&63]++
+			c.counts[x>>12&63]++
+			c.counts[x>>18]++
+		}
+	default: // of F4, two elements at once
+		c.countBytes(data)
+	}
+}
+
+// countBytes has two tables, because equal neighbours, of which such types have
+// many, would wait for each other in one.
+func (c *counter) countBytes(data []byte) {
+	var even, odd [256]uint32
+	for ; len(data) >= 2; data = data[2:] {
+		even[data[0]]++
+		odd[data[1]]++
+	}
+	for _, x := range data {
+		even[x]++
+	}
+	for i := range even {
+		c.counts[i] += even[i] + odd[i]
+	}
+}
+
+func (c *counter) countPairs(data []byte) {
+	table := (*[1 << 16]uint32)(c.counts)
+	for ; len(data) >= 8; data = data[8:] {
+		x := binary.LittleEndian.Uint64(data)
+		table[uint16(x)]++
+		table[uint16(x>>16)]++
+		table[uint16(x>>32)]++
+		table[uint16(x>>48)]++
+	}
+	for ; len(data) >= 2; data = data[2:] {
+		table[binary.LittleEndian.Uint16(data)]++
+	}
+}
+
+// sum adds what was counted to p and begins anew.
+func (c *counter) sum(p *part) {
+	if c.dtype.Bits() == 4 {
+		c.halve()
+	}
+	var o part
+	lo, hi, sum := math.Inf(1), math.Inf(-1), 0.0
+	for i, n := range c.counts[:len(c.values)] {
+		if n == 0 {
+			continue
+		}
+		x, n := float64(c.values[i]), int64(n)
+		switch {
+		case x != x:
+			o.nan += n
+			continue
+		case math.IsInf(x, 0):
+			o.inf += n
+			continue
+		case x == 0:
+			o.zero += n
+		}
+		o.moments.n += n
+		sum += x * float64(n)
+		lo, hi = min(lo, x), max(hi, x)
+	}
+	if c.dtype == safetensors.Bool {
+		for _, n := range c.counts[2:] {
+			o.bools += int64(n)
+		}
+	}
+	if o.moments.n > 0 {
+		c.spread(&o, lo, hi, sum/float64(o.moments.n))
+	}
+	clear(c.counts)
+	p.add(&o)
+}
+
+func (c *counter) spread(o *part, lo, hi, mean float64) {
+	o.moments.mean = mean
+	o.floats = gridOf(lo, hi, finest(c.dtype))
+	o.floats.n = o.moments.n
+	scale := o.floats.scale()
+	for i, n := range c.counts[:len(c.values)] {
+		x := float64(c.values[i])
+		if n == 0 || x-x != 0 {
+			continue
+		}
+		o.moments.m2 += (x - mean) * (x - mean) * float64(n)
+		o.floats.counts[gridPlace(x, scale)-o.floats.base] += int64(n)
+	}
+}
+
+// halve turns counts of bytes into counts of their two halves.
+func (c *counter) halve() {
+	var halves [16]uint32
+	for i, n := range c.counts {
+		halves[i&15] += n
+		halves[i>>4] += n
+	}
+	clear(c.counts)
+	copy(c.counts, halves[:])
+}

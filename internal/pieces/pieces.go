@@ -1,0 +1,119 @@
+// Package pieces hands long runs of bytes out in pieces, to as many goroutines
+// as there are cores.
+package pieces
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// A Piece is some of the bytes of a run.
+type Piece struct {
+	Run          int   // which one
+	Number       int   // of the piece within the run
+	From, Length int64 // within the run
+}
+
+// Options say how runs are cut up and who looks on.
+type Options struct {
+	// Size is the length of a piece; the last one of a run may be shorter.
+	Size int64
+	// Threads is the number of goroutines, 0 for one per core that the program
+	// may use.
+	Threads int
+	// Progress, where it is set, is told how many of all bytes are done. Calls
+	// come one after the other.
+	Progress func(done, total int64)
+}
+
+// Each cuts runs of the given lengths into pieces and calls a function for each
+// of them, run after run. Every goroutine calls start for a function of its
+// own, which may thus have memory of its own. A run of no bytes has no pieces.
+//
+// Each ends with the first error, or that of ctx; pieces under way are finished
+// before.
+func Each(ctx context.Context, lengths []int64, o Options, start func() func(Piece) error) error {
+	d := dealer{lengths: lengths, size: o.Size}
+	progress := progress{report: o.Progress}
+	count := int64(0)
+	for _, n := range lengths {
+		progress.total += n
+		count += Count(n, o.Size)
+	}
+	threads := o.Threads
+	if threads <= 0 {
+		threads = runtime.GOMAXPROCS(0)
+	}
+	var wg sync.WaitGroup
+	var failed atomic.Bool
+	var once sync.Once
+	var first error
+	for range min(int64(threads), count) {
+		wg.Go(func() {
+			do := start()
+			for !failed.Load() && ctx.Err() == nil {
+				p, ok := d.deal()
+				if !ok {
+					return
+				}
+				if err := do(p); err != nil {
+					once.Do(func() { first = err })
+					failed.Store(true)
+					return
+				}
+				progress.add(p.Length)
+			}
+		})
+	}
+	wg.Wait()
+	if first != nil {
+		return first
+	}
+	return ctx.Err()
+}
+
+// Count is the number of pieces of a run.
+func Count(length, size int64) int64 { return (length + size - 1) / size }
+
+// dealer gives out one piece after the other.
+type dealer struct {
+	lengths []int64
+	size    int64
+
+	mu     sync.Mutex
+	run    int
+	number int
+}
+
+func (d *dealer) deal() (Piece, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for d.run < len(d.lengths) {
+		from := int64(d.number) * d.size
+		if left := d.lengths[d.run] - from; left > 0 {
+			d.number++
+			return Piece{d.run, d.number - 1, from, min(left, d.size)}, true
+		}
+		d.run, d.number = d.run+1, 0
+	}
+	return Piece{}, false
+}
+
+// progress adds up what is done.
+type progress struct {
+	mu          sync.Mutex
+	done, total int64
+	report      func(done, total int64)
+}
+
+func (p *progress) add(n int64) {
+	if p.report == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done += n
+	p.report(p.done, p.total)
+}
