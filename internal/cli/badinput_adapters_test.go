@@ -110,7 +110,7 @@ var badAdapters = []bad{
 	{name: "merge into the model", args: mergeInto("model", "--force"), says: []string{"the folder that is read"}},
 	{name: "merge beyond f16", args: func(l *lab) []string {
 		args := mergeInto("merged", "--dtype", "f16")(l)
-		l.tensors(weights(l.path("model")), func(e *safetensors.Entry) bool {
+		l.tensors(weightsFile(l.path("model")), func(e *safetensors.Entry) bool {
 			if e.Name == "model.norm.weight" {
 				*e = floats(e.Name, make([]float32, 64), 64)
 				copy(e.Data, floats("", []float32{1e6}, 1).Data)
@@ -172,7 +172,7 @@ var badGeneration = []bad{
 	}, says: []string{"generation_config.json"}},
 	{name: "NaN in weights to generate", args: func(l *lab) []string {
 		m := l.model()
-		l.tensors(weights(m), nan("model.norm.weight"))
+		l.tensors(weightsFile(m), nan("model.norm.weight"))
 		return []string{"generate", "--model", m, "--prompt", "x"}
 	}, says: []string{"NaN"}, status: ExitFailure},
 }
@@ -222,4 +222,13 @@ var badFiles = []bad{
 		require.NoError(l.t, os.Mkdir(l.path("a\nb"), 0o777))
 		return []string{"inspect", l.path("a\nb")}
 	}, says: []string{"a; b"}},
+}
+
+var badConversions = []bad{
+	{name: "verify without a shard", args: func(l *lab) []string {
+		m := l.copy(goldens+"/lm/qwen2/model-sharded", "model")
+		l.remove(m + "/model-00002-of-00005.safetensors")
+		return []string{"inspect", m, "--verify"}
+	}, says: []string{"model-00002-of-00005.safetensors", "missing"}},
+	{name: "inspect of no tensor", args: say("inspect", llama, "--tensor", "model.nrom.weight"), says: []string{"--tensor", `did you mean "model.norm.weight"`}},
 }

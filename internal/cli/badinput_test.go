@@ -52,7 +52,7 @@ func (b bad) run(t *testing.T) {
 }
 
 func TestBadInput(t *testing.T) {
-	for _, table := range [][]bad{badUsage, badModels, badRuns, badData, badAdapters, badGeneration, badFiles} {
+	for _, table := range [][]bad{badUsage, badModels, badRuns, badData, badAdapters, badGeneration, badFiles, badConversions} {
 		for _, b := range table {
 			t.Run(b.name, b.run)
 		}
@@ -95,8 +95,8 @@ var badUsage = []bad{
 	{name: "not a hub name", args: say("hub", "download", "a/b/c"), says: []string{"a/b/c"}},
 }
 
-// weights is the file of a model's weights.
-func weights(model string) string { return filepath.Join(model, safetensors.ModelFile) }
+// weightsFile is the file of a model's weights.
+func weightsFile(model string) string { return filepath.Join(model, safetensors.ModelFile) }
 
 // damaged runs compare on a model that something was done to.
 func damaged(do func(l *lab, model string)) func(*lab) []string {
@@ -125,22 +125,22 @@ var badModels = []bad{
 	{name: "no layers", args: configured("num_hidden_layers", 0), says: []string{"num_hidden_layers"}},
 	{name: "wrong shape", args: configured("intermediate_size", 96), says: []string{"mlp", "[128 64]", "[96 64]"}},
 	{name: "vocabulary of another size", args: configured("vocab_size", 500), says: []string{"embed_tokens", "[512 64]", "[500 64]"}},
-	{name: "missing weights", args: damaged(func(l *lab, m string) { l.remove(weights(m)) }), says: []string{"model.safetensors"}},
-	{name: "truncated weights", args: damaged(func(l *lab, m string) { l.truncate(weights(m), 100) }), says: []string{"model.safetensors", "cut short"}},
+	{name: "missing weights", args: damaged(func(l *lab, m string) { l.remove(weightsFile(m)) }), says: []string{"model.safetensors"}},
+	{name: "truncated weights", args: damaged(func(l *lab, m string) { l.truncate(weightsFile(m), 100) }), says: []string{"model.safetensors", "cut short"}},
 	{name: "weights are something else", args: damaged(func(l *lab, m string) { l.file("model/model.safetensors", strings.Repeat("x", 100)) }), says: []string{"model.safetensors", "header"}},
 	{name: "empty weights", args: damaged(func(l *lab, m string) { l.file("model/model.safetensors", "") }), says: []string{"model.safetensors"}},
 	{name: "missing tensor", args: damaged(func(l *lab, m string) {
-		l.tensors(weights(m), func(e *safetensors.Entry) bool { return e.Name != "model.layers.1.mlp.up_proj.weight" })
+		l.tensors(weightsFile(m), func(e *safetensors.Entry) bool { return e.Name != "model.layers.1.mlp.up_proj.weight" })
 	}), says: []string{"model.layers.1.mlp.up_proj.weight"}},
 	{name: "weights of whole numbers", args: damaged(func(l *lab, m string) {
-		l.tensors(weights(m), func(e *safetensors.Entry) bool {
+		l.tensors(weightsFile(m), func(e *safetensors.Entry) bool {
 			if e.Name == "model.norm.weight" {
 				e.DType = safetensors.I32
 			}
 			return true
 		})
 	}), says: []string{"model.norm.weight", "I32"}},
-	{name: "NaN in weights", args: damaged(func(l *lab, m string) { l.tensors(weights(m), nan("model.norm.weight")) }), says: []string{"differ"}, status: ExitDifferent},
+	{name: "NaN in weights", args: damaged(func(l *lab, m string) { l.tensors(weightsFile(m), nan("model.norm.weight")) }), says: []string{"differ"}, status: ExitDifferent},
 	{name: "missing shard", args: func(l *lab) []string {
 		m := l.copy(goldens+"/lm/qwen2/model-sharded", "model")
 		l.remove(m + "/model-00002-of-00005.safetensors")
@@ -194,7 +194,7 @@ var badRuns = []bad{
 	}, says: []string{"output_dir", "notes"}},
 	{name: "loss is not a number", args: func(l *lab) []string {
 		m := l.model()
-		l.tensors(weights(m), nan("model.norm.weight"))
+		l.tensors(weightsFile(m), nan("model.norm.weight"))
 		return []string{"train", l.settings(m, "")}
 	}, says: []string{"step 1", "not finite"}, status: ExitFailure, changes: true},
 	{name: "started twice", args: trained(nil), says: []string{"checkpoints of an earlier run", "--resume"}},
@@ -260,7 +260,7 @@ var badData = []bad{
 	{name: "rows of nothing", args: say("eval", "--model", llama, "--data", "x.jsonl", "--max-length", "1"), says: []string{"--max-length: found 1"}},
 	{name: "NaN in weights to evaluate", args: func(l *lab) []string {
 		m := l.model()
-		l.tensors(weights(m), nan("model.norm.weight"))
+		l.tensors(weightsFile(m), nan("model.norm.weight"))
 		return []string{"eval", "--model", m, "--data", l.file("rows.jsonl", `{"text": "a b c d"}`)}
 	}, says: []string{"loss is NaN"}, status: ExitFailure},
 }

@@ -4,10 +4,14 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/lorafuse/lorafuse/safetensors"
+	"github.com/lorafuse/lorafuse/inspect"
+	"github.com/lorafuse/lorafuse/weights"
 )
 
 // difference is what `diff --json` prints.
@@ -33,15 +37,16 @@ func (a *app) diff() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "diff A B",
 		Short: "Compare two files, adapters or models tensor by tensor",
-		Long: `Compare two safetensors files, adapter folders or model folders, sharded or not.
-For each tensor that differs the largest absolute difference is printed, the same
-over the largest absolute value of the tensor in A, and where it is; tensors that
-only one side has are listed. Of two adapters the settings that change what they
-compute are compared too.
+		Long: `Compare two files, adapter folders or model folders, sharded or not: safetensors or
+what torch.save has written. For each tensor that differs the largest absolute
+difference is printed, the same over the largest absolute value of the tensor in A,
+and where it is; tensors that only one side has are listed. Of two adapters the
+settings that change what they compute are compared too.
 
-Equal numbers in different element types are equal. The exit status is 1 where
-something differs by more than --tolerance.`,
+Equal numbers in different element types are equal, and so are NaN and NaN. The exit
+status is 1 where something differs by more than --tolerance.`,
 		Example: `  lorafuse diff a.safetensors b.safetensors
+  lorafuse diff pytorch_model.bin model.safetensors
   lorafuse diff output/adapter other/adapter --tolerance 1e-4
   lorafuse diff path/to/model merged --json`,
 		Args: args(2, "A", "B"),
@@ -70,12 +75,12 @@ something differs by more than --tolerance.`,
 }
 
 func (a *app) runDiff(ctx context.Context, pathA, pathB string, tolerance float64) (*difference, error) {
-	x, err := openTensors(pathA)
+	x, err := a.openWeights(ctx, pathA)
 	if err != nil {
 		return nil, err
 	}
 	defer x.Close()
-	y, err := openTensors(pathB)
+	y, err := a.openWeights(ctx, pathB)
 	if err != nil {
 		return nil, err
 	}
@@ -84,11 +89,40 @@ func (a *app) runDiff(ctx context.Context, pathA, pathB string, tolerance float6
 	if d.Settings, err = diffSettings(pathA, pathB); err != nil {
 		return nil, err
 	}
+	pairs, diffs, err := d.pair(x, y)
+	if err != nil {
+		return nil, err
+	}
+	report := a.loading()
+	found, err := inspect.Compare(ctx, pairs, inspect.Options{Progress: func(done, total int64) { report("comparing", done, total) }})
+	a.close()
+	if err != nil {
+		return nil, err
+	}
 	largest := tensorExtreme{}
-	for _, name := range sortedNames(x, y) {
-		if err := ctx.Err(); err != nil {
-			return nil, err
+	for i, f := range found {
+		t := diffs[i]
+		t.MaxAbs, t.Relative, t.At, t.A, t.B, t.Differ = f.MaxAbs, f.Relative, f.At, f.A, f.B, f.Differ
+		largest.MaxAbs = max(largest.MaxAbs, f.MaxAbs)
+		largest.Relative = max(largest.Relative, f.Relative)
+		if t.beyond(tolerance) {
+			d.Tensors = append(d.Tensors, t)
 		}
+	}
+	slices.SortFunc(d.Tensors, func(a, b *tensorDiff) int { return strings.Compare(a.Name, b.Name) })
+	if d.Compared > 0 {
+		d.Largest = &largest
+	}
+	d.Equal = len(d.OnlyA)+len(d.OnlyB)+len(d.Tensors)+len(d.Settings) == 0
+	return d, nil
+}
+
+// pair finds the tensors to compare. It notes those that one side has alone, and
+// those that are different at first sight.
+func (d *difference) pair(x, y *weights.Set) (pairs []inspect.Pair, diffs []*tensorDiff, err error) {
+	names := slices.Concat(x.Names(), y.Names())
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
 		switch {
 		case !y.Has(name):
 			d.OnlyA = append(d.OnlyA, name)
@@ -97,36 +131,28 @@ func (a *app) runDiff(ctx context.Context, pathA, pathB string, tolerance float6
 			d.OnlyB = append(d.OnlyB, name)
 			continue
 		}
-		t, err := d.compare(x, y, name)
+		v, err := x.Lookup(name)
 		if err != nil {
-			return nil, fmt.Errorf("diff: tensor %q: %w", name, err)
+			return nil, nil, err
 		}
-		largest.MaxAbs = max(largest.MaxAbs, t.MaxAbs)
-		largest.Relative = max(largest.Relative, t.Relative)
+		w, err := y.Lookup(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		d.Compared++
+		t := &tensorDiff{Name: name, DTypes: [2]string{v.DType.String(), w.DType.String()}}
+		switch {
+		case !slices.Equal(v.Shape, w.Shape):
+			t.Shapes = [][]int{append([]int{}, v.Shape...), append([]int{}, w.Shape...)}
+			d.Tensors = append(d.Tensors, t)
+		case !inspect.Comparable(v.DType, w.DType):
+			t.Incomparable = true
+			d.Tensors = append(d.Tensors, t)
+		default:
+			pairs, diffs = append(pairs, inspect.Pair{A: v, B: w}), append(diffs, t)
+		}
 	}
-	if d.Compared > 0 {
-		d.Largest = &largest
-	}
-	d.Equal = len(d.OnlyA)+len(d.OnlyB)+len(d.Tensors)+len(d.Settings) == 0
-	return d, nil
-}
-
-// compare compares one tensor and notes it where it differs.
-func (d *difference) compare(x, y tensors, name string) (*tensorDiff, error) {
-	v, err := x.Lookup(name)
-	if err != nil {
-		return nil, err
-	}
-	w, err := y.Lookup(name)
-	if err != nil {
-		return nil, err
-	}
-	d.Compared++
-	t, err := diffTensors(v, w)
-	if err == nil && t.beyond(d.Tolerance) {
-		d.Tensors = append(d.Tensors, t)
-	}
-	return t, err
+	return pairs, diffs, nil
 }
 
 func (d *difference) summary() string {
@@ -174,11 +200,14 @@ type tensorDiff struct {
 	At       []int   `json:"at,omitempty"`
 	A        string  `json:"a,omitempty"` // the values there
 	B        string  `json:"b,omitempty"`
-	Differ   int     `json:"elements"` // that differ
+	Differ   int64   `json:"elements"` // that differ
+	// Incomparable says that the types are not both of numbers on a line, as
+	// those of complex numbers: nothing else is compared then either.
+	Incomparable bool `json:"incomparable,omitempty"`
 }
 
 func (t *tensorDiff) beyond(tolerance float64) bool {
-	return t.Shapes != nil || t.Differ > 0 && !(t.Relative <= tolerance)
+	return t.Differ > 0 && !(t.Relative <= tolerance)
 }
 
 // String is one line.
@@ -186,6 +215,9 @@ func (t *tensorDiff) String() string {
 	name := oneLine(t.Name)
 	if t.Shapes != nil {
 		return fmt.Sprintf("%s: shapes %v and %v", name, t.Shapes[0], t.Shapes[1])
+	}
+	if t.Incomparable {
+		return fmt.Sprintf("%s: types %s and %s", name, t.DTypes[0], t.DTypes[1])
 	}
 	types := ""
 	if t.DTypes[0] != t.DTypes[1] {
@@ -198,10 +230,7 @@ func (t *tensorDiff) String() string {
 	return fmt.Sprintf("%s%s: %s, at %v: %s and %s, %d elements differ", name, types, most, t.At, t.A, t.B, t.Differ)
 }
 
-// tensors is a file, or a model in several.
-type tensors interface {
-	Names() []string
-	Has(name string) bool
-	Lookup(name string) (*safetensors.View, error)
-	Close() error
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }

@@ -44,7 +44,7 @@ func TestDiffValues(t *testing.T) {
 	assert.Equal(t, 0.125, moved.Relative, "over the largest of A")
 	assert.Equal(t, []int{1, 0}, moved.At)
 	assert.Equal(t, []string{"3", "2.5"}, []string{moved.A, moved.B})
-	assert.Equal(t, 2, moved.Differ)
+	assert.EqualValues(t, 2, moved.Differ)
 	assert.Equal(t, [][]int{{2}, {1, 2}}, found["shape"].Shapes)
 	assert.Equal(t, []int{0}, found["nan"].At)
 	assert.Equal(t, math.MaxFloat64, found["nan"].MaxAbs)
@@ -69,9 +69,12 @@ func TestDiffTypes(t *testing.T) {
 	a := l.write("a.safetensors", floats("x", []float32{1.5, -2}, 2))
 	b := l.write("b.safetensors", safetensors.Entry{Name: "x", DType: safetensors.BF16, Shape: []int{2}, Data: []byte{0xc0, 0x3f, 0, 0xc0}})
 	assert.True(t, differing(t, ExitOK, a, b).Equal)
-	c := l.write("c.safetensors", safetensors.Entry{Name: "x", DType: safetensors.F4, Shape: []int{2}, Data: []byte{0}})
-	assert.Equal(t, ExitUsage, command(t, "", "diff", a, c).status)
-	assert.True(t, differing(t, ExitOK, c, c).Equal)
+	f8 := l.write("f8.safetensors", safetensors.Entry{Name: "x", DType: safetensors.F8E4M3, Shape: []int{2}, Data: []byte{0x3c, 0xc1}})
+	assert.Equal(t, []string{"-2", "-2.25"}, []string{differing(t, ExitDifferent, a, f8).Tensors[0].A, differing(t, ExitDifferent, a, f8).Tensors[0].B})
+	z := l.write("z.safetensors", safetensors.Entry{Name: "x", DType: safetensors.C64, Shape: []int{2}, Data: make([]byte, 16)})
+	assert.True(t, differing(t, ExitOK, z, z).Equal)
+	assert.True(t, differing(t, ExitDifferent, a, z, "--tolerance", "9").Tensors[0].Incomparable)
+	assert.Contains(t, command(t, "", "diff", a, z).stdout, "x: types F32 and C64\n")
 }
 
 func TestDiffModels(t *testing.T) {
@@ -105,25 +108,18 @@ func TestDiffProperty(t *testing.T) {
 			y[i] = rapid.Float32().Draw(r, "y")
 		}
 		a, b := l.write("a.safetensors", floats("x", x, n)), l.write("b.safetensors", floats("x", y, n))
-		fa, err := openTensors(a)
-		require.NoError(r, err)
-		defer fa.Close()
-		fb, err := openTensors(b)
-		require.NoError(r, err)
-		defer fb.Close()
-		v, err := fa.Lookup("x")
-		require.NoError(r, err)
-		w, err := fb.Lookup("x")
-		require.NoError(r, err)
-		got, err := diffTensors(v, w)
-		require.NoError(r, err)
+		d := command(t, "", "diff", a, b, "--json")
+		got := decode[difference](t, d.stdout)
 		want, differ := 0.0, 0
 		for i := range x {
 			if d := math.Abs(float64(x[i]) - float64(y[i])); d > 0 {
 				want, differ = max(want, d), differ+1
 			}
 		}
-		assert.Equal(r, want, got.MaxAbs)
-		assert.Equal(r, differ, got.Differ)
+		assert.Equal(r, differ > 0, d.status == ExitDifferent)
+		assert.Equal(r, want, got.Largest.MaxAbs)
+		if differ > 0 {
+			assert.EqualValues(r, differ, got.Tensors[0].Differ)
+		}
 	})
 }

@@ -166,7 +166,7 @@ func TestGenerateRaw(t *testing.T) {
 	l := newLab(t)
 	m := l.model()
 	// A model that writes its end token at once: all logits but that one are 0.
-	l.tensors(weights(m), func(e *safetensors.Entry) bool {
+	l.tensors(weightsFile(m), func(e *safetensors.Entry) bool {
 		if e.Name == "lm_head.weight" {
 			clear(e.Data)
 		}

@@ -1,152 +1,198 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lorafuse/lorafuse/lora"
-	"github.com/lorafuse/lorafuse/model/hub"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/train"
+	"github.com/lorafuse/lorafuse/weights"
 )
+
+// inspectFlags are what `inspect` is called with.
+type inspectFlags struct {
+	modelFlags
+	json   bool
+	stats  bool
+	verify bool
+	tensor string
+}
 
 // inspection is what `inspect --json` prints.
 type inspection struct {
 	Path     string            `json:"path"`
-	Kind     string            `json:"kind"` // file, adapter or model
+	Kind     string            `json:"kind"`             // file, adapter or model
+	Format   string            `json:"format,omitempty"` // of the weights
+	Why      string            `json:"why,omitempty"`    // another file, or another format than its name says
 	Model    *modelReport      `json:"model,omitempty"`
 	Adapter  *adapterReport    `json:"adapter,omitempty"`
 	Metadata map[string]string `json:"metadata,omitempty"`
+	Verify   *verification     `json:"verify,omitempty"`
 	Elements int64             `json:"elements"`
 	Bytes    int64             `json:"bytes"`
 	Tensors  []tensorInfo      `json:"tensors"`
 }
 
 type tensorInfo struct {
-	Name  string `json:"name"`
-	DType string `json:"dtype"`
-	Shape []int  `json:"shape"`
-	Bytes int    `json:"bytes"`
-	File  string `json:"file,omitempty"` // of a sharded model
+	Name   string      `json:"name"`
+	DType  string      `json:"dtype"`
+	Shape  []int       `json:"shape"`
+	Bytes  int         `json:"bytes"`
+	File   string      `json:"file,omitempty"` // of a sharded model
+	CRC32C string      `json:"crc32c,omitempty"`
+	Stats  *statistics `json:"stats,omitempty"`
 }
 
 func (a *app) inspect() *cobra.Command {
-	var m modelFlags
-	var asJSON bool
+	var f inspectFlags
 	c := &cobra.Command{
 		Use:   "inspect PATH",
 		Short: "Show what is in a file, an adapter or a model",
-		Long: `Show the tensors of a safetensors file, an adapter folder or a model folder: names,
-element types, shapes, sizes and metadata.
+		Long: `Show the tensors of a file, an adapter folder or a model folder: names, element
+types, shapes, sizes and metadata. A file may be safetensors or what torch.save has
+written (.pt, .pth, .bin, .ckpt), of which nothing is executed. Only headers are read.
 
 Of a model it says which architecture it is, whether it is supported, how many
 parameters it has and which tensors it does not use. Of an adapter it says what its
 configuration means; with --model every target and every tensor is accounted for,
 and the exit status is 1 where they do not fit together. PATH may be owner/name of a
-model in the Hugging Face cache or on the hub, too.`,
+model in the Hugging Face cache or on the hub, too, or the URL of a safetensors file,
+of which only the header is fetched.
+
+--stats reads all values: smallest, largest, mean, standard deviation, the shares of
+zeros, NaN and infinities, and a histogram. --verify reads every byte back and checks
+truth values, the index of a sharded model, and the SHA-256 of files against that of
+PATH.sha256 or of the Hugging Face cache; the exit status is 1 where there is a
+problem. NaN, tensors of zeros and copies are warnings.`,
 		Example: `  lorafuse inspect model.safetensors
+  lorafuse inspect pytorch_model.bin --stats
+  lorafuse inspect path/to/model --stats --tensor "*norm*"
+  lorafuse inspect path/to/model --verify
   lorafuse inspect output/adapter --model path/to/model
   lorafuse inspect path/to/model --json`,
 		Args: args(1, "PATH"),
 		RunE: func(c *cobra.Command, args []string) error {
-			path := args[0]
-			if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-				if path, err = a.resolve(c.Context(), c.Name(), path, hub.Options{}); err != nil {
-					return err
-				}
-			}
-			m.command = c.Name()
-			i, err := a.look(c, path, &m)
+			f.command = c.Name()
+			i, err := a.runInspect(c.Context(), args[0], &f)
 			if err != nil {
 				return err
 			}
-			if asJSON {
+			if f.json {
 				err = a.out.json(i)
 			} else {
 				a.printInspection(i)
 			}
-			if err == nil && i.Adapter != nil && len(i.Adapter.Problems) > 0 {
-				err = differs("inspect: %s does not fit %s: %s", path, m.model, i.Adapter.Problems[0])
+			switch {
+			case err != nil:
+			case i.Verify != nil && len(i.Verify.Problems) > 0:
+				more := ""
+				if n := len(i.Verify.Problems) - 1; n > 0 {
+					more = fmt.Sprintf("; %d more", n)
+				}
+				err = differs("inspect: %s: %s%s", i.Path, i.Verify.Problems[0], more)
+			case i.Adapter != nil && len(i.Adapter.Problems) > 0:
+				err = differs("inspect: %s does not fit %s: %s", i.Path, f.model, i.Adapter.Problems[0])
 			}
 			return err
 		},
 	}
-	c.Flags().StringVarP(&m.model, "model", "m", "", "model that the adapter is for: folder, or owner/name[@revision] on the hub")
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	flags := c.Flags()
+	flags.StringVarP(&f.model, "model", "m", "", "model that the adapter is for: folder, or owner/name[@revision] on the hub")
+	flags.BoolVar(&f.stats, "stats", false, "read all values and show statistics of them")
+	flags.BoolVar(&f.verify, "verify", false, "read all bytes and check them")
+	flags.StringVar(&f.tensor, "tensor", "", "show tensors with names like this alone; * is any text")
+	flags.BoolVar(&f.json, "json", false, "print JSON")
 	return c
 }
 
-// look finds out what path is.
-func (a *app) look(c *cobra.Command, path string, m *modelFlags) (*inspection, error) {
-	info, err := os.Stat(path)
+// runInspect finds out what path is, and looks into it.
+func (a *app) runInspect(ctx context.Context, path string, f *inspectFlags) (*inspection, error) {
+	path, err := a.findWeights(ctx, f.command, path)
 	if err != nil {
-		return nil, fmt.Errorf("inspect: %w", err)
+		return nil, err
 	}
-	i := &inspection{Path: path, Tensors: []tensorInfo{}}
-	has := func(name string) bool {
-		_, err := os.Stat(filepath.Join(path, name))
-		return err == nil
+	i := &inspection{Path: path, Kind: "file", Tensors: []tensorInfo{}}
+	has := func(name string) bool { return exists(filepath.Join(path, name)) }
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		i.Kind = "model"
+		if has(lora.ConfigFile) {
+			i.Kind = "adapter"
+		}
 	}
-	if m.model != "" && !(info.IsDir() && has(lora.ConfigFile)) {
+	if f.model != "" && i.Kind != "adapter" {
 		return nil, fmt.Errorf("inspect: --model goes with an adapter's folder, %s has no %s", path, lora.ConfigFile)
 	}
+	if f.verify && isURL(path) {
+		return nil, fmt.Errorf("inspect: --verify reads files of this machine, found %s", path)
+	}
+	set, err := a.openWeights(ctx, path)
 	switch {
-	case !info.IsDir():
-		i.Kind = "file"
-		return i, i.addFile(path)
-	case has(lora.ConfigFile):
-		i.Kind = "adapter"
-		return i, a.inspectAdapter(c.Context(), i, m)
-	case has("config.json"), has(safetensors.ModelFile), has(safetensors.ModelIndex):
-		i.Kind = "model"
-		return i, i.inspectModel()
+	case err == nil:
+		defer set.Close()
+	case i.Kind != "model":
+		return nil, err
+	case errors.Is(err, weights.ErrNoWeights) && !has(weights.ConfigFile):
+		return nil, fmt.Errorf("inspect: %s is a folder without config.json, %s or %s", path, safetensors.ModelFile, lora.ConfigFile)
+	case errors.Is(err, weights.ErrNoWeights), errors.Is(err, safetensors.ErrMissingShard) && !f.verify:
+		set = nil // what else there is, is of interest
+	default:
+		return nil, err
 	}
-	return nil, fmt.Errorf("inspect: %s is a folder without config.json, %s or %s", path, safetensors.ModelFile, lora.ConfigFile)
+	switch i.Kind {
+	case "model":
+		i.inspectModel(set)
+	case "adapter":
+		if err := a.inspectAdapter(ctx, i, &f.modelFlags); err != nil {
+			return nil, err
+		}
+	}
+	if set == nil {
+		return i, nil
+	}
+	if err := i.add(set); err != nil {
+		return nil, err
+	}
+	return i, a.lookInside(ctx, i, set, f)
 }
 
-// addFile lists the tensors of one file.
-func (i *inspection) addFile(path string) error {
-	f, err := safetensors.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return i.add(f, "")
-}
-
-// add lists the tensors of an open file; shard is its name in a sharded model.
-func (i *inspection) add(f *safetensors.File, shard string) error {
-	for k, v := range f.Metadata() {
-		if i.Metadata == nil {
-			i.Metadata = map[string]string{}
+// add lists the tensors.
+func (i *inspection) add(set *weights.Set) error {
+	i.Metadata, _ = set.Metadata()
+	i.Format, i.Why = strings.Join(set.Formats(), ", "), set.Why()
+	for _, f := range set.Files() {
+		for _, name := range f.Names() {
+			v, err := f.Lookup(name)
+			if err != nil {
+				return err
+			}
+			n := int64(1)
+			for _, d := range v.Shape {
+				n *= int64(d)
+			}
+			i.Elements += n
+			i.Bytes += int64(v.Len())
+			t := tensorInfo{Name: name, DType: v.DType.String(), Shape: append([]int{}, v.Shape...), Bytes: v.Len()}
+			if set.Index != nil {
+				t.File = set.Name(f.Path())
+			}
+			i.Tensors = append(i.Tensors, t)
 		}
-		i.Metadata[k] = v
-	}
-	for _, name := range f.Names() {
-		v, err := f.Lookup(name)
-		if err != nil {
-			return err
-		}
-		n := int64(1)
-		for _, d := range v.Shape {
-			n *= int64(d)
-		}
-		i.Elements += n
-		i.Bytes += int64(v.Len())
-		i.Tensors = append(i.Tensors, tensorInfo{name, v.DType.String(), append([]int{}, v.Shape...), v.Len(), shard})
 	}
 	return nil
 }
 
 func (a *app) printInspection(i *inspection) {
 	rows := [][]string{{i.Kind, i.Path}}
+	rows[0][1] += describeFormat(i.Format, i.Why)
 	if i.Model != nil {
 		rows = append(rows, i.Model.rows()...)
 	}
@@ -157,23 +203,49 @@ func (a *app) printInspection(i *inspection) {
 	for _, k := range slices.Sorted(maps.Keys(i.Metadata)) {
 		rows = append(rows, []string{"metadata", fmt.Sprintf("%s = %s", oneLine(k), oneLine(i.Metadata[k]))})
 	}
+	if i.Verify != nil {
+		rows = append(rows, i.Verify.rows()...)
+	}
 	a.out.table(rows)
 	if i.Adapter != nil {
 		a.printTargets(i.Adapter)
 	}
-	if len(i.Tensors) == 0 {
-		return
+	if len(i.Tensors) > 0 {
+		a.out.table(i.table())
 	}
-	table := [][]string{{"", "TENSOR", "DTYPE", "SHAPE", "SIZE"}}
-	if i.Tensors[0].File != "" {
-		table[0] = append(table[0], "FILE")
+}
+
+// describeFormat is what there is to say of a format that is not the usual one.
+func describeFormat(format, why string) string {
+	switch {
+	case why != "":
+		return fmt.Sprintf(" (%s: %s)", format, oneLine(why))
+	case format != "safetensors" && format != "":
+		return fmt.Sprintf(" (%s)", format)
 	}
+	return ""
+}
+
+// table lists the tensors.
+func (i *inspection) table() [][]string {
+	head := []string{"", "TENSOR", "DTYPE", "SHAPE", "SIZE"}
+	sharded, stats := i.Tensors[0].File != "", i.Tensors[0].Stats != nil
+	if sharded {
+		head = append(head, "FILE")
+	}
+	if stats {
+		head = append(head, "MIN", "MAX", "MEAN", "STD", "ZERO", "NAN", "INF", "HISTOGRAM")
+	}
+	table := [][]string{head}
 	for _, t := range i.Tensors {
 		row := []string{"", oneLine(t.Name), t.DType, fmt.Sprint(t.Shape), train.Size(int64(t.Bytes))}
-		if t.File != "" {
+		if sharded {
 			row = append(row, t.File)
+		}
+		if stats {
+			row = append(row, t.Stats.columns()...)
 		}
 		table = append(table, row)
 	}
-	a.out.table(table)
+	return table
 }

@@ -37,12 +37,10 @@ type targetInfo struct {
 }
 
 func (a *app) inspectAdapter(ctx context.Context, i *inspection, m *modelFlags) error {
-	adapter, err := lora.Load(i.Path)
+	c, err := lora.ReadConfig(i.Path)
 	if err != nil {
 		return err
 	}
-	defer adapter.Close()
-	c := adapter.Config
 	i.Adapter = &adapterReport{
 		Rank: c.R, Alpha: c.LoraAlpha, DoRA: c.UseDoRA, RSLoRA: c.UseRSLoRA, Dropout: c.LoraDropout,
 		Init: string(c.InitLoraWeights), Modules: c.TargetModules.String(), Saved: c.ModulesToSave,
@@ -51,12 +49,14 @@ func (a *app) inspectAdapter(ctx context.Context, i *inspection, m *modelFlags) 
 		i.Adapter.Base = *c.BaseModelNameOrPath
 	}
 	i.Adapter.Warnings = c.Warnings
-	if err := i.addFile(i.Path + "/" + lora.WeightsFile); err != nil {
-		return err
-	}
 	if m.model == "" {
 		return nil
 	}
+	adapter, err := lora.Load(i.Path)
+	if err != nil {
+		return err
+	}
+	defer adapter.Close()
 	base, err := a.openModel(ctx, m)
 	if err != nil {
 		return err

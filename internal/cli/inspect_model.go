@@ -1,14 +1,11 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"path/filepath"
 	"strings"
 
 	"github.com/lorafuse/lorafuse/model"
-	"github.com/lorafuse/lorafuse/safetensors"
+	"github.com/lorafuse/lorafuse/weights"
 )
 
 // modelReport is what `inspect` says of a model.
@@ -29,25 +26,9 @@ type modelReport struct {
 	Absent []string `json:"absent,omitempty"`
 }
 
-// inspectModel lists the model's tensors and says whether it can be used. A
-// model that cannot is no error; one whose files are broken is.
-func (i *inspection) inspectModel() error {
-	set, err := safetensors.OpenModel(i.Path)
-	switch {
-	case err == nil:
-		defer set.Close()
-		for _, f := range set.Files() {
-			shard := filepath.Base(f.Path())
-			if len(set.Files()) == 1 {
-				shard = ""
-			}
-			if err := i.add(f, shard); err != nil {
-				return err
-			}
-		}
-	case !errors.Is(err, fs.ErrNotExist):
-		return err
-	}
+// inspectModel says whether the model can be used. One that cannot is no error,
+// nor is one without weights, whose set is nil.
+func (i *inspection) inspectModel(set *weights.Set) {
 	r := &modelReport{}
 	i.Model = r
 	if set != nil {
@@ -56,7 +37,7 @@ func (i *inspection) inspectModel() error {
 	m, err := model.Open(i.Path)
 	if err != nil {
 		r.Reason = err.Error()
-		return nil
+		return
 	}
 	defer m.Close()
 	c := m.Config
@@ -69,12 +50,11 @@ func (i *inspection) inspectModel() error {
 	for _, name := range m.Used() {
 		used[name] = true
 	}
-	for _, t := range i.Tensors {
-		if !used[t.Name] {
-			r.Unused = append(r.Unused, t.Name)
+	for _, name := range m.Set().Names() {
+		if !used[name] {
+			r.Unused = append(r.Unused, name)
 		}
 	}
-	return nil
 }
 
 func (r *modelReport) rows() [][]string {

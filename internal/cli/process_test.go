@@ -4,9 +4,11 @@ package cli
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -96,6 +98,45 @@ func TestInterruptElsewhere(t *testing.T) {
 	}
 }
 
+// TestInterruptLongReads: what reads and writes gigabytes stops at once, and
+// leaves nothing of what it was writing.
+func TestInterruptLongReads(t *testing.T) {
+	const size = 2 << 30
+	for name, args := range map[string][]string{
+		"inspect": {"inspect", "x.safetensors", "--stats"},
+		"verify":  {"inspect", "x.safetensors", "--verify"},
+		"diff":    {"diff", "x.safetensors", "twin"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			header := fmt.Sprintf(`{"x":{"dtype":"F32","shape":[%d],"data_offsets":[0,%d]}}`, size/4, size)
+			for _, name := range []string{"x.safetensors", "twin"} {
+				path := l.file(name, string([]byte{byte(len(header)), 0, 0, 0, 0, 0, 0, 0})+header)
+				if err := os.Truncate(path, size+int64(8+len(header))); err != nil {
+					t.Skip(err) // a file system without such files
+				}
+			}
+			c, errs := program(t, args...)
+			c.Dir = l.dir
+			require.NoError(t, c.Start())
+			if args[0] == "convert" {
+				require.Eventually(t, func() bool {
+					started, err := filepath.Glob(l.dir + "/.tmp-*")
+					return err == nil && len(started) > 0
+				}, time.Minute, time.Millisecond)
+			}
+			time.Sleep(50 * time.Millisecond)
+			require.NoError(t, c.Process.Signal(os.Interrupt))
+			c.Wait()
+			require.Equal(t, ExitInterrupted, c.ProcessState.ExitCode(), errs)
+			assert.True(t, strings.HasSuffix(errs.String(), "lorafuse: interrupted\n"), errs)
+			entries, err := os.ReadDir(l.dir)
+			require.NoError(t, err)
+			assert.Len(t, entries, 2, "nothing but the inputs")
+		})
+	}
+}
+
 // TestSecondSignal ends a program that cannot listen to the first: it opens a
 // pipe that nobody writes to.
 func TestSecondSignal(t *testing.T) {
@@ -131,7 +172,7 @@ func TestDiskFull(t *testing.T) {
 			l := newLab(t)
 			l.settings(llama, "")
 			for i, a := range args {
-				if a == "merged" || a == "train.yaml" {
+				if a == "merged" || a == "train.yaml" || strings.HasPrefix(a, "converted") {
 					args[i] = l.path(a)
 				}
 			}
@@ -149,8 +190,10 @@ func TestDiskFull(t *testing.T) {
 			assert.Regexp(t, `^lorafuse: .*: file too large$`, last)
 			t.Log(last)
 			for path := range l.tree() {
+				path = strings.TrimPrefix(path, l.dir)
 				assert.NotContains(t, path, ".tmp-")
 				assert.NotContains(t, path, "merged")
+				assert.NotContains(t, path, "converted")
 				assert.NotContains(t, path, "adapter_model")
 				assert.NotContains(t, path, "checkpoint")
 			}
