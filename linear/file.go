@@ -19,8 +19,9 @@ const (
 // SaveSafetensors writes the model to a file with the tensors "coefficients"
 // [n] and "intercept" [1], both F64, and the metadata "fit_intercept", "true"
 // or "false". Every bit of the numbers is kept. The file replaces an old one
-// whole or not at all, and the same model gives the same bytes, which are those
-// that Python's safetensors.numpy.save_file writes.
+// whole or not at all, also where the machine crashes, and the same model gives
+// the same bytes, which are those that Python's safetensors.numpy.save_file
+// writes.
 //
 // It fails with ErrUnfitted, and where the file cannot be written.
 func (m *LinearRegression) SaveSafetensors(path string) error {
@@ -34,7 +35,7 @@ func (m *LinearRegression) SaveSafetensors(path string) error {
 	err := safetensors.WriteFile(path, []safetensors.Entry{
 		vector(coefficientsName, m.Coefficients),
 		vector(interceptName, []float64{m.Intercept}),
-	}, map[string]string{fitInterceptKey: fitted})
+	}, map[string]string{fitInterceptKey: fitted}, safetensors.Durable())
 	if err != nil {
 		return fmt.Errorf("linear: %w", err)
 	}
