@@ -176,6 +176,25 @@ func TestOpenWhatCannotBeRead(t *testing.T) {
 	assert.EqualError(t, err, "safetensors: broken: io: read/write on closed pipe")
 }
 
+// Errors of the system are passed on with what was tried.
+func TestLoadPassesErrorsOn(t *testing.T) {
+	f, err := os.OpenFile(filepath.Join(t.TempDir(), "x"), os.O_CREATE|os.O_WRONLY, 0o600)
+	require.NoError(t, err)
+	defer f.Close()
+	_, err = load(f, 100)
+	var path *os.PathError
+	require.ErrorAs(t, err, &path)
+	assert.Equal(t, "read", path.Op)
+	_, err = mapRegion(f, 100)
+	assert.Error(t, err)
+	_, err = OpenModel(strings.Repeat("x", 5000))
+	assert.Error(t, err)
+	if runtime.GOOS != "windows" {
+		assert.NotErrorIs(t, err, os.ErrNotExist, "a name that is too long")
+	}
+	assert.Empty(t, (&NotFoundError{}).Nearest())
+}
+
 type failingReader struct{}
 
 func (failingReader) ReadAt([]byte, int64) (int, error) { return 0, io.ErrClosedPipe }

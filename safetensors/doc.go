@@ -8,25 +8,55 @@
 // and metadata give the same bytes, which are those that the Hugging Face
 // writer makes.
 //
+// Files that are not local are read on demand, a tensor at a time: [OpenReaderAt]
+// for any [io.ReaderAt], [OpenFS] for any [io/fs.FS], package remote for HTTP.
+// [OpenPlaced] is for tensors in files of other formats. Their views are used
+// like those of mapped files; View says what costs what.
+//
 // # How long bytes live
 //
 // A mapping is memory that the garbage collector does not see. The bytes of a
-// tensor are therefore reached in one of two ways:
+// tensor are therefore reached in one of these ways:
 //
 //   - [View.Use] lends them to a function. The file cannot be closed in the
-//     meantime, and a page that cannot be read (the file was cut short, the
-//     network disk is gone) is an error, not a crash.
+//     meantime.
+//   - [View.Hold] lends them until [Hold.Release]. The file cannot be closed in
+//     the meantime: [File.Close] fails with ErrInUse and says how many uses and
+//     holds there are.
 //   - [View.Bytes] and [As] hand them out. They are valid as long as the View
 //     that gave them is reachable; whoever keeps the slice keeps the View, and
 //     calls [runtime.KeepAlive] on it after the last access where nothing else
-//     does. [File.Close] never unmaps such bytes; the garbage collector does,
-//     after the last View is gone. An unreadable page crashes the program here.
+//     does. Close never unmaps such bytes; the garbage collector does, after the
+//     last View is gone.
+//   - [Read], [View.ReadAt] and the like copy them, [View.WriteTo] passes them
+//     on. Read also converts the byte order and does not mind where they lie.
 //
 // The bytes are read-only: writing to them crashes the program.
 //
-// Nothing protects against another process that overwrites the file in place:
-// its bytes then show up in the tensors. Writers that replace the file, as this
-// package's do, leave the mapping of the old one untouched.
+// # Files that change
+//
+// What becomes of a file that is cut short, of a disk or a network that fails
+// while the file is open, depends on how the bytes are reached:
+//
+//	Open, Lookup                  the header was read and checked once; no effect
+//	Use                           ErrFault for what the function itself reads,
+//	                              a crash for what its goroutines read
+//	ReadAt, Read, ReadInto,       ErrFault
+//	Slice.ReadInto and ReadAt
+//	WriteTo, and writers of the   ErrFault, whether w copies the bytes itself
+//	Entry                         or has the system copy them
+//	Bytes, As, Hold of a mapping  a crash of the program that touches them
+//	anything of a file that is    ErrFault, with the error of the reader
+//	not mapped
+//
+// On Windows a file that is mapped cannot be cut short or replaced: the one who
+// tries gets the error.
+//
+// A file that is overwritten in place shows its new bytes in the tensors of a
+// mapping, and nothing notices, because looking would cost as much as reading.
+// Writers that replace the file, as this package's do, leave the mapping of the
+// old one untouched. Package remote notices: its files are of one version, or
+// an error.
 //
 // # Writing
 //

@@ -3,6 +3,7 @@
 package safetensors
 
 import (
+	"net"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -18,4 +19,16 @@ func TestOpenDoesNotWaitForAPipe(t *testing.T) {
 	assert.ErrorIs(t, err, ErrNotRegular)
 	assert.ErrorContains(t, err, "a named pipe")
 	assert.ErrorIs(t, WriteFile(path, nil, nil), ErrNotRegular)
+}
+
+func TestOpenRefusesASocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer l.Close()
+	_, err = Open(path)
+	assert.ErrorIs(t, err, ErrNotRegular)
+	assert.ErrorContains(t, err, "a socket")
 }

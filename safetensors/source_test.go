@@ -3,12 +3,18 @@ package safetensors
 import (
 	"archive/zip"
 	"bytes"
+	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
+	"testing/iotest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -128,7 +134,7 @@ func TestReadErrors(t *testing.T) {
 		err := read()
 		assert.ErrorIs(t, err, ErrFault, name)
 		assert.ErrorIs(t, err, io.ErrUnexpectedEOF, name)
-		assert.ErrorContains(t, err, `safetensors: cut: tensor "x": file could not be read after 20 of its 40 bytes`, name)
+		assert.EqualError(t, err, fmt.Sprintf(`safetensors: cut: tensor "x": byte %d of the file: file could not be read: unexpected EOF`, size-20), name)
 	}
 	assert.Nil(t, v.Bytes())
 	first, err := v.Rows(0, 2)
@@ -168,4 +174,75 @@ func TestOpenFS(t *testing.T) {
 		})
 	}
 	assert.Zero(t, mappings(t, dir))
+}
+
+// odd is a file system whose only file is odd.
+type odd struct {
+	fs.File
+	opened error
+}
+
+func (o odd) Stat(string) (fs.FileInfo, error) {
+	return fs.Stat(fstest.MapFS{"m": {Data: []byte("x")}}, "m")
+}
+func (o odd) Open(string) (fs.File, error) { return o.File, o.opened }
+
+type oddFile struct {
+	data   io.Reader
+	stat   func() (fs.FileInfo, error)
+	closed *atomic.Int32
+	err    error
+}
+
+func (o oddFile) Stat() (fs.FileInfo, error) { return o.stat() }
+func (o oddFile) Read(p []byte) (int, error) { return o.data.Read(p) }
+func (o oddFile) Close() error               { o.closed.Add(1); return o.err }
+
+type oddReaderAt struct {
+	oddFile
+	io.ReaderAt
+}
+
+func TestOpenFSOfOddFiles(t *testing.T) {
+	data := fiveRows(t)
+	info := func(name string) func() (fs.FileInfo, error) {
+		return func() (fs.FileInfo, error) {
+			return fs.Stat(fstest.MapFS{"m": {Data: data}, "dir/x": {Data: nil}}, name)
+		}
+	}
+	broken := errors.New("broken")
+	var closed atomic.Int32
+	for name, c := range map[string]struct {
+		fsys fs.FS
+		want error
+	}{
+		"does not open":     {odd{opened: broken}, broken},
+		"stat fails":        {odd{File: oddFile{stat: func() (fs.FileInfo, error) { return nil, broken }, closed: &closed}}, broken},
+		"turns to a folder": {odd{File: oddFile{stat: info("dir"), closed: &closed}}, ErrNotRegular},
+		"cannot be read":    {odd{File: oddFile{stat: info("m"), closed: &closed, data: iotest.ErrReader(broken)}}, broken},
+		"is cut short":      {odd{File: oddFile{stat: info("m"), closed: &closed, data: bytes.NewReader(data[:50])}}, ErrHeaderPastEnd},
+		"is none":           {odd{File: oddReaderAt{oddFile{stat: info("m"), closed: &closed}, bytes.NewReader(data[:50])}}, ErrHeaderPastEnd},
+	} {
+		closed.Store(0)
+		_, err := OpenFS(c.fsys, "m")
+		assert.ErrorIs(t, err, c.want, name)
+		if name != "does not open" {
+			assert.EqualValues(t, 1, closed.Load(), name)
+		}
+	}
+	f, err := OpenFS(odd{File: oddReaderAt{oddFile{stat: info("m"), closed: &closed, err: broken}, bytes.NewReader(data)}}, "m")
+	require.NoError(t, err)
+	closed.Store(0)
+	require.NoError(t, lookup(t, f, "x").Use(func(data []byte) error { assert.Equal(t, floats(10), data); return nil }))
+	assert.ErrorIs(t, f.Close(), broken)
+	assert.NoError(t, f.Close())
+	assert.EqualValues(t, 1, closed.Load())
+
+	// One that nobody closes is closed when nobody can read it any more.
+	func() {
+		f, err := OpenFS(odd{File: oddReaderAt{oddFile{stat: info("m"), closed: &closed}, bytes.NewReader(data)}}, "m")
+		require.NoError(t, err)
+		assert.NotNil(t, lookup(t, f, "x").Bytes())
+	}()
+	assert.Eventually(t, func() bool { runtime.GC(); return closed.Load() == 2 }, 5*time.Second, 5*time.Millisecond)
 }

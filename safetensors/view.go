@@ -284,8 +284,12 @@ func (v *View) readError(read int64, err error) error {
 	if _, ok := v.source.r.(*Slice); ok {
 		return err // of this file and tensor
 	}
-	return fmt.Errorf("safetensors: %s: tensor %s: %w after %d of its %s: %w",
-		v.file.path, quote(v.Name), ErrFault, read, byteCount(uint64(v.Len())), err)
+	place := "file"
+	if v.begin == nowhere {
+		place = "reader"
+	}
+	return fmt.Errorf("safetensors: %s: tensor %s: byte %d of the %s: %w: %w",
+		v.file.path, quote(v.Name), v.source.offset+read, place, ErrFault, err)
 }
 
 // writeError is the error of handing mapped bytes to a writer. The system says
