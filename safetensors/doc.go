@@ -13,6 +13,15 @@
 // [OpenPlaced] is for tensors in files of other formats. Their views are used
 // like those of mapped files; View says what costs what.
 //
+// # Loading
+//
+// [Load] brings many tensors, of many files, to a [Sink]: memory of the host, a
+// device's ring of pinned slots. [PlanLoad] cuts the files into chunks of whole
+// pages, several readers work through them, and the way to read is chosen by
+// what is in the page cache and what turns out to be fastest; [LoadStats] says
+// what it was. [LoadHost] makes a private copy in memory, [Populate] only has
+// the pages of a mapping there before they are needed.
+//
 // # How long bytes live
 //
 // A mapping is memory that the garbage collector does not see. The bytes of a

@@ -16,7 +16,8 @@ type File struct {
 	path    string
 	header  *header
 	mapping *mapping
-	start   int64 // where the data begins
+	start   int64       // where the data begins
+	info    fs.FileInfo // of what is mapped, nil where nothing is
 
 	reader  io.ReaderAt   // of the file, nil where it is in memory
 	readers []io.ReaderAt // of single tensors by number, nil for those in memory
@@ -30,12 +31,12 @@ type File struct {
 // A file that is not closed is unmapped after it and its views have become
 // unreachable.
 func Open(path string) (*File, error) {
-	f, size, err := openRegular(path)
+	f, info, err := openRegular(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close() // the mapping does not need it
-	file, err := load(f, size)
+	file, err := load(f, info)
 	if err != nil {
 		return nil, withPath(err, path)
 	}
@@ -43,7 +44,8 @@ func Open(path string) (*File, error) {
 	return file, nil
 }
 
-func load(f *os.File, size int64) (*File, error) {
+func load(f *os.File, info fs.FileInfo) (*File, error) {
+	size := info.Size()
 	exactly(f, true) // or the kernel reads far beyond the header
 	header, start, err := loadHeader(f, size)
 	exactly(f, false)
@@ -56,7 +58,7 @@ func load(f *os.File, size int64) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &File{header: header, mapping: newMapping(region), start: start}, nil
+	return &File{header: header, mapping: newMapping(region), start: start, info: info}, nil
 }
 
 func mapRegion(f *os.File, size int64) (region, error) {
@@ -221,17 +223,17 @@ func (f *File) errClosed() error { return fmt.Errorf("safetensors: %s: %w", f.pa
 
 // openRegular opens a regular file for reading. Folders, FIFOs and devices are
 // refused before they are opened, because that may block or have effects.
-func openRegular(path string) (*os.File, int64, error) {
+func openRegular(path string) (*os.File, fs.FileInfo, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, 0, fmt.Errorf("safetensors: %w", err)
+		return nil, nil, fmt.Errorf("safetensors: %w", err)
 	}
 	if err := checkRegular(path, info); err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
 	f, err := os.OpenFile(path, openFlags, 0)
 	if err != nil {
-		return nil, 0, fmt.Errorf("safetensors: %w", err)
+		return nil, nil, fmt.Errorf("safetensors: %w", err)
 	}
 	info, err = f.Stat() // again: of what has been opened
 	if err == nil {
@@ -239,9 +241,9 @@ func openRegular(path string) (*os.File, int64, error) {
 	}
 	if err != nil {
 		f.Close()
-		return nil, 0, err
+		return nil, nil, err
 	}
-	return f, info.Size(), nil
+	return f, info, nil
 }
 
 func checkRegular(path string, info fs.FileInfo) error {

@@ -3,8 +3,6 @@ package safetensors
 import (
 	"errors"
 	"os"
-	"runtime"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,11 +26,7 @@ func writePieces(f *os.File, pieces [][]byte) (int, error) {
 // faster than the faults. A page that cannot be had is found by the write.
 func populate(data []byte) {
 	const least = 64 << 10 // what one fault brings in anyway
-	if len(data) <= least {
-		return
+	if len(data) > least {
+		mapPages(data)
 	}
-	start := uintptr(unsafe.Pointer(unsafe.SliceData(data)))
-	inPage := start % uintptr(os.Getpagesize())
-	_, _, _ = unix.Syscall(unix.SYS_MADVISE, start-inPage, uintptr(len(data))+inPage, unix.MADV_POPULATE_READ)
-	runtime.KeepAlive(data)
 }

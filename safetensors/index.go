@@ -23,11 +23,12 @@ type shardIndex struct {
 
 // readIndex reads a file such as model.safetensors.index.json.
 func readIndex(path, extension string) (*shardIndex, error) {
-	f, size, err := openRegular(path)
+	f, info, err := openRegular(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	size := info.Size()
 	if size > maxIndex {
 		return nil, &FormatError{Path: path, Rule: ErrIndex, Found: byteCount(uint64(size)), Expected: fmt.Sprintf("at most %d", maxIndex)}
 	}

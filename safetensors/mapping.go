@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"runtime"
+	"runtime/debug"
 	"sync/atomic"
 	"unsafe"
 )
@@ -116,6 +117,27 @@ func (m *mapping) free() error {
 }
 
 func (m *mapping) isClosed() bool { return m.state.Load()&closed != 0 }
+
+// guarded runs fn, which reads the mapping. A page that cannot be read ends fn:
+// then it is not ok, and at is the place in the file. That holds for what fn does
+// itself, calls included, but not for goroutines that it starts.
+func (m *mapping) guarded(fn func()) (at int64, ok bool) {
+	before := debug.SetPanicOnFault(true)
+	defer func() {
+		debug.SetPanicOnFault(before)
+		r := recover()
+		if r == nil {
+			return
+		}
+		var mine bool
+		if at, mine = m.faultOffset(r); !mine {
+			panic(r) // fn's own
+		}
+		ok = false
+	}()
+	fn()
+	return 0, true
+}
 
 // faultOffset returns the place in the file where reading the mapping has
 // failed, given what the failed access panicked with.

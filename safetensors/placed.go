@@ -34,17 +34,17 @@ type Placed struct {
 // a negative offset, with ErrDuplicateTensor and ErrUTF8 for names, and where
 // Open fails to open the file.
 func OpenPlaced(path string, tensors []Placed, metadata map[string]string) (*File, error) {
-	f, size, err := openRegular(path)
+	f, info, err := openRegular(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close() // the mapping does not need it
-	header, err := placedHeader(tensors, size)
+	header, err := placedHeader(tensors, info.Size())
 	if err != nil {
 		return nil, withPath(err, path)
 	}
 	header.metadata = maps.Clone(metadata)
-	file := &File{path: path, header: header}
+	file := &File{path: path, header: header, info: info}
 	var owned closers
 	for i := range tensors {
 		if tensors[i].Reader != nil {
@@ -58,8 +58,8 @@ func OpenPlaced(path string, tensors []Placed, metadata map[string]string) (*Fil
 		}
 	}
 	var r region
-	if size > 0 { // nothing cannot be mapped
-		if r, err = mapRegion(f, size); err != nil {
+	if info.Size() > 0 { // nothing cannot be mapped
+		if r, err = mapRegion(f, info.Size()); err != nil {
 			return nil, err
 		}
 	}

@@ -11,8 +11,6 @@ import (
 // prefetchPiece is what Linux reads ahead for one call, whatever the machine.
 const prefetchPiece = 512 << 10
 
-var pageSize = int64(os.Getpagesize())
-
 // willNeed starts to read the bytes from begin to end, and does not wait.
 func (m *mapping) willNeed(begin, end int64) error {
 	if !m.region.mapped {

@@ -57,7 +57,7 @@ func openFSFile(f fs.File, name string) (*File, error) {
 	switch f := f.(type) {
 	case *os.File:
 		name = f.Name()
-		if file, err = load(f, info.Size()); err == nil {
+		if file, err = load(f, info); err == nil {
 			f.Close() // the mapping does not need it
 		}
 	case io.ReaderAt:

@@ -3,7 +3,6 @@ package safetensors
 import (
 	"fmt"
 	"io"
-	"runtime/debug"
 )
 
 // View is one tensor of a file, or some of its rows: row-major (C order),
@@ -71,20 +70,11 @@ func (v *View) Use(fn func(data []byte) error) (err error) {
 		return fn(data)
 	}
 	v.expect()
-	before := debug.SetPanicOnFault(true)
-	defer func() {
-		debug.SetPanicOnFault(before)
-		r := recover()
-		if r == nil {
-			return
-		}
-		at, ok := m.faultOffset(r)
-		if !ok {
-			panic(r) // fn's own
-		}
-		err = fmt.Errorf("safetensors: %s: tensor %s: byte %d of the file: %w", v.file.path, quote(v.Name), at, ErrFault)
-	}()
-	return fn(v.data)
+	at, ok := m.guarded(func() { err = fn(v.data) })
+	if !ok {
+		return fmt.Errorf("safetensors: %s: tensor %s: byte %d of the file: %w", v.file.path, quote(v.Name), at, ErrFault)
+	}
+	return err
 }
 
 // Bytes returns the bytes of the tensor in place, nil where the file has been

@@ -1,0 +1,27 @@
+//go:build unix
+
+package safetensors
+
+import (
+	"math"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// newArena reserves size bytes. They take memory when they are touched.
+func newArena(size int64) (arena, error) {
+	if size < 0 || size > math.MaxInt-hugePage {
+		return arena{}, unix.ENOMEM
+	}
+	all, err := unix.Mmap(-1, 0, int(size)+hugePage, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		return arena{}, os.NewSyscallError("mmap", err)
+	}
+	skip := int64(-uintptr(unsafe.Pointer(unsafe.SliceData(all))) % hugePage)
+	a := arena{data: all[skip : skip+size : skip+size], region: region{data: all, mapped: true}}
+	// The rest in small pages: a huge one would be memory for nothing.
+	_ = advise(a.data[:size-size%hugePage], AdviseHugePages)
+	return a, nil
+}

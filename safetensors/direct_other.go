@@ -1,0 +1,19 @@
+//go:build !linux && !darwin
+
+package safetensors
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+)
+
+var errNoDirect = errors.New("not implemented for " + runtime.GOOS)
+
+// openDirect would open a file for reads past the page cache.
+func openDirect(*File) (*os.File, alignment, error) { return nil, alignment{}, errNoDirect }
+
+func readDirect(*os.File, []byte, int64, alignment) (int64, error) {
+	return 0, fmt.Errorf("%w: %w", errRefused, errNoDirect)
+}

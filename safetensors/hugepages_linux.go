@@ -1,0 +1,5 @@
+package safetensors
+
+import "golang.org/x/sys/unix"
+
+const adviceHugePages = unix.MADV_HUGEPAGE

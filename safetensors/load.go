@@ -1,0 +1,245 @@
+package safetensors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+// Load reads the views into the sink, by LoadOptions.Threads readers at once,
+// as PlanLoad plans it. Each file may be read in its own way; the statistics
+// say which and why.
+//
+// The first error ends the load: one of the sink, ErrTruncated or ErrFault with
+// file and tensor where a file has shrunk or cannot be read, ErrClosed, or that
+// of ctx. Load returns when all readers have stopped; the files cannot be closed
+// in the meantime.
+func Load(ctx context.Context, views []*View, sink Sink, o LoadOptions) (LoadStats, error) {
+	plan, err := PlanLoad(views, o)
+	if err != nil {
+		return LoadStats{}, err
+	}
+	return plan.Load(ctx, sink, o)
+}
+
+// Load is the function of this name for views that have been planned. Of the
+// options Threads and Strategy count; chunks are those of the plan.
+func (p *LoadPlan) Load(ctx context.Context, sink Sink, o LoadOptions) (LoadStats, error) {
+	if err := o.check(); err != nil {
+		return LoadStats{}, err
+	}
+	began := time.Now()
+	release, err := p.acquire()
+	if err != nil {
+		return LoadStats{}, err
+	}
+	defer release()
+	if s, ok := sink.(session); ok {
+		if err := s.begin(p); err != nil {
+			return LoadStats{}, err
+		}
+		defer s.end()
+	}
+	l := newLoader(p, sink, o)
+	defer l.close()
+	err = l.offerInPlace()
+	if err == nil {
+		err = l.run(ctx, o.threads())
+	}
+	return l.stats(time.Since(began)), err
+}
+
+// acquire keeps the files of the plan open until release.
+func (p *LoadPlan) acquire() (release func(), err error) {
+	var held []*mapping
+	release = func() {
+		for _, m := range held {
+			m.release()
+		}
+	}
+	for i := range p.runs {
+		f := p.runs[i].origin.file
+		if i > 0 && f == p.runs[i-1].origin.file {
+			continue
+		}
+		if !f.mapping.acquire() {
+			release()
+			return nil, f.errClosed()
+		}
+		held = append(held, f.mapping)
+	}
+	return release, nil
+}
+
+// loader is one load.
+type loader struct {
+	plan     *LoadPlan
+	sink     Sink
+	places   PartSink // the sink, where it is one
+	strategy Strategy
+	feeds    []*feed  // by origin
+	cached   *contest // for chunks that are in the page cache
+	uncached *contest
+	inPlace  []bool // by run: the sink uses the memory as it is
+	threads  int    // that had something to do
+}
+
+func newLoader(p *LoadPlan, sink Sink, o LoadOptions) *loader {
+	l := &loader{plan: p, sink: sink, strategy: o.Strategy, inPlace: make([]bool, len(p.runs))}
+	l.places, _ = sink.(PartSink)
+	l.cached = newContest(len(p.Chunks), candidate{strategy: Pread}, candidate{strategy: Mmap, advantage: mmapAdvantage})
+	l.uncached = newContest(len(p.Chunks), candidate{strategy: Pread}, candidate{strategy: Direct, advantage: directAdvantage})
+	for i := range p.Chunks {
+		o := p.runs[p.Chunks[i].run].origin
+		if o.number >= len(l.feeds) {
+			l.feeds = append(l.feeds, newFeed(o))
+		}
+		l.feeds[o.number].add(&p.Chunks[i])
+	}
+	return l
+}
+
+func (l *loader) close() {
+	for _, f := range l.feeds {
+		f.close()
+	}
+}
+
+// offerInPlace asks a sink that can use mapped memory which of it it takes.
+func (l *loader) offerInPlace() error {
+	sink, ok := l.sink.(InPlaceSink)
+	if !ok || l.strategy > Mmap {
+		return nil
+	}
+	for i := range l.plan.runs {
+		r := &l.plan.runs[i]
+		if r.origin.memory == nil {
+			continue
+		}
+		if !r.origin.file.mapping.pin() {
+			return r.origin.file.errClosed()
+		}
+		c := l.plan.whole(i)
+		data := r.origin.memory[r.begin:r.end:r.end]
+		taken, err := sink.InPlace(&c, data)
+		if err != nil {
+			return err
+		}
+		l.inPlace[i] = taken
+		if taken && r.origin.mapped() {
+			// What is read from now on comes in large folios, which are mapped a
+			// hundred times faster, the next time, too.
+			_ = advise(data, AdviseHugePages)
+		}
+	}
+	return nil
+}
+
+// run has the chunks loaded by so many readers, each of which begins at another
+// place.
+func (l *loader) run(ctx context.Context, threads int) (failure error) {
+	l.threads = min(threads, len(l.plan.Chunks))
+	lanes := newLanes(l.plan.Chunks, l.threads)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	var first sync.Once
+	for i := range l.threads {
+		wg.Go(func() {
+			var w worker
+			defer w.close()
+			for {
+				number, ok := lanes.take(i)
+				if !ok {
+					return
+				}
+				if err := l.load(ctx, &w, &l.plan.Chunks[number]); err != nil {
+					first.Do(func() { failure = err; cancel() })
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return failure
+}
+
+// load brings one chunk to the sink.
+func (l *loader) load(ctx context.Context, w *worker, c *Chunk) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("safetensors: load: %w", context.Cause(ctx))
+	}
+	f := l.feeds[l.plan.runs[c.run].origin.number]
+	f.begin()
+	defer f.end()
+	if l.inPlace[c.run] {
+		at, err := f.makeResident(c)
+		if err != nil {
+			return c.readError(at, err)
+		}
+		f.count(c, Mmap, c.Length, true)
+		return nil
+	}
+	f.open(l.strategy)
+	data, err := w.slot(ctx, l, c)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	strategy, judge := l.choose(f, c)
+	at, err := w.fill(f, c, strategy)
+	if errors.Is(err, errRefused) {
+		f.refuse(err)
+		strategy, judge = Pread, nil
+		at, err = w.fill(f, c, strategy)
+	}
+	if err != nil {
+		return c.readError(at, err)
+	}
+	took := time.Since(began)
+	f.count(c, strategy, w.read, false)
+	if judge != nil {
+		judge.report(strategy, c.Length, took)
+	}
+	return l.sink.Done(c, data)
+}
+
+// choose returns the strategy for a chunk, and the contest that wants to know
+// how it went.
+func (l *loader) choose(f *feed, c *Chunk) (Strategy, *contest) {
+	if l.strategy != Auto {
+		return f.possible(l.strategy), nil
+	}
+	judge := l.cached
+	if !f.isCached(c) {
+		judge = l.uncached
+	}
+	s, trial := judge.next()
+	if p := f.possible(s); p != s || !trial {
+		return p, nil
+	}
+	return s, judge
+}
+
+// tensorAt returns the view that has the byte at an offset, or the next one.
+func (c *Chunk) tensorAt(offset int64) *View {
+	for _, p := range c.Parts {
+		if c.Offset+p.At+p.Length > offset {
+			return c.plan.views[p.View]
+		}
+	}
+	return c.plan.views[c.Parts[len(c.Parts)-1].View]
+}
+
+// readError says where reading has failed.
+func (c *Chunk) readError(offset int64, err error) error {
+	path, name := c.File.path, c.tensorAt(offset).Name
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		return &FormatError{Path: path, Tensor: name, ofTensor: true, Rule: ErrTruncated,
+			Found: fmt.Sprintf("the end at byte %d", offset), Expected: fmt.Sprintf("one after %d", c.Offset+c.Length)}
+	}
+	return fmt.Errorf("safetensors: %s: tensor %s: byte %d: %w", path, quote(name), offset, err)
+}

@@ -1,0 +1,107 @@
+package safetensors
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+)
+
+// Populate has the pages of views read and mapped, by LoadOptions.Threads at
+// once, and waits for them, so that nobody waits for them later. The Strategy of
+// the options means nothing here. What is not in mapped memory is left alone:
+// for such views Load is the way.
+//
+// How long the pages stay is the system's business. It fails with ErrFault,
+// ErrClosed, and where ctx is done.
+func Populate(ctx context.Context, views []*View, o LoadOptions) (LoadStats, error) {
+	o.Strategy = Mmap
+	return Load(ctx, inMemory(views), residentSink{}, o)
+}
+
+// Populate is the function of this name for all tensors of the file.
+func (f *File) Populate(ctx context.Context, o LoadOptions) (LoadStats, error) {
+	views, err := f.Views()
+	if err != nil {
+		return LoadStats{}, err
+	}
+	return Populate(ctx, views, o)
+}
+
+// Populate is the function of this name for all tensors of the set.
+func (s *Set) Populate(ctx context.Context, o LoadOptions) (LoadStats, error) {
+	views, err := s.Views()
+	if err != nil {
+		return LoadStats{}, err
+	}
+	return Populate(ctx, views, o)
+}
+
+// Views returns all tensors, in the order of Names. It fails with ErrClosed.
+func (f *File) Views() ([]*View, error) {
+	if f.mapping.isClosed() {
+		return nil, f.errClosed()
+	}
+	views := make([]*View, len(f.header.records))
+	for i := range views {
+		views[i] = f.view(i)
+	}
+	return views, nil
+}
+
+// Views returns all tensors, in the order of Names. It fails with ErrClosed.
+func (s *Set) Views() ([]*View, error) {
+	all := make([]*View, 0, s.Len())
+	for _, f := range s.files {
+		views, err := f.Views()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, views...)
+	}
+	return all, nil
+}
+
+// residentSink wants mapped memory only.
+type residentSink struct{}
+
+func (residentSink) InPlace(*Chunk, []byte) (bool, error)         { return true, nil }
+func (residentSink) Slot(context.Context, *Chunk) ([]byte, error) { return nil, errors.ErrUnsupported }
+func (residentSink) Done(*Chunk, []byte) error                    { return nil }
+
+func inMemory(views []*View) []*View {
+	in := make([]*View, 0, len(views))
+	for _, v := range views {
+		if v.InPlace() {
+			in = append(in, v)
+		}
+	}
+	return in
+}
+
+// makeResident has the pages of a chunk read and mapped. It says where it has
+// failed.
+func (f *feed) makeResident(c *Chunk) (at int64, err error) {
+	if !f.origin.mapped() {
+		return 0, nil
+	}
+	memory := f.origin.memory[c.Offset : c.Offset+c.Length]
+	if mapPages(memory) {
+		return 0, nil
+	}
+	// By hand, also to find out which page cannot be read.
+	_ = f.origin.file.mapping.willNeed(c.Offset, c.Offset+c.Length)
+	at, ok := f.origin.file.mapping.guarded(func() {
+		var sum byte
+		for i := int64(0); i < int64(len(memory)); i += pageSize {
+			sum += memory[i]
+		}
+		touched.Store(uint32(sum))
+	})
+	if !ok {
+		return at, ErrFault
+	}
+	return 0, nil
+}
+
+// touched keeps the compiler from leaving reads out.
+var touched atomic.Uint32

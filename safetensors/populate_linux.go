@@ -1,0 +1,23 @@
+package safetensors
+
+import (
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// mapPages maps all pages that memory lies in, and reads those that are not in
+// the page cache. It reports whether it could: before Linux 5.14 it cannot, nor
+// where a page cannot be read.
+func mapPages(memory []byte) bool {
+	defer runtime.KeepAlive(memory)
+	start := uintptr(unsafe.Pointer(unsafe.SliceData(memory)))
+	inPage := start % uintptr(pageSize)
+	for {
+		_, _, err := unix.Syscall(unix.SYS_MADVISE, start-inPage, uintptr(len(memory))+inPage, unix.MADV_POPULATE_READ)
+		if err != unix.EINTR && err != unix.EAGAIN {
+			return err == 0
+		}
+	}
+}
