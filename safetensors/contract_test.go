@@ -181,7 +181,10 @@ func TestLoadPassesErrorsOn(t *testing.T) {
 	f, err := os.OpenFile(filepath.Join(t.TempDir(), "x"), os.O_CREATE|os.O_WRONLY, 0o600)
 	require.NoError(t, err)
 	defer f.Close()
-	_, err = load(f, 100)
+	require.NoError(t, f.Truncate(100))
+	info, err := f.Stat()
+	require.NoError(t, err)
+	_, err = load(f, info)
 	var path *os.PathError
 	require.ErrorAs(t, err, &path)
 	assert.Equal(t, "read", path.Op)
