@@ -39,11 +39,11 @@ func TestWriteShardedIntoAFrozenFolder(t *testing.T) {
 	require.NoError(t, freeze(dir, true))
 	require.NoError(t, freeze(dir, false))
 	defer func() { _ = freeze(dir, false) }()
-	shards := []int{1, 2}
+	shards, options := []int{1, 2}, [][]Option{nil, {Stem(DiffusersStem), Variant("fp16")}}
 	if os.Getenv("LORAFUSE_LONG") != "" {
-		shards = append(shards, 3)
+		shards, options = []int{1, 2, 3}, append(options, []Option{Durable()})
 	}
-	for _, opts := range [][]Option{nil, {Durable()}, {Stem(DiffusersStem), Variant("fp16")}} {
+	for _, opts := range options {
 		var names []NameOption
 		for _, o := range opts {
 			if n, ok := o.(NameOption); ok {
