@@ -21,6 +21,7 @@ type Row struct {
 	Bytes   int64     `json:"bytes,omitempty"`          // that one time moves, 0 where a rate would mean nothing
 	Flops   float64   `json:"flops,omitempty"`          // operations that one time does
 	PeakRSS int64     `json:"peak_rss_bytes,omitempty"` // most bytes of memory of the process, 0 where nobody asked
+	Share   float64   `json:"share,omitempty"`          // of the input that was needed, 0 where nobody asked
 	Detail  string    `json:"detail,omitempty"`         // what else there is to say
 	Failure string    `json:"failure,omitempty"`        // why there are no seconds
 	Seconds []float64 `json:"seconds"`                  // of each time, in the order in which they were taken

@@ -43,7 +43,7 @@ func sample() *Report {
 		Environment: Environment{CPU: "abacus", Cores: 2, Threads: 1, Memory: 8e9, Platform: "linux/amd64", Go: "go1.26", FileSystem: "ext4"},
 		Rows: []*Row{
 			{Group: "Read", Program: "ours", Name: "mmap", Input: "big", Bytes: 1e9, Seconds: []float64{0.1, 0.2, 0.3}, PeakRSS: 2e6},
-			{Group: "Read", Program: "ours", Name: "mmap", Input: "small", Bytes: 1e6, Seconds: []float64{0.001}, PeakRSS: 1e6, Detail: "by hand"},
+			{Group: "Read", Program: "ours", Name: "mmap", Input: "small", Bytes: 1e6, Seconds: []float64{0.001}, PeakRSS: 1e6, Detail: "by hand", Share: 0.02},
 			{Group: "Read", Program: "a|b", Name: "pread", Input: "big", Bytes: 1e9, Seconds: []float64{0.4}},
 			{Group: "Read", Program: "a|b", Name: "pread", Input: "small", Bytes: 1e6, Failure: "fell over"},
 			{Group: "Open", Program: "ours", Name: "Open", Input: "big", Seconds: []float64{0.00001234}},
@@ -53,6 +53,8 @@ func sample() *Report {
 			{Name: "reading", Row: "Read: ours: mmap, small", Beside: []string{"Read: a|b: pread, small"}, Factor: 0.5},
 			{Name: "memory", Row: "Read: ours: mmap, big", Memory: 1e6, Factor: 1.5},
 			{Name: "memory", Row: "Open: ours: Open, big", Memory: 1e6, Factor: 1.5},
+			{Name: "share", Row: "Read: ours: mmap, small", Factor: 0.02},
+			{Name: "share", Row: "Read: ours: mmap, big", Factor: 0.02},
 			{Name: "gone", Row: "Read: ours: gone, big", Memory: 1e6, Factor: 1.5},
 		},
 	}
@@ -63,6 +65,7 @@ func TestVerdicts(t *testing.T) {
 	assert.Equal(t, []Verdict{
 		{"reading", "Read: ours: mmap, big", "Read: a|b: pread, big", 0.5, 0.5, true},
 		{"memory", "Read: ours: mmap, big", "memory of the data", 1.5, 2, false},
+		{"share", "Read: ours: mmap, small", "share of the input", 0.02, 0.02, true},
 	}, r.Verdicts(), "what was not measured has no verdict")
 	r.Rows = append(r.Rows, &Row{Group: "Read", Program: "gone", Name: "pread", Input: "big", Seconds: []float64{0.1}})
 	v := r.Verdicts()[0]
@@ -77,7 +80,7 @@ func TestMarkdown(t *testing.T) {
 
 | program | what | big: median ms (p10–p90) | GB/s | peak MB | small: median ms (p10–p90) | GB/s | peak MB |  |
 |---|---|---|---|---|---|---|---|---|
-| ours | mmap | 200 (120–280) | 5.00 | 2.0 | 1.00 (1.00–1.00) | 1.00 | 1.0 | by hand |
+| ours | mmap | 200 (120–280) | 5.00 | 2.0 | 1.00 (1.00–1.00) | 1.00 | 1.0 | 2.00 % of the input; by hand |
 | a\|b | pread | 400 (400–400) | 2.50 |  | – |  |  | fell over |
 
 ### Open
@@ -92,6 +95,7 @@ func TestMarkdown(t *testing.T) {
 |---|---|---|---|---|
 | reading | Read: a\|b: pread, big | ≤ 0.5 | 0.500 | met |
 | memory | memory of the data | ≤ 1.5 | 2.000 | MISSED |
+| share | share of the input | ≤ 0.02 | 0.020 | met |
 `
 	assert.Equal(t, want, sample().Markdown())
 	assert.NotContains(t, (&Report{}).Markdown(), "Marks")
@@ -101,7 +105,7 @@ func TestText(t *testing.T) {
 	assert.Equal(t, [][]string{
 		{"Read"}, {"", "", "", "MEDIAN MS", "P10", "P90", "GB/S", "PEAK MB"},
 		{"  ours", "mmap", "big", "200", "120", "280", "5.00", "2.0", ""},
-		{"  ours", "mmap", "small", "1.00", "1.00", "1.00", "1.00", "1.0", "by hand"},
+		{"  ours", "mmap", "small", "1.00", "1.00", "1.00", "1.00", "1.0", "2.00 % of the input; by hand"},
 		{"  a|b", "pread", "big", "400", "400", "400", "2.50", "", ""},
 		{"  a|b", "pread", "small", "–", "", "", "", "", "fell over"},
 		{"Open"}, {"", "", "", "MEDIAN MS", "P10", "P90", "GB/S", "PEAK MB"},
@@ -109,6 +113,7 @@ func TestText(t *testing.T) {
 		{"Marks"}, {"", "", "FOUND", "ASKED", "BESIDE"},
 		{"  met", "reading", "0.500", "≤ 0.5", "Read: a|b: pread, big"},
 		{"  MISSED", "memory", "2.000", "≤ 1.5", "memory of the data"},
+		{"  met", "share", "0.020", "≤ 0.02", "share of the input"},
 	}, sample().Text())
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 )
 
 // Report is one run of a benchmark.
@@ -22,8 +23,9 @@ type Mark struct {
 	Beside []string // IDs of rows; the fastest one counts
 	Factor float64  // the most that the row may take, as a part of the fastest beside it
 
-	// Where Memory is set, the mark is about memory: the most that the
-	// process of the row may hold, as a multiple of that many bytes.
+	// Without rows beside it, a mark is about something else: where Memory is
+	// set, the most that the process of the row may hold, as a multiple of that
+	// many bytes; else the row's Share, which must not be more than Factor.
 	Memory int64
 }
 
@@ -54,20 +56,20 @@ func (r *Report) Verdicts() []Verdict {
 			continue
 		}
 		v := Verdict{Name: m.Name, Row: row.ID(), Asked: m.Factor}
-		if m.Memory > 0 {
-			if row.PeakRSS == 0 {
-				continue
+		switch {
+		case m.Beside != nil:
+			if best := r.fastest(m.Beside); best != nil {
+				v.Beside, v.Ratio = best.ID(), row.Figures().Median/best.Figures().Median
 			}
+		case m.Memory > 0:
 			v.Beside, v.Ratio = "memory of the data", float64(row.PeakRSS)/float64(m.Memory)
-		} else {
-			best := r.fastest(m.Beside)
-			if best == nil {
-				continue
-			}
-			v.Beside, v.Ratio = best.ID(), row.Figures().Median/best.Figures().Median
+		default:
+			v.Beside, v.Ratio = "share of the input", row.Share
 		}
-		v.Met = v.Ratio <= v.Asked
-		verdicts = append(verdicts, v)
+		if v.Ratio > 0 {
+			v.Met = v.Ratio <= v.Asked
+			verdicts = append(verdicts, v)
+		}
 	}
 	return verdicts
 }
@@ -150,6 +152,9 @@ func (r *Row) cells() cells {
 	}
 	if r.PeakRSS > 0 {
 		c.peak = fmt.Sprintf("%.1f", float64(r.PeakRSS)/1e6)
+	}
+	if r.Share > 0 {
+		c.remark = strings.Trim(fmt.Sprintf("%.2f %% of the input; %s", 100*r.Share, c.remark), "; ")
 	}
 	return c
 }

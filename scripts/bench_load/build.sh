@@ -1,6 +1,6 @@
 #!/bin/sh
 # Build the programs that `lorafuse bench load --peers DIR` measures beside ours, and say in DIR/peers.json how they
-# are called. Each is left out, with a word, where what it needs is not there: a C compiler, cargo, go, python3.
+# are called. One that cannot be built is left out, with a word.
 #
 #   sh scripts/bench_load/build.sh [DIR]            DIR is output/bench-peers where none is given
 #   PEER_PYTHON=.venv/bin/python sh scripts/bench_load/build.sh    an environment that has requirements.txt already
@@ -21,35 +21,32 @@ missing() {
 }
 
 cc=${CC:-cc}
-if command -v "$cc" >/dev/null; then
-	"$cc" -O2 -o "$dir/peer-c" "$here/peer.c"
+if "$cc" -O2 -o "$dir/peer-c" "$here/peer.c"; then
 	add c "$dir/peer-c"
 else
-	missing c "no $cc"
+	missing c "it takes a C compiler"
 fi
 
-if command -v cargo >/dev/null; then
-	cargo build --quiet --release --locked --manifest-path "$here/rust/Cargo.toml" --target-dir "$dir/rust"
+if cargo build --quiet --release --locked --manifest-path "$here/rust/Cargo.toml" --target-dir "$dir/rust"; then
 	add rust "$dir/rust/release/bench-load-peer"
 else
-	missing rust "no cargo"
+	missing rust "it takes cargo and the crates of rust/Cargo.lock"
 fi
 
-if command -v "${GO:-go}" >/dev/null; then
-	(cd "$here/gopeer" && "${GO:-go}" build -o "$dir/peer-go" .)
+if (cd "$here/gopeer" && "${GO:-go}" build -o "$dir/peer-go" .); then
 	add go "$dir/peer-go"
 else
-	missing go "no go"
+	missing go "it takes go and the modules of gopeer/go.mod"
 fi
 
 python=${PEER_PYTHON:-$dir/venv/bin/python}
-if [ -z "${PEER_PYTHON:-}" ] && [ ! -x "$python" ] && command -v python3 >/dev/null; then
-	python3 -m venv "$dir/venv" && "$python" -m pip install --quiet -r "$here/requirements.txt"
+if [ -z "${PEER_PYTHON:-}" ] && [ ! -x "$python" ]; then
+	python3 -m venv "$dir/venv" && "$python" -m pip install --quiet -r "$here/requirements.txt" || true
 fi
-if "$python" -c 'import safetensors.torch' 2>/dev/null; then
+if "$python" -c 'import numpy, torch, safetensors.torch'; then
 	add python "$python" "$here/peer.py"
 else
-	missing python "no environment with requirements.txt"
+	missing python "it takes python3 and requirements.txt"
 fi
 
 printf '{\n%s\n}\n' "$list" >"$dir/peers.json"

@@ -15,8 +15,9 @@ import (
 
 // Answer is what a program that is measured prints.
 type Answer struct {
-	Seconds []float64 `json:"seconds"`  // of each time, the first in this process first
-	PeakRSS int64     `json:"peak_rss"` // most bytes of memory that the process has held; 0 where it does not know
+	Seconds []float64 `json:"seconds"`         // of each time, the first in this process first
+	PeakRSS int64     `json:"peak_rss"`        // most bytes of memory that the process has held; 0 where it does not know
+	Share   float64   `json:"share,omitempty"` // of the pages of FILE that were read from the disk
 	Detail  string    `json:"detail,omitempty"`
 }
 

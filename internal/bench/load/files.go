@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -101,8 +100,8 @@ func (s *files) place(what outcome, f *file) (string, error) {
 	}
 	out := filepath.Join(s.dir, "new")
 	if what == oldFile {
-		out = filepath.Join(s.dir, "old")
-		if info, err := os.Stat(out); errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() != f.size {
+		out = f.path + ".old"
+		if _, err := os.Stat(out); err != nil { // it stays for the next sample
 			if err := copyFile(out, f.path); err != nil {
 				return "", err
 			}
@@ -115,7 +114,11 @@ func (s *files) place(what outcome, f *file) (string, error) {
 
 // clear removes what operations have written.
 func (s *files) clear() error {
-	return errors.Join(os.RemoveAll(filepath.Join(s.dir, "new")), os.RemoveAll(filepath.Join(s.dir, "old")))
+	err := os.RemoveAll(filepath.Join(s.dir, "new"))
+	for _, f := range s.made {
+		err = errors.Join(err, os.RemoveAll(f.path+".old"))
+	}
+	return err
 }
 
 func copyFile(to, from string) error {

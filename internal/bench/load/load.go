@@ -181,6 +181,7 @@ func (r *runner) sample(ctx context.Context, m *measured) error {
 	}
 	m.row.Seconds = append(m.row.Seconds, m.figure(a.Seconds))
 	m.row.PeakRSS = max(m.row.PeakRSS, a.PeakRSS)
+	m.row.Share = max(m.row.Share, a.Share)
 	m.row.Detail = a.Detail
 	return nil
 }

@@ -267,7 +267,9 @@ func TestOperations(t *testing.T) {
 	if runtime.GOOS == "linux" {
 		many, err := s.open(manyFile)
 		require.NoError(t, err)
-		assert.Regexp(t, `^\d+\.\d\d % of the pages read$`, measureHere(t, "one_cold", many.path, "").Detail)
+		read := measureHere(t, "one_cold", many.path, "").Share
+		assert.Greater(t, read, 1./480)
+		assert.Less(t, read, 0.02)
 		share, err := cached(base.path)
 		require.NoError(t, err)
 		assert.Equal(t, 1.0, share, "files are in the page cache before they are measured")

@@ -16,7 +16,8 @@ import (
 // task is one operation in a process of its own.
 type task struct {
 	file, out string
-	detail    string // what an operation has to say of itself
+	share     float64 // of the file's pages that an operation has read
+	detail    string  // what it has to say of itself
 }
 
 // operation sets a task up. What it returns is timed; what that returns is
@@ -56,6 +57,6 @@ func Measure(w io.Writer, args []string) error {
 			}
 		}
 	}
-	a.PeakRSS, a.Detail = bench.PeakRSS(), t.detail
+	a.PeakRSS, a.Share, a.Detail = bench.PeakRSS(), t.share, t.detail
 	return json.NewEncoder(w).Encode(a)
 }

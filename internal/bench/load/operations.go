@@ -1,7 +1,6 @@
 package load
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 
@@ -80,8 +79,8 @@ func readOne(path, name string, to []byte) (release func() error, err error) {
 	return f.Close, err
 }
 
-// opOneCold is opOne of a file of which nothing is in the page cache, and says
-// how much of it is afterwards.
+// opOneCold is opOne of a file of which nothing is in the page cache, and finds
+// out how much of it is afterwards.
 func opOneCold(t *task) (func() (func() error, error), error) {
 	name, size, err := middle(t.file)
 	if err != nil {
@@ -99,8 +98,7 @@ func opOneCold(t *task) (func() (func() error, error), error) {
 			if err := closeFile(); err != nil {
 				return err
 			}
-			share, err := cached(t.file)
-			t.detail = fmt.Sprintf("%.2f %% of the pages read", 100*share)
+			t.share, err = cached(t.file)
 			return err
 		}, nil
 	}, nil
