@@ -25,14 +25,14 @@ purego: ## all tests without assembly
 fuzz: ## every fuzz target for a few seconds
 	sh scripts/fuzz.sh 5s
 
-bench: ## benchmarks of the CPU kernels
-	$(GO) test -run '^$$' -bench . -benchtime 20x ./backend/cpu/...
+bench: ## benchmarks of the CPU kernels and of the conversions
+	$(GO) test -run '^$$' -bench . -benchtime 20x ./backend/cpu/... ./tensor
 
 lint: ## gofmt, vet and staticcheck on every tag combination
 	sh scripts/lint.sh
 
 kernels: ## generate the assembly again from tools/
-	$(GO) generate ./backend/cpu/...
+	$(GO) generate ./backend/cpu/... ./tensor
 
 docker: ## the CPU image
 	docker build -t lorafuse .

@@ -186,18 +186,18 @@ func (r *Report) checkShape(s TensorSpec, t tensor.Tensor, p *Plan) bool {
 func (r *Report) checkValues(key string, t tensor.Tensor) (zero bool) {
 	const chunk = 4096
 	var buffer [chunk]float32
-	size := t.DType.Size()
+	bits := t.DType.Bits()
 	zero = true
-	for at := 0; at < len(t.Data); at += chunk * size {
-		data := t.Data[at:min(at+chunk*size, len(t.Data))]
-		values := buffer[:len(data)/size]
+	for at := 0; at < len(t.Data); at += chunk / 8 * bits {
+		data := t.Data[at:min(at+chunk/8*bits, len(t.Data))]
+		values := buffer[:len(data)*8/bits]
 		if err := tensor.ToFloat32(values, data, t.DType); err != nil {
 			r.add(ErrDType, key, "%v", err)
 			return false
 		}
 		for i, v := range values {
 			if f := float64(v); math.IsNaN(f) || math.IsInf(f, 0) {
-				r.add(ErrNotFinite, key, "element %d is %v", at/size+i, v)
+				r.add(ErrNotFinite, key, "element %d is %v", at*8/bits+i, v)
 				return false
 			}
 			zero = zero && v == 0

@@ -274,7 +274,7 @@ func roundTo(values []float32, d tensor.DType) error {
 	if !d.IsFloat() {
 		return fmt.Errorf("lora: a base weight of type %v: %w", d, ErrDType)
 	}
-	bytes := make([]byte, len(values)*d.Size())
+	bytes := make([]byte, len(values)*d.Bits()/8)
 	if err := tensor.FromFloat32(bytes, values, d); err != nil {
 		return err
 	}

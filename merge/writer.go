@@ -168,7 +168,7 @@ func (w *writer) tensor(out io.Writer, x *weight) error {
 
 // compute is the merged tensor in its element type.
 func (w *writer) compute(x *weight, in, to tensor.DType) ([]byte, error) {
-	values := make([]float32, x.view.Len()/in.Size())
+	values := make([]float32, x.view.Len()*8/in.Bits())
 	if err := x.view.Use(func(data []byte) error { return tensor.ToFloat32(values, data, in) }); err != nil {
 		return nil, fmt.Errorf("tensor %q: %w", x.name, err)
 	}
@@ -179,7 +179,7 @@ func (w *writer) compute(x *weight, in, to tensor.DType) ([]byte, error) {
 	if changed {
 		w.result.Merged++
 	}
-	data := make([]byte, len(values)*to.Size())
+	data := make([]byte, len(values)*to.Bits()/8)
 	if err := tensor.FromFloat32(data, values, to); err != nil {
 		return nil, fmt.Errorf("tensor %q: %w", x.name, err)
 	}

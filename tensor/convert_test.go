@@ -10,31 +10,31 @@ import (
 	"pgregory.net/rapid"
 )
 
-var numbers = []DType{Bool, U8, I8, F8E5M2, F8E4M3, I16, U16, F16, BF16, I32, U32, F32, F64, I64, U64}
+var numbers = []DType{Bool, F4, F6E2M3, F6E3M2, U8, I8, F8E5M2, F8E4M3, F8E8M0, F8E4M3FNUZ, F8E5M2FNUZ, I16, U16, F16, BF16, I32, U32, F32, F64, I64, U64}
+
+// bytesFor is the size of n elements.
+func bytesFor(n int, d DType) int { return n * d.Bits() / 8 }
 
 func TestBulkConversionsAgreeWithScalars(t *testing.T) {
-	for _, f := range formats {
-		d, err := ParseDType(f.name)
-		require.NoError(t, err)
-		n, size := f.patterns(), d.Size()
-		src := make([]byte, 1+n*size)[1:] // misaligned on purpose
-		for h := range n {
-			src[h*size] = byte(h)
-			src[h*size+size-1] |= byte(h >> (8 * (size - 1)))
-		}
-		wide := make([]float32, n)
-		require.NoError(t, ToFloat32(wide, src, d))
-		back := make([]byte, 1+n*size)[1:]
-		require.NoError(t, FromFloat32(back, wide, d))
-		for h := range n {
-			require.Equal(t, math.Float32bits(f.widen(uint16(h))), math.Float32bits(wide[h]), "%v %#x", d, h)
-			got := uint16(back[h*size])
-			if size == 2 {
-				got = binary.LittleEndian.Uint16(back[h*size:])
+	each(t, func(t *testing.T) {
+		for _, f := range formats {
+			src := append([]byte{0}, codes(f.d)...)[1:] // misaligned on purpose
+			wide := make([]float32, f.patterns())
+			require.NoError(t, ToFloat32(wide, src, f.d))
+			back := make([]byte, 1+len(src))[1:]
+			require.NoError(t, FromFloat32(back, wide, f.d))
+			back = unpacked(back, f.d)
+			for h := range wide {
+				want := f.widen(uint16(h))
+				require.Equal(t, math.Float32bits(want), math.Float32bits(wide[h]), "%v %#x", f.d, h)
+				got := uint16(back[h*len(back)/len(wide)])
+				if f.bits == 16 {
+					got = little.Uint16(back[2*h:])
+				}
+				require.Equal(t, f.narrow(want), got, "%v %#x", f.d, h)
 			}
-			require.Equal(t, f.narrow(wide[h]), got, "%v %#x", d, h)
 		}
-	}
+	})
 }
 
 func TestIntegers(t *testing.T) {
@@ -53,13 +53,15 @@ func TestIntegers(t *testing.T) {
 		{U64, []float32{0, 0, 1, 0, 2, 2, 0, 300, 0, 1e10, 0, 1 << 64, 0, 0, 1 << 64, 0}},
 		{I64, []float32{0, -1, 1, 0, 2, 2, -2, 300, -300, 1e10, -1e10, 1 << 63, -1 << 63, 0, 1 << 63, -1 << 63}},
 	}
-	for _, c := range cases {
-		raw := make([]byte, len(in)*c.d.Size())
-		require.NoError(t, FromFloat32(raw, in, c.d))
-		got := make([]float32, len(in))
-		require.NoError(t, ToFloat32(got, raw, c.d))
-		assert.Equal(t, c.want, got, "%v", c.d)
-	}
+	each(t, func(t *testing.T) {
+		for _, c := range cases {
+			raw := make([]byte, len(in)*c.d.Size())
+			require.NoError(t, FromFloat32(raw, in, c.d))
+			got := make([]float32, len(in))
+			require.NoError(t, ToFloat32(got, raw, c.d))
+			assert.Equal(t, c.want, got, "%v", c.d)
+		}
+	})
 }
 
 // Integers above 2^24 and doubles round once, to the nearest float32.
@@ -100,36 +102,17 @@ func TestFloat32AndFloat64AreExact(t *testing.T) {
 
 func TestConversionErrors(t *testing.T) {
 	for _, d := range numbers {
-		assert.ErrorIs(t, ToFloat32(make([]float32, 2), make([]byte, 2*d.Size()+1), d), ErrLength, d)
-		assert.ErrorIs(t, ToFloat32(make([]float32, 2), make([]byte, 3*d.Size()), d), ErrLength, d)
-		assert.ErrorIs(t, FromFloat32(make([]byte, d.Size()), make([]float32, 2), d), ErrLength, d)
+		size := bytesFor(4, d)
+		assert.ErrorIs(t, ToFloat32(make([]float32, 4), make([]byte, size+1), d), ErrLength, d)
+		assert.ErrorIs(t, ToFloat32(make([]float32, 3), make([]byte, size), d), ErrLength, d)
+		assert.ErrorIs(t, ToFloat64(make([]float64, 3), make([]byte, size), d), ErrLength, d)
+		assert.ErrorIs(t, FromFloat32(make([]byte, size-1), make([]float32, 4), d), ErrLength, d)
 		assert.NoError(t, ToFloat32(nil, nil, d))
 		assert.NoError(t, FromFloat32(nil, nil, d))
 	}
 	assert.ErrorIs(t, ToFloat32(nil, nil, Invalid), ErrDType)
+	assert.ErrorIs(t, ToFloat64(nil, nil, Invalid), ErrDType)
 	assert.ErrorIs(t, FromFloat32(nil, nil, DType(200)), ErrDType)
-}
-
-func BenchmarkToFloat32(b *testing.B) { benchmarkConvert(b, ToFloat32) }
-func BenchmarkFromFloat32(b *testing.B) {
-	benchmarkConvert(b, func(f []float32, raw []byte, d DType) error { return FromFloat32(raw, f, d) })
-}
-
-func benchmarkConvert(b *testing.B, convert func([]float32, []byte, DType) error) {
-	const n = 1 << 16
-	for _, d := range []DType{F32, BF16, F16, F8E4M3, F8E5M2, I64} {
-		b.Run(d.String(), func(b *testing.B) {
-			wide, raw := make([]float32, n), make([]byte, n*d.Size())
-			for i := range wide {
-				wide[i] = float32(i)/n - 0.5
-			}
-			require.NoError(b, FromFloat32(raw, wide, d))
-			b.SetBytes(4 * n)
-			for b.Loop() {
-				if err := convert(wide, raw, d); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
+	err := FromFloat32(make([]byte, 2), make([]float32, 3), F4)
+	assert.EqualError(t, err, "tensor: 3 elements of F4 take 4 bits each, found 2 bytes in all: wrong length")
 }

@@ -14,10 +14,16 @@ type DType uint8
 const (
 	Invalid DType = iota
 	Bool          // one byte, 0 or 1
+	F4            // E2M1, packed: two in a byte, the first in the lower half
+	F6E2M3        // packed: four in three bytes, see F6E3M2
+	F6E3M2        // packed: element i is the 6 bits from bit 6·i on, counted from the lowest bit of the first byte
 	U8
 	I8
 	F8E5M2
-	F8E4M3
+	F8E4M3     // the "fn" kind: no infinities
+	F8E8M0     // a power of two, the scale of the MX formats
+	F8E4M3FNUZ // no infinities, no negative zero
+	F8E5M2FNUZ // no infinities, no negative zero
 	I16
 	U16
 	F16
@@ -32,32 +38,47 @@ const (
 
 var dtypes = [...]struct {
 	name string
-	size int
+	bits int
 }{
-	Invalid: {"INVALID", 0},
-	Bool:    {"BOOL", 1},
-	U8:      {"U8", 1},
-	I8:      {"I8", 1},
-	F8E5M2:  {"F8_E5M2", 1},
-	F8E4M3:  {"F8_E4M3", 1},
-	I16:     {"I16", 2},
-	U16:     {"U16", 2},
-	F16:     {"F16", 2},
-	BF16:    {"BF16", 2},
-	I32:     {"I32", 4},
-	U32:     {"U32", 4},
-	F32:     {"F32", 4},
-	F64:     {"F64", 8},
-	I64:     {"I64", 8},
-	U64:     {"U64", 8},
+	Invalid:    {"INVALID", 0},
+	Bool:       {"BOOL", 8},
+	F4:         {"F4", 4},
+	F6E2M3:     {"F6_E2M3", 6},
+	F6E3M2:     {"F6_E3M2", 6},
+	U8:         {"U8", 8},
+	I8:         {"I8", 8},
+	F8E5M2:     {"F8_E5M2", 8},
+	F8E4M3:     {"F8_E4M3", 8},
+	F8E8M0:     {"F8_E8M0", 8},
+	F8E4M3FNUZ: {"F8_E4M3FNUZ", 8},
+	F8E5M2FNUZ: {"F8_E5M2FNUZ", 8},
+	I16:        {"I16", 16},
+	U16:        {"U16", 16},
+	F16:        {"F16", 16},
+	BF16:       {"BF16", 16},
+	I32:        {"I32", 32},
+	U32:        {"U32", 32},
+	F32:        {"F32", 32},
+	F64:        {"F64", 64},
+	I64:        {"I64", 64},
+	U64:        {"U64", 64},
 }
 
-// Size is the number of bytes of one element, 0 for Invalid.
-func (d DType) Size() int {
+// Bits is the number of bits of one element, 0 for Invalid.
+func (d DType) Bits() int {
 	if int(d) >= len(dtypes) {
 		return 0
 	}
-	return dtypes[d].size
+	return dtypes[d].bits
+}
+
+// Size is the number of bytes of one element. It is 0 for Invalid and for the
+// packed types F4, F6E2M3 and F6E3M2, whose elements share bytes.
+func (d DType) Size() int {
+	if bits := d.Bits(); bits%8 == 0 {
+		return bits / 8
+	}
+	return 0
 }
 
 // String is the name that the safetensors format gives the type.
@@ -71,11 +92,14 @@ func (d DType) String() string {
 // IsFloat reports whether d is a floating-point type.
 func (d DType) IsFloat() bool {
 	switch d {
-	case F8E5M2, F8E4M3, F16, BF16, F32, F64:
+	case F4, F6E2M3, F6E3M2, F8E5M2, F8E4M3, F8E8M0, F8E4M3FNUZ, F8E5M2FNUZ, F16, BF16, F32, F64:
 		return true
 	}
 	return false
 }
+
+// isInteger reports whether d is a whole number or a truth value.
+func (d DType) isInteger() bool { return d.Bits() > 0 && !d.IsFloat() }
 
 // ParseDType is the inverse of String.
 func ParseDType(s string) (DType, error) {

@@ -46,3 +46,30 @@ func ExampleView() {
 	// [0 0 0 0 2 1 0 0 0 0 0 0]
 	// tensor: I32 viewed as float32: wrong element type
 }
+
+func ExampleConvert() {
+	// The four numbers 0.5, -1.5, 6 and 0, two in a byte.
+	packed := []byte{0xb1, 0x07}
+	half := make([]byte, 8)
+	if err := tensor.Convert(half, tensor.BF16, packed, tensor.F4); err != nil {
+		fmt.Println(err)
+		return
+	}
+	values := make([]float32, 4)
+	if err := tensor.ToFloat32(values, half, tensor.BF16); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(values)
+
+	// What does not fit becomes the largest number that does.
+	small := make([]byte, 1)
+	if err := tensor.Convert(small, tensor.U8, []byte{0x2c, 0x01}, tensor.I16); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(small)
+	// Output:
+	// [0.5 -1.5 6 0]
+	// [255]
+}

@@ -5,69 +5,135 @@ import "math"
 // F8E5M2ToFloat32 widens an 8-bit float of 5 exponent and 2 mantissa bits, the
 // upper half of a binary16; every value is exact.
 // Format: "FP8 Formats for Deep Learning", arXiv 2209.05433.
-func F8E5M2ToFloat32(h uint8) float32 {
-	return f8e5m2[h]
-}
+func F8E5M2ToFloat32(h uint8) float32 { return f8e5m2[h] }
 
 // Float32ToF8E5M2 rounds to the nearest F8_E5M2 number, ties to even; from
 // 61440 on the result is infinite. NaN keeps its sign and becomes 0x7F.
 func Float32ToF8E5M2(f float32) uint8 {
 	b := math.Float32bits(f)
-	sign := uint8(b>>24) & 0x80
-	abs := b & 0x7fffffff
-	switch {
-	case abs > 0x7f800000:
+	sign, abs := uint8(b>>24)&0x80, b&0x7fffffff
+	if abs > infinity {
 		return sign | 0x7f
-	case abs >= 0x47700000: // 61440
-		return sign | 0x7c
-	case abs >= 0x38800000: // 2^-14, the smallest normal number
-		return sign | uint8((roundBits(abs, 21)-(127-15)<<23)>>21)
 	}
-	// In [128, 256) float32 numbers are 2^-16 apart, as the subnormals are.
-	return sign | uint8(math.Float32bits(math.Float32frombits(abs)+128)-0x43000000)
+	return sign | uint8(min(encode(abs, 2, 15), 0x7c))
 }
 
 // F8E4M3ToFloat32 widens an 8-bit float of 4 exponent and 3 mantissa bits, the
 // "fn" kind: no infinities, NaN at 0x7F and 0xFF only, largest number 448.
 // Every value is exact.
-func F8E4M3ToFloat32(h uint8) float32 {
-	return f8e4m3[h]
-}
+func F8E4M3ToFloat32(h uint8) float32 { return f8e4m3[h] }
 
-// Float32ToF8E4M3 rounds to the nearest F8_E4M3 number, ties to even. The
-// format has no infinity: what rounds beyond 448 becomes NaN, as in PyTorch.
+// Float32ToF8E4M3 rounds to the nearest F8_E4M3 number, ties to even. It
+// saturates, as PyTorch does from 2.15 on: infinities and all that is larger
+// become 448. NaN keeps its sign.
 func Float32ToF8E4M3(f float32) uint8 {
 	b := math.Float32bits(f)
-	sign := uint8(b>>24) & 0x80
-	abs := b & 0x7fffffff
-	switch {
-	case abs > 0x43e80000: // 464, half-way between 448 and what would be 480
+	sign, abs := uint8(b>>24)&0x80, b&0x7fffffff
+	if abs > infinity {
 		return sign | 0x7f
-	case abs >= 0x3c800000: // 2^-6, the smallest normal number
-		return sign | uint8((roundBits(abs, 20)-(127-7)<<23)>>20)
 	}
-	// In [2^14, 2^15) float32 numbers are 2^-9 apart, as the subnormals are.
-	return sign | uint8(math.Float32bits(math.Float32frombits(abs)+0x1p14)-0x46800000)
+	return sign | uint8(min(encode(abs, 3, 7), 0x7e))
 }
 
-var f8e5m2 = func() (table [256]float32) {
-	for i := range table {
-		table[i] = F16ToFloat32(uint16(i) << 8)
-	}
-	return table
-}()
+// F8E8M0ToFloat32 widens a power of two: the exponent of a float32, without
+// sign or mantissa. 0 is 2^-127, 0xFF is NaN; there is no zero.
+// Format: OCP Microscaling Formats (MX) 1.0, section 5.4.1.
+func F8E8M0ToFloat32(h uint8) float32 { return f8e8m0[h] }
 
-var f8e4m3 = func() (table [256]float32) {
-	for i := range table {
-		sign, abs := uint32(i)&0x80<<24, uint32(i)&0x7f
-		switch {
-		case abs == 0x7f:
-			table[i] = math.Float32frombits(sign | 0x7fc00000)
-		case abs >= 8:
-			table[i] = math.Float32frombits(sign | (abs<<20 + (127-7)<<23))
-		default:
-			table[i] = math.Float32frombits(sign | math.Float32bits(float32(abs)*0x1p-9))
-		}
+// Float32ToF8E8M0 rounds the magnitude of f to a power of two as PyTorch does:
+// up from the middle between two on (and from 2^-127 to 2^-126 whatever is
+// more). The sign is dropped, zero becomes 2^-127; NaN, infinities, and what
+// would round to 2^128 become NaN.
+func Float32ToF8E8M0(f float32) uint8 {
+	abs := math.Float32bits(f) & 0x7fffffff
+	half := uint32(0x00400000)
+	if abs < 0x00800000 {
+		half-- // for subnormals it is the value of the smallest power
 	}
-	return table
-}()
+	return uint8(min((abs+half)>>23, 0xff))
+}
+
+// F8E4M3FNUZToFloat32 widens an 8-bit float of 4 exponent and 3 mantissa bits
+// without infinities and negative zero, whose code is NaN; largest number 240.
+// Format: "8-bit Numerical Formats for Deep Neural Networks", arXiv 2206.02915.
+func F8E4M3FNUZToFloat32(h uint8) float32 { return f8e4m3fnuz[h] }
+
+// Float32ToF8E4M3FNUZ rounds to the nearest F8_E4M3FNUZ number, ties to even.
+// What rounds beyond 240, infinities and NaN become NaN; zero has no sign.
+func Float32ToF8E4M3FNUZ(f float32) uint8 {
+	b := math.Float32bits(f)
+	return unsignedZero(b, encode(b&0x7fffffff, 3, 8))
+}
+
+// F8E5M2FNUZToFloat32 widens an 8-bit float of 5 exponent and 2 mantissa bits
+// without infinities and negative zero, whose code is NaN; largest number 57344.
+// Format: as for F8E4M3FNUZToFloat32.
+func F8E5M2FNUZToFloat32(h uint8) float32 { return f8e5m2fnuz[h] }
+
+// Float32ToF8E5M2FNUZ rounds to the nearest F8_E5M2FNUZ number, ties to even.
+// What rounds beyond 57344, infinities and NaN become NaN; zero has no sign.
+func Float32ToF8E5M2FNUZ(f float32) uint8 {
+	b := math.Float32bits(f)
+	return unsignedZero(b, encode(b&0x7fffffff, 2, 16))
+}
+
+// unsignedZero adds the sign of b to the code of its magnitude, where zero has
+// none and 0x80 is what is beyond all numbers.
+func unsignedZero(b, code uint32) uint8 {
+	if code == 0 {
+		return 0
+	}
+	return uint8(min(code, 0x80) | b>>24&0x80)
+}
+
+const infinity = 0x7f800000 // the bits of a float32
+
+// encode is the code of a float of few bits that is nearest to a float32 of
+// the bits abs ≥ 0, ties to even; the codes go on where those of the format
+// end.
+func encode(abs, mantissa, bias uint32) uint32 {
+	if abs >= (128-bias)<<23 { // the smallest normal number
+		drop := 23 - mantissa
+		return (roundBits(abs, uint(drop)) - (127-bias)<<23) >> drop
+	}
+	// From here on float32 numbers are as far apart as the subnormals of the
+	// format: the addition rounds, and its low bits are the result.
+	magic := (127 + 24 - bias - mantissa) << 23
+	return math.Float32bits(math.Float32frombits(abs)+math.Float32frombits(magic)) - magic
+}
+
+// decode is the inverse of encode, with the sign, for a float of so many bits.
+func decode(code, bits, mantissa, bias uint32) float32 {
+	sign, abs := code>>(bits-1)<<31, code&(1<<(bits-1)-1)
+	if abs < 1<<mantissa {
+		smallest := math.Float32frombits((128 - bias - mantissa) << 23)
+		return math.Float32frombits(sign | math.Float32bits(float32(abs)*smallest))
+	}
+	return math.Float32frombits(sign | (abs<<(23-mantissa) + (127-bias)<<23))
+}
+
+var (
+	f8e5m2     = table8(func(h uint32) float32 { return F16ToFloat32(uint16(h) << 8) })
+	f8e4m3     = table8(func(h uint32) float32 { return orNaN(h&0x7f == 0x7f, h, decode(h, 8, 3, 7)) })
+	f8e4m3fnuz = table8(func(h uint32) float32 { return orNaN(h == 0x80, 0, decode(h, 8, 3, 8)) })
+	f8e5m2fnuz = table8(func(h uint32) float32 { return orNaN(h == 0x80, 0, decode(h, 8, 2, 16)) })
+	f8e8m0     = table8(func(h uint32) float32 {
+		return orNaN(h == 0xff, 0, math.Float32frombits(max(h<<23, 0x00400000)))
+	})
+)
+
+func table8(value func(h uint32) float32) *[256]float32 {
+	var t [256]float32
+	for h := range t {
+		t[h] = value(uint32(h))
+	}
+	return &t
+}
+
+// orNaN is f, or a quiet NaN with the sign of the code h.
+func orNaN(nan bool, h uint32, f float32) float32 {
+	if nan {
+		return math.Float32frombits(h>>7<<31 | 0x7fc00000)
+	}
+	return f
+}

@@ -5,18 +5,18 @@ import "math"
 // F16ToFloat32 widens an IEEE 754 binary16 number; every value is exact. NaN
 // keeps its sign and payload and becomes quiet, as the hardware does it.
 func F16ToFloat32(h uint16) float32 {
-	sign := uint32(h&0x8000) << 16
-	abs := uint32(h & 0x7fff)
+	b := uint32(h&0x7fff) << 13 // exponent and mantissa where a float32 has them
 	switch {
-	case abs > 0x7c00:
-		return math.Float32frombits(sign | 0x7fc00000 | abs<<13)
-	case abs == 0x7c00:
-		return math.Float32frombits(sign | 0x7f800000)
-	case abs >= 0x0400:
-		return math.Float32frombits(sign | (abs<<13 + (127-15)<<23))
+	case b < 1<<23: // subnormal: a multiple of 2^-24
+		b = math.Float32bits(float32(b) * 0x1p-37)
+	case b < 31<<23:
+		b += (127 - 15) << 23
+	case b == 31<<23:
+		b = infinity
+	default:
+		b |= 0x7fc00000
 	}
-	// Subnormal: a multiple of 2^-24.
-	return math.Float32frombits(sign | math.Float32bits(float32(abs)*0x1p-24))
+	return math.Float32frombits(b | uint32(h&0x8000)<<16)
 }
 
 // Float32ToF16 rounds to the nearest IEEE 754 binary16 number, ties to even;

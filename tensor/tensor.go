@@ -98,8 +98,8 @@ func (t Tensor) Float32s() ([]float32, error) {
 	return values, ToFloat32(values, t.Data, t.DType)
 }
 
-// Convert returns a new tensor of type d with the elements of t. Conversions go
-// by way of float32: integers beyond 2^24 and F64 lose precision.
+// Convert returns a new tensor of type d with the elements of t converted by the
+// rules of the function Convert.
 func (t Tensor) Convert(d DType) (Tensor, error) {
 	out, err := New(d, t.Shape...)
 	if err != nil {
@@ -108,15 +108,7 @@ func (t Tensor) Convert(d DType) (Tensor, error) {
 	if err := t.Check(); err != nil {
 		return Tensor{}, err
 	}
-	if d == t.DType {
-		copy(out.Data, t.Data)
-		return out, nil
-	}
-	values, err := t.Float32s()
-	if err != nil {
-		return Tensor{}, err
-	}
-	return out, FromFloat32(out.Data, values, d)
+	return out, Convert(out.Data, d, t.Data, t.DType)
 }
 
 // Element is a Go type whose memory layout is that of a DType.
@@ -129,7 +121,8 @@ type Element interface {
 // the Go type of its name. The view shares t's memory and must not be written
 // to where that memory is read-only.
 //
-// It fails with ErrDType where T does not fit t.DType, with ErrLength where the
+// It fails with ErrDType where T does not fit t.DType, as none does for the
+// packed types, with ErrLength where the
 // data is not what the shape asks for, with ErrAlignment where the data does
 // not start on a multiple of T's size (files may place tensors anywhere), and
 // with ErrByteOrder on big-endian machines. ToFloat32 reads the data in all of
@@ -149,7 +142,7 @@ func fits[T Element](d DType) bool {
 	var zero T
 	switch any(zero).(type) {
 	case uint8:
-		return d == U8 || d == Bool || d == F8E5M2 || d == F8E4M3
+		return d == U8 || d == Bool || d.IsFloat() && d.Bits() == 8
 	case int8:
 		return d == I8
 	case uint16:
@@ -189,7 +182,8 @@ func cast[T Element](data []byte) ([]T, error) {
 }
 
 func byteSize(d DType, shape []int) (int, error) {
-	if d.Size() == 0 {
+	bits := d.Bits()
+	if bits == 0 {
 		return 0, fmt.Errorf("tensor: dtype %v: %w", d, ErrDType)
 	}
 	n, err := NumElements(shape)
@@ -198,10 +192,17 @@ func byteSize(d DType, shape []int) (int, error) {
 	}
 	// The largest array is half the address space, for which the Go runtime
 	// has a panic, not an error.
-	if n > math.MaxInt/2/d.Size() {
+	if n > math.MaxInt/2/max(bits/8, 1) {
 		return 0, fmt.Errorf("tensor: %v%v exceeds the address space: %w", d, shape, ErrShape)
 	}
-	return n * d.Size(), nil
+	if bits%8 == 0 {
+		return n * (bits / 8), nil
+	}
+	size := n/8*bits + n%8*bits/8
+	if n%8*bits%8 != 0 {
+		return 0, fmt.Errorf("tensor: %d elements of %v are no whole number of bytes: %w", n, d, ErrShape)
+	}
+	return size, nil
 }
 
 // alignedBytes returns n zero bytes that start on an 8-byte boundary.

@@ -13,8 +13,12 @@ func TestDTypeNames(t *testing.T) {
 		got, err := ParseDType(d.String())
 		require.NoError(t, err)
 		assert.Equal(t, d, got)
-		assert.NotZero(t, d.Size(), d)
+		assert.NotZero(t, d.Bits(), d)
 	}
+	assert.Equal(t, 8, F64.Size())
+	assert.Equal(t, 1, F8E8M0.Size())
+	assert.Equal(t, []int{4, 6, 6, 0}, []int{F4.Bits(), F6E2M3.Bits(), F6E3M2.Bits(), DType(99).Bits()})
+	assert.Zero(t, F4.Size()+F6E2M3.Size()+F6E3M2.Size(), "no whole bytes")
 	for _, s := range []string{"", "f32", "INVALID", "F33"} {
 		_, err := ParseDType(s)
 		assert.Error(t, err, s)
@@ -22,8 +26,9 @@ func TestDTypeNames(t *testing.T) {
 	assert.Zero(t, Invalid.Size())
 	assert.Zero(t, DType(99).Size())
 	assert.Equal(t, "DType(99)", DType(99).String())
-	assert.True(t, BF16.IsFloat())
-	assert.False(t, I32.IsFloat())
+	for _, d := range numbers {
+		assert.Equal(t, d.String()[0] == 'F' || d == BF16, d.IsFloat(), d)
+	}
 }
 
 func TestNumElements(t *testing.T) {
@@ -52,6 +57,23 @@ func TestNewAndCheck(t *testing.T) {
 
 	_, err = New(Invalid, 1)
 	assert.ErrorIs(t, err, ErrDType)
+	for shape, size := range map[[2]int]int{{2, 3}: 3, {7, 4}: 14, {0, 3}: 0, {1, 1}: -1, {3, 5}: -1} {
+		x, err = New(F4, shape[:]...)
+		if size < 0 {
+			assert.ErrorIs(t, err, ErrShape, shape)
+			continue
+		}
+		require.NoError(t, err)
+		assert.Len(t, x.Data, size)
+	}
+	x, err = New(F6E3M2, 3, 4)
+	require.NoError(t, err)
+	assert.Len(t, x.Data, 9)
+	_, err = New(F6E2M3, 2, 3)
+	assert.ErrorIs(t, err, ErrShape)
+	_, err = New(F4, math.MaxInt)
+	assert.ErrorIs(t, err, ErrShape)
+
 	_, err = New(F64, math.MaxInt/8)
 	assert.ErrorIs(t, err, ErrShape)
 	_, err = New(F32, -1)
@@ -98,11 +120,11 @@ func TestViewTypes(t *testing.T) {
 		"float32": viewError[float32], "float64": viewError[float64],
 	}
 	goType := map[DType]string{
-		Bool: "uint8", U8: "uint8", F8E5M2: "uint8", F8E4M3: "uint8", I8: "int8", U16: "uint16", F16: "uint16", BF16: "uint16", I16: "int16",
+		Bool: "uint8", U8: "uint8", F8E5M2: "uint8", F8E4M3: "uint8", F8E8M0: "uint8", F8E4M3FNUZ: "uint8", F8E5M2FNUZ: "uint8", I8: "int8", U16: "uint16", F16: "uint16", BF16: "uint16", I16: "int16",
 		U32: "uint32", I32: "int32", U64: "uint64", I64: "int64", F32: "float32", F64: "float64",
 	}
 	for _, d := range numbers {
-		x, err := New(d, 3, 5)
+		x, err := New(d, 4, 5)
 		require.NoError(t, err)
 		for name, view := range views {
 			if name == goType[d] {
@@ -130,6 +152,9 @@ func TestConvert(t *testing.T) {
 	assert.Equal(t, []float32{1, -2.5, BF16ToFloat32(Float32ToBF16(1e9)), 3}, got)
 
 	big := Tensor{DType: I64, Data: []byte{1, 0, 0, 0, 1, 0, 0, 0}}
+	small, err := big.Convert(I32)
+	require.NoError(t, err)
+	assert.Equal(t, []byte{255, 255, 255, 127}, small.Data, "2^32+1 is too large")
 	same, err := big.Convert(I64)
 	require.NoError(t, err)
 	assert.Equal(t, big.Data, same.Data, "same type: bytes are copied, not rounded")

@@ -24,7 +24,6 @@ func main() {
 		norms(v)
 		rotary(v)
 		adamW(v)
-		conversions(v)
 		dropout(v)
 		matrixVector(v)
 	}

@@ -2,7 +2,11 @@
 
 package gemm
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/lorafuse/lorafuse/tensor"
+)
 
 var avx2 = kernels{
 	isa: AVX2,
@@ -104,9 +108,9 @@ func avx2Block(cols, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, ldw int
 func load(p unsafe.Pointer, elem Elem) float32 {
 	switch elem {
 	case BF16:
-		return widenBF16(*(*uint16)(p))
+		return tensor.BF16ToFloat32(*(*uint16)(p))
 	case F16:
-		return widenF16(*(*uint16)(p))
+		return tensor.F16ToFloat32(*(*uint16)(p))
 	}
 	return *(*float32)(p)
 }

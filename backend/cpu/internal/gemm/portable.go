@@ -1,6 +1,10 @@
 package gemm
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/lorafuse/lorafuse/tensor"
+)
 
 // portable is the plain Go instruction set. Its tile is as large as the 16
 // float registers of amd64 allow without spills.
@@ -93,11 +97,11 @@ func portablePack(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, 
 			}
 		case BF16:
 			for t, o := i, 0; t < len(d); t, o = t+width, o+step {
-				d[t] = alpha * widenBF16(*(*uint16)(at(p, o)))
+				d[t] = alpha * tensor.BF16ToFloat32(*(*uint16)(at(p, o)))
 			}
 		case F16:
 			for t, o := i, 0; t < len(d); t, o = t+width, o+step {
-				d[t] = alpha * widenF16(*(*uint16)(at(p, o)))
+				d[t] = alpha * tensor.F16ToFloat32(*(*uint16)(at(p, o)))
 			}
 		}
 	}

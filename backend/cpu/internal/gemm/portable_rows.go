@@ -1,6 +1,10 @@
 package gemm
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/lorafuse/lorafuse/tensor"
+)
 
 // portableDots sums in four strands, since a float addition takes four
 // cycles, and in pieces, which keeps rounding errors down.
@@ -44,14 +48,14 @@ func dotF32(x, w []float32) float32 {
 func dotBF16(x []float32, w []uint16) float32 {
 	var s0, s1, s2, s3 float32
 	for len(x) >= 4 && len(w) >= 4 {
-		s0 += x[0] * widenBF16(w[0])
-		s1 += x[1] * widenBF16(w[1])
-		s2 += x[2] * widenBF16(w[2])
-		s3 += x[3] * widenBF16(w[3])
+		s0 += x[0] * tensor.BF16ToFloat32(w[0])
+		s1 += x[1] * tensor.BF16ToFloat32(w[1])
+		s2 += x[2] * tensor.BF16ToFloat32(w[2])
+		s3 += x[3] * tensor.BF16ToFloat32(w[3])
 		x, w = x[4:], w[4:]
 	}
 	for i, v := range x {
-		s0 += v * widenBF16(w[i])
+		s0 += v * tensor.BF16ToFloat32(w[i])
 	}
 	return (s0 + s1) + (s2 + s3)
 }
@@ -59,14 +63,14 @@ func dotBF16(x []float32, w []uint16) float32 {
 func dotF16(x []float32, w []uint16) float32 {
 	var s0, s1, s2, s3 float32
 	for len(x) >= 4 && len(w) >= 4 {
-		s0 += x[0] * widenF16(w[0])
-		s1 += x[1] * widenF16(w[1])
-		s2 += x[2] * widenF16(w[2])
-		s3 += x[3] * widenF16(w[3])
+		s0 += x[0] * tensor.F16ToFloat32(w[0])
+		s1 += x[1] * tensor.F16ToFloat32(w[1])
+		s2 += x[2] * tensor.F16ToFloat32(w[2])
+		s3 += x[3] * tensor.F16ToFloat32(w[3])
 		x, w = x[4:], w[4:]
 	}
 	for i, v := range x {
-		s0 += v * widenF16(w[i])
+		s0 += v * tensor.F16ToFloat32(w[i])
 	}
 	return (s0 + s1) + (s2 + s3)
 }
@@ -88,11 +92,11 @@ func portableDirect(rows, k int, a unsafe.Pointer, arow, acol int, b unsafe.Poin
 					bs = unsafe.Slice((*float32)(row), n)
 				case F16:
 					for q, h := range unsafe.Slice((*uint16)(row), n) {
-						bs[q] = widenF16(h)
+						bs[q] = tensor.F16ToFloat32(h)
 					}
 				case BF16:
 					for q, h := range unsafe.Slice((*uint16)(row), n) {
-						bs[q] = widenBF16(h)
+						bs[q] = tensor.BF16ToFloat32(h)
 					}
 				}
 				v, s := *(*float32)(at(a, i*arow+t*acol)), sums[:len(bs)]

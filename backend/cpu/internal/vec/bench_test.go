@@ -15,7 +15,6 @@ func BenchmarkKernels(b *testing.B) {
 	for _, n := range []int{2048, 1 << 20} {
 		x, y, z, w := random(1, n, 1), random(2, n, 1), random(3, n, 1), random(4, n, 1)
 		v := make([]float32, n)
-		h := make([]uint16, n)
 		for _, c := range []struct {
 			name string
 			run  func()
@@ -44,10 +43,6 @@ func BenchmarkKernels(b *testing.B) {
 			{"rotary128", func() { Rotary(z, x, 128, y[:64], w[:64], false) }},
 			{"adamw", func() { opt.Step(z, w, v, x, 10) }},
 			{"dropout", func() { Dropout(z, x, mask, 0, 1.1) }},
-			{"widenbf16", func() { WidenBF16(z, h) }},
-			{"widenf16", func() { WidenF16(z, h) }},
-			{"narrowbf16", func() { NarrowBF16(h, x) }},
-			{"narrowf16", func() { NarrowF16(h, x) }},
 			{"tanh", func() { Apply(Tanh, z, x) }},
 		} {
 			for _, k := range available() {

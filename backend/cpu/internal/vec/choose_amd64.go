@@ -66,11 +66,6 @@ var avx2 = kernels{
 
 	adamW:   func(p, m, v, g []float32, c *adamConstants) { adamWAVX2(p, m, v, g, &c.decay) },
 	dropout: func(dst, x []float32, d *dropBlock) { dropoutAVX2(dst, x, &d.counter[0]) },
-
-	widenF16:   widenTail(widenF16AVX2, portableWidenF16, 8),
-	widenBF16:  widenTail(widenBF16AVX2, portableWidenBF16, 8),
-	narrowF16:  narrowTail(narrowF16AVX2, portableNarrowF16, 8),
-	narrowBF16: narrowTail(narrowBF16AVX2, portableNarrowBF16, 8),
 }
 
 var avx512 = kernels{
@@ -106,11 +101,6 @@ var avx512 = kernels{
 
 	adamW:   func(p, m, v, g []float32, c *adamConstants) { adamWAVX512(p, m, v, g, &c.decay) },
 	dropout: func(dst, x []float32, d *dropBlock) { dropoutAVX512(dst, x, &d.counter[0]) },
-
-	widenF16:   widenTail(widenF16AVX512, portableWidenF16, 16),
-	widenBF16:  widenTail(widenBF16AVX512, portableWidenBF16, 16),
-	narrowF16:  narrowTail(narrowF16AVX512, portableNarrowF16, 16),
-	narrowBF16: narrowTail(narrowBF16AVX512, portableNarrowBF16, 16),
 }
 
 // withUnary fills up with the portable form.
@@ -120,23 +110,4 @@ func withUnary(fast map[Unary]func(dst, x []float32)) [unaryCount]func(dst, x []
 		t[op] = f
 	}
 	return t
-}
-
-// widenTail is a kernel for whole registers of so many lanes, followed by the
-// portable form for the rest.
-func widenTail(body, rest func(dst []float32, src []uint16), lanes int) func(dst []float32, src []uint16) {
-	return func(dst []float32, src []uint16) {
-		n := len(dst) / lanes * lanes
-		body(dst[:n], src)
-		rest(dst[n:], src[n:])
-	}
-}
-
-// narrowTail is widenTail for narrowing.
-func narrowTail(body, rest func(dst []uint16, src []float32), lanes int) func(dst []uint16, src []float32) {
-	return func(dst []uint16, src []float32) {
-		n := len(dst) / lanes * lanes
-		body(dst[:n], src)
-		rest(dst[n:], src[n:])
-	}
 }

@@ -104,7 +104,7 @@ func TestAVX2KernelsNeedNoMore(t *testing.T) {
 	text, err := os.ReadFile("kernels_amd64.s")
 	require.NoError(t, err)
 	functions := strings.Split(string(text), "\nTEXT ")
-	require.Greater(t, len(functions), 100)
+	require.Greater(t, len(functions), 90)
 	more := regexp.MustCompile(`\b([XY](1[6-9]|2[0-9]|3[01])|Z[0-9]+|K[0-7])\b|\.(BCST|Z)\b`)
 	count := 0
 	for _, f := range functions[1:] {
@@ -113,7 +113,7 @@ func TestAVX2KernelsNeedNoMore(t *testing.T) {
 			assert.Empty(t, more.FindString(f), name)
 		}
 	}
-	assert.Greater(t, count, 45)
+	assert.Greater(t, count, 40)
 }
 
 func TestISAIsTheBestOne(t *testing.T) {

@@ -30,9 +30,6 @@ var portable = kernels{
 	rotate: portableRotate, rotateBack: portableRotateBack,
 
 	adamW: portableAdamW, dropout: portableDropout,
-
-	widenF16: portableWidenF16, widenBF16: portableWidenBF16,
-	narrowF16: portableNarrowF16, narrowBF16: portableNarrowBF16,
 }
 
 func perAct[F any](f func(Act) F) (t [actCount]F) {

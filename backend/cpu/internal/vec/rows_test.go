@@ -2,7 +2,6 @@ package vec
 
 import (
 	"math"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -276,123 +275,6 @@ func TestAdamW(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestConversions(t *testing.T) {
-	halves := make([]uint16, 1<<16)
-	for i := range halves {
-		halves[i] = uint16(i)
-	}
-	each(t, func(t *testing.T) {
-		wide, back := make([]float32, 1<<16), make([]uint16, 1<<16)
-		WidenBF16(wide, halves)
-		NarrowBF16(back, wide)
-		for i, h := range halves {
-			require.Equal(t, uint32(h)<<16, math.Float32bits(wide[i]))
-			if wide[i] != wide[i] {
-				h |= 0x40
-			}
-			require.Equal(t, h, back[i])
-		}
-		WidenF16(wide, halves)
-		NarrowF16(back, wide)
-		for i, h := range halves {
-			e, m := int(h>>10&31), float64(h&0x3ff)
-			want := math.Ldexp(1+m/1024, e-15)
-			if e == 0 {
-				want = math.Ldexp(m, -24)
-			}
-			if h&0x8000 != 0 {
-				want = -want
-			}
-			switch {
-			case e == 31 && m != 0:
-				require.True(t, wide[i] != wide[i])
-				require.Equal(t, h|0x200, back[i])
-				continue
-			case e == 31:
-				want = math.Inf(int(1 - 2*int(h>>15)))
-			}
-			require.Equal(t, want, float64(wide[i]))
-			require.Equal(t, h, back[i])
-		}
-	})
-}
-
-// Rounding is to nearest, ties to even: judged by the two neighbours.
-func TestNarrowing(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	x := make([]float32, 20_000)
-	for i := range x {
-		x[i] = math.Float32frombits(r.Uint32())
-		if i%2 == 0 {
-			x[i] = float32(math.Ldexp(r.Float64()*2-1, r.IntN(44)-27))
-		}
-		if i%3 == 0 { // halfway cases
-			x[i] = math.Float32frombits(math.Float32bits(x[i])&^0x1fff | 0x1000)
-		}
-		if i%5 == 0 {
-			x[i] = math.Float32frombits(math.Float32bits(x[i])&^0xffff | 0x8000)
-		}
-	}
-	want := make([]uint16, len(x))
-	got := make([]uint16, len(x))
-	wide := make([]float32, len(x))
-	portableNarrowF16(want, x)
-	portableWidenF16(wide, want)
-	for i, v := range x {
-		if v != v {
-			continue
-		}
-		d := math.Abs(float64(wide[i]) - float64(v))
-		for _, n := range []uint16{want[i] - 1, want[i] + 1} {
-			if n&0x7c00 == 0x7c00 || want[i]&0x7fff == 0 || want[i]&0x7c00 == 0x7c00 {
-				continue
-			}
-			e := math.Abs(float64(widenF16(n)) - float64(v))
-			require.True(t, d < e || d == e && want[i]&1 == 0, "%v", v)
-		}
-	}
-	assert.Equal(t, uint16(0x7bff), narrowF16(65519.99))
-	assert.Equal(t, uint16(0x7c00), narrowF16(65520))
-	assert.Equal(t, uint16(0), narrowF16(0x1p-25))
-	assert.Equal(t, uint16(1), narrowF16(0x1.000002p-25))
-	wantB := make([]uint16, len(x))
-	portableNarrowBF16(wantB, x)
-	assert.Equal(t, uint16(0x3f80), narrowOneBF16(1+0x1p-8), "tie to even, down")
-	assert.Equal(t, uint16(0x3f82), narrowOneBF16(1+3*0x1p-8), "tie to even, up")
-	assert.Equal(t, uint16(0x7f80), narrowOneBF16(math.MaxFloat32))
-	each(t, func(t *testing.T) {
-		NarrowF16(got, x)
-		require.Equal(t, want, got)
-		NarrowBF16(got, x)
-		require.Equal(t, wantB, got)
-		for _, n := range lengths() {
-			a, b := make([]uint16, n+8), make([]float32, n+8)
-			NarrowF16(a[4:4+n], x)
-			require.Equal(t, want[:n], a[4:4+n])
-			require.Equal(t, []uint16{0, 0, 0, 0}, a[4+n:])
-			NarrowBF16(a[4:4+n], x)
-			require.Equal(t, wantB[:n], a[4:4+n])
-			require.Equal(t, []uint16{0, 0, 0, 0}, a[4+n:])
-			WidenBF16(b[4:4+n], a[4:])
-			require.Equal(t, []float32{0, 0, 0, 0}, b[4+n:])
-			for i := range n {
-				require.Equal(t, uint32(a[4+i])<<16, math.Float32bits(b[4+i]))
-			}
-			WidenF16(b[4:4+n], want)
-			require.Equal(t, []float32{0, 0, 0, 0}, b[4+n:])
-			for i := range n {
-				require.Equal(t, math.Float32bits(widenF16(want[i])), math.Float32bits(b[4+i]))
-			}
-		}
-	})
-}
-
-func narrowOneBF16(x float32) uint16 {
-	var d [1]uint16
-	portableNarrowBF16(d[:], []float32{x})
-	return d[0]
 }
 
 func TestPanel(t *testing.T) {

@@ -219,26 +219,6 @@ func rotateBackAVX2(y1 []float32, y2 []float32, x1 []float32, x2 []float32, cos 
 //go:noescape
 func adamWAVX2(p []float32, m []float32, v []float32, g []float32, c *float32)
 
-// widenBF16AVX2 widens bfloat16, whole registers only.
-//
-//go:noescape
-func widenBF16AVX2(dst []float32, src []uint16)
-
-// widenF16AVX2 widens half precision, whole registers only.
-//
-//go:noescape
-func widenF16AVX2(dst []float32, src []uint16)
-
-// narrowF16AVX2 rounds to half precision, whole registers only.
-//
-//go:noescape
-func narrowF16AVX2(dst []uint16, src []float32)
-
-// narrowBF16AVX2 rounds to bfloat16, whole registers only.
-//
-//go:noescape
-func narrowBF16AVX2(dst []uint16, src []float32)
-
 // dropoutAVX2 is dst = x·scale where the mask keeps, else 0; d points to a dropBlock, len(dst) is a multiple of 64.
 //
 //go:noescape
@@ -478,26 +458,6 @@ func rotateBackAVX512(y1 []float32, y2 []float32, x1 []float32, x2 []float32, co
 //
 //go:noescape
 func adamWAVX512(p []float32, m []float32, v []float32, g []float32, c *float32)
-
-// widenBF16AVX512 widens bfloat16, whole registers only.
-//
-//go:noescape
-func widenBF16AVX512(dst []float32, src []uint16)
-
-// widenF16AVX512 widens half precision, whole registers only.
-//
-//go:noescape
-func widenF16AVX512(dst []float32, src []uint16)
-
-// narrowF16AVX512 rounds to half precision, whole registers only.
-//
-//go:noescape
-func narrowF16AVX512(dst []uint16, src []float32)
-
-// narrowBF16AVX512 rounds to bfloat16, whole registers only.
-//
-//go:noescape
-func narrowBF16AVX512(dst []uint16, src []float32)
 
 // dropoutAVX512 is dst = x·scale where the mask keeps, else 0; d points to a dropBlock, len(dst) is a multiple of 64.
 //

@@ -52,9 +52,6 @@ type kernels struct {
 
 	adamW   func(p, m, v, g []float32, c *adamConstants)
 	dropout func(dst, x []float32, d *dropBlock)
-
-	widenF16, widenBF16   func(dst []float32, src []uint16)
-	narrowF16, narrowBF16 func(dst []uint16, src []float32)
 }
 
 // active is the implementation in use. Nothing changes it after start-up but

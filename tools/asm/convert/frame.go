@@ -1,0 +1,89 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+)
+
+// kernel is a conversion: to float32, which its name calls widening, or from
+// it.
+type kernel struct {
+	name, doc string
+	from, to  int  // bits of an element
+	light     bool // a few instructions
+	setup     func(v *isa) body
+}
+
+// body emits the conversion of 16 elements.
+type body func(dst, src Mem)
+
+const group = 16
+
+// ahead is how far in bytes a kernel that streams fetches its source in
+// advance. Of 512 to 4096 this was the best or as good for wide and for slim
+// sources on Zen 4; 512 made wide ones slower than none.
+const ahead = 2048
+
+// emit writes the function. A light kernel does four groups in a turn, for the
+// work that a turn costs. If asked to stream, every kernel does so and stores
+// past the cache, which takes a dst that is aligned to 64 bytes and whole turns;
+// elements of less than a byte are too small for that and not asked for.
+func (k kernel) emit(v *isa) {
+	TEXT(k.name+v.suffix, NOSPLIT, "func(dst, src *byte, n int, stream bool)")
+	Pragma("noescape")
+	Doc(k.name + v.suffix + " " + k.doc)
+	dst, src, n := GP64(), GP64(), GP64()
+	Load(Param("dst"), dst)
+	Load(Param("src"), src)
+	Load(Param("n"), n)
+	f := k.setup(v)
+	turn := func(groups int) {
+		for i := range groups {
+			f(Mem{Base: dst, Disp: i * group * k.to / 8}, Mem{Base: src, Disp: i * group * k.from / 8})
+		}
+		ADDQ(I32(groups*group*k.to/8), dst)
+		ADDQ(I32(groups*group*k.from/8), src)
+	}
+	if k.to >= 8 {
+		stream := GP8()
+		Load(Param("stream"), stream)
+		TESTB(stream, stream)
+		JNE(LabelRef("streamed"))
+	}
+
+	for _, groups := range []int{4, 1} {
+		if groups > 1 && !k.light {
+			continue
+		}
+		step := groups * group
+		loop, done := "loop"+string(rune('0'+groups)), "done"+string(rune('0'+groups))
+		SUBQ(I32(step), n)
+		JLT(LabelRef(done))
+		Label(loop)
+		turn(groups)
+		SUBQ(I32(step), n)
+		JGE(LabelRef(loop))
+		Label(done)
+		if groups > 1 {
+			ADDQ(I32(step), n)
+		}
+	}
+	VZEROUPPER()
+	RET()
+	if k.to < 8 {
+		return
+	}
+
+	Label("streamed")
+	v.stream = true
+	for line := 0; line < 4*group*k.from/8; line += 64 {
+		PREFETCHNTA(Mem{Base: src, Disp: ahead + line})
+	}
+	turn(4)
+	v.stream = false
+	SUBQ(I32(4*group), n)
+	JGT(LabelRef("streamed"))
+	SFENCE()
+	VZEROUPPER()
+	RET()
+}
