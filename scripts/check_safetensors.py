@@ -8,7 +8,6 @@ downloaded. The folder, a temporary one by default, keeps everything that was wr
   python scripts/check_safetensors.py --lorafuse bin/lorafuse
 """
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -54,19 +53,6 @@ def same(what, got, want):
     print(f"ok  {what}: {len(want)} tensors")
 
 
-def folder(directory, stem, variant=None):
-    """Every tensor that the index of a folder, or its only file, leads to."""
-    name = f"{stem}.safetensors.index.json" if variant is None else f"{stem}.safetensors.index.{variant}.json"
-    if not os.path.exists(os.path.join(directory, name)):
-        return load_file(os.path.join(directory, f"{stem}.safetensors"))
-    with open(os.path.join(directory, name), encoding="utf-8") as f:
-        shards = sorted(set(json.load(f)["weight_map"].values()))
-    tensors = {}
-    for shard in shards:
-        tensors.update(load_file(os.path.join(directory, shard)))
-    return tensors
-
-
 def same_files(what, ours, theirs):
     """Both folders have the same weights and indexes, byte for byte."""
     def weights(directory):
@@ -106,8 +92,7 @@ def check_transformers(path):
     same("transformers loads our shards", again.state_dict(), want)
     lorafuse("diff", theirs, LLAMA)
     lorafuse("diff", theirs, ours)
-    listed = json.loads(lorafuse("inspect", theirs, "--json"))
-    print(f"ok  lorafuse reads transformers' shards: {listed.get('tensors') if isinstance(listed.get('tensors'), int) else len(folder(theirs, 'model'))} tensors")
+    print("ok  lorafuse reads the shards of transformers")
 
     whole = os.path.join(path, "whole")
     lorafuse("convert", ours, whole)
@@ -123,6 +108,7 @@ def check_diffusers(path):
     lorafuse("convert", theirs, ours, "--max-shard-size", "10KB", "--stem", "diffusion_pytorch_model")
     same("diffusers loads our shards", Pipeline.from_pretrained(ours).state_dict(), want)
     lorafuse("diff", theirs, ours)
+    print("ok  lorafuse reads the shards of diffusers")
 
     whole = os.path.join(path, "whole")
     lorafuse("convert", ours, whole, "--stem", "diffusion_pytorch_model")
@@ -156,6 +142,8 @@ def check_torch(path):
         "f8": base.to(torch.float8_e4m3fn), "scalar": torch.tensor(2.5), "empty": torch.zeros(0, 3), "ключ": torch.ones(2),
     }
     for name, legacy in (("new", False), ("legacy", True)):
+        if legacy:
+            del want["f8"]  # PyTorch cannot read it back itself
         saved = dict(want, transposed=base.t())
         theirs = os.path.join(path, name + ".pt")
         torch.save(saved, theirs, _use_new_zipfile_serialization=not legacy)

@@ -19,9 +19,9 @@ const ConfigFile = "config.json"
 
 const templateFolder = "additional_chat_templates"
 
-// endings are those of files that hold weights, or say where they are.
+// endings are those of files that hold weights.
 var endings = []string{
-	".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx", ".ot",
+	".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx", ".ot",
 }
 
 // CopyBeside copies what stands beside the weights in a model's folder:
@@ -77,7 +77,8 @@ func copyFile(from, to string) error {
 
 func isWeights(name string) bool {
 	name = strings.ToLower(name)
-	return slices.ContainsFunc(endings, func(ending string) bool { return strings.HasSuffix(name, ending) })
+	return slices.ContainsFunc(endings, func(ending string) bool { return strings.HasSuffix(name, ending) }) ||
+		strings.Contains(name, ".index.") && strings.HasSuffix(name, ".json") // of a variant: model.safetensors.index.fp16.json
 }
 
 // ConfigName is what config.json calls an element type that models compute in:

@@ -35,3 +35,13 @@ func FuzzChangeConfig(f *testing.F) {
 		require.Equal(t, want, got)
 	})
 }
+
+func TestIsWeights(t *testing.T) {
+	for name, want := range map[string]bool{
+		"model.safetensors": true, "model.SAFETENSORS": true, "model.safetensors.index.json": true, "model.safetensors.index.fp16.json": true,
+		"pytorch_model.bin.index.json": true, "pytorch_model-00001-of-00002.bin": true, "config.json": false, "tokenizer.json": false, "index.json": false,
+		"generation_config.json": false, "spiece.model": false, "model.safetensors.index.md": false,
+	} {
+		assert.Equal(t, want, isWeights(name), name)
+	}
+}
