@@ -21,11 +21,9 @@ func coldFile(t testing.TB, floatsEach int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "cold.safetensors")
 	entries := make([]Entry, 480)
+	data := bytes.Repeat([]byte("data"), floatsEach)
 	for i := range entries {
-		entries[i] = Entry{Name: fmt.Sprintf("base_model.model.model.layers.%02d.self_attn.q_proj.lora_A.weight", i), DType: F32, Shape: []int{floatsEach}, Data: make([]byte, 4*floatsEach)}
-		for j := range entries[i].Data {
-			entries[i].Data[j] = byte(i + j)
-		}
+		entries[i] = Entry{Name: fmt.Sprintf("base_model.model.model.layers.%02d.self_attn.q_proj.lora_A.weight", i), DType: F32, Shape: []int{floatsEach}, Data: data}
 	}
 	require.NoError(t, WriteFile(path, entries, nil))
 	dropCache(t, path)
@@ -67,6 +65,7 @@ func cachedPages(t testing.TB, path string) (n, pages int) {
 // it is and however its bytes are reached.
 func TestOneTensorTouchesFewPages(t *testing.T) {
 	skipEmulated(t)
+	path := coldFile(t, 6<<10) // 24 KiB each: a LoRA of rank 8 of a model 768 wide
 	for name, read := range map[string]func(v *View) byte{
 		"use": func(v *View) (last byte) {
 			require.NoError(t, v.Use(func(b []byte) error { last = b[0] + b[len(b)-1]; return nil }))
@@ -87,7 +86,6 @@ func TestOneTensorTouchesFewPages(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			path := coldFile(t, 6<<10) // 24 KiB each: a LoRA of rank 8 of a model 768 wide
 			for _, i := range []int{0, 1, 240, 478, 479} {
 				require.Eventually(t, func() bool { runtime.GC(); return mappings(t, path) == 0 }, 5*time.Second, time.Millisecond)
 				dropCache(t, path) // what is mapped would stay
@@ -110,7 +108,7 @@ func TestOneTensorTouchesFewPages(t *testing.T) {
 // little else.
 func TestPrefetch(t *testing.T) {
 	skipEmulated(t)
-	path := coldFile(t, 64<<10)
+	path := coldFile(t, 6<<10)
 	f, err := Open(path)
 	require.NoError(t, err)
 	rest, err := cutView(f).Rows(5<<20, 10<<20)

@@ -39,26 +39,30 @@ func TestEveryPrefixIsRefused(t *testing.T) {
 	}
 }
 
-// spaces is a file whose header is an empty object and spaces.
-type spaces struct{ header uint64 }
+// talk is a file whose header has that many bytes of metadata and nothing else.
+type talk struct{ header uint64 }
 
-func (s spaces) ReadAt(p []byte, off int64) (int, error) {
-	begin := append(binary.LittleEndian.AppendUint64(nil, s.header), "{}"...)
-	for i := range p {
-		p[i] = ' '
+func (f talk) ReadAt(p []byte, off int64) (int, error) {
+	for n := copy(p, "x"); n < len(p); n *= 2 {
+		copy(p[n:], p[:n])
 	}
+	begin := append(binary.LittleEndian.AppendUint64(nil, f.header), `{"__metadata__":{"a":"`...)
 	if off < int64(len(begin)) {
 		copy(p, begin[off:])
+	}
+	if end, last := `"}}`, lengthSize+int64(f.header); off+int64(len(p)) == last {
+		copy(p[len(p)-len(end):], end)
 	}
 	return len(p), nil
 }
 
 func TestLongestHeader(t *testing.T) {
 	const longest = 100_000_000
-	f, err := OpenReaderAt(spaces{longest}, 8+longest, "spaces")
+	f, err := OpenReaderAt(talk{longest}, 8+longest, "talk")
 	require.NoError(t, err)
 	assert.Zero(t, f.Len())
-	_, err = OpenReaderAt(spaces{longest + 1}, 8+longest+1, "spaces")
+	assert.Len(t, f.Metadata()["a"], longest-len(`{"__metadata__":{"a":""}}`))
+	_, err = OpenReaderAt(talk{longest + 1}, 8+longest+1, "talk")
 	assert.ErrorIs(t, err, ErrHeaderTooLarge)
 }
 
@@ -67,7 +71,7 @@ func TestHeaderLengthIsCheckedFirst(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for _, n := range []uint64{100_000_000, 67_324_752, 100_000_001, 1<<32 + 8, 1 << 63, math.MaxUint64 - 7, math.MaxUint64} {
-		_, err := OpenReaderAt(spaces{n}, 4096, "spaces")
+		_, err := OpenReaderAt(talk{n}, 4096, "talk")
 		require.Error(t, err)
 	}
 	runtime.ReadMemStats(&after)

@@ -30,8 +30,16 @@ func swapped[T Element](elements []T) []T {
 // checkElements writes and reads elements on machines of both byte orders.
 func checkElements[T Element](t *rapid.T, elements []T) {
 	size := binary.Size(elements)
+	var numbers any = elements
+	if z, ok := numbers.([]complex64); ok { // which package binary writes by way of complex128, where some NaNs change
+		var parts []float32
+		for _, z := range z {
+			parts = append(parts, real(z), imag(z))
+		}
+		numbers = parts
+	}
 	var want bytes.Buffer
-	require.NoError(t, binary.Write(&want, binary.LittleEndian, elements))
+	require.NoError(t, binary.Write(&want, binary.LittleEndian, numbers))
 
 	// A byte before the tensor: it must not matter where it lies.
 	odd := Entry{Name: "odd", DType: U8, Shape: []int{1}, Data: []byte{7}}

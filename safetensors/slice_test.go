@@ -289,7 +289,7 @@ func TestSliceOfWhatCannotBeRead(t *testing.T) {
 // written.
 func TestWriteToInPieces(t *testing.T) {
 	r := &virtual{}
-	v := openVirtual(t, r, 40<<20)
+	v := openVirtual(t, r, 20<<20)
 	var n int64
 	written, err := v.WriteTo(writerFunc(func(p []byte) (int, error) {
 		for _, i := range []int{0, len(p) / 3, len(p) - 1} {
@@ -299,7 +299,7 @@ func TestWriteToInPieces(t *testing.T) {
 		return len(p), nil
 	}))
 	require.NoError(t, err)
-	assert.Equal(t, int64(40<<20), written)
+	assert.Equal(t, int64(20<<20), written)
 	assert.Equal(t, readChunk, r.most)
 	broken := errors.New("broken")
 	written, err = v.WriteTo(writerFunc(func(p []byte) (int, error) { return 5, broken }))

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -79,7 +81,10 @@ func TestWhatPasses(t *testing.T) {
 				return false
 			}
 			o := quick
-			o.Parallel, o.Range, o.Stall = 1, 300<<10, 50*time.Millisecond
+			o.Parallel, o.Range, o.Retries = 1, 300<<10, 20
+			if name == "stalled" {
+				o.Stall = 100 * time.Millisecond
+			}
 			f := open(t, s, o)
 			require.NoError(t, lookup(t, f, "large").Use(func(data []byte) error {
 				assert.True(t, bytes.Equal(large, data))
@@ -345,7 +350,7 @@ func TestStall(t *testing.T) {
 		for i := range 1024 {
 			if i%100 == 99 { // slow is not stalled
 				w.(http.Flusher).Flush()
-				time.Sleep(10 * time.Millisecond)
+				time.Sleep(30 * time.Millisecond)
 			}
 			if n < 2 && i == 900 {
 				<-r.Context().Done()
@@ -356,7 +361,7 @@ func TestStall(t *testing.T) {
 		return true
 	}
 	o := quick
-	o.Stall, o.Retries = 60*time.Millisecond, 1
+	o.Stall, o.Retries = 250*time.Millisecond, 1
 	_, err := Open(t.Context(), s.URL, o)
 	assert.ErrorIs(t, err, ErrStalled)
 	assert.Equal(t, 2, s.count())
@@ -377,9 +382,10 @@ func TestWhereThereIsNoServer(t *testing.T) {
 		assert.Error(t, err, address)
 		assert.NotContains(t, err.Error(), "secret")
 	}
-	tlsServer := httptest.NewTLSServer(s)
+	tlsServer := httptest.NewUnstartedServer(s)
+	tlsServer.Config.ErrorLog = log.New(io.Discard, "", 0)
+	tlsServer.StartTLS()
 	defer tlsServer.Close()
-	tlsServer.Config.ErrorLog = nil
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	_, err = Open(ctx, tlsServer.URL, Options{Backoff: time.Minute})
