@@ -327,14 +327,21 @@ func TestContext(t *testing.T) {
 	assert.Equal(t, 2, s.count(), "what the caller ends is not tried again")
 
 	busy := serve(t, file)
-	busy.before = func(_ int, w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(503); return true }
-	ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
+	ctx, cancel = context.WithCancel(t.Context())
+	busy.before = func(_ int, w http.ResponseWriter, _ *http.Request) bool {
+		w.WriteHeader(503)
+		time.AfterFunc(300*time.Millisecond, cancel)
+		return true
+	}
 	_, err = Open(ctx, busy.URL, Options{Backoff: time.Minute})
-	assert.ErrorIs(t, err, context.DeadlineExceeded, "while waiting for the next try")
+	assert.ErrorIs(t, err, context.Canceled, "while waiting for the next try")
 	var status *StatusError
 	assert.ErrorAs(t, err, &status, "and why there is one")
 
+	_, err = Open(ctx, busy.URL, quick)
+	assert.ErrorIs(t, err, context.Canceled)
+	ctx, cancel = context.WithTimeout(t.Context(), time.Nanosecond)
+	defer cancel()
 	_, err = Open(ctx, busy.URL, quick)
 	assert.ErrorIs(t, err, context.DeadlineExceeded)
 }
