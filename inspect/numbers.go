@@ -129,19 +129,15 @@ func (w *comparer) toFloat64(dst []float64, data []byte, d safetensors.DType) er
 // compareFloats adds what differs between x and y. The difference of two float64
 // is 0 for equal numbers alone.
 func compareFloats[T float32 | float64](g *gap, x, y []T) {
-	var largest T
+	var largest float64
 	differ, most := int64(0), -1.0
 	y = y[:len(x)]
-	for i, p := range x {
-		q := y[i]
-		size := p
-		if size < 0 {
-			size = -size
-		}
-		if size > largest && size-size == 0 {
+	for i := range x {
+		p, q := float64(x[i]), float64(y[i])
+		size, d := math.Abs(p), math.Abs(p-q) // no branches that half of all signs would take
+		if size > largest && size <= math.MaxFloat64 {
 			largest = size
 		}
-		d := math.Abs(float64(p) - float64(q))
 		if d <= most {
 			if d != 0 {
 				differ++
@@ -151,7 +147,7 @@ func compareFloats[T float32 | float64](g *gap, x, y []T) {
 		if p == q || p != p && q != q { // also where infinities are subtracted
 			continue
 		}
-		if d-d != 0 {
+		if !(d <= math.MaxFloat64) {
 			d = math.MaxFloat64
 		}
 		differ++
@@ -159,7 +155,7 @@ func compareFloats[T float32 | float64](g *gap, x, y []T) {
 			most, g.at = d, int64(i)
 		}
 	}
-	g.differ, g.most, g.largest = differ, max(most, 0), float64(largest)
+	g.differ, g.most, g.largest = differ, max(most, 0), largest
 }
 
 // found notes that element i differs by d.

@@ -307,10 +307,48 @@ func checkHistogram(t *testing.T, d safetensors.DType, x []float64, got Values, 
 	}
 }
 
+// TestSpreadProperty: parts that are joined give the grid and the counts of the
+// whole, in any order.
+func TestSpreadProperty(t *testing.T) {
+	number := rapid.OneOf(rapid.Float64(), rapid.Float64Range(-10, 10), rapid.Map(rapid.IntRange(-40, 40), func(i int) float64 { return float64(i) / 8 }))
+	rapid.Check(t, func(r *rapid.T) {
+		all := rapid.SliceOfN(number, 2, 40).Draw(r, "numbers")
+		cut := rapid.IntRange(1, len(all)-1).Draw(r, "cut")
+		spreadOf := func(x []float64) spread[int64] {
+			s := gridOf(slices.Min(x), slices.Max(x), -1022)
+			place(&s, x)
+			return s
+		}
+		a, b, want := spreadOf(all[:cut]), spreadOf(all[cut:]), spreadOf(all)
+		ab, ba := a, b
+		ab.add(&b)
+		ba.add(&a)
+		require.Equal(r, want, ab)
+		require.Equal(r, want, ba)
+
+		keys := make([]uint64, len(all))
+		for i, x := range all {
+			keys[i] = math.Float64bits(x)
+		}
+		keysOf := func(x []uint64) spread[uint64] {
+			s := keyGridOf(slices.Min(x), slices.Max(x))
+			s.n = int64(len(x))
+			for _, k := range x {
+				s.counts[k>>s.exp-s.base]++
+			}
+			return s
+		}
+		k := keysOf(keys[:cut])
+		other := keysOf(keys[cut:])
+		k.add(&other)
+		require.Equal(r, keysOf(keys), k)
+	})
+}
+
 // TestScanPieces: a tensor of several pieces gives the same for any number of
 // threads, and what one of its halves and the other give.
 func TestScanPieces(t *testing.T) {
-	n := (2*pieceSize + 3*blockSize) / 2
+	n := (pieceSize + 3*blockSize) / 2
 	data := make([]byte, 2*n)
 	fillRandom(data, safetensors.BF16, 7, "normal")
 	wide := make([]byte, 4*n)

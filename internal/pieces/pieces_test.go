@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -66,6 +68,20 @@ func TestEachStops(t *testing.T) {
 	})
 	assert.ErrorIs(t, err, failure)
 	assert.Equal(t, 4, calls)
+
+	// The other goroutines stop, too.
+	var all atomic.Int64
+	err = Each(t.Context(), []int64{1000}, Options{Size: 1, Threads: 2}, func() func(Piece) error {
+		return func(p Piece) error {
+			if all.Add(1) == 1 {
+				return failure
+			}
+			time.Sleep(time.Millisecond)
+			return nil
+		}
+	})
+	assert.ErrorIs(t, err, failure)
+	assert.Less(t, all.Load(), int64(500))
 
 	ctx, cancel := context.WithCancel(t.Context())
 	calls = 0
