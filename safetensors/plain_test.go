@@ -14,9 +14,11 @@ import (
 	"pgregory.net/rapid"
 )
 
-// spaced puts a space before each description of a tensor, so that it is read
-// the long way.
-func spaced(header string) string { return strings.ReplaceAll(header, `:{"dtype"`, `: {"dtype"`) }
+// long makes the general way read each description of a tensor.
+func long(header string) string { return strings.ReplaceAll(header, `{"dtype"`, `  {"dtype"`) }
+
+// python puts spaces where Python's json does.
+func python(header string) string { return strings.NewReplacer(":", ": ", ",", ", ").Replace(header) }
 
 // Both ways to read a description come to the same verdict and to the same
 // tensors, whatever one changes in it.
@@ -42,22 +44,25 @@ func TestPlainAgrees(t *testing.T) {
 		require.NoError(t, err)
 		end := strconv.FormatUint(size, 10)
 		text := strings.TrimRight(string(l.header[lengthSize:]), " }") + "}," + last + end + "," + end + "]}}"
+		if rapid.Bool().Draw(t, "spaces") {
+			text = python(text)
+		}
 		for range rapid.IntRange(0, 2).Draw(t, "changes") {
 			at := rapid.IntRange(0, len(text)).Draw(t, "at")
 			to := min(len(text), at+rapid.IntRange(0, 3).Draw(t, "removed"))
 			text = text[:at] + rapid.SampledFrom(append(pieces, "")).Draw(t, "piece") + text[to:]
 		}
 		short, shortErr := parseHeader([]byte(text), size)
-		long, longErr := parseHeader([]byte(spaced(text)), size)
-		if shortErr != nil || longErr != nil {
-			require.Equal(t, verdict(longErr), verdict(shortErr), text)
+		general, generalErr := parseHeader([]byte(long(text)), size)
+		if shortErr != nil || generalErr != nil {
+			require.Equal(t, verdict(generalErr), verdict(shortErr), text)
 			return
 		}
 		accepted++
-		require.Len(t, short.records, len(long.records))
-		for i := range long.records {
-			a, b := &short.records[i], &long.records[i]
-			require.Equal(t, long.appendShape(nil, b), short.appendShape(nil, a), text)
+		require.Len(t, short.records, len(general.records))
+		for i := range general.records {
+			a, b := &short.records[i], &general.records[i]
+			require.Equal(t, general.appendShape(nil, b), short.appendShape(nil, a), text)
 			a.shapeAt, b.shapeAt = 0, 0
 			require.Equal(t, *b, *a, text)
 		}
@@ -77,24 +82,26 @@ func verdict(err error) any {
 	return []any{f.Rule, f.Tensor, f.Expected}
 }
 
-// What the reference writes is read the short way: else it would be slow, and
-// no other test would notice.
+// What the reference and Python write is read the short way: else it would be
+// slow, and no other test would notice.
 func TestPlainIsTaken(t *testing.T) {
 	entries := append(checkpoint(20), Entry{Name: "scalar", DType: F64, Data: make([]byte, 8)},
 		Entry{Name: "a \"quoted\" name", DType: C64, Shape: []int{0, 123456789}, Data: []byte{}})
 	l, err := newLayout(entries, nil)
 	require.NoError(t, err)
-	s := &scanner{text: l.header[lengthSize:]}
-	taken := 0
-	require.NoError(t, s.object(func(string) error {
-		var r record
-		if r.readPlain(s, BF16) {
-			taken++
-			return nil
-		}
-		return r.read(s)
-	}))
-	assert.Equal(t, len(entries), taken)
+	for _, text := range []string{string(l.header[lengthSize:]), python(string(l.header[lengthSize:]))} {
+		s := &scanner{text: []byte(text)}
+		taken := 0
+		require.NoError(t, s.object(func(string) error {
+			var r record
+			if r.readPlain(s, BF16) {
+				taken++
+				return nil
+			}
+			return r.read(s)
+		}))
+		assert.Equal(t, len(entries), taken)
+	}
 }
 
 func TestPlainNumber(t *testing.T) {
@@ -114,5 +121,29 @@ func TestPlainNumber(t *testing.T) {
 	for _, text := range []string{"", "1", "x1234567", "01,00000", "00,00000", "-1,00000"} {
 		_, end := plainNumber([]byte(text), 0)
 		assert.Equal(t, -1, end, text)
+	}
+}
+
+// What is wrong with a description is found although it stands in the plain form,
+// wherever the text ends.
+func TestPlainVerdicts(t *testing.T) {
+	padding := strings.Repeat(" ", 16)
+	for info, want := range map[string]error{
+		`{"dtype":"F32","shape":[2],"data_offsets":[0,8]}`:                     nil,
+		`{"dtype":"F4","shape":[3],"data_offsets":[0,1]}`:                      ErrPartialByte,
+		`{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}`: ErrOverflow,
+		`{"dtype":"F32","shape":[4294967296,2147483648],"data_offsets":[0,0]}`: ErrOverflow,
+		`{"dtype":"F32","shape":[2],"data_offsets":[8,0]}`:                     ErrReversed,
+		`{"dtype":"F32","shape":[2],"data_offsets":[0,7]}`:                     ErrSize,
+		`{"dtype":"F33","shape":[2],"data_offsets":[0,8]}`:                     ErrDType,
+		`{"dtype":"F32","shape":[02],"data_offsets":[0,8]}`:                    ErrShape,
+		`{"dtype":"F32","shape":[2],"data_offsets":[0,8],"dtype":"F32"}`:       ErrDuplicateField,
+	} {
+		_, err := parseHeader([]byte(oneTensor(info)+padding), 8)
+		assert.ErrorIs(t, err, want, info)
+		for end := range len(info) {
+			_, err := parseHeader(slices.Clip([]byte(`{"a":`+info[:end])), 8)
+			assert.Error(t, err, info[:end])
+		}
 	}
 }
