@@ -1,6 +1,9 @@
 package load
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -11,17 +14,29 @@ const page = 4096
 
 // operations are those of this program, by the words for them.
 var operations = map[string]operation{
-	"open":         opOpen,
-	"one":          opOne,
-	"one_cold":     opOneCold,
-	"parse":        opParse,
-	"touch":        opTouch,
-	"save":         save(),
-	"save_durable": save(safetensors.Durable()),
-	"save_sharded": opSaveSharded,
-	"populate":     opPopulate,
-	"read":         opRead,
-	"write":        opWrite,
+	"open":           opOpen,
+	"one":            opOne,
+	"one_cold":       opOneCold,
+	"parse":          opParse,
+	"touch":          opTouch,
+	"populate":       populate(0),
+	"populate_1":     populate(1),
+	"copy":           copyFirst(safetensors.LoadOptions{}),
+	"copy_pread_1":   copyFirst(safetensors.LoadOptions{Strategy: safetensors.Pread, Threads: 1}),
+	"copy_pread_2":   copyFirst(safetensors.LoadOptions{Strategy: safetensors.Pread, Threads: 2}),
+	"copy_mmap_1":    copyFirst(safetensors.LoadOptions{Strategy: safetensors.Mmap, Threads: 1}),
+	"copy_direct":    copyFirst(safetensors.LoadOptions{Strategy: safetensors.Direct}),
+	"recopy":         copyAgain(safetensors.LoadOptions{}),
+	"recopy_pread_1": copyAgain(safetensors.LoadOptions{Strategy: safetensors.Pread, Threads: 1}),
+	"recopy_pread_2": copyAgain(safetensors.LoadOptions{Strategy: safetensors.Pread, Threads: 2}),
+	"recopy_mmap_1":  copyAgain(safetensors.LoadOptions{Strategy: safetensors.Mmap, Threads: 1}),
+	"recopy_direct":  copyAgain(safetensors.LoadOptions{Strategy: safetensors.Direct}),
+	"save":           save(),
+	"save_durable":   save(safetensors.Durable()),
+	"save_sharded":   opSaveSharded,
+	"map_populate":   opMapPopulate,
+	"read":           opRead,
+	"write":          opWrite,
 }
 
 // opOpen opens a file and makes the views of all tensors.
@@ -40,14 +55,8 @@ func openAll(path string) (*safetensors.File, []*safetensors.View, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	names := f.Names()
-	views := make([]*safetensors.View, len(names))
-	for i, name := range names {
-		if views[i], err = f.Lookup(name); err != nil {
-			return nil, nil, err
-		}
-	}
-	return f, views, nil
+	views, err := f.Views()
+	return f, views, err
 }
 
 // opOne opens a file and copies one tensor from its middle.
@@ -134,6 +143,72 @@ func opTouch(t *task) (func() (func() error, error), error) {
 		}
 		return f.Close, nil
 	}, nil
+}
+
+// populate opens a file and has every page mapped by so many threads.
+func populate(threads int) operation {
+	return func(t *task) (func() (func() error, error), error) {
+		return func() (func() error, error) {
+			f, err := safetensors.Open(t.file)
+			if err != nil {
+				return nil, err
+			}
+			stats, err := f.Populate(context.Background(), safetensors.LoadOptions{Threads: threads})
+			t.detail = said(stats)
+			return f.Close, err
+		}, nil
+	}
+}
+
+// copyFirst opens a file and copies all tensors into memory that is new to this
+// process.
+func copyFirst(o safetensors.LoadOptions) operation {
+	return func(t *task) (func() (func() error, error), error) {
+		return func() (func() error, error) {
+			f, views, err := openAll(t.file)
+			if err != nil {
+				return nil, err
+			}
+			b, stats, err := safetensors.LoadHost(context.Background(), views, o)
+			if err != nil {
+				return nil, err
+			}
+			t.detail = said(stats)
+			return func() error { return errors.Join(b.Close(), f.Close()) }, nil
+		}, nil
+	}
+}
+
+// copyAgain is copyFirst into memory that has been in use before.
+func copyAgain(o safetensors.LoadOptions) operation {
+	return func(t *task) (func() (func() error, error), error) {
+		b, err := safetensors.NewHostBuffer(nil)
+		if err != nil {
+			return nil, err
+		}
+		run := func() (func() error, error) {
+			f, views, err := openAll(t.file)
+			if err != nil {
+				return nil, err
+			}
+			if err := b.Reset(views); err != nil {
+				return nil, err
+			}
+			stats, err := safetensors.Load(context.Background(), views, b, o)
+			t.detail = said(stats)
+			return f.Close, err
+		}
+		release, err := run()
+		if err != nil {
+			return nil, err
+		}
+		return run, release()
+	}
+}
+
+// said is what Load reports of itself.
+func said(s safetensors.LoadStats) string {
+	return fmt.Sprintf("%v, %d threads", s.Strategy, s.Threads)
 }
 
 // inMemory reads the tensors of a file into memory of this process.

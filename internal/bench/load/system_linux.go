@@ -21,8 +21,8 @@ func hugeBuffer(n int) []byte {
 	return b
 }
 
-// opPopulate maps a file with all of its pages.
-func opPopulate(t *task) (func() (func() error, error), error) {
+// opMapPopulate maps a file with all of its pages.
+func opMapPopulate(t *task) (func() (func() error, error), error) {
 	return func() (func() error, error) {
 		data, err := mapped(t.file, unix.MAP_POPULATE)
 		return func() error { return unix.Munmap(data) }, err

@@ -12,7 +12,7 @@ import (
 
 func hugeBuffer(n int) []byte { return make([]byte, n) }
 
-func opPopulate(*task) (func() (func() error, error), error) {
+func opMapPopulate(*task) (func() (func() error, error), error) {
 	return nil, fmt.Errorf("mmap with MAP_POPULATE: %w", errors.ErrUnsupported)
 }
 
