@@ -2,10 +2,14 @@ package weights
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 func TestChangeConfig(t *testing.T) {
@@ -44,4 +48,45 @@ func TestIsWeights(t *testing.T) {
 	} {
 		assert.Equal(t, want, isWeights(name), name)
 	}
+}
+
+// TestCopyBeside: what is no weights comes along, links are followed, and only
+// the folder of chat templates is entered.
+func TestCopyBeside(t *testing.T) {
+	from, to := t.TempDir(), t.TempDir()
+	for name, content := range map[string]string{
+		"config.json": `{"a": 1}`, "tokenizer.json": "t", "LICENSE": "l", "additional_chat_templates/tool.jinja": "j", "runs/events": "no", ".gitattributes": "no",
+		"model.safetensors": "no", "model.safetensors.index.json": "no", "pytorch_model.BIN": "no", "x.gguf": "no", "rng_state.pth": "no",
+	} {
+		text(t, filepath.Join(from, name), content)
+	}
+	want := []string{"LICENSE", "additional_chat_templates/tool.jinja", "config.json", "tokenizer.json"}
+	if os.Symlink(filepath.Join(from, "LICENSE"), filepath.Join(from, "link.md")) == nil {
+		want = []string{"LICENSE", "additional_chat_templates/tool.jinja", "config.json", "link.md", "tokenizer.json"}
+	}
+	names, err := CopyBeside(from, to, nil)
+	require.NoError(t, err)
+	assert.Equal(t, want, names)
+	for _, name := range want {
+		info, err := os.Lstat(filepath.Join(to, name))
+		require.NoError(t, err)
+		assert.True(t, info.Mode().IsRegular(), name)
+	}
+	to = t.TempDir()
+	_, err = CopyBeside(from, to, []byte("changed"))
+	require.NoError(t, err)
+	raw, err := os.ReadFile(filepath.Join(to, "config.json"))
+	require.NoError(t, err)
+	assert.Equal(t, "changed", string(raw))
+	_, err = CopyBeside(from, to, nil)
+	assert.ErrorIs(t, err, os.ErrExist, "the folder of templates is there")
+	_, err = CopyBeside(filepath.Join(from, "no"), to, nil)
+	assert.ErrorIs(t, err, os.ErrNotExist)
+	_, err = CopyBeside(from, filepath.Join(to, "no"), nil)
+	assert.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func TestConfigName(t *testing.T) {
+	assert.Equal(t, []string{"float32", "bfloat16", "float16", "", ""},
+		[]string{ConfigName(tensor.F32), ConfigName(tensor.BF16), ConfigName(tensor.F16), ConfigName(tensor.F8E4M3), ConfigName(tensor.Invalid)})
 }
