@@ -50,6 +50,9 @@ func writer(dir string) {
 		if err == nil {
 			err = fsatomic.WriteFile(filepath.Join(dir, "file"), text)
 		}
+		if err == nil {
+			err = fsatomic.ReplaceFile(filepath.Join(dir, "checked"), func(name string) error { return os.WriteFile(name, text, 0o666) })
+		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -79,7 +82,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 
 		require.NoError(t, fsatomic.Sweep(dir))
 		for _, n := range names(t, dir) {
-			assert.Contains(t, []string{"folder", "file"}, n)
+			assert.Contains(t, []string{"folder", "file", "checked"}, n)
 		}
 		if folder := filepath.Join(dir, "folder"); exists(folder) {
 			wrote = true
@@ -89,8 +92,10 @@ func TestKilledAtAnyMoment(t *testing.T) {
 				assert.Equal(t, g, generation(filepath.Join(folder, strconv.Itoa(i))), "one generation")
 			}
 		}
-		if file := filepath.Join(dir, "file"); exists(file) {
-			generation(file)
+		for _, name := range []string{"file", "checked"} {
+			if file := filepath.Join(dir, name); exists(file) {
+				generation(file)
+			}
 		}
 	}
 	assert.True(t, wrote, "the writer never got to write")
