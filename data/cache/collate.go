@@ -68,6 +68,9 @@ func Collate(samples []Encoded) (*Batch, error) {
 func collateText(samples []Encoded) (embeds, mask tensor.Tensor, err error) {
 	longest := 0
 	first := &samples[0].Text.Embeds
+	if err := paddable(embedsName, *first, samples); err != nil {
+		return embeds, mask, err
+	}
 	for i := range samples {
 		e := &samples[i]
 		if _, err := e.Text.tensors(); err != nil {
@@ -98,6 +101,9 @@ func collateText(samples []Encoded) (embeds, mask tensor.Tensor, err error) {
 
 func collateImages(samples []Encoded, what string, of func(*Encoded) tensor.Tensor) (latents, mask tensor.Tensor, err error) {
 	first := of(&samples[0])
+	if err := paddable(what, first, samples); err != nil {
+		return latents, mask, err
+	}
 	height, width := 0, 0
 	for i := range samples {
 		x := of(&samples[i])
@@ -138,6 +144,14 @@ func collateImages(samples []Encoded, what string, of func(*Encoded) tensor.Tens
 		}
 	}
 	return latents, mask, nil
+}
+
+// paddable refuses elements that share bytes with others.
+func paddable(what string, first tensor.Tensor, samples []Encoded) error {
+	if first.DType.Bits() > 0 && first.DType.Size() == 0 {
+		return fmt.Errorf("cache: %s: %s: found %v, expected a type of whole bytes: %w", samples[0].Name, what, first.DType, ErrTensor)
+	}
+	return nil
 }
 
 // outer are the dimensions of a latent before height and width.

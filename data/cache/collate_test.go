@@ -197,6 +197,18 @@ func TestCollateErrors(t *testing.T) {
 		require.ErrorIs(t, err, ErrTensor)
 		require.ErrorContains(t, err, says)
 	}
+	for says, packed := range map[string]Encoded{
+		"odd: prompt_embeds: found F4, expected a type of whole bytes": change(func(e *Encoded) {
+			e.Text.Embeds = tensor.Tensor{DType: tensor.F4, Shape: []int{2, 2}, Data: []byte("ab")}
+		}),
+		"odd: image: found F6_E2M3, expected a type of whole bytes": change(func(e *Encoded) {
+			e.Latent = tensor.Tensor{DType: tensor.F6E2M3, Shape: []int{1, 4}, Data: []byte("abc")}
+		}),
+	} {
+		_, err := Collate([]Encoded{packed, packed})
+		require.ErrorIs(t, err, ErrTensor)
+		require.ErrorContains(t, err, says)
+	}
 	huge := good
 	huge.Text = Embedding{Embeds: tensor.Tensor{DType: tensor.BF16, Shape: []int{0, math.MaxInt}, Data: []byte{}}}
 	_, err = Collate([]Encoded{huge})

@@ -105,7 +105,7 @@ func TestRoundTripOfTypes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "all.safetensors")
 	all := map[string]tensor.Tensor{}
 	for d := tensor.Bool; d <= tensor.U64; d++ {
-		x, err := tensor.New(d, 2, 3)
+		x, err := tensor.New(d, 2, 4)
 		require.NoError(t, err)
 		for i := range x.Data {
 			x.Data[i] = byte(i * 37)
