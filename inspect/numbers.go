@@ -74,10 +74,10 @@ func (w *comparer) block(g *gap, k kind, x, y []byte, p, q safetensors.DType, n 
 		compareFloats(g, w.narrow[0], w.narrow[1])
 	case asFloat64:
 		w.wide[0], w.wide[1] = room(w.wide[0], n), room(w.wide[1], n)
-		if err := w.toFloat64(w.wide[0], x, p); err != nil {
+		if err := toFloat64(w.wide[0], x, p); err != nil {
 			return err
 		}
-		if err := w.toFloat64(w.wide[1], y, q); err != nil {
+		if err := toFloat64(w.wide[1], y, q); err != nil {
 			return err
 		}
 		compareFloats(g, w.wide[0], w.wide[1])
@@ -102,28 +102,12 @@ func toFloat32(dst []float32, data []byte, d safetensors.DType) error {
 
 // toFloat64 converts any type but C64; only I64 and U64 are rounded, which are
 // compared with floats here.
-func (w *comparer) toFloat64(dst []float64, data []byte, d safetensors.DType) error {
-	switch d {
-	case safetensors.F64, safetensors.I32, safetensors.U32:
-		widen(dst, data, d)
-	case safetensors.I64:
-		for i := range dst {
-			dst[i] = float64(int64(binary.LittleEndian.Uint64(data[8*i:])))
-		}
-	case safetensors.U64:
-		for i := range dst {
-			dst[i] = float64(binary.LittleEndian.Uint64(data[8*i:]))
-		}
-	default:
-		w.narrow[0] = room(w.narrow[0], len(dst))
-		if err := toFloat32(w.narrow[0], data, d); err != nil {
-			return err
-		}
-		for i, v := range w.narrow[0] {
-			dst[i] = float64(v)
-		}
+func toFloat64(dst []float64, data []byte, d safetensors.DType) error {
+	t, err := tensor.ParseDType(d.String())
+	if err != nil {
+		return err
 	}
-	return nil
+	return tensor.ToFloat64(dst, data, t)
 }
 
 // compareFloats adds what differs between x and y. The difference of two float64

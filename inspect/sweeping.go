@@ -38,7 +38,7 @@ func (s *sweep) block(p *part, data []byte, d safetensors.DType) {
 	switch d {
 	case safetensors.F32:
 		s.f32 = room(s.f32, len(data)/4)
-		// It fails for a wrong length alone.
+		// It fails for a wrong length alone, as does ToFloat64.
 		_ = tensor.ToFloat32(s.f32, data, tensor.F32)
 		addFloats(p, s.f32, finest(d))
 	case safetensors.I64, safetensors.U64:
@@ -51,7 +51,7 @@ func (s *sweep) block(p *part, data []byte, d safetensors.DType) {
 		addComplex(p, data)
 	default:
 		s.f64 = room(s.f64, len(data)*8/d.Bits())
-		widen(s.f64, data, d)
+		_ = toFloat64(s.f64, data, d)
 		addFloats(p, s.f64, finest(d))
 	}
 }
@@ -70,20 +70,6 @@ func signBit(d safetensors.DType) uint64 {
 		return 1 << 63
 	}
 	return 0
-}
-
-// widen converts types that float64 holds exactly and float32 does not.
-func widen(dst []float64, data []byte, d safetensors.DType) {
-	for i := range dst {
-		switch d {
-		case safetensors.F64:
-			dst[i] = math.Float64frombits(binary.LittleEndian.Uint64(data[8*i:]))
-		case safetensors.I32:
-			dst[i] = float64(int32(binary.LittleEndian.Uint32(data[4*i:])))
-		case safetensors.U32:
-			dst[i] = float64(binary.LittleEndian.Uint32(data[4*i:]))
-		}
-	}
 }
 
 // addFloats looks at a block in two sweeps: the first finds range and mean, the
