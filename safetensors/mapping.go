@@ -18,7 +18,7 @@ type mapping struct {
 	state   atomic.Int64 // number of users, plus the two flags
 	region  region
 	cleanup runtime.Cleanup
-	advice  advice
+	ahead   readAhead
 }
 
 // Flags in mapping.state. They share a word with the number of users, so that

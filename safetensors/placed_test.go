@@ -37,7 +37,7 @@ func TestOpenPlaced(t *testing.T) {
 	assert.Empty(t, lookup(t, f, "empty").Bytes())
 
 	computed := lookup(t, f, "computed")
-	assert.NoError(t, computed.Prefetch())
+	assert.NoError(t, Advise([]*View{computed}, AdviseWillNeed))
 	assert.False(t, computed.InPlace())
 	assert.Equal(t, []byte{1, 2, 3, 4}, computed.Bytes())
 	row, err := computed.Rows(1, 2)

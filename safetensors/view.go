@@ -111,26 +111,6 @@ func (v *View) pinned() ([]byte, error) {
 	return data, nil
 }
 
-// Prefetch has the system read the bytes of the tensor ahead, and does not wait
-// for it: for a tensor that is about to be used, while something else is
-// computed. Use and all that reads does without it: small tensors are read at
-// once when they are asked for, of large ones the system reads ahead. It does
-// nothing for a View that is not in place, and on systems other than Unix.
-func (v *View) Prefetch() error {
-	m := v.file.mapping
-	if !m.acquire() {
-		return v.file.errClosed()
-	}
-	defer m.release()
-	if v.source != nil {
-		return nil
-	}
-	if err := m.willNeed(v.begin, v.begin+int64(len(v.data))); err != nil {
-		return fmt.Errorf("safetensors: %s: tensor %s: prefetch: %w", v.file.path, quote(v.Name), err)
-	}
-	return nil
-}
-
 // ReadAt copies bytes of the tensor, from the offset within the tensor on, as
 // io.ReaderAt. It is checked like Use.
 func (v *View) ReadAt(p []byte, off int64) (n int, err error) {

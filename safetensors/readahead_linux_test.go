@@ -104,34 +104,22 @@ func TestOneTensorTouchesFewPages(t *testing.T) {
 	}
 }
 
-// What is prefetched comes into memory without being touched, all of it and
-// little else.
-func TestPrefetch(t *testing.T) {
+// What is said to be needed comes into memory without being touched, all of it
+// and little else.
+func TestWillNeed(t *testing.T) {
 	skipEmulated(t)
 	path := coldFile(t, 6<<10)
 	f, err := Open(path)
 	require.NoError(t, err)
-	rest, err := cutView(f).Rows(5<<20, 10<<20)
+	whole := &View{Name: "all", DType: U8, Shape: []int{len(f.mapping.data)}, file: f, data: f.mapping.data}
+	part, err := whole.Rows(5<<20, 10<<20)
 	require.NoError(t, err)
 	before, _ := cachedPages(t, path)
-	require.NoError(t, rest.Prefetch())
+	require.NoError(t, Advise([]*View{part}, AdviseWillNeed))
 	want := before + 5<<20/int(pageSize)
 	assert.Eventually(t, func() bool { n, _ := cachedPages(t, path); return n >= want }, 5*time.Second, 5*time.Millisecond)
 	n, _ := cachedPages(t, path)
 	assert.LessOrEqual(t, n, want+1)
 	require.NoError(t, f.Close())
-	assert.ErrorIs(t, rest.Prefetch(), ErrClosed)
-
-	data := fiveRows(t)
-	far, err := OpenReaderAt(bytes.NewReader(data), int64(len(data)), "far")
-	require.NoError(t, err)
-	assert.NoError(t, lookup(t, far, "x").Prefetch())
-	near, err := FromBytes(data)
-	require.NoError(t, err)
-	assert.NoError(t, lookup(t, near, "x").Prefetch())
-}
-
-// cutView is the whole file as one tensor of bytes.
-func cutView(f *File) *View {
-	return &View{Name: "all", DType: U8, Shape: []int{len(f.mapping.data)}, file: f, data: f.mapping.data}
+	assert.ErrorIs(t, Advise([]*View{part}, AdviseWillNeed), ErrClosed)
 }

@@ -4,9 +4,9 @@ package safetensors
 
 import "os"
 
-// advice is for kernels that read much around what is touched and can be told
+// readAhead is for kernels that read much around what is touched and can be told
 // not to.
-type advice struct{}
+type readAhead struct{}
 
 func (*mapping) expect(begin, end int64) {}
 
