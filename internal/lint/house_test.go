@@ -92,6 +92,7 @@ var house = map[string]room{
 	"generate/sample": {floor: loops},
 	"generate":        {loops, with("generate/sample", "draws tokens")},
 	"merge":           {floor: loops},
+	"convert":         {floor: loops},
 
 	"internal/bench/load": {floor: loops},
 
