@@ -224,7 +224,53 @@ var badFiles = []bad{
 	}, says: []string{"a; b"}},
 }
 
+// converting runs convert on a file of two tensors.
+func converting(output string, args ...string) func(*lab) []string {
+	return func(l *lab) []string {
+		path := l.write("in.safetensors", floats("model.norm.weight", []float32{1}, 1), ints("ids", []int64{1}, 1))
+		return append([]string{"convert", path, l.path(output)}, args...)
+	}
+}
+
 var badConversions = []bad{
+	{name: "no output to convert to", args: say("convert", "a"), says: []string{"OUTPUT is missing"}},
+	{name: "convert nothing", args: say("convert", "/no/such/a.safetensors", "x.safetensors"), says: []string{"/no/such/a.safetensors"}},
+	{name: "convert text", args: func(l *lab) []string { return []string{"convert", l.file("a.txt", "hello, this is text"), l.path("x")} }, says: []string{"a.txt"}},
+	{name: "convert an empty folder", args: func(l *lab) []string { return []string{"convert", l.dir, "x.safetensors"} }, says: []string{"no weights", "model.safetensors"}},
+	{name: "convert to a broken type", args: converting("x.safetensors", "--dtype", "bf61"), says: []string{`"bf61"`, `did you mean "bf16"`}},
+	{name: "convert to whole numbers", args: converting("x.safetensors", "--dtype", "i8"), says: []string{`--dtype: found "i8"`, "f32"}},
+	{name: "convert with a bad size", args: converting("x", "--max-shard-size", "5 PB"), says: []string{"--max-shard-size", "5 PB"}},
+	{name: "shards of one file", args: converting("x.safetensors", "--max-shard-size", "5GB"), says: []string{"--max-shard-size", "one file"}},
+	{name: "stem of one file", args: converting("x.safetensors", "--stem", "y"), says: []string{"--stem", "one file"}},
+	{name: "stem with a folder", args: converting("x", "--stem", "../y"), says: []string{`"../y"`}},
+	{name: "convert to PyTorch", args: converting("x.bin"), says: []string{"x.bin", "safetensors"}},
+	{name: "keep without a type", args: converting("x.safetensors", "--keep", "*"), says: []string{"--keep", "--dtype"}},
+	{name: "keep nothing", args: converting("x.safetensors", "--dtype", "bf16", "--keep", "model.nrom.weight"), says: []string{"--keep", `"model.nrom.weight"`, `did you mean "model.norm.weight"`}},
+	{name: "convert onto itself", args: converting("in.safetensors", "--force"), says: []string{"in.safetensors", "what is read"}},
+	{name: "convert onto its folder", args: converting(".", "--force"), says: []string{"what is read"}},
+	{name: "convert onto a file", args: func(l *lab) []string {
+		l.file("x", "mine")
+		return converting("x", "--force")(l)
+	}, says: []string{"there is a file of that name"}},
+	{name: "convert onto what exists", args: func(l *lab) []string {
+		l.file("x.safetensors", "mine")
+		return converting("x.safetensors")(l)
+	}, says: []string{"x.safetensors", "it exists", "--force"}},
+	{name: "convert into no folder", args: converting("no/x.safetensors"), says: []string{"there is no folder"}},
+	{name: "convert a model onto itself", args: func(l *lab) []string {
+		m := l.model()
+		return []string{"convert", m, m, "--force"}
+	}, says: []string{"what is read"}},
+	{name: "convert a model cut short", args: func(l *lab) []string {
+		m := l.model()
+		l.truncate(weightsFile(m), 100)
+		return []string{"convert", m, l.path("x")}
+	}, says: []string{"model.safetensors", "cut short"}},
+	{name: "convert without a shard", args: func(l *lab) []string {
+		m := l.copy(goldens+"/lm/qwen2/model-sharded", "model")
+		l.remove(m + "/model-00002-of-00005.safetensors")
+		return []string{"convert", m, l.path("x")}
+	}, says: []string{"model-00002-of-00005.safetensors", "missing"}},
 	{name: "verify without a shard", args: func(l *lab) []string {
 		m := l.copy(goldens+"/lm/qwen2/model-sharded", "model")
 		l.remove(m + "/model-00002-of-00005.safetensors")

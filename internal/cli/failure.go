@@ -26,7 +26,8 @@ const (
 const exitHelp = `Exit status:
   0    done
   1    a check failed: diff found a difference, compare exceeded its tolerance,
-       inspect found an adapter that does not fit, data validate a problem
+       inspect found an adapter that does not fit or a file with a problem, data
+       validate a problem
   2    wrong usage or bad input: flags, settings, files, data
   3    it failed under way: out of memory, disk full, no network, a loss that is
        not finite

@@ -151,6 +151,9 @@ func TestInspectURL(t *testing.T) {
 	local := decode[inspection](t, succeed(t, "inspect", llama, "--json", "--stats", "--tensor", "model.norm.weight"))
 	assert.Equal(t, local.Tensors, i.Tensors)
 	assert.True(t, differing(t, ExitOK, llama, url).Equal)
+	l := newLab(t)
+	succeed(t, "convert", url, l.path("x.safetensors"))
+	assert.Equal(t, readText(t, llama+"/model.safetensors"), readText(t, l.path("x.safetensors")))
 
 	r := command(t, "", "inspect", server.URL+"/none.safetensors")
 	assert.Equal(t, ExitUsage, r.status)

@@ -103,9 +103,11 @@ func TestInterruptElsewhere(t *testing.T) {
 func TestInterruptLongReads(t *testing.T) {
 	const size = 2 << 30
 	for name, args := range map[string][]string{
-		"inspect": {"inspect", "x.safetensors", "--stats"},
-		"verify":  {"inspect", "x.safetensors", "--verify"},
-		"diff":    {"diff", "x.safetensors", "twin"},
+		"convert file":   {"convert", "x.safetensors", "y.safetensors", "--dtype", "bf16"},
+		"convert folder": {"convert", "x.safetensors", "y"},
+		"inspect":        {"inspect", "x.safetensors", "--stats"},
+		"verify":         {"inspect", "x.safetensors", "--verify"},
+		"diff":           {"diff", "x.safetensors", "twin"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t)
@@ -165,6 +167,8 @@ func TestSecondSignal(t *testing.T) {
 func TestDiskFull(t *testing.T) {
 	for _, args := range [][]string{
 		{"merge", "--model", llama, "--adapter", llamaLoRA, "--output", "merged"},
+		{"convert", llama, "converted", "--dtype", "bf16"},
+		{"convert", llama, "converted.safetensors"},
 		{"train", "train.yaml"},
 		{"train", "train.yaml", "--set", "save_steps=1", "--set", "log.tensorboard=false"},
 	} {
