@@ -39,6 +39,21 @@ def load_file_clone(path, out):
     return lambda: {name: t.clone() for name, t in load_file(path).items()}
 
 
+def load_file_float(path, out):
+    """Every tensor as f32."""
+    from safetensors.torch import load_file
+
+    return lambda: {name: t.float() for name, t in load_file(path).items()}
+
+
+def load_file_widen(path, out):
+    """Every tensor as f32, in memory that has been in use before."""
+    from safetensors.torch import load_file
+
+    wide = {name: t.float() for name, t in load_file(path).items()}
+    return lambda: [wide[name].copy_(t) for name, t in load_file(path).items()]
+
+
 def load_bytes(path, out):
     """Every tensor from the bytes of the file."""
     from safetensors.torch import load
@@ -122,8 +137,8 @@ def torch_save(path, out):
 
 
 OPERATIONS = [
-    load_file, load_file_touch, load_file_clone, load_bytes, safe_open_one, safe_open_header, json_loads, fromfile, torch_load,
-    torch_load_mmap, save_file, torch_save,
+    load_file, load_file_touch, load_file_clone, load_file_float, load_file_widen, load_bytes, safe_open_one, safe_open_header, json_loads,
+    fromfile, torch_load, torch_load_mmap, save_file, torch_save,
 ]
 
 

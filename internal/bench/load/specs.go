@@ -130,6 +130,11 @@ var specs = slices.Concat(
 		spec{program: python, name: "torch.load of a .pt", op: "torch_load", pickled: true},
 		spec{program: python, name: "torch.load of a .pt, mmap", op: "torch_load_mmap", pickled: true},
 	),
+	group("bf16 to f32", []string{baseFile}, allBytes, nothing,
+		spec{program: ours, name: "Open, ToFloat32 into reused memory", op: "widen", repeat: 2},
+		spec{program: python, name: "load_file, copy_ into reused memory", op: "load_file_widen", repeat: 2},
+		spec{program: python, name: "load_file, float of every tensor", op: "load_file_float"},
+	),
 	group("A new file", models, allBytes, newFile,
 		spec{program: ours, name: "WriteFile", op: "save", asked: []bar{
 			atMost(0.85, peer{python, "save_file"}), atMost(1.05, peer{system, "write"}, peer{plainC, "write"}), atMost(1.02),
