@@ -49,7 +49,7 @@ func (g *gather) ReadAt(p []byte, off int64) (n int, err error) {
 func (g *gather) read(p, storage []byte, off int64) int {
 	n := 0
 	item := int64(g.item)
-	if within := off % item; within != 0 || len(p) < g.item {
+	if within := off % item; within != 0 {
 		n = copy(p, g.element(storage, off/item)[within:])
 	}
 	whole := (len(p) - n) / g.item * g.item

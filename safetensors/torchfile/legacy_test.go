@@ -31,6 +31,11 @@ func TestLegacy(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, someData, tensors[0].bytes(t))
 	require.Equal(t, []byte("12345678"), tensors[1].bytes(t))
+	// A storage of nothing may be the last.
+	nothing := pickled(dictCode("a", tensorCode(storageCode("FloatStorage", "0", 0), 0, tuple{0}, tuple{1})))
+	tensors, err = openBytes(legacyFile(nothing, []string{"0"}, nil))
+	require.NoError(t, err)
+	require.Empty(t, tensors[0].bytes(t))
 	// What comes behind is another checkpoint.
 	_, err = openBytes(append(legacyFile(somePickle, []string{"0"}, someData), "more"...))
 	require.NoError(t, err)

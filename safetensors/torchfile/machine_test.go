@@ -183,6 +183,7 @@ func TestBadPickles(t *testing.T) {
 		"global cut early":         {fine + "ctorch", ErrTruncated, "GLOBAL"},
 		"long name":                {fine + "c" + strings.Repeat("x", 2000) + "\n\n.", ErrPickle, "1024"},
 		"global of numbers":        {fine + "K\x01K\x02\x93.", ErrPickle, "an int and an int, expected two strings"},
+		"global of half":           {fine + "\x8c\x05torchK\x01\x93.", ErrPickle, "a string and an int, expected two strings"},
 		"global of nothing":        {fine + "N\x93.", ErrPickle, "1 values"},
 		"call a number":            {fine + "K\x01)R.", ErrPickle, "an int that is called"},
 		"call with a list":         {fine + "ctorch\nSize\n]R.", ErrPickle, "a list as arguments of torch.Size"},
@@ -294,6 +295,7 @@ func TestCalls(t *testing.T) {
 		"bytes without":         call("_codecs", "encode", "a"),
 		"bytes of wide text":    call("_codecs", "encode", "\u0100", "latin1"),
 		"complex of ints":       call("builtins", "complex", 1, 2),
+		"complex of half":       call("builtins", "complex", code("G\x00\x00\x00\x00\x00\x00\x00\x00"), 1),
 		"complex of one":        call("builtins", "complex", code("G\x00\x00\x00\x00\x00\x00\x00\x00")),
 		"size of a number":      call("torch", "Size", 1),
 		"size of text":          call("torch", "Size", tuple{"a"}),
@@ -335,6 +337,7 @@ func TestRebuildFromType(t *testing.T) {
 	require.ErrorIs(t, from("torch._utils", "_rebuild_tensor", "Size", inner), ErrPickle)
 	require.ErrorIs(t, from("torch._utils", "_rebuild_tensor", "Tensor", tuple{}), ErrPickle)
 	require.ErrorIs(t, from("torch._utils", "_rebuild_tensor", "Tensor", dictCode()), ErrPickle)
+	require.ErrorIs(t, from("torch._utils", "_rebuild_tensor", "Tensor", 5), ErrPickle)
 }
 
 // Pickles of a few bytes that ask for much memory end with an error, and do not

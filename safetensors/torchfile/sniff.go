@@ -44,7 +44,7 @@ func sniff(r io.ReaderAt, size int64) (string, error) {
 			return "", &FormatError{Rule: rule, Found: m.what}
 		}
 	}
-	if len(b) > 1 && b[0] == byte(opProto) {
+	if len(b) > 0 && b[0] == byte(opProto) {
 		return formatLegacy, nil
 	}
 	return "", &FormatError{Rule: ErrNotTorch, Found: byteCount(size) + " that begin with " + quote(string(b[:min(len(b), 8)]))}
