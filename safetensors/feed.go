@@ -3,6 +3,7 @@ package safetensors
 import (
 	"errors"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -68,8 +69,6 @@ func (f *feed) openFor(s Strategy) {
 	case !f.origin.mapped():
 		f.noFile = "in memory already"
 		return
-	case s == Mmap:
-		return
 	}
 	file, err := reopen(f.origin.file, openFlags)
 	if err != nil {
@@ -78,9 +77,13 @@ func (f *feed) openFor(s Strategy) {
 	}
 	f.buffered = file
 	f.sample()
-	if s == Pread {
-		return
+	if s == Direct || s == Auto && f.share >= 0 && slices.Contains(f.cached, false) {
+		f.openDirect()
 	}
+}
+
+// openDirect opens the file for reads past the page cache, or says why not.
+func (f *feed) openDirect() {
 	direct, align, err := openDirect(f.origin.file)
 	if err != nil {
 		f.noDirect = err.Error()
@@ -166,7 +169,7 @@ func (f *feed) possible(s Strategy) Strategy {
 		return Pread
 	case f.buffered == nil:
 		return Mmap
-	case s == Direct && f.noDirect != "":
+	case s == Direct && (f.direct == nil || f.noDirect != ""):
 		return Pread
 	}
 	return s
@@ -206,6 +209,8 @@ func (f *feed) stats(asked Strategy, chosen string) FileStats {
 		s.Why = "not read"
 	case s.InPlace:
 		s.Why = "used in place"
+	case asked == Mmap && f.origin.mapped():
+		s.Why = "as asked"
 	case f.noFile != "":
 		s.Why = f.noFile
 	case asked == Direct && f.noDirect != "":

@@ -140,6 +140,8 @@ func (w *worker) fillByCopy(f *feed, c *Chunk) (at int64, err error) {
 		}
 	}
 	if f.origin.mapped() && !f.isCached(c) {
+		// Faults read ahead little. For pread(2) the system knows better: what it
+		// reads ahead on its own is in large folios, what is asked for is not.
 		_ = f.origin.file.mapping.willNeed(c.Offset, c.Offset+c.Length)
 	}
 	at, ok := f.origin.file.mapping.guarded(func() {

@@ -163,3 +163,23 @@ func BenchmarkLoadPlan(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkLoadSmall is what a load costs beside reading.
+func BenchmarkLoadSmall(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "x.safetensors")
+	require.NoError(b, WriteFile(path, checkpoint(100), nil))
+	f, err := Open(path)
+	require.NoError(b, err)
+	defer f.Close()
+	views, err := f.Views()
+	require.NoError(b, err)
+	buffer, err := NewHostBuffer(views)
+	require.NoError(b, err)
+	defer buffer.Close()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Load(context.Background(), views, buffer, LoadOptions{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
