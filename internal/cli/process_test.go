@@ -4,6 +4,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -98,44 +99,54 @@ func TestInterruptElsewhere(t *testing.T) {
 	}
 }
 
-// TestInterruptLongReads: what reads and writes gigabytes stops at once, and
-// leaves nothing of what it was writing.
-func TestInterruptLongReads(t *testing.T) {
-	const size = 2 << 30
-	for name, args := range map[string][]string{
-		"convert file":   {"convert", "x.safetensors", "y.safetensors", "--dtype", "bf16"},
-		"convert folder": {"convert", "x.safetensors", "y"},
-		"inspect":        {"inspect", "x.safetensors", "--stats"},
-		"verify":         {"inspect", "x.safetensors", "--verify"},
-		"diff":           {"diff", "x.safetensors", "twin"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			l := newLab(t)
-			header := fmt.Sprintf(`{"x":{"dtype":"F32","shape":[%d],"data_offsets":[0,%d]}}`, size/4, size)
-			for _, name := range []string{"x.safetensors", "twin"} {
-				path := l.file(name, string([]byte{byte(len(header)), 0, 0, 0, 0, 0, 0, 0})+header)
-				if err := os.Truncate(path, size+int64(8+len(header))); err != nil {
-					t.Skip(err) // a file system without such files
-				}
-			}
-			c, errs := program(t, args...)
-			c.Dir = l.dir
-			require.NoError(t, c.Start())
-			if args[0] == "convert" {
-				require.Eventually(t, func() bool {
-					started, err := filepath.Glob(l.dir + "/.tmp-*")
-					return err == nil && len(started) > 0
-				}, time.Minute, time.Millisecond)
-			}
-			time.Sleep(50 * time.Millisecond)
-			require.NoError(t, c.Process.Signal(os.Interrupt))
-			c.Wait()
-			require.Equal(t, ExitInterrupted, c.ProcessState.ExitCode(), errs)
-			assert.True(t, strings.HasSuffix(errs.String(), "lorafuse: interrupted\n"), errs)
-			entries, err := os.ReadDir(l.dir)
-			require.NoError(t, err)
-			assert.Len(t, entries, 2, "nothing but the inputs")
-		})
+// gigabytes makes two equal files of one tensor, which take no room on the disk.
+func (l *lab) gigabytes(names ...string) {
+	const size = 1 << 30
+	header := fmt.Sprintf(`{"x":{"dtype":"F32","shape":[%d],"data_offsets":[0,%d]}}`, size/4, size)
+	for _, name := range names {
+		path := l.file(name, string([]byte{byte(len(header)), 0, 0, 0, 0, 0, 0, 0})+header)
+		if err := os.Truncate(path, size+int64(8+len(header))); err != nil {
+			l.t.Skip(err) // a file system without such files
+		}
+	}
+}
+
+// TestInterruptConvert: a conversion stops at once, and leaves nothing of what
+// it was writing.
+func TestInterruptConvert(t *testing.T) {
+	for _, output := range []string{"y.safetensors", "y"} {
+		l := newLab(t)
+		l.gigabytes("x.safetensors")
+		c, errs := program(t, "convert", "x.safetensors", output, "--dtype", "bf16")
+		c.Dir = l.dir
+		require.NoError(t, c.Start())
+		require.Eventually(t, func() bool {
+			started, err := filepath.Glob(l.dir + "/.tmp-*")
+			return err == nil && len(started) > 0
+		}, time.Minute, time.Millisecond)
+		require.NoError(t, c.Process.Signal(os.Interrupt))
+		c.Wait()
+		require.Equal(t, ExitInterrupted, c.ProcessState.ExitCode(), errs)
+		assert.True(t, strings.HasSuffix(errs.String(), "lorafuse: interrupted\n"), errs)
+		entries, err := os.ReadDir(l.dir)
+		require.NoError(t, err)
+		assert.Len(t, entries, 1, "nothing but the input")
+	}
+}
+
+// TestInterruptReading: so do the commands that read everything.
+func TestInterruptReading(t *testing.T) {
+	l := newLab(t)
+	l.gigabytes("x.safetensors", "twin.safetensors")
+	x := l.path("x.safetensors")
+	for _, args := range [][]string{{"inspect", x, "--stats"}, {"inspect", x, "--verify"}, {"diff", x, l.path("twin.safetensors")}} {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(10*time.Millisecond, cancel)
+		var errs strings.Builder
+		began := time.Now()
+		assert.Equal(t, ExitInterrupted, Run(ctx, args, strings.NewReader(""), io.Discard, &errs), args)
+		assert.Equal(t, "lorafuse: interrupted\n", errs.String())
+		assert.Less(t, time.Since(began), 10*time.Second)
 	}
 }
 
