@@ -12,8 +12,10 @@ import (
 // system has them. Readers write right into it.
 //
 // The copies are Views, with all that views can do. They lie at multiples of 64
-// bytes, whatever the file does, and may be written to. They are what their
-// files are not: independent of what becomes of those.
+// bytes, whatever the file does, and may be written to. They do not depend on
+// what becomes of their files.
+//
+// The views are safe for concurrent use, the buffer is not.
 type HostBuffer struct {
 	file   *File // whose mapping is the memory
 	memory arena

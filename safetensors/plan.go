@@ -169,7 +169,7 @@ func (p *LoadPlan) whole(number int) Chunk {
 type LoadOptions struct {
 	// Threads is how many chunks are read at the same time. 0 is one for each
 	// CPU, but at least 4, which a disk needs to be busy, and at most 8, which
-	// fill the widest PCIe.
+	// fill the widest PCIe; more than 1024 are an error.
 	Threads int
 	// Strategy is how bytes get from the file to the sink.
 	Strategy Strategy
@@ -186,6 +186,7 @@ type LoadOptions struct {
 const (
 	leastThreads     = 4 // of those chosen here
 	mostThreads      = 8
+	limitThreads     = 1024 // of those asked for: each is one of the system's while it reads
 	defaultChunkSize = 16 << 20
 	leastChunkSize   = 1 << 20
 	defaultMaxHole   = 64 << 10
@@ -193,8 +194,8 @@ const (
 
 func (o *LoadOptions) check() error {
 	switch {
-	case o.Threads < 0:
-		return fmt.Errorf("safetensors: load with %d threads: %w", o.Threads, ErrRange)
+	case o.Threads < 0 || o.Threads > limitThreads:
+		return fmt.Errorf("safetensors: load with %d threads, expected at most %d: %w", o.Threads, limitThreads, ErrRange)
 	case o.ChunkSize != 0 && o.ChunkSize < pageAlign:
 		return fmt.Errorf("safetensors: load in chunks of %d bytes, expected at least %d: %w", o.ChunkSize, pageAlign, ErrRange)
 	case o.Strategy > Direct:

@@ -208,7 +208,7 @@ func TestPlanOfReaders(t *testing.T) {
 }
 
 func TestPlanRefuses(t *testing.T) {
-	for _, o := range []LoadOptions{{Threads: -1}, {ChunkSize: -1}, {ChunkSize: pageAlign - 1}, {Strategy: Direct + 1}} {
+	for _, o := range []LoadOptions{{Threads: -1}, {Threads: 1025}, {ChunkSize: -1}, {ChunkSize: pageAlign - 1}, {Strategy: Direct + 1}} {
 		_, err := PlanLoad(nil, o)
 		require.ErrorIs(t, err, ErrRange, o)
 		_, err = new(LoadPlan).Load(t.Context(), nil, o)

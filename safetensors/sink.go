@@ -33,11 +33,11 @@ type PartSink interface {
 // CPU, a device that shares its memory.
 type InPlaceSink interface {
 	Sink
-	// InPlace is called before anything is read, once for each extent of a file
-	// in memory that is needed without a break, however long; c says what it
-	// carries. The sink that takes it gets no chunk of it by Slot. Instead,
-	// Load makes its pages resident before it returns, while the sink may use
-	// them already.
+	// InPlace is called before anything is read, unless LoadOptions.Strategy is
+	// Pread or Direct: once for each extent of a file in memory that is needed
+	// without a break, however long; c says what it carries. The sink that takes
+	// it gets no chunk of it by Slot. Instead, Load makes its pages resident
+	// before it returns, while the sink may use them already.
 	//
 	// The data of a mapped file begins at a page and may be used up to the end of
 	// its last page. It must not be written to. It is valid as long as one of
