@@ -105,8 +105,54 @@ func TestFileWriterCopiesLittle(t *testing.T) {
 	_, err = w.Write(huge)
 	require.NoError(t, err)
 	assert.Equal(t, written+writeBuffer+1, w.written, "not kept, because it may change")
+
+	// The buffer is used to the last byte before it is written.
+	w = &fileWriter{f: f}
+	small := make([]byte, copyBelow-1)
+	for w.used+len(small) <= writeBuffer {
+		require.NoError(t, w.keep(small))
+	}
+	require.NoError(t, w.keep(small[:writeBuffer-w.used]))
+	assert.Zero(t, w.written)
+	require.NoError(t, w.keep(small[:1]))
+	assert.EqualValues(t, writeBuffer, w.written)
+	assert.Equal(t, 1, w.used)
+	require.NoError(t, w.keep(large))
+	require.NoError(t, w.keep(small[:2]))
+	require.NoError(t, w.keep(large))
+	assert.Equal(t, 3+2*len(large), w.size)
 	w.release()
-	w.release()
+	assert.Nil(t, w.buffer)
+}
+
+// No call has more pieces than a system takes.
+func TestFileWriterPieces(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "x"))
+	require.NoError(t, err)
+	defer f.Close()
+	large := make([]byte, copyBelow)
+	for _, first := range []int{0, 1} { // even and odd numbers of them
+		w := &fileWriter{f: f}
+		for range first {
+			require.NoError(t, w.keep(large))
+		}
+		most := 0
+		for w.written == 0 {
+			require.NoError(t, w.keep(large[:1]))
+			require.NoError(t, w.keep(large))
+			require.LessOrEqual(t, len(w.pending), mostPieces)
+			most = max(most, len(w.pending))
+		}
+		assert.Greater(t, most, mostPieces-4)
+		w.release()
+	}
+	w := &fileWriter{f: f}
+	require.NoError(t, w.keep(large))
+	w.release() // that had no need of the buffer
+	w = &fileWriter{f: f}
+	_, err = w.Write(large)
+	require.NoError(t, err)
+	require.NoError(t, w.flush())
 }
 
 // Errors come from the file, and stop the writer.

@@ -1,7 +1,9 @@
 package safetensors
 
 import (
+	"io"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -116,4 +118,26 @@ func TestWriteShardedIntoAFrozenFolderWithoutLinks(t *testing.T) {
 			}
 		}
 	}
+}
+
+// On Linux a file has no name before it is whole, where the file system can do
+// that.
+func TestNoNameBeforeItIsWhole(t *testing.T) {
+	dir := t.TempDir()
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR, 0o600)
+	if err != nil {
+		t.Skip("the file system has no files without a name: ", err)
+	}
+	require.NoError(t, unix.Close(fd))
+	look := Entry{Name: "x", DType: U8, Write: func(w io.Writer) error {
+		assertFiles(t, dir)
+		_, err := w.Write([]byte{1})
+		return err
+	}}
+	require.NoError(t, WriteFile(filepath.Join(dir, "x"), []Entry{look}, nil))
+	assertFiles(t, dir, "x")
+	_, err = createNameless(filepath.Join(dir, "none"))
+	assert.ErrorIs(t, err, os.ErrNotExist)
+	_, err = createNameless("/proc") // a folder that takes no files
+	assert.Error(t, err)
 }

@@ -1,6 +1,7 @@
 package safetensors
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -183,9 +184,16 @@ func TestParseIndex(t *testing.T) {
 		}
 	}
 
-	path := filepath.Join(t.TempDir(), "big.json")
+	exact := []byte(`{"weight_map":{}}`)
+	exact = append(exact, bytes.Repeat([]byte{' '}, maxIndex-len(exact))...)
+	path := filepath.Join(t.TempDir(), "exact.json")
+	require.NoError(t, os.WriteFile(path, exact, 0o600))
+	set, err := OpenIndex(path)
+	require.NoError(t, err)
+	require.NoError(t, set.Close())
+	path = filepath.Join(t.TempDir(), "big.json")
 	require.NoError(t, os.WriteFile(path, make([]byte, maxIndex+1), 0o600))
-	_, err := OpenIndex(path)
+	_, err = OpenIndex(path)
 	assert.ErrorIs(t, err, ErrIndex)
 	_, err = OpenIndex(t.TempDir())
 	assert.ErrorIs(t, err, ErrNotRegular)

@@ -181,6 +181,15 @@ func TestEncodeIndex(t *testing.T) {
 	index, err := parseIndex([]byte(strings.ReplaceAll(strings.ReplaceAll(string(got), `: "1"`, `: "1.safetensors"`), `: "2"`, `: "2.safetensors"`)), shardExtension)
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{entries[0].Name: "1.safetensors", "a": "2.safetensors"}, index.shard)
-	_, err = encodeIndex([][]Entry{{{Name: strings.Repeat("x", maxIndex), DType: U8}}}, []string{"1"}, indexStyle{})
+
+	one := func(n int) ([]byte, error) {
+		return encodeIndex([][]Entry{{{Name: strings.Repeat("x", n), DType: U8}}}, []string{"1"}, indexStyle{})
+	}
+	short, err := one(0)
+	require.NoError(t, err)
+	longest, err := one(maxIndex - len(short))
+	require.NoError(t, err)
+	assert.Len(t, longest, maxIndex)
+	_, err = one(maxIndex - len(short) + 1)
 	assert.ErrorIs(t, err, ErrIndex)
 }

@@ -99,6 +99,20 @@ func TestWriteRefuses(t *testing.T) {
 	}
 }
 
+// A header may have 100,000,000 bytes, the padding included.
+func TestWriteTheLongestHeader(t *testing.T) {
+	l, err := newLayout(nil, map[string]string{"": ""})
+	require.NoError(t, err)
+	text := len(strings.TrimRight(string(l.header[lengthSize:]), " "))
+	for more, want := range map[int]error{0: nil, 1: ErrHeaderTooLarge} {
+		l, err = newLayout(nil, map[string]string{"": strings.Repeat("x", maxHeader-text+more)})
+		require.ErrorIs(t, err, want)
+		if want == nil {
+			assert.Len(t, l.header, lengthSize+maxHeader)
+		}
+	}
+}
+
 func assertFiles(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	files, err := os.ReadDir(dir)

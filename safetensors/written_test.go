@@ -155,7 +155,10 @@ func TestOpenModelSaysWhatIsThere(t *testing.T) {
 	assert.ErrorContains(t, err, dir+" holds neither model.safetensors nor model.safetensors.index.json, but diffusion_pytorch_model.safetensors, x.safetensors: ")
 	_, err = OpenModel(dir, Stem(AdapterStem), Variant("b"))
 	assert.ErrorContains(t, err, "neither adapter_model.b.safetensors nor adapter_model.safetensors.index.b.json, but ")
-	for _, name := range []string{"1", "2", "y"} {
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "y.safetensors.index.json"), nil, 0o600))
+	_, err = OpenModel(dir)
+	assert.ErrorContains(t, err, ", but diffusion_pytorch_model.safetensors, x.safetensors, y.safetensors.index.json: ")
+	for _, name := range []string{"1", "2"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name+".safetensors.index.json"), nil, 0o600))
 	}
 	_, err = OpenModel(dir)
