@@ -72,6 +72,9 @@ func TestMachine(t *testing.T) {
 		"set items":        {"}(K\x01K\x02K\x03K\x04u", dict(int64(1), int64(2), int64(3), int64(4))},
 		"frame":            {"\x95\x02\x00\x00\x00\x00\x00\x00\x00N.", nil},
 		"stack global":     {"\x8c\x05torch\x8c\x07float32\x93", global("torch.float32")},
+		"new tensor":       {"ctorch\nTensor\n)\x81", &tensor{}},
+		"new sized tensor": {"ctorch\nFloatTensor\nK\x01\x85\x81", &tensor{}},
+		"new parameter":    {"ctorch.nn.parameter\nParameter\n)\x81", &tensor{}},
 		"global":           {"ctorch\nfloat32\n", global("torch.float32")},
 	} {
 		got, err := unpickle([]byte("\x80\x02" + c.pickle + "."))
@@ -359,6 +362,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		"ints":    join("(", many("M\x00\x00", 33*some)),
 		"strings": join("X\x00\x04\x00\x00", many("x", some), "q\x00", many("c_codecs\nencode\nh\x00X\x06\x00\x00\x00latin1\x86R", 300)),
 		"texts":   join("(", many("U\x00", 10*some)),
+		"long":    join("(", many("X\x00\x04\x00\x00"+strings.Repeat("x", some), 300)),
 		"pairs":   join("](", many("NN\x86", some), "eq\x00", many("ccollections\nOrderedDict\nh\x00\x85R", 300)),
 		"items":   join("}", bytes.Repeat(join("(", many("NN", some), "u"), 20)),
 		"lists":   join("]", bytes.Repeat(join("(", many("N", some), "e"), 20)),

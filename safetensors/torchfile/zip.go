@@ -238,7 +238,7 @@ func (a *archive) checkOverlap() error {
 
 // checkEnd compares where the data begins, or later, with where it must end.
 func (e *record) checkEnd(at int64) error {
-	if at < 0 || at > e.next || e.compressed > e.next-at {
+	if at < 0 || e.compressed > e.next-at {
 		return inRecord(e.name, ErrZip, byteCount(e.compressed)+" at "+strconv.FormatInt(at, 10), "them to end before "+strconv.FormatInt(e.next, 10))
 	}
 	return nil
