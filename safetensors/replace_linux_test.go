@@ -141,3 +141,29 @@ func TestNoNameBeforeItIsWhole(t *testing.T) {
 	_, err = createNameless("/proc") // a folder that takes no files
 	assert.Error(t, err)
 }
+
+// Nothing that was opened for a write is open after it, however it ended.
+func TestNothingStaysOpen(t *testing.T) {
+	systems(t, func(t *testing.T) {
+		dir := t.TempDir()
+		open := func() int {
+			files, err := os.ReadDir("/proc/self/fd")
+			require.NoError(t, err)
+			return len(files)
+		}
+		write := func() {
+			require.NoError(t, WriteFile(filepath.Join(dir, "x"), generation(1, 1), nil, Durable()))
+			require.NoError(t, WriteSharded(dir, generation(2, 1), 1, nil, Durable()))
+			broken := Entry{Name: "b", DType: U8, Write: func(io.Writer) error { return io.ErrUnexpectedEOF }}
+			require.Error(t, WriteFile(filepath.Join(dir, "x"), []Entry{broken}, nil))
+			require.Error(t, WriteSharded(dir, append(generation(2, 1), broken), 1, nil))
+			require.Error(t, WriteFile(dir, generation(1, 1), nil))
+		}
+		write()
+		before := open()
+		for range 10 {
+			write()
+		}
+		require.LessOrEqual(t, open(), before)
+	})
+}

@@ -109,6 +109,15 @@ func TestWriteShardedFailureKeepsTheOldModel(t *testing.T) {
 	assert.Error(t, WriteSharded(file, letters("a"), 1, nil), "a file is no folder")
 }
 
+func TestDefaultShardSize(t *testing.T) {
+	for _, size := range []int64{0, -1} {
+		dir := t.TempDir()
+		require.NoError(t, WriteSharded(dir, letters("ab"), size, nil))
+		assertFiles(t, dir, ModelFile)
+	}
+	assert.EqualValues(t, 10*1024*1024*1024, DefaultShardSize)
+}
+
 func TestSplitShards(t *testing.T) {
 	sized := func(sizes ...int) []Entry {
 		var entries []Entry

@@ -78,6 +78,16 @@ func TestStageFailures(t *testing.T) {
 		})
 		assertFiles(t, dir, "x")
 
+		// Something is in the way when the file should get its name.
+		way := filepath.Join(dir, "way")
+		err = WriteFile(way, []Entry{{Name: "a", DType: U8, Write: func(w io.Writer) error {
+			_, err := w.Write([]byte{1})
+			return errors.Join(err, os.MkdirAll(filepath.Join(way, "full"), 0o777))
+		}}}, nil)
+		assert.ErrorContains(t, err, "safetensors: write "+way+" (")
+		assertFiles(t, dir, "way", "x")
+		require.NoError(t, os.RemoveAll(way))
+
 		// The folder is gone when the file should get its name.
 		gone := filepath.Join(dir, "gone")
 		require.NoError(t, os.Mkdir(gone, 0o777))

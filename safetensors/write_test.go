@@ -97,6 +97,10 @@ func TestWriteRefuses(t *testing.T) {
 			assert.Equal(t, "old", string(old))
 		})
 	}
+	err := Write(io.Discard, []Entry{{Name: "a", DType: U8, Shape: []int{3}, Write: writes("xy")}}, nil)
+	assert.EqualError(t, err, `safetensors: tensor "a": size of the data is not that of the shape: found 2 bytes written, expected 3 bytes`)
+	err = Write(io.Discard, []Entry{{Name: "a", DType: U8, Shape: []int{3}, Write: writes("wxyz")}}, nil)
+	assert.EqualError(t, err, `safetensors: write: tensor "a": 4 bytes where 3 are left: size of the data is not that of the shape`)
 }
 
 // A header may have 100,000,000 bytes, the padding included.
@@ -122,6 +126,20 @@ func assertFiles(t *testing.T, dir string, want ...string) {
 		names = append(names, f.Name())
 	}
 	assert.Equal(t, want, names)
+}
+
+func TestTensorAt(t *testing.T) {
+	entries := []Entry{{Name: "a", DType: U8, Shape: []int{3}}, {Name: "b", DType: U8, Shape: []int{0}}, {Name: "c", DType: U8, Shape: []int{2}}}
+	for i := range entries {
+		entries[i].Write = func(io.Writer) error { return nil }
+	}
+	l, err := newLayout(entries, nil)
+	require.NoError(t, err)
+	got := ""
+	for at := range l.size - int64(len(l.header)) + 1 {
+		got += l.tensorAt(entries, int64(len(l.header))+at) + "."
+	}
+	assert.Equal(t, "a.a.a.c.c..", got)
 }
 
 // failingWriter takes n bytes.
@@ -204,7 +222,10 @@ func TestWriteFileFollowsLinks(t *testing.T) {
 		assert.NotZero(t, info.Mode()&os.ModeSymlink)
 	}
 	assert.Error(t, WriteFile(filepath.Join(root, "loop"), nil, nil))
-	assert.ErrorIs(t, WriteFile(filepath.Join(root, "blobs"), nil, nil), ErrNotRegular)
+	blobs := filepath.Join(root, "blobs")
+	err := WriteFile(blobs, nil, nil)
+	assert.ErrorIs(t, err, ErrNotRegular)
+	assert.EqualError(t, err, "safetensors: "+blobs+": not a regular file: found a folder")
 	assert.ErrorIs(t, WriteFile(filepath.Join(root, "none", "x"), nil, nil), os.ErrNotExist)
 }
 
