@@ -14,7 +14,7 @@ func main() {
 	for _, v := range []*vector{avx512, avx2} {
 		v.constants()
 		for rows := 1; rows <= v.tileRows; rows++ {
-			tile(v, rows, v.tileVecs)
+			tile(v, rows, v.tileVecs, false)
 		}
 		for cols := 1; cols <= blockCols; cols++ {
 			dotBlock(v, cols)
@@ -32,5 +32,15 @@ func main() {
 			}
 		}
 	}
+	for rows := 1; rows <= avx512.tileRows; rows++ {
+		tile(avx512, rows, avx512.tileVecs, true)
+	}
+	for _, e := range []elem{f32, f16, bf16} {
+		transposePairs(e, false)
+		for _, vecs := range avx512.copyVecs {
+			copyPairs(e, vecs)
+		}
+	}
+	transposePairs(bf16, true)
 	Generate()
 }

@@ -12,11 +12,17 @@ import (
 // For every k it loads one row of b and broadcasts each element of a: rows +
 // vecs loads for rows·vecs multiply-adds, so that the multipliers and not the
 // load ports set the pace.
-func tile(v *vector, rows, vecs int) {
-	text(sprintf("tile%sx%d", v.name, rows),
+//
+// With pairs the words of the panels are pairs of bfloat16.
+func tile(v *vector, rows, vecs int, pairs bool) {
+	name, of := "tile"+v.name, ""
+	if pairs {
+		name, of = "tilePairs"+v.name, " of pairs"
+	}
+	text(sprintf("%sx%d", name, rows),
 		"func(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32)",
-		sprintf("C[%d,cols] = (C if add) + bias + a·b; ldc in bytes, cols ≤ %d.", rows, vecs*v.lanes))
-	t := &tileState{vector: v, rows: rows, vecs: vecs}
+		sprintf("C[%d,cols] = (C if add) + bias + a·b%s; ldc in bytes, cols ≤ %d.", rows, of, vecs*v.lanes))
+	t := &tileState{vector: v, rows: rows, vecs: vecs, pairs: pairs}
 	param("k", reg.RCX)
 	param("a", reg.RSI)
 	param("b", reg.RDX)
@@ -46,6 +52,7 @@ func tile(v *vector, rows, vecs int) {
 type tileState struct {
 	*vector
 	rows, vecs int
+	pairs      bool
 }
 
 // sum is the accumulator of row i, vector j.
@@ -80,7 +87,11 @@ func (t *tileState) loop() {
 			x := t.r[t.vecs+i%min(t.free(), 4)]
 			VBROADCASTSS(Mem{Base: reg.RSI, Disp: 4 * (u*t.rows + i)}, x)
 			for j := range t.vecs {
-				VFMADD231PS(x, t.r[j], t.sum(i, j))
+				if t.pairs {
+					dotPairs(x, t.r[j], t.sum(i, j))
+				} else {
+					VFMADD231PS(x, t.r[j], t.sum(i, j))
+				}
 			}
 		}
 	}

@@ -15,6 +15,7 @@ type vector struct {
 	lanes int // floats per register
 	r     []reg.VecPhysical
 	iota  Mem // constant 0, 1, 2 …
+	zip   Mem // constant 0, 16, 1, 17 …: puts words that lie in two halves side by side
 
 	tileRows, tileVecs int   // of a tile: rows, and columns in registers
 	copyVecs           []int // widths of copyLanes
@@ -40,7 +41,11 @@ func (v *vector) bytes() int { return 4 * v.lanes }
 
 // constants places the data that the kernels of v refer to.
 func (v *vector) constants() {
-	if v != avx2 {
+	if v == avx512 {
+		v.zip = GLOBL("zip512", 8|16)
+		for i := range v.lanes {
+			DATA(4*i, U32(uint32(i|(v.lanes+i)<<16)))
+		}
 		return
 	}
 	v.iota = GLOBL("iota256", 8|16) // RODATA, NOPTR

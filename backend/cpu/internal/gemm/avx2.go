@@ -9,8 +9,8 @@ import (
 )
 
 var avx2 = kernels{
-	isa: AVX2,
-	mr:  6, nr: 16, grain: 1, kc: 512,
+	isa: AVX2, pairSize: 1,
+	mr: 6, nr: 16, grain: 1, kc: 512,
 	tile: avx2Tile,
 	pack: avx2Pack,
 	dots: avx2Dots, dotRows: 3,

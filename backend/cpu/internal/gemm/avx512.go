@@ -5,8 +5,8 @@ package gemm
 import "unsafe"
 
 var avx512 = kernels{
-	isa: AVX512,
-	mr:  12, nr: 32, grain: 1, kc: 512,
+	isa: AVX512, pairSize: 1,
+	mr: 12, nr: 32, grain: 1, kc: 512,
 	tile: avx512Tile,
 	pack: avx512Pack,
 	dots: avx512Dots, dotRows: 4,

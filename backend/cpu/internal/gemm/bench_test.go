@@ -12,11 +12,12 @@ import (
 // shape is a product as a model has it. xWᵀ: weights [out,in]; dyW: their
 // gradient's use.
 type shape struct {
-	name    string
-	m, n, k int
-	rank    int // of a second pair, or 0
-	ta, tb  bool
-	b       gemm.Elem
+	name      string
+	m, n, k   int
+	rank      int // of a second pair, or 0
+	ta, tb    bool
+	b         gemm.Elem
+	precision gemm.Elem // BF16: operands may be rounded
 }
 
 func xWt(m, k, n int, w gemm.Elem) shape {
@@ -39,6 +40,16 @@ var linear = []shape{
 	dyW(512, 5632, 2048, gemm.F32), dyW(2048, 2048, 2048, gemm.F32), dyW(512, 2048, 2048, gemm.BF16), lora(dyW(512, 2048, 2048, gemm.BF16), 16),
 }
 
+// rounded is the shapes with products of bfloat16.
+func rounded(shapes []shape) []shape {
+	var r []shape
+	for _, s := range shapes {
+		s.precision, s.name = gemm.BF16, s.name+"~"
+		r = append(r, s)
+	}
+	return r
+}
+
 var adapter = []shape{
 	{name: "xAt", m: 1024, n: 8, k: 2048, tb: true}, {name: "xAt", m: 1024, n: 16, k: 2048, tb: true}, {name: "xAt", m: 1024, n: 64, k: 2048, tb: true},
 	{name: "hBt", m: 1024, n: 2048, k: 16, tb: true}, {name: "dyB", m: 1024, n: 16, k: 2048},
@@ -59,6 +70,7 @@ var blocks = []shape{
 }
 
 func BenchmarkLinear(b *testing.B)    { benchmark(b, linear, (*gemm.Engine).Run) }
+func BenchmarkRounded(b *testing.B)   { benchmark(b, rounded(linear), (*gemm.Engine).Run) }
 func BenchmarkAdapter(b *testing.B)   { benchmark(b, adapter, (*gemm.Engine).Run) }
 func BenchmarkDecode(b *testing.B)    { benchmark(b, decode, (*gemm.Engine).Run) }
 func BenchmarkAttention(b *testing.B) { benchmark(b, blocks, serial) }
@@ -94,7 +106,7 @@ func benchmark(b *testing.B, shapes []shape, run func(*gemm.Engine, *gemm.Call))
 // call is the shape on random matrices, and the sum of its K.
 func (s shape) call(tb cleaner) (*gemm.Call, int) {
 	r := rand.New(rand.NewPCG(1, 2))
-	c := &gemm.Call{M: s.m, N: s.n, LDC: s.n, C: make([]float32, s.m*s.n)}
+	c := &gemm.Call{M: s.m, N: s.n, LDC: s.n, C: make([]float32, s.m*s.n), Precision: s.precision}
 	a, b := newMatrix(tb, r, s.m, s.k, gemm.F32, s.ta, 0), newMatrix(tb, r, s.k, s.n, s.b, s.tb, 0)
 	c.Pairs = append(c.Pairs, gemm.Pair{A: a.Matrix, B: b.Matrix, K: s.k, Alpha: 1})
 	if s.rank > 0 {

@@ -68,6 +68,7 @@ func drawProblem(t *rapid.T) *problem {
 		m, n, k, pairs = dimension(1, 33), dimension(1, 67), dimension(512, 2053), 2
 	}
 	p := newProblem(r, m.Draw(t, "M"), n.Draw(t, "N"), paddeds.Draw(t, "pad C"), rapid.Bool().Draw(t, "accumulate"), rapid.Bool().Draw(t, "bias"))
+	p.Precision = rapid.SampledFrom([]gemm.Elem{gemm.F32, gemm.BF16}).Draw(t, "precision")
 	for range rapid.IntRange(0, pairs).Draw(t, "pairs") {
 		k := k.Draw(t, "K")
 		a := newMatrix(t, r, p.M, k, elemA.Draw(t, "elem A"), transA.Draw(t, "Aᵀ"), paddeds.Draw(t, "pad A"))
@@ -104,8 +105,9 @@ func TestManyWorkers(t *testing.T) {
 	eachISA(t, func(t *testing.T, isa gemm.ISA) {
 		r := rand.New(rand.NewPCG(1, 1))
 		for _, s := range []struct{ m, n, k int }{{40, 300, 600}, {3, 700, 300}, {400, 20, 200}, {150, 90, 90}} {
-			for trans := range 4 {
+			for trans := range 8 {
 				p := newProblem(r, s.m, s.n, 0, false, true)
+				p.Precision = []gemm.Elem{gemm.F32, gemm.BF16}[trans>>2]
 				p.add(newMatrix(t, r, s.m, s.k, gemm.F32, trans&1 != 0, 0), newMatrix(t, r, s.k, s.n, gemm.BF16, trans&2 != 0, 0), 1)
 				p.add(newMatrix(t, r, s.m, 8, gemm.F32, trans&1 != 0, 0), newMatrix(t, r, 8, s.n, gemm.F32, trans&2 != 0, 0), 2)
 				c := p.compute(t, engine(t, 1, isa).Run)

@@ -7,7 +7,7 @@ import (
 )
 
 // EnvCPU is the environment variable that names the instruction set to use:
-// portable, avx2 or avx512. Unset or empty, the best one is taken.
+// portable, avx2, avx512 or avx512bf16. Unset or empty, the best one is taken.
 const EnvCPU = "LORAFUSE_CPU"
 
 // Errors of Select.
@@ -22,9 +22,10 @@ type ISA uint8
 // The instruction sets, from the slowest to the fastest. The zero value is
 // there on every machine.
 const (
-	Portable ISA = iota // plain Go
-	AVX2                // AVX2, FMA and F16C
-	AVX512              // AVX-512 F, BW, DQ and VL
+	Portable   ISA = iota // plain Go
+	AVX2                  // AVX2, FMA and F16C
+	AVX512                // AVX-512 F, BW, DQ and VL
+	AVX512BF16            // AVX512 and products of bfloat16
 	isaCount
 )
 
@@ -37,6 +38,8 @@ func (i ISA) String() string {
 		return "avx2"
 	case AVX512:
 		return "avx512"
+	case AVX512BF16:
+		return "avx512bf16"
 	}
 	return fmt.Sprintf("ISA(%d)", uint8(i))
 }

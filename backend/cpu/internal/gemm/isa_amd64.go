@@ -11,6 +11,8 @@ func supported(isa ISA) bool {
 		return x.HasAVX2 && x.HasFMA && x.HasF16C
 	case AVX512:
 		return x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL && x.HasBMI2
+	case AVX512BF16:
+		return supported(AVX512) && x.HasAVX512BF16
 	}
 	return isa == Portable
 }
@@ -21,6 +23,8 @@ func kernelsOf(isa ISA) *kernels {
 		return &avx2
 	case AVX512:
 		return &avx512
+	case AVX512BF16:
+		return &avx512BF16
 	}
 	return &portable
 }

@@ -54,7 +54,7 @@ func (j *job) run() {
 	case c.N <= colsThin && transposed && c.M > 2*colsThin:
 		j.flipped.run()
 	default:
-		j.packed.run(depth)
+		j.packed.run()
 	}
 }
 

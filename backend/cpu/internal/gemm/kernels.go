@@ -9,15 +9,22 @@ type kernels struct {
 
 	mr, nr int // rows and columns of a tile
 	grain  int // rows of a panel are a multiple of it, but for the last panel
-	kc     int // longest run of k between two updates of C
+	kc     int // longest run of words between two updates of C
+
+	// pairSize is how many elements along k make one word of a panel: 1, or
+	// 2 for pairs of bfloat16, which the tile multiplies and adds at once.
+	pairSize int
+	// pairs are the tile and pack for calls whose Precision is BF16, nil
+	// where the machine has no such products.
+	pairs *kernels
 
 	// tile computes C[rows,cols] = (C if add) + bias + a·b for packed
-	// panels a [k][rows] and b [k][nr]; rows ≤ mr, cols ≤ nr, ldc in
+	// panels a [k][rows] and b [k][nr] of words; rows ≤ mr, cols ≤ nr, ldc in
 	// elements, bias [cols] or nil.
 	tile func(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer)
 
 	// pack writes dst[t*width+i] = alpha·src(i,t) for i < lanes and t < k,
-	// and zero for lanes ≤ i < width; src(i,t) is the element at src +
+	// and zero for lanes ≤ i < width, or the pairs of these; src(i,t) is the element at src +
 	// i*lane + t*step bytes, lane or step being the size of an element.
 	// width is at most mr, or a multiple of 16, or nr. It may write up to
 	// packSlack elements past the end of dst.

@@ -4,6 +4,24 @@
 
 #include "textflag.h"
 
+DATA zip512<>+0(SB)/4, $0x00100000
+DATA zip512<>+4(SB)/4, $0x00110001
+DATA zip512<>+8(SB)/4, $0x00120002
+DATA zip512<>+12(SB)/4, $0x00130003
+DATA zip512<>+16(SB)/4, $0x00140004
+DATA zip512<>+20(SB)/4, $0x00150005
+DATA zip512<>+24(SB)/4, $0x00160006
+DATA zip512<>+28(SB)/4, $0x00170007
+DATA zip512<>+32(SB)/4, $0x00180008
+DATA zip512<>+36(SB)/4, $0x00190009
+DATA zip512<>+40(SB)/4, $0x001a000a
+DATA zip512<>+44(SB)/4, $0x001b000b
+DATA zip512<>+48(SB)/4, $0x001c000c
+DATA zip512<>+52(SB)/4, $0x001d000d
+DATA zip512<>+56(SB)/4, $0x001e000e
+DATA zip512<>+60(SB)/4, $0x001f000f
+GLOBL zip512<>(SB), RODATA|NOPTR, $64
+
 // func tile512x1(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tile512x1(SB), NOSPLIT, $0-64
@@ -13737,5 +13755,7207 @@ loop:
 	VMOVUPS      32(DI), Y1
 	VFMADD231PS  Y15, Y0, Y1
 	VMOVUPS      Y1, 32(DI)
+	VZEROUPPER
+	RET
+
+// func tilePairs512x1(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·tilePairs512x1(SB), NOSPLIT, $0-64
+	MOVQ       k+0(FP), CX
+	MOVQ       a+8(FP), SI
+	MOVQ       b+16(FP), DX
+	MOVQ       c+24(FP), DI
+	MOVQ       ldc+32(FP), R8
+	VPXORD     Z30, Z30, Z30
+	VPXORD     Z31, Z31, Z31
+	MOVQ       DI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	MOVQ       CX, BX
+	SHRQ       $0x02, BX
+	JZ         tail
+	PCALIGN    $0x20
+
+loop:
+	VMOVUPS      (DX), Z0
+	VMOVUPS      64(DX), Z1
+	VBROADCASTSS (SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xf252
+	LONG         $0x48766262
+	WORD         $0xfa52
+	VMOVUPS      128(DX), Z0
+	VMOVUPS      192(DX), Z1
+	VBROADCASTSS 4(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xf252
+	LONG         $0x48766262
+	WORD         $0xfa52
+	VMOVUPS      256(DX), Z0
+	VMOVUPS      320(DX), Z1
+	VBROADCASTSS 8(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xf252
+	LONG         $0x48766262
+	WORD         $0xfa52
+	VMOVUPS      384(DX), Z0
+	VMOVUPS      448(DX), Z1
+	VBROADCASTSS 12(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xf252
+	LONG         $0x48766262
+	WORD         $0xfa52
+	ADDQ         $+512, DX
+	ADDQ         $+16, SI
+	DECQ         BX
+	JNZ          loop
+
+tail:
+	ANDQ $+3, CX
+	JZ   done
+
+last:
+	VMOVUPS      (DX), Z0
+	VMOVUPS      64(DX), Z1
+	VBROADCASTSS (SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xf252
+	LONG         $0x48766262
+	WORD         $0xfa52
+	ADDQ         $+128, DX
+	ADDQ         $+4, SI
+	DECQ         CX
+	JNZ          last
+
+done:
+	MOVBQZX add+48(FP), AX
+	MOVQ    bias+56(FP), R11
+	MOVQ    cols+40(FP), R10
+	CMPQ    R10, $+32
+	JNE     edge
+	TESTB   $0x01, AL
+	JZ      bias
+	MOVQ    DI, SI
+	VADDPS  (SI), Z30, Z30
+	VADDPS  64(SI), Z31, Z31
+
+bias:
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Z2
+	VADDPS  Z2, Z30, Z30
+	VMOVUPS 64(R11), Z2
+	VADDPS  Z2, Z31, Z31
+
+store:
+	VMOVUPS Z30, (DI)
+	VMOVUPS Z31, 64(DI)
+	VZEROUPPER
+	RET
+
+edge:
+	MOVQ   $-1, BX
+	BZHIQ  R10, BX, BX
+	KMOVW  BX, K1
+	SHRQ   $0x10, BX
+	KMOVW  BX, K2
+	TESTB  $0x01, AL
+	JZ     biasEdge
+	MOVQ   DI, SI
+	VADDPS (SI), Z30, K1, Z30
+	VADDPS 64(SI), Z31, K2, Z31
+
+biasEdge:
+	TESTQ     R11, R11
+	JZ        storeEdge
+	VMOVUPS.Z (R11), K1, Z2
+	VADDPS    Z2, Z30, Z30
+	VMOVUPS.Z 64(R11), K2, Z2
+	VADDPS    Z2, Z31, Z31
+
+storeEdge:
+	VMOVUPS Z30, K1, (DI)
+	VMOVUPS Z31, K2, 64(DI)
+	VZEROUPPER
+	RET
+
+// func tilePairs512x2(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·tilePairs512x2(SB), NOSPLIT, $0-64
+	MOVQ       k+0(FP), CX
+	MOVQ       a+8(FP), SI
+	MOVQ       b+16(FP), DX
+	MOVQ       c+24(FP), DI
+	MOVQ       ldc+32(FP), R8
+	VPXORD     Z28, Z28, Z28
+	VPXORD     Z29, Z29, Z29
+	VPXORD     Z30, Z30, Z30
+	VPXORD     Z31, Z31, Z31
+	MOVQ       DI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	MOVQ       CX, BX
+	SHRQ       $0x02, BX
+	JZ         tail
+	PCALIGN    $0x20
+
+loop:
+	VMOVUPS      (DX), Z0
+	VMOVUPS      64(DX), Z1
+	VBROADCASTSS (SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xe252
+	LONG         $0x48766262
+	WORD         $0xea52
+	VBROADCASTSS 4(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xf352
+	LONG         $0x48766262
+	WORD         $0xfb52
+	VMOVUPS      128(DX), Z0
+	VMOVUPS      192(DX), Z1
+	VBROADCASTSS 8(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xe252
+	LONG         $0x48766262
+	WORD         $0xea52
+	VBROADCASTSS 12(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xf352
+	LONG         $0x48766262
+	WORD         $0xfb52
+	VMOVUPS      256(DX), Z0
+	VMOVUPS      320(DX), Z1
+	VBROADCASTSS 16(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xe252
+	LONG         $0x48766262
+	WORD         $0xea52
+	VBROADCASTSS 20(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xf352
+	LONG         $0x48766262
+	WORD         $0xfb52
+	VMOVUPS      384(DX), Z0
+	VMOVUPS      448(DX), Z1
+	VBROADCASTSS 24(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xe252
+	LONG         $0x48766262
+	WORD         $0xea52
+	VBROADCASTSS 28(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xf352
+	LONG         $0x48766262
+	WORD         $0xfb52
+	ADDQ         $+512, DX
+	ADDQ         $+32, SI
+	DECQ         BX
+	JNZ          loop
+
+tail:
+	ANDQ $+3, CX
+	JZ   done
+
+last:
+	VMOVUPS      (DX), Z0
+	VMOVUPS      64(DX), Z1
+	VBROADCASTSS (SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xe252
+	LONG         $0x48766262
+	WORD         $0xea52
+	VBROADCASTSS 4(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xf352
+	LONG         $0x48766262
+	WORD         $0xfb52
+	ADDQ         $+128, DX
+	ADDQ         $+8, SI
+	DECQ         CX
+	JNZ          last
+
+done:
+	MOVBQZX add+48(FP), AX
+	MOVQ    bias+56(FP), R11
+	MOVQ    cols+40(FP), R10
+	CMPQ    R10, $+32
+	JNE     edge
+	TESTB   $0x01, AL
+	JZ      bias
+	MOVQ    DI, SI
+	VADDPS  (SI), Z28, Z28
+	VADDPS  64(SI), Z29, Z29
+	ADDQ    R8, SI
+	VADDPS  (SI), Z30, Z30
+	VADDPS  64(SI), Z31, Z31
+
+bias:
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Z2
+	VADDPS  Z2, Z28, Z28
+	VADDPS  Z2, Z30, Z30
+	VMOVUPS 64(R11), Z2
+	VADDPS  Z2, Z29, Z29
+	VADDPS  Z2, Z31, Z31
+
+store:
+	VMOVUPS Z28, (DI)
+	VMOVUPS Z29, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z30, (DI)
+	VMOVUPS Z31, 64(DI)
+	VZEROUPPER
+	RET
+
+edge:
+	MOVQ   $-1, BX
+	BZHIQ  R10, BX, BX
+	KMOVW  BX, K1
+	SHRQ   $0x10, BX
+	KMOVW  BX, K2
+	TESTB  $0x01, AL
+	JZ     biasEdge
+	MOVQ   DI, SI
+	VADDPS (SI), Z28, K1, Z28
+	VADDPS 64(SI), Z29, K2, Z29
+	ADDQ   R8, SI
+	VADDPS (SI), Z30, K1, Z30
+	VADDPS 64(SI), Z31, K2, Z31
+
+biasEdge:
+	TESTQ     R11, R11
+	JZ        storeEdge
+	VMOVUPS.Z (R11), K1, Z2
+	VADDPS    Z2, Z28, Z28
+	VADDPS    Z2, Z30, Z30
+	VMOVUPS.Z 64(R11), K2, Z2
+	VADDPS    Z2, Z29, Z29
+	VADDPS    Z2, Z31, Z31
+
+storeEdge:
+	VMOVUPS Z28, K1, (DI)
+	VMOVUPS Z29, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z30, K1, (DI)
+	VMOVUPS Z31, K2, 64(DI)
+	VZEROUPPER
+	RET
+
+// func tilePairs512x3(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·tilePairs512x3(SB), NOSPLIT, $0-64
+	MOVQ       k+0(FP), CX
+	MOVQ       a+8(FP), SI
+	MOVQ       b+16(FP), DX
+	MOVQ       c+24(FP), DI
+	MOVQ       ldc+32(FP), R8
+	VPXORD     Z26, Z26, Z26
+	VPXORD     Z27, Z27, Z27
+	VPXORD     Z28, Z28, Z28
+	VPXORD     Z29, Z29, Z29
+	VPXORD     Z30, Z30, Z30
+	VPXORD     Z31, Z31, Z31
+	MOVQ       DI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	MOVQ       CX, BX
+	SHRQ       $0x02, BX
+	JZ         tail
+	PCALIGN    $0x20
+
+loop:
+	VMOVUPS      (DX), Z0
+	VMOVUPS      64(DX), Z1
+	VBROADCASTSS (SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xd252
+	LONG         $0x48766262
+	WORD         $0xda52
+	VBROADCASTSS 4(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xe352
+	LONG         $0x48766262
+	WORD         $0xeb52
+	VBROADCASTSS 8(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xf452
+	LONG         $0x48766262
+	WORD         $0xfc52
+	VMOVUPS      128(DX), Z0
+	VMOVUPS      192(DX), Z1
+	VBROADCASTSS 12(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xd252
+	LONG         $0x48766262
+	WORD         $0xda52
+	VBROADCASTSS 16(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xe352
+	LONG         $0x48766262
+	WORD         $0xeb52
+	VBROADCASTSS 20(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xf452
+	LONG         $0x48766262
+	WORD         $0xfc52
+	VMOVUPS      256(DX), Z0
+	VMOVUPS      320(DX), Z1
+	VBROADCASTSS 24(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xd252
+	LONG         $0x48766262
+	WORD         $0xda52
+	VBROADCASTSS 28(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xe352
+	LONG         $0x48766262
+	WORD         $0xeb52
+	VBROADCASTSS 32(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xf452
+	LONG         $0x48766262
+	WORD         $0xfc52
+	VMOVUPS      384(DX), Z0
+	VMOVUPS      448(DX), Z1
+	VBROADCASTSS 36(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xd252
+	LONG         $0x48766262
+	WORD         $0xda52
+	VBROADCASTSS 40(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xe352
+	LONG         $0x48766262
+	WORD         $0xeb52
+	VBROADCASTSS 44(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xf452
+	LONG         $0x48766262
+	WORD         $0xfc52
+	ADDQ         $+512, DX
+	ADDQ         $+48, SI
+	DECQ         BX
+	JNZ          loop
+
+tail:
+	ANDQ $+3, CX
+	JZ   done
+
+last:
+	VMOVUPS      (DX), Z0
+	VMOVUPS      64(DX), Z1
+	VBROADCASTSS (SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xd252
+	LONG         $0x48766262
+	WORD         $0xda52
+	VBROADCASTSS 4(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xe352
+	LONG         $0x48766262
+	WORD         $0xeb52
+	VBROADCASTSS 8(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xf452
+	LONG         $0x48766262
+	WORD         $0xfc52
+	ADDQ         $+128, DX
+	ADDQ         $+12, SI
+	DECQ         CX
+	JNZ          last
+
+done:
+	MOVBQZX add+48(FP), AX
+	MOVQ    bias+56(FP), R11
+	MOVQ    cols+40(FP), R10
+	CMPQ    R10, $+32
+	JNE     edge
+	TESTB   $0x01, AL
+	JZ      bias
+	MOVQ    DI, SI
+	VADDPS  (SI), Z26, Z26
+	VADDPS  64(SI), Z27, Z27
+	ADDQ    R8, SI
+	VADDPS  (SI), Z28, Z28
+	VADDPS  64(SI), Z29, Z29
+	ADDQ    R8, SI
+	VADDPS  (SI), Z30, Z30
+	VADDPS  64(SI), Z31, Z31
+
+bias:
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Z2
+	VADDPS  Z2, Z26, Z26
+	VADDPS  Z2, Z28, Z28
+	VADDPS  Z2, Z30, Z30
+	VMOVUPS 64(R11), Z2
+	VADDPS  Z2, Z27, Z27
+	VADDPS  Z2, Z29, Z29
+	VADDPS  Z2, Z31, Z31
+
+store:
+	VMOVUPS Z26, (DI)
+	VMOVUPS Z27, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z28, (DI)
+	VMOVUPS Z29, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z30, (DI)
+	VMOVUPS Z31, 64(DI)
+	VZEROUPPER
+	RET
+
+edge:
+	MOVQ   $-1, BX
+	BZHIQ  R10, BX, BX
+	KMOVW  BX, K1
+	SHRQ   $0x10, BX
+	KMOVW  BX, K2
+	TESTB  $0x01, AL
+	JZ     biasEdge
+	MOVQ   DI, SI
+	VADDPS (SI), Z26, K1, Z26
+	VADDPS 64(SI), Z27, K2, Z27
+	ADDQ   R8, SI
+	VADDPS (SI), Z28, K1, Z28
+	VADDPS 64(SI), Z29, K2, Z29
+	ADDQ   R8, SI
+	VADDPS (SI), Z30, K1, Z30
+	VADDPS 64(SI), Z31, K2, Z31
+
+biasEdge:
+	TESTQ     R11, R11
+	JZ        storeEdge
+	VMOVUPS.Z (R11), K1, Z2
+	VADDPS    Z2, Z26, Z26
+	VADDPS    Z2, Z28, Z28
+	VADDPS    Z2, Z30, Z30
+	VMOVUPS.Z 64(R11), K2, Z2
+	VADDPS    Z2, Z27, Z27
+	VADDPS    Z2, Z29, Z29
+	VADDPS    Z2, Z31, Z31
+
+storeEdge:
+	VMOVUPS Z26, K1, (DI)
+	VMOVUPS Z27, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z28, K1, (DI)
+	VMOVUPS Z29, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z30, K1, (DI)
+	VMOVUPS Z31, K2, 64(DI)
+	VZEROUPPER
+	RET
+
+// func tilePairs512x4(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·tilePairs512x4(SB), NOSPLIT, $0-64
+	MOVQ       k+0(FP), CX
+	MOVQ       a+8(FP), SI
+	MOVQ       b+16(FP), DX
+	MOVQ       c+24(FP), DI
+	MOVQ       ldc+32(FP), R8
+	VPXORD     Z24, Z24, Z24
+	VPXORD     Z25, Z25, Z25
+	VPXORD     Z26, Z26, Z26
+	VPXORD     Z27, Z27, Z27
+	VPXORD     Z28, Z28, Z28
+	VPXORD     Z29, Z29, Z29
+	VPXORD     Z30, Z30, Z30
+	VPXORD     Z31, Z31, Z31
+	MOVQ       DI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	MOVQ       CX, BX
+	SHRQ       $0x02, BX
+	JZ         tail
+	PCALIGN    $0x20
+
+loop:
+	VMOVUPS      (DX), Z0
+	VMOVUPS      64(DX), Z1
+	VBROADCASTSS (SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xc252
+	LONG         $0x48766262
+	WORD         $0xca52
+	VBROADCASTSS 4(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xd352
+	LONG         $0x48766262
+	WORD         $0xdb52
+	VBROADCASTSS 8(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xe452
+	LONG         $0x48766262
+	WORD         $0xec52
+	VBROADCASTSS 12(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xf552
+	LONG         $0x48766262
+	WORD         $0xfd52
+	VMOVUPS      128(DX), Z0
+	VMOVUPS      192(DX), Z1
+	VBROADCASTSS 16(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xc252
+	LONG         $0x48766262
+	WORD         $0xca52
+	VBROADCASTSS 20(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xd352
+	LONG         $0x48766262
+	WORD         $0xdb52
+	VBROADCASTSS 24(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xe452
+	LONG         $0x48766262
+	WORD         $0xec52
+	VBROADCASTSS 28(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xf552
+	LONG         $0x48766262
+	WORD         $0xfd52
+	VMOVUPS      256(DX), Z0
+	VMOVUPS      320(DX), Z1
+	VBROADCASTSS 32(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xc252
+	LONG         $0x48766262
+	WORD         $0xca52
+	VBROADCASTSS 36(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xd352
+	LONG         $0x48766262
+	WORD         $0xdb52
+	VBROADCASTSS 40(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xe452
+	LONG         $0x48766262
+	WORD         $0xec52
+	VBROADCASTSS 44(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xf552
+	LONG         $0x48766262
+	WORD         $0xfd52
+	VMOVUPS      384(DX), Z0
+	VMOVUPS      448(DX), Z1
+	VBROADCASTSS 48(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xc252
+	LONG         $0x48766262
+	WORD         $0xca52
+	VBROADCASTSS 52(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xd352
+	LONG         $0x48766262
+	WORD         $0xdb52
+	VBROADCASTSS 56(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xe452
+	LONG         $0x48766262
+	WORD         $0xec52
+	VBROADCASTSS 60(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xf552
+	LONG         $0x48766262
+	WORD         $0xfd52
+	ADDQ         $+512, DX
+	ADDQ         $+64, SI
+	DECQ         BX
+	JNZ          loop
+
+tail:
+	ANDQ $+3, CX
+	JZ   done
+
+last:
+	VMOVUPS      (DX), Z0
+	VMOVUPS      64(DX), Z1
+	VBROADCASTSS (SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xc252
+	LONG         $0x48766262
+	WORD         $0xca52
+	VBROADCASTSS 4(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xd352
+	LONG         $0x48766262
+	WORD         $0xdb52
+	VBROADCASTSS 8(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xe452
+	LONG         $0x48766262
+	WORD         $0xec52
+	VBROADCASTSS 12(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xf552
+	LONG         $0x48766262
+	WORD         $0xfd52
+	ADDQ         $+128, DX
+	ADDQ         $+16, SI
+	DECQ         CX
+	JNZ          last
+
+done:
+	MOVBQZX add+48(FP), AX
+	MOVQ    bias+56(FP), R11
+	MOVQ    cols+40(FP), R10
+	CMPQ    R10, $+32
+	JNE     edge
+	TESTB   $0x01, AL
+	JZ      bias
+	MOVQ    DI, SI
+	VADDPS  (SI), Z24, Z24
+	VADDPS  64(SI), Z25, Z25
+	ADDQ    R8, SI
+	VADDPS  (SI), Z26, Z26
+	VADDPS  64(SI), Z27, Z27
+	ADDQ    R8, SI
+	VADDPS  (SI), Z28, Z28
+	VADDPS  64(SI), Z29, Z29
+	ADDQ    R8, SI
+	VADDPS  (SI), Z30, Z30
+	VADDPS  64(SI), Z31, Z31
+
+bias:
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Z2
+	VADDPS  Z2, Z24, Z24
+	VADDPS  Z2, Z26, Z26
+	VADDPS  Z2, Z28, Z28
+	VADDPS  Z2, Z30, Z30
+	VMOVUPS 64(R11), Z2
+	VADDPS  Z2, Z25, Z25
+	VADDPS  Z2, Z27, Z27
+	VADDPS  Z2, Z29, Z29
+	VADDPS  Z2, Z31, Z31
+
+store:
+	VMOVUPS Z24, (DI)
+	VMOVUPS Z25, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z26, (DI)
+	VMOVUPS Z27, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z28, (DI)
+	VMOVUPS Z29, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z30, (DI)
+	VMOVUPS Z31, 64(DI)
+	VZEROUPPER
+	RET
+
+edge:
+	MOVQ   $-1, BX
+	BZHIQ  R10, BX, BX
+	KMOVW  BX, K1
+	SHRQ   $0x10, BX
+	KMOVW  BX, K2
+	TESTB  $0x01, AL
+	JZ     biasEdge
+	MOVQ   DI, SI
+	VADDPS (SI), Z24, K1, Z24
+	VADDPS 64(SI), Z25, K2, Z25
+	ADDQ   R8, SI
+	VADDPS (SI), Z26, K1, Z26
+	VADDPS 64(SI), Z27, K2, Z27
+	ADDQ   R8, SI
+	VADDPS (SI), Z28, K1, Z28
+	VADDPS 64(SI), Z29, K2, Z29
+	ADDQ   R8, SI
+	VADDPS (SI), Z30, K1, Z30
+	VADDPS 64(SI), Z31, K2, Z31
+
+biasEdge:
+	TESTQ     R11, R11
+	JZ        storeEdge
+	VMOVUPS.Z (R11), K1, Z2
+	VADDPS    Z2, Z24, Z24
+	VADDPS    Z2, Z26, Z26
+	VADDPS    Z2, Z28, Z28
+	VADDPS    Z2, Z30, Z30
+	VMOVUPS.Z 64(R11), K2, Z2
+	VADDPS    Z2, Z25, Z25
+	VADDPS    Z2, Z27, Z27
+	VADDPS    Z2, Z29, Z29
+	VADDPS    Z2, Z31, Z31
+
+storeEdge:
+	VMOVUPS Z24, K1, (DI)
+	VMOVUPS Z25, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z26, K1, (DI)
+	VMOVUPS Z27, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z28, K1, (DI)
+	VMOVUPS Z29, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z30, K1, (DI)
+	VMOVUPS Z31, K2, 64(DI)
+	VZEROUPPER
+	RET
+
+// func tilePairs512x5(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·tilePairs512x5(SB), NOSPLIT, $0-64
+	MOVQ       k+0(FP), CX
+	MOVQ       a+8(FP), SI
+	MOVQ       b+16(FP), DX
+	MOVQ       c+24(FP), DI
+	MOVQ       ldc+32(FP), R8
+	VPXORD     Z22, Z22, Z22
+	VPXORD     Z23, Z23, Z23
+	VPXORD     Z24, Z24, Z24
+	VPXORD     Z25, Z25, Z25
+	VPXORD     Z26, Z26, Z26
+	VPXORD     Z27, Z27, Z27
+	VPXORD     Z28, Z28, Z28
+	VPXORD     Z29, Z29, Z29
+	VPXORD     Z30, Z30, Z30
+	VPXORD     Z31, Z31, Z31
+	MOVQ       DI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	MOVQ       CX, BX
+	SHRQ       $0x02, BX
+	JZ         tail
+	PCALIGN    $0x20
+
+loop:
+	VMOVUPS      (DX), Z0
+	VMOVUPS      64(DX), Z1
+	VBROADCASTSS (SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xf252
+	LONG         $0x4876e262
+	WORD         $0xfa52
+	VBROADCASTSS 4(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xc352
+	LONG         $0x48766262
+	WORD         $0xcb52
+	VBROADCASTSS 8(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xd452
+	LONG         $0x48766262
+	WORD         $0xdc52
+	VBROADCASTSS 12(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xe552
+	LONG         $0x48766262
+	WORD         $0xed52
+	VBROADCASTSS 16(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xf252
+	LONG         $0x48766262
+	WORD         $0xfa52
+	VMOVUPS      128(DX), Z0
+	VMOVUPS      192(DX), Z1
+	VBROADCASTSS 20(SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xf252
+	LONG         $0x4876e262
+	WORD         $0xfa52
+	VBROADCASTSS 24(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xc352
+	LONG         $0x48766262
+	WORD         $0xcb52
+	VBROADCASTSS 28(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xd452
+	LONG         $0x48766262
+	WORD         $0xdc52
+	VBROADCASTSS 32(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xe552
+	LONG         $0x48766262
+	WORD         $0xed52
+	VBROADCASTSS 36(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xf252
+	LONG         $0x48766262
+	WORD         $0xfa52
+	VMOVUPS      256(DX), Z0
+	VMOVUPS      320(DX), Z1
+	VBROADCASTSS 40(SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xf252
+	LONG         $0x4876e262
+	WORD         $0xfa52
+	VBROADCASTSS 44(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xc352
+	LONG         $0x48766262
+	WORD         $0xcb52
+	VBROADCASTSS 48(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xd452
+	LONG         $0x48766262
+	WORD         $0xdc52
+	VBROADCASTSS 52(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xe552
+	LONG         $0x48766262
+	WORD         $0xed52
+	VBROADCASTSS 56(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xf252
+	LONG         $0x48766262
+	WORD         $0xfa52
+	VMOVUPS      384(DX), Z0
+	VMOVUPS      448(DX), Z1
+	VBROADCASTSS 60(SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xf252
+	LONG         $0x4876e262
+	WORD         $0xfa52
+	VBROADCASTSS 64(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xc352
+	LONG         $0x48766262
+	WORD         $0xcb52
+	VBROADCASTSS 68(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xd452
+	LONG         $0x48766262
+	WORD         $0xdc52
+	VBROADCASTSS 72(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xe552
+	LONG         $0x48766262
+	WORD         $0xed52
+	VBROADCASTSS 76(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xf252
+	LONG         $0x48766262
+	WORD         $0xfa52
+	ADDQ         $+512, DX
+	ADDQ         $+80, SI
+	DECQ         BX
+	JNZ          loop
+
+tail:
+	ANDQ $+3, CX
+	JZ   done
+
+last:
+	VMOVUPS      (DX), Z0
+	VMOVUPS      64(DX), Z1
+	VBROADCASTSS (SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xf252
+	LONG         $0x4876e262
+	WORD         $0xfa52
+	VBROADCASTSS 4(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xc352
+	LONG         $0x48766262
+	WORD         $0xcb52
+	VBROADCASTSS 8(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xd452
+	LONG         $0x48766262
+	WORD         $0xdc52
+	VBROADCASTSS 12(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xe552
+	LONG         $0x48766262
+	WORD         $0xed52
+	VBROADCASTSS 16(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xf252
+	LONG         $0x48766262
+	WORD         $0xfa52
+	ADDQ         $+128, DX
+	ADDQ         $+20, SI
+	DECQ         CX
+	JNZ          last
+
+done:
+	MOVBQZX add+48(FP), AX
+	MOVQ    bias+56(FP), R11
+	MOVQ    cols+40(FP), R10
+	CMPQ    R10, $+32
+	JNE     edge
+	TESTB   $0x01, AL
+	JZ      bias
+	MOVQ    DI, SI
+	VADDPS  (SI), Z22, Z22
+	VADDPS  64(SI), Z23, Z23
+	ADDQ    R8, SI
+	VADDPS  (SI), Z24, Z24
+	VADDPS  64(SI), Z25, Z25
+	ADDQ    R8, SI
+	VADDPS  (SI), Z26, Z26
+	VADDPS  64(SI), Z27, Z27
+	ADDQ    R8, SI
+	VADDPS  (SI), Z28, Z28
+	VADDPS  64(SI), Z29, Z29
+	ADDQ    R8, SI
+	VADDPS  (SI), Z30, Z30
+	VADDPS  64(SI), Z31, Z31
+
+bias:
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Z2
+	VADDPS  Z2, Z22, Z22
+	VADDPS  Z2, Z24, Z24
+	VADDPS  Z2, Z26, Z26
+	VADDPS  Z2, Z28, Z28
+	VADDPS  Z2, Z30, Z30
+	VMOVUPS 64(R11), Z2
+	VADDPS  Z2, Z23, Z23
+	VADDPS  Z2, Z25, Z25
+	VADDPS  Z2, Z27, Z27
+	VADDPS  Z2, Z29, Z29
+	VADDPS  Z2, Z31, Z31
+
+store:
+	VMOVUPS Z22, (DI)
+	VMOVUPS Z23, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z24, (DI)
+	VMOVUPS Z25, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z26, (DI)
+	VMOVUPS Z27, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z28, (DI)
+	VMOVUPS Z29, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z30, (DI)
+	VMOVUPS Z31, 64(DI)
+	VZEROUPPER
+	RET
+
+edge:
+	MOVQ   $-1, BX
+	BZHIQ  R10, BX, BX
+	KMOVW  BX, K1
+	SHRQ   $0x10, BX
+	KMOVW  BX, K2
+	TESTB  $0x01, AL
+	JZ     biasEdge
+	MOVQ   DI, SI
+	VADDPS (SI), Z22, K1, Z22
+	VADDPS 64(SI), Z23, K2, Z23
+	ADDQ   R8, SI
+	VADDPS (SI), Z24, K1, Z24
+	VADDPS 64(SI), Z25, K2, Z25
+	ADDQ   R8, SI
+	VADDPS (SI), Z26, K1, Z26
+	VADDPS 64(SI), Z27, K2, Z27
+	ADDQ   R8, SI
+	VADDPS (SI), Z28, K1, Z28
+	VADDPS 64(SI), Z29, K2, Z29
+	ADDQ   R8, SI
+	VADDPS (SI), Z30, K1, Z30
+	VADDPS 64(SI), Z31, K2, Z31
+
+biasEdge:
+	TESTQ     R11, R11
+	JZ        storeEdge
+	VMOVUPS.Z (R11), K1, Z2
+	VADDPS    Z2, Z22, Z22
+	VADDPS    Z2, Z24, Z24
+	VADDPS    Z2, Z26, Z26
+	VADDPS    Z2, Z28, Z28
+	VADDPS    Z2, Z30, Z30
+	VMOVUPS.Z 64(R11), K2, Z2
+	VADDPS    Z2, Z23, Z23
+	VADDPS    Z2, Z25, Z25
+	VADDPS    Z2, Z27, Z27
+	VADDPS    Z2, Z29, Z29
+	VADDPS    Z2, Z31, Z31
+
+storeEdge:
+	VMOVUPS Z22, K1, (DI)
+	VMOVUPS Z23, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z24, K1, (DI)
+	VMOVUPS Z25, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z26, K1, (DI)
+	VMOVUPS Z27, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z28, K1, (DI)
+	VMOVUPS Z29, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z30, K1, (DI)
+	VMOVUPS Z31, K2, 64(DI)
+	VZEROUPPER
+	RET
+
+// func tilePairs512x6(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·tilePairs512x6(SB), NOSPLIT, $0-64
+	MOVQ       k+0(FP), CX
+	MOVQ       a+8(FP), SI
+	MOVQ       b+16(FP), DX
+	MOVQ       c+24(FP), DI
+	MOVQ       ldc+32(FP), R8
+	VPXORD     Z20, Z20, Z20
+	VPXORD     Z21, Z21, Z21
+	VPXORD     Z22, Z22, Z22
+	VPXORD     Z23, Z23, Z23
+	VPXORD     Z24, Z24, Z24
+	VPXORD     Z25, Z25, Z25
+	VPXORD     Z26, Z26, Z26
+	VPXORD     Z27, Z27, Z27
+	VPXORD     Z28, Z28, Z28
+	VPXORD     Z29, Z29, Z29
+	VPXORD     Z30, Z30, Z30
+	VPXORD     Z31, Z31, Z31
+	MOVQ       DI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	MOVQ       CX, BX
+	SHRQ       $0x02, BX
+	JZ         tail
+	PCALIGN    $0x20
+
+loop:
+	VMOVUPS      (DX), Z0
+	VMOVUPS      64(DX), Z1
+	VBROADCASTSS (SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xe252
+	LONG         $0x4876e262
+	WORD         $0xea52
+	VBROADCASTSS 4(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xf352
+	LONG         $0x4876e262
+	WORD         $0xfb52
+	VBROADCASTSS 8(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xc452
+	LONG         $0x48766262
+	WORD         $0xcc52
+	VBROADCASTSS 12(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xd552
+	LONG         $0x48766262
+	WORD         $0xdd52
+	VBROADCASTSS 16(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xe252
+	LONG         $0x48766262
+	WORD         $0xea52
+	VBROADCASTSS 20(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xf352
+	LONG         $0x48766262
+	WORD         $0xfb52
+	VMOVUPS      128(DX), Z0
+	VMOVUPS      192(DX), Z1
+	VBROADCASTSS 24(SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xe252
+	LONG         $0x4876e262
+	WORD         $0xea52
+	VBROADCASTSS 28(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xf352
+	LONG         $0x4876e262
+	WORD         $0xfb52
+	VBROADCASTSS 32(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xc452
+	LONG         $0x48766262
+	WORD         $0xcc52
+	VBROADCASTSS 36(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xd552
+	LONG         $0x48766262
+	WORD         $0xdd52
+	VBROADCASTSS 40(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xe252
+	LONG         $0x48766262
+	WORD         $0xea52
+	VBROADCASTSS 44(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xf352
+	LONG         $0x48766262
+	WORD         $0xfb52
+	VMOVUPS      256(DX), Z0
+	VMOVUPS      320(DX), Z1
+	VBROADCASTSS 48(SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xe252
+	LONG         $0x4876e262
+	WORD         $0xea52
+	VBROADCASTSS 52(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xf352
+	LONG         $0x4876e262
+	WORD         $0xfb52
+	VBROADCASTSS 56(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xc452
+	LONG         $0x48766262
+	WORD         $0xcc52
+	VBROADCASTSS 60(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xd552
+	LONG         $0x48766262
+	WORD         $0xdd52
+	VBROADCASTSS 64(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xe252
+	LONG         $0x48766262
+	WORD         $0xea52
+	VBROADCASTSS 68(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xf352
+	LONG         $0x48766262
+	WORD         $0xfb52
+	VMOVUPS      384(DX), Z0
+	VMOVUPS      448(DX), Z1
+	VBROADCASTSS 72(SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xe252
+	LONG         $0x4876e262
+	WORD         $0xea52
+	VBROADCASTSS 76(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xf352
+	LONG         $0x4876e262
+	WORD         $0xfb52
+	VBROADCASTSS 80(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xc452
+	LONG         $0x48766262
+	WORD         $0xcc52
+	VBROADCASTSS 84(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xd552
+	LONG         $0x48766262
+	WORD         $0xdd52
+	VBROADCASTSS 88(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xe252
+	LONG         $0x48766262
+	WORD         $0xea52
+	VBROADCASTSS 92(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xf352
+	LONG         $0x48766262
+	WORD         $0xfb52
+	ADDQ         $+512, DX
+	ADDQ         $+96, SI
+	DECQ         BX
+	JNZ          loop
+
+tail:
+	ANDQ $+3, CX
+	JZ   done
+
+last:
+	VMOVUPS      (DX), Z0
+	VMOVUPS      64(DX), Z1
+	VBROADCASTSS (SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xe252
+	LONG         $0x4876e262
+	WORD         $0xea52
+	VBROADCASTSS 4(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xf352
+	LONG         $0x4876e262
+	WORD         $0xfb52
+	VBROADCASTSS 8(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xc452
+	LONG         $0x48766262
+	WORD         $0xcc52
+	VBROADCASTSS 12(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xd552
+	LONG         $0x48766262
+	WORD         $0xdd52
+	VBROADCASTSS 16(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xe252
+	LONG         $0x48766262
+	WORD         $0xea52
+	VBROADCASTSS 20(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xf352
+	LONG         $0x48766262
+	WORD         $0xfb52
+	ADDQ         $+128, DX
+	ADDQ         $+24, SI
+	DECQ         CX
+	JNZ          last
+
+done:
+	MOVBQZX add+48(FP), AX
+	MOVQ    bias+56(FP), R11
+	MOVQ    cols+40(FP), R10
+	CMPQ    R10, $+32
+	JNE     edge
+	TESTB   $0x01, AL
+	JZ      bias
+	MOVQ    DI, SI
+	VADDPS  (SI), Z20, Z20
+	VADDPS  64(SI), Z21, Z21
+	ADDQ    R8, SI
+	VADDPS  (SI), Z22, Z22
+	VADDPS  64(SI), Z23, Z23
+	ADDQ    R8, SI
+	VADDPS  (SI), Z24, Z24
+	VADDPS  64(SI), Z25, Z25
+	ADDQ    R8, SI
+	VADDPS  (SI), Z26, Z26
+	VADDPS  64(SI), Z27, Z27
+	ADDQ    R8, SI
+	VADDPS  (SI), Z28, Z28
+	VADDPS  64(SI), Z29, Z29
+	ADDQ    R8, SI
+	VADDPS  (SI), Z30, Z30
+	VADDPS  64(SI), Z31, Z31
+
+bias:
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Z2
+	VADDPS  Z2, Z20, Z20
+	VADDPS  Z2, Z22, Z22
+	VADDPS  Z2, Z24, Z24
+	VADDPS  Z2, Z26, Z26
+	VADDPS  Z2, Z28, Z28
+	VADDPS  Z2, Z30, Z30
+	VMOVUPS 64(R11), Z2
+	VADDPS  Z2, Z21, Z21
+	VADDPS  Z2, Z23, Z23
+	VADDPS  Z2, Z25, Z25
+	VADDPS  Z2, Z27, Z27
+	VADDPS  Z2, Z29, Z29
+	VADDPS  Z2, Z31, Z31
+
+store:
+	VMOVUPS Z20, (DI)
+	VMOVUPS Z21, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z22, (DI)
+	VMOVUPS Z23, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z24, (DI)
+	VMOVUPS Z25, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z26, (DI)
+	VMOVUPS Z27, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z28, (DI)
+	VMOVUPS Z29, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z30, (DI)
+	VMOVUPS Z31, 64(DI)
+	VZEROUPPER
+	RET
+
+edge:
+	MOVQ   $-1, BX
+	BZHIQ  R10, BX, BX
+	KMOVW  BX, K1
+	SHRQ   $0x10, BX
+	KMOVW  BX, K2
+	TESTB  $0x01, AL
+	JZ     biasEdge
+	MOVQ   DI, SI
+	VADDPS (SI), Z20, K1, Z20
+	VADDPS 64(SI), Z21, K2, Z21
+	ADDQ   R8, SI
+	VADDPS (SI), Z22, K1, Z22
+	VADDPS 64(SI), Z23, K2, Z23
+	ADDQ   R8, SI
+	VADDPS (SI), Z24, K1, Z24
+	VADDPS 64(SI), Z25, K2, Z25
+	ADDQ   R8, SI
+	VADDPS (SI), Z26, K1, Z26
+	VADDPS 64(SI), Z27, K2, Z27
+	ADDQ   R8, SI
+	VADDPS (SI), Z28, K1, Z28
+	VADDPS 64(SI), Z29, K2, Z29
+	ADDQ   R8, SI
+	VADDPS (SI), Z30, K1, Z30
+	VADDPS 64(SI), Z31, K2, Z31
+
+biasEdge:
+	TESTQ     R11, R11
+	JZ        storeEdge
+	VMOVUPS.Z (R11), K1, Z2
+	VADDPS    Z2, Z20, Z20
+	VADDPS    Z2, Z22, Z22
+	VADDPS    Z2, Z24, Z24
+	VADDPS    Z2, Z26, Z26
+	VADDPS    Z2, Z28, Z28
+	VADDPS    Z2, Z30, Z30
+	VMOVUPS.Z 64(R11), K2, Z2
+	VADDPS    Z2, Z21, Z21
+	VADDPS    Z2, Z23, Z23
+	VADDPS    Z2, Z25, Z25
+	VADDPS    Z2, Z27, Z27
+	VADDPS    Z2, Z29, Z29
+	VADDPS    Z2, Z31, Z31
+
+storeEdge:
+	VMOVUPS Z20, K1, (DI)
+	VMOVUPS Z21, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z22, K1, (DI)
+	VMOVUPS Z23, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z24, K1, (DI)
+	VMOVUPS Z25, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z26, K1, (DI)
+	VMOVUPS Z27, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z28, K1, (DI)
+	VMOVUPS Z29, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z30, K1, (DI)
+	VMOVUPS Z31, K2, 64(DI)
+	VZEROUPPER
+	RET
+
+// func tilePairs512x7(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·tilePairs512x7(SB), NOSPLIT, $0-64
+	MOVQ       k+0(FP), CX
+	MOVQ       a+8(FP), SI
+	MOVQ       b+16(FP), DX
+	MOVQ       c+24(FP), DI
+	MOVQ       ldc+32(FP), R8
+	VPXORD     Z18, Z18, Z18
+	VPXORD     Z19, Z19, Z19
+	VPXORD     Z20, Z20, Z20
+	VPXORD     Z21, Z21, Z21
+	VPXORD     Z22, Z22, Z22
+	VPXORD     Z23, Z23, Z23
+	VPXORD     Z24, Z24, Z24
+	VPXORD     Z25, Z25, Z25
+	VPXORD     Z26, Z26, Z26
+	VPXORD     Z27, Z27, Z27
+	VPXORD     Z28, Z28, Z28
+	VPXORD     Z29, Z29, Z29
+	VPXORD     Z30, Z30, Z30
+	VPXORD     Z31, Z31, Z31
+	MOVQ       DI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	MOVQ       CX, BX
+	SHRQ       $0x02, BX
+	JZ         tail
+	PCALIGN    $0x20
+
+loop:
+	VMOVUPS      (DX), Z0
+	VMOVUPS      64(DX), Z1
+	VBROADCASTSS (SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xd252
+	LONG         $0x4876e262
+	WORD         $0xda52
+	VBROADCASTSS 4(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xe352
+	LONG         $0x4876e262
+	WORD         $0xeb52
+	VBROADCASTSS 8(SI), Z4
+	LONG         $0x487ee262
+	WORD         $0xf452
+	LONG         $0x4876e262
+	WORD         $0xfc52
+	VBROADCASTSS 12(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xc552
+	LONG         $0x48766262
+	WORD         $0xcd52
+	VBROADCASTSS 16(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xd252
+	LONG         $0x48766262
+	WORD         $0xda52
+	VBROADCASTSS 20(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xe352
+	LONG         $0x48766262
+	WORD         $0xeb52
+	VBROADCASTSS 24(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xf452
+	LONG         $0x48766262
+	WORD         $0xfc52
+	VMOVUPS      128(DX), Z0
+	VMOVUPS      192(DX), Z1
+	VBROADCASTSS 28(SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xd252
+	LONG         $0x4876e262
+	WORD         $0xda52
+	VBROADCASTSS 32(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xe352
+	LONG         $0x4876e262
+	WORD         $0xeb52
+	VBROADCASTSS 36(SI), Z4
+	LONG         $0x487ee262
+	WORD         $0xf452
+	LONG         $0x4876e262
+	WORD         $0xfc52
+	VBROADCASTSS 40(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xc552
+	LONG         $0x48766262
+	WORD         $0xcd52
+	VBROADCASTSS 44(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xd252
+	LONG         $0x48766262
+	WORD         $0xda52
+	VBROADCASTSS 48(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xe352
+	LONG         $0x48766262
+	WORD         $0xeb52
+	VBROADCASTSS 52(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xf452
+	LONG         $0x48766262
+	WORD         $0xfc52
+	VMOVUPS      256(DX), Z0
+	VMOVUPS      320(DX), Z1
+	VBROADCASTSS 56(SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xd252
+	LONG         $0x4876e262
+	WORD         $0xda52
+	VBROADCASTSS 60(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xe352
+	LONG         $0x4876e262
+	WORD         $0xeb52
+	VBROADCASTSS 64(SI), Z4
+	LONG         $0x487ee262
+	WORD         $0xf452
+	LONG         $0x4876e262
+	WORD         $0xfc52
+	VBROADCASTSS 68(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xc552
+	LONG         $0x48766262
+	WORD         $0xcd52
+	VBROADCASTSS 72(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xd252
+	LONG         $0x48766262
+	WORD         $0xda52
+	VBROADCASTSS 76(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xe352
+	LONG         $0x48766262
+	WORD         $0xeb52
+	VBROADCASTSS 80(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xf452
+	LONG         $0x48766262
+	WORD         $0xfc52
+	VMOVUPS      384(DX), Z0
+	VMOVUPS      448(DX), Z1
+	VBROADCASTSS 84(SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xd252
+	LONG         $0x4876e262
+	WORD         $0xda52
+	VBROADCASTSS 88(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xe352
+	LONG         $0x4876e262
+	WORD         $0xeb52
+	VBROADCASTSS 92(SI), Z4
+	LONG         $0x487ee262
+	WORD         $0xf452
+	LONG         $0x4876e262
+	WORD         $0xfc52
+	VBROADCASTSS 96(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xc552
+	LONG         $0x48766262
+	WORD         $0xcd52
+	VBROADCASTSS 100(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xd252
+	LONG         $0x48766262
+	WORD         $0xda52
+	VBROADCASTSS 104(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xe352
+	LONG         $0x48766262
+	WORD         $0xeb52
+	VBROADCASTSS 108(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xf452
+	LONG         $0x48766262
+	WORD         $0xfc52
+	ADDQ         $+512, DX
+	ADDQ         $+112, SI
+	DECQ         BX
+	JNZ          loop
+
+tail:
+	ANDQ $+3, CX
+	JZ   done
+
+last:
+	VMOVUPS      (DX), Z0
+	VMOVUPS      64(DX), Z1
+	VBROADCASTSS (SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xd252
+	LONG         $0x4876e262
+	WORD         $0xda52
+	VBROADCASTSS 4(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xe352
+	LONG         $0x4876e262
+	WORD         $0xeb52
+	VBROADCASTSS 8(SI), Z4
+	LONG         $0x487ee262
+	WORD         $0xf452
+	LONG         $0x4876e262
+	WORD         $0xfc52
+	VBROADCASTSS 12(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xc552
+	LONG         $0x48766262
+	WORD         $0xcd52
+	VBROADCASTSS 16(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xd252
+	LONG         $0x48766262
+	WORD         $0xda52
+	VBROADCASTSS 20(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xe352
+	LONG         $0x48766262
+	WORD         $0xeb52
+	VBROADCASTSS 24(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xf452
+	LONG         $0x48766262
+	WORD         $0xfc52
+	ADDQ         $+128, DX
+	ADDQ         $+28, SI
+	DECQ         CX
+	JNZ          last
+
+done:
+	MOVBQZX add+48(FP), AX
+	MOVQ    bias+56(FP), R11
+	MOVQ    cols+40(FP), R10
+	CMPQ    R10, $+32
+	JNE     edge
+	TESTB   $0x01, AL
+	JZ      bias
+	MOVQ    DI, SI
+	VADDPS  (SI), Z18, Z18
+	VADDPS  64(SI), Z19, Z19
+	ADDQ    R8, SI
+	VADDPS  (SI), Z20, Z20
+	VADDPS  64(SI), Z21, Z21
+	ADDQ    R8, SI
+	VADDPS  (SI), Z22, Z22
+	VADDPS  64(SI), Z23, Z23
+	ADDQ    R8, SI
+	VADDPS  (SI), Z24, Z24
+	VADDPS  64(SI), Z25, Z25
+	ADDQ    R8, SI
+	VADDPS  (SI), Z26, Z26
+	VADDPS  64(SI), Z27, Z27
+	ADDQ    R8, SI
+	VADDPS  (SI), Z28, Z28
+	VADDPS  64(SI), Z29, Z29
+	ADDQ    R8, SI
+	VADDPS  (SI), Z30, Z30
+	VADDPS  64(SI), Z31, Z31
+
+bias:
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Z2
+	VADDPS  Z2, Z18, Z18
+	VADDPS  Z2, Z20, Z20
+	VADDPS  Z2, Z22, Z22
+	VADDPS  Z2, Z24, Z24
+	VADDPS  Z2, Z26, Z26
+	VADDPS  Z2, Z28, Z28
+	VADDPS  Z2, Z30, Z30
+	VMOVUPS 64(R11), Z2
+	VADDPS  Z2, Z19, Z19
+	VADDPS  Z2, Z21, Z21
+	VADDPS  Z2, Z23, Z23
+	VADDPS  Z2, Z25, Z25
+	VADDPS  Z2, Z27, Z27
+	VADDPS  Z2, Z29, Z29
+	VADDPS  Z2, Z31, Z31
+
+store:
+	VMOVUPS Z18, (DI)
+	VMOVUPS Z19, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z20, (DI)
+	VMOVUPS Z21, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z22, (DI)
+	VMOVUPS Z23, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z24, (DI)
+	VMOVUPS Z25, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z26, (DI)
+	VMOVUPS Z27, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z28, (DI)
+	VMOVUPS Z29, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z30, (DI)
+	VMOVUPS Z31, 64(DI)
+	VZEROUPPER
+	RET
+
+edge:
+	MOVQ   $-1, BX
+	BZHIQ  R10, BX, BX
+	KMOVW  BX, K1
+	SHRQ   $0x10, BX
+	KMOVW  BX, K2
+	TESTB  $0x01, AL
+	JZ     biasEdge
+	MOVQ   DI, SI
+	VADDPS (SI), Z18, K1, Z18
+	VADDPS 64(SI), Z19, K2, Z19
+	ADDQ   R8, SI
+	VADDPS (SI), Z20, K1, Z20
+	VADDPS 64(SI), Z21, K2, Z21
+	ADDQ   R8, SI
+	VADDPS (SI), Z22, K1, Z22
+	VADDPS 64(SI), Z23, K2, Z23
+	ADDQ   R8, SI
+	VADDPS (SI), Z24, K1, Z24
+	VADDPS 64(SI), Z25, K2, Z25
+	ADDQ   R8, SI
+	VADDPS (SI), Z26, K1, Z26
+	VADDPS 64(SI), Z27, K2, Z27
+	ADDQ   R8, SI
+	VADDPS (SI), Z28, K1, Z28
+	VADDPS 64(SI), Z29, K2, Z29
+	ADDQ   R8, SI
+	VADDPS (SI), Z30, K1, Z30
+	VADDPS 64(SI), Z31, K2, Z31
+
+biasEdge:
+	TESTQ     R11, R11
+	JZ        storeEdge
+	VMOVUPS.Z (R11), K1, Z2
+	VADDPS    Z2, Z18, Z18
+	VADDPS    Z2, Z20, Z20
+	VADDPS    Z2, Z22, Z22
+	VADDPS    Z2, Z24, Z24
+	VADDPS    Z2, Z26, Z26
+	VADDPS    Z2, Z28, Z28
+	VADDPS    Z2, Z30, Z30
+	VMOVUPS.Z 64(R11), K2, Z2
+	VADDPS    Z2, Z19, Z19
+	VADDPS    Z2, Z21, Z21
+	VADDPS    Z2, Z23, Z23
+	VADDPS    Z2, Z25, Z25
+	VADDPS    Z2, Z27, Z27
+	VADDPS    Z2, Z29, Z29
+	VADDPS    Z2, Z31, Z31
+
+storeEdge:
+	VMOVUPS Z18, K1, (DI)
+	VMOVUPS Z19, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z20, K1, (DI)
+	VMOVUPS Z21, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z22, K1, (DI)
+	VMOVUPS Z23, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z24, K1, (DI)
+	VMOVUPS Z25, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z26, K1, (DI)
+	VMOVUPS Z27, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z28, K1, (DI)
+	VMOVUPS Z29, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z30, K1, (DI)
+	VMOVUPS Z31, K2, 64(DI)
+	VZEROUPPER
+	RET
+
+// func tilePairs512x8(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·tilePairs512x8(SB), NOSPLIT, $0-64
+	MOVQ       k+0(FP), CX
+	MOVQ       a+8(FP), SI
+	MOVQ       b+16(FP), DX
+	MOVQ       c+24(FP), DI
+	MOVQ       ldc+32(FP), R8
+	VPXORD     Z16, Z16, Z16
+	VPXORD     Z17, Z17, Z17
+	VPXORD     Z18, Z18, Z18
+	VPXORD     Z19, Z19, Z19
+	VPXORD     Z20, Z20, Z20
+	VPXORD     Z21, Z21, Z21
+	VPXORD     Z22, Z22, Z22
+	VPXORD     Z23, Z23, Z23
+	VPXORD     Z24, Z24, Z24
+	VPXORD     Z25, Z25, Z25
+	VPXORD     Z26, Z26, Z26
+	VPXORD     Z27, Z27, Z27
+	VPXORD     Z28, Z28, Z28
+	VPXORD     Z29, Z29, Z29
+	VPXORD     Z30, Z30, Z30
+	VPXORD     Z31, Z31, Z31
+	MOVQ       DI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	MOVQ       CX, BX
+	SHRQ       $0x02, BX
+	JZ         tail
+	PCALIGN    $0x20
+
+loop:
+	VMOVUPS      (DX), Z0
+	VMOVUPS      64(DX), Z1
+	VBROADCASTSS (SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xc252
+	LONG         $0x4876e262
+	WORD         $0xca52
+	VBROADCASTSS 4(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xd352
+	LONG         $0x4876e262
+	WORD         $0xdb52
+	VBROADCASTSS 8(SI), Z4
+	LONG         $0x487ee262
+	WORD         $0xe452
+	LONG         $0x4876e262
+	WORD         $0xec52
+	VBROADCASTSS 12(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xf552
+	LONG         $0x4876e262
+	WORD         $0xfd52
+	VBROADCASTSS 16(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xc252
+	LONG         $0x48766262
+	WORD         $0xca52
+	VBROADCASTSS 20(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xd352
+	LONG         $0x48766262
+	WORD         $0xdb52
+	VBROADCASTSS 24(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xe452
+	LONG         $0x48766262
+	WORD         $0xec52
+	VBROADCASTSS 28(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xf552
+	LONG         $0x48766262
+	WORD         $0xfd52
+	VMOVUPS      128(DX), Z0
+	VMOVUPS      192(DX), Z1
+	VBROADCASTSS 32(SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xc252
+	LONG         $0x4876e262
+	WORD         $0xca52
+	VBROADCASTSS 36(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xd352
+	LONG         $0x4876e262
+	WORD         $0xdb52
+	VBROADCASTSS 40(SI), Z4
+	LONG         $0x487ee262
+	WORD         $0xe452
+	LONG         $0x4876e262
+	WORD         $0xec52
+	VBROADCASTSS 44(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xf552
+	LONG         $0x4876e262
+	WORD         $0xfd52
+	VBROADCASTSS 48(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xc252
+	LONG         $0x48766262
+	WORD         $0xca52
+	VBROADCASTSS 52(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xd352
+	LONG         $0x48766262
+	WORD         $0xdb52
+	VBROADCASTSS 56(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xe452
+	LONG         $0x48766262
+	WORD         $0xec52
+	VBROADCASTSS 60(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xf552
+	LONG         $0x48766262
+	WORD         $0xfd52
+	VMOVUPS      256(DX), Z0
+	VMOVUPS      320(DX), Z1
+	VBROADCASTSS 64(SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xc252
+	LONG         $0x4876e262
+	WORD         $0xca52
+	VBROADCASTSS 68(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xd352
+	LONG         $0x4876e262
+	WORD         $0xdb52
+	VBROADCASTSS 72(SI), Z4
+	LONG         $0x487ee262
+	WORD         $0xe452
+	LONG         $0x4876e262
+	WORD         $0xec52
+	VBROADCASTSS 76(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xf552
+	LONG         $0x4876e262
+	WORD         $0xfd52
+	VBROADCASTSS 80(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xc252
+	LONG         $0x48766262
+	WORD         $0xca52
+	VBROADCASTSS 84(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xd352
+	LONG         $0x48766262
+	WORD         $0xdb52
+	VBROADCASTSS 88(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xe452
+	LONG         $0x48766262
+	WORD         $0xec52
+	VBROADCASTSS 92(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xf552
+	LONG         $0x48766262
+	WORD         $0xfd52
+	VMOVUPS      384(DX), Z0
+	VMOVUPS      448(DX), Z1
+	VBROADCASTSS 96(SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xc252
+	LONG         $0x4876e262
+	WORD         $0xca52
+	VBROADCASTSS 100(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xd352
+	LONG         $0x4876e262
+	WORD         $0xdb52
+	VBROADCASTSS 104(SI), Z4
+	LONG         $0x487ee262
+	WORD         $0xe452
+	LONG         $0x4876e262
+	WORD         $0xec52
+	VBROADCASTSS 108(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xf552
+	LONG         $0x4876e262
+	WORD         $0xfd52
+	VBROADCASTSS 112(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xc252
+	LONG         $0x48766262
+	WORD         $0xca52
+	VBROADCASTSS 116(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xd352
+	LONG         $0x48766262
+	WORD         $0xdb52
+	VBROADCASTSS 120(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xe452
+	LONG         $0x48766262
+	WORD         $0xec52
+	VBROADCASTSS 124(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xf552
+	LONG         $0x48766262
+	WORD         $0xfd52
+	ADDQ         $+512, DX
+	ADDQ         $+128, SI
+	DECQ         BX
+	JNZ          loop
+
+tail:
+	ANDQ $+3, CX
+	JZ   done
+
+last:
+	VMOVUPS      (DX), Z0
+	VMOVUPS      64(DX), Z1
+	VBROADCASTSS (SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xc252
+	LONG         $0x4876e262
+	WORD         $0xca52
+	VBROADCASTSS 4(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xd352
+	LONG         $0x4876e262
+	WORD         $0xdb52
+	VBROADCASTSS 8(SI), Z4
+	LONG         $0x487ee262
+	WORD         $0xe452
+	LONG         $0x4876e262
+	WORD         $0xec52
+	VBROADCASTSS 12(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xf552
+	LONG         $0x4876e262
+	WORD         $0xfd52
+	VBROADCASTSS 16(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xc252
+	LONG         $0x48766262
+	WORD         $0xca52
+	VBROADCASTSS 20(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xd352
+	LONG         $0x48766262
+	WORD         $0xdb52
+	VBROADCASTSS 24(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xe452
+	LONG         $0x48766262
+	WORD         $0xec52
+	VBROADCASTSS 28(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xf552
+	LONG         $0x48766262
+	WORD         $0xfd52
+	ADDQ         $+128, DX
+	ADDQ         $+32, SI
+	DECQ         CX
+	JNZ          last
+
+done:
+	MOVBQZX add+48(FP), AX
+	MOVQ    bias+56(FP), R11
+	MOVQ    cols+40(FP), R10
+	CMPQ    R10, $+32
+	JNE     edge
+	TESTB   $0x01, AL
+	JZ      bias
+	MOVQ    DI, SI
+	VADDPS  (SI), Z16, Z16
+	VADDPS  64(SI), Z17, Z17
+	ADDQ    R8, SI
+	VADDPS  (SI), Z18, Z18
+	VADDPS  64(SI), Z19, Z19
+	ADDQ    R8, SI
+	VADDPS  (SI), Z20, Z20
+	VADDPS  64(SI), Z21, Z21
+	ADDQ    R8, SI
+	VADDPS  (SI), Z22, Z22
+	VADDPS  64(SI), Z23, Z23
+	ADDQ    R8, SI
+	VADDPS  (SI), Z24, Z24
+	VADDPS  64(SI), Z25, Z25
+	ADDQ    R8, SI
+	VADDPS  (SI), Z26, Z26
+	VADDPS  64(SI), Z27, Z27
+	ADDQ    R8, SI
+	VADDPS  (SI), Z28, Z28
+	VADDPS  64(SI), Z29, Z29
+	ADDQ    R8, SI
+	VADDPS  (SI), Z30, Z30
+	VADDPS  64(SI), Z31, Z31
+
+bias:
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Z2
+	VADDPS  Z2, Z16, Z16
+	VADDPS  Z2, Z18, Z18
+	VADDPS  Z2, Z20, Z20
+	VADDPS  Z2, Z22, Z22
+	VADDPS  Z2, Z24, Z24
+	VADDPS  Z2, Z26, Z26
+	VADDPS  Z2, Z28, Z28
+	VADDPS  Z2, Z30, Z30
+	VMOVUPS 64(R11), Z2
+	VADDPS  Z2, Z17, Z17
+	VADDPS  Z2, Z19, Z19
+	VADDPS  Z2, Z21, Z21
+	VADDPS  Z2, Z23, Z23
+	VADDPS  Z2, Z25, Z25
+	VADDPS  Z2, Z27, Z27
+	VADDPS  Z2, Z29, Z29
+	VADDPS  Z2, Z31, Z31
+
+store:
+	VMOVUPS Z16, (DI)
+	VMOVUPS Z17, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z18, (DI)
+	VMOVUPS Z19, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z20, (DI)
+	VMOVUPS Z21, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z22, (DI)
+	VMOVUPS Z23, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z24, (DI)
+	VMOVUPS Z25, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z26, (DI)
+	VMOVUPS Z27, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z28, (DI)
+	VMOVUPS Z29, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z30, (DI)
+	VMOVUPS Z31, 64(DI)
+	VZEROUPPER
+	RET
+
+edge:
+	MOVQ   $-1, BX
+	BZHIQ  R10, BX, BX
+	KMOVW  BX, K1
+	SHRQ   $0x10, BX
+	KMOVW  BX, K2
+	TESTB  $0x01, AL
+	JZ     biasEdge
+	MOVQ   DI, SI
+	VADDPS (SI), Z16, K1, Z16
+	VADDPS 64(SI), Z17, K2, Z17
+	ADDQ   R8, SI
+	VADDPS (SI), Z18, K1, Z18
+	VADDPS 64(SI), Z19, K2, Z19
+	ADDQ   R8, SI
+	VADDPS (SI), Z20, K1, Z20
+	VADDPS 64(SI), Z21, K2, Z21
+	ADDQ   R8, SI
+	VADDPS (SI), Z22, K1, Z22
+	VADDPS 64(SI), Z23, K2, Z23
+	ADDQ   R8, SI
+	VADDPS (SI), Z24, K1, Z24
+	VADDPS 64(SI), Z25, K2, Z25
+	ADDQ   R8, SI
+	VADDPS (SI), Z26, K1, Z26
+	VADDPS 64(SI), Z27, K2, Z27
+	ADDQ   R8, SI
+	VADDPS (SI), Z28, K1, Z28
+	VADDPS 64(SI), Z29, K2, Z29
+	ADDQ   R8, SI
+	VADDPS (SI), Z30, K1, Z30
+	VADDPS 64(SI), Z31, K2, Z31
+
+biasEdge:
+	TESTQ     R11, R11
+	JZ        storeEdge
+	VMOVUPS.Z (R11), K1, Z2
+	VADDPS    Z2, Z16, Z16
+	VADDPS    Z2, Z18, Z18
+	VADDPS    Z2, Z20, Z20
+	VADDPS    Z2, Z22, Z22
+	VADDPS    Z2, Z24, Z24
+	VADDPS    Z2, Z26, Z26
+	VADDPS    Z2, Z28, Z28
+	VADDPS    Z2, Z30, Z30
+	VMOVUPS.Z 64(R11), K2, Z2
+	VADDPS    Z2, Z17, Z17
+	VADDPS    Z2, Z19, Z19
+	VADDPS    Z2, Z21, Z21
+	VADDPS    Z2, Z23, Z23
+	VADDPS    Z2, Z25, Z25
+	VADDPS    Z2, Z27, Z27
+	VADDPS    Z2, Z29, Z29
+	VADDPS    Z2, Z31, Z31
+
+storeEdge:
+	VMOVUPS Z16, K1, (DI)
+	VMOVUPS Z17, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z18, K1, (DI)
+	VMOVUPS Z19, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z20, K1, (DI)
+	VMOVUPS Z21, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z22, K1, (DI)
+	VMOVUPS Z23, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z24, K1, (DI)
+	VMOVUPS Z25, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z26, K1, (DI)
+	VMOVUPS Z27, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z28, K1, (DI)
+	VMOVUPS Z29, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z30, K1, (DI)
+	VMOVUPS Z31, K2, 64(DI)
+	VZEROUPPER
+	RET
+
+// func tilePairs512x9(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·tilePairs512x9(SB), NOSPLIT, $0-64
+	MOVQ       k+0(FP), CX
+	MOVQ       a+8(FP), SI
+	MOVQ       b+16(FP), DX
+	MOVQ       c+24(FP), DI
+	MOVQ       ldc+32(FP), R8
+	VPXORD     Z14, Z14, Z14
+	VPXORD     Z15, Z15, Z15
+	VPXORD     Z16, Z16, Z16
+	VPXORD     Z17, Z17, Z17
+	VPXORD     Z18, Z18, Z18
+	VPXORD     Z19, Z19, Z19
+	VPXORD     Z20, Z20, Z20
+	VPXORD     Z21, Z21, Z21
+	VPXORD     Z22, Z22, Z22
+	VPXORD     Z23, Z23, Z23
+	VPXORD     Z24, Z24, Z24
+	VPXORD     Z25, Z25, Z25
+	VPXORD     Z26, Z26, Z26
+	VPXORD     Z27, Z27, Z27
+	VPXORD     Z28, Z28, Z28
+	VPXORD     Z29, Z29, Z29
+	VPXORD     Z30, Z30, Z30
+	VPXORD     Z31, Z31, Z31
+	MOVQ       DI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	MOVQ       CX, BX
+	SHRQ       $0x02, BX
+	JZ         tail
+	PCALIGN    $0x20
+
+loop:
+	VMOVUPS      (DX), Z0
+	VMOVUPS      64(DX), Z1
+	VBROADCASTSS (SI), Z2
+	LONG         $0x487e7262
+	WORD         $0xf252
+	LONG         $0x48767262
+	WORD         $0xfa52
+	VBROADCASTSS 4(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xc352
+	LONG         $0x4876e262
+	WORD         $0xcb52
+	VBROADCASTSS 8(SI), Z4
+	LONG         $0x487ee262
+	WORD         $0xd452
+	LONG         $0x4876e262
+	WORD         $0xdc52
+	VBROADCASTSS 12(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xe552
+	LONG         $0x4876e262
+	WORD         $0xed52
+	VBROADCASTSS 16(SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xf252
+	LONG         $0x4876e262
+	WORD         $0xfa52
+	VBROADCASTSS 20(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xc352
+	LONG         $0x48766262
+	WORD         $0xcb52
+	VBROADCASTSS 24(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xd452
+	LONG         $0x48766262
+	WORD         $0xdc52
+	VBROADCASTSS 28(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xe552
+	LONG         $0x48766262
+	WORD         $0xed52
+	VBROADCASTSS 32(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xf252
+	LONG         $0x48766262
+	WORD         $0xfa52
+	VMOVUPS      128(DX), Z0
+	VMOVUPS      192(DX), Z1
+	VBROADCASTSS 36(SI), Z2
+	LONG         $0x487e7262
+	WORD         $0xf252
+	LONG         $0x48767262
+	WORD         $0xfa52
+	VBROADCASTSS 40(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xc352
+	LONG         $0x4876e262
+	WORD         $0xcb52
+	VBROADCASTSS 44(SI), Z4
+	LONG         $0x487ee262
+	WORD         $0xd452
+	LONG         $0x4876e262
+	WORD         $0xdc52
+	VBROADCASTSS 48(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xe552
+	LONG         $0x4876e262
+	WORD         $0xed52
+	VBROADCASTSS 52(SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xf252
+	LONG         $0x4876e262
+	WORD         $0xfa52
+	VBROADCASTSS 56(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xc352
+	LONG         $0x48766262
+	WORD         $0xcb52
+	VBROADCASTSS 60(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xd452
+	LONG         $0x48766262
+	WORD         $0xdc52
+	VBROADCASTSS 64(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xe552
+	LONG         $0x48766262
+	WORD         $0xed52
+	VBROADCASTSS 68(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xf252
+	LONG         $0x48766262
+	WORD         $0xfa52
+	VMOVUPS      256(DX), Z0
+	VMOVUPS      320(DX), Z1
+	VBROADCASTSS 72(SI), Z2
+	LONG         $0x487e7262
+	WORD         $0xf252
+	LONG         $0x48767262
+	WORD         $0xfa52
+	VBROADCASTSS 76(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xc352
+	LONG         $0x4876e262
+	WORD         $0xcb52
+	VBROADCASTSS 80(SI), Z4
+	LONG         $0x487ee262
+	WORD         $0xd452
+	LONG         $0x4876e262
+	WORD         $0xdc52
+	VBROADCASTSS 84(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xe552
+	LONG         $0x4876e262
+	WORD         $0xed52
+	VBROADCASTSS 88(SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xf252
+	LONG         $0x4876e262
+	WORD         $0xfa52
+	VBROADCASTSS 92(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xc352
+	LONG         $0x48766262
+	WORD         $0xcb52
+	VBROADCASTSS 96(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xd452
+	LONG         $0x48766262
+	WORD         $0xdc52
+	VBROADCASTSS 100(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xe552
+	LONG         $0x48766262
+	WORD         $0xed52
+	VBROADCASTSS 104(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xf252
+	LONG         $0x48766262
+	WORD         $0xfa52
+	VMOVUPS      384(DX), Z0
+	VMOVUPS      448(DX), Z1
+	VBROADCASTSS 108(SI), Z2
+	LONG         $0x487e7262
+	WORD         $0xf252
+	LONG         $0x48767262
+	WORD         $0xfa52
+	VBROADCASTSS 112(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xc352
+	LONG         $0x4876e262
+	WORD         $0xcb52
+	VBROADCASTSS 116(SI), Z4
+	LONG         $0x487ee262
+	WORD         $0xd452
+	LONG         $0x4876e262
+	WORD         $0xdc52
+	VBROADCASTSS 120(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xe552
+	LONG         $0x4876e262
+	WORD         $0xed52
+	VBROADCASTSS 124(SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xf252
+	LONG         $0x4876e262
+	WORD         $0xfa52
+	VBROADCASTSS 128(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xc352
+	LONG         $0x48766262
+	WORD         $0xcb52
+	VBROADCASTSS 132(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xd452
+	LONG         $0x48766262
+	WORD         $0xdc52
+	VBROADCASTSS 136(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xe552
+	LONG         $0x48766262
+	WORD         $0xed52
+	VBROADCASTSS 140(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xf252
+	LONG         $0x48766262
+	WORD         $0xfa52
+	ADDQ         $+512, DX
+	ADDQ         $+144, SI
+	DECQ         BX
+	JNZ          loop
+
+tail:
+	ANDQ $+3, CX
+	JZ   done
+
+last:
+	VMOVUPS      (DX), Z0
+	VMOVUPS      64(DX), Z1
+	VBROADCASTSS (SI), Z2
+	LONG         $0x487e7262
+	WORD         $0xf252
+	LONG         $0x48767262
+	WORD         $0xfa52
+	VBROADCASTSS 4(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xc352
+	LONG         $0x4876e262
+	WORD         $0xcb52
+	VBROADCASTSS 8(SI), Z4
+	LONG         $0x487ee262
+	WORD         $0xd452
+	LONG         $0x4876e262
+	WORD         $0xdc52
+	VBROADCASTSS 12(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xe552
+	LONG         $0x4876e262
+	WORD         $0xed52
+	VBROADCASTSS 16(SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xf252
+	LONG         $0x4876e262
+	WORD         $0xfa52
+	VBROADCASTSS 20(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xc352
+	LONG         $0x48766262
+	WORD         $0xcb52
+	VBROADCASTSS 24(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xd452
+	LONG         $0x48766262
+	WORD         $0xdc52
+	VBROADCASTSS 28(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xe552
+	LONG         $0x48766262
+	WORD         $0xed52
+	VBROADCASTSS 32(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xf252
+	LONG         $0x48766262
+	WORD         $0xfa52
+	ADDQ         $+128, DX
+	ADDQ         $+36, SI
+	DECQ         CX
+	JNZ          last
+
+done:
+	MOVBQZX add+48(FP), AX
+	MOVQ    bias+56(FP), R11
+	MOVQ    cols+40(FP), R10
+	CMPQ    R10, $+32
+	JNE     edge
+	TESTB   $0x01, AL
+	JZ      bias
+	MOVQ    DI, SI
+	VADDPS  (SI), Z14, Z14
+	VADDPS  64(SI), Z15, Z15
+	ADDQ    R8, SI
+	VADDPS  (SI), Z16, Z16
+	VADDPS  64(SI), Z17, Z17
+	ADDQ    R8, SI
+	VADDPS  (SI), Z18, Z18
+	VADDPS  64(SI), Z19, Z19
+	ADDQ    R8, SI
+	VADDPS  (SI), Z20, Z20
+	VADDPS  64(SI), Z21, Z21
+	ADDQ    R8, SI
+	VADDPS  (SI), Z22, Z22
+	VADDPS  64(SI), Z23, Z23
+	ADDQ    R8, SI
+	VADDPS  (SI), Z24, Z24
+	VADDPS  64(SI), Z25, Z25
+	ADDQ    R8, SI
+	VADDPS  (SI), Z26, Z26
+	VADDPS  64(SI), Z27, Z27
+	ADDQ    R8, SI
+	VADDPS  (SI), Z28, Z28
+	VADDPS  64(SI), Z29, Z29
+	ADDQ    R8, SI
+	VADDPS  (SI), Z30, Z30
+	VADDPS  64(SI), Z31, Z31
+
+bias:
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Z2
+	VADDPS  Z2, Z14, Z14
+	VADDPS  Z2, Z16, Z16
+	VADDPS  Z2, Z18, Z18
+	VADDPS  Z2, Z20, Z20
+	VADDPS  Z2, Z22, Z22
+	VADDPS  Z2, Z24, Z24
+	VADDPS  Z2, Z26, Z26
+	VADDPS  Z2, Z28, Z28
+	VADDPS  Z2, Z30, Z30
+	VMOVUPS 64(R11), Z2
+	VADDPS  Z2, Z15, Z15
+	VADDPS  Z2, Z17, Z17
+	VADDPS  Z2, Z19, Z19
+	VADDPS  Z2, Z21, Z21
+	VADDPS  Z2, Z23, Z23
+	VADDPS  Z2, Z25, Z25
+	VADDPS  Z2, Z27, Z27
+	VADDPS  Z2, Z29, Z29
+	VADDPS  Z2, Z31, Z31
+
+store:
+	VMOVUPS Z14, (DI)
+	VMOVUPS Z15, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z16, (DI)
+	VMOVUPS Z17, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z18, (DI)
+	VMOVUPS Z19, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z20, (DI)
+	VMOVUPS Z21, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z22, (DI)
+	VMOVUPS Z23, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z24, (DI)
+	VMOVUPS Z25, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z26, (DI)
+	VMOVUPS Z27, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z28, (DI)
+	VMOVUPS Z29, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z30, (DI)
+	VMOVUPS Z31, 64(DI)
+	VZEROUPPER
+	RET
+
+edge:
+	MOVQ   $-1, BX
+	BZHIQ  R10, BX, BX
+	KMOVW  BX, K1
+	SHRQ   $0x10, BX
+	KMOVW  BX, K2
+	TESTB  $0x01, AL
+	JZ     biasEdge
+	MOVQ   DI, SI
+	VADDPS (SI), Z14, K1, Z14
+	VADDPS 64(SI), Z15, K2, Z15
+	ADDQ   R8, SI
+	VADDPS (SI), Z16, K1, Z16
+	VADDPS 64(SI), Z17, K2, Z17
+	ADDQ   R8, SI
+	VADDPS (SI), Z18, K1, Z18
+	VADDPS 64(SI), Z19, K2, Z19
+	ADDQ   R8, SI
+	VADDPS (SI), Z20, K1, Z20
+	VADDPS 64(SI), Z21, K2, Z21
+	ADDQ   R8, SI
+	VADDPS (SI), Z22, K1, Z22
+	VADDPS 64(SI), Z23, K2, Z23
+	ADDQ   R8, SI
+	VADDPS (SI), Z24, K1, Z24
+	VADDPS 64(SI), Z25, K2, Z25
+	ADDQ   R8, SI
+	VADDPS (SI), Z26, K1, Z26
+	VADDPS 64(SI), Z27, K2, Z27
+	ADDQ   R8, SI
+	VADDPS (SI), Z28, K1, Z28
+	VADDPS 64(SI), Z29, K2, Z29
+	ADDQ   R8, SI
+	VADDPS (SI), Z30, K1, Z30
+	VADDPS 64(SI), Z31, K2, Z31
+
+biasEdge:
+	TESTQ     R11, R11
+	JZ        storeEdge
+	VMOVUPS.Z (R11), K1, Z2
+	VADDPS    Z2, Z14, Z14
+	VADDPS    Z2, Z16, Z16
+	VADDPS    Z2, Z18, Z18
+	VADDPS    Z2, Z20, Z20
+	VADDPS    Z2, Z22, Z22
+	VADDPS    Z2, Z24, Z24
+	VADDPS    Z2, Z26, Z26
+	VADDPS    Z2, Z28, Z28
+	VADDPS    Z2, Z30, Z30
+	VMOVUPS.Z 64(R11), K2, Z2
+	VADDPS    Z2, Z15, Z15
+	VADDPS    Z2, Z17, Z17
+	VADDPS    Z2, Z19, Z19
+	VADDPS    Z2, Z21, Z21
+	VADDPS    Z2, Z23, Z23
+	VADDPS    Z2, Z25, Z25
+	VADDPS    Z2, Z27, Z27
+	VADDPS    Z2, Z29, Z29
+	VADDPS    Z2, Z31, Z31
+
+storeEdge:
+	VMOVUPS Z14, K1, (DI)
+	VMOVUPS Z15, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z16, K1, (DI)
+	VMOVUPS Z17, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z18, K1, (DI)
+	VMOVUPS Z19, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z20, K1, (DI)
+	VMOVUPS Z21, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z22, K1, (DI)
+	VMOVUPS Z23, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z24, K1, (DI)
+	VMOVUPS Z25, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z26, K1, (DI)
+	VMOVUPS Z27, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z28, K1, (DI)
+	VMOVUPS Z29, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z30, K1, (DI)
+	VMOVUPS Z31, K2, 64(DI)
+	VZEROUPPER
+	RET
+
+// func tilePairs512x10(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·tilePairs512x10(SB), NOSPLIT, $0-64
+	MOVQ       k+0(FP), CX
+	MOVQ       a+8(FP), SI
+	MOVQ       b+16(FP), DX
+	MOVQ       c+24(FP), DI
+	MOVQ       ldc+32(FP), R8
+	VPXORD     Z12, Z12, Z12
+	VPXORD     Z13, Z13, Z13
+	VPXORD     Z14, Z14, Z14
+	VPXORD     Z15, Z15, Z15
+	VPXORD     Z16, Z16, Z16
+	VPXORD     Z17, Z17, Z17
+	VPXORD     Z18, Z18, Z18
+	VPXORD     Z19, Z19, Z19
+	VPXORD     Z20, Z20, Z20
+	VPXORD     Z21, Z21, Z21
+	VPXORD     Z22, Z22, Z22
+	VPXORD     Z23, Z23, Z23
+	VPXORD     Z24, Z24, Z24
+	VPXORD     Z25, Z25, Z25
+	VPXORD     Z26, Z26, Z26
+	VPXORD     Z27, Z27, Z27
+	VPXORD     Z28, Z28, Z28
+	VPXORD     Z29, Z29, Z29
+	VPXORD     Z30, Z30, Z30
+	VPXORD     Z31, Z31, Z31
+	MOVQ       DI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	MOVQ       CX, BX
+	SHRQ       $0x02, BX
+	JZ         tail
+	PCALIGN    $0x20
+
+loop:
+	VMOVUPS      (DX), Z0
+	VMOVUPS      64(DX), Z1
+	VBROADCASTSS (SI), Z2
+	LONG         $0x487e7262
+	WORD         $0xe252
+	LONG         $0x48767262
+	WORD         $0xea52
+	VBROADCASTSS 4(SI), Z3
+	LONG         $0x487e7262
+	WORD         $0xf352
+	LONG         $0x48767262
+	WORD         $0xfb52
+	VBROADCASTSS 8(SI), Z4
+	LONG         $0x487ee262
+	WORD         $0xc452
+	LONG         $0x4876e262
+	WORD         $0xcc52
+	VBROADCASTSS 12(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xd552
+	LONG         $0x4876e262
+	WORD         $0xdd52
+	VBROADCASTSS 16(SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xe252
+	LONG         $0x4876e262
+	WORD         $0xea52
+	VBROADCASTSS 20(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xf352
+	LONG         $0x4876e262
+	WORD         $0xfb52
+	VBROADCASTSS 24(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xc452
+	LONG         $0x48766262
+	WORD         $0xcc52
+	VBROADCASTSS 28(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xd552
+	LONG         $0x48766262
+	WORD         $0xdd52
+	VBROADCASTSS 32(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xe252
+	LONG         $0x48766262
+	WORD         $0xea52
+	VBROADCASTSS 36(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xf352
+	LONG         $0x48766262
+	WORD         $0xfb52
+	VMOVUPS      128(DX), Z0
+	VMOVUPS      192(DX), Z1
+	VBROADCASTSS 40(SI), Z2
+	LONG         $0x487e7262
+	WORD         $0xe252
+	LONG         $0x48767262
+	WORD         $0xea52
+	VBROADCASTSS 44(SI), Z3
+	LONG         $0x487e7262
+	WORD         $0xf352
+	LONG         $0x48767262
+	WORD         $0xfb52
+	VBROADCASTSS 48(SI), Z4
+	LONG         $0x487ee262
+	WORD         $0xc452
+	LONG         $0x4876e262
+	WORD         $0xcc52
+	VBROADCASTSS 52(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xd552
+	LONG         $0x4876e262
+	WORD         $0xdd52
+	VBROADCASTSS 56(SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xe252
+	LONG         $0x4876e262
+	WORD         $0xea52
+	VBROADCASTSS 60(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xf352
+	LONG         $0x4876e262
+	WORD         $0xfb52
+	VBROADCASTSS 64(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xc452
+	LONG         $0x48766262
+	WORD         $0xcc52
+	VBROADCASTSS 68(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xd552
+	LONG         $0x48766262
+	WORD         $0xdd52
+	VBROADCASTSS 72(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xe252
+	LONG         $0x48766262
+	WORD         $0xea52
+	VBROADCASTSS 76(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xf352
+	LONG         $0x48766262
+	WORD         $0xfb52
+	VMOVUPS      256(DX), Z0
+	VMOVUPS      320(DX), Z1
+	VBROADCASTSS 80(SI), Z2
+	LONG         $0x487e7262
+	WORD         $0xe252
+	LONG         $0x48767262
+	WORD         $0xea52
+	VBROADCASTSS 84(SI), Z3
+	LONG         $0x487e7262
+	WORD         $0xf352
+	LONG         $0x48767262
+	WORD         $0xfb52
+	VBROADCASTSS 88(SI), Z4
+	LONG         $0x487ee262
+	WORD         $0xc452
+	LONG         $0x4876e262
+	WORD         $0xcc52
+	VBROADCASTSS 92(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xd552
+	LONG         $0x4876e262
+	WORD         $0xdd52
+	VBROADCASTSS 96(SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xe252
+	LONG         $0x4876e262
+	WORD         $0xea52
+	VBROADCASTSS 100(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xf352
+	LONG         $0x4876e262
+	WORD         $0xfb52
+	VBROADCASTSS 104(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xc452
+	LONG         $0x48766262
+	WORD         $0xcc52
+	VBROADCASTSS 108(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xd552
+	LONG         $0x48766262
+	WORD         $0xdd52
+	VBROADCASTSS 112(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xe252
+	LONG         $0x48766262
+	WORD         $0xea52
+	VBROADCASTSS 116(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xf352
+	LONG         $0x48766262
+	WORD         $0xfb52
+	VMOVUPS      384(DX), Z0
+	VMOVUPS      448(DX), Z1
+	VBROADCASTSS 120(SI), Z2
+	LONG         $0x487e7262
+	WORD         $0xe252
+	LONG         $0x48767262
+	WORD         $0xea52
+	VBROADCASTSS 124(SI), Z3
+	LONG         $0x487e7262
+	WORD         $0xf352
+	LONG         $0x48767262
+	WORD         $0xfb52
+	VBROADCASTSS 128(SI), Z4
+	LONG         $0x487ee262
+	WORD         $0xc452
+	LONG         $0x4876e262
+	WORD         $0xcc52
+	VBROADCASTSS 132(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xd552
+	LONG         $0x4876e262
+	WORD         $0xdd52
+	VBROADCASTSS 136(SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xe252
+	LONG         $0x4876e262
+	WORD         $0xea52
+	VBROADCASTSS 140(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xf352
+	LONG         $0x4876e262
+	WORD         $0xfb52
+	VBROADCASTSS 144(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xc452
+	LONG         $0x48766262
+	WORD         $0xcc52
+	VBROADCASTSS 148(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xd552
+	LONG         $0x48766262
+	WORD         $0xdd52
+	VBROADCASTSS 152(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xe252
+	LONG         $0x48766262
+	WORD         $0xea52
+	VBROADCASTSS 156(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xf352
+	LONG         $0x48766262
+	WORD         $0xfb52
+	ADDQ         $+512, DX
+	ADDQ         $+160, SI
+	DECQ         BX
+	JNZ          loop
+
+tail:
+	ANDQ $+3, CX
+	JZ   done
+
+last:
+	VMOVUPS      (DX), Z0
+	VMOVUPS      64(DX), Z1
+	VBROADCASTSS (SI), Z2
+	LONG         $0x487e7262
+	WORD         $0xe252
+	LONG         $0x48767262
+	WORD         $0xea52
+	VBROADCASTSS 4(SI), Z3
+	LONG         $0x487e7262
+	WORD         $0xf352
+	LONG         $0x48767262
+	WORD         $0xfb52
+	VBROADCASTSS 8(SI), Z4
+	LONG         $0x487ee262
+	WORD         $0xc452
+	LONG         $0x4876e262
+	WORD         $0xcc52
+	VBROADCASTSS 12(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xd552
+	LONG         $0x4876e262
+	WORD         $0xdd52
+	VBROADCASTSS 16(SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xe252
+	LONG         $0x4876e262
+	WORD         $0xea52
+	VBROADCASTSS 20(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xf352
+	LONG         $0x4876e262
+	WORD         $0xfb52
+	VBROADCASTSS 24(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xc452
+	LONG         $0x48766262
+	WORD         $0xcc52
+	VBROADCASTSS 28(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xd552
+	LONG         $0x48766262
+	WORD         $0xdd52
+	VBROADCASTSS 32(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xe252
+	LONG         $0x48766262
+	WORD         $0xea52
+	VBROADCASTSS 36(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xf352
+	LONG         $0x48766262
+	WORD         $0xfb52
+	ADDQ         $+128, DX
+	ADDQ         $+40, SI
+	DECQ         CX
+	JNZ          last
+
+done:
+	MOVBQZX add+48(FP), AX
+	MOVQ    bias+56(FP), R11
+	MOVQ    cols+40(FP), R10
+	CMPQ    R10, $+32
+	JNE     edge
+	TESTB   $0x01, AL
+	JZ      bias
+	MOVQ    DI, SI
+	VADDPS  (SI), Z12, Z12
+	VADDPS  64(SI), Z13, Z13
+	ADDQ    R8, SI
+	VADDPS  (SI), Z14, Z14
+	VADDPS  64(SI), Z15, Z15
+	ADDQ    R8, SI
+	VADDPS  (SI), Z16, Z16
+	VADDPS  64(SI), Z17, Z17
+	ADDQ    R8, SI
+	VADDPS  (SI), Z18, Z18
+	VADDPS  64(SI), Z19, Z19
+	ADDQ    R8, SI
+	VADDPS  (SI), Z20, Z20
+	VADDPS  64(SI), Z21, Z21
+	ADDQ    R8, SI
+	VADDPS  (SI), Z22, Z22
+	VADDPS  64(SI), Z23, Z23
+	ADDQ    R8, SI
+	VADDPS  (SI), Z24, Z24
+	VADDPS  64(SI), Z25, Z25
+	ADDQ    R8, SI
+	VADDPS  (SI), Z26, Z26
+	VADDPS  64(SI), Z27, Z27
+	ADDQ    R8, SI
+	VADDPS  (SI), Z28, Z28
+	VADDPS  64(SI), Z29, Z29
+	ADDQ    R8, SI
+	VADDPS  (SI), Z30, Z30
+	VADDPS  64(SI), Z31, Z31
+
+bias:
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Z2
+	VADDPS  Z2, Z12, Z12
+	VADDPS  Z2, Z14, Z14
+	VADDPS  Z2, Z16, Z16
+	VADDPS  Z2, Z18, Z18
+	VADDPS  Z2, Z20, Z20
+	VADDPS  Z2, Z22, Z22
+	VADDPS  Z2, Z24, Z24
+	VADDPS  Z2, Z26, Z26
+	VADDPS  Z2, Z28, Z28
+	VADDPS  Z2, Z30, Z30
+	VMOVUPS 64(R11), Z2
+	VADDPS  Z2, Z13, Z13
+	VADDPS  Z2, Z15, Z15
+	VADDPS  Z2, Z17, Z17
+	VADDPS  Z2, Z19, Z19
+	VADDPS  Z2, Z21, Z21
+	VADDPS  Z2, Z23, Z23
+	VADDPS  Z2, Z25, Z25
+	VADDPS  Z2, Z27, Z27
+	VADDPS  Z2, Z29, Z29
+	VADDPS  Z2, Z31, Z31
+
+store:
+	VMOVUPS Z12, (DI)
+	VMOVUPS Z13, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z14, (DI)
+	VMOVUPS Z15, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z16, (DI)
+	VMOVUPS Z17, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z18, (DI)
+	VMOVUPS Z19, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z20, (DI)
+	VMOVUPS Z21, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z22, (DI)
+	VMOVUPS Z23, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z24, (DI)
+	VMOVUPS Z25, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z26, (DI)
+	VMOVUPS Z27, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z28, (DI)
+	VMOVUPS Z29, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z30, (DI)
+	VMOVUPS Z31, 64(DI)
+	VZEROUPPER
+	RET
+
+edge:
+	MOVQ   $-1, BX
+	BZHIQ  R10, BX, BX
+	KMOVW  BX, K1
+	SHRQ   $0x10, BX
+	KMOVW  BX, K2
+	TESTB  $0x01, AL
+	JZ     biasEdge
+	MOVQ   DI, SI
+	VADDPS (SI), Z12, K1, Z12
+	VADDPS 64(SI), Z13, K2, Z13
+	ADDQ   R8, SI
+	VADDPS (SI), Z14, K1, Z14
+	VADDPS 64(SI), Z15, K2, Z15
+	ADDQ   R8, SI
+	VADDPS (SI), Z16, K1, Z16
+	VADDPS 64(SI), Z17, K2, Z17
+	ADDQ   R8, SI
+	VADDPS (SI), Z18, K1, Z18
+	VADDPS 64(SI), Z19, K2, Z19
+	ADDQ   R8, SI
+	VADDPS (SI), Z20, K1, Z20
+	VADDPS 64(SI), Z21, K2, Z21
+	ADDQ   R8, SI
+	VADDPS (SI), Z22, K1, Z22
+	VADDPS 64(SI), Z23, K2, Z23
+	ADDQ   R8, SI
+	VADDPS (SI), Z24, K1, Z24
+	VADDPS 64(SI), Z25, K2, Z25
+	ADDQ   R8, SI
+	VADDPS (SI), Z26, K1, Z26
+	VADDPS 64(SI), Z27, K2, Z27
+	ADDQ   R8, SI
+	VADDPS (SI), Z28, K1, Z28
+	VADDPS 64(SI), Z29, K2, Z29
+	ADDQ   R8, SI
+	VADDPS (SI), Z30, K1, Z30
+	VADDPS 64(SI), Z31, K2, Z31
+
+biasEdge:
+	TESTQ     R11, R11
+	JZ        storeEdge
+	VMOVUPS.Z (R11), K1, Z2
+	VADDPS    Z2, Z12, Z12
+	VADDPS    Z2, Z14, Z14
+	VADDPS    Z2, Z16, Z16
+	VADDPS    Z2, Z18, Z18
+	VADDPS    Z2, Z20, Z20
+	VADDPS    Z2, Z22, Z22
+	VADDPS    Z2, Z24, Z24
+	VADDPS    Z2, Z26, Z26
+	VADDPS    Z2, Z28, Z28
+	VADDPS    Z2, Z30, Z30
+	VMOVUPS.Z 64(R11), K2, Z2
+	VADDPS    Z2, Z13, Z13
+	VADDPS    Z2, Z15, Z15
+	VADDPS    Z2, Z17, Z17
+	VADDPS    Z2, Z19, Z19
+	VADDPS    Z2, Z21, Z21
+	VADDPS    Z2, Z23, Z23
+	VADDPS    Z2, Z25, Z25
+	VADDPS    Z2, Z27, Z27
+	VADDPS    Z2, Z29, Z29
+	VADDPS    Z2, Z31, Z31
+
+storeEdge:
+	VMOVUPS Z12, K1, (DI)
+	VMOVUPS Z13, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z14, K1, (DI)
+	VMOVUPS Z15, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z16, K1, (DI)
+	VMOVUPS Z17, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z18, K1, (DI)
+	VMOVUPS Z19, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z20, K1, (DI)
+	VMOVUPS Z21, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z22, K1, (DI)
+	VMOVUPS Z23, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z24, K1, (DI)
+	VMOVUPS Z25, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z26, K1, (DI)
+	VMOVUPS Z27, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z28, K1, (DI)
+	VMOVUPS Z29, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z30, K1, (DI)
+	VMOVUPS Z31, K2, 64(DI)
+	VZEROUPPER
+	RET
+
+// func tilePairs512x11(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·tilePairs512x11(SB), NOSPLIT, $0-64
+	MOVQ       k+0(FP), CX
+	MOVQ       a+8(FP), SI
+	MOVQ       b+16(FP), DX
+	MOVQ       c+24(FP), DI
+	MOVQ       ldc+32(FP), R8
+	VPXORD     Z10, Z10, Z10
+	VPXORD     Z11, Z11, Z11
+	VPXORD     Z12, Z12, Z12
+	VPXORD     Z13, Z13, Z13
+	VPXORD     Z14, Z14, Z14
+	VPXORD     Z15, Z15, Z15
+	VPXORD     Z16, Z16, Z16
+	VPXORD     Z17, Z17, Z17
+	VPXORD     Z18, Z18, Z18
+	VPXORD     Z19, Z19, Z19
+	VPXORD     Z20, Z20, Z20
+	VPXORD     Z21, Z21, Z21
+	VPXORD     Z22, Z22, Z22
+	VPXORD     Z23, Z23, Z23
+	VPXORD     Z24, Z24, Z24
+	VPXORD     Z25, Z25, Z25
+	VPXORD     Z26, Z26, Z26
+	VPXORD     Z27, Z27, Z27
+	VPXORD     Z28, Z28, Z28
+	VPXORD     Z29, Z29, Z29
+	VPXORD     Z30, Z30, Z30
+	VPXORD     Z31, Z31, Z31
+	MOVQ       DI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	MOVQ       CX, BX
+	SHRQ       $0x02, BX
+	JZ         tail
+	PCALIGN    $0x20
+
+loop:
+	VMOVUPS      (DX), Z0
+	VMOVUPS      64(DX), Z1
+	VBROADCASTSS (SI), Z2
+	LONG         $0x487e7262
+	WORD         $0xd252
+	LONG         $0x48767262
+	WORD         $0xda52
+	VBROADCASTSS 4(SI), Z3
+	LONG         $0x487e7262
+	WORD         $0xe352
+	LONG         $0x48767262
+	WORD         $0xeb52
+	VBROADCASTSS 8(SI), Z4
+	LONG         $0x487e7262
+	WORD         $0xf452
+	LONG         $0x48767262
+	WORD         $0xfc52
+	VBROADCASTSS 12(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xc552
+	LONG         $0x4876e262
+	WORD         $0xcd52
+	VBROADCASTSS 16(SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xd252
+	LONG         $0x4876e262
+	WORD         $0xda52
+	VBROADCASTSS 20(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xe352
+	LONG         $0x4876e262
+	WORD         $0xeb52
+	VBROADCASTSS 24(SI), Z4
+	LONG         $0x487ee262
+	WORD         $0xf452
+	LONG         $0x4876e262
+	WORD         $0xfc52
+	VBROADCASTSS 28(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xc552
+	LONG         $0x48766262
+	WORD         $0xcd52
+	VBROADCASTSS 32(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xd252
+	LONG         $0x48766262
+	WORD         $0xda52
+	VBROADCASTSS 36(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xe352
+	LONG         $0x48766262
+	WORD         $0xeb52
+	VBROADCASTSS 40(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xf452
+	LONG         $0x48766262
+	WORD         $0xfc52
+	VMOVUPS      128(DX), Z0
+	VMOVUPS      192(DX), Z1
+	VBROADCASTSS 44(SI), Z2
+	LONG         $0x487e7262
+	WORD         $0xd252
+	LONG         $0x48767262
+	WORD         $0xda52
+	VBROADCASTSS 48(SI), Z3
+	LONG         $0x487e7262
+	WORD         $0xe352
+	LONG         $0x48767262
+	WORD         $0xeb52
+	VBROADCASTSS 52(SI), Z4
+	LONG         $0x487e7262
+	WORD         $0xf452
+	LONG         $0x48767262
+	WORD         $0xfc52
+	VBROADCASTSS 56(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xc552
+	LONG         $0x4876e262
+	WORD         $0xcd52
+	VBROADCASTSS 60(SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xd252
+	LONG         $0x4876e262
+	WORD         $0xda52
+	VBROADCASTSS 64(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xe352
+	LONG         $0x4876e262
+	WORD         $0xeb52
+	VBROADCASTSS 68(SI), Z4
+	LONG         $0x487ee262
+	WORD         $0xf452
+	LONG         $0x4876e262
+	WORD         $0xfc52
+	VBROADCASTSS 72(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xc552
+	LONG         $0x48766262
+	WORD         $0xcd52
+	VBROADCASTSS 76(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xd252
+	LONG         $0x48766262
+	WORD         $0xda52
+	VBROADCASTSS 80(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xe352
+	LONG         $0x48766262
+	WORD         $0xeb52
+	VBROADCASTSS 84(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xf452
+	LONG         $0x48766262
+	WORD         $0xfc52
+	VMOVUPS      256(DX), Z0
+	VMOVUPS      320(DX), Z1
+	VBROADCASTSS 88(SI), Z2
+	LONG         $0x487e7262
+	WORD         $0xd252
+	LONG         $0x48767262
+	WORD         $0xda52
+	VBROADCASTSS 92(SI), Z3
+	LONG         $0x487e7262
+	WORD         $0xe352
+	LONG         $0x48767262
+	WORD         $0xeb52
+	VBROADCASTSS 96(SI), Z4
+	LONG         $0x487e7262
+	WORD         $0xf452
+	LONG         $0x48767262
+	WORD         $0xfc52
+	VBROADCASTSS 100(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xc552
+	LONG         $0x4876e262
+	WORD         $0xcd52
+	VBROADCASTSS 104(SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xd252
+	LONG         $0x4876e262
+	WORD         $0xda52
+	VBROADCASTSS 108(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xe352
+	LONG         $0x4876e262
+	WORD         $0xeb52
+	VBROADCASTSS 112(SI), Z4
+	LONG         $0x487ee262
+	WORD         $0xf452
+	LONG         $0x4876e262
+	WORD         $0xfc52
+	VBROADCASTSS 116(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xc552
+	LONG         $0x48766262
+	WORD         $0xcd52
+	VBROADCASTSS 120(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xd252
+	LONG         $0x48766262
+	WORD         $0xda52
+	VBROADCASTSS 124(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xe352
+	LONG         $0x48766262
+	WORD         $0xeb52
+	VBROADCASTSS 128(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xf452
+	LONG         $0x48766262
+	WORD         $0xfc52
+	VMOVUPS      384(DX), Z0
+	VMOVUPS      448(DX), Z1
+	VBROADCASTSS 132(SI), Z2
+	LONG         $0x487e7262
+	WORD         $0xd252
+	LONG         $0x48767262
+	WORD         $0xda52
+	VBROADCASTSS 136(SI), Z3
+	LONG         $0x487e7262
+	WORD         $0xe352
+	LONG         $0x48767262
+	WORD         $0xeb52
+	VBROADCASTSS 140(SI), Z4
+	LONG         $0x487e7262
+	WORD         $0xf452
+	LONG         $0x48767262
+	WORD         $0xfc52
+	VBROADCASTSS 144(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xc552
+	LONG         $0x4876e262
+	WORD         $0xcd52
+	VBROADCASTSS 148(SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xd252
+	LONG         $0x4876e262
+	WORD         $0xda52
+	VBROADCASTSS 152(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xe352
+	LONG         $0x4876e262
+	WORD         $0xeb52
+	VBROADCASTSS 156(SI), Z4
+	LONG         $0x487ee262
+	WORD         $0xf452
+	LONG         $0x4876e262
+	WORD         $0xfc52
+	VBROADCASTSS 160(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xc552
+	LONG         $0x48766262
+	WORD         $0xcd52
+	VBROADCASTSS 164(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xd252
+	LONG         $0x48766262
+	WORD         $0xda52
+	VBROADCASTSS 168(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xe352
+	LONG         $0x48766262
+	WORD         $0xeb52
+	VBROADCASTSS 172(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xf452
+	LONG         $0x48766262
+	WORD         $0xfc52
+	ADDQ         $+512, DX
+	ADDQ         $+176, SI
+	DECQ         BX
+	JNZ          loop
+
+tail:
+	ANDQ $+3, CX
+	JZ   done
+
+last:
+	VMOVUPS      (DX), Z0
+	VMOVUPS      64(DX), Z1
+	VBROADCASTSS (SI), Z2
+	LONG         $0x487e7262
+	WORD         $0xd252
+	LONG         $0x48767262
+	WORD         $0xda52
+	VBROADCASTSS 4(SI), Z3
+	LONG         $0x487e7262
+	WORD         $0xe352
+	LONG         $0x48767262
+	WORD         $0xeb52
+	VBROADCASTSS 8(SI), Z4
+	LONG         $0x487e7262
+	WORD         $0xf452
+	LONG         $0x48767262
+	WORD         $0xfc52
+	VBROADCASTSS 12(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xc552
+	LONG         $0x4876e262
+	WORD         $0xcd52
+	VBROADCASTSS 16(SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xd252
+	LONG         $0x4876e262
+	WORD         $0xda52
+	VBROADCASTSS 20(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xe352
+	LONG         $0x4876e262
+	WORD         $0xeb52
+	VBROADCASTSS 24(SI), Z4
+	LONG         $0x487ee262
+	WORD         $0xf452
+	LONG         $0x4876e262
+	WORD         $0xfc52
+	VBROADCASTSS 28(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xc552
+	LONG         $0x48766262
+	WORD         $0xcd52
+	VBROADCASTSS 32(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xd252
+	LONG         $0x48766262
+	WORD         $0xda52
+	VBROADCASTSS 36(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xe352
+	LONG         $0x48766262
+	WORD         $0xeb52
+	VBROADCASTSS 40(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xf452
+	LONG         $0x48766262
+	WORD         $0xfc52
+	ADDQ         $+128, DX
+	ADDQ         $+44, SI
+	DECQ         CX
+	JNZ          last
+
+done:
+	MOVBQZX add+48(FP), AX
+	MOVQ    bias+56(FP), R11
+	MOVQ    cols+40(FP), R10
+	CMPQ    R10, $+32
+	JNE     edge
+	TESTB   $0x01, AL
+	JZ      bias
+	MOVQ    DI, SI
+	VADDPS  (SI), Z10, Z10
+	VADDPS  64(SI), Z11, Z11
+	ADDQ    R8, SI
+	VADDPS  (SI), Z12, Z12
+	VADDPS  64(SI), Z13, Z13
+	ADDQ    R8, SI
+	VADDPS  (SI), Z14, Z14
+	VADDPS  64(SI), Z15, Z15
+	ADDQ    R8, SI
+	VADDPS  (SI), Z16, Z16
+	VADDPS  64(SI), Z17, Z17
+	ADDQ    R8, SI
+	VADDPS  (SI), Z18, Z18
+	VADDPS  64(SI), Z19, Z19
+	ADDQ    R8, SI
+	VADDPS  (SI), Z20, Z20
+	VADDPS  64(SI), Z21, Z21
+	ADDQ    R8, SI
+	VADDPS  (SI), Z22, Z22
+	VADDPS  64(SI), Z23, Z23
+	ADDQ    R8, SI
+	VADDPS  (SI), Z24, Z24
+	VADDPS  64(SI), Z25, Z25
+	ADDQ    R8, SI
+	VADDPS  (SI), Z26, Z26
+	VADDPS  64(SI), Z27, Z27
+	ADDQ    R8, SI
+	VADDPS  (SI), Z28, Z28
+	VADDPS  64(SI), Z29, Z29
+	ADDQ    R8, SI
+	VADDPS  (SI), Z30, Z30
+	VADDPS  64(SI), Z31, Z31
+
+bias:
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Z2
+	VADDPS  Z2, Z10, Z10
+	VADDPS  Z2, Z12, Z12
+	VADDPS  Z2, Z14, Z14
+	VADDPS  Z2, Z16, Z16
+	VADDPS  Z2, Z18, Z18
+	VADDPS  Z2, Z20, Z20
+	VADDPS  Z2, Z22, Z22
+	VADDPS  Z2, Z24, Z24
+	VADDPS  Z2, Z26, Z26
+	VADDPS  Z2, Z28, Z28
+	VADDPS  Z2, Z30, Z30
+	VMOVUPS 64(R11), Z2
+	VADDPS  Z2, Z11, Z11
+	VADDPS  Z2, Z13, Z13
+	VADDPS  Z2, Z15, Z15
+	VADDPS  Z2, Z17, Z17
+	VADDPS  Z2, Z19, Z19
+	VADDPS  Z2, Z21, Z21
+	VADDPS  Z2, Z23, Z23
+	VADDPS  Z2, Z25, Z25
+	VADDPS  Z2, Z27, Z27
+	VADDPS  Z2, Z29, Z29
+	VADDPS  Z2, Z31, Z31
+
+store:
+	VMOVUPS Z10, (DI)
+	VMOVUPS Z11, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z12, (DI)
+	VMOVUPS Z13, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z14, (DI)
+	VMOVUPS Z15, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z16, (DI)
+	VMOVUPS Z17, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z18, (DI)
+	VMOVUPS Z19, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z20, (DI)
+	VMOVUPS Z21, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z22, (DI)
+	VMOVUPS Z23, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z24, (DI)
+	VMOVUPS Z25, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z26, (DI)
+	VMOVUPS Z27, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z28, (DI)
+	VMOVUPS Z29, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z30, (DI)
+	VMOVUPS Z31, 64(DI)
+	VZEROUPPER
+	RET
+
+edge:
+	MOVQ   $-1, BX
+	BZHIQ  R10, BX, BX
+	KMOVW  BX, K1
+	SHRQ   $0x10, BX
+	KMOVW  BX, K2
+	TESTB  $0x01, AL
+	JZ     biasEdge
+	MOVQ   DI, SI
+	VADDPS (SI), Z10, K1, Z10
+	VADDPS 64(SI), Z11, K2, Z11
+	ADDQ   R8, SI
+	VADDPS (SI), Z12, K1, Z12
+	VADDPS 64(SI), Z13, K2, Z13
+	ADDQ   R8, SI
+	VADDPS (SI), Z14, K1, Z14
+	VADDPS 64(SI), Z15, K2, Z15
+	ADDQ   R8, SI
+	VADDPS (SI), Z16, K1, Z16
+	VADDPS 64(SI), Z17, K2, Z17
+	ADDQ   R8, SI
+	VADDPS (SI), Z18, K1, Z18
+	VADDPS 64(SI), Z19, K2, Z19
+	ADDQ   R8, SI
+	VADDPS (SI), Z20, K1, Z20
+	VADDPS 64(SI), Z21, K2, Z21
+	ADDQ   R8, SI
+	VADDPS (SI), Z22, K1, Z22
+	VADDPS 64(SI), Z23, K2, Z23
+	ADDQ   R8, SI
+	VADDPS (SI), Z24, K1, Z24
+	VADDPS 64(SI), Z25, K2, Z25
+	ADDQ   R8, SI
+	VADDPS (SI), Z26, K1, Z26
+	VADDPS 64(SI), Z27, K2, Z27
+	ADDQ   R8, SI
+	VADDPS (SI), Z28, K1, Z28
+	VADDPS 64(SI), Z29, K2, Z29
+	ADDQ   R8, SI
+	VADDPS (SI), Z30, K1, Z30
+	VADDPS 64(SI), Z31, K2, Z31
+
+biasEdge:
+	TESTQ     R11, R11
+	JZ        storeEdge
+	VMOVUPS.Z (R11), K1, Z2
+	VADDPS    Z2, Z10, Z10
+	VADDPS    Z2, Z12, Z12
+	VADDPS    Z2, Z14, Z14
+	VADDPS    Z2, Z16, Z16
+	VADDPS    Z2, Z18, Z18
+	VADDPS    Z2, Z20, Z20
+	VADDPS    Z2, Z22, Z22
+	VADDPS    Z2, Z24, Z24
+	VADDPS    Z2, Z26, Z26
+	VADDPS    Z2, Z28, Z28
+	VADDPS    Z2, Z30, Z30
+	VMOVUPS.Z 64(R11), K2, Z2
+	VADDPS    Z2, Z11, Z11
+	VADDPS    Z2, Z13, Z13
+	VADDPS    Z2, Z15, Z15
+	VADDPS    Z2, Z17, Z17
+	VADDPS    Z2, Z19, Z19
+	VADDPS    Z2, Z21, Z21
+	VADDPS    Z2, Z23, Z23
+	VADDPS    Z2, Z25, Z25
+	VADDPS    Z2, Z27, Z27
+	VADDPS    Z2, Z29, Z29
+	VADDPS    Z2, Z31, Z31
+
+storeEdge:
+	VMOVUPS Z10, K1, (DI)
+	VMOVUPS Z11, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z12, K1, (DI)
+	VMOVUPS Z13, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z14, K1, (DI)
+	VMOVUPS Z15, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z16, K1, (DI)
+	VMOVUPS Z17, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z18, K1, (DI)
+	VMOVUPS Z19, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z20, K1, (DI)
+	VMOVUPS Z21, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z22, K1, (DI)
+	VMOVUPS Z23, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z24, K1, (DI)
+	VMOVUPS Z25, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z26, K1, (DI)
+	VMOVUPS Z27, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z28, K1, (DI)
+	VMOVUPS Z29, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z30, K1, (DI)
+	VMOVUPS Z31, K2, 64(DI)
+	VZEROUPPER
+	RET
+
+// func tilePairs512x12(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·tilePairs512x12(SB), NOSPLIT, $0-64
+	MOVQ       k+0(FP), CX
+	MOVQ       a+8(FP), SI
+	MOVQ       b+16(FP), DX
+	MOVQ       c+24(FP), DI
+	MOVQ       ldc+32(FP), R8
+	VPXORD     Z8, Z8, Z8
+	VPXORD     Z9, Z9, Z9
+	VPXORD     Z10, Z10, Z10
+	VPXORD     Z11, Z11, Z11
+	VPXORD     Z12, Z12, Z12
+	VPXORD     Z13, Z13, Z13
+	VPXORD     Z14, Z14, Z14
+	VPXORD     Z15, Z15, Z15
+	VPXORD     Z16, Z16, Z16
+	VPXORD     Z17, Z17, Z17
+	VPXORD     Z18, Z18, Z18
+	VPXORD     Z19, Z19, Z19
+	VPXORD     Z20, Z20, Z20
+	VPXORD     Z21, Z21, Z21
+	VPXORD     Z22, Z22, Z22
+	VPXORD     Z23, Z23, Z23
+	VPXORD     Z24, Z24, Z24
+	VPXORD     Z25, Z25, Z25
+	VPXORD     Z26, Z26, Z26
+	VPXORD     Z27, Z27, Z27
+	VPXORD     Z28, Z28, Z28
+	VPXORD     Z29, Z29, Z29
+	VPXORD     Z30, Z30, Z30
+	VPXORD     Z31, Z31, Z31
+	MOVQ       DI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	MOVQ       CX, BX
+	SHRQ       $0x02, BX
+	JZ         tail
+	PCALIGN    $0x20
+
+loop:
+	VMOVUPS      (DX), Z0
+	VMOVUPS      64(DX), Z1
+	VBROADCASTSS (SI), Z2
+	LONG         $0x487e7262
+	WORD         $0xc252
+	LONG         $0x48767262
+	WORD         $0xca52
+	VBROADCASTSS 4(SI), Z3
+	LONG         $0x487e7262
+	WORD         $0xd352
+	LONG         $0x48767262
+	WORD         $0xdb52
+	VBROADCASTSS 8(SI), Z4
+	LONG         $0x487e7262
+	WORD         $0xe452
+	LONG         $0x48767262
+	WORD         $0xec52
+	VBROADCASTSS 12(SI), Z5
+	LONG         $0x487e7262
+	WORD         $0xf552
+	LONG         $0x48767262
+	WORD         $0xfd52
+	VBROADCASTSS 16(SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xc252
+	LONG         $0x4876e262
+	WORD         $0xca52
+	VBROADCASTSS 20(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xd352
+	LONG         $0x4876e262
+	WORD         $0xdb52
+	VBROADCASTSS 24(SI), Z4
+	LONG         $0x487ee262
+	WORD         $0xe452
+	LONG         $0x4876e262
+	WORD         $0xec52
+	VBROADCASTSS 28(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xf552
+	LONG         $0x4876e262
+	WORD         $0xfd52
+	VBROADCASTSS 32(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xc252
+	LONG         $0x48766262
+	WORD         $0xca52
+	VBROADCASTSS 36(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xd352
+	LONG         $0x48766262
+	WORD         $0xdb52
+	VBROADCASTSS 40(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xe452
+	LONG         $0x48766262
+	WORD         $0xec52
+	VBROADCASTSS 44(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xf552
+	LONG         $0x48766262
+	WORD         $0xfd52
+	VMOVUPS      128(DX), Z0
+	VMOVUPS      192(DX), Z1
+	VBROADCASTSS 48(SI), Z2
+	LONG         $0x487e7262
+	WORD         $0xc252
+	LONG         $0x48767262
+	WORD         $0xca52
+	VBROADCASTSS 52(SI), Z3
+	LONG         $0x487e7262
+	WORD         $0xd352
+	LONG         $0x48767262
+	WORD         $0xdb52
+	VBROADCASTSS 56(SI), Z4
+	LONG         $0x487e7262
+	WORD         $0xe452
+	LONG         $0x48767262
+	WORD         $0xec52
+	VBROADCASTSS 60(SI), Z5
+	LONG         $0x487e7262
+	WORD         $0xf552
+	LONG         $0x48767262
+	WORD         $0xfd52
+	VBROADCASTSS 64(SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xc252
+	LONG         $0x4876e262
+	WORD         $0xca52
+	VBROADCASTSS 68(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xd352
+	LONG         $0x4876e262
+	WORD         $0xdb52
+	VBROADCASTSS 72(SI), Z4
+	LONG         $0x487ee262
+	WORD         $0xe452
+	LONG         $0x4876e262
+	WORD         $0xec52
+	VBROADCASTSS 76(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xf552
+	LONG         $0x4876e262
+	WORD         $0xfd52
+	VBROADCASTSS 80(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xc252
+	LONG         $0x48766262
+	WORD         $0xca52
+	VBROADCASTSS 84(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xd352
+	LONG         $0x48766262
+	WORD         $0xdb52
+	VBROADCASTSS 88(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xe452
+	LONG         $0x48766262
+	WORD         $0xec52
+	VBROADCASTSS 92(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xf552
+	LONG         $0x48766262
+	WORD         $0xfd52
+	VMOVUPS      256(DX), Z0
+	VMOVUPS      320(DX), Z1
+	VBROADCASTSS 96(SI), Z2
+	LONG         $0x487e7262
+	WORD         $0xc252
+	LONG         $0x48767262
+	WORD         $0xca52
+	VBROADCASTSS 100(SI), Z3
+	LONG         $0x487e7262
+	WORD         $0xd352
+	LONG         $0x48767262
+	WORD         $0xdb52
+	VBROADCASTSS 104(SI), Z4
+	LONG         $0x487e7262
+	WORD         $0xe452
+	LONG         $0x48767262
+	WORD         $0xec52
+	VBROADCASTSS 108(SI), Z5
+	LONG         $0x487e7262
+	WORD         $0xf552
+	LONG         $0x48767262
+	WORD         $0xfd52
+	VBROADCASTSS 112(SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xc252
+	LONG         $0x4876e262
+	WORD         $0xca52
+	VBROADCASTSS 116(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xd352
+	LONG         $0x4876e262
+	WORD         $0xdb52
+	VBROADCASTSS 120(SI), Z4
+	LONG         $0x487ee262
+	WORD         $0xe452
+	LONG         $0x4876e262
+	WORD         $0xec52
+	VBROADCASTSS 124(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xf552
+	LONG         $0x4876e262
+	WORD         $0xfd52
+	VBROADCASTSS 128(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xc252
+	LONG         $0x48766262
+	WORD         $0xca52
+	VBROADCASTSS 132(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xd352
+	LONG         $0x48766262
+	WORD         $0xdb52
+	VBROADCASTSS 136(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xe452
+	LONG         $0x48766262
+	WORD         $0xec52
+	VBROADCASTSS 140(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xf552
+	LONG         $0x48766262
+	WORD         $0xfd52
+	VMOVUPS      384(DX), Z0
+	VMOVUPS      448(DX), Z1
+	VBROADCASTSS 144(SI), Z2
+	LONG         $0x487e7262
+	WORD         $0xc252
+	LONG         $0x48767262
+	WORD         $0xca52
+	VBROADCASTSS 148(SI), Z3
+	LONG         $0x487e7262
+	WORD         $0xd352
+	LONG         $0x48767262
+	WORD         $0xdb52
+	VBROADCASTSS 152(SI), Z4
+	LONG         $0x487e7262
+	WORD         $0xe452
+	LONG         $0x48767262
+	WORD         $0xec52
+	VBROADCASTSS 156(SI), Z5
+	LONG         $0x487e7262
+	WORD         $0xf552
+	LONG         $0x48767262
+	WORD         $0xfd52
+	VBROADCASTSS 160(SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xc252
+	LONG         $0x4876e262
+	WORD         $0xca52
+	VBROADCASTSS 164(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xd352
+	LONG         $0x4876e262
+	WORD         $0xdb52
+	VBROADCASTSS 168(SI), Z4
+	LONG         $0x487ee262
+	WORD         $0xe452
+	LONG         $0x4876e262
+	WORD         $0xec52
+	VBROADCASTSS 172(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xf552
+	LONG         $0x4876e262
+	WORD         $0xfd52
+	VBROADCASTSS 176(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xc252
+	LONG         $0x48766262
+	WORD         $0xca52
+	VBROADCASTSS 180(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xd352
+	LONG         $0x48766262
+	WORD         $0xdb52
+	VBROADCASTSS 184(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xe452
+	LONG         $0x48766262
+	WORD         $0xec52
+	VBROADCASTSS 188(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xf552
+	LONG         $0x48766262
+	WORD         $0xfd52
+	ADDQ         $+512, DX
+	ADDQ         $+192, SI
+	DECQ         BX
+	JNZ          loop
+
+tail:
+	ANDQ $+3, CX
+	JZ   done
+
+last:
+	VMOVUPS      (DX), Z0
+	VMOVUPS      64(DX), Z1
+	VBROADCASTSS (SI), Z2
+	LONG         $0x487e7262
+	WORD         $0xc252
+	LONG         $0x48767262
+	WORD         $0xca52
+	VBROADCASTSS 4(SI), Z3
+	LONG         $0x487e7262
+	WORD         $0xd352
+	LONG         $0x48767262
+	WORD         $0xdb52
+	VBROADCASTSS 8(SI), Z4
+	LONG         $0x487e7262
+	WORD         $0xe452
+	LONG         $0x48767262
+	WORD         $0xec52
+	VBROADCASTSS 12(SI), Z5
+	LONG         $0x487e7262
+	WORD         $0xf552
+	LONG         $0x48767262
+	WORD         $0xfd52
+	VBROADCASTSS 16(SI), Z2
+	LONG         $0x487ee262
+	WORD         $0xc252
+	LONG         $0x4876e262
+	WORD         $0xca52
+	VBROADCASTSS 20(SI), Z3
+	LONG         $0x487ee262
+	WORD         $0xd352
+	LONG         $0x4876e262
+	WORD         $0xdb52
+	VBROADCASTSS 24(SI), Z4
+	LONG         $0x487ee262
+	WORD         $0xe452
+	LONG         $0x4876e262
+	WORD         $0xec52
+	VBROADCASTSS 28(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xf552
+	LONG         $0x4876e262
+	WORD         $0xfd52
+	VBROADCASTSS 32(SI), Z2
+	LONG         $0x487e6262
+	WORD         $0xc252
+	LONG         $0x48766262
+	WORD         $0xca52
+	VBROADCASTSS 36(SI), Z3
+	LONG         $0x487e6262
+	WORD         $0xd352
+	LONG         $0x48766262
+	WORD         $0xdb52
+	VBROADCASTSS 40(SI), Z4
+	LONG         $0x487e6262
+	WORD         $0xe452
+	LONG         $0x48766262
+	WORD         $0xec52
+	VBROADCASTSS 44(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xf552
+	LONG         $0x48766262
+	WORD         $0xfd52
+	ADDQ         $+128, DX
+	ADDQ         $+48, SI
+	DECQ         CX
+	JNZ          last
+
+done:
+	MOVBQZX add+48(FP), AX
+	MOVQ    bias+56(FP), R11
+	MOVQ    cols+40(FP), R10
+	CMPQ    R10, $+32
+	JNE     edge
+	TESTB   $0x01, AL
+	JZ      bias
+	MOVQ    DI, SI
+	VADDPS  (SI), Z8, Z8
+	VADDPS  64(SI), Z9, Z9
+	ADDQ    R8, SI
+	VADDPS  (SI), Z10, Z10
+	VADDPS  64(SI), Z11, Z11
+	ADDQ    R8, SI
+	VADDPS  (SI), Z12, Z12
+	VADDPS  64(SI), Z13, Z13
+	ADDQ    R8, SI
+	VADDPS  (SI), Z14, Z14
+	VADDPS  64(SI), Z15, Z15
+	ADDQ    R8, SI
+	VADDPS  (SI), Z16, Z16
+	VADDPS  64(SI), Z17, Z17
+	ADDQ    R8, SI
+	VADDPS  (SI), Z18, Z18
+	VADDPS  64(SI), Z19, Z19
+	ADDQ    R8, SI
+	VADDPS  (SI), Z20, Z20
+	VADDPS  64(SI), Z21, Z21
+	ADDQ    R8, SI
+	VADDPS  (SI), Z22, Z22
+	VADDPS  64(SI), Z23, Z23
+	ADDQ    R8, SI
+	VADDPS  (SI), Z24, Z24
+	VADDPS  64(SI), Z25, Z25
+	ADDQ    R8, SI
+	VADDPS  (SI), Z26, Z26
+	VADDPS  64(SI), Z27, Z27
+	ADDQ    R8, SI
+	VADDPS  (SI), Z28, Z28
+	VADDPS  64(SI), Z29, Z29
+	ADDQ    R8, SI
+	VADDPS  (SI), Z30, Z30
+	VADDPS  64(SI), Z31, Z31
+
+bias:
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Z2
+	VADDPS  Z2, Z8, Z8
+	VADDPS  Z2, Z10, Z10
+	VADDPS  Z2, Z12, Z12
+	VADDPS  Z2, Z14, Z14
+	VADDPS  Z2, Z16, Z16
+	VADDPS  Z2, Z18, Z18
+	VADDPS  Z2, Z20, Z20
+	VADDPS  Z2, Z22, Z22
+	VADDPS  Z2, Z24, Z24
+	VADDPS  Z2, Z26, Z26
+	VADDPS  Z2, Z28, Z28
+	VADDPS  Z2, Z30, Z30
+	VMOVUPS 64(R11), Z2
+	VADDPS  Z2, Z9, Z9
+	VADDPS  Z2, Z11, Z11
+	VADDPS  Z2, Z13, Z13
+	VADDPS  Z2, Z15, Z15
+	VADDPS  Z2, Z17, Z17
+	VADDPS  Z2, Z19, Z19
+	VADDPS  Z2, Z21, Z21
+	VADDPS  Z2, Z23, Z23
+	VADDPS  Z2, Z25, Z25
+	VADDPS  Z2, Z27, Z27
+	VADDPS  Z2, Z29, Z29
+	VADDPS  Z2, Z31, Z31
+
+store:
+	VMOVUPS Z8, (DI)
+	VMOVUPS Z9, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z10, (DI)
+	VMOVUPS Z11, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z12, (DI)
+	VMOVUPS Z13, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z14, (DI)
+	VMOVUPS Z15, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z16, (DI)
+	VMOVUPS Z17, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z18, (DI)
+	VMOVUPS Z19, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z20, (DI)
+	VMOVUPS Z21, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z22, (DI)
+	VMOVUPS Z23, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z24, (DI)
+	VMOVUPS Z25, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z26, (DI)
+	VMOVUPS Z27, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z28, (DI)
+	VMOVUPS Z29, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z30, (DI)
+	VMOVUPS Z31, 64(DI)
+	VZEROUPPER
+	RET
+
+edge:
+	MOVQ   $-1, BX
+	BZHIQ  R10, BX, BX
+	KMOVW  BX, K1
+	SHRQ   $0x10, BX
+	KMOVW  BX, K2
+	TESTB  $0x01, AL
+	JZ     biasEdge
+	MOVQ   DI, SI
+	VADDPS (SI), Z8, K1, Z8
+	VADDPS 64(SI), Z9, K2, Z9
+	ADDQ   R8, SI
+	VADDPS (SI), Z10, K1, Z10
+	VADDPS 64(SI), Z11, K2, Z11
+	ADDQ   R8, SI
+	VADDPS (SI), Z12, K1, Z12
+	VADDPS 64(SI), Z13, K2, Z13
+	ADDQ   R8, SI
+	VADDPS (SI), Z14, K1, Z14
+	VADDPS 64(SI), Z15, K2, Z15
+	ADDQ   R8, SI
+	VADDPS (SI), Z16, K1, Z16
+	VADDPS 64(SI), Z17, K2, Z17
+	ADDQ   R8, SI
+	VADDPS (SI), Z18, K1, Z18
+	VADDPS 64(SI), Z19, K2, Z19
+	ADDQ   R8, SI
+	VADDPS (SI), Z20, K1, Z20
+	VADDPS 64(SI), Z21, K2, Z21
+	ADDQ   R8, SI
+	VADDPS (SI), Z22, K1, Z22
+	VADDPS 64(SI), Z23, K2, Z23
+	ADDQ   R8, SI
+	VADDPS (SI), Z24, K1, Z24
+	VADDPS 64(SI), Z25, K2, Z25
+	ADDQ   R8, SI
+	VADDPS (SI), Z26, K1, Z26
+	VADDPS 64(SI), Z27, K2, Z27
+	ADDQ   R8, SI
+	VADDPS (SI), Z28, K1, Z28
+	VADDPS 64(SI), Z29, K2, Z29
+	ADDQ   R8, SI
+	VADDPS (SI), Z30, K1, Z30
+	VADDPS 64(SI), Z31, K2, Z31
+
+biasEdge:
+	TESTQ     R11, R11
+	JZ        storeEdge
+	VMOVUPS.Z (R11), K1, Z2
+	VADDPS    Z2, Z8, Z8
+	VADDPS    Z2, Z10, Z10
+	VADDPS    Z2, Z12, Z12
+	VADDPS    Z2, Z14, Z14
+	VADDPS    Z2, Z16, Z16
+	VADDPS    Z2, Z18, Z18
+	VADDPS    Z2, Z20, Z20
+	VADDPS    Z2, Z22, Z22
+	VADDPS    Z2, Z24, Z24
+	VADDPS    Z2, Z26, Z26
+	VADDPS    Z2, Z28, Z28
+	VADDPS    Z2, Z30, Z30
+	VMOVUPS.Z 64(R11), K2, Z2
+	VADDPS    Z2, Z9, Z9
+	VADDPS    Z2, Z11, Z11
+	VADDPS    Z2, Z13, Z13
+	VADDPS    Z2, Z15, Z15
+	VADDPS    Z2, Z17, Z17
+	VADDPS    Z2, Z19, Z19
+	VADDPS    Z2, Z21, Z21
+	VADDPS    Z2, Z23, Z23
+	VADDPS    Z2, Z25, Z25
+	VADDPS    Z2, Z27, Z27
+	VADDPS    Z2, Z29, Z29
+	VADDPS    Z2, Z31, Z31
+
+storeEdge:
+	VMOVUPS Z8, K1, (DI)
+	VMOVUPS Z9, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z10, K1, (DI)
+	VMOVUPS Z11, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z12, K1, (DI)
+	VMOVUPS Z13, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z14, K1, (DI)
+	VMOVUPS Z15, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z16, K1, (DI)
+	VMOVUPS Z17, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z18, K1, (DI)
+	VMOVUPS Z19, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z20, K1, (DI)
+	VMOVUPS Z21, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z22, K1, (DI)
+	VMOVUPS Z23, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z24, K1, (DI)
+	VMOVUPS Z25, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z26, K1, (DI)
+	VMOVUPS Z27, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z28, K1, (DI)
+	VMOVUPS Z29, K2, 64(DI)
+	ADDQ    R8, DI
+	VMOVUPS Z30, K1, (DI)
+	VMOVUPS Z31, K2, 64(DI)
+	VZEROUPPER
+	RET
+
+// func pairs512F32(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2
+TEXT ·pairs512F32(SB), NOSPLIT, $0-52
+	MOVQ dst+0(FP), DI
+	MOVQ width+8(FP), R8
+	MOVQ src+16(FP), SI
+	MOVQ lane+24(FP), R9
+	MOVQ rows+32(FP), R10
+	MOVQ k+40(FP), CX
+	SUBQ $+32, CX
+	JLT  tail
+
+loop:
+	VBROADCASTSS alpha+48(FP), Z31
+	MOVQ         SI, AX
+	MOVQ         R10, BX
+	VPXORD       Z0, Z0, Z0
+	VPXORD       Z1, Z1, Z1
+	VPXORD       Z2, Z2, Z2
+	VPXORD       Z3, Z3, Z3
+	VPXORD       Z4, Z4, Z4
+	VPXORD       Z5, Z5, Z5
+	VPXORD       Z6, Z6, Z6
+	VPXORD       Z7, Z7, Z7
+	VPXORD       Z8, Z8, Z8
+	VPXORD       Z9, Z9, Z9
+	VPXORD       Z10, Z10, Z10
+	VPXORD       Z11, Z11, Z11
+	VPXORD       Z12, Z12, Z12
+	VPXORD       Z13, Z13, Z13
+	VPXORD       Z14, Z14, Z14
+	VPXORD       Z15, Z15, Z15
+	TESTQ        BX, BX
+	JZ           read
+	VMOVUPS      (AX), Z0
+	VMOVUPS      64(AX), Z30
+	VMULPS       Z31, Z0, Z0
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xc072
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VMOVUPS      (AX), Z1
+	VMOVUPS      64(AX), Z30
+	VMULPS       Z31, Z1, Z1
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xc972
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VMOVUPS      (AX), Z2
+	VMOVUPS      64(AX), Z30
+	VMULPS       Z31, Z2, Z2
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xd272
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VMOVUPS      (AX), Z3
+	VMOVUPS      64(AX), Z30
+	VMULPS       Z31, Z3, Z3
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xdb72
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VMOVUPS      (AX), Z4
+	VMOVUPS      64(AX), Z30
+	VMULPS       Z31, Z4, Z4
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xe472
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VMOVUPS      (AX), Z5
+	VMOVUPS      64(AX), Z30
+	VMULPS       Z31, Z5, Z5
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xed72
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VMOVUPS      (AX), Z6
+	VMOVUPS      64(AX), Z30
+	VMULPS       Z31, Z6, Z6
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xf672
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VMOVUPS      (AX), Z7
+	VMOVUPS      64(AX), Z30
+	VMULPS       Z31, Z7, Z7
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xff72
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VMOVUPS      (AX), Z8
+	VMOVUPS      64(AX), Z30
+	VMULPS       Z31, Z8, Z8
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xc072
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VMOVUPS      (AX), Z9
+	VMOVUPS      64(AX), Z30
+	VMULPS       Z31, Z9, Z9
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xc972
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VMOVUPS      (AX), Z10
+	VMOVUPS      64(AX), Z30
+	VMULPS       Z31, Z10, Z10
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xd272
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VMOVUPS      (AX), Z11
+	VMOVUPS      64(AX), Z30
+	VMULPS       Z31, Z11, Z11
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xdb72
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VMOVUPS      (AX), Z12
+	VMOVUPS      64(AX), Z30
+	VMULPS       Z31, Z12, Z12
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xe472
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VMOVUPS      (AX), Z13
+	VMOVUPS      64(AX), Z30
+	VMULPS       Z31, Z13, Z13
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xed72
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VMOVUPS      (AX), Z14
+	VMOVUPS      64(AX), Z30
+	VMULPS       Z31, Z14, Z14
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xf672
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VMOVUPS      (AX), Z15
+	VMOVUPS      64(AX), Z30
+	VMULPS       Z31, Z15, Z15
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xff72
+	ADDQ         R9, AX
+	DECQ         BX
+
+read:
+	VUNPCKLPS  Z1, Z0, Z16
+	VUNPCKHPS  Z1, Z0, Z17
+	VUNPCKLPS  Z3, Z2, Z18
+	VUNPCKHPS  Z3, Z2, Z19
+	VUNPCKLPS  Z5, Z4, Z20
+	VUNPCKHPS  Z5, Z4, Z21
+	VUNPCKLPS  Z7, Z6, Z22
+	VUNPCKHPS  Z7, Z6, Z23
+	VUNPCKLPS  Z9, Z8, Z24
+	VUNPCKHPS  Z9, Z8, Z25
+	VUNPCKLPS  Z11, Z10, Z26
+	VUNPCKHPS  Z11, Z10, Z27
+	VUNPCKLPS  Z13, Z12, Z28
+	VUNPCKHPS  Z13, Z12, Z29
+	VUNPCKLPS  Z15, Z14, Z30
+	VUNPCKHPS  Z15, Z14, Z31
+	VUNPCKLPD  Z18, Z16, Z0
+	VUNPCKHPD  Z18, Z16, Z1
+	VUNPCKLPD  Z19, Z17, Z2
+	VUNPCKHPD  Z19, Z17, Z3
+	VUNPCKLPD  Z22, Z20, Z4
+	VUNPCKHPD  Z22, Z20, Z5
+	VUNPCKLPD  Z23, Z21, Z6
+	VUNPCKHPD  Z23, Z21, Z7
+	VUNPCKLPD  Z26, Z24, Z8
+	VUNPCKHPD  Z26, Z24, Z9
+	VUNPCKLPD  Z27, Z25, Z10
+	VUNPCKHPD  Z27, Z25, Z11
+	VUNPCKLPD  Z30, Z28, Z12
+	VUNPCKHPD  Z30, Z28, Z13
+	VUNPCKLPD  Z31, Z29, Z14
+	VUNPCKHPD  Z31, Z29, Z15
+	VSHUFF32X4 $0x88, Z4, Z0, Z16
+	VSHUFF32X4 $0xdd, Z4, Z0, Z17
+	VSHUFF32X4 $0x88, Z12, Z8, Z18
+	VSHUFF32X4 $0xdd, Z12, Z8, Z19
+	VSHUFF32X4 $0x88, Z5, Z1, Z20
+	VSHUFF32X4 $0xdd, Z5, Z1, Z21
+	VSHUFF32X4 $0x88, Z13, Z9, Z22
+	VSHUFF32X4 $0xdd, Z13, Z9, Z23
+	VSHUFF32X4 $0x88, Z6, Z2, Z24
+	VSHUFF32X4 $0xdd, Z6, Z2, Z25
+	VSHUFF32X4 $0x88, Z14, Z10, Z26
+	VSHUFF32X4 $0xdd, Z14, Z10, Z27
+	VSHUFF32X4 $0x88, Z7, Z3, Z28
+	VSHUFF32X4 $0xdd, Z7, Z3, Z29
+	VSHUFF32X4 $0x88, Z15, Z11, Z30
+	VSHUFF32X4 $0xdd, Z15, Z11, Z31
+	VSHUFF32X4 $0x88, Z18, Z16, Z0
+	VSHUFF32X4 $0xdd, Z18, Z16, Z8
+	VSHUFF32X4 $0x88, Z19, Z17, Z4
+	VSHUFF32X4 $0xdd, Z19, Z17, Z12
+	VSHUFF32X4 $0x88, Z22, Z20, Z1
+	VSHUFF32X4 $0xdd, Z22, Z20, Z9
+	VSHUFF32X4 $0x88, Z23, Z21, Z5
+	VSHUFF32X4 $0xdd, Z23, Z21, Z13
+	VSHUFF32X4 $0x88, Z26, Z24, Z2
+	VSHUFF32X4 $0xdd, Z26, Z24, Z10
+	VSHUFF32X4 $0x88, Z27, Z25, Z6
+	VSHUFF32X4 $0xdd, Z27, Z25, Z14
+	VSHUFF32X4 $0x88, Z30, Z28, Z3
+	VSHUFF32X4 $0xdd, Z30, Z28, Z11
+	VSHUFF32X4 $0x88, Z31, Z29, Z7
+	VSHUFF32X4 $0xdd, Z31, Z29, Z15
+	VMOVUPS    Z0, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z1, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z2, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z3, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z4, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z5, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z6, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z7, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z8, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z9, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z10, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z11, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z12, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z13, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z14, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z15, (DI)
+	ADDQ       R8, DI
+	ADDQ       $+128, SI
+	SUBQ       $+32, CX
+	JGE        loop
+
+tail:
+	ADDQ         $+32, CX
+	JZ           done
+	MOVQ         $-1, AX
+	BZHIQ        CX, AX, AX
+	KMOVD        AX, K3
+	KMOVW        AX, K1
+	SHRQ         $0x10, AX
+	KMOVW        AX, K2
+	INCQ         CX
+	SHRQ         $0x01, CX
+	VBROADCASTSS alpha+48(FP), Z31
+	MOVQ         SI, AX
+	MOVQ         R10, BX
+	VPXORD       Z0, Z0, Z0
+	VPXORD       Z1, Z1, Z1
+	VPXORD       Z2, Z2, Z2
+	VPXORD       Z3, Z3, Z3
+	VPXORD       Z4, Z4, Z4
+	VPXORD       Z5, Z5, Z5
+	VPXORD       Z6, Z6, Z6
+	VPXORD       Z7, Z7, Z7
+	VPXORD       Z8, Z8, Z8
+	VPXORD       Z9, Z9, Z9
+	VPXORD       Z10, Z10, Z10
+	VPXORD       Z11, Z11, Z11
+	VPXORD       Z12, Z12, Z12
+	VPXORD       Z13, Z13, Z13
+	VPXORD       Z14, Z14, Z14
+	VPXORD       Z15, Z15, Z15
+	TESTQ        BX, BX
+	JZ           readTail
+	VMOVUPS.Z    (AX), K1, Z0
+	VMOVUPS.Z    64(AX), K2, Z30
+	VMULPS       Z31, Z0, Z0
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xc072
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VMOVUPS.Z    (AX), K1, Z1
+	VMOVUPS.Z    64(AX), K2, Z30
+	VMULPS       Z31, Z1, Z1
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xc972
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VMOVUPS.Z    (AX), K1, Z2
+	VMOVUPS.Z    64(AX), K2, Z30
+	VMULPS       Z31, Z2, Z2
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xd272
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VMOVUPS.Z    (AX), K1, Z3
+	VMOVUPS.Z    64(AX), K2, Z30
+	VMULPS       Z31, Z3, Z3
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xdb72
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VMOVUPS.Z    (AX), K1, Z4
+	VMOVUPS.Z    64(AX), K2, Z30
+	VMULPS       Z31, Z4, Z4
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xe472
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VMOVUPS.Z    (AX), K1, Z5
+	VMOVUPS.Z    64(AX), K2, Z30
+	VMULPS       Z31, Z5, Z5
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xed72
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VMOVUPS.Z    (AX), K1, Z6
+	VMOVUPS.Z    64(AX), K2, Z30
+	VMULPS       Z31, Z6, Z6
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xf672
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VMOVUPS.Z    (AX), K1, Z7
+	VMOVUPS.Z    64(AX), K2, Z30
+	VMULPS       Z31, Z7, Z7
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xff72
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VMOVUPS.Z    (AX), K1, Z8
+	VMOVUPS.Z    64(AX), K2, Z30
+	VMULPS       Z31, Z8, Z8
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xc072
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VMOVUPS.Z    (AX), K1, Z9
+	VMOVUPS.Z    64(AX), K2, Z30
+	VMULPS       Z31, Z9, Z9
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xc972
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VMOVUPS.Z    (AX), K1, Z10
+	VMOVUPS.Z    64(AX), K2, Z30
+	VMULPS       Z31, Z10, Z10
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xd272
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VMOVUPS.Z    (AX), K1, Z11
+	VMOVUPS.Z    64(AX), K2, Z30
+	VMULPS       Z31, Z11, Z11
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xdb72
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VMOVUPS.Z    (AX), K1, Z12
+	VMOVUPS.Z    64(AX), K2, Z30
+	VMULPS       Z31, Z12, Z12
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xe472
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VMOVUPS.Z    (AX), K1, Z13
+	VMOVUPS.Z    64(AX), K2, Z30
+	VMULPS       Z31, Z13, Z13
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xed72
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VMOVUPS.Z    (AX), K1, Z14
+	VMOVUPS.Z    64(AX), K2, Z30
+	VMULPS       Z31, Z14, Z14
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xf672
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VMOVUPS.Z    (AX), K1, Z15
+	VMOVUPS.Z    64(AX), K2, Z30
+	VMULPS       Z31, Z15, Z15
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xff72
+	ADDQ         R9, AX
+	DECQ         BX
+
+readTail:
+	VUNPCKLPS  Z1, Z0, Z16
+	VUNPCKHPS  Z1, Z0, Z17
+	VUNPCKLPS  Z3, Z2, Z18
+	VUNPCKHPS  Z3, Z2, Z19
+	VUNPCKLPS  Z5, Z4, Z20
+	VUNPCKHPS  Z5, Z4, Z21
+	VUNPCKLPS  Z7, Z6, Z22
+	VUNPCKHPS  Z7, Z6, Z23
+	VUNPCKLPS  Z9, Z8, Z24
+	VUNPCKHPS  Z9, Z8, Z25
+	VUNPCKLPS  Z11, Z10, Z26
+	VUNPCKHPS  Z11, Z10, Z27
+	VUNPCKLPS  Z13, Z12, Z28
+	VUNPCKHPS  Z13, Z12, Z29
+	VUNPCKLPS  Z15, Z14, Z30
+	VUNPCKHPS  Z15, Z14, Z31
+	VUNPCKLPD  Z18, Z16, Z0
+	VUNPCKHPD  Z18, Z16, Z1
+	VUNPCKLPD  Z19, Z17, Z2
+	VUNPCKHPD  Z19, Z17, Z3
+	VUNPCKLPD  Z22, Z20, Z4
+	VUNPCKHPD  Z22, Z20, Z5
+	VUNPCKLPD  Z23, Z21, Z6
+	VUNPCKHPD  Z23, Z21, Z7
+	VUNPCKLPD  Z26, Z24, Z8
+	VUNPCKHPD  Z26, Z24, Z9
+	VUNPCKLPD  Z27, Z25, Z10
+	VUNPCKHPD  Z27, Z25, Z11
+	VUNPCKLPD  Z30, Z28, Z12
+	VUNPCKHPD  Z30, Z28, Z13
+	VUNPCKLPD  Z31, Z29, Z14
+	VUNPCKHPD  Z31, Z29, Z15
+	VSHUFF32X4 $0x88, Z4, Z0, Z16
+	VSHUFF32X4 $0xdd, Z4, Z0, Z17
+	VSHUFF32X4 $0x88, Z12, Z8, Z18
+	VSHUFF32X4 $0xdd, Z12, Z8, Z19
+	VSHUFF32X4 $0x88, Z5, Z1, Z20
+	VSHUFF32X4 $0xdd, Z5, Z1, Z21
+	VSHUFF32X4 $0x88, Z13, Z9, Z22
+	VSHUFF32X4 $0xdd, Z13, Z9, Z23
+	VSHUFF32X4 $0x88, Z6, Z2, Z24
+	VSHUFF32X4 $0xdd, Z6, Z2, Z25
+	VSHUFF32X4 $0x88, Z14, Z10, Z26
+	VSHUFF32X4 $0xdd, Z14, Z10, Z27
+	VSHUFF32X4 $0x88, Z7, Z3, Z28
+	VSHUFF32X4 $0xdd, Z7, Z3, Z29
+	VSHUFF32X4 $0x88, Z15, Z11, Z30
+	VSHUFF32X4 $0xdd, Z15, Z11, Z31
+	VSHUFF32X4 $0x88, Z18, Z16, Z0
+	VSHUFF32X4 $0xdd, Z18, Z16, Z8
+	VSHUFF32X4 $0x88, Z19, Z17, Z4
+	VSHUFF32X4 $0xdd, Z19, Z17, Z12
+	VSHUFF32X4 $0x88, Z22, Z20, Z1
+	VSHUFF32X4 $0xdd, Z22, Z20, Z9
+	VSHUFF32X4 $0x88, Z23, Z21, Z5
+	VSHUFF32X4 $0xdd, Z23, Z21, Z13
+	VSHUFF32X4 $0x88, Z26, Z24, Z2
+	VSHUFF32X4 $0xdd, Z26, Z24, Z10
+	VSHUFF32X4 $0x88, Z27, Z25, Z6
+	VSHUFF32X4 $0xdd, Z27, Z25, Z14
+	VSHUFF32X4 $0x88, Z30, Z28, Z3
+	VSHUFF32X4 $0xdd, Z30, Z28, Z11
+	VSHUFF32X4 $0x88, Z31, Z29, Z7
+	VSHUFF32X4 $0xdd, Z31, Z29, Z15
+	VMOVUPS    Z0, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z1, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z2, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z3, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z4, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z5, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z6, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z7, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z8, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z9, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z10, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z11, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z12, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z13, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z14, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z15, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+
+done:
+	VZEROUPPER
+	RET
+
+// func zip512F32x1(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2
+TEXT ·zip512F32x1(SB), NOSPLIT, $0-52
+	MOVQ         dst+0(FP), DI
+	MOVQ         width+8(FP), R8
+	MOVQ         src+16(FP), SI
+	MOVQ         step+24(FP), R9
+	MOVQ         k+40(FP), CX
+	MOVQ         lanes+32(FP), R10
+	MOVQ         $-1, AX
+	BZHIQ        R10, AX, AX
+	KMOVW        AX, K1
+	VBROADCASTSS alpha+48(FP), Z31
+	VMOVDQU64    zip512<>+0(SB), Z30
+	SUBQ         $+2, CX
+	JLT          tail
+
+loop:
+	VMOVUPS.Z (SI), K1, Z0
+	VMULPS    Z31, Z0, Z0
+	VMOVUPS.Z (SI)(R9*1), K1, Z1
+	VMULPS    Z31, Z1, Z1
+	LONG      $0x4877f262
+	WORD      $0xc072
+	VPERMW    Z0, Z30, Z0
+	VMOVUPS   Z0, (DI)
+	LEAQ      (SI)(R9*2), SI
+	ADDQ      R8, DI
+	SUBQ      $+2, CX
+	JGE       loop
+
+tail:
+	ADDQ      $+2, CX
+	JZ        done
+	VMOVUPS.Z (SI), K1, Z0
+	VMULPS    Z31, Z0, Z0
+	VPXORD    Z1, Z1, Z1
+	LONG      $0x4877f262
+	WORD      $0xc072
+	VPERMW    Z0, Z30, Z0
+	VMOVUPS   Z0, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func zip512F32x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2
+TEXT ·zip512F32x2(SB), NOSPLIT, $0-52
+	MOVQ         dst+0(FP), DI
+	MOVQ         width+8(FP), R8
+	MOVQ         src+16(FP), SI
+	MOVQ         step+24(FP), R9
+	MOVQ         k+40(FP), CX
+	MOVQ         lanes+32(FP), R10
+	MOVQ         $-1, AX
+	BZHIQ        R10, AX, AX
+	KMOVW        AX, K1
+	SHRQ         $0x10, AX
+	KMOVW        AX, K2
+	VBROADCASTSS alpha+48(FP), Z31
+	VMOVDQU64    zip512<>+0(SB), Z30
+	SUBQ         $+2, CX
+	JLT          tail
+
+loop:
+	VMOVUPS.Z (SI), K1, Z0
+	VMULPS    Z31, Z0, Z0
+	VMOVUPS.Z (SI)(R9*1), K1, Z1
+	VMULPS    Z31, Z1, Z1
+	LONG      $0x4877f262
+	WORD      $0xc072
+	VPERMW    Z0, Z30, Z0
+	VMOVUPS   Z0, (DI)
+	VMOVUPS.Z 64(SI), K2, Z2
+	VMULPS    Z31, Z2, Z2
+	VMOVUPS.Z 64(SI)(R9*1), K2, Z3
+	VMULPS    Z31, Z3, Z3
+	LONG      $0x4867f262
+	WORD      $0xd272
+	VPERMW    Z2, Z30, Z2
+	VMOVUPS   Z2, 64(DI)
+	LEAQ      (SI)(R9*2), SI
+	ADDQ      R8, DI
+	SUBQ      $+2, CX
+	JGE       loop
+
+tail:
+	ADDQ      $+2, CX
+	JZ        done
+	VMOVUPS.Z (SI), K1, Z0
+	VMULPS    Z31, Z0, Z0
+	VPXORD    Z1, Z1, Z1
+	LONG      $0x4877f262
+	WORD      $0xc072
+	VPERMW    Z0, Z30, Z0
+	VMOVUPS   Z0, (DI)
+	VMOVUPS.Z 64(SI), K2, Z2
+	VMULPS    Z31, Z2, Z2
+	VPXORD    Z3, Z3, Z3
+	LONG      $0x4867f262
+	WORD      $0xd272
+	VPERMW    Z2, Z30, Z2
+	VMOVUPS   Z2, 64(DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func pairs512F16(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2
+TEXT ·pairs512F16(SB), NOSPLIT, $0-52
+	MOVQ dst+0(FP), DI
+	MOVQ width+8(FP), R8
+	MOVQ src+16(FP), SI
+	MOVQ lane+24(FP), R9
+	MOVQ rows+32(FP), R10
+	MOVQ k+40(FP), CX
+	SUBQ $+32, CX
+	JLT  tail
+
+loop:
+	VBROADCASTSS alpha+48(FP), Z31
+	MOVQ         SI, AX
+	MOVQ         R10, BX
+	VPXORD       Z0, Z0, Z0
+	VPXORD       Z1, Z1, Z1
+	VPXORD       Z2, Z2, Z2
+	VPXORD       Z3, Z3, Z3
+	VPXORD       Z4, Z4, Z4
+	VPXORD       Z5, Z5, Z5
+	VPXORD       Z6, Z6, Z6
+	VPXORD       Z7, Z7, Z7
+	VPXORD       Z8, Z8, Z8
+	VPXORD       Z9, Z9, Z9
+	VPXORD       Z10, Z10, Z10
+	VPXORD       Z11, Z11, Z11
+	VPXORD       Z12, Z12, Z12
+	VPXORD       Z13, Z13, Z13
+	VPXORD       Z14, Z14, Z14
+	VPXORD       Z15, Z15, Z15
+	TESTQ        BX, BX
+	JZ           read
+	VCVTPH2PS    (AX), Z0
+	VCVTPH2PS    32(AX), Z30
+	VMULPS       Z31, Z0, Z0
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xc072
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VCVTPH2PS    (AX), Z1
+	VCVTPH2PS    32(AX), Z30
+	VMULPS       Z31, Z1, Z1
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xc972
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VCVTPH2PS    (AX), Z2
+	VCVTPH2PS    32(AX), Z30
+	VMULPS       Z31, Z2, Z2
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xd272
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VCVTPH2PS    (AX), Z3
+	VCVTPH2PS    32(AX), Z30
+	VMULPS       Z31, Z3, Z3
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xdb72
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VCVTPH2PS    (AX), Z4
+	VCVTPH2PS    32(AX), Z30
+	VMULPS       Z31, Z4, Z4
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xe472
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VCVTPH2PS    (AX), Z5
+	VCVTPH2PS    32(AX), Z30
+	VMULPS       Z31, Z5, Z5
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xed72
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VCVTPH2PS    (AX), Z6
+	VCVTPH2PS    32(AX), Z30
+	VMULPS       Z31, Z6, Z6
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xf672
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VCVTPH2PS    (AX), Z7
+	VCVTPH2PS    32(AX), Z30
+	VMULPS       Z31, Z7, Z7
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xff72
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VCVTPH2PS    (AX), Z8
+	VCVTPH2PS    32(AX), Z30
+	VMULPS       Z31, Z8, Z8
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xc072
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VCVTPH2PS    (AX), Z9
+	VCVTPH2PS    32(AX), Z30
+	VMULPS       Z31, Z9, Z9
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xc972
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VCVTPH2PS    (AX), Z10
+	VCVTPH2PS    32(AX), Z30
+	VMULPS       Z31, Z10, Z10
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xd272
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VCVTPH2PS    (AX), Z11
+	VCVTPH2PS    32(AX), Z30
+	VMULPS       Z31, Z11, Z11
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xdb72
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VCVTPH2PS    (AX), Z12
+	VCVTPH2PS    32(AX), Z30
+	VMULPS       Z31, Z12, Z12
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xe472
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VCVTPH2PS    (AX), Z13
+	VCVTPH2PS    32(AX), Z30
+	VMULPS       Z31, Z13, Z13
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xed72
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VCVTPH2PS    (AX), Z14
+	VCVTPH2PS    32(AX), Z30
+	VMULPS       Z31, Z14, Z14
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xf672
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VCVTPH2PS    (AX), Z15
+	VCVTPH2PS    32(AX), Z30
+	VMULPS       Z31, Z15, Z15
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xff72
+	ADDQ         R9, AX
+	DECQ         BX
+
+read:
+	VUNPCKLPS  Z1, Z0, Z16
+	VUNPCKHPS  Z1, Z0, Z17
+	VUNPCKLPS  Z3, Z2, Z18
+	VUNPCKHPS  Z3, Z2, Z19
+	VUNPCKLPS  Z5, Z4, Z20
+	VUNPCKHPS  Z5, Z4, Z21
+	VUNPCKLPS  Z7, Z6, Z22
+	VUNPCKHPS  Z7, Z6, Z23
+	VUNPCKLPS  Z9, Z8, Z24
+	VUNPCKHPS  Z9, Z8, Z25
+	VUNPCKLPS  Z11, Z10, Z26
+	VUNPCKHPS  Z11, Z10, Z27
+	VUNPCKLPS  Z13, Z12, Z28
+	VUNPCKHPS  Z13, Z12, Z29
+	VUNPCKLPS  Z15, Z14, Z30
+	VUNPCKHPS  Z15, Z14, Z31
+	VUNPCKLPD  Z18, Z16, Z0
+	VUNPCKHPD  Z18, Z16, Z1
+	VUNPCKLPD  Z19, Z17, Z2
+	VUNPCKHPD  Z19, Z17, Z3
+	VUNPCKLPD  Z22, Z20, Z4
+	VUNPCKHPD  Z22, Z20, Z5
+	VUNPCKLPD  Z23, Z21, Z6
+	VUNPCKHPD  Z23, Z21, Z7
+	VUNPCKLPD  Z26, Z24, Z8
+	VUNPCKHPD  Z26, Z24, Z9
+	VUNPCKLPD  Z27, Z25, Z10
+	VUNPCKHPD  Z27, Z25, Z11
+	VUNPCKLPD  Z30, Z28, Z12
+	VUNPCKHPD  Z30, Z28, Z13
+	VUNPCKLPD  Z31, Z29, Z14
+	VUNPCKHPD  Z31, Z29, Z15
+	VSHUFF32X4 $0x88, Z4, Z0, Z16
+	VSHUFF32X4 $0xdd, Z4, Z0, Z17
+	VSHUFF32X4 $0x88, Z12, Z8, Z18
+	VSHUFF32X4 $0xdd, Z12, Z8, Z19
+	VSHUFF32X4 $0x88, Z5, Z1, Z20
+	VSHUFF32X4 $0xdd, Z5, Z1, Z21
+	VSHUFF32X4 $0x88, Z13, Z9, Z22
+	VSHUFF32X4 $0xdd, Z13, Z9, Z23
+	VSHUFF32X4 $0x88, Z6, Z2, Z24
+	VSHUFF32X4 $0xdd, Z6, Z2, Z25
+	VSHUFF32X4 $0x88, Z14, Z10, Z26
+	VSHUFF32X4 $0xdd, Z14, Z10, Z27
+	VSHUFF32X4 $0x88, Z7, Z3, Z28
+	VSHUFF32X4 $0xdd, Z7, Z3, Z29
+	VSHUFF32X4 $0x88, Z15, Z11, Z30
+	VSHUFF32X4 $0xdd, Z15, Z11, Z31
+	VSHUFF32X4 $0x88, Z18, Z16, Z0
+	VSHUFF32X4 $0xdd, Z18, Z16, Z8
+	VSHUFF32X4 $0x88, Z19, Z17, Z4
+	VSHUFF32X4 $0xdd, Z19, Z17, Z12
+	VSHUFF32X4 $0x88, Z22, Z20, Z1
+	VSHUFF32X4 $0xdd, Z22, Z20, Z9
+	VSHUFF32X4 $0x88, Z23, Z21, Z5
+	VSHUFF32X4 $0xdd, Z23, Z21, Z13
+	VSHUFF32X4 $0x88, Z26, Z24, Z2
+	VSHUFF32X4 $0xdd, Z26, Z24, Z10
+	VSHUFF32X4 $0x88, Z27, Z25, Z6
+	VSHUFF32X4 $0xdd, Z27, Z25, Z14
+	VSHUFF32X4 $0x88, Z30, Z28, Z3
+	VSHUFF32X4 $0xdd, Z30, Z28, Z11
+	VSHUFF32X4 $0x88, Z31, Z29, Z7
+	VSHUFF32X4 $0xdd, Z31, Z29, Z15
+	VMOVUPS    Z0, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z1, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z2, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z3, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z4, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z5, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z6, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z7, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z8, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z9, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z10, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z11, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z12, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z13, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z14, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z15, (DI)
+	ADDQ       R8, DI
+	ADDQ       $+64, SI
+	SUBQ       $+32, CX
+	JGE        loop
+
+tail:
+	ADDQ         $+32, CX
+	JZ           done
+	MOVQ         $-1, AX
+	BZHIQ        CX, AX, AX
+	KMOVD        AX, K3
+	KMOVW        AX, K1
+	SHRQ         $0x10, AX
+	KMOVW        AX, K2
+	INCQ         CX
+	SHRQ         $0x01, CX
+	VBROADCASTSS alpha+48(FP), Z31
+	MOVQ         SI, AX
+	MOVQ         R10, BX
+	VPXORD       Z0, Z0, Z0
+	VPXORD       Z1, Z1, Z1
+	VPXORD       Z2, Z2, Z2
+	VPXORD       Z3, Z3, Z3
+	VPXORD       Z4, Z4, Z4
+	VPXORD       Z5, Z5, Z5
+	VPXORD       Z6, Z6, Z6
+	VPXORD       Z7, Z7, Z7
+	VPXORD       Z8, Z8, Z8
+	VPXORD       Z9, Z9, Z9
+	VPXORD       Z10, Z10, Z10
+	VPXORD       Z11, Z11, Z11
+	VPXORD       Z12, Z12, Z12
+	VPXORD       Z13, Z13, Z13
+	VPXORD       Z14, Z14, Z14
+	VPXORD       Z15, Z15, Z15
+	TESTQ        BX, BX
+	JZ           readTail
+	VCVTPH2PS.Z  (AX), K1, Z0
+	VCVTPH2PS.Z  32(AX), K2, Z30
+	VMULPS       Z31, Z0, Z0
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xc072
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VCVTPH2PS.Z  (AX), K1, Z1
+	VCVTPH2PS.Z  32(AX), K2, Z30
+	VMULPS       Z31, Z1, Z1
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xc972
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VCVTPH2PS.Z  (AX), K1, Z2
+	VCVTPH2PS.Z  32(AX), K2, Z30
+	VMULPS       Z31, Z2, Z2
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xd272
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VCVTPH2PS.Z  (AX), K1, Z3
+	VCVTPH2PS.Z  32(AX), K2, Z30
+	VMULPS       Z31, Z3, Z3
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xdb72
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VCVTPH2PS.Z  (AX), K1, Z4
+	VCVTPH2PS.Z  32(AX), K2, Z30
+	VMULPS       Z31, Z4, Z4
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xe472
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VCVTPH2PS.Z  (AX), K1, Z5
+	VCVTPH2PS.Z  32(AX), K2, Z30
+	VMULPS       Z31, Z5, Z5
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xed72
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VCVTPH2PS.Z  (AX), K1, Z6
+	VCVTPH2PS.Z  32(AX), K2, Z30
+	VMULPS       Z31, Z6, Z6
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xf672
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VCVTPH2PS.Z  (AX), K1, Z7
+	VCVTPH2PS.Z  32(AX), K2, Z30
+	VMULPS       Z31, Z7, Z7
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xff72
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VCVTPH2PS.Z  (AX), K1, Z8
+	VCVTPH2PS.Z  32(AX), K2, Z30
+	VMULPS       Z31, Z8, Z8
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xc072
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VCVTPH2PS.Z  (AX), K1, Z9
+	VCVTPH2PS.Z  32(AX), K2, Z30
+	VMULPS       Z31, Z9, Z9
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xc972
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VCVTPH2PS.Z  (AX), K1, Z10
+	VCVTPH2PS.Z  32(AX), K2, Z30
+	VMULPS       Z31, Z10, Z10
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xd272
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VCVTPH2PS.Z  (AX), K1, Z11
+	VCVTPH2PS.Z  32(AX), K2, Z30
+	VMULPS       Z31, Z11, Z11
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xdb72
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VCVTPH2PS.Z  (AX), K1, Z12
+	VCVTPH2PS.Z  32(AX), K2, Z30
+	VMULPS       Z31, Z12, Z12
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xe472
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VCVTPH2PS.Z  (AX), K1, Z13
+	VCVTPH2PS.Z  32(AX), K2, Z30
+	VMULPS       Z31, Z13, Z13
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xed72
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VCVTPH2PS.Z  (AX), K1, Z14
+	VCVTPH2PS.Z  32(AX), K2, Z30
+	VMULPS       Z31, Z14, Z14
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xf672
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VCVTPH2PS.Z  (AX), K1, Z15
+	VCVTPH2PS.Z  32(AX), K2, Z30
+	VMULPS       Z31, Z15, Z15
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xff72
+	ADDQ         R9, AX
+	DECQ         BX
+
+readTail:
+	VUNPCKLPS  Z1, Z0, Z16
+	VUNPCKHPS  Z1, Z0, Z17
+	VUNPCKLPS  Z3, Z2, Z18
+	VUNPCKHPS  Z3, Z2, Z19
+	VUNPCKLPS  Z5, Z4, Z20
+	VUNPCKHPS  Z5, Z4, Z21
+	VUNPCKLPS  Z7, Z6, Z22
+	VUNPCKHPS  Z7, Z6, Z23
+	VUNPCKLPS  Z9, Z8, Z24
+	VUNPCKHPS  Z9, Z8, Z25
+	VUNPCKLPS  Z11, Z10, Z26
+	VUNPCKHPS  Z11, Z10, Z27
+	VUNPCKLPS  Z13, Z12, Z28
+	VUNPCKHPS  Z13, Z12, Z29
+	VUNPCKLPS  Z15, Z14, Z30
+	VUNPCKHPS  Z15, Z14, Z31
+	VUNPCKLPD  Z18, Z16, Z0
+	VUNPCKHPD  Z18, Z16, Z1
+	VUNPCKLPD  Z19, Z17, Z2
+	VUNPCKHPD  Z19, Z17, Z3
+	VUNPCKLPD  Z22, Z20, Z4
+	VUNPCKHPD  Z22, Z20, Z5
+	VUNPCKLPD  Z23, Z21, Z6
+	VUNPCKHPD  Z23, Z21, Z7
+	VUNPCKLPD  Z26, Z24, Z8
+	VUNPCKHPD  Z26, Z24, Z9
+	VUNPCKLPD  Z27, Z25, Z10
+	VUNPCKHPD  Z27, Z25, Z11
+	VUNPCKLPD  Z30, Z28, Z12
+	VUNPCKHPD  Z30, Z28, Z13
+	VUNPCKLPD  Z31, Z29, Z14
+	VUNPCKHPD  Z31, Z29, Z15
+	VSHUFF32X4 $0x88, Z4, Z0, Z16
+	VSHUFF32X4 $0xdd, Z4, Z0, Z17
+	VSHUFF32X4 $0x88, Z12, Z8, Z18
+	VSHUFF32X4 $0xdd, Z12, Z8, Z19
+	VSHUFF32X4 $0x88, Z5, Z1, Z20
+	VSHUFF32X4 $0xdd, Z5, Z1, Z21
+	VSHUFF32X4 $0x88, Z13, Z9, Z22
+	VSHUFF32X4 $0xdd, Z13, Z9, Z23
+	VSHUFF32X4 $0x88, Z6, Z2, Z24
+	VSHUFF32X4 $0xdd, Z6, Z2, Z25
+	VSHUFF32X4 $0x88, Z14, Z10, Z26
+	VSHUFF32X4 $0xdd, Z14, Z10, Z27
+	VSHUFF32X4 $0x88, Z7, Z3, Z28
+	VSHUFF32X4 $0xdd, Z7, Z3, Z29
+	VSHUFF32X4 $0x88, Z15, Z11, Z30
+	VSHUFF32X4 $0xdd, Z15, Z11, Z31
+	VSHUFF32X4 $0x88, Z18, Z16, Z0
+	VSHUFF32X4 $0xdd, Z18, Z16, Z8
+	VSHUFF32X4 $0x88, Z19, Z17, Z4
+	VSHUFF32X4 $0xdd, Z19, Z17, Z12
+	VSHUFF32X4 $0x88, Z22, Z20, Z1
+	VSHUFF32X4 $0xdd, Z22, Z20, Z9
+	VSHUFF32X4 $0x88, Z23, Z21, Z5
+	VSHUFF32X4 $0xdd, Z23, Z21, Z13
+	VSHUFF32X4 $0x88, Z26, Z24, Z2
+	VSHUFF32X4 $0xdd, Z26, Z24, Z10
+	VSHUFF32X4 $0x88, Z27, Z25, Z6
+	VSHUFF32X4 $0xdd, Z27, Z25, Z14
+	VSHUFF32X4 $0x88, Z30, Z28, Z3
+	VSHUFF32X4 $0xdd, Z30, Z28, Z11
+	VSHUFF32X4 $0x88, Z31, Z29, Z7
+	VSHUFF32X4 $0xdd, Z31, Z29, Z15
+	VMOVUPS    Z0, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z1, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z2, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z3, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z4, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z5, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z6, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z7, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z8, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z9, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z10, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z11, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z12, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z13, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z14, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z15, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+
+done:
+	VZEROUPPER
+	RET
+
+// func zip512F16x1(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2
+TEXT ·zip512F16x1(SB), NOSPLIT, $0-52
+	MOVQ         dst+0(FP), DI
+	MOVQ         width+8(FP), R8
+	MOVQ         src+16(FP), SI
+	MOVQ         step+24(FP), R9
+	MOVQ         k+40(FP), CX
+	MOVQ         lanes+32(FP), R10
+	MOVQ         $-1, AX
+	BZHIQ        R10, AX, AX
+	KMOVW        AX, K1
+	VBROADCASTSS alpha+48(FP), Z31
+	VMOVDQU64    zip512<>+0(SB), Z30
+	SUBQ         $+2, CX
+	JLT          tail
+
+loop:
+	VCVTPH2PS.Z (SI), K1, Z0
+	VMULPS      Z31, Z0, Z0
+	VCVTPH2PS.Z (SI)(R9*1), K1, Z1
+	VMULPS      Z31, Z1, Z1
+	LONG        $0x4877f262
+	WORD        $0xc072
+	VPERMW      Z0, Z30, Z0
+	VMOVUPS     Z0, (DI)
+	LEAQ        (SI)(R9*2), SI
+	ADDQ        R8, DI
+	SUBQ        $+2, CX
+	JGE         loop
+
+tail:
+	ADDQ        $+2, CX
+	JZ          done
+	VCVTPH2PS.Z (SI), K1, Z0
+	VMULPS      Z31, Z0, Z0
+	VPXORD      Z1, Z1, Z1
+	LONG        $0x4877f262
+	WORD        $0xc072
+	VPERMW      Z0, Z30, Z0
+	VMOVUPS     Z0, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func zip512F16x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2
+TEXT ·zip512F16x2(SB), NOSPLIT, $0-52
+	MOVQ         dst+0(FP), DI
+	MOVQ         width+8(FP), R8
+	MOVQ         src+16(FP), SI
+	MOVQ         step+24(FP), R9
+	MOVQ         k+40(FP), CX
+	MOVQ         lanes+32(FP), R10
+	MOVQ         $-1, AX
+	BZHIQ        R10, AX, AX
+	KMOVW        AX, K1
+	SHRQ         $0x10, AX
+	KMOVW        AX, K2
+	VBROADCASTSS alpha+48(FP), Z31
+	VMOVDQU64    zip512<>+0(SB), Z30
+	SUBQ         $+2, CX
+	JLT          tail
+
+loop:
+	VCVTPH2PS.Z (SI), K1, Z0
+	VMULPS      Z31, Z0, Z0
+	VCVTPH2PS.Z (SI)(R9*1), K1, Z1
+	VMULPS      Z31, Z1, Z1
+	LONG        $0x4877f262
+	WORD        $0xc072
+	VPERMW      Z0, Z30, Z0
+	VMOVUPS     Z0, (DI)
+	VCVTPH2PS.Z 32(SI), K2, Z2
+	VMULPS      Z31, Z2, Z2
+	VCVTPH2PS.Z 32(SI)(R9*1), K2, Z3
+	VMULPS      Z31, Z3, Z3
+	LONG        $0x4867f262
+	WORD        $0xd272
+	VPERMW      Z2, Z30, Z2
+	VMOVUPS     Z2, 64(DI)
+	LEAQ        (SI)(R9*2), SI
+	ADDQ        R8, DI
+	SUBQ        $+2, CX
+	JGE         loop
+
+tail:
+	ADDQ        $+2, CX
+	JZ          done
+	VCVTPH2PS.Z (SI), K1, Z0
+	VMULPS      Z31, Z0, Z0
+	VPXORD      Z1, Z1, Z1
+	LONG        $0x4877f262
+	WORD        $0xc072
+	VPERMW      Z0, Z30, Z0
+	VMOVUPS     Z0, (DI)
+	VCVTPH2PS.Z 32(SI), K2, Z2
+	VMULPS      Z31, Z2, Z2
+	VPXORD      Z3, Z3, Z3
+	LONG        $0x4867f262
+	WORD        $0xd272
+	VPERMW      Z2, Z30, Z2
+	VMOVUPS     Z2, 64(DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func pairs512BF16(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2
+TEXT ·pairs512BF16(SB), NOSPLIT, $0-52
+	MOVQ dst+0(FP), DI
+	MOVQ width+8(FP), R8
+	MOVQ src+16(FP), SI
+	MOVQ lane+24(FP), R9
+	MOVQ rows+32(FP), R10
+	MOVQ k+40(FP), CX
+	SUBQ $+32, CX
+	JLT  tail
+
+loop:
+	VBROADCASTSS alpha+48(FP), Z31
+	MOVQ         SI, AX
+	MOVQ         R10, BX
+	VPXORD       Z0, Z0, Z0
+	VPXORD       Z1, Z1, Z1
+	VPXORD       Z2, Z2, Z2
+	VPXORD       Z3, Z3, Z3
+	VPXORD       Z4, Z4, Z4
+	VPXORD       Z5, Z5, Z5
+	VPXORD       Z6, Z6, Z6
+	VPXORD       Z7, Z7, Z7
+	VPXORD       Z8, Z8, Z8
+	VPXORD       Z9, Z9, Z9
+	VPXORD       Z10, Z10, Z10
+	VPXORD       Z11, Z11, Z11
+	VPXORD       Z12, Z12, Z12
+	VPXORD       Z13, Z13, Z13
+	VPXORD       Z14, Z14, Z14
+	VPXORD       Z15, Z15, Z15
+	TESTQ        BX, BX
+	JZ           read
+	VPMOVZXWD    (AX), Z0
+	VPSLLD       $0x10, Z0, Z0
+	VPMOVZXWD    32(AX), Z30
+	VPSLLD       $0x10, Z30, Z30
+	VMULPS       Z31, Z0, Z0
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xc072
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VPMOVZXWD    (AX), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VPMOVZXWD    32(AX), Z30
+	VPSLLD       $0x10, Z30, Z30
+	VMULPS       Z31, Z1, Z1
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xc972
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VPMOVZXWD    (AX), Z2
+	VPSLLD       $0x10, Z2, Z2
+	VPMOVZXWD    32(AX), Z30
+	VPSLLD       $0x10, Z30, Z30
+	VMULPS       Z31, Z2, Z2
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xd272
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VPMOVZXWD    (AX), Z3
+	VPSLLD       $0x10, Z3, Z3
+	VPMOVZXWD    32(AX), Z30
+	VPSLLD       $0x10, Z30, Z30
+	VMULPS       Z31, Z3, Z3
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xdb72
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VPMOVZXWD    (AX), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VPMOVZXWD    32(AX), Z30
+	VPSLLD       $0x10, Z30, Z30
+	VMULPS       Z31, Z4, Z4
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xe472
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VPMOVZXWD    (AX), Z5
+	VPSLLD       $0x10, Z5, Z5
+	VPMOVZXWD    32(AX), Z30
+	VPSLLD       $0x10, Z30, Z30
+	VMULPS       Z31, Z5, Z5
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xed72
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VPMOVZXWD    (AX), Z6
+	VPSLLD       $0x10, Z6, Z6
+	VPMOVZXWD    32(AX), Z30
+	VPSLLD       $0x10, Z30, Z30
+	VMULPS       Z31, Z6, Z6
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xf672
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VPMOVZXWD    (AX), Z7
+	VPSLLD       $0x10, Z7, Z7
+	VPMOVZXWD    32(AX), Z30
+	VPSLLD       $0x10, Z30, Z30
+	VMULPS       Z31, Z7, Z7
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xff72
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VPMOVZXWD    (AX), Z8
+	VPSLLD       $0x10, Z8, Z8
+	VPMOVZXWD    32(AX), Z30
+	VPSLLD       $0x10, Z30, Z30
+	VMULPS       Z31, Z8, Z8
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xc072
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VPMOVZXWD    (AX), Z9
+	VPSLLD       $0x10, Z9, Z9
+	VPMOVZXWD    32(AX), Z30
+	VPSLLD       $0x10, Z30, Z30
+	VMULPS       Z31, Z9, Z9
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xc972
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VPMOVZXWD    (AX), Z10
+	VPSLLD       $0x10, Z10, Z10
+	VPMOVZXWD    32(AX), Z30
+	VPSLLD       $0x10, Z30, Z30
+	VMULPS       Z31, Z10, Z10
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xd272
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VPMOVZXWD    (AX), Z11
+	VPSLLD       $0x10, Z11, Z11
+	VPMOVZXWD    32(AX), Z30
+	VPSLLD       $0x10, Z30, Z30
+	VMULPS       Z31, Z11, Z11
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xdb72
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VPMOVZXWD    (AX), Z12
+	VPSLLD       $0x10, Z12, Z12
+	VPMOVZXWD    32(AX), Z30
+	VPSLLD       $0x10, Z30, Z30
+	VMULPS       Z31, Z12, Z12
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xe472
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VPMOVZXWD    (AX), Z13
+	VPSLLD       $0x10, Z13, Z13
+	VPMOVZXWD    32(AX), Z30
+	VPSLLD       $0x10, Z30, Z30
+	VMULPS       Z31, Z13, Z13
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xed72
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VPMOVZXWD    (AX), Z14
+	VPSLLD       $0x10, Z14, Z14
+	VPMOVZXWD    32(AX), Z30
+	VPSLLD       $0x10, Z30, Z30
+	VMULPS       Z31, Z14, Z14
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xf672
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           read
+	VPMOVZXWD    (AX), Z15
+	VPSLLD       $0x10, Z15, Z15
+	VPMOVZXWD    32(AX), Z30
+	VPSLLD       $0x10, Z30, Z30
+	VMULPS       Z31, Z15, Z15
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xff72
+	ADDQ         R9, AX
+	DECQ         BX
+
+read:
+	VUNPCKLPS  Z1, Z0, Z16
+	VUNPCKHPS  Z1, Z0, Z17
+	VUNPCKLPS  Z3, Z2, Z18
+	VUNPCKHPS  Z3, Z2, Z19
+	VUNPCKLPS  Z5, Z4, Z20
+	VUNPCKHPS  Z5, Z4, Z21
+	VUNPCKLPS  Z7, Z6, Z22
+	VUNPCKHPS  Z7, Z6, Z23
+	VUNPCKLPS  Z9, Z8, Z24
+	VUNPCKHPS  Z9, Z8, Z25
+	VUNPCKLPS  Z11, Z10, Z26
+	VUNPCKHPS  Z11, Z10, Z27
+	VUNPCKLPS  Z13, Z12, Z28
+	VUNPCKHPS  Z13, Z12, Z29
+	VUNPCKLPS  Z15, Z14, Z30
+	VUNPCKHPS  Z15, Z14, Z31
+	VUNPCKLPD  Z18, Z16, Z0
+	VUNPCKHPD  Z18, Z16, Z1
+	VUNPCKLPD  Z19, Z17, Z2
+	VUNPCKHPD  Z19, Z17, Z3
+	VUNPCKLPD  Z22, Z20, Z4
+	VUNPCKHPD  Z22, Z20, Z5
+	VUNPCKLPD  Z23, Z21, Z6
+	VUNPCKHPD  Z23, Z21, Z7
+	VUNPCKLPD  Z26, Z24, Z8
+	VUNPCKHPD  Z26, Z24, Z9
+	VUNPCKLPD  Z27, Z25, Z10
+	VUNPCKHPD  Z27, Z25, Z11
+	VUNPCKLPD  Z30, Z28, Z12
+	VUNPCKHPD  Z30, Z28, Z13
+	VUNPCKLPD  Z31, Z29, Z14
+	VUNPCKHPD  Z31, Z29, Z15
+	VSHUFF32X4 $0x88, Z4, Z0, Z16
+	VSHUFF32X4 $0xdd, Z4, Z0, Z17
+	VSHUFF32X4 $0x88, Z12, Z8, Z18
+	VSHUFF32X4 $0xdd, Z12, Z8, Z19
+	VSHUFF32X4 $0x88, Z5, Z1, Z20
+	VSHUFF32X4 $0xdd, Z5, Z1, Z21
+	VSHUFF32X4 $0x88, Z13, Z9, Z22
+	VSHUFF32X4 $0xdd, Z13, Z9, Z23
+	VSHUFF32X4 $0x88, Z6, Z2, Z24
+	VSHUFF32X4 $0xdd, Z6, Z2, Z25
+	VSHUFF32X4 $0x88, Z14, Z10, Z26
+	VSHUFF32X4 $0xdd, Z14, Z10, Z27
+	VSHUFF32X4 $0x88, Z7, Z3, Z28
+	VSHUFF32X4 $0xdd, Z7, Z3, Z29
+	VSHUFF32X4 $0x88, Z15, Z11, Z30
+	VSHUFF32X4 $0xdd, Z15, Z11, Z31
+	VSHUFF32X4 $0x88, Z18, Z16, Z0
+	VSHUFF32X4 $0xdd, Z18, Z16, Z8
+	VSHUFF32X4 $0x88, Z19, Z17, Z4
+	VSHUFF32X4 $0xdd, Z19, Z17, Z12
+	VSHUFF32X4 $0x88, Z22, Z20, Z1
+	VSHUFF32X4 $0xdd, Z22, Z20, Z9
+	VSHUFF32X4 $0x88, Z23, Z21, Z5
+	VSHUFF32X4 $0xdd, Z23, Z21, Z13
+	VSHUFF32X4 $0x88, Z26, Z24, Z2
+	VSHUFF32X4 $0xdd, Z26, Z24, Z10
+	VSHUFF32X4 $0x88, Z27, Z25, Z6
+	VSHUFF32X4 $0xdd, Z27, Z25, Z14
+	VSHUFF32X4 $0x88, Z30, Z28, Z3
+	VSHUFF32X4 $0xdd, Z30, Z28, Z11
+	VSHUFF32X4 $0x88, Z31, Z29, Z7
+	VSHUFF32X4 $0xdd, Z31, Z29, Z15
+	VMOVUPS    Z0, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z1, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z2, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z3, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z4, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z5, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z6, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z7, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z8, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z9, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z10, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z11, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z12, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z13, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z14, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z15, (DI)
+	ADDQ       R8, DI
+	ADDQ       $+64, SI
+	SUBQ       $+32, CX
+	JGE        loop
+
+tail:
+	ADDQ         $+32, CX
+	JZ           done
+	MOVQ         $-1, AX
+	BZHIQ        CX, AX, AX
+	KMOVD        AX, K3
+	KMOVW        AX, K1
+	SHRQ         $0x10, AX
+	KMOVW        AX, K2
+	INCQ         CX
+	SHRQ         $0x01, CX
+	VBROADCASTSS alpha+48(FP), Z31
+	MOVQ         SI, AX
+	MOVQ         R10, BX
+	VPXORD       Z0, Z0, Z0
+	VPXORD       Z1, Z1, Z1
+	VPXORD       Z2, Z2, Z2
+	VPXORD       Z3, Z3, Z3
+	VPXORD       Z4, Z4, Z4
+	VPXORD       Z5, Z5, Z5
+	VPXORD       Z6, Z6, Z6
+	VPXORD       Z7, Z7, Z7
+	VPXORD       Z8, Z8, Z8
+	VPXORD       Z9, Z9, Z9
+	VPXORD       Z10, Z10, Z10
+	VPXORD       Z11, Z11, Z11
+	VPXORD       Z12, Z12, Z12
+	VPXORD       Z13, Z13, Z13
+	VPXORD       Z14, Z14, Z14
+	VPXORD       Z15, Z15, Z15
+	TESTQ        BX, BX
+	JZ           readTail
+	VPMOVZXWD.Z  (AX), K1, Z0
+	VPSLLD       $0x10, Z0, Z0
+	VPMOVZXWD.Z  32(AX), K2, Z30
+	VPSLLD       $0x10, Z30, Z30
+	VMULPS       Z31, Z0, Z0
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xc072
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VPMOVZXWD.Z  (AX), K1, Z1
+	VPSLLD       $0x10, Z1, Z1
+	VPMOVZXWD.Z  32(AX), K2, Z30
+	VPSLLD       $0x10, Z30, Z30
+	VMULPS       Z31, Z1, Z1
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xc972
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VPMOVZXWD.Z  (AX), K1, Z2
+	VPSLLD       $0x10, Z2, Z2
+	VPMOVZXWD.Z  32(AX), K2, Z30
+	VPSLLD       $0x10, Z30, Z30
+	VMULPS       Z31, Z2, Z2
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xd272
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VPMOVZXWD.Z  (AX), K1, Z3
+	VPSLLD       $0x10, Z3, Z3
+	VPMOVZXWD.Z  32(AX), K2, Z30
+	VPSLLD       $0x10, Z30, Z30
+	VMULPS       Z31, Z3, Z3
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xdb72
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VPMOVZXWD.Z  (AX), K1, Z4
+	VPSLLD       $0x10, Z4, Z4
+	VPMOVZXWD.Z  32(AX), K2, Z30
+	VPSLLD       $0x10, Z30, Z30
+	VMULPS       Z31, Z4, Z4
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xe472
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VPMOVZXWD.Z  (AX), K1, Z5
+	VPSLLD       $0x10, Z5, Z5
+	VPMOVZXWD.Z  32(AX), K2, Z30
+	VPSLLD       $0x10, Z30, Z30
+	VMULPS       Z31, Z5, Z5
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xed72
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VPMOVZXWD.Z  (AX), K1, Z6
+	VPSLLD       $0x10, Z6, Z6
+	VPMOVZXWD.Z  32(AX), K2, Z30
+	VPSLLD       $0x10, Z30, Z30
+	VMULPS       Z31, Z6, Z6
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xf672
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VPMOVZXWD.Z  (AX), K1, Z7
+	VPSLLD       $0x10, Z7, Z7
+	VPMOVZXWD.Z  32(AX), K2, Z30
+	VPSLLD       $0x10, Z30, Z30
+	VMULPS       Z31, Z7, Z7
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400ff262
+	WORD         $0xff72
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VPMOVZXWD.Z  (AX), K1, Z8
+	VPSLLD       $0x10, Z8, Z8
+	VPMOVZXWD.Z  32(AX), K2, Z30
+	VPSLLD       $0x10, Z30, Z30
+	VMULPS       Z31, Z8, Z8
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xc072
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VPMOVZXWD.Z  (AX), K1, Z9
+	VPSLLD       $0x10, Z9, Z9
+	VPMOVZXWD.Z  32(AX), K2, Z30
+	VPSLLD       $0x10, Z30, Z30
+	VMULPS       Z31, Z9, Z9
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xc972
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VPMOVZXWD.Z  (AX), K1, Z10
+	VPSLLD       $0x10, Z10, Z10
+	VPMOVZXWD.Z  32(AX), K2, Z30
+	VPSLLD       $0x10, Z30, Z30
+	VMULPS       Z31, Z10, Z10
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xd272
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VPMOVZXWD.Z  (AX), K1, Z11
+	VPSLLD       $0x10, Z11, Z11
+	VPMOVZXWD.Z  32(AX), K2, Z30
+	VPSLLD       $0x10, Z30, Z30
+	VMULPS       Z31, Z11, Z11
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xdb72
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VPMOVZXWD.Z  (AX), K1, Z12
+	VPSLLD       $0x10, Z12, Z12
+	VPMOVZXWD.Z  32(AX), K2, Z30
+	VPSLLD       $0x10, Z30, Z30
+	VMULPS       Z31, Z12, Z12
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xe472
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VPMOVZXWD.Z  (AX), K1, Z13
+	VPSLLD       $0x10, Z13, Z13
+	VPMOVZXWD.Z  32(AX), K2, Z30
+	VPSLLD       $0x10, Z30, Z30
+	VMULPS       Z31, Z13, Z13
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xed72
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VPMOVZXWD.Z  (AX), K1, Z14
+	VPSLLD       $0x10, Z14, Z14
+	VPMOVZXWD.Z  32(AX), K2, Z30
+	VPSLLD       $0x10, Z30, Z30
+	VMULPS       Z31, Z14, Z14
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xf672
+	ADDQ         R9, AX
+	DECQ         BX
+	TESTQ        BX, BX
+	JZ           readTail
+	VPMOVZXWD.Z  (AX), K1, Z15
+	VPSLLD       $0x10, Z15, Z15
+	VPMOVZXWD.Z  32(AX), K2, Z30
+	VPSLLD       $0x10, Z30, Z30
+	VMULPS       Z31, Z15, Z15
+	VMULPS       Z31, Z30, Z30
+	LONG         $0x400f5262
+	WORD         $0xff72
+	ADDQ         R9, AX
+	DECQ         BX
+
+readTail:
+	VUNPCKLPS  Z1, Z0, Z16
+	VUNPCKHPS  Z1, Z0, Z17
+	VUNPCKLPS  Z3, Z2, Z18
+	VUNPCKHPS  Z3, Z2, Z19
+	VUNPCKLPS  Z5, Z4, Z20
+	VUNPCKHPS  Z5, Z4, Z21
+	VUNPCKLPS  Z7, Z6, Z22
+	VUNPCKHPS  Z7, Z6, Z23
+	VUNPCKLPS  Z9, Z8, Z24
+	VUNPCKHPS  Z9, Z8, Z25
+	VUNPCKLPS  Z11, Z10, Z26
+	VUNPCKHPS  Z11, Z10, Z27
+	VUNPCKLPS  Z13, Z12, Z28
+	VUNPCKHPS  Z13, Z12, Z29
+	VUNPCKLPS  Z15, Z14, Z30
+	VUNPCKHPS  Z15, Z14, Z31
+	VUNPCKLPD  Z18, Z16, Z0
+	VUNPCKHPD  Z18, Z16, Z1
+	VUNPCKLPD  Z19, Z17, Z2
+	VUNPCKHPD  Z19, Z17, Z3
+	VUNPCKLPD  Z22, Z20, Z4
+	VUNPCKHPD  Z22, Z20, Z5
+	VUNPCKLPD  Z23, Z21, Z6
+	VUNPCKHPD  Z23, Z21, Z7
+	VUNPCKLPD  Z26, Z24, Z8
+	VUNPCKHPD  Z26, Z24, Z9
+	VUNPCKLPD  Z27, Z25, Z10
+	VUNPCKHPD  Z27, Z25, Z11
+	VUNPCKLPD  Z30, Z28, Z12
+	VUNPCKHPD  Z30, Z28, Z13
+	VUNPCKLPD  Z31, Z29, Z14
+	VUNPCKHPD  Z31, Z29, Z15
+	VSHUFF32X4 $0x88, Z4, Z0, Z16
+	VSHUFF32X4 $0xdd, Z4, Z0, Z17
+	VSHUFF32X4 $0x88, Z12, Z8, Z18
+	VSHUFF32X4 $0xdd, Z12, Z8, Z19
+	VSHUFF32X4 $0x88, Z5, Z1, Z20
+	VSHUFF32X4 $0xdd, Z5, Z1, Z21
+	VSHUFF32X4 $0x88, Z13, Z9, Z22
+	VSHUFF32X4 $0xdd, Z13, Z9, Z23
+	VSHUFF32X4 $0x88, Z6, Z2, Z24
+	VSHUFF32X4 $0xdd, Z6, Z2, Z25
+	VSHUFF32X4 $0x88, Z14, Z10, Z26
+	VSHUFF32X4 $0xdd, Z14, Z10, Z27
+	VSHUFF32X4 $0x88, Z7, Z3, Z28
+	VSHUFF32X4 $0xdd, Z7, Z3, Z29
+	VSHUFF32X4 $0x88, Z15, Z11, Z30
+	VSHUFF32X4 $0xdd, Z15, Z11, Z31
+	VSHUFF32X4 $0x88, Z18, Z16, Z0
+	VSHUFF32X4 $0xdd, Z18, Z16, Z8
+	VSHUFF32X4 $0x88, Z19, Z17, Z4
+	VSHUFF32X4 $0xdd, Z19, Z17, Z12
+	VSHUFF32X4 $0x88, Z22, Z20, Z1
+	VSHUFF32X4 $0xdd, Z22, Z20, Z9
+	VSHUFF32X4 $0x88, Z23, Z21, Z5
+	VSHUFF32X4 $0xdd, Z23, Z21, Z13
+	VSHUFF32X4 $0x88, Z26, Z24, Z2
+	VSHUFF32X4 $0xdd, Z26, Z24, Z10
+	VSHUFF32X4 $0x88, Z27, Z25, Z6
+	VSHUFF32X4 $0xdd, Z27, Z25, Z14
+	VSHUFF32X4 $0x88, Z30, Z28, Z3
+	VSHUFF32X4 $0xdd, Z30, Z28, Z11
+	VSHUFF32X4 $0x88, Z31, Z29, Z7
+	VSHUFF32X4 $0xdd, Z31, Z29, Z15
+	VMOVUPS    Z0, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z1, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z2, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z3, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z4, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z5, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z6, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z7, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z8, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z9, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z10, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z11, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z12, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z13, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z14, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z15, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+
+done:
+	VZEROUPPER
+	RET
+
+// func zip512BF16x1(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2
+TEXT ·zip512BF16x1(SB), NOSPLIT, $0-52
+	MOVQ         dst+0(FP), DI
+	MOVQ         width+8(FP), R8
+	MOVQ         src+16(FP), SI
+	MOVQ         step+24(FP), R9
+	MOVQ         k+40(FP), CX
+	MOVQ         lanes+32(FP), R10
+	MOVQ         $-1, AX
+	BZHIQ        R10, AX, AX
+	KMOVW        AX, K1
+	VBROADCASTSS alpha+48(FP), Z31
+	VMOVDQU64    zip512<>+0(SB), Z30
+	SUBQ         $+2, CX
+	JLT          tail
+
+loop:
+	VPMOVZXWD.Z (SI), K1, Z0
+	VPSLLD      $0x10, Z0, Z0
+	VMULPS      Z31, Z0, Z0
+	VPMOVZXWD.Z (SI)(R9*1), K1, Z1
+	VPSLLD      $0x10, Z1, Z1
+	VMULPS      Z31, Z1, Z1
+	LONG        $0x4877f262
+	WORD        $0xc072
+	VPERMW      Z0, Z30, Z0
+	VMOVUPS     Z0, (DI)
+	LEAQ        (SI)(R9*2), SI
+	ADDQ        R8, DI
+	SUBQ        $+2, CX
+	JGE         loop
+
+tail:
+	ADDQ        $+2, CX
+	JZ          done
+	VPMOVZXWD.Z (SI), K1, Z0
+	VPSLLD      $0x10, Z0, Z0
+	VMULPS      Z31, Z0, Z0
+	VPXORD      Z1, Z1, Z1
+	LONG        $0x4877f262
+	WORD        $0xc072
+	VPERMW      Z0, Z30, Z0
+	VMOVUPS     Z0, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func zip512BF16x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2
+TEXT ·zip512BF16x2(SB), NOSPLIT, $0-52
+	MOVQ         dst+0(FP), DI
+	MOVQ         width+8(FP), R8
+	MOVQ         src+16(FP), SI
+	MOVQ         step+24(FP), R9
+	MOVQ         k+40(FP), CX
+	MOVQ         lanes+32(FP), R10
+	MOVQ         $-1, AX
+	BZHIQ        R10, AX, AX
+	KMOVW        AX, K1
+	SHRQ         $0x10, AX
+	KMOVW        AX, K2
+	VBROADCASTSS alpha+48(FP), Z31
+	VMOVDQU64    zip512<>+0(SB), Z30
+	SUBQ         $+2, CX
+	JLT          tail
+
+loop:
+	VPMOVZXWD.Z (SI), K1, Z0
+	VPSLLD      $0x10, Z0, Z0
+	VMULPS      Z31, Z0, Z0
+	VPMOVZXWD.Z (SI)(R9*1), K1, Z1
+	VPSLLD      $0x10, Z1, Z1
+	VMULPS      Z31, Z1, Z1
+	LONG        $0x4877f262
+	WORD        $0xc072
+	VPERMW      Z0, Z30, Z0
+	VMOVUPS     Z0, (DI)
+	VPMOVZXWD.Z 32(SI), K2, Z2
+	VPSLLD      $0x10, Z2, Z2
+	VMULPS      Z31, Z2, Z2
+	VPMOVZXWD.Z 32(SI)(R9*1), K2, Z3
+	VPSLLD      $0x10, Z3, Z3
+	VMULPS      Z31, Z3, Z3
+	LONG        $0x4867f262
+	WORD        $0xd272
+	VPERMW      Z2, Z30, Z2
+	VMOVUPS     Z2, 64(DI)
+	LEAQ        (SI)(R9*2), SI
+	ADDQ        R8, DI
+	SUBQ        $+2, CX
+	JGE         loop
+
+tail:
+	ADDQ        $+2, CX
+	JZ          done
+	VPMOVZXWD.Z (SI), K1, Z0
+	VPSLLD      $0x10, Z0, Z0
+	VMULPS      Z31, Z0, Z0
+	VPXORD      Z1, Z1, Z1
+	LONG        $0x4877f262
+	WORD        $0xc072
+	VPERMW      Z0, Z30, Z0
+	VMOVUPS     Z0, (DI)
+	VPMOVZXWD.Z 32(SI), K2, Z2
+	VPSLLD      $0x10, Z2, Z2
+	VMULPS      Z31, Z2, Z2
+	VPXORD      Z3, Z3, Z3
+	LONG        $0x4867f262
+	WORD        $0xd272
+	VPERMW      Z2, Z30, Z2
+	VMOVUPS     Z2, 64(DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func pairs512Raw(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2
+TEXT ·pairs512Raw(SB), NOSPLIT, $0-52
+	MOVQ dst+0(FP), DI
+	MOVQ width+8(FP), R8
+	MOVQ src+16(FP), SI
+	MOVQ lane+24(FP), R9
+	MOVQ rows+32(FP), R10
+	MOVQ k+40(FP), CX
+	SUBQ $+32, CX
+	JLT  tail
+
+loop:
+	MOVQ    SI, AX
+	MOVQ    R10, BX
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z8, Z8, Z8
+	VPXORD  Z9, Z9, Z9
+	VPXORD  Z10, Z10, Z10
+	VPXORD  Z11, Z11, Z11
+	VPXORD  Z12, Z12, Z12
+	VPXORD  Z13, Z13, Z13
+	VPXORD  Z14, Z14, Z14
+	VPXORD  Z15, Z15, Z15
+	TESTQ   BX, BX
+	JZ      read
+	VMOVUPS (AX), Z0
+	ADDQ    R9, AX
+	DECQ    BX
+	TESTQ   BX, BX
+	JZ      read
+	VMOVUPS (AX), Z1
+	ADDQ    R9, AX
+	DECQ    BX
+	TESTQ   BX, BX
+	JZ      read
+	VMOVUPS (AX), Z2
+	ADDQ    R9, AX
+	DECQ    BX
+	TESTQ   BX, BX
+	JZ      read
+	VMOVUPS (AX), Z3
+	ADDQ    R9, AX
+	DECQ    BX
+	TESTQ   BX, BX
+	JZ      read
+	VMOVUPS (AX), Z4
+	ADDQ    R9, AX
+	DECQ    BX
+	TESTQ   BX, BX
+	JZ      read
+	VMOVUPS (AX), Z5
+	ADDQ    R9, AX
+	DECQ    BX
+	TESTQ   BX, BX
+	JZ      read
+	VMOVUPS (AX), Z6
+	ADDQ    R9, AX
+	DECQ    BX
+	TESTQ   BX, BX
+	JZ      read
+	VMOVUPS (AX), Z7
+	ADDQ    R9, AX
+	DECQ    BX
+	TESTQ   BX, BX
+	JZ      read
+	VMOVUPS (AX), Z8
+	ADDQ    R9, AX
+	DECQ    BX
+	TESTQ   BX, BX
+	JZ      read
+	VMOVUPS (AX), Z9
+	ADDQ    R9, AX
+	DECQ    BX
+	TESTQ   BX, BX
+	JZ      read
+	VMOVUPS (AX), Z10
+	ADDQ    R9, AX
+	DECQ    BX
+	TESTQ   BX, BX
+	JZ      read
+	VMOVUPS (AX), Z11
+	ADDQ    R9, AX
+	DECQ    BX
+	TESTQ   BX, BX
+	JZ      read
+	VMOVUPS (AX), Z12
+	ADDQ    R9, AX
+	DECQ    BX
+	TESTQ   BX, BX
+	JZ      read
+	VMOVUPS (AX), Z13
+	ADDQ    R9, AX
+	DECQ    BX
+	TESTQ   BX, BX
+	JZ      read
+	VMOVUPS (AX), Z14
+	ADDQ    R9, AX
+	DECQ    BX
+	TESTQ   BX, BX
+	JZ      read
+	VMOVUPS (AX), Z15
+	ADDQ    R9, AX
+	DECQ    BX
+
+read:
+	VUNPCKLPS  Z1, Z0, Z16
+	VUNPCKHPS  Z1, Z0, Z17
+	VUNPCKLPS  Z3, Z2, Z18
+	VUNPCKHPS  Z3, Z2, Z19
+	VUNPCKLPS  Z5, Z4, Z20
+	VUNPCKHPS  Z5, Z4, Z21
+	VUNPCKLPS  Z7, Z6, Z22
+	VUNPCKHPS  Z7, Z6, Z23
+	VUNPCKLPS  Z9, Z8, Z24
+	VUNPCKHPS  Z9, Z8, Z25
+	VUNPCKLPS  Z11, Z10, Z26
+	VUNPCKHPS  Z11, Z10, Z27
+	VUNPCKLPS  Z13, Z12, Z28
+	VUNPCKHPS  Z13, Z12, Z29
+	VUNPCKLPS  Z15, Z14, Z30
+	VUNPCKHPS  Z15, Z14, Z31
+	VUNPCKLPD  Z18, Z16, Z0
+	VUNPCKHPD  Z18, Z16, Z1
+	VUNPCKLPD  Z19, Z17, Z2
+	VUNPCKHPD  Z19, Z17, Z3
+	VUNPCKLPD  Z22, Z20, Z4
+	VUNPCKHPD  Z22, Z20, Z5
+	VUNPCKLPD  Z23, Z21, Z6
+	VUNPCKHPD  Z23, Z21, Z7
+	VUNPCKLPD  Z26, Z24, Z8
+	VUNPCKHPD  Z26, Z24, Z9
+	VUNPCKLPD  Z27, Z25, Z10
+	VUNPCKHPD  Z27, Z25, Z11
+	VUNPCKLPD  Z30, Z28, Z12
+	VUNPCKHPD  Z30, Z28, Z13
+	VUNPCKLPD  Z31, Z29, Z14
+	VUNPCKHPD  Z31, Z29, Z15
+	VSHUFF32X4 $0x88, Z4, Z0, Z16
+	VSHUFF32X4 $0xdd, Z4, Z0, Z17
+	VSHUFF32X4 $0x88, Z12, Z8, Z18
+	VSHUFF32X4 $0xdd, Z12, Z8, Z19
+	VSHUFF32X4 $0x88, Z5, Z1, Z20
+	VSHUFF32X4 $0xdd, Z5, Z1, Z21
+	VSHUFF32X4 $0x88, Z13, Z9, Z22
+	VSHUFF32X4 $0xdd, Z13, Z9, Z23
+	VSHUFF32X4 $0x88, Z6, Z2, Z24
+	VSHUFF32X4 $0xdd, Z6, Z2, Z25
+	VSHUFF32X4 $0x88, Z14, Z10, Z26
+	VSHUFF32X4 $0xdd, Z14, Z10, Z27
+	VSHUFF32X4 $0x88, Z7, Z3, Z28
+	VSHUFF32X4 $0xdd, Z7, Z3, Z29
+	VSHUFF32X4 $0x88, Z15, Z11, Z30
+	VSHUFF32X4 $0xdd, Z15, Z11, Z31
+	VSHUFF32X4 $0x88, Z18, Z16, Z0
+	VSHUFF32X4 $0xdd, Z18, Z16, Z8
+	VSHUFF32X4 $0x88, Z19, Z17, Z4
+	VSHUFF32X4 $0xdd, Z19, Z17, Z12
+	VSHUFF32X4 $0x88, Z22, Z20, Z1
+	VSHUFF32X4 $0xdd, Z22, Z20, Z9
+	VSHUFF32X4 $0x88, Z23, Z21, Z5
+	VSHUFF32X4 $0xdd, Z23, Z21, Z13
+	VSHUFF32X4 $0x88, Z26, Z24, Z2
+	VSHUFF32X4 $0xdd, Z26, Z24, Z10
+	VSHUFF32X4 $0x88, Z27, Z25, Z6
+	VSHUFF32X4 $0xdd, Z27, Z25, Z14
+	VSHUFF32X4 $0x88, Z30, Z28, Z3
+	VSHUFF32X4 $0xdd, Z30, Z28, Z11
+	VSHUFF32X4 $0x88, Z31, Z29, Z7
+	VSHUFF32X4 $0xdd, Z31, Z29, Z15
+	VMOVUPS    Z0, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z1, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z2, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z3, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z4, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z5, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z6, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z7, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z8, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z9, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z10, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z11, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z12, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z13, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z14, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z15, (DI)
+	ADDQ       R8, DI
+	ADDQ       $+64, SI
+	SUBQ       $+32, CX
+	JGE        loop
+
+tail:
+	ADDQ        $+32, CX
+	JZ          done
+	MOVQ        $-1, AX
+	BZHIQ       CX, AX, AX
+	KMOVD       AX, K3
+	KMOVW       AX, K1
+	SHRQ        $0x10, AX
+	KMOVW       AX, K2
+	INCQ        CX
+	SHRQ        $0x01, CX
+	MOVQ        SI, AX
+	MOVQ        R10, BX
+	VPXORD      Z0, Z0, Z0
+	VPXORD      Z1, Z1, Z1
+	VPXORD      Z2, Z2, Z2
+	VPXORD      Z3, Z3, Z3
+	VPXORD      Z4, Z4, Z4
+	VPXORD      Z5, Z5, Z5
+	VPXORD      Z6, Z6, Z6
+	VPXORD      Z7, Z7, Z7
+	VPXORD      Z8, Z8, Z8
+	VPXORD      Z9, Z9, Z9
+	VPXORD      Z10, Z10, Z10
+	VPXORD      Z11, Z11, Z11
+	VPXORD      Z12, Z12, Z12
+	VPXORD      Z13, Z13, Z13
+	VPXORD      Z14, Z14, Z14
+	VPXORD      Z15, Z15, Z15
+	TESTQ       BX, BX
+	JZ          readTail
+	VMOVDQU16.Z (AX), K3, Z0
+	ADDQ        R9, AX
+	DECQ        BX
+	TESTQ       BX, BX
+	JZ          readTail
+	VMOVDQU16.Z (AX), K3, Z1
+	ADDQ        R9, AX
+	DECQ        BX
+	TESTQ       BX, BX
+	JZ          readTail
+	VMOVDQU16.Z (AX), K3, Z2
+	ADDQ        R9, AX
+	DECQ        BX
+	TESTQ       BX, BX
+	JZ          readTail
+	VMOVDQU16.Z (AX), K3, Z3
+	ADDQ        R9, AX
+	DECQ        BX
+	TESTQ       BX, BX
+	JZ          readTail
+	VMOVDQU16.Z (AX), K3, Z4
+	ADDQ        R9, AX
+	DECQ        BX
+	TESTQ       BX, BX
+	JZ          readTail
+	VMOVDQU16.Z (AX), K3, Z5
+	ADDQ        R9, AX
+	DECQ        BX
+	TESTQ       BX, BX
+	JZ          readTail
+	VMOVDQU16.Z (AX), K3, Z6
+	ADDQ        R9, AX
+	DECQ        BX
+	TESTQ       BX, BX
+	JZ          readTail
+	VMOVDQU16.Z (AX), K3, Z7
+	ADDQ        R9, AX
+	DECQ        BX
+	TESTQ       BX, BX
+	JZ          readTail
+	VMOVDQU16.Z (AX), K3, Z8
+	ADDQ        R9, AX
+	DECQ        BX
+	TESTQ       BX, BX
+	JZ          readTail
+	VMOVDQU16.Z (AX), K3, Z9
+	ADDQ        R9, AX
+	DECQ        BX
+	TESTQ       BX, BX
+	JZ          readTail
+	VMOVDQU16.Z (AX), K3, Z10
+	ADDQ        R9, AX
+	DECQ        BX
+	TESTQ       BX, BX
+	JZ          readTail
+	VMOVDQU16.Z (AX), K3, Z11
+	ADDQ        R9, AX
+	DECQ        BX
+	TESTQ       BX, BX
+	JZ          readTail
+	VMOVDQU16.Z (AX), K3, Z12
+	ADDQ        R9, AX
+	DECQ        BX
+	TESTQ       BX, BX
+	JZ          readTail
+	VMOVDQU16.Z (AX), K3, Z13
+	ADDQ        R9, AX
+	DECQ        BX
+	TESTQ       BX, BX
+	JZ          readTail
+	VMOVDQU16.Z (AX), K3, Z14
+	ADDQ        R9, AX
+	DECQ        BX
+	TESTQ       BX, BX
+	JZ          readTail
+	VMOVDQU16.Z (AX), K3, Z15
+	ADDQ        R9, AX
+	DECQ        BX
+
+readTail:
+	VUNPCKLPS  Z1, Z0, Z16
+	VUNPCKHPS  Z1, Z0, Z17
+	VUNPCKLPS  Z3, Z2, Z18
+	VUNPCKHPS  Z3, Z2, Z19
+	VUNPCKLPS  Z5, Z4, Z20
+	VUNPCKHPS  Z5, Z4, Z21
+	VUNPCKLPS  Z7, Z6, Z22
+	VUNPCKHPS  Z7, Z6, Z23
+	VUNPCKLPS  Z9, Z8, Z24
+	VUNPCKHPS  Z9, Z8, Z25
+	VUNPCKLPS  Z11, Z10, Z26
+	VUNPCKHPS  Z11, Z10, Z27
+	VUNPCKLPS  Z13, Z12, Z28
+	VUNPCKHPS  Z13, Z12, Z29
+	VUNPCKLPS  Z15, Z14, Z30
+	VUNPCKHPS  Z15, Z14, Z31
+	VUNPCKLPD  Z18, Z16, Z0
+	VUNPCKHPD  Z18, Z16, Z1
+	VUNPCKLPD  Z19, Z17, Z2
+	VUNPCKHPD  Z19, Z17, Z3
+	VUNPCKLPD  Z22, Z20, Z4
+	VUNPCKHPD  Z22, Z20, Z5
+	VUNPCKLPD  Z23, Z21, Z6
+	VUNPCKHPD  Z23, Z21, Z7
+	VUNPCKLPD  Z26, Z24, Z8
+	VUNPCKHPD  Z26, Z24, Z9
+	VUNPCKLPD  Z27, Z25, Z10
+	VUNPCKHPD  Z27, Z25, Z11
+	VUNPCKLPD  Z30, Z28, Z12
+	VUNPCKHPD  Z30, Z28, Z13
+	VUNPCKLPD  Z31, Z29, Z14
+	VUNPCKHPD  Z31, Z29, Z15
+	VSHUFF32X4 $0x88, Z4, Z0, Z16
+	VSHUFF32X4 $0xdd, Z4, Z0, Z17
+	VSHUFF32X4 $0x88, Z12, Z8, Z18
+	VSHUFF32X4 $0xdd, Z12, Z8, Z19
+	VSHUFF32X4 $0x88, Z5, Z1, Z20
+	VSHUFF32X4 $0xdd, Z5, Z1, Z21
+	VSHUFF32X4 $0x88, Z13, Z9, Z22
+	VSHUFF32X4 $0xdd, Z13, Z9, Z23
+	VSHUFF32X4 $0x88, Z6, Z2, Z24
+	VSHUFF32X4 $0xdd, Z6, Z2, Z25
+	VSHUFF32X4 $0x88, Z14, Z10, Z26
+	VSHUFF32X4 $0xdd, Z14, Z10, Z27
+	VSHUFF32X4 $0x88, Z7, Z3, Z28
+	VSHUFF32X4 $0xdd, Z7, Z3, Z29
+	VSHUFF32X4 $0x88, Z15, Z11, Z30
+	VSHUFF32X4 $0xdd, Z15, Z11, Z31
+	VSHUFF32X4 $0x88, Z18, Z16, Z0
+	VSHUFF32X4 $0xdd, Z18, Z16, Z8
+	VSHUFF32X4 $0x88, Z19, Z17, Z4
+	VSHUFF32X4 $0xdd, Z19, Z17, Z12
+	VSHUFF32X4 $0x88, Z22, Z20, Z1
+	VSHUFF32X4 $0xdd, Z22, Z20, Z9
+	VSHUFF32X4 $0x88, Z23, Z21, Z5
+	VSHUFF32X4 $0xdd, Z23, Z21, Z13
+	VSHUFF32X4 $0x88, Z26, Z24, Z2
+	VSHUFF32X4 $0xdd, Z26, Z24, Z10
+	VSHUFF32X4 $0x88, Z27, Z25, Z6
+	VSHUFF32X4 $0xdd, Z27, Z25, Z14
+	VSHUFF32X4 $0x88, Z30, Z28, Z3
+	VSHUFF32X4 $0xdd, Z30, Z28, Z11
+	VSHUFF32X4 $0x88, Z31, Z29, Z7
+	VSHUFF32X4 $0xdd, Z31, Z29, Z15
+	VMOVUPS    Z0, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z1, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z2, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z3, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z4, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z5, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z6, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z7, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z8, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z9, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z10, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z11, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z12, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z13, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z14, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z15, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+
+done:
 	VZEROUPPER
 	RET

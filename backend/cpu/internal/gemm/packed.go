@@ -9,14 +9,15 @@ import "unsafe"
 // low-rank pair lengthens the last stretch instead of costing a pass over C.
 type packed struct {
 	*job
-	depth  int // length of the k axis
-	panels int // of A, in this block of rows
-	row0   int // first row of the block
-	rows   int // of the block
-	cols   int // of B per task, a multiple of nr
-	colN   int // tasks along N
-	rowN   int // tasks along the panels
-	packN  int // tasks that pack A
+	kern   *kernels // those of the job, or those for pairs
+	depth  int      // length of the k axis in words
+	panels int      // of A, in this block of rows
+	row0   int      // first row of the block
+	rows   int      // of the block
+	cols   int      // of B per task, a multiple of nr
+	colN   int      // tasks along N
+	rowN   int      // tasks along the panels
+	packN  int      // tasks that pack A
 	a      []float32
 
 	packTask, tileTask func(i int)
@@ -32,15 +33,22 @@ func (p *packed) bind(j *job) {
 	p.packTask, p.tileTask = p.packRows, p.tiles
 }
 
-// run computes the call, depth being the sum of all K.
-func (p *packed) run(depth int) {
-	p.depth = depth
-	most := max(p.k.mr, p.e.packed/depth/p.k.mr*p.k.mr)
+// run computes the call.
+func (p *packed) run() {
+	p.kern = p.job.k
+	if p.c.Precision == BF16 && p.kern.pairs != nil {
+		p.kern = p.kern.pairs
+	}
+	p.depth = 0
+	for i := range p.c.Pairs {
+		p.depth += p.words(&p.c.Pairs[i])
+	}
+	most := max(p.kern.mr, p.e.packed/p.depth/p.kern.mr*p.kern.mr)
 	for p.row0 = 0; p.row0 < p.c.M; p.row0 += p.rows {
 		p.rows = min(most, p.c.M-p.row0)
-		p.panels = ceil(p.rows, p.k.mr)
+		p.panels = ceil(p.rows, p.kern.mr)
 		p.divide()
-		p.a = p.memory.take(p.rows*depth + p.panels*(packSlack+1))
+		p.a = p.memory.take(p.rows*p.depth + p.panels*(packSlack+1))
 		p.packN = min(p.panels, p.shares(4))
 		p.spread(p.packN, p.packTask)
 		p.spread(p.colN*p.rowN, p.tileTask)
@@ -51,12 +59,12 @@ func (p *packed) run(depth int) {
 // there are fewer of these than workers. Neither changes the order in which
 // an element is summed.
 func (p *packed) divide() {
-	groups := ceil(p.c.N, p.k.nr) // of columns
-	p.colN = ceil(groups*p.k.nr, blockCols)
+	groups := ceil(p.c.N, p.kern.nr) // of columns
+	p.colN = ceil(groups*p.kern.nr, blockCols)
 	if w := p.workers; w > 1 {
 		p.colN = min(groups, ceil(p.colN, w)*w)
 	}
-	p.cols = ceil(groups, p.colN) * p.k.nr
+	p.cols = ceil(groups, p.colN) * p.kern.nr
 	p.colN = ceil(p.c.N, p.cols)
 	p.rowN = 1
 	if p.colN < p.workers {
@@ -67,7 +75,7 @@ func (p *packed) divide() {
 // panelRow is the first row of panel i within the block of rows, and where
 // panel i-1 ends. Panels differ by at most one grain.
 func (p *packed) panelRow(i int) int {
-	return min(p.rows, i*ceil(p.rows, p.k.grain)/p.panels*p.k.grain)
+	return min(p.rows, i*ceil(p.rows, p.kern.grain)/p.panels*p.kern.grain)
 }
 
 // panel returns panel i of A, [depth][rows of the panel], with its rows.
@@ -87,8 +95,8 @@ func (p *packed) packRows(i int) {
 				continue
 			}
 			row, col := pair.A.steps()
-			p.k.pack(floats(dst, k0*(r1-r0)), r1-r0, at(pair.A.Data, (p.row0+r0)*row), pair.A.Elem, row, col, r1-r0, pair.K, pair.Alpha)
-			k0 += pair.K
+			p.kern.pack(floats(dst, k0*(r1-r0)), r1-r0, at(pair.A.Data, (p.row0+r0)*row), pair.A.Elem, row, col, r1-r0, pair.K, pair.Alpha)
+			k0 += p.words(pair)
 		}
 	}
 }
@@ -97,12 +105,12 @@ func (p *packed) packRows(i int) {
 func (p *packed) tiles(i int) {
 	s := p.scratch()
 	defer p.release(s)
-	c, nr := p.c, p.k.nr
+	c, nr := p.c, p.kern.nr
 	n0 := i % p.colN * p.cols
 	n1 := min(c.N, n0+p.cols)
 	first, last := i/p.colN*p.panels/p.rowN, (i/p.colN+1)*p.panels/p.rowN
 
-	stretch := stretchOf(p.depth, p.k.kc)
+	stretch := stretchOf(p.depth, p.kern.kc)
 	for k0 := 0; k0 < p.depth; k0 += stretch {
 		k := min(stretch, p.depth-k0)
 		b := s.b.take(ceil(n1-n0, nr)*nr*k + packSlack)
@@ -114,29 +122,40 @@ func (p *packed) tiles(i int) {
 				if k0 == 0 {
 					bias = c.biasAt(col)
 				}
-				p.k.tile(r1-r0, k, floats(a, k0*(r1-r0)), floats(b, (col-n0)*k), floats(c.C, (p.row0+r0)*c.LDC+col), c.LDC, min(nr, n1-col), add, bias)
+				p.kern.tile(r1-r0, k, floats(a, k0*(r1-r0)), floats(b, (col-n0)*k), floats(c.C, (p.row0+r0)*c.LDC+col), c.LDC, min(nr, n1-col), add, bias)
 			}
 		}
 	}
 }
 
-// packCols packs columns [n0,n1) of B for k steps of the k axis from k0, into
+// words is the length of a pair on the k axis of the panels.
+func (p *packed) words(pair *Pair) int {
+	if pair.idle() {
+		return 0
+	}
+	return ceil(pair.K, p.kern.pairSize)
+}
+
+// packCols packs columns [n0,n1) of B for k words of the k axis from k0, into
 // panels [k][nr].
 func (p *packed) packCols(b []float32, k0, k, n0, n1 int) {
-	nr, start := p.k.nr, 0
+	nr, start := p.kern.nr, 0
 	for x := range p.c.Pairs {
 		pair := &p.c.Pairs[x]
 		if pair.idle() {
 			continue
 		}
-		from, to := max(k0, start), min(k0+k, start+pair.K)
+		words := p.words(pair)
+		from, to := max(k0, start), min(k0+k, start+words)
 		if from < to {
+			first := (from - start) * p.kern.pairSize
+			last := min(pair.K, (to-start)*p.kern.pairSize)
 			row, col := pair.B.steps()
 			for n := n0; n < n1; n += nr {
-				src := at(pair.B.Data, (from-start)*row+n*col)
-				p.k.pack(floats(b, (n-n0)*k+(from-k0)*nr), nr, src, pair.B.Elem, col, row, min(nr, n1-n), to-from, 1)
+				src := at(pair.B.Data, first*row+n*col)
+				p.kern.pack(floats(b, (n-n0)*k+(from-k0)*nr), nr, src, pair.B.Elem, col, row, min(nr, n1-n), last-first, 1)
 			}
 		}
-		start += pair.K
+		start += words
 	}
 }

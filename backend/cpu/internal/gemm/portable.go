@@ -9,8 +9,8 @@ import (
 // portable is the plain Go instruction set. Its tile is as large as the 16
 // float registers of amd64 allow without spills.
 var portable = kernels{
-	isa: Portable,
-	mr:  portableMR, nr: portableNR, grain: portableMR, kc: 512,
+	isa: Portable, pairSize: 1,
+	mr: portableMR, nr: portableNR, grain: portableMR, kc: 512,
 	tile: portableTile,
 	pack: portablePack,
 	dots: portableDots, dotRows: 8,

@@ -513,3 +513,113 @@ func direct256BF16x5(k int, a *float32, arow int, acol int, b *byte, ldb int, c 
 //
 //go:noescape
 func direct256BF16x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[1,cols] = (C if add) + bias + a·b of pairs; ldc in bytes, cols ≤ 32.
+//
+//go:noescape
+func tilePairs512x1(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+
+// C[2,cols] = (C if add) + bias + a·b of pairs; ldc in bytes, cols ≤ 32.
+//
+//go:noescape
+func tilePairs512x2(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+
+// C[3,cols] = (C if add) + bias + a·b of pairs; ldc in bytes, cols ≤ 32.
+//
+//go:noescape
+func tilePairs512x3(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+
+// C[4,cols] = (C if add) + bias + a·b of pairs; ldc in bytes, cols ≤ 32.
+//
+//go:noescape
+func tilePairs512x4(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+
+// C[5,cols] = (C if add) + bias + a·b of pairs; ldc in bytes, cols ≤ 32.
+//
+//go:noescape
+func tilePairs512x5(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+
+// C[6,cols] = (C if add) + bias + a·b of pairs; ldc in bytes, cols ≤ 32.
+//
+//go:noescape
+func tilePairs512x6(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+
+// C[7,cols] = (C if add) + bias + a·b of pairs; ldc in bytes, cols ≤ 32.
+//
+//go:noescape
+func tilePairs512x7(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+
+// C[8,cols] = (C if add) + bias + a·b of pairs; ldc in bytes, cols ≤ 32.
+//
+//go:noescape
+func tilePairs512x8(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+
+// C[9,cols] = (C if add) + bias + a·b of pairs; ldc in bytes, cols ≤ 32.
+//
+//go:noescape
+func tilePairs512x9(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+
+// C[10,cols] = (C if add) + bias + a·b of pairs; ldc in bytes, cols ≤ 32.
+//
+//go:noescape
+func tilePairs512x10(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+
+// C[11,cols] = (C if add) + bias + a·b of pairs; ldc in bytes, cols ≤ 32.
+//
+//go:noescape
+func tilePairs512x11(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+
+// C[12,cols] = (C if add) + bias + a·b of pairs; ldc in bytes, cols ≤ 32.
+//
+//go:noescape
+func tilePairs512x12(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+
+// dst[t·width+4i] = the pair alpha·src[i·lane+2t·4], strides in bytes, i < 16 with zeroes from rows on, 2t < k.
+//
+//go:noescape
+func pairs512F32(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
+
+// dst[t·width+4i] = the pair alpha·src[4·i+2t·step], alpha·src[4·i+(2t+1)·step], strides in bytes, i < 16 with zeroes from lanes on, 2t < k.
+//
+//go:noescape
+func zip512F32x1(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
+
+// dst[t·width+4i] = the pair alpha·src[4·i+2t·step], alpha·src[4·i+(2t+1)·step], strides in bytes, i < 32 with zeroes from lanes on, 2t < k.
+//
+//go:noescape
+func zip512F32x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
+
+// dst[t·width+4i] = the pair alpha·src[i·lane+2t·2], strides in bytes, i < 16 with zeroes from rows on, 2t < k.
+//
+//go:noescape
+func pairs512F16(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
+
+// dst[t·width+4i] = the pair alpha·src[2·i+2t·step], alpha·src[2·i+(2t+1)·step], strides in bytes, i < 16 with zeroes from lanes on, 2t < k.
+//
+//go:noescape
+func zip512F16x1(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
+
+// dst[t·width+4i] = the pair alpha·src[2·i+2t·step], alpha·src[2·i+(2t+1)·step], strides in bytes, i < 32 with zeroes from lanes on, 2t < k.
+//
+//go:noescape
+func zip512F16x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
+
+// dst[t·width+4i] = the pair alpha·src[i·lane+2t·2], strides in bytes, i < 16 with zeroes from rows on, 2t < k.
+//
+//go:noescape
+func pairs512BF16(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
+
+// dst[t·width+4i] = the pair alpha·src[2·i+2t·step], alpha·src[2·i+(2t+1)·step], strides in bytes, i < 16 with zeroes from lanes on, 2t < k.
+//
+//go:noescape
+func zip512BF16x1(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
+
+// dst[t·width+4i] = the pair alpha·src[2·i+2t·step], alpha·src[2·i+(2t+1)·step], strides in bytes, i < 32 with zeroes from lanes on, 2t < k.
+//
+//go:noescape
+func zip512BF16x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
+
+// dst[t·width+4i] = the pair alpha·src[i·lane+2t·2], strides in bytes, i < 16 with zeroes from rows on, 2t < k.
+//
+//go:noescape
+func pairs512Raw(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)

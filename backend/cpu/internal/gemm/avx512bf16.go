@@ -1,0 +1,53 @@
+//go:build amd64 && !purego
+
+package gemm
+
+import "unsafe"
+
+// avx512BF16 is avx512 with products of bfloat16 where a call allows them.
+var avx512BF16 = func() kernels {
+	k := avx512
+	k.isa = AVX512BF16
+	k.pairs = &kernels{
+		isa: AVX512BF16, pairSize: 2,
+		mr: 12, nr: 32, grain: 1, kc: 1024,
+		tile: avx512PairsTile,
+		pack: avx512PairsPack,
+	}
+	return k
+}()
+
+var (
+	avx512PairsTiles = [...]tileAsm{nil, tilePairs512x1, tilePairs512x2, tilePairs512x3, tilePairs512x4, tilePairs512x5, tilePairs512x6,
+		tilePairs512x7, tilePairs512x8, tilePairs512x9, tilePairs512x10, tilePairs512x11, tilePairs512x12}
+	avx512PairsTransposes = [...]transposeAsm{F32: pairs512F32, F16: pairs512F16, BF16: pairs512BF16}
+	avx512PairsCopies     = [...][2]copyAsm{
+		F32:  {zip512F32x1, zip512F32x2},
+		F16:  {zip512F16x1, zip512F16x2},
+		BF16: {zip512BF16x1, zip512BF16x2},
+	}
+)
+
+func avx512PairsTile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer) {
+	avx512PairsTiles[rows](k, (*float32)(a), (*float32)(b), (*float32)(c), 4*ldc, cols, add, (*float32)(bias))
+}
+
+func avx512PairsPack(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, alpha float32) {
+	const vec = 16
+	if lane == elem.Size() {
+		for i := 0; i < width; i += 2 * vec {
+			n := max(0, min(2*vec, lanes-i))
+			copies := avx512PairsCopies[elem][min(1, (width-i-1)/vec)]
+			copies((*float32)(at(dst, 4*i)), 4*width, (*byte)(at(src, min(i, lanes-1)*lane)), step, n, k, alpha)
+		}
+		return
+	}
+	transpose := avx512PairsTransposes[elem]
+	if elem == BF16 && alpha == 1 {
+		transpose = pairs512Raw
+	}
+	for i := 0; i < width; i += vec {
+		rows := max(0, min(vec, lanes-i))
+		transpose((*float32)(at(dst, 4*i)), 4*width, (*byte)(at(src, min(i, lanes-1)*lane)), lane, rows, k, alpha)
+	}
+}
