@@ -14,6 +14,38 @@ type Options struct {
 	// Threads is the number of workers of a CPU device; 0 means as many as
 	// the process may run at once.
 	Threads int
+	// Precision says how the operands of products may be rounded.
+	Precision Precision
+}
+
+// Precision is the arithmetic of matrix products. Sums are float32 always.
+type Precision uint8
+
+const (
+	// F32 multiplies operands as they are; 16-bit weights are widened.
+	F32 Precision = iota
+	// BF16 allows operands to be rounded to bfloat16, as PyTorch's autocast
+	// does, where the machine multiplies these faster. Elsewhere it changes
+	// nothing.
+	BF16
+)
+
+var precisions = []string{"f32", "bf16"}
+
+// String is the name as ParsePrecision reads it.
+func (p Precision) String() string {
+	if int(p) < len(precisions) {
+		return precisions[p]
+	}
+	return fmt.Sprintf("Precision(%d)", uint8(p))
+}
+
+// ParsePrecision reads f32 or bf16.
+func ParsePrecision(name string) (Precision, error) {
+	if i := slices.Index(precisions, name); i >= 0 {
+		return Precision(i), nil
+	}
+	return F32, fmt.Errorf("precision: found %q, expected %s", name, strings.Join(precisions, " or "))
 }
 
 // Driver is a backend: it lists devices and opens them.

@@ -33,18 +33,18 @@ def arguments():
     p.add_argument("--rank", type=int, default=16)
     p.add_argument("--steps", type=int, default=10, help="timed steps of a round, after 2 that are not")
     p.add_argument("--threads", type=int, default=os.cpu_count())
-    p.add_argument("--modes", nargs="+", default=["f32", "bf16"], help="of the peer, see bench_peer.py")
+    p.add_argument("--modes", nargs="+", default=["f32", "bf16"], help="arithmetic, ours and the peer's (see bench_peer.py)")
     return p.parse_args()
 
 
-def ours(a, work):
+def ours(a, work, precision):
     out = work / "run"
     shutil.rmtree(out, ignore_errors=True)
     config = work / "bench.yaml"
     config.write_text(json.dumps({  # JSON is YAML
         "model": a.model, "output_dir": str(out), "data": {"train": str(work / "rows.safetensors"), "max_length": a.seq},
         "adapter": {"r": a.rank, "lora_alpha": 2 * a.rank, "target_modules": "all-linear"}, "batch_size": a.batch,
-        "steps": a.steps + 2, "learning_rate": 1e-4, "schedule": "constant", "threads": a.threads, "save_steps": 0,
+        "steps": a.steps + 2, "learning_rate": 1e-4, "schedule": "constant", "threads": a.threads, "precision": precision, "save_steps": 0,
         "log": {"tensorboard": False, "plot": False}}))
     process = subprocess.Popen([a.lorafuse, "train", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     message = process.stderr.read().decode()
@@ -53,7 +53,7 @@ def ours(a, work):
         sys.exit(message)
     lines = (out / "metrics.jsonl").read_text().splitlines()
     speeds = [json.loads(line)["tokens_per_second"] for line in lines][2:]
-    return {"lorafuse": (statistics.median(speeds), max(speeds), usage.ru_maxrss / 1024)}
+    return {f"lorafuse {precision}": (statistics.median(speeds), max(speeds), usage.ru_maxrss / 1024)}
 
 
 def theirs(a):
@@ -71,7 +71,12 @@ def main():
     vocab = json.loads((pathlib.Path(a.model) / "config.json").read_text())["vocab_size"]
     ids = np.random.default_rng(0).integers(3, vocab, size=(16 * a.batch, a.seq)).astype(np.int64)
     save_file({"input_ids": ids, "labels": ids.copy()}, work / "rows.safetensors")
-    rounds = [ours(a, work) | theirs(a) for _ in range(a.rounds)]
+    rounds = []
+    for _ in range(a.rounds):
+        mine = {}
+        for precision in [m for m in a.modes if m in ("f32", "bf16")]:
+            mine |= ours(a, work, precision)
+        rounds.append(mine | theirs(a))
     print(f"{'program':20}{'tokens/s':>10}{'best':>8}{'peak MiB':>10}")
     for name in rounds[0]:
         rows = [r[name] for r in rounds]

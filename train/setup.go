@@ -85,7 +85,11 @@ func New(ctx context.Context, c *config.Config, o Observer) (_ *Run, err error) 
 	if err := r.loadData(ctx, dir); err != nil {
 		return nil, err
 	}
-	if r.dev, err = backend.Open(c.Backend, backend.Options{Threads: c.Threads}); err != nil {
+	precision, err := backend.ParsePrecision(c.Precision)
+	if err != nil {
+		return nil, err
+	}
+	if r.dev, err = backend.Open(c.Backend, backend.Options{Threads: c.Threads, Precision: precision}); err != nil {
 		return nil, err
 	}
 	if err := makeOutput(c.OutputDir); err != nil {

@@ -53,6 +53,9 @@ func Open(o backend.Options) (*Device, error) {
 	}
 	p := pool.New(threads)
 	g := gemm.NewISA(p, isa)
+	if o.Precision == backend.BF16 {
+		g.SetPrecision(gemm.BF16)
+	}
 	return &Device{pool: p, gemm: g, attention: attention.New(p, g)}, nil
 }
 

@@ -16,11 +16,12 @@ import (
 
 // modelFlags name a model, its adapter and the machine that runs them.
 type modelFlags struct {
-	command string // whose flags these are
-	model   string
-	adapter string
-	backend string
-	threads int
+	command   string // whose flags these are
+	model     string
+	adapter   string
+	backend   string
+	threads   int
+	precision string
 }
 
 // flags adds --model and --adapter.
@@ -33,6 +34,7 @@ func (f *modelFlags) flags(c *cobra.Command) {
 // machineFlags adds --backend and --threads.
 func (f *modelFlags) machineFlags(c *cobra.Command) {
 	c.Flags().StringVar(&f.backend, "backend", backend.Auto, "machine to compute on: auto, cpu, cuda or metal")
+	c.Flags().StringVar(&f.precision, "precision", backend.F32.String(), "arithmetic of matrix products: f32, or bf16 where the machine multiplies that faster")
 	c.Flags().IntVar(&f.threads, "threads", 0, "threads of the CPU backend, 0 is one per core; results do not depend on it")
 }
 
@@ -50,13 +52,17 @@ func (a *app) open(ctx context.Context, f *modelFlags) (_ *session, err error) {
 	if f.threads < 0 {
 		return nil, fmt.Errorf("--threads: found %d, expected 0 or more", f.threads)
 	}
+	precision, err := backend.ParsePrecision(f.precision)
+	if err != nil {
+		return nil, fmt.Errorf("--%w", err)
+	}
 	s := &session{}
 	defer func() {
 		if err != nil {
 			s.close()
 		}
 	}()
-	if s.dev, err = backend.Open(f.backend, backend.Options{Threads: f.threads}); err != nil {
+	if s.dev, err = backend.Open(f.backend, backend.Options{Threads: f.threads, Precision: precision}); err != nil {
 		return nil, err
 	}
 	if s.model, err = a.openModel(ctx, f); err != nil {

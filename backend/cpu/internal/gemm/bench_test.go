@@ -86,6 +86,7 @@ func benchmark(b *testing.B, shapes []shape, run func(*gemm.Engine, *gemm.Call))
 				p := pool.New(0)
 				defer p.Close()
 				e := gemm.NewISA(p, isa)
+				e.SetPrecision(s.precision)
 				c, depth := s.call(b)
 				run(e, c)
 				b.ReportAllocs()
@@ -106,7 +107,7 @@ func benchmark(b *testing.B, shapes []shape, run func(*gemm.Engine, *gemm.Call))
 // call is the shape on random matrices, and the sum of its K.
 func (s shape) call(tb cleaner) (*gemm.Call, int) {
 	r := rand.New(rand.NewPCG(1, 2))
-	c := &gemm.Call{M: s.m, N: s.n, LDC: s.n, C: make([]float32, s.m*s.n), Precision: s.precision}
+	c := &gemm.Call{M: s.m, N: s.n, LDC: s.n, C: make([]float32, s.m*s.n)}
 	a, b := newMatrix(tb, r, s.m, s.k, gemm.F32, s.ta, 0), newMatrix(tb, r, s.k, s.n, s.b, s.tb, 0)
 	c.Pairs = append(c.Pairs, gemm.Pair{A: a.Matrix, B: b.Matrix, K: s.k, Alpha: 1})
 	if s.rank > 0 {

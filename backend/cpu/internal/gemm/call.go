@@ -81,11 +81,7 @@ type Call struct {
 	LDC        int       // elements between rows of C, at least N
 	Accumulate bool      // add to C instead of overwriting it
 	Bias       []float32 // [N], added to every row; nil for none
-	// Precision BF16 allows operands to be rounded to bfloat16 before they are
-	// multiplied, where the machine gains by it; sums stay float32. The zero
-	// value F32 does not.
-	Precision Elem
-	Pairs     []Pair
+	Pairs      []Pair
 }
 
 // check panics if the slices of c cannot hold its shape. The kernels do not

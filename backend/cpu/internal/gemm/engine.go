@@ -16,7 +16,8 @@ type Engine struct {
 	k    *kernels
 	own  []scratch // of each worker, for Serial
 
-	packed int // floats of A that are packed at a time
+	packed    int  // floats of A that are packed at a time
+	precision Elem // see SetPrecision
 
 	mu    sync.Mutex
 	jobs  []*job     // idle
@@ -42,6 +43,15 @@ func New(p *pool.Pool) *Engine {
 func NewISA(p *pool.Pool, isa ISA) *Engine {
 	return &Engine{pool: p, k: kernelsOf(isa), own: make([]scratch, p.Workers()), packed: packedFloats}
 }
+
+// SetPrecision says how operands may be rounded before they are multiplied:
+// F32, the default, not at all; BF16 to bfloat16, which costs 16 bits and is
+// done only where the machine gains by it. Sums are float32 in both cases. It
+// must not be called while a call runs.
+func (e *Engine) SetPrecision(p Elem) { e.precision = p }
+
+// Rounds reports whether some products are of operands rounded to bfloat16.
+func (e *Engine) Rounds() bool { return e.precision == BF16 && e.k.pairs != nil }
 
 // Isa is the name of the instruction set in use.
 func (e *Engine) Isa() string { return e.k.isa.String() }

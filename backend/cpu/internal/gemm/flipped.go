@@ -23,7 +23,7 @@ func (f *flipped) run() {
 	for _, p := range c.Pairs {
 		pairs = append(pairs, Pair{A: p.B.T(), B: p.A.T(), K: p.K, Alpha: p.Alpha})
 	}
-	f.call = Call{M: c.N, N: c.M, C: f.memory.take(c.M * c.N), LDC: c.M, Pairs: pairs, Precision: c.Precision}
+	f.call = Call{M: c.N, N: c.M, C: f.memory.take(c.M * c.N), LDC: c.M, Pairs: pairs}
 	inner := f.e.job(&f.call)
 	inner.workers, inner.local = f.workers, f.local
 	inner.run()

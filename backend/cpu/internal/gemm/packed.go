@@ -36,7 +36,7 @@ func (p *packed) bind(j *job) {
 // run computes the call.
 func (p *packed) run() {
 	p.kern = p.job.k
-	if p.c.Precision == BF16 && p.kern.pairs != nil {
+	if p.e.Rounds() {
 		p.kern = p.kern.pairs
 	}
 	p.depth = 0
