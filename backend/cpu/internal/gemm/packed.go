@@ -26,7 +26,7 @@ type packed struct {
 
 // blockCols is how many columns of B a task takes at most: with kc, what stays
 // in the second-level cache of a core.
-const blockCols = 256
+const blockCols = 512
 
 func (p *packed) bind(j *job) {
 	p.job = j
