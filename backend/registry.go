@@ -16,6 +16,8 @@ type Options struct {
 	Threads int
 	// Precision says how the operands of products may be rounded.
 	Precision Precision
+	// Profile, if any, gets the cost of every launch.
+	Profile *Profile
 }
 
 // Precision is the arithmetic of matrix products. Sums are float32 always.

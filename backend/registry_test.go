@@ -82,3 +82,14 @@ func TestRegistry(t *testing.T) {
 func TestDone(t *testing.T) {
 	assert.NoError(t, backend.Done{}.Wait(context.Background()))
 }
+
+func TestPrecision(t *testing.T) {
+	for _, p := range []backend.Precision{backend.F32, backend.BF16} {
+		got, err := backend.ParsePrecision(p.String())
+		require.NoError(t, err)
+		assert.Equal(t, p, got)
+	}
+	_, err := backend.ParsePrecision("fp16")
+	assert.EqualError(t, err, `precision: found "fp16", expected f32 or bf16`)
+	assert.Equal(t, "Precision(9)", backend.Precision(9).String())
+}

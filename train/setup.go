@@ -29,6 +29,8 @@ type Observer struct {
 	Load func(task string, done, total int64)
 	// Step gets each finished optimizer step.
 	Step func(Report)
+	// Profile gets the cost of every launch of the device.
+	Profile *backend.Profile
 }
 
 // Report is one finished step.
@@ -89,7 +91,7 @@ func New(ctx context.Context, c *config.Config, o Observer) (_ *Run, err error) 
 	if err != nil {
 		return nil, err
 	}
-	if r.dev, err = backend.Open(c.Backend, backend.Options{Threads: c.Threads, Precision: precision}); err != nil {
+	if r.dev, err = backend.Open(c.Backend, backend.Options{Threads: c.Threads, Precision: precision, Profile: r.observer.Profile}); err != nil {
 		return nil, err
 	}
 	if err := makeOutput(c.OutputDir); err != nil {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"time"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/attention"
@@ -29,6 +30,7 @@ type Device struct {
 	pool      *pool.Pool
 	gemm      *gemm.Engine
 	attention *attention.Engine
+	profile   *backend.Profile // nil if nobody asks
 
 	mu     sync.Mutex
 	closed bool
@@ -56,7 +58,7 @@ func Open(o backend.Options) (*Device, error) {
 	if o.Precision == backend.BF16 {
 		g.SetPrecision(gemm.BF16)
 	}
-	return &Device{pool: p, gemm: g, attention: attention.New(p, g)}, nil
+	return &Device{pool: p, gemm: g, attention: attention.New(p, g), profile: o.Profile}, nil
 }
 
 func info(threads int) backend.Info {
@@ -176,11 +178,21 @@ func (e *executable) Run(ctx context.Context, args backend.Args) (f backend.Fenc
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if err := r.launch(&e.prog.Launches[i]); err != nil {
+		if err := e.launch(&e.prog.Launches[i]); err != nil {
 			return nil, err
 		}
 	}
 	return backend.Done{}, nil
+}
+
+func (e *executable) launch(l *ir.Launch) error {
+	if e.dev.profile == nil {
+		return e.run.launch(l)
+	}
+	start := time.Now()
+	err := e.run.launch(l)
+	e.dev.profile.Add(l, e.run.dims, time.Since(start))
+	return err
 }
 
 // Close frees the arena.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -87,6 +88,7 @@ alone. Speed is reported on standard error.`,
 	flags.Float64Var(&f.minP, "min-p", 0, "draw from tokens at least this times as likely as the most likely one")
 	flags.Float64Var(&f.repetition, "repetition-penalty", 0, "make tokens that were there less likely; 1 does nothing")
 	flags.Uint64Var(&f.seed, "seed", 0, "key of the random draws")
+	flags.StringVar(&f.profile, "profile", "", profileUsage)
 	flags.StringArrayVar(&f.stop, "stop", nil, "text that ends the answer, as often as needed")
 	return c
 }
@@ -153,11 +155,13 @@ func (a *app) runGenerate(ctx context.Context, f *generateFlags) error {
 	defer w.generator.Close()
 	switch {
 	case f.interactive:
-		return w.converse(ctx)
+		err = w.converse(ctx)
 	case f.prompts != "":
-		return w.answerAll(ctx)
+		err = w.answerAll(ctx)
+	default:
+		err = w.answerOne(ctx)
 	}
-	return w.answerOne(ctx)
+	return errors.Join(err, s.profile.finish())
 }
 
 // answerOne streams the answer to a single prompt.

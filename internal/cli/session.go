@@ -22,6 +22,7 @@ type modelFlags struct {
 	backend   string
 	threads   int
 	precision string
+	profile   string // folder, only where the command has the flag
 }
 
 // flags adds --model and --adapter.
@@ -44,6 +45,7 @@ type session struct {
 	state   *lora.State // nil without an adapter
 	dev     backend.Device
 	adapter *lora.Adapter // holds the memory that state points into
+	profile *profiler     // nil if none is asked for
 }
 
 // open opens what the flags name, the machine first: it costs nothing to see
@@ -56,13 +58,17 @@ func (a *app) open(ctx context.Context, f *modelFlags) (_ *session, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("--%w", err)
 	}
+	o := backend.Options{Threads: f.threads, Precision: precision}
 	s := &session{}
+	if s.profile, err = a.profiler(f.profile, f.backend, &o); err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
 			s.close()
 		}
 	}()
-	if s.dev, err = backend.Open(f.backend, backend.Options{Threads: f.threads, Precision: precision}); err != nil {
+	if s.dev, err = backend.Open(f.backend, o); err != nil {
 		return nil, err
 	}
 	if s.model, err = a.openModel(ctx, f); err != nil {
@@ -136,6 +142,7 @@ func (a *app) openAdapter(dir string, m *model.Model) (*lora.Adapter, *lora.Plan
 }
 
 func (s *session) close() {
+	s.profile.abort()
 	if s.model != nil {
 		s.model.Close()
 	}

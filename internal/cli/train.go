@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/train"
 	"github.com/lorafuse/lorafuse/train/config"
 )
@@ -22,6 +23,8 @@ type trainFlags struct {
 	dryRun bool
 	keys   bool
 	json   bool
+
+	profile string
 }
 
 const latest = "latest"
@@ -68,6 +71,7 @@ interrupted.`,
 	flags.Lookup("resume").NoOptDefVal = latest
 	flags.BoolVar(&f.dryRun, "dry-run", false, "read everything, print the memory plan and stop before the first step")
 	flags.BoolVar(&f.keys, "keys", false, "print the keys of the configuration, as lorafuse config does")
+	flags.StringVar(&f.profile, "profile", "", profileUsage)
 	flags.BoolVar(&f.json, "json", false, "print the summary as JSON")
 	return c
 }
@@ -104,7 +108,19 @@ func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) error
 	}
 	made := firstMissing(c.OutputDir)
 	steps := 0
-	r, err := train.New(ctx, c, a.observer(&steps))
+	observer := a.observer(&steps)
+	precision, err := backend.ParsePrecision(c.Precision)
+	if err != nil {
+		return err
+	}
+	o := backend.Options{Threads: c.Threads, Precision: precision}
+	profile, err := a.profiler(f.profile, c.Backend, &o)
+	if err != nil {
+		return err
+	}
+	defer profile.abort()
+	observer.Profile = o.Profile
+	r, err := train.New(ctx, c, observer)
 	if err != nil {
 		removeEmpty(c.OutputDir, made)
 		return err
@@ -112,6 +128,9 @@ func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) error
 	defer r.Close()
 	s, err := r.Train(ctx)
 	a.close()
+	if err := profile.finish(); err != nil {
+		a.note("note     %v", err)
+	}
 	if errors.Is(err, train.ErrInterrupted) {
 		return &interrupted{fmt.Errorf("%w: %s", err, a.again(file, f, steps > 0))}
 	}
