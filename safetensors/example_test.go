@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -162,4 +163,59 @@ func ExampleOpenModel() {
 	// 5 shards, 26 tensors
 	// F32 [512 64]
 	// [2 64] 512 bytes
+}
+
+func ExampleWriteSharded() {
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	limit, err := safetensors.ParseSize("1.5kB")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	var entries []safetensors.Entry
+	for _, name := range []string{"conv_in.weight", "mid.weight", "conv_out.weight"} {
+		entries = append(entries, safetensors.Entry{Name: name, DType: safetensors.F16, Shape: []int{25, 10}, Write: func(w io.Writer) error {
+			_, err := w.Write(make([]byte, 500)) // computed when its turn comes
+			return err
+		}})
+	}
+	entries = append(entries, safetensors.Entry{Name: "class_embedding", DType: safetensors.F16, Shape: []int{0}})
+
+	vae := safetensors.Stem(safetensors.DiffusersStem)
+	metadata := map[string]string{"format": "pt"}
+	if err := safetensors.WriteSharded(dir, entries, limit, metadata, vae); err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := safetensors.WriteSharded(dir, entries, limit/2, metadata, vae, safetensors.Durable()); err != nil {
+		fmt.Println(err)
+		return
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, f := range files {
+		fmt.Println(f.Name())
+	}
+
+	model, err := safetensors.OpenModel(dir, vae)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer model.Close()
+	fmt.Println(model.Len(), "tensors")
+	// Output:
+	// diffusion_pytorch_model-00001-of-00003.safetensors
+	// diffusion_pytorch_model-00002-of-00003.safetensors
+	// diffusion_pytorch_model-00003-of-00003.safetensors
+	// diffusion_pytorch_model.safetensors.index.json
+	// 4 tensors
 }

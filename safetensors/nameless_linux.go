@@ -14,11 +14,8 @@ import (
 // there are no such files, or no way to give them a name later.
 func createNameless(dir string) (*os.File, error) {
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o666)
-	switch {
-	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EACCES), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, unix.EROFS):
-		return nil, err
-	case err != nil: // EOPNOTSUPP, EISDIR on old kernels, whatever a network file system has in mind
-		return nil, errors.ErrUnsupported
+	if err != nil {
+		return nil, errors.ErrUnsupported // else a file with a name will meet the same error
 	}
 	f := os.NewFile(uintptr(fd), filepath.Join(dir, "file without a name"))
 	if _, err := os.Lstat(procName(f)); err != nil {

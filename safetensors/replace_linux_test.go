@@ -1,6 +1,7 @@
 package safetensors
 
 import (
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -136,10 +137,11 @@ func TestNoNameBeforeItIsWhole(t *testing.T) {
 	}}
 	require.NoError(t, WriteFile(filepath.Join(dir, "x"), []Entry{look}, nil))
 	assertFiles(t, dir, "x")
-	_, err = createNameless(filepath.Join(dir, "none"))
-	assert.ErrorIs(t, err, os.ErrNotExist)
-	_, err = createNameless("/proc") // a folder that takes no files
-	assert.Error(t, err)
+	for _, dir := range []string{filepath.Join(dir, "none"), "/proc"} { // which takes no files
+		_, err = createNameless(dir)
+		assert.ErrorIs(t, err, errors.ErrUnsupported)
+		assert.Error(t, WriteFile(filepath.Join(dir, "x"), nil, nil))
+	}
 }
 
 // Nothing that was opened for a write is open after it, however it ended.
