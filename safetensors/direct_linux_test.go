@@ -110,3 +110,55 @@ func TestMincore(t *testing.T) {
 	_, _, ok = sampleCache(closed, v.file.mapping.data, 0, pageSize)
 	assert.False(t, ok)
 }
+
+// What is in the page cache is known chunk by chunk, and Auto goes by it.
+func TestAutoGoesByThePageCache(t *testing.T) {
+	v := bigFile(t, 4<<20)
+	file, err := os.Open(v.file.path)
+	require.NoError(t, err)
+	defer file.Close()
+	require.NoError(t, file.Sync())
+	dropCache(t, v.file.path)
+	if in, of := cachedPages(t, v.file.path); in > of/100 {
+		t.Skipf("%d of %d pages stay in memory whatever one does", in, of)
+	}
+	exactly(file, true) // no reading ahead
+	_, err = file.ReadAt(make([]byte, 2<<20), 0)
+	require.NoError(t, err)
+
+	views := []*View{v}
+	plan, err := PlanLoad(views, LoadOptions{ChunkSize: 64 << 10})
+	require.NoError(t, err)
+	f := newLoader(plan, newGather(views), LoadOptions{}).feeds[0]
+	f.open(Pread)
+	defer f.close()
+	n := len(plan.Chunks)
+	for i := range plan.Chunks {
+		switch {
+		case i < n/2-1:
+			assert.True(t, f.isCached(&plan.Chunks[i]), i)
+		case i > n/2+1:
+			assert.False(t, f.isCached(&plan.Chunks[i]), i)
+		}
+	}
+	assert.InDelta(t, 0.5, f.share, 0.05)
+
+	sink := newGather(views)
+	stats, err := plan.Load(t.Context(), sink, LoadOptions{Threads: 1})
+	require.NoError(t, err)
+	assert.True(t, bytes.Equal(noise(4<<20), sink.got[0]))
+	var cached, uncached []Strategy
+	for _, trial := range stats.Trials {
+		if trial.Cached {
+			cached = append(cached, trial.Strategy)
+		} else {
+			uncached = append(uncached, trial.Strategy)
+		}
+	}
+	assert.Equal(t, []Strategy{Pread, Mmap}, cached)
+	if f.openDirect(); f.direct != nil {
+		assert.Equal(t, []Strategy{Pread, Direct}, uncached)
+		assert.Contains(t, stats.Why, "where not cached")
+	}
+	assert.Regexp(t, "^(49|5[01]) % cached", stats.Why)
+}

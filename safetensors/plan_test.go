@@ -142,6 +142,34 @@ func TestPlanHoles(t *testing.T) {
 	}
 }
 
+// Chunks are as few as can be, and of about the same length.
+func TestPlanCuts(t *testing.T) {
+	for _, c := range []struct {
+		length int64
+		pages  int64 // of a chunk at most
+		want   []int64
+	}{
+		{10 * pageAlign, 5, []int64{5 * pageAlign, 5 * pageAlign}},
+		{10*pageAlign + 1, 5, []int64{4 * pageAlign, 4 * pageAlign, 2*pageAlign + 1}},
+		{10*pageAlign - 1, 5, []int64{5 * pageAlign, 5*pageAlign - 1}},
+		{7 * pageAlign, 6, []int64{4 * pageAlign, 3 * pageAlign}},
+		{3 * pageAlign, 1, []int64{pageAlign, pageAlign, pageAlign}},
+		{1, 1, []int64{1}},
+	} {
+		path, _ := noiseFile(t, int(c.length))
+		f, err := OpenPlaced(path, []Placed{{Name: "a", DType: U8, Shape: []int{int(c.length)}}}, nil)
+		require.NoError(t, err)
+		p, err := PlanLoad([]*View{lookup(t, f, "a")}, LoadOptions{ChunkSize: c.pages * pageAlign})
+		require.NoError(t, err)
+		var got []int64
+		for i := range p.Chunks {
+			got = append(got, p.Chunks[i].Length)
+		}
+		assert.Equal(t, c.want, got, c)
+		require.NoError(t, f.Close())
+	}
+}
+
 // A chunk that would hold nothing but a hole is left out.
 func TestPlanLeavesHolesOut(t *testing.T) {
 	path, _ := noiseFile(t, int(10*pageAlign))
