@@ -15,6 +15,7 @@ type feed struct {
 	origin *origin
 	chunks []*Chunk
 	left   atomic.Int64 // chunks that are not through
+	ways   mapWays
 
 	once     sync.Once // opens what follows
 	buffered *os.File  // nil where the bytes cannot be had but from the origin

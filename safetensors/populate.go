@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"time"
 )
 
 // Populate has the pages of views read and mapped, by LoadOptions.Threads at
@@ -85,7 +86,9 @@ func (f *feed) makeResident(c *Chunk) (at int64, err error) {
 		return 0, nil
 	}
 	memory := f.origin.memory[c.Offset : c.Offset+c.Length]
-	if mapPages(memory) {
+	way, start := f.ways.choose(), time.Now()
+	defer func() { f.ways.record(way, c.Length, time.Since(start)) }()
+	if way == byCall && mapPages(memory) {
 		return 0, nil
 	}
 	// By hand, also to find out which page cannot be read.
