@@ -33,7 +33,7 @@ func markdownGroup(b *strings.Builder, rows []*Row) {
 		}
 		rates = rates || row.Bytes > 0
 		peaks = peaks || row.PeakRSS > 0
-		details = details || row.Detail != "" || row.Failure != ""
+		details = details || row.cells().remark != ""
 	}
 	titles := []string{"program", "what"}
 	for _, in := range inputs {

@@ -59,7 +59,7 @@ func (r *Report) Verdicts() []Verdict {
 		switch {
 		case m.Beside != nil:
 			if best := r.fastest(m.Beside); best != nil {
-				v.Beside, v.Ratio = best.ID(), row.Figures().Median/best.Figures().Median
+				v.Beside, v.Ratio = best.Program+": "+best.Name, row.Figures().Median/best.Figures().Median
 			}
 		case m.Memory > 0:
 			v.Beside, v.Ratio = "memory of the data", float64(row.PeakRSS)/float64(m.Memory)

@@ -94,7 +94,7 @@ var house = map[string]room{
 	"merge":           {floor: loops},
 	"convert":         {floor: loops},
 
-	"internal/bench/load": {floor: loops},
+	"internal/bench/load": {loops, with("convert", "is measured")},
 
 	"internal/cli":     {floor: commands},
 	"cmd/lorafuse":     {commands, with("internal/cli", "is its main")},

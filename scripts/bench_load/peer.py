@@ -54,6 +54,13 @@ def load_file_widen(path, out):
     return lambda: [wide[name].copy_(t) for name, t in load_file(path).items()]
 
 
+def convert(path, out):
+    """A new file with every tensor as f32."""
+    from safetensors.torch import load_file, save_file
+
+    return lambda: save_file({name: t.float() for name, t in load_file(path).items()}, out)
+
+
 def load_bytes(path, out):
     """Every tensor from the bytes of the file."""
     from safetensors.torch import load
@@ -137,8 +144,8 @@ def torch_save(path, out):
 
 
 OPERATIONS = [
-    load_file, load_file_touch, load_file_clone, load_file_float, load_file_widen, load_bytes, safe_open_one, safe_open_header, json_loads,
-    fromfile, torch_load, torch_load_mmap, save_file, torch_save,
+    load_file, load_file_touch, load_file_clone, load_file_float, load_file_widen, convert, load_bytes, safe_open_one, safe_open_header,
+    json_loads, fromfile, torch_load, torch_load_mmap, save_file, torch_save,
 ]
 
 

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 
 	"github.com/lorafuse/lorafuse/safetensors"
-	"github.com/lorafuse/lorafuse/tensor"
 )
 
 const page = 4096
@@ -33,6 +32,8 @@ var operations = map[string]operation{
 	"recopy_mmap_1":  copyAgain(safetensors.LoadOptions{Strategy: safetensors.Mmap, Threads: 1}),
 	"recopy_direct":  copyAgain(safetensors.LoadOptions{Strategy: safetensors.Direct}),
 	"widen":          opWiden,
+	"convert":        toF32(true),
+	"convert_unread": toF32(false),
 	"save":           save(),
 	"save_durable":   save(safetensors.Durable()),
 	"save_sharded":   opSaveSharded,
@@ -210,40 +211,10 @@ func copyAgain(o safetensors.LoadOptions) operation {
 
 // said is what Load reports of itself.
 func said(s safetensors.LoadStats) string {
+	if s.Threads == 1 {
+		return fmt.Sprintf("%v, 1 thread", s.Strategy)
+	}
 	return fmt.Sprintf("%v, %d threads", s.Strategy, s.Threads)
-}
-
-// opWiden opens a file of bf16 tensors and makes f32 of all of them, in memory
-// that has been in use before.
-func opWiden(t *task) (func() (func() error, error), error) {
-	var wide []float32
-	run := func() (func() error, error) {
-		f, views, err := openAll(t.file)
-		if err != nil {
-			return nil, err
-		}
-		if wide == nil {
-			elements := 0
-			for _, v := range views {
-				elements += v.Len() / 2
-			}
-			wide = make([]float32, elements)
-		}
-		rest := wide
-		for _, v := range views {
-			err := v.Use(func(data []byte) error { return tensor.ToFloat32(rest[:len(data)/2], data, tensor.BF16) })
-			if err != nil {
-				return nil, err
-			}
-			rest = rest[v.Len()/2:]
-		}
-		return f.Close, nil
-	}
-	release, err := run()
-	if err != nil {
-		return nil, err
-	}
-	return run, release()
 }
 
 // inMemory reads the tensors of a file into memory of this process.

@@ -87,18 +87,18 @@ var specs = slices.Concat(
 		spec{program: python, name: "json.loads", op: "json_loads", repeat: 20},
 	),
 	group("Every page resident", models, allBytes, nothing,
-		spec{program: ours, name: "Open, Populate", op: "populate", asked: []bar{
+		spec{program: ours, name: "Open, Populate", op: "populate", repeat: 5, asked: []bar{
 			atMost(0.85, peer{rust, "touch"}), atMost(1.1, peer{system, "map_populate"}, peer{plainC, "populate"}, peer{plainC, "populate_read"}),
 		}},
-		spec{program: ours, name: "Open, Populate, 1 thread", op: "populate_1"},
-		spec{program: ours, name: "Open, one byte of every page", op: "touch"},
-		spec{program: system, name: "mmap with MAP_POPULATE", op: "map_populate", linux: true},
-		spec{program: plainC, name: "mmap with MAP_POPULATE", op: "populate"},
-		spec{program: plainC, name: "mmap, MADV_POPULATE_READ", op: "populate_read"},
-		spec{program: plainC, name: "mmap, one byte of every page", op: "touch"},
-		spec{program: rust, name: "mmap, deserialize, one byte of every page", op: "touch"},
-		spec{program: golang, name: "maruel Mapped.Open, one byte of every page", op: "touch"},
-		spec{program: python, name: "load_file, one byte of every page", op: "load_file_touch"},
+		spec{program: ours, name: "Open, Populate, 1 thread", op: "populate_1", repeat: 5},
+		spec{program: ours, name: "Open, one byte of every page", op: "touch", repeat: 5},
+		spec{program: system, name: "mmap with MAP_POPULATE", op: "map_populate", repeat: 5, linux: true},
+		spec{program: plainC, name: "mmap with MAP_POPULATE", op: "populate", repeat: 5},
+		spec{program: plainC, name: "mmap, MADV_POPULATE_READ", op: "populate_read", repeat: 5},
+		spec{program: plainC, name: "mmap, one byte of every page", op: "touch", repeat: 5},
+		spec{program: rust, name: "mmap, deserialize, one byte of every page", op: "touch", repeat: 5},
+		spec{program: golang, name: "maruel Mapped.Open, one byte of every page", op: "touch", repeat: 5},
+		spec{program: python, name: "load_file, one byte of every page", op: "load_file_touch", repeat: 5},
 	),
 	group("Private copy in memory", models, allBytes, nothing,
 		spec{program: ours, name: "Open, Load, first use of the memory", op: "copy", asked: []bar{atMost(0.5, peer{python, "load_file_clone"}), atMost(1.02)}},
@@ -134,6 +134,9 @@ var specs = slices.Concat(
 		spec{program: ours, name: "Open, ToFloat32 into reused memory", op: "widen", repeat: 2},
 		spec{program: python, name: "load_file, copy_ into reused memory", op: "load_file_widen", repeat: 2},
 		spec{program: python, name: "load_file, float of every tensor", op: "load_file_float"},
+		spec{program: ours, name: "convert.File, read back", op: "convert", out: newFile},
+		spec{program: ours, name: "convert.File, not read back", op: "convert_unread", out: newFile},
+		spec{program: python, name: "load_file, float, save_file", op: "convert", out: newFile},
 	),
 	group("A new file", models, allBytes, newFile,
 		spec{program: ours, name: "WriteFile", op: "save", asked: []bar{
@@ -173,7 +176,7 @@ func group(name string, inputs []string, moves volume, out outcome, rows ...spec
 // marks are the bars of a row, for one input.
 func (m *measured) bars(f *file) (marks []bench.Mark) {
 	for _, b := range m.asked {
-		mark := bench.Mark{Name: m.group + ", " + f.name, Row: m.row.ID(), Factor: b.factor}
+		mark := bench.Mark{Name: m.group + ": " + m.name + ", " + f.name, Row: m.row.ID(), Factor: b.factor}
 		if b.beside == nil && m.moves != noBytes {
 			if f.size < worthWeighing {
 				continue
