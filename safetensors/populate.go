@@ -92,7 +92,9 @@ func (f *feed) makeResident(c *Chunk) (at int64, err error) {
 		return 0, nil
 	}
 	// By hand, also to find out which page cannot be read.
-	_ = f.origin.file.mapping.willNeed(c.Offset, c.Offset+c.Length)
+	if way == byCall { // what the call has not read has to be read now
+		_ = f.origin.file.mapping.willNeed(c.Offset, c.Offset+c.Length)
+	}
 	at, ok := f.origin.file.mapping.guarded(func() {
 		var sum byte
 		for i := int64(0); i < int64(len(memory)); i += pageSize {
