@@ -98,6 +98,11 @@ func (s *files) place(what outcome, f *file) (string, error) {
 	if what == nothing {
 		return "", nil
 	}
+	// What the row before has left unwritten is written first: to remove such a
+	// file keeps the disk busy well into the next row.
+	if err := settle(s.dir); err != nil {
+		return "", err
+	}
 	out := filepath.Join(s.dir, "new")
 	if what == oldFile {
 		out = f.path + ".old"
