@@ -43,7 +43,7 @@ func TestFill(t *testing.T) {
 	l := newLoader(plan, newGather([]*View{v}), LoadOptions{})
 	defer l.close()
 	f := l.feeds[0]
-	f.open(Auto)
+	f.open(Direct)
 	var w worker
 	defer w.close()
 	memory, err := newArena(40 << 20)

@@ -59,6 +59,29 @@ func TestHostBufferLayout(t *testing.T) {
 	})
 }
 
+// A large tensor is where its file has it within a page, if that is aligned, so
+// that direct reads need no copy.
+func TestHostBufferPlacesLargeTensors(t *testing.T) {
+	path, _ := noiseFile(t, 1_000_000)
+	f, err := OpenPlaced(path, []Placed{
+		{Name: "small", DType: U8, Shape: []int{8}},
+		{Name: "aligned", DType: U8, Shape: []int{worthPlacing}, Offset: 64 * 77},
+		{Name: "next", DType: U8, Shape: []int{100}, Offset: 64*77 + worthPlacing},
+		{Name: "not aligned", DType: U8, Shape: []int{worthPlacing}, Offset: 64*80 + worthPlacing + 8},
+	}, nil)
+	require.NoError(t, err)
+	defer f.Close()
+	views, err := f.Views()
+	require.NoError(t, err)
+	b, err := NewHostBuffer(views)
+	require.NoError(t, err)
+	defer b.Close()
+	at := func(i int) int64 { return int64(address(b.Views()[i].data)) }
+	assert.Equal(t, int64(64*77)%pageAlign, at(1)%pageAlign)
+	assert.Equal(t, at(1)+worthPlacing, at(2), "neighbours stay neighbours")
+	assert.Less(t, at(3)-at(2)-100, int64(2*tensorAlign), "nothing is gained by a gap")
+}
+
 func TestLoadHost(t *testing.T) {
 	views, want := mixed(t)
 	b, stats, err := LoadHost(t.Context(), views[:6], LoadOptions{})
