@@ -1,5 +1,9 @@
 #!/bin/sh
 # Run every fuzz target of the module for a while: scripts/fuzz.sh 10s
+#
+# A finding is an input that Go wrote down, or any failure but one: before Go
+# 1.27 the end of -fuzztime may itself be reported, as "context deadline
+# exceeded" and nothing else (golang.org/issue/75804).
 set -eu
 cd "$(dirname "$0")/.."
 time=${1:-10s}
@@ -9,9 +13,13 @@ trap 'rm -f "$log"' EXIT
 grep -rl --include='*_test.go' '^func Fuzz' . | grep -v '^./tools/' | sort | while read -r file; do
 	for target in $(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$file"); do
 		echo "$(dirname "$file") $target"
-		$go test "$(dirname "$file")" -run '^$' -fuzz "^$target\$" -fuzztime "$time" >"$log" 2>&1 || {
-			cat "$log"
-			exit 1
-		}
+		$go test "$(dirname "$file")" -run '^$' -fuzz "^$target\$" -fuzztime "$time" >"$log" 2>&1 && continue
+		if sed -n '/^--- FAIL/{n;p;}' "$log" | grep -qx '    context deadline exceeded' &&
+			! grep -q -e 'Failing input' -e 'panic' "$log"; then
+			echo "   (the time ended while an input ran)"
+			continue
+		fi
+		cat "$log"
+		exit 1
 	done
 done
