@@ -148,6 +148,10 @@ func (r *runner) measure(ctx context.Context, rows []*measured) error {
 	return r.files.clear()
 }
 
+// memoryOfSample is how many times the size of a file the programs use of memory,
+// page cache included: Python holds it twice and writes it.
+const memoryOfSample = 4
+
 // sample takes one sample of a row.
 func (r *runner) sample(ctx context.Context, m *measured) error {
 	command := r.Self
@@ -168,6 +172,9 @@ func (r *runner) sample(ctx context.Context, m *measured) error {
 	}
 	if err != nil {
 		return err
+	}
+	if m.moves == allBytes {
+		warm(memoryOfSample * f.size)
 	}
 	a, err := call(ctx, command, m.op, path, out, max(m.repeat, 1))
 	switch {

@@ -83,3 +83,23 @@ func settle(dir string) error {
 	defer f.Close()
 	return unix.Syncfs(int(f.Fd()))
 }
+
+// warm has the next n bytes of memory that the system hands out be such that it
+// has at hand: a virtual machine may have returned free memory to its host, and
+// then every page costs a fault there, four times the time of the write to it.
+// It takes no more than half of what is free.
+func warm(n int64) {
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) == nil {
+		n = min(n, int64(info.Freeram)*int64(info.Unit)/2)
+	}
+	b, err := unix.Mmap(-1, 0, int(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return
+	}
+	defer unix.Munmap(b)
+	_ = unix.Madvise(b, unix.MADV_HUGEPAGE)
+	for at := 0; at < len(b); at += page {
+		b[at] = 1
+	}
+}

@@ -23,3 +23,5 @@ func cached(string) (float64, error) {
 }
 
 func settle(string) error { return nil }
+
+func warm(int64) {}
