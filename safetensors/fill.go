@@ -125,9 +125,9 @@ func (w *worker) fillByPread(file *os.File) (at int64, err error) {
 	return 0, nil
 }
 
-// copyPiece is how much of a mapping is copied before its pages are let go, as
-// much as the largest page.
-const copyPiece = hugePage
+// copyPiece is how much of a mapping is copied before its pages are let go: so
+// much of it does each reader hold, beside what it fills.
+const copyPiece = hugePage / 2
 
 // fillByCopy copies from the mapping, and lets its pages go again: they stay in
 // the page cache, but as long as they are mapped they count as this process's
