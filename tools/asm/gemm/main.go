@@ -16,7 +16,7 @@ func main() {
 		for rows := 1; rows <= v.tileRows; rows++ {
 			tile(v, rows, v.tileVecs, false)
 		}
-		for cols := 1; cols <= blockCols; cols++ {
+		for cols := 1; cols <= v.blockCols(); cols++ {
 			dotBlock(v, cols)
 		}
 		for _, e := range []elem{f32, f16, bf16} {

@@ -9,5 +9,5 @@ type (
 	copyAsm      = func(dst *float32, width int, src *byte, step, lanes, k int, alpha float32)
 	dotsAsm      = func(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)
 	directAsm    = func(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc, cols int, alpha float32)
-	blockAsm     = func(k int, x *float32, ldx int, w *float32, ldw int, out *float32)
+	blockAsm     = func(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
 )

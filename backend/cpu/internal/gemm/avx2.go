@@ -15,7 +15,7 @@ var avx2 = kernels{
 	pack: avx2Pack,
 	dots: avx2Dots, dotRows: 3,
 	direct: avx2Direct, directRows: 6,
-	block: avx2Block, blockRows: 4, blockCols: 3,
+	block: avx2Block, blockRows: 4, blockCols: 2, blockLanes: 8,
 }
 
 var (
@@ -32,7 +32,7 @@ var (
 		F16:  {nil, direct256F16x1, direct256F16x2, direct256F16x3, direct256F16x4, direct256F16x5, direct256F16x6},
 		BF16: {nil, direct256BF16x1, direct256BF16x2, direct256BF16x3, direct256BF16x4, direct256BF16x5, direct256BF16x6},
 	}
-	avx2Blocks = [...]blockAsm{nil, block256x1, block256x2, block256x3}
+	avx2Blocks = [...]blockAsm{nil, block256x1, block256x2}
 )
 
 func avx2Tile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer) {
@@ -90,18 +90,8 @@ func avx2Direct(rows, k int, a unsafe.Pointer, arow, acol int, b unsafe.Pointer,
 	}
 }
 
-func avx2Block(cols, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, ldw int, out unsafe.Pointer) {
-	const rows, vec = 4, 8
-	whole := k &^ (vec - 1)
-	avx2Blocks[cols](whole, (*float32)(x), 4*ldx, (*float32)(w), 4*ldw, (*float32)(out))
-	for i := range rows {
-		for j := range cols {
-			sum := (*float32)(at(out, 4*(j*rows+i)))
-			for t := whole; t < k; t++ {
-				*sum += *(*float32)(at(x, 4*(i*ldx+t))) * *(*float32)(at(w, 4*(j*ldw+t)))
-			}
-		}
-	}
+func avx2Block(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc int, alpha float32) {
+	avx2Blocks[cols](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, alpha)
 }
 
 // load is the element of the given type at p.

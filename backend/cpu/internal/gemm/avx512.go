@@ -11,7 +11,7 @@ var avx512 = kernels{
 	pack: avx512Pack,
 	dots: avx512Dots, dotRows: 4,
 	direct: avx512Direct, directRows: 8,
-	block: avx512Block, blockRows: 8, blockCols: 3,
+	block: avx512Block, blockRows: 4, blockCols: 6, blockLanes: 16,
 }
 
 var (
@@ -36,7 +36,7 @@ var (
 		BF16: {nil, direct512BF16x1, direct512BF16x2, direct512BF16x3, direct512BF16x4,
 			direct512BF16x5, direct512BF16x6, direct512BF16x7, direct512BF16x8},
 	}
-	avx512Blocks = [...]blockAsm{nil, block512x1, block512x2, block512x3}
+	avx512Blocks = [...]blockAsm{nil, block512x1, block512x2, block512x3, block512x4, block512x5, block512x6}
 )
 
 func avx512Tile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer) {
@@ -74,6 +74,6 @@ func avx512Direct(rows, k int, a unsafe.Pointer, arow, acol int, b unsafe.Pointe
 	}
 }
 
-func avx512Block(cols, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, ldw int, out unsafe.Pointer) {
-	avx512Blocks[cols](k, (*float32)(x), 4*ldx, (*float32)(w), 4*ldw, (*float32)(out))
+func avx512Block(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc int, alpha float32) {
+	avx512Blocks[cols](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, alpha)
 }

@@ -42,11 +42,12 @@ type kernels struct {
 	direct     func(rows, k int, a unsafe.Pointer, arow, acol int, b unsafe.Pointer, elem Elem, ldb int, c unsafe.Pointer, ldc, cols int, alpha float32)
 	directRows int
 
-	// block computes out[j*blockRows+i] = x[i*ldx:]·w[j*ldw:] over k for
-	// i < blockRows and j < cols ≤ blockCols, float32 all. Instruction sets
-	// that gain nothing by it have none.
-	block                func(cols, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, ldw int, out unsafe.Pointer)
-	blockRows, blockCols int
+	// block computes c[i*ldc+j] += alpha·x[i*ldx:]·w[j] over k for i <
+	// blockRows and j < cols ≤ blockCols, float32 all. Element t of w[j] is
+	// element [t/blockLanes][j][t%blockLanes] of w, zeroes beyond k.
+	// Instruction sets that gain nothing by it have none.
+	block                            func(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc int, alpha float32)
+	blockRows, blockCols, blockLanes int
 }
 
 // packSlack is what pack may overwrite behind its destination: a full vector

@@ -64,20 +64,35 @@ func tile512x11(k int, a *float32, b *float32, c *float32, ldc int, cols int, ad
 //go:noescape
 func tile512x12(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
 
-// out[8·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 8, j < 1; any k.
+// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 1; element t of w[j] is w[t/16][j][t%16], zeroes beyond k.
 //
 //go:noescape
-func block512x1(k int, x *float32, ldx int, w *float32, ldw int, out *float32)
+func block512x1(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
 
-// out[8·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 8, j < 2; any k.
+// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 2; element t of w[j] is w[t/16][j][t%16], zeroes beyond k.
 //
 //go:noescape
-func block512x2(k int, x *float32, ldx int, w *float32, ldw int, out *float32)
+func block512x2(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
 
-// out[8·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 8, j < 3; any k.
+// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 3; element t of w[j] is w[t/16][j][t%16], zeroes beyond k.
 //
 //go:noescape
-func block512x3(k int, x *float32, ldx int, w *float32, ldw int, out *float32)
+func block512x3(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 4; element t of w[j] is w[t/16][j][t%16], zeroes beyond k.
+//
+//go:noescape
+func block512x4(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 5; element t of w[j] is w[t/16][j][t%16], zeroes beyond k.
+//
+//go:noescape
+func block512x5(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 6; element t of w[j] is w[t/16][j][t%16], zeroes beyond k.
+//
+//go:noescape
+func block512x6(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
 
 // dst[t·width+4i] = alpha·src[i·lane+t·4], strides in bytes, i < 16 with zeroes from rows on, t < k.
 //
@@ -334,20 +349,15 @@ func tile256x5(k int, a *float32, b *float32, c *float32, ldc int, cols int, add
 //go:noescape
 func tile256x6(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
 
-// out[4·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < 1; k a multiple of 8.
+// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 1; element t of w[j] is w[t/8][j][t%8], zeroes beyond k.
 //
 //go:noescape
-func block256x1(k int, x *float32, ldx int, w *float32, ldw int, out *float32)
+func block256x1(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
 
-// out[4·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < 2; k a multiple of 8.
+// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 2; element t of w[j] is w[t/8][j][t%8], zeroes beyond k.
 //
 //go:noescape
-func block256x2(k int, x *float32, ldx int, w *float32, ldw int, out *float32)
-
-// out[4·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < 3; k a multiple of 8.
-//
-//go:noescape
-func block256x3(k int, x *float32, ldx int, w *float32, ldw int, out *float32)
+func block256x2(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
 
 // dst[t·width+4i] = alpha·src[i·lane+t·4], strides in bytes, i < 8 with zeroes from rows on, t < k.
 //
