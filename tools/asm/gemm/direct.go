@@ -67,7 +67,9 @@ func direct(v *vector, rows int, e elem) {
 	align()
 	Label("loop")
 	for j := range vecs {
-		load(e, Mem{Base: reg.RDX, Disp: j * v.lanes * e.size}, j, v.r[j])
+		b := Mem{Base: reg.RDX, Disp: j * v.lanes * e.size}
+		fetchAhead(reg.RDX, reg.R10, b.Disp)
+		load(e, b, j, v.r[j])
 	}
 	for i := range rows {
 		z := v.r[vecs+i%min(free, 4)]

@@ -136,6 +136,18 @@ func transpose8(r []reg.VecPhysical) []reg.VecPhysical {
 	return append(append([]reg.VecPhysical(nil), r[8:12]...), r[:4]...)
 }
 
+// rowsAhead is how many rows kernels fetch ahead that walk down the rows of a
+// matrix: no prefetcher of the hardware follows steps as long as these.
+const rowsAhead = 8
+
+// fetchAhead emits the prefetch of what is rowsAhead steps behind base, where a
+// cache line begins.
+func fetchAhead(base, step reg.GPPhysical, disp int) {
+	if disp%64 == 0 {
+		PREFETCHT0(Mem{Base: base, Index: step, Scale: rowsAhead, Disp: disp})
+	}
+}
+
 // copyLanes emits the packing of rows across k: element (i,t) at src + size·i
 // + t·step goes to dst + t·width + 4i, times alpha, for all t < k. Each row of
 // the panel is written up to the register's end.
@@ -161,6 +173,7 @@ func copyLanes(v *vector, e elem, vecs int) {
 	Label("loop")
 	for j := range vecs {
 		src := Mem{Base: reg.RSI, Disp: j * v.lanes * e.size}
+		fetchAhead(reg.RSI, reg.R9, src.Disp)
 		if v == avx512 {
 			e.load(src, v.r[j], masks[j])
 		} else {

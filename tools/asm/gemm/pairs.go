@@ -147,6 +147,10 @@ func copyPairs(e elem, vecs int) {
 	pair := func(odd bool) {
 		for j := range vecs {
 			low, high := v.r[2*j], v.r[2*j+1]
+			if !odd {
+				fetchAhead(reg.RSI, reg.R9, j*v.lanes*e.size)
+				fetchAhead(reg.R11, reg.R9, j*v.lanes*e.size)
+			}
 			e.load(Mem{Base: reg.RSI, Disp: j * v.lanes * e.size}, low, masks[j])
 			VMULPS(alpha, low, low)
 			if odd {
@@ -163,6 +167,7 @@ func copyPairs(e elem, vecs int) {
 	SUBQ(I32(2), reg.RCX)
 	JLT(LabelRef("tail"))
 	Label("loop")
+	LEAQ(Mem{Base: reg.RSI, Index: reg.R9, Scale: 1}, reg.R11)
 	pair(false)
 	LEAQ(Mem{Base: reg.RSI, Index: reg.R9, Scale: 2}, reg.RSI)
 	ADDQ(reg.R8, reg.RDI)

@@ -20,8 +20,8 @@
 // the instruction set, not on the number of workers: the result is the same
 // bit for bit. Nor does a row depend on what else is in the batch, as long as
 // the number of rows chooses the same way through this package: up to 8 rows
-// (decoding), or more; products of at most 64 columns with a transposed A
-// change once more above 128 rows. Sums run over at most 1024 terms before
+// (decoding), or more. Products with a transposed A, whose rows are no batch,
+// change above 32 rows, and those of at most 64 columns above 128 once more. Sums run over at most 1024 terms before
 // they are added up, so that long ones lose no accuracy.
 //
 // NaN and infinities propagate as in float32 arithmetic, except that a pair

@@ -72,7 +72,7 @@ func (f *fewCols) packGroup(i int) {
 	n0, n1 := f.group(i % f.groups)
 	p, lanes := &f.c.Pairs[x], f.k.blockLanes
 	row, col := p.B.steps()
-	dst := f.b[x][n0*f.depth(p.K):n1*f.depth(p.K)]
+	dst := f.b[x][n0*f.depth(p.K) : n1*f.depth(p.K)]
 	if row == p.B.Elem.Size() { // k lies side by side
 		for n := n0; n < n1; n++ {
 			packLanes(dst[(n-n0)*lanes:], (n1-n0)*lanes, lanes, at(p.B.Data, n*col), p.B.Elem, p.K)

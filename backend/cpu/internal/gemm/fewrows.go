@@ -4,7 +4,9 @@ import "unsafe"
 
 // fewRows computes a call of at most rowsFew rows, as in decoding, from B as
 // it lies in memory: it reads B once, and mostly waits for memory. Each task
-// takes a range of columns.
+// takes a range of columns. The gradient of an adapter's A, dhᵀ·x, has a few
+// rows more and a B whose columns lie side by side: packing it would take
+// longer than the products.
 //
 // The order in which an element is summed does not depend on M here.
 type fewRows struct {
@@ -17,9 +19,10 @@ type fewRows struct {
 }
 
 const (
-	rowsFew  = 8
-	colsFew  = 64 // columns of a task are a multiple
-	rowsDots = 16 // rows of B per call of dots, small enough to be read twice
+	rowsFew     = 8
+	rowsInPlace = 32 // where every A is transposed and no B is
+	colsFew     = 64 // columns of a task are a multiple
+	rowsDots    = 16 // rows of B per call of dots, small enough to be read twice
 )
 
 // operand is a float32 matrix, with steps in bytes.

@@ -5342,7 +5342,7 @@ done:
 	RET
 
 // func copy512F32x1(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·copy512F32x1(SB), NOSPLIT, $0-52
 	MOVQ         dst+0(FP), DI
 	MOVQ         width+8(FP), R8
@@ -5358,20 +5358,21 @@ TEXT ·copy512F32x1(SB), NOSPLIT, $0-52
 	JZ           done
 
 loop:
-	VMOVUPS.Z (SI), K1, Z0
-	VMULPS    Z1, Z0, Z0
-	VMOVUPS   Z0, (DI)
-	ADDQ      R9, SI
-	ADDQ      R8, DI
-	DECQ      CX
-	JNZ       loop
+	PREFETCHT0 (SI)(R9*8)
+	VMOVUPS.Z  (SI), K1, Z0
+	VMULPS     Z1, Z0, Z0
+	VMOVUPS    Z0, (DI)
+	ADDQ       R9, SI
+	ADDQ       R8, DI
+	DECQ       CX
+	JNZ        loop
 
 done:
 	VZEROUPPER
 	RET
 
 // func copy512F32x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·copy512F32x2(SB), NOSPLIT, $0-52
 	MOVQ         dst+0(FP), DI
 	MOVQ         width+8(FP), R8
@@ -5389,16 +5390,18 @@ TEXT ·copy512F32x2(SB), NOSPLIT, $0-52
 	JZ           done
 
 loop:
-	VMOVUPS.Z (SI), K1, Z0
-	VMULPS    Z2, Z0, Z0
-	VMOVUPS   Z0, (DI)
-	VMOVUPS.Z 64(SI), K2, Z1
-	VMULPS    Z2, Z1, Z1
-	VMOVUPS   Z1, 64(DI)
-	ADDQ      R9, SI
-	ADDQ      R8, DI
-	DECQ      CX
-	JNZ       loop
+	PREFETCHT0 (SI)(R9*8)
+	VMOVUPS.Z  (SI), K1, Z0
+	VMULPS     Z2, Z0, Z0
+	VMOVUPS    Z0, (DI)
+	PREFETCHT0 64(SI)(R9*8)
+	VMOVUPS.Z  64(SI), K2, Z1
+	VMULPS     Z2, Z1, Z1
+	VMOVUPS    Z1, 64(DI)
+	ADDQ       R9, SI
+	ADDQ       R8, DI
+	DECQ       CX
+	JNZ        loop
 
 done:
 	VZEROUPPER
@@ -5843,7 +5846,7 @@ fold:
 	RET
 
 // func direct512F32x1(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·direct512F32x1(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -5872,9 +5875,13 @@ TEXT ·direct512F32x1(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VMOVUPS.Z    (DX), K1, Z0
+	PREFETCHT0   64(DX)(R10*8)
 	VMOVUPS.Z    64(DX), K2, Z1
+	PREFETCHT0   128(DX)(R10*8)
 	VMOVUPS.Z    128(DX), K3, Z2
+	PREFETCHT0   192(DX)(R10*8)
 	VMOVUPS.Z    192(DX), K4, Z3
 	VBROADCASTSS (SI), Z4
 	VFMADD231PS  Z4, Z0, Z28
@@ -5902,7 +5909,7 @@ loop:
 	RET
 
 // func direct512F32x2(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·direct512F32x2(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -5935,9 +5942,13 @@ TEXT ·direct512F32x2(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VMOVUPS.Z    (DX), K1, Z0
+	PREFETCHT0   64(DX)(R10*8)
 	VMOVUPS.Z    64(DX), K2, Z1
+	PREFETCHT0   128(DX)(R10*8)
 	VMOVUPS.Z    128(DX), K3, Z2
+	PREFETCHT0   192(DX)(R10*8)
 	VMOVUPS.Z    192(DX), K4, Z3
 	VBROADCASTSS (SI), Z4
 	VFMADD231PS  Z4, Z0, Z24
@@ -5983,7 +5994,7 @@ loop:
 	RET
 
 // func direct512F32x3(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·direct512F32x3(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -6020,9 +6031,13 @@ TEXT ·direct512F32x3(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VMOVUPS.Z    (DX), K1, Z0
+	PREFETCHT0   64(DX)(R10*8)
 	VMOVUPS.Z    64(DX), K2, Z1
+	PREFETCHT0   128(DX)(R10*8)
 	VMOVUPS.Z    128(DX), K3, Z2
+	PREFETCHT0   192(DX)(R10*8)
 	VMOVUPS.Z    192(DX), K4, Z3
 	VBROADCASTSS (SI), Z4
 	VFMADD231PS  Z4, Z0, Z20
@@ -6086,7 +6101,7 @@ loop:
 	RET
 
 // func direct512F32x4(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·direct512F32x4(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -6127,9 +6142,13 @@ TEXT ·direct512F32x4(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VMOVUPS.Z    (DX), K1, Z0
+	PREFETCHT0   64(DX)(R10*8)
 	VMOVUPS.Z    64(DX), K2, Z1
+	PREFETCHT0   128(DX)(R10*8)
 	VMOVUPS.Z    128(DX), K3, Z2
+	PREFETCHT0   192(DX)(R10*8)
 	VMOVUPS.Z    192(DX), K4, Z3
 	VBROADCASTSS (SI), Z4
 	VFMADD231PS  Z4, Z0, Z16
@@ -6211,7 +6230,7 @@ loop:
 	RET
 
 // func direct512F32x5(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·direct512F32x5(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -6242,7 +6261,9 @@ TEXT ·direct512F32x5(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VMOVUPS.Z    (DX), K1, Z0
+	PREFETCHT0   64(DX)(R10*8)
 	VMOVUPS.Z    64(DX), K2, Z1
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  Z2, Z0, Z22
@@ -6303,7 +6324,7 @@ loop:
 	RET
 
 // func direct512F32x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·direct512F32x6(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -6336,7 +6357,9 @@ TEXT ·direct512F32x6(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VMOVUPS.Z    (DX), K1, Z0
+	PREFETCHT0   64(DX)(R10*8)
 	VMOVUPS.Z    64(DX), K2, Z1
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  Z2, Z0, Z20
@@ -6407,7 +6430,7 @@ loop:
 	RET
 
 // func direct512F32x7(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·direct512F32x7(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -6442,7 +6465,9 @@ TEXT ·direct512F32x7(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VMOVUPS.Z    (DX), K1, Z0
+	PREFETCHT0   64(DX)(R10*8)
 	VMOVUPS.Z    64(DX), K2, Z1
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  Z2, Z0, Z18
@@ -6523,7 +6548,7 @@ loop:
 	RET
 
 // func direct512F32x8(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·direct512F32x8(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -6560,7 +6585,9 @@ TEXT ·direct512F32x8(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VMOVUPS.Z    (DX), K1, Z0
+	PREFETCHT0   64(DX)(R10*8)
 	VMOVUPS.Z    64(DX), K2, Z1
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  Z2, Z0, Z16
@@ -7132,7 +7159,7 @@ done:
 	RET
 
 // func copy512F16x1(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·copy512F16x1(SB), NOSPLIT, $0-52
 	MOVQ         dst+0(FP), DI
 	MOVQ         width+8(FP), R8
@@ -7148,6 +7175,7 @@ TEXT ·copy512F16x1(SB), NOSPLIT, $0-52
 	JZ           done
 
 loop:
+	PREFETCHT0  (SI)(R9*8)
 	VCVTPH2PS.Z (SI), K1, Z0
 	VMULPS      Z1, Z0, Z0
 	VMOVUPS     Z0, (DI)
@@ -7161,7 +7189,7 @@ done:
 	RET
 
 // func copy512F16x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·copy512F16x2(SB), NOSPLIT, $0-52
 	MOVQ         dst+0(FP), DI
 	MOVQ         width+8(FP), R8
@@ -7179,6 +7207,7 @@ TEXT ·copy512F16x2(SB), NOSPLIT, $0-52
 	JZ           done
 
 loop:
+	PREFETCHT0  (SI)(R9*8)
 	VCVTPH2PS.Z (SI), K1, Z0
 	VMULPS      Z2, Z0, Z0
 	VMOVUPS     Z0, (DI)
@@ -7625,7 +7654,7 @@ fold:
 	RET
 
 // func direct512F16x1(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·direct512F16x1(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -7654,8 +7683,10 @@ TEXT ·direct512F16x1(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VCVTPH2PS.Z  (DX), K1, Z0
 	VCVTPH2PS.Z  32(DX), K2, Z1
+	PREFETCHT0   64(DX)(R10*8)
 	VCVTPH2PS.Z  64(DX), K3, Z2
 	VCVTPH2PS.Z  96(DX), K4, Z3
 	VBROADCASTSS (SI), Z4
@@ -7684,7 +7715,7 @@ loop:
 	RET
 
 // func direct512F16x2(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·direct512F16x2(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -7717,8 +7748,10 @@ TEXT ·direct512F16x2(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VCVTPH2PS.Z  (DX), K1, Z0
 	VCVTPH2PS.Z  32(DX), K2, Z1
+	PREFETCHT0   64(DX)(R10*8)
 	VCVTPH2PS.Z  64(DX), K3, Z2
 	VCVTPH2PS.Z  96(DX), K4, Z3
 	VBROADCASTSS (SI), Z4
@@ -7765,7 +7798,7 @@ loop:
 	RET
 
 // func direct512F16x3(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·direct512F16x3(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -7802,8 +7835,10 @@ TEXT ·direct512F16x3(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VCVTPH2PS.Z  (DX), K1, Z0
 	VCVTPH2PS.Z  32(DX), K2, Z1
+	PREFETCHT0   64(DX)(R10*8)
 	VCVTPH2PS.Z  64(DX), K3, Z2
 	VCVTPH2PS.Z  96(DX), K4, Z3
 	VBROADCASTSS (SI), Z4
@@ -7868,7 +7903,7 @@ loop:
 	RET
 
 // func direct512F16x4(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·direct512F16x4(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -7909,8 +7944,10 @@ TEXT ·direct512F16x4(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VCVTPH2PS.Z  (DX), K1, Z0
 	VCVTPH2PS.Z  32(DX), K2, Z1
+	PREFETCHT0   64(DX)(R10*8)
 	VCVTPH2PS.Z  64(DX), K3, Z2
 	VCVTPH2PS.Z  96(DX), K4, Z3
 	VBROADCASTSS (SI), Z4
@@ -7993,7 +8030,7 @@ loop:
 	RET
 
 // func direct512F16x5(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·direct512F16x5(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -8024,6 +8061,7 @@ TEXT ·direct512F16x5(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VCVTPH2PS.Z  (DX), K1, Z0
 	VCVTPH2PS.Z  32(DX), K2, Z1
 	VBROADCASTSS (SI), Z2
@@ -8085,7 +8123,7 @@ loop:
 	RET
 
 // func direct512F16x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·direct512F16x6(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -8118,6 +8156,7 @@ TEXT ·direct512F16x6(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VCVTPH2PS.Z  (DX), K1, Z0
 	VCVTPH2PS.Z  32(DX), K2, Z1
 	VBROADCASTSS (SI), Z2
@@ -8189,7 +8228,7 @@ loop:
 	RET
 
 // func direct512F16x7(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·direct512F16x7(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -8224,6 +8263,7 @@ TEXT ·direct512F16x7(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VCVTPH2PS.Z  (DX), K1, Z0
 	VCVTPH2PS.Z  32(DX), K2, Z1
 	VBROADCASTSS (SI), Z2
@@ -8305,7 +8345,7 @@ loop:
 	RET
 
 // func direct512F16x8(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·direct512F16x8(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -8342,6 +8382,7 @@ TEXT ·direct512F16x8(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VCVTPH2PS.Z  (DX), K1, Z0
 	VCVTPH2PS.Z  32(DX), K2, Z1
 	VBROADCASTSS (SI), Z2
@@ -8946,7 +8987,7 @@ done:
 	RET
 
 // func copy512BF16x1(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·copy512BF16x1(SB), NOSPLIT, $0-52
 	MOVQ         dst+0(FP), DI
 	MOVQ         width+8(FP), R8
@@ -8962,6 +9003,7 @@ TEXT ·copy512BF16x1(SB), NOSPLIT, $0-52
 	JZ           done
 
 loop:
+	PREFETCHT0  (SI)(R9*8)
 	VPMOVZXWD.Z (SI), K1, Z0
 	VPSLLD      $0x10, Z0, Z0
 	VMULPS      Z1, Z0, Z0
@@ -8976,7 +9018,7 @@ done:
 	RET
 
 // func copy512BF16x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·copy512BF16x2(SB), NOSPLIT, $0-52
 	MOVQ         dst+0(FP), DI
 	MOVQ         width+8(FP), R8
@@ -8994,6 +9036,7 @@ TEXT ·copy512BF16x2(SB), NOSPLIT, $0-52
 	JZ           done
 
 loop:
+	PREFETCHT0  (SI)(R9*8)
 	VPMOVZXWD.Z (SI), K1, Z0
 	VPSLLD      $0x10, Z0, Z0
 	VMULPS      Z2, Z0, Z0
@@ -9462,7 +9505,7 @@ fold:
 	RET
 
 // func direct512BF16x1(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·direct512BF16x1(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -9491,10 +9534,12 @@ TEXT ·direct512BF16x1(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VPMOVZXWD.Z  (DX), K1, Z0
 	VPSLLD       $0x10, Z0, Z0
 	VPMOVZXWD.Z  32(DX), K2, Z1
 	VPSLLD       $0x10, Z1, Z1
+	PREFETCHT0   64(DX)(R10*8)
 	VPMOVZXWD.Z  64(DX), K3, Z2
 	VPSLLD       $0x10, Z2, Z2
 	VPMOVZXWD.Z  96(DX), K4, Z3
@@ -9525,7 +9570,7 @@ loop:
 	RET
 
 // func direct512BF16x2(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·direct512BF16x2(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -9558,10 +9603,12 @@ TEXT ·direct512BF16x2(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VPMOVZXWD.Z  (DX), K1, Z0
 	VPSLLD       $0x10, Z0, Z0
 	VPMOVZXWD.Z  32(DX), K2, Z1
 	VPSLLD       $0x10, Z1, Z1
+	PREFETCHT0   64(DX)(R10*8)
 	VPMOVZXWD.Z  64(DX), K3, Z2
 	VPSLLD       $0x10, Z2, Z2
 	VPMOVZXWD.Z  96(DX), K4, Z3
@@ -9610,7 +9657,7 @@ loop:
 	RET
 
 // func direct512BF16x3(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·direct512BF16x3(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -9647,10 +9694,12 @@ TEXT ·direct512BF16x3(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VPMOVZXWD.Z  (DX), K1, Z0
 	VPSLLD       $0x10, Z0, Z0
 	VPMOVZXWD.Z  32(DX), K2, Z1
 	VPSLLD       $0x10, Z1, Z1
+	PREFETCHT0   64(DX)(R10*8)
 	VPMOVZXWD.Z  64(DX), K3, Z2
 	VPSLLD       $0x10, Z2, Z2
 	VPMOVZXWD.Z  96(DX), K4, Z3
@@ -9717,7 +9766,7 @@ loop:
 	RET
 
 // func direct512BF16x4(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·direct512BF16x4(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -9758,10 +9807,12 @@ TEXT ·direct512BF16x4(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VPMOVZXWD.Z  (DX), K1, Z0
 	VPSLLD       $0x10, Z0, Z0
 	VPMOVZXWD.Z  32(DX), K2, Z1
 	VPSLLD       $0x10, Z1, Z1
+	PREFETCHT0   64(DX)(R10*8)
 	VPMOVZXWD.Z  64(DX), K3, Z2
 	VPSLLD       $0x10, Z2, Z2
 	VPMOVZXWD.Z  96(DX), K4, Z3
@@ -9846,7 +9897,7 @@ loop:
 	RET
 
 // func direct512BF16x5(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·direct512BF16x5(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -9877,6 +9928,7 @@ TEXT ·direct512BF16x5(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VPMOVZXWD.Z  (DX), K1, Z0
 	VPSLLD       $0x10, Z0, Z0
 	VPMOVZXWD.Z  32(DX), K2, Z1
@@ -9940,7 +9992,7 @@ loop:
 	RET
 
 // func direct512BF16x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·direct512BF16x6(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -9973,6 +10025,7 @@ TEXT ·direct512BF16x6(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VPMOVZXWD.Z  (DX), K1, Z0
 	VPSLLD       $0x10, Z0, Z0
 	VPMOVZXWD.Z  32(DX), K2, Z1
@@ -10046,7 +10099,7 @@ loop:
 	RET
 
 // func direct512BF16x7(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·direct512BF16x7(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -10081,6 +10134,7 @@ TEXT ·direct512BF16x7(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VPMOVZXWD.Z  (DX), K1, Z0
 	VPSLLD       $0x10, Z0, Z0
 	VPMOVZXWD.Z  32(DX), K2, Z1
@@ -10164,7 +10218,7 @@ loop:
 	RET
 
 // func direct512BF16x8(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·direct512BF16x8(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -10201,6 +10255,7 @@ TEXT ·direct512BF16x8(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VPMOVZXWD.Z  (DX), K1, Z0
 	VPSLLD       $0x10, Z0, Z0
 	VPMOVZXWD.Z  32(DX), K2, Z1
@@ -11904,7 +11959,7 @@ tail:
 	RET
 
 // func copy256F32x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·copy256F32x2(SB), NOSPLIT, $0-52
 	MOVQ         dst+0(FP), DI
 	MOVQ         width+8(FP), R8
@@ -11916,16 +11971,17 @@ TEXT ·copy256F32x2(SB), NOSPLIT, $0-52
 	JZ           done
 
 loop:
-	VMOVUPS (SI), Y0
-	VMULPS  Y2, Y0, Y0
-	VMOVUPS Y0, (DI)
-	VMOVUPS 32(SI), Y1
-	VMULPS  Y2, Y1, Y1
-	VMOVUPS Y1, 32(DI)
-	ADDQ    R9, SI
-	ADDQ    R8, DI
-	DECQ    CX
-	JNZ     loop
+	PREFETCHT0 (SI)(R9*8)
+	VMOVUPS    (SI), Y0
+	VMULPS     Y2, Y0, Y0
+	VMOVUPS    Y0, (DI)
+	VMOVUPS    32(SI), Y1
+	VMULPS     Y2, Y1, Y1
+	VMOVUPS    Y1, 32(DI)
+	ADDQ       R9, SI
+	ADDQ       R8, DI
+	DECQ       CX
+	JNZ        loop
 
 done:
 	VZEROUPPER
@@ -12202,7 +12258,7 @@ fold:
 	RET
 
 // func direct256F32x1(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·direct256F32x1(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -12221,8 +12277,10 @@ TEXT ·direct256F32x1(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VMOVUPS      (DX), Y0
 	VMOVUPS      32(DX), Y1
+	PREFETCHT0   64(DX)(R10*8)
 	VMOVUPS      64(DX), Y2
 	VMOVUPS      96(DX), Y3
 	VBROADCASTSS (SI), Y4
@@ -12251,7 +12309,7 @@ loop:
 	RET
 
 // func direct256F32x2(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·direct256F32x2(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -12274,8 +12332,10 @@ TEXT ·direct256F32x2(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VMOVUPS      (DX), Y0
 	VMOVUPS      32(DX), Y1
+	PREFETCHT0   64(DX)(R10*8)
 	VMOVUPS      64(DX), Y2
 	VMOVUPS      96(DX), Y3
 	VBROADCASTSS (SI), Y4
@@ -12322,7 +12382,7 @@ loop:
 	RET
 
 // func direct256F32x3(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·direct256F32x3(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -12343,6 +12403,7 @@ TEXT ·direct256F32x3(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VMOVUPS      (DX), Y0
 	VMOVUPS      32(DX), Y1
 	VBROADCASTSS (SI), Y2
@@ -12383,7 +12444,7 @@ loop:
 	RET
 
 // func direct256F32x4(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·direct256F32x4(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -12406,6 +12467,7 @@ TEXT ·direct256F32x4(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VMOVUPS      (DX), Y0
 	VMOVUPS      32(DX), Y1
 	VBROADCASTSS (SI), Y2
@@ -12456,7 +12518,7 @@ loop:
 	RET
 
 // func direct256F32x5(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·direct256F32x5(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -12481,6 +12543,7 @@ TEXT ·direct256F32x5(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VMOVUPS      (DX), Y0
 	VMOVUPS      32(DX), Y1
 	VBROADCASTSS (SI), Y2
@@ -12542,7 +12605,7 @@ loop:
 	RET
 
 // func direct256F32x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·direct256F32x6(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -12569,6 +12632,7 @@ TEXT ·direct256F32x6(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VMOVUPS      (DX), Y0
 	VMOVUPS      32(DX), Y1
 	VBROADCASTSS (SI), Y2
@@ -12763,7 +12827,7 @@ tail:
 	RET
 
 // func copy256F16x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
-// Requires: AVX, F16C
+// Requires: AVX, F16C, MMX+
 TEXT ·copy256F16x2(SB), NOSPLIT, $0-52
 	MOVQ         dst+0(FP), DI
 	MOVQ         width+8(FP), R8
@@ -12775,16 +12839,17 @@ TEXT ·copy256F16x2(SB), NOSPLIT, $0-52
 	JZ           done
 
 loop:
-	VCVTPH2PS (SI), Y0
-	VMULPS    Y2, Y0, Y0
-	VMOVUPS   Y0, (DI)
-	VCVTPH2PS 16(SI), Y1
-	VMULPS    Y2, Y1, Y1
-	VMOVUPS   Y1, 32(DI)
-	ADDQ      R9, SI
-	ADDQ      R8, DI
-	DECQ      CX
-	JNZ       loop
+	PREFETCHT0 (SI)(R9*8)
+	VCVTPH2PS  (SI), Y0
+	VMULPS     Y2, Y0, Y0
+	VMOVUPS    Y0, (DI)
+	VCVTPH2PS  16(SI), Y1
+	VMULPS     Y2, Y1, Y1
+	VMOVUPS    Y1, 32(DI)
+	ADDQ       R9, SI
+	ADDQ       R8, DI
+	DECQ       CX
+	JNZ        loop
 
 done:
 	VZEROUPPER
@@ -13058,7 +13123,7 @@ fold:
 	RET
 
 // func direct256F16x1(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, F16C, FMA3, MMX+
 TEXT ·direct256F16x1(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -13077,6 +13142,7 @@ TEXT ·direct256F16x1(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VCVTPH2PS    (DX), Y0
 	VCVTPH2PS    16(DX), Y1
 	VCVTPH2PS    32(DX), Y2
@@ -13107,7 +13173,7 @@ loop:
 	RET
 
 // func direct256F16x2(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, F16C, FMA3, MMX+
 TEXT ·direct256F16x2(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -13130,6 +13196,7 @@ TEXT ·direct256F16x2(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VCVTPH2PS    (DX), Y0
 	VCVTPH2PS    16(DX), Y1
 	VCVTPH2PS    32(DX), Y2
@@ -13178,7 +13245,7 @@ loop:
 	RET
 
 // func direct256F16x3(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, F16C, FMA3, MMX+
 TEXT ·direct256F16x3(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -13199,6 +13266,7 @@ TEXT ·direct256F16x3(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VCVTPH2PS    (DX), Y0
 	VCVTPH2PS    16(DX), Y1
 	VBROADCASTSS (SI), Y2
@@ -13239,7 +13307,7 @@ loop:
 	RET
 
 // func direct256F16x4(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, F16C, FMA3, MMX+
 TEXT ·direct256F16x4(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -13262,6 +13330,7 @@ TEXT ·direct256F16x4(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VCVTPH2PS    (DX), Y0
 	VCVTPH2PS    16(DX), Y1
 	VBROADCASTSS (SI), Y2
@@ -13312,7 +13381,7 @@ loop:
 	RET
 
 // func direct256F16x5(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, F16C, FMA3, MMX+
 TEXT ·direct256F16x5(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -13337,6 +13406,7 @@ TEXT ·direct256F16x5(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VCVTPH2PS    (DX), Y0
 	VCVTPH2PS    16(DX), Y1
 	VBROADCASTSS (SI), Y2
@@ -13398,7 +13468,7 @@ loop:
 	RET
 
 // func direct256F16x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, F16C, FMA3, MMX+
 TEXT ·direct256F16x6(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -13425,6 +13495,7 @@ TEXT ·direct256F16x6(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VCVTPH2PS    (DX), Y0
 	VCVTPH2PS    16(DX), Y1
 	VBROADCASTSS (SI), Y2
@@ -13627,7 +13698,7 @@ tail:
 	RET
 
 // func copy256BF16x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·copy256BF16x2(SB), NOSPLIT, $0-52
 	MOVQ         dst+0(FP), DI
 	MOVQ         width+8(FP), R8
@@ -13639,18 +13710,19 @@ TEXT ·copy256BF16x2(SB), NOSPLIT, $0-52
 	JZ           done
 
 loop:
-	VPMOVZXWD (SI), Y0
-	VPSLLD    $0x10, Y0, Y0
-	VMULPS    Y2, Y0, Y0
-	VMOVUPS   Y0, (DI)
-	VPMOVZXWD 16(SI), Y1
-	VPSLLD    $0x10, Y1, Y1
-	VMULPS    Y2, Y1, Y1
-	VMOVUPS   Y1, 32(DI)
-	ADDQ      R9, SI
-	ADDQ      R8, DI
-	DECQ      CX
-	JNZ       loop
+	PREFETCHT0 (SI)(R9*8)
+	VPMOVZXWD  (SI), Y0
+	VPSLLD     $0x10, Y0, Y0
+	VMULPS     Y2, Y0, Y0
+	VMOVUPS    Y0, (DI)
+	VPMOVZXWD  16(SI), Y1
+	VPSLLD     $0x10, Y1, Y1
+	VMULPS     Y2, Y1, Y1
+	VMOVUPS    Y1, 32(DI)
+	ADDQ       R9, SI
+	ADDQ       R8, DI
+	DECQ       CX
+	JNZ        loop
 
 done:
 	VZEROUPPER
@@ -13939,7 +14011,7 @@ fold:
 	RET
 
 // func direct256BF16x1(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·direct256BF16x1(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -13958,6 +14030,7 @@ TEXT ·direct256BF16x1(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VPMOVZXWD    (DX), Y0
 	VPSLLD       $0x10, Y0, Y0
 	VPMOVZXWD    16(DX), Y1
@@ -13992,7 +14065,7 @@ loop:
 	RET
 
 // func direct256BF16x2(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·direct256BF16x2(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -14015,6 +14088,7 @@ TEXT ·direct256BF16x2(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VPMOVZXWD    (DX), Y0
 	VPSLLD       $0x10, Y0, Y0
 	VPMOVZXWD    16(DX), Y1
@@ -14067,7 +14141,7 @@ loop:
 	RET
 
 // func direct256BF16x3(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·direct256BF16x3(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -14088,6 +14162,7 @@ TEXT ·direct256BF16x3(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VPMOVZXWD    (DX), Y0
 	VPSLLD       $0x10, Y0, Y0
 	VPMOVZXWD    16(DX), Y1
@@ -14130,7 +14205,7 @@ loop:
 	RET
 
 // func direct256BF16x4(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·direct256BF16x4(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -14153,6 +14228,7 @@ TEXT ·direct256BF16x4(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VPMOVZXWD    (DX), Y0
 	VPSLLD       $0x10, Y0, Y0
 	VPMOVZXWD    16(DX), Y1
@@ -14205,7 +14281,7 @@ loop:
 	RET
 
 // func direct256BF16x5(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·direct256BF16x5(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -14230,6 +14306,7 @@ TEXT ·direct256BF16x5(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VPMOVZXWD    (DX), Y0
 	VPSLLD       $0x10, Y0, Y0
 	VPMOVZXWD    16(DX), Y1
@@ -14293,7 +14370,7 @@ loop:
 	RET
 
 // func direct256BF16x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·direct256BF16x6(SB), NOSPLIT, $0-76
 	MOVQ    k+0(FP), CX
 	MOVQ    a+8(FP), SI
@@ -14320,6 +14397,7 @@ TEXT ·direct256BF16x6(SB), NOSPLIT, $0-76
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   (DX)(R10*8)
 	VPMOVZXWD    (DX), Y0
 	VPSLLD       $0x10, Y0, Y0
 	VPMOVZXWD    16(DX), Y1
@@ -19500,7 +19578,7 @@ done:
 	RET
 
 // func zip512F32x1(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
-// Requires: AVX, AVX512BW, AVX512F, BMI2
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·zip512F32x1(SB), NOSPLIT, $0-52
 	MOVQ         dst+0(FP), DI
 	MOVQ         width+8(FP), R8
@@ -19517,18 +19595,21 @@ TEXT ·zip512F32x1(SB), NOSPLIT, $0-52
 	JLT          tail
 
 loop:
-	VMOVUPS.Z (SI), K1, Z0
-	VMULPS    Z31, Z0, Z0
-	VMOVUPS.Z (SI)(R9*1), K1, Z1
-	VMULPS    Z31, Z1, Z1
-	LONG      $0x4877f262
-	WORD      $0xc072
-	VPERMW    Z0, Z30, Z0
-	VMOVUPS   Z0, (DI)
-	LEAQ      (SI)(R9*2), SI
-	ADDQ      R8, DI
-	SUBQ      $+2, CX
-	JGE       loop
+	LEAQ       (SI)(R9*1), R11
+	PREFETCHT0 (SI)(R9*8)
+	PREFETCHT0 (R11)(R9*8)
+	VMOVUPS.Z  (SI), K1, Z0
+	VMULPS     Z31, Z0, Z0
+	VMOVUPS.Z  (SI)(R9*1), K1, Z1
+	VMULPS     Z31, Z1, Z1
+	LONG       $0x4877f262
+	WORD       $0xc072
+	VPERMW     Z0, Z30, Z0
+	VMOVUPS    Z0, (DI)
+	LEAQ       (SI)(R9*2), SI
+	ADDQ       R8, DI
+	SUBQ       $+2, CX
+	JGE        loop
 
 tail:
 	ADDQ      $+2, CX
@@ -19546,7 +19627,7 @@ done:
 	RET
 
 // func zip512F32x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
-// Requires: AVX, AVX512BW, AVX512F, BMI2
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·zip512F32x2(SB), NOSPLIT, $0-52
 	MOVQ         dst+0(FP), DI
 	MOVQ         width+8(FP), R8
@@ -19565,26 +19646,31 @@ TEXT ·zip512F32x2(SB), NOSPLIT, $0-52
 	JLT          tail
 
 loop:
-	VMOVUPS.Z (SI), K1, Z0
-	VMULPS    Z31, Z0, Z0
-	VMOVUPS.Z (SI)(R9*1), K1, Z1
-	VMULPS    Z31, Z1, Z1
-	LONG      $0x4877f262
-	WORD      $0xc072
-	VPERMW    Z0, Z30, Z0
-	VMOVUPS   Z0, (DI)
-	VMOVUPS.Z 64(SI), K2, Z2
-	VMULPS    Z31, Z2, Z2
-	VMOVUPS.Z 64(SI)(R9*1), K2, Z3
-	VMULPS    Z31, Z3, Z3
-	LONG      $0x4867f262
-	WORD      $0xd272
-	VPERMW    Z2, Z30, Z2
-	VMOVUPS   Z2, 64(DI)
-	LEAQ      (SI)(R9*2), SI
-	ADDQ      R8, DI
-	SUBQ      $+2, CX
-	JGE       loop
+	LEAQ       (SI)(R9*1), R11
+	PREFETCHT0 (SI)(R9*8)
+	PREFETCHT0 (R11)(R9*8)
+	VMOVUPS.Z  (SI), K1, Z0
+	VMULPS     Z31, Z0, Z0
+	VMOVUPS.Z  (SI)(R9*1), K1, Z1
+	VMULPS     Z31, Z1, Z1
+	LONG       $0x4877f262
+	WORD       $0xc072
+	VPERMW     Z0, Z30, Z0
+	VMOVUPS    Z0, (DI)
+	PREFETCHT0 64(SI)(R9*8)
+	PREFETCHT0 64(R11)(R9*8)
+	VMOVUPS.Z  64(SI), K2, Z2
+	VMULPS     Z31, Z2, Z2
+	VMOVUPS.Z  64(SI)(R9*1), K2, Z3
+	VMULPS     Z31, Z3, Z3
+	LONG       $0x4867f262
+	WORD       $0xd272
+	VPERMW     Z2, Z30, Z2
+	VMOVUPS    Z2, 64(DI)
+	LEAQ       (SI)(R9*2), SI
+	ADDQ       R8, DI
+	SUBQ       $+2, CX
+	JGE        loop
 
 tail:
 	ADDQ      $+2, CX
@@ -20228,7 +20314,7 @@ done:
 	RET
 
 // func zip512F16x1(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
-// Requires: AVX, AVX512BW, AVX512F, BMI2
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·zip512F16x1(SB), NOSPLIT, $0-52
 	MOVQ         dst+0(FP), DI
 	MOVQ         width+8(FP), R8
@@ -20245,6 +20331,9 @@ TEXT ·zip512F16x1(SB), NOSPLIT, $0-52
 	JLT          tail
 
 loop:
+	LEAQ        (SI)(R9*1), R11
+	PREFETCHT0  (SI)(R9*8)
+	PREFETCHT0  (R11)(R9*8)
 	VCVTPH2PS.Z (SI), K1, Z0
 	VMULPS      Z31, Z0, Z0
 	VCVTPH2PS.Z (SI)(R9*1), K1, Z1
@@ -20274,7 +20363,7 @@ done:
 	RET
 
 // func zip512F16x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
-// Requires: AVX, AVX512BW, AVX512F, BMI2
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·zip512F16x2(SB), NOSPLIT, $0-52
 	MOVQ         dst+0(FP), DI
 	MOVQ         width+8(FP), R8
@@ -20293,6 +20382,9 @@ TEXT ·zip512F16x2(SB), NOSPLIT, $0-52
 	JLT          tail
 
 loop:
+	LEAQ        (SI)(R9*1), R11
+	PREFETCHT0  (SI)(R9*8)
+	PREFETCHT0  (R11)(R9*8)
 	VCVTPH2PS.Z (SI), K1, Z0
 	VMULPS      Z31, Z0, Z0
 	VCVTPH2PS.Z (SI)(R9*1), K1, Z1
@@ -21020,7 +21112,7 @@ done:
 	RET
 
 // func zip512BF16x1(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
-// Requires: AVX, AVX512BW, AVX512F, BMI2
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·zip512BF16x1(SB), NOSPLIT, $0-52
 	MOVQ         dst+0(FP), DI
 	MOVQ         width+8(FP), R8
@@ -21037,6 +21129,9 @@ TEXT ·zip512BF16x1(SB), NOSPLIT, $0-52
 	JLT          tail
 
 loop:
+	LEAQ        (SI)(R9*1), R11
+	PREFETCHT0  (SI)(R9*8)
+	PREFETCHT0  (R11)(R9*8)
 	VPMOVZXWD.Z (SI), K1, Z0
 	VPSLLD      $0x10, Z0, Z0
 	VMULPS      Z31, Z0, Z0
@@ -21069,7 +21164,7 @@ done:
 	RET
 
 // func zip512BF16x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
-// Requires: AVX, AVX512BW, AVX512F, BMI2
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·zip512BF16x2(SB), NOSPLIT, $0-52
 	MOVQ         dst+0(FP), DI
 	MOVQ         width+8(FP), R8
@@ -21088,6 +21183,9 @@ TEXT ·zip512BF16x2(SB), NOSPLIT, $0-52
 	JLT          tail
 
 loop:
+	LEAQ        (SI)(R9*1), R11
+	PREFETCHT0  (SI)(R9*8)
+	PREFETCHT0  (R11)(R9*8)
 	VPMOVZXWD.Z (SI), K1, Z0
 	VPSLLD      $0x10, Z0, Z0
 	VMULPS      Z31, Z0, Z0
