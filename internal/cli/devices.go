@@ -24,9 +24,11 @@ type absentDevice struct {
 func (a *app) devices() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
-		Use:     "devices",
-		Short:   "List the machines that can compute, and why others cannot",
-		Long:    "List the devices of all backends, the one that --backend auto takes first, and say\nwhy a backend is not available.",
+		Use:   "devices",
+		Short: "List the machines that can compute, and why others cannot",
+		Long: "List the devices of all backends, the one that --backend auto takes first, and say\nwhy a backend is not available.\n\n" +
+			"The CPU takes its best instruction set; the environment variable LORAFUSE_CPU forces\n" +
+			"another: portable, avx2, avx512, avx512bf16, or on arm64 neon, neonbf16.",
 		Example: "  lorafuse devices\n  lorafuse devices --json",
 		Args:    args(0),
 		RunE: func(*cobra.Command, []string) error {

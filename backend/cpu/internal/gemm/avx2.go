@@ -2,11 +2,7 @@
 
 package gemm
 
-import (
-	"unsafe"
-
-	"github.com/lorafuse/lorafuse/tensor"
-)
+import "unsafe"
 
 var avx2 = kernels{
 	isa: AVX2, pairSize: 1,
@@ -92,15 +88,4 @@ func avx2Direct(rows, k int, a unsafe.Pointer, arow, acol int, b unsafe.Pointer,
 
 func avx2Block(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc int, alpha float32) {
 	avx2Blocks[cols](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, alpha)
-}
-
-// load is the element of the given type at p.
-func load(p unsafe.Pointer, elem Elem) float32 {
-	switch elem {
-	case BF16:
-		return tensor.BF16ToFloat32(*(*uint16)(p))
-	case F16:
-		return tensor.F16ToFloat32(*(*uint16)(p))
-	}
-	return *(*float32)(p)
 }

@@ -1,3 +1,4 @@
 package gemm
 
 //go:generate go -C ../../../../tools run ./asm/gemm -out ../backend/cpu/internal/gemm/kernels_amd64.s -stubs ../backend/cpu/internal/gemm/stubs_amd64.go -pkg gemm
+//go:generate go -C ../../../../tools run ./asm/neon/gemm -out ../backend/cpu/internal/gemm/kernels_arm64.s -stubs ../backend/cpu/internal/gemm/stubs_arm64.go -pkg gemm

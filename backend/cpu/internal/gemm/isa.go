@@ -7,7 +7,8 @@ import (
 )
 
 // EnvCPU is the environment variable that names the instruction set to use:
-// portable, avx2, avx512 or avx512bf16. Unset or empty, the best one is taken.
+// portable, avx2, avx512 or avx512bf16, or on arm64 neon or neonbf16. Unset or
+// empty, the best one is taken.
 const EnvCPU = "LORAFUSE_CPU"
 
 // Errors of Select.
@@ -19,13 +20,15 @@ var (
 // ISA is an instruction set that the kernels are written for.
 type ISA uint8
 
-// The instruction sets, from the slowest to the fastest. The zero value is
-// there on every machine.
+// The instruction sets, those of one machine from the slowest to the fastest.
+// The zero value is there on every machine.
 const (
 	Portable   ISA = iota // plain Go
 	AVX2                  // AVX2, FMA and F16C
 	AVX512                // AVX-512 F, BW, DQ and VL
 	AVX512BF16            // AVX512 and products of bfloat16
+	NEON                  // Advanced SIMD of arm64
+	NEONBF16              // NEON and products of bfloat16
 	isaCount
 )
 
@@ -40,6 +43,10 @@ func (i ISA) String() string {
 		return "avx512"
 	case AVX512BF16:
 		return "avx512bf16"
+	case NEON:
+		return "neon"
+	case NEONBF16:
+		return "neonbf16"
 	}
 	return fmt.Sprintf("ISA(%d)", uint8(i))
 }

@@ -1,6 +1,10 @@
 package gemm_test
 
 import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -24,12 +28,30 @@ func TestSelect(t *testing.T) {
 	_, err = gemm.Select("sse9")
 	require.ErrorIs(t, err, gemm.ErrUnknownISA)
 	assert.Contains(t, err.Error(), "LORAFUSE_CPU=sse9: unknown instruction set (supported: portable")
-	for _, isa := range []gemm.ISA{gemm.AVX2, gemm.AVX512} {
-		if isa > best {
+	for isa := gemm.Portable; isa <= gemm.NEONBF16; isa++ {
+		if !slices.Contains(have, isa) {
 			_, err = gemm.Select(isa.String())
 			require.ErrorIs(t, err, gemm.ErrUnsupportedISA)
 		}
 	}
+}
+
+// What every arm64 machine runs has no instruction that some lack. (An
+// emulator of such a machine is the other test: scripts/arm64.sh.)
+func TestNEONKernelsNeedNoBF16(t *testing.T) {
+	text, err := os.ReadFile("kernels_arm64.s")
+	require.NoError(t, err)
+	quads := 0
+	for _, f := range strings.Split(string(text), "\nTEXT ·")[1:] {
+		name, _, _ := strings.Cut(f, "(")
+		switch optional := regexp.MustCompile(`// bf[a-z0-9]+ `).FindString(f); {
+		case strings.HasPrefix(name, "neonQuad"):
+			quads++
+		default:
+			assert.Empty(t, optional, name)
+		}
+	}
+	assert.Equal(t, 8+3*3+2, quads)
 }
 
 func TestEnvironment(t *testing.T) {

@@ -14,6 +14,10 @@ type kernels struct {
 	// pairSize is how many elements along k make one word of a panel: 1, or
 	// 2 for pairs of bfloat16, which the tile multiplies and adds at once.
 	pairSize int
+	// run is how many words the tile takes at once, where more than one: the
+	// words of a pair of operands are a multiple of it, and how these words
+	// lie in a panel is between tile and pack.
+	run int
 	// pairs are the tile and pack for calls whose Precision is BF16, nil
 	// where the machine has no such products.
 	pairs *kernels

@@ -133,7 +133,8 @@ func (p *packed) words(pair *Pair) int {
 	if pair.idle() {
 		return 0
 	}
-	return ceil(pair.K, p.kern.pairSize)
+	run := max(1, p.kern.run)
+	return ceil(pair.K, p.kern.pairSize*run) * run
 }
 
 // packCols packs columns [n0,n1) of B for k words of the k axis from k0, into
