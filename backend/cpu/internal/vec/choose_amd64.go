@@ -102,12 +102,3 @@ var avx512 = kernels{
 	adamW:   func(p, m, v, g []float32, c *adamConstants) { adamWAVX512(p, m, v, g, &c.decay) },
 	dropout: func(dst, x []float32, d *dropBlock) { dropoutAVX512(dst, x, &d.counter[0]) },
 }
-
-// withUnary fills up with the portable form.
-func withUnary(fast map[Unary]func(dst, x []float32)) [unaryCount]func(dst, x []float32) {
-	t := portableUnary()
-	for op, f := range fast {
-		t[op] = f
-	}
-	return t
-}

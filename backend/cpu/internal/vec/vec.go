@@ -1,9 +1,10 @@
 // Package vec holds the elementwise and row kernels of the CPU backend:
 // serial functions over []float32 that the caller spreads over workers by
-// rows. Each has a portable form in Go and, on amd64, forms for AVX2 and
-// AVX-512 written by the generator in tools/asm/vec; the best that the
+// rows. Each has a portable form in Go and forms for AVX2 and AVX-512 on amd64,
+// NEON on arm64, written by the generators in tools/asm; the best that the
 // machine runs is chosen once, when the program starts. The environment
-// variable LORAFUSE_CPU (portable, avx2, avx512) lowers the choice, for tests.
+// variable LORAFUSE_CPU (portable, avx2, avx512, neon) lowers the choice, for
+// tests.
 //
 // Unless a function says otherwise, all slices of a call have the length of
 // the first, and a longer one is cut; a shorter one is a mistake of the caller
@@ -58,7 +59,7 @@ type kernels struct {
 // the tests.
 var active = choose()
 
-// ISA names the instruction set in use: "portable", "avx2" or "avx512".
+// ISA names the instruction set in use: "portable", "avx2", "avx512" or "neon".
 func ISA() string { return active.name }
 
 // lanes is the number of partial sums of every reduction: element i belongs

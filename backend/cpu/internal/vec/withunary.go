@@ -1,0 +1,12 @@
+//go:build (amd64 || arm64) && !purego
+
+package vec
+
+// withUnary fills up with the portable form.
+func withUnary(fast map[Unary]func(dst, x []float32)) [unaryCount]func(dst, x []float32) {
+	t := portableUnary()
+	for op, f := range fast {
+		t[op] = f
+	}
+	return t
+}

@@ -1,0 +1,164 @@
+package main
+
+import "math"
+
+// sigmoid computes σ(x) = 1/(1 + e⁻ˣ).
+type sigmoid struct {
+	*exponential
+	unit, sign, abs val
+}
+
+func (k *kernel) sigmoid() *sigmoid {
+	return &sigmoid{k.exponential(), k.near(bits(1)), k.near(1 << 31), k.near(1<<31 - 1)}
+}
+
+// denominator is 1 + e⁻ˣ.
+func (s *sigmoid) denominator(x val) val {
+	return s.add(s.exponential.of(s.xor(x, s.sign)), s.unit)
+}
+
+// both is σ(x) and σ(−x) = 1 − σ(x), each to full relative accuracy: the
+// exponential of −|x| cannot overflow.
+func (s *sigmoid) both(x val) (p, q val) {
+	e := s.exponential.of(s.xor(s.and(x, s.abs), s.sign))
+	large := s.div(s.unit, s.add(e, s.unit))
+	small := s.mul(large, e)
+	return s.bySign(x, small, large), s.bySign(x, large, small)
+}
+
+// activation is a function of which value and slope can be had.
+type activation interface {
+	value(x val) val          // act(x); x stays
+	both(x val) (y, dydx val) // act(x) and act'(x); x stays
+}
+
+type silu struct{ *sigmoid }
+
+func (a silu) value(x val) val { return a.div(x, a.denominator(x)) }
+
+func (a silu) both(x val) (y, dydx val) {
+	p, q := a.sigmoid.both(x)
+	y = a.mul(x, p)
+	dydx = a.copy(p, len(x)) // σ + x·σ·(1−σ)
+	a.addMul(dydx, y, q)
+	return y, dydx
+}
+
+// geluTanh is x·σ(2u) with 2u = slope·(x + cubic·x³).
+type geluTanh struct {
+	*sigmoid
+	cubic, slope, slope3 val
+}
+
+func newGELUTanh(k *kernel) geluTanh {
+	const slope, cubic = 2 * 0.79788456080286535588, 0.044715
+	return geluTanh{k.sigmoid(), k.constant(cubic * slope), k.constant(slope), k.constant(3 * cubic * slope)}
+}
+
+// argument is 2u.
+func (a geluTanh) argument(x val) val {
+	u := a.mul(x, x)
+	u = a.mul(u, a.cubic)
+	u = a.add(u, a.slope)
+	return a.mul(u, x)
+}
+
+func (a geluTanh) value(x val) val { return a.div(x, a.denominator(a.argument(x))) }
+
+func (a geluTanh) both(x val) (y, dydx val) {
+	p, q := a.sigmoid.both(a.argument(x))
+	y = a.mul(x, p)
+	du := a.mul(a.mul(x, x), a.slope3)
+	du = a.add(du, a.slope)
+	dydx = a.copy(p, len(x)) // σ + x·σ·(1−σ)·du
+	a.addMul(dydx, a.mul(y, q), du)
+	return y, dydx
+}
+
+// gelu is x·Φ(x). With t = |x| and k = 1/(1+pt), Φ(−t) = exp(−t²/2)·k·h(k),
+// the form of Hastings (1955; Abramowitz and Stegun 7.1.26) with a fitted h of
+// degree 8, whose relative error is 3e-8 for all t: the lower tail keeps its
+// digits, where 1 + erf would lose them.
+type gelu struct {
+	*exponential
+	p, unit, half, abs, norm val
+	h                        []val // highest degree first
+}
+
+var geluH = []float64{-0.0275825044, 0.142805282, -0.269682979, 0.188745747, -0.0379092931, 0.112107902, 0.116869487, 0.137525828, 0.137120543}
+
+func newGELU(k *kernel) gelu {
+	g := gelu{
+		exponential: k.exponential(),
+		p:           k.constant(0.34375),
+		unit:        k.near(bits(1)),
+		half:        k.constant(-0.5),
+		abs:         k.near(1<<31 - 1),
+		norm:        k.constant(1 / math.Sqrt(2*math.Pi)),
+	}
+	for _, c := range geluH {
+		g.h = append(g.h, k.constant(c))
+	}
+	return g
+}
+
+// cdf is Φ(x) and exp(−x²/2).
+func (g gelu) cdf(x val) (phi, e val) {
+	e = g.exponential.of(g.mul(g.mul(x, x), g.half))
+	t := g.mul(g.and(x, g.abs), g.p)
+	t = g.div(g.unit, g.add(t, g.unit))
+	h := g.mulAdd(t, g.h[0], g.h[1])
+	for _, c := range g.h[2:] {
+		h = g.mulAdd(h, t, c)
+	}
+	h = g.mul(g.mul(h, t), e)
+	return g.bySign(x, h, g.sub(g.unit, h)), e
+}
+
+func (g gelu) value(x val) val {
+	phi, _ := g.cdf(x)
+	return g.mul(x, phi)
+}
+
+func (g gelu) both(x val) (y, dydx val) {
+	phi, e := g.cdf(x)
+	y = g.mul(x, phi)
+	g.addMul(phi, g.mul(x, e), g.norm) // Φ + x·φ
+	return y, phi
+}
+
+func activations() {
+	for _, a := range []struct {
+		name string
+		make func(k *kernel) activation
+	}{
+		{"Silu", func(k *kernel) activation { return silu{k.sigmoid()} }},
+		{"Gelu", func(k *kernel) activation { return newGELU(k) }},
+		{"GeluTanh", func(k *kernel) activation { return newGELUTanh(k) }},
+	} {
+		emit := func(name, signature, doc string, unroll int, in, out []string, f func(k *kernel, act activation, x []val) []val) {
+			elementwise{
+				name: name + a.name, signature: signature, doc: doc, in: in, out: out, unroll: unroll,
+				setup: func(k *kernel) func(x []val) []val {
+					act := a.make(k)
+					return func(x []val) []val { return f(k, act, x) }
+				},
+			}.emit()
+		}
+		emit("activate", "dst, x []float32", "is dst = act(x).", 2, []string{"x"}, []string{"dst"},
+			func(k *kernel, act activation, x []val) []val { return []val{act.value(x[0])} })
+		emit("actGrad", "dx, dy, x []float32", "is dx = dy·act'(x).", 1, []string{"dy", "x"}, []string{"dx"},
+			func(k *kernel, act activation, x []val) []val {
+				_, slope := act.both(x[1])
+				return []val{k.mul(slope, x[0])}
+			})
+		emit("glu", "dst, gate, up []float32", "is dst = act(gate)·up.", 2, []string{"gate", "up"}, []string{"dst"},
+			func(k *kernel, act activation, x []val) []val { return []val{k.mul(act.value(x[0]), x[1])} })
+		emit("gluGrad", "dgate, dup, dy, gate, up []float32", "is dgate = dy·up·act'(gate), dup = dy·act(gate).", 1,
+			[]string{"dy", "gate", "up"}, []string{"dgate", "dup"},
+			func(k *kernel, act activation, x []val) []val {
+				y, slope := act.both(x[1])
+				return []val{k.mul(k.mul(x[0], x[2]), slope), k.mul(x[0], y)}
+			})
+	}
+}
