@@ -7,10 +7,11 @@ const (
 	portable isa = iota
 	avx2
 	avx512
+	neon
 )
 
 // String is the name that the environment variable LORAFUSE_CPU takes.
-func (s isa) String() string { return [...]string{"portable", "avx2", "avx512"}[s] }
+func (s isa) String() string { return [...]string{"portable", "avx2", "avx512", "neon"}[s] }
 
 // active is the best that the machine runs, or a lesser one that the
 // environment variable LORAFUSE_CPU asks for. Nothing changes it after start-up
