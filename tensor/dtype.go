@@ -6,7 +6,8 @@ package tensor
 import "fmt"
 
 // DType is the element type of a tensor. Its names are those of the
-// safetensors format.
+// safetensors format; the quantised types, which no file has, have names of
+// their own.
 type DType uint8
 
 // The element types. The zero value is Invalid, so that a forgotten type is
@@ -34,7 +35,16 @@ const (
 	F64
 	I64
 	U64
+
+	// The quantised types exist in memory alone: 64 consecutive elements are one
+	// block of codes with one f32 scale, see [DType.Quantized].
+	Q8  // signed 8-bit numbers
+	NF4 // the 4-bit NormalFloat of QLoRA
+	FP4 // the 4-bit float of bitsandbytes
 )
+
+// QuantBlock is the number of elements of a block of the quantised types.
+const QuantBlock = 64
 
 var dtypes = [...]struct {
 	name string
@@ -62,9 +72,13 @@ var dtypes = [...]struct {
 	F64:        {"F64", 64},
 	I64:        {"I64", 64},
 	U64:        {"U64", 64},
+	Q8:         {"Q8", 0},
+	NF4:        {"NF4", 0},
+	FP4:        {"FP4", 0},
 }
 
-// Bits is the number of bits of one element, 0 for Invalid.
+// Bits is the number of bits of one element, 0 for Invalid and for the
+// quantised types, whose elements share a scale.
 func (d DType) Bits() int {
 	if int(d) >= len(dtypes) {
 		return 0
@@ -72,13 +86,41 @@ func (d DType) Bits() int {
 	return dtypes[d].bits
 }
 
-// Size is the number of bytes of one element. It is 0 for Invalid and for the
-// packed types F4, F6E2M3 and F6E3M2, whose elements share bytes.
+// Size is the number of bytes of one element. It is 0 for Invalid, for the
+// packed types F4, F6E2M3 and F6E3M2, whose elements share bytes, and for the
+// quantised types.
 func (d DType) Size() int {
 	if bits := d.Bits(); bits%8 == 0 {
 		return bits / 8
 	}
 	return 0
+}
+
+// Quantized reports whether d is a type of weights in blocks: Q8, NF4 or FP4.
+// Matrices of these are multiplied with, and are turned into numbers by package
+// quant; nothing else is done with them.
+func (d DType) Quantized() bool { return d.BlockBytes() > 0 }
+
+// BlockBytes is the number of bytes of a block of [QuantBlock] elements: its
+// codes and, behind them, its scale. It is 0 for types that are not quantised.
+func (d DType) BlockBytes() int {
+	switch d {
+	case Q8:
+		return QuantBlock + 4
+	case NF4, FP4:
+		return QuantBlock/2 + 4
+	}
+	return 0
+}
+
+// Bytes is the number of bytes that n elements take. Those of a quantised type
+// fill whole blocks, and the packed types' whole bytes.
+func (d DType) Bytes(n int) int {
+	if b := d.BlockBytes(); b > 0 {
+		return (n + QuantBlock - 1) / QuantBlock * b
+	}
+	bits := d.Bits()
+	return n/8*bits + (n%8*bits+7)/8
 }
 
 // String is the name that the safetensors format gives the type.

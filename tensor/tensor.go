@@ -183,7 +183,7 @@ func cast[T Element](data []byte) ([]T, error) {
 
 func byteSize(d DType, shape []int) (int, error) {
 	bits := d.Bits()
-	if bits == 0 {
+	if bits == 0 && !d.Quantized() {
 		return 0, fmt.Errorf("tensor: dtype %v: %w", d, ErrDType)
 	}
 	n, err := NumElements(shape)
@@ -194,6 +194,9 @@ func byteSize(d DType, shape []int) (int, error) {
 	// has a panic, not an error.
 	if n > math.MaxInt/2/max(bits/8, 1) {
 		return 0, fmt.Errorf("tensor: %v%v exceeds the address space: %w", d, shape, ErrShape)
+	}
+	if d.Quantized() {
+		return d.Bytes(n), nil
 	}
 	if bits%8 == 0 {
 		return n * (bits / 8), nil

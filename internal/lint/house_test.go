@@ -57,6 +57,7 @@ var house = map[string]room{
 	"safetensors/remote":    {files, with("safetensors", "opens its files")},
 	"safetensors/torchfile": {files, with("safetensors", "returns its files")},
 	"tensor":                {floor: files},
+	"quant":                 {files, with("tensor", "its blocks are element types")},
 	"weights":               {files, with("safetensors", "opens its files", "safetensors/torchfile", "and those of PyTorch", "tensor", "names element types")},
 	"tokenizer":             {floor: files},
 	"tokenizer/chat":        {floor: files},
