@@ -42,5 +42,13 @@ func main() {
 		}
 	}
 	transposePairs(bf16, true)
+	for _, v := range []*vector{avx512, avx2} {
+		for _, b := range []blocks{q8, q4} {
+			unblock(v, b)
+			for rows := 1; rows <= v.dotRows; rows++ {
+				dotBlocks(v, rows, b)
+			}
+		}
+	}
 	Generate()
 }

@@ -10,6 +10,7 @@ var avx2 = kernels{
 	tile: avx2Tile,
 	pack: avx2Pack,
 	dots: avx2Dots, dotRows: 3,
+	unblock: avx2Unblock, dotBlocks: avx2DotBlocks,
 	direct: avx2Direct, directRows: 6,
 	block: avx2Block, blockRows: 4, blockCols: 2, blockLanes: 8,
 }

@@ -10,6 +10,7 @@ var avx512 = kernels{
 	tile: avx512Tile,
 	pack: avx512Pack,
 	dots: avx512Dots, dotRows: 4,
+	unblock: avx512Unblock, dotBlocks: avx512DotBlocks,
 	direct: avx512Direct, directRows: 8,
 	block: avx512Block, blockRows: 4, blockCols: 6, blockLanes: 16,
 }

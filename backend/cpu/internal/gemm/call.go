@@ -13,14 +13,20 @@ const (
 	F32  Elem = iota
 	F16       // IEEE 754 half precision
 	BF16      // the upper half of a float32
+	Q8        // quantised types, for B alone; see package quant
+	NF4
+	FP4
 )
 
-// Size is the number of bytes of an element.
+// Size is the number of bytes of an element, 0 for the quantised types.
 func (e Elem) Size() int {
-	if e == F32 {
+	switch e {
+	case F32:
 		return 4
+	case F16, BF16:
+		return 2
 	}
-	return 2
+	return 0
 }
 
 // String is the name of the type as safetensors writes it.
@@ -33,13 +39,16 @@ func (e Elem) String() string {
 	case BF16:
 		return "BF16"
 	}
+	if e.Quantized() {
+		return e.dtype().String()
+	}
 	return fmt.Sprintf("Elem(%d)", uint8(e))
 }
 
 // Matrix is op(M) for a matrix M in row-major order: M itself, or its
 // transpose. Its size follows from its place in a Pair.
 type Matrix struct {
-	Data   unsafe.Pointer // row 0, column 0 of M; not retained
+	Data   unsafe.Pointer // row 0, column 0 of M; not retained. Of a quantised M, a block begins there
 	Elem   Elem
 	Stride int  // elements from one row of M to the next, at least its columns
 	Trans  bool // op(M) = Mᵀ
@@ -123,7 +132,7 @@ func checkMatrix(pair int, name string, m Matrix, rows, cols int) {
 	switch {
 	case m.Data == nil:
 		panic(fmt.Sprintf("gemm: %s of pair %d has no data", name, pair))
-	case m.Elem > BF16:
+	case m.Elem > FP4 || m.Elem.Quantized() && name != "B":
 		panic(fmt.Sprintf("gemm: %s of pair %d has elements %v", name, pair, m.Elem))
 	case rows > 1 && m.Stride < cols:
 		panic(fmt.Sprintf("gemm: rows of %s of pair %d are %d apart, want at least %d", name, pair, m.Stride, cols))

@@ -22,8 +22,9 @@
 // bit for bit. Nor does a row depend on what else is in the batch, as long as
 // the number of rows chooses the same way through this package: up to 8 rows
 // (decoding), or more. Products with a transposed A, whose rows are no batch,
-// change above 32 rows, and those of at most 64 columns above 128 once more. Sums run over at most 1024 terms before
-// they are added up, so that long ones lose no accuracy.
+// change above 32 rows, and those of at most 64 columns above 128 once more.
+// Sums run over at most 1024 terms before they are added up, so that long ones
+// lose no accuracy.
 //
 // NaN and infinities propagate as in float32 arithmetic, except that a pair
 // with Alpha 0 is not read at all.

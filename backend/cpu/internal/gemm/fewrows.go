@@ -81,6 +81,8 @@ func (f *fewRows) columns(i int) {
 	for i := range f.c.Pairs {
 		switch p := &f.c.Pairs[i]; {
 		case p.idle():
+		case p.B.Elem.Quantized():
+			f.quantized(p, f.a[i], n0, n1, s)
 		case p.B.Trans:
 			f.dots(p, f.a[i], n0, n1, s)
 		default:

@@ -34,7 +34,7 @@ func (j *job) run() {
 	if c.M == 0 || c.N == 0 {
 		return
 	}
-	depth, direct, transposed, inPlace := 0, true, true, true
+	depth, direct, transposed, inPlace, quantized := 0, true, true, true, false
 	for i := range c.Pairs {
 		p := &c.Pairs[i]
 		if p.idle() {
@@ -44,11 +44,16 @@ func (j *job) run() {
 		direct = direct && p.A.Elem == F32 && !p.A.Trans
 		transposed = transposed && p.A.Trans
 		inPlace = inPlace && p.A.Elem == F32 && p.A.Trans && !p.B.Trans
+		quantized = quantized || p.B.Elem.Quantized()
 	}
 	switch {
 	case depth == 0:
 		c.initialize(0, c.M, 0, c.N)
-	case c.M <= rowsFew || inPlace && c.M <= rowsInPlace:
+	case c.M <= rowsFew:
+		j.fewRows.run()
+	case quantized:
+		j.packed.run()
+	case inPlace && c.M <= rowsInPlace:
 		j.fewRows.run()
 	case c.N <= colsThin && depth >= 192 && direct && j.k.block != nil:
 		j.fewCols.run()

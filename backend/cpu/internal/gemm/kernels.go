@@ -40,6 +40,12 @@ type kernels struct {
 	dots    func(rows, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, elem Elem, ldw, n int, out unsafe.Pointer, ldo int)
 	dotRows int
 
+	// unblock widens blocks of a quantised type, one behind the other, to
+	// quantBlock floats each. dotBlocks is dots for w of such a type, k being
+	// blocks, and rows ≤ dotRows as there.
+	unblock   func(dst, src unsafe.Pointer, elem Elem, blocks int)
+	dotBlocks func(rows, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, elem Elem, ldw, n int, out unsafe.Pointer, ldo int)
+
 	// direct computes C[rows,cols] += alpha·a·b over k for b as it lies in
 	// memory, rows ≤ directRows. Element (i,t) of a is the float32 at
 	// i*arow + t*acol, row t of b at t*ldb, all in bytes.

@@ -21691,3 +21691,1411 @@ readTail:
 done:
 	VZEROUPPER
 	RET
+
+// func unblock512Q8(dst *float32, src *byte, blocks int)
+// Requires: AVX, AVX512F
+TEXT ·unblock512Q8(SB), NOSPLIT, $0-24
+	MOVQ    dst+0(FP), DI
+	MOVQ    src+8(FP), SI
+	MOVQ    blocks+16(FP), CX
+	PCALIGN $0x20
+
+loop:
+	VBROADCASTSS 64(SI), Z0
+	VPMOVSXBD    (SI), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       Z1, Z0, Z1
+	VMOVUPS      Z1, (DI)
+	VPMOVSXBD    16(SI), Z2
+	VCVTDQ2PS    Z2, Z2
+	VMULPS       Z2, Z0, Z2
+	VMOVUPS      Z2, 64(DI)
+	VPMOVSXBD    32(SI), Z3
+	VCVTDQ2PS    Z3, Z3
+	VMULPS       Z3, Z0, Z3
+	VMOVUPS      Z3, 128(DI)
+	VPMOVSXBD    48(SI), Z4
+	VCVTDQ2PS    Z4, Z4
+	VMULPS       Z4, Z0, Z4
+	VMOVUPS      Z4, 192(DI)
+	ADDQ         $+68, SI
+	ADDQ         $+256, DI
+	DECQ         CX
+	JNZ          loop
+	VZEROUPPER
+	RET
+
+// func dot512Q8x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
+// Requires: AVX, AVX512F, MMX+, SSE
+TEXT ·dot512Q8x1(SB), NOSPLIT, $0-64
+	MOVQ x+8(FP), SI
+	MOVQ ldx+16(FP), R8
+	MOVQ w+24(FP), DX
+	MOVQ ldw+32(FP), R9
+	MOVQ n+40(FP), R10
+	MOVQ out+48(FP), DI
+	MOVQ ldo+56(FP), R11
+	LEAQ (R8)(R8*2), R12
+	LEAQ (R11)(R11*2), R13
+
+row:
+	MOVQ    k+0(FP), CX
+	MOVQ    SI, AX
+	MOVQ    DX, BX
+	VPXORD  Z0, Z0, Z0
+	PCALIGN $0x20
+
+loop:
+	PREFETCHT0    2048(BX)
+	VPMOVSXBD     (BX), Z2
+	VCVTDQ2PS     Z2, Z2
+	VMULPS        (AX), Z2, Z1
+	VPMOVSXBD     16(BX), Z3
+	VCVTDQ2PS     Z3, Z3
+	VFMADD231PS   64(AX), Z3, Z1
+	VPMOVSXBD     32(BX), Z4
+	VCVTDQ2PS     Z4, Z4
+	VFMADD231PS   128(AX), Z4, Z1
+	VPMOVSXBD     48(BX), Z5
+	VCVTDQ2PS     Z5, Z5
+	VFMADD231PS   192(AX), Z5, Z1
+	VBROADCASTSS  64(BX), Z2
+	VFMADD231PS   Z1, Z2, Z0
+	ADDQ          $+256, AX
+	ADDQ          $+68, BX
+	DECQ          CX
+	JNZ           loop
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPS        Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VPSHUFD       $0xee, X0, X1
+	VADDPS        X1, X0, X0
+	VPSHUFD       $0x55, X0, X1
+	VADDSS        X1, X0, X0
+	MOVSS         X0, (DI)
+	ADDQ          $+4, DI
+	ADDQ          R9, DX
+	DECQ          R10
+	JNZ           row
+	VZEROUPPER
+	RET
+
+// func dot512Q8x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
+// Requires: AVX, AVX512F, MMX+, SSE
+TEXT ·dot512Q8x2(SB), NOSPLIT, $0-64
+	MOVQ x+8(FP), SI
+	MOVQ ldx+16(FP), R8
+	MOVQ w+24(FP), DX
+	MOVQ ldw+32(FP), R9
+	MOVQ n+40(FP), R10
+	MOVQ out+48(FP), DI
+	MOVQ ldo+56(FP), R11
+	LEAQ (R8)(R8*2), R12
+	LEAQ (R11)(R11*2), R13
+
+row:
+	MOVQ    k+0(FP), CX
+	MOVQ    SI, AX
+	MOVQ    DX, BX
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	PCALIGN $0x20
+
+loop:
+	PREFETCHT0    2048(BX)
+	VPMOVSXBD     (BX), Z4
+	VCVTDQ2PS     Z4, Z4
+	VMULPS        (AX), Z4, Z2
+	VMULPS        (AX)(R8*1), Z4, Z3
+	VPMOVSXBD     16(BX), Z5
+	VCVTDQ2PS     Z5, Z5
+	VFMADD231PS   64(AX), Z5, Z2
+	VFMADD231PS   64(AX)(R8*1), Z5, Z3
+	VPMOVSXBD     32(BX), Z6
+	VCVTDQ2PS     Z6, Z6
+	VFMADD231PS   128(AX), Z6, Z2
+	VFMADD231PS   128(AX)(R8*1), Z6, Z3
+	VPMOVSXBD     48(BX), Z7
+	VCVTDQ2PS     Z7, Z7
+	VFMADD231PS   192(AX), Z7, Z2
+	VFMADD231PS   192(AX)(R8*1), Z7, Z3
+	VBROADCASTSS  64(BX), Z4
+	VFMADD231PS   Z2, Z4, Z0
+	VFMADD231PS   Z3, Z4, Z1
+	ADDQ          $+256, AX
+	ADDQ          $+68, BX
+	DECQ          CX
+	JNZ           loop
+	VEXTRACTF64X4 $0x01, Z0, Y2
+	VADDPS        Y2, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X2
+	VADDPS        X2, X0, X0
+	VPSHUFD       $0xee, X0, X2
+	VADDPS        X2, X0, X0
+	VPSHUFD       $0x55, X0, X2
+	VADDSS        X2, X0, X0
+	MOVSS         X0, (DI)
+	VEXTRACTF64X4 $0x01, Z1, Y3
+	VADDPS        Y3, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X3
+	VADDPS        X3, X1, X1
+	VPSHUFD       $0xee, X1, X3
+	VADDPS        X3, X1, X1
+	VPSHUFD       $0x55, X1, X3
+	VADDSS        X3, X1, X1
+	MOVSS         X1, (DI)(R11*1)
+	ADDQ          $+4, DI
+	ADDQ          R9, DX
+	DECQ          R10
+	JNZ           row
+	VZEROUPPER
+	RET
+
+// func dot512Q8x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
+// Requires: AVX, AVX512F, MMX+, SSE
+TEXT ·dot512Q8x3(SB), NOSPLIT, $0-64
+	MOVQ x+8(FP), SI
+	MOVQ ldx+16(FP), R8
+	MOVQ w+24(FP), DX
+	MOVQ ldw+32(FP), R9
+	MOVQ n+40(FP), R10
+	MOVQ out+48(FP), DI
+	MOVQ ldo+56(FP), R11
+	LEAQ (R8)(R8*2), R12
+	LEAQ (R11)(R11*2), R13
+
+row:
+	MOVQ    k+0(FP), CX
+	MOVQ    SI, AX
+	MOVQ    DX, BX
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	PCALIGN $0x20
+
+loop:
+	PREFETCHT0    2048(BX)
+	VPMOVSXBD     (BX), Z6
+	VCVTDQ2PS     Z6, Z6
+	VMULPS        (AX), Z6, Z3
+	VMULPS        (AX)(R8*1), Z6, Z4
+	VMULPS        (AX)(R8*2), Z6, Z5
+	VPMOVSXBD     16(BX), Z7
+	VCVTDQ2PS     Z7, Z7
+	VFMADD231PS   64(AX), Z7, Z3
+	VFMADD231PS   64(AX)(R8*1), Z7, Z4
+	VFMADD231PS   64(AX)(R8*2), Z7, Z5
+	VPMOVSXBD     32(BX), Z8
+	VCVTDQ2PS     Z8, Z8
+	VFMADD231PS   128(AX), Z8, Z3
+	VFMADD231PS   128(AX)(R8*1), Z8, Z4
+	VFMADD231PS   128(AX)(R8*2), Z8, Z5
+	VPMOVSXBD     48(BX), Z9
+	VCVTDQ2PS     Z9, Z9
+	VFMADD231PS   192(AX), Z9, Z3
+	VFMADD231PS   192(AX)(R8*1), Z9, Z4
+	VFMADD231PS   192(AX)(R8*2), Z9, Z5
+	VBROADCASTSS  64(BX), Z6
+	VFMADD231PS   Z3, Z6, Z0
+	VFMADD231PS   Z4, Z6, Z1
+	VFMADD231PS   Z5, Z6, Z2
+	ADDQ          $+256, AX
+	ADDQ          $+68, BX
+	DECQ          CX
+	JNZ           loop
+	VEXTRACTF64X4 $0x01, Z0, Y3
+	VADDPS        Y3, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X3
+	VADDPS        X3, X0, X0
+	VPSHUFD       $0xee, X0, X3
+	VADDPS        X3, X0, X0
+	VPSHUFD       $0x55, X0, X3
+	VADDSS        X3, X0, X0
+	MOVSS         X0, (DI)
+	VEXTRACTF64X4 $0x01, Z1, Y4
+	VADDPS        Y4, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X4
+	VADDPS        X4, X1, X1
+	VPSHUFD       $0xee, X1, X4
+	VADDPS        X4, X1, X1
+	VPSHUFD       $0x55, X1, X4
+	VADDSS        X4, X1, X1
+	MOVSS         X1, (DI)(R11*1)
+	VEXTRACTF64X4 $0x01, Z2, Y5
+	VADDPS        Y5, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X5
+	VADDPS        X5, X2, X2
+	VPSHUFD       $0xee, X2, X5
+	VADDPS        X5, X2, X2
+	VPSHUFD       $0x55, X2, X5
+	VADDSS        X5, X2, X2
+	MOVSS         X2, (DI)(R11*2)
+	ADDQ          $+4, DI
+	ADDQ          R9, DX
+	DECQ          R10
+	JNZ           row
+	VZEROUPPER
+	RET
+
+// func dot512Q8x4(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
+// Requires: AVX, AVX512F, MMX+, SSE
+TEXT ·dot512Q8x4(SB), NOSPLIT, $0-64
+	MOVQ x+8(FP), SI
+	MOVQ ldx+16(FP), R8
+	MOVQ w+24(FP), DX
+	MOVQ ldw+32(FP), R9
+	MOVQ n+40(FP), R10
+	MOVQ out+48(FP), DI
+	MOVQ ldo+56(FP), R11
+	LEAQ (R8)(R8*2), R12
+	LEAQ (R11)(R11*2), R13
+
+row:
+	MOVQ    k+0(FP), CX
+	MOVQ    SI, AX
+	MOVQ    DX, BX
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	PCALIGN $0x20
+
+loop:
+	PREFETCHT0    2048(BX)
+	VPMOVSXBD     (BX), Z8
+	VCVTDQ2PS     Z8, Z8
+	VMULPS        (AX), Z8, Z4
+	VMULPS        (AX)(R8*1), Z8, Z5
+	VMULPS        (AX)(R8*2), Z8, Z6
+	VMULPS        (AX)(R12*1), Z8, Z7
+	VPMOVSXBD     16(BX), Z9
+	VCVTDQ2PS     Z9, Z9
+	VFMADD231PS   64(AX), Z9, Z4
+	VFMADD231PS   64(AX)(R8*1), Z9, Z5
+	VFMADD231PS   64(AX)(R8*2), Z9, Z6
+	VFMADD231PS   64(AX)(R12*1), Z9, Z7
+	VPMOVSXBD     32(BX), Z10
+	VCVTDQ2PS     Z10, Z10
+	VFMADD231PS   128(AX), Z10, Z4
+	VFMADD231PS   128(AX)(R8*1), Z10, Z5
+	VFMADD231PS   128(AX)(R8*2), Z10, Z6
+	VFMADD231PS   128(AX)(R12*1), Z10, Z7
+	VPMOVSXBD     48(BX), Z11
+	VCVTDQ2PS     Z11, Z11
+	VFMADD231PS   192(AX), Z11, Z4
+	VFMADD231PS   192(AX)(R8*1), Z11, Z5
+	VFMADD231PS   192(AX)(R8*2), Z11, Z6
+	VFMADD231PS   192(AX)(R12*1), Z11, Z7
+	VBROADCASTSS  64(BX), Z8
+	VFMADD231PS   Z4, Z8, Z0
+	VFMADD231PS   Z5, Z8, Z1
+	VFMADD231PS   Z6, Z8, Z2
+	VFMADD231PS   Z7, Z8, Z3
+	ADDQ          $+256, AX
+	ADDQ          $+68, BX
+	DECQ          CX
+	JNZ           loop
+	VEXTRACTF64X4 $0x01, Z0, Y4
+	VADDPS        Y4, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X4
+	VADDPS        X4, X0, X0
+	VPSHUFD       $0xee, X0, X4
+	VADDPS        X4, X0, X0
+	VPSHUFD       $0x55, X0, X4
+	VADDSS        X4, X0, X0
+	MOVSS         X0, (DI)
+	VEXTRACTF64X4 $0x01, Z1, Y5
+	VADDPS        Y5, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X5
+	VADDPS        X5, X1, X1
+	VPSHUFD       $0xee, X1, X5
+	VADDPS        X5, X1, X1
+	VPSHUFD       $0x55, X1, X5
+	VADDSS        X5, X1, X1
+	MOVSS         X1, (DI)(R11*1)
+	VEXTRACTF64X4 $0x01, Z2, Y6
+	VADDPS        Y6, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X6
+	VADDPS        X6, X2, X2
+	VPSHUFD       $0xee, X2, X6
+	VADDPS        X6, X2, X2
+	VPSHUFD       $0x55, X2, X6
+	VADDSS        X6, X2, X2
+	MOVSS         X2, (DI)(R11*2)
+	VEXTRACTF64X4 $0x01, Z3, Y7
+	VADDPS        Y7, Y3, Y3
+	VEXTRACTF128  $0x01, Y3, X7
+	VADDPS        X7, X3, X3
+	VPSHUFD       $0xee, X3, X7
+	VADDPS        X7, X3, X3
+	VPSHUFD       $0x55, X3, X7
+	VADDSS        X7, X3, X3
+	MOVSS         X3, (DI)(R13*1)
+	ADDQ          $+4, DI
+	ADDQ          R9, DX
+	DECQ          R10
+	JNZ           row
+	VZEROUPPER
+	RET
+
+// func unblock512Q4(dst *float32, src *byte, blocks int, code *float32)
+// Requires: AVX, AVX512F
+TEXT ·unblock512Q4(SB), NOSPLIT, $0-32
+	MOVQ    code+24(FP), AX
+	VMOVUPS (AX), Z31
+	MOVQ    dst+0(FP), DI
+	MOVQ    src+8(FP), SI
+	MOVQ    blocks+16(FP), CX
+	PCALIGN $0x20
+
+loop:
+	VBROADCASTSS 32(SI), Z0
+	VPMOVZXBD    (SI), Z1
+	VPSRLD       $0x04, Z1, Z2
+	VPERMPS      Z31, Z1, Z1
+	VMULPS       Z1, Z0, Z1
+	VMOVUPS      Z1, (DI)
+	VPERMPS      Z31, Z2, Z2
+	VMULPS       Z2, Z0, Z2
+	VMOVUPS      Z2, 128(DI)
+	VPMOVZXBD    16(SI), Z3
+	VPSRLD       $0x04, Z3, Z4
+	VPERMPS      Z31, Z3, Z3
+	VMULPS       Z3, Z0, Z3
+	VMOVUPS      Z3, 64(DI)
+	VPERMPS      Z31, Z4, Z4
+	VMULPS       Z4, Z0, Z4
+	VMOVUPS      Z4, 192(DI)
+	ADDQ         $+36, SI
+	ADDQ         $+256, DI
+	DECQ         CX
+	JNZ          loop
+	VZEROUPPER
+	RET
+
+// func dot512Q4x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
+// Requires: AVX, AVX512F, MMX+, SSE
+TEXT ·dot512Q4x1(SB), NOSPLIT, $0-72
+	MOVQ    code+64(FP), AX
+	VMOVUPS (AX), Z31
+	MOVQ    x+8(FP), SI
+	MOVQ    ldx+16(FP), R8
+	MOVQ    w+24(FP), DX
+	MOVQ    ldw+32(FP), R9
+	MOVQ    n+40(FP), R10
+	MOVQ    out+48(FP), DI
+	MOVQ    ldo+56(FP), R11
+	LEAQ    (R8)(R8*2), R12
+	LEAQ    (R11)(R11*2), R13
+
+row:
+	MOVQ    k+0(FP), CX
+	MOVQ    SI, AX
+	MOVQ    DX, BX
+	VPXORD  Z0, Z0, Z0
+	PCALIGN $0x20
+
+loop:
+	PREFETCHT0    2048(BX)
+	VPMOVZXBD     (BX), Z2
+	VPSRLD        $0x04, Z2, Z3
+	VPERMPS       Z31, Z2, Z2
+	VMULPS        (AX), Z2, Z1
+	VPERMPS       Z31, Z3, Z3
+	VFMADD231PS   128(AX), Z3, Z1
+	VPMOVZXBD     16(BX), Z4
+	VPSRLD        $0x04, Z4, Z5
+	VPERMPS       Z31, Z4, Z4
+	VFMADD231PS   64(AX), Z4, Z1
+	VPERMPS       Z31, Z5, Z5
+	VFMADD231PS   192(AX), Z5, Z1
+	VBROADCASTSS  32(BX), Z2
+	VFMADD231PS   Z1, Z2, Z0
+	ADDQ          $+256, AX
+	ADDQ          $+36, BX
+	DECQ          CX
+	JNZ           loop
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPS        Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VPSHUFD       $0xee, X0, X1
+	VADDPS        X1, X0, X0
+	VPSHUFD       $0x55, X0, X1
+	VADDSS        X1, X0, X0
+	MOVSS         X0, (DI)
+	ADDQ          $+4, DI
+	ADDQ          R9, DX
+	DECQ          R10
+	JNZ           row
+	VZEROUPPER
+	RET
+
+// func dot512Q4x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
+// Requires: AVX, AVX512F, MMX+, SSE
+TEXT ·dot512Q4x2(SB), NOSPLIT, $0-72
+	MOVQ    code+64(FP), AX
+	VMOVUPS (AX), Z31
+	MOVQ    x+8(FP), SI
+	MOVQ    ldx+16(FP), R8
+	MOVQ    w+24(FP), DX
+	MOVQ    ldw+32(FP), R9
+	MOVQ    n+40(FP), R10
+	MOVQ    out+48(FP), DI
+	MOVQ    ldo+56(FP), R11
+	LEAQ    (R8)(R8*2), R12
+	LEAQ    (R11)(R11*2), R13
+
+row:
+	MOVQ    k+0(FP), CX
+	MOVQ    SI, AX
+	MOVQ    DX, BX
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	PCALIGN $0x20
+
+loop:
+	PREFETCHT0    2048(BX)
+	VPMOVZXBD     (BX), Z4
+	VPSRLD        $0x04, Z4, Z5
+	VPERMPS       Z31, Z4, Z4
+	VMULPS        (AX), Z4, Z2
+	VMULPS        (AX)(R8*1), Z4, Z3
+	VPERMPS       Z31, Z5, Z5
+	VFMADD231PS   128(AX), Z5, Z2
+	VFMADD231PS   128(AX)(R8*1), Z5, Z3
+	VPMOVZXBD     16(BX), Z6
+	VPSRLD        $0x04, Z6, Z7
+	VPERMPS       Z31, Z6, Z6
+	VFMADD231PS   64(AX), Z6, Z2
+	VFMADD231PS   64(AX)(R8*1), Z6, Z3
+	VPERMPS       Z31, Z7, Z7
+	VFMADD231PS   192(AX), Z7, Z2
+	VFMADD231PS   192(AX)(R8*1), Z7, Z3
+	VBROADCASTSS  32(BX), Z4
+	VFMADD231PS   Z2, Z4, Z0
+	VFMADD231PS   Z3, Z4, Z1
+	ADDQ          $+256, AX
+	ADDQ          $+36, BX
+	DECQ          CX
+	JNZ           loop
+	VEXTRACTF64X4 $0x01, Z0, Y2
+	VADDPS        Y2, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X2
+	VADDPS        X2, X0, X0
+	VPSHUFD       $0xee, X0, X2
+	VADDPS        X2, X0, X0
+	VPSHUFD       $0x55, X0, X2
+	VADDSS        X2, X0, X0
+	MOVSS         X0, (DI)
+	VEXTRACTF64X4 $0x01, Z1, Y3
+	VADDPS        Y3, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X3
+	VADDPS        X3, X1, X1
+	VPSHUFD       $0xee, X1, X3
+	VADDPS        X3, X1, X1
+	VPSHUFD       $0x55, X1, X3
+	VADDSS        X3, X1, X1
+	MOVSS         X1, (DI)(R11*1)
+	ADDQ          $+4, DI
+	ADDQ          R9, DX
+	DECQ          R10
+	JNZ           row
+	VZEROUPPER
+	RET
+
+// func dot512Q4x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
+// Requires: AVX, AVX512F, MMX+, SSE
+TEXT ·dot512Q4x3(SB), NOSPLIT, $0-72
+	MOVQ    code+64(FP), AX
+	VMOVUPS (AX), Z31
+	MOVQ    x+8(FP), SI
+	MOVQ    ldx+16(FP), R8
+	MOVQ    w+24(FP), DX
+	MOVQ    ldw+32(FP), R9
+	MOVQ    n+40(FP), R10
+	MOVQ    out+48(FP), DI
+	MOVQ    ldo+56(FP), R11
+	LEAQ    (R8)(R8*2), R12
+	LEAQ    (R11)(R11*2), R13
+
+row:
+	MOVQ    k+0(FP), CX
+	MOVQ    SI, AX
+	MOVQ    DX, BX
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	PCALIGN $0x20
+
+loop:
+	PREFETCHT0    2048(BX)
+	VPMOVZXBD     (BX), Z6
+	VPSRLD        $0x04, Z6, Z7
+	VPERMPS       Z31, Z6, Z6
+	VMULPS        (AX), Z6, Z3
+	VMULPS        (AX)(R8*1), Z6, Z4
+	VMULPS        (AX)(R8*2), Z6, Z5
+	VPERMPS       Z31, Z7, Z7
+	VFMADD231PS   128(AX), Z7, Z3
+	VFMADD231PS   128(AX)(R8*1), Z7, Z4
+	VFMADD231PS   128(AX)(R8*2), Z7, Z5
+	VPMOVZXBD     16(BX), Z8
+	VPSRLD        $0x04, Z8, Z9
+	VPERMPS       Z31, Z8, Z8
+	VFMADD231PS   64(AX), Z8, Z3
+	VFMADD231PS   64(AX)(R8*1), Z8, Z4
+	VFMADD231PS   64(AX)(R8*2), Z8, Z5
+	VPERMPS       Z31, Z9, Z9
+	VFMADD231PS   192(AX), Z9, Z3
+	VFMADD231PS   192(AX)(R8*1), Z9, Z4
+	VFMADD231PS   192(AX)(R8*2), Z9, Z5
+	VBROADCASTSS  32(BX), Z6
+	VFMADD231PS   Z3, Z6, Z0
+	VFMADD231PS   Z4, Z6, Z1
+	VFMADD231PS   Z5, Z6, Z2
+	ADDQ          $+256, AX
+	ADDQ          $+36, BX
+	DECQ          CX
+	JNZ           loop
+	VEXTRACTF64X4 $0x01, Z0, Y3
+	VADDPS        Y3, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X3
+	VADDPS        X3, X0, X0
+	VPSHUFD       $0xee, X0, X3
+	VADDPS        X3, X0, X0
+	VPSHUFD       $0x55, X0, X3
+	VADDSS        X3, X0, X0
+	MOVSS         X0, (DI)
+	VEXTRACTF64X4 $0x01, Z1, Y4
+	VADDPS        Y4, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X4
+	VADDPS        X4, X1, X1
+	VPSHUFD       $0xee, X1, X4
+	VADDPS        X4, X1, X1
+	VPSHUFD       $0x55, X1, X4
+	VADDSS        X4, X1, X1
+	MOVSS         X1, (DI)(R11*1)
+	VEXTRACTF64X4 $0x01, Z2, Y5
+	VADDPS        Y5, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X5
+	VADDPS        X5, X2, X2
+	VPSHUFD       $0xee, X2, X5
+	VADDPS        X5, X2, X2
+	VPSHUFD       $0x55, X2, X5
+	VADDSS        X5, X2, X2
+	MOVSS         X2, (DI)(R11*2)
+	ADDQ          $+4, DI
+	ADDQ          R9, DX
+	DECQ          R10
+	JNZ           row
+	VZEROUPPER
+	RET
+
+// func dot512Q4x4(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
+// Requires: AVX, AVX512F, MMX+, SSE
+TEXT ·dot512Q4x4(SB), NOSPLIT, $0-72
+	MOVQ    code+64(FP), AX
+	VMOVUPS (AX), Z31
+	MOVQ    x+8(FP), SI
+	MOVQ    ldx+16(FP), R8
+	MOVQ    w+24(FP), DX
+	MOVQ    ldw+32(FP), R9
+	MOVQ    n+40(FP), R10
+	MOVQ    out+48(FP), DI
+	MOVQ    ldo+56(FP), R11
+	LEAQ    (R8)(R8*2), R12
+	LEAQ    (R11)(R11*2), R13
+
+row:
+	MOVQ    k+0(FP), CX
+	MOVQ    SI, AX
+	MOVQ    DX, BX
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	PCALIGN $0x20
+
+loop:
+	PREFETCHT0    2048(BX)
+	VPMOVZXBD     (BX), Z8
+	VPSRLD        $0x04, Z8, Z9
+	VPERMPS       Z31, Z8, Z8
+	VMULPS        (AX), Z8, Z4
+	VMULPS        (AX)(R8*1), Z8, Z5
+	VMULPS        (AX)(R8*2), Z8, Z6
+	VMULPS        (AX)(R12*1), Z8, Z7
+	VPERMPS       Z31, Z9, Z9
+	VFMADD231PS   128(AX), Z9, Z4
+	VFMADD231PS   128(AX)(R8*1), Z9, Z5
+	VFMADD231PS   128(AX)(R8*2), Z9, Z6
+	VFMADD231PS   128(AX)(R12*1), Z9, Z7
+	VPMOVZXBD     16(BX), Z10
+	VPSRLD        $0x04, Z10, Z11
+	VPERMPS       Z31, Z10, Z10
+	VFMADD231PS   64(AX), Z10, Z4
+	VFMADD231PS   64(AX)(R8*1), Z10, Z5
+	VFMADD231PS   64(AX)(R8*2), Z10, Z6
+	VFMADD231PS   64(AX)(R12*1), Z10, Z7
+	VPERMPS       Z31, Z11, Z11
+	VFMADD231PS   192(AX), Z11, Z4
+	VFMADD231PS   192(AX)(R8*1), Z11, Z5
+	VFMADD231PS   192(AX)(R8*2), Z11, Z6
+	VFMADD231PS   192(AX)(R12*1), Z11, Z7
+	VBROADCASTSS  32(BX), Z8
+	VFMADD231PS   Z4, Z8, Z0
+	VFMADD231PS   Z5, Z8, Z1
+	VFMADD231PS   Z6, Z8, Z2
+	VFMADD231PS   Z7, Z8, Z3
+	ADDQ          $+256, AX
+	ADDQ          $+36, BX
+	DECQ          CX
+	JNZ           loop
+	VEXTRACTF64X4 $0x01, Z0, Y4
+	VADDPS        Y4, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X4
+	VADDPS        X4, X0, X0
+	VPSHUFD       $0xee, X0, X4
+	VADDPS        X4, X0, X0
+	VPSHUFD       $0x55, X0, X4
+	VADDSS        X4, X0, X0
+	MOVSS         X0, (DI)
+	VEXTRACTF64X4 $0x01, Z1, Y5
+	VADDPS        Y5, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X5
+	VADDPS        X5, X1, X1
+	VPSHUFD       $0xee, X1, X5
+	VADDPS        X5, X1, X1
+	VPSHUFD       $0x55, X1, X5
+	VADDSS        X5, X1, X1
+	MOVSS         X1, (DI)(R11*1)
+	VEXTRACTF64X4 $0x01, Z2, Y6
+	VADDPS        Y6, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X6
+	VADDPS        X6, X2, X2
+	VPSHUFD       $0xee, X2, X6
+	VADDPS        X6, X2, X2
+	VPSHUFD       $0x55, X2, X6
+	VADDSS        X6, X2, X2
+	MOVSS         X2, (DI)(R11*2)
+	VEXTRACTF64X4 $0x01, Z3, Y7
+	VADDPS        Y7, Y3, Y3
+	VEXTRACTF128  $0x01, Y3, X7
+	VADDPS        X7, X3, X3
+	VPSHUFD       $0xee, X3, X7
+	VADDPS        X7, X3, X3
+	VPSHUFD       $0x55, X3, X7
+	VADDSS        X7, X3, X3
+	MOVSS         X3, (DI)(R13*1)
+	ADDQ          $+4, DI
+	ADDQ          R9, DX
+	DECQ          R10
+	JNZ           row
+	VZEROUPPER
+	RET
+
+// func unblock256Q8(dst *float32, src *byte, blocks int)
+// Requires: AVX, AVX2
+TEXT ·unblock256Q8(SB), NOSPLIT, $0-24
+	MOVQ    dst+0(FP), DI
+	MOVQ    src+8(FP), SI
+	MOVQ    blocks+16(FP), CX
+	PCALIGN $0x20
+
+loop:
+	VBROADCASTSS 64(SI), Y0
+	VPMOVSXBD    (SI), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y1, Y0, Y1
+	VMOVUPS      Y1, (DI)
+	VPMOVSXBD    8(SI), Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y2, Y0, Y2
+	VMOVUPS      Y2, 32(DI)
+	VPMOVSXBD    16(SI), Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y3, Y0, Y3
+	VMOVUPS      Y3, 64(DI)
+	VPMOVSXBD    24(SI), Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y4, Y0, Y4
+	VMOVUPS      Y4, 96(DI)
+	VPMOVSXBD    32(SI), Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y5, Y0, Y5
+	VMOVUPS      Y5, 128(DI)
+	VPMOVSXBD    40(SI), Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y6, Y0, Y6
+	VMOVUPS      Y6, 160(DI)
+	VPMOVSXBD    48(SI), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y7, Y0, Y7
+	VMOVUPS      Y7, 192(DI)
+	VPMOVSXBD    56(SI), Y8
+	VCVTDQ2PS    Y8, Y8
+	VMULPS       Y8, Y0, Y8
+	VMOVUPS      Y8, 224(DI)
+	ADDQ         $+68, SI
+	ADDQ         $+256, DI
+	DECQ         CX
+	JNZ          loop
+	VZEROUPPER
+	RET
+
+// func dot256Q8x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
+// Requires: AVX, AVX2, FMA3, MMX+, SSE
+TEXT ·dot256Q8x1(SB), NOSPLIT, $0-64
+	MOVQ x+8(FP), SI
+	MOVQ ldx+16(FP), R8
+	MOVQ w+24(FP), DX
+	MOVQ ldw+32(FP), R9
+	MOVQ n+40(FP), R10
+	MOVQ out+48(FP), DI
+	MOVQ ldo+56(FP), R11
+	LEAQ (R8)(R8*2), R12
+	LEAQ (R11)(R11*2), R13
+
+row:
+	MOVQ    k+0(FP), CX
+	MOVQ    SI, AX
+	MOVQ    DX, BX
+	VXORPS  Y0, Y0, Y0
+	PCALIGN $0x20
+
+loop:
+	PREFETCHT0   2048(BX)
+	VPMOVSXBD    (BX), Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       (AX), Y2, Y1
+	VPMOVSXBD    8(BX), Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMADD231PS  32(AX), Y3, Y1
+	VPMOVSXBD    16(BX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMADD231PS  64(AX), Y4, Y1
+	VPMOVSXBD    24(BX), Y5
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  96(AX), Y5, Y1
+	VPMOVSXBD    32(BX), Y2
+	VCVTDQ2PS    Y2, Y2
+	VFMADD231PS  128(AX), Y2, Y1
+	VPMOVSXBD    40(BX), Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMADD231PS  160(AX), Y3, Y1
+	VPMOVSXBD    48(BX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMADD231PS  192(AX), Y4, Y1
+	VPMOVSXBD    56(BX), Y5
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  224(AX), Y5, Y1
+	VBROADCASTSS 64(BX), Y2
+	VFMADD231PS  Y1, Y2, Y0
+	ADDQ         $+256, AX
+	ADDQ         $+68, BX
+	DECQ         CX
+	JNZ          loop
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VPSHUFD      $0xee, X0, X1
+	VADDPS       X1, X0, X0
+	VPSHUFD      $0x55, X0, X1
+	VADDSS       X1, X0, X0
+	MOVSS        X0, (DI)
+	ADDQ         $+4, DI
+	ADDQ         R9, DX
+	DECQ         R10
+	JNZ          row
+	VZEROUPPER
+	RET
+
+// func dot256Q8x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
+// Requires: AVX, AVX2, FMA3, MMX+, SSE
+TEXT ·dot256Q8x2(SB), NOSPLIT, $0-64
+	MOVQ x+8(FP), SI
+	MOVQ ldx+16(FP), R8
+	MOVQ w+24(FP), DX
+	MOVQ ldw+32(FP), R9
+	MOVQ n+40(FP), R10
+	MOVQ out+48(FP), DI
+	MOVQ ldo+56(FP), R11
+	LEAQ (R8)(R8*2), R12
+	LEAQ (R11)(R11*2), R13
+
+row:
+	MOVQ    k+0(FP), CX
+	MOVQ    SI, AX
+	MOVQ    DX, BX
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	PCALIGN $0x20
+
+loop:
+	PREFETCHT0   2048(BX)
+	VPMOVSXBD    (BX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       (AX), Y4, Y2
+	VMULPS       (AX)(R8*1), Y4, Y3
+	VPMOVSXBD    8(BX), Y5
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  32(AX), Y5, Y2
+	VFMADD231PS  32(AX)(R8*1), Y5, Y3
+	VPMOVSXBD    16(BX), Y6
+	VCVTDQ2PS    Y6, Y6
+	VFMADD231PS  64(AX), Y6, Y2
+	VFMADD231PS  64(AX)(R8*1), Y6, Y3
+	VPMOVSXBD    24(BX), Y7
+	VCVTDQ2PS    Y7, Y7
+	VFMADD231PS  96(AX), Y7, Y2
+	VFMADD231PS  96(AX)(R8*1), Y7, Y3
+	VPMOVSXBD    32(BX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMADD231PS  128(AX), Y4, Y2
+	VFMADD231PS  128(AX)(R8*1), Y4, Y3
+	VPMOVSXBD    40(BX), Y5
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  160(AX), Y5, Y2
+	VFMADD231PS  160(AX)(R8*1), Y5, Y3
+	VPMOVSXBD    48(BX), Y6
+	VCVTDQ2PS    Y6, Y6
+	VFMADD231PS  192(AX), Y6, Y2
+	VFMADD231PS  192(AX)(R8*1), Y6, Y3
+	VPMOVSXBD    56(BX), Y7
+	VCVTDQ2PS    Y7, Y7
+	VFMADD231PS  224(AX), Y7, Y2
+	VFMADD231PS  224(AX)(R8*1), Y7, Y3
+	VBROADCASTSS 64(BX), Y4
+	VFMADD231PS  Y2, Y4, Y0
+	VFMADD231PS  Y3, Y4, Y1
+	ADDQ         $+256, AX
+	ADDQ         $+68, BX
+	DECQ         CX
+	JNZ          loop
+	VEXTRACTF128 $0x01, Y0, X2
+	VADDPS       X2, X0, X0
+	VPSHUFD      $0xee, X0, X2
+	VADDPS       X2, X0, X0
+	VPSHUFD      $0x55, X0, X2
+	VADDSS       X2, X0, X0
+	MOVSS        X0, (DI)
+	VEXTRACTF128 $0x01, Y1, X3
+	VADDPS       X3, X1, X1
+	VPSHUFD      $0xee, X1, X3
+	VADDPS       X3, X1, X1
+	VPSHUFD      $0x55, X1, X3
+	VADDSS       X3, X1, X1
+	MOVSS        X1, (DI)(R11*1)
+	ADDQ         $+4, DI
+	ADDQ         R9, DX
+	DECQ         R10
+	JNZ          row
+	VZEROUPPER
+	RET
+
+// func dot256Q8x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
+// Requires: AVX, AVX2, FMA3, MMX+, SSE
+TEXT ·dot256Q8x3(SB), NOSPLIT, $0-64
+	MOVQ x+8(FP), SI
+	MOVQ ldx+16(FP), R8
+	MOVQ w+24(FP), DX
+	MOVQ ldw+32(FP), R9
+	MOVQ n+40(FP), R10
+	MOVQ out+48(FP), DI
+	MOVQ ldo+56(FP), R11
+	LEAQ (R8)(R8*2), R12
+	LEAQ (R11)(R11*2), R13
+
+row:
+	MOVQ    k+0(FP), CX
+	MOVQ    SI, AX
+	MOVQ    DX, BX
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	PCALIGN $0x20
+
+loop:
+	PREFETCHT0   2048(BX)
+	VPMOVSXBD    (BX), Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       (AX), Y6, Y3
+	VMULPS       (AX)(R8*1), Y6, Y4
+	VMULPS       (AX)(R8*2), Y6, Y5
+	VPMOVSXBD    8(BX), Y7
+	VCVTDQ2PS    Y7, Y7
+	VFMADD231PS  32(AX), Y7, Y3
+	VFMADD231PS  32(AX)(R8*1), Y7, Y4
+	VFMADD231PS  32(AX)(R8*2), Y7, Y5
+	VPMOVSXBD    16(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  64(AX), Y8, Y3
+	VFMADD231PS  64(AX)(R8*1), Y8, Y4
+	VFMADD231PS  64(AX)(R8*2), Y8, Y5
+	VPMOVSXBD    24(BX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VFMADD231PS  96(AX), Y9, Y3
+	VFMADD231PS  96(AX)(R8*1), Y9, Y4
+	VFMADD231PS  96(AX)(R8*2), Y9, Y5
+	VPMOVSXBD    32(BX), Y6
+	VCVTDQ2PS    Y6, Y6
+	VFMADD231PS  128(AX), Y6, Y3
+	VFMADD231PS  128(AX)(R8*1), Y6, Y4
+	VFMADD231PS  128(AX)(R8*2), Y6, Y5
+	VPMOVSXBD    40(BX), Y7
+	VCVTDQ2PS    Y7, Y7
+	VFMADD231PS  160(AX), Y7, Y3
+	VFMADD231PS  160(AX)(R8*1), Y7, Y4
+	VFMADD231PS  160(AX)(R8*2), Y7, Y5
+	VPMOVSXBD    48(BX), Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  192(AX), Y8, Y3
+	VFMADD231PS  192(AX)(R8*1), Y8, Y4
+	VFMADD231PS  192(AX)(R8*2), Y8, Y5
+	VPMOVSXBD    56(BX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VFMADD231PS  224(AX), Y9, Y3
+	VFMADD231PS  224(AX)(R8*1), Y9, Y4
+	VFMADD231PS  224(AX)(R8*2), Y9, Y5
+	VBROADCASTSS 64(BX), Y6
+	VFMADD231PS  Y3, Y6, Y0
+	VFMADD231PS  Y4, Y6, Y1
+	VFMADD231PS  Y5, Y6, Y2
+	ADDQ         $+256, AX
+	ADDQ         $+68, BX
+	DECQ         CX
+	JNZ          loop
+	VEXTRACTF128 $0x01, Y0, X3
+	VADDPS       X3, X0, X0
+	VPSHUFD      $0xee, X0, X3
+	VADDPS       X3, X0, X0
+	VPSHUFD      $0x55, X0, X3
+	VADDSS       X3, X0, X0
+	MOVSS        X0, (DI)
+	VEXTRACTF128 $0x01, Y1, X4
+	VADDPS       X4, X1, X1
+	VPSHUFD      $0xee, X1, X4
+	VADDPS       X4, X1, X1
+	VPSHUFD      $0x55, X1, X4
+	VADDSS       X4, X1, X1
+	MOVSS        X1, (DI)(R11*1)
+	VEXTRACTF128 $0x01, Y2, X5
+	VADDPS       X5, X2, X2
+	VPSHUFD      $0xee, X2, X5
+	VADDPS       X5, X2, X2
+	VPSHUFD      $0x55, X2, X5
+	VADDSS       X5, X2, X2
+	MOVSS        X2, (DI)(R11*2)
+	ADDQ         $+4, DI
+	ADDQ         R9, DX
+	DECQ         R10
+	JNZ          row
+	VZEROUPPER
+	RET
+
+// func unblock256Q4(dst *float32, src *byte, blocks int, code *float32)
+// Requires: AVX, AVX2
+TEXT ·unblock256Q4(SB), NOSPLIT, $0-32
+	MOVQ    code+24(FP), AX
+	VMOVUPS (AX), Y14
+	VMOVUPS 32(AX), Y15
+	MOVQ    dst+0(FP), DI
+	MOVQ    src+8(FP), SI
+	MOVQ    blocks+16(FP), CX
+	PCALIGN $0x20
+
+loop:
+	VBROADCASTSS 32(SI), Y0
+	VPMOVZXBD    (SI), Y1
+	VPSLLD       $0x1c, Y1, Y3
+	VPERMPS      Y14, Y1, Y2
+	VPERMPS      Y15, Y1, Y4
+	VBLENDVPS    Y3, Y4, Y2, Y2
+	VMULPS       Y2, Y0, Y2
+	VMOVUPS      Y2, (DI)
+	VPSRLD       $0x04, Y1, Y1
+	VPSLLD       $0x1c, Y1, Y3
+	VPERMPS      Y14, Y1, Y2
+	VPERMPS      Y15, Y1, Y4
+	VBLENDVPS    Y3, Y4, Y2, Y2
+	VMULPS       Y2, Y0, Y2
+	VMOVUPS      Y2, 128(DI)
+	VPMOVZXBD    8(SI), Y1
+	VPSLLD       $0x1c, Y1, Y3
+	VPERMPS      Y14, Y1, Y2
+	VPERMPS      Y15, Y1, Y4
+	VBLENDVPS    Y3, Y4, Y2, Y2
+	VMULPS       Y2, Y0, Y2
+	VMOVUPS      Y2, 32(DI)
+	VPSRLD       $0x04, Y1, Y1
+	VPSLLD       $0x1c, Y1, Y3
+	VPERMPS      Y14, Y1, Y2
+	VPERMPS      Y15, Y1, Y4
+	VBLENDVPS    Y3, Y4, Y2, Y2
+	VMULPS       Y2, Y0, Y2
+	VMOVUPS      Y2, 160(DI)
+	VPMOVZXBD    16(SI), Y1
+	VPSLLD       $0x1c, Y1, Y3
+	VPERMPS      Y14, Y1, Y2
+	VPERMPS      Y15, Y1, Y4
+	VBLENDVPS    Y3, Y4, Y2, Y2
+	VMULPS       Y2, Y0, Y2
+	VMOVUPS      Y2, 64(DI)
+	VPSRLD       $0x04, Y1, Y1
+	VPSLLD       $0x1c, Y1, Y3
+	VPERMPS      Y14, Y1, Y2
+	VPERMPS      Y15, Y1, Y4
+	VBLENDVPS    Y3, Y4, Y2, Y2
+	VMULPS       Y2, Y0, Y2
+	VMOVUPS      Y2, 192(DI)
+	VPMOVZXBD    24(SI), Y1
+	VPSLLD       $0x1c, Y1, Y3
+	VPERMPS      Y14, Y1, Y2
+	VPERMPS      Y15, Y1, Y4
+	VBLENDVPS    Y3, Y4, Y2, Y2
+	VMULPS       Y2, Y0, Y2
+	VMOVUPS      Y2, 96(DI)
+	VPSRLD       $0x04, Y1, Y1
+	VPSLLD       $0x1c, Y1, Y3
+	VPERMPS      Y14, Y1, Y2
+	VPERMPS      Y15, Y1, Y4
+	VBLENDVPS    Y3, Y4, Y2, Y2
+	VMULPS       Y2, Y0, Y2
+	VMOVUPS      Y2, 224(DI)
+	ADDQ         $+36, SI
+	ADDQ         $+256, DI
+	DECQ         CX
+	JNZ          loop
+	VZEROUPPER
+	RET
+
+// func dot256Q4x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
+// Requires: AVX, AVX2, FMA3, MMX+, SSE
+TEXT ·dot256Q4x1(SB), NOSPLIT, $0-72
+	MOVQ    code+64(FP), AX
+	VMOVUPS (AX), Y14
+	VMOVUPS 32(AX), Y15
+	MOVQ    x+8(FP), SI
+	MOVQ    ldx+16(FP), R8
+	MOVQ    w+24(FP), DX
+	MOVQ    ldw+32(FP), R9
+	MOVQ    n+40(FP), R10
+	MOVQ    out+48(FP), DI
+	MOVQ    ldo+56(FP), R11
+	LEAQ    (R8)(R8*2), R12
+	LEAQ    (R11)(R11*2), R13
+
+row:
+	MOVQ    k+0(FP), CX
+	MOVQ    SI, AX
+	MOVQ    DX, BX
+	VXORPS  Y0, Y0, Y0
+	PCALIGN $0x20
+
+loop:
+	PREFETCHT0   2048(BX)
+	VPMOVZXBD    (BX), Y2
+	VPSLLD       $0x1c, Y2, Y4
+	VPERMPS      Y14, Y2, Y3
+	VPERMPS      Y15, Y2, Y5
+	VBLENDVPS    Y4, Y5, Y3, Y3
+	VMULPS       (AX), Y3, Y1
+	VPSRLD       $0x04, Y2, Y2
+	VPSLLD       $0x1c, Y2, Y4
+	VPERMPS      Y14, Y2, Y3
+	VPERMPS      Y15, Y2, Y5
+	VBLENDVPS    Y4, Y5, Y3, Y3
+	VFMADD231PS  128(AX), Y3, Y1
+	VPMOVZXBD    8(BX), Y2
+	VPSLLD       $0x1c, Y2, Y4
+	VPERMPS      Y14, Y2, Y3
+	VPERMPS      Y15, Y2, Y5
+	VBLENDVPS    Y4, Y5, Y3, Y3
+	VFMADD231PS  32(AX), Y3, Y1
+	VPSRLD       $0x04, Y2, Y2
+	VPSLLD       $0x1c, Y2, Y4
+	VPERMPS      Y14, Y2, Y3
+	VPERMPS      Y15, Y2, Y5
+	VBLENDVPS    Y4, Y5, Y3, Y3
+	VFMADD231PS  160(AX), Y3, Y1
+	VPMOVZXBD    16(BX), Y2
+	VPSLLD       $0x1c, Y2, Y4
+	VPERMPS      Y14, Y2, Y3
+	VPERMPS      Y15, Y2, Y5
+	VBLENDVPS    Y4, Y5, Y3, Y3
+	VFMADD231PS  64(AX), Y3, Y1
+	VPSRLD       $0x04, Y2, Y2
+	VPSLLD       $0x1c, Y2, Y4
+	VPERMPS      Y14, Y2, Y3
+	VPERMPS      Y15, Y2, Y5
+	VBLENDVPS    Y4, Y5, Y3, Y3
+	VFMADD231PS  192(AX), Y3, Y1
+	VPMOVZXBD    24(BX), Y2
+	VPSLLD       $0x1c, Y2, Y4
+	VPERMPS      Y14, Y2, Y3
+	VPERMPS      Y15, Y2, Y5
+	VBLENDVPS    Y4, Y5, Y3, Y3
+	VFMADD231PS  96(AX), Y3, Y1
+	VPSRLD       $0x04, Y2, Y2
+	VPSLLD       $0x1c, Y2, Y4
+	VPERMPS      Y14, Y2, Y3
+	VPERMPS      Y15, Y2, Y5
+	VBLENDVPS    Y4, Y5, Y3, Y3
+	VFMADD231PS  224(AX), Y3, Y1
+	VBROADCASTSS 32(BX), Y2
+	VFMADD231PS  Y1, Y2, Y0
+	ADDQ         $+256, AX
+	ADDQ         $+36, BX
+	DECQ         CX
+	JNZ          loop
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VPSHUFD      $0xee, X0, X1
+	VADDPS       X1, X0, X0
+	VPSHUFD      $0x55, X0, X1
+	VADDSS       X1, X0, X0
+	MOVSS        X0, (DI)
+	ADDQ         $+4, DI
+	ADDQ         R9, DX
+	DECQ         R10
+	JNZ          row
+	VZEROUPPER
+	RET
+
+// func dot256Q4x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
+// Requires: AVX, AVX2, FMA3, MMX+, SSE
+TEXT ·dot256Q4x2(SB), NOSPLIT, $0-72
+	MOVQ    code+64(FP), AX
+	VMOVUPS (AX), Y14
+	VMOVUPS 32(AX), Y15
+	MOVQ    x+8(FP), SI
+	MOVQ    ldx+16(FP), R8
+	MOVQ    w+24(FP), DX
+	MOVQ    ldw+32(FP), R9
+	MOVQ    n+40(FP), R10
+	MOVQ    out+48(FP), DI
+	MOVQ    ldo+56(FP), R11
+	LEAQ    (R8)(R8*2), R12
+	LEAQ    (R11)(R11*2), R13
+
+row:
+	MOVQ    k+0(FP), CX
+	MOVQ    SI, AX
+	MOVQ    DX, BX
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	PCALIGN $0x20
+
+loop:
+	PREFETCHT0   2048(BX)
+	VPMOVZXBD    (BX), Y4
+	VPSLLD       $0x1c, Y4, Y6
+	VPERMPS      Y14, Y4, Y5
+	VPERMPS      Y15, Y4, Y7
+	VBLENDVPS    Y6, Y7, Y5, Y5
+	VMULPS       (AX), Y5, Y2
+	VMULPS       (AX)(R8*1), Y5, Y3
+	VPSRLD       $0x04, Y4, Y4
+	VPSLLD       $0x1c, Y4, Y6
+	VPERMPS      Y14, Y4, Y5
+	VPERMPS      Y15, Y4, Y7
+	VBLENDVPS    Y6, Y7, Y5, Y5
+	VFMADD231PS  128(AX), Y5, Y2
+	VFMADD231PS  128(AX)(R8*1), Y5, Y3
+	VPMOVZXBD    8(BX), Y4
+	VPSLLD       $0x1c, Y4, Y6
+	VPERMPS      Y14, Y4, Y5
+	VPERMPS      Y15, Y4, Y7
+	VBLENDVPS    Y6, Y7, Y5, Y5
+	VFMADD231PS  32(AX), Y5, Y2
+	VFMADD231PS  32(AX)(R8*1), Y5, Y3
+	VPSRLD       $0x04, Y4, Y4
+	VPSLLD       $0x1c, Y4, Y6
+	VPERMPS      Y14, Y4, Y5
+	VPERMPS      Y15, Y4, Y7
+	VBLENDVPS    Y6, Y7, Y5, Y5
+	VFMADD231PS  160(AX), Y5, Y2
+	VFMADD231PS  160(AX)(R8*1), Y5, Y3
+	VPMOVZXBD    16(BX), Y4
+	VPSLLD       $0x1c, Y4, Y6
+	VPERMPS      Y14, Y4, Y5
+	VPERMPS      Y15, Y4, Y7
+	VBLENDVPS    Y6, Y7, Y5, Y5
+	VFMADD231PS  64(AX), Y5, Y2
+	VFMADD231PS  64(AX)(R8*1), Y5, Y3
+	VPSRLD       $0x04, Y4, Y4
+	VPSLLD       $0x1c, Y4, Y6
+	VPERMPS      Y14, Y4, Y5
+	VPERMPS      Y15, Y4, Y7
+	VBLENDVPS    Y6, Y7, Y5, Y5
+	VFMADD231PS  192(AX), Y5, Y2
+	VFMADD231PS  192(AX)(R8*1), Y5, Y3
+	VPMOVZXBD    24(BX), Y4
+	VPSLLD       $0x1c, Y4, Y6
+	VPERMPS      Y14, Y4, Y5
+	VPERMPS      Y15, Y4, Y7
+	VBLENDVPS    Y6, Y7, Y5, Y5
+	VFMADD231PS  96(AX), Y5, Y2
+	VFMADD231PS  96(AX)(R8*1), Y5, Y3
+	VPSRLD       $0x04, Y4, Y4
+	VPSLLD       $0x1c, Y4, Y6
+	VPERMPS      Y14, Y4, Y5
+	VPERMPS      Y15, Y4, Y7
+	VBLENDVPS    Y6, Y7, Y5, Y5
+	VFMADD231PS  224(AX), Y5, Y2
+	VFMADD231PS  224(AX)(R8*1), Y5, Y3
+	VBROADCASTSS 32(BX), Y4
+	VFMADD231PS  Y2, Y4, Y0
+	VFMADD231PS  Y3, Y4, Y1
+	ADDQ         $+256, AX
+	ADDQ         $+36, BX
+	DECQ         CX
+	JNZ          loop
+	VEXTRACTF128 $0x01, Y0, X2
+	VADDPS       X2, X0, X0
+	VPSHUFD      $0xee, X0, X2
+	VADDPS       X2, X0, X0
+	VPSHUFD      $0x55, X0, X2
+	VADDSS       X2, X0, X0
+	MOVSS        X0, (DI)
+	VEXTRACTF128 $0x01, Y1, X3
+	VADDPS       X3, X1, X1
+	VPSHUFD      $0xee, X1, X3
+	VADDPS       X3, X1, X1
+	VPSHUFD      $0x55, X1, X3
+	VADDSS       X3, X1, X1
+	MOVSS        X1, (DI)(R11*1)
+	ADDQ         $+4, DI
+	ADDQ         R9, DX
+	DECQ         R10
+	JNZ          row
+	VZEROUPPER
+	RET
+
+// func dot256Q4x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
+// Requires: AVX, AVX2, FMA3, MMX+, SSE
+TEXT ·dot256Q4x3(SB), NOSPLIT, $0-72
+	MOVQ    code+64(FP), AX
+	VMOVUPS (AX), Y14
+	VMOVUPS 32(AX), Y15
+	MOVQ    x+8(FP), SI
+	MOVQ    ldx+16(FP), R8
+	MOVQ    w+24(FP), DX
+	MOVQ    ldw+32(FP), R9
+	MOVQ    n+40(FP), R10
+	MOVQ    out+48(FP), DI
+	MOVQ    ldo+56(FP), R11
+	LEAQ    (R8)(R8*2), R12
+	LEAQ    (R11)(R11*2), R13
+
+row:
+	MOVQ    k+0(FP), CX
+	MOVQ    SI, AX
+	MOVQ    DX, BX
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	PCALIGN $0x20
+
+loop:
+	PREFETCHT0   2048(BX)
+	VPMOVZXBD    (BX), Y6
+	VPSLLD       $0x1c, Y6, Y8
+	VPERMPS      Y14, Y6, Y7
+	VPERMPS      Y15, Y6, Y9
+	VBLENDVPS    Y8, Y9, Y7, Y7
+	VMULPS       (AX), Y7, Y3
+	VMULPS       (AX)(R8*1), Y7, Y4
+	VMULPS       (AX)(R8*2), Y7, Y5
+	VPSRLD       $0x04, Y6, Y6
+	VPSLLD       $0x1c, Y6, Y8
+	VPERMPS      Y14, Y6, Y7
+	VPERMPS      Y15, Y6, Y9
+	VBLENDVPS    Y8, Y9, Y7, Y7
+	VFMADD231PS  128(AX), Y7, Y3
+	VFMADD231PS  128(AX)(R8*1), Y7, Y4
+	VFMADD231PS  128(AX)(R8*2), Y7, Y5
+	VPMOVZXBD    8(BX), Y6
+	VPSLLD       $0x1c, Y6, Y8
+	VPERMPS      Y14, Y6, Y7
+	VPERMPS      Y15, Y6, Y9
+	VBLENDVPS    Y8, Y9, Y7, Y7
+	VFMADD231PS  32(AX), Y7, Y3
+	VFMADD231PS  32(AX)(R8*1), Y7, Y4
+	VFMADD231PS  32(AX)(R8*2), Y7, Y5
+	VPSRLD       $0x04, Y6, Y6
+	VPSLLD       $0x1c, Y6, Y8
+	VPERMPS      Y14, Y6, Y7
+	VPERMPS      Y15, Y6, Y9
+	VBLENDVPS    Y8, Y9, Y7, Y7
+	VFMADD231PS  160(AX), Y7, Y3
+	VFMADD231PS  160(AX)(R8*1), Y7, Y4
+	VFMADD231PS  160(AX)(R8*2), Y7, Y5
+	VPMOVZXBD    16(BX), Y6
+	VPSLLD       $0x1c, Y6, Y8
+	VPERMPS      Y14, Y6, Y7
+	VPERMPS      Y15, Y6, Y9
+	VBLENDVPS    Y8, Y9, Y7, Y7
+	VFMADD231PS  64(AX), Y7, Y3
+	VFMADD231PS  64(AX)(R8*1), Y7, Y4
+	VFMADD231PS  64(AX)(R8*2), Y7, Y5
+	VPSRLD       $0x04, Y6, Y6
+	VPSLLD       $0x1c, Y6, Y8
+	VPERMPS      Y14, Y6, Y7
+	VPERMPS      Y15, Y6, Y9
+	VBLENDVPS    Y8, Y9, Y7, Y7
+	VFMADD231PS  192(AX), Y7, Y3
+	VFMADD231PS  192(AX)(R8*1), Y7, Y4
+	VFMADD231PS  192(AX)(R8*2), Y7, Y5
+	VPMOVZXBD    24(BX), Y6
+	VPSLLD       $0x1c, Y6, Y8
+	VPERMPS      Y14, Y6, Y7
+	VPERMPS      Y15, Y6, Y9
+	VBLENDVPS    Y8, Y9, Y7, Y7
+	VFMADD231PS  96(AX), Y7, Y3
+	VFMADD231PS  96(AX)(R8*1), Y7, Y4
+	VFMADD231PS  96(AX)(R8*2), Y7, Y5
+	VPSRLD       $0x04, Y6, Y6
+	VPSLLD       $0x1c, Y6, Y8
+	VPERMPS      Y14, Y6, Y7
+	VPERMPS      Y15, Y6, Y9
+	VBLENDVPS    Y8, Y9, Y7, Y7
+	VFMADD231PS  224(AX), Y7, Y3
+	VFMADD231PS  224(AX)(R8*1), Y7, Y4
+	VFMADD231PS  224(AX)(R8*2), Y7, Y5
+	VBROADCASTSS 32(BX), Y6
+	VFMADD231PS  Y3, Y6, Y0
+	VFMADD231PS  Y4, Y6, Y1
+	VFMADD231PS  Y5, Y6, Y2
+	ADDQ         $+256, AX
+	ADDQ         $+36, BX
+	DECQ         CX
+	JNZ          loop
+	VEXTRACTF128 $0x01, Y0, X3
+	VADDPS       X3, X0, X0
+	VPSHUFD      $0xee, X0, X3
+	VADDPS       X3, X0, X0
+	VPSHUFD      $0x55, X0, X3
+	VADDSS       X3, X0, X0
+	MOVSS        X0, (DI)
+	VEXTRACTF128 $0x01, Y1, X4
+	VADDPS       X4, X1, X1
+	VPSHUFD      $0xee, X1, X4
+	VADDPS       X4, X1, X1
+	VPSHUFD      $0x55, X1, X4
+	VADDSS       X4, X1, X1
+	MOVSS        X1, (DI)(R11*1)
+	VEXTRACTF128 $0x01, Y2, X5
+	VADDPS       X5, X2, X2
+	VPSHUFD      $0xee, X2, X5
+	VADDPS       X5, X2, X2
+	VPSHUFD      $0x55, X2, X5
+	VADDSS       X5, X2, X2
+	MOVSS        X2, (DI)(R11*2)
+	ADDQ         $+4, DI
+	ADDQ         R9, DX
+	DECQ         R10
+	JNZ          row
+	VZEROUPPER
+	RET

@@ -114,7 +114,7 @@ func (p *packed) tiles(i int) {
 	for k0 := 0; k0 < p.depth; k0 += stretch {
 		k := min(stretch, p.depth-k0)
 		b := s.b.take(ceil(n1-n0, nr)*nr*k + packSlack)
-		p.packCols(b, k0, k, n0, n1)
+		p.packCols(s, b, k0, k, n0, n1)
 		add, bias := c.Accumulate || k0 > 0, unsafe.Pointer(nil)
 		for n := first; n < last; n++ {
 			a, r0, r1 := p.panel(n)
@@ -139,7 +139,7 @@ func (p *packed) words(pair *Pair) int {
 
 // packCols packs columns [n0,n1) of B for k words of the k axis from k0, into
 // panels [k][nr].
-func (p *packed) packCols(b []float32, k0, k, n0, n1 int) {
+func (p *packed) packCols(s *scratch, b []float32, k0, k, n0, n1 int) {
 	nr, start := p.kern.nr, 0
 	for x := range p.c.Pairs {
 		pair := &p.c.Pairs[x]
@@ -151,6 +151,11 @@ func (p *packed) packCols(b []float32, k0, k, n0, n1 int) {
 		if from < to {
 			first := (from - start) * p.kern.pairSize
 			last := min(pair.K, (to-start)*p.kern.pairSize)
+			if pair.B.Elem.Quantized() {
+				p.packQuantized(s, b, pair, from-k0, k, first, last, n0, n1)
+				start += words
+				continue
+			}
 			row, col := pair.B.steps()
 			for n := n0; n < n1; n += nr {
 				src := at(pair.B.Data, first*row+n*col)

@@ -14,6 +14,7 @@ var portable = kernels{
 	tile: portableTile,
 	pack: portablePack,
 	dots: portableDots, dotRows: 8,
+	unblock: portableUnblock, dotBlocks: portableDotBlocks,
 	direct: portableDirect, directRows: 8,
 }
 

@@ -5,6 +5,7 @@ import "unsafe"
 // scratch is the memory that one goroutine packs into.
 type scratch struct {
 	a, b buffer
+	wide buffer // quantised weights, widened
 }
 
 // buffer is memory that only grows. Its start is aligned to a cache line.

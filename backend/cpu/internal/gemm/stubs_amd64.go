@@ -633,3 +633,93 @@ func zip512BF16x2(dst *float32, width int, src *byte, step int, lanes int, k int
 //
 //go:noescape
 func pairs512Raw(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
+
+// dst[i] = scale · of the elements of blocks > 0 blocks of 68 bytes.
+//
+//go:noescape
+func unblock512Q8(dst *float32, src *byte, blocks int)
+
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 1, j < n; k > 0 in blocks.
+//
+//go:noescape
+func dot512Q8x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
+
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n; k > 0 in blocks.
+//
+//go:noescape
+func dot512Q8x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
+
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n; k > 0 in blocks.
+//
+//go:noescape
+func dot512Q8x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
+
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < n; k > 0 in blocks.
+//
+//go:noescape
+func dot512Q8x4(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
+
+// dst[i] = scale · code[·] of the elements of blocks > 0 blocks of 36 bytes.
+//
+//go:noescape
+func unblock512Q4(dst *float32, src *byte, blocks int, code *float32)
+
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 1, j < n; k > 0 in blocks.
+//
+//go:noescape
+func dot512Q4x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
+
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n; k > 0 in blocks.
+//
+//go:noescape
+func dot512Q4x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
+
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n; k > 0 in blocks.
+//
+//go:noescape
+func dot512Q4x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
+
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < n; k > 0 in blocks.
+//
+//go:noescape
+func dot512Q4x4(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
+
+// dst[i] = scale · of the elements of blocks > 0 blocks of 68 bytes.
+//
+//go:noescape
+func unblock256Q8(dst *float32, src *byte, blocks int)
+
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 1, j < n; k > 0 in blocks.
+//
+//go:noescape
+func dot256Q8x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
+
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n; k > 0 in blocks.
+//
+//go:noescape
+func dot256Q8x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
+
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n; k > 0 in blocks.
+//
+//go:noescape
+func dot256Q8x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
+
+// dst[i] = scale · code[·] of the elements of blocks > 0 blocks of 36 bytes.
+//
+//go:noescape
+func unblock256Q4(dst *float32, src *byte, blocks int, code *float32)
+
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 1, j < n; k > 0 in blocks.
+//
+//go:noescape
+func dot256Q4x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
+
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n; k > 0 in blocks.
+//
+//go:noescape
+func dot256Q4x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
+
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n; k > 0 in blocks.
+//
+//go:noescape
+func dot256Q4x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)

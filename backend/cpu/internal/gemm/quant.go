@@ -1,0 +1,221 @@
+package gemm
+
+import (
+	"unsafe"
+
+	"github.com/lorafuse/lorafuse/quant"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// Quantised weights are the second factor of a product alone. They are widened
+// on their way into panels, a few rows at a time, or multiplied as they lie in
+// memory where there are few rows to multiply them with: a matrix of floats
+// never exists.
+
+const quantBlock = tensor.QuantBlock
+
+// nf4Code and fp4Code are the numbers that 4-bit codes stand for.
+var nf4Code, fp4Code = quant.Code(tensor.NF4), quant.Code(tensor.FP4)
+
+// Quantized reports whether e is a type of weights in blocks of 64 elements, as
+// package quant lays them out.
+func (e Elem) Quantized() bool { return e >= Q8 && e <= FP4 }
+
+// blockBytes is the size of a block.
+func (e Elem) blockBytes() int { return e.dtype().BlockBytes() }
+
+func (e Elem) dtype() tensor.DType {
+	switch e {
+	case Q8:
+		return tensor.Q8
+	case NF4:
+		return tensor.NF4
+	case FP4:
+		return tensor.FP4
+	}
+	return tensor.Invalid
+}
+
+// code is the table of a 4-bit type.
+func (e Elem) code() *[16]float32 {
+	if e == FP4 {
+		return &fp4Code
+	}
+	return &nf4Code
+}
+
+// inBlocks reports whether every row of m, up to k elements of it, is made of
+// whole blocks.
+func (m Matrix) inBlocks(k int) bool { return m.Stride%quantBlock == 0 && k%quantBlock == 0 }
+
+// widen writes the elements [first, first+len(dst)) of a quantised m, counted
+// through its rows. whole has room for a block.
+func (k *kernels) widen(dst, whole []float32, m Matrix, first int) {
+	size := m.Elem.blockBytes()
+	for len(dst) > 0 {
+		src, skip := at(m.Data, first/quantBlock*size), first%quantBlock
+		if n := len(dst) / quantBlock; skip == 0 && n > 0 {
+			k.unblock(floats(dst, 0), src, m.Elem, n)
+			dst, first = dst[n*quantBlock:], first+n*quantBlock
+			continue
+		}
+		k.unblock(floats(whole, 0), src, m.Elem, 1)
+		n := copy(dst, whole[skip:quantBlock])
+		dst, first = dst[n:], first+n
+	}
+}
+
+// widened is memory for n widened elements and for a block.
+func (s *scratch) widened(n int) (wide, whole []float32) {
+	wide = s.wide.take(n + quantBlock)
+	return wide, wide[n:]
+}
+
+// widenRows is how many rows of a quantised B are widened at a time where they
+// are to be packed along k: an even number, since pairs are packed as one word.
+const widenRows = 32
+
+// packQuantized is packCols for rows [first,last) of the quantised op(B) of one
+// pair; word is where they begin on the k axis of the panels, k long.
+func (p *packed) packQuantized(s *scratch, b []float32, pair *Pair, word, k, first, last, n0, n1 int) {
+	nr := p.kern.nr
+	if pair.B.Trans { // a panel is nr rows of B
+		ld := ceil(last-first, 16) * 16
+		wide, whole := s.widened(nr * ld)
+		for n := n0; n < n1; n += nr {
+			lanes := min(nr, n1-n)
+			for i := range lanes {
+				p.job.k.widen(wide[i*ld:][:last-first], whole, pair.B, (n+i)*pair.B.Stride+first)
+			}
+			p.kern.pack(floats(b, (n-n0)*k+word*nr), nr, floats(wide, 0), F32, 4*ld, 4, lanes, last-first, 1)
+		}
+		return
+	}
+	ld := ceil(n1-n0, 16) * 16
+	wide, whole := s.widened(widenRows * ld)
+	for t := first; t < last; t += widenRows {
+		rows := min(widenRows, last-t)
+		for i := range rows {
+			p.job.k.widen(wide[i*ld:][:n1-n0], whole, pair.B, (t+i)*pair.B.Stride+n0)
+		}
+		at := word + (t-first)/p.kern.pairSize
+		for n := n0; n < n1; n += nr {
+			p.kern.pack(floats(b, (n-n0)*k+at*nr), nr, floats(wide, n-n0), F32, 4, 4*ld, min(nr, n1-n), rows, 1)
+		}
+	}
+}
+
+// quantized adds a pair with a quantised B to the columns [n0,n1).
+func (f *fewRows) quantized(p *Pair, a operand, n0, n1 int, s *scratch) {
+	switch {
+	case !p.B.Trans:
+		f.directQuantized(p, a, n0, n1, s)
+	case p.B.inBlocks(p.K):
+		f.dotQuantized(p, a, n0, n1, s)
+	default:
+		f.dotWidened(p, a, n0, n1, s)
+	}
+}
+
+// dotQuantized is dots for rows of whole blocks.
+func (f *fewRows) dotQuantized(p *Pair, a operand, n0, n1 int, s *scratch) {
+	c := f.c
+	out := s.a.take(rowsFew * rowsDots)
+	ldb := p.B.Stride / quantBlock * p.B.Elem.blockBytes()
+	for n := n0; n < n1; n += rowsDots {
+		cols := min(rowsDots, n1-n)
+		for i := 0; i < c.M; i += f.k.dotRows {
+			rows := min(f.k.dotRows, c.M-i)
+			f.k.dotBlocks(rows, p.K/quantBlock, at(a.data, i*a.row), a.row/F32.Size(), at(p.B.Data, n*ldb), p.B.Elem, ldb, cols,
+				floats(out, i*rowsDots), rowsDots)
+		}
+		f.add(p.Alpha, out, rowsDots, n, cols)
+	}
+}
+
+// dotWidened is dots for rows that begin or end amid a block: each is widened
+// by itself.
+func (f *fewRows) dotWidened(p *Pair, a operand, n0, n1 int, s *scratch) {
+	c := f.c
+	out := s.a.take(rowsFew)
+	wide, whole := s.widened(p.K)
+	for n := n0; n < n1; n++ {
+		f.k.widen(wide[:p.K], whole, p.B, n*p.B.Stride)
+		for i := 0; i < c.M; i += f.k.dotRows {
+			rows := min(f.k.dotRows, c.M-i)
+			f.k.dots(rows, p.K, at(a.data, i*a.row), a.row/F32.Size(), floats(wide, 0), F32, 4*p.K, 1, floats(out, i), 1)
+		}
+		f.add(p.Alpha, out, 1, n, 1)
+	}
+}
+
+// add adds alpha times the columns of out, rows of which are ld apart, to
+// columns [n,n+cols) of C.
+func (f *fewRows) add(alpha float32, out []float32, ld, n, cols int) {
+	for i := range f.c.M {
+		row := f.c.C[i*f.c.LDC+n:][:cols]
+		for j, v := range out[i*ld:][:len(row)] {
+			row[j] += alpha * v
+		}
+	}
+}
+
+// directQuantized is direct for rows that are widened, some of them at a time.
+func (f *fewRows) directQuantized(p *Pair, a operand, n0, n1 int, s *scratch) {
+	c := f.c
+	ld := ceil(n1-n0, 16) * 16
+	wide, whole := s.widened(widenRows * ld)
+	for t := 0; t < p.K; t += widenRows {
+		k := min(widenRows, p.K-t)
+		for i := range k {
+			f.k.widen(wide[i*ld:][:n1-n0], whole, p.B, (t+i)*p.B.Stride+n0)
+		}
+		for i := 0; i < c.M; i += f.k.directRows {
+			f.k.direct(min(f.k.directRows, c.M-i), k, at(a.data, i*a.row+t*a.col), a.row, a.col,
+				floats(wide, 0), F32, 4*ld, floats(c.C, i*c.LDC+n0), c.LDC, n1-n0, p.Alpha)
+		}
+	}
+}
+
+// portableUnblock widens blocks in plain Go.
+func portableUnblock(dst, src unsafe.Pointer, elem Elem, blocks int) {
+	bytes := unsafe.Slice((*byte)(src), blocks*elem.blockBytes())
+	// The length fits, which is all that can be wrong.
+	_ = quant.Dequantize(unsafe.Slice((*float32)(dst), blocks*quantBlock), bytes, 0, elem.dtype())
+}
+
+// portableDotBlocks widens a row a block at a time, and multiplies the sum over
+// a block by its scale.
+func portableDotBlocks(rows, blocks int, x unsafe.Pointer, ldx int, w unsafe.Pointer, elem Elem, ldw, n int, out unsafe.Pointer, ldo int) {
+	var wide [quantBlock]float32
+	size := elem.blockBytes()
+	for j := range n {
+		for i := range rows {
+			*(*float32)(at(out, 4*(i*ldo+j))) = 0
+		}
+		for b := range blocks {
+			src := at(w, j*ldw+b*size)
+			scale := unblockCodes(&wide, src, elem)
+			for i := range rows {
+				xs := unsafe.Slice((*float32)(at(x, 4*(i*ldx+b*quantBlock))), quantBlock)
+				*(*float32)(at(out, 4*(i*ldo+j))) += scale * dotF32(xs, wide[:])
+			}
+		}
+	}
+}
+
+// unblockCodes widens the codes of one block and gives its scale.
+func unblockCodes(dst *[quantBlock]float32, src unsafe.Pointer, elem Elem) float32 {
+	if elem == Q8 {
+		for i, c := range (*[quantBlock]int8)(src) {
+			dst[i] = float32(c)
+		}
+		return *(*float32)(at(src, quantBlock))
+	}
+	const half = quantBlock / 2
+	book := elem.code()
+	for i, c := range (*[half]byte)(src) {
+		dst[i], dst[half+i] = book[c&15], book[c>>4]
+	}
+	return *(*float32)(at(src, half))
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// quantBlock is the number of elements of a block of quantised weights.
+const quantBlock = 64
+
+// blocks is a type of quantised weights: codes of 64 elements, then their scale.
+type blocks struct {
+	name  string
+	codes int // bytes of codes
+}
+
+var (
+	q8 = blocks{"Q8", quantBlock}
+	q4 = blocks{"Q4", quantBlock / 2} // 4-bit codes, whose numbers are in a table
+)
+
+func (b blocks) bytes() int { return b.codes + 4 }
+
+// table loads the numbers of 4-bit codes into registers.
+func (b blocks) table(v *vector) []reg.VecPhysical {
+	if b == q8 {
+		return nil
+	}
+	param("code", reg.RAX)
+	n := 16 / v.lanes
+	t := v.r[len(v.r)-n:]
+	for i := range n {
+		VMOVUPS(Mem{Base: reg.RAX, Disp: i * v.bytes()}, t[i])
+	}
+	return t
+}
+
+// each emits the widening of the block at base, a register full at a time:
+// with its codes as floats in w, use is called with the number of the first
+// element. It works in tmp.
+func (b blocks) each(v *vector, base reg.GPPhysical, table, tmp []reg.VecPhysical, use func(element int, w reg.VecPhysical)) {
+	if b == q8 {
+		for i := 0; i < quantBlock; i += v.lanes {
+			w := tmp[i/v.lanes%len(tmp)]
+			VPMOVSXBD(Mem{Base: base, Disp: i}, w)
+			VCVTDQ2PS(w, w)
+			use(i, w)
+		}
+		return
+	}
+	const half = quantBlock / 2
+	for i := 0; i < half; i += v.lanes {
+		if v == avx512 { // only the four lowest bits of an index count
+			low, high := tmp[2*(i/v.lanes)%len(tmp)], tmp[(2*(i/v.lanes)+1)%len(tmp)]
+			VPMOVZXBD(Mem{Base: base, Disp: i}, low)
+			VPSRLD(U8(4), low, high)
+			VPERMPS(table[0], low, low)
+			use(i, low)
+			VPERMPS(table[0], high, high)
+			use(half+i, high)
+			continue
+		}
+		index, w, sign := tmp[0], tmp[1], tmp[2] // three lowest bits; the fourth chooses the table
+		VPMOVZXBD(Mem{Base: base, Disp: i}, index)
+		for h, first := range []int{i, half + i} {
+			if h == 1 {
+				VPSRLD(U8(4), index, index)
+			}
+			VPSLLD(U8(28), index, sign)
+			VPERMPS(table[0], index, w)
+			VPERMPS(table[1], index, tmp[3])
+			VBLENDVPS(sign, tmp[3], w, w)
+			use(first, w)
+		}
+	}
+}
+
+// unblock emits the widening of blocks, one behind the other.
+func unblock(v *vector, b blocks) {
+	signature, code := "func(dst *float32, src *byte, blocks int)", ""
+	if b == q4 {
+		signature, code = "func(dst *float32, src *byte, blocks int, code *float32)", " code[·]"
+	}
+	text(sprintf("unblock%s%s", v.name, b.name), signature,
+		sprintf("dst[i] = scale ·%s of the elements of blocks > 0 blocks of %d bytes.", code, b.bytes()))
+	table := b.table(v)
+	param("dst", reg.RDI)
+	param("src", reg.RSI)
+	param("blocks", reg.RCX)
+	align()
+	Label("loop")
+	scale := v.r[0]
+	VBROADCASTSS(Mem{Base: reg.RSI, Disp: b.codes}, scale)
+	b.each(v, reg.RSI, table, v.r[1:9], func(i int, w reg.VecPhysical) {
+		VMULPS(w, scale, w)
+		VMOVUPS(w, Mem{Base: reg.RDI, Disp: 4 * i})
+	})
+	ADDQ(I32(int32(b.bytes())), reg.RSI)
+	ADDQ(I32(4*quantBlock), reg.RDI)
+	DECQ(reg.RCX)
+	JNZ(LabelRef("loop"))
+	VZEROUPPER()
+	RET()
+}
+
+// dotBlocks emits the products of rows of x with n rows of quantised w, each
+// of which is read once, front to back. The sum over a block is multiplied by
+// its scale.
+func dotBlocks(v *vector, rows int, b blocks) {
+	signature := "func(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)"
+	if b == q4 {
+		signature = "func(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int, code *float32)"
+	}
+	text(sprintf("dot%s%sx%d", v.name, b.name, rows), signature,
+		sprintf("out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < %d, j < n; k > 0 in blocks.", rows))
+	table := b.table(v)
+	param("x", reg.RSI)
+	param("ldx", reg.R8)
+	param("w", reg.RDX)
+	param("ldw", reg.R9)
+	param("n", reg.R10)
+	param("out", reg.RDI)
+	param("ldo", reg.R11)
+	LEAQ(Mem{Base: reg.R8, Index: reg.R8, Scale: 2}, reg.R12) // 3·ldx
+	LEAQ(Mem{Base: reg.R11, Index: reg.R11, Scale: 2}, reg.R13)
+
+	sum := func(i int) reg.VecPhysical { return v.r[i] }
+	part := func(i int) reg.VecPhysical { return v.r[rows+i] }
+	tmp := v.r[2*rows:][:4]
+	if v == avx512 {
+		tmp = v.r[2*rows:][:8]
+	}
+	row := func(base, step, step3 reg.GPPhysical, i, disp int) Mem {
+		return []Mem{
+			{Base: base, Disp: disp}, {Base: base, Index: step, Scale: 1, Disp: disp},
+			{Base: base, Index: step, Scale: 2, Disp: disp}, {Base: base, Index: step3, Scale: 1, Disp: disp},
+		}[i]
+	}
+	Label("row")
+	param("k", reg.RCX)
+	MOVQ(reg.RSI, reg.RAX)
+	MOVQ(reg.RDX, reg.RBX)
+	for i := range rows {
+		zero(sum(i))
+	}
+	align()
+	Label("loop")
+	PREFETCHT0(Mem{Base: reg.RBX, Disp: ahead})
+	first := true
+	b.each(v, reg.RBX, table, tmp, func(e int, w reg.VecPhysical) {
+		for i := range rows {
+			x := row(reg.RAX, reg.R8, reg.R12, i, 4*e)
+			if first {
+				VMULPS(x, w, part(i))
+			} else {
+				VFMADD231PS(x, w, part(i))
+			}
+		}
+		first = false
+	})
+	scale := tmp[0]
+	VBROADCASTSS(Mem{Base: reg.RBX, Disp: b.codes}, scale)
+	for i := range rows {
+		VFMADD231PS(part(i), scale, sum(i))
+	}
+	ADDQ(I32(4*quantBlock), reg.RAX)
+	ADDQ(I32(int32(b.bytes())), reg.RBX)
+	DECQ(reg.RCX)
+	JNZ(LabelRef("loop"))
+	for i := range rows {
+		across(sum(i), part(i))
+		MOVSS(sum(i).AsX(), row(reg.RDI, reg.R11, reg.R13, i, 0))
+	}
+	ADDQ(I32(4), reg.RDI)
+	ADDQ(reg.R9, reg.RDX)
+	DECQ(reg.R10)
+	JNZ(LabelRef("row"))
+	VZEROUPPER()
+	RET()
+}
