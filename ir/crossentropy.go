@@ -110,9 +110,9 @@ func inferLinearCE(in []Type, n int) ([]Type, error) {
 		return nil, arity(n, in)
 	}
 	x, w, labels := in[0], in[1], in[2]
-	if x.Rank() != 2 || x.DType != tensor.F32 || w.Rank() != 2 || !isFactor(w.DType) || x.Shape[1] != w.Shape[1] ||
+	if x.Rank() != 2 || x.DType != tensor.F32 || w.Rank() != 2 || !isWeight(w.DType) || x.Shape[1] != w.Shape[1] ||
 		w.Shape[0].Var != 0 || !labels.Equal(Type{tensor.I32, x.Shape[:1]}) {
-		return nil, fmt.Errorf("expected f32 x [n,d], an F32, BF16 or F16 W [v,d] and i32 labels [n]")
+		return nil, fmt.Errorf("expected f32 x [n,d], an F32, BF16, F16 or quantised W [v,d] and i32 labels [n]")
 	}
 	return []Type{scalar}, nil
 }

@@ -100,7 +100,7 @@ func inferGemm(attr any, in []Type) ([]Type, error) {
 	var out Shape
 	for p := range a.N {
 		x, y := in[2*p], in[2*p+1]
-		if x.Rank() != rank || y.Rank() != rank || !isFactor(x.DType) || !isFactor(y.DType) {
+		if x.Rank() != rank || y.Rank() != rank || !isFactor(x.DType) || !isWeight(y.DType) || rank > 2 && y.DType.Quantized() {
 			return nil, fmt.Errorf("product %d of %v and %v", p, x, y)
 		}
 		m, k := opShape(x.Shape, a.P[p].TA)
@@ -136,6 +136,10 @@ func gemmGradient(b *Backward) {
 		x, y := 2*i, 2*i+1
 		if b.Needs(x) {
 			d := Product{A: dy, B: b.In(y), TB: !p.TB, Alpha: p.Alpha}
+			if p.TA && b.InType(y).DType.Quantized() { // which can be the second factor alone
+				b.Acc(x, g.Transpose(g.Gemm([]Product{d}, 0, 0), 1, 0))
+				continue // it has no gradient
+			}
 			if p.TA {
 				d = Product{A: b.In(y), TA: p.TB, B: dy, TB: true, Alpha: p.Alpha}
 			}

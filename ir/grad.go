@@ -65,6 +65,12 @@ func (g *Graph) Gradients(loss Value, wrt []Value, opts GradOptions) []Value {
 		g.Fail(fmt.Errorf("gradients: the loss has %d elements, expected 1", n))
 		return out
 	}
+	for _, v := range wrt {
+		if g.Type(v).DType.Quantized() {
+			g.Fail(fmt.Errorf("gradients: %s is quantised, and cannot be trained", g.Describe(v)))
+			return out
+		}
+	}
 	d := &differ{g: g, opts: opts, needs: make([]bool, len(g.Nodes)), grads: map[Value][]Value{}, clones: map[Value]Value{}}
 	for _, v := range wrt {
 		d.needs[v] = true

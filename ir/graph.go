@@ -123,6 +123,9 @@ func (g *Graph) Apply(op Op, attr any, in ...Value) Value {
 		types[i] = g.Nodes[v].Outs[0]
 	}
 	outs, err := def.Infer(attr, types)
+	if err == nil {
+		err = checkQuantized(op, types)
+	}
 	for i := 0; i < len(outs) && err == nil; i++ {
 		err = g.checkType(outs[i])
 	}

@@ -73,6 +73,9 @@ var _ = define(Cast, OpDef{Name: "Cast", Doc: "conversion of the element type, r
 		if to != tensor.F32 && in[0].DType != tensor.F32 {
 			return nil, fmt.Errorf("to %v, expected to or from F32", to)
 		}
+		if to.Quantized() {
+			return nil, fmt.Errorf("to %v: values are quantised before a program runs", to)
+		}
 		return []Type{{to, in[0].Shape}}, nil
 	},
 	Gradient: func(b *Backward) {

@@ -22,6 +22,8 @@ type ruleCase struct {
 
 func bf16(dims ...int) Type { return Type{tensor.BF16, ShapeOf(dims...)} }
 
+func q8(dims ...int) Type { return Type{tensor.Q8, ShapeOf(dims...)} }
+
 func boolean(dims ...int) Type { return Type{tensor.Bool, ShapeOf(dims...)} }
 
 func mat(dims ...int) Type { return f32(ShapeOf(dims...)) }
@@ -34,6 +36,16 @@ var n = Dim{1, 1}
 func nType(d tensor.DType, axes ...Dim) Type { return Type{d, axes} }
 
 var ruleCases = []ruleCase{
+	{types(mat(4, 6), q8(9, 6)), func(g *Graph, p []Value) Value { return g.MatMul(p[0], p[1], false, true) }, "f32[4,9]"},
+	{types(q8(9, 6), mat(6, 4)), func(g *Graph, p []Value) Value { return g.MatMul(p[0], p[1], false, false) }, "product 0 of q8[9,6] and f32[6,4]"},
+	{types(mat(2, 4, 6), q8(2, 6, 9)), func(g *Graph, p []Value) Value { return g.MatMul(p[0], p[1], false, false) }, "product 0 of f32[2,4,6] and q8[2,6,9]"},
+	{types(q8(9, 6)), func(g *Graph, p []Value) Value { return g.Transpose(p[0], 1, 0) }, "q8[9,6] is quantised: it can be multiplied with, and cast"},
+	{types(q8(9, 6)), func(g *Graph, p []Value) Value { return g.Cast(p[0], tensor.F32) }, "f32[9,6]"},
+	{types(mat(9, 6)), func(g *Graph, p []Value) Value { return g.Cast(p[0], tensor.NF4) }, "to NF4: values are quantised before a program runs"},
+	{types(q8(9, 6), i32(4)), func(g *Graph, p []Value) Value { return g.GatherRows(p[0], p[1]) }, "expected a float table"},
+	{types(q8(9, 6)), func(g *Graph, p []Value) Value {
+		return g.Gradients(g.SumSquares(g.Cast(p[0], tensor.F32)), p[:1], GradOptions{})[0]
+	}, `gradients: param "p0" q8[9,6] is quantised, and cannot be trained`},
 	{types(mat(4, 6)), func(g *Graph, p []Value) Value { return g.Unary(Exp, p[0]) }, "f32[4,6]"},
 	{types(i32(4)), func(g *Graph, p []Value) Value { return g.Unary(Exp, p[0]) }, "Unary[i32[4]]: Exp of I32, expected F32"},
 	{types(mat(4, 1), mat(5)), func(g *Graph, p []Value) Value { return g.Add(p[0], p[1]) }, "f32[4,5]"},
@@ -110,7 +122,7 @@ var ruleCases = []ruleCase{
 	{types(mat(4, 6), mat(2, 6), i32(3)), func(g *Graph, p []Value) Value { return g.LoRADown(p[0], p[1], p[2], DropoutAttr{P: 0.1}) }, "expected f32 x and a key u32[3], got f32[4,6] and i32[3]"},
 	{types(mat(4, 6), mat(2, 6)), func(g *Graph, p []Value) Value { return g.LoRADown(p[0], p[1], 0, DropoutAttr{P: 0.1}) }, "LoRADown: an input is missing or belongs to another graph"},
 	{types(mat(4, 6), i32(5)), func(g *Graph, p []Value) Value { return g.CrossEntropy(p[0], p[1]) }, "expected f32 logits [n,v] and i32 labels [n]"},
-	{types(mat(4, 6), mat(9, 5), i32(4)), func(g *Graph, p []Value) Value { return g.LinearCrossEntropy(p[0], p[1], p[2]) }, "expected f32 x [n,d], an F32, BF16 or F16 W [v,d] and i32 labels [n]"},
+	{types(mat(4, 6), mat(9, 5), i32(4)), func(g *Graph, p []Value) Value { return g.LinearCrossEntropy(p[0], p[1], p[2]) }, "expected f32 x [n,d], an F32, BF16, F16 or quantised W [v,d] and i32 labels [n]"},
 	{types(mat(4, 6), mat(4, 6), i32(4)), func(g *Graph, p []Value) Value {
 		o, _ := g.Attention(p[0], p[1], p[1], p[2], p[2], AttentionAttr{Heads: 2, KVHeads: 2, HeadDim: 3})
 		return o

@@ -97,7 +97,7 @@ func (t Type) Last() Dim {
 }
 
 // Bytes is the size in memory for the run-time values dims.
-func (t Type) Bytes(dims []int) int { return t.Shape.Elements(dims) * t.DType.Size() }
+func (t Type) Bytes(dims []int) int { return t.DType.Bytes(t.Shape.Elements(dims)) }
 
 // String writes the type as f32[n,64]; bounded axes are written v1, v2, ...
 func (t Type) String() string { return strings.ToLower(t.DType.String()) + t.Shape.String() }
@@ -154,9 +154,28 @@ func isNumber(d tensor.DType) bool { return d == tensor.F32 || d == tensor.I32 |
 // isFactor reports whether matrices of type d are multiplied.
 func isFactor(d tensor.DType) bool { return d == tensor.F32 || d == tensor.BF16 || d == tensor.F16 }
 
+// isWeight reports whether matrices of type d are multiplied with, as the
+// second factor: quantised weights too.
+func isWeight(d tensor.DType) bool { return isFactor(d) || d.Quantized() }
+
+// checkQuantized keeps quantised values, whose elements cannot be told apart
+// without their blocks, to the operations that know of blocks.
+func checkQuantized(op Op, in []Type) error {
+	switch op {
+	case Gemm, LinearCrossEntropy, LinearCrossEntropyGrad, Cast:
+		return nil
+	}
+	for _, t := range in {
+		if t.DType.Quantized() {
+			return fmt.Errorf("%v is quantised: it can be multiplied with, and cast", t)
+		}
+	}
+	return nil
+}
+
 // checkType tells whether a value of the graph can have type t.
 func (g *Graph) checkType(t Type) error {
-	if t.DType.Size() == 0 {
+	if t.DType.Size() == 0 && !t.DType.Quantized() {
 		return fmt.Errorf("no element type")
 	}
 	if err := axesOf(t.Shape).check(); err != nil {

@@ -41,7 +41,7 @@ func gemmCases() []testCase {
 			gemmCase("", "f32["+x+"]", "f32["+y+"]", p),
 			gemmCase("batch", "f32[3,"+x+"]", "f32[3,"+y+"]", p))
 	}
-	return append(all, sumCases...)
+	return append(append(all, sumCases...), quantCases()...)
 }
 
 // gemmCase is one product with bias and addend and without them.

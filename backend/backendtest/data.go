@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/quant"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
@@ -99,12 +100,22 @@ func scaled(f fill, c float64) fill {
 // roundTo gives x the values that elements of type d can have.
 func roundTo(d tensor.DType, x []float64) {
 	b := encode(d, x)
+	if d.Quantized() { // the number of elements is not in the bytes
+		f := make([]float32, len(x))
+		if err := quant.Dequantize(f, b, 0, d); err != nil {
+			panic(err)
+		}
+		for i, v := range f {
+			x[i] = float64(v)
+		}
+		return
+	}
 	copy(x, decode(d, b))
 }
 
 // encode writes x as little-endian elements of type d.
 func encode(d tensor.DType, x []float64) []byte {
-	b := make([]byte, len(x)*d.Size())
+	b := make([]byte, d.Bytes(len(x)))
 	switch d {
 	case tensor.I32, tensor.U32:
 		for i, v := range x {
@@ -123,7 +134,11 @@ func encode(d tensor.DType, x []float64) []byte {
 		for i, v := range x {
 			f[i] = float32(v)
 		}
-		if err := tensor.FromFloat32(b, f, d); err != nil {
+		from := tensor.FromFloat32
+		if d.Quantized() {
+			from = quant.Quantize
+		}
+		if err := from(b, f, d); err != nil {
 			panic(err)
 		}
 	}

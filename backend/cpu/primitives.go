@@ -6,6 +6,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/internal/philox"
 	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/quant"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
@@ -68,6 +69,15 @@ func castKernel(r *run, l *ir.Launch) error {
 	src, dst := r.bytes(in), r.bytes(out)
 	n := out.Type.Shape.Elements(r.dims)
 	var fail error
+	if from.Quantized() {
+		wide := r.f32(out)
+		r.elements(n, func(lo, hi int) {
+			if err := quant.Dequantize(wide[lo:hi], src, lo, from); err != nil {
+				fail = err
+			}
+		})
+		return fail
+	}
 	r.elements(n, func(lo, hi int) {
 		s, d := src[lo*from.Size():hi*from.Size()], dst[lo*to.Size():hi*to.Size()]
 		var err error

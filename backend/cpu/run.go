@@ -106,6 +106,12 @@ func (r *run) operand(v ir.Ref, transposed bool) gemm.Matrix {
 		m.Elem = gemm.F16
 	case tensor.BF16:
 		m.Elem = gemm.BF16
+	case tensor.Q8:
+		m.Elem = gemm.Q8
+	case tensor.NF4:
+		m.Elem = gemm.NF4
+	case tensor.FP4:
+		m.Elem = gemm.FP4
 	default:
 		panic(fmt.Sprintf("a matrix of %v", v.Type.DType))
 	}
