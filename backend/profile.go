@@ -51,9 +51,13 @@ type ProfileRow struct {
 }
 
 // Add records one run of a launch with the given values of the bounded
-// dimensions.
-func (p *Profile) Add(l *ir.Launch, dims []int, took time.Duration) {
-	flops, bytes := l.Cost(dims)
+// dimensions. flops is its work where that depends on the contents of its
+// inputs and not on their shapes alone, as with attention; else 0.
+func (p *Profile) Add(l *ir.Launch, dims []int, flops int, took time.Duration) {
+	byShape, bytes := l.Cost(dims)
+	if flops == 0 {
+		flops = byShape
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := p.rows[l]

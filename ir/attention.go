@@ -59,8 +59,8 @@ var _ = define(Attention, OpDef{Name: "Attention", Doc: attentionDoc,
 			}
 		}
 	},
-	Flops: func(_ any, in, _ []Type, dims []int) int {
-		return 2 * in[0].Shape.Elements(dims) * in[1].Shape[0].Resolve(dims)
+	Flops: func(attr any, in, _ []Type, dims []int) int {
+		return AttentionFlops(Attention, attr.(AttentionAttr), attr.(AttentionAttr).guess(in[0], in[1], dims))
 	},
 })
 
@@ -95,10 +95,49 @@ var _ = define(AttentionGrad, OpDef{Name: "AttentionGrad", Doc: "the gradients o
 		dk := g.Gemm([]Product{{ds, q, true, false, a.Scale}}, 0, 0)
 		return []Value{g.joinHeads(dq, a.Heads), g.joinHeads(dk, a.KVHeads), g.joinHeads(dv, a.KVHeads)}
 	},
-	Flops: func(_ any, in, _ []Type, dims []int) int {
-		return 5 * in[1].Shape.Elements(dims) * in[2].Shape[0].Resolve(dims)
+	Flops: func(attr any, in, _ []Type, dims []int) int {
+		return AttentionFlops(AttentionGrad, attr.(AttentionAttr), attr.(AttentionAttr).guess(in[1], in[2], dims))
 	},
 })
+
+// AttentionFlops is the number of floating-point operations of Attention or
+// AttentionGrad on so many pairs of a query and a key that it sees: two
+// products of heads forward, and five backward, where the scores are made again.
+func AttentionFlops(op Op, a AttentionAttr, pairs int) int {
+	products := 2
+	if op == AttentionGrad {
+		products = 5
+	}
+	return 2 * products * a.Heads * a.HeadDim * pairs
+}
+
+// Pairs counts the keys that queries with the intervals [lo[i], hi[i]) see.
+func (a AttentionAttr) Pairs(lo, hi []int32) int {
+	n := 0
+	for i, end := range hi {
+		begin := lo[i]
+		if a.Window > 0 {
+			begin = max(begin, end-int32(a.Window))
+		}
+		n += int(max(0, end-begin))
+	}
+	return n
+}
+
+// guess is the number of pairs where nobody has looked at the intervals: as if
+// the queries were the last tokens of one text of all the keys.
+func (a AttentionAttr) guess(q, k Type, dims []int) int {
+	queries, keys := q.Shape[0].Resolve(dims), k.Shape[0].Resolve(dims)
+	n := 0
+	for i := range queries {
+		seen := max(0, keys-i)
+		if a.Window > 0 {
+			seen = min(seen, a.Window)
+		}
+		n += seen
+	}
+	return n
+}
 
 func checkAttention(a AttentionAttr, q, k, v, lo, hi Type) error {
 	switch {

@@ -78,6 +78,8 @@ type OpDef struct {
 	// Flops counts the floating-point operations for the run-time values
 	// dims; nil means one for each element of the first output.
 	Flops func(attr any, in []Type, outs []Type, dims []int) int
+	// Bytes counts what is read and written; nil means inputs and outputs, whole.
+	Bytes func(in []Type, outs []Type, dims []int) int
 	// InPlace gives, for output i, the input whose memory it may overwrite,
 	// or -1. Nil means none.
 	InPlace func(attr any, output int) int
@@ -131,6 +133,9 @@ func Cost(op Op, attr any, in, outs []Type, dims []int) (flops, bytes int) {
 		flops = d.Flops(attr, in, outs, dims)
 	} else {
 		flops = outs[0].Shape.Elements(dims)
+	}
+	if d.Bytes != nil {
+		return flops, d.Bytes(in, outs, dims)
 	}
 	for _, t := range in {
 		bytes += t.Bytes(dims)

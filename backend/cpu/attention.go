@@ -32,3 +32,19 @@ func attentionGradKernel(r *run, l *ir.Launch) error {
 	grad := attention.Gradients{Q: r.attentionRows(l.Out[0]), K: r.attentionRows(l.Out[1]), V: r.attentionRows(l.Out[2])}
 	return r.dev.attention.Backward(s, grad, rows[0], rows[1], rows[2], rows[3], rows[4], r.f32(l.In[5]))
 }
+
+// flops is the work of a launch where shapes do not tell: of attention, by the
+// keys that its queries see. 0 for all others.
+func (r *run) flops(l *ir.Launch) int {
+	var lo, hi ir.Ref
+	switch l.Op {
+	case ir.Attention:
+		lo, hi = l.In[3], l.In[4]
+	case ir.AttentionGrad:
+		lo, hi = l.In[6], l.In[7]
+	default:
+		return 0
+	}
+	a := l.Attr.(ir.AttentionAttr)
+	return ir.AttentionFlops(l.Op, a, a.Pairs(r.i32(lo), r.i32(hi)))
+}

@@ -191,7 +191,8 @@ func (e *executable) launch(l *ir.Launch) error {
 	}
 	start := time.Now()
 	err := e.run.launch(l)
-	e.dev.profile.Add(l, e.run.dims, time.Since(start))
+	took := time.Since(start)
+	e.dev.profile.Add(l, e.run.dims, e.run.flops(l), took)
 	return err
 }
 

@@ -1,0 +1,66 @@
+package ir
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// Attention's work is that of the pairs that see each other: by shapes alone
+// the queries are taken as the last tokens of one text.
+func TestAttentionCost(t *testing.T) {
+	const heads, kv, dim = 4, 2, 8
+	for _, c := range []struct {
+		name                string
+		queries, keys, wind int
+		pairs               int
+	}{
+		{"one text", 5, 5, 0, 15},
+		{"one token behind a cache", 1, 9, 0, 9},
+		{"three tokens behind a cache", 3, 9, 0, 7 + 8 + 9},
+		{"a window", 5, 5, 2, 1 + 2 + 2 + 2 + 2},
+		{"more queries than keys", 3, 2, 0, 2 + 1},
+	} {
+		a := AttentionAttr{Heads: heads, KVHeads: kv, HeadDim: dim, Scale: 1, Window: c.wind}
+		q, k, ids := mat(c.queries, heads*dim), mat(c.keys, kv*dim), Type{tensor.I32, ShapeOf(c.queries)}
+		outs, err := Def(Attention).Infer(a, []Type{q, k, k, ids, ids})
+		require.NoError(t, err)
+		flops, bytes := Cost(Attention, a, []Type{q, k, k, ids, ids}, outs, []int{0})
+		assert.Equal(t, 2*2*c.pairs*heads*dim, flops, c.name)
+		assert.Equal(t, 4*(2*c.queries*heads*dim+2*c.keys*kv*dim+2*c.queries+c.queries*heads), bytes, c.name)
+		back, _ := Cost(AttentionGrad, a, []Type{q, q, k, k, q, outs[1], ids, ids}, []Type{q, k, k}, []int{0})
+		assert.Equal(t, 5*2*c.pairs*heads*dim, back, c.name)
+	}
+}
+
+func TestAttentionPairs(t *testing.T) {
+	assert.Equal(t, 1+2+3+1+2, AttentionAttr{}.Pairs([]int32{0, 0, 0, 3, 3}, []int32{1, 2, 3, 4, 5}), "two texts in one axis")
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(0, 12).Draw(t, "queries")
+		lo := rapid.SliceOfN(rapid.Int32Range(0, 20), n, n).Draw(t, "lo")
+		hi := rapid.SliceOfN(rapid.Int32Range(0, 20), n, n).Draw(t, "hi")
+		a := AttentionAttr{Window: rapid.IntRange(0, 8).Draw(t, "window")}
+		want := 0
+		for i := range n {
+			for j := lo[i]; j < hi[i]; j++ {
+				if a.Window == 0 || j >= hi[i]-int32(a.Window) {
+					want++
+				}
+			}
+		}
+		require.Equal(t, want, a.Pairs(lo, hi))
+	})
+}
+
+// Rows that are taken from or written into a table are moved, the table is not.
+func TestRowsCost(t *testing.T) {
+	table, ids := Type{tensor.BF16, ShapeOf(1000, 8)}, Type{tensor.I32, ShapeOf(3)}
+	_, bytes := Cost(GatherRows, nil, []Type{table, ids}, []Type{mat(3, 8)}, []int{0})
+	assert.Equal(t, 2*3*8+4*3+4*3*8, bytes)
+	_, bytes = Cost(UpdateRows, nil, []Type{mat(1000, 8), mat(3, 8), {tensor.I32, ShapeOf(1)}}, []Type{mat(1000, 8)}, []int{0})
+	assert.Equal(t, 2*4*3*8+4, bytes)
+}
