@@ -1,9 +1,11 @@
 // Package bench keeps and prints what was measured: rows of samples, the
 // machine they were taken on, and the marks that they were held against.
 //
-// It measures nothing itself. A row is one thing that one program did, as often
-// as it was asked to; its figures are the median and how far the samples lie
-// apart, because on shared machines a mean says more about the neighbours.
+// A row is one thing that one program did, as often as it was asked to; its
+// figures are the median and how far the samples lie apart, because on shared
+// machines a mean says more about the neighbours. Rows that stand beside each
+// other take turns, so that all of them see the same moods of the machine; what
+// they do is the business of the packages below this one.
 package bench
 
 import (
@@ -20,11 +22,19 @@ type Row struct {
 	Input   string    `json:"input"`                    // on what
 	Bytes   int64     `json:"bytes,omitempty"`          // that one time moves, 0 where a rate would mean nothing
 	Flops   float64   `json:"flops,omitempty"`          // operations that one time does
+	Peak    Peak      `json:"peak,omitzero"`            // of the machine, where the row is held against it
 	PeakRSS int64     `json:"peak_rss_bytes,omitempty"` // most bytes of memory of the process, 0 where nobody asked
 	Share   float64   `json:"share,omitempty"`          // of the input that was needed, 0 where nobody asked
 	Detail  string    `json:"detail,omitempty"`         // what else there is to say
 	Failure string    `json:"failure,omitempty"`        // why there are no seconds
+	Quiet   bool      `json:"-"`                        // in JSON only: one of too many for a table
 	Seconds []float64 `json:"seconds"`                  // of each time, in the order in which they were taken
+}
+
+// Peak is what the machine reaches at most in what a row does.
+type Peak struct {
+	Flops float64 `json:"flop_per_s,omitempty"` // of matrix products at the row's precision
+	Bytes float64 `json:"byte_per_s,omitempty"` // read from memory
 }
 
 // ID names the row among others of a report.
@@ -39,6 +49,9 @@ type Figures struct {
 	Min    float64 `json:"min_s"`
 	Rate   float64 `json:"gb_per_s,omitempty"`    // 10^9 bytes in a second, by the median
 	GFlops float64 `json:"gflop_per_s,omitempty"` // 10^9 operations in a second, by the median
+
+	OfFlops float64 `json:"of_peak_flops,omitempty"` // reached by the median, as a part of the peak
+	OfBytes float64 `json:"of_peak_bytes,omitempty"` // caches make more than 1 of it
 }
 
 // Figures sums the row up. A row without samples has none.
@@ -52,6 +65,12 @@ func (r *Row) Figures() Figures {
 	}
 	if f.Median > 0 {
 		f.Rate, f.GFlops = float64(r.Bytes)/f.Median/1e9, r.Flops/f.Median/1e9
+		if r.Peak.Flops > 0 {
+			f.OfFlops = r.Flops / f.Median / r.Peak.Flops
+		}
+		if r.Peak.Bytes > 0 {
+			f.OfBytes = float64(r.Bytes) / f.Median / r.Peak.Bytes
+		}
 	}
 	return f
 }

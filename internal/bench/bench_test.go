@@ -63,9 +63,9 @@ func sample() *Report {
 func TestVerdicts(t *testing.T) {
 	r := sample()
 	assert.Equal(t, []Verdict{
-		{"reading", "Read: ours: mmap, big", "a|b: pread", 0.5, 0.5, true},
-		{"memory", "Read: ours: mmap, big", "memory of the data", 1.5, 2, false},
-		{"share", "Read: ours: mmap, small", "share of the input", 0.02, 0.02, true},
+		{Name: "reading", Row: "Read: ours: mmap, big", Beside: "a|b: pread", Asked: 0.5, Ratio: 0.5, Met: true},
+		{Name: "memory", Row: "Read: ours: mmap, big", Beside: "memory of the data", Asked: 1.5, Ratio: 2, Met: false},
+		{Name: "share", Row: "Read: ours: mmap, small", Beside: "share of the input", Asked: 0.02, Ratio: 0.02, Met: true},
 	}, r.Verdicts(), "what was not measured has no verdict")
 	r.Rows = append(r.Rows, &Row{Group: "Read", Program: "gone", Name: "pread", Input: "big", Seconds: []float64{0.1}})
 	v := r.Verdicts()[0]

@@ -15,11 +15,12 @@ type Environment struct {
 	Time       time.Time `json:"time"`
 	CPU        string    `json:"cpu"`
 	Cores      int       `json:"cores"`   // that the system has
-	Threads    int       `json:"threads"` // that Go runs on, GOMAXPROCS
+	Threads    int       `json:"threads"` // that were measured: of the device, or GOMAXPROCS
 	Memory     int64     `json:"memory_bytes,omitempty"`
 	Kernel     string    `json:"kernel,omitempty"`
 	Platform   string    `json:"platform"`
 	Go         string    `json:"go"`
+	Device     string    `json:"device,omitempty"`      // what the backend says of itself
 	FileSystem string    `json:"file_system,omitempty"` // of the folder with the files
 	HugePages  string    `json:"huge_pages,omitempty"`  // always, madvise or never
 	Load       string    `json:"load,omitempty"`        // average of the last minute when the run began
@@ -50,6 +51,7 @@ func (e Environment) String() string {
 	add("kernel %s", e.Kernel)
 	add("%s", e.Platform)
 	add("%s", e.Go)
+	add("device: %s", e.Device)
 	add("files on %s", e.FileSystem)
 	add("huge pages: %s", e.HugePages)
 	add("load %s at the start", e.Load)

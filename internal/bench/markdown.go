@@ -18,37 +18,95 @@ func (r *Report) Markdown() string {
 		b.WriteString("\n### Marks\n\n")
 		tableHead(b, "what", "beside", "asked", "found", "")
 		for _, v := range verdicts {
-			tableLine(b, v.Name, v.Beside, fmt.Sprintf("≤ %.4g", v.Asked), fmt.Sprintf("%.3f", v.Ratio), v.word())
+			tableLine(b, v.Name, v.Beside, v.asked(), fmt.Sprintf("%.3f", v.Ratio), v.word())
 		}
 	}
 	return b.String()
 }
 
+// manyInputs is how many a group may have before each gets lines of its own
+// instead of columns.
+const manyInputs = 2
+
 func markdownGroup(b *strings.Builder, rows []*Row) {
 	var inputs []string
-	var rates, peaks, details bool // whether there are any
 	for _, row := range rows {
 		if !slices.Contains(inputs, row.Input) {
 			inputs = append(inputs, row.Input)
 		}
-		rates = rates || row.Bytes > 0
-		peaks = peaks || row.PeakRSS > 0
-		details = details || row.cells().remark != ""
-	}
-	titles := []string{"program", "what"}
-	for _, in := range inputs {
-		titles = append(titles, in+": median ms (p10–p90)")
-		if rates {
-			titles = append(titles, "GB/s")
-		}
-		if peaks {
-			titles = append(titles, "peak MB")
-		}
-	}
-	if details {
-		titles = append(titles, "")
 	}
 	fmt.Fprintf(b, "\n### %s\n\n", rows[0].Group)
+	t := columnsOf(rows)
+	if len(inputs) > manyInputs {
+		t.long(b, rows)
+	} else {
+		t.wide(b, rows, inputs)
+	}
+}
+
+// columns are those that a group has figures for.
+type columns struct{ flops, ofFlops, rates, ofBytes, peaks, details bool }
+
+func columnsOf(rows []*Row) columns {
+	return columns{
+		flops: has(rows, func(c *cells) bool { return c.gflops != "" }), ofFlops: has(rows, func(c *cells) bool { return c.ofFlops != "" }),
+		rates: slices.ContainsFunc(rows, func(r *Row) bool { return r.Bytes > 0 }), ofBytes: has(rows, func(c *cells) bool { return c.ofBytes != "" }),
+		peaks:   slices.ContainsFunc(rows, func(r *Row) bool { return r.PeakRSS > 0 }),
+		details: has(rows, func(c *cells) bool { return c.remark != "" }),
+	}
+}
+
+// choose gives those of the cells that there are columns for.
+func (t columns) choose(median, gflops, ofFlops, rate, ofBytes, peak string) []string {
+	line := []string{median}
+	for _, c := range []struct {
+		there bool
+		cell  string
+	}{{t.flops, gflops}, {t.ofFlops, ofFlops}, {t.rates, rate}, {t.ofBytes, ofBytes}, {t.peaks, peak}} {
+		if c.there {
+			line = append(line, c.cell)
+		}
+	}
+	return line
+}
+
+func (t columns) titles(before string) []string {
+	return t.choose(before+"median ms (p10–p90)", "GFLOP/s", "of peak", "GB/s", "of peak", "peak MB")
+}
+
+func (t columns) figures(c cells) []string {
+	if c.p10 != "" {
+		c.median += " (" + c.p10 + "–" + c.p90 + ")"
+	}
+	return t.choose(c.median, c.gflops, c.ofFlops, c.rate, c.ofBytes, c.peak)
+}
+
+// long has a line for each row.
+func (t columns) long(b *strings.Builder, rows []*Row) {
+	titles := append([]string{"program", "what", "on"}, t.titles("")...)
+	if t.details {
+		titles = append(titles, "")
+	}
+	tableHead(b, titles...)
+	for _, row := range rows {
+		c := row.cells()
+		line := append([]string{row.Program, row.Name, row.Input}, t.figures(c)...)
+		if t.details {
+			line = append(line, c.remark)
+		}
+		tableLine(b, line...)
+	}
+}
+
+// wide has columns for each input.
+func (t columns) wide(b *strings.Builder, rows []*Row, inputs []string) {
+	titles := []string{"program", "what"}
+	for _, in := range inputs {
+		titles = append(titles, t.titles(in+": ")...)
+	}
+	if t.details {
+		titles = append(titles, "")
+	}
 	tableHead(b, titles...)
 	for i, row := range rows {
 		same := func(other *Row) bool { return other.Program == row.Program && other.Name == row.Name }
@@ -59,24 +117,16 @@ func markdownGroup(b *strings.Builder, rows []*Row) {
 		for _, in := range inputs {
 			at := slices.IndexFunc(rows, func(other *Row) bool { return same(other) && other.Input == in })
 			if at < 0 {
-				at = i // never taken: a row has all inputs of its group
+				line = append(line, t.figures(cells{})...)
+				continue
 			}
 			c := rows[at].cells()
 			if c.remark != "" && !slices.Contains(said, c.remark) {
 				said = append(said, c.remark)
 			}
-			if c.p10 != "" {
-				c.median += " (" + c.p10 + "–" + c.p90 + ")"
-			}
-			line = append(line, c.median)
-			if rates {
-				line = append(line, c.rate)
-			}
-			if peaks {
-				line = append(line, c.peak)
-			}
+			line = append(line, t.figures(c)...)
 		}
-		if details {
+		if t.details {
 			line = append(line, strings.Join(said, "; "))
 		}
 		tableLine(b, line...)

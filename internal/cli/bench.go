@@ -15,12 +15,14 @@ import (
 
 func (a *app) bench() *cobra.Command {
 	c := a.group(&cobra.Command{
-		Use:     "bench",
-		Short:   "Measure how fast this machine does it",
-		Long:    "Measure how fast this machine does it, and print the figures with what the machine is.",
-		Example: "  lorafuse bench load",
+		Use:   "bench",
+		Short: "Measure how fast this machine does it",
+		Long:  "Measure how fast this machine does it, and print the figures with what the machine is.",
+		Example: `  lorafuse bench kernels
+  lorafuse bench layer --sweep
+  lorafuse bench load`,
 	})
-	c.AddCommand(a.benchLoad(), a.measureLoad())
+	c.AddCommand(a.benchKernels(), a.benchLayer(), a.benchLoad(), a.measureLoad())
 	return c
 }
 

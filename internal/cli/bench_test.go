@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// report is what `bench load --json` prints.
+// report is what benchmarks print with --json.
 type report struct {
 	Title       string `json:"title"`
 	Environment struct {
@@ -28,6 +28,8 @@ type report struct {
 		P10     float64   `json:"p10_s"`
 		P90     float64   `json:"p90_s"`
 		Rate    float64   `json:"gb_per_s"`
+		GFlops  float64   `json:"gflop_per_s"`
+		OfPeak  float64   `json:"of_peak_flops"`
 		Failure string    `json:"failure"`
 		Seconds []float64 `json:"seconds"`
 	} `json:"rows"`
@@ -85,4 +87,53 @@ func TestBenchPeers(t *testing.T) {
 	assert.Equal(t, ExitFailure, got.status)
 	assert.Contains(t, got.stdout, "FromBytes")
 	assert.Regexp(t, `lorafuse: bench: Header: rust: .*no such file`, got.stderr)
+}
+
+// suite runs one of the suites that take turns, small.
+func suite(t *testing.T, args ...string) result {
+	t.Helper()
+	return command(t, "", append([]string{"bench"}, args...)...)
+}
+
+func TestBenchSuites(t *testing.T) {
+	for name, only := range map[string]string{"kernels": "^LoRA x", "layer": "^Adapter alone"} {
+		got := suite(t, name, "--shrink", "64", "--runs", "2", "--threads", "1", "--only", only, "--json")
+		require.Equal(t, ExitOK, got.status, got.stderr)
+		r := decode[report](t, got.stdout)
+		assert.Equal(t, name, r.Title)
+		require.NotEmpty(t, r.Rows)
+		for _, row := range r.Rows {
+			assert.Equal(t, 2, row.Runs, name)
+			assert.Positive(t, row.GFlops, name)
+			assert.Positive(t, row.OfPeak, name)
+		}
+		assert.Contains(t, got.stderr, "measuring")
+		got = suite(t, name, "--shrink", "64", "--runs", "1", "--only", only, "--markdown")
+		require.Equal(t, ExitOK, got.status, got.stderr)
+		assert.Contains(t, got.stdout, "| GFLOP/s | of peak |")
+		got = suite(t, name, "--shrink", "64", "--runs", "1", "--only", only)
+		require.Equal(t, ExitOK, got.status, got.stderr)
+		assert.Contains(t, got.stdout, "OF PEAK")
+
+		for says, args := range map[string][]string{
+			`bench ` + name + `: --only: error parsing regexp`:     {"--only", "("},
+			`no row matches "zebra"`:                               {"--only", "zebra"},
+			`bench ` + name + `: --threads: found -1, expected 0`:  {"--threads", "-1"},
+			`found 0 runs, expected 1 or more`:                     {"--runs", "0"},
+			`found a divisor of sizes of -2, expected 1 or more`:   {"--shrink", "-2"},
+			`bench ` + name + `: --python: exec: "no-such-python"`: {"--python", "no-such-python"},
+			`backend "tpu"`:   {"--backend", "tpu"},
+			`[json markdown]`: {"--json", "--markdown"},
+		} {
+			got := suite(t, append([]string{name}, args...)...)
+			assert.NotEqual(t, ExitOK, got.status, says)
+			assert.Contains(t, got.stderr, says)
+			assert.Empty(t, got.stdout)
+		}
+	}
+	got := suite(t, "layer", "--shrink", "64", "--sweep=4", "--runs", "1", "--only", "^Sweep", "--json")
+	require.Equal(t, ExitOK, got.status, got.stderr)
+	assert.Len(t, decode[report](t, got.stdout).Rows, 8)
+	got = suite(t, "layers")
+	assert.Contains(t, got.stderr, `did you mean "layer"`)
 }

@@ -95,7 +95,11 @@ var house = map[string]room{
 	"merge":           {floor: loops},
 	"convert":         {floor: loops},
 
-	"internal/bench/load": {loops, with("convert", "is measured")},
+	"internal/bench/peer":    {floor: machines},
+	"internal/bench/program": {graphs, with("graph", "compiles graphs", "graph/exec", "runs them")},
+	"internal/bench/kernels": {floor: models},
+	"internal/bench/layer":   {floor: models},
+	"internal/bench/load":    {loops, with("convert", "is measured")},
 
 	"internal/cli":     {floor: commands},
 	"cmd/lorafuse":     {commands, with("internal/cli", "is its main")},

@@ -1,0 +1,116 @@
+package bench
+
+import "fmt"
+
+// Mark is a bar that a row is held against. Which kind it is follows from what
+// is set, in this order: Beside, FlopPeak, BytePeak, Seconds, Memory; where
+// none is, the row's Share must not be more than Factor.
+type Mark struct {
+	Name   string   // what is asked
+	Row    string   // ID of the row that is held against it
+	Beside []string // IDs of rows; the one with the least counts
+	Factor float64  // the most that the row may take, as a part of the least beside it
+
+	// InMemory compares the most memory of the processes, not the time.
+	InMemory bool
+	// FlopPeak is the least part of the peak of products that the row must
+	// reach, BytePeak that of the bandwidth.
+	FlopPeak, BytePeak float64
+	// Seconds is the most that the median may be.
+	Seconds float64
+	// Memory is a number of bytes: the process of the row may hold Factor times
+	// as many.
+	Memory int64
+}
+
+// Verdict is a mark with what was found.
+type Verdict struct {
+	Name   string  `json:"name"`
+	Row    string  `json:"row"`
+	Beside string  `json:"beside"`
+	Asked  float64 `json:"asked"` // the ratio must be this or less, or this or more
+	Ratio  float64 `json:"ratio"`
+	Least  bool    `json:"least,omitempty"` // the ratio must be this or more
+	Met    bool    `json:"met"`
+}
+
+func (v *Verdict) word() string {
+	if v.Met {
+		return "met"
+	}
+	return "MISSED"
+}
+
+// asked is the bar as text.
+func (v *Verdict) asked() string {
+	sign := "≤"
+	if v.Least {
+		sign = "≥"
+	}
+	return fmt.Sprintf("%s %.4g", sign, v.Asked)
+}
+
+// Verdicts holds the rows against the marks. A mark whose rows were not
+// measured is left out.
+func (r *Report) Verdicts() []Verdict {
+	var verdicts []Verdict
+	for i := range r.Marks {
+		m := &r.Marks[i]
+		row := r.measured(m.Row)
+		if row == nil {
+			continue
+		}
+		v := r.judge(m, row)
+		if v.Ratio > 0 {
+			v.Name, v.Row = m.Name, row.ID()
+			v.Met = v.Ratio <= v.Asked && !v.Least || v.Ratio >= v.Asked && v.Least
+			verdicts = append(verdicts, v)
+		}
+	}
+	return verdicts
+}
+
+// judge finds the ratio, 0 where there is nothing to compare.
+func (r *Report) judge(m *Mark, row *Row) Verdict {
+	f := row.Figures()
+	switch {
+	case m.Beside != nil:
+		of := func(row *Row) float64 { return row.Figures().Median }
+		if m.InMemory {
+			of = func(row *Row) float64 { return float64(row.PeakRSS) }
+		}
+		if best := r.least(m.Beside, of); best != nil {
+			return Verdict{Beside: best.Program + ": " + best.Name, Asked: m.Factor, Ratio: of(row) / of(best)}
+		}
+		return Verdict{}
+	case m.FlopPeak > 0:
+		return Verdict{Beside: "peak of products", Asked: m.FlopPeak, Ratio: f.OfFlops, Least: true}
+	case m.BytePeak > 0:
+		return Verdict{Beside: "peak of the memory", Asked: m.BytePeak, Ratio: f.OfBytes, Least: true}
+	case m.Seconds > 0:
+		return Verdict{Beside: fmt.Sprintf("%.4g ms", 1e3*m.Seconds), Asked: 1, Ratio: f.Median / m.Seconds}
+	case m.Memory > 0:
+		return Verdict{Beside: "memory of the data", Asked: m.Factor, Ratio: float64(row.PeakRSS) / float64(m.Memory)}
+	default:
+		return Verdict{Beside: "share of the input", Asked: m.Factor, Ratio: row.Share}
+	}
+}
+
+func (r *Report) measured(id string) *Row {
+	for _, row := range r.Rows {
+		if row.ID() == id && len(row.Seconds) > 0 {
+			return row
+		}
+	}
+	return nil
+}
+
+// least finds the row with the least of something, of those that have any.
+func (r *Report) least(ids []string, of func(*Row) float64) (best *Row) {
+	for _, id := range ids {
+		if row := r.measured(id); row != nil && of(row) > 0 && (best == nil || of(row) < of(best)) {
+			best = row
+		}
+	}
+	return best
+}

@@ -1,0 +1,92 @@
+"""The peer of lorafuse bench that is PyTorch, and NumPy beside it: does what it is asked to, line by line.
+
+A request is a line of JSON with "do": begin, sample or end, and "id". begin names an "op" and its sizes, sample
+answers {"seconds": the mean of as many calls as take a stretch of time}; errors are {"error": text}.
+"""
+import json
+import os
+import sys
+import time
+
+STRETCH = 5e-3
+
+
+def matmul(torch, r):
+    """op(A) op(B) as NumPy's BLAS or PyTorch makes it, into memory that is there; A of [m,k], B of [k,n]."""
+    shape = lambda rows, cols, t: (cols, rows) if t else (rows, cols)
+    if r.get("numpy"):
+        import numpy
+
+        g = numpy.random.default_rng(0)
+        a = g.random(shape(r["m"], r["k"], r["ta"]), dtype=numpy.float32)
+        b = g.random(shape(r["k"], r["n"], r["tb"]), dtype=numpy.float32)
+        out = numpy.empty((r["m"], r["n"]), numpy.float32)
+        a, b = a.T if r["ta"] else a, b.T if r["tb"] else b
+        return lambda: numpy.matmul(a, b, out=out)
+    d = torch.bfloat16 if r["dtype"] == "bf16" else torch.float32
+    a, b = torch.rand(shape(r["m"], r["k"], r["ta"])).to(d), torch.rand(shape(r["k"], r["n"], r["tb"])).to(d)
+    out = torch.empty(r["m"], r["n"], dtype=d)
+    a, b = a.T if r["ta"] else a, b.T if r["tb"] else b
+    return lambda: torch.matmul(a, b, out=out)
+
+
+def lora(torch, r):
+    """(x@A@B)*s as it is written."""
+    x, a, b, s = torch.rand(r["m"], r["d"]), torch.rand(r["d"], r["r"]), torch.rand(r["r"], r["d"]), 2.0
+    return lambda: (x @ a @ b) * s
+
+
+OPS = {"matmul": matmul, "lora": lora}
+
+
+class Task:
+    def __init__(self, call):
+        self.call, self.calls = call, 0
+
+    def mean(self):
+        start = time.perf_counter()
+        for _ in range(self.calls):
+            self.call()
+        return (time.perf_counter() - start) / self.calls
+
+    def sample(self):
+        if self.calls:
+            return self.mean()
+        self.calls = 1
+        while True:
+            mean = self.mean()
+            if mean * self.calls >= STRETCH:
+                return mean
+            self.calls *= 2
+
+
+def main():
+    sys.path = [p for p in sys.path if p]  # modules of the folder that this happens to run in are none of ours
+    threads = int(sys.argv[1])
+    if threads:
+        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+            os.environ[name] = str(threads)
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no answer
+    import torch
+
+    torch.set_grad_enabled(False)
+    if threads:
+        torch.set_num_threads(threads)
+    tasks = {}
+    for line in sys.stdin:
+        r = json.loads(line)
+        try:
+            answer = {}
+            if r["do"] == "begin":
+                tasks[r["id"]] = Task(OPS[r["what"]["op"]](torch, r["what"]))
+            elif r["do"] == "sample":
+                answer["seconds"] = tasks[r["id"]].sample()
+            else:
+                del tasks[r["id"]]
+        except Exception as e:
+            answer = {"error": f"{type(e).__name__}: {e}"}
+        print(json.dumps(answer), file=out, flush=True)
+
+
+main()

@@ -1,0 +1,102 @@
+package bench
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Text gives the lines of a table for a terminal. Columns that a group has no
+// figures for are left out of it.
+func (r *Report) Text() [][]string {
+	var lines [][]string
+	for rows := range r.groups() {
+		flops := has(rows, func(c *cells) bool { return c.gflops != "" })
+		shares := has(rows, func(c *cells) bool { return c.ofBytes != "" })
+		head := []string{"", "", "", "MEDIAN MS", "P10", "P90"}
+		if flops {
+			head = append(head, "GFLOP/S", "OF PEAK")
+		}
+		head = append(head, "GB/S")
+		if shares {
+			head = append(head, "OF PEAK")
+		}
+		lines = append(lines, []string{rows[0].Group}, append(head, "PEAK MB"))
+		for _, row := range rows {
+			c := row.cells()
+			line := []string{"  " + row.Program, row.Name, row.Input, c.median, c.p10, c.p90}
+			if flops {
+				line = append(line, c.gflops, c.ofFlops)
+			}
+			line = append(line, c.rate)
+			if shares {
+				line = append(line, c.ofBytes)
+			}
+			lines = append(lines, append(line, c.peak, c.remark))
+		}
+	}
+	if verdicts := r.Verdicts(); len(verdicts) > 0 {
+		lines = append(lines, []string{"Marks"}, []string{"", "", "FOUND", "ASKED", "BESIDE"})
+		for _, v := range verdicts {
+			lines = append(lines, []string{"  " + v.word(), v.Name, fmt.Sprintf("%.3f", v.Ratio), v.asked(), v.Beside})
+		}
+	}
+	return lines
+}
+
+// cells are the figures of a row as text.
+type cells struct{ median, p10, p90, gflops, ofFlops, rate, ofBytes, peak, remark string }
+
+func (r *Row) cells() cells {
+	if len(r.Seconds) == 0 {
+		return cells{median: "–", remark: r.Failure}
+	}
+	f := r.Figures()
+	c := cells{median: milliseconds(f.Median), p10: milliseconds(f.P10), p90: milliseconds(f.P90), remark: r.Detail}
+	if f.GFlops > 0 {
+		c.gflops = fmt.Sprintf("%.1f", f.GFlops)
+	}
+	if f.Rate > 0 {
+		c.rate = fmt.Sprintf("%.2f", f.Rate)
+	}
+	if f.OfFlops > 0 {
+		c.ofFlops = percent(f.OfFlops)
+	}
+	if f.OfBytes > 0 {
+		c.ofBytes = percent(f.OfBytes)
+	}
+	if r.PeakRSS > 0 {
+		c.peak = fmt.Sprintf("%.1f", float64(r.PeakRSS)/1e6)
+	}
+	if r.Share > 0 {
+		c.remark = strings.Trim(fmt.Sprintf("%.2f %% of the input; %s", 100*r.Share, c.remark), "; ")
+	}
+	return c
+}
+
+// has reports whether some row has a cell.
+func has(rows []*Row, some func(c *cells) bool) bool {
+	for _, row := range rows {
+		if c := row.cells(); some(&c) {
+			return true
+		}
+	}
+	return false
+}
+
+func percent(x float64) string { return fmt.Sprintf("%.1f %%", 100*x) }
+
+// milliseconds prints seconds with three significant digits.
+func milliseconds(s float64) string {
+	switch ms := s * 1e3; {
+	case ms >= 100:
+		return fmt.Sprintf("%.0f", ms)
+	case ms >= 10:
+		return fmt.Sprintf("%.1f", ms)
+	case ms >= 1:
+		return fmt.Sprintf("%.2f", ms)
+	case ms >= 0.01:
+		return fmt.Sprintf("%.3f", ms)
+	default:
+		return fmt.Sprintf("%.5f", ms)
+	}
+}

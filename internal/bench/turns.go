@@ -1,0 +1,184 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"time"
+)
+
+// ErrOptions is the error of options that make no sense.
+var ErrOptions = errors.New("bad options")
+
+// Sampler takes samples of one thing, in seconds.
+type Sampler interface {
+	Sample(ctx context.Context) (float64, error)
+	Close() error
+}
+
+// Task is a row that is still to be measured, and the marks that it is held
+// against.
+type Task struct {
+	Row   *Row
+	Marks []Mark
+	// Begin gets ready for sampling. It may complete the row.
+	Begin func(ctx context.Context) (Sampler, error)
+	// Foreign is another program: that it fails is said in its row and is no
+	// reason to stop.
+	Foreign bool
+}
+
+// Turns is how tasks are measured.
+type Turns struct {
+	// Runs is how many samples a row has, beside a first one that warms up and
+	// is thrown away.
+	Runs int
+	// Only leaves out the rows whose ID it does not match; nil leaves out none.
+	Only *regexp.Regexp
+	// Progress is told how many of the samples have been taken; nil for nobody.
+	Progress func(done, total int)
+	// Between, if not nil, is called before each group: what is measured of the
+	// machine itself is so as often as its moods change.
+	Between func() error
+
+	done, total int
+}
+
+// Select leaves what is asked for, and of tasks with one ID the first. It fails
+// with ErrOptions where nothing is left.
+func (t *Turns) Select(tasks []Task) ([]Task, error) {
+	if t.Runs < 1 {
+		return nil, fmt.Errorf("%w: found %d runs, expected 1 or more", ErrOptions, t.Runs)
+	}
+	seen := map[string]bool{}
+	tasks = slices.DeleteFunc(slices.Clone(tasks), func(x Task) bool {
+		id := x.Row.ID()
+		again := seen[id]
+		seen[id] = true
+		return again || t.Only != nil && !t.Only.MatchString(id)
+	})
+	if len(tasks) == 0 {
+		return nil, fmt.Errorf("%w: no row matches %q", ErrOptions, t.Only)
+	}
+	return tasks, nil
+}
+
+// Measure takes the samples. Tasks of one group and input that follow each other
+// take turns and are there at the same time; report gets their rows and marks
+// when they are done, or when an error ends it all: that of ctx, or of a task
+// that is not foreign.
+func (t *Turns) Measure(ctx context.Context, tasks []Task, report *Report) (err error) {
+	t.done, t.total = 0, t.Runs*len(tasks)
+	group := ""
+	for len(tasks) > 0 && err == nil {
+		if next := tasks[0].Row.Group; next != group && t.Between != nil {
+			group = next
+			if err := t.Between(); err != nil {
+				return err
+			}
+		}
+		n := slices.IndexFunc(tasks, func(x Task) bool { return x.Row.Group != tasks[0].Row.Group || x.Row.Input != tasks[0].Row.Input })
+		if n < 0 {
+			n = len(tasks)
+		}
+		err = t.together(ctx, tasks[:n])
+		for i := range tasks[:n] {
+			if row := tasks[i].Row; len(row.Seconds) > 0 || row.Failure != "" {
+				report.Rows = append(report.Rows, row)
+				report.Marks = append(report.Marks, tasks[i].Marks...)
+			}
+		}
+		tasks = tasks[n:]
+	}
+	return err
+}
+
+// together measures tasks that take turns.
+func (t *Turns) together(ctx context.Context, tasks []Task) (err error) {
+	samplers := make([]Sampler, len(tasks))
+	defer func() {
+		for _, s := range samplers {
+			if s != nil {
+				err = errors.Join(err, s.Close())
+			}
+		}
+	}()
+	// failed takes note of an error, or gives it back.
+	failed := func(task *Task, err error) error {
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err == nil:
+			return nil
+		case !task.Foreign:
+			return fmt.Errorf("%s: %w", task.Row.ID(), err)
+		}
+		task.Row.Failure, task.Row.Seconds = err.Error(), nil
+		return nil
+	}
+	for i := range tasks {
+		var err error
+		if samplers[i], err = tasks[i].Begin(ctx); err == nil {
+			_, err = samplers[i].Sample(ctx)
+		}
+		if err := failed(&tasks[i], err); err != nil {
+			return err
+		}
+	}
+	for range t.Runs {
+		for i := range tasks {
+			if row := tasks[i].Row; row.Failure == "" {
+				s, err := samplers[i].Sample(ctx)
+				if err := failed(&tasks[i], err); err != nil {
+					return err
+				}
+				if row.Failure == "" {
+					row.Seconds = append(row.Seconds, s)
+				}
+			}
+			t.done++
+			if t.Progress != nil {
+				t.Progress(t.done, t.total)
+			}
+		}
+	}
+	return nil
+}
+
+// Repeat samples f as the mean of as many calls as take a stretch of time that
+// a clock can measure; the first sample finds out how many these are.
+func Repeat(f func(ctx context.Context) error, stretch time.Duration) Sampler {
+	return &repeated{f: f, stretch: stretch}
+}
+
+type repeated struct {
+	f       func(ctx context.Context) error
+	stretch time.Duration
+	calls   int
+}
+
+func (r *repeated) Sample(ctx context.Context) (float64, error) {
+	if r.calls > 0 {
+		return r.mean(ctx)
+	}
+	for r.calls = 1; ; r.calls *= 2 {
+		mean, err := r.mean(ctx)
+		if err != nil || mean*float64(r.calls) >= r.stretch.Seconds() {
+			return mean, err
+		}
+	}
+}
+
+func (r *repeated) mean(ctx context.Context) (float64, error) {
+	start := time.Now()
+	for range r.calls {
+		if err := r.f(ctx); err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(start).Seconds() / float64(r.calls), nil
+}
+
+func (r *repeated) Close() error { return nil }

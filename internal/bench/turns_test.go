@@ -1,0 +1,163 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// actor is a task that writes down what it is asked to do.
+type actor struct {
+	name   string
+	script *[]string
+	fails  int // the sample that fails, counted from 1
+	taken  int
+}
+
+func (a *actor) say(what string) { *a.script = append(*a.script, what+" "+a.name) }
+
+func (a *actor) begin(context.Context) (Sampler, error) {
+	a.say("begin")
+	if a.fails < 0 {
+		return nil, errors.New("broke")
+	}
+	return a, nil
+}
+
+func (a *actor) Sample(context.Context) (float64, error) {
+	a.say("sample")
+	if a.taken++; a.taken == a.fails {
+		return 0, errors.New("fell over")
+	}
+	return float64(a.taken), nil
+}
+
+func (a *actor) Close() error {
+	a.say("close")
+	return nil
+}
+
+func cast(script *[]string, group, input string, actors ...*actor) (tasks []Task) {
+	for _, a := range actors {
+		a.script = script
+		row := &Row{Group: group, Program: a.name, Name: "act", Input: input}
+		tasks = append(tasks, Task{Row: row, Begin: a.begin, Marks: []Mark{{Name: a.name, Row: row.ID(), Seconds: 1}}})
+	}
+	return tasks
+}
+
+// Those of a group and an input take turns; others begin when these are done.
+func TestTurns(t *testing.T) {
+	var script []string
+	tasks := append(cast(&script, "one", "small", &actor{name: "a"}, &actor{name: "b"}), cast(&script, "one", "big", &actor{name: "c"})...)
+	tasks = append(tasks, cast(&script, "two", "big", &actor{name: "d"})...)
+	var steps []string
+	turns := Turns{
+		Runs: 2, Progress: func(done, total int) { steps = append(steps, fmt.Sprintf("%d/%d", done, total)) },
+		Between: func() error { script = append(script, "between"); return nil },
+	}
+	tasks, err := turns.Select(tasks)
+	require.NoError(t, err)
+	var r Report
+	require.NoError(t, turns.Measure(t.Context(), tasks, &r))
+	assert.Equal(t, []string{
+		"between",
+		"begin a", "sample a", "begin b", "sample b", "sample a", "sample b", "sample a", "sample b", "close a", "close b",
+		"begin c", "sample c", "sample c", "sample c", "close c",
+		"between",
+		"begin d", "sample d", "sample d", "sample d", "close d",
+	}, script)
+	assert.Equal(t, []string{"1/8", "2/8", "3/8", "4/8", "5/8", "6/8", "7/8", "8/8"}, steps)
+	require.Len(t, r.Rows, 4)
+	assert.Equal(t, []float64{2, 3}, r.Rows[0].Seconds, "the first sample is thrown away")
+	assert.Len(t, r.Marks, 4)
+}
+
+func TestSelect(t *testing.T) {
+	var script []string
+	tasks := cast(&script, "one", "small", &actor{name: "a"}, &actor{name: "b"}, &actor{name: "a"})
+	got, err := (&Turns{Runs: 1}).Select(tasks)
+	require.NoError(t, err)
+	assert.Len(t, got, 2, "the second a would be the same row")
+	got, err = (&Turns{Runs: 1, Only: regexp.MustCompile("one: b")}).Select(tasks)
+	require.NoError(t, err)
+	require.Len(t, got, 1)
+	assert.Equal(t, "b", got[0].Row.Program)
+	_, err = (&Turns{Runs: 1, Only: regexp.MustCompile("zebra")}).Select(tasks)
+	require.ErrorIs(t, err, ErrOptions)
+	assert.ErrorContains(t, err, `no row matches "zebra"`)
+	_, err = (&Turns{}).Select(tasks)
+	require.ErrorIs(t, err, ErrOptions)
+	assert.ErrorContains(t, err, "found 0 runs")
+	assert.Empty(t, script, "nothing was begun")
+}
+
+// A failure of our own ends it all; another program's is said in its row.
+func TestTurnsFail(t *testing.T) {
+	for _, fails := range []int{-1, 1, 2} {
+		var script []string
+		tasks := cast(&script, "one", "small", &actor{name: "a"}, &actor{name: "b", fails: fails})
+		turns := Turns{Runs: 2}
+		var r Report
+		err := turns.Measure(t.Context(), tasks, &r)
+		require.ErrorContains(t, err, "one: b: act, small: ")
+		assert.Contains(t, script, "close a")
+
+		tasks = cast(&script, "one", "small", &actor{name: "a"}, &actor{name: "b", fails: fails})
+		tasks[1].Foreign = true
+		r = Report{}
+		require.NoError(t, turns.Measure(t.Context(), tasks, &r))
+		require.Len(t, r.Rows, 2)
+		assert.Len(t, r.Rows[0].Seconds, 2)
+		assert.NotEmpty(t, r.Rows[1].Failure)
+		assert.Empty(t, r.Rows[1].Seconds)
+	}
+	broken := errors.New("no peak")
+	turns := Turns{Runs: 1, Between: func() error { return broken }}
+	var script []string
+	require.ErrorIs(t, turns.Measure(t.Context(), cast(&script, "one", "small", &actor{name: "a"}), &Report{}), broken)
+}
+
+func TestTurnsInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var script []string
+	tasks := cast(&script, "one", "small", &actor{name: "a"}, &actor{name: "b"})
+	turns := Turns{Runs: 9, Progress: func(done, _ int) {
+		if done == 3 {
+			cancel()
+		}
+	}}
+	var r Report
+	require.ErrorIs(t, turns.Measure(ctx, tasks, &r), context.Canceled)
+	assert.Len(t, r.Rows[0].Seconds, 2, "what was measured is kept")
+	assert.Contains(t, script, "close b")
+}
+
+// What is too quick for a clock is called as often as it takes.
+func TestRepeat(t *testing.T) {
+	calls := 0
+	s := Repeat(func(context.Context) error {
+		calls++
+		time.Sleep(200 * time.Microsecond)
+		return nil
+	}, 5*time.Millisecond)
+	_, err := s.Sample(t.Context())
+	require.NoError(t, err)
+	assert.Greater(t, calls, 2, "first it finds out how often")
+	calls = 0
+	start := time.Now()
+	mean, err := s.Sample(t.Context())
+	require.NoError(t, err)
+	assert.InDelta(t, time.Since(start).Seconds()/float64(calls), mean, 1e-3)
+	assert.GreaterOrEqual(t, mean, 200e-6)
+	require.NoError(t, s.Close())
+	failing := Repeat(func(context.Context) error { return errors.New("no") }, time.Millisecond)
+	_, err = failing.Sample(t.Context())
+	assert.EqualError(t, err, "no")
+}

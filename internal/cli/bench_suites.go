@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"regexp"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/internal/bench"
+	"github.com/lorafuse/lorafuse/internal/bench/kernels"
+	"github.com/lorafuse/lorafuse/internal/bench/layer"
+)
+
+// suiteFlags are those of the benchmarks that take turns.
+type suiteFlags struct {
+	report  reportFlags
+	runs    int
+	only    string
+	threads int
+	backend string
+	python  string
+}
+
+func (f *suiteFlags) flags(c *cobra.Command, runs int, python string) {
+	f.report.flags(c)
+	c.Flags().IntVar(&f.runs, "runs", runs, "samples of each row, after one that is thrown away")
+	c.Flags().StringVar(&f.only, "only", "", "measure only rows that match this expression, as \"group: program: what, on what\"")
+	c.Flags().IntVar(&f.threads, "threads", 0, "threads of the CPU backend and of other programs, 0 is one per core")
+	c.Flags().StringVar(&f.backend, "backend", backend.Auto, "machine to compute on: auto, cpu, cuda or metal")
+	c.Flags().StringVar(&f.python, "python", "", python)
+}
+
+// turns checks the flags.
+func (f *suiteFlags) turns(a *app) (bench.Turns, error) {
+	t := bench.Turns{Runs: f.runs, Progress: func(done, total int) { a.progress().Steps("measuring", int64(done), int64(total), "") }}
+	if f.only != "" {
+		var err error
+		if t.Only, err = regexp.Compile(f.only); err != nil {
+			return t, fmt.Errorf("--only: %w", err)
+		}
+	}
+	if f.threads < 0 {
+		return t, fmt.Errorf("--threads: found %d, expected 0 or more", f.threads)
+	}
+	if f.python != "" {
+		if _, err := exec.LookPath(f.python); err != nil {
+			return t, fmt.Errorf("--python: %w", err)
+		}
+	}
+	return t, nil
+}
+
+// suite makes the RunE of a benchmark.
+func (a *app) suite(f *suiteFlags, run func(ctx context.Context, t bench.Turns) (*bench.Report, error)) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, _ []string) error {
+		t, err := f.turns(a)
+		if err != nil {
+			return fmt.Errorf("bench %s: %w", c.Name(), err)
+		}
+		report, err := run(c.Context(), t)
+		a.close()
+		if err != nil {
+			err = fmt.Errorf("bench %w", err)
+		}
+		if report != nil && len(report.Rows) > 0 {
+			err = errors.Join(err, a.printReport(report, &f.report))
+		}
+		return err
+	}
+}
+
+// measured explains the figures.
+const measured = `Printed are the median, the 10th and the 90th percentile of the samples, 10^9
+operations and bytes a second by the median, and their share of the peak that this
+machine reaches in matrix products of that precision and in reading memory, both
+measured first. A run that is interrupted prints what it has measured.`
+
+func (a *app) benchKernels() *cobra.Command {
+	var f suiteFlags
+	var shrink int
+	c := &cobra.Command{
+		Use:   "kernels",
+		Short: "Measure matrix products and what is bound by the memory, one by one",
+		Long: `Measure operations one by one: the matrix products of a layer of 2,048 channels and
+of its adapters, forward and backward, for 1 to 2,048 rows, in f32, in f32 from bf16
+weights and in bf16; softmax, norms, activations, the loss, AdamW, dropout and
+conversions on 64 MiB; attention.
+
+With --python torch and numpy (OpenBLAS, where it is built with it) make the same
+products in turn, and ours are held against them.
+
+` + measured,
+		Example: `  lorafuse bench kernels
+  lorafuse bench kernels --only 'x·Wᵀ: .*bf16' --threads 1 --json
+  lorafuse bench kernels --python .venv/bin/python --markdown > bench.md`,
+		Args: args(0),
+		RunE: a.suite(&f, func(ctx context.Context, t bench.Turns) (*bench.Report, error) {
+			return kernels.Run(ctx, kernels.Options{Turns: t, Backend: f.backend, Threads: f.threads, Shrink: shrink, Python: f.python})
+		}),
+	}
+	f.flags(c, 9, "Python with torch and numpy to measure as well")
+	shrinkFlag(c, &shrink)
+	return c
+}
+
+func shrinkFlag(c *cobra.Command, shrink *int) {
+	c.Flags().IntVar(shrink, "shrink", 1, "divide all sizes, for a quick look")
+}
+
+// sweepShapes is how many shapes --sweep compares.
+const sweepShapes = 200
+
+func (a *app) benchLayer() *cobra.Command {
+	var f suiteFlags
+	var shrink, sweep int
+	c := &cobra.Command{
+		Use:   "layer",
+		Short: "Measure linear layers with LoRA adapters",
+		Long: `Measure what an adapter costs: linear layers with adapters of rank 8, 16 and 64, with
+dropout and without, forward and backward, beside the frozen layer alone and beside
+the same products one by one; adapters alone, (x A B)·s; and a node of the graph with
+next to nothing to compute. Weights are bf16, products f32 or bf16.
+
+--sweep compares the fused layer with the unfused one on other shapes, 200 where no
+number is given: 1 to 2,048 rows, 64 to 8,192 channels, rank 1 to 128, the same shapes
+each time, f32 and bf16 in turn. Shapes on which it was slower are measured twice
+more, all samples counting. Tables have the worst ten, JSON has all.
+
+` + measured,
+		Example: `  lorafuse bench layer
+  lorafuse bench layer --sweep --only Sweep --json
+  lorafuse bench layer --python .venv/bin/python --only 'Adapter alone' --threads 1`,
+		Args: args(0),
+		RunE: a.suite(&f, func(ctx context.Context, t bench.Turns) (*bench.Report, error) {
+			return layer.Run(ctx, layer.Options{Turns: t, Backend: f.backend, Threads: f.threads, Shrink: shrink, Sweep: sweep, Python: f.python})
+		}),
+	}
+	f.flags(c, 9, "Python with torch to measure as well")
+	shrinkFlag(c, &shrink)
+	c.Flags().IntVar(&sweep, "sweep", 0, "shapes on which fused and unfused layers are compared")
+	c.Flags().Lookup("sweep").NoOptDefVal = fmt.Sprint(sweepShapes)
+	return c
+}
