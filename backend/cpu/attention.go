@@ -5,11 +5,20 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-func (r *run) attentionSpec(a ir.AttentionAttr, k, lo, hi ir.Ref) *attention.Spec {
+// attentionNeed is the largest attention of a program.
+type attentionNeed struct{ queries, keys, heads, headDim int }
+
+// attentionSpec prepares what describes an attention; the function fills it
+// for a run.
+func (r *run) attentionSpec(a ir.AttentionAttr, k, lo, hi ir.Ref) (*attention.Spec, func()) {
+	s := &attention.Spec{QHeads: a.Heads, KVHeads: a.KVHeads, HeadDim: a.HeadDim, Scale: a.Scale, Window: a.Window}
 	keys, _ := r.matrix(k)
-	return &attention.Spec{
-		QHeads: a.Heads, KVHeads: a.KVHeads, HeadDim: a.HeadDim, Keys: keys,
-		Scale: a.Scale, Window: a.Window, Lo: r.i32(lo), Hi: r.i32(hi),
+	n := &r.need.scores
+	n.queries, n.keys = max(n.queries, lo.Type.Shape.Elements(r.dims)), max(n.keys, keys)
+	n.heads, n.headDim = max(n.heads, a.Heads), max(n.headDim, a.HeadDim)
+	return s, func() {
+		s.Keys, _ = r.matrix(k)
+		s.Lo, s.Hi = r.i32(lo), r.i32(hi)
 	}
 }
 
@@ -17,20 +26,23 @@ func (r *run) attentionRows(v ir.Ref) attention.Rows {
 	return attention.Rows{Data: r.f32(v), Stride: v.Type.Last().N}
 }
 
-func attentionKernel(r *run, l *ir.Launch) error {
-	s := r.attentionSpec(l.Attr.(ir.AttentionAttr), l.In[1], l.In[3], l.In[4])
-	return r.dev.attention.Forward(s, r.attentionRows(l.Out[0]), r.f32(l.Out[1]),
-		r.attentionRows(l.In[0]), r.attentionRows(l.In[1]), r.attentionRows(l.In[2]))
+func attentionKernel(r *run, l *ir.Launch) func() error {
+	s, fill := r.attentionSpec(l.Attr.(ir.AttentionAttr), l.In[1], l.In[3], l.In[4])
+	return func() error {
+		fill()
+		return r.dev.attention.Forward(s, r.attentionRows(l.Out[0]), r.f32(l.Out[1]),
+			r.attentionRows(l.In[0]), r.attentionRows(l.In[1]), r.attentionRows(l.In[2]))
+	}
 }
 
-func attentionGradKernel(r *run, l *ir.Launch) error {
-	s := r.attentionSpec(l.Attr.(ir.AttentionAttr), l.In[2], l.In[6], l.In[7])
-	rows := make([]attention.Rows, 5)
-	for i := range rows {
-		rows[i] = r.attentionRows(l.In[i])
+func attentionGradKernel(r *run, l *ir.Launch) func() error {
+	s, fill := r.attentionSpec(l.Attr.(ir.AttentionAttr), l.In[2], l.In[6], l.In[7])
+	return func() error {
+		fill()
+		grad := attention.Gradients{Q: r.attentionRows(l.Out[0]), K: r.attentionRows(l.Out[1]), V: r.attentionRows(l.Out[2])}
+		return r.dev.attention.Backward(s, grad, r.attentionRows(l.In[0]), r.attentionRows(l.In[1]), r.attentionRows(l.In[2]),
+			r.attentionRows(l.In[3]), r.attentionRows(l.In[4]), r.f32(l.In[5]))
 	}
-	grad := attention.Gradients{Q: r.attentionRows(l.Out[0]), K: r.attentionRows(l.Out[1]), V: r.attentionRows(l.Out[2])}
-	return r.dev.attention.Backward(s, grad, rows[0], rows[1], rows[2], rows[3], rows[4], r.f32(l.In[5]))
 }
 
 // flops is the work of a launch where shapes do not tell: of attention, by the

@@ -1,6 +1,7 @@
 package cpu_test
 
 import (
+	"fmt"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -23,3 +24,12 @@ func TestThreads(t *testing.T) {
 }
 
 func BenchmarkDevice(b *testing.B) { backendtest.RunBenchmarks(b, open) }
+
+// TestAllocations: with workers that share the tasks, and alone.
+func TestAllocations(t *testing.T) {
+	for _, threads := range []int{1, 2} {
+		t.Run(fmt.Sprintf("%d threads", threads), func(t *testing.T) {
+			backendtest.RunAllocs(t, func() (backend.Device, error) { return cpu.Open(backend.Options{Threads: threads}) })
+		})
+	}
+}

@@ -122,18 +122,28 @@ func (d *Device) Download(dst []byte, src backend.Buffer, off int) (backend.Fenc
 	return backend.Done{}, nil
 }
 
-// Compile allocates the arena of p.
+// Compile prepares the launches of p and allocates its arena and their scratch
+// memory: runs allocate nothing.
 func (d *Device) Compile(p *ir.Program) (backend.Executable, error) {
-	for i := range p.Launches {
-		if kernels[p.Launches[i].Op] == nil {
-			return nil, fmt.Errorf("cpu: %w: %v", backend.ErrUnsupported, p.Launches[i].Op)
-		}
-	}
-	arena, err := d.Alloc(p.Arena)
-	if err != nil {
+	if err := supported(p); err != nil {
 		return nil, err
 	}
-	return &executable{dev: d, prog: p, arena: arena.(*buffer)}, nil
+	e := &executable{dev: d, prog: p}
+	e.run, e.steps = newRun(d, p)
+	for _, m := range []struct {
+		buffer **buffer
+		bytes  int
+	}{{&e.arena, p.Arena}, {&e.scratch, 4 * e.run.need.temp}} {
+		b, err := d.Alloc(m.bytes)
+		if err != nil {
+			e.Close()
+			return nil, err
+		}
+		*m.buffer = b.(*buffer)
+	}
+	e.run.scratch = view[float32](e.scratch.data, e.run.need.temp)
+	d.reserve(e.run.need)
+	return e, nil
 }
 
 // Close ends the workers.
@@ -147,13 +157,22 @@ func (d *Device) Close() error {
 	return nil
 }
 
+// reserve makes the engines ready for what the launches of a program need.
+func (d *Device) reserve(n needs) {
+	d.gemm.Reserve(n.products)
+	if s := n.scores; s.queries > 0 {
+		d.attention.Reserve(s.queries, s.keys, s.heads, s.headDim)
+	}
+}
+
 // executable runs a program's launches one after the other; each spreads over
 // the workers.
 type executable struct {
-	dev   *Device
-	prog  *ir.Program
-	arena *buffer
-	run   run
+	dev            *Device
+	prog           *ir.Program
+	run            *run
+	steps          []func() error // the launches
+	arena, scratch *buffer
 }
 
 // Run runs the program; it is done when Run returns.
@@ -161,8 +180,8 @@ func (e *executable) Run(ctx context.Context, args backend.Args) (f backend.Fenc
 	if e.arena.freed {
 		return nil, fmt.Errorf("cpu: executable: %w", backend.ErrClosed)
 	}
-	r := &e.run
-	r.dev, r.arena, r.dims = e.dev, e.arena.data, args.Dims
+	r := e.run
+	r.arena, r.dims = e.arena.data, args.Dims
 	r.args = r.args[:0]
 	for i, b := range args.Buffers {
 		data, err := bytesOf(b)
@@ -178,19 +197,20 @@ func (e *executable) Run(ctx context.Context, args backend.Args) (f backend.Fenc
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if err := e.launch(&e.prog.Launches[i]); err != nil {
+		if err := e.launch(i); err != nil {
 			return nil, err
 		}
 	}
 	return backend.Done{}, nil
 }
 
-func (e *executable) launch(l *ir.Launch) error {
+func (e *executable) launch(i int) error {
+	l := &e.prog.Launches[i]
 	if e.dev.profile == nil {
-		return e.run.launch(l)
+		return e.run.do(l, e.steps[i])
 	}
 	start := time.Now()
-	err := e.run.launch(l)
+	err := e.run.do(l, e.steps[i])
 	took := time.Since(start)
 	e.dev.profile.Add(l, e.run.dims, e.run.flops(l), took)
 	return err
@@ -198,6 +218,10 @@ func (e *executable) launch(l *ir.Launch) error {
 
 // Close frees the arena.
 func (e *executable) Close() error {
-	e.arena.Free()
+	for _, b := range []*buffer{e.arena, e.scratch} {
+		if b != nil {
+			b.Free()
+		}
+	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/vec"
@@ -14,14 +13,14 @@ var unaryVec = map[ir.UnaryFn]vec.Unary{
 	ir.Tanh: vec.Tanh, ir.Sigmoid: vec.Sigmoid, ir.Erf: vec.Erf, ir.Sin: vec.Sin, ir.Cos: vec.Cos,
 }
 
-func unaryKernel(r *run, l *ir.Launch) error {
+func unaryKernel(r *run, l *ir.Launch) func() error {
 	fn := l.Attr.(ir.UnaryAttr).Fn
 	if l.In[0].Type.DType != tensor.F32 {
-		return fmt.Errorf("%v of %v", fn, l.In[0].Type.DType)
+		return never("%v of %v", fn, l.In[0].Type.DType)
 	}
-	x, dst := r.f32(l.In[0]), r.f32(l.Out[0])
+	var x, dst []float32
 	op, fast := unaryVec[fn]
-	r.elements(len(dst), func(lo, hi int) {
+	part := func(lo, hi int) {
 		if fast {
 			vec.Apply(op, dst[lo:hi], x[lo:hi])
 			return
@@ -29,15 +28,19 @@ func unaryKernel(r *run, l *ir.Launch) error {
 		for i := lo; i < hi; i++ {
 			dst[i] = float32(fn.Eval(float64(x[i])))
 		}
-	})
-	return nil
+	}
+	return func() error {
+		x, dst = r.f32(l.In[0]), r.f32(l.Out[0])
+		r.elements(len(dst), part)
+		return nil
+	}
 }
 
-// spread tells how an operand is repeated to the output's shape.
-type spread uint8
+// repeat tells how an operand is repeated to the output's shape.
+type repeat uint8
 
 const (
-	same    spread = iota // as large as the output
+	same    repeat = iota // as large as the output
 	one                   // a single element
 	perRow                // one element for each row of the output
 	perCol                // one row for all rows
@@ -46,12 +49,13 @@ const (
 
 // layout describes an operand of an elementwise kernel.
 type layout struct {
-	kind    spread
-	strides []int // over the output's axes, for general
+	kind    repeat
+	strides [ir.MaxRank]int // over the output's axes, for general
 }
 
 func (r *run) layout(v ir.Ref, out []int) layout {
-	in := r.shape(v)
+	var axes [ir.MaxRank]int
+	in := r.shape(axes[:0], v)
 	n, total := product(in), product(out)
 	switch {
 	case n == total:
@@ -66,18 +70,18 @@ func (r *run) layout(v ir.Ref, out []int) layout {
 	if n*last == total && len(in) == len(out) && in[len(in)-1] == 1 {
 		return layout{kind: perRow}
 	}
-	s := make([]int, len(out))
+	y := layout{kind: general}
 	for i, step := len(in)-1, 1; i >= 0; i-- {
 		if in[i] != 1 {
-			s[len(out)-len(in)+i] = step
+			y.strides[len(out)-len(in)+i] = step
 		}
 		step *= in[i]
 	}
-	return layout{general, s}
+	return y
 }
 
 // index gives the operand's element for element i of the output.
-func (y layout) index(i int, out []int) int {
+func (y *layout) index(i int, out []int) int {
 	switch y.kind {
 	case same:
 		return i
@@ -104,155 +108,236 @@ func product(dims []int) int {
 	return n
 }
 
-func binaryKernel(r *run, l *ir.Launch) error {
-	fn, out := l.Attr.(ir.BinaryAttr).Fn, r.shape(l.Out[0])
-	a, b := r.layout(l.In[0], out), r.layout(l.In[1], out)
+// number is an element type that is computed with.
+type number interface{ float32 | int32 | uint32 }
+
+// pair is the two operands of an elementwise kernel.
+type pair[T number] struct {
+	x, y, dst []T
+	a, b      layout
+	out       []int // shape of the output
+}
+
+// set takes the operands of a run.
+func (p *pair[T]) set(r *run, l *ir.Launch, get func(ir.Ref) []T) {
+	p.out = r.shape(p.out[:0], l.Out[0])
+	p.a, p.b = r.layout(l.In[0], p.out), r.layout(l.In[1], p.out)
+	p.x, p.y = get(l.In[0]), get(l.In[1])
+}
+
+func binaryKernel(r *run, l *ir.Launch) func() error {
+	fn := l.Attr.(ir.BinaryAttr).Fn
 	switch l.In[0].Type.DType {
 	case tensor.F32:
-		x, y, dst := r.f32(l.In[0]), r.f32(l.In[1]), r.f32(l.Out[0])
-		if a.kind == same && r.fastBinary(fn, dst, x, y, b, out) {
-			return nil
-		}
-		if b.kind == same && fn != ir.Sub && fn != ir.Div && r.fastBinary(fn, dst, y, x, a, out) {
-			return nil
-		}
-		slowBinary(r, fn, dst, x, y, a, b, out)
+		return floatBinary(r, l, fn)
 	case tensor.I32:
-		slowBinary(r, fn, r.i32(l.Out[0]), r.i32(l.In[0]), r.i32(l.In[1]), a, b, out)
+		return slowBinary(r, l, fn, r.i32)
 	case tensor.U32:
-		slowBinary(r, fn, r.u32(l.Out[0]), r.u32(l.In[0]), r.u32(l.In[1]), a, b, out)
-	default:
-		return fmt.Errorf("%v of %v", fn, l.In[0].Type.DType)
+		return slowBinary(r, l, fn, r.u32)
 	}
-	return nil
+	return never("%v of %v", fn, l.In[0].Type.DType)
 }
 
 var binaryVec = map[ir.BinaryFn]func(dst, a, b []float32){ir.Add: vec.Add, ir.Sub: vec.Sub, ir.Mul: vec.Mul, ir.Div: vec.Div}
 
-// fastBinary handles fn(x, y) for x as large as the output.
-func (r *run) fastBinary(fn ir.BinaryFn, dst, x, y []float32, b layout, out []int) bool {
-	f := binaryVec[fn]
-	if f == nil || len(out) == 0 {
-		return false
-	}
-	cols := out[len(out)-1]
-	switch {
-	case b.kind == same:
-		r.elements(len(dst), func(lo, hi int) { f(dst[lo:hi], x[lo:hi], y[lo:hi]) })
-	case b.kind == perCol:
-		r.rows(len(dst)/cols, cols, func(lo, hi int) {
-			for i := lo; i < hi; i++ {
-				f(dst[i*cols:i*cols+cols], x[i*cols:i*cols+cols], y)
-			}
-		})
-	case b.kind == one && fn == ir.Mul:
-		c := y[0]
-		r.elements(len(dst), func(lo, hi int) { vec.Scale(dst[lo:hi], c, x[lo:hi]) })
-	case b.kind == perRow && fn == ir.Mul:
-		r.rows(len(dst)/cols, cols, func(lo, hi int) {
-			for i := lo; i < hi; i++ {
-				vec.Scale(dst[i*cols:i*cols+cols], y[i], x[i*cols:i*cols+cols])
-			}
-		})
-	default:
-		return false
-	}
-	return true
-}
-
-// slowBinary computes in float64, whose rounding to the element type is that
-// of the operation itself.
-func slowBinary[T float32 | int32 | uint32](r *run, fn ir.BinaryFn, dst, x, y []T, a, b layout, out []int) {
-	r.elements(len(dst), func(lo, hi int) {
-		for i := lo; i < hi; i++ {
-			dst[i] = T(fn.Eval(float64(x[a.index(i, out)]), float64(y[b.index(i, out)])))
+// floatBinary takes the fast way where the layouts of a run allow it.
+func floatBinary(r *run, l *ir.Launch, fn ir.BinaryFn) func() error {
+	p := &pair[float32]{}
+	fast, slow := fastBinary(r, p, fn), p.each(fn)
+	commutes := fn != ir.Sub && fn != ir.Div
+	return func() error {
+		p.set(r, l, r.f32)
+		p.dst = r.f32(l.Out[0])
+		if p.a.kind == same && fast() {
+			return nil
 		}
-	})
+		if p.b.kind == same && commutes {
+			p.swap()
+			if fast() {
+				return nil
+			}
+			p.swap()
+		}
+		r.elements(len(p.dst), slow)
+		return nil
+	}
 }
 
-func compareKernel(r *run, l *ir.Launch) error {
-	fn, out, dst := l.Attr.(ir.CompareAttr).Fn, r.shape(l.Out[0]), r.bytes(l.Out[0])
-	a, b := r.layout(l.In[0], out), r.layout(l.In[1], out)
+func (p *pair[T]) swap() { p.x, p.y, p.a, p.b = p.y, p.x, p.b, p.a }
+
+// fastBinary prepares fn(x, y) for x as large as the output. What it returns
+// reports whether it could do it.
+func fastBinary(r *run, p *pair[float32], fn ir.BinaryFn) func() bool {
+	f := binaryVec[fn]
+	if f == nil {
+		return func() bool { return false }
+	}
+	cols := 0
+	row := func(i int) (dst, x []float32) { return p.dst[i*cols : i*cols+cols], p.x[i*cols : i*cols+cols] }
+	equal := func(lo, hi int) { f(p.dst[lo:hi], p.x[lo:hi], p.y[lo:hi]) }
+	byColumn := func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			dst, x := row(i)
+			f(dst, x, p.y)
+		}
+	}
+	scaled := func(lo, hi int) { vec.Scale(p.dst[lo:hi], p.y[0], p.x[lo:hi]) }
+	byRow := func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			dst, x := row(i)
+			vec.Scale(dst, p.y[i], x)
+		}
+	}
+	return func() bool {
+		if len(p.out) == 0 {
+			return false
+		}
+		cols = p.out[len(p.out)-1]
+		switch kind := p.b.kind; {
+		case kind == same:
+			r.elements(len(p.dst), equal)
+		case kind == perCol:
+			r.rows(len(p.dst)/cols, cols, byColumn)
+		case kind == one && fn == ir.Mul:
+			r.elements(len(p.dst), scaled)
+		case kind == perRow && fn == ir.Mul:
+			r.rows(len(p.dst)/cols, cols, byRow)
+		default:
+			return false
+		}
+		return true
+	}
+}
+
+// each computes in float64, whose rounding to the element type is that of the
+// operation itself.
+func (p *pair[T]) each(fn ir.BinaryFn) func(lo, hi int) {
+	return func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			p.dst[i] = T(fn.Eval(float64(p.x[p.a.index(i, p.out)]), float64(p.y[p.b.index(i, p.out)])))
+		}
+	}
+}
+
+func slowBinary[T number](r *run, l *ir.Launch, fn ir.BinaryFn, get func(ir.Ref) []T) func() error {
+	p := &pair[T]{}
+	part := p.each(fn)
+	return func() error {
+		p.set(r, l, get)
+		p.dst = get(l.Out[0])
+		r.elements(len(p.dst), part)
+		return nil
+	}
+}
+
+func compareKernel(r *run, l *ir.Launch) func() error {
+	fn := l.Attr.(ir.CompareAttr).Fn
 	switch l.In[0].Type.DType {
 	case tensor.F32:
-		compare(r, fn, dst, r.f32(l.In[0]), r.f32(l.In[1]), a, b, out)
+		return compare(r, l, fn, r.f32)
 	case tensor.I32:
-		compare(r, fn, dst, r.i32(l.In[0]), r.i32(l.In[1]), a, b, out)
+		return compare(r, l, fn, r.i32)
 	case tensor.U32:
-		compare(r, fn, dst, r.u32(l.In[0]), r.u32(l.In[1]), a, b, out)
-	default:
-		return fmt.Errorf("%v of %v", fn, l.In[0].Type.DType)
+		return compare(r, l, fn, r.u32)
 	}
-	return nil
+	return never("%v of %v", fn, l.In[0].Type.DType)
 }
 
-func compare[T float32 | int32 | uint32](r *run, fn ir.CompareFn, dst []byte, x, y []T, a, b layout, out []int) {
-	r.elements(len(dst), func(lo, hi int) {
+func compare[T number](r *run, l *ir.Launch, fn ir.CompareFn, get func(ir.Ref) []T) func() error {
+	p := &pair[T]{}
+	var dst []byte
+	part := func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			dst[i] = 0
-			if fn.Eval(float64(x[a.index(i, out)]), float64(y[b.index(i, out)])) {
+			if fn.Eval(float64(p.x[p.a.index(i, p.out)]), float64(p.y[p.b.index(i, p.out)])) {
 				dst[i] = 1
 			}
 		}
-	})
-}
-
-func whereKernel(r *run, l *ir.Launch) error {
-	out := r.shape(l.Out[0])
-	c, y := r.bytes(l.In[0]), r.layout(l.In[0], out)
-	a, b := r.layout(l.In[1], out), r.layout(l.In[2], out)
-	switch l.Out[0].Type.DType.Size() {
-	case 4:
-		choose(r, r.u32(l.Out[0]), c, r.u32(l.In[1]), r.u32(l.In[2]), y, a, b, out)
-	case 1:
-		choose(r, r.bytes(l.Out[0]), c, r.bytes(l.In[1]), r.bytes(l.In[2]), y, a, b, out)
-	default:
-		return fmt.Errorf("a choice of %v", l.Out[0].Type.DType)
 	}
-	return nil
-}
-
-func choose[T any](r *run, dst []T, c []byte, x, y []T, lc, la, lb layout, out []int) {
-	r.elements(len(dst), func(lo, hi int) {
-		for i := lo; i < hi; i++ {
-			if c[lc.index(i, out)] != 0 {
-				dst[i] = x[la.index(i, out)]
-			} else {
-				dst[i] = y[lb.index(i, out)]
-			}
-		}
-	})
-}
-
-func sumSquaresKernel(r *run, l *ir.Launch) error {
-	x := r.f32(l.In[0])
-	parts := make([]float64, (len(x)+chunk-1)/chunk)
-	r.dev.pool.Run(len(parts), func(i int) {
-		parts[i] = float64(vec.SumSquares(x[i*chunk : min(len(x), i*chunk+chunk)]))
-	})
-	sum := 0.0
-	for _, p := range parts {
-		sum += p
-	}
-	r.f32(l.Out[0])[0] = float32(sum)
-	return nil
-}
-
-func adamWKernel(r *run, l *ir.Launch) error {
-	a, rates, scale := l.Attr.(ir.AdamWAttr), r.f32(l.In[4]), r.f32(l.In[5])[0]
-	p, m, v, g := r.f32(l.Out[0]), r.f32(l.Out[1]), r.f32(l.Out[2]), r.f32(l.In[3])
-	for i, dst := range [][]float32{p, m, v} {
-		if src := r.f32(l.In[i]); len(dst) > 0 && &src[0] != &dst[0] {
-			copy(dst, src)
-		}
-	}
-	if math.IsNaN(float64(scale)) || math.IsInf(float64(scale), 0) {
+	return func() error {
+		p.set(r, l, get)
+		dst = r.bytes(l.Out[0])
+		r.elements(len(dst), part)
 		return nil
 	}
-	grads := r.temp(len(g))
-	r.elements(len(p), func(lo, hi int) {
+}
+
+func whereKernel(r *run, l *ir.Launch) func() error {
+	switch l.Out[0].Type.DType.Size() {
+	case 4:
+		return choose(r, l, r.u32)
+	case 1:
+		return choose(r, l, r.bytes)
+	}
+	return never("a choice of %v", l.Out[0].Type.DType)
+}
+
+func choose[T any](r *run, l *ir.Launch, get func(ir.Ref) []T) func() error {
+	var c []byte
+	var x, y, dst []T
+	var layouts [3]layout
+	var out []int
+	part := func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			if c[layouts[0].index(i, out)] != 0 {
+				dst[i] = x[layouts[1].index(i, out)]
+			} else {
+				dst[i] = y[layouts[2].index(i, out)]
+			}
+		}
+	}
+	return func() error {
+		out = r.shape(out[:0], l.Out[0])
+		for i := range layouts {
+			layouts[i] = r.layout(l.In[i], out)
+		}
+		c, x, y, dst = r.bytes(l.In[0]), get(l.In[1]), get(l.In[2]), get(l.Out[0])
+		r.elements(len(dst), part)
+		return nil
+	}
+}
+
+func sumSquaresKernel(r *run, l *ir.Launch) func() error {
+	var x []float32
+	parts := make([]float64, (l.In[0].Type.Shape.Elements(r.dims)+chunk-1)/chunk)
+	part := func(i int) {
+		parts[i] = float64(vec.SumSquares(x[i*chunk : min(len(x), i*chunk+chunk)]))
+	}
+	return func() error {
+		x = r.f32(l.In[0])
+		n := (len(x) + chunk - 1) / chunk
+		r.dev.pool.Run(n, part)
+		sum := 0.0
+		for _, p := range parts[:n] {
+			sum += p
+		}
+		r.f32(l.Out[0])[0] = float32(sum)
+		return nil
+	}
+}
+
+func adamWKernel(r *run, l *ir.Launch) func() error {
+	a := l.Attr.(ir.AdamWAttr)
+	r.reserve(l.In[3].Type.Shape.Elements(r.dims))
+	var p, m, v, g, grads, rates []float32
+	var scale float32
+	part := func(lo, hi int) {
 		vec.Scale(grads[lo:hi], scale, g[lo:hi])
 		vec.AdamWRates(p[lo:hi], m[lo:hi], v[lo:hi], grads[lo:hi], a.Beta1, a.Beta2, a.Eps, rates[0], rates[1], rates[2])
-	})
-	return nil
+	}
+	return func() error {
+		rates, scale = r.f32(l.In[4]), r.f32(l.In[5])[0]
+		p, m, v, g = r.f32(l.Out[0]), r.f32(l.Out[1]), r.f32(l.Out[2]), r.f32(l.In[3])
+		for i, dst := range [...][]float32{p, m, v} {
+			if src := r.f32(l.In[i]); len(dst) > 0 && &src[0] != &dst[0] {
+				copy(dst, src)
+			}
+		}
+		if math.IsNaN(float64(scale)) || math.IsInf(float64(scale), 0) {
+			return nil
+		}
+		grads = r.temp(len(g))
+		r.elements(len(p), part)
+		return nil
+	}
 }

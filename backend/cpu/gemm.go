@@ -7,54 +7,77 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-func gemmKernel(r *run, l *ir.Launch) error {
-	a := l.Attr.(ir.GemmAttr)
-	out, shape := r.f32(l.Out[0]), r.shape(l.Out[0])
-	rank := len(shape)
-	if len(out) == 0 {
+func gemmKernel(r *run, l *ir.Launch) func() error {
+	a, out := l.Attr.(ir.GemmAttr), l.Out[0]
+	rank := len(out.Type.Shape)
+	c := gemm.Call{Pairs: make([]gemm.Pair, a.N), Accumulate: a.HasC}
+	measure := func() {
+		c.M, c.N = r.axis(out, rank-2), r.axis(out, rank-1)
+		c.LDC = c.N
+		for p := range a.N {
+			x, t := l.In[2*p], a.P[p]
+			c.Pairs[p].Alpha, c.Pairs[p].K = t.Alpha, r.axis(x, rank-1)
+			if t.TA {
+				c.Pairs[p].K = r.axis(x, rank-2)
+			}
+			c.Pairs[p].A, c.Pairs[p].B = r.form(x, t.TA), r.form(l.In[2*p+1], t.TB)
+		}
+	}
+	measure()
+	r.reserveProduct(&c)
+
+	var src []float32
+	addend := func(lo, hi int) { copy(c.C[lo:hi], src[lo:hi]) }
+	multiply := r.oneProduct(l, &c)
+	if rank == 3 {
+		multiply = r.batched(l, &c)
+	}
+	return func() error {
+		measure()
+		if c.C = r.f32(out); len(c.C) == 0 {
+			return nil
+		}
+		if i := a.C(); i >= 0 {
+			if src = r.f32(l.In[i]); &src[0] != &c.C[0] {
+				r.elements(len(c.C), addend)
+			}
+		}
+		if i := a.Bias(); i >= 0 {
+			c.Bias = r.f32(l.In[i])
+		}
+		multiply()
 		return nil
 	}
-	c := gemm.Call{M: shape[rank-2], N: shape[rank-1], C: out, LDC: shape[rank-1]}
-	if i := a.C(); i >= 0 {
-		if src := r.f32(l.In[i]); &src[0] != &out[0] {
-			r.elements(len(out), func(lo, hi int) { copy(out[lo:hi], src[lo:hi]) })
+}
+
+// oneProduct runs c on matrices.
+func (r *run) oneProduct(l *ir.Launch, c *gemm.Call) func() {
+	return func() {
+		for p := range c.Pairs {
+			pair := &c.Pairs[p]
+			pair.A.Data, pair.B.Data = r.operand(l.In[2*p], false).Data, r.operand(l.In[2*p+1], false).Data
 		}
-		c.Accumulate = true
+		r.dev.gemm.Run(c)
 	}
-	if i := a.Bias(); i >= 0 {
-		c.Bias = r.f32(l.In[i])
-	}
-	c.Pairs = make([]gemm.Pair, a.N)
-	for p := range a.N {
-		x, y, t := l.In[2*p], l.In[2*p+1], a.P[p]
-		xs := r.shape(x)
-		k := xs[rank-1]
-		if t.TA {
-			k = xs[rank-2]
-		}
-		c.Pairs[p] = gemm.Pair{A: r.operand(x, t.TA), B: r.operand(y, t.TB), K: k, Alpha: t.Alpha}
-	}
-	if rank == 2 {
-		r.dev.gemm.Run(&c)
-		return nil
-	}
-	r.batched(l, c, shape)
-	return nil
 }
 
 // batched runs the product of every matrix of a batch.
-func (r *run) batched(l *ir.Launch, c gemm.Call, shape []int) {
-	x, y := r.bytes(l.In[0]), r.bytes(l.In[1])
-	dx, dy := len(x)/shape[0], len(y)/shape[0]
-	out, pair, bias := c.C, c.Pairs[0], c.Bias
-	for b := range shape[0] {
-		p := pair
-		if dx > 0 {
-			p.A.Data, p.B.Data = pointer(x[b*dx:]), pointer(y[b*dy:])
+func (r *run) batched(l *ir.Launch, c *gemm.Call) func() {
+	each := gemm.Call{Pairs: make([]gemm.Pair, 1)}
+	return func() {
+		batch := r.axis(l.Out[0], 0)
+		x, y := r.bytes(l.In[0]), r.bytes(l.In[1])
+		dx, dy := len(x)/batch, len(y)/batch
+		pairs := each.Pairs
+		each, pairs[0] = *c, c.Pairs[0]
+		each.Pairs = pairs
+		for b := range batch {
+			if dx > 0 {
+				pairs[0].A.Data, pairs[0].B.Data = pointer(x[b*dx:]), pointer(y[b*dy:])
+			}
+			each.C = c.C[b*c.M*c.N:][:c.M*c.N]
+			r.dev.gemm.Run(&each)
 		}
-		each := c
-		each.C, each.Bias, each.Pairs = out[b*c.M*c.N:][:c.M*c.N], bias, []gemm.Pair{p}
-		r.dev.gemm.Run(&each)
 	}
 }
 
@@ -63,51 +86,81 @@ func (r *run) mask(a ir.DropoutAttr, key ir.Ref) (philox.Mask, float32) {
 	return philox.NewMask(seed, step, a.Stream, a.P), float32(1 / (1 - a.P))
 }
 
-func dropoutKernel(r *run, l *ir.Launch) error {
-	mask, scale := r.mask(l.Attr.(ir.DropoutAttr), l.In[1])
-	x, dst := r.f32(l.In[0]), r.f32(l.Out[0])
-	r.elements(len(dst), func(lo, hi int) { vec.Dropout(dst[lo:hi], x[lo:hi], mask, uint64(lo), scale) })
-	return nil
+func dropoutKernel(r *run, l *ir.Launch) func() error {
+	a := l.Attr.(ir.DropoutAttr)
+	var x, dst []float32
+	var mask philox.Mask
+	var scale float32
+	part := func(lo, hi int) { vec.Dropout(dst[lo:hi], x[lo:hi], mask, uint64(lo), scale) }
+	return func() error {
+		mask, scale = r.mask(a, l.In[1])
+		x, dst = r.f32(l.In[0]), r.f32(l.Out[0])
+		r.elements(len(dst), part)
+		return nil
+	}
 }
 
 // droppedRows is how many rows of an input lie in memory with dropout applied,
 // at most.
 const droppedRows = 256
 
-// dropped calls f with dropout(x) for stretches of the rows of x.
-func (r *run) dropped(x ir.Ref, mask philox.Mask, scale float32, f func(lo, hi int, rows gemm.Matrix)) {
+// dropped prepares a pass over dropout(x) that calls f for stretches of its
+// rows.
+func (r *run) dropped(a ir.DropoutAttr, x, key ir.Ref, f func(lo, hi int, rows gemm.Matrix)) func() {
 	n, d := r.matrix(x)
-	src := r.f32(x)
-	tmp := r.temp(min(n, droppedRows) * d)
-	for lo := 0; lo < n; lo += droppedRows {
-		hi := min(n, lo+droppedRows)
-		r.elements((hi-lo)*d, func(i, j int) {
-			vec.Dropout(tmp[i:j], src[lo*d+i:lo*d+j], mask, uint64(lo*d+i), scale)
-		})
-		f(lo, hi, gemm.Of(tmp, d))
+	r.reserve(min(n, droppedRows) * d)
+	var src, tmp []float32
+	var mask philox.Mask
+	var scale float32
+	at := 0 // element that tmp begins with
+	part := func(i, j int) { vec.Dropout(tmp[i:j], src[at+i:at+j], mask, uint64(at+i), scale) }
+	return func() {
+		mask, scale = r.mask(a, key)
+		n, d := r.matrix(x)
+		src, tmp = r.f32(x), r.temp(min(n, droppedRows)*d)
+		for lo := 0; lo < n; lo += droppedRows {
+			hi := min(n, lo+droppedRows)
+			at = lo * d
+			r.elements((hi-lo)*d, part)
+			f(lo, hi, gemm.Of(tmp, d))
+		}
 	}
 }
 
-func loraDownKernel(r *run, l *ir.Launch) error {
-	mask, scale := r.mask(l.Attr.(ir.DropoutAttr), l.In[2])
-	_, d := r.matrix(l.In[0])
-	out := r.f32(l.Out[0])
-	rank := l.Out[0].Type.Last().N
-	r.dropped(l.In[0], mask, scale, func(lo, hi int, x gemm.Matrix) {
-		r.dev.gemm.Run(&gemm.Call{M: hi - lo, N: rank, C: out[lo*rank : hi*rank], LDC: rank,
-			Pairs: []gemm.Pair{{A: x, B: r.operand(l.In[1], true), K: d, Alpha: 1}}})
+func loraDownKernel(r *run, l *ir.Launch) func() error {
+	out, rank := []float32(nil), l.Out[0].Type.Last().N
+	n, d := r.matrix(l.In[0])
+	c := gemm.Call{M: min(n, droppedRows), N: rank, LDC: rank, Pairs: []gemm.Pair{{B: r.form(l.In[1], true), K: d, Alpha: 1}}}
+	c.Pairs[0].A.Stride = d
+	r.reserveProduct(&c)
+	pass := r.dropped(l.Attr.(ir.DropoutAttr), l.In[0], l.In[2], func(lo, hi int, x gemm.Matrix) {
+		c.M, c.C = hi-lo, out[lo*rank:hi*rank]
+		c.Pairs[0].A, c.Pairs[0].B = x, r.operand(l.In[1], true)
+		r.dev.gemm.Run(&c)
 	})
-	return nil
+	return func() error {
+		out = r.f32(l.Out[0])
+		pass()
+		return nil
+	}
 }
 
-func loraDownGradKernel(r *run, l *ir.Launch) error {
-	mask, scale := r.mask(l.Attr.(ir.DropoutAttr), l.In[2])
-	dh := r.f32(l.In[0])
+func loraDownGradKernel(r *run, l *ir.Launch) func() error {
+	var dh, out []float32
+	n, _ := r.matrix(l.In[1])
 	rank, d := r.matrix(l.Out[0])
-	out := r.f32(l.Out[0])
-	r.dropped(l.In[1], mask, scale, func(lo, hi int, x gemm.Matrix) {
-		r.dev.gemm.Run(&gemm.Call{M: rank, N: d, C: out, LDC: d, Accumulate: lo > 0,
-			Pairs: []gemm.Pair{{A: gemm.Of(dh[lo*rank:hi*rank], rank).T(), B: x, K: hi - lo, Alpha: 1}}})
+	c := gemm.Call{M: rank, N: d, LDC: d, Pairs: []gemm.Pair{{K: min(n, droppedRows), Alpha: 1}}}
+	c.Pairs[0].A, c.Pairs[0].B = gemm.Matrix{Stride: rank, Trans: true}, gemm.Matrix{Stride: d}
+	r.reserveProduct(&c)
+	pass := r.dropped(l.Attr.(ir.DropoutAttr), l.In[1], l.In[2], func(lo, hi int, x gemm.Matrix) {
+		c.C, c.Accumulate = out, lo > 0
+		p := &c.Pairs[0]
+		p.A, p.B, p.K = gemm.Of(dh[lo*rank:hi*rank], rank).T(), x, hi-lo
+		r.dev.gemm.Run(&c)
 	})
-	return nil
+	return func() error {
+		dh, out = r.f32(l.In[0]), r.f32(l.Out[0])
+		pass()
+		return nil
+	}
 }

@@ -10,44 +10,52 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-func constKernel(r *run, l *ir.Launch) error {
+func constKernel(r *run, l *ir.Launch) func() error {
 	x := l.Attr.(ir.ConstAttr).Value
 	switch o := l.Out[0]; o.Type.DType {
 	case tensor.F32:
-		fill(r, r.f32(o), float32(x))
+		return filled(r, o, r.f32, float32(x))
 	case tensor.I32:
-		fill(r, r.i32(o), int32(x))
+		return filled(r, o, r.i32, int32(x))
 	case tensor.U32:
-		fill(r, r.u32(o), uint32(x))
+		return filled(r, o, r.u32, uint32(x))
 	case tensor.Bool:
-		fill(r, r.bytes(o), byte(x))
-	default:
-		return fmt.Errorf("a constant of type %v", o.Type.DType)
+		return filled(r, o, r.bytes, byte(x))
 	}
-	return nil
+	return never("a constant of type %v", l.Out[0].Type.DType)
 }
 
-func fill[T any](r *run, dst []T, x T) {
-	r.elements(len(dst), func(lo, hi int) {
+func filled[T any](r *run, o ir.Ref, get func(ir.Ref) []T, x T) func() error {
+	var dst []T
+	part := func(lo, hi int) {
 		for i := range dst[lo:hi] {
 			dst[lo+i] = x
 		}
-	})
+	}
+	return func() error {
+		dst = get(o)
+		r.elements(len(dst), part)
+		return nil
+	}
 }
 
-func iotaKernel(r *run, l *ir.Launch) error {
-	dst, shape, axis := r.i32(l.Out[0]), r.shape(l.Out[0]), l.Attr.(ir.IotaAttr).Axis
-	inner := 1
-	for _, d := range shape[axis+1:] {
-		inner *= d
-	}
-	n := shape[axis]
-	r.elements(len(dst), func(lo, hi int) {
+func iotaKernel(r *run, l *ir.Launch) func() error {
+	axis := l.Attr.(ir.IotaAttr).Axis
+	var dst []int32
+	var inner, n int
+	part := func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			dst[i] = int32(i / inner % n)
 		}
-	})
-	return nil
+	}
+	return func() error {
+		dst, n, inner = r.i32(l.Out[0]), r.axis(l.Out[0], axis), 1
+		for i := axis + 1; i < l.Out[0].Type.Rank(); i++ {
+			inner *= r.axis(l.Out[0], i)
+		}
+		r.elements(len(dst), part)
+		return nil
+	}
 }
 
 func (r *run) key(v ir.Ref) (seed uint64, step uint32) {
@@ -55,30 +63,29 @@ func (r *run) key(v ir.Ref) (seed uint64, step uint32) {
 	return uint64(k[0]) | uint64(k[1])<<32, k[2]
 }
 
-func philoxKernel(r *run, l *ir.Launch) error {
-	seed, step := r.key(l.In[0])
-	s := philox.NewStream(seed, step, l.Attr.(ir.PhiloxAttr).Stream)
-	dst := r.u32(l.Out[0])
-	r.elements(len(dst), func(lo, hi int) { s.Fill(dst[lo:hi], uint64(lo)) })
-	return nil
+func philoxKernel(r *run, l *ir.Launch) func() error {
+	var s philox.Stream
+	var dst []uint32
+	part := func(lo, hi int) { s.Fill(dst[lo:hi], uint64(lo)) }
+	return func() error {
+		seed, step := r.key(l.In[0])
+		s, dst = philox.NewStream(seed, step, l.Attr.(ir.PhiloxAttr).Stream), r.u32(l.Out[0])
+		r.elements(len(dst), part)
+		return nil
+	}
 }
 
-func castKernel(r *run, l *ir.Launch) error {
-	in, out := l.In[0], l.Out[0]
-	from, to := in.Type.DType, out.Type.DType
-	src, dst := r.bytes(in), r.bytes(out)
-	n := out.Type.Shape.Elements(r.dims)
+func castKernel(r *run, l *ir.Launch) func() error {
+	from, to := l.In[0].Type.DType, l.Out[0].Type.DType
+	var src, dst []byte
 	var fail error
-	if from.Quantized() {
-		wide := r.f32(out)
-		r.elements(n, func(lo, hi int) {
-			if err := quant.Dequantize(wide[lo:hi], src, lo, from); err != nil {
+	part := func(lo, hi int) {
+		if from.Quantized() {
+			if err := quant.Dequantize(view[float32](dst[4*lo:4*hi], hi-lo), src, lo, from); err != nil {
 				fail = err
 			}
-		})
-		return fail
-	}
-	r.elements(n, func(lo, hi int) {
+			return
+		}
 		s, d := src[lo*from.Size():hi*from.Size()], dst[lo*to.Size():hi*to.Size()]
 		var err error
 		switch {
@@ -94,20 +101,29 @@ func castKernel(r *run, l *ir.Launch) error {
 		if err != nil {
 			fail = err
 		}
-	})
-	return fail
+	}
+	return func() error {
+		fail, src, dst = nil, r.bytes(l.In[0]), r.bytes(l.Out[0])
+		r.elements(l.Out[0].Type.Shape.Elements(r.dims), part)
+		return fail
+	}
 }
 
-func copyKernel(r *run, l *ir.Launch) error {
-	src, dst := r.bytes(l.In[0]), r.bytes(l.Out[0])
-	r.elements(len(dst), func(lo, hi int) { copy(dst[lo:hi], src[lo:hi]) })
-	return nil
+func copyKernel(r *run, l *ir.Launch) func() error {
+	var src, dst []byte
+	part := func(lo, hi int) { copy(dst[lo:hi], src[lo:hi]) }
+	return func() error {
+		src, dst = r.bytes(l.In[0]), r.bytes(l.Out[0])
+		r.elements(len(dst), part)
+		return nil
+	}
 }
 
-func argMaxKernel(r *run, l *ir.Launch) error {
-	x, dst := r.f32(l.In[0]), r.i32(l.Out[0])
-	n := l.In[0].Type.Last().Resolve(r.dims)
-	r.rows(len(dst), n, func(lo, hi int) {
+func argMaxKernel(r *run, l *ir.Launch) func() error {
+	var x []float32
+	var dst []int32
+	n := 0
+	part := func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			row, best := x[i*n:i*n+n], 0
 			for j, v := range row {
@@ -117,26 +133,27 @@ func argMaxKernel(r *run, l *ir.Launch) error {
 			}
 			dst[i] = int32(best)
 		}
-	})
-	return nil
-}
-
-func reduceKernel(r *run, l *ir.Launch) error {
-	a, shape := l.Attr.(ir.ReduceAttr), r.shape(l.In[0])
-	if l.In[0].Type.DType != tensor.F32 {
-		return fmt.Errorf("a reduction of %v", l.In[0].Type.DType)
 	}
-	x, dst := r.f32(l.In[0]), r.f32(l.Out[0])
-	n, inner := shape[a.Axis], 1
-	for _, d := range shape[a.Axis+1:] {
-		inner *= d
-	}
-	if a.Axis == 0 && len(shape) == 2 && a.Fn == ir.ReduceSum {
-		r.sumRows(dst, x, n, inner)
+	return func() error {
+		x, dst = r.f32(l.In[0]), r.i32(l.Out[0])
+		n = l.In[0].Type.Last().Resolve(r.dims)
+		r.rows(len(dst), n, part)
 		return nil
 	}
+}
+
+func reduceKernel(r *run, l *ir.Launch) func() error {
+	a := l.Attr.(ir.ReduceAttr)
+	if l.In[0].Type.DType != tensor.F32 {
+		return never("a reduction of %v", l.In[0].Type.DType)
+	}
+	if a.Axis == 0 && l.In[0].Type.Rank() == 2 && a.Fn == ir.ReduceSum {
+		return sumRows(r, l)
+	}
+	var x, dst []float32
+	var n, inner int
 	// Sums run in float64 in the order of the axis.
-	r.rows(len(dst), n, func(lo, hi int) {
+	part := func(lo, hi int) {
 		for o := lo; o < hi; o++ {
 			at := o/inner*n*inner + o%inner
 			if a.Fn == ir.ReduceMax {
@@ -153,60 +170,88 @@ func reduceKernel(r *run, l *ir.Launch) error {
 			}
 			dst[o] = float32(sum)
 		}
-	})
-	return nil
+	}
+	return func() error {
+		x, dst = r.f32(l.In[0]), r.f32(l.Out[0])
+		n, inner = r.axis(l.In[0], a.Axis), 1
+		for i := a.Axis + 1; i < l.In[0].Type.Rank(); i++ {
+			inner *= r.axis(l.In[0], i)
+		}
+		r.rows(len(dst), n, part)
+		return nil
+	}
 }
 
-// sumRows adds up the rows of x [n, cols], a few columns at a time.
-func (r *run) sumRows(dst, x []float32, n, cols int) {
+// sumRows adds up the rows of a matrix, a few columns at a time.
+func sumRows(r *run, l *ir.Launch) func() error {
 	const width = 128
-	r.dev.pool.Run((cols+width-1)/width, func(t int) {
+	var x, dst []float32
+	part := func(t int) {
 		var sums [width]float64
+		cols := len(dst)
 		lo, hi := t*width, min(cols, t*width+width)
-		for i := range n {
-			for j, v := range x[i*cols+lo : i*cols+hi] {
+		for i := 0; i < len(x); i += cols {
+			for j, v := range x[i+lo : i+hi] {
 				sums[j] += float64(v)
 			}
 		}
 		for j := lo; j < hi; j++ {
 			dst[j] = float32(sums[j-lo])
 		}
-	})
+	}
+	return func() error {
+		x, dst = r.f32(l.In[0]), r.f32(l.Out[0])
+		r.dev.pool.Run((len(dst)+width-1)/width, part)
+		return nil
+	}
 }
 
-func gatherKernel(r *run, l *ir.Launch) error {
-	table, ids, dst := l.In[0], r.i32(l.In[1]), r.f32(l.Out[0])
-	rows, d := r.matrix(table)
-	src, size := r.bytes(table), table.Type.DType.Size()
-	for i, id := range ids {
-		if id < 0 || int(id) >= rows {
-			return fmt.Errorf("id %d at %d, the table has %d rows", id, i, rows)
-		}
-	}
+func gatherKernel(r *run, l *ir.Launch) func() error {
+	table := l.In[0]
+	size := table.Type.DType.Size()
+	var src []byte
+	var ids []int32
+	var dst []float32
+	var d int
 	var fail error
-	r.rows(len(ids), d, func(lo, hi int) {
+	part := func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			at := int(ids[i]) * d * size
 			if err := tensor.ToFloat32(dst[i*d:i*d+d], src[at:at+d*size], table.Type.DType); err != nil {
 				fail = err
 			}
 		}
-	})
-	return fail
+	}
+	return func() (err error) {
+		fail, src, ids, dst = nil, r.bytes(table), r.i32(l.In[1]), r.f32(l.Out[0])
+		if d, err = r.checkIDs(table, ids); err != nil {
+			return err
+		}
+		r.rows(len(ids), d, part)
+		return fail
+	}
 }
 
-func scatterKernel(r *run, l *ir.Launch) error {
-	x, ids, dst := r.f32(l.In[0]), r.i32(l.In[1]), r.f32(l.Out[0])
-	rows, d := r.matrix(l.Out[0])
-	fill(r, dst, 0)
+// checkIDs finds an id that table has no row for, and gives the width of its
+// rows.
+func (r *run) checkIDs(table ir.Ref, ids []int32) (cols int, err error) {
+	rows, cols := r.matrix(table)
 	for i, id := range ids {
 		if id < 0 || int(id) >= rows {
-			return fmt.Errorf("id %d at %d, the table has %d rows", id, i, rows)
+			return 0, fmt.Errorf("id %d at %d, the table has %d rows", id, i, rows)
 		}
 	}
+	return cols, nil
+}
+
+func scatterKernel(r *run, l *ir.Launch) func() error {
 	// Each task adds all rows, in their order, to some of the columns.
 	const cols = 64
-	r.dev.pool.Run((d+cols-1)/cols, func(t int) {
+	var x, dst []float32
+	var ids []int32
+	var d int
+	clean := filled(r, l.Out[0], r.f32, 0)
+	part := func(t int) {
 		lo, hi := t*cols, min(d, t*cols+cols)
 		for i, id := range ids {
 			to, from := dst[int(id)*d+lo:int(id)*d+hi], x[i*d+lo:i*d+hi]
@@ -214,20 +259,32 @@ func scatterKernel(r *run, l *ir.Launch) error {
 				to[j] += v
 			}
 		}
-	})
-	return nil
+	}
+	return func() (err error) {
+		x, ids, dst = r.f32(l.In[0]), r.i32(l.In[1]), r.f32(l.Out[0])
+		if d, err = r.checkIDs(l.Out[0], ids); err != nil {
+			return err
+		}
+		if err := clean(); err != nil {
+			return err
+		}
+		r.dev.pool.Run((d+cols-1)/cols, part)
+		return nil
+	}
 }
 
-func updateKernel(r *run, l *ir.Launch) error {
-	table, rows, dst := r.bytes(l.In[0]), r.bytes(l.In[1]), r.bytes(l.Out[0])
-	width := len(dst) / max(1, r.shape(l.Out[0])[0])
-	off := int(r.i32(l.In[2])[0])
-	if off < 0 || off*width+len(rows) > len(dst) {
-		return fmt.Errorf("%d rows at %d do not fit a table of %d", r.shape(l.In[1])[0], off, r.shape(l.Out[0])[0])
+func updateKernel(r *run, l *ir.Launch) func() error {
+	return func() error {
+		table, rows, dst := r.bytes(l.In[0]), r.bytes(l.In[1]), r.bytes(l.Out[0])
+		width := len(dst) / max(1, r.axis(l.Out[0], 0))
+		off := int(r.i32(l.In[2])[0])
+		if off < 0 || off*width+len(rows) > len(dst) {
+			return fmt.Errorf("%d rows at %d do not fit a table of %d", r.axis(l.In[1], 0), off, r.axis(l.Out[0], 0))
+		}
+		if len(dst) > 0 && &table[0] != &dst[0] {
+			copy(dst, table)
+		}
+		copy(dst[off*width:], rows)
+		return nil
 	}
-	if len(dst) > 0 && &table[0] != &dst[0] {
-		copy(dst, table)
-	}
-	copy(dst[off*width:], rows)
-	return nil
 }

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"unsafe"
 
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/pool"
@@ -9,8 +10,11 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// kernel runs one launch.
-type kernel func(r *run, l *ir.Launch) error
+// kernel prepares a launch of a program and returns what runs it. Whatever the
+// launch needs each time (the functions that it hands to the workers, room for
+// operands) is made here, so that running it allocates nothing. While it
+// prepares, sizes are those of the largest dimensions, and there is no data.
+type kernel func(r *run, l *ir.Launch) func() error
 
 // kernels has all primitives, and the composites that need not be decomposed.
 var kernels = map[ir.Op]kernel{
@@ -39,11 +43,36 @@ type run struct {
 	args  [][]byte
 	dims  []int
 
-	scratch []float32
-	words   []int32
+	scratch []float32 // for the launch under way
+	need    needs     // of all launches
+
+	// What elements and rows hand to the workers.
+	part        func(lo, hi int)
+	count, size int
+	task        func(i int)
 }
 
-func (r *run) launch(l *ir.Launch) (err error) {
+// needs is the memory beside the arena that the launches of a program take,
+// one at a time, at the largest dimensions.
+type needs struct {
+	temp     int           // floats of a run's own
+	products gemm.Scratch  // of the engine of products
+	scores   attentionNeed // of that of attention
+}
+
+// newRun prepares the launches of p.
+func newRun(d *Device, p *ir.Program) (r *run, steps []func() error) {
+	r = &run{dev: d, dims: p.MaxDims(), args: make([][]byte, 0, len(p.Args))}
+	r.task = func(i int) { r.part(i*r.size, min(r.count, (i+1)*r.size)) }
+	steps = make([]func() error, len(p.Launches))
+	for i := range p.Launches {
+		steps[i] = kernels[p.Launches[i].Op](r, &p.Launches[i])
+	}
+	return r, steps
+}
+
+// do runs the step that launch l was made into.
+func (r *run) do(l *ir.Launch, step func() error) (err error) {
 	defer func() {
 		// A kernel that meets sizes that do not fit panics; the graph's rules
 		// and the executor's checks should have kept it from that.
@@ -54,10 +83,16 @@ func (r *run) launch(l *ir.Launch) (err error) {
 			err = fmt.Errorf("cpu: %v: internal error: %v", l.Op, p)
 		}
 	}()
-	if err := kernels[l.Op](r, l); err != nil {
+	if err := step(); err != nil {
 		return fmt.Errorf("cpu: %v: %w", l.Op, err)
 	}
 	return nil
+}
+
+// never is the step of a launch that cannot run.
+func never(format string, args ...any) func() error {
+	err := fmt.Errorf(format, args...)
+	return func() error { return err }
 }
 
 // bytes is the memory of a value at its run-time size.
@@ -84,7 +119,16 @@ func (r *run) u32(v ir.Ref) []uint32 {
 	return view[uint32](r.bytes(v), v.Type.Shape.Elements(r.dims))
 }
 
-func (r *run) shape(v ir.Ref) []int { return v.Type.Shape.Resolve(r.dims) }
+// shape appends the axes of v to buf, mostly buf[:0].
+func (r *run) shape(buf []int, v ir.Ref) []int {
+	for _, d := range v.Type.Shape {
+		buf = append(buf, d.Resolve(r.dims))
+	}
+	return buf
+}
+
+// axis is the size of axis i of v.
+func (r *run) axis(v ir.Ref, i int) int { return v.Type.Shape[i].Resolve(r.dims) }
 
 // matrix gives the rows and columns of a value whose outer axes are joined.
 func (r *run) matrix(v ir.Ref) (rows, cols int) {
@@ -96,8 +140,8 @@ func (r *run) matrix(v ir.Ref) (rows, cols int) {
 	return n / cols, cols
 }
 
-// operand is the matrix that a value holds, its rows as wide as its last axis.
-func (r *run) operand(v ir.Ref, transposed bool) gemm.Matrix {
+// form is operand without its data.
+func (r *run) form(v ir.Ref, transposed bool) gemm.Matrix {
 	m := gemm.Matrix{Stride: v.Type.Last().Resolve(r.dims), Trans: transposed}
 	switch v.Type.DType {
 	case tensor.F32:
@@ -115,26 +159,34 @@ func (r *run) operand(v ir.Ref, transposed bool) gemm.Matrix {
 	default:
 		panic(fmt.Sprintf("a matrix of %v", v.Type.DType))
 	}
+	return m
+}
+
+// operand is the matrix that a value holds, its rows as wide as its last axis.
+func (r *run) operand(v ir.Ref, transposed bool) gemm.Matrix {
+	m := r.form(v, transposed)
 	if b := r.bytes(v); len(b) > 0 {
 		m.Data = pointer(b)
 	}
 	return m
 }
 
-// temp gives n floats that are free until the next launch.
-func (r *run) temp(n int) []float32 {
-	if len(r.scratch) < n {
-		r.scratch = make([]float32, n)
-	}
-	return r.scratch[:n]
+// reserve makes room for temp(n) in every run.
+func (r *run) reserve(n int) { r.need.temp = max(r.need.temp, n) }
+
+// reserveProduct makes room for a product such as c, whose data need not be
+// there yet.
+func (r *run) reserveProduct(c *gemm.Call) {
+	r.need.products = r.need.products.With(r.dev.gemm.Need(c))
 }
 
-// tempWords gives n integers that are free until the next launch.
-func (r *run) tempWords(n int) []int32 {
-	if len(r.words) < n {
-		r.words = make([]int32, n)
-	}
-	return r.words[:n]
+// temp gives n floats that are free until the next launch; reserve has made
+// room for them.
+func (r *run) temp(n int) []float32 { return r.scratch[:n] }
+
+// asWords gives the memory of x to integers.
+func asWords(x []float32) []int32 {
+	return unsafe.Slice((*int32)(unsafe.Pointer(unsafe.SliceData(x))), len(x))
 }
 
 // chunk is the number of elements that one task of an elementwise kernel
@@ -142,24 +194,22 @@ func (r *run) tempWords(n int) []int32 {
 const chunk = 8192
 
 // elements spreads n elements over the workers.
-func (r *run) elements(n int, f func(lo, hi int)) {
-	if n <= chunk {
+func (r *run) elements(n int, f func(lo, hi int)) { r.spread(n, chunk, f) }
+
+// rows spreads rows of cols elements over the workers.
+func (r *run) rows(rows, cols int, f func(lo, hi int)) {
+	r.spread(rows, max(1, chunk/max(1, cols)), f)
+}
+
+// spread runs f over [0,n) in tasks of size. f belongs to the step that runs;
+// it must not call spread itself.
+func (r *run) spread(n, size int, f func(lo, hi int)) {
+	if n <= size {
 		if n > 0 {
 			f(0, n)
 		}
 		return
 	}
-	r.dev.pool.Run((n+chunk-1)/chunk, func(i int) { f(i*chunk, min(n, i*chunk+chunk)) })
-}
-
-// rows spreads rows of cols elements over the workers.
-func (r *run) rows(rows, cols int, f func(lo, hi int)) {
-	per := max(1, chunk/max(1, cols))
-	if rows <= per {
-		if rows > 0 {
-			f(0, rows)
-		}
-		return
-	}
-	r.dev.pool.Run((rows+per-1)/per, func(i int) { f(i*per, min(rows, i*per+per)) })
+	r.part, r.count, r.size = f, n, size
+	r.dev.pool.Run((n+size-1)/size, r.task)
 }

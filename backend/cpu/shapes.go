@@ -4,34 +4,36 @@ import "github.com/lorafuse/lorafuse/ir"
 
 // The kernels here move elements without looking at them.
 
-func transposeKernel(r *run, l *ir.Launch) error {
-	in, out, perm := r.shape(l.In[0]), r.shape(l.Out[0]), l.Attr.(ir.PermAttr).Perm()
-	src := rowMajor(in)
-	s := make([]int, len(out))
-	for i, a := range perm {
-		s[i] = src[a]
-	}
-	r.rearrange(l.Out[0], l.In[0], layout{general, s}, out)
-	return nil
+func transposeKernel(r *run, l *ir.Launch) func() error {
+	perm := l.Attr.(ir.PermAttr).Perm()
+	return rearrange(r, l, func(out []int) layout {
+		y, step := layout{kind: general}, 1
+		var src [ir.MaxRank]int
+		for a := len(perm) - 1; a >= 0; a-- {
+			src[a] = step
+			step *= r.axis(l.In[0], a)
+		}
+		for i, a := range perm {
+			y.strides[i] = src[a]
+		}
+		return y
+	})
 }
 
-func broadcastKernel(r *run, l *ir.Launch) error {
-	out := r.shape(l.Out[0])
-	r.rearrange(l.Out[0], l.In[0], r.layout(l.In[0], out), out)
-	return nil
+func broadcastKernel(r *run, l *ir.Launch) func() error {
+	return rearrange(r, l, func(out []int) layout { return r.layout(l.In[0], out) })
 }
 
-// rearrange copies the elements that y chooses; runs along the last axis are
-// copied as one where they lie side by side.
-func (r *run) rearrange(dst, src ir.Ref, y layout, out []int) {
-	if len(out) == 0 {
-		copy(r.bytes(dst), r.bytes(src))
-		return
-	}
-	size, last := dst.Type.DType.Size(), out[len(out)-1]
-	d, s := r.bytes(dst), r.bytes(src)
-	whole := y.kind == same || y.kind == perCol || y.kind == general && y.strides[len(out)-1] == 1
-	r.rows(len(d)/max(1, size*last), last, func(lo, hi int) {
+// rearrange copies the elements that choose chooses for an output of a shape;
+// runs along the last axis are copied as one where they lie side by side.
+func rearrange(r *run, l *ir.Launch, choose func(out []int) layout) func() error {
+	size := l.Out[0].Type.DType.Size()
+	var d, s []byte
+	var y layout
+	var out []int
+	var last int
+	var whole bool
+	part := func(lo, hi int) {
 		for row := lo; row < hi; row++ {
 			to := d[row*last*size : (row+1)*last*size]
 			at := y.index(row*last, out)
@@ -47,52 +49,69 @@ func (r *run) rearrange(dst, src ir.Ref, y layout, out []int) {
 				copy(to[i*size:i*size+size], s[(at+i*step)*size:])
 			}
 		}
-	})
-}
-
-func rowMajor(shape []int) []int {
-	s := make([]int, len(shape))
-	for i, n := len(shape)-1, 1; i >= 0; i-- {
-		s[i] = n
-		n *= shape[i]
 	}
-	return s
-}
-
-func sliceKernel(r *run, l *ir.Launch) error {
-	a, in := l.Attr.(ir.SliceAttr), r.shape(l.In[0])
-	size := l.In[0].Type.DType.Size()
-	inner := product(in[a.Axis+1:]) * size
-	width, step := (a.End-a.Start)*inner, in[a.Axis]*inner
-	src, dst := r.bytes(l.In[0]), r.bytes(l.Out[0])
-	if width == 0 {
+	return func() error {
+		d, s = r.bytes(l.Out[0]), r.bytes(l.In[0])
+		if out = r.shape(out[:0], l.Out[0]); len(out) == 0 {
+			copy(d, s)
+			return nil
+		}
+		y, last = choose(out), out[len(out)-1]
+		whole = y.kind == same || y.kind == perCol || y.kind == general && y.strides[len(out)-1] == 1
+		r.rows(len(d)/max(1, size*last), last, part)
 		return nil
 	}
-	r.rows(len(dst)/width, width/size, func(lo, hi int) {
-		for o := lo; o < hi; o++ {
-			copy(dst[o*width:o*width+width], src[o*step+a.Start*inner:])
-		}
-	})
-	return nil
 }
 
-func concatKernel(r *run, l *ir.Launch) error {
-	axis, size := l.Attr.(ir.ConcatAttr).Axis, l.Out[0].Type.DType.Size()
-	dst := r.bytes(l.Out[0])
-	step, at := product(r.shape(l.Out[0])[axis:])*size, 0
-	for _, v := range l.In {
-		src := r.bytes(v)
-		width := product(r.shape(v)[axis:]) * size
-		if width == 0 {
-			continue
-		}
-		off := at
-		r.rows(len(src)/width, width/size, func(lo, hi int) {
-			for o := lo; o < hi; o++ {
-				copy(dst[o*step+off:], src[o*width:o*width+width])
-			}
-		})
-		at += width
+// inner is how many bytes one step along an axis of v spans.
+func (r *run) inner(v ir.Ref, axis int) int {
+	n := v.Type.DType.Size()
+	for i := axis + 1; i < v.Type.Rank(); i++ {
+		n *= r.axis(v, i)
 	}
-	return nil
+	return n
+}
+
+func sliceKernel(r *run, l *ir.Launch) func() error {
+	a, size := l.Attr.(ir.SliceAttr), l.In[0].Type.DType.Size()
+	var src, dst []byte
+	var width, step, start int
+	part := func(lo, hi int) {
+		for o := lo; o < hi; o++ {
+			copy(dst[o*width:o*width+width], src[o*step+start:])
+		}
+	}
+	return func() error {
+		inner := r.inner(l.In[0], a.Axis)
+		width, step, start = (a.End-a.Start)*inner, r.axis(l.In[0], a.Axis)*inner, a.Start*inner
+		src, dst = r.bytes(l.In[0]), r.bytes(l.Out[0])
+		if width > 0 {
+			r.rows(len(dst)/width, width/size, part)
+		}
+		return nil
+	}
+}
+
+func concatKernel(r *run, l *ir.Launch) func() error {
+	axis, size := l.Attr.(ir.ConcatAttr).Axis, l.Out[0].Type.DType.Size()
+	var src, dst []byte
+	var width, step, at int
+	part := func(lo, hi int) {
+		for o := lo; o < hi; o++ {
+			copy(dst[o*step+at:], src[o*width:o*width+width])
+		}
+	}
+	return func() error {
+		dst, at = r.bytes(l.Out[0]), 0
+		step = r.axis(l.Out[0], axis) * r.inner(l.Out[0], axis)
+		for _, v := range l.In {
+			src, width = r.bytes(v), r.axis(v, axis)*r.inner(v, axis)
+			if width == 0 {
+				continue
+			}
+			r.rows(len(src)/width, width/size, part)
+			at += width
+		}
+		return nil
+	}
 }

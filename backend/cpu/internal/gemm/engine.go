@@ -14,7 +14,7 @@ import (
 type Engine struct {
 	pool *pool.Pool
 	k    *kernels
-	own  []scratch // of each worker, for Serial
+	own  []worker // for Serial
 
 	packed    int  // floats of A that are packed at a time
 	precision Elem // see SetPrecision
@@ -41,7 +41,11 @@ func New(p *pool.Pool) *Engine {
 
 // NewISA is New with a given instruction set, which must be a Supported one.
 func NewISA(p *pool.Pool, isa ISA) *Engine {
-	return &Engine{pool: p, k: kernelsOf(isa), own: make([]scratch, p.Workers()), packed: packedFloats}
+	e := &Engine{pool: p, k: kernelsOf(isa), own: make([]worker, p.Workers()), packed: packedFloats}
+	for i := range e.own {
+		e.own[i].job = newJob(e)
+	}
+	return e
 }
 
 // SetPrecision says how operands may be rounded before they are multiplied:
@@ -79,13 +83,17 @@ func (e *Engine) Run(c *Call) {
 // The result equals that of Run bit for bit.
 func (e *Engine) Serial(w int, c *Call) {
 	c.check()
-	j := e.job(c)
-	j.workers = 1
-	if w >= 0 && w < len(e.own) {
-		j.local = &e.own[w]
+	if w < 0 || w >= len(e.own) {
+		j := e.job(c)
+		j.workers = 1
+		j.run()
+		e.release(j)
+		return
 	}
+	j := e.own[w].job
+	j.c, j.workers, j.local = c, 1, &e.own[w].scratch
 	j.run()
-	e.release(j)
+	j.c, j.local = nil, nil
 }
 
 // serialFlops is the work below which waking the workers costs more than it

@@ -14,8 +14,6 @@ type fewCols struct {
 	packs  []int       // the pairs that have one
 	task   func(i int)
 	pack   func(i int)
-
-	memory buffer // for b
 }
 
 const (
@@ -27,6 +25,7 @@ func (f *fewCols) bind(j *job) {
 	f.job = j
 	f.task = f.rowRange
 	f.pack = f.packGroup
+	f.b, f.packs = make([][]float32, 0, usualPairs), make([]int, 0, usualPairs)
 }
 
 func (f *fewCols) run() {
@@ -52,7 +51,7 @@ func (f *fewCols) prepare() {
 			size += c.N * f.depth(p.K)
 		}
 	}
-	free := f.memory.take(size)
+	free := f.job.memory.take(size)
 	for i := range c.Pairs {
 		n := 0
 		if p := &c.Pairs[i]; !p.idle() {
@@ -82,7 +81,7 @@ func (f *fewCols) packGroup(i int) {
 	s := f.scratch()
 	defer f.release(s)
 	width := padded(p.K)
-	wide := s.a.take((n1-n0)*width + packSlack)
+	wide := s.b.take((n1-n0)*width + packSlack)
 	f.k.pack(floats(wide, 0), width, at(p.B.Data, n0*col), p.B.Elem, row, col, p.K, n1-n0, 1)
 	for n := range n1 - n0 {
 		packLanes(dst[n*lanes:], (n1-n0)*lanes, lanes, floats(wide, n*width), F32, p.K)
@@ -146,7 +145,7 @@ func (f *fewCols) tile(x, m, skip int) {
 func (f *fewCols) last(cols, k int, a unsafe.Pointer, p *Pair, b unsafe.Pointer, m, n0, skip, rows int) {
 	s := f.scratch()
 	defer f.release(s)
-	out := s.a.take(rows * cols)
+	out := s.a.take(rows * cols)[:rows*cols]
 	clear(out)
 	f.k.block(cols, k, a, p.A.Stride, b, floats(out, 0), cols, p.Alpha)
 	for i := skip; i < rows; i++ {

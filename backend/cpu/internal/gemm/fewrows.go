@@ -14,8 +14,6 @@ type fewRows struct {
 	cols int       // per task
 	a    []operand // A of each pair
 	task func(i int)
-
-	memory buffer // for A of the pairs that cannot be read in place
 }
 
 const (
@@ -34,6 +32,7 @@ type operand struct {
 func (f *fewRows) bind(j *job) {
 	f.job = j
 	f.task = f.columns
+	f.a = make([]operand, 0, usualPairs)
 }
 
 func (f *fewRows) run() {
@@ -56,7 +55,7 @@ func (f *fewRows) prepare() {
 			size += c.M*padded(p.K) + packSlack
 		}
 	}
-	free := f.memory.take(size)
+	free := f.job.memory.take(size)
 	f.a = f.a[:0]
 	for i := range c.Pairs {
 		p := &c.Pairs[i]

@@ -8,13 +8,12 @@ type flipped struct {
 	call Call
 	rows int // of C per task
 	task func(i int)
-
-	memory buffer // Cᵀ
 }
 
 func (f *flipped) bind(j *job) {
 	f.job = j
 	f.task = f.back
+	f.call.Pairs = make([]Pair, 0, usualPairs)
 }
 
 func (f *flipped) run() {
@@ -23,7 +22,7 @@ func (f *flipped) run() {
 	for _, p := range c.Pairs {
 		pairs = append(pairs, Pair{A: p.B.T(), B: p.A.T(), K: p.K, Alpha: p.Alpha})
 	}
-	f.call = Call{M: c.N, N: c.M, C: f.memory.take(c.M * c.N), LDC: c.M, Pairs: pairs}
+	f.call = Call{M: c.N, N: c.M, C: f.job.memory.take(c.M * c.N), LDC: c.M, Pairs: pairs}
 	inner := f.e.job(&f.call)
 	inner.workers, inner.local = f.workers, f.local
 	inner.run()

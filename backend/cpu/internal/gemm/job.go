@@ -11,12 +11,16 @@ type job struct {
 	c       *Call
 	workers int      // to share the work among
 	local   *scratch // of the only worker, or nil to borrow
+	memory  buffer   // for what the call packs once
 
 	packed  packed
 	fewRows fewRows
 	fewCols fewCols
 	flipped flipped
 }
+
+// usualPairs is how many pairs a call can have without a job making room.
+const usualPairs = 8
 
 func newJob(e *Engine) *job {
 	j := &job{e: e, k: e.k}

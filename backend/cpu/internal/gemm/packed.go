@@ -21,7 +21,6 @@ type packed struct {
 	a      []float32
 
 	packTask, tileTask func(i int)
-	memory             buffer
 }
 
 // blockCols is how many columns of B a task takes at most: with kc, what stays
@@ -48,7 +47,7 @@ func (p *packed) run() {
 		p.rows = min(most, p.c.M-p.row0)
 		p.panels = ceil(p.rows, p.kern.mr)
 		p.divide()
-		p.a = p.memory.take(p.rows*p.depth + p.panels*(packSlack+1))
+		p.a = p.job.memory.take(p.rows*p.depth + p.panels*(packSlack+1))
 		p.packN = min(p.panels, p.shares(4))
 		p.spread(p.packN, p.packTask)
 		p.spread(p.colN*p.rowN, p.tileTask)

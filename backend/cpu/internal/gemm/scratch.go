@@ -8,6 +8,12 @@ type scratch struct {
 	wide buffer // quantised weights, widened
 }
 
+// worker is what Serial computes with on one worker.
+type worker struct {
+	scratch
+	job *job
+}
+
 // buffer is memory that only grows. Its start is aligned to a cache line.
 type buffer struct{ data []float32 }
 

@@ -30,7 +30,7 @@ type adamConstants struct {
 func (o AdamW) Step(p, m, v, g []float32, step int) {
 	n := len(p)
 	t := float64(step)
-	active.adamW(p, m[:n], v[:n], g[:n], &adamConstants{
+	active.adamW(p, m[:n], v[:n], g[:n], adamConstants{
 		decay:        float32(1 - o.LR*o.WeightDecay),
 		beta1c:       float32(1 - o.Beta1),
 		beta2:        float32(o.Beta2),
@@ -41,7 +41,7 @@ func (o AdamW) Step(p, m, v, g []float32, step int) {
 	})
 }
 
-func portableAdamW(p, m, v, g []float32, c *adamConstants) {
+func portableAdamW(p, m, v, g []float32, c adamConstants) {
 	m, v, g = m[:len(p)], v[:len(p)], g[:len(p)]
 	for i := range p {
 		gi := g[i]

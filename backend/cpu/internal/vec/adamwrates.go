@@ -5,7 +5,7 @@ package vec
 // and root = √(1 − β2ᵗ).
 func AdamWRates(p, m, v, g []float32, beta1, beta2, eps float64, decay, step, root float32) {
 	n := len(p)
-	active.adamW(p, m[:n], v[:n], g[:n], &adamConstants{
+	active.adamW(p, m[:n], v[:n], g[:n], adamConstants{
 		decay:        decay,
 		beta1c:       float32(1 - beta1),
 		beta2:        float32(beta2),

@@ -64,8 +64,8 @@ var avx2 = kernels{
 
 	rotate: rotateAVX2, rotateBack: rotateBackAVX2,
 
-	adamW:   func(p, m, v, g []float32, c *adamConstants) { adamWAVX2(p, m, v, g, &c.decay) },
-	dropout: func(dst, x []float32, d *dropBlock) { dropoutAVX2(dst, x, &d.counter[0]) },
+	adamW:   func(p, m, v, g []float32, c adamConstants) { adamWAVX2(p, m, v, g, &c.decay) },
+	dropout: func(dst, x []float32, d dropBlock) { dropoutAVX2(dst, x, &d.counter[0]) },
 }
 
 var avx512 = kernels{
@@ -99,6 +99,6 @@ var avx512 = kernels{
 
 	rotate: rotateAVX512, rotateBack: rotateBackAVX512,
 
-	adamW:   func(p, m, v, g []float32, c *adamConstants) { adamWAVX512(p, m, v, g, &c.decay) },
-	dropout: func(dst, x []float32, d *dropBlock) { dropoutAVX512(dst, x, &d.counter[0]) },
+	adamW:   func(p, m, v, g []float32, c adamConstants) { adamWAVX512(p, m, v, g, &c.decay) },
+	dropout: func(dst, x []float32, d dropBlock) { dropoutAVX512(dst, x, &d.counter[0]) },
 }

@@ -21,7 +21,7 @@ func Dropout(dst, x []float32, mask philox.Mask, start uint64, scale float32) {
 			dropEach(dst[:dropGroup], x, mask, start, scale)
 			n = 1
 		} else {
-			active.dropout(dst[:n*dropGroup], x, &dropBlock{
+			active.dropout(dst[:n*dropGroup], x, dropBlock{
 				counter:   [4]uint32{low, uint32(start >> 34), mask.Op, mask.Step},
 				key:       mask.Key,
 				threshold: mask.Threshold,
@@ -47,7 +47,7 @@ type dropBlock struct {
 }
 
 // portableDropout handles a multiple of dropGroup elements.
-func portableDropout(dst, x []float32, d *dropBlock) {
+func portableDropout(dst, x []float32, d dropBlock) {
 	c := d.counter
 	for ; len(dst) >= 4; dst, x = dst[4:], x[4:] {
 		for i, w := range d.key.Block(c) {

@@ -51,8 +51,8 @@ type kernels struct {
 
 	rotate, rotateBack func(y1, y2, x1, x2, cos, sin []float32)
 
-	adamW   func(p, m, v, g []float32, c *adamConstants)
-	dropout func(dst, x []float32, d *dropBlock)
+	adamW   func(p, m, v, g []float32, c adamConstants) // by value: what a pointer refers to would escape
+	dropout func(dst, x []float32, d dropBlock)
 }
 
 // active is the implementation in use. Nothing changes it after start-up but

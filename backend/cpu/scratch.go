@@ -1,0 +1,43 @@
+package cpu
+
+import (
+	"fmt"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/ir"
+)
+
+// Scratch is the memory in bytes that running the programs takes beside their
+// arenas and arguments: what operands are packed into, tiles of attention, and
+// what kernels compute a part at a time. Errors: backend.ErrUnsupported.
+func (d *Device) Scratch(programs ...*ir.Program) (int64, error) {
+	var all needs
+	sum := int64(0)
+	for _, p := range programs {
+		if err := supported(p); err != nil {
+			return 0, err
+		}
+		r, _ := newRun(d, p)
+		n := r.need
+		sum += 4 * int64(n.temp) // of each program; the engines serve all of them
+		all.products = all.products.With(n.products)
+		s, t := &all.scores, n.scores
+		s.queries, s.keys = max(s.queries, t.queries), max(s.keys, t.keys)
+		s.heads, s.headDim = max(s.heads, t.heads), max(s.headDim, t.headDim)
+	}
+	sum += d.gemm.Bytes(all.products)
+	if s := all.scores; s.queries > 0 {
+		sum += d.attention.Bytes(s.queries, s.keys, s.heads, s.headDim)
+	}
+	return sum, nil
+}
+
+// supported finds a launch that there is no kernel for.
+func supported(p *ir.Program) error {
+	for i := range p.Launches {
+		if kernels[p.Launches[i].Op] == nil {
+			return fmt.Errorf("cpu: %w: %v", backend.ErrUnsupported, p.Launches[i].Op)
+		}
+	}
+	return nil
+}
