@@ -45,7 +45,7 @@ type shuffled struct {
 }
 
 func (o shuffled) at(epoch, place int) int {
-	return permutation(o.rows, o.seed, uint32(epoch))(place)
+	return int(philox.NewPermutation(uint64(o.rows), o.seed, uint32(epoch)).At(uint64(place)))
 }
 
 // bucketWindow is how many micro-batches are made from rows sorted together,

@@ -151,10 +151,12 @@ func (a *answer) generate(ctx context.Context, prompt []int32) error {
 	a.CachedTokens = len(g.cached)
 	// Room for the answer is made at once where its length is known, so that
 	// too little memory shows before the first token.
-	if err := g.reserve(ctx, len(prompt)+min(a.most, a.options.MaxNewTokens)); err != nil {
+	answer := min(a.most, a.options.MaxNewTokens)
+	if err := g.reserve(ctx, len(prompt)+answer); err != nil {
 		return err
 	}
-	history := slices.Clone(prompt)
+	history := append(make([]int32, 0, len(prompt)+answer), prompt...)
+	a.IDs = make([]int32, 0, answer)
 	logits, err := g.read(ctx, prompt)
 	if err != nil {
 		return err

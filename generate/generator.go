@@ -6,6 +6,7 @@ package generate
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/graph/exec"
@@ -45,7 +46,10 @@ type Generator struct {
 	roped           int     // the longest text that they were made for
 	frequencies     int     // the text length that the device's rotary frequencies are for; 0: none there
 
-	inputs struct{ positions, lo, hi []int32 } // memory for the arguments of a run
+	inputs struct { // memory for the arguments of a run
+		positions, lo, hi []int32
+		offset, last      [1]int32
+	}
 	logits []float32
 }
 
@@ -142,6 +146,7 @@ func (g *Generator) reserve(ctx context.Context, tokens int) error {
 	g.drop(g.prefill, g.decode)
 	g.tables.free()
 	g.prefill, g.decode, g.tables = prefill, decode, t
+	g.cached = slices.Grow(g.cached, t.capacity-len(g.cached))
 	return nil
 }
 
@@ -204,12 +209,13 @@ func (g *Generator) run(ctx context.Context, ids []int32, length int) error {
 		in.lo = append(in.lo, 0)
 		in.hi = append(in.hi, int32(at+i+1))
 	}
-	for _, a := range []struct {
+	in.offset[0], in.last[0] = int32(at), int32(len(ids)-1)
+	for _, a := range [...]struct {
 		name   string
 		values []int32
 	}{
 		{nn.TokensParam, ids}, {nn.PositionsParam, in.positions}, {nn.LoParam, in.lo}, {nn.HiParam, in.hi},
-		{nn.OffsetParam, []int32{int32(at)}}, {lastParam, []int32{int32(len(ids) - 1)}},
+		{nn.OffsetParam, in.offset[:]}, {lastParam, in.last[:]},
 	} {
 		if err := g.host.store.SetInt32s(ctx, a.name, a.values); err != nil {
 			return err

@@ -56,6 +56,13 @@ type Engine struct {
 	trained             []nn.Trained
 	micro, update, eval *exec.Executable
 	memory              Memory
+
+	// What goes to the device and comes back, here so that a step allocates nothing.
+	scalars struct {
+		key                 [3]uint32
+		rates               [3]float32
+		inverse, loss, norm [1]float32
+	}
 }
 
 // NewEngine plans and compiles the step. Nothing is allocated on the device
@@ -196,15 +203,15 @@ func secondMoment(name string) string { return "moment2." + name }
 // Accumulate adds the gradients of one micro-batch. draw numbers the dropout
 // masks: two micro-batches of a run must not share one.
 func (e *Engine) Accumulate(ctx context.Context, b *data.Batch, draw uint32) error {
-	key := []uint32{uint32(e.opts.Seed), uint32(e.opts.Seed >> 32), draw}
-	if err := e.store.SetUint32s(ctx, nn.KeyParam, key); err != nil {
+	e.scalars.key = [3]uint32{uint32(e.opts.Seed), uint32(e.opts.Seed >> 32), draw}
+	if err := e.store.SetUint32s(ctx, nn.KeyParam, e.scalars.key[:]); err != nil {
 		return err
 	}
 	return e.run(ctx, e.micro, b)
 }
 
 func (e *Engine) run(ctx context.Context, x *exec.Executable, b *data.Batch) error {
-	for _, in := range []struct {
+	for _, in := range [...]struct {
 		name string
 		ids  []int32
 	}{
@@ -243,35 +250,35 @@ type Step struct {
 // ErrNotFinite.
 func (e *Engine) Update(ctx context.Context, tokens, number int, lr float64) (Step, error) {
 	o, t := e.opts, float64(number)
-	rates := []float32{
+	x := &e.scalars
+	x.rates = [3]float32{
 		float32(1 - lr*o.WeightDecay),
 		float32(lr / (1 - math.Pow(o.Beta1, t))),
 		float32(math.Sqrt(1 - math.Pow(o.Beta2, t))),
 	}
-	inverse := []float32{0}
+	x.inverse[0] = 0
 	if tokens > 0 {
-		inverse[0] = 1 / float32(tokens)
+		x.inverse[0] = 1 / float32(tokens)
 	}
-	loss, norm := []float32{0}, []float32{0}
-	if err := e.store.GetFloat32s(ctx, lossParam, loss); err != nil {
+	if err := e.store.GetFloat32s(ctx, lossParam, x.loss[:]); err != nil {
 		return Step{}, err
 	}
-	if math.IsNaN(float64(loss[0])) || math.IsInf(float64(loss[0]), 0) {
-		inverse[0] = float32(math.NaN()) // a loss without a value updates nothing
+	if math.IsNaN(float64(x.loss[0])) || math.IsInf(float64(x.loss[0]), 0) {
+		x.inverse[0] = float32(math.NaN()) // a loss without a value updates nothing
 	}
-	if err := e.store.SetFloat32s(ctx, ratesParam, rates); err != nil {
+	if err := e.store.SetFloat32s(ctx, ratesParam, x.rates[:]); err != nil {
 		return Step{}, err
 	}
-	if err := e.store.SetFloat32s(ctx, inverseParam, inverse); err != nil {
+	if err := e.store.SetFloat32s(ctx, inverseParam, x.inverse[:]); err != nil {
 		return Step{}, err
 	}
 	if err := e.update.RunWait(ctx); err != nil {
 		return Step{}, err
 	}
-	if err := e.store.GetFloat32s(ctx, normResult, norm); err != nil {
+	if err := e.store.GetFloat32s(ctx, normResult, x.norm[:]); err != nil {
 		return Step{}, err
 	}
-	s := Step{Loss: float64(loss[0]) / float64(max(1, tokens)), GradNorm: float64(norm[0])}
+	s := Step{Loss: float64(x.loss[0]) / float64(max(1, tokens)), GradNorm: float64(x.norm[0])}
 	if math.IsNaN(s.Loss+s.GradNorm) || math.IsInf(s.Loss+s.GradNorm, 0) {
 		return s, fmt.Errorf("train: step %d: loss %v, gradient norm %v: %w", number, s.Loss, s.GradNorm, ErrNotFinite)
 	}
@@ -283,8 +290,8 @@ func (e *Engine) Evaluate(ctx context.Context, b *data.Batch) (float64, error) {
 	if err := e.run(ctx, e.eval, b); err != nil {
 		return 0, err
 	}
-	sum := []float32{0}
-	err := e.store.GetFloat32s(ctx, evalResult, sum)
+	sum := &e.scalars.loss
+	err := e.store.GetFloat32s(ctx, evalResult, sum[:])
 	return float64(sum[0]), err
 }
 

@@ -22,12 +22,14 @@ func BenchmarkTrain(b *testing.B) {
 			name := fmt.Sprintf("%dx%d/heads%d-%d/dim%d/workers%d", c.docs, c.n, c.q, c.kv, c.dim, workers)
 			r := p.run(b, e)
 			b.Run("forward/"+name, func(b *testing.B) {
+				b.ReportAllocs()
 				for b.Loop() {
 					_ = e.Forward(&p.Spec, r.o, r.lse, p.q, p.k, p.v)
 				}
 				b.ReportMetric(2*flops*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
 			})
 			b.Run("backward/"+name, func(b *testing.B) {
+				b.ReportAllocs()
 				for b.Loop() {
 					_ = e.Backward(&p.Spec, r.grad, p.dO, p.q, p.k, p.v, r.o, r.lse)
 				}
@@ -48,6 +50,7 @@ func BenchmarkDecode(b *testing.B) {
 			e := newEngine(b, workers)
 			r := p.forward(b, e)
 			b.Run(fmt.Sprintf("keys%d/heads%d-%d/dim%d/workers%d", c.keys, c.q, c.kv, c.dim, workers), func(b *testing.B) {
+				b.ReportAllocs()
 				for b.Loop() {
 					_ = e.Forward(&p.Spec, r.o, r.lse, p.q, p.k, p.v)
 				}

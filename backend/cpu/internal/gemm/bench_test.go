@@ -88,6 +88,7 @@ func benchmark(b *testing.B, shapes []shape, run func(*gemm.Engine, *gemm.Call))
 				e := gemm.NewISA(p, isa)
 				e.SetPrecision(s.precision)
 				c, depth := s.call(b)
+				e.Reserve(e.Need(c))
 				run(e, c)
 				b.ReportAllocs()
 				for b.Loop() {

@@ -51,6 +51,7 @@ func BenchmarkKernels(b *testing.B) {
 					active = k
 					defer func() { active = chosen }()
 					clear(v)
+					b.ReportAllocs()
 					for b.Loop() {
 						c.run()
 					}
@@ -75,6 +76,7 @@ func BenchmarkPanel(b *testing.B) {
 						active = k
 						defer func() { active = chosen }()
 						b.SetBytes(int64(4 * n * keys * d))
+						b.ReportAllocs()
 						for b.Loop() {
 							f()
 						}
