@@ -22,6 +22,7 @@ type Row struct {
 	Input   string    `json:"input"`                    // on what
 	Bytes   int64     `json:"bytes,omitempty"`          // that one time moves, 0 where a rate would mean nothing
 	Flops   float64   `json:"flops,omitempty"`          // operations that one time does
+	Tokens  float64   `json:"tokens,omitempty"`         // that one time gets through
 	Peak    Peak      `json:"peak,omitzero"`            // of the machine, where the row is held against it
 	PeakRSS int64     `json:"peak_rss_bytes,omitempty"` // most bytes of memory of the process, 0 where nobody asked
 	Share   float64   `json:"share,omitempty"`          // of the input that was needed, 0 where nobody asked
@@ -50,6 +51,7 @@ type Figures struct {
 	Rate   float64 `json:"gb_per_s,omitempty"`    // 10^9 bytes in a second, by the median
 	GFlops float64 `json:"gflop_per_s,omitempty"` // 10^9 operations in a second, by the median
 
+	Speed   float64 `json:"token_per_s,omitempty"`   // tokens in a second, by the median
 	OfFlops float64 `json:"of_peak_flops,omitempty"` // reached by the median, as a part of the peak
 	OfBytes float64 `json:"of_peak_bytes,omitempty"` // caches make more than 1 of it
 }
@@ -65,6 +67,7 @@ func (r *Row) Figures() Figures {
 	}
 	if f.Median > 0 {
 		f.Rate, f.GFlops = float64(r.Bytes)/f.Median/1e9, r.Flops/f.Median/1e9
+		f.Speed = r.Tokens / f.Median
 		if r.Peak.Flops > 0 {
 			f.OfFlops = r.Flops / f.Median / r.Peak.Flops
 		}

@@ -44,43 +44,6 @@ func markdownGroup(b *strings.Builder, rows []*Row) {
 	}
 }
 
-// columns are those that a group has figures for.
-type columns struct{ flops, ofFlops, rates, ofBytes, peaks, details bool }
-
-func columnsOf(rows []*Row) columns {
-	return columns{
-		flops: has(rows, func(c *cells) bool { return c.gflops != "" }), ofFlops: has(rows, func(c *cells) bool { return c.ofFlops != "" }),
-		rates: slices.ContainsFunc(rows, func(r *Row) bool { return r.Bytes > 0 }), ofBytes: has(rows, func(c *cells) bool { return c.ofBytes != "" }),
-		peaks:   slices.ContainsFunc(rows, func(r *Row) bool { return r.PeakRSS > 0 }),
-		details: has(rows, func(c *cells) bool { return c.remark != "" }),
-	}
-}
-
-// choose gives those of the cells that there are columns for.
-func (t columns) choose(median, gflops, ofFlops, rate, ofBytes, peak string) []string {
-	line := []string{median}
-	for _, c := range []struct {
-		there bool
-		cell  string
-	}{{t.flops, gflops}, {t.ofFlops, ofFlops}, {t.rates, rate}, {t.ofBytes, ofBytes}, {t.peaks, peak}} {
-		if c.there {
-			line = append(line, c.cell)
-		}
-	}
-	return line
-}
-
-func (t columns) titles(before string) []string {
-	return t.choose(before+"median ms (p10–p90)", "GFLOP/s", "of peak", "GB/s", "of peak", "peak MB")
-}
-
-func (t columns) figures(c cells) []string {
-	if c.p10 != "" {
-		c.median += " (" + c.p10 + "–" + c.p90 + ")"
-	}
-	return t.choose(c.median, c.gflops, c.ofFlops, c.rate, c.ofBytes, c.peak)
-}
-
 // long has a line for each row.
 func (t columns) long(b *strings.Builder, rows []*Row) {
 	titles := append([]string{"program", "what", "on"}, t.titles("")...)

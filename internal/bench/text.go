@@ -10,28 +10,13 @@ import (
 func (r *Report) Text() [][]string {
 	var lines [][]string
 	for rows := range r.groups() {
-		flops := has(rows, func(c *cells) bool { return c.gflops != "" })
-		shares := has(rows, func(c *cells) bool { return c.ofBytes != "" })
-		head := []string{"", "", "", "MEDIAN MS", "P10", "P90"}
-		if flops {
-			head = append(head, "GFLOP/S", "OF PEAK")
-		}
-		head = append(head, "GB/S")
-		if shares {
-			head = append(head, "OF PEAK")
-		}
-		lines = append(lines, []string{rows[0].Group}, append(head, "PEAK MB"))
+		lines = append(lines, []string{rows[0].Group})
+		t := columnsOf(rows)
+		lines = append(lines, append([]string{"", "", "", "MEDIAN MS", "P10", "P90"}, t.choose("TOKENS/S", "GFLOP/S", "OF PEAK", "GB/S", "OF PEAK", "PEAK MB")...))
 		for _, row := range rows {
 			c := row.cells()
-			line := []string{"  " + row.Program, row.Name, row.Input, c.median, c.p10, c.p90}
-			if flops {
-				line = append(line, c.gflops, c.ofFlops)
-			}
-			line = append(line, c.rate)
-			if shares {
-				line = append(line, c.ofBytes)
-			}
-			lines = append(lines, append(line, c.peak, c.remark))
+			line := append([]string{"  " + row.Program, row.Name, row.Input, c.median, c.p10, c.p90}, t.choose(c.speed, c.gflops, c.ofFlops, c.rate, c.ofBytes, c.peak)...)
+			lines = append(lines, append(line, c.remark))
 		}
 	}
 	if verdicts := r.Verdicts(); len(verdicts) > 0 {
@@ -44,7 +29,7 @@ func (r *Report) Text() [][]string {
 }
 
 // cells are the figures of a row as text.
-type cells struct{ median, p10, p90, gflops, ofFlops, rate, ofBytes, peak, remark string }
+type cells struct{ median, p10, p90, speed, gflops, ofFlops, rate, ofBytes, peak, remark string }
 
 func (r *Row) cells() cells {
 	if len(r.Seconds) == 0 {
@@ -52,6 +37,12 @@ func (r *Row) cells() cells {
 	}
 	f := r.Figures()
 	c := cells{median: milliseconds(f.Median), p10: milliseconds(f.P10), p90: milliseconds(f.P90), remark: r.Detail}
+	if f.Speed > 0 {
+		c.speed = fmt.Sprintf("%.4g", f.Speed)
+		if f.Speed >= 1000 {
+			c.speed = fmt.Sprintf("%.0f", f.Speed)
+		}
+	}
 	if f.GFlops > 0 {
 		c.gflops = fmt.Sprintf("%.1f", f.GFlops)
 	}
@@ -71,16 +62,6 @@ func (r *Row) cells() cells {
 		c.remark = strings.Trim(fmt.Sprintf("%.2f %% of the input; %s", 100*r.Share, c.remark), "; ")
 	}
 	return c
-}
-
-// has reports whether some row has a cell.
-func has(rows []*Row, some func(c *cells) bool) bool {
-	for _, row := range rows {
-		if c := row.cells(); some(&c) {
-			return true
-		}
-	}
-	return false
 }
 
 func percent(x float64) string { return fmt.Sprintf("%.1f %%", 100*x) }

@@ -33,17 +33,20 @@ type Task struct {
 // Turns is how tasks are measured.
 type Turns struct {
 	// Runs is how many samples a row has, beside a first one that warms up and
-	// is thrown away.
+	// is thrown away unless they are taken Cold, as those of new processes are.
 	Runs int
+	Cold bool
 	// Only leaves out the rows whose ID it does not match; nil leaves out none.
 	Only *regexp.Regexp
 	// Progress is told how many of the samples have been taken; nil for nobody.
 	Progress func(done, total int)
-	// Between, if not nil, is called before each group: what is measured of the
-	// machine itself is so as often as its moods change.
+	// Between, if not nil, is called before each group, and before a round where
+	// the last time was a while ago: what is measured of the machine itself is
+	// measured as often as its moods change.
 	Between func() error
 
 	done, total int
+	between     time.Time // when it was called last
 }
 
 // Select leaves what is asked for, and of tasks with one ID the first. It fails
@@ -74,10 +77,7 @@ func (t *Turns) Measure(ctx context.Context, tasks []Task, report *Report) (err 
 	group := ""
 	for len(tasks) > 0 && err == nil {
 		if next := tasks[0].Row.Group; next != group && t.Between != nil {
-			group = next
-			if err := t.Between(); err != nil {
-				return err
-			}
+			group, t.between = next, time.Time{}
 		}
 		n := slices.IndexFunc(tasks, func(x Task) bool { return x.Row.Group != tasks[0].Row.Group || x.Row.Input != tasks[0].Row.Input })
 		if n < 0 {
@@ -94,6 +94,9 @@ func (t *Turns) Measure(ctx context.Context, tasks []Task, report *Report) (err 
 	}
 	return err
 }
+
+// while is how long what Between does is left alone.
+const while = 10 * time.Second
 
 // together measures tasks that take turns.
 func (t *Turns) together(ctx context.Context, tasks []Task) (err error) {
@@ -120,7 +123,7 @@ func (t *Turns) together(ctx context.Context, tasks []Task) (err error) {
 	}
 	for i := range tasks {
 		var err error
-		if samplers[i], err = tasks[i].Begin(ctx); err == nil {
+		if samplers[i], err = tasks[i].Begin(ctx); err == nil && !t.Cold {
 			_, err = samplers[i].Sample(ctx)
 		}
 		if err := failed(&tasks[i], err); err != nil {
@@ -128,6 +131,12 @@ func (t *Turns) together(ctx context.Context, tasks []Task) (err error) {
 		}
 	}
 	for range t.Runs {
+		if t.Between != nil && time.Since(t.between) > while {
+			if err := t.Between(); err != nil {
+				return err
+			}
+			t.between = time.Now()
+		}
 		for i := range tasks {
 			if row := tasks[i].Row; row.Failure == "" {
 				s, err := samplers[i].Sample(ctx)

@@ -67,16 +67,22 @@ func TestTurns(t *testing.T) {
 	var r Report
 	require.NoError(t, turns.Measure(t.Context(), tasks, &r))
 	assert.Equal(t, []string{
-		"between",
-		"begin a", "sample a", "begin b", "sample b", "sample a", "sample b", "sample a", "sample b", "close a", "close b",
+		"begin a", "sample a", "begin b", "sample b", "between", "sample a", "sample b", "sample a", "sample b", "close a", "close b",
 		"begin c", "sample c", "sample c", "sample c", "close c",
-		"between",
-		"begin d", "sample d", "sample d", "sample d", "close d",
+		"begin d", "sample d", "between", "sample d", "sample d", "close d",
 	}, script)
 	assert.Equal(t, []string{"1/8", "2/8", "3/8", "4/8", "5/8", "6/8", "7/8", "8/8"}, steps)
 	require.Len(t, r.Rows, 4)
 	assert.Equal(t, []float64{2, 3}, r.Rows[0].Seconds, "the first sample is thrown away")
 	assert.Len(t, r.Marks, 4)
+}
+
+// New processes have nothing to warm up.
+func TestCold(t *testing.T) {
+	var script []string
+	turns := Turns{Runs: 2, Cold: true}
+	require.NoError(t, turns.Measure(t.Context(), cast(&script, "one", "small", &actor{name: "a"}), &Report{}))
+	assert.Equal(t, []string{"begin a", "sample a", "sample a", "close a"}, script)
 }
 
 func TestSelect(t *testing.T) {

@@ -20,9 +20,10 @@ func (a *app) bench() *cobra.Command {
 		Long:  "Measure how fast this machine does it, and print the figures with what the machine is.",
 		Example: `  lorafuse bench kernels
   lorafuse bench layer --sweep
+  lorafuse bench step --python .venv/bin/python
   lorafuse bench load`,
 	})
-	c.AddCommand(a.benchKernels(), a.benchLayer(), a.benchLoad(), a.measureLoad())
+	c.AddCommand(a.benchKernels(), a.benchLayer(), a.benchStep(), a.benchLoad(), a.measureLoad(), a.measureStep())
 	return c
 }
 

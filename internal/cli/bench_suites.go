@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"regexp"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/bench"
 	"github.com/lorafuse/lorafuse/internal/bench/kernels"
 	"github.com/lorafuse/lorafuse/internal/bench/layer"
+	"github.com/lorafuse/lorafuse/internal/bench/step"
 )
 
 // suiteFlags are those of the benchmarks that take turns.
@@ -109,6 +111,60 @@ products in turn, and ours are held against them.
 
 func shrinkFlag(c *cobra.Command, shrink *int) {
 	c.Flags().IntVar(shrink, "shrink", 1, "divide all sizes, for a quick look")
+}
+
+// measureStepCommand makes one round of bench step in a process of its own.
+const measureStepCommand = "measure-step"
+
+func (a *app) measureStep() *cobra.Command {
+	return &cobra.Command{
+		Use:    measureStepCommand + " ORDER",
+		Short:  "Make one round of bench step",
+		Hidden: true,
+		Args:   args(1, "ORDER"),
+		RunE:   func(c *cobra.Command, args []string) error { return step.Measure(c.Context(), a.out, args[0]) },
+	}
+}
+
+func (a *app) benchStep() *cobra.Command {
+	var f suiteFlags
+	var o step.Options
+	c := &cobra.Command{
+		Use:   "step",
+		Short: "Measure training steps, their memory and how soon they begin",
+		Long: `Measure training steps of models of random weights with adapters on all linear layers
+but the head, in f32 from bf16 weights and in bf16: the median step of each round, the
+most memory of its process, and the time from the start of the process to its first
+step. Operations a second count 4 for each weight and token, and attention: what no
+program can do without. The share of the peak is that of this ceiling.
+
+With --python torch, transformers and PEFT train the same models on the same rows in
+turn, in f32, and in bf16 under autocast with a bf16 base.
+
+` + measured,
+		Example: `  lorafuse bench step
+  lorafuse bench step --size small,wide --python .venv/bin/python --markdown > bench.md
+  lorafuse bench step --size tiny --runs 1 --json`,
+		Args: args(0),
+		RunE: a.suite(&f, func(ctx context.Context, t bench.Turns) (*bench.Report, error) {
+			self, err := os.Executable()
+			if err != nil {
+				return nil, &failure{fmt.Errorf("step: %w", err)}
+			}
+			o.Self = []string{self, "bench", measureStepCommand}
+			o.Turns, o.Backend, o.Threads, o.Python = t, f.backend, f.threads, f.python
+			return step.Run(ctx, o)
+		}),
+	}
+	f.flags(c, 3, "Python with torch, transformers and peft to measure as well")
+	c.Flags().Lookup("runs").Usage = "rounds, each of them a new process"
+	c.Flags().StringSliceVar(&o.Sizes, "size", []string{"small"}, "models: tiny, small (28M weights), wide (154M), large (1.1G)")
+	c.Flags().IntVar(&o.Steps, "steps", 10, "timed steps of a round, after 2 that are not")
+	c.Flags().IntVar(&o.Rank, "rank", 16, "rank of the adapters")
+	c.Flags().IntVar(&o.Batch, "batch", 0, "rows of a step, 0 is 4 for small, 1 for wide and large")
+	c.Flags().IntVar(&o.Length, "length", 0, "tokens of a row, 0 is 256 for small, 512 for wide and large")
+	c.Flags().StringVar(&o.Dir, "dir", "", "folder in which the models are made (default: the temporary folder)")
+	return c
 }
 
 // sweepShapes is how many shapes --sweep compares.

@@ -30,6 +30,8 @@ type report struct {
 		Rate    float64   `json:"gb_per_s"`
 		GFlops  float64   `json:"gflop_per_s"`
 		OfPeak  float64   `json:"of_peak_flops"`
+		Speed   float64   `json:"token_per_s"`
+		PeakRSS int64     `json:"peak_rss_bytes"`
 		Failure string    `json:"failure"`
 		Seconds []float64 `json:"seconds"`
 	} `json:"rows"`
@@ -43,7 +45,11 @@ type report struct {
 func benchmark(t *testing.T, args ...string) result {
 	path, err := exec.LookPath("lorafuse")
 	require.NoError(t, err)
-	c := exec.Command(path, append([]string{"bench", "load", "--size", "1MB", "--dir", t.TempDir()}, args...)...)
+	return started(exec.Command(path, append([]string{"bench", "load", "--size", "1MB", "--dir", t.TempDir()}, args...)...))
+}
+
+// started is what a process came to.
+func started(c *exec.Cmd) result {
 	var out, errs bytes.Buffer
 	c.Stdout, c.Stderr = &out, &errs
 	c.Run()
@@ -136,4 +142,32 @@ func TestBenchSuites(t *testing.T) {
 	assert.Len(t, decode[report](t, got.stdout).Rows, 8)
 	got = suite(t, "layers")
 	assert.Contains(t, got.stderr, `did you mean "layer"`)
+}
+
+func TestBenchStep(t *testing.T) {
+	path, err := exec.LookPath("lorafuse")
+	require.NoError(t, err)
+	run := func(args ...string) result {
+		return started(exec.Command(path, append([]string{"bench", "step", "--size", "tiny", "--steps", "2", "--runs", "1", "--threads", "1"}, args...)...))
+	}
+	got := run("--json")
+	require.Equal(t, ExitOK, got.status, got.stderr)
+	r := decode[report](t, got.stdout)
+	assert.Equal(t, "step", r.Title)
+	require.Len(t, r.Rows, 4)
+	assert.Positive(t, r.Rows[0].Speed)
+	assert.Positive(t, r.Rows[0].PeakRSS)
+	assert.Len(t, r.Marks, 2)
+	got = run("--only", "bf16")
+	require.Equal(t, ExitOK, got.status, got.stderr)
+	assert.Contains(t, got.stdout, "TOKENS/S")
+	for says, args := range map[string][]string{
+		`found size "tyni", expected one of tiny, small, wide, large, did you mean "tiny"?`: {"--size", "tyni"},
+		"found steps of 0, expected 1 or more":                                              {"--steps", "0"},
+		"found a rank of -1":                                                                {"--rank", "-1"},
+	} {
+		got := run(args...)
+		assert.NotEqual(t, ExitOK, got.status)
+		assert.Contains(t, got.stderr, says)
+	}
 }

@@ -95,11 +95,13 @@ var house = map[string]room{
 	"merge":           {floor: loops},
 	"convert":         {floor: loops},
 
-	"internal/bench/peer":    {floor: machines},
-	"internal/bench/program": {graphs, with("graph", "compiles graphs", "graph/exec", "runs them")},
-	"internal/bench/kernels": {floor: models},
-	"internal/bench/layer":   {floor: models},
-	"internal/bench/load":    {loops, with("convert", "is measured")},
+	"internal/bench/peer":       {floor: machines},
+	"internal/bench/program":    {graphs, with("graph", "compiles graphs", "graph/exec", "runs them")},
+	"internal/bench/kernels":    {floor: models},
+	"internal/bench/layer":      {floor: models},
+	"internal/bench/checkpoint": {files, with("safetensors", "writes files", "tensor", "rounds weights")},
+	"internal/bench/load":       {loops, with("convert", "is measured")},
+	"internal/bench/step":       {loops, with("train", "is measured", "train/config", "is what it is measured with")},
 
 	"internal/cli":     {floor: commands},
 	"cmd/lorafuse":     {commands, with("internal/cli", "is its main")},

@@ -42,12 +42,14 @@ func Open(name string, threads int) (*Machine, error) {
 	return m, nil
 }
 
-// Measure takes the samples of tasks, and measures the peaks of the machine
-// before each group. The best counts: whatever else runs on the machine only
-// lowers it.
+// Measure takes the samples of tasks, and measures the peaks of the machine in
+// between. The best counts: whatever else runs on the machine only lowers it.
 func (m *Machine) Measure(ctx context.Context, t bench.Turns, tasks []bench.Task, report *bench.Report) error {
 	t.Between = m.measurePeaks
 	err := t.Measure(ctx, tasks, report)
+	if err == nil {
+		err = m.measurePeaks()
+	}
 	for p, rows := range m.held {
 		for _, row := range rows {
 			row.Peak = m.peaks[p]
@@ -86,10 +88,13 @@ func (m *Machine) measurePeaks() error {
 	return nil
 }
 
+// Hold has a row held against the peaks of a precision.
+func (m *Machine) Hold(row *bench.Row, p backend.Precision) { m.held[p] = append(m.held[p], row) }
+
 // Task is a row of a program of ours, held against the peaks. Where the row
 // does not say what a run costs, the program's shapes do.
 func (m *Machine) Task(row *bench.Row, p backend.Precision, spec func() Spec) bench.Task {
-	m.held[p] = append(m.held[p], row)
+	m.Hold(row, p)
 	return bench.Task{Row: row, Begin: func(ctx context.Context) (bench.Sampler, error) {
 		x, err := New(ctx, m.devices[p], spec())
 		if err != nil {
