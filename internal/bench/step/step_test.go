@@ -144,7 +144,7 @@ func TestFailures(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, r.Rows[2].Failure, "no such file")
 	assert.ErrorContains(t, Measure(t.Context(), nil, "{"), "the order")
-	assert.Error(t, Measure(t.Context(), nil, `{"model": "nowhere", "rows": "none.safetensors", "out": "x", "batch": 1, "length": 4, "rank": 2, "precision": "f32"}`))
+	assert.Error(t, Measure(t.Context(), nil, fmt.Sprintf(`{"model": %q, "rows": "none.safetensors", "out": "x", "batch": 1, "length": 4, "rank": 2, "precision": "f32"}`, filepath.Join(t.TempDir(), "nowhere"))))
 }
 
 func TestInterrupted(t *testing.T) {
