@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 BUILD = $(GO) build -trimpath -ldflags "-s -w"
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' Makefile
 
 build: ## bin/lorafuse, a static binary without cgo
 	CGO_ENABLED=0 $(BUILD) -o bin/lorafuse ./cmd/lorafuse
@@ -21,6 +21,9 @@ race: ## tests of the concurrent packages under the race detector
 
 purego: ## all tests without assembly
 	$(GO) test -tags purego ./...
+
+arm64: ## tests of the assembly for arm64, in an emulator (qemu-user) if need be
+	sh scripts/arm64.sh
 
 fuzz: ## every fuzz target for a few seconds
 	sh scripts/fuzz.sh 5s
@@ -43,5 +46,5 @@ install: ## lorafuse into GOBIN
 clean: ## remove what was built and trained here
 	rm -rf bin examples/godoc/output
 
-.PHONY: help build example test race purego fuzz bench lint kernels docker install clean
+.PHONY: help build example test race purego arm64 fuzz bench lint kernels docker install clean
 .DEFAULT_GOAL := help

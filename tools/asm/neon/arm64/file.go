@@ -64,9 +64,7 @@ func (f *File) Write() {
 
 // commandLine is how the generator was run, but for the folder of go run.
 func commandLine() string {
-	args := append([]string(nil), os.Args...)
-	args[0] = args[0][strings.LastIndex(args[0], "/")+1:] + ".go"
-	return strings.Join(args, " ")
+	return strings.Join(append([]string{"main.go"}, os.Args[1:]...), " ")
 }
 
 // closed is a signature with the parenthesis that ends the parameters.

@@ -1,0 +1,32 @@
+#!/bin/sh
+# Tests of the packages that have assembly for arm64: there, or else in an
+# emulator of two machines, one that has every feature and one (cortex-a72)
+# that has no products of bfloat16, whose instructions would be illegal. Left
+# out are tests of speed, and slow ones that do not depend on assembly.
+#
+# Without an emulator (Debian: apt-get install qemu-user) it says so and does
+# nothing.
+set -eu
+cd "$(dirname "$0")/.."
+go=${GO:-go}
+unset LORAFUSE_LONG || true
+gemm=./backend/cpu/internal/gemm
+vec=./backend/cpu/internal/vec
+
+if [ "$($go env GOHOSTARCH)" = arm64 ]; then
+	exec $go test ./backend/cpu/... ./tensor
+fi
+qemu=$(command -v qemu-aarch64 || command -v qemu-aarch64-static || true)
+if [ -z "$qemu" ]; then
+	echo "SKIPPED: the arm64 assembly is not tested, there is no qemu-aarch64 here"
+	exit 0
+fi
+export GOARCH=arm64 GOOS=linux CGO_ENABLED=0
+on() { # on MACHINE ARGUMENTS of go test
+	machine=$1
+	shift
+	echo "on $machine: $*"
+	$go test -exec "$qemu -cpu $machine" "$@"
+}
+on max -skip 'NoAllocations|TestConcurrent|TestPeak|TestNarrowingIsThatOfPyTorch|TestLargeArrays' $gemm $vec ./tensor ./backend/cpu
+on cortex-a72 -run 'TestSelect|TestAgainstReference|TestManyWorkers|TestExp|TestBulk' $gemm $vec ./tensor
