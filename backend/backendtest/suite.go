@@ -107,3 +107,29 @@ func RunThreads(t *testing.T, open func(threads int) (backend.Device, error)) {
 		}
 	})
 }
+
+// RunRounded runs the modes that hold for a device whose products round their
+// operands to bfloat16: values, within what that rounding costs, and the same
+// bits whatever memory is reused and however the device is disturbed.
+func RunRounded(t *testing.T, open Open) {
+	t.Run("value", func(t *testing.T) {
+		dev := opened(t, open)
+		eachCase(t, func(t *testing.T, c *testCase) {
+			s, limit := c.set(t), roundedLimit
+			if c.op == ir.Attention || c.op == ir.AttentionGrad {
+				limit = roundedScores
+			}
+			s.compare(t, s.run(t, dev, s.outs, exec.Spec{}), s.outs, s.reference(t, s.outs), max(limit, c.tolerance()))
+		})
+	})
+	t.Run("plan", func(t *testing.T) { runPlan(t, opened(t, open)) })
+	t.Run("chaos", func(t *testing.T) { runChaos(t, opened(t, open)) })
+}
+
+// The error of results relative to the largest: half a unit of bfloat16's 8 bits
+// for each operand, of which most average out in a sum. Scores of attention are
+// rounded in absolute terms before the softmax makes ratios of them.
+const (
+	roundedLimit  = 0.015
+	roundedScores = 0.05
+)

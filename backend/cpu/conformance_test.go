@@ -17,6 +17,10 @@ func open() (backend.Device, error) { return cpu.Open(backend.Options{}) }
 
 func TestConformance(t *testing.T) { backendtest.RunAll(t, open) }
 
+func TestRounded(t *testing.T) {
+	backendtest.RunRounded(t, func() (backend.Device, error) { return cpu.Open(backend.Options{Precision: backend.BF16}) })
+}
+
 func TestThreads(t *testing.T) {
 	backendtest.RunThreads(t, func(threads int) (backend.Device, error) {
 		return cpu.Open(backend.Options{Threads: threads})

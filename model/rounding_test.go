@@ -1,0 +1,63 @@
+package model_test
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/safetensors"
+)
+
+// TestRounding compares the error of products with rounded operands to that of
+// PyTorch's autocast to bfloat16, both against exact logits: ours rounds
+// operands only, PyTorch results, too. Where the machine has no such products
+// the error is that of float32.
+func TestRounding(t *testing.T) {
+	raw, err := os.ReadFile("../testdata/rounding.json")
+	require.NoError(t, err)
+	theirs := map[string]float64{}
+	require.NoError(t, json.Unmarshal(raw, &theirs))
+	require.NotEmpty(t, theirs)
+	dev, err := backend.Open("cpu", backend.Options{Precision: backend.BF16})
+	require.NoError(t, err)
+	defer dev.Close()
+	for name, limit := range theirs {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join("../testdata", name)
+			golden := filepath.Join(dir, "golden.safetensors")
+			if _, err := os.Stat(golden); err != nil {
+				golden = filepath.Join(filepath.Dir(dir), "golden.safetensors")
+			}
+			m, err := model.Open(dir)
+			require.NoError(t, err)
+			defer m.Close()
+			f, err := safetensors.Open(golden)
+			require.NoError(t, err)
+			defer f.Close()
+			ids := intRows(t, f, "input_ids")
+			s, err := generate.NewScorer(dev, m, nil, len(ids)*len(ids[0]))
+			require.NoError(t, err)
+			defer s.Close()
+			got, err := s.Logits(context.Background(), ids)
+			require.NoError(t, err)
+			want := floats(t, f, "logits")
+			require.Len(t, got, len(want))
+			wrong, size := 0.0, 0.0
+			for i, w := range want {
+				wrong += math.Pow(float64(got[i])-float64(w), 2)
+				size += math.Pow(float64(w), 2)
+			}
+			ours := math.Sqrt(wrong / size)
+			t.Logf("error %.2g, PyTorch's %.2g", ours, limit)
+			require.Less(t, ours, limit)
+		})
+	}
+}
