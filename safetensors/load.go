@@ -119,7 +119,7 @@ func (l *loader) offerInPlace() error {
 		if r.origin.memory == nil {
 			continue
 		}
-		if !r.origin.file.mapping.pin() {
+		if _, keepsNone := l.sink.(residentSink); !keepsNone && !r.origin.file.mapping.pin() {
 			return r.origin.file.errClosed()
 		}
 		c := l.plan.whole(i)

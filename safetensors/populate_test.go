@@ -60,6 +60,18 @@ func TestPopulate(t *testing.T) {
 	require.NoError(t, v.Use(func(data []byte) error { assert.True(t, bytes.Equal(noise(5<<20), data)); return nil }))
 }
 
+// TestPopulateKeepsNothing: what has been made resident goes with the file.
+func TestPopulateKeepsNothing(t *testing.T) {
+	v := bigFile(t, 5<<20)
+	_, err := v.file.Populate(t.Context(), LoadOptions{})
+	require.NoError(t, err)
+	require.Positive(t, resident(t, v.file.path))
+	require.NoError(t, v.file.Close())
+	maps, err := os.ReadFile("/proc/self/maps")
+	require.NoError(t, err)
+	assert.NotContains(t, string(maps), v.file.path)
+}
+
 func TestPopulateOfSet(t *testing.T) {
 	dir := t.TempDir()
 	entries := []Entry{
