@@ -31,6 +31,12 @@ type Peaker interface {
 	Peak() (Peak, error)
 }
 
+// Reader is a device that can read buffers and do nothing else with them: the
+// yardstick of programs that are bound by the memory they read.
+type Reader interface {
+	Read(buffers []Buffer) error
+}
+
 // launches is what is known of one launch of a program. Its cost depends on
 // the run-time sizes, so it is counted run by run.
 type launches struct {

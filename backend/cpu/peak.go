@@ -14,7 +14,6 @@ func (d *Device) Peak() (backend.Peak, error) {
 	p := backend.Peak{FlopsPerSecond: d.gemm.Peak()}
 	const (
 		size  = 256 << 20 // well beyond any cache
-		piece = 1 << 20
 		tries = 5
 	)
 	b, err := d.Alloc(size)
@@ -23,16 +22,39 @@ func (d *Device) Peak() (backend.Peak, error) {
 	}
 	defer b.Free()
 	x := view[float32](b.(*buffer).data, size/4)
-	d.pool.Run(size/piece, func(i int) { // fresh pages are all the same one
-		part := x[i*piece/4 : (i+1)*piece/4]
+	d.pool.Run(size/readPiece, func(i int) { // fresh pages are all the same one
+		part := x[i*readPiece/4 : (i+1)*readPiece/4]
 		for j := range part {
 			part[j] = 1
 		}
 	})
 	for range tries {
 		start := time.Now()
-		d.pool.Run(size/piece, func(i int) { vec.Sum(x[i*piece/4 : (i+1)*piece/4]) })
+		if err := d.Read([]backend.Buffer{b}); err != nil {
+			return p, err
+		}
 		p.BytesPerSecond = max(p.BytesPerSecond, size/time.Since(start).Seconds())
 	}
 	return p, nil
+}
+
+// readPiece is what one worker reads at a time.
+const readPiece = 1 << 20
+
+// Read adds the bytes of buffers up, as if they were numbers, with all workers.
+// A few bytes at the end of a buffer may be left out.
+func (d *Device) Read(buffers []backend.Buffer) error {
+	var pieces [][]float32
+	for _, b := range buffers {
+		data, err := bytesOf(b)
+		if err != nil {
+			return err
+		}
+		for x := view[float32](data, len(data)/4); len(x) > 0; {
+			n := min(len(x), readPiece/4)
+			pieces, x = append(pieces, x[:n]), x[n:]
+		}
+	}
+	d.pool.Run(len(pieces), func(i int) { vec.Sum(pieces[i]) })
+	return nil
 }

@@ -61,3 +61,23 @@ func TestProfileOfAttention(t *testing.T) {
 	assert.Equal(t, 2*2*pairs*heads*dim, flops["Attention"])
 	assert.Equal(t, 5*2*pairs*heads*dim, flops["AttentionGrad"])
 }
+
+// Every byte of every buffer is read, whatever its size; one that was freed is
+// not.
+func TestRead(t *testing.T) {
+	d, err := cpu.Open(backend.Options{Threads: 2})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, d.Close()) }()
+	var buffers []backend.Buffer
+	for _, n := range []int{0, 1, 4, 1 << 20, 3<<20 + 6} {
+		b, err := d.Alloc(n)
+		require.NoError(t, err)
+		buffers = append(buffers, b)
+	}
+	require.NoError(t, d.Read(buffers))
+	require.NoError(t, d.Read(nil))
+	for _, b := range buffers {
+		b.Free()
+	}
+	require.ErrorIs(t, d.Read(buffers), backend.ErrClosed)
+}

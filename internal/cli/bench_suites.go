@@ -12,6 +12,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/bench"
+	decoding "github.com/lorafuse/lorafuse/internal/bench/decode"
 	"github.com/lorafuse/lorafuse/internal/bench/kernels"
 	"github.com/lorafuse/lorafuse/internal/bench/layer"
 	"github.com/lorafuse/lorafuse/internal/bench/step"
@@ -158,14 +159,62 @@ turn, in f32, and in bf16 under autocast with a bf16 base.
 	}
 	f.flags(c, 3, "Python with torch, transformers and peft to measure as well")
 	c.Flags().Lookup("runs").Usage = "rounds, each of them a new process"
-	c.Flags().StringSliceVar(&o.Sizes, "size", []string{"small"}, "models: tiny, small (28M weights), wide (154M), large (1.1G)")
+	c.Flags().StringSliceVar(&o.Sizes, "size", []string{"small"}, sizesUsage)
 	c.Flags().IntVar(&o.Steps, "steps", 10, "timed steps of a round, after 2 that are not")
 	c.Flags().IntVar(&o.Rank, "rank", 16, "rank of the adapters")
 	c.Flags().IntVar(&o.Batch, "batch", 0, "rows of a step, 0 is 4 for small, 1 for wide and large")
 	c.Flags().IntVar(&o.Length, "length", 0, "tokens of a row, 0 is 256 for small, 512 for wide and large")
-	c.Flags().StringVar(&o.Dir, "dir", "", "folder in which the models are made (default: the temporary folder)")
+	c.Flags().StringVar(&o.Dir, "dir", "", modelsUsage)
 	return c
 }
+
+func (a *app) benchDecode() *cobra.Command {
+	var f suiteFlags
+	var o decoding.Options
+	c := &cobra.Command{
+		Use:   "decode",
+		Short: "Measure generating text, token by token, and reading prompts",
+		Long: `Measure generating with models of random weights in bf16: a token behind texts of 64
+to 4,096 tokens, with an adapter of rank 16 on all linear layers that is not merged and
+without one, and reading a prompt of 512 tokens, in f32 from bf16 weights and in bf16.
+Beside it stands a loop that reads the weights, where they are mapped, and does nothing
+else. Bytes are those of the weights, the adapter and the keys and values before a
+token.
+
+With --llama-python llama.cpp generates in turn, with the same shapes in bf16 and
+q8_0; scripts/bench_decode/build.sh builds it. With --python transformers and PEFT do.
+
+` + measured,
+		Example: `  lorafuse bench decode
+  sh scripts/bench_decode/build.sh output/bench-llama
+  lorafuse bench decode --size small,large --llama-python output/bench-llama/bin/python
+  lorafuse bench decode --contexts 64,1024 --only 'One token' --json`,
+		Args: args(0),
+		RunE: a.suite(&f, func(ctx context.Context, t bench.Turns) (*bench.Report, error) {
+			if o.LlamaPython != "" {
+				if _, err := exec.LookPath(o.LlamaPython); err != nil {
+					return nil, fmt.Errorf("decode: --llama-python: %w", err)
+				}
+			}
+			o.Turns, o.Backend, o.Threads, o.Python = t, f.backend, f.threads, f.python
+			return decoding.Run(ctx, o)
+		}),
+	}
+	f.flags(c, 5, "Python with torch, transformers and peft to measure as well")
+	c.Flags().StringVar(&o.LlamaPython, "llama-python", "", "Python with llama-cpp-python to measure as well")
+	c.Flags().StringSliceVar(&o.Sizes, "size", []string{"small"}, sizesUsage)
+	c.Flags().IntSliceVar(&o.Contexts, "contexts", []int{64, 256, 1024, 2048, 4096}, "tokens before those that are generated")
+	c.Flags().IntVar(&o.Tokens, "tokens", 32, "tokens that are generated for one sample")
+	c.Flags().IntVar(&o.Prompt, "prompt", 512, "tokens of the prompt that is read")
+	c.Flags().IntVar(&o.Rank, "rank", 16, "rank of the adapter")
+	c.Flags().StringVar(&o.Dir, "dir", "", modelsUsage)
+	return c
+}
+
+const (
+	sizesUsage  = "models: tiny, small (28M weights), wide (154M), large (1.1G)"
+	modelsUsage = "folder in which the models are made (default: the temporary folder)"
+)
 
 // sweepShapes is how many shapes --sweep compares.
 const sweepShapes = 200

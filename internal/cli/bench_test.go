@@ -171,3 +171,28 @@ func TestBenchStep(t *testing.T) {
 		assert.Contains(t, got.stderr, says)
 	}
 }
+
+func TestBenchDecode(t *testing.T) {
+	small := []string{"decode", "--size", "tiny", "--contexts", "4,8", "--tokens", "2", "--prompt", "8", "--runs", "1", "--threads", "1"}
+	got := suite(t, append(small, "--json")...)
+	require.Equal(t, ExitOK, got.status, got.stderr)
+	r := decode[report](t, got.stdout)
+	assert.Equal(t, "decode", r.Title)
+	require.Len(t, r.Rows, 10)
+	assert.Positive(t, r.Rows[0].Speed)
+	assert.Positive(t, r.Rows[0].Rate)
+	got = suite(t, append(small, "--only", "prompt", "--markdown")...)
+	require.Equal(t, ExitOK, got.status, got.stderr)
+	assert.Contains(t, got.stdout, "tokens/s")
+	for says, args := range map[string][]string{
+		`found size "tny", expected one of tiny`:                        {"--size", "tny"},
+		"found a context of 8 behind one of 64":                         {"--contexts", "64,8"},
+		"found tokens of a sample of 0":                                 {"--tokens", "0"},
+		`bench decode: --llama-python: exec: "no-such-python"`:          {"--llama-python", "no-such-python"},
+		`--contexts: found "many", expected whole numbers, with commas`: {"--contexts", "many"},
+	} {
+		got := suite(t, append(small, args...)...)
+		assert.NotEqual(t, ExitOK, got.status, says)
+		assert.Contains(t, got.stderr, says)
+	}
+}

@@ -105,6 +105,8 @@ func typeName(f *pflag.Flag) string {
 	switch f.Value.Type() {
 	case "int":
 		return "a whole number"
+	case "intSlice":
+		return "whole numbers, with commas between them"
 	case "uint64":
 		return "a whole number of 0 or more"
 	case "float64":

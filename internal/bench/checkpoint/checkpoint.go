@@ -29,7 +29,7 @@ type Shape struct {
 // that caches hold in part, a wide one of two layers, and one of 1.1 billion
 // parameters.
 var Shapes = []Shape{
-	{"tiny", 64, 2, 176, 4, 2, 320, 8192},
+	{"tiny", 64, 2, 192, 4, 2, 320, 8192},
 	{"small", 512, 8, 1408, 8, 4, 8192, 8192},
 	{"wide", 2048, 2, 5632, 32, 4, 32000, 8192},
 	{"large", 2048, 16, 8192, 32, 8, 32000, 8192},
@@ -67,6 +67,18 @@ func (s Shape) linears() []matrix {
 		{"self_attn.o_proj", s.Hidden, s.Hidden}, {"mlp.gate_proj", s.Inter, s.Hidden}, {"mlp.up_proj", s.Inter, s.Hidden},
 		{"mlp.down_proj", s.Hidden, s.Inter},
 	}
+}
+
+// LinearNames lists the weights of all linear layers in the order in which a
+// token meets them, the head last.
+func (s Shape) LinearNames() []string {
+	var names []string
+	for i := range s.Layers {
+		for _, l := range s.linears() {
+			names = append(names, fmt.Sprintf("model.layers.%d.%s.weight", i, l.name))
+		}
+	}
+	return append(names, "lm_head.weight")
 }
 
 // LinearParams is the number of weights of all linear layers, the head included.

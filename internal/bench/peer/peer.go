@@ -23,6 +23,9 @@ import (
 //go:embed torch_peer.py
 var torch string
 
+//go:embed llama_peer.py
+var llama string
+
 // Peer is a program that speaks the protocol: for each line of JSON that it
 // reads it writes one. It is started when it is first asked for something.
 type Peer struct {
@@ -43,6 +46,12 @@ func New(command ...string) *Peer { return &Peer{command: command} }
 // Torch is PyTorch, and NumPy, of a Python; threads is 0 for what they choose.
 func Torch(python string, threads int) *Peer {
 	return New(python, "-c", torch, strconv.Itoa(threads))
+}
+
+// Llama is llama.cpp of a Python with llama-cpp-python; threads is 0 for one per
+// core.
+func Llama(python string, threads int) *Peer {
+	return New(python, "-c", llama, strconv.Itoa(threads))
 }
 
 type request struct {

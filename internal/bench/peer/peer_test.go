@@ -7,11 +7,15 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/internal/bench/checkpoint"
 )
 
 // TestMain lets this binary be the programs that a Peer starts.
@@ -103,16 +107,31 @@ func TestPeerInterrupted(t *testing.T) {
 	assert.Error(t, err)
 }
 
+// The peers' own parts are Python, at least.
+func TestScripts(t *testing.T) {
+	path, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip(err)
+	}
+	for name, script := range map[string]string{"torch": torch, "llama": llama} {
+		c := exec.Command(path, "-c", "import sys; compile(sys.stdin.read(), 'peer', 'exec')")
+		c.Stdin = strings.NewReader(script)
+		out, err := c.CombinedOutput()
+		require.NoError(t, err, "%s: %s", name, out)
+	}
+}
+
 // TestTorchScript runs the part of Python, where there is a Python with torch:
 // LORAFUSE_PYTHON names it.
 func TestTorchScript(t *testing.T) {
 	python := os.Getenv("LORAFUSE_PYTHON")
 	if python == "" {
-		if path, err := exec.LookPath("python3"); err == nil {
-			require.NoError(t, exec.Command(path, "-c", "compile("+fmt.Sprintf("%q", torch)+", 'torch_peer.py', 'exec')").Run(), "it is at least Python")
-		}
 		t.Skip("LORAFUSE_PYTHON does not name a Python with torch")
 	}
+	tiny, err := checkpoint.ByName("tiny")
+	require.NoError(t, err)
+	model := t.TempDir()
+	require.NoError(t, tiny.Write(model))
 	p := Torch(python, 1)
 	defer func() { require.NoError(t, p.Close()) }()
 	for _, what := range []map[string]any{
@@ -120,6 +139,9 @@ func TestTorchScript(t *testing.T) {
 		{"op": "matmul", "m": 8, "k": 16, "n": 4, "ta": true, "tb": false, "dtype": "bf16"},
 		{"op": "matmul", "m": 8, "k": 16, "n": 4, "ta": false, "tb": true, "dtype": "f32", "numpy": true},
 		{"op": "lora", "m": 8, "d": 16, "r": 2},
+		{"op": "decode", "model": model, "dtype": "bf16", "rank": 0, "context": 8, "tokens": 2},
+		{"op": "decode", "model": model, "dtype": "f32", "rank": 2, "context": 8, "tokens": 2},
+		{"op": "prefill", "model": model, "dtype": "bf16", "rank": 0, "context": 0, "tokens": 16},
 	} {
 		s, err := p.Begin(t.Context(), what)
 		require.NoError(t, err)
@@ -130,6 +152,35 @@ func TestTorchScript(t *testing.T) {
 		}
 		require.NoError(t, s.Close())
 	}
-	_, err := p.Begin(t.Context(), map[string]any{"op": "zebra"})
+	_, err = p.Begin(t.Context(), map[string]any{"op": "zebra"})
 	assert.ErrorContains(t, err, "zebra")
+}
+
+// TestLlamaScript does so with llama.cpp: LORAFUSE_LLAMA_PYTHON names a Python
+// with llama-cpp-python.
+func TestLlamaScript(t *testing.T) {
+	python := os.Getenv("LORAFUSE_LLAMA_PYTHON")
+	if python == "" {
+		t.Skip("LORAFUSE_LLAMA_PYTHON does not name a Python with llama-cpp-python")
+	}
+	tiny, err := checkpoint.ByName("tiny")
+	require.NoError(t, err)
+	p := Llama(python, 1)
+	defer func() { require.NoError(t, p.Close()) }()
+	for _, f := range []checkpoint.Format{checkpoint.BF16, checkpoint.Q8} {
+		gguf := filepath.Join(t.TempDir(), f.String()+".gguf")
+		require.NoError(t, tiny.WriteGGUF(gguf, f))
+		for _, what := range []map[string]any{
+			{"op": "decode", "gguf": gguf, "positions": 64, "context": 8, "tokens": 2},
+			{"op": "prefill", "gguf": gguf, "positions": 64, "context": 8, "tokens": 32},
+		} {
+			s, err := p.Begin(t.Context(), what)
+			require.NoError(t, err)
+			for range 2 {
+				seconds, err := s.Sample(t.Context())
+				require.NoError(t, err)
+				assert.Positive(t, seconds)
+			}
+		}
+	}
 }

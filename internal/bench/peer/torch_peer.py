@@ -36,6 +36,59 @@ def lora(torch, r):
     return lambda: (x @ a @ b) * s
 
 
+MODELS = {}
+
+
+def language_model(torch, r):
+    """The model of a folder, with a random adapter on all linear layers or without; kept for the next time."""
+    key = r["model"], r["dtype"], r["rank"]
+    if key not in MODELS:
+        os.environ["HF_HUB_OFFLINE"] = os.environ["TRANSFORMERS_OFFLINE"] = "1"
+        from transformers import AutoModelForCausalLM
+
+        d = torch.bfloat16 if r["dtype"] == "bf16" else torch.float32
+        model = AutoModelForCausalLM.from_pretrained(r["model"], dtype=d, attn_implementation="sdpa")
+        if r["rank"]:
+            from peft import LoraConfig, get_peft_model
+
+            model = get_peft_model(model, LoraConfig(r=r["rank"], lora_alpha=2 * r["rank"], target_modules="all-linear", task_type="CAUSAL_LM"))
+        MODELS[key] = model.eval()
+    return MODELS[key]
+
+
+class Generation:
+    """Seconds for each of some tokens behind a context, or for reading a prompt."""
+
+    def __init__(self, torch, r):
+        from transformers import DynamicCache
+
+        self.torch, self.r, self.model, self.new_cache = torch, r, language_model(torch, r), DynamicCache
+        self.ids = lambda a, b: torch.tensor([[5 + i * 7 % 200 for i in range(a, b)]])
+        self.cache = None
+
+    def read(self, ids):
+        # The logits of the last token alone, as in generate.
+        self.model(input_ids=ids, past_key_values=self.cache, use_cache=True, logits_to_keep=1)
+
+    def sample(self):
+        context = self.r["context"]
+        with self.torch.inference_mode():
+            if self.r["op"] == "prefill":
+                self.cache = self.new_cache()
+                start = time.perf_counter()
+                self.read(self.ids(0, self.r["tokens"]))
+                return time.perf_counter() - start
+            if self.cache is None:
+                self.cache = self.new_cache()
+                self.read(self.ids(0, context))
+            start = time.perf_counter()
+            for i in range(self.r["tokens"]):
+                self.read(self.ids(i, i + 1))
+            took = time.perf_counter() - start
+            self.cache.crop(-self.r["tokens"])
+            return took / self.r["tokens"]
+
+
 OPS = {"matmul": matmul, "lora": lora}
 
 
@@ -79,7 +132,8 @@ def main():
         try:
             answer = {}
             if r["do"] == "begin":
-                tasks[r["id"]] = Task(OPS[r["what"]["op"]](torch, r["what"]))
+                what = r["what"]
+                tasks[r["id"]] = Generation(torch, what) if what["op"] in ("decode", "prefill") else Task(OPS[what["op"]](torch, what))
             elif r["do"] == "sample":
                 answer["seconds"] = tasks[r["id"]].sample()
             else:

@@ -1,0 +1,77 @@
+"""The peer of lorafuse bench that is llama.cpp, by llama-cpp-python: does what it is asked to, line by line.
+
+A request is a line of JSON with "do": begin, sample or end, and "id"; see torch_peer.py. The ops are decode, seconds for
+each of some tokens behind a context, and prefill, seconds for reading a prompt.
+"""
+import json
+import os
+import sys
+import time
+
+sys.path = [p for p in sys.path if p]  # modules of the folder that this happens to run in are none of ours
+
+
+class Model:
+    def __init__(self, llama_cpp, path, positions, threads):
+        self.model = llama_cpp.Llama(
+            path, n_ctx=positions, n_threads=threads, n_threads_batch=threads, n_batch=512, n_ubatch=512, verbose=False, logits_all=False)
+
+        self.there = 0  # how many tokens of the one text are in the cache
+
+    def read(self, n):
+        """Has the first n tokens of the one text in the cache, and no others."""
+        self.model.n_tokens = min(self.there, n)
+        if self.there < n:
+            self.model.eval([5 + i * 7 % 200 for i in range(self.there, n)])
+        self.there = n
+
+
+def decode(model, r):
+    def sample():
+        model.read(r["context"])
+        start = time.perf_counter()
+        for i in range(r["tokens"]):
+            model.model.eval([7 + i % 100])
+        return (time.perf_counter() - start) / r["tokens"]
+
+    return sample
+
+
+def prefill(model, r):
+    def sample():
+        model.model.reset()
+        model.there = 0
+        start = time.perf_counter()
+        model.read(r["tokens"])
+        return time.perf_counter() - start
+
+    return sample
+
+
+def main():
+    threads = int(sys.argv[1]) or os.cpu_count()
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no answer
+    import llama_cpp
+
+    tasks, models = {}, {}
+    for line in sys.stdin:
+        r = json.loads(line)
+        try:
+            answer = {}
+            if r["do"] == "begin":
+                what = r["what"]
+                key = what["gguf"], what["positions"]
+                if key not in models:
+                    models[key] = Model(llama_cpp, *key, threads)
+                tasks[r["id"]] = {"decode": decode, "prefill": prefill}[what["op"]](models[key], what)
+            elif r["do"] == "sample":
+                answer["seconds"] = tasks[r["id"]]()
+            else:
+                del tasks[r["id"]]
+        except Exception as e:
+            answer = {"error": f"{type(e).__name__}: {e}"}
+        print(json.dumps(answer), file=out, flush=True)
+
+
+main()

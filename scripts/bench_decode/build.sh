@@ -1,0 +1,16 @@
+#!/bin/sh
+# Makes a Python environment with llama.cpp, built for this machine, for lorafuse bench decode:
+#
+#   sh scripts/bench_decode/build.sh output/bench-llama
+#   bin/lorafuse bench decode --llama-python output/bench-llama/bin/python
+#
+# Needs python3, cmake and a C++ compiler; takes some ten minutes on two cores.
+set -eu
+if [ $# -ne 1 ]; then
+	echo "usage: $0 DIR" >&2
+	exit 2
+fi
+here=$(cd "$(dirname "$0")" && pwd)
+python3 -m venv "$1"
+CMAKE_ARGS="-DGGML_NATIVE=ON" "$1/bin/pip" install --no-binary llama-cpp-python -r "$here/requirements.txt"
+"$1/bin/python" -c 'import llama_cpp; print("llama-cpp-python", llama_cpp.__version__)'
