@@ -11,5 +11,5 @@ type (
 	quadRowsAsm  = func(dst *float32, width int, src *byte, lane, k int, alpha float32)
 	dotsAsm      = func(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)
 	directAsm    = func(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-	blockAsm     = func(k int, x *float32, ldx int, w *float32, ldw int, out *float32)
+	blockAsm     = func(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
 )

@@ -60,6 +60,12 @@ type kernels struct {
 	blockRows, blockCols, blockLanes int
 }
 
+// words is how many words of a panel k elements take.
+func (k *kernels) words(elements int) int {
+	run := max(1, k.run)
+	return ceil(elements, k.pairSize*run) * run
+}
+
 // packSlack is what pack may overwrite behind its destination: a full vector
 // store of which one element counts.
 const packSlack = 15

@@ -4271,17 +4271,17 @@ edgeStore:
 	BNE edgeRow
 	RET
 
-// func neonBlockx1(k int, x *float32, ldx int, w *float32, ldw int, out *float32)
-TEXT ·neonBlockx1(SB), NOSPLIT, $0-48
+// func neonBlockx1(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
+TEXT ·neonBlockx1(SB), NOSPLIT, $0-52
 	MOVD k+0(FP), R0
-	MOVD x+8(FP), R3
+	MOVD x+8(FP), R6
 	MOVD ldx+16(FP), R1
-	ADD R1, R3, R4
-	ADD R1, R4, R5
-	ADD R1, R5, R6
-	MOVD w+24(FP), R7
-	MOVD ldw+32(FP), R1
-	MOVD out+40(FP), R2
+	ADD R1, R6, R7
+	ADD R1, R7, R8
+	ADD R1, R8, R9
+	MOVD w+24(FP), R2
+	MOVD c+32(FP), R3
+	MOVD ldc+40(FP), R4
 	WORD $0x6f00e408 // movi v8.2d, #0
 	WORD $0x6f00e409 // movi v9.2d, #0
 	WORD $0x6f00e40a // movi v10.2d, #0
@@ -4291,47 +4291,47 @@ TEXT ·neonBlockx1(SB), NOSPLIT, $0-48
 	PCALIGN $16
 
 loop16:
-	FMOVQ 0(R3), F0
-	FMOVQ 0(R4), F1
-	FMOVQ 0(R5), F2
-	FMOVQ 0(R6), F3
-	FMOVQ 0(R7), F4
+	FMOVQ 0(R6), F0
+	FMOVQ 0(R7), F1
+	FMOVQ 0(R8), F2
+	FMOVQ 0(R9), F3
+	FMOVQ 0(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 16(R3), F0
-	FMOVQ 16(R4), F1
-	FMOVQ 16(R5), F2
-	FMOVQ 16(R6), F3
-	FMOVQ 16(R7), F4
+	FMOVQ 16(R6), F0
+	FMOVQ 16(R7), F1
+	FMOVQ 16(R8), F2
+	FMOVQ 16(R9), F3
+	FMOVQ 16(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 32(R3), F0
-	FMOVQ 32(R4), F1
-	FMOVQ 32(R5), F2
-	FMOVQ 32(R6), F3
-	FMOVQ 32(R7), F4
+	FMOVQ 32(R6), F0
+	FMOVQ 32(R7), F1
+	FMOVQ 32(R8), F2
+	FMOVQ 32(R9), F3
+	FMOVQ 32(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 48(R3), F0
-	FMOVQ 48(R4), F1
-	FMOVQ 48(R5), F2
-	FMOVQ 48(R6), F3
-	FMOVQ 48(R7), F4
+	FMOVQ 48(R6), F0
+	FMOVQ 48(R7), F1
+	FMOVQ 48(R8), F2
+	FMOVQ 48(R9), F3
+	FMOVQ 48(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	ADD $64, R3
-	ADD $64, R4
-	ADD $64, R5
 	ADD $64, R6
 	ADD $64, R7
+	ADD $64, R8
+	ADD $64, R9
+	ADD $64, R2
 	SUBS $16, R0
 	BGE loop16
 
@@ -4342,67 +4342,127 @@ done16:
 	PCALIGN $16
 
 loop4:
-	FMOVQ 0(R3), F0
-	FMOVQ 0(R4), F1
-	FMOVQ 0(R5), F2
-	FMOVQ 0(R6), F3
-	FMOVQ 0(R7), F4
+	FMOVQ 0(R6), F0
+	FMOVQ 0(R7), F1
+	FMOVQ 0(R8), F2
+	FMOVQ 0(R9), F3
+	FMOVQ 0(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	ADD $16, R3
-	ADD $16, R4
-	ADD $16, R5
 	ADD $16, R6
 	ADD $16, R7
+	ADD $16, R8
+	ADD $16, R9
+	ADD $16, R2
 	SUBS $4, R0
 	BGE loop4
 
 done4:
 	ADD $4, R0
-	SUBS $1, R0
-	BLT done1
-	PCALIGN $16
+	CBZ R0, fold
+	WORD $0x6f00e400 // movi v0.2d, #0
+	MOVD R6, R5
+	CMP $0, R0
+	BEQ some1
+	WORD $0x0ddf80a0 // ld1 {v0.s}[0], [x5], #4
+	CMP $1, R0
+	BEQ some1
+	WORD $0x0ddf90a0 // ld1 {v0.s}[1], [x5], #4
+	CMP $2, R0
+	BEQ some1
+	WORD $0x4ddf80a0 // ld1 {v0.s}[2], [x5], #4
 
-loop1:
-	FMOVS 0(R3), F0
-	FMOVS 0(R4), F1
-	FMOVS 0(R5), F2
-	FMOVS 0(R6), F3
-	FMOVS 0(R7), F4
+some1:
+	WORD $0x6f00e401 // movi v1.2d, #0
+	MOVD R7, R5
+	CMP $0, R0
+	BEQ some2
+	WORD $0x0ddf80a1 // ld1 {v1.s}[0], [x5], #4
+	CMP $1, R0
+	BEQ some2
+	WORD $0x0ddf90a1 // ld1 {v1.s}[1], [x5], #4
+	CMP $2, R0
+	BEQ some2
+	WORD $0x4ddf80a1 // ld1 {v1.s}[2], [x5], #4
+
+some2:
+	WORD $0x6f00e402 // movi v2.2d, #0
+	MOVD R8, R5
+	CMP $0, R0
+	BEQ some3
+	WORD $0x0ddf80a2 // ld1 {v2.s}[0], [x5], #4
+	CMP $1, R0
+	BEQ some3
+	WORD $0x0ddf90a2 // ld1 {v2.s}[1], [x5], #4
+	CMP $2, R0
+	BEQ some3
+	WORD $0x4ddf80a2 // ld1 {v2.s}[2], [x5], #4
+
+some3:
+	WORD $0x6f00e403 // movi v3.2d, #0
+	MOVD R9, R5
+	CMP $0, R0
+	BEQ some4
+	WORD $0x0ddf80a3 // ld1 {v3.s}[0], [x5], #4
+	CMP $1, R0
+	BEQ some4
+	WORD $0x0ddf90a3 // ld1 {v3.s}[1], [x5], #4
+	CMP $2, R0
+	BEQ some4
+	WORD $0x4ddf80a3 // ld1 {v3.s}[2], [x5], #4
+
+some4:
+	FMOVQ 0(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	ADD $4, R3
-	ADD $4, R4
-	ADD $4, R5
-	ADD $4, R6
-	ADD $4, R7
-	SUBS $1, R0
-	BGE loop1
 
-done1:
-	ADD $1, R0
-	WORD $0x6e29d500 // faddp v0.4s, v8.4s, v9.4s
-	WORD $0x6e2bd541 // faddp v1.4s, v10.4s, v11.4s
+fold:
+	FMOVS alpha+48(FP), F4
+	WORD $0x6e28d500 // faddp v0.4s, v8.4s, v8.4s
+	WORD $0x6e28d501 // faddp v1.4s, v8.4s, v8.4s
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ F0, 0(R2)
+	FMOVS 0(R3), F5
+	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
+	FMOVS F5, 0(R3)
+	ADD R4, R3
+	WORD $0x6e29d520 // faddp v0.4s, v9.4s, v9.4s
+	WORD $0x6e29d521 // faddp v1.4s, v9.4s, v9.4s
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	FMOVS 0(R3), F5
+	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
+	FMOVS F5, 0(R3)
+	ADD R4, R3
+	WORD $0x6e2ad540 // faddp v0.4s, v10.4s, v10.4s
+	WORD $0x6e2ad541 // faddp v1.4s, v10.4s, v10.4s
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	FMOVS 0(R3), F5
+	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
+	FMOVS F5, 0(R3)
+	ADD R4, R3
+	WORD $0x6e2bd560 // faddp v0.4s, v11.4s, v11.4s
+	WORD $0x6e2bd561 // faddp v1.4s, v11.4s, v11.4s
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	FMOVS 0(R3), F5
+	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
+	FMOVS F5, 0(R3)
+	ADD R4, R3
 	RET
 
-// func neonBlockx2(k int, x *float32, ldx int, w *float32, ldw int, out *float32)
-TEXT ·neonBlockx2(SB), NOSPLIT, $0-48
+// func neonBlockx2(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
+TEXT ·neonBlockx2(SB), NOSPLIT, $0-52
 	MOVD k+0(FP), R0
-	MOVD x+8(FP), R3
+	MOVD x+8(FP), R6
 	MOVD ldx+16(FP), R1
-	ADD R1, R3, R4
-	ADD R1, R4, R5
-	ADD R1, R5, R6
-	MOVD w+24(FP), R7
-	MOVD ldw+32(FP), R1
+	ADD R1, R6, R7
 	ADD R1, R7, R8
-	MOVD out+40(FP), R2
+	ADD R1, R8, R9
+	MOVD w+24(FP), R2
+	MOVD c+32(FP), R3
+	MOVD ldc+40(FP), R4
 	WORD $0x6f00e408 // movi v8.2d, #0
 	WORD $0x6f00e409 // movi v9.2d, #0
 	WORD $0x6f00e40a // movi v10.2d, #0
@@ -4416,68 +4476,67 @@ TEXT ·neonBlockx2(SB), NOSPLIT, $0-48
 	PCALIGN $16
 
 loop16:
-	FMOVQ 0(R3), F0
-	FMOVQ 0(R4), F1
-	FMOVQ 0(R5), F2
-	FMOVQ 0(R6), F3
-	FMOVQ 0(R7), F4
+	FMOVQ 0(R6), F0
+	FMOVQ 0(R7), F1
+	FMOVQ 0(R8), F2
+	FMOVQ 0(R9), F3
+	FMOVQ 0(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 0(R8), F5
+	FMOVQ 16(R2), F5
 	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
 	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
 	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
 	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 16(R3), F0
-	FMOVQ 16(R4), F1
-	FMOVQ 16(R5), F2
-	FMOVQ 16(R6), F3
-	FMOVQ 16(R7), F4
+	FMOVQ 16(R6), F0
+	FMOVQ 16(R7), F1
+	FMOVQ 16(R8), F2
+	FMOVQ 16(R9), F3
+	FMOVQ 32(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 16(R8), F5
+	FMOVQ 48(R2), F5
 	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
 	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
 	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
 	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 32(R3), F0
-	FMOVQ 32(R4), F1
-	FMOVQ 32(R5), F2
-	FMOVQ 32(R6), F3
-	FMOVQ 32(R7), F4
+	FMOVQ 32(R6), F0
+	FMOVQ 32(R7), F1
+	FMOVQ 32(R8), F2
+	FMOVQ 32(R9), F3
+	FMOVQ 64(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 32(R8), F5
+	FMOVQ 80(R2), F5
 	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
 	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
 	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
 	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 48(R3), F0
-	FMOVQ 48(R4), F1
-	FMOVQ 48(R5), F2
-	FMOVQ 48(R6), F3
-	FMOVQ 48(R7), F4
+	FMOVQ 48(R6), F0
+	FMOVQ 48(R7), F1
+	FMOVQ 48(R8), F2
+	FMOVQ 48(R9), F3
+	FMOVQ 96(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 48(R8), F5
+	FMOVQ 112(R2), F5
 	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
 	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
 	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
 	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	ADD $64, R3
-	ADD $64, R4
-	ADD $64, R5
 	ADD $64, R6
 	ADD $64, R7
 	ADD $64, R8
+	ADD $64, R9
+	ADD $128, R2
 	SUBS $16, R0
 	BGE loop16
 
@@ -4488,84 +4547,137 @@ done16:
 	PCALIGN $16
 
 loop4:
-	FMOVQ 0(R3), F0
-	FMOVQ 0(R4), F1
-	FMOVQ 0(R5), F2
-	FMOVQ 0(R6), F3
-	FMOVQ 0(R7), F4
+	FMOVQ 0(R6), F0
+	FMOVQ 0(R7), F1
+	FMOVQ 0(R8), F2
+	FMOVQ 0(R9), F3
+	FMOVQ 0(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 0(R8), F5
+	FMOVQ 16(R2), F5
 	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
 	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
 	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
 	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	ADD $16, R3
-	ADD $16, R4
-	ADD $16, R5
 	ADD $16, R6
 	ADD $16, R7
 	ADD $16, R8
+	ADD $16, R9
+	ADD $32, R2
 	SUBS $4, R0
 	BGE loop4
 
 done4:
 	ADD $4, R0
-	SUBS $1, R0
-	BLT done1
-	PCALIGN $16
+	CBZ R0, fold
+	WORD $0x6f00e400 // movi v0.2d, #0
+	MOVD R6, R5
+	CMP $0, R0
+	BEQ some1
+	WORD $0x0ddf80a0 // ld1 {v0.s}[0], [x5], #4
+	CMP $1, R0
+	BEQ some1
+	WORD $0x0ddf90a0 // ld1 {v0.s}[1], [x5], #4
+	CMP $2, R0
+	BEQ some1
+	WORD $0x4ddf80a0 // ld1 {v0.s}[2], [x5], #4
 
-loop1:
-	FMOVS 0(R3), F0
-	FMOVS 0(R4), F1
-	FMOVS 0(R5), F2
-	FMOVS 0(R6), F3
-	FMOVS 0(R7), F4
+some1:
+	WORD $0x6f00e401 // movi v1.2d, #0
+	MOVD R7, R5
+	CMP $0, R0
+	BEQ some2
+	WORD $0x0ddf80a1 // ld1 {v1.s}[0], [x5], #4
+	CMP $1, R0
+	BEQ some2
+	WORD $0x0ddf90a1 // ld1 {v1.s}[1], [x5], #4
+	CMP $2, R0
+	BEQ some2
+	WORD $0x4ddf80a1 // ld1 {v1.s}[2], [x5], #4
+
+some2:
+	WORD $0x6f00e402 // movi v2.2d, #0
+	MOVD R8, R5
+	CMP $0, R0
+	BEQ some3
+	WORD $0x0ddf80a2 // ld1 {v2.s}[0], [x5], #4
+	CMP $1, R0
+	BEQ some3
+	WORD $0x0ddf90a2 // ld1 {v2.s}[1], [x5], #4
+	CMP $2, R0
+	BEQ some3
+	WORD $0x4ddf80a2 // ld1 {v2.s}[2], [x5], #4
+
+some3:
+	WORD $0x6f00e403 // movi v3.2d, #0
+	MOVD R9, R5
+	CMP $0, R0
+	BEQ some4
+	WORD $0x0ddf80a3 // ld1 {v3.s}[0], [x5], #4
+	CMP $1, R0
+	BEQ some4
+	WORD $0x0ddf90a3 // ld1 {v3.s}[1], [x5], #4
+	CMP $2, R0
+	BEQ some4
+	WORD $0x4ddf80a3 // ld1 {v3.s}[2], [x5], #4
+
+some4:
+	FMOVQ 0(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVS 0(R8), F5
+	FMOVQ 16(R2), F5
 	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
 	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
 	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
 	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	ADD $4, R3
-	ADD $4, R4
-	ADD $4, R5
-	ADD $4, R6
-	ADD $4, R7
-	ADD $4, R8
-	SUBS $1, R0
-	BGE loop1
 
-done1:
-	ADD $1, R0
-	WORD $0x6e29d500 // faddp v0.4s, v8.4s, v9.4s
-	WORD $0x6e2bd541 // faddp v1.4s, v10.4s, v11.4s
+fold:
+	FMOVS alpha+48(FP), F4
+	WORD $0x6e2cd500 // faddp v0.4s, v8.4s, v12.4s
+	WORD $0x6e2cd581 // faddp v1.4s, v12.4s, v12.4s
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ F0, 0(R2)
-	WORD $0x6e2dd580 // faddp v0.4s, v12.4s, v13.4s
-	WORD $0x6e2fd5c1 // faddp v1.4s, v14.4s, v15.4s
+	FMOVD 0(R3), F5
+	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
+	FMOVD F5, 0(R3)
+	ADD R4, R3
+	WORD $0x6e2dd520 // faddp v0.4s, v9.4s, v13.4s
+	WORD $0x6e2dd5a1 // faddp v1.4s, v13.4s, v13.4s
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ F0, 16(R2)
+	FMOVD 0(R3), F5
+	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
+	FMOVD F5, 0(R3)
+	ADD R4, R3
+	WORD $0x6e2ed540 // faddp v0.4s, v10.4s, v14.4s
+	WORD $0x6e2ed5c1 // faddp v1.4s, v14.4s, v14.4s
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	FMOVD 0(R3), F5
+	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
+	FMOVD F5, 0(R3)
+	ADD R4, R3
+	WORD $0x6e2fd560 // faddp v0.4s, v11.4s, v15.4s
+	WORD $0x6e2fd5e1 // faddp v1.4s, v15.4s, v15.4s
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	FMOVD 0(R3), F5
+	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
+	FMOVD F5, 0(R3)
+	ADD R4, R3
 	RET
 
-// func neonBlockx3(k int, x *float32, ldx int, w *float32, ldw int, out *float32)
-TEXT ·neonBlockx3(SB), NOSPLIT, $0-48
+// func neonBlockx3(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
+TEXT ·neonBlockx3(SB), NOSPLIT, $0-52
 	MOVD k+0(FP), R0
-	MOVD x+8(FP), R3
+	MOVD x+8(FP), R6
 	MOVD ldx+16(FP), R1
-	ADD R1, R3, R4
-	ADD R1, R4, R5
-	ADD R1, R5, R6
-	MOVD w+24(FP), R7
-	MOVD ldw+32(FP), R1
+	ADD R1, R6, R7
 	ADD R1, R7, R8
 	ADD R1, R8, R9
-	MOVD out+40(FP), R2
+	MOVD w+24(FP), R2
+	MOVD c+32(FP), R3
+	MOVD ldc+40(FP), R4
 	WORD $0x6f00e408 // movi v8.2d, #0
 	WORD $0x6f00e409 // movi v9.2d, #0
 	WORD $0x6f00e40a // movi v10.2d, #0
@@ -4583,89 +4695,87 @@ TEXT ·neonBlockx3(SB), NOSPLIT, $0-48
 	PCALIGN $16
 
 loop16:
-	FMOVQ 0(R3), F0
-	FMOVQ 0(R4), F1
-	FMOVQ 0(R5), F2
-	FMOVQ 0(R6), F3
-	FMOVQ 0(R7), F4
+	FMOVQ 0(R6), F0
+	FMOVQ 0(R7), F1
+	FMOVQ 0(R8), F2
+	FMOVQ 0(R9), F3
+	FMOVQ 0(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 0(R8), F5
+	FMOVQ 16(R2), F5
 	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
 	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
 	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
 	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 0(R9), F6
+	FMOVQ 32(R2), F6
 	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
 	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
 	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
 	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 16(R3), F0
-	FMOVQ 16(R4), F1
-	FMOVQ 16(R5), F2
-	FMOVQ 16(R6), F3
-	FMOVQ 16(R7), F4
+	FMOVQ 16(R6), F0
+	FMOVQ 16(R7), F1
+	FMOVQ 16(R8), F2
+	FMOVQ 16(R9), F3
+	FMOVQ 48(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 16(R8), F5
+	FMOVQ 64(R2), F5
 	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
 	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
 	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
 	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 16(R9), F6
+	FMOVQ 80(R2), F6
 	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
 	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
 	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
 	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 32(R3), F0
-	FMOVQ 32(R4), F1
-	FMOVQ 32(R5), F2
-	FMOVQ 32(R6), F3
-	FMOVQ 32(R7), F4
+	FMOVQ 32(R6), F0
+	FMOVQ 32(R7), F1
+	FMOVQ 32(R8), F2
+	FMOVQ 32(R9), F3
+	FMOVQ 96(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 32(R8), F5
+	FMOVQ 112(R2), F5
 	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
 	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
 	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
 	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 32(R9), F6
+	FMOVQ 128(R2), F6
 	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
 	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
 	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
 	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 48(R3), F0
-	FMOVQ 48(R4), F1
-	FMOVQ 48(R5), F2
-	FMOVQ 48(R6), F3
-	FMOVQ 48(R7), F4
+	FMOVQ 48(R6), F0
+	FMOVQ 48(R7), F1
+	FMOVQ 48(R8), F2
+	FMOVQ 48(R9), F3
+	FMOVQ 144(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 48(R8), F5
+	FMOVQ 160(R2), F5
 	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
 	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
 	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
 	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 48(R9), F6
+	FMOVQ 176(R2), F6
 	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
 	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
 	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
 	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	ADD $64, R3
-	ADD $64, R4
-	ADD $64, R5
 	ADD $64, R6
 	ADD $64, R7
 	ADD $64, R8
 	ADD $64, R9
+	ADD $192, R2
 	SUBS $16, R0
 	BGE loop16
 
@@ -4676,101 +4786,163 @@ done16:
 	PCALIGN $16
 
 loop4:
-	FMOVQ 0(R3), F0
-	FMOVQ 0(R4), F1
-	FMOVQ 0(R5), F2
-	FMOVQ 0(R6), F3
-	FMOVQ 0(R7), F4
+	FMOVQ 0(R6), F0
+	FMOVQ 0(R7), F1
+	FMOVQ 0(R8), F2
+	FMOVQ 0(R9), F3
+	FMOVQ 0(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 0(R8), F5
+	FMOVQ 16(R2), F5
 	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
 	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
 	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
 	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 0(R9), F6
+	FMOVQ 32(R2), F6
 	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
 	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
 	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
 	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	ADD $16, R3
-	ADD $16, R4
-	ADD $16, R5
 	ADD $16, R6
 	ADD $16, R7
 	ADD $16, R8
 	ADD $16, R9
+	ADD $48, R2
 	SUBS $4, R0
 	BGE loop4
 
 done4:
 	ADD $4, R0
-	SUBS $1, R0
-	BLT done1
-	PCALIGN $16
+	CBZ R0, fold
+	WORD $0x6f00e400 // movi v0.2d, #0
+	MOVD R6, R5
+	CMP $0, R0
+	BEQ some1
+	WORD $0x0ddf80a0 // ld1 {v0.s}[0], [x5], #4
+	CMP $1, R0
+	BEQ some1
+	WORD $0x0ddf90a0 // ld1 {v0.s}[1], [x5], #4
+	CMP $2, R0
+	BEQ some1
+	WORD $0x4ddf80a0 // ld1 {v0.s}[2], [x5], #4
 
-loop1:
-	FMOVS 0(R3), F0
-	FMOVS 0(R4), F1
-	FMOVS 0(R5), F2
-	FMOVS 0(R6), F3
-	FMOVS 0(R7), F4
+some1:
+	WORD $0x6f00e401 // movi v1.2d, #0
+	MOVD R7, R5
+	CMP $0, R0
+	BEQ some2
+	WORD $0x0ddf80a1 // ld1 {v1.s}[0], [x5], #4
+	CMP $1, R0
+	BEQ some2
+	WORD $0x0ddf90a1 // ld1 {v1.s}[1], [x5], #4
+	CMP $2, R0
+	BEQ some2
+	WORD $0x4ddf80a1 // ld1 {v1.s}[2], [x5], #4
+
+some2:
+	WORD $0x6f00e402 // movi v2.2d, #0
+	MOVD R8, R5
+	CMP $0, R0
+	BEQ some3
+	WORD $0x0ddf80a2 // ld1 {v2.s}[0], [x5], #4
+	CMP $1, R0
+	BEQ some3
+	WORD $0x0ddf90a2 // ld1 {v2.s}[1], [x5], #4
+	CMP $2, R0
+	BEQ some3
+	WORD $0x4ddf80a2 // ld1 {v2.s}[2], [x5], #4
+
+some3:
+	WORD $0x6f00e403 // movi v3.2d, #0
+	MOVD R9, R5
+	CMP $0, R0
+	BEQ some4
+	WORD $0x0ddf80a3 // ld1 {v3.s}[0], [x5], #4
+	CMP $1, R0
+	BEQ some4
+	WORD $0x0ddf90a3 // ld1 {v3.s}[1], [x5], #4
+	CMP $2, R0
+	BEQ some4
+	WORD $0x4ddf80a3 // ld1 {v3.s}[2], [x5], #4
+
+some4:
+	FMOVQ 0(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVS 0(R8), F5
+	FMOVQ 16(R2), F5
 	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
 	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
 	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
 	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVS 0(R9), F6
+	FMOVQ 32(R2), F6
 	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
 	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
 	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
 	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	ADD $4, R3
-	ADD $4, R4
-	ADD $4, R5
-	ADD $4, R6
-	ADD $4, R7
-	ADD $4, R8
-	ADD $4, R9
-	SUBS $1, R0
-	BGE loop1
 
-done1:
-	ADD $1, R0
-	WORD $0x6e29d500 // faddp v0.4s, v8.4s, v9.4s
-	WORD $0x6e2bd541 // faddp v1.4s, v10.4s, v11.4s
+fold:
+	FMOVS alpha+48(FP), F4
+	WORD $0x6e2cd500 // faddp v0.4s, v8.4s, v12.4s
+	WORD $0x6e30d601 // faddp v1.4s, v16.4s, v16.4s
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ F0, 0(R2)
-	WORD $0x6e2dd580 // faddp v0.4s, v12.4s, v13.4s
-	WORD $0x6e2fd5c1 // faddp v1.4s, v14.4s, v15.4s
+	FMOVD 0(R3), F5
+	ADD $8, R3, R5
+	WORD $0x4ddf80a5 // ld1 {v5.s}[2], [x5], #4
+	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
+	FMOVD F5, 0(R3)
+	ADD $8, R3, R5
+	WORD $0x4d9f80a5 // st1 {v5.s}[2], [x5], #4
+	ADD R4, R3
+	WORD $0x6e2dd520 // faddp v0.4s, v9.4s, v13.4s
+	WORD $0x6e31d621 // faddp v1.4s, v17.4s, v17.4s
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ F0, 16(R2)
-	WORD $0x6e31d600 // faddp v0.4s, v16.4s, v17.4s
-	WORD $0x6e33d641 // faddp v1.4s, v18.4s, v19.4s
+	FMOVD 0(R3), F5
+	ADD $8, R3, R5
+	WORD $0x4ddf80a5 // ld1 {v5.s}[2], [x5], #4
+	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
+	FMOVD F5, 0(R3)
+	ADD $8, R3, R5
+	WORD $0x4d9f80a5 // st1 {v5.s}[2], [x5], #4
+	ADD R4, R3
+	WORD $0x6e2ed540 // faddp v0.4s, v10.4s, v14.4s
+	WORD $0x6e32d641 // faddp v1.4s, v18.4s, v18.4s
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ F0, 32(R2)
+	FMOVD 0(R3), F5
+	ADD $8, R3, R5
+	WORD $0x4ddf80a5 // ld1 {v5.s}[2], [x5], #4
+	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
+	FMOVD F5, 0(R3)
+	ADD $8, R3, R5
+	WORD $0x4d9f80a5 // st1 {v5.s}[2], [x5], #4
+	ADD R4, R3
+	WORD $0x6e2fd560 // faddp v0.4s, v11.4s, v15.4s
+	WORD $0x6e33d661 // faddp v1.4s, v19.4s, v19.4s
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	FMOVD 0(R3), F5
+	ADD $8, R3, R5
+	WORD $0x4ddf80a5 // ld1 {v5.s}[2], [x5], #4
+	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
+	FMOVD F5, 0(R3)
+	ADD $8, R3, R5
+	WORD $0x4d9f80a5 // st1 {v5.s}[2], [x5], #4
+	ADD R4, R3
 	RET
 
-// func neonBlockx4(k int, x *float32, ldx int, w *float32, ldw int, out *float32)
-TEXT ·neonBlockx4(SB), NOSPLIT, $0-48
+// func neonBlockx4(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
+TEXT ·neonBlockx4(SB), NOSPLIT, $0-52
 	MOVD k+0(FP), R0
-	MOVD x+8(FP), R3
+	MOVD x+8(FP), R6
 	MOVD ldx+16(FP), R1
-	ADD R1, R3, R4
-	ADD R1, R4, R5
-	ADD R1, R5, R6
-	MOVD w+24(FP), R7
-	MOVD ldw+32(FP), R1
+	ADD R1, R6, R7
 	ADD R1, R7, R8
 	ADD R1, R8, R9
-	ADD R1, R9, R10
-	MOVD out+40(FP), R2
+	MOVD w+24(FP), R2
+	MOVD c+32(FP), R3
+	MOVD ldc+40(FP), R4
 	WORD $0x6f00e408 // movi v8.2d, #0
 	WORD $0x6f00e409 // movi v9.2d, #0
 	WORD $0x6f00e40a // movi v10.2d, #0
@@ -4792,110 +4964,107 @@ TEXT ·neonBlockx4(SB), NOSPLIT, $0-48
 	PCALIGN $16
 
 loop16:
-	FMOVQ 0(R3), F0
-	FMOVQ 0(R4), F1
-	FMOVQ 0(R5), F2
-	FMOVQ 0(R6), F3
-	FMOVQ 0(R7), F4
+	FMOVQ 0(R6), F0
+	FMOVQ 0(R7), F1
+	FMOVQ 0(R8), F2
+	FMOVQ 0(R9), F3
+	FMOVQ 0(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 0(R8), F5
+	FMOVQ 16(R2), F5
 	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
 	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
 	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
 	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 0(R9), F6
+	FMOVQ 32(R2), F6
 	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
 	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
 	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
 	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 0(R10), F7
+	FMOVQ 48(R2), F7
 	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
 	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
 	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
 	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	FMOVQ 16(R3), F0
-	FMOVQ 16(R4), F1
-	FMOVQ 16(R5), F2
-	FMOVQ 16(R6), F3
-	FMOVQ 16(R7), F4
+	FMOVQ 16(R6), F0
+	FMOVQ 16(R7), F1
+	FMOVQ 16(R8), F2
+	FMOVQ 16(R9), F3
+	FMOVQ 64(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 16(R8), F5
+	FMOVQ 80(R2), F5
 	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
 	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
 	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
 	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 16(R9), F6
+	FMOVQ 96(R2), F6
 	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
 	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
 	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
 	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 16(R10), F7
+	FMOVQ 112(R2), F7
 	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
 	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
 	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
 	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	FMOVQ 32(R3), F0
-	FMOVQ 32(R4), F1
-	FMOVQ 32(R5), F2
-	FMOVQ 32(R6), F3
-	FMOVQ 32(R7), F4
+	FMOVQ 32(R6), F0
+	FMOVQ 32(R7), F1
+	FMOVQ 32(R8), F2
+	FMOVQ 32(R9), F3
+	FMOVQ 128(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 32(R8), F5
+	FMOVQ 144(R2), F5
 	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
 	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
 	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
 	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 32(R9), F6
+	FMOVQ 160(R2), F6
 	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
 	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
 	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
 	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 32(R10), F7
+	FMOVQ 176(R2), F7
 	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
 	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
 	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
 	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	FMOVQ 48(R3), F0
-	FMOVQ 48(R4), F1
-	FMOVQ 48(R5), F2
-	FMOVQ 48(R6), F3
-	FMOVQ 48(R7), F4
+	FMOVQ 48(R6), F0
+	FMOVQ 48(R7), F1
+	FMOVQ 48(R8), F2
+	FMOVQ 48(R9), F3
+	FMOVQ 192(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 48(R8), F5
+	FMOVQ 208(R2), F5
 	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
 	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
 	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
 	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 48(R9), F6
+	FMOVQ 224(R2), F6
 	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
 	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
 	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
 	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 48(R10), F7
+	FMOVQ 240(R2), F7
 	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
 	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
 	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
 	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	ADD $64, R3
-	ADD $64, R4
-	ADD $64, R5
 	ADD $64, R6
 	ADD $64, R7
 	ADD $64, R8
 	ADD $64, R9
-	ADD $64, R10
+	ADD $256, R2
 	SUBS $16, R0
 	BGE loop16
 
@@ -4906,118 +5075,157 @@ done16:
 	PCALIGN $16
 
 loop4:
-	FMOVQ 0(R3), F0
-	FMOVQ 0(R4), F1
-	FMOVQ 0(R5), F2
-	FMOVQ 0(R6), F3
-	FMOVQ 0(R7), F4
+	FMOVQ 0(R6), F0
+	FMOVQ 0(R7), F1
+	FMOVQ 0(R8), F2
+	FMOVQ 0(R9), F3
+	FMOVQ 0(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 0(R8), F5
+	FMOVQ 16(R2), F5
 	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
 	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
 	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
 	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 0(R9), F6
+	FMOVQ 32(R2), F6
 	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
 	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
 	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
 	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 0(R10), F7
+	FMOVQ 48(R2), F7
 	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
 	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
 	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
 	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	ADD $16, R3
-	ADD $16, R4
-	ADD $16, R5
 	ADD $16, R6
 	ADD $16, R7
 	ADD $16, R8
 	ADD $16, R9
-	ADD $16, R10
+	ADD $64, R2
 	SUBS $4, R0
 	BGE loop4
 
 done4:
 	ADD $4, R0
-	SUBS $1, R0
-	BLT done1
-	PCALIGN $16
+	CBZ R0, fold
+	WORD $0x6f00e400 // movi v0.2d, #0
+	MOVD R6, R5
+	CMP $0, R0
+	BEQ some1
+	WORD $0x0ddf80a0 // ld1 {v0.s}[0], [x5], #4
+	CMP $1, R0
+	BEQ some1
+	WORD $0x0ddf90a0 // ld1 {v0.s}[1], [x5], #4
+	CMP $2, R0
+	BEQ some1
+	WORD $0x4ddf80a0 // ld1 {v0.s}[2], [x5], #4
 
-loop1:
-	FMOVS 0(R3), F0
-	FMOVS 0(R4), F1
-	FMOVS 0(R5), F2
-	FMOVS 0(R6), F3
-	FMOVS 0(R7), F4
+some1:
+	WORD $0x6f00e401 // movi v1.2d, #0
+	MOVD R7, R5
+	CMP $0, R0
+	BEQ some2
+	WORD $0x0ddf80a1 // ld1 {v1.s}[0], [x5], #4
+	CMP $1, R0
+	BEQ some2
+	WORD $0x0ddf90a1 // ld1 {v1.s}[1], [x5], #4
+	CMP $2, R0
+	BEQ some2
+	WORD $0x4ddf80a1 // ld1 {v1.s}[2], [x5], #4
+
+some2:
+	WORD $0x6f00e402 // movi v2.2d, #0
+	MOVD R8, R5
+	CMP $0, R0
+	BEQ some3
+	WORD $0x0ddf80a2 // ld1 {v2.s}[0], [x5], #4
+	CMP $1, R0
+	BEQ some3
+	WORD $0x0ddf90a2 // ld1 {v2.s}[1], [x5], #4
+	CMP $2, R0
+	BEQ some3
+	WORD $0x4ddf80a2 // ld1 {v2.s}[2], [x5], #4
+
+some3:
+	WORD $0x6f00e403 // movi v3.2d, #0
+	MOVD R9, R5
+	CMP $0, R0
+	BEQ some4
+	WORD $0x0ddf80a3 // ld1 {v3.s}[0], [x5], #4
+	CMP $1, R0
+	BEQ some4
+	WORD $0x0ddf90a3 // ld1 {v3.s}[1], [x5], #4
+	CMP $2, R0
+	BEQ some4
+	WORD $0x4ddf80a3 // ld1 {v3.s}[2], [x5], #4
+
+some4:
+	FMOVQ 0(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVS 0(R8), F5
+	FMOVQ 16(R2), F5
 	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
 	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
 	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
 	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVS 0(R9), F6
+	FMOVQ 32(R2), F6
 	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
 	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
 	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
 	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVS 0(R10), F7
+	FMOVQ 48(R2), F7
 	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
 	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
 	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
 	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	ADD $4, R3
-	ADD $4, R4
-	ADD $4, R5
-	ADD $4, R6
-	ADD $4, R7
-	ADD $4, R8
-	ADD $4, R9
-	ADD $4, R10
-	SUBS $1, R0
-	BGE loop1
 
-done1:
-	ADD $1, R0
-	WORD $0x6e29d500 // faddp v0.4s, v8.4s, v9.4s
-	WORD $0x6e2bd541 // faddp v1.4s, v10.4s, v11.4s
+fold:
+	FMOVS alpha+48(FP), F4
+	WORD $0x6e2cd500 // faddp v0.4s, v8.4s, v12.4s
+	WORD $0x6e34d601 // faddp v1.4s, v16.4s, v20.4s
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ F0, 0(R2)
-	WORD $0x6e2dd580 // faddp v0.4s, v12.4s, v13.4s
-	WORD $0x6e2fd5c1 // faddp v1.4s, v14.4s, v15.4s
+	FMOVQ 0(R3), F5
+	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
+	FMOVQ F5, 0(R3)
+	ADD R4, R3
+	WORD $0x6e2dd520 // faddp v0.4s, v9.4s, v13.4s
+	WORD $0x6e35d621 // faddp v1.4s, v17.4s, v21.4s
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ F0, 16(R2)
-	WORD $0x6e31d600 // faddp v0.4s, v16.4s, v17.4s
-	WORD $0x6e33d641 // faddp v1.4s, v18.4s, v19.4s
+	FMOVQ 0(R3), F5
+	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
+	FMOVQ F5, 0(R3)
+	ADD R4, R3
+	WORD $0x6e2ed540 // faddp v0.4s, v10.4s, v14.4s
+	WORD $0x6e36d641 // faddp v1.4s, v18.4s, v22.4s
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ F0, 32(R2)
-	WORD $0x6e35d680 // faddp v0.4s, v20.4s, v21.4s
-	WORD $0x6e37d6c1 // faddp v1.4s, v22.4s, v23.4s
+	FMOVQ 0(R3), F5
+	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
+	FMOVQ F5, 0(R3)
+	ADD R4, R3
+	WORD $0x6e2fd560 // faddp v0.4s, v11.4s, v15.4s
+	WORD $0x6e37d661 // faddp v1.4s, v19.4s, v23.4s
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ F0, 48(R2)
+	FMOVQ 0(R3), F5
+	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
+	FMOVQ F5, 0(R3)
+	ADD R4, R3
 	RET
 
-// func neonBlockx5(k int, x *float32, ldx int, w *float32, ldw int, out *float32)
-TEXT ·neonBlockx5(SB), NOSPLIT, $0-48
+// func neonBlockx5(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
+TEXT ·neonBlockx5(SB), NOSPLIT, $0-52
 	MOVD k+0(FP), R0
-	MOVD x+8(FP), R3
+	MOVD x+8(FP), R6
 	MOVD ldx+16(FP), R1
-	ADD R1, R3, R4
-	ADD R1, R4, R5
-	ADD R1, R5, R6
-	MOVD w+24(FP), R7
-	MOVD ldw+32(FP), R1
+	ADD R1, R6, R7
 	ADD R1, R7, R8
 	ADD R1, R8, R9
-	ADD R1, R9, R10
-	ADD R1, R10, R11
-	MOVD out+40(FP), R2
+	MOVD w+24(FP), R2
+	MOVD c+32(FP), R3
+	MOVD ldc+40(FP), R4
 	WORD $0x6f00e408 // movi v8.2d, #0
 	WORD $0x6f00e409 // movi v9.2d, #0
 	WORD $0x6f00e40a // movi v10.2d, #0
@@ -5043,131 +5251,127 @@ TEXT ·neonBlockx5(SB), NOSPLIT, $0-48
 	PCALIGN $16
 
 loop16:
-	FMOVQ 0(R3), F0
-	FMOVQ 0(R4), F1
-	FMOVQ 0(R5), F2
-	FMOVQ 0(R6), F3
-	FMOVQ 0(R7), F4
+	FMOVQ 0(R6), F0
+	FMOVQ 0(R7), F1
+	FMOVQ 0(R8), F2
+	FMOVQ 0(R9), F3
+	FMOVQ 0(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 0(R8), F5
+	FMOVQ 16(R2), F5
 	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
 	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
 	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
 	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 0(R9), F6
+	FMOVQ 32(R2), F6
 	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
 	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
 	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
 	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 0(R10), F7
+	FMOVQ 48(R2), F7
 	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
 	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
 	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
 	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	FMOVQ 0(R11), F4
+	FMOVQ 64(R2), F4
 	WORD $0x4e24cc18 // fmla v24.4s, v0.4s, v4.4s
 	WORD $0x4e24cc39 // fmla v25.4s, v1.4s, v4.4s
 	WORD $0x4e24cc5a // fmla v26.4s, v2.4s, v4.4s
 	WORD $0x4e24cc7b // fmla v27.4s, v3.4s, v4.4s
-	FMOVQ 16(R3), F0
-	FMOVQ 16(R4), F1
-	FMOVQ 16(R5), F2
-	FMOVQ 16(R6), F3
-	FMOVQ 16(R7), F4
+	FMOVQ 16(R6), F0
+	FMOVQ 16(R7), F1
+	FMOVQ 16(R8), F2
+	FMOVQ 16(R9), F3
+	FMOVQ 80(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 16(R8), F5
+	FMOVQ 96(R2), F5
 	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
 	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
 	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
 	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 16(R9), F6
+	FMOVQ 112(R2), F6
 	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
 	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
 	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
 	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 16(R10), F7
+	FMOVQ 128(R2), F7
 	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
 	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
 	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
 	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	FMOVQ 16(R11), F4
+	FMOVQ 144(R2), F4
 	WORD $0x4e24cc18 // fmla v24.4s, v0.4s, v4.4s
 	WORD $0x4e24cc39 // fmla v25.4s, v1.4s, v4.4s
 	WORD $0x4e24cc5a // fmla v26.4s, v2.4s, v4.4s
 	WORD $0x4e24cc7b // fmla v27.4s, v3.4s, v4.4s
-	FMOVQ 32(R3), F0
-	FMOVQ 32(R4), F1
-	FMOVQ 32(R5), F2
-	FMOVQ 32(R6), F3
-	FMOVQ 32(R7), F4
+	FMOVQ 32(R6), F0
+	FMOVQ 32(R7), F1
+	FMOVQ 32(R8), F2
+	FMOVQ 32(R9), F3
+	FMOVQ 160(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 32(R8), F5
+	FMOVQ 176(R2), F5
 	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
 	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
 	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
 	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 32(R9), F6
+	FMOVQ 192(R2), F6
 	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
 	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
 	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
 	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 32(R10), F7
+	FMOVQ 208(R2), F7
 	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
 	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
 	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
 	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	FMOVQ 32(R11), F4
+	FMOVQ 224(R2), F4
 	WORD $0x4e24cc18 // fmla v24.4s, v0.4s, v4.4s
 	WORD $0x4e24cc39 // fmla v25.4s, v1.4s, v4.4s
 	WORD $0x4e24cc5a // fmla v26.4s, v2.4s, v4.4s
 	WORD $0x4e24cc7b // fmla v27.4s, v3.4s, v4.4s
-	FMOVQ 48(R3), F0
-	FMOVQ 48(R4), F1
-	FMOVQ 48(R5), F2
-	FMOVQ 48(R6), F3
-	FMOVQ 48(R7), F4
+	FMOVQ 48(R6), F0
+	FMOVQ 48(R7), F1
+	FMOVQ 48(R8), F2
+	FMOVQ 48(R9), F3
+	FMOVQ 240(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 48(R8), F5
+	FMOVQ 256(R2), F5
 	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
 	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
 	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
 	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 48(R9), F6
+	FMOVQ 272(R2), F6
 	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
 	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
 	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
 	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 48(R10), F7
+	FMOVQ 288(R2), F7
 	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
 	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
 	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
 	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	FMOVQ 48(R11), F4
+	FMOVQ 304(R2), F4
 	WORD $0x4e24cc18 // fmla v24.4s, v0.4s, v4.4s
 	WORD $0x4e24cc39 // fmla v25.4s, v1.4s, v4.4s
 	WORD $0x4e24cc5a // fmla v26.4s, v2.4s, v4.4s
 	WORD $0x4e24cc7b // fmla v27.4s, v3.4s, v4.4s
-	ADD $64, R3
-	ADD $64, R4
-	ADD $64, R5
 	ADD $64, R6
 	ADD $64, R7
 	ADD $64, R8
 	ADD $64, R9
-	ADD $64, R10
-	ADD $64, R11
+	ADD $320, R2
 	SUBS $16, R0
 	BGE loop16
 
@@ -5178,135 +5382,191 @@ done16:
 	PCALIGN $16
 
 loop4:
-	FMOVQ 0(R3), F0
-	FMOVQ 0(R4), F1
-	FMOVQ 0(R5), F2
-	FMOVQ 0(R6), F3
-	FMOVQ 0(R7), F4
+	FMOVQ 0(R6), F0
+	FMOVQ 0(R7), F1
+	FMOVQ 0(R8), F2
+	FMOVQ 0(R9), F3
+	FMOVQ 0(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 0(R8), F5
+	FMOVQ 16(R2), F5
 	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
 	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
 	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
 	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 0(R9), F6
+	FMOVQ 32(R2), F6
 	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
 	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
 	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
 	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 0(R10), F7
+	FMOVQ 48(R2), F7
 	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
 	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
 	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
 	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	FMOVQ 0(R11), F4
+	FMOVQ 64(R2), F4
 	WORD $0x4e24cc18 // fmla v24.4s, v0.4s, v4.4s
 	WORD $0x4e24cc39 // fmla v25.4s, v1.4s, v4.4s
 	WORD $0x4e24cc5a // fmla v26.4s, v2.4s, v4.4s
 	WORD $0x4e24cc7b // fmla v27.4s, v3.4s, v4.4s
-	ADD $16, R3
-	ADD $16, R4
-	ADD $16, R5
 	ADD $16, R6
 	ADD $16, R7
 	ADD $16, R8
 	ADD $16, R9
-	ADD $16, R10
-	ADD $16, R11
+	ADD $80, R2
 	SUBS $4, R0
 	BGE loop4
 
 done4:
 	ADD $4, R0
-	SUBS $1, R0
-	BLT done1
-	PCALIGN $16
+	CBZ R0, fold
+	WORD $0x6f00e400 // movi v0.2d, #0
+	MOVD R6, R5
+	CMP $0, R0
+	BEQ some1
+	WORD $0x0ddf80a0 // ld1 {v0.s}[0], [x5], #4
+	CMP $1, R0
+	BEQ some1
+	WORD $0x0ddf90a0 // ld1 {v0.s}[1], [x5], #4
+	CMP $2, R0
+	BEQ some1
+	WORD $0x4ddf80a0 // ld1 {v0.s}[2], [x5], #4
 
-loop1:
-	FMOVS 0(R3), F0
-	FMOVS 0(R4), F1
-	FMOVS 0(R5), F2
-	FMOVS 0(R6), F3
-	FMOVS 0(R7), F4
+some1:
+	WORD $0x6f00e401 // movi v1.2d, #0
+	MOVD R7, R5
+	CMP $0, R0
+	BEQ some2
+	WORD $0x0ddf80a1 // ld1 {v1.s}[0], [x5], #4
+	CMP $1, R0
+	BEQ some2
+	WORD $0x0ddf90a1 // ld1 {v1.s}[1], [x5], #4
+	CMP $2, R0
+	BEQ some2
+	WORD $0x4ddf80a1 // ld1 {v1.s}[2], [x5], #4
+
+some2:
+	WORD $0x6f00e402 // movi v2.2d, #0
+	MOVD R8, R5
+	CMP $0, R0
+	BEQ some3
+	WORD $0x0ddf80a2 // ld1 {v2.s}[0], [x5], #4
+	CMP $1, R0
+	BEQ some3
+	WORD $0x0ddf90a2 // ld1 {v2.s}[1], [x5], #4
+	CMP $2, R0
+	BEQ some3
+	WORD $0x4ddf80a2 // ld1 {v2.s}[2], [x5], #4
+
+some3:
+	WORD $0x6f00e403 // movi v3.2d, #0
+	MOVD R9, R5
+	CMP $0, R0
+	BEQ some4
+	WORD $0x0ddf80a3 // ld1 {v3.s}[0], [x5], #4
+	CMP $1, R0
+	BEQ some4
+	WORD $0x0ddf90a3 // ld1 {v3.s}[1], [x5], #4
+	CMP $2, R0
+	BEQ some4
+	WORD $0x4ddf80a3 // ld1 {v3.s}[2], [x5], #4
+
+some4:
+	FMOVQ 0(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVS 0(R8), F5
+	FMOVQ 16(R2), F5
 	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
 	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
 	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
 	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVS 0(R9), F6
+	FMOVQ 32(R2), F6
 	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
 	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
 	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
 	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVS 0(R10), F7
+	FMOVQ 48(R2), F7
 	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
 	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
 	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
 	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	FMOVS 0(R11), F4
+	FMOVQ 64(R2), F4
 	WORD $0x4e24cc18 // fmla v24.4s, v0.4s, v4.4s
 	WORD $0x4e24cc39 // fmla v25.4s, v1.4s, v4.4s
 	WORD $0x4e24cc5a // fmla v26.4s, v2.4s, v4.4s
 	WORD $0x4e24cc7b // fmla v27.4s, v3.4s, v4.4s
-	ADD $4, R3
-	ADD $4, R4
-	ADD $4, R5
-	ADD $4, R6
-	ADD $4, R7
-	ADD $4, R8
-	ADD $4, R9
-	ADD $4, R10
-	ADD $4, R11
-	SUBS $1, R0
-	BGE loop1
 
-done1:
-	ADD $1, R0
-	WORD $0x6e29d500 // faddp v0.4s, v8.4s, v9.4s
-	WORD $0x6e2bd541 // faddp v1.4s, v10.4s, v11.4s
+fold:
+	FMOVS alpha+48(FP), F4
+	WORD $0x6e2cd500 // faddp v0.4s, v8.4s, v12.4s
+	WORD $0x6e34d601 // faddp v1.4s, v16.4s, v20.4s
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ F0, 0(R2)
-	WORD $0x6e2dd580 // faddp v0.4s, v12.4s, v13.4s
-	WORD $0x6e2fd5c1 // faddp v1.4s, v14.4s, v15.4s
+	FMOVQ 0(R3), F5
+	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
+	FMOVQ F5, 0(R3)
+	WORD $0x6e38d700 // faddp v0.4s, v24.4s, v24.4s
+	WORD $0x6e38d701 // faddp v1.4s, v24.4s, v24.4s
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ F0, 16(R2)
-	WORD $0x6e31d600 // faddp v0.4s, v16.4s, v17.4s
-	WORD $0x6e33d641 // faddp v1.4s, v18.4s, v19.4s
+	FMOVS 16(R3), F5
+	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
+	FMOVS F5, 16(R3)
+	ADD R4, R3
+	WORD $0x6e2dd520 // faddp v0.4s, v9.4s, v13.4s
+	WORD $0x6e35d621 // faddp v1.4s, v17.4s, v21.4s
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ F0, 32(R2)
-	WORD $0x6e35d680 // faddp v0.4s, v20.4s, v21.4s
-	WORD $0x6e37d6c1 // faddp v1.4s, v22.4s, v23.4s
+	FMOVQ 0(R3), F5
+	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
+	FMOVQ F5, 0(R3)
+	WORD $0x6e39d720 // faddp v0.4s, v25.4s, v25.4s
+	WORD $0x6e39d721 // faddp v1.4s, v25.4s, v25.4s
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ F0, 48(R2)
-	WORD $0x6e39d700 // faddp v0.4s, v24.4s, v25.4s
-	WORD $0x6e3bd741 // faddp v1.4s, v26.4s, v27.4s
+	FMOVS 16(R3), F5
+	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
+	FMOVS F5, 16(R3)
+	ADD R4, R3
+	WORD $0x6e2ed540 // faddp v0.4s, v10.4s, v14.4s
+	WORD $0x6e36d641 // faddp v1.4s, v18.4s, v22.4s
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ F0, 64(R2)
+	FMOVQ 0(R3), F5
+	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
+	FMOVQ F5, 0(R3)
+	WORD $0x6e3ad740 // faddp v0.4s, v26.4s, v26.4s
+	WORD $0x6e3ad741 // faddp v1.4s, v26.4s, v26.4s
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	FMOVS 16(R3), F5
+	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
+	FMOVS F5, 16(R3)
+	ADD R4, R3
+	WORD $0x6e2fd560 // faddp v0.4s, v11.4s, v15.4s
+	WORD $0x6e37d661 // faddp v1.4s, v19.4s, v23.4s
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	FMOVQ 0(R3), F5
+	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
+	FMOVQ F5, 0(R3)
+	WORD $0x6e3bd760 // faddp v0.4s, v27.4s, v27.4s
+	WORD $0x6e3bd761 // faddp v1.4s, v27.4s, v27.4s
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	FMOVS 16(R3), F5
+	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
+	FMOVS F5, 16(R3)
+	ADD R4, R3
 	RET
 
-// func neonBlockx6(k int, x *float32, ldx int, w *float32, ldw int, out *float32)
-TEXT ·neonBlockx6(SB), NOSPLIT, $0-48
+// func neonBlockx6(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
+TEXT ·neonBlockx6(SB), NOSPLIT, $0-52
 	MOVD k+0(FP), R0
-	MOVD x+8(FP), R3
+	MOVD x+8(FP), R6
 	MOVD ldx+16(FP), R1
-	ADD R1, R3, R4
-	ADD R1, R4, R5
-	ADD R1, R5, R6
-	MOVD w+24(FP), R7
-	MOVD ldw+32(FP), R1
+	ADD R1, R6, R7
 	ADD R1, R7, R8
 	ADD R1, R8, R9
-	ADD R1, R9, R10
-	ADD R1, R10, R11
-	ADD R1, R11, R12
-	MOVD out+40(FP), R2
+	MOVD w+24(FP), R2
+	MOVD c+32(FP), R3
+	MOVD ldc+40(FP), R4
 	WORD $0x6f00e408 // movi v8.2d, #0
 	WORD $0x6f00e409 // movi v9.2d, #0
 	WORD $0x6f00e40a // movi v10.2d, #0
@@ -5336,152 +5596,147 @@ TEXT ·neonBlockx6(SB), NOSPLIT, $0-48
 	PCALIGN $16
 
 loop16:
-	FMOVQ 0(R3), F0
-	FMOVQ 0(R4), F1
-	FMOVQ 0(R5), F2
-	FMOVQ 0(R6), F3
-	FMOVQ 0(R7), F4
+	FMOVQ 0(R6), F0
+	FMOVQ 0(R7), F1
+	FMOVQ 0(R8), F2
+	FMOVQ 0(R9), F3
+	FMOVQ 0(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 0(R8), F5
+	FMOVQ 16(R2), F5
 	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
 	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
 	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
 	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 0(R9), F6
+	FMOVQ 32(R2), F6
 	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
 	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
 	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
 	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 0(R10), F7
+	FMOVQ 48(R2), F7
 	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
 	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
 	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
 	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	FMOVQ 0(R11), F4
+	FMOVQ 64(R2), F4
 	WORD $0x4e24cc18 // fmla v24.4s, v0.4s, v4.4s
 	WORD $0x4e24cc39 // fmla v25.4s, v1.4s, v4.4s
 	WORD $0x4e24cc5a // fmla v26.4s, v2.4s, v4.4s
 	WORD $0x4e24cc7b // fmla v27.4s, v3.4s, v4.4s
-	FMOVQ 0(R12), F5
+	FMOVQ 80(R2), F5
 	WORD $0x4e25cc1c // fmla v28.4s, v0.4s, v5.4s
 	WORD $0x4e25cc3d // fmla v29.4s, v1.4s, v5.4s
 	WORD $0x4e25cc5e // fmla v30.4s, v2.4s, v5.4s
 	WORD $0x4e25cc7f // fmla v31.4s, v3.4s, v5.4s
-	FMOVQ 16(R3), F0
-	FMOVQ 16(R4), F1
-	FMOVQ 16(R5), F2
-	FMOVQ 16(R6), F3
-	FMOVQ 16(R7), F4
+	FMOVQ 16(R6), F0
+	FMOVQ 16(R7), F1
+	FMOVQ 16(R8), F2
+	FMOVQ 16(R9), F3
+	FMOVQ 96(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 16(R8), F5
+	FMOVQ 112(R2), F5
 	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
 	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
 	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
 	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 16(R9), F6
+	FMOVQ 128(R2), F6
 	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
 	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
 	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
 	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 16(R10), F7
+	FMOVQ 144(R2), F7
 	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
 	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
 	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
 	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	FMOVQ 16(R11), F4
+	FMOVQ 160(R2), F4
 	WORD $0x4e24cc18 // fmla v24.4s, v0.4s, v4.4s
 	WORD $0x4e24cc39 // fmla v25.4s, v1.4s, v4.4s
 	WORD $0x4e24cc5a // fmla v26.4s, v2.4s, v4.4s
 	WORD $0x4e24cc7b // fmla v27.4s, v3.4s, v4.4s
-	FMOVQ 16(R12), F5
+	FMOVQ 176(R2), F5
 	WORD $0x4e25cc1c // fmla v28.4s, v0.4s, v5.4s
 	WORD $0x4e25cc3d // fmla v29.4s, v1.4s, v5.4s
 	WORD $0x4e25cc5e // fmla v30.4s, v2.4s, v5.4s
 	WORD $0x4e25cc7f // fmla v31.4s, v3.4s, v5.4s
-	FMOVQ 32(R3), F0
-	FMOVQ 32(R4), F1
-	FMOVQ 32(R5), F2
-	FMOVQ 32(R6), F3
-	FMOVQ 32(R7), F4
+	FMOVQ 32(R6), F0
+	FMOVQ 32(R7), F1
+	FMOVQ 32(R8), F2
+	FMOVQ 32(R9), F3
+	FMOVQ 192(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 32(R8), F5
+	FMOVQ 208(R2), F5
 	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
 	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
 	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
 	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 32(R9), F6
+	FMOVQ 224(R2), F6
 	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
 	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
 	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
 	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 32(R10), F7
+	FMOVQ 240(R2), F7
 	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
 	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
 	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
 	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	FMOVQ 32(R11), F4
+	FMOVQ 256(R2), F4
 	WORD $0x4e24cc18 // fmla v24.4s, v0.4s, v4.4s
 	WORD $0x4e24cc39 // fmla v25.4s, v1.4s, v4.4s
 	WORD $0x4e24cc5a // fmla v26.4s, v2.4s, v4.4s
 	WORD $0x4e24cc7b // fmla v27.4s, v3.4s, v4.4s
-	FMOVQ 32(R12), F5
+	FMOVQ 272(R2), F5
 	WORD $0x4e25cc1c // fmla v28.4s, v0.4s, v5.4s
 	WORD $0x4e25cc3d // fmla v29.4s, v1.4s, v5.4s
 	WORD $0x4e25cc5e // fmla v30.4s, v2.4s, v5.4s
 	WORD $0x4e25cc7f // fmla v31.4s, v3.4s, v5.4s
-	FMOVQ 48(R3), F0
-	FMOVQ 48(R4), F1
-	FMOVQ 48(R5), F2
-	FMOVQ 48(R6), F3
-	FMOVQ 48(R7), F4
+	FMOVQ 48(R6), F0
+	FMOVQ 48(R7), F1
+	FMOVQ 48(R8), F2
+	FMOVQ 48(R9), F3
+	FMOVQ 288(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 48(R8), F5
+	FMOVQ 304(R2), F5
 	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
 	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
 	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
 	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 48(R9), F6
+	FMOVQ 320(R2), F6
 	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
 	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
 	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
 	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 48(R10), F7
+	FMOVQ 336(R2), F7
 	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
 	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
 	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
 	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	FMOVQ 48(R11), F4
+	FMOVQ 352(R2), F4
 	WORD $0x4e24cc18 // fmla v24.4s, v0.4s, v4.4s
 	WORD $0x4e24cc39 // fmla v25.4s, v1.4s, v4.4s
 	WORD $0x4e24cc5a // fmla v26.4s, v2.4s, v4.4s
 	WORD $0x4e24cc7b // fmla v27.4s, v3.4s, v4.4s
-	FMOVQ 48(R12), F5
+	FMOVQ 368(R2), F5
 	WORD $0x4e25cc1c // fmla v28.4s, v0.4s, v5.4s
 	WORD $0x4e25cc3d // fmla v29.4s, v1.4s, v5.4s
 	WORD $0x4e25cc5e // fmla v30.4s, v2.4s, v5.4s
 	WORD $0x4e25cc7f // fmla v31.4s, v3.4s, v5.4s
-	ADD $64, R3
-	ADD $64, R4
-	ADD $64, R5
 	ADD $64, R6
 	ADD $64, R7
 	ADD $64, R8
 	ADD $64, R9
-	ADD $64, R10
-	ADD $64, R11
-	ADD $64, R12
+	ADD $384, R2
 	SUBS $16, R0
 	BGE loop16
 
@@ -5492,133 +5747,188 @@ done16:
 	PCALIGN $16
 
 loop4:
-	FMOVQ 0(R3), F0
-	FMOVQ 0(R4), F1
-	FMOVQ 0(R5), F2
-	FMOVQ 0(R6), F3
-	FMOVQ 0(R7), F4
+	FMOVQ 0(R6), F0
+	FMOVQ 0(R7), F1
+	FMOVQ 0(R8), F2
+	FMOVQ 0(R9), F3
+	FMOVQ 0(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 0(R8), F5
+	FMOVQ 16(R2), F5
 	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
 	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
 	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
 	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 0(R9), F6
+	FMOVQ 32(R2), F6
 	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
 	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
 	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
 	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 0(R10), F7
+	FMOVQ 48(R2), F7
 	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
 	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
 	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
 	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	FMOVQ 0(R11), F4
+	FMOVQ 64(R2), F4
 	WORD $0x4e24cc18 // fmla v24.4s, v0.4s, v4.4s
 	WORD $0x4e24cc39 // fmla v25.4s, v1.4s, v4.4s
 	WORD $0x4e24cc5a // fmla v26.4s, v2.4s, v4.4s
 	WORD $0x4e24cc7b // fmla v27.4s, v3.4s, v4.4s
-	FMOVQ 0(R12), F5
+	FMOVQ 80(R2), F5
 	WORD $0x4e25cc1c // fmla v28.4s, v0.4s, v5.4s
 	WORD $0x4e25cc3d // fmla v29.4s, v1.4s, v5.4s
 	WORD $0x4e25cc5e // fmla v30.4s, v2.4s, v5.4s
 	WORD $0x4e25cc7f // fmla v31.4s, v3.4s, v5.4s
-	ADD $16, R3
-	ADD $16, R4
-	ADD $16, R5
 	ADD $16, R6
 	ADD $16, R7
 	ADD $16, R8
 	ADD $16, R9
-	ADD $16, R10
-	ADD $16, R11
-	ADD $16, R12
+	ADD $96, R2
 	SUBS $4, R0
 	BGE loop4
 
 done4:
 	ADD $4, R0
-	SUBS $1, R0
-	BLT done1
-	PCALIGN $16
+	CBZ R0, fold
+	WORD $0x6f00e400 // movi v0.2d, #0
+	MOVD R6, R5
+	CMP $0, R0
+	BEQ some1
+	WORD $0x0ddf80a0 // ld1 {v0.s}[0], [x5], #4
+	CMP $1, R0
+	BEQ some1
+	WORD $0x0ddf90a0 // ld1 {v0.s}[1], [x5], #4
+	CMP $2, R0
+	BEQ some1
+	WORD $0x4ddf80a0 // ld1 {v0.s}[2], [x5], #4
 
-loop1:
-	FMOVS 0(R3), F0
-	FMOVS 0(R4), F1
-	FMOVS 0(R5), F2
-	FMOVS 0(R6), F3
-	FMOVS 0(R7), F4
+some1:
+	WORD $0x6f00e401 // movi v1.2d, #0
+	MOVD R7, R5
+	CMP $0, R0
+	BEQ some2
+	WORD $0x0ddf80a1 // ld1 {v1.s}[0], [x5], #4
+	CMP $1, R0
+	BEQ some2
+	WORD $0x0ddf90a1 // ld1 {v1.s}[1], [x5], #4
+	CMP $2, R0
+	BEQ some2
+	WORD $0x4ddf80a1 // ld1 {v1.s}[2], [x5], #4
+
+some2:
+	WORD $0x6f00e402 // movi v2.2d, #0
+	MOVD R8, R5
+	CMP $0, R0
+	BEQ some3
+	WORD $0x0ddf80a2 // ld1 {v2.s}[0], [x5], #4
+	CMP $1, R0
+	BEQ some3
+	WORD $0x0ddf90a2 // ld1 {v2.s}[1], [x5], #4
+	CMP $2, R0
+	BEQ some3
+	WORD $0x4ddf80a2 // ld1 {v2.s}[2], [x5], #4
+
+some3:
+	WORD $0x6f00e403 // movi v3.2d, #0
+	MOVD R9, R5
+	CMP $0, R0
+	BEQ some4
+	WORD $0x0ddf80a3 // ld1 {v3.s}[0], [x5], #4
+	CMP $1, R0
+	BEQ some4
+	WORD $0x0ddf90a3 // ld1 {v3.s}[1], [x5], #4
+	CMP $2, R0
+	BEQ some4
+	WORD $0x4ddf80a3 // ld1 {v3.s}[2], [x5], #4
+
+some4:
+	FMOVQ 0(R2), F4
 	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
 	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
 	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVS 0(R8), F5
+	FMOVQ 16(R2), F5
 	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
 	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
 	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
 	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVS 0(R9), F6
+	FMOVQ 32(R2), F6
 	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
 	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
 	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
 	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVS 0(R10), F7
+	FMOVQ 48(R2), F7
 	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
 	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
 	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
 	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	FMOVS 0(R11), F4
+	FMOVQ 64(R2), F4
 	WORD $0x4e24cc18 // fmla v24.4s, v0.4s, v4.4s
 	WORD $0x4e24cc39 // fmla v25.4s, v1.4s, v4.4s
 	WORD $0x4e24cc5a // fmla v26.4s, v2.4s, v4.4s
 	WORD $0x4e24cc7b // fmla v27.4s, v3.4s, v4.4s
-	FMOVS 0(R12), F5
+	FMOVQ 80(R2), F5
 	WORD $0x4e25cc1c // fmla v28.4s, v0.4s, v5.4s
 	WORD $0x4e25cc3d // fmla v29.4s, v1.4s, v5.4s
 	WORD $0x4e25cc5e // fmla v30.4s, v2.4s, v5.4s
 	WORD $0x4e25cc7f // fmla v31.4s, v3.4s, v5.4s
-	ADD $4, R3
-	ADD $4, R4
-	ADD $4, R5
-	ADD $4, R6
-	ADD $4, R7
-	ADD $4, R8
-	ADD $4, R9
-	ADD $4, R10
-	ADD $4, R11
-	ADD $4, R12
-	SUBS $1, R0
-	BGE loop1
 
-done1:
-	ADD $1, R0
-	WORD $0x6e29d500 // faddp v0.4s, v8.4s, v9.4s
-	WORD $0x6e2bd541 // faddp v1.4s, v10.4s, v11.4s
+fold:
+	FMOVS alpha+48(FP), F4
+	WORD $0x6e2cd500 // faddp v0.4s, v8.4s, v12.4s
+	WORD $0x6e34d601 // faddp v1.4s, v16.4s, v20.4s
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ F0, 0(R2)
-	WORD $0x6e2dd580 // faddp v0.4s, v12.4s, v13.4s
-	WORD $0x6e2fd5c1 // faddp v1.4s, v14.4s, v15.4s
+	FMOVQ 0(R3), F5
+	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
+	FMOVQ F5, 0(R3)
+	WORD $0x6e3cd700 // faddp v0.4s, v24.4s, v28.4s
+	WORD $0x6e3cd781 // faddp v1.4s, v28.4s, v28.4s
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ F0, 16(R2)
-	WORD $0x6e31d600 // faddp v0.4s, v16.4s, v17.4s
-	WORD $0x6e33d641 // faddp v1.4s, v18.4s, v19.4s
+	FMOVD 16(R3), F5
+	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
+	FMOVD F5, 16(R3)
+	ADD R4, R3
+	WORD $0x6e2dd520 // faddp v0.4s, v9.4s, v13.4s
+	WORD $0x6e35d621 // faddp v1.4s, v17.4s, v21.4s
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ F0, 32(R2)
-	WORD $0x6e35d680 // faddp v0.4s, v20.4s, v21.4s
-	WORD $0x6e37d6c1 // faddp v1.4s, v22.4s, v23.4s
+	FMOVQ 0(R3), F5
+	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
+	FMOVQ F5, 0(R3)
+	WORD $0x6e3dd720 // faddp v0.4s, v25.4s, v29.4s
+	WORD $0x6e3dd7a1 // faddp v1.4s, v29.4s, v29.4s
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ F0, 48(R2)
-	WORD $0x6e39d700 // faddp v0.4s, v24.4s, v25.4s
-	WORD $0x6e3bd741 // faddp v1.4s, v26.4s, v27.4s
+	FMOVD 16(R3), F5
+	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
+	FMOVD F5, 16(R3)
+	ADD R4, R3
+	WORD $0x6e2ed540 // faddp v0.4s, v10.4s, v14.4s
+	WORD $0x6e36d641 // faddp v1.4s, v18.4s, v22.4s
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ F0, 64(R2)
-	WORD $0x6e3dd780 // faddp v0.4s, v28.4s, v29.4s
-	WORD $0x6e3fd7c1 // faddp v1.4s, v30.4s, v31.4s
+	FMOVQ 0(R3), F5
+	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
+	FMOVQ F5, 0(R3)
+	WORD $0x6e3ed740 // faddp v0.4s, v26.4s, v30.4s
+	WORD $0x6e3ed7c1 // faddp v1.4s, v30.4s, v30.4s
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ F0, 80(R2)
+	FMOVD 16(R3), F5
+	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
+	FMOVD F5, 16(R3)
+	ADD R4, R3
+	WORD $0x6e2fd560 // faddp v0.4s, v11.4s, v15.4s
+	WORD $0x6e37d661 // faddp v1.4s, v19.4s, v23.4s
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	FMOVQ 0(R3), F5
+	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
+	FMOVQ F5, 0(R3)
+	WORD $0x6e3fd760 // faddp v0.4s, v27.4s, v31.4s
+	WORD $0x6e3fd7e1 // faddp v1.4s, v31.4s, v31.4s
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	FMOVD 16(R3), F5
+	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
+	FMOVD F5, 16(R3)
+	ADD R4, R3
 	RET
 
 // func neonDotsF32x1(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)

@@ -30,7 +30,7 @@ func (e *Engine) Need(c *Call) Scratch {
 	depth, rows, cols, group, transposed := 0, 0, 0, 0, true
 	for i := range c.Pairs {
 		p := &c.Pairs[i]
-		depth += ceil(p.K, kern.pairSize)
+		depth += kern.words(p.K)
 		rows += min(c.M, rowsFew)*padded(p.K) + packSlack
 		cols += min(c.N, colsThin) * padded(p.K)
 		group = max(group, e.k.blockCols*padded(p.K)+packSlack)
@@ -39,7 +39,7 @@ func (e *Engine) Need(c *Call) Scratch {
 	// Any way but that of few columns can be the one of a smaller call.
 	s := Scratch{
 		Call: max(rows, min(c.M*depth, max(e.packed, kern.mr*depth))+ceil(c.M, kern.mr)*(packSlack+1)),
-		Task: max(taskFloats, min(ceil(c.N, kern.nr)*kern.nr, blockCols)*min(padded(depth), kern.kc)+packSlack),
+		Task: max(taskFloats, min(ceil(c.N, kern.nr), ceil(blockCols, kern.nr))*kern.nr*min(padded(depth), kern.kc)+packSlack),
 	}
 	if c.N <= colsThin {
 		s.Call, s.Task = max(s.Call, cols), max(s.Task, group)

@@ -11,7 +11,8 @@ var neon = kernels{
 	pack: neonPack,
 	dots: neonDots, dotRows: 3,
 	direct: neonDirect, directRows: 8,
-	block: neonBlock, blockRows: 4, blockCols: 6,
+	unblock: portableUnblock, dotBlocks: portableDotBlocks,
+	block: neonBlock, blockRows: 4, blockCols: 6, blockLanes: 4,
 }
 
 var (
@@ -108,6 +109,6 @@ func neonDirect(rows, k int, a unsafe.Pointer, arow, acol int, b unsafe.Pointer,
 	}
 }
 
-func neonBlock(cols, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, ldw int, out unsafe.Pointer) {
-	neonBlocks[cols](k, (*float32)(x), 4*ldx, (*float32)(w), 4*ldw, (*float32)(out))
+func neonBlock(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc int, alpha float32) {
+	neonBlocks[cols](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, alpha)
 }

@@ -132,8 +132,7 @@ func (p *packed) words(pair *Pair) int {
 	if pair.idle() {
 		return 0
 	}
-	run := max(1, p.kern.run)
-	return ceil(pair.K, p.kern.pairSize*run) * run
+	return p.kern.words(pair.K)
 }
 
 // packCols packs columns [n0,n1) of B for k words of the k axis from k0, into

@@ -84,35 +84,35 @@ func neonQuadsx7(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32
 //go:noescape
 func neonQuadsx8(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32)
 
-// neonBlockx1 is out[4·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < 1.
+// neonBlockx1 is c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 1; element t of w[j] is w[t/4][j][t%4], zeroes beyond k.
 //
 //go:noescape
-func neonBlockx1(k int, x *float32, ldx int, w *float32, ldw int, out *float32)
+func neonBlockx1(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
 
-// neonBlockx2 is out[4·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < 2.
+// neonBlockx2 is c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 2; element t of w[j] is w[t/4][j][t%4], zeroes beyond k.
 //
 //go:noescape
-func neonBlockx2(k int, x *float32, ldx int, w *float32, ldw int, out *float32)
+func neonBlockx2(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
 
-// neonBlockx3 is out[4·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < 3.
+// neonBlockx3 is c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 3; element t of w[j] is w[t/4][j][t%4], zeroes beyond k.
 //
 //go:noescape
-func neonBlockx3(k int, x *float32, ldx int, w *float32, ldw int, out *float32)
+func neonBlockx3(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
 
-// neonBlockx4 is out[4·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < 4.
+// neonBlockx4 is c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 4; element t of w[j] is w[t/4][j][t%4], zeroes beyond k.
 //
 //go:noescape
-func neonBlockx4(k int, x *float32, ldx int, w *float32, ldw int, out *float32)
+func neonBlockx4(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
 
-// neonBlockx5 is out[4·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < 5.
+// neonBlockx5 is c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 5; element t of w[j] is w[t/4][j][t%4], zeroes beyond k.
 //
 //go:noescape
-func neonBlockx5(k int, x *float32, ldx int, w *float32, ldw int, out *float32)
+func neonBlockx5(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
 
-// neonBlockx6 is out[4·j+i] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < 6.
+// neonBlockx6 is c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 6; element t of w[j] is w[t/4][j][t%4], zeroes beyond k.
 //
 //go:noescape
-func neonBlockx6(k int, x *float32, ldx int, w *float32, ldw int, out *float32)
+func neonBlockx6(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
 
 // neonDotsF32x1 is out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 1, j < n.
 //

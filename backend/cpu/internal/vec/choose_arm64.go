@@ -47,6 +47,6 @@ var neon = kernels{
 
 	rotate: rotateNEON, rotateBack: rotateBackNEON,
 
-	adamW:   func(p, m, v, g []float32, c *adamConstants) { adamWNEON(p, m, v, g, &c.decay) },
-	dropout: func(dst, x []float32, d *dropBlock) { dropoutNEON(dst, x, &d.counter[0]) },
+	adamW:   func(p, m, v, g []float32, c adamConstants) { adamWNEON(p, m, v, g, &c.decay) },
+	dropout: func(dst, x []float32, d dropBlock) { dropoutNEON(dst, x, &d.counter[0]) },
 }
