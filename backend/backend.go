@@ -73,6 +73,14 @@ type Device interface {
 	Close() error
 }
 
+// Scratcher is a device that needs memory beside arenas and arguments, and can
+// tell how much before programs are compiled.
+type Scratcher interface {
+	// Scratch is what it takes, in bytes, to have the programs compiled and to
+	// run them, one at a time. Errors: ErrUnsupported.
+	Scratch(programs ...*ir.Program) (int64, error)
+}
+
 // Args are the arguments of one run: a buffer for each of the program's Args,
 // and the values of its bounded dimensions (Dims[0] is not read). Both
 // slices are the caller's again when Run returns.

@@ -73,12 +73,18 @@ func (g *Graph) SetSegment(s int) { g.ir.SetSegment(s) }
 // Gradients of the scalar loss for each of wrt. With checkpoint, what lies
 // inside of a segment is computed again instead of kept.
 func (g *Graph) Gradients(loss Tensor, wrt []Tensor, checkpoint bool) []Tensor {
+	return g.GradientsWith(loss, wrt, ir.GradOptions{Checkpoint: checkpoint})
+}
+
+// GradientsWith is Gradients with all options, such as checkpointing of some
+// segments only.
+func (g *Graph) GradientsWith(loss Tensor, wrt []Tensor, o ir.GradOptions) []Tensor {
 	vs := make([]ir.Value, len(wrt))
 	for i, t := range wrt {
 		vs[i] = g.value(t)
 	}
 	out := make([]Tensor, len(wrt))
-	for i, v := range g.ir.Gradients(g.value(loss), vs, ir.GradOptions{Checkpoint: checkpoint}) {
+	for i, v := range g.ir.Gradients(g.value(loss), vs, o) {
 		out[i] = g.Of(v)
 	}
 	return out

@@ -51,6 +51,9 @@ type GradOptions struct {
 	// [Graph.SetSegment]) instead of keeping it: only values that cross
 	// from one segment into another stay in memory.
 	Checkpoint bool
+	// Segments is how many segments Checkpoint holds for: the first ones, whose
+	// values would be kept longest. 0 is all.
+	Segments int
 }
 
 // Gradients appends the nodes that compute the gradient of the scalar loss
@@ -180,13 +183,18 @@ func (d *differ) visit(v Value) {
 	}
 }
 
+// recomputes reports whether the values of a segment are computed again.
+func (d *differ) recomputes(segment int) bool {
+	return d.opts.Checkpoint && segment > 0 && (d.opts.Segments == 0 || segment <= d.opts.Segments)
+}
+
 // recompute gives the value that backward reads for v: v itself, or with
 // checkpointing a copy of the node made now, if v lies inside of the segment
 // that backward is passing through.
 func (d *differ) recompute(v Value) Value {
 	g := d.g
 	n := g.Nodes[v]
-	if !d.opts.Checkpoint || d.seg == 0 || n.Segment != d.seg || n.Op == Param || n.Op == Const {
+	if !d.recomputes(n.Segment) || n.Segment != d.seg || n.Op == Param || n.Op == Const {
 		return v
 	}
 	if c, ok := d.clones[v]; ok {

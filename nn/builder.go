@@ -125,6 +125,9 @@ func (b *Builder) Segment() {
 	b.G.SetSegment(b.segment)
 }
 
+// Segments is how many stretches there are so far.
+func (b *Builder) Segments() int { return b.segment }
+
 // EndSegments ends the last stretch.
 func (b *Builder) EndSegments() { b.G.SetSegment(0) }
 

@@ -93,7 +93,7 @@ func TestStepsAllocateNothing(t *testing.T) {
 		for _, checkpointing := range []bool{false, true} {
 			w := newStepper(t, threads, checkpointing)
 			w.next()
-			require.Zero(t, testing.AllocsPerRun(20, w.next), "%d threads, checkpointing %v", threads, checkpointing)
+			require.Zero(t, testing.AllocsPerRun(8, w.next), "%d threads, checkpointing %v", threads, checkpointing)
 		}
 	}
 }

@@ -41,6 +41,7 @@ type EngineOptions struct {
 	WeightDecay   float64
 	MaxGradNorm   float64 // 0: no clipping
 	Checkpointing bool    // recompute layers in backward
+	Recomputed    int     // how many of them, the first ones; 0: all
 	Seed          uint64
 	MemoryLimit   int64 // bytes, 0: the device's own
 }
@@ -54,6 +55,7 @@ type Engine struct {
 	store *nn.Store
 
 	trained             []nn.Trained
+	layers              int
 	micro, update, eval *exec.Executable
 	memory              Memory
 
@@ -68,23 +70,31 @@ type Engine struct {
 // NewEngine plans and compiles the step. Nothing is allocated on the device
 // before the plan is known to fit. Errors: backend.ErrOutOfMemory, with the plan.
 func NewEngine(ctx context.Context, dev backend.Device, m *model.Model, s *lora.State, o EngineOptions) (*Engine, error) {
-	e := &Engine{opts: o, dev: dev, model: m, state: s, store: nn.NewStore(dev)}
-	adapter, err := s.Injection()
+	p, err := NewPlanner(dev, m, s)
 	if err != nil {
 		return nil, err
 	}
-	programs, constants, err := e.plan(adapter)
+	return p.Engine(ctx, o)
+}
+
+// Engine plans and compiles the step, as NewEngine does.
+func (p *Planner) Engine(ctx context.Context, o EngineOptions) (*Engine, error) {
+	e := &Engine{opts: o, dev: p.dev, model: p.model, state: p.state, store: nn.NewStore(p.dev)}
+	programs, constants, err := e.plan(p.adapter)
 	if err != nil {
 		return nil, err
 	}
-	if err := e.memory.check(dev, o.MemoryLimit); err != nil {
+	if e.memory, err = p.measure(e.trained, programs, constants); err != nil {
+		return nil, err
+	}
+	if err := e.memory.check(p.dev, o.MemoryLimit); err != nil {
 		return nil, err
 	}
 	for i, dst := range []**exec.Executable{&e.micro, &e.update, &e.eval} {
 		if programs[i] == nil {
 			continue
 		}
-		if *dst, err = exec.Load(programs[i], dev); err != nil {
+		if *dst, err = exec.Load(programs[i], p.dev); err != nil {
 			e.Close()
 			return nil, err
 		}
@@ -119,40 +129,47 @@ func (e *Engine) fill(ctx context.Context, constants map[string]*tensor.Tensor) 
 // plan lays out the programs: a micro-batch that adds to gradients, an update
 // by them, and an evaluation.
 func (e *Engine) plan(adapter nn.Adapter) (programs [3]*ir.Program, constants map[string]*tensor.Tensor, err error) {
-	micro := graph.New()
-	b := nn.NewBuilder(micro, e.model, nn.Options{Adapter: adapter, Training: true})
-	loss := e.loss(b, e.opts.MaxTokens)
-	e.trained = b.Trained()
-	params := make([]graph.Tensor, len(e.trained))
-	for i, t := range e.trained {
-		params[i] = b.Train(t.Name, t.Shape...)
-		if n := product(t.Shape); len(e.state.Values[t.Name]) != n {
-			return programs, nil, fmt.Errorf("train: the adapter's state has %d elements for %q, expected %d", len(e.state.Values[t.Name]), t.Name, n)
-		}
-	}
-	grads := micro.Gradients(loss, params, e.opts.Checkpointing)
-	p := micro.Program().Update(lossParam, micro.Param(lossParam, tensor.F32).Add(loss))
-	for i, t := range e.trained {
-		sum := micro.Param(gradParam(t.Name), tensor.F32, ir.ShapeOf(t.Shape...)...)
-		p.Update(gradParam(t.Name), sum.Add(grads[i]))
-	}
-	if programs[0], err = p.Plan(e.dev.Supports); err != nil {
+	if programs[0], constants, err = e.planMicro(adapter); err != nil {
 		return programs, nil, err
 	}
 	if programs[1], err = e.planUpdate(); err != nil {
 		return programs, nil, err
 	}
-	constants = b.Constants()
 	if e.opts.MaxEvalTokens > 0 {
-		g := graph.New()
-		eval := nn.NewBuilder(g, e.model, nn.Options{Adapter: adapter})
-		p := g.Program().Result(evalResult, e.loss(eval, e.opts.MaxEvalTokens))
-		if programs[2], err = p.Plan(e.dev.Supports); err != nil {
+		if programs[2], err = e.planEvaluation(adapter); err != nil {
 			return programs, nil, err
 		}
 	}
-	e.memory = e.measure(programs, constants)
 	return programs, constants, nil
+}
+
+// planMicro also finds what is trained, and how many layers there are.
+func (e *Engine) planMicro(adapter nn.Adapter) (*ir.Program, map[string]*tensor.Tensor, error) {
+	micro := graph.New()
+	b := nn.NewBuilder(micro, e.model, nn.Options{Adapter: adapter, Training: true})
+	loss := e.loss(b, e.opts.MaxTokens)
+	e.trained, e.layers = b.Trained(), b.Segments()
+	params := make([]graph.Tensor, len(e.trained))
+	for i, t := range e.trained {
+		params[i] = b.Train(t.Name, t.Shape...)
+		if n := product(t.Shape); len(e.state.Values[t.Name]) != n {
+			return nil, nil, fmt.Errorf("train: the adapter's state has %d elements for %q, expected %d", len(e.state.Values[t.Name]), t.Name, n)
+		}
+	}
+	grads := micro.GradientsWith(loss, params, ir.GradOptions{Checkpoint: e.opts.Checkpointing, Segments: e.opts.Recomputed})
+	p := micro.Program().Update(lossParam, micro.Param(lossParam, tensor.F32).Add(loss))
+	for i, t := range e.trained {
+		sum := micro.Param(gradParam(t.Name), tensor.F32, ir.ShapeOf(t.Shape...)...)
+		p.Update(gradParam(t.Name), sum.Add(grads[i]))
+	}
+	program, err := p.Plan(e.dev.Supports)
+	return program, b.Constants(), err
+}
+
+func (e *Engine) planEvaluation(adapter nn.Adapter) (*ir.Program, error) {
+	g := graph.New()
+	b := nn.NewBuilder(g, e.model, nn.Options{Adapter: adapter})
+	return g.Program().Result(evalResult, e.loss(b, e.opts.MaxEvalTokens)).Plan(e.dev.Supports)
 }
 
 func (e *Engine) loss(b *nn.Builder, maxTokens int) graph.Tensor {

@@ -64,6 +64,18 @@ func (l *loop) log(r Report) error {
 	return l.record(events.Record{Step: int64(r.Step), Scalars: scalars})
 }
 
+// logPlan records the plan of a new run that was given a budget of memory.
+func (l *loop) logPlan() error {
+	p := l.plan
+	if p.Budget == 0 || l.resumed != "" {
+		return nil
+	}
+	return l.record(events.Record{Scalars: []events.Scalar{
+		{Name: "memory_budget_bytes", Value: float64(p.Budget)}, {Name: "memory_plan_bytes", Value: float64(p.Resident)},
+		{Name: "recomputed_layers", Value: float64(p.Recomputed)}, {Name: "micro_batch_rows", Value: float64(p.Rows)},
+	}})
+}
+
 func (l *loop) record(r events.Record) error {
 	if l.metrics != nil {
 		if err := l.metrics.Write(r); err != nil {

@@ -5,8 +5,6 @@ import (
 	"strings"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/ir"
-	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // Memory is the plan of a training run, in bytes.
@@ -17,18 +15,35 @@ type Memory struct {
 	Activations int64 `json:"activations_bytes"` // arena of a micro-batch
 	Update      int64 `json:"update_bytes"`      // arena of the optimizer step
 	Evaluation  int64 `json:"evaluation_bytes"`  // arena of an evaluation batch
+	Scratch     int64 `json:"scratch_bytes"`     // what the device packs and computes in passing
 	Constants   int64 `json:"constants_bytes"`   // inputs and fixed numbers
-	// InPlace says that the weights cost no memory of their own.
+	Saving      int64 `json:"saving_bytes"`      // copies while a checkpoint is written
+	// Process is what the process held when it planned (the data set, the
+	// tokenizer, the adapter that the run begins with), rounded up to 16 MiB.
+	Process int64 `json:"process_bytes"`
+	// InPlace says that the weights cost no memory of their own: they are pages
+	// of their file, which the system takes back when it needs them.
 	InPlace bool `json:"weights_in_place"`
 }
 
-// Total is what the run needs beside weights that are used in place.
+// Total is what the run needs beside weights that are used in place and what
+// the process holds already.
 func (m Memory) Total() int64 {
-	n := m.Adapter + m.Optimizer + m.Activations + m.Update + m.Evaluation + m.Constants
+	n := m.Adapter + m.Optimizer + m.Activations + m.Update + m.Evaluation + m.Scratch + m.Constants + m.Saving
 	if !m.InPlace {
 		n += m.Weights
 	}
 	return n
+}
+
+// Resident is the most that the process has in memory at a time, pages of the
+// weights' files included: all of them are read in every step. On a device of
+// its own memory it is that of the device alone.
+func (m Memory) Resident() int64 {
+	if !m.InPlace {
+		return m.Total()
+	}
+	return m.Total() + m.Weights + m.Process
 }
 
 // String is the plan in one line.
@@ -44,7 +59,14 @@ func (m Memory) String() string {
 	if m.Evaluation > 0 {
 		parts = append(parts, "evaluation "+Size(m.Evaluation))
 	}
-	return fmt.Sprintf("%s (%s)", Size(m.Total()), strings.Join(parts, ", "))
+	if m.Scratch > 0 {
+		parts = append(parts, "scratch "+Size(m.Scratch))
+	}
+	text := fmt.Sprintf("%s (%s)", Size(m.Total()), strings.Join(parts, ", "))
+	if m.InPlace {
+		text += fmt.Sprintf(", %s with the weights and the %s of the process", Size(m.Resident()), Size(m.Process))
+	}
+	return text
 }
 
 // Size writes a number of bytes with a unit.
@@ -56,29 +78,6 @@ func Size(n int64) string {
 		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
 	}
 	return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
-}
-
-func (e *Engine) measure(programs [3]*ir.Program, constants map[string]*tensor.Tensor) Memory {
-	m := Memory{InPlace: e.dev.Info().Backend == "cpu"}
-	for _, name := range e.model.Used() {
-		if w, err := e.model.Weight(name); err == nil {
-			m.Weights += int64(len(w.Source.Bytes))
-		}
-	}
-	for _, t := range e.trained {
-		n := int64(product(t.Shape)) * 4
-		m.Adapter += n
-		m.Optimizer += 3 * n
-	}
-	for _, c := range constants {
-		m.Constants += int64(len(c.Data))
-	}
-	for i, dst := range []*int64{&m.Activations, &m.Update, &m.Evaluation} {
-		if programs[i] != nil {
-			*dst = int64(programs[i].Arena)
-		}
-	}
-	return m
 }
 
 // Memory is the engine's plan.

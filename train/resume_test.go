@@ -3,6 +3,7 @@ package train_test
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -44,8 +45,23 @@ func child(dir string) error {
 		return err
 	}
 	defer r.Close()
-	_, err = r.Train(context.Background())
-	return err
+	s, err := r.Train(context.Background())
+	if err != nil {
+		return err
+	}
+	raw, err := json.Marshal(peak{Planned: s.Memory.Resident(), Measured: peakMemory()})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, peakFile), raw, 0o666)
+}
+
+// runChild trains in dir in a process of its own.
+func runChild(t *testing.T, dir string) {
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), childEnv+"="+dir)
+	out, err := c.CombinedOutput()
+	require.NoError(t, err, string(out))
 }
 
 // writeRun writes the data and the settings of a run with all that could make

@@ -34,6 +34,7 @@ type Summary struct {
 	Adapter         string   `json:"adapter"`
 	Parameters      int      `json:"trained_parameters"`
 	Memory          Memory   `json:"memory"`
+	Plan            Plan     `json:"plan"`
 	Plot            string   `json:"plot,omitempty"`
 }
 
@@ -48,7 +49,9 @@ func (r *Run) Train(ctx context.Context) (*Summary, error) {
 	if err := l.openLogs(); err != nil {
 		return nil, err
 	}
-	err = l.run(ctx)
+	if err = l.logPlan(); err == nil {
+		err = l.run(ctx)
+	}
 	if closeErr := l.closeLogs(); err == nil {
 		err = closeErr
 	}
@@ -136,6 +139,7 @@ func (l *loop) step(ctx context.Context) error {
 		if err := l.train.Fill(&l.batch, step, micro); err != nil {
 			return err
 		}
+		// Cut micro-batches have no dropout to draw for.
 		draw := uint32(step*l.cfg.GradientAccumulationSteps + micro)
 		if err := l.engine.Accumulate(ctx, &l.batch, draw); err != nil {
 			return err
@@ -268,7 +272,7 @@ func (l *loop) finish() (*Summary, error) {
 	s := &Summary{
 		Steps: l.progress.Step, Seconds: seconds, Tokens: l.progress.Tokens, TokensPerSecond: float64(l.tokens) / seconds,
 		FirstLoss: l.progress.FirstLoss, LastLoss: l.last, FirstEval: l.progress.FirstEval, LastEval: l.progress.LastEval,
-		EarlyStop: l.stopped, Adapter: dir, Parameters: l.trainableNum, Memory: l.engine.Memory(),
+		EarlyStop: l.stopped, Adapter: dir, Parameters: l.trainableNum, Memory: l.engine.Memory(), Plan: l.plan,
 	}
 	if l.cfg.Log.Plot && l.cfg.Log.Metrics {
 		if s.Plot, err = l.plot(); err != nil {

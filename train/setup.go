@@ -58,6 +58,9 @@ type Run struct {
 	model        *model.Model
 	engine       *Engine
 	train, eval  *data.Loader
+	trainSet     *data.Dataset
+	evalSet      *data.Dataset // nil without evaluation
+	plan         Plan
 	steps        int
 	progress     Progress
 	resumed      string
@@ -102,10 +105,6 @@ func New(ctx context.Context, c *config.Config, o Observer) (_ *Run, err error) 
 		return nil, err
 	}
 	r.settle(state)
-	var moments map[string][]float32
-	if moments, err = r.resume(state); err != nil {
-		return nil, err
-	}
 	opts := EngineOptions{
 		MaxTokens: r.train.MaxTokens(), Beta1: c.Betas[0], Beta2: c.Betas[1], Eps: c.Eps, WeightDecay: c.WeightDecay,
 		MaxGradNorm: c.MaxGradNorm, Checkpointing: c.ActivationCheckpointing, Seed: c.Seed, MemoryLimit: int64(c.MemoryLimit),
@@ -113,8 +112,23 @@ func New(ctx context.Context, c *config.Config, o Observer) (_ *Run, err error) 
 	if r.eval != nil {
 		opts.MaxEvalTokens = r.eval.MaxTokens()
 	}
-	if r.engine, err = NewEngine(ctx, r.dev, r.model, state, opts); err != nil {
+	planner, err := NewPlanner(r.dev, r.model, state)
+	if err != nil {
 		return nil, err
+	}
+	if opts, err = r.fit(planner, opts); err != nil {
+		return nil, err
+	}
+	var moments map[string][]float32
+	if moments, err = r.resume(state); err != nil {
+		return nil, err
+	}
+	if r.engine, err = planner.Engine(ctx, opts); err != nil {
+		return nil, err
+	}
+	r.plan.Layers, r.plan.Resident, r.plan.Total = r.engine.layers, r.engine.Memory().Resident(), r.engine.Memory().Total()
+	if opts.Checkpointing && opts.Recomputed == 0 {
+		r.plan.Recomputed = r.plan.Layers
 	}
 	if moments != nil {
 		if err := r.engine.SetMoments(ctx, moments); err != nil {
@@ -123,6 +137,28 @@ func New(ctx context.Context, c *config.Config, o Observer) (_ *Run, err error) 
 	}
 	r.describe()
 	return r, nil
+}
+
+// fit chooses how the steps are computed: as the configuration says, or, where
+// it gives a budget of memory, by the fastest plan that fits.
+func (r *Run) fit(p *Planner, o EngineOptions) (EngineOptions, error) {
+	r.plan = Plan{Cut: 1, Rows: r.cfg.BatchSize, Budget: int64(r.cfg.Memory)}
+	if r.cfg.Memory == 0 {
+		return o, nil
+	}
+	b, err := r.newBudget(p, o)
+	if err != nil {
+		return o, err
+	}
+	c, err := b.find()
+	if err != nil {
+		return o, err
+	}
+	r.plan, r.train, r.eval = c.Plan, c.train, c.eval
+	if c.Cut > 1 { // a last bit depends on it
+		r.settings["micro-batches"] = fmt.Sprintf("cut in %d to fit memory", c.Cut)
+	}
+	return c.options, nil
 }
 
 // describe notes what is about to happen.
@@ -134,6 +170,12 @@ func (r *Run) describe() {
 	r.observer.note("data     %v", r.train)
 	if r.eval != nil {
 		r.observer.note("eval     %v", r.eval)
+	}
+	if r.plan.Budget > 0 {
+		r.observer.note("plan     %v: %s of memory: %s", r.plan, Size(r.plan.Resident), Size(r.plan.Budget))
+		if r.plan.Cut > 1 {
+			r.observer.note("note     gradients of the %d parts of a micro-batch add up to the same but for rounding", r.plan.Cut)
+		}
 	}
 	r.observer.note("memory   %v", r.engine.Memory())
 	if r.resumed != "" {
@@ -186,6 +228,7 @@ func (r *Run) loadData(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
+	r.trainSet = set
 	r.noteStats("training", set.Stats())
 	if r.train, err = data.NewLoader(set, c.LoaderConfig()); err != nil {
 		return err
@@ -201,14 +244,25 @@ func (r *Run) loadData(ctx context.Context, dir string) error {
 	if set, err = load(c.Data.Eval, "reading evaluation data"); err != nil {
 		return err
 	}
+	r.evalSet = set
 	r.noteStats("evaluation", set.Stats())
-	size := c.EvalBatchSize
-	if size == 0 {
-		size = c.BatchSize
-	}
-	r.eval, err = data.Sequential(set, size)
+	r.eval, err = data.Sequential(set, r.evalRows())
 	return err
 }
+
+// evalRows is the number of rows of an evaluation batch.
+func (r *Run) evalRows() int {
+	if r.cfg.EvalBatchSize > 0 {
+		return r.cfg.EvalBatchSize
+	}
+	return r.cfg.BatchSize
+}
+
+// Plan is how the run computes its steps.
+func (r *Run) Plan() Plan { return r.plan }
+
+// Memory is what that takes.
+func (r *Run) Memory() Memory { return r.engine.Memory() }
 
 func (r *Run) noteStats(what string, s data.Stats) {
 	if s.Truncated > 0 || s.Dropped > 0 {

@@ -69,7 +69,8 @@ func TestTrainingStepText(t *testing.T) {
 }
 
 // deep is a network of segments, the gradients of its weight and the loss.
-func deep(layers int, checkpoint bool) (*ir.Graph, exec.Spec) {
+// With checkpoint > 0 so many segments are computed again.
+func deep(layers, checkpoint int) (*ir.Graph, exec.Spec) {
 	g := ir.New()
 	x, w, norm := g.Param("x", f32(32, 64)), g.Param("w", f32(64, 64)), g.Param("norm", f32(64))
 	h := x
@@ -81,7 +82,7 @@ func deep(layers int, checkpoint bool) (*ir.Graph, exec.Spec) {
 	}
 	g.SetSegment(0)
 	loss := g.SumSquares(h)
-	grads := g.Gradients(loss, []ir.Value{w, x}, ir.GradOptions{Checkpoint: checkpoint})
+	grads := g.Gradients(loss, []ir.Value{w, x}, ir.GradOptions{Checkpoint: checkpoint > 0, Segments: checkpoint})
 	return g, results(loss, grads[0], grads[1])
 }
 
@@ -89,7 +90,7 @@ func deep(layers int, checkpoint bool) (*ir.Graph, exec.Spec) {
 // deep network shrinks, and no bit of its gradients changes.
 func TestCheckpointTakesLessMemory(t *testing.T) {
 	dev := device(t)
-	outputs := func(checkpoint bool) (arena int, out [][]byte) {
+	outputs := func(checkpoint int) (arena int, out [][]byte) {
 		g, spec := deep(12, checkpoint)
 		s := start(t, g, spec, dev)
 		x := make([]float32, 32*64)
@@ -109,19 +110,27 @@ func TestCheckpointTakesLessMemory(t *testing.T) {
 		}
 		return s.exe.Program().Arena, out
 	}
-	kept, want := outputs(false)
-	again, got := outputs(true)
+	kept, want := outputs(0)
+	again, got := outputs(12)
 	assert.Equal(t, want, got)
+	last := kept
+	for _, some := range []int{3, 6, 9} { // the first ones, whose values live longest
+		arena, got := outputs(some)
+		assert.Equal(t, want, got, "%d segments", some)
+		assert.Less(t, arena, last, "%d segments", some)
+		last = arena
+	}
+	assert.LessOrEqual(t, again, last)
 	assert.Less(t, again, kept/2, "arena %d with checkpoints, %d without", again, kept)
-	arena := func(checkpoint bool) int { // where every composite is decomposed
+	arena := func(checkpoint int) int { // where every composite is decomposed
 		g, spec := deep(12, checkpoint)
 		p, err := exec.Plan(g, spec, nil)
 		require.NoError(t, err)
 		return p.Arena
 	}
 	size := 32 * 64 * 4
-	assert.Less(t, arena(true), arena(false)/2)
-	assert.LessOrEqual(t, arena(true), (12+1+20)*size+4*64*64*4, "clones stay clones when they are decomposed")
+	assert.Less(t, arena(12), arena(0)/2)
+	assert.LessOrEqual(t, arena(12), (12+1+20)*size+4*64*64*4, "clones stay clones when they are decomposed")
 	assert.LessOrEqual(t, again, (12+1+10)*size+4*64*64*4, "one value for each segment, those of one segment, gradients of w")
 }
 

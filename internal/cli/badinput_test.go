@@ -186,6 +186,9 @@ var badRuns = []bad{
 	{name: "layer that is not there", args: training("", "--set", "adapter.target_modules=[q_proj]", "--set", "adapter.layers_to_transform=[7]"), says: []string{"layers_to_transform", "7"}},
 	{name: "training on an absent backend", args: training("", "--set", "backend=metal"), says: []string{"backend metal", "unavailable"}},
 	{name: "too little memory", args: training("", "--set", "memory_limit=64KiB"), says: []string{"out of memory", "memory_limit is 64.0 KiB"}, status: ExitFailure},
+	{name: "too small a budget", args: training("", "--memory", "64KiB"), says: []string{"out of memory", "the smallest plan", "more than memory: 64.0 KiB"}, status: ExitFailure},
+	{name: "a budget without a unit that is one", args: training("", "--memory", "4Gb8"), says: []string{"--memory", `"4Gb8"`, "such as 5GB, 1.5GiB"}},
+	{name: "two limits of memory", args: training("memory_limit: 1GiB\n", "--memory", "1GiB"), says: []string{"memory_limit", "given besides memory"}},
 	{name: "output is a file", args: func(l *lab) []string {
 		l.file("output", "mine")
 		return training("")(l)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/train"
 	"github.com/lorafuse/lorafuse/train/config"
 )
@@ -23,6 +24,7 @@ type trainFlags struct {
 	dryRun bool
 	keys   bool
 	json   bool
+	memory string
 
 	profile string
 }
@@ -37,7 +39,11 @@ func (a *app) train() *cobra.Command {
 		Long: `Fine-tune a LoRA adapter as the YAML file says. Each of its keys is explained by
 lorafuse config; --set overrides one, with dots between the names.
 
-The run prints its memory plan first and refuses what does not fit. output_dir
+The run prints its memory plan first and refuses what does not fit. With --memory
+it looks for the fastest plan in so much: it recomputes layers in the backward pass,
+the fewest that do, which changes no bit of the result, and if all of them are not
+enough it cuts micro-batches in parts, whose gradients add up to the same but for
+rounding. output_dir
 receives the adapter, which PEFT loads, the checkpoints, metrics.jsonl, events for
 TensorBoard and the plot of the loss. Ctrl-C saves a checkpoint of the last whole
 step; a resumed run gives the same adapter, bit for bit, as one that was never
@@ -45,6 +51,7 @@ interrupted.`,
 		Example: `  lorafuse train config.yaml
   lorafuse train config.yaml --set learning_rate=1e-4 --set adapter.r=16
   lorafuse train config.yaml --set 'data.train=[a.jsonl, b.jsonl]' --dry-run
+  lorafuse train config.yaml --memory 4GiB
   lorafuse train config.yaml --resume
   lorafuse train config.yaml --resume output/checkpoint-200`,
 		Args: func(c *cobra.Command, given []string) error {
@@ -71,6 +78,7 @@ interrupted.`,
 	flags.Lookup("resume").NoOptDefVal = latest
 	flags.BoolVar(&f.dryRun, "dry-run", false, "read everything, print the memory plan and stop before the first step")
 	flags.BoolVar(&f.keys, "keys", false, "print the keys of the configuration, as lorafuse config does")
+	flags.StringVar(&f.memory, "memory", "", "train in at most so much memory, such as 4GiB: the key memory of the configuration")
 	flags.StringVar(&f.profile, "profile", "", profileUsage)
 	flags.BoolVar(&f.json, "json", false, "print the summary as JSON")
 	return c
@@ -96,6 +104,12 @@ func (f *trainFlags) configFile(c *cobra.Command, args []string) (string, error)
 // runTraining runs one configuration and prints what came of it.
 func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) error {
 	sets := f.sets
+	if f.memory != "" {
+		if _, err := safetensors.ParseSize(f.memory); err != nil {
+			return fmt.Errorf("--memory: %w", err)
+		}
+		sets = append(sets[:len(sets):len(sets)], "memory="+f.memory)
+	}
 	if f.resume != "" {
 		sets = append(sets[:len(sets):len(sets)], "resume="+f.resume)
 	}
@@ -162,7 +176,9 @@ func (a *app) observer(steps *int) train.Observer {
 
 // plan is what `train --dry-run --json` prints.
 type plan struct {
-	Notes []string `json:"notes"`
+	Notes  []string     `json:"notes"`
+	Memory train.Memory `json:"memory"`
+	Plan   train.Plan   `json:"plan"`
 }
 
 // dryRun does everything but train. Where there is no output folder yet, none
@@ -184,6 +200,7 @@ func (a *app) dryRun(ctx context.Context, c *config.Config, asJSON bool) error {
 	if err != nil {
 		return err
 	}
+	p.Memory, p.Plan = r.Memory(), r.Plan()
 	r.Close()
 	a.close()
 	if asJSON {
@@ -221,6 +238,9 @@ func (a *app) again(file string, f *trainFlags, saved bool) string {
 	}
 	if saved || f.resume != "" {
 		words = append(words, "--resume")
+	}
+	if f.memory != "" {
+		words = append(words, "--memory", shellWord(f.memory))
 	}
 	if f.json {
 		words = append(words, "--json")

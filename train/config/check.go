@@ -118,6 +118,8 @@ var rules = []rule{
 	{"data.document_separator", func(c *Config) bool {
 		return c.Data.DocumentSeparator != "" && (c.Data.Format == "jsonl" || c.Data.Format == "tokens")
 	}, "belongs to plain text"},
+	{"memory_limit", func(c *Config) bool { return c.Memory > 0 && c.MemoryLimit > 0 },
+		"given besides memory, which refuses what does not fit too"},
 	{"eval_steps", func(c *Config) bool { return c.EvalSteps > 0 && len(c.Data.Eval) == 0 },
 		"given without data.eval"},
 	{"eval_at_start", func(c *Config) bool { return c.EvalAtStart && len(c.Data.Eval) == 0 },

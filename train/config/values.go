@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/lorafuse/lorafuse/safetensors"
 )
 
 // Strings is a list of text; YAML may give a single one.
@@ -230,6 +232,10 @@ var units = map[string]float64{
 func (s *Bytes) decodeYAML(n *yaml.Node) error {
 	n = follow(n)
 	text := strings.TrimSpace(n.Value)
+	if size, err := safetensors.ParseSize(text); err == nil && n.Kind == yaml.ScalarNode {
+		*s = Bytes(size)
+		return nil
+	}
 	end := strings.LastIndexAny(text, "0123456789.") + 1
 	number, err := strconv.ParseFloat(strings.TrimSpace(text[:end]), 64)
 	unit, known := units[strings.ToLower(strings.TrimSpace(text[end:]))]

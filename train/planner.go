@@ -1,0 +1,92 @@
+package train
+
+import (
+	"runtime"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// Planner tells what training steps would take on a device. It allocates
+// nothing there.
+type Planner struct {
+	dev     backend.Device
+	model   *model.Model
+	state   *lora.State
+	adapter nn.Adapter
+
+	weights, process int64
+}
+
+// processStep is what Memory.Process is rounded up to, so that a resumed run
+// finds the plan that it had.
+const processStep = 16 << 20
+
+// NewPlanner plans steps of a model with an adapter.
+func NewPlanner(dev backend.Device, m *model.Model, s *lora.State) (*Planner, error) {
+	adapter, err := s.Injection()
+	if err != nil {
+		return nil, err
+	}
+	p := &Planner{dev: dev, model: m, state: s, adapter: adapter}
+	for _, name := range m.Used() {
+		if w, err := m.Weight(name); err == nil {
+			p.weights += int64(len(w.Source.Bytes))
+		}
+	}
+	var now runtime.MemStats
+	runtime.ReadMemStats(&now)
+	p.process = (int64(now.Sys-now.HeapReleased)/processStep + 1) * processStep
+	return p, nil
+}
+
+// Layers is how many layers activation checkpointing can recompute.
+func (p *Planner) Layers() (int, error) {
+	e := p.engine(EngineOptions{MaxTokens: 1})
+	_, _, err := e.planMicro(p.adapter)
+	return e.layers, err
+}
+
+// Memory is what steps with these options take.
+func (p *Planner) Memory(o EngineOptions) (Memory, error) {
+	e := p.engine(o)
+	programs, constants, err := e.plan(p.adapter)
+	if err != nil {
+		return Memory{}, err
+	}
+	return p.measure(e.trained, programs, constants)
+}
+
+// engine is one that plans and does nothing else.
+func (p *Planner) engine(o EngineOptions) *Engine {
+	return &Engine{opts: o, dev: p.dev, model: p.model, state: p.state}
+}
+
+func (p *Planner) measure(trained []nn.Trained, programs [3]*ir.Program, constants map[string]*tensor.Tensor) (Memory, error) {
+	m := Memory{InPlace: p.dev.Info().Backend == "cpu", Weights: p.weights, Process: p.process}
+	for _, t := range trained {
+		n := int64(product(t.Shape)) * 4
+		m.Adapter += n
+		m.Optimizer += 3 * n
+	}
+	m.Saving = m.Optimizer // two moments, and the bytes of the adapter's file
+	for _, c := range constants {
+		m.Constants += int64(len(c.Data))
+	}
+	var used []*ir.Program
+	for i, dst := range []*int64{&m.Activations, &m.Update, &m.Evaluation} {
+		if programs[i] != nil {
+			*dst = int64(programs[i].Arena)
+			used = append(used, programs[i])
+		}
+	}
+	var err error
+	if d, ok := p.dev.(backend.Scratcher); ok {
+		m.Scratch, err = d.Scratch(used...)
+	}
+	return m, err
+}
