@@ -63,7 +63,7 @@ type Config struct {
 	SaveLimit     int           `yaml:"save_limit" default:"3" range:"[0,inf)" also:"save_total_limit,checkpoints_total_limit" doc:"Keep the newest so many checkpoints; 0 keeps all."`
 
 	Backend     string `yaml:"backend" default:"auto" one:"auto|cpu|cuda|metal" also:"device" doc:"Machine to train on; auto takes the fastest there is."`
-	Threads     int    `yaml:"threads" default:"0" range:"[0,inf)" also:"num_threads,num_workers" doc:"Threads of the CPU backend; 0 is one per core. Results do not depend on it."`
+	Threads     int    `yaml:"threads" default:"0" range:"[0,inf)" also:"num_threads,num_workers" doc:"Threads of the CPU backend; 0 is as many as Go runs at once, which is one per core, or less where GOMAXPROCS or the limits of a container say so. Results do not depend on it."`
 	Precision   string `yaml:"precision" default:"f32" one:"f32|bf16" also:"mixed_precision" doc:"Arithmetic of matrix products: f32, or bf16 where the machine multiplies that faster (operands rounded as in PyTorch's autocast, sums in f32)."`
 	Memory      Bytes  `yaml:"memory" default:"0" also:"memory_budget" doc:"Train in at most so much memory, such as 4GiB, weights and all: layers are recomputed, the fewest that do, and if that is not enough micro-batches are cut in parts. The plan is printed; one that does not fit is refused with what is missing. 0 plans nothing."`
 	MemoryLimit Bytes  `yaml:"memory_limit" default:"0" also:"max_memory" doc:"Refuse a plan that needs more than this, such as 8GiB; 0 is what the machine has free."`
