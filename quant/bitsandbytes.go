@@ -93,15 +93,18 @@ type FourBit struct {
 	Map                     []float32 // the code book of the weights: that of the DType
 }
 
-// Check reports whether the tensors have the sizes that the state asks for. It
-// fails with ErrFormat, which names the tensor.
-func (w *FourBit) Check() error {
+// Check reports whether the tensors have the sizes that the state asks for, and
+// Map the numbers of the DType. It fails with ErrFormat, which names the tensor.
+func (w *FourBit) Check() error { return w.CheckSizes(len(w.Codes)) }
+
+// CheckSizes is Check before the codes, so many bytes, are at hand.
+func (w *FourBit) CheckSizes(codes int) error {
 	n := w.Elements()
 	blocks := (n + w.BlockSize - 1) / w.BlockSize
 	sizes := []struct {
 		name        string
 		found, want int
-	}{{"weight", len(w.Codes), (n + 1) / 2}, {"quant_map", len(w.Map), 16}, {"absmax", len(w.Scales), blocks}}
+	}{{"weight", codes, (n + 1) / 2}, {"quant_map", len(w.Map), 16}, {"absmax", len(w.Scales), blocks}}
 	if w.Nested {
 		sizes[2].found = len(w.NestedCodes)
 		sizes = append(sizes, []struct {
@@ -137,21 +140,20 @@ func (w *FourBit) scale(i int) float32 {
 	return float32(x) + w.NestedOffset
 }
 
-// Blocks writes the weight as blocks of its DType; dst has DType.Bytes of its
-// elements. Codes and scales are those of bitsandbytes, so the numbers are, too.
-// Errors: those of Check, and ErrLength.
-func (w *FourBit) Blocks(dst []byte) error {
-	if err := w.Check(); err != nil {
-		return err
-	}
-	if err := checkLength(w.Elements(), len(dst), w.DType); err != nil {
-		return err
-	}
+// Blocks writes blocks of the weight, from block number first on, as many as
+// fit dst. Codes and scales are those of bitsandbytes, so the numbers are, too.
+// The weight must have passed Check. It fails with ErrLength where dst is no
+// whole number of blocks, or asks for more than there are.
+func (w *FourBit) Blocks(dst []byte, first int) error {
 	const half, quarter = block / 2, block / 4
 	size := w.DType.BlockBytes()
+	if err := checkBlocks(dst, first, w.Elements(), w.DType); err != nil {
+		return err
+	}
 	var last [half]byte
-	for b := 0; b*size < len(dst); b++ {
-		src, to := w.Codes[b*half:], dst[b*size:][:size]
+	for b := first; len(dst) > 0; b++ {
+		src, to := w.Codes[b*half:], dst[:size]
+		dst = dst[size:]
 		if len(src) < half {
 			copy(last[:], src)
 			src = last[:]
@@ -166,46 +168,62 @@ func (w *FourBit) Blocks(dst []byte) error {
 	return nil
 }
 
-// Rows8 writes a weight that bitsandbytes has quantised to 8 bits (LLM.int8),
-// codes [out, in] of signed bytes and the largest magnitudes scb [out] of the
-// rows, as blocks of Q8: those of a row have the same scale, scb/127. dst has
-// tensor.Q8.Bytes of the elements. It fails with ErrLength, and where rows are
-// no whole number of blocks with ErrFormat: Float32Rows8 is for them.
-func Rows8(dst, codes []byte, scb []float32, in int) error {
-	if err := checkRows8(codes, scb, in); err != nil {
-		return err
+// EightBit is a weight that bitsandbytes has quantised to 8 bits (LLM.int8), as
+// it lies in its tensors.
+type EightBit struct {
+	In    int       // length of a row
+	Codes []byte    // [out, in] signed
+	SCB   []float32 // [out]: the largest magnitudes of the rows
+}
+
+// Check reports whether the tensors fit each other. It fails with ErrFormat.
+func (w *EightBit) Check() error {
+	if w.In < 1 || len(w.Codes) != len(w.SCB)*w.In {
+		return fmt.Errorf("quant: %d codes in rows of %d, and %d scales of rows (SCB): %w", len(w.Codes), w.In, len(w.SCB), ErrFormat)
 	}
-	if in%block != 0 {
-		return fmt.Errorf("quant: rows of %d elements, expected a multiple of %d: %w", in, block, ErrFormat)
+	return nil
+}
+
+// InBlocks reports whether rows are whole blocks, as Blocks wants them.
+func (w *EightBit) InBlocks() bool { return w.In%block == 0 }
+
+// Blocks writes blocks of Q8, from block number first on, as many as fit dst:
+// those of a row have the same scale, SCB/127. It fails with ErrFormat where
+// rows are no whole number of blocks (see Float32s), and with ErrLength as
+// FourBit.Blocks does.
+func (w *EightBit) Blocks(dst []byte, first int) error {
+	if !w.InBlocks() {
+		return fmt.Errorf("quant: rows of %d elements, expected a multiple of %d: %w", w.In, block, ErrFormat)
 	}
-	if err := checkLength(len(codes), len(dst), tensor.Q8); err != nil {
+	if err := checkBlocks(dst, first, len(w.Codes), tensor.Q8); err != nil {
 		return err
 	}
 	const size = block + 4
-	for b := 0; b*size < len(dst); b++ {
-		copy(dst[b*size:], codes[b*block:][:block])
-		putScale(dst[b*size+block:], scb[b*block/in]/127)
+	for b := first; len(dst) > 0; b++ {
+		copy(dst, w.Codes[b*block:][:block])
+		putScale(dst[block:], w.SCB[b*block/w.In]/127)
+		dst = dst[size:]
 	}
 	return nil
 }
 
-// Float32Rows8 is what Rows8 stands for, as numbers.
-func Float32Rows8(dst []float32, codes []byte, scb []float32, in int) error {
-	if err := checkRows8(codes, scb, in); err != nil {
-		return err
+// Float32s writes the elements from first on, as many as dst has room for. It
+// fails with ErrLength where there are not so many.
+func (w *EightBit) Float32s(dst []float32, first int) error {
+	if first < 0 || first+len(dst) > len(w.Codes) {
+		return fmt.Errorf("quant: elements %d to %d of %d: %w", first, first+len(dst), len(w.Codes), ErrLength)
 	}
-	if len(dst) != len(codes) {
-		return fmt.Errorf("quant: %d numbers of %d codes: %w", len(dst), len(codes), ErrLength)
-	}
-	for i, c := range codes {
-		dst[i] = float32(int8(c)) * (scb[i/in] / 127)
+	for i := range dst {
+		dst[i] = float32(int8(w.Codes[first+i])) * (w.SCB[(first+i)/w.In] / 127)
 	}
 	return nil
 }
 
-func checkRows8(codes []byte, scb []float32, in int) error {
-	if in < 1 || len(codes) != len(scb)*in {
-		return fmt.Errorf("quant: %d codes, %d scales (SCB) and rows of %d: %w", len(codes), len(scb), in, ErrLength)
+// checkBlocks reports whether dst is whole blocks, from first on, of n elements.
+func checkBlocks(dst []byte, first, n int, d tensor.DType) error {
+	size, all := d.BlockBytes(), d.Bytes(n)
+	if len(dst)%size != 0 || first < 0 || first > all/size || len(dst) > all-first*size {
+		return fmt.Errorf("quant: %d bytes from block %d of %d elements of %v, in blocks of %d: %w", len(dst), first, n, d, size, ErrLength)
 	}
 	return nil
 }

@@ -74,7 +74,13 @@ func TestFourBitIsThatOfBitsandbytes(t *testing.T) {
 				w := g.fourBit(kind, name)
 				n := w.Elements()
 				theirs := make([]byte, d.Bytes(n))
-				require.NoError(t, w.Blocks(theirs))
+				require.NoError(t, w.Check())
+				require.NoError(t, w.Blocks(theirs, 0))
+				half := n / 128 * d.BlockBytes() // in two pieces, too
+				again := make([]byte, len(theirs))
+				require.NoError(t, w.Blocks(again[:half], 0))
+				require.NoError(t, w.Blocks(again[half:], n/128))
+				require.Equal(t, theirs, again)
 				got := make([]float32, n)
 				require.NoError(t, quant.Dequantize(got, theirs, 0, d))
 				requireSame(t, g.floats(kind+"."+name+".values"), got)
@@ -117,7 +123,8 @@ func TestNestedScales(t *testing.T) {
 			w.Codes[i] = 0xff // the largest number of a block
 		}
 		dst := make([]byte, tensor.NF4.Bytes(w.Elements()))
-		require.NoError(t, w.Blocks(dst))
+		require.NoError(t, w.Check())
+		require.NoError(t, w.Blocks(dst, 0))
 		got := make([]float32, w.Elements())
 		require.NoError(t, quant.Dequantize(got, dst, 0, tensor.NF4))
 		for i, x := range want {
@@ -135,7 +142,8 @@ func TestLongerBlocks(t *testing.T) {
 		w.Codes[i] = 0x3b // 1 and -1
 	}
 	dst, got := make([]byte, tensor.FP4.Bytes(200)), make([]float32, 200)
-	require.NoError(t, w.Blocks(dst))
+	require.NoError(t, w.Check())
+	require.NoError(t, w.Blocks(dst, 0))
 	require.NoError(t, quant.Dequantize(got, dst, 0, tensor.FP4))
 	for i, x := range got {
 		want := float32([]int{2, 5}[i/128]) * float32(1-2*(i%2))
@@ -147,25 +155,32 @@ func TestRows8(t *testing.T) {
 	g := openGoldens(t)
 	for _, name := range g.cases("int8.", ".codes") {
 		codes, scb, want := g.bytes("int8."+name+".codes"), g.floats("int8."+name+".scb"), g.floats("int8."+name+".values")
-		in := len(codes) / len(scb)
+		w := &quant.EightBit{In: len(codes) / len(scb), Codes: codes, SCB: scb}
+		require.NoError(t, w.Check())
 		got := make([]float32, len(want))
-		require.NoError(t, quant.Float32Rows8(got, codes, scb, in))
+		require.NoError(t, w.Float32s(got[:9], 0))
+		require.NoError(t, w.Float32s(got[9:], 9))
 		for i := range want { // bitsandbytes rounds twice
 			require.InDelta(t, want[i], got[i], 2e-7*math.Abs(float64(want[i])), "%s %d", name, i)
 		}
 		dst := make([]byte, tensor.Q8.Bytes(len(codes)))
-		if err := quant.Rows8(dst, codes, scb, in); in%64 != 0 {
-			require.ErrorIs(t, err, quant.ErrFormat)
+		if !w.InBlocks() {
+			require.ErrorIs(t, w.Blocks(dst, 0), quant.ErrFormat)
 			continue
 		}
+		require.NoError(t, w.Blocks(dst[:68], 0))
+		require.NoError(t, w.Blocks(dst[68:], 1))
 		again := make([]float32, len(want))
 		require.NoError(t, quant.Dequantize(again, dst, 0, tensor.Q8))
 		require.Equal(t, got, again)
 	}
-	require.ErrorIs(t, quant.Rows8(nil, make([]byte, 64), make([]float32, 2), 64), quant.ErrLength)
-	require.ErrorIs(t, quant.Rows8(make([]byte, 67), make([]byte, 64), make([]float32, 1), 64), quant.ErrLength)
-	require.ErrorIs(t, quant.Float32Rows8(nil, make([]byte, 64), make([]float32, 1), 64), quant.ErrLength)
-	require.ErrorIs(t, quant.Float32Rows8(nil, make([]byte, 64), make([]float32, 1), 0), quant.ErrLength)
+	w := &quant.EightBit{In: 64, Codes: make([]byte, 64), SCB: make([]float32, 1)}
+	require.ErrorIs(t, w.Blocks(make([]byte, 67), 0), quant.ErrLength)
+	require.ErrorIs(t, w.Blocks(make([]byte, 68), 1), quant.ErrLength)
+	require.ErrorIs(t, w.Blocks(make([]byte, 68), -1), quant.ErrLength)
+	require.ErrorIs(t, w.Float32s(make([]float32, 2), 63), quant.ErrLength)
+	w.SCB = make([]float32, 2)
+	require.ErrorIs(t, w.Check(), quant.ErrFormat)
 }
 
 const state = `{"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": [48, 32]}`
@@ -220,11 +235,12 @@ func TestCheckNamesTheTensor(t *testing.T) {
 	} {
 		w := make4()
 		spoil(w)
-		err := w.Blocks(make([]byte, tensor.NF4.Bytes(48*32)))
+		err := w.Check()
 		require.ErrorIs(t, err, quant.ErrFormat, name)
 		require.ErrorContains(t, err, name)
 	}
-	require.ErrorIs(t, make4().Blocks(make([]byte, 5)), quant.ErrLength)
+	require.ErrorIs(t, make4().Blocks(make([]byte, 5), 0), quant.ErrLength)
+	require.ErrorIs(t, make4().Blocks(make([]byte, 36), 24), quant.ErrLength)
 }
 
 func FuzzParseState(f *testing.F) {

@@ -13,6 +13,7 @@ package quant
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/tensor"
@@ -63,6 +64,14 @@ func (m Method) DType() tensor.DType {
 		return tensor.NF4
 	}
 	return tensor.Invalid
+}
+
+// Name is the name that people know a quantised type by: int8, nf4 or fp4.
+func Name(d tensor.DType) string {
+	if d == tensor.Q8 {
+		return string(Int8)
+	}
+	return strings.ToLower(d.String())
 }
 
 // checkLength reports whether n elements of type d take so many bytes.

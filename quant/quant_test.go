@@ -114,6 +114,7 @@ func TestParseMethod(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, m.DType())
 	}
+	require.Equal(t, "int8 nf4 fp4", quant.Name(tensor.Q8)+" "+quant.Name(tensor.NF4)+" "+quant.Name(tensor.FP4))
 	_, err := quant.ParseMethod("in8")
 	require.ErrorIs(t, err, quant.ErrMethod)
 	require.ErrorContains(t, err, `found "in8", expected none, int8 or nf4, did you mean "int8"?`)
