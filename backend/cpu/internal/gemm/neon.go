@@ -10,6 +10,7 @@ var neon = kernels{
 	tile: neonTile,
 	pack: neonPack,
 	dots: neonDots, dotRows: 3,
+	unblock: portableUnblock, dotBlocks: portableDotBlocks,
 	direct: neonDirect, directRows: 8,
 	unblock: portableUnblock, dotBlocks: portableDotBlocks,
 	block: neonBlock, blockRows: 4, blockCols: 6, blockLanes: 4,
