@@ -99,7 +99,7 @@ func BaseWeight(m Module, w nn.Weights, base map[string]*tensor.Tensor) ([]float
 	if err != nil {
 		return nil, fmt.Errorf("lora: %w", err)
 	}
-	return (&tensor.Tensor{DType: x.DType, Shape: x.Shape, Data: x.Source.Bytes}).Float32s()
+	return x.Float32s()
 }
 
 // Param gives the trained parameter where the module is saved whole or its
@@ -164,7 +164,13 @@ func (j *Injection) norm(b *nn.Builder, t Target, w, down, up graph.Tensor) grap
 	one := func(a, c graph.Tensor, ta, tb bool) graph.Tensor {
 		return b.G.Gemm([]ir.Product{{A: a.Value(), B: c.Value(), TA: ta, TB: tb, Alpha: 1}}, graph.Tensor{}, graph.Tensor{})
 	}
-	cross := one(w, down, t.Kind == Embedding, true).Mul(up).Sum(1).Scale(2 * t.Scale)
+	var both graph.Tensor // W Aᵀ
+	if w.Valid() && w.Type().DType.Quantized() {
+		both = one(down, w, false, true).Transpose(1, 0) // quantised weights are the second factor alone
+	} else {
+		both = one(w, down, t.Kind == Embedding, true)
+	}
+	cross := both.Mul(up).Sum(1).Scale(2 * t.Scale)
 	square := one(up, one(down, down, false, true), false, false).Mul(up).Sum(1).Scale(t.Scale * t.Scale)
 	base := b.Constant("norm."+t.Name, j.norms[t.Name])
 	return base.Add(cross).Add(square).Apply(ir.Sqrt).Detach()

@@ -179,6 +179,9 @@ func (s *State) start(t Target, seed uint64) (*Weights, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lora: %w", err)
 	}
+	if w.DType.Quantized() {
+		return nil, fmt.Errorf("lora: %w: the adapter begins by taking a part out of the weight of %q, which is quantised; leave the model unquantised, or convert the adapter to a plain one", ErrUnsupported, t.Name)
+	}
 	if err := t.Residual(base, first, w.DType); err != nil {
 		return nil, err
 	}
@@ -225,7 +228,14 @@ func (p *Plan) parameter(w nn.Weights, module, param string) (tensor.Tensor, err
 	if err != nil {
 		return tensor.Tensor{}, fmt.Errorf("lora: %w", err)
 	}
-	return tensor.Tensor{DType: x.DType, Shape: x.Shape, Data: x.Source.Bytes}, nil
+	if x.Fill == nil {
+		return tensor.Tensor{DType: x.DType, Shape: x.Shape, Data: x.Source.Bytes}, nil
+	}
+	values, err := x.Float32s()
+	if err != nil {
+		return tensor.Tensor{}, fmt.Errorf("lora: %s.%s: %w", name, param, err)
+	}
+	return float32Tensor(values, x.Shape...)
 }
 
 // checkpoint is a parameter of a module as f32.

@@ -43,6 +43,8 @@ type Config struct {
 	RoPE                         RoPE
 	// Padding is the row of the embedding that gets no gradient, or -1.
 	Padding int
+	// Quantized says that bitsandbytes has quantised weights of the files.
+	Quantized bool
 	// EOS ends a generated text; BOS begins one, -1 if there is none.
 	EOS []int32
 	BOS int32
@@ -118,7 +120,7 @@ func ParseConfig(raw []byte) (*Config, error) {
 	if a.Configure != nil {
 		a.Configure(c, f)
 	}
-	f.refuse("quantization_config", "weights that are stored quantized; use the unquantized checkpoint")
+	f.quantization(c)
 	if f.err == nil {
 		f.err = c.check()
 	}
@@ -230,6 +232,29 @@ func (f *Fields) layerWindows(c *Config) {
 	}
 }
 
+// quantization reads whether weights are stored quantised, and by what.
+func (f *Fields) quantization(c *Config) {
+	const key = "quantization_config"
+	if !f.has(key) || f.err != nil {
+		return
+	}
+	q, err := parseFields(f.values[key])
+	if err != nil {
+		f.fail(key, string(f.values[key]), "an object")
+		return
+	}
+	method := q.string("quant_method", "")
+	if method == "" && (q.bool("load_in_4bit", false) || q.bool("load_in_8bit", false)) {
+		method = "bitsandbytes" // as it was written at first
+	}
+	if f.err = q.err; f.err != nil {
+		return
+	}
+	if c.Quantized = method == "bitsandbytes"; !c.Quantized {
+		f.err = fmt.Errorf("%w: %s: quant_method %q; supported: bitsandbytes; or use the unquantised checkpoint", ErrUnsupported, key, method)
+	}
+}
+
 // Fields are the keys of a JSON object; the first wrong one is kept as err.
 type Fields struct {
 	values map[string]json.RawMessage
@@ -261,13 +286,6 @@ func (f *Fields) fail(key string, found, expected any) {
 func (f *Fields) unsupported(key string, found any, supported []string) {
 	if f.err == nil {
 		f.err = fmt.Errorf("%w: %s %q; supported: %s", ErrUnsupported, key, found, strings.Join(supported, ", "))
-	}
-}
-
-// refuse fails if key is there.
-func (f *Fields) refuse(key, why string) {
-	if f.has(key) && f.err == nil {
-		f.err = fmt.Errorf("%w: %s: %s", ErrUnsupported, key, why)
 	}
 }
 

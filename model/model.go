@@ -29,6 +29,9 @@ type Model struct {
 	modules []nn.Module
 	used    []string
 
+	packed map[string]*packed // weights that are quantised, by name
+	stored bool               // they are so in the files
+
 	mu   sync.Mutex
 	kept map[string]*safetensors.View // weights that are not in place, with their bytes
 }
@@ -52,7 +55,11 @@ func Open(dir string) (*Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}
-	m := &Model{Config: c, Dir: dir, Source: source, arch: registry[c.Architecture], set: set}
+	m := &Model{Config: c, Dir: dir, Source: source, arch: registry[c.Architecture], set: set, packed: map[string]*packed{}}
+	if err := m.findStored(); err != nil {
+		set.Close()
+		return nil, err
+	}
 	if err := m.probe(); err != nil {
 		set.Close()
 		return nil, fmt.Errorf("model: %s: %w", filepath.Clean(dir), err)
@@ -104,6 +111,15 @@ func (m *Model) Modules() []nn.Module { return m.modules }
 // Used lists the tensors that the model reads, in its order.
 func (m *Model) Used() []string { return m.used }
 
+// Stored lists the tensors of the checkpoint that the weights called name lies
+// in: itself, or more where it is stored quantised.
+func (m *Model) Stored(name string) []string {
+	if p := m.packed[name]; p != nil {
+		return p.from
+	}
+	return []string{name}
+}
+
 // Set is the checkpoint's files.
 func (m *Model) Set() *safetensors.Set { return m.set }
 
@@ -112,8 +128,11 @@ func (m *Model) Has(name string) bool { return m.set.Has(name) }
 
 // Weight finds a tensor of the checkpoint where it lies in the mapped file. One
 // that does not lie there in order (a transposed view, a compressed file) is read
-// once and kept in memory.
+// once and kept in memory. A quantised one is made when its bytes are asked for.
 func (m *Model) Weight(name string) (nn.Weight, error) {
+	if p := m.packed[name]; p != nil {
+		return nn.Weight{DType: p.dtype, Shape: p.shape, Fill: p.fill}, nil
+	}
 	v, err := m.view(name)
 	if err != nil {
 		if errors.Is(err, safetensors.ErrNotFound) {

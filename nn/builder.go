@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/tensor"
@@ -20,13 +19,6 @@ var (
 	ErrMissing = errors.New("missing tensor")
 	ErrShape   = errors.New("wrong shape")
 )
-
-// Weight is a tensor of a checkpoint, where it lies.
-type Weight struct {
-	DType  tensor.DType
-	Shape  []int
-	Source backend.Source
-}
 
 // Weights finds the tensors of a checkpoint by their full names. Errors:
 // ErrMissing, with the nearest names.
@@ -172,7 +164,7 @@ func (b *Builder) Frozen(name string, shape ...int) graph.Tensor {
 		return b.G.Fail(fmt.Errorf("%w: tensor %q is %v, expected %v from config.json", ErrShape, name, w.Shape, shape))
 	}
 	switch w.DType {
-	case tensor.F32, tensor.F16, tensor.BF16:
+	case tensor.F32, tensor.F16, tensor.BF16, tensor.Q8, tensor.NF4, tensor.FP4:
 	default:
 		return b.G.Fail(fmt.Errorf("tensor %q has elements of type %v; supported: F32, F16, BF16", name, w.DType))
 	}

@@ -3,6 +3,9 @@ package nn
 import (
 	"context"
 	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/graph/exec"
@@ -24,8 +27,10 @@ func NewStore(dev backend.Device) *Store {
 // Buffer gives the buffer called name, or nil.
 func (s *Store) Buffer(name string) backend.Buffer { return s.buffers[name] }
 
-// Import brings the named tensors of a checkpoint to the device.
+// Import brings the named tensors of a checkpoint to the device. Those that must
+// be made are made on all cores, each in its own buffer.
 func (s *Store) Import(w Weights, names []string) error {
+	var fills []func() error
 	for _, name := range names {
 		if s.buffers[name] != nil {
 			continue
@@ -34,11 +39,60 @@ func (s *Store) Import(w Weights, names []string) error {
 		if err != nil {
 			return err
 		}
-		b, err := s.dev.Import(x.Source)
+		var b backend.Buffer
+		if x.Fill == nil {
+			b, err = s.dev.Import(x.Source)
+		} else if b, err = s.dev.Alloc(x.Size()); err == nil {
+			fills = append(fills, func() error { return s.fill(name, b, x) })
+		}
 		if err != nil {
 			return fmt.Errorf("tensor %q: %w", name, err)
 		}
 		s.buffers[name] = b
+	}
+	return together(fills)
+}
+
+// fill makes the contents of a buffer.
+func (s *Store) fill(name string, b backend.Buffer, w Weight) error {
+	err := w.Fill(func(offset int, data []byte) error {
+		f, err := s.dev.Upload(b, offset, data)
+		if err != nil {
+			return err
+		}
+		return f.Wait(context.Background())
+	})
+	if err != nil {
+		return fmt.Errorf("tensor %q: %w", name, err)
+	}
+	return nil
+}
+
+// together runs tasks on all cores. After an error no task is begun; the error
+// is that of the first of the tasks that have one.
+func together(tasks []func() error) error {
+	errs := make([]error, len(tasks))
+	var next atomic.Int64
+	var failed atomic.Bool
+	var workers sync.WaitGroup
+	for range min(len(tasks), runtime.GOMAXPROCS(0)) {
+		workers.Go(func() {
+			for !failed.Load() {
+				i := int(next.Add(1)) - 1
+				if i >= len(tasks) {
+					return
+				}
+				if errs[i] = tasks[i](); errs[i] != nil {
+					failed.Store(true)
+				}
+			}
+		})
+	}
+	workers.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -1,0 +1,162 @@
+package model
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/quant"
+	"github.com/lorafuse/lorafuse/safetensors"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// packed is a weight that is not used as it lies in the files: it is quantised
+// on the way to the device, or its blocks lie in several tensors.
+type packed struct {
+	dtype tensor.DType
+	shape []int
+	from  []string // tensors of the checkpoint
+	// fill makes its bytes, see nn.Weight.
+	fill func(put func(offset int, data []byte) error) error
+}
+
+// size is the number of its bytes.
+func (p *packed) size() int { return nn.Weight{DType: p.dtype, Shape: p.shape}.Size() }
+
+// Quantization says how the weights of a model are quantised.
+type Quantization struct {
+	// DType is the type of the weights, Invalid where none is quantised.
+	DType tensor.DType
+	// Stored says that the files hold them so; else they are quantised when
+	// they are brought to a device.
+	Stored  bool
+	Weights []string // their names
+	Bytes   int64    // that they take on a device
+	Plain   int64    // that they would take in the type of config.json, two bytes each
+	// Widened are weights that are stored as LLM.int8 and used as F32: their
+	// rows are no whole number of blocks.
+	Widened []string
+}
+
+// Quantization says which weights are quantised, and how.
+func (m *Model) Quantization() Quantization {
+	q := Quantization{Stored: m.stored}
+	for _, name := range slices.Sorted(maps.Keys(m.packed)) {
+		p := m.packed[name]
+		if !p.dtype.Quantized() {
+			q.Widened = append(q.Widened, name)
+			continue
+		}
+		q.DType = p.dtype
+		q.Weights = append(q.Weights, name)
+		q.Bytes += int64(p.size())
+		q.Plain += int64(tensor.BF16.Bytes(p.shape[0] * p.shape[1]))
+	}
+	return q
+}
+
+// Quantize lets the weights of all linear layers but the head be quantised on
+// their way to a device, a piece at a time; embeddings, norms, biases and the
+// head stay as they are in the files. What has been built of the model before
+// does not change. progress, if not nil, is told how many bytes of the
+// quantised weights are done each time that they are brought to a device; calls
+// come one after the other.
+//
+// Weights that are stored with the same number of bits and the same code stay
+// as they are. It fails with ErrUnsupported where they are stored in another
+// one.
+func (m *Model) Quantize(method quant.Method, progress func(done, total int64)) error {
+	to := method.DType()
+	if to == tensor.Invalid {
+		return nil
+	}
+	if m.stored {
+		if is := m.Quantization().DType; is != to {
+			return fmt.Errorf("model: %s: %w: quantize: found weights that are stored as %s, expected %s, or weights that are not quantised: leave quantize out, or begin with the unquantised model", m.Dir, ErrUnsupported, quant.Name(is), method)
+		}
+		return nil
+	}
+	m.packed = map[string]*packed{}
+	report := &progressOf{report: progress}
+	for _, module := range m.modules {
+		name := module.Name + ".weight"
+		if module.Kind != nn.KindLinear || module.OutputEmbedding {
+			continue
+		}
+		v, err := m.view(name)
+		if err != nil {
+			return err
+		}
+		from, err := tensor.ParseDType(v.DType.String())
+		if err != nil {
+			return fmt.Errorf("tensor %q: %w", name, err)
+		}
+		p := &packed{dtype: to, shape: slices.Clone(v.Shape), from: []string{name}}
+		p.fill = func(put func(int, []byte) error) error { return quantizeView(v, from, to, report.watch(put)) }
+		report.total += int64(p.size())
+		m.packed[name] = p
+	}
+	return nil
+}
+
+// pieceElements is how many elements are quantised at a time: whole blocks, and
+// few enough to stay in the cache of a core.
+const pieceElements = 1 << 14
+
+// quantizeView gives put the blocks of a view, a piece at a time, and lets go of
+// its pages: they are not needed again.
+func quantizeView(v *safetensors.View, from, to tensor.DType, put func(int, []byte) error) error {
+	values := make([]float32, pieceElements)
+	blocks := make([]byte, to.Bytes(pieceElements))
+	err := v.Use(func(data []byte) error {
+		size := from.Size()
+		for first := 0; first < len(data)/size; first += pieceElements {
+			n := min(pieceElements, len(data)/size-first)
+			if err := tensor.ToFloat32(values[:n], data[first*size:][:n*size], from); err != nil {
+				return err
+			}
+			piece := blocks[:to.Bytes(n)]
+			if err := quant.Quantize(piece, values[:n], to); err != nil {
+				return fmt.Errorf("from element %d on: %w", first, err)
+			}
+			if err := put(to.Bytes(first), piece); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil && v.InPlace() {
+		_ = safetensors.Advise([]*safetensors.View{v}, safetensors.AdviseDontNeed) // which is advice
+	}
+	return err
+}
+
+// progressOf adds up what several goroutines have done.
+type progressOf struct {
+	mu          sync.Mutex
+	done, total int64
+	report      func(done, total int64)
+}
+
+// watch is put with a report after each piece. All weights once more, for
+// another device, begin a new count.
+func (p *progressOf) watch(put func(int, []byte) error) func(int, []byte) error {
+	if p.report == nil {
+		return put
+	}
+	return func(offset int, data []byte) error {
+		if err := put(offset, data); err != nil {
+			return err
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.done >= p.total {
+			p.done = 0
+		}
+		p.done += int64(len(data))
+		p.report(p.done, p.total)
+		return nil
+	}
+}
