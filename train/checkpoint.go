@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -185,7 +186,7 @@ func prune(dir string, limit int) error {
 func (p Progress) same(settings map[string]string) error {
 	for _, k := range slices.Sorted(maps.Keys(settings)) {
 		if was, now := p.Settings[k], settings[k]; was != now {
-			return fmt.Errorf("%w: %s was %s, is now %s; go on with the same settings, or start anew", ErrCheckpoint, k, was, now)
+			return fmt.Errorf("%w: %s was %s, is now %s; go on with the same settings, or start anew", ErrCheckpoint, k, cmp.Or(was, "not given"), cmp.Or(now, "not given"))
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 // Memory is the plan of a training run, in bytes.
 type Memory struct {
 	Weights     int64 `json:"weights_bytes"`     // of the model, used in place where they are mapped
+	Quantized   int64 `json:"quantized_bytes"`   // of the model, in memory of their own
 	Adapter     int64 `json:"adapter_bytes"`     // trained parameters
 	Optimizer   int64 `json:"optimizer_bytes"`   // gradients and moments
 	Activations int64 `json:"activations_bytes"` // arena of a micro-batch
@@ -29,7 +30,7 @@ type Memory struct {
 // Total is what the run needs beside weights that are used in place and what
 // the process holds already.
 func (m Memory) Total() int64 {
-	n := m.Adapter + m.Optimizer + m.Activations + m.Update + m.Evaluation + m.Scratch + m.Constants + m.Saving
+	n := m.Quantized + m.Adapter + m.Optimizer + m.Activations + m.Update + m.Evaluation + m.Scratch + m.Constants + m.Saving
 	if !m.InPlace {
 		n += m.Weights
 	}
@@ -52,10 +53,13 @@ func (m Memory) String() string {
 	if m.InPlace {
 		mapped = " mapped"
 	}
-	parts := []string{
-		"weights " + Size(m.Weights) + mapped, "adapter " + Size(m.Adapter), "optimizer " + Size(m.Optimizer),
-		"activations " + Size(m.Activations), "update " + Size(m.Update),
+	parts := []string{"weights " + Size(m.Weights) + mapped}
+	if m.Quantized > 0 {
+		parts = append(parts, "quantized "+Size(m.Quantized))
 	}
+	parts = append(parts,
+		"adapter "+Size(m.Adapter), "optimizer "+Size(m.Optimizer),
+		"activations "+Size(m.Activations), "update "+Size(m.Update))
 	if m.Evaluation > 0 {
 		parts = append(parts, "evaluation "+Size(m.Evaluation))
 	}

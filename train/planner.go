@@ -19,7 +19,7 @@ type Planner struct {
 	state   *lora.State
 	adapter nn.Adapter
 
-	weights, process int64
+	weights, quantized, process int64
 }
 
 // processStep is what Memory.Process is rounded up to, so that a resumed run
@@ -34,8 +34,12 @@ func NewPlanner(dev backend.Device, m *model.Model, s *lora.State) (*Planner, er
 	}
 	p := &Planner{dev: dev, model: m, state: s, adapter: adapter}
 	for _, name := range m.Used() {
-		if w, err := m.Weight(name); err == nil {
-			p.weights += int64(len(w.Source.Bytes))
+		switch w, err := m.Weight(name); {
+		case err != nil:
+		case w.Fill != nil:
+			p.quantized += int64(w.Size())
+		default:
+			p.weights += int64(w.Size())
 		}
 	}
 	var now runtime.MemStats
@@ -67,7 +71,7 @@ func (p *Planner) engine(o EngineOptions) *Engine {
 }
 
 func (p *Planner) measure(trained []nn.Trained, programs [3]*ir.Program, constants map[string]*tensor.Tensor) (Memory, error) {
-	m := Memory{InPlace: p.dev.Info().Backend == "cpu", Weights: p.weights, Process: p.process}
+	m := Memory{InPlace: p.dev.Info().Backend == "cpu", Weights: p.weights, Quantized: p.quantized, Process: p.process}
 	for _, t := range trained {
 		n := int64(product(t.Shape)) * 4
 		m.Adapter += n

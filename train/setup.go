@@ -16,6 +16,7 @@ import (
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/model/hub"
+	"github.com/lorafuse/lorafuse/quant"
 	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 	"github.com/lorafuse/lorafuse/train/config"
@@ -85,6 +86,9 @@ func New(ctx context.Context, c *config.Config, o Observer) (_ *Run, err error) 
 		return nil, err
 	}
 	if r.model, err = model.Open(dir); err != nil {
+		return nil, err
+	}
+	if err := r.quantize(); err != nil {
 		return nil, err
 	}
 	if err := r.loadData(ctx, dir); err != nil {
@@ -161,10 +165,26 @@ func (r *Run) fit(p *Planner, o EngineOptions) (EngineOptions, error) {
 	return c.options, nil
 }
 
+// quantize makes the weights smaller on load, where the configuration asks for it.
+func (r *Run) quantize() error {
+	method, err := quant.ParseMethod(r.cfg.Quantize)
+	if err != nil {
+		return err
+	}
+	return r.model.Quantize(method, func(done, total int64) {
+		if r.observer.Load != nil {
+			r.observer.Load("quantizing weights", done, total)
+		}
+	})
+}
+
 // describe notes what is about to happen.
 func (r *Run) describe() {
 	info := r.dev.Info()
 	r.observer.note("model    %s, %s, %.1fM parameters", r.cfg.Model, r.model.Config.Architecture, float64(r.model.Parameters())/1e6)
+	for _, line := range DescribeQuantization(r.model) {
+		r.observer.note("%s", line)
+	}
 	r.observer.note("backend  %s (%s)", info.Backend, info.Detail)
 	r.observer.note("adapter  %d tensors, %.2fM trained parameters", len(r.engine.Trained()), float64(r.trainableNum)/1e6)
 	r.observer.note("data     %v", r.train)
@@ -352,6 +372,7 @@ func (r *Run) settle(s *lora.State) {
 	add("max_grad_norm", c.MaxGradNorm)
 	add("data order", fmt.Sprintf("shuffle %v, packing %v, bucketing %v, drop_last %v, max_length %d",
 		c.Data.Shuffle, c.Data.Packing, c.Data.LengthBucketing, c.Data.DropLast, c.Data.MaxLength))
+	add("quantize", strings.TrimPrefix(c.Quantize, string(quant.None))) // empty where none is: as in checkpoints without the key
 	add("adapter", string(s.Plan.Config().JSON()))
 	r.progress.Settings = r.settings
 }

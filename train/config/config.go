@@ -66,6 +66,7 @@ type Config struct {
 	Threads     int    `yaml:"threads" default:"0" range:"[0,inf)" also:"num_threads,num_workers" doc:"Threads of the CPU backend; 0 is as many as Go runs at once, which is one per core, or less where GOMAXPROCS or the limits of a container say so. Results do not depend on it."`
 	Precision   string `yaml:"precision" default:"f32" one:"f32|bf16" also:"mixed_precision" doc:"Arithmetic of matrix products: f32, or bf16 where the machine multiplies that faster (operands rounded as in PyTorch's autocast, sums in f32)."`
 	Memory      Bytes  `yaml:"memory" default:"0" also:"memory_budget" doc:"Train in at most so much memory, such as 4GiB, weights and all: layers are recomputed, the fewest that do, and if that is not enough micro-batches are cut in parts. The plan is printed; one that does not fit is refused with what is missing. 0 plans nothing."`
+	Quantize    string `yaml:"quantize" default:"none" one:"none|int8|nf4" also:"load_in_4bit,load_in_8bit,quantization,bnb_4bit_quant_type" doc:"Make the frozen weights of linear layers smaller on load (QLoRA): int8 takes 8.5 bits each, nf4 4.5, with the code book and the blocks of bitsandbytes. Embeddings, norms and the head stay as they are; weights that are stored quantised need no key."`
 	MemoryLimit Bytes  `yaml:"memory_limit" default:"0" also:"max_memory" doc:"Refuse a plan that needs more than this, such as 8GiB; 0 is what the machine has free."`
 	Log         Log    `yaml:"log" doc:"What is recorded beside the adapter."`
 
