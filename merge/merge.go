@@ -29,6 +29,9 @@ import (
 var (
 	// ErrOptions: an element type that weights cannot have.
 	ErrOptions = errors.New("bad option")
+	// ErrQuantized: the weights of the model are stored quantised. What an
+	// adapter adds is mostly less than what they were rounded by.
+	ErrQuantized = errors.New("its weights are quantised")
 	// ErrNotEmpty: the folder to write holds something, and Replace is not set.
 	ErrNotEmpty = errors.New("it is not empty")
 	// ErrSource: the folder to write is the model's or the adapter's.
@@ -73,6 +76,9 @@ type Result struct {
 func Write(ctx context.Context, dir string, m *model.Model, a *lora.Adapter, p *lora.Plan, o Options) (*Result, error) {
 	if weights.ConfigName(o.DType) == "" && o.DType != tensor.Invalid {
 		return nil, fmt.Errorf("merge: element type %v, expected F32, BF16 or F16: %w", o.DType, ErrOptions)
+	}
+	if m.Quantization().Stored {
+		return nil, fmt.Errorf("merge: %s: %w: expected the unquantised model that it was made from, which the adapter goes with just as well", m.Dir, ErrQuantized)
 	}
 	if err := checkOutput(dir, o.Replace, m.Dir, a.Dir); err != nil {
 		return nil, err

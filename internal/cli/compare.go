@@ -61,6 +61,7 @@ logit of the file, and where it is. The exit status is 1 where the latter exceed
 	}
 	m.flags(c)
 	m.machineFlags(c)
+	m.quantizeFlag(c)
 	c.Flags().StringVar(&golden, "golden", "", "safetensors file with input_ids and logits")
 	c.Flags().Float64Var(&tolerance, "tolerance", 1e-5, "largest difference allowed, in parts of the largest absolute logit")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")

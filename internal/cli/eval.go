@@ -54,6 +54,7 @@ log-likelihood, in nats, of all tokens that carry loss, and its exponential, the
 perplexity. The data is read as lorafuse train reads it, and the flags have the names
 and defaults of its keys under data.`,
 		Example: `  lorafuse eval --model path/to/model --data test.jsonl
+  lorafuse eval --model path/to/model --data test.jsonl --quantize int8
   lorafuse eval --model path/to/model --adapter output/adapter --data a.jsonl --data b.jsonl --train-on all --json`,
 		Args: args(-1),
 		RunE: func(c *cobra.Command, more []string) error {
@@ -80,6 +81,7 @@ and defaults of its keys under data.`,
 	}
 	f.flags(c)
 	f.machineFlags(c)
+	f.quantizeFlag(c)
 	flags := c.Flags()
 	flags.StringArrayVarP(&f.files, "data", "d", nil, "file to evaluate on, as often as needed")
 	flags.StringVar(&f.format, "format", string(data.FormatAuto), "format of the files: auto, jsonl, text or tokens")

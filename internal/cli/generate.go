@@ -60,6 +60,7 @@ alone. Speed is reported on standard error.`,
   lorafuse generate --model owner/name --adapter output/adapter --chat messages.json --max-new-tokens 200
   echo "Once upon" | lorafuse generate --model path/to/model --temperature 0.8 --top-p 0.9 --seed 7
   lorafuse generate --model path/to/model --prompts prompts.jsonl > answers.jsonl
+  lorafuse generate --model path/to/model --prompt "Once upon a time" --quantize nf4
   lorafuse generate --model path/to/model -i --system "Answer in one sentence."`,
 		Args: args(0),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -72,6 +73,7 @@ alone. Speed is reported on standard error.`,
 	}
 	f.flags(c)
 	f.machineFlags(c)
+	f.quantizeFlag(c)
 	flags := c.Flags()
 	flags.StringVarP(&f.prompt, "prompt", "p", "", "text to continue")
 	flags.StringVar(&f.chat, "chat", "", "JSON file with the messages of a conversation to answer, or an object with messages and tools")

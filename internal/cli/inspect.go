@@ -47,7 +47,8 @@ type tensorInfo struct {
 	DType  string      `json:"dtype"`
 	Shape  []int       `json:"shape"`
 	Bytes  int         `json:"bytes"`
-	File   string      `json:"file,omitempty"` // of a sharded model
+	Codes  string      `json:"quantized,omitempty"` // what the tensor holds the codes of, such as nf4 [64 64]
+	File   string      `json:"file,omitempty"`      // of a sharded model
 	CRC32C string      `json:"crc32c,omitempty"`
 	Stats  *statistics `json:"stats,omitempty"`
 }
@@ -181,6 +182,9 @@ func (i *inspection) add(set *weights.Set) error {
 			i.Elements += n
 			i.Bytes += int64(v.Len())
 			t := tensorInfo{Name: name, DType: v.DType.String(), Shape: append([]int{}, v.Shape...), Bytes: v.Len()}
+			if i.Model != nil {
+				t.Codes = i.Model.codes[name]
+			}
 			if set.Index != nil {
 				t.File = set.Name(f.Path())
 			}
@@ -238,7 +242,11 @@ func (i *inspection) table() [][]string {
 	}
 	table := [][]string{head}
 	for _, t := range i.Tensors {
-		row := []string{"", oneLine(t.Name), t.DType, fmt.Sprint(t.Shape), train.Size(int64(t.Bytes))}
+		shape := fmt.Sprint(t.Shape)
+		if t.Codes != "" {
+			shape += " of " + t.Codes
+		}
+		row := []string{"", oneLine(t.Name), t.DType, shape, train.Size(int64(t.Bytes))}
 		if sharded {
 			row = append(row, t.File)
 		}

@@ -2,9 +2,12 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/quant"
+	"github.com/lorafuse/lorafuse/train"
 	"github.com/lorafuse/lorafuse/weights"
 )
 
@@ -17,6 +20,8 @@ type modelReport struct {
 	HiddenSize   int    `json:"hidden_size,omitempty"`
 	VocabSize    int    `json:"vocab_size,omitempty"`
 	MaxPositions int    `json:"max_position_embeddings,omitempty"`
+	Quantized    string `json:"quantized,omitempty"` // how weights are stored
+	codes        map[string]string
 	Tied         bool   `json:"tie_word_embeddings,omitempty"`
 	Supported    bool   `json:"supported"`
 	Reason       string `json:"reason,omitempty"` // why it is not supported
@@ -44,11 +49,25 @@ func (i *inspection) inspectModel(set *weights.Set) {
 	*r = modelReport{
 		Architecture: c.Architecture, ModelType: c.ModelType, Parameters: m.Parameters(), Layers: c.Layers,
 		HiddenSize: c.HiddenSize, VocabSize: c.VocabSize, MaxPositions: c.MaxPositions, Tied: c.TiedEmbeddings,
-		Supported: true, Absent: r.Absent,
+		Quantized: train.StoredQuantization(m), Supported: true, Absent: r.Absent,
+	}
+	r.codes = map[string]string{}
+	if q := m.Quantization(); q.Stored {
+		kind := string(quant.Int8) // also where all of them are widened
+		if q.DType.Quantized() {
+			kind = quant.Name(q.DType)
+		}
+		for _, name := range slices.Concat(q.Weights, q.Widened) {
+			if w, err := m.Weight(name); err == nil {
+				r.codes[name] = fmt.Sprintf("%s %v", kind, w.Shape)
+			}
+		}
 	}
 	used := map[string]bool{}
 	for _, name := range m.Used() {
-		used[name] = true
+		for _, stored := range m.Stored(name) {
+			used[stored] = true
+		}
 	}
 	for _, name := range m.Set().Names() {
 		if !used[name] {
@@ -70,6 +89,9 @@ func (r *modelReport) rows() [][]string {
 		{"parameters", fmt.Sprintf("%d in %d layers of width %d", r.Parameters, r.Layers, r.HiddenSize)},
 		{"vocabulary", fmt.Sprintf("%d tokens%s", r.VocabSize, tied)},
 		{"positions", fmt.Sprint(r.MaxPositions)},
+	}
+	if r.Quantized != "" {
+		rows = append(rows, []string{"quantized", r.Quantized})
 	}
 	for _, list := range []struct {
 		what  string

@@ -11,7 +11,9 @@ import (
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/model/hub"
+	"github.com/lorafuse/lorafuse/quant"
 	"github.com/lorafuse/lorafuse/safetensors/torchfile"
+	"github.com/lorafuse/lorafuse/train"
 )
 
 // modelFlags name a model, its adapter and the machine that runs them.
@@ -22,6 +24,7 @@ type modelFlags struct {
 	backend   string
 	threads   int
 	precision string
+	quantize  string // only where the command has the flag
 	profile   string // folder, only where the command has the flag
 }
 
@@ -37,6 +40,11 @@ func (f *modelFlags) machineFlags(c *cobra.Command) {
 	c.Flags().StringVar(&f.backend, "backend", backend.Auto, "machine to compute on: auto, cpu, cuda or metal")
 	c.Flags().StringVar(&f.precision, "precision", backend.F32.String(), "arithmetic of matrix products: f32, or bf16 where the machine multiplies that faster")
 	c.Flags().IntVar(&f.threads, "threads", 0, "threads of the CPU backend, 0 is one per core; results do not depend on it")
+}
+
+// quantizeFlag adds --quantize.
+func (f *modelFlags) quantizeFlag(c *cobra.Command) {
+	c.Flags().StringVar(&f.quantize, "quantize", string(quant.None), "make the weights of linear layers smaller on load: none, int8 (8.5 bits each) or nf4 (4.5 bits each)")
 }
 
 // session is an open model, with its adapter and a machine where asked for.
@@ -58,6 +66,10 @@ func (a *app) open(ctx context.Context, f *modelFlags) (_ *session, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("--%w", err)
 	}
+	method, err := quant.ParseMethod(f.quantize)
+	if err != nil {
+		return nil, fmt.Errorf("--quantize: %w", err)
+	}
 	o := backend.Options{Threads: f.threads, Precision: precision}
 	s := &session{}
 	if s.profile, err = a.profiler(f.profile, f.backend, &o); err != nil {
@@ -74,6 +86,12 @@ func (a *app) open(ctx context.Context, f *modelFlags) (_ *session, err error) {
 	if s.model, err = a.openModel(ctx, f); err != nil {
 		return nil, err
 	}
+	if err = s.model.Quantize(method, a.quantizing()); err != nil {
+		return nil, err
+	}
+	for _, line := range train.DescribeQuantization(s.model) {
+		a.note("%s", line)
+	}
 	if f.adapter == "" {
 		return s, nil
 	}
@@ -83,6 +101,17 @@ func (a *app) open(ctx context.Context, f *modelFlags) (_ *session, err error) {
 	}
 	s.state, err = p.Continue(s.adapter, s.model)
 	return s, err
+}
+
+// quantizing shows how far the weights are, where it takes a while.
+func (a *app) quantizing() func(done, total int64) {
+	show := a.loading()
+	return func(done, total int64) {
+		show("quantizing weights", done, total)
+		if done == total {
+			a.close()
+		}
+	}
 }
 
 // openModel finds, downloads and maps the model.
