@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -30,27 +31,54 @@ func (s *Store) Buffer(name string) backend.Buffer { return s.buffers[name] }
 // Import brings the named tensors of a checkpoint to the device. Those that must
 // be made are made on all cores, each in its own buffer.
 func (s *Store) Import(w Weights, names []string) error {
-	var fills []func() error
+	var made []string
+	var weights []Weight
+	var sizes []int
 	for _, name := range names {
-		if s.buffers[name] != nil {
+		if s.buffers[name] != nil || slices.Contains(made, name) {
 			continue
 		}
 		x, err := w.Weight(name)
 		if err != nil {
 			return err
 		}
-		var b backend.Buffer
-		if x.Fill == nil {
-			b, err = s.dev.Import(x.Source)
-		} else if b, err = s.dev.Alloc(x.Size()); err == nil {
-			fills = append(fills, func() error { return s.fill(name, b, x) })
+		if x.Fill != nil {
+			made, weights, sizes = append(made, name), append(weights, x), append(sizes, x.Size())
+			continue
 		}
-		if err != nil {
+		if s.buffers[name], err = s.dev.Import(x.Source); err != nil {
+			delete(s.buffers, name)
 			return fmt.Errorf("tensor %q: %w", name, err)
 		}
-		s.buffers[name] = b
 	}
-	return together(fills)
+	buffers, err := s.allocAll(sizes)
+	if err != nil {
+		return fmt.Errorf("%d weights: %w", len(sizes), err)
+	}
+	tasks := make([]func() error, len(made))
+	for i, name := range made {
+		s.buffers[name] = buffers[i]
+		tasks[i] = func() error { return s.fill(name, buffers[i], weights[i]) }
+	}
+	return together(tasks)
+}
+
+// allocAll makes buffers, in one piece of memory where the device can do that.
+func (s *Store) allocAll(sizes []int) ([]backend.Buffer, error) {
+	if d, ok := s.dev.(backend.Divider); ok {
+		return d.AllocAll(sizes)
+	}
+	buffers := make([]backend.Buffer, len(sizes))
+	for i, n := range sizes {
+		var err error
+		if buffers[i], err = s.dev.Alloc(n); err != nil {
+			for _, b := range buffers[:i] {
+				b.Free()
+			}
+			return nil, err
+		}
+	}
+	return buffers, nil
 }
 
 // fill makes the contents of a buffer.

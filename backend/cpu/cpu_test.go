@@ -191,3 +191,48 @@ func TestFirstRun(t *testing.T) {
 		assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(2<<10), "bytes allocated by the first run with %d rows", size)
 	}
 }
+
+// Buffers of one stretch of memory are apart, and it is there until the last is
+// freed.
+func TestAllocAll(t *testing.T) {
+	dev, err := cpu.Open(backend.Options{Threads: 1})
+	require.NoError(t, err)
+	defer dev.Close()
+	sizes := []int{100, 0, 64, 5 << 20}
+	parts, err := dev.AllocAll(sizes)
+	require.NoError(t, err)
+	require.Len(t, parts, len(sizes))
+	for i, n := range sizes {
+		require.Equal(t, n, parts[i].Size())
+		data := make([]byte, n)
+		_, err := dev.Download(data, parts[i], 0)
+		require.NoError(t, err)
+		for j := range data {
+			require.Zero(t, data[j])
+			data[j] = byte(i + 1)
+		}
+		_, err = dev.Upload(parts[i], 0, data)
+		require.NoError(t, err)
+		_, err = dev.Upload(parts[i], n, []byte{1})
+		require.Error(t, err, "a part has an end")
+	}
+	for i, n := range sizes {
+		data := make([]byte, n)
+		_, err := dev.Download(data, parts[i], 0)
+		require.NoError(t, err, "freeing others does nothing to it")
+		for _, b := range data {
+			require.EqualValues(t, i+1, b)
+		}
+		parts[i].Free()
+		parts[i].Free()
+		_, err = dev.Download(data, parts[i], 0)
+		require.ErrorIs(t, err, backend.ErrClosed)
+	}
+	none, err := dev.AllocAll(nil)
+	require.NoError(t, err)
+	require.Empty(t, none)
+	for _, wrong := range [][]int{{1, -1}, {math.MaxInt, 5}} {
+		_, err = dev.AllocAll(wrong)
+		require.Error(t, err)
+	}
+}

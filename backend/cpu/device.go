@@ -3,9 +3,11 @@ package cpu
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lorafuse/lorafuse/backend"
@@ -86,6 +88,38 @@ func (d *Device) Alloc(bytes int) (backend.Buffer, error) {
 		return nil, fmt.Errorf("cpu: %w: asked for %d bytes, the host has %d: %w", backend.ErrOutOfMemory, bytes, hostMemory(), err)
 	}
 	return b, nil
+}
+
+// AllocAll divides one stretch of zeroed memory into buffers, at multiples of a
+// cache line.
+func (d *Device) AllocAll(sizes []int) ([]backend.Buffer, error) {
+	const line = 64
+	total := 0
+	for _, n := range sizes {
+		if n < 0 || n > math.MaxInt-line-total {
+			return nil, fmt.Errorf("cpu: %d bytes", n)
+		}
+		total += (n + line - 1) / line * line
+	}
+	whole, err := d.Alloc(total)
+	if err != nil {
+		return nil, err
+	}
+	left := new(atomic.Int64)
+	left.Store(int64(len(sizes)))
+	parts, from := make([]backend.Buffer, len(sizes)), 0
+	for i, n := range sizes {
+		parts[i] = &buffer{data: whole.(*buffer).data[from : from+n : from+n], keep: whole, release: func() {
+			if left.Add(-1) == 0 {
+				whole.Free()
+			}
+		}}
+		from += (n + line - 1) / line * line
+	}
+	if len(sizes) == 0 {
+		whole.Free()
+	}
+	return parts, nil
 }
 
 // Import gives a buffer on the bytes themselves.

@@ -122,7 +122,9 @@ type suite struct {
 	shape   checkpoint.Shape
 	dir     string
 	model   *model.Model
-	engines map[engineKind]*engine
+	// quantized are the same model with other weights.
+	quantized []*model.Model
+	engines   map[engineKind]*engine
 
 	torch, llama *peer.Peer // nil if nobody asks
 }
@@ -138,7 +140,9 @@ func (s *suite) run(ctx context.Context, tasks []bench.Task, report *bench.Repor
 	}
 	defer func() {
 		s.closeEngines()
-		err = errors.Join(err, s.model.Close())
+		for _, m := range append(s.quantized, s.model) {
+			err = errors.Join(err, m.Close())
+		}
 	}()
 	if s.Python != "" {
 		s.torch = peer.Torch(s.Python, s.Threads)

@@ -38,13 +38,16 @@ func TestRun(t *testing.T) {
 			assert.Positive(t, row.Figures().Speed, row.ID())
 		}
 	}
-	assert.Equal(t, map[string]int{tokenGroup: 3, contextGroup: 4, promptGroup: 3}, groups)
+	assert.Equal(t, map[string]int{tokenGroup: 5, contextGroup: 4, promptGroup: 3}, groups)
 	s, err := checkpoint.ByName("tiny")
 	require.NoError(t, err)
-	token, adapter, loop, prompt := r.Rows[0], r.Rows[1], r.Rows[2], r.Rows[3]
+	token, adapter, loop, int8, nf4, prompt := r.Rows[0], r.Rows[1], r.Rows[2], r.Rows[3], r.Rows[4], r.Rows[5]
 	assert.EqualValues(t, 2*s.LinearParams(), loop.Bytes)
 	assert.EqualValues(t, 2*s.LinearParams()+2*4*2*2*16*(4+1), token.Bytes, "weights, and keys and values of 5 tokens")
 	assert.EqualValues(t, 4*s.LoRAParams(4), adapter.Bytes-token.Bytes)
+	linear := int64(s.LinearParams() - 320*64)
+	assert.Equal(t, 2*linear-linear/64*68, token.Bytes-int8.Bytes, "but for the head")
+	assert.Equal(t, 2*linear-linear/64*36, token.Bytes-nf4.Bytes)
 	assert.InDelta(t, 2*(s.LinearParams()-320*64)*16+2*320*64+4*(16*17/2)*64*2, prompt.Flops, 0)
 	require.Len(t, r.Verdicts(), 1)
 	assert.Equal(t, "lorafuse: merged, f32", r.Verdicts()[0].Beside)
@@ -125,7 +128,7 @@ func TestPeers(t *testing.T) {
 			names = append(names, v.Name)
 		}
 	}
-	assert.Equal(t, []string{"decoding: 1.2× llama.cpp", "reading a prompt in bf16: 2× llama.cpp"}, names)
+	assert.Equal(t, []string{"decoding: 1.2× llama.cpp", "decoding in int8: 1.3× llama.cpp in q8_0", "reading a prompt in bf16: 2× llama.cpp"}, names)
 }
 
 // Models that no cache holds are held against the memory.
@@ -144,7 +147,7 @@ func TestLarge(t *testing.T) {
 			names = append(names, mark.Name)
 		}
 	}
-	assert.Equal(t, []string{"decoding: 90 % of reading alone", "an adapter that is not merged: 0.85× the speed", "reading a prompt in bf16: 1.4× llama.cpp"}, names)
+	assert.Equal(t, []string{"decoding: 90 % of reading alone", "an adapter that is not merged: 0.85× the speed", "decoding in int8: 1.3× llama.cpp in q8_0", "reading a prompt in bf16: 1.4× llama.cpp"}, names)
 }
 
 func TestOnly(t *testing.T) {

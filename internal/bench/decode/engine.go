@@ -8,17 +8,23 @@ import (
 	"github.com/lorafuse/lorafuse/generate"
 	"github.com/lorafuse/lorafuse/internal/bench"
 	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/quant"
 )
 
 // engineKind is a way to generate.
 type engineKind struct {
 	adapter   bool // not merged
 	precision backend.Precision
+	weights   quant.Method // empty for those of the file
 }
 
 func (k engineKind) name(rank int) string {
 	if k.adapter {
 		return fmt.Sprintf("adapter r=%d, not merged, %v", rank, k.precision)
+	}
+	if k.weights != "" {
+		return fmt.Sprintf("merged, %s weights", k.weights)
 	}
 	return fmt.Sprintf("merged, %v", k.precision)
 }
@@ -45,7 +51,11 @@ func (s *suite) engine(ctx context.Context, k engineKind) (*engine, error) {
 			return nil, err
 		}
 	}
-	g, err := generate.New(ctx, s.machine.Device(k.precision), s.model, state, generate.Options{})
+	m, err := s.weights(k.weights)
+	if err != nil {
+		return nil, err
+	}
+	g, err := generate.New(ctx, s.machine.Device(k.precision), m, state, generate.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -54,6 +64,19 @@ func (s *suite) engine(ctx context.Context, k engineKind) (*engine, error) {
 	}
 	s.engines[k] = &engine{g}
 	return s.engines[k], nil
+}
+
+// weights is the model, opened once more where its weights are quantised.
+func (s *suite) weights(method quant.Method) (*model.Model, error) {
+	if method == "" {
+		return s.model, nil
+	}
+	m, err := model.Open(s.dir)
+	if err != nil {
+		return nil, err
+	}
+	s.quantized = append(s.quantized, m)
+	return m, m.Quantize(method, nil)
 }
 
 func (s *suite) closeEngines() {

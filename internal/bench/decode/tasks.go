@@ -11,6 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/bench"
 	"github.com/lorafuse/lorafuse/internal/bench/checkpoint"
 	"github.com/lorafuse/lorafuse/internal/bench/peer"
+	"github.com/lorafuse/lorafuse/quant"
 )
 
 // Who is measured.
@@ -33,12 +34,16 @@ var (
 	merged  = engineKind{}
 	adapted = engineKind{adapter: true}
 	rounded = engineKind{precision: backend.BF16}
+
+	int8Weights = engineKind{weights: quant.Int8}
+	nf4Weights  = engineKind{weights: quant.Bit4}
 )
 
 // Bars.
 const (
 	besideLoop   = 1 / 0.9  // of the time of a loop that reads the weights, where no cache holds them
 	unmergedCost = 1 / 0.85 // of the time of the merged model
+	besideQ8     = 1 / 1.3  // of llama.cpp's time with 8-bit weights
 )
 
 // besideLlama is the most that decoding and reading a prompt may take, as parts
@@ -82,6 +87,11 @@ func (s *suite) token() []bench.Task {
 	if s.outOfCache() {
 		tasks[0].Marks = append(tasks[0].Marks, bench.Mark{Name: "decoding: 90 % of reading alone", Row: one.ID(), Beside: []string{read.ID()}, Factor: besideLoop})
 	}
+	for _, k := range []engineKind{int8Weights, nf4Weights} {
+		r := add(ours, k.name(s.Rank))
+		r.Bytes -= s.savedBytes(k.weights)
+		tasks = append(tasks, s.decoding(r, k, s.Contexts[0]))
+	}
 	if s.LlamaPython != "" {
 		for _, f := range []checkpoint.Format{checkpoint.BF16, checkpoint.Q8} {
 			r := add(llamaCpp, f.String())
@@ -89,6 +99,8 @@ func (s *suite) token() []bench.Task {
 			tasks = append(tasks, s.peerTask(r, &s.llama, func() (map[string]any, error) { return s.ggufTask("decode", f) }))
 			if factor, _ := s.besideLlama(); f == checkpoint.BF16 && factor > 0 {
 				tasks[0].Marks = append(tasks[0].Marks, bench.Mark{Name: "decoding: 1.2× llama.cpp", Row: one.ID(), Beside: []string{r.ID()}, Factor: factor})
+			} else if f == checkpoint.Q8 {
+				tasks[3].Marks = append(tasks[3].Marks, bench.Mark{Name: "decoding in int8: 1.3× llama.cpp in q8_0", Row: tasks[3].Row.ID(), Beside: []string{r.ID()}, Factor: besideQ8})
 			}
 		}
 	}
@@ -129,6 +141,13 @@ func (s *suite) contexts() (tasks []bench.Task) {
 func (s *suite) tokenBytes(context int) int64 {
 	cache := 2 * 4 * s.shape.Layers * s.shape.KVHeads * s.shape.HeadDim() * (context + s.Tokens/2)
 	return int64(2*s.shape.LinearParams() + cache)
+}
+
+// savedBytes is by how much weights of linear layers are smaller than in bf16;
+// the head is not.
+func (s *suite) savedBytes(method quant.Method) int64 {
+	n := s.shape.LinearParams() - s.shape.Vocab*s.shape.Hidden
+	return int64(2*n - method.DType().Bytes(n))
 }
 
 // decoding is the time of a token of ours.
