@@ -90,8 +90,8 @@ func (a *app) benchKernels() *cobra.Command {
 		Short: "Measure matrix products and what is bound by the memory, one by one",
 		Long: `Measure operations one by one: the matrix products of a layer of 2,048 channels and
 of its adapters, forward and backward, for 1 to 2,048 rows, in f32, in f32 from bf16
-weights and in bf16; softmax, norms, activations, the loss, AdamW, dropout and
-conversions on 64 MiB; attention.
+weights, in bf16, and in f32 from int8 and nf4 weights; softmax, norms, activations, the
+loss, AdamW, dropout and conversions on 64 MiB; attention.
 
 With --python torch and numpy (OpenBLAS, where it is built with it) make the same
 products in turn, and ours are held against them.

@@ -26,4 +26,6 @@ func ExampleRun() {
 	// dy·W: lorafuse: f32, m=64 k=704 n=256: 23068672 operations
 	// dy·W: lorafuse: f32 × bf16 weights, m=64 k=704 n=256: 23068672 operations
 	// dy·W: lorafuse: bf16, m=64 k=704 n=256: 23068672 operations
+	// dy·W: lorafuse: f32 × int8 weights, m=64 k=704 n=256: 23068672 operations
+	// dy·W: lorafuse: f32 × nf4 weights, m=64 k=704 n=256: 23068672 operations
 }

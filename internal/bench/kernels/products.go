@@ -38,13 +38,15 @@ type kind struct {
 	name      string
 	weights   tensor.DType
 	precision backend.Precision
-	peer      string // what torch calls it
+	peer      string // what torch calls it, empty where it has none
 }
 
 var kinds = []kind{
 	{"f32", tensor.F32, backend.F32, "f32"},
 	{"f32 × bf16 weights", tensor.BF16, backend.F32, "f32"}, // torch has no such product: it widens the weights first
 	{"bf16", tensor.BF16, backend.BF16, "bf16"},
+	{"f32 × int8 weights", tensor.Q8, backend.F32, ""},
+	{"f32 × nf4 weights", tensor.NF4, backend.F32, ""},
 }
 
 type size struct{ m, k, n int }
@@ -85,9 +87,10 @@ func (s *suite) product(f form, k kind, z size) []bench.Task {
 	z = size{s.shrunk(z.m, 1), s.shrunk(z.k, 8), s.shrunk(z.n, 8)}
 	row := func(program string) *bench.Row {
 		return &bench.Row{Group: f.name, Program: program, Name: k.name, Input: fmt.Sprintf("m=%d k=%d n=%d", z.m, z.k, z.n),
-			Flops: 2 * float64(z.m) * float64(z.k) * float64(z.n), Bytes: s.bytes(f, k, z)}
+			Flops: 2 * float64(z.m) * float64(z.k) * float64(z.n)}
 	}
 	mine := row(ours)
+	mine.Bytes = k.moved(f, z)
 	spec := func() program.Spec {
 		a, b := tensor.F32, tensor.F32
 		if f.weight {
@@ -103,7 +106,7 @@ func (s *suite) product(f form, k kind, z size) []bench.Task {
 		own.Marks = append(own.Marks, bench.Mark{Name: fmt.Sprintf("%s, %s, %s: share of the peak", f.name, k.name, mine.Input), Row: mine.ID(), FlopPeak: asked})
 	}
 	tasks := []bench.Task{own}
-	if s.torch == nil {
+	if s.torch == nil || k.peer == "" {
 		return tasks
 	}
 	for _, program := range []string{torch, openBLAS} {
@@ -132,7 +135,7 @@ func (s *suite) share(f form, k kind, z size) float64 {
 	switch {
 	case f.atLeast > 0:
 		return f.atLeast
-	case !f.weight || z.m < manyRows:
+	case !f.weight || z.m < manyRows || k.weights.Quantized():
 		return 0
 	case k.precision == backend.F32 && one:
 		return 0.92
@@ -159,13 +162,13 @@ func beside(program string, f form, k kind, z size) float64 {
 	return 1 / 1.2
 }
 
-// bytes are those of the operands and the result, once.
-func (s *suite) bytes(f form, k kind, z size) int64 {
-	n := 4 * (z.m*z.k + z.m*z.n)
+// moved is what a product of ours reads and writes, once.
+func (k kind) moved(f form, z size) int64 {
+	second := 4 * z.k * z.n
 	if f.weight {
-		return int64(n + k.weights.Size()*z.k*z.n)
+		second = k.weights.Bytes(z.k * z.n)
 	}
-	return int64(n + 4*z.k*z.n)
+	return int64(4*(z.m*z.k+z.m*z.n) + second)
 }
 
 // dims are those of a matrix whose transpose is asked for, or it itself.

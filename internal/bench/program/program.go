@@ -14,6 +14,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/bench"
 	"github.com/lorafuse/lorafuse/internal/philox"
 	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/quant"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
@@ -86,15 +87,13 @@ func (p *Program) bind(ctx context.Context, dev backend.Device, words map[string
 
 // fill writes n bytes of random elements; a stretch of them repeats itself.
 func fill(ctx context.Context, dev backend.Device, b backend.Buffer, d tensor.DType, n int, stream uint32) error {
-	block := make([]byte, min(n, 1<<20))
-	if d.IsFloat() {
-		random, numbers := philox.NewStream(0, 0, stream), make([]float32, len(block)/d.Size())
-		for i := range numbers {
-			numbers[i] = 2*random.Uniform(uint64(i)) - 1
-		}
-		if err := tensor.FromFloat32(block, numbers, d); err != nil {
-			return err
-		}
+	stretch := min(n, 1<<20)
+	if size := d.BlockBytes(); size > 0 && n > 0 {
+		stretch = max(1, stretch/size) * size
+	}
+	block := make([]byte, stretch)
+	if err := randomElements(block, d, philox.NewStream(0, 0, stream)); err != nil {
+		return err
 	}
 	for at := 0; at < n; at += len(block) {
 		if err := upload(ctx, dev, b, at, block[:min(len(block), n-at)]); err != nil {
@@ -102,6 +101,27 @@ func fill(ctx context.Context, dev backend.Device, b backend.Buffer, d tensor.DT
 		}
 	}
 	return nil
+}
+
+// randomElements draws numbers; integers stay zero.
+func randomElements(dst []byte, d tensor.DType, random philox.Stream) error {
+	n := 0
+	switch {
+	case d.Quantized():
+		n = len(dst) / d.BlockBytes() * tensor.QuantBlock
+	case d.IsFloat():
+		n = len(dst) / d.Size()
+	default:
+		return nil
+	}
+	numbers := make([]float32, n)
+	for i := range numbers {
+		numbers[i] = 2*random.Uniform(uint64(i)) - 1
+	}
+	if d.Quantized() {
+		return quant.Quantize(dst, numbers, d)
+	}
+	return tensor.FromFloat32(dst, numbers, d)
 }
 
 func upload(ctx context.Context, dev backend.Device, b backend.Buffer, at int, data []byte) error {

@@ -53,6 +53,28 @@ func TestProgram(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
+// Arguments of every type that a product takes are filled with numbers.
+func TestWeights(t *testing.T) {
+	m := open(t, "cpu")
+	for _, d := range []tensor.DType{tensor.F32, tensor.BF16, tensor.F16, tensor.Q8, tensor.NF4} {
+		g := graph.New()
+		x, w := g.Param("x", tensor.F32, ir.ShapeOf(2, 70)...), g.Param("w", d, ir.ShapeOf(33, 70)...)
+		p, err := New(t.Context(), m.Device(backend.F32), Spec{Graph: g, Results: []graph.Tensor{x.Linear(w, graph.Tensor{})}})
+		require.NoError(t, err, d)
+		require.NoError(t, p.Run(t.Context()))
+		y := make([]float32, 2*33)
+		f, err := m.Device(backend.F32).Download(tensor.BytesOf(y), p.buffers[len(p.buffers)-1], 0)
+		require.NoError(t, err)
+		require.NoError(t, f.Wait(t.Context()))
+		squares := 0.0
+		for _, v := range y {
+			squares += float64(v) * float64(v)
+		}
+		assert.InDelta(t, 70./9, squares/float64(len(y)), 5, "sums of 70 products of numbers in [-1, 1): %v", d)
+		require.NoError(t, p.Close())
+	}
+}
+
 func TestProgramRefuses(t *testing.T) {
 	m := open(t, "cpu")
 	s := product(4)
