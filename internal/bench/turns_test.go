@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -147,23 +148,25 @@ func TestTurnsInterrupted(t *testing.T) {
 
 // What is too quick for a clock is called as often as it takes.
 func TestRepeat(t *testing.T) {
-	calls := 0
-	s := Repeat(func(context.Context) error {
-		calls++
-		time.Sleep(200 * time.Microsecond)
-		return nil
-	}, 5*time.Millisecond)
-	_, err := s.Sample(t.Context())
-	require.NoError(t, err)
-	assert.Greater(t, calls, 2, "first it finds out how often")
-	calls = 0
-	start := time.Now()
-	mean, err := s.Sample(t.Context())
-	require.NoError(t, err)
-	assert.InDelta(t, time.Since(start).Seconds()/float64(calls), mean, 1e-3)
-	assert.GreaterOrEqual(t, mean, 200e-6)
-	require.NoError(t, s.Close())
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		s := Repeat(func(context.Context) error {
+			calls++
+			time.Sleep(200 * time.Microsecond)
+			return nil
+		}, 5*time.Millisecond)
+		mean, err := s.Sample(t.Context())
+		require.NoError(t, err)
+		assert.InDelta(t, 200e-6, mean, 1e-9)
+		assert.Equal(t, 1+2+4+8+16+32, calls, "first it finds out how often")
+		calls = 0
+		mean, err = s.Sample(t.Context())
+		require.NoError(t, err)
+		assert.InDelta(t, 200e-6, mean, 1e-9)
+		assert.Equal(t, 32, calls)
+		require.NoError(t, s.Close())
+	})
 	failing := Repeat(func(context.Context) error { return errors.New("no") }, time.Millisecond)
-	_, err = failing.Sample(t.Context())
+	_, err := failing.Sample(t.Context())
 	assert.EqualError(t, err, "no")
 }
