@@ -13,6 +13,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	_ "github.com/lorafuse/lorafuse/backend/cpu"
+	"github.com/lorafuse/lorafuse/generate"
 	"github.com/lorafuse/lorafuse/internal/bench"
 	"github.com/lorafuse/lorafuse/internal/bench/checkpoint"
 	"github.com/lorafuse/lorafuse/internal/bench/program"
@@ -63,17 +64,17 @@ func TestLinearNames(t *testing.T) {
 	assert.Len(t, s.LinearNames(), 2*7+1)
 }
 
-// A sample generates what was asked for, behind the text that was asked for.
+// A sample runs the model for as many tokens as it counts.
 func TestSamplers(t *testing.T) {
 	m, err := program.Open("cpu", 1)
 	require.NoError(t, err)
+	m.Quick = true
 	defer func() { require.NoError(t, m.Close()) }()
 	shape, err := checkpoint.ByName("tiny")
 	require.NoError(t, err)
 	s := &suite{Options: small(t), machine: m, shape: shape, dir: t.TempDir()}
-	row := s.row(tokenGroup, ours, "x")
-	var lengths []int
-	task := bench.Task{Row: row, Begin: func(ctx context.Context) (bench.Sampler, error) {
+	const before, tokens = 6, 4
+	task := bench.Task{Row: s.row(tokenGroup, ours, "x"), Begin: func(ctx context.Context) (bench.Sampler, error) {
 		one, err := s.engine(ctx, merged)
 		require.NoError(t, err)
 		again, err := s.engine(ctx, merged)
@@ -82,15 +83,29 @@ func TestSamplers(t *testing.T) {
 		other, err := s.engine(ctx, adapted)
 		require.NoError(t, err)
 		assert.NotSame(t, one, other)
-		b := &behind{one, s.prompt(6), 4}
-		return bench.Repeat(func(ctx context.Context) error {
-			_, err := b.Sample(ctx)
-			lengths = append(lengths, len(b.prompt)+b.tokens)
-			return err
-		}, 1), nil
+
+		prompt := s.prompt(before)
+		long, err := one.generator.Generate(ctx, prompt, generate.GenerateOptions{MaxNewTokens: 2 * tokens, IgnoreEOS: true}, nil)
+		require.NoError(t, err)
+		one.generator.Reset()
+		b := &behind{one, prompt, tokens}
+		_, err = b.Sample(ctx)
+		require.NoError(t, err)
+		after, err := one.generator.Generate(ctx, append(prompt, long.IDs...), generate.GenerateOptions{MaxNewTokens: 1, IgnoreEOS: true}, nil)
+		require.NoError(t, err)
+		assert.Equal(t, before+tokens, after.CachedTokens, "what the sample has run through")
+
+		r := &reading{one, s.prompt(40)}
+		for range 2 {
+			_, err = r.Sample(ctx)
+			require.NoError(t, err)
+		}
+		after, err = one.generator.Generate(ctx, s.prompt(41), generate.GenerateOptions{MaxNewTokens: 1, IgnoreEOS: true}, nil)
+		require.NoError(t, err)
+		assert.Equal(t, 40, after.CachedTokens)
+		return b, nil
 	}}
 	require.NoError(t, s.run(t.Context(), []bench.Task{task}, &bench.Report{}))
-	assert.NotEmpty(t, lengths)
 	assert.Equal(t, []int32{5, 12, 19}, s.prompt(3))
 }
 

@@ -123,6 +123,9 @@ type reading struct {
 func (r *reading) Sample(ctx context.Context) (float64, error) {
 	r.generator.Reset()
 	x, err := r.generator.Generate(ctx, r.prompt, generate.GenerateOptions{MaxNewTokens: 1, IgnoreEOS: true}, nil)
+	if err == nil && x.CachedTokens > 0 {
+		err = fmt.Errorf("decode: %d tokens of the prompt had been read before", x.CachedTokens)
+	}
 	return x.PromptTime.Seconds(), err
 }
 
