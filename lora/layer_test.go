@@ -40,7 +40,7 @@ func TestNewLayer(t *testing.T) {
 	x[3] = 1
 	require.NoError(t, l.Forward(y, x, 1))
 	assert.Equal(t, make([]float32, 700), y, "B is zero: nothing is added")
-	for _, bad := range [][3]int{{0, 1, 1}, {1, -1, 1}, {1, 1, 0}, {1 << 40, 1, 1}} {
+	for _, bad := range [][3]int{{0, 1, 1}, {1, -1, 1}, {1, 1, 0}, {math.MaxInt / 4, 1, 1}} {
 		_, err := lora.NewLayer(bad[0], bad[1], bad[2], 1, 1)
 		require.ErrorIs(t, err, lora.ErrShape)
 	}

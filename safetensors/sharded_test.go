@@ -115,7 +115,7 @@ func TestDefaultShardSize(t *testing.T) {
 		require.NoError(t, WriteSharded(dir, letters("ab"), size, nil))
 		assertFiles(t, dir, ModelFile)
 	}
-	assert.EqualValues(t, 10*1024*1024*1024, DefaultShardSize)
+	assert.Equal(t, int64(10*1024*1024*1024), int64(DefaultShardSize))
 }
 
 func TestSplitShards(t *testing.T) {

@@ -65,7 +65,7 @@ func TestWriteRefuses(t *testing.T) {
 		"no dtype":        {one(Entry{Name: "a"}), nil, ErrDType, false},
 		"unknown dtype":   {one(Entry{Name: "a", DType: 99}), nil, ErrDType, false},
 		"negative":        {one(Entry{Name: "a", DType: U8, Shape: []int{-1}}), nil, ErrShape, false},
-		"overflow":        {one(Entry{Name: "a", DType: U8, Shape: []int{math.MaxInt, 3}}), nil, ErrOverflow, false},
+		"overflow":        {one(Entry{Name: "a", DType: U8, Shape: []int{math.MaxInt, math.MaxInt, 3}}), nil, ErrOverflow, false},
 		"half a byte":     {one(Entry{Name: "a", DType: F4, Shape: []int{3}, Data: []byte{1, 2}}), nil, ErrPartialByte, false},
 		"too much":        {one(Entry{Name: "a", DType: U8, Data: []byte{1, 2}}), nil, ErrSize, false},
 		"nothing":         {one(Entry{Name: "a", DType: U8}), nil, ErrSize, false},

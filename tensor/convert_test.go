@@ -27,7 +27,7 @@ func TestBulkConversionsAgreeWithScalars(t *testing.T) {
 			for h := range wide {
 				want := f.widen(uint16(h))
 				require.Equal(t, math.Float32bits(want), math.Float32bits(wide[h]), "%v %#x", f.d, h)
-				got := uint16(back[h*len(back)/len(wide)])
+				got := uint16(back[h*(len(back)/len(wide))])
 				if f.bits == 16 {
 					got = little.Uint16(back[2*h:])
 				}

@@ -132,12 +132,12 @@ func checksum(ids []int32, decoded, skipped string) uint16 {
 // checkDecodings decodes sequences of arbitrary ids, many of which are no text at all.
 func checkDecodings(t *testing.T, tok *Tokenizer, want []byte) {
 	require.Len(t, want, 400)
-	x := 1
+	x := int64(1)
 	for length := 1; length <= 200; length++ {
 		var ids []int32
 		for range 1 + length%13 {
 			x = (x*1103515245 + 12345) % (1 << 31)
-			ids = append(ids, int32((x>>8)%tok.VocabSize()))
+			ids = append(ids, int32((x>>8)%int64(tok.VocabSize())))
 		}
 		decoded, err := tok.Decode(ids, false)
 		require.NoError(t, err)

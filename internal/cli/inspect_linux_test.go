@@ -23,7 +23,7 @@ func TestInspectReadsHeadersOnly(t *testing.T) {
 	}
 	began := time.Now()
 	i := decode[inspection](t, succeed(t, "inspect", path, "--json"))
-	assert.EqualValues(t, size, i.Bytes)
+	assert.EqualValues(t, int64(size), i.Bytes)
 	assert.Less(t, time.Since(began), 10*time.Second)
 
 	f, err := os.Open(path)

@@ -37,7 +37,9 @@ func appendParts(b []byte, parts []any) []byte {
 			b = append(b, byte(opBinUnicode))
 			b = append(binary.LittleEndian.AppendUint32(b, uint32(len(p))), p...)
 		case int:
-			if int64(p) == int64(int32(p)) {
+			b = appendParts(b, []any{int64(p)})
+		case int64:
+			if p == int64(int32(p)) {
 				b = binary.LittleEndian.AppendUint32(append(b, byte(opBinInt)), uint32(p))
 			} else {
 				b = binary.LittleEndian.AppendUint64(append(b, byte(opLong1), 8), uint64(p))
@@ -61,7 +63,7 @@ func globalCode(module, name string) code {
 }
 
 // storageCode is a storage by its persistent id.
-func storageCode(class, key string, numel int) code {
+func storageCode(class, key string, numel int64) code {
 	module := "torch"
 	if class == "UntypedStorage" {
 		module += ".storage"
@@ -70,7 +72,7 @@ func storageCode(class, key string, numel int) code {
 }
 
 // tensorCode is _rebuild_tensor_v2 over a storage.
-func tensorCode(storage code, offset int, size, stride tuple) code {
+func tensorCode(storage code, offset int64, size, stride tuple) code {
 	return call("torch._utils", "_rebuild_tensor_v2", storage, offset, size, stride, code{byte(opNewFalse)}, call("collections", "OrderedDict"))
 }
 

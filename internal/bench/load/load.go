@@ -61,7 +61,7 @@ func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
 	case o.Runs < 1:
 		return nil, fmt.Errorf("load: %w: found %d runs, expected 1 or more", ErrOptions, o.Runs)
 	case o.Size < MinSize || o.Size > 100*FullSize:
-		return nil, fmt.Errorf("load: %w: found a size of %d bytes, expected %d to %d", ErrOptions, o.Size, MinSize, 100*FullSize)
+		return nil, fmt.Errorf("load: %w: found a size of %d bytes, expected %d to %d", ErrOptions, o.Size, MinSize, int64(100*FullSize))
 	}
 	rows := o.rows()
 	if len(rows) == 0 {
