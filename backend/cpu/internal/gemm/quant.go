@@ -1,8 +1,6 @@
 package gemm
 
 import (
-	"unsafe"
-
 	"github.com/lorafuse/lorafuse/quant"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -175,47 +173,4 @@ func (f *fewRows) directQuantized(p *Pair, a operand, n0, n1 int, s *scratch) {
 				floats(wide, 0), F32, 4*ld, floats(c.C, i*c.LDC+n0), c.LDC, n1-n0, p.Alpha)
 		}
 	}
-}
-
-// portableUnblock widens blocks in plain Go.
-func portableUnblock(dst, src unsafe.Pointer, elem Elem, blocks int) {
-	bytes := unsafe.Slice((*byte)(src), blocks*elem.blockBytes())
-	// The length fits, which is all that can be wrong.
-	_ = quant.Dequantize(unsafe.Slice((*float32)(dst), blocks*quantBlock), bytes, 0, elem.dtype())
-}
-
-// portableDotBlocks widens a row a block at a time, and multiplies the sum over
-// a block by its scale.
-func portableDotBlocks(rows, blocks int, x unsafe.Pointer, ldx int, w unsafe.Pointer, elem Elem, ldw, n int, out unsafe.Pointer, ldo int) {
-	var wide [quantBlock]float32
-	size := elem.blockBytes()
-	for j := range n {
-		for i := range rows {
-			*(*float32)(at(out, 4*(i*ldo+j))) = 0
-		}
-		for b := range blocks {
-			src := at(w, j*ldw+b*size)
-			scale := unblockCodes(&wide, src, elem)
-			for i := range rows {
-				xs := unsafe.Slice((*float32)(at(x, 4*(i*ldx+b*quantBlock))), quantBlock)
-				*(*float32)(at(out, 4*(i*ldo+j))) += scale * dotF32(xs, wide[:])
-			}
-		}
-	}
-}
-
-// unblockCodes widens the codes of one block and gives its scale.
-func unblockCodes(dst *[quantBlock]float32, src unsafe.Pointer, elem Elem) float32 {
-	if elem == Q8 {
-		for i, c := range (*[quantBlock]int8)(src) {
-			dst[i] = float32(c)
-		}
-		return *(*float32)(at(src, quantBlock))
-	}
-	const half = quantBlock / 2
-	book := elem.code()
-	for i, c := range (*[half]byte)(src) {
-		dst[i], dst[half+i] = book[c&15], book[c>>4]
-	}
-	return *(*float32)(at(src, half))
 }

@@ -109,7 +109,7 @@ func TestQuantizedEqualsWidened(t *testing.T) {
 		e := engine(t, 2, isa)
 		r := rand.New(rand.NewPCG(8, 8))
 		for elem := range quantized {
-			for _, s := range []struct{ m, n, k int }{{9, 70, 1100}, {40, 640, 700}, {13, 128, 2304}, {9, 1100, 50}} {
+			for _, s := range []struct{ m, n, k int }{{9, 70, 1100}, {13, 640, 130}, {40, 128, 1200}, {9, 600, 50}} {
 				for _, trans := range []bool{false, true} {
 					p, wide := newProblem(r, s.m, s.n, 0, false, false), newProblem(r, s.m, s.n, 0, false, false)
 					a := newMatrix(t, r, s.m, s.k, gemm.F32, false, 0)
@@ -153,4 +153,25 @@ func TestQuantizedFirstFactorPanics(t *testing.T) {
 	a := gemm.Matrix{Data: unsafe.Pointer(&x[0]), Elem: gemm.Q8, Stride: 4}
 	defer func() { require.Contains(t, fmt.Sprint(recover()), "A of pair 0 has elements Q8") }()
 	engine(t, 1, gemm.Portable).Run(&gemm.Call{M: 2, N: 4, LDC: 4, C: x, Pairs: []gemm.Pair{{A: a, B: gemm.Of(x, 4), K: 4, Alpha: 1}}})
+}
+
+// A row does not change with the number of rows.
+func TestQuantizedRowsAreIndependent(t *testing.T) {
+	eachISA(t, func(t *testing.T, isa gemm.ISA) {
+		e := engine(t, 2, isa)
+		r := rand.New(rand.NewPCG(10, 10))
+		for elem := range quantized {
+			for _, k := range []int{128, 700} {
+				many := newProblem(r, 8, 70, 0, false, false)
+				a, b := newMatrix(t, r, 8, k, gemm.F32, false, 0), newQuantized(t, r, k, 70, elem, true, 0)
+				many.add(a, b, 1)
+				whole := many.compute(t, e.Run)
+				for _, rows := range []int{1, 2, 3, 5, 7} {
+					few := newProblem(r, rows, 70, 0, false, false)
+					few.add(a, b, 1)
+					requireSameBits(t, whole[:rows*70], few.compute(t, e.Run), elem, k, rows)
+				}
+			}
+		}
+	})
 }
