@@ -12,7 +12,6 @@ var neon = kernels{
 	dots: neonDots, dotRows: 3,
 	unblock: portableUnblock, dotBlocks: portableDotBlocks,
 	direct: neonDirect, directRows: 8,
-	unblock: portableUnblock, dotBlocks: portableDotBlocks,
 	block: neonBlock, blockRows: 4, blockCols: 6, blockLanes: 4,
 }
 
