@@ -25,9 +25,9 @@ func (e *Engine) Reserve(queries, keys, heads, headDim int) {
 // Bytes is the memory that Reserve takes for the same arguments.
 func (e *Engine) Bytes(queries, keys, heads, headDim int) int64 {
 	s := e.run.tileProducts(headDim)
-	floats := queries*heads + partials(queries, keys, heads)*(headDim+2) + e.run.pool.Workers()*(s.Call+s.Task)
+	floats := queries*heads + partials(queries, keys, heads)*(headDim+2)
 	const ofPlan = 200 // bytes of all slices for a query
-	return int64(4*floats + ofPlan*queries)
+	return int64(4*floats+ofPlan*queries) + int64(e.run.pool.Workers())*e.run.gemm.Bytes(s)
 }
 
 // tileProducts is what the products of a tile need.

@@ -4,55 +4,78 @@ package gemm
 type Scratch struct {
 	Call  int // of a call under way: A and what else is packed once
 	Inner int // of the call that a flipped one is turned into
-	Task  int // of each worker: B
+	Task  TaskScratch
 }
+
+// TaskScratch is the memory of one worker: for small pieces, for B, and for
+// quantised weights on their way.
+type TaskScratch struct{ Small, B, Wide int }
 
 // With is enough for both s and t, one after the other.
 func (s Scratch) With(t Scratch) Scratch {
-	return Scratch{max(s.Call, t.Call), max(s.Inner, t.Inner), max(s.Task, t.Task)}
+	return Scratch{max(s.Call, t.Call), max(s.Inner, t.Inner),
+		TaskScratch{max(s.Task.Small, t.Task.Small), max(s.Task.B, t.Task.B), max(s.Task.Wide, t.Task.Wide)}}
 }
 
 // Bytes is what s takes on the engine's workers.
 func (e *Engine) Bytes(s Scratch) int64 {
-	return 4 * int64(s.Call+s.Inner+e.pool.Workers()*s.Task)
+	return 4 * int64(s.Call+s.Inner+e.pool.Workers()*(s.Task.Small+s.Task.B+s.Task.Wide))
 }
 
-// taskFloats is what the ways that pack no B take per task.
-const taskFloats = rowsFew * rowsDots
-
 // Need is the most that c takes, and any call that differs from it only in
-// being smaller. Data of c is not looked at.
+// being smaller: it may go another way. Data of c is not looked at.
 func (e *Engine) Need(c *Call) Scratch {
-	kern := e.k
+	p := packed{job: &job{e: e, k: e.k}, kern: e.k}
 	if e.Rounds() {
-		kern = kern.pairs
+		p.kern = p.kern.pairs
 	}
-	depth, rows, cols, group, transposed := 0, 0, 0, 0, true
+	depth, rows, cols, longest, wide, transposed := 0, 0, 0, 0, 0, true
 	for i := range c.Pairs {
-		p := &c.Pairs[i]
-		depth += kern.words(p.K)
-		rows += min(c.M, rowsFew)*padded(p.K) + packSlack
-		cols += min(c.N, colsThin) * padded(p.K)
-		group = max(group, e.k.blockCols*padded(p.K)+packSlack)
-		transposed = transposed && p.A.Trans
+		pair := c.Pairs[i]
+		pair.Alpha = 1
+		depth += p.words(&pair)
+		rows += min(c.M, rowsFew)*padded(pair.K) + packSlack
+		cols += min(c.N, colsThin) * padded(pair.K)
+		longest = max(longest, pair.K)
+		if pair.B.Elem.Quantized() {
+			wide = max(wide, e.widened(c, &pair, p.kern))
+		}
+		transposed = transposed && pair.A.Trans
 	}
-	// Any way but that of few columns can be the one of a smaller call.
 	s := Scratch{
-		Call: max(rows, min(c.M*depth, max(e.packed, kern.mr*depth))+ceil(c.M, kern.mr)*(packSlack+1)),
-		Task: max(taskFloats, min(ceil(c.N, kern.nr), ceil(blockCols, kern.nr))*kern.nr*min(padded(depth), kern.kc)+packSlack),
+		Call: max(rows, min(c.M*depth, max(e.packed, p.kern.mr*depth))+ceil(c.M, p.kern.mr)*(packSlack+1)),
+		Task: TaskScratch{
+			Small: rowsFew * rowsDots,
+			B:     min(ceil(c.N, p.kern.nr)*p.kern.nr, blockCols)*min(padded(depth), p.kern.kc) + packSlack,
+			Wide:  wide,
+		},
 	}
-	if c.N <= colsThin {
-		s.Call, s.Task = max(s.Call, cols), max(s.Task, group)
+	if c.N <= colsThin && e.k.block != nil {
+		s.Call = max(s.Call, cols)
+		s.Task.Small = max(s.Task.Small, e.k.blockCols*max(padded(longest), e.k.blockRows)+packSlack)
 	}
 	if c.N <= colsThin && transposed && c.M > 2*colsThin {
 		inner := Call{M: c.N, N: c.M, Pairs: make([]Pair, 0, len(c.Pairs))}
-		for _, p := range c.Pairs {
-			inner.Pairs = append(inner.Pairs, Pair{A: p.B.T(), B: p.A.T(), K: p.K})
+		for _, pair := range c.Pairs {
+			inner.Pairs = append(inner.Pairs, Pair{A: pair.B.T(), B: pair.A.T(), K: pair.K})
 		}
 		n := e.Need(&inner)
 		s = s.With(Scratch{Call: c.M * c.N, Inner: n.Call, Task: n.Task})
 	}
 	return s
+}
+
+// widened is what a task needs for the quantised B of a pair.
+func (e *Engine) widened(c *Call, p *Pair, kern *kernels) int {
+	n := max(kern.nr*padded(min(p.K, kern.kc*kern.pairSize)), widenRows*padded(min(c.N, blockCols)), p.K)
+	if c.M <= rowsFew && !p.B.Trans { // directQuantized, of a task's columns
+		shares, groups := 4*e.pool.Workers(), ceil(c.N, colsFew)
+		if e.pool.Workers() == 1 {
+			shares = 1
+		}
+		n = max(n, widenRows*ceil(groups, min(groups, shares))*colsFew)
+	}
+	return n + quantBlock
 }
 
 // Reserve makes room for calls that need s at most, of one Run after the
@@ -70,8 +93,7 @@ func (e *Engine) Reserve(s Scratch) {
 		e.spare = append(e.spare, new(scratch))
 	}
 	for _, m := range e.spare {
-		m.a.take(taskFloats)
-		m.b.take(s.Task)
+		m.take(s.Task)
 	}
 }
 
@@ -79,7 +101,13 @@ func (e *Engine) Reserve(s Scratch) {
 func (e *Engine) ReserveSerial(s Scratch) {
 	for i := range e.own {
 		e.own[i].job.memory.take(s.Call)
-		e.own[i].a.take(taskFloats)
-		e.own[i].b.take(s.Task)
+		e.own[i].take(s.Task)
 	}
+}
+
+// take makes room for t.
+func (s *scratch) take(t TaskScratch) {
+	s.a.take(t.Small)
+	s.b.take(t.B)
+	s.wide.take(t.Wide)
 }
