@@ -59,11 +59,28 @@ type budget struct {
 	bytes   int64
 	options EngineOptions // but for the sizes
 	layers  int
+	pack    backend.Pack // of what is left
 }
 
 func (r *Run) newBudget(p *Planner, o EngineOptions) (*budget, error) {
 	layers, err := p.Layers()
-	return &budget{r, p, int64(r.cfg.Memory), o, layers}, err
+	b := &budget{r, p, int64(r.cfg.Memory), o, layers, o.Pack}
+	if o.Pack == backend.PackAuto {
+		b.options.Pack = backend.PackNever
+	}
+	return b, err
+}
+
+// packed gives what is left over to packed copies, where they are made as far as
+// there is room.
+func (b *budget) packed(o EngineOptions, m Memory) EngineOptions {
+	o.Pack = b.pack
+	if b.pack == backend.PackAuto {
+		if o.PackLimit = b.bytes - m.Resident(); o.PackLimit == 0 {
+			o.Pack = backend.PackNever
+		}
+	}
+	return o
 }
 
 // find gives the plan. Errors: backend.ErrOutOfMemory, with what is missing.

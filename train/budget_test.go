@@ -226,3 +226,28 @@ func peakMemory() int64 {
 	}
 	return 0
 }
+
+// TestPack: packed copies change no bit, and with a budget they take what is
+// left of it.
+func TestPack(t *testing.T) {
+	model := writeModel(t, filepath.Join(t.TempDir(), "model"))
+	free, err := try(t, budgeted(t, model))
+	require.NoError(t, err)
+	require.Zero(t, free.memory.Packed)
+	always, err := try(t, budgeted(t, model, "pack=always"))
+	require.NoError(t, err)
+	require.Positive(t, always.memory.Packed)
+	require.Equal(t, free.hash, always.hash)
+	require.Equal(t, free.memory.Total()+always.memory.Packed, always.memory.Total())
+
+	// batch_size 1 is few tokens, so that auto packs.
+	small, err := try(t, budgeted(t, model, "batch_size=1", "data.max_length=100", "pack=never"))
+	require.NoError(t, err)
+	left := always.memory.Packed / 2
+	memory := small.memory.Resident() + left
+	some, err := try(t, budgeted(t, model, "batch_size=1", "data.max_length=100", "pack=auto", fmt.Sprintf("memory=%d", memory)))
+	require.NoError(t, err)
+	require.Equal(t, small.hash, some.hash)
+	require.Positive(t, some.memory.Packed)
+	require.LessOrEqual(t, some.memory.Resident(), memory)
+}

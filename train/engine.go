@@ -44,6 +44,8 @@ type EngineOptions struct {
 	Recomputed    int     // how many of them, the first ones; 0: all
 	Seed          uint64
 	MemoryLimit   int64 // bytes, 0: the device's own
+	Pack          backend.Pack
+	PackLimit     int64 // bytes of packed copies at most; 0: half of the memory that is free
 }
 
 // Engine holds a model with an adapter on a device and computes training steps.
@@ -84,7 +86,7 @@ func (p *Planner) Engine(ctx context.Context, o EngineOptions) (*Engine, error) 
 	if err != nil {
 		return nil, err
 	}
-	if e.memory, err = p.measure(e.trained, programs, constants); err != nil {
+	if e.memory, err = p.measure(o, e.trained, programs, constants); err != nil {
 		return nil, err
 	}
 	if err := e.memory.check(p.dev, o.MemoryLimit); err != nil {

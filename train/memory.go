@@ -18,6 +18,7 @@ type Memory struct {
 	Evaluation  int64 `json:"evaluation_bytes"`  // arena of an evaluation batch
 	Scratch     int64 `json:"scratch_bytes"`     // what the device packs and computes in passing
 	Constants   int64 `json:"constants_bytes"`   // inputs and fixed numbers
+	Packed      int64 `json:"packed_bytes"`      // copies of weights, see the key pack
 	Saving      int64 `json:"saving_bytes"`      // copies while a checkpoint is written
 	// Process is what the process held when it planned (the data set, the
 	// tokenizer, the adapter that the run begins with), rounded up to 16 MiB.
@@ -30,7 +31,7 @@ type Memory struct {
 // Total is what the run needs beside weights that are used in place and what
 // the process holds already.
 func (m Memory) Total() int64 {
-	n := m.Quantized + m.Adapter + m.Optimizer + m.Activations + m.Update + m.Evaluation + m.Scratch + m.Constants + m.Saving
+	n := m.Quantized + m.Adapter + m.Optimizer + m.Activations + m.Update + m.Evaluation + m.Scratch + m.Constants + m.Packed + m.Saving
 	if !m.InPlace {
 		n += m.Weights
 	}
@@ -65,6 +66,9 @@ func (m Memory) String() string {
 	}
 	if m.Scratch > 0 {
 		parts = append(parts, "scratch "+Size(m.Scratch))
+	}
+	if m.Packed > 0 {
+		parts = append(parts, "packed "+Size(m.Packed))
 	}
 	text := fmt.Sprintf("%s (%s)", Size(m.Total()), strings.Join(parts, ", "))
 	if m.InPlace {

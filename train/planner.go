@@ -12,7 +12,7 @@ import (
 )
 
 // Planner tells what training steps would take on a device. It allocates
-// nothing there.
+// nothing there; of what a device may pack, the last plan counts.
 type Planner struct {
 	dev     backend.Device
 	model   *model.Model
@@ -62,7 +62,7 @@ func (p *Planner) Memory(o EngineOptions) (Memory, error) {
 	if err != nil {
 		return Memory{}, err
 	}
-	return p.measure(e.trained, programs, constants)
+	return p.measure(o, e.trained, programs, constants)
 }
 
 // engine is one that plans and does nothing else.
@@ -70,7 +70,7 @@ func (p *Planner) engine(o EngineOptions) *Engine {
 	return &Engine{opts: o, dev: p.dev, model: p.model, state: p.state}
 }
 
-func (p *Planner) measure(trained []nn.Trained, programs [3]*ir.Program, constants map[string]*tensor.Tensor) (Memory, error) {
+func (p *Planner) measure(o EngineOptions, trained []nn.Trained, programs [3]*ir.Program, constants map[string]*tensor.Tensor) (Memory, error) {
 	m := Memory{InPlace: p.dev.Info().Backend == "cpu", Weights: p.weights, Quantized: p.quantized, Process: p.process}
 	for _, t := range trained {
 		n := int64(product(t.Shape)) * 4
@@ -90,7 +90,15 @@ func (p *Planner) measure(trained []nn.Trained, programs [3]*ir.Program, constan
 	}
 	var err error
 	if d, ok := p.dev.(backend.Scratcher); ok {
-		m.Scratch, err = d.Scratch(used...)
+		if m.Scratch, err = d.Scratch(used...); err != nil {
+			return m, err
+		}
+	}
+	if d, ok := p.dev.(backend.Packer); ok {
+		limit := d.SetPack(o.Pack, o.PackLimit)
+		if m.Packed, err = d.PackedBytes(o.Pack, used...); err == nil {
+			m.Packed = min(m.Packed, limit)
+		}
 	}
 	return m, err
 }

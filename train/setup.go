@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -116,6 +117,12 @@ func New(ctx context.Context, c *config.Config, o Observer) (_ *Run, err error) 
 	if r.eval != nil {
 		opts.MaxEvalTokens = r.eval.MaxTokens()
 	}
+	if opts.Pack, err = backend.ParsePack(c.Pack); err != nil {
+		return nil, err
+	}
+	if opts.Pack == backend.PackAlways {
+		opts.PackLimit = math.MaxInt64
+	}
 	planner, err := NewPlanner(r.dev, r.model, state)
 	if err != nil {
 		return nil, err
@@ -162,7 +169,7 @@ func (r *Run) fit(p *Planner, o EngineOptions) (EngineOptions, error) {
 	if c.Cut > 1 { // a last bit depends on it
 		r.settings["micro-batches"] = fmt.Sprintf("cut in %d to fit memory", c.Cut)
 	}
-	return c.options, nil
+	return b.packed(c.options, c.memory), nil
 }
 
 // quantize makes the weights smaller on load, where the configuration asks for it.

@@ -14,6 +14,9 @@ type buffer struct {
 	readOnly bool
 	freed    bool
 	release  func()
+
+	copies     []copied // for products, of an imported buffer
+	dropCopies func()   // nil if there are none
 }
 
 // Size is the number of bytes.
@@ -25,6 +28,9 @@ func (b *buffer) Free() {
 		return
 	}
 	b.freed = true
+	if b.dropCopies != nil {
+		b.dropCopies()
+	}
 	if b.release != nil {
 		b.release()
 	}

@@ -33,6 +33,7 @@ type Device struct {
 	gemm      *gemm.Engine
 	attention *attention.Engine
 	profile   *backend.Profile // nil if nobody asks
+	packing   packing
 
 	mu     sync.Mutex
 	closed bool
@@ -163,7 +164,7 @@ func (d *Device) Compile(p *ir.Program) (backend.Executable, error) {
 		return nil, err
 	}
 	e := &executable{dev: d, prog: p}
-	e.run, e.steps = newRun(d, p)
+	e.run, e.steps = newRun(d, p, d.packMode())
 	for _, m := range []struct {
 		buffer **buffer
 		bytes  int
@@ -216,7 +217,7 @@ func (e *executable) Run(ctx context.Context, args backend.Args) (f backend.Fenc
 	}
 	r := e.run
 	r.arena, r.dims = e.arena.data, args.Dims
-	r.args = r.args[:0]
+	r.args, r.buffers = r.args[:0], r.buffers[:0]
 	for i, b := range args.Buffers {
 		data, err := bytesOf(b)
 		if err != nil {
@@ -225,7 +226,7 @@ func (e *executable) Run(ctx context.Context, args backend.Args) (f backend.Fenc
 		if e.prog.Args[i].Written && b.(*buffer).readOnly {
 			return nil, fmt.Errorf("cpu: the program writes %q, which is an imported buffer", e.prog.Args[i].Name)
 		}
-		r.args = append(r.args, data)
+		r.args, r.buffers = append(r.args, data), append(r.buffers, b.(*buffer))
 	}
 	for i := range e.prog.Launches {
 		if err := ctx.Err(); err != nil {

@@ -28,9 +28,11 @@ func gemmKernel(r *run, l *ir.Launch) func() error {
 
 	var src []float32
 	addend := func(lo, hi int) { copy(c.C[lo:hi], src[lo:hi]) }
-	multiply := r.oneProduct(l, &c)
+	var multiply func()
 	if rank == 3 {
 		multiply = r.batched(l, &c)
+	} else {
+		multiply = r.oneProduct(l, &c)
 	}
 	return func() error {
 		measure()
@@ -52,10 +54,17 @@ func gemmKernel(r *run, l *ir.Launch) func() error {
 
 // oneProduct runs c on matrices.
 func (r *run) oneProduct(l *ir.Launch, c *gemm.Call) func() {
+	packs := make([]bool, len(c.Pairs))
+	for p := range packs {
+		packs[p] = r.want(c, p, l.In[2*p+1])
+	}
 	return func() {
 		for p := range c.Pairs {
 			pair := &c.Pairs[p]
 			pair.A.Data, pair.B.Data = r.operand(l.In[2*p], false).Data, r.operand(l.In[2*p+1], false).Data
+			if packs[p] {
+				r.prepack(pair, l.In[2*p+1], c.N)
+			}
 		}
 		r.dev.gemm.Run(c)
 	}

@@ -34,6 +34,7 @@ type linearCE struct {
 	back     []float32 // the gradient of its inputs
 
 	forward, backward                    gemm.Call
+	packForward, packBackward            bool             // there are packed weights for them
 	clean, gather, lossesOfRows, scatter func(lo, hi int) // the methods, bound once
 }
 
@@ -46,9 +47,11 @@ func newLinearCE(r *run, l *ir.Launch, grad bool) *linearCE {
 	r.reserve(c.room(n, per))
 	c.forward = gemm.Call{M: per, N: c.v, LDC: c.v, Pairs: []gemm.Pair{{A: gemm.Matrix{Stride: c.d}, B: r.form(c.w, true), K: c.d, Alpha: 1}}}
 	r.reserveProduct(&c.forward)
+	c.packForward = r.want(&c.forward, 0, c.w)
 	if grad {
 		c.backward = gemm.Call{M: per, N: c.d, LDC: c.d, Pairs: []gemm.Pair{{A: gemm.Matrix{Stride: c.v}, B: r.form(c.w, false), K: c.v, Alpha: 1}}}
 		r.reserveProduct(&c.backward)
+		c.packBackward = r.want(&c.backward, 0, c.w)
 	}
 	return c
 }
@@ -92,19 +95,22 @@ func (c *linearCE) run(dx []float32, scale float32) (float32, error) {
 	for c.at = 0; c.at < len(c.rows); c.at += per {
 		c.m = min(per, len(c.rows)-c.at)
 		r.rows(c.m, c.d, c.gather)
-		c.multiply(&c.forward, c.logits, gemm.Of(c.gathered, c.d), r.operand(c.w, true))
+		c.multiply(&c.forward, c.logits, gemm.Of(c.gathered, c.d), r.operand(c.w, true), c.packForward)
 		r.rows(c.m, c.v, c.lossesOfRows)
 		if c.grad {
-			c.multiply(&c.backward, c.back, gemm.Of(c.logits, c.v), r.operand(c.w, false))
+			c.multiply(&c.backward, c.back, gemm.Of(c.logits, c.v), r.operand(c.w, false), c.packBackward)
 			r.rows(c.m, c.d, c.scatter)
 		}
 	}
 	return total(c.loss), nil
 }
 
-func (c *linearCE) multiply(call *gemm.Call, dst []float32, a, b gemm.Matrix) {
+func (c *linearCE) multiply(call *gemm.Call, dst []float32, a, b gemm.Matrix, packs bool) {
 	call.M, call.C = c.m, dst
 	call.Pairs[0].A, call.Pairs[0].B = a, b
+	if packs {
+		c.r.prepack(&call.Pairs[0], c.w, call.N)
+	}
 	c.r.dev.gemm.Run(call)
 }
 

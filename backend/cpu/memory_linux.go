@@ -1,12 +1,33 @@
 package cpu
 
-import "golang.org/x/sys/unix"
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
 
 // advise asks for huge pages where a buffer is large enough to fill them.
 func advise(data []byte) {
 	if len(data) >= 4<<20 {
 		_ = unix.Madvise(data, unix.MADV_HUGEPAGE)
 	}
+}
+
+// freeMemory is what the host could give to a process now, 0 if unknown.
+func freeMemory() int64 {
+	raw, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return hostMemory() / 2
+	}
+	for line := range strings.Lines(string(raw)) {
+		var kib int64
+		if n, _ := fmt.Sscanf(line, "MemAvailable: %d kB", &kib); n == 1 {
+			return kib << 10
+		}
+	}
+	return hostMemory() / 2
 }
 
 // hostMemory is the host's memory in bytes, 0 if unknown.

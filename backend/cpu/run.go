@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"unsafe"
 
+	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/pool"
 	"github.com/lorafuse/lorafuse/ir"
@@ -38,10 +39,15 @@ var kernels = map[ir.Op]kernel{
 // run is one execution of a program: where its values lie, and memory that
 // kernels use in passing.
 type run struct {
-	dev   *Device
-	arena []byte
-	args  [][]byte
-	dims  []int
+	dev     *Device
+	prog    *ir.Program
+	arena   []byte
+	args    [][]byte
+	buffers []*buffer // of args
+	dims    []int
+
+	mode   backend.Pack
+	copies []wanted // packed weights that launches would use
 
 	scratch []float32 // for the launch under way
 	need    needs     // of all launches
@@ -60,9 +66,10 @@ type needs struct {
 	scores   attentionNeed // of that of attention
 }
 
-// newRun prepares the launches of p.
-func newRun(d *Device, p *ir.Program) (r *run, steps []func() error) {
-	r = &run{dev: d, dims: p.MaxDims(), args: make([][]byte, 0, len(p.Args))}
+// newRun prepares the launches of p, with packed weights as mode says.
+func newRun(d *Device, p *ir.Program, mode backend.Pack) (r *run, steps []func() error) {
+	r = &run{dev: d, prog: p, dims: p.MaxDims(), mode: mode}
+	r.args, r.buffers = make([][]byte, 0, len(p.Args)), make([]*buffer, 0, len(p.Args))
 	r.task = func(i int) { r.part(i*r.size, min(r.count, (i+1)*r.size)) }
 	steps = make([]func() error, len(p.Launches))
 	for i := range p.Launches {

@@ -17,7 +17,7 @@ func (d *Device) Scratch(programs ...*ir.Program) (int64, error) {
 		if err := supported(p); err != nil {
 			return 0, err
 		}
-		r, _ := newRun(d, p)
+		r, _ := newRun(d, p, backend.PackNever)
 		n := r.need
 		sum += 4 * int64(n.temp) // of each program; the engines serve all of them
 		all.products = all.products.With(n.products)

@@ -189,6 +189,7 @@ var badRuns = []bad{
 	{name: "too small a budget", args: training("", "--memory", "64KiB"), says: []string{"out of memory", "the smallest plan", "more than memory: 64.0 KiB"}, status: ExitFailure},
 	{name: "a budget without a unit that is one", args: training("", "--memory", "4Gb8"), says: []string{"--memory", `"4Gb8"`, "such as 5GB, 1.5GiB"}},
 	{name: "two limits of memory", args: training("memory_limit: 1GiB\n", "--memory", "1GiB"), says: []string{"memory_limit", "given besides memory"}},
+	{name: "packing sometimes", args: training("", "--pack", "sometimes"), says: []string{"pack", `"sometimes"`, "never, auto or always"}},
 	{name: "output is a file", args: func(l *lab) []string {
 		l.file("output", "mine")
 		return training("")(l)

@@ -25,6 +25,7 @@ type trainFlags struct {
 	keys   bool
 	json   bool
 	memory string
+	pack   string
 
 	profile string
 }
@@ -79,6 +80,7 @@ interrupted.`,
 	flags.BoolVar(&f.dryRun, "dry-run", false, "read everything, print the memory plan and stop before the first step")
 	flags.BoolVar(&f.keys, "keys", false, "print the keys of the configuration, as lorafuse config does")
 	flags.StringVar(&f.memory, "memory", "", "train in at most so much memory, such as 4GiB: the key memory of the configuration")
+	flags.StringVar(&f.pack, "pack", "", "packed copies of frozen weights: never, auto or always, the key pack of the configuration")
 	flags.StringVar(&f.profile, "profile", "", profileUsage)
 	flags.BoolVar(&f.json, "json", false, "print the summary as JSON")
 	return c
@@ -109,6 +111,9 @@ func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) error
 			return fmt.Errorf("--memory: %w", err)
 		}
 		sets = append(sets[:len(sets):len(sets)], "memory="+f.memory)
+	}
+	if f.pack != "" {
+		sets = append(sets[:len(sets):len(sets)], "pack="+f.pack)
 	}
 	if f.resume != "" {
 		sets = append(sets[:len(sets):len(sets)], "resume="+f.resume)
@@ -241,6 +246,9 @@ func (a *app) again(file string, f *trainFlags, saved bool) string {
 	}
 	if f.memory != "" {
 		words = append(words, "--memory", shellWord(f.memory))
+	}
+	if f.pack != "" {
+		words = append(words, "--pack", f.pack)
 	}
 	if f.json {
 		words = append(words, "--json")

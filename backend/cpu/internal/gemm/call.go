@@ -81,6 +81,7 @@ type Pair struct {
 	A, B  Matrix
 	K     int
 	Alpha float32
+	Ready *Prepacked // B as Prepack made it, or nil; B must be there all the same
 }
 
 // Call is one computation C = (C +) Bias + Σ Pairs.

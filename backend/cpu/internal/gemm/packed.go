@@ -112,8 +112,11 @@ func (p *packed) tiles(i int) {
 	stretch := stretchOf(p.depth, p.kern.kc)
 	for k0 := 0; k0 < p.depth; k0 += stretch {
 		k := min(stretch, p.depth-k0)
-		b := s.b.take(ceil(n1-n0, nr)*nr*k + packSlack)
-		p.packCols(s, b, k0, k, n0, n1)
+		b, step := p.ready(k0, k, n0)
+		if b == nil {
+			b, step = s.b.take(ceil(n1-n0, nr)*nr*k+packSlack), k
+			p.packCols(s, b, k0, k, n0, n1)
+		}
 		add, bias := c.Accumulate || k0 > 0, unsafe.Pointer(nil)
 		for n := first; n < last; n++ {
 			a, r0, r1 := p.panel(n)
@@ -121,7 +124,7 @@ func (p *packed) tiles(i int) {
 				if k0 == 0 {
 					bias = c.biasAt(col)
 				}
-				p.kern.tile(r1-r0, k, floats(a, k0*(r1-r0)), floats(b, (col-n0)*k), floats(c.C, (p.row0+r0)*c.LDC+col), c.LDC, min(nr, n1-col), add, bias)
+				p.kern.tile(r1-r0, k, floats(a, k0*(r1-r0)), floats(b, (col-n0)*step), floats(c.C, (p.row0+r0)*c.LDC+col), c.LDC, min(nr, n1-col), add, bias)
 			}
 		}
 	}
@@ -149,6 +152,11 @@ func (p *packed) packCols(s *scratch, b []float32, k0, k, n0, n1 int) {
 		if from < to {
 			first := (from - start) * p.kern.pairSize
 			last := min(pair.K, (to-start)*p.kern.pairSize)
+			if pair.Ready != nil && pair.Ready.kern == p.kern {
+				p.copyReady(b, pair.Ready, from-k0, k, from-start, to-start, n0, n1)
+				start += words
+				continue
+			}
 			if pair.B.Elem.Quantized() {
 				p.packQuantized(s, b, pair, from-k0, k, first, last, n0, n1)
 				start += words

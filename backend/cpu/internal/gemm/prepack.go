@@ -1,0 +1,72 @@
+package gemm
+
+// Prepacked is op(B) of a product as the tile kernel reads it: made once, it
+// saves every later product the packing. It serves the engine that made it.
+type Prepacked struct {
+	data  []float32
+	kern  *kernels
+	words int // of the k axis
+}
+
+// PrepackedFloats is the memory that Prepack takes for op(B) [k,n], in floats.
+func (e *Engine) PrepackedFloats(k, n int) int {
+	p := e.packing()
+	return ceil(n, p.kern.nr)*p.kern.nr*p.words(&Pair{K: k, Alpha: 1}) + packSlack
+}
+
+// Prepack packs op(B) [k,n] into dst, of PrepackedFloats elements, which the
+// result keeps. A product with it has the bits that it has without.
+func (e *Engine) Prepack(dst []float32, b Matrix, k, n int) *Prepacked {
+	p := e.packing()
+	c := Call{M: 1, N: n, LDC: n, Pairs: []Pair{{B: b, K: k, Alpha: 1}}}
+	p.c = &c
+	words := p.words(&c.Pairs[0])
+	out := &Prepacked{data: dst, kern: p.kern, words: words}
+	e.pool.Run(ceil(n, p.kern.nr), func(i int) {
+		s := e.borrow()
+		defer e.giveBack(s)
+		n0 := i * p.kern.nr
+		// What is written behind a panel is the beginning of the next.
+		panel := s.b.take(p.kern.nr*words + packSlack)
+		p.packCols(s, panel, 0, words, n0, min(n, n0+p.kern.nr))
+		copy(dst[n0*words:], panel[:p.kern.nr*words])
+	})
+	return out
+}
+
+// packing is what the packed way of this engine packs by.
+func (e *Engine) packing() *packed {
+	p := &packed{job: &job{e: e, k: e.k}, kern: e.k}
+	if e.Rounds() {
+		p.kern = p.kern.pairs
+	}
+	return p
+}
+
+// ready gives k words from k0 of columns from n0 where they lie packed already,
+// and how far panels are apart, in columns.
+func (p *packed) ready(k0, k, n0 int) (b []float32, step int) {
+	start := 0
+	for x := range p.c.Pairs {
+		pair := &p.c.Pairs[x]
+		words := p.words(pair)
+		if pair.Ready != nil && pair.Ready.kern == p.kern && k0 >= start && k0+k <= start+words {
+			return pair.Ready.data[n0*words+(k0-start)*p.kern.nr:], words
+		}
+		start += words
+	}
+	return nil, 0
+}
+
+// copyReady is packCols for words [from,to) of one pair that is packed already;
+// word is where they begin on the k axis of the panels, k long.
+func (p *packed) copyReady(b []float32, r *Prepacked, word, k, from, to, n0, n1 int) {
+	nr := p.kern.nr
+	for n := n0; n < n1; n += nr {
+		copy(b[(n-n0)*k+word*nr:], r.data[n*r.words+from*nr:n*r.words+to*nr])
+	}
+}
+
+// UsesPanels reports whether products of so many rows and columns, with A as
+// activations lie, read B from panels: others have no use for a Prepacked.
+func UsesPanels(rows, cols int) bool { return rows > rowsFew && cols > colsThin }

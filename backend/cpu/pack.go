@@ -1,0 +1,156 @@
+package cpu
+
+import (
+	"sync"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
+	"github.com/lorafuse/lorafuse/ir"
+)
+
+// autoRows is the largest number of rows that weights are packed for under
+// PackAuto: with more the copies saved less than 3 % of a training step of the
+// small model of scripts/make_model.py on two cores. The copies of bfloat16 are
+// half as large, and its products take half as long beside the packing.
+func (d *Device) autoRows() int {
+	if d.gemm.Rounds() {
+		return 256
+	}
+	return 128
+}
+
+// packing is what a device knows of the copies that it keeps.
+type packing struct {
+	mu    sync.Mutex
+	mode  backend.Pack
+	limit int64
+	used  int64
+}
+
+// copied is op(B) of a buffer, packed for products, or the knowledge that
+// there was no room for it.
+type copied struct {
+	trans bool
+	k, n  int
+	ready *gemm.Prepacked
+	data  *buffer
+}
+
+// SetPack allows packed copies of weights for programs compiled from now on.
+func (d *Device) SetPack(p backend.Pack, limit int64) int64 {
+	if limit == 0 && p != backend.PackNever {
+		limit = freeMemory() / 2
+	}
+	d.packing.mu.Lock()
+	defer d.packing.mu.Unlock()
+	d.packing.mode, d.packing.limit = p, limit
+	return limit
+}
+
+func (d *Device) packMode() backend.Pack {
+	d.packing.mu.Lock()
+	defer d.packing.mu.Unlock()
+	return d.packing.mode
+}
+
+// packs reports whether products of that many rows with v would use a copy of
+// it: v is an argument that is only read, and no slice of one.
+func (r *run) packs(v ir.Ref, rows, cols int) bool {
+	switch {
+	case v.Space != ir.SpaceArg || v.Offset != 0 || r.prog.Args[v.Index].Written:
+		return false
+	case r.mode == backend.PackNever || r.mode == backend.PackAuto && rows > r.dev.autoRows():
+		return false
+	}
+	return v.Type.Rank() == 2 && v.Type.Shape[0].Var == 0 && v.Type.Shape[1].Var == 0 && gemm.UsesPanels(rows, cols)
+}
+
+// prepack finds or makes the copy of op(v) [k,n] for a pair of a product.
+func (r *run) prepack(p *gemm.Pair, v ir.Ref, n int) {
+	p.Ready = nil
+	if b := r.buffers[v.Index]; b.readOnly {
+		r.dev.packing.mu.Lock()
+		defer r.dev.packing.mu.Unlock()
+		p.Ready = r.dev.copyOf(b, p, n)
+	}
+}
+
+// copyOf gives the copy of op(B) of a pair, and makes it where there is room
+// for one. It holds packing.mu.
+func (d *Device) copyOf(b *buffer, p *gemm.Pair, n int) *gemm.Prepacked {
+	for i := range b.copies {
+		if c := &b.copies[i]; c.trans == p.B.Trans && c.k == p.K && c.n == n {
+			return c.ready
+		}
+	}
+	floats := d.gemm.PrepackedFloats(p.K, n)
+	size := int64(4 * floats)
+	c := copied{trans: p.B.Trans, k: p.K, n: n}
+	if d.packing.used+size <= d.packing.limit {
+		if data, err := allocate(4 * floats); err == nil {
+			c.data, c.ready = data, d.gemm.Prepack(view[float32](data.data, floats), p.B, p.K, n)
+			d.packing.used += size
+		}
+	}
+	b.copies = append(b.copies, c)
+	b.dropCopies = func() {
+		d.packing.mu.Lock()
+		defer d.packing.mu.Unlock()
+		for _, c := range b.copies {
+			if c.data != nil {
+				d.packing.used -= int64(c.data.Size())
+				c.data.Free()
+			}
+		}
+		b.copies = nil
+	}
+	return c.ready
+}
+
+// PackedBytes is what the copies for the programs take.
+func (d *Device) PackedBytes(mode backend.Pack, programs ...*ir.Program) (int64, error) {
+	type key struct {
+		name  string
+		trans bool
+	}
+	sizes := map[key]int64{}
+	for _, p := range programs {
+		if err := supported(p); err != nil {
+			return 0, err
+		}
+		r, _ := newRun(d, p, mode)
+		for _, c := range r.copies {
+			sizes[key{p.Args[c.arg].Name, c.trans}] = 4 * int64(d.gemm.PrepackedFloats(c.k, c.n))
+		}
+	}
+	sum := int64(0)
+	for _, n := range sizes {
+		sum += n
+	}
+	return sum, nil
+}
+
+// wanted is a copy that a launch of a program would use.
+type wanted struct {
+	arg   int
+	trans bool
+	k, n  int
+}
+
+// want notes for a product of so many rows which of its weights, the second
+// factors of its pairs, it would use a copy of.
+func (r *run) want(c *gemm.Call, pair int, v ir.Ref) bool {
+	if !r.packs(v, c.M, c.N) {
+		return false
+	}
+	p := &c.Pairs[pair]
+	r.copies = append(r.copies, wanted{v.Index, p.B.Trans, p.K, c.N})
+	return true
+}
+
+// Packed is what the copies take now, in bytes.
+func (d *Device) Packed() int64 {
+	d.packing.mu.Lock()
+	defer d.packing.mu.Unlock()
+	return d.packing.used
+}
