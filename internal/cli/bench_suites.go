@@ -137,7 +137,8 @@ func (a *app) benchStep() *cobra.Command {
 but the head, in f32 from bf16 weights and in bf16: the median step of each round, the
 most memory of its process, and the time from the start of the process to its first
 step. Operations a second count 4 for each weight and token, and attention: what no
-program can do without. The share of the peak is that of this ceiling.
+program can do without. The share of the peak is that of this ceiling. --quantize adds
+bases that are made smaller on load.
 
 With --python torch, transformers and PEFT train the same models on the same rows in
 turn, in f32, and in bf16 under autocast with a bf16 base.
@@ -145,6 +146,7 @@ turn, in f32, and in bf16 under autocast with a bf16 base.
 ` + measured,
 		Example: `  lorafuse bench step
   lorafuse bench step --size small,wide --python .venv/bin/python --markdown > bench.md
+  lorafuse bench step --quantize int8,nf4 --only bf16
   lorafuse bench step --size tiny --runs 1 --json`,
 		Args: args(0),
 		RunE: a.suite(&f, func(ctx context.Context, t bench.Turns) (*bench.Report, error) {
@@ -160,6 +162,7 @@ turn, in f32, and in bf16 under autocast with a bf16 base.
 	f.flags(c, 3, "Python with torch, transformers and peft to measure as well")
 	c.Flags().Lookup("runs").Usage = "rounds, each of them a new process"
 	c.Flags().StringSliceVar(&o.Sizes, "size", []string{"small"}, sizesUsage)
+	c.Flags().StringSliceVar(&o.Quantize, "quantize", nil, "measure bases that are quantised on load as well: int8, nf4")
 	c.Flags().IntVar(&o.Steps, "steps", 10, "timed steps of a round, after 2 that are not")
 	c.Flags().IntVar(&o.Rank, "rank", 16, "rank of the adapters")
 	c.Flags().IntVar(&o.Batch, "batch", 0, "rows of a step, 0 is 4 for small, 1 for wide and large")
@@ -176,10 +179,10 @@ func (a *app) benchDecode() *cobra.Command {
 		Short: "Measure generating text, token by token, and reading prompts",
 		Long: `Measure generating with models of random weights in bf16: a token behind texts of 64
 to 4,096 tokens, with an adapter of rank 16 on all linear layers that is not merged and
-without one, and reading a prompt of 512 tokens, in f32 from bf16 weights and in bf16.
-Beside it stands a loop that reads the weights, where they are mapped, and does nothing
-else. Bytes are those of the weights, the adapter and the keys and values before a
-token.
+without one, and from weights that are made int8 and nf4 on load; reading a prompt of
+512 tokens, in f32 from bf16 weights and in bf16. Beside them stands a loop that reads
+the weights, where they are mapped, and does nothing else. Bytes are those of the
+weights, the adapter and the keys and values before a token.
 
 With --llama-python llama.cpp generates in turn, with the same shapes in bf16 and
 q8_0; scripts/bench_decode/build.sh builds it. With --python transformers and PEFT do.

@@ -19,12 +19,16 @@ func Measure(ctx context.Context, w io.Writer, text string) error {
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
 		return fmt.Errorf("step: the order: %w", err)
 	}
-	settings, err := json.Marshal(map[string]any{ // JSON is YAML
+	keys := map[string]any{
 		"model": o.Model, "output_dir": o.Out, "data": map[string]any{"train": o.Rows, "max_length": o.Length},
 		"adapter":    map[string]any{"r": o.Rank, "lora_alpha": 2 * o.Rank, "target_modules": "all-linear"},
 		"batch_size": o.Batch, "steps": o.Steps + warmUp, "learning_rate": 1e-4, "schedule": "constant", "backend": backendName(o.Backend),
 		"threads": o.Threads, "precision": o.Precision, "save_steps": 0, "log": map[string]any{"tensorboard": false, "plot": false},
-	})
+	}
+	if o.Quantize != "" {
+		keys["quantize"] = o.Quantize
+	}
+	settings, err := json.Marshal(keys) // JSON is YAML
 	if err != nil {
 		return fmt.Errorf("step: %w", err)
 	}

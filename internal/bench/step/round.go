@@ -26,6 +26,7 @@ type order struct {
 	Out       string `json:"out"`
 	Backend   string `json:"backend"`
 	Precision string `json:"precision"`
+	Quantize  string `json:"quantize,omitempty"`
 	Threads   int    `json:"threads"`
 	Batch     int    `json:"batch"`
 	Length    int    `json:"length"`

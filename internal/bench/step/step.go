@@ -16,6 +16,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/bench"
 	"github.com/lorafuse/lorafuse/internal/bench/checkpoint"
 	"github.com/lorafuse/lorafuse/internal/bench/program"
+	"github.com/lorafuse/lorafuse/quant"
 )
 
 // Options are what Run goes by. Turns.Runs are rounds.
@@ -29,8 +30,11 @@ type Options struct {
 	Threads int // of all programs, 0 for one per core
 	// Sizes are names of models, see checkpoint.Shapes.
 	Sizes []string
-	Rank  int // of the adapters, on all linear layers but the head
-	Steps int // timed ones of a round, after two that are not
+	// Quantize are the methods by which the base is made smaller on load, each
+	// measured beside the weights as they are.
+	Quantize []string
+	Rank     int // of the adapters, on all linear layers but the head
+	Steps    int // timed ones of a round, after two that are not
 	// Batch and Length are rows of a step and tokens of a row; 0 for what goes
 	// with the size.
 	Batch, Length int
@@ -53,6 +57,13 @@ func (o *Options) check() ([]checkpoint.Shape, error) {
 	}
 	if len(o.Sizes) == 0 {
 		return nil, fmt.Errorf("%w: no size of a model", bench.ErrOptions)
+	}
+	for _, name := range o.Quantize {
+		if m, err := quant.ParseMethod(name); err != nil {
+			return nil, fmt.Errorf("%w: %w", bench.ErrOptions, err)
+		} else if m == quant.None {
+			return nil, fmt.Errorf("%w: found quantization %q, expected int8 or nf4", bench.ErrOptions, name)
+		}
 	}
 	var shapes []checkpoint.Shape
 	for _, name := range o.Sizes {
@@ -187,6 +198,16 @@ func (s *suite) add(shape checkpoint.Shape) {
 			first.marks = append(first.marks, bench.Mark{Name: p.String() + ": start beside torch", Row: start.ID(), Beside: []string{other[1].ID()}, Factor: startOfTorch})
 		}
 		s.starts = append(s.starts, first)
+	}
+	for _, method := range s.Quantize {
+		for _, p := range []backend.Precision{backend.F32, backend.BF16} {
+			steps, start := row(ours, fmt.Sprintf("%v, %s weights", p, method))
+			s.machine.Hold(steps, p)
+			o := o
+			o.Precision, o.Quantize = p.String(), method
+			s.tasks = append(s.tasks, s.task(steps, start, own{s.Self}, shape, o))
+			s.starts = append(s.starts, started{row: start})
+		}
 	}
 	s.tasks = append(s.tasks, peers...)
 	for _, p := range []backend.Precision{backend.F32, backend.BF16} {

@@ -106,6 +106,20 @@ func TestPeer(t *testing.T) {
 	}
 }
 
+func TestQuantized(t *testing.T) {
+	o := small(t)
+	o.Runs, o.Quantize, o.Only = 1, []string{"nf4", "int8"}, regexp.MustCompile("f32")
+	r, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	var names []string
+	for _, row := range r.Rows {
+		names = append(names, row.Name)
+		assert.Len(t, row.Seconds, 1)
+	}
+	assert.Equal(t, []string{"f32", "f32, nf4 weights", "f32, int8 weights", "f32", "f32, nf4 weights", "f32, int8 weights"}, names)
+	assert.ErrorContains(t, Measure(t.Context(), nil, fmt.Sprintf(`{"model": %q, "rows": "x.safetensors", "out": "x", "batch": 1, "length": 4, "rank": 2, "precision": "f32", "quantize": "int9"}`, o.Dir)), "int9")
+}
+
 func TestOnly(t *testing.T) {
 	o := small(t)
 	o.Runs, o.Only = 1, regexp.MustCompile("bf16")
@@ -171,6 +185,8 @@ func TestBadOptions(t *testing.T) {
 		"found threads of -1":     func(o *Options) { o.Threads = -1 },
 		`no row matches "x$"`:     func(o *Options) { o.Only = regexp.MustCompile("x$") },
 		`found size "tny"`:        func(o *Options) { o.Sizes = []string{"tny"} },
+		`found "int9"`:            func(o *Options) { o.Quantize = []string{"int9"} },
+		`quantization "none"`:     func(o *Options) { o.Quantize = []string{"none"} },
 		"no size of a model":      func(o *Options) { o.Sizes = nil },
 	} {
 		o := small(t)
