@@ -178,7 +178,7 @@ func TestBenchDecode(t *testing.T) {
 	require.Equal(t, ExitOK, got.status, got.stderr)
 	r := decode[report](t, got.stdout)
 	assert.Equal(t, "decode", r.Title)
-	require.Len(t, r.Rows, 10)
+	require.Len(t, r.Rows, 12)
 	assert.Positive(t, r.Rows[0].Speed)
 	assert.Positive(t, r.Rows[0].Rate)
 	got = suite(t, append(small, "--only", "prompt", "--markdown")...)
