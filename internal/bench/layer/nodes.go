@@ -3,6 +3,7 @@ package layer
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/lorafuse/lorafuse/backend"
@@ -48,13 +49,11 @@ func (d *divided) Sample(ctx context.Context) (float64, error) {
 func (s *suite) beside(ctx context.Context) (bench.Sampler, error) {
 	o := &overhead{profile: &backend.Profile{}, clock: clock()}
 	var err error
-	if o.profiled, err = backend.Open(s.Backend, backend.Options{Threads: s.Threads, Profile: o.profile}); err != nil {
+	if o.device, err = backend.Open(s.Backend, backend.Options{Threads: s.Threads, Profile: o.profile}); err != nil {
 		return nil, err
 	}
-	x, err := program.New(ctx, s.machine.Device(backend.F32), many(layersOfNodes))
-	if err == nil {
-		o.plain = x.Sampler(s.machine.Stretch())
-		o.watched, err = program.New(ctx, o.profiled, many(layersOfNodes))
+	if o.plain, err = program.New(ctx, s.machine.Device(backend.F32), many(layersOfNodes)); err == nil {
+		o.watched, err = program.New(ctx, o.device, many(layersOfNodes))
 	}
 	if err != nil {
 		return nil, errors.Join(err, o.Close())
@@ -63,28 +62,32 @@ func (s *suite) beside(ctx context.Context) (bench.Sampler, error) {
 }
 
 type overhead struct {
-	plain    bench.Sampler
-	profiled backend.Device
-	profile  *backend.Profile
-	watched  *program.Program
-	clock    time.Duration // what it takes to read it
+	plain, watched *program.Program
+	device         backend.Device // of watched
+	profile        *backend.Profile
+	clock          time.Duration // what it takes to read it
 }
 
-// Sample is what a run takes less what its kernels take, for each layer.
+// Sample is what a run takes less what its kernels take, for each layer: of
+// several runs of both the shortest, since the difference of two longer times
+// would be that of what else runs on the machine.
 func (o *overhead) Sample(ctx context.Context) (float64, error) {
-	const runs = 16
-	seconds, err := o.plain.Sample(ctx)
-	if err != nil {
-		return 0, err
-	}
+	const runs = 32
+	all, kernels := time.Duration(math.MaxInt64), time.Duration(math.MaxInt64)
 	before := o.kernels()
 	for range runs {
+		start := time.Now()
+		if err := o.plain.Run(ctx); err != nil {
+			return 0, err
+		}
+		all = min(all, time.Since(start))
 		if err := o.watched.Run(ctx); err != nil {
 			return 0, err
 		}
+		after := o.kernels()
+		kernels, before = min(kernels, after-before), after
 	}
-	seconds -= (o.kernels() - before).Seconds() / runs
-	return max(seconds/layersOfNodes, 1e-9), nil // a clock has no smaller steps
+	return max((all-kernels).Seconds()/layersOfNodes, 1e-9), nil // a clock has no smaller steps
 }
 
 // kernels is the time of all kernels so far, without that of the clock.
@@ -97,22 +100,25 @@ func (o *overhead) kernels() (sum time.Duration) {
 
 func (o *overhead) Close() error {
 	var err error
-	if o.plain != nil {
-		err = o.plain.Close()
+	for _, p := range []*program.Program{o.plain, o.watched} {
+		if p != nil {
+			err = errors.Join(err, p.Close())
+		}
 	}
-	if o.watched != nil {
-		err = errors.Join(err, o.watched.Close())
-	}
-	return errors.Join(err, o.profiled.Close())
+	return errors.Join(err, o.device.Close())
 }
 
 // clock is the time that passes between two readings of the clock.
 func clock() time.Duration {
-	const readings = 4096
-	var sum time.Duration
-	for range readings {
-		start := time.Now()
-		sum += time.Since(start)
+	const batches, readings = 16, 256
+	best := time.Duration(math.MaxInt64)
+	for range batches {
+		var sum time.Duration
+		for range readings {
+			start := time.Now()
+			sum += time.Since(start)
+		}
+		best = min(best, sum/readings)
 	}
-	return sum / readings
+	return best
 }
