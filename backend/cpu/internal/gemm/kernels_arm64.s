@@ -12926,6 +12926,1172 @@ last:
 done:
 	RET
 
+// func neonUnblockQ8(dst *float32, src *byte, blocks int)
+TEXT ·neonUnblockQ8(SB), NOSPLIT, $0-24
+	MOVD dst+0(FP), R0
+	MOVD src+8(FP), R1
+	MOVD blocks+16(FP), R2
+	PCALIGN $16
+
+loop:
+	FMOVS 64(R1), F0
+	FMOVQ 0(R1), F20
+	WORD $0x0f08a691 // sshll v17.8h, v20.8b, #0
+	WORD $0x4f08a693 // sshll2 v19.8h, v20.16b, #0
+	WORD $0x0f10a630 // sshll v16.4s, v17.4h, #0
+	WORD $0x4f10a631 // sshll2 v17.4s, v17.8h, #0
+	WORD $0x0f10a672 // sshll v18.4s, v19.4h, #0
+	WORD $0x4f10a673 // sshll2 v19.4s, v19.8h, #0
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x4f809210 // fmul v16.4s, v16.4s, v0.s[0]
+	WORD $0x4f809231 // fmul v17.4s, v17.4s, v0.s[0]
+	WORD $0x4f809252 // fmul v18.4s, v18.4s, v0.s[0]
+	WORD $0x4f809273 // fmul v19.4s, v19.4s, v0.s[0]
+	FSTPQ (F16, F17), 0(R0)
+	FSTPQ (F18, F19), 32(R0)
+	FMOVQ 16(R1), F20
+	WORD $0x0f08a691 // sshll v17.8h, v20.8b, #0
+	WORD $0x4f08a693 // sshll2 v19.8h, v20.16b, #0
+	WORD $0x0f10a630 // sshll v16.4s, v17.4h, #0
+	WORD $0x4f10a631 // sshll2 v17.4s, v17.8h, #0
+	WORD $0x0f10a672 // sshll v18.4s, v19.4h, #0
+	WORD $0x4f10a673 // sshll2 v19.4s, v19.8h, #0
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x4f809210 // fmul v16.4s, v16.4s, v0.s[0]
+	WORD $0x4f809231 // fmul v17.4s, v17.4s, v0.s[0]
+	WORD $0x4f809252 // fmul v18.4s, v18.4s, v0.s[0]
+	WORD $0x4f809273 // fmul v19.4s, v19.4s, v0.s[0]
+	FSTPQ (F16, F17), 64(R0)
+	FSTPQ (F18, F19), 96(R0)
+	FMOVQ 32(R1), F20
+	WORD $0x0f08a691 // sshll v17.8h, v20.8b, #0
+	WORD $0x4f08a693 // sshll2 v19.8h, v20.16b, #0
+	WORD $0x0f10a630 // sshll v16.4s, v17.4h, #0
+	WORD $0x4f10a631 // sshll2 v17.4s, v17.8h, #0
+	WORD $0x0f10a672 // sshll v18.4s, v19.4h, #0
+	WORD $0x4f10a673 // sshll2 v19.4s, v19.8h, #0
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x4f809210 // fmul v16.4s, v16.4s, v0.s[0]
+	WORD $0x4f809231 // fmul v17.4s, v17.4s, v0.s[0]
+	WORD $0x4f809252 // fmul v18.4s, v18.4s, v0.s[0]
+	WORD $0x4f809273 // fmul v19.4s, v19.4s, v0.s[0]
+	FSTPQ (F16, F17), 128(R0)
+	FSTPQ (F18, F19), 160(R0)
+	FMOVQ 48(R1), F20
+	WORD $0x0f08a691 // sshll v17.8h, v20.8b, #0
+	WORD $0x4f08a693 // sshll2 v19.8h, v20.16b, #0
+	WORD $0x0f10a630 // sshll v16.4s, v17.4h, #0
+	WORD $0x4f10a631 // sshll2 v17.4s, v17.8h, #0
+	WORD $0x0f10a672 // sshll v18.4s, v19.4h, #0
+	WORD $0x4f10a673 // sshll2 v19.4s, v19.8h, #0
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x4f809210 // fmul v16.4s, v16.4s, v0.s[0]
+	WORD $0x4f809231 // fmul v17.4s, v17.4s, v0.s[0]
+	WORD $0x4f809252 // fmul v18.4s, v18.4s, v0.s[0]
+	WORD $0x4f809273 // fmul v19.4s, v19.4s, v0.s[0]
+	FSTPQ (F16, F17), 192(R0)
+	FSTPQ (F18, F19), 224(R0)
+	ADD $68, R1
+	ADD $256, R0
+	SUBS $1, R2
+	BNE loop
+	RET
+
+// func neonDotsQ8x1(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)
+TEXT ·neonDotsQ8x1(SB), NOSPLIT, $0-64
+	MOVD x+8(FP), R0
+	MOVD ldx+16(FP), R1
+	MOVD w+24(FP), R2
+	MOVD ldw+32(FP), R3
+	MOVD n+40(FP), R4
+	MOVD out+48(FP), R5
+	MOVD ldo+56(FP), R6
+
+row:
+	MOVD k+0(FP), R7
+	MOVD R2, R9
+	MOVD R0, R10
+	WORD $0x6f00e400 // movi v0.2d, #0
+	PCALIGN $16
+
+loop:
+	PRFM 2048(R9), PLDL1KEEP
+	FMOVS 64(R9), F26
+	FMOVQ 0(R9), F20
+	WORD $0x0f08a691 // sshll v17.8h, v20.8b, #0
+	WORD $0x4f08a693 // sshll2 v19.8h, v20.16b, #0
+	WORD $0x0f10a630 // sshll v16.4s, v17.4h, #0
+	WORD $0x4f10a631 // sshll2 v17.4s, v17.8h, #0
+	WORD $0x0f10a672 // sshll v18.4s, v19.4h, #0
+	WORD $0x4f10a673 // sshll2 v19.4s, v19.8h, #0
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	FMOVQ 0(R10), F15
+	WORD $0x6e30dde3 // fmul v3.4s, v15.4s, v16.4s
+	FMOVQ 16(R10), F15
+	WORD $0x6e31dde4 // fmul v4.4s, v15.4s, v17.4s
+	FMOVQ 32(R10), F15
+	WORD $0x6e32dde5 // fmul v5.4s, v15.4s, v18.4s
+	FMOVQ 48(R10), F15
+	WORD $0x6e33dde6 // fmul v6.4s, v15.4s, v19.4s
+	FMOVQ 16(R9), F20
+	WORD $0x0f08a691 // sshll v17.8h, v20.8b, #0
+	WORD $0x4f08a693 // sshll2 v19.8h, v20.16b, #0
+	WORD $0x0f10a630 // sshll v16.4s, v17.4h, #0
+	WORD $0x4f10a631 // sshll2 v17.4s, v17.8h, #0
+	WORD $0x0f10a672 // sshll v18.4s, v19.4h, #0
+	WORD $0x4f10a673 // sshll2 v19.4s, v19.8h, #0
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	FMOVQ 64(R10), F15
+	WORD $0x4e30cde3 // fmla v3.4s, v15.4s, v16.4s
+	FMOVQ 80(R10), F15
+	WORD $0x4e31cde4 // fmla v4.4s, v15.4s, v17.4s
+	FMOVQ 96(R10), F15
+	WORD $0x4e32cde5 // fmla v5.4s, v15.4s, v18.4s
+	FMOVQ 112(R10), F15
+	WORD $0x4e33cde6 // fmla v6.4s, v15.4s, v19.4s
+	FMOVQ 32(R9), F20
+	WORD $0x0f08a691 // sshll v17.8h, v20.8b, #0
+	WORD $0x4f08a693 // sshll2 v19.8h, v20.16b, #0
+	WORD $0x0f10a630 // sshll v16.4s, v17.4h, #0
+	WORD $0x4f10a631 // sshll2 v17.4s, v17.8h, #0
+	WORD $0x0f10a672 // sshll v18.4s, v19.4h, #0
+	WORD $0x4f10a673 // sshll2 v19.4s, v19.8h, #0
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	FMOVQ 128(R10), F15
+	WORD $0x4e30cde3 // fmla v3.4s, v15.4s, v16.4s
+	FMOVQ 144(R10), F15
+	WORD $0x4e31cde4 // fmla v4.4s, v15.4s, v17.4s
+	FMOVQ 160(R10), F15
+	WORD $0x4e32cde5 // fmla v5.4s, v15.4s, v18.4s
+	FMOVQ 176(R10), F15
+	WORD $0x4e33cde6 // fmla v6.4s, v15.4s, v19.4s
+	FMOVQ 48(R9), F20
+	WORD $0x0f08a691 // sshll v17.8h, v20.8b, #0
+	WORD $0x4f08a693 // sshll2 v19.8h, v20.16b, #0
+	WORD $0x0f10a630 // sshll v16.4s, v17.4h, #0
+	WORD $0x4f10a631 // sshll2 v17.4s, v17.8h, #0
+	WORD $0x0f10a672 // sshll v18.4s, v19.4h, #0
+	WORD $0x4f10a673 // sshll2 v19.4s, v19.8h, #0
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	FMOVQ 192(R10), F15
+	WORD $0x4e30cde3 // fmla v3.4s, v15.4s, v16.4s
+	FMOVQ 208(R10), F15
+	WORD $0x4e31cde4 // fmla v4.4s, v15.4s, v17.4s
+	FMOVQ 224(R10), F15
+	WORD $0x4e32cde5 // fmla v5.4s, v15.4s, v18.4s
+	FMOVQ 240(R10), F15
+	WORD $0x4e33cde6 // fmla v6.4s, v15.4s, v19.4s
+	WORD $0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
+	WORD $0x4e26d4a5 // fadd v5.4s, v5.4s, v6.4s
+	WORD $0x4e25d463 // fadd v3.4s, v3.4s, v5.4s
+	WORD $0x4f9a1060 // fmla v0.4s, v3.4s, v26.s[0]
+	ADD $256, R10
+	ADD $68, R9
+	SUBS $1, R7
+	BNE loop
+	MOVD R5, R8
+	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
+	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
+	FMOVS F0, 0(R8)
+	ADD R6, R8
+	ADD $4, R5
+	ADD R3, R2
+	SUBS $1, R4
+	BNE row
+	RET
+
+// func neonDotsQ8x2(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)
+TEXT ·neonDotsQ8x2(SB), NOSPLIT, $0-64
+	MOVD x+8(FP), R0
+	MOVD ldx+16(FP), R1
+	MOVD w+24(FP), R2
+	MOVD ldw+32(FP), R3
+	MOVD n+40(FP), R4
+	MOVD out+48(FP), R5
+	MOVD ldo+56(FP), R6
+
+row:
+	MOVD k+0(FP), R7
+	MOVD R2, R9
+	MOVD R0, R10
+	WORD $0x6f00e400 // movi v0.2d, #0
+	ADD R1, R10, R11
+	WORD $0x6f00e401 // movi v1.2d, #0
+	PCALIGN $16
+
+loop:
+	PRFM 2048(R9), PLDL1KEEP
+	FMOVS 64(R9), F26
+	FMOVQ 0(R9), F20
+	WORD $0x0f08a691 // sshll v17.8h, v20.8b, #0
+	WORD $0x4f08a693 // sshll2 v19.8h, v20.16b, #0
+	WORD $0x0f10a630 // sshll v16.4s, v17.4h, #0
+	WORD $0x4f10a631 // sshll2 v17.4s, v17.8h, #0
+	WORD $0x0f10a672 // sshll v18.4s, v19.4h, #0
+	WORD $0x4f10a673 // sshll2 v19.4s, v19.8h, #0
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	FMOVQ 0(R10), F15
+	WORD $0x6e30dde3 // fmul v3.4s, v15.4s, v16.4s
+	FMOVQ 16(R10), F15
+	WORD $0x6e31dde4 // fmul v4.4s, v15.4s, v17.4s
+	FMOVQ 32(R10), F15
+	WORD $0x6e32dde5 // fmul v5.4s, v15.4s, v18.4s
+	FMOVQ 48(R10), F15
+	WORD $0x6e33dde6 // fmul v6.4s, v15.4s, v19.4s
+	FMOVQ 0(R11), F15
+	WORD $0x6e30dde7 // fmul v7.4s, v15.4s, v16.4s
+	FMOVQ 16(R11), F15
+	WORD $0x6e31dde8 // fmul v8.4s, v15.4s, v17.4s
+	FMOVQ 32(R11), F15
+	WORD $0x6e32dde9 // fmul v9.4s, v15.4s, v18.4s
+	FMOVQ 48(R11), F15
+	WORD $0x6e33ddea // fmul v10.4s, v15.4s, v19.4s
+	FMOVQ 16(R9), F20
+	WORD $0x0f08a691 // sshll v17.8h, v20.8b, #0
+	WORD $0x4f08a693 // sshll2 v19.8h, v20.16b, #0
+	WORD $0x0f10a630 // sshll v16.4s, v17.4h, #0
+	WORD $0x4f10a631 // sshll2 v17.4s, v17.8h, #0
+	WORD $0x0f10a672 // sshll v18.4s, v19.4h, #0
+	WORD $0x4f10a673 // sshll2 v19.4s, v19.8h, #0
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	FMOVQ 64(R10), F15
+	WORD $0x4e30cde3 // fmla v3.4s, v15.4s, v16.4s
+	FMOVQ 80(R10), F15
+	WORD $0x4e31cde4 // fmla v4.4s, v15.4s, v17.4s
+	FMOVQ 96(R10), F15
+	WORD $0x4e32cde5 // fmla v5.4s, v15.4s, v18.4s
+	FMOVQ 112(R10), F15
+	WORD $0x4e33cde6 // fmla v6.4s, v15.4s, v19.4s
+	FMOVQ 64(R11), F15
+	WORD $0x4e30cde7 // fmla v7.4s, v15.4s, v16.4s
+	FMOVQ 80(R11), F15
+	WORD $0x4e31cde8 // fmla v8.4s, v15.4s, v17.4s
+	FMOVQ 96(R11), F15
+	WORD $0x4e32cde9 // fmla v9.4s, v15.4s, v18.4s
+	FMOVQ 112(R11), F15
+	WORD $0x4e33cdea // fmla v10.4s, v15.4s, v19.4s
+	FMOVQ 32(R9), F20
+	WORD $0x0f08a691 // sshll v17.8h, v20.8b, #0
+	WORD $0x4f08a693 // sshll2 v19.8h, v20.16b, #0
+	WORD $0x0f10a630 // sshll v16.4s, v17.4h, #0
+	WORD $0x4f10a631 // sshll2 v17.4s, v17.8h, #0
+	WORD $0x0f10a672 // sshll v18.4s, v19.4h, #0
+	WORD $0x4f10a673 // sshll2 v19.4s, v19.8h, #0
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	FMOVQ 128(R10), F15
+	WORD $0x4e30cde3 // fmla v3.4s, v15.4s, v16.4s
+	FMOVQ 144(R10), F15
+	WORD $0x4e31cde4 // fmla v4.4s, v15.4s, v17.4s
+	FMOVQ 160(R10), F15
+	WORD $0x4e32cde5 // fmla v5.4s, v15.4s, v18.4s
+	FMOVQ 176(R10), F15
+	WORD $0x4e33cde6 // fmla v6.4s, v15.4s, v19.4s
+	FMOVQ 128(R11), F15
+	WORD $0x4e30cde7 // fmla v7.4s, v15.4s, v16.4s
+	FMOVQ 144(R11), F15
+	WORD $0x4e31cde8 // fmla v8.4s, v15.4s, v17.4s
+	FMOVQ 160(R11), F15
+	WORD $0x4e32cde9 // fmla v9.4s, v15.4s, v18.4s
+	FMOVQ 176(R11), F15
+	WORD $0x4e33cdea // fmla v10.4s, v15.4s, v19.4s
+	FMOVQ 48(R9), F20
+	WORD $0x0f08a691 // sshll v17.8h, v20.8b, #0
+	WORD $0x4f08a693 // sshll2 v19.8h, v20.16b, #0
+	WORD $0x0f10a630 // sshll v16.4s, v17.4h, #0
+	WORD $0x4f10a631 // sshll2 v17.4s, v17.8h, #0
+	WORD $0x0f10a672 // sshll v18.4s, v19.4h, #0
+	WORD $0x4f10a673 // sshll2 v19.4s, v19.8h, #0
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	FMOVQ 192(R10), F15
+	WORD $0x4e30cde3 // fmla v3.4s, v15.4s, v16.4s
+	FMOVQ 208(R10), F15
+	WORD $0x4e31cde4 // fmla v4.4s, v15.4s, v17.4s
+	FMOVQ 224(R10), F15
+	WORD $0x4e32cde5 // fmla v5.4s, v15.4s, v18.4s
+	FMOVQ 240(R10), F15
+	WORD $0x4e33cde6 // fmla v6.4s, v15.4s, v19.4s
+	FMOVQ 192(R11), F15
+	WORD $0x4e30cde7 // fmla v7.4s, v15.4s, v16.4s
+	FMOVQ 208(R11), F15
+	WORD $0x4e31cde8 // fmla v8.4s, v15.4s, v17.4s
+	FMOVQ 224(R11), F15
+	WORD $0x4e32cde9 // fmla v9.4s, v15.4s, v18.4s
+	FMOVQ 240(R11), F15
+	WORD $0x4e33cdea // fmla v10.4s, v15.4s, v19.4s
+	WORD $0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
+	WORD $0x4e26d4a5 // fadd v5.4s, v5.4s, v6.4s
+	WORD $0x4e25d463 // fadd v3.4s, v3.4s, v5.4s
+	WORD $0x4f9a1060 // fmla v0.4s, v3.4s, v26.s[0]
+	ADD $256, R10
+	WORD $0x4e28d4e7 // fadd v7.4s, v7.4s, v8.4s
+	WORD $0x4e2ad529 // fadd v9.4s, v9.4s, v10.4s
+	WORD $0x4e29d4e7 // fadd v7.4s, v7.4s, v9.4s
+	WORD $0x4f9a10e1 // fmla v1.4s, v7.4s, v26.s[0]
+	ADD $256, R11
+	ADD $68, R9
+	SUBS $1, R7
+	BNE loop
+	MOVD R5, R8
+	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
+	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
+	FMOVS F0, 0(R8)
+	ADD R6, R8
+	WORD $0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
+	WORD $0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
+	FMOVS F1, 0(R8)
+	ADD R6, R8
+	ADD $4, R5
+	ADD R3, R2
+	SUBS $1, R4
+	BNE row
+	RET
+
+// func neonDotsQ8x3(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)
+TEXT ·neonDotsQ8x3(SB), NOSPLIT, $0-64
+	MOVD x+8(FP), R0
+	MOVD ldx+16(FP), R1
+	MOVD w+24(FP), R2
+	MOVD ldw+32(FP), R3
+	MOVD n+40(FP), R4
+	MOVD out+48(FP), R5
+	MOVD ldo+56(FP), R6
+
+row:
+	MOVD k+0(FP), R7
+	MOVD R2, R9
+	MOVD R0, R10
+	WORD $0x6f00e400 // movi v0.2d, #0
+	ADD R1, R10, R11
+	WORD $0x6f00e401 // movi v1.2d, #0
+	ADD R1, R11, R12
+	WORD $0x6f00e402 // movi v2.2d, #0
+	PCALIGN $16
+
+loop:
+	PRFM 2048(R9), PLDL1KEEP
+	FMOVS 64(R9), F26
+	FMOVQ 0(R9), F20
+	WORD $0x0f08a691 // sshll v17.8h, v20.8b, #0
+	WORD $0x4f08a693 // sshll2 v19.8h, v20.16b, #0
+	WORD $0x0f10a630 // sshll v16.4s, v17.4h, #0
+	WORD $0x4f10a631 // sshll2 v17.4s, v17.8h, #0
+	WORD $0x0f10a672 // sshll v18.4s, v19.4h, #0
+	WORD $0x4f10a673 // sshll2 v19.4s, v19.8h, #0
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	FMOVQ 0(R10), F15
+	WORD $0x6e30dde3 // fmul v3.4s, v15.4s, v16.4s
+	FMOVQ 16(R10), F15
+	WORD $0x6e31dde4 // fmul v4.4s, v15.4s, v17.4s
+	FMOVQ 32(R10), F15
+	WORD $0x6e32dde5 // fmul v5.4s, v15.4s, v18.4s
+	FMOVQ 48(R10), F15
+	WORD $0x6e33dde6 // fmul v6.4s, v15.4s, v19.4s
+	FMOVQ 0(R11), F15
+	WORD $0x6e30dde7 // fmul v7.4s, v15.4s, v16.4s
+	FMOVQ 16(R11), F15
+	WORD $0x6e31dde8 // fmul v8.4s, v15.4s, v17.4s
+	FMOVQ 32(R11), F15
+	WORD $0x6e32dde9 // fmul v9.4s, v15.4s, v18.4s
+	FMOVQ 48(R11), F15
+	WORD $0x6e33ddea // fmul v10.4s, v15.4s, v19.4s
+	FMOVQ 0(R12), F15
+	WORD $0x6e30ddeb // fmul v11.4s, v15.4s, v16.4s
+	FMOVQ 16(R12), F15
+	WORD $0x6e31ddec // fmul v12.4s, v15.4s, v17.4s
+	FMOVQ 32(R12), F15
+	WORD $0x6e32dded // fmul v13.4s, v15.4s, v18.4s
+	FMOVQ 48(R12), F15
+	WORD $0x6e33ddee // fmul v14.4s, v15.4s, v19.4s
+	FMOVQ 16(R9), F20
+	WORD $0x0f08a691 // sshll v17.8h, v20.8b, #0
+	WORD $0x4f08a693 // sshll2 v19.8h, v20.16b, #0
+	WORD $0x0f10a630 // sshll v16.4s, v17.4h, #0
+	WORD $0x4f10a631 // sshll2 v17.4s, v17.8h, #0
+	WORD $0x0f10a672 // sshll v18.4s, v19.4h, #0
+	WORD $0x4f10a673 // sshll2 v19.4s, v19.8h, #0
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	FMOVQ 64(R10), F15
+	WORD $0x4e30cde3 // fmla v3.4s, v15.4s, v16.4s
+	FMOVQ 80(R10), F15
+	WORD $0x4e31cde4 // fmla v4.4s, v15.4s, v17.4s
+	FMOVQ 96(R10), F15
+	WORD $0x4e32cde5 // fmla v5.4s, v15.4s, v18.4s
+	FMOVQ 112(R10), F15
+	WORD $0x4e33cde6 // fmla v6.4s, v15.4s, v19.4s
+	FMOVQ 64(R11), F15
+	WORD $0x4e30cde7 // fmla v7.4s, v15.4s, v16.4s
+	FMOVQ 80(R11), F15
+	WORD $0x4e31cde8 // fmla v8.4s, v15.4s, v17.4s
+	FMOVQ 96(R11), F15
+	WORD $0x4e32cde9 // fmla v9.4s, v15.4s, v18.4s
+	FMOVQ 112(R11), F15
+	WORD $0x4e33cdea // fmla v10.4s, v15.4s, v19.4s
+	FMOVQ 64(R12), F15
+	WORD $0x4e30cdeb // fmla v11.4s, v15.4s, v16.4s
+	FMOVQ 80(R12), F15
+	WORD $0x4e31cdec // fmla v12.4s, v15.4s, v17.4s
+	FMOVQ 96(R12), F15
+	WORD $0x4e32cded // fmla v13.4s, v15.4s, v18.4s
+	FMOVQ 112(R12), F15
+	WORD $0x4e33cdee // fmla v14.4s, v15.4s, v19.4s
+	FMOVQ 32(R9), F20
+	WORD $0x0f08a691 // sshll v17.8h, v20.8b, #0
+	WORD $0x4f08a693 // sshll2 v19.8h, v20.16b, #0
+	WORD $0x0f10a630 // sshll v16.4s, v17.4h, #0
+	WORD $0x4f10a631 // sshll2 v17.4s, v17.8h, #0
+	WORD $0x0f10a672 // sshll v18.4s, v19.4h, #0
+	WORD $0x4f10a673 // sshll2 v19.4s, v19.8h, #0
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	FMOVQ 128(R10), F15
+	WORD $0x4e30cde3 // fmla v3.4s, v15.4s, v16.4s
+	FMOVQ 144(R10), F15
+	WORD $0x4e31cde4 // fmla v4.4s, v15.4s, v17.4s
+	FMOVQ 160(R10), F15
+	WORD $0x4e32cde5 // fmla v5.4s, v15.4s, v18.4s
+	FMOVQ 176(R10), F15
+	WORD $0x4e33cde6 // fmla v6.4s, v15.4s, v19.4s
+	FMOVQ 128(R11), F15
+	WORD $0x4e30cde7 // fmla v7.4s, v15.4s, v16.4s
+	FMOVQ 144(R11), F15
+	WORD $0x4e31cde8 // fmla v8.4s, v15.4s, v17.4s
+	FMOVQ 160(R11), F15
+	WORD $0x4e32cde9 // fmla v9.4s, v15.4s, v18.4s
+	FMOVQ 176(R11), F15
+	WORD $0x4e33cdea // fmla v10.4s, v15.4s, v19.4s
+	FMOVQ 128(R12), F15
+	WORD $0x4e30cdeb // fmla v11.4s, v15.4s, v16.4s
+	FMOVQ 144(R12), F15
+	WORD $0x4e31cdec // fmla v12.4s, v15.4s, v17.4s
+	FMOVQ 160(R12), F15
+	WORD $0x4e32cded // fmla v13.4s, v15.4s, v18.4s
+	FMOVQ 176(R12), F15
+	WORD $0x4e33cdee // fmla v14.4s, v15.4s, v19.4s
+	FMOVQ 48(R9), F20
+	WORD $0x0f08a691 // sshll v17.8h, v20.8b, #0
+	WORD $0x4f08a693 // sshll2 v19.8h, v20.16b, #0
+	WORD $0x0f10a630 // sshll v16.4s, v17.4h, #0
+	WORD $0x4f10a631 // sshll2 v17.4s, v17.8h, #0
+	WORD $0x0f10a672 // sshll v18.4s, v19.4h, #0
+	WORD $0x4f10a673 // sshll2 v19.4s, v19.8h, #0
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	FMOVQ 192(R10), F15
+	WORD $0x4e30cde3 // fmla v3.4s, v15.4s, v16.4s
+	FMOVQ 208(R10), F15
+	WORD $0x4e31cde4 // fmla v4.4s, v15.4s, v17.4s
+	FMOVQ 224(R10), F15
+	WORD $0x4e32cde5 // fmla v5.4s, v15.4s, v18.4s
+	FMOVQ 240(R10), F15
+	WORD $0x4e33cde6 // fmla v6.4s, v15.4s, v19.4s
+	FMOVQ 192(R11), F15
+	WORD $0x4e30cde7 // fmla v7.4s, v15.4s, v16.4s
+	FMOVQ 208(R11), F15
+	WORD $0x4e31cde8 // fmla v8.4s, v15.4s, v17.4s
+	FMOVQ 224(R11), F15
+	WORD $0x4e32cde9 // fmla v9.4s, v15.4s, v18.4s
+	FMOVQ 240(R11), F15
+	WORD $0x4e33cdea // fmla v10.4s, v15.4s, v19.4s
+	FMOVQ 192(R12), F15
+	WORD $0x4e30cdeb // fmla v11.4s, v15.4s, v16.4s
+	FMOVQ 208(R12), F15
+	WORD $0x4e31cdec // fmla v12.4s, v15.4s, v17.4s
+	FMOVQ 224(R12), F15
+	WORD $0x4e32cded // fmla v13.4s, v15.4s, v18.4s
+	FMOVQ 240(R12), F15
+	WORD $0x4e33cdee // fmla v14.4s, v15.4s, v19.4s
+	WORD $0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
+	WORD $0x4e26d4a5 // fadd v5.4s, v5.4s, v6.4s
+	WORD $0x4e25d463 // fadd v3.4s, v3.4s, v5.4s
+	WORD $0x4f9a1060 // fmla v0.4s, v3.4s, v26.s[0]
+	ADD $256, R10
+	WORD $0x4e28d4e7 // fadd v7.4s, v7.4s, v8.4s
+	WORD $0x4e2ad529 // fadd v9.4s, v9.4s, v10.4s
+	WORD $0x4e29d4e7 // fadd v7.4s, v7.4s, v9.4s
+	WORD $0x4f9a10e1 // fmla v1.4s, v7.4s, v26.s[0]
+	ADD $256, R11
+	WORD $0x4e2cd56b // fadd v11.4s, v11.4s, v12.4s
+	WORD $0x4e2ed5ad // fadd v13.4s, v13.4s, v14.4s
+	WORD $0x4e2dd56b // fadd v11.4s, v11.4s, v13.4s
+	WORD $0x4f9a1162 // fmla v2.4s, v11.4s, v26.s[0]
+	ADD $256, R12
+	ADD $68, R9
+	SUBS $1, R7
+	BNE loop
+	MOVD R5, R8
+	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
+	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
+	FMOVS F0, 0(R8)
+	ADD R6, R8
+	WORD $0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
+	WORD $0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
+	FMOVS F1, 0(R8)
+	ADD R6, R8
+	WORD $0x6e22d442 // faddp v2.4s, v2.4s, v2.4s
+	WORD $0x6e22d442 // faddp v2.4s, v2.4s, v2.4s
+	FMOVS F2, 0(R8)
+	ADD R6, R8
+	ADD $4, R5
+	ADD R3, R2
+	SUBS $1, R4
+	BNE row
+	RET
+
+// func neonUnblockQ4(dst *float32, src *byte, blocks int, code *float32)
+TEXT ·neonUnblockQ4(SB), NOSPLIT, $0-32
+	MOVD code+24(FP), R2
+	VLD4 (R2), [V28.B16, V29.B16, V30.B16, V31.B16]
+	WORD $0x4f00e5fb // movi v27.16b, #15
+	MOVD dst+0(FP), R0
+	MOVD src+8(FP), R1
+	MOVD blocks+16(FP), R2
+	PCALIGN $16
+
+loop:
+	FMOVS 32(R1), F0
+	FMOVQ 0(R1), F20
+	WORD $0x4e3b1e95 // and v21.16b, v20.16b, v27.16b
+	WORD $0x4e150390 // tbl v16.16b, { v28.16b }, v21.16b
+	WORD $0x4e1503b1 // tbl v17.16b, { v29.16b }, v21.16b
+	WORD $0x4e1503d2 // tbl v18.16b, { v30.16b }, v21.16b
+	WORD $0x4e1503f3 // tbl v19.16b, { v31.16b }, v21.16b
+	WORD $0x4e113a16 // zip1 v22.16b, v16.16b, v17.16b
+	WORD $0x4e117a17 // zip2 v23.16b, v16.16b, v17.16b
+	WORD $0x4e133a58 // zip1 v24.16b, v18.16b, v19.16b
+	WORD $0x4e137a59 // zip2 v25.16b, v18.16b, v19.16b
+	WORD $0x4e583ad0 // zip1 v16.8h, v22.8h, v24.8h
+	WORD $0x4e587ad1 // zip2 v17.8h, v22.8h, v24.8h
+	WORD $0x4e593af2 // zip1 v18.8h, v23.8h, v25.8h
+	WORD $0x4e597af3 // zip2 v19.8h, v23.8h, v25.8h
+	WORD $0x4f809210 // fmul v16.4s, v16.4s, v0.s[0]
+	WORD $0x4f809231 // fmul v17.4s, v17.4s, v0.s[0]
+	WORD $0x4f809252 // fmul v18.4s, v18.4s, v0.s[0]
+	WORD $0x4f809273 // fmul v19.4s, v19.4s, v0.s[0]
+	FSTPQ (F16, F17), 0(R0)
+	FSTPQ (F18, F19), 32(R0)
+	WORD $0x6f0c0695 // ushr v21.16b, v20.16b, #4
+	WORD $0x4e150390 // tbl v16.16b, { v28.16b }, v21.16b
+	WORD $0x4e1503b1 // tbl v17.16b, { v29.16b }, v21.16b
+	WORD $0x4e1503d2 // tbl v18.16b, { v30.16b }, v21.16b
+	WORD $0x4e1503f3 // tbl v19.16b, { v31.16b }, v21.16b
+	WORD $0x4e113a16 // zip1 v22.16b, v16.16b, v17.16b
+	WORD $0x4e117a17 // zip2 v23.16b, v16.16b, v17.16b
+	WORD $0x4e133a58 // zip1 v24.16b, v18.16b, v19.16b
+	WORD $0x4e137a59 // zip2 v25.16b, v18.16b, v19.16b
+	WORD $0x4e583ad0 // zip1 v16.8h, v22.8h, v24.8h
+	WORD $0x4e587ad1 // zip2 v17.8h, v22.8h, v24.8h
+	WORD $0x4e593af2 // zip1 v18.8h, v23.8h, v25.8h
+	WORD $0x4e597af3 // zip2 v19.8h, v23.8h, v25.8h
+	WORD $0x4f809210 // fmul v16.4s, v16.4s, v0.s[0]
+	WORD $0x4f809231 // fmul v17.4s, v17.4s, v0.s[0]
+	WORD $0x4f809252 // fmul v18.4s, v18.4s, v0.s[0]
+	WORD $0x4f809273 // fmul v19.4s, v19.4s, v0.s[0]
+	FSTPQ (F16, F17), 128(R0)
+	FSTPQ (F18, F19), 160(R0)
+	FMOVQ 16(R1), F20
+	WORD $0x4e3b1e95 // and v21.16b, v20.16b, v27.16b
+	WORD $0x4e150390 // tbl v16.16b, { v28.16b }, v21.16b
+	WORD $0x4e1503b1 // tbl v17.16b, { v29.16b }, v21.16b
+	WORD $0x4e1503d2 // tbl v18.16b, { v30.16b }, v21.16b
+	WORD $0x4e1503f3 // tbl v19.16b, { v31.16b }, v21.16b
+	WORD $0x4e113a16 // zip1 v22.16b, v16.16b, v17.16b
+	WORD $0x4e117a17 // zip2 v23.16b, v16.16b, v17.16b
+	WORD $0x4e133a58 // zip1 v24.16b, v18.16b, v19.16b
+	WORD $0x4e137a59 // zip2 v25.16b, v18.16b, v19.16b
+	WORD $0x4e583ad0 // zip1 v16.8h, v22.8h, v24.8h
+	WORD $0x4e587ad1 // zip2 v17.8h, v22.8h, v24.8h
+	WORD $0x4e593af2 // zip1 v18.8h, v23.8h, v25.8h
+	WORD $0x4e597af3 // zip2 v19.8h, v23.8h, v25.8h
+	WORD $0x4f809210 // fmul v16.4s, v16.4s, v0.s[0]
+	WORD $0x4f809231 // fmul v17.4s, v17.4s, v0.s[0]
+	WORD $0x4f809252 // fmul v18.4s, v18.4s, v0.s[0]
+	WORD $0x4f809273 // fmul v19.4s, v19.4s, v0.s[0]
+	FSTPQ (F16, F17), 64(R0)
+	FSTPQ (F18, F19), 96(R0)
+	WORD $0x6f0c0695 // ushr v21.16b, v20.16b, #4
+	WORD $0x4e150390 // tbl v16.16b, { v28.16b }, v21.16b
+	WORD $0x4e1503b1 // tbl v17.16b, { v29.16b }, v21.16b
+	WORD $0x4e1503d2 // tbl v18.16b, { v30.16b }, v21.16b
+	WORD $0x4e1503f3 // tbl v19.16b, { v31.16b }, v21.16b
+	WORD $0x4e113a16 // zip1 v22.16b, v16.16b, v17.16b
+	WORD $0x4e117a17 // zip2 v23.16b, v16.16b, v17.16b
+	WORD $0x4e133a58 // zip1 v24.16b, v18.16b, v19.16b
+	WORD $0x4e137a59 // zip2 v25.16b, v18.16b, v19.16b
+	WORD $0x4e583ad0 // zip1 v16.8h, v22.8h, v24.8h
+	WORD $0x4e587ad1 // zip2 v17.8h, v22.8h, v24.8h
+	WORD $0x4e593af2 // zip1 v18.8h, v23.8h, v25.8h
+	WORD $0x4e597af3 // zip2 v19.8h, v23.8h, v25.8h
+	WORD $0x4f809210 // fmul v16.4s, v16.4s, v0.s[0]
+	WORD $0x4f809231 // fmul v17.4s, v17.4s, v0.s[0]
+	WORD $0x4f809252 // fmul v18.4s, v18.4s, v0.s[0]
+	WORD $0x4f809273 // fmul v19.4s, v19.4s, v0.s[0]
+	FSTPQ (F16, F17), 192(R0)
+	FSTPQ (F18, F19), 224(R0)
+	ADD $36, R1
+	ADD $256, R0
+	SUBS $1, R2
+	BNE loop
+	RET
+
+// func neonDotsQ4x1(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int, code *float32)
+TEXT ·neonDotsQ4x1(SB), NOSPLIT, $0-72
+	MOVD code+64(FP), R7
+	VLD4 (R7), [V28.B16, V29.B16, V30.B16, V31.B16]
+	WORD $0x4f00e5fb // movi v27.16b, #15
+	MOVD x+8(FP), R0
+	MOVD ldx+16(FP), R1
+	MOVD w+24(FP), R2
+	MOVD ldw+32(FP), R3
+	MOVD n+40(FP), R4
+	MOVD out+48(FP), R5
+	MOVD ldo+56(FP), R6
+
+row:
+	MOVD k+0(FP), R7
+	MOVD R2, R9
+	MOVD R0, R10
+	WORD $0x6f00e400 // movi v0.2d, #0
+	PCALIGN $16
+
+loop:
+	PRFM 2048(R9), PLDL1KEEP
+	FMOVS 32(R9), F26
+	FMOVQ 0(R9), F20
+	WORD $0x4e3b1e95 // and v21.16b, v20.16b, v27.16b
+	WORD $0x4e150390 // tbl v16.16b, { v28.16b }, v21.16b
+	WORD $0x4e1503b1 // tbl v17.16b, { v29.16b }, v21.16b
+	WORD $0x4e1503d2 // tbl v18.16b, { v30.16b }, v21.16b
+	WORD $0x4e1503f3 // tbl v19.16b, { v31.16b }, v21.16b
+	WORD $0x4e113a16 // zip1 v22.16b, v16.16b, v17.16b
+	WORD $0x4e117a17 // zip2 v23.16b, v16.16b, v17.16b
+	WORD $0x4e133a58 // zip1 v24.16b, v18.16b, v19.16b
+	WORD $0x4e137a59 // zip2 v25.16b, v18.16b, v19.16b
+	WORD $0x4e583ad0 // zip1 v16.8h, v22.8h, v24.8h
+	WORD $0x4e587ad1 // zip2 v17.8h, v22.8h, v24.8h
+	WORD $0x4e593af2 // zip1 v18.8h, v23.8h, v25.8h
+	WORD $0x4e597af3 // zip2 v19.8h, v23.8h, v25.8h
+	FMOVQ 0(R10), F15
+	WORD $0x6e30dde3 // fmul v3.4s, v15.4s, v16.4s
+	FMOVQ 16(R10), F15
+	WORD $0x6e31dde4 // fmul v4.4s, v15.4s, v17.4s
+	FMOVQ 32(R10), F15
+	WORD $0x6e32dde5 // fmul v5.4s, v15.4s, v18.4s
+	FMOVQ 48(R10), F15
+	WORD $0x6e33dde6 // fmul v6.4s, v15.4s, v19.4s
+	WORD $0x6f0c0695 // ushr v21.16b, v20.16b, #4
+	WORD $0x4e150390 // tbl v16.16b, { v28.16b }, v21.16b
+	WORD $0x4e1503b1 // tbl v17.16b, { v29.16b }, v21.16b
+	WORD $0x4e1503d2 // tbl v18.16b, { v30.16b }, v21.16b
+	WORD $0x4e1503f3 // tbl v19.16b, { v31.16b }, v21.16b
+	WORD $0x4e113a16 // zip1 v22.16b, v16.16b, v17.16b
+	WORD $0x4e117a17 // zip2 v23.16b, v16.16b, v17.16b
+	WORD $0x4e133a58 // zip1 v24.16b, v18.16b, v19.16b
+	WORD $0x4e137a59 // zip2 v25.16b, v18.16b, v19.16b
+	WORD $0x4e583ad0 // zip1 v16.8h, v22.8h, v24.8h
+	WORD $0x4e587ad1 // zip2 v17.8h, v22.8h, v24.8h
+	WORD $0x4e593af2 // zip1 v18.8h, v23.8h, v25.8h
+	WORD $0x4e597af3 // zip2 v19.8h, v23.8h, v25.8h
+	FMOVQ 128(R10), F15
+	WORD $0x4e30cde3 // fmla v3.4s, v15.4s, v16.4s
+	FMOVQ 144(R10), F15
+	WORD $0x4e31cde4 // fmla v4.4s, v15.4s, v17.4s
+	FMOVQ 160(R10), F15
+	WORD $0x4e32cde5 // fmla v5.4s, v15.4s, v18.4s
+	FMOVQ 176(R10), F15
+	WORD $0x4e33cde6 // fmla v6.4s, v15.4s, v19.4s
+	FMOVQ 16(R9), F20
+	WORD $0x4e3b1e95 // and v21.16b, v20.16b, v27.16b
+	WORD $0x4e150390 // tbl v16.16b, { v28.16b }, v21.16b
+	WORD $0x4e1503b1 // tbl v17.16b, { v29.16b }, v21.16b
+	WORD $0x4e1503d2 // tbl v18.16b, { v30.16b }, v21.16b
+	WORD $0x4e1503f3 // tbl v19.16b, { v31.16b }, v21.16b
+	WORD $0x4e113a16 // zip1 v22.16b, v16.16b, v17.16b
+	WORD $0x4e117a17 // zip2 v23.16b, v16.16b, v17.16b
+	WORD $0x4e133a58 // zip1 v24.16b, v18.16b, v19.16b
+	WORD $0x4e137a59 // zip2 v25.16b, v18.16b, v19.16b
+	WORD $0x4e583ad0 // zip1 v16.8h, v22.8h, v24.8h
+	WORD $0x4e587ad1 // zip2 v17.8h, v22.8h, v24.8h
+	WORD $0x4e593af2 // zip1 v18.8h, v23.8h, v25.8h
+	WORD $0x4e597af3 // zip2 v19.8h, v23.8h, v25.8h
+	FMOVQ 64(R10), F15
+	WORD $0x4e30cde3 // fmla v3.4s, v15.4s, v16.4s
+	FMOVQ 80(R10), F15
+	WORD $0x4e31cde4 // fmla v4.4s, v15.4s, v17.4s
+	FMOVQ 96(R10), F15
+	WORD $0x4e32cde5 // fmla v5.4s, v15.4s, v18.4s
+	FMOVQ 112(R10), F15
+	WORD $0x4e33cde6 // fmla v6.4s, v15.4s, v19.4s
+	WORD $0x6f0c0695 // ushr v21.16b, v20.16b, #4
+	WORD $0x4e150390 // tbl v16.16b, { v28.16b }, v21.16b
+	WORD $0x4e1503b1 // tbl v17.16b, { v29.16b }, v21.16b
+	WORD $0x4e1503d2 // tbl v18.16b, { v30.16b }, v21.16b
+	WORD $0x4e1503f3 // tbl v19.16b, { v31.16b }, v21.16b
+	WORD $0x4e113a16 // zip1 v22.16b, v16.16b, v17.16b
+	WORD $0x4e117a17 // zip2 v23.16b, v16.16b, v17.16b
+	WORD $0x4e133a58 // zip1 v24.16b, v18.16b, v19.16b
+	WORD $0x4e137a59 // zip2 v25.16b, v18.16b, v19.16b
+	WORD $0x4e583ad0 // zip1 v16.8h, v22.8h, v24.8h
+	WORD $0x4e587ad1 // zip2 v17.8h, v22.8h, v24.8h
+	WORD $0x4e593af2 // zip1 v18.8h, v23.8h, v25.8h
+	WORD $0x4e597af3 // zip2 v19.8h, v23.8h, v25.8h
+	FMOVQ 192(R10), F15
+	WORD $0x4e30cde3 // fmla v3.4s, v15.4s, v16.4s
+	FMOVQ 208(R10), F15
+	WORD $0x4e31cde4 // fmla v4.4s, v15.4s, v17.4s
+	FMOVQ 224(R10), F15
+	WORD $0x4e32cde5 // fmla v5.4s, v15.4s, v18.4s
+	FMOVQ 240(R10), F15
+	WORD $0x4e33cde6 // fmla v6.4s, v15.4s, v19.4s
+	WORD $0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
+	WORD $0x4e26d4a5 // fadd v5.4s, v5.4s, v6.4s
+	WORD $0x4e25d463 // fadd v3.4s, v3.4s, v5.4s
+	WORD $0x4f9a1060 // fmla v0.4s, v3.4s, v26.s[0]
+	ADD $256, R10
+	ADD $36, R9
+	SUBS $1, R7
+	BNE loop
+	MOVD R5, R8
+	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
+	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
+	FMOVS F0, 0(R8)
+	ADD R6, R8
+	ADD $4, R5
+	ADD R3, R2
+	SUBS $1, R4
+	BNE row
+	RET
+
+// func neonDotsQ4x2(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int, code *float32)
+TEXT ·neonDotsQ4x2(SB), NOSPLIT, $0-72
+	MOVD code+64(FP), R7
+	VLD4 (R7), [V28.B16, V29.B16, V30.B16, V31.B16]
+	WORD $0x4f00e5fb // movi v27.16b, #15
+	MOVD x+8(FP), R0
+	MOVD ldx+16(FP), R1
+	MOVD w+24(FP), R2
+	MOVD ldw+32(FP), R3
+	MOVD n+40(FP), R4
+	MOVD out+48(FP), R5
+	MOVD ldo+56(FP), R6
+
+row:
+	MOVD k+0(FP), R7
+	MOVD R2, R9
+	MOVD R0, R10
+	WORD $0x6f00e400 // movi v0.2d, #0
+	ADD R1, R10, R11
+	WORD $0x6f00e401 // movi v1.2d, #0
+	PCALIGN $16
+
+loop:
+	PRFM 2048(R9), PLDL1KEEP
+	FMOVS 32(R9), F26
+	FMOVQ 0(R9), F20
+	WORD $0x4e3b1e95 // and v21.16b, v20.16b, v27.16b
+	WORD $0x4e150390 // tbl v16.16b, { v28.16b }, v21.16b
+	WORD $0x4e1503b1 // tbl v17.16b, { v29.16b }, v21.16b
+	WORD $0x4e1503d2 // tbl v18.16b, { v30.16b }, v21.16b
+	WORD $0x4e1503f3 // tbl v19.16b, { v31.16b }, v21.16b
+	WORD $0x4e113a16 // zip1 v22.16b, v16.16b, v17.16b
+	WORD $0x4e117a17 // zip2 v23.16b, v16.16b, v17.16b
+	WORD $0x4e133a58 // zip1 v24.16b, v18.16b, v19.16b
+	WORD $0x4e137a59 // zip2 v25.16b, v18.16b, v19.16b
+	WORD $0x4e583ad0 // zip1 v16.8h, v22.8h, v24.8h
+	WORD $0x4e587ad1 // zip2 v17.8h, v22.8h, v24.8h
+	WORD $0x4e593af2 // zip1 v18.8h, v23.8h, v25.8h
+	WORD $0x4e597af3 // zip2 v19.8h, v23.8h, v25.8h
+	FMOVQ 0(R10), F15
+	WORD $0x6e30dde3 // fmul v3.4s, v15.4s, v16.4s
+	FMOVQ 16(R10), F15
+	WORD $0x6e31dde4 // fmul v4.4s, v15.4s, v17.4s
+	FMOVQ 32(R10), F15
+	WORD $0x6e32dde5 // fmul v5.4s, v15.4s, v18.4s
+	FMOVQ 48(R10), F15
+	WORD $0x6e33dde6 // fmul v6.4s, v15.4s, v19.4s
+	FMOVQ 0(R11), F15
+	WORD $0x6e30dde7 // fmul v7.4s, v15.4s, v16.4s
+	FMOVQ 16(R11), F15
+	WORD $0x6e31dde8 // fmul v8.4s, v15.4s, v17.4s
+	FMOVQ 32(R11), F15
+	WORD $0x6e32dde9 // fmul v9.4s, v15.4s, v18.4s
+	FMOVQ 48(R11), F15
+	WORD $0x6e33ddea // fmul v10.4s, v15.4s, v19.4s
+	WORD $0x6f0c0695 // ushr v21.16b, v20.16b, #4
+	WORD $0x4e150390 // tbl v16.16b, { v28.16b }, v21.16b
+	WORD $0x4e1503b1 // tbl v17.16b, { v29.16b }, v21.16b
+	WORD $0x4e1503d2 // tbl v18.16b, { v30.16b }, v21.16b
+	WORD $0x4e1503f3 // tbl v19.16b, { v31.16b }, v21.16b
+	WORD $0x4e113a16 // zip1 v22.16b, v16.16b, v17.16b
+	WORD $0x4e117a17 // zip2 v23.16b, v16.16b, v17.16b
+	WORD $0x4e133a58 // zip1 v24.16b, v18.16b, v19.16b
+	WORD $0x4e137a59 // zip2 v25.16b, v18.16b, v19.16b
+	WORD $0x4e583ad0 // zip1 v16.8h, v22.8h, v24.8h
+	WORD $0x4e587ad1 // zip2 v17.8h, v22.8h, v24.8h
+	WORD $0x4e593af2 // zip1 v18.8h, v23.8h, v25.8h
+	WORD $0x4e597af3 // zip2 v19.8h, v23.8h, v25.8h
+	FMOVQ 128(R10), F15
+	WORD $0x4e30cde3 // fmla v3.4s, v15.4s, v16.4s
+	FMOVQ 144(R10), F15
+	WORD $0x4e31cde4 // fmla v4.4s, v15.4s, v17.4s
+	FMOVQ 160(R10), F15
+	WORD $0x4e32cde5 // fmla v5.4s, v15.4s, v18.4s
+	FMOVQ 176(R10), F15
+	WORD $0x4e33cde6 // fmla v6.4s, v15.4s, v19.4s
+	FMOVQ 128(R11), F15
+	WORD $0x4e30cde7 // fmla v7.4s, v15.4s, v16.4s
+	FMOVQ 144(R11), F15
+	WORD $0x4e31cde8 // fmla v8.4s, v15.4s, v17.4s
+	FMOVQ 160(R11), F15
+	WORD $0x4e32cde9 // fmla v9.4s, v15.4s, v18.4s
+	FMOVQ 176(R11), F15
+	WORD $0x4e33cdea // fmla v10.4s, v15.4s, v19.4s
+	FMOVQ 16(R9), F20
+	WORD $0x4e3b1e95 // and v21.16b, v20.16b, v27.16b
+	WORD $0x4e150390 // tbl v16.16b, { v28.16b }, v21.16b
+	WORD $0x4e1503b1 // tbl v17.16b, { v29.16b }, v21.16b
+	WORD $0x4e1503d2 // tbl v18.16b, { v30.16b }, v21.16b
+	WORD $0x4e1503f3 // tbl v19.16b, { v31.16b }, v21.16b
+	WORD $0x4e113a16 // zip1 v22.16b, v16.16b, v17.16b
+	WORD $0x4e117a17 // zip2 v23.16b, v16.16b, v17.16b
+	WORD $0x4e133a58 // zip1 v24.16b, v18.16b, v19.16b
+	WORD $0x4e137a59 // zip2 v25.16b, v18.16b, v19.16b
+	WORD $0x4e583ad0 // zip1 v16.8h, v22.8h, v24.8h
+	WORD $0x4e587ad1 // zip2 v17.8h, v22.8h, v24.8h
+	WORD $0x4e593af2 // zip1 v18.8h, v23.8h, v25.8h
+	WORD $0x4e597af3 // zip2 v19.8h, v23.8h, v25.8h
+	FMOVQ 64(R10), F15
+	WORD $0x4e30cde3 // fmla v3.4s, v15.4s, v16.4s
+	FMOVQ 80(R10), F15
+	WORD $0x4e31cde4 // fmla v4.4s, v15.4s, v17.4s
+	FMOVQ 96(R10), F15
+	WORD $0x4e32cde5 // fmla v5.4s, v15.4s, v18.4s
+	FMOVQ 112(R10), F15
+	WORD $0x4e33cde6 // fmla v6.4s, v15.4s, v19.4s
+	FMOVQ 64(R11), F15
+	WORD $0x4e30cde7 // fmla v7.4s, v15.4s, v16.4s
+	FMOVQ 80(R11), F15
+	WORD $0x4e31cde8 // fmla v8.4s, v15.4s, v17.4s
+	FMOVQ 96(R11), F15
+	WORD $0x4e32cde9 // fmla v9.4s, v15.4s, v18.4s
+	FMOVQ 112(R11), F15
+	WORD $0x4e33cdea // fmla v10.4s, v15.4s, v19.4s
+	WORD $0x6f0c0695 // ushr v21.16b, v20.16b, #4
+	WORD $0x4e150390 // tbl v16.16b, { v28.16b }, v21.16b
+	WORD $0x4e1503b1 // tbl v17.16b, { v29.16b }, v21.16b
+	WORD $0x4e1503d2 // tbl v18.16b, { v30.16b }, v21.16b
+	WORD $0x4e1503f3 // tbl v19.16b, { v31.16b }, v21.16b
+	WORD $0x4e113a16 // zip1 v22.16b, v16.16b, v17.16b
+	WORD $0x4e117a17 // zip2 v23.16b, v16.16b, v17.16b
+	WORD $0x4e133a58 // zip1 v24.16b, v18.16b, v19.16b
+	WORD $0x4e137a59 // zip2 v25.16b, v18.16b, v19.16b
+	WORD $0x4e583ad0 // zip1 v16.8h, v22.8h, v24.8h
+	WORD $0x4e587ad1 // zip2 v17.8h, v22.8h, v24.8h
+	WORD $0x4e593af2 // zip1 v18.8h, v23.8h, v25.8h
+	WORD $0x4e597af3 // zip2 v19.8h, v23.8h, v25.8h
+	FMOVQ 192(R10), F15
+	WORD $0x4e30cde3 // fmla v3.4s, v15.4s, v16.4s
+	FMOVQ 208(R10), F15
+	WORD $0x4e31cde4 // fmla v4.4s, v15.4s, v17.4s
+	FMOVQ 224(R10), F15
+	WORD $0x4e32cde5 // fmla v5.4s, v15.4s, v18.4s
+	FMOVQ 240(R10), F15
+	WORD $0x4e33cde6 // fmla v6.4s, v15.4s, v19.4s
+	FMOVQ 192(R11), F15
+	WORD $0x4e30cde7 // fmla v7.4s, v15.4s, v16.4s
+	FMOVQ 208(R11), F15
+	WORD $0x4e31cde8 // fmla v8.4s, v15.4s, v17.4s
+	FMOVQ 224(R11), F15
+	WORD $0x4e32cde9 // fmla v9.4s, v15.4s, v18.4s
+	FMOVQ 240(R11), F15
+	WORD $0x4e33cdea // fmla v10.4s, v15.4s, v19.4s
+	WORD $0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
+	WORD $0x4e26d4a5 // fadd v5.4s, v5.4s, v6.4s
+	WORD $0x4e25d463 // fadd v3.4s, v3.4s, v5.4s
+	WORD $0x4f9a1060 // fmla v0.4s, v3.4s, v26.s[0]
+	ADD $256, R10
+	WORD $0x4e28d4e7 // fadd v7.4s, v7.4s, v8.4s
+	WORD $0x4e2ad529 // fadd v9.4s, v9.4s, v10.4s
+	WORD $0x4e29d4e7 // fadd v7.4s, v7.4s, v9.4s
+	WORD $0x4f9a10e1 // fmla v1.4s, v7.4s, v26.s[0]
+	ADD $256, R11
+	ADD $36, R9
+	SUBS $1, R7
+	BNE loop
+	MOVD R5, R8
+	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
+	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
+	FMOVS F0, 0(R8)
+	ADD R6, R8
+	WORD $0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
+	WORD $0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
+	FMOVS F1, 0(R8)
+	ADD R6, R8
+	ADD $4, R5
+	ADD R3, R2
+	SUBS $1, R4
+	BNE row
+	RET
+
+// func neonDotsQ4x3(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int, code *float32)
+TEXT ·neonDotsQ4x3(SB), NOSPLIT, $0-72
+	MOVD code+64(FP), R7
+	VLD4 (R7), [V28.B16, V29.B16, V30.B16, V31.B16]
+	WORD $0x4f00e5fb // movi v27.16b, #15
+	MOVD x+8(FP), R0
+	MOVD ldx+16(FP), R1
+	MOVD w+24(FP), R2
+	MOVD ldw+32(FP), R3
+	MOVD n+40(FP), R4
+	MOVD out+48(FP), R5
+	MOVD ldo+56(FP), R6
+
+row:
+	MOVD k+0(FP), R7
+	MOVD R2, R9
+	MOVD R0, R10
+	WORD $0x6f00e400 // movi v0.2d, #0
+	ADD R1, R10, R11
+	WORD $0x6f00e401 // movi v1.2d, #0
+	ADD R1, R11, R12
+	WORD $0x6f00e402 // movi v2.2d, #0
+	PCALIGN $16
+
+loop:
+	PRFM 2048(R9), PLDL1KEEP
+	FMOVS 32(R9), F26
+	FMOVQ 0(R9), F20
+	WORD $0x4e3b1e95 // and v21.16b, v20.16b, v27.16b
+	WORD $0x4e150390 // tbl v16.16b, { v28.16b }, v21.16b
+	WORD $0x4e1503b1 // tbl v17.16b, { v29.16b }, v21.16b
+	WORD $0x4e1503d2 // tbl v18.16b, { v30.16b }, v21.16b
+	WORD $0x4e1503f3 // tbl v19.16b, { v31.16b }, v21.16b
+	WORD $0x4e113a16 // zip1 v22.16b, v16.16b, v17.16b
+	WORD $0x4e117a17 // zip2 v23.16b, v16.16b, v17.16b
+	WORD $0x4e133a58 // zip1 v24.16b, v18.16b, v19.16b
+	WORD $0x4e137a59 // zip2 v25.16b, v18.16b, v19.16b
+	WORD $0x4e583ad0 // zip1 v16.8h, v22.8h, v24.8h
+	WORD $0x4e587ad1 // zip2 v17.8h, v22.8h, v24.8h
+	WORD $0x4e593af2 // zip1 v18.8h, v23.8h, v25.8h
+	WORD $0x4e597af3 // zip2 v19.8h, v23.8h, v25.8h
+	FMOVQ 0(R10), F15
+	WORD $0x6e30dde3 // fmul v3.4s, v15.4s, v16.4s
+	FMOVQ 16(R10), F15
+	WORD $0x6e31dde4 // fmul v4.4s, v15.4s, v17.4s
+	FMOVQ 32(R10), F15
+	WORD $0x6e32dde5 // fmul v5.4s, v15.4s, v18.4s
+	FMOVQ 48(R10), F15
+	WORD $0x6e33dde6 // fmul v6.4s, v15.4s, v19.4s
+	FMOVQ 0(R11), F15
+	WORD $0x6e30dde7 // fmul v7.4s, v15.4s, v16.4s
+	FMOVQ 16(R11), F15
+	WORD $0x6e31dde8 // fmul v8.4s, v15.4s, v17.4s
+	FMOVQ 32(R11), F15
+	WORD $0x6e32dde9 // fmul v9.4s, v15.4s, v18.4s
+	FMOVQ 48(R11), F15
+	WORD $0x6e33ddea // fmul v10.4s, v15.4s, v19.4s
+	FMOVQ 0(R12), F15
+	WORD $0x6e30ddeb // fmul v11.4s, v15.4s, v16.4s
+	FMOVQ 16(R12), F15
+	WORD $0x6e31ddec // fmul v12.4s, v15.4s, v17.4s
+	FMOVQ 32(R12), F15
+	WORD $0x6e32dded // fmul v13.4s, v15.4s, v18.4s
+	FMOVQ 48(R12), F15
+	WORD $0x6e33ddee // fmul v14.4s, v15.4s, v19.4s
+	WORD $0x6f0c0695 // ushr v21.16b, v20.16b, #4
+	WORD $0x4e150390 // tbl v16.16b, { v28.16b }, v21.16b
+	WORD $0x4e1503b1 // tbl v17.16b, { v29.16b }, v21.16b
+	WORD $0x4e1503d2 // tbl v18.16b, { v30.16b }, v21.16b
+	WORD $0x4e1503f3 // tbl v19.16b, { v31.16b }, v21.16b
+	WORD $0x4e113a16 // zip1 v22.16b, v16.16b, v17.16b
+	WORD $0x4e117a17 // zip2 v23.16b, v16.16b, v17.16b
+	WORD $0x4e133a58 // zip1 v24.16b, v18.16b, v19.16b
+	WORD $0x4e137a59 // zip2 v25.16b, v18.16b, v19.16b
+	WORD $0x4e583ad0 // zip1 v16.8h, v22.8h, v24.8h
+	WORD $0x4e587ad1 // zip2 v17.8h, v22.8h, v24.8h
+	WORD $0x4e593af2 // zip1 v18.8h, v23.8h, v25.8h
+	WORD $0x4e597af3 // zip2 v19.8h, v23.8h, v25.8h
+	FMOVQ 128(R10), F15
+	WORD $0x4e30cde3 // fmla v3.4s, v15.4s, v16.4s
+	FMOVQ 144(R10), F15
+	WORD $0x4e31cde4 // fmla v4.4s, v15.4s, v17.4s
+	FMOVQ 160(R10), F15
+	WORD $0x4e32cde5 // fmla v5.4s, v15.4s, v18.4s
+	FMOVQ 176(R10), F15
+	WORD $0x4e33cde6 // fmla v6.4s, v15.4s, v19.4s
+	FMOVQ 128(R11), F15
+	WORD $0x4e30cde7 // fmla v7.4s, v15.4s, v16.4s
+	FMOVQ 144(R11), F15
+	WORD $0x4e31cde8 // fmla v8.4s, v15.4s, v17.4s
+	FMOVQ 160(R11), F15
+	WORD $0x4e32cde9 // fmla v9.4s, v15.4s, v18.4s
+	FMOVQ 176(R11), F15
+	WORD $0x4e33cdea // fmla v10.4s, v15.4s, v19.4s
+	FMOVQ 128(R12), F15
+	WORD $0x4e30cdeb // fmla v11.4s, v15.4s, v16.4s
+	FMOVQ 144(R12), F15
+	WORD $0x4e31cdec // fmla v12.4s, v15.4s, v17.4s
+	FMOVQ 160(R12), F15
+	WORD $0x4e32cded // fmla v13.4s, v15.4s, v18.4s
+	FMOVQ 176(R12), F15
+	WORD $0x4e33cdee // fmla v14.4s, v15.4s, v19.4s
+	FMOVQ 16(R9), F20
+	WORD $0x4e3b1e95 // and v21.16b, v20.16b, v27.16b
+	WORD $0x4e150390 // tbl v16.16b, { v28.16b }, v21.16b
+	WORD $0x4e1503b1 // tbl v17.16b, { v29.16b }, v21.16b
+	WORD $0x4e1503d2 // tbl v18.16b, { v30.16b }, v21.16b
+	WORD $0x4e1503f3 // tbl v19.16b, { v31.16b }, v21.16b
+	WORD $0x4e113a16 // zip1 v22.16b, v16.16b, v17.16b
+	WORD $0x4e117a17 // zip2 v23.16b, v16.16b, v17.16b
+	WORD $0x4e133a58 // zip1 v24.16b, v18.16b, v19.16b
+	WORD $0x4e137a59 // zip2 v25.16b, v18.16b, v19.16b
+	WORD $0x4e583ad0 // zip1 v16.8h, v22.8h, v24.8h
+	WORD $0x4e587ad1 // zip2 v17.8h, v22.8h, v24.8h
+	WORD $0x4e593af2 // zip1 v18.8h, v23.8h, v25.8h
+	WORD $0x4e597af3 // zip2 v19.8h, v23.8h, v25.8h
+	FMOVQ 64(R10), F15
+	WORD $0x4e30cde3 // fmla v3.4s, v15.4s, v16.4s
+	FMOVQ 80(R10), F15
+	WORD $0x4e31cde4 // fmla v4.4s, v15.4s, v17.4s
+	FMOVQ 96(R10), F15
+	WORD $0x4e32cde5 // fmla v5.4s, v15.4s, v18.4s
+	FMOVQ 112(R10), F15
+	WORD $0x4e33cde6 // fmla v6.4s, v15.4s, v19.4s
+	FMOVQ 64(R11), F15
+	WORD $0x4e30cde7 // fmla v7.4s, v15.4s, v16.4s
+	FMOVQ 80(R11), F15
+	WORD $0x4e31cde8 // fmla v8.4s, v15.4s, v17.4s
+	FMOVQ 96(R11), F15
+	WORD $0x4e32cde9 // fmla v9.4s, v15.4s, v18.4s
+	FMOVQ 112(R11), F15
+	WORD $0x4e33cdea // fmla v10.4s, v15.4s, v19.4s
+	FMOVQ 64(R12), F15
+	WORD $0x4e30cdeb // fmla v11.4s, v15.4s, v16.4s
+	FMOVQ 80(R12), F15
+	WORD $0x4e31cdec // fmla v12.4s, v15.4s, v17.4s
+	FMOVQ 96(R12), F15
+	WORD $0x4e32cded // fmla v13.4s, v15.4s, v18.4s
+	FMOVQ 112(R12), F15
+	WORD $0x4e33cdee // fmla v14.4s, v15.4s, v19.4s
+	WORD $0x6f0c0695 // ushr v21.16b, v20.16b, #4
+	WORD $0x4e150390 // tbl v16.16b, { v28.16b }, v21.16b
+	WORD $0x4e1503b1 // tbl v17.16b, { v29.16b }, v21.16b
+	WORD $0x4e1503d2 // tbl v18.16b, { v30.16b }, v21.16b
+	WORD $0x4e1503f3 // tbl v19.16b, { v31.16b }, v21.16b
+	WORD $0x4e113a16 // zip1 v22.16b, v16.16b, v17.16b
+	WORD $0x4e117a17 // zip2 v23.16b, v16.16b, v17.16b
+	WORD $0x4e133a58 // zip1 v24.16b, v18.16b, v19.16b
+	WORD $0x4e137a59 // zip2 v25.16b, v18.16b, v19.16b
+	WORD $0x4e583ad0 // zip1 v16.8h, v22.8h, v24.8h
+	WORD $0x4e587ad1 // zip2 v17.8h, v22.8h, v24.8h
+	WORD $0x4e593af2 // zip1 v18.8h, v23.8h, v25.8h
+	WORD $0x4e597af3 // zip2 v19.8h, v23.8h, v25.8h
+	FMOVQ 192(R10), F15
+	WORD $0x4e30cde3 // fmla v3.4s, v15.4s, v16.4s
+	FMOVQ 208(R10), F15
+	WORD $0x4e31cde4 // fmla v4.4s, v15.4s, v17.4s
+	FMOVQ 224(R10), F15
+	WORD $0x4e32cde5 // fmla v5.4s, v15.4s, v18.4s
+	FMOVQ 240(R10), F15
+	WORD $0x4e33cde6 // fmla v6.4s, v15.4s, v19.4s
+	FMOVQ 192(R11), F15
+	WORD $0x4e30cde7 // fmla v7.4s, v15.4s, v16.4s
+	FMOVQ 208(R11), F15
+	WORD $0x4e31cde8 // fmla v8.4s, v15.4s, v17.4s
+	FMOVQ 224(R11), F15
+	WORD $0x4e32cde9 // fmla v9.4s, v15.4s, v18.4s
+	FMOVQ 240(R11), F15
+	WORD $0x4e33cdea // fmla v10.4s, v15.4s, v19.4s
+	FMOVQ 192(R12), F15
+	WORD $0x4e30cdeb // fmla v11.4s, v15.4s, v16.4s
+	FMOVQ 208(R12), F15
+	WORD $0x4e31cdec // fmla v12.4s, v15.4s, v17.4s
+	FMOVQ 224(R12), F15
+	WORD $0x4e32cded // fmla v13.4s, v15.4s, v18.4s
+	FMOVQ 240(R12), F15
+	WORD $0x4e33cdee // fmla v14.4s, v15.4s, v19.4s
+	WORD $0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
+	WORD $0x4e26d4a5 // fadd v5.4s, v5.4s, v6.4s
+	WORD $0x4e25d463 // fadd v3.4s, v3.4s, v5.4s
+	WORD $0x4f9a1060 // fmla v0.4s, v3.4s, v26.s[0]
+	ADD $256, R10
+	WORD $0x4e28d4e7 // fadd v7.4s, v7.4s, v8.4s
+	WORD $0x4e2ad529 // fadd v9.4s, v9.4s, v10.4s
+	WORD $0x4e29d4e7 // fadd v7.4s, v7.4s, v9.4s
+	WORD $0x4f9a10e1 // fmla v1.4s, v7.4s, v26.s[0]
+	ADD $256, R11
+	WORD $0x4e2cd56b // fadd v11.4s, v11.4s, v12.4s
+	WORD $0x4e2ed5ad // fadd v13.4s, v13.4s, v14.4s
+	WORD $0x4e2dd56b // fadd v11.4s, v11.4s, v13.4s
+	WORD $0x4f9a1162 // fmla v2.4s, v11.4s, v26.s[0]
+	ADD $256, R12
+	ADD $36, R9
+	SUBS $1, R7
+	BNE loop
+	MOVD R5, R8
+	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
+	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
+	FMOVS F0, 0(R8)
+	ADD R6, R8
+	WORD $0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
+	WORD $0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
+	FMOVS F1, 0(R8)
+	ADD R6, R8
+	WORD $0x6e22d442 // faddp v2.4s, v2.4s, v2.4s
+	WORD $0x6e22d442 // faddp v2.4s, v2.4s, v2.4s
+	FMOVS F2, 0(R8)
+	ADD R6, R8
+	ADD $4, R5
+	ADD R3, R2
+	SUBS $1, R4
+	BNE row
+	RET
+
 // func neonQuadRowsRawx1(dst *float32, width int, src *byte, lane, k int, alpha float32)
 TEXT ·neonQuadRowsRawx1(SB), NOSPLIT, $0-44
 	MOVD dst+0(FP), R0

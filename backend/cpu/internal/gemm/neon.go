@@ -10,8 +10,8 @@ var neon = kernels{
 	tile: neonTile,
 	pack: neonPack,
 	dots: neonDots, dotRows: 3,
-	unblock: portableUnblock, dotBlocks: portableDotBlocks,
 	direct: neonDirect, directRows: 8,
+	unblock: neonUnblock, dotBlocks: neonDotBlocks,
 	block: neonBlock, blockRows: 4, blockCols: 6, blockLanes: 4,
 }
 

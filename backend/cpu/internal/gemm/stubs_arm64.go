@@ -549,6 +549,46 @@ func neonQuadRowsBF16x4(dst *float32, width int, src *byte, lane, k int, alpha f
 //go:noescape
 func neonQuadLanesBF16(dst *float32, width int, src *byte, step, k int, alpha float32)
 
+// neonUnblockQ8 is dst[i] = scale · the elements of blocks > 0 blocks of 68 bytes.
+//
+//go:noescape
+func neonUnblockQ8(dst *float32, src *byte, blocks int)
+
+// neonDotsQ8x1 is out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 1, j < n; k > 0 in blocks.
+//
+//go:noescape
+func neonDotsQ8x1(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)
+
+// neonDotsQ8x2 is out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n; k > 0 in blocks.
+//
+//go:noescape
+func neonDotsQ8x2(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)
+
+// neonDotsQ8x3 is out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n; k > 0 in blocks.
+//
+//go:noescape
+func neonDotsQ8x3(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)
+
+// neonUnblockQ4 is dst[i] = scale · the elements of blocks > 0 blocks of 36 bytes.
+//
+//go:noescape
+func neonUnblockQ4(dst *float32, src *byte, blocks int, code *float32)
+
+// neonDotsQ4x1 is out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 1, j < n; k > 0 in blocks.
+//
+//go:noescape
+func neonDotsQ4x1(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int, code *float32)
+
+// neonDotsQ4x2 is out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n; k > 0 in blocks.
+//
+//go:noescape
+func neonDotsQ4x2(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int, code *float32)
+
+// neonDotsQ4x3 is out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n; k > 0 in blocks.
+//
+//go:noescape
+func neonDotsQ4x3(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int, code *float32)
+
 // neonQuadRowsRawx1 is dst[t·width+8i] = the quad alpha·src[i·lane+2·4t], strides in bytes, i < 1, 4t < k.
 //
 //go:noescape

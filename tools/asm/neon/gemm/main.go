@@ -47,6 +47,12 @@ func main() {
 		quadRows(f, 4, e, false)
 		quadLanes(f, e)
 	}
+	for _, b := range []blocks{q8, q4} {
+		unblock(f, b)
+		for rows := 1; rows <= dotRows; rows++ {
+			dotBlocks(f, rows, b)
+		}
+	}
 	quadRows(f, 1, arm64.BF16, true)
 	quadRows(f, 4, arm64.BF16, true)
 	f.Write()
