@@ -54,10 +54,11 @@ func (d *Device) packMode() backend.Pack {
 }
 
 // packs reports whether products of that many rows with v would use a copy of
-// it: v is an argument that is only read, and no slice of one.
+// it: v is an argument that is only read, whole, and not quantised, which is for
+// less memory.
 func (r *run) packs(v ir.Ref, rows, cols int) bool {
 	switch {
-	case v.Space != ir.SpaceArg || v.Offset != 0 || r.prog.Args[v.Index].Written:
+	case v.Space != ir.SpaceArg || v.Offset != 0 || v.Type.DType.Quantized() || r.prog.Args[v.Index].Written:
 		return false
 	case r.mode == backend.PackNever || r.mode == backend.PackAuto && rows > r.dev.autoRows():
 		return false
