@@ -2,7 +2,7 @@
 # Tests of the packages that have assembly for arm64: there, or else in an
 # emulator of two machines, one that has every feature and one (cortex-a72)
 # that has no products of bfloat16, whose instructions would be illegal. Left
-# out are tests of speed, and slow ones that do not depend on assembly.
+# out are tests of speed and slow ones that add nothing about the assembly.
 #
 # Without an emulator (Debian: apt-get install qemu-user) it says so and does
 # nothing.
@@ -28,5 +28,7 @@ on() { # on MACHINE ARGUMENTS of go test
 	echo "on $machine: $*"
 	$go test -exec "$qemu -cpu $machine" "$@"
 }
-on max -skip 'Alloc|TestConcurrent|TestQuantizedEqualsWidened|TestPeak|TestNarrowingIsThatOfPyTorch|TestLargeArrays' $gemm $vec ./tensor ./backend/cpu
-on cortex-a72 -run 'TestSelect|TestAgainstReference|TestManyWorkers|TestExp|TestBulk' $gemm $vec ./tensor
+slow='Alloc|TestConcurrent|TestQuantizedEqualsWidened|TestNarrowingIsThatOfPyTorch|TestLargeArrays'
+on max -skip "$slow" $gemm $vec ./tensor -rapid.checks=40
+on max -run 'TestConformance/(value|composite)' ./backend/cpu
+on cortex-a72 -run 'TestSelect|TestAgainstReference|TestQuantizedAgainst|TestExp|TestBulk' $gemm $vec ./tensor -rapid.checks=40
