@@ -131,6 +131,28 @@ func TestChanges(t *testing.T) {
 	assert.EqualValues(t, 9*2, r.BytesOut)
 }
 
+// TestQuantizedWeights: scales stay with the codes that they belong to.
+func TestQuantizedWeights(t *testing.T) {
+	dir := t.TempDir()
+	f32 := func(name string) safetensors.Entry {
+		return safetensors.Entry{Name: name, DType: safetensors.F32, Shape: []int{1}, Data: le[float32](1.0001)}
+	}
+	in := write(t, filepath.Join(dir, "in.safetensors"), nil, f32("a.weight.absmax"), f32("a.weight.quant_map"),
+		f32("a.weight.nested_absmax"), f32("a.weight.nested_quant_map"), f32("b.SCB"), f32("norm.weight"),
+		safetensors.Entry{Name: "a.weight", DType: safetensors.U8, Shape: []int{1, 1}, Data: []byte{7}})
+	out := filepath.Join(dir, "out.safetensors")
+	_, err := File(t.Context(), out, open(t, in), Options{DType: tensor.BF16})
+	require.NoError(t, err)
+	was := content(t, in)
+	for name, e := range content(t, out) {
+		if name == "norm.weight" {
+			assert.Equal(t, safetensors.BF16, e.DType)
+			continue
+		}
+		assert.Equal(t, was[name], e, name)
+	}
+}
+
 // TestShards goes from one file to many and back.
 func TestShards(t *testing.T) {
 	dir := t.TempDir()

@@ -84,7 +84,7 @@ func newWriter(ctx context.Context, s *weights.Set, o Options) (*writer, error) 
 
 func newTarget(v *safetensors.View, out safetensors.DType, keep func(string) bool) (*target, error) {
 	t := &target{name: v.Name, view: v, out: v.DType, size: int64(v.Len())}
-	if out == safetensors.Invalid || out == v.DType || keep != nil && keep(v.Name) {
+	if out == safetensors.Invalid || out == v.DType || ofQuantized(v.Name) || keep != nil && keep(v.Name) {
 		return t, nil
 	}
 	from, err := tensor.ParseDType(v.DType.String())
@@ -105,6 +105,14 @@ func newTarget(v *safetensors.View, out safetensors.DType, keep func(string) boo
 }
 
 // outType checks the element type that is asked for.
+// ofQuantized tells, by their names, the scales of weights that bitsandbytes has
+// quantised: they belong to codes, which do not change either.
+func ofQuantized(name string) bool {
+	return slices.ContainsFunc([]string{".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map", ".SCB"}, func(end string) bool {
+		return strings.HasSuffix(name, end)
+	})
+}
+
 func outType(d tensor.DType) (safetensors.DType, error) {
 	if d == tensor.Invalid {
 		return safetensors.Invalid, nil
