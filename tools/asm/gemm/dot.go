@@ -10,12 +10,9 @@ import (
 // enough to hide the latency of the multiply-adds when there is one row of x.
 const strands = 4
 
-// ahead is how far dotRows fetches ahead, in bytes: the hardware prefetcher
-// does not look beyond a page, and a row of w is often just that.
-const ahead = 2048
-
 // dotRows emits the products of rows of x with n rows of w, each of which is
-// read once, front to back.
+// read once, front to back: the hardware follows that by itself, and nearly
+// twice as fast as when it is told what to fetch (Zen 4).
 func dotRows(v *vector, rows int, e elem) {
 	doc := "k a multiple of 8."
 	if v == avx512 {
@@ -56,9 +53,6 @@ func dotRows(v *vector, rows int, e elem) {
 	Label("loop")
 	for s := range strands {
 		disp := s * v.lanes * e.size
-		if disp%64 == 0 {
-			PREFETCHT0(Mem{Base: reg.RBX, Disp: disp + ahead})
-		}
 		e.load(Mem{Base: reg.RBX, Disp: disp}, wide(s))
 		for i := range rows {
 			VFMADD231PS(row(reg.RAX, reg.R8, reg.R12, i, s*v.bytes()), wide(s), sum(i, s))

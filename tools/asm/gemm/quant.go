@@ -146,7 +146,6 @@ func dotBlocks(v *vector, rows int, b blocks) {
 	}
 	align()
 	Label("loop")
-	PREFETCHT0(Mem{Base: reg.RBX, Disp: ahead})
 	first := true
 	b.each(v, reg.RBX, table, tmp, func(e int, w reg.VecPhysical) {
 		for i := range rows {

@@ -5408,7 +5408,7 @@ done:
 	RET
 
 // func dot512F32x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, MMX+, SSE
+// Requires: AVX, AVX512F, BMI2, SSE
 TEXT ·dot512F32x1(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -5433,16 +5433,12 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0  2048(BX)
 	VMOVUPS     (BX), Z31
 	VFMADD231PS (AX), Z31, Z0
-	PREFETCHT0  2112(BX)
 	VMOVUPS     64(BX), Z30
 	VFMADD231PS 64(AX), Z30, Z1
-	PREFETCHT0  2176(BX)
 	VMOVUPS     128(BX), Z29
 	VFMADD231PS 128(AX), Z29, Z2
-	PREFETCHT0  2240(BX)
 	VMOVUPS     192(BX), Z28
 	VFMADD231PS 192(AX), Z28, Z3
 	ADDQ        $+256, AX
@@ -5486,7 +5482,7 @@ fold:
 	RET
 
 // func dot512F32x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, MMX+, SSE
+// Requires: AVX, AVX512F, BMI2, SSE
 TEXT ·dot512F32x2(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -5515,19 +5511,15 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0  2048(BX)
 	VMOVUPS     (BX), Z31
 	VFMADD231PS (AX), Z31, Z0
 	VFMADD231PS (AX)(R8*1), Z31, Z4
-	PREFETCHT0  2112(BX)
 	VMOVUPS     64(BX), Z30
 	VFMADD231PS 64(AX), Z30, Z1
 	VFMADD231PS 64(AX)(R8*1), Z30, Z5
-	PREFETCHT0  2176(BX)
 	VMOVUPS     128(BX), Z29
 	VFMADD231PS 128(AX), Z29, Z2
 	VFMADD231PS 128(AX)(R8*1), Z29, Z6
-	PREFETCHT0  2240(BX)
 	VMOVUPS     192(BX), Z28
 	VFMADD231PS 192(AX), Z28, Z3
 	VFMADD231PS 192(AX)(R8*1), Z28, Z7
@@ -5585,7 +5577,7 @@ fold:
 	RET
 
 // func dot512F32x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, MMX+, SSE
+// Requires: AVX, AVX512F, BMI2, SSE
 TEXT ·dot512F32x3(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -5618,22 +5610,18 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0  2048(BX)
 	VMOVUPS     (BX), Z31
 	VFMADD231PS (AX), Z31, Z0
 	VFMADD231PS (AX)(R8*1), Z31, Z4
 	VFMADD231PS (AX)(R8*2), Z31, Z8
-	PREFETCHT0  2112(BX)
 	VMOVUPS     64(BX), Z30
 	VFMADD231PS 64(AX), Z30, Z1
 	VFMADD231PS 64(AX)(R8*1), Z30, Z5
 	VFMADD231PS 64(AX)(R8*2), Z30, Z9
-	PREFETCHT0  2176(BX)
 	VMOVUPS     128(BX), Z29
 	VFMADD231PS 128(AX), Z29, Z2
 	VFMADD231PS 128(AX)(R8*1), Z29, Z6
 	VFMADD231PS 128(AX)(R8*2), Z29, Z10
-	PREFETCHT0  2240(BX)
 	VMOVUPS     192(BX), Z28
 	VFMADD231PS 192(AX), Z28, Z3
 	VFMADD231PS 192(AX)(R8*1), Z28, Z7
@@ -5705,7 +5693,7 @@ fold:
 	RET
 
 // func dot512F32x4(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, MMX+, SSE
+// Requires: AVX, AVX512F, BMI2, SSE
 TEXT ·dot512F32x4(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -5742,25 +5730,21 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0  2048(BX)
 	VMOVUPS     (BX), Z31
 	VFMADD231PS (AX), Z31, Z0
 	VFMADD231PS (AX)(R8*1), Z31, Z4
 	VFMADD231PS (AX)(R8*2), Z31, Z8
 	VFMADD231PS (AX)(R12*1), Z31, Z12
-	PREFETCHT0  2112(BX)
 	VMOVUPS     64(BX), Z30
 	VFMADD231PS 64(AX), Z30, Z1
 	VFMADD231PS 64(AX)(R8*1), Z30, Z5
 	VFMADD231PS 64(AX)(R8*2), Z30, Z9
 	VFMADD231PS 64(AX)(R12*1), Z30, Z13
-	PREFETCHT0  2176(BX)
 	VMOVUPS     128(BX), Z29
 	VFMADD231PS 128(AX), Z29, Z2
 	VFMADD231PS 128(AX)(R8*1), Z29, Z6
 	VFMADD231PS 128(AX)(R8*2), Z29, Z10
 	VFMADD231PS 128(AX)(R12*1), Z29, Z14
-	PREFETCHT0  2240(BX)
 	VMOVUPS     192(BX), Z28
 	VFMADD231PS 192(AX), Z28, Z3
 	VFMADD231PS 192(AX)(R8*1), Z28, Z7
@@ -7224,7 +7208,7 @@ done:
 	RET
 
 // func dot512F16x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, MMX+, SSE
+// Requires: AVX, AVX512F, BMI2, SSE
 TEXT ·dot512F16x1(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -7249,12 +7233,10 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0  2048(BX)
 	VCVTPH2PS   (BX), Z31
 	VFMADD231PS (AX), Z31, Z0
 	VCVTPH2PS   32(BX), Z30
 	VFMADD231PS 64(AX), Z30, Z1
-	PREFETCHT0  2112(BX)
 	VCVTPH2PS   64(BX), Z29
 	VFMADD231PS 128(AX), Z29, Z2
 	VCVTPH2PS   96(BX), Z28
@@ -7300,7 +7282,7 @@ fold:
 	RET
 
 // func dot512F16x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, MMX+, SSE
+// Requires: AVX, AVX512F, BMI2, SSE
 TEXT ·dot512F16x2(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -7329,14 +7311,12 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0  2048(BX)
 	VCVTPH2PS   (BX), Z31
 	VFMADD231PS (AX), Z31, Z0
 	VFMADD231PS (AX)(R8*1), Z31, Z4
 	VCVTPH2PS   32(BX), Z30
 	VFMADD231PS 64(AX), Z30, Z1
 	VFMADD231PS 64(AX)(R8*1), Z30, Z5
-	PREFETCHT0  2112(BX)
 	VCVTPH2PS   64(BX), Z29
 	VFMADD231PS 128(AX), Z29, Z2
 	VFMADD231PS 128(AX)(R8*1), Z29, Z6
@@ -7397,7 +7377,7 @@ fold:
 	RET
 
 // func dot512F16x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, MMX+, SSE
+// Requires: AVX, AVX512F, BMI2, SSE
 TEXT ·dot512F16x3(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -7430,7 +7410,6 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0  2048(BX)
 	VCVTPH2PS   (BX), Z31
 	VFMADD231PS (AX), Z31, Z0
 	VFMADD231PS (AX)(R8*1), Z31, Z4
@@ -7439,7 +7418,6 @@ loop:
 	VFMADD231PS 64(AX), Z30, Z1
 	VFMADD231PS 64(AX)(R8*1), Z30, Z5
 	VFMADD231PS 64(AX)(R8*2), Z30, Z9
-	PREFETCHT0  2112(BX)
 	VCVTPH2PS   64(BX), Z29
 	VFMADD231PS 128(AX), Z29, Z2
 	VFMADD231PS 128(AX)(R8*1), Z29, Z6
@@ -7515,7 +7493,7 @@ fold:
 	RET
 
 // func dot512F16x4(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, MMX+, SSE
+// Requires: AVX, AVX512F, BMI2, SSE
 TEXT ·dot512F16x4(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -7552,7 +7530,6 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0  2048(BX)
 	VCVTPH2PS   (BX), Z31
 	VFMADD231PS (AX), Z31, Z0
 	VFMADD231PS (AX)(R8*1), Z31, Z4
@@ -7563,7 +7540,6 @@ loop:
 	VFMADD231PS 64(AX)(R8*1), Z30, Z5
 	VFMADD231PS 64(AX)(R8*2), Z30, Z9
 	VFMADD231PS 64(AX)(R12*1), Z30, Z13
-	PREFETCHT0  2112(BX)
 	VCVTPH2PS   64(BX), Z29
 	VFMADD231PS 128(AX), Z29, Z2
 	VFMADD231PS 128(AX)(R8*1), Z29, Z6
@@ -9055,7 +9031,7 @@ done:
 	RET
 
 // func dot512BF16x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, MMX+, SSE
+// Requires: AVX, AVX512F, BMI2, SSE
 TEXT ·dot512BF16x1(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -9080,14 +9056,12 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0  2048(BX)
 	VPMOVZXWD   (BX), Z31
 	VPSLLD      $0x10, Z31, Z31
 	VFMADD231PS (AX), Z31, Z0
 	VPMOVZXWD   32(BX), Z30
 	VPSLLD      $0x10, Z30, Z30
 	VFMADD231PS 64(AX), Z30, Z1
-	PREFETCHT0  2112(BX)
 	VPMOVZXWD   64(BX), Z29
 	VPSLLD      $0x10, Z29, Z29
 	VFMADD231PS 128(AX), Z29, Z2
@@ -9136,7 +9110,7 @@ fold:
 	RET
 
 // func dot512BF16x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, MMX+, SSE
+// Requires: AVX, AVX512F, BMI2, SSE
 TEXT ·dot512BF16x2(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -9165,7 +9139,6 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0  2048(BX)
 	VPMOVZXWD   (BX), Z31
 	VPSLLD      $0x10, Z31, Z31
 	VFMADD231PS (AX), Z31, Z0
@@ -9174,7 +9147,6 @@ loop:
 	VPSLLD      $0x10, Z30, Z30
 	VFMADD231PS 64(AX), Z30, Z1
 	VFMADD231PS 64(AX)(R8*1), Z30, Z5
-	PREFETCHT0  2112(BX)
 	VPMOVZXWD   64(BX), Z29
 	VPSLLD      $0x10, Z29, Z29
 	VFMADD231PS 128(AX), Z29, Z2
@@ -9238,7 +9210,7 @@ fold:
 	RET
 
 // func dot512BF16x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, MMX+, SSE
+// Requires: AVX, AVX512F, BMI2, SSE
 TEXT ·dot512BF16x3(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -9271,7 +9243,6 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0  2048(BX)
 	VPMOVZXWD   (BX), Z31
 	VPSLLD      $0x10, Z31, Z31
 	VFMADD231PS (AX), Z31, Z0
@@ -9282,7 +9253,6 @@ loop:
 	VFMADD231PS 64(AX), Z30, Z1
 	VFMADD231PS 64(AX)(R8*1), Z30, Z5
 	VFMADD231PS 64(AX)(R8*2), Z30, Z9
-	PREFETCHT0  2112(BX)
 	VPMOVZXWD   64(BX), Z29
 	VPSLLD      $0x10, Z29, Z29
 	VFMADD231PS 128(AX), Z29, Z2
@@ -9361,7 +9331,7 @@ fold:
 	RET
 
 // func dot512BF16x4(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, MMX+, SSE
+// Requires: AVX, AVX512F, BMI2, SSE
 TEXT ·dot512BF16x4(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -9398,7 +9368,6 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0  2048(BX)
 	VPMOVZXWD   (BX), Z31
 	VPSLLD      $0x10, Z31, Z31
 	VFMADD231PS (AX), Z31, Z0
@@ -9411,7 +9380,6 @@ loop:
 	VFMADD231PS 64(AX)(R8*1), Z30, Z5
 	VFMADD231PS 64(AX)(R8*2), Z30, Z9
 	VFMADD231PS 64(AX)(R12*1), Z30, Z13
-	PREFETCHT0  2112(BX)
 	VPMOVZXWD   64(BX), Z29
 	VPSLLD      $0x10, Z29, Z29
 	VFMADD231PS 128(AX), Z29, Z2
@@ -11988,7 +11956,7 @@ done:
 	RET
 
 // func dot256F32x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, FMA3, MMX+, SSE
+// Requires: AVX, FMA3, SSE
 TEXT ·dot256F32x1(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -12013,12 +11981,10 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0  2048(BX)
 	VMOVUPS     (BX), Y15
 	VFMADD231PS (AX), Y15, Y0
 	VMOVUPS     32(BX), Y14
 	VFMADD231PS 32(AX), Y14, Y1
-	PREFETCHT0  2112(BX)
 	VMOVUPS     64(BX), Y13
 	VFMADD231PS 64(AX), Y13, Y2
 	VMOVUPS     96(BX), Y12
@@ -12059,7 +12025,7 @@ fold:
 	RET
 
 // func dot256F32x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, FMA3, MMX+, SSE
+// Requires: AVX, FMA3, SSE
 TEXT ·dot256F32x2(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -12088,14 +12054,12 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0  2048(BX)
 	VMOVUPS     (BX), Y15
 	VFMADD231PS (AX), Y15, Y0
 	VFMADD231PS (AX)(R8*1), Y15, Y4
 	VMOVUPS     32(BX), Y14
 	VFMADD231PS 32(AX), Y14, Y1
 	VFMADD231PS 32(AX)(R8*1), Y14, Y5
-	PREFETCHT0  2112(BX)
 	VMOVUPS     64(BX), Y13
 	VFMADD231PS 64(AX), Y13, Y2
 	VFMADD231PS 64(AX)(R8*1), Y13, Y6
@@ -12149,7 +12113,7 @@ fold:
 	RET
 
 // func dot256F32x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, FMA3, MMX+, SSE
+// Requires: AVX, FMA3, SSE
 TEXT ·dot256F32x3(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -12182,7 +12146,6 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0  2048(BX)
 	VMOVUPS     (BX), Y15
 	VFMADD231PS (AX), Y15, Y0
 	VFMADD231PS (AX)(R8*1), Y15, Y4
@@ -12191,7 +12154,6 @@ loop:
 	VFMADD231PS 32(AX), Y14, Y1
 	VFMADD231PS 32(AX)(R8*1), Y14, Y5
 	VFMADD231PS 32(AX)(R8*2), Y14, Y9
-	PREFETCHT0  2112(BX)
 	VMOVUPS     64(BX), Y13
 	VFMADD231PS 64(AX), Y13, Y2
 	VFMADD231PS 64(AX)(R8*1), Y13, Y6
@@ -12856,7 +12818,7 @@ done:
 	RET
 
 // func dot256F16x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, F16C, FMA3, MMX+, SSE
+// Requires: AVX, F16C, FMA3, SSE
 TEXT ·dot256F16x1(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -12881,7 +12843,6 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0  2048(BX)
 	VCVTPH2PS   (BX), Y15
 	VFMADD231PS (AX), Y15, Y0
 	VCVTPH2PS   16(BX), Y14
@@ -12926,7 +12887,7 @@ fold:
 	RET
 
 // func dot256F16x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, F16C, FMA3, MMX+, SSE
+// Requires: AVX, F16C, FMA3, SSE
 TEXT ·dot256F16x2(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -12955,7 +12916,6 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0  2048(BX)
 	VCVTPH2PS   (BX), Y15
 	VFMADD231PS (AX), Y15, Y0
 	VFMADD231PS (AX)(R8*1), Y15, Y4
@@ -13015,7 +12975,7 @@ fold:
 	RET
 
 // func dot256F16x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, F16C, FMA3, MMX+, SSE
+// Requires: AVX, F16C, FMA3, SSE
 TEXT ·dot256F16x3(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -13048,7 +13008,6 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0  2048(BX)
 	VCVTPH2PS   (BX), Y15
 	VFMADD231PS (AX), Y15, Y0
 	VFMADD231PS (AX)(R8*1), Y15, Y4
@@ -13729,7 +13688,7 @@ done:
 	RET
 
 // func dot256BF16x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX2, FMA3, MMX+, SSE
+// Requires: AVX, AVX2, FMA3, SSE
 TEXT ·dot256BF16x1(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -13754,7 +13713,6 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0  2048(BX)
 	VPMOVZXWD   (BX), Y15
 	VPSLLD      $0x10, Y15, Y15
 	VFMADD231PS (AX), Y15, Y0
@@ -13804,7 +13762,7 @@ fold:
 	RET
 
 // func dot256BF16x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX2, FMA3, MMX+, SSE
+// Requires: AVX, AVX2, FMA3, SSE
 TEXT ·dot256BF16x2(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -13833,7 +13791,6 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0  2048(BX)
 	VPMOVZXWD   (BX), Y15
 	VPSLLD      $0x10, Y15, Y15
 	VFMADD231PS (AX), Y15, Y0
@@ -13898,7 +13855,7 @@ fold:
 	RET
 
 // func dot256BF16x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX2, FMA3, MMX+, SSE
+// Requires: AVX, AVX2, FMA3, SSE
 TEXT ·dot256BF16x3(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -13931,7 +13888,6 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0  2048(BX)
 	VPMOVZXWD   (BX), Y15
 	VPSLLD      $0x10, Y15, Y15
 	VFMADD231PS (AX), Y15, Y0
@@ -21726,7 +21682,7 @@ loop:
 	RET
 
 // func dot512Q8x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, MMX+, SSE
+// Requires: AVX, AVX512F, SSE
 TEXT ·dot512Q8x1(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -21746,7 +21702,6 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0    2048(BX)
 	VPMOVSXBD     (BX), Z2
 	VCVTDQ2PS     Z2, Z2
 	VMULPS        (AX), Z2, Z1
@@ -21782,7 +21737,7 @@ loop:
 	RET
 
 // func dot512Q8x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, MMX+, SSE
+// Requires: AVX, AVX512F, SSE
 TEXT ·dot512Q8x2(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -21803,7 +21758,6 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0    2048(BX)
 	VPMOVSXBD     (BX), Z4
 	VCVTDQ2PS     Z4, Z4
 	VMULPS        (AX), Z4, Z2
@@ -21853,7 +21807,7 @@ loop:
 	RET
 
 // func dot512Q8x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, MMX+, SSE
+// Requires: AVX, AVX512F, SSE
 TEXT ·dot512Q8x3(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -21875,7 +21829,6 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0    2048(BX)
 	VPMOVSXBD     (BX), Z6
 	VCVTDQ2PS     Z6, Z6
 	VMULPS        (AX), Z6, Z3
@@ -21939,7 +21892,7 @@ loop:
 	RET
 
 // func dot512Q8x4(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, MMX+, SSE
+// Requires: AVX, AVX512F, SSE
 TEXT ·dot512Q8x4(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -21962,7 +21915,6 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0    2048(BX)
 	VPMOVSXBD     (BX), Z8
 	VCVTDQ2PS     Z8, Z8
 	VMULPS        (AX), Z8, Z4
@@ -22075,7 +22027,7 @@ loop:
 	RET
 
 // func dot512Q4x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
-// Requires: AVX, AVX512F, MMX+, SSE
+// Requires: AVX, AVX512F, SSE
 TEXT ·dot512Q4x1(SB), NOSPLIT, $0-72
 	MOVQ    code+64(FP), AX
 	VMOVUPS (AX), Z31
@@ -22097,7 +22049,6 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0    2048(BX)
 	VPMOVZXBD     (BX), Z2
 	VPSRLD        $0x04, Z2, Z3
 	VPERMPS       Z31, Z2, Z2
@@ -22133,7 +22084,7 @@ loop:
 	RET
 
 // func dot512Q4x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
-// Requires: AVX, AVX512F, MMX+, SSE
+// Requires: AVX, AVX512F, SSE
 TEXT ·dot512Q4x2(SB), NOSPLIT, $0-72
 	MOVQ    code+64(FP), AX
 	VMOVUPS (AX), Z31
@@ -22156,7 +22107,6 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0    2048(BX)
 	VPMOVZXBD     (BX), Z4
 	VPSRLD        $0x04, Z4, Z5
 	VPERMPS       Z31, Z4, Z4
@@ -22206,7 +22156,7 @@ loop:
 	RET
 
 // func dot512Q4x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
-// Requires: AVX, AVX512F, MMX+, SSE
+// Requires: AVX, AVX512F, SSE
 TEXT ·dot512Q4x3(SB), NOSPLIT, $0-72
 	MOVQ    code+64(FP), AX
 	VMOVUPS (AX), Z31
@@ -22230,7 +22180,6 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0    2048(BX)
 	VPMOVZXBD     (BX), Z6
 	VPSRLD        $0x04, Z6, Z7
 	VPERMPS       Z31, Z6, Z6
@@ -22294,7 +22243,7 @@ loop:
 	RET
 
 // func dot512Q4x4(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
-// Requires: AVX, AVX512F, MMX+, SSE
+// Requires: AVX, AVX512F, SSE
 TEXT ·dot512Q4x4(SB), NOSPLIT, $0-72
 	MOVQ    code+64(FP), AX
 	VMOVUPS (AX), Z31
@@ -22319,7 +22268,6 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0    2048(BX)
 	VPMOVZXBD     (BX), Z8
 	VPSRLD        $0x04, Z8, Z9
 	VPERMPS       Z31, Z8, Z8
@@ -22446,7 +22394,7 @@ loop:
 	RET
 
 // func dot256Q8x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX2, FMA3, MMX+, SSE
+// Requires: AVX, AVX2, FMA3, SSE
 TEXT ·dot256Q8x1(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -22466,7 +22414,6 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0   2048(BX)
 	VPMOVSXBD    (BX), Y2
 	VCVTDQ2PS    Y2, Y2
 	VMULPS       (AX), Y2, Y1
@@ -22512,7 +22459,7 @@ loop:
 	RET
 
 // func dot256Q8x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX2, FMA3, MMX+, SSE
+// Requires: AVX, AVX2, FMA3, SSE
 TEXT ·dot256Q8x2(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -22533,7 +22480,6 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0   2048(BX)
 	VPMOVSXBD    (BX), Y4
 	VCVTDQ2PS    Y4, Y4
 	VMULPS       (AX), Y4, Y2
@@ -22595,7 +22541,7 @@ loop:
 	RET
 
 // func dot256Q8x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX2, FMA3, MMX+, SSE
+// Requires: AVX, AVX2, FMA3, SSE
 TEXT ·dot256Q8x3(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -22617,7 +22563,6 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0   2048(BX)
 	VPMOVSXBD    (BX), Y6
 	VCVTDQ2PS    Y6, Y6
 	VMULPS       (AX), Y6, Y3
@@ -22771,7 +22716,7 @@ loop:
 	RET
 
 // func dot256Q4x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
-// Requires: AVX, AVX2, FMA3, MMX+, SSE
+// Requires: AVX, AVX2, FMA3, SSE
 TEXT ·dot256Q4x1(SB), NOSPLIT, $0-72
 	MOVQ    code+64(FP), AX
 	VMOVUPS (AX), Y14
@@ -22794,7 +22739,6 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0   2048(BX)
 	VPMOVZXBD    (BX), Y2
 	VPSLLD       $0x1c, Y2, Y4
 	VPERMPS      Y14, Y2, Y3
@@ -22864,7 +22808,7 @@ loop:
 	RET
 
 // func dot256Q4x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
-// Requires: AVX, AVX2, FMA3, MMX+, SSE
+// Requires: AVX, AVX2, FMA3, SSE
 TEXT ·dot256Q4x2(SB), NOSPLIT, $0-72
 	MOVQ    code+64(FP), AX
 	VMOVUPS (AX), Y14
@@ -22888,7 +22832,6 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0   2048(BX)
 	VPMOVZXBD    (BX), Y4
 	VPSLLD       $0x1c, Y4, Y6
 	VPERMPS      Y14, Y4, Y5
@@ -22974,7 +22917,7 @@ loop:
 	RET
 
 // func dot256Q4x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
-// Requires: AVX, AVX2, FMA3, MMX+, SSE
+// Requires: AVX, AVX2, FMA3, SSE
 TEXT ·dot256Q4x3(SB), NOSPLIT, $0-72
 	MOVQ    code+64(FP), AX
 	VMOVUPS (AX), Y14
@@ -22999,7 +22942,6 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0   2048(BX)
 	VPMOVZXBD    (BX), Y6
 	VPSLLD       $0x1c, Y6, Y8
 	VPERMPS      Y14, Y6, Y7
