@@ -22,6 +22,10 @@ var (
 
 func (b blocks) bytes() int { return b.codes + 4 }
 
+// blocksAhead is how far dotBlocks fetches ahead, in bytes: blocks are no whole
+// cache lines, and the hardware follows them less well than plain rows.
+const blocksAhead = 2048
+
 // table loads the numbers of 4-bit codes into registers.
 func (b blocks) table(v *vector) []reg.VecPhysical {
 	if b == q8 {
@@ -146,6 +150,7 @@ func dotBlocks(v *vector, rows int, b blocks) {
 	}
 	align()
 	Label("loop")
+	PREFETCHT0(Mem{Base: reg.RBX, Disp: blocksAhead})
 	first := true
 	b.each(v, reg.RBX, table, tmp, func(e int, w reg.VecPhysical) {
 		for i := range rows {

@@ -21682,7 +21682,7 @@ loop:
 	RET
 
 // func dot512Q8x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, SSE
+// Requires: AVX, AVX512F, MMX+, SSE
 TEXT ·dot512Q8x1(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -21702,6 +21702,7 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0    2048(BX)
 	VPMOVSXBD     (BX), Z2
 	VCVTDQ2PS     Z2, Z2
 	VMULPS        (AX), Z2, Z1
@@ -21737,7 +21738,7 @@ loop:
 	RET
 
 // func dot512Q8x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, SSE
+// Requires: AVX, AVX512F, MMX+, SSE
 TEXT ·dot512Q8x2(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -21758,6 +21759,7 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0    2048(BX)
 	VPMOVSXBD     (BX), Z4
 	VCVTDQ2PS     Z4, Z4
 	VMULPS        (AX), Z4, Z2
@@ -21807,7 +21809,7 @@ loop:
 	RET
 
 // func dot512Q8x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, SSE
+// Requires: AVX, AVX512F, MMX+, SSE
 TEXT ·dot512Q8x3(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -21829,6 +21831,7 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0    2048(BX)
 	VPMOVSXBD     (BX), Z6
 	VCVTDQ2PS     Z6, Z6
 	VMULPS        (AX), Z6, Z3
@@ -21892,7 +21895,7 @@ loop:
 	RET
 
 // func dot512Q8x4(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, SSE
+// Requires: AVX, AVX512F, MMX+, SSE
 TEXT ·dot512Q8x4(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -21915,6 +21918,7 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0    2048(BX)
 	VPMOVSXBD     (BX), Z8
 	VCVTDQ2PS     Z8, Z8
 	VMULPS        (AX), Z8, Z4
@@ -22027,7 +22031,7 @@ loop:
 	RET
 
 // func dot512Q4x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
-// Requires: AVX, AVX512F, SSE
+// Requires: AVX, AVX512F, MMX+, SSE
 TEXT ·dot512Q4x1(SB), NOSPLIT, $0-72
 	MOVQ    code+64(FP), AX
 	VMOVUPS (AX), Z31
@@ -22049,6 +22053,7 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0    2048(BX)
 	VPMOVZXBD     (BX), Z2
 	VPSRLD        $0x04, Z2, Z3
 	VPERMPS       Z31, Z2, Z2
@@ -22084,7 +22089,7 @@ loop:
 	RET
 
 // func dot512Q4x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
-// Requires: AVX, AVX512F, SSE
+// Requires: AVX, AVX512F, MMX+, SSE
 TEXT ·dot512Q4x2(SB), NOSPLIT, $0-72
 	MOVQ    code+64(FP), AX
 	VMOVUPS (AX), Z31
@@ -22107,6 +22112,7 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0    2048(BX)
 	VPMOVZXBD     (BX), Z4
 	VPSRLD        $0x04, Z4, Z5
 	VPERMPS       Z31, Z4, Z4
@@ -22156,7 +22162,7 @@ loop:
 	RET
 
 // func dot512Q4x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
-// Requires: AVX, AVX512F, SSE
+// Requires: AVX, AVX512F, MMX+, SSE
 TEXT ·dot512Q4x3(SB), NOSPLIT, $0-72
 	MOVQ    code+64(FP), AX
 	VMOVUPS (AX), Z31
@@ -22180,6 +22186,7 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0    2048(BX)
 	VPMOVZXBD     (BX), Z6
 	VPSRLD        $0x04, Z6, Z7
 	VPERMPS       Z31, Z6, Z6
@@ -22243,7 +22250,7 @@ loop:
 	RET
 
 // func dot512Q4x4(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
-// Requires: AVX, AVX512F, SSE
+// Requires: AVX, AVX512F, MMX+, SSE
 TEXT ·dot512Q4x4(SB), NOSPLIT, $0-72
 	MOVQ    code+64(FP), AX
 	VMOVUPS (AX), Z31
@@ -22268,6 +22275,7 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0    2048(BX)
 	VPMOVZXBD     (BX), Z8
 	VPSRLD        $0x04, Z8, Z9
 	VPERMPS       Z31, Z8, Z8
@@ -22394,7 +22402,7 @@ loop:
 	RET
 
 // func dot256Q8x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX2, FMA3, SSE
+// Requires: AVX, AVX2, FMA3, MMX+, SSE
 TEXT ·dot256Q8x1(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -22414,6 +22422,7 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   2048(BX)
 	VPMOVSXBD    (BX), Y2
 	VCVTDQ2PS    Y2, Y2
 	VMULPS       (AX), Y2, Y1
@@ -22459,7 +22468,7 @@ loop:
 	RET
 
 // func dot256Q8x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX2, FMA3, SSE
+// Requires: AVX, AVX2, FMA3, MMX+, SSE
 TEXT ·dot256Q8x2(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -22480,6 +22489,7 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   2048(BX)
 	VPMOVSXBD    (BX), Y4
 	VCVTDQ2PS    Y4, Y4
 	VMULPS       (AX), Y4, Y2
@@ -22541,7 +22551,7 @@ loop:
 	RET
 
 // func dot256Q8x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX2, FMA3, SSE
+// Requires: AVX, AVX2, FMA3, MMX+, SSE
 TEXT ·dot256Q8x3(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -22563,6 +22573,7 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   2048(BX)
 	VPMOVSXBD    (BX), Y6
 	VCVTDQ2PS    Y6, Y6
 	VMULPS       (AX), Y6, Y3
@@ -22716,7 +22727,7 @@ loop:
 	RET
 
 // func dot256Q4x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
-// Requires: AVX, AVX2, FMA3, SSE
+// Requires: AVX, AVX2, FMA3, MMX+, SSE
 TEXT ·dot256Q4x1(SB), NOSPLIT, $0-72
 	MOVQ    code+64(FP), AX
 	VMOVUPS (AX), Y14
@@ -22739,6 +22750,7 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   2048(BX)
 	VPMOVZXBD    (BX), Y2
 	VPSLLD       $0x1c, Y2, Y4
 	VPERMPS      Y14, Y2, Y3
@@ -22808,7 +22820,7 @@ loop:
 	RET
 
 // func dot256Q4x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
-// Requires: AVX, AVX2, FMA3, SSE
+// Requires: AVX, AVX2, FMA3, MMX+, SSE
 TEXT ·dot256Q4x2(SB), NOSPLIT, $0-72
 	MOVQ    code+64(FP), AX
 	VMOVUPS (AX), Y14
@@ -22832,6 +22844,7 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   2048(BX)
 	VPMOVZXBD    (BX), Y4
 	VPSLLD       $0x1c, Y4, Y6
 	VPERMPS      Y14, Y4, Y5
@@ -22917,7 +22930,7 @@ loop:
 	RET
 
 // func dot256Q4x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
-// Requires: AVX, AVX2, FMA3, SSE
+// Requires: AVX, AVX2, FMA3, MMX+, SSE
 TEXT ·dot256Q4x3(SB), NOSPLIT, $0-72
 	MOVQ    code+64(FP), AX
 	VMOVUPS (AX), Y14
@@ -22942,6 +22955,7 @@ row:
 	PCALIGN $0x20
 
 loop:
+	PREFETCHT0   2048(BX)
 	VPMOVZXBD    (BX), Y6
 	VPSLLD       $0x1c, Y6, Y8
 	VPERMPS      Y14, Y6, Y7
