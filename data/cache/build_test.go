@@ -88,7 +88,9 @@ func TestFirstError(t *testing.T) {
 			require.ErrorContains(t, err, "cannot encode caption c")
 			require.Equal(t, len(w.taken()), stats.Built)
 			require.FileExists(t, w.entry("text_embs/b.txt"))
-			require.NoFileExists(t, w.entry("text_embs/h.txt"))
+			if c.workers == 1 { // others may have begun it before the error was known
+				require.NoFileExists(t, w.entry("text_embs/h.txt"))
+			}
 		})
 	}
 }
