@@ -123,16 +123,7 @@ func TestGoldens(t *testing.T) {
 	defer dev.Close()
 	for _, c := range goldens(t) {
 		t.Run(c.name, func(t *testing.T) {
-			m, err := model.Open(c.dir)
-			require.NoError(t, err)
-			defer m.Close()
-			f, err := safetensors.Open(c.file)
-			require.NoError(t, err)
-			defer f.Close()
-			ids := intRows(t, f, "input_ids")
-			s, err := generate.NewScorer(dev, m, nil, len(ids)*len(ids[0]))
-			require.NoError(t, err)
-			defer s.Close()
+			m, f, ids, s := c.open(t, dev)
 			checkLogits(t, s, ids, floats(t, f, "logits"))
 			if f.Has("hidden.0") {
 				checkHidden(t, s, ids, f)
@@ -148,6 +139,22 @@ func TestGoldens(t *testing.T) {
 			}
 		})
 	}
+}
+
+// open gives the model, the file of what PyTorch computed, the ids it was given,
+// and a scorer for as many.
+func (c golden) open(t *testing.T, dev backend.Device) (*model.Model, *safetensors.File, [][]int32, *generate.Scorer) {
+	m, err := model.Open(c.dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { m.Close() })
+	f, err := safetensors.Open(c.file)
+	require.NoError(t, err)
+	t.Cleanup(func() { f.Close() })
+	ids := intRows(t, f, "input_ids")
+	s, err := generate.NewScorer(dev, m, nil, len(ids)*len(ids[0]))
+	require.NoError(t, err)
+	t.Cleanup(func() { s.Close() })
+	return m, f, ids, s
 }
 
 func checkLogits(t *testing.T, s *generate.Scorer, ids [][]int32, want []float32) {

@@ -11,9 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/generate"
-	"github.com/lorafuse/lorafuse/model"
-	"github.com/lorafuse/lorafuse/safetensors"
 )
 
 // TestRounding compares the error of products with rounded operands to that of
@@ -32,20 +29,11 @@ func TestRounding(t *testing.T) {
 	for name, limit := range theirs {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join("../testdata", name)
-			golden := filepath.Join(dir, "golden.safetensors")
-			if _, err := os.Stat(golden); err != nil {
-				golden = filepath.Join(filepath.Dir(dir), "golden.safetensors")
+			file := filepath.Join(dir, "golden.safetensors")
+			if _, err := os.Stat(file); err != nil {
+				file = filepath.Join(filepath.Dir(dir), "golden.safetensors")
 			}
-			m, err := model.Open(dir)
-			require.NoError(t, err)
-			defer m.Close()
-			f, err := safetensors.Open(golden)
-			require.NoError(t, err)
-			defer f.Close()
-			ids := intRows(t, f, "input_ids")
-			s, err := generate.NewScorer(dev, m, nil, len(ids)*len(ids[0]))
-			require.NoError(t, err)
-			defer s.Close()
+			_, f, ids, s := golden{name, dir, file}.open(t, dev)
 			got, err := s.Logits(context.Background(), ids)
 			require.NoError(t, err)
 			want := floats(t, f, "logits")

@@ -123,9 +123,8 @@ func (f *fewCols) rowRange(i int) {
 
 // tile adds a pair to blockRows rows of C from m, but for the first skip.
 func (f *fewCols) tile(x, m, skip int) {
-	c, rows, p := f.c, f.k.blockRows, &f.c.Pairs[x]
-	stretch := stretchOf(p.K, blockDeep)
-	stretch = f.depth(stretch)
+	c, p := f.c, &f.c.Pairs[x]
+	stretch := f.depth(stretchOf(p.K, blockDeep))
 	for k0 := 0; k0 < p.K; k0 += stretch {
 		k := min(stretch, p.K-k0)
 		a := at(p.A.Data, 4*(m*p.A.Stride+k0))
@@ -136,13 +135,14 @@ func (f *fewCols) tile(x, m, skip int) {
 				f.k.block(n1-n0, k, a, p.A.Stride, b, floats(c.C, m*c.LDC+n0), c.LDC, p.Alpha)
 				continue
 			}
-			f.last(n1-n0, k, a, p, b, m, n0, skip, rows)
+			f.last(n1-n0, k, a, p, b, m, n0, skip)
 		}
 	}
 }
 
 // last is a tile of which not all rows count.
-func (f *fewCols) last(cols, k int, a unsafe.Pointer, p *Pair, b unsafe.Pointer, m, n0, skip, rows int) {
+func (f *fewCols) last(cols, k int, a unsafe.Pointer, p *Pair, b unsafe.Pointer, m, n0, skip int) {
+	rows := f.k.blockRows
 	s := f.scratch()
 	defer f.release(s)
 	out := s.a.take(rows * cols)[:rows*cols]
