@@ -64,6 +64,10 @@ func Open(dir string) (*Model, error) {
 		set.Close()
 		return nil, fmt.Errorf("model: %s: %w", filepath.Clean(dir), err)
 	}
+	// All of it will be read, over and over.
+	if views, err := set.Views(); err == nil {
+		_ = safetensors.Advise(views, safetensors.AdviseHugePages) // which is advice
+	}
 	return m, nil
 }
 

@@ -9,7 +9,7 @@ const (
 	AdviseRandom                   // it is read here and there: do not read ahead
 	AdviseWillNeed                 // it is needed soon: begin to read it
 	AdviseDontNeed                 // it is not needed for now: its pages need not stay this process's
-	AdviseHugePages                // huge pages are worth it
+	AdviseHugePages                // huge pages are worth it: what is read from the disk from now on comes in such
 )
 
 // Advise tells the system what will happen to the bytes of views, and to those
@@ -30,6 +30,9 @@ func Advise(views []*View, a Advice) error {
 		case !r.origin.mapped():
 		case a == AdviseWillNeed:
 			_ = r.origin.file.mapping.willNeed(r.begin, r.end)
+		case a == AdviseHugePages: // of which the bytes have a part
+			memory := r.origin.memory
+			_ = advise(memory[r.begin&^(hugePage-1):min(int64(len(memory)), (r.end+hugePage-1)&^(hugePage-1))], a)
 		default:
 			_ = advise(r.origin.memory[r.begin:r.end], a)
 		}

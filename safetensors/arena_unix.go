@@ -15,10 +15,11 @@ func newArena(size int64) (arena, error) {
 	if size < 0 || size > math.MaxInt-hugePage {
 		return arena{}, unix.ENOMEM
 	}
-	all, err := unix.Mmap(-1, 0, int(size)+hugePage, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	p, err := unix.MmapPtr(-1, 0, nil, uintptr(size)+hugePage, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		return arena{}, os.NewSyscallError("mmap", err)
 	}
+	all := unsafe.Slice((*byte)(p), size+hugePage)
 	skip := int64(-uintptr(unsafe.Pointer(unsafe.SliceData(all))) % hugePage)
 	a := arena{data: all[skip : skip+size : skip+size], region: region{data: all, mapped: true}}
 	// The rest in small pages: a huge one would be memory for nothing.

@@ -5,6 +5,7 @@ package safetensors
 import (
 	"errors"
 	"os"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,14 +14,46 @@ import (
 const openFlags = os.O_RDONLY | unix.O_NONBLOCK
 
 func mapFile(f *os.File, size int) (region, error) {
-	data, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ, unix.MAP_SHARED)
+	p, err := mapAligned(f, uintptr(size))
 	if err != nil {
 		return region{}, &os.PathError{Op: "mmap", Path: f.Name(), Err: err}
 	}
-	return region{data: data, mapped: true}, nil
+	return region{data: unsafe.Slice((*byte)(p), size), mapped: true}, nil
 }
 
-func (r region) unmap() error { return unix.Munmap(r.data) }
+// mapAligned maps a file that has a huge page at the beginning of one: only so
+// can huge pages of the page cache be mapped as what they are.
+func mapAligned(f *os.File, size uintptr) (unsafe.Pointer, error) {
+	if size < hugePage || adviceHugePages < 0 {
+		return unix.MmapPtr(int(f.Fd()), 0, nil, size, unix.PROT_READ, unix.MAP_SHARED)
+	}
+	// Addresses that nobody has, of which the file takes those in the middle.
+	all, err := unix.MmapPtr(-1, 0, nil, size+hugePage, unix.PROT_NONE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		return nil, err
+	}
+	before := -uintptr(all) % hugePage
+	p, err := unix.MmapPtr(int(f.Fd()), 0, unsafe.Add(all, before), size, unix.PROT_READ, unix.MAP_SHARED|unix.MAP_FIXED)
+	if err != nil {
+		return nil, errors.Join(err, unix.MunmapPtr(all, size+hugePage))
+	}
+	page := uintptr(os.Getpagesize())
+	pages := (size + page - 1) &^ (page - 1)
+	if before > 0 {
+		err = unix.MunmapPtr(all, before)
+	}
+	if err == nil {
+		err = unix.MunmapPtr(unsafe.Add(p, pages), hugePage-before)
+	}
+	if err != nil {
+		return nil, errors.Join(err, unix.MunmapPtr(p, size))
+	}
+	return p, nil
+}
+
+func (r region) unmap() error {
+	return unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(r.data)), uintptr(len(r.data)))
+}
 
 // isFault reports whether an error is that of a system call that was given
 // memory which cannot be read.
