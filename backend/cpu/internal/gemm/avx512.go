@@ -10,6 +10,7 @@ var avx512 = kernels{
 	tile: avx512Tile,
 	pack: avx512Pack,
 	dots: avx512Dots, dotRows: 4,
+	split: avx512Split, dotSplit: avx512DotSplit,
 	unblock: avx512Unblock, dotBlocks: avx512DotBlocks,
 	direct: avx512Direct, directRows: 8,
 	block: avx512Block, blockRows: 4, blockCols: 6, blockLanes: 16,
@@ -62,6 +63,12 @@ func avx512Pack(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, la
 
 func avx512Dots(rows, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, elem Elem, ldw, n int, out unsafe.Pointer, ldo int) {
 	avx512DotRows[elem][rows](k, (*float32)(x), 4*ldx, (*byte)(w), ldw, n, (*float32)(out), 4*ldo)
+}
+
+func avx512Split(dst, x unsafe.Pointer, k int) { split512((*float32)(dst), (*float32)(x), k) }
+
+func avx512DotSplit(k int, x, w unsafe.Pointer, ldw, n int, out unsafe.Pointer) {
+	dotSplit512(k, (*float32)(x), (*byte)(w), ldw, n, (*float32)(out))
 }
 
 func avx512Direct(rows, k int, a unsafe.Pointer, arow, acol int, b unsafe.Pointer, elem Elem, ldb int, c unsafe.Pointer, ldc, cols int, alpha float32) {

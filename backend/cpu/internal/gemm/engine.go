@@ -22,6 +22,9 @@ type Engine struct {
 	mu    sync.Mutex
 	jobs  []*job     // idle
 	spare []*scratch // idle, for the tasks of Run
+
+	groups sync.Mutex // held by the RunAll that has group
+	group  group
 }
 
 // packedFloats bounds the memory for A to 32 MiB, enough rows of any model for

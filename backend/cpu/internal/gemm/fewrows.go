@@ -18,9 +18,10 @@ type fewRows struct {
 
 const (
 	rowsFew     = 8
-	rowsInPlace = 32 // where every A is transposed and no B is
-	colsFew     = 64 // columns of a task are a multiple
-	rowsDots    = 16 // rows of B per call of dots, small enough to be read twice
+	rowsInPlace = 32                 // where every A is transposed and no B is
+	colsFew     = 64                 // columns of a task are a multiple
+	rowsDots    = 16                 // rows of B per call of dots, small enough to be read twice
+	rowsSplit   = rowsFew * rowsDots // and of dotSplit, which reads them once
 )
 
 // operand is a float32 matrix, with steps in bytes.
@@ -35,11 +36,14 @@ func (f *fewRows) bind(j *job) {
 	f.a = make([]operand, 0, usualPairs)
 }
 
-func (f *fewRows) run() {
+func (f *fewRows) run() { f.spread(f.divide(), f.task) }
+
+// divide gets ready and returns the number of tasks.
+func (f *fewRows) divide() int {
 	f.prepare()
 	groups := ceil(f.c.N, colsFew)
 	f.cols = ceil(groups, min(groups, f.shares(4))) * colsFew
-	f.spread(ceil(f.c.N, f.cols), f.task)
+	return ceil(f.c.N, f.cols)
 }
 
 // prepare finds A of every pair, and widens or transposes where the kernels
@@ -54,6 +58,9 @@ func (f *fewRows) prepare() {
 		if p := &c.Pairs[i]; !p.idle() && !inPlace(p) {
 			size += c.M*padded(p.K) + packSlack
 		}
+		if p := &c.Pairs[i]; f.splits(p) {
+			size += c.M * splitPadded(p.K)
+		}
 	}
 	free := f.job.memory.take(size)
 	f.a = f.a[:0]
@@ -66,8 +73,21 @@ func (f *fewRows) prepare() {
 			f.k.pack(o.data, padded(p.K), p.A.Data, p.A.Elem, col, row, p.K, c.M, 1)
 			free = free[c.M*padded(p.K)+packSlack:]
 		}
+		if f.splits(p) {
+			whole := o
+			o = operand{floats(free, 0), 4 * splitPadded(p.K), F32.Size()}
+			for i := range c.M {
+				f.k.split(at(o.data, i*o.row), at(whole.data, i*whole.row), p.K)
+			}
+			free = free[c.M*splitPadded(p.K):]
+		}
 		f.a = append(f.a, o)
 	}
+}
+
+// splits reports whether a pair is one for dotSplit.
+func (f *fewRows) splits(p *Pair) bool {
+	return f.k.split != nil && p.B.Elem == BF16 && p.B.Trans && !p.idle()
 }
 
 // columns computes the columns of task i.
@@ -82,6 +102,8 @@ func (f *fewRows) columns(i int) {
 		case p.idle():
 		case p.B.Elem.Quantized():
 			f.quantized(p, f.a[i], n0, n1, s)
+		case f.splits(p):
+			f.dotSplit(p, f.a[i], n0, n1, s)
 		case p.B.Trans:
 			f.dots(p, f.a[i], n0, n1, s)
 		default:
@@ -105,6 +127,26 @@ func (f *fewRows) dots(p *Pair, a operand, n0, n1 int, s *scratch) {
 		for i := range c.M {
 			row := c.C[i*c.LDC+n:][:cols]
 			for j, v := range out[i*rowsDots:][:len(row)] {
+				row[j] += p.Alpha * v
+			}
+		}
+	}
+}
+
+// dotSplit is dots for rows whose even and odd elements lie apart.
+func (f *fewRows) dotSplit(p *Pair, a operand, n0, n1 int, s *scratch) {
+	c := f.c
+	step := rowsDots
+	if c.M == 1 { // nothing is read twice
+		step = rowsSplit
+	}
+	out := s.a.take(rowsSplit)
+	_, ldb := p.B.steps()
+	for n := n0; n < n1; n += step {
+		for i := range c.M {
+			row := c.C[i*c.LDC+n:][:min(step, n1-n)]
+			f.k.dotSplit(p.K, at(a.data, i*a.row), at(p.B.Data, n*ldb), ldb, len(row), floats(out, 0))
+			for j, v := range out[:len(row)] {
 				row[j] += p.Alpha * v
 			}
 		}

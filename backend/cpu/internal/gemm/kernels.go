@@ -40,6 +40,12 @@ type kernels struct {
 	dots    func(rows, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, elem Elem, ldw, n int, out unsafe.Pointer, ldo int)
 	dotRows int
 
+	// dotSplit computes out[j] = x·w[j·ldw:] over k for j < n, n > 0, and w of
+	// BF16; ldw in bytes. x is as split makes it of a row, splitPadded(k)
+	// elements. Instruction sets that gain nothing by it have none.
+	split    func(dst, x unsafe.Pointer, k int)
+	dotSplit func(k int, x, w unsafe.Pointer, ldw, n int, out unsafe.Pointer)
+
 	// unblock widens blocks of a quantised type, one behind the other, to
 	// quantBlock floats each. dotBlocks is dots for w of such a type, k being
 	// blocks, and rows ≤ dotRows as there.
@@ -59,6 +65,9 @@ type kernels struct {
 	block                            func(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc int, alpha float32)
 	blockRows, blockCols, blockLanes int
 }
+
+// splitPadded is the length of a row of k elements as split makes it.
+func splitPadded(k int) int { return ceil(k, 32) * 32 }
 
 // words is how many words of a panel k elements take.
 func (k *kernels) words(elements int) int {

@@ -21648,6 +21648,167 @@ done:
 	VZEROUPPER
 	RET
 
+DATA even512<>+0(SB)/4, $0x00000000
+DATA even512<>+4(SB)/4, $0x00000002
+DATA even512<>+8(SB)/4, $0x00000004
+DATA even512<>+12(SB)/4, $0x00000006
+DATA even512<>+16(SB)/4, $0x00000008
+DATA even512<>+20(SB)/4, $0x0000000a
+DATA even512<>+24(SB)/4, $0x0000000c
+DATA even512<>+28(SB)/4, $0x0000000e
+DATA even512<>+32(SB)/4, $0x00000010
+DATA even512<>+36(SB)/4, $0x00000012
+DATA even512<>+40(SB)/4, $0x00000014
+DATA even512<>+44(SB)/4, $0x00000016
+DATA even512<>+48(SB)/4, $0x00000018
+DATA even512<>+52(SB)/4, $0x0000001a
+DATA even512<>+56(SB)/4, $0x0000001c
+DATA even512<>+60(SB)/4, $0x0000001e
+GLOBL even512<>(SB), RODATA|NOPTR, $64
+
+DATA odd512<>+0(SB)/4, $0x00000001
+DATA odd512<>+4(SB)/4, $0x00000003
+DATA odd512<>+8(SB)/4, $0x00000005
+DATA odd512<>+12(SB)/4, $0x00000007
+DATA odd512<>+16(SB)/4, $0x00000009
+DATA odd512<>+20(SB)/4, $0x0000000b
+DATA odd512<>+24(SB)/4, $0x0000000d
+DATA odd512<>+28(SB)/4, $0x0000000f
+DATA odd512<>+32(SB)/4, $0x00000011
+DATA odd512<>+36(SB)/4, $0x00000013
+DATA odd512<>+40(SB)/4, $0x00000015
+DATA odd512<>+44(SB)/4, $0x00000017
+DATA odd512<>+48(SB)/4, $0x00000019
+DATA odd512<>+52(SB)/4, $0x0000001b
+DATA odd512<>+56(SB)/4, $0x0000001d
+DATA odd512<>+60(SB)/4, $0x0000001f
+GLOBL odd512<>(SB), RODATA|NOPTR, $64
+
+// func split512(dst *float32, x *float32, k int)
+// Requires: AVX, AVX512F, BMI2, CMOV
+TEXT ·split512(SB), NOSPLIT, $0-24
+	MOVQ    dst+0(FP), DI
+	MOVQ    x+8(FP), SI
+	MOVQ    k+16(FP), CX
+	VMOVUPS even512<>+0(SB), Z2
+	VMOVUPS odd512<>+0(SB), Z3
+	MOVQ    $+32, R8
+	PCALIGN $0x20
+
+loop:
+	MOVQ      CX, BX
+	CMPQ      BX, R8
+	CMOVQGT   R8, BX
+	MOVQ      $-1, AX
+	BZHIQ     BX, AX, AX
+	KMOVW     AX, K1
+	SHRQ      $0x10, AX
+	KMOVW     AX, K2
+	VMOVUPS.Z (SI), K1, Z0
+	VMOVUPS.Z 64(SI), K2, Z1
+	VMOVAPS   Z0, Z4
+	VPERMT2PS Z1, Z2, Z0
+	VPERMT2PS Z1, Z3, Z4
+	VMOVUPS   Z0, (DI)
+	VMOVUPS   Z4, 64(DI)
+	ADDQ      $+128, SI
+	ADDQ      $+128, DI
+	SUBQ      $+32, CX
+	JG        loop
+	VZEROUPPER
+	RET
+
+// func dotSplit512(k int, x *float32, w *byte, ldw int, n int, out *float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+, SSE
+TEXT ·dotSplit512(SB), NOSPLIT, $0-48
+	MOVQ         x+8(FP), SI
+	MOVQ         w+16(FP), DX
+	MOVQ         ldw+24(FP), R9
+	MOVQ         n+32(FP), R10
+	MOVQ         out+40(FP), DI
+	MOVL         $0xffff0000, AX
+	VPBROADCASTD AX, Z31
+
+row:
+	MOVQ    k+0(FP), CX
+	MOVQ    SI, AX
+	MOVQ    DX, BX
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	SUBQ    $+128, CX
+	JLT     rest
+	PCALIGN $0x20
+
+loop:
+	PREFETCHT2  8192(BX)
+	VMOVUPS     (BX), Z8
+	VPSLLD      $0x10, Z8, Z9
+	VPANDD      Z31, Z8, Z8
+	VFMADD231PS (AX), Z9, Z0
+	VFMADD231PS 64(AX), Z8, Z1
+	PREFETCHT2  8256(BX)
+	VMOVUPS     64(BX), Z10
+	VPSLLD      $0x10, Z10, Z11
+	VPANDD      Z31, Z10, Z10
+	VFMADD231PS 128(AX), Z11, Z2
+	VFMADD231PS 192(AX), Z10, Z3
+	PREFETCHT2  8320(BX)
+	VMOVUPS     128(BX), Z12
+	VPSLLD      $0x10, Z12, Z13
+	VPANDD      Z31, Z12, Z12
+	VFMADD231PS 256(AX), Z13, Z0
+	VFMADD231PS 320(AX), Z12, Z1
+	PREFETCHT2  8384(BX)
+	VMOVUPS     192(BX), Z14
+	VPSLLD      $0x10, Z14, Z15
+	VPANDD      Z31, Z14, Z14
+	VFMADD231PS 384(AX), Z15, Z2
+	VFMADD231PS 448(AX), Z14, Z3
+	ADDQ        $+512, AX
+	ADDQ        $+256, BX
+	SUBQ        $+128, CX
+	JGE         loop
+
+rest:
+	ADDQ $+128, CX
+	JZ   fold
+
+piece:
+	MOVL        $0xffffffff, R8
+	BZHIL       CX, R8, R8
+	KMOVD       R8, K1
+	VMOVDQU16.Z (BX), K1, Z8
+	VPSLLD      $0x10, Z8, Z9
+	VPANDD      Z31, Z8, Z8
+	VFMADD231PS (AX), Z9, Z0
+	VFMADD231PS 64(AX), Z8, Z1
+	ADDQ        $+128, AX
+	ADDQ        $+64, BX
+	SUBQ        $+32, CX
+	JG          piece
+
+fold:
+	VADDPS        Z2, Z0, Z0
+	VADDPS        Z3, Z1, Z1
+	VADDPS        Z1, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPS        Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VPSHUFD       $0xee, X0, X1
+	VADDPS        X1, X0, X0
+	VPSHUFD       $0x55, X0, X1
+	VADDSS        X1, X0, X0
+	MOVSS         X0, (DI)
+	ADDQ          $+4, DI
+	ADDQ          R9, DX
+	DECQ          R10
+	JNZ           row
+	VZEROUPPER
+	RET
+
 // func unblock512Q8(dst *float32, src *byte, blocks int)
 // Requires: AVX, AVX512F
 TEXT ·unblock512Q8(SB), NOSPLIT, $0-24

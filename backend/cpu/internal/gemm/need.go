@@ -4,6 +4,8 @@ package gemm
 type Scratch struct {
 	Call  int // of a call under way: A and what else is packed once
 	Inner int // of the call that a flipped one is turned into
+	Group int // calls of a RunAll
+	Few   int // of each of these
 	Task  TaskScratch
 }
 
@@ -13,13 +15,13 @@ type TaskScratch struct{ Small, B, Wide int }
 
 // With is enough for both s and t, one after the other.
 func (s Scratch) With(t Scratch) Scratch {
-	return Scratch{max(s.Call, t.Call), max(s.Inner, t.Inner),
+	return Scratch{max(s.Call, t.Call), max(s.Inner, t.Inner), max(s.Group, t.Group), max(s.Few, t.Few),
 		TaskScratch{max(s.Task.Small, t.Task.Small), max(s.Task.B, t.Task.B), max(s.Task.Wide, t.Task.Wide)}}
 }
 
 // Bytes is what s takes on the engine's workers.
 func (e *Engine) Bytes(s Scratch) int64 {
-	return 4 * int64(s.Call+s.Inner+e.pool.Workers()*(s.Task.Small+s.Task.B+s.Task.Wide))
+	return 4 * int64(s.Call+s.Inner+s.Group*s.Few+e.pool.Workers()*(s.Task.Small+s.Task.B+s.Task.Wide))
 }
 
 // Need is the most that c takes, and any call that differs from it only in
@@ -34,7 +36,7 @@ func (e *Engine) Need(c *Call) Scratch {
 		pair := c.Pairs[i]
 		pair.Alpha = 1
 		depth += p.words(&pair)
-		rows += min(c.M, rowsFew)*padded(pair.K) + packSlack
+		rows += min(c.M, rowsFew)*(padded(pair.K)+splitPadded(pair.K)) + packSlack
 		cols += min(c.N, colsThin) * padded(pair.K)
 		longest = max(longest, pair.K)
 		if pair.B.Elem.Quantized() {
@@ -65,6 +67,18 @@ func (e *Engine) Need(c *Call) Scratch {
 	return s
 }
 
+// NeedAll is what RunAll takes for calls, each as with Need.
+func (e *Engine) NeedAll(calls []*Call) Scratch {
+	s := Scratch{Group: len(calls)}
+	for _, c := range calls {
+		s = s.With(e.Need(c))
+		few := *c
+		few.M = min(c.M, rowsFew)
+		s.Few = max(s.Few, e.Need(&few).Call)
+	}
+	return s
+}
+
 // widened is what a task needs for the quantised B of a pair.
 func (e *Engine) widened(c *Call, p *Pair, kern *kernels) int {
 	n := max(kern.nr*padded(min(p.K, kern.kc*kern.pairSize)), widenRows*padded(min(c.N, blockCols)), p.K)
@@ -89,6 +103,11 @@ func (e *Engine) Reserve(s Scratch) {
 	// The last of the idle is the next to be taken, and given back.
 	e.jobs[len(e.jobs)-1].memory.take(s.Call)
 	e.jobs[len(e.jobs)-2].memory.take(s.Inner)
+	if s.Group > 0 {
+		e.groups.Lock()
+		e.group.reserve(e, s.Group, s.Few)
+		e.groups.Unlock()
+	}
 	for len(e.spare) < e.pool.Workers() {
 		e.spare = append(e.spare, new(scratch))
 	}

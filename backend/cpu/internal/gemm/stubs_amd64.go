@@ -634,6 +634,16 @@ func zip512BF16x2(dst *float32, width int, src *byte, step int, lanes int, k int
 //go:noescape
 func pairs512Raw(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
 
+// dst[32i+j] = x[32i+2j], dst[32i+16+j] = x[32i+2j+1] for j < 16, zeroes from x[k] on, up to a multiple of 32.
+//
+//go:noescape
+func split512(dst *float32, x *float32, k int)
+
+// out[j] = x·w[j·ldw:] over k for j < n, ldw in bytes; x as split512 makes it.
+//
+//go:noescape
+func dotSplit512(k int, x *float32, w *byte, ldw int, n int, out *float32)
+
 // dst[i] = scale · of the elements of blocks > 0 blocks of 68 bytes.
 //
 //go:noescape

@@ -1,0 +1,72 @@
+package gemm
+
+// group is several calls with few rows on their way, whose tasks are handed to
+// the workers at once: there is one end to wait for, and one beginning.
+type group struct {
+	jobs []*job
+	last []int // of each job: tasks of the group up to its own
+	task func(i int)
+}
+
+// RunAll computes calls that do not depend on each other, such as q, k and v of
+// one x. Results equal those of Run, bit for bit.
+func (e *Engine) RunAll(calls []*Call) {
+	few := len(calls) > 1 && e.pool.Workers() > 1
+	flops := 0
+	for _, c := range calls {
+		few = few && c.M <= rowsFew
+		flops += c.flops()
+	}
+	if few && flops >= serialFlops && e.groups.TryLock() {
+		defer e.groups.Unlock()
+		e.group.run(e, calls)
+		return
+	}
+	for _, c := range calls {
+		e.Run(c)
+	}
+}
+
+// run computes calls of at most rowsFew rows.
+func (g *group) run(e *Engine, calls []*Call) {
+	g.reserve(e, len(calls), 0)
+	tasks := 0
+	for i, c := range calls {
+		c.check()
+		j := g.jobs[i]
+		j.c, j.workers = c, e.pool.Workers()
+		if c.M > 0 && c.N > 0 {
+			tasks += j.fewRows.divide()
+		}
+		g.last[i] = tasks
+	}
+	e.pool.Run(tasks, g.task)
+	for i := range calls {
+		g.jobs[i].c = nil
+	}
+}
+
+// reserve makes room for so many calls that pack so many floats each.
+func (g *group) reserve(e *Engine, calls, floats int) {
+	if g.task == nil {
+		g.task = g.columns
+	}
+	for len(g.jobs) < calls {
+		g.jobs, g.last = append(g.jobs, newJob(e)), append(g.last, 0)
+	}
+	for _, j := range g.jobs[:calls] {
+		j.memory.take(floats)
+	}
+}
+
+// columns runs task i of the group.
+func (g *group) columns(i int) {
+	first := 0
+	for n, last := range g.last {
+		if i < last {
+			g.jobs[n].fewRows.columns(i - first)
+			return
+		}
+		first = last
+	}
+}
