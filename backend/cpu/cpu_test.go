@@ -162,7 +162,8 @@ func TestFirstRun(t *testing.T) {
 	y := x.LoRA(w, graph.Tensor{}, x.LoRADown(a, key, ir.DropoutAttr{P: 0.5}), g.Param("b", tensor.F32, static(256), static(8)), 2)
 	hi := g.Param("hi", tensor.I32, n)
 	y = y.Attention(y, y, ids, hi, ir.AttentionAttr{Heads: 8, KVHeads: 8, HeadDim: 32, Scale: 1})
-	loss := y.Softmax().GLU(x, ir.SiLU).Add(y).LinearCrossEntropy(w, ids)
+	z := x.Linear(w, graph.Tensor{}).Add(x.Linear(g.Param("v", tensor.BF16, static(256), static(256)), graph.Tensor{})) // siblings
+	loss := y.Softmax().GLU(x, ir.SiLU).Add(y).Add(z).LinearCrossEntropy(w, ids)
 	p := g.Program().Result("loss", loss).Result("grad", g.Gradients(loss, []graph.Tensor{a}, false)[0])
 	e, err := p.Compile(dev)
 	require.NoError(t, err)

@@ -206,7 +206,7 @@ type executable struct {
 	dev            *Device
 	prog           *ir.Program
 	run            *run
-	steps          []func() error // the launches
+	steps          []step
 	arena, scratch *buffer
 }
 
@@ -228,26 +228,37 @@ func (e *executable) Run(ctx context.Context, args backend.Args) (f backend.Fenc
 		}
 		r.args, r.buffers = append(r.args, data), append(r.buffers, b.(*buffer))
 	}
-	for i := range e.prog.Launches {
+	for i := range e.steps {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if err := e.launch(i); err != nil {
+		if err := e.step(&e.steps[i]); err != nil {
 			return nil, err
 		}
 	}
 	return backend.Done{}, nil
 }
 
-func (e *executable) launch(i int) error {
-	l := &e.prog.Launches[i]
+// step runs a step, and tells the profile, where there is one. What launches
+// that run as one took is theirs by the bytes that they move.
+func (e *executable) step(s *step) error {
 	if e.dev.profile == nil {
-		return e.run.do(l, e.steps[i])
+		return e.run.do(s)
 	}
 	start := time.Now()
-	err := e.run.do(l, e.steps[i])
-	took := time.Since(start)
-	e.dev.profile.Add(l, e.run.dims, e.run.flops(l), took)
+	err := e.run.do(s)
+	took, all := time.Since(start), 0
+	for i := range s.launches {
+		_, bytes := s.launches[i].Cost(e.run.dims)
+		all += bytes
+	}
+	for i := range s.launches {
+		l, part := &s.launches[i], 1.0
+		if _, bytes := l.Cost(e.run.dims); len(s.launches) > 1 && all > 0 {
+			part = float64(bytes) / float64(all)
+		}
+		e.dev.profile.Add(l, e.run.dims, e.run.flops(l), time.Duration(part*float64(took)))
+	}
 	return err
 }
 

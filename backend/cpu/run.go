@@ -66,20 +66,32 @@ type needs struct {
 	scores   attentionNeed // of that of attention
 }
 
+// step is a launch of a program, or several that run as one.
+type step struct {
+	launches []ir.Launch
+	run      func() error
+}
+
 // newRun prepares the launches of p, with packed weights as mode says.
-func newRun(d *Device, p *ir.Program, mode backend.Pack) (r *run, steps []func() error) {
+func newRun(d *Device, p *ir.Program, mode backend.Pack) (r *run, steps []step) {
 	r = &run{dev: d, prog: p, dims: p.MaxDims(), mode: mode}
 	r.args, r.buffers = make([][]byte, 0, len(p.Args)), make([]*buffer, 0, len(p.Args))
 	r.task = func(i int) { r.part(i*r.size, min(r.count, (i+1)*r.size)) }
-	steps = make([]func() error, len(p.Launches))
-	for i := range p.Launches {
-		steps[i] = kernels[p.Launches[i].Op](r, &p.Launches[i])
+	for rest := p.Launches; len(rest) > 0; {
+		s := step{launches: siblings(rest, r.dims)}
+		if len(s.launches) > 1 {
+			s.run = productsKernel(r, s.launches)
+		} else {
+			s.launches = rest[:1]
+			s.run = kernels[rest[0].Op](r, &rest[0])
+		}
+		steps, rest = append(steps, s), rest[len(s.launches):]
 	}
 	return r, steps
 }
 
-// do runs the step that launch l was made into.
-func (r *run) do(l *ir.Launch, step func() error) (err error) {
+// do runs a step.
+func (r *run) do(s *step) (err error) {
 	defer func() {
 		// A kernel that meets sizes that do not fit panics; the graph's rules
 		// and the executor's checks should have kept it from that.
@@ -87,11 +99,11 @@ func (r *run) do(l *ir.Launch, step func() error) (err error) {
 			if e, ok := p.(*pool.Panic); ok {
 				p = e
 			}
-			err = fmt.Errorf("cpu: %v: internal error: %v", l.Op, p)
+			err = fmt.Errorf("cpu: %v: internal error: %v", s.launches[0].Op, p)
 		}
 	}()
-	if err := step(); err != nil {
-		return fmt.Errorf("cpu: %v: %w", l.Op, err)
+	if err := s.run(); err != nil {
+		return fmt.Errorf("cpu: %v: %w", s.launches[0].Op, err)
 	}
 	return nil
 }

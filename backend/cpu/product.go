@@ -1,0 +1,113 @@
+package cpu
+
+import (
+	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
+	"github.com/lorafuse/lorafuse/ir"
+)
+
+func gemmKernel(r *run, l *ir.Launch) func() error {
+	p := newProduct(r, l)
+	r.reserveProduct(&p.call)
+	multiply := func() {
+		p.point()
+		r.dev.gemm.Run(&p.call)
+	}
+	if len(l.Out[0].Type.Shape) == 3 {
+		multiply = r.batched(l, &p.call)
+	}
+	return func() error {
+		if p.ready() {
+			multiply()
+		}
+		return nil
+	}
+}
+
+// matrixProduct is a launch of a matrix product.
+type matrixProduct struct {
+	r      *run
+	l      *ir.Launch
+	call   gemm.Call
+	packs  []bool // of a pair: a packed copy of its B would be used
+	src    []float32
+	addend func(lo, hi int)
+}
+
+func newProduct(r *run, l *ir.Launch) *matrixProduct {
+	a := l.Attr.(ir.GemmAttr)
+	p := &matrixProduct{r: r, l: l, call: gemm.Call{Pairs: make([]gemm.Pair, a.N), Accumulate: a.HasC}, packs: make([]bool, a.N)}
+	p.addend = func(lo, hi int) { copy(p.call.C[lo:hi], p.src[lo:hi]) }
+	p.measure()
+	if len(l.Out[0].Type.Shape) == 2 {
+		for i := range p.packs {
+			p.packs[i] = r.want(&p.call, i, l.In[2*i+1])
+		}
+	}
+	return p
+}
+
+// measure takes the run-time sizes.
+func (p *matrixProduct) measure() {
+	r, c, out := p.r, &p.call, p.l.Out[0]
+	a, rank := p.l.Attr.(ir.GemmAttr), len(out.Type.Shape)
+	c.M, c.N = r.axis(out, rank-2), r.axis(out, rank-1)
+	c.LDC = c.N
+	for i := range a.N {
+		x, t := p.l.In[2*i], a.P[i]
+		c.Pairs[i].Alpha, c.Pairs[i].K = t.Alpha, r.axis(x, rank-1)
+		if t.TA {
+			c.Pairs[i].K = r.axis(x, rank-2)
+		}
+		c.Pairs[i].A, c.Pairs[i].B = r.form(x, t.TA), r.form(p.l.In[2*i+1], t.TB)
+	}
+}
+
+// ready fills what is added to the products into the output, and reports
+// whether there is anything to compute.
+func (p *matrixProduct) ready() bool {
+	p.measure()
+	a, c := p.l.Attr.(ir.GemmAttr), &p.call
+	if c.C = p.r.f32(p.l.Out[0]); len(c.C) == 0 {
+		return false
+	}
+	if i := a.C(); i >= 0 {
+		if p.src = p.r.f32(p.l.In[i]); &p.src[0] != &c.C[0] {
+			p.r.elements(len(c.C), p.addend)
+		}
+	}
+	if i := a.Bias(); i >= 0 {
+		c.Bias = p.r.f32(p.l.In[i])
+	}
+	return true
+}
+
+// point gives the pairs their data.
+func (p *matrixProduct) point() {
+	for i := range p.call.Pairs {
+		pair := &p.call.Pairs[i]
+		pair.A.Data, pair.B.Data = p.r.operand(p.l.In[2*i], false).Data, p.r.operand(p.l.In[2*i+1], false).Data
+		if p.packs[i] {
+			p.r.prepack(pair, p.l.In[2*i+1], p.call.N)
+		}
+	}
+}
+
+// batched runs the product of every matrix of a batch.
+func (r *run) batched(l *ir.Launch, c *gemm.Call) func() {
+	each := gemm.Call{Pairs: make([]gemm.Pair, 1)}
+	return func() {
+		batch := r.axis(l.Out[0], 0)
+		x, y := r.bytes(l.In[0]), r.bytes(l.In[1])
+		dx, dy := len(x)/batch, len(y)/batch
+		pairs := each.Pairs
+		each, pairs[0] = *c, c.Pairs[0]
+		each.Pairs = pairs
+		for b := range batch {
+			if dx > 0 {
+				pairs[0].A.Data, pairs[0].B.Data = pointer(x[b*dx:]), pointer(y[b*dy:])
+			}
+			each.C = c.C[b*c.M*c.N:][:c.M*c.N]
+			r.dev.gemm.Run(&each)
+		}
+	}
+}
