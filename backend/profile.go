@@ -31,6 +31,12 @@ type Peaker interface {
 	Peak() (Peak, error)
 }
 
+// Rated is a device that knows the most it can do by its data sheet: 0 where it
+// does not.
+type Rated interface {
+	Rated() Peak
+}
+
 // Reader is a device that can read buffers and do nothing else with them: the
 // yardstick of programs that are bound by the memory they read.
 type Reader interface {

@@ -48,12 +48,18 @@ func (l *loop) closeLogs() error {
 func (l *loop) log(r Report) error {
 	var scalars []events.Scalar
 	add := func(name string, v float64) { scalars = append(scalars, events.Scalar{Name: name, Value: v}) }
-	if r.Step%l.cfg.Log.Steps == 0 || r.Step == 1 || r.Step == r.Steps {
+	if l.recorded(r.Step) {
 		add(events.Loss, r.Loss)
 		add("learning_rate", r.LearningRate)
 		add("grad_norm", r.GradNorm)
 		add("epoch", float64(r.Step)/float64(l.train.StepsPerEpoch()))
 		add("tokens_per_second", r.TokensPerSecond)
+		if r.MFU > 0 {
+			add("mfu", r.MFU)
+		}
+		if l.observer.Figures != nil {
+			scalars = append(scalars, l.observer.Figures()...)
+		}
 	}
 	if r.Eval != nil {
 		add(events.EvalLoss, *r.Eval)
@@ -62,6 +68,11 @@ func (l *loop) log(r Report) error {
 		return nil
 	}
 	return l.record(events.Record{Step: int64(r.Step), Scalars: scalars})
+}
+
+// recorded reports whether a step is one of those that are recorded.
+func (l *loop) recorded(step int) bool {
+	return step%l.cfg.Log.Steps == 0 || step == 1 || step == l.steps
 }
 
 // logPlan records the plan of a new run that was given a budget of memory.

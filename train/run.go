@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 	"github.com/lorafuse/lorafuse/train/events"
@@ -134,11 +135,12 @@ func (l *loop) interrupted(ctx context.Context, err error) error {
 
 // step is one optimizer step, with what follows it.
 func (l *loop) step(ctx context.Context) error {
-	began, step := time.Now(), l.progress.Step
+	began, step, flops := time.Now(), l.progress.Step, 0
 	for micro := range l.train.Micros(step) {
 		if err := l.train.Fill(&l.batch, step, micro); err != nil {
 			return err
 		}
+		flops += l.flops(len(l.batch.Tokens))
 		// Cut micro-batches have no dropout to draw for.
 		draw := uint32(step*l.cfg.GradientAccumulationSteps + micro)
 		if err := l.engine.Accumulate(ctx, &l.batch, draw); err != nil {
@@ -161,7 +163,12 @@ func (l *loop) step(ctx context.Context) error {
 	}
 	report := Report{
 		Step: l.progress.Step, Steps: l.steps, Loss: s.Loss, GradNorm: s.GradNorm, LearningRate: lr,
-		TokensPerSecond: float64(n) / time.Since(began).Seconds(),
+		TokensPerSecond: float64(n) / time.Since(began).Seconds(), FlopsPerSecond: float64(flops) / time.Since(began).Seconds(), Tokens: l.tokens,
+	}
+	if d, ok := l.dev.(backend.Rated); ok {
+		if peak := d.Rated().FlopsPerSecond; peak > 0 {
+			report.MFU = report.FlopsPerSecond / peak
+		}
 	}
 	if l.evalDue() {
 		loss, err := l.evaluate(ctx)
@@ -175,6 +182,15 @@ func (l *loop) step(ctx context.Context) error {
 		l.observer.Step(report)
 	}
 	return l.log(report)
+}
+
+// flops is the work of a micro-batch, if the step is one that is recorded: to
+// count it takes a while.
+func (l *loop) flops(tokens int) int {
+	if !l.recorded(l.progress.Step + 1) {
+		return 0
+	}
+	return l.engine.Flops(tokens)
 }
 
 // notFinite counts steps without a finite loss, as the policy says.

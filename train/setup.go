@@ -21,6 +21,7 @@ import (
 	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 	"github.com/lorafuse/lorafuse/train/config"
+	"github.com/lorafuse/lorafuse/train/events"
 )
 
 // Observer is told what a run does. Its fields may be nil.
@@ -31,6 +32,8 @@ type Observer struct {
 	Load func(task string, done, total int64)
 	// Step gets each finished optimizer step.
 	Step func(Report)
+	// Figures gives what else is recorded of a step, after it.
+	Figures func() []events.Scalar
 	// Profile gets the cost of every launch of the device.
 	Profile *backend.Profile
 }
@@ -42,6 +45,9 @@ type Report struct {
 	GradNorm        float64
 	LearningRate    float64
 	TokensPerSecond float64
+	FlopsPerSecond  float64  // of steps that are recorded, else 0
+	MFU             float64  // share of these in the most that the device can do by its data sheet; 0 if that is not known
+	Tokens          int64    // trained on by this process
 	Eval            *float64 // loss, where the step ended with an evaluation
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -149,4 +150,17 @@ func TestServer(t *testing.T) {
 	require.NoError(t, s.Close())
 	_, err = http.Get(fmt.Sprintf("http://%s/metrics", s.Addr()))
 	require.Error(t, err)
+}
+
+func TestSampler(t *testing.T) {
+	m := telemetry.Open()
+	defer m.Close()
+	s := telemetry.Start(m, time.Millisecond)
+	first := s.Last()
+	require.False(t, first.Time.IsZero())
+	require.Eventually(t, func() bool { return s.Last().Time.After(first.Time) }, 5*time.Second, time.Millisecond)
+	s.Close()
+	last := s.Last()
+	time.Sleep(5 * time.Millisecond)
+	require.Equal(t, last.Time, s.Last().Time)
 }

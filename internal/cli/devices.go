@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -23,15 +24,23 @@ type absentDevice struct {
 
 func (a *app) devices() *cobra.Command {
 	var asJSON bool
+	var every time.Duration
 	c := &cobra.Command{
 		Use:   "devices",
 		Short: "List the machines that can compute, and why others cannot",
 		Long: "List the devices of all backends, the one that --backend auto takes first, and say\nwhy a backend is not available.\n\n" +
 			"The CPU takes its best instruction set; the environment variable LORAFUSE_CPU forces\n" +
-			"another: portable, avx2, avx512, avx512bf16, or on arm64 neon, neonbf16.",
-		Example: "  lorafuse devices\n  lorafuse devices --json",
+			"another: portable, avx2, avx512, avx512bf16, or on arm64 neon, neonbf16.\n\n" +
+			"--watch prints what NVIDIA GPUs do, by NVML, every second or as often as it says, until\nCtrl-C: memory, use, power, temperature, clocks and what holds them down. With --json\na line of JSON has all of it, with energy, PCIe, NVLink, MIG and processes.",
+		Example: "  lorafuse devices\n  lorafuse devices --json\n  lorafuse devices --watch\n  lorafuse devices --watch=10s --json",
 		Args:    args(0),
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(c *cobra.Command, _ []string) error {
+			if c.Flags().Changed("watch") {
+				if every < minWatch {
+					return fmt.Errorf("--watch: found %v, expected %v or more", every, minWatch)
+				}
+				return a.watchDevices(c.Context(), every, asJSON)
+			}
 			list := listDevices()
 			if asJSON {
 				return a.out.json(list)
@@ -50,8 +59,13 @@ func (a *app) devices() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.Flags().DurationVar(&every, "watch", 0, "print what GPUs do, so often")
+	c.Flags().Lookup("watch").NoOptDefVal = "1s"
 	return c
 }
+
+// minWatch keeps the watching from being what is watched.
+const minWatch = 10 * time.Millisecond
 
 func listDevices() deviceList {
 	list := deviceList{Devices: []backend.Info{}, Unavailable: []absentDevice{}}

@@ -28,6 +28,7 @@ type trainFlags struct {
 	pack   string
 
 	profile string
+	metrics string
 }
 
 const latest = "latest"
@@ -53,6 +54,7 @@ interrupted.`,
   lorafuse train config.yaml --set learning_rate=1e-4 --set adapter.r=16
   lorafuse train config.yaml --set 'data.train=[a.jsonl, b.jsonl]' --dry-run
   lorafuse train config.yaml --memory 4GiB
+  lorafuse train config.yaml --metrics-addr :9400
   lorafuse train config.yaml --resume
   lorafuse train config.yaml --resume output/checkpoint-200`,
 		Args: func(c *cobra.Command, given []string) error {
@@ -82,6 +84,7 @@ interrupted.`,
 	flags.StringVar(&f.memory, "memory", "", "train in at most so much memory, such as 4GiB: the key memory of the configuration")
 	flags.StringVar(&f.pack, "pack", "", "packed copies of frozen weights: never, auto or always, the key pack of the configuration")
 	flags.StringVar(&f.profile, "profile", "", profileUsage)
+	flags.StringVar(&f.metrics, "metrics-addr", "", "answer GET /metrics there in Prometheus' format while the run lasts, such as :9400")
 	flags.BoolVar(&f.json, "json", false, "print the summary as JSON")
 	return c
 }
@@ -127,7 +130,12 @@ func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) error
 	}
 	made := firstMissing(c.OutputDir)
 	steps := 0
-	observer := a.observer(&steps)
+	w, err := a.watch(f.metrics)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	observer := a.observer(&steps, w)
 	precision, err := backend.ParsePrecision(c.Precision)
 	if err != nil {
 		return err
@@ -164,14 +172,16 @@ func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) error
 }
 
 // observer shows a run and counts its steps.
-func (a *app) observer(steps *int) train.Observer {
+func (a *app) observer(steps *int, w *watched) train.Observer {
 	return train.Observer{
-		Note: func(text string) { a.note("%s", text) },
-		Load: a.loading(),
+		Figures: w.figures,
+		Note:    func(text string) { a.note("%s", text) },
+		Load:    a.loading(),
 		Step: func(r train.Report) {
 			*steps++
+			w.see(r)
 			a.progress().Steps("training", int64(r.Step), int64(r.Steps),
-				fmt.Sprintf("loss %.4f, lr %.3g, %.0f tokens/s", r.Loss, r.LearningRate, r.TokensPerSecond))
+				fmt.Sprintf("loss %.4f, lr %.3g, %.0f tokens/s%s", r.Loss, r.LearningRate, r.TokensPerSecond, w.tail()))
 			if r.Eval != nil {
 				a.note("eval     loss %.4f after step %d", *r.Eval, r.Step)
 			}

@@ -22,6 +22,7 @@ type dependency struct {
 // dependencies lists them all. A new one needs a reason worth its size in the
 // binary and its upkeep.
 var dependencies = map[string]dependency{
+	"github.com/NVIDIA/go-nvml":        {why: "what GPUs do, with the tag cuda", in: []string{"backend/telemetry"}, tests: true},
 	"github.com/clipperhouse/uax29/v2": {why: "grapheme clusters, as Hugging Face tokenizers cut them", in: []string{"tokenizer"}},
 	"github.com/dlclark/regexp2/v2":    {why: "look-ahead in patterns of tokenizers and of target_modules", in: []string{"tokenizer", "lora"}},
 	"github.com/rogpeppe/go-internal":  {why: "scripts that test the command line", tests: true},
@@ -31,7 +32,7 @@ var dependencies = map[string]dependency{
 	"github.com/vbauerster/mpb/v8":     {why: "progress bars", in: []string{"internal/progress"}},
 	"go.uber.org/goleak":               {why: "goroutines that outlive their test", tests: true},
 	"go.yaml.in/yaml/v3":               {why: "configurations, with line numbers in errors", in: []string{"train/config"}, tests: true},
-	"golang.org/x/sys":                 {why: "mapped files, instruction sets, locks, free memory and disk", in: []string{"backend/cpu", "internal/bench/load", "internal/fsatomic", "model/hub", "safetensors", "tensor"}},
+	"golang.org/x/sys":                 {why: "mapped files, instruction sets, locks, free memory and disk", in: []string{"backend/cpu", "backend/telemetry", "internal/bench/load", "internal/fsatomic", "model/hub", "safetensors", "tensor"}},
 	"golang.org/x/text":                {why: "Unicode normal forms", in: []string{"tokenizer"}},
 	"gonum.org/v1/gonum":               {why: "QR and SVD of PiSSA and OLoRA", in: []string{"internal/linalg"}, tests: true},
 	"gonum.org/v1/plot":                {why: "loss.svg and loss.png", in: []string{"train/events"}},

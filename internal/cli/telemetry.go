@@ -1,0 +1,234 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lorafuse/lorafuse/backend/telemetry"
+	"github.com/lorafuse/lorafuse/train"
+	"github.com/lorafuse/lorafuse/train/events"
+)
+
+// sampleEvery is how often a run looks at its machine.
+const sampleEvery = time.Second
+
+// watched is a training run as telemetry sees it: the machine's samples beside
+// the steps. A nil one sees nothing.
+type watched struct {
+	meter   *telemetry.Meter
+	sampler *telemetry.Sampler
+	server  *telemetry.Server
+
+	mu     sync.Mutex
+	step   train.Report
+	evals  *float64
+	from   telemetry.Sample // when figures were asked for last
+	tokens int64            // until then
+}
+
+// watch begins to look at the machine of a run, if it has GPUs or somebody is
+// to be answered at addr; else it is nil.
+func (a *app) watch(addr string) (*watched, error) {
+	m := telemetry.Open()
+	if addr == "" && m.Missing() != nil {
+		return nil, m.Close()
+	}
+	w := &watched{meter: m, sampler: telemetry.Start(m, sampleEvery)}
+	w.from = w.sampler.Last()
+	if addr != "" {
+		var err error
+		if w.server, err = telemetry.Serve(addr, m, w.metrics); err != nil {
+			return nil, errors.Join(fmt.Errorf("--metrics-addr: %w", err), w.close())
+		}
+		a.note("metrics  http://%s/metrics", w.server.Addr())
+	}
+	return w, nil
+}
+
+func (w *watched) close() error {
+	if w == nil {
+		return nil
+	}
+	var err error
+	if w.server != nil {
+		err = w.server.Close()
+	}
+	w.sampler.Close()
+	return errors.Join(err, w.meter.Close())
+}
+
+// see notes a finished step.
+func (w *watched) see(r train.Report) {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r.FlopsPerSecond == 0 { // not counted
+		r.FlopsPerSecond = w.step.FlopsPerSecond
+	}
+	w.step = r
+	if r.Eval != nil {
+		w.evals = r.Eval
+	}
+}
+
+// tail is what the progress of a run says of its GPUs.
+func (w *watched) tail() string {
+	if w == nil {
+		return ""
+	}
+	return tailOf(w.sampler.Last())
+}
+
+func tailOf(s telemetry.Sample) string {
+	var b strings.Builder
+	for _, g := range s.GPUs {
+		if g.MIG != "" || g.PowerWatts == nil && g.MemoryUsed == nil {
+			continue
+		}
+		fmt.Fprintf(&b, ", gpu %d", g.Index)
+		if g.PowerWatts != nil {
+			fmt.Fprintf(&b, " %.0f W", *g.PowerWatts)
+		}
+		if g.MemoryUsed != nil {
+			fmt.Fprintf(&b, " %s", train.Size(*g.MemoryUsed))
+		}
+		if len(g.Throttled) > 0 {
+			fmt.Fprintf(&b, " (slowed: %s)", strings.Join(g.Throttled, ", "))
+		}
+	}
+	return b.String()
+}
+
+// figures are what is recorded of the machine beside a step.
+func (w *watched) figures() []events.Scalar {
+	if w == nil {
+		return nil
+	}
+	return w.figuresOf(w.sampler.Last())
+}
+
+// figuresOf are those of a sample, with the energy since the one before.
+func (w *watched) figuresOf(now telemetry.Sample) []events.Scalar {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var all []events.Scalar
+	add := func(name string, v float64) { all = append(all, events.Scalar{Name: name, Value: v}) }
+	if joules, ok := telemetry.Energy(w.from, now); ok && w.step.Tokens > w.tokens && now.Time.After(w.from.Time) {
+		add("joules_per_1000_tokens", 1000*joules/float64(w.step.Tokens-w.tokens))
+		w.from, w.tokens = now, w.step.Tokens
+	}
+	power, memory := 0.0, int64(0)
+	for _, g := range now.GPUs {
+		if g.PowerWatts != nil {
+			power += *g.PowerWatts
+		}
+		if g.MemoryUsed != nil && g.MIG == "" {
+			memory += *g.MemoryUsed
+		}
+	}
+	if power > 0 {
+		add("gpu_power_watts", power)
+	}
+	if memory > 0 {
+		add("gpu_memory_used_bytes", float64(memory))
+	}
+	return all
+}
+
+// metrics are those of the run.
+func (w *watched) metrics() []telemetry.Metric {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.step
+	all := []telemetry.Metric{
+		{Name: "lorafuse_train_step", Help: "Optimizer steps done.", Value: float64(r.Step)},
+		{Name: "lorafuse_train_steps", Help: "Optimizer steps of the whole run.", Value: float64(r.Steps)},
+		{Name: "lorafuse_train_tokens_total", Help: "Tokens trained on by this process.", Counter: true, Value: float64(r.Tokens)},
+	}
+	if r.Step > 0 {
+		all = append(all,
+			telemetry.Metric{Name: "lorafuse_train_loss", Help: "Mean loss of the last step, nats per token.", Value: r.Loss},
+			telemetry.Metric{Name: "lorafuse_train_learning_rate", Help: "Learning rate of the last step.", Value: r.LearningRate},
+			telemetry.Metric{Name: "lorafuse_train_grad_norm", Help: "Norm of the last step's gradient.", Value: r.GradNorm},
+			telemetry.Metric{Name: "lorafuse_train_tokens_per_second", Help: "Speed of the last step.", Value: r.TokensPerSecond},
+			telemetry.Metric{Name: "lorafuse_train_flops_per_second", Help: "Floating-point operations of the last step, each second.", Value: r.FlopsPerSecond})
+	}
+	if w.evals != nil {
+		all = append(all, telemetry.Metric{Name: "lorafuse_eval_loss", Help: "Loss of the last evaluation, nats per token.", Value: *w.evals})
+	}
+	return all
+}
+
+// watchDevices prints samples until ctx ends.
+func (a *app) watchDevices(ctx context.Context, every time.Duration, asJSON bool) error {
+	m := telemetry.Open()
+	defer m.Close()
+	if err := m.Missing(); err != nil && !asJSON {
+		a.note("note     %v", err)
+	}
+	t := time.NewTicker(every)
+	defer t.Stop()
+	before := m.Read()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil // that is how one stops watching
+		case <-t.C:
+		}
+		s := m.Read()
+		if asJSON {
+			if err := a.out.jsonLine(s); err != nil {
+				return err
+			}
+		} else {
+			a.printSample(before, s)
+		}
+		before = s
+	}
+}
+
+// printSample prints a line for the process, or for each GPU.
+func (a *app) printSample(before, s telemetry.Sample) {
+	at := s.Time.Format(time.TimeOnly)
+	if len(s.GPUs) == 0 {
+		load := (s.Process.CPUSeconds - before.Process.CPUSeconds) / s.Time.Sub(before.Time).Seconds()
+		a.out.printf("%s  this process: %s, %.0f %% of a core\n", at, train.Size(s.Process.ResidentBytes), 100*load)
+		return
+	}
+	for _, g := range s.GPUs {
+		var parts []string
+		add := func(ok bool, format string, args ...any) {
+			if ok {
+				parts = append(parts, fmt.Sprintf(format, args...))
+			}
+		}
+		add(g.MemoryUsed != nil && g.MemoryTotal != nil, "%s of %s", size(g.MemoryUsed), size(g.MemoryTotal))
+		add(g.Utilization != nil, "%.0f %% busy", 100*value(g.Utilization))
+		add(g.PowerWatts != nil, "%.0f W", value(g.PowerWatts))
+		add(g.TemperatureC != nil, "%.0f °C", value(g.TemperatureC))
+		add(g.SMClockMHz != nil, "%.0f MHz", value(g.SMClockMHz))
+		add(len(g.Throttled) > 0, "slowed: %s", strings.Join(g.Throttled, ", "))
+		add(len(g.Processes) > 0, "%d processes", len(g.Processes))
+		a.out.printf("%s  %d  %s  %s\n", at, g.Index, g.Name, strings.Join(parts, ", "))
+	}
+}
+
+func value(p *float64) float64 {
+	if p == nil {
+		return 0
+	}
+	return *p
+}
+
+func size(p *int64) string {
+	if p == nil {
+		return "?"
+	}
+	return train.Size(*p)
+}
