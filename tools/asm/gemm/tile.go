@@ -11,7 +11,10 @@ import (
 //
 // For every k it loads one row of b and broadcasts each element of a: rows +
 // vecs loads for rows·vecs multiply-adds, so that the multipliers and not the
-// load ports set the pace.
+// load ports set the pace. On the way it fetches what comes next: the k words
+// of a that lie ahead bytes behind these, a little with every step, and towards
+// the end the lines of C. All of C at once would hold up the loads of a and b,
+// and any earlier it would have left the first-level cache again.
 //
 // With pairs the words of the panels are pairs of bfloat16.
 func tile(v *vector, rows, vecs int, pairs bool) {
@@ -20,8 +23,8 @@ func tile(v *vector, rows, vecs int, pairs bool) {
 		name, of = "tilePairs"+v.name, " of pairs"
 	}
 	text(sprintf("%sx%d", name, rows),
-		"func(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32)",
-		sprintf("C[%d,cols] = (C if add) + bias + a·b%s; ldc in bytes, cols ≤ %d.", rows, of, vecs*v.lanes))
+		"func(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32, ahead int)",
+		sprintf("C[%d,cols] = (C if add) + bias + a·b%s; ldc and ahead in bytes, cols ≤ %d.", rows, of, vecs*v.lanes))
 	t := &tileState{vector: v, rows: rows, vecs: vecs, pairs: pairs}
 	param("k", reg.RCX)
 	param("a", reg.RSI)
@@ -33,7 +36,6 @@ func tile(v *vector, rows, vecs int, pairs bool) {
 			zero(t.sum(i, j))
 		}
 	}
-	t.prefetch()
 	t.loop()
 
 	Load(Param("add"), reg.RAX)
@@ -63,22 +65,11 @@ func (t *tileState) sum(i, j int) reg.VecPhysical {
 // free is the number of registers that hold neither sums nor b.
 func (t *tileState) free() int { return len(t.r) - (t.rows+1)*t.vecs }
 
-// prefetch brings the lines of C near: they are needed when the loop ends.
-func (t *tileState) prefetch() {
-	MOVQ(reg.RDI, reg.RAX)
-	for i := range t.rows {
-		for j := 0; j < t.vecs*t.bytes(); j += 64 {
-			PREFETCHT0(Mem{Base: reg.RAX, Disp: j})
-		}
-		if i < t.rows-1 {
-			ADDQ(reg.R8, reg.RAX)
-		}
-	}
-}
-
 // loop goes over k.
 func (t *tileState) loop() {
 	const unroll = 4
+	ahead := reg.R12
+	row, next, left := reg.RAX, reg.R9, reg.R13 // of C: the one to fetch, from there to the next, and how many follow
 	step := func(u int) {
 		for j := range t.vecs {
 			VMOVUPS(Mem{Base: reg.RDX, Disp: (u*t.vecs + j) * t.bytes()}, t.r[j])
@@ -99,17 +90,50 @@ func (t *tileState) loop() {
 		ADDQ(I32(int32(u*t.vecs*t.bytes())), reg.RDX)
 		ADDQ(I32(int32(u*t.rows*4)), reg.RSI)
 	}
+	steps := func(between func(u int)) {
+		for u := range unroll {
+			if at := u * t.rows * 4; at%64 < t.rows*4 { // a line begins
+				PREFETCHT1(Mem{Base: reg.RSI, Index: ahead, Scale: 1, Disp: at})
+			}
+			between(u)
+			step(u)
+		}
+		advance(unroll)
+		DECQ(reg.RBX)
+	}
+	fetchRow := func(u int) {
+		if u%2 > 0 {
+			return
+		}
+		for j := 0; j < t.vecs*t.bytes(); j += 64 {
+			PREFETCHT0(Mem{Base: row, Disp: j})
+		}
+		if t.rows > 1 {
+			ADDQ(next, row)
+			DECQ(left)
+			CMOVQEQ(left, next) // stay with the last
+		}
+	}
+
+	param("ahead", ahead)
+	MOVQ(reg.RDI, row)
+	MOVQ(reg.R8, next)
+	MOVQ(U32(uint32(t.rows-1)), left)
 	MOVQ(reg.RCX, reg.RBX)
 	SHRQ(U8(2), reg.RBX)
-	JZ(LabelRef("tail"))
+	SUBQ(I32(int32(t.late())), reg.RBX)
+	JLE(LabelRef("fetch"))
 	align()
 	Label("loop")
-	for u := range unroll {
-		step(u)
-	}
-	advance(unroll)
-	DECQ(reg.RBX)
+	steps(func(int) {})
 	JNZ(LabelRef("loop"))
+	Label("fetch")
+	ADDQ(I32(int32(t.late())), reg.RBX)
+	JZ(LabelRef("tail"))
+	align()
+	Label("late")
+	steps(fetchRow)
+	JNZ(LabelRef("late"))
 	Label("tail")
 	ANDQ(I32(unroll-1), reg.RCX)
 	JZ(LabelRef("done"))
@@ -119,6 +143,13 @@ func (t *tileState) loop() {
 	DECQ(reg.RCX)
 	JNZ(LabelRef("last"))
 	Label("done")
+}
+
+// late is how many turns of the loop before its end the lines of C are fetched:
+// enough to bring the last of them from memory.
+func (t *tileState) late() int {
+	const cycles = 1536
+	return cycles / (4 * t.rows * t.vecs)
 }
 
 // store adds C and bias to the sums and writes them.

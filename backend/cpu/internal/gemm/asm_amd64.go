@@ -4,7 +4,7 @@ package gemm
 
 // The signatures of the generated kernels; strides are in bytes.
 type (
-	tileAsm      = func(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32)
+	tileAsm      = func(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32, ahead int)
 	transposeAsm = func(dst *float32, width int, src *byte, lane, rows, k int, alpha float32)
 	copyAsm      = func(dst *float32, width int, src *byte, step, lanes, k int, alpha float32)
 	dotsAsm      = func(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)

@@ -32,8 +32,8 @@ var (
 	avx2Blocks = [...]blockAsm{nil, block256x1, block256x2}
 )
 
-func avx2Tile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer) {
-	avx2Tiles[rows](k, (*float32)(a), (*float32)(b), (*float32)(c), 4*ldc, cols, add, (*float32)(bias))
+func avx2Tile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer, ahead int) {
+	avx2Tiles[rows](k, (*float32)(a), (*float32)(b), (*float32)(c), 4*ldc, cols, add, (*float32)(bias), ahead)
 }
 
 // avx2Pack leaves to plain Go what does not fill a vector: AVX2 has no masked

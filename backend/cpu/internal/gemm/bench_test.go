@@ -37,7 +37,7 @@ var linear = []shape{
 	xWt(64, 2048, 2048, gemm.F32), xWt(64, 2048, 5632, gemm.F32), xWt(512, 2048, 2048, gemm.F32),
 	xWt(512, 2048, 2048, gemm.BF16), xWt(512, 2048, 2048, gemm.F16), lora(xWt(512, 2048, 2048, gemm.BF16), 16),
 	xWt(512, 2048, 5632, gemm.F32), xWt(2048, 2048, 5632, gemm.F32), xWt(2048, 2048, 5632, gemm.BF16),
-	dyW(512, 5632, 2048, gemm.F32), dyW(2048, 2048, 2048, gemm.F32), dyW(512, 2048, 2048, gemm.BF16), lora(dyW(512, 2048, 2048, gemm.BF16), 16),
+	dyW(512, 5632, 2048, gemm.F32), dyW(2048, 5632, 2048, gemm.F32), dyW(2048, 2048, 2048, gemm.F32), dyW(512, 2048, 2048, gemm.BF16), lora(dyW(512, 2048, 2048, gemm.BF16), 16),
 }
 
 // rounded is the shapes with products of bfloat16.

@@ -24,8 +24,9 @@ type kernels struct {
 
 	// tile computes C[rows,cols] = (C if add) + bias + a·b for packed
 	// panels a [k][rows] and b [k][nr] of words; rows ≤ mr, cols ≤ nr, ldc in
-	// elements, bias [cols] or nil.
-	tile func(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer)
+	// elements, bias [cols] or nil. ahead is how many bytes behind a lies what
+	// the next calls read there, to be fetched meanwhile; it is only a hint.
+	tile func(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer, ahead int)
 
 	// pack writes dst[t*width+i] = alpha·src(i,t) for i < lanes and t < k,
 	// and zero for lanes ≤ i < width, or the pairs of these; src(i,t) is the element at src +

@@ -52,7 +52,7 @@ var (
 	neonBlocks = [...]blockAsm{nil, neonBlockx1, neonBlockx2, neonBlockx3, neonBlockx4, neonBlockx5, neonBlockx6}
 )
 
-func neonTile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer) {
+func neonTile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer, ahead int) {
 	neonTiles[rows](k, (*float32)(a), (*float32)(b), (*float32)(c), 4*ldc, cols, add, (*float32)(bias))
 }
 

@@ -32,7 +32,7 @@ var (
 	neonQuadLanes   = [...]copyAsm{F32: neonQuadLanesF32, F16: neonQuadLanesF16, BF16: neonQuadLanesBF16}
 )
 
-func neonQuadTile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer) {
+func neonQuadTile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer, ahead int) {
 	neonQuadTiles[rows](k, (*float32)(a), (*float32)(b), (*float32)(c), 4*ldc, cols, add, (*float32)(bias))
 }
 

@@ -120,11 +120,12 @@ func (p *packed) tiles(i int) {
 		add, bias := c.Accumulate || k0 > 0, unsafe.Pointer(nil)
 		for n := first; n < last; n++ {
 			a, r0, r1 := p.panel(n)
+			ahead := 4 * ((r1-r0)*p.depth + packSlack + 1) // to the next panel
 			for col := n0; col < n1; col += nr {
 				if k0 == 0 {
 					bias = c.biasAt(col)
 				}
-				p.kern.tile(r1-r0, k, floats(a, k0*(r1-r0)), floats(b, (col-n0)*step), floats(c.C, (p.row0+r0)*c.LDC+col), c.LDC, min(nr, n1-col), add, bias)
+				p.kern.tile(r1-r0, k, floats(a, k0*(r1-r0)), floats(b, (col-n0)*step), floats(c.C, (p.row0+r0)*c.LDC+col), c.LDC, min(nr, n1-col), add, bias, ahead)
 			}
 		}
 	}

@@ -23,7 +23,7 @@ func (e *Engine) Peak() float64 {
 		clear(a[:depth*k.mr+k.mr*k.nr])
 		clear(b[:depth*k.nr])
 		for range calls {
-			k.tile(k.mr, depth, floats(a, 0), floats(b, 0), floats(c, 0), k.nr, k.nr, false, nil)
+			k.tile(k.mr, depth, floats(a, 0), floats(b, 0), floats(c, 0), k.nr, k.nr, false, nil, 0)
 		}
 	}
 	workers := e.pool.Workers()

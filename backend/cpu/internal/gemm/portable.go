@@ -23,7 +23,7 @@ const (
 	portableNR = 2
 )
 
-func portableTile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer) {
+func portableTile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer, ahead int) {
 	var acc [portableMR * portableNR]float32
 	if rows == portableMR {
 		fullTile(k, a, b, &acc)

@@ -4,65 +4,65 @@
 
 package gemm
 
-// C[1,cols] = (C if add) + bias + a·b; ldc in bytes, cols ≤ 32.
+// C[1,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 32.
 //
 //go:noescape
-func tile512x1(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+func tile512x1(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[2,cols] = (C if add) + bias + a·b; ldc in bytes, cols ≤ 32.
+// C[2,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 32.
 //
 //go:noescape
-func tile512x2(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+func tile512x2(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[3,cols] = (C if add) + bias + a·b; ldc in bytes, cols ≤ 32.
+// C[3,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 32.
 //
 //go:noescape
-func tile512x3(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+func tile512x3(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[4,cols] = (C if add) + bias + a·b; ldc in bytes, cols ≤ 32.
+// C[4,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 32.
 //
 //go:noescape
-func tile512x4(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+func tile512x4(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[5,cols] = (C if add) + bias + a·b; ldc in bytes, cols ≤ 32.
+// C[5,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 32.
 //
 //go:noescape
-func tile512x5(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+func tile512x5(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[6,cols] = (C if add) + bias + a·b; ldc in bytes, cols ≤ 32.
+// C[6,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 32.
 //
 //go:noescape
-func tile512x6(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+func tile512x6(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[7,cols] = (C if add) + bias + a·b; ldc in bytes, cols ≤ 32.
+// C[7,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 32.
 //
 //go:noescape
-func tile512x7(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+func tile512x7(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[8,cols] = (C if add) + bias + a·b; ldc in bytes, cols ≤ 32.
+// C[8,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 32.
 //
 //go:noescape
-func tile512x8(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+func tile512x8(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[9,cols] = (C if add) + bias + a·b; ldc in bytes, cols ≤ 32.
+// C[9,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 32.
 //
 //go:noescape
-func tile512x9(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+func tile512x9(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[10,cols] = (C if add) + bias + a·b; ldc in bytes, cols ≤ 32.
+// C[10,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 32.
 //
 //go:noescape
-func tile512x10(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+func tile512x10(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[11,cols] = (C if add) + bias + a·b; ldc in bytes, cols ≤ 32.
+// C[11,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 32.
 //
 //go:noescape
-func tile512x11(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+func tile512x11(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[12,cols] = (C if add) + bias + a·b; ldc in bytes, cols ≤ 32.
+// C[12,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 32.
 //
 //go:noescape
-func tile512x12(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+func tile512x12(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
 // c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 1; element t of w[j] is w[t/16][j][t%16], zeroes beyond k.
 //
@@ -319,35 +319,35 @@ func direct512BF16x7(k int, a *float32, arow int, acol int, b *byte, ldb int, c 
 //go:noescape
 func direct512BF16x8(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[1,cols] = (C if add) + bias + a·b; ldc in bytes, cols ≤ 16.
+// C[1,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 16.
 //
 //go:noescape
-func tile256x1(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+func tile256x1(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[2,cols] = (C if add) + bias + a·b; ldc in bytes, cols ≤ 16.
+// C[2,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 16.
 //
 //go:noescape
-func tile256x2(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+func tile256x2(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[3,cols] = (C if add) + bias + a·b; ldc in bytes, cols ≤ 16.
+// C[3,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 16.
 //
 //go:noescape
-func tile256x3(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+func tile256x3(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[4,cols] = (C if add) + bias + a·b; ldc in bytes, cols ≤ 16.
+// C[4,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 16.
 //
 //go:noescape
-func tile256x4(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+func tile256x4(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[5,cols] = (C if add) + bias + a·b; ldc in bytes, cols ≤ 16.
+// C[5,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 16.
 //
 //go:noescape
-func tile256x5(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+func tile256x5(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[6,cols] = (C if add) + bias + a·b; ldc in bytes, cols ≤ 16.
+// C[6,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 16.
 //
 //go:noescape
-func tile256x6(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+func tile256x6(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
 // c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 1; element t of w[j] is w[t/8][j][t%8], zeroes beyond k.
 //
@@ -524,65 +524,65 @@ func direct256BF16x5(k int, a *float32, arow int, acol int, b *byte, ldb int, c 
 //go:noescape
 func direct256BF16x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[1,cols] = (C if add) + bias + a·b of pairs; ldc in bytes, cols ≤ 32.
+// C[1,cols] = (C if add) + bias + a·b of pairs; ldc and ahead in bytes, cols ≤ 32.
 //
 //go:noescape
-func tilePairs512x1(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+func tilePairs512x1(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[2,cols] = (C if add) + bias + a·b of pairs; ldc in bytes, cols ≤ 32.
+// C[2,cols] = (C if add) + bias + a·b of pairs; ldc and ahead in bytes, cols ≤ 32.
 //
 //go:noescape
-func tilePairs512x2(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+func tilePairs512x2(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[3,cols] = (C if add) + bias + a·b of pairs; ldc in bytes, cols ≤ 32.
+// C[3,cols] = (C if add) + bias + a·b of pairs; ldc and ahead in bytes, cols ≤ 32.
 //
 //go:noescape
-func tilePairs512x3(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+func tilePairs512x3(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[4,cols] = (C if add) + bias + a·b of pairs; ldc in bytes, cols ≤ 32.
+// C[4,cols] = (C if add) + bias + a·b of pairs; ldc and ahead in bytes, cols ≤ 32.
 //
 //go:noescape
-func tilePairs512x4(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+func tilePairs512x4(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[5,cols] = (C if add) + bias + a·b of pairs; ldc in bytes, cols ≤ 32.
+// C[5,cols] = (C if add) + bias + a·b of pairs; ldc and ahead in bytes, cols ≤ 32.
 //
 //go:noescape
-func tilePairs512x5(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+func tilePairs512x5(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[6,cols] = (C if add) + bias + a·b of pairs; ldc in bytes, cols ≤ 32.
+// C[6,cols] = (C if add) + bias + a·b of pairs; ldc and ahead in bytes, cols ≤ 32.
 //
 //go:noescape
-func tilePairs512x6(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+func tilePairs512x6(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[7,cols] = (C if add) + bias + a·b of pairs; ldc in bytes, cols ≤ 32.
+// C[7,cols] = (C if add) + bias + a·b of pairs; ldc and ahead in bytes, cols ≤ 32.
 //
 //go:noescape
-func tilePairs512x7(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+func tilePairs512x7(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[8,cols] = (C if add) + bias + a·b of pairs; ldc in bytes, cols ≤ 32.
+// C[8,cols] = (C if add) + bias + a·b of pairs; ldc and ahead in bytes, cols ≤ 32.
 //
 //go:noescape
-func tilePairs512x8(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+func tilePairs512x8(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[9,cols] = (C if add) + bias + a·b of pairs; ldc in bytes, cols ≤ 32.
+// C[9,cols] = (C if add) + bias + a·b of pairs; ldc and ahead in bytes, cols ≤ 32.
 //
 //go:noescape
-func tilePairs512x9(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+func tilePairs512x9(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[10,cols] = (C if add) + bias + a·b of pairs; ldc in bytes, cols ≤ 32.
+// C[10,cols] = (C if add) + bias + a·b of pairs; ldc and ahead in bytes, cols ≤ 32.
 //
 //go:noescape
-func tilePairs512x10(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+func tilePairs512x10(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[11,cols] = (C if add) + bias + a·b of pairs; ldc in bytes, cols ≤ 32.
+// C[11,cols] = (C if add) + bias + a·b of pairs; ldc and ahead in bytes, cols ≤ 32.
 //
 //go:noescape
-func tilePairs512x11(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+func tilePairs512x11(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[12,cols] = (C if add) + bias + a·b of pairs; ldc in bytes, cols ≤ 32.
+// C[12,cols] = (C if add) + bias + a·b of pairs; ldc and ahead in bytes, cols ≤ 32.
 //
 //go:noescape
-func tilePairs512x12(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+func tilePairs512x12(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
 // dst[t·width+4i] = the pair alpha·src[i·lane+2t·4], strides in bytes, i < 16 with zeroes from rows on, 2t < k.
 //
