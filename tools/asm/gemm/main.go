@@ -21,6 +21,7 @@ func main() {
 		}
 		for _, e := range []elem{f32, f16, bf16} {
 			transpose(v, e)
+			copyAcross(v, e)
 			for _, vecs := range v.copyVecs {
 				copyLanes(v, e, vecs)
 			}
@@ -37,6 +38,7 @@ func main() {
 	}
 	for _, e := range []elem{f32, f16, bf16} {
 		transposePairs(e, false)
+		copyAcrossPairs(e)
 		for _, vecs := range avx512.copyVecs {
 			copyPairs(e, vecs)
 		}

@@ -15,7 +15,7 @@ type vector struct {
 	lanes int // floats per register
 	r     []reg.VecPhysical
 	iota  Mem // constant 0, 1, 2 …
-	zip   Mem // constant 0, 16, 1, 17 …: puts words that lie in two halves side by side
+	zip   Mem // constants 0, 16, 1, 17 …: puts words that lie in two halves side by side; then 0, 32, 1, 33 … and 16, 48 …, the halves of two registers
 
 	tileRows, tileVecs int   // of a tile: rows, and columns in registers
 	copyVecs           []int // widths of copyLanes
@@ -36,6 +36,9 @@ var (
 	}}
 )
 
+// width is the number of columns of a tile.
+func (v *vector) width() int { return v.tileVecs * v.lanes }
+
 // bytes is the size of a register.
 func (v *vector) bytes() int { return 4 * v.lanes }
 
@@ -43,8 +46,12 @@ func (v *vector) bytes() int { return 4 * v.lanes }
 func (v *vector) constants() {
 	if v == avx512 {
 		v.zip = GLOBL("zip512", 8|16)
-		for i := range v.lanes {
-			DATA(4*i, U32(uint32(i|(v.lanes+i)<<16)))
+		place := 0
+		for _, x := range []struct{ first, apart int }{{0, v.lanes}, {0, 2 * v.lanes}, {v.lanes, 2 * v.lanes}} {
+			for i := range v.lanes {
+				DATA(place, U32(uint32(x.first+i|(x.first+x.apart+i)<<16)))
+				place += 4
+			}
 		}
 		return
 	}

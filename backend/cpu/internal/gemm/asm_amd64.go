@@ -7,6 +7,7 @@ type (
 	tileAsm      = func(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32, ahead int)
 	transposeAsm = func(dst *float32, width int, src *byte, lane, rows, k int, alpha float32)
 	copyAsm      = func(dst *float32, width int, src *byte, step, lanes, k int, alpha float32)
+	acrossAsm    = func(dst *float32, panel int, src *byte, step, panels, k int)
 	dotsAsm      = func(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)
 	directAsm    = func(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc, cols int, alpha float32)
 	blockAsm     = func(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)

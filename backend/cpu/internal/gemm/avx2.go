@@ -8,7 +8,7 @@ var avx2 = kernels{
 	isa: AVX2, pairSize: 1,
 	mr: 6, nr: 16, grain: 1, kc: 512,
 	tile: avx2Tile,
-	pack: avx2Pack,
+	pack: avx2Pack, across: avx2Across,
 	dots: avx2Dots, dotRows: 3,
 	unblock: avx2Unblock, dotBlocks: avx2DotBlocks,
 	direct: avx2Direct, directRows: 6,
@@ -19,6 +19,7 @@ var (
 	avx2Tiles      = [...]tileAsm{nil, tile256x1, tile256x2, tile256x3, tile256x4, tile256x5, tile256x6}
 	avx2Transposes = [...]transposeAsm{F32: transpose256F32, F16: transpose256F16, BF16: transpose256BF16}
 	avx2Copies     = [...]copyAsm{F32: copy256F32x2, F16: copy256F16x2, BF16: copy256BF16x2}
+	avx2Acrosses   = [...]acrossAsm{F32: across256F32, F16: across256F16, BF16: across256BF16}
 	avx2DotRows    = [...][4]dotsAsm{
 		F32:  {nil, dot256F32x1, dot256F32x2, dot256F32x3},
 		F16:  {nil, dot256F16x1, dot256F16x2, dot256F16x3},
@@ -54,6 +55,10 @@ func avx2Pack(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane
 	default:
 		portablePack(dst, width, src, elem, lane, step, lanes, k, alpha)
 	}
+}
+
+func avx2Across(dst unsafe.Pointer, panel int, src unsafe.Pointer, elem Elem, step, panels, k int) {
+	avx2Acrosses[elem]((*float32)(dst), 4*panel, (*byte)(src), step, panels, k)
 }
 
 func avx2Dots(rows, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, elem Elem, ldw, n int, out unsafe.Pointer, ldo int) {

@@ -8,7 +8,7 @@ var avx512 = kernels{
 	isa: AVX512, pairSize: 1,
 	mr: 12, nr: 32, grain: 1, kc: 512,
 	tile: avx512Tile,
-	pack: avx512Pack,
+	pack: avx512Pack, across: avx512Across,
 	dots: avx512Dots, dotRows: 4,
 	split: avx512Split, dotSplit: avx512DotSplit,
 	unblock: avx512Unblock, dotBlocks: avx512DotBlocks,
@@ -25,7 +25,8 @@ var (
 		F16:  {copy512F16x1, copy512F16x2},
 		BF16: {copy512BF16x1, copy512BF16x2},
 	}
-	avx512DotRows = [...][5]dotsAsm{
+	avx512Acrosses = [...]acrossAsm{F32: across512F32, F16: across512F16, BF16: across512BF16}
+	avx512DotRows  = [...][5]dotsAsm{
 		F32:  {nil, dot512F32x1, dot512F32x2, dot512F32x3, dot512F32x4},
 		F16:  {nil, dot512F16x1, dot512F16x2, dot512F16x3, dot512F16x4},
 		BF16: {nil, dot512BF16x1, dot512BF16x2, dot512BF16x3, dot512BF16x4},
@@ -59,6 +60,10 @@ func avx512Pack(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, la
 		rows := max(0, min(vec, lanes-i))
 		avx512Transposes[elem]((*float32)(at(dst, 4*i)), 4*width, (*byte)(at(src, min(i, lanes-1)*lane)), lane, rows, k, alpha)
 	}
+}
+
+func avx512Across(dst unsafe.Pointer, panel int, src unsafe.Pointer, elem Elem, step, panels, k int) {
+	avx512Acrosses[elem]((*float32)(dst), 4*panel, (*byte)(src), step, panels, k)
 }
 
 func avx512Dots(rows, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, elem Elem, ldw, n int, out unsafe.Pointer, ldo int) {

@@ -12,7 +12,7 @@ var avx512BF16 = func() kernels {
 		isa: AVX512BF16, pairSize: 2,
 		mr: 12, nr: 32, grain: 1, kc: 1024,
 		tile: avx512PairsTile,
-		pack: avx512PairsPack,
+		pack: avx512PairsPack, across: avx512PairsAcross,
 	}
 	return k
 }()
@@ -21,6 +21,7 @@ var (
 	avx512PairsTiles = [...]tileAsm{nil, tilePairs512x1, tilePairs512x2, tilePairs512x3, tilePairs512x4, tilePairs512x5, tilePairs512x6,
 		tilePairs512x7, tilePairs512x8, tilePairs512x9, tilePairs512x10, tilePairs512x11, tilePairs512x12}
 	avx512PairsTransposes = [...]transposeAsm{F32: pairs512F32, F16: pairs512F16, BF16: pairs512BF16}
+	avx512PairsAcrosses   = [...]acrossAsm{F32: across512PairsF32, F16: across512PairsF16, BF16: across512PairsBF16}
 	avx512PairsCopies     = [...][2]copyAsm{
 		F32:  {zip512F32x1, zip512F32x2},
 		F16:  {zip512F16x1, zip512F16x2},
@@ -50,4 +51,8 @@ func avx512PairsPack(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Ele
 		rows := max(0, min(vec, lanes-i))
 		transpose((*float32)(at(dst, 4*i)), 4*width, (*byte)(at(src, min(i, lanes-1)*lane)), lane, rows, k, alpha)
 	}
+}
+
+func avx512PairsAcross(dst unsafe.Pointer, panel int, src unsafe.Pointer, elem Elem, step, panels, k int) {
+	avx512PairsAcrosses[elem]((*float32)(dst), 4*panel, (*byte)(src), step, panels, k)
 }

@@ -35,6 +35,12 @@ type kernels struct {
 	// packSlack elements past the end of dst.
 	pack func(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, alpha float32)
 
+	// across is pack for whole panels of nr lanes that lie side by side, panel
+	// elements apart in dst: dst[p*panel+t*nr+i] = src(p*nr+i,t) for p <
+	// panels, lane being the size of an element and k a multiple of pairSize.
+	// Instruction sets that gain nothing by it have none.
+	across func(dst unsafe.Pointer, panel int, src unsafe.Pointer, elem Elem, step, panels, k int)
+
 	// dots computes out[i*ldo+j] = x[i*ldx:]·w[j*ldw:] over k for i < rows
 	// ≤ dotRows and j < n, n > 0; ldw in bytes. A row of x or w is one sum,
 	// whatever rows and n are.

@@ -20,7 +20,39 @@ DATA zip512<>+48(SB)/4, $0x001c000c
 DATA zip512<>+52(SB)/4, $0x001d000d
 DATA zip512<>+56(SB)/4, $0x001e000e
 DATA zip512<>+60(SB)/4, $0x001f000f
-GLOBL zip512<>(SB), RODATA|NOPTR, $64
+DATA zip512<>+64(SB)/4, $0x00200000
+DATA zip512<>+68(SB)/4, $0x00210001
+DATA zip512<>+72(SB)/4, $0x00220002
+DATA zip512<>+76(SB)/4, $0x00230003
+DATA zip512<>+80(SB)/4, $0x00240004
+DATA zip512<>+84(SB)/4, $0x00250005
+DATA zip512<>+88(SB)/4, $0x00260006
+DATA zip512<>+92(SB)/4, $0x00270007
+DATA zip512<>+96(SB)/4, $0x00280008
+DATA zip512<>+100(SB)/4, $0x00290009
+DATA zip512<>+104(SB)/4, $0x002a000a
+DATA zip512<>+108(SB)/4, $0x002b000b
+DATA zip512<>+112(SB)/4, $0x002c000c
+DATA zip512<>+116(SB)/4, $0x002d000d
+DATA zip512<>+120(SB)/4, $0x002e000e
+DATA zip512<>+124(SB)/4, $0x002f000f
+DATA zip512<>+128(SB)/4, $0x00300010
+DATA zip512<>+132(SB)/4, $0x00310011
+DATA zip512<>+136(SB)/4, $0x00320012
+DATA zip512<>+140(SB)/4, $0x00330013
+DATA zip512<>+144(SB)/4, $0x00340014
+DATA zip512<>+148(SB)/4, $0x00350015
+DATA zip512<>+152(SB)/4, $0x00360016
+DATA zip512<>+156(SB)/4, $0x00370017
+DATA zip512<>+160(SB)/4, $0x00380018
+DATA zip512<>+164(SB)/4, $0x00390019
+DATA zip512<>+168(SB)/4, $0x003a001a
+DATA zip512<>+172(SB)/4, $0x003b001b
+DATA zip512<>+176(SB)/4, $0x003c001c
+DATA zip512<>+180(SB)/4, $0x003d001d
+DATA zip512<>+184(SB)/4, $0x003e001e
+DATA zip512<>+188(SB)/4, $0x003f001f
+GLOBL zip512<>(SB), RODATA|NOPTR, $192
 
 // func tile512x1(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 // Requires: AVX, AVX512F, BMI2, MMX+
@@ -6487,6 +6519,45 @@ done:
 	VZEROUPPER
 	RET
 
+// func across512F32(dst *float32, panel int, src *byte, step int, panels int, k int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·across512F32(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ panel+8(FP), R8
+	MOVQ src+16(FP), SI
+	MOVQ step+24(FP), R9
+	MOVQ panels+32(FP), R10
+	MOVQ k+40(FP), CX
+	LEAQ (R9)(R9*1), R12
+	SUBQ $+1, CX
+	JLT  done
+
+rows:
+	MOVQ    SI, AX
+	MOVQ    DI, R11
+	MOVQ    R10, BX
+	PCALIGN $0x20
+
+panels:
+	PREFETCHT0 (AX)(R12*1)
+	PREFETCHT0 64(AX)(R12*1)
+	VMOVUPS    (AX), Z0
+	VMOVUPS    64(AX), Z1
+	VMOVUPS    Z0, (R11)
+	VMOVUPS    Z1, 64(R11)
+	ADDQ       $+128, AX
+	ADDQ       R8, R11
+	DECQ       BX
+	JNZ        panels
+	LEAQ       (SI)(R9*1), SI
+	ADDQ       $+128, DI
+	SUBQ       $+1, CX
+	JGE        rows
+
+done:
+	VZEROUPPER
+	RET
+
 // func copy512F32x1(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·copy512F32x1(SB), NOSPLIT, $0-52
@@ -8283,6 +8354,44 @@ readTail:
 	ADDQ         R8, DI
 	DECQ         CX
 	JZ           done
+
+done:
+	VZEROUPPER
+	RET
+
+// func across512F16(dst *float32, panel int, src *byte, step int, panels int, k int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·across512F16(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ panel+8(FP), R8
+	MOVQ src+16(FP), SI
+	MOVQ step+24(FP), R9
+	MOVQ panels+32(FP), R10
+	MOVQ k+40(FP), CX
+	LEAQ (R9)(R9*1), R12
+	SUBQ $+1, CX
+	JLT  done
+
+rows:
+	MOVQ    SI, AX
+	MOVQ    DI, R11
+	MOVQ    R10, BX
+	PCALIGN $0x20
+
+panels:
+	PREFETCHT0 (AX)(R12*1)
+	VCVTPH2PS  (AX), Z0
+	VCVTPH2PS  32(AX), Z1
+	VMOVUPS    Z0, (R11)
+	VMOVUPS    Z1, 64(R11)
+	ADDQ       $+64, AX
+	ADDQ       R8, R11
+	DECQ       BX
+	JNZ        panels
+	LEAQ       (SI)(R9*1), SI
+	ADDQ       $+128, DI
+	SUBQ       $+1, CX
+	JGE        rows
 
 done:
 	VZEROUPPER
@@ -10103,6 +10212,46 @@ readTail:
 	ADDQ         R8, DI
 	DECQ         CX
 	JZ           done
+
+done:
+	VZEROUPPER
+	RET
+
+// func across512BF16(dst *float32, panel int, src *byte, step int, panels int, k int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·across512BF16(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ panel+8(FP), R8
+	MOVQ src+16(FP), SI
+	MOVQ step+24(FP), R9
+	MOVQ panels+32(FP), R10
+	MOVQ k+40(FP), CX
+	LEAQ (R9)(R9*1), R12
+	SUBQ $+1, CX
+	JLT  done
+
+rows:
+	MOVQ    SI, AX
+	MOVQ    DI, R11
+	MOVQ    R10, BX
+	PCALIGN $0x20
+
+panels:
+	PREFETCHT0 (AX)(R12*1)
+	VPMOVZXWD  (AX), Z0
+	VPSLLD     $0x10, Z0, Z0
+	VPMOVZXWD  32(AX), Z1
+	VPSLLD     $0x10, Z1, Z1
+	VMOVUPS    Z0, (R11)
+	VMOVUPS    Z1, 64(R11)
+	ADDQ       $+64, AX
+	ADDQ       R8, R11
+	DECQ       BX
+	JNZ        panels
+	LEAQ       (SI)(R9*1), SI
+	ADDQ       $+128, DI
+	SUBQ       $+1, CX
+	JGE        rows
 
 done:
 	VZEROUPPER
@@ -13482,6 +13631,44 @@ tail:
 	VZEROUPPER
 	RET
 
+// func across256F32(dst *float32, panel int, src *byte, step int, panels int, k int)
+// Requires: AVX, MMX+
+TEXT ·across256F32(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ panel+8(FP), R8
+	MOVQ src+16(FP), SI
+	MOVQ step+24(FP), R9
+	MOVQ panels+32(FP), R10
+	MOVQ k+40(FP), CX
+	LEAQ (R9)(R9*1), R12
+	SUBQ $+1, CX
+	JLT  done
+
+rows:
+	MOVQ    SI, AX
+	MOVQ    DI, R11
+	MOVQ    R10, BX
+	PCALIGN $0x20
+
+panels:
+	PREFETCHT0 (AX)(R12*1)
+	VMOVUPS    (AX), Y0
+	VMOVUPS    32(AX), Y1
+	VMOVUPS    Y0, (R11)
+	VMOVUPS    Y1, 32(R11)
+	ADDQ       $+64, AX
+	ADDQ       R8, R11
+	DECQ       BX
+	JNZ        panels
+	LEAQ       (SI)(R9*1), SI
+	ADDQ       $+64, DI
+	SUBQ       $+1, CX
+	JGE        rows
+
+done:
+	VZEROUPPER
+	RET
+
 // func copy256F32x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
 // Requires: AVX, MMX+
 TEXT ·copy256F32x2(SB), NOSPLIT, $0-52
@@ -14341,6 +14528,44 @@ read:
 	JGE          loop
 
 tail:
+	VZEROUPPER
+	RET
+
+// func across256F16(dst *float32, panel int, src *byte, step int, panels int, k int)
+// Requires: AVX, F16C, MMX+
+TEXT ·across256F16(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ panel+8(FP), R8
+	MOVQ src+16(FP), SI
+	MOVQ step+24(FP), R9
+	MOVQ panels+32(FP), R10
+	MOVQ k+40(FP), CX
+	LEAQ (R9)(R9*1), R12
+	SUBQ $+1, CX
+	JLT  done
+
+rows:
+	MOVQ    SI, AX
+	MOVQ    DI, R11
+	MOVQ    R10, BX
+	PCALIGN $0x20
+
+panels:
+	PREFETCHT0 (AX)(R12*1)
+	VCVTPH2PS  (AX), Y0
+	VCVTPH2PS  16(AX), Y1
+	VMOVUPS    Y0, (R11)
+	VMOVUPS    Y1, 32(R11)
+	ADDQ       $+32, AX
+	ADDQ       R8, R11
+	DECQ       BX
+	JNZ        panels
+	LEAQ       (SI)(R9*1), SI
+	ADDQ       $+64, DI
+	SUBQ       $+1, CX
+	JGE        rows
+
+done:
 	VZEROUPPER
 	RET
 
@@ -15209,6 +15434,46 @@ read:
 	JGE          loop
 
 tail:
+	VZEROUPPER
+	RET
+
+// func across256BF16(dst *float32, panel int, src *byte, step int, panels int, k int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·across256BF16(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ panel+8(FP), R8
+	MOVQ src+16(FP), SI
+	MOVQ step+24(FP), R9
+	MOVQ panels+32(FP), R10
+	MOVQ k+40(FP), CX
+	LEAQ (R9)(R9*1), R12
+	SUBQ $+1, CX
+	JLT  done
+
+rows:
+	MOVQ    SI, AX
+	MOVQ    DI, R11
+	MOVQ    R10, BX
+	PCALIGN $0x20
+
+panels:
+	PREFETCHT0 (AX)(R12*1)
+	VPMOVZXWD  (AX), Y0
+	VPSLLD     $0x10, Y0, Y0
+	VPMOVZXWD  16(AX), Y1
+	VPSLLD     $0x10, Y1, Y1
+	VMOVUPS    Y0, (R11)
+	VMOVUPS    Y1, 32(R11)
+	ADDQ       $+32, AX
+	ADDQ       R8, R11
+	DECQ       BX
+	JNZ        panels
+	LEAQ       (SI)(R9*1), SI
+	ADDQ       $+64, DI
+	SUBQ       $+1, CX
+	JGE        rows
+
+done:
 	VZEROUPPER
 	RET
 
@@ -22859,6 +23124,57 @@ done:
 	VZEROUPPER
 	RET
 
+// func across512PairsF32(dst *float32, panel int, src *byte, step int, panels int, k int)
+// Requires: AVX, AVX512BW, AVX512F, MMX+
+TEXT ·across512PairsF32(SB), NOSPLIT, $0-48
+	MOVQ      dst+0(FP), DI
+	MOVQ      panel+8(FP), R8
+	MOVQ      src+16(FP), SI
+	MOVQ      step+24(FP), R9
+	MOVQ      panels+32(FP), R10
+	MOVQ      k+40(FP), CX
+	VMOVDQU64 zip512<>+0(SB), Z30
+	LEAQ      (R9)(R9*1), R12
+	LEAQ      (R12)(R9*1), R13
+	SUBQ      $+2, CX
+	JLT       done
+
+rows:
+	MOVQ    SI, AX
+	MOVQ    DI, R11
+	MOVQ    R10, BX
+	PCALIGN $0x20
+
+panels:
+	PREFETCHT0 (AX)(R12*1)
+	PREFETCHT0 (AX)(R13*1)
+	PREFETCHT0 64(AX)(R12*1)
+	PREFETCHT0 64(AX)(R13*1)
+	VMOVUPS    (AX), Z0
+	VMOVUPS    (AX)(R9*1), Z1
+	LONG       $0x4877f262
+	WORD       $0xc072
+	VPERMW     Z0, Z30, Z0
+	VMOVUPS    Z0, (R11)
+	VMOVUPS    64(AX), Z2
+	VMOVUPS    64(AX)(R9*1), Z3
+	LONG       $0x4867f262
+	WORD       $0xd272
+	VPERMW     Z2, Z30, Z2
+	VMOVUPS    Z2, 64(R11)
+	ADDQ       $+128, AX
+	ADDQ       R8, R11
+	DECQ       BX
+	JNZ        panels
+	LEAQ       (SI)(R9*2), SI
+	ADDQ       $+128, DI
+	SUBQ       $+2, CX
+	JGE        rows
+
+done:
+	VZEROUPPER
+	RET
+
 // func zip512F32x1(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·zip512F32x1(SB), NOSPLIT, $0-52
@@ -23590,6 +23906,55 @@ readTail:
 	ADDQ       R8, DI
 	DECQ       CX
 	JZ         done
+
+done:
+	VZEROUPPER
+	RET
+
+// func across512PairsF16(dst *float32, panel int, src *byte, step int, panels int, k int)
+// Requires: AVX, AVX512BW, AVX512F, MMX+
+TEXT ·across512PairsF16(SB), NOSPLIT, $0-48
+	MOVQ      dst+0(FP), DI
+	MOVQ      panel+8(FP), R8
+	MOVQ      src+16(FP), SI
+	MOVQ      step+24(FP), R9
+	MOVQ      panels+32(FP), R10
+	MOVQ      k+40(FP), CX
+	VMOVDQU64 zip512<>+0(SB), Z30
+	LEAQ      (R9)(R9*1), R12
+	LEAQ      (R12)(R9*1), R13
+	SUBQ      $+2, CX
+	JLT       done
+
+rows:
+	MOVQ    SI, AX
+	MOVQ    DI, R11
+	MOVQ    R10, BX
+	PCALIGN $0x20
+
+panels:
+	PREFETCHT0 (AX)(R12*1)
+	PREFETCHT0 (AX)(R13*1)
+	VCVTPH2PS  (AX), Z0
+	VCVTPH2PS  (AX)(R9*1), Z1
+	LONG       $0x4877f262
+	WORD       $0xc072
+	VPERMW     Z0, Z30, Z0
+	VMOVUPS    Z0, (R11)
+	VCVTPH2PS  32(AX), Z2
+	VCVTPH2PS  32(AX)(R9*1), Z3
+	LONG       $0x4867f262
+	WORD       $0xd272
+	VPERMW     Z2, Z30, Z2
+	VMOVUPS    Z2, 64(R11)
+	ADDQ       $+64, AX
+	ADDQ       R8, R11
+	DECQ       BX
+	JNZ        panels
+	LEAQ       (SI)(R9*2), SI
+	ADDQ       $+128, DI
+	SUBQ       $+2, CX
+	JGE        rows
 
 done:
 	VZEROUPPER
@@ -24388,6 +24753,52 @@ readTail:
 	ADDQ       R8, DI
 	DECQ       CX
 	JZ         done
+
+done:
+	VZEROUPPER
+	RET
+
+// func across512PairsBF16(dst *float32, panel int, src *byte, step int, panels int, k int)
+// Requires: AVX, AVX512BW, AVX512F, MMX+
+TEXT ·across512PairsBF16(SB), NOSPLIT, $0-48
+	MOVQ      dst+0(FP), DI
+	MOVQ      panel+8(FP), R8
+	MOVQ      src+16(FP), SI
+	MOVQ      step+24(FP), R9
+	MOVQ      panels+32(FP), R10
+	MOVQ      k+40(FP), CX
+	VMOVDQU64 zip512<>+0(SB), Z30
+	VMOVDQU64 zip512<>+64(SB), Z30
+	VMOVDQU64 zip512<>+128(SB), Z29
+	LEAQ      (R9)(R9*1), R12
+	LEAQ      (R12)(R9*1), R13
+	SUBQ      $+2, CX
+	JLT       done
+
+rows:
+	MOVQ    SI, AX
+	MOVQ    DI, R11
+	MOVQ    R10, BX
+	PCALIGN $0x20
+
+panels:
+	PREFETCHT0 (AX)(R12*1)
+	PREFETCHT0 (AX)(R13*1)
+	VMOVDQU64  (AX), Z0
+	VMOVDQU64  (AX)(R9*1), Z1
+	VMOVDQA64  Z0, Z2
+	VPERMT2W   Z1, Z30, Z0
+	VPERMT2W   Z1, Z29, Z2
+	VMOVUPS    Z0, (R11)
+	VMOVUPS    Z2, 64(R11)
+	ADDQ       $+64, AX
+	ADDQ       R8, R11
+	DECQ       BX
+	JNZ        panels
+	LEAQ       (SI)(R9*2), SI
+	ADDQ       $+128, DI
+	SUBQ       $+2, CX
+	JGE        rows
 
 done:
 	VZEROUPPER

@@ -163,12 +163,30 @@ func (p *packed) packCols(s *scratch, b []float32, k0, k, n0, n1 int) {
 				start += words
 				continue
 			}
-			row, col := pair.B.steps()
-			for n := n0; n < n1; n += nr {
-				src := at(pair.B.Data, first*row+n*col)
-				p.kern.pack(floats(b, (n-n0)*k+(from-k0)*nr), nr, src, pair.B.Elem, col, row, min(nr, n1-n), last-first, 1)
-			}
+			p.packB(b[(from-k0)*nr:], &pair.B, k, first, last, n0, n1)
 		}
 		start += words
+	}
+}
+
+// packB packs rows [first,last) of columns [n0,n1) of op(B) into panels k words
+// apart.
+func (p *packed) packB(b []float32, m *Matrix, k, first, last, n0, n1 int) {
+	nr := p.kern.nr
+	row, col := m.steps()
+	src := func(t, n int) unsafe.Pointer { return at(m.Data, t*row+n*col) }
+	n := n0
+	if panels := (n1 - n0) / nr; panels > 1 && !m.Trans && p.kern.across != nil {
+		whole := (last - first) / p.kern.pairSize
+		odd := first + whole*p.kern.pairSize // a row without a second one, if any
+		p.kern.across(floats(b, 0), k*nr, src(first, n0), m.Elem, row, panels, odd-first)
+		for ; n < n0+panels*nr; n += nr {
+			if odd < last {
+				p.kern.pack(floats(b, (n-n0)*k+whole*nr), nr, src(odd, n), m.Elem, col, row, nr, last-odd, 1)
+			}
+		}
+	}
+	for ; n < n1; n += nr {
+		p.kern.pack(floats(b, (n-n0)*k), nr, src(first, n), m.Elem, col, row, min(nr, n1-n), last-first, 1)
 	}
 }

@@ -96,10 +96,8 @@ func (p *packed) packQuantized(s *scratch, b []float32, pair *Pair, word, k, fir
 		for i := range rows {
 			p.job.k.widen(wide[i*ld:][:n1-n0], whole, pair.B, (t+i)*pair.B.Stride+n0)
 		}
-		at := word + (t-first)/p.kern.pairSize
-		for n := n0; n < n1; n += nr {
-			p.kern.pack(floats(b, (n-n0)*k+at*nr), nr, floats(wide, n-n0), F32, 4, 4*ld, min(nr, n1-n), rows, 1)
-		}
+		at, m := word+(t-first)/p.kern.pairSize, Of(wide, ld)
+		p.packB(b[at*nr:], &m, k, 0, rows, 0, n1-n0)
 	}
 }
 

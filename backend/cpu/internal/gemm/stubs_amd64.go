@@ -99,6 +99,11 @@ func block512x6(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alp
 //go:noescape
 func transpose512F32(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
 
+// dst[p·panel+4·(t·32+i)] = src[4·(p·32+i)+t·step], panel and step in bytes, i < 32, p < panels, t < k.
+//
+//go:noescape
+func across512F32(dst *float32, panel int, src *byte, step int, panels int, k int)
+
 // dst[t·width+4i] = alpha·src[4·i+t·step], strides in bytes, i < 16 with zeroes from lanes on, t < k.
 //
 //go:noescape
@@ -174,6 +179,11 @@ func direct512F32x8(k int, a *float32, arow int, acol int, b *byte, ldb int, c *
 //go:noescape
 func transpose512F16(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
 
+// dst[p·panel+4·(t·32+i)] = src[2·(p·32+i)+t·step], panel and step in bytes, i < 32, p < panels, t < k.
+//
+//go:noescape
+func across512F16(dst *float32, panel int, src *byte, step int, panels int, k int)
+
 // dst[t·width+4i] = alpha·src[2·i+t·step], strides in bytes, i < 16 with zeroes from lanes on, t < k.
 //
 //go:noescape
@@ -248,6 +258,11 @@ func direct512F16x8(k int, a *float32, arow int, acol int, b *byte, ldb int, c *
 //
 //go:noescape
 func transpose512BF16(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
+
+// dst[p·panel+4·(t·32+i)] = src[2·(p·32+i)+t·step], panel and step in bytes, i < 32, p < panels, t < k.
+//
+//go:noescape
+func across512BF16(dst *float32, panel int, src *byte, step int, panels int, k int)
 
 // dst[t·width+4i] = alpha·src[2·i+t·step], strides in bytes, i < 16 with zeroes from lanes on, t < k.
 //
@@ -364,6 +379,11 @@ func block256x2(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alp
 //go:noescape
 func transpose256F32(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
 
+// dst[p·panel+4·(t·16+i)] = src[4·(p·16+i)+t·step], panel and step in bytes, i < 16, p < panels, t < k.
+//
+//go:noescape
+func across256F32(dst *float32, panel int, src *byte, step int, panels int, k int)
+
 // dst[t·width+4i] = alpha·src[4·i+t·step], strides in bytes, i < 16 with zeroes from lanes on, t < k.
 //
 //go:noescape
@@ -419,6 +439,11 @@ func direct256F32x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *
 //go:noescape
 func transpose256F16(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
 
+// dst[p·panel+4·(t·16+i)] = src[2·(p·16+i)+t·step], panel and step in bytes, i < 16, p < panels, t < k.
+//
+//go:noescape
+func across256F16(dst *float32, panel int, src *byte, step int, panels int, k int)
+
 // dst[t·width+4i] = alpha·src[2·i+t·step], strides in bytes, i < 16 with zeroes from lanes on, t < k.
 //
 //go:noescape
@@ -473,6 +498,11 @@ func direct256F16x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *
 //
 //go:noescape
 func transpose256BF16(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
+
+// dst[p·panel+4·(t·16+i)] = src[2·(p·16+i)+t·step], panel and step in bytes, i < 16, p < panels, t < k.
+//
+//go:noescape
+func across256BF16(dst *float32, panel int, src *byte, step int, panels int, k int)
 
 // dst[t·width+4i] = alpha·src[2·i+t·step], strides in bytes, i < 16 with zeroes from lanes on, t < k.
 //
@@ -589,6 +619,11 @@ func tilePairs512x12(k int, a *float32, b *float32, c *float32, ldc int, cols in
 //go:noescape
 func pairs512F32(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
 
+// dst[p·panel+4·(t·32+i)] = the pair src[4·(p·32+i)+2t·step], src[4·(p·32+i)+(2t+1)·step], panel and step in bytes, i < 32, p < panels, 2t < k.
+//
+//go:noescape
+func across512PairsF32(dst *float32, panel int, src *byte, step int, panels int, k int)
+
 // dst[t·width+4i] = the pair alpha·src[4·i+2t·step], alpha·src[4·i+(2t+1)·step], strides in bytes, i < 16 with zeroes from lanes on, 2t < k.
 //
 //go:noescape
@@ -604,6 +639,11 @@ func zip512F32x2(dst *float32, width int, src *byte, step int, lanes int, k int,
 //go:noescape
 func pairs512F16(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
 
+// dst[p·panel+4·(t·32+i)] = the pair src[2·(p·32+i)+2t·step], src[2·(p·32+i)+(2t+1)·step], panel and step in bytes, i < 32, p < panels, 2t < k.
+//
+//go:noescape
+func across512PairsF16(dst *float32, panel int, src *byte, step int, panels int, k int)
+
 // dst[t·width+4i] = the pair alpha·src[2·i+2t·step], alpha·src[2·i+(2t+1)·step], strides in bytes, i < 16 with zeroes from lanes on, 2t < k.
 //
 //go:noescape
@@ -618,6 +658,11 @@ func zip512F16x2(dst *float32, width int, src *byte, step int, lanes int, k int,
 //
 //go:noescape
 func pairs512BF16(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
+
+// dst[p·panel+4·(t·32+i)] = the pair src[2·(p·32+i)+2t·step], src[2·(p·32+i)+(2t+1)·step], panel and step in bytes, i < 32, p < panels, 2t < k.
+//
+//go:noescape
+func across512PairsBF16(dst *float32, panel int, src *byte, step int, panels int, k int)
 
 // dst[t·width+4i] = the pair alpha·src[2·i+2t·step], alpha·src[2·i+(2t+1)·step], strides in bytes, i < 16 with zeroes from lanes on, 2t < k.
 //
