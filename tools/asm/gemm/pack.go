@@ -37,6 +37,7 @@ func transpose(v *vector, e elem) {
 		for i := range v.lanes {
 			TESTQ(reg.RBX, reg.RBX)
 			JZ(LabelRef("read" + suffix))
+			fetchOn(reg.RAX)
 			e.load(Mem{Base: reg.RAX}, v.r[i], mask...)
 			ADDQ(reg.R9, reg.RAX)
 			DECQ(reg.RBX)
@@ -146,6 +147,14 @@ func fetchAhead(base, step reg.GPPhysical, disp int) {
 	if disp%64 == 0 {
 		PREFETCHT0(Mem{Base: base, Index: step, Scale: rowsAhead, Disp: disp})
 	}
+}
+
+// fetchOn emits the prefetch of what lies some lines on in the row at base, for
+// the second-level cache: in the first one, rows whose distance is a power of
+// two would drive out each other's lines.
+func fetchOn(base reg.GPPhysical) {
+	const lines = 4
+	PREFETCHT1(Mem{Base: base, Disp: 64 * lines})
 }
 
 // copyLanes emits the packing of rows across k: element (i,t) at src + size·i

@@ -53,6 +53,7 @@ func transposePairs(e elem, raw bool) {
 	const step = 32
 	alpha, high := reg.Z31, reg.Z30
 	row := func(i int, masks ...reg.OpmaskPhysical) {
+		fetchOn(reg.RAX)
 		if raw {
 			if len(masks) > 0 {
 				VMOVDQU16_Z(Mem{Base: reg.RAX}, masks[2], v.r[i])

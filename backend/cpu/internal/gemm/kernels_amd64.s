@@ -6039,7 +6039,7 @@ fold:
 	RET
 
 // func transpose512F32(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·transpose512F32(SB), NOSPLIT, $0-52
 	MOVQ dst+0(FP), DI
 	MOVQ width+8(FP), R8
@@ -6051,104 +6051,120 @@ TEXT ·transpose512F32(SB), NOSPLIT, $0-52
 	JLT  tail
 
 loop:
-	MOVQ    SI, AX
-	MOVQ    R10, BX
-	VPXORD  Z0, Z0, Z0
-	VPXORD  Z1, Z1, Z1
-	VPXORD  Z2, Z2, Z2
-	VPXORD  Z3, Z3, Z3
-	VPXORD  Z4, Z4, Z4
-	VPXORD  Z5, Z5, Z5
-	VPXORD  Z6, Z6, Z6
-	VPXORD  Z7, Z7, Z7
-	VPXORD  Z8, Z8, Z8
-	VPXORD  Z9, Z9, Z9
-	VPXORD  Z10, Z10, Z10
-	VPXORD  Z11, Z11, Z11
-	VPXORD  Z12, Z12, Z12
-	VPXORD  Z13, Z13, Z13
-	VPXORD  Z14, Z14, Z14
-	VPXORD  Z15, Z15, Z15
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Z0
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Z1
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Z2
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Z3
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Z4
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Z5
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Z6
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Z7
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Z8
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Z9
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Z10
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Z11
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Z12
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Z13
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Z14
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Z15
-	ADDQ    R9, AX
-	DECQ    BX
+	MOVQ       SI, AX
+	MOVQ       R10, BX
+	VPXORD     Z0, Z0, Z0
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	VPXORD     Z8, Z8, Z8
+	VPXORD     Z9, Z9, Z9
+	VPXORD     Z10, Z10, Z10
+	VPXORD     Z11, Z11, Z11
+	VPXORD     Z12, Z12, Z12
+	VPXORD     Z13, Z13, Z13
+	VPXORD     Z14, Z14, Z14
+	VPXORD     Z15, Z15, Z15
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Z0
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Z1
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Z2
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Z3
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Z4
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Z5
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Z6
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Z7
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Z8
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Z9
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Z10
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Z11
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Z12
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Z13
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Z14
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Z15
+	ADDQ       R9, AX
+	DECQ       BX
 
 read:
 	VUNPCKLPS    Z1, Z0, Z16
@@ -6269,109 +6285,125 @@ read:
 	JGE          loop
 
 tail:
-	ADDQ      $+16, CX
-	JZ        done
-	MOVQ      $-1, AX
-	BZHIQ     CX, AX, AX
-	KMOVW     AX, K1
-	MOVQ      SI, AX
-	MOVQ      R10, BX
-	VPXORD    Z0, Z0, Z0
-	VPXORD    Z1, Z1, Z1
-	VPXORD    Z2, Z2, Z2
-	VPXORD    Z3, Z3, Z3
-	VPXORD    Z4, Z4, Z4
-	VPXORD    Z5, Z5, Z5
-	VPXORD    Z6, Z6, Z6
-	VPXORD    Z7, Z7, Z7
-	VPXORD    Z8, Z8, Z8
-	VPXORD    Z9, Z9, Z9
-	VPXORD    Z10, Z10, Z10
-	VPXORD    Z11, Z11, Z11
-	VPXORD    Z12, Z12, Z12
-	VPXORD    Z13, Z13, Z13
-	VPXORD    Z14, Z14, Z14
-	VPXORD    Z15, Z15, Z15
-	TESTQ     BX, BX
-	JZ        readTail
-	VMOVUPS.Z (AX), K1, Z0
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        readTail
-	VMOVUPS.Z (AX), K1, Z1
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        readTail
-	VMOVUPS.Z (AX), K1, Z2
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        readTail
-	VMOVUPS.Z (AX), K1, Z3
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        readTail
-	VMOVUPS.Z (AX), K1, Z4
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        readTail
-	VMOVUPS.Z (AX), K1, Z5
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        readTail
-	VMOVUPS.Z (AX), K1, Z6
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        readTail
-	VMOVUPS.Z (AX), K1, Z7
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        readTail
-	VMOVUPS.Z (AX), K1, Z8
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        readTail
-	VMOVUPS.Z (AX), K1, Z9
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        readTail
-	VMOVUPS.Z (AX), K1, Z10
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        readTail
-	VMOVUPS.Z (AX), K1, Z11
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        readTail
-	VMOVUPS.Z (AX), K1, Z12
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        readTail
-	VMOVUPS.Z (AX), K1, Z13
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        readTail
-	VMOVUPS.Z (AX), K1, Z14
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        readTail
-	VMOVUPS.Z (AX), K1, Z15
-	ADDQ      R9, AX
-	DECQ      BX
+	ADDQ       $+16, CX
+	JZ         done
+	MOVQ       $-1, AX
+	BZHIQ      CX, AX, AX
+	KMOVW      AX, K1
+	MOVQ       SI, AX
+	MOVQ       R10, BX
+	VPXORD     Z0, Z0, Z0
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	VPXORD     Z8, Z8, Z8
+	VPXORD     Z9, Z9, Z9
+	VPXORD     Z10, Z10, Z10
+	VPXORD     Z11, Z11, Z11
+	VPXORD     Z12, Z12, Z12
+	VPXORD     Z13, Z13, Z13
+	VPXORD     Z14, Z14, Z14
+	VPXORD     Z15, Z15, Z15
+	TESTQ      BX, BX
+	JZ         readTail
+	PREFETCHT1 256(AX)
+	VMOVUPS.Z  (AX), K1, Z0
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         readTail
+	PREFETCHT1 256(AX)
+	VMOVUPS.Z  (AX), K1, Z1
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         readTail
+	PREFETCHT1 256(AX)
+	VMOVUPS.Z  (AX), K1, Z2
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         readTail
+	PREFETCHT1 256(AX)
+	VMOVUPS.Z  (AX), K1, Z3
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         readTail
+	PREFETCHT1 256(AX)
+	VMOVUPS.Z  (AX), K1, Z4
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         readTail
+	PREFETCHT1 256(AX)
+	VMOVUPS.Z  (AX), K1, Z5
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         readTail
+	PREFETCHT1 256(AX)
+	VMOVUPS.Z  (AX), K1, Z6
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         readTail
+	PREFETCHT1 256(AX)
+	VMOVUPS.Z  (AX), K1, Z7
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         readTail
+	PREFETCHT1 256(AX)
+	VMOVUPS.Z  (AX), K1, Z8
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         readTail
+	PREFETCHT1 256(AX)
+	VMOVUPS.Z  (AX), K1, Z9
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         readTail
+	PREFETCHT1 256(AX)
+	VMOVUPS.Z  (AX), K1, Z10
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         readTail
+	PREFETCHT1 256(AX)
+	VMOVUPS.Z  (AX), K1, Z11
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         readTail
+	PREFETCHT1 256(AX)
+	VMOVUPS.Z  (AX), K1, Z12
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         readTail
+	PREFETCHT1 256(AX)
+	VMOVUPS.Z  (AX), K1, Z13
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         readTail
+	PREFETCHT1 256(AX)
+	VMOVUPS.Z  (AX), K1, Z14
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         readTail
+	PREFETCHT1 256(AX)
+	VMOVUPS.Z  (AX), K1, Z15
+	ADDQ       R9, AX
+	DECQ       BX
 
 readTail:
 	VUNPCKLPS    Z1, Z0, Z16
@@ -7879,7 +7911,7 @@ loop:
 	RET
 
 // func transpose512F16(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·transpose512F16(SB), NOSPLIT, $0-52
 	MOVQ dst+0(FP), DI
 	MOVQ width+8(FP), R8
@@ -7891,104 +7923,120 @@ TEXT ·transpose512F16(SB), NOSPLIT, $0-52
 	JLT  tail
 
 loop:
-	MOVQ      SI, AX
-	MOVQ      R10, BX
-	VPXORD    Z0, Z0, Z0
-	VPXORD    Z1, Z1, Z1
-	VPXORD    Z2, Z2, Z2
-	VPXORD    Z3, Z3, Z3
-	VPXORD    Z4, Z4, Z4
-	VPXORD    Z5, Z5, Z5
-	VPXORD    Z6, Z6, Z6
-	VPXORD    Z7, Z7, Z7
-	VPXORD    Z8, Z8, Z8
-	VPXORD    Z9, Z9, Z9
-	VPXORD    Z10, Z10, Z10
-	VPXORD    Z11, Z11, Z11
-	VPXORD    Z12, Z12, Z12
-	VPXORD    Z13, Z13, Z13
-	VPXORD    Z14, Z14, Z14
-	VPXORD    Z15, Z15, Z15
-	TESTQ     BX, BX
-	JZ        read
-	VCVTPH2PS (AX), Z0
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VCVTPH2PS (AX), Z1
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VCVTPH2PS (AX), Z2
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VCVTPH2PS (AX), Z3
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VCVTPH2PS (AX), Z4
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VCVTPH2PS (AX), Z5
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VCVTPH2PS (AX), Z6
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VCVTPH2PS (AX), Z7
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VCVTPH2PS (AX), Z8
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VCVTPH2PS (AX), Z9
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VCVTPH2PS (AX), Z10
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VCVTPH2PS (AX), Z11
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VCVTPH2PS (AX), Z12
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VCVTPH2PS (AX), Z13
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VCVTPH2PS (AX), Z14
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VCVTPH2PS (AX), Z15
-	ADDQ      R9, AX
-	DECQ      BX
+	MOVQ       SI, AX
+	MOVQ       R10, BX
+	VPXORD     Z0, Z0, Z0
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	VPXORD     Z8, Z8, Z8
+	VPXORD     Z9, Z9, Z9
+	VPXORD     Z10, Z10, Z10
+	VPXORD     Z11, Z11, Z11
+	VPXORD     Z12, Z12, Z12
+	VPXORD     Z13, Z13, Z13
+	VPXORD     Z14, Z14, Z14
+	VPXORD     Z15, Z15, Z15
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VCVTPH2PS  (AX), Z0
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VCVTPH2PS  (AX), Z1
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VCVTPH2PS  (AX), Z2
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VCVTPH2PS  (AX), Z3
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VCVTPH2PS  (AX), Z4
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VCVTPH2PS  (AX), Z5
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VCVTPH2PS  (AX), Z6
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VCVTPH2PS  (AX), Z7
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VCVTPH2PS  (AX), Z8
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VCVTPH2PS  (AX), Z9
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VCVTPH2PS  (AX), Z10
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VCVTPH2PS  (AX), Z11
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VCVTPH2PS  (AX), Z12
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VCVTPH2PS  (AX), Z13
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VCVTPH2PS  (AX), Z14
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VCVTPH2PS  (AX), Z15
+	ADDQ       R9, AX
+	DECQ       BX
 
 read:
 	VUNPCKLPS    Z1, Z0, Z16
@@ -8134,81 +8182,97 @@ tail:
 	VPXORD      Z15, Z15, Z15
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VCVTPH2PS.Z (AX), K1, Z0
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VCVTPH2PS.Z (AX), K1, Z1
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VCVTPH2PS.Z (AX), K1, Z2
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VCVTPH2PS.Z (AX), K1, Z3
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VCVTPH2PS.Z (AX), K1, Z4
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VCVTPH2PS.Z (AX), K1, Z5
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VCVTPH2PS.Z (AX), K1, Z6
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VCVTPH2PS.Z (AX), K1, Z7
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VCVTPH2PS.Z (AX), K1, Z8
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VCVTPH2PS.Z (AX), K1, Z9
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VCVTPH2PS.Z (AX), K1, Z10
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VCVTPH2PS.Z (AX), K1, Z11
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VCVTPH2PS.Z (AX), K1, Z12
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VCVTPH2PS.Z (AX), K1, Z13
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VCVTPH2PS.Z (AX), K1, Z14
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VCVTPH2PS.Z (AX), K1, Z15
 	ADDQ        R9, AX
 	DECQ        BX
@@ -9705,7 +9769,7 @@ loop:
 	RET
 
 // func transpose512BF16(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·transpose512BF16(SB), NOSPLIT, $0-52
 	MOVQ dst+0(FP), DI
 	MOVQ width+8(FP), R8
@@ -9717,120 +9781,136 @@ TEXT ·transpose512BF16(SB), NOSPLIT, $0-52
 	JLT  tail
 
 loop:
-	MOVQ      SI, AX
-	MOVQ      R10, BX
-	VPXORD    Z0, Z0, Z0
-	VPXORD    Z1, Z1, Z1
-	VPXORD    Z2, Z2, Z2
-	VPXORD    Z3, Z3, Z3
-	VPXORD    Z4, Z4, Z4
-	VPXORD    Z5, Z5, Z5
-	VPXORD    Z6, Z6, Z6
-	VPXORD    Z7, Z7, Z7
-	VPXORD    Z8, Z8, Z8
-	VPXORD    Z9, Z9, Z9
-	VPXORD    Z10, Z10, Z10
-	VPXORD    Z11, Z11, Z11
-	VPXORD    Z12, Z12, Z12
-	VPXORD    Z13, Z13, Z13
-	VPXORD    Z14, Z14, Z14
-	VPXORD    Z15, Z15, Z15
-	TESTQ     BX, BX
-	JZ        read
-	VPMOVZXWD (AX), Z0
-	VPSLLD    $0x10, Z0, Z0
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VPMOVZXWD (AX), Z1
-	VPSLLD    $0x10, Z1, Z1
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VPMOVZXWD (AX), Z2
-	VPSLLD    $0x10, Z2, Z2
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VPMOVZXWD (AX), Z3
-	VPSLLD    $0x10, Z3, Z3
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VPMOVZXWD (AX), Z4
-	VPSLLD    $0x10, Z4, Z4
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VPMOVZXWD (AX), Z5
-	VPSLLD    $0x10, Z5, Z5
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VPMOVZXWD (AX), Z6
-	VPSLLD    $0x10, Z6, Z6
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VPMOVZXWD (AX), Z7
-	VPSLLD    $0x10, Z7, Z7
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VPMOVZXWD (AX), Z8
-	VPSLLD    $0x10, Z8, Z8
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VPMOVZXWD (AX), Z9
-	VPSLLD    $0x10, Z9, Z9
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VPMOVZXWD (AX), Z10
-	VPSLLD    $0x10, Z10, Z10
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VPMOVZXWD (AX), Z11
-	VPSLLD    $0x10, Z11, Z11
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VPMOVZXWD (AX), Z12
-	VPSLLD    $0x10, Z12, Z12
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VPMOVZXWD (AX), Z13
-	VPSLLD    $0x10, Z13, Z13
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VPMOVZXWD (AX), Z14
-	VPSLLD    $0x10, Z14, Z14
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VPMOVZXWD (AX), Z15
-	VPSLLD    $0x10, Z15, Z15
-	ADDQ      R9, AX
-	DECQ      BX
+	MOVQ       SI, AX
+	MOVQ       R10, BX
+	VPXORD     Z0, Z0, Z0
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	VPXORD     Z8, Z8, Z8
+	VPXORD     Z9, Z9, Z9
+	VPXORD     Z10, Z10, Z10
+	VPXORD     Z11, Z11, Z11
+	VPXORD     Z12, Z12, Z12
+	VPXORD     Z13, Z13, Z13
+	VPXORD     Z14, Z14, Z14
+	VPXORD     Z15, Z15, Z15
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VPMOVZXWD  (AX), Z0
+	VPSLLD     $0x10, Z0, Z0
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VPMOVZXWD  (AX), Z1
+	VPSLLD     $0x10, Z1, Z1
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VPMOVZXWD  (AX), Z2
+	VPSLLD     $0x10, Z2, Z2
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VPMOVZXWD  (AX), Z3
+	VPSLLD     $0x10, Z3, Z3
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VPMOVZXWD  (AX), Z4
+	VPSLLD     $0x10, Z4, Z4
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VPMOVZXWD  (AX), Z5
+	VPSLLD     $0x10, Z5, Z5
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VPMOVZXWD  (AX), Z6
+	VPSLLD     $0x10, Z6, Z6
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VPMOVZXWD  (AX), Z7
+	VPSLLD     $0x10, Z7, Z7
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VPMOVZXWD  (AX), Z8
+	VPSLLD     $0x10, Z8, Z8
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VPMOVZXWD  (AX), Z9
+	VPSLLD     $0x10, Z9, Z9
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VPMOVZXWD  (AX), Z10
+	VPSLLD     $0x10, Z10, Z10
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VPMOVZXWD  (AX), Z11
+	VPSLLD     $0x10, Z11, Z11
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VPMOVZXWD  (AX), Z12
+	VPSLLD     $0x10, Z12, Z12
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VPMOVZXWD  (AX), Z13
+	VPSLLD     $0x10, Z13, Z13
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VPMOVZXWD  (AX), Z14
+	VPSLLD     $0x10, Z14, Z14
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VPMOVZXWD  (AX), Z15
+	VPSLLD     $0x10, Z15, Z15
+	ADDQ       R9, AX
+	DECQ       BX
 
 read:
 	VUNPCKLPS    Z1, Z0, Z16
@@ -9976,96 +10056,112 @@ tail:
 	VPXORD      Z15, Z15, Z15
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VPMOVZXWD.Z (AX), K1, Z0
 	VPSLLD      $0x10, Z0, Z0
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VPMOVZXWD.Z (AX), K1, Z1
 	VPSLLD      $0x10, Z1, Z1
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VPMOVZXWD.Z (AX), K1, Z2
 	VPSLLD      $0x10, Z2, Z2
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VPMOVZXWD.Z (AX), K1, Z3
 	VPSLLD      $0x10, Z3, Z3
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VPMOVZXWD.Z (AX), K1, Z4
 	VPSLLD      $0x10, Z4, Z4
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VPMOVZXWD.Z (AX), K1, Z5
 	VPSLLD      $0x10, Z5, Z5
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VPMOVZXWD.Z (AX), K1, Z6
 	VPSLLD      $0x10, Z6, Z6
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VPMOVZXWD.Z (AX), K1, Z7
 	VPSLLD      $0x10, Z7, Z7
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VPMOVZXWD.Z (AX), K1, Z8
 	VPSLLD      $0x10, Z8, Z8
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VPMOVZXWD.Z (AX), K1, Z9
 	VPSLLD      $0x10, Z9, Z9
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VPMOVZXWD.Z (AX), K1, Z10
 	VPSLLD      $0x10, Z10, Z10
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VPMOVZXWD.Z (AX), K1, Z11
 	VPSLLD      $0x10, Z11, Z11
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VPMOVZXWD.Z (AX), K1, Z12
 	VPSLLD      $0x10, Z12, Z12
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VPMOVZXWD.Z (AX), K1, Z13
 	VPSLLD      $0x10, Z13, Z13
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VPMOVZXWD.Z (AX), K1, Z14
 	VPSLLD      $0x10, Z14, Z14
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VPMOVZXWD.Z (AX), K1, Z15
 	VPSLLD      $0x10, Z15, Z15
 	ADDQ        R9, AX
@@ -13509,7 +13605,7 @@ fold:
 	RET
 
 // func transpose256F32(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·transpose256F32(SB), NOSPLIT, $0-52
 	MOVQ dst+0(FP), DI
 	MOVQ width+8(FP), R8
@@ -13522,56 +13618,64 @@ TEXT ·transpose256F32(SB), NOSPLIT, $0-52
 	JLT  tail
 
 loop:
-	MOVQ    SI, AX
-	MOVQ    R10, BX
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Y0
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Y1
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Y2
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Y3
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Y4
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Y5
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Y6
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Y7
-	ADDQ    R9, AX
-	DECQ    BX
+	MOVQ       SI, AX
+	MOVQ       R10, BX
+	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
+	VXORPS     Y2, Y2, Y2
+	VXORPS     Y3, Y3, Y3
+	VXORPS     Y4, Y4, Y4
+	VXORPS     Y5, Y5, Y5
+	VXORPS     Y6, Y6, Y6
+	VXORPS     Y7, Y7, Y7
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Y0
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Y1
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Y2
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Y3
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Y4
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Y5
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Y6
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Y7
+	ADDQ       R9, AX
+	DECQ       BX
 
 read:
 	VUNPCKLPS    Y1, Y0, Y8
@@ -14409,7 +14513,7 @@ loop:
 	RET
 
 // func transpose256F16(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
-// Requires: AVX, F16C
+// Requires: AVX, F16C, MMX+
 TEXT ·transpose256F16(SB), NOSPLIT, $0-52
 	MOVQ dst+0(FP), DI
 	MOVQ width+8(FP), R8
@@ -14422,56 +14526,64 @@ TEXT ·transpose256F16(SB), NOSPLIT, $0-52
 	JLT  tail
 
 loop:
-	MOVQ      SI, AX
-	MOVQ      R10, BX
-	VXORPS    Y0, Y0, Y0
-	VXORPS    Y1, Y1, Y1
-	VXORPS    Y2, Y2, Y2
-	VXORPS    Y3, Y3, Y3
-	VXORPS    Y4, Y4, Y4
-	VXORPS    Y5, Y5, Y5
-	VXORPS    Y6, Y6, Y6
-	VXORPS    Y7, Y7, Y7
-	TESTQ     BX, BX
-	JZ        read
-	VCVTPH2PS (AX), Y0
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VCVTPH2PS (AX), Y1
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VCVTPH2PS (AX), Y2
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VCVTPH2PS (AX), Y3
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VCVTPH2PS (AX), Y4
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VCVTPH2PS (AX), Y5
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VCVTPH2PS (AX), Y6
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VCVTPH2PS (AX), Y7
-	ADDQ      R9, AX
-	DECQ      BX
+	MOVQ       SI, AX
+	MOVQ       R10, BX
+	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
+	VXORPS     Y2, Y2, Y2
+	VXORPS     Y3, Y3, Y3
+	VXORPS     Y4, Y4, Y4
+	VXORPS     Y5, Y5, Y5
+	VXORPS     Y6, Y6, Y6
+	VXORPS     Y7, Y7, Y7
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VCVTPH2PS  (AX), Y0
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VCVTPH2PS  (AX), Y1
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VCVTPH2PS  (AX), Y2
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VCVTPH2PS  (AX), Y3
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VCVTPH2PS  (AX), Y4
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VCVTPH2PS  (AX), Y5
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VCVTPH2PS  (AX), Y6
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VCVTPH2PS  (AX), Y7
+	ADDQ       R9, AX
+	DECQ       BX
 
 read:
 	VUNPCKLPS    Y1, Y0, Y8
@@ -15307,7 +15419,7 @@ loop:
 	RET
 
 // func transpose256BF16(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·transpose256BF16(SB), NOSPLIT, $0-52
 	MOVQ dst+0(FP), DI
 	MOVQ width+8(FP), R8
@@ -15320,64 +15432,72 @@ TEXT ·transpose256BF16(SB), NOSPLIT, $0-52
 	JLT  tail
 
 loop:
-	MOVQ      SI, AX
-	MOVQ      R10, BX
-	VXORPS    Y0, Y0, Y0
-	VXORPS    Y1, Y1, Y1
-	VXORPS    Y2, Y2, Y2
-	VXORPS    Y3, Y3, Y3
-	VXORPS    Y4, Y4, Y4
-	VXORPS    Y5, Y5, Y5
-	VXORPS    Y6, Y6, Y6
-	VXORPS    Y7, Y7, Y7
-	TESTQ     BX, BX
-	JZ        read
-	VPMOVZXWD (AX), Y0
-	VPSLLD    $0x10, Y0, Y0
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VPMOVZXWD (AX), Y1
-	VPSLLD    $0x10, Y1, Y1
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VPMOVZXWD (AX), Y2
-	VPSLLD    $0x10, Y2, Y2
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VPMOVZXWD (AX), Y3
-	VPSLLD    $0x10, Y3, Y3
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VPMOVZXWD (AX), Y4
-	VPSLLD    $0x10, Y4, Y4
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VPMOVZXWD (AX), Y5
-	VPSLLD    $0x10, Y5, Y5
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VPMOVZXWD (AX), Y6
-	VPSLLD    $0x10, Y6, Y6
-	ADDQ      R9, AX
-	DECQ      BX
-	TESTQ     BX, BX
-	JZ        read
-	VPMOVZXWD (AX), Y7
-	VPSLLD    $0x10, Y7, Y7
-	ADDQ      R9, AX
-	DECQ      BX
+	MOVQ       SI, AX
+	MOVQ       R10, BX
+	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
+	VXORPS     Y2, Y2, Y2
+	VXORPS     Y3, Y3, Y3
+	VXORPS     Y4, Y4, Y4
+	VXORPS     Y5, Y5, Y5
+	VXORPS     Y6, Y6, Y6
+	VXORPS     Y7, Y7, Y7
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VPMOVZXWD  (AX), Y0
+	VPSLLD     $0x10, Y0, Y0
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VPMOVZXWD  (AX), Y1
+	VPSLLD     $0x10, Y1, Y1
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VPMOVZXWD  (AX), Y2
+	VPSLLD     $0x10, Y2, Y2
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VPMOVZXWD  (AX), Y3
+	VPSLLD     $0x10, Y3, Y3
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VPMOVZXWD  (AX), Y4
+	VPSLLD     $0x10, Y4, Y4
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VPMOVZXWD  (AX), Y5
+	VPSLLD     $0x10, Y5, Y5
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VPMOVZXWD  (AX), Y6
+	VPSLLD     $0x10, Y6, Y6
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VPMOVZXWD  (AX), Y7
+	VPSLLD     $0x10, Y7, Y7
+	ADDQ       R9, AX
+	DECQ       BX
 
 read:
 	VUNPCKLPS    Y1, Y0, Y8
@@ -22506,7 +22626,7 @@ storeEdge:
 	RET
 
 // func pairs512F32(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
-// Requires: AVX, AVX512BW, AVX512F, BMI2
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·pairs512F32(SB), NOSPLIT, $0-52
 	MOVQ dst+0(FP), DI
 	MOVQ width+8(FP), R8
@@ -22539,6 +22659,7 @@ loop:
 	VPXORD       Z15, Z15, Z15
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VMOVUPS      (AX), Z0
 	VMOVUPS      64(AX), Z30
 	VMULPS       Z31, Z0, Z0
@@ -22549,6 +22670,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VMOVUPS      (AX), Z1
 	VMOVUPS      64(AX), Z30
 	VMULPS       Z31, Z1, Z1
@@ -22559,6 +22681,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VMOVUPS      (AX), Z2
 	VMOVUPS      64(AX), Z30
 	VMULPS       Z31, Z2, Z2
@@ -22569,6 +22692,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VMOVUPS      (AX), Z3
 	VMOVUPS      64(AX), Z30
 	VMULPS       Z31, Z3, Z3
@@ -22579,6 +22703,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VMOVUPS      (AX), Z4
 	VMOVUPS      64(AX), Z30
 	VMULPS       Z31, Z4, Z4
@@ -22589,6 +22714,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VMOVUPS      (AX), Z5
 	VMOVUPS      64(AX), Z30
 	VMULPS       Z31, Z5, Z5
@@ -22599,6 +22725,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VMOVUPS      (AX), Z6
 	VMOVUPS      64(AX), Z30
 	VMULPS       Z31, Z6, Z6
@@ -22609,6 +22736,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VMOVUPS      (AX), Z7
 	VMOVUPS      64(AX), Z30
 	VMULPS       Z31, Z7, Z7
@@ -22619,6 +22747,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VMOVUPS      (AX), Z8
 	VMOVUPS      64(AX), Z30
 	VMULPS       Z31, Z8, Z8
@@ -22629,6 +22758,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VMOVUPS      (AX), Z9
 	VMOVUPS      64(AX), Z30
 	VMULPS       Z31, Z9, Z9
@@ -22639,6 +22769,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VMOVUPS      (AX), Z10
 	VMOVUPS      64(AX), Z30
 	VMULPS       Z31, Z10, Z10
@@ -22649,6 +22780,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VMOVUPS      (AX), Z11
 	VMOVUPS      64(AX), Z30
 	VMULPS       Z31, Z11, Z11
@@ -22659,6 +22791,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VMOVUPS      (AX), Z12
 	VMOVUPS      64(AX), Z30
 	VMULPS       Z31, Z12, Z12
@@ -22669,6 +22802,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VMOVUPS      (AX), Z13
 	VMOVUPS      64(AX), Z30
 	VMULPS       Z31, Z13, Z13
@@ -22679,6 +22813,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VMOVUPS      (AX), Z14
 	VMOVUPS      64(AX), Z30
 	VMULPS       Z31, Z14, Z14
@@ -22689,6 +22824,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VMOVUPS      (AX), Z15
 	VMOVUPS      64(AX), Z30
 	VMULPS       Z31, Z15, Z15
@@ -22831,6 +22967,7 @@ tail:
 	VPXORD       Z15, Z15, Z15
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VMOVUPS.Z    (AX), K1, Z0
 	VMOVUPS.Z    64(AX), K2, Z30
 	VMULPS       Z31, Z0, Z0
@@ -22841,6 +22978,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VMOVUPS.Z    (AX), K1, Z1
 	VMOVUPS.Z    64(AX), K2, Z30
 	VMULPS       Z31, Z1, Z1
@@ -22851,6 +22989,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VMOVUPS.Z    (AX), K1, Z2
 	VMOVUPS.Z    64(AX), K2, Z30
 	VMULPS       Z31, Z2, Z2
@@ -22861,6 +23000,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VMOVUPS.Z    (AX), K1, Z3
 	VMOVUPS.Z    64(AX), K2, Z30
 	VMULPS       Z31, Z3, Z3
@@ -22871,6 +23011,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VMOVUPS.Z    (AX), K1, Z4
 	VMOVUPS.Z    64(AX), K2, Z30
 	VMULPS       Z31, Z4, Z4
@@ -22881,6 +23022,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VMOVUPS.Z    (AX), K1, Z5
 	VMOVUPS.Z    64(AX), K2, Z30
 	VMULPS       Z31, Z5, Z5
@@ -22891,6 +23033,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VMOVUPS.Z    (AX), K1, Z6
 	VMOVUPS.Z    64(AX), K2, Z30
 	VMULPS       Z31, Z6, Z6
@@ -22901,6 +23044,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VMOVUPS.Z    (AX), K1, Z7
 	VMOVUPS.Z    64(AX), K2, Z30
 	VMULPS       Z31, Z7, Z7
@@ -22911,6 +23055,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VMOVUPS.Z    (AX), K1, Z8
 	VMOVUPS.Z    64(AX), K2, Z30
 	VMULPS       Z31, Z8, Z8
@@ -22921,6 +23066,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VMOVUPS.Z    (AX), K1, Z9
 	VMOVUPS.Z    64(AX), K2, Z30
 	VMULPS       Z31, Z9, Z9
@@ -22931,6 +23077,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VMOVUPS.Z    (AX), K1, Z10
 	VMOVUPS.Z    64(AX), K2, Z30
 	VMULPS       Z31, Z10, Z10
@@ -22941,6 +23088,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VMOVUPS.Z    (AX), K1, Z11
 	VMOVUPS.Z    64(AX), K2, Z30
 	VMULPS       Z31, Z11, Z11
@@ -22951,6 +23099,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VMOVUPS.Z    (AX), K1, Z12
 	VMOVUPS.Z    64(AX), K2, Z30
 	VMULPS       Z31, Z12, Z12
@@ -22961,6 +23110,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VMOVUPS.Z    (AX), K1, Z13
 	VMOVUPS.Z    64(AX), K2, Z30
 	VMULPS       Z31, Z13, Z13
@@ -22971,6 +23121,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VMOVUPS.Z    (AX), K1, Z14
 	VMOVUPS.Z    64(AX), K2, Z30
 	VMULPS       Z31, Z14, Z14
@@ -22981,6 +23132,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VMOVUPS.Z    (AX), K1, Z15
 	VMOVUPS.Z    64(AX), K2, Z30
 	VMULPS       Z31, Z15, Z15
@@ -23293,7 +23445,7 @@ done:
 	RET
 
 // func pairs512F16(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
-// Requires: AVX, AVX512BW, AVX512F, BMI2
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·pairs512F16(SB), NOSPLIT, $0-52
 	MOVQ dst+0(FP), DI
 	MOVQ width+8(FP), R8
@@ -23326,6 +23478,7 @@ loop:
 	VPXORD       Z15, Z15, Z15
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VCVTPH2PS    (AX), Z0
 	VCVTPH2PS    32(AX), Z30
 	VMULPS       Z31, Z0, Z0
@@ -23336,6 +23489,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VCVTPH2PS    (AX), Z1
 	VCVTPH2PS    32(AX), Z30
 	VMULPS       Z31, Z1, Z1
@@ -23346,6 +23500,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VCVTPH2PS    (AX), Z2
 	VCVTPH2PS    32(AX), Z30
 	VMULPS       Z31, Z2, Z2
@@ -23356,6 +23511,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VCVTPH2PS    (AX), Z3
 	VCVTPH2PS    32(AX), Z30
 	VMULPS       Z31, Z3, Z3
@@ -23366,6 +23522,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VCVTPH2PS    (AX), Z4
 	VCVTPH2PS    32(AX), Z30
 	VMULPS       Z31, Z4, Z4
@@ -23376,6 +23533,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VCVTPH2PS    (AX), Z5
 	VCVTPH2PS    32(AX), Z30
 	VMULPS       Z31, Z5, Z5
@@ -23386,6 +23544,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VCVTPH2PS    (AX), Z6
 	VCVTPH2PS    32(AX), Z30
 	VMULPS       Z31, Z6, Z6
@@ -23396,6 +23555,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VCVTPH2PS    (AX), Z7
 	VCVTPH2PS    32(AX), Z30
 	VMULPS       Z31, Z7, Z7
@@ -23406,6 +23566,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VCVTPH2PS    (AX), Z8
 	VCVTPH2PS    32(AX), Z30
 	VMULPS       Z31, Z8, Z8
@@ -23416,6 +23577,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VCVTPH2PS    (AX), Z9
 	VCVTPH2PS    32(AX), Z30
 	VMULPS       Z31, Z9, Z9
@@ -23426,6 +23588,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VCVTPH2PS    (AX), Z10
 	VCVTPH2PS    32(AX), Z30
 	VMULPS       Z31, Z10, Z10
@@ -23436,6 +23599,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VCVTPH2PS    (AX), Z11
 	VCVTPH2PS    32(AX), Z30
 	VMULPS       Z31, Z11, Z11
@@ -23446,6 +23610,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VCVTPH2PS    (AX), Z12
 	VCVTPH2PS    32(AX), Z30
 	VMULPS       Z31, Z12, Z12
@@ -23456,6 +23621,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VCVTPH2PS    (AX), Z13
 	VCVTPH2PS    32(AX), Z30
 	VMULPS       Z31, Z13, Z13
@@ -23466,6 +23632,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VCVTPH2PS    (AX), Z14
 	VCVTPH2PS    32(AX), Z30
 	VMULPS       Z31, Z14, Z14
@@ -23476,6 +23643,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VCVTPH2PS    (AX), Z15
 	VCVTPH2PS    32(AX), Z30
 	VMULPS       Z31, Z15, Z15
@@ -23618,6 +23786,7 @@ tail:
 	VPXORD       Z15, Z15, Z15
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VCVTPH2PS.Z  (AX), K1, Z0
 	VCVTPH2PS.Z  32(AX), K2, Z30
 	VMULPS       Z31, Z0, Z0
@@ -23628,6 +23797,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VCVTPH2PS.Z  (AX), K1, Z1
 	VCVTPH2PS.Z  32(AX), K2, Z30
 	VMULPS       Z31, Z1, Z1
@@ -23638,6 +23808,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VCVTPH2PS.Z  (AX), K1, Z2
 	VCVTPH2PS.Z  32(AX), K2, Z30
 	VMULPS       Z31, Z2, Z2
@@ -23648,6 +23819,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VCVTPH2PS.Z  (AX), K1, Z3
 	VCVTPH2PS.Z  32(AX), K2, Z30
 	VMULPS       Z31, Z3, Z3
@@ -23658,6 +23830,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VCVTPH2PS.Z  (AX), K1, Z4
 	VCVTPH2PS.Z  32(AX), K2, Z30
 	VMULPS       Z31, Z4, Z4
@@ -23668,6 +23841,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VCVTPH2PS.Z  (AX), K1, Z5
 	VCVTPH2PS.Z  32(AX), K2, Z30
 	VMULPS       Z31, Z5, Z5
@@ -23678,6 +23852,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VCVTPH2PS.Z  (AX), K1, Z6
 	VCVTPH2PS.Z  32(AX), K2, Z30
 	VMULPS       Z31, Z6, Z6
@@ -23688,6 +23863,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VCVTPH2PS.Z  (AX), K1, Z7
 	VCVTPH2PS.Z  32(AX), K2, Z30
 	VMULPS       Z31, Z7, Z7
@@ -23698,6 +23874,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VCVTPH2PS.Z  (AX), K1, Z8
 	VCVTPH2PS.Z  32(AX), K2, Z30
 	VMULPS       Z31, Z8, Z8
@@ -23708,6 +23885,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VCVTPH2PS.Z  (AX), K1, Z9
 	VCVTPH2PS.Z  32(AX), K2, Z30
 	VMULPS       Z31, Z9, Z9
@@ -23718,6 +23896,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VCVTPH2PS.Z  (AX), K1, Z10
 	VCVTPH2PS.Z  32(AX), K2, Z30
 	VMULPS       Z31, Z10, Z10
@@ -23728,6 +23907,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VCVTPH2PS.Z  (AX), K1, Z11
 	VCVTPH2PS.Z  32(AX), K2, Z30
 	VMULPS       Z31, Z11, Z11
@@ -23738,6 +23918,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VCVTPH2PS.Z  (AX), K1, Z12
 	VCVTPH2PS.Z  32(AX), K2, Z30
 	VMULPS       Z31, Z12, Z12
@@ -23748,6 +23929,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VCVTPH2PS.Z  (AX), K1, Z13
 	VCVTPH2PS.Z  32(AX), K2, Z30
 	VMULPS       Z31, Z13, Z13
@@ -23758,6 +23940,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VCVTPH2PS.Z  (AX), K1, Z14
 	VCVTPH2PS.Z  32(AX), K2, Z30
 	VMULPS       Z31, Z14, Z14
@@ -23768,6 +23951,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VCVTPH2PS.Z  (AX), K1, Z15
 	VCVTPH2PS.Z  32(AX), K2, Z30
 	VMULPS       Z31, Z15, Z15
@@ -24076,7 +24260,7 @@ done:
 	RET
 
 // func pairs512BF16(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
-// Requires: AVX, AVX512BW, AVX512F, BMI2
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·pairs512BF16(SB), NOSPLIT, $0-52
 	MOVQ dst+0(FP), DI
 	MOVQ width+8(FP), R8
@@ -24109,6 +24293,7 @@ loop:
 	VPXORD       Z15, Z15, Z15
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VPMOVZXWD    (AX), Z0
 	VPSLLD       $0x10, Z0, Z0
 	VPMOVZXWD    32(AX), Z30
@@ -24121,6 +24306,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VPMOVZXWD    (AX), Z1
 	VPSLLD       $0x10, Z1, Z1
 	VPMOVZXWD    32(AX), Z30
@@ -24133,6 +24319,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VPMOVZXWD    (AX), Z2
 	VPSLLD       $0x10, Z2, Z2
 	VPMOVZXWD    32(AX), Z30
@@ -24145,6 +24332,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VPMOVZXWD    (AX), Z3
 	VPSLLD       $0x10, Z3, Z3
 	VPMOVZXWD    32(AX), Z30
@@ -24157,6 +24345,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VPMOVZXWD    (AX), Z4
 	VPSLLD       $0x10, Z4, Z4
 	VPMOVZXWD    32(AX), Z30
@@ -24169,6 +24358,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VPMOVZXWD    (AX), Z5
 	VPSLLD       $0x10, Z5, Z5
 	VPMOVZXWD    32(AX), Z30
@@ -24181,6 +24371,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VPMOVZXWD    (AX), Z6
 	VPSLLD       $0x10, Z6, Z6
 	VPMOVZXWD    32(AX), Z30
@@ -24193,6 +24384,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VPMOVZXWD    (AX), Z7
 	VPSLLD       $0x10, Z7, Z7
 	VPMOVZXWD    32(AX), Z30
@@ -24205,6 +24397,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VPMOVZXWD    (AX), Z8
 	VPSLLD       $0x10, Z8, Z8
 	VPMOVZXWD    32(AX), Z30
@@ -24217,6 +24410,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VPMOVZXWD    (AX), Z9
 	VPSLLD       $0x10, Z9, Z9
 	VPMOVZXWD    32(AX), Z30
@@ -24229,6 +24423,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VPMOVZXWD    (AX), Z10
 	VPSLLD       $0x10, Z10, Z10
 	VPMOVZXWD    32(AX), Z30
@@ -24241,6 +24436,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VPMOVZXWD    (AX), Z11
 	VPSLLD       $0x10, Z11, Z11
 	VPMOVZXWD    32(AX), Z30
@@ -24253,6 +24449,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VPMOVZXWD    (AX), Z12
 	VPSLLD       $0x10, Z12, Z12
 	VPMOVZXWD    32(AX), Z30
@@ -24265,6 +24462,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VPMOVZXWD    (AX), Z13
 	VPSLLD       $0x10, Z13, Z13
 	VPMOVZXWD    32(AX), Z30
@@ -24277,6 +24475,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VPMOVZXWD    (AX), Z14
 	VPSLLD       $0x10, Z14, Z14
 	VPMOVZXWD    32(AX), Z30
@@ -24289,6 +24488,7 @@ loop:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           read
+	PREFETCHT1   256(AX)
 	VPMOVZXWD    (AX), Z15
 	VPSLLD       $0x10, Z15, Z15
 	VPMOVZXWD    32(AX), Z30
@@ -24433,6 +24633,7 @@ tail:
 	VPXORD       Z15, Z15, Z15
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VPMOVZXWD.Z  (AX), K1, Z0
 	VPSLLD       $0x10, Z0, Z0
 	VPMOVZXWD.Z  32(AX), K2, Z30
@@ -24445,6 +24646,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VPMOVZXWD.Z  (AX), K1, Z1
 	VPSLLD       $0x10, Z1, Z1
 	VPMOVZXWD.Z  32(AX), K2, Z30
@@ -24457,6 +24659,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VPMOVZXWD.Z  (AX), K1, Z2
 	VPSLLD       $0x10, Z2, Z2
 	VPMOVZXWD.Z  32(AX), K2, Z30
@@ -24469,6 +24672,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VPMOVZXWD.Z  (AX), K1, Z3
 	VPSLLD       $0x10, Z3, Z3
 	VPMOVZXWD.Z  32(AX), K2, Z30
@@ -24481,6 +24685,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VPMOVZXWD.Z  (AX), K1, Z4
 	VPSLLD       $0x10, Z4, Z4
 	VPMOVZXWD.Z  32(AX), K2, Z30
@@ -24493,6 +24698,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VPMOVZXWD.Z  (AX), K1, Z5
 	VPSLLD       $0x10, Z5, Z5
 	VPMOVZXWD.Z  32(AX), K2, Z30
@@ -24505,6 +24711,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VPMOVZXWD.Z  (AX), K1, Z6
 	VPSLLD       $0x10, Z6, Z6
 	VPMOVZXWD.Z  32(AX), K2, Z30
@@ -24517,6 +24724,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VPMOVZXWD.Z  (AX), K1, Z7
 	VPSLLD       $0x10, Z7, Z7
 	VPMOVZXWD.Z  32(AX), K2, Z30
@@ -24529,6 +24737,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VPMOVZXWD.Z  (AX), K1, Z8
 	VPSLLD       $0x10, Z8, Z8
 	VPMOVZXWD.Z  32(AX), K2, Z30
@@ -24541,6 +24750,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VPMOVZXWD.Z  (AX), K1, Z9
 	VPSLLD       $0x10, Z9, Z9
 	VPMOVZXWD.Z  32(AX), K2, Z30
@@ -24553,6 +24763,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VPMOVZXWD.Z  (AX), K1, Z10
 	VPSLLD       $0x10, Z10, Z10
 	VPMOVZXWD.Z  32(AX), K2, Z30
@@ -24565,6 +24776,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VPMOVZXWD.Z  (AX), K1, Z11
 	VPSLLD       $0x10, Z11, Z11
 	VPMOVZXWD.Z  32(AX), K2, Z30
@@ -24577,6 +24789,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VPMOVZXWD.Z  (AX), K1, Z12
 	VPSLLD       $0x10, Z12, Z12
 	VPMOVZXWD.Z  32(AX), K2, Z30
@@ -24589,6 +24802,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VPMOVZXWD.Z  (AX), K1, Z13
 	VPSLLD       $0x10, Z13, Z13
 	VPMOVZXWD.Z  32(AX), K2, Z30
@@ -24601,6 +24815,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VPMOVZXWD.Z  (AX), K1, Z14
 	VPSLLD       $0x10, Z14, Z14
 	VPMOVZXWD.Z  32(AX), K2, Z30
@@ -24613,6 +24828,7 @@ tail:
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
+	PREFETCHT1   256(AX)
 	VPMOVZXWD.Z  (AX), K1, Z15
 	VPSLLD       $0x10, Z15, Z15
 	VPMOVZXWD.Z  32(AX), K2, Z30
@@ -24929,7 +25145,7 @@ done:
 	RET
 
 // func pairs512Raw(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
-// Requires: AVX, AVX512BW, AVX512F, BMI2
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·pairs512Raw(SB), NOSPLIT, $0-52
 	MOVQ dst+0(FP), DI
 	MOVQ width+8(FP), R8
@@ -24941,104 +25157,120 @@ TEXT ·pairs512Raw(SB), NOSPLIT, $0-52
 	JLT  tail
 
 loop:
-	MOVQ    SI, AX
-	MOVQ    R10, BX
-	VPXORD  Z0, Z0, Z0
-	VPXORD  Z1, Z1, Z1
-	VPXORD  Z2, Z2, Z2
-	VPXORD  Z3, Z3, Z3
-	VPXORD  Z4, Z4, Z4
-	VPXORD  Z5, Z5, Z5
-	VPXORD  Z6, Z6, Z6
-	VPXORD  Z7, Z7, Z7
-	VPXORD  Z8, Z8, Z8
-	VPXORD  Z9, Z9, Z9
-	VPXORD  Z10, Z10, Z10
-	VPXORD  Z11, Z11, Z11
-	VPXORD  Z12, Z12, Z12
-	VPXORD  Z13, Z13, Z13
-	VPXORD  Z14, Z14, Z14
-	VPXORD  Z15, Z15, Z15
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Z0
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Z1
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Z2
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Z3
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Z4
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Z5
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Z6
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Z7
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Z8
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Z9
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Z10
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Z11
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Z12
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Z13
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Z14
-	ADDQ    R9, AX
-	DECQ    BX
-	TESTQ   BX, BX
-	JZ      read
-	VMOVUPS (AX), Z15
-	ADDQ    R9, AX
-	DECQ    BX
+	MOVQ       SI, AX
+	MOVQ       R10, BX
+	VPXORD     Z0, Z0, Z0
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	VPXORD     Z8, Z8, Z8
+	VPXORD     Z9, Z9, Z9
+	VPXORD     Z10, Z10, Z10
+	VPXORD     Z11, Z11, Z11
+	VPXORD     Z12, Z12, Z12
+	VPXORD     Z13, Z13, Z13
+	VPXORD     Z14, Z14, Z14
+	VPXORD     Z15, Z15, Z15
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Z0
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Z1
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Z2
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Z3
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Z4
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Z5
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Z6
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Z7
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Z8
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Z9
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Z10
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Z11
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Z12
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Z13
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Z14
+	ADDQ       R9, AX
+	DECQ       BX
+	TESTQ      BX, BX
+	JZ         read
+	PREFETCHT1 256(AX)
+	VMOVUPS    (AX), Z15
+	ADDQ       R9, AX
+	DECQ       BX
 
 read:
 	VUNPCKLPS  Z1, Z0, Z16
@@ -25172,81 +25404,97 @@ tail:
 	VPXORD      Z15, Z15, Z15
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VMOVDQU16.Z (AX), K3, Z0
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VMOVDQU16.Z (AX), K3, Z1
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VMOVDQU16.Z (AX), K3, Z2
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VMOVDQU16.Z (AX), K3, Z3
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VMOVDQU16.Z (AX), K3, Z4
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VMOVDQU16.Z (AX), K3, Z5
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VMOVDQU16.Z (AX), K3, Z6
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VMOVDQU16.Z (AX), K3, Z7
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VMOVDQU16.Z (AX), K3, Z8
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VMOVDQU16.Z (AX), K3, Z9
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VMOVDQU16.Z (AX), K3, Z10
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VMOVDQU16.Z (AX), K3, Z11
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VMOVDQU16.Z (AX), K3, Z12
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VMOVDQU16.Z (AX), K3, Z13
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VMOVDQU16.Z (AX), K3, Z14
 	ADDQ        R9, AX
 	DECQ        BX
 	TESTQ       BX, BX
 	JZ          readTail
+	PREFETCHT1  256(AX)
 	VMOVDQU16.Z (AX), K3, Z15
 	ADDQ        R9, AX
 	DECQ        BX
