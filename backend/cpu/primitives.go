@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/lorafuse/lorafuse/backend/cpu/internal/vec"
 	"github.com/lorafuse/lorafuse/internal/philox"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/quant"
@@ -152,8 +153,18 @@ func reduceKernel(r *run, l *ir.Launch) func() error {
 	}
 	var x, dst []float32
 	var n, inner int
-	// Sums run in float64 in the order of the axis.
+	// Sums run in float64 in the order of the axis, but for sumAlong.
 	part := func(lo, hi int) {
+		if inner == 1 {
+			along := sumAlong
+			if a.Fn == ir.ReduceMax {
+				along = vec.Max
+			}
+			for o := lo; o < hi; o++ {
+				dst[o] = along(x[o*n : o*n+n])
+			}
+			return
+		}
 		for o := lo; o < hi; o++ {
 			at := o/inner*n*inner + o%inner
 			if a.Fn == ir.ReduceMax {
@@ -180,6 +191,18 @@ func reduceKernel(r *run, l *ir.Launch) func() error {
 		r.rows(len(dst), n, part)
 		return nil
 	}
+}
+
+// sumAlong adds up x, some elements at a time as the vector kernels do, each of
+// whose sums is then of a few terms, and these in float64.
+func sumAlong(x []float32) float32 {
+	const most = 256
+	sum := 0.0
+	for len(x) > most {
+		sum += float64(vec.Sum(x[:most]))
+		x = x[most:]
+	}
+	return float32(sum + float64(vec.Sum(x)))
 }
 
 // sumRows adds up the rows of a matrix, a few columns at a time.
