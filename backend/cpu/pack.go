@@ -53,17 +53,17 @@ func (d *Device) packMode() backend.Pack {
 	return d.packing.mode
 }
 
-// packs reports whether products of that many rows with v would use a copy of
+// packs reports whether products such as c with v would use a copy of
 // it: v is an argument that is only read, whole, and not quantised, which is for
 // less memory.
-func (r *run) packs(v ir.Ref, rows, cols int) bool {
+func (r *run) packs(v ir.Ref, c *gemm.Call) bool {
 	switch {
 	case v.Space != ir.SpaceArg || v.Offset != 0 || v.Type.DType.Quantized() || r.prog.Args[v.Index].Written:
 		return false
-	case r.mode == backend.PackNever || r.mode == backend.PackAuto && rows > r.dev.autoRows():
+	case r.mode == backend.PackNever || r.mode == backend.PackAuto && c.M > r.dev.autoRows():
 		return false
 	}
-	return v.Type.Rank() == 2 && v.Type.Shape[0].Var == 0 && v.Type.Shape[1].Var == 0 && gemm.UsesPanels(rows, cols)
+	return v.Type.Rank() == 2 && v.Type.Shape[0].Var == 0 && v.Type.Shape[1].Var == 0 && r.dev.gemm.UsesPanels(c)
 }
 
 // prepack finds or makes the copy of op(v) [k,n] for a pair of a product.
@@ -141,7 +141,7 @@ type wanted struct {
 // want notes for a product of so many rows which of its weights, the second
 // factors of its pairs, it would use a copy of.
 func (r *run) want(c *gemm.Call, pair int, v ir.Ref) bool {
-	if !r.packs(v, c.M, c.N) {
+	if !r.packs(v, c) {
 		return false
 	}
 	p := &c.Pairs[pair]

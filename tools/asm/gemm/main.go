@@ -54,5 +54,18 @@ func main() {
 			}
 		}
 	}
+	for _, g := range gridKinds {
+		for _, v := range []*vector{avx512, avx2} {
+			if v == avx2 && g.pairs {
+				continue
+			}
+			for rows := 1; rows <= v.gridRows; rows++ {
+				grid(v, rows, g)
+			}
+			if g.elem != f16 { // which lies as float32 does
+				panel(v, g)
+			}
+		}
+	}
 	Generate()
 }

@@ -12,6 +12,7 @@ var avx2 = kernels{
 	dots: avx2Dots, dotRows: 3,
 	unblock: avx2Unblock, dotBlocks: avx2DotBlocks,
 	direct: avx2Direct, directRows: 6,
+	grid: avx2Grid, panel: avx2Panel, gridRows: 4, gridCols: avx2GridCols, gridTurn: avx2GridTurn, gridMost: 32,
 	block: avx2Block, blockRows: 4, blockCols: 2, blockLanes: 8,
 }
 

@@ -13,6 +13,7 @@ var avx512 = kernels{
 	split: avx512Split, dotSplit: avx512DotSplit,
 	unblock: avx512Unblock, dotBlocks: avx512DotBlocks,
 	direct: avx512Direct, directRows: 8,
+	grid: avx512Grid, panel: avx512Panel, gridRows: 8, gridCols: avx512GridCols, gridMost: 64,
 	block: avx512Block, blockRows: 4, blockCols: 6, blockLanes: 16,
 }
 

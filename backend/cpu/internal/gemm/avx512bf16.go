@@ -13,6 +13,7 @@ var avx512BF16 = func() kernels {
 		mr: 12, nr: 32, grain: 1, kc: 1024,
 		tile: avx512PairsTile,
 		pack: avx512PairsPack, across: avx512PairsAcross,
+		grid: avx512PairsGrid, panel: avx512PairsPanel,
 	}
 	return k
 }()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"unsafe"
 
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/pool"
@@ -40,6 +41,16 @@ var linear = []shape{
 	dyW(512, 5632, 2048, gemm.F32), dyW(2048, 5632, 2048, gemm.F32), dyW(2048, 2048, 2048, gemm.F32), dyW(512, 2048, 2048, gemm.BF16), lora(dyW(512, 2048, 2048, gemm.BF16), 16),
 }
 
+// few is products of a few rows, of which the weights are read where they lie.
+var few = []shape{
+	xWt(2, 2048, 2048, gemm.BF16), xWt(3, 2048, 2048, gemm.BF16), xWt(4, 2048, 2048, gemm.BF16), xWt(6, 2048, 2048, gemm.BF16), xWt(8, 2048, 2048, gemm.BF16), xWt(8, 2048, 8192, gemm.BF16),
+	xWt(16, 2048, 2048, gemm.BF16), xWt(16, 2048, 8192, gemm.BF16), xWt(16, 5632, 2048, gemm.BF16), xWt(32, 2048, 2048, gemm.BF16), xWt(48, 2048, 2048, gemm.BF16),
+	xWt(64, 2048, 2048, gemm.BF16), xWt(64, 2048, 5632, gemm.BF16),
+	lora(xWt(8, 2048, 2048, gemm.BF16), 16), lora(xWt(32, 2048, 2048, gemm.BF16), 16),
+	xWt(8, 2048, 2048, gemm.F32), xWt(16, 2048, 2048, gemm.F32), xWt(32, 2048, 2048, gemm.F32), xWt(64, 2048, 2048, gemm.F32),
+	xWt(8, 2048, 2048, gemm.F16), xWt(32, 2048, 2048, gemm.F16),
+}
+
 // rounded is the shapes with products of bfloat16.
 func rounded(shapes []shape) []shape {
 	var r []shape
@@ -71,6 +82,7 @@ var blocks = []shape{
 
 func BenchmarkLinear(b *testing.B)    { benchmark(b, linear, (*gemm.Engine).Run) }
 func BenchmarkRounded(b *testing.B)   { benchmark(b, rounded(linear), (*gemm.Engine).Run) }
+func BenchmarkFew(b *testing.B)       { benchmark(b, append(few, rounded(few)...), (*gemm.Engine).Run) }
 func BenchmarkAdapter(b *testing.B)   { benchmark(b, adapter, (*gemm.Engine).Run) }
 func BenchmarkDecode(b *testing.B)    { benchmark(b, decode, (*gemm.Engine).Run) }
 func BenchmarkAttention(b *testing.B) { benchmark(b, blocks, serial) }
@@ -116,4 +128,44 @@ func (s shape) call(tb cleaner) (*gemm.Call, int) {
 		c.Pairs = append(c.Pairs, gemm.Pair{A: a.Matrix, B: b.Matrix, K: s.rank, Alpha: 2})
 	}
 	return c, s.k + s.rank
+}
+
+// BenchmarkCycle multiplies with weights that come from memory each time, as in
+// decoding.
+func BenchmarkCycle(b *testing.B) {
+	const size, part = 96 << 20, 16 << 20 // all, and what one iteration reads
+	all := make([]byte, size)
+	for i := range all {
+		all[i] = byte(i*7>>3) & 0x3f
+	}
+	for _, isa := range gemm.Supported()[1:] {
+		for _, s := range []shape{
+			xWt(1, 512, 256, gemm.BF16), xWt(1, 512, 1408, gemm.BF16), xWt(1, 512, 8192, gemm.BF16), xWt(1, 1408, 512, gemm.BF16),
+			xWt(1, 2048, 2048, gemm.BF16), xWt(1, 2048, 8192, gemm.BF16), xWt(1, 8192, 2048, gemm.BF16), xWt(1, 2048, 2048, gemm.F32),
+			xWt(2, 2048, 2048, gemm.BF16), xWt(4, 2048, 2048, gemm.BF16), xWt(8, 2048, 2048, gemm.BF16), xWt(8, 512, 1408, gemm.BF16),
+		} {
+			b.Run(fmt.Sprintf("%v/%s/m=%d/n=%d/k=%d/%v", isa, s.name, s.m, s.n, s.k, s.b), func(b *testing.B) {
+				p := pool.New(0)
+				defer p.Close()
+				e := gemm.NewISA(p, isa)
+				w := gemm.Matrix{Elem: s.b, Stride: s.k, Trans: true}
+				x, c := make([]float32, s.m*s.k), make([]float32, s.m*s.n)
+				call := gemm.Call{M: s.m, N: s.n, C: c, LDC: s.n, Pairs: []gemm.Pair{{A: gemm.Of(x, s.k), B: w, K: s.k, Alpha: 1}}}
+				e.Reserve(e.Need(&call))
+				bytes, at, read := s.n*s.k*s.b.Size(), 0, 0
+				for b.Loop() {
+					for n := 0; n < part; n += bytes {
+						if at+bytes > size {
+							at = 0
+						}
+						call.Pairs[0].B.Data = unsafe.Pointer(&all[at])
+						e.Run(&call)
+						at, read = at+bytes, read+bytes
+					}
+				}
+				b.ReportMetric(1e-9*float64(read)/b.Elapsed().Seconds(), "GB/s")
+				b.ReportMetric(0, "ns/op")
+			})
+		}
+	}
 }

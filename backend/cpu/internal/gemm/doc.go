@@ -20,9 +20,11 @@
 // Every element of C is summed in one order that depends on the call and on
 // the instruction set, not on the number of workers: the result is the same
 // bit for bit. Nor does a row depend on what else is in the batch, as long as
-// the number of rows chooses the same way through this package: up to 8 rows
-// (decoding), or more. Products with a transposed A, whose rows are no batch,
-// change above 32 rows, and those of at most 64 columns above 128 once more.
+// the number of rows chooses the same way through this package: one row
+// (decoding), up to 8, or more. Where every B is transposed, as in x·Wᵀ, and long
+// enough, more rows go the way of 8: up to 64, by instruction set and precision.
+// Products with a transposed A, whose rows are no batch, change above 32 rows,
+// and those of at most 64 columns above 128 once more.
 // Sums run over at most 1024 terms before they are added up, so that long ones
 // lose no accuracy.
 //

@@ -4,7 +4,7 @@ import "unsafe"
 
 // fewRows computes a call of at most rowsFew rows, as in decoding, from B as
 // it lies in memory: it reads B once, and mostly waits for memory. Each task
-// takes a range of columns. The gradient of an adapter's A, dhᵀ·x, has a few
+// takes a range of columns. (Where a grid takes the call, that is faster.) The gradient of an adapter's A, dhᵀ·x, has a few
 // rows more and a B whose columns lie side by side: packing it would take
 // longer than the products.
 //

@@ -67,15 +67,22 @@ var (
 )
 
 // drawProblem draws any call, or one of those that have a way of their own:
-// few rows, few columns, few columns with a transposed A, deep.
+// few rows, rows of B with rows of A, few columns, few columns with a
+// transposed A, deep.
 func drawProblem(t *rapid.T) *problem {
 	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 	m, n := dimension(0, 131), dimension(0, 131)
 	k, pairs := dimension(0, 131), 6
-	elemA, transA := elems, rapid.Bool()
-	switch rapid.SampledFrom([]string{"any", "few rows", "few columns", "flipped", "deep"}).Draw(t, "kind") {
+	elemA, transA, transB := elems, rapid.Bool(), rapid.Bool()
+	switch rapid.SampledFrom([]string{"any", "few rows", "grid", "deep grid", "few columns", "flipped", "deep"}).Draw(t, "kind") {
 	case "few rows":
 		m, k = dimension(1, 8), dimension(0, 521)
+	case "grid":
+		m, n, k, pairs = dimension(2, 8), dimension(8, 131), dimension(0, 257), 3
+		transB = rapid.Just(true)
+	case "deep grid":
+		m, n, k, pairs = dimension(1, 65), dimension(8, 13), dimension(512, 1100), 1
+		transB = rapid.Just(true)
 	case "few columns":
 		m, n, k = dimension(9, 67), dimension(1, 64), dimension(100, 1031)
 		elemA, transA = rapid.Just(gemm.F32), rapid.Just(false)
@@ -89,7 +96,7 @@ func drawProblem(t *rapid.T) *problem {
 	for range rapid.IntRange(0, pairs).Draw(t, "pairs") {
 		k := k.Draw(t, "K")
 		a := newMatrix(t, r, p.M, k, elemA.Draw(t, "elem A"), transA.Draw(t, "Aᵀ"), paddeds.Draw(t, "pad A"))
-		b := newMatrix(t, r, k, p.N, elems.Draw(t, "elem B"), rapid.Bool().Draw(t, "Bᵀ"), paddeds.Draw(t, "pad B"))
+		b := newMatrix(t, r, k, p.N, elems.Draw(t, "elem B"), transB.Draw(t, "Bᵀ"), paddeds.Draw(t, "pad B"))
 		p.add(a, b, alphas.Draw(t, "α"))
 	}
 	return p
@@ -122,7 +129,7 @@ func TestAgainstReference(t *testing.T) {
 func TestManyWorkers(t *testing.T) {
 	eachPrecision(t, func(t *testing.T, isa gemm.ISA) {
 		r := rand.New(rand.NewPCG(1, 1))
-		for _, s := range []struct{ m, n, k int }{{40, 300, 600}, {3, 700, 300}, {400, 20, 200}, {150, 90, 90}} {
+		for _, s := range []struct{ m, n, k int }{{40, 300, 600}, {40, 300, 1100}, {3, 700, 300}, {400, 20, 200}, {150, 90, 90}} {
 			for trans := range 4 {
 				p := newProblem(r, s.m, s.n, 0, false, true)
 				p.add(newMatrix(t, r, s.m, s.k, gemm.F32, trans&1 != 0, 0), newMatrix(t, r, s.k, s.n, gemm.BF16, trans&2 != 0, 0), 1)
@@ -153,7 +160,7 @@ func TestBlocksOfRows(t *testing.T) {
 }
 
 // A row does not change with the number of rows, as long as the call goes the
-// same way: up to 8 rows, or more.
+// same way.
 func TestRowsAreIndependent(t *testing.T) {
 	eachPrecision(t, func(t *testing.T, isa gemm.ISA) {
 		e := engine(t, 2, isa)
@@ -161,7 +168,7 @@ func TestRowsAreIndependent(t *testing.T) {
 		for _, s := range []struct {
 			few, many, n, k int
 			trans           bool
-		}{{1, 8, 70, 130, true}, {3, 7, 70, 700, false}, {9, 150, 70, 700, true}, {13, 64, 70, 700, false}, {9, 150, 20, 700, true}} {
+		}{{2, 8, 70, 130, true}, {9, 32, 70, 1100, true}, {1, 7, 70, 700, false}, {65, 150, 70, 700, true}, {13, 64, 70, 700, false}, {65, 150, 20, 700, true}} {
 			many := newProblem(r, s.many, s.n, 0, false, false)
 			a, b := newMatrix(t, r, s.many, s.k, gemm.F32, false, 0), newMatrix(t, r, s.k, s.n, gemm.BF16, s.trans, 0)
 			many.add(a, b, 1)
@@ -186,7 +193,7 @@ func TestWidening(t *testing.T) {
 	eachISA(t, func(t *testing.T, isa gemm.ISA) {
 		e := engine(t, 1, isa)
 		for elem, want := range want {
-			for _, m := range []int{1, 9} { // from B as it lies, and packed
+			for _, m := range []int{1, 2, 9} { // from B as it lies, in two ways, and packed
 				for _, b := range []gemm.Matrix{{Stride: len(all)}, {Stride: 1, Trans: true}} {
 					b.Data, b.Elem = unsafe.Pointer(&all[0]), elem
 					ones := []float32{1, 1, 1, 1, 1, 1, 1, 1, 1}
@@ -233,7 +240,7 @@ func TestSpecialValues(t *testing.T) {
 // Long sums lose no more than a few units of the last place: 16384 terms of
 // one sign, where one long float32 sum errs by hundreds.
 func TestLongSums(t *testing.T) {
-	const m, n, k = 9, 66, 16384
+	const m, n, k = 65, 66, 16384
 	r := rand.New(rand.NewPCG(3, 3))
 	x, w, wt := make([]float32, m*k), make([]float32, k*n), make([]float32, n*k)
 	for i := range x {
@@ -249,7 +256,7 @@ func TestLongSums(t *testing.T) {
 	}
 	eachISA(t, func(t *testing.T, isa gemm.ISA) {
 		e := engine(t, 2, isa)
-		for _, rows := range []int{1, m} {
+		for _, rows := range []int{1, 2, 9, m} {
 			for _, cols := range []int{5, n} {
 				for _, b := range []gemm.Matrix{gemm.Of(w, n), gemm.Of(wt, k).T()} {
 					c := gemm.Call{M: rows, N: cols, LDC: cols, C: make([]float32, rows*cols),

@@ -36,7 +36,7 @@ func (g *group) run(e *Engine, calls []*Call) {
 		j := g.jobs[i]
 		j.c, j.workers = c, e.pool.Workers()
 		if c.M > 0 && c.N > 0 {
-			tasks += j.fewRows.divide()
+			tasks += j.divideFew()
 		}
 		g.last[i] = tasks
 	}
@@ -44,6 +44,17 @@ func (g *group) run(e *Engine, calls []*Call) {
 	for i := range calls {
 		g.jobs[i].c = nil
 	}
+}
+
+// divideFew gets a call of at most rowsFew rows ready and returns the number of
+// its tasks, which few runs.
+func (j *job) divideFew() int {
+	if j.k.takes(j.c, j.e.Rounds()) {
+		j.few = j.grid.task
+		return j.grid.divide()
+	}
+	j.few = j.fewRows.task
+	return j.fewRows.divide()
 }
 
 // reserve makes room for so many calls that pack so many floats each.
@@ -64,7 +75,7 @@ func (g *group) columns(i int) {
 	first := 0
 	for n, last := range g.last {
 		if i < last {
-			g.jobs[n].fewRows.columns(i - first)
+			g.jobs[n].few(i - first)
 			return
 		}
 		first = last

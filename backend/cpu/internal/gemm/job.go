@@ -17,6 +17,9 @@ type job struct {
 	fewRows fewRows
 	fewCols fewCols
 	flipped flipped
+	grid    grid
+
+	few func(i int) // see divideFew
 }
 
 // usualPairs is how many pairs a call can have without a job making room.
@@ -28,6 +31,7 @@ func newJob(e *Engine) *job {
 	j.fewRows.bind(j)
 	j.fewCols.bind(j)
 	j.flipped.bind(j)
+	j.grid.bind(j)
 	return j
 }
 
@@ -53,6 +57,8 @@ func (j *job) run() {
 	switch {
 	case depth == 0:
 		c.initialize(0, c.M, 0, c.N)
+	case j.k.takes(c, j.e.Rounds()):
+		j.grid.run()
 	case c.M <= rowsFew:
 		j.fewRows.run()
 	case quantized:

@@ -65,6 +65,20 @@ type kernels struct {
 	direct     func(rows, k int, a unsafe.Pointer, arow, acol int, b unsafe.Pointer, elem Elem, ldb int, c unsafe.Pointer, ldc, cols int, alpha float32)
 	directRows int
 
+	// grid computes c[i*ldc+j] += alpha·x[i]·w[j*ldw:] over k for i < rows ≤
+	// gridRows and skip ≤ j < gridCols[rows], ldw in bytes; it reads all
+	// gridCols rows of w, and fetches what lies ahead bytes behind the first.
+	// x is a panel of so many rows of gridFloats(k) floats, where panel has
+	// put each of them. A row of x and one of w are one sum, whatever rows
+	// and skip are. Instruction sets that gain nothing by it have none; those
+	// of pairs are for bfloat16.
+	grid     func(rows, k int, x, w unsafe.Pointer, elem Elem, ldw int, c unsafe.Pointer, ldc, skip, ahead int, alpha float32)
+	panel    func(dst unsafe.Pointer, row, rows int, x unsafe.Pointer, k int, elem Elem)
+	gridRows int
+	gridCols []int
+	gridTurn int // k of a grid is a multiple, if not 0
+	gridMost int // rows of A that a call of them has at most
+
 	// block computes c[i*ldc+j] += alpha·x[i*ldx:]·w[j] over k for i <
 	// blockRows and j < cols ≤ blockCols, float32 all. Element t of w[j] is
 	// element [t/blockLanes][j][t%blockLanes] of w, zeroes beyond k.
@@ -81,6 +95,12 @@ func (k *kernels) words(elements int) int {
 	run := max(1, k.run)
 	return ceil(elements, k.pairSize*run) * run
 }
+
+// gridFloats is the length of a row of k elements in a panel for grid.
+func (k *kernels) gridFloats(elements int) int { return ceil(elements, 32) * 32 / k.pairSize }
+
+// gridMostCols is the most columns of a grid.
+const gridMostCols = 6
 
 // packSlack is what pack may overwrite behind its destination: a full vector
 // store of which one element counts.

@@ -31,12 +31,16 @@ func (e *Engine) Need(c *Call) Scratch {
 	if e.Rounds() {
 		p.kern = p.kern.pairs
 	}
-	depth, rows, cols, longest, wide, transposed := 0, 0, 0, 0, 0, true
+	depth, rows, cells, cols, longest, widest, wide, transposed := 0, 0, 0, 0, 0, 0, 0, true
 	for i := range c.Pairs {
 		pair := c.Pairs[i]
 		pair.Alpha = 1
 		depth += p.words(&pair)
 		rows += min(c.M, rowsFew)*(padded(pair.K)+splitPadded(pair.K)) + packSlack
+		cells += min(c.M, e.k.gridMost) * e.k.gridFloats(pair.K)
+		if pair.A.Elem != F32 || pair.A.Trans {
+			widest = max(widest, min(c.M, e.k.gridRows)*padded(pair.K)+packSlack)
+		}
 		cols += min(c.N, colsThin) * padded(pair.K)
 		longest = max(longest, pair.K)
 		if pair.B.Elem.Quantized() {
@@ -52,9 +56,15 @@ func (e *Engine) Need(c *Call) Scratch {
 			Wide:  wide,
 		},
 	}
+	if e.k.grid != nil {
+		s.Call = max(s.Call, cells)
+		s.Task.Wide = max(s.Task.Wide, gridGroup*e.k.gridTurn)
+		s.Task.Small = max(s.Task.Small, widest)
+	}
 	if c.N <= colsThin && e.k.block != nil {
 		s.Call = max(s.Call, cols)
-		s.Task.Small = max(s.Task.Small, e.k.blockCols*max(padded(longest), e.k.blockRows)+packSlack)
+		s.Task.Small = max(s.Task.Small, e.k.blockCols*e.k.blockRows)
+		s.Task.B = max(s.Task.B, e.k.blockCols*padded(longest)+packSlack)
 	}
 	if c.N <= colsThin && transposed && c.M > 2*colsThin {
 		inner := Call{M: c.N, N: c.M, Pairs: make([]Pair, 0, len(c.Pairs))}
@@ -88,6 +98,9 @@ func (e *Engine) widened(c *Call, p *Pair, kern *kernels) int {
 			shares = 1
 		}
 		n = max(n, widenRows*ceil(groups, min(groups, shares))*colsFew)
+	}
+	if c.M > rowsFew && p.B.Trans && e.k.grid != nil {
+		n = max(n, gridGroup*padded(min(p.K, gridDeep+32)))
 	}
 	return n + quantBlock
 }

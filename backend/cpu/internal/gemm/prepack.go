@@ -67,6 +67,8 @@ func (p *packed) copyReady(b []float32, r *Prepacked, word, k, from, to, n0, n1 
 	}
 }
 
-// UsesPanels reports whether products of so many rows and columns, with A as
-// activations lie, read B from panels: others have no use for a Prepacked.
-func UsesPanels(rows, cols int) bool { return rows > rowsFew && cols > colsThin }
+// UsesPanels reports whether a product such as c, with A as activations lie,
+// reads B from panels: others have no use for a Prepacked.
+func (e *Engine) UsesPanels(c *Call) bool {
+	return c.M > rowsFew && c.N > colsThin && !e.k.takes(c, e.Rounds())
+}

@@ -54,7 +54,7 @@ func BenchmarkQuantizedDecode(b *testing.B) {
 // into panels.
 func BenchmarkQuantizedPacked(b *testing.B) {
 	const n, k = 2048, 2048
-	for _, m := range []int{64, 512} {
+	for _, m := range []int{8, 16, 32, 64, 512} {
 		for _, elem := range []gemm.Elem{gemm.BF16, gemm.Q8, gemm.NF4} {
 			for _, trans := range []bool{true, false} {
 				b.Run(fmt.Sprintf("%v/m=%d/Bᵀ=%v", elem, m, trans), func(b *testing.B) {

@@ -778,3 +778,248 @@ func dot256Q4x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float3
 //
 //go:noescape
 func dot256Q4x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 1, skip ≤ j < 6, x as panel512Plain has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid512F32x1(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 2, skip ≤ j < 6, x as panel512Plain has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid512F32x2(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 3, skip ≤ j < 6, x as panel512Plain has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid512F32x3(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 4, skip ≤ j < 6, x as panel512Plain has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid512F32x4(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 5, skip ≤ j < 4, x as panel512Plain has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid512F32x5(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 6, skip ≤ j < 4, x as panel512Plain has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid512F32x6(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 7, skip ≤ j < 3, x as panel512Plain has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid512F32x7(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 8, skip ≤ j < 3, x as panel512Plain has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid512F32x8(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// dst[t·step:] = x[16·t:], 16 elements at a time, in their order.
+//
+//go:noescape
+func panel512Plain(dst *float32, step int, x *float32, k int)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 1, skip ≤ j < 3, x as panel256Plain has left it; k a multiple of 8. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid256F32x1(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 2, skip ≤ j < 3, x as panel256Plain has left it; k a multiple of 8. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid256F32x2(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 3, skip ≤ j < 3, x as panel256Plain has left it; k a multiple of 8. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid256F32x3(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 4, skip ≤ j < 3, x as panel256Plain has left it; k a multiple of 8. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid256F32x4(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// dst[t·step:] = x[8·t:], 8 elements at a time, in their order; k a multiple of 8.
+//
+//go:noescape
+func panel256Plain(dst *float32, step int, x *float32, k int)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 1, skip ≤ j < 6, x as panel512Plain has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid512F16x1(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 2, skip ≤ j < 6, x as panel512Plain has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid512F16x2(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 3, skip ≤ j < 6, x as panel512Plain has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid512F16x3(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 4, skip ≤ j < 6, x as panel512Plain has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid512F16x4(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 5, skip ≤ j < 4, x as panel512Plain has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid512F16x5(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 6, skip ≤ j < 4, x as panel512Plain has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid512F16x6(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 7, skip ≤ j < 3, x as panel512Plain has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid512F16x7(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 8, skip ≤ j < 3, x as panel512Plain has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid512F16x8(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 1, skip ≤ j < 3, x as panel256Plain has left it; k a multiple of 8. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid256F16x1(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 2, skip ≤ j < 3, x as panel256Plain has left it; k a multiple of 8. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid256F16x2(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 3, skip ≤ j < 3, x as panel256Plain has left it; k a multiple of 8. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid256F16x3(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 4, skip ≤ j < 3, x as panel256Plain has left it; k a multiple of 8. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid256F16x4(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 1, skip ≤ j < 6, x as panel512Split has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid512BF16x1(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 2, skip ≤ j < 6, x as panel512Split has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid512BF16x2(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 3, skip ≤ j < 6, x as panel512Split has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid512BF16x3(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 4, skip ≤ j < 6, x as panel512Split has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid512BF16x4(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 5, skip ≤ j < 4, x as panel512Split has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid512BF16x5(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 6, skip ≤ j < 4, x as panel512Split has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid512BF16x6(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 7, skip ≤ j < 3, x as panel512Split has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid512BF16x7(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 8, skip ≤ j < 3, x as panel512Split has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid512BF16x8(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// dst[t·step:] = x[32·t:], 32 elements at a time, those with even numbers before those with odd ones.
+//
+//go:noescape
+func panel512Split(dst *float32, step int, x *float32, k int)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 1, skip ≤ j < 3, x as panel256Split has left it; k a multiple of 16. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid256BF16x1(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 2, skip ≤ j < 3, x as panel256Split has left it; k a multiple of 16. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid256BF16x2(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 3, skip ≤ j < 3, x as panel256Split has left it; k a multiple of 16. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid256BF16x3(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 4, skip ≤ j < 3, x as panel256Split has left it; k a multiple of 16. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid256BF16x4(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// dst[t·step:] = x[16·t:], 16 elements at a time, those with even numbers before those with odd ones; k a multiple of 16.
+//
+//go:noescape
+func panel256Split(dst *float32, step int, x *float32, k int)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 1, skip ≤ j < 6, x as panel512Pairs has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid512Pairsx1(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 2, skip ≤ j < 6, x as panel512Pairs has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid512Pairsx2(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 3, skip ≤ j < 6, x as panel512Pairs has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid512Pairsx3(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 4, skip ≤ j < 6, x as panel512Pairs has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid512Pairsx4(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 5, skip ≤ j < 4, x as panel512Pairs has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid512Pairsx5(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 6, skip ≤ j < 4, x as panel512Pairs has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid512Pairsx6(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 7, skip ≤ j < 3, x as panel512Pairs has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid512Pairsx7(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 8, skip ≤ j < 3, x as panel512Pairs has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+//
+//go:noescape
+func grid512Pairsx8(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
+
+// dst[t·step:] = x[32·t:], 32 elements at a time, rounded to bfloat16.
+//
+//go:noescape
+func panel512Pairs(dst *float32, step int, x *float32, k int)

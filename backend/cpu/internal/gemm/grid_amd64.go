@@ -1,0 +1,69 @@
+//go:build amd64 && !purego
+
+package gemm
+
+import "unsafe"
+
+var (
+	avx512GridCols = []int{0, 6, 6, 6, 6, 4, 4, 3, 3}
+	avx512Grids    = [...][9]gridAsm{
+		F32:  {nil, grid512F32x1, grid512F32x2, grid512F32x3, grid512F32x4, grid512F32x5, grid512F32x6, grid512F32x7, grid512F32x8},
+		F16:  {nil, grid512F16x1, grid512F16x2, grid512F16x3, grid512F16x4, grid512F16x5, grid512F16x6, grid512F16x7, grid512F16x8},
+		BF16: {nil, grid512BF16x1, grid512BF16x2, grid512BF16x3, grid512BF16x4, grid512BF16x5, grid512BF16x6, grid512BF16x7, grid512BF16x8},
+	}
+	avx512PairsGrids = [...]gridAsm{nil, grid512Pairsx1, grid512Pairsx2, grid512Pairsx3, grid512Pairsx4,
+		grid512Pairsx5, grid512Pairsx6, grid512Pairsx7, grid512Pairsx8}
+	avx512Panels = [...]panelAsm{F32: panel512Plain, F16: panel512Plain, BF16: panel512Split}
+
+	avx2GridCols = []int{0, 3, 3, 3, 3}
+	avx2Grids    = [...][5]gridAsm{
+		F32:  {nil, grid256F32x1, grid256F32x2, grid256F32x3, grid256F32x4},
+		F16:  {nil, grid256F16x1, grid256F16x2, grid256F16x3, grid256F16x4},
+		BF16: {nil, grid256BF16x1, grid256BF16x2, grid256BF16x3, grid256BF16x4},
+	}
+)
+
+// avx2GridTurn is how many elements along k the grids and panels of AVX2 take
+// at a time: it has no masked loads of 16-bit elements.
+const avx2GridTurn = 16
+
+func avx512Grid(rows, k int, x, w unsafe.Pointer, elem Elem, ldw int, c unsafe.Pointer, ldc, skip, ahead int, alpha float32) {
+	avx512Grids[elem][rows](k, (*float32)(x), (*byte)(w), ldw, (*float32)(c), 4*ldc, skip, ahead, alpha)
+}
+
+func avx512PairsGrid(rows, k int, x, w unsafe.Pointer, _ Elem, ldw int, c unsafe.Pointer, ldc, skip, ahead int, alpha float32) {
+	avx512PairsGrids[rows](k, (*float32)(x), (*byte)(w), ldw, (*float32)(c), 4*ldc, skip, ahead, alpha)
+}
+
+func avx512Panel(dst unsafe.Pointer, row, rows int, x unsafe.Pointer, k int, elem Elem) {
+	const vec = 64
+	avx512Panels[elem]((*float32)(at(dst, row*vec)), rows*vec, (*float32)(x), k)
+}
+
+func avx512PairsPanel(dst unsafe.Pointer, row, rows int, x unsafe.Pointer, k int, _ Elem) {
+	const vec = 64
+	panel512Pairs((*float32)(at(dst, row*vec)), rows*vec, (*float32)(x), k)
+}
+
+func avx2Grid(rows, k int, x, w unsafe.Pointer, elem Elem, ldw int, c unsafe.Pointer, ldc, skip, ahead int, alpha float32) {
+	avx2Grids[elem][rows](k, (*float32)(x), (*byte)(w), ldw, (*float32)(c), 4*ldc, skip, ahead, alpha)
+}
+
+func avx2Panel(dst unsafe.Pointer, row, rows int, x unsafe.Pointer, k int, elem Elem) {
+	const vec = 32
+	whole := k &^ (avx2GridTurn - 1)
+	avx2PanelPart(at(dst, row*vec), rows*vec, x, whole, elem)
+	if whole < k {
+		var rest [avx2GridTurn]float32
+		copy(rest[:], unsafe.Slice((*float32)(at(x, 4*whole)), k-whole))
+		avx2PanelPart(at(dst, 4*rows*whole+row*vec), rows*vec, unsafe.Pointer(&rest), avx2GridTurn, elem)
+	}
+}
+
+func avx2PanelPart(dst unsafe.Pointer, step int, x unsafe.Pointer, k int, elem Elem) {
+	if elem == BF16 {
+		panel256Split((*float32)(dst), step, (*float32)(x), k)
+		return
+	}
+	panel256Plain((*float32)(dst), step, (*float32)(x), k)
+}

@@ -1,0 +1,324 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// gridCols is how many rows of w a grid of so many rows of x has: with one
+// register per sum they fill the register file but for one of each row of w,
+// one for x and one for a constant. Ten loads serve 24 multiply-adds (seven
+// serve 12 with AVX2).
+func (v *vector) gridCols(rows int) int {
+	if v == avx2 {
+		return 3
+	}
+	switch {
+	case rows <= 4:
+		return 6
+	case rows <= 6:
+		return 4
+	}
+	return 3
+}
+
+// gridKind is how a grid reads w, and how x lies for it.
+type gridKind struct {
+	elem
+	split bool // elements with an even number before those with an odd one
+	pairs bool // products of pairs of bfloat16
+}
+
+var gridKinds = []gridKind{
+	{elem: f32}, {elem: f16}, {elem: bf16, split: true}, {elem: elem{"Pairs", 2}, pairs: true},
+}
+
+// step is how many elements along k one turn of the loop takes.
+func (g gridKind) step(v *vector) int {
+	if g.split || g.pairs {
+		return 2 * v.lanes
+	}
+	return v.lanes
+}
+
+// grid emits the products of a few rows of x, which are packed side by side,
+// with a few rows of w as they lie in memory. A register of bfloat16 holds
+// those with even numbers in its upper halves and those with odd ones in its
+// lower halves: with x in the same order, one shift or one mask widens 16 of
+// them, where their own order would take a shuffle more.
+//
+// Several rows at a time are more streams than the hardware follows from page
+// to page, so it is told what to fetch: in the order of memory, and only into
+// the second cache, from which it comes in time (Zen 4: twice the bandwidth of
+// none; into the first it is slower than none).
+func grid(v *vector, rows int, g gridKind) {
+	cols := v.gridCols(rows)
+	doc := "any k"
+	if v == avx2 {
+		doc = sprintf("k a multiple of %d", g.step(v))
+	}
+	text(sprintf("grid%s%sx%d", v.name, g.name, rows),
+		"func(k int, x *float32, w *byte, ldw int, c *float32, ldc, skip, ahead int, alpha float32)",
+		sprintf("c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < %d, skip ≤ j < %d, x as panel%s%s has left it; %s. What is ahead bytes behind w is fetched, as much as is read.", rows, cols, v.name, g.panel(), doc))
+	param("k", reg.RCX)
+	param("x", reg.RSI)
+	param("w", reg.RDX)
+	param("ldw", reg.R9)
+	param("c", reg.RDI)
+	param("ldc", reg.R8)
+	LEAQ(Mem{Base: reg.R9, Index: reg.R9, Scale: 2}, reg.R10) // 3·ldw
+	if cols > 4 {
+		LEAQ(Mem{Base: reg.RDX, Index: reg.R9, Scale: 4}, reg.R11)
+	}
+	param("ahead", reg.R12)
+	ADDQ(reg.RDX, reg.R12)
+	s := &gridState{vector: v, gridKind: g, rows: rows, cols: cols}
+	for _, z := range v.r[:rows*cols] {
+		zero(z)
+	}
+	if g.split && v == avx512 {
+		MOVL(U32(0xffff0000), reg.EAX)
+		VPBROADCASTD(reg.EAX, s.constant())
+	}
+	SUBQ(I32(int32(g.step(v))), reg.RCX)
+	JLT(LabelRef("rest"))
+	align()
+	Label("loop")
+	s.step(false)
+	ADDQ(I32(int32(g.step(v)*g.size)), reg.RDX)
+	ADDQ(I32(int32(cols*g.step(v)*g.size)), reg.R12)
+	if cols > 4 {
+		ADDQ(I32(int32(g.step(v)*g.size)), reg.R11)
+	}
+	ADDQ(I32(int32(s.turn())), reg.RSI)
+	SUBQ(I32(int32(g.step(v))), reg.RCX)
+	JGE(LabelRef("loop"))
+	Label("rest")
+	if v == avx512 {
+		ADDQ(I32(int32(g.step(v))), reg.RCX)
+		JZ(LabelRef("fold"))
+		MOVQ(I32(-1), reg.RAX)
+		BZHIQ(reg.RCX, reg.RAX, reg.RAX)
+		KMOVD(reg.EAX, reg.K1)
+		s.step(true)
+		Label("fold")
+	}
+	s.fold()
+	VZEROUPPER()
+	RET()
+}
+
+// panel is the name of the order that x lies in.
+func (g gridKind) panel() string {
+	switch {
+	case g.pairs:
+		return "Pairs"
+	case g.split:
+		return "Split"
+	}
+	return "Plain"
+}
+
+// gridState names the registers of a grid.
+type gridState struct {
+	*vector
+	gridKind
+	rows, cols int
+}
+
+func (s *gridState) sum(i int) []reg.VecPhysical { return s.r[i*s.cols : (i+1)*s.cols] }
+func (s *gridState) wide(j int) reg.VecPhysical  { return s.r[s.rows*s.cols+j] }
+func (s *gridState) x() reg.VecPhysical          { return s.r[s.rows*s.cols+s.cols] }
+func (s *gridState) constant() reg.VecPhysical   { return s.r[len(s.r)-1] }
+
+// turn is how much of the panel of x one step takes, in bytes.
+func (s *gridState) turn() int {
+	if s.split {
+		return 2 * s.rows * s.bytes()
+	}
+	return s.rows * s.bytes()
+}
+
+// row is where row j of w is.
+func (s *gridState) row(j int) Mem {
+	base := []reg.GPPhysical{reg.RDX, reg.R11}[j/4]
+	return []Mem{
+		{Base: base}, {Base: base, Index: reg.R9, Scale: 1},
+		{Base: base, Index: reg.R9, Scale: 2}, {Base: base, Index: reg.R10, Scale: 1},
+	}[j%4]
+}
+
+// step emits one turn of the loop, of as many elements as the mask K1 has bits
+// if it is the last one.
+func (s *gridState) step(last bool) {
+	const line = 64
+	for i := 0; !last && i < s.cols*s.gridKind.step(s.vector)*s.size; i += line {
+		PREFETCHT1(Mem{Base: reg.R12, Disp: i})
+	}
+	for half := range s.turn() / (s.rows * s.bytes()) {
+		if s.vector == avx2 && half == 1 {
+			VMOVUPS(s.upper, s.x())
+		}
+		for j := range s.cols {
+			s.load(j, half, last)
+		}
+		for i := range s.rows {
+			VMOVUPS(Mem{Base: reg.RSI, Disp: (half*s.rows + i) * s.bytes()}, s.x())
+			for j, z := range s.sum(i) {
+				if s.pairs {
+					dotPairs(s.x(), s.wide(j), z)
+				} else {
+					VFMADD231PS(s.x(), s.wide(j), z)
+				}
+			}
+		}
+	}
+}
+
+// load emits the reading of row j of w: of split ones, the even elements and
+// then the odd ones.
+func (s *gridState) load(j, half int, last bool) {
+	src, dst := s.row(j), s.wide(j)
+	switch {
+	case !s.split && !s.pairs && last:
+		s.elem.load(src, dst, reg.K1)
+		return
+	case !s.split && !s.pairs:
+		s.elem.load(src, dst)
+		return
+	case last:
+		VMOVDQU16_Z(src, reg.K1, dst)
+	case s.pairs:
+		VMOVUPS(src, dst)
+	}
+	switch {
+	case !s.split:
+	case s.vector == avx2 && half == 0:
+		VMOVUPS(src, dst)
+		VPSLLD(U8(16), dst, dst)
+	case s.vector == avx2:
+		VPAND(src, s.x(), dst)
+	case half == 0 && last:
+		VPSLLD(U8(16), dst, dst)
+	case half == 0:
+		VPSLLD(U8(16), src, dst)
+	case last:
+		VPANDD(dst, s.constant(), dst)
+	default:
+		VPANDD(src, s.constant(), dst)
+	}
+}
+
+// fold emits the sums across the registers, and adds them to C. The order of
+// the additions is that of every row and column.
+func (s *gridState) fold() {
+	free := s.r[s.rows*s.cols:]
+	param("skip", reg.RCX)
+	mask := s.r[len(s.r)-1]
+	if s.vector == avx512 {
+		MOVQ(I32(-1), reg.RAX)
+		SHLQ(reg.CL, reg.RAX)
+		ANDQ(U32(1<<s.cols-1), reg.RAX)
+		KMOVW(reg.EAX, reg.K1)
+	} else {
+		s.skip256(mask, free[0])
+	}
+	for i := range s.rows {
+		z := foldRow(s.vector, s.sum(i), free)
+		alpha, old := free[0], free[1]
+		p, _ := Param("alpha").Resolve()
+		at := Mem{Base: reg.RDI}
+		if s.vector == avx512 {
+			VBROADCASTSS(p.Addr, alpha.AsY())
+			VMOVUPS_Z(at, reg.K1, old.AsY())
+			VFMADD231PS(z.AsY(), alpha.AsY(), old.AsY())
+			VMOVUPS(old.AsY(), reg.K1, at)
+		} else {
+			VBROADCASTSS(p.Addr, alpha.AsX())
+			VMASKMOVPS(at, mask.AsX(), old.AsX())
+			VFMADD231PS(z.AsX(), alpha.AsX(), old.AsX())
+			VMASKMOVPS(old.AsX(), mask.AsX(), at)
+		}
+		if i < s.rows-1 {
+			ADDQ(reg.R8, reg.RDI)
+		}
+	}
+}
+
+// skip256 makes the sign of lanes RCX ≤ j < cols negative.
+func (s *gridState) skip256(mask, tmp reg.VecPhysical) {
+	MOVQ(I32(int32(s.cols)), reg.RAX)
+	VMOVD(reg.ECX, mask.AsX())
+	VPBROADCASTD(mask.AsX(), mask)
+	VPCMPGTD(s.iota, mask, mask) // below skip
+	VMOVD(reg.EAX, tmp.AsX())
+	VPBROADCASTD(tmp.AsX(), tmp)
+	VPCMPGTD(s.iota, tmp, tmp) // below cols
+	VPANDN(tmp, mask, mask)
+}
+
+// panel emits the packing of one row of x for grids: a register full of
+// elements goes to every step bytes, the last one with zeroes from k on.
+func panel(v *vector, g gridKind) {
+	doc := map[string]string{
+		"Plain": "in their order", "Split": "those with even numbers before those with odd ones", "Pairs": "rounded to bfloat16",
+	}[g.panel()]
+	if v == avx2 {
+		doc += sprintf("; k a multiple of %d", g.step(v))
+	}
+	text(sprintf("panel%s%s", v.name, g.panel()), "func(dst *float32, step int, x *float32, k int)",
+		sprintf("dst[t·step:] = x[%d·t:], %d elements at a time, %s.", g.step(v), g.step(v), doc))
+	param("dst", reg.RDI)
+	param("step", reg.R8)
+	param("x", reg.RSI)
+	param("k", reg.RCX)
+	if g.split && v == avx512 {
+		VMOVDQU64(v.evens, reg.Z30)
+		VMOVDQU64(v.odds, reg.Z31)
+	}
+	write := func(masks ...reg.OpmaskPhysical) {
+		f32.load(Mem{Base: reg.RSI}, v.r[0], masks[:min(1, len(masks))]...)
+		if g.step(v) > v.lanes {
+			f32.load(Mem{Base: reg.RSI, Disp: v.bytes()}, v.r[1], masks[min(1, len(masks)):]...)
+		}
+		switch {
+		case g.pairs:
+			narrowPairs(v.r[0], v.r[1], v.r[0])
+		case g.split && v == avx512:
+			VMOVUPS(v.r[0], v.r[2])
+			VPERMT2PS(v.r[1], reg.Z30, v.r[0])
+			VPERMT2PS(v.r[1], reg.Z31, v.r[2])
+			VMOVUPS(v.r[2], Mem{Base: reg.RDI, Index: reg.R8, Scale: 1})
+		case g.split:
+			VSHUFPS(U8(0xdd), v.r[1], v.r[0], v.r[2])
+			VSHUFPS(U8(0x88), v.r[1], v.r[0], v.r[0])
+			VPERMPD(U8(0xd8), v.r[2], v.r[2])
+			VPERMPD(U8(0xd8), v.r[0], v.r[0])
+			VMOVUPS(v.r[2], Mem{Base: reg.RDI, Index: reg.R8, Scale: 1})
+		}
+		VMOVUPS(v.r[0], Mem{Base: reg.RDI})
+	}
+	SUBQ(I32(int32(g.step(v))), reg.RCX)
+	JLT(LabelRef("rest"))
+	Label("loop")
+	write()
+	ADDQ(I32(int32(4*g.step(v))), reg.RSI)
+	if g.split {
+		LEAQ(Mem{Base: reg.RDI, Index: reg.R8, Scale: 2}, reg.RDI)
+	} else {
+		ADDQ(reg.R8, reg.RDI)
+	}
+	SUBQ(I32(int32(g.step(v))), reg.RCX)
+	JGE(LabelRef("loop"))
+	Label("rest")
+	if v == avx512 {
+		ADDQ(I32(int32(g.step(v))), reg.RCX)
+		JZ(LabelRef("done"))
+		mask512(reg.RCX, reg.RAX, []reg.OpmaskPhysical{reg.K1, reg.K2}[:g.step(v)/v.lanes]...)
+		write([]reg.OpmaskPhysical{reg.K1, reg.K2}[:g.step(v)/v.lanes]...)
+		Label("done")
+	}
+	VZEROUPPER()
+	RET()
+}
