@@ -34,8 +34,23 @@ bench: ## benchmarks of the CPU kernels and of the conversions
 lint: ## gofmt, vet and staticcheck on every tag combination
 	sh scripts/lint.sh
 
-kernels: ## generate the assembly again from tools/
+kernels: assembly cuda-kernels ## what is generated: the assembly from tools/, and the fat binaries of kernels/cuda (installs nvcc)
+
+assembly: ## generate the assembly again from tools/
 	$(GO) generate ./backend/cpu/... ./tensor
+
+cuda-kernels: ## fat binaries of kernels/cuda, for builds with -tags cuda (installs nvcc)
+	sh scripts/cuda_kernels.sh
+
+sim: ## the simulated CUDA driver, for machines without a GPU (needs g++)
+	sh scripts/cuda_sim.sh
+
+env: ## print the environment of builds with -tags cuda: eval "$(make -s env)"
+	@sh scripts/cuda_env.sh
+
+test-cuda: sim cuda-kernels ## all tests of -tags cuda, on the simulated driver
+	eval "$$(sh scripts/cuda_env.sh)" && LORAFUSE_LIBCUDA=$(CURDIR)/kernels/sim/build/libcuda_sim.so \
+		$(GO) test -tags cuda ./kernels/... ./backend/cuda/...
 
 docker: ## the CPU image
 	docker build -t lorafuse .
@@ -46,5 +61,5 @@ install: ## lorafuse into GOBIN
 clean: ## remove what was built and trained here
 	rm -rf bin examples/godoc/output
 
-.PHONY: help build example test race purego arm64 fuzz bench lint kernels docker install clean
+.PHONY: help build example test race purego arm64 fuzz bench lint kernels assembly cuda-kernels sim env test-cuda docker install clean
 .DEFAULT_GOAL := help

@@ -1,0 +1,168 @@
+#include "settings.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <algorithm>
+#include <mutex>
+#include <thread>
+
+#include "../engine/engine.h"
+
+namespace lfsim {
+
+namespace {
+
+// Injection is one entry of LFSIM_FAIL: kind[:name][:n[+]].
+struct Injection {
+  std::string kind, name;
+  uint64_t from = 1;
+  bool onward = false;  // n+: this call and all after it
+  uint64_t seen = 0;
+};
+
+std::mutex mu;
+std::vector<Injection> injections;
+char last_message[1024];
+
+[[noreturn]] void bad(const char* variable, const char* value, const char* expected) {
+  fprintf(stderr, "lfsim: %s=%s: expected %s\n", variable, value, expected);
+  exit(2);
+}
+
+const char* get(const char* variable) {
+  const char* v = getenv(variable);
+  return v && *v ? v : nullptr;
+}
+
+// number reads bytes and counts; K, M and G multiply.
+uint64_t number(const char* variable, uint64_t otherwise) {
+  const char* v = get(variable);
+  if (!v) return otherwise;
+  char* end;
+  uint64_t n = strtoull(v, &end, 0);
+  if (end == v) bad(variable, v, "a number");
+  switch (*end) {
+    case 'G':
+      n <<= 10;
+      [[fallthrough]];
+    case 'M':
+      n <<= 10;
+      [[fallthrough]];
+    case 'K':
+      n <<= 10;
+      end++;
+  }
+  if (*end) bad(variable, v, "a number, K, M or G behind it");
+  return n;
+}
+
+bool flag(const char* variable) {
+  const char* v = get(variable);
+  if (!v || !strcmp(v, "0")) return false;
+  if (strcmp(v, "1")) bad(variable, v, "0 or 1");
+  return true;
+}
+
+void read_injections() {
+  const char* v = get("LFSIM_FAIL");
+  if (!v) return;
+  static const char* const kinds[] = {"alloc", "hostalloc", "register", "copy", "launch", "lost", "module", "graph", "init"};
+  std::string rest = v;
+  while (!rest.empty()) {
+    size_t comma = rest.find(',');
+    std::string entry = rest.substr(0, comma);
+    rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
+    Injection in;
+    size_t colon = entry.find(':');
+    in.kind = entry.substr(0, colon);
+    if (std::find(std::begin(kinds), std::end(kinds), in.kind) == std::end(kinds)) {
+      bad("LFSIM_FAIL", v, "entries kind[:name][:n[+]], kinds alloc, hostalloc, register, copy, launch, lost, module, graph, init");
+    }
+    while (colon != std::string::npos) {
+      size_t next = entry.find(':', colon + 1);
+      std::string part = entry.substr(colon + 1, next == std::string::npos ? next : next - colon - 1);
+      if (!part.empty() && part.find_first_not_of("0123456789+") == std::string::npos) {
+        in.onward = part.back() == '+';
+        in.from = strtoull(part.c_str(), nullptr, 10);
+      } else {
+        in.name = part;
+      }
+      colon = next;
+    }
+    injections.push_back(in);
+  }
+}
+
+Settings read() {
+  Settings s;
+  s.no_device = flag("LFSIM_NO_DEVICE");
+  s.leaks = flag("LFSIM_LEAKS");
+  s.verbose = flag("LFSIM_VERBOSE");
+  s.devices = (int)std::clamp<uint64_t>(number("LFSIM_DEVICES", 1), 0, 16);
+  s.memory = number("LFSIM_MEM", s.memory);
+  s.pinned = number("LFSIM_PINNED", s.pinned);
+  s.read_only_register = !flag("LFSIM_NO_READ_ONLY_REGISTER");
+  if (const char* v = get("LFSIM_CC")) {
+    if (sscanf(v, "%d.%d", &s.major, &s.minor) != 2) {
+      int n = atoi(v);
+      if (n < 50 || n > 129) bad("LFSIM_CC", v, "a compute capability such as 8.0 or 90");
+      s.major = n / 10, s.minor = n % 10;
+    }
+  }
+  if (const char* v = get("LFSIM_STREAMS")) {
+    if (strcmp(v, "lazy") && strcmp(v, "eager")) bad("LFSIM_STREAMS", v, "eager or lazy");
+    s.lazy_streams = !strcmp(v, "lazy");
+  }
+  if (const char* v = get("LFSIM_ORDER")) {
+    if (!strcmp(v, "reverse")) {
+      options.order = Order::Reverse;
+    } else if (!strcmp(v, "random")) {
+      options.order = Order::Random;
+    } else if (strcmp(v, "forward")) {
+      bad("LFSIM_ORDER", v, "forward, reverse or random");
+    }
+  }
+  options.seed = number("LFSIM_SEED", 1);
+  options.eager_copies = flag("LFSIM_EAGER_CP");
+  options.threads = (int)std::clamp<uint64_t>(number("LFSIM_THREADS", std::thread::hardware_concurrency()), 1, 256);
+  read_injections();
+  return s;
+}
+
+}  // namespace
+
+const Settings& settings() {
+  static const Settings s = read();
+  return s;
+}
+
+bool injected(const std::string& kind, const std::string& name) {
+  settings();
+  std::lock_guard<std::mutex> lock(mu);
+  bool fail = false;
+  for (Injection& in : injections) {
+    if (in.kind != kind || (!in.name.empty() && in.name != name)) continue;
+    in.seen++;
+    fail |= in.onward ? in.seen >= in.from : in.seen == in.from;
+  }
+  return fail;
+}
+
+void complain(const char* format, ...) {
+  char text[1024];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  fprintf(stderr, "lfsim: %s\n", text);
+  std::lock_guard<std::mutex> lock(mu);
+  memcpy(last_message, text, sizeof text);
+}
+
+// lfsim_last_message is for tests: the last thing that was complained of.
+extern "C" __attribute__((visibility("default"))) const char* lfsim_last_message() { return last_message; }
+
+}  // namespace lfsim

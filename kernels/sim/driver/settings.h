@@ -1,0 +1,33 @@
+// The environment: LFSIM_… as the README of kernels/sim lists them.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#include <string>
+#include <vector>
+
+namespace lfsim {
+
+struct Settings {
+  bool no_device = false;
+  bool leaks = false;    // report them
+  bool verbose = false;  // a line for every launch
+  bool lazy_streams = false;
+  int devices = 1;
+  int major = 8, minor = 0;
+  size_t memory = (size_t)4 << 30;  // of each device
+  size_t pinned = ~(size_t)0;       // most that may be pinned
+  bool read_only_register = true;   // attribute 113
+};
+
+const Settings& settings();
+
+// injected tells whether this call of the kind (alloc, hostalloc, register,
+// copy, launch, lost, module, …) is the one that LFSIM_FAIL wants to fail.
+// Kinds that have a name, such as launch:gemm_f32:2, count calls of that name.
+bool injected(const std::string& kind, const std::string& name = "");
+
+// complain writes "lfsim: …" to stderr and keeps it for lfsim_last_message.
+void complain(const char* format, ...) __attribute__((format(printf, 1, 2)));
+
+}  // namespace lfsim

@@ -1,0 +1,109 @@
+// A block while it runs: its fibers, warps, barriers and shared memory. A
+// worker thread has one and uses it for block after block.
+#pragma once
+#include <stdint.h>
+
+#include <string>
+#include <vector>
+
+#include "../device/tensor.h"
+#include "engine.h"
+#include "fiber.h"
+#include "race.h"
+#include "shared.h"
+
+namespace lfsim {
+
+// PendingCopy is a cp.async that nobody has waited for.
+struct PendingCopy {
+  void* dst;
+  const void* src;
+  int bytes, valid, group;
+};
+
+// Waiting is where a fiber sleeps, for the report of a deadlock.
+enum class Waiting { No, Barrier, Collective };
+
+struct Fiber : Lane {
+  Context context;
+  Stack stack;
+  race::Fiber tracked;
+  bool done = true;
+
+  Waiting waiting = Waiting::No;
+  unsigned barrier = 0;
+  Site site{};
+
+  // The collective that this lane has come to.
+  uint32_t mask = 0;
+  Op op{};
+  void* arg = nullptr;
+  Collective fn = nullptr;
+
+  std::vector<PendingCopy> copies;
+  int group = 0;
+};
+
+struct Warp {
+  uint32_t live = 0, ready = 0, waiting = 0;  // lanes
+  unsigned generation = 0;
+  bool mixed = false;  // the lanes that wait do not all wait for the same
+  char tag[2];
+};
+
+// Barrier is one of the 16 of a block.
+struct Barrier {
+  unsigned arrived = 0, expected = 0, votes = 0, result = 0, generation = 0;
+  Site site{};
+  std::vector<unsigned> sleepers;
+  char tag[2];
+};
+
+struct Block {
+  Place place{};
+  const Launch* launch = nullptr;
+  std::vector<Fiber> fibers;
+  std::vector<Warp> warps;
+  Barrier barriers[16];
+  SharedMemory shared;
+  unsigned threads = 0, live = 0;
+
+  Context scheduler;
+  race::Fiber tracked;
+  uint64_t random = 1;
+  Outcome outcome = Outcome::Done;
+  std::string message;
+
+  void start(const Launch&, uint64_t index);
+  void run();        // to the end of all threads, or the first failure
+  void discard();    // fibers and stacks, for race mode
+
+  // Called on a fiber.
+  void sleep();      // until somebody makes the lane ready
+  void wake(unsigned thread);
+  void release(Barrier&);
+  void finish(Fiber&);
+  [[noreturn]] void fail(Outcome, const std::string& what);
+
+ private:
+  Fiber* next();
+  void deadlock();
+  uint64_t draw();
+};
+
+// running is the block of this OS thread, self its fiber; null outside of kernels.
+extern thread_local Block* running;
+inline Fiber* self() { return static_cast<Fiber*>(current); }
+
+std::string to_string(Site);
+
+// prepare_thread gives a thread of the host what faults of its kernels need.
+void prepare_thread();
+
+// settle completes what the other lanes of f's warp wait for, once f has returned.
+void settle(Block&, Fiber& f);
+
+// end_of_copies fails when a thread returns with copies in flight.
+void end_of_copies(Fiber&);
+
+}  // namespace lfsim

@@ -1,0 +1,48 @@
+// The engine's face towards the driver: find a kernel, run a grid of it.
+#pragma once
+#include <stdint.h>
+
+#include <string>
+
+#include "../device/kernel.h"
+
+namespace lfsim {
+
+// Order is in which order the threads of a block, and the blocks of a grid,
+// get their turn. A result that depends on it is a missing barrier.
+enum class Order { Forward, Reverse, Random };
+
+struct Options {
+  Order order = Order::Forward;
+  uint64_t seed = 1;
+  bool eager_copies = false;  // cp.async copies at once, not when waited for
+  int threads = 1;            // of the host, each with a block at a time
+};
+extern Options options;
+
+// Why a grid ended.
+enum class Outcome { Done, IllegalAddress, Misaligned, IllegalInstruction, Failed };
+
+struct Launch {
+  const KernelDef* kernel;
+  void* const* params;
+  dim3 grid, block;
+  unsigned dynamic_shared;
+  unsigned shared_limit;  // of static and dynamic shared memory together
+};
+
+// run runs a grid to its end. On failure *message names kernel, block and
+// thread. Calls from several threads share the same workers.
+Outcome run(const Launch& launch, std::string* message);
+
+const KernelDef* find_kernel(const std::string& name);
+
+// describe_address lets the driver say what an address that faulted was.
+using Describe = std::string (*)(const void* address);
+extern Describe describe_address;
+
+// install_fault_handlers turns faults inside of kernels into failed launches.
+// Others go to who handled them before: Go's runtime, the debugger.
+void install_fault_handlers();
+
+}  // namespace lfsim

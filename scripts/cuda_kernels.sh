@@ -1,0 +1,70 @@
+#!/bin/sh
+# Compiles kernels/cuda/*.cu into fat binaries, kernels/cuda/build/*.fatbin,
+# what changed only: machine code for sm_80, 89, 90a and 100, and PTX of 80,
+# which drivers compile for all later devices. Installs the compiler first if
+# there is none (scripts/cuda_toolchain.sh).
+#
+# ptxas says what each kernel takes. A kernel that spills registers fails, and
+# so does one that takes more of them than its __launch_bounds__ leave to a
+# thread. The table is printed, and kept beside the fat binary.
+set -eu
+cd "$(dirname "$0")/.."
+CUDA_HOME=$(sh scripts/cuda_toolchain.sh)
+out=kernels/cuda/build
+mkdir -p "$out"
+# PTX is compressed, machine code is not (nvcc's default): drivers load it
+# without unpacking, and the simulator reads the names and parameters in it.
+flags="-O3 -std=c++17 --compress-mode=default -Werror=all-warnings
+ -gencode arch=compute_80,code=sm_80 -gencode arch=compute_89,code=sm_89
+ -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_100,code=sm_100
+ -gencode arch=compute_80,code=compute_80"
+
+# changed FILE: its name if it, the header, this script or the compiler differ
+# from what the fat binary was made of.
+stamp() { cat "$1" kernels/cuda/*.cuh scripts/cuda_kernels.sh "$CUDA_HOME/bin/nvcc.profile" | cksum; echo "$CUDA_HOME"; }
+
+# table turns ptxas's report into rows: kernel, target, registers, spilled and
+# shared bytes; and fails on spills.
+table() {
+	awk '
+	/Compiling entry function/ { gsub(/\047/, ""); name = $7; target = $9 }
+	/bytes spill stores/ { spills = $5 + $9 }
+	/Used [0-9]+ registers/ {
+		registers = $5; shared = 0
+		for (i = 6; i < NF; i++) if ($(i + 1) == "bytes" && $(i + 2) ~ /^smem/) shared = $i
+		printf "%-40s %-8s %4d registers %5d spilled %6d shared\n", name, target, registers, spills, shared
+		if (spills) bad = 1
+	}
+	END { exit bad }' "$1"
+}
+
+made=
+for file in kernels/cuda/*.cu; do
+	name=$(basename "$file" .cu)
+	new=$(stamp "$file")
+	if [ -f "$out/$name.fatbin" ] && [ "$(cat "$out/$name.stamp" 2>/dev/null)" = "$new" ]; then
+		continue
+	fi
+	echo "cuda_kernels: $file"
+	rm -f "$out/$name.stamp"
+	# -Xptxas -v reports on stderr, between real messages.
+	# shellcheck disable=SC2086
+	if ! "$CUDA_HOME/bin/nvcc" $flags -Xptxas -v -fatbin "$file" -o "$out/$name.fatbin" 2>"$out/$name.log"; then
+		cat "$out/$name.log" >&2
+		exit 1
+	fi
+	grep -E 'warning' "$out/$name.log" >&2 || true
+	if ! table "$out/$name.log" >"$out/$name.txt"; then
+		cat "$out/$name.txt" >&2
+		echo "cuda_kernels: $file: a kernel spills registers" >&2
+		exit 1
+	fi
+	echo "$new" >"$out/$name.stamp"
+	made=yes
+done
+# Fat binaries of files that are gone would still be embedded.
+for fat in "$out"/*.fatbin; do
+	[ -f "kernels/cuda/$(basename "$fat" .fatbin).cu" ] || rm -f "${fat%.fatbin}".*
+done
+cat "$out"/*.txt
+[ -n "$made" ] || echo "cuda_kernels: nothing has changed" >&2

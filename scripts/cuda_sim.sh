@@ -1,0 +1,24 @@
+#!/bin/sh
+# Builds the simulated CUDA driver, kernels/sim/build/libcuda_sim.so, out of the
+# kernels in kernels/cuda: what changed only. Needs g++ or clang++ (CXX) and
+# make. Prints the path of the library.
+#   scripts/cuda_sim.sh            the library
+#   scripts/cuda_sim.sh TARGET…    other targets of kernels/sim/Makefile
+set -eu
+cd "$(dirname "$0")/../kernels/sim"
+if [ -z "${CXX:-}" ]; then
+	CXX=$(command -v g++ || command -v clang++ || true)
+	if [ -z "$CXX" ]; then
+		echo "cuda_sim: a C++17 compiler is needed: install g++ or clang++, or set CXX" >&2
+		exit 1
+	fi
+fi
+export CXX
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+if ! make --no-print-directory "$@" >"$log" 2>&1; then
+	cat "$log" >&2
+	exit 1
+fi
+grep -E 'warning:|error:' "$log" >&2 || true
+echo "$PWD/build/libcuda_sim.so"
