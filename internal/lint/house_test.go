@@ -63,6 +63,7 @@ var house = map[string]room{
 	"tokenizer/chat":        {floor: files},
 	"ir":                    {files, with("tensor", "values have its element types, references its conversions")},
 	"kernels":               {floor: files},
+	"kernels/sim":           {floor: files},
 
 	"backend":           {floor: machines},
 	"backend/cpu":       {machines, with("backend", "is a machine")},

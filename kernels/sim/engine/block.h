@@ -39,6 +39,7 @@ struct Fiber : Lane {
   Op op{};
   void* arg = nullptr;
   Collective fn = nullptr;
+  bool whole = false;
 
   std::vector<PendingCopy> copies;
   int group = 0;

@@ -62,6 +62,8 @@ static bool complete(Warp& w, Fiber* lanes, uint32_t mask) {
 
 // perform does the collective of mask; lane f may be none of them.
 static void perform(Block& block, Warp& w, Fiber* lanes, uint32_t mask, Fiber& f) {
+  const Fiber& first = lanes[__builtin_ctz(w.waiting & mask)];
+  if (first.whole && w.live != all_lanes) fail("%s: all 32 lanes must take part, of this warp only %08x run", to_string(first.site).c_str(), w.live);
   mask &= w.live;
   void* args[32];
   Collective fn = nullptr;
@@ -89,12 +91,12 @@ void collective(uint32_t mask, Op op, Site site, bool whole, void* arg, Collecti
   Fiber* lanes = &block.fibers[f.warp * 32];
   uint32_t bit = 1u << f.lane;
   if (!(mask & bit)) fail("warp primitive of %s: the calling lane %u is not in its mask %08x", to_string(site).c_str(), f.lane, mask);
-  if (whole && w.live != all_lanes) fail("%s: all 32 lanes must take part, of this warp only %08x run", to_string(site).c_str(), w.live);
   f.mask = mask;
   f.op = op;
   f.site = site;
   f.arg = arg;
   f.fn = fn;
+  f.whole = whole;
   if (w.waiting == 0) {
     w.mixed = false;
   } else {

@@ -106,7 +106,7 @@ std::string SharedMemory::trampled() const {
       }
     }
     const char* low = std::max<const char*>(top - pages((size_t)(top - a.begin)), a.begin - 64);  // all would take longer than small blocks
-    for (const char* p = a.begin - 1; p >= low; p--) {
+    for (const char* p = low; p < a.begin; p++) {
       if (static_cast<unsigned char>(*p) != poison) {
         return "a write " + std::to_string(a.begin - p) + " bytes before " + name(a, is_dynamic);
       }
