@@ -76,3 +76,16 @@ extern "C" __global__ void __launch_bounds__(128) probe_gemm_bf16(const lf_bf16*
   }
 }
 LF_KERNEL(probe_gemm_bf16);
+
+#ifdef LF_RACE
+#include "../sim/test/race.h"
+LF_RACE_CASE(probe_axpy_f32) {
+  auto x = lf_race_noise<float>(1000), y = x;
+  lf_race_launch(probe_axpy_f32, {3}, {128}, 0, 0.5f, x.data(), y.data(), 1000);
+}
+LF_RACE_CASE(probe_gemm_bf16) {
+  auto a = lf_race_noise<lf_bf16>(70 * 72), b = lf_race_noise<lf_bf16>(40 * 72);
+  std::vector<float> c(70 * 40);
+  lf_race_launch(probe_gemm_bf16, {2, 2}, {128}, probe_gemm_shared, a.data(), b.data(), c.data(), 70, 40, 72);
+}
+#endif

@@ -24,6 +24,9 @@ void ldmatrix(void** args, uint32_t);
 void mma_bf16_16816(void** args, uint32_t);
 void mma_f16_16816(void** args, uint32_t);
 
+// will_load tells the race detector of the row that this lane gives, if it gives one.
+void will_load(const void* row, int matrices);
+
 // cp_async copies valid bytes and zeroes the rest of bytes, once waited for.
 void cp_async(void* shared, const void* global, int bytes, int valid, Site site);
 void cp_async_commit();
@@ -32,6 +35,7 @@ void cp_async_wait_all();
 
 template <int X, bool Trans>
 inline void load_matrix(uint32_t* regs, const void* row, Site site) {
+  will_load(row, X);
   LdmatrixArg arg{row, regs};
   collective(0xffffffffu, Op::Ldmatrix, site, true, &arg, &ldmatrix<X, Trans>);
 }

@@ -11,6 +11,10 @@ namespace lfsim {
 
 enum class Op { SyncWarp, Shuffle, Vote, Match, Ldmatrix, Mma };
 
+// Only __syncwarp orders memory between lanes; what the others do with their
+// arguments, on the stacks of sleeping lanes, is not for the race detector.
+#define LFSIM_UNWATCHED __attribute__((no_sanitize("thread")))
+
 // Collective is the work of the last lane: args[l] for the lanes of mask.
 using Collective = void (*)(void** args, uint32_t mask);
 
@@ -35,7 +39,7 @@ template <class T>
 T shuffle(uint32_t mask, T value, int source, Site site) {
   static_assert(sizeof(T) <= 8, "shuffles move at most 8 bytes");
   Exchange<T> arg{value, value, source};
-  collective(mask, Op::Shuffle, site, false, &arg, [](void** args, uint32_t lanes) {
+  collective(mask, Op::Shuffle, site, false, &arg, [](void** args, uint32_t lanes) LFSIM_UNWATCHED {
     for (uint32_t m = lanes; m; m &= m - 1) {
       auto* x = static_cast<Exchange<T>*>(args[__builtin_ctz(m)]);
       if (!(lanes >> x->source & 1)) fail("shuffle: lane %d reads lane %d, which takes no part", __builtin_ctz(m), x->source);
@@ -97,7 +101,7 @@ T __shfl_xor_sync(uint32_t mask, T v, int bits, int width = 32, lfsim::Site site
 
 inline unsigned __ballot_sync(uint32_t mask, int predicate, lfsim::Site site = lfsim::Site::here()) {
   lfsim::Ballot arg{predicate != 0, 0};
-  lfsim::collective(mask, lfsim::Op::Vote, site, false, &arg, [](void** args, uint32_t lanes) {
+  lfsim::collective(mask, lfsim::Op::Vote, site, false, &arg, [](void** args, uint32_t lanes) LFSIM_UNWATCHED {
     uint32_t votes = 0;
     for (uint32_t m = lanes; m; m &= m - 1) {
       int l = __builtin_ctz(m);
@@ -113,7 +117,7 @@ inline int __all_sync(uint32_t mask, int p, lfsim::Site site = lfsim::Site::here
 template <class T>
 unsigned __match_any_sync(uint32_t mask, T value, lfsim::Site site = lfsim::Site::here()) {
   lfsim::Matching<T> arg{value, 0};
-  lfsim::collective(mask, lfsim::Op::Match, site, false, &arg, [](void** args, uint32_t lanes) {
+  lfsim::collective(mask, lfsim::Op::Match, site, false, &arg, [](void** args, uint32_t lanes) LFSIM_UNWATCHED {
     for (uint32_t m = lanes; m; m &= m - 1) {
       auto* a = static_cast<lfsim::Matching<T>*>(args[__builtin_ctz(m)]);
       for (uint32_t n = lanes; n; n &= n - 1) {

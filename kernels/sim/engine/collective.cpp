@@ -37,7 +37,10 @@ unsigned barrier(unsigned id, unsigned n, bool predicate, bool wait, Site site) 
     f.waiting = Waiting::Barrier;
     f.barrier = id;
     f.site = site;
-    b.sleepers.push_back(f.warp * 32 + f.lane);
+    {
+      race::Aside aside(block.tracked, f.tracked);
+      b.sleepers.push_back(f.warp * 32 + f.lane);
+    }
     block.warps[f.warp].ready &= ~(1u << f.lane);
     block.sleep();
   }
@@ -72,10 +75,7 @@ static void perform(Block& block, Warp& w, Fiber* lanes, uint32_t mask, Fiber& f
     args[l] = lanes[l].arg;
     fn = lanes[l].fn;
   }
-  char* tag = &w.tag[w.generation & 1];
-  race::acquire(tag);
   fn(args, mask);
-  race::release(tag);
   w.waiting &= ~mask;
   w.generation++;
   for (uint32_t m = mask; m; m &= m - 1) {
@@ -118,16 +118,16 @@ void collective(uint32_t mask, Op op, Site site, bool whole, void* arg, Collecti
   }
   w.waiting |= bit;
   char* tag = &w.tag[w.generation & 1];
-  race::release(tag);
+  if (op == Op::SyncWarp) race::release(tag);
   if (complete(w, lanes, mask)) {
     perform(block, w, lanes, mask, f);
     if (options.order == Order::Random) block.sleep();  // still ready: whose turn it is, is drawn anew
-    return;
+  } else {
+    w.ready &= ~bit;
+    f.waiting = Waiting::Collective;
+    block.sleep();
   }
-  w.ready &= ~bit;
-  f.waiting = Waiting::Collective;
-  block.sleep();
-  race::acquire(tag);
+  if (op == Op::SyncWarp) race::acquire(tag);
 }
 
 // settle does what was waiting for a lane that has returned instead.

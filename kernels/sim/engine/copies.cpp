@@ -37,6 +37,7 @@ void cp_async(void* dst, const void* src, int bytes, int valid, Site site) {
   } else {
     memset(dst, 0xff, (size_t)bytes);
   }
+  race::Aside aside(running->tracked, f.tracked);
   f.copies.push_back(c);
 }
 

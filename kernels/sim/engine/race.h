@@ -25,6 +25,17 @@ struct Fiber {
   }
   void adopt() { handle = __tsan_get_current_fiber(); }
   void enter() { __tsan_switch_to_fiber(handle, 1); }  // 1: a switch alone orders nothing
+  void enter_after() { __tsan_switch_to_fiber(handle, 0); }  // 0: sees what was done before it
+};
+// Aside is for work of the engine on a fiber's stack that allocates or maps:
+// the sanitizer sees that, and shall take it for the block's, not the fiber's.
+class Aside {
+ public:
+  Aside(Fiber& block, Fiber& fiber) : fiber_(fiber) { block.enter(); }
+  ~Aside() { fiber_.enter_after(); }
+
+ private:
+  Fiber& fiber_;
 };
 inline void acquire(void* tag) { __tsan_acquire(tag); }
 inline void release(void* tag) { __tsan_release(tag); }
@@ -39,6 +50,11 @@ struct Fiber {
   void destroy() {}
   void adopt() {}
   void enter() {}
+  void enter_after() {}
+};
+struct Aside {
+  Aside(Fiber&, Fiber&) {}
+  ~Aside() {}
 };
 inline void acquire(void*) {}
 inline void release(void*) {}

@@ -232,6 +232,9 @@ void* dynamic_shared() {
   return p;
 }
 
-void* static_shared(const void* key, size_t bytes, size_t align, Site site) { return running->shared.fixed(key, bytes, align, site); }
+void* static_shared(const void* key, size_t bytes, size_t align, Site site) {
+  race::Aside aside(running->tracked, self()->tracked);
+  return running->shared.fixed(key, bytes, align, site);
+}
 
 }  // namespace lfsim

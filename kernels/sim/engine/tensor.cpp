@@ -3,6 +3,10 @@
 
 namespace lfsim {
 
+void will_load(const void* row, int matrices) {
+  if (race::on && (int)self()->lane < matrices * 8) race::read(row, 16);
+}
+
 // Row r of matrix m is 16 bytes at the address that lane 8m+r gave.
 template <int X, bool Trans>
 void ldmatrix(void** args, uint32_t) {
@@ -12,7 +16,6 @@ void ldmatrix(void** args, uint32_t) {
     Fiber& f = running->fibers[self()->warp * 32 + (unsigned)i];
     if ((uintptr_t)row & 15) running->fail(Outcome::Misaligned, "ldmatrix of " + to_string(f.site) + ": the address of lane " + std::to_string(i) + " does not lie on 16 bytes");
     if (!running->shared.contains(row, 16)) fail("ldmatrix of %s: the row of lane %d is not shared memory of this block", to_string(f.site).c_str(), i);
-    race::read(row, 16);
     rows[i] = static_cast<const uint16_t*>(row);
   }
   for (int l = 0; l < 32; l++) {
