@@ -1,0 +1,116 @@
+//go:build cuda && linux
+
+package shim
+
+/*
+#cgo CFLAGS: -O2 -Wall
+#cgo LDFLAGS: -L${SRCDIR}/lib -ldl
+#include <stdlib.h>
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"os"
+	"strings"
+	"sync"
+	"unsafe"
+)
+
+// EnvLibrary names the driver's library; no other place is then looked at.
+const EnvLibrary = "LORAFUSE_LIBCUDA"
+
+// places are where the driver is looked for, in this order: where the dynamic
+// linker knows it, where containers and WSL put it.
+var places = []string{
+	"libcuda.so.1",
+	"/usr/local/nvidia/lib64/libcuda.so.1",
+	"/usr/local/nvidia/lib/libcuda.so.1",
+	"/usr/lib/wsl/lib/libcuda.so.1",
+	"/usr/lib64/nvidia/libcuda.so.1",
+	"/run/opengl-driver/lib/libcuda.so.1",
+}
+
+// Attempt is one place that was tried, and why it gave no driver.
+type Attempt struct {
+	Path   string
+	Why    string
+	Result int // what cuInit returned; 0 if it was not called
+}
+
+// Error says that there is no driver that works.
+type Error struct{ Tried []Attempt }
+
+// Error lists the places.
+func (e *Error) Error() string {
+	parts := make([]string, len(e.Tried))
+	for i, a := range e.Tried {
+		parts[i] = a.Why
+		if !strings.Contains(a.Why, a.Path) { // messages of dlopen begin with it
+			parts[i] = a.Path + ": " + a.Why
+		}
+	}
+	return "no CUDA driver: " + strings.Join(parts, "; ")
+}
+
+var (
+	mu      sync.Mutex
+	loaded  string
+	missing int
+)
+
+// Load opens the driver and starts it, once: a driver that is open stays, and
+// only a failure is tried again. Errors: *Error.
+func Load() error {
+	mu.Lock()
+	defer mu.Unlock()
+	if loaded != "" {
+		return nil
+	}
+	paths := places
+	if p := os.Getenv(EnvLibrary); p != "" {
+		paths = []string{p}
+	}
+	failed := &Error{}
+	for _, p := range paths {
+		a, lacks := open(p)
+		if a == nil {
+			loaded, missing = p, lacks
+			return nil
+		}
+		failed.Tried = append(failed.Tried, *a)
+	}
+	return failed
+}
+
+// Loaded is the library that was opened, empty if none was, and how many of
+// the functions it does not have.
+func Loaded() (path string, lacks int) {
+	mu.Lock()
+	defer mu.Unlock()
+	return loaded, missing
+}
+
+// open tries one library; a nil attempt means that it is open.
+func open(path string) (*Attempt, int) {
+	p := C.CString(path)
+	defer C.free(unsafe.Pointer(p))
+	var why [512]C.char
+	var lacks C.int
+	switch rc := C.lorafuse_cuda_open(p, &why[0], C.int(len(why)), &lacks); {
+	case rc == 0:
+		return nil, int(lacks)
+	case rc < 0:
+		return &Attempt{Path: path, Why: C.GoString(&why[0])}, 0
+	default:
+		return &Attempt{Path: path, Why: C.GoString(&why[0]), Result: int(rc)}, 0
+	}
+}
+
+// call calls trampoline i without arguments. It is here because tests cannot
+// use cgo.
+func call(i int) int { return int(C.lorafuse_cuda_call(C.int(i))) }
+
+// symbols is the number of trampolines.
+func symbols() int { return int(C.lorafuse_cuda_symbols()) }
+

@@ -1,0 +1,47 @@
+// Package simtest finds the simulated driver for the tests of the CUDA backend.
+package simtest
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+)
+
+// EnvLibrary names the driver that tests run on.
+const EnvLibrary = "LORAFUSE_LIBCUDA"
+
+// EnvRequired, set to 1, makes a missing simulator a failure.
+const EnvRequired = "LORAFUSE_CUDA_TEST"
+
+// Built is where the simulator lies when it has been built.
+func Built() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "../../../../kernels/sim/build/libcuda_sim.so")
+}
+
+// Find gives the driver to test with: the one that the environment names, or
+// the simulator where it is built.
+func Find() (path string, ok bool) {
+	path = os.Getenv(EnvLibrary)
+	if path == "" {
+		path = Built()
+	}
+	_, err := os.Stat(path)
+	return path, err == nil
+}
+
+// Need sets the environment for a test on the simulator, and skips the test
+// where there is none.
+func Need(t testing.TB) {
+	t.Helper()
+	path, ok := Find()
+	if !ok {
+		const why = "no simulated driver at %s: make sim builds it"
+		if os.Getenv(EnvRequired) == "1" {
+			t.Fatalf(why, path)
+		}
+		t.Skipf(why, path)
+	}
+	t.Setenv(EnvLibrary, path)
+}
