@@ -49,7 +49,7 @@ env: ## print the environment of builds with -tags cuda: eval "$(make -s env)"
 	@sh scripts/cuda_env.sh
 
 test-cuda: sim cuda-kernels ## all tests of -tags cuda, on the simulated driver
-	eval "$$(sh scripts/cuda_env.sh)" && LORAFUSE_LIBCUDA=$(CURDIR)/kernels/sim/build/libcuda_sim.so \
+	eval "$$(sh scripts/cuda_env.sh)" && LORAFUSE_CUDA_TEST=1 LORAFUSE_LIBCUDA=$(CURDIR)/kernels/sim/build/libcuda_sim.so \
 		$(GO) test -tags cuda ./kernels/... ./backend/cuda/...
 
 docker: ## the CPU image

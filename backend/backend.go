@@ -21,6 +21,8 @@ var (
 	ErrUnsupported = errors.New("unsupported operation")
 	// ErrClosed: the device or executable was closed.
 	ErrClosed = errors.New("closed")
+	// ErrLost: the device has failed, and nothing more runs on it in this process.
+	ErrLost = errors.New("device lost")
 )
 
 // Info describes a device.

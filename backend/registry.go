@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -67,7 +68,7 @@ const Auto = "auto"
 // says, so that asking for one that is absent explains itself.
 var known = map[string]string{
 	"cpu":   "this build does not import backend/cpu",
-	"cuda":  "lorafuse has no CUDA backend yet",
+	"cuda":  "this build has no CUDA: it is part of builds for Linux with the tag cuda",
 	"metal": "lorafuse has no Metal backend yet",
 }
 
@@ -161,6 +162,25 @@ func Open(name string, opts Options) (Device, error) {
 		return nil, fmt.Errorf("backend %s: %w", name, err)
 	}
 	return dev, nil
+}
+
+// Passed says why Auto takes the backend called chosen and none that is better:
+// nil where no better one is in this build.
+func Passed(chosen string) error {
+	var why []error
+	for _, n := range Names() {
+		if n == chosen {
+			break
+		}
+		infos, err := Devices(n)
+		if err == nil && len(infos) == 0 {
+			err = fmt.Errorf("backend %s: %w: no device", n, ErrUnavailable)
+		}
+		if err != nil {
+			why = append(why, err)
+		}
+	}
+	return errors.Join(why...)
 }
 
 func rank(name string) int {

@@ -56,6 +56,10 @@ func TestRegistry(t *testing.T) {
 		assert.Equal(t, "fast", dev.(named).name, "the best that has a device")
 		assert.Equal(t, 3, dev.(named).opts.Threads)
 	}
+	assert.NoError(t, backend.Passed("broken"))
+	passed := backend.Passed("fast")
+	require.ErrorIs(t, passed, errDriver, "why a better one was not taken")
+	assert.EqualError(t, passed, "backend broken: no driver\nbackend empty: backend unavailable: no device")
 	dev, err := backend.Open("planner", backend.Options{})
 	require.NoError(t, err)
 	assert.Equal(t, "planner", dev.(named).name)

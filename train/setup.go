@@ -108,6 +108,11 @@ func New(ctx context.Context, c *config.Config, o Observer) (_ *Run, err error) 
 	if r.dev, err = backend.Open(c.Backend, backend.Options{Threads: c.Threads, Precision: precision, Profile: r.observer.Profile}); err != nil {
 		return nil, err
 	}
+	if c.Backend == backend.Auto {
+		if err := backend.Passed(r.dev.Info().Backend); err != nil {
+			o.note("computing on %s: %v", r.dev.Info().Backend, err)
+		}
+	}
 	if err := makeOutput(c.OutputDir); err != nil {
 		return nil, err
 	}

@@ -1,5 +1,14 @@
-// Package cuda will hold the backend for NVIDIA GPUs: a device of package
-// backend on the CUDA driver, behind the build tag cuda, which launches what
-// package kernels embeds. Nothing is here yet: no build registers it, and
-// asking for it is an error that says so.
+// Package cuda runs programs on NVIDIA GPUs, on the CUDA driver alone. It is
+// part of builds with the tag cuda on Linux; such a binary starts on hosts
+// without a driver too, where the backend says that it is unavailable.
+//
+// A device has one goroutine that is tied to a thread and makes all calls that
+// enqueue work: on the device's primary context, which it shares with other
+// libraries of the process. Two streams, one for computing and one for copies,
+// wait for each other by events where they touch the same buffers. What a
+// launch needs is prepared when a program is compiled; a run fills in addresses
+// and sizes, hands the launches over in batches, and allocates nothing.
+//
+// A family of operations has a file launch_x.go here and kernels/cuda/x.cu;
+// the table in launch.go brings both together.
 package cuda

@@ -90,6 +90,11 @@ func (a *app) open(ctx context.Context, f *modelFlags) (_ *session, err error) {
 	if s.dev, err = backend.Open(f.backend, o); err != nil {
 		return nil, err
 	}
+	if f.backend == backend.Auto {
+		if err := backend.Passed(s.dev.Info().Backend); err != nil {
+			a.note("note     computing on %s: %v", s.dev.Info().Backend, err)
+		}
+	}
 	if d, ok := s.dev.(backend.Packer); ok {
 		limit := int64(0)
 		if pack == backend.PackAlways {

@@ -71,7 +71,7 @@ var house = map[string]room{
 	"backend/metal":     {machines, with("backend", "is a machine")},
 	"backend/null":      {machines, with("backend", "is a machine")},
 	"backend/telemetry": {floor: machines},
-	"backend/all":       {machines, with("backend/cpu", "brings in the machines of a build", "backend/null", "brings in the machines of a build")},
+	"backend/all":       {machines, with("backend/cpu", "brings in the machines of a build", "backend/cuda", "brings in the machines of a build", "backend/null", "brings in the machines of a build")},
 
 	"graph/exec":          {floor: graphs},
 	"graph":               {graphs, with("graph/exec", "Eval and Compile run what was built")},

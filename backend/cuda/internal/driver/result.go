@@ -53,8 +53,15 @@ func check(r C.CUresult) error {
 // Of gives an error of cu, whose type is hidden, as a Result; other errors stay
 // as they are.
 func Of(err error) error {
+	if err == nil {
+		return nil // without the allocations of what follows
+	}
+	return of(err)
+}
+
+func of(err error) error {
 	var r Result
-	if err == nil || errors.As(err, &r) {
+	if errors.As(err, &r) {
 		return err
 	}
 	for e := err; e != nil; e = errors.Unwrap(e) {

@@ -113,4 +113,3 @@ func call(i int) int { return int(C.lorafuse_cuda_call(C.int(i))) }
 
 // symbols is the number of trampolines.
 func symbols() int { return int(C.lorafuse_cuda_symbols()) }
-

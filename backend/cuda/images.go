@@ -1,0 +1,69 @@
+//go:build cuda && linux
+
+package cuda
+
+import (
+	"errors"
+	"fmt"
+
+	"gorgonia.org/cu"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/backend/cuda/internal/driver"
+	"github.com/lorafuse/lorafuse/kernels"
+)
+
+// images are the compiled kernels of this build: a file of kernels/cuda is
+// brought to the device when the first of its kernels is asked for.
+type images struct {
+	data      map[string][]byte
+	modules   map[string]cu.Module
+	functions map[string]cu.Function
+}
+
+func newImages() images {
+	return images{data: kernels.Images(), modules: map[string]cu.Module{}, functions: map[string]cu.Function{}}
+}
+
+// function finds a kernel of a file. Errors: backend.ErrUnsupported.
+func (m *images) function(file, name string) (cu.Function, error) {
+	if f, ok := m.functions[name]; ok {
+		return f, nil
+	}
+	module, err := m.module(file)
+	if err != nil {
+		return cu.Function{}, err
+	}
+	f, err := module.Function(name)
+	if err = driver.Of(err); errors.Is(err, driver.NotFound) {
+		return f, fmt.Errorf("%w: kernels/cuda/%s.cu has no kernel %s", backend.ErrUnsupported, file, name)
+	}
+	if err != nil {
+		return f, fmt.Errorf("kernel %s: %w", name, err)
+	}
+	m.functions[name] = f
+	return f, nil
+}
+
+func (m *images) module(file string) (cu.Module, error) {
+	if module, ok := m.modules[file]; ok {
+		return module, nil
+	}
+	data, ok := m.data[file]
+	if !ok {
+		return cu.Module{}, fmt.Errorf("%w: this build has no kernels of kernels/cuda/%s.cu", backend.ErrUnsupported, file)
+	}
+	module, err := cu.LoadData(string(data))
+	if err != nil {
+		return module, fmt.Errorf("loading the kernels of kernels/cuda/%s.cu: %w", file, driver.Of(err))
+	}
+	m.modules[file] = module
+	return module, nil
+}
+
+func (m *images) unload() {
+	for _, module := range m.modules {
+		_ = module.Unload()
+	}
+	m.modules = nil
+}

@@ -1,0 +1,158 @@
+//go:build cuda && linux
+
+package cuda
+
+import (
+	"math"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// The launches here are those of kernels/cuda/elementwise.cu, cast.cu and
+// philox.cu.
+
+// numbers are the suffixes of kernels on the types that are computed with.
+var numbers = map[tensor.DType]string{tensor.F32: "f32", tensor.I32: "i32", tensor.U32: "u32"}
+
+func prepareConst(c *compiler, l *ir.Launch) (step, error) {
+	x, out := l.Attr.(ir.ConstAttr).Value, l.Out[0]
+	name, bits := "fill_b4", uint32(0)
+	switch out.Type.DType {
+	case tensor.F32:
+		bits = math.Float32bits(float32(x))
+	case tensor.I32:
+		bits = uint32(int32(x))
+	case tensor.U32:
+		bits = uint32(x)
+	case tensor.Bool:
+		name, bits = "fill_b1", uint32(byte(x))
+	default:
+		return nil, unsupported("a constant of %v", out.Type.DType)
+	}
+	k, err := c.kernel("elementwise", name, elementThreads)
+	if err != nil {
+		return nil, err
+	}
+	return func(r *run) {
+		n := r.count(out)
+		k.elements(n).pointer(r.at(out)).int(int(bits)).long(n)
+	}, nil
+}
+
+func prepareIota(c *compiler, l *ir.Launch) (step, error) {
+	axis, out := l.Attr.(ir.IotaAttr).Axis, l.Out[0]
+	k, err := c.kernel("elementwise", "iota_i32", elementThreads)
+	if err != nil {
+		return nil, err
+	}
+	return func(r *run) {
+		n := r.count(out)
+		_, count, inner := r.around(out, axis)
+		k.elements(n).pointer(r.at(out)).long(n).long(inner).long(count)
+	}, nil
+}
+
+func preparePhilox(c *compiler, l *ir.Launch) (step, error) {
+	stream, key, out := l.Attr.(ir.PhiloxAttr).Stream, l.In[0], l.Out[0]
+	k, err := c.kernel("philox", "philox_u32", 256)
+	if err != nil {
+		return nil, err
+	}
+	return func(r *run) {
+		n := r.count(out)
+		k.grid(blocks(n, 4*256), 1, 1).pointer(r.at(out)).pointer(r.at(key)).long(n).int(int(stream))
+	}, nil
+}
+
+// castable are the types that there are kernels for, to f32 and, but for those
+// in blocks, from it.
+var castable = map[tensor.DType]bool{
+	tensor.Bool: true, tensor.U8: true, tensor.I8: true, tensor.U16: true, tensor.I16: true, tensor.U32: true, tensor.I32: true,
+	tensor.U64: true, tensor.I64: true, tensor.BF16: true, tensor.F16: true, tensor.F64: true,
+	tensor.Q8: true, tensor.NF4: true, tensor.FP4: true,
+}
+
+func prepareCast(c *compiler, l *ir.Launch) (step, error) {
+	in, out := l.In[0], l.Out[0]
+	from, to := in.Type.DType, out.Type.DType
+	switch {
+	case from == to:
+		return prepareCopy(c, l)
+	case to == tensor.F32 && castable[from], from == tensor.F32 && castable[to]:
+	default:
+		return nil, unsupported("a cast from %v to %v", from, to)
+	}
+	k, err := c.kernel("cast", "cast_"+strings.ToLower(from.String())+"_"+strings.ToLower(to.String()), elementThreads)
+	if err != nil {
+		return nil, err
+	}
+	return func(r *run) {
+		n := r.count(out)
+		k.elements(n).pointer(r.at(out)).pointer(r.at(in)).long(n)
+	}, nil
+}
+
+func prepareUnary(c *compiler, l *ir.Launch) (step, error) {
+	in, out, fn := l.In[0], l.Out[0], l.Attr.(ir.UnaryAttr).Fn
+	if in.Type.DType != tensor.F32 {
+		return nil, unsupported("%v of %v", fn, in.Type.DType)
+	}
+	k, err := c.kernel("elementwise", "unary_"+strings.ToLower(fn.String())+"_f32", elementThreads)
+	if err != nil {
+		return nil, err
+	}
+	return func(r *run) {
+		n := r.count(out)
+		k.elements(n).pointer(r.at(out)).pointer(r.at(in)).long(n)
+	}, nil
+}
+
+func prepareBinary(c *compiler, l *ir.Launch) (step, error) {
+	return preparePair(c, l, "binary_"+strings.ToLower(l.Attr.(ir.BinaryAttr).Fn.String()))
+}
+
+func prepareCompare(c *compiler, l *ir.Launch) (step, error) {
+	return preparePair(c, l, "compare_"+strings.ToLower(l.Attr.(ir.CompareAttr).Fn.String()))
+}
+
+// preparePair is for functions of two elements, each of which may be repeated.
+func preparePair(c *compiler, l *ir.Launch, name string) (step, error) {
+	x, y, out := l.In[0], l.In[1], l.Out[0]
+	suffix := numbers[x.Type.DType]
+	if suffix == "" {
+		return nil, unsupported("%s of %v", name, x.Type.DType)
+	}
+	k, err := c.kernel("elementwise", name+"_"+suffix, elementThreads)
+	if err != nil {
+		return nil, err
+	}
+	return func(r *run) {
+		s := r.over(out)
+		s.repeated(r, x)
+		s.repeated(r, y)
+		s.join()
+		k.elements(s.count()).pointer(r.at(out)).pointer(r.at(x)).pointer(r.at(y)).walk(&s)
+	}, nil
+}
+
+func prepareWhere(c *compiler, l *ir.Launch) (step, error) {
+	cond, x, y, out := l.In[0], l.In[1], l.In[2], l.Out[0]
+	name := map[int]string{4: "where_b4", 1: "where_b1"}[out.Type.DType.Size()]
+	if name == "" {
+		return nil, unsupported("a choice of %v", out.Type.DType)
+	}
+	k, err := c.kernel("elementwise", name, elementThreads)
+	if err != nil {
+		return nil, err
+	}
+	return func(r *run) {
+		s := r.over(out)
+		s.repeated(r, cond)
+		s.repeated(r, x)
+		s.repeated(r, y)
+		s.join()
+		k.elements(s.count()).pointer(r.at(out)).pointer(r.at(cond)).pointer(r.at(x)).pointer(r.at(y)).walk(&s)
+	}, nil
+}

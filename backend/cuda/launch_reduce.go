@@ -1,0 +1,56 @@
+//go:build cuda && linux
+
+package cuda
+
+import (
+	"strings"
+
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// The launches here are those of kernels/cuda/reduce.cu.
+
+// shortRow is the longest row that one warp reduces.
+const shortRow = 512
+
+func prepareReduce(c *compiler, l *ir.Launch) (step, error) {
+	a, in, out := l.Attr.(ir.ReduceAttr), l.In[0], l.Out[0]
+	if in.Type.DType != tensor.F32 {
+		return nil, unsupported("a reduction of %v", in.Type.DType)
+	}
+	var by [3]*kernel
+	for i, form := range []string{"warp", "row", "cols"} {
+		var err error
+		if by[i], err = c.kernel("reduce", "reduce_"+strings.ToLower(a.Fn.String())+"_"+form+"_f32", 256); err != nil {
+			return nil, err
+		}
+	}
+	warp, row, cols := by[0], by[1], by[2]
+	return func(r *run) {
+		warp.skip()
+		row.skip()
+		cols.skip()
+		outer, n, inner := r.around(in, a.Axis)
+		switch {
+		case inner == 1 && n <= shortRow:
+			warp.grid(blocks(outer, 8), 1, 1).pointer(r.at(out)).pointer(r.at(in)).long(outer).int(n)
+		case inner == 1:
+			row.grid(outer, 1, 1).pointer(r.at(out)).pointer(r.at(in)).long(n)
+		default:
+			cols.grid(blocks(inner, 32), min(outer, maxGrid), 1).pointer(r.at(out)).pointer(r.at(in)).long(outer).long(n).long(inner)
+		}
+	}, nil
+}
+
+func prepareArgMax(c *compiler, l *ir.Launch) (step, error) {
+	in, out := l.In[0], l.Out[0]
+	k, err := c.kernel("reduce", "argmax_f32", 256)
+	if err != nil {
+		return nil, err
+	}
+	return func(r *run) {
+		rows := r.count(out)
+		k.grid(blocks(rows, 8), 1, 1).pointer(r.at(out)).pointer(r.at(in)).long(rows).int(r.axis(in, in.Type.Rank()-1))
+	}, nil
+}

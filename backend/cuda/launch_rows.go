@@ -1,0 +1,104 @@
+//go:build cuda && linux
+
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// The launches here are those of kernels/cuda/rows.cu.
+
+// rowBlock is how many columns of a row a block takes.
+const rowBlock = elementThreads * perThread
+
+// checkIDs takes a kernel that finds ids that a table has no row for.
+func (c *compiler) checkIDs(l *ir.Launch, table, ids ir.Ref) (step, error) {
+	k, err := c.kernel("rows", "check_ids", 256)
+	if err != nil {
+		return nil, err
+	}
+	c.refuse(func(r *run, where, value int) error {
+		rows, _ := r.matrix(table)
+		return fmt.Errorf("id %d at %d, the table has %d rows", value, where, rows)
+	})
+	launch := c.launch
+	return func(r *run) {
+		n := r.count(ids)
+		k.grid(min(n, 1), 1, 1).pointer(r.at(ids)).int(n).int(r.axis(table, 0)).pointer(r.trap).int(launch)
+	}, nil
+}
+
+var tables = map[tensor.DType]string{tensor.F32: "f32", tensor.BF16: "bf16", tensor.F16: "f16", tensor.F64: "f64"}
+
+func prepareGather(c *compiler, l *ir.Launch) (step, error) {
+	table, ids, out := l.In[0], l.In[1], l.Out[0]
+	if tables[table.Type.DType] == "" {
+		return nil, unsupported("rows of %v", table.Type.DType)
+	}
+	check, err := c.checkIDs(l, table, ids)
+	if err != nil {
+		return nil, err
+	}
+	k, err := c.kernel("rows", "gather_rows_"+tables[table.Type.DType], elementThreads)
+	if err != nil {
+		return nil, err
+	}
+	return func(r *run) {
+		check(r)
+		cols := r.axis(table, 1)
+		k.grid(r.count(ids), blocks(cols, rowBlock), 1)
+		k.pointer(r.at(out)).pointer(r.at(table)).pointer(r.at(ids)).int(r.axis(table, 0)).int(cols)
+	}, nil
+}
+
+func prepareScatter(c *compiler, l *ir.Launch) (step, error) {
+	in, ids, out := l.In[0], l.In[1], l.Out[0]
+	check, err := c.checkIDs(l, out, ids)
+	if err != nil {
+		return nil, err
+	}
+	zero, err := c.kernel("elementwise", "fill_b4", elementThreads)
+	if err != nil {
+		return nil, err
+	}
+	k, err := c.kernel("rows", "scatter_add_rows_f32", elementThreads)
+	if err != nil {
+		return nil, err
+	}
+	return func(r *run) {
+		check(r)
+		zero.elements(r.count(out)).pointer(r.at(out)).int(0).long(r.count(out))
+		n, cols := r.count(ids), r.axis(out, 1)
+		k.grid(n, blocks(cols, rowBlock), 1)
+		k.pointer(r.at(out)).pointer(r.at(in)).pointer(r.at(ids)).int(n).int(r.axis(out, 0)).int(cols)
+	}, nil
+}
+
+func prepareUpdate(c *compiler, l *ir.Launch) (step, error) {
+	table, rows, offset, out := l.In[0], l.In[1], l.In[2], l.Out[0]
+	m, err := c.mover(out)
+	if err != nil {
+		return nil, err
+	}
+	k, err := c.kernel("rows", fmt.Sprintf("update_rows_b%d", m.size), elementThreads)
+	if err != nil {
+		return nil, err
+	}
+	c.refuse(func(r *run, _, value int) error {
+		return fmt.Errorf("%d rows at %d do not fit a table of %d", r.axis(rows, 0), value, r.axis(out, 0))
+	})
+	launch := c.launch
+	return func(r *run) {
+		m.skip()
+		if !r.same(table, out) {
+			m.all(r, out, table)
+		}
+		_, n, width := r.around(rows, 0)
+		// One block at least, to find an offset that is wrong.
+		k.grid(max(1, blocks(n*width, rowBlock)), 1, 1).pointer(r.at(out)).pointer(r.at(rows)).pointer(r.at(offset))
+		k.long(width).int(n).int(r.axis(out, 0)).pointer(r.trap).int(launch)
+	}, nil
+}

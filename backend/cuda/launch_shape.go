@@ -1,0 +1,254 @@
+//go:build cuda && linux
+
+package cuda
+
+import (
+	"fmt"
+
+	"gorgonia.org/cu"
+
+	"github.com/lorafuse/lorafuse/ir"
+)
+
+// The launches here are those of kernels/cuda/shape.cu: they move elements
+// without looking at them.
+
+// words are the sizes that elements are moved in. Kernels of all of them are
+// taken, since the size depends on the shapes and addresses of a run.
+var words = [...]int{1, 2, 4, 8, 16}
+
+// mover copies between strided operands.
+type mover struct {
+	size int // of an element
+	by   [len(words)]*kernel
+}
+
+func (c *compiler) mover(v ir.Ref) (*mover, error) {
+	m := &mover{size: v.Type.DType.Size()}
+	if m.size == 0 {
+		return nil, unsupported("moving elements of %v", v.Type.DType)
+	}
+	for i, w := range words {
+		if w < m.size {
+			continue
+		}
+		k, err := c.kernel("shape", fmt.Sprintf("copy_b%d", w), elementThreads)
+		if err != nil {
+			return nil, err
+		}
+		m.by[i] = k
+	}
+	return m, nil
+}
+
+// move sets the kernels: the one of the widest words that both operands are
+// made of copies, the others are left out. Operand 0 of s is what is written.
+func (m *mover) move(dst, src cu.DevicePtr, s strided) {
+	for _, k := range m.by {
+		if k != nil {
+			k.skip()
+		}
+	}
+	s.join()
+	if s.count() == 0 {
+		return
+	}
+	best := 0
+	for i, w := range words {
+		if w >= m.size && m.fits(w, dst, src, &s) {
+			best = i
+		}
+	}
+	s.widen(words[best] / m.size)
+	k := m.by[best].elements(s.count()).pointer(dst).pointer(src)
+	k.walk(&s)
+}
+
+// fits tells whether elements can be moved w bytes at a time.
+func (m *mover) fits(w int, dst, src cu.DevicePtr, s *strided) bool {
+	times := w / m.size
+	if times == 1 {
+		return true
+	}
+	last := s.rank - 1
+	if uintptr(dst)%uintptr(w) != 0 || uintptr(src)%uintptr(w) != 0 || last < 0 || s.dims[last]%times != 0 {
+		return false
+	}
+	for o := range s.operands {
+		if s.strides[o][last] != 1 {
+			return false
+		}
+		for _, x := range s.strides[o][:last] {
+			if x%times != 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// widen takes so many neighbours of the last axis as one.
+func (s *strided) widen(times int) {
+	if times == 1 {
+		return
+	}
+	s.dims[s.rank-1] /= times
+	for o := range s.operands {
+		for i := range s.rank - 1 {
+			s.strides[o][i] /= times
+		}
+	}
+}
+
+func prepareCopy(c *compiler, l *ir.Launch) (step, error) {
+	in, out := l.In[0], l.Out[0]
+	if in.Type.DType.Quantized() {
+		return nil, unsupported("moving elements of %v", in.Type.DType)
+	}
+	m, err := c.mover(out)
+	if err != nil {
+		return nil, err
+	}
+	return func(r *run) { m.all(r, out, in) }, nil
+}
+
+// all copies a whole value.
+func (m *mover) all(r *run, dst, src ir.Ref) {
+	s := r.over(dst)
+	s.contiguous()
+	s.contiguous()
+	m.move(r.at(dst), r.at(src), s)
+}
+
+func prepareBroadcast(c *compiler, l *ir.Launch) (step, error) {
+	in, out := l.In[0], l.Out[0]
+	m, err := c.mover(out)
+	if err != nil {
+		return nil, err
+	}
+	return func(r *run) {
+		s := r.over(out)
+		s.contiguous()
+		s.repeated(r, in)
+		m.move(r.at(out), r.at(in), s)
+	}, nil
+}
+
+// transposeTile is the side of a tile of the transposition.
+const transposeTile = 32
+
+func prepareTranspose(c *compiler, l *ir.Launch) (step, error) {
+	in, out := l.In[0], l.Out[0]
+	perm := l.Attr.(ir.PermAttr)
+	m, err := c.mover(out)
+	if err != nil {
+		return nil, err
+	}
+	tiled, err := c.kernel("shape", fmt.Sprintf("transpose_b%d", m.size), 256)
+	if err != nil {
+		return nil, err
+	}
+	return func(r *run) {
+		s := r.over(out)
+		s.contiguous()
+		var src [ir.MaxRank]int
+		for a, step := s.rank-1, 1; a >= 0; a-- {
+			src[a] = step
+			step *= r.axis(in, a)
+		}
+		for i := range s.rank {
+			s.strides[1][i] = src[perm.P[i]]
+		}
+		s.operands++
+		tiled.skip()
+		m.move(r.at(out), r.at(in), s)
+		s.join()
+		if rows, cols, batch, ok := s.matrices(); ok {
+			m.skip()
+			tiled.grid(blocks(rows, transposeTile)*blocks(cols, transposeTile), min(batch, maxGrid), 1)
+			tiled.pointer(r.at(out)).pointer(r.at(in)).int(rows).int(cols).int(batch)
+		}
+	}, nil
+}
+
+// maxGrid is the largest number of blocks along y and z.
+const maxGrid = 65535
+
+func (m *mover) skip() {
+	for _, k := range m.by {
+		if k != nil {
+			k.skip()
+		}
+	}
+}
+
+// matrices tells whether a joined walk turns around matrices of rows by cols
+// that lie one behind the other.
+func (s *strided) matrices() (rows, cols, batch int, ok bool) {
+	if s.rank < 2 || s.rank > 3 {
+		return 0, 0, 0, false
+	}
+	// The output is [batch, cols, rows].
+	cols, rows, batch = s.dims[s.rank-2], s.dims[s.rank-1], 1
+	from := s.strides[1]
+	if from[s.rank-2] != 1 || from[s.rank-1] != cols {
+		return 0, 0, 0, false
+	}
+	if s.rank == 3 {
+		batch = s.dims[0]
+		if from[0] != rows*cols {
+			return 0, 0, 0, false
+		}
+	}
+	return rows, cols, batch, rows*cols*batch > 0
+}
+
+func prepareSlice(c *compiler, l *ir.Launch) (step, error) {
+	in, out, a := l.In[0], l.Out[0], l.Attr.(ir.SliceAttr)
+	m, err := c.mover(out)
+	if err != nil {
+		return nil, err
+	}
+	return func(r *run) {
+		s := r.over(out)
+		s.contiguous()
+		off := s.within(r, in, a.Axis, a.Start)
+		m.move(r.at(out), r.at(in)+cu.DevicePtr(off*m.size), s)
+	}, nil
+}
+
+// within adds an operand that is a part of v, which begins at start of one
+// axis, and gives the number of its first element.
+func (s *strided) within(r *run, v ir.Ref, axis, start int) (first int) {
+	step := 1
+	for i := s.rank - 1; i >= 0; i-- {
+		s.strides[s.operands][i] = step
+		if i == axis {
+			first = start * step
+		}
+		step *= r.axis(v, i)
+	}
+	s.operands++
+	return first
+}
+
+func prepareConcat(c *compiler, l *ir.Launch) (step, error) {
+	out, axis := l.Out[0], l.Attr.(ir.ConcatAttr).Axis
+	movers := make([]*mover, len(l.In))
+	for i := range movers {
+		var err error
+		if movers[i], err = c.mover(out); err != nil {
+			return nil, err
+		}
+	}
+	return func(r *run) {
+		at := 0
+		for i, in := range l.In {
+			s := r.over(in)
+			off := s.within(r, out, axis, at)
+			s.contiguous()
+			movers[i].move(r.at(out)+cu.DevicePtr(off*movers[i].size), r.at(in), s)
+			at += r.axis(in, axis)
+		}
+	}, nil
+}

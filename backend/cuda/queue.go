@@ -1,0 +1,110 @@
+//go:build cuda && linux
+
+package cuda
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+
+	"github.com/lorafuse/lorafuse/backend"
+)
+
+// queue hands work to the goroutine that makes a device's calls. That keeps
+// its thread, on which the device's context is current, for as long as it
+// lives: no other goroutine ever sees the context.
+type queue struct {
+	mu     sync.RWMutex // held for reading while sending
+	closed bool
+	jobs   chan job
+	nudges chan struct{}
+	ended  chan struct{}
+}
+
+// job is work for the queue's goroutine.
+type job interface{ perform() }
+
+// call is a job that somebody waits for.
+type call struct {
+	f    func() error
+	done chan error
+}
+
+func (c *call) perform() { c.done <- c.f() }
+
+// newQueue starts the goroutine. begin is the first thing that it does, end
+// the last, and nudged what it does after a nudge; where begin fails there is
+// no queue.
+func newQueue(begin func(q *queue) error, nudged, end func()) (*queue, error) {
+	q := &queue{jobs: make(chan job, 64), nudges: make(chan struct{}, 1), ended: make(chan struct{})}
+	started := make(chan error, 1)
+	go func() {
+		defer close(q.ended)
+		// The thread ends with the goroutine, which does not give it back.
+		runtime.LockOSThread()
+		err := begin(q)
+		started <- err
+		if err != nil {
+			return
+		}
+		defer end()
+		for {
+			select {
+			case j, ok := <-q.jobs:
+				if !ok {
+					return
+				}
+				j.perform()
+			case <-q.nudges:
+				nudged()
+			}
+		}
+	}()
+	if err := <-started; err != nil {
+		<-q.ended
+		return nil, err
+	}
+	return q, nil
+}
+
+// nudge tells the goroutine that something has ended. It never waits, so those
+// that the goroutine waits for may call it.
+func (q *queue) nudge() {
+	select {
+	case q.nudges <- struct{}{}:
+	default:
+	}
+}
+
+// send enqueues j. Errors: backend.ErrClosed.
+func (q *queue) send(j job) error {
+	q.mu.RLock()
+	defer q.mu.RUnlock()
+	if q.closed {
+		return fmt.Errorf("cuda: device: %w", backend.ErrClosed)
+	}
+	q.jobs <- j
+	return nil
+}
+
+// do has f run in its turn, and waits for it. Errors: backend.ErrClosed, and
+// those of f.
+func (q *queue) do(f func() error) error {
+	c := &call{f: f, done: make(chan error, 1)}
+	if err := q.send(c); err != nil {
+		return err
+	}
+	return <-c.done
+}
+
+// close refuses further jobs, and waits for those that are there.
+func (q *queue) close() {
+	q.mu.Lock()
+	first := !q.closed
+	if first {
+		q.closed = true
+		close(q.jobs)
+	}
+	q.mu.Unlock()
+	<-q.ended
+}

@@ -1,0 +1,124 @@
+//go:build cuda && linux
+
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"gorgonia.org/cu"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/backend/cuda/internal/driver"
+	"github.com/lorafuse/lorafuse/backend/cuda/internal/shim"
+)
+
+// Name is the backend's name in the registry.
+const Name = "cuda"
+
+// rank puts GPUs before the CPU.
+const rank = 10
+
+// oldest is the compute capability that kernels are compiled for at least.
+const oldest = 80
+
+func init() {
+	backend.Register(Name, backend.Driver{
+		Rank:    rank,
+		Devices: Devices,
+		Open:    func(o backend.Options) (backend.Device, error) { return Open(o) },
+	})
+}
+
+// load opens the driver. Errors: backend.ErrUnavailable, with the reason.
+func load() error {
+	if err := shim.Load(); err != nil {
+		return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+	}
+	return nil
+}
+
+// Devices lists the GPUs that kernels are there for. Errors:
+// backend.ErrUnavailable, which says where a driver was looked for, or which
+// GPUs are too old.
+func Devices() ([]backend.Info, error) {
+	if err := load(); err != nil {
+		return nil, err
+	}
+	n, err := cu.NumDevices()
+	if err = driver.Of(err); err != nil && !errors.Is(err, driver.NoDevice) {
+		return nil, fmt.Errorf("%w: counting devices: %w", backend.ErrUnavailable, err)
+	}
+	var infos []backend.Info
+	var refused []string
+	for i := range n {
+		p, err := describe(i)
+		if err == nil {
+			err = p.supported()
+		}
+		if err != nil {
+			refused = append(refused, err.Error())
+			continue
+		}
+		infos = append(infos, p.info())
+	}
+	if len(infos) == 0 && len(refused) == 0 {
+		return nil, fmt.Errorf("%w: the driver finds no device", backend.ErrUnavailable)
+	}
+	if len(infos) == 0 {
+		return nil, fmt.Errorf("%w: %s", backend.ErrUnavailable, strings.Join(refused, "; "))
+	}
+	return infos, nil
+}
+
+// properties are what is known of a GPU before it is opened.
+type properties struct {
+	index      int
+	name       string
+	memory     int64
+	capability int // 10·major + minor
+	processors int
+	driver     int // 1000·major + 10·minor
+}
+
+// describe asks the driver for device i.
+func describe(i int) (p properties, err error) {
+	dev, err := cu.GetDevice(i)
+	if err != nil {
+		return p, fmt.Errorf("device %d: %w", i, driver.Of(err))
+	}
+	p.index, p.driver = i, cu.Version()
+	if p.name, err = dev.Name(); err == nil {
+		p.memory, err = dev.TotalMem()
+	}
+	var major, minor int
+	for _, a := range []struct {
+		to *int
+		of cu.DeviceAttribute
+	}{{&major, cu.ComputeCapabilityMajor}, {&minor, cu.ComputeCapabilityMinor}, {&p.processors, cu.MultiprocessorCount}} {
+		if err == nil {
+			*a.to, err = dev.Attribute(a.of)
+		}
+	}
+	p.capability = 10*major + minor
+	if err != nil {
+		return p, fmt.Errorf("device %d: %w", i, driver.Of(err))
+	}
+	return p, nil
+}
+
+func (p *properties) supported() error {
+	if p.capability < oldest {
+		return fmt.Errorf("device %d %s has compute capability %s, expected %s or newer", p.index, p.name, version(p.capability), version(oldest))
+	}
+	return nil
+}
+
+// version writes 90 as 9.0.
+func version(capability int) string { return fmt.Sprintf("%d.%d", capability/10, capability%10) }
+
+func (p *properties) info() backend.Info {
+	return backend.Info{Backend: Name, Index: p.index, Name: p.name, Memory: p.memory, Detail: fmt.Sprintf(
+		"compute capability %s, %d multiprocessors, driver %d.%d", version(p.capability), p.processors, p.driver/1000, p.driver%1000/10)}
+}

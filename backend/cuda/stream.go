@@ -1,0 +1,131 @@
+//go:build cuda && linux
+
+package cuda
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"gorgonia.org/cu"
+
+	"github.com/lorafuse/lorafuse/backend/cuda/internal/driver"
+)
+
+// stream is work of the device in order. Each piece of work that somebody may
+// wait for ends with a mark, whose number is its ticket.
+type stream struct {
+	cu.Stream
+	issued uint64        // the last ticket; of the device's goroutine
+	done   atomic.Uint64 // the last ticket whose work has ended
+	join   cu.Event      // for other streams to wait for
+	marks  chan mark
+	free   chan cu.Event // of marks
+	made   int           // events for marks
+	ended  sync.WaitGroup
+}
+
+// completion is told when work has ended, and how.
+type completion interface{ finish(err error) }
+
+type mark struct {
+	ticket uint64
+	event  cu.Event
+	end    completion // or nil
+}
+
+// maxMarks is how many marks may be under way before the device's goroutine
+// waits for one.
+const maxMarks = 256
+
+// newStream makes a stream on the current context, with a goroutine that waits
+// for its marks and calls idle when there are none left.
+func newStream(context cu.CUContext, idle func()) (*stream, error) {
+	s := &stream{marks: make(chan mark, maxMarks), free: make(chan cu.Event, maxMarks)}
+	var err error
+	if s.Stream, err = cu.MakeStream(cu.NonBlocking); err != nil {
+		return nil, driver.Of(err)
+	}
+	if s.join, err = cu.MakeEvent(cu.DisableTiming); err != nil {
+		_ = s.Destroy()
+		return nil, driver.Of(err)
+	}
+	s.ended.Go(func() { s.wait(context, idle) })
+	return s, nil
+}
+
+// wait tells those who wait for marks. It has a thread of its own.
+func (s *stream) wait(context cu.CUContext, idle func()) {
+	runtime.LockOSThread()
+	err := driver.Of(cu.SetCurrentContext(context))
+	for m := range s.marks {
+		result := err
+		if result == nil {
+			result = driver.Wait(m.event)
+		}
+		s.done.Store(m.ticket)
+		s.free <- m.event
+		if m.end != nil {
+			m.end.finish(result)
+		}
+		if len(s.marks) == 0 {
+			idle()
+		}
+	}
+}
+
+// mark ends a piece of work; end, if any, is told when it is done. It gives the
+// ticket.
+func (s *stream) mark(end completion) (uint64, error) {
+	e, err := s.event()
+	if err == nil {
+		err = driver.Of(e.Record(s.Stream))
+	}
+	if err != nil {
+		return s.issued, err
+	}
+	s.issued++
+	s.marks <- mark{s.issued, e, end}
+	return s.issued, nil
+}
+
+// event takes an event for a mark.
+func (s *stream) event() (cu.Event, error) {
+	select {
+	case e := <-s.free:
+		return e, nil
+	default:
+	}
+	if s.made < maxMarks {
+		e, err := cu.MakeEvent(cu.DisableTiming | cu.BlockingSyncEvent)
+		if err == nil {
+			s.made++
+		}
+		return e, driver.Of(err)
+	}
+	return <-s.free, nil
+}
+
+// after makes what comes next on s wait for what is on other now.
+func (s *stream) after(other *stream) error {
+	if err := other.join.Record(other.Stream); err != nil {
+		return driver.Of(err)
+	}
+	return driver.Of(s.Wait(other.join, 0))
+}
+
+// reached tells whether the work up to a ticket has ended.
+func (s *stream) reached(ticket uint64) bool { return s.done.Load() >= ticket }
+
+// close waits for all work and destroys the stream.
+func (s *stream) close() {
+	close(s.marks)
+	s.ended.Wait()
+	_ = s.Synchronize()
+	for range s.made {
+		e := <-s.free
+		_ = cu.DestroyEvent(&e)
+	}
+	_ = cu.DestroyEvent(&s.join)
+	_ = s.Destroy()
+}

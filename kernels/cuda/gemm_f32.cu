@@ -1,0 +1,129 @@
+// A product in float32: out = addend + bias + alpha · op(A) · op(B), every
+// product of two elements rounded once into a float32 sum (FMA), operands of
+// 16 bits and quantised ones as the numbers that they stand for.
+//
+// Layout: row major. A is [m, k], or [k, m] where ta, f32, f16 or bf16 (kind 0, 1,
+//   2); B is [k, n], or [n, k] where tb; its type is in the kernel's name, and
+//   quantised elements are those of the matrix as it lies in memory. bias [n] and
+//   addend [m, n] may be null, and the addend may be out. Batches have strides.
+// Grid: 256 threads for a tile of 64 by 64 of out, each for 4 by 4 of it: x runs
+//   over tiles of rows, y over tiles of columns, z over matrices of a batch.
+// Traffic: A is read n/64 times, B m/64 times, mostly from L2; 16 of k at a time
+//   lie in shared memory, where B has already been widened.
+// Reference: for i, j { s = 0; for l { s += A[i, l] B[l, j] }
+//                       out[i, j] = addend[i, j] + bias[j] + alpha s }
+#include "element.cuh"
+
+#define LF_M 64
+#define LF_N 64
+#define LF_K 16
+
+LF_DEVICE float lf_factor(const void* a, int kind, long long i) {
+  if (kind == 0) return ((const float*)a)[i];
+  if (kind == 1) return lf_as_f16::get(((const unsigned short*)a)[i]);
+  return lf_as_bf16::get(((const unsigned short*)a)[i]);
+}
+
+// How element i of B is read; book is what start has made of shared memory.
+struct lf_b_f32 {
+  static LF_DEVICE void start(float*) {}
+  static LF_DEVICE float get(const void* b, long long i, const float*) { return ((const float*)b)[i]; }
+};
+struct lf_b_f16 {
+  static LF_DEVICE void start(float*) {}
+  static LF_DEVICE float get(const void* b, long long i, const float*) { return lf_as_f16::get(((const unsigned short*)b)[i]); }
+};
+struct lf_b_bf16 {
+  static LF_DEVICE void start(float*) {}
+  static LF_DEVICE float get(const void* b, long long i, const float*) { return lf_as_bf16::get(((const unsigned short*)b)[i]); }
+};
+struct lf_b_q8 {
+  static LF_DEVICE void start(float*) {}
+  static LF_DEVICE float get(const void* b, long long i, const float*) { return lf_q8((const unsigned char*)b, i); }
+};
+struct lf_b_nf4 {
+  static LF_DEVICE void start(float* book) {
+    if (threadIdx.x < 16) book[threadIdx.x] = lf_nf4(threadIdx.x);
+  }
+  static LF_DEVICE float get(const void* b, long long i, const float* book) { return lf_q4((const unsigned char*)b, i, book); }
+};
+struct lf_b_fp4 {
+  static LF_DEVICE void start(float* book) {
+    if (threadIdx.x < 16) book[threadIdx.x] = lf_fp4(threadIdx.x);
+  }
+  static LF_DEVICE float get(const void* b, long long i, const float* book) { return lf_q4((const unsigned char*)b, i, book); }
+};
+
+// The place of element e of a tile of LF_K by LF_M (or LF_N): neighbouring
+// threads take what lies side by side in memory.
+LF_DEVICE void lf_tile_place(int e, int along_k, int* k, int* i) {
+  if (along_k)
+    *k = e % LF_K, *i = e / LF_K;
+  else
+    *i = e % LF_M, *k = e / LF_M;
+}
+
+template <class B>
+LF_DEVICE void lf_gemm(float (*sa)[LF_M + 4], float (*sb)[LF_N + 4], float* book, float* out, const void* a, const void* b,
+                       const float* bias, const float* addend, int m, int n, int k, int kind, int ta, int tb,
+                       long long step_a, long long step_b, int batch, float alpha) {
+  B::start(book);
+  int m0 = blockIdx.x * LF_M, n0 = blockIdx.y * LF_N;
+  int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+  for (long long z = blockIdx.z; z < batch; z += gridDim.z) {
+    float sum[4][4] = {};
+    for (int k0 = 0; k0 < k; k0 += LF_K) {
+      __syncthreads(); // the tile before has been read, and the book is there
+#pragma unroll
+      for (int q = 0; q < LF_K * LF_M / 256; q++) {
+        int e = threadIdx.x + 256 * q, l, i;
+        lf_tile_place(e, !ta, &l, &i);
+        long long row = m0 + i, col = k0 + l;
+        sa[l][i] = row < m && col < k ? lf_factor(a, kind, z * step_a + (ta ? col * m + row : row * k + col)) : 0.0f;
+        lf_tile_place(e, tb, &l, &i);
+        row = k0 + l, col = n0 + i;
+        sb[l][i] = row < k && col < n ? B::get(b, z * step_b + (tb ? col * k + row : row * n + col), book) : 0.0f;
+      }
+      __syncthreads();
+#pragma unroll
+      for (int l = 0; l < LF_K; l++) {
+        float x[4], y[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) x[i] = sa[l][4 * ty + i], y[i] = sb[l][4 * tx + i];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+#pragma unroll
+          for (int j = 0; j < 4; j++) sum[i][j] = fmaf(x[i], y[j], sum[i][j]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        long long row = m0 + 4 * ty + i, col = n0 + 4 * tx + j;
+        if (row >= m || col >= n) continue;
+        long long at = (z * m + row) * n + col;
+        float v = alpha * sum[i][j];
+        if (bias) v += bias[col];
+        if (addend) v += addend[at];
+        out[at] = v;
+      }
+  }
+}
+
+#define LF_GEMM(type)                                                                                                        \
+  extern "C" __global__ void __launch_bounds__(256)                                                                          \
+      gemm_f32_##type(float* out, const void* a, const void* b, const float* bias, const float* addend, int m, int n, int k, \
+                      int kind, int ta, int tb, long long step_a, long long step_b, int batch, float alpha) {                \
+    LF_SHARED(float, sa, [LF_K][LF_M + 4]);                                                                                  \
+    LF_SHARED(float, sb, [LF_K][LF_N + 4]);                                                                                  \
+    LF_SHARED(float, book, [16]);                                                                                            \
+    lf_gemm<lf_b_##type>(sa, sb, book, out, a, b, bias, addend, m, n, k, kind, ta, tb, step_a, step_b, batch, alpha);        \
+  }                                                                                                                          \
+  LF_KERNEL(gemm_f32_##type);
+LF_GEMM(f32)
+LF_GEMM(f16)
+LF_GEMM(bf16)
+LF_GEMM(q8)
+LF_GEMM(nf4)
+LF_GEMM(fp4)
