@@ -1,0 +1,273 @@
+//go:build cuda && linux
+
+package cuda_test
+
+import (
+	"bytes"
+	"context"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/backend/cuda"
+	"github.com/lorafuse/lorafuse/backend/cuda/internal/simtest"
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/graph/exec"
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+func opened(t *testing.T, o backend.Options) *cuda.Device {
+	t.Helper()
+	simtest.Need(t)
+	dev, err := cuda.Open(o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, dev.Close()) })
+	return dev
+}
+
+func wait(t *testing.T) func(f backend.Fence, err error) {
+	return func(f backend.Fence, err error) {
+		t.Helper()
+		require.NoError(t, err)
+		require.NoError(t, f.Wait(context.Background()))
+	}
+}
+
+func noise(n int, seed uint64) []byte {
+	r := rand.New(rand.NewPCG(seed, 0))
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	return b
+}
+
+// Copies that are larger than all pinned memory arrive whole, in both
+// directions, several at once and in parts; what was uploaded is the caller's
+// again at once.
+func TestLargeCopies(t *testing.T) {
+	dev := opened(t, backend.Options{})
+	const n = 19<<20 + 13
+	var all sync.WaitGroup
+	for i := range uint64(3) {
+		all.Go(func() {
+			want := noise(n, i)
+			b, err := dev.Alloc(n + 5)
+			if !assert.NoError(t, err) {
+				return
+			}
+			defer b.Free()
+			src := bytes.Clone(want)
+			up, err := dev.Upload(b, 5, src)
+			clear(src)
+			got, head := make([]byte, n), make([]byte, 5)
+			down, err2 := dev.Download(got, b, 5) // in the order of the calls
+			_, err3 := dev.Download(head, b, 0)
+			if assert.NoError(t, err) && assert.NoError(t, err2) && assert.NoError(t, err3) {
+				assert.NoError(t, down.Wait(context.Background()))
+				assert.NoError(t, up.Wait(context.Background()))
+				assert.True(t, bytes.Equal(want, got))
+			}
+		})
+	}
+	all.Wait()
+	src := noise(n, 9)
+	b, err := dev.Import(backend.Source{Bytes: src})
+	require.NoError(t, err)
+	want := bytes.Clone(src)
+	clear(src) // it has been read
+	got := make([]byte, 1000)
+	wait(t)(dev.Download(got, b, n-1000))
+	require.True(t, bytes.Equal(want[n-1000:], got))
+	b.Free()
+}
+
+func TestAllocAll(t *testing.T) {
+	dev := opened(t, backend.Options{})
+	sizes := []int{100, 0, 64, 5 << 20}
+	parts, err := dev.AllocAll(sizes)
+	require.NoError(t, err)
+	for i, n := range sizes {
+		require.Equal(t, n, parts[i].Size())
+		data := bytes.Repeat([]byte{9}, n)
+		wait(t)(dev.Download(data, parts[i], 0))
+		require.Equal(t, make([]byte, n), data)
+		wait(t)(dev.Upload(parts[i], 0, bytes.Repeat([]byte{byte(i + 1)}, n)))
+		_, err = dev.Upload(parts[i], n, []byte{1})
+		require.Error(t, err, "a part has an end")
+	}
+	for i, n := range sizes {
+		data := make([]byte, n)
+		wait(t)(dev.Download(data, parts[i], 0))
+		require.Equal(t, bytes.Repeat([]byte{byte(i + 1)}, n), data, "freeing others does nothing to it")
+		require.Positive(t, dev.Held())
+		parts[i].Free()
+		parts[i].Free()
+	}
+	require.Zero(t, dev.Held())
+	none, err := dev.AllocAll(nil)
+	require.NoError(t, err)
+	require.Empty(t, none)
+	for _, wrong := range [][]int{{1, -1}, {math.MaxInt, 5}} {
+		_, err = dev.AllocAll(wrong)
+		require.Error(t, err)
+	}
+}
+
+// A closed device refuses everything; what is left of it can still be closed.
+func TestClosed(t *testing.T) {
+	simtest.Need(t)
+	dev, err := cuda.Open(backend.Options{})
+	require.NoError(t, err)
+	b, err := dev.Alloc(64)
+	require.NoError(t, err)
+	p := &ir.Program{Bounds: make([]ir.Bound, 1)}
+	e, err := dev.Compile(p)
+	require.NoError(t, err)
+	require.NoError(t, dev.Close())
+	require.NoError(t, dev.Close(), "closing twice does nothing")
+	_, err = dev.Alloc(8)
+	require.ErrorIs(t, err, backend.ErrClosed)
+	_, err = dev.Import(backend.Source{Bytes: []byte{1}})
+	require.ErrorIs(t, err, backend.ErrClosed)
+	_, err = dev.Upload(b, 0, []byte{1})
+	require.ErrorIs(t, err, backend.ErrClosed)
+	_, err = dev.Download(make([]byte, 1), b, 0)
+	require.ErrorIs(t, err, backend.ErrClosed)
+	_, err = dev.Compile(p)
+	require.ErrorIs(t, err, backend.ErrClosed)
+	_, err = e.Run(context.Background(), backend.Args{Dims: []int{0}})
+	require.ErrorIs(t, err, backend.ErrClosed)
+	require.NoError(t, e.Close())
+	b.Free()
+}
+
+// scaled is y = -exp(x) for n rows, with a buffer for x and y.
+func scaled(t *testing.T, dev backend.Device) *exec.Executable {
+	t.Helper()
+	g := graph.New()
+	n := g.Bound("n", 8)
+	x := g.Param("x", tensor.F32, n, ir.Static(64))
+	e, err := g.Program().Result("y", x.Apply(ir.Exp).Apply(ir.Neg)).Compile(dev)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	for _, name := range []string{"x", "y"} {
+		b, err := dev.Alloc(4 * 8 * 64)
+		require.NoError(t, err)
+		t.Cleanup(b.Free)
+		require.NoError(t, e.Bind(name, b))
+	}
+	return e
+}
+
+// Runs that come again become graphs: one for each size, and no more than some.
+func TestGraphs(t *testing.T) {
+	g := graph.New()
+	n := g.Bound("n", 20)
+	x := g.Param("x", tensor.F32, n)
+	for _, mode := range []string{"1", "0"} {
+		t.Setenv(cuda.EnvGraph, mode)
+		dev := opened(t, backend.Options{})
+		p, err := exec.Plan(g.IR(), exec.Spec{Results: []exec.Result{{Name: "y", Value: x.Apply(ir.Neg).Value()}}}, nil)
+		require.NoError(t, err)
+		e, err := dev.Compile(p)
+		require.NoError(t, err)
+		in, err := dev.Alloc(80)
+		require.NoError(t, err)
+		ones := make([]float32, 20)
+		for i := range ones {
+			ones[i] = 1
+		}
+		wait(t)(dev.Upload(in, 0, tensor.BytesOf(ones)))
+		out, err := dev.Alloc(80)
+		require.NoError(t, err)
+		run := func(size int) []byte {
+			wait(t)(dev.Upload(out, 0, make([]byte, 80)))
+			wait(t)(e.Run(context.Background(), backend.Args{Buffers: []backend.Buffer{in, out}, Dims: []int{0, size}}))
+			got := make([]byte, 80)
+			wait(t)(dev.Download(got, out, 0))
+			return got
+		}
+		for i, want := range []int{0, 1, 1} {
+			first := run(3)
+			require.Equal(t, 3, bytes.Count(first, []byte{0x80, 0xbf}))
+			if mode == "1" {
+				require.Equal(t, want, cuda.Graphs(e), "after run %d", i+1)
+			}
+		}
+		for range 3 {
+			for size := 1; size <= 12; size++ {
+				require.Equal(t, size, bytes.Count(run(size), []byte{0x80, 0xbf}), "of 12 sizes in turns")
+			}
+		}
+		other, err := dev.Alloc(80)
+		require.NoError(t, err)
+		out.Free()
+		out = other
+		require.Equal(t, 3, bytes.Count(run(3), []byte{0x80, 0xbf}), "elsewhere")
+		if mode == "1" {
+			require.Equal(t, 8, cuda.Graphs(e))
+		} else {
+			require.Zero(t, cuda.Graphs(e))
+		}
+		require.NoError(t, e.Close())
+	}
+}
+
+// Launches are measured, one by one.
+func TestProfile(t *testing.T) {
+	profile := &backend.Profile{}
+	dev := opened(t, backend.Options{Profile: profile})
+	e := scaled(t, dev)
+	require.NoError(t, e.SetDim("n", 5))
+	for range 3 {
+		require.NoError(t, e.RunWait(context.Background()))
+	}
+	rows := profile.Rows()
+	require.Len(t, rows, 1, "both launches are unary and of one shape")
+	require.Equal(t, 6, rows[0].Calls)
+	require.Positive(t, rows[0].Time)
+}
+
+// Buffers are freed, and contexts end, while runs are under way.
+func TestRestless(t *testing.T) {
+	dev := opened(t, backend.Options{})
+	e := scaled(t, dev)
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for i := range 20 {
+				b, err := dev.Alloc(1000 + i)
+				if !assert.NoError(t, err) {
+					return
+				}
+				_, err = dev.Upload(b, i, noise(1000, 1))
+				assert.NoError(t, err)
+				b.Free()
+			}
+		})
+	}
+	for i := range 40 {
+		f, err := e.Run(ctx)
+		if i == 30 {
+			cancel()
+		}
+		if err == nil {
+			err = f.Wait(context.Background())
+		}
+		if i > 30 {
+			require.ErrorIs(t, err, context.Canceled)
+		} else if i < 30 {
+			require.NoError(t, err)
+		}
+	}
+	all.Wait()
+	cancel()
+}

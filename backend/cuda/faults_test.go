@@ -1,0 +1,216 @@
+//go:build cuda && linux
+
+package cuda_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/backend"
+	_ "github.com/lorafuse/lorafuse/backend/cpu"
+	"github.com/lorafuse/lorafuse/backend/cuda"
+	"github.com/lorafuse/lorafuse/backend/cuda/internal/shim"
+	"github.com/lorafuse/lorafuse/graph/exec"
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// Without a driver the backend is not there, and says where it looked.
+func TestNoDriver(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "libcuda.so.1")
+	if !alone(t, shim.EnvLibrary+"="+missing) {
+		return
+	}
+	_, err := cuda.Open(backend.Options{})
+	require.ErrorIs(t, err, backend.ErrUnavailable)
+	var e *shim.Error
+	require.ErrorAs(t, err, &e)
+	require.Len(t, e.Tried, 1)
+	_, err = backend.Devices("cuda")
+	require.ErrorContains(t, err, "backend cuda: backend unavailable: no CUDA driver: "+e.Tried[0].Path)
+	require.ErrorContains(t, err, "cannot open shared object file")
+
+	dev, err := backend.Open(backend.Auto, backend.Options{})
+	require.NoError(t, err)
+	require.Equal(t, "cpu", dev.Info().Backend)
+	require.ErrorContains(t, backend.Passed("cpu"), "no CUDA driver")
+	require.NoError(t, dev.Close())
+}
+
+func TestNoDevice(t *testing.T) {
+	if !onSimulator(t, "LFSIM_NO_DEVICE=1") {
+		return
+	}
+	_, err := cuda.Open(backend.Options{})
+	require.ErrorIs(t, err, backend.ErrUnavailable)
+	require.ErrorContains(t, err, "CUDA_ERROR_NO_DEVICE")
+}
+
+func TestTooOld(t *testing.T) {
+	if !onSimulator(t, "LFSIM_CC=7.5") {
+		return
+	}
+	_, err := cuda.Open(backend.Options{})
+	require.ErrorIs(t, err, backend.ErrUnavailable)
+	require.ErrorContains(t, err, "compute capability 7.5, expected 8.0 or newer")
+}
+
+// Several devices are listed, and work side by side.
+func TestDevices(t *testing.T) {
+	if !onSimulator(t, "LFSIM_DEVICES=3", "LFSIM_CC=9.0") {
+		return
+	}
+	infos, err := cuda.Devices()
+	require.NoError(t, err)
+	require.Len(t, infos, 3)
+	for i, info := range infos {
+		require.Equal(t, i, info.Index)
+		require.NotEmpty(t, info.Name)
+		require.Positive(t, info.Memory)
+		require.Regexp(t, `^compute capability 9\.0, \d+ multiprocessors, driver \d+\.\d+$`, info.Detail)
+	}
+	for _, i := range []int{3, -1} {
+		_, err = cuda.Open(backend.Options{Index: i})
+		require.ErrorIs(t, err, backend.ErrUnavailable)
+		require.ErrorContains(t, err, fmt.Sprintf("device %d; there are 3", i))
+	}
+	var devs []*cuda.Device
+	for i := range infos {
+		dev, err := cuda.Open(backend.Options{Index: i})
+		require.NoError(t, err)
+		defer dev.Close()
+		require.Equal(t, infos[i], dev.Info())
+		devs = append(devs, dev)
+	}
+	b, err := devs[1].Alloc(8)
+	require.NoError(t, err)
+	_, err = devs[2].Upload(b, 0, []byte{1})
+	require.ErrorContains(t, err, "a buffer of another device")
+	for _, dev := range devs {
+		require.NoError(t, twice(dev))
+	}
+}
+
+// twice is a run of a program of two launches: y = -(-x) + x.
+func twice(dev backend.Device) (err error) {
+	g := ir.New()
+	x := g.Param("x", ir.Type{DType: tensor.F32, Shape: ir.ShapeOf(64)})
+	p, err := exec.Plan(g, exec.Spec{Results: []exec.Result{{Name: "y", Value: g.Add(g.Unary(ir.Neg, g.Unary(ir.Exp, x)), x)}}}, nil)
+	if err != nil {
+		return err
+	}
+	e, err := dev.Compile(p)
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	buffers := make([]backend.Buffer, 2)
+	for i := range buffers {
+		if buffers[i], err = dev.Alloc(256); err != nil {
+			return err
+		}
+		defer buffers[i].Free()
+	}
+	for range 3 { // as launches, and as a graph
+		f, err := e.Run(context.Background(), backend.Args{Buffers: buffers, Dims: []int{0}})
+		if err == nil {
+			err = f.Wait(context.Background())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	got := make([]byte, 256)
+	f, err := dev.Download(got, buffers[1], 0)
+	if err == nil {
+		err = f.Wait(context.Background())
+	}
+	if err == nil && string(got[:4]) != "\x00\x00\x80\xbf" { // -1
+		err = fmt.Errorf("wrong result %v", got[:4])
+	}
+	return err
+}
+
+func TestOutOfMemory(t *testing.T) {
+	if !onSimulator(t, "LFSIM_MEM=64M") {
+		return
+	}
+	dev, err := cuda.Open(backend.Options{})
+	require.NoError(t, err)
+	defer dev.Close()
+	_, err = dev.Alloc(100 << 20)
+	require.ErrorIs(t, err, backend.ErrOutOfMemory)
+	require.ErrorContains(t, err, "asked for 100 MiB for a buffer, ")
+	require.ErrorContains(t, err, " of 64 MiB are free on device 0; this process holds nothing")
+	for range 10 { // freed memory comes back
+		b, err := dev.Alloc(40 << 20)
+		require.NoError(t, err)
+		_, err = dev.Upload(b, 0, make([]byte, 3<<20)) // still under way
+		require.NoError(t, err)
+		b.Free()
+	}
+	w, err := dev.Import(backend.Source{Bytes: make([]byte, 30<<20)})
+	require.NoError(t, err)
+	_, err = dev.Compile(&ir.Program{Bounds: make([]ir.Bound, 1), Arena: 50 << 20})
+	require.ErrorIs(t, err, backend.ErrOutOfMemory)
+	require.ErrorContains(t, err, "asked for 50 MiB for the arena of a program of 0 launches, ")
+	require.ErrorContains(t, err, "this process holds 30 MiB imported weights")
+	_, err = dev.Import(backend.Source{Bytes: make([]byte, 40<<20)})
+	require.ErrorIs(t, err, backend.ErrOutOfMemory)
+	w.Free()
+	require.NoError(t, twice(dev), "the device lives on")
+	require.Zero(t, dev.Held())
+}
+
+// Whatever allocation fails, the error says so, nothing leaks, and what comes
+// next works.
+func TestFailedAllocations(t *testing.T) {
+	for _, kind := range []string{"alloc", "hostalloc", "graph", "module"} {
+		for n := 1; n <= 6; n++ {
+			t.Run(fmt.Sprint(kind, n), func(t *testing.T) {
+				if !onSimulator(t, fmt.Sprintf("LFSIM_FAIL=%s:%d", kind, n)) {
+					return
+				}
+				failures := 0
+				for range 3 {
+					dev, err := cuda.Open(backend.Options{})
+					if err == nil {
+						err = twice(dev)
+						require.NoError(t, dev.Close())
+					}
+					if err != nil {
+						failures++
+						require.Condition(t, func() bool {
+							return strings.Contains(err.Error(), "out of memory") || strings.Contains(err.Error(), "OUT_OF_MEMORY") || strings.Contains(err.Error(), "INVALID_IMAGE")
+						}, "%v", err)
+					}
+				}
+				require.LessOrEqual(t, failures, 1, "one call fails, no more")
+			})
+		}
+	}
+}
+
+// A device that fails says so from then on; the process lives, and closes it.
+func TestLost(t *testing.T) {
+	for _, fail := range []string{"launch:unary_neg_f32:1", "launch:binary_add_f32:3", "lost:4", "copy:1"} {
+		t.Run(fail, func(t *testing.T) {
+			// A context that has failed frees nothing: its memory goes with it.
+			if !onSimulator(t, "LFSIM_FAIL="+fail, "LFSIM_LEAKS=0") {
+				return
+			}
+			dev, err := cuda.Open(backend.Options{})
+			require.NoError(t, err)
+			require.ErrorIs(t, twice(dev), backend.ErrLost)
+			require.ErrorIs(t, twice(dev), backend.ErrLost, "and it stays so")
+			_, err = dev.Alloc(8)
+			require.ErrorIs(t, err, backend.ErrLost)
+			require.NoError(t, dev.Close())
+		})
+	}
+}
