@@ -41,16 +41,20 @@ type Attempt struct {
 // Error says that there is no driver that works.
 type Error struct{ Tried []Attempt }
 
-// Error lists the places.
+// Error lists the places by what was wrong with them.
 func (e *Error) Error() string {
-	parts := make([]string, len(e.Tried))
-	for i, a := range e.Tried {
-		parts[i] = a.Why
-		if !strings.Contains(a.Why, a.Path) { // messages of dlopen begin with it
-			parts[i] = a.Path + ": " + a.Why
+	var reasons []string
+	places := map[string][]string{}
+	for _, a := range e.Tried {
+		if places[a.Why] == nil {
+			reasons = append(reasons, a.Why)
 		}
+		places[a.Why] = append(places[a.Why], a.Path)
 	}
-	return "no CUDA driver: " + strings.Join(parts, "; ")
+	for i, why := range reasons {
+		reasons[i] = strings.Join(places[why], ", ") + ": " + why
+	}
+	return "no CUDA driver: " + strings.Join(reasons, "; ")
 }
 
 var (
@@ -101,7 +105,8 @@ func open(path string) (*Attempt, int) {
 	case rc == 0:
 		return nil, int(lacks)
 	case rc < 0:
-		return &Attempt{Path: path, Why: C.GoString(&why[0])}, 0
+		// Messages of dlopen begin with the path.
+		return &Attempt{Path: path, Why: strings.TrimPrefix(C.GoString(&why[0]), path+": ")}, 0
 	default:
 		return &Attempt{Path: path, Why: C.GoString(&why[0]), Result: int(rc)}, 0
 	}
