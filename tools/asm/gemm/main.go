@@ -67,5 +67,6 @@ func main() {
 			}
 		}
 	}
+	fetch()
 	Generate()
 }

@@ -2,6 +2,8 @@
 
 package gemm
 
+import "unsafe"
+
 // The signatures of the generated kernels; strides are in bytes.
 type (
 	tileAsm      = func(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32, ahead int)
@@ -14,3 +16,5 @@ type (
 	gridAsm      = func(k int, x *float32, w *byte, ldw int, c *float32, ldc, skip, ahead int, alpha float32)
 	panelAsm     = func(dst *float32, step int, x *float32, k int)
 )
+
+func fetchAhead(p unsafe.Pointer, bytes int) { fetch((*byte)(p), bytes) }

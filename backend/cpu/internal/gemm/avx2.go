@@ -11,8 +11,9 @@ var avx2 = kernels{
 	pack: avx2Pack, across: avx2Across,
 	dots: avx2Dots, dotRows: 3,
 	unblock: avx2Unblock, dotBlocks: avx2DotBlocks,
-	direct: avx2Direct, directRows: 6,
-	grid: avx2Grid, panel: avx2Panel, gridRows: 4, gridCols: avx2GridCols, gridTurn: avx2GridTurn, gridMost: 32,
+	direct: avx2Direct, directRows: 6, directMost: 32,
+	fetch: fetchAhead,
+	grid:  avx2Grid, panel: avx2Panel, gridRows: 4, gridCols: avx2GridCols, gridTurn: avx2GridTurn, gridMost: 32,
 	block: avx2Block, blockRows: 4, blockCols: 2, blockLanes: 8,
 }
 

@@ -12,8 +12,9 @@ var avx512 = kernels{
 	dots: avx512Dots, dotRows: 4,
 	split: avx512Split, dotSplit: avx512DotSplit,
 	unblock: avx512Unblock, dotBlocks: avx512DotBlocks,
-	direct: avx512Direct, directRows: 8,
-	grid: avx512Grid, panel: avx512Panel, gridRows: 8, gridCols: avx512GridCols, gridMost: 64,
+	direct: avx512Direct, directRows: 8, directMost: 32,
+	fetch: fetchAhead,
+	grid:  avx512Grid, panel: avx512Panel, gridRows: 8, gridCols: avx512GridCols, gridMost: 64,
 	block: avx512Block, blockRows: 4, blockCols: 6, blockLanes: 16,
 }
 

@@ -49,6 +49,8 @@ var few = []shape{
 	lora(xWt(8, 2048, 2048, gemm.BF16), 16), lora(xWt(32, 2048, 2048, gemm.BF16), 16),
 	xWt(8, 2048, 2048, gemm.F32), xWt(16, 2048, 2048, gemm.F32), xWt(32, 2048, 2048, gemm.F32), xWt(64, 2048, 2048, gemm.F32),
 	xWt(8, 2048, 2048, gemm.F16), xWt(32, 2048, 2048, gemm.F16),
+	dyW(4, 2048, 2048, gemm.BF16), dyW(8, 2048, 2048, gemm.BF16), dyW(16, 2048, 2048, gemm.BF16), dyW(32, 2048, 2048, gemm.BF16),
+	dyW(16, 512, 1408, gemm.BF16), dyW(16, 2048, 64, gemm.F32),
 }
 
 // rounded is the shapes with products of bfloat16.

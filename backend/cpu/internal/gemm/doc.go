@@ -22,7 +22,8 @@
 // bit for bit. Nor does a row depend on what else is in the batch, as long as
 // the number of rows chooses the same way through this package: one row
 // (decoding), up to 8, or more. Where every B is transposed, as in x·Wᵀ, and long
-// enough, more rows go the way of 8: up to 64, by instruction set and precision.
+// enough, more rows go the way of 8: up to 64, by instruction set and precision;
+// so do up to 32 where no operand is transposed and C has at most 64 columns.
 // Products with a transposed A, whose rows are no batch, change above 32 rows,
 // and those of at most 64 columns above 128 once more.
 // Sums run over at most 1024 terms before they are added up, so that long ones

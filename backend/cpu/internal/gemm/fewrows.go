@@ -36,6 +36,28 @@ func (f *fewRows) bind(j *job) {
 	f.a = make([]operand, 0, usualPairs)
 }
 
+// walks reports whether more rows than rowsFew are multiplied fastest from B as
+// it lies, its columns side by side and few, as in dy·B of an adapter. Packing
+// panels of pairs is faster where k is short.
+func (k *kernels) walks(c *Call, rounds bool) bool {
+	const depthPairs = 192
+	if c.M > k.directMost || c.N > colsThin {
+		return false
+	}
+	depth := 0
+	for i := range c.Pairs {
+		p := &c.Pairs[i]
+		if p.idle() {
+			continue
+		}
+		if p.A.Elem != F32 || p.A.Trans || p.B.Trans || p.B.Elem.Quantized() {
+			return false
+		}
+		depth = max(depth, p.K)
+	}
+	return depth > 0 && (!rounds || depth >= depthPairs)
+}
+
 func (f *fewRows) run() { f.spread(f.divide(), f.task) }
 
 // divide gets ready and returns the number of tasks.
@@ -153,15 +175,30 @@ func (f *fewRows) dotSplit(p *Pair, a operand, n0, n1 int, s *scratch) {
 	}
 }
 
-// direct adds a pair whose B has its columns side by side.
+// direct adds a pair whose B has its columns side by side: a strip of them,
+// which stays in the nearest cache, is multiplied with all rows of A. Down the
+// rows of B nothing is fetched in time but what was asked for, so where tasks
+// have long pieces of rows the next stretch of k is, while this one is computed.
+// (Short pieces come in time by themselves, and asking for them costs a fifth.)
 func (f *fewRows) direct(p *Pair, a operand, n0, n1 int) {
+	const longPiece = 2 << 10 // bytes
 	c := f.c
-	ldb, _ := p.B.steps()
+	ldb, size := p.B.Stride*p.B.Elem.Size(), p.B.Elem.Size()
 	stretch := stretchOf(p.K, directDepth(c.N))
+	strips := ceil(n1-n0, colsFew)
 	for k0 := 0; k0 < p.K; k0 += stretch {
-		for i := 0; i < c.M; i += f.k.directRows {
-			f.k.direct(min(f.k.directRows, c.M-i), min(stretch, p.K-k0), at(a.data, i*a.row+k0*a.col), a.row, a.col,
-				at(p.B.Data, k0*ldb+n0*p.B.Elem.Size()), p.B.Elem, ldb, floats(c.C, i*c.LDC+n0), c.LDC, n1-n0, p.Alpha)
+		next := min(stretch, p.K-k0-min(stretch, p.K-k0))
+		for s := range strips {
+			if f.k.fetch != nil && (n1-n0)*size >= longPiece {
+				for t := s * next / strips; t < (s+1)*next/strips; t++ {
+					f.k.fetch(at(p.B.Data, (k0+stretch+t)*ldb+n0*size), (n1-n0)*size)
+				}
+			}
+			n := n0 + s*colsFew
+			for i := 0; i < c.M; i += f.k.directRows {
+				f.k.direct(min(f.k.directRows, c.M-i), min(stretch, p.K-k0), at(a.data, i*a.row+k0*a.col), a.row, a.col,
+					at(p.B.Data, k0*ldb+n*size), p.B.Elem, ldb, floats(c.C, i*c.LDC+n), c.LDC, min(colsFew, n1-n), p.Alpha)
+			}
 		}
 	}
 }

@@ -67,14 +67,14 @@ var (
 )
 
 // drawProblem draws any call, or one of those that have a way of their own:
-// few rows, rows of B with rows of A, few columns, few columns with a
+// few rows, rows of A with rows or columns of B, few columns, few columns with a
 // transposed A, deep.
 func drawProblem(t *rapid.T) *problem {
 	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 	m, n := dimension(0, 131), dimension(0, 131)
 	k, pairs := dimension(0, 131), 6
 	elemA, transA, transB := elems, rapid.Bool(), rapid.Bool()
-	switch rapid.SampledFrom([]string{"any", "few rows", "grid", "deep grid", "few columns", "flipped", "deep"}).Draw(t, "kind") {
+	switch rapid.SampledFrom([]string{"any", "few rows", "grid", "deep grid", "in place", "few columns", "flipped", "deep"}).Draw(t, "kind") {
 	case "few rows":
 		m, k = dimension(1, 8), dimension(0, 521)
 	case "grid":
@@ -83,6 +83,9 @@ func drawProblem(t *rapid.T) *problem {
 	case "deep grid":
 		m, n, k, pairs = dimension(1, 65), dimension(8, 13), dimension(512, 1100), 1
 		transB = rapid.Just(true)
+	case "in place":
+		m, n, k, pairs = dimension(9, 33), dimension(1, 97), dimension(1, 257), 2
+		elemA, transA, transB = rapid.Just(gemm.F32), rapid.Just(false), rapid.Just(false)
 	case "few columns":
 		m, n, k = dimension(9, 67), dimension(1, 64), dimension(100, 1031)
 		elemA, transA = rapid.Just(gemm.F32), rapid.Just(false)
@@ -168,7 +171,7 @@ func TestRowsAreIndependent(t *testing.T) {
 		for _, s := range []struct {
 			few, many, n, k int
 			trans           bool
-		}{{2, 8, 70, 130, true}, {9, 32, 70, 1100, true}, {1, 7, 70, 700, false}, {65, 150, 70, 700, true}, {13, 64, 70, 700, false}, {65, 150, 20, 700, true}} {
+		}{{2, 8, 70, 130, true}, {9, 32, 70, 1100, true}, {1, 7, 70, 700, false}, {65, 150, 70, 700, true}, {9, 16, 70, 1100, false}, {33, 64, 70, 700, false}, {9, 16, 20, 1100, false}, {65, 150, 20, 700, true}} {
 			many := newProblem(r, s.many, s.n, 0, false, false)
 			a, b := newMatrix(t, r, s.many, s.k, gemm.F32, false, 0), newMatrix(t, r, s.k, s.n, gemm.BF16, s.trans, 0)
 			many.add(a, b, 1)

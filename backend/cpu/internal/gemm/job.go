@@ -59,7 +59,7 @@ func (j *job) run() {
 		c.initialize(0, c.M, 0, c.N)
 	case j.k.takes(c, j.e.Rounds()):
 		j.grid.run()
-	case c.M <= rowsFew:
+	case c.M <= rowsFew || j.k.walks(c, j.e.Rounds()):
 		j.fewRows.run()
 	case quantized:
 		j.packed.run()

@@ -64,6 +64,10 @@ type kernels struct {
 	// i*arow + t*acol, row t of b at t*ldb, all in bytes.
 	direct     func(rows, k int, a unsafe.Pointer, arow, acol int, b unsafe.Pointer, elem Elem, ldb int, c unsafe.Pointer, ldc, cols int, alpha float32)
 	directRows int
+	directMost int // rows of A that a call of them has at most, beyond rowsFew
+
+	// fetch asks for bytes > 0 bytes from p on, in the second-level cache.
+	fetch func(p unsafe.Pointer, bytes int)
 
 	// grid computes c[i*ldc+j] += alpha·x[i]·w[j*ldw:] over k for i < rows ≤
 	// gridRows and skip ≤ j < gridCols[rows], ldw in bytes; it reads all

@@ -37020,3 +37020,16 @@ rest:
 done:
 	VZEROUPPER
 	RET
+
+// func fetch(p *byte, bytes int)
+// Requires: MMX+
+TEXT ·fetch(SB), NOSPLIT, $0-16
+	MOVQ p+0(FP), SI
+	MOVQ bytes+8(FP), CX
+
+loop:
+	PREFETCHT1 (SI)
+	ADDQ       $+64, SI
+	SUBQ       $+64, CX
+	JG         loop
+	RET

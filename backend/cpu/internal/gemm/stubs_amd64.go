@@ -1023,3 +1023,8 @@ func grid512Pairsx8(k int, x *float32, w *byte, ldw int, c *float32, ldc int, sk
 //
 //go:noescape
 func panel512Pairs(dst *float32, step int, x *float32, k int)
+
+// fetches bytes > 0 bytes from p on.
+//
+//go:noescape
+func fetch(p *byte, bytes int)
