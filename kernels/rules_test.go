@@ -12,7 +12,7 @@ import (
 
 var (
 	comments = regexp.MustCompile(`(?s)//[^\n]*|/\*.*?\*/`)
-	kernel   = regexp.MustCompile(`__global__\s+void\s+(__launch_bounds__\([^)]*\)\s+)?(\w+)`)
+	kernel   = regexp.MustCompile(`__global__\s+void\s+(__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)\s+)?(\w+)`)
 )
 
 // rules finds what a file of kernels/cuda must not have, or lacks.

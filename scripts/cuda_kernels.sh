@@ -4,9 +4,10 @@
 # which drivers compile for all later devices. Installs the compiler first if
 # there is none (scripts/cuda_toolchain.sh).
 #
-# ptxas says what each kernel takes. A kernel that spills registers fails, and
-# so does one that takes more of them than its __launch_bounds__ leave to a
-# thread. The table is printed, and kept beside the fat binary.
+# ptxas says what each kernel takes, and never more registers than its
+# __launch_bounds__ leave to a thread (a test of package kernels wants them for
+# every kernel): what does not fit is spilled, and a kernel that spills fails
+# here. The table is printed, and kept beside the fat binary.
 set -eu
 cd "$(dirname "$0")/.."
 CUDA_HOME=$(sh scripts/cuda_toolchain.sh)

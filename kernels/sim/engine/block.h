@@ -93,7 +93,7 @@ struct Block {
 };
 
 // running is the block of this OS thread, self its fiber; null outside of kernels.
-extern thread_local Block* running;
+extern thread_local Block* running __attribute__((tls_model("initial-exec")));
 inline Fiber* self() { return static_cast<Fiber*>(current); }
 
 std::string to_string(Site);

@@ -145,9 +145,20 @@ void Block::discard() {
   }
 }
 
+// From fiber to fiber, by way of the scheduler only when nobody is ready: each
+// switch that is spared is a quarter of what a warp primitive costs.
 void Block::sleep() {
-  tracked.enter();
-  switch_to(self()->context, scheduler);
+  Fiber& me = *self();
+  Fiber* other = outcome == Outcome::Done ? next() : nullptr;
+  if (other == &me) return;
+  if (other) {
+    current = other;
+    other->tracked.enter();
+    switch_to(me.context, other->context);
+  } else {
+    tracked.enter();
+    switch_to(me.context, scheduler);
+  }
 }
 
 void Block::wake(unsigned thread) {
