@@ -4,8 +4,10 @@ package cuda_test
 
 import (
 	"os"
+	osexec "os/exec"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/lorafuse/lorafuse/backend"
@@ -23,24 +25,73 @@ func TestConformance(t *testing.T) {
 	backendtest.RunAll(t, open)
 }
 
-// TestLaunchByLaunch: what runs as a CUDA graph runs without one too.
-func TestLaunchByLaunch(t *testing.T) {
-	simtest.Need(t)
+// long are tests that only some runs have the time for.
+func long(t *testing.T) {
 	if os.Getenv("LORAFUSE_LONG") != "1" {
 		t.Skip("LORAFUSE_LONG=1 runs it")
 	}
+}
+
+// TestLaunchByLaunch: what runs as a CUDA graph runs without one too.
+func TestLaunchByLaunch(t *testing.T) {
+	simtest.Need(t)
+	long(t)
 	t.Setenv(cuda.EnvGraph, "0")
 	backendtest.RunAll(t, open)
+}
+
+// TestOrders: nothing depends on the order in which the threads of a block, or
+// independent streams, come to run.
+func TestOrders(t *testing.T) {
+	simtest.Need(t)
+	long(t)
+	for _, env := range []string{"LFSIM_ORDER=reverse", "LFSIM_ORDER=random", "LFSIM_STREAMS=lazy", "LFSIM_THREADS=1"} {
+		t.Run(env, func(t *testing.T) {
+			if alone(t, env) {
+				backendtest.RunAll(t, open)
+			}
+		})
+	}
+}
+
+// TestRounded: precision bf16 is within what its rounding costs.
+func TestRounded(t *testing.T) {
+	simtest.Need(t)
+	long(t)
+	backendtest.RunRounded(t, func() (backend.Device, error) { return cuda.Open(backend.Options{Precision: backend.BF16}) })
 }
 
 // TestAllocations: a run leaves no garbage, as a graph and launch by launch.
 func TestAllocations(t *testing.T) {
 	simtest.Need(t)
+	long(t)
 	for _, graphs := range []string{"1", "0"} {
 		t.Run("graphs "+graphs, func(t *testing.T) {
 			t.Setenv(cuda.EnvGraph, graphs)
 			backendtest.RunAllocs(t, open)
 		})
+	}
+}
+
+// TestAllocationsOfRun is the short form of TestAllocations.
+func TestAllocationsOfRun(t *testing.T) {
+	for _, graphs := range []string{"1", "0"} {
+		t.Setenv(cuda.EnvGraph, graphs)
+		e := scaled(t, opened(t, backend.Options{}))
+		require.Zero(t, testing.AllocsPerRun(50, func() { require.NoError(t, e.RunWait(t.Context())) }))
+	}
+}
+
+// TestLinked: the program with everything in it needs no driver to be linked
+// or to start.
+func TestLinked(t *testing.T) {
+	if _, err := osexec.LookPath("nm"); err != nil {
+		t.Skip("needs nm")
+	}
+	for _, args := range [][]string{{"-D", "--undefined-only", os.Args[0]}, {"--undefined-only", os.Args[0]}} {
+		out, err := osexec.Command("nm", args...).Output()
+		require.NoError(t, err)
+		require.NotRegexp(t, `(?m)^\s+U cu[A-Z]`, string(out))
 	}
 }
 

@@ -151,7 +151,7 @@ func TestCasts(t *testing.T) {
 		x = append(x, math.Float32frombits(r.Uint32()), float32(r.NormFloat64()*300))
 	}
 	for _, d := range []tensor.DType{tensor.Bool, tensor.U8, tensor.I8, tensor.U16, tensor.I16, tensor.U32, tensor.I32, tensor.U64, tensor.I64,
-		tensor.BF16, tensor.F16, tensor.F64} {
+		tensor.BF16, tensor.F16, tensor.F64, tensor.F8E5M2, tensor.F8E4M3, tensor.F8E8M0, tensor.F8E4M3FNUZ, tensor.F8E5M2FNUZ} {
 		t.Run(d.String(), func(t *testing.T) {
 			want := make([]byte, d.Bytes(len(x)))
 			require.NoError(t, tensor.FromFloat32(want, x, d))
@@ -166,11 +166,17 @@ func TestCasts(t *testing.T) {
 			}
 			wide := make([]float32, len(x))
 			require.NoError(t, tensor.ToFloat32(wide, raw, d))
-			got := cast(t, dev, &tensor.Tensor{DType: d, Shape: []int{len(x)}, Data: raw}, tensor.F32)
-			for i, w := range wide {
-				g := math.Float32frombits(binary.LittleEndian.Uint32(got[4*i:]))
-				if w == w || g == g {
-					require.Equal(t, math.Float32bits(w), math.Float32bits(g), "element %d: %v, expected %v", i, g, w)
+			in := &tensor.Tensor{DType: d, Shape: []int{len(x)}, Data: raw}
+			results := [][]byte{cast(t, dev, in, tensor.F32)}
+			if d.IsFloat() {
+				results = append(results, gather(t, dev, in))
+			}
+			for _, got := range results {
+				for i, w := range wide {
+					g := math.Float32frombits(binary.LittleEndian.Uint32(got[4*i:]))
+					if w == w || g == g {
+						require.Equal(t, math.Float32bits(w), math.Float32bits(g), "element %d: %v, expected %v", i, g, w)
+					}
 				}
 			}
 		})
@@ -183,6 +189,18 @@ func cast(t *testing.T, dev backend.Device, x *tensor.Tensor, to tensor.DType) [
 	g := graph.New()
 	y := g.Param("x", x.DType, ir.Static(x.Shape[0])).Cast(to)
 	out, err := graph.Eval(context.Background(), dev, []graph.Tensor{y}, map[string]*tensor.Tensor{"x": x}, nil)
+	require.NoError(t, err)
+	return out[0].Data
+}
+
+// gather takes all elements of x as the rows of a table.
+func gather(t *testing.T, dev backend.Device, x *tensor.Tensor) []byte {
+	t.Helper()
+	g := graph.New()
+	n := ir.Static(x.Shape[0])
+	y := g.Param("x", x.DType, n, ir.Static(1)).Gather(g.Of(g.IR().Iota(0, ir.Shape{n})))
+	table := &tensor.Tensor{DType: x.DType, Shape: []int{x.Shape[0], 1}, Data: x.Data}
+	out, err := graph.Eval(context.Background(), dev, []graph.Tensor{y}, map[string]*tensor.Tensor{"x": table}, nil)
 	require.NoError(t, err)
 	return out[0].Data
 }

@@ -13,8 +13,8 @@ import (
 // The launches here are those of kernels/cuda/elementwise.cu, cast.cu and
 // philox.cu.
 
-// numbers are the suffixes of kernels on the types that are computed with.
-var numbers = map[tensor.DType]string{tensor.F32: "f32", tensor.I32: "i32", tensor.U32: "u32"}
+// numbers are the types that are computed with.
+var numbers = map[tensor.DType]bool{tensor.F32: true, tensor.I32: true, tensor.U32: true}
 
 func prepareConst(c *compiler, l *ir.Launch) (step, error) {
 	x, out := l.Attr.(ir.ConstAttr).Value, l.Out[0]
@@ -71,8 +71,12 @@ func preparePhilox(c *compiler, l *ir.Launch) (step, error) {
 var castable = map[tensor.DType]bool{
 	tensor.Bool: true, tensor.U8: true, tensor.I8: true, tensor.U16: true, tensor.I16: true, tensor.U32: true, tensor.I32: true,
 	tensor.U64: true, tensor.I64: true, tensor.BF16: true, tensor.F16: true, tensor.F64: true,
+	tensor.F8E5M2: true, tensor.F8E4M3: true, tensor.F8E8M0: true, tensor.F8E4M3FNUZ: true, tensor.F8E5M2FNUZ: true,
 	tensor.Q8: true, tensor.NF4: true, tensor.FP4: true,
 }
+
+// suffix is how the names of kernels write an element type.
+func suffix(d tensor.DType) string { return strings.ToLower(d.String()) }
 
 func prepareCast(c *compiler, l *ir.Launch) (step, error) {
 	in, out := l.In[0], l.Out[0]
@@ -84,7 +88,7 @@ func prepareCast(c *compiler, l *ir.Launch) (step, error) {
 	default:
 		return nil, unsupported("a cast from %v to %v", from, to)
 	}
-	k, err := c.kernel("cast", "cast_"+strings.ToLower(from.String())+"_"+strings.ToLower(to.String()), elementThreads)
+	k, err := c.kernel("cast", "cast_"+suffix(from)+"_"+suffix(to), elementThreads)
 	if err != nil {
 		return nil, err
 	}
@@ -120,11 +124,10 @@ func prepareCompare(c *compiler, l *ir.Launch) (step, error) {
 // preparePair is for functions of two elements, each of which may be repeated.
 func preparePair(c *compiler, l *ir.Launch, name string) (step, error) {
 	x, y, out := l.In[0], l.In[1], l.Out[0]
-	suffix := numbers[x.Type.DType]
-	if suffix == "" {
+	if !numbers[x.Type.DType] {
 		return nil, unsupported("%s of %v", name, x.Type.DType)
 	}
-	k, err := c.kernel("elementwise", name+"_"+suffix, elementThreads)
+	k, err := c.kernel("elementwise", name+"_"+suffix(x.Type.DType), elementThreads)
 	if err != nil {
 		return nil, err
 	}

@@ -16,9 +16,10 @@ import (
 const gemmTile = 64
 
 var (
-	firstFactors  = map[tensor.DType]int{tensor.F32: 0, tensor.F16: 1, tensor.BF16: 2}
-	secondFactors = map[tensor.DType]string{tensor.F32: "f32", tensor.F16: "f16", tensor.BF16: "bf16",
-		tensor.Q8: "q8", tensor.NF4: "nf4", tensor.FP4: "fp4"}
+	// The numbers by which the kernels know the type of A.
+	firstFactors = map[tensor.DType]int{tensor.F32: 0, tensor.F16: 1, tensor.BF16: 2}
+	// The types of B.
+	secondFactors = map[tensor.DType]bool{tensor.F32: true, tensor.F16: true, tensor.BF16: true, tensor.Q8: true, tensor.NF4: true, tensor.FP4: true}
 )
 
 func prepareGemm(c *compiler, l *ir.Launch) (step, error) {
@@ -26,11 +27,11 @@ func prepareGemm(c *compiler, l *ir.Launch) (step, error) {
 	products := make([]*kernel, a.N)
 	for p := range products {
 		x, y := l.In[2*p].Type.DType, l.In[2*p+1].Type.DType
-		if _, ok := firstFactors[x]; !ok || secondFactors[y] == "" {
+		if _, ok := firstFactors[x]; !ok || !secondFactors[y] {
 			return nil, unsupported("a product of %v and %v", x, y)
 		}
 		var err error
-		if products[p], err = c.kernel("gemm_f32", "gemm_f32_"+secondFactors[y], 256); err != nil {
+		if products[p], err = c.kernel("gemm_f32", "gemm_f32_"+suffix(y), 256); err != nil {
 			return nil, err
 		}
 	}

@@ -31,18 +31,16 @@ func (c *compiler) checkIDs(l *ir.Launch, table, ids ir.Ref) (step, error) {
 	}, nil
 }
 
-var tables = map[tensor.DType]string{tensor.F32: "f32", tensor.BF16: "bf16", tensor.F16: "f16", tensor.F64: "f64"}
-
 func prepareGather(c *compiler, l *ir.Launch) (step, error) {
 	table, ids, out := l.In[0], l.In[1], l.Out[0]
-	if tables[table.Type.DType] == "" {
+	if d := table.Type.DType; d != tensor.F32 && !(d.IsFloat() && castable[d]) {
 		return nil, unsupported("rows of %v", table.Type.DType)
 	}
 	check, err := c.checkIDs(l, table, ids)
 	if err != nil {
 		return nil, err
 	}
-	k, err := c.kernel("rows", "gather_rows_"+tables[table.Type.DType], elementThreads)
+	k, err := c.kernel("rows", "gather_rows_"+suffix(table.Type.DType), elementThreads)
 	if err != nil {
 		return nil, err
 	}

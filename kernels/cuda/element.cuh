@@ -125,6 +125,74 @@ LF_INTEGER(lf_as_i32, int, -2147483648.0f, 2147483648.0f, -2147483647 - 1, 21474
 LF_INTEGER(lf_as_u64, unsigned long long, 0.0f, 18446744073709551616.0f, 0, 0xffffffffffffffffull);
 LF_INTEGER(lf_as_i64, long long, -9223372036854775808.0f, 9223372036854775808.0f, -9223372036854775807ll - 1, 9223372036854775807ll);
 
+// The code of a float of few bits that is nearest to a float of the bits abs,
+// ties to even; the codes go on where those of the format end.
+LF_DEVICE unsigned lf_encode(unsigned abs, int mantissa, int bias) {
+  if (abs >= (unsigned)(128 - bias) << 23) // the smallest normal number
+    return (lf_round_bits(abs, 23 - mantissa) - ((unsigned)(127 - bias) << 23)) >> (23 - mantissa);
+  // From here on floats are as far apart as the subnormals of the format: the
+  // addition rounds, and its low bits are the result.
+  unsigned magic = (unsigned)(127 + 24 - bias - mantissa) << 23;
+  return __float_as_uint(__uint_as_float(abs) + __uint_as_float(magic)) - magic;
+}
+
+// The number of a code of 8 bits.
+LF_DEVICE float lf_decode(unsigned code, int mantissa, int bias) {
+  unsigned sign = code >> 7 << 31, abs = code & 0x7f;
+  if (abs < 1u << mantissa) {
+    float smallest = __uint_as_float((unsigned)(128 - bias - mantissa) << 23);
+    return __uint_as_float(sign | __float_as_uint((float)abs * smallest));
+  }
+  return __uint_as_float(sign | ((abs << (23 - mantissa)) + ((unsigned)(127 - bias) << 23)));
+}
+
+// The 8-bit floats: E5M2 is the upper half of a 16-bit float; E4M3 has no
+// infinities and stays at its largest number; the FNUZ kinds have one NaN, in
+// the place of a negative zero; E8M0 is an exponent.
+struct lf_as_f8_e5m2 {
+  typedef unsigned char raw;
+  static LF_DEVICE float get(raw x) { return lf_as_f16::get((unsigned short)(x << 8)); }
+  static LF_DEVICE raw put(float f) {
+    unsigned b = __float_as_uint(f), abs = b & 0x7fffffffu, sign = b >> 24 & 0x80u, code = lf_encode(abs, 2, 15);
+    return (raw)(sign | (abs > 0x7f800000u ? 0x7fu : code < 0x7c ? code : 0x7cu));
+  }
+};
+struct lf_as_f8_e4m3 {
+  typedef unsigned char raw;
+  static LF_DEVICE float get(raw x) {
+    return (x & 0x7f) == 0x7f ? __uint_as_float((unsigned)x >> 7 << 31 | 0x7fc00000u) : lf_decode(x, 3, 7);
+  }
+  static LF_DEVICE raw put(float f) {
+    unsigned b = __float_as_uint(f), abs = b & 0x7fffffffu, sign = b >> 24 & 0x80u, code = lf_encode(abs, 3, 7);
+    return (raw)(sign | (abs > 0x7f800000u ? 0x7fu : code < 0x7e ? code : 0x7eu));
+  }
+};
+struct lf_as_f8_e8m0 {
+  typedef unsigned char raw;
+  static LF_DEVICE float get(raw x) {
+    return __uint_as_float(x == 0xff ? 0x7fc00000u : x == 0 ? 0x00400000u : (unsigned)x << 23);
+  }
+  static LF_DEVICE raw put(float f) {
+    unsigned abs = __float_as_uint(f) & 0x7fffffffu, half = abs < 0x00800000u ? 0x003fffffu : 0x00400000u;
+    unsigned code = (abs + half) >> 23;
+    return (raw)(code < 0xff ? code : 0xffu);
+  }
+};
+#define LF_FNUZ(name, mantissa, bias)                                                                  \
+  struct name {                                                                                        \
+    typedef unsigned char raw;                                                                         \
+    static LF_DEVICE float get(raw x) {                                                                \
+      return x == 0x80 ? __uint_as_float(0x7fc00000u) : lf_decode(x, mantissa, bias);                  \
+    }                                                                                                  \
+    static LF_DEVICE raw put(float f) {                                                                \
+      unsigned b = __float_as_uint(f), code = lf_encode(b & 0x7fffffffu, mantissa, bias);              \
+      if (code == 0) return 0;                                                                         \
+      return (raw)((code < 0x80 ? code : 0x80u) | (b >> 24 & 0x80u));                                  \
+    }                                                                                                  \
+  }
+LF_FNUZ(lf_as_f8_e4m3fnuz, 3, 8);
+LF_FNUZ(lf_as_f8_e5m2fnuz, 2, 16);
+
 // Quantised weights: blocks of 64 elements, codes with one float behind them.
 #define LF_QUANT_BLOCK 64
 
