@@ -220,6 +220,40 @@ func TestGraphs(t *testing.T) {
 	}
 }
 
+// Uploads, runs and downloads happen in the order of the calls, whether anybody
+// waits for them or not.
+func TestOrder(t *testing.T) {
+	dev := opened(t, backend.Options{})
+	const n = 5 << 18 // more than a slot
+	g := graph.New()
+	p, err := exec.Plan(g.IR(), exec.Spec{Results: []exec.Result{{Name: "y", Value: g.Param("x", tensor.U32, ir.Static(n)).Slice(0, n-64, n).Value()}}}, nil)
+	require.NoError(t, err)
+	e, err := dev.Compile(p)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, e.Close()) }()
+	x, err := dev.Alloc(4 * n)
+	require.NoError(t, err)
+	y, err := dev.Alloc(4 * 64)
+	require.NoError(t, err)
+	data := make([]byte, 4*n)
+	got := make([][]byte, 12)
+	var last backend.Fence
+	for i := range got {
+		copy(data[4*n-256:], bytes.Repeat([]byte{byte(i + 1)}, 256))
+		_, err = dev.Upload(x, 0, data)
+		require.NoError(t, err)
+		_, err = e.Run(context.Background(), backend.Args{Buffers: []backend.Buffer{x, y}, Dims: []int{0}})
+		require.NoError(t, err)
+		got[i] = make([]byte, 256)
+		last, err = dev.Download(got[i], y, 0)
+		require.NoError(t, err)
+	}
+	require.NoError(t, last.Wait(context.Background()))
+	for i := range got {
+		require.Equal(t, bytes.Repeat([]byte{byte(i + 1)}, 256), got[i], "run %d", i)
+	}
+}
+
 // Launches are measured, one by one.
 func TestProfile(t *testing.T) {
 	profile := &backend.Profile{}
