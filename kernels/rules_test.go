@@ -24,7 +24,7 @@ func rules(name, source string) (findings []string) {
 	if n := strings.Count(source, "\n"); n > 500 {
 		add("has more than 500 lines")
 	}
-	code := comments.ReplaceAllString(source, "")
+	code := strings.ReplaceAll(comments.ReplaceAllString(source, ""), "\\\n", " ") // macros may go over lines
 	if !strings.HasSuffix(name, ".cuh") {
 		for word, instead := range map[string]string{
 			`\basm\b`:        "inline assembly: only device.cuh has it",
