@@ -70,12 +70,17 @@ func (e *Engine) Isa() string { return e.k.isa.String() }
 func (e *Engine) Run(c *Call) {
 	c.check()
 	j := e.job(c)
-	j.workers = e.pool.Workers()
-	if c.flops() < serialFlops {
-		j.workers = 1
-	}
+	e.divideWork(j)
 	j.run()
 	e.release(j)
+}
+
+// divideWork gives a job as many workers as it is worth.
+func (e *Engine) divideWork(j *job) {
+	j.workers = e.pool.Workers()
+	if j.c.flops() < serialFlops {
+		j.workers = 1
+	}
 }
 
 // Serial computes c on the calling goroutine with the scratch memory of
@@ -96,7 +101,7 @@ func (e *Engine) Serial(w int, c *Call) {
 	j := e.own[w].job
 	j.c, j.workers, j.local = c, 1, &e.own[w].scratch
 	j.run()
-	j.c, j.local = nil, nil
+	j.c, j.local, j.packed.kept = nil, nil, kept{}
 }
 
 // serialFlops is the work below which waking the workers costs more than it
@@ -128,7 +133,7 @@ func (e *Engine) job(c *Call) *job {
 
 // release makes j idle.
 func (e *Engine) release(j *job) {
-	j.c, j.local = nil, nil
+	j.c, j.local, j.packed.kept = nil, nil, kept{}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.jobs = append(e.jobs, j)

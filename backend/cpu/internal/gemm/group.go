@@ -22,9 +22,17 @@ func (e *Engine) RunAll(calls []*Call) {
 		e.group.run(e, calls)
 		return
 	}
-	for _, c := range calls {
-		e.Run(c)
+	if len(calls) == 0 {
+		return
 	}
+	j := e.job(calls[0])
+	for _, c := range calls { // with one job, which keeps what they have in common
+		c.check()
+		j.c = c
+		e.divideWork(j)
+		j.run()
+	}
+	e.release(j)
 }
 
 // run computes calls of at most rowsFew rows.

@@ -1,6 +1,7 @@
 package gemm_test
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -50,4 +51,44 @@ func TestRunAllOfAToken(t *testing.T) {
 		e.Run(c)
 		requireSameBits(t, got, c.C)
 	}
+}
+
+// TestRunAllOfOneMatrix: what calls with one A have in common is packed once,
+// which must not show: not with adapters, of equal ranks and others, not where
+// the call between goes another way, and not in the next run, when A is another.
+func TestRunAllOfOneMatrix(t *testing.T) {
+	eachPrecision(t, func(t *testing.T, isa gemm.ISA) {
+		e, one := engine(t, 3, isa), engine(t, 1, isa)
+		r := rand.New(rand.NewPCG(9, 9))
+		for _, rows := range []int{70, 200} {
+			x := newMatrix(t, r, rows, 600, gemm.F32, false, 0)
+			var problems []*problem
+			for _, s := range []struct{ n, rank int }{{96, 0}, {33, 0}, {64, 8}, {80, 8}, {50, 16}, {8, 0}, {96, 0}} {
+				p := newProblem(r, rows, s.n, 0, false, s.n == 33)
+				p.add(x, newMatrix(t, r, 600, s.n, gemm.BF16, true, 0), 1)
+				if s.rank > 0 {
+					p.add(newMatrix(t, r, rows, s.rank, gemm.F32, false, 0), newMatrix(t, r, s.rank, s.n, gemm.F32, true, 0), 2)
+				}
+				problems = append(problems, p)
+			}
+			for range 2 {
+				var calls []*gemm.Call
+				for _, p := range problems {
+					p.compute(t, func(c *gemm.Call) { calls = append(calls, c) })
+				}
+				e.RunAll(calls)
+				for i, p := range problems {
+					p.rounded = isa&rounding != 0
+					p.requireRight(t, calls[i].C)
+					requireSameBits(t, p.compute(t, one.Run), calls[i].C, rows, i)
+				}
+				x.exact = false
+				for i := range rows { // the same memory, other values
+					for j := range 600 {
+						x.put(i, j, float32(r.NormFloat64()))
+					}
+				}
+			}
+		}
+	})
 }

@@ -54,6 +54,7 @@ func (j *job) run() {
 		inPlace = inPlace && p.A.Elem == F32 && p.A.Trans && !p.B.Trans
 		quantized = quantized || p.B.Elem.Quantized()
 	}
+	j.packed.before, j.packed.kept = j.packed.kept, kept{} // all ways take the same memory
 	switch {
 	case depth == 0:
 		c.initialize(0, c.M, 0, c.N)

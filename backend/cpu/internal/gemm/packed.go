@@ -20,12 +20,25 @@ type packed struct {
 	packN  int      // tasks that pack A
 	a      []float32
 
+	kept, before kept // what a holds now, and held when the call began
+	first        int  // words of A that are there already
+
 	packTask, tileTask func(i int)
 }
 
 // blockCols is how many columns of B a task takes at most: with kc, what stays
 // in the second-level cache of a core.
 const blockCols = 512
+
+// kept is what the panels of A begin with after a call: the calls of a RunAll
+// that multiply one x, such as q, k and v, find it there.
+type kept struct {
+	kern     *kernels
+	m, depth int
+	a        Matrix
+	k        int
+	alpha    float32
+}
 
 func (p *packed) bind(j *job) {
 	p.job = j
@@ -49,8 +62,29 @@ func (p *packed) run() {
 		p.divide()
 		p.a = p.job.memory.take(p.rows*p.depth + p.panels*(packSlack+1))
 		p.packN = min(p.panels, p.shares(4))
-		p.spread(p.packN, p.packTask)
+		if p.reuse(); p.first < p.depth {
+			p.spread(p.packN, p.packTask)
+		}
 		p.spread(p.colN*p.rowN, p.tileTask)
+	}
+}
+
+// reuse finds out what of A is packed already.
+func (p *packed) reuse() {
+	p.first, p.kept = 0, kept{}
+	if p.rows < p.c.M { // block by block: the last is left
+		return
+	}
+	for i := range p.c.Pairs {
+		pair := &p.c.Pairs[i]
+		if pair.idle() {
+			continue
+		}
+		p.kept = kept{p.kern, p.c.M, p.depth, pair.A, pair.K, pair.Alpha}
+		if p.kept == p.before {
+			p.first = p.words(pair)
+		}
+		return
 	}
 }
 
@@ -91,6 +125,10 @@ func (p *packed) packRows(i int) {
 		for x := range p.c.Pairs {
 			pair := &p.c.Pairs[x]
 			if pair.idle() {
+				continue
+			}
+			if k0 < p.first {
+				k0 = p.first
 				continue
 			}
 			row, col := pair.A.steps()
