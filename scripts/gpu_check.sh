@@ -53,7 +53,7 @@ run() {
 		fi
 		for test in "$out"/*.test; do
 			[ -f "$test" ] || continue
-			step "$(basename "$test")" "$test" -test.v=false
+			step "$(basename "$test")" env LORAFUSE_CUDA_TEST=1 "$test"
 		done
 		exit $status
 	} >"$report" 2>&1 || status=1
