@@ -31,6 +31,7 @@ type Device struct {
 	context         cu.CUContext
 	compute, copies *stream
 	memory          memory
+	programs        map[*executable]struct{} // that are not closed
 	slots           chan *slot
 	pinned          [][]byte
 	images          images
@@ -53,7 +54,7 @@ func Open(o backend.Options) (*Device, error) {
 		return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 	}
 	d := &Device{properties: p, precision: o.Precision, profile: o.Profile, graphs: os.Getenv(EnvGraph) != "0"}
-	d.memory.live = map[*block]struct{}{}
+	d.memory.live, d.programs = map[*block]struct{}{}, map[*executable]struct{}{}
 	if d.queue, err = newQueue(d.begin, d.reap, d.end); err != nil {
 		return nil, fmt.Errorf("%w: device %d %s: %w", backend.ErrUnavailable, p.index, p.name, err)
 	}
@@ -98,6 +99,9 @@ func (d *Device) end() {
 		if s != nil {
 			s.close()
 		}
+	}
+	for e := range d.programs {
+		e.dispose()
 	}
 	for b := range d.memory.live {
 		_ = cu.MemFree(b.at)

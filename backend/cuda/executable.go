@@ -87,11 +87,13 @@ func (e *executable) prepare() (err error) {
 		k.Block, k.Shared = k.threads, uint32(k.shared)
 	}
 	e.run.arena, e.run.scratch, e.run.trap = e.arena.at, e.scratch.at, pointerTo(e.trap)
+	d.programs[e] = struct{}{}
 	return nil
 }
 
 // dispose gives back what prepare has made.
 func (e *executable) dispose() {
+	delete(e.dev.programs, e)
 	e.graphs.clear()
 	e.dev.release(e.arena)
 	e.dev.release(e.scratch)
@@ -109,7 +111,7 @@ func (e *executable) Close() error {
 		return nil
 	}
 	e.closed = true
-	_ = e.dev.queue.do(func() error { e.dispose(); return nil }) // a closed device has freed everything
+	_ = e.dev.queue.do(func() error { e.dispose(); return nil }) // a closed device has done so
 	return nil
 }
 

@@ -127,3 +127,16 @@ LF_GEMM(bf16)
 LF_GEMM(q8)
 LF_GEMM(nf4)
 LF_GEMM(fp4)
+
+#ifdef LF_RACE
+#include "../sim/test/race.h"
+LF_RACE_CASE(gemm_f32) {
+  auto a = lf_race_noise<float>(2 * 65 * 20), b = lf_race_noise<float>(2 * 20 * 9), c = lf_race_noise<float>(2 * 65 * 9);
+  lf_race_launch(gemm_f32_f32, {2, 1, 1}, {256}, 0, c.data(), a.data(), b.data(), nullptr, c.data(), 65, 9, 20, 0, 0, 0, 65 * 20, 20 * 9, 2, 0.5f);
+}
+LF_RACE_CASE(gemm_f32_nf4) {
+  auto a = lf_race_noise<float>(3 * 64), c = lf_race_noise<float>(3 * 5);
+  auto b = lf_race_noise<unsigned char>(5 * 36);
+  lf_race_launch(gemm_f32_nf4, {1, 1, 1}, {256}, 0, c.data(), a.data(), b.data(), nullptr, nullptr, 3, 5, 64, 0, 0, 1, 0, 0, 1, 1.0f);
+}
+#endif

@@ -153,3 +153,12 @@ extern "C" __global__ void __launch_bounds__(256) argmax_f32(int* out, const flo
   if (row < rows && threadIdx.x % 32 == 0) out[row] = n > 0 && v[0] != v[0] ? 0 : b.k;
 }
 LF_KERNEL(argmax_f32);
+
+#ifdef LF_RACE
+#include "../sim/test/race.h"
+LF_RACE_CASE(reduce) {
+  auto x = lf_race_noise<float>(2 * 600), out = lf_race_noise<float>(40);
+  lf_race_launch(reduce_sum_row_f32, {2}, {256}, 0, out.data(), x.data(), 600);
+  lf_race_launch(reduce_max_cols_f32, {2, 2}, {256}, 0, out.data(), x.data(), 2, 15, 40);
+}
+#endif

@@ -107,3 +107,14 @@ LF_UPDATE(update_rows_b1, unsigned char)
 LF_UPDATE(update_rows_b2, unsigned short)
 LF_UPDATE(update_rows_b4, unsigned)
 LF_UPDATE(update_rows_b8, unsigned long long)
+
+#ifdef LF_RACE
+#include "../sim/test/race.h"
+LF_RACE_CASE(rows) {
+  auto x = lf_race_noise<float>(5 * 70), out = lf_race_noise<float>(4 * 70);
+  int ids[] = {1, 3, 1, 7, 1};
+  long long trap[3] = {};
+  lf_race_launch(check_ids, {1}, {256}, 0, ids, 5, 4, trap, 0);
+  lf_race_launch(scatter_add_rows_f32, {5, 1}, {256}, 0, out.data(), x.data(), ids, 5, 4, 70);
+}
+#endif

@@ -50,3 +50,11 @@ LF_TRANSPOSE(transpose_b1, unsigned char)
 LF_TRANSPOSE(transpose_b2, unsigned short)
 LF_TRANSPOSE(transpose_b4, unsigned)
 LF_TRANSPOSE(transpose_b8, unsigned long long)
+
+#ifdef LF_RACE
+#include "../sim/test/race.h"
+LF_RACE_CASE(transpose) {
+  auto x = lf_race_noise<unsigned>(2 * 35 * 40), out = x;
+  lf_race_launch(transpose_b4, {4, 1}, {256}, 0, out.data(), x.data(), 35, 40, 2);
+}
+#endif
