@@ -134,6 +134,7 @@ func TestClosed(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, dev.Close())
 	require.NoError(t, dev.Close(), "closing twice does nothing")
+	require.Zero(t, dev.Programs())
 	_, err = dev.Alloc(8)
 	require.ErrorIs(t, err, backend.ErrClosed)
 	_, err = dev.Import(backend.Source{Bytes: []byte{1}})

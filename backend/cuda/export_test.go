@@ -18,3 +18,6 @@ func (d *Device) Held() (n int64) {
 	})
 	return n
 }
+
+// Programs is how many executables a closed device still keeps memory for.
+func (d *Device) Programs() int { return len(d.programs) }
