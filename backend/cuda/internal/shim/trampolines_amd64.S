@@ -260,12 +260,20 @@ cuDeviceGetP2PAttribute:
 	jmp *(lorafuse_cuda_table + 248)(%rip)
 	.size cuDeviceGetP2PAttribute, . - cuDeviceGetP2PAttribute
 
+	.globl cuDeviceGetUuid
+	.hidden cuDeviceGetUuid
+	.type cuDeviceGetUuid, %function
+	.p2align 3
+cuDeviceGetUuid:
+	jmp *(lorafuse_cuda_table + 256)(%rip)
+	.size cuDeviceGetUuid, . - cuDeviceGetUuid
+
 	.globl cuDeviceGetUuid_v2
 	.hidden cuDeviceGetUuid_v2
 	.type cuDeviceGetUuid_v2, %function
 	.p2align 3
 cuDeviceGetUuid_v2:
-	jmp *(lorafuse_cuda_table + 256)(%rip)
+	jmp *(lorafuse_cuda_table + 264)(%rip)
 	.size cuDeviceGetUuid_v2, . - cuDeviceGetUuid_v2
 
 	.globl cuDevicePrimaryCtxGetState
@@ -273,7 +281,7 @@ cuDeviceGetUuid_v2:
 	.type cuDevicePrimaryCtxGetState, %function
 	.p2align 3
 cuDevicePrimaryCtxGetState:
-	jmp *(lorafuse_cuda_table + 264)(%rip)
+	jmp *(lorafuse_cuda_table + 272)(%rip)
 	.size cuDevicePrimaryCtxGetState, . - cuDevicePrimaryCtxGetState
 
 	.globl cuDevicePrimaryCtxRelease_v2
@@ -281,7 +289,7 @@ cuDevicePrimaryCtxGetState:
 	.type cuDevicePrimaryCtxRelease_v2, %function
 	.p2align 3
 cuDevicePrimaryCtxRelease_v2:
-	jmp *(lorafuse_cuda_table + 272)(%rip)
+	jmp *(lorafuse_cuda_table + 280)(%rip)
 	.size cuDevicePrimaryCtxRelease_v2, . - cuDevicePrimaryCtxRelease_v2
 
 	.globl cuDevicePrimaryCtxReset_v2
@@ -289,7 +297,7 @@ cuDevicePrimaryCtxRelease_v2:
 	.type cuDevicePrimaryCtxReset_v2, %function
 	.p2align 3
 cuDevicePrimaryCtxReset_v2:
-	jmp *(lorafuse_cuda_table + 280)(%rip)
+	jmp *(lorafuse_cuda_table + 288)(%rip)
 	.size cuDevicePrimaryCtxReset_v2, . - cuDevicePrimaryCtxReset_v2
 
 	.globl cuDevicePrimaryCtxRetain
@@ -297,7 +305,7 @@ cuDevicePrimaryCtxReset_v2:
 	.type cuDevicePrimaryCtxRetain, %function
 	.p2align 3
 cuDevicePrimaryCtxRetain:
-	jmp *(lorafuse_cuda_table + 288)(%rip)
+	jmp *(lorafuse_cuda_table + 296)(%rip)
 	.size cuDevicePrimaryCtxRetain, . - cuDevicePrimaryCtxRetain
 
 	.globl cuDevicePrimaryCtxSetFlags_v2
@@ -305,7 +313,7 @@ cuDevicePrimaryCtxRetain:
 	.type cuDevicePrimaryCtxSetFlags_v2, %function
 	.p2align 3
 cuDevicePrimaryCtxSetFlags_v2:
-	jmp *(lorafuse_cuda_table + 296)(%rip)
+	jmp *(lorafuse_cuda_table + 304)(%rip)
 	.size cuDevicePrimaryCtxSetFlags_v2, . - cuDevicePrimaryCtxSetFlags_v2
 
 	.globl cuDeviceTotalMem_v2
@@ -313,7 +321,7 @@ cuDevicePrimaryCtxSetFlags_v2:
 	.type cuDeviceTotalMem_v2, %function
 	.p2align 3
 cuDeviceTotalMem_v2:
-	jmp *(lorafuse_cuda_table + 304)(%rip)
+	jmp *(lorafuse_cuda_table + 312)(%rip)
 	.size cuDeviceTotalMem_v2, . - cuDeviceTotalMem_v2
 
 	.globl cuDriverGetVersion
@@ -321,7 +329,7 @@ cuDeviceTotalMem_v2:
 	.type cuDriverGetVersion, %function
 	.p2align 3
 cuDriverGetVersion:
-	jmp *(lorafuse_cuda_table + 312)(%rip)
+	jmp *(lorafuse_cuda_table + 320)(%rip)
 	.size cuDriverGetVersion, . - cuDriverGetVersion
 
 	.globl cuEventCreate
@@ -329,7 +337,7 @@ cuDriverGetVersion:
 	.type cuEventCreate, %function
 	.p2align 3
 cuEventCreate:
-	jmp *(lorafuse_cuda_table + 320)(%rip)
+	jmp *(lorafuse_cuda_table + 328)(%rip)
 	.size cuEventCreate, . - cuEventCreate
 
 	.globl cuEventDestroy_v2
@@ -337,15 +345,23 @@ cuEventCreate:
 	.type cuEventDestroy_v2, %function
 	.p2align 3
 cuEventDestroy_v2:
-	jmp *(lorafuse_cuda_table + 328)(%rip)
+	jmp *(lorafuse_cuda_table + 336)(%rip)
 	.size cuEventDestroy_v2, . - cuEventDestroy_v2
+
+	.globl cuEventElapsedTime
+	.hidden cuEventElapsedTime
+	.type cuEventElapsedTime, %function
+	.p2align 3
+cuEventElapsedTime:
+	jmp *(lorafuse_cuda_table + 344)(%rip)
+	.size cuEventElapsedTime, . - cuEventElapsedTime
 
 	.globl cuEventElapsedTime_v2
 	.hidden cuEventElapsedTime_v2
 	.type cuEventElapsedTime_v2, %function
 	.p2align 3
 cuEventElapsedTime_v2:
-	jmp *(lorafuse_cuda_table + 336)(%rip)
+	jmp *(lorafuse_cuda_table + 352)(%rip)
 	.size cuEventElapsedTime_v2, . - cuEventElapsedTime_v2
 
 	.globl cuEventQuery
@@ -353,7 +369,7 @@ cuEventElapsedTime_v2:
 	.type cuEventQuery, %function
 	.p2align 3
 cuEventQuery:
-	jmp *(lorafuse_cuda_table + 344)(%rip)
+	jmp *(lorafuse_cuda_table + 360)(%rip)
 	.size cuEventQuery, . - cuEventQuery
 
 	.globl cuEventRecord
@@ -361,7 +377,7 @@ cuEventQuery:
 	.type cuEventRecord, %function
 	.p2align 3
 cuEventRecord:
-	jmp *(lorafuse_cuda_table + 352)(%rip)
+	jmp *(lorafuse_cuda_table + 368)(%rip)
 	.size cuEventRecord, . - cuEventRecord
 
 	.globl cuEventSynchronize
@@ -369,7 +385,7 @@ cuEventRecord:
 	.type cuEventSynchronize, %function
 	.p2align 3
 cuEventSynchronize:
-	jmp *(lorafuse_cuda_table + 360)(%rip)
+	jmp *(lorafuse_cuda_table + 376)(%rip)
 	.size cuEventSynchronize, . - cuEventSynchronize
 
 	.globl cuFuncGetAttribute
@@ -377,7 +393,7 @@ cuEventSynchronize:
 	.type cuFuncGetAttribute, %function
 	.p2align 3
 cuFuncGetAttribute:
-	jmp *(lorafuse_cuda_table + 368)(%rip)
+	jmp *(lorafuse_cuda_table + 384)(%rip)
 	.size cuFuncGetAttribute, . - cuFuncGetAttribute
 
 	.globl cuFuncGetModule
@@ -385,7 +401,7 @@ cuFuncGetAttribute:
 	.type cuFuncGetModule, %function
 	.p2align 3
 cuFuncGetModule:
-	jmp *(lorafuse_cuda_table + 376)(%rip)
+	jmp *(lorafuse_cuda_table + 392)(%rip)
 	.size cuFuncGetModule, . - cuFuncGetModule
 
 	.globl cuFuncSetAttribute
@@ -393,7 +409,7 @@ cuFuncGetModule:
 	.type cuFuncSetAttribute, %function
 	.p2align 3
 cuFuncSetAttribute:
-	jmp *(lorafuse_cuda_table + 384)(%rip)
+	jmp *(lorafuse_cuda_table + 400)(%rip)
 	.size cuFuncSetAttribute, . - cuFuncSetAttribute
 
 	.globl cuFuncSetCacheConfig
@@ -401,7 +417,7 @@ cuFuncSetAttribute:
 	.type cuFuncSetCacheConfig, %function
 	.p2align 3
 cuFuncSetCacheConfig:
-	jmp *(lorafuse_cuda_table + 392)(%rip)
+	jmp *(lorafuse_cuda_table + 408)(%rip)
 	.size cuFuncSetCacheConfig, . - cuFuncSetCacheConfig
 
 	.globl cuFuncSetSharedMemConfig
@@ -409,7 +425,7 @@ cuFuncSetCacheConfig:
 	.type cuFuncSetSharedMemConfig, %function
 	.p2align 3
 cuFuncSetSharedMemConfig:
-	jmp *(lorafuse_cuda_table + 400)(%rip)
+	jmp *(lorafuse_cuda_table + 416)(%rip)
 	.size cuFuncSetSharedMemConfig, . - cuFuncSetSharedMemConfig
 
 	.globl cuGetErrorName
@@ -417,7 +433,7 @@ cuFuncSetSharedMemConfig:
 	.type cuGetErrorName, %function
 	.p2align 3
 cuGetErrorName:
-	jmp *(lorafuse_cuda_table + 408)(%rip)
+	jmp *(lorafuse_cuda_table + 424)(%rip)
 	.size cuGetErrorName, . - cuGetErrorName
 
 	.globl cuGetErrorString
@@ -425,7 +441,7 @@ cuGetErrorName:
 	.type cuGetErrorString, %function
 	.p2align 3
 cuGetErrorString:
-	jmp *(lorafuse_cuda_table + 416)(%rip)
+	jmp *(lorafuse_cuda_table + 432)(%rip)
 	.size cuGetErrorString, . - cuGetErrorString
 
 	.globl cuGraphAddChildGraphNode
@@ -433,7 +449,7 @@ cuGetErrorString:
 	.type cuGraphAddChildGraphNode, %function
 	.p2align 3
 cuGraphAddChildGraphNode:
-	jmp *(lorafuse_cuda_table + 424)(%rip)
+	jmp *(lorafuse_cuda_table + 440)(%rip)
 	.size cuGraphAddChildGraphNode, . - cuGraphAddChildGraphNode
 
 	.globl cuGraphAddDependencies
@@ -441,7 +457,7 @@ cuGraphAddChildGraphNode:
 	.type cuGraphAddDependencies, %function
 	.p2align 3
 cuGraphAddDependencies:
-	jmp *(lorafuse_cuda_table + 432)(%rip)
+	jmp *(lorafuse_cuda_table + 448)(%rip)
 	.size cuGraphAddDependencies, . - cuGraphAddDependencies
 
 	.globl cuGraphAddEmptyNode
@@ -449,7 +465,7 @@ cuGraphAddDependencies:
 	.type cuGraphAddEmptyNode, %function
 	.p2align 3
 cuGraphAddEmptyNode:
-	jmp *(lorafuse_cuda_table + 440)(%rip)
+	jmp *(lorafuse_cuda_table + 456)(%rip)
 	.size cuGraphAddEmptyNode, . - cuGraphAddEmptyNode
 
 	.globl cuGraphAddHostNode
@@ -457,7 +473,7 @@ cuGraphAddEmptyNode:
 	.type cuGraphAddHostNode, %function
 	.p2align 3
 cuGraphAddHostNode:
-	jmp *(lorafuse_cuda_table + 448)(%rip)
+	jmp *(lorafuse_cuda_table + 464)(%rip)
 	.size cuGraphAddHostNode, . - cuGraphAddHostNode
 
 	.globl cuGraphAddKernelNode_v2
@@ -465,7 +481,7 @@ cuGraphAddHostNode:
 	.type cuGraphAddKernelNode_v2, %function
 	.p2align 3
 cuGraphAddKernelNode_v2:
-	jmp *(lorafuse_cuda_table + 456)(%rip)
+	jmp *(lorafuse_cuda_table + 472)(%rip)
 	.size cuGraphAddKernelNode_v2, . - cuGraphAddKernelNode_v2
 
 	.globl cuGraphAddMemcpyNode
@@ -473,7 +489,7 @@ cuGraphAddKernelNode_v2:
 	.type cuGraphAddMemcpyNode, %function
 	.p2align 3
 cuGraphAddMemcpyNode:
-	jmp *(lorafuse_cuda_table + 464)(%rip)
+	jmp *(lorafuse_cuda_table + 480)(%rip)
 	.size cuGraphAddMemcpyNode, . - cuGraphAddMemcpyNode
 
 	.globl cuGraphAddMemsetNode
@@ -481,7 +497,7 @@ cuGraphAddMemcpyNode:
 	.type cuGraphAddMemsetNode, %function
 	.p2align 3
 cuGraphAddMemsetNode:
-	jmp *(lorafuse_cuda_table + 472)(%rip)
+	jmp *(lorafuse_cuda_table + 488)(%rip)
 	.size cuGraphAddMemsetNode, . - cuGraphAddMemsetNode
 
 	.globl cuGraphClone
@@ -489,7 +505,7 @@ cuGraphAddMemsetNode:
 	.type cuGraphClone, %function
 	.p2align 3
 cuGraphClone:
-	jmp *(lorafuse_cuda_table + 480)(%rip)
+	jmp *(lorafuse_cuda_table + 496)(%rip)
 	.size cuGraphClone, . - cuGraphClone
 
 	.globl cuGraphCreate
@@ -497,7 +513,7 @@ cuGraphClone:
 	.type cuGraphCreate, %function
 	.p2align 3
 cuGraphCreate:
-	jmp *(lorafuse_cuda_table + 488)(%rip)
+	jmp *(lorafuse_cuda_table + 504)(%rip)
 	.size cuGraphCreate, . - cuGraphCreate
 
 	.globl cuGraphDestroy
@@ -505,7 +521,7 @@ cuGraphCreate:
 	.type cuGraphDestroy, %function
 	.p2align 3
 cuGraphDestroy:
-	jmp *(lorafuse_cuda_table + 496)(%rip)
+	jmp *(lorafuse_cuda_table + 512)(%rip)
 	.size cuGraphDestroy, . - cuGraphDestroy
 
 	.globl cuGraphDestroyNode
@@ -513,7 +529,7 @@ cuGraphDestroy:
 	.type cuGraphDestroyNode, %function
 	.p2align 3
 cuGraphDestroyNode:
-	jmp *(lorafuse_cuda_table + 504)(%rip)
+	jmp *(lorafuse_cuda_table + 520)(%rip)
 	.size cuGraphDestroyNode, . - cuGraphDestroyNode
 
 	.globl cuGraphExecDestroy
@@ -521,7 +537,7 @@ cuGraphDestroyNode:
 	.type cuGraphExecDestroy, %function
 	.p2align 3
 cuGraphExecDestroy:
-	jmp *(lorafuse_cuda_table + 512)(%rip)
+	jmp *(lorafuse_cuda_table + 528)(%rip)
 	.size cuGraphExecDestroy, . - cuGraphExecDestroy
 
 	.globl cuGraphExecUpdate_v2
@@ -529,7 +545,7 @@ cuGraphExecDestroy:
 	.type cuGraphExecUpdate_v2, %function
 	.p2align 3
 cuGraphExecUpdate_v2:
-	jmp *(lorafuse_cuda_table + 520)(%rip)
+	jmp *(lorafuse_cuda_table + 536)(%rip)
 	.size cuGraphExecUpdate_v2, . - cuGraphExecUpdate_v2
 
 	.globl cuGraphGetEdges
@@ -537,7 +553,7 @@ cuGraphExecUpdate_v2:
 	.type cuGraphGetEdges, %function
 	.p2align 3
 cuGraphGetEdges:
-	jmp *(lorafuse_cuda_table + 528)(%rip)
+	jmp *(lorafuse_cuda_table + 544)(%rip)
 	.size cuGraphGetEdges, . - cuGraphGetEdges
 
 	.globl cuGraphGetNodes
@@ -545,7 +561,7 @@ cuGraphGetEdges:
 	.type cuGraphGetNodes, %function
 	.p2align 3
 cuGraphGetNodes:
-	jmp *(lorafuse_cuda_table + 536)(%rip)
+	jmp *(lorafuse_cuda_table + 552)(%rip)
 	.size cuGraphGetNodes, . - cuGraphGetNodes
 
 	.globl cuGraphInstantiate
@@ -553,7 +569,7 @@ cuGraphGetNodes:
 	.type cuGraphInstantiate, %function
 	.p2align 3
 cuGraphInstantiate:
-	jmp *(lorafuse_cuda_table + 544)(%rip)
+	jmp *(lorafuse_cuda_table + 560)(%rip)
 	.size cuGraphInstantiate, . - cuGraphInstantiate
 
 	.globl cuGraphInstantiateWithFlags
@@ -561,7 +577,7 @@ cuGraphInstantiate:
 	.type cuGraphInstantiateWithFlags, %function
 	.p2align 3
 cuGraphInstantiateWithFlags:
-	jmp *(lorafuse_cuda_table + 552)(%rip)
+	jmp *(lorafuse_cuda_table + 568)(%rip)
 	.size cuGraphInstantiateWithFlags, . - cuGraphInstantiateWithFlags
 
 	.globl cuGraphLaunch
@@ -569,7 +585,7 @@ cuGraphInstantiateWithFlags:
 	.type cuGraphLaunch, %function
 	.p2align 3
 cuGraphLaunch:
-	jmp *(lorafuse_cuda_table + 560)(%rip)
+	jmp *(lorafuse_cuda_table + 576)(%rip)
 	.size cuGraphLaunch, . - cuGraphLaunch
 
 	.globl cuGraphUpload
@@ -577,7 +593,7 @@ cuGraphLaunch:
 	.type cuGraphUpload, %function
 	.p2align 3
 cuGraphUpload:
-	jmp *(lorafuse_cuda_table + 568)(%rip)
+	jmp *(lorafuse_cuda_table + 584)(%rip)
 	.size cuGraphUpload, . - cuGraphUpload
 
 	.globl cuLaunchCooperativeKernel
@@ -585,7 +601,7 @@ cuGraphUpload:
 	.type cuLaunchCooperativeKernel, %function
 	.p2align 3
 cuLaunchCooperativeKernel:
-	jmp *(lorafuse_cuda_table + 576)(%rip)
+	jmp *(lorafuse_cuda_table + 592)(%rip)
 	.size cuLaunchCooperativeKernel, . - cuLaunchCooperativeKernel
 
 	.globl cuLaunchHostFunc
@@ -593,7 +609,7 @@ cuLaunchCooperativeKernel:
 	.type cuLaunchHostFunc, %function
 	.p2align 3
 cuLaunchHostFunc:
-	jmp *(lorafuse_cuda_table + 584)(%rip)
+	jmp *(lorafuse_cuda_table + 600)(%rip)
 	.size cuLaunchHostFunc, . - cuLaunchHostFunc
 
 	.globl cuLaunchKernel
@@ -601,7 +617,7 @@ cuLaunchHostFunc:
 	.type cuLaunchKernel, %function
 	.p2align 3
 cuLaunchKernel:
-	jmp *(lorafuse_cuda_table + 592)(%rip)
+	jmp *(lorafuse_cuda_table + 608)(%rip)
 	.size cuLaunchKernel, . - cuLaunchKernel
 
 	.globl cuLaunchKernelEx
@@ -609,7 +625,7 @@ cuLaunchKernel:
 	.type cuLaunchKernelEx, %function
 	.p2align 3
 cuLaunchKernelEx:
-	jmp *(lorafuse_cuda_table + 600)(%rip)
+	jmp *(lorafuse_cuda_table + 616)(%rip)
 	.size cuLaunchKernelEx, . - cuLaunchKernelEx
 
 	.globl cuLinkAddData_v2
@@ -617,7 +633,7 @@ cuLaunchKernelEx:
 	.type cuLinkAddData_v2, %function
 	.p2align 3
 cuLinkAddData_v2:
-	jmp *(lorafuse_cuda_table + 608)(%rip)
+	jmp *(lorafuse_cuda_table + 624)(%rip)
 	.size cuLinkAddData_v2, . - cuLinkAddData_v2
 
 	.globl cuLinkAddFile_v2
@@ -625,7 +641,7 @@ cuLinkAddData_v2:
 	.type cuLinkAddFile_v2, %function
 	.p2align 3
 cuLinkAddFile_v2:
-	jmp *(lorafuse_cuda_table + 616)(%rip)
+	jmp *(lorafuse_cuda_table + 632)(%rip)
 	.size cuLinkAddFile_v2, . - cuLinkAddFile_v2
 
 	.globl cuLinkComplete
@@ -633,7 +649,7 @@ cuLinkAddFile_v2:
 	.type cuLinkComplete, %function
 	.p2align 3
 cuLinkComplete:
-	jmp *(lorafuse_cuda_table + 624)(%rip)
+	jmp *(lorafuse_cuda_table + 640)(%rip)
 	.size cuLinkComplete, . - cuLinkComplete
 
 	.globl cuLinkCreate_v2
@@ -641,7 +657,7 @@ cuLinkComplete:
 	.type cuLinkCreate_v2, %function
 	.p2align 3
 cuLinkCreate_v2:
-	jmp *(lorafuse_cuda_table + 632)(%rip)
+	jmp *(lorafuse_cuda_table + 648)(%rip)
 	.size cuLinkCreate_v2, . - cuLinkCreate_v2
 
 	.globl cuLinkDestroy
@@ -649,7 +665,7 @@ cuLinkCreate_v2:
 	.type cuLinkDestroy, %function
 	.p2align 3
 cuLinkDestroy:
-	jmp *(lorafuse_cuda_table + 640)(%rip)
+	jmp *(lorafuse_cuda_table + 656)(%rip)
 	.size cuLinkDestroy, . - cuLinkDestroy
 
 	.globl cuMemAdvise
@@ -657,7 +673,7 @@ cuLinkDestroy:
 	.type cuMemAdvise, %function
 	.p2align 3
 cuMemAdvise:
-	jmp *(lorafuse_cuda_table + 648)(%rip)
+	jmp *(lorafuse_cuda_table + 664)(%rip)
 	.size cuMemAdvise, . - cuMemAdvise
 
 	.globl cuMemAllocAsync
@@ -665,7 +681,7 @@ cuMemAdvise:
 	.type cuMemAllocAsync, %function
 	.p2align 3
 cuMemAllocAsync:
-	jmp *(lorafuse_cuda_table + 656)(%rip)
+	jmp *(lorafuse_cuda_table + 672)(%rip)
 	.size cuMemAllocAsync, . - cuMemAllocAsync
 
 	.globl cuMemAllocFromPoolAsync
@@ -673,7 +689,7 @@ cuMemAllocAsync:
 	.type cuMemAllocFromPoolAsync, %function
 	.p2align 3
 cuMemAllocFromPoolAsync:
-	jmp *(lorafuse_cuda_table + 664)(%rip)
+	jmp *(lorafuse_cuda_table + 680)(%rip)
 	.size cuMemAllocFromPoolAsync, . - cuMemAllocFromPoolAsync
 
 	.globl cuMemAllocHost_v2
@@ -681,7 +697,7 @@ cuMemAllocFromPoolAsync:
 	.type cuMemAllocHost_v2, %function
 	.p2align 3
 cuMemAllocHost_v2:
-	jmp *(lorafuse_cuda_table + 672)(%rip)
+	jmp *(lorafuse_cuda_table + 688)(%rip)
 	.size cuMemAllocHost_v2, . - cuMemAllocHost_v2
 
 	.globl cuMemAllocManaged
@@ -689,7 +705,7 @@ cuMemAllocHost_v2:
 	.type cuMemAllocManaged, %function
 	.p2align 3
 cuMemAllocManaged:
-	jmp *(lorafuse_cuda_table + 680)(%rip)
+	jmp *(lorafuse_cuda_table + 696)(%rip)
 	.size cuMemAllocManaged, . - cuMemAllocManaged
 
 	.globl cuMemAllocPitch_v2
@@ -697,7 +713,7 @@ cuMemAllocManaged:
 	.type cuMemAllocPitch_v2, %function
 	.p2align 3
 cuMemAllocPitch_v2:
-	jmp *(lorafuse_cuda_table + 688)(%rip)
+	jmp *(lorafuse_cuda_table + 704)(%rip)
 	.size cuMemAllocPitch_v2, . - cuMemAllocPitch_v2
 
 	.globl cuMemAlloc_v2
@@ -705,7 +721,7 @@ cuMemAllocPitch_v2:
 	.type cuMemAlloc_v2, %function
 	.p2align 3
 cuMemAlloc_v2:
-	jmp *(lorafuse_cuda_table + 696)(%rip)
+	jmp *(lorafuse_cuda_table + 712)(%rip)
 	.size cuMemAlloc_v2, . - cuMemAlloc_v2
 
 	.globl cuMemFreeAsync
@@ -713,7 +729,7 @@ cuMemAlloc_v2:
 	.type cuMemFreeAsync, %function
 	.p2align 3
 cuMemFreeAsync:
-	jmp *(lorafuse_cuda_table + 704)(%rip)
+	jmp *(lorafuse_cuda_table + 720)(%rip)
 	.size cuMemFreeAsync, . - cuMemFreeAsync
 
 	.globl cuMemFreeHost
@@ -721,7 +737,7 @@ cuMemFreeAsync:
 	.type cuMemFreeHost, %function
 	.p2align 3
 cuMemFreeHost:
-	jmp *(lorafuse_cuda_table + 712)(%rip)
+	jmp *(lorafuse_cuda_table + 728)(%rip)
 	.size cuMemFreeHost, . - cuMemFreeHost
 
 	.globl cuMemFree_v2
@@ -729,7 +745,7 @@ cuMemFreeHost:
 	.type cuMemFree_v2, %function
 	.p2align 3
 cuMemFree_v2:
-	jmp *(lorafuse_cuda_table + 720)(%rip)
+	jmp *(lorafuse_cuda_table + 736)(%rip)
 	.size cuMemFree_v2, . - cuMemFree_v2
 
 	.globl cuMemGetAddressRange_v2
@@ -737,7 +753,7 @@ cuMemFree_v2:
 	.type cuMemGetAddressRange_v2, %function
 	.p2align 3
 cuMemGetAddressRange_v2:
-	jmp *(lorafuse_cuda_table + 728)(%rip)
+	jmp *(lorafuse_cuda_table + 744)(%rip)
 	.size cuMemGetAddressRange_v2, . - cuMemGetAddressRange_v2
 
 	.globl cuMemGetInfo_v2
@@ -745,7 +761,7 @@ cuMemGetAddressRange_v2:
 	.type cuMemGetInfo_v2, %function
 	.p2align 3
 cuMemGetInfo_v2:
-	jmp *(lorafuse_cuda_table + 736)(%rip)
+	jmp *(lorafuse_cuda_table + 752)(%rip)
 	.size cuMemGetInfo_v2, . - cuMemGetInfo_v2
 
 	.globl cuMemHostAlloc
@@ -753,7 +769,7 @@ cuMemGetInfo_v2:
 	.type cuMemHostAlloc, %function
 	.p2align 3
 cuMemHostAlloc:
-	jmp *(lorafuse_cuda_table + 744)(%rip)
+	jmp *(lorafuse_cuda_table + 760)(%rip)
 	.size cuMemHostAlloc, . - cuMemHostAlloc
 
 	.globl cuMemHostGetDevicePointer_v2
@@ -761,7 +777,7 @@ cuMemHostAlloc:
 	.type cuMemHostGetDevicePointer_v2, %function
 	.p2align 3
 cuMemHostGetDevicePointer_v2:
-	jmp *(lorafuse_cuda_table + 752)(%rip)
+	jmp *(lorafuse_cuda_table + 768)(%rip)
 	.size cuMemHostGetDevicePointer_v2, . - cuMemHostGetDevicePointer_v2
 
 	.globl cuMemHostRegister_v2
@@ -769,7 +785,7 @@ cuMemHostGetDevicePointer_v2:
 	.type cuMemHostRegister_v2, %function
 	.p2align 3
 cuMemHostRegister_v2:
-	jmp *(lorafuse_cuda_table + 760)(%rip)
+	jmp *(lorafuse_cuda_table + 776)(%rip)
 	.size cuMemHostRegister_v2, . - cuMemHostRegister_v2
 
 	.globl cuMemHostUnregister
@@ -777,7 +793,7 @@ cuMemHostRegister_v2:
 	.type cuMemHostUnregister, %function
 	.p2align 3
 cuMemHostUnregister:
-	jmp *(lorafuse_cuda_table + 768)(%rip)
+	jmp *(lorafuse_cuda_table + 784)(%rip)
 	.size cuMemHostUnregister, . - cuMemHostUnregister
 
 	.globl cuMemPoolCreate
@@ -785,7 +801,7 @@ cuMemHostUnregister:
 	.type cuMemPoolCreate, %function
 	.p2align 3
 cuMemPoolCreate:
-	jmp *(lorafuse_cuda_table + 776)(%rip)
+	jmp *(lorafuse_cuda_table + 792)(%rip)
 	.size cuMemPoolCreate, . - cuMemPoolCreate
 
 	.globl cuMemPoolDestroy
@@ -793,7 +809,7 @@ cuMemPoolCreate:
 	.type cuMemPoolDestroy, %function
 	.p2align 3
 cuMemPoolDestroy:
-	jmp *(lorafuse_cuda_table + 784)(%rip)
+	jmp *(lorafuse_cuda_table + 800)(%rip)
 	.size cuMemPoolDestroy, . - cuMemPoolDestroy
 
 	.globl cuMemPoolGetAttribute
@@ -801,7 +817,7 @@ cuMemPoolDestroy:
 	.type cuMemPoolGetAttribute, %function
 	.p2align 3
 cuMemPoolGetAttribute:
-	jmp *(lorafuse_cuda_table + 792)(%rip)
+	jmp *(lorafuse_cuda_table + 808)(%rip)
 	.size cuMemPoolGetAttribute, . - cuMemPoolGetAttribute
 
 	.globl cuMemPoolSetAttribute
@@ -809,7 +825,7 @@ cuMemPoolGetAttribute:
 	.type cuMemPoolSetAttribute, %function
 	.p2align 3
 cuMemPoolSetAttribute:
-	jmp *(lorafuse_cuda_table + 800)(%rip)
+	jmp *(lorafuse_cuda_table + 816)(%rip)
 	.size cuMemPoolSetAttribute, . - cuMemPoolSetAttribute
 
 	.globl cuMemPoolTrimTo
@@ -817,7 +833,7 @@ cuMemPoolSetAttribute:
 	.type cuMemPoolTrimTo, %function
 	.p2align 3
 cuMemPoolTrimTo:
-	jmp *(lorafuse_cuda_table + 808)(%rip)
+	jmp *(lorafuse_cuda_table + 824)(%rip)
 	.size cuMemPoolTrimTo, . - cuMemPoolTrimTo
 
 	.globl cuMemPrefetchAsync
@@ -825,7 +841,7 @@ cuMemPoolTrimTo:
 	.type cuMemPrefetchAsync, %function
 	.p2align 3
 cuMemPrefetchAsync:
-	jmp *(lorafuse_cuda_table + 816)(%rip)
+	jmp *(lorafuse_cuda_table + 832)(%rip)
 	.size cuMemPrefetchAsync, . - cuMemPrefetchAsync
 
 	.globl cuMemcpy
@@ -833,7 +849,7 @@ cuMemPrefetchAsync:
 	.type cuMemcpy, %function
 	.p2align 3
 cuMemcpy:
-	jmp *(lorafuse_cuda_table + 824)(%rip)
+	jmp *(lorafuse_cuda_table + 840)(%rip)
 	.size cuMemcpy, . - cuMemcpy
 
 	.globl cuMemcpy2DAsync_v2
@@ -841,7 +857,7 @@ cuMemcpy:
 	.type cuMemcpy2DAsync_v2, %function
 	.p2align 3
 cuMemcpy2DAsync_v2:
-	jmp *(lorafuse_cuda_table + 832)(%rip)
+	jmp *(lorafuse_cuda_table + 848)(%rip)
 	.size cuMemcpy2DAsync_v2, . - cuMemcpy2DAsync_v2
 
 	.globl cuMemcpy2DUnaligned_v2
@@ -849,7 +865,7 @@ cuMemcpy2DAsync_v2:
 	.type cuMemcpy2DUnaligned_v2, %function
 	.p2align 3
 cuMemcpy2DUnaligned_v2:
-	jmp *(lorafuse_cuda_table + 840)(%rip)
+	jmp *(lorafuse_cuda_table + 856)(%rip)
 	.size cuMemcpy2DUnaligned_v2, . - cuMemcpy2DUnaligned_v2
 
 	.globl cuMemcpy2D_v2
@@ -857,7 +873,7 @@ cuMemcpy2DUnaligned_v2:
 	.type cuMemcpy2D_v2, %function
 	.p2align 3
 cuMemcpy2D_v2:
-	jmp *(lorafuse_cuda_table + 848)(%rip)
+	jmp *(lorafuse_cuda_table + 864)(%rip)
 	.size cuMemcpy2D_v2, . - cuMemcpy2D_v2
 
 	.globl cuMemcpy3DAsync_v2
@@ -865,7 +881,7 @@ cuMemcpy2D_v2:
 	.type cuMemcpy3DAsync_v2, %function
 	.p2align 3
 cuMemcpy3DAsync_v2:
-	jmp *(lorafuse_cuda_table + 856)(%rip)
+	jmp *(lorafuse_cuda_table + 872)(%rip)
 	.size cuMemcpy3DAsync_v2, . - cuMemcpy3DAsync_v2
 
 	.globl cuMemcpy3DPeer
@@ -873,7 +889,7 @@ cuMemcpy3DAsync_v2:
 	.type cuMemcpy3DPeer, %function
 	.p2align 3
 cuMemcpy3DPeer:
-	jmp *(lorafuse_cuda_table + 864)(%rip)
+	jmp *(lorafuse_cuda_table + 880)(%rip)
 	.size cuMemcpy3DPeer, . - cuMemcpy3DPeer
 
 	.globl cuMemcpy3DPeerAsync
@@ -881,7 +897,7 @@ cuMemcpy3DPeer:
 	.type cuMemcpy3DPeerAsync, %function
 	.p2align 3
 cuMemcpy3DPeerAsync:
-	jmp *(lorafuse_cuda_table + 872)(%rip)
+	jmp *(lorafuse_cuda_table + 888)(%rip)
 	.size cuMemcpy3DPeerAsync, . - cuMemcpy3DPeerAsync
 
 	.globl cuMemcpy3D_v2
@@ -889,7 +905,7 @@ cuMemcpy3DPeerAsync:
 	.type cuMemcpy3D_v2, %function
 	.p2align 3
 cuMemcpy3D_v2:
-	jmp *(lorafuse_cuda_table + 880)(%rip)
+	jmp *(lorafuse_cuda_table + 896)(%rip)
 	.size cuMemcpy3D_v2, . - cuMemcpy3D_v2
 
 	.globl cuMemcpyAsync
@@ -897,7 +913,7 @@ cuMemcpy3D_v2:
 	.type cuMemcpyAsync, %function
 	.p2align 3
 cuMemcpyAsync:
-	jmp *(lorafuse_cuda_table + 888)(%rip)
+	jmp *(lorafuse_cuda_table + 904)(%rip)
 	.size cuMemcpyAsync, . - cuMemcpyAsync
 
 	.globl cuMemcpyAtoA_v2
@@ -905,7 +921,7 @@ cuMemcpyAsync:
 	.type cuMemcpyAtoA_v2, %function
 	.p2align 3
 cuMemcpyAtoA_v2:
-	jmp *(lorafuse_cuda_table + 896)(%rip)
+	jmp *(lorafuse_cuda_table + 912)(%rip)
 	.size cuMemcpyAtoA_v2, . - cuMemcpyAtoA_v2
 
 	.globl cuMemcpyAtoD_v2
@@ -913,7 +929,7 @@ cuMemcpyAtoA_v2:
 	.type cuMemcpyAtoD_v2, %function
 	.p2align 3
 cuMemcpyAtoD_v2:
-	jmp *(lorafuse_cuda_table + 904)(%rip)
+	jmp *(lorafuse_cuda_table + 920)(%rip)
 	.size cuMemcpyAtoD_v2, . - cuMemcpyAtoD_v2
 
 	.globl cuMemcpyAtoHAsync_v2
@@ -921,7 +937,7 @@ cuMemcpyAtoD_v2:
 	.type cuMemcpyAtoHAsync_v2, %function
 	.p2align 3
 cuMemcpyAtoHAsync_v2:
-	jmp *(lorafuse_cuda_table + 912)(%rip)
+	jmp *(lorafuse_cuda_table + 928)(%rip)
 	.size cuMemcpyAtoHAsync_v2, . - cuMemcpyAtoHAsync_v2
 
 	.globl cuMemcpyAtoH_v2
@@ -929,7 +945,7 @@ cuMemcpyAtoHAsync_v2:
 	.type cuMemcpyAtoH_v2, %function
 	.p2align 3
 cuMemcpyAtoH_v2:
-	jmp *(lorafuse_cuda_table + 920)(%rip)
+	jmp *(lorafuse_cuda_table + 936)(%rip)
 	.size cuMemcpyAtoH_v2, . - cuMemcpyAtoH_v2
 
 	.globl cuMemcpyDtoA_v2
@@ -937,7 +953,7 @@ cuMemcpyAtoH_v2:
 	.type cuMemcpyDtoA_v2, %function
 	.p2align 3
 cuMemcpyDtoA_v2:
-	jmp *(lorafuse_cuda_table + 928)(%rip)
+	jmp *(lorafuse_cuda_table + 944)(%rip)
 	.size cuMemcpyDtoA_v2, . - cuMemcpyDtoA_v2
 
 	.globl cuMemcpyDtoDAsync_v2
@@ -945,7 +961,7 @@ cuMemcpyDtoA_v2:
 	.type cuMemcpyDtoDAsync_v2, %function
 	.p2align 3
 cuMemcpyDtoDAsync_v2:
-	jmp *(lorafuse_cuda_table + 936)(%rip)
+	jmp *(lorafuse_cuda_table + 952)(%rip)
 	.size cuMemcpyDtoDAsync_v2, . - cuMemcpyDtoDAsync_v2
 
 	.globl cuMemcpyDtoD_v2
@@ -953,7 +969,7 @@ cuMemcpyDtoDAsync_v2:
 	.type cuMemcpyDtoD_v2, %function
 	.p2align 3
 cuMemcpyDtoD_v2:
-	jmp *(lorafuse_cuda_table + 944)(%rip)
+	jmp *(lorafuse_cuda_table + 960)(%rip)
 	.size cuMemcpyDtoD_v2, . - cuMemcpyDtoD_v2
 
 	.globl cuMemcpyDtoHAsync_v2
@@ -961,7 +977,7 @@ cuMemcpyDtoD_v2:
 	.type cuMemcpyDtoHAsync_v2, %function
 	.p2align 3
 cuMemcpyDtoHAsync_v2:
-	jmp *(lorafuse_cuda_table + 952)(%rip)
+	jmp *(lorafuse_cuda_table + 968)(%rip)
 	.size cuMemcpyDtoHAsync_v2, . - cuMemcpyDtoHAsync_v2
 
 	.globl cuMemcpyDtoH_v2
@@ -969,7 +985,7 @@ cuMemcpyDtoHAsync_v2:
 	.type cuMemcpyDtoH_v2, %function
 	.p2align 3
 cuMemcpyDtoH_v2:
-	jmp *(lorafuse_cuda_table + 960)(%rip)
+	jmp *(lorafuse_cuda_table + 976)(%rip)
 	.size cuMemcpyDtoH_v2, . - cuMemcpyDtoH_v2
 
 	.globl cuMemcpyHtoAAsync_v2
@@ -977,7 +993,7 @@ cuMemcpyDtoH_v2:
 	.type cuMemcpyHtoAAsync_v2, %function
 	.p2align 3
 cuMemcpyHtoAAsync_v2:
-	jmp *(lorafuse_cuda_table + 968)(%rip)
+	jmp *(lorafuse_cuda_table + 984)(%rip)
 	.size cuMemcpyHtoAAsync_v2, . - cuMemcpyHtoAAsync_v2
 
 	.globl cuMemcpyHtoA_v2
@@ -985,7 +1001,7 @@ cuMemcpyHtoAAsync_v2:
 	.type cuMemcpyHtoA_v2, %function
 	.p2align 3
 cuMemcpyHtoA_v2:
-	jmp *(lorafuse_cuda_table + 976)(%rip)
+	jmp *(lorafuse_cuda_table + 992)(%rip)
 	.size cuMemcpyHtoA_v2, . - cuMemcpyHtoA_v2
 
 	.globl cuMemcpyHtoDAsync_v2
@@ -993,7 +1009,7 @@ cuMemcpyHtoA_v2:
 	.type cuMemcpyHtoDAsync_v2, %function
 	.p2align 3
 cuMemcpyHtoDAsync_v2:
-	jmp *(lorafuse_cuda_table + 984)(%rip)
+	jmp *(lorafuse_cuda_table + 1000)(%rip)
 	.size cuMemcpyHtoDAsync_v2, . - cuMemcpyHtoDAsync_v2
 
 	.globl cuMemcpyHtoD_v2
@@ -1001,7 +1017,7 @@ cuMemcpyHtoDAsync_v2:
 	.type cuMemcpyHtoD_v2, %function
 	.p2align 3
 cuMemcpyHtoD_v2:
-	jmp *(lorafuse_cuda_table + 992)(%rip)
+	jmp *(lorafuse_cuda_table + 1008)(%rip)
 	.size cuMemcpyHtoD_v2, . - cuMemcpyHtoD_v2
 
 	.globl cuMemcpyPeer
@@ -1009,7 +1025,7 @@ cuMemcpyHtoD_v2:
 	.type cuMemcpyPeer, %function
 	.p2align 3
 cuMemcpyPeer:
-	jmp *(lorafuse_cuda_table + 1000)(%rip)
+	jmp *(lorafuse_cuda_table + 1016)(%rip)
 	.size cuMemcpyPeer, . - cuMemcpyPeer
 
 	.globl cuMemcpyPeerAsync
@@ -1017,7 +1033,7 @@ cuMemcpyPeer:
 	.type cuMemcpyPeerAsync, %function
 	.p2align 3
 cuMemcpyPeerAsync:
-	jmp *(lorafuse_cuda_table + 1008)(%rip)
+	jmp *(lorafuse_cuda_table + 1024)(%rip)
 	.size cuMemcpyPeerAsync, . - cuMemcpyPeerAsync
 
 	.globl cuMemsetD16Async
@@ -1025,7 +1041,7 @@ cuMemcpyPeerAsync:
 	.type cuMemsetD16Async, %function
 	.p2align 3
 cuMemsetD16Async:
-	jmp *(lorafuse_cuda_table + 1016)(%rip)
+	jmp *(lorafuse_cuda_table + 1032)(%rip)
 	.size cuMemsetD16Async, . - cuMemsetD16Async
 
 	.globl cuMemsetD16_v2
@@ -1033,7 +1049,7 @@ cuMemsetD16Async:
 	.type cuMemsetD16_v2, %function
 	.p2align 3
 cuMemsetD16_v2:
-	jmp *(lorafuse_cuda_table + 1024)(%rip)
+	jmp *(lorafuse_cuda_table + 1040)(%rip)
 	.size cuMemsetD16_v2, . - cuMemsetD16_v2
 
 	.globl cuMemsetD2D16Async
@@ -1041,7 +1057,7 @@ cuMemsetD16_v2:
 	.type cuMemsetD2D16Async, %function
 	.p2align 3
 cuMemsetD2D16Async:
-	jmp *(lorafuse_cuda_table + 1032)(%rip)
+	jmp *(lorafuse_cuda_table + 1048)(%rip)
 	.size cuMemsetD2D16Async, . - cuMemsetD2D16Async
 
 	.globl cuMemsetD2D16_v2
@@ -1049,7 +1065,7 @@ cuMemsetD2D16Async:
 	.type cuMemsetD2D16_v2, %function
 	.p2align 3
 cuMemsetD2D16_v2:
-	jmp *(lorafuse_cuda_table + 1040)(%rip)
+	jmp *(lorafuse_cuda_table + 1056)(%rip)
 	.size cuMemsetD2D16_v2, . - cuMemsetD2D16_v2
 
 	.globl cuMemsetD2D32Async
@@ -1057,7 +1073,7 @@ cuMemsetD2D16_v2:
 	.type cuMemsetD2D32Async, %function
 	.p2align 3
 cuMemsetD2D32Async:
-	jmp *(lorafuse_cuda_table + 1048)(%rip)
+	jmp *(lorafuse_cuda_table + 1064)(%rip)
 	.size cuMemsetD2D32Async, . - cuMemsetD2D32Async
 
 	.globl cuMemsetD2D32_v2
@@ -1065,7 +1081,7 @@ cuMemsetD2D32Async:
 	.type cuMemsetD2D32_v2, %function
 	.p2align 3
 cuMemsetD2D32_v2:
-	jmp *(lorafuse_cuda_table + 1056)(%rip)
+	jmp *(lorafuse_cuda_table + 1072)(%rip)
 	.size cuMemsetD2D32_v2, . - cuMemsetD2D32_v2
 
 	.globl cuMemsetD2D8Async
@@ -1073,7 +1089,7 @@ cuMemsetD2D32_v2:
 	.type cuMemsetD2D8Async, %function
 	.p2align 3
 cuMemsetD2D8Async:
-	jmp *(lorafuse_cuda_table + 1064)(%rip)
+	jmp *(lorafuse_cuda_table + 1080)(%rip)
 	.size cuMemsetD2D8Async, . - cuMemsetD2D8Async
 
 	.globl cuMemsetD2D8_v2
@@ -1081,7 +1097,7 @@ cuMemsetD2D8Async:
 	.type cuMemsetD2D8_v2, %function
 	.p2align 3
 cuMemsetD2D8_v2:
-	jmp *(lorafuse_cuda_table + 1072)(%rip)
+	jmp *(lorafuse_cuda_table + 1088)(%rip)
 	.size cuMemsetD2D8_v2, . - cuMemsetD2D8_v2
 
 	.globl cuMemsetD32Async
@@ -1089,7 +1105,7 @@ cuMemsetD2D8_v2:
 	.type cuMemsetD32Async, %function
 	.p2align 3
 cuMemsetD32Async:
-	jmp *(lorafuse_cuda_table + 1080)(%rip)
+	jmp *(lorafuse_cuda_table + 1096)(%rip)
 	.size cuMemsetD32Async, . - cuMemsetD32Async
 
 	.globl cuMemsetD32_v2
@@ -1097,7 +1113,7 @@ cuMemsetD32Async:
 	.type cuMemsetD32_v2, %function
 	.p2align 3
 cuMemsetD32_v2:
-	jmp *(lorafuse_cuda_table + 1088)(%rip)
+	jmp *(lorafuse_cuda_table + 1104)(%rip)
 	.size cuMemsetD32_v2, . - cuMemsetD32_v2
 
 	.globl cuMemsetD8Async
@@ -1105,7 +1121,7 @@ cuMemsetD32_v2:
 	.type cuMemsetD8Async, %function
 	.p2align 3
 cuMemsetD8Async:
-	jmp *(lorafuse_cuda_table + 1096)(%rip)
+	jmp *(lorafuse_cuda_table + 1112)(%rip)
 	.size cuMemsetD8Async, . - cuMemsetD8Async
 
 	.globl cuMemsetD8_v2
@@ -1113,7 +1129,7 @@ cuMemsetD8Async:
 	.type cuMemsetD8_v2, %function
 	.p2align 3
 cuMemsetD8_v2:
-	jmp *(lorafuse_cuda_table + 1104)(%rip)
+	jmp *(lorafuse_cuda_table + 1120)(%rip)
 	.size cuMemsetD8_v2, . - cuMemsetD8_v2
 
 	.globl cuModuleGetFunction
@@ -1121,7 +1137,7 @@ cuMemsetD8_v2:
 	.type cuModuleGetFunction, %function
 	.p2align 3
 cuModuleGetFunction:
-	jmp *(lorafuse_cuda_table + 1112)(%rip)
+	jmp *(lorafuse_cuda_table + 1128)(%rip)
 	.size cuModuleGetFunction, . - cuModuleGetFunction
 
 	.globl cuModuleGetGlobal_v2
@@ -1129,7 +1145,7 @@ cuModuleGetFunction:
 	.type cuModuleGetGlobal_v2, %function
 	.p2align 3
 cuModuleGetGlobal_v2:
-	jmp *(lorafuse_cuda_table + 1120)(%rip)
+	jmp *(lorafuse_cuda_table + 1136)(%rip)
 	.size cuModuleGetGlobal_v2, . - cuModuleGetGlobal_v2
 
 	.globl cuModuleGetSurfRef
@@ -1137,7 +1153,7 @@ cuModuleGetGlobal_v2:
 	.type cuModuleGetSurfRef, %function
 	.p2align 3
 cuModuleGetSurfRef:
-	jmp *(lorafuse_cuda_table + 1128)(%rip)
+	jmp *(lorafuse_cuda_table + 1144)(%rip)
 	.size cuModuleGetSurfRef, . - cuModuleGetSurfRef
 
 	.globl cuModuleGetTexRef
@@ -1145,7 +1161,7 @@ cuModuleGetSurfRef:
 	.type cuModuleGetTexRef, %function
 	.p2align 3
 cuModuleGetTexRef:
-	jmp *(lorafuse_cuda_table + 1136)(%rip)
+	jmp *(lorafuse_cuda_table + 1152)(%rip)
 	.size cuModuleGetTexRef, . - cuModuleGetTexRef
 
 	.globl cuModuleLoad
@@ -1153,7 +1169,7 @@ cuModuleGetTexRef:
 	.type cuModuleLoad, %function
 	.p2align 3
 cuModuleLoad:
-	jmp *(lorafuse_cuda_table + 1144)(%rip)
+	jmp *(lorafuse_cuda_table + 1160)(%rip)
 	.size cuModuleLoad, . - cuModuleLoad
 
 	.globl cuModuleLoadData
@@ -1161,7 +1177,7 @@ cuModuleLoad:
 	.type cuModuleLoadData, %function
 	.p2align 3
 cuModuleLoadData:
-	jmp *(lorafuse_cuda_table + 1152)(%rip)
+	jmp *(lorafuse_cuda_table + 1168)(%rip)
 	.size cuModuleLoadData, . - cuModuleLoadData
 
 	.globl cuModuleLoadDataEx
@@ -1169,7 +1185,7 @@ cuModuleLoadData:
 	.type cuModuleLoadDataEx, %function
 	.p2align 3
 cuModuleLoadDataEx:
-	jmp *(lorafuse_cuda_table + 1160)(%rip)
+	jmp *(lorafuse_cuda_table + 1176)(%rip)
 	.size cuModuleLoadDataEx, . - cuModuleLoadDataEx
 
 	.globl cuModuleLoadFatBinary
@@ -1177,7 +1193,7 @@ cuModuleLoadDataEx:
 	.type cuModuleLoadFatBinary, %function
 	.p2align 3
 cuModuleLoadFatBinary:
-	jmp *(lorafuse_cuda_table + 1168)(%rip)
+	jmp *(lorafuse_cuda_table + 1184)(%rip)
 	.size cuModuleLoadFatBinary, . - cuModuleLoadFatBinary
 
 	.globl cuModuleUnload
@@ -1185,7 +1201,7 @@ cuModuleLoadFatBinary:
 	.type cuModuleUnload, %function
 	.p2align 3
 cuModuleUnload:
-	jmp *(lorafuse_cuda_table + 1176)(%rip)
+	jmp *(lorafuse_cuda_table + 1192)(%rip)
 	.size cuModuleUnload, . - cuModuleUnload
 
 	.globl cuOccupancyMaxActiveBlocksPerMultiprocessor
@@ -1193,7 +1209,7 @@ cuModuleUnload:
 	.type cuOccupancyMaxActiveBlocksPerMultiprocessor, %function
 	.p2align 3
 cuOccupancyMaxActiveBlocksPerMultiprocessor:
-	jmp *(lorafuse_cuda_table + 1184)(%rip)
+	jmp *(lorafuse_cuda_table + 1200)(%rip)
 	.size cuOccupancyMaxActiveBlocksPerMultiprocessor, . - cuOccupancyMaxActiveBlocksPerMultiprocessor
 
 	.globl cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
@@ -1201,7 +1217,7 @@ cuOccupancyMaxActiveBlocksPerMultiprocessor:
 	.type cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, %function
 	.p2align 3
 cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags:
-	jmp *(lorafuse_cuda_table + 1192)(%rip)
+	jmp *(lorafuse_cuda_table + 1208)(%rip)
 	.size cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, . - cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
 
 	.globl cuPointerGetAttribute
@@ -1209,7 +1225,7 @@ cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags:
 	.type cuPointerGetAttribute, %function
 	.p2align 3
 cuPointerGetAttribute:
-	jmp *(lorafuse_cuda_table + 1200)(%rip)
+	jmp *(lorafuse_cuda_table + 1216)(%rip)
 	.size cuPointerGetAttribute, . - cuPointerGetAttribute
 
 	.globl cuPointerGetAttributes
@@ -1217,7 +1233,7 @@ cuPointerGetAttribute:
 	.type cuPointerGetAttributes, %function
 	.p2align 3
 cuPointerGetAttributes:
-	jmp *(lorafuse_cuda_table + 1208)(%rip)
+	jmp *(lorafuse_cuda_table + 1224)(%rip)
 	.size cuPointerGetAttributes, . - cuPointerGetAttributes
 
 	.globl cuPointerSetAttribute
@@ -1225,7 +1241,7 @@ cuPointerGetAttributes:
 	.type cuPointerSetAttribute, %function
 	.p2align 3
 cuPointerSetAttribute:
-	jmp *(lorafuse_cuda_table + 1216)(%rip)
+	jmp *(lorafuse_cuda_table + 1232)(%rip)
 	.size cuPointerSetAttribute, . - cuPointerSetAttribute
 
 	.globl cuStreamAttachMemAsync
@@ -1233,7 +1249,7 @@ cuPointerSetAttribute:
 	.type cuStreamAttachMemAsync, %function
 	.p2align 3
 cuStreamAttachMemAsync:
-	jmp *(lorafuse_cuda_table + 1224)(%rip)
+	jmp *(lorafuse_cuda_table + 1240)(%rip)
 	.size cuStreamAttachMemAsync, . - cuStreamAttachMemAsync
 
 	.globl cuStreamBeginCapture
@@ -1241,7 +1257,7 @@ cuStreamAttachMemAsync:
 	.type cuStreamBeginCapture, %function
 	.p2align 3
 cuStreamBeginCapture:
-	jmp *(lorafuse_cuda_table + 1232)(%rip)
+	jmp *(lorafuse_cuda_table + 1248)(%rip)
 	.size cuStreamBeginCapture, . - cuStreamBeginCapture
 
 	.globl cuStreamBeginCapture_v2
@@ -1249,7 +1265,7 @@ cuStreamBeginCapture:
 	.type cuStreamBeginCapture_v2, %function
 	.p2align 3
 cuStreamBeginCapture_v2:
-	jmp *(lorafuse_cuda_table + 1240)(%rip)
+	jmp *(lorafuse_cuda_table + 1256)(%rip)
 	.size cuStreamBeginCapture_v2, . - cuStreamBeginCapture_v2
 
 	.globl cuStreamCreate
@@ -1257,7 +1273,7 @@ cuStreamBeginCapture_v2:
 	.type cuStreamCreate, %function
 	.p2align 3
 cuStreamCreate:
-	jmp *(lorafuse_cuda_table + 1248)(%rip)
+	jmp *(lorafuse_cuda_table + 1264)(%rip)
 	.size cuStreamCreate, . - cuStreamCreate
 
 	.globl cuStreamCreateWithPriority
@@ -1265,7 +1281,7 @@ cuStreamCreate:
 	.type cuStreamCreateWithPriority, %function
 	.p2align 3
 cuStreamCreateWithPriority:
-	jmp *(lorafuse_cuda_table + 1256)(%rip)
+	jmp *(lorafuse_cuda_table + 1272)(%rip)
 	.size cuStreamCreateWithPriority, . - cuStreamCreateWithPriority
 
 	.globl cuStreamDestroy_v2
@@ -1273,7 +1289,7 @@ cuStreamCreateWithPriority:
 	.type cuStreamDestroy_v2, %function
 	.p2align 3
 cuStreamDestroy_v2:
-	jmp *(lorafuse_cuda_table + 1264)(%rip)
+	jmp *(lorafuse_cuda_table + 1280)(%rip)
 	.size cuStreamDestroy_v2, . - cuStreamDestroy_v2
 
 	.globl cuStreamEndCapture
@@ -1281,7 +1297,7 @@ cuStreamDestroy_v2:
 	.type cuStreamEndCapture, %function
 	.p2align 3
 cuStreamEndCapture:
-	jmp *(lorafuse_cuda_table + 1272)(%rip)
+	jmp *(lorafuse_cuda_table + 1288)(%rip)
 	.size cuStreamEndCapture, . - cuStreamEndCapture
 
 	.globl cuStreamGetFlags
@@ -1289,7 +1305,7 @@ cuStreamEndCapture:
 	.type cuStreamGetFlags, %function
 	.p2align 3
 cuStreamGetFlags:
-	jmp *(lorafuse_cuda_table + 1280)(%rip)
+	jmp *(lorafuse_cuda_table + 1296)(%rip)
 	.size cuStreamGetFlags, . - cuStreamGetFlags
 
 	.globl cuStreamGetPriority
@@ -1297,7 +1313,7 @@ cuStreamGetFlags:
 	.type cuStreamGetPriority, %function
 	.p2align 3
 cuStreamGetPriority:
-	jmp *(lorafuse_cuda_table + 1288)(%rip)
+	jmp *(lorafuse_cuda_table + 1304)(%rip)
 	.size cuStreamGetPriority, . - cuStreamGetPriority
 
 	.globl cuStreamIsCapturing
@@ -1305,7 +1321,7 @@ cuStreamGetPriority:
 	.type cuStreamIsCapturing, %function
 	.p2align 3
 cuStreamIsCapturing:
-	jmp *(lorafuse_cuda_table + 1296)(%rip)
+	jmp *(lorafuse_cuda_table + 1312)(%rip)
 	.size cuStreamIsCapturing, . - cuStreamIsCapturing
 
 	.globl cuStreamQuery
@@ -1313,7 +1329,7 @@ cuStreamIsCapturing:
 	.type cuStreamQuery, %function
 	.p2align 3
 cuStreamQuery:
-	jmp *(lorafuse_cuda_table + 1304)(%rip)
+	jmp *(lorafuse_cuda_table + 1320)(%rip)
 	.size cuStreamQuery, . - cuStreamQuery
 
 	.globl cuStreamSynchronize
@@ -1321,7 +1337,7 @@ cuStreamQuery:
 	.type cuStreamSynchronize, %function
 	.p2align 3
 cuStreamSynchronize:
-	jmp *(lorafuse_cuda_table + 1312)(%rip)
+	jmp *(lorafuse_cuda_table + 1328)(%rip)
 	.size cuStreamSynchronize, . - cuStreamSynchronize
 
 	.globl cuStreamWaitEvent
@@ -1329,7 +1345,7 @@ cuStreamSynchronize:
 	.type cuStreamWaitEvent, %function
 	.p2align 3
 cuStreamWaitEvent:
-	jmp *(lorafuse_cuda_table + 1320)(%rip)
+	jmp *(lorafuse_cuda_table + 1336)(%rip)
 	.size cuStreamWaitEvent, . - cuStreamWaitEvent
 
 	.globl cuStreamWaitValue32_v2
@@ -1337,7 +1353,7 @@ cuStreamWaitEvent:
 	.type cuStreamWaitValue32_v2, %function
 	.p2align 3
 cuStreamWaitValue32_v2:
-	jmp *(lorafuse_cuda_table + 1328)(%rip)
+	jmp *(lorafuse_cuda_table + 1344)(%rip)
 	.size cuStreamWaitValue32_v2, . - cuStreamWaitValue32_v2
 
 	.globl cuStreamWriteValue32_v2
@@ -1345,7 +1361,7 @@ cuStreamWaitValue32_v2:
 	.type cuStreamWriteValue32_v2, %function
 	.p2align 3
 cuStreamWriteValue32_v2:
-	jmp *(lorafuse_cuda_table + 1336)(%rip)
+	jmp *(lorafuse_cuda_table + 1352)(%rip)
 	.size cuStreamWriteValue32_v2, . - cuStreamWriteValue32_v2
 
 	.globl cuSurfRefGetArray
@@ -1353,7 +1369,7 @@ cuStreamWriteValue32_v2:
 	.type cuSurfRefGetArray, %function
 	.p2align 3
 cuSurfRefGetArray:
-	jmp *(lorafuse_cuda_table + 1344)(%rip)
+	jmp *(lorafuse_cuda_table + 1360)(%rip)
 	.size cuSurfRefGetArray, . - cuSurfRefGetArray
 
 	.globl cuSurfRefSetArray
@@ -1361,7 +1377,7 @@ cuSurfRefGetArray:
 	.type cuSurfRefSetArray, %function
 	.p2align 3
 cuSurfRefSetArray:
-	jmp *(lorafuse_cuda_table + 1352)(%rip)
+	jmp *(lorafuse_cuda_table + 1368)(%rip)
 	.size cuSurfRefSetArray, . - cuSurfRefSetArray
 
 	.globl cuTensorMapEncodeIm2col
@@ -1369,7 +1385,7 @@ cuSurfRefSetArray:
 	.type cuTensorMapEncodeIm2col, %function
 	.p2align 3
 cuTensorMapEncodeIm2col:
-	jmp *(lorafuse_cuda_table + 1360)(%rip)
+	jmp *(lorafuse_cuda_table + 1376)(%rip)
 	.size cuTensorMapEncodeIm2col, . - cuTensorMapEncodeIm2col
 
 	.globl cuTensorMapEncodeTiled
@@ -1377,7 +1393,7 @@ cuTensorMapEncodeIm2col:
 	.type cuTensorMapEncodeTiled, %function
 	.p2align 3
 cuTensorMapEncodeTiled:
-	jmp *(lorafuse_cuda_table + 1368)(%rip)
+	jmp *(lorafuse_cuda_table + 1384)(%rip)
 	.size cuTensorMapEncodeTiled, . - cuTensorMapEncodeTiled
 
 	.globl cuTexRefGetAddressMode
@@ -1385,7 +1401,7 @@ cuTensorMapEncodeTiled:
 	.type cuTexRefGetAddressMode, %function
 	.p2align 3
 cuTexRefGetAddressMode:
-	jmp *(lorafuse_cuda_table + 1376)(%rip)
+	jmp *(lorafuse_cuda_table + 1392)(%rip)
 	.size cuTexRefGetAddressMode, . - cuTexRefGetAddressMode
 
 	.globl cuTexRefGetAddress_v2
@@ -1393,7 +1409,7 @@ cuTexRefGetAddressMode:
 	.type cuTexRefGetAddress_v2, %function
 	.p2align 3
 cuTexRefGetAddress_v2:
-	jmp *(lorafuse_cuda_table + 1384)(%rip)
+	jmp *(lorafuse_cuda_table + 1400)(%rip)
 	.size cuTexRefGetAddress_v2, . - cuTexRefGetAddress_v2
 
 	.globl cuTexRefGetArray
@@ -1401,7 +1417,7 @@ cuTexRefGetAddress_v2:
 	.type cuTexRefGetArray, %function
 	.p2align 3
 cuTexRefGetArray:
-	jmp *(lorafuse_cuda_table + 1392)(%rip)
+	jmp *(lorafuse_cuda_table + 1408)(%rip)
 	.size cuTexRefGetArray, . - cuTexRefGetArray
 
 	.globl cuTexRefGetBorderColor
@@ -1409,7 +1425,7 @@ cuTexRefGetArray:
 	.type cuTexRefGetBorderColor, %function
 	.p2align 3
 cuTexRefGetBorderColor:
-	jmp *(lorafuse_cuda_table + 1400)(%rip)
+	jmp *(lorafuse_cuda_table + 1416)(%rip)
 	.size cuTexRefGetBorderColor, . - cuTexRefGetBorderColor
 
 	.globl cuTexRefGetFilterMode
@@ -1417,7 +1433,7 @@ cuTexRefGetBorderColor:
 	.type cuTexRefGetFilterMode, %function
 	.p2align 3
 cuTexRefGetFilterMode:
-	jmp *(lorafuse_cuda_table + 1408)(%rip)
+	jmp *(lorafuse_cuda_table + 1424)(%rip)
 	.size cuTexRefGetFilterMode, . - cuTexRefGetFilterMode
 
 	.globl cuTexRefGetFlags
@@ -1425,7 +1441,7 @@ cuTexRefGetFilterMode:
 	.type cuTexRefGetFlags, %function
 	.p2align 3
 cuTexRefGetFlags:
-	jmp *(lorafuse_cuda_table + 1416)(%rip)
+	jmp *(lorafuse_cuda_table + 1432)(%rip)
 	.size cuTexRefGetFlags, . - cuTexRefGetFlags
 
 	.globl cuTexRefGetFormat
@@ -1433,7 +1449,7 @@ cuTexRefGetFlags:
 	.type cuTexRefGetFormat, %function
 	.p2align 3
 cuTexRefGetFormat:
-	jmp *(lorafuse_cuda_table + 1424)(%rip)
+	jmp *(lorafuse_cuda_table + 1440)(%rip)
 	.size cuTexRefGetFormat, . - cuTexRefGetFormat
 
 	.globl cuTexRefGetMaxAnisotropy
@@ -1441,7 +1457,7 @@ cuTexRefGetFormat:
 	.type cuTexRefGetMaxAnisotropy, %function
 	.p2align 3
 cuTexRefGetMaxAnisotropy:
-	jmp *(lorafuse_cuda_table + 1432)(%rip)
+	jmp *(lorafuse_cuda_table + 1448)(%rip)
 	.size cuTexRefGetMaxAnisotropy, . - cuTexRefGetMaxAnisotropy
 
 	.globl cuTexRefSetAddress2D_v3
@@ -1449,7 +1465,7 @@ cuTexRefGetMaxAnisotropy:
 	.type cuTexRefSetAddress2D_v3, %function
 	.p2align 3
 cuTexRefSetAddress2D_v3:
-	jmp *(lorafuse_cuda_table + 1440)(%rip)
+	jmp *(lorafuse_cuda_table + 1456)(%rip)
 	.size cuTexRefSetAddress2D_v3, . - cuTexRefSetAddress2D_v3
 
 	.globl cuTexRefSetAddressMode
@@ -1457,7 +1473,7 @@ cuTexRefSetAddress2D_v3:
 	.type cuTexRefSetAddressMode, %function
 	.p2align 3
 cuTexRefSetAddressMode:
-	jmp *(lorafuse_cuda_table + 1448)(%rip)
+	jmp *(lorafuse_cuda_table + 1464)(%rip)
 	.size cuTexRefSetAddressMode, . - cuTexRefSetAddressMode
 
 	.globl cuTexRefSetAddress_v2
@@ -1465,7 +1481,7 @@ cuTexRefSetAddressMode:
 	.type cuTexRefSetAddress_v2, %function
 	.p2align 3
 cuTexRefSetAddress_v2:
-	jmp *(lorafuse_cuda_table + 1456)(%rip)
+	jmp *(lorafuse_cuda_table + 1472)(%rip)
 	.size cuTexRefSetAddress_v2, . - cuTexRefSetAddress_v2
 
 	.globl cuTexRefSetArray
@@ -1473,7 +1489,7 @@ cuTexRefSetAddress_v2:
 	.type cuTexRefSetArray, %function
 	.p2align 3
 cuTexRefSetArray:
-	jmp *(lorafuse_cuda_table + 1464)(%rip)
+	jmp *(lorafuse_cuda_table + 1480)(%rip)
 	.size cuTexRefSetArray, . - cuTexRefSetArray
 
 	.globl cuTexRefSetBorderColor
@@ -1481,7 +1497,7 @@ cuTexRefSetArray:
 	.type cuTexRefSetBorderColor, %function
 	.p2align 3
 cuTexRefSetBorderColor:
-	jmp *(lorafuse_cuda_table + 1472)(%rip)
+	jmp *(lorafuse_cuda_table + 1488)(%rip)
 	.size cuTexRefSetBorderColor, . - cuTexRefSetBorderColor
 
 	.globl cuTexRefSetFilterMode
@@ -1489,7 +1505,7 @@ cuTexRefSetBorderColor:
 	.type cuTexRefSetFilterMode, %function
 	.p2align 3
 cuTexRefSetFilterMode:
-	jmp *(lorafuse_cuda_table + 1480)(%rip)
+	jmp *(lorafuse_cuda_table + 1496)(%rip)
 	.size cuTexRefSetFilterMode, . - cuTexRefSetFilterMode
 
 	.globl cuTexRefSetFlags
@@ -1497,7 +1513,7 @@ cuTexRefSetFilterMode:
 	.type cuTexRefSetFlags, %function
 	.p2align 3
 cuTexRefSetFlags:
-	jmp *(lorafuse_cuda_table + 1488)(%rip)
+	jmp *(lorafuse_cuda_table + 1504)(%rip)
 	.size cuTexRefSetFlags, . - cuTexRefSetFlags
 
 	.globl cuTexRefSetFormat
@@ -1505,7 +1521,7 @@ cuTexRefSetFlags:
 	.type cuTexRefSetFormat, %function
 	.p2align 3
 cuTexRefSetFormat:
-	jmp *(lorafuse_cuda_table + 1496)(%rip)
+	jmp *(lorafuse_cuda_table + 1512)(%rip)
 	.size cuTexRefSetFormat, . - cuTexRefSetFormat
 
 	.globl cuTexRefSetMaxAnisotropy
@@ -1513,7 +1529,7 @@ cuTexRefSetFormat:
 	.type cuTexRefSetMaxAnisotropy, %function
 	.p2align 3
 cuTexRefSetMaxAnisotropy:
-	jmp *(lorafuse_cuda_table + 1504)(%rip)
+	jmp *(lorafuse_cuda_table + 1520)(%rip)
 	.size cuTexRefSetMaxAnisotropy, . - cuTexRefSetMaxAnisotropy
 
 	.globl cuTexRefSetMipmapFilterMode
@@ -1521,7 +1537,7 @@ cuTexRefSetMaxAnisotropy:
 	.type cuTexRefSetMipmapFilterMode, %function
 	.p2align 3
 cuTexRefSetMipmapFilterMode:
-	jmp *(lorafuse_cuda_table + 1512)(%rip)
+	jmp *(lorafuse_cuda_table + 1528)(%rip)
 	.size cuTexRefSetMipmapFilterMode, . - cuTexRefSetMipmapFilterMode
 
 	.globl cuTexRefSetMipmapLevelBias
@@ -1529,7 +1545,7 @@ cuTexRefSetMipmapFilterMode:
 	.type cuTexRefSetMipmapLevelBias, %function
 	.p2align 3
 cuTexRefSetMipmapLevelBias:
-	jmp *(lorafuse_cuda_table + 1520)(%rip)
+	jmp *(lorafuse_cuda_table + 1536)(%rip)
 	.size cuTexRefSetMipmapLevelBias, . - cuTexRefSetMipmapLevelBias
 
 	.globl cuTexRefSetMipmapLevelClamp
@@ -1537,7 +1553,7 @@ cuTexRefSetMipmapLevelBias:
 	.type cuTexRefSetMipmapLevelClamp, %function
 	.p2align 3
 cuTexRefSetMipmapLevelClamp:
-	jmp *(lorafuse_cuda_table + 1528)(%rip)
+	jmp *(lorafuse_cuda_table + 1544)(%rip)
 	.size cuTexRefSetMipmapLevelClamp, . - cuTexRefSetMipmapLevelClamp
 
 	.globl cuThreadExchangeStreamCaptureMode
@@ -1545,7 +1561,7 @@ cuTexRefSetMipmapLevelClamp:
 	.type cuThreadExchangeStreamCaptureMode, %function
 	.p2align 3
 cuThreadExchangeStreamCaptureMode:
-	jmp *(lorafuse_cuda_table + 1536)(%rip)
+	jmp *(lorafuse_cuda_table + 1552)(%rip)
 	.size cuThreadExchangeStreamCaptureMode, . - cuThreadExchangeStreamCaptureMode
 
 	.section .note.GNU-stack,"",%progbits

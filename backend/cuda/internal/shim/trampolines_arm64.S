@@ -324,13 +324,23 @@ cuDeviceGetP2PAttribute:
 	br x16
 	.size cuDeviceGetP2PAttribute, . - cuDeviceGetP2PAttribute
 
+	.globl cuDeviceGetUuid
+	.hidden cuDeviceGetUuid
+	.type cuDeviceGetUuid, %function
+	.p2align 3
+cuDeviceGetUuid:
+	adrp x16, lorafuse_cuda_table + 256
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 256]
+	br x16
+	.size cuDeviceGetUuid, . - cuDeviceGetUuid
+
 	.globl cuDeviceGetUuid_v2
 	.hidden cuDeviceGetUuid_v2
 	.type cuDeviceGetUuid_v2, %function
 	.p2align 3
 cuDeviceGetUuid_v2:
-	adrp x16, lorafuse_cuda_table + 256
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 256]
+	adrp x16, lorafuse_cuda_table + 264
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 264]
 	br x16
 	.size cuDeviceGetUuid_v2, . - cuDeviceGetUuid_v2
 
@@ -339,8 +349,8 @@ cuDeviceGetUuid_v2:
 	.type cuDevicePrimaryCtxGetState, %function
 	.p2align 3
 cuDevicePrimaryCtxGetState:
-	adrp x16, lorafuse_cuda_table + 264
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 264]
+	adrp x16, lorafuse_cuda_table + 272
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 272]
 	br x16
 	.size cuDevicePrimaryCtxGetState, . - cuDevicePrimaryCtxGetState
 
@@ -349,8 +359,8 @@ cuDevicePrimaryCtxGetState:
 	.type cuDevicePrimaryCtxRelease_v2, %function
 	.p2align 3
 cuDevicePrimaryCtxRelease_v2:
-	adrp x16, lorafuse_cuda_table + 272
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 272]
+	adrp x16, lorafuse_cuda_table + 280
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 280]
 	br x16
 	.size cuDevicePrimaryCtxRelease_v2, . - cuDevicePrimaryCtxRelease_v2
 
@@ -359,8 +369,8 @@ cuDevicePrimaryCtxRelease_v2:
 	.type cuDevicePrimaryCtxReset_v2, %function
 	.p2align 3
 cuDevicePrimaryCtxReset_v2:
-	adrp x16, lorafuse_cuda_table + 280
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 280]
+	adrp x16, lorafuse_cuda_table + 288
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 288]
 	br x16
 	.size cuDevicePrimaryCtxReset_v2, . - cuDevicePrimaryCtxReset_v2
 
@@ -369,8 +379,8 @@ cuDevicePrimaryCtxReset_v2:
 	.type cuDevicePrimaryCtxRetain, %function
 	.p2align 3
 cuDevicePrimaryCtxRetain:
-	adrp x16, lorafuse_cuda_table + 288
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 288]
+	adrp x16, lorafuse_cuda_table + 296
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 296]
 	br x16
 	.size cuDevicePrimaryCtxRetain, . - cuDevicePrimaryCtxRetain
 
@@ -379,8 +389,8 @@ cuDevicePrimaryCtxRetain:
 	.type cuDevicePrimaryCtxSetFlags_v2, %function
 	.p2align 3
 cuDevicePrimaryCtxSetFlags_v2:
-	adrp x16, lorafuse_cuda_table + 296
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 296]
+	adrp x16, lorafuse_cuda_table + 304
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 304]
 	br x16
 	.size cuDevicePrimaryCtxSetFlags_v2, . - cuDevicePrimaryCtxSetFlags_v2
 
@@ -389,8 +399,8 @@ cuDevicePrimaryCtxSetFlags_v2:
 	.type cuDeviceTotalMem_v2, %function
 	.p2align 3
 cuDeviceTotalMem_v2:
-	adrp x16, lorafuse_cuda_table + 304
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 304]
+	adrp x16, lorafuse_cuda_table + 312
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 312]
 	br x16
 	.size cuDeviceTotalMem_v2, . - cuDeviceTotalMem_v2
 
@@ -399,8 +409,8 @@ cuDeviceTotalMem_v2:
 	.type cuDriverGetVersion, %function
 	.p2align 3
 cuDriverGetVersion:
-	adrp x16, lorafuse_cuda_table + 312
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 312]
+	adrp x16, lorafuse_cuda_table + 320
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 320]
 	br x16
 	.size cuDriverGetVersion, . - cuDriverGetVersion
 
@@ -409,8 +419,8 @@ cuDriverGetVersion:
 	.type cuEventCreate, %function
 	.p2align 3
 cuEventCreate:
-	adrp x16, lorafuse_cuda_table + 320
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 320]
+	adrp x16, lorafuse_cuda_table + 328
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 328]
 	br x16
 	.size cuEventCreate, . - cuEventCreate
 
@@ -419,18 +429,28 @@ cuEventCreate:
 	.type cuEventDestroy_v2, %function
 	.p2align 3
 cuEventDestroy_v2:
-	adrp x16, lorafuse_cuda_table + 328
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 328]
+	adrp x16, lorafuse_cuda_table + 336
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 336]
 	br x16
 	.size cuEventDestroy_v2, . - cuEventDestroy_v2
+
+	.globl cuEventElapsedTime
+	.hidden cuEventElapsedTime
+	.type cuEventElapsedTime, %function
+	.p2align 3
+cuEventElapsedTime:
+	adrp x16, lorafuse_cuda_table + 344
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 344]
+	br x16
+	.size cuEventElapsedTime, . - cuEventElapsedTime
 
 	.globl cuEventElapsedTime_v2
 	.hidden cuEventElapsedTime_v2
 	.type cuEventElapsedTime_v2, %function
 	.p2align 3
 cuEventElapsedTime_v2:
-	adrp x16, lorafuse_cuda_table + 336
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 336]
+	adrp x16, lorafuse_cuda_table + 352
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 352]
 	br x16
 	.size cuEventElapsedTime_v2, . - cuEventElapsedTime_v2
 
@@ -439,8 +459,8 @@ cuEventElapsedTime_v2:
 	.type cuEventQuery, %function
 	.p2align 3
 cuEventQuery:
-	adrp x16, lorafuse_cuda_table + 344
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 344]
+	adrp x16, lorafuse_cuda_table + 360
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 360]
 	br x16
 	.size cuEventQuery, . - cuEventQuery
 
@@ -449,8 +469,8 @@ cuEventQuery:
 	.type cuEventRecord, %function
 	.p2align 3
 cuEventRecord:
-	adrp x16, lorafuse_cuda_table + 352
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 352]
+	adrp x16, lorafuse_cuda_table + 368
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 368]
 	br x16
 	.size cuEventRecord, . - cuEventRecord
 
@@ -459,8 +479,8 @@ cuEventRecord:
 	.type cuEventSynchronize, %function
 	.p2align 3
 cuEventSynchronize:
-	adrp x16, lorafuse_cuda_table + 360
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 360]
+	adrp x16, lorafuse_cuda_table + 376
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 376]
 	br x16
 	.size cuEventSynchronize, . - cuEventSynchronize
 
@@ -469,8 +489,8 @@ cuEventSynchronize:
 	.type cuFuncGetAttribute, %function
 	.p2align 3
 cuFuncGetAttribute:
-	adrp x16, lorafuse_cuda_table + 368
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 368]
+	adrp x16, lorafuse_cuda_table + 384
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 384]
 	br x16
 	.size cuFuncGetAttribute, . - cuFuncGetAttribute
 
@@ -479,8 +499,8 @@ cuFuncGetAttribute:
 	.type cuFuncGetModule, %function
 	.p2align 3
 cuFuncGetModule:
-	adrp x16, lorafuse_cuda_table + 376
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 376]
+	adrp x16, lorafuse_cuda_table + 392
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 392]
 	br x16
 	.size cuFuncGetModule, . - cuFuncGetModule
 
@@ -489,8 +509,8 @@ cuFuncGetModule:
 	.type cuFuncSetAttribute, %function
 	.p2align 3
 cuFuncSetAttribute:
-	adrp x16, lorafuse_cuda_table + 384
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 384]
+	adrp x16, lorafuse_cuda_table + 400
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 400]
 	br x16
 	.size cuFuncSetAttribute, . - cuFuncSetAttribute
 
@@ -499,8 +519,8 @@ cuFuncSetAttribute:
 	.type cuFuncSetCacheConfig, %function
 	.p2align 3
 cuFuncSetCacheConfig:
-	adrp x16, lorafuse_cuda_table + 392
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 392]
+	adrp x16, lorafuse_cuda_table + 408
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 408]
 	br x16
 	.size cuFuncSetCacheConfig, . - cuFuncSetCacheConfig
 
@@ -509,8 +529,8 @@ cuFuncSetCacheConfig:
 	.type cuFuncSetSharedMemConfig, %function
 	.p2align 3
 cuFuncSetSharedMemConfig:
-	adrp x16, lorafuse_cuda_table + 400
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 400]
+	adrp x16, lorafuse_cuda_table + 416
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 416]
 	br x16
 	.size cuFuncSetSharedMemConfig, . - cuFuncSetSharedMemConfig
 
@@ -519,8 +539,8 @@ cuFuncSetSharedMemConfig:
 	.type cuGetErrorName, %function
 	.p2align 3
 cuGetErrorName:
-	adrp x16, lorafuse_cuda_table + 408
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 408]
+	adrp x16, lorafuse_cuda_table + 424
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 424]
 	br x16
 	.size cuGetErrorName, . - cuGetErrorName
 
@@ -529,8 +549,8 @@ cuGetErrorName:
 	.type cuGetErrorString, %function
 	.p2align 3
 cuGetErrorString:
-	adrp x16, lorafuse_cuda_table + 416
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 416]
+	adrp x16, lorafuse_cuda_table + 432
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 432]
 	br x16
 	.size cuGetErrorString, . - cuGetErrorString
 
@@ -539,8 +559,8 @@ cuGetErrorString:
 	.type cuGraphAddChildGraphNode, %function
 	.p2align 3
 cuGraphAddChildGraphNode:
-	adrp x16, lorafuse_cuda_table + 424
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 424]
+	adrp x16, lorafuse_cuda_table + 440
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 440]
 	br x16
 	.size cuGraphAddChildGraphNode, . - cuGraphAddChildGraphNode
 
@@ -549,8 +569,8 @@ cuGraphAddChildGraphNode:
 	.type cuGraphAddDependencies, %function
 	.p2align 3
 cuGraphAddDependencies:
-	adrp x16, lorafuse_cuda_table + 432
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 432]
+	adrp x16, lorafuse_cuda_table + 448
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 448]
 	br x16
 	.size cuGraphAddDependencies, . - cuGraphAddDependencies
 
@@ -559,8 +579,8 @@ cuGraphAddDependencies:
 	.type cuGraphAddEmptyNode, %function
 	.p2align 3
 cuGraphAddEmptyNode:
-	adrp x16, lorafuse_cuda_table + 440
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 440]
+	adrp x16, lorafuse_cuda_table + 456
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 456]
 	br x16
 	.size cuGraphAddEmptyNode, . - cuGraphAddEmptyNode
 
@@ -569,8 +589,8 @@ cuGraphAddEmptyNode:
 	.type cuGraphAddHostNode, %function
 	.p2align 3
 cuGraphAddHostNode:
-	adrp x16, lorafuse_cuda_table + 448
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 448]
+	adrp x16, lorafuse_cuda_table + 464
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 464]
 	br x16
 	.size cuGraphAddHostNode, . - cuGraphAddHostNode
 
@@ -579,8 +599,8 @@ cuGraphAddHostNode:
 	.type cuGraphAddKernelNode_v2, %function
 	.p2align 3
 cuGraphAddKernelNode_v2:
-	adrp x16, lorafuse_cuda_table + 456
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 456]
+	adrp x16, lorafuse_cuda_table + 472
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 472]
 	br x16
 	.size cuGraphAddKernelNode_v2, . - cuGraphAddKernelNode_v2
 
@@ -589,8 +609,8 @@ cuGraphAddKernelNode_v2:
 	.type cuGraphAddMemcpyNode, %function
 	.p2align 3
 cuGraphAddMemcpyNode:
-	adrp x16, lorafuse_cuda_table + 464
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 464]
+	adrp x16, lorafuse_cuda_table + 480
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 480]
 	br x16
 	.size cuGraphAddMemcpyNode, . - cuGraphAddMemcpyNode
 
@@ -599,8 +619,8 @@ cuGraphAddMemcpyNode:
 	.type cuGraphAddMemsetNode, %function
 	.p2align 3
 cuGraphAddMemsetNode:
-	adrp x16, lorafuse_cuda_table + 472
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 472]
+	adrp x16, lorafuse_cuda_table + 488
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 488]
 	br x16
 	.size cuGraphAddMemsetNode, . - cuGraphAddMemsetNode
 
@@ -609,8 +629,8 @@ cuGraphAddMemsetNode:
 	.type cuGraphClone, %function
 	.p2align 3
 cuGraphClone:
-	adrp x16, lorafuse_cuda_table + 480
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 480]
+	adrp x16, lorafuse_cuda_table + 496
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 496]
 	br x16
 	.size cuGraphClone, . - cuGraphClone
 
@@ -619,8 +639,8 @@ cuGraphClone:
 	.type cuGraphCreate, %function
 	.p2align 3
 cuGraphCreate:
-	adrp x16, lorafuse_cuda_table + 488
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 488]
+	adrp x16, lorafuse_cuda_table + 504
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 504]
 	br x16
 	.size cuGraphCreate, . - cuGraphCreate
 
@@ -629,8 +649,8 @@ cuGraphCreate:
 	.type cuGraphDestroy, %function
 	.p2align 3
 cuGraphDestroy:
-	adrp x16, lorafuse_cuda_table + 496
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 496]
+	adrp x16, lorafuse_cuda_table + 512
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 512]
 	br x16
 	.size cuGraphDestroy, . - cuGraphDestroy
 
@@ -639,8 +659,8 @@ cuGraphDestroy:
 	.type cuGraphDestroyNode, %function
 	.p2align 3
 cuGraphDestroyNode:
-	adrp x16, lorafuse_cuda_table + 504
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 504]
+	adrp x16, lorafuse_cuda_table + 520
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 520]
 	br x16
 	.size cuGraphDestroyNode, . - cuGraphDestroyNode
 
@@ -649,8 +669,8 @@ cuGraphDestroyNode:
 	.type cuGraphExecDestroy, %function
 	.p2align 3
 cuGraphExecDestroy:
-	adrp x16, lorafuse_cuda_table + 512
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 512]
+	adrp x16, lorafuse_cuda_table + 528
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 528]
 	br x16
 	.size cuGraphExecDestroy, . - cuGraphExecDestroy
 
@@ -659,8 +679,8 @@ cuGraphExecDestroy:
 	.type cuGraphExecUpdate_v2, %function
 	.p2align 3
 cuGraphExecUpdate_v2:
-	adrp x16, lorafuse_cuda_table + 520
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 520]
+	adrp x16, lorafuse_cuda_table + 536
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 536]
 	br x16
 	.size cuGraphExecUpdate_v2, . - cuGraphExecUpdate_v2
 
@@ -669,8 +689,8 @@ cuGraphExecUpdate_v2:
 	.type cuGraphGetEdges, %function
 	.p2align 3
 cuGraphGetEdges:
-	adrp x16, lorafuse_cuda_table + 528
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 528]
+	adrp x16, lorafuse_cuda_table + 544
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 544]
 	br x16
 	.size cuGraphGetEdges, . - cuGraphGetEdges
 
@@ -679,8 +699,8 @@ cuGraphGetEdges:
 	.type cuGraphGetNodes, %function
 	.p2align 3
 cuGraphGetNodes:
-	adrp x16, lorafuse_cuda_table + 536
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 536]
+	adrp x16, lorafuse_cuda_table + 552
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 552]
 	br x16
 	.size cuGraphGetNodes, . - cuGraphGetNodes
 
@@ -689,8 +709,8 @@ cuGraphGetNodes:
 	.type cuGraphInstantiate, %function
 	.p2align 3
 cuGraphInstantiate:
-	adrp x16, lorafuse_cuda_table + 544
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 544]
+	adrp x16, lorafuse_cuda_table + 560
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 560]
 	br x16
 	.size cuGraphInstantiate, . - cuGraphInstantiate
 
@@ -699,8 +719,8 @@ cuGraphInstantiate:
 	.type cuGraphInstantiateWithFlags, %function
 	.p2align 3
 cuGraphInstantiateWithFlags:
-	adrp x16, lorafuse_cuda_table + 552
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 552]
+	adrp x16, lorafuse_cuda_table + 568
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 568]
 	br x16
 	.size cuGraphInstantiateWithFlags, . - cuGraphInstantiateWithFlags
 
@@ -709,8 +729,8 @@ cuGraphInstantiateWithFlags:
 	.type cuGraphLaunch, %function
 	.p2align 3
 cuGraphLaunch:
-	adrp x16, lorafuse_cuda_table + 560
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 560]
+	adrp x16, lorafuse_cuda_table + 576
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 576]
 	br x16
 	.size cuGraphLaunch, . - cuGraphLaunch
 
@@ -719,8 +739,8 @@ cuGraphLaunch:
 	.type cuGraphUpload, %function
 	.p2align 3
 cuGraphUpload:
-	adrp x16, lorafuse_cuda_table + 568
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 568]
+	adrp x16, lorafuse_cuda_table + 584
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 584]
 	br x16
 	.size cuGraphUpload, . - cuGraphUpload
 
@@ -729,8 +749,8 @@ cuGraphUpload:
 	.type cuLaunchCooperativeKernel, %function
 	.p2align 3
 cuLaunchCooperativeKernel:
-	adrp x16, lorafuse_cuda_table + 576
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 576]
+	adrp x16, lorafuse_cuda_table + 592
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 592]
 	br x16
 	.size cuLaunchCooperativeKernel, . - cuLaunchCooperativeKernel
 
@@ -739,8 +759,8 @@ cuLaunchCooperativeKernel:
 	.type cuLaunchHostFunc, %function
 	.p2align 3
 cuLaunchHostFunc:
-	adrp x16, lorafuse_cuda_table + 584
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 584]
+	adrp x16, lorafuse_cuda_table + 600
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 600]
 	br x16
 	.size cuLaunchHostFunc, . - cuLaunchHostFunc
 
@@ -749,8 +769,8 @@ cuLaunchHostFunc:
 	.type cuLaunchKernel, %function
 	.p2align 3
 cuLaunchKernel:
-	adrp x16, lorafuse_cuda_table + 592
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 592]
+	adrp x16, lorafuse_cuda_table + 608
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 608]
 	br x16
 	.size cuLaunchKernel, . - cuLaunchKernel
 
@@ -759,8 +779,8 @@ cuLaunchKernel:
 	.type cuLaunchKernelEx, %function
 	.p2align 3
 cuLaunchKernelEx:
-	adrp x16, lorafuse_cuda_table + 600
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 600]
+	adrp x16, lorafuse_cuda_table + 616
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 616]
 	br x16
 	.size cuLaunchKernelEx, . - cuLaunchKernelEx
 
@@ -769,8 +789,8 @@ cuLaunchKernelEx:
 	.type cuLinkAddData_v2, %function
 	.p2align 3
 cuLinkAddData_v2:
-	adrp x16, lorafuse_cuda_table + 608
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 608]
+	adrp x16, lorafuse_cuda_table + 624
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 624]
 	br x16
 	.size cuLinkAddData_v2, . - cuLinkAddData_v2
 
@@ -779,8 +799,8 @@ cuLinkAddData_v2:
 	.type cuLinkAddFile_v2, %function
 	.p2align 3
 cuLinkAddFile_v2:
-	adrp x16, lorafuse_cuda_table + 616
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 616]
+	adrp x16, lorafuse_cuda_table + 632
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 632]
 	br x16
 	.size cuLinkAddFile_v2, . - cuLinkAddFile_v2
 
@@ -789,8 +809,8 @@ cuLinkAddFile_v2:
 	.type cuLinkComplete, %function
 	.p2align 3
 cuLinkComplete:
-	adrp x16, lorafuse_cuda_table + 624
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 624]
+	adrp x16, lorafuse_cuda_table + 640
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 640]
 	br x16
 	.size cuLinkComplete, . - cuLinkComplete
 
@@ -799,8 +819,8 @@ cuLinkComplete:
 	.type cuLinkCreate_v2, %function
 	.p2align 3
 cuLinkCreate_v2:
-	adrp x16, lorafuse_cuda_table + 632
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 632]
+	adrp x16, lorafuse_cuda_table + 648
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 648]
 	br x16
 	.size cuLinkCreate_v2, . - cuLinkCreate_v2
 
@@ -809,8 +829,8 @@ cuLinkCreate_v2:
 	.type cuLinkDestroy, %function
 	.p2align 3
 cuLinkDestroy:
-	adrp x16, lorafuse_cuda_table + 640
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 640]
+	adrp x16, lorafuse_cuda_table + 656
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 656]
 	br x16
 	.size cuLinkDestroy, . - cuLinkDestroy
 
@@ -819,8 +839,8 @@ cuLinkDestroy:
 	.type cuMemAdvise, %function
 	.p2align 3
 cuMemAdvise:
-	adrp x16, lorafuse_cuda_table + 648
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 648]
+	adrp x16, lorafuse_cuda_table + 664
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 664]
 	br x16
 	.size cuMemAdvise, . - cuMemAdvise
 
@@ -829,8 +849,8 @@ cuMemAdvise:
 	.type cuMemAllocAsync, %function
 	.p2align 3
 cuMemAllocAsync:
-	adrp x16, lorafuse_cuda_table + 656
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 656]
+	adrp x16, lorafuse_cuda_table + 672
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 672]
 	br x16
 	.size cuMemAllocAsync, . - cuMemAllocAsync
 
@@ -839,8 +859,8 @@ cuMemAllocAsync:
 	.type cuMemAllocFromPoolAsync, %function
 	.p2align 3
 cuMemAllocFromPoolAsync:
-	adrp x16, lorafuse_cuda_table + 664
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 664]
+	adrp x16, lorafuse_cuda_table + 680
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 680]
 	br x16
 	.size cuMemAllocFromPoolAsync, . - cuMemAllocFromPoolAsync
 
@@ -849,8 +869,8 @@ cuMemAllocFromPoolAsync:
 	.type cuMemAllocHost_v2, %function
 	.p2align 3
 cuMemAllocHost_v2:
-	adrp x16, lorafuse_cuda_table + 672
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 672]
+	adrp x16, lorafuse_cuda_table + 688
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 688]
 	br x16
 	.size cuMemAllocHost_v2, . - cuMemAllocHost_v2
 
@@ -859,8 +879,8 @@ cuMemAllocHost_v2:
 	.type cuMemAllocManaged, %function
 	.p2align 3
 cuMemAllocManaged:
-	adrp x16, lorafuse_cuda_table + 680
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 680]
+	adrp x16, lorafuse_cuda_table + 696
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 696]
 	br x16
 	.size cuMemAllocManaged, . - cuMemAllocManaged
 
@@ -869,8 +889,8 @@ cuMemAllocManaged:
 	.type cuMemAllocPitch_v2, %function
 	.p2align 3
 cuMemAllocPitch_v2:
-	adrp x16, lorafuse_cuda_table + 688
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 688]
+	adrp x16, lorafuse_cuda_table + 704
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 704]
 	br x16
 	.size cuMemAllocPitch_v2, . - cuMemAllocPitch_v2
 
@@ -879,8 +899,8 @@ cuMemAllocPitch_v2:
 	.type cuMemAlloc_v2, %function
 	.p2align 3
 cuMemAlloc_v2:
-	adrp x16, lorafuse_cuda_table + 696
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 696]
+	adrp x16, lorafuse_cuda_table + 712
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 712]
 	br x16
 	.size cuMemAlloc_v2, . - cuMemAlloc_v2
 
@@ -889,8 +909,8 @@ cuMemAlloc_v2:
 	.type cuMemFreeAsync, %function
 	.p2align 3
 cuMemFreeAsync:
-	adrp x16, lorafuse_cuda_table + 704
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 704]
+	adrp x16, lorafuse_cuda_table + 720
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 720]
 	br x16
 	.size cuMemFreeAsync, . - cuMemFreeAsync
 
@@ -899,8 +919,8 @@ cuMemFreeAsync:
 	.type cuMemFreeHost, %function
 	.p2align 3
 cuMemFreeHost:
-	adrp x16, lorafuse_cuda_table + 712
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 712]
+	adrp x16, lorafuse_cuda_table + 728
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 728]
 	br x16
 	.size cuMemFreeHost, . - cuMemFreeHost
 
@@ -909,8 +929,8 @@ cuMemFreeHost:
 	.type cuMemFree_v2, %function
 	.p2align 3
 cuMemFree_v2:
-	adrp x16, lorafuse_cuda_table + 720
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 720]
+	adrp x16, lorafuse_cuda_table + 736
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 736]
 	br x16
 	.size cuMemFree_v2, . - cuMemFree_v2
 
@@ -919,8 +939,8 @@ cuMemFree_v2:
 	.type cuMemGetAddressRange_v2, %function
 	.p2align 3
 cuMemGetAddressRange_v2:
-	adrp x16, lorafuse_cuda_table + 728
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 728]
+	adrp x16, lorafuse_cuda_table + 744
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 744]
 	br x16
 	.size cuMemGetAddressRange_v2, . - cuMemGetAddressRange_v2
 
@@ -929,8 +949,8 @@ cuMemGetAddressRange_v2:
 	.type cuMemGetInfo_v2, %function
 	.p2align 3
 cuMemGetInfo_v2:
-	adrp x16, lorafuse_cuda_table + 736
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 736]
+	adrp x16, lorafuse_cuda_table + 752
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 752]
 	br x16
 	.size cuMemGetInfo_v2, . - cuMemGetInfo_v2
 
@@ -939,8 +959,8 @@ cuMemGetInfo_v2:
 	.type cuMemHostAlloc, %function
 	.p2align 3
 cuMemHostAlloc:
-	adrp x16, lorafuse_cuda_table + 744
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 744]
+	adrp x16, lorafuse_cuda_table + 760
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 760]
 	br x16
 	.size cuMemHostAlloc, . - cuMemHostAlloc
 
@@ -949,8 +969,8 @@ cuMemHostAlloc:
 	.type cuMemHostGetDevicePointer_v2, %function
 	.p2align 3
 cuMemHostGetDevicePointer_v2:
-	adrp x16, lorafuse_cuda_table + 752
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 752]
+	adrp x16, lorafuse_cuda_table + 768
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 768]
 	br x16
 	.size cuMemHostGetDevicePointer_v2, . - cuMemHostGetDevicePointer_v2
 
@@ -959,8 +979,8 @@ cuMemHostGetDevicePointer_v2:
 	.type cuMemHostRegister_v2, %function
 	.p2align 3
 cuMemHostRegister_v2:
-	adrp x16, lorafuse_cuda_table + 760
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 760]
+	adrp x16, lorafuse_cuda_table + 776
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 776]
 	br x16
 	.size cuMemHostRegister_v2, . - cuMemHostRegister_v2
 
@@ -969,8 +989,8 @@ cuMemHostRegister_v2:
 	.type cuMemHostUnregister, %function
 	.p2align 3
 cuMemHostUnregister:
-	adrp x16, lorafuse_cuda_table + 768
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 768]
+	adrp x16, lorafuse_cuda_table + 784
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 784]
 	br x16
 	.size cuMemHostUnregister, . - cuMemHostUnregister
 
@@ -979,8 +999,8 @@ cuMemHostUnregister:
 	.type cuMemPoolCreate, %function
 	.p2align 3
 cuMemPoolCreate:
-	adrp x16, lorafuse_cuda_table + 776
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 776]
+	adrp x16, lorafuse_cuda_table + 792
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 792]
 	br x16
 	.size cuMemPoolCreate, . - cuMemPoolCreate
 
@@ -989,8 +1009,8 @@ cuMemPoolCreate:
 	.type cuMemPoolDestroy, %function
 	.p2align 3
 cuMemPoolDestroy:
-	adrp x16, lorafuse_cuda_table + 784
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 784]
+	adrp x16, lorafuse_cuda_table + 800
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 800]
 	br x16
 	.size cuMemPoolDestroy, . - cuMemPoolDestroy
 
@@ -999,8 +1019,8 @@ cuMemPoolDestroy:
 	.type cuMemPoolGetAttribute, %function
 	.p2align 3
 cuMemPoolGetAttribute:
-	adrp x16, lorafuse_cuda_table + 792
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 792]
+	adrp x16, lorafuse_cuda_table + 808
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 808]
 	br x16
 	.size cuMemPoolGetAttribute, . - cuMemPoolGetAttribute
 
@@ -1009,8 +1029,8 @@ cuMemPoolGetAttribute:
 	.type cuMemPoolSetAttribute, %function
 	.p2align 3
 cuMemPoolSetAttribute:
-	adrp x16, lorafuse_cuda_table + 800
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 800]
+	adrp x16, lorafuse_cuda_table + 816
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 816]
 	br x16
 	.size cuMemPoolSetAttribute, . - cuMemPoolSetAttribute
 
@@ -1019,8 +1039,8 @@ cuMemPoolSetAttribute:
 	.type cuMemPoolTrimTo, %function
 	.p2align 3
 cuMemPoolTrimTo:
-	adrp x16, lorafuse_cuda_table + 808
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 808]
+	adrp x16, lorafuse_cuda_table + 824
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 824]
 	br x16
 	.size cuMemPoolTrimTo, . - cuMemPoolTrimTo
 
@@ -1029,8 +1049,8 @@ cuMemPoolTrimTo:
 	.type cuMemPrefetchAsync, %function
 	.p2align 3
 cuMemPrefetchAsync:
-	adrp x16, lorafuse_cuda_table + 816
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 816]
+	adrp x16, lorafuse_cuda_table + 832
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 832]
 	br x16
 	.size cuMemPrefetchAsync, . - cuMemPrefetchAsync
 
@@ -1039,8 +1059,8 @@ cuMemPrefetchAsync:
 	.type cuMemcpy, %function
 	.p2align 3
 cuMemcpy:
-	adrp x16, lorafuse_cuda_table + 824
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 824]
+	adrp x16, lorafuse_cuda_table + 840
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 840]
 	br x16
 	.size cuMemcpy, . - cuMemcpy
 
@@ -1049,8 +1069,8 @@ cuMemcpy:
 	.type cuMemcpy2DAsync_v2, %function
 	.p2align 3
 cuMemcpy2DAsync_v2:
-	adrp x16, lorafuse_cuda_table + 832
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 832]
+	adrp x16, lorafuse_cuda_table + 848
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 848]
 	br x16
 	.size cuMemcpy2DAsync_v2, . - cuMemcpy2DAsync_v2
 
@@ -1059,8 +1079,8 @@ cuMemcpy2DAsync_v2:
 	.type cuMemcpy2DUnaligned_v2, %function
 	.p2align 3
 cuMemcpy2DUnaligned_v2:
-	adrp x16, lorafuse_cuda_table + 840
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 840]
+	adrp x16, lorafuse_cuda_table + 856
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 856]
 	br x16
 	.size cuMemcpy2DUnaligned_v2, . - cuMemcpy2DUnaligned_v2
 
@@ -1069,8 +1089,8 @@ cuMemcpy2DUnaligned_v2:
 	.type cuMemcpy2D_v2, %function
 	.p2align 3
 cuMemcpy2D_v2:
-	adrp x16, lorafuse_cuda_table + 848
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 848]
+	adrp x16, lorafuse_cuda_table + 864
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 864]
 	br x16
 	.size cuMemcpy2D_v2, . - cuMemcpy2D_v2
 
@@ -1079,8 +1099,8 @@ cuMemcpy2D_v2:
 	.type cuMemcpy3DAsync_v2, %function
 	.p2align 3
 cuMemcpy3DAsync_v2:
-	adrp x16, lorafuse_cuda_table + 856
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 856]
+	adrp x16, lorafuse_cuda_table + 872
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 872]
 	br x16
 	.size cuMemcpy3DAsync_v2, . - cuMemcpy3DAsync_v2
 
@@ -1089,8 +1109,8 @@ cuMemcpy3DAsync_v2:
 	.type cuMemcpy3DPeer, %function
 	.p2align 3
 cuMemcpy3DPeer:
-	adrp x16, lorafuse_cuda_table + 864
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 864]
+	adrp x16, lorafuse_cuda_table + 880
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 880]
 	br x16
 	.size cuMemcpy3DPeer, . - cuMemcpy3DPeer
 
@@ -1099,8 +1119,8 @@ cuMemcpy3DPeer:
 	.type cuMemcpy3DPeerAsync, %function
 	.p2align 3
 cuMemcpy3DPeerAsync:
-	adrp x16, lorafuse_cuda_table + 872
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 872]
+	adrp x16, lorafuse_cuda_table + 888
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 888]
 	br x16
 	.size cuMemcpy3DPeerAsync, . - cuMemcpy3DPeerAsync
 
@@ -1109,8 +1129,8 @@ cuMemcpy3DPeerAsync:
 	.type cuMemcpy3D_v2, %function
 	.p2align 3
 cuMemcpy3D_v2:
-	adrp x16, lorafuse_cuda_table + 880
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 880]
+	adrp x16, lorafuse_cuda_table + 896
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 896]
 	br x16
 	.size cuMemcpy3D_v2, . - cuMemcpy3D_v2
 
@@ -1119,8 +1139,8 @@ cuMemcpy3D_v2:
 	.type cuMemcpyAsync, %function
 	.p2align 3
 cuMemcpyAsync:
-	adrp x16, lorafuse_cuda_table + 888
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 888]
+	adrp x16, lorafuse_cuda_table + 904
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 904]
 	br x16
 	.size cuMemcpyAsync, . - cuMemcpyAsync
 
@@ -1129,8 +1149,8 @@ cuMemcpyAsync:
 	.type cuMemcpyAtoA_v2, %function
 	.p2align 3
 cuMemcpyAtoA_v2:
-	adrp x16, lorafuse_cuda_table + 896
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 896]
+	adrp x16, lorafuse_cuda_table + 912
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 912]
 	br x16
 	.size cuMemcpyAtoA_v2, . - cuMemcpyAtoA_v2
 
@@ -1139,8 +1159,8 @@ cuMemcpyAtoA_v2:
 	.type cuMemcpyAtoD_v2, %function
 	.p2align 3
 cuMemcpyAtoD_v2:
-	adrp x16, lorafuse_cuda_table + 904
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 904]
+	adrp x16, lorafuse_cuda_table + 920
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 920]
 	br x16
 	.size cuMemcpyAtoD_v2, . - cuMemcpyAtoD_v2
 
@@ -1149,8 +1169,8 @@ cuMemcpyAtoD_v2:
 	.type cuMemcpyAtoHAsync_v2, %function
 	.p2align 3
 cuMemcpyAtoHAsync_v2:
-	adrp x16, lorafuse_cuda_table + 912
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 912]
+	adrp x16, lorafuse_cuda_table + 928
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 928]
 	br x16
 	.size cuMemcpyAtoHAsync_v2, . - cuMemcpyAtoHAsync_v2
 
@@ -1159,8 +1179,8 @@ cuMemcpyAtoHAsync_v2:
 	.type cuMemcpyAtoH_v2, %function
 	.p2align 3
 cuMemcpyAtoH_v2:
-	adrp x16, lorafuse_cuda_table + 920
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 920]
+	adrp x16, lorafuse_cuda_table + 936
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 936]
 	br x16
 	.size cuMemcpyAtoH_v2, . - cuMemcpyAtoH_v2
 
@@ -1169,8 +1189,8 @@ cuMemcpyAtoH_v2:
 	.type cuMemcpyDtoA_v2, %function
 	.p2align 3
 cuMemcpyDtoA_v2:
-	adrp x16, lorafuse_cuda_table + 928
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 928]
+	adrp x16, lorafuse_cuda_table + 944
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 944]
 	br x16
 	.size cuMemcpyDtoA_v2, . - cuMemcpyDtoA_v2
 
@@ -1179,8 +1199,8 @@ cuMemcpyDtoA_v2:
 	.type cuMemcpyDtoDAsync_v2, %function
 	.p2align 3
 cuMemcpyDtoDAsync_v2:
-	adrp x16, lorafuse_cuda_table + 936
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 936]
+	adrp x16, lorafuse_cuda_table + 952
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 952]
 	br x16
 	.size cuMemcpyDtoDAsync_v2, . - cuMemcpyDtoDAsync_v2
 
@@ -1189,8 +1209,8 @@ cuMemcpyDtoDAsync_v2:
 	.type cuMemcpyDtoD_v2, %function
 	.p2align 3
 cuMemcpyDtoD_v2:
-	adrp x16, lorafuse_cuda_table + 944
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 944]
+	adrp x16, lorafuse_cuda_table + 960
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 960]
 	br x16
 	.size cuMemcpyDtoD_v2, . - cuMemcpyDtoD_v2
 
@@ -1199,8 +1219,8 @@ cuMemcpyDtoD_v2:
 	.type cuMemcpyDtoHAsync_v2, %function
 	.p2align 3
 cuMemcpyDtoHAsync_v2:
-	adrp x16, lorafuse_cuda_table + 952
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 952]
+	adrp x16, lorafuse_cuda_table + 968
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 968]
 	br x16
 	.size cuMemcpyDtoHAsync_v2, . - cuMemcpyDtoHAsync_v2
 
@@ -1209,8 +1229,8 @@ cuMemcpyDtoHAsync_v2:
 	.type cuMemcpyDtoH_v2, %function
 	.p2align 3
 cuMemcpyDtoH_v2:
-	adrp x16, lorafuse_cuda_table + 960
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 960]
+	adrp x16, lorafuse_cuda_table + 976
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 976]
 	br x16
 	.size cuMemcpyDtoH_v2, . - cuMemcpyDtoH_v2
 
@@ -1219,8 +1239,8 @@ cuMemcpyDtoH_v2:
 	.type cuMemcpyHtoAAsync_v2, %function
 	.p2align 3
 cuMemcpyHtoAAsync_v2:
-	adrp x16, lorafuse_cuda_table + 968
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 968]
+	adrp x16, lorafuse_cuda_table + 984
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 984]
 	br x16
 	.size cuMemcpyHtoAAsync_v2, . - cuMemcpyHtoAAsync_v2
 
@@ -1229,8 +1249,8 @@ cuMemcpyHtoAAsync_v2:
 	.type cuMemcpyHtoA_v2, %function
 	.p2align 3
 cuMemcpyHtoA_v2:
-	adrp x16, lorafuse_cuda_table + 976
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 976]
+	adrp x16, lorafuse_cuda_table + 992
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 992]
 	br x16
 	.size cuMemcpyHtoA_v2, . - cuMemcpyHtoA_v2
 
@@ -1239,8 +1259,8 @@ cuMemcpyHtoA_v2:
 	.type cuMemcpyHtoDAsync_v2, %function
 	.p2align 3
 cuMemcpyHtoDAsync_v2:
-	adrp x16, lorafuse_cuda_table + 984
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 984]
+	adrp x16, lorafuse_cuda_table + 1000
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1000]
 	br x16
 	.size cuMemcpyHtoDAsync_v2, . - cuMemcpyHtoDAsync_v2
 
@@ -1249,8 +1269,8 @@ cuMemcpyHtoDAsync_v2:
 	.type cuMemcpyHtoD_v2, %function
 	.p2align 3
 cuMemcpyHtoD_v2:
-	adrp x16, lorafuse_cuda_table + 992
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 992]
+	adrp x16, lorafuse_cuda_table + 1008
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1008]
 	br x16
 	.size cuMemcpyHtoD_v2, . - cuMemcpyHtoD_v2
 
@@ -1259,8 +1279,8 @@ cuMemcpyHtoD_v2:
 	.type cuMemcpyPeer, %function
 	.p2align 3
 cuMemcpyPeer:
-	adrp x16, lorafuse_cuda_table + 1000
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1000]
+	adrp x16, lorafuse_cuda_table + 1016
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1016]
 	br x16
 	.size cuMemcpyPeer, . - cuMemcpyPeer
 
@@ -1269,8 +1289,8 @@ cuMemcpyPeer:
 	.type cuMemcpyPeerAsync, %function
 	.p2align 3
 cuMemcpyPeerAsync:
-	adrp x16, lorafuse_cuda_table + 1008
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1008]
+	adrp x16, lorafuse_cuda_table + 1024
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1024]
 	br x16
 	.size cuMemcpyPeerAsync, . - cuMemcpyPeerAsync
 
@@ -1279,8 +1299,8 @@ cuMemcpyPeerAsync:
 	.type cuMemsetD16Async, %function
 	.p2align 3
 cuMemsetD16Async:
-	adrp x16, lorafuse_cuda_table + 1016
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1016]
+	adrp x16, lorafuse_cuda_table + 1032
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1032]
 	br x16
 	.size cuMemsetD16Async, . - cuMemsetD16Async
 
@@ -1289,8 +1309,8 @@ cuMemsetD16Async:
 	.type cuMemsetD16_v2, %function
 	.p2align 3
 cuMemsetD16_v2:
-	adrp x16, lorafuse_cuda_table + 1024
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1024]
+	adrp x16, lorafuse_cuda_table + 1040
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1040]
 	br x16
 	.size cuMemsetD16_v2, . - cuMemsetD16_v2
 
@@ -1299,8 +1319,8 @@ cuMemsetD16_v2:
 	.type cuMemsetD2D16Async, %function
 	.p2align 3
 cuMemsetD2D16Async:
-	adrp x16, lorafuse_cuda_table + 1032
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1032]
+	adrp x16, lorafuse_cuda_table + 1048
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1048]
 	br x16
 	.size cuMemsetD2D16Async, . - cuMemsetD2D16Async
 
@@ -1309,8 +1329,8 @@ cuMemsetD2D16Async:
 	.type cuMemsetD2D16_v2, %function
 	.p2align 3
 cuMemsetD2D16_v2:
-	adrp x16, lorafuse_cuda_table + 1040
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1040]
+	adrp x16, lorafuse_cuda_table + 1056
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1056]
 	br x16
 	.size cuMemsetD2D16_v2, . - cuMemsetD2D16_v2
 
@@ -1319,8 +1339,8 @@ cuMemsetD2D16_v2:
 	.type cuMemsetD2D32Async, %function
 	.p2align 3
 cuMemsetD2D32Async:
-	adrp x16, lorafuse_cuda_table + 1048
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1048]
+	adrp x16, lorafuse_cuda_table + 1064
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1064]
 	br x16
 	.size cuMemsetD2D32Async, . - cuMemsetD2D32Async
 
@@ -1329,8 +1349,8 @@ cuMemsetD2D32Async:
 	.type cuMemsetD2D32_v2, %function
 	.p2align 3
 cuMemsetD2D32_v2:
-	adrp x16, lorafuse_cuda_table + 1056
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1056]
+	adrp x16, lorafuse_cuda_table + 1072
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1072]
 	br x16
 	.size cuMemsetD2D32_v2, . - cuMemsetD2D32_v2
 
@@ -1339,8 +1359,8 @@ cuMemsetD2D32_v2:
 	.type cuMemsetD2D8Async, %function
 	.p2align 3
 cuMemsetD2D8Async:
-	adrp x16, lorafuse_cuda_table + 1064
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1064]
+	adrp x16, lorafuse_cuda_table + 1080
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1080]
 	br x16
 	.size cuMemsetD2D8Async, . - cuMemsetD2D8Async
 
@@ -1349,8 +1369,8 @@ cuMemsetD2D8Async:
 	.type cuMemsetD2D8_v2, %function
 	.p2align 3
 cuMemsetD2D8_v2:
-	adrp x16, lorafuse_cuda_table + 1072
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1072]
+	adrp x16, lorafuse_cuda_table + 1088
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1088]
 	br x16
 	.size cuMemsetD2D8_v2, . - cuMemsetD2D8_v2
 
@@ -1359,8 +1379,8 @@ cuMemsetD2D8_v2:
 	.type cuMemsetD32Async, %function
 	.p2align 3
 cuMemsetD32Async:
-	adrp x16, lorafuse_cuda_table + 1080
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1080]
+	adrp x16, lorafuse_cuda_table + 1096
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1096]
 	br x16
 	.size cuMemsetD32Async, . - cuMemsetD32Async
 
@@ -1369,8 +1389,8 @@ cuMemsetD32Async:
 	.type cuMemsetD32_v2, %function
 	.p2align 3
 cuMemsetD32_v2:
-	adrp x16, lorafuse_cuda_table + 1088
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1088]
+	adrp x16, lorafuse_cuda_table + 1104
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1104]
 	br x16
 	.size cuMemsetD32_v2, . - cuMemsetD32_v2
 
@@ -1379,8 +1399,8 @@ cuMemsetD32_v2:
 	.type cuMemsetD8Async, %function
 	.p2align 3
 cuMemsetD8Async:
-	adrp x16, lorafuse_cuda_table + 1096
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1096]
+	adrp x16, lorafuse_cuda_table + 1112
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1112]
 	br x16
 	.size cuMemsetD8Async, . - cuMemsetD8Async
 
@@ -1389,8 +1409,8 @@ cuMemsetD8Async:
 	.type cuMemsetD8_v2, %function
 	.p2align 3
 cuMemsetD8_v2:
-	adrp x16, lorafuse_cuda_table + 1104
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1104]
+	adrp x16, lorafuse_cuda_table + 1120
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1120]
 	br x16
 	.size cuMemsetD8_v2, . - cuMemsetD8_v2
 
@@ -1399,8 +1419,8 @@ cuMemsetD8_v2:
 	.type cuModuleGetFunction, %function
 	.p2align 3
 cuModuleGetFunction:
-	adrp x16, lorafuse_cuda_table + 1112
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1112]
+	adrp x16, lorafuse_cuda_table + 1128
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1128]
 	br x16
 	.size cuModuleGetFunction, . - cuModuleGetFunction
 
@@ -1409,8 +1429,8 @@ cuModuleGetFunction:
 	.type cuModuleGetGlobal_v2, %function
 	.p2align 3
 cuModuleGetGlobal_v2:
-	adrp x16, lorafuse_cuda_table + 1120
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1120]
+	adrp x16, lorafuse_cuda_table + 1136
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1136]
 	br x16
 	.size cuModuleGetGlobal_v2, . - cuModuleGetGlobal_v2
 
@@ -1419,8 +1439,8 @@ cuModuleGetGlobal_v2:
 	.type cuModuleGetSurfRef, %function
 	.p2align 3
 cuModuleGetSurfRef:
-	adrp x16, lorafuse_cuda_table + 1128
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1128]
+	adrp x16, lorafuse_cuda_table + 1144
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1144]
 	br x16
 	.size cuModuleGetSurfRef, . - cuModuleGetSurfRef
 
@@ -1429,8 +1449,8 @@ cuModuleGetSurfRef:
 	.type cuModuleGetTexRef, %function
 	.p2align 3
 cuModuleGetTexRef:
-	adrp x16, lorafuse_cuda_table + 1136
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1136]
+	adrp x16, lorafuse_cuda_table + 1152
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1152]
 	br x16
 	.size cuModuleGetTexRef, . - cuModuleGetTexRef
 
@@ -1439,8 +1459,8 @@ cuModuleGetTexRef:
 	.type cuModuleLoad, %function
 	.p2align 3
 cuModuleLoad:
-	adrp x16, lorafuse_cuda_table + 1144
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1144]
+	adrp x16, lorafuse_cuda_table + 1160
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1160]
 	br x16
 	.size cuModuleLoad, . - cuModuleLoad
 
@@ -1449,8 +1469,8 @@ cuModuleLoad:
 	.type cuModuleLoadData, %function
 	.p2align 3
 cuModuleLoadData:
-	adrp x16, lorafuse_cuda_table + 1152
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1152]
+	adrp x16, lorafuse_cuda_table + 1168
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1168]
 	br x16
 	.size cuModuleLoadData, . - cuModuleLoadData
 
@@ -1459,8 +1479,8 @@ cuModuleLoadData:
 	.type cuModuleLoadDataEx, %function
 	.p2align 3
 cuModuleLoadDataEx:
-	adrp x16, lorafuse_cuda_table + 1160
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1160]
+	adrp x16, lorafuse_cuda_table + 1176
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1176]
 	br x16
 	.size cuModuleLoadDataEx, . - cuModuleLoadDataEx
 
@@ -1469,8 +1489,8 @@ cuModuleLoadDataEx:
 	.type cuModuleLoadFatBinary, %function
 	.p2align 3
 cuModuleLoadFatBinary:
-	adrp x16, lorafuse_cuda_table + 1168
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1168]
+	adrp x16, lorafuse_cuda_table + 1184
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1184]
 	br x16
 	.size cuModuleLoadFatBinary, . - cuModuleLoadFatBinary
 
@@ -1479,8 +1499,8 @@ cuModuleLoadFatBinary:
 	.type cuModuleUnload, %function
 	.p2align 3
 cuModuleUnload:
-	adrp x16, lorafuse_cuda_table + 1176
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1176]
+	adrp x16, lorafuse_cuda_table + 1192
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1192]
 	br x16
 	.size cuModuleUnload, . - cuModuleUnload
 
@@ -1489,8 +1509,8 @@ cuModuleUnload:
 	.type cuOccupancyMaxActiveBlocksPerMultiprocessor, %function
 	.p2align 3
 cuOccupancyMaxActiveBlocksPerMultiprocessor:
-	adrp x16, lorafuse_cuda_table + 1184
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1184]
+	adrp x16, lorafuse_cuda_table + 1200
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1200]
 	br x16
 	.size cuOccupancyMaxActiveBlocksPerMultiprocessor, . - cuOccupancyMaxActiveBlocksPerMultiprocessor
 
@@ -1499,8 +1519,8 @@ cuOccupancyMaxActiveBlocksPerMultiprocessor:
 	.type cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, %function
 	.p2align 3
 cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags:
-	adrp x16, lorafuse_cuda_table + 1192
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1192]
+	adrp x16, lorafuse_cuda_table + 1208
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1208]
 	br x16
 	.size cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, . - cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
 
@@ -1509,8 +1529,8 @@ cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags:
 	.type cuPointerGetAttribute, %function
 	.p2align 3
 cuPointerGetAttribute:
-	adrp x16, lorafuse_cuda_table + 1200
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1200]
+	adrp x16, lorafuse_cuda_table + 1216
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1216]
 	br x16
 	.size cuPointerGetAttribute, . - cuPointerGetAttribute
 
@@ -1519,8 +1539,8 @@ cuPointerGetAttribute:
 	.type cuPointerGetAttributes, %function
 	.p2align 3
 cuPointerGetAttributes:
-	adrp x16, lorafuse_cuda_table + 1208
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1208]
+	adrp x16, lorafuse_cuda_table + 1224
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1224]
 	br x16
 	.size cuPointerGetAttributes, . - cuPointerGetAttributes
 
@@ -1529,8 +1549,8 @@ cuPointerGetAttributes:
 	.type cuPointerSetAttribute, %function
 	.p2align 3
 cuPointerSetAttribute:
-	adrp x16, lorafuse_cuda_table + 1216
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1216]
+	adrp x16, lorafuse_cuda_table + 1232
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1232]
 	br x16
 	.size cuPointerSetAttribute, . - cuPointerSetAttribute
 
@@ -1539,8 +1559,8 @@ cuPointerSetAttribute:
 	.type cuStreamAttachMemAsync, %function
 	.p2align 3
 cuStreamAttachMemAsync:
-	adrp x16, lorafuse_cuda_table + 1224
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1224]
+	adrp x16, lorafuse_cuda_table + 1240
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1240]
 	br x16
 	.size cuStreamAttachMemAsync, . - cuStreamAttachMemAsync
 
@@ -1549,8 +1569,8 @@ cuStreamAttachMemAsync:
 	.type cuStreamBeginCapture, %function
 	.p2align 3
 cuStreamBeginCapture:
-	adrp x16, lorafuse_cuda_table + 1232
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1232]
+	adrp x16, lorafuse_cuda_table + 1248
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1248]
 	br x16
 	.size cuStreamBeginCapture, . - cuStreamBeginCapture
 
@@ -1559,8 +1579,8 @@ cuStreamBeginCapture:
 	.type cuStreamBeginCapture_v2, %function
 	.p2align 3
 cuStreamBeginCapture_v2:
-	adrp x16, lorafuse_cuda_table + 1240
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1240]
+	adrp x16, lorafuse_cuda_table + 1256
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1256]
 	br x16
 	.size cuStreamBeginCapture_v2, . - cuStreamBeginCapture_v2
 
@@ -1569,8 +1589,8 @@ cuStreamBeginCapture_v2:
 	.type cuStreamCreate, %function
 	.p2align 3
 cuStreamCreate:
-	adrp x16, lorafuse_cuda_table + 1248
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1248]
+	adrp x16, lorafuse_cuda_table + 1264
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1264]
 	br x16
 	.size cuStreamCreate, . - cuStreamCreate
 
@@ -1579,8 +1599,8 @@ cuStreamCreate:
 	.type cuStreamCreateWithPriority, %function
 	.p2align 3
 cuStreamCreateWithPriority:
-	adrp x16, lorafuse_cuda_table + 1256
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1256]
+	adrp x16, lorafuse_cuda_table + 1272
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1272]
 	br x16
 	.size cuStreamCreateWithPriority, . - cuStreamCreateWithPriority
 
@@ -1589,8 +1609,8 @@ cuStreamCreateWithPriority:
 	.type cuStreamDestroy_v2, %function
 	.p2align 3
 cuStreamDestroy_v2:
-	adrp x16, lorafuse_cuda_table + 1264
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1264]
+	adrp x16, lorafuse_cuda_table + 1280
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1280]
 	br x16
 	.size cuStreamDestroy_v2, . - cuStreamDestroy_v2
 
@@ -1599,8 +1619,8 @@ cuStreamDestroy_v2:
 	.type cuStreamEndCapture, %function
 	.p2align 3
 cuStreamEndCapture:
-	adrp x16, lorafuse_cuda_table + 1272
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1272]
+	adrp x16, lorafuse_cuda_table + 1288
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1288]
 	br x16
 	.size cuStreamEndCapture, . - cuStreamEndCapture
 
@@ -1609,8 +1629,8 @@ cuStreamEndCapture:
 	.type cuStreamGetFlags, %function
 	.p2align 3
 cuStreamGetFlags:
-	adrp x16, lorafuse_cuda_table + 1280
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1280]
+	adrp x16, lorafuse_cuda_table + 1296
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1296]
 	br x16
 	.size cuStreamGetFlags, . - cuStreamGetFlags
 
@@ -1619,8 +1639,8 @@ cuStreamGetFlags:
 	.type cuStreamGetPriority, %function
 	.p2align 3
 cuStreamGetPriority:
-	adrp x16, lorafuse_cuda_table + 1288
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1288]
+	adrp x16, lorafuse_cuda_table + 1304
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1304]
 	br x16
 	.size cuStreamGetPriority, . - cuStreamGetPriority
 
@@ -1629,8 +1649,8 @@ cuStreamGetPriority:
 	.type cuStreamIsCapturing, %function
 	.p2align 3
 cuStreamIsCapturing:
-	adrp x16, lorafuse_cuda_table + 1296
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1296]
+	adrp x16, lorafuse_cuda_table + 1312
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1312]
 	br x16
 	.size cuStreamIsCapturing, . - cuStreamIsCapturing
 
@@ -1639,8 +1659,8 @@ cuStreamIsCapturing:
 	.type cuStreamQuery, %function
 	.p2align 3
 cuStreamQuery:
-	adrp x16, lorafuse_cuda_table + 1304
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1304]
+	adrp x16, lorafuse_cuda_table + 1320
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1320]
 	br x16
 	.size cuStreamQuery, . - cuStreamQuery
 
@@ -1649,8 +1669,8 @@ cuStreamQuery:
 	.type cuStreamSynchronize, %function
 	.p2align 3
 cuStreamSynchronize:
-	adrp x16, lorafuse_cuda_table + 1312
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1312]
+	adrp x16, lorafuse_cuda_table + 1328
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1328]
 	br x16
 	.size cuStreamSynchronize, . - cuStreamSynchronize
 
@@ -1659,8 +1679,8 @@ cuStreamSynchronize:
 	.type cuStreamWaitEvent, %function
 	.p2align 3
 cuStreamWaitEvent:
-	adrp x16, lorafuse_cuda_table + 1320
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1320]
+	adrp x16, lorafuse_cuda_table + 1336
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1336]
 	br x16
 	.size cuStreamWaitEvent, . - cuStreamWaitEvent
 
@@ -1669,8 +1689,8 @@ cuStreamWaitEvent:
 	.type cuStreamWaitValue32_v2, %function
 	.p2align 3
 cuStreamWaitValue32_v2:
-	adrp x16, lorafuse_cuda_table + 1328
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1328]
+	adrp x16, lorafuse_cuda_table + 1344
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1344]
 	br x16
 	.size cuStreamWaitValue32_v2, . - cuStreamWaitValue32_v2
 
@@ -1679,8 +1699,8 @@ cuStreamWaitValue32_v2:
 	.type cuStreamWriteValue32_v2, %function
 	.p2align 3
 cuStreamWriteValue32_v2:
-	adrp x16, lorafuse_cuda_table + 1336
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1336]
+	adrp x16, lorafuse_cuda_table + 1352
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1352]
 	br x16
 	.size cuStreamWriteValue32_v2, . - cuStreamWriteValue32_v2
 
@@ -1689,8 +1709,8 @@ cuStreamWriteValue32_v2:
 	.type cuSurfRefGetArray, %function
 	.p2align 3
 cuSurfRefGetArray:
-	adrp x16, lorafuse_cuda_table + 1344
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1344]
+	adrp x16, lorafuse_cuda_table + 1360
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1360]
 	br x16
 	.size cuSurfRefGetArray, . - cuSurfRefGetArray
 
@@ -1699,8 +1719,8 @@ cuSurfRefGetArray:
 	.type cuSurfRefSetArray, %function
 	.p2align 3
 cuSurfRefSetArray:
-	adrp x16, lorafuse_cuda_table + 1352
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1352]
+	adrp x16, lorafuse_cuda_table + 1368
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1368]
 	br x16
 	.size cuSurfRefSetArray, . - cuSurfRefSetArray
 
@@ -1709,8 +1729,8 @@ cuSurfRefSetArray:
 	.type cuTensorMapEncodeIm2col, %function
 	.p2align 3
 cuTensorMapEncodeIm2col:
-	adrp x16, lorafuse_cuda_table + 1360
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1360]
+	adrp x16, lorafuse_cuda_table + 1376
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1376]
 	br x16
 	.size cuTensorMapEncodeIm2col, . - cuTensorMapEncodeIm2col
 
@@ -1719,8 +1739,8 @@ cuTensorMapEncodeIm2col:
 	.type cuTensorMapEncodeTiled, %function
 	.p2align 3
 cuTensorMapEncodeTiled:
-	adrp x16, lorafuse_cuda_table + 1368
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1368]
+	adrp x16, lorafuse_cuda_table + 1384
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1384]
 	br x16
 	.size cuTensorMapEncodeTiled, . - cuTensorMapEncodeTiled
 
@@ -1729,8 +1749,8 @@ cuTensorMapEncodeTiled:
 	.type cuTexRefGetAddressMode, %function
 	.p2align 3
 cuTexRefGetAddressMode:
-	adrp x16, lorafuse_cuda_table + 1376
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1376]
+	adrp x16, lorafuse_cuda_table + 1392
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1392]
 	br x16
 	.size cuTexRefGetAddressMode, . - cuTexRefGetAddressMode
 
@@ -1739,8 +1759,8 @@ cuTexRefGetAddressMode:
 	.type cuTexRefGetAddress_v2, %function
 	.p2align 3
 cuTexRefGetAddress_v2:
-	adrp x16, lorafuse_cuda_table + 1384
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1384]
+	adrp x16, lorafuse_cuda_table + 1400
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1400]
 	br x16
 	.size cuTexRefGetAddress_v2, . - cuTexRefGetAddress_v2
 
@@ -1749,8 +1769,8 @@ cuTexRefGetAddress_v2:
 	.type cuTexRefGetArray, %function
 	.p2align 3
 cuTexRefGetArray:
-	adrp x16, lorafuse_cuda_table + 1392
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1392]
+	adrp x16, lorafuse_cuda_table + 1408
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1408]
 	br x16
 	.size cuTexRefGetArray, . - cuTexRefGetArray
 
@@ -1759,8 +1779,8 @@ cuTexRefGetArray:
 	.type cuTexRefGetBorderColor, %function
 	.p2align 3
 cuTexRefGetBorderColor:
-	adrp x16, lorafuse_cuda_table + 1400
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1400]
+	adrp x16, lorafuse_cuda_table + 1416
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1416]
 	br x16
 	.size cuTexRefGetBorderColor, . - cuTexRefGetBorderColor
 
@@ -1769,8 +1789,8 @@ cuTexRefGetBorderColor:
 	.type cuTexRefGetFilterMode, %function
 	.p2align 3
 cuTexRefGetFilterMode:
-	adrp x16, lorafuse_cuda_table + 1408
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1408]
+	adrp x16, lorafuse_cuda_table + 1424
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1424]
 	br x16
 	.size cuTexRefGetFilterMode, . - cuTexRefGetFilterMode
 
@@ -1779,8 +1799,8 @@ cuTexRefGetFilterMode:
 	.type cuTexRefGetFlags, %function
 	.p2align 3
 cuTexRefGetFlags:
-	adrp x16, lorafuse_cuda_table + 1416
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1416]
+	adrp x16, lorafuse_cuda_table + 1432
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1432]
 	br x16
 	.size cuTexRefGetFlags, . - cuTexRefGetFlags
 
@@ -1789,8 +1809,8 @@ cuTexRefGetFlags:
 	.type cuTexRefGetFormat, %function
 	.p2align 3
 cuTexRefGetFormat:
-	adrp x16, lorafuse_cuda_table + 1424
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1424]
+	adrp x16, lorafuse_cuda_table + 1440
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1440]
 	br x16
 	.size cuTexRefGetFormat, . - cuTexRefGetFormat
 
@@ -1799,8 +1819,8 @@ cuTexRefGetFormat:
 	.type cuTexRefGetMaxAnisotropy, %function
 	.p2align 3
 cuTexRefGetMaxAnisotropy:
-	adrp x16, lorafuse_cuda_table + 1432
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1432]
+	adrp x16, lorafuse_cuda_table + 1448
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1448]
 	br x16
 	.size cuTexRefGetMaxAnisotropy, . - cuTexRefGetMaxAnisotropy
 
@@ -1809,8 +1829,8 @@ cuTexRefGetMaxAnisotropy:
 	.type cuTexRefSetAddress2D_v3, %function
 	.p2align 3
 cuTexRefSetAddress2D_v3:
-	adrp x16, lorafuse_cuda_table + 1440
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1440]
+	adrp x16, lorafuse_cuda_table + 1456
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1456]
 	br x16
 	.size cuTexRefSetAddress2D_v3, . - cuTexRefSetAddress2D_v3
 
@@ -1819,8 +1839,8 @@ cuTexRefSetAddress2D_v3:
 	.type cuTexRefSetAddressMode, %function
 	.p2align 3
 cuTexRefSetAddressMode:
-	adrp x16, lorafuse_cuda_table + 1448
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1448]
+	adrp x16, lorafuse_cuda_table + 1464
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1464]
 	br x16
 	.size cuTexRefSetAddressMode, . - cuTexRefSetAddressMode
 
@@ -1829,8 +1849,8 @@ cuTexRefSetAddressMode:
 	.type cuTexRefSetAddress_v2, %function
 	.p2align 3
 cuTexRefSetAddress_v2:
-	adrp x16, lorafuse_cuda_table + 1456
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1456]
+	adrp x16, lorafuse_cuda_table + 1472
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1472]
 	br x16
 	.size cuTexRefSetAddress_v2, . - cuTexRefSetAddress_v2
 
@@ -1839,8 +1859,8 @@ cuTexRefSetAddress_v2:
 	.type cuTexRefSetArray, %function
 	.p2align 3
 cuTexRefSetArray:
-	adrp x16, lorafuse_cuda_table + 1464
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1464]
+	adrp x16, lorafuse_cuda_table + 1480
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1480]
 	br x16
 	.size cuTexRefSetArray, . - cuTexRefSetArray
 
@@ -1849,8 +1869,8 @@ cuTexRefSetArray:
 	.type cuTexRefSetBorderColor, %function
 	.p2align 3
 cuTexRefSetBorderColor:
-	adrp x16, lorafuse_cuda_table + 1472
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1472]
+	adrp x16, lorafuse_cuda_table + 1488
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1488]
 	br x16
 	.size cuTexRefSetBorderColor, . - cuTexRefSetBorderColor
 
@@ -1859,8 +1879,8 @@ cuTexRefSetBorderColor:
 	.type cuTexRefSetFilterMode, %function
 	.p2align 3
 cuTexRefSetFilterMode:
-	adrp x16, lorafuse_cuda_table + 1480
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1480]
+	adrp x16, lorafuse_cuda_table + 1496
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1496]
 	br x16
 	.size cuTexRefSetFilterMode, . - cuTexRefSetFilterMode
 
@@ -1869,8 +1889,8 @@ cuTexRefSetFilterMode:
 	.type cuTexRefSetFlags, %function
 	.p2align 3
 cuTexRefSetFlags:
-	adrp x16, lorafuse_cuda_table + 1488
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1488]
+	adrp x16, lorafuse_cuda_table + 1504
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1504]
 	br x16
 	.size cuTexRefSetFlags, . - cuTexRefSetFlags
 
@@ -1879,8 +1899,8 @@ cuTexRefSetFlags:
 	.type cuTexRefSetFormat, %function
 	.p2align 3
 cuTexRefSetFormat:
-	adrp x16, lorafuse_cuda_table + 1496
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1496]
+	adrp x16, lorafuse_cuda_table + 1512
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1512]
 	br x16
 	.size cuTexRefSetFormat, . - cuTexRefSetFormat
 
@@ -1889,8 +1909,8 @@ cuTexRefSetFormat:
 	.type cuTexRefSetMaxAnisotropy, %function
 	.p2align 3
 cuTexRefSetMaxAnisotropy:
-	adrp x16, lorafuse_cuda_table + 1504
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1504]
+	adrp x16, lorafuse_cuda_table + 1520
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1520]
 	br x16
 	.size cuTexRefSetMaxAnisotropy, . - cuTexRefSetMaxAnisotropy
 
@@ -1899,8 +1919,8 @@ cuTexRefSetMaxAnisotropy:
 	.type cuTexRefSetMipmapFilterMode, %function
 	.p2align 3
 cuTexRefSetMipmapFilterMode:
-	adrp x16, lorafuse_cuda_table + 1512
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1512]
+	adrp x16, lorafuse_cuda_table + 1528
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1528]
 	br x16
 	.size cuTexRefSetMipmapFilterMode, . - cuTexRefSetMipmapFilterMode
 
@@ -1909,8 +1929,8 @@ cuTexRefSetMipmapFilterMode:
 	.type cuTexRefSetMipmapLevelBias, %function
 	.p2align 3
 cuTexRefSetMipmapLevelBias:
-	adrp x16, lorafuse_cuda_table + 1520
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1520]
+	adrp x16, lorafuse_cuda_table + 1536
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1536]
 	br x16
 	.size cuTexRefSetMipmapLevelBias, . - cuTexRefSetMipmapLevelBias
 
@@ -1919,8 +1939,8 @@ cuTexRefSetMipmapLevelBias:
 	.type cuTexRefSetMipmapLevelClamp, %function
 	.p2align 3
 cuTexRefSetMipmapLevelClamp:
-	adrp x16, lorafuse_cuda_table + 1528
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1528]
+	adrp x16, lorafuse_cuda_table + 1544
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1544]
 	br x16
 	.size cuTexRefSetMipmapLevelClamp, . - cuTexRefSetMipmapLevelClamp
 
@@ -1929,8 +1949,8 @@ cuTexRefSetMipmapLevelClamp:
 	.type cuThreadExchangeStreamCaptureMode, %function
 	.p2align 3
 cuThreadExchangeStreamCaptureMode:
-	adrp x16, lorafuse_cuda_table + 1536
-	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1536]
+	adrp x16, lorafuse_cuda_table + 1552
+	ldr x16, [x16, :lo12:lorafuse_cuda_table + 1552]
 	br x16
 	.size cuThreadExchangeStreamCaptureMode, . - cuThreadExchangeStreamCaptureMode
 
