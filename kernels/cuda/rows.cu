@@ -16,14 +16,7 @@
 // Reference: for i { for j { out[i, j] = table[ids[i], j] } }
 //            for i { for j { out[ids[i], j] += x[i, j] } }
 #include "element.cuh"
-
-// A report: the launch plus one, the place and the value, unless there is one.
-LF_DEVICE void lf_report(long long* trap, int launch, long long where, long long value) {
-  if (trap[0]) return;
-  trap[1] = where;
-  trap[2] = value;
-  trap[0] = launch + 1;
-}
+#include "report.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) check_ids(const int* ids, int n, int rows, long long* trap, int launch) {
   LF_SHARED(int, first, [256]);

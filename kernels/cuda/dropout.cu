@@ -1,0 +1,41 @@
+// Dropout: y = x·scale where the random word of the element is at least
+// threshold, else 0. The mask is a function of (seed, stream, step, element): the
+// gradient is the same kernel on dy, and no mask is ever stored.
+//
+// Layout: x and y of n elements, y may lie where x lies; key = {seed low, seed
+//   high, step} in memory, since it changes from step to step.
+// Grid: 256 threads, four elements each: the words of one Philox block.
+// Traffic: 8 bytes an element; twenty multiplications for four elements, so bound
+//   by memory.
+// Reference: for i { y[i] = Philox(key, stream, i/4)[i%4] >= threshold ? x[i]·scale : 0 }
+#include "philox.cuh"
+#include "row.cuh"
+
+extern "C" __global__ void __launch_bounds__(256)
+    dropout_f32(float* out, const float* x, const unsigned* key, long long n, unsigned stream, unsigned threshold, float scale) {
+  long long block = (long long)blockIdx.x * 256 + threadIdx.x, i = 4 * block;
+  if (i >= n) return;
+  uint4 w = lf_philox(key, stream, block);
+  bool keep[4] = {w.x >= threshold, w.y >= threshold, w.z >= threshold, w.w >= threshold};
+  if (i + 4 <= n && lf_fours(0, out, x)) {
+    lf_pack<4> v;
+    v.load(x + i);
+#pragma unroll
+    for (int k = 0; k < 4; k++) v.v[k] = keep[k] ? v.v[k] * scale : 0.0f;
+    v.store(out + i);
+    return;
+  }
+#pragma unroll
+  for (int k = 0; k < 4; k++)
+    if (i + k < n) out[i + k] = keep[k] ? x[i + k] * scale : 0.0f;
+}
+LF_KERNEL(dropout_f32);
+
+#ifdef LF_RACE
+#include "../sim/test/race.h"
+LF_RACE_CASE(dropout) {
+  auto x = lf_race_noise<float>(1030);
+  auto key = lf_race_noise<unsigned>(3);
+  lf_race_launch(dropout_f32, {2}, {256}, 0, x.data(), x.data(), key.data(), 1030, 3u, 1u << 30, 1.5f);
+}
+#endif
