@@ -42,6 +42,8 @@ var families = map[ir.Op]family{
 	ir.RMSNorm: {prepare: prepareRMSNorm}, ir.RMSNormGrad: {prepare: prepareRMSNorm}, ir.Softmax: {prepare: prepareSoftmax},
 	ir.RoPETable: {prepare: prepareRoPETable}, ir.RoPE: {prepare: prepareRoPE},
 	ir.GLU: {prepare: prepareGLU}, ir.GLUGrad: {prepare: prepareGLU}, ir.Dropout: {prepare: prepareDropout},
+	ir.CrossEntropy: {prepare: prepareCrossEntropy}, ir.CrossEntropyGrad: {prepare: prepareCrossEntropyGrad},
+	ir.LinearCrossEntropy: {prepare: prepareHead, takes: takesHead}, ir.LinearCrossEntropyGrad: {prepare: prepareHead, takes: takesHead},
 }
 
 // supported finds a launch that there are no kernels for.

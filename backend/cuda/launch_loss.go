@@ -1,0 +1,63 @@
+//go:build cuda && linux
+
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/lorafuse/lorafuse/ir"
+)
+
+// The launches here are those of kernels/cuda/cross_entropy.cu.
+
+// sumLosses takes the kernel that adds up losses and finds labels that the
+// vocabulary does not have.
+func (c *compiler) sumLosses(vocabulary func(r *run) int) (*kernel, error) {
+	k, err := c.kernel("cross_entropy", "sum_losses_f32", 256)
+	if err != nil {
+		return nil, err
+	}
+	c.refuse(func(r *run, where, value int) error {
+		return fmt.Errorf("label %d at %d, the vocabulary has %d", value, where, vocabulary(r))
+	})
+	return k, nil
+}
+
+func prepareCrossEntropy(c *compiler, l *ir.Launch) (step, error) {
+	x, labels, out := l.In[0], l.In[1], l.Out[0]
+	rows, err := c.kernel("cross_entropy", "cross_entropy_f32", 1024)
+	if err != nil {
+		return nil, err
+	}
+	sum, err := c.sumLosses(func(r *run) int { return r.axis(x, 1) })
+	if err != nil {
+		return nil, err
+	}
+	c.reserve(4 * labels.Type.Shape.Elements(c.dims))
+	launch := c.launch
+	return func(r *run) {
+		n, v := r.axis(x, 0), r.axis(x, 1)
+		rows.Block[0] = rowThreads(v)
+		rows.grid(n, 1, 1).pointer(r.scratch).pointer(r.at(x)).pointer(r.at(labels)).int(v)
+		sum.grid(1, 1, 1).pointer(r.at(out)).pointer(r.scratch).pointer(r.at(labels)).int(n).int(v).pointer(r.trap).int(launch)
+	}, nil
+}
+
+func prepareCrossEntropyGrad(c *compiler, l *ir.Launch) (step, error) {
+	x, labels, dloss, out := l.In[0], l.In[1], l.In[2], l.Out[0]
+	rows, err := c.kernel("cross_entropy", "cross_entropy_grad_f32", 1024)
+	if err != nil {
+		return nil, err
+	}
+	check, err := c.sumLosses(func(r *run) int { return r.axis(x, 1) })
+	if err != nil {
+		return nil, err
+	}
+	launch := c.launch
+	return func(r *run) {
+		n, v := r.axis(x, 0), r.axis(x, 1)
+		rows.Block[0] = rowThreads(v)
+		rows.grid(n, 1, 1).pointer(r.at(out)).pointer(r.at(x)).pointer(r.at(labels)).pointer(r.at(dloss)).int(v)
+		check.grid(1, 1, 1).pointer(0).pointer(0).pointer(r.at(labels)).int(n).int(v).pointer(r.trap).int(launch)
+	}, nil
+}
