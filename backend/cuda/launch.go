@@ -44,6 +44,7 @@ var families = map[ir.Op]family{
 	ir.GLU: {prepare: prepareGLU}, ir.GLUGrad: {prepare: prepareGLU}, ir.Dropout: {prepare: prepareDropout},
 	ir.CrossEntropy: {prepare: prepareCrossEntropy}, ir.CrossEntropyGrad: {prepare: prepareCrossEntropyGrad},
 	ir.LinearCrossEntropy: {prepare: prepareHead, takes: takesHead}, ir.LinearCrossEntropyGrad: {prepare: prepareHead, takes: takesHead},
+	ir.SumSquares: {prepare: prepareSumSquares}, ir.AdamW: {prepare: prepareAdamW},
 }
 
 // supported finds a launch that there are no kernels for.
@@ -64,6 +65,7 @@ type compiler struct {
 	launch  int   // the one that is prepared
 	kernels []*kernel
 	reports map[int]report
+	merged  map[int]bool // launches that run as a part of one before them
 	scratch int
 }
 
@@ -211,7 +213,7 @@ func (r *run) same(a, b ir.Ref) bool { return r.at(a) == r.at(b) }
 
 // compile prepares all launches.
 func (d *Device) compile(p *ir.Program) (c *compiler, steps []prepared, err error) {
-	c = &compiler{dev: d, prog: p, dims: p.MaxDims(), reports: map[int]report{}}
+	c = &compiler{dev: d, prog: p, dims: p.MaxDims(), reports: map[int]report{}, merged: map[int]bool{}}
 	steps = make([]prepared, len(p.Launches))
 	for i := range p.Launches {
 		l := &p.Launches[i]

@@ -1,0 +1,157 @@
+//go:build cuda && linux
+
+package cuda
+
+import (
+	"github.com/lorafuse/lorafuse/ir"
+)
+
+// The launches here are those of adamw.cu and sum_squares.cu in kernels/cuda.
+
+// squaresBlock is how many numbers a block squares and adds up.
+const squaresBlock = 16384
+
+func prepareSumSquares(c *compiler, l *ir.Launch) (step, error) {
+	in, out := l.In[0], l.Out[0]
+	each, err := c.kernel("sum_squares", "sum_squares_f32", 256)
+	if err != nil {
+		return nil, err
+	}
+	whole, err := c.kernel("sum_squares", "sum_partials_f32", 256)
+	if err != nil {
+		return nil, err
+	}
+	c.reserve(8 * blocks(in.Type.Shape.Elements(c.dims), squaresBlock))
+	return func(r *run) {
+		n := r.count(in)
+		parts := max(1, blocks(n, squaresBlock))
+		each.grid(parts, 1, 1).pointer(r.at(out)).pointer(r.scratch).pointer(r.at(in)).long(n)
+		whole.skip()
+		if parts > 1 {
+			whole.grid(1, 1, 1).pointer(r.at(out)).pointer(r.scratch).int(parts)
+		}
+	}, nil
+}
+
+// adamWTensors is how many tensors a launch of adamw_f32 takes.
+const adamWTensors = 10
+
+// adamWAhead is how many launches are searched for more tensors.
+const adamWAhead = 64
+
+// prepareAdamW takes the next tensors of the program into the same launch, where
+// it may come before what lies between.
+func prepareAdamW(c *compiler, l *ir.Launch) (step, error) {
+	if c.merged[c.launch] {
+		return func(*run) {}, nil
+	}
+	if !inPlace(l) {
+		return c.adamWApart(l)
+	}
+	tensors := c.adamWGroup(l)
+	k, err := c.kernel("adamw", "adamw_f32", 256)
+	if err != nil {
+		return nil, err
+	}
+	return func(r *run) {
+		total := 0
+		for _, t := range tensors {
+			total += blocks(r.count(t.Out[0]), 1024)
+		}
+		k.grid(total, 1, 1)
+		k.adamWRates(r, l)
+		for i := range adamWTensors {
+			if i >= len(tensors) {
+				k.pointer(0).pointer(0).pointer(0).pointer(0).long(0)
+				continue
+			}
+			in := tensors[i].In
+			k.pointer(r.at(in[0])).pointer(r.at(in[1])).pointer(r.at(in[2])).pointer(r.at(in[3])).long(r.count(in[0]))
+		}
+	}, nil
+}
+
+// adamWRates adds the parameters that come before the tensors.
+func (k *kernel) adamWRates(r *run, l *ir.Launch) {
+	a := l.Attr.(ir.AdamWAttr)
+	k.pointer(r.at(l.In[4])).pointer(r.at(l.In[5]))
+	k.float(float32(1 - a.Beta1)).float(float32(a.Beta2)).float(float32(1 - a.Beta2)).float(float32(a.Eps))
+}
+
+// adamWApart is for results that do not lie where the state was.
+func (c *compiler) adamWApart(l *ir.Launch) (step, error) {
+	k, err := c.kernel("adamw", "adamw_apart_f32", 256)
+	if err != nil {
+		return nil, err
+	}
+	return func(r *run) {
+		n := r.count(l.Out[0])
+		k.grid(blocks(n, 1024), 1, 1)
+		k.adamWRates(r, l)
+		for _, v := range [...]ir.Ref{l.Out[0], l.Out[1], l.Out[2], l.In[0], l.In[1], l.In[2], l.In[3]} {
+			k.pointer(r.at(v))
+		}
+		k.long(n)
+	}, nil
+}
+
+// adamWGroup is l and the launches after it that run together with it.
+func (c *compiler) adamWGroup(l *ir.Launch) []*ir.Launch {
+	group := []*ir.Launch{l}
+	var between []*ir.Launch
+	all := c.prog.Launches
+	for i := c.launch + 1; i < min(len(all), c.launch+1+adamWAhead) && len(group) < adamWTensors; i++ {
+		next := &all[i]
+		if c.merged[i] {
+			continue // it has run by then
+		}
+		if next.Op == ir.AdamW && next.Attr == l.Attr && inPlace(next) && same(next.In[4], l.In[4]) && same(next.In[5], l.In[5]) &&
+			!c.depends(next, between) && !c.depends(next, group) {
+			group = append(group, next)
+			c.merged[i] = true
+			continue
+		}
+		between = append(between, next)
+	}
+	return group
+}
+
+// same tells whether two values of a program lie at the same place.
+func same(a, b ir.Ref) bool {
+	return a.Space == b.Space && a.Index == b.Index && a.Offset == b.Offset
+}
+
+// inPlace tells whether a launch of AdamW changes its state where it lies.
+func inPlace(l *ir.Launch) bool {
+	for i, out := range l.Out {
+		if !same(out, l.In[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// depends tells whether a launch must come after one of the others: one of the
+// two writes what the other one reads or writes.
+func (c *compiler) depends(l *ir.Launch, others []*ir.Launch) bool {
+	for _, o := range others {
+		if c.touch(l.Out, o.In) || c.touch(l.Out, o.Out) || c.touch(l.In, o.Out) {
+			return true
+		}
+	}
+	return false
+}
+
+// touch tells whether values share memory. Two arguments of one program may be
+// the same buffer only where neither is written.
+func (c *compiler) touch(a, b []ir.Ref) bool {
+	for _, x := range a {
+		for _, y := range b {
+			if x.Space == y.Space && x.Index == y.Index &&
+				x.Offset < y.Offset+y.Type.Bytes(c.dims) && y.Offset < x.Offset+x.Type.Bytes(c.dims) {
+				return true
+			}
+		}
+	}
+	return false
+}
