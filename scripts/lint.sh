@@ -20,4 +20,12 @@ for system in darwin/arm64 windows/amd64 linux/arm64 linux/386; do
 	echo "vet for $system"
 	CGO_ENABLED=0 GOOS=${system%/*} GOARCH=${system#*/} $go vet ./...
 done
+if [ -n "${CUDA_HOME:-}" ] || [ -d output/cuda ]; then
+	echo "vet and staticcheck, tags: cuda"
+	eval "$(sh scripts/cuda_env.sh)"
+	$go vet -tags cuda ./backend/... ./kernels/... ./internal/cli
+	$staticcheck -tags cuda ./backend/... ./kernels/... ./internal/cli
+else
+	echo "no vet for tags: cuda, which needs CUDA's headers: make cuda-kernels installs them"
+fi
 (cd tools && $go vet ./...)

@@ -156,7 +156,7 @@ func TestMIG(t *testing.T) {
 	m := &s.Devices[1].(*dgxa100.Device).Device
 	m.GetMigModeFunc = func() (int, int, nvml.Return) { return nvml.DEVICE_MIG_ENABLE, nvml.DEVICE_MIG_ENABLE, nvml.SUCCESS }
 	m.GetMaxMigDeviceCountFunc = func() (int, nvml.Return) { return 7, nvml.SUCCESS }
-	part := *m
+	part := &server().Devices[0].(*dgxa100.Device).Device
 	part.GetNameFunc = func() (string, nvml.Return) { return "NVIDIA A100 MIG 3g.20gb", nvml.SUCCESS }
 	part.GetUUIDFunc = func() (string, nvml.Return) { return "MIG-1", nvml.SUCCESS }
 	part.GetUtilizationRatesFunc = func() (nvml.Utilization, nvml.Return) { return nvml.Utilization{}, nvml.ERROR_NOT_SUPPORTED }
@@ -164,7 +164,7 @@ func TestMIG(t *testing.T) {
 		if i != 4 {
 			return nil, nvml.ERROR_NOT_FOUND
 		}
-		return &part, nvml.SUCCESS
+		return part, nvml.SUCCESS
 	}
 	all := gpusOf(t, s)
 	require.Len(t, all, 9)

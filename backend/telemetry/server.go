@@ -49,6 +49,9 @@ func (s *Server) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	err := s.http.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) { // somebody has connected and asks nothing
+		err = s.http.Close()
+	}
 	if served := <-s.done; !errors.Is(served, http.ErrServerClosed) {
 		err = errors.Join(err, served)
 	}
