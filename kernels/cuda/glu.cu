@@ -10,6 +10,7 @@
 // Grid: 256 threads for 1024 elements, four of each thread, as 16 bytes where all
 //   operands lie on 16 bytes.
 // Traffic: forward 12 bytes an element, backward 20; bound by memory.
+// Registers: forward 31 or 32, backward 32 to 36, on sm_80 and sm_90a.
 // Reference: for i { y[i] = act(gate[i])·up[i] }
 #include "row.cuh"
 

@@ -19,6 +19,7 @@
 // Grid: rows one block of 1024 threads; the others a block for a row.
 // Traffic: gather 8 bytes an element; losses 4 bytes a logit, with the gradient 8
 //   and 4 more where rows are too long for the caches; scatter 4·(parts + 1).
+// Registers: 12 to 34 on sm_80, 13 to 32 on sm_90a.
 // Reference: for i { if label[i] >= 0 { rows[count++] = i } }
 #include "cross_entropy.cuh"
 

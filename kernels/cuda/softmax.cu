@@ -6,6 +6,7 @@
 //   maximum and the sum, which are kept together and rescaled, and once, from
 //   cache, for the result.
 // Traffic: 8 bytes an element; bound by memory.
+// Registers: warp 64 on sm_80, 95 on sm_90a; row 23, 27.
 // Reference: for i { m = max_j x[i,j]; s = Σ_j exp(x[i,j] − m);
 //                    for j { y[i,j] = exp(x[i,j] − m)/s } }
 // A row of −Inf alone gives NaN, as in PyTorch.

@@ -8,6 +8,7 @@
 //   16384 numbers need one launch only.
 // Traffic: 4 bytes a number; bound by memory. One addition in double for 64
 //   numbers, so that devices that are slow at them do not wait for it.
+// Registers: 20 and 28 on sm_80, 24 and 30 on sm_90a.
 // Reference: s = 0; for i { s += x[i]·x[i] }
 #include "row.cuh"
 
