@@ -2,7 +2,11 @@
 
 package cuda
 
-import "github.com/lorafuse/lorafuse/backend"
+import (
+	"testing"
+
+	"github.com/lorafuse/lorafuse/backend"
+)
 
 // Graphs is how many graphs an executable keeps.
 func Graphs(e backend.Executable) int { return len(e.(*executable).graphs.ready) }
@@ -21,3 +25,10 @@ func (d *Device) Held() (n int64) {
 
 // Programs is how many executables a closed device still keeps memory for.
 func (d *Device) Programs() int { return len(d.programs) }
+
+// DecodeQueries sets, for a test, up to how many queries are decoded.
+func DecodeQueries(t testing.TB, n int) {
+	before := decodeQueries
+	decodeQueries = n
+	t.Cleanup(func() { decodeQueries = before })
+}

@@ -1,0 +1,307 @@
+//go:build cuda && linux
+
+package cuda
+
+import (
+	"fmt"
+
+	"gorgonia.org/cu"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/ir"
+)
+
+// The launches here are those of kernels/cuda/attention.cu, attention_grad.cu
+// and attention_decode.cu.
+
+// attentionTile describes the kernels for heads of up to size elements: how many
+// queries and keys a block has at a time.
+type attentionTile struct {
+	size           int
+	queries, keys  int // forward
+	queries1, key1 int // for dq
+	queries2, key2 int // for dk and dv
+}
+
+// The sizes of kernels, which are those of the macros at the end of each kernel.
+// Together with the number of queries and keys they decide what is summed in
+// which order, and nothing else does.
+var (
+	exactTiles = []attentionTile{
+		{32, 64, 64, 64, 32, 32, 64},
+		{64, 64, 64, 64, 32, 32, 64},
+		{96, 64, 32, 32, 32, 32, 32},
+		{128, 64, 32, 32, 32, 32, 32},
+		{256, 32, 16, 16, 16, 16, 16},
+	}
+	roundedTiles = []attentionTile{
+		{32, 128, 64, 64, 64, 64, 64},
+		{64, 128, 64, 64, 64, 64, 64},
+		{96, 128, 64, 64, 32, 32, 64},
+		{128, 128, 32, 64, 32, 32, 64},
+		{256, 64, 32, 64, 16, 16, 64},
+	}
+	decodeSizes = []int{32, 64, 128, 256}
+)
+
+// largestHead is the largest head size that there are kernels for.
+const largestHead = 256
+
+// decodeQueries is the number of queries up to which each of them has blocks of
+// its own: a variable for tests.
+var decodeQueries = 32
+
+const (
+	decodeKeys   = 256  // of a round of a block; chunks are multiples of it
+	decodeChunks = 64   // at most, for each query
+	decodeBlocks = 2048 // fill a GPU; from there on a block takes several chunks
+	gradBlocks   = 256  // of dk and dv, below which the heads of a group are divided
+)
+
+func takesAttention(_ *Device, attr any, _ []ir.Type) bool {
+	return attr.(ir.AttentionAttr).HeadDim <= largestHead
+}
+
+// attention is what launches of attention and of its gradient have in common.
+type attention struct {
+	ir.AttentionAttr
+	tile    attentionTile
+	rounded bool
+	lo, hi  ir.Ref
+	q, k    ir.Ref
+	launch  int
+}
+
+func (c *compiler) attention(l *ir.Launch, q, k, lo, hi ir.Ref) *attention {
+	a := &attention{AttentionAttr: l.Attr.(ir.AttentionAttr), rounded: c.dev.precision == backend.BF16, q: q, k: k, lo: lo, hi: hi, launch: c.launch}
+	tiles := exactTiles
+	if a.rounded {
+		tiles = roundedTiles
+	}
+	for i := range tiles {
+		if a.tile = tiles[i]; a.HeadDim <= a.tile.size {
+			break
+		}
+	}
+	c.refuse(func(r *run, where, _ int) error {
+		return fmt.Errorf("query %d has an interval outside of the %d keys", where, r.axis(k, 0))
+	})
+	return a
+}
+
+func (a *attention) group() int { return a.Heads / a.KVHeads }
+
+// name is that of a kernel for this size of head and precision.
+func (a *attention) name(kernel string) string {
+	precision := "f32"
+	if a.rounded {
+		precision = "bf16"
+	}
+	return fmt.Sprintf("attention_%s%s_%d", kernel, precision, a.tile.size)
+}
+
+// threads is the number of threads of such kernels.
+func (a *attention) threads() int {
+	if a.rounded {
+		return 128
+	}
+	return 256
+}
+
+// row is the shared memory of a row of a tile, which is a little longer than a
+// head, so that rows begin in different banks.
+func (a *attention) row() int {
+	if a.rounded {
+		return 2 * (a.tile.size + 8)
+	}
+	return 4 * (a.tile.size + 4)
+}
+
+// scores is the shared memory of a matrix of scores, which the bfloat16 kernels
+// keep in registers.
+func (a *attention) scores(rows, cols int) int {
+	if a.rounded {
+		return 0
+	}
+	return 4 * rows * (cols + 4)
+}
+
+// kernel takes a kernel of this size of head and precision, for so much shared
+// memory.
+func (a *attention) kernel(c *compiler, image, name string, shared int) (*kernel, error) {
+	k, err := c.kernel(image, a.name(name), a.threads())
+	if err != nil {
+		return nil, err
+	}
+	return k, k.share(shared)
+}
+
+// intervals adds the parameters lo, hi and the numbers of queries and keys.
+func (a *attention) intervals(r *run, k *kernel) *kernel {
+	return k.pointer(r.at(a.lo)).pointer(r.at(a.hi)).int(r.axis(a.q, 0)).int(r.axis(a.k, 0))
+}
+
+// vectors tells whether all the pointers, and so all heads, allow for loads of
+// 16 bytes.
+func (a *attention) vectors(p ...cu.DevicePtr) int {
+	if a.HeadDim%4 != 0 {
+		return 0
+	}
+	for _, at := range p {
+		if at%16 != 0 {
+			return 0
+		}
+	}
+	return 1
+}
+
+// packed is the size of a packed matrix over so many rows of heads.
+func (a *attention) packed(rows, heads int) int { return 2 * rows * heads * a.tile.size }
+
+// pack sets a kernel that packs two matrices of so many heads.
+func (a *attention) pack(k *kernel, heads int, out0, x0, out1, x1 cu.DevicePtr) {
+	k.grid(blocks(heads*a.tile.size/8, 256), 2, 1).pointer(out0).pointer(x0).pointer(out1).pointer(x1)
+	k.long(heads).int(a.HeadDim).int(a.tile.size).int(a.vectors(x0, x1))
+}
+
+// area divides the scratch memory of a launch.
+type area struct{ size int }
+
+// take gives the place of so many bytes.
+func (s *area) take(bytes int) (offset int) {
+	offset = s.size
+	s.size += (bytes + 255) / 256 * 256
+	return offset
+}
+
+func (r *run) keep(offset int) cu.DevicePtr { return r.scratch + cu.DevicePtr(offset) }
+
+// axisMax is the largest size of the first axis of a value.
+func (c *compiler) axisMax(v ir.Ref) int { return v.Type.Shape[0].Resolve(c.dims) }
+
+func prepareAttention(c *compiler, l *ir.Launch) (step, error) {
+	a := c.attention(l, l.In[0], l.In[1], l.In[3], l.In[4])
+	decode, err := a.prepareDecode(c, l)
+	if err != nil {
+		return nil, err
+	}
+	blocked, err := a.prepareForward(c, l)
+	if err != nil {
+		return nil, err
+	}
+	return func(r *run) {
+		few := r.axis(a.q, 0) <= decodeQueries
+		decode(r, few)
+		blocked(r, !few)
+	}, nil
+}
+
+// prepareForward takes the kernels for blocks of queries.
+func (a *attention) prepareForward(c *compiler, l *ir.Launch) (func(r *run, used bool), error) {
+	t := a.tile
+	k, v, queries, keys := l.In[1], l.In[2], c.axisMax(l.In[0]), c.axisMax(l.In[1])
+	if queries <= decodeQueries {
+		return func(*run, bool) {}, nil
+	}
+	var pack *kernel
+	var err error
+	if a.rounded {
+		if pack, err = c.kernel("attention", "attention_pack_bf16", 256); err != nil {
+			return nil, err
+		}
+	}
+	main, err := a.kernel(c, "attention", "", (t.queries+2*t.keys)*a.row()+a.scores(t.queries, t.keys))
+	if err != nil {
+		return nil, err
+	}
+	var s area
+	packedK, packedV := 0, 0
+	if a.rounded {
+		packedK, packedV = s.take(a.packed(keys, a.KVHeads)), s.take(a.packed(keys, a.KVHeads))
+	}
+	c.reserve(s.size)
+	return func(r *run, used bool) {
+		if !used {
+			if pack != nil {
+				pack.skip()
+			}
+			main.skip()
+			return
+		}
+		q, k, v, o := r.at(l.In[0]), r.at(k), r.at(v), r.at(l.Out[0])
+		vec := a.vectors(q, o)
+		if a.rounded {
+			a.pack(pack, r.axis(a.k, 0)*a.KVHeads, r.keep(packedK), k, r.keep(packedV), v)
+			k, v = r.keep(packedK), r.keep(packedV)
+		} else {
+			vec = a.vectors(q, o, k, v)
+		}
+		main.grid(a.Heads*blocks(r.axis(a.q, 0), t.queries), 1, 1).pointer(o).pointer(r.at(l.Out[1])).pointer(q).pointer(k).pointer(v)
+		a.intervals(r, main).int(a.Heads).int(a.group()).int(a.HeadDim).int(a.Window).float(a.Scale).int(vec)
+		main.pointer(r.trap).int(a.launch)
+	}, nil
+}
+
+// chunk is how many keys a block of decoding has at a time: at least
+// decodeKeys, and so many that there are not more than decodeChunks chunks.
+func chunk(keys int) int {
+	return decodeKeys * max(1, blocks(keys, decodeKeys*decodeChunks))
+}
+
+// prepareDecode takes the kernels for few queries.
+func (a *attention) prepareDecode(c *compiler, l *ir.Launch) (func(r *run, used bool), error) {
+	queries, keys := min(c.axisMax(l.In[0]), decodeQueries), c.axisMax(l.In[1])
+	if decodeQueries == 0 || (l.In[0].Type.Shape[0].Var == 0 && c.axisMax(l.In[0]) > decodeQueries) {
+		return func(*run, bool) {}, nil
+	}
+	size, heads := 0, 1
+	for _, size = range decodeSizes {
+		if a.HeadDim <= size {
+			break
+		}
+	}
+	for heads < min(a.group(), 8) {
+		heads *= 2
+	}
+	main, err := c.kernel("attention_decode", fmt.Sprintf("attention_decode_%d_%d", size, heads), 128)
+	if err != nil {
+		return nil, err
+	}
+	if err = main.share(4 * heads * (5*size + decodeKeys)); err != nil {
+		return nil, err
+	}
+	merge, err := c.kernel("attention_decode", "attention_merge_f32", 128)
+	if err != nil {
+		return nil, err
+	}
+	var s area
+	parts := queries * a.Heads * min(blocks(keys, decodeKeys), decodeChunks)
+	sums, stats := s.take(4*parts*a.HeadDim), s.take(8*parts)
+	c.reserve(s.size)
+	split := blocks(a.group(), heads)
+	return func(r *run, used bool) {
+		if !used {
+			main.skip()
+			merge.skip()
+			return
+		}
+		n, keys := r.axis(a.q, 0), r.axis(a.k, 0)
+		size := chunk(keys)
+		chunks := max(1, blocks(keys, size))
+		var part, stat cu.DevicePtr
+		if chunks > 1 {
+			part, stat = r.keep(sums), r.keep(stats)
+		}
+		o, lse, q, k, v := r.at(l.Out[0]), r.at(l.Out[1]), r.at(l.In[0]), r.at(l.In[1]), r.at(l.In[2])
+		main.grid(min(chunks, blocks(decodeBlocks, max(1, n*a.KVHeads*split))), a.KVHeads*split, n)
+		main.pointer(o).pointer(lse).pointer(part).pointer(stat).pointer(q).pointer(k).pointer(v)
+		a.intervals(r, main).int(a.Heads).int(a.group()).int(a.HeadDim).int(a.Window).float(a.Scale)
+		main.int(size).int(chunks).int(a.vectors(k, v)).pointer(r.trap).int(a.launch)
+		if chunks == 1 {
+			merge.skip()
+			return
+		}
+		merge.grid(n*a.Heads, 1, 1).pointer(o).pointer(lse).pointer(part).pointer(stat)
+		a.intervals(r, merge).int(a.Heads).int(a.HeadDim).int(a.Window).int(size).int(chunks)
+	}, nil
+}

@@ -1,0 +1,137 @@
+//go:build cuda && linux
+
+package cuda
+
+import (
+	"gorgonia.org/cu"
+
+	"github.com/lorafuse/lorafuse/ir"
+)
+
+// attentionGrad is a launch of the gradient: its kernels, in the order in which
+// they run, and what lies where in the scratch memory.
+type attentionGrad struct {
+	*attention
+	l *ir.Launch
+
+	stats, spans, packKeys, packQueries, dq, sum *kernel
+	dkv                                          []*kernel // one for both of dk and dv, or one for each
+	parts                                        int       // of the heads of a group, which have sums of their own
+
+	area                area
+	atStats, atSpans    int
+	atQ, atDO, atK, atV int // packed
+	atPartsK, atPartsV  int
+}
+
+func prepareAttentionGrad(c *compiler, l *ir.Launch) (step, error) {
+	g := &attentionGrad{attention: c.attention(l, l.In[1], l.In[2], l.In[6], l.In[7]), l: l}
+	g.divide(c)
+	if err := g.take(c); err != nil {
+		return nil, err
+	}
+	return g.fill, nil
+}
+
+// divide lays out the scratch memory, and decides how many parts the heads of a
+// group make: as few as give the GPU enough to do, judged by the largest sizes,
+// so that all runs of a program sum alike.
+func (g *attentionGrad) divide(c *compiler) {
+	queries, keys := c.axisMax(g.q), c.axisMax(g.k)
+	g.parts = 1
+	for g.parts < g.group() && blocks(keys, g.tile.key2)*g.KVHeads*g.parts < gradBlocks {
+		for g.parts++; g.group()%g.parts != 0; g.parts++ {
+		}
+	}
+	s := &g.area
+	g.atStats, g.atSpans = s.take(16*queries*g.Heads), s.take(8*blocks(queries, g.tile.queries2))
+	if g.rounded {
+		g.atQ, g.atDO = s.take(g.packed(queries, g.Heads)), s.take(g.packed(queries, g.Heads))
+		g.atK, g.atV = s.take(g.packed(keys, g.KVHeads)), s.take(g.packed(keys, g.KVHeads))
+	}
+	if g.parts > 1 {
+		bytes := 4 * g.parts * keys * g.KVHeads * g.HeadDim
+		g.atPartsK, g.atPartsV = s.take(bytes), s.take(bytes)
+	}
+	c.reserve(s.size)
+}
+
+func (g *attentionGrad) take(c *compiler) (err error) {
+	plain := func(k **kernel, image, name string) {
+		if err == nil {
+			*k, err = c.kernel(image, name, 256)
+		}
+	}
+	plain(&g.stats, "attention_grad", "attention_stats_f32")
+	plain(&g.spans, "attention_grad", "attention_spans")
+	if g.rounded {
+		plain(&g.packQueries, "attention", "attention_pack_bf16")
+		plain(&g.packKeys, "attention", "attention_pack_bf16")
+	}
+	if err != nil {
+		return err
+	}
+	t := g.tile
+	stages := 1
+	names := []string{"dkv_"}
+	if g.rounded {
+		stages = 2
+		if t.size > 128 {
+			names = []string{"dk_", "dv_"}
+		}
+	}
+	if g.dq, err = g.kernel(c, "attention_grad", "dq_", 2*(t.queries1+stages*t.key1)*g.row()+g.scores(t.queries1, t.key1)); err != nil {
+		return err
+	}
+	for _, name := range names {
+		kept := 2 * t.key2
+		if name == "dv_" {
+			kept = t.key2
+		}
+		k, err := g.kernel(c, "attention_grad", name, (kept+2*stages*t.queries2)*g.row()+2*g.scores(t.key2, t.queries2))
+		if err != nil {
+			return err
+		}
+		g.dkv = append(g.dkv, k)
+	}
+	if g.parts > 1 {
+		plain(&g.sum, "attention_grad", "attention_sum_parts")
+	}
+	return err
+}
+
+func (g *attentionGrad) fill(r *run) {
+	in := func(i int) cu.DevicePtr { return r.at(g.l.In[i]) }
+	do, q, k, v, o, lse := in(0), in(1), in(2), in(3), in(4), in(5)
+	dq, dk, dv := r.at(g.l.Out[0]), r.at(g.l.Out[1]), r.at(g.l.Out[2])
+	n, keys, t := r.axis(g.q, 0), r.axis(g.k, 0), g.tile
+	stats, spans := r.keep(g.atStats), r.keep(g.atSpans)
+
+	g.stats.grid(blocks(n*g.Heads, 8), 1, 1).pointer(stats).pointer(do).pointer(o).pointer(lse)
+	g.intervals(r, g.stats).int(g.Heads).int(g.HeadDim).int(g.Window).int(flag(g.rounded)).int(g.vectors(do, o)).pointer(r.trap).int(g.launch)
+	g.spans.grid(blocks(blocks(n, t.queries2), 8), 1, 1).pointer(spans)
+	g.intervals(r, g.spans).int(g.Window).int(t.queries2)
+	vec := g.vectors(do, q, k, v, dq, dk, dv)
+	if g.rounded {
+		g.pack(g.packQueries, n*g.Heads, r.keep(g.atQ), q, r.keep(g.atDO), do)
+		g.pack(g.packKeys, keys*g.KVHeads, r.keep(g.atK), k, r.keep(g.atV), v)
+		do, q, k, v = r.keep(g.atDO), r.keep(g.atQ), r.keep(g.atK), r.keep(g.atV)
+	}
+
+	g.dq.grid(g.Heads*blocks(n, t.queries1), 1, 1).pointer(dq).pointer(do).pointer(q).pointer(k).pointer(v).pointer(stats)
+	g.intervals(r, g.dq).int(g.Heads).int(g.group()).int(g.HeadDim).int(g.Window).float(g.Scale).int(vec)
+
+	toK, toV := dk, dv
+	if g.parts > 1 {
+		toK, toV = r.keep(g.atPartsK), r.keep(g.atPartsV)
+	}
+	for _, kernel := range g.dkv {
+		kernel.grid(blocks(keys, t.key2), g.KVHeads*g.parts, 1).pointer(toK).pointer(toV).pointer(do).pointer(q).pointer(k).pointer(v)
+		kernel.pointer(stats).pointer(spans).int(n).int(keys).int(g.Heads).int(g.group()).int(g.HeadDim)
+		kernel.int(g.parts).float(g.Scale).int(vec)
+	}
+	if g.parts > 1 {
+		count := keys * g.KVHeads * g.HeadDim
+		g.sum.grid(blocks(count, 256), 2, 1).pointer(dk).pointer(dv).pointer(toK).pointer(toV).int(g.parts).long(count)
+	}
+}

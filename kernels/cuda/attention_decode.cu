@@ -1,0 +1,206 @@
+// Attention of few queries over many keys (decoding). Formulas and layout are
+// those of attention.cu. The work is reading k and v once, so the keys of a
+// query are cut into chunks that blocks read at the same time; a second kernel
+// merges what the chunks have found, in ascending order. Chunks are counted from
+// the query's first key: its result depends neither on the other queries nor on
+// where in k and v its keys lie, nor on the number of blocks.
+//
+// All products are float32. A block has one query, and G heads that share a key
+// head: each row of k and v is read once for all of them.
+//
+// Grid: attention_decode_*: 128 threads; x runs over the chunks (block x takes
+//   the chunks x, x + gridDim.x, …), y over key heads and the parts of G of the
+//   heads of a group, z over queries. attention_merge_f32: a block for each query
+//   and head.
+// Shared: q [G][DP], scores [256][G], and the sums of 4 warps [4][G][DP].
+// Traffic: k and v of the query's keys once, by 16 bytes a thread and 8 lanes a
+//   row; d+2 floats for each head and chunk. Flops: 4 d heads for each key.
+// Reference: for c { m_c = max_j s; l_c = Σ_j exp(s − m_c); o_c = Σ_j exp(s − m_c) v[j] }
+//            m = max m_c; l = Σ l_c exp(m_c − m); o = Σ o_c exp(m_c − m) / l
+#include "attention.cuh"
+
+#define LF_DECODE_KEYS 256
+
+// part is null where there is one chunk: o and lse are written then. Else it
+// has, for each query, head and chunk, d sums and then, from stat on, {m, l}.
+template <int DP, int G>
+LF_DEVICE void lf_decode(float* o, float* lse, float* part, float2* stat, const float* q, const float* k, const float* v,
+                         const int* lo, const int* hi, int n, int keys, int heads, int group, int d, int window, float scale,
+                         int chunk, int chunks, int vec, long long* trap, int launch) {
+  constexpr int STEPS = DP / 32;                  // float4 of a lane of a key: 8 lanes have one
+  constexpr int WIDE = DP / 4 < 32 ? DP / 4 : 32; // lanes of a value
+  constexpr int ACROSS = DP / 4 / WIDE;           // float4 of each
+  constexpr int VALUES = 32 / WIDE;               // values that a warp takes at a time
+  LF_DYN_SHARED(float, shared);
+  float *qs = shared, *ps = qs + G * DP, *sums = ps + G * LF_DECODE_KEYS;
+  LF_SHARED(float, tops, [G]);
+  LF_SHARED(float, totals, [G]);
+  LF_SHARED(float, shrinks, [G]);
+  const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5;
+  const int split = (group + G - 1) / G, key_head = blockIdx.y / split, from = blockIdx.y % split * G;
+  const int count = min(G, group - from), head = key_head * group + from;
+  const int row = blockIdx.z;
+  const long long narrow = (long long)(heads / group) * d;
+  q += ((long long)row * heads + head) * d;
+  k += (long long)key_head * d;
+  v += (long long)key_head * d;
+
+  const int2 seen = lf_seen(lo, hi, row, n, keys, window);
+  if (tid == 0 && blockIdx.x == 0 && blockIdx.y == 0) lf_check_seen(lo, hi, row, n, keys, window, trap, launch);
+  for (int e = tid; e < G * DP; e += 128) {
+    int h = e / DP, c = e % DP;
+    qs[e] = h < count && c < d ? q[(long long)h * d + c] : 0.0f;
+  }
+  for (int index = blockIdx.x; index < chunks; index += gridDim.x) {
+    const int begin = seen.x + min(index * (long long)chunk, (long long)(seen.y - seen.x)), end = min((long long)seen.y, (long long)begin + chunk);
+    if (begin >= end && part) break;
+    float4 acc[G][ACROSS];
+#pragma unroll
+    for (int h = 0; h < G; h++)
+#pragma unroll
+      for (int c = 0; c < ACROSS; c++) acc[h][c] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (tid < G) {
+      tops[tid] = -INFINITY;
+      totals[tid] = 0.0f;
+    }
+    for (int base = begin; base < end; base += LF_DECODE_KEYS) {
+      const int here = min(LF_DECODE_KEYS, end - base);
+      __syncthreads();  // q is here, and nobody needs the last scores
+      // Scores: 16 keys at a time, 8 lanes for each.
+#pragma unroll 2
+      for (int j = tid / 8; j < LF_DECODE_KEYS; j += 16) {
+        float4 x[STEPS];
+#pragma unroll
+        for (int c = 0; c < STEPS; c++)
+          x[c] = j < here ? lf_four(k + (base + j) * narrow, (lane & 7) * 4 + 32 * c, d, vec) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+        for (int h = 0; h < G; h++) {
+          float s = 0.0f;
+#pragma unroll
+          for (int c = 0; c < STEPS; c++) {
+            float4 y = *reinterpret_cast<const float4*>(qs + h * DP + (lane & 7) * 4 + 32 * c);
+            s = fmaf(x[c].w, y.w, fmaf(x[c].z, y.z, fmaf(x[c].y, y.y, fmaf(x[c].x, y.x, s))));
+          }
+#pragma unroll
+          for (int b = 4; b; b >>= 1) s += __shfl_xor_sync(0xffffffffu, s, b);
+          if ((lane & 7) == 0) ps[j * G + h] = j < here ? s * scale : -INFINITY;
+        }
+      }
+      __syncthreads();
+      // The running softmax: a warp for each head.
+      for (int h = warp; h < G; h += 4) {
+        float most = -INFINITY, total = 0.0f;
+#pragma unroll
+        for (int j = lane; j < LF_DECODE_KEYS; j += 32) most = fmaxf(most, ps[j * G + h]);
+        float before = tops[h], top = fmaxf(before, lf_warp_max(most)), floor = top == -INFINITY ? 0.0f : top;
+#pragma unroll
+        for (int j = lane; j < LF_DECODE_KEYS; j += 32) {
+          float p = expf(ps[j * G + h] - floor);
+          total += p;
+          ps[j * G + h] = p;
+        }
+        total = lf_warp_sum(total);
+        __syncwarp();
+        if (lane == 0) {
+          float shrink = expf(before - floor);
+          shrinks[h] = shrink;
+          totals[h] = totals[h] * shrink + total;
+          tops[h] = top;
+        }
+      }
+      __syncthreads();
+      // Sums of values: each warp its share of the keys.
+#pragma unroll
+      for (int h = 0; h < G; h++) {
+        float f = shrinks[h];
+#pragma unroll
+        for (int c = 0; c < ACROSS; c++) {
+          acc[h][c].x *= f;
+          acc[h][c].y *= f;
+          acc[h][c].z *= f;
+          acc[h][c].w *= f;
+        }
+      }
+#pragma unroll 4
+      for (int j = warp * VALUES + lane / WIDE; j < here; j += 4 * VALUES) {
+#pragma unroll
+        for (int c = 0; c < ACROSS; c++) {
+          float4 x = lf_four(v + (base + j) * narrow, (lane % WIDE) * 4 + 128 * c, d, vec);
+#pragma unroll
+          for (int h = 0; h < G; h++) {
+            float p = ps[j * G + h];
+            acc[h][c].x = fmaf(p, x.x, acc[h][c].x);
+            acc[h][c].y = fmaf(p, x.y, acc[h][c].y);
+            acc[h][c].z = fmaf(p, x.z, acc[h][c].z);
+            acc[h][c].w = fmaf(p, x.w, acc[h][c].w);
+          }
+        }
+      }
+    }
+    // The lanes of a warp that had the same columns, then the warps in order.
+#pragma unroll
+    for (int h = 0; h < G; h++)
+#pragma unroll
+      for (int c = 0; c < ACROSS; c++) {
+        float4 x = acc[h][c];
+#pragma unroll
+        for (int b = WIDE; b < 32; b *= 2) {
+          x.x += __shfl_xor_sync(0xffffffffu, x.x, b);
+          x.y += __shfl_xor_sync(0xffffffffu, x.y, b);
+          x.z += __shfl_xor_sync(0xffffffffu, x.z, b);
+          x.w += __shfl_xor_sync(0xffffffffu, x.w, b);
+        }
+        if (lane < WIDE) *reinterpret_cast<float4*>(sums + (warp * G + h) * DP + lane * 4 + 128 * c) = x;
+      }
+    __syncthreads();
+    const long long place = ((long long)row * heads + head) * chunks + index;
+    for (int e = tid; e < G * DP; e += 128) {
+      int h = e / DP, c = e % DP;
+      if (h >= count || c >= d) continue;
+      float x = ((sums[e] + sums[G * DP + e]) + sums[2 * G * DP + e]) + sums[3 * G * DP + e];
+      if (part) part[(place + (long long)h * chunks) * d + c] = x;
+      else o[((long long)row * heads + head + h) * d + c] = begin < end ? x / totals[h] : 0.0f;
+    }
+    if (tid < count) {
+      if (part) stat[place + (long long)tid * chunks] = make_float2(tops[tid], totals[tid]);
+      else lse[(long long)row * heads + head + tid] = begin < end ? tops[tid] + logf(totals[tid]) : -INFINITY;
+    }
+    __syncthreads();  // nobody needs the sums any more
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(128)
+    attention_merge_f32(float* o, float* lse, const float* part, const float2* stat, const int* lo, const int* hi, int n,
+                        int keys, int heads, int d, int window, int chunk, int chunks) {
+  const int row = blockIdx.x / heads;
+  const int2 seen = lf_seen(lo, hi, row, n, keys, window);
+  const int count = (seen.y - seen.x + chunk - 1) / chunk;
+  part += (long long)blockIdx.x * chunks * d;
+  stat += (long long)blockIdx.x * chunks;
+  float top = -INFINITY, total = 0.0f;
+  for (int c = 0; c < count; c++) top = fmaxf(top, stat[c].x);
+  const float floor = top == -INFINITY ? 0.0f : top;
+  for (int c = 0; c < count; c++) total = fmaf(stat[c].y, expf(stat[c].x - floor), total);
+  for (int i = threadIdx.x; i < d; i += 128) {
+    float x = 0.0f;
+    for (int c = 0; c < count; c++) x = fmaf(part[(long long)c * d + i], expf(stat[c].x - floor), x);
+    o[(long long)blockIdx.x * d + i] = count ? x / total : 0.0f;
+  }
+  if (threadIdx.x == 0) lse[blockIdx.x] = count ? top + logf(total) : -INFINITY;
+}
+LF_KERNEL(attention_merge_f32);
+
+#define LF_DECODE(DP, G, BLOCKS)                                                                                             \
+  extern "C" __global__ void __launch_bounds__(128, BLOCKS) attention_decode_##DP##_##G(                                  \
+      float* o, float* lse, float* part, float2* stat, const float* q, const float* k, const float* v, const int* lo,     \
+      const int* hi, int n, int keys, int heads, int group, int d, int window, float scale, int chunk, int chunks,        \
+      int vec, long long* trap, int launch) {                                                                             \
+    lf_decode<DP, G>(o, lse, part, stat, q, k, v, lo, hi, n, keys, heads, group, d, window, scale, chunk, chunks, vec,    \
+                     trap, launch);                                                                                       \
+  }                                                                                                                       \
+  LF_KERNEL(attention_decode_##DP##_##G);
+#define LF_DECODE_ALL(DP, BLOCKS) LF_DECODE(DP, 1, BLOCKS) LF_DECODE(DP, 2, BLOCKS) LF_DECODE(DP, 4, BLOCKS) LF_DECODE(DP, 8, BLOCKS)
+LF_DECODE_ALL(32, 4)
+LF_DECODE_ALL(64, 4)
+LF_DECODE_ALL(128, 4)
+LF_DECODE_ALL(256, 3)
