@@ -260,7 +260,11 @@ func (a *attention) prepareDecode(c *compiler, l *ir.Launch) (func(r *run, used 
 			break
 		}
 	}
-	for heads < min(a.group(), 8) {
+	most := 8
+	if size > 128 {
+		most = 4 // more do not fit the registers
+	}
+	for heads < min(a.group(), most) {
 		heads *= 2
 	}
 	main, err := c.kernel("attention_decode", fmt.Sprintf("attention_decode_%d_%d", size, heads), 128)

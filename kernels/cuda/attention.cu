@@ -258,3 +258,35 @@ LF_ATTENTION_BF16(64, 2, 64)
 LF_ATTENTION_BF16(96, 2, 64)
 LF_ATTENTION_BF16(128, 2, 32)
 LF_ATTENTION_BF16(256, 1, 32)
+
+#ifdef LF_RACE
+#include "../sim/test/race.h"
+
+// Two blocks of queries, two heads of one group, two tiles of keys.
+struct lf_attention_race {
+  static constexpr int keys = 100, d = 20;
+  int n;
+  std::vector<float> q, k, v, o, lse;
+  std::vector<int> lo, hi;
+  std::vector<long long> trap;
+  explicit lf_attention_race(int rows)
+      : n(rows), q(lf_race_noise<float>(n * 2 * d)), k(lf_race_noise<float>(keys * d)), v(lf_race_noise<float>(keys * d)),
+        o(n * 2 * d), lse(n * 2), lo(n), hi(n), trap(4) {
+    for (int i = 0; i < n; i++) hi[i] = i < keys ? i + 1 : keys;
+  }
+};
+
+LF_RACE_CASE(attention_f32) {
+  lf_attention_race r(70);
+  lf_race_launch(attention_f32_32, {4}, {256}, 4 * (3 * 64 * 36 + 64 * 68), r.o.data(), r.lse.data(), r.q.data(), r.k.data(),
+                 r.v.data(), r.lo.data(), r.hi.data(), r.n, r.keys, 2, 2, r.d, 0, 0.2f, 1, r.trap.data(), 0);
+}
+
+LF_RACE_CASE(attention_bf16) {
+  lf_attention_race r(130);
+  std::vector<lf_bf16> k(r.keys * 32), v(r.keys * 32);
+  lf_race_launch(attention_pack_bf16, {2, 2}, {256}, 0, k.data(), r.k.data(), v.data(), r.v.data(), (long long)r.keys, r.d, 32, 1);
+  lf_race_launch(attention_bf16_32, {4}, {128}, 2 * (128 + 2 * 64) * 40, r.o.data(), r.lse.data(), r.q.data(), k.data(), v.data(),
+                 r.lo.data(), r.hi.data(), r.n, r.keys, 2, 2, r.d, 0, 0.2f, 1, r.trap.data(), 0);
+}
+#endif

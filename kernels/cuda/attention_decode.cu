@@ -190,7 +190,7 @@ extern "C" __global__ void __launch_bounds__(128)
 }
 LF_KERNEL(attention_merge_f32);
 
-#define LF_DECODE(DP, G, BLOCKS)                                                                                             \
+#define LF_DECODE(DP, G, BLOCKS)                                                                                          \
   extern "C" __global__ void __launch_bounds__(128, BLOCKS) attention_decode_##DP##_##G(                                  \
       float* o, float* lse, float* part, float2* stat, const float* q, const float* k, const float* v, const int* lo,     \
       const int* hi, int n, int keys, int heads, int group, int d, int window, float scale, int chunk, int chunks,        \
@@ -199,8 +199,26 @@ LF_KERNEL(attention_merge_f32);
                      trap, launch);                                                                                       \
   }                                                                                                                       \
   LF_KERNEL(attention_decode_##DP##_##G);
-#define LF_DECODE_ALL(DP, BLOCKS) LF_DECODE(DP, 1, BLOCKS) LF_DECODE(DP, 2, BLOCKS) LF_DECODE(DP, 4, BLOCKS) LF_DECODE(DP, 8, BLOCKS)
-LF_DECODE_ALL(32, 4)
-LF_DECODE_ALL(64, 4)
-LF_DECODE_ALL(128, 4)
-LF_DECODE_ALL(256, 3)
+#define LF_DECODE_ALL(DP, BLOCKS) LF_DECODE(DP, 1, BLOCKS) LF_DECODE(DP, 2, BLOCKS) LF_DECODE(DP, 4, BLOCKS)
+LF_DECODE_ALL(32, 3) LF_DECODE(32, 8, 3)
+LF_DECODE_ALL(64, 3) LF_DECODE(64, 8, 3)
+LF_DECODE_ALL(128, 2) LF_DECODE(128, 8, 2)
+LF_DECODE_ALL(256, 2)  // 8 heads of 256 do not fit the registers
+
+#ifdef LF_RACE
+#include "../sim/test/race.h"
+
+LF_RACE_CASE(attention_decode) {
+  // Three chunks for two blocks, two heads of one group, two queries.
+  const int n = 2, keys = 700, d = 20, chunks = 3;
+  auto q = lf_race_noise<float>(n * 2 * d), k = lf_race_noise<float>(keys * d), v = lf_race_noise<float>(keys * d);
+  std::vector<float> o(n * 2 * d), lse(n * 2), part(n * 2 * chunks * d);
+  std::vector<float2> stat(n * 2 * chunks);
+  std::vector<int> lo{0, 5}, hi{600, 700};
+  std::vector<long long> trap(4);
+  lf_race_launch(attention_decode_32_2, {2, 1, 2}, {128}, 4 * 2 * (5 * 32 + 256), o.data(), lse.data(), part.data(), stat.data(),
+                 q.data(), k.data(), v.data(), lo.data(), hi.data(), n, keys, 2, 2, d, 0, 0.2f, 256, chunks, 1, trap.data(), 0);
+  lf_race_launch(attention_merge_f32, {4}, {128}, 0, o.data(), lse.data(), part.data(), stat.data(), lo.data(), hi.data(), n, keys,
+                 2, d, 0, 256, chunks);
+}
+#endif

@@ -17,9 +17,8 @@
 //   of keys, y over key heads and the parts that a group's heads are divided
 //   into; with more than one part, each writes sums of its own, which
 //   attention_sum_parts adds in ascending order.
-// Traffic: dq as forward, and do; dkv its keys once and for each head the
-//   queries and do of the tiles whose span meets the keys.
-// Flops: 6 d for each pair of the tiles in dq, 8 d in dkv.
+// Traffic: dq as forward, and do; dkv its keys once and for each head the queries
+//   and do of the tiles whose span meets the keys. Flops: 6 d and 8 d a pair.
 // Reference: for h, i { for j { p = exp(scale s − lse); ds = p (do·v − D)
 //              dq[i] += scale ds k[j]; dk[j] += scale ds q[i]; dv[j] += p do[i] } }
 #include "attention.cuh"
@@ -92,6 +91,15 @@ struct lf_stats {
     begin = __float_as_int(x.z);
     end = __float_as_int(x.w);
   }
+  // What lane l has.
+  LF_DEVICE lf_stats of(int l) const {
+    lf_stats t;
+    t.lse = __shfl_sync(0xffffffffu, lse, l & 31);
+    t.delta = __shfl_sync(0xffffffffu, delta, l & 31);
+    t.begin = __shfl_sync(0xffffffffu, begin, l & 31);
+    t.end = __shfl_sync(0xffffffffu, end, l & 31);
+    return t;
+  }
   LF_DEVICE bool sees(int key) const { return key >= begin && key < end; }
 };
 
@@ -100,7 +108,7 @@ struct lf_stats {
 struct lf_walk {
   const int2* spans;
   int tiles, begin, end, last;
-  int head, base, tile;
+  int head, base, tile = 0;
   unsigned found;
 
   LF_DEVICE void start(const int2* s, int count, int k0, int k1, int h0, int h1) {
@@ -265,24 +273,24 @@ LF_DEVICE void lf_attention_dkv_f32(float* dk, float* dv, const float* dout, con
   }
 }
 
-#define LF_ATTENTION_GRAD_F32(DP, BQ1, BK1, BQ2, BK2)                                                                     \
-  extern "C" __global__ void __launch_bounds__(256, 2) attention_dq_f32_##DP(                                             \
+#define LF_ATTENTION_GRAD_F32(DP, BQ1, BK1, BQ2, BK2, BLOCKS)                                                             \
+  extern "C" __global__ void __launch_bounds__(256, BLOCKS) attention_dq_f32_##DP(                                        \
       float* dq, const float* dout, const float* q, const float* k, const float* v, const float4* stats, const int* lo,   \
       const int* hi, int n, int keys, int heads, int group, int d, int window, float scale, int vec) {                    \
     lf_attention_dq_f32<BQ1, BK1, DP>(dq, dout, q, k, v, stats, lo, hi, n, keys, heads, group, d, window, scale, vec);    \
   }                                                                                                                       \
   LF_KERNEL(attention_dq_f32_##DP);                                                                                       \
-  extern "C" __global__ void __launch_bounds__(256, 2) attention_dkv_f32_##DP(                                            \
+  extern "C" __global__ void __launch_bounds__(256, BLOCKS) attention_dkv_f32_##DP(                                       \
       float* dk, float* dv, const float* dout, const float* q, const float* k, const float* v, const float4* stats,       \
       const int2* spans, int n, int keys, int heads, int group, int d, int parts, float scale, int vec) {                 \
     lf_attention_dkv_f32<BQ2, BK2, DP>(dk, dv, dout, q, k, v, stats, spans, n, keys, heads, group, d, parts, scale, vec); \
   }                                                                                                                       \
   LF_KERNEL(attention_dkv_f32_##DP);
-LF_ATTENTION_GRAD_F32(32, 64, 32, 32, 64)
-LF_ATTENTION_GRAD_F32(64, 64, 32, 32, 64)
-LF_ATTENTION_GRAD_F32(96, 32, 32, 32, 32)
-LF_ATTENTION_GRAD_F32(128, 32, 32, 32, 32)
-LF_ATTENTION_GRAD_F32(256, 16, 16, 16, 16)
+LF_ATTENTION_GRAD_F32(32, 64, 32, 32, 64, 1)
+LF_ATTENTION_GRAD_F32(64, 64, 32, 32, 64, 1)
+LF_ATTENTION_GRAD_F32(96, 32, 32, 32, 32, 2)
+LF_ATTENTION_GRAD_F32(128, 32, 32, 32, 32, 2)
+LF_ATTENTION_GRAD_F32(256, 16, 16, 16, 16, 2)
 
 // ---- bfloat16: 4 warps, each for 16 rows; two tiles in flight.
 
@@ -394,6 +402,10 @@ LF_DEVICE void lf_attention_dkv_bf16(float* dk, float* dv, const lf_bf16* dout, 
     const int query = walk.tile * BQ, head = walk.head;
     lf_bf16 *qs = tiles + stage * 2 * BQ * PITCH, *os = qs + BQ * PITCH;
     stage ^= 1;
+    // A lane has one or two of the queries: all that a lane needs are too many.
+    lf_stats own[(BQ + 31) / 32];
+#pragma unroll
+    for (int j = 0; j < BQ; j += 32) own[j / 32].load(stats, j + lane < BQ ? query + j + lane : n, heads, head, n);
     more = walk.next();
     if (more) {
       lf_bf16* to = tiles + stage * 2 * BQ * PITCH;
@@ -410,8 +422,7 @@ LF_DEVICE void lf_attention_dkv_bf16(float* dk, float* dv, const lf_bf16* dout, 
     for (int j = 0; j < NT; j++)
 #pragma unroll
       for (int e = 0; e < 2; e++) {
-        lf_stats t;
-        t.load(stats, query + 8 * j + at + e, heads, head, n);
+        const lf_stats t = own[j / 4].of(8 * j + at + e);
 #pragma unroll
         for (int r = 0; r < 4; r += 2) {
           float p = t.sees(first + mine + 4 * r + (lane >> 2)) ? exp2f(s[0][j][r + e] * scale2 - t.lse * LF_LOG2E) : 0.0f;
@@ -449,8 +460,7 @@ LF_DEVICE void lf_attention_dkv_bf16(float* dk, float* dv, const lf_bf16* dout, 
       float* dk, float* dv, const lf_bf16* dout, const lf_bf16* q, const lf_bf16* k, const lf_bf16* v,                    \
       const float4* stats, const int2* spans, int n, int keys, int heads, int group, int d, int parts, float scale,       \
       int vec) {                                                                                                          \
-    lf_attention_dkv_bf16<BQ, DP, DK, DV>(dk, dv, dout, q, k, v, stats, spans, n, keys, heads, group, d, parts, scale,    \
-                                          vec);                                                                           \
+    lf_attention_dkv_bf16<BQ, DP, DK, DV>(dk, dv, dout, q, k, v, stats, spans, n, keys, heads, group, d, parts, scale, vec); \
   }                                                                                                                       \
   LF_KERNEL(attention_##NAME##_bf16_##DP);
 LF_ATTENTION_DQ_BF16(32, 64)
@@ -464,3 +474,46 @@ LF_ATTENTION_DKV_BF16(dkv, 96, 32, true, true)
 LF_ATTENTION_DKV_BF16(dkv, 128, 32, true, true)
 LF_ATTENTION_DKV_BF16(dk, 256, 16, true, false)
 LF_ATTENTION_DKV_BF16(dv, 256, 16, false, true)
+
+#ifdef LF_RACE
+#include "../sim/test/race.h"
+
+// Two heads of one group that sum apart, more queries and keys than a tile has.
+struct lf_attention_grad_race {
+  static constexpr int n = 70, keys = 70, d = 20, dp = 32;
+  std::vector<float> dout = lf_race_noise<float>(n * 2 * d), q = lf_race_noise<float>(n * 2 * d);
+  std::vector<float> k = lf_race_noise<float>(keys * d), v = lf_race_noise<float>(keys * d), o = q;
+  std::vector<float> lse = std::vector<float>(n * 2, 3.0f), dq = q, dk = k, dv = v, xk, xv;
+  std::vector<float4> stats;
+  std::vector<int2> spans;
+  std::vector<int> lo, hi;
+  std::vector<long long> trap;
+  explicit lf_attention_grad_race(int tile) : xk(2 * keys * d), xv(xk), stats(n * 2), spans(8), lo(n), hi(n), trap(4) {
+    for (int i = 0; i < n; i++) hi[i] = i + 1;
+    lf_race_launch(attention_stats_f32, {8}, {256}, 0, stats.data(), dout.data(), o.data(), lse.data(), lo.data(), hi.data(), n,
+                   keys, 2, d, 0, 1, 1, trap.data(), 0);
+    lf_race_launch(attention_spans, {1}, {256}, 0, spans.data(), lo.data(), hi.data(), n, keys, 0, tile);
+  }
+  void sum() { lf_race_launch(attention_sum_parts, {3, 2}, {256}, 0, dk.data(), dv.data(), xk.data(), xv.data(), 2, 600LL); }
+};
+
+LF_RACE_CASE(attention_grad_f32) {
+  lf_attention_grad_race r(32);
+  lf_race_launch(attention_dq_f32_32, {4}, {256}, 4 * (2 * (64 + 32) * 36 + 64 * 36), r.dq.data(), r.dout.data(), r.q.data(),
+                 r.k.data(), r.v.data(), r.stats.data(), r.lo.data(), r.hi.data(), r.n, r.keys, 2, 2, r.d, 0, 0.2f, 1);
+  lf_race_launch(attention_dkv_f32_32, {2, 2}, {256}, 4 * (2 * (64 + 32) * 36 + 2 * 64 * 36), r.xk.data(), r.xv.data(),
+                 r.dout.data(), r.q.data(), r.k.data(), r.v.data(), r.stats.data(), r.spans.data(), r.n, r.keys, 2, 2, r.d, 2,
+                 0.2f, 1);
+  r.sum();
+}
+
+LF_RACE_CASE(attention_grad_bf16) {
+  lf_attention_grad_race r(64);
+  auto q = lf_race_noise<lf_bf16>(r.n * 2 * r.dp), dout = q, k = lf_race_noise<lf_bf16>(r.keys * r.dp), v = k;
+  lf_race_launch(attention_dq_bf16_32, {4}, {128}, 2 * 2 * (64 + 2 * 64) * 40, r.dq.data(), dout.data(), q.data(), k.data(),
+                 v.data(), r.stats.data(), r.lo.data(), r.hi.data(), r.n, r.keys, 2, 2, r.d, 0, 0.2f, 1);
+  lf_race_launch(attention_dkv_bf16_32, {2, 2}, {128}, 2 * (2 * 64 + 4 * 64) * 40, r.xk.data(), r.xv.data(), dout.data(), q.data(),
+                 k.data(), v.data(), r.stats.data(), r.spans.data(), r.n, r.keys, 2, 2, r.d, 2, 0.2f, 1);
+  r.sum();
+}
+#endif
