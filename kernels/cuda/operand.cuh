@@ -1,0 +1,104 @@
+// Operands of products, eight elements at a time: how they lie in memory and how
+// they become bfloat16 pairs for the tensor cores, or floats. A launch decides by
+// address and row length which way an operand goes; what does not lie as the wide
+// loads want it goes the way of LF_ANY, element by element and byte by byte.
+#pragma once
+
+#include "element.cuh"
+
+// Element types of an operand. Quantised ones are of second operands alone.
+#define LF_KIND_F32 0
+#define LF_KIND_F16 1
+#define LF_KIND_BF16 2
+#define LF_KIND_Q8 3
+#define LF_KIND_NF4 4
+#define LF_KIND_FP4 5
+
+// Ways of an operand into shared memory or registers.
+#define LF_ANY 0  // any address and row length
+#define LF_COPY 1 // bf16, rows of a multiple of 8 elements on 16 bytes: copied as they are
+#define LF_WIDE 2 // f32 and f16, rows of a multiple of 16 bytes on 16 bytes; quantised, rows of whole blocks on 4 bytes
+
+#define LF_BOOKS 32 // numbers of both code books, NF4's first
+
+LF_DEVICE void lf_open_books(float* books) {
+  if (threadIdx.x < 16) books[threadIdx.x] = lf_nf4(threadIdx.x), books[16 + threadIdx.x] = lf_fp4(threadIdx.x);
+}
+
+LF_DEVICE const float* lf_book(int kind, const float* books) { return books + (kind == LF_KIND_FP4 ? 16 : 0); }
+
+// Words at any address.
+LF_DEVICE unsigned lf_word16(const unsigned char* p) {
+  if (((size_t)p & 1) == 0) return *(const unsigned short*)p;
+  return p[0] | (unsigned)p[1] << 8;
+}
+LF_DEVICE unsigned lf_word32(const unsigned char* p) {
+  if (((size_t)p & 3) == 0) return *(const unsigned*)p;
+  return lf_word16(p) | lf_word16(p + 2) << 16;
+}
+
+// Element i of an operand, wherever it lies.
+LF_DEVICE float lf_element(int kind, const unsigned char* p, long long i, const float* books) {
+  switch (kind) {
+    case LF_KIND_F32: return __uint_as_float(lf_word32(p + 4 * i));
+    case LF_KIND_F16: return lf_unpack_f16(lf_word16(p + 2 * i)).x;
+    case LF_KIND_BF16: return lf_unpack_bf16(lf_word16(p + 2 * i)).x;
+    case LF_KIND_Q8: {
+      const unsigned char* b = p + (i >> 6) * 68;
+      return (float)(signed char)b[i & 63] * __uint_as_float(lf_word32(b + 64));
+    }
+  }
+  const unsigned char* b = p + (i >> 6) * 36;
+  int j = (int)(i & 63);
+  return lf_book(kind, books)[b[j & 31] >> (j >> 5) * 4 & 15] * __uint_as_float(lf_word32(b + 32));
+}
+
+// The four codes of a word of Q8, times their scale.
+LF_DEVICE float4 lf_codes8(unsigned w, float scale) {
+  return make_float4((float)(signed char)w * scale, (float)(signed char)(w >> 8) * scale, (float)(signed char)(w >> 16) * scale,
+                     (float)(signed char)(w >> 24) * scale);
+}
+
+// The lower code of each byte of a word of a 4-bit type, times their scale.
+LF_DEVICE float4 lf_codes4(unsigned w, float scale, const float* book) {
+  return make_float4(book[w & 15] * scale, book[w >> 8 & 15] * scale, book[w >> 16 & 15] * scale, book[w >> 24 & 15] * scale);
+}
+
+// Dropout: which elements of x are kept, by the words of internal/philox, and
+// what those are multiplied by.
+struct lf_drop {
+  unsigned key0, key1, step, stream, threshold;
+  float scale;
+};
+
+LF_DEVICE lf_drop lf_open_drop(const unsigned* key, unsigned stream, unsigned threshold, float scale) {
+  lf_drop d = {key[0], key[1], key[2], stream, threshold, scale};
+  return d;
+}
+
+// The words of elements 4b to 4b+3.
+LF_DEVICE uint4 lf_random4(const lf_drop& d, long long b) {
+  unsigned c0 = (unsigned)b, c1 = (unsigned)((unsigned long long)b >> 32), c2 = d.stream, c3 = d.step, k0 = d.key0, k1 = d.key1;
+#pragma unroll
+  for (int r = 0; r < 10; r++) {
+    unsigned long long p = 0xD2511F53ull * c0, q = 0xCD9E8D57ull * c2;
+    c0 = (unsigned)(q >> 32) ^ c1 ^ k0, c1 = (unsigned)q;
+    c2 = (unsigned)(p >> 32) ^ c3 ^ k1, c3 = (unsigned)p;
+    k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+  }
+  return make_uint4(c0, c1, c2, c3);
+}
+
+// dropout of the four elements from i on.
+LF_DEVICE float4 lf_dropped(const lf_drop& d, long long i, float4 v) {
+  uint4 w = lf_random4(d, i >> 2);
+  int skip = (int)(i & 3);
+  if (skip) { // they lie in two blocks of words
+    uint4 n = lf_random4(d, (i >> 2) + 1);
+    if (skip == 1) w = make_uint4(w.y, w.z, w.w, n.x);
+    else if (skip == 2) w = make_uint4(w.z, w.w, n.x, n.y);
+    else w = make_uint4(w.w, n.x, n.y, n.z);
+  }
+  return make_float4(w.x >= d.threshold ? v.x * d.scale : 0.0f, w.y >= d.threshold ? v.y * d.scale : 0.0f,
+                     w.z >= d.threshold ? v.z * d.scale : 0.0f, w.w >= d.threshold ? v.w * d.scale : 0.0f);
+}

@@ -1,0 +1,55 @@
+// The products of a launch. A kernel takes them as plain parameters, five for
+// each of up to eight after step_a and step_b, and picks one by a switch: parameters lie in constant
+// memory, where an index that is not known would first copy all of them.
+#pragma once
+
+#include "operand.cuh"
+
+// What a launch says of an operand, six bits each: way and kind, and whether
+// the k axis is the contiguous one.
+#define LF_WAY(flags) ((int)(flags) & 3)
+#define LF_KIND(flags) ((int)((flags) >> 2) & 7)
+#define LF_ALONG_K(flags) ((flags) >> 5 & 1)
+
+struct lf_product {
+  const unsigned char *a, *b;
+  int k;
+  unsigned flags; // of A, and of B from bit 8 on
+  float alpha;
+};
+
+struct lf_products {
+  lf_product p[8];
+  long long step_a, step_b; // bytes between the matrices of a batch, which has one product
+  int matrix;
+};
+
+LF_DEVICE lf_product lf_pick(const lf_products& s, int i) {
+  switch (i) {
+    case 0: {
+      lf_product p = s.p[0];
+      p.a += s.matrix * s.step_a, p.b += s.matrix * s.step_b;
+      return p;
+    }
+    case 1: return s.p[1];
+    case 2: return s.p[2];
+    case 3: return s.p[3];
+    case 4: return s.p[4];
+    case 5: return s.p[5];
+    case 6: return s.p[6];
+  }
+  return s.p[7];
+}
+
+#define LF_PRODUCT(i) const unsigned char *a##i, const unsigned char *b##i, int k##i, unsigned flags##i, float alpha##i
+#define LF_PRODUCTS                                                                                                          \
+  long long step_a, long long step_b,                                                                                        \
+      LF_PRODUCT(0), LF_PRODUCT(1), LF_PRODUCT(2), LF_PRODUCT(3), LF_PRODUCT(4), LF_PRODUCT(5), LF_PRODUCT(6), LF_PRODUCT(7)
+#define LF_PRODUCT_OF(i) {a##i, b##i, k##i, flags##i, alpha##i}
+#define LF_PRODUCTS_OF                                                                                                       \
+  {                                                                                                                          \
+    {                                                                                                                        \
+      LF_PRODUCT_OF(0), LF_PRODUCT_OF(1), LF_PRODUCT_OF(2), LF_PRODUCT_OF(3), LF_PRODUCT_OF(4), LF_PRODUCT_OF(5),            \
+          LF_PRODUCT_OF(6), LF_PRODUCT_OF(7)                                                                                 \
+    }, step_a, step_b, 0                                                                                                     \
+  }
