@@ -1,0 +1,46 @@
+//go:build cuda && linux
+
+package cuda
+
+// The launches here are those of kernels/cuda/gemv.cu: all products of a sum for
+// few rows, in float32.
+
+const (
+	vectorRows = 8 // the most rows that go this way
+	vectorCols = 4 // columns of a block
+)
+
+type vector struct {
+	t       terms
+	kernels [4]*kernel // for 1, 2, 4 and 8 rows
+}
+
+func newVector(c *compiler, t terms) (product, error) {
+	p := &vector{t: t}
+	for i, name := range []string{"gemv_1", "gemv_2", "gemv_4", "gemv_8"} {
+		var err error
+		if p.kernels[i], err = c.kernel("gemv", name, 128); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+func (p *vector) skip() {
+	for _, k := range p.kernels {
+		k.skip()
+	}
+}
+
+func (p *vector) fill(r *run) {
+	p.skip()
+	m, n, _ := p.t.sizes(r.dims)
+	i := 0
+	for 1<<i < m {
+		i++
+	}
+	bias, addend := p.t.edges(r)
+	k := p.kernels[i]
+	k.grid(blocks(n, vectorCols), min(m, 1), 1).pointer(r.at(p.t.out)).pointer(bias).pointer(addend).int(m).int(n)
+	p.t.add(r, k)
+}

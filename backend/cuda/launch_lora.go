@@ -1,0 +1,96 @@
+//go:build cuda && linux
+
+package cuda
+
+import (
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/internal/philox"
+	"github.com/lorafuse/lorafuse/ir"
+)
+
+// The launches here are those of kernels/cuda/lora_down.cu.
+
+// thinRank is the largest rank that the thin tiles of the float32 kernels hold.
+const thinRank = 16
+
+// down is a product with dropout on one operand: h = dropout(x)·Aᵀ, or, for the
+// gradient, dA = dhᵀ·dropout(x).
+type down struct {
+	a, b, key, out ir.Ref
+	grad           bool
+	dropout        ir.DropoutAttr
+	main, sum      *kernel
+	tileM, tileN   int
+}
+
+func prepareLoRADown(c *compiler, l *ir.Launch) (step, error) { return prepareDown(c, l, false) }
+
+func prepareLoRADownGrad(c *compiler, l *ir.Launch) (step, error) { return prepareDown(c, l, true) }
+
+func prepareDown(c *compiler, l *ir.Launch, grad bool) (step, error) {
+	p := &down{a: l.In[0], b: l.In[1], key: l.In[2], out: l.Out[0], grad: grad, dropout: l.Attr.(ir.DropoutAttr), tileM: 64, tileN: 64}
+	name, threads := "lora_down", 256
+	if grad {
+		name += "_grad"
+	}
+	switch {
+	case c.dev.precision == backend.BF16:
+		name, threads = name+"_mma", 128
+	case p.rank(c.dims) > thinRank:
+		name += "_f32_64"
+	case grad:
+		name, p.tileM = name+"_f32_16", 16
+	default:
+		name, p.tileN = name+"_f32_16", 16
+	}
+	var err error
+	if p.main, err = c.kernel("lora_down", name, threads); err != nil {
+		return nil, err
+	}
+	if threads == 128 {
+		if err := p.main.share(stagesBytes(64)); err != nil {
+			return nil, err
+		}
+	}
+	if p.sum, err = c.kernel("gemm_mma", "gemm_sum", 256); err != nil {
+		return nil, err
+	}
+	m, n, k := p.sizes(c.dims)
+	c.reserve(partial(m*n, blocks(k, stageK)))
+	return p.fill, nil
+}
+
+func (p *down) rank(dims []int) int {
+	m, n, _ := p.sizes(dims)
+	if p.grad {
+		return m
+	}
+	return n
+}
+
+// sizes are those of the output and of the long axis.
+func (p *down) sizes(dims []int) (m, n, k int) {
+	m, n, k = p.out.Type.Shape[0].Resolve(dims), p.out.Type.Shape[1].Resolve(dims), p.a.Type.Shape[1].Resolve(dims)
+	if p.grad {
+		k = p.a.Type.Shape[0].Resolve(dims)
+	}
+	return m, n, k
+}
+
+func (p *down) fill(r *run) {
+	m, n, k := p.sizes(r.dims)
+	down, across := blocks(m, p.tileM), blocks(n, p.tileN)
+	parts := partsOf(down*across, blocks(k, stageK))
+	a, b, rowA, rowB := r.at(p.a), r.at(p.b), k, k
+	if p.grad {
+		rowA, rowB = m, n
+	}
+	flags := operandFlags(a, p.a.Type.DType, rowA, !p.grad) | operandFlags(b, p.b.Type.DType, rowB, !p.grad)<<flagsShift
+	p.main.grid(down*across*parts, 1, 1).pointer(r.at(p.out)).pointer(r.scratch).pointer(a).pointer(b)
+	p.main.int(m).int(n).int(k).int(flags).int(down).int(across).int(parts)
+	p.main.pointer(r.at(p.key)).int(int(p.dropout.Stream)).int(int(philox.Threshold(p.dropout.P))).float(float32(1 / (1 - p.dropout.P)))
+	p.sum.skip()
+	if parts > 1 {
+		sumParts(p.sum, r, p.out, m*n, n, 1, parts).pointer(0).pointer(0)
+	}
+}

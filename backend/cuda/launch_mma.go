@@ -1,0 +1,112 @@
+//go:build cuda && linux
+
+package cuda
+
+import "github.com/lorafuse/lorafuse/ir"
+
+// The launches here are those of kernels/cuda/gemm_mma.cu: all products of a sum
+// at once, by the tensor cores.
+
+const (
+	stageK = 32 // elements of the k axis that a block takes at a time
+	// A tile of 128 by 128 feeds the tensor cores best, if there are tiles enough
+	// for every multiprocessor; else tiles are of 64 by 64.
+	largeTile, smallTile = 128, 64
+	enoughTiles          = 108
+	// Outputs of few tiles are computed in parts of the k axis of at least
+	// leastStages each, until there are so many blocks.
+	enoughBlocks = 512
+	leastStages  = 8
+	mostParts    = 64
+)
+
+// partsOf is into how many parts the k axis is divided. It follows from the
+// shape alone, so that results do not depend on the device.
+func partsOf(tiles, stages int) int {
+	return max(1, min(enoughBlocks/max(tiles, 1), stages/leastStages, mostParts))
+}
+
+// partial is the scratch memory that parts of an output of so many elements can
+// need, with at most so many stages: never more than enoughBlocks small tiles.
+func partial(elements, stages int) int {
+	parts := min(stages/leastStages, mostParts)
+	if parts < 2 {
+		return 0
+	}
+	return 4 * min(parts*elements, enoughBlocks*smallTile*smallTile)
+}
+
+type mma struct {
+	t                 terms
+	large, small, sum *kernel
+}
+
+func newMMA(c *compiler, t terms) (product, error) {
+	p := &mma{t: t}
+	var err error
+	if p.large, err = c.kernel("gemm_mma", "gemm_mma_128", 256); err != nil {
+		return nil, err
+	}
+	if p.small, err = c.kernel("gemm_mma", "gemm_mma_64", 128); err != nil {
+		return nil, err
+	}
+	if p.sum, err = c.kernel("gemm_mma", "gemm_sum", 256); err != nil {
+		return nil, err
+	}
+	for _, k := range []struct {
+		*kernel
+		tile int
+	}{{p.large, largeTile}, {p.small, smallTile}} {
+		if err := k.share(stagesBytes(k.tile)); err != nil {
+			return nil, err
+		}
+	}
+	m, n, batch := t.sizes(c.dims)
+	c.reserve(partial(m*n*batch, p.stages(c.dims)))
+	return p, nil
+}
+
+// stagesBytes is the shared memory of tiles of a side: three stages of both
+// operands in bfloat16, and the books of 4-bit types.
+func stagesBytes(side int) int { return 3*2*side*stageK*2 + 2*16*4 }
+
+func (p *mma) stages(dims []int) int {
+	n := 0
+	for i := range p.t.list {
+		n += blocks(p.t.list[i].k(dims), stageK)
+	}
+	return n
+}
+
+func (p *mma) skip() {
+	p.large.skip()
+	p.small.skip()
+	p.sum.skip()
+}
+
+func (p *mma) fill(r *run) {
+	p.skip()
+	m, n, batch := p.t.sizes(r.dims)
+	k, tile := p.small, smallTile
+	if m > smallTile && n > smallTile && blocks(m, largeTile)*blocks(n, largeTile)*batch >= enoughTiles {
+		k, tile = p.large, largeTile
+	}
+	down, across, parts := blocks(m, tile), blocks(n, tile), 1
+	if tile == smallTile {
+		parts = partsOf(down*across*batch, p.stages(r.dims))
+	}
+	out := r.at(p.t.out)
+	bias, addend := p.t.edges(r)
+	k.grid(down*across*batch*parts, 1, 1).pointer(out).pointer(r.scratch).pointer(bias).pointer(addend)
+	k.int(m).int(n).int(down).int(across).int(parts)
+	p.t.add(r, k)
+	if parts > 1 {
+		sumParts(p.sum, r, p.t.out, m*n, n, batch, parts).pointer(bias).pointer(addend)
+	}
+}
+
+// sumParts adds up what parts have left in the scratch memory; the addresses of
+// bias and addend are the parameters that are missing.
+func sumParts(k *kernel, r *run, out ir.Ref, size, n, batch, parts int) *kernel {
+	return k.grid(blocks(size, 256), min(batch, maxGrid), 1).long(size).int(n).int(batch).int(parts).pointer(r.at(out)).pointer(r.scratch)
+}

@@ -1,0 +1,165 @@
+//go:build cuda && linux
+
+package cuda
+
+import (
+	"math"
+
+	"gorgonia.org/cu"
+
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// How kernels are told of an operand of a product: kernels/cuda/operand.cuh and
+// products.cuh.
+const (
+	wayAny  = iota // element by element, at any address
+	wayCopy        // bfloat16 as it is
+	wayWide        // by wide loads
+
+	kindShift  = 2
+	alongK     = 1 << 5
+	flagsShift = 8 // of the second operand
+)
+
+var operandKinds = map[tensor.DType]int{tensor.F32: 0, tensor.F16: 1, tensor.BF16: 2, tensor.Q8: 3, tensor.NF4: 4, tensor.FP4: 5}
+
+// operandFlags describes an operand at an address whose rows, as they lie in
+// memory, have so many elements; k tells whether they lie along the k axis.
+func operandFlags(at cu.DevicePtr, d tensor.DType, row int, k bool) int {
+	way, address := wayAny, uint64(at)
+	switch {
+	case d == tensor.BF16 && address%16 == 0 && row%8 == 0:
+		way = wayCopy
+	case d == tensor.F16 && address%16 == 0 && row%8 == 0, d == tensor.F32 && address%16 == 0 && row%4 == 0,
+		d.Quantized() && address%4 == 0 && row%tensor.QuantBlock == 0:
+		way = wayWide
+	}
+	f := way | operandKinds[d]<<kindShift
+	if k {
+		f |= alongK
+	}
+	return f
+}
+
+// terms is a sum of products as it is handed to kernels that compute all of
+// them at once.
+type terms struct {
+	out, bias, addend ir.Ref
+	hasBias, hasC     bool
+	list              []term // without those whose factor is zero, which are not read
+}
+
+type term struct {
+	a, b   ir.Ref
+	ta, tb bool
+	alpha  float32
+}
+
+func termsOf(l *ir.Launch) terms {
+	a := l.Attr.(ir.GemmAttr)
+	t := terms{out: l.Out[0], hasBias: a.HasBias, hasC: a.HasC}
+	for i := range a.N {
+		if p := a.P[i]; p.Alpha != 0 {
+			t.list = append(t.list, term{l.In[2*i], l.In[2*i+1], p.TA, p.TB, p.Alpha})
+		}
+	}
+	if a.HasBias {
+		t.bias = l.In[a.Bias()]
+	}
+	if a.HasC {
+		t.addend = l.In[a.C()]
+	}
+	return t
+}
+
+// sizes are those of the output.
+func (t *terms) sizes(dims []int) (m, n, batch int) {
+	s := t.out.Type.Shape
+	rank := len(s)
+	m, n, batch = s[rank-2].Resolve(dims), s[rank-1].Resolve(dims), 1
+	if rank == 3 {
+		batch = s[0].Resolve(dims)
+	}
+	return m, n, batch
+}
+
+// k is the length of the k axis.
+func (t *term) k(dims []int) int {
+	s := t.a.Type.Shape
+	if t.ta {
+		return s[len(s)-2].Resolve(dims)
+	}
+	return s[len(s)-1].Resolve(dims)
+}
+
+// dots tells whether all products are those of rows with rows, of matrices.
+func (t *terms) dots() bool {
+	for i := range t.list {
+		if t.list[i].ta || !t.list[i].tb {
+			return false
+		}
+	}
+	return t.out.Type.Rank() == 2
+}
+
+// chained tells whether sums can be multiplied by the ratios of neighbouring
+// factors, as kernels do it that add all products to one sum.
+func (t *terms) chained() bool {
+	const most = 1 << 60
+	for i := 1; i < len(t.list); i++ {
+		r := math.Abs(float64(t.list[i-1].alpha) / float64(t.list[i].alpha))
+		if !(r <= most && r >= 1.0/most) {
+			return false
+		}
+	}
+	return true
+}
+
+// add appends the parameters LF_PRODUCTS of a kernel, after how many products
+// there are.
+func (t *terms) add(r *run, k *kernel) {
+	m, n, _ := t.sizes(r.dims)
+	count, stepA, stepB := 0, 0, 0
+	for i := range t.list {
+		if p := &t.list[i]; p.k(r.dims) > 0 {
+			count++
+			if t.out.Type.Rank() == 3 { // the one product
+				stepA, stepB = m*p.k(r.dims)*p.a.Type.DType.Size(), n*p.k(r.dims)*p.b.Type.DType.Size()
+			}
+		}
+	}
+	k.int(count).long(stepA).long(stepB)
+	for i := range t.list {
+		p := &t.list[i]
+		size := p.k(r.dims)
+		if size == 0 {
+			continue
+		}
+		rowA, rowB := size, n
+		if p.ta {
+			rowA = m
+		}
+		if p.tb {
+			rowB = size
+		}
+		a, b := r.at(p.a), r.at(p.b)
+		flags := operandFlags(a, p.a.Type.DType, rowA, !p.ta) | operandFlags(b, p.b.Type.DType, rowB, p.tb)<<flagsShift
+		k.pointer(a).pointer(b).int(size).int(flags).float(p.alpha)
+	}
+	for range ir.MaxProducts - count {
+		k.pointer(0).pointer(0).int(0).int(0).float(0)
+	}
+}
+
+// edges are the addresses of bias and addend, 0 where there is none.
+func (t *terms) edges(r *run) (bias, addend cu.DevicePtr) {
+	if t.hasBias {
+		bias = r.at(t.bias)
+	}
+	if t.hasC {
+		addend = r.at(t.addend)
+	}
+	return bias, addend
+}
