@@ -15,7 +15,7 @@ out=kernels/cuda/build
 mkdir -p "$out"
 # PTX is compressed, machine code is not (nvcc's default): drivers load it
 # without unpacking, and the simulator reads the names and parameters in it.
-flags="-O3 -std=c++17 --compress-mode=default -Werror=all-warnings
+flags="-O3 -std=c++17 --threads 0 --compress-mode=default -Werror=all-warnings
  -gencode arch=compute_80,code=sm_80 -gencode arch=compute_89,code=sm_89
  -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_100,code=sm_100
  -gencode arch=compute_80,code=compute_80"

@@ -69,8 +69,8 @@ func matrix(t *testing.T, rng *rand.Rand, d tensor.DType, shape ...int) *tensor.
 	return &tensor.Tensor{DType: d, Shape: shape, Data: data}
 }
 
-// numbers are the elements of a matrix, rounded to bfloat16 if asked for.
-func numbers(t *testing.T, x *tensor.Tensor, rounded bool) []float64 {
+// operand are the elements of a matrix, rounded to bfloat16 if asked for.
+func operand(t *testing.T, x *tensor.Tensor, rounded bool) []float64 {
 	t.Helper()
 	n := 1
 	for _, s := range x.Shape {
@@ -133,7 +133,7 @@ func TestProducts(t *testing.T) {
 				}
 				if c.c {
 					addend = param("c", tensor.F32, shape(c.m, c.n, false)...).Value()
-					for i, v := range numbers(t, args["c"], false) {
+					for i, v := range operand(t, args["c"], false) {
 						want[i] += v
 					}
 				}
@@ -143,7 +143,7 @@ func TestProducts(t *testing.T) {
 					a, b := string(rune('A'+2*i)), string(rune('B'+2*i))
 					x, y := param(a, p.a, shape(c.m, p.k, p.ta)...), param(b, p.b, shape(p.k, c.n, p.tb)...)
 					ps = append(ps, ir.Product{A: x.Value(), B: y.Value(), TA: p.ta, TB: p.tb, Alpha: p.alpha})
-					accumulate(want, numbers(t, args[a], rounded), numbers(t, args[b], rounded), matrices, c.m, c.n, p)
+					accumulate(want, operand(t, args[a], rounded), operand(t, args[b], rounded), matrices, c.m, c.n, p)
 				}
 				out, err := graph.Eval(context.Background(), dev, []graph.Tensor{g.Of(g.IR().Gemm(ps, bias, addend))}, args, nil)
 				require.NoError(t, err)
@@ -154,7 +154,7 @@ func TestProducts(t *testing.T) {
 }
 
 func numbersOfRows(t *testing.T, row *tensor.Tensor, n int) []float64 {
-	r := numbers(t, row, false)
+	r := operand(t, row, false)
 	out := make([]float64, n)
 	for i := range out {
 		out[i] = r[i%len(r)]
@@ -228,7 +228,7 @@ func TestLoRADown(t *testing.T) {
 			}, map[string]*tensor.Tensor{"x": x, "a": a, "dh": dh, "key": key}, nil)
 			require.NoError(t, err)
 
-			kept := numbers(t, x, false)
+			kept := operand(t, x, false)
 			mask := philox.NewMask(seed, step, stream, p)
 			for i := range kept {
 				kept[i] *= 2
@@ -237,8 +237,8 @@ func TestLoRADown(t *testing.T) {
 				}
 			}
 			h, da := make([]float64, c.rows*c.rank), make([]float64, c.rank*c.width)
-			accumulate(h, kept, numbers(t, a, false), 1, c.rows, c.rank, factors{k: c.width, tb: true, alpha: 1})
-			accumulate(da, numbers(t, dh, false), kept, 1, c.rank, c.width, factors{k: c.rows, ta: true, alpha: 1})
+			accumulate(h, kept, operand(t, a, false), 1, c.rows, c.rank, factors{k: c.width, tb: true, alpha: 1})
+			accumulate(da, operand(t, dh, false), kept, 1, c.rank, c.width, factors{k: c.rows, ta: true, alpha: 1})
 			requireClose(t, h, out[0])
 			requireClose(t, da, out[1])
 		}

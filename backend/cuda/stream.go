@@ -78,10 +78,11 @@ func (s *stream) wait(context cu.CUContext, idle func()) {
 // ticket.
 func (s *stream) mark(end completion) (uint64, error) {
 	e, err := s.event()
-	if err == nil {
-		err = driver.Of(e.Record(s.Stream))
-	}
 	if err != nil {
+		return s.issued, err
+	}
+	if err := driver.Of(e.Record(s.Stream)); err != nil {
+		s.free <- e // close waits for all of them
 		return s.issued, err
 	}
 	s.issued++

@@ -22,6 +22,7 @@
 // Reference: for h, i { for j { p = exp(scale s − lse); ds = p (do·v − D)
 //              dq[i] += scale ds k[j]; dk[j] += scale ds q[i]; dv[j] += p do[i] } }
 #include "attention.cuh"
+#include "attention_walk.cuh"
 
 // rounded: with do as the bfloat16 kernels see it, so that do·v − D is 0 where a
 // query sees one key, and small where it should be.
@@ -78,69 +79,6 @@ extern "C" __global__ void __launch_bounds__(256)
   out[i] = sum;
 }
 LF_KERNEL(attention_sum_parts);
-
-// What one query is to the kernels below.
-struct lf_stats {
-  float lse, delta;
-  int begin, end;
-  LF_DEVICE void load(const float4* stats, long long row, int heads, int head, int n) {
-    float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    if (row < n) x = stats[row * heads + head];
-    lse = x.x;
-    delta = x.y;
-    begin = __float_as_int(x.z);
-    end = __float_as_int(x.w);
-  }
-  // What lane l has.
-  LF_DEVICE lf_stats of(int l) const {
-    lf_stats t;
-    t.lse = __shfl_sync(0xffffffffu, lse, l & 31);
-    t.delta = __shfl_sync(0xffffffffu, delta, l & 31);
-    t.begin = __shfl_sync(0xffffffffu, begin, l & 31);
-    t.end = __shfl_sync(0xffffffffu, end, l & 31);
-    return t;
-  }
-  LF_DEVICE bool sees(int key) const { return key >= begin && key < end; }
-};
-
-// Goes over the tiles of queries that may see keys of [begin, end), for the
-// heads [head, last) one after the other. All warps of a block go alike.
-struct lf_walk {
-  const int2* spans;
-  int tiles, begin, end, last;
-  int head, base, tile = 0;
-  unsigned found;
-
-  LF_DEVICE void start(const int2* s, int count, int k0, int k1, int h0, int h1) {
-    spans = s;
-    tiles = count;
-    begin = k0;
-    end = k1;
-    head = h0;
-    last = h1;
-    base = 0;
-    found = look();
-  }
-  LF_DEVICE unsigned look() const {
-    int t = base + (threadIdx.x & 31);
-    int2 s = t < tiles ? spans[t] : make_int2(0, 0);
-    return __ballot_sync(0xffffffffu, s.x < end && s.y > begin);
-  }
-  // Sets head and tile to the next ones; false if there are no more.
-  LF_DEVICE bool next() {
-    while (!found) {
-      base += 32;
-      if (base >= tiles) {
-        base = 0;
-        if (++head >= last) return false;
-      }
-      found = look();
-    }
-    tile = base + __ffs((int)found) - 1;
-    found &= found - 1;
-    return true;
-  }
-};
 
 // ---- float32.
 
