@@ -5,8 +5,7 @@
 # Models from the hub are kept in /models; mount a volume there to keep them.
 FROM golang:1.26 AS build
 WORKDIR /src
-COPY go.mod go.sum ./
-RUN go mod download
+# No go mod download: it would fetch what only builds with CUDA need.
 COPY . .
 RUN make build && mkdir -p /out/models /out/data
 
