@@ -279,12 +279,12 @@ func (p *Program) verifyLaunch(l *Launch, dims []int) error {
 			over = f(l.Attr, i)
 		}
 		for j, in := range l.In {
-			if overlap(o, in, dims) && j != over {
+			if o.Overlaps(in, dims) && j != over {
 				return fmt.Errorf("output %d %v lies over input %d %v", i, o, j, in)
 			}
 		}
 		for j, other := range l.Out[:i] {
-			if overlap(o, other, dims) {
+			if o.Overlaps(other, dims) {
 				return fmt.Errorf("output %d %v lies over output %d %v", i, o, j, other)
 			}
 		}
@@ -292,9 +292,27 @@ func (p *Program) verifyLaunch(l *Launch, dims []int) error {
 	return nil
 }
 
-func overlap(a, b Ref, dims []int) bool {
-	if a.Space != b.Space || a.Space == SpaceArg && a.Index != b.Index {
+// Same reports whether two values begin at the same place.
+func (r Ref) Same(o Ref) bool {
+	return r.Space == o.Space && (r.Space != SpaceArg || r.Index == o.Index) && r.Offset == o.Offset
+}
+
+// Overlaps reports whether two values share memory at the sizes dims. Two
+// arguments of one program may be the same buffer only where neither is written.
+func (r Ref) Overlaps(o Ref, dims []int) bool {
+	if r.Space != o.Space || r.Space == SpaceArg && r.Index != o.Index {
 		return false
 	}
-	return a.Offset < b.Offset+b.Type.Bytes(dims) && b.Offset < a.Offset+a.Type.Bytes(dims)
+	return r.Offset < o.Offset+o.Type.Bytes(dims) && o.Offset < r.Offset+r.Type.Bytes(dims)
+}
+
+// Conflicts reports whether two launches must keep their order: one of them
+// writes what the other one reads or writes.
+func (l *Launch) Conflicts(o *Launch, dims []int) bool {
+	share := func(a, b []Ref) bool {
+		return slices.ContainsFunc(a, func(x Ref) bool {
+			return slices.ContainsFunc(b, func(y Ref) bool { return x.Overlaps(y, dims) })
+		})
+	}
+	return share(l.Out, o.In) || share(l.Out, o.Out) || share(l.In, o.Out)
 }

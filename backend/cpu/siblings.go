@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"slices"
+
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
 	"github.com/lorafuse/lorafuse/ir"
 )
@@ -13,48 +15,15 @@ func siblings(launches []ir.Launch, dims []int) []ir.Launch {
 	n := 0
 	for n < min(most, len(launches)) {
 		l := &launches[n]
-		if !product(l) || !sameRef(l.In[0], launches[0].In[0]) {
+		if !product(l) || !l.In[0].Same(launches[0].In[0]) {
 			break
 		}
-		free := true
-		for i := range launches[:n] {
-			free = free && apart(l, &launches[i], dims)
-		}
-		if !free {
+		if slices.ContainsFunc(launches[:n], func(o ir.Launch) bool { return l.Conflicts(&o, dims) }) {
 			break
 		}
 		n++
 	}
 	return launches[:n]
-}
-
-func sameRef(a, b ir.Ref) bool {
-	return a.Space == b.Space && a.Index == b.Index && a.Offset == b.Offset
-}
-
-// apart reports whether neither launch writes what the other reads or writes.
-func apart(a, b *ir.Launch, dims []int) bool {
-	clear := func(w, x ir.Ref) bool {
-		if w.Space != x.Space || w.Space == ir.SpaceArg && w.Index != x.Index {
-			return true
-		}
-		return w.Offset+w.Type.Bytes(dims) <= x.Offset || x.Offset+x.Type.Bytes(dims) <= w.Offset
-	}
-	for _, w := range a.Out {
-		for _, x := range append(b.In[:len(b.In):len(b.In)], b.Out...) {
-			if !clear(w, x) {
-				return false
-			}
-		}
-	}
-	for _, w := range b.Out {
-		for _, x := range a.In {
-			if !clear(w, x) {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // productsKernel prepares products that are computed together.

@@ -3,6 +3,8 @@
 package cuda
 
 import (
+	"slices"
+
 	"github.com/lorafuse/lorafuse/ir"
 )
 
@@ -105,7 +107,7 @@ func (c *compiler) adamWGroup(l *ir.Launch) []*ir.Launch {
 		if c.merged[i] {
 			continue // it has run by then
 		}
-		if next.Op == ir.AdamW && next.Attr == l.Attr && inPlace(next) && same(next.In[4], l.In[4]) && same(next.In[5], l.In[5]) &&
+		if next.Op == ir.AdamW && next.Attr == l.Attr && inPlace(next) && next.In[4].Same(l.In[4]) && next.In[5].Same(l.In[5]) &&
 			!c.depends(next, between) && !c.depends(next, group) {
 			group = append(group, next)
 			c.merged[i] = true
@@ -116,42 +118,17 @@ func (c *compiler) adamWGroup(l *ir.Launch) []*ir.Launch {
 	return group
 }
 
-// same tells whether two values of a program lie at the same place.
-func same(a, b ir.Ref) bool {
-	return a.Space == b.Space && a.Index == b.Index && a.Offset == b.Offset
-}
-
 // inPlace tells whether a launch of AdamW changes its state where it lies.
 func inPlace(l *ir.Launch) bool {
 	for i, out := range l.Out {
-		if !same(out, l.In[i]) {
+		if !out.Same(l.In[i]) {
 			return false
 		}
 	}
 	return true
 }
 
-// depends tells whether a launch must come after one of the others: one of the
-// two writes what the other one reads or writes.
+// depends tells whether a launch must come after one of the others.
 func (c *compiler) depends(l *ir.Launch, others []*ir.Launch) bool {
-	for _, o := range others {
-		if c.touch(l.Out, o.In) || c.touch(l.Out, o.Out) || c.touch(l.In, o.Out) {
-			return true
-		}
-	}
-	return false
-}
-
-// touch tells whether values share memory. Two arguments of one program may be
-// the same buffer only where neither is written.
-func (c *compiler) touch(a, b []ir.Ref) bool {
-	for _, x := range a {
-		for _, y := range b {
-			if x.Space == y.Space && x.Index == y.Index &&
-				x.Offset < y.Offset+y.Type.Bytes(c.dims) && y.Offset < x.Offset+x.Type.Bytes(c.dims) {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(others, func(o *ir.Launch) bool { return l.Conflicts(o, c.dims) })
 }
