@@ -5,6 +5,7 @@
 #pragma once
 
 #include "element.cuh"
+#include "philox.cuh"
 
 // Element types of an operand. Quantised ones are of second operands alone.
 #define LF_KIND_F32 0
@@ -67,34 +68,21 @@ LF_DEVICE float4 lf_codes4(unsigned w, float scale, const float* book) {
 // Dropout: which elements of x are kept, by the words of internal/philox, and
 // what those are multiplied by.
 struct lf_drop {
-  unsigned key0, key1, step, stream, threshold;
+  unsigned key[3], stream, threshold;  // key: seed low, seed high, step
   float scale;
 };
 
 LF_DEVICE lf_drop lf_open_drop(const unsigned* key, unsigned stream, unsigned threshold, float scale) {
-  lf_drop d = {key[0], key[1], key[2], stream, threshold, scale};
+  lf_drop d = {{key[0], key[1], key[2]}, stream, threshold, scale};
   return d;
-}
-
-// The words of elements 4b to 4b+3.
-LF_DEVICE uint4 lf_random4(const lf_drop& d, long long b) {
-  unsigned c0 = (unsigned)b, c1 = (unsigned)((unsigned long long)b >> 32), c2 = d.stream, c3 = d.step, k0 = d.key0, k1 = d.key1;
-#pragma unroll
-  for (int r = 0; r < 10; r++) {
-    unsigned long long p = 0xD2511F53ull * c0, q = 0xCD9E8D57ull * c2;
-    c0 = (unsigned)(q >> 32) ^ c1 ^ k0, c1 = (unsigned)q;
-    c2 = (unsigned)(p >> 32) ^ c3 ^ k1, c3 = (unsigned)p;
-    k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
-  }
-  return make_uint4(c0, c1, c2, c3);
 }
 
 // dropout of the four elements from i on.
 LF_DEVICE float4 lf_dropped(const lf_drop& d, long long i, float4 v) {
-  uint4 w = lf_random4(d, i >> 2);
+  uint4 w = lf_philox(d.key, d.stream, i >> 2);
   int skip = (int)(i & 3);
   if (skip) { // they lie in two blocks of words
-    uint4 n = lf_random4(d, (i >> 2) + 1);
+    uint4 n = lf_philox(d.key, d.stream, (i >> 2) + 1);
     if (skip == 1) w = make_uint4(w.y, w.z, w.w, n.x);
     else if (skip == 2) w = make_uint4(w.z, w.w, n.x, n.y);
     else w = make_uint4(w.w, n.x, n.y, n.z);
