@@ -8,6 +8,7 @@ package telemetry
 
 import (
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -113,7 +114,7 @@ func (m *Meter) Close() error {
 // given UUIDs or, without any, all. It is false where none of them tells.
 func Energy(from, to Sample, uuids ...string) (joules float64, ok bool) {
 	for _, b := range to.GPUs {
-		if b.EnergyJoules == nil || !wanted(b.UUID, uuids) {
+		if b.EnergyJoules == nil || len(uuids) > 0 && !slices.Contains(uuids, b.UUID) {
 			continue
 		}
 		for _, a := range from.GPUs {
@@ -123,13 +124,4 @@ func Energy(from, to Sample, uuids ...string) (joules float64, ok bool) {
 		}
 	}
 	return joules, ok
-}
-
-func wanted(uuid string, uuids []string) bool {
-	for _, u := range uuids {
-		if u == uuid {
-			return true
-		}
-	}
-	return len(uuids) == 0
 }

@@ -4,9 +4,9 @@ import "unsafe"
 
 // fewRows computes a call of at most rowsFew rows, as in decoding, from B as
 // it lies in memory: it reads B once, and mostly waits for memory. Each task
-// takes a range of columns. (Where a grid takes the call, that is faster.) The gradient of an adapter's A, dhᵀ·x, has a few
-// rows more and a B whose columns lie side by side: packing it would take
-// longer than the products.
+// takes a range of columns. Where a grid takes the call, that is faster. The
+// gradient of an adapter's A, dhᵀ·x, has a few rows more and a B whose columns
+// lie side by side: packing it would take longer than the products.
 //
 // The order in which an element is summed does not depend on M here.
 type fewRows struct {
