@@ -38,6 +38,10 @@ type Turns struct {
 	Cold bool
 	// Only leaves out the rows whose ID it does not match; nil leaves out none.
 	Only *regexp.Regexp
+	// Settle is how long everything rests after a sample of another program: its
+	// idle threads go on spinning for up to 200 ms (OpenMP's KMP_BLOCKTIME) and
+	// would take their core from who comes next. New processes need none.
+	Settle time.Duration
 	// Progress is told how many of the samples have been taken; nil for nobody.
 	Progress func(done, total int)
 	// Between, if not nil, is called before each group, and before a round where
@@ -124,7 +128,7 @@ func (t *Turns) together(ctx context.Context, tasks []Task) (err error) {
 	for i := range tasks {
 		var err error
 		if samplers[i], err = tasks[i].Begin(ctx); err == nil && !t.Cold {
-			_, err = samplers[i].Sample(ctx)
+			_, err = t.sample(ctx, &tasks[i], samplers[i])
 		}
 		if err := failed(&tasks[i], err); err != nil {
 			return err
@@ -139,7 +143,7 @@ func (t *Turns) together(ctx context.Context, tasks []Task) (err error) {
 		}
 		for i := range tasks {
 			if row := tasks[i].Row; row.Failure == "" {
-				s, err := samplers[i].Sample(ctx)
+				s, err := t.sample(ctx, &tasks[i], samplers[i])
 				if err := failed(&tasks[i], err); err != nil {
 					return err
 				}
@@ -154,6 +158,20 @@ func (t *Turns) together(ctx context.Context, tasks []Task) (err error) {
 		}
 	}
 	return nil
+}
+
+// sample takes a sample, and lets the machine settle after those of others.
+func (t *Turns) sample(ctx context.Context, task *Task, s Sampler) (float64, error) {
+	seconds, err := s.Sample(ctx)
+	if err != nil || !task.Foreign || t.Cold || t.Settle == 0 {
+		return seconds, err
+	}
+	select {
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	case <-time.After(t.Settle):
+		return seconds, nil
+	}
 }
 
 // Repeat samples f as the mean of as many calls as take a stretch of time that

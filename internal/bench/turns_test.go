@@ -86,6 +86,23 @@ func TestCold(t *testing.T) {
 	assert.Equal(t, []string{"begin a", "sample a", "sample a", "close a"}, script)
 }
 
+// After another program everything rests, but never for a process that has ended.
+func TestSettle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		took := func(turns Turns) time.Duration {
+			var script []string
+			tasks := cast(&script, "one", "small", &actor{name: "a"}, &actor{name: "b"})
+			tasks[1].Foreign = true
+			start := time.Now()
+			require.NoError(t, turns.Measure(t.Context(), tasks, &Report{}))
+			return time.Since(start)
+		}
+		assert.Equal(t, 3*time.Second, took(Turns{Runs: 2, Settle: time.Second}))
+		assert.Zero(t, took(Turns{Runs: 2, Settle: time.Second, Cold: true}))
+		assert.Zero(t, took(Turns{Runs: 2}))
+	})
+}
+
 func TestSelect(t *testing.T) {
 	var script []string
 	tasks := cast(&script, "one", "small", &actor{name: "a"}, &actor{name: "b"}, &actor{name: "a"})

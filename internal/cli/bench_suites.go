@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -39,7 +40,7 @@ func (f *suiteFlags) flags(c *cobra.Command, runs int, python string) {
 
 // turns checks the flags.
 func (f *suiteFlags) turns(a *app) (bench.Turns, error) {
-	t := bench.Turns{Runs: f.runs, Progress: func(done, total int) { a.progress().Steps("measuring", int64(done), int64(total), "") }}
+	t := bench.Turns{Runs: f.runs, Settle: 250 * time.Millisecond, Progress: func(done, total int) { a.progress().Steps("measuring", int64(done), int64(total), "") }}
 	if f.only != "" {
 		var err error
 		if t.Only, err = regexp.Compile(f.only); err != nil {
