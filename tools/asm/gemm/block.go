@@ -6,90 +6,149 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// blockRows is how many rows of x a block of dotBlock has, blockCols how many
-// rows of w: with one register per sum they fill the register file, and ten
-// loads serve 24 multiply-adds (seven serve 12 with AVX2).
-const blockRows = 4
+// blockCols is how many rows of w a block of dotBlock has with four rows of x:
+// with one register per sum they fill the register file, and ten loads serve 24
+// multiply-adds (seven serve 12 with AVX2). Blocks of blockWide, into which many
+// a rank divides, have three rows of x.
+func (v *vector) blockCols() int { return (len(v.r) - 5) / 4 }
 
-func (v *vector) blockCols() int { return (len(v.r) - 5) / blockRows }
+const blockWide = 8
+
+func blockRows(cols int) int {
+	if cols == blockWide {
+		return 3
+	}
+	return 4
+}
 
 // dotBlock emits the products of a few rows of x, where they lie, with a few
 // rows of w, which are packed side by side: rows of x that are a power of two
 // apart share their places in the nearest cache, and those of w would, too.
-func dotBlock(v *vector, cols int) {
-	text(sprintf("block%sx%d", v.name, cols),
-		"func(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)",
-		sprintf("c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < %d, j < %d; element t of w[j] is w[t/%d][j][t%%%d], zeroes beyond k.", blockRows, cols, v.lanes, v.lanes))
+// While it multiplies it fetches what comes next of x, front to back, which no
+// hardware does for so many short rows. With pairs, x is rounded to bfloat16 on
+// the way, as w has been.
+func dotBlock(v *vector, cols int, pairs bool) {
+	name, lanes, what := v.name, v.lanes, ""
+	if pairs {
+		name, lanes, what = "Pairs"+v.name, 2*v.lanes, ", both rounded to bfloat16"
+	}
+	rows := blockRows(cols)
+	text(sprintf("block%sx%d", name, cols),
+		"func(k int, x *float32, ldx int, w *float32, c *float32, ldc, ahead int, alpha float32)",
+		sprintf("c[i·ldc+4j] += alpha·x[i·ldx:]·w[j]%s, strides in bytes, i < %d, j < %d; element t of w[j] is w[t/%d][j][t%%%d], zeroes beyond k; fetches as much as it reads of x, from ahead bytes behind x on.",
+			what, rows, cols, lanes, lanes))
 	param("k", reg.RCX)
 	param("x", reg.RSI)
 	param("ldx", reg.R8)
 	param("w", reg.RDX)
 	param("c", reg.RDI)
 	param("ldc", reg.R9)
+	param("ahead", reg.R13)
+	ADDQ(reg.RSI, reg.R13)
 	LEAQ(Mem{Base: reg.R8, Index: reg.R8, Scale: 2}, reg.R12) // 3·ldx
 
 	sum := func(i int) []reg.VecPhysical { return v.r[i*cols : (i+1)*cols] }
-	free := v.r[blockRows*cols:]
-	row, temp, mask := free[:cols], free[cols], v.r[len(v.r)-1]
-	for _, z := range v.r[:blockRows*cols] {
+	free := v.r[rows*cols:]
+	last := free[len(free)-1]
+	for _, z := range v.r[:rows*cols] {
 		zero(z)
 	}
-	step := func(load func(Mem)) {
-		for j := range cols {
-			VMOVUPS(Mem{Base: reg.RDX, Disp: j * v.bytes()}, row[j])
+	// at is where row i of x is, disp bytes on.
+	at := func(i, disp int) Mem {
+		return []Mem{
+			{Base: reg.RSI, Disp: disp}, {Base: reg.RSI, Index: reg.R8, Scale: 1, Disp: disp},
+			{Base: reg.RSI, Index: reg.R8, Scale: 2, Disp: disp}, {Base: reg.RSI, Index: reg.R12, Scale: 1, Disp: disp},
+		}[i]
+	}
+	// The rows of that side which has fewer are all in registers, those of the
+	// other one after the other.
+	step := func(load func(m Mem, part int, z reg.VecPhysical)) {
+		x := func(i int, z reg.VecPhysical) {
+			for part := range lanes / v.lanes {
+				if n := (i*lanes + part*v.lanes) * 4; n%64 == 0 {
+					PREFETCHT1(Mem{Base: reg.R13, Disp: n})
+				}
+				load(at(i, part*v.bytes()), part, []reg.VecPhysical{z, last}[part])
+			}
+			if pairs {
+				narrowPairs(z, last, z)
+			}
 		}
-		for i := range blockRows {
-			load([]Mem{
-				{Base: reg.RSI}, {Base: reg.RSI, Index: reg.R8, Scale: 1},
-				{Base: reg.RSI, Index: reg.R8, Scale: 2}, {Base: reg.RSI, Index: reg.R12, Scale: 1},
-			}[i])
-			for j, z := range sum(i) {
-				VFMADD231PS(temp, row[j], z)
+		w := func(j int, z reg.VecPhysical) { VMOVUPS(Mem{Base: reg.RDX, Disp: j * v.bytes()}, z) }
+		multiply := func(i, j int, x, w reg.VecPhysical) {
+			if pairs {
+				dotPairs(x, w, sum(i)[j])
+			} else {
+				VFMADD231PS(x, w, sum(i)[j])
+			}
+		}
+		if cols == blockWide {
+			for i := range rows {
+				x(i, free[i])
+			}
+			for j := range cols {
+				one := free[rows+j%3]
+				w(j, one)
+				for i := range rows {
+					multiply(i, j, free[i], one)
+				}
+			}
+			return
+		}
+		for j := range cols {
+			w(j, free[j])
+		}
+		for i := range rows {
+			x(i, free[cols])
+			for j := range cols {
+				multiply(i, j, free[cols], free[j])
 			}
 		}
 	}
-	SUBQ(I32(int32(v.lanes)), reg.RCX)
+	SUBQ(I32(int32(lanes)), reg.RCX)
 	JLT(LabelRef("rest"))
 	align()
 	Label("loop")
-	step(func(m Mem) { VMOVUPS(m, temp) })
-	ADDQ(I32(int32(v.bytes())), reg.RSI)
+	step(func(m Mem, _ int, z reg.VecPhysical) { VMOVUPS(m, z) })
+	ADDQ(I32(int32(4*lanes)), reg.RSI)
+	ADDQ(I32(int32(4*lanes*rows)), reg.R13)
 	ADDQ(I32(int32(cols*v.bytes())), reg.RDX)
-	SUBQ(I32(int32(v.lanes)), reg.RCX)
+	SUBQ(I32(int32(lanes)), reg.RCX)
 	JGE(LabelRef("loop"))
 	Label("rest")
-	ADDQ(I32(int32(v.lanes)), reg.RCX)
+	ADDQ(I32(int32(lanes)), reg.RCX)
 	JZ(LabelRef("fold"))
 	if v == avx512 {
-		mask512(reg.RCX, reg.RBX, reg.K1)
-		step(func(m Mem) { VMOVUPS_Z(m, reg.K1, temp) })
+		masks := []reg.OpmaskPhysical{reg.K1, reg.K2}
+		mask512(reg.RCX, reg.RBX, masks[:lanes/v.lanes]...)
+		step(func(m Mem, part int, z reg.VecPhysical) { VMOVUPS_Z(m, masks[part], z) })
 	} else {
-		v.mask256(reg.RCX, temp, mask)
-		step(func(m Mem) { VMASKMOVPS(m, mask, temp) })
+		v.mask256(reg.RCX, free[cols], last)
+		step(func(m Mem, _ int, z reg.VecPhysical) { VMASKMOVPS(m, last, z) })
 	}
 	Label("fold")
 	MOVQ(I32(int32(cols)), reg.RCX)
 	if v == avx512 {
 		mask512(reg.RCX, reg.RBX, reg.K1)
 	}
-	for i := range blockRows {
+	for i := range rows {
 		z := foldRow(v, sum(i), free)
 		alpha, old := free[0], free[1]
 		p, _ := Param("alpha").Resolve()
-		at := Mem{Base: reg.RDI}
+		to := Mem{Base: reg.RDI}
 		if v == avx512 {
 			VBROADCASTSS(p.Addr, alpha.AsY())
-			VMOVUPS_Z(at, reg.K1, old.AsY())
+			VMOVUPS_Z(to, reg.K1, old.AsY())
 			VFMADD231PS(z.AsY(), alpha.AsY(), old.AsY())
-			VMOVUPS(old.AsY(), reg.K1, at)
+			VMOVUPS(old.AsY(), reg.K1, to)
 		} else {
-			v.mask256(reg.RCX, alpha, mask)
+			v.mask256(reg.RCX, alpha, last)
 			VBROADCASTSS(p.Addr, alpha.AsX())
-			VMASKMOVPS(at, mask.AsX(), old.AsX())
+			VMASKMOVPS(to, last.AsX(), old.AsX())
 			VFMADD231PS(z.AsX(), alpha.AsX(), old.AsX())
-			VMASKMOVPS(old.AsX(), mask.AsX(), at)
+			VMASKMOVPS(old.AsX(), last.AsX(), to)
 		}
-		if i < blockRows-1 {
+		if i < rows-1 {
 			ADDQ(reg.R9, reg.RDI)
 		}
 	}

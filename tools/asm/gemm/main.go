@@ -17,7 +17,10 @@ func main() {
 			tile(v, rows, v.tileVecs, false)
 		}
 		for cols := 1; cols <= v.blockCols(); cols++ {
-			dotBlock(v, cols)
+			dotBlock(v, cols, false)
+		}
+		if v == avx512 {
+			dotBlock(v, blockWide, false)
 		}
 		for _, e := range []elem{f32, f16, bf16} {
 			transpose(v, e)
@@ -36,6 +39,10 @@ func main() {
 	for rows := 1; rows <= avx512.tileRows; rows++ {
 		tile(avx512, rows, avx512.tileVecs, true)
 	}
+	for cols := 1; cols <= avx512.blockCols(); cols++ {
+		dotBlock(avx512, cols, true)
+	}
+	dotBlock(avx512, blockWide, true)
 	for _, e := range []elem{f32, f16, bf16} {
 		transposePairs(e, false)
 		copyAcrossPairs(e)

@@ -14,7 +14,7 @@ var avx2 = kernels{
 	direct: avx2Direct, directRows: 6, directMost: 32,
 	fetch: fetchAhead,
 	grid:  avx2Grid, panel: avx2Panel, gridRows: 4, gridCols: avx2GridCols, gridTurn: avx2GridTurn, gridMost: 32,
-	block: avx2Block, blockRows: 4, blockCols: 2, blockLanes: 8,
+	block: avx2Block, blockRows: []int{0, 4, 4}, blockLanes: 8,
 }
 
 var (
@@ -94,6 +94,6 @@ func avx2Direct(rows, k int, a unsafe.Pointer, arow, acol int, b unsafe.Pointer,
 	}
 }
 
-func avx2Block(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc int, alpha float32) {
-	avx2Blocks[cols](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, alpha)
+func avx2Block(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, ahead int, alpha float32) {
+	avx2Blocks[cols](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, ahead, alpha)
 }

@@ -15,7 +15,7 @@ var avx512 = kernels{
 	direct: avx512Direct, directRows: 8, directMost: 32,
 	fetch: fetchAhead,
 	grid:  avx512Grid, panel: avx512Panel, gridRows: 8, gridCols: avx512GridCols, gridMost: 64,
-	block: avx512Block, blockRows: 4, blockCols: 6, blockLanes: 16,
+	block: avx512Block, blockRows: blockRows512, blockLanes: 16,
 }
 
 var (
@@ -41,7 +41,8 @@ var (
 		BF16: {nil, direct512BF16x1, direct512BF16x2, direct512BF16x3, direct512BF16x4,
 			direct512BF16x5, direct512BF16x6, direct512BF16x7, direct512BF16x8},
 	}
-	avx512Blocks = [...]blockAsm{nil, block512x1, block512x2, block512x3, block512x4, block512x5, block512x6}
+	avx512Blocks = [...]blockAsm{nil, block512x1, block512x2, block512x3, block512x4, block512x5, block512x6, 8: block512x8}
+	blockRows512 = []int{0, 4, 4, 4, 4, 4, 4, 0, 3}
 )
 
 func avx512Tile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer, ahead int) {
@@ -89,6 +90,6 @@ func avx512Direct(rows, k int, a unsafe.Pointer, arow, acol int, b unsafe.Pointe
 	}
 }
 
-func avx512Block(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc int, alpha float32) {
-	avx512Blocks[cols](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, alpha)
+func avx512Block(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, ahead int, alpha float32) {
+	avx512Blocks[cols](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, ahead, alpha)
 }

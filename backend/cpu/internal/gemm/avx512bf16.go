@@ -14,6 +14,7 @@ var avx512BF16 = func() kernels {
 		tile: avx512PairsTile,
 		pack: avx512PairsPack, across: avx512PairsAcross,
 		grid: avx512PairsGrid, panel: avx512PairsPanel,
+		block: avx512PairsBlock, blockRows: blockRows512, blockLanes: 16,
 	}
 	return k
 }()
@@ -23,6 +24,7 @@ var (
 		tilePairs512x7, tilePairs512x8, tilePairs512x9, tilePairs512x10, tilePairs512x11, tilePairs512x12}
 	avx512PairsTransposes = [...]transposeAsm{F32: pairs512F32, F16: pairs512F16, BF16: pairs512BF16}
 	avx512PairsAcrosses   = [...]acrossAsm{F32: across512PairsF32, F16: across512PairsF16, BF16: across512PairsBF16}
+	avx512PairsBlocks     = [...]blockAsm{nil, blockPairs512x1, blockPairs512x2, blockPairs512x3, blockPairs512x4, blockPairs512x5, blockPairs512x6, 8: blockPairs512x8}
 	avx512PairsCopies     = [...][2]copyAsm{
 		F32:  {zip512F32x1, zip512F32x2},
 		F16:  {zip512F16x1, zip512F16x2},
@@ -56,4 +58,8 @@ func avx512PairsPack(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Ele
 
 func avx512PairsAcross(dst unsafe.Pointer, panel int, src unsafe.Pointer, elem Elem, step, panels, k int) {
 	avx512PairsAcrosses[elem]((*float32)(dst), 4*panel, (*byte)(src), step, panels, k)
+}
+
+func avx512PairsBlock(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, ahead int, alpha float32) {
+	avx512PairsBlocks[cols](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, ahead, alpha)
 }

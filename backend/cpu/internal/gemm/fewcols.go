@@ -1,6 +1,9 @@
 package gemm
 
-import "unsafe"
+import (
+	"slices"
+	"unsafe"
+)
 
 // fewCols computes a call of at most colsThin columns whose A is float32 with
 // its k side by side, such as x·Aᵀ of an adapter: a few rows of A are
@@ -8,7 +11,9 @@ import "unsafe"
 // packed only B, which is small. Each task takes a range of rows.
 type fewCols struct {
 	*job
+	kern   *kernels    // those of the job, or those for pairs
 	groups int         // of columns, as even as can be
+	tile   int         // rows of A for each
 	rows   int         // per task
 	b      [][]float32 // op(B) of each pair, group after group as the kernel takes it
 	packs  []int       // the pairs that have one
@@ -17,8 +22,9 @@ type fewCols struct {
 }
 
 const (
-	colsThin  = 64
-	blockDeep = 768 // longest run of k between two updates of C: rows of A stay in L1 beside B
+	colsThin   = 64
+	blockDeep  = 768 // longest run of k between two updates of C: rows of A stay in L1 beside B
+	aheadTiles = 2   // how far ahead A is fetched
 )
 
 func (f *fewCols) bind(j *job) {
@@ -29,18 +35,38 @@ func (f *fewCols) bind(j *job) {
 }
 
 func (f *fewCols) run() {
-	f.groups = ceil(f.c.N, f.k.blockCols)
+	f.kern = f.k
+	if f.e.Rounds() && f.k.pairs.block != nil {
+		f.kern = f.k.pairs
+	}
+	f.groups, f.tile = f.kern.blockShape(f.c.N)
 	f.prepare()
-	tiles := ceil(f.c.M, f.k.blockRows)
-	f.rows = ceil(tiles, min(tiles, f.shares(4))) * f.k.blockRows
+	tiles := ceil(f.c.M, f.tile)
+	f.rows = ceil(tiles, min(tiles, f.shares(4))) * f.tile
 	f.spread(ceil(f.c.M, f.rows), f.task)
+}
+
+// blockShape is into how many groups for block so many columns are divided, and
+// how many rows of A go with each.
+func (k *kernels) blockShape(cols int) (groups, rows int) {
+	widest := len(k.blockRows) - 1
+	if cols%widest != 0 {
+		if gap := slices.Index(k.blockRows[1:], 0); gap > 0 {
+			widest = gap
+		}
+	}
+	groups = max(1, ceil(cols, widest))
+	return groups, k.blockRows[ceil(cols, groups)]
 }
 
 // group is the range of columns of a group.
 func (f *fewCols) group(i int) (n0, n1 int) { return i * f.c.N / f.groups, (i + 1) * f.c.N / f.groups }
 
-// depth is k in whole registers.
-func (f *fewCols) depth(k int) int { return ceil(k, f.k.blockLanes) * f.k.blockLanes }
+// words is how many words of a packed column k elements take, in whole
+// registers.
+func (f *fewCols) words(k int) int {
+	return ceil(k, f.kern.blockLanes*f.kern.pairSize) * f.kern.blockLanes
+}
 
 // prepare packs B of every pair.
 func (f *fewCols) prepare() {
@@ -48,14 +74,14 @@ func (f *fewCols) prepare() {
 	f.b, f.packs = f.b[:0], f.packs[:0]
 	for i := range c.Pairs {
 		if p := &c.Pairs[i]; !p.idle() {
-			size += c.N * f.depth(p.K)
+			size += c.N * f.words(p.K)
 		}
 	}
 	free := f.job.memory.take(size)
 	for i := range c.Pairs {
 		n := 0
 		if p := &c.Pairs[i]; !p.idle() {
-			n = c.N * f.depth(p.K)
+			n = c.N * f.words(p.K)
 			f.packs = append(f.packs, i)
 		}
 		f.b = append(f.b, free[:n])
@@ -69,12 +95,12 @@ func (f *fewCols) prepare() {
 func (f *fewCols) packGroup(i int) {
 	x := f.packs[i/f.groups]
 	n0, n1 := f.group(i % f.groups)
-	p, lanes := &f.c.Pairs[x], f.k.blockLanes
+	p := &f.c.Pairs[x]
 	row, col := p.B.steps()
-	dst := f.b[x][n0*f.depth(p.K) : n1*f.depth(p.K)]
-	if row == p.B.Elem.Size() { // k lies side by side
+	dst := f.b[x][n0*f.words(p.K) : n1*f.words(p.K)]
+	if row == p.B.Elem.Size() && (f.kern.pairSize == 1 || p.B.Elem == F32) { // k lies side by side
 		for n := n0; n < n1; n++ {
-			packLanes(dst[(n-n0)*lanes:], (n1-n0)*lanes, lanes, at(p.B.Data, n*col), p.B.Elem, p.K)
+			f.packColumn(dst, n-n0, n1-n0, at(p.B.Data, n*col), p.B.Elem, p.K)
 		}
 		return
 	}
@@ -84,8 +110,18 @@ func (f *fewCols) packGroup(i int) {
 	wide := s.b.take((n1-n0)*width + packSlack)
 	f.k.pack(floats(wide, 0), width, at(p.B.Data, n0*col), p.B.Elem, row, col, p.K, n1-n0, 1)
 	for n := range n1 - n0 {
-		packLanes(dst[n*lanes:], (n1-n0)*lanes, lanes, floats(wide, n*width), F32, p.K)
+		f.packColumn(dst, n, n1-n0, floats(wide, n*width), F32, p.K)
 	}
+}
+
+// packColumn packs a column of so many from where its k elements lie.
+func (f *fewCols) packColumn(dst []float32, col, cols int, src unsafe.Pointer, elem Elem, k int) {
+	if f.kern.pairSize > 1 {
+		f.kern.panel(floats(dst, 0), col, cols, src, k, elem)
+		return
+	}
+	lanes := f.kern.blockLanes
+	packLanes(dst[col*lanes:], cols*lanes, lanes, src, elem, k)
 }
 
 // packLanes copies k elements from src to dst, so many to each step, and fills
@@ -113,41 +149,43 @@ func (f *fewCols) rowRange(i int) {
 	m0 := i * f.rows
 	m1 := min(f.c.M, m0+f.rows)
 	f.c.initialize(m0, m1, 0, f.c.N)
-	for m := m0; m < m1; m += f.k.blockRows {
-		skip := max(0, m+f.k.blockRows-f.c.M)
+	for m := m0; m < m1; m += f.tile {
+		skip := max(0, m+f.tile-f.c.M)
 		for x := range f.packs {
-			f.tile(f.packs[x], m-skip, skip)
+			f.multiply(f.packs[x], m-skip, skip)
 		}
 	}
 }
 
-// tile adds a pair to blockRows rows of C from m, but for the first skip.
-func (f *fewCols) tile(x, m, skip int) {
+// multiply adds a pair to a tile of C from row m, but for the first skip rows.
+func (f *fewCols) multiply(x, m, skip int) {
 	c, p := f.c, &f.c.Pairs[x]
-	stretch := f.depth(stretchOf(p.K, blockDeep))
+	stretch := f.words(stretchOf(p.K, blockDeep)) * f.kern.pairSize
 	for k0 := 0; k0 < p.K; k0 += stretch {
 		k := min(stretch, p.K-k0)
 		a := at(p.A.Data, 4*(m*p.A.Stride+k0))
+		ahead := 4 * (aheadTiles*f.tile*p.A.Stride - k0 + f.tile*k0) // as much of that tile as is read of this one
 		for g := range f.groups {
 			n0, n1 := f.group(g)
-			b := floats(f.b[x], n0*f.depth(p.K)+k0*(n1-n0))
+			b := floats(f.b[x], n0*f.words(p.K)+k0/f.kern.pairSize*(n1-n0))
 			if skip == 0 {
-				f.k.block(n1-n0, k, a, p.A.Stride, b, floats(c.C, m*c.LDC+n0), c.LDC, p.Alpha)
-				continue
+				f.kern.block(n1-n0, k, a, p.A.Stride, b, floats(c.C, m*c.LDC+n0), c.LDC, ahead, p.Alpha)
+			} else {
+				f.last(n1-n0, k, a, p, b, m, n0, skip)
 			}
-			f.last(n1-n0, k, a, p, b, m, n0, skip)
+			ahead = 0 // they are on their way
 		}
 	}
 }
 
 // last is a tile of which not all rows count.
 func (f *fewCols) last(cols, k int, a unsafe.Pointer, p *Pair, b unsafe.Pointer, m, n0, skip int) {
-	rows := f.k.blockRows
+	rows := f.tile
 	s := f.scratch()
 	defer f.release(s)
 	out := s.a.take(rows * cols)[:rows*cols]
 	clear(out)
-	f.k.block(cols, k, a, p.A.Stride, b, floats(out, 0), cols, p.Alpha)
+	f.kern.block(cols, k, a, p.A.Stride, b, floats(out, 0), cols, 0, p.Alpha)
 	for i := skip; i < rows; i++ {
 		row := f.c.C[(m+i)*f.c.LDC+n0:][:cols]
 		for j := range row {

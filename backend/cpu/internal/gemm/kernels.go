@@ -84,11 +84,14 @@ type kernels struct {
 	gridMost int // rows of A that a call of them has at most
 
 	// block computes c[i*ldc+j] += alpha·x[i*ldx:]·w[j] over k for i <
-	// blockRows and j < cols ≤ blockCols, float32 all. Element t of w[j] is
-	// element [t/blockLanes][j][t%blockLanes] of w, zeroes beyond k.
-	// Instruction sets that gain nothing by it have none.
-	block                            func(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc int, alpha float32)
-	blockRows, blockCols, blockLanes int
+	// blockRows[cols] and j < cols, where that is not 0, float32 all, and fetches
+	// as much as it reads of x, from ahead bytes behind x on. Word t of w[j] is element
+	// [t/blockLanes][j][t%blockLanes] of w, zeroes beyond k; those of pairs round
+	// x to bfloat16, as w has been by panel. Instruction sets that gain nothing
+	// by it have none.
+	block      func(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, ahead int, alpha float32)
+	blockRows  []int
+	blockLanes int
 }
 
 // splitPadded is the length of a row of k elements as split makes it.

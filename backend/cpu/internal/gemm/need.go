@@ -63,8 +63,9 @@ func (e *Engine) Need(c *Call) Scratch {
 	}
 	if c.N <= colsThin && e.k.block != nil {
 		s.Call = max(s.Call, cols)
-		s.Task.Small = max(s.Task.Small, e.k.blockCols*e.k.blockRows)
-		s.Task.B = max(s.Task.B, e.k.blockCols*padded(longest)+packSlack)
+		groups, tile := e.k.blockShape(c.N)
+		s.Task.Small = max(s.Task.Small, ceil(c.N, groups)*tile)
+		s.Task.B = max(s.Task.B, ceil(c.N, groups)*padded(longest)+packSlack)
 	}
 	if c.N <= colsThin && transposed && c.M > 2*colsThin {
 		inner := Call{M: c.N, N: c.M, Pairs: make([]Pair, 0, len(c.Pairs))}

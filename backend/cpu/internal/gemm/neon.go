@@ -12,7 +12,7 @@ var neon = kernels{
 	dots: neonDots, dotRows: 3,
 	direct: neonDirect, directRows: 8,
 	unblock: neonUnblock, dotBlocks: neonDotBlocks,
-	block: neonBlock, blockRows: 4, blockCols: 6, blockLanes: 4,
+	block: neonBlock, blockRows: []int{0, 4, 4, 4, 4, 4, 4}, blockLanes: 4,
 }
 
 var (
@@ -109,6 +109,6 @@ func neonDirect(rows, k int, a unsafe.Pointer, arow, acol int, b unsafe.Pointer,
 	}
 }
 
-func neonBlock(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc int, alpha float32) {
+func neonBlock(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, _ int, alpha float32) {
 	neonBlocks[cols](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, alpha)
 }

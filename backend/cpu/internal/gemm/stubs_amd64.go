@@ -64,35 +64,40 @@ func tile512x11(k int, a *float32, b *float32, c *float32, ldc int, cols int, ad
 //go:noescape
 func tile512x12(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 1; element t of w[j] is w[t/16][j][t%16], zeroes beyond k.
+// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 1; element t of w[j] is w[t/16][j][t%16], zeroes beyond k; fetches as much as it reads of x, from ahead bytes behind x on.
 //
 //go:noescape
-func block512x1(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
+func block512x1(k int, x *float32, ldx int, w *float32, c *float32, ldc int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 2; element t of w[j] is w[t/16][j][t%16], zeroes beyond k.
+// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 2; element t of w[j] is w[t/16][j][t%16], zeroes beyond k; fetches as much as it reads of x, from ahead bytes behind x on.
 //
 //go:noescape
-func block512x2(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
+func block512x2(k int, x *float32, ldx int, w *float32, c *float32, ldc int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 3; element t of w[j] is w[t/16][j][t%16], zeroes beyond k.
+// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 3; element t of w[j] is w[t/16][j][t%16], zeroes beyond k; fetches as much as it reads of x, from ahead bytes behind x on.
 //
 //go:noescape
-func block512x3(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
+func block512x3(k int, x *float32, ldx int, w *float32, c *float32, ldc int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 4; element t of w[j] is w[t/16][j][t%16], zeroes beyond k.
+// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 4; element t of w[j] is w[t/16][j][t%16], zeroes beyond k; fetches as much as it reads of x, from ahead bytes behind x on.
 //
 //go:noescape
-func block512x4(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
+func block512x4(k int, x *float32, ldx int, w *float32, c *float32, ldc int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 5; element t of w[j] is w[t/16][j][t%16], zeroes beyond k.
+// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 5; element t of w[j] is w[t/16][j][t%16], zeroes beyond k; fetches as much as it reads of x, from ahead bytes behind x on.
 //
 //go:noescape
-func block512x5(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
+func block512x5(k int, x *float32, ldx int, w *float32, c *float32, ldc int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 6; element t of w[j] is w[t/16][j][t%16], zeroes beyond k.
+// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 6; element t of w[j] is w[t/16][j][t%16], zeroes beyond k; fetches as much as it reads of x, from ahead bytes behind x on.
 //
 //go:noescape
-func block512x6(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
+func block512x6(k int, x *float32, ldx int, w *float32, c *float32, ldc int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 3, j < 8; element t of w[j] is w[t/16][j][t%16], zeroes beyond k; fetches as much as it reads of x, from ahead bytes behind x on.
+//
+//go:noescape
+func block512x8(k int, x *float32, ldx int, w *float32, c *float32, ldc int, ahead int, alpha float32)
 
 // dst[t·width+4i] = alpha·src[i·lane+t·4], strides in bytes, i < 16 with zeroes from rows on, t < k.
 //
@@ -364,15 +369,15 @@ func tile256x5(k int, a *float32, b *float32, c *float32, ldc int, cols int, add
 //go:noescape
 func tile256x6(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 1; element t of w[j] is w[t/8][j][t%8], zeroes beyond k.
+// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 1; element t of w[j] is w[t/8][j][t%8], zeroes beyond k; fetches as much as it reads of x, from ahead bytes behind x on.
 //
 //go:noescape
-func block256x1(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
+func block256x1(k int, x *float32, ldx int, w *float32, c *float32, ldc int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 2; element t of w[j] is w[t/8][j][t%8], zeroes beyond k.
+// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 2; element t of w[j] is w[t/8][j][t%8], zeroes beyond k; fetches as much as it reads of x, from ahead bytes behind x on.
 //
 //go:noescape
-func block256x2(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
+func block256x2(k int, x *float32, ldx int, w *float32, c *float32, ldc int, ahead int, alpha float32)
 
 // dst[t·width+4i] = alpha·src[i·lane+t·4], strides in bytes, i < 8 with zeroes from rows on, t < k.
 //
@@ -613,6 +618,41 @@ func tilePairs512x11(k int, a *float32, b *float32, c *float32, ldc int, cols in
 //
 //go:noescape
 func tilePairs512x12(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
+
+// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], both rounded to bfloat16, strides in bytes, i < 4, j < 1; element t of w[j] is w[t/32][j][t%32], zeroes beyond k; fetches as much as it reads of x, from ahead bytes behind x on.
+//
+//go:noescape
+func blockPairs512x1(k int, x *float32, ldx int, w *float32, c *float32, ldc int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], both rounded to bfloat16, strides in bytes, i < 4, j < 2; element t of w[j] is w[t/32][j][t%32], zeroes beyond k; fetches as much as it reads of x, from ahead bytes behind x on.
+//
+//go:noescape
+func blockPairs512x2(k int, x *float32, ldx int, w *float32, c *float32, ldc int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], both rounded to bfloat16, strides in bytes, i < 4, j < 3; element t of w[j] is w[t/32][j][t%32], zeroes beyond k; fetches as much as it reads of x, from ahead bytes behind x on.
+//
+//go:noescape
+func blockPairs512x3(k int, x *float32, ldx int, w *float32, c *float32, ldc int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], both rounded to bfloat16, strides in bytes, i < 4, j < 4; element t of w[j] is w[t/32][j][t%32], zeroes beyond k; fetches as much as it reads of x, from ahead bytes behind x on.
+//
+//go:noescape
+func blockPairs512x4(k int, x *float32, ldx int, w *float32, c *float32, ldc int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], both rounded to bfloat16, strides in bytes, i < 4, j < 5; element t of w[j] is w[t/32][j][t%32], zeroes beyond k; fetches as much as it reads of x, from ahead bytes behind x on.
+//
+//go:noescape
+func blockPairs512x5(k int, x *float32, ldx int, w *float32, c *float32, ldc int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], both rounded to bfloat16, strides in bytes, i < 4, j < 6; element t of w[j] is w[t/32][j][t%32], zeroes beyond k; fetches as much as it reads of x, from ahead bytes behind x on.
+//
+//go:noescape
+func blockPairs512x6(k int, x *float32, ldx int, w *float32, c *float32, ldc int, ahead int, alpha float32)
+
+// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], both rounded to bfloat16, strides in bytes, i < 3, j < 8; element t of w[j] is w[t/32][j][t%32], zeroes beyond k; fetches as much as it reads of x, from ahead bytes behind x on.
+//
+//go:noescape
+func blockPairs512x8(k int, x *float32, ldx int, w *float32, c *float32, ldc int, ahead int, alpha float32)
 
 // dst[t·width+4i] = the pair alpha·src[i·lane+2t·4], strides in bytes, i < 16 with zeroes from rows on, 2t < k.
 //
