@@ -68,13 +68,13 @@ var (
 
 // drawProblem draws any call, or one of those that have a way of their own:
 // few rows, rows of A with rows or columns of B, few columns, few columns with a
-// transposed A, deep.
+// transposed A, deep, and so deep that they are summed in pieces.
 func drawProblem(t *rapid.T) *problem {
 	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 	m, n := dimension(0, 131), dimension(0, 131)
 	k, pairs := dimension(0, 131), 6
 	elemA, transA, transB := elems, rapid.Bool(), rapid.Bool()
-	switch rapid.SampledFrom([]string{"any", "few rows", "grid", "deep grid", "in place", "few columns", "flipped", "deep"}).Draw(t, "kind") {
+	switch rapid.SampledFrom([]string{"any", "few rows", "grid", "deep grid", "in place", "few columns", "flipped", "deep", "in pieces"}).Draw(t, "kind") {
 	case "few rows":
 		m, k = dimension(1, 8), dimension(0, 521)
 	case "grid":
@@ -92,6 +92,9 @@ func drawProblem(t *rapid.T) *problem {
 	case "flipped":
 		m, n = dimension(129, 257), dimension(1, 64)
 		transA = rapid.Just(true)
+	case "in pieces":
+		m, n, k, pairs = dimension(1, 32), dimension(128, 257), dimension(1000, 2053), 2
+		elemA, transA, transB = rapid.Just(gemm.F32), rapid.Just(true), rapid.Just(false)
 	case "deep":
 		m, n, k, pairs = dimension(1, 33), dimension(1, 67), dimension(512, 2053), 2
 	}
@@ -132,7 +135,7 @@ func TestAgainstReference(t *testing.T) {
 func TestManyWorkers(t *testing.T) {
 	eachPrecision(t, func(t *testing.T, isa gemm.ISA) {
 		r := rand.New(rand.NewPCG(1, 1))
-		for _, s := range []struct{ m, n, k int }{{40, 300, 600}, {40, 300, 1100}, {3, 700, 300}, {400, 20, 200}, {150, 90, 90}} {
+		for _, s := range []struct{ m, n, k int }{{40, 300, 600}, {40, 300, 1100}, {20, 1100, 1600}, {3, 700, 300}, {400, 20, 200}, {150, 90, 90}} {
 			for trans := range 4 {
 				p := newProblem(r, s.m, s.n, 0, false, true)
 				p.add(newMatrix(t, r, s.m, s.k, gemm.F32, trans&1 != 0, 0), newMatrix(t, r, s.k, s.n, gemm.BF16, trans&2 != 0, 0), 1)

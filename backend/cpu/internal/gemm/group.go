@@ -14,7 +14,7 @@ func (e *Engine) RunAll(calls []*Call) {
 	few := len(calls) > 1 && e.pool.Workers() > 1
 	flops := 0
 	for _, c := range calls {
-		few = few && c.M <= rowsFew
+		few = few && c.M <= rowsFew && !c.deepens()
 		flops += c.flops()
 	}
 	if few && flops >= serialFlops && e.groups.TryLock() {

@@ -18,6 +18,7 @@ type job struct {
 	fewCols fewCols
 	flipped flipped
 	grid    grid
+	deep    deep
 
 	few func(i int) // see divideFew
 }
@@ -32,6 +33,7 @@ func newJob(e *Engine) *job {
 	j.fewCols.bind(j)
 	j.flipped.bind(j)
 	j.grid.bind(j)
+	j.deep.bind(j)
 	return j
 }
 
@@ -60,6 +62,8 @@ func (j *job) run() {
 		c.initialize(0, c.M, 0, c.N)
 	case j.k.takes(c, j.e.Rounds()):
 		j.grid.run()
+	case c.deepens():
+		j.deep.run()
 	case c.M <= rowsFew || j.k.walks(c, j.e.Rounds()):
 		j.fewRows.run()
 	case quantized:

@@ -31,7 +31,7 @@ func (e *Engine) Need(c *Call) Scratch {
 	if e.Rounds() {
 		p.kern = p.kern.pairs
 	}
-	depth, rows, cells, cols, longest, widest, wide, transposed := 0, 0, 0, 0, 0, 0, 0, true
+	depth, rows, cells, cols, longest, widest, wide, parts, transposed := 0, 0, 0, 0, 0, 0, 0, 0, true
 	for i := range c.Pairs {
 		pair := c.Pairs[i]
 		pair.Alpha = 1
@@ -47,6 +47,7 @@ func (e *Engine) Need(c *Call) Scratch {
 			wide = max(wide, e.widened(c, &pair, p.kern))
 		}
 		transposed = transposed && pair.A.Trans
+		parts += deepParts(pair.K)
 	}
 	s := Scratch{
 		Call: max(rows, min(c.M*depth, max(e.packed, p.kern.mr*depth))+ceil(c.M, p.kern.mr)*(packSlack+1)),
@@ -55,6 +56,9 @@ func (e *Engine) Need(c *Call) Scratch {
 			B:     min(ceil(c.N, p.kern.nr)*p.kern.nr, blockCols)*min(padded(depth), p.kern.kc) + packSlack,
 			Wide:  wide,
 		},
+	}
+	if transposed && parts > 1 {
+		s.Call = max(s.Call, (parts-1)*min(c.M, rowsInPlace)*c.N)
 	}
 	if e.k.grid != nil {
 		s.Call = max(s.Call, cells)

@@ -1,0 +1,134 @@
+package gemm
+
+// deep computes a call of a few rows whose operands A are transposed and whose
+// k is long, such as the gradient of an adapter's A, dhᵀ·x: each row of B, a
+// token's, is read from front to back, while the sums stay in cache. The k axis
+// is cut into pieces which are summed apart and added up in their order; where
+// it is cut depends on k alone. Each task takes a range of columns of a piece.
+type deep struct {
+	*job
+	pieces []piece
+	cols   int // per task
+	ranges int // of columns
+	sums   []float32
+	task   func(i int)
+	add    func(i int)
+}
+
+// piece is a run of k of a pair.
+type piece struct{ pair, k0, k int }
+
+const (
+	deepPiece  = 512
+	deepPieces = 4         // of a pair at most
+	deepCols   = 512       // columns of a task at least, for rows of B to be read in long runs
+	deepBytes  = 256 << 10 // of B that are multiplied at a time, and fetched meanwhile
+)
+
+// deepens reports whether a call is one for deep.
+func (c *Call) deepens() bool {
+	if c.M > rowsInPlace || c.N < 2*colsFew {
+		return false
+	}
+	long := false
+	for i := range c.Pairs {
+		p := &c.Pairs[i]
+		if p.idle() {
+			continue
+		}
+		if p.A.Elem != F32 || !p.A.Trans || p.B.Trans || p.B.Elem.Quantized() {
+			return false
+		}
+		long = long || p.K >= 2*deepPiece
+	}
+	return long
+}
+
+// deepParts is into how many pieces k elements are cut.
+func deepParts(k int) int { return min(deepPieces, max(1, k/deepPiece)) }
+
+func (f *deep) bind(j *job) {
+	f.job = j
+	f.task, f.add = f.multiply, f.addUp
+	f.pieces = make([]piece, 0, usualPairs)
+}
+
+func (f *deep) run() {
+	c := f.c
+	f.pieces = f.pieces[:0]
+	for x := range c.Pairs {
+		p := &c.Pairs[x]
+		if p.idle() {
+			continue
+		}
+		n := deepParts(p.K)
+		for i := range n {
+			k0, k1 := i*p.K/n, (i+1)*p.K/n
+			f.pieces = append(f.pieces, piece{x, k0, k1 - k0})
+		}
+	}
+	f.sums = f.job.memory.take((len(f.pieces) - 1) * c.M * c.N)
+	groups := ceil(c.N, colsFew)
+	ranges := min(ceil(f.shares(4), len(f.pieces)), ceil(c.N, deepCols))
+	f.cols = ceil(groups, ranges) * colsFew
+	f.ranges = ceil(c.N, f.cols)
+	f.spread(len(f.pieces)*f.ranges, f.task)
+	f.spread(f.ranges, f.add)
+}
+
+// multiply computes a range of columns of a piece.
+func (f *deep) multiply(i int) {
+	c := f.c
+	n0 := i % f.ranges * f.cols
+	n1 := min(c.N, n0+f.cols)
+	i /= f.ranges
+	sum, stride := c.C, c.LDC
+	if i == 0 {
+		c.initialize(0, c.M, n0, n1)
+	} else {
+		sum, stride = f.sum(i), c.N
+		for m := range c.M {
+			clear(sum[m*stride+n0 : m*stride+n1])
+		}
+	}
+	x := &f.pieces[i]
+	p := &c.Pairs[x.pair]
+	row, col := p.A.steps()
+	ldb, size := p.B.Stride*p.B.Elem.Size(), p.B.Elem.Size()
+	stretch := max(32, deepBytes/(min(c.N, 2*deepCols)*size)&^7) // one for all divisions into columns
+	strips := ceil(n1-n0, colsFew)
+	for k0 := x.k0; k0 < x.k0+x.k; k0 += stretch {
+		k := min(stretch, x.k0+x.k-k0)
+		next := min(stretch, x.k0+x.k-k0-k)
+		for s := range strips {
+			if f.k.fetch != nil {
+				for t := s * next / strips; t < (s+1)*next/strips; t++ {
+					f.k.fetch(at(p.B.Data, (k0+k+t)*ldb+n0*size), (n1-n0)*size)
+				}
+			}
+			n := n0 + s*colsFew
+			for m := 0; m < c.M; m += f.k.directRows {
+				f.k.direct(min(f.k.directRows, c.M-m), k, at(p.A.Data, m*row+k0*col), row, col,
+					at(p.B.Data, k0*ldb+n*size), p.B.Elem, ldb, floats(sum, m*stride+n), stride, min(colsFew, n1-n), p.Alpha)
+			}
+		}
+	}
+}
+
+// sum is where piece i > 0 is summed.
+func (f *deep) sum(i int) []float32 { return f.sums[(i-1)*f.c.M*f.c.N:][:f.c.M*f.c.N] }
+
+// addUp adds the pieces of a range of columns to C.
+func (f *deep) addUp(i int) {
+	c := f.c
+	n0 := i * f.cols
+	n1 := min(c.N, n0+f.cols)
+	for m := range c.M {
+		row := c.C[m*c.LDC+n0 : m*c.LDC+n1]
+		for i := 1; i < len(f.pieces); i++ {
+			for j, v := range f.sum(i)[m*c.N+n0:][:len(row)] {
+				row[j] += v
+			}
+		}
+	}
+}
