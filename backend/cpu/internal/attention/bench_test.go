@@ -42,7 +42,7 @@ func BenchmarkTrain(b *testing.B) {
 // Decoding one token reads the whole cache once.
 func BenchmarkDecode(b *testing.B) {
 	for _, c := range []struct{ q, kv, dim, keys int }{
-		{8, 4, 64, 64}, {8, 4, 64, 4096}, {32, 8, 64, 4096}, {8, 8, 128, 16384}, {14, 2, 64, 4096},
+		{8, 4, 64, 64}, {8, 4, 64, 4096}, {8, 4, 64, 32768}, {32, 8, 64, 4096}, {8, 8, 128, 16384}, {14, 2, 64, 4096},
 	} {
 		s := Spec{QHeads: c.q, KVHeads: c.kv, HeadDim: c.dim, Keys: c.keys, Lo: []int32{0}, Hi: []int32{int32(c.keys)}}
 		p := newProblem(1, s)

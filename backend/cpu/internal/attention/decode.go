@@ -6,25 +6,44 @@ import (
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/vec"
 )
 
-// decodeHeads is the number of heads whose scores over a chunk fit the memory
-// of a worker.
-const decodeHeads = tileQueries * tileKeys / decodeKeys
+const (
+	// decodeHeads is the number of heads whose scores over a chunk fit the memory
+	// of a worker.
+	decodeHeads = tileQueries * tileKeys / decodeKeys
+	// decodeBlock is how many keys all heads of a task read before they go on to
+	// the next, which are fetched meanwhile: the rows of a cache hold all heads,
+	// and what one of them reads has gaps that no prefetcher likes.
+	decodeBlock = 64
+)
+
+// headsOfTask is how many key heads a task of decoding takes: as many as leave
+// each worker some tasks.
+func (e *run) headsOfTask() int {
+	return max(1, min(e.KVHeads, len(e.chunks)*e.KVHeads/(2*e.pool.Workers())))
+}
+
+// tasksOfChunk is into how many tasks a chunk is divided.
+func (e *run) tasksOfChunk() int { return (e.KVHeads + e.kvHeads - 1) / e.kvHeads }
 
 // decodeChunk computes the queries of a short segment over one chunk of keys,
-// for the group of key head kv.
-func (e *run) decodeChunk(w *worker, c chunk, kv int) {
+// for the groups of key heads [kv0,kv1).
+func (e *run) decodeChunk(w *worker, c chunk, kv0, kv1 int) {
+	step := decodeHeads
+	if e.group() < decodeHeads {
+		step -= decodeHeads % e.group()
+	}
+	last := kv1 * e.group()
 	for i := c.q0; i < c.q1; i++ {
-		last := (kv + 1) * e.group()
-		for h := kv * e.group(); h < last; h += decodeHeads {
-			e.decodeGroup(w, c, i, h, min(decodeHeads, last-h))
+		for h := kv0 * e.group(); h < last; h += step {
+			e.decodeGroup(w, c, i, h, min(step, last-h))
 		}
 	}
 }
 
-// decodeGroup computes n heads from h on of query i over a chunk. They have
-// one key head, of which each row is read once for several of them.
+// decodeGroup computes n heads from h on of query i over a chunk. Those with
+// one key head read each of its rows once for several of them.
 func (e *run) decodeGroup(w *worker, c chunk, i, h, n int) {
-	d, kv := e.HeadDim, h/e.group()*e.HeadDim
+	d := e.HeadDim
 	o, oStride := e.o.from(i, h*d), d
 	if c.of > 1 {
 		o, oStride = e.partialRows(c, i, h), d+2
@@ -33,12 +52,18 @@ func (e *run) decodeGroup(w *worker, c chunk, i, h, n int) {
 		clear(o[g*oStride:][:d])
 	}
 	a, b := e.clip(i, c.k0, c.k1)
-	var keys, values vec.Panel
-	if a < b {
-		keys = vec.Panel{Rows: e.k.from(c.k0+a, kv), Stride: e.k.Stride, Width: d, Count: b - a}
-		values = vec.Panel{Rows: e.v.from(c.k0+a, kv), Stride: e.v.Stride, Width: d, Count: b - a}
+	for j := a; j < b; j += decodeBlock {
+		if j+decodeBlock < b {
+			e.fetch(e.k, c.k0+j+decodeBlock, min(decodeBlock, b-j-decodeBlock), h, n)
+		} else if j > a {
+			e.fetch(e.v, c.k0+a, decodeBlock, h, n)
+		}
+		for g := 0; g < n; {
+			keys, heads := e.block(e.k, c.k0+j, min(decodeBlock, b-j), h+g, n-g)
+			keys.Dot(w.scores[g*decodeKeys+j-a:], decodeKeys, e.q.from(i, (h+g)*d), d, heads)
+			g += heads
+		}
 	}
-	keys.Dot(w.scores[:], decodeKeys, e.q.from(i, h*d), d, n)
 	for g := range n {
 		m, l := negInf, float32(0)
 		if a < b {
@@ -49,13 +74,41 @@ func (e *run) decodeGroup(w *worker, c chunk, i, h, n int) {
 		}
 		w.max[g], w.sum[g] = m, l
 	}
-	values.AddTo(o, oStride, w.scores[:], decodeKeys, n)
+	for j := a; j < b; j += decodeBlock {
+		if j+decodeBlock < b {
+			e.fetch(e.v, c.k0+j+decodeBlock, min(decodeBlock, b-j-decodeBlock), h, n)
+		}
+		for g := 0; g < n; {
+			values, heads := e.block(e.v, c.k0+j, min(decodeBlock, b-j), h+g, n-g)
+			values.AddTo(o[g*oStride:], oStride, w.scores[g*decodeKeys+j-a:], decodeKeys, heads)
+			g += heads
+		}
+	}
 	for g := range n {
 		if c.of > 1 {
 			o[g*oStride+d], o[g*oStride+d+1] = w.max[g], w.sum[g]
 		} else {
 			e.finish(i, h+g, w.max[g], w.sum[g])
 		}
+	}
+}
+
+// block is count rows of the key head of head h, from row first on, and how
+// many of n heads from h on have that key head.
+func (e *run) block(r Rows, first, count, h, n int) (p vec.Panel, heads int) {
+	kv := h / e.group()
+	return vec.Panel{Rows: r.from(first, kv*e.HeadDim), Stride: r.Stride, Width: e.HeadDim, Count: count}, min(n, (kv+1)*e.group()-h)
+}
+
+// fetch asks for count rows of the key heads of n heads from h on.
+func (e *run) fetch(r Rows, first, count, h, n int) {
+	kv0, kv1 := h/e.group(), (h+n-1)/e.group()+1
+	width := (kv1 - kv0) * e.HeadDim
+	if width == r.Stride {
+		count, width = 1, count*width
+	}
+	for j := range count {
+		e.gemm.Fetch(r.from(first+j, kv0*e.HeadDim)[:width])
 	}
 }
 

@@ -14,6 +14,7 @@ type run struct {
 
 	arguments
 	plan
+	kvHeads int       // key heads that a task of decoding takes
 	delta   []float32 // [queries, QHeads]: Σ dO·o
 	partial []float32 // rows of the chunks
 

@@ -3,6 +3,7 @@ package gemm
 import (
 	"os"
 	"sync"
+	"unsafe"
 
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/pool"
 )
@@ -62,6 +63,13 @@ func (e *Engine) Rounds() bool { return e.precision == BF16 && e.k.pairs != nil 
 
 // Isa is the name of the instruction set in use.
 func (e *Engine) Isa() string { return e.k.isa.String() }
+
+// Fetch asks for x in the second-level cache, where the instruction set can.
+func (e *Engine) Fetch(x []float32) {
+	if e.k.fetch != nil && len(x) > 0 {
+		e.k.fetch(unsafe.Pointer(&x[0]), 4*len(x))
+	}
+}
 
 // Run computes c on all workers. It may be called from inside a task of the
 // pool; it then runs on the calling goroutine alone.
