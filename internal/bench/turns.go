@@ -38,9 +38,10 @@ type Turns struct {
 	Cold bool
 	// Only leaves out the rows whose ID it does not match; nil leaves out none.
 	Only *regexp.Regexp
-	// Settle is how long everything rests after a sample of another program: its
-	// idle threads go on spinning for up to 200 ms (OpenMP's KMP_BLOCKTIME) and
-	// would take their core from who comes next. New processes need none.
+	// Settle is how long everything rests before and after samples of another
+	// program: idle threads go on spinning for up to 200 ms (OpenMP's
+	// KMP_BLOCKTIME) and would take their core from who comes next. New processes
+	// need none.
 	Settle time.Duration
 	// Progress is told how many of the samples have been taken; nil for nobody.
 	Progress func(done, total int)
@@ -51,6 +52,7 @@ type Turns struct {
 
 	done, total int
 	between     time.Time // when it was called last
+	before      *Task     // whose sample was the last
 }
 
 // Select leaves what is asked for, and of tasks with one ID the first. It fails
@@ -160,18 +162,20 @@ func (t *Turns) together(ctx context.Context, tasks []Task) (err error) {
 	return nil
 }
 
-// sample takes a sample, and lets the machine settle after those of others.
+// sample takes a sample, and before it lets the machine settle where another
+// program had it.
 func (t *Turns) sample(ctx context.Context, task *Task, s Sampler) (float64, error) {
-	seconds, err := s.Sample(ctx)
-	if err != nil || !task.Foreign || t.Cold || t.Settle == 0 {
-		return seconds, err
+	before := t.before
+	t.before = task
+	foreign := before != nil && before.Row.Program != task.Row.Program && (before.Foreign || task.Foreign)
+	if foreign && !t.Cold && t.Settle > 0 {
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-time.After(t.Settle):
+		}
 	}
-	select {
-	case <-ctx.Done():
-		return 0, ctx.Err()
-	case <-time.After(t.Settle):
-		return seconds, nil
-	}
+	return s.Sample(ctx)
 }
 
 // Repeat samples f as the mean of as many calls as take a stretch of time that

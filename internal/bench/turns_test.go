@@ -86,7 +86,7 @@ func TestCold(t *testing.T) {
 	assert.Equal(t, []string{"begin a", "sample a", "sample a", "close a"}, script)
 }
 
-// After another program everything rests, but never for a process that has ended.
+// Around another program everything rests, but never for a process that has ended.
 func TestSettle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		took := func(turns Turns) time.Duration {
@@ -97,7 +97,7 @@ func TestSettle(t *testing.T) {
 			require.NoError(t, turns.Measure(t.Context(), tasks, &Report{}))
 			return time.Since(start)
 		}
-		assert.Equal(t, 3*time.Second, took(Turns{Runs: 2, Settle: time.Second}))
+		assert.Equal(t, 5*time.Second, took(Turns{Runs: 2, Settle: time.Second}))
 		assert.Zero(t, took(Turns{Runs: 2, Settle: time.Second, Cold: true}))
 		assert.Zero(t, took(Turns{Runs: 2}))
 	})
