@@ -20,9 +20,21 @@ flags="-O3 -std=c++17 --threads 0 --compress-mode=default -Werror=all-warnings
  -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_100,code=sm_100
  -gencode arch=compute_80,code=compute_80"
 
-# changed FILE: its name if it, the header, this script or the compiler differ
+# headers FILE: the headers of kernels/cuda that it includes, itself or by others.
+headers() {
+	for header in $(sed -n 's/^#include "\([a-z_0-9]*\.cuh\)".*/\1/p' "$1"); do
+		echo "kernels/cuda/$header"
+		headers "kernels/cuda/$header"
+	done
+}
+
+# stamp FILE changes if it, a header of it, this script or the compiler differ
 # from what the fat binary was made of.
-stamp() { cat "$1" kernels/cuda/*.cuh scripts/cuda_kernels.sh "$CUDA_HOME/bin/nvcc.profile" | cksum; echo "$CUDA_HOME"; }
+stamp() {
+	# shellcheck disable=SC2046
+	cat "$1" $(headers "$1" | sort -u) scripts/cuda_kernels.sh "$CUDA_HOME/bin/nvcc.profile" | cksum
+	echo "$CUDA_HOME"
+}
 
 # table turns ptxas's report into rows: kernel, target, registers, spilled and
 # shared bytes; and fails on spills.
