@@ -34,7 +34,7 @@ func runDevice(t *testing.T, dev backend.Device) {
 	}{
 		{"info", testInfo}, {"alloc", testAlloc}, {"copies", testCopies}, {"freed", testFreed}, {"import", testImport},
 		{"strangers", testStrangers}, {"arguments", testArguments}, {"cancelled", testCancelled}, {"closed", testClosed},
-		{"again", testAgain}, {"concurrent", testConcurrent},
+		{"again", testAgain}, {"concurrent", testConcurrent}, {"divided", testDivided},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, dev) })
 	}
@@ -84,6 +84,42 @@ func testCopies(t *testing.T, dev backend.Device) {
 	require.Error(t, wait(dev.Download(got[:1], b, -1)))
 	download(t, dev, got, b)
 	require.Equal(t, []byte{0, 0, 0, 1, 2, 3, 0, 0}, got, "a refused upload writes nothing")
+}
+
+// testDivided: buffers of one stretch of memory are apart, and it is there until
+// the last of them is freed.
+func testDivided(t *testing.T, dev backend.Device) {
+	d, ok := dev.(backend.Divider)
+	if !ok {
+		t.Skip("its memory cannot be divided")
+	}
+	sizes := []int{100, 0, 64, 5 << 20}
+	parts, err := d.AllocAll(sizes)
+	require.NoError(t, err)
+	require.Len(t, parts, len(sizes))
+	for i, n := range sizes {
+		require.Equal(t, n, parts[i].Size())
+		got := poison(n)
+		download(t, dev, got, parts[i])
+		require.True(t, bytes.Equal(make([]byte, n), got), "memory is zero at first")
+		require.NoError(t, wait(dev.Upload(parts[i], 0, bytes.Repeat([]byte{byte(i + 1)}, n))))
+		require.Error(t, wait(dev.Upload(parts[i], n, []byte{1})), "a part has an end")
+	}
+	for i, n := range sizes {
+		got := make([]byte, n)
+		download(t, dev, got, parts[i])
+		require.True(t, bytes.Equal(bytes.Repeat([]byte{byte(i + 1)}, n), got), "freeing others does nothing to it")
+		parts[i].Free()
+		parts[i].Free()
+		require.ErrorIs(t, wait(dev.Download(got, parts[i], 0)), backend.ErrClosed)
+	}
+	none, err := d.AllocAll(nil)
+	require.NoError(t, err)
+	require.Empty(t, none)
+	for _, wrong := range [][]int{{1, -1}, {math.MaxInt, 5}} {
+		_, err = d.AllocAll(wrong)
+		require.Error(t, err)
+	}
 }
 
 func testFreed(t *testing.T, dev backend.Device) {

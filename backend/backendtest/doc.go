@@ -10,6 +10,8 @@
 //   - plan: reused memory against memory of its own for every value, bit for bit
 //   - chaos: the same under random delays and with memory full of NaN
 //   - device: what the interfaces of package backend promise
+//   - contents, empty, finite: indices that are wrong, values without elements,
+//     infinities and NaN
 //
 // A backend passes with three lines:
 //

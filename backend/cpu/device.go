@@ -3,11 +3,9 @@ package cpu
 import (
 	"context"
 	"fmt"
-	"math"
 	"os"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/lorafuse/lorafuse/backend"
@@ -95,27 +93,22 @@ func (d *Device) Alloc(bytes int) (backend.Buffer, error) {
 // cache line.
 func (d *Device) AllocAll(sizes []int) ([]backend.Buffer, error) {
 	const line = 64
-	total := 0
-	for _, n := range sizes {
-		if n < 0 || n > math.MaxInt-line-total {
-			return nil, fmt.Errorf("cpu: %d bytes", n)
-		}
-		total += (n + line - 1) / line * line
+	division, err := backend.Divide(sizes, line)
+	if err != nil {
+		return nil, fmt.Errorf("cpu: %w", err)
 	}
-	whole, err := d.Alloc(total)
+	whole, err := d.Alloc(division.Bytes)
 	if err != nil {
 		return nil, err
 	}
-	left := new(atomic.Int64)
-	left.Store(int64(len(sizes)))
-	parts, from := make([]backend.Buffer, len(sizes)), 0
+	parts := make([]backend.Buffer, len(sizes))
 	for i, n := range sizes {
+		from := division.Offsets[i]
 		parts[i] = &buffer{data: whole.(*buffer).data[from : from+n : from+n], keep: whole, release: func() {
-			if left.Add(-1) == 0 {
+			if division.Last() {
 				whole.Free()
 			}
 		}}
-		from += (n + line - 1) / line * line
 	}
 	if len(sizes) == 0 {
 		whole.Free()

@@ -5,9 +5,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
-	"math"
 	"os"
-	"sync/atomic"
 
 	"gorgonia.org/cu"
 
@@ -188,27 +186,21 @@ func (d *Device) zeroed(bytes int, u use, what string) (*block, error) {
 // of bytes at which allocations begin.
 func (d *Device) AllocAll(sizes []int) ([]backend.Buffer, error) {
 	const align = 256
-	total := 0
-	for _, n := range sizes {
-		if n < 0 || n > math.MaxInt-align-total {
-			return nil, fmt.Errorf("cuda: %d bytes", n)
-		}
-		total += (n + align - 1) / align * align
+	division, err := backend.Divide(sizes, align)
+	if err != nil {
+		return nil, fmt.Errorf("cuda: %w", err)
 	}
 	var whole *block
-	err := d.queue.do(func() (err error) {
-		whole, err = d.zeroed(total, useBuffer, fmt.Sprintf("%d buffers", len(sizes)))
+	err = d.queue.do(func() (err error) {
+		whole, err = d.zeroed(division.Bytes, useBuffer, fmt.Sprintf("%d buffers", len(sizes)))
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	left := new(atomic.Int64)
-	left.Store(int64(len(sizes)))
-	parts, from := make([]backend.Buffer, len(sizes)), 0
+	parts := make([]backend.Buffer, len(sizes))
 	for i, n := range sizes {
-		parts[i] = &buffer{dev: d, block: whole, off: from, bytes: n, parts: left}
-		from += (n + align - 1) / align * align
+		parts[i] = &buffer{dev: d, block: whole, off: division.Offsets[i], bytes: n, division: division}
 	}
 	return parts, nil
 }

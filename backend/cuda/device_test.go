@@ -5,7 +5,6 @@ package cuda_test
 import (
 	"bytes"
 	"context"
-	"math"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -86,38 +85,6 @@ func TestLargeCopies(t *testing.T) {
 	wait(t)(dev.Download(got, b, n-1000))
 	require.True(t, bytes.Equal(want[n-1000:], got))
 	b.Free()
-}
-
-func TestAllocAll(t *testing.T) {
-	dev := opened(t, backend.Options{})
-	sizes := []int{100, 0, 64, 5 << 20}
-	parts, err := dev.AllocAll(sizes)
-	require.NoError(t, err)
-	for i, n := range sizes {
-		require.Equal(t, n, parts[i].Size())
-		data := bytes.Repeat([]byte{9}, n)
-		wait(t)(dev.Download(data, parts[i], 0))
-		require.Equal(t, make([]byte, n), data)
-		wait(t)(dev.Upload(parts[i], 0, bytes.Repeat([]byte{byte(i + 1)}, n)))
-		_, err = dev.Upload(parts[i], n, []byte{1})
-		require.Error(t, err, "a part has an end")
-	}
-	for i, n := range sizes {
-		data := make([]byte, n)
-		wait(t)(dev.Download(data, parts[i], 0))
-		require.Equal(t, bytes.Repeat([]byte{byte(i + 1)}, n), data, "freeing others does nothing to it")
-		require.Positive(t, dev.Held())
-		parts[i].Free()
-		parts[i].Free()
-	}
-	require.Zero(t, dev.Held())
-	none, err := dev.AllocAll(nil)
-	require.NoError(t, err)
-	require.Empty(t, none)
-	for _, wrong := range [][]int{{1, -1}, {math.MaxInt, 5}} {
-		_, err = dev.AllocAll(wrong)
-		require.Error(t, err)
-	}
 }
 
 // A closed device refuses everything; what is left of it can still be closed.

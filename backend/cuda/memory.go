@@ -169,7 +169,7 @@ type buffer struct {
 	off      int // into the block
 	bytes    int
 	readOnly bool
-	parts    *atomic.Int64 // buffers left of a divided block, or nil
+	division *backend.Division // of a divided block, or nil
 	freed    atomic.Bool
 	gone     bool // of the device's goroutine
 }
@@ -192,7 +192,7 @@ type freeing struct{ *buffer }
 
 func (f freeing) perform() {
 	f.gone = true
-	if f.parts == nil || f.parts.Add(-1) == 0 {
+	if f.division == nil || f.division.Last() {
 		f.dev.release(f.block)
 	}
 }
