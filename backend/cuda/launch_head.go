@@ -5,12 +5,13 @@ package cuda
 import (
 	"gorgonia.org/cu"
 
+	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// The launches here are those of linear_ce.cu and linear_ce_f32.cu in kernels/cuda:
-// the head of a language model and its loss.
+// The launches here are those of linear_ce.cu, linear_ce_f32.cu and
+// linear_ce_mma.cu in kernels/cuda: the head of a language model and its loss.
 
 // headTypes are the types of weights, as kernels are named.
 var headTypes = map[tensor.DType]string{
@@ -30,38 +31,22 @@ var (
 	logitRows  = 256
 )
 
-// stretchRows is how many of n rows are taken at a time for a vocabulary of v.
-func stretchRows(n, v int) int {
-	per := max(logitBytes/(4*max(1, v)), logitRows) / headTile * headTile
+// stretchRows is how many of n rows are taken at a time for a vocabulary of v,
+// where products have tiles of a side.
+func stretchRows(n, v, tile int) int {
+	per := max(logitBytes/(4*max(1, v)), logitRows) / tile * tile
 	return max(1, min(per, n))
-}
-
-// headTile is the side of the tile of a product that a block computes.
-const headTile = 64
-
-// Products of gradients run along the vocabulary: too few tiles for a device, and
-// very long ones. backParts divides k between blocks, which are headBlocks then.
-const (
-	headBlocks = 512
-	headDeep   = 16 // k of a stage
-	leastDeep  = 32 // stages of a part, at least
-)
-
-func backParts(tiles, k int) (parts, stages int) {
-	all := max(1, blocks(k, headDeep))
-	parts = min(blocks(headBlocks, max(1, tiles)), max(1, all/leastDeep))
-	stages = blocks(all, parts)
-	return blocks(all, stages), stages
 }
 
 // head is a launch of the loss of a head.
 type head struct {
 	l       *ir.Launch
 	grad    bool
+	mma     bool
+	tile    int // the side of what a block of products computes
 	d, v    int
 	per     int // rows of a stretch
-	parts   int // of the products of gradients
-	stages  int // of each part
+	parts   int // of the products of gradients, which run along the vocabulary
 	launch  int
 	scratch struct{ count, rows, loss, x, logits, parts int } // places
 
@@ -73,11 +58,14 @@ type head struct {
 type headStretch struct{ gather, logits, losses, back, scatter *kernel }
 
 func prepareHead(c *compiler, l *ir.Launch) (step, error) {
-	h := &head{l: l, grad: l.Op == ir.LinearCrossEntropyGrad, launch: c.launch}
+	h := &head{l: l, grad: l.Op == ir.LinearCrossEntropyGrad, mma: c.dev.precision == backend.BF16, tile: smallTile, launch: c.launch}
+	if h.mma {
+		h.tile = largeTile
+	}
 	n := l.In[2].Type.Shape.Elements(c.dims)
 	h.v, h.d = l.In[1].Type.Shape[0].N, l.In[1].Type.Shape[1].N
-	h.per = stretchRows(n, h.v)
-	h.parts, h.stages = backParts(blocks(h.per, headTile)*blocks(h.d, headTile), h.v)
+	h.per = stretchRows(n, h.v, h.tile)
+	h.parts = partsOf(blocks(h.per, h.tile)*blocks(h.d, h.tile), blocks(h.v, stageK))
 	h.reserve(c, n)
 	if err := h.take(c, n, headTypes[l.In[1].Type.DType]); err != nil {
 		return nil, err
@@ -110,7 +98,16 @@ func (h *head) take(c *compiler, n int, weights string) (err error) {
 		}
 		return k
 	}
-	product := func(name string) *kernel { return get("linear_ce_f32", name+"_f32_"+weights, 256) }
+	product := func(name string) *kernel {
+		if !h.mma {
+			return get("linear_ce_f32", name+"_f32_"+weights, 256)
+		}
+		k := get("linear_ce_mma", name+"_mma", 256)
+		if err == nil {
+			err = k.share(stagesBytes(h.tile))
+		}
+		return k
+	}
 	if h.grad {
 		h.clear = get("linear_ce", "lce_clear", 256)
 	}
@@ -157,11 +154,29 @@ func (h *head) step(r *run) {
 }
 
 func (h *head) logits(k *kernel, out, x, w, count cu.DevicePtr, first, m int) {
-	k.grid(blocks(h.v, headTile), blocks(m, headTile), 1).pointer(out).pointer(x).pointer(w)
-	k.pointer(count).int(first).int(h.per).int(h.v).int(h.d)
+	down, across := blocks(m, h.tile), blocks(h.v, h.tile)
+	if !h.mma {
+		k.grid(across, down, 1).pointer(out).pointer(x).pointer(w)
+		k.pointer(count).int(first).int(h.per).int(h.v).int(h.d)
+		return
+	}
+	k.grid(down*across, 1, 1).pointer(out).pointer(x).pointer(w).int(h.operands(x, h.d, w, true))
+	k.pointer(count).int(first).int(h.per).int(h.v).int(h.d).int(down)
 }
 
 func (h *head) back(k *kernel, parts, d, w, count cu.DevicePtr, first, m int) {
-	k.grid(blocks(h.d, headTile), blocks(m, headTile), h.parts).pointer(parts).pointer(d).pointer(w)
-	k.pointer(count).int(first).int(h.per).int(h.d).int(h.v).int(h.stages * headDeep)
+	down, across := blocks(m, h.tile), blocks(h.d, h.tile)
+	if !h.mma {
+		k.grid(across, down, h.parts).pointer(parts).pointer(d).pointer(w)
+		k.pointer(count).int(first).int(h.per).int(h.d).int(h.v).int(h.parts)
+		return
+	}
+	k.grid(down*across, h.parts, 1).pointer(parts).pointer(d).pointer(w).int(h.operands(d, h.v, w, false))
+	k.pointer(count).int(first).int(h.per).int(h.d).int(h.v).int(down).int(h.parts)
+}
+
+// operands describes rows of so many numbers at a, and the weights, whose rows lie
+// along the k axis or not.
+func (h *head) operands(a cu.DevicePtr, row int, w cu.DevicePtr, along bool) int {
+	return operandFlags(a, tensor.F32, row, true) | operandFlags(w, h.l.In[1].Type.DType, h.d, along)<<flagsShift
 }

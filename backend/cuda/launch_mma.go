@@ -2,39 +2,15 @@
 
 package cuda
 
-import "github.com/lorafuse/lorafuse/ir"
-
 // The launches here are those of kernels/cuda/gemm_mma.cu: all products of a sum
 // at once, by the tensor cores.
 
 const (
-	stageK = 32 // elements of the k axis that a block takes at a time
 	// A tile of 128 by 128 feeds the tensor cores best, if there are tiles enough
 	// for every multiprocessor; else tiles are of 64 by 64.
 	largeTile, smallTile = 128, 64
 	enoughTiles          = 108
-	// Outputs of few tiles are computed in parts of the k axis of at least
-	// leastStages each, until there are so many blocks.
-	enoughBlocks = 512
-	leastStages  = 8
-	mostParts    = 64
 )
-
-// partsOf is into how many parts the k axis is divided. It follows from the
-// shape alone, so that results do not depend on the device.
-func partsOf(tiles, stages int) int {
-	return max(1, min(enoughBlocks/max(tiles, 1), stages/leastStages, mostParts))
-}
-
-// partial is the scratch memory that parts of an output of so many elements can
-// need, with at most so many stages: never more than enoughBlocks small tiles.
-func partial(elements, stages int) int {
-	parts := min(stages/leastStages, mostParts)
-	if parts < 2 {
-		return 0
-	}
-	return 4 * min(parts*elements, enoughBlocks*smallTile*smallTile)
-}
 
 type mma struct {
 	t                 terms
@@ -103,10 +79,4 @@ func (p *mma) fill(r *run) {
 	if parts > 1 {
 		sumParts(p.sum, r, p.t.out, m*n, n, batch, parts).pointer(bias).pointer(addend)
 	}
-}
-
-// sumParts adds up what parts have left in the scratch memory; the addresses of
-// bias and addend are the parameters that are missing.
-func sumParts(k *kernel, r *run, out ir.Ref, size, n, batch, parts int) *kernel {
-	return k.grid(blocks(size, 256), min(batch, maxGrid), 1).long(size).int(n).int(batch).int(parts).pointer(r.at(out)).pointer(r.scratch)
 }

@@ -2,18 +2,19 @@
 // once into its sum (FMA):
 //
 //   logits: out[i, j] = Σ_l x[i, l] W[j, l]                       (lce_logits_f32_…)
-//   back:   part[s, i, j] = Σ_l d[i, l] W[l, j], l in stretch s   (lce_back_f32_…)
+//   back:   part[s, i, j] = Σ_l d[i, l] W[l, j], l in part s      (lce_back_f32_…)
 //
 // Layout: row major; x and d [per, k] (f32), of which only the rows before
 //   count − first are there; W [n, k] or [k, n] of the type in the kernel's name.
 // Grid: 256 threads for a tile of 64 by 64, each for 4 by 4 of it: x runs over
-//   tiles of columns, y over tiles of rows, z over the stretches of k, which
+//   tiles of columns, y over tiles of rows, z over the parts of k, which
 //   lce_scatter adds up in their order.
 // Traffic: W is read per/64 times and the rows n/64 times, mostly from L2; 16 of k
 //   at a time lie in shared memory, where W has already been widened.
-// Registers: logits 64 to 80, back 63 to 66, on sm_80 and sm_90a.
+// Registers: logits 63 to 80, back 63 to 66, on all targets.
 // Reference: for i, j { s = 0; for l { s += x[i, l] W[j, l] }; out[i, j] = s }
 #include "element.cuh"
+#include "parts.cuh"
 
 #define LF_TILE 64
 #define LF_DEEP 16
@@ -84,7 +85,6 @@ LF_DEVICE void lf_lce(float (*sa)[LF_TILE + 4], float (*sb)[LF_TILE + 4], float*
     }
 }
 
-// Stretches of k are of multiples of LF_DEEP, part 0 begins at 0.
 #define LF_LCE(w)                                                                                                                   \
   extern "C" __global__ void __launch_bounds__(256)                                                                                 \
       lce_logits_f32_##w(float* out, const float* x, const void* weights, const int* count, int first, int per, int n, int k) {     \
@@ -94,14 +94,14 @@ LF_DEVICE void lf_lce(float (*sa)[LF_TILE + 4], float (*sb)[LF_TILE + 4], float*
     lf_lce<lf_w_##w, true>(sa, sb, book, out, x, weights, min(per, *count - first), n, k, 0, k);                                    \
   }                                                                                                                                 \
   LF_KERNEL(lce_logits_f32_##w);                                                                                                    \
-  extern "C" __global__ void __launch_bounds__(256) lce_back_f32_##w(float* parts, const float* d, const void* weights, const int* count, \
-                                                                     int first, int per, int n, int k, int stretch) {               \
+  extern "C" __global__ void __launch_bounds__(256) lce_back_f32_##w(float* partial, const float* d, const void* weights, const int* count, \
+                                                                     int first, int per, int n, int k, int parts) {                 \
     LF_SHARED(float, sa, [LF_DEEP][LF_TILE + 4]);                                                                                   \
     LF_SHARED(float, sb, [LF_DEEP][LF_TILE + 4]);                                                                                   \
     LF_SHARED(float, book, [16]);                                                                                                   \
-    int from = blockIdx.z * stretch;                                                                                                \
-    lf_lce<lf_w_##w, false>(sa, sb, book, parts + (long long)blockIdx.z * per * n, d, weights, min(per, *count - first), n, k, from, \
-                            min(k, from + stretch));                                                                                \
+    int part = blockIdx.z;                                                                                                          \
+    lf_lce<lf_w_##w, false>(sa, sb, book, partial + (long long)part * per * n, d, weights, min(per, *count - first), n, k,          \
+                            lf_part(k, LF_DEEP, part, parts) * LF_DEEP, min(k, lf_part(k, LF_DEEP, part + 1, parts) * LF_DEEP));     \
   }                                                                                                                                 \
   LF_KERNEL(lce_back_f32_##w);
 LF_LCE(f32)
@@ -119,7 +119,7 @@ LF_RACE_CASE(linear_ce_f32) {
   std::vector<float> logits(70 * 65), parts(2 * 70 * 20);
   std::vector<int> count(1, 69);
   lf_race_launch(lce_logits_f32_f32, {2, 2}, {256}, 0, logits.data(), x.data(), w.data(), count.data(), 0, 70, 65, 20);
-  lf_race_launch(lce_back_f32_f32, {1, 2, 2}, {256}, 0, parts.data(), logits.data(), w.data(), count.data(), 0, 70, 20, 65, 48);
+  lf_race_launch(lce_back_f32_f32, {1, 2, 2}, {256}, 0, parts.data(), logits.data(), w.data(), count.data(), 0, 70, 20, 65, 2);
   lf_race_launch(lce_logits_f32_nf4, {1, 2}, {256}, 0, logits.data(), x.data(), codes.data(), count.data(), 0, 70, 16, 20);
 }
 #endif
