@@ -12,10 +12,7 @@ import (
 
 // The launches here are sums of products. Those of kernels/cuda/gemm_f32.cu are
 // one launch for each product, of which those after the first add to what is
-// there.
-
-// gemmTile is the side of the tile that a block computes.
-const gemmTile = 64
+// there, and another to add up the parts of a product that has few tiles.
 
 var (
 	// The numbers by which the kernels know the type of A.
@@ -64,64 +61,106 @@ func prepareGemm(c *compiler, l *ir.Launch) (step, error) {
 
 // exact is products by gemm_f32.cu.
 type exact struct {
-	l       *ir.Launch
-	kernels []*kernel
+	l    *ir.Launch
+	list []exactProduct
+}
+
+// exactProduct is the kernels of a product: the whole of it, or parts and their
+// sum, which are nil where there never are parts.
+type exactProduct struct{ whole, parts, sum *kernel }
+
+func (k *exactProduct) skip() {
+	k.whole.skip()
+	if k.parts != nil {
+		k.parts.skip()
+		k.sum.skip()
+	}
 }
 
 func newExact(c *compiler, l *ir.Launch) (product, error) {
 	a := l.Attr.(ir.GemmAttr)
-	e := &exact{l: l, kernels: make([]*kernel, a.N)}
-	for p := range e.kernels {
+	e := &exact{l: l, list: make([]exactProduct, a.N)}
+	for p := range e.list {
 		x, y := l.In[2*p].Type.DType, l.In[2*p+1].Type.DType
 		if _, ok := firstFactors[x]; !ok || !secondFactors[y] {
 			return nil, unsupported("a product of %v and %v", x, y)
 		}
+		k := &e.list[p]
 		var err error
-		if e.kernels[p], err = c.kernel("gemm_f32", "gemm_f32_"+suffix(y), 256); err != nil {
+		if k.whole, err = c.kernel("gemm_f32", "gemm_f32_"+suffix(y), 256); err != nil {
 			return nil, err
 		}
+		s := e.sizes(p, c.dims)
+		bytes := partial(s.m*s.n*s.batch, blocks(s.k, stageK))
+		if bytes == 0 {
+			continue
+		}
+		if k.parts, err = c.kernel("gemm_f32", "gemm_f32_parts_"+suffix(y), 256); err != nil {
+			return nil, err
+		}
+		if k.sum, err = c.kernel("gemm_mma", "gemm_sum", 256); err != nil {
+			return nil, err
+		}
+		c.reserve(bytes)
 	}
 	return e, nil
 }
 
+// exactSizes are those of a product.
+type exactSizes struct{ m, n, k, batch int }
+
+func (e *exact) sizes(p int, dims []int) (s exactSizes) {
+	x, out := e.l.In[2*p].Type.Shape, e.l.Out[0].Type.Shape
+	rank := len(out)
+	s = exactSizes{m: out[rank-2].Resolve(dims), n: out[rank-1].Resolve(dims), k: x[rank-1].Resolve(dims), batch: 1}
+	if e.l.Attr.(ir.GemmAttr).P[p].TA {
+		s.k = x[rank-2].Resolve(dims)
+	}
+	if rank == 3 {
+		s.batch = out[0].Resolve(dims)
+	}
+	return s
+}
+
 func (e *exact) fill(r *run) {
-	for p, k := range e.kernels {
-		gemmProduct(r, e.l, e.l.Attr.(ir.GemmAttr), p, k)
+	a := e.l.Attr.(ir.GemmAttr)
+	for p := range e.list {
+		k, x, y, out, t, s := &e.list[p], e.l.In[2*p], e.l.In[2*p+1], e.l.Out[0], a.P[p], e.sizes(p, r.dims)
+		var bias, addend cu.DevicePtr
+		switch {
+		case p > 0:
+			addend = r.at(out)
+		case a.HasC:
+			addend = r.at(e.l.In[a.C()])
+		}
+		if p == 0 && a.HasBias {
+			bias = r.at(e.l.In[a.Bias()])
+		}
+		k.skip()
+		down, across, parts := blocks(s.m, smallTile), blocks(s.n, smallTile), 1
+		if k.parts != nil {
+			parts = partsOf(down*across*s.batch, blocks(s.k, stageK))
+		}
+		main := k.whole
+		if parts > 1 {
+			main = k.parts
+			main.grid(down*parts, across, s.batch).pointer(r.scratch).pointer(r.at(x)).pointer(r.at(y))
+			sumParts(k.sum, r, out, s.m*s.n, s.n, s.batch, parts).pointer(bias).pointer(addend)
+		} else {
+			main.grid(down, across, min(s.batch, maxGrid)).pointer(r.at(out)).pointer(r.at(x)).pointer(r.at(y)).pointer(bias).pointer(addend)
+		}
+		main.int(s.m).int(s.n).int(s.k).int(firstFactors[x.Type.DType]).int(flag(t.TA)).int(flag(t.TB)).long(s.m * s.k).long(s.k * s.n).int(s.batch)
+		if parts > 1 {
+			main.int(parts)
+		}
+		main.float(t.Alpha)
 	}
 }
 
 func (e *exact) skip() {
-	for _, k := range e.kernels {
-		k.skip()
+	for p := range e.list {
+		e.list[p].skip()
 	}
-}
-
-// gemmProduct sets the kernel of product p.
-func gemmProduct(r *run, l *ir.Launch, a ir.GemmAttr, p int, kernel *kernel) {
-	x, y, out, t := l.In[2*p], l.In[2*p+1], l.Out[0], a.P[p]
-	rank := out.Type.Rank()
-	m, n, k := r.axis(out, rank-2), r.axis(out, rank-1), r.axis(x, rank-1)
-	if t.TA {
-		k = r.axis(x, rank-2)
-	}
-	batch := 1
-	if rank == 3 {
-		batch = r.axis(out, 0)
-	}
-	var bias, addend cu.DevicePtr
-	switch {
-	case p > 0:
-		addend = r.at(out)
-	case a.HasC:
-		addend = r.at(l.In[a.C()])
-	}
-	if p == 0 && a.HasBias {
-		bias = r.at(l.In[a.Bias()])
-	}
-	kernel.grid(blocks(m, gemmTile), blocks(n, gemmTile), min(batch, maxGrid))
-	kernel.pointer(r.at(out)).pointer(r.at(x)).pointer(r.at(y)).pointer(bias).pointer(addend)
-	kernel.int(m).int(n).int(k).int(firstFactors[x.Type.DType]).int(flag(t.TA)).int(flag(t.TB))
-	kernel.long(m * k).long(k * n).int(batch).float(t.Alpha)
 }
 
 func flag(b bool) int {

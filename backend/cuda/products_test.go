@@ -42,6 +42,7 @@ var productCases = []struct {
 	{"parts, gradient of an adapter", 16, 130, 0, []factors{{1500, tensor.F32, tensor.F32, true, false, 1.5}}, false, false},
 	{"parts, linear with adapter", 20, 41, 0, []factors{{600, tensor.F32, tensor.F16, false, true, 1}, {40, tensor.F32, tensor.F32, false, true, -3}}, true, true},
 	{"parts, batch", 10, 20, 3, []factors{{700, tensor.F32, tensor.F32, false, false, 1}}, true, true},
+	{"parts of a part", 3, 9, 2, []factors{{531, tensor.BF16, tensor.F16, true, true, -0.5}}, false, true},
 	{"parts, quantised", 70, 66, 0, []factors{{640, tensor.F32, tensor.FP4, false, true, 1}, {576, tensor.F32, tensor.Q8, false, true, 1}}, false, false},
 	{"one row", 1, 43, 0, []factors{{1032, tensor.F32, tensor.BF16, false, true, 1}, {16, tensor.F32, tensor.F32, false, true, 0.5}}, true, true},
 	{"two rows", 2, 9, 0, []factors{{1288, tensor.F32, tensor.F16, false, true, 1}, {13, tensor.F16, tensor.BF16, false, true, 2}}, false, true},
