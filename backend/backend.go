@@ -30,6 +30,10 @@ type Info struct {
 	Backend string `json:"backend"`
 	Index   int    `json:"index"`
 	Name    string `json:"name"`
+	// UUID tells a GPU, or an instance of one, from all others, whatever its index
+	// is here or elsewhere: hexadecimal digits as of a random UUID. Empty for
+	// devices without one.
+	UUID string `json:"uuid,omitempty"`
 	// Memory is the device's memory in bytes, 0 if it is not known.
 	Memory int64 `json:"memory_bytes"`
 	// Detail names what decides its speed: instruction set, threads.

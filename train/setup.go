@@ -302,6 +302,9 @@ func (r *Run) Plan() Plan { return r.plan }
 // Memory is what that takes.
 func (r *Run) Memory() Memory { return r.engine.Memory() }
 
+// Device is what the run computes on.
+func (r *Run) Device() backend.Info { return r.dev.Info() }
+
 func (r *Run) noteStats(what string, s data.Stats) {
 	if s.Truncated > 0 || s.Dropped > 0 {
 		r.observer.note("note     %s data: %d rows truncated, %d dropped for their length", what, s.Truncated, s.Dropped)

@@ -79,7 +79,10 @@ type properties struct {
 	memory     int64
 	capability int // 10·major + minor
 	processors int
-	driver     int // 1000·major + 10·minor
+	clock      float64 // the largest, in Hz
+	bandwidth  float64 // of the memory, in bytes a second
+	uuid       string  // empty where an old driver does not tell
+	driver     int     // 1000·major + 10·minor
 }
 
 // describe asks the driver for device i.
@@ -92,16 +95,19 @@ func describe(i int) (p properties, err error) {
 	if p.name, err = dev.Name(); err == nil {
 		p.memory, err = dev.TotalMem()
 	}
-	var major, minor int
+	var major, minor, clock, memoryClock, bus int
 	for _, a := range []struct {
 		to *int
 		of cu.DeviceAttribute
-	}{{&major, cu.ComputeCapabilityMajor}, {&minor, cu.ComputeCapabilityMinor}, {&p.processors, cu.MultiprocessorCount}} {
+	}{{&major, cu.ComputeCapabilityMajor}, {&minor, cu.ComputeCapabilityMinor}, {&p.processors, cu.MultiprocessorCount},
+		{&clock, cu.ClockRate}, {&memoryClock, cu.MemoryClockRate}, {&bus, cu.GlobalMemoryBusWidth}} {
 		if err == nil {
 			*a.to, err = dev.Attribute(a.of)
 		}
 	}
-	p.capability = 10*major + minor
+	p.capability, p.clock = 10*major+minor, 1e3*float64(clock)
+	p.bandwidth = 2 * 1e3 * float64(memoryClock) * float64(bus) / 8 // twice in a clock, in bits
+	p.uuid, _ = driver.UUID(dev)
 	if err != nil {
 		return p, fmt.Errorf("device %d: %w", i, driver.Of(err))
 	}
@@ -119,6 +125,6 @@ func (p *properties) supported() error {
 func version(capability int) string { return fmt.Sprintf("%d.%d", capability/10, capability%10) }
 
 func (p *properties) info() backend.Info {
-	return backend.Info{Backend: Name, Index: p.index, Name: p.name, Memory: p.memory, Detail: fmt.Sprintf(
+	return backend.Info{Backend: Name, Index: p.index, Name: p.name, UUID: p.uuid, Memory: p.memory, Detail: fmt.Sprintf(
 		"compute capability %s, %d multiprocessors, driver %d.%d", version(p.capability), p.processors, p.driver/1000, p.driver%1000/10)}
 }

@@ -4,6 +4,7 @@ package telemetry
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -174,6 +175,42 @@ func TestMIG(t *testing.T) {
 	assert.Equal(t, 1, all[2].Index)
 	assert.Equal(t, "NVIDIA A100 MIG 3g.20gb", all[2].Name)
 	assert.Nil(t, all[2].Utilization)
+}
+
+// A run finds its GPU by what CUDA says of it, whatever place CUDA_VISIBLE_DEVICES
+// gives it, and an instance beside the GPU that it is of.
+func TestOf(t *testing.T) {
+	s := server()
+	for i, d := range s.Devices {
+		m := &d.(*dgxa100.Device).Device
+		m.GetUUIDFunc = func() (string, nvml.Return) {
+			return fmt.Sprintf("GPU-%08x-0000-4000-8000-00000000000A", i), nvml.SUCCESS
+		}
+		m.GetTotalEnergyConsumptionFunc = func() (uint64, nvml.Return) { return uint64(1000 * i), nvml.SUCCESS }
+	}
+	m := &s.Devices[5].(*dgxa100.Device).Device
+	m.GetMigModeFunc = func() (int, int, nvml.Return) { return nvml.DEVICE_MIG_ENABLE, nvml.DEVICE_MIG_ENABLE, nvml.SUCCESS }
+	m.GetMaxMigDeviceCountFunc = func() (int, nvml.Return) { return 1, nvml.SUCCESS }
+	part := &server().Devices[0].(*dgxa100.Device).Device
+	part.GetUUIDFunc = func() (string, nvml.Return) { return "MIG-0badcafe-0000-4000-8000-00000000000a", nvml.SUCCESS }
+	part.GetTotalEnergyConsumptionFunc = func() (uint64, nvml.Return) { return 0, nvml.ERROR_NOT_SUPPORTED }
+	m.GetMigDeviceHandleByIndexFunc = func(int) (nvml.Device, nvml.Return) { return part, nvml.SUCCESS }
+
+	from := Sample{GPUs: gpusOf(t, s)}
+	to := Sample{GPUs: gpusOf(t, s)}
+	grown := *to.GPUs[3].EnergyJoules + 7
+	to.GPUs[3].EnergyJoules = &grown
+	const third, instance = "00000003-0000-4000-8000-00000000000a", "0badcafe-0000-4000-8000-00000000000a"
+	require.Equal(t, 3, to.Of(third).Index)
+	joules, ok := Energy(from, to, third)
+	assert.True(t, ok)
+	assert.Equal(t, 7.0, joules)
+	require.Equal(t, 5, to.Of(instance).Index)
+	assert.NotEmpty(t, to.Of(instance).MIG)
+	_, ok = Energy(from, to, instance)
+	assert.False(t, ok, "only the whole GPU is measured")
+	assert.Nil(t, to.Of(""))
+	assert.Nil(t, to.Of("00000009-0000-4000-8000-00000000000a"))
 }
 
 func TestNoDriver(t *testing.T) {

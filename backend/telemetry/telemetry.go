@@ -9,6 +9,7 @@ package telemetry
 import (
 	"errors"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -35,7 +36,7 @@ type Process struct {
 // device or its driver does not have is nil.
 type GPU struct {
 	Index  int    `json:"index"` // as NVML counts, whatever CUDA_VISIBLE_DEVICES says
-	UUID   string `json:"uuid"`  // as CUDA gives it
+	UUID   string `json:"uuid"`  // with GPU- or MIG- before it
 	Name   string `json:"name"`
 	Driver string `json:"driver,omitempty"`
 	MIG    string `json:"mig,omitempty"` // "enabled" for a device that is divided, the UUID of its GPU for an instance
@@ -110,11 +111,29 @@ func (m *Meter) Close() error {
 	return m.gpus.close()
 }
 
+// Is tells whether a UUID is that of the GPU, or of the instance: as NVML gives
+// it, or as CUDA does, which leaves GPU- or MIG- away.
+func (g *GPU) Is(uuid string) bool {
+	bare := func(s string) string { return strings.TrimPrefix(strings.TrimPrefix(s, "GPU-"), "MIG-") }
+	return uuid != "" && strings.EqualFold(bare(g.UUID), bare(uuid))
+}
+
+// Of is the GPU, or the instance, of a UUID, and nil where there is none.
+func (s *Sample) Of(uuid string) *GPU {
+	for i := range s.GPUs {
+		if s.GPUs[i].Is(uuid) {
+			return &s.GPUs[i]
+		}
+	}
+	return nil
+}
+
 // Energy is what GPUs have used between two samples, in joules, those of the
-// given UUIDs or, without any, all. It is false where none of them tells.
+// given UUIDs or, without any, all. It is false where none of them tells: an
+// instance does not, since only the whole of its GPU is measured.
 func Energy(from, to Sample, uuids ...string) (joules float64, ok bool) {
 	for _, b := range to.GPUs {
-		if b.EnergyJoules == nil || len(uuids) > 0 && !slices.Contains(uuids, b.UUID) {
+		if b.EnergyJoules == nil || len(uuids) > 0 && !slices.ContainsFunc(uuids, b.Is) {
 			continue
 		}
 		for _, a := range from.GPUs {

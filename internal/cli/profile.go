@@ -117,10 +117,13 @@ func (p *profiler) report() (*profileReport, error) {
 	}
 	defer dev.Close()
 	r := &profileReport{Device: dev.Info()}
-	if d, ok := dev.(backend.Peaker); ok {
+	switch d := dev.(type) {
+	case backend.Peaker:
 		if r.Peak, err = d.Peak(); err != nil {
 			return nil, err
 		}
+	case backend.Rated:
+		r.Peak = d.Rated()
 	}
 	rows := p.ops.Rows()
 	for _, row := range rows {

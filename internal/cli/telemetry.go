@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/telemetry"
 	"github.com/lorafuse/lorafuse/train"
 	"github.com/lorafuse/lorafuse/train/events"
@@ -24,6 +25,7 @@ type watched struct {
 	server  *telemetry.Server
 
 	mu     sync.Mutex
+	device string // the UUID of the GPU that computes, if one does
 	step   train.Report
 	evals  *float64
 	from   telemetry.Sample // when figures were asked for last
@@ -61,6 +63,17 @@ func (w *watched) close() error {
 	return errors.Join(err, w.meter.Close())
 }
 
+// on notes what the run computes on: of other GPUs nothing is shown or recorded,
+// whatever numbers CUDA_VISIBLE_DEVICES gives them.
+func (w *watched) on(d backend.Info) {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.device, w.from = d.UUID, w.sampler.Last()
+}
+
 // see notes a finished step.
 func (w *watched) see(r train.Report) {
 	if w == nil {
@@ -69,7 +82,7 @@ func (w *watched) see(r train.Report) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if r.FlopsPerSecond == 0 { // not counted
-		r.FlopsPerSecond = w.step.FlopsPerSecond
+		r.FlopsPerSecond, r.MFU = w.step.FlopsPerSecond, w.step.MFU
 	}
 	w.step = r
 	if r.Eval != nil {
@@ -77,30 +90,31 @@ func (w *watched) see(r train.Report) {
 	}
 }
 
-// tail is what the progress of a run says of its GPUs.
+// tail is what the progress of a run says of its GPU.
 func (w *watched) tail() string {
 	if w == nil {
 		return ""
 	}
-	return tailOf(w.sampler.Last())
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return tailOf(w.sampler.Last(), w.device)
 }
 
-func tailOf(s telemetry.Sample) string {
+func tailOf(now telemetry.Sample, uuid string) string {
+	g := now.Of(uuid)
+	if g == nil || g.PowerWatts == nil && g.MemoryUsed == nil {
+		return ""
+	}
 	var b strings.Builder
-	for _, g := range s.GPUs {
-		if g.MIG != "" || g.PowerWatts == nil && g.MemoryUsed == nil {
-			continue
-		}
-		fmt.Fprintf(&b, ", gpu %d", g.Index)
-		if g.PowerWatts != nil {
-			fmt.Fprintf(&b, " %.0f W", *g.PowerWatts)
-		}
-		if g.MemoryUsed != nil {
-			fmt.Fprintf(&b, " %s", train.Size(*g.MemoryUsed))
-		}
-		if len(g.Throttled) > 0 {
-			fmt.Fprintf(&b, " (slowed: %s)", strings.Join(g.Throttled, ", "))
-		}
+	b.WriteString(", gpu")
+	if g.PowerWatts != nil {
+		fmt.Fprintf(&b, " %.0f W", *g.PowerWatts)
+	}
+	if g.MemoryUsed != nil {
+		fmt.Fprintf(&b, " %s", train.Size(*g.MemoryUsed))
+	}
+	if len(g.Throttled) > 0 {
+		fmt.Fprintf(&b, " (slowed: %s)", strings.Join(g.Throttled, ", "))
 	}
 	return b.String()
 }
@@ -119,24 +133,19 @@ func (w *watched) figuresOf(now telemetry.Sample) []events.Scalar {
 	defer w.mu.Unlock()
 	var all []events.Scalar
 	add := func(name string, v float64) { all = append(all, events.Scalar{Name: name, Value: v}) }
-	if joules, ok := telemetry.Energy(w.from, now); ok && w.step.Tokens > w.tokens && now.Time.After(w.from.Time) {
+	g := now.Of(w.device)
+	if g == nil {
+		return nil
+	}
+	if joules, ok := telemetry.Energy(w.from, now, w.device); ok && w.step.Tokens > w.tokens && now.Time.After(w.from.Time) {
 		add("joules_per_1000_tokens", 1000*joules/float64(w.step.Tokens-w.tokens))
 		w.from, w.tokens = now, w.step.Tokens
 	}
-	power, memory := 0.0, int64(0)
-	for _, g := range now.GPUs {
-		if g.PowerWatts != nil {
-			power += *g.PowerWatts
-		}
-		if g.MemoryUsed != nil && g.MIG == "" {
-			memory += *g.MemoryUsed
-		}
+	if g.PowerWatts != nil {
+		add("gpu_power_watts", *g.PowerWatts)
 	}
-	if power > 0 {
-		add("gpu_power_watts", power)
-	}
-	if memory > 0 {
-		add("gpu_memory_used_bytes", float64(memory))
+	if g.MemoryUsed != nil {
+		add("gpu_memory_used_bytes", float64(*g.MemoryUsed))
 	}
 	return all
 }
@@ -158,6 +167,9 @@ func (w *watched) metrics() []telemetry.Metric {
 			telemetry.Metric{Name: "lorafuse_train_grad_norm", Help: "Norm of the last step's gradient.", Value: r.GradNorm},
 			telemetry.Metric{Name: "lorafuse_train_tokens_per_second", Help: "Speed of the last step.", Value: r.TokensPerSecond},
 			telemetry.Metric{Name: "lorafuse_train_flops_per_second", Help: "Floating-point operations of the last step, each second.", Value: r.FlopsPerSecond})
+	}
+	if r.MFU > 0 {
+		all = append(all, telemetry.Metric{Name: "lorafuse_train_mfu", Help: "Share of these in the most that the device does by its data sheet.", Value: r.MFU})
 	}
 	if w.evals != nil {
 		all = append(all, telemetry.Metric{Name: "lorafuse_eval_loss", Help: "Loss of the last evaluation, nats per token.", Value: *w.evals})

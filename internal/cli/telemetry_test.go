@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/telemetry"
 	"github.com/lorafuse/lorafuse/train"
 )
@@ -34,10 +35,10 @@ func TestMetricsOfARun(t *testing.T) {
 	}
 	assert.NotContains(t, get(), "lorafuse_train_loss", "no step yet")
 	loss := 2.5
-	w.see(train.Report{Step: 3, Steps: 10, Loss: 1.25, Tokens: 4096, FlopsPerSecond: 1e9, Eval: &loss})
+	w.see(train.Report{Step: 3, Steps: 10, Loss: 1.25, Tokens: 4096, FlopsPerSecond: 1e9, MFU: 0.25, Eval: &loss})
 	w.see(train.Report{Step: 4, Steps: 10, Loss: 1.125, Tokens: 8192})
 	text := get()
-	for _, line := range []string{"lorafuse_train_step 4", "lorafuse_train_steps 10", "lorafuse_train_tokens_total 8192", "lorafuse_train_loss 1.125", "lorafuse_train_flops_per_second 1e+09", "lorafuse_eval_loss 2.5"} {
+	for _, line := range []string{"lorafuse_train_step 4", "lorafuse_train_steps 10", "lorafuse_train_tokens_total 8192", "lorafuse_train_loss 1.125", "lorafuse_train_flops_per_second 1e+09", "lorafuse_train_mfu 0.25", "lorafuse_eval_loss 2.5"} {
 		assert.Contains(t, text, "\n"+line+"\n")
 	}
 	_, err = a.watch(w.server.Addr())
@@ -70,13 +71,18 @@ func TestFiguresOfGPUs(t *testing.T) {
 	require.Empty(t, (&watched{sampler: w.sampler}).tail())
 
 	joules, power, used, total := 100.0, 250.0, int64(3<<30), int64(80<<30)
-	gpu := telemetry.GPU{UUID: "GPU-1", Name: "NVIDIA X", EnergyJoules: &joules, PowerWatts: &power, MemoryUsed: &used, MemoryTotal: &total, Throttled: []string{"power cap"}}
-	first := telemetry.Sample{Time: time.Unix(0, 0), GPUs: []telemetry.GPU{gpu}}
-	after := 400.0
-	gpu.EnergyJoules = &after
-	second := telemetry.Sample{Time: time.Unix(5, 0), GPUs: []telemetry.GPU{gpu}}
+	const uuid = "5a7c1d0e-0123-4567-89ab-cdef01234567"
+	other := telemetry.GPU{UUID: "GPU-0", EnergyJoules: &joules, PowerWatts: &power, MemoryUsed: &total}
+	gpu := telemetry.GPU{Index: 1, UUID: "GPU-" + uuid, Name: "NVIDIA X", EnergyJoules: &joules, PowerWatts: &power, MemoryUsed: &used, MemoryTotal: &total, Throttled: []string{"power cap"}}
+	first := telemetry.Sample{Time: time.Unix(0, 0), GPUs: []telemetry.GPU{other, gpu}}
+	after, more := 400.0, 9000.0
+	gpu.EnergyJoules, other.EnergyJoules = &after, &more
+	second := telemetry.Sample{Time: time.Unix(5, 0), GPUs: []telemetry.GPU{other, gpu}}
 
 	w.see(train.Report{Step: 1, Tokens: 3000})
+	w.from = first
+	require.Empty(t, w.figuresOf(second), "nothing computes on a GPU")
+	w.on(backend.Info{UUID: uuid})
 	w.from = first
 	got := map[string]float64{}
 	for _, s := range w.figuresOf(second) {
@@ -86,11 +92,14 @@ func TestFiguresOfGPUs(t *testing.T) {
 	for _, s := range w.figuresOf(second) { // no tokens since
 		assert.NotEqual(t, "joules_per_1000_tokens", s.Name)
 	}
-	assert.Equal(t, ", gpu 0 250 W 3.00 GiB (slowed: power cap)", tailOf(second))
+	assert.Equal(t, ", gpu 250 W 3.00 GiB (slowed: power cap)", tailOf(second, uuid))
+	assert.Empty(t, tailOf(second, ""))
+	instance := telemetry.Sample{GPUs: []telemetry.GPU{gpu, {Index: 1, UUID: "MIG-2", MIG: gpu.UUID, MemoryUsed: &used}}}
+	assert.Equal(t, ", gpu 3.00 GiB", tailOf(instance, "2"), "what an instance takes of the power is not measured")
 
 	var out bytes.Buffer
 	(&app{out: &output{w: &out}}).printSample(first, second)
-	assert.Contains(t, out.String(), "  0  NVIDIA X  3.00 GiB of 80.00 GiB, 250 W, slowed: power cap\n")
+	assert.Contains(t, out.String(), "  1  NVIDIA X  3.00 GiB of 80.00 GiB, 250 W, slowed: power cap\n")
 }
 
 func TestWatchDevices(t *testing.T) {
@@ -103,4 +112,17 @@ func TestWatchDevices(t *testing.T) {
 	var s telemetry.Sample
 	require.NoError(t, json.Unmarshal([]byte(lines[0]), &s))
 	assert.Positive(t, s.Process.Goroutines)
+}
+
+// The progress of a run has the share of the device's peak, where that is known,
+// also in steps whose work is not counted.
+func TestMFUInProgress(t *testing.T) {
+	var notes bytes.Buffer
+	a := &app{out: &output{w: &bytes.Buffer{}}, err: &notes}
+	steps := 0
+	o := a.observer(&steps, nil)
+	o.Step(train.Report{Step: 1, Steps: 2, MFU: 0.4123})
+	o.Step(train.Report{Step: 2, Steps: 2})
+	a.close()
+	assert.Equal(t, 2, strings.Count(notes.String(), "tokens/s, MFU 41.2 %"), notes.String())
 }

@@ -153,6 +153,7 @@ func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) error
 		return err
 	}
 	defer r.Close()
+	w.on(r.Device())
 	s, err := r.Train(ctx)
 	a.close()
 	if err := profile.finish(); err != nil {
@@ -173,6 +174,7 @@ func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) error
 
 // observer shows a run and counts its steps.
 func (a *app) observer(steps *int, w *watched) train.Observer {
+	var mfu string // of the last step that it is known of
 	return train.Observer{
 		Figures: w.figures,
 		Note:    func(text string) { a.note("%s", text) },
@@ -180,8 +182,11 @@ func (a *app) observer(steps *int, w *watched) train.Observer {
 		Step: func(r train.Report) {
 			*steps++
 			w.see(r)
+			if r.MFU > 0 {
+				mfu = fmt.Sprintf(", MFU %.1f %%", 100*r.MFU)
+			}
 			a.progress().Steps("training", int64(r.Step), int64(r.Steps),
-				fmt.Sprintf("loss %.4f, lr %.3g, %.0f tokens/s%s", r.Loss, r.LearningRate, r.TokensPerSecond, w.tail()))
+				fmt.Sprintf("loss %.4f, lr %.3g, %.0f tokens/s%s%s", r.Loss, r.LearningRate, r.TokensPerSecond, mfu, w.tail()))
 			if r.Eval != nil {
 				a.note("eval     loss %.4f after step %d", *r.Eval, r.Step)
 			}

@@ -1,0 +1,60 @@
+//go:build cuda && linux
+
+package cuda
+
+import (
+	"strings"
+
+	"github.com/lorafuse/lorafuse/backend"
+)
+
+// speed is what a multiprocessor does in a clock, in floating-point operations:
+// two for a multiplication with its addition.
+type speed struct {
+	fma    float64 // float32
+	tensor float64 // bfloat16 with float32 sums, dense
+	// boost is the clock that the rates of tensor cores are given for, as a share
+	// of the largest one, which the driver tells.
+	boost float64
+}
+
+// speeds are by compute capability. The device beside each is the one whose data
+// sheet the numbers were checked with: multiprocessors, largest clock, and Tflop/s
+// of both kinds.
+var speeds = map[int]speed{
+	// A100, 108, 1410 MHz: 19.5 and 312 (NVIDIA A100 Tensor Core GPU Architecture, table 2).
+	80: {128, 2048, 1},
+	// A40, 84, 1740 MHz: 37.4 and 149.7 (NVIDIA A40 data sheet).
+	86: {256, 1024, 1},
+	// RTX 6000 Ada, 142, 2505 MHz: 91.1 and 364.2 (NVIDIA Ada GPU Architecture, appendix).
+	89: {256, 1024, 1},
+	// H100 SXM and H200, 132, 1980 MHz and 1830 for tensor cores: 66.9 and 989.4; H100 PCIe,
+	// 114, 1755 and 1620: 51.2 and 756 (NVIDIA H100 Tensor Core GPU Architecture, table 3).
+	90: {256, 4096, 0.924},
+	// B200, 148, 1965 MHz: 74.4 and 2250 (NVIDIA Blackwell data sheet).
+	100: {256, 8192, 0.944},
+	// RTX PRO 6000 Blackwell, 188, 2617 MHz: 126 and 503.8 (NVIDIA RTX Blackwell GPU Architecture, appendix).
+	120: {256, 1024, 1},
+}
+
+// flops is the most that the GPU does in a second at a precision; 0 where it is
+// not known. GeForce cards add the products of tensor cores up in float32 at half
+// their speed: RTX 3090, 82 at 1695 MHz, 71; RTX 4090, 128 at 2520, 165.2; RTX 5090,
+// 170 at 2407, 209.5.
+func (p *properties) flops(precision backend.Precision) float64 {
+	s := speeds[p.capability]
+	clocks := float64(p.processors) * float64(p.clock)
+	if precision != backend.BF16 {
+		return clocks * s.fma
+	}
+	if strings.Contains(p.name, "GeForce") {
+		s.tensor /= 2
+	}
+	return clocks * s.boost * s.tensor
+}
+
+// Rated is the peak of the GPU by its data sheet: of the tensor cores at precision
+// bf16, else of float32. A part of a GPU (MIG) has its own.
+func (d *Device) Rated() backend.Peak {
+	return backend.Peak{FlopsPerSecond: d.properties.flops(d.precision), BytesPerSecond: d.properties.bandwidth}
+}
