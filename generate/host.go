@@ -29,6 +29,8 @@ type host struct {
 	state   *lora.State
 	adapter nn.Adapter
 	store   *nn.Store
+
+	prepared bool // what the adapter's parameters alone decide is in the store
 }
 
 func newHost(dev backend.Device, m *model.Model, s *lora.State) (*host, error) {
@@ -53,7 +55,7 @@ type program struct {
 // begin builds the model for runs of at most max tokens; cache may be nil.
 func (h *host) begin(max int, cache *nn.Cache) *program {
 	g := graph.New()
-	b := nn.NewBuilder(g, h.model, nn.Options{Adapter: h.adapter, Cache: cache})
+	b := nn.NewBuilder(g, h.model, nn.Options{Adapter: h.adapter, Cache: cache, Prepare: true})
 	out := h.model.Build(b, nn.NewInputs(g, max))
 	return &program{g.Program(), b, out}
 }
@@ -67,6 +69,9 @@ func (p *program) last() graph.Tensor {
 // compile compiles p and brings what it reads to the device. Arguments whose
 // name is in tables come from there instead of from the host's store.
 func (h *host) compile(ctx context.Context, p *program, tables *tables) (*exec.Executable, error) {
+	if err := h.prepare(ctx, p.b); err != nil {
+		return nil, err
+	}
 	e, err := p.Compile(h.dev)
 	if err != nil {
 		return nil, err

@@ -159,7 +159,8 @@ func (j *Injection) dora(b *nn.Builder, t Target, x, w, bias, down, up, key grap
 }
 
 // norm is ‖W + s·BA‖ per output, taken as a constant, without the sum itself:
-// ‖W‖² + 2s·Σ (W Aᵀ)∘B + s²·Σ (B (AAᵀ))∘B.
+// ‖W‖² + 2s·Σ (W Aᵀ)∘B + s²·Σ (B (AAᵀ))∘B. It reads all of W, and changes with the
+// adapter only: once in a step of the optimizer, however many batches that has.
 func (j *Injection) norm(b *nn.Builder, t Target, w, down, up graph.Tensor) graph.Tensor {
 	one := func(a, c graph.Tensor, ta, tb bool) graph.Tensor {
 		return b.G.Gemm([]ir.Product{{A: a.Value(), B: c.Value(), TA: ta, TB: tb, Alpha: 1}}, graph.Tensor{}, graph.Tensor{})
@@ -173,7 +174,7 @@ func (j *Injection) norm(b *nn.Builder, t Target, w, down, up graph.Tensor) grap
 	cross := both.Mul(up).Sum(1).Scale(2 * t.Scale)
 	square := one(up, one(down, down, false, true), false, false).Mul(up).Sum(1).Scale(t.Scale * t.Scale)
 	base := b.Constant("norm."+t.Name, j.norms[t.Name])
-	return base.Add(cross).Add(square).Apply(ir.Sqrt).Detach()
+	return b.Prepare("norm."+t.Name+".adapted", base.Add(cross).Add(square).Apply(ir.Sqrt).Detach())
 }
 
 // Embedding is the rows ids of w with the adapter's part, or with trained rows.

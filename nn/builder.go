@@ -77,11 +77,13 @@ type state struct {
 	key      graph.Tensor
 	training bool
 	cache    *Cache
+	prepare  bool
 
 	modules   []Module
 	used      []string
 	constants map[string]*tensor.Tensor
 	trained   []Trained
+	prepared  []prepared
 	segment   int
 }
 
@@ -96,11 +98,14 @@ type Options struct {
 	Adapter  Adapter
 	Training bool   // dropout acts
 	Cache    *Cache // keys and values of earlier tokens, for decoding
+	// Prepare has what is made of parameters alone read from params that another
+	// program writes, see [Builder.Preparation].
+	Prepare bool
 }
 
 // NewBuilder starts a model in g.
 func NewBuilder(g *graph.Graph, w Weights, o Options) *Builder {
-	s := &state{G: g, weights: w, adapter: o.Adapter, training: o.Training, cache: o.Cache, constants: map[string]*tensor.Tensor{}}
+	s := &state{G: g, weights: w, adapter: o.Adapter, training: o.Training, cache: o.Cache, prepare: o.Prepare, constants: map[string]*tensor.Tensor{}}
 	return &Builder{state: s}
 }
 

@@ -59,6 +59,8 @@ type Engine struct {
 	trained             []nn.Trained
 	layers              int
 	micro, update, eval *exec.Executable
+	prepare             *exec.Executable // makes what the trained parameters alone decide, or nil
+	stale               bool             // they have changed since
 	memory              Memory
 
 	// What goes to the device and comes back, here so that a step allocates nothing.
@@ -92,11 +94,14 @@ func (p *Planner) Engine(ctx context.Context, o EngineOptions) (*Engine, error) 
 	if err := e.memory.check(p.dev, o.MemoryLimit); err != nil {
 		return nil, err
 	}
-	for i, dst := range []**exec.Executable{&e.micro, &e.update, &e.eval} {
-		if programs[i] == nil {
+	for _, x := range []struct {
+		program *ir.Program
+		dst     **exec.Executable
+	}{{programs.micro, &e.micro}, {programs.update, &e.update}, {programs.eval, &e.eval}, {programs.prepare, &e.prepare}} {
+		if x.program == nil {
 			continue
 		}
-		if *dst, err = exec.Load(programs[i], p.dev); err != nil {
+		if *x.dst, err = exec.Load(x.program, p.dev); err != nil {
 			e.Close()
 			return nil, err
 		}
@@ -124,38 +129,47 @@ func (e *Engine) fill(ctx context.Context, constants map[string]*tensor.Tensor) 
 	if err := e.setFrequencies(ctx, 1); err != nil {
 		return err
 	}
-	all := slices.DeleteFunc([]*exec.Executable{e.micro, e.update, e.eval}, func(x *exec.Executable) bool { return x == nil })
-	return e.store.Bind(all...)
+	e.stale = true
+	return e.store.Bind(e.executables()...)
 }
 
-// plan lays out the programs: a micro-batch that adds to gradients, an update
-// by them, and an evaluation.
-func (e *Engine) plan(adapter nn.Adapter) (programs [3]*ir.Program, constants map[string]*tensor.Tensor, err error) {
-	if programs[0], constants, err = e.planMicro(adapter); err != nil {
-		return programs, nil, err
+// executables are those that there are.
+func (e *Engine) executables() []*exec.Executable {
+	all := []*exec.Executable{e.micro, e.update, e.eval, e.prepare}
+	return slices.DeleteFunc(all, func(x *exec.Executable) bool { return x == nil })
+}
+
+// programs are those of an engine; eval and prepare may be nil.
+type programs struct{ micro, update, eval, prepare *ir.Program }
+
+// plan lays out the programs: a micro-batch that adds to gradients, with what is
+// made for it beforehand, an update by them, and an evaluation.
+func (e *Engine) plan(adapter nn.Adapter) (p programs, constants map[string]*tensor.Tensor, err error) {
+	if constants, err = e.planMicro(adapter, &p); err != nil {
+		return p, nil, err
 	}
-	if programs[1], err = e.planUpdate(); err != nil {
-		return programs, nil, err
+	if p.update, err = e.planUpdate(); err != nil {
+		return p, nil, err
 	}
 	if e.opts.MaxEvalTokens > 0 {
-		if programs[2], err = e.planEvaluation(adapter); err != nil {
-			return programs, nil, err
+		if p.eval, err = e.planEvaluation(adapter); err != nil {
+			return p, nil, err
 		}
 	}
-	return programs, constants, nil
+	return p, constants, nil
 }
 
 // planMicro also finds what is trained, and how many layers there are.
-func (e *Engine) planMicro(adapter nn.Adapter) (*ir.Program, map[string]*tensor.Tensor, error) {
+func (e *Engine) planMicro(adapter nn.Adapter, to *programs) (constants map[string]*tensor.Tensor, err error) {
 	micro := graph.New()
-	b := nn.NewBuilder(micro, e.model, nn.Options{Adapter: adapter, Training: true})
+	b := nn.NewBuilder(micro, e.model, nn.Options{Adapter: adapter, Training: true, Prepare: true})
 	loss := e.loss(b, e.opts.MaxTokens)
 	e.trained, e.layers = b.Trained(), b.Segments()
 	params := make([]graph.Tensor, len(e.trained))
 	for i, t := range e.trained {
 		params[i] = b.Train(t.Name, t.Shape...)
 		if n := product(t.Shape); len(e.state.Values[t.Name]) != n {
-			return nil, nil, fmt.Errorf("train: the adapter's state has %d elements for %q, expected %d", len(e.state.Values[t.Name]), t.Name, n)
+			return nil, fmt.Errorf("train: the adapter's state has %d elements for %q, expected %d", len(e.state.Values[t.Name]), t.Name, n)
 		}
 	}
 	grads := micro.GradientsWith(loss, params, ir.GradOptions{Checkpoint: e.opts.Checkpointing, Segments: e.opts.Recomputed})
@@ -164,13 +178,18 @@ func (e *Engine) planMicro(adapter nn.Adapter) (*ir.Program, map[string]*tensor.
 		sum := micro.Param(gradParam(t.Name), tensor.F32, ir.ShapeOf(t.Shape...)...)
 		p.Update(gradParam(t.Name), sum.Add(grads[i]))
 	}
-	program, err := p.Plan(e.dev.Supports)
-	return program, b.Constants(), err
+	if to.micro, err = p.Plan(e.dev.Supports); err != nil {
+		return nil, err
+	}
+	if p := b.Preparation(); p != nil {
+		to.prepare, err = p.Plan(e.dev.Supports)
+	}
+	return b.Constants(), err
 }
 
 func (e *Engine) planEvaluation(adapter nn.Adapter) (*ir.Program, error) {
 	g := graph.New()
-	b := nn.NewBuilder(g, e.model, nn.Options{Adapter: adapter})
+	b := nn.NewBuilder(g, e.model, nn.Options{Adapter: adapter, Prepare: true})
 	return g.Program().Result(evalResult, e.loss(b, e.opts.MaxEvalTokens)).Plan(e.dev.Supports)
 }
 
@@ -230,6 +249,12 @@ func (e *Engine) Accumulate(ctx context.Context, b *data.Batch, draw uint32) err
 }
 
 func (e *Engine) run(ctx context.Context, x *exec.Executable, b *data.Batch) error {
+	if e.stale && e.prepare != nil {
+		if err := e.prepare.RunWait(ctx); err != nil {
+			return err
+		}
+	}
+	e.stale = false
 	for _, in := range [...]struct {
 		name string
 		ids  []int32
@@ -291,6 +316,7 @@ func (e *Engine) Update(ctx context.Context, tokens, number int, lr float64) (St
 	if err := e.store.SetFloat32s(ctx, inverseParam, x.inverse[:]); err != nil {
 		return Step{}, err
 	}
+	e.stale = true
 	if err := e.update.RunWait(ctx); err != nil {
 		return Step{}, err
 	}
@@ -373,10 +399,8 @@ func (e *Engine) SetMoments(ctx context.Context, moments map[string][]float32) e
 
 // Close frees the device's memory.
 func (e *Engine) Close() {
-	for _, x := range []*exec.Executable{e.micro, e.update, e.eval} {
-		if x != nil {
-			x.Close()
-		}
+	for _, x := range e.executables() {
+		x.Close()
 	}
 	e.store.Free()
 }

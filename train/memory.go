@@ -14,7 +14,7 @@ type Memory struct {
 	Adapter     int64 `json:"adapter_bytes"`     // trained parameters
 	Optimizer   int64 `json:"optimizer_bytes"`   // gradients and moments
 	Activations int64 `json:"activations_bytes"` // arena of a micro-batch
-	Update      int64 `json:"update_bytes"`      // arena of the optimizer step
+	Update      int64 `json:"update_bytes"`      // arena of the optimizer step, and of what is made after it once for all batches
 	Evaluation  int64 `json:"evaluation_bytes"`  // arena of an evaluation batch
 	Scratch     int64 `json:"scratch_bytes"`     // what the device packs and computes in passing
 	Constants   int64 `json:"constants_bytes"`   // inputs and fixed numbers

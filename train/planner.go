@@ -51,7 +51,7 @@ func NewPlanner(dev backend.Device, m *model.Model, s *lora.State) (*Planner, er
 // Layers is how many layers activation checkpointing can recompute.
 func (p *Planner) Layers() (int, error) {
 	e := p.engine(EngineOptions{MaxTokens: 1})
-	_, _, err := e.planMicro(p.adapter)
+	_, err := e.planMicro(p.adapter, &programs{})
 	return e.layers, err
 }
 
@@ -70,7 +70,7 @@ func (p *Planner) engine(o EngineOptions) *Engine {
 	return &Engine{opts: o, dev: p.dev, model: p.model, state: p.state}
 }
 
-func (p *Planner) measure(o EngineOptions, trained []nn.Trained, programs [3]*ir.Program, constants map[string]*tensor.Tensor) (Memory, error) {
+func (p *Planner) measure(o EngineOptions, trained []nn.Trained, ps programs, constants map[string]*tensor.Tensor) (Memory, error) {
 	m := Memory{InPlace: p.dev.Info().Backend == "cpu", Weights: p.weights, Quantized: p.quantized, Process: p.process}
 	for _, t := range trained {
 		n := int64(product(t.Shape)) * 4
@@ -82,10 +82,20 @@ func (p *Planner) measure(o EngineOptions, trained []nn.Trained, programs [3]*ir
 		m.Constants += int64(len(c.Data))
 	}
 	var used []*ir.Program
-	for i, dst := range []*int64{&m.Activations, &m.Update, &m.Evaluation} {
-		if programs[i] != nil {
-			*dst = int64(programs[i].Arena)
-			used = append(used, programs[i])
+	for _, x := range []struct {
+		program *ir.Program
+		dst     *int64
+	}{{ps.micro, &m.Activations}, {ps.update, &m.Update}, {ps.eval, &m.Evaluation}, {ps.prepare, &m.Update}} {
+		if x.program != nil {
+			*x.dst += int64(x.program.Arena)
+			used = append(used, x.program)
+		}
+	}
+	if ps.prepare != nil {
+		for _, a := range ps.prepare.Args {
+			if a.Written {
+				m.Constants += int64(a.Type.Bytes(ps.prepare.MaxDims()))
+			}
 		}
 	}
 	var err error

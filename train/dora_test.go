@@ -1,0 +1,170 @@
+package train_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/train"
+)
+
+// peftCase opens an adapter of testdata/peft and the model that it is for.
+func peftCase(t *testing.T, name string) (*model.Model, *lora.State) {
+	dir := filepath.Join("../testdata/peft", name)
+	raw, err := os.ReadFile(filepath.Join(dir, "adapter/adapter_config.json"))
+	require.NoError(t, err)
+	var c struct {
+		Base string `json:"base_model_name_or_path"`
+	}
+	require.NoError(t, json.Unmarshal(raw, &c))
+	m, err := model.Open(filepath.Join(dir, c.Base))
+	require.NoError(t, err)
+	t.Cleanup(func() { m.Close() })
+	s, err := lora.LoadState(filepath.Join(dir, "adapter"), m, m.Config.ModelType, m.Modules())
+	require.NoError(t, err)
+	return m, s
+}
+
+// countingBatch is one row of n tokens.
+func countingBatch(n int) *data.Batch {
+	b := &data.Batch{Rows: 1, LossTokens: n}
+	for i := range int32(n) {
+		b.Tokens, b.Labels, b.Positions = append(b.Tokens, i+3), append(b.Labels, i+4), append(b.Positions, i)
+		b.Lo, b.Hi = append(b.Lo, 0), append(b.Hi, i+1)
+	}
+	return b
+}
+
+// gradients are the loss and the gradients of a batch, by graphs that make what
+// depends on parameters alone as they go, or beforehand.
+func gradients(t *testing.T, dev backend.Device, m *model.Model, s *lora.State, prepare bool) (results [][]float32) {
+	ctx, batch, store := context.Background(), countingBatch(12), nn.NewStore(dev)
+	defer store.Free()
+	adapter, err := s.Injection()
+	require.NoError(t, err)
+	g := graph.New()
+	b := nn.NewBuilder(g, m, nn.Options{Adapter: adapter, Training: true, Prepare: prepare})
+	in := nn.NewInputs(g, len(batch.Tokens))
+	loss := m.Build(b, in).Head.Loss(g.Param(nn.LabelsParam, tensor.I32, in.Tokens.Type().Shape...))
+	var params []graph.Tensor
+	for _, x := range b.Trained() {
+		params = append(params, b.Train(x.Name, x.Shape...))
+		require.NoError(t, store.SetFloat32s(ctx, x.Name, s.Values[x.Name]))
+	}
+	p := g.Program().Result("loss", loss)
+	for i, d := range g.GradientsWith(loss, params, ir.GradOptions{Checkpoint: true}) {
+		p.Result(fmt.Sprint(i), d)
+	}
+	run, err := p.Compile(dev)
+	require.NoError(t, err)
+	defer run.Close()
+
+	require.NoError(t, store.Import(m, m.Used()))
+	require.NoError(t, store.SetAll(ctx, b.Constants()))
+	require.NoError(t, store.SetFloat32s(ctx, model.FrequenciesParam, m.Config.RoPE.Frequencies(1)))
+	for name, ids := range map[string][]int32{nn.TokensParam: batch.Tokens, nn.LabelsParam: batch.Labels, nn.PositionsParam: batch.Positions,
+		nn.LoParam: batch.Lo, nn.HiParam: batch.Hi} {
+		require.NoError(t, store.SetInt32s(ctx, name, ids))
+	}
+	if first := b.Preparation(); first != nil {
+		e, err := first.Compile(dev)
+		require.NoError(t, err)
+		defer e.Close()
+		require.NoError(t, store.Bind(e))
+		require.NoError(t, e.RunWait(ctx))
+	}
+	require.Equal(t, prepare, b.Preparation() != nil)
+	require.NoError(t, store.Bind(run))
+	require.NoError(t, run.RunWait(ctx))
+	sizes := map[string]int{}
+	for _, a := range run.Program().Args {
+		sizes[a.Name] = a.Type.Shape.Elements(run.Program().MaxDims())
+	}
+	for _, name := range append([]string{"loss"}, names(len(params))...) {
+		x := make([]float32, sizes[name])
+		require.NoError(t, store.GetFloat32s(ctx, name, x))
+		results = append(results, x)
+	}
+	return results
+}
+
+func names(n int) (all []string) {
+	for i := range n {
+		all = append(all, fmt.Sprint(i))
+	}
+	return all
+}
+
+// TestPreparedNorms: the norms of DoRA made beforehand change no bit of the loss
+// and of the gradients.
+func TestPreparedNorms(t *testing.T) {
+	dev := openCPU(t, 0)
+	for _, name := range []string{"dora-biases", "dora-rslora", "embedding-dora", "init-pissa-dora"} {
+		t.Run(name, func(t *testing.T) {
+			m, s := peftCase(t, name)
+			require.Equal(t, gradients(t, dev, m, s, false), gradients(t, dev, m, s, true))
+		})
+	}
+}
+
+// roots counts launches of square roots of vectors: each is a norm.
+func roots(p *backend.Profile) (n int) {
+	for _, r := range p.Rows() {
+		if r.Op == ir.Unary.String() && r.Shapes != "f32[] → f32[]" {
+			n += r.Calls
+		}
+	}
+	return n
+}
+
+// TestNormsOncePerStep: DoRA's norms, which read all weights that have an adapter,
+// are made once for each step of the optimizer, whatever is computed in between.
+func TestNormsOncePerStep(t *testing.T) {
+	m, s := peftCase(t, "dora-biases")
+	targets := 0
+	for _, x := range s.Plan.Targets {
+		if x.DoRA {
+			targets++
+		}
+	}
+	require.Positive(t, targets)
+	profile := &backend.Profile{}
+	dev, err := backend.Open("cpu", backend.Options{Profile: profile})
+	require.NoError(t, err)
+	defer dev.Close()
+	ctx, batch := context.Background(), countingBatch(12)
+	e, err := train.NewEngine(ctx, dev, m, s, train.EngineOptions{
+		MaxTokens: 12, MaxEvalTokens: 12, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, MaxGradNorm: 1, Checkpointing: true,
+	})
+	require.NoError(t, err)
+	defer e.Close()
+	before, err := e.Evaluate(ctx, batch)
+	require.NoError(t, err)
+	require.Equal(t, targets, roots(profile), "what the run begins with")
+	for step := range 3 {
+		for micro := range 4 {
+			require.NoError(t, e.Accumulate(ctx, batch, uint32(4*step+micro)))
+		}
+		_, err := e.Update(ctx, 4*batch.LossTokens, step+1, 1e-2)
+		require.NoError(t, err)
+		for range 2 {
+			after, err := e.Evaluate(ctx, batch)
+			require.NoError(t, err)
+			require.Less(t, after, before, "by norms of the new parameters")
+		}
+		require.Equal(t, (step+2)*targets, roots(profile))
+	}
+}
