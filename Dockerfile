@@ -1,21 +1,61 @@
-# The CPU image: one static binary and the certificates that downloads need;
-# no shell, not root.
-#   docker build -t lorafuse .
+# Two images, each for amd64 and arm64, made by the commands that developers use:
+#   docker build -t lorafuse .                      for the CPU: a static binary and certificates, no shell
+#   docker build -t lorafuse:cuda --target cuda .   with CUDA; without a GPU it computes on the CPU too
 #   docker run --rm -v "$PWD:/data" lorafuse train train.yaml
-# Models from the hub are kept in /models; mount a volume there to keep them.
-FROM golang:1.26 AS build
-WORKDIR /src
-# No go mod download: it would fetch what only builds with CUDA need.
-COPY . .
-RUN make build && mkdir -p /out/models /out/data
+#   docker run --rm --gpus all -v "$PWD:/data" lorafuse:cuda train train.yaml
+# compose.yaml runs both. Models from the hub are kept in /models: mount a volume
+# there to keep them. scripts/docker_steps.sh does all of this without Docker;
+# it reads no more of this language than is used here, and no absolute path in RUN.
 
-FROM scratch
+# No step runs go mod download: it would fetch what only tests need.
+FROM --platform=$BUILDPLATFORM golang:1.26-bookworm AS build
+ARG TARGETARCH
+WORKDIR /src
+COPY . .
+RUN GOARCH=$TARGETARCH make build
+# Whoever runs the image, by --user too, may write to these.
+RUN mkdir -p -m 1777 out/models out/data
+
+# Machine code for GPUs is the same on every host, so this stage never runs in
+# an emulator. It installs nvcc as scripts/cuda_toolchain.sh says.
+FROM --platform=$BUILDPLATFORM python:3.13-bookworm AS kernels
+WORKDIR /src
+COPY scripts/cuda_toolchain.sh scripts/cuda_kernels.sh scripts/
+COPY kernels/cuda kernels/cuda
+RUN sh scripts/cuda_kernels.sh
+
+# cgo wants a compiler for the image's architecture: the one of this stage.
+FROM golang:1.26-bookworm AS build-cuda
+WORKDIR /src
+COPY . .
+COPY --from=kernels /src/output/cuda output/cuda
+COPY --from=kernels /src/kernels/cuda/build kernels/cuda/build
+RUN make build-cuda
+
+# The driver's libraries are mounted by NVIDIA's container runtime: compute for
+# libcuda, utility for NVML. NVIDIA_REQUIRE_CUDA is left out, since it would keep
+# the image from starting without a GPU.
+FROM debian:bookworm-slim AS cuda
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
+COPY --from=build-cuda /src/bin/lorafuse-cuda /usr/local/bin/lorafuse
+COPY --from=build --chown=65532:65532 /src/out/ /
+ENV HF_HOME=/models NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
+USER 65532:65532
+WORKDIR /data
+EXPOSE 9400
+HEALTHCHECK --interval=1m --timeout=10s --start-period=10s CMD ["/usr/local/bin/lorafuse", "health"]
+ENTRYPOINT ["/usr/local/bin/lorafuse"]
+CMD ["--help"]
+
+# The last one is what a build without --target makes.
+FROM scratch AS cpu
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 COPY --from=build /src/bin/lorafuse /usr/local/bin/lorafuse
-COPY --from=build --chown=65532:65532 /out/ /
+COPY --from=build --chown=65532:65532 /src/out/ /
 ENV HF_HOME=/models
 USER 65532:65532
 WORKDIR /data
-HEALTHCHECK --interval=1m CMD ["/usr/local/bin/lorafuse", "devices"]
+EXPOSE 9400
+HEALTHCHECK --interval=1m --timeout=10s --start-period=10s CMD ["/usr/local/bin/lorafuse", "health"]
 ENTRYPOINT ["/usr/local/bin/lorafuse"]
 CMD ["--help"]

@@ -10,6 +10,9 @@ help: ## list the targets
 build: ## bin/lorafuse, a static binary without cgo
 	CGO_ENABLED=0 $(BUILD) -o bin/lorafuse ./cmd/lorafuse
 
+build-cuda: cuda-kernels ## bin/lorafuse-cuda, with the backend for NVIDIA GPUs; needs a C compiler, and no driver
+	eval "$$(sh scripts/cuda_env.sh)" && CGO_ENABLED=1 $(BUILD) -tags cuda -o bin/lorafuse-cuda ./cmd/lorafuse
+
 example: ## fine-tune the shipped model on Go doc comments (about a minute)
 	$(GO) run ./examples/godoc
 
@@ -52,8 +55,11 @@ test-cuda: sim cuda-kernels ## all tests of -tags cuda, on the simulated driver
 	eval "$$(sh scripts/cuda_env.sh)" && LORAFUSE_CUDA_TEST=1 LORAFUSE_LIBCUDA=$(CURDIR)/kernels/sim/build/libcuda_sim.so \
 		$(GO) test -tags cuda ./kernels/... ./backend/cuda/...
 
-docker: ## the CPU image
-	docker build -t lorafuse .
+docker: ## both container images, with docker, podman or buildah
+	sh scripts/docker_build.sh
+
+docker-steps: ## what their builds do, without a container engine
+	sh scripts/docker_steps.sh
 
 install: ## lorafuse into GOBIN
 	$(GO) install ./cmd/lorafuse
@@ -61,5 +67,5 @@ install: ## lorafuse into GOBIN
 clean: ## remove what was built and trained here
 	rm -rf bin examples/godoc/output
 
-.PHONY: help build example test race purego arm64 fuzz bench lint kernels assembly cuda-kernels sim env test-cuda docker install clean
+.PHONY: help build build-cuda example test race purego arm64 fuzz bench lint kernels assembly cuda-kernels sim env test-cuda docker docker-steps install clean
 .DEFAULT_GOAL := help

@@ -28,12 +28,12 @@ headers() {
 	done
 }
 
-# stamp FILE changes if it, a header of it, this script or the compiler differ
-# from what the fat binary was made of.
+# stamp FILE: what its fat binary is made of: it, its headers, this script, and
+# the compiler, wherever that lies, so that a build may be taken elsewhere.
+compiler=$(cat "$CUDA_HOME/bin/nvcc.profile" && grep '#define CUDA_VERSION' "$CUDA_HOME/include/cuda.h" && cksum <"$CUDA_HOME/bin/ptxas")
 stamp() {
 	# shellcheck disable=SC2046
-	cat "$1" $(headers "$1" | sort -u) scripts/cuda_kernels.sh "$CUDA_HOME/bin/nvcc.profile" | cksum
-	echo "$CUDA_HOME"
+	(cat "$1" $(headers "$1" | sort -u) scripts/cuda_kernels.sh && echo "$compiler") | cksum
 }
 
 # table turns ptxas's report into rows: kernel, target, registers, spilled and

@@ -27,6 +27,7 @@ type watched struct {
 	mu     sync.Mutex
 	device string // the UUID of the GPU that computes, if one does
 	step   train.Report
+	ended  time.Time // when the step did
 	evals  *float64
 	from   telemetry.Sample // when figures were asked for last
 	tokens int64            // until then
@@ -84,7 +85,7 @@ func (w *watched) see(r train.Report) {
 	if r.FlopsPerSecond == 0 { // not counted
 		r.FlopsPerSecond, r.MFU = w.step.FlopsPerSecond, w.step.MFU
 	}
-	w.step = r
+	w.step, w.ended = r, time.Now()
 	if r.Eval != nil {
 		w.evals = r.Eval
 	}
@@ -162,6 +163,7 @@ func (w *watched) metrics() []telemetry.Metric {
 	}
 	if r.Step > 0 {
 		all = append(all,
+			telemetry.Metric{Name: lastStep, Help: "When the last step ended, since 1970.", Value: float64(w.ended.UnixMicro()) / 1e6},
 			telemetry.Metric{Name: "lorafuse_train_loss", Help: "Mean loss of the last step, nats per token.", Value: r.Loss},
 			telemetry.Metric{Name: "lorafuse_train_learning_rate", Help: "Learning rate of the last step.", Value: r.LearningRate},
 			telemetry.Metric{Name: "lorafuse_train_grad_norm", Help: "Norm of the last step's gradient.", Value: r.GradNorm},

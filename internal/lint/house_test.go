@@ -45,6 +45,7 @@ func with(reasonAndRooms ...string) map[string]string {
 var house = map[string]room{
 	"internal/bench":    {floor: ground},
 	"internal/fsatomic": {floor: ground},
+	"internal/image":    {floor: ground},
 	"internal/linalg":   {floor: ground},
 	"internal/lint":     {floor: ground},
 	"internal/philox":   {floor: ground},

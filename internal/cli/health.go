@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// lastStep is when the last optimizer step ended, in seconds since 1970.
+const lastStep = "lorafuse_train_last_step_timestamp_seconds"
+
+func (a *app) health() *cobra.Command {
+	var addr string
+	var stalled, timeout time.Duration
+	c := &cobra.Command{
+		Use:   "health",
+		Short: "Say whether the run of this container goes on",
+		Long: `Ask the run in this container, or on this machine, how it is, and exit with 0 if all
+is well: what the health check of the container images does.
+
+A run that answers at its --metrics-addr must do so in time, and have finished a step
+not longer ago than --stalled. Where nobody listens there, no run is to be asked, and
+that this program starts is all there is to know.`,
+		Example: "  lorafuse health\n  lorafuse health --metrics-addr :9400 --stalled 5m",
+		Args:    args(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if stalled <= 0 || timeout <= 0 {
+				return usagef(c.CommandPath(), "--stalled %v, --timeout %v: expected more than 0", stalled, timeout)
+			}
+			ctx, cancel := context.WithTimeout(c.Context(), timeout)
+			defer cancel()
+			said, err := askHealth(ctx, addr, stalled, time.Now())
+			if err != nil {
+				return fmt.Errorf("health: %w", err)
+			}
+			a.out.printf("%s\n", said)
+			return nil
+		},
+	}
+	c.Flags().StringVar(&addr, "metrics-addr", ":9400", "where the run answers, if it does")
+	c.Flags().DurationVar(&stalled, "stalled", 30*time.Minute, "how long ago the last step may have ended")
+	c.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "how long an answer may take")
+	return c
+}
+
+// askHealth asks the run at addr for its metrics. It gives what is said of a
+// run that is well.
+func askHealth(ctx context.Context, addr string, stalled time.Duration, now time.Time) (string, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", fmt.Errorf("--metrics-addr: found %q, expected HOST:PORT or :PORT", addr)
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1" // by its number: an image from scratch knows no names
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+"/metrics", nil)
+	if err != nil {
+		return "", fmt.Errorf("--metrics-addr: found %q: %w", addr, err)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // and no proxy
+	r, err := client.Do(request)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return "nobody listens at " + addr + ": no run to ask", nil
+	}
+	if err != nil {
+		return "", differs("the run at %s: %v", addr, err)
+	}
+	defer r.Body.Close()
+	if r.StatusCode != http.StatusOK {
+		return "", differs("the run at %s answers %s", addr, r.Status)
+	}
+	values := map[string]float64{}
+	lines := bufio.NewScanner(r.Body)
+	for lines.Scan() {
+		if name, value, ok := strings.Cut(lines.Text(), " "); ok {
+			if v, err := strconv.ParseFloat(value, 64); err == nil {
+				values[name] = v
+			}
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return "", differs("the run at %s: %v", addr, err)
+	}
+	steps, ours := values["lorafuse_train_steps"]
+	if !ours {
+		return "", differs("what answers at %s is no run of this program", addr)
+	}
+	ended, any := values[lastStep]
+	if !any {
+		return "the run has not ended its first step", nil
+	}
+	ago := now.Sub(time.UnixMicro(int64(1e6 * ended))).Truncate(time.Second)
+	if ago > stalled {
+		return "", differs("step %.0f of %.0f ended %v ago, and none since", values["lorafuse_train_step"], steps, ago)
+	}
+	return fmt.Sprintf("step %.0f of %.0f ended %v ago", values["lorafuse_train_step"], steps, ago), nil
+}

@@ -1,0 +1,31 @@
+#!/bin/sh
+# Builds both images with docker, podman or buildah, whichever is there and
+# works; else says what is missing.
+#   scripts/docker_build.sh            lorafuse and lorafuse:cuda, for this machine
+#   PLATFORMS=linux/amd64,linux/arm64 scripts/docker_build.sh   for these
+#   ENGINE=podman scripts/docker_build.sh                       with this one
+set -eu
+cd "$(dirname "$0")/.."
+why=
+for engine in ${ENGINE:-docker podman buildah}; do
+	if ! command -v "$engine" >/dev/null; then
+		why="$why
+  $engine: not installed"
+		continue
+	fi
+	if ! found=$("$engine" info 2>&1 >/dev/null); then
+		why="$why
+  $engine: $(printf '%s\n' "$found" | tail -n 1)"
+		continue
+	fi
+	platform=${PLATFORMS:+--platform=$PLATFORMS}
+	export DOCKER_BUILDKIT=1
+	# shellcheck disable=SC2086
+	"$engine" build $platform --target cpu -t lorafuse .
+	# shellcheck disable=SC2086
+	"$engine" build $platform --target cuda -t lorafuse:cuda .
+	exit 0
+done
+echo "docker_build: no container engine that works:$why
+scripts/docker_steps.sh takes the same steps without one" >&2
+exit 1
