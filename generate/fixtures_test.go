@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/backend"
-	_ "github.com/lorafuse/lorafuse/backend/cpu"
 	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/internal/testdevice"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/tokenizer"
@@ -24,9 +24,7 @@ var ctx = context.Background()
 
 func open(t testing.TB, dir string) (backend.Device, *model.Model) {
 	t.Helper()
-	dev, err := backend.Open("cpu", backend.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { dev.Close() })
+	dev := testdevice.Open(t, backend.Options{})
 	m, err := model.Open(dir)
 	require.NoError(t, err)
 	t.Cleanup(func() { m.Close() })

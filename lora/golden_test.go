@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/backend"
-	_ "github.com/lorafuse/lorafuse/backend/cpu"
 	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/internal/testdevice"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/safetensors"
@@ -67,9 +67,7 @@ var refusals = map[string]struct {
 // the adapter where its method changes the base, and greedy tokens through the
 // cache. The model that it is merged into gives the same logits.
 func TestGoldenAdapters(t *testing.T) {
-	dev, err := backend.Open("cpu", backend.Options{})
-	require.NoError(t, err)
-	defer dev.Close()
+	dev := testdevice.Open(t, backend.Options{})
 	for _, c := range goldenAdapters(t) {
 		t.Run(c.name, func(t *testing.T) {
 			m := openModel(t, c.model)
@@ -90,24 +88,40 @@ func TestGoldenAdapters(t *testing.T) {
 				requireLogits(t, floats(t, f, "residual_logits"), logits(t, dev, residual(t, m, s), nil, ids), 2e-5)
 			}
 			if f.Has("generated") {
-				want := tokenRows(t, f, "generated")[0]
-				g, err := generate.New(context.Background(), dev, m, s, generate.Options{})
-				require.NoError(t, err)
-				defer g.Close()
-				r, err := g.Generate(context.Background(), want[:8], generate.GenerateOptions{MaxNewTokens: len(want) - 8, IgnoreEOS: true}, nil)
-				require.NoError(t, err)
-				require.Equal(t, want[8:], r.IDs)
+				requireTokens(t, dev, m, s, tokenRows(t, f, "generated")[0])
 			}
 			if reason := unmergeable[c.name]; reason != "" {
 				_, err := lora.NewMerger(load(t, c.dir), s.Plan)
 				require.ErrorContains(t, err, reason)
 				return
 			}
-			require.LessOrEqual(t, relative(got, logits(t, dev, merged(t, m, load(t, c.dir), s.Plan), nil, ids)), 2e-6)
+			alone := merged(t, m, load(t, c.dir), s.Plan)
+			require.LessOrEqual(t, relative(got, logits(t, dev, alone, nil, ids)), 2e-6)
+			if f.Has("generated") {
+				requireTokens(t, dev, alone, nil, tokenRows(t, f, "generated")[0])
+			}
 		})
 	}
 }
 
+// requireTokens continues the first 8 tokens greedily: through the cache, and
+// without, where each token follows from the text before it.
+func requireTokens(t *testing.T, dev backend.Device, m *model.Model, s *lora.State, want []int32) {
+	t.Helper()
+	g, err := generate.New(context.Background(), dev, m, s, generate.Options{})
+	require.NoError(t, err)
+	defer g.Close()
+	r, err := g.Generate(context.Background(), want[:8], generate.GenerateOptions{MaxNewTokens: len(want) - 8, IgnoreEOS: true}, nil)
+	require.NoError(t, err)
+	require.Equal(t, want[8:], r.IDs)
+	all, vocab := logits(t, dev, m, s, [][]int32{want}), m.Config.VocabSize
+	for i := 8; i < len(want); i++ {
+		row := all[(i-1)*vocab : i*vocab]
+		require.Equal(t, slices.Max(row), row[want[i]], "token %d without a cache", i)
+	}
+}
+
+// A state keeps the file of its adapter mapped: values that lie in it are
 // among them.
 func TestStateKeepsItsFile(t *testing.T) {
 	m := openModel(t, "../testdata/peft/base/small-llama")

@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/backend"
-	_ "github.com/lorafuse/lorafuse/backend/cpu"
 	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/internal/testdevice"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/safetensors/torchfile"
@@ -118,9 +118,7 @@ func copyFile(t *testing.T, to, from string) {
 // TestGoldens compares every model with PyTorch: logits, hidden states, loss,
 // right padding, and greedy tokens through the cache.
 func TestGoldens(t *testing.T) {
-	dev, err := backend.Open("cpu", backend.Options{})
-	require.NoError(t, err)
-	defer dev.Close()
+	dev := testdevice.Open(t, backend.Options{})
 	for _, c := range goldens(t) {
 		t.Run(c.name, func(t *testing.T) {
 			m, f, ids, s := c.open(t, dev)
@@ -225,7 +223,8 @@ func checkPadded(t *testing.T, s *generate.Scorer, whole [][]int32, f *safetenso
 	}
 }
 
-// checkGenerated continues the first 8 tokens greedily.
+// checkGenerated continues the first 8 tokens greedily, through the cache. Without
+// it each token follows from the text before it, all of which one run computes.
 func checkGenerated(t *testing.T, dev backend.Device, m *model.Model, f *safetensors.File) {
 	want := intRows(t, f, "generated")[0]
 	g, err := generate.New(context.Background(), dev, m, nil, generate.Options{})
@@ -234,6 +233,25 @@ func checkGenerated(t *testing.T, dev backend.Device, m *model.Model, f *safeten
 	r, err := g.Generate(context.Background(), want[:8], generate.GenerateOptions{MaxNewTokens: len(want) - 8, IgnoreEOS: true}, nil)
 	require.NoError(t, err)
 	require.Equal(t, want[8:], r.IDs)
+
+	s, err := generate.NewScorer(dev, m, nil, len(want))
+	require.NoError(t, err)
+	defer s.Close()
+	logits, err := s.Logits(context.Background(), [][]int32{want})
+	require.NoError(t, err)
+	for i := 8; i < len(want); i++ {
+		require.Equal(t, int(want[i]), largest(logits[(i-1)*m.Config.VocabSize:i*m.Config.VocabSize]), "token %d without a cache", i)
+	}
+}
+
+// largest is the place of the largest value.
+func largest(x []float32) (at int) {
+	for i := range x {
+		if x[i] > x[at] {
+			at = i
+		}
+	}
+	return at
 }
 
 // requireClose allows 1e-4, and 1e-5 of the largest value.

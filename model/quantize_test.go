@@ -14,6 +14,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/internal/testdevice"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/quant"
 	"github.com/lorafuse/lorafuse/safetensors"
@@ -22,9 +23,7 @@ import (
 
 // logitsOf computes the logits of rows.
 func logitsOf(t *testing.T, m *model.Model, rows [][]int32) []float32 {
-	dev, err := backend.Open("cpu", backend.Options{})
-	require.NoError(t, err)
-	defer dev.Close()
+	dev := testdevice.Open(t, backend.Options{})
 	s, err := generate.NewScorer(dev, m, nil, len(rows)*len(rows[0]))
 	require.NoError(t, err)
 	defer s.Close()
@@ -163,9 +162,7 @@ func TestQuantizeNotFinite(t *testing.T) {
 	require.NoError(t, err)
 	defer m.Close()
 	require.NoError(t, m.Quantize(quant.Bit4, nil))
-	dev, err := backend.Open("cpu", backend.Options{})
-	require.NoError(t, err)
-	defer dev.Close()
+	dev := testdevice.Open(t, backend.Options{})
 	s, err := generate.NewScorer(dev, m, nil, 4)
 	require.NoError(t, err)
 	defer s.Close()

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/internal/testdevice"
 )
 
 // TestRounding compares the error of products with rounded operands to that of
@@ -20,13 +21,11 @@ import (
 func TestRounding(t *testing.T) {
 	raw, err := os.ReadFile("../testdata/rounding.json")
 	require.NoError(t, err)
-	theirs := map[string]float64{}
+	var theirs struct{ Logits map[string]float64 }
 	require.NoError(t, json.Unmarshal(raw, &theirs))
-	require.NotEmpty(t, theirs)
-	dev, err := backend.Open("cpu", backend.Options{Precision: backend.BF16})
-	require.NoError(t, err)
-	defer dev.Close()
-	for name, limit := range theirs {
+	require.NotEmpty(t, theirs.Logits)
+	dev := testdevice.Open(t, backend.Options{Precision: backend.BF16})
+	for name, limit := range theirs.Logits {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join("../testdata", name)
 			file := filepath.Join(dir, "golden.safetensors")

@@ -1,16 +1,22 @@
 #!/usr/bin/env python3
-"""Write how far PyTorch's bfloat16 arithmetic is from the exact logits of the tiny models in the test data.
+"""Write how far PyTorch's bfloat16 arithmetic is from exact numbers on the tiny models and adapters in the test data.
 
-For each folder with a config.json and a golden.safetensors (beside it or one above) the logits of its input_ids are computed in
-f64 and, from f32 weights, under autocast to bfloat16. Written is the root mean square of their difference, relative to
-that of the logits: what lorafuse must not exceed with --precision bf16.
+What lorafuse must not exceed with --precision bf16. All models have f32 weights and run under autocast to bfloat16; written
+are root mean squares of differences, relative to those of what is right:
+
+  logits     of each folder with a config.json and a golden.safetensors (beside it or one above), against f64
+  adapters   logits of each adapter, against its golden.safetensors (f32: a thousand times nearer)
+  gradients  of the adapter that each training run begins with, on all its batches, against f32 (a thousand times nearer)
+  losses     of all steps of each training run, against its trace.json
 
   python scripts/make_rounding_goldens.py --data testdata --out testdata/rounding.json
 """
 import argparse
 import json
 import pathlib
+import shutil
 import sys
+import tempfile
 
 import torch
 from safetensors.torch import load_file
@@ -22,13 +28,118 @@ def rms(x):
     return float(x.double().pow(2).mean().sqrt())
 
 
+def autocast(enabled=True):
+    return torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled)
+
+
 def relative_error(folder, golden):
     ids = load_file(golden)["input_ids"]
     with torch.no_grad():
         exact = reference.load_model(folder, torch.float64)(input_ids=ids).logits
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with autocast():
             rounded = reference.load_model(folder)(input_ids=ids).logits
     return rms(rounded.double() - exact) / rms(exact)
+
+
+def models(data):
+    """{folder: relative error of the logits}"""
+    found = {}
+    for config in sorted(data.glob("**/config.json")):
+        folder = config.parent
+        for golden in (folder / "golden.safetensors", folder.parent / "golden.safetensors"):
+            if golden.exists() and (folder / "model.safetensors").exists() and folder.name != "model-bf16" and folder.parent.name != "quant":
+                found[folder.relative_to(data).as_posix()] = round(relative_error(folder, golden), 6)
+                break
+    return found
+
+
+def adapted(base, folder, trainable=False):
+    """A model in f32 with the adapter of a folder."""
+    with tempfile.TemporaryDirectory() as scratch:  # PEFT rewrites its config, so a copy
+        copy = pathlib.Path(scratch) / "adapter"
+        shutil.copytree(folder, copy)
+        return reference.load_adapter(reference.load_model(base), copy, trainable)
+
+
+def cases(data):
+    """[(case folder, base folder)] of testdata/peft."""
+    for case in sorted(data.glob("peft/*/case.json")):
+        yield case.parent, (case.parent / json.loads(case.read_text())["base"]).resolve()
+
+
+def random_base(folder):
+    """Tells whether the base weights that an adapter or run goes with depend on PyTorch's random numbers."""
+    return json.loads((folder / "adapter_config.json").read_text())["init_lora_weights"] == "pissa_niter_4"
+
+
+def adapters(data):
+    """{adapter folder: relative error of the logits}"""
+    all_of_them = [(d, d / "golden.safetensors", d.parent.parent / "model") for d in sorted(data.glob("lm/*/adapters/*"))]
+    for case, base in cases(data):
+        all_of_them += [(case / part / "adapter", case / part / "golden.safetensors", base) for part in ("", "converted")]
+    found = {}
+    for folder, golden, base in all_of_them:
+        if not golden.exists() or random_base(folder):
+            continue
+        want = load_file(golden)
+        with torch.no_grad(), autocast():
+            got = adapted(base, folder)(input_ids=want["input_ids"]).logits
+        found[folder.relative_to(data).as_posix()] = round(rms(got - want["logits"]) / rms(want["logits"]), 6)
+    return found
+
+
+def gradients(model, batches, rounded):
+    """The gradients of all batches, in one row."""
+    parameters, found = reference.trainable(model), []
+    for i, ids in enumerate(batches["input_ids"]):
+        model.zero_grad(set_to_none=True)
+        with autocast(rounded):
+            loss = model(input_ids=ids, labels=batches["labels"][i] if "labels" in batches else ids).loss
+        loss.backward()
+        found += [parameters[name].grad.flatten() for name in sorted(parameters)]
+    model.zero_grad(set_to_none=True)
+    return torch.cat(found)
+
+
+def replay(folder, base):
+    """The relative errors of the gradients to begin with and of all losses of a training run."""
+    recorded = json.loads((folder / "trace.json").read_text())
+    h, batches = recorded["hyperparameters"], load_file(folder / "batches.safetensors")
+    model = adapted(base, folder / "init", trainable=True)
+    model.train()
+    exact, rounded = gradients(model, batches, False), gradients(model, batches, True)
+    first = load_file(folder / "grads_step0.safetensors")
+    want = torch.cat([first[name].flatten() for name in sorted(first)])
+    if rms(exact[: len(want)] - want) > 1e-4 * rms(want):
+        reference.fail(f"{folder}: the first gradients are not those of grads_step0.safetensors")
+    parameters = reference.trainable(model)
+    optimizer = reference.Optimizer(
+        parameters.values(), h["steps"], h["lr"], h["warmup_steps"], h["weight_decay"], h["max_grad_norm"], h["betas"], h["eps"]
+    )
+    losses, want = [], [step["loss"] for step in recorded["trace"]]
+    for step in recorded["trace"]:
+        ids = batches["input_ids"][step["batch"]]
+        labels = batches["labels"][step["batch"]] if "labels" in batches else ids
+        with autocast():
+            loss = model(input_ids=ids, labels=labels).loss
+        loss.backward()
+        losses.append(float(loss.detach()))
+        optimizer.step()
+    losses, want = torch.tensor(losses, dtype=torch.float64), torch.tensor(want, dtype=torch.float64)
+    return rms(rounded - exact) / rms(exact), rms(losses - want) / rms(want)
+
+
+def runs(data):
+    """{run folder: error} of gradients and of losses."""
+    folders = [(t.parent, t.parent.parent.parent / "model") for t in sorted(data.glob("lm/*/train/*/trace.json"))]
+    folders += [(case / "train", base) for case, base in cases(data) if (case / "train" / "trace.json").exists()]
+    first, losses = {}, {}
+    for folder, base in folders:
+        if random_base(folder / "init"):
+            continue
+        name = folder.relative_to(data).as_posix()
+        first[name], losses[name] = (float(f"{x:.4g}") for x in replay(folder, base))
+    return first, losses
 
 
 def main():
@@ -37,16 +148,11 @@ def main():
     parser.add_argument("--out", required=True, type=pathlib.Path, help="file to write")
     a = parser.parse_args()
     torch.set_num_threads(1)
-    found = {}
-    for config in sorted(a.data.glob("**/config.json")):
-        folder = config.parent
-        for golden in (folder / "golden.safetensors", folder.parent / "golden.safetensors"):
-            if golden.exists() and (folder / "model.safetensors").exists() and folder.name != "model-bf16":
-                found[folder.relative_to(a.data).as_posix()] = round(relative_error(folder, golden), 6)
-                print(folder, found[folder.relative_to(a.data).as_posix()])
-                break
-    if not found:
+    found = {"logits": models(a.data)}
+    if not found["logits"]:
         reference.fail(f"{a.data}: no model with a golden.safetensors")
+    found["adapters"] = adapters(a.data)
+    found["gradients"], found["losses"] = runs(a.data)
     a.out.write_text(json.dumps(found, indent=1) + "\n")
 
 

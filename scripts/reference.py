@@ -40,19 +40,21 @@ def load_tokenizer(directory):
     return AutoTokenizer.from_pretrained(directory)
 
 
-def load_adapter(model, directory):
+def load_adapter(model, directory, trainable=False):
     """Puts the adapter of a folder on the model; any missing or unexpected tensor is an error.
 
+    trainable: its tensors get gradients.
     PeftModel.from_pretrained keeps silent about unexpected tensors, so the result of load_adapter is judged.
     """
     if not os.path.exists(os.path.join(directory, "adapter_config.json")):
         fail(f"{directory}: not an adapter folder, adapter_config.json is missing")
     config = PeftConfig.from_pretrained(directory)
+    config.inference_mode = not trainable
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         wrapped = get_peft_model(model, config)
         try:
-            result = wrapped.load_adapter(directory, adapter_name="default")
+            result = wrapped.load_adapter(directory, adapter_name="default", is_trainable=trainable)
         except (RuntimeError, KeyError) as error:  # wrong shapes, one per line; a saved module that is not there
             raise ValueError(f"{directory}: {type(error).__name__}: {' '.join(str(error).split())}") from error
     if result.missing_keys or result.unexpected_keys:

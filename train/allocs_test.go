@@ -10,7 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/internal/testdevice"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/train"
@@ -49,7 +51,7 @@ func newStepper(t testing.TB, threads int, checkpointing bool) *stepper {
 	w := &stepper{t: t}
 	w.loader, err = data.NewLoader(set, data.LoaderConfig{BatchSize: 4, Accumulation: 2, Shuffle: true})
 	require.NoError(t, err)
-	w.engine, err = train.NewEngine(context.Background(), openCPU(t, threads), m, s, train.EngineOptions{
+	w.engine, err = train.NewEngine(context.Background(), testdevice.Open(t, backend.Options{Threads: threads}), m, s, train.EngineOptions{
 		MaxTokens: w.loader.MaxTokens(), Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, MaxGradNorm: 1, Checkpointing: checkpointing,
 	})
 	require.NoError(t, err)

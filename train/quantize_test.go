@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/internal/testdevice"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/quant"
@@ -23,7 +25,7 @@ func TestQuantizedTraces(t *testing.T) {
 	for _, name := range []string{"nf4-double", "nf4-odd"} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join("../testdata/quant", name)
-			repeatTrace(t, dir, filepath.Join(dir, "train"))
+			recorded{name, dir, filepath.Join(dir, "train")}.repeat(t)
 		})
 	}
 }
@@ -45,7 +47,7 @@ func TestQuantizedSteps(t *testing.T) {
 		require.NoError(t, err)
 		s, err := p.Continue(a, m)
 		require.NoError(t, err)
-		e, err := train.NewEngine(ctx, openCPU(t, 0), m, s, train.EngineOptions{
+		e, err := train.NewEngine(ctx, testdevice.Open(t, backend.Options{}), m, s, train.EngineOptions{
 			MaxTokens: len(batches[0].Tokens), Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, MaxGradNorm: 1, Checkpointing: checkpointing,
 		})
 		require.NoError(t, err)

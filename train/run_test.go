@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lorafuse/lorafuse/internal/testdevice"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/train"
 	"github.com/lorafuse/lorafuse/train/config"
@@ -25,7 +26,7 @@ func configure(t *testing.T, dir string, rows []string, sets ...string) *config.
 	require.NoError(t, os.WriteFile(file, []byte(strings.Join(rows, "\n")+"\n"), 0o666))
 	sets = append([]string{
 		"model=" + tinyModel, "output_dir=" + filepath.Join(dir, "out"), "data.train=" + file, "adapter.r=4",
-		"adapter.target_modules=all-linear", "steps=6", "batch_size=8", "learning_rate=0.01", "log.plot=false",
+		"adapter.target_modules=all-linear", "steps=6", "batch_size=8", "learning_rate=0.01", "log.plot=false", "backend=" + testdevice.Backend(),
 	}, sets...)
 	c, err := config.Parse("test", nil, sets...)
 	require.NoError(t, err)

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/backend"
-	_ "github.com/lorafuse/lorafuse/backend/cpu"
 	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/internal/testdevice"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/safetensors"
@@ -105,28 +105,24 @@ func load(t *testing.T, modelDir, adapterDir string, o lora.CheckOptions) (*mode
 	return m, s
 }
 
-func openCPU(t testing.TB, threads int) backend.Device {
-	dev, err := backend.Open("cpu", backend.Options{Threads: threads})
-	require.NoError(t, err)
-	t.Cleanup(func() { dev.Close() })
-	return dev
-}
+// recorded is a run of the test data: its folder, and the model that it began with.
+type recorded struct{ name, base, dir string }
 
-// TestTraces repeats every recorded run: gradients of the first step, loss and
-// gradient norm of each, and the adapter at the end.
-func TestTraces(t *testing.T) {
+// traces are the runs on every model.
+func traces(t *testing.T) (all []recorded) {
 	paths, err := filepath.Glob("../testdata/lm/*/train/*/trace.json")
 	require.NoError(t, err)
 	require.NotEmpty(t, paths)
 	for _, path := range paths {
 		dir := filepath.Dir(path)
-		base := filepath.Join(filepath.Dir(filepath.Dir(dir)), "model")
-		t.Run(filepath.Base(filepath.Dir(filepath.Dir(dir)))+"/"+filepath.Base(dir), func(t *testing.T) { repeatTrace(t, base, dir) })
+		arch := filepath.Dir(filepath.Dir(dir))
+		all = append(all, recorded{filepath.Base(arch) + "/" + filepath.Base(dir), filepath.Join(arch, "model"), dir})
 	}
+	return all
 }
 
-// TestPEFTTraces repeats the runs of the configurations that the others lack.
-func TestPEFTTraces(t *testing.T) {
+// peftTraces are the runs of the configurations that the others lack.
+func peftTraces(t *testing.T) (all []recorded) {
 	paths, err := filepath.Glob("../testdata/peft/*/train/trace.json")
 	require.NoError(t, err)
 	require.NotEmpty(t, paths)
@@ -140,35 +136,56 @@ func TestPEFTTraces(t *testing.T) {
 		if filepath.Base(testCase) == "init-pissa-niter" {
 			continue // its base weights depend on PyTorch's random numbers; refused
 		}
-		t.Run(filepath.Base(testCase), func(t *testing.T) { repeatTrace(t, filepath.Join(testCase, c.Base), dir) })
+		all = append(all, recorded{filepath.Base(testCase), filepath.Join(testCase, c.Base), dir})
+	}
+	return all
+}
+
+// TestTraces repeats every recorded run: gradients of the first step, loss and
+// gradient norm of each, and the adapter at the end.
+func TestTraces(t *testing.T) {
+	for _, r := range traces(t) {
+		t.Run(r.name, r.repeat)
 	}
 }
 
-func repeatTrace(t *testing.T, base, dir string) {
-	ctx := context.Background()
-	tr, batches := readTrace(t, dir), readBatches(t, filepath.Join(dir, "batches.safetensors"))
-	m, s := load(t, base, filepath.Join(dir, "init"), lora.CheckOptions{AllowZeroB: true})
+func TestPEFTTraces(t *testing.T) {
+	for _, r := range peftTraces(t) {
+		t.Run(r.name, r.repeat)
+	}
+}
+
+// begin opens the run as it began, on a device.
+func (r recorded) begin(t *testing.T, dev backend.Device) (*train.Engine, []*data.Batch) {
+	tr, batches := readTrace(t, r.dir), readBatches(t, filepath.Join(r.dir, "batches.safetensors"))
+	m, s := load(t, r.base, filepath.Join(r.dir, "init"), lora.CheckOptions{AllowZeroB: true})
 	h := tr.Hyperparameters
-	e, err := train.NewEngine(ctx, openCPU(t, 0), m, s, train.EngineOptions{
+	e, err := train.NewEngine(context.Background(), dev, m, s, train.EngineOptions{
 		MaxTokens: len(batches[0].Tokens), Beta1: h.Betas[0], Beta2: h.Betas[1], Eps: h.Eps,
 		WeightDecay: h.WeightDecay, MaxGradNorm: h.MaxGradNorm,
 	})
 	require.NoError(t, err)
-	defer e.Close()
-	for i, want := range tr.Trace {
+	t.Cleanup(e.Close)
+	return e, batches
+}
+
+func (r recorded) repeat(t *testing.T) {
+	ctx := context.Background()
+	e, batches := r.begin(t, testdevice.Open(t, backend.Options{}))
+	for i, want := range readTrace(t, r.dir).Trace {
 		b := batches[want.Batch]
 		require.NoError(t, e.Accumulate(ctx, b, 0))
 		if i == 0 {
-			checkGradients(t, e, filepath.Join(dir, "grads_step0.safetensors"), float32(b.LossTokens))
+			checkGradients(t, e, filepath.Join(r.dir, "grads_step0.safetensors"), float32(b.LossTokens))
 		}
 		got, err := e.Update(ctx, b.LossTokens, i+1, want.RawLR)
 		require.NoError(t, err)
 		require.InDelta(t, want.RawLoss, got.Loss, 2e-5, "loss of step %d", i)
 		require.InEpsilon(t, want.RawNorm, got.GradNorm, 1e-4, "gradient norm of step %d", i)
 	}
-	s, err = e.State(ctx)
+	s, err := e.State(ctx)
 	require.NoError(t, err)
-	final, err := lora.Load(filepath.Join(dir, "final"))
+	final, err := lora.Load(filepath.Join(r.dir, "final"))
 	require.NoError(t, err)
 	for _, x := range s.Plan.Tensors() {
 		if _, ok := s.Values[x.Key]; !ok {

@@ -98,6 +98,8 @@ var house = map[string]room{
 	"merge":           {floor: loops},
 	"convert":         {floor: loops},
 
+	"internal/testdevice": {machines, with("backend", "opens one", "backend/all", "which the build has")},
+
 	"internal/bench/peer":       {floor: machines},
 	"internal/bench/program":    {graphs, with("graph", "compiles graphs", "graph/exec", "runs them")},
 	"internal/bench/kernels":    {floor: models},

@@ -1,0 +1,49 @@
+// Package testdevice opens the device that tests of models, adapters, training
+// and generating run on. What they hold a device to is the same for all
+// machines, and so are the tests: LORAFUSE_TEST_BACKEND names the backend, the
+// CPU if it is not set.
+package testdevice
+
+import (
+	"os"
+	"testing"
+
+	"github.com/lorafuse/lorafuse/backend"
+	_ "github.com/lorafuse/lorafuse/backend/all" // the backends of this build
+)
+
+// Env names the backend of tests.
+const Env = "LORAFUSE_TEST_BACKEND"
+
+// CPU is the backend of tests that do not ask for another one.
+const CPU = "cpu"
+
+// Backend is the name of the backend that tests run on.
+func Backend() string {
+	if name := os.Getenv(Env); name != "" {
+		return name
+	}
+	return CPU
+}
+
+// Open opens a device for the time of a test. A backend that was asked for and
+// is not there fails the test.
+func Open(t testing.TB, o backend.Options) backend.Device {
+	t.Helper()
+	return OpenOn(t, Backend(), o)
+}
+
+// OpenOn is Open on a backend that the test names: what it compares with.
+func OpenOn(t testing.TB, name string, o backend.Options) backend.Device {
+	t.Helper()
+	dev, err := backend.Open(name, o)
+	if err != nil {
+		t.Fatalf("%s=%s: %v", Env, os.Getenv(Env), err)
+	}
+	t.Cleanup(func() {
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return dev
+}

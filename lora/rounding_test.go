@@ -1,0 +1,47 @@
+package lora_test
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/internal/testdevice"
+	"github.com/lorafuse/lorafuse/lora"
+)
+
+// TestRounding compares the error of adapters whose products have rounded
+// operands with that of PyTorch's autocast to bfloat16, both against logits in
+// float32.
+func TestRounding(t *testing.T) {
+	raw, err := os.ReadFile("../testdata/rounding.json")
+	require.NoError(t, err)
+	var theirs struct{ Adapters map[string]float64 }
+	require.NoError(t, json.Unmarshal(raw, &theirs))
+	dev := testdevice.Open(t, backend.Options{Precision: backend.BF16})
+	for _, c := range goldenAdapters(t) {
+		if _, refused := refusals[c.name]; refused {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			limit, ok := theirs.Adapters[c.name]
+			require.True(t, ok, "no such adapter in rounding.json")
+			m := openModel(t, c.model)
+			s, err := lora.LoadState(c.dir, m, m.Config.ModelType, m.Modules())
+			require.NoError(t, err)
+			f := openFile(t, c.file)
+			want, got := floats(t, f, "logits"), logits(t, dev, m, s, tokenRows(t, f, "input_ids"))
+			wrong, size := 0.0, 0.0
+			for i, w := range want {
+				wrong += math.Pow(float64(got[i])-float64(w), 2)
+				size += math.Pow(float64(w), 2)
+			}
+			ours := math.Sqrt(wrong / size)
+			t.Logf("error %.2g, PyTorch's %.2g", ours, limit)
+			require.Less(t, ours, limit)
+		})
+	}
+}
