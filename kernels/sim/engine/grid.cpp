@@ -60,11 +60,46 @@ struct Grid {
   }
 };
 
-// my_block is made once for every thread of the host and never freed: a
-// thread may end while a sanitizer still knows its fibers.
+// Lent is the block of a thread of the host. It is given back when the thread
+// ends, for the next one, since it keeps a stack for each CUDA thread that it ever
+// ran, and a stream is a thread: the system has only so many mappings for a
+// process. Race mode lends nothing: a thread may end while the sanitizer still
+// knows its fibers, and the lock would order blocks that nothing orders.
+struct Lent {
+  Block* block = nullptr;
+
+  Lent() {
+    if (!race::on) {
+      std::lock_guard<std::mutex> lock(mu());
+      if (!idle().empty()) {
+        block = idle().back();
+        idle().pop_back();
+        return;
+      }
+    }
+    block = new Block;
+  }
+  ~Lent() {
+    if (race::on) return;
+    std::lock_guard<std::mutex> lock(mu());
+    idle().push_back(block);
+  }
+
+ private:
+  // Never destroyed: threads end after main does.
+  static std::mutex& mu() {
+    static auto* m = new std::mutex;
+    return *m;
+  }
+  static std::vector<Block*>& idle() {
+    static auto* blocks = new std::vector<Block*>;
+    return *blocks;
+  }
+};
+
 Block& my_block() {
-  static thread_local Block* block = new Block;
-  return *block;
+  static thread_local Lent mine;
+  return *mine.block;
 }
 
 // Pool is the threads that help with grids of many blocks. It is never

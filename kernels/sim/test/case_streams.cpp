@@ -38,6 +38,21 @@ CASE("streams/event", "") {
   CHECK(upload_and_scale(true));
 }
 
+// A stream is a thread, and blocks need a stack for each of theirs: more would be
+// mapped here than a process may map, if those of streams that are gone stayed.
+CASE("streams/many", "") {
+  open_device();
+  Ptr x;
+  OK(cuMemAlloc_v2(&x, 256 * 4));
+  for (int i = 0; i < 200; i++) {
+    void* s;
+    OK(cuStreamCreate(&s, 1));
+    OK(launch("test_scale", 1, 256, 0, s, Args(x, x, 1.f, 256)));
+    OK(cuStreamSynchronize(s));
+    OK(cuStreamDestroy_v2(s));
+  }
+}
+
 CASE("streams/planted_missing_event", "LFSIM_STREAMS=lazy") {
   open_device();
   CHECK(!upload_and_scale(false));
