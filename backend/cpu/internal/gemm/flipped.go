@@ -32,15 +32,22 @@ func (f *flipped) run() {
 	f.spread(ceil(c.M, f.rows), f.task)
 }
 
+// backRows is how many rows of C are written at a time: what they read of Cᵀ is
+// a cache line of each row, and these rows may share their places in the cache.
+const backRows = 16
+
 // back transposes the rows of task i into C.
 func (f *flipped) back(i int) {
 	m0 := i * f.rows
 	m1 := min(f.c.M, m0+f.rows)
 	f.c.initialize(m0, m1, 0, f.c.N)
-	for m := m0; m < m1; m++ {
-		row := f.c.C[m*f.c.LDC:][:f.c.N]
-		for n := range row {
-			row[n] += f.call.C[n*f.c.M+m]
+	for ; m0 < m1; m0 += backRows {
+		rows := min(backRows, m1-m0)
+		for n := range f.c.N {
+			to := f.c.C[m0*f.c.LDC+n:]
+			for m, v := range f.call.C[n*f.c.M+m0:][:rows] {
+				to[m*f.c.LDC] += v
+			}
 		}
 	}
 }
