@@ -23,6 +23,9 @@ type Profile struct {
 type Peak struct {
 	FlopsPerSecond float64 `json:"flops_per_second"` // of matrix products at its precision
 	BytesPerSecond float64 `json:"bytes_per_second"` // read from memory
+	// CopiedPerSecond is bytes that come to a device's own memory from pinned
+	// memory of the host; 0 where both are one.
+	CopiedPerSecond float64 `json:"copied_per_second,omitempty"`
 }
 
 // Peaker is a device that can measure its own peak. That takes a fraction of a

@@ -22,9 +22,10 @@ func (a *app) bench() *cobra.Command {
   lorafuse bench layer --sweep
   lorafuse bench step --python .venv/bin/python
   lorafuse bench decode --only 'One token'
+  lorafuse bench upload --backend cuda
   lorafuse bench load`,
 	})
-	c.AddCommand(a.benchKernels(), a.benchLayer(), a.benchStep(), a.benchDecode(), a.benchLoad(), a.measureLoad(), a.measureStep())
+	c.AddCommand(a.benchKernels(), a.benchLayer(), a.benchStep(), a.benchDecode(), a.benchUpload(), a.benchLoad(), a.measureLoad(), a.measureStep())
 	return c
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/bench/kernels"
 	"github.com/lorafuse/lorafuse/internal/bench/layer"
 	"github.com/lorafuse/lorafuse/internal/bench/step"
+	"github.com/lorafuse/lorafuse/internal/bench/upload"
 )
 
 // suiteFlags are those of the benchmarks that take turns.
@@ -35,7 +36,9 @@ func (f *suiteFlags) flags(c *cobra.Command, runs int, python string) {
 	c.Flags().StringVar(&f.only, "only", "", "measure only rows that match this expression, as \"group: program: what, on what\"")
 	c.Flags().IntVar(&f.threads, "threads", 0, "threads of the CPU backend and of other programs, 0 is one per core")
 	c.Flags().StringVar(&f.backend, "backend", backend.Auto, "machine to compute on: auto, cpu, cuda or metal")
-	c.Flags().StringVar(&f.python, "python", "", python)
+	if python != "" {
+		c.Flags().StringVar(&f.python, "python", "", python)
+	}
 }
 
 // turns checks the flags.
@@ -215,8 +218,33 @@ q8_0; scripts/bench_decode/build.sh builds it. With --python transformers and PE
 	return c
 }
 
+func (a *app) benchUpload() *cobra.Command {
+	var f suiteFlags
+	var o upload.Options
+	c := &cobra.Command{
+		Use:   "upload",
+		Short: "Measure how weights get to a GPU",
+		Long: `Measure how the weights of a model get from their file, in the page cache, to the
+memory of a device: as models are loaded, beside the rate at which the device copies
+pinned memory. The CPU uses weights where they are mapped.
+
+Printed are the median, the 10th and the 90th percentile of the samples, and 10^9 bytes
+a second by the median. A run that is interrupted prints what it has measured.`,
+		Example: "  lorafuse bench upload --backend cuda\n  lorafuse bench upload --backend cuda --size qwen-7b --runs 3 --json",
+		Args:    args(0),
+		RunE: a.suite(&f, func(ctx context.Context, t bench.Turns) (*bench.Report, error) {
+			o.Turns, o.Backend, o.Threads = t, f.backend, f.threads
+			return upload.Run(ctx, o)
+		}),
+	}
+	f.flags(c, 5, "")
+	c.Flags().StringSliceVar(&o.Sizes, "size", []string{"large"}, sizesUsage)
+	c.Flags().StringVar(&o.Dir, "dir", "", modelsUsage)
+	return c
+}
+
 const (
-	sizesUsage  = "models: tiny, small (28M weights), wide (154M), large (1.1G)"
+	sizesUsage  = "models: tiny, small (28M weights), wide (154M), large (1.1G), qwen-0.5b, qwen-7b (for GPUs)"
 	modelsUsage = "folder in which the models are made (default: the temporary folder)"
 )
 

@@ -107,6 +107,7 @@ var house = map[string]room{
 	"internal/bench/checkpoint": {files, with("safetensors", "writes files", "tensor", "rounds weights")},
 	"internal/bench/load":       {loops, with("convert", "is measured")},
 	"internal/bench/decode":     {loops, with("generate", "is measured")},
+	"internal/bench/upload":     {floor: loops},
 	"internal/bench/step":       {loops, with("train", "is measured", "train/config", "is what it is measured with")},
 
 	"internal/cli":     {floor: commands},

@@ -27,12 +27,14 @@ type Shape struct {
 
 // Shapes are those that the project's figures are of: one for a quick look, one
 // that caches hold in part, a wide one of two layers, and one of 1.1 billion
-// parameters.
+// parameters; and for GPUs two with the sizes of Qwen2.5.
 var Shapes = []Shape{
 	{"tiny", 64, 2, 192, 4, 2, 320, 8192},
 	{"small", 512, 8, 1408, 8, 4, 8192, 8192},
 	{"wide", 2048, 2, 5632, 32, 4, 32000, 8192},
 	{"large", 2048, 16, 8192, 32, 8, 32000, 8192},
+	{"qwen-0.5b", 896, 24, 4864, 14, 2, 151936, 8192},
+	{"qwen-7b", 3584, 28, 18944, 28, 4, 152064, 8192},
 }
 
 // ByName finds one of Shapes. The error names the nearest.

@@ -84,7 +84,9 @@ func (s *suite) token() []bench.Task {
 	tasks := []bench.Task{s.decoding(one, merged, s.Contexts[0]), s.decoding(other, adapted, s.Contexts[0]), {Row: read, Begin: s.readLoop}}
 	s.machine.Hold(read, backend.F32)
 	tasks[1].Marks = []bench.Mark{{Name: "an adapter that is not merged: 0.85× the speed", Row: other.ID(), Beside: []string{one.ID()}, Factor: unmergedCost}}
-	if s.outOfCache() {
+	if s.machine.OnGPU() {
+		tasks[0].Marks = append(tasks[0].Marks, bench.Mark{Name: bench.TargetDecode, Row: one.ID(), BytePeak: bench.LeastDecode})
+	} else if s.outOfCache() {
 		tasks[0].Marks = append(tasks[0].Marks, bench.Mark{Name: "decoding: 90 % of reading alone", Row: one.ID(), Beside: []string{read.ID()}, Factor: besideLoop})
 	}
 	for _, k := range []engineKind{int8Weights, nf4Weights} {

@@ -3,6 +3,7 @@ package kernels
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/graph"
@@ -69,7 +70,11 @@ var shapes = []struct {
 // products lists the tasks of all products, each beside its peers.
 func (s *suite) products() (tasks []bench.Task) {
 	for _, g := range shapes {
-		for _, z := range g.sizes {
+		sizes := g.sizes
+		if g.form == forward && s.machine.OnGPU() {
+			sizes = append(slices.Clone(sizes), target)
+		}
+		for _, z := range sizes {
 			for _, k := range kinds {
 				if k.precision == backend.F32 && k.weights != tensor.F32 && !g.form.weight {
 					continue // the same as f32
@@ -80,6 +85,10 @@ func (s *suite) products() (tasks []bench.Task) {
 	}
 	return tasks
 }
+
+// target is where the products of a GPU are held against its peak: of a size
+// that keeps all of it busy.
+var target = size{4096, 4096, 4096}
 
 // product is one product, and the same by others.
 func (s *suite) product(f form, k kind, z size) []bench.Task {
@@ -102,7 +111,11 @@ func (s *suite) product(f form, k kind, z size) []bench.Task {
 		return program.Spec{Graph: g, Results: []graph.Tensor{g.Gemm([]ir.Product{p}, graph.Tensor{}, graph.Tensor{})}}
 	}
 	own := s.machine.Task(mine, k.precision, spec)
-	if asked := s.share(f, k, full); asked > 0 {
+	if s.machine.OnGPU() {
+		if full == target && k.precision == backend.BF16 {
+			own.Marks = append(own.Marks, bench.Mark{Name: bench.TargetProduct, Row: mine.ID(), FlopPeak: bench.LeastProduct})
+		}
+	} else if asked := s.share(f, k, full); asked > 0 {
 		own.Marks = append(own.Marks, bench.Mark{Name: fmt.Sprintf("%s, %s, %s: share of the peak", f.name, k.name, mine.Input), Row: mine.ID(), FlopPeak: asked})
 	}
 	tasks := []bench.Task{own}

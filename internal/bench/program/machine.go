@@ -114,8 +114,15 @@ func (m *Machine) Task(row *bench.Row, p backend.Precision, spec func() Spec) be
 func (m *Machine) Report(title string) *bench.Report {
 	r := &bench.Report{Title: title, Environment: bench.Machine("")}
 	r.Environment.Device, r.Environment.Threads = m.Info.Detail, m.Threads
+	if m.OnGPU() { // else the machine itself, which is named
+		r.Environment.Device = m.Info.Name + ", " + m.Info.Detail
+	}
 	return r
 }
+
+// OnGPU tells whether the device has memory of its own. The bars of GPUs are
+// others than those of the CPU.
+func (m *Machine) OnGPU() bool { return m.Info.Backend == "cuda" }
 
 // Device gives the device that computes with a precision.
 func (m *Machine) Device(p backend.Precision) backend.Device { return m.devices[p] }

@@ -44,7 +44,7 @@ type Options struct {
 }
 
 // batches are the rows and tokens of a step that figures are of.
-var batches = map[string]struct{ rows, length int }{"tiny": {2, 16}, "small": {4, 256}, "wide": {1, 512}, "large": {1, 512}}
+var batches = map[string]struct{ rows, length int }{"tiny": {2, 16}, "small": {4, 256}, "wide": {1, 512}, "large": {1, 512}, "qwen-0.5b": {8, 1024}, "qwen-7b": {4, 512}}
 
 func (o *Options) check() ([]checkpoint.Shape, error) {
 	for _, n := range []struct {
@@ -189,11 +189,18 @@ func (s *suite) add(shape checkpoint.Shape) {
 		o.Precision = p.String()
 		t := s.task(steps, start, own{s.Self}, shape, o)
 		t.Marks = marks(p, steps, theirs)
-		if shape.Hidden >= wideChannels {
+		if s.machine.OnGPU() {
+			if p == backend.BF16 {
+				t.Marks = append(t.Marks, bench.Mark{Name: bench.TargetStep, Row: steps.ID(), FlopPeak: bench.LeastStep})
+			}
+		} else if shape.Hidden >= wideChannels {
 			t.Marks = append(t.Marks, bench.Mark{Name: p.String() + ": share of the ceiling", Row: steps.ID(), FlopPeak: shareOfCeiling})
 		}
 		s.tasks = append(s.tasks, t)
-		first := started{start, []bench.Mark{{Name: p.String() + ": start", Row: start.ID(), Seconds: startSeconds}}}
+		first := started{row: start}
+		if !s.machine.OnGPU() {
+			first.marks = []bench.Mark{{Name: p.String() + ": start", Row: start.ID(), Seconds: startSeconds}}
+		}
 		if other, ok := theirs[p]; ok {
 			first.marks = append(first.marks, bench.Mark{Name: p.String() + ": start beside torch", Row: start.ID(), Beside: []string{other[1].ID()}, Factor: startOfTorch})
 		}

@@ -1,0 +1,273 @@
+//go:build cuda && linux
+
+package cuda
+
+import (
+	"fmt"
+	"time"
+
+	"gorgonia.org/cu"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/backend/cuda/internal/driver"
+)
+
+// What is measured of a device.
+const (
+	peakThreads = 256 // of a block of the kernels of kernels/cuda/peak.cu
+	peakBlocks  = 2   // of these for each multiprocessor, where products are measured
+	readBlocks  = 8   // and where memory is read
+
+	// peakTime is how long a measurement takes at least: long enough for clocks
+	// to come down to what the device can keep up.
+	peakTime  = 20 * time.Millisecond
+	peakTries = 5
+	// Copies from the host are measured on so many bytes.
+	copyBytes = 64 << 20
+)
+
+// Peak measures what the device reaches: products of the kind that its precision
+// computes with (mma.sync on bf16, or multiply-adds of float32), reading memory
+// that no cache holds, and copies from pinned memory of the host. The best of
+// several tries counts.
+func (d *Device) Peak() (p backend.Peak, err error) {
+	var out, block *block
+	var host []byte
+	err = d.queue.do(func() error {
+		defer func() {
+			d.release(out)
+			d.release(block)
+			_ = driver.HostFree(host)
+		}()
+		blocks := readBlocks * d.properties.processors
+		if out, err = d.obtain(4*peakThreads*blocks, useArena, "the results of a measurement"); err != nil {
+			return err
+		}
+		if p.FlopsPerSecond, err = d.peakFlops(out); err != nil {
+			return err
+		}
+		if block, err = d.zeroed(d.uncached(), useArena, "what is read in a measurement"); err != nil {
+			return err
+		}
+		if p.BytesPerSecond, err = d.peakRead(out, block); err != nil {
+			return err
+		}
+		if host, err = driver.HostAlloc(min(copyBytes, block.bytes)); err != nil {
+			return fmt.Errorf("cuda: pinned memory for a measurement: %w", err)
+		}
+		p.CopiedPerSecond, err = d.peakCopy(block, host)
+		return err
+	})
+	return p, err
+}
+
+// uncached is a size that no cache of the device holds a part of that matters,
+// and a small part of its memory.
+func (d *Device) uncached() int {
+	dev := cu.Device(d.properties.index)
+	cache, err := dev.Attribute(cu.L2CacheSize)
+	if err != nil {
+		cache = 64 << 20
+	}
+	return min(16*max(cache, 1<<20), int(d.properties.memory/16)) &^ 15
+}
+
+// peakFlops is what the multiprocessors compute in a second.
+func (d *Device) peakFlops(out *block) (float64, error) {
+	name, each := "peak_fma_f32", 2*16*peakThreads
+	if d.precision == backend.BF16 {
+		name, each = "peak_mma_bf16", 8*2*16*8*16*peakThreads/32
+	}
+	l, err := d.peakKernel(name, peakBlocks*d.properties.processors)
+	if err != nil {
+		return 0, err
+	}
+	defer l.Free()
+	l[0].Cells[0], l[0].Count = uint64(out.at), 2
+	rounds := 1
+	took, err := d.timeOf(func() error {
+		l[0].Cells[1] = uint64(uint32(rounds))
+		return d.issueAll(l)
+	}, func() { rounds *= 2 })
+	if err != nil {
+		return 0, err
+	}
+	return float64(rounds) * float64(each) * peakBlocks * float64(d.properties.processors) / took.Seconds(), nil
+}
+
+// peakRead is how many bytes of a block are read in a second.
+func (d *Device) peakRead(out, b *block) (float64, error) {
+	l, err := d.peakKernel("peak_read", readBlocks*d.properties.processors)
+	if err != nil {
+		return 0, err
+	}
+	defer l.Free()
+	l[0].Cells[0], l[0].Cells[1], l[0].Cells[2], l[0].Count = uint64(out.at), uint64(b.at), uint64(b.bytes/16), 3
+	times := 1
+	took, err := d.timeOf(func() error {
+		for range times {
+			if err := d.issueAll(l); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, func() { times *= 2 })
+	if err != nil {
+		return 0, err
+	}
+	return float64(times) * float64(b.bytes) / took.Seconds(), nil
+}
+
+// peakCopy is how many bytes of pinned memory are copied in a second.
+func (d *Device) peakCopy(b *block, host []byte) (float64, error) {
+	for i := 0; i < len(host); i += 4096 {
+		host[i] = byte(i >> 12) // its pages are there
+	}
+	times := 1
+	took, err := d.timeOf(func() error {
+		for range times {
+			if err := driver.ToDevice(b.at, host, d.compute.Stream); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, func() { times *= 2 })
+	if err != nil {
+		return 0, err
+	}
+	return float64(times) * float64(len(host)) / took.Seconds(), nil
+}
+
+// peakKernel is one launch of a kernel of kernels/cuda/peak.cu.
+func (d *Device) peakKernel(name string, blocks int) (driver.Launches, error) {
+	f, err := d.images.function("peak", name)
+	if err != nil {
+		return nil, fmt.Errorf("cuda: %w", err)
+	}
+	l := driver.NewLaunches(1)
+	l[0].SetFunction(f)
+	l[0].Grid, l[0].Block = [3]uint32{uint32(blocks), 1, 1}, [3]uint32{peakThreads, 1, 1}
+	return l, nil
+}
+
+func (d *Device) issueAll(l driver.Launches) error {
+	_, err := l.Issue(d.compute.Stream)
+	return err
+}
+
+// timeOf is how long work takes on the device, the best of several times; more
+// has it do twice as much until that is long enough to be measured.
+func (d *Device) timeOf(work func() error, more func()) (best time.Duration, err error) {
+	if err := d.alive(); err != nil {
+		return 0, err
+	}
+	var begin, end cu.Event
+	for _, e := range []*cu.Event{&begin, &end} {
+		if *e, err = cu.MakeEvent(cu.DefaultEvent); err != nil {
+			return 0, d.failed(driver.Of(err))
+		}
+		defer func() { _ = cu.DestroyEvent(e) }()
+	}
+	once := func() (time.Duration, error) {
+		err := driver.Of(begin.Record(d.compute.Stream))
+		if err == nil {
+			err = work()
+		}
+		if err == nil {
+			err = driver.Of(end.Record(d.compute.Stream))
+		}
+		if err == nil {
+			err = driver.Wait(end)
+		}
+		var ms float64
+		if err == nil {
+			ms, err = begin.Elapsed(end)
+		}
+		if err != nil {
+			return 0, d.failed(driver.Of(err))
+		}
+		return max(time.Duration(ms*float64(time.Millisecond)), 1), nil
+	}
+	if best, err = once(); err != nil {
+		return 0, err
+	}
+	tries := peakTries
+	if best >= 10*peakTime {
+		tries = 1 // a device that takes its time: the simulator
+	}
+	for best < peakTime {
+		more()
+		if best, err = once(); err != nil {
+			return 0, err
+		}
+	}
+	for range tries - 1 {
+		took, err := once()
+		if err != nil {
+			return 0, err
+		}
+		best = min(best, took)
+	}
+	return best, nil
+}
+
+// Read reads the bytes of buffers and does nothing with them: one kernel a
+// buffer. Up to 15 bytes at the end of a buffer are left out.
+func (d *Device) Read(buffers []backend.Buffer) error {
+	list := make([]*buffer, len(buffers))
+	for i, b := range buffers {
+		var err error
+		if list[i], err = d.bufferOf(b); err != nil {
+			return err
+		}
+	}
+	done := newLatch()
+	err := d.queue.do(func() error {
+		if err := d.alive(); err != nil {
+			return err
+		}
+		blocks := readBlocks * d.properties.processors
+		out, err := d.obtain(4*peakThreads*blocks, useArena, "what is read")
+		if err != nil {
+			return err
+		}
+		defer d.release(out)
+		f, err := d.images.function("peak", "peak_read")
+		if err != nil {
+			return fmt.Errorf("cuda: %w", err)
+		}
+		if err := d.compute.after(d.copies); err != nil {
+			return d.failed(err)
+		}
+		l := driver.NewLaunches(len(list))
+		defer l.Free()
+		for i, b := range list {
+			if b.gone {
+				return fmt.Errorf("cuda: buffer: %w", backend.ErrClosed)
+			}
+			l[i].SetFunction(f)
+			words := b.bytes / 16
+			l[i].Grid, l[i].Block = [3]uint32{uint32(min(blocks, (words+peakThreads-1)/peakThreads)), 1, 1}, [3]uint32{peakThreads, 1, 1}
+			l[i].Cells[0], l[i].Cells[1], l[i].Cells[2], l[i].Count = uint64(out.at), uint64(b.address()), uint64(words), 3
+		}
+		if err := d.issueAll(l); err != nil {
+			return d.failed(err)
+		}
+		ticket, err := d.compute.mark(done)
+		if err != nil {
+			return d.failed(err)
+		}
+		out.used = ticket
+		for _, b := range list {
+			b.block.used = ticket
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := done.result(); err != nil {
+		return d.lost(err)
+	}
+	return nil
+}
