@@ -1,71 +1,99 @@
 #!/bin/sh
-# What is to be run on an NVIDIA GPU, and can only be compiled elsewhere.
-#   scripts/gpu_check.sh prepare   builds all of it into output/gpu_check, to be carried there
-#   scripts/gpu_check.sh run       runs it on the machine with the GPU, and writes output/gpu_check/report.txt
-# On a machine with a GPU and the compilers, do one after the other.
-#
-# It begins with what all else rests on: every wrapper of kernels/cuda/device.cuh
-# as PTX against its twin in the simulator.
+# What is to be run where there is an NVIDIA GPU, and can only be built elsewhere.
+#   scripts/gpu_check.sh --pack DIR              builds all of it into DIR, at most 64 MiB to be carried there;
+#                                                with --no-tree a checkout must be there too (--tree)
+#   scripts/gpu_check.sh --from DIR --out OUT    runs it there: OUT/report.md, report.json, log.txt
+#   scripts/gpu_check.sh --simulate [OUT]        both here, in small sizes, on the simulated driver
+# The machine with the GPU needs its driver and nothing else; compute-sanitizer is
+# used where it is. Reports are written step by step; with --from also go
+#   --only STEP,STEP           these steps alone
+#   --limit 9m                 end after so long, and say what was not run
+#   --continue report.json     go on from an earlier report; what was not run then is run now
+# Exit status: 0 all that could be run passed, 1 a step failed, 3 there was no device.
 set -eu
-cd "$(dirname "$0")/.."
-out=$PWD/output/gpu_check
+go=${GO:-go}
 
-prepare() {
-	mkdir -p "$out"
-	home=$(sh scripts/cuda_toolchain.sh)
-	sh scripts/cuda_kernels.sh >"$out/registers.txt"
-	sh scripts/cuda_sim.sh conformance >/dev/null
-	cp kernels/sim/build/conformance/conformance kernels/sim/build/conformance/libcuda_twin.so "$out"
-	"$home/bin/nvcc" -O3 -std=c++17 -gencode arch=compute_80,code=sm_80 -gencode arch=compute_89,code=sm_89 \
-		-gencode arch=compute_90a,code=sm_90a -gencode arch=compute_100,code=sm_100 -gencode arch=compute_80,code=compute_80 \
-		-fatbin kernels/sim/conformance/wrappers.cu -o "$out/wrappers.fatbin"
-	eval "$(sh scripts/cuda_env.sh)"
-	rm -f "$out"/*.test
-	for package in $(go list -tags cuda -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./backend/cuda/...); do
-		go test -c -tags cuda -o "$out/$(echo "${package#*/lorafuse/}" | tr / _).test" "$package"
-	done
-	echo "$out"
+# A copy of this script lies beside the programs that it has packed.
+from() {
+	dir=$1
+	shift
+	exec "$dir/gpucheck" run --from "$dir" "$@"
 }
 
-run() {
-	report=$out/report.txt
-	status=0
-	step() { # step NAME COMMAND…
-		name=$1
-		shift
-		printf '\n== %s\n' "$name"
-		"$@" || {
-			echo "FAILED: $name"
-			status=1
-		}
-	}
-	{
-		date -u
-		nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv 2>/dev/null || echo "no nvidia-smi"
-		step "wrappers against their twins" "$out/conformance" "$out/libcuda_twin.so" "${LORAFUSE_LIBCUDA:-libcuda.so.1}" "$out/wrappers.fatbin"
-		if command -v compute-sanitizer >/dev/null; then
-			for tool in memcheck racecheck synccheck; do
-				step "compute-sanitizer $tool" compute-sanitizer --tool $tool --error-exitcode 1 \
-					"$out/conformance" "$out/libcuda_twin.so" "${LORAFUSE_LIBCUDA:-libcuda.so.1}" "$out/wrappers.fatbin"
-			done
-		else
-			echo "compute-sanitizer is not installed"
-		fi
-		for test in "$out"/*.test; do
-			[ -f "$test" ] || continue
-			step "$(basename "$test")" env LORAFUSE_CUDA_TEST=1 "$test"
-		done
-		exit $status
-	} >"$report" 2>&1 || status=1
-	cat "$report"
-	return $status
+# folders PATTERN: the packages whose tests have a line like that.
+folders() { git ls-files --cached --others --exclude-standard '*_test.go' | grep -v '^tools/' | xargs grep -lE "$1" | xargs -r -n 1 dirname | sort -u; }
+
+pack() {
+	to=$1
+	home=$(sh scripts/cuda_toolchain.sh)
+	bin=$PWD/output/gpu_check/bin
+	rm -rf "$bin"
+	mkdir -p "$bin" "$to"
+	sh scripts/cuda_kernels.sh >"$bin/registers.txt"
+	sh scripts/cuda_sim.sh conformance >/dev/null
+	cp kernels/sim/build/conformance/conformance kernels/sim/build/conformance/libcuda_twin.so "$bin"
+	strip --strip-debug "$bin/conformance" "$bin/libcuda_twin.so"
+	wrappers=kernels/sim/build/conformance/wrappers.fatbin
+	if [ ! -f "$wrappers" ] || [ -n "$(find kernels/sim/conformance/wrappers.cu kernels/cuda/*.cuh -newer "$wrappers")" ]; then
+		"$home/bin/nvcc" -O3 -std=c++17 -gencode arch=compute_80,code=sm_80 -gencode arch=compute_89,code=sm_89 \
+			-gencode arch=compute_90a,code=sm_90a -gencode arch=compute_100,code=sm_100 -gencode arch=compute_80,code=compute_80 \
+			-fatbin kernels/sim/conformance/wrappers.cu -o "$wrappers"
+	fi
+	cp "$wrappers" "$bin"
+	eval "$(sh scripts/cuda_env.sh)"
+	export CGO_ENABLED=1
+	$go build -tags cuda -ldflags "-s -w" -o "$bin/lorafuse" ./cmd/lorafuse
+	tests=
+	packages=
+	# Tests of the CUDA backend, and those that run on any backend.
+	for package in $(folders '^//go:build .*\<cuda\>' | grep -v '^internal/lint$'); do
+		program "$package" false
+	done
+	for package in $(folders '/internal/testdevice"'); do
+		program "$package" true
+	done
+	commit=$(git rev-parse --short HEAD)$(git diff --quiet HEAD || echo ' with changes')
+	printf '{"commit": "%s", "built": "%s, nvcc %s", "tests": [%s]}\n' "$commit" "$($go env GOVERSION)" \
+		"$("$home/bin/nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')" "${tests#, }" >"$bin/pack.json"
+	CGO_ENABLED=0 $go build -trimpath -ldflags "-s -w" -o "$to/gpucheck" ./cmd/gpucheck
+	cp scripts/gpu_check.sh "$to"
+	files= # that tests read, and the sources of the kernels
+	[ "${2:-}" = --no-tree ] || files=$(git ls-files --cached --others --exclude-standard testdata examples/godoc kernels scripts $packages)
+	printf '%s\n' "$files" | "$to/gpucheck" pack "$to" "$bin" "$PWD"
+	du -sh "$to" >&2
+}
+
+# program PACKAGE GOLDEN: its test program.
+program() {
+	$go test -c -tags cuda -ldflags "-s -w" -o "$bin/$(echo "$1" | tr / _).test" "./$1"
+	packages="$packages $1"
+	tests="$tests, {\"name\": \"$1\", \"golden\": $2}"
 }
 
 case ${1:-} in
-prepare) prepare ;;
-run) run ;;
+--pack)
+	cd "$(dirname "$0")/.."
+	pack "${2:?--pack needs a folder}" "${3:-}"
+	;;
+--simulate)
+	cd "$(dirname "$0")/.."
+	LORAFUSE_LIBCUDA=$(sh scripts/cuda_sim.sh)
+	export LORAFUSE_LIBCUDA
+	pack output/gpu_check/pack
+	out=${2:-output/gpu_check/simulated}
+	(from output/gpu_check/pack --out "$out" --simulate)
+	if grep -q 'not measured' "$out/report.md"; then
+		echo "gpu_check: a target has no figure: see $out/report.md" >&2
+		exit 1
+	fi
+	;;
+--from)
+	dir=${2:?--from needs the folder of a pack}
+	shift 2
+	from "$dir" "$@"
+	;;
 *)
-	sed -n '2,6s/^# \{0,1\}//p' "$0"
+	sed -n '2,13s/^# \{0,1\}//p' "$0"
 	exit 2
 	;;
 esac

@@ -1,7 +1,7 @@
 package bench
 
 // Targets are what is asked of a GPU, an H200, by the names of the marks that
-// say so.
+// say so; internal/gpucheck puts them together in one report.
 const (
 	TargetProduct = "product of 4096³ in bf16: share of the measured peak of mma.sync"
 	TargetLayer   = "LoRA r=16 on m=8192, 4096², bf16, forward and backward: beside the frozen layer"

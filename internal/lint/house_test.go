@@ -110,6 +110,9 @@ var house = map[string]room{
 	"internal/bench/upload":     {floor: loops},
 	"internal/bench/step":       {loops, with("train", "is measured", "train/config", "is what it is measured with")},
 
+	"internal/gpucheck": {floor: loops},
+	"cmd/gpucheck":      {floor: commands},
+
 	"internal/cli":     {floor: commands},
 	"cmd/lorafuse":     {commands, with("internal/cli", "is its main")},
 	"examples/godoc":   {floor: commands},

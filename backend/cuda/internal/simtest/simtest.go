@@ -2,9 +2,11 @@
 package simtest
 
 import (
+	"debug/elf"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"testing"
 )
 
@@ -29,6 +31,18 @@ func Find() (path string, ok bool) {
 	}
 	_, err := os.Stat(path)
 	return path, err == nil
+}
+
+// Simulated tells whether the driver at path is the simulator, which has a
+// function of its own.
+func Simulated(path string) bool {
+	f, err := elf.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	symbols, err := f.DynamicSymbols()
+	return err == nil && slices.ContainsFunc(symbols, func(s elf.Symbol) bool { return s.Name == "lfsim_leaks" })
 }
 
 // Need sets the environment for a test on the simulator, and skips the test

@@ -1,0 +1,87 @@
+// Command gpucheck is carried to a machine with a GPU and runs the pack beside
+// it there; scripts/gpu_check.sh makes both.
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/lorafuse/lorafuse/internal/gpucheck"
+)
+
+const usage = `usage:
+  gpucheck pack DIR BIN ROOT <files     makes the pack of the programs in BIN and of these files of ROOT
+  gpucheck run --from DIR --out OUT     runs it`
+
+// Exit statuses: of failed steps, of wrong usage, and of no device.
+const (
+	exitFailed  = 1
+	exitUsage   = 2
+	exitNothing = 3
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	err := errors.New(usage)
+	if len(os.Args) > 1 && os.Args[1] == "pack" && len(os.Args) == 5 {
+		err = pack(os.Args[2], os.Args[3], os.Args[4])
+	} else if len(os.Args) > 1 && os.Args[1] == "run" {
+		err = run(ctx, os.Args[2:])
+	}
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	fmt.Fprintln(os.Stderr, "gpucheck:", err)
+	switch {
+	case errors.Is(err, gpucheck.ErrSteps), ctx.Err() != nil:
+		os.Exit(exitFailed)
+	case errors.Is(err, gpucheck.ErrNothing):
+		os.Exit(exitNothing)
+	}
+	os.Exit(exitUsage)
+}
+
+func pack(folder, bin, root string) error {
+	var tree []string
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		tree = append(tree, lines.Text())
+	}
+	if err := lines.Err(); err != nil {
+		return err
+	}
+	return gpucheck.Build(folder, bin, root, tree)
+}
+
+func run(ctx context.Context, args []string) error {
+	var o gpucheck.Options
+	var only string
+	f := flag.NewFlagSet("gpucheck run", flag.ContinueOnError)
+	f.StringVar(&o.From, "from", "", "folder of the pack")
+	f.StringVar(&o.Out, "out", "", "folder of the report")
+	f.StringVar(&o.Tree, "tree", ".", "a checkout, for a pack without its files")
+	f.StringVar(&only, "only", "", "names of the steps to run, with commas between them (default: all)")
+	f.StringVar(&o.Continue, "continue", "", "report.json of an earlier run, whose ended steps are not run again")
+	f.DurationVar(&o.Limit, "limit", 0, "how long all of it may take; 0 for as long as it takes")
+	f.BoolVar(&o.Small, "simulate", false, "small sizes, for the simulated driver")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if o.From == "" || o.Out == "" || f.NArg() > 0 {
+		return errors.New(usage)
+	}
+	if only != "" {
+		o.Only = strings.Split(only, ",")
+	}
+	o.Log = os.Stderr
+	_, err := gpucheck.Run(ctx, o)
+	return err
+}

@@ -1,0 +1,115 @@
+package gpucheck
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// EnvLibrary names the driver's library, for the programs of the pack and here.
+const EnvLibrary = "LORAFUSE_LIBCUDA"
+
+// driverPlaces are where drivers lie that the dynamic linker does not know.
+var driverPlaces = []string{
+	"/usr/local/nvidia/lib64/libcuda.so.1", "/usr/local/nvidia/lib/libcuda.so.1", "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
+	"/usr/lib/aarch64-linux-gnu/libcuda.so.1", "/usr/lib64/libcuda.so.1", "/usr/lib64/nvidia/libcuda.so.1",
+	"/usr/lib/wsl/lib/libcuda.so.1", "/run/opengl-driver/lib/libcuda.so.1",
+}
+
+// findDriver gives the driver's library, as a path, or why there is none.
+func findDriver() (string, error) {
+	if name := os.Getenv(EnvLibrary); name != "" {
+		if _, err := os.Stat(name); err != nil {
+			return "", fmt.Errorf("%s: %w", EnvLibrary, err)
+		}
+		return filepath.Abs(name)
+	}
+	places := driverPlaces
+	if out, err := exec.Command("ldconfig", "-p").Output(); err == nil {
+		for line := range strings.Lines(string(out)) {
+			if name, path, ok := strings.Cut(line, " => "); ok && strings.HasPrefix(strings.TrimSpace(name), "libcuda.so.1 ") {
+				places = append([]string{strings.TrimSpace(path)}, places...)
+			}
+		}
+	}
+	for _, name := range places {
+		if _, err := os.Stat(name); err == nil {
+			return name, nil
+		}
+	}
+	return "", errors.New("no CUDA driver: ldconfig knows no libcuda.so.1, and it is in none of the usual places; " + EnvLibrary + " may name it")
+}
+
+// findSanitizer gives compute-sanitizer, empty where there is none.
+func findSanitizer() string {
+	if name, err := exec.LookPath("compute-sanitizer"); err == nil {
+		return name
+	}
+	for _, pattern := range []string{"/usr/local/cuda*/bin/compute-sanitizer", "/usr/local/cuda*/compute-sanitizer/compute-sanitizer", "/opt/nvidia/*/compute-sanitizer"} {
+		if found, _ := filepath.Glob(pattern); len(found) > 0 {
+			return found[len(found)-1]
+		}
+	}
+	return ""
+}
+
+// describe reads what lorafuse devices --json says of the GPU: its description,
+// or why there is none.
+func describe(raw []byte) (device, missing string, err error) {
+	var list struct {
+		Devices []struct {
+			Backend, Name, Detail string
+			Memory                int64 `json:"memory_bytes"`
+		}
+		Unavailable []struct{ Backend, Reason string }
+	}
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return "", "", fmt.Errorf("the list of devices: %w", err)
+	}
+	for _, d := range list.Devices {
+		if d.Backend == "cuda" {
+			return fmt.Sprintf("%s, %.1f GB, %s", d.Name, float64(d.Memory)/1e9, d.Detail), "", nil
+		}
+	}
+	for _, u := range list.Unavailable {
+		if u.Backend == "cuda" {
+			return "", u.Reason, nil
+		}
+	}
+	return "", "the program has no CUDA backend", nil
+}
+
+// gpuFields are what nvidia-smi is asked for.
+const gpuFields = "name,uuid,driver_version,vbios_version,memory.total,power.limit,clocks.max.sm,clocks.max.mem,ecc.mode.current,mig.mode.current,pcie.link.gen.current,pcie.link.width.current,temperature.gpu"
+
+// askGPU gives a line for each GPU, none where nvidia-smi is missing.
+func askGPU() (lines []string) {
+	out, err := exec.Command("nvidia-smi", "--query-gpu="+gpuFields, "--format=csv").Output()
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(out)) {
+		lines = append(lines, strings.TrimSpace(line))
+	}
+	return lines
+}
+
+// host describes the machine beside the GPU.
+func host() string {
+	model := runtime.GOARCH
+	if raw, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(raw)) {
+			if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
+				model = strings.TrimSpace(value)
+				break
+			}
+		}
+	}
+	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
+	return fmt.Sprintf("%s, %d cores, Linux %s", model, runtime.NumCPU(), strings.TrimSpace(string(kernel)))
+}

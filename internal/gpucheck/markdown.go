@@ -1,0 +1,103 @@
+package gpucheck
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Markdown is the report for people.
+func (r *Report) Markdown() string {
+	var b strings.Builder
+	p := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
+	p("# %s\n\n", r.Title)
+	device := r.Device
+	if device == "" {
+		device = "none was found"
+	}
+	p("- device: %s\n- driver: %s\n- date: %s\n- commit: %s\n- host: %s\n- built with: %s\n", device, r.Driver, r.Date.Format(time.DateTime), r.Commit, r.Host, r.Pack)
+	for _, line := range r.GPU {
+		p("- nvidia-smi: %s\n", line)
+	}
+	if r.Small {
+		p("\nSizes are small: this shows that everything runs, and nothing of its speed.\n")
+	}
+	p("\n%d passed, %d failed, %d skipped, %d not run.\n", r.Count(Passed), r.Count(Failed), r.Count(Skipped), r.Count(NotRun)+r.Count(Interrupted))
+
+	p("\n## Targets\n\n| asked of | asked | found | verdict | on |\n|---|---|---|---|---|\n")
+	for _, a := range r.Asked {
+		p("| %s | %s | %s | %s | %s |\n", cell(a.Name), a.Asked, a.Found, a.Word, cell(a.On))
+	}
+	p("\n## Steps\n\n| step | status | seconds | what it is | what there is to say |\n|---|---|---|---|---|\n")
+	for i := range r.Steps {
+		s := &r.Steps[i]
+		p("| %s | %s | %.1f | %s | %s |\n", s.Name, s.Status, s.Seconds, cell(s.What), cell(s.said()))
+	}
+	for i := range r.Steps {
+		if s := &r.Steps[i]; s.Tail != "" {
+			p("\n## %s: %s\n\n```\n%s\n```\n", s.Name, s.Status, strings.TrimSpace(strings.ReplaceAll(s.Tail, "```", "'''")))
+		}
+	}
+	for i := range r.Steps {
+		if s := &r.Steps[i]; s.Bench != nil {
+			p("\n## %s\n\n%s", s.Name, s.Bench.table())
+		}
+	}
+	return b.String()
+}
+
+// said is what a step has come to, in a few words.
+func (s *Result) said() string {
+	parts := []string{}
+	if s.Reason != "" {
+		parts = append(parts, s.Reason)
+	}
+	if t := s.Tests; t != nil {
+		parts = append(parts, fmt.Sprintf("%d tests passed, %d failed, %d skipped", t.Passed, t.Failed, t.Skipped))
+		if len(t.Names) > 0 {
+			parts = append(parts, strings.Join(t.Names, ", "))
+		}
+	}
+	if s.Bench != nil {
+		parts = append(parts, fmt.Sprintf("%d rows", len(s.Bench.Rows)))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// table has all rows, and the peaks that they are held against.
+func (m *Benchmark) table() string {
+	var b strings.Builder
+	b.WriteString("| what | on | runs | median ms | p10 | p90 | GB/s | TFLOP/s | tokens/s | of peak flops | of bandwidth |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
+	group := ""
+	var flops, bytes float64
+	for i := range m.Rows {
+		r := &m.Rows[i]
+		if r.Group != group {
+			group = r.Group
+			fmt.Fprintf(&b, "| **%s** | | | | | | | | | | |\n", cell(group))
+		}
+		flops, bytes = max(flops, r.Peak.Flops), max(bytes, r.Peak.Bytes)
+		if r.Failure != "" {
+			fmt.Fprintf(&b, "| %s, %s | %s | FAILED: %s | | | | | | | | |\n", cell(r.Program), cell(r.Name), cell(r.Input), cell(r.Failure))
+			continue
+		}
+		fmt.Fprintf(&b, "| %s, %s | %s | %d | %.4g | %.4g | %.4g | %s | %s | %s | %s | %s |\n", cell(r.Program), cell(r.Name), cell(r.Input), r.Runs,
+			1e3*r.Median, 1e3*r.P10, 1e3*r.P90, figure(r.Rate), figure(r.GFlops/1e3), figure(r.Speed), figure(r.OfFlops), figure(r.OfBytes))
+	}
+	if flops > 0 {
+		fmt.Fprintf(&b, "\nMeasured peaks: %.4g TFLOP/s, %.4g GB/s.\n", flops/1e12, bytes/1e9)
+	}
+	return b.String()
+}
+
+func figure(x float64) string {
+	if x == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.3g", x)
+}
+
+// cell is text that does not end a column.
+func cell(s string) string {
+	return strings.NewReplacer("|", `\|`, "\n", " ").Replace(s)
+}

@@ -1,0 +1,108 @@
+package gpucheck
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Pack is what was built for a check, and of what: pack.json in it.
+type Pack struct {
+	Commit string    `json:"commit"`
+	Built  string    `json:"built"` // with which compilers
+	Tests  []Program `json:"tests"`
+}
+
+// Program is a test program.
+type Program struct {
+	Name   string `json:"name"`   // the package, such as backend/cuda
+	Golden bool   `json:"golden"` // it tests models, on whatever backend it is told
+}
+
+// Places in a pack.
+const (
+	PackFile    = "pack.json"
+	ArchiveFile = "pack.gz"
+	binFolder   = "bin"  // programs
+	treeFolder  = "tree" // files that tests read, where the repository has them
+)
+
+// MostBytes is the most that a pack may take: what can be carried to a machine.
+const MostBytes = 64 << 20
+
+// Build makes the archive of a pack in a folder: the programs of bin, which
+// pack.json in it describes, and files of the tree at root. Errors: those of
+// reading and writing, and of an archive that is too large to be carried.
+func Build(folder, bin, root string, tree []string) error {
+	if _, err := readPack(bin); err != nil {
+		return err
+	}
+	files := map[string]string{PackFile: filepath.Join(bin, PackFile)}
+	entries, err := os.ReadDir(bin)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Type().IsRegular() && e.Name() != PackFile {
+			files[binFolder+"/"+e.Name()] = filepath.Join(bin, e.Name())
+		}
+	}
+	for _, name := range tree {
+		at := filepath.Join(root, filepath.FromSlash(name))
+		if info, err := os.Stat(at); err == nil && info.Mode().IsRegular() { // git lists what was just removed
+			files[treeFolder+"/"+name] = at
+		}
+	}
+	if err := os.MkdirAll(folder, 0o777); err != nil {
+		return err
+	}
+	to := filepath.Join(folder, ArchiveFile)
+	f, err := os.Create(to + ".new")
+	if err != nil {
+		return err
+	}
+	err = errors.Join(WriteArchive(f, files), f.Close())
+	if err == nil {
+		err = os.Rename(to+".new", to)
+	}
+	if err != nil {
+		return err
+	}
+	return checkSize(folder)
+}
+
+// checkSize measures what is carried.
+func checkSize(folder string) error {
+	all := int64(0)
+	err := filepath.Walk(folder, func(_ string, info os.FileInfo, err error) error {
+		if err == nil && info.Mode().IsRegular() {
+			all += info.Size()
+		}
+		return err
+	})
+	if err == nil && all > MostBytes {
+		err = fmt.Errorf("%s has %d bytes, at most %d can be carried", folder, all, MostBytes)
+	}
+	return err
+}
+
+func readPack(folder string) (*Pack, error) {
+	raw, err := os.ReadFile(filepath.Join(folder, PackFile))
+	if err != nil {
+		return nil, err
+	}
+	var p Pack
+	if err := json.Unmarshal(raw, &p); err != nil {
+		return nil, fmt.Errorf("%s: %w", PackFile, err)
+	}
+	if p.Commit == "" || len(p.Tests) == 0 {
+		return nil, fmt.Errorf("%s: found commit %q and %d test programs, expected both", PackFile, p.Commit, len(p.Tests))
+	}
+	return &p, nil
+}
+
+// binary is the file of a test program.
+func (p *Program) binary() string { return strings.ReplaceAll(p.Name, "/", "_") + ".test" }

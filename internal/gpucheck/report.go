@@ -1,0 +1,145 @@
+// Package gpucheck runs what is to be run where there is a GPU, and writes one
+// report of it: the wrappers of PTX against their twins, the tests and goldens
+// on the device, compute-sanitizer on the kernels, and the benchmarks with the
+// targets that they are held against.
+//
+// The machine needs nothing but a driver: all programs come in a pack that was
+// built elsewhere. The report is whole at any moment, so that what takes the
+// machine away takes no result with it, and a later run goes on from there.
+package gpucheck
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// Status is how a step stands.
+type Status string
+
+// A step that was begun and not ended, because the machine or the time for all
+// steps was taken away, is interrupted: it may be run again. One that outlasts
+// its own time has failed.
+const (
+	NotRun      Status = "not run"
+	Interrupted Status = "interrupted"
+	Passed      Status = "passed"
+	Failed      Status = "FAILED"
+	Skipped     Status = "skipped"
+)
+
+// Result is what came of a step.
+type Result struct {
+	Name    string     `json:"name"`
+	What    string     `json:"what"`
+	Status  Status     `json:"status"`
+	Reason  string     `json:"reason,omitempty"` // of anything but passed
+	Seconds float64    `json:"seconds"`
+	Date    time.Time  `json:"date,omitzero"` // when it began
+	Tests   *Tests     `json:"tests,omitempty"`
+	Bench   *Benchmark `json:"benchmark,omitempty"`
+	Tail    string     `json:"tail,omitempty"` // the last that it printed, where it did not pass
+}
+
+// Tests counts what a test program has printed.
+type Tests struct {
+	Passed  int      `json:"passed"`
+	Failed  int      `json:"failed"`
+	Skipped int      `json:"skipped"`
+	Names   []string `json:"failures,omitempty"`
+}
+
+// Report is all of it.
+type Report struct {
+	Title  string    `json:"title"`
+	Date   time.Time `json:"date"` // when it was begun
+	Commit string    `json:"commit"`
+	Pack   string    `json:"pack"` // what the programs were built with
+	Device string    `json:"device,omitempty"`
+	Driver string    `json:"driver,omitempty"` // its library
+	GPU    []string  `json:"gpu,omitempty"`    // what nvidia-smi says of it
+	Host   string    `json:"host"`
+	Small  bool      `json:"small,omitempty"` // in sizes that show that it runs, and nothing else
+	Steps  []Result  `json:"steps"`
+	Asked  []Asked   `json:"targets"`
+}
+
+// Names of the files of a report.
+const (
+	JSONFile     = "report.json"
+	MarkdownFile = "report.md"
+	LogFile      = "log.txt"
+)
+
+// ReadReport reads a report that another run has left.
+func ReadReport(name string) (*Report, error) {
+	raw, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	var r Report
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return &r, nil
+}
+
+// Write writes report.json and report.md into a folder, each whole or not at
+// all.
+func (r *Report) Write(folder string) error {
+	r.Asked = r.asked()
+	raw, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		replace(filepath.Join(folder, JSONFile), append(raw, '\n')),
+		replace(filepath.Join(folder, MarkdownFile), []byte(r.Markdown())),
+	)
+}
+
+// replace writes a file beside the old one first.
+func replace(name string, data []byte) error {
+	if err := os.WriteFile(name+".new", data, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(name+".new", name)
+}
+
+// Count is how many steps stand so.
+func (r *Report) Count(s Status) (n int) {
+	for i := range r.Steps {
+		if r.Steps[i].Status == s {
+			n++
+		}
+	}
+	return n
+}
+
+// result finds the result of a step.
+func (r *Report) result(name string) *Result {
+	i := slices.IndexFunc(r.Steps, func(x Result) bool { return x.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &r.Steps[i]
+}
+
+// goOn takes over what an earlier report has of the same steps of the same
+// programs, but for those that were not ended.
+func (r *Report) goOn(old *Report) error {
+	if old.Commit != r.Commit || old.Small != r.Small {
+		return fmt.Errorf("found a report of commit %s, small sizes: %v; expected %s, %v", old.Commit, old.Small, r.Commit, r.Small)
+	}
+	r.Date = old.Date
+	for i := range r.Steps {
+		if o := old.result(r.Steps[i].Name); o != nil && o.Status != NotRun && o.Status != Interrupted {
+			r.Steps[i] = *o
+		}
+	}
+	return nil
+}

@@ -1,0 +1,358 @@
+package gpucheck
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Options are what Run goes by.
+type Options struct {
+	From string // folder of the pack
+	Out  string // folder of the report
+	// Tree is a checkout of the repository, for a pack that has no files of it.
+	Tree string
+	// Only are the names of the steps that are run; none for all. The device is
+	// always looked for.
+	Only []string
+	// Continue is the report of an earlier run, whose ended steps are not run
+	// again; empty for none.
+	Continue string
+	// Limit is how long all of it may take; what is left then is not run. 0 for
+	// no limit.
+	Limit time.Duration
+	// Small has everything run in sizes that only show that it runs.
+	Small bool
+	// Log is told what is done; nil for nobody.
+	Log io.Writer
+}
+
+// ErrSteps is the error of a check in which steps have failed; ErrNothing of one
+// that found no device.
+var (
+	ErrSteps   = errors.New("steps have failed")
+	ErrNothing = errors.New("nothing was checked")
+)
+
+// runner is a run under way.
+type runner struct {
+	Options
+	pack      *Pack
+	work      string // the unpacked pack
+	tree      string // the files that tests read
+	temp      string // for what steps write
+	driver    string
+	sanitizer string
+	report    *Report
+	log       *os.File
+	deadline  time.Time // zero for none
+}
+
+// Run unpacks a pack, runs its steps and writes the report, before and after
+// each step. Errors: ErrSteps, ErrNothing, and what keeps it from running at all.
+func Run(ctx context.Context, o Options) (_ *Report, err error) {
+	if o.Log == nil {
+		o.Log = io.Discard
+	}
+	r := &runner{Options: o, sanitizer: findSanitizer()}
+	if o.Limit > 0 {
+		r.deadline = time.Now().Add(o.Limit)
+	}
+	if err := os.MkdirAll(o.Out, 0o777); err != nil {
+		return nil, err
+	}
+	if r.log, err = os.OpenFile(filepath.Join(o.Out, LogFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o666); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.log.Close()) }()
+	if r.work, err = os.MkdirTemp("", "lorafuse-gpucheck-"); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(r.work)) }()
+	if r.temp = filepath.Join(r.work, "temp"); os.Mkdir(r.temp, 0o777) != nil {
+		return nil, fmt.Errorf("no folder %s", r.temp)
+	}
+	if err := r.unpack(); err != nil {
+		return nil, err
+	}
+	if err := r.findTree(); err != nil {
+		return nil, err
+	}
+	var missing error
+	if r.driver, missing = findDriver(); missing != nil {
+		r.driver = "libcuda.so.1" // for those who look themselves
+	}
+	steps := r.steps()
+	if err := r.begin(steps); err != nil {
+		return nil, err
+	}
+	for i := range steps {
+		if err := r.take(ctx, &steps[i], missing); err != nil {
+			return r.report, err
+		}
+		if ctx.Err() != nil {
+			return r.report, ctx.Err()
+		}
+	}
+	switch {
+	case r.report.Count(Failed) > 0:
+		return r.report, fmt.Errorf("%w: %d", ErrSteps, r.report.Count(Failed))
+	case r.report.Count(Passed) == 0:
+		return r.report, fmt.Errorf("%w: %s", ErrNothing, r.report.Steps[0].Reason)
+	}
+	return r.report, nil
+}
+
+func (r *runner) unpack() (err error) {
+	f, err := os.Open(filepath.Join(r.From, ArchiveFile))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := ReadArchive(f, r.work); err != nil {
+		return fmt.Errorf("%s: %w", f.Name(), err)
+	}
+	r.pack, err = readPack(r.work)
+	return err
+}
+
+// findTree finds the files that tests read: in the pack, or in a checkout.
+func (r *runner) findTree() (err error) {
+	if r.tree = filepath.Join(r.work, treeFolder); fileExists(r.tree) {
+		return nil
+	}
+	if r.tree, err = filepath.Abs(r.Tree); err == nil && !fileExists(filepath.Join(r.tree, "go.mod")) {
+		err = fmt.Errorf("the pack has no files of the repository, and %s has no go.mod: name a checkout", r.tree)
+	}
+	return err
+}
+
+func fileExists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
+}
+
+// begin makes a report in which nothing has been run, or what an earlier one has.
+func (r *runner) begin(steps []step) error {
+	known := []string{}
+	r.report = &Report{Title: "lorafuse on a GPU", Date: time.Now().UTC().Truncate(time.Second), Commit: r.pack.Commit, Pack: r.pack.Built,
+		Driver: r.driver, GPU: askGPU(), Host: host(), Small: r.Small}
+	for i := range steps {
+		s := &steps[i]
+		known = append(known, s.name)
+		r.report.Steps = append(r.report.Steps, Result{Name: s.name, What: s.what, Status: NotRun})
+	}
+	for _, name := range r.Only {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("found step %q, expected one of %s", name, strings.Join(known, ", "))
+		}
+	}
+	if r.Continue != "" {
+		old, err := ReadReport(r.Continue)
+		if err != nil {
+			return err
+		}
+		if err := r.report.goOn(old); err != nil {
+			return fmt.Errorf("%s: %w", r.Continue, err)
+		}
+	}
+	return r.report.Write(r.Out)
+}
+
+// take runs a step, if it is to be run, and writes the report.
+func (r *runner) take(ctx context.Context, s *step, missing error) error {
+	x := r.report.result(s.name)
+	wanted := len(r.Only) == 0 && x.Status == NotRun || slices.Contains(r.Only, s.name) || s.name == first
+	if !wanted {
+		return nil
+	}
+	*x = Result{Name: s.name, What: s.what, Date: time.Now().UTC().Truncate(time.Second)}
+	why := s.skip
+	if s.name == first && missing != nil {
+		why = missing.Error()
+	} else if d := r.report.result(first); s.name != first && d.Status != Passed {
+		why = "no device: " + d.Reason
+	}
+	if mostTime > 0 {
+		s.limit = min(s.limit, mostTime)
+	}
+	left := s.limit
+	if !r.deadline.IsZero() {
+		left = min(left, time.Until(r.deadline))
+	}
+	switch {
+	case why != "":
+		x.Status, x.Reason = Skipped, why
+	case left < leastTime:
+		x.Status, x.Reason = NotRun, "the time for all steps was up"
+	default:
+		x.Status, x.Reason = Interrupted, "it was begun, and never ended"
+		if err := r.report.Write(r.Out); err != nil {
+			return err
+		}
+		fmt.Fprintf(r.Log, "%s: %s\n", s.name, s.what)
+		r.run(ctx, s, x, left)
+	}
+	fmt.Fprintf(r.Log, "%s: %s %s\n", s.name, x.Status, x.said())
+	return r.report.Write(r.Out)
+}
+
+// leastTime is what a step is begun for; tests shorten the times of steps to
+// mostTime.
+const leastTime = 500 * time.Millisecond
+
+var mostTime time.Duration
+
+// run runs the program of a step and judges what it has printed.
+func (r *runner) run(ctx context.Context, s *step, x *Result, left time.Duration) {
+	fmt.Fprintf(r.log, "\n== %s: %s\n", s.name, strings.Join(s.args, " "))
+	limited, cancel := context.WithTimeout(ctx, left)
+	defer cancel()
+	c := exec.CommandContext(limited, s.args[0], s.args[1:]...)
+	c.Dir = s.folder
+	if c.Dir == "" {
+		c.Dir = r.work
+	}
+	c.Env = append(os.Environ(), append(s.env, EnvLibrary+"="+r.driver, "LORAFUSE_CUDA_TEST=1", "TMPDIR="+r.temp)...)
+	var stdout bytes.Buffer
+	last := &tail{}
+	c.Stdout, c.Stderr = io.MultiWriter(&stdout, last, r.log), io.MultiWriter(last, r.log)
+	alone(c)
+	c.WaitDelay = 5 * time.Second // for what it has started and left behind
+	began := time.Now()
+	err := c.Run()
+	x.Seconds = time.Since(began).Seconds()
+	x.Status, x.Reason = Passed, ""
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		x.Status, x.Reason = Interrupted, "the check was ended"
+	case limited.Err() != nil && left < s.limit:
+		x.Status, x.Reason = Interrupted, "the time for all steps was up"
+	case limited.Err() != nil:
+		x.Status, x.Reason = Failed, fmt.Sprintf("it was ended after %v", left)
+	default:
+		x.Status, x.Reason = Failed, err.Error()
+	}
+	s.read(r.report, x, stdout.Bytes())
+	if x.Status != Passed && x.Status != Skipped {
+		x.Tail = last.String()
+	}
+}
+
+// read takes out of the output what the step is there for.
+func (s *step) read(report *Report, x *Result, raw []byte) {
+	fail := func(err error) {
+		if x.Status == Passed {
+			x.Status, x.Reason = Failed, err.Error()
+		}
+	}
+	switch s.kind {
+	case devices:
+		if x.Status != Passed {
+			return
+		}
+		device, missing, err := describe(raw)
+		if report.Device = device; err != nil {
+			fail(err)
+		} else if device == "" {
+			x.Status, x.Reason = Skipped, missing
+		}
+	case tests:
+		if x.Tests = count(raw); x.Tests.Passed+x.Tests.Failed == 0 {
+			fail(errors.New("no test has run"))
+		}
+	case sanitizing:
+		if x.Tests = count(raw); x.Tests.Passed+x.Tests.Failed == 0 {
+			x.Tests = nil
+		}
+		// What cannot be instrumented has not been checked, whatever it has printed.
+		if unable := regexp.MustCompile(`(?i)device not supported|insufficient privileges`).Find(raw); unable != nil {
+			x.Status, x.Reason = Skipped, "compute-sanitizer: "+string(unable)
+		}
+	case benchmark:
+		b, err := readBenchmark(raw)
+		if x.Bench = b; err != nil {
+			fail(err)
+		}
+	}
+}
+
+var verdict = regexp.MustCompile(`(?m)^\s*--- (PASS|FAIL|SKIP): (\S+)`)
+
+// count counts the verdicts of go test -v: of tests that have none below them,
+// and the names of all that failed.
+func count(raw []byte) *Tests {
+	t := &Tests{}
+	all := verdict.FindAllSubmatch(raw, -1)
+	parents := map[string]bool{}
+	for _, m := range all {
+		for name := string(m[2]); ; {
+			i := strings.LastIndexByte(name, '/')
+			if i < 0 {
+				break
+			}
+			name = name[:i]
+			parents[name] = true
+		}
+	}
+	for _, m := range all {
+		if parents[string(m[2])] {
+			continue
+		}
+		switch string(m[1]) {
+		case "PASS":
+			t.Passed++
+		case "SKIP":
+			t.Skipped++
+		default:
+			t.Failed++
+			t.Names = append(t.Names, string(m[2]))
+		}
+	}
+	return t
+}
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+const tailBytes = 6 << 10
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.b = append(t.b, p...); len(t.b) > 4*tailBytes {
+		t.b = append(t.b[:0], t.b[len(t.b)-tailBytes:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.ToValidUTF8(string(t.b[max(0, len(t.b)-tailBytes):]), "?")
+}
+
+// twins tells why the wrappers cannot be compared.
+func (r *runner) twins() string {
+	if r.Small {
+		return "the simulated driver has no PTX: a test of kernels/sim compares the twins with themselves"
+	}
+	if _, err := os.Stat(filepath.Join(r.work, binFolder, "conformance")); err != nil {
+		return "the pack has no program that compares them"
+	}
+	return ""
+}
