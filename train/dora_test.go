@@ -13,6 +13,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/internal/testdevice"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
@@ -111,7 +112,7 @@ func names(n int) (all []string) {
 // TestPreparedNorms: the norms of DoRA made beforehand change no bit of the loss
 // and of the gradients.
 func TestPreparedNorms(t *testing.T) {
-	dev := openCPU(t, 0)
+	dev := testdevice.Open(t, backend.Options{})
 	for _, name := range []string{"dora-biases", "dora-rslora", "embedding-dora", "init-pissa-dora"} {
 		t.Run(name, func(t *testing.T) {
 			m, s := peftCase(t, name)
