@@ -17,6 +17,9 @@ type Options struct {
 	Threads int
 	// Precision says how the operands of products may be rounded.
 	Precision Precision
+	// Load is how weights get to a device with memory of its own. Others take
+	// LoadAuto and LoadPlain, and fail with ErrLoad for the rest.
+	Load Load
 	// Profile, if any, gets the cost of every launch.
 	Profile *Profile
 }

@@ -95,7 +95,7 @@ func (h *host) fill(ctx context.Context, e *exec.Executable, b *nn.Builder) erro
 			frozen = append(frozen, name)
 		}
 	}
-	if err := h.store.Import(h.model, frozen); err != nil {
+	if err := h.store.Import(ctx, h.model, frozen); err != nil {
 		return err
 	}
 	for name, t := range b.Constants() {

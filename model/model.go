@@ -135,7 +135,7 @@ func (m *Model) Has(name string) bool { return m.set.Has(name) }
 // once and kept in memory. A quantised one is made when its bytes are asked for.
 func (m *Model) Weight(name string) (nn.Weight, error) {
 	if p := m.packed[name]; p != nil {
-		return nn.Weight{DType: p.dtype, Shape: p.shape, Fill: p.fill}, nil
+		return nn.Weight{DType: p.dtype, Shape: p.shape, View: p.view, Fill: p.fill}, nil
 	}
 	v, err := m.view(name)
 	if err != nil {
@@ -152,7 +152,11 @@ func (m *Model) Weight(name string) (nn.Weight, error) {
 	if data == nil && v.Len() > 0 { // reading has failed, for the reason that Use gives
 		return nn.Weight{}, v.Use(func([]byte) error { return nil })
 	}
-	return nn.Weight{DType: d, Shape: v.Shape, Source: backend.Source{Bytes: data, Keep: v}}, nil
+	w := nn.Weight{DType: d, Shape: v.Shape, Source: backend.Source{Bytes: data, Keep: v}}
+	if v.InPlace() {
+		w.View = v
+	}
+	return w, nil
 }
 
 func (m *Model) view(name string) (*safetensors.View, error) {

@@ -17,7 +17,8 @@ import (
 type packed struct {
 	dtype tensor.DType
 	shape []int
-	from  []string // tensors of the checkpoint
+	from  []string          // tensors of the checkpoint
+	view  *safetensors.View // that it is made of, nil where it is not one alone
 	// fill makes its bytes, see nn.Weight.
 	fill func(put func(offset int, data []byte) error) error
 }
@@ -93,7 +94,7 @@ func (m *Model) Quantize(method quant.Method, progress func(done, total int64)) 
 		if err != nil {
 			return fmt.Errorf("tensor %q: %w", name, err)
 		}
-		p := &packed{dtype: to, shape: slices.Clone(v.Shape), from: []string{name}}
+		p := &packed{dtype: to, shape: slices.Clone(v.Shape), from: []string{name}, view: v}
 		p.fill = func(put func(int, []byte) error) error { return quantizeView(v, from, to, report.watch(put)) }
 		report.total += int64(p.size())
 		m.packed[name] = p

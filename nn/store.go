@@ -28,19 +28,26 @@ func NewStore(dev backend.Device) *Store {
 // Buffer gives the buffer called name, or nil.
 func (s *Store) Buffer(name string) backend.Buffer { return s.buffers[name] }
 
-// Import brings the named tensors of a checkpoint to the device. Those that must
-// be made are made on all cores, each in its own buffer.
-func (s *Store) Import(w Weights, names []string) error {
-	var made []string
+// Import brings the named tensors of a checkpoint to the device, those that are
+// not there yet: all at once where it is a backend.Loader. Those that must be
+// made are made there too, or else on all cores, each in its own buffer.
+func (s *Store) Import(ctx context.Context, w Weights, names []string) error {
+	var made, loaded []string
 	var weights []Weight
+	var files []backend.Weight
 	var sizes []int
+	loader, _ := s.dev.(backend.Loader)
 	for _, name := range names {
-		if s.buffers[name] != nil || slices.Contains(made, name) {
+		if s.buffers[name] != nil || slices.Contains(made, name) || slices.Contains(loaded, name) {
 			continue
 		}
 		x, err := w.Weight(name)
 		if err != nil {
 			return err
+		}
+		if loader != nil && loads(loader, x) {
+			loaded, files = append(loaded, name), append(files, backend.Weight{View: x.View, DType: x.DType})
+			continue
 		}
 		if x.Fill != nil {
 			made, weights, sizes = append(made, name), append(weights, x), append(sizes, x.Size())
@@ -49,6 +56,15 @@ func (s *Store) Import(w Weights, names []string) error {
 		if s.buffers[name], err = s.dev.Import(x.Source); err != nil {
 			delete(s.buffers, name)
 			return fmt.Errorf("tensor %q: %w", name, err)
+		}
+	}
+	if len(files) > 0 {
+		buffers, err := loader.Load(ctx, files)
+		if err != nil {
+			return err
+		}
+		for i, name := range loaded {
+			s.buffers[name] = buffers[i]
 		}
 	}
 	buffers, err := s.allocAll(sizes)
@@ -61,6 +77,15 @@ func (s *Store) Import(w Weights, names []string) error {
 		tasks[i] = func() error { return s.fill(name, buffers[i], weights[i]) }
 	}
 	return together(tasks)
+}
+
+// loads tells whether a device can read a weight where it lies in a file.
+func loads(d backend.Loader, w Weight) bool {
+	if w.View == nil {
+		return false
+	}
+	from, err := tensor.ParseDType(w.View.DType.String())
+	return err == nil && (from == w.DType || d.Converts(from, w.DType))
 }
 
 // allocAll makes buffers, in one piece of memory where the device can do that.

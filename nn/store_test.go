@@ -69,8 +69,8 @@ func TestImportMakesWeights(t *testing.T) {
 	devices(t, func(t *testing.T, dev backend.Device) {
 		s := nn.NewStore(dev)
 		defer s.Free()
-		require.NoError(t, s.Import(w, []string{"a", "c", "b", "a"}))
-		require.NoError(t, s.Import(w, []string{"b"}), "which is there")
+		require.NoError(t, s.Import(t.Context(), w, []string{"a", "c", "b", "a"}))
+		require.NoError(t, s.Import(t.Context(), w, []string{"b"}), "which is there")
 		require.Equal(t, 43*68+12, s.Bytes())
 		for name, n := range map[string]int{"a": 3, "b": 40} {
 			data, values := make([]byte, 68*n), make([]float32, 64*n)
@@ -101,12 +101,12 @@ func TestImportFails(t *testing.T) {
 	devices(t, func(t *testing.T, dev backend.Device) {
 		s := nn.NewStore(dev)
 		defer s.Free()
-		err := s.Import(w, []string{"good", "broken"})
+		err := s.Import(t.Context(), w, []string{"good", "broken"})
 		require.ErrorIs(t, err, broken)
 		require.ErrorContains(t, err, `tensor "broken"`)
-		require.ErrorContains(t, s.Import(w, []string{"beyond"}), `tensor "beyond"`)
-		require.ErrorIs(t, s.Import(w, []string{"nowhere"}), nn.ErrMissing)
-		require.ErrorIs(t, s.Import(w, []string{"good", "large"}), backend.ErrOutOfMemory)
+		require.ErrorContains(t, s.Import(t.Context(), w, []string{"beyond"}), `tensor "beyond"`)
+		require.ErrorIs(t, s.Import(t.Context(), w, []string{"nowhere"}), nn.ErrMissing)
+		require.ErrorIs(t, s.Import(t.Context(), w, []string{"good", "large"}), backend.ErrOutOfMemory)
 	})
 	_, err := beyond.Float32s()
 	require.ErrorIs(t, err, tensor.ErrLength)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/quant"
+	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
@@ -13,6 +14,10 @@ type Weight struct {
 	DType  tensor.DType
 	Shape  []int
 	Source backend.Source
+	// View is the tensor of a file that the weight is, or is made of, element by
+	// element: a device with memory of its own reads it there, and makes the
+	// weight itself where it can. Nil where there is none.
+	View *safetensors.View
 	// Fill makes the bytes of a weight that lies nowhere as it is used, a
 	// quantised one: it calls put with one stretch of them after the other,
 	// each at its offset, and ends with the first error. The bytes of a stretch

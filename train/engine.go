@@ -115,7 +115,7 @@ func (p *Planner) Engine(ctx context.Context, o EngineOptions) (*Engine, error) 
 
 // fill gives the executables their arguments.
 func (e *Engine) fill(ctx context.Context, constants map[string]*tensor.Tensor) error {
-	if err := e.store.Import(e.model, e.model.Used()); err != nil {
+	if err := e.store.Import(ctx, e.model, e.model.Used()); err != nil {
 		return err
 	}
 	if err := e.store.SetAll(ctx, constants); err != nil {

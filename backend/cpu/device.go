@@ -46,6 +46,9 @@ func Open(o backend.Options) (*Device, error) {
 	if o.Threads < 0 {
 		return nil, fmt.Errorf("%d threads, expected 1 or more, or 0 for all", o.Threads)
 	}
+	if o.Load == backend.LoadRing || o.Load == backend.LoadRegister {
+		return nil, fmt.Errorf("%w %v: they are used in place, where they are mapped; expected auto or plain", backend.ErrLoad, o.Load)
+	}
 	isa, err := gemm.Select(os.Getenv(gemm.EnvCPU))
 	if err != nil {
 		return nil, err
