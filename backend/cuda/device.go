@@ -25,6 +25,11 @@ type Device struct {
 	profile    *backend.Profile // nil if nobody asks
 	queue      *queue
 
+	load                    backend.Load
+	loads                   loads
+	ringSlot, window, trial int64 // bytes
+	staging                 int
+
 	// What follows belongs to the queue's goroutine.
 	context         cu.CUContext
 	compute, copies *stream
@@ -51,7 +56,10 @@ func Open(o backend.Options) (*Device, error) {
 	if err := p.supported(); err != nil {
 		return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 	}
-	d := &Device{properties: p, precision: o.Precision, profile: o.Profile, graphs: os.Getenv(EnvGraph) != "0"}
+	d := &Device{
+		properties: p, precision: o.Precision, profile: o.Profile, graphs: os.Getenv(EnvGraph) != "0",
+		load: o.Load, ringSlot: ringSlotBytes, window: windowBytes, trial: trialBytes, staging: stagingBytes,
+	}
 	d.memory.live, d.programs = map[*block]struct{}{}, map[*executable]struct{}{}
 	if d.queue, err = newQueue(d.begin, d.reap, d.end); err != nil {
 		return nil, fmt.Errorf("%w: device %d %s: %w", backend.ErrUnavailable, p.index, p.name, err)
@@ -117,6 +125,7 @@ func (d *Device) end() {
 // Close waits for the work under way and gives the GPU's memory back. Buffers
 // and executables that are left are of no more use.
 func (d *Device) Close() error {
+	d.loads.close()
 	d.queue.close()
 	return nil
 }

@@ -339,12 +339,11 @@ const trapBytes = 64
 
 // trapped is what kernels have found wrong in this run.
 func (e *executable) trapped() error {
-	word := func(i int) int { return int(binary.LittleEndian.Uint64(e.trap[8*i:])) }
-	i := word(0) - 1
+	i := word(e.trap, 0) - 1
 	if i < 0 {
 		return nil
 	}
-	where, value := word(1), word(2)
+	where, value := word(e.trap, 1), word(e.trap, 2)
 	clear(e.trap)
 	f := e.reports[i]
 	if f == nil {
@@ -352,6 +351,9 @@ func (e *executable) trapped() error {
 	}
 	return fmt.Errorf("cuda: %v: %w", e.prog.Launches[i].Op, f(&e.run, where, value))
 }
+
+// word is one of the numbers of a report.
+func word(trap []byte, i int) int { return int(binary.LittleEndian.Uint64(trap[8*i:])) }
 
 // pointerTo is where the device finds pinned memory: at the same address.
 func pointerTo(b []byte) cu.DevicePtr {

@@ -32,3 +32,19 @@ func DecodeQueries(t testing.TB, n int) {
 	decodeQueries = n
 	t.Cleanup(func() { decodeQueries = before })
 }
+
+// LoadSizes sets, for a test, how many bytes the ring's slots, the windows that
+// are registered, trials and the memory of conversions have.
+func (d *Device) LoadSizes(slot, window, trial, staging int) {
+	d.ringSlot, d.window, d.trial, d.staging = int64(slot), int64(window), int64(trial), staging
+}
+
+// Address is where a buffer lies on the device.
+func Address(b backend.Buffer) uint64 { return uint64(b.(*buffer).address()) }
+
+// Closing tells whether somebody closes the device.
+func (d *Device) Closing() bool {
+	d.loads.mu.Lock()
+	defer d.loads.mu.Unlock()
+	return d.loads.closed
+}

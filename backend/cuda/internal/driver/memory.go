@@ -67,3 +67,7 @@ func ToDevice(dst cu.DevicePtr, src []byte, s cu.Stream) error {
 func ToHost(dst []byte, src cu.DevicePtr, s cu.Stream) error {
 	return check(C.to_host(unsafe.Pointer(unsafe.SliceData(dst)), C.uintptr_t(src), C.size_t(len(dst)), stream(s)))
 }
+
+// WaitDefault waits for what was enqueued by calls that name no stream, such as
+// the rest of a copy that has returned.
+func WaitDefault() error { return check(C.cuStreamSynchronize(nil)) }

@@ -1,0 +1,262 @@
+//go:build cuda && linux
+
+package cuda
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"gorgonia.org/cu"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/safetensors"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// weightAlign is where weights begin: what vector loads and the asynchronous
+// copies of kernels like, wherever the file has them.
+const weightAlign = 256
+
+// loading is one call of Load.
+type loading struct {
+	dev     *Device
+	weights []backend.Weight
+	block   *block // of all weights
+	offsets []int  // of each, in the block
+	total   int64  // bytes to be uploaded
+	ring    *ring  // once one is needed
+	stats   backend.LoadStats
+}
+
+// Load brings tensors to the device, in the way that the device was opened for.
+// They get one stretch of memory, in their order: neighbours of a file whose
+// sizes are multiples of weightAlign stay neighbours, and go in one copy.
+func (d *Device) Load(ctx context.Context, weights []backend.Weight) ([]backend.Buffer, error) {
+	l := &loading{dev: d, weights: weights}
+	ctx, err := d.loads.enter(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	defer d.loads.leave(l)
+	began := time.Now()
+	size, err := l.layOut()
+	if err != nil {
+		return nil, err
+	}
+	err = d.queue.do(func() (err error) {
+		l.block, err = d.obtain(size, useWeight, fmt.Sprintf("%d imported weights", len(weights)))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = l.run(ctx)
+	l.ring.close()
+	if err != nil {
+		// A device that is closed has taken its memory back.
+		_ = d.queue.do(func() error { d.release(l.block); return nil })
+		return nil, err
+	}
+	l.stats.Seconds = time.Since(began).Seconds()
+	d.loads.note(l.stats)
+	return l.buffers(), nil
+}
+
+// layOut finds a place for each weight, and checks what is asked for.
+func (l *loading) layOut() (size int, err error) {
+	l.offsets = make([]int, len(l.weights))
+	for i, w := range l.weights {
+		bytes, err := l.dev.sizeOf(w)
+		if err != nil {
+			return 0, fmt.Errorf("cuda: tensor %q: %w", w.View.Name, err)
+		}
+		if bytes > math.MaxInt-weightAlign-size {
+			return 0, fmt.Errorf("cuda: %d weights: %w", len(l.weights), backend.ErrOutOfMemory)
+		}
+		l.offsets[i] = size
+		size += (bytes + weightAlign - 1) / weightAlign * weightAlign
+		l.total += int64(w.View.Len())
+	}
+	return size, nil
+}
+
+// sizeOf is what a weight takes on the device.
+func (d *Device) sizeOf(w backend.Weight) (int, error) {
+	from, err := tensor.ParseDType(w.View.DType.String())
+	if err != nil {
+		return 0, err
+	}
+	switch n, err := tensor.NumElements(w.View.Shape); {
+	case err != nil:
+		return 0, err
+	case from == w.DType:
+		return w.View.Len(), nil
+	case d.Converts(from, w.DType):
+		return w.DType.Bytes(n), nil
+	}
+	return 0, fmt.Errorf("%w: %v from %v", backend.ErrUnsupported, w.DType, from)
+}
+
+// run brings what stays as it is to its place, then what the device converts.
+func (l *loading) run(ctx context.Context) error {
+	var whole []cargo
+	var converted []int
+	for i, w := range l.weights {
+		if w.DType.String() != w.View.DType.String() {
+			converted = append(converted, i)
+			continue
+		}
+		whole = append(whole, cargo{w.View, l.offsets[i]})
+	}
+	mode := l.dev.load
+	if mode == backend.LoadAuto {
+		var err error
+		if mode, whole, err = l.choose(ctx, whole); err != nil {
+			return err
+		}
+	} else {
+		l.stats.Mode, l.stats.Why = mode, "as asked"
+	}
+	if err := l.ship(ctx, mode, l.block, whole); err != nil {
+		return err
+	}
+	return l.convert(ctx, mode, converted)
+}
+
+// buffers are those of the weights.
+func (l *loading) buffers() []backend.Buffer {
+	left := new(atomic.Int64)
+	left.Store(int64(len(l.weights)))
+	buffers := make([]backend.Buffer, len(l.weights))
+	for i, w := range l.weights {
+		bytes, _ := l.dev.sizeOf(w) // as layOut has found it
+		buffers[i] = &buffer{dev: l.dev, block: l.block, off: l.offsets[i], bytes: bytes, readOnly: true, parts: left}
+	}
+	return buffers
+}
+
+// cargo is a view whose first byte belongs at byte off of a block.
+type cargo struct {
+	view *safetensors.View
+	off  int
+}
+
+// shipment is cargo on its way to one block.
+type shipment struct {
+	*loading
+	block *block
+	cargo []cargo
+	given []int64 // bytes of each that the device was given to copy
+}
+
+// ship brings cargo to its place. Where auto has taken to registering and that
+// fails on the way, the ring takes what is left.
+func (l *loading) ship(ctx context.Context, mode backend.Load, to *block, all []cargo) error {
+	if len(all) == 0 {
+		return nil
+	}
+	s := &shipment{loading: l, block: to, cargo: all, given: make([]int64, len(all))}
+	switch mode {
+	case backend.LoadPlain:
+		return s.plain(ctx)
+	case backend.LoadRegister:
+		err := s.register(ctx)
+		if l.dev.load == backend.LoadAuto && errors.Is(err, errRegister) {
+			l.stats.Mode, l.stats.Why = backend.LoadRing, err.Error()
+			return l.ship(ctx, backend.LoadRing, to, s.left())
+		}
+		if errors.Is(err, errRegister) {
+			err = fmt.Errorf("cuda: %w register: %w", backend.ErrLoad, err)
+		}
+		return err
+	}
+	return s.byRing(ctx)
+}
+
+// left is the cargo of which something is missing.
+func (s *shipment) left() (rest []cargo) {
+	for i, c := range s.cargo {
+		if s.given[i] < int64(c.view.Len()) {
+			rest = append(rest, c)
+		}
+	}
+	return rest
+}
+
+func (s *shipment) views() []*safetensors.View {
+	views := make([]*safetensors.View, len(s.cargo))
+	for i, c := range s.cargo {
+		views[i] = c.view
+	}
+	return views
+}
+
+// stretch is one copy: n bytes from a place in host memory to one on the device.
+type stretch struct {
+	from, n int64
+	to      cu.DevicePtr
+}
+
+// stretches are the copies that bring parts to their places, neighbours in one.
+func (s *shipment) stretches(parts []safetensors.Part) (all []stretch) {
+	for _, p := range parts {
+		to := s.block.at + cu.DevicePtr(int64(s.cargo[p.View].off)+p.From)
+		if n := len(all); n > 0 {
+			if last := &all[n-1]; last.from+last.n == p.At && last.to+cu.DevicePtr(last.n) == to {
+				last.n += p.Length
+				continue
+			}
+		}
+		all = append(all, stretch{p.At, p.Length, to})
+	}
+	return all
+}
+
+// within cuts stretches down to what of them lies from from on up to to.
+func within(all []stretch, from, to int64) (some []stretch) {
+	for _, x := range all {
+		begin, end := max(x.from, from), min(x.from+x.n, to)
+		if begin < end {
+			some = append(some, stretch{begin - from, end - begin, x.to + cu.DevicePtr(begin-x.from)})
+		}
+	}
+	return some
+}
+
+// count notes copies, in the device's goroutine.
+func (l *loading) count(copies []stretch) {
+	l.stats.Copies += len(copies)
+	for _, c := range copies {
+		l.stats.Bytes += c.n
+	}
+}
+
+// Sizes of a device's loads, which are multiples of a page.
+const (
+	ringSlotBytes = 8 << 20  // of a slot: with more, copies are no faster, and pinning takes longer
+	windowBytes   = 64 << 20 // of what is registered at a time
+	trialBytes    = 64 << 20 // that each way has to show itself
+)
+
+const (
+	leastReaders, mostReaders = 4, 8
+	leastSlot                 = 256 << 10
+	beyondReaders             = 2 // slots that are copied from while every reader fills one
+)
+
+// readers is how many goroutines fill slots: enough to keep a disk busy, and no
+// more than the widest PCIe can take from.
+func readers() int { return min(max(runtime.GOMAXPROCS(0), leastReaders), mostReaders) }
+
+// slotBytes is the size of the ring's slots: that of the device, or less where
+// readers would otherwise be without work.
+func (l *loading) slotBytes() int64 {
+	const each = 4 // slots for each reader
+	want := (l.total/int64(each*readers()) + leastSlot) / leastSlot * leastSlot
+	return min(want, l.dev.ringSlot)
+}

@@ -1,0 +1,237 @@
+//go:build cuda && linux
+
+package cuda
+
+import (
+	"context"
+	"fmt"
+
+	"gorgonia.org/cu"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/backend/cuda/internal/driver"
+	"github.com/lorafuse/lorafuse/quant"
+	"github.com/lorafuse/lorafuse/safetensors"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// converters are the kernels of quantize.cu, by what they make of what.
+var converters = map[[2]tensor.DType]string{
+	{tensor.F32, tensor.Q8}: "quantize_q8_f32", {tensor.F16, tensor.Q8}: "quantize_q8_f16", {tensor.BF16, tensor.Q8}: "quantize_q8_bf16",
+	{tensor.F32, tensor.NF4}: "quantize_nf4_f32", {tensor.F16, tensor.NF4}: "quantize_nf4_f16", {tensor.BF16, tensor.NF4}: "quantize_nf4_bf16",
+}
+
+// Converts reports whether there is a kernel for it.
+func (d *Device) Converts(from, to tensor.DType) bool {
+	return converters[[2]tensor.DType{from, to}] != ""
+}
+
+// piece is whole rows, and whole blocks, of a weight that the device converts.
+type piece struct {
+	weight   int // number of the weight
+	view     *safetensors.View
+	from, to tensor.DType
+	first    int // element of the weight
+	elements int
+	staged   int // where its bytes lie before
+	at       int // where its blocks belong, in the block of all weights
+}
+
+// stagingBytes is how much memory of the device weights lie in before they are
+// converted, as long as their rows are not longer.
+const stagingBytes = 64 << 20
+
+// convert brings weights to the device as they are in the files, some at a time,
+// and has kernels make their blocks.
+func (l *loading) convert(ctx context.Context, mode backend.Load, numbers []int) error {
+	if len(numbers) == 0 {
+		return nil
+	}
+	batches, size, err := l.batches(numbers)
+	if err != nil {
+		return err
+	}
+	var c *conversion
+	err = l.dev.queue.do(func() (err error) {
+		c, err = l.dev.newConversion(size)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = l.dev.queue.do(func() error { c.free(); return nil }) }()
+	for _, batch := range batches {
+		all := make([]cargo, len(batch))
+		for i, p := range batch {
+			all[i] = cargo{p.view, p.staged}
+		}
+		if err := l.ship(ctx, mode, c.staging, all); err != nil {
+			return err
+		}
+		if err := c.run(l, batch); err != nil {
+			return err
+		}
+		l.stats.Converted += bytesOf(all)
+	}
+	return nil
+}
+
+// batches cuts weights into pieces, and says how much memory the largest batch of
+// them takes.
+func (l *loading) batches(numbers []int) (all [][]piece, size int, err error) {
+	var batch []piece
+	used := 0
+	for _, i := range numbers {
+		pieces, err := l.pieces(i)
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, p := range pieces {
+			n := (p.view.Len() + weightAlign - 1) / weightAlign * weightAlign
+			if len(batch) > 0 && used+n > l.dev.staging {
+				all, batch, used = append(all, batch), nil, 0
+			}
+			p.staged = used
+			used += n
+			size = max(size, used)
+			batch = append(batch, p)
+		}
+	}
+	return append(all, batch), size, nil
+}
+
+// pieces cuts a weight into rows that fit a quarter of the staging memory and end
+// with a block.
+func (l *loading) pieces(number int) (pieces []piece, err error) {
+	v := l.weights[number].View
+	from, err := tensor.ParseDType(v.DType.String())
+	if err != nil {
+		return nil, err
+	}
+	whole := piece{weight: number, view: v, from: from, to: l.weights[number].DType, at: l.offsets[number]}
+	whole.elements = v.Len() / from.Size()
+	if len(v.Shape) == 0 || whole.elements == 0 {
+		return []piece{whole}, nil
+	}
+	rows, cols := v.Shape[0], whole.elements/v.Shape[0]
+	together := tensor.QuantBlock / gcd(cols, tensor.QuantBlock) // rows that end with a block
+	step := max(1, l.dev.staging/4/(together*cols*from.Size())) * together
+	for r := 0; r < rows; r += step {
+		p := whole
+		if p.view, err = v.Rows(r, min(r+step, rows)); err != nil {
+			return nil, err
+		}
+		p.first, p.elements = r*cols, p.view.Len()/from.Size()
+		p.at += p.to.Bytes(p.first)
+		pieces = append(pieces, p)
+	}
+	return pieces, nil
+}
+
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// conversion is what converting takes, in the device's goroutine.
+type conversion struct {
+	dev     *Device
+	staging *block
+	trap    []byte
+}
+
+func (d *Device) newConversion(bytes int) (*conversion, error) {
+	c := &conversion{dev: d}
+	var err error
+	if c.staging, err = d.obtain(bytes, useArena, "weights before they are converted"); err != nil {
+		return nil, err
+	}
+	if c.trap, err = driver.HostAlloc(trapBytes); err != nil {
+		d.release(c.staging)
+		return nil, d.refused(trapBytes, "pinned memory of a conversion", err)
+	}
+	clear(c.trap)
+	return c, nil
+}
+
+func (c *conversion) free() {
+	_ = c.dev.copies.Synchronize()
+	c.dev.release(c.staging)
+	_ = driver.HostFree(c.trap)
+}
+
+// run converts a batch behind the copies that bring it, and waits for the end:
+// the next one lies where it lay.
+func (c *conversion) run(l *loading, batch []piece) error {
+	end := newLatch()
+	if err := c.dev.queue.do(func() error { return c.enqueue(l, batch, end) }); err != nil {
+		return err
+	}
+	if err := end.result(); err != nil {
+		return c.dev.lost(err)
+	}
+	if word(c.trap, 0) != 0 {
+		return c.refused(l.weights, batch[word(c.trap, 0)-1])
+	}
+	return nil
+}
+
+func (c *conversion) enqueue(l *loading, batch []piece, end *latch) error {
+	d := c.dev
+	if err := d.alive(); err != nil {
+		return err
+	}
+	launches := driver.NewLaunches(len(batch))
+	defer launches.Free() // the driver has read them by then
+	for i, p := range batch {
+		f, err := d.images.function("quantize", converters[[2]tensor.DType{p.from, p.to}])
+		if err != nil {
+			return fmt.Errorf("cuda: %w", err)
+		}
+		k := &kernel{Launch: &launches[i]}
+		k.SetFunction(f)
+		k.Block = [3]uint32{quantizeThreads, 1, 1}
+		const perBlock = quantizeThreads / 32 * tensor.QuantBlock
+		k.grid(blocks(p.elements, perBlock), 1, 1).
+			pointer(l.block.at + cu.DevicePtr(p.at)).pointer(c.staging.at + cu.DevicePtr(p.staged)).
+			long(p.elements).pointer(pointerTo(c.trap)).int(i)
+	}
+	_, err := launches.Issue(d.copies.Stream)
+	ticket := d.copies.issued
+	if err == nil {
+		ticket, err = d.copies.mark(end)
+	}
+	if err != nil {
+		_ = d.copies.Synchronize()
+		return d.failed(err)
+	}
+	l.block.copied, c.staging.copied = ticket, ticket
+	return nil
+}
+
+// quantizeThreads is the number of threads of the blocks of quantize.cu, a warp
+// for 64 elements.
+const quantizeThreads = 256
+
+// refused finds the element that no block can hold, with the words of package
+// quant.
+func (c *conversion) refused(weights []backend.Weight, p piece) error {
+	err := p.view.Use(func(data []byte) error {
+		values := make([]float32, tensor.QuantBlock)
+		blocks := make([]byte, p.to.Bytes(len(values)))
+		for rest, first := data, p.first; len(rest) > 0; first += len(values) {
+			n := min(len(values), len(rest)/p.from.Size())
+			if err := tensor.ToFloat32(values[:n], rest[:n*p.from.Size()], p.from); err != nil {
+				return err
+			}
+			if err := quant.Quantize(blocks[:p.to.Bytes(n)], values[:n], p.to); err != nil {
+				return fmt.Errorf("from element %d on: %w", first, err)
+			}
+			rest = rest[n*p.from.Size():]
+		}
+		return quant.ErrNotFinite // it was so on the device
+	})
+	return fmt.Errorf("tensor %q: %w", weights[p.weight].View.Name, err)
+}

@@ -1,0 +1,82 @@
+//go:build cuda && linux
+
+package cuda
+
+import (
+	"context"
+	"os"
+	"sync/atomic"
+	"unsafe"
+
+	"gorgonia.org/cu"
+
+	"github.com/lorafuse/lorafuse/backend/cuda/internal/driver"
+	"github.com/lorafuse/lorafuse/safetensors"
+)
+
+// plainBytes is how much the driver copies in one call: other work of the device
+// gets its turn between two.
+const plainBytes = 16 << 20
+
+// plain has the driver copy from the mapping, which it does through pinned
+// memory of its own, or from where the pages are, where the device can reach
+// them.
+func (s *shipment) plain(ctx context.Context) error {
+	for i, c := range s.cargo {
+		err := c.view.Use(func(data []byte) error {
+			for from := 0; from < len(data); from += plainBytes {
+				if ctx.Err() != nil {
+					return context.Cause(ctx)
+				}
+				piece := data[from:min(from+plainBytes, len(data))]
+				touch(piece)
+				if err := s.copyPlain(c.off+from, piece); err != nil {
+					return err
+				}
+				s.given[i] += int64(len(piece))
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		// The pages were needed once.
+		_ = safetensors.Advise([]*safetensors.View{c.view}, safetensors.AdviseDontNeed)
+	}
+	s.stats.Read = "mmap, 1 thread"
+	// The last bytes may still be on their way from the driver's memory, in a
+	// stream that ours do not wait for.
+	return s.dev.queue.do(func() error {
+		if err := driver.WaitDefault(); err != nil {
+			return s.dev.failed(err)
+		}
+		return nil
+	})
+}
+
+func (s *shipment) copyPlain(off int, piece []byte) error {
+	return s.dev.queue.do(func() error {
+		if err := s.dev.alive(); err != nil {
+			return err
+		}
+		to := s.block.at + cu.DevicePtr(off)
+		if err := driver.Of(cu.MemcpyHtoD(to, unsafe.Pointer(unsafe.SliceData(piece)), int64(len(piece)))); err != nil {
+			return s.dev.failed(err)
+		}
+		s.count([]stretch{{n: int64(len(piece)), to: to}})
+		return nil
+	})
+}
+
+// touch reads a byte of every page, so that one that cannot be read is an error
+// of View.Use here, and not a crash in the driver.
+func touch(data []byte) {
+	var sum byte
+	for i := 0; i < len(data); i += os.Getpagesize() {
+		sum += data[i]
+	}
+	touched.Store(uint32(sum))
+}
+
+// touched keeps the compiler from leaving reads out.
+var touched atomic.Uint32

@@ -1,0 +1,194 @@
+//go:build cuda && linux
+
+package cuda
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/backend/cuda/internal/driver"
+	"github.com/lorafuse/lorafuse/safetensors"
+)
+
+// ring is pinned memory that files are read into and the device copies from, a
+// safetensors.Sink. A slot belongs to a reader, to the device's goroutine, to
+// the copy, and is free when the event behind the copy has come.
+type ring struct {
+	dev   *Device
+	slots []*ringSlot
+	free  chan *ringSlot
+	under sync.WaitGroup // slots that were given to the device
+	to    *shipment      // what is under way
+
+	broken  chan struct{} // closed with the first failure
+	mu      sync.Mutex
+	failure error
+}
+
+// ringSlot is a slot: the job that copies from it, and what is told of the end.
+type ringSlot struct {
+	ring   *ring
+	mem    []byte
+	copies []stretch
+}
+
+// byRing reads the files into the ring.
+func (s *shipment) byRing(ctx context.Context) error {
+	if err := s.openRing(); err != nil {
+		return err
+	}
+	plan, err := safetensors.PlanLoad(s.views(), safetensors.LoadOptions{ChunkSize: s.slotBytes()})
+	if err != nil {
+		return err
+	}
+	s.ring.to = s
+	read, err := plan.Load(ctx, s.ring, safetensors.LoadOptions{Threads: readers()})
+	s.ring.under.Wait()
+	if err == nil {
+		err = s.ring.failed()
+	}
+	if read.Bytes > 0 {
+		s.stats.Read = fmt.Sprintf("%v, %d threads", read.Strategy, read.Threads)
+	}
+	return err
+}
+
+// openRing pins the slots, unless that was done. A system that lets little be
+// pinned gets a shorter ring.
+func (l *loading) openRing() error {
+	if l.ring != nil {
+		return nil
+	}
+	bytes := int(l.slotBytes())
+	count := int(min(int64(readers()+beyondReaders), l.total/int64(bytes)+1))
+	r := &ring{dev: l.dev, free: make(chan *ringSlot, count), broken: make(chan struct{})}
+	err := l.dev.queue.do(func() error {
+		if err := l.dev.alive(); err != nil {
+			return err
+		}
+		for range count {
+			mem, err := driver.HostAlloc(bytes)
+			if err != nil && len(r.slots) == 0 {
+				return l.dev.failed(fmt.Errorf("%w: pinned memory, %d bytes of it: %w", backend.ErrOutOfMemory, bytes, err))
+			}
+			if err != nil {
+				break
+			}
+			s := &ringSlot{ring: r, mem: mem}
+			r.slots = append(r.slots, s)
+			r.free <- s
+		}
+		return nil
+	})
+	if err == nil {
+		l.ring, l.stats.Pinned = r, max(l.stats.Pinned, int64(len(r.slots)*bytes))
+	}
+	return err
+}
+
+// close gives the memory back. After a failure copies from it may be under way.
+func (r *ring) close() {
+	if r == nil {
+		return
+	}
+	// Loads end before their device, so the queue is there.
+	_ = r.dev.queue.do(func() error {
+		_ = r.dev.copies.Synchronize()
+		for _, s := range r.slots {
+			_ = driver.HostFree(s.mem)
+		}
+		r.slots = nil
+		return nil
+	})
+}
+
+// Slot waits for a free slot.
+func (r *ring) Slot(ctx context.Context, _ *safetensors.Chunk) ([]byte, error) {
+	select {
+	case s := <-r.free:
+		return s.mem, r.failed()
+	case <-r.broken: // slots may not come back
+		return nil, r.failed()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// Done has the device copy from a slot.
+func (r *ring) Done(c *safetensors.Chunk, data []byte) error {
+	if err := r.failed(); err != nil {
+		return err
+	}
+	for _, s := range r.slots {
+		if unsafe.SliceData(s.mem) == unsafe.SliceData(data) {
+			s.copies = r.to.stretches(c.Parts)
+			r.under.Add(1)
+			err := r.dev.queue.send(s)
+			if err != nil {
+				r.under.Done()
+			}
+			return err
+		}
+	}
+	return fmt.Errorf("cuda: a slot that is not of this ring")
+}
+
+// perform enqueues the copies from the slot. It is free when the last of them
+// has ended; where not all could be enqueued nobody gets it any more.
+func (s *ringSlot) perform() {
+	r, block := s.ring, s.ring.to.block
+	r.to.count(s.copies)
+	// From the mark on the slot may be another reader's.
+	ticket, err := r.dev.copyIn(s.mem, s.copies, s)
+	if err != nil {
+		r.fail(err)
+		r.under.Done()
+		return
+	}
+	block.copied = ticket
+}
+
+// finish is called when the copies have ended.
+func (s *ringSlot) finish(err error) {
+	if err != nil {
+		s.ring.fail(s.ring.dev.lost(err))
+	}
+	s.ring.free <- s
+	s.ring.under.Done()
+}
+
+// copyIn enqueues copies out of pinned memory; end is told when they are done.
+func (d *Device) copyIn(mem []byte, copies []stretch, end completion) (ticket uint64, err error) {
+	if err := d.alive(); err != nil {
+		return 0, err
+	}
+	for _, c := range copies {
+		if err := driver.ToDevice(c.to, mem[c.from:c.from+c.n], d.copies.Stream); err != nil {
+			return 0, d.failed(err)
+		}
+	}
+	if ticket, err = d.copies.mark(end); err != nil {
+		return 0, d.failed(err)
+	}
+	return ticket, nil
+}
+
+func (r *ring) fail(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.failure == nil {
+		r.failure = err
+		close(r.broken)
+	}
+}
+
+func (r *ring) failed() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failure
+}
+
+var _ safetensors.Sink = (*ring)(nil)
