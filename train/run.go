@@ -37,6 +37,8 @@ type Summary struct {
 	Memory          Memory   `json:"memory"`
 	Plan            Plan     `json:"plan"`
 	Plot            string   `json:"plot,omitempty"`
+	// Load is how the weights came to a device with memory of its own.
+	Load *backend.LoadStats `json:"load,omitempty"`
 }
 
 // Train runs until the last step, or until ctx ends: then it saves a
@@ -288,7 +290,7 @@ func (l *loop) finish() (*Summary, error) {
 	s := &Summary{
 		Steps: l.progress.Step, Seconds: seconds, Tokens: l.progress.Tokens, TokensPerSecond: float64(l.tokens) / seconds,
 		FirstLoss: l.progress.FirstLoss, LastLoss: l.last, FirstEval: l.progress.FirstEval, LastEval: l.progress.LastEval,
-		EarlyStop: l.stopped, Adapter: dir, Parameters: l.trainableNum, Memory: l.engine.Memory(), Plan: l.plan,
+		EarlyStop: l.stopped, Adapter: dir, Parameters: l.trainableNum, Memory: l.engine.Memory(), Plan: l.plan, Load: l.load(),
 	}
 	if l.cfg.Log.Plot && l.cfg.Log.Metrics {
 		if s.Plot, err = l.plot(); err != nil {

@@ -105,7 +105,14 @@ func New(ctx context.Context, c *config.Config, o Observer) (_ *Run, err error) 
 	if err != nil {
 		return nil, err
 	}
-	if r.dev, err = backend.Open(c.Backend, backend.Options{Threads: c.Threads, Precision: precision, Profile: r.observer.Profile}); err != nil {
+	load, err := backend.ParseLoad(c.Load)
+	if err != nil {
+		return nil, err
+	}
+	options := backend.Options{Threads: c.Threads, Precision: precision, Load: load, Profile: r.observer.Profile}
+	if r.dev, err = backend.Open(c.Backend, options); errors.Is(err, backend.ErrLoad) {
+		return nil, fmt.Errorf("load: %w", err)
+	} else if err != nil {
 		return nil, err
 	}
 	if c.Backend == backend.Auto {
@@ -216,9 +223,25 @@ func (r *Run) describe() {
 		}
 	}
 	r.observer.note("memory   %v", r.engine.Memory())
+	if load := r.load(); load != nil {
+		r.observer.note("weights  %v", load)
+	}
 	if r.resumed != "" {
 		r.observer.note("resume   %s, step %d of %d", r.resumed, r.progress.Step, r.steps)
 	}
+}
+
+// load is how the weights have come to the device, nil where they are used in
+// place.
+func (r *Run) load() *backend.LoadStats {
+	d, ok := r.dev.(backend.Loader)
+	if !ok {
+		return nil
+	}
+	if s := d.Loaded(); s.Bytes > 0 {
+		return &s
+	}
+	return nil
 }
 
 func makeOutput(dir string) error {

@@ -81,6 +81,8 @@ var badUsage = []bad{
 	{name: "one path to diff", args: say("diff", "a"), says: []string{"B is missing"}},
 	{name: "unknown key to explain", args: say("config", "adapter.rnak_pattern"), says: []string{`"adapter.rnak_pattern"`, `"adapter.rank_pattern"`}},
 	{name: "absent backend", args: say("compare", "--model", llama, "--golden", llamaGolden, "--backend", "cuda"), says: []string{"backend cuda", "unavailable", "cpu"}},
+	{name: "a ring for the CPU", args: say("eval", "--model", llama, "--data", "x.jsonl", "--backend", "cpu", "--load", "ring"), says: []string{"--load", "backend cpu", "ring", "auto or plain"}},
+	{name: "unknown way to load", args: say("generate", "--model", llama, "--prompt", "x", "--load", "fast"), says: []string{"--load", `"fast"`, "auto, ring, register, plain"}},
 	{name: "unknown backend", args: say("eval", "--model", llama, "--data", "x.jsonl", "--backend", "gpu"), says: []string{`"gpu"`, "known: auto"}},
 	{name: "negative threads", args: say("eval", "--model", llama, "--data", "x.jsonl", "--threads", "-2"), says: []string{"--threads: found -2"}},
 	{name: "unknown benchmark", args: say("bench", "laod"), says: []string{`"laod"`, `did you mean "load"`}},
@@ -190,6 +192,8 @@ var badRuns = []bad{
 	{name: "a budget without a unit that is one", args: training("", "--memory", "4Gb8"), says: []string{"--memory", `"4Gb8"`, "such as 5GB, 1.5GiB"}},
 	{name: "two limits of memory", args: training("memory_limit: 1GiB\n", "--memory", "1GiB"), says: []string{"memory_limit", "given besides memory"}},
 	{name: "packing sometimes", args: training("", "--pack", "sometimes"), says: []string{"pack", `"sometimes"`, "never, auto or always"}},
+	{name: "training with registered weights on the CPU", args: training("", "--load", "register", "--set", "backend=cpu"), says: []string{"--load", "backend cpu", "register", "auto or plain"}},
+	{name: "a ring in the configuration", args: training("load: ring\nbackend: cpu\n"), says: []string{"load: backend cpu", "ring", "auto or plain"}},
 	{name: "output is a file", args: func(l *lab) []string {
 		l.file("output", "mine")
 		return training("")(l)

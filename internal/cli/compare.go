@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/generate"
 )
 
@@ -23,6 +24,8 @@ type comparison struct {
 	Golden    float64 `json:"golden_logit"`
 	Tolerance float64 `json:"tolerance"`
 	Equal     bool    `json:"within_tolerance"`
+	// Load is how the weights came to a device with memory of its own.
+	Load *backend.LoadStats `json:"load,omitempty"`
 }
 
 func (a *app) compare() *cobra.Command {
@@ -101,6 +104,7 @@ func (a *app) runCompare(ctx context.Context, m *modelFlags, path string) (*comp
 		a.steps("comparing", row+1, len(g.ids), began)
 	}
 	a.close()
+	r.Load = a.loaded(s.dev)
 	r.Relative = r.MaxAbs / r.MaxLogit
 	if r.MaxAbs == 0 {
 		r.Relative = 0

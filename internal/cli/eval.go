@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/generate"
 	"github.com/lorafuse/lorafuse/tokenizer"
@@ -42,6 +43,8 @@ type evaluation struct {
 	Dropped         int     `json:"dropped_rows"`
 	Seconds         float64 `json:"seconds"`
 	TokensPerSecond float64 `json:"tokens_per_second"`
+	// Load is how the weights came to a device with memory of its own.
+	Load *backend.LoadStats `json:"load,omitempty"`
 }
 
 func (a *app) eval() *cobra.Command {
@@ -131,6 +134,7 @@ func (a *app) runEval(ctx context.Context, f *evalFlags) (*evaluation, error) {
 		a.steps("evaluating", step+1, rows.StepsPerEpoch(), began)
 	}
 	a.close()
+	e.Load = a.loaded(s.dev)
 	if limit := generate.MaxLength(s.model.Config); stats.Longest > limit {
 		a.note("note     rows have up to %d tokens, the model was made for %d", stats.Longest, limit)
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/generate"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
@@ -125,6 +126,9 @@ type answer struct {
 	NewTokens       int             `json:"new_tokens"`
 	PromptSeconds   float64         `json:"prompt_seconds"`
 	TokensPerSecond float64         `json:"tokens_per_second"`
+	// Load is how the weights came to a device with memory of its own; with
+	// --prompts it stands on standard error alone.
+	Load *backend.LoadStats `json:"load,omitempty"`
 }
 
 func newAnswer(prompt []int32, r generate.Result) *answer {

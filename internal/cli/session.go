@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -27,6 +28,7 @@ type modelFlags struct {
 	precision string
 	quantize  string // only where the command has the flag
 	pack      string
+	load      string
 	profile   string // folder, only where the command has the flag
 }
 
@@ -42,8 +44,11 @@ func (f *modelFlags) machineFlags(c *cobra.Command) {
 	c.Flags().StringVar(&f.backend, "backend", backend.Auto, "machine to compute on: auto, cpu, cuda or metal")
 	c.Flags().StringVar(&f.precision, "precision", backend.F32.String(), "arithmetic of matrix products: f32, or bf16 where the machine multiplies that faster")
 	c.Flags().StringVar(&f.pack, "pack", backend.PackNever.String(), "copies of the weights in the order that products read them in: never, always, or auto, which makes them where they gain 3 % and fit half of the free memory; results are the same")
+	c.Flags().StringVar(&f.load, "load", backend.LoadAuto.String(), loadUsage)
 	c.Flags().IntVar(&f.threads, "threads", 0, "threads of the CPU backend, 0 is one per core; results do not depend on it")
 }
+
+const loadUsage = "how weights get to a device with memory of its own: ring (by slots of pinned memory), register (pinning the mapped file), plain (as the driver does it), or auto, which takes what is fastest for the first bytes; the CPU uses them in place (auto, plain)"
 
 // quantizeFlag adds --quantize.
 func (f *modelFlags) quantizeFlag(c *cobra.Command) {
@@ -77,7 +82,11 @@ func (a *app) open(ctx context.Context, f *modelFlags) (_ *session, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("--%w", err)
 	}
-	o := backend.Options{Threads: f.threads, Precision: precision}
+	load, err := backend.ParseLoad(f.load)
+	if err != nil {
+		return nil, fmt.Errorf("--%w", err)
+	}
+	o := backend.Options{Threads: f.threads, Precision: precision, Load: load}
 	s := &session{}
 	if s.profile, err = a.profiler(f.profile, f.backend, &o); err != nil {
 		return nil, err
@@ -87,7 +96,9 @@ func (a *app) open(ctx context.Context, f *modelFlags) (_ *session, err error) {
 			s.close()
 		}
 	}()
-	if s.dev, err = backend.Open(f.backend, o); err != nil {
+	if s.dev, err = backend.Open(f.backend, o); errors.Is(err, backend.ErrLoad) {
+		return nil, fmt.Errorf("--load: %w", err)
+	} else if err != nil {
 		return nil, err
 	}
 	if f.backend == backend.Auto {
@@ -120,6 +131,21 @@ func (a *app) open(ctx context.Context, f *modelFlags) (_ *session, err error) {
 	}
 	s.state, err = p.Continue(s.adapter, s.model)
 	return s, err
+}
+
+// loaded says how the weights have come to the device, nil where they are used
+// in place. They are there when the first program has been compiled.
+func (a *app) loaded(dev backend.Device) *backend.LoadStats {
+	d, ok := dev.(backend.Loader)
+	if !ok {
+		return nil
+	}
+	stats := d.Loaded()
+	if stats.Bytes == 0 {
+		return nil
+	}
+	a.note("weights  %v", stats)
+	return &stats
 }
 
 // quantizing shows how far the weights are, where it takes a while.

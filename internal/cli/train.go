@@ -26,6 +26,7 @@ type trainFlags struct {
 	json   bool
 	memory string
 	pack   string
+	load   string
 
 	profile string
 	metrics string
@@ -83,6 +84,7 @@ interrupted.`,
 	flags.BoolVar(&f.keys, "keys", false, "print the keys of the configuration, as lorafuse config does")
 	flags.StringVar(&f.memory, "memory", "", "train in at most so much memory, such as 4GiB: the key memory of the configuration")
 	flags.StringVar(&f.pack, "pack", "", "packed copies of frozen weights: never, auto or always, the key pack of the configuration")
+	flags.StringVar(&f.load, "load", "", "how weights get to a device with memory of its own: auto, ring, register or plain, the key load of the configuration")
 	flags.StringVar(&f.profile, "profile", "", profileUsage)
 	flags.StringVar(&f.metrics, "metrics-addr", "", "answer GET /metrics there in Prometheus' format while the run lasts, such as :9400")
 	flags.BoolVar(&f.json, "json", false, "print the summary as JSON")
@@ -107,7 +109,7 @@ func (f *trainFlags) configFile(c *cobra.Command, args []string) (string, error)
 }
 
 // runTraining runs one configuration and prints what came of it.
-func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) error {
+func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) (err error) {
 	sets := f.sets
 	if f.memory != "" {
 		if _, err := safetensors.ParseSize(f.memory); err != nil {
@@ -118,12 +120,22 @@ func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) error
 	if f.pack != "" {
 		sets = append(sets[:len(sets):len(sets)], "pack="+f.pack)
 	}
+	if f.load != "" {
+		sets = append(sets[:len(sets):len(sets)], "load="+f.load)
+	}
 	if f.resume != "" {
 		sets = append(sets[:len(sets):len(sets)], "resume="+f.resume)
 	}
 	c, err := config.Load(file, sets...)
 	if err != nil {
 		return err
+	}
+	if f.load != "" {
+		defer func() {
+			if errors.Is(err, backend.ErrLoad) {
+				err = fmt.Errorf("--%w", err) // which begins with the key
+			}
+		}()
 	}
 	if f.dryRun {
 		return a.dryRun(ctx, c, f.json)
@@ -264,6 +276,9 @@ func (a *app) again(file string, f *trainFlags, saved bool) string {
 	}
 	if f.pack != "" {
 		words = append(words, "--pack", f.pack)
+	}
+	if f.load != "" {
+		words = append(words, "--load", f.load)
 	}
 	if f.json {
 		words = append(words, "--json")
