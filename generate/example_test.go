@@ -59,3 +59,44 @@ func Example() {
 	// 406 "rit"
 	// length 6
 }
+
+// Adapters take turns on a model that stays where it is.
+func ExampleGenerator_SetAdapter() {
+	ctx := context.Background()
+	dev, err := backend.Open("cpu", backend.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer dev.Close()
+	m, err := model.Open("../testdata/lm/llama/model")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	g, err := generate.New(ctx, dev, m, nil, generate.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer g.Close()
+	for _, name := range []string{"", "lora", "dora", ""} {
+		var adapter *lora.State // none
+		if name != "" {
+			if adapter, err = lora.LoadState("../testdata/lm/llama/adapters/"+name, m, m.Config.ModelType, m.Modules()); err != nil {
+				log.Fatal(err)
+			}
+		}
+		if err := g.SetAdapter(ctx, adapter); err != nil {
+			log.Fatal(err)
+		}
+		r, err := g.Generate(ctx, []int32{1, 2, 3}, generate.GenerateOptions{MaxNewTokens: 4}, nil)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%q %v\n", name, r.IDs)
+	}
+	// Output:
+	// "" [281 245 377 186]
+	// "lora" [103 225 225 225]
+	// "dora" [281 154 235 201]
+	// "" [281 245 377 186]
+}

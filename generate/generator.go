@@ -96,8 +96,10 @@ func New(ctx context.Context, dev backend.Device, m *model.Model, state *lora.St
 // MaxLength is the number of tokens that prompt and answer may have together.
 func (g *Generator) MaxLength() int { return g.maxLength }
 
-// Bytes is the device memory of the weights and of the cache.
-func (g *Generator) Bytes() int { return g.host.store.Bytes() + g.tables.store.Bytes() }
+// Bytes is the device memory of the weights, of the adapter and of the cache.
+func (g *Generator) Bytes() int {
+	return g.host.store.Bytes() + g.host.tuned.store.Bytes() + g.tables.store.Bytes()
+}
 
 // Reset forgets the last text.
 func (g *Generator) Reset() { g.cached, g.roped = g.cached[:0], 0 }
@@ -107,7 +109,7 @@ func (g *Generator) Close() {
 	g.drop(g.prefill, g.decode)
 	g.prefill, g.decode = nil, nil
 	g.tables.free()
-	g.host.store.Free()
+	g.host.free()
 }
 
 func (g *Generator) drop(es ...*exec.Executable) {
@@ -152,14 +154,19 @@ func (g *Generator) reserve(ctx context.Context, tokens int) error {
 
 // compile compiles runs of at most max tokens over the tables.
 func (g *Generator) compile(ctx context.Context, max int, t *tables) (*exec.Executable, error) {
+	return g.host.compile(ctx, g.program(max, t, g.host.tuned), t)
+}
+
+// program is a run of at most max tokens over the tables, with an adapter.
+func (g *Generator) program(max int, t *tables, adapter *tuning) *program {
 	cache := &nn.Cache{Max: t.capacity}
-	p := g.host.begin(max, cache)
+	p := g.host.begin(max, cache, adapter)
 	t.describe(cache)
 	p.Result(logitsResult, p.last())
 	for _, e := range cache.Entries {
 		p.Update(e.Param, e.Updated)
 	}
-	return g.host.compile(ctx, p, t)
+	return p
 }
 
 // keep drops from the cache what does not begin prompt. The last token of a

@@ -3,6 +3,7 @@ package generate
 import (
 	"context"
 	"fmt"
+	"reflect"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/graph"
@@ -21,11 +22,18 @@ const (
 	logitsResult = "logits"
 )
 
-// host is a model, with or without an adapter, on a device: one store that
-// all executables share.
+// host is a model, with or without an adapter, on a device: stores that all
+// executables share.
 type host struct {
-	dev     backend.Device
-	model   *model.Model
+	dev   backend.Device
+	model *model.Model
+	store *nn.Store // weights, inputs and results
+	tuned *tuning
+}
+
+// tuning is an adapter on a device, or none: its part in graphs, and its tensors
+// apart from those of the model, so that another one can take its place.
+type tuning struct {
 	state   *lora.State
 	adapter nn.Adapter
 	store   *nn.Store
@@ -34,15 +42,35 @@ type host struct {
 }
 
 func newHost(dev backend.Device, m *model.Model, s *lora.State) (*host, error) {
-	h := &host{dev: dev, model: m, state: s, store: nn.NewStore(dev)}
-	if s != nil {
-		j, err := s.Injection()
-		if err != nil {
-			return nil, err
-		}
-		h.adapter = j
+	h := &host{dev: dev, model: m, store: nn.NewStore(dev)}
+	var err error
+	h.tuned, err = h.tune(s)
+	return h, err
+}
+
+// tune makes the part of an adapter, of which nothing is on the device yet.
+func (h *host) tune(s *lora.State) (*tuning, error) {
+	t := &tuning{state: s, store: nn.NewStore(h.dev)}
+	if s == nil {
+		return t, nil
 	}
-	return h, nil
+	j, err := s.Injection()
+	if err != nil {
+		return nil, err
+	}
+	t.adapter = j
+	return t, nil
+}
+
+// retune puts another adapter in the place of the one that is there.
+func (h *host) retune(t *tuning) {
+	h.tuned.store.Free()
+	h.tuned = t
+}
+
+func (h *host) free() {
+	h.store.Free()
+	h.tuned.store.Free()
 }
 
 // program is a graph under construction, and what it makes of the model.
@@ -53,9 +81,9 @@ type program struct {
 }
 
 // begin builds the model for runs of at most max tokens; cache may be nil.
-func (h *host) begin(max int, cache *nn.Cache) *program {
+func (h *host) begin(max int, cache *nn.Cache, t *tuning) *program {
 	g := graph.New()
-	b := nn.NewBuilder(g, h.model, nn.Options{Adapter: h.adapter, Cache: cache, Prepare: true})
+	b := nn.NewBuilder(g, h.model, nn.Options{Adapter: t.adapter, Cache: cache, Prepare: true})
 	out := h.model.Build(b, nn.NewInputs(g, max))
 	return &program{g.Program(), b, out}
 }
@@ -66,29 +94,47 @@ func (p *program) last() graph.Tensor {
 	return p.out.Head.Rows(p.b.G.Param(lastParam, tensor.I32, ir.Static(1))).Logits()
 }
 
-// compile compiles p and brings what it reads to the device. Arguments whose
-// name is in tables come from there instead of from the host's store.
+// compile compiles p, brings what it reads to the device and binds it.
 func (h *host) compile(ctx context.Context, p *program, tables *tables) (*exec.Executable, error) {
-	if err := h.prepare(ctx, p.b); err != nil {
-		return nil, err
-	}
-	e, err := p.Compile(h.dev)
+	e, err := h.load(ctx, p, h.tuned, nil)
 	if err != nil {
 		return nil, err
 	}
-	if err = h.fill(ctx, e, p.b); err == nil {
-		err = h.bind(e, tables)
-	}
-	if err != nil {
+	if err := h.bind(e, tables, h.tuned); err != nil {
 		e.Close()
 		return nil, err
 	}
 	return e, nil
 }
 
-// fill brings the weights, constants and trained tensors that e reads to the
-// device, those that are not there yet.
-func (h *host) fill(ctx context.Context, e *exec.Executable, b *nn.Builder) error {
+// load compiles p, which was built with t, and brings what it reads to the
+// device. Where old, if there is one, is the same program, it stays.
+func (h *host) load(ctx context.Context, p *program, t *tuning, old *exec.Executable) (*exec.Executable, error) {
+	if err := h.prepare(ctx, p.b, t); err != nil {
+		return nil, err
+	}
+	planned, err := p.Plan(h.dev.Supports)
+	if err != nil {
+		return nil, err
+	}
+	e := old
+	if old == nil || !reflect.DeepEqual(planned, old.Program()) {
+		if e, err = exec.Load(planned, h.dev); err != nil {
+			return nil, err
+		}
+	}
+	if err := h.fill(ctx, e, p.b, t); err != nil {
+		if e != old {
+			e.Close()
+		}
+		return nil, err
+	}
+	return e, nil
+}
+
+// fill brings the weights that e reads to the device, and the constants and
+// trained tensors of its adapter, those that are not there yet.
+func (h *host) fill(ctx context.Context, e *exec.Executable, b *nn.Builder, adapter *tuning) error {
 	var frozen []string
 	for _, name := range b.Used() {
 		if e.Uses(name) {
@@ -99,36 +145,41 @@ func (h *host) fill(ctx context.Context, e *exec.Executable, b *nn.Builder) erro
 		return err
 	}
 	for name, t := range b.Constants() {
-		if e.Uses(name) && h.store.Buffer(name) == nil {
-			if err := h.store.Set(ctx, name, t.Data); err != nil {
+		if e.Uses(name) && adapter.store.Buffer(name) == nil {
+			if err := adapter.store.Set(ctx, name, t.Data); err != nil {
 				return err
 			}
 		}
 	}
 	for _, t := range b.Trained() {
-		if !e.Uses(t.Name) || h.store.Buffer(t.Name) != nil {
+		if !e.Uses(t.Name) || adapter.store.Buffer(t.Name) != nil {
 			continue
 		}
-		values, want := h.state.Values[t.Name], 1
+		values, want := adapter.state.Values[t.Name], 1
 		for _, d := range t.Shape {
 			want *= d
 		}
 		if len(values) != want {
 			return fmt.Errorf("generate: the adapter's state has %d elements for %q, expected %d", len(values), t.Name, want)
 		}
-		if err := h.store.SetFloat32s(ctx, t.Name, values); err != nil {
+		if err := adapter.store.SetFloat32s(ctx, t.Name, values); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (h *host) bind(e *exec.Executable, tables *tables) error {
+// bind gives e its arguments: those of the adapter, those whose name is in
+// tables, and the host's own.
+func (h *host) bind(e *exec.Executable, tables *tables, t *tuning) error {
 	dims := e.Program().MaxDims()
 	for _, a := range e.Program().Args {
 		store := h.store
-		if tables.has(a.Name) {
+		switch {
+		case tables.has(a.Name):
 			store = tables.store
+		case t.store.Buffer(a.Name) != nil:
+			store = t.store
 		}
 		buf, err := store.Alloc(a.Name, a.Type.Bytes(dims))
 		if err != nil {

@@ -6,10 +6,11 @@ import (
 	"github.com/lorafuse/lorafuse/nn"
 )
 
-// prepare makes what all programs of an adapter read and none changes: once.
-func (h *host) prepare(ctx context.Context, b *nn.Builder) error {
+// prepare makes what all programs of an adapter read and none changes: once. It
+// lies with the adapter.
+func (h *host) prepare(ctx context.Context, b *nn.Builder, t *tuning) error {
 	p := b.Preparation()
-	if p == nil || h.prepared {
+	if p == nil || t.prepared {
 		return nil
 	}
 	e, err := p.Compile(h.dev)
@@ -17,12 +18,20 @@ func (h *host) prepare(ctx context.Context, b *nn.Builder) error {
 		return err
 	}
 	defer e.Close()
-	if err = h.fill(ctx, e, b); err == nil {
-		err = h.bind(e, nil)
+	if err := h.fill(ctx, e, b, t); err != nil {
+		return err
 	}
-	if err == nil {
+	dims := e.Program().MaxDims()
+	for _, a := range e.Program().Args {
+		if a.Written {
+			if _, err := t.store.Alloc(a.Name, a.Type.Bytes(dims)); err != nil {
+				return err
+			}
+		}
+	}
+	if err = h.bind(e, nil, t); err == nil {
 		err = e.RunWait(ctx)
 	}
-	h.prepared = err == nil
+	t.prepared = err == nil
 	return err
 }

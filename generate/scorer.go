@@ -42,7 +42,7 @@ func (s *Scorer) Close() {
 	for _, e := range s.runs {
 		e.Close()
 	}
-	s.host.store.Free()
+	s.host.free()
 }
 
 // Logits gives the logits of all tokens of the rows, one row behind the other:
@@ -120,7 +120,7 @@ func (s *Scorer) compiled(ctx context.Context, name string, results func(*progra
 	if e := s.runs[name]; e != nil {
 		return e, nil
 	}
-	p := s.host.begin(s.maxTokens, nil)
+	p := s.host.begin(s.maxTokens, nil, s.host.tuned)
 	results(p)
 	e, err := s.host.compile(ctx, p, nil)
 	if err != nil {

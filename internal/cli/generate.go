@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/generate"
 	"github.com/lorafuse/lorafuse/generate/sample"
 	"github.com/lorafuse/lorafuse/tokenizer"
@@ -47,6 +48,8 @@ func (a *app) generateCommand(f *generateFlags) *cobra.Command {
 --prompt, a conversation in a JSON file (--chat, - is standard input), or standard
 input without its last line break. --interactive chats: each line is a message, an
 empty conversation begins with /new, and /exit or the end of the input ends it.
+/adapter DIR goes on with another adapter, /adapter alone without one; the weights
+of the model stay where they are.
 
 --prompts reads JSON lines {"prompt": "..."} or {"messages": [...]} and writes one
 JSON line for each.
@@ -130,6 +133,8 @@ type writer struct {
 	generator *generate.Generator
 	sampler   sample.Sampler
 	newTokens int
+	load      *backend.LoadStats
+	session   *session
 }
 
 func (a *app) runGenerate(ctx context.Context, f *generateFlags) error {
@@ -141,7 +146,7 @@ func (a *app) runGenerate(ctx context.Context, f *generateFlags) error {
 		return err
 	}
 	defer s.close()
-	w := &writer{app: a, flags: f}
+	w := &writer{app: a, flags: f, session: s}
 	if w.tokenizer, err = tokenizer.Load(s.model.Dir); err != nil {
 		return err
 	}
@@ -155,6 +160,7 @@ func (a *app) runGenerate(ctx context.Context, f *generateFlags) error {
 		return err
 	}
 	defer w.generator.Close()
+	w.load = a.loaded(s.dev)
 	switch {
 	case f.interactive:
 		err = w.converse(ctx)
@@ -177,7 +183,9 @@ func (w *writer) answerOne(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return w.app.out.jsonLine(newAnswer(ids, r))
+		answer := newAnswer(ids, r)
+		answer.Load = w.load
+		return w.app.out.jsonLine(answer)
 	}
 	_, err = w.stream(ctx, ids)
 	return err

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
+	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
@@ -31,7 +33,18 @@ func (w *writer) converse(ctx context.Context) error {
 		if err != nil && !errors.Is(err, io.EOF) {
 			return fmt.Errorf("standard input: %w", err)
 		}
-		switch text := strings.TrimSpace(line); text {
+		text := strings.TrimSpace(line)
+		if dir, ok := strings.CutPrefix(text+" ", "/adapter "); ok {
+			err := w.setAdapter(ctx, strings.TrimSpace(dir))
+			if err != nil && (!prompt || ctx.Err() != nil) {
+				return err
+			}
+			if err != nil {
+				w.app.note("note     the adapter stays as it was: %v", err)
+			}
+			continue
+		}
+		switch text {
 		case "":
 			continue
 		case "/exit":
@@ -52,4 +65,38 @@ func (w *writer) converse(ctx context.Context) error {
 		}
 		c.Messages = append(c.Messages, chat.Message{Role: "assistant", Content: r.Text})
 	}
+}
+
+// setAdapter goes on with the adapter in a folder, or with none.
+func (w *writer) setAdapter(ctx context.Context, dir string) error {
+	s := w.session
+	var adapter *lora.Adapter
+	var state *lora.State
+	if dir != "" {
+		a, p, err := w.app.openAdapter(dir, s.model)
+		if err != nil {
+			return err
+		}
+		adapter = a
+		if state, err = p.Continue(a, s.model); err != nil {
+			a.Close()
+			return err
+		}
+	}
+	began := time.Now()
+	if err := w.generator.SetAdapter(ctx, state); err != nil {
+		if adapter != nil {
+			adapter.Close()
+		}
+		return err
+	}
+	if s.adapter != nil {
+		s.adapter.Close()
+	}
+	s.adapter, s.state = adapter, state
+	if adapter == nil {
+		dir = "none"
+	}
+	w.app.note("adapter  %s, in %s", dir, seconds(time.Since(began)))
+	return nil
 }

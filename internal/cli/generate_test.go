@@ -81,6 +81,28 @@ func TestGeneratePrompts(t *testing.T) {
 	assert.JSONEq(t, `[{"role": "user", "content": "hi"}]`, string(answers[2].Messages))
 }
 
+// TestGenerateChatAdapters: a chat goes on with another adapter, and without
+// one; an adapter that does not fit ends one that is read from a file.
+func TestGenerateChatAdapters(t *testing.T) {
+	args := []string{"generate", "--model", llama, "--chat-template", chatTemplateFile, "-n", "6", "-i"}
+	alone := func(more ...string) string {
+		r := command(t, "hello", append(args, more...)...)
+		require.Equal(t, ExitOK, r.status, r.stderr)
+		return r.stdout
+	}
+	plain, adapted := alone(), alone("--adapter", llamaLoRA)
+	require.NotEqual(t, plain, adapted)
+	r := command(t, "hello\n/new\n/adapter "+llamaLoRA+"\nhello\n/new\n/adapter\nhello\n", args...)
+	require.Equal(t, ExitOK, r.status, r.stderr)
+	assert.Equal(t, plain+adapted+plain, r.stdout)
+	assert.Contains(t, r.stderr, "adapter  "+llamaLoRA+", in ")
+	assert.Contains(t, r.stderr, "adapter  none, in ")
+	r = command(t, "/adapter /no/such/adapter\nhello", args...)
+	assert.NotEqual(t, ExitOK, r.status)
+	assert.Contains(t, r.stderr, "/no/such/adapter")
+	assert.Empty(t, r.stdout)
+}
+
 // TestGenerateChat: an interactive chat renders what was said before, and a
 // template from a file does the same as one in the model's folder.
 func TestGenerateChat(t *testing.T) {
