@@ -7,6 +7,7 @@ const (
 	TargetLayer   = "LoRA r=16 on m=8192, 4096², bf16, forward and backward: beside the frozen layer"
 	TargetUpload  = "upload: beside the pinned copy"
 	TargetStep    = "training step, bf16: share of the ceiling of 4 operations a weight and token"
+	TargetPEFT    = "training step, bf16: beside torch + PEFT, as it is and compiled, the faster one"
 	TargetDecode  = "decoding: share of the measured bandwidth"
 )
 
@@ -17,10 +18,11 @@ const (
 	MostLayer    = 1.08
 	MostUpload   = 1 / 0.85
 	LeastStep    = 0.7
+	MostPEFT     = 1
 	LeastDecode  = 0.8
 )
 
 // Targets lists their names.
 func Targets() []string {
-	return []string{TargetProduct, TargetLayer, TargetUpload, TargetStep, TargetDecode}
+	return []string{TargetProduct, TargetLayer, TargetUpload, TargetStep, TargetPEFT, TargetDecode}
 }

@@ -121,6 +121,8 @@ func boundOf(name string) string {
 		return bound(bench.MostUpload, false)
 	case bench.TargetStep:
 		return bound(bench.LeastStep, true)
+	case bench.TargetPEFT:
+		return bound(bench.MostPEFT, false)
 	case bench.TargetDecode:
 		return bound(bench.LeastDecode, true)
 	}

@@ -45,6 +45,30 @@ func findDriver() (string, error) {
 	return "", errors.New("no CUDA driver: ldconfig knows no libcuda.so.1, and it is in none of the usual places; " + EnvLibrary + " may name it")
 }
 
+// findPython gives a Python whose torch and PEFT can train on the GPU, or why
+// there is none.
+func findPython() (python, why string) {
+	for _, name := range []string{"python3", "python"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			continue
+		}
+		out, err := exec.Command(path, "-c", "import torch, peft, transformers, safetensors; print(torch.cuda.is_available())").CombinedOutput()
+		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+		if said := lines[len(lines)-1]; err != nil {
+			why = name + ": " + said
+		} else if said != "True" {
+			why = name + ": its torch sees no GPU"
+		} else {
+			return path, ""
+		}
+	}
+	if why == "" {
+		why = "no Python"
+	}
+	return "", why
+}
+
 // findSanitizer gives compute-sanitizer, empty where there is none.
 func findSanitizer() string {
 	if name, err := exec.LookPath("compute-sanitizer"); err == nil {

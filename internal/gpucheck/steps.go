@@ -2,6 +2,7 @@ package gpucheck
 
 import (
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -25,6 +26,9 @@ type step struct {
 	folder     string
 	limit      time.Duration
 	skip       string // why it is not done
+	// prepare, if any, is called when the step's turn has come, and says why it is
+	// not done after all.
+	prepare func() string
 }
 
 // first is the step that looks for the device; without it nothing else runs.
@@ -83,6 +87,9 @@ func (r *runner) sanitizers(wrappers []string, bin func(string) string) (all []s
 	return all
 }
 
+// pythonPlace stands for a Python that is looked for when it is needed.
+const pythonPlace = "PYTHON"
+
 // benchmarks are the suites of lorafuse bench on the device.
 func (r *runner) benchmarks(lorafuse string) (all []step) {
 	suite := func(name, what string, limit time.Duration, args []string, small ...string) {
@@ -102,6 +109,15 @@ func (r *runner) benchmarks(lorafuse string) (all []step) {
 		"layer", "--shrink", "64", "--runs", "1", "--only", `backward, bf16: .*(alone|r=16), m=128 `)
 	suite("bench upload", "weights to the device", 4*time.Minute, add("upload", "--size", "large"), add("upload", "--size", "tiny", "--runs", "1")...)
 	suite("bench step", "training steps of a model as large as Qwen2.5-0.5B", 6*time.Minute, add("step", "--size", "small,qwen-0.5b", "--runs", "2"), add("step", "--size", "tiny", "--runs", "1", "--steps", "1", "--only", "bf16")...)
+	if !r.Small {
+		suite("bench step peft", "training steps beside torch + PEFT on the same GPU, as it is and compiled", 9*time.Minute,
+			add("step", "--size", "small,qwen-0.5b", "--runs", "1", "--only", "bf16", "--python", pythonPlace))
+		args := all[len(all)-1].args
+		all[len(all)-1].prepare = func() (why string) {
+			args[slices.Index(args, pythonPlace)], why = findPython()
+			return why
+		}
+	}
 	suite("bench decode", "generating with 1.1 billion weights", 6*time.Minute, add("decode", "--size", "small,large"),
 		add("decode", "--size", "tiny", "--runs", "1", "--contexts", "8", "--tokens", "2", "--prompt", "8", "--only", "One token: .*(merged, f32|alone)")...)
 	suite("bench step 7b", "training steps of a model as large as Qwen2.5-7B", 9*time.Minute, add("step", "--size", "qwen-7b", "--runs", "1", "--steps", "5", "--only", "bf16"))

@@ -27,6 +27,7 @@ type order struct {
 	Backend   string `json:"backend"`
 	Precision string `json:"precision"`
 	Quantize  string `json:"quantize,omitempty"`
+	Compile   bool   `json:"compile,omitempty"` // by torch.compile
 	Threads   int    `json:"threads"`
 	Batch     int    `json:"batch"`
 	Length    int    `json:"length"`

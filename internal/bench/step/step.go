@@ -120,8 +120,9 @@ func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
 
 // Who is measured.
 const (
-	ours  = "lorafuse"
-	torch = "torch + PEFT"
+	ours     = "lorafuse"
+	torch    = "torch + PEFT"
+	compiled = "torch.compile + PEFT" // on GPUs only
 )
 
 // suite lists the rows of all models.
@@ -171,6 +172,7 @@ func (s *suite) add(shape checkpoint.Shape) {
 	}
 	theirs := map[backend.Precision][2]*bench.Row{}
 	var peers []bench.Task
+	var beside []string // what GPUs are compared with, in bf16
 	for _, p := range []backend.Precision{backend.F32, backend.BF16} {
 		if s.Python == "" {
 			break
@@ -178,9 +180,16 @@ func (s *suite) add(shape checkpoint.Shape) {
 		steps, start := row(torch, p.String())
 		theirs[p] = [2]*bench.Row{steps, start}
 		o := o
-		o.Precision = p.String()
+		o.Precision, o.Backend = p.String(), s.machine.Info.Backend
 		peers = append(peers, s.task(steps, start, peer{s.Python}, shape, o))
 		peers[len(peers)-1].Foreign = true
+		if s.machine.OnGPU() && p == backend.BF16 {
+			o.Compile = true
+			steps, start := row(compiled, p.String())
+			peers = append(peers, s.task(steps, start, peer{s.Python}, shape, o))
+			peers[len(peers)-1].Foreign = true
+			beside = append(beside, steps.ID())
+		}
 	}
 	for _, p := range []backend.Precision{backend.F32, backend.BF16} {
 		steps, start := row(ours, p.String())
@@ -188,20 +197,24 @@ func (s *suite) add(shape checkpoint.Shape) {
 		o := o
 		o.Precision = p.String()
 		t := s.task(steps, start, own{s.Self}, shape, o)
-		t.Marks = marks(p, steps, theirs)
-		if s.machine.OnGPU() {
-			if p == backend.BF16 {
-				t.Marks = append(t.Marks, bench.Mark{Name: bench.TargetStep, Row: steps.ID(), FlopPeak: bench.LeastStep})
+		switch {
+		case !s.machine.OnGPU():
+			t.Marks = marks(p, steps, theirs)
+			if shape.Hidden >= wideChannels {
+				t.Marks = append(t.Marks, bench.Mark{Name: p.String() + ": share of the ceiling", Row: steps.ID(), FlopPeak: shareOfCeiling})
 			}
-		} else if shape.Hidden >= wideChannels {
-			t.Marks = append(t.Marks, bench.Mark{Name: p.String() + ": share of the ceiling", Row: steps.ID(), FlopPeak: shareOfCeiling})
+		case p == backend.BF16:
+			t.Marks = []bench.Mark{{Name: bench.TargetStep, Row: steps.ID(), FlopPeak: bench.LeastStep}}
+			if other, ok := theirs[p]; ok {
+				t.Marks = append(t.Marks, bench.Mark{Name: bench.TargetPEFT, Row: steps.ID(), Beside: append(beside, other[0].ID()), Factor: bench.MostPEFT})
+			}
 		}
 		s.tasks = append(s.tasks, t)
 		first := started{row: start}
 		if !s.machine.OnGPU() {
 			first.marks = []bench.Mark{{Name: p.String() + ": start", Row: start.ID(), Seconds: startSeconds}}
 		}
-		if other, ok := theirs[p]; ok {
+		if other, ok := theirs[p]; ok && !s.machine.OnGPU() {
 			first.marks = append(first.marks, bench.Mark{Name: p.String() + ": start beside torch", Row: start.ID(), Beside: []string{other[1].ID()}, Factor: startOfTorch})
 		}
 		s.starts = append(s.starts, first)

@@ -1,7 +1,7 @@
 """One round of lorafuse bench step by torch, transformers and PEFT: forward, backward, clipping and AdamW.
 
 The last argument is the order, as JSON. At bf16 the base is bf16, adapters are f32 (PEFT's default) and products are
-computed under torch.autocast(bfloat16). Prints an answer as JSON.
+computed under torch.autocast(bfloat16). It runs on the kind of machine that the order names. Prints an answer as JSON.
 """
 import json
 import os
@@ -36,20 +36,24 @@ def peak_rss():
 if o["threads"]:
     torch.set_num_threads(o["threads"])
 bf16 = o["precision"] == "bf16"
+device = "cuda" if o["backend"] == "cuda" else "cpu"
 model = AutoModelForCausalLM.from_pretrained(o["model"], dtype=torch.bfloat16 if bf16 else torch.float32, attn_implementation="sdpa")
 model = get_peft_model(model, LoraConfig(
     r=o["rank"], lora_alpha=2 * o["rank"], target_modules="all-linear", lora_dropout=0.0, task_type="CAUSAL_LM"))
+model.to(device)
 parameters = [p for p in model.parameters() if p.requires_grad]
 optimizer = torch.optim.AdamW(parameters, lr=1e-4, weight_decay=0.0)
-rows = load_file(o["rows"])["input_ids"]
+rows = load_file(o["rows"])["input_ids"].to(device)
 model.train()
+if o.get("compile"):
+    model = torch.compile(model)
 seconds, warm_up = [], 2
 first = time.time_ns()
 for step in range(o["steps"] + warm_up):
     start = time.perf_counter()
     at = step * o["batch"] % len(rows)
     ids = rows[at : at + o["batch"]]
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+    with torch.autocast(device, dtype=torch.bfloat16, enabled=bf16):
         loss = model(input_ids=ids, labels=ids).loss
     loss.backward()
     torch.nn.utils.clip_grad_norm_(parameters, 1.0)
