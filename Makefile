@@ -55,6 +55,9 @@ test-cuda: sim cuda-kernels ## all tests of -tags cuda, on the simulated driver
 	eval "$$(sh scripts/cuda_env.sh)" && LORAFUSE_CUDA_TEST=1 LORAFUSE_LIBCUDA=$(CURDIR)/kernels/sim/build/libcuda_sim.so \
 		$(GO) test -tags cuda ./kernels/... ./backend/cuda/...
 
+gpu-pack: ## output/gpu_pack, everything that is to be run on a GPU, to be carried there
+	sh scripts/gpu_check.sh --pack output/gpu_pack
+
 docker: ## both container images, with docker, podman or buildah
 	sh scripts/docker_build.sh
 
@@ -67,5 +70,5 @@ install: ## lorafuse into GOBIN
 clean: ## remove what was built and trained here
 	rm -rf bin examples/godoc/output
 
-.PHONY: help build build-cuda example test race purego arm64 fuzz bench lint kernels assembly cuda-kernels sim env test-cuda docker docker-steps install clean
+.PHONY: help build build-cuda example test race purego arm64 fuzz bench lint kernels assembly cuda-kernels sim env test-cuda gpu-pack docker docker-steps install clean
 .DEFAULT_GOAL := help
