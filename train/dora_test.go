@@ -73,7 +73,7 @@ func gradients(t *testing.T, dev backend.Device, m *model.Model, s *lora.State, 
 	require.NoError(t, err)
 	defer run.Close()
 
-	require.NoError(t, store.Import(m, m.Used()))
+	require.NoError(t, store.Import(t.Context(), m, m.Used()))
 	require.NoError(t, store.SetAll(ctx, b.Constants()))
 	require.NoError(t, store.SetFloat32s(ctx, model.FrequenciesParam, m.Config.RoPE.Frequencies(1)))
 	for name, ids := range map[string][]int32{nn.TokensParam: batch.Tokens, nn.LabelsParam: batch.Labels, nn.PositionsParam: batch.Positions,

@@ -6,9 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"runtime"
-	"sync/atomic"
 	"time"
 
 	"gorgonia.org/cu"
@@ -27,10 +25,11 @@ type loading struct {
 	dev     *Device
 	weights []backend.Weight
 	block   *block // of all weights
-	offsets []int  // of each, in the block
-	total   int64  // bytes to be uploaded
-	ring    *ring  // once one is needed
-	stats   backend.LoadStats
+	sizes   []int  // of each, on the device
+	*backend.Division
+	total int64 // bytes to be uploaded
+	ring  *ring // once one is needed
+	stats backend.LoadStats
 }
 
 // Load brings tensors to the device, in the way that the device was opened for.
@@ -44,12 +43,11 @@ func (d *Device) Load(ctx context.Context, weights []backend.Weight) ([]backend.
 	}
 	defer d.loads.leave(l)
 	began := time.Now()
-	size, err := l.layOut()
-	if err != nil {
+	if err := l.layOut(); err != nil {
 		return nil, err
 	}
 	err = d.queue.do(func() (err error) {
-		l.block, err = d.obtain(size, useWeight, fmt.Sprintf("%d imported weights", len(weights)))
+		l.block, err = d.obtain(l.Bytes, useWeight, fmt.Sprintf("%d imported weights", len(weights)))
 		return err
 	})
 	if err != nil {
@@ -68,21 +66,18 @@ func (d *Device) Load(ctx context.Context, weights []backend.Weight) ([]backend.
 }
 
 // layOut finds a place for each weight, and checks what is asked for.
-func (l *loading) layOut() (size int, err error) {
-	l.offsets = make([]int, len(l.weights))
+func (l *loading) layOut() (err error) {
+	l.sizes = make([]int, len(l.weights))
 	for i, w := range l.weights {
-		bytes, err := l.dev.sizeOf(w)
-		if err != nil {
-			return 0, fmt.Errorf("cuda: tensor %q: %w", w.View.Name, err)
+		if l.sizes[i], err = l.dev.sizeOf(w); err != nil {
+			return fmt.Errorf("cuda: tensor %q: %w", w.View.Name, err)
 		}
-		if bytes > math.MaxInt-weightAlign-size {
-			return 0, fmt.Errorf("cuda: %d weights: %w", len(l.weights), backend.ErrOutOfMemory)
-		}
-		l.offsets[i] = size
-		size += (bytes + weightAlign - 1) / weightAlign * weightAlign
 		l.total += int64(w.View.Len())
 	}
-	return size, nil
+	if l.Division, err = backend.Divide(l.sizes, weightAlign); err != nil {
+		return fmt.Errorf("cuda: %w: %w", backend.ErrOutOfMemory, err)
+	}
+	return nil
 }
 
 // sizeOf is what a weight takes on the device.
@@ -111,7 +106,7 @@ func (l *loading) run(ctx context.Context) error {
 			converted = append(converted, i)
 			continue
 		}
-		whole = append(whole, cargo{w.View, l.offsets[i]})
+		whole = append(whole, cargo{w.View, l.Offsets[i]})
 	}
 	mode := l.dev.load
 	if mode == backend.LoadAuto {
@@ -130,12 +125,9 @@ func (l *loading) run(ctx context.Context) error {
 
 // buffers are those of the weights.
 func (l *loading) buffers() []backend.Buffer {
-	left := new(atomic.Int64)
-	left.Store(int64(len(l.weights)))
 	buffers := make([]backend.Buffer, len(l.weights))
-	for i, w := range l.weights {
-		bytes, _ := l.dev.sizeOf(w) // as layOut has found it
-		buffers[i] = &buffer{dev: l.dev, block: l.block, off: l.offsets[i], bytes: bytes, readOnly: true, parts: left}
+	for i, n := range l.sizes {
+		buffers[i] = &buffer{dev: l.dev, block: l.block, off: l.Offsets[i], bytes: n, readOnly: true, division: l.Division}
 	}
 	return buffers
 }
@@ -260,3 +252,5 @@ func (l *loading) slotBytes() int64 {
 	want := (l.total/int64(each*readers()) + leastSlot) / leastSlot * leastSlot
 	return min(want, l.dev.ringSlot)
 }
+
+var _ backend.Loader = (*Device)(nil)

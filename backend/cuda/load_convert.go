@@ -108,7 +108,7 @@ func (l *loading) pieces(number int) (pieces []piece, err error) {
 	if err != nil {
 		return nil, err
 	}
-	whole := piece{weight: number, view: v, from: from, to: l.weights[number].DType, at: l.offsets[number]}
+	whole := piece{weight: number, view: v, from: from, to: l.weights[number].DType, at: l.Offsets[number]}
 	whole.elements = v.Len() / from.Size()
 	if len(v.Shape) == 0 || whole.elements == 0 {
 		return []piece{whole}, nil

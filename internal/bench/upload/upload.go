@@ -141,7 +141,7 @@ func (l *loading) Sample(ctx context.Context) (float64, error) {
 	s := nn.NewStore(l.dev)
 	defer s.Free()
 	start := time.Now()
-	if err := s.Import(l.model, l.names); err != nil {
+	if err := s.Import(ctx, l.model, l.names); err != nil {
 		return 0, err
 	}
 	// What was copied last is there when it can be read.
