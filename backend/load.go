@@ -85,15 +85,6 @@ type Loader interface {
 	Loaded() LoadStats
 }
 
-// PinnedCopier is a device that can copy from pinned memory of the host and do
-// nothing else: the most that Load can reach.
-type PinnedCopier interface {
-	// PinnedCopy prepares copies of so many bytes in all, which copy makes and
-	// waits for each time that it is called, until release. Errors:
-	// ErrOutOfMemory.
-	PinnedCopy(bytes int64) (copy func() error, release func(), err error)
-}
-
 // LoadStats is how weights have come to a device, and why in that way.
 type LoadStats struct {
 	Mode           Load    `json:"mode"` // by which most bytes came
@@ -140,5 +131,5 @@ func (s *LoadStats) Add(more LoadStats) {
 // String is the statistics in one line.
 func (s LoadStats) String() string {
 	took := time.Duration(s.Seconds * float64(time.Second)).Round(10 * time.Microsecond)
-	return fmt.Sprintf("%.3f GB to the device in %v: %.2f GB/s by %v (%s)", float64(s.Bytes)/1e9, took, s.BytesPerSecond/1e9, s.Mode, s.Why)
+	return fmt.Sprintf("%.1f MB to the device in %v: %.2f GB/s by %v (%s)", float64(s.Bytes)/1e6, took, s.BytesPerSecond/1e9, s.Mode, s.Why)
 }

@@ -45,13 +45,10 @@ Each sample is taken in a process of its own, with the files in the page cache, 
 the rows of a group take turns. Printed are the median, the 10th and the 90th
 percentile of the samples, the rate by the median in 10^9 bytes a second, and the most
 memory that the processes held. With --peers other programs are measured in the same
-run and ours is held against them; scripts/bench_load/build.sh builds them. With
---backend the files are loaded to a device too, in each of the ways of --load, beside
-copies from pinned memory that nothing is read for. A run that is interrupted prints
-what it has measured.`,
+run and ours is held against them; scripts/bench_load/build.sh builds them. A run that
+is interrupted prints what it has measured.`,
 		Example: `  lorafuse bench load --size 100MB --runs 3
   lorafuse bench load --only 'Header' --json
-  lorafuse bench load --backend cuda --only 'To a device'
   sh scripts/bench_load/build.sh output/bench-peers
   lorafuse bench load --peers output/bench-peers --markdown > bench.md`,
 		Args: args(0),
@@ -90,7 +87,6 @@ what it has measured.`,
 	c.Flags().IntVar(&o.Runs, "runs", 9, "samples of each row")
 	c.Flags().StringVar(&peers, "peers", "", "folder of other programs to measure as well")
 	c.Flags().StringVar(&only, "only", "", "measure only rows that match this expression, as \"group: program: what, file\"")
-	c.Flags().StringVar(&o.Backend, "backend", "", "device with memory of its own that the files are loaded to as well: cuda")
 	return c
 }
 

@@ -225,8 +225,9 @@ func (a *app) benchUpload() *cobra.Command {
 		Use:   "upload",
 		Short: "Measure how weights get to a GPU",
 		Long: `Measure how the weights of a model get from their file, in the page cache, to the
-memory of a device: as models are loaded, beside the rate at which the device copies
-pinned memory. The CPU uses weights where they are mapped.
+memory of a device: as models are loaded, and in each of the ways that --load names,
+beside the rate at which the device copies pinned memory. The CPU uses weights where
+they are mapped.
 
 Printed are the median, the 10th and the 90th percentile of the samples, and 10^9 bytes
 a second by the median. A run that is interrupted prints what it has measured.`,

@@ -39,9 +39,6 @@ type Options struct {
 	Size int64
 	// Runs is how many samples a row has.
 	Runs int
-	// Backend is a device with memory of its own that is loaded as well, such as
-	// cuda; empty for none.
-	Backend string
 	// Only leaves out the rows that it does not match, as "group: program: what,
 	// file"; nil leaves out none.
 	Only *regexp.Regexp
@@ -65,11 +62,6 @@ func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
 		return nil, fmt.Errorf("load: %w: found %d runs, expected 1 or more", ErrOptions, o.Runs)
 	case o.Size < MinSize || o.Size > 100*FullSize:
 		return nil, fmt.Errorf("load: %w: found a size of %d bytes, expected %d to %d", ErrOptions, o.Size, MinSize, int64(100*FullSize))
-	}
-	if o.Backend != "" {
-		if err := checkDevice(o.Backend); err != nil {
-			return nil, err
-		}
 	}
 	rows := o.rows()
 	if len(rows) == 0 {
@@ -109,7 +101,7 @@ type measured struct {
 // rows lists what is asked for and can be measured.
 func (o *Options) rows() (rows []*measured) {
 	for _, s := range specs {
-		if !s.own() && o.Peers[s.program] == nil || s.linux && runtime.GOOS != "linux" || s.device && o.Backend == "" {
+		if !s.own() && o.Peers[s.program] == nil || s.linux && runtime.GOOS != "linux" {
 			continue
 		}
 		for _, in := range s.inputs {
@@ -184,11 +176,7 @@ func (r *runner) sample(ctx context.Context, m *measured) error {
 	if m.moves == allBytes {
 		warm(memoryOfSample * f.size)
 	}
-	op := m.op
-	if m.device {
-		op = r.Backend + " " + op
-	}
-	a, err := call(ctx, command, op, path, out, max(m.repeat, 1))
+	a, err := call(ctx, command, m.op, path, out, max(m.repeat, 1))
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()

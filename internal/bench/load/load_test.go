@@ -17,8 +17,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lorafuse/lorafuse/backend"
-	_ "github.com/lorafuse/lorafuse/backend/cpu"
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
@@ -90,7 +88,7 @@ func TestRun(t *testing.T) {
 	}
 	want := 0
 	for _, s := range specs {
-		if s.linux && runtime.GOOS != "linux" || s.device {
+		if s.linux && runtime.GOOS != "linux" {
 			continue
 		}
 		for _, in := range s.inputs {
@@ -117,10 +115,7 @@ func TestBars(t *testing.T) {
 					"%s: %v", s.group, p)
 			}
 		}
-		if s.device {
-			_, err := backend.ParseLoad(s.op)
-			assert.True(t, err == nil || s.op == pinned, s.op)
-		} else if s.own() {
+		if s.own() {
 			assert.Contains(t, operations, s.op)
 		} else {
 			assert.Contains(t, peers, s.program)
@@ -307,16 +302,4 @@ func TestMeasureRefuses(t *testing.T) {
 		}
 		assert.ErrorIs(t, Measure(nil, []string{op, missing, filepath.Join(t.TempDir(), "out"), "1"}), os.ErrNotExist, op)
 	}
-}
-
-// Only devices with memory of their own are loaded.
-func TestNoDevice(t *testing.T) {
-	o := small(t)
-	o.Backend = "cpu"
-	_, err := Run(t.Context(), o)
-	require.ErrorIs(t, err, ErrOptions)
-	require.ErrorContains(t, err, "found backend cpu")
-	o.Backend = "nothing"
-	_, err = Run(t.Context(), o)
-	require.ErrorIs(t, err, backend.ErrUnavailable)
 }

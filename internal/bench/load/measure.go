@@ -31,9 +31,6 @@ func Measure(w io.Writer, args []string) error {
 		return fmt.Errorf("load: found %d arguments, expected OP FILE OUT REPEAT", len(args))
 	}
 	setUp := operations[args[0]]
-	if name, way, ok := strings.Cut(args[0], " "); ok {
-		setUp = toDevice(name, way)
-	}
 	if setUp == nil {
 		return fmt.Errorf("load: found operation %q, expected one of %s", args[0], strings.Join(slices.Sorted(maps.Keys(operations)), ", "))
 	}

@@ -28,7 +28,6 @@ type spec struct {
 	repeat         int  // times in one process, 1 where it is 0; more than one has the first left out
 	pickled        bool // reads the .pt twin of the file
 	linux          bool // other systems cannot
-	device         bool // needs one with memory of its own
 	moves          volume
 	asked          []bar
 }
@@ -130,13 +129,6 @@ var specs = slices.Concat(
 		spec{program: python, name: "np.fromfile", op: "fromfile"},
 		spec{program: python, name: "torch.load of a .pt", op: "torch_load", pickled: true},
 		spec{program: python, name: "torch.load of a .pt, mmap", op: "torch_load_mmap", pickled: true},
-	),
-	group("To a device", models, allBytes, nothing,
-		spec{program: ours, name: "Load", op: "auto", repeat: 3, device: true, asked: []bar{atMost(1/0.85, peer{ours, pinned})}},
-		spec{program: ours, name: "Load by ring", op: "ring", repeat: 3, device: true},
-		spec{program: ours, name: "Load by register", op: "register", repeat: 3, device: true},
-		spec{program: ours, name: "Load by plain", op: "plain", repeat: 3, device: true},
-		spec{program: ours, name: "copies from pinned memory, nothing read", op: pinned, repeat: 3, device: true},
 	),
 	group("bf16 to f32", []string{baseFile}, allBytes, nothing,
 		spec{program: ours, name: "Open, ToFloat32 into reused memory", op: "widen", repeat: 2},

@@ -106,11 +106,35 @@ func tasksOf(m *program.Machine, shape checkpoint.Shape, dir string) []bench.Tas
 		return []bench.Task{load} // in place, as devices that share the memory have it
 	}
 	load.Marks = []bench.Mark{{Name: bench.TargetUpload, Row: mine.ID(), Beside: []string{pinned.ID()}, Factor: bench.MostUpload}}
-	return []bench.Task{load, {Row: pinned, Begin: func(context.Context) (bench.Sampler, error) {
+	tasks := []bench.Task{load, {Row: pinned, Begin: func(context.Context) (bench.Sampler, error) {
 		pinned.Bytes = mine.Bytes
 		return &copying{peaker, pinned}, nil
 	}}}
+	for _, way := range []backend.Load{backend.LoadRing, backend.LoadRegister, backend.LoadPlain} {
+		r := row(ours, "by "+way.String())
+		tasks = append(tasks, bench.Task{Row: r, Begin: func(context.Context) (bench.Sampler, error) {
+			if err := made(); err != nil {
+				return nil, err
+			}
+			dev, err := backend.Open(m.Info.Backend, backend.Options{Load: way})
+			if err != nil {
+				return nil, err
+			}
+			l, err := newLoading(dev, dir)
+			if err != nil {
+				return nil, errors.Join(err, dev.Close())
+			}
+			r.Bytes = l.bytes
+			return &alone{l}, nil
+		}})
+	}
+	return tasks
 }
+
+// alone is loading to a device of its own.
+type alone struct{ *loading }
+
+func (a *alone) Close() error { return errors.Join(a.loading.Close(), a.dev.Close()) }
 
 // loading samples the time in which all weights of a model come to the device.
 type loading struct {

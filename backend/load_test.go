@@ -1,0 +1,37 @@
+package backend_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/backend"
+)
+
+func TestParseLoad(t *testing.T) {
+	for _, name := range []string{"auto", "ring", "register", "plain"} {
+		l, err := backend.ParseLoad(name)
+		require.NoError(t, err)
+		require.Equal(t, name, l.String())
+		text, err := json.Marshal(l)
+		require.NoError(t, err)
+		var again backend.Load
+		require.NoError(t, json.Unmarshal(text, &again))
+		require.Equal(t, l, again)
+	}
+	_, err := backend.ParseLoad("fast")
+	require.ErrorContains(t, err, `found "fast", expected auto, ring, register, plain`)
+	require.Error(t, json.Unmarshal([]byte(`"fast"`), new(backend.Load)))
+	require.Equal(t, "Load(9)", backend.Load(9).String())
+}
+
+func TestLoadStatsAdd(t *testing.T) {
+	var s backend.LoadStats
+	s.Add(backend.LoadStats{Mode: backend.LoadRegister, Why: "faster", Bytes: 3e9, Seconds: 1, Copies: 7, Pinned: 5, Read: "mmap"})
+	s.Add(backend.LoadStats{Mode: backend.LoadRing, Why: "small", Bytes: 1e9, Seconds: 1, Copies: 1, Pinned: 9, Converted: 2, Trials: []backend.LoadTrial{{}}})
+	require.Equal(t, backend.LoadStats{
+		Mode: backend.LoadRegister, Why: "faster", Bytes: 4e9, Seconds: 2, BytesPerSecond: 2e9, Copies: 8, Pinned: 9, Converted: 2, Read: "mmap", Trials: []backend.LoadTrial{{}},
+	}, s)
+	require.Equal(t, "4000.0 MB to the device in 2s: 2.00 GB/s by register (faster)", s.String())
+}
