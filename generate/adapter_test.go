@@ -2,7 +2,6 @@ package generate_test
 
 import (
 	"context"
-	"os"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/internal/testdevice"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
@@ -50,23 +50,6 @@ func (c countingLoader) Load(ctx context.Context, weights []backend.Weight) ([]b
 	return c.Loader.Load(ctx, weights)
 }
 
-// machines runs a test on the CPU, and on the simulated CUDA device where there
-// is one.
-func machines(t *testing.T, test func(t *testing.T, dev backend.Device)) {
-	names := []string{"cpu"}
-	if os.Getenv("LORAFUSE_CUDA_TEST") == "1" && slices.Contains(backend.Names(), "cuda") {
-		names = append(names, "cuda")
-	}
-	for _, name := range names {
-		t.Run(name, func(t *testing.T) {
-			dev, err := backend.Open(name, backend.Options{})
-			require.NoError(t, err)
-			defer func() { require.NoError(t, dev.Close()) }()
-			test(t, dev)
-		})
-	}
-}
-
 // counted wraps a device.
 func counted(dev backend.Device) (backend.Device, *counting) {
 	c := &counting{Device: dev}
@@ -104,147 +87,143 @@ const adapters = "../testdata/lm/llama/adapters/"
 // brought to the device are its own tensors, and the logits are those of a
 // generator that never had another.
 func TestSetAdapter(t *testing.T) {
-	machines(t, func(t *testing.T, dev backend.Device) {
-		m, err := model.Open(llama)
-		require.NoError(t, err)
-		defer m.Close()
-		ids := tokens(m, 9)
-		want := func(s *lora.State) []float32 {
-			g, err := generate.New(ctx, dev, m, s, generate.Options{PrefillChunk: 8})
-			require.NoError(t, err)
-			defer g.Close()
-			logits, err := g.Read(ctx, ids)
-			require.NoError(t, err)
-			return slices.Clone(logits)
-		}
-		on, count := counted(dev)
-		first := state(t, m, adapters+"lora")
-		g, err := generate.New(ctx, on, m, first, generate.Options{PrefillChunk: 8})
+	dev := testdevice.Open(t, backend.Options{})
+	m, err := model.Open(llama)
+	require.NoError(t, err)
+	defer m.Close()
+	ids := tokens(m, 9)
+	want := func(s *lora.State) []float32 {
+		g, err := generate.New(ctx, dev, m, s, generate.Options{PrefillChunk: 8})
 		require.NoError(t, err)
 		defer g.Close()
-		base := count.bytes.Load() - tensorBytes(first)
-		require.Greater(t, base, 4*tensorBytes(first))
-		// Of DoRA the device has what it has made of the adapter as well.
-		others := func(s *lora.State) int64 { return int64(g.Bytes()) - tensorBytes(s) - norms(s) }
-		bytes := others(first)
-		names := []string{"dora", "", "saved_head", "lora"}
-		if dev.Info().Backend == "cpu" { // the other is simulated
-			names = append(names, "rslora_all", "patterns", "lora", "")
+		logits, err := g.Read(ctx, ids)
+		require.NoError(t, err)
+		return slices.Clone(logits)
+	}
+	on, count := counted(dev)
+	first := state(t, m, adapters+"lora")
+	g, err := generate.New(ctx, on, m, first, generate.Options{PrefillChunk: 8})
+	require.NoError(t, err)
+	defer g.Close()
+	base := count.bytes.Load() - tensorBytes(first)
+	require.Greater(t, base, 4*tensorBytes(first))
+	// Of DoRA the device has what it has made of the adapter as well.
+	others := func(s *lora.State) int64 { return int64(g.Bytes()) - tensorBytes(s) - norms(s) }
+	bytes := others(first)
+	names := []string{"dora", "", "saved_head", "lora"}
+	if dev.Info().Backend == "cpu" { // the other is simulated
+		names = append(names, "rslora_all", "patterns", "lora", "")
+	}
+	for _, name := range names {
+		var s *lora.State
+		if name != "" {
+			s = state(t, m, adapters+name)
 		}
-		for _, name := range names {
-			var s *lora.State
-			if name != "" {
-				s = state(t, m, adapters+name)
-			}
-			before := count.bytes.Load()
-			require.NoError(t, g.SetAdapter(ctx, s))
-			require.Equal(t, tensorBytes(s), count.bytes.Load()-before, "%q alone is uploaded", name)
-			require.Equal(t, bytes, others(s), "and what was there is given back")
-			got, err := g.Read(ctx, ids)
-			require.NoError(t, err)
-			require.Equal(t, want(s), got, "%q", name)
-			got, err = g.Read(ctx, ids) // of which the last token alone is read again
-			require.NoError(t, err)
-			requireClose(t, want(s), got)
-		}
-	})
+		before := count.bytes.Load()
+		require.NoError(t, g.SetAdapter(ctx, s))
+		require.Equal(t, tensorBytes(s), count.bytes.Load()-before, "%q alone is uploaded", name)
+		require.Equal(t, bytes, others(s), "and what was there is given back")
+		got, err := g.Read(ctx, ids)
+		require.NoError(t, err)
+		require.Equal(t, want(s), got, "%q", name)
+		got, err = g.Read(ctx, ids) // of which the last token alone is read again
+		require.NoError(t, err)
+		requireClose(t, want(s), got)
+	}
 }
 
 // Adapters of one shape share their programs.
 func TestSetAdapterOfTheSameShape(t *testing.T) {
-	machines(t, func(t *testing.T, dev backend.Device) {
-		m, err := model.Open(llama)
-		require.NoError(t, err)
-		defer m.Close()
-		on, count := counted(dev)
-		s := state(t, m, adapters+"lora")
-		g, err := generate.New(ctx, on, m, s, generate.Options{})
-		require.NoError(t, err)
-		defer g.Close()
-		ids := tokens(m, 5)
-		first, err := g.Read(ctx, ids)
-		require.NoError(t, err)
-		first = slices.Clone(first)
-		compiled := count.programs.Load()
-		other := state(t, m, adapters+"lora")
-		for _, v := range other.Values {
-			for i := range v {
-				v[i] *= 3
-			}
+	dev := testdevice.Open(t, backend.Options{})
+	m, err := model.Open(llama)
+	require.NoError(t, err)
+	defer m.Close()
+	on, count := counted(dev)
+	s := state(t, m, adapters+"lora")
+	g, err := generate.New(ctx, on, m, s, generate.Options{})
+	require.NoError(t, err)
+	defer g.Close()
+	ids := tokens(m, 5)
+	first, err := g.Read(ctx, ids)
+	require.NoError(t, err)
+	first = slices.Clone(first)
+	compiled := count.programs.Load()
+	other := state(t, m, adapters+"lora")
+	for _, v := range other.Values {
+		for i := range v {
+			v[i] *= 3
 		}
-		require.NoError(t, g.SetAdapter(ctx, other))
-		changed, err := g.Read(ctx, ids)
-		require.NoError(t, err)
-		require.NotEqual(t, first, changed)
-		require.NoError(t, g.SetAdapter(ctx, s))
-		again, err := g.Read(ctx, ids)
-		require.NoError(t, err)
-		require.Equal(t, first, again)
-		require.Equal(t, compiled, count.programs.Load())
-		require.NoError(t, g.SetAdapter(ctx, nil))
-		require.Equal(t, compiled+2, count.programs.Load())
-	})
+	}
+	require.NoError(t, g.SetAdapter(ctx, other))
+	changed, err := g.Read(ctx, ids)
+	require.NoError(t, err)
+	require.NotEqual(t, first, changed)
+	require.NoError(t, g.SetAdapter(ctx, s))
+	again, err := g.Read(ctx, ids)
+	require.NoError(t, err)
+	require.Equal(t, first, again)
+	require.Equal(t, compiled, count.programs.Load())
+	require.NoError(t, g.SetAdapter(ctx, nil))
+	require.Equal(t, compiled+2, count.programs.Load())
 }
 
 // An adapter that cannot be brought to the device leaves the old one at work.
 func TestSetAdapterFails(t *testing.T) {
-	machines(t, func(t *testing.T, dev backend.Device) {
-		m, err := model.Open(llama)
-		require.NoError(t, err)
-		defer m.Close()
-		g, err := generate.New(ctx, dev, m, state(t, m, adapters+"lora"), generate.Options{})
-		require.NoError(t, err)
-		defer g.Close()
-		ids := tokens(m, 5)
-		want, err := g.Read(ctx, ids)
-		require.NoError(t, err)
-		want = slices.Clone(want)
-		bytes := g.Bytes()
-		for _, name := range []string{"lora", "dora"} {
-			broken := state(t, m, adapters+name)
-			for key := range broken.Values {
-				broken.Values[key] = nil
-				break
-			}
-			require.ErrorContains(t, g.SetAdapter(ctx, broken), "the adapter's state has 0 elements for")
-			g.Reset()
-			got, err := g.Read(ctx, ids)
-			require.NoError(t, err)
-			require.Equal(t, want, got)
-			require.Equal(t, bytes, g.Bytes())
+	dev := testdevice.Open(t, backend.Options{})
+	m, err := model.Open(llama)
+	require.NoError(t, err)
+	defer m.Close()
+	g, err := generate.New(ctx, dev, m, state(t, m, adapters+"lora"), generate.Options{})
+	require.NoError(t, err)
+	defer g.Close()
+	ids := tokens(m, 5)
+	want, err := g.Read(ctx, ids)
+	require.NoError(t, err)
+	want = slices.Clone(want)
+	bytes := g.Bytes()
+	for _, name := range []string{"lora", "dora"} {
+		broken := state(t, m, adapters+name)
+		for key := range broken.Values {
+			broken.Values[key] = nil
+			break
 		}
-	})
+		require.ErrorContains(t, g.SetAdapter(ctx, broken), "the adapter's state has 0 elements for")
+		g.Reset()
+		got, err := g.Read(ctx, ids)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+		require.Equal(t, bytes, g.Bytes())
+	}
 }
 
 func TestScorerSetAdapter(t *testing.T) {
-	machines(t, func(t *testing.T, dev backend.Device) {
-		m, err := model.Open(llama)
-		require.NoError(t, err)
-		defer m.Close()
-		rows := [][]int32{tokens(m, 7)}
-		on, count := counted(dev)
-		s, err := generate.NewScorer(on, m, nil, 8)
-		require.NoError(t, err)
-		defer s.Close()
-		_, err = s.Logits(ctx, rows)
-		require.NoError(t, err)
+	dev := testdevice.Open(t, backend.Options{})
+	m, err := model.Open(llama)
+	require.NoError(t, err)
+	defer m.Close()
+	rows := [][]int32{tokens(m, 7)}
+	on, count := counted(dev)
+	s, err := generate.NewScorer(on, m, nil, 8)
+	require.NoError(t, err)
+	defer s.Close()
+	_, err = s.Logits(ctx, rows)
+	require.NoError(t, err)
+	before := count.bytes.Load()
+	_, err = s.Logits(ctx, rows)
+	require.NoError(t, err)
+	inputs := count.bytes.Load() - before
+	for _, name := range []string{"lora", "saved_head", "dora"} {
+		adapter := state(t, m, adapters+name)
+		require.NoError(t, s.SetAdapter(adapter))
 		before := count.bytes.Load()
-		_, err = s.Logits(ctx, rows)
+		got, err := s.Logits(ctx, rows)
 		require.NoError(t, err)
-		inputs := count.bytes.Load() - before
-		for _, name := range []string{"lora", "saved_head", "dora"} {
-			adapter := state(t, m, adapters+name)
-			require.NoError(t, s.SetAdapter(adapter))
-			before := count.bytes.Load()
-			got, err := s.Logits(ctx, rows)
-			require.NoError(t, err)
-			require.Equal(t, inputs+tensorBytes(adapter), count.bytes.Load()-before)
-			fresh, err := generate.NewScorer(dev, m, adapter, 8)
-			require.NoError(t, err)
-			want, err := fresh.Logits(ctx, rows)
-			fresh.Close()
-			require.NoError(t, err)
-			require.Equal(t, want, got)
-		}
-	})
+		require.Equal(t, inputs+tensorBytes(adapter), count.bytes.Load()-before)
+		fresh, err := generate.NewScorer(dev, m, adapter, 8)
+		require.NoError(t, err)
+		want, err := fresh.Logits(ctx, rows)
+		fresh.Close()
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
 }

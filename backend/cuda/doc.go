@@ -9,6 +9,12 @@
 // launch needs is prepared when a program is compiled; a run fills in addresses
 // and sizes, hands the launches over in batches, and allocates nothing.
 //
+// Weights of whole models come by Load, in one of three ways: package
+// safetensors reads into a ring of pinned slots that the device copies from, the
+// pages of the mapped files are pinned and copied from, or the driver is left to
+// do it. The goroutine issues these copies too, in the stream of copies, so that
+// runs wait for them by the same events.
+//
 // A family of operations has a file launch_x.go here and kernels/cuda/x.cu;
 // the table in launch.go brings both together.
 package cuda
