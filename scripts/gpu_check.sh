@@ -50,7 +50,8 @@ pack() {
 		program "$package" false
 	done
 	for package in $(folders '/internal/testdevice"'); do
-		program "$package" true
+		# Of these packages only the tests that ask for the device.
+		program "$package" true "$(grep -l '/internal/testdevice"' "$package"/*_test.go | xargs sed -n 's/^func \(Test[A-Za-z0-9_]*\)(.*/\1/p' | grep -vx TestMain | paste -sd '|')"
 	done
 	commit=$(git rev-parse --short HEAD)$(git diff --quiet HEAD || echo ' with changes')
 	printf '{"commit": "%s", "built": "%s, nvcc %s", "tests": [%s]}\n' "$commit" "$($go env GOVERSION)" \
@@ -63,11 +64,11 @@ pack() {
 	du -sh "$to" >&2
 }
 
-# program PACKAGE GOLDEN: its test program.
+# program PACKAGE GOLDEN [TESTS]: its test program.
 program() {
 	$go test -c -tags cuda -ldflags "-s -w" -o "$bin/$(echo "$1" | tr / _).test" "./$1"
 	packages="$packages $1"
-	tests="$tests, {\"name\": \"$1\", \"golden\": $2}"
+	tests="$tests, {\"name\": \"$1\", \"golden\": $2, \"run\": \"${3:-}\"}"
 }
 
 case ${1:-} in

@@ -20,6 +20,7 @@ type Pack struct {
 type Program struct {
 	Name   string `json:"name"`   // the package, such as backend/cuda
 	Golden bool   `json:"golden"` // it tests models, on whatever backend it is told
+	Run    string `json:"run"`    // the tests that are run, with | between them; empty for all
 }
 
 // Places in a pack.

@@ -32,7 +32,7 @@ func pack(t *testing.T, scripts map[string]string) Options {
 	}
 	dir := t.TempDir()
 	bin, tree := filepath.Join(dir, "bin"), filepath.Join(dir, "tree")
-	all := map[string]string{"lorafuse": measure, "conformance": "echo same", "a_b.test": passes, "model.test": passes + `; test "$LORAFUSE_TEST_BACKEND" = cuda`}
+	all := map[string]string{"lorafuse": measure, "conformance": "echo same", "a_b.test": passes, "model.test": passes + `; test "$LORAFUSE_TEST_BACKEND" = cuda && test "$3" = "-test.run=^(TestA|TestB)$"`}
 	for name, text := range scripts {
 		all[name] = text
 	}
@@ -40,7 +40,7 @@ func pack(t *testing.T, scripts map[string]string) Options {
 		require.NoError(t, os.MkdirAll(bin, 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755))
 	}
-	require.NoError(t, os.WriteFile(filepath.Join(bin, PackFile), []byte(`{"commit": "abc", "built": "go", "tests": [{"name": "a/b"}, {"name": "model", "golden": true}]}`), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(bin, PackFile), []byte(`{"commit": "abc", "built": "go", "tests": [{"name": "a/b"}, {"name": "model", "golden": true, "run": "TestA|TestB"}]}`), 0o644))
 	for _, name := range []string{"a/b/testdata/x", "model/y"} {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(tree, name)), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(tree, name), []byte(name), 0o644))

@@ -50,6 +50,9 @@ func (r *runner) steps() []step {
 			s.name, s.what = "goldens "+p.Name, "what package "+p.Name+" holds the CPU to, on the device: PyTorch's logits, gradients, runs"
 			s.env = []string{"LORAFUSE_TEST_BACKEND=cuda"}
 		}
+		if p.Run != "" {
+			s.args = append(s.args, "-test.run=^("+p.Run+")$")
+		}
 		if r.Small && p.Golden {
 			s.skip = "scripts/cuda_goldens.sh runs them on the simulated driver"
 		}
