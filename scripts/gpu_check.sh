@@ -9,7 +9,8 @@
 #   --only STEP,STEP           these steps alone
 #   --limit 9m                 end after so long, and say what was not run
 #   --continue report.json     go on from an earlier report; what was not run then is run now
-# Exit status: 0 all that could be run passed, 1 a step failed, 3 there was no device.
+# Exit status: 0 all that could be run passed, 1 a step failed, 3 there was no device,
+# 4 the time was up before all was run.
 set -eu
 go=${GO:-go}
 
@@ -94,7 +95,7 @@ case ${1:-} in
 	from "$dir" "$@"
 	;;
 *)
-	sed -n '2,13s/^# \{0,1\}//p' "$0"
+	sed -n '2,14s/^# \{0,1\}//p' "$0"
 	exit 2
 	;;
 esac

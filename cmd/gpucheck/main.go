@@ -20,11 +20,13 @@ const usage = `usage:
   gpucheck pack DIR BIN ROOT <files     makes the pack of the programs in BIN and of these files of ROOT
   gpucheck run --from DIR --out OUT     runs it`
 
-// Exit statuses: of failed steps, of wrong usage, and of no device.
+// Exit statuses: of failed steps, of wrong usage, of no device, and of steps that
+// there was no time for.
 const (
-	exitFailed  = 1
-	exitUsage   = 2
-	exitNothing = 3
+	exitFailed     = 1
+	exitUsage      = 2
+	exitNothing    = 3
+	exitUnfinished = 4
 )
 
 func main() {
@@ -45,6 +47,8 @@ func main() {
 		os.Exit(exitFailed)
 	case errors.Is(err, gpucheck.ErrNothing):
 		os.Exit(exitNothing)
+	case errors.Is(err, gpucheck.ErrUnfinished):
+		os.Exit(exitUnfinished)
 	}
 	os.Exit(exitUsage)
 }

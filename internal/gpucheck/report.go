@@ -130,14 +130,14 @@ func (r *Report) result(name string) *Result {
 }
 
 // goOn takes over what an earlier report has of the same steps of the same
-// programs, but for those that were not ended.
+// programs: of those that passed or failed. Why one was skipped may be no more.
 func (r *Report) goOn(old *Report) error {
 	if old.Commit != r.Commit || old.Small != r.Small {
 		return fmt.Errorf("found a report of commit %s, small sizes: %v; expected %s, %v", old.Commit, old.Small, r.Commit, r.Small)
 	}
 	r.Date = old.Date
 	for i := range r.Steps {
-		if o := old.result(r.Steps[i].Name); o != nil && o.Status != NotRun && o.Status != Interrupted {
+		if o := old.result(r.Steps[i].Name); o != nil && (o.Status == Passed || o.Status == Failed) {
 			r.Steps[i] = *o
 		}
 	}

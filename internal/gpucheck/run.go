@@ -37,11 +37,12 @@ type Options struct {
 	Log io.Writer
 }
 
-// ErrSteps is the error of a check in which steps have failed; ErrNothing of one
-// that found no device.
+// Errors of a check: steps have failed; there was no device; the time for all
+// steps was up before all were run.
 var (
-	ErrSteps   = errors.New("steps have failed")
-	ErrNothing = errors.New("nothing was checked")
+	ErrSteps      = errors.New("steps have failed")
+	ErrNothing    = errors.New("nothing was checked")
+	ErrUnfinished = errors.New("the time for all steps was up")
 )
 
 // runner is a run under way.
@@ -59,7 +60,7 @@ type runner struct {
 }
 
 // Run unpacks a pack, runs its steps and writes the report, before and after
-// each step. Errors: ErrSteps, ErrNothing, and what keeps it from running at all.
+// each step. Errors: ErrSteps, ErrNothing, ErrUnfinished, and what keeps it from running at all.
 func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if o.Log == nil {
 		o.Log = io.Discard
@@ -109,6 +110,8 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		return r.report, fmt.Errorf("%w: %d", ErrSteps, r.report.Count(Failed))
 	case r.report.Count(Passed) == 0:
 		return r.report, fmt.Errorf("%w: %s", ErrNothing, r.report.Steps[0].Reason)
+	case slices.ContainsFunc(r.report.Steps, func(x Result) bool { return x.Reason == ErrUnfinished.Error() }):
+		return r.report, fmt.Errorf("%w: go on from %s", ErrUnfinished, filepath.Join(r.Out, JSONFile))
 	}
 	return r.report, nil
 }
@@ -197,7 +200,7 @@ func (r *runner) take(ctx context.Context, s *step, missing error) error {
 	case why != "":
 		x.Status, x.Reason = Skipped, why
 	case left < leastTime:
-		x.Status, x.Reason = NotRun, "the time for all steps was up"
+		x.Status, x.Reason = NotRun, ErrUnfinished.Error()
 	default:
 		x.Status, x.Reason = Interrupted, "it was begun, and never ended"
 		if err := r.report.Write(r.Out); err != nil {
@@ -241,7 +244,7 @@ func (r *runner) run(ctx context.Context, s *step, x *Result, left time.Duration
 	case ctx.Err() != nil:
 		x.Status, x.Reason = Interrupted, "the check was ended"
 	case limited.Err() != nil && left < s.limit:
-		x.Status, x.Reason = Interrupted, "the time for all steps was up"
+		x.Status, x.Reason = Interrupted, ErrUnfinished.Error()
 	case limited.Err() != nil:
 		x.Status, x.Reason = Failed, fmt.Sprintf("it was ended after %v", left)
 	default:
