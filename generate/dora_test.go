@@ -50,4 +50,20 @@ func TestNormsOncePerAdapter(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Equal(t, 2*targets, roots(), "another user of the adapter")
+
+	// Another adapter of the same shape runs by the programs of the first, and by
+	// norms of its own.
+	other := state(t, m, "../testdata/peft/dora-biases/adapter")
+	for _, values := range other.Values {
+		for i := range values {
+			values[i] *= 2
+		}
+	}
+	require.NoError(t, g.SetAdapter(ctx, other))
+	require.Equal(t, 3*targets, roots())
+	got, err := g.Read(ctx, tokens(m, 9))
+	require.NoError(t, err)
+	fresh, err := generator(t, dev, m, other, generate.Options{PrefillChunk: 8}).Read(ctx, tokens(m, 9))
+	require.NoError(t, err)
+	require.Equal(t, fresh, got)
 }
