@@ -230,7 +230,7 @@ func (l *loading) count(copies []stretch) {
 
 // Sizes of a device's loads, which are multiples of a page.
 const (
-	ringSlotBytes = 8 << 20  // of a slot: with more, copies are no faster, and pinning takes longer
+	ringSlotBytes = 4 << 20  // of a slot: with more, copies are no faster, and pinning takes longer
 	windowBytes   = 64 << 20 // of what is registered at a time
 	trialBytes    = 64 << 20 // that each way has to show itself
 )

@@ -219,7 +219,7 @@ const quantizeThreads = 256
 // quant.
 func (c *conversion) refused(weights []backend.Weight, p piece) error {
 	err := p.view.Use(func(data []byte) error {
-		values := make([]float32, tensor.QuantBlock)
+		values := make([]float32, 1<<14)
 		blocks := make([]byte, p.to.Bytes(len(values)))
 		for rest, first := data, p.first; len(rest) > 0; first += len(values) {
 			n := min(len(values), len(rest)/p.from.Size())

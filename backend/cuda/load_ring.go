@@ -18,7 +18,8 @@ import (
 // the copy, and is free when the event behind the copy has come.
 type ring struct {
 	dev   *Device
-	slots []*ringSlot
+	of    *loading
+	slots []*ringSlot // those that are pinned so far; under mu where others than the device's goroutine read them
 	free  chan *ringSlot
 	under sync.WaitGroup // slots that were given to the device
 	to    *shipment      // what is under way
@@ -56,37 +57,58 @@ func (s *shipment) byRing(ctx context.Context) error {
 	return err
 }
 
-// openRing pins the slots, unless that was done. A system that lets little be
-// pinned gets a shorter ring.
+// openRing pins a slot, unless that was done, and has the others pinned while it
+// is filled: pinning takes as long as copying. A system that lets little be pinned
+// gets a shorter ring.
 func (l *loading) openRing() error {
 	if l.ring != nil {
 		return nil
 	}
 	bytes := int(l.slotBytes())
 	count := int(min(int64(readers()+beyondReaders), l.total/int64(bytes)+1))
-	r := &ring{dev: l.dev, free: make(chan *ringSlot, count), broken: make(chan struct{})}
+	r := &ring{dev: l.dev, free: make(chan *ringSlot, count), broken: make(chan struct{}), of: l}
 	err := l.dev.queue.do(func() error {
 		if err := l.dev.alive(); err != nil {
 			return err
 		}
-		for range count {
-			mem, err := driver.HostAlloc(bytes)
-			if err != nil && len(r.slots) == 0 {
-				return l.dev.failed(fmt.Errorf("%w: pinned memory, %d bytes of it: %w", backend.ErrOutOfMemory, bytes, err))
-			}
-			if err != nil {
-				break
-			}
-			s := &ringSlot{ring: r, mem: mem}
-			r.slots = append(r.slots, s)
-			r.free <- s
+		if err := r.grow(bytes); err != nil {
+			return l.dev.failed(fmt.Errorf("%w: pinned memory, %d bytes of it: %w", backend.ErrOutOfMemory, bytes, err))
 		}
 		return nil
 	})
-	if err == nil {
-		l.ring, l.stats.Pinned = r, max(l.stats.Pinned, int64(len(r.slots)*bytes))
+	if err != nil {
+		return err
 	}
-	return err
+	l.ring = r
+	for range count - 1 {
+		if err := l.dev.queue.send(growing{r, bytes}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// growing is the job that pins another slot.
+type growing struct {
+	ring  *ring
+	bytes int
+}
+
+func (g growing) perform() { _ = g.ring.grow(g.bytes) } // there is one already
+
+// grow pins a slot, in the device's goroutine.
+func (r *ring) grow(bytes int) error {
+	mem, err := driver.HostAlloc(bytes)
+	if err != nil {
+		return err
+	}
+	s := &ringSlot{ring: r, mem: mem}
+	r.mu.Lock()
+	r.slots = append(r.slots, s)
+	r.mu.Unlock()
+	r.of.stats.Pinned = max(r.of.stats.Pinned, int64(len(r.slots)*bytes))
+	r.free <- s
+	return nil
 }
 
 // close gives the memory back. After a failure copies from it may be under way.
@@ -122,18 +144,29 @@ func (r *ring) Done(c *safetensors.Chunk, data []byte) error {
 	if err := r.failed(); err != nil {
 		return err
 	}
+	s := r.slotOf(data)
+	if s == nil {
+		return fmt.Errorf("cuda: a slot that is not of this ring")
+	}
+	s.copies = r.to.stretches(c.Parts)
+	r.under.Add(1)
+	err := r.dev.queue.send(s)
+	if err != nil {
+		r.under.Done()
+	}
+	return err
+}
+
+// slotOf finds the slot that data is of.
+func (r *ring) slotOf(data []byte) *ringSlot {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, s := range r.slots {
 		if unsafe.SliceData(s.mem) == unsafe.SliceData(data) {
-			s.copies = r.to.stretches(c.Parts)
-			r.under.Add(1)
-			err := r.dev.queue.send(s)
-			if err != nil {
-				r.under.Done()
-			}
-			return err
+			return s
 		}
 	}
-	return fmt.Errorf("cuda: a slot that is not of this ring")
+	return nil
 }
 
 // perform enqueues the copies from the slot. It is free when the last of them
