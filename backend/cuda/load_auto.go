@@ -42,6 +42,9 @@ func (l *loading) choose(ctx context.Context, all []cargo) (backend.Load, []carg
 		l.stats.Why = why
 	case bytesOf(all) < worthTrials*l.dev.trial:
 		l.stats.Why = "too little for trials"
+		if l.total > 2*bytesOf(all) {
+			l.stats.Why = "there are no trials of what is converted"
+		}
 		modes = modes[:1]
 	}
 	if len(modes) == 1 {

@@ -5,6 +5,7 @@ package cuda_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -114,6 +115,33 @@ func TestLoadConvertsNoNaN(t *testing.T) {
 		require.ErrorIs(t, err, quant.ErrNotFinite)
 		require.ErrorContains(t, err, `tensor "broken": from element 36864 on: quant: element 3136 is `+name)
 		require.Zero(t, dev.Held())
+	}
+}
+
+// Whatever fails while weights are converted, nothing is left.
+func TestConversionFails(t *testing.T) {
+	for fail, kind := range map[string]error{
+		"LFSIM_FAIL=launch:quantize_nf4_f32:1": backend.ErrLost, "LFSIM_FAIL=launch:quantize_nf4_f32:3": backend.ErrLost,
+		"LFSIM_FAIL=alloc:2": backend.ErrOutOfMemory, "LFSIM_FAIL=hostalloc:5": backend.ErrOutOfMemory,
+	} {
+		t.Run(fail, func(t *testing.T) {
+			env := []string{fail}
+			if errors.Is(kind, backend.ErrLost) {
+				env = append(env, "LFSIM_LEAKS=0")
+			}
+			if !onSimulator(t, env...) {
+				return
+			}
+			dev := faulty(t, backend.LoadRing)
+			weights := asStored(weighted(t, tensor.F32, []int{10, 64}, []int{900, 128}))
+			weights[1].DType = tensor.NF4
+			_, err := dev.Load(t.Context(), weights)
+			require.ErrorIs(t, err, kind)
+			if !errors.Is(kind, backend.ErrLost) {
+				require.Zero(t, dev.Held())
+				require.NoError(t, twice(dev), "the device lives on")
+			}
+		})
 	}
 }
 
