@@ -1,7 +1,8 @@
 #!/bin/sh
 # What is to be run where there is an NVIDIA GPU, and can only be built elsewhere.
-#   scripts/gpu_check.sh --pack DIR              builds all of it into DIR, at most 64 MiB to be carried there;
-#                                                with --no-tree a checkout must be there too (--tree)
+#   scripts/gpu_check.sh --pack DIR              builds all of it into DIR, at most 64 MiB to be carried there
+#     --no-tree                                  leaves out the files of the repository: a checkout must be there (--tree)
+#     --packages 'backend/cuda model'            leaves out the tests of others, to carry less at a time
 #   scripts/gpu_check.sh --from DIR --out OUT    runs it there: OUT/report.md, report.json, log.txt
 #   scripts/gpu_check.sh --simulate [OUT]        both here, in small sizes, on the simulated driver
 # The machine with the GPU needs its driver and nothing else; compute-sanitizer is
@@ -26,6 +27,23 @@ folders() { git ls-files --cached --others --exclude-standard '*_test.go' | grep
 
 pack() {
 	to=$1
+	shift
+	tree=yes
+	only=
+	while [ $# -gt 0 ]; do
+		case $1 in
+		--no-tree) tree= ;;
+		--packages)
+			only=" ${2:?--packages needs names} "
+			shift
+			;;
+		*)
+			echo "gpu_check: unknown flag $1" >&2
+			exit 2
+			;;
+		esac
+		shift
+	done
 	home=$(sh scripts/cuda_toolchain.sh)
 	bin=$PWD/output/gpu_check/bin
 	rm -rf "$bin"
@@ -46,8 +64,9 @@ pack() {
 	$go build -tags cuda -ldflags "-s -w" -o "$bin/lorafuse" ./cmd/lorafuse
 	tests=
 	packages=
-	# Tests of the CUDA backend, and those that run on any backend.
-	for package in $(folders '^//go:build .*\<cuda\>' | grep -v '^internal/lint$'); do
+	# Tests of the CUDA backend, and those that run on any backend; those of kernels
+	# and internal/lint want no device.
+	for package in $(folders '^//go:build .*\<cuda\>' | grep -vxE 'internal/lint|kernels'); do
 		program "$package" false
 	done
 	for package in $(folders '/internal/testdevice"'); do
@@ -60,13 +79,14 @@ pack() {
 	CGO_ENABLED=0 $go build -trimpath -ldflags "-s -w" -o "$to/gpucheck" ./cmd/gpucheck
 	cp scripts/gpu_check.sh "$to"
 	files= # that tests read, and the sources of the kernels
-	[ "${2:-}" = --no-tree ] || files=$(git ls-files --cached --others --exclude-standard testdata examples/godoc kernels scripts $packages)
+	[ -z "$tree" ] || files=$(git ls-files --cached --others --exclude-standard testdata examples/godoc kernels scripts $packages)
 	printf '%s\n' "$files" | "$to/gpucheck" pack "$to" "$bin" "$PWD"
 	du -sh "$to" >&2
 }
 
 # program PACKAGE GOLDEN [TESTS]: its test program.
 program() {
+	[ -z "$only" ] || case $only in *" $1 "*) ;; *) return 0 ;; esac
 	$go test -c -tags cuda -ldflags "-s -w" -o "$bin/$(echo "$1" | tr / _).test" "./$1"
 	packages="$packages $1"
 	tests="$tests, {\"name\": \"$1\", \"golden\": $2, \"run\": \"${3:-}\"}"
@@ -75,7 +95,9 @@ program() {
 case ${1:-} in
 --pack)
 	cd "$(dirname "$0")/.."
-	pack "${2:?--pack needs a folder}" "${3:-}"
+	: "${2:?--pack needs a folder}"
+	shift
+	pack "$@"
 	;;
 --simulate)
 	cd "$(dirname "$0")/.."
@@ -95,7 +117,7 @@ case ${1:-} in
 	from "$dir" "$@"
 	;;
 *)
-	sed -n '2,14s/^# \{0,1\}//p' "$0"
+	sed -n '2,15s/^# \{0,1\}//p' "$0"
 	exit 2
 	;;
 esac

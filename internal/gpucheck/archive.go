@@ -75,11 +75,13 @@ func WriteArchive(w io.Writer, files map[string]string) error {
 }
 
 // Chunks end where the bytes before say so, and so at the same places of the
-// same bytes wherever these lie in a file.
+// same bytes wherever these lie in a file. Small ones find what the tables of two
+// programs have in common, too: the programs of a pack take 45 MB with these, 49
+// with chunks of 16 KiB.
 const (
-	leastChunk = 4 << 10
-	mostChunk  = 256 << 10
-	chunkBits  = 14 // one place in so many bits ends a chunk
+	leastChunk = 512
+	mostChunk  = 64 << 10
+	chunkBits  = 10 // one place in 1 << chunkBits ends a chunk
 )
 
 // cut gives the length of the first chunk.

@@ -131,6 +131,7 @@ func (r *Report) result(name string) *Result {
 
 // goOn takes over what an earlier report has of the same steps of the same
 // programs: of those that passed or failed. Why one was skipped may be no more.
+// Steps that this pack has no program for are kept as they were.
 func (r *Report) goOn(old *Report) error {
 	if old.Commit != r.Commit || old.Small != r.Small {
 		return fmt.Errorf("found a report of commit %s, small sizes: %v; expected %s, %v", old.Commit, old.Small, r.Commit, r.Small)
@@ -139,6 +140,11 @@ func (r *Report) goOn(old *Report) error {
 	for i := range r.Steps {
 		if o := old.result(r.Steps[i].Name); o != nil && (o.Status == Passed || o.Status == Failed) {
 			r.Steps[i] = *o
+		}
+	}
+	for i := range old.Steps {
+		if r.result(old.Steps[i].Name) == nil {
+			r.Steps = append(r.Steps, old.Steps[i])
 		}
 	}
 	return nil
