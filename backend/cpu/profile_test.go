@@ -13,21 +13,6 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// The peak is of the order that any machine has; a wrong unit is not.
-func TestPeak(t *testing.T) {
-	for _, precision := range []backend.Precision{backend.F32, backend.BF16} {
-		d, err := cpu.Open(backend.Options{Threads: 1, Precision: precision})
-		require.NoError(t, err)
-		p, err := d.Peak()
-		require.NoError(t, err)
-		assert.Greater(t, p.FlopsPerSecond, 1e8)
-		assert.Less(t, p.FlopsPerSecond, 1e13)
-		assert.Greater(t, p.BytesPerSecond, 1e8)
-		assert.Less(t, p.BytesPerSecond, 1e13)
-		require.NoError(t, d.Close())
-	}
-}
-
 // A profile counts the pairs of tokens that attention has worked on: documents
 // in one axis do not see each other.
 func TestProfileOfAttention(t *testing.T) {
@@ -60,24 +45,4 @@ func TestProfileOfAttention(t *testing.T) {
 	const pairs = rows * each * (each + 1) / 2
 	assert.Equal(t, 2*2*pairs*heads*dim, flops["Attention"])
 	assert.Equal(t, 5*2*pairs*heads*dim, flops["AttentionGrad"])
-}
-
-// Every byte of every buffer is read, whatever its size; one that was freed is
-// not.
-func TestRead(t *testing.T) {
-	d, err := cpu.Open(backend.Options{Threads: 2})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, d.Close()) }()
-	var buffers []backend.Buffer
-	for _, n := range []int{0, 1, 4, 1 << 20, 3<<20 + 6} {
-		b, err := d.Alloc(n)
-		require.NoError(t, err)
-		buffers = append(buffers, b)
-	}
-	require.NoError(t, d.Read(buffers))
-	require.NoError(t, d.Read(nil))
-	for _, b := range buffers {
-		b.Free()
-	}
-	require.ErrorIs(t, d.Read(buffers), backend.ErrClosed)
 }
