@@ -90,7 +90,7 @@ type LoadStats struct {
 	Mode           Load    `json:"mode"` // by which most bytes came
 	Why            string  `json:"why"`  // it was this one
 	Bytes          int64   `json:"bytes"`
-	Seconds        float64 `json:"seconds"`
+	Seconds        float64 `json:"seconds"` // without allocating the device's memory
 	BytesPerSecond float64 `json:"bytes_per_second"`
 	Copies         int     `json:"copies"`       // that the device was given: neighbours go in one
 	Pinned         int64   `json:"pinned_bytes"` // most host memory that was pinned at a time

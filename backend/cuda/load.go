@@ -42,7 +42,6 @@ func (d *Device) Load(ctx context.Context, weights []backend.Weight) ([]backend.
 		return nil, err
 	}
 	defer d.loads.leave(l)
-	began := time.Now()
 	if err := l.layOut(); err != nil {
 		return nil, err
 	}
@@ -53,6 +52,7 @@ func (d *Device) Load(ctx context.Context, weights []backend.Weight) ([]backend.
 	if err != nil {
 		return nil, err
 	}
+	began := time.Now()
 	err = l.run(ctx)
 	l.ring.close()
 	if err != nil {
