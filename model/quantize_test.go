@@ -169,7 +169,8 @@ func TestQuantizeNotFinite(t *testing.T) {
 	_, err = s.Logits(context.Background(), [][]int32{{1, 2}})
 	require.ErrorIs(t, err, quant.ErrNotFinite)
 	require.ErrorContains(t, err, `tensor "model.layers.1.mlp.up_proj.weight"`)
-	require.ErrorContains(t, err, "element 100 is NaN")
+	// Devices make weights in pieces of their own size, and count from the piece's.
+	require.Regexp(t, `element 100 is NaN|from element 64 on: quant: element 36 is NaN`, err.Error())
 }
 
 // changedCheckpoint is a copy of a model's folder: change may replace the bytes
