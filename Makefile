@@ -53,7 +53,7 @@ env: ## print the environment of builds with -tags cuda: eval "$(make -s env)"
 
 test-cuda: sim cuda-kernels ## all tests of -tags cuda, on the simulated driver
 	eval "$$(sh scripts/cuda_env.sh)" && LORAFUSE_CUDA_TEST=1 LORAFUSE_LIBCUDA=$(CURDIR)/kernels/sim/build/libcuda_sim.so \
-		$(GO) test -tags cuda ./kernels/... ./backend/cuda/...
+		$(GO) test -tags cuda ./kernels/... ./backend/cuda/... ./backend/telemetry/...
 	sh scripts/cuda_goldens.sh
 	sh scripts/cuda_alone.sh
 

@@ -51,7 +51,7 @@ goldens train 'Traces|TestRounding|TestResumeIsExact|TestExampleSteps' &
 training=$!
 goldens model 'TestGoldens|TestRounding|TestStoredQuantized$|TestQuantize$'
 goldens lora 'TestGoldenAdapters|TestRounding'
-goldens generate 'TestCacheWithAdapters|TestDynamicRotaryScaling|TestPrefixIsReused|TestScorerRows|TestScorerLoss|TestSamplingIsReproducible'
+goldens generate 'TestCacheWithAdapters|TestDynamicRotaryScaling|TestPrefixIsReused|TestScorerRows|TestScorerLoss|TestSamplingIsReproducible|SetAdapter'
 for order in forward reverse random; do
 	for eager in 0 1; do
 		[ "$order $eager" = "forward 0" ] && continue # that is all of the above
