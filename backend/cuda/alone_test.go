@@ -26,7 +26,7 @@ func alone(t *testing.T, env ...string) bool {
 		return true
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^"+strings.ReplaceAll(t.Name(), "/", "$/^")+"$", "-test.v")
-	cmd.Env = append(os.Environ(), envAlone+"="+t.Name(), "LFSIM_LEAKS=1")
+	cmd.Env = append(os.Environ(), envAlone+"="+t.Name(), "LFSIM_LEAKS=1", "LFSIM_KEEP=")
 	cmd.Env = append(cmd.Env, env...)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%v\n%s", env, out)

@@ -101,6 +101,7 @@ Settings read() {
   s.no_device = flag("LFSIM_NO_DEVICE");
   s.leaks = flag("LFSIM_LEAKS");
   s.verbose = flag("LFSIM_VERBOSE");
+  if (const char* v = get("LFSIM_KEEP")) s.keep = v;
   s.devices = (int)std::clamp<uint64_t>(number("LFSIM_DEVICES", 1), 0, 16);
   s.memory = number("LFSIM_MEM", s.memory);
   s.pinned = number("LFSIM_PINNED", s.pinned);

@@ -13,6 +13,7 @@ struct Settings {
   bool leaks = false;    // report them
   bool verbose = false;  // a line for every launch
   bool lazy_streams = false;
+  std::string keep;  // the folder of launches that are kept
   int devices = 1;
   int major = 8, minor = 0;
   size_t memory = (size_t)4 << 30;  // of each device

@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include "keep.h"
 #include "memory.h"
 
 namespace lfsim {
@@ -40,6 +41,7 @@ abi::Result KernelWork::run() {
   if (injected("launch", kernel->name)) return refuse(abi::LaunchFailed, "injected: %s fails", kernel->name);
   std::string message;
   if (foreign_pointer(&message)) return refuse(abi::IllegalAddress, "%s: illegal address: %s", kernel->name, message.c_str());
+  if (!settings().keep.empty()) keep(*this);
   void* params[KernelDef::max_params];
   for (int i = 0; i < kernel->nparams; i++) params[i] = &cells[(size_t)i];
   Launch launch{kernel, params, grid, block, dynamic_shared, shared_limit};

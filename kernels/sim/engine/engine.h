@@ -3,6 +3,7 @@
 #include <stdint.h>
 
 #include <string>
+#include <vector>
 
 #include "../device/kernel.h"
 
@@ -36,6 +37,7 @@ struct Launch {
 Outcome run(const Launch& launch, std::string* message);
 
 const KernelDef* find_kernel(const std::string& name);
+std::vector<std::string> kernel_names();
 
 // describe_address lets the driver say what an address that faulted was.
 using Describe = std::string (*)(const void* address);

@@ -206,4 +206,10 @@ const KernelDef* find_kernel(const std::string& name) {
   return it == kernels().end() ? nullptr : it->second;
 }
 
+std::vector<std::string> kernel_names() {
+  std::vector<std::string> names;
+  for (auto& k : kernels()) names.push_back(k.first);
+  return names;
+}
+
 }  // namespace lfsim
