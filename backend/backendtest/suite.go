@@ -124,6 +124,7 @@ func RunRounded(t *testing.T, open Open) {
 	})
 	t.Run("plan", func(t *testing.T) { runPlan(t, opened(t, open)) })
 	t.Run("chaos", func(t *testing.T) { runChaos(t, opened(t, open)) })
+	t.Run("peak", func(t *testing.T) { testPeak(t, opened(t, open)) })
 }
 
 // The error of results relative to the largest: half a unit of bfloat16's 8 bits

@@ -208,17 +208,26 @@ LF_DECODE_ALL(256, 2)  // 8 heads of 256 do not fit the registers
 #ifdef LF_RACE
 #include "../sim/test/race.h"
 
-LF_RACE_CASE(attention_decode) {
-  // Three chunks for two blocks, two heads of one group, two queries.
-  const int n = 2, keys = 700, d = 20, chunks = 3;
-  auto q = lf_race_noise<float>(n * 2 * d), k = lf_race_noise<float>(keys * d), v = lf_race_noise<float>(keys * d);
-  std::vector<float> o(n * 2 * d), lse(n * 2), part(n * 2 * chunks * d);
-  std::vector<float2> stat(n * 2 * chunks);
-  std::vector<int> lo{0, 5}, hi{600, 700};
-  std::vector<long long> trap(4);
-  lf_race_launch(attention_decode_32_2, {2, 1, 2}, {128}, 4 * 2 * (5 * 32 + 256), o.data(), lse.data(), part.data(), stat.data(),
-                 q.data(), k.data(), v.data(), lo.data(), hi.data(), n, keys, 2, 2, d, 0, 0.2f, 256, chunks, 1, trap.data(), 0);
-  lf_race_launch(attention_merge_f32, {4}, {128}, 0, o.data(), lse.data(), part.data(), stat.data(), lo.data(), hi.data(), n, keys,
-                 2, d, 0, 256, chunks);
+// Three chunks for two blocks, the heads of one group, two queries.
+#define LF_RACE_DECODE(DP, G)                                                                                                        \
+  {                                                                                                                                  \
+    const int n = 2, keys = 700, d = 20, chunks = 3;                                                                                 \
+    auto q = lf_race_noise<float>(n * G * d), k = lf_race_noise<float>(keys * d), v = lf_race_noise<float>(keys * d);                \
+    std::vector<float> o(n * G * d), lse(n * G), part(n * G * chunks * d);                                                           \
+    std::vector<float2> stat(n * G * chunks);                                                                                        \
+    std::vector<int> lo{0, 5}, hi{600, 700};                                                                                         \
+    std::vector<long long> trap(4);                                                                                                  \
+    lf_race_launch(attention_decode_##DP##_##G, {2, 1, 2}, {128}, 4 * G * (5 * DP + 256), o.data(), lse.data(), part.data(),         \
+                   stat.data(), q.data(), k.data(), v.data(), lo.data(), hi.data(), n, keys, G, G, d, 0, 0.2f, 256, chunks, 1,       \
+                   trap.data(), 0);                                                                                                  \
+    lf_race_launch(attention_merge_f32, {n * G}, {128}, 0, o.data(), lse.data(), part.data(), stat.data(), lo.data(), hi.data(), n,  \
+                   keys, G, d, 0, 256, chunks);                                                                                      \
+  }
+LF_RACE_CASE(attention_decode_few) {
+  LF_RACE_DECODE(32, 1) LF_RACE_DECODE(32, 2) LF_RACE_DECODE(32, 4) LF_RACE_DECODE(64, 1) LF_RACE_DECODE(64, 2) LF_RACE_DECODE(64, 4)
+}
+LF_RACE_CASE(attention_decode_many) { LF_RACE_DECODE(32, 8) LF_RACE_DECODE(64, 8) LF_RACE_DECODE(128, 8) }
+LF_RACE_CASE(attention_decode_wide) {
+  LF_RACE_DECODE(128, 1) LF_RACE_DECODE(128, 2) LF_RACE_DECODE(128, 4) LF_RACE_DECODE(256, 1) LF_RACE_DECODE(256, 2) LF_RACE_DECODE(256, 4)
 }
 #endif
