@@ -203,10 +203,10 @@ func (p *problem) exact() bool {
 // requireRight compares C with the reference, and what lies between its rows
 // with what was there.
 //
-// Rounding errors of a sum of n terms grow as √n if the terms are of random
-// sign and are summed one by one; here they are summed in blocks.
+// Rounding errors of a sum of n terms grow as √n if they are of random sign.
+// Among all the elements that are drawn some lie four deviations off.
 func (p *problem) requireRight(t require.TestingT, c []float32) {
-	tol := (4 + math.Sqrt(float64(p.depth()))/2) * 0x1p-24
+	tol := (8 + math.Sqrt(float64(p.depth()))) * 0x1p-24
 	if p.rounded && !p.exact() {
 		tol += 1.01 * 0x1p-7 // both operands are rounded to 8 bits
 	}
