@@ -34,7 +34,11 @@ func ParseIgnore(r io.Reader) (*Ignore, error) {
 		if strings.ContainsAny(text, `[]\`) || text == "." || text == "" {
 			return nil, fmt.Errorf("line %d: %w: pattern %q", n, ErrSyntax, line)
 		}
-		ignore.rules = append(ignore.rules, rule{regexp.MustCompile(expression(text)), keep})
+		pattern, err := regexp.Compile(expression(text)) // which is picky about UTF-8 and length
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w: pattern %q: %w", n, ErrSyntax, line, err)
+		}
+		ignore.rules = append(ignore.rules, rule{pattern, keep})
 	}
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrSyntax, err)

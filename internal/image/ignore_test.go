@@ -28,7 +28,7 @@ func TestIgnore(t *testing.T) {
 	files, err := g.Context(dir)
 	require.NoError(t, err)
 	assert.Equal(t, map[string]int64{"a/b/c": 3, "scripts/x_1.sh": 3, "a/secret/but/z": 3}, files)
-	for _, bad := range []string{"[a]", ".", "!", `a\b`} {
+	for _, bad := range []string{"[a]", ".", "!", `a\b`, "\x93"} {
 		_, err := ParseIgnore(strings.NewReader(bad))
 		require.ErrorIs(t, err, ErrSyntax, bad)
 	}
