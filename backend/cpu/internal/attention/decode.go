@@ -23,7 +23,7 @@ func (e *run) headsOfTask() int {
 }
 
 // tasksOfChunk is into how many tasks a chunk is divided.
-func (e *run) tasksOfChunk() int { return (e.KVHeads + e.kvHeads - 1) / e.kvHeads }
+func (e *run) tasksOfChunk() int { return (e.KVHeads + e.taskHeads - 1) / e.taskHeads }
 
 // decodeChunk computes the queries of a short segment over one chunk of keys,
 // for the groups of key heads [kv0,kv1).

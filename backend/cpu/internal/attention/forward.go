@@ -38,7 +38,7 @@ func (e *run) forward() {
 	e.divide(e.Spec, true)
 	e.partial = grow(e.partial, e.partials*(e.HeadDim+2))
 	e.clearEmpty()
-	e.kvHeads = e.headsOfTask()
+	e.taskHeads = e.headsOfTask()
 	e.pool.RunWorker(len(e.tiles)*e.QHeads+len(e.chunks)*e.tasksOfChunk(), e.tasks.forward)
 	e.merge()
 }
@@ -58,8 +58,8 @@ func (e *run) clearEmpty() {
 func (e *run) forwardTask(id, i int) {
 	if n := len(e.tiles) * e.QHeads; i >= n {
 		i -= n
-		kv := i % e.tasksOfChunk() * e.kvHeads
-		e.decodeChunk(&e.workers[id], e.chunks[i/e.tasksOfChunk()], kv, min(kv+e.kvHeads, e.KVHeads))
+		kv := i % e.tasksOfChunk() * e.taskHeads
+		e.decodeChunk(&e.workers[id], e.chunks[i/e.tasksOfChunk()], kv, min(kv+e.taskHeads, e.KVHeads))
 		return
 	}
 	// Heads of one group are neighbours in time, so that they find their keys

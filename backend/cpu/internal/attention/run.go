@@ -14,9 +14,9 @@ type run struct {
 
 	arguments
 	plan
-	kvHeads int       // key heads that a task of decoding takes
-	delta   []float32 // [queries, QHeads]: Σ dO·o
-	partial []float32 // rows of the chunks
+	taskHeads int       // key heads that a task of decoding takes
+	delta     []float32 // [queries, QHeads]: Σ dO·o
+	partial   []float32 // rows of the chunks
 
 	tasks struct { // the methods as functions, made once
 		forward, segment, keys, queries func(id, i int)

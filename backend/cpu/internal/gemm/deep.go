@@ -94,25 +94,8 @@ func (f *deep) multiply(i int) {
 	x := &f.pieces[i]
 	p := &c.Pairs[x.pair]
 	row, col := p.A.steps()
-	ldb, size := p.B.Stride*p.B.Elem.Size(), p.B.Elem.Size()
-	stretch := max(32, deepBytes/(min(c.N, 2*deepCols)*size)&^7) // one for all divisions into columns
-	strips := ceil(n1-n0, colsFew)
-	for k0 := x.k0; k0 < x.k0+x.k; k0 += stretch {
-		k := min(stretch, x.k0+x.k-k0)
-		next := min(stretch, x.k0+x.k-k0-k)
-		for s := range strips {
-			if f.k.fetch != nil {
-				for t := s * next / strips; t < (s+1)*next/strips; t++ {
-					f.k.fetch(at(p.B.Data, (k0+k+t)*ldb+n0*size), (n1-n0)*size)
-				}
-			}
-			n := n0 + s*colsFew
-			for m := 0; m < c.M; m += f.k.directRows {
-				f.k.direct(min(f.k.directRows, c.M-m), k, at(p.A.Data, m*row+k0*col), row, col,
-					at(p.B.Data, k0*ldb+n*size), p.B.Elem, ldb, floats(sum, m*stride+n), stride, min(colsFew, n1-n), p.Alpha)
-			}
-		}
-	}
+	stretch := max(32, deepBytes/(min(c.N, 2*deepCols)*p.B.Elem.Size())&^7) // one for all divisions into columns
+	f.walk(p, operand{p.A.Data, row, col}, x.k0, x.k, stretch, n0, n1, sum, stride)
 }
 
 // sum is where piece i > 0 is summed.

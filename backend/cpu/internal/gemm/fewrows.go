@@ -175,29 +175,35 @@ func (f *fewRows) dotSplit(p *Pair, a operand, n0, n1 int, s *scratch) {
 	}
 }
 
-// direct adds a pair whose B has its columns side by side: a strip of them,
-// which stays in the nearest cache, is multiplied with all rows of A. Down the
-// rows of B nothing is fetched in time but what was asked for, so where tasks
-// have long pieces of rows the next stretch of k is, while this one is computed.
-// (Short pieces come in time by themselves, and asking for them costs a fifth.)
+// direct adds a pair whose B has its columns side by side.
 func (f *fewRows) direct(p *Pair, a operand, n0, n1 int) {
+	f.walk(p, a, 0, p.K, stretchOf(p.K, directDepth(f.c.N)), n0, n1, f.c.C, f.c.LDC)
+}
+
+// walk adds k elements from k0 on of a pair whose B has its columns side by
+// side to the columns [n0,n1) of sum, whose rows are ld apart: a stretch of k
+// at a time. A strip of columns, which stays in the nearest cache, is multiplied
+// with all rows of A. Down the rows of B nothing is fetched in time but what was
+// asked for, so where tasks have long pieces of rows the next stretch of k is,
+// while this one is computed. (Short pieces come in time by themselves, and
+// asking for them costs a fifth.)
+func (j *job) walk(p *Pair, a operand, k0, k, stretch, n0, n1 int, sum []float32, ld int) {
 	const longPiece = 2 << 10 // bytes
-	c := f.c
 	ldb, size := p.B.Stride*p.B.Elem.Size(), p.B.Elem.Size()
-	stretch := stretchOf(p.K, directDepth(c.N))
 	strips := ceil(n1-n0, colsFew)
-	for k0 := 0; k0 < p.K; k0 += stretch {
-		next := min(stretch, p.K-k0-min(stretch, p.K-k0))
+	for end := k0 + k; k0 < end; k0 += stretch {
+		depth := min(stretch, end-k0)
+		next := min(stretch, end-k0-depth)
 		for s := range strips {
-			if f.k.fetch != nil && (n1-n0)*size >= longPiece {
+			if j.k.fetch != nil && (n1-n0)*size >= longPiece {
 				for t := s * next / strips; t < (s+1)*next/strips; t++ {
-					f.k.fetch(at(p.B.Data, (k0+stretch+t)*ldb+n0*size), (n1-n0)*size)
+					j.k.fetch(at(p.B.Data, (k0+depth+t)*ldb+n0*size), (n1-n0)*size)
 				}
 			}
 			n := n0 + s*colsFew
-			for i := 0; i < c.M; i += f.k.directRows {
-				f.k.direct(min(f.k.directRows, c.M-i), min(stretch, p.K-k0), at(a.data, i*a.row+k0*a.col), a.row, a.col,
-					at(p.B.Data, k0*ldb+n*size), p.B.Elem, ldb, floats(c.C, i*c.LDC+n), c.LDC, min(colsFew, n1-n), p.Alpha)
+			for i := 0; i < j.c.M; i += j.k.directRows {
+				j.k.direct(min(j.k.directRows, j.c.M-i), depth, at(a.data, i*a.row+k0*a.col), a.row, a.col,
+					at(p.B.Data, k0*ldb+n*size), p.B.Elem, ldb, floats(sum, i*ld+n), ld, min(colsFew, n1-n), p.Alpha)
 			}
 		}
 	}
