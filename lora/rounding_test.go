@@ -2,7 +2,6 @@ package lora_test
 
 import (
 	"encoding/json"
-	"math"
 	"os"
 	"testing"
 
@@ -34,12 +33,11 @@ func TestRounding(t *testing.T) {
 			require.NoError(t, err)
 			f := openFile(t, c.file)
 			want, got := floats(t, f, "logits"), logits(t, dev, m, s, tokenRows(t, f, "input_ids"))
-			wrong, size := 0.0, 0.0
+			var wrong testdevice.Deviation
 			for i, w := range want {
-				wrong += math.Pow(float64(got[i])-float64(w), 2)
-				size += math.Pow(float64(w), 2)
+				wrong.Add(float64(got[i]), float64(w))
 			}
-			ours := math.Sqrt(wrong / size)
+			ours := wrong.Relative()
 			t.Logf("error %.2g, PyTorch's %.2g", ours, limit)
 			require.Less(t, ours, limit)
 		})

@@ -3,7 +3,6 @@ package model_test
 import (
 	"context"
 	"encoding/json"
-	"math"
 	"os"
 	"path/filepath"
 	"testing"
@@ -37,12 +36,11 @@ func TestRounding(t *testing.T) {
 			require.NoError(t, err)
 			want := floats(t, f, "logits")
 			require.Len(t, got, len(want))
-			wrong, size := 0.0, 0.0
+			var wrong testdevice.Deviation
 			for i, w := range want {
-				wrong += math.Pow(float64(got[i])-float64(w), 2)
-				size += math.Pow(float64(w), 2)
+				wrong.Add(float64(got[i]), float64(w))
 			}
-			ours := math.Sqrt(wrong / size)
+			ours := wrong.Relative()
 			t.Logf("error %.2g, PyTorch's %.2g", ours, limit)
 			require.Less(t, ours, limit)
 		})

@@ -53,11 +53,11 @@ func TestRounding(t *testing.T) {
 func (r recorded) gradientError(t *testing.T, dev backend.Device) float64 {
 	exact, rounded := r.gradients(t, testdevice.OpenOn(t, testdevice.CPU, backend.Options{})), r.gradients(t, dev)
 	require.Len(t, rounded, len(exact))
-	var e rms
+	var e testdevice.Deviation
 	for i := range exact {
-		e.add(float64(rounded[i]), float64(exact[i]))
+		e.Add(float64(rounded[i]), float64(exact[i]))
 	}
-	return e.error()
+	return e.Relative()
 }
 
 // gradients are those of all batches, one behind the other, of each with the
@@ -88,23 +88,13 @@ func (r recorded) gradients(t *testing.T, dev backend.Device) (all []float32) {
 // lossError is that of the losses of all steps, against the recorded ones.
 func (r recorded) lossError(t *testing.T, dev backend.Device) float64 {
 	ctx := context.Background()
-	var wrong rms
+	var wrong testdevice.Deviation
 	e, batches := r.begin(t, dev)
 	for i, want := range readTrace(t, r.dir).Trace {
 		require.NoError(t, e.Accumulate(ctx, batches[want.Batch], 0))
 		got, err := e.Update(ctx, batches[want.Batch].LossTokens, i+1, want.RawLR)
 		require.NoError(t, err)
-		wrong.add(got.Loss, want.RawLoss)
+		wrong.Add(got.Loss, want.RawLoss)
 	}
-	return wrong.error()
+	return wrong.Relative()
 }
-
-// rms is the root of the mean square of differences, in parts of that of what is right.
-type rms struct{ wrong, size float64 }
-
-func (r *rms) add(got, want float64) {
-	r.wrong += (got - want) * (got - want)
-	r.size += want * want
-}
-
-func (r *rms) error() float64 { return math.Sqrt(r.wrong / r.size) }

@@ -1,7 +1,7 @@
 // Package testdevice opens the device that tests of models, adapters, training
 // and generating run on. What they hold a device to is the same for all
 // machines, and so are the tests: LORAFUSE_TEST_BACKEND names the backend, the
-// CPU if it is not set.
+// CPU if it is not set. Deviation is the measure of how far results are off.
 package testdevice
 
 import (
