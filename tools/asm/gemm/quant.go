@@ -22,9 +22,12 @@ var (
 
 func (b blocks) bytes() int { return b.codes + 4 }
 
-// blocksAhead is how far dotBlocks fetches ahead, in bytes: blocks are no whole
-// cache lines, and the hardware follows them less well than plain rows.
-const blocksAhead = 2048
+// blocksAhead is how far dotBlocks fetches ahead, in bytes, into the second-level
+// cache: widening takes so many instructions that the processor does not see far
+// ahead by itself. It must ask for every line (blocks of 68 bytes pass one over
+// now and then, so for two each): a single one that is missing costs as much as a
+// whole row (Zen 4).
+const blocksAhead = 8 << 10
 
 // table loads the numbers of 4-bit codes into registers.
 func (b blocks) table(v *vector) []reg.VecPhysical {
@@ -150,7 +153,10 @@ func dotBlocks(v *vector, rows int, b blocks) {
 	}
 	align()
 	Label("loop")
-	PREFETCHT0(Mem{Base: reg.RBX, Disp: blocksAhead})
+	PREFETCHT1(Mem{Base: reg.RBX, Disp: blocksAhead})
+	if b.bytes() > 64 {
+		PREFETCHT1(Mem{Base: reg.RBX, Disp: blocksAhead + b.bytes() - 1})
+	}
 	first := true
 	b.each(v, reg.RBX, table, tmp, func(e int, w reg.VecPhysical) {
 		for i := range rows {

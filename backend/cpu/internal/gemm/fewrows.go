@@ -18,6 +18,7 @@ type fewRows struct {
 
 const (
 	rowsFew     = 8
+	sharesFew   = 16                 // tasks of each worker where B has its k side by side: the last should not be waited for long
 	rowsInPlace = 32                 // where every A is transposed and no B is
 	colsFew     = 64                 // columns of a task are a multiple
 	rowsDots    = 16                 // rows of B per call of dots, small enough to be read twice
@@ -64,8 +65,22 @@ func (f *fewRows) run() { f.spread(f.divide(), f.task) }
 func (f *fewRows) divide() int {
 	f.prepare()
 	groups := ceil(f.c.N, colsFew)
-	f.cols = ceil(groups, min(groups, f.shares(4))) * colsFew
+	shares := 4
+	if f.reads() {
+		shares = sharesFew
+	}
+	f.cols = ceil(groups, min(groups, f.shares(shares))) * colsFew
 	return ceil(f.c.N, f.cols)
+}
+
+// reads reports whether all of B is read front to back.
+func (f *fewRows) reads() bool {
+	for i := range f.c.Pairs {
+		if p := &f.c.Pairs[i]; !p.idle() && !p.B.Trans {
+			return false
+		}
+	}
+	return true
 }
 
 // prepare finds A of every pair, and widens or transposes where the kernels

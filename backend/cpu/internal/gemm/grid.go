@@ -34,6 +34,10 @@ const (
 	gridPanel = 4        // rows of a panel where one does not hold all
 	gridDeep  = 4096     // longest run of k between two updates of C
 	gridAhead = 32 << 10 // how far ahead B is fetched: it comes from memory in one piece
+
+	// of a single row, which waits for memory alone
+	gridDeepOne  = 16384
+	gridAheadOne = 64 << 10
 )
 
 // The calls for which a grid is faster than what else there is, by the rows of
@@ -42,6 +46,7 @@ const (
 	gridRowsPairs = 48 // where both ways multiply pairs of bfloat16
 	gridRowsMixed = 12 // where packed panels would be pairs, and grids are not
 	gridKOne      = 2048
+	gridKSplit    = 2048 + 1 // where dotSplit is the other way: x leaves it little of the nearest cache
 	gridKFloat    = 512
 	gridKPairs    = 1024
 )
@@ -65,6 +70,8 @@ func (k *kernels) takes(c *Call, rounds bool) bool {
 	switch {
 	case depth == 0:
 		return false
+	case c.M == 1 && elem == BF16 && k.split != nil:
+		return depth >= gridKSplit
 	case c.M == 1:
 		return depth >= gridKOne
 	case c.M <= rowsFew:
@@ -90,8 +97,11 @@ func (f *grid) divide() int {
 	f.panels = f.k.gridPanels(f.c.M)
 	f.prepare()
 	f.spread(f.panels, f.pack)
-	groups := ceil(f.c.N, gridGroup)
-	f.cols = ceil(groups, min(groups, f.shares(4))) * gridGroup
+	groups, shares := ceil(f.c.N, gridGroup), 4
+	if f.c.M == 1 {
+		shares = sharesFew
+	}
+	f.cols = ceil(groups, min(groups, f.shares(shares))) * gridGroup
 	return ceil(f.c.N, f.cols)
 }
 
@@ -185,14 +195,18 @@ func (f *grid) columns(i int) {
 func (f *grid) group(p *Pair, g *gridA, n0, n1 int, s *scratch) {
 	// Grids read whole groups of rows of B: the last one begins earlier.
 	first := max(0, min(n0, n1-gridMostCols))
-	stretch := ceil(ceil(p.K, ceil(p.K, gridDeep)), 32) * 32 // whole turns of all kernels
+	deep, ahead := gridDeep, gridAhead
+	if f.c.M == 1 {
+		deep, ahead = gridDeepOne, gridAheadOne
+	}
+	stretch := ceil(ceil(p.K, ceil(p.K, deep)), 32) * 32 // whole turns of all kernels
 	for k0 := 0; k0 < p.K; k0 += stretch {
 		k := min(stretch, p.K-k0)
 		quantized, size, whole := p.B.Elem.Quantized(), g.elem.Size(), k
 		if f.k.gridTurn > 0 {
 			whole -= k % f.k.gridTurn
 		}
-		b, ldb, ahead := p.B.Data, p.B.Stride*size, gridAhead
+		b, ldb, ahead := p.B.Data, p.B.Stride*size, ahead
 		if quantized {
 			b, ldb, ahead = f.widened(p, first, n1, k0, k, s), 4*padded(k), 0
 		} else {

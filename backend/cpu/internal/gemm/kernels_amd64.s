@@ -7022,7 +7022,7 @@ done:
 	RET
 
 // func dot512F32x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, SSE
+// Requires: AVX, AVX512F, BMI2, MMX+, SSE
 TEXT ·dot512F32x1(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -7047,6 +7047,17 @@ row:
 	PCALIGN $0x20
 
 loop:
+	MOVQ       BX, R15
+	ANDQ       $0x00000f00, R15
+	JNZ        page256
+	MOVQ       BX, R15
+	ORQ        $0x00000fff, R15
+	PREFETCHT1 1(R15)
+	PREFETCHT1 65(R15)
+	PREFETCHT1 129(R15)
+	PREFETCHT1 193(R15)
+
+page256:
 	VMOVUPS     (BX), Z31
 	VFMADD231PS (AX), Z31, Z0
 	VMOVUPS     64(BX), Z30
@@ -8892,7 +8903,7 @@ done:
 	RET
 
 // func dot512F16x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, SSE
+// Requires: AVX, AVX512F, BMI2, MMX+, SSE
 TEXT ·dot512F16x1(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -8917,6 +8928,17 @@ row:
 	PCALIGN $0x20
 
 loop:
+	MOVQ       BX, R15
+	ANDQ       $0x00000f80, R15
+	JNZ        page128
+	MOVQ       BX, R15
+	ORQ        $0x00000fff, R15
+	PREFETCHT1 1(R15)
+	PREFETCHT1 65(R15)
+	PREFETCHT1 129(R15)
+	PREFETCHT1 193(R15)
+
+page128:
 	VCVTPH2PS   (BX), Z31
 	VFMADD231PS (AX), Z31, Z0
 	VCVTPH2PS   32(BX), Z30
@@ -10787,7 +10809,7 @@ done:
 	RET
 
 // func dot512BF16x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, SSE
+// Requires: AVX, AVX512F, BMI2, MMX+, SSE
 TEXT ·dot512BF16x1(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -10812,6 +10834,17 @@ row:
 	PCALIGN $0x20
 
 loop:
+	MOVQ       BX, R15
+	ANDQ       $0x00000f80, R15
+	JNZ        page128
+	MOVQ       BX, R15
+	ORQ        $0x00000fff, R15
+	PREFETCHT1 1(R15)
+	PREFETCHT1 65(R15)
+	PREFETCHT1 129(R15)
+	PREFETCHT1 193(R15)
+
+page128:
 	VPMOVZXWD   (BX), Z31
 	VPSLLD      $0x10, Z31, Z31
 	VFMADD231PS (AX), Z31, Z0
@@ -14192,7 +14225,7 @@ done:
 	RET
 
 // func dot256F32x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, FMA3, SSE
+// Requires: AVX, FMA3, MMX+, SSE
 TEXT ·dot256F32x1(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -14217,6 +14250,17 @@ row:
 	PCALIGN $0x20
 
 loop:
+	MOVQ       BX, R15
+	ANDQ       $0x00000f80, R15
+	JNZ        page128
+	MOVQ       BX, R15
+	ORQ        $0x00000fff, R15
+	PREFETCHT1 1(R15)
+	PREFETCHT1 65(R15)
+	PREFETCHT1 129(R15)
+	PREFETCHT1 193(R15)
+
+page128:
 	VMOVUPS     (BX), Y15
 	VFMADD231PS (AX), Y15, Y0
 	VMOVUPS     32(BX), Y14
@@ -15100,7 +15144,7 @@ done:
 	RET
 
 // func dot256F16x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, F16C, FMA3, SSE
+// Requires: AVX, F16C, FMA3, MMX+, SSE
 TEXT ·dot256F16x1(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -15125,6 +15169,17 @@ row:
 	PCALIGN $0x20
 
 loop:
+	MOVQ       BX, R15
+	ANDQ       $0x00000fc0, R15
+	JNZ        page64
+	MOVQ       BX, R15
+	ORQ        $0x00000fff, R15
+	PREFETCHT1 1(R15)
+	PREFETCHT1 65(R15)
+	PREFETCHT1 129(R15)
+	PREFETCHT1 193(R15)
+
+page64:
 	VCVTPH2PS   (BX), Y15
 	VFMADD231PS (AX), Y15, Y0
 	VCVTPH2PS   16(BX), Y14
@@ -16018,7 +16073,7 @@ done:
 	RET
 
 // func dot256BF16x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-// Requires: AVX, AVX2, FMA3, SSE
+// Requires: AVX, AVX2, FMA3, MMX+, SSE
 TEXT ·dot256BF16x1(SB), NOSPLIT, $0-64
 	MOVQ x+8(FP), SI
 	MOVQ ldx+16(FP), R8
@@ -16043,6 +16098,17 @@ row:
 	PCALIGN $0x20
 
 loop:
+	MOVQ       BX, R15
+	ANDQ       $0x00000fc0, R15
+	JNZ        page64
+	MOVQ       BX, R15
+	ORQ        $0x00000fff, R15
+	PREFETCHT1 1(R15)
+	PREFETCHT1 65(R15)
+	PREFETCHT1 129(R15)
+	PREFETCHT1 193(R15)
+
+page64:
 	VPMOVZXWD   (BX), Y15
 	VPSLLD      $0x10, Y15, Y15
 	VFMADD231PS (AX), Y15, Y0
@@ -28009,40 +28075,47 @@ TEXT ·dotSplit512(SB), NOSPLIT, $0-48
 	VPBROADCASTD AX, Z31
 
 row:
-	MOVQ    k+0(FP), CX
-	MOVQ    SI, AX
-	MOVQ    DX, BX
-	VPXORD  Z0, Z0, Z0
-	VPXORD  Z1, Z1, Z1
-	VPXORD  Z2, Z2, Z2
-	VPXORD  Z3, Z3, Z3
-	SUBQ    $+128, CX
-	JLT     rest
-	PCALIGN $0x20
+	MOVQ       k+0(FP), CX
+	MOVQ       SI, AX
+	MOVQ       DX, BX
+	PREFETCHT1 (DX)(R9*1)
+	PREFETCHT1 64(DX)(R9*1)
+	PREFETCHT1 128(DX)(R9*1)
+	PREFETCHT1 192(DX)(R9*1)
+	VPXORD     Z0, Z0, Z0
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	SUBQ       $+128, CX
+	JLT        rest
+	PCALIGN    $0x20
 
 loop:
-	PREFETCHT2  8192(BX)
-	VMOVUPS     (BX), Z8
-	VPSLLD      $0x10, Z8, Z9
-	VPANDD      Z31, Z8, Z8
+	MOVQ       BX, R8
+	ANDQ       $0x00000f00, R8
+	JNZ        page256
+	MOVQ       BX, R8
+	ORQ        $0x00000fff, R8
+	PREFETCHT1 1(R8)
+	PREFETCHT1 65(R8)
+	PREFETCHT1 129(R8)
+	PREFETCHT1 193(R8)
+
+page256:
+	VPSLLD      $0x10, (BX), Z9
+	VPANDD      (BX), Z31, Z8
 	VFMADD231PS (AX), Z9, Z0
 	VFMADD231PS 64(AX), Z8, Z1
-	PREFETCHT2  8256(BX)
-	VMOVUPS     64(BX), Z10
-	VPSLLD      $0x10, Z10, Z11
-	VPANDD      Z31, Z10, Z10
+	VPSLLD      $0x10, 64(BX), Z11
+	VPANDD      64(BX), Z31, Z10
 	VFMADD231PS 128(AX), Z11, Z2
 	VFMADD231PS 192(AX), Z10, Z3
-	PREFETCHT2  8320(BX)
-	VMOVUPS     128(BX), Z12
-	VPSLLD      $0x10, Z12, Z13
-	VPANDD      Z31, Z12, Z12
+	VPSLLD      $0x10, 128(BX), Z13
+	VPANDD      128(BX), Z31, Z12
 	VFMADD231PS 256(AX), Z13, Z0
 	VFMADD231PS 320(AX), Z12, Z1
-	PREFETCHT2  8384(BX)
-	VMOVUPS     192(BX), Z14
-	VPSLLD      $0x10, Z14, Z15
-	VPANDD      Z31, Z14, Z14
+	VPSLLD      $0x10, 192(BX), Z15
+	VPANDD      192(BX), Z31, Z14
 	VFMADD231PS 384(AX), Z15, Z2
 	VFMADD231PS 448(AX), Z14, Z3
 	ADDQ        $+512, AX
@@ -28142,7 +28215,8 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0    2048(BX)
+	PREFETCHT1    8192(BX)
+	PREFETCHT1    8259(BX)
 	VPMOVSXBD     (BX), Z2
 	VCVTDQ2PS     Z2, Z2
 	VMULPS        (AX), Z2, Z1
@@ -28199,7 +28273,8 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0    2048(BX)
+	PREFETCHT1    8192(BX)
+	PREFETCHT1    8259(BX)
 	VPMOVSXBD     (BX), Z4
 	VCVTDQ2PS     Z4, Z4
 	VMULPS        (AX), Z4, Z2
@@ -28271,7 +28346,8 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0    2048(BX)
+	PREFETCHT1    8192(BX)
+	PREFETCHT1    8259(BX)
 	VPMOVSXBD     (BX), Z6
 	VCVTDQ2PS     Z6, Z6
 	VMULPS        (AX), Z6, Z3
@@ -28358,7 +28434,8 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0    2048(BX)
+	PREFETCHT1    8192(BX)
+	PREFETCHT1    8259(BX)
 	VPMOVSXBD     (BX), Z8
 	VCVTDQ2PS     Z8, Z8
 	VMULPS        (AX), Z8, Z4
@@ -28493,7 +28570,7 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0    2048(BX)
+	PREFETCHT1    8192(BX)
 	VPMOVZXBD     (BX), Z2
 	VPSRLD        $0x04, Z2, Z3
 	VPERMPS       Z31, Z2, Z2
@@ -28552,7 +28629,7 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0    2048(BX)
+	PREFETCHT1    8192(BX)
 	VPMOVZXBD     (BX), Z4
 	VPSRLD        $0x04, Z4, Z5
 	VPERMPS       Z31, Z4, Z4
@@ -28626,7 +28703,7 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0    2048(BX)
+	PREFETCHT1    8192(BX)
 	VPMOVZXBD     (BX), Z6
 	VPSRLD        $0x04, Z6, Z7
 	VPERMPS       Z31, Z6, Z6
@@ -28715,7 +28792,7 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0    2048(BX)
+	PREFETCHT1    8192(BX)
 	VPMOVZXBD     (BX), Z8
 	VPSRLD        $0x04, Z8, Z9
 	VPERMPS       Z31, Z8, Z8
@@ -28862,7 +28939,8 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0   2048(BX)
+	PREFETCHT1   8192(BX)
+	PREFETCHT1   8259(BX)
 	VPMOVSXBD    (BX), Y2
 	VCVTDQ2PS    Y2, Y2
 	VMULPS       (AX), Y2, Y1
@@ -28929,7 +29007,8 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0   2048(BX)
+	PREFETCHT1   8192(BX)
+	PREFETCHT1   8259(BX)
 	VPMOVSXBD    (BX), Y4
 	VCVTDQ2PS    Y4, Y4
 	VMULPS       (AX), Y4, Y2
@@ -29013,7 +29092,8 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0   2048(BX)
+	PREFETCHT1   8192(BX)
+	PREFETCHT1   8259(BX)
 	VPMOVSXBD    (BX), Y6
 	VCVTDQ2PS    Y6, Y6
 	VMULPS       (AX), Y6, Y3
@@ -29190,7 +29270,7 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0   2048(BX)
+	PREFETCHT1   8192(BX)
 	VPMOVZXBD    (BX), Y2
 	VPSLLD       $0x1c, Y2, Y4
 	VPERMPS      Y14, Y2, Y3
@@ -29284,7 +29364,7 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0   2048(BX)
+	PREFETCHT1   8192(BX)
 	VPMOVZXBD    (BX), Y4
 	VPSLLD       $0x1c, Y4, Y6
 	VPERMPS      Y14, Y4, Y5
@@ -29395,7 +29475,7 @@ row:
 	PCALIGN $0x20
 
 loop:
-	PREFETCHT0   2048(BX)
+	PREFETCHT1   8192(BX)
 	VPMOVZXBD    (BX), Y6
 	VPSLLD       $0x1c, Y6, Y8
 	VPERMPS      Y14, Y6, Y7
