@@ -27,25 +27,15 @@ func fetch() {
 // next. With that a loop is faster than one that does nothing but read (Zen 4);
 // asking for every line is slower than not asking. It works in tmp.
 func nextPage(p, tmp reg.GPPhysical, turn int) {
-	const page = 4096
+	const page, line, lines = 4096, 64, 4 // as many lines as set the hardware going
 	label := sprintf("page%d", turn)
 	MOVQ(p, tmp)
 	ANDQ(U32(uint32(page-turn)), tmp)
 	JNZ(LabelRef(label))
 	MOVQ(p, tmp)
 	ORQ(U32(page-1), tmp)
-	streamHead(Mem{Base: tmp, Disp: 1})
-	Label(label)
-}
-
-// nextRow is nextPage at the beginning of a row, for the one step bytes behind
-// it: that is on another page where only a part of each row is read.
-func nextRow(p, step reg.GPPhysical) { streamHead(Mem{Base: p, Index: step, Scale: 1}) }
-
-// streamHead emits the fetching of as many lines as set the hardware going.
-func streamHead(m Mem) {
-	const line, lines = 64, 4
 	for i := range lines {
-		PREFETCHT1(m.Offset(i * line))
+		PREFETCHT1(Mem{Base: tmp, Disp: 1 + i*line})
 	}
+	Label(label)
 }

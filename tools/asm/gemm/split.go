@@ -93,7 +93,6 @@ func dotSplit() {
 	param("k", reg.RCX)
 	MOVQ(reg.RSI, reg.RAX)
 	MOVQ(reg.RDX, reg.RBX)
-	nextRow(reg.RDX, reg.R9)
 	for _, z := range v.r[:4] {
 		zero(z)
 	}

@@ -29,6 +29,14 @@ func (e Elem) Size() int {
 	return 0
 }
 
+// bits is about how many an element takes in memory.
+func (e Elem) bits() int {
+	if e.Quantized() {
+		return 8 * e.blockBytes() / quantBlock
+	}
+	return 8 * e.Size()
+}
+
 // String is the name of the type as safetensors writes it.
 func (e Elem) String() string {
 	switch e {

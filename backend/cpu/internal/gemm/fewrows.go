@@ -18,7 +18,7 @@ type fewRows struct {
 
 const (
 	rowsFew     = 8
-	sharesFew   = 16                 // tasks of each worker where B has its k side by side: the last should not be waited for long
+	sharesFew   = 4                  // tasks of each worker, or more: see sharesOf
 	rowsInPlace = 32                 // where every A is transposed and no B is
 	colsFew     = 64                 // columns of a task are a multiple
 	rowsDots    = 16                 // rows of B per call of dots, small enough to be read twice
@@ -65,22 +65,31 @@ func (f *fewRows) run() { f.spread(f.divide(), f.task) }
 func (f *fewRows) divide() int {
 	f.prepare()
 	groups := ceil(f.c.N, colsFew)
-	shares := 4
-	if f.reads() {
-		shares = sharesFew
+	shares := sharesFew
+	if bytes, ok := f.reads(); ok {
+		shares = f.e.sharesOf(bytes)
 	}
 	f.cols = ceil(groups, min(groups, f.shares(shares))) * colsFew
 	return ceil(f.c.N, f.cols)
 }
 
-// reads reports whether all of B is read front to back.
-func (f *fewRows) reads() bool {
+// reads is how many bytes of B there are, if all of it is read front to back.
+func (f *fewRows) reads() (bytes int, ok bool) {
 	for i := range f.c.Pairs {
-		if p := &f.c.Pairs[i]; !p.idle() && !p.B.Trans {
-			return false
+		p := &f.c.Pairs[i]
+		if !p.idle() && !p.B.Trans {
+			return 0, false
 		}
+		bytes += p.K * f.c.N * p.B.Elem.bits() / 8
 	}
-	return true
+	return bytes, true
+}
+
+// sharesOf is how many tasks each worker gets to read so many bytes: the last
+// one is not waited for long, and a stream of memory is not begun too often.
+func (e *Engine) sharesOf(bytes int) int {
+	const piece, most = 256 << 10, 16
+	return max(sharesFew, min(most, bytes/(piece*e.pool.Workers())))
 }
 
 // prepare finds A of every pair, and widens or transposes where the kernels

@@ -99,7 +99,7 @@ func (f *grid) divide() int {
 	f.spread(f.panels, f.pack)
 	groups, shares := ceil(f.c.N, gridGroup), 4
 	if f.c.M == 1 {
-		shares = sharesFew
+		shares = 16
 	}
 	f.cols = ceil(groups, min(groups, f.shares(shares))) * gridGroup
 	return ceil(f.c.N, f.cols)

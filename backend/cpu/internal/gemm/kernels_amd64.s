@@ -28075,20 +28075,16 @@ TEXT ·dotSplit512(SB), NOSPLIT, $0-48
 	VPBROADCASTD AX, Z31
 
 row:
-	MOVQ       k+0(FP), CX
-	MOVQ       SI, AX
-	MOVQ       DX, BX
-	PREFETCHT1 (DX)(R9*1)
-	PREFETCHT1 64(DX)(R9*1)
-	PREFETCHT1 128(DX)(R9*1)
-	PREFETCHT1 192(DX)(R9*1)
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	SUBQ       $+128, CX
-	JLT        rest
-	PCALIGN    $0x20
+	MOVQ    k+0(FP), CX
+	MOVQ    SI, AX
+	MOVQ    DX, BX
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	SUBQ    $+128, CX
+	JLT     rest
+	PCALIGN $0x20
 
 loop:
 	MOVQ       BX, R8
