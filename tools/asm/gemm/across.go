@@ -87,7 +87,8 @@ func acrossRows(rows int) *acrossLoop {
 
 // panels emits the loops around body, which packs rows at w.src to w.dst.
 func (w *acrossLoop) panels(e elem, body func(), v *vector) {
-	LEAQ(Mem{Base: w.step, Index: w.step, Scale: 1}, w.far)
+	MOVQ(w.step, w.far)
+	SHLQ(U8(3), w.far)
 	if w.rows == 2 {
 		LEAQ(Mem{Base: w.far, Index: w.step, Scale: 1}, w.afar)
 	}
@@ -100,9 +101,9 @@ func (w *acrossLoop) panels(e elem, body func(), v *vector) {
 	align()
 	Label("panels")
 	for i := 0; i < v.width()*e.size; i += 64 {
-		PREFETCHT0(Mem{Base: w.src, Index: w.far, Scale: 1, Disp: i})
+		PREFETCHT1(Mem{Base: w.src, Index: w.far, Scale: 1, Disp: i})
 		if w.rows == 2 {
-			PREFETCHT0(Mem{Base: w.src, Index: w.afar, Scale: 1, Disp: i})
+			PREFETCHT1(Mem{Base: w.src, Index: w.afar, Scale: 1, Disp: i})
 		}
 	}
 	body()
