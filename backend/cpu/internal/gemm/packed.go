@@ -155,16 +155,38 @@ func (p *packed) tiles(i int) {
 			b, step = s.b.take(ceil(n1-n0, nr)*nr*k+packSlack), k
 			p.packCols(s, b, k0, k, n0, n1)
 		}
-		add, bias := c.Accumulate || k0 > 0, unsafe.Pointer(nil)
-		for n := first; n < last; n++ {
-			a, r0, r1 := p.panel(n)
-			ahead := 4 * ((r1-r0)*p.depth + packSlack + 1) // to the next panel
-			for col := n0; col < n1; col += nr {
-				if k0 == 0 {
-					bias = c.biasAt(col)
-				}
-				p.kern.tile(r1-r0, k, floats(a, k0*(r1-r0)), floats(b, (col-n0)*step), floats(c.C, (p.row0+r0)*c.LDC+col), c.LDC, min(nr, n1-col), add, bias, ahead)
+		p.multiply(b, step, k0, k, n0, n1, first, last)
+	}
+}
+
+// multiply adds k words from k0 on to panels [first,last) of rows of C and
+// columns [n0,n1). Where b is more than stays in the second-level cache, few
+// panels of rows pass by each panel of b; else each of b's by one of rows.
+func (p *packed) multiply(b []float32, step, k0, k, n0, n1, first, last int) {
+	const fewPanels, fits = 8, 256 << 10
+	c, nr := p.c, p.kern.nr
+	add := c.Accumulate || k0 > 0
+	tile := func(n, col, ahead int) {
+		a, r0, r1 := p.panel(n)
+		bias := unsafe.Pointer(nil)
+		if k0 == 0 {
+			bias = c.biasAt(col)
+		}
+		p.kern.tile(r1-r0, k, floats(a, k0*(r1-r0)), floats(b, (col-n0)*step), floats(c.C, (p.row0+r0)*c.LDC+col), c.LDC, min(nr, n1-col), add, bias, ahead)
+	}
+	if last-first <= fewPanels && k*(n1-n0) > fits {
+		for col := n0; col < n1; col += nr {
+			for n := first; n < last; n++ {
+				tile(n, col, 0)
 			}
+		}
+		return
+	}
+	for n := first; n < last; n++ {
+		_, r0, r1 := p.panel(n)
+		next := 4 * ((r1-r0)*p.depth + packSlack + 1)
+		for col := n0; col < n1; col += nr {
+			tile(n, col, next)
 		}
 	}
 }
