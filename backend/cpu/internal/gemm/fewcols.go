@@ -6,8 +6,8 @@ import (
 )
 
 // fewCols computes a call of at most colsThin columns whose A is float32 with
-// its k side by side, such as x·Aᵀ of an adapter: a few rows of A are
-// multiplied with all columns of B while they are in cache, and of what is
+// its k side by side, such as x·Aᵀ of an adapter: a strip of rows of A is
+// multiplied with all columns of B while it is in cache, and of what is
 // packed only B, which is small. Each task takes a range of rows.
 type fewCols struct {
 	*job
@@ -23,8 +23,8 @@ type fewCols struct {
 
 const (
 	colsThin   = 64
-	blockDeep  = 768 // longest run of k between two updates of C: rows of A stay in L1 beside B
-	aheadTiles = 2   // how far ahead A is fetched
+	blockDeep  = 512       // longest run of k in words between two updates of C: B of a group stays in the nearest cache
+	blockStrip = 128 << 10 // bytes of a strip, which stays in the second-level cache beside the next one
 )
 
 func (f *fewCols) bind(j *job) {
@@ -149,31 +149,44 @@ func (f *fewCols) rowRange(i int) {
 	m0 := i * f.rows
 	m1 := min(f.c.M, m0+f.rows)
 	f.c.initialize(m0, m1, 0, f.c.N)
-	for m := m0; m < m1; m += f.tile {
-		skip := max(0, m+f.tile-f.c.M)
-		for x := range f.packs {
-			f.multiply(f.packs[x], m-skip, skip)
+	for _, x := range f.packs {
+		p := &f.c.Pairs[x]
+		strip := max(1, blockStrip/(4*p.K*f.tile)) * f.tile
+		for m := m0; m < m1; m += strip {
+			f.multiply(x, m, min(m1, m+strip), m1)
 		}
 	}
 }
 
-// multiply adds a pair to a tile of C from row m, but for the first skip rows.
-func (f *fewCols) multiply(x, m, skip int) {
+// multiply adds a pair to rows [m0,m1) of C, a stretch of k after the other:
+// what a group of columns has of it stays in the nearest cache, while the rows
+// come from the second one. Meanwhile it fetches the rows behind them, up to
+// end, front to back.
+func (f *fewCols) multiply(x, m0, m1, end int) {
 	c, p := f.c, &f.c.Pairs[x]
-	stretch := f.words(stretchOf(p.K, blockDeep)) * f.kern.pairSize
+	stretch := f.words(stretchOf(p.K, blockDeep*f.kern.pairSize)) * f.kern.pairSize
+	next, stop, turn := 4*m1*p.A.Stride, 4*end*p.A.Stride, 0
 	for k0 := 0; k0 < p.K; k0 += stretch {
 		k := min(stretch, p.K-k0)
-		a := at(p.A.Data, 4*(m*p.A.Stride+k0))
-		ahead := 4 * (aheadTiles*f.tile*p.A.Stride - k0 + f.tile*k0) // as much of that tile as is read of this one
 		for g := range f.groups {
 			n0, n1 := f.group(g)
 			b := floats(f.b[x], n0*f.words(p.K)+k0/f.kern.pairSize*(n1-n0))
-			if skip == 0 {
-				f.kern.block(n1-n0, k, a, p.A.Stride, b, floats(c.C, m*c.LDC+n0), c.LDC, ahead, p.Alpha)
-			} else {
-				f.last(n1-n0, k, a, p, b, m, n0, skip)
+			for m := m0; m < m1; m += f.tile {
+				skip := max(0, m+f.tile-c.M)
+				from := 4 * ((m-skip)*p.A.Stride + k0)
+				ahead := 0
+				if turn++; turn == f.groups {
+					turn = 0
+					if next < stop {
+						ahead, next = next-from, next+4*f.tile*k
+					}
+				}
+				if skip == 0 {
+					f.kern.block(n1-n0, k, at(p.A.Data, from), p.A.Stride, b, floats(c.C, m*c.LDC+n0), c.LDC, ahead, p.Alpha)
+				} else {
+					f.last(n1-n0, k, at(p.A.Data, from), p, b, m-skip, n0, skip)
+				}
 			}
-			ahead = 0 // they are on their way
 		}
 	}
 }
