@@ -10,7 +10,7 @@ import (
 // logitRows rows where the vocabulary is large: reading the weights of the head
 // once for fewer rows would cost more than the products.
 const (
-	logitBytes = 16 << 20
+	logitBytes = 32 << 20
 	logitRows  = 128
 )
 
