@@ -96,42 +96,47 @@ func (s *Sampler) Next(logits []float32, history []int32) (id int32, prob float3
 	if err := s.Validate(); err != nil {
 		return 0, 0, err
 	}
-	if err := s.start(logits, history); err != nil {
+	if err := check(logits); err != nil {
 		return 0, 0, err
 	}
+	scores := s.penalize(logits, history)
 	if s.Temperature == 0 {
-		id, prob = s.most()
+		id, prob = greedy(scores)
 		return id, prob, nil
 	}
+	s.start(scores)
 	s.warp()
 	id, prob = s.draw(len(history))
 	return id, prob, nil
 }
 
-// start makes every token a candidate, with the repetition penalty applied.
-func (s *Sampler) start(logits []float32, history []int32) error {
-	if err := check(logits); err != nil {
-		return err
+// penalize is the logits with the repetition penalty applied.
+func (s *Sampler) penalize(logits []float32, history []int32) []float32 {
+	p := float32(s.RepetitionPenalty)
+	if p == 0 || p == 1 {
+		return logits
 	}
 	s.scores = append(s.scores[:0], logits...)
-	if p := float32(s.RepetitionPenalty); p != 0 && p != 1 {
-		for _, id := range history {
-			if id < 0 || int(id) >= len(logits) {
-				continue
-			}
-			// From the original, so that a repeated id is penalised once.
-			if x := logits[id]; x < 0 {
-				s.scores[id] = x * p
-			} else {
-				s.scores[id] = x / p
-			}
+	for _, id := range history {
+		if id < 0 || int(id) >= len(logits) {
+			continue
+		}
+		// From the original, so that a repeated id is penalised once.
+		if x := logits[id]; x < 0 {
+			s.scores[id] = x * p
+		} else {
+			s.scores[id] = x / p
 		}
 	}
+	return s.scores
+}
+
+// start makes every token a candidate.
+func (s *Sampler) start(scores []float32) {
 	s.kept = s.kept[:0]
-	for id, x := range s.scores {
+	for id, x := range scores {
 		s.kept = append(s.kept, candidate{int32(id), x})
 	}
-	return nil
 }
 
 // check refuses what transformers would turn into a distribution of NaN.
@@ -174,10 +179,19 @@ func (s *Sampler) best() candidate {
 	return b
 }
 
-// most is greedy choice.
-func (s *Sampler) most() (int32, float32) {
-	b := s.best()
-	return b.id, float32(1 / s.mass(b.score))
+// greedy is the largest score, the first among equals, with its softmax.
+func greedy(scores []float32) (id int32, prob float32) {
+	best := 0
+	for i, x := range scores {
+		if x > scores[best] {
+			best = i
+		}
+	}
+	sum := 0.0
+	for _, x := range scores {
+		sum += weight(x, scores[best])
+	}
+	return int32(best), float32(1 / sum)
 }
 
 // mass is the sum of exp(score - top) over the candidates.
