@@ -56,6 +56,7 @@ func main() {
 	for _, v := range []*vector{avx512, avx2} {
 		for _, b := range []blocks{q8, q4} {
 			unblock(v, b)
+			deepBlocks(v, b)
 			for rows := 1; rows <= v.dotRows; rows++ {
 				dotBlocks(v, rows, b)
 			}

@@ -189,3 +189,76 @@ func dotBlocks(v *vector, rows int, b blocks) {
 	VZEROUPPER()
 	RET()
 }
+
+// deepRows is how many rows of w deepBlocks has.
+const deepRows = 4
+
+// deepBlocks emits what dotBlocks does for one row of x, but for a few rows of w
+// at a time: a long row of x does not stay in the nearest cache, and is read
+// once for all of them. They are more streams than the hardware follows, so what
+// comes next is fetched in the order of memory, one group of rows ahead.
+func deepBlocks(v *vector, b blocks) {
+	signature := "func(k int, x *float32, w *byte, ldw, n int, out *float32)"
+	if b == q4 {
+		signature = "func(k int, x *float32, w *byte, ldw, n int, out *float32, code *float32)"
+	}
+	text(sprintf("deep%s%s", v.name, b.name), signature,
+		sprintf("out[j] = x·w[j·ldw:], ldw in bytes, j < n, a multiple of %d; k > 0 in blocks.", deepRows))
+	table := b.table(v)
+	param("x", reg.RSI)
+	param("w", reg.RDX)
+	param("ldw", reg.R9)
+	param("n", reg.R10)
+	param("out", reg.RDI)
+	w := []reg.GPPhysical{reg.RBX, reg.R11, reg.R12, reg.R13}
+	ahead := reg.R8
+	sums, part, tmp := v.r[:deepRows], v.r[deepRows], v.r[deepRows+1:][:4]
+	if v == avx512 {
+		tmp = v.r[deepRows+1:][:8]
+	}
+	Label("rows")
+	param("k", reg.RCX)
+	MOVQ(reg.RSI, reg.RAX)
+	for j, row := range w {
+		if j == 0 {
+			MOVQ(reg.RDX, row)
+		} else {
+			LEAQ(Mem{Base: w[j-1], Index: reg.R9, Scale: 1}, row)
+		}
+		zero(sums[j])
+	}
+	LEAQ(Mem{Base: reg.RDX, Index: reg.R9, Scale: deepRows}, reg.RDX)
+	MOVQ(reg.RDX, ahead)
+	align()
+	Label("loop")
+	for i := 0; i < deepRows*b.bytes()+63; i += 64 {
+		PREFETCHT1(Mem{Base: ahead, Disp: i})
+	}
+	ADDQ(I32(int32(deepRows*b.bytes())), ahead)
+	for j, row := range w {
+		first := true
+		b.each(v, row, table, tmp, func(e int, w reg.VecPhysical) {
+			if x := (Mem{Base: reg.RAX, Disp: 4 * e}); first {
+				VMULPS(x, w, part)
+			} else {
+				VFMADD231PS(x, w, part)
+			}
+			first = false
+		})
+		VBROADCASTSS(Mem{Base: row, Disp: b.codes}, tmp[0])
+		VFMADD231PS(part, tmp[0], sums[j])
+		ADDQ(I32(int32(b.bytes())), row)
+	}
+	ADDQ(I32(4*quantBlock), reg.RAX)
+	DECQ(reg.RCX)
+	JNZ(LabelRef("loop"))
+	for j := range w {
+		across(sums[j], part)
+		MOVSS(sums[j].AsX(), Mem{Base: reg.RDI, Disp: 4 * j})
+	}
+	ADDQ(I32(4*deepRows), reg.RDI)
+	SUBQ(I32(deepRows), reg.R10)
+	JG(LabelRef("rows"))
+	VZEROUPPER()
+	RET()
+}

@@ -10,7 +10,7 @@ var avx2 = kernels{
 	tile: avx2Tile,
 	pack: avx2Pack, across: avx2Across,
 	dots: avx2Dots, dotRows: 3,
-	unblock: avx2Unblock, dotBlocks: avx2DotBlocks,
+	unblock: avx2Unblock, dotBlocks: avx2DotBlocks, deepBlocks: avx2DeepBlocks,
 	direct: avx2Direct, directRows: 6, directMost: 32,
 	fetch: fetchAhead,
 	grid:  avx2Grid, panel: avx2Panel, gridRows: 4, gridCols: avx2GridCols, gridTurn: avx2GridTurn, gridMost: 32,

@@ -11,7 +11,7 @@ var avx512 = kernels{
 	pack: avx512Pack, across: avx512Across,
 	dots: avx512Dots, dotRows: 4,
 	split: avx512Split, dotSplit: avx512DotSplit,
-	unblock: avx512Unblock, dotBlocks: avx512DotBlocks,
+	unblock: avx512Unblock, dotBlocks: avx512DotBlocks, deepBlocks: avx512DeepBlocks,
 	direct: avx512Direct, directRows: 8, directMost: 32,
 	fetch: fetchAhead,
 	grid:  avx512Grid, panel: avx512Panel, gridRows: 8, gridCols: avx512GridCols, gridMost: 64,

@@ -55,9 +55,12 @@ type kernels struct {
 
 	// unblock widens blocks of a quantised type, one behind the other, to
 	// quantBlock floats each. dotBlocks is dots for w of such a type, k being
-	// blocks, and rows ≤ dotRows as there.
-	unblock   func(dst, src unsafe.Pointer, elem Elem, blocks int)
-	dotBlocks func(rows, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, elem Elem, ldw, n int, out unsafe.Pointer, ldo int)
+	// blocks, and rows ≤ dotRows as there. deepBlocks is that for one row of x
+	// and n a multiple of deepRows, with the same sums; it is faster where x is
+	// long. Instruction sets that gain nothing by it have none.
+	unblock    func(dst, src unsafe.Pointer, elem Elem, blocks int)
+	dotBlocks  func(rows, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, elem Elem, ldw, n int, out unsafe.Pointer, ldo int)
+	deepBlocks func(k int, x, w unsafe.Pointer, elem Elem, ldw, n int, out unsafe.Pointer)
 
 	// direct computes C[rows,cols] += alpha·a·b over k for b as it lies in
 	// memory, rows ≤ directRows. Element (i,t) of a is the float32 at

@@ -113,13 +113,26 @@ func (f *fewRows) quantized(p *Pair, a operand, n0, n1 int, s *scratch) {
 	}
 }
 
+// A row of more than deepK elements leaves little else of the nearest cache:
+// deepRows rows of blocks are multiplied with it at a time.
+const (
+	deepK    = 4096
+	deepRows = 4
+)
+
 // dotQuantized is dots for rows of whole blocks.
 func (f *fewRows) dotQuantized(p *Pair, a operand, n0, n1 int, s *scratch) {
 	c := f.c
 	out := s.a.take(rowsFew * rowsDots)
 	ldb := p.B.Stride / quantBlock * p.B.Elem.blockBytes()
+	deep := c.M == 1 && p.K > deepK && f.k.deepBlocks != nil
 	for n := n0; n < n1; n += rowsDots {
 		cols := min(rowsDots, n1-n)
+		if deep && cols%deepRows == 0 {
+			f.k.deepBlocks(p.K/quantBlock, a.data, at(p.B.Data, n*ldb), p.B.Elem, ldb, cols, floats(out, 0))
+			f.add(p.Alpha, out, rowsDots, n, cols)
+			continue
+		}
 		for i := 0; i < c.M; i += f.k.dotRows {
 			rows := min(f.k.dotRows, c.M-i)
 			f.k.dotBlocks(rows, p.K/quantBlock, at(a.data, i*a.row), a.row/F32.Size(), at(p.B.Data, n*ldb), p.B.Elem, ldb, cols,

@@ -734,6 +734,11 @@ func dotSplit512(k int, x *float32, w *byte, ldw int, n int, out *float32)
 //go:noescape
 func unblock512Q8(dst *float32, src *byte, blocks int)
 
+// out[j] = x·w[j·ldw:], ldw in bytes, j < n, a multiple of 4; k > 0 in blocks.
+//
+//go:noescape
+func deep512Q8(k int, x *float32, w *byte, ldw int, n int, out *float32)
+
 // out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 1, j < n; k > 0 in blocks.
 //
 //go:noescape
@@ -758,6 +763,11 @@ func dot512Q8x4(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float3
 //
 //go:noescape
 func unblock512Q4(dst *float32, src *byte, blocks int, code *float32)
+
+// out[j] = x·w[j·ldw:], ldw in bytes, j < n, a multiple of 4; k > 0 in blocks.
+//
+//go:noescape
+func deep512Q4(k int, x *float32, w *byte, ldw int, n int, out *float32, code *float32)
 
 // out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 1, j < n; k > 0 in blocks.
 //
@@ -784,6 +794,11 @@ func dot512Q4x4(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float3
 //go:noescape
 func unblock256Q8(dst *float32, src *byte, blocks int)
 
+// out[j] = x·w[j·ldw:], ldw in bytes, j < n, a multiple of 4; k > 0 in blocks.
+//
+//go:noescape
+func deep256Q8(k int, x *float32, w *byte, ldw int, n int, out *float32)
+
 // out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 1, j < n; k > 0 in blocks.
 //
 //go:noescape
@@ -803,6 +818,11 @@ func dot256Q8x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float3
 //
 //go:noescape
 func unblock256Q4(dst *float32, src *byte, blocks int, code *float32)
+
+// out[j] = x·w[j·ldw:], ldw in bytes, j < n, a multiple of 4; k > 0 in blocks.
+//
+//go:noescape
+func deep256Q4(k int, x *float32, w *byte, ldw int, n int, out *float32, code *float32)
 
 // out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 1, j < n; k > 0 in blocks.
 //
