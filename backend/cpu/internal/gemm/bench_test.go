@@ -84,10 +84,12 @@ var blocks = []shape{
 	{name: "qKt", m: 4, n: 512, k: 64, tb: true}, {name: "pV", m: 4, n: 64, k: 512},
 }
 
-func BenchmarkLinear(b *testing.B)    { benchmark(b, linear, (*gemm.Engine).Run) }
-func BenchmarkRounded(b *testing.B)   { benchmark(b, rounded(linear), (*gemm.Engine).Run) }
-func BenchmarkFew(b *testing.B)       { benchmark(b, append(few, rounded(few)...), (*gemm.Engine).Run) }
-func BenchmarkAdapter(b *testing.B)   { benchmark(b, adapter, (*gemm.Engine).Run) }
+func BenchmarkLinear(b *testing.B)  { benchmark(b, linear, (*gemm.Engine).Run) }
+func BenchmarkRounded(b *testing.B) { benchmark(b, rounded(linear), (*gemm.Engine).Run) }
+func BenchmarkFew(b *testing.B)     { benchmark(b, append(few, rounded(few)...), (*gemm.Engine).Run) }
+func BenchmarkAdapter(b *testing.B) {
+	benchmark(b, append(adapter, rounded(adapter)...), (*gemm.Engine).Run)
+}
 func BenchmarkDecode(b *testing.B)    { benchmark(b, decode, (*gemm.Engine).Run) }
 func BenchmarkAttention(b *testing.B) { benchmark(b, blocks, serial) }
 
