@@ -66,29 +66,33 @@ func (f *fewRows) divide() int {
 	f.prepare()
 	groups := ceil(f.c.N, colsFew)
 	shares := sharesFew
-	if bytes, ok := f.reads(); ok {
-		shares = f.e.sharesOf(bytes)
+	if f.reads() {
+		shares = f.e.sharesOf(f.c)
 	}
 	f.cols = ceil(groups, min(groups, f.shares(shares))) * colsFew
 	return ceil(f.c.N, f.cols)
 }
 
-// reads is how many bytes of B there are, if all of it is read front to back.
-func (f *fewRows) reads() (bytes int, ok bool) {
+// reads reports whether all of B is read front to back.
+func (f *fewRows) reads() bool {
 	for i := range f.c.Pairs {
-		p := &f.c.Pairs[i]
-		if !p.idle() && !p.B.Trans {
-			return 0, false
+		if p := &f.c.Pairs[i]; !p.idle() && !p.B.Trans {
+			return false
 		}
-		bytes += p.K * f.c.N * p.B.Elem.bits() / 8
 	}
-	return bytes, true
+	return true
 }
 
-// sharesOf is how many tasks each worker gets to read so many bytes: the last
-// one is not waited for long, and a stream of memory is not begun too often.
-func (e *Engine) sharesOf(bytes int) int {
+// sharesOf is how many tasks each worker gets where reading B takes all the
+// time: the last one is not waited for long, and a stream of memory is not begun
+// too often.
+func (e *Engine) sharesOf(c *Call) int {
 	const piece, most = 256 << 10, 16
+	bytes := 0
+	for i := range c.Pairs {
+		p := &c.Pairs[i]
+		bytes += p.K * c.N * p.B.Elem.bits() / 8
+	}
 	return max(sharesFew, min(most, bytes/(piece*e.pool.Workers())))
 }
 

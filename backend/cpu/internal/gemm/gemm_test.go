@@ -141,8 +141,10 @@ func TestManyWorkers(t *testing.T) {
 				p.add(newMatrix(t, r, s.m, s.k, gemm.F32, trans&1 != 0, 0), newMatrix(t, r, s.k, s.n, gemm.BF16, trans&2 != 0, 0), 1)
 				p.add(newMatrix(t, r, s.m, 8, gemm.F32, trans&1 != 0, 0), newMatrix(t, r, 8, s.n, gemm.F32, trans&2 != 0, 0), 2)
 				c := p.compute(t, engine(t, 1, isa).Run)
-				p.rounded = isa&rounding != 0
-				p.requireRight(t, c)
+				if s.m*s.n*s.k < 8<<20 { // not too much to do again
+					p.rounded = isa&rounding != 0
+					p.requireRight(t, c)
+				}
 				for _, workers := range []int{2, 3, 7} {
 					requireSameBits(t, c, p.compute(t, engine(t, workers, isa).Run), s, trans, workers)
 				}

@@ -35,7 +35,7 @@ const (
 	gridDeep  = 4096     // longest run of k between two updates of C
 	gridAhead = 32 << 10 // how far ahead B is fetched: it comes from memory in one piece
 
-	// of a single row, which waits for memory alone
+	// The same for a single row, which waits for memory alone.
 	gridDeepOne  = 16384
 	gridAheadOne = 64 << 10
 )
@@ -46,7 +46,7 @@ const (
 	gridRowsPairs = 48 // where both ways multiply pairs of bfloat16
 	gridRowsMixed = 12 // where packed panels would be pairs, and grids are not
 	gridKOne      = 2048
-	gridKSplit    = 2048 + 1 // where dotSplit is the other way: x leaves it little of the nearest cache
+	gridKSplit    = 2048 + 1 // where the other way is dotSplit: a longer x leaves it little of the nearest cache
 	gridKFloat    = 512
 	gridKPairs    = 1024
 )
@@ -97,9 +97,9 @@ func (f *grid) divide() int {
 	f.panels = f.k.gridPanels(f.c.M)
 	f.prepare()
 	f.spread(f.panels, f.pack)
-	groups, shares := ceil(f.c.N, gridGroup), 4
+	groups, shares := ceil(f.c.N, gridGroup), sharesFew
 	if f.c.M == 1 {
-		shares = 16
+		shares = f.e.sharesOf(f.c)
 	}
 	f.cols = ceil(groups, min(groups, f.shares(shares))) * gridGroup
 	return ceil(f.c.N, f.cols)
