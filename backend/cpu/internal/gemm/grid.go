@@ -9,7 +9,8 @@ import "unsafe"
 // are multiplied with them. What is packed is A, and quantised weights are
 // widened.
 //
-// The order in which an element is summed does not depend on M here.
+// The order in which an element is summed does not depend on M here, but for a
+// single row.
 type grid struct {
 	*job
 	panels int // of A
@@ -34,6 +35,8 @@ const (
 	gridPanel = 4        // rows of a panel where one does not hold all
 	gridDeep  = 4096     // longest run of k between two updates of C
 	gridAhead = 32 << 10 // how far ahead B is fetched: it comes from memory in one piece
+
+	gridDeepPairs = 1024 // of pairs: eight rows of A stay in the nearest cache
 
 	// The same for a single row, which waits for memory alone.
 	gridDeepOne  = 16384
@@ -195,9 +198,12 @@ func (f *grid) columns(i int) {
 func (f *grid) group(p *Pair, g *gridA, n0, n1 int, s *scratch) {
 	// Grids read whole groups of rows of B: the last one begins earlier.
 	first := max(0, min(n0, n1-gridMostCols))
-	deep, ahead := gridDeep, gridAhead
-	if f.c.M == 1 {
-		deep, ahead = gridDeepOne, gridAheadOne
+	deep, next := gridDeep, gridAhead // next is what to fetch, in bytes from row first on
+	switch {
+	case f.c.M == 1:
+		deep, next = gridDeepOne, gridAheadOne
+	case g.kern.pairSize == 2:
+		deep = gridDeepPairs
 	}
 	stretch := ceil(ceil(p.K, ceil(p.K, deep)), 32) * 32 // whole turns of all kernels
 	for k0 := 0; k0 < p.K; k0 += stretch {
@@ -206,38 +212,43 @@ func (f *grid) group(p *Pair, g *gridA, n0, n1 int, s *scratch) {
 		if f.k.gridTurn > 0 {
 			whole -= k % f.k.gridTurn
 		}
-		b, ldb, ahead := p.B.Data, p.B.Stride*size, ahead
+		b, ldb := p.B.Data, p.B.Stride*size
 		if quantized {
-			b, ldb, ahead = f.widened(p, first, n1, k0, k, s), 4*padded(k), 0
+			b, ldb, next = f.widened(p, first, n1, k0, k, s), 4*padded(k), 0
 		} else {
 			b = at(b, first*ldb+k0*size)
 		}
 		if whole > 0 {
-			f.multiply(p, g, k0, whole, b, ldb, first, n0, n1, ahead)
+			f.multiply(p, g, k0, whole, b, ldb, first, n0, n1, &next)
 		}
 		if whole < k {
 			b = at(b, whole*size)
 			if !quantized {
 				b, ldb = f.rest(b, ldb, n1-first, (k-whole)*size, s)
 			}
-			f.multiply(p, g, k0+whole, f.k.gridTurn, b, ldb, first, n0, n1, 0)
+			f.multiply(p, g, k0+whole, f.k.gridTurn, b, ldb, first, n0, n1, nil)
 		}
 	}
 }
 
 // multiply adds k elements from k0 on of a pair, with b its row first of B
-// there. What lies ahead of b is fetched once.
-func (f *grid) multiply(p *Pair, g *gridA, k0, k int, b unsafe.Pointer, ldb, first, n0, n1, ahead int) {
+// there. The first panel fetches as much as it reads, from next on, which it
+// moves; with nil or 0 there nothing is fetched.
+func (f *grid) multiply(p *Pair, g *gridA, k0, k int, b unsafe.Pointer, ldb, first, n0, n1 int, next *int) {
 	for i := range f.panels {
 		m0, m1 := f.panel(i), f.panel(i+1)
 		a := floats(g.data, m0*g.row+(m1-m0)*(k0/g.kern.pairSize))
 		cols := f.k.gridCols[m1-m0]
 		for n := n0; n < n1; n += cols {
 			skip := max(0, n+cols-n1)
-			g.kern.grid(m1-m0, k, a, at(b, (n-skip-first)*ldb), g.elem, ldb,
+			row, ahead := (n-skip-first)*ldb, 0
+			if i == 0 && next != nil && *next > 0 {
+				ahead = *next - row - k0*g.elem.Size()
+				*next += cols * k * g.elem.Size()
+			}
+			g.kern.grid(m1-m0, k, a, at(b, row), g.elem, ldb,
 				floats(f.c.C, m0*f.c.LDC+n-skip), f.c.LDC, skip, ahead, p.Alpha)
 		}
-		ahead = 0
 	}
 }
 
