@@ -135,16 +135,12 @@ func TestAgainstReference(t *testing.T) {
 func TestManyWorkers(t *testing.T) {
 	eachPrecision(t, func(t *testing.T, isa gemm.ISA) {
 		r := rand.New(rand.NewPCG(1, 1))
-		for _, s := range []struct{ m, n, k int }{{40, 300, 600}, {40, 300, 1100}, {20, 1100, 1600}, {3, 700, 300}, {400, 20, 200}, {300, 24, 900}, {150, 90, 90}, {1, 40, 20000}} {
+		for _, s := range []struct{ m, n, k int }{{40, 300, 600}, {40, 300, 1100}, {20, 1100, 1600}, {3, 700, 300}, {400, 20, 200}, {150, 90, 90}} {
 			for trans := range 4 {
 				p := newProblem(r, s.m, s.n, 0, false, true)
 				p.add(newMatrix(t, r, s.m, s.k, gemm.F32, trans&1 != 0, 0), newMatrix(t, r, s.k, s.n, gemm.BF16, trans&2 != 0, 0), 1)
 				p.add(newMatrix(t, r, s.m, 8, gemm.F32, trans&1 != 0, 0), newMatrix(t, r, 8, s.n, gemm.F32, trans&2 != 0, 0), 2)
 				c := p.compute(t, engine(t, 1, isa).Run)
-				if s.m*s.n*s.k < 8<<20 { // not too much to do again
-					p.rounded = isa&rounding != 0
-					p.requireRight(t, c)
-				}
 				for _, workers := range []int{2, 3, 7} {
 					requireSameBits(t, c, p.compute(t, engine(t, workers, isa).Run), s, trans, workers)
 				}
