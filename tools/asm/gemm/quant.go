@@ -83,6 +83,28 @@ func (b blocks) each(v *vector, base reg.GPPhysical, table, tmp []reg.VecPhysica
 	}
 }
 
+// multiply emits the products of the block at base with rows of x, row i of which
+// is at x(i, 0): the sum over the block in parts[i], and times its scale added to
+// sums[i]. It works in tmp.
+func (b blocks) multiply(v *vector, base reg.GPPhysical, table, tmp []reg.VecPhysical, x func(i, disp int) Mem, parts, sums []reg.VecPhysical) {
+	first := true
+	b.each(v, base, table, tmp, func(e int, w reg.VecPhysical) {
+		for i, part := range parts {
+			if first {
+				VMULPS(x(i, 4*e), w, part)
+			} else {
+				VFMADD231PS(x(i, 4*e), w, part)
+			}
+		}
+		first = false
+	})
+	scale := tmp[0]
+	VBROADCASTSS(Mem{Base: base, Disp: b.codes}, scale)
+	for i, part := range parts {
+		VFMADD231PS(part, scale, sums[i])
+	}
+}
+
 // unblock emits the widening of blocks, one behind the other.
 func unblock(v *vector, b blocks) {
 	signature, code := "func(dst *float32, src *byte, blocks int)", ""
@@ -157,23 +179,7 @@ func dotBlocks(v *vector, rows int, b blocks) {
 	if b.bytes() > 64 {
 		PREFETCHT1(Mem{Base: reg.RBX, Disp: blocksAhead + b.bytes() - 1})
 	}
-	first := true
-	b.each(v, reg.RBX, table, tmp, func(e int, w reg.VecPhysical) {
-		for i := range rows {
-			x := row(reg.RAX, reg.R8, reg.R12, i, 4*e)
-			if first {
-				VMULPS(x, w, part(i))
-			} else {
-				VFMADD231PS(x, w, part(i))
-			}
-		}
-		first = false
-	})
-	scale := tmp[0]
-	VBROADCASTSS(Mem{Base: reg.RBX, Disp: b.codes}, scale)
-	for i := range rows {
-		VFMADD231PS(part(i), scale, sum(i))
-	}
+	b.multiply(v, reg.RBX, table, tmp, func(i, disp int) Mem { return row(reg.RAX, reg.R8, reg.R12, i, disp) }, v.r[rows:2*rows], v.r[:rows])
 	ADDQ(I32(4*quantBlock), reg.RAX)
 	ADDQ(I32(int32(b.bytes())), reg.RBX)
 	DECQ(reg.RCX)
@@ -212,7 +218,7 @@ func deepBlocks(v *vector, b blocks) {
 	param("out", reg.RDI)
 	w := []reg.GPPhysical{reg.RBX, reg.R11, reg.R12, reg.R13}
 	ahead := reg.R8
-	sums, part, tmp := v.r[:deepRows], v.r[deepRows], v.r[deepRows+1:][:4]
+	sums, tmp := v.r[:deepRows], v.r[deepRows+1:][:4]
 	if v == avx512 {
 		tmp = v.r[deepRows+1:][:8]
 	}
@@ -236,24 +242,14 @@ func deepBlocks(v *vector, b blocks) {
 	}
 	ADDQ(I32(int32(deepRows*b.bytes())), ahead)
 	for j, row := range w {
-		first := true
-		b.each(v, row, table, tmp, func(e int, w reg.VecPhysical) {
-			if x := (Mem{Base: reg.RAX, Disp: 4 * e}); first {
-				VMULPS(x, w, part)
-			} else {
-				VFMADD231PS(x, w, part)
-			}
-			first = false
-		})
-		VBROADCASTSS(Mem{Base: row, Disp: b.codes}, tmp[0])
-		VFMADD231PS(part, tmp[0], sums[j])
+		b.multiply(v, row, table, tmp, func(_, disp int) Mem { return Mem{Base: reg.RAX, Disp: disp} }, v.r[deepRows:deepRows+1], sums[j:j+1])
 		ADDQ(I32(int32(b.bytes())), row)
 	}
 	ADDQ(I32(4*quantBlock), reg.RAX)
 	DECQ(reg.RCX)
 	JNZ(LabelRef("loop"))
 	for j := range w {
-		across(sums[j], part)
+		across(sums[j], v.r[deepRows])
 		MOVSS(sums[j].AsX(), Mem{Base: reg.RDI, Disp: 4 * j})
 	}
 	ADDQ(I32(4*deepRows), reg.RDI)
