@@ -67,15 +67,15 @@ func copyAcrossPairs(e elem) {
 
 // acrossLoop is the loops of copyAcross.
 type acrossLoop struct {
-	rows      int // of src that are packed together: 1 or 2
-	src, dst  reg.GPPhysical
-	step      reg.GPPhysical
-	afar, far reg.GPPhysical // steps to the rows that are fetched ahead
+	rows     int // of src that are packed together: 1 or 2
+	src, dst reg.GPPhysical
+	step     reg.GPPhysical
+	afar     reg.GPPhysical // steps to the second of the rows that are fetched ahead
 }
 
 // acrossRows loads the parameters.
 func acrossRows(rows int) *acrossLoop {
-	w := &acrossLoop{rows: rows, src: reg.RAX, dst: reg.R11, step: reg.R9, far: reg.R12, afar: reg.R13}
+	w := &acrossLoop{rows: rows, src: reg.RAX, dst: reg.R11, step: reg.R9, afar: reg.R13}
 	param("dst", reg.RDI)
 	param("panel", reg.R8)
 	param("src", reg.RSI)
@@ -87,10 +87,8 @@ func acrossRows(rows int) *acrossLoop {
 
 // panels emits the loops around body, which packs rows at w.src to w.dst.
 func (w *acrossLoop) panels(e elem, body func(), v *vector) {
-	MOVQ(w.step, w.far)
-	SHLQ(U8(3), w.far)
 	if w.rows == 2 {
-		LEAQ(Mem{Base: w.far, Index: w.step, Scale: 1}, w.afar)
+		LEAQ(Mem{Base: w.step, Index: w.step, Scale: rowsAhead}, w.afar)
 	}
 	SUBQ(I32(int32(w.rows)), reg.RCX)
 	JLT(LabelRef("done"))
@@ -101,7 +99,7 @@ func (w *acrossLoop) panels(e elem, body func(), v *vector) {
 	align()
 	Label("panels")
 	for i := 0; i < v.width()*e.size; i += 64 {
-		PREFETCHT1(Mem{Base: w.src, Index: w.far, Scale: 1, Disp: i})
+		PREFETCHT1(Mem{Base: w.src, Index: w.step, Scale: rowsAhead, Disp: i})
 		if w.rows == 2 {
 			PREFETCHT1(Mem{Base: w.src, Index: w.afar, Scale: 1, Disp: i})
 		}

@@ -55,8 +55,8 @@ func splitRow() {
 
 // dotSplit emits the products of such a row with n rows of bfloat16, each read
 // once, front to back. What is shifted and masked comes from memory both times:
-// loading it once, into a register that both of them read, takes half as long
-// again (Zen 4).
+// a loop that loads it once, into a register that both of them read, waits longer
+// (Zen 4).
 func dotSplit() {
 	const unroll = 4 // pieces of 32 at a time, over two pairs of sums
 	v := avx512

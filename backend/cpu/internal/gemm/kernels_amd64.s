@@ -6925,8 +6925,6 @@ TEXT ·across512F32(SB), NOSPLIT, $0-48
 	MOVQ step+24(FP), R9
 	MOVQ panels+32(FP), R10
 	MOVQ k+40(FP), CX
-	MOVQ R9, R12
-	SHLQ $0x03, R12
 	SUBQ $+1, CX
 	JLT  done
 
@@ -6937,8 +6935,8 @@ rows:
 	PCALIGN $0x20
 
 panels:
-	PREFETCHT1 (AX)(R12*1)
-	PREFETCHT1 64(AX)(R12*1)
+	PREFETCHT1 (AX)(R9*8)
+	PREFETCHT1 64(AX)(R9*8)
 	VMOVUPS    (AX), Z0
 	VMOVUPS    64(AX), Z1
 	VMOVUPS    Z0, (R11)
@@ -8809,8 +8807,6 @@ TEXT ·across512F16(SB), NOSPLIT, $0-48
 	MOVQ step+24(FP), R9
 	MOVQ panels+32(FP), R10
 	MOVQ k+40(FP), CX
-	MOVQ R9, R12
-	SHLQ $0x03, R12
 	SUBQ $+1, CX
 	JLT  done
 
@@ -8821,7 +8817,7 @@ rows:
 	PCALIGN $0x20
 
 panels:
-	PREFETCHT1 (AX)(R12*1)
+	PREFETCHT1 (AX)(R9*8)
 	VCVTPH2PS  (AX), Z0
 	VCVTPH2PS  32(AX), Z1
 	VMOVUPS    Z0, (R11)
@@ -10711,8 +10707,6 @@ TEXT ·across512BF16(SB), NOSPLIT, $0-48
 	MOVQ step+24(FP), R9
 	MOVQ panels+32(FP), R10
 	MOVQ k+40(FP), CX
-	MOVQ R9, R12
-	SHLQ $0x03, R12
 	SUBQ $+1, CX
 	JLT  done
 
@@ -10723,7 +10717,7 @@ rows:
 	PCALIGN $0x20
 
 panels:
-	PREFETCHT1 (AX)(R12*1)
+	PREFETCHT1 (AX)(R9*8)
 	VPMOVZXWD  (AX), Z0
 	VPSLLD     $0x10, Z0, Z0
 	VPMOVZXWD  32(AX), Z1
@@ -14169,8 +14163,6 @@ TEXT ·across256F32(SB), NOSPLIT, $0-48
 	MOVQ step+24(FP), R9
 	MOVQ panels+32(FP), R10
 	MOVQ k+40(FP), CX
-	MOVQ R9, R12
-	SHLQ $0x03, R12
 	SUBQ $+1, CX
 	JLT  done
 
@@ -14181,7 +14173,7 @@ rows:
 	PCALIGN $0x20
 
 panels:
-	PREFETCHT1 (AX)(R12*1)
+	PREFETCHT1 (AX)(R9*8)
 	VMOVUPS    (AX), Y0
 	VMOVUPS    32(AX), Y1
 	VMOVUPS    Y0, (R11)
@@ -15089,8 +15081,6 @@ TEXT ·across256F16(SB), NOSPLIT, $0-48
 	MOVQ step+24(FP), R9
 	MOVQ panels+32(FP), R10
 	MOVQ k+40(FP), CX
-	MOVQ R9, R12
-	SHLQ $0x03, R12
 	SUBQ $+1, CX
 	JLT  done
 
@@ -15101,7 +15091,7 @@ rows:
 	PCALIGN $0x20
 
 panels:
-	PREFETCHT1 (AX)(R12*1)
+	PREFETCHT1 (AX)(R9*8)
 	VCVTPH2PS  (AX), Y0
 	VCVTPH2PS  16(AX), Y1
 	VMOVUPS    Y0, (R11)
@@ -16015,8 +16005,6 @@ TEXT ·across256BF16(SB), NOSPLIT, $0-48
 	MOVQ step+24(FP), R9
 	MOVQ panels+32(FP), R10
 	MOVQ k+40(FP), CX
-	MOVQ R9, R12
-	SHLQ $0x03, R12
 	SUBQ $+1, CX
 	JLT  done
 
@@ -16027,7 +16015,7 @@ rows:
 	PCALIGN $0x20
 
 panels:
-	PREFETCHT1 (AX)(R12*1)
+	PREFETCHT1 (AX)(R9*8)
 	VPMOVZXWD  (AX), Y0
 	VPSLLD     $0x10, Y0, Y0
 	VPMOVZXWD  16(AX), Y1
@@ -25652,9 +25640,7 @@ TEXT ·across512PairsF32(SB), NOSPLIT, $0-48
 	MOVQ      panels+32(FP), R10
 	MOVQ      k+40(FP), CX
 	VMOVDQU64 zip512<>+0(SB), Z30
-	MOVQ      R9, R12
-	SHLQ      $0x03, R12
-	LEAQ      (R12)(R9*1), R13
+	LEAQ      (R9)(R9*8), R13
 	SUBQ      $+2, CX
 	JLT       done
 
@@ -25665,9 +25651,9 @@ rows:
 	PCALIGN $0x20
 
 panels:
-	PREFETCHT1 (AX)(R12*1)
+	PREFETCHT1 (AX)(R9*8)
 	PREFETCHT1 (AX)(R13*1)
-	PREFETCHT1 64(AX)(R12*1)
+	PREFETCHT1 64(AX)(R9*8)
 	PREFETCHT1 64(AX)(R13*1)
 	VMOVUPS    (AX), Z0
 	VMOVUPS    (AX)(R9*1), Z1
@@ -26472,9 +26458,7 @@ TEXT ·across512PairsF16(SB), NOSPLIT, $0-48
 	MOVQ      panels+32(FP), R10
 	MOVQ      k+40(FP), CX
 	VMOVDQU64 zip512<>+0(SB), Z30
-	MOVQ      R9, R12
-	SHLQ      $0x03, R12
-	LEAQ      (R12)(R9*1), R13
+	LEAQ      (R9)(R9*8), R13
 	SUBQ      $+2, CX
 	JLT       done
 
@@ -26485,7 +26469,7 @@ rows:
 	PCALIGN $0x20
 
 panels:
-	PREFETCHT1 (AX)(R12*1)
+	PREFETCHT1 (AX)(R9*8)
 	PREFETCHT1 (AX)(R13*1)
 	VCVTPH2PS  (AX), Z0
 	VCVTPH2PS  (AX)(R9*1), Z1
@@ -27354,9 +27338,7 @@ TEXT ·across512PairsBF16(SB), NOSPLIT, $0-48
 	VMOVDQU64 zip512<>+0(SB), Z30
 	VMOVDQU64 zip512<>+64(SB), Z30
 	VMOVDQU64 zip512<>+128(SB), Z29
-	MOVQ      R9, R12
-	SHLQ      $0x03, R12
-	LEAQ      (R12)(R9*1), R13
+	LEAQ      (R9)(R9*8), R13
 	SUBQ      $+2, CX
 	JLT       done
 
@@ -27367,7 +27349,7 @@ rows:
 	PCALIGN $0x20
 
 panels:
-	PREFETCHT1 (AX)(R12*1)
+	PREFETCHT1 (AX)(R9*8)
 	PREFETCHT1 (AX)(R13*1)
 	VMOVDQU64  (AX), Z0
 	VMOVDQU64  (AX)(R9*1), Z1

@@ -98,7 +98,7 @@ func (e *Engine) NeedAll(calls []*Call) Scratch {
 func (e *Engine) widened(c *Call, p *Pair, kern *kernels) int {
 	n := max(kern.nr*padded(min(p.K, kern.kc*kern.pairSize)), widenRows*padded(min(c.N, blockCols)), p.K)
 	if c.M <= rowsFew && !p.B.Trans { // directQuantized, of a task's columns
-		shares, groups := 4*e.pool.Workers(), ceil(c.N, colsFew)
+		shares, groups := sharesFew*e.pool.Workers(), ceil(c.N, colsFew)
 		if e.pool.Workers() == 1 {
 			shares = 1
 		}
