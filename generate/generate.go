@@ -34,12 +34,22 @@ type GenerateOptions struct {
 
 // Token is one step of an answer.
 type Token struct {
-	ID   int32
-	Prob float32 // see [sample.Sampler.Next]
+	ID int32
 	// Text is what can be shown with this token: never half a character, nor
 	// what may be the beginning of a stop string. It can be empty, and with
 	// the last token it is all that is left.
 	Text string
+
+	sampler *sample.Sampler
+}
+
+// Prob is the probability of the token among those that it was chosen from, see
+// [sample.Sampler.Prob]. It is to be asked for before the next token.
+func (t Token) Prob() float32 {
+	if t.sampler == nil {
+		return 0
+	}
+	return t.sampler.Prob()
 }
 
 // Finish says why an answer ended.
@@ -165,12 +175,12 @@ func (a *answer) generate(ctx context.Context, prompt []int32) error {
 	start = time.Now()
 	defer func() { a.TokenTime = time.Since(start) }()
 	for {
-		id, prob, err := a.sampler.Next(logits, history)
+		id, err := a.sampler.Next(logits, history)
 		if err != nil {
 			return fmt.Errorf("generate: token %d: %w", len(history), err)
 		}
 		history = append(history, id)
-		if err := a.take(id, prob); err != nil || a.Finish != "" {
+		if err := a.take(id); err != nil || a.Finish != "" {
 			return err
 		}
 		if err := ctx.Err(); err != nil {
@@ -186,7 +196,7 @@ func (a *answer) generate(ctx context.Context, prompt []int32) error {
 }
 
 // take adds a token to the answer, and sets Finish if it is the last one.
-func (a *answer) take(id int32, prob float32) error {
+func (a *answer) take(id int32) error {
 	a.IDs = append(a.IDs, id)
 	switch {
 	case slices.Contains(a.eos, id):
@@ -202,7 +212,7 @@ func (a *answer) take(id int32, prob float32) error {
 	if a.onToken == nil {
 		return nil
 	}
-	return a.onToken(Token{id, prob, text})
+	return a.onToken(Token{id, text, &a.sampler})
 }
 
 // text is what can be shown after token id.

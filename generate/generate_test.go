@@ -51,8 +51,8 @@ func TestStreaming(t *testing.T) {
 		ids = append(ids, x.ID)
 		text.WriteString(x.Text)
 		assert.True(t, utf8.ValidString(x.Text))
-		assert.Greater(t, x.Prob, float32(0))
-		assert.LessOrEqual(t, x.Prob, float32(1))
+		assert.Greater(t, x.Prob(), float32(0))
+		assert.LessOrEqual(t, x.Prob(), float32(1))
 		return nil
 	})
 	require.NoError(t, err)

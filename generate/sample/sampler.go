@@ -51,6 +51,10 @@ type Sampler struct {
 	// different numbers draw independently of one another.
 	Seed, Sequence uint64
 
+	chosen []float32 // the scores that greedy choice chose from, or nil
+	id     int32     // what was chosen
+	prob   float32   // its probability, of a draw
+
 	scores []float32   // penalised logits
 	kept   []candidate // the tokens that are left, by rising id
 	heap   []candidate
@@ -88,26 +92,40 @@ func (s *Sampler) Validate() error {
 // included: they are what the repetition penalty looks at (ids outside the
 // vocabulary count for nothing) and their number is the position of the draw.
 //
-// prob is the probability of the chosen token among those that the settings
-// leave; for greedy choice, its softmax over the penalised logits. Where the
-// largest logits are equal, greedy choice takes the lowest id; where the edge
-// of top-p runs through equal logits, it keeps the lower ids.
-func (s *Sampler) Next(logits []float32, history []int32) (id int32, prob float32, err error) {
+// Where the largest logits are equal, greedy choice takes the lowest id; where
+// the edge of top-p runs through equal logits, it keeps the lower ids.
+func (s *Sampler) Next(logits []float32, history []int32) (id int32, err error) {
 	if err := s.Validate(); err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	if err := check(logits); err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	scores := s.penalize(logits, history)
 	if s.Temperature == 0 {
-		id, prob = greedy(scores)
-		return id, prob, nil
+		s.chosen, s.id = scores, greedy(scores)
+		return s.id, nil
 	}
 	s.start(scores)
 	s.warp()
-	id, prob = s.draw(len(history))
-	return id, prob, nil
+	s.chosen = nil
+	s.id, s.prob = s.draw(len(history))
+	return s.id, nil
+}
+
+// Prob is the probability of the token that Next chose last among those that
+// the settings leave; for greedy choice, its softmax over the penalised logits,
+// which is computed here, from the logits that Next was given: a small model
+// has not the time for every token. 0 before the first.
+func (s *Sampler) Prob() float32 {
+	if s.chosen == nil {
+		return s.prob
+	}
+	sum := 0.0
+	for _, x := range s.chosen {
+		sum += weight(x, s.chosen[s.id])
+	}
+	return float32(1 / sum)
 }
 
 // penalize is the logits with the repetition penalty applied.
@@ -179,19 +197,15 @@ func (s *Sampler) best() candidate {
 	return b
 }
 
-// greedy is the largest score, the first among equals, with its softmax.
-func greedy(scores []float32) (id int32, prob float32) {
-	best := 0
+// greedy is the largest score, the first among equals.
+func greedy(scores []float32) (id int32) {
+	top := scores[0]
 	for i, x := range scores {
-		if x > scores[best] {
-			best = i
+		if x > top {
+			id, top = int32(i), x
 		}
 	}
-	sum := 0.0
-	for _, x := range scores {
-		sum += weight(x, scores[best])
-	}
-	return int32(best), float32(1 / sum)
+	return id
 }
 
 // mass is the sum of exp(score - top) over the candidates.

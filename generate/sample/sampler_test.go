@@ -20,10 +20,10 @@ var (
 func next(t *testing.T, s *sample.Sampler, logits []float32, history ...int32) (int32, float32) {
 	t.Helper()
 	before := append([]float32(nil), logits...)
-	id, prob, err := s.Next(logits, history)
+	id, err := s.Next(logits, history)
 	require.NoError(t, err)
 	require.Equal(t, before, logits, "the logits are the caller's")
-	return id, prob
+	return id, s.Prob()
 }
 
 func TestGreedy(t *testing.T) {
@@ -112,13 +112,13 @@ func TestHistogram(t *testing.T) {
 		sum += want[i]
 	}
 	history := make([]int32, n)
-	for name, draw := range map[string]func(s *sample.Sampler, i int) (int32, float32, error){
-		"seed": func(s *sample.Sampler, i int) (int32, float32, error) {
+	for name, draw := range map[string]func(s *sample.Sampler, i int) (int32, error){
+		"seed": func(s *sample.Sampler, i int) (int32, error) {
 			s.Seed = uint64(i)
 			return s.Next(logits, nil)
 		},
-		"position": func(s *sample.Sampler, i int) (int32, float32, error) { return s.Next(logits, history[:i]) },
-		"sequence": func(s *sample.Sampler, i int) (int32, float32, error) {
+		"position": func(s *sample.Sampler, i int) (int32, error) { return s.Next(logits, history[:i]) },
+		"sequence": func(s *sample.Sampler, i int) (int32, error) {
 			s.Sequence = uint64(i) << 20
 			return s.Next(logits, nil)
 		},
@@ -126,9 +126,9 @@ func TestHistogram(t *testing.T) {
 		var count [8]float64
 		s := sample.Sampler{Temperature: temperature, Seed: 7}
 		for i := range n {
-			id, prob, err := draw(&s, i)
+			id, err := draw(&s, i)
 			require.NoError(t, err)
-			require.InDelta(t, want[id]/sum, prob, 1e-6)
+			require.InDelta(t, want[id]/sum, s.Prob(), 1e-6)
 			count[id]++
 		}
 		var chi2 float64
@@ -169,7 +169,7 @@ func TestUnusableLogits(t *testing.T) {
 	} {
 		for _, temperature := range []float64{0, 1} {
 			s := sample.Sampler{Temperature: temperature}
-			_, _, err := s.Next(c.logits, nil)
+			_, err := s.Next(c.logits, nil)
 			assert.ErrorIs(t, err, sample.ErrLogits)
 			assert.ErrorContains(t, err, c.want)
 		}
@@ -186,7 +186,7 @@ func TestSettings(t *testing.T) {
 		"repetition_penalty is -2":   {RepetitionPenalty: -2},
 		"repetition_penalty is +Inf": {RepetitionPenalty: math.Inf(1)},
 	} {
-		_, _, err := s.Next([]float32{1}, nil)
+		_, err := s.Next([]float32{1}, nil)
 		assert.ErrorIs(t, err, sample.ErrSetting)
 		assert.ErrorContains(t, err, want)
 	}
@@ -204,20 +204,21 @@ func TestProperties(t *testing.T) {
 			RepetitionPenalty: rapid.Float64Range(0.3, 3).Draw(t, "penalty"),
 			Seed:              rapid.Uint64().Draw(t, "seed"),
 		}
-		id, prob, err := s.Next(logits, history)
+		id, err := s.Next(logits, history)
 		require.NoError(t, err)
+		prob := s.Prob()
 		require.True(t, id >= 0 && int(id) < len(logits))
 		require.True(t, prob > 0 && prob <= 1, "%v", prob)
-		again, _, err := (&s).Next(logits, history)
+		again, err := (&s).Next(logits, history)
 		require.NoError(t, err)
 		require.Equal(t, id, again)
 
 		greedy := sample.Sampler{RepetitionPenalty: s.RepetitionPenalty}
-		want, _, err := greedy.Next(logits, history)
+		want, err := greedy.Next(logits, history)
 		require.NoError(t, err)
 		one := s
 		one.Temperature, one.TopK, one.TopP, one.MinP = 1, 0, 1e-9, 0
-		got, _, err := one.Next(logits, history)
+		got, err := one.Next(logits, history)
 		require.NoError(t, err)
 		require.Equal(t, want, got, "top-p near 0 is greedy")
 	})
@@ -229,7 +230,7 @@ func TestNoAllocations(t *testing.T) {
 		logits[i] = float32(i % 97)
 	}
 	s := sample.Sampler{Temperature: 0.8, TopK: 50, TopP: 0.9, MinP: 0.01, RepetitionPenalty: 1.1}
-	_, _, err := s.Next(logits, nil)
+	_, err := s.Next(logits, nil)
 	require.NoError(t, err)
 	assert.Zero(t, testing.AllocsPerRun(5, func() { s.Next(logits, nil) }))
 }
@@ -253,14 +254,14 @@ func BenchmarkNext(b *testing.B) {
 func ExampleSampler() {
 	logits := []float32{1, 4, 3.5, -2}
 	greedy := sample.Sampler{}
-	id, _, err := greedy.Next(logits, nil)
+	id, err := greedy.Next(logits, nil)
 	fmt.Println(id, err)
 
 	s := sample.Sampler{Temperature: 0.8, TopK: 2, Seed: 1}
 	counts := make([]int, len(logits))
 	history := make([]int32, 1000)
 	for position := range history {
-		id, _, _ := s.Next(logits, history[:position])
+		id, _ := s.Next(logits, history[:position])
 		counts[id]++
 	}
 	fmt.Println(counts[0], counts[1] > counts[2], counts[2] > 0, counts[3])

@@ -34,10 +34,19 @@ type Pool struct {
 	named func(worker, i int) // the task of RunWorker
 	fail  atomic.Pointer[Panic]
 
-	_    line
+	queues []queue // of worker i, those in use being the first few
+	active int     // queues in use
+	_      line
+	runs   atomic.Uint64 // begun
+	_      line
+	done   atomic.Int64 // tasks finished
+	_      line
+}
+
+// queue is the tasks that a worker claims before those of others: neighbours,
+// in order, since neighbours mostly read memory where the one before has ended.
+type queue struct {
 	left atomic.Int64 // tasks not yet claimed
-	_    line
-	done atomic.Int64 // tasks finished
 	_    line
 }
 
@@ -47,7 +56,7 @@ func New(workers int) *Pool {
 	if workers < 1 {
 		workers = runtime.GOMAXPROCS(0)
 	}
-	p := &Pool{workers: workers, sleep: make([]sleeper, workers)}
+	p := &Pool{workers: workers, sleep: make([]sleeper, workers), queues: make([]queue, workers)}
 	for i := range p.sleep {
 		p.sleep[i].wake = make(chan struct{}, 1)
 	}
@@ -128,7 +137,11 @@ func (p *Pool) share(n int, plain func(i int), named func(worker, i int)) {
 	p.n, p.plain, p.named = n, plain, named
 	p.spin.Store(runtime.GOMAXPROCS(0) >= p.workers)
 	p.done.Store(0)
-	p.left.Store(int64(n)) // publishes the fields above
+	p.active = min(n, p.workers)
+	for i := range p.active { // publishes the fields above
+		p.queues[i].left.Store(int64(p.last(i) - p.last(i-1)))
+	}
+	p.runs.Add(1)
 	drained := false
 	defer func() {
 		// Not drained: a task is ending this goroutine by Goexit, let it.
@@ -166,21 +179,29 @@ func (p *Pool) work(id int) {
 		p.exits.Done()
 	}()
 	for !p.stop.Load() {
+		runs := p.runs.Load()
 		p.drain(id)
-		p.sleep[id].await(p.spin.Load(), func() bool { return p.left.Load() > 0 || p.stop.Load() })
+		p.sleep[id].await(p.spin.Load(), func() bool { return p.runs.Load() != runs || p.stop.Load() })
 	}
 }
 
-// drain claims tasks until none are left. Once a task is claimed, its run
-// cannot end before the task does, so that the fields of the run may be read;
-// a claim that comes too late for one run is a claim on the next or fails.
+// last is where the tasks of queue i end and those of the next one begin.
+func (p *Pool) last(i int) int { return (i + 1) * p.n / p.active }
+
+// drain claims tasks until none are left, of the worker's own queue first. Once
+// a task is claimed, its run cannot end before the task does, so that the fields
+// of the run may be read; a claim that comes too late for one run is a claim on
+// the next or fails.
 func (p *Pool) drain(worker int) {
-	for p.left.Load() > 0 {
-		left := int(p.left.Add(-1))
-		if left < 0 {
-			return
+	for i := range p.queues {
+		q := (worker + i) % len(p.queues)
+		for left := &p.queues[q].left; left.Load() > 0; {
+			n := int(left.Add(-1))
+			if n < 0 {
+				break
+			}
+			p.call(worker, p.last(q)-1-n)
 		}
-		p.call(worker, p.n-1-left)
 	}
 }
 
@@ -190,7 +211,9 @@ func (p *Pool) call(worker, i int) {
 	defer func() {
 		if !returned {
 			p.fail.CompareAndSwap(nil, newPanic(recover()))
-			ended += max(0, p.left.Swap(0))
+			for i := range p.queues {
+				ended += max(0, p.queues[i].left.Swap(0))
+			}
 		}
 		if p.done.Add(ended) == n {
 			p.sleep[0].rouse()
