@@ -34,6 +34,8 @@ type Pool struct {
 	named func(worker, i int) // the task of RunWorker
 	fail  atomic.Pointer[Panic]
 
+	meanwhile func(worker int) bool // see Meanwhile
+
 	queues []queue // of worker i, those in use being the first few
 	active int     // queues in use
 	_      line
@@ -66,6 +68,12 @@ func New(workers int) *Pool {
 	}
 	return p
 }
+
+// Meanwhile gives the workers something to do while they wait for others, or for
+// the next run: f is called by a worker without a task again and again, until it
+// returns false or there is work, and so has to return within a microsecond. It
+// must be set before the first run.
+func (p *Pool) Meanwhile(f func(worker int) bool) { p.meanwhile = f }
 
 // Workers is the number of goroutines that share the tasks of a run, at least 1.
 func (p *Pool) Workers() int {
@@ -161,7 +169,7 @@ func (p *Pool) share(n int, plain func(i int), named func(worker, i int)) {
 func (p *Pool) join() *Panic {
 	n := int64(p.n)
 	for p.done.Load() != n {
-		p.sleep[0].await(p.spin.Load(), func() bool { return p.done.Load() == n })
+		p.await(0, func() bool { return p.done.Load() == n })
 	}
 	fail := p.fail.Swap(nil)
 	p.plain, p.named = nil, nil
@@ -181,8 +189,16 @@ func (p *Pool) work(id int) {
 	for !p.stop.Load() {
 		runs := p.runs.Load()
 		p.drain(id)
-		p.sleep[id].await(p.spin.Load(), func() bool { return p.runs.Load() != runs || p.stop.Load() })
+		p.await(id, func() bool { return p.runs.Load() != runs || p.stop.Load() })
 	}
+}
+
+// await lets a worker wait for a condition; it may return early.
+func (p *Pool) await(worker int, ready func() bool) {
+	spin := p.spin.Load()
+	for spin && p.meanwhile != nil && !ready() && p.meanwhile(worker) {
+	}
+	p.sleep[worker].await(spin, ready)
 }
 
 // last is where the tasks of queue i end and those of the next one begin.

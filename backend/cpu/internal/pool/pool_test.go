@@ -42,6 +42,71 @@ func TestEveryTaskRunsOnce(t *testing.T) {
 	}
 }
 
+// Workers take neighbouring tasks: the first two to begin are those of the two
+// halves, but where a worker was still looking for work of the other's.
+func TestNeighbours(t *testing.T) {
+	p := open(t, 2)
+	apart := 0
+	for range 100 {
+		var both sync.WaitGroup
+		both.Add(2)
+		first := [2]int{-1, -1}
+		p.RunWorker(10, func(w, i int) {
+			if first[w] < 0 {
+				first[w] = i
+				both.Done()
+				both.Wait()
+			}
+		})
+		if first == [2]int{0, 5} {
+			apart++
+		}
+	}
+	assert.Greater(t, apart, 50)
+}
+
+// A worker that has come to the end of its own tasks takes those of others.
+func TestNoTaskIsLeftToItsWorker(t *testing.T) {
+	p := open(t, 2)
+	var others sync.WaitGroup
+	others.Add(9)
+	p.Run(10, func(i int) {
+		if i == 0 {
+			others.Wait() // until another worker has taken the rest
+			return
+		}
+		others.Done()
+	})
+}
+
+// What is done meanwhile is done by workers without a task, by each alone, and
+// not after it has said that it has no more.
+func TestMeanwhile(t *testing.T) {
+	if runtime.GOMAXPROCS(0) < 3 {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(3)) // workers wait without parking
+	}
+	p := New(3)
+	defer p.Close()
+	const most = 20
+	var bites [3]int // not atomic
+	var done atomic.Int64
+	p.Meanwhile(func(worker int) bool {
+		if bites[worker] == most {
+			return false
+		}
+		bites[worker]++
+		done.Add(1)
+		return true
+	})
+	p.Run(2, func(i int) {
+		for i == 0 && done.Load() < most { // until another has done all that it has
+			runtime.Gosched()
+		}
+	})
+	p.Close() // before bites are read
+	assert.GreaterOrEqual(t, bites[0]+bites[1]+bites[2], most)
+}
+
 func TestWorkersByDefault(t *testing.T) {
 	assert.Equal(t, runtime.GOMAXPROCS(0), open(t, 0).Workers())
 }
