@@ -30,6 +30,7 @@ type Device struct {
 	pool      *pool.Pool
 	gemm      *gemm.Engine
 	attention *attention.Engine
+	ahead     *ahead
 	profile   *backend.Profile // nil if nobody asks
 	packing   packing
 
@@ -62,7 +63,9 @@ func Open(o backend.Options) (*Device, error) {
 	if o.Precision == backend.BF16 {
 		g.SetPrecision(gemm.BF16)
 	}
-	return &Device{pool: p, gemm: g, attention: attention.New(p, g), profile: o.Profile}, nil
+	d := &Device{pool: p, gemm: g, attention: attention.New(p, g), ahead: newAhead(g, threads), profile: o.Profile}
+	p.Meanwhile(d.ahead.bite)
+	return d, nil
 }
 
 func info(threads int) backend.Info {
@@ -161,6 +164,7 @@ func (d *Device) Compile(p *ir.Program) (backend.Executable, error) {
 	}
 	e := &executable{dev: d, prog: p}
 	e.run, e.steps = newRun(d, p, d.packMode())
+	e.plan = newPlan(e.steps)
 	for _, m := range []struct {
 		buffer **buffer
 		bytes  int
@@ -203,6 +207,7 @@ type executable struct {
 	prog           *ir.Program
 	run            *run
 	steps          []step
+	plan           *plan
 	arena, scratch *buffer
 }
 
@@ -224,10 +229,12 @@ func (e *executable) Run(ctx context.Context, args backend.Args) (f backend.Fenc
 		}
 		r.args, r.buffers = append(r.args, data), append(r.buffers, b.(*buffer))
 	}
+	e.plan.update(r, e.steps)
 	for i := range e.steps {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
+		e.dev.ahead.next.Store(e.plan.steps[i])
 		if err := e.step(&e.steps[i]); err != nil {
 			return nil, err
 		}
@@ -260,6 +267,7 @@ func (e *executable) step(s *step) error {
 
 // Close frees the arena.
 func (e *executable) Close() error {
+	e.dev.ahead.next.Store(nil)
 	for _, b := range []*buffer{e.arena, e.scratch} {
 		if b != nil {
 			b.Free()

@@ -71,6 +71,18 @@ func (e *Engine) Fetch(x []float32) {
 	}
 }
 
+// FetchBytes is Fetch for memory of any kind. It reports whether the instruction
+// set can.
+func (e *Engine) FetchBytes(b []byte) bool {
+	if e.k.fetch == nil {
+		return false
+	}
+	if len(b) > 0 {
+		e.k.fetch(unsafe.Pointer(&b[0]), len(b))
+	}
+	return true
+}
+
 // Run computes c on all workers. It may be called from inside a task of the
 // pool; it then runs on the calling goroutine alone.
 //
