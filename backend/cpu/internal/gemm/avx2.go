@@ -6,7 +6,7 @@ import "unsafe"
 
 var avx2 = kernels{
 	isa: AVX2, pairSize: 1,
-	mr: 6, nr: 16, grain: 1, kc: 512,
+	mr: 6, nr: 16, grain: 1, kc: 512 + kcRank,
 	tile: avx2Tile,
 	pack: avx2Pack, across: avx2Across,
 	dots: avx2Dots, dotRows: 3,

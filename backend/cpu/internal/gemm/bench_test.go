@@ -97,7 +97,8 @@ func serial(e *gemm.Engine, c *gemm.Call) { e.Serial(0, c) }
 
 // benchmark reports the speed by the median and by the fastest call, their
 // shares of the peak measured just before and after, and, for weights that are read once,
-// the bandwidth. The number of workers is GOMAXPROCS: -cpu 1,2.
+// the bandwidth. The number of workers is GOMAXPROCS: -cpu 1, or 2, but not a list of
+// them: the first of a list runs with the last one's (B.Loop, Go 1.26).
 func benchmark(b *testing.B, shapes []shape, run func(*gemm.Engine, *gemm.Call)) {
 	for _, isa := range gemm.Supported() {
 		for _, s := range shapes {

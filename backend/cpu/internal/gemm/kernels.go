@@ -97,6 +97,10 @@ type kernels struct {
 	blockLanes int
 }
 
+// kcRank is what a kc is longer than a power of two, so that the k axis of a layer,
+// often such a power, is not divided once more for the rank of an adapter.
+const kcRank = 32
+
 // splitPadded is the length of a row of k elements as split makes it.
 func splitPadded(k int) int { return ceil(k, 32) * 32 }
 

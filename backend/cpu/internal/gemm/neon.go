@@ -6,7 +6,7 @@ import "unsafe"
 
 var neon = kernels{
 	isa: NEON, pairSize: 1,
-	mr: 8, nr: 12, grain: 1, kc: 512,
+	mr: 8, nr: 12, grain: 1, kc: 512 + kcRank,
 	tile: neonTile,
 	pack: neonPack,
 	dots: neonDots, dotRows: 3,

@@ -14,7 +14,7 @@ var neonBF16 = func() kernels {
 	k.isa = NEONBF16
 	k.pairs = &kernels{
 		isa: NEONBF16, pairSize: 2, run: 2,
-		mr: 8, nr: 12, grain: 2, kc: 512,
+		mr: 8, nr: 12, grain: 2, kc: 512 + kcRank,
 		tile: neonQuadTile,
 		pack: neonQuadPack,
 	}

@@ -10,7 +10,7 @@ import (
 // float registers of amd64 allow without spills.
 var portable = kernels{
 	isa: Portable, pairSize: 1,
-	mr: portableMR, nr: portableNR, grain: portableMR, kc: 512,
+	mr: portableMR, nr: portableNR, grain: portableMR, kc: 512 + kcRank,
 	tile: portableTile,
 	pack: portablePack,
 	dots: portableDots, dotRows: 8,
