@@ -163,31 +163,34 @@ func (f *fewCols) rowRange(i int) {
 // come from the second one. Meanwhile it fetches the rows behind them, up to
 // end, front to back.
 func (f *fewCols) multiply(x, m0, m1, end int) {
-	c, p := f.c, &f.c.Pairs[x]
+	p := &f.c.Pairs[x]
 	stretch := f.words(stretchOf(p.K, blockDeep*f.kern.pairSize)) * f.kern.pairSize
-	next, stop, turn := 4*m1*p.A.Stride, 4*end*p.A.Stride, 0
+	behind := front{4 * m1 * p.A.Stride, 4 * end * p.A.Stride}
 	for k0 := 0; k0 < p.K; k0 += stretch {
-		k := min(stretch, p.K-k0)
 		for g := range f.groups {
-			n0, n1 := f.group(g)
-			b := floats(f.b[x], n0*f.words(p.K)+k0/f.kern.pairSize*(n1-n0))
-			for m := m0; m < m1; m += f.tile {
-				skip := max(0, m+f.tile-c.M)
-				from := 4 * ((m-skip)*p.A.Stride + k0)
-				ahead := 0
-				if turn++; turn == f.groups {
-					turn = 0
-					if next < stop {
-						ahead, next = next-from, next+4*f.tile*k
-					}
-				}
-				if skip == 0 {
-					f.kern.block(n1-n0, k, at(p.A.Data, from), p.A.Stride, b, floats(c.C, m*c.LDC+n0), c.LDC, ahead, p.Alpha)
-				} else {
-					f.last(n1-n0, k, at(p.A.Data, from), p, b, m-skip, n0, skip)
-				}
-			}
+			f.pass(x, g, k0, min(stretch, p.K-k0), m0, m1, &behind)
 		}
+	}
+}
+
+// pass adds k elements from k0 on of a pair to a group of columns of rows
+// [m0,m1) of C. In one of the passes of a tile, a tile of what is behind is
+// fetched.
+func (f *fewCols) pass(x, g, k0, k, m0, m1 int, behind *front) {
+	c, p := f.c, &f.c.Pairs[x]
+	n0, n1 := f.group(g)
+	b := floats(f.b[x], n0*f.words(p.K)+k0/f.kern.pairSize*(n1-n0))
+	for m := m0; m < m1; m += f.tile {
+		skip := max(0, m+f.tile-c.M)
+		from, ahead := 4*((m-skip)*p.A.Stride+k0), 0
+		if (m/f.tile+g)%f.groups == 0 {
+			ahead = behind.step(from, 4*f.tile*k)
+		}
+		if skip > 0 {
+			f.last(n1-n0, k, at(p.A.Data, from), p, b, m-skip, n0, skip)
+			continue
+		}
+		f.kern.block(n1-n0, k, at(p.A.Data, from), p.A.Stride, b, floats(c.C, m*c.LDC+n0), c.LDC, ahead, p.Alpha)
 	}
 }
 

@@ -1,6 +1,9 @@
 package gemm
 
-import "unsafe"
+import (
+	"math"
+	"unsafe"
+)
 
 // grid computes a call of a few rows whose operands B all have their k side by
 // side, as x·Wᵀ with the weights of a checkpoint, from B as it lies in memory:
@@ -198,10 +201,10 @@ func (f *grid) columns(i int) {
 func (f *grid) group(p *Pair, g *gridA, n0, n1 int, s *scratch) {
 	// Grids read whole groups of rows of B: the last one begins earlier.
 	first := max(0, min(n0, n1-gridMostCols))
-	deep, next := gridDeep, gridAhead // next is what to fetch, in bytes from row first on
+	deep, next := gridDeep, front{gridAhead, math.MaxInt} // from row first on
 	switch {
 	case f.c.M == 1:
-		deep, next = gridDeepOne, gridAheadOne
+		deep, next.next = gridDeepOne, gridAheadOne
 	case g.kern.pairSize == 2:
 		deep = gridDeepPairs
 	}
@@ -214,7 +217,7 @@ func (f *grid) group(p *Pair, g *gridA, n0, n1 int, s *scratch) {
 		}
 		b, ldb := p.B.Data, p.B.Stride*size
 		if quantized {
-			b, ldb, next = f.widened(p, first, n1, k0, k, s), 4*padded(k), 0
+			b, ldb, next = f.widened(p, first, n1, k0, k, s), 4*padded(k), front{}
 		} else {
 			b = at(b, first*ldb+k0*size)
 		}
@@ -226,15 +229,14 @@ func (f *grid) group(p *Pair, g *gridA, n0, n1 int, s *scratch) {
 			if !quantized {
 				b, ldb = f.rest(b, ldb, n1-first, (k-whole)*size, s)
 			}
-			f.multiply(p, g, k0+whole, f.k.gridTurn, b, ldb, first, n0, n1, nil)
+			f.multiply(p, g, k0+whole, f.k.gridTurn, b, ldb, first, n0, n1, new(front))
 		}
 	}
 }
 
 // multiply adds k elements from k0 on of a pair, with b its row first of B
-// there. The first panel fetches as much as it reads, from next on, which it
-// moves; with nil or 0 there nothing is fetched.
-func (f *grid) multiply(p *Pair, g *gridA, k0, k int, b unsafe.Pointer, ldb, first, n0, n1 int, next *int) {
+// there. The first panel fetches as much as it reads of what is next.
+func (f *grid) multiply(p *Pair, g *gridA, k0, k int, b unsafe.Pointer, ldb, first, n0, n1 int, next *front) {
 	for i := range f.panels {
 		m0, m1 := f.panel(i), f.panel(i+1)
 		a := floats(g.data, m0*g.row+(m1-m0)*(k0/g.kern.pairSize))
@@ -242,9 +244,8 @@ func (f *grid) multiply(p *Pair, g *gridA, k0, k int, b unsafe.Pointer, ldb, fir
 		for n := n0; n < n1; n += cols {
 			skip := max(0, n+cols-n1)
 			row, ahead := (n-skip-first)*ldb, 0
-			if i == 0 && next != nil && *next > 0 {
-				ahead = *next - row - k0*g.elem.Size()
-				*next += cols * k * g.elem.Size()
+			if i == 0 {
+				ahead = next.step(row+k0*g.elem.Size(), cols*k*g.elem.Size())
 			}
 			g.kern.grid(m1-m0, k, a, at(b, row), g.elem, ldb,
 				floats(f.c.C, m0*f.c.LDC+n-skip), f.c.LDC, skip, ahead, p.Alpha)
