@@ -24,7 +24,7 @@ type fewCols struct {
 const (
 	colsThin   = 64
 	blockDeep  = 512       // longest run of k in words between two updates of C: B of a group stays in the nearest cache
-	blockStrip = 128 << 10 // bytes of a strip, which stays in the second-level cache beside the next one
+	blockStrip = 192 << 10 // bytes of a strip, which stays in the second-level cache beside the next one
 )
 
 func (f *fewCols) bind(j *job) {
