@@ -84,10 +84,9 @@ func (f *fewRows) reads() bool {
 }
 
 // sharesOf is how many tasks each worker gets where reading B takes all the
-// time: the last one is not waited for long, and a stream of memory is not begun
-// too often.
+// time: the last one is not waited for long.
 func (e *Engine) sharesOf(c *Call) int {
-	const piece, most = 256 << 10, 16
+	const piece, most = 128 << 10, 64
 	bytes := 0
 	for i := range c.Pairs {
 		p := &c.Pairs[i]
