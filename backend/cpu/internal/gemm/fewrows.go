@@ -84,9 +84,10 @@ func (f *fewRows) reads() bool {
 }
 
 // sharesOf is how many tasks each worker gets where reading B takes all the
-// time: the last one is not waited for long.
+// time: the last one is not waited for long, and a stream of memory is not begun
+// too often.
 func (e *Engine) sharesOf(c *Call) int {
-	const piece, most = 128 << 10, 64
+	const piece, most = 256 << 10, 16
 	bytes := 0
 	for i := range c.Pairs {
 		p := &c.Pairs[i]
