@@ -76,7 +76,7 @@ func newPlan(steps []step) *plan {
 	p := &plan{weights: make([][]ir.Ref, len(steps)), steps: make([]*fetches, len(steps))}
 	for i := range steps {
 		for _, l := range steps[i].launches {
-			if l.Op != ir.Gemm || len(l.Out[0].Type.Shape) != 2 {
+			if !plain(&l) {
 				continue
 			}
 			a := l.Attr.(ir.GemmAttr)

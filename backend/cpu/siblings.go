@@ -11,11 +11,10 @@ import (
 // matrix and do not need each other, such as q, k and v of one x.
 func siblings(launches []ir.Launch, dims []int) []ir.Launch {
 	const most = 8
-	product := func(l *ir.Launch) bool { return l.Op == ir.Gemm && len(l.Out[0].Type.Shape) == 2 }
 	n := 0
 	for n < min(most, len(launches)) {
 		l := &launches[n]
-		if !product(l) || !l.In[0].Same(launches[0].In[0]) {
+		if !plain(l) || !l.In[0].Same(launches[0].In[0]) {
 			break
 		}
 		if slices.ContainsFunc(launches[:n], func(o ir.Launch) bool { return l.Conflicts(&o, dims) }) {
@@ -25,6 +24,9 @@ func siblings(launches []ir.Launch, dims []int) []ir.Launch {
 	}
 	return launches[:n]
 }
+
+// plain reports whether a launch is a product of two matrices, not of batches.
+func plain(l *ir.Launch) bool { return l.Op == ir.Gemm && len(l.Out[0].Type.Shape) == 2 }
 
 // productsKernel prepares products that are computed together.
 func productsKernel(r *run, launches []ir.Launch) func() error {

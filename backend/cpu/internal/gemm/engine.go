@@ -66,9 +66,7 @@ func (e *Engine) Isa() string { return e.k.isa.String() }
 
 // Fetch asks for x in the second-level cache, where the instruction set can.
 func (e *Engine) Fetch(x []float32) {
-	if e.k.fetch != nil && len(x) > 0 {
-		e.k.fetch(unsafe.Pointer(&x[0]), 4*len(x))
-	}
+	e.FetchBytes(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x)))
 }
 
 // FetchBytes is Fetch for memory of any kind. It reports whether the instruction
