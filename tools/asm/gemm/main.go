@@ -51,6 +51,10 @@ func main() {
 		}
 	}
 	transposePairs(bf16, true)
+	for rows := 1; rows <= outerMost; rows++ {
+		outer(rows, false)
+		outer(rows, true)
+	}
 	splitRow()
 	dotSplit()
 	for _, v := range []*vector{avx512, avx2} {

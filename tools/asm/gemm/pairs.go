@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/binary"
+
 	. "github.com/mmcloughlin/avo/build"
 	"github.com/mmcloughlin/avo/ir"
 	. "github.com/mmcloughlin/avo/operand"
@@ -20,14 +22,31 @@ func evex(pp, op byte, z, y, x reg.VecPhysical) {
 	p1 := ^src1&15<<3 | 4 | pp
 	p2 := 0x40 | bit(src1, 4)<<3
 	modrm := 0xc0 | dst&7<<3 | src2&7
-	bytes := []byte{0x62, p0, p1, p2, op, modrm}
-	word := func(b []byte) Op { return U32(uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 | uint32(b[3])<<24) }
-	Instruction(&ir.Instruction{Opcode: "LONG", Operands: []Op{word(bytes)}})
-	Instruction(&ir.Instruction{Opcode: "WORD", Operands: []Op{U16(uint16(bytes[4]) | uint16(bytes[5])<<8)}})
+	encode(0x62, p0, p1, p2, op, modrm)
+}
+
+// encode emits an instruction of six or seven bytes.
+func encode(bytes ...byte) {
+	Instruction(&ir.Instruction{Opcode: "LONG", Operands: []Op{U32(binary.LittleEndian.Uint32(bytes))}})
+	Instruction(&ir.Instruction{Opcode: "WORD", Operands: []Op{U16(binary.LittleEndian.Uint16(bytes[4:]))}})
+	if len(bytes) > 6 {
+		Instruction(&ir.Instruction{Opcode: "BYTE", Operands: []Op{U8(bytes[6])}})
+	}
 }
 
 // dotPairs adds the products of x's and y's pairs to sum (VDPBF16PS).
 func dotPairs(x, y, sum reg.VecPhysical) { evex(2, 0x52, sum, y, x) }
+
+// dotWord is dotPairs for the word at disp words behind RSI, in all lanes.
+func dotWord(disp int, y, sum reg.VecPhysical) {
+	const rsi = 6
+	dst, src := byte(sum.PhysicalIndex()), byte(y.PhysicalIndex())
+	bit := func(v, n byte) byte { return ^v >> n & 1 }
+	p0 := bit(dst, 3)<<7 | 3<<5 | bit(dst, 4)<<4 | 2
+	p1 := ^src&15<<3 | 4 | 2
+	p2 := 0x50 | bit(src, 4)<<3
+	encode(0x62, p0, p1, p2, 0x52, 0x40|dst&7<<3|rsi, byte(disp))
+}
 
 // narrowPairs rounds low and high to bfloat16 and puts them side by side
 // (VCVTNE2PS2BF16).

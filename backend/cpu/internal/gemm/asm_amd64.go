@@ -12,6 +12,7 @@ type (
 	acrossAsm    = func(dst *float32, panel int, src *byte, step, panels, k int)
 	dotsAsm      = func(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)
 	directAsm    = func(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc, cols int, alpha float32)
+	outerAsm     = func(k int, a *float32, step int, b *float32, ldb, ahead, apart int, c *float32, ldc, cols int, alpha float32)
 	blockAsm     = func(k int, x *float32, ldx int, w *float32, c *float32, ldc, ahead int, alpha float32)
 	gridAsm      = func(k int, x *float32, w *byte, ldw int, c *float32, ldc, skip, ahead int, alpha float32)
 	panelAsm     = func(dst *float32, step int, x *float32, k int)

@@ -13,6 +13,7 @@ var avx512 = kernels{
 	split: avx512Split, dotSplit: avx512DotSplit,
 	unblock: avx512Unblock, dotBlocks: avx512DotBlocks, deepBlocks: avx512DeepBlocks,
 	direct: avx512Direct, directRows: 8, directMost: 32,
+	outer: avx512Outer, outerCols: outerCols512,
 	fetch: fetchAhead,
 	grid:  avx512Grid, panel: avx512Panel, gridRows: 8, gridCols: avx512GridCols, gridMost: 64,
 	block: avx512Block, blockRows: blockRows512, blockLanes: 16,
@@ -41,6 +42,9 @@ var (
 		BF16: {nil, direct512BF16x1, direct512BF16x2, direct512BF16x3, direct512BF16x4,
 			direct512BF16x5, direct512BF16x6, direct512BF16x7, direct512BF16x8},
 	}
+	avx512Outers = [...]outerAsm{nil, outer512x1, outer512x2, outer512x3, outer512x4, outer512x5, outer512x6, outer512x7, outer512x8,
+		outer512x9, outer512x10, outer512x11, outer512x12, outer512x13, outer512x14, outer512x15, outer512x16}
+	outerCols512 = []int{0, 32, 32, 32, 32, 32, 32, 32, 32, 16, 16, 16, 16, 16, 16, 16, 16}
 	avx512Blocks = [...]blockAsm{nil, block512x1, block512x2, block512x3, block512x4, block512x5, block512x6, 8: block512x8}
 	blockRows512 = []int{0, 4, 4, 4, 4, 4, 4, 0, 3}
 )
@@ -88,6 +92,10 @@ func avx512Direct(rows, k int, a unsafe.Pointer, arow, acol int, b unsafe.Pointe
 		avx512Directs[elem][rows](k, (*float32)(a), arow, acol, (*byte)(at(b, j*elem.Size())), ldb,
 			(*float32)(at(c, 4*j)), 4*ldc, min(width, cols-j), alpha)
 	}
+}
+
+func avx512Outer(rows, k int, a unsafe.Pointer, step int, b unsafe.Pointer, ldb, ahead, apart int, c unsafe.Pointer, ldc, cols int, alpha float32) {
+	avx512Outers[rows](k, (*float32)(a), step, (*float32)(b), ldb, ahead, apart, (*float32)(c), 4*ldc, cols, alpha)
 }
 
 func avx512Block(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, ahead int, alpha float32) {

@@ -15,6 +15,7 @@ var avx512BF16 = func() kernels {
 		pack: avx512PairsPack, across: avx512PairsAcross,
 		grid: avx512PairsGrid, panel: avx512PairsPanel,
 		block: avx512PairsBlock, blockRows: blockRows512, blockLanes: 16,
+		outer: avx512PairsOuter, outerCols: outerCols512,
 	}
 	return k
 }()
@@ -25,7 +26,9 @@ var (
 	avx512PairsTransposes = [...]transposeAsm{F32: pairs512F32, F16: pairs512F16, BF16: pairs512BF16}
 	avx512PairsAcrosses   = [...]acrossAsm{F32: across512PairsF32, F16: across512PairsF16, BF16: across512PairsBF16}
 	avx512PairsBlocks     = [...]blockAsm{nil, blockPairs512x1, blockPairs512x2, blockPairs512x3, blockPairs512x4, blockPairs512x5, blockPairs512x6, 8: blockPairs512x8}
-	avx512PairsCopies     = [...][2]copyAsm{
+	avx512PairsOuters     = [...]outerAsm{nil, outerPairs512x1, outerPairs512x2, outerPairs512x3, outerPairs512x4, outerPairs512x5, outerPairs512x6, outerPairs512x7, outerPairs512x8,
+		outerPairs512x9, outerPairs512x10, outerPairs512x11, outerPairs512x12, outerPairs512x13, outerPairs512x14, outerPairs512x15, outerPairs512x16}
+	avx512PairsCopies = [...][2]copyAsm{
 		F32:  {zip512F32x1, zip512F32x2},
 		F16:  {zip512F16x1, zip512F16x2},
 		BF16: {zip512BF16x1, zip512BF16x2},
@@ -62,4 +65,8 @@ func avx512PairsAcross(dst unsafe.Pointer, panel int, src unsafe.Pointer, elem E
 
 func avx512PairsBlock(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, ahead int, alpha float32) {
 	avx512PairsBlocks[cols](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, ahead, alpha)
+}
+
+func avx512PairsOuter(rows, k int, a unsafe.Pointer, step int, b unsafe.Pointer, ldb, ahead, apart int, c unsafe.Pointer, ldc, cols int, alpha float32) {
+	avx512PairsOuters[rows](k, (*float32)(a), step, (*float32)(b), ldb, ahead, apart, (*float32)(c), 4*ldc, cols, alpha)
 }

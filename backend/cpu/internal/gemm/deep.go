@@ -5,20 +5,29 @@ package gemm
 // token's, is read from front to back, while the sums stay in cache. The k axis
 // is cut into pieces which are summed apart and added up in their order; where
 // it is cut depends on k alone. Each task takes a range of columns of a piece.
+// Most of the time goes into waiting for B, unless it is fetched while other
+// parts of it are multiplied.
 type deep struct {
 	*job
 	pieces []piece
 	cols   int // per task
 	ranges int // of columns
 	sums   []float32
+	pack   func(i int)
 	task   func(i int)
 	add    func(i int)
 }
 
 // piece is a run of k of a pair.
-type piece struct{ pair, k0, k int }
+type piece struct {
+	pair, k0, k int
+	kern        *kernels  // whose outer multiplies it, or nil
+	a           columns   // for that
+	words       []float32 // where these are packed, if they are
+}
 
 const (
+	deepLeast  = 256 // elements of k, of one pair at least
 	deepPiece  = 512
 	deepPieces = 4         // of a pair at most
 	deepCols   = 512       // columns of a task at least, for rows of B to be read in long runs
@@ -39,7 +48,7 @@ func (c *Call) deepens() bool {
 		if p.A.Elem != F32 || !p.A.Trans || p.B.Trans || p.B.Elem.Quantized() {
 			return false
 		}
-		long = long || p.K >= 2*deepPiece
+		long = long || p.K >= deepLeast
 	}
 	return long
 }
@@ -49,31 +58,56 @@ func deepParts(k int) int { return min(deepPieces, max(1, k/deepPiece)) }
 
 func (f *deep) bind(j *job) {
 	f.job = j
-	f.task, f.add = f.multiply, f.addUp
+	f.pack, f.task, f.add = f.packPiece, f.multiply, f.addUp
 	f.pieces = make([]piece, 0, usualPairs)
 }
 
 func (f *deep) run() {
 	c := f.c
 	f.pieces = f.pieces[:0]
+	words := 0
 	for x := range c.Pairs {
 		p := &c.Pairs[x]
 		if p.idle() {
 			continue
 		}
-		n := deepParts(p.K)
+		n, kern := deepParts(p.K), f.outers(p)
 		for i := range n {
 			k0, k1 := i*p.K/n, (i+1)*p.K/n
-			f.pieces = append(f.pieces, piece{x, k0, k1 - k0})
+			f.pieces = append(f.pieces, piece{pair: x, k0: k0, k: k1 - k0, kern: kern})
+			if kern != nil {
+				words += kern.outerFloats(c.M, k1-k0)
+			}
 		}
 	}
-	f.sums = f.job.memory.take((len(f.pieces) - 1) * c.M * c.N)
-	groups := ceil(c.N, colsFew)
-	ranges := min(ceil(f.shares(4), len(f.pieces)), ceil(c.N, deepCols))
-	f.cols = ceil(groups, ranges) * colsFew
+	sums := (len(f.pieces) - 1) * c.M * c.N
+	memory := f.job.memory.take(sums + words)
+	f.sums = memory[:sums]
+	f.divide(memory[sums:])
+	f.spread(len(f.pieces), f.pack)
+	groups := ceil(c.N, deepCols)
+	ranges := max(min(ceil(f.shares(4), len(f.pieces)), groups), ceil(groups, 2))
+	f.cols = ceil(groups, ranges) * deepCols
 	f.ranges = ceil(c.N, f.cols)
 	f.spread(len(f.pieces)*f.ranges, f.task)
 	f.spread(f.ranges, f.add)
+}
+
+// divide gives each piece whose A is packed a part of memory for it.
+func (f *deep) divide(memory []float32) {
+	for i := range f.pieces {
+		if x := &f.pieces[i]; x.kern != nil {
+			n := x.kern.outerFloats(f.c.M, x.k)
+			x.words, memory = memory[:n], memory[n:]
+		}
+	}
+}
+
+// packPiece gets A of piece i ready.
+func (f *deep) packPiece(i int) {
+	if x := &f.pieces[i]; x.kern != nil {
+		x.a = x.kern.columnsOf(x.words, &f.c.Pairs[x.pair].A, f.c.M, x.k0, x.k)
+	}
 }
 
 // multiply computes a range of columns of a piece.
@@ -93,6 +127,12 @@ func (f *deep) multiply(i int) {
 	}
 	x := &f.pieces[i]
 	p := &c.Pairs[x.pair]
+	if x.kern != nil {
+		_, cols := x.kern.outerShape(c.M)
+		stretch := 2 * deepCols / cols // of which a call fetches half a row or more
+		f.outerWalk(x.kern, p, x.a, x.k0, x.k, stretch, n0, n1, sum, stride)
+		return
+	}
 	row, col := p.A.steps()
 	stretch := max(32, deepBytes/(min(c.N, 2*deepCols)*p.B.Elem.Size())&^7) // one for all divisions into columns
 	f.walk(p, operand{p.A.Data, row, col}, x.k0, x.k, stretch, n0, n1, sum, stride)

@@ -69,6 +69,15 @@ type kernels struct {
 	directRows int
 	directMost int // rows of A that a call of them has at most, beyond rowsFew
 
+	// outer computes C[rows,cols] += alpha·a·b over k for a float32 b as it lies
+	// in memory, rows of it ldb bytes apart; cols ≤ outerCols[rows]. Word t of
+	// row i of a is at 4i + t*step bytes; those of pairs round b to bfloat16, as a
+	// has been. Half as much as it reads it fetches from ahead bytes behind b on,
+	// half from apart bytes behind that. Instruction sets that gain nothing by it
+	// have none.
+	outer     func(rows, k int, a unsafe.Pointer, step int, b unsafe.Pointer, ldb, ahead, apart int, c unsafe.Pointer, ldc, cols int, alpha float32)
+	outerCols []int
+
 	// fetch asks for bytes > 0 bytes from p on, in the second-level cache.
 	fetch func(p unsafe.Pointer, bytes int)
 

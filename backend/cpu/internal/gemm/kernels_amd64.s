@@ -27984,6 +27984,5014 @@ done:
 	VZEROUPPER
 	RET
 
+// func outer512x1(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·outer512x1(SB), NOSPLIT, $0-84
+	MOVQ    k+0(FP), CX
+	MOVQ    a+8(FP), SI
+	MOVQ    step+16(FP), R9
+	MOVQ    b+24(FP), DX
+	MOVQ    ldb+32(FP), R10
+	MOVQ    ahead+40(FP), AX
+	ADDQ    DX, AX
+	MOVQ    apart+48(FP), R8
+	MOVQ    c+56(FP), DI
+	MOVQ    ldc+64(FP), R11
+	MOVQ    cols+72(FP), R13
+	MOVQ    $-1, BX
+	BZHIQ   R13, BX, BX
+	KMOVW   BX, K1
+	SHRQ    $0x10, BX
+	KMOVW   BX, K2
+	VPXORD  Z30, Z30, Z30
+	VPXORD  Z31, Z31, Z31
+	LEAQ    (DX)(R10*1), BX
+	LEAQ    (R10)(R10*1), R12
+	SUBQ    $+2, CX
+	JLT     tail
+	PCALIGN $0x20
+
+loop:
+	VMOVUPS.Z    (DX), K1, Z0
+	PREFETCHT1   (AX)
+	PREFETCHT1   (AX)(R8*1)
+	VMOVUPS.Z    (BX), K1, Z2
+	VMOVUPS.Z    64(DX), K2, Z1
+	PREFETCHT1   64(AX)
+	PREFETCHT1   64(AX)(R8*1)
+	VMOVUPS.Z    64(BX), K2, Z3
+	VBROADCASTSS (SI), Z5
+	VFMADD231PS  Z5, Z0, Z30
+	VFMADD231PS  Z5, Z1, Z31
+	ADDQ         R9, SI
+	VBROADCASTSS (SI), Z5
+	VFMADD231PS  Z5, Z2, Z30
+	VFMADD231PS  Z5, Z3, Z31
+	ADDQ         R9, SI
+	ADDQ         R12, DX
+	ADDQ         R12, BX
+	ADDQ         $+128, AX
+	SUBQ         $+2, CX
+	JGE          loop
+
+tail:
+	ADDQ         $+2, CX
+	JZ           add
+	VMOVUPS.Z    (DX), K1, Z0
+	VPXORD       Z2, Z2, Z2
+	VMOVUPS.Z    64(DX), K2, Z1
+	VPXORD       Z3, Z3, Z3
+	VBROADCASTSS (SI), Z5
+	VFMADD231PS  Z5, Z0, Z30
+	VFMADD231PS  Z5, Z1, Z31
+	ADDQ         R9, SI
+
+add:
+	VBROADCASTSS alpha+80(FP), Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z30, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z31, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	VZEROUPPER
+	RET
+
+// func outerPairs512x1(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+TEXT ·outerPairs512x1(SB), NOSPLIT, $0-84
+	MOVQ      k+0(FP), CX
+	MOVQ      a+8(FP), SI
+	MOVQ      step+16(FP), R9
+	MOVQ      b+24(FP), DX
+	MOVQ      ldb+32(FP), R10
+	MOVQ      ahead+40(FP), AX
+	ADDQ      DX, AX
+	MOVQ      apart+48(FP), R8
+	MOVQ      c+56(FP), DI
+	MOVQ      ldc+64(FP), R11
+	MOVQ      cols+72(FP), R13
+	MOVQ      $-1, BX
+	BZHIQ     R13, BX, BX
+	KMOVW     BX, K1
+	SHRQ      $0x10, BX
+	KMOVW     BX, K2
+	VPXORD    Z30, Z30, Z30
+	VPXORD    Z31, Z31, Z31
+	VMOVDQU64 zip512<>+0(SB), Z4
+	LEAQ      (DX)(R10*1), BX
+	LEAQ      (R10)(R10*1), R12
+	SUBQ      $+2, CX
+	JLT       tail
+	PCALIGN   $0x20
+
+loop:
+	VMOVUPS.Z    (DX), K1, Z0
+	PREFETCHT1   (AX)
+	PREFETCHT1   (AX)(R8*1)
+	VMOVUPS.Z    (BX), K1, Z2
+	LONG         $0x486ff262
+	WORD         $0xc072
+	VPERMW       Z0, Z4, Z0
+	VMOVUPS.Z    64(DX), K2, Z1
+	PREFETCHT1   64(AX)
+	PREFETCHT1   64(AX)(R8*1)
+	VMOVUPS.Z    64(BX), K2, Z3
+	LONG         $0x4867f262
+	WORD         $0xc972
+	VPERMW       Z1, Z4, Z1
+	VBROADCASTSS (SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xf552
+	LONG         $0x48766262
+	WORD         $0xfd52
+	ADDQ         R9, SI
+	ADDQ         R12, DX
+	ADDQ         R12, BX
+	ADDQ         $+128, AX
+	SUBQ         $+2, CX
+	JGE          loop
+
+tail:
+	ADDQ         $+2, CX
+	JZ           add
+	VMOVUPS.Z    (DX), K1, Z0
+	VPXORD       Z2, Z2, Z2
+	LONG         $0x486ff262
+	WORD         $0xc072
+	VPERMW       Z0, Z4, Z0
+	VMOVUPS.Z    64(DX), K2, Z1
+	VPXORD       Z3, Z3, Z3
+	LONG         $0x4867f262
+	WORD         $0xc972
+	VPERMW       Z1, Z4, Z1
+	VBROADCASTSS (SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xf552
+	LONG         $0x48766262
+	WORD         $0xfd52
+	ADDQ         R9, SI
+
+add:
+	VBROADCASTSS alpha+80(FP), Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z30, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z31, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	VZEROUPPER
+	RET
+
+// func outer512x2(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·outer512x2(SB), NOSPLIT, $0-84
+	MOVQ    k+0(FP), CX
+	MOVQ    a+8(FP), SI
+	MOVQ    step+16(FP), R9
+	MOVQ    b+24(FP), DX
+	MOVQ    ldb+32(FP), R10
+	MOVQ    ahead+40(FP), AX
+	ADDQ    DX, AX
+	MOVQ    apart+48(FP), R8
+	MOVQ    c+56(FP), DI
+	MOVQ    ldc+64(FP), R11
+	MOVQ    cols+72(FP), R13
+	MOVQ    $-1, BX
+	BZHIQ   R13, BX, BX
+	KMOVW   BX, K1
+	SHRQ    $0x10, BX
+	KMOVW   BX, K2
+	VPXORD  Z28, Z28, Z28
+	VPXORD  Z29, Z29, Z29
+	VPXORD  Z30, Z30, Z30
+	VPXORD  Z31, Z31, Z31
+	LEAQ    (DX)(R10*1), BX
+	LEAQ    (R10)(R10*1), R12
+	SUBQ    $+2, CX
+	JLT     tail
+	PCALIGN $0x20
+
+loop:
+	VMOVUPS.Z    (DX), K1, Z0
+	PREFETCHT1   (AX)
+	PREFETCHT1   (AX)(R8*1)
+	VMOVUPS.Z    (BX), K1, Z2
+	VMOVUPS.Z    64(DX), K2, Z1
+	PREFETCHT1   64(AX)
+	PREFETCHT1   64(AX)(R8*1)
+	VMOVUPS.Z    64(BX), K2, Z3
+	VBROADCASTSS (SI), Z5
+	VFMADD231PS  Z5, Z0, Z28
+	VFMADD231PS  Z5, Z1, Z29
+	VBROADCASTSS 4(SI), Z5
+	VFMADD231PS  Z5, Z0, Z30
+	VFMADD231PS  Z5, Z1, Z31
+	ADDQ         R9, SI
+	VBROADCASTSS (SI), Z5
+	VFMADD231PS  Z5, Z2, Z28
+	VFMADD231PS  Z5, Z3, Z29
+	VBROADCASTSS 4(SI), Z5
+	VFMADD231PS  Z5, Z2, Z30
+	VFMADD231PS  Z5, Z3, Z31
+	ADDQ         R9, SI
+	ADDQ         R12, DX
+	ADDQ         R12, BX
+	ADDQ         $+128, AX
+	SUBQ         $+2, CX
+	JGE          loop
+
+tail:
+	ADDQ         $+2, CX
+	JZ           add
+	VMOVUPS.Z    (DX), K1, Z0
+	VPXORD       Z2, Z2, Z2
+	VMOVUPS.Z    64(DX), K2, Z1
+	VPXORD       Z3, Z3, Z3
+	VBROADCASTSS (SI), Z5
+	VFMADD231PS  Z5, Z0, Z28
+	VFMADD231PS  Z5, Z1, Z29
+	VBROADCASTSS 4(SI), Z5
+	VFMADD231PS  Z5, Z0, Z30
+	VFMADD231PS  Z5, Z1, Z31
+	ADDQ         R9, SI
+
+add:
+	VBROADCASTSS alpha+80(FP), Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z28, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z29, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z30, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z31, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	VZEROUPPER
+	RET
+
+// func outerPairs512x2(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+TEXT ·outerPairs512x2(SB), NOSPLIT, $0-84
+	MOVQ      k+0(FP), CX
+	MOVQ      a+8(FP), SI
+	MOVQ      step+16(FP), R9
+	MOVQ      b+24(FP), DX
+	MOVQ      ldb+32(FP), R10
+	MOVQ      ahead+40(FP), AX
+	ADDQ      DX, AX
+	MOVQ      apart+48(FP), R8
+	MOVQ      c+56(FP), DI
+	MOVQ      ldc+64(FP), R11
+	MOVQ      cols+72(FP), R13
+	MOVQ      $-1, BX
+	BZHIQ     R13, BX, BX
+	KMOVW     BX, K1
+	SHRQ      $0x10, BX
+	KMOVW     BX, K2
+	VPXORD    Z28, Z28, Z28
+	VPXORD    Z29, Z29, Z29
+	VPXORD    Z30, Z30, Z30
+	VPXORD    Z31, Z31, Z31
+	VMOVDQU64 zip512<>+0(SB), Z4
+	LEAQ      (DX)(R10*1), BX
+	LEAQ      (R10)(R10*1), R12
+	SUBQ      $+2, CX
+	JLT       tail
+	PCALIGN   $0x20
+
+loop:
+	VMOVUPS.Z    (DX), K1, Z0
+	PREFETCHT1   (AX)
+	PREFETCHT1   (AX)(R8*1)
+	VMOVUPS.Z    (BX), K1, Z2
+	LONG         $0x486ff262
+	WORD         $0xc072
+	VPERMW       Z0, Z4, Z0
+	VMOVUPS.Z    64(DX), K2, Z1
+	PREFETCHT1   64(AX)
+	PREFETCHT1   64(AX)(R8*1)
+	VMOVUPS.Z    64(BX), K2, Z3
+	LONG         $0x4867f262
+	WORD         $0xc972
+	VPERMW       Z1, Z4, Z1
+	VBROADCASTSS (SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xe552
+	LONG         $0x48766262
+	WORD         $0xed52
+	VBROADCASTSS 4(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xf552
+	LONG         $0x48766262
+	WORD         $0xfd52
+	ADDQ         R9, SI
+	ADDQ         R12, DX
+	ADDQ         R12, BX
+	ADDQ         $+128, AX
+	SUBQ         $+2, CX
+	JGE          loop
+
+tail:
+	ADDQ         $+2, CX
+	JZ           add
+	VMOVUPS.Z    (DX), K1, Z0
+	VPXORD       Z2, Z2, Z2
+	LONG         $0x486ff262
+	WORD         $0xc072
+	VPERMW       Z0, Z4, Z0
+	VMOVUPS.Z    64(DX), K2, Z1
+	VPXORD       Z3, Z3, Z3
+	LONG         $0x4867f262
+	WORD         $0xc972
+	VPERMW       Z1, Z4, Z1
+	VBROADCASTSS (SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xe552
+	LONG         $0x48766262
+	WORD         $0xed52
+	VBROADCASTSS 4(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xf552
+	LONG         $0x48766262
+	WORD         $0xfd52
+	ADDQ         R9, SI
+
+add:
+	VBROADCASTSS alpha+80(FP), Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z28, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z29, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z30, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z31, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	VZEROUPPER
+	RET
+
+// func outer512x3(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·outer512x3(SB), NOSPLIT, $0-84
+	MOVQ    k+0(FP), CX
+	MOVQ    a+8(FP), SI
+	MOVQ    step+16(FP), R9
+	MOVQ    b+24(FP), DX
+	MOVQ    ldb+32(FP), R10
+	MOVQ    ahead+40(FP), AX
+	ADDQ    DX, AX
+	MOVQ    apart+48(FP), R8
+	MOVQ    c+56(FP), DI
+	MOVQ    ldc+64(FP), R11
+	MOVQ    cols+72(FP), R13
+	MOVQ    $-1, BX
+	BZHIQ   R13, BX, BX
+	KMOVW   BX, K1
+	SHRQ    $0x10, BX
+	KMOVW   BX, K2
+	VPXORD  Z26, Z26, Z26
+	VPXORD  Z27, Z27, Z27
+	VPXORD  Z28, Z28, Z28
+	VPXORD  Z29, Z29, Z29
+	VPXORD  Z30, Z30, Z30
+	VPXORD  Z31, Z31, Z31
+	LEAQ    (DX)(R10*1), BX
+	LEAQ    (R10)(R10*1), R12
+	SUBQ    $+2, CX
+	JLT     tail
+	PCALIGN $0x20
+
+loop:
+	VMOVUPS.Z    (DX), K1, Z0
+	PREFETCHT1   (AX)
+	PREFETCHT1   (AX)(R8*1)
+	VMOVUPS.Z    (BX), K1, Z2
+	VMOVUPS.Z    64(DX), K2, Z1
+	PREFETCHT1   64(AX)
+	PREFETCHT1   64(AX)(R8*1)
+	VMOVUPS.Z    64(BX), K2, Z3
+	VBROADCASTSS (SI), Z5
+	VFMADD231PS  Z5, Z0, Z26
+	VFMADD231PS  Z5, Z1, Z27
+	VBROADCASTSS 4(SI), Z5
+	VFMADD231PS  Z5, Z0, Z28
+	VFMADD231PS  Z5, Z1, Z29
+	VBROADCASTSS 8(SI), Z5
+	VFMADD231PS  Z5, Z0, Z30
+	VFMADD231PS  Z5, Z1, Z31
+	ADDQ         R9, SI
+	VBROADCASTSS (SI), Z5
+	VFMADD231PS  Z5, Z2, Z26
+	VFMADD231PS  Z5, Z3, Z27
+	VBROADCASTSS 4(SI), Z5
+	VFMADD231PS  Z5, Z2, Z28
+	VFMADD231PS  Z5, Z3, Z29
+	VBROADCASTSS 8(SI), Z5
+	VFMADD231PS  Z5, Z2, Z30
+	VFMADD231PS  Z5, Z3, Z31
+	ADDQ         R9, SI
+	ADDQ         R12, DX
+	ADDQ         R12, BX
+	ADDQ         $+128, AX
+	SUBQ         $+2, CX
+	JGE          loop
+
+tail:
+	ADDQ         $+2, CX
+	JZ           add
+	VMOVUPS.Z    (DX), K1, Z0
+	VPXORD       Z2, Z2, Z2
+	VMOVUPS.Z    64(DX), K2, Z1
+	VPXORD       Z3, Z3, Z3
+	VBROADCASTSS (SI), Z5
+	VFMADD231PS  Z5, Z0, Z26
+	VFMADD231PS  Z5, Z1, Z27
+	VBROADCASTSS 4(SI), Z5
+	VFMADD231PS  Z5, Z0, Z28
+	VFMADD231PS  Z5, Z1, Z29
+	VBROADCASTSS 8(SI), Z5
+	VFMADD231PS  Z5, Z0, Z30
+	VFMADD231PS  Z5, Z1, Z31
+	ADDQ         R9, SI
+
+add:
+	VBROADCASTSS alpha+80(FP), Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z26, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z27, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z28, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z29, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z30, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z31, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	VZEROUPPER
+	RET
+
+// func outerPairs512x3(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+TEXT ·outerPairs512x3(SB), NOSPLIT, $0-84
+	MOVQ      k+0(FP), CX
+	MOVQ      a+8(FP), SI
+	MOVQ      step+16(FP), R9
+	MOVQ      b+24(FP), DX
+	MOVQ      ldb+32(FP), R10
+	MOVQ      ahead+40(FP), AX
+	ADDQ      DX, AX
+	MOVQ      apart+48(FP), R8
+	MOVQ      c+56(FP), DI
+	MOVQ      ldc+64(FP), R11
+	MOVQ      cols+72(FP), R13
+	MOVQ      $-1, BX
+	BZHIQ     R13, BX, BX
+	KMOVW     BX, K1
+	SHRQ      $0x10, BX
+	KMOVW     BX, K2
+	VPXORD    Z26, Z26, Z26
+	VPXORD    Z27, Z27, Z27
+	VPXORD    Z28, Z28, Z28
+	VPXORD    Z29, Z29, Z29
+	VPXORD    Z30, Z30, Z30
+	VPXORD    Z31, Z31, Z31
+	VMOVDQU64 zip512<>+0(SB), Z4
+	LEAQ      (DX)(R10*1), BX
+	LEAQ      (R10)(R10*1), R12
+	SUBQ      $+2, CX
+	JLT       tail
+	PCALIGN   $0x20
+
+loop:
+	VMOVUPS.Z    (DX), K1, Z0
+	PREFETCHT1   (AX)
+	PREFETCHT1   (AX)(R8*1)
+	VMOVUPS.Z    (BX), K1, Z2
+	LONG         $0x486ff262
+	WORD         $0xc072
+	VPERMW       Z0, Z4, Z0
+	VMOVUPS.Z    64(DX), K2, Z1
+	PREFETCHT1   64(AX)
+	PREFETCHT1   64(AX)(R8*1)
+	VMOVUPS.Z    64(BX), K2, Z3
+	LONG         $0x4867f262
+	WORD         $0xc972
+	VPERMW       Z1, Z4, Z1
+	VBROADCASTSS (SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xd552
+	LONG         $0x48766262
+	WORD         $0xdd52
+	VBROADCASTSS 4(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xe552
+	LONG         $0x48766262
+	WORD         $0xed52
+	VBROADCASTSS 8(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xf552
+	LONG         $0x48766262
+	WORD         $0xfd52
+	ADDQ         R9, SI
+	ADDQ         R12, DX
+	ADDQ         R12, BX
+	ADDQ         $+128, AX
+	SUBQ         $+2, CX
+	JGE          loop
+
+tail:
+	ADDQ         $+2, CX
+	JZ           add
+	VMOVUPS.Z    (DX), K1, Z0
+	VPXORD       Z2, Z2, Z2
+	LONG         $0x486ff262
+	WORD         $0xc072
+	VPERMW       Z0, Z4, Z0
+	VMOVUPS.Z    64(DX), K2, Z1
+	VPXORD       Z3, Z3, Z3
+	LONG         $0x4867f262
+	WORD         $0xc972
+	VPERMW       Z1, Z4, Z1
+	VBROADCASTSS (SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xd552
+	LONG         $0x48766262
+	WORD         $0xdd52
+	VBROADCASTSS 4(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xe552
+	LONG         $0x48766262
+	WORD         $0xed52
+	VBROADCASTSS 8(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xf552
+	LONG         $0x48766262
+	WORD         $0xfd52
+	ADDQ         R9, SI
+
+add:
+	VBROADCASTSS alpha+80(FP), Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z26, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z27, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z28, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z29, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z30, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z31, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	VZEROUPPER
+	RET
+
+// func outer512x4(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·outer512x4(SB), NOSPLIT, $0-84
+	MOVQ    k+0(FP), CX
+	MOVQ    a+8(FP), SI
+	MOVQ    step+16(FP), R9
+	MOVQ    b+24(FP), DX
+	MOVQ    ldb+32(FP), R10
+	MOVQ    ahead+40(FP), AX
+	ADDQ    DX, AX
+	MOVQ    apart+48(FP), R8
+	MOVQ    c+56(FP), DI
+	MOVQ    ldc+64(FP), R11
+	MOVQ    cols+72(FP), R13
+	MOVQ    $-1, BX
+	BZHIQ   R13, BX, BX
+	KMOVW   BX, K1
+	SHRQ    $0x10, BX
+	KMOVW   BX, K2
+	VPXORD  Z24, Z24, Z24
+	VPXORD  Z25, Z25, Z25
+	VPXORD  Z26, Z26, Z26
+	VPXORD  Z27, Z27, Z27
+	VPXORD  Z28, Z28, Z28
+	VPXORD  Z29, Z29, Z29
+	VPXORD  Z30, Z30, Z30
+	VPXORD  Z31, Z31, Z31
+	LEAQ    (DX)(R10*1), BX
+	LEAQ    (R10)(R10*1), R12
+	SUBQ    $+2, CX
+	JLT     tail
+	PCALIGN $0x20
+
+loop:
+	VMOVUPS.Z    (DX), K1, Z0
+	PREFETCHT1   (AX)
+	PREFETCHT1   (AX)(R8*1)
+	VMOVUPS.Z    (BX), K1, Z2
+	VMOVUPS.Z    64(DX), K2, Z1
+	PREFETCHT1   64(AX)
+	PREFETCHT1   64(AX)(R8*1)
+	VMOVUPS.Z    64(BX), K2, Z3
+	VBROADCASTSS (SI), Z5
+	VFMADD231PS  Z5, Z0, Z24
+	VFMADD231PS  Z5, Z1, Z25
+	VBROADCASTSS 4(SI), Z5
+	VFMADD231PS  Z5, Z0, Z26
+	VFMADD231PS  Z5, Z1, Z27
+	VBROADCASTSS 8(SI), Z5
+	VFMADD231PS  Z5, Z0, Z28
+	VFMADD231PS  Z5, Z1, Z29
+	VBROADCASTSS 12(SI), Z5
+	VFMADD231PS  Z5, Z0, Z30
+	VFMADD231PS  Z5, Z1, Z31
+	ADDQ         R9, SI
+	VBROADCASTSS (SI), Z5
+	VFMADD231PS  Z5, Z2, Z24
+	VFMADD231PS  Z5, Z3, Z25
+	VBROADCASTSS 4(SI), Z5
+	VFMADD231PS  Z5, Z2, Z26
+	VFMADD231PS  Z5, Z3, Z27
+	VBROADCASTSS 8(SI), Z5
+	VFMADD231PS  Z5, Z2, Z28
+	VFMADD231PS  Z5, Z3, Z29
+	VBROADCASTSS 12(SI), Z5
+	VFMADD231PS  Z5, Z2, Z30
+	VFMADD231PS  Z5, Z3, Z31
+	ADDQ         R9, SI
+	ADDQ         R12, DX
+	ADDQ         R12, BX
+	ADDQ         $+128, AX
+	SUBQ         $+2, CX
+	JGE          loop
+
+tail:
+	ADDQ         $+2, CX
+	JZ           add
+	VMOVUPS.Z    (DX), K1, Z0
+	VPXORD       Z2, Z2, Z2
+	VMOVUPS.Z    64(DX), K2, Z1
+	VPXORD       Z3, Z3, Z3
+	VBROADCASTSS (SI), Z5
+	VFMADD231PS  Z5, Z0, Z24
+	VFMADD231PS  Z5, Z1, Z25
+	VBROADCASTSS 4(SI), Z5
+	VFMADD231PS  Z5, Z0, Z26
+	VFMADD231PS  Z5, Z1, Z27
+	VBROADCASTSS 8(SI), Z5
+	VFMADD231PS  Z5, Z0, Z28
+	VFMADD231PS  Z5, Z1, Z29
+	VBROADCASTSS 12(SI), Z5
+	VFMADD231PS  Z5, Z0, Z30
+	VFMADD231PS  Z5, Z1, Z31
+	ADDQ         R9, SI
+
+add:
+	VBROADCASTSS alpha+80(FP), Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z24, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z25, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z26, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z27, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z28, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z29, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z30, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z31, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	VZEROUPPER
+	RET
+
+// func outerPairs512x4(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+TEXT ·outerPairs512x4(SB), NOSPLIT, $0-84
+	MOVQ      k+0(FP), CX
+	MOVQ      a+8(FP), SI
+	MOVQ      step+16(FP), R9
+	MOVQ      b+24(FP), DX
+	MOVQ      ldb+32(FP), R10
+	MOVQ      ahead+40(FP), AX
+	ADDQ      DX, AX
+	MOVQ      apart+48(FP), R8
+	MOVQ      c+56(FP), DI
+	MOVQ      ldc+64(FP), R11
+	MOVQ      cols+72(FP), R13
+	MOVQ      $-1, BX
+	BZHIQ     R13, BX, BX
+	KMOVW     BX, K1
+	SHRQ      $0x10, BX
+	KMOVW     BX, K2
+	VPXORD    Z24, Z24, Z24
+	VPXORD    Z25, Z25, Z25
+	VPXORD    Z26, Z26, Z26
+	VPXORD    Z27, Z27, Z27
+	VPXORD    Z28, Z28, Z28
+	VPXORD    Z29, Z29, Z29
+	VPXORD    Z30, Z30, Z30
+	VPXORD    Z31, Z31, Z31
+	VMOVDQU64 zip512<>+0(SB), Z4
+	LEAQ      (DX)(R10*1), BX
+	LEAQ      (R10)(R10*1), R12
+	SUBQ      $+2, CX
+	JLT       tail
+	PCALIGN   $0x20
+
+loop:
+	VMOVUPS.Z    (DX), K1, Z0
+	PREFETCHT1   (AX)
+	PREFETCHT1   (AX)(R8*1)
+	VMOVUPS.Z    (BX), K1, Z2
+	LONG         $0x486ff262
+	WORD         $0xc072
+	VPERMW       Z0, Z4, Z0
+	VMOVUPS.Z    64(DX), K2, Z1
+	PREFETCHT1   64(AX)
+	PREFETCHT1   64(AX)(R8*1)
+	VMOVUPS.Z    64(BX), K2, Z3
+	LONG         $0x4867f262
+	WORD         $0xc972
+	VPERMW       Z1, Z4, Z1
+	VBROADCASTSS (SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xc552
+	LONG         $0x48766262
+	WORD         $0xcd52
+	VBROADCASTSS 4(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xd552
+	LONG         $0x48766262
+	WORD         $0xdd52
+	VBROADCASTSS 8(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xe552
+	LONG         $0x48766262
+	WORD         $0xed52
+	VBROADCASTSS 12(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xf552
+	LONG         $0x48766262
+	WORD         $0xfd52
+	ADDQ         R9, SI
+	ADDQ         R12, DX
+	ADDQ         R12, BX
+	ADDQ         $+128, AX
+	SUBQ         $+2, CX
+	JGE          loop
+
+tail:
+	ADDQ         $+2, CX
+	JZ           add
+	VMOVUPS.Z    (DX), K1, Z0
+	VPXORD       Z2, Z2, Z2
+	LONG         $0x486ff262
+	WORD         $0xc072
+	VPERMW       Z0, Z4, Z0
+	VMOVUPS.Z    64(DX), K2, Z1
+	VPXORD       Z3, Z3, Z3
+	LONG         $0x4867f262
+	WORD         $0xc972
+	VPERMW       Z1, Z4, Z1
+	VBROADCASTSS (SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xc552
+	LONG         $0x48766262
+	WORD         $0xcd52
+	VBROADCASTSS 4(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xd552
+	LONG         $0x48766262
+	WORD         $0xdd52
+	VBROADCASTSS 8(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xe552
+	LONG         $0x48766262
+	WORD         $0xed52
+	VBROADCASTSS 12(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xf552
+	LONG         $0x48766262
+	WORD         $0xfd52
+	ADDQ         R9, SI
+
+add:
+	VBROADCASTSS alpha+80(FP), Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z24, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z25, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z26, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z27, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z28, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z29, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z30, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z31, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	VZEROUPPER
+	RET
+
+// func outer512x5(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·outer512x5(SB), NOSPLIT, $0-84
+	MOVQ    k+0(FP), CX
+	MOVQ    a+8(FP), SI
+	MOVQ    step+16(FP), R9
+	MOVQ    b+24(FP), DX
+	MOVQ    ldb+32(FP), R10
+	MOVQ    ahead+40(FP), AX
+	ADDQ    DX, AX
+	MOVQ    apart+48(FP), R8
+	MOVQ    c+56(FP), DI
+	MOVQ    ldc+64(FP), R11
+	MOVQ    cols+72(FP), R13
+	MOVQ    $-1, BX
+	BZHIQ   R13, BX, BX
+	KMOVW   BX, K1
+	SHRQ    $0x10, BX
+	KMOVW   BX, K2
+	VPXORD  Z22, Z22, Z22
+	VPXORD  Z23, Z23, Z23
+	VPXORD  Z24, Z24, Z24
+	VPXORD  Z25, Z25, Z25
+	VPXORD  Z26, Z26, Z26
+	VPXORD  Z27, Z27, Z27
+	VPXORD  Z28, Z28, Z28
+	VPXORD  Z29, Z29, Z29
+	VPXORD  Z30, Z30, Z30
+	VPXORD  Z31, Z31, Z31
+	LEAQ    (DX)(R10*1), BX
+	LEAQ    (R10)(R10*1), R12
+	SUBQ    $+2, CX
+	JLT     tail
+	PCALIGN $0x20
+
+loop:
+	VMOVUPS.Z    (DX), K1, Z0
+	PREFETCHT1   (AX)
+	PREFETCHT1   (AX)(R8*1)
+	VMOVUPS.Z    (BX), K1, Z2
+	VMOVUPS.Z    64(DX), K2, Z1
+	PREFETCHT1   64(AX)
+	PREFETCHT1   64(AX)(R8*1)
+	VMOVUPS.Z    64(BX), K2, Z3
+	VBROADCASTSS (SI), Z5
+	VFMADD231PS  Z5, Z0, Z22
+	VFMADD231PS  Z5, Z1, Z23
+	VBROADCASTSS 4(SI), Z5
+	VFMADD231PS  Z5, Z0, Z24
+	VFMADD231PS  Z5, Z1, Z25
+	VBROADCASTSS 8(SI), Z5
+	VFMADD231PS  Z5, Z0, Z26
+	VFMADD231PS  Z5, Z1, Z27
+	VBROADCASTSS 12(SI), Z5
+	VFMADD231PS  Z5, Z0, Z28
+	VFMADD231PS  Z5, Z1, Z29
+	VBROADCASTSS 16(SI), Z5
+	VFMADD231PS  Z5, Z0, Z30
+	VFMADD231PS  Z5, Z1, Z31
+	ADDQ         R9, SI
+	VBROADCASTSS (SI), Z5
+	VFMADD231PS  Z5, Z2, Z22
+	VFMADD231PS  Z5, Z3, Z23
+	VBROADCASTSS 4(SI), Z5
+	VFMADD231PS  Z5, Z2, Z24
+	VFMADD231PS  Z5, Z3, Z25
+	VBROADCASTSS 8(SI), Z5
+	VFMADD231PS  Z5, Z2, Z26
+	VFMADD231PS  Z5, Z3, Z27
+	VBROADCASTSS 12(SI), Z5
+	VFMADD231PS  Z5, Z2, Z28
+	VFMADD231PS  Z5, Z3, Z29
+	VBROADCASTSS 16(SI), Z5
+	VFMADD231PS  Z5, Z2, Z30
+	VFMADD231PS  Z5, Z3, Z31
+	ADDQ         R9, SI
+	ADDQ         R12, DX
+	ADDQ         R12, BX
+	ADDQ         $+128, AX
+	SUBQ         $+2, CX
+	JGE          loop
+
+tail:
+	ADDQ         $+2, CX
+	JZ           add
+	VMOVUPS.Z    (DX), K1, Z0
+	VPXORD       Z2, Z2, Z2
+	VMOVUPS.Z    64(DX), K2, Z1
+	VPXORD       Z3, Z3, Z3
+	VBROADCASTSS (SI), Z5
+	VFMADD231PS  Z5, Z0, Z22
+	VFMADD231PS  Z5, Z1, Z23
+	VBROADCASTSS 4(SI), Z5
+	VFMADD231PS  Z5, Z0, Z24
+	VFMADD231PS  Z5, Z1, Z25
+	VBROADCASTSS 8(SI), Z5
+	VFMADD231PS  Z5, Z0, Z26
+	VFMADD231PS  Z5, Z1, Z27
+	VBROADCASTSS 12(SI), Z5
+	VFMADD231PS  Z5, Z0, Z28
+	VFMADD231PS  Z5, Z1, Z29
+	VBROADCASTSS 16(SI), Z5
+	VFMADD231PS  Z5, Z0, Z30
+	VFMADD231PS  Z5, Z1, Z31
+	ADDQ         R9, SI
+
+add:
+	VBROADCASTSS alpha+80(FP), Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z22, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z23, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z24, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z25, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z26, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z27, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z28, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z29, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z30, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z31, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	VZEROUPPER
+	RET
+
+// func outerPairs512x5(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+TEXT ·outerPairs512x5(SB), NOSPLIT, $0-84
+	MOVQ      k+0(FP), CX
+	MOVQ      a+8(FP), SI
+	MOVQ      step+16(FP), R9
+	MOVQ      b+24(FP), DX
+	MOVQ      ldb+32(FP), R10
+	MOVQ      ahead+40(FP), AX
+	ADDQ      DX, AX
+	MOVQ      apart+48(FP), R8
+	MOVQ      c+56(FP), DI
+	MOVQ      ldc+64(FP), R11
+	MOVQ      cols+72(FP), R13
+	MOVQ      $-1, BX
+	BZHIQ     R13, BX, BX
+	KMOVW     BX, K1
+	SHRQ      $0x10, BX
+	KMOVW     BX, K2
+	VPXORD    Z22, Z22, Z22
+	VPXORD    Z23, Z23, Z23
+	VPXORD    Z24, Z24, Z24
+	VPXORD    Z25, Z25, Z25
+	VPXORD    Z26, Z26, Z26
+	VPXORD    Z27, Z27, Z27
+	VPXORD    Z28, Z28, Z28
+	VPXORD    Z29, Z29, Z29
+	VPXORD    Z30, Z30, Z30
+	VPXORD    Z31, Z31, Z31
+	VMOVDQU64 zip512<>+0(SB), Z4
+	LEAQ      (DX)(R10*1), BX
+	LEAQ      (R10)(R10*1), R12
+	SUBQ      $+2, CX
+	JLT       tail
+	PCALIGN   $0x20
+
+loop:
+	VMOVUPS.Z    (DX), K1, Z0
+	PREFETCHT1   (AX)
+	PREFETCHT1   (AX)(R8*1)
+	VMOVUPS.Z    (BX), K1, Z2
+	LONG         $0x486ff262
+	WORD         $0xc072
+	VPERMW       Z0, Z4, Z0
+	VMOVUPS.Z    64(DX), K2, Z1
+	PREFETCHT1   64(AX)
+	PREFETCHT1   64(AX)(R8*1)
+	VMOVUPS.Z    64(BX), K2, Z3
+	LONG         $0x4867f262
+	WORD         $0xc972
+	VPERMW       Z1, Z4, Z1
+	VBROADCASTSS (SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xf552
+	LONG         $0x4876e262
+	WORD         $0xfd52
+	VBROADCASTSS 4(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xc552
+	LONG         $0x48766262
+	WORD         $0xcd52
+	VBROADCASTSS 8(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xd552
+	LONG         $0x48766262
+	WORD         $0xdd52
+	VBROADCASTSS 12(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xe552
+	LONG         $0x48766262
+	WORD         $0xed52
+	VBROADCASTSS 16(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xf552
+	LONG         $0x48766262
+	WORD         $0xfd52
+	ADDQ         R9, SI
+	ADDQ         R12, DX
+	ADDQ         R12, BX
+	ADDQ         $+128, AX
+	SUBQ         $+2, CX
+	JGE          loop
+
+tail:
+	ADDQ         $+2, CX
+	JZ           add
+	VMOVUPS.Z    (DX), K1, Z0
+	VPXORD       Z2, Z2, Z2
+	LONG         $0x486ff262
+	WORD         $0xc072
+	VPERMW       Z0, Z4, Z0
+	VMOVUPS.Z    64(DX), K2, Z1
+	VPXORD       Z3, Z3, Z3
+	LONG         $0x4867f262
+	WORD         $0xc972
+	VPERMW       Z1, Z4, Z1
+	VBROADCASTSS (SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xf552
+	LONG         $0x4876e262
+	WORD         $0xfd52
+	VBROADCASTSS 4(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xc552
+	LONG         $0x48766262
+	WORD         $0xcd52
+	VBROADCASTSS 8(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xd552
+	LONG         $0x48766262
+	WORD         $0xdd52
+	VBROADCASTSS 12(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xe552
+	LONG         $0x48766262
+	WORD         $0xed52
+	VBROADCASTSS 16(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xf552
+	LONG         $0x48766262
+	WORD         $0xfd52
+	ADDQ         R9, SI
+
+add:
+	VBROADCASTSS alpha+80(FP), Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z22, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z23, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z24, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z25, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z26, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z27, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z28, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z29, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z30, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z31, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	VZEROUPPER
+	RET
+
+// func outer512x6(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·outer512x6(SB), NOSPLIT, $0-84
+	MOVQ    k+0(FP), CX
+	MOVQ    a+8(FP), SI
+	MOVQ    step+16(FP), R9
+	MOVQ    b+24(FP), DX
+	MOVQ    ldb+32(FP), R10
+	MOVQ    ahead+40(FP), AX
+	ADDQ    DX, AX
+	MOVQ    apart+48(FP), R8
+	MOVQ    c+56(FP), DI
+	MOVQ    ldc+64(FP), R11
+	MOVQ    cols+72(FP), R13
+	MOVQ    $-1, BX
+	BZHIQ   R13, BX, BX
+	KMOVW   BX, K1
+	SHRQ    $0x10, BX
+	KMOVW   BX, K2
+	VPXORD  Z20, Z20, Z20
+	VPXORD  Z21, Z21, Z21
+	VPXORD  Z22, Z22, Z22
+	VPXORD  Z23, Z23, Z23
+	VPXORD  Z24, Z24, Z24
+	VPXORD  Z25, Z25, Z25
+	VPXORD  Z26, Z26, Z26
+	VPXORD  Z27, Z27, Z27
+	VPXORD  Z28, Z28, Z28
+	VPXORD  Z29, Z29, Z29
+	VPXORD  Z30, Z30, Z30
+	VPXORD  Z31, Z31, Z31
+	LEAQ    (DX)(R10*1), BX
+	LEAQ    (R10)(R10*1), R12
+	SUBQ    $+2, CX
+	JLT     tail
+	PCALIGN $0x20
+
+loop:
+	VMOVUPS.Z    (DX), K1, Z0
+	PREFETCHT1   (AX)
+	PREFETCHT1   (AX)(R8*1)
+	VMOVUPS.Z    (BX), K1, Z2
+	VMOVUPS.Z    64(DX), K2, Z1
+	PREFETCHT1   64(AX)
+	PREFETCHT1   64(AX)(R8*1)
+	VMOVUPS.Z    64(BX), K2, Z3
+	VBROADCASTSS (SI), Z5
+	VFMADD231PS  Z5, Z0, Z20
+	VFMADD231PS  Z5, Z1, Z21
+	VBROADCASTSS 4(SI), Z5
+	VFMADD231PS  Z5, Z0, Z22
+	VFMADD231PS  Z5, Z1, Z23
+	VBROADCASTSS 8(SI), Z5
+	VFMADD231PS  Z5, Z0, Z24
+	VFMADD231PS  Z5, Z1, Z25
+	VBROADCASTSS 12(SI), Z5
+	VFMADD231PS  Z5, Z0, Z26
+	VFMADD231PS  Z5, Z1, Z27
+	VBROADCASTSS 16(SI), Z5
+	VFMADD231PS  Z5, Z0, Z28
+	VFMADD231PS  Z5, Z1, Z29
+	VBROADCASTSS 20(SI), Z5
+	VFMADD231PS  Z5, Z0, Z30
+	VFMADD231PS  Z5, Z1, Z31
+	ADDQ         R9, SI
+	VBROADCASTSS (SI), Z5
+	VFMADD231PS  Z5, Z2, Z20
+	VFMADD231PS  Z5, Z3, Z21
+	VBROADCASTSS 4(SI), Z5
+	VFMADD231PS  Z5, Z2, Z22
+	VFMADD231PS  Z5, Z3, Z23
+	VBROADCASTSS 8(SI), Z5
+	VFMADD231PS  Z5, Z2, Z24
+	VFMADD231PS  Z5, Z3, Z25
+	VBROADCASTSS 12(SI), Z5
+	VFMADD231PS  Z5, Z2, Z26
+	VFMADD231PS  Z5, Z3, Z27
+	VBROADCASTSS 16(SI), Z5
+	VFMADD231PS  Z5, Z2, Z28
+	VFMADD231PS  Z5, Z3, Z29
+	VBROADCASTSS 20(SI), Z5
+	VFMADD231PS  Z5, Z2, Z30
+	VFMADD231PS  Z5, Z3, Z31
+	ADDQ         R9, SI
+	ADDQ         R12, DX
+	ADDQ         R12, BX
+	ADDQ         $+128, AX
+	SUBQ         $+2, CX
+	JGE          loop
+
+tail:
+	ADDQ         $+2, CX
+	JZ           add
+	VMOVUPS.Z    (DX), K1, Z0
+	VPXORD       Z2, Z2, Z2
+	VMOVUPS.Z    64(DX), K2, Z1
+	VPXORD       Z3, Z3, Z3
+	VBROADCASTSS (SI), Z5
+	VFMADD231PS  Z5, Z0, Z20
+	VFMADD231PS  Z5, Z1, Z21
+	VBROADCASTSS 4(SI), Z5
+	VFMADD231PS  Z5, Z0, Z22
+	VFMADD231PS  Z5, Z1, Z23
+	VBROADCASTSS 8(SI), Z5
+	VFMADD231PS  Z5, Z0, Z24
+	VFMADD231PS  Z5, Z1, Z25
+	VBROADCASTSS 12(SI), Z5
+	VFMADD231PS  Z5, Z0, Z26
+	VFMADD231PS  Z5, Z1, Z27
+	VBROADCASTSS 16(SI), Z5
+	VFMADD231PS  Z5, Z0, Z28
+	VFMADD231PS  Z5, Z1, Z29
+	VBROADCASTSS 20(SI), Z5
+	VFMADD231PS  Z5, Z0, Z30
+	VFMADD231PS  Z5, Z1, Z31
+	ADDQ         R9, SI
+
+add:
+	VBROADCASTSS alpha+80(FP), Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z20, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z21, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z22, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z23, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z24, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z25, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z26, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z27, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z28, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z29, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z30, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z31, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	VZEROUPPER
+	RET
+
+// func outerPairs512x6(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+TEXT ·outerPairs512x6(SB), NOSPLIT, $0-84
+	MOVQ      k+0(FP), CX
+	MOVQ      a+8(FP), SI
+	MOVQ      step+16(FP), R9
+	MOVQ      b+24(FP), DX
+	MOVQ      ldb+32(FP), R10
+	MOVQ      ahead+40(FP), AX
+	ADDQ      DX, AX
+	MOVQ      apart+48(FP), R8
+	MOVQ      c+56(FP), DI
+	MOVQ      ldc+64(FP), R11
+	MOVQ      cols+72(FP), R13
+	MOVQ      $-1, BX
+	BZHIQ     R13, BX, BX
+	KMOVW     BX, K1
+	SHRQ      $0x10, BX
+	KMOVW     BX, K2
+	VPXORD    Z20, Z20, Z20
+	VPXORD    Z21, Z21, Z21
+	VPXORD    Z22, Z22, Z22
+	VPXORD    Z23, Z23, Z23
+	VPXORD    Z24, Z24, Z24
+	VPXORD    Z25, Z25, Z25
+	VPXORD    Z26, Z26, Z26
+	VPXORD    Z27, Z27, Z27
+	VPXORD    Z28, Z28, Z28
+	VPXORD    Z29, Z29, Z29
+	VPXORD    Z30, Z30, Z30
+	VPXORD    Z31, Z31, Z31
+	VMOVDQU64 zip512<>+0(SB), Z4
+	LEAQ      (DX)(R10*1), BX
+	LEAQ      (R10)(R10*1), R12
+	SUBQ      $+2, CX
+	JLT       tail
+	PCALIGN   $0x20
+
+loop:
+	VMOVUPS.Z    (DX), K1, Z0
+	PREFETCHT1   (AX)
+	PREFETCHT1   (AX)(R8*1)
+	VMOVUPS.Z    (BX), K1, Z2
+	LONG         $0x486ff262
+	WORD         $0xc072
+	VPERMW       Z0, Z4, Z0
+	VMOVUPS.Z    64(DX), K2, Z1
+	PREFETCHT1   64(AX)
+	PREFETCHT1   64(AX)(R8*1)
+	VMOVUPS.Z    64(BX), K2, Z3
+	LONG         $0x4867f262
+	WORD         $0xc972
+	VPERMW       Z1, Z4, Z1
+	VBROADCASTSS (SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xe552
+	LONG         $0x4876e262
+	WORD         $0xed52
+	VBROADCASTSS 4(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xf552
+	LONG         $0x4876e262
+	WORD         $0xfd52
+	VBROADCASTSS 8(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xc552
+	LONG         $0x48766262
+	WORD         $0xcd52
+	VBROADCASTSS 12(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xd552
+	LONG         $0x48766262
+	WORD         $0xdd52
+	VBROADCASTSS 16(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xe552
+	LONG         $0x48766262
+	WORD         $0xed52
+	VBROADCASTSS 20(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xf552
+	LONG         $0x48766262
+	WORD         $0xfd52
+	ADDQ         R9, SI
+	ADDQ         R12, DX
+	ADDQ         R12, BX
+	ADDQ         $+128, AX
+	SUBQ         $+2, CX
+	JGE          loop
+
+tail:
+	ADDQ         $+2, CX
+	JZ           add
+	VMOVUPS.Z    (DX), K1, Z0
+	VPXORD       Z2, Z2, Z2
+	LONG         $0x486ff262
+	WORD         $0xc072
+	VPERMW       Z0, Z4, Z0
+	VMOVUPS.Z    64(DX), K2, Z1
+	VPXORD       Z3, Z3, Z3
+	LONG         $0x4867f262
+	WORD         $0xc972
+	VPERMW       Z1, Z4, Z1
+	VBROADCASTSS (SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xe552
+	LONG         $0x4876e262
+	WORD         $0xed52
+	VBROADCASTSS 4(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xf552
+	LONG         $0x4876e262
+	WORD         $0xfd52
+	VBROADCASTSS 8(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xc552
+	LONG         $0x48766262
+	WORD         $0xcd52
+	VBROADCASTSS 12(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xd552
+	LONG         $0x48766262
+	WORD         $0xdd52
+	VBROADCASTSS 16(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xe552
+	LONG         $0x48766262
+	WORD         $0xed52
+	VBROADCASTSS 20(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xf552
+	LONG         $0x48766262
+	WORD         $0xfd52
+	ADDQ         R9, SI
+
+add:
+	VBROADCASTSS alpha+80(FP), Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z20, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z21, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z22, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z23, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z24, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z25, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z26, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z27, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z28, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z29, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z30, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z31, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	VZEROUPPER
+	RET
+
+// func outer512x7(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·outer512x7(SB), NOSPLIT, $0-84
+	MOVQ    k+0(FP), CX
+	MOVQ    a+8(FP), SI
+	MOVQ    step+16(FP), R9
+	MOVQ    b+24(FP), DX
+	MOVQ    ldb+32(FP), R10
+	MOVQ    ahead+40(FP), AX
+	ADDQ    DX, AX
+	MOVQ    apart+48(FP), R8
+	MOVQ    c+56(FP), DI
+	MOVQ    ldc+64(FP), R11
+	MOVQ    cols+72(FP), R13
+	MOVQ    $-1, BX
+	BZHIQ   R13, BX, BX
+	KMOVW   BX, K1
+	SHRQ    $0x10, BX
+	KMOVW   BX, K2
+	VPXORD  Z18, Z18, Z18
+	VPXORD  Z19, Z19, Z19
+	VPXORD  Z20, Z20, Z20
+	VPXORD  Z21, Z21, Z21
+	VPXORD  Z22, Z22, Z22
+	VPXORD  Z23, Z23, Z23
+	VPXORD  Z24, Z24, Z24
+	VPXORD  Z25, Z25, Z25
+	VPXORD  Z26, Z26, Z26
+	VPXORD  Z27, Z27, Z27
+	VPXORD  Z28, Z28, Z28
+	VPXORD  Z29, Z29, Z29
+	VPXORD  Z30, Z30, Z30
+	VPXORD  Z31, Z31, Z31
+	LEAQ    (DX)(R10*1), BX
+	LEAQ    (R10)(R10*1), R12
+	SUBQ    $+2, CX
+	JLT     tail
+	PCALIGN $0x20
+
+loop:
+	VMOVUPS.Z    (DX), K1, Z0
+	PREFETCHT1   (AX)
+	PREFETCHT1   (AX)(R8*1)
+	VMOVUPS.Z    (BX), K1, Z2
+	VMOVUPS.Z    64(DX), K2, Z1
+	PREFETCHT1   64(AX)
+	PREFETCHT1   64(AX)(R8*1)
+	VMOVUPS.Z    64(BX), K2, Z3
+	VBROADCASTSS (SI), Z5
+	VFMADD231PS  Z5, Z0, Z18
+	VFMADD231PS  Z5, Z1, Z19
+	VBROADCASTSS 4(SI), Z5
+	VFMADD231PS  Z5, Z0, Z20
+	VFMADD231PS  Z5, Z1, Z21
+	VBROADCASTSS 8(SI), Z5
+	VFMADD231PS  Z5, Z0, Z22
+	VFMADD231PS  Z5, Z1, Z23
+	VBROADCASTSS 12(SI), Z5
+	VFMADD231PS  Z5, Z0, Z24
+	VFMADD231PS  Z5, Z1, Z25
+	VBROADCASTSS 16(SI), Z5
+	VFMADD231PS  Z5, Z0, Z26
+	VFMADD231PS  Z5, Z1, Z27
+	VBROADCASTSS 20(SI), Z5
+	VFMADD231PS  Z5, Z0, Z28
+	VFMADD231PS  Z5, Z1, Z29
+	VBROADCASTSS 24(SI), Z5
+	VFMADD231PS  Z5, Z0, Z30
+	VFMADD231PS  Z5, Z1, Z31
+	ADDQ         R9, SI
+	VBROADCASTSS (SI), Z5
+	VFMADD231PS  Z5, Z2, Z18
+	VFMADD231PS  Z5, Z3, Z19
+	VBROADCASTSS 4(SI), Z5
+	VFMADD231PS  Z5, Z2, Z20
+	VFMADD231PS  Z5, Z3, Z21
+	VBROADCASTSS 8(SI), Z5
+	VFMADD231PS  Z5, Z2, Z22
+	VFMADD231PS  Z5, Z3, Z23
+	VBROADCASTSS 12(SI), Z5
+	VFMADD231PS  Z5, Z2, Z24
+	VFMADD231PS  Z5, Z3, Z25
+	VBROADCASTSS 16(SI), Z5
+	VFMADD231PS  Z5, Z2, Z26
+	VFMADD231PS  Z5, Z3, Z27
+	VBROADCASTSS 20(SI), Z5
+	VFMADD231PS  Z5, Z2, Z28
+	VFMADD231PS  Z5, Z3, Z29
+	VBROADCASTSS 24(SI), Z5
+	VFMADD231PS  Z5, Z2, Z30
+	VFMADD231PS  Z5, Z3, Z31
+	ADDQ         R9, SI
+	ADDQ         R12, DX
+	ADDQ         R12, BX
+	ADDQ         $+128, AX
+	SUBQ         $+2, CX
+	JGE          loop
+
+tail:
+	ADDQ         $+2, CX
+	JZ           add
+	VMOVUPS.Z    (DX), K1, Z0
+	VPXORD       Z2, Z2, Z2
+	VMOVUPS.Z    64(DX), K2, Z1
+	VPXORD       Z3, Z3, Z3
+	VBROADCASTSS (SI), Z5
+	VFMADD231PS  Z5, Z0, Z18
+	VFMADD231PS  Z5, Z1, Z19
+	VBROADCASTSS 4(SI), Z5
+	VFMADD231PS  Z5, Z0, Z20
+	VFMADD231PS  Z5, Z1, Z21
+	VBROADCASTSS 8(SI), Z5
+	VFMADD231PS  Z5, Z0, Z22
+	VFMADD231PS  Z5, Z1, Z23
+	VBROADCASTSS 12(SI), Z5
+	VFMADD231PS  Z5, Z0, Z24
+	VFMADD231PS  Z5, Z1, Z25
+	VBROADCASTSS 16(SI), Z5
+	VFMADD231PS  Z5, Z0, Z26
+	VFMADD231PS  Z5, Z1, Z27
+	VBROADCASTSS 20(SI), Z5
+	VFMADD231PS  Z5, Z0, Z28
+	VFMADD231PS  Z5, Z1, Z29
+	VBROADCASTSS 24(SI), Z5
+	VFMADD231PS  Z5, Z0, Z30
+	VFMADD231PS  Z5, Z1, Z31
+	ADDQ         R9, SI
+
+add:
+	VBROADCASTSS alpha+80(FP), Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z18, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z19, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z20, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z21, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z22, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z23, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z24, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z25, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z26, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z27, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z28, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z29, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z30, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z31, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	VZEROUPPER
+	RET
+
+// func outerPairs512x7(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+TEXT ·outerPairs512x7(SB), NOSPLIT, $0-84
+	MOVQ      k+0(FP), CX
+	MOVQ      a+8(FP), SI
+	MOVQ      step+16(FP), R9
+	MOVQ      b+24(FP), DX
+	MOVQ      ldb+32(FP), R10
+	MOVQ      ahead+40(FP), AX
+	ADDQ      DX, AX
+	MOVQ      apart+48(FP), R8
+	MOVQ      c+56(FP), DI
+	MOVQ      ldc+64(FP), R11
+	MOVQ      cols+72(FP), R13
+	MOVQ      $-1, BX
+	BZHIQ     R13, BX, BX
+	KMOVW     BX, K1
+	SHRQ      $0x10, BX
+	KMOVW     BX, K2
+	VPXORD    Z18, Z18, Z18
+	VPXORD    Z19, Z19, Z19
+	VPXORD    Z20, Z20, Z20
+	VPXORD    Z21, Z21, Z21
+	VPXORD    Z22, Z22, Z22
+	VPXORD    Z23, Z23, Z23
+	VPXORD    Z24, Z24, Z24
+	VPXORD    Z25, Z25, Z25
+	VPXORD    Z26, Z26, Z26
+	VPXORD    Z27, Z27, Z27
+	VPXORD    Z28, Z28, Z28
+	VPXORD    Z29, Z29, Z29
+	VPXORD    Z30, Z30, Z30
+	VPXORD    Z31, Z31, Z31
+	VMOVDQU64 zip512<>+0(SB), Z4
+	LEAQ      (DX)(R10*1), BX
+	LEAQ      (R10)(R10*1), R12
+	SUBQ      $+2, CX
+	JLT       tail
+	PCALIGN   $0x20
+
+loop:
+	VMOVUPS.Z    (DX), K1, Z0
+	PREFETCHT1   (AX)
+	PREFETCHT1   (AX)(R8*1)
+	VMOVUPS.Z    (BX), K1, Z2
+	LONG         $0x486ff262
+	WORD         $0xc072
+	VPERMW       Z0, Z4, Z0
+	VMOVUPS.Z    64(DX), K2, Z1
+	PREFETCHT1   64(AX)
+	PREFETCHT1   64(AX)(R8*1)
+	VMOVUPS.Z    64(BX), K2, Z3
+	LONG         $0x4867f262
+	WORD         $0xc972
+	VPERMW       Z1, Z4, Z1
+	VBROADCASTSS (SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xd552
+	LONG         $0x4876e262
+	WORD         $0xdd52
+	VBROADCASTSS 4(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xe552
+	LONG         $0x4876e262
+	WORD         $0xed52
+	VBROADCASTSS 8(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xf552
+	LONG         $0x4876e262
+	WORD         $0xfd52
+	VBROADCASTSS 12(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xc552
+	LONG         $0x48766262
+	WORD         $0xcd52
+	VBROADCASTSS 16(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xd552
+	LONG         $0x48766262
+	WORD         $0xdd52
+	VBROADCASTSS 20(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xe552
+	LONG         $0x48766262
+	WORD         $0xed52
+	VBROADCASTSS 24(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xf552
+	LONG         $0x48766262
+	WORD         $0xfd52
+	ADDQ         R9, SI
+	ADDQ         R12, DX
+	ADDQ         R12, BX
+	ADDQ         $+128, AX
+	SUBQ         $+2, CX
+	JGE          loop
+
+tail:
+	ADDQ         $+2, CX
+	JZ           add
+	VMOVUPS.Z    (DX), K1, Z0
+	VPXORD       Z2, Z2, Z2
+	LONG         $0x486ff262
+	WORD         $0xc072
+	VPERMW       Z0, Z4, Z0
+	VMOVUPS.Z    64(DX), K2, Z1
+	VPXORD       Z3, Z3, Z3
+	LONG         $0x4867f262
+	WORD         $0xc972
+	VPERMW       Z1, Z4, Z1
+	VBROADCASTSS (SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xd552
+	LONG         $0x4876e262
+	WORD         $0xdd52
+	VBROADCASTSS 4(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xe552
+	LONG         $0x4876e262
+	WORD         $0xed52
+	VBROADCASTSS 8(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xf552
+	LONG         $0x4876e262
+	WORD         $0xfd52
+	VBROADCASTSS 12(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xc552
+	LONG         $0x48766262
+	WORD         $0xcd52
+	VBROADCASTSS 16(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xd552
+	LONG         $0x48766262
+	WORD         $0xdd52
+	VBROADCASTSS 20(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xe552
+	LONG         $0x48766262
+	WORD         $0xed52
+	VBROADCASTSS 24(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xf552
+	LONG         $0x48766262
+	WORD         $0xfd52
+	ADDQ         R9, SI
+
+add:
+	VBROADCASTSS alpha+80(FP), Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z18, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z19, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z20, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z21, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z22, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z23, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z24, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z25, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z26, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z27, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z28, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z29, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z30, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z31, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	VZEROUPPER
+	RET
+
+// func outer512x8(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·outer512x8(SB), NOSPLIT, $0-84
+	MOVQ    k+0(FP), CX
+	MOVQ    a+8(FP), SI
+	MOVQ    step+16(FP), R9
+	MOVQ    b+24(FP), DX
+	MOVQ    ldb+32(FP), R10
+	MOVQ    ahead+40(FP), AX
+	ADDQ    DX, AX
+	MOVQ    apart+48(FP), R8
+	MOVQ    c+56(FP), DI
+	MOVQ    ldc+64(FP), R11
+	MOVQ    cols+72(FP), R13
+	MOVQ    $-1, BX
+	BZHIQ   R13, BX, BX
+	KMOVW   BX, K1
+	SHRQ    $0x10, BX
+	KMOVW   BX, K2
+	VPXORD  Z16, Z16, Z16
+	VPXORD  Z17, Z17, Z17
+	VPXORD  Z18, Z18, Z18
+	VPXORD  Z19, Z19, Z19
+	VPXORD  Z20, Z20, Z20
+	VPXORD  Z21, Z21, Z21
+	VPXORD  Z22, Z22, Z22
+	VPXORD  Z23, Z23, Z23
+	VPXORD  Z24, Z24, Z24
+	VPXORD  Z25, Z25, Z25
+	VPXORD  Z26, Z26, Z26
+	VPXORD  Z27, Z27, Z27
+	VPXORD  Z28, Z28, Z28
+	VPXORD  Z29, Z29, Z29
+	VPXORD  Z30, Z30, Z30
+	VPXORD  Z31, Z31, Z31
+	LEAQ    (DX)(R10*1), BX
+	LEAQ    (R10)(R10*1), R12
+	SUBQ    $+2, CX
+	JLT     tail
+	PCALIGN $0x20
+
+loop:
+	VMOVUPS.Z    (DX), K1, Z0
+	PREFETCHT1   (AX)
+	PREFETCHT1   (AX)(R8*1)
+	VMOVUPS.Z    (BX), K1, Z2
+	VMOVUPS.Z    64(DX), K2, Z1
+	PREFETCHT1   64(AX)
+	PREFETCHT1   64(AX)(R8*1)
+	VMOVUPS.Z    64(BX), K2, Z3
+	VBROADCASTSS (SI), Z5
+	VFMADD231PS  Z5, Z0, Z16
+	VFMADD231PS  Z5, Z1, Z17
+	VBROADCASTSS 4(SI), Z5
+	VFMADD231PS  Z5, Z0, Z18
+	VFMADD231PS  Z5, Z1, Z19
+	VBROADCASTSS 8(SI), Z5
+	VFMADD231PS  Z5, Z0, Z20
+	VFMADD231PS  Z5, Z1, Z21
+	VBROADCASTSS 12(SI), Z5
+	VFMADD231PS  Z5, Z0, Z22
+	VFMADD231PS  Z5, Z1, Z23
+	VBROADCASTSS 16(SI), Z5
+	VFMADD231PS  Z5, Z0, Z24
+	VFMADD231PS  Z5, Z1, Z25
+	VBROADCASTSS 20(SI), Z5
+	VFMADD231PS  Z5, Z0, Z26
+	VFMADD231PS  Z5, Z1, Z27
+	VBROADCASTSS 24(SI), Z5
+	VFMADD231PS  Z5, Z0, Z28
+	VFMADD231PS  Z5, Z1, Z29
+	VBROADCASTSS 28(SI), Z5
+	VFMADD231PS  Z5, Z0, Z30
+	VFMADD231PS  Z5, Z1, Z31
+	ADDQ         R9, SI
+	VBROADCASTSS (SI), Z5
+	VFMADD231PS  Z5, Z2, Z16
+	VFMADD231PS  Z5, Z3, Z17
+	VBROADCASTSS 4(SI), Z5
+	VFMADD231PS  Z5, Z2, Z18
+	VFMADD231PS  Z5, Z3, Z19
+	VBROADCASTSS 8(SI), Z5
+	VFMADD231PS  Z5, Z2, Z20
+	VFMADD231PS  Z5, Z3, Z21
+	VBROADCASTSS 12(SI), Z5
+	VFMADD231PS  Z5, Z2, Z22
+	VFMADD231PS  Z5, Z3, Z23
+	VBROADCASTSS 16(SI), Z5
+	VFMADD231PS  Z5, Z2, Z24
+	VFMADD231PS  Z5, Z3, Z25
+	VBROADCASTSS 20(SI), Z5
+	VFMADD231PS  Z5, Z2, Z26
+	VFMADD231PS  Z5, Z3, Z27
+	VBROADCASTSS 24(SI), Z5
+	VFMADD231PS  Z5, Z2, Z28
+	VFMADD231PS  Z5, Z3, Z29
+	VBROADCASTSS 28(SI), Z5
+	VFMADD231PS  Z5, Z2, Z30
+	VFMADD231PS  Z5, Z3, Z31
+	ADDQ         R9, SI
+	ADDQ         R12, DX
+	ADDQ         R12, BX
+	ADDQ         $+128, AX
+	SUBQ         $+2, CX
+	JGE          loop
+
+tail:
+	ADDQ         $+2, CX
+	JZ           add
+	VMOVUPS.Z    (DX), K1, Z0
+	VPXORD       Z2, Z2, Z2
+	VMOVUPS.Z    64(DX), K2, Z1
+	VPXORD       Z3, Z3, Z3
+	VBROADCASTSS (SI), Z5
+	VFMADD231PS  Z5, Z0, Z16
+	VFMADD231PS  Z5, Z1, Z17
+	VBROADCASTSS 4(SI), Z5
+	VFMADD231PS  Z5, Z0, Z18
+	VFMADD231PS  Z5, Z1, Z19
+	VBROADCASTSS 8(SI), Z5
+	VFMADD231PS  Z5, Z0, Z20
+	VFMADD231PS  Z5, Z1, Z21
+	VBROADCASTSS 12(SI), Z5
+	VFMADD231PS  Z5, Z0, Z22
+	VFMADD231PS  Z5, Z1, Z23
+	VBROADCASTSS 16(SI), Z5
+	VFMADD231PS  Z5, Z0, Z24
+	VFMADD231PS  Z5, Z1, Z25
+	VBROADCASTSS 20(SI), Z5
+	VFMADD231PS  Z5, Z0, Z26
+	VFMADD231PS  Z5, Z1, Z27
+	VBROADCASTSS 24(SI), Z5
+	VFMADD231PS  Z5, Z0, Z28
+	VFMADD231PS  Z5, Z1, Z29
+	VBROADCASTSS 28(SI), Z5
+	VFMADD231PS  Z5, Z0, Z30
+	VFMADD231PS  Z5, Z1, Z31
+	ADDQ         R9, SI
+
+add:
+	VBROADCASTSS alpha+80(FP), Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z16, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z17, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z18, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z19, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z20, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z21, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z22, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z23, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z24, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z25, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z26, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z27, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z28, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z29, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z30, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z31, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	VZEROUPPER
+	RET
+
+// func outerPairs512x8(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+TEXT ·outerPairs512x8(SB), NOSPLIT, $0-84
+	MOVQ      k+0(FP), CX
+	MOVQ      a+8(FP), SI
+	MOVQ      step+16(FP), R9
+	MOVQ      b+24(FP), DX
+	MOVQ      ldb+32(FP), R10
+	MOVQ      ahead+40(FP), AX
+	ADDQ      DX, AX
+	MOVQ      apart+48(FP), R8
+	MOVQ      c+56(FP), DI
+	MOVQ      ldc+64(FP), R11
+	MOVQ      cols+72(FP), R13
+	MOVQ      $-1, BX
+	BZHIQ     R13, BX, BX
+	KMOVW     BX, K1
+	SHRQ      $0x10, BX
+	KMOVW     BX, K2
+	VPXORD    Z16, Z16, Z16
+	VPXORD    Z17, Z17, Z17
+	VPXORD    Z18, Z18, Z18
+	VPXORD    Z19, Z19, Z19
+	VPXORD    Z20, Z20, Z20
+	VPXORD    Z21, Z21, Z21
+	VPXORD    Z22, Z22, Z22
+	VPXORD    Z23, Z23, Z23
+	VPXORD    Z24, Z24, Z24
+	VPXORD    Z25, Z25, Z25
+	VPXORD    Z26, Z26, Z26
+	VPXORD    Z27, Z27, Z27
+	VPXORD    Z28, Z28, Z28
+	VPXORD    Z29, Z29, Z29
+	VPXORD    Z30, Z30, Z30
+	VPXORD    Z31, Z31, Z31
+	VMOVDQU64 zip512<>+0(SB), Z4
+	LEAQ      (DX)(R10*1), BX
+	LEAQ      (R10)(R10*1), R12
+	SUBQ      $+2, CX
+	JLT       tail
+	PCALIGN   $0x20
+
+loop:
+	VMOVUPS.Z    (DX), K1, Z0
+	PREFETCHT1   (AX)
+	PREFETCHT1   (AX)(R8*1)
+	VMOVUPS.Z    (BX), K1, Z2
+	LONG         $0x486ff262
+	WORD         $0xc072
+	VPERMW       Z0, Z4, Z0
+	VMOVUPS.Z    64(DX), K2, Z1
+	PREFETCHT1   64(AX)
+	PREFETCHT1   64(AX)(R8*1)
+	VMOVUPS.Z    64(BX), K2, Z3
+	LONG         $0x4867f262
+	WORD         $0xc972
+	VPERMW       Z1, Z4, Z1
+	VBROADCASTSS (SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xc552
+	LONG         $0x4876e262
+	WORD         $0xcd52
+	VBROADCASTSS 4(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xd552
+	LONG         $0x4876e262
+	WORD         $0xdd52
+	VBROADCASTSS 8(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xe552
+	LONG         $0x4876e262
+	WORD         $0xed52
+	VBROADCASTSS 12(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xf552
+	LONG         $0x4876e262
+	WORD         $0xfd52
+	VBROADCASTSS 16(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xc552
+	LONG         $0x48766262
+	WORD         $0xcd52
+	VBROADCASTSS 20(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xd552
+	LONG         $0x48766262
+	WORD         $0xdd52
+	VBROADCASTSS 24(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xe552
+	LONG         $0x48766262
+	WORD         $0xed52
+	VBROADCASTSS 28(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xf552
+	LONG         $0x48766262
+	WORD         $0xfd52
+	ADDQ         R9, SI
+	ADDQ         R12, DX
+	ADDQ         R12, BX
+	ADDQ         $+128, AX
+	SUBQ         $+2, CX
+	JGE          loop
+
+tail:
+	ADDQ         $+2, CX
+	JZ           add
+	VMOVUPS.Z    (DX), K1, Z0
+	VPXORD       Z2, Z2, Z2
+	LONG         $0x486ff262
+	WORD         $0xc072
+	VPERMW       Z0, Z4, Z0
+	VMOVUPS.Z    64(DX), K2, Z1
+	VPXORD       Z3, Z3, Z3
+	LONG         $0x4867f262
+	WORD         $0xc972
+	VPERMW       Z1, Z4, Z1
+	VBROADCASTSS (SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xc552
+	LONG         $0x4876e262
+	WORD         $0xcd52
+	VBROADCASTSS 4(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xd552
+	LONG         $0x4876e262
+	WORD         $0xdd52
+	VBROADCASTSS 8(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xe552
+	LONG         $0x4876e262
+	WORD         $0xed52
+	VBROADCASTSS 12(SI), Z5
+	LONG         $0x487ee262
+	WORD         $0xf552
+	LONG         $0x4876e262
+	WORD         $0xfd52
+	VBROADCASTSS 16(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xc552
+	LONG         $0x48766262
+	WORD         $0xcd52
+	VBROADCASTSS 20(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xd552
+	LONG         $0x48766262
+	WORD         $0xdd52
+	VBROADCASTSS 24(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xe552
+	LONG         $0x48766262
+	WORD         $0xed52
+	VBROADCASTSS 28(SI), Z5
+	LONG         $0x487e6262
+	WORD         $0xf552
+	LONG         $0x48766262
+	WORD         $0xfd52
+	ADDQ         R9, SI
+
+add:
+	VBROADCASTSS alpha+80(FP), Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z16, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z17, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z18, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z19, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z20, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z21, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z22, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z23, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z24, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z25, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z26, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z27, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z28, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z29, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z30, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VMOVUPS.Z    64(DI), K2, Z1
+	VFMADD231PS  Z31, Z0, Z1
+	VMOVUPS      Z1, K2, 64(DI)
+	VZEROUPPER
+	RET
+
+// func outer512x9(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·outer512x9(SB), NOSPLIT, $0-84
+	MOVQ    k+0(FP), CX
+	MOVQ    a+8(FP), SI
+	MOVQ    step+16(FP), R9
+	MOVQ    b+24(FP), DX
+	MOVQ    ldb+32(FP), R10
+	MOVQ    ahead+40(FP), AX
+	ADDQ    DX, AX
+	MOVQ    apart+48(FP), R8
+	MOVQ    c+56(FP), DI
+	MOVQ    ldc+64(FP), R11
+	MOVQ    cols+72(FP), R13
+	MOVQ    $-1, BX
+	BZHIQ   R13, BX, BX
+	KMOVW   BX, K1
+	VPXORD  Z23, Z23, Z23
+	VPXORD  Z24, Z24, Z24
+	VPXORD  Z25, Z25, Z25
+	VPXORD  Z26, Z26, Z26
+	VPXORD  Z27, Z27, Z27
+	VPXORD  Z28, Z28, Z28
+	VPXORD  Z29, Z29, Z29
+	VPXORD  Z30, Z30, Z30
+	VPXORD  Z31, Z31, Z31
+	LEAQ    (DX)(R10*1), BX
+	LEAQ    (R10)(R10*1), R12
+	SUBQ    $+2, CX
+	JLT     tail
+	PCALIGN $0x20
+
+loop:
+	VMOVUPS.Z        (DX), K1, Z0
+	PREFETCHT1       (AX)
+	PREFETCHT1       (AX)(R8*1)
+	VMOVUPS.Z        (BX), K1, Z1
+	VFMADD231PS.BCST (SI), Z0, Z23
+	VFMADD231PS.BCST 4(SI), Z0, Z24
+	VFMADD231PS.BCST 8(SI), Z0, Z25
+	VFMADD231PS.BCST 12(SI), Z0, Z26
+	VFMADD231PS.BCST 16(SI), Z0, Z27
+	VFMADD231PS.BCST 20(SI), Z0, Z28
+	VFMADD231PS.BCST 24(SI), Z0, Z29
+	VFMADD231PS.BCST 28(SI), Z0, Z30
+	VFMADD231PS.BCST 32(SI), Z0, Z31
+	ADDQ             R9, SI
+	VFMADD231PS.BCST (SI), Z1, Z23
+	VFMADD231PS.BCST 4(SI), Z1, Z24
+	VFMADD231PS.BCST 8(SI), Z1, Z25
+	VFMADD231PS.BCST 12(SI), Z1, Z26
+	VFMADD231PS.BCST 16(SI), Z1, Z27
+	VFMADD231PS.BCST 20(SI), Z1, Z28
+	VFMADD231PS.BCST 24(SI), Z1, Z29
+	VFMADD231PS.BCST 28(SI), Z1, Z30
+	VFMADD231PS.BCST 32(SI), Z1, Z31
+	ADDQ             R9, SI
+	ADDQ             R12, DX
+	ADDQ             R12, BX
+	ADDQ             $+64, AX
+	SUBQ             $+2, CX
+	JGE              loop
+
+tail:
+	ADDQ             $+2, CX
+	JZ               add
+	VMOVUPS.Z        (DX), K1, Z0
+	VPXORD           Z1, Z1, Z1
+	VFMADD231PS.BCST (SI), Z0, Z23
+	VFMADD231PS.BCST 4(SI), Z0, Z24
+	VFMADD231PS.BCST 8(SI), Z0, Z25
+	VFMADD231PS.BCST 12(SI), Z0, Z26
+	VFMADD231PS.BCST 16(SI), Z0, Z27
+	VFMADD231PS.BCST 20(SI), Z0, Z28
+	VFMADD231PS.BCST 24(SI), Z0, Z29
+	VFMADD231PS.BCST 28(SI), Z0, Z30
+	VFMADD231PS.BCST 32(SI), Z0, Z31
+	ADDQ             R9, SI
+
+add:
+	VBROADCASTSS alpha+80(FP), Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z23, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z24, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z25, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z26, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z27, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z28, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z29, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z30, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z31, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VZEROUPPER
+	RET
+
+// func outerPairs512x9(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+TEXT ·outerPairs512x9(SB), NOSPLIT, $0-84
+	MOVQ      k+0(FP), CX
+	MOVQ      a+8(FP), SI
+	MOVQ      step+16(FP), R9
+	MOVQ      b+24(FP), DX
+	MOVQ      ldb+32(FP), R10
+	MOVQ      ahead+40(FP), AX
+	ADDQ      DX, AX
+	MOVQ      apart+48(FP), R8
+	MOVQ      c+56(FP), DI
+	MOVQ      ldc+64(FP), R11
+	MOVQ      cols+72(FP), R13
+	MOVQ      $-1, BX
+	BZHIQ     R13, BX, BX
+	KMOVW     BX, K1
+	VPXORD    Z23, Z23, Z23
+	VPXORD    Z24, Z24, Z24
+	VPXORD    Z25, Z25, Z25
+	VPXORD    Z26, Z26, Z26
+	VPXORD    Z27, Z27, Z27
+	VPXORD    Z28, Z28, Z28
+	VPXORD    Z29, Z29, Z29
+	VPXORD    Z30, Z30, Z30
+	VPXORD    Z31, Z31, Z31
+	VMOVDQU64 zip512<>+0(SB), Z2
+	LEAQ      (DX)(R10*1), BX
+	LEAQ      (R10)(R10*1), R12
+	SUBQ      $+2, CX
+	JLT       tail
+	PCALIGN   $0x20
+
+loop:
+	VMOVUPS.Z  (DX), K1, Z0
+	PREFETCHT1 (AX)
+	PREFETCHT1 (AX)(R8*1)
+	VMOVUPS.Z  (BX), K1, Z1
+	LONG       $0x4877f262
+	WORD       $0xc072
+	VPERMW     Z0, Z2, Z0
+	LONG       $0x587ee262
+	WORD       $0x7e52
+	BYTE       $0x00
+	LONG       $0x587e6262
+	WORD       $0x4652
+	BYTE       $0x01
+	LONG       $0x587e6262
+	WORD       $0x4e52
+	BYTE       $0x02
+	LONG       $0x587e6262
+	WORD       $0x5652
+	BYTE       $0x03
+	LONG       $0x587e6262
+	WORD       $0x5e52
+	BYTE       $0x04
+	LONG       $0x587e6262
+	WORD       $0x6652
+	BYTE       $0x05
+	LONG       $0x587e6262
+	WORD       $0x6e52
+	BYTE       $0x06
+	LONG       $0x587e6262
+	WORD       $0x7652
+	BYTE       $0x07
+	LONG       $0x587e6262
+	WORD       $0x7e52
+	BYTE       $0x08
+	ADDQ       R9, SI
+	ADDQ       R12, DX
+	ADDQ       R12, BX
+	ADDQ       $+64, AX
+	SUBQ       $+2, CX
+	JGE        loop
+
+tail:
+	ADDQ      $+2, CX
+	JZ        add
+	VMOVUPS.Z (DX), K1, Z0
+	VPXORD    Z1, Z1, Z1
+	LONG      $0x4877f262
+	WORD      $0xc072
+	VPERMW    Z0, Z2, Z0
+	LONG      $0x587ee262
+	WORD      $0x7e52
+	BYTE      $0x00
+	LONG      $0x587e6262
+	WORD      $0x4652
+	BYTE      $0x01
+	LONG      $0x587e6262
+	WORD      $0x4e52
+	BYTE      $0x02
+	LONG      $0x587e6262
+	WORD      $0x5652
+	BYTE      $0x03
+	LONG      $0x587e6262
+	WORD      $0x5e52
+	BYTE      $0x04
+	LONG      $0x587e6262
+	WORD      $0x6652
+	BYTE      $0x05
+	LONG      $0x587e6262
+	WORD      $0x6e52
+	BYTE      $0x06
+	LONG      $0x587e6262
+	WORD      $0x7652
+	BYTE      $0x07
+	LONG      $0x587e6262
+	WORD      $0x7e52
+	BYTE      $0x08
+	ADDQ      R9, SI
+
+add:
+	VBROADCASTSS alpha+80(FP), Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z23, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z24, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z25, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z26, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z27, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z28, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z29, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z30, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z31, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VZEROUPPER
+	RET
+
+// func outer512x10(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·outer512x10(SB), NOSPLIT, $0-84
+	MOVQ    k+0(FP), CX
+	MOVQ    a+8(FP), SI
+	MOVQ    step+16(FP), R9
+	MOVQ    b+24(FP), DX
+	MOVQ    ldb+32(FP), R10
+	MOVQ    ahead+40(FP), AX
+	ADDQ    DX, AX
+	MOVQ    apart+48(FP), R8
+	MOVQ    c+56(FP), DI
+	MOVQ    ldc+64(FP), R11
+	MOVQ    cols+72(FP), R13
+	MOVQ    $-1, BX
+	BZHIQ   R13, BX, BX
+	KMOVW   BX, K1
+	VPXORD  Z22, Z22, Z22
+	VPXORD  Z23, Z23, Z23
+	VPXORD  Z24, Z24, Z24
+	VPXORD  Z25, Z25, Z25
+	VPXORD  Z26, Z26, Z26
+	VPXORD  Z27, Z27, Z27
+	VPXORD  Z28, Z28, Z28
+	VPXORD  Z29, Z29, Z29
+	VPXORD  Z30, Z30, Z30
+	VPXORD  Z31, Z31, Z31
+	LEAQ    (DX)(R10*1), BX
+	LEAQ    (R10)(R10*1), R12
+	SUBQ    $+2, CX
+	JLT     tail
+	PCALIGN $0x20
+
+loop:
+	VMOVUPS.Z        (DX), K1, Z0
+	PREFETCHT1       (AX)
+	PREFETCHT1       (AX)(R8*1)
+	VMOVUPS.Z        (BX), K1, Z1
+	VFMADD231PS.BCST (SI), Z0, Z22
+	VFMADD231PS.BCST 4(SI), Z0, Z23
+	VFMADD231PS.BCST 8(SI), Z0, Z24
+	VFMADD231PS.BCST 12(SI), Z0, Z25
+	VFMADD231PS.BCST 16(SI), Z0, Z26
+	VFMADD231PS.BCST 20(SI), Z0, Z27
+	VFMADD231PS.BCST 24(SI), Z0, Z28
+	VFMADD231PS.BCST 28(SI), Z0, Z29
+	VFMADD231PS.BCST 32(SI), Z0, Z30
+	VFMADD231PS.BCST 36(SI), Z0, Z31
+	ADDQ             R9, SI
+	VFMADD231PS.BCST (SI), Z1, Z22
+	VFMADD231PS.BCST 4(SI), Z1, Z23
+	VFMADD231PS.BCST 8(SI), Z1, Z24
+	VFMADD231PS.BCST 12(SI), Z1, Z25
+	VFMADD231PS.BCST 16(SI), Z1, Z26
+	VFMADD231PS.BCST 20(SI), Z1, Z27
+	VFMADD231PS.BCST 24(SI), Z1, Z28
+	VFMADD231PS.BCST 28(SI), Z1, Z29
+	VFMADD231PS.BCST 32(SI), Z1, Z30
+	VFMADD231PS.BCST 36(SI), Z1, Z31
+	ADDQ             R9, SI
+	ADDQ             R12, DX
+	ADDQ             R12, BX
+	ADDQ             $+64, AX
+	SUBQ             $+2, CX
+	JGE              loop
+
+tail:
+	ADDQ             $+2, CX
+	JZ               add
+	VMOVUPS.Z        (DX), K1, Z0
+	VPXORD           Z1, Z1, Z1
+	VFMADD231PS.BCST (SI), Z0, Z22
+	VFMADD231PS.BCST 4(SI), Z0, Z23
+	VFMADD231PS.BCST 8(SI), Z0, Z24
+	VFMADD231PS.BCST 12(SI), Z0, Z25
+	VFMADD231PS.BCST 16(SI), Z0, Z26
+	VFMADD231PS.BCST 20(SI), Z0, Z27
+	VFMADD231PS.BCST 24(SI), Z0, Z28
+	VFMADD231PS.BCST 28(SI), Z0, Z29
+	VFMADD231PS.BCST 32(SI), Z0, Z30
+	VFMADD231PS.BCST 36(SI), Z0, Z31
+	ADDQ             R9, SI
+
+add:
+	VBROADCASTSS alpha+80(FP), Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z22, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z23, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z24, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z25, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z26, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z27, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z28, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z29, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z30, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z31, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VZEROUPPER
+	RET
+
+// func outerPairs512x10(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+TEXT ·outerPairs512x10(SB), NOSPLIT, $0-84
+	MOVQ      k+0(FP), CX
+	MOVQ      a+8(FP), SI
+	MOVQ      step+16(FP), R9
+	MOVQ      b+24(FP), DX
+	MOVQ      ldb+32(FP), R10
+	MOVQ      ahead+40(FP), AX
+	ADDQ      DX, AX
+	MOVQ      apart+48(FP), R8
+	MOVQ      c+56(FP), DI
+	MOVQ      ldc+64(FP), R11
+	MOVQ      cols+72(FP), R13
+	MOVQ      $-1, BX
+	BZHIQ     R13, BX, BX
+	KMOVW     BX, K1
+	VPXORD    Z22, Z22, Z22
+	VPXORD    Z23, Z23, Z23
+	VPXORD    Z24, Z24, Z24
+	VPXORD    Z25, Z25, Z25
+	VPXORD    Z26, Z26, Z26
+	VPXORD    Z27, Z27, Z27
+	VPXORD    Z28, Z28, Z28
+	VPXORD    Z29, Z29, Z29
+	VPXORD    Z30, Z30, Z30
+	VPXORD    Z31, Z31, Z31
+	VMOVDQU64 zip512<>+0(SB), Z2
+	LEAQ      (DX)(R10*1), BX
+	LEAQ      (R10)(R10*1), R12
+	SUBQ      $+2, CX
+	JLT       tail
+	PCALIGN   $0x20
+
+loop:
+	VMOVUPS.Z  (DX), K1, Z0
+	PREFETCHT1 (AX)
+	PREFETCHT1 (AX)(R8*1)
+	VMOVUPS.Z  (BX), K1, Z1
+	LONG       $0x4877f262
+	WORD       $0xc072
+	VPERMW     Z0, Z2, Z0
+	LONG       $0x587ee262
+	WORD       $0x7652
+	BYTE       $0x00
+	LONG       $0x587ee262
+	WORD       $0x7e52
+	BYTE       $0x01
+	LONG       $0x587e6262
+	WORD       $0x4652
+	BYTE       $0x02
+	LONG       $0x587e6262
+	WORD       $0x4e52
+	BYTE       $0x03
+	LONG       $0x587e6262
+	WORD       $0x5652
+	BYTE       $0x04
+	LONG       $0x587e6262
+	WORD       $0x5e52
+	BYTE       $0x05
+	LONG       $0x587e6262
+	WORD       $0x6652
+	BYTE       $0x06
+	LONG       $0x587e6262
+	WORD       $0x6e52
+	BYTE       $0x07
+	LONG       $0x587e6262
+	WORD       $0x7652
+	BYTE       $0x08
+	LONG       $0x587e6262
+	WORD       $0x7e52
+	BYTE       $0x09
+	ADDQ       R9, SI
+	ADDQ       R12, DX
+	ADDQ       R12, BX
+	ADDQ       $+64, AX
+	SUBQ       $+2, CX
+	JGE        loop
+
+tail:
+	ADDQ      $+2, CX
+	JZ        add
+	VMOVUPS.Z (DX), K1, Z0
+	VPXORD    Z1, Z1, Z1
+	LONG      $0x4877f262
+	WORD      $0xc072
+	VPERMW    Z0, Z2, Z0
+	LONG      $0x587ee262
+	WORD      $0x7652
+	BYTE      $0x00
+	LONG      $0x587ee262
+	WORD      $0x7e52
+	BYTE      $0x01
+	LONG      $0x587e6262
+	WORD      $0x4652
+	BYTE      $0x02
+	LONG      $0x587e6262
+	WORD      $0x4e52
+	BYTE      $0x03
+	LONG      $0x587e6262
+	WORD      $0x5652
+	BYTE      $0x04
+	LONG      $0x587e6262
+	WORD      $0x5e52
+	BYTE      $0x05
+	LONG      $0x587e6262
+	WORD      $0x6652
+	BYTE      $0x06
+	LONG      $0x587e6262
+	WORD      $0x6e52
+	BYTE      $0x07
+	LONG      $0x587e6262
+	WORD      $0x7652
+	BYTE      $0x08
+	LONG      $0x587e6262
+	WORD      $0x7e52
+	BYTE      $0x09
+	ADDQ      R9, SI
+
+add:
+	VBROADCASTSS alpha+80(FP), Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z22, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z23, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z24, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z25, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z26, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z27, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z28, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z29, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z30, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z31, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VZEROUPPER
+	RET
+
+// func outer512x11(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·outer512x11(SB), NOSPLIT, $0-84
+	MOVQ    k+0(FP), CX
+	MOVQ    a+8(FP), SI
+	MOVQ    step+16(FP), R9
+	MOVQ    b+24(FP), DX
+	MOVQ    ldb+32(FP), R10
+	MOVQ    ahead+40(FP), AX
+	ADDQ    DX, AX
+	MOVQ    apart+48(FP), R8
+	MOVQ    c+56(FP), DI
+	MOVQ    ldc+64(FP), R11
+	MOVQ    cols+72(FP), R13
+	MOVQ    $-1, BX
+	BZHIQ   R13, BX, BX
+	KMOVW   BX, K1
+	VPXORD  Z21, Z21, Z21
+	VPXORD  Z22, Z22, Z22
+	VPXORD  Z23, Z23, Z23
+	VPXORD  Z24, Z24, Z24
+	VPXORD  Z25, Z25, Z25
+	VPXORD  Z26, Z26, Z26
+	VPXORD  Z27, Z27, Z27
+	VPXORD  Z28, Z28, Z28
+	VPXORD  Z29, Z29, Z29
+	VPXORD  Z30, Z30, Z30
+	VPXORD  Z31, Z31, Z31
+	LEAQ    (DX)(R10*1), BX
+	LEAQ    (R10)(R10*1), R12
+	SUBQ    $+2, CX
+	JLT     tail
+	PCALIGN $0x20
+
+loop:
+	VMOVUPS.Z        (DX), K1, Z0
+	PREFETCHT1       (AX)
+	PREFETCHT1       (AX)(R8*1)
+	VMOVUPS.Z        (BX), K1, Z1
+	VFMADD231PS.BCST (SI), Z0, Z21
+	VFMADD231PS.BCST 4(SI), Z0, Z22
+	VFMADD231PS.BCST 8(SI), Z0, Z23
+	VFMADD231PS.BCST 12(SI), Z0, Z24
+	VFMADD231PS.BCST 16(SI), Z0, Z25
+	VFMADD231PS.BCST 20(SI), Z0, Z26
+	VFMADD231PS.BCST 24(SI), Z0, Z27
+	VFMADD231PS.BCST 28(SI), Z0, Z28
+	VFMADD231PS.BCST 32(SI), Z0, Z29
+	VFMADD231PS.BCST 36(SI), Z0, Z30
+	VFMADD231PS.BCST 40(SI), Z0, Z31
+	ADDQ             R9, SI
+	VFMADD231PS.BCST (SI), Z1, Z21
+	VFMADD231PS.BCST 4(SI), Z1, Z22
+	VFMADD231PS.BCST 8(SI), Z1, Z23
+	VFMADD231PS.BCST 12(SI), Z1, Z24
+	VFMADD231PS.BCST 16(SI), Z1, Z25
+	VFMADD231PS.BCST 20(SI), Z1, Z26
+	VFMADD231PS.BCST 24(SI), Z1, Z27
+	VFMADD231PS.BCST 28(SI), Z1, Z28
+	VFMADD231PS.BCST 32(SI), Z1, Z29
+	VFMADD231PS.BCST 36(SI), Z1, Z30
+	VFMADD231PS.BCST 40(SI), Z1, Z31
+	ADDQ             R9, SI
+	ADDQ             R12, DX
+	ADDQ             R12, BX
+	ADDQ             $+64, AX
+	SUBQ             $+2, CX
+	JGE              loop
+
+tail:
+	ADDQ             $+2, CX
+	JZ               add
+	VMOVUPS.Z        (DX), K1, Z0
+	VPXORD           Z1, Z1, Z1
+	VFMADD231PS.BCST (SI), Z0, Z21
+	VFMADD231PS.BCST 4(SI), Z0, Z22
+	VFMADD231PS.BCST 8(SI), Z0, Z23
+	VFMADD231PS.BCST 12(SI), Z0, Z24
+	VFMADD231PS.BCST 16(SI), Z0, Z25
+	VFMADD231PS.BCST 20(SI), Z0, Z26
+	VFMADD231PS.BCST 24(SI), Z0, Z27
+	VFMADD231PS.BCST 28(SI), Z0, Z28
+	VFMADD231PS.BCST 32(SI), Z0, Z29
+	VFMADD231PS.BCST 36(SI), Z0, Z30
+	VFMADD231PS.BCST 40(SI), Z0, Z31
+	ADDQ             R9, SI
+
+add:
+	VBROADCASTSS alpha+80(FP), Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z21, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z22, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z23, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z24, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z25, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z26, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z27, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z28, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z29, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z30, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z31, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VZEROUPPER
+	RET
+
+// func outerPairs512x11(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+TEXT ·outerPairs512x11(SB), NOSPLIT, $0-84
+	MOVQ      k+0(FP), CX
+	MOVQ      a+8(FP), SI
+	MOVQ      step+16(FP), R9
+	MOVQ      b+24(FP), DX
+	MOVQ      ldb+32(FP), R10
+	MOVQ      ahead+40(FP), AX
+	ADDQ      DX, AX
+	MOVQ      apart+48(FP), R8
+	MOVQ      c+56(FP), DI
+	MOVQ      ldc+64(FP), R11
+	MOVQ      cols+72(FP), R13
+	MOVQ      $-1, BX
+	BZHIQ     R13, BX, BX
+	KMOVW     BX, K1
+	VPXORD    Z21, Z21, Z21
+	VPXORD    Z22, Z22, Z22
+	VPXORD    Z23, Z23, Z23
+	VPXORD    Z24, Z24, Z24
+	VPXORD    Z25, Z25, Z25
+	VPXORD    Z26, Z26, Z26
+	VPXORD    Z27, Z27, Z27
+	VPXORD    Z28, Z28, Z28
+	VPXORD    Z29, Z29, Z29
+	VPXORD    Z30, Z30, Z30
+	VPXORD    Z31, Z31, Z31
+	VMOVDQU64 zip512<>+0(SB), Z2
+	LEAQ      (DX)(R10*1), BX
+	LEAQ      (R10)(R10*1), R12
+	SUBQ      $+2, CX
+	JLT       tail
+	PCALIGN   $0x20
+
+loop:
+	VMOVUPS.Z  (DX), K1, Z0
+	PREFETCHT1 (AX)
+	PREFETCHT1 (AX)(R8*1)
+	VMOVUPS.Z  (BX), K1, Z1
+	LONG       $0x4877f262
+	WORD       $0xc072
+	VPERMW     Z0, Z2, Z0
+	LONG       $0x587ee262
+	WORD       $0x6e52
+	BYTE       $0x00
+	LONG       $0x587ee262
+	WORD       $0x7652
+	BYTE       $0x01
+	LONG       $0x587ee262
+	WORD       $0x7e52
+	BYTE       $0x02
+	LONG       $0x587e6262
+	WORD       $0x4652
+	BYTE       $0x03
+	LONG       $0x587e6262
+	WORD       $0x4e52
+	BYTE       $0x04
+	LONG       $0x587e6262
+	WORD       $0x5652
+	BYTE       $0x05
+	LONG       $0x587e6262
+	WORD       $0x5e52
+	BYTE       $0x06
+	LONG       $0x587e6262
+	WORD       $0x6652
+	BYTE       $0x07
+	LONG       $0x587e6262
+	WORD       $0x6e52
+	BYTE       $0x08
+	LONG       $0x587e6262
+	WORD       $0x7652
+	BYTE       $0x09
+	LONG       $0x587e6262
+	WORD       $0x7e52
+	BYTE       $0x0a
+	ADDQ       R9, SI
+	ADDQ       R12, DX
+	ADDQ       R12, BX
+	ADDQ       $+64, AX
+	SUBQ       $+2, CX
+	JGE        loop
+
+tail:
+	ADDQ      $+2, CX
+	JZ        add
+	VMOVUPS.Z (DX), K1, Z0
+	VPXORD    Z1, Z1, Z1
+	LONG      $0x4877f262
+	WORD      $0xc072
+	VPERMW    Z0, Z2, Z0
+	LONG      $0x587ee262
+	WORD      $0x6e52
+	BYTE      $0x00
+	LONG      $0x587ee262
+	WORD      $0x7652
+	BYTE      $0x01
+	LONG      $0x587ee262
+	WORD      $0x7e52
+	BYTE      $0x02
+	LONG      $0x587e6262
+	WORD      $0x4652
+	BYTE      $0x03
+	LONG      $0x587e6262
+	WORD      $0x4e52
+	BYTE      $0x04
+	LONG      $0x587e6262
+	WORD      $0x5652
+	BYTE      $0x05
+	LONG      $0x587e6262
+	WORD      $0x5e52
+	BYTE      $0x06
+	LONG      $0x587e6262
+	WORD      $0x6652
+	BYTE      $0x07
+	LONG      $0x587e6262
+	WORD      $0x6e52
+	BYTE      $0x08
+	LONG      $0x587e6262
+	WORD      $0x7652
+	BYTE      $0x09
+	LONG      $0x587e6262
+	WORD      $0x7e52
+	BYTE      $0x0a
+	ADDQ      R9, SI
+
+add:
+	VBROADCASTSS alpha+80(FP), Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z21, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z22, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z23, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z24, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z25, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z26, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z27, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z28, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z29, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z30, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z31, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VZEROUPPER
+	RET
+
+// func outer512x12(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·outer512x12(SB), NOSPLIT, $0-84
+	MOVQ    k+0(FP), CX
+	MOVQ    a+8(FP), SI
+	MOVQ    step+16(FP), R9
+	MOVQ    b+24(FP), DX
+	MOVQ    ldb+32(FP), R10
+	MOVQ    ahead+40(FP), AX
+	ADDQ    DX, AX
+	MOVQ    apart+48(FP), R8
+	MOVQ    c+56(FP), DI
+	MOVQ    ldc+64(FP), R11
+	MOVQ    cols+72(FP), R13
+	MOVQ    $-1, BX
+	BZHIQ   R13, BX, BX
+	KMOVW   BX, K1
+	VPXORD  Z20, Z20, Z20
+	VPXORD  Z21, Z21, Z21
+	VPXORD  Z22, Z22, Z22
+	VPXORD  Z23, Z23, Z23
+	VPXORD  Z24, Z24, Z24
+	VPXORD  Z25, Z25, Z25
+	VPXORD  Z26, Z26, Z26
+	VPXORD  Z27, Z27, Z27
+	VPXORD  Z28, Z28, Z28
+	VPXORD  Z29, Z29, Z29
+	VPXORD  Z30, Z30, Z30
+	VPXORD  Z31, Z31, Z31
+	LEAQ    (DX)(R10*1), BX
+	LEAQ    (R10)(R10*1), R12
+	SUBQ    $+2, CX
+	JLT     tail
+	PCALIGN $0x20
+
+loop:
+	VMOVUPS.Z        (DX), K1, Z0
+	PREFETCHT1       (AX)
+	PREFETCHT1       (AX)(R8*1)
+	VMOVUPS.Z        (BX), K1, Z1
+	VFMADD231PS.BCST (SI), Z0, Z20
+	VFMADD231PS.BCST 4(SI), Z0, Z21
+	VFMADD231PS.BCST 8(SI), Z0, Z22
+	VFMADD231PS.BCST 12(SI), Z0, Z23
+	VFMADD231PS.BCST 16(SI), Z0, Z24
+	VFMADD231PS.BCST 20(SI), Z0, Z25
+	VFMADD231PS.BCST 24(SI), Z0, Z26
+	VFMADD231PS.BCST 28(SI), Z0, Z27
+	VFMADD231PS.BCST 32(SI), Z0, Z28
+	VFMADD231PS.BCST 36(SI), Z0, Z29
+	VFMADD231PS.BCST 40(SI), Z0, Z30
+	VFMADD231PS.BCST 44(SI), Z0, Z31
+	ADDQ             R9, SI
+	VFMADD231PS.BCST (SI), Z1, Z20
+	VFMADD231PS.BCST 4(SI), Z1, Z21
+	VFMADD231PS.BCST 8(SI), Z1, Z22
+	VFMADD231PS.BCST 12(SI), Z1, Z23
+	VFMADD231PS.BCST 16(SI), Z1, Z24
+	VFMADD231PS.BCST 20(SI), Z1, Z25
+	VFMADD231PS.BCST 24(SI), Z1, Z26
+	VFMADD231PS.BCST 28(SI), Z1, Z27
+	VFMADD231PS.BCST 32(SI), Z1, Z28
+	VFMADD231PS.BCST 36(SI), Z1, Z29
+	VFMADD231PS.BCST 40(SI), Z1, Z30
+	VFMADD231PS.BCST 44(SI), Z1, Z31
+	ADDQ             R9, SI
+	ADDQ             R12, DX
+	ADDQ             R12, BX
+	ADDQ             $+64, AX
+	SUBQ             $+2, CX
+	JGE              loop
+
+tail:
+	ADDQ             $+2, CX
+	JZ               add
+	VMOVUPS.Z        (DX), K1, Z0
+	VPXORD           Z1, Z1, Z1
+	VFMADD231PS.BCST (SI), Z0, Z20
+	VFMADD231PS.BCST 4(SI), Z0, Z21
+	VFMADD231PS.BCST 8(SI), Z0, Z22
+	VFMADD231PS.BCST 12(SI), Z0, Z23
+	VFMADD231PS.BCST 16(SI), Z0, Z24
+	VFMADD231PS.BCST 20(SI), Z0, Z25
+	VFMADD231PS.BCST 24(SI), Z0, Z26
+	VFMADD231PS.BCST 28(SI), Z0, Z27
+	VFMADD231PS.BCST 32(SI), Z0, Z28
+	VFMADD231PS.BCST 36(SI), Z0, Z29
+	VFMADD231PS.BCST 40(SI), Z0, Z30
+	VFMADD231PS.BCST 44(SI), Z0, Z31
+	ADDQ             R9, SI
+
+add:
+	VBROADCASTSS alpha+80(FP), Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z20, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z21, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z22, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z23, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z24, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z25, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z26, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z27, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z28, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z29, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z30, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z31, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VZEROUPPER
+	RET
+
+// func outerPairs512x12(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+TEXT ·outerPairs512x12(SB), NOSPLIT, $0-84
+	MOVQ      k+0(FP), CX
+	MOVQ      a+8(FP), SI
+	MOVQ      step+16(FP), R9
+	MOVQ      b+24(FP), DX
+	MOVQ      ldb+32(FP), R10
+	MOVQ      ahead+40(FP), AX
+	ADDQ      DX, AX
+	MOVQ      apart+48(FP), R8
+	MOVQ      c+56(FP), DI
+	MOVQ      ldc+64(FP), R11
+	MOVQ      cols+72(FP), R13
+	MOVQ      $-1, BX
+	BZHIQ     R13, BX, BX
+	KMOVW     BX, K1
+	VPXORD    Z20, Z20, Z20
+	VPXORD    Z21, Z21, Z21
+	VPXORD    Z22, Z22, Z22
+	VPXORD    Z23, Z23, Z23
+	VPXORD    Z24, Z24, Z24
+	VPXORD    Z25, Z25, Z25
+	VPXORD    Z26, Z26, Z26
+	VPXORD    Z27, Z27, Z27
+	VPXORD    Z28, Z28, Z28
+	VPXORD    Z29, Z29, Z29
+	VPXORD    Z30, Z30, Z30
+	VPXORD    Z31, Z31, Z31
+	VMOVDQU64 zip512<>+0(SB), Z2
+	LEAQ      (DX)(R10*1), BX
+	LEAQ      (R10)(R10*1), R12
+	SUBQ      $+2, CX
+	JLT       tail
+	PCALIGN   $0x20
+
+loop:
+	VMOVUPS.Z  (DX), K1, Z0
+	PREFETCHT1 (AX)
+	PREFETCHT1 (AX)(R8*1)
+	VMOVUPS.Z  (BX), K1, Z1
+	LONG       $0x4877f262
+	WORD       $0xc072
+	VPERMW     Z0, Z2, Z0
+	LONG       $0x587ee262
+	WORD       $0x6652
+	BYTE       $0x00
+	LONG       $0x587ee262
+	WORD       $0x6e52
+	BYTE       $0x01
+	LONG       $0x587ee262
+	WORD       $0x7652
+	BYTE       $0x02
+	LONG       $0x587ee262
+	WORD       $0x7e52
+	BYTE       $0x03
+	LONG       $0x587e6262
+	WORD       $0x4652
+	BYTE       $0x04
+	LONG       $0x587e6262
+	WORD       $0x4e52
+	BYTE       $0x05
+	LONG       $0x587e6262
+	WORD       $0x5652
+	BYTE       $0x06
+	LONG       $0x587e6262
+	WORD       $0x5e52
+	BYTE       $0x07
+	LONG       $0x587e6262
+	WORD       $0x6652
+	BYTE       $0x08
+	LONG       $0x587e6262
+	WORD       $0x6e52
+	BYTE       $0x09
+	LONG       $0x587e6262
+	WORD       $0x7652
+	BYTE       $0x0a
+	LONG       $0x587e6262
+	WORD       $0x7e52
+	BYTE       $0x0b
+	ADDQ       R9, SI
+	ADDQ       R12, DX
+	ADDQ       R12, BX
+	ADDQ       $+64, AX
+	SUBQ       $+2, CX
+	JGE        loop
+
+tail:
+	ADDQ      $+2, CX
+	JZ        add
+	VMOVUPS.Z (DX), K1, Z0
+	VPXORD    Z1, Z1, Z1
+	LONG      $0x4877f262
+	WORD      $0xc072
+	VPERMW    Z0, Z2, Z0
+	LONG      $0x587ee262
+	WORD      $0x6652
+	BYTE      $0x00
+	LONG      $0x587ee262
+	WORD      $0x6e52
+	BYTE      $0x01
+	LONG      $0x587ee262
+	WORD      $0x7652
+	BYTE      $0x02
+	LONG      $0x587ee262
+	WORD      $0x7e52
+	BYTE      $0x03
+	LONG      $0x587e6262
+	WORD      $0x4652
+	BYTE      $0x04
+	LONG      $0x587e6262
+	WORD      $0x4e52
+	BYTE      $0x05
+	LONG      $0x587e6262
+	WORD      $0x5652
+	BYTE      $0x06
+	LONG      $0x587e6262
+	WORD      $0x5e52
+	BYTE      $0x07
+	LONG      $0x587e6262
+	WORD      $0x6652
+	BYTE      $0x08
+	LONG      $0x587e6262
+	WORD      $0x6e52
+	BYTE      $0x09
+	LONG      $0x587e6262
+	WORD      $0x7652
+	BYTE      $0x0a
+	LONG      $0x587e6262
+	WORD      $0x7e52
+	BYTE      $0x0b
+	ADDQ      R9, SI
+
+add:
+	VBROADCASTSS alpha+80(FP), Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z20, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z21, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z22, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z23, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z24, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z25, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z26, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z27, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z28, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z29, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z30, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z31, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VZEROUPPER
+	RET
+
+// func outer512x13(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·outer512x13(SB), NOSPLIT, $0-84
+	MOVQ    k+0(FP), CX
+	MOVQ    a+8(FP), SI
+	MOVQ    step+16(FP), R9
+	MOVQ    b+24(FP), DX
+	MOVQ    ldb+32(FP), R10
+	MOVQ    ahead+40(FP), AX
+	ADDQ    DX, AX
+	MOVQ    apart+48(FP), R8
+	MOVQ    c+56(FP), DI
+	MOVQ    ldc+64(FP), R11
+	MOVQ    cols+72(FP), R13
+	MOVQ    $-1, BX
+	BZHIQ   R13, BX, BX
+	KMOVW   BX, K1
+	VPXORD  Z19, Z19, Z19
+	VPXORD  Z20, Z20, Z20
+	VPXORD  Z21, Z21, Z21
+	VPXORD  Z22, Z22, Z22
+	VPXORD  Z23, Z23, Z23
+	VPXORD  Z24, Z24, Z24
+	VPXORD  Z25, Z25, Z25
+	VPXORD  Z26, Z26, Z26
+	VPXORD  Z27, Z27, Z27
+	VPXORD  Z28, Z28, Z28
+	VPXORD  Z29, Z29, Z29
+	VPXORD  Z30, Z30, Z30
+	VPXORD  Z31, Z31, Z31
+	LEAQ    (DX)(R10*1), BX
+	LEAQ    (R10)(R10*1), R12
+	SUBQ    $+2, CX
+	JLT     tail
+	PCALIGN $0x20
+
+loop:
+	VMOVUPS.Z        (DX), K1, Z0
+	PREFETCHT1       (AX)
+	PREFETCHT1       (AX)(R8*1)
+	VMOVUPS.Z        (BX), K1, Z1
+	VFMADD231PS.BCST (SI), Z0, Z19
+	VFMADD231PS.BCST 4(SI), Z0, Z20
+	VFMADD231PS.BCST 8(SI), Z0, Z21
+	VFMADD231PS.BCST 12(SI), Z0, Z22
+	VFMADD231PS.BCST 16(SI), Z0, Z23
+	VFMADD231PS.BCST 20(SI), Z0, Z24
+	VFMADD231PS.BCST 24(SI), Z0, Z25
+	VFMADD231PS.BCST 28(SI), Z0, Z26
+	VFMADD231PS.BCST 32(SI), Z0, Z27
+	VFMADD231PS.BCST 36(SI), Z0, Z28
+	VFMADD231PS.BCST 40(SI), Z0, Z29
+	VFMADD231PS.BCST 44(SI), Z0, Z30
+	VFMADD231PS.BCST 48(SI), Z0, Z31
+	ADDQ             R9, SI
+	VFMADD231PS.BCST (SI), Z1, Z19
+	VFMADD231PS.BCST 4(SI), Z1, Z20
+	VFMADD231PS.BCST 8(SI), Z1, Z21
+	VFMADD231PS.BCST 12(SI), Z1, Z22
+	VFMADD231PS.BCST 16(SI), Z1, Z23
+	VFMADD231PS.BCST 20(SI), Z1, Z24
+	VFMADD231PS.BCST 24(SI), Z1, Z25
+	VFMADD231PS.BCST 28(SI), Z1, Z26
+	VFMADD231PS.BCST 32(SI), Z1, Z27
+	VFMADD231PS.BCST 36(SI), Z1, Z28
+	VFMADD231PS.BCST 40(SI), Z1, Z29
+	VFMADD231PS.BCST 44(SI), Z1, Z30
+	VFMADD231PS.BCST 48(SI), Z1, Z31
+	ADDQ             R9, SI
+	ADDQ             R12, DX
+	ADDQ             R12, BX
+	ADDQ             $+64, AX
+	SUBQ             $+2, CX
+	JGE              loop
+
+tail:
+	ADDQ             $+2, CX
+	JZ               add
+	VMOVUPS.Z        (DX), K1, Z0
+	VPXORD           Z1, Z1, Z1
+	VFMADD231PS.BCST (SI), Z0, Z19
+	VFMADD231PS.BCST 4(SI), Z0, Z20
+	VFMADD231PS.BCST 8(SI), Z0, Z21
+	VFMADD231PS.BCST 12(SI), Z0, Z22
+	VFMADD231PS.BCST 16(SI), Z0, Z23
+	VFMADD231PS.BCST 20(SI), Z0, Z24
+	VFMADD231PS.BCST 24(SI), Z0, Z25
+	VFMADD231PS.BCST 28(SI), Z0, Z26
+	VFMADD231PS.BCST 32(SI), Z0, Z27
+	VFMADD231PS.BCST 36(SI), Z0, Z28
+	VFMADD231PS.BCST 40(SI), Z0, Z29
+	VFMADD231PS.BCST 44(SI), Z0, Z30
+	VFMADD231PS.BCST 48(SI), Z0, Z31
+	ADDQ             R9, SI
+
+add:
+	VBROADCASTSS alpha+80(FP), Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z19, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z20, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z21, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z22, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z23, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z24, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z25, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z26, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z27, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z28, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z29, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z30, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z31, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VZEROUPPER
+	RET
+
+// func outerPairs512x13(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+TEXT ·outerPairs512x13(SB), NOSPLIT, $0-84
+	MOVQ      k+0(FP), CX
+	MOVQ      a+8(FP), SI
+	MOVQ      step+16(FP), R9
+	MOVQ      b+24(FP), DX
+	MOVQ      ldb+32(FP), R10
+	MOVQ      ahead+40(FP), AX
+	ADDQ      DX, AX
+	MOVQ      apart+48(FP), R8
+	MOVQ      c+56(FP), DI
+	MOVQ      ldc+64(FP), R11
+	MOVQ      cols+72(FP), R13
+	MOVQ      $-1, BX
+	BZHIQ     R13, BX, BX
+	KMOVW     BX, K1
+	VPXORD    Z19, Z19, Z19
+	VPXORD    Z20, Z20, Z20
+	VPXORD    Z21, Z21, Z21
+	VPXORD    Z22, Z22, Z22
+	VPXORD    Z23, Z23, Z23
+	VPXORD    Z24, Z24, Z24
+	VPXORD    Z25, Z25, Z25
+	VPXORD    Z26, Z26, Z26
+	VPXORD    Z27, Z27, Z27
+	VPXORD    Z28, Z28, Z28
+	VPXORD    Z29, Z29, Z29
+	VPXORD    Z30, Z30, Z30
+	VPXORD    Z31, Z31, Z31
+	VMOVDQU64 zip512<>+0(SB), Z2
+	LEAQ      (DX)(R10*1), BX
+	LEAQ      (R10)(R10*1), R12
+	SUBQ      $+2, CX
+	JLT       tail
+	PCALIGN   $0x20
+
+loop:
+	VMOVUPS.Z  (DX), K1, Z0
+	PREFETCHT1 (AX)
+	PREFETCHT1 (AX)(R8*1)
+	VMOVUPS.Z  (BX), K1, Z1
+	LONG       $0x4877f262
+	WORD       $0xc072
+	VPERMW     Z0, Z2, Z0
+	LONG       $0x587ee262
+	WORD       $0x5e52
+	BYTE       $0x00
+	LONG       $0x587ee262
+	WORD       $0x6652
+	BYTE       $0x01
+	LONG       $0x587ee262
+	WORD       $0x6e52
+	BYTE       $0x02
+	LONG       $0x587ee262
+	WORD       $0x7652
+	BYTE       $0x03
+	LONG       $0x587ee262
+	WORD       $0x7e52
+	BYTE       $0x04
+	LONG       $0x587e6262
+	WORD       $0x4652
+	BYTE       $0x05
+	LONG       $0x587e6262
+	WORD       $0x4e52
+	BYTE       $0x06
+	LONG       $0x587e6262
+	WORD       $0x5652
+	BYTE       $0x07
+	LONG       $0x587e6262
+	WORD       $0x5e52
+	BYTE       $0x08
+	LONG       $0x587e6262
+	WORD       $0x6652
+	BYTE       $0x09
+	LONG       $0x587e6262
+	WORD       $0x6e52
+	BYTE       $0x0a
+	LONG       $0x587e6262
+	WORD       $0x7652
+	BYTE       $0x0b
+	LONG       $0x587e6262
+	WORD       $0x7e52
+	BYTE       $0x0c
+	ADDQ       R9, SI
+	ADDQ       R12, DX
+	ADDQ       R12, BX
+	ADDQ       $+64, AX
+	SUBQ       $+2, CX
+	JGE        loop
+
+tail:
+	ADDQ      $+2, CX
+	JZ        add
+	VMOVUPS.Z (DX), K1, Z0
+	VPXORD    Z1, Z1, Z1
+	LONG      $0x4877f262
+	WORD      $0xc072
+	VPERMW    Z0, Z2, Z0
+	LONG      $0x587ee262
+	WORD      $0x5e52
+	BYTE      $0x00
+	LONG      $0x587ee262
+	WORD      $0x6652
+	BYTE      $0x01
+	LONG      $0x587ee262
+	WORD      $0x6e52
+	BYTE      $0x02
+	LONG      $0x587ee262
+	WORD      $0x7652
+	BYTE      $0x03
+	LONG      $0x587ee262
+	WORD      $0x7e52
+	BYTE      $0x04
+	LONG      $0x587e6262
+	WORD      $0x4652
+	BYTE      $0x05
+	LONG      $0x587e6262
+	WORD      $0x4e52
+	BYTE      $0x06
+	LONG      $0x587e6262
+	WORD      $0x5652
+	BYTE      $0x07
+	LONG      $0x587e6262
+	WORD      $0x5e52
+	BYTE      $0x08
+	LONG      $0x587e6262
+	WORD      $0x6652
+	BYTE      $0x09
+	LONG      $0x587e6262
+	WORD      $0x6e52
+	BYTE      $0x0a
+	LONG      $0x587e6262
+	WORD      $0x7652
+	BYTE      $0x0b
+	LONG      $0x587e6262
+	WORD      $0x7e52
+	BYTE      $0x0c
+	ADDQ      R9, SI
+
+add:
+	VBROADCASTSS alpha+80(FP), Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z19, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z20, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z21, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z22, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z23, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z24, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z25, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z26, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z27, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z28, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z29, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z30, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z31, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VZEROUPPER
+	RET
+
+// func outer512x14(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·outer512x14(SB), NOSPLIT, $0-84
+	MOVQ    k+0(FP), CX
+	MOVQ    a+8(FP), SI
+	MOVQ    step+16(FP), R9
+	MOVQ    b+24(FP), DX
+	MOVQ    ldb+32(FP), R10
+	MOVQ    ahead+40(FP), AX
+	ADDQ    DX, AX
+	MOVQ    apart+48(FP), R8
+	MOVQ    c+56(FP), DI
+	MOVQ    ldc+64(FP), R11
+	MOVQ    cols+72(FP), R13
+	MOVQ    $-1, BX
+	BZHIQ   R13, BX, BX
+	KMOVW   BX, K1
+	VPXORD  Z18, Z18, Z18
+	VPXORD  Z19, Z19, Z19
+	VPXORD  Z20, Z20, Z20
+	VPXORD  Z21, Z21, Z21
+	VPXORD  Z22, Z22, Z22
+	VPXORD  Z23, Z23, Z23
+	VPXORD  Z24, Z24, Z24
+	VPXORD  Z25, Z25, Z25
+	VPXORD  Z26, Z26, Z26
+	VPXORD  Z27, Z27, Z27
+	VPXORD  Z28, Z28, Z28
+	VPXORD  Z29, Z29, Z29
+	VPXORD  Z30, Z30, Z30
+	VPXORD  Z31, Z31, Z31
+	LEAQ    (DX)(R10*1), BX
+	LEAQ    (R10)(R10*1), R12
+	SUBQ    $+2, CX
+	JLT     tail
+	PCALIGN $0x20
+
+loop:
+	VMOVUPS.Z        (DX), K1, Z0
+	PREFETCHT1       (AX)
+	PREFETCHT1       (AX)(R8*1)
+	VMOVUPS.Z        (BX), K1, Z1
+	VFMADD231PS.BCST (SI), Z0, Z18
+	VFMADD231PS.BCST 4(SI), Z0, Z19
+	VFMADD231PS.BCST 8(SI), Z0, Z20
+	VFMADD231PS.BCST 12(SI), Z0, Z21
+	VFMADD231PS.BCST 16(SI), Z0, Z22
+	VFMADD231PS.BCST 20(SI), Z0, Z23
+	VFMADD231PS.BCST 24(SI), Z0, Z24
+	VFMADD231PS.BCST 28(SI), Z0, Z25
+	VFMADD231PS.BCST 32(SI), Z0, Z26
+	VFMADD231PS.BCST 36(SI), Z0, Z27
+	VFMADD231PS.BCST 40(SI), Z0, Z28
+	VFMADD231PS.BCST 44(SI), Z0, Z29
+	VFMADD231PS.BCST 48(SI), Z0, Z30
+	VFMADD231PS.BCST 52(SI), Z0, Z31
+	ADDQ             R9, SI
+	VFMADD231PS.BCST (SI), Z1, Z18
+	VFMADD231PS.BCST 4(SI), Z1, Z19
+	VFMADD231PS.BCST 8(SI), Z1, Z20
+	VFMADD231PS.BCST 12(SI), Z1, Z21
+	VFMADD231PS.BCST 16(SI), Z1, Z22
+	VFMADD231PS.BCST 20(SI), Z1, Z23
+	VFMADD231PS.BCST 24(SI), Z1, Z24
+	VFMADD231PS.BCST 28(SI), Z1, Z25
+	VFMADD231PS.BCST 32(SI), Z1, Z26
+	VFMADD231PS.BCST 36(SI), Z1, Z27
+	VFMADD231PS.BCST 40(SI), Z1, Z28
+	VFMADD231PS.BCST 44(SI), Z1, Z29
+	VFMADD231PS.BCST 48(SI), Z1, Z30
+	VFMADD231PS.BCST 52(SI), Z1, Z31
+	ADDQ             R9, SI
+	ADDQ             R12, DX
+	ADDQ             R12, BX
+	ADDQ             $+64, AX
+	SUBQ             $+2, CX
+	JGE              loop
+
+tail:
+	ADDQ             $+2, CX
+	JZ               add
+	VMOVUPS.Z        (DX), K1, Z0
+	VPXORD           Z1, Z1, Z1
+	VFMADD231PS.BCST (SI), Z0, Z18
+	VFMADD231PS.BCST 4(SI), Z0, Z19
+	VFMADD231PS.BCST 8(SI), Z0, Z20
+	VFMADD231PS.BCST 12(SI), Z0, Z21
+	VFMADD231PS.BCST 16(SI), Z0, Z22
+	VFMADD231PS.BCST 20(SI), Z0, Z23
+	VFMADD231PS.BCST 24(SI), Z0, Z24
+	VFMADD231PS.BCST 28(SI), Z0, Z25
+	VFMADD231PS.BCST 32(SI), Z0, Z26
+	VFMADD231PS.BCST 36(SI), Z0, Z27
+	VFMADD231PS.BCST 40(SI), Z0, Z28
+	VFMADD231PS.BCST 44(SI), Z0, Z29
+	VFMADD231PS.BCST 48(SI), Z0, Z30
+	VFMADD231PS.BCST 52(SI), Z0, Z31
+	ADDQ             R9, SI
+
+add:
+	VBROADCASTSS alpha+80(FP), Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z18, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z19, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z20, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z21, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z22, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z23, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z24, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z25, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z26, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z27, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z28, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z29, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z30, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z31, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VZEROUPPER
+	RET
+
+// func outerPairs512x14(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+TEXT ·outerPairs512x14(SB), NOSPLIT, $0-84
+	MOVQ      k+0(FP), CX
+	MOVQ      a+8(FP), SI
+	MOVQ      step+16(FP), R9
+	MOVQ      b+24(FP), DX
+	MOVQ      ldb+32(FP), R10
+	MOVQ      ahead+40(FP), AX
+	ADDQ      DX, AX
+	MOVQ      apart+48(FP), R8
+	MOVQ      c+56(FP), DI
+	MOVQ      ldc+64(FP), R11
+	MOVQ      cols+72(FP), R13
+	MOVQ      $-1, BX
+	BZHIQ     R13, BX, BX
+	KMOVW     BX, K1
+	VPXORD    Z18, Z18, Z18
+	VPXORD    Z19, Z19, Z19
+	VPXORD    Z20, Z20, Z20
+	VPXORD    Z21, Z21, Z21
+	VPXORD    Z22, Z22, Z22
+	VPXORD    Z23, Z23, Z23
+	VPXORD    Z24, Z24, Z24
+	VPXORD    Z25, Z25, Z25
+	VPXORD    Z26, Z26, Z26
+	VPXORD    Z27, Z27, Z27
+	VPXORD    Z28, Z28, Z28
+	VPXORD    Z29, Z29, Z29
+	VPXORD    Z30, Z30, Z30
+	VPXORD    Z31, Z31, Z31
+	VMOVDQU64 zip512<>+0(SB), Z2
+	LEAQ      (DX)(R10*1), BX
+	LEAQ      (R10)(R10*1), R12
+	SUBQ      $+2, CX
+	JLT       tail
+	PCALIGN   $0x20
+
+loop:
+	VMOVUPS.Z  (DX), K1, Z0
+	PREFETCHT1 (AX)
+	PREFETCHT1 (AX)(R8*1)
+	VMOVUPS.Z  (BX), K1, Z1
+	LONG       $0x4877f262
+	WORD       $0xc072
+	VPERMW     Z0, Z2, Z0
+	LONG       $0x587ee262
+	WORD       $0x5652
+	BYTE       $0x00
+	LONG       $0x587ee262
+	WORD       $0x5e52
+	BYTE       $0x01
+	LONG       $0x587ee262
+	WORD       $0x6652
+	BYTE       $0x02
+	LONG       $0x587ee262
+	WORD       $0x6e52
+	BYTE       $0x03
+	LONG       $0x587ee262
+	WORD       $0x7652
+	BYTE       $0x04
+	LONG       $0x587ee262
+	WORD       $0x7e52
+	BYTE       $0x05
+	LONG       $0x587e6262
+	WORD       $0x4652
+	BYTE       $0x06
+	LONG       $0x587e6262
+	WORD       $0x4e52
+	BYTE       $0x07
+	LONG       $0x587e6262
+	WORD       $0x5652
+	BYTE       $0x08
+	LONG       $0x587e6262
+	WORD       $0x5e52
+	BYTE       $0x09
+	LONG       $0x587e6262
+	WORD       $0x6652
+	BYTE       $0x0a
+	LONG       $0x587e6262
+	WORD       $0x6e52
+	BYTE       $0x0b
+	LONG       $0x587e6262
+	WORD       $0x7652
+	BYTE       $0x0c
+	LONG       $0x587e6262
+	WORD       $0x7e52
+	BYTE       $0x0d
+	ADDQ       R9, SI
+	ADDQ       R12, DX
+	ADDQ       R12, BX
+	ADDQ       $+64, AX
+	SUBQ       $+2, CX
+	JGE        loop
+
+tail:
+	ADDQ      $+2, CX
+	JZ        add
+	VMOVUPS.Z (DX), K1, Z0
+	VPXORD    Z1, Z1, Z1
+	LONG      $0x4877f262
+	WORD      $0xc072
+	VPERMW    Z0, Z2, Z0
+	LONG      $0x587ee262
+	WORD      $0x5652
+	BYTE      $0x00
+	LONG      $0x587ee262
+	WORD      $0x5e52
+	BYTE      $0x01
+	LONG      $0x587ee262
+	WORD      $0x6652
+	BYTE      $0x02
+	LONG      $0x587ee262
+	WORD      $0x6e52
+	BYTE      $0x03
+	LONG      $0x587ee262
+	WORD      $0x7652
+	BYTE      $0x04
+	LONG      $0x587ee262
+	WORD      $0x7e52
+	BYTE      $0x05
+	LONG      $0x587e6262
+	WORD      $0x4652
+	BYTE      $0x06
+	LONG      $0x587e6262
+	WORD      $0x4e52
+	BYTE      $0x07
+	LONG      $0x587e6262
+	WORD      $0x5652
+	BYTE      $0x08
+	LONG      $0x587e6262
+	WORD      $0x5e52
+	BYTE      $0x09
+	LONG      $0x587e6262
+	WORD      $0x6652
+	BYTE      $0x0a
+	LONG      $0x587e6262
+	WORD      $0x6e52
+	BYTE      $0x0b
+	LONG      $0x587e6262
+	WORD      $0x7652
+	BYTE      $0x0c
+	LONG      $0x587e6262
+	WORD      $0x7e52
+	BYTE      $0x0d
+	ADDQ      R9, SI
+
+add:
+	VBROADCASTSS alpha+80(FP), Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z18, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z19, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z20, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z21, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z22, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z23, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z24, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z25, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z26, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z27, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z28, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z29, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z30, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z31, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VZEROUPPER
+	RET
+
+// func outer512x15(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·outer512x15(SB), NOSPLIT, $0-84
+	MOVQ    k+0(FP), CX
+	MOVQ    a+8(FP), SI
+	MOVQ    step+16(FP), R9
+	MOVQ    b+24(FP), DX
+	MOVQ    ldb+32(FP), R10
+	MOVQ    ahead+40(FP), AX
+	ADDQ    DX, AX
+	MOVQ    apart+48(FP), R8
+	MOVQ    c+56(FP), DI
+	MOVQ    ldc+64(FP), R11
+	MOVQ    cols+72(FP), R13
+	MOVQ    $-1, BX
+	BZHIQ   R13, BX, BX
+	KMOVW   BX, K1
+	VPXORD  Z17, Z17, Z17
+	VPXORD  Z18, Z18, Z18
+	VPXORD  Z19, Z19, Z19
+	VPXORD  Z20, Z20, Z20
+	VPXORD  Z21, Z21, Z21
+	VPXORD  Z22, Z22, Z22
+	VPXORD  Z23, Z23, Z23
+	VPXORD  Z24, Z24, Z24
+	VPXORD  Z25, Z25, Z25
+	VPXORD  Z26, Z26, Z26
+	VPXORD  Z27, Z27, Z27
+	VPXORD  Z28, Z28, Z28
+	VPXORD  Z29, Z29, Z29
+	VPXORD  Z30, Z30, Z30
+	VPXORD  Z31, Z31, Z31
+	LEAQ    (DX)(R10*1), BX
+	LEAQ    (R10)(R10*1), R12
+	SUBQ    $+2, CX
+	JLT     tail
+	PCALIGN $0x20
+
+loop:
+	VMOVUPS.Z        (DX), K1, Z0
+	PREFETCHT1       (AX)
+	PREFETCHT1       (AX)(R8*1)
+	VMOVUPS.Z        (BX), K1, Z1
+	VFMADD231PS.BCST (SI), Z0, Z17
+	VFMADD231PS.BCST 4(SI), Z0, Z18
+	VFMADD231PS.BCST 8(SI), Z0, Z19
+	VFMADD231PS.BCST 12(SI), Z0, Z20
+	VFMADD231PS.BCST 16(SI), Z0, Z21
+	VFMADD231PS.BCST 20(SI), Z0, Z22
+	VFMADD231PS.BCST 24(SI), Z0, Z23
+	VFMADD231PS.BCST 28(SI), Z0, Z24
+	VFMADD231PS.BCST 32(SI), Z0, Z25
+	VFMADD231PS.BCST 36(SI), Z0, Z26
+	VFMADD231PS.BCST 40(SI), Z0, Z27
+	VFMADD231PS.BCST 44(SI), Z0, Z28
+	VFMADD231PS.BCST 48(SI), Z0, Z29
+	VFMADD231PS.BCST 52(SI), Z0, Z30
+	VFMADD231PS.BCST 56(SI), Z0, Z31
+	ADDQ             R9, SI
+	VFMADD231PS.BCST (SI), Z1, Z17
+	VFMADD231PS.BCST 4(SI), Z1, Z18
+	VFMADD231PS.BCST 8(SI), Z1, Z19
+	VFMADD231PS.BCST 12(SI), Z1, Z20
+	VFMADD231PS.BCST 16(SI), Z1, Z21
+	VFMADD231PS.BCST 20(SI), Z1, Z22
+	VFMADD231PS.BCST 24(SI), Z1, Z23
+	VFMADD231PS.BCST 28(SI), Z1, Z24
+	VFMADD231PS.BCST 32(SI), Z1, Z25
+	VFMADD231PS.BCST 36(SI), Z1, Z26
+	VFMADD231PS.BCST 40(SI), Z1, Z27
+	VFMADD231PS.BCST 44(SI), Z1, Z28
+	VFMADD231PS.BCST 48(SI), Z1, Z29
+	VFMADD231PS.BCST 52(SI), Z1, Z30
+	VFMADD231PS.BCST 56(SI), Z1, Z31
+	ADDQ             R9, SI
+	ADDQ             R12, DX
+	ADDQ             R12, BX
+	ADDQ             $+64, AX
+	SUBQ             $+2, CX
+	JGE              loop
+
+tail:
+	ADDQ             $+2, CX
+	JZ               add
+	VMOVUPS.Z        (DX), K1, Z0
+	VPXORD           Z1, Z1, Z1
+	VFMADD231PS.BCST (SI), Z0, Z17
+	VFMADD231PS.BCST 4(SI), Z0, Z18
+	VFMADD231PS.BCST 8(SI), Z0, Z19
+	VFMADD231PS.BCST 12(SI), Z0, Z20
+	VFMADD231PS.BCST 16(SI), Z0, Z21
+	VFMADD231PS.BCST 20(SI), Z0, Z22
+	VFMADD231PS.BCST 24(SI), Z0, Z23
+	VFMADD231PS.BCST 28(SI), Z0, Z24
+	VFMADD231PS.BCST 32(SI), Z0, Z25
+	VFMADD231PS.BCST 36(SI), Z0, Z26
+	VFMADD231PS.BCST 40(SI), Z0, Z27
+	VFMADD231PS.BCST 44(SI), Z0, Z28
+	VFMADD231PS.BCST 48(SI), Z0, Z29
+	VFMADD231PS.BCST 52(SI), Z0, Z30
+	VFMADD231PS.BCST 56(SI), Z0, Z31
+	ADDQ             R9, SI
+
+add:
+	VBROADCASTSS alpha+80(FP), Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z17, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z18, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z19, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z20, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z21, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z22, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z23, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z24, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z25, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z26, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z27, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z28, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z29, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z30, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z31, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VZEROUPPER
+	RET
+
+// func outerPairs512x15(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+TEXT ·outerPairs512x15(SB), NOSPLIT, $0-84
+	MOVQ      k+0(FP), CX
+	MOVQ      a+8(FP), SI
+	MOVQ      step+16(FP), R9
+	MOVQ      b+24(FP), DX
+	MOVQ      ldb+32(FP), R10
+	MOVQ      ahead+40(FP), AX
+	ADDQ      DX, AX
+	MOVQ      apart+48(FP), R8
+	MOVQ      c+56(FP), DI
+	MOVQ      ldc+64(FP), R11
+	MOVQ      cols+72(FP), R13
+	MOVQ      $-1, BX
+	BZHIQ     R13, BX, BX
+	KMOVW     BX, K1
+	VPXORD    Z17, Z17, Z17
+	VPXORD    Z18, Z18, Z18
+	VPXORD    Z19, Z19, Z19
+	VPXORD    Z20, Z20, Z20
+	VPXORD    Z21, Z21, Z21
+	VPXORD    Z22, Z22, Z22
+	VPXORD    Z23, Z23, Z23
+	VPXORD    Z24, Z24, Z24
+	VPXORD    Z25, Z25, Z25
+	VPXORD    Z26, Z26, Z26
+	VPXORD    Z27, Z27, Z27
+	VPXORD    Z28, Z28, Z28
+	VPXORD    Z29, Z29, Z29
+	VPXORD    Z30, Z30, Z30
+	VPXORD    Z31, Z31, Z31
+	VMOVDQU64 zip512<>+0(SB), Z2
+	LEAQ      (DX)(R10*1), BX
+	LEAQ      (R10)(R10*1), R12
+	SUBQ      $+2, CX
+	JLT       tail
+	PCALIGN   $0x20
+
+loop:
+	VMOVUPS.Z  (DX), K1, Z0
+	PREFETCHT1 (AX)
+	PREFETCHT1 (AX)(R8*1)
+	VMOVUPS.Z  (BX), K1, Z1
+	LONG       $0x4877f262
+	WORD       $0xc072
+	VPERMW     Z0, Z2, Z0
+	LONG       $0x587ee262
+	WORD       $0x4e52
+	BYTE       $0x00
+	LONG       $0x587ee262
+	WORD       $0x5652
+	BYTE       $0x01
+	LONG       $0x587ee262
+	WORD       $0x5e52
+	BYTE       $0x02
+	LONG       $0x587ee262
+	WORD       $0x6652
+	BYTE       $0x03
+	LONG       $0x587ee262
+	WORD       $0x6e52
+	BYTE       $0x04
+	LONG       $0x587ee262
+	WORD       $0x7652
+	BYTE       $0x05
+	LONG       $0x587ee262
+	WORD       $0x7e52
+	BYTE       $0x06
+	LONG       $0x587e6262
+	WORD       $0x4652
+	BYTE       $0x07
+	LONG       $0x587e6262
+	WORD       $0x4e52
+	BYTE       $0x08
+	LONG       $0x587e6262
+	WORD       $0x5652
+	BYTE       $0x09
+	LONG       $0x587e6262
+	WORD       $0x5e52
+	BYTE       $0x0a
+	LONG       $0x587e6262
+	WORD       $0x6652
+	BYTE       $0x0b
+	LONG       $0x587e6262
+	WORD       $0x6e52
+	BYTE       $0x0c
+	LONG       $0x587e6262
+	WORD       $0x7652
+	BYTE       $0x0d
+	LONG       $0x587e6262
+	WORD       $0x7e52
+	BYTE       $0x0e
+	ADDQ       R9, SI
+	ADDQ       R12, DX
+	ADDQ       R12, BX
+	ADDQ       $+64, AX
+	SUBQ       $+2, CX
+	JGE        loop
+
+tail:
+	ADDQ      $+2, CX
+	JZ        add
+	VMOVUPS.Z (DX), K1, Z0
+	VPXORD    Z1, Z1, Z1
+	LONG      $0x4877f262
+	WORD      $0xc072
+	VPERMW    Z0, Z2, Z0
+	LONG      $0x587ee262
+	WORD      $0x4e52
+	BYTE      $0x00
+	LONG      $0x587ee262
+	WORD      $0x5652
+	BYTE      $0x01
+	LONG      $0x587ee262
+	WORD      $0x5e52
+	BYTE      $0x02
+	LONG      $0x587ee262
+	WORD      $0x6652
+	BYTE      $0x03
+	LONG      $0x587ee262
+	WORD      $0x6e52
+	BYTE      $0x04
+	LONG      $0x587ee262
+	WORD      $0x7652
+	BYTE      $0x05
+	LONG      $0x587ee262
+	WORD      $0x7e52
+	BYTE      $0x06
+	LONG      $0x587e6262
+	WORD      $0x4652
+	BYTE      $0x07
+	LONG      $0x587e6262
+	WORD      $0x4e52
+	BYTE      $0x08
+	LONG      $0x587e6262
+	WORD      $0x5652
+	BYTE      $0x09
+	LONG      $0x587e6262
+	WORD      $0x5e52
+	BYTE      $0x0a
+	LONG      $0x587e6262
+	WORD      $0x6652
+	BYTE      $0x0b
+	LONG      $0x587e6262
+	WORD      $0x6e52
+	BYTE      $0x0c
+	LONG      $0x587e6262
+	WORD      $0x7652
+	BYTE      $0x0d
+	LONG      $0x587e6262
+	WORD      $0x7e52
+	BYTE      $0x0e
+	ADDQ      R9, SI
+
+add:
+	VBROADCASTSS alpha+80(FP), Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z17, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z18, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z19, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z20, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z21, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z22, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z23, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z24, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z25, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z26, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z27, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z28, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z29, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z30, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z31, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VZEROUPPER
+	RET
+
+// func outer512x16(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·outer512x16(SB), NOSPLIT, $0-84
+	MOVQ    k+0(FP), CX
+	MOVQ    a+8(FP), SI
+	MOVQ    step+16(FP), R9
+	MOVQ    b+24(FP), DX
+	MOVQ    ldb+32(FP), R10
+	MOVQ    ahead+40(FP), AX
+	ADDQ    DX, AX
+	MOVQ    apart+48(FP), R8
+	MOVQ    c+56(FP), DI
+	MOVQ    ldc+64(FP), R11
+	MOVQ    cols+72(FP), R13
+	MOVQ    $-1, BX
+	BZHIQ   R13, BX, BX
+	KMOVW   BX, K1
+	VPXORD  Z16, Z16, Z16
+	VPXORD  Z17, Z17, Z17
+	VPXORD  Z18, Z18, Z18
+	VPXORD  Z19, Z19, Z19
+	VPXORD  Z20, Z20, Z20
+	VPXORD  Z21, Z21, Z21
+	VPXORD  Z22, Z22, Z22
+	VPXORD  Z23, Z23, Z23
+	VPXORD  Z24, Z24, Z24
+	VPXORD  Z25, Z25, Z25
+	VPXORD  Z26, Z26, Z26
+	VPXORD  Z27, Z27, Z27
+	VPXORD  Z28, Z28, Z28
+	VPXORD  Z29, Z29, Z29
+	VPXORD  Z30, Z30, Z30
+	VPXORD  Z31, Z31, Z31
+	LEAQ    (DX)(R10*1), BX
+	LEAQ    (R10)(R10*1), R12
+	SUBQ    $+2, CX
+	JLT     tail
+	PCALIGN $0x20
+
+loop:
+	VMOVUPS.Z        (DX), K1, Z0
+	PREFETCHT1       (AX)
+	PREFETCHT1       (AX)(R8*1)
+	VMOVUPS.Z        (BX), K1, Z1
+	VFMADD231PS.BCST (SI), Z0, Z16
+	VFMADD231PS.BCST 4(SI), Z0, Z17
+	VFMADD231PS.BCST 8(SI), Z0, Z18
+	VFMADD231PS.BCST 12(SI), Z0, Z19
+	VFMADD231PS.BCST 16(SI), Z0, Z20
+	VFMADD231PS.BCST 20(SI), Z0, Z21
+	VFMADD231PS.BCST 24(SI), Z0, Z22
+	VFMADD231PS.BCST 28(SI), Z0, Z23
+	VFMADD231PS.BCST 32(SI), Z0, Z24
+	VFMADD231PS.BCST 36(SI), Z0, Z25
+	VFMADD231PS.BCST 40(SI), Z0, Z26
+	VFMADD231PS.BCST 44(SI), Z0, Z27
+	VFMADD231PS.BCST 48(SI), Z0, Z28
+	VFMADD231PS.BCST 52(SI), Z0, Z29
+	VFMADD231PS.BCST 56(SI), Z0, Z30
+	VFMADD231PS.BCST 60(SI), Z0, Z31
+	ADDQ             R9, SI
+	VFMADD231PS.BCST (SI), Z1, Z16
+	VFMADD231PS.BCST 4(SI), Z1, Z17
+	VFMADD231PS.BCST 8(SI), Z1, Z18
+	VFMADD231PS.BCST 12(SI), Z1, Z19
+	VFMADD231PS.BCST 16(SI), Z1, Z20
+	VFMADD231PS.BCST 20(SI), Z1, Z21
+	VFMADD231PS.BCST 24(SI), Z1, Z22
+	VFMADD231PS.BCST 28(SI), Z1, Z23
+	VFMADD231PS.BCST 32(SI), Z1, Z24
+	VFMADD231PS.BCST 36(SI), Z1, Z25
+	VFMADD231PS.BCST 40(SI), Z1, Z26
+	VFMADD231PS.BCST 44(SI), Z1, Z27
+	VFMADD231PS.BCST 48(SI), Z1, Z28
+	VFMADD231PS.BCST 52(SI), Z1, Z29
+	VFMADD231PS.BCST 56(SI), Z1, Z30
+	VFMADD231PS.BCST 60(SI), Z1, Z31
+	ADDQ             R9, SI
+	ADDQ             R12, DX
+	ADDQ             R12, BX
+	ADDQ             $+64, AX
+	SUBQ             $+2, CX
+	JGE              loop
+
+tail:
+	ADDQ             $+2, CX
+	JZ               add
+	VMOVUPS.Z        (DX), K1, Z0
+	VPXORD           Z1, Z1, Z1
+	VFMADD231PS.BCST (SI), Z0, Z16
+	VFMADD231PS.BCST 4(SI), Z0, Z17
+	VFMADD231PS.BCST 8(SI), Z0, Z18
+	VFMADD231PS.BCST 12(SI), Z0, Z19
+	VFMADD231PS.BCST 16(SI), Z0, Z20
+	VFMADD231PS.BCST 20(SI), Z0, Z21
+	VFMADD231PS.BCST 24(SI), Z0, Z22
+	VFMADD231PS.BCST 28(SI), Z0, Z23
+	VFMADD231PS.BCST 32(SI), Z0, Z24
+	VFMADD231PS.BCST 36(SI), Z0, Z25
+	VFMADD231PS.BCST 40(SI), Z0, Z26
+	VFMADD231PS.BCST 44(SI), Z0, Z27
+	VFMADD231PS.BCST 48(SI), Z0, Z28
+	VFMADD231PS.BCST 52(SI), Z0, Z29
+	VFMADD231PS.BCST 56(SI), Z0, Z30
+	VFMADD231PS.BCST 60(SI), Z0, Z31
+	ADDQ             R9, SI
+
+add:
+	VBROADCASTSS alpha+80(FP), Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z16, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z17, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z18, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z19, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z20, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z21, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z22, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z23, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z24, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z25, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z26, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z27, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z28, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z29, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z30, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z31, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VZEROUPPER
+	RET
+
+// func outerPairs512x16(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+TEXT ·outerPairs512x16(SB), NOSPLIT, $0-84
+	MOVQ      k+0(FP), CX
+	MOVQ      a+8(FP), SI
+	MOVQ      step+16(FP), R9
+	MOVQ      b+24(FP), DX
+	MOVQ      ldb+32(FP), R10
+	MOVQ      ahead+40(FP), AX
+	ADDQ      DX, AX
+	MOVQ      apart+48(FP), R8
+	MOVQ      c+56(FP), DI
+	MOVQ      ldc+64(FP), R11
+	MOVQ      cols+72(FP), R13
+	MOVQ      $-1, BX
+	BZHIQ     R13, BX, BX
+	KMOVW     BX, K1
+	VPXORD    Z16, Z16, Z16
+	VPXORD    Z17, Z17, Z17
+	VPXORD    Z18, Z18, Z18
+	VPXORD    Z19, Z19, Z19
+	VPXORD    Z20, Z20, Z20
+	VPXORD    Z21, Z21, Z21
+	VPXORD    Z22, Z22, Z22
+	VPXORD    Z23, Z23, Z23
+	VPXORD    Z24, Z24, Z24
+	VPXORD    Z25, Z25, Z25
+	VPXORD    Z26, Z26, Z26
+	VPXORD    Z27, Z27, Z27
+	VPXORD    Z28, Z28, Z28
+	VPXORD    Z29, Z29, Z29
+	VPXORD    Z30, Z30, Z30
+	VPXORD    Z31, Z31, Z31
+	VMOVDQU64 zip512<>+0(SB), Z2
+	LEAQ      (DX)(R10*1), BX
+	LEAQ      (R10)(R10*1), R12
+	SUBQ      $+2, CX
+	JLT       tail
+	PCALIGN   $0x20
+
+loop:
+	VMOVUPS.Z  (DX), K1, Z0
+	PREFETCHT1 (AX)
+	PREFETCHT1 (AX)(R8*1)
+	VMOVUPS.Z  (BX), K1, Z1
+	LONG       $0x4877f262
+	WORD       $0xc072
+	VPERMW     Z0, Z2, Z0
+	LONG       $0x587ee262
+	WORD       $0x4652
+	BYTE       $0x00
+	LONG       $0x587ee262
+	WORD       $0x4e52
+	BYTE       $0x01
+	LONG       $0x587ee262
+	WORD       $0x5652
+	BYTE       $0x02
+	LONG       $0x587ee262
+	WORD       $0x5e52
+	BYTE       $0x03
+	LONG       $0x587ee262
+	WORD       $0x6652
+	BYTE       $0x04
+	LONG       $0x587ee262
+	WORD       $0x6e52
+	BYTE       $0x05
+	LONG       $0x587ee262
+	WORD       $0x7652
+	BYTE       $0x06
+	LONG       $0x587ee262
+	WORD       $0x7e52
+	BYTE       $0x07
+	LONG       $0x587e6262
+	WORD       $0x4652
+	BYTE       $0x08
+	LONG       $0x587e6262
+	WORD       $0x4e52
+	BYTE       $0x09
+	LONG       $0x587e6262
+	WORD       $0x5652
+	BYTE       $0x0a
+	LONG       $0x587e6262
+	WORD       $0x5e52
+	BYTE       $0x0b
+	LONG       $0x587e6262
+	WORD       $0x6652
+	BYTE       $0x0c
+	LONG       $0x587e6262
+	WORD       $0x6e52
+	BYTE       $0x0d
+	LONG       $0x587e6262
+	WORD       $0x7652
+	BYTE       $0x0e
+	LONG       $0x587e6262
+	WORD       $0x7e52
+	BYTE       $0x0f
+	ADDQ       R9, SI
+	ADDQ       R12, DX
+	ADDQ       R12, BX
+	ADDQ       $+64, AX
+	SUBQ       $+2, CX
+	JGE        loop
+
+tail:
+	ADDQ      $+2, CX
+	JZ        add
+	VMOVUPS.Z (DX), K1, Z0
+	VPXORD    Z1, Z1, Z1
+	LONG      $0x4877f262
+	WORD      $0xc072
+	VPERMW    Z0, Z2, Z0
+	LONG      $0x587ee262
+	WORD      $0x4652
+	BYTE      $0x00
+	LONG      $0x587ee262
+	WORD      $0x4e52
+	BYTE      $0x01
+	LONG      $0x587ee262
+	WORD      $0x5652
+	BYTE      $0x02
+	LONG      $0x587ee262
+	WORD      $0x5e52
+	BYTE      $0x03
+	LONG      $0x587ee262
+	WORD      $0x6652
+	BYTE      $0x04
+	LONG      $0x587ee262
+	WORD      $0x6e52
+	BYTE      $0x05
+	LONG      $0x587ee262
+	WORD      $0x7652
+	BYTE      $0x06
+	LONG      $0x587ee262
+	WORD      $0x7e52
+	BYTE      $0x07
+	LONG      $0x587e6262
+	WORD      $0x4652
+	BYTE      $0x08
+	LONG      $0x587e6262
+	WORD      $0x4e52
+	BYTE      $0x09
+	LONG      $0x587e6262
+	WORD      $0x5652
+	BYTE      $0x0a
+	LONG      $0x587e6262
+	WORD      $0x5e52
+	BYTE      $0x0b
+	LONG      $0x587e6262
+	WORD      $0x6652
+	BYTE      $0x0c
+	LONG      $0x587e6262
+	WORD      $0x6e52
+	BYTE      $0x0d
+	LONG      $0x587e6262
+	WORD      $0x7652
+	BYTE      $0x0e
+	LONG      $0x587e6262
+	WORD      $0x7e52
+	BYTE      $0x0f
+	ADDQ      R9, SI
+
+add:
+	VBROADCASTSS alpha+80(FP), Z0
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z16, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z17, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z18, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z19, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z20, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z21, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z22, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z23, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z24, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z25, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z26, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z27, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z28, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z29, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z30, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	ADDQ         R11, DI
+	VMOVUPS.Z    (DI), K1, Z1
+	VFMADD231PS  Z31, Z0, Z1
+	VMOVUPS      Z1, K1, (DI)
+	VZEROUPPER
+	RET
+
 DATA even512<>+0(SB)/4, $0x00000000
 DATA even512<>+4(SB)/4, $0x00000002
 DATA even512<>+8(SB)/4, $0x00000004

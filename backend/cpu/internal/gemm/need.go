@@ -31,7 +31,7 @@ func (e *Engine) Need(c *Call) Scratch {
 	if e.Rounds() {
 		p.kern = p.kern.pairs
 	}
-	depth, rows, cells, cols, longest, widest, wide, parts, transposed := 0, 0, 0, 0, 0, 0, 0, 0, true
+	depth, rows, cells, cols, longest, widest, wide, parts, words, transposed := 0, 0, 0, 0, 0, 0, 0, 0, 0, true
 	for i := range c.Pairs {
 		pair := c.Pairs[i]
 		pair.Alpha = 1
@@ -48,6 +48,11 @@ func (e *Engine) Need(c *Call) Scratch {
 		}
 		transposed = transposed && pair.A.Trans
 		parts += deepParts(pair.K)
+		if e.Rounds() {
+			for range deepParts(pair.K) {
+				words += p.kern.outerFloats(min(c.M, rowsInPlace), ceil(pair.K, deepParts(pair.K)))
+			}
+		}
 	}
 	s := Scratch{
 		Call: max(rows, min(c.M*depth, max(e.packed, p.kern.mr*depth))+ceil(c.M, p.kern.mr)*(packSlack+1)),
@@ -57,8 +62,9 @@ func (e *Engine) Need(c *Call) Scratch {
 			Wide:  wide,
 		},
 	}
-	if transposed && parts > 1 {
-		s.Call = max(s.Call, (parts-1)*min(c.M, rowsInPlace)*c.N)
+	if transposed {
+		few := min(c.M, rowsInPlace)
+		s.Call = max(s.Call, words+(parts-1)*few*c.N)
 	}
 	if e.k.grid != nil {
 		s.Call = max(s.Call, cells)

@@ -719,6 +719,166 @@ func zip512BF16x2(dst *float32, width int, src *byte, step int, lanes int, k int
 //go:noescape
 func pairs512Raw(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
 
+// C[1,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 32.
+//
+//go:noescape
+func outer512x1(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[1,cols] += alpha·a·b, both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1], word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 32.
+//
+//go:noescape
+func outerPairs512x1(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[2,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 32.
+//
+//go:noescape
+func outer512x2(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[2,cols] += alpha·a·b, both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1], word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 32.
+//
+//go:noescape
+func outerPairs512x2(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[3,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 32.
+//
+//go:noescape
+func outer512x3(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[3,cols] += alpha·a·b, both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1], word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 32.
+//
+//go:noescape
+func outerPairs512x3(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[4,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 32.
+//
+//go:noescape
+func outer512x4(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[4,cols] += alpha·a·b, both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1], word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 32.
+//
+//go:noescape
+func outerPairs512x4(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[5,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 32.
+//
+//go:noescape
+func outer512x5(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[5,cols] += alpha·a·b, both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1], word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 32.
+//
+//go:noescape
+func outerPairs512x5(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[6,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 32.
+//
+//go:noescape
+func outer512x6(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[6,cols] += alpha·a·b, both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1], word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 32.
+//
+//go:noescape
+func outerPairs512x6(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[7,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 32.
+//
+//go:noescape
+func outer512x7(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[7,cols] += alpha·a·b, both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1], word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 32.
+//
+//go:noescape
+func outerPairs512x7(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[8,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 32.
+//
+//go:noescape
+func outer512x8(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[8,cols] += alpha·a·b, both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1], word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 32.
+//
+//go:noescape
+func outerPairs512x8(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[9,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func outer512x9(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[9,cols] += alpha·a·b, both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1], word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func outerPairs512x9(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[10,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func outer512x10(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[10,cols] += alpha·a·b, both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1], word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func outerPairs512x10(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[11,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func outer512x11(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[11,cols] += alpha·a·b, both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1], word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func outerPairs512x11(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[12,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func outer512x12(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[12,cols] += alpha·a·b, both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1], word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func outerPairs512x12(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[13,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func outer512x13(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[13,cols] += alpha·a·b, both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1], word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func outerPairs512x13(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[14,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func outer512x14(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[14,cols] += alpha·a·b, both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1], word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func outerPairs512x14(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[15,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func outer512x15(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[15,cols] += alpha·a·b, both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1], word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func outerPairs512x15(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[16,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func outer512x16(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[16,cols] += alpha·a·b, both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1], word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func outerPairs512x16(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
 // dst[32i+j] = x[32i+2j], dst[32i+16+j] = x[32i+2j+1] for j < 16, zeroes from x[k] on, up to a multiple of 32.
 //
 //go:noescape

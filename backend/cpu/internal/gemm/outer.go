@@ -1,0 +1,97 @@
+package gemm
+
+import "unsafe"
+
+// outers are the kernels whose outer multiplies a pair, or nil: such as a
+// gradient of an adapter, dhᵀ·x, a sum of outer products of a token's rows.
+func (j *job) outers(p *Pair) *kernels {
+	k := j.k
+	if j.e.Rounds() {
+		k = k.pairs
+	}
+	if k.outer == nil || p.A.Elem != F32 || p.B.Elem != F32 || !p.A.Trans || p.B.Trans || p.idle() {
+		return nil
+	}
+	return k
+}
+
+// outerShape is into how many groups so many rows of A are divided for outer,
+// and how many columns of B go with each.
+func (k *kernels) outerShape(rows int) (groups, cols int) {
+	groups = ceil(rows, len(k.outerCols)-1)
+	return groups, k.outerCols[ceil(rows, groups)]
+}
+
+// outerFloats is how many floats k elements of so many rows of A take, packed
+// for outer: none where it takes them where they lie.
+func (k *kernels) outerFloats(rows, elements int) int {
+	if k.pairSize == 1 {
+		return 0
+	}
+	return ceil(elements, k.pairSize)*k.outerWidth(rows) + packSlack
+}
+
+// outerWidth is how many words lie side by side for so many rows.
+func (k *kernels) outerWidth(rows int) int {
+	if rows > k.mr {
+		return ceil(rows, 16) * 16
+	}
+	return rows
+}
+
+// columns is a few rows of op(A), as outer takes them: word t of row i lies at
+// 4i + t*step bytes.
+type columns struct {
+	data unsafe.Pointer
+	step int
+}
+
+// columnsOf makes columns of k elements of A from k0 on, in dst where they have to be
+// packed.
+func (k *kernels) columnsOf(dst []float32, a *Matrix, rows, k0, elements int) columns {
+	row, col := a.steps()
+	src := at(a.Data, k0*col)
+	if len(dst) == 0 {
+		return columns{src, col}
+	}
+	width := k.outerWidth(rows)
+	k.pack(floats(dst, 0), width, src, a.Elem, row, col, rows, elements, 1)
+	return columns{floats(dst, 0), F32.Size() * width}
+}
+
+// outerWalk adds k elements from k0 on of a pair to the columns [n0,n1) of sum,
+// whose rows are ld apart, a stretch of k at a time. While a block of columns is
+// multiplied, as much of the next stretch is fetched, front to back.
+func (j *job) outerWalk(kern *kernels, p *Pair, a columns, k0, k, stretch, n0, n1 int, sum []float32, ld int) {
+	const size = 4
+	groups, cols := kern.outerShape(j.c.M)
+	stride := p.B.Stride
+	for t := 0; t < k; t += stretch {
+		depth := min(stretch, k-t)
+		for n := n0; n < n1; n += cols {
+			ahead, apart := 0, 0
+			if t+depth < k {
+				ahead, apart = following((n-n0)*depth, cols*depth, n1-n0, stride)
+				ahead += depth*stride + n0 - n
+			}
+			for g := range groups {
+				m0, m1 := g*j.c.M/groups, (g+1)*j.c.M/groups
+				kern.outer(m1-m0, depth, at(a.data, size*m0+t/kern.pairSize*a.step), a.step,
+					at(p.B.Data, size*((k0+t)*stride+n)), size*stride, size*ahead, size*apart,
+					floats(sum, m0*ld+n), ld, min(cols, n1-n), p.Alpha)
+				ahead, apart = 0, 0
+			}
+		}
+	}
+}
+
+// following is where in rows of so many elements, stride apart, n of them lie
+// behind the first few, in two halves: how far from the first one, and how far
+// from each other. Where a half does not fit into a row, others that lie behind
+// the row are part of it.
+func following(first, n, width, stride int) (ahead, apart int) {
+	if width == stride {
+		return first, n / 2
+	}
+	return first/2/width*2*stride + first/2%width, stride // a half of each of two rows
+}
