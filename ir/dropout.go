@@ -15,7 +15,7 @@ type DropoutAttr struct {
 }
 
 var _ = define(Dropout, OpDef{Name: "Dropout",
-	Doc: "x/(1-p) where the random word of the element is at least p·2³², else 0; its own gradient, with the mask drawn again instead of kept",
+	Doc: "x/(1-p) where the random word of the element is at least p·2³², else 0; its own gradient, with the mask drawn again, or kept as bits",
 	Infer: func(attr any, in []Type) ([]Type, error) {
 		if len(in) != 2 {
 			return nil, arity(2, in)
@@ -49,7 +49,7 @@ var _ = define(LoRADown, OpDef{Name: "LoRADown",
 	Gradient: func(b *Backward) {
 		g, dh, key := b.G, b.Dy(0), b.In(2)
 		if b.Needs(0) {
-			b.Acc(0, g.Apply(Dropout, b.Attr, g.MatMul(dh, b.In(1), false, false), key))
+			b.Acc(0, g.Apply(LoRADownInputGrad, b.Attr, dh, b.In(1), key))
 		}
 		if b.Needs(1) {
 			b.Acc(1, g.Apply(LoRADownGrad, b.Attr, dh, b.In(0), key))
@@ -75,6 +75,25 @@ var _ = define(LoRADownGrad, OpDef{Name: "LoRADownGrad", Doc: "the gradient dh�
 	},
 	Flops: func(_ any, in, _ []Type, dims []int) int {
 		return 2 * in[1].Shape.Elements(dims) * in[0].Last().N
+	},
+})
+
+var _ = define(LoRADownInputGrad, OpDef{Name: "LoRADownInputGrad", Doc: "the gradient dropout(dh A) of LoRADown for x, from dh, A and the key",
+	Infer: func(attr any, in []Type) ([]Type, error) {
+		if len(in) != 3 {
+			return nil, arity(3, in)
+		}
+		outs, err := inferGemm(GemmAttr{N: 1}, in[:2])
+		if err != nil {
+			return nil, err
+		}
+		return outs, checkDropout(attr.(DropoutAttr), outs[0], in[2])
+	},
+	Decompose: func(g *Graph, attr any, in []Value) []Value {
+		return []Value{g.Apply(Dropout, attr, g.MatMul(in[0], in[1], false, false), in[2])}
+	},
+	Flops: func(_ any, in, outs []Type, dims []int) int {
+		return 2 * outs[0].Shape.Elements(dims) * in[0].Last().N
 	},
 })
 

@@ -86,6 +86,9 @@ func gradCases() []gradCase {
 		{op: LoRADownGrad, build: func(s *scene) []Value {
 			return one(s.Apply(LoRADownGrad, DropoutAttr{0.4, 1}, s.normal("dh", 3, 2), s.normal("x", 3, 5), s.key()))
 		}},
+		{op: LoRADownInputGrad, build: func(s *scene) []Value {
+			return one(s.Apply(LoRADownInputGrad, DropoutAttr{0.4, 1}, s.normal("dh", 3, 2), s.normal("a", 2, 5), s.key()))
+		}},
 		{op: CrossEntropy, build: func(s *scene) []Value { return one(s.CrossEntropy(s.normal("x", 4, 5), s.ids("y", 2, -100, 0, 4))) }},
 		{op: CrossEntropyGrad, build: func(s *scene) []Value {
 			return one(s.Apply(CrossEntropyGrad, nil, s.normal("x", 3, 5), s.ids("y", 2, -1, 0), s.normal("d")))

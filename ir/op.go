@@ -50,6 +50,7 @@ const (
 	Dropout
 	LoRADown
 	LoRADownGrad
+	LoRADownInputGrad
 	CrossEntropy
 	CrossEntropyGrad
 	LinearCrossEntropy

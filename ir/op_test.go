@@ -81,6 +81,7 @@ func examples() []example {
 		{Dropout, DropoutAttr{P: 0.5}, []Type{x, key}},
 		{LoRADown, DropoutAttr{P: 0.5}, []Type{x, w, key}},
 		{LoRADownGrad, DropoutAttr{P: 0.5}, []Type{f32(ShapeOf(4, 5)), x, key}},
+		{LoRADownInputGrad, DropoutAttr{P: 0.5}, []Type{f32(ShapeOf(4, 3)), f32(ShapeOf(3, 5)), key}},
 		{CrossEntropy, nil, []Type{x, ends}},
 		{CrossEntropyGrad, nil, []Type{x, ends, one}},
 		{LinearCrossEntropy, nil, []Type{x, w, ends}},

@@ -123,6 +123,13 @@ func downGradCase(name, dh, x string, p float64) testCase {
 		}}
 }
 
+func downInputGradCase(name, dh, a string, p float64) testCase {
+	return testCase{op: ir.LoRADownInputGrad, name: name, bounds: "n=3/5", limit: gemmLimit, in: []input{arg(dh, normal), arg(a, normal), arg("u32[3]", words)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Apply(ir.LoRADownInputGrad, ir.DropoutAttr{P: p, Stream: 3}, in...))
+		}}
+}
+
 var dropoutCases = []testCase{
 	dropoutCase("", "f32[7,33]", 0.1, 0),
 	dropoutCase("half", "f32[5,64]", 0.5, 9),
@@ -137,6 +144,13 @@ var dropoutCases = []testCase{
 	downGradCase("", "f32[5,4]", "f32[5,33]", 0.1),
 	downGradCase("bounded", "f32[n,7]", "f32[n,40]", 0.3),
 	downGradCase("many rows", "f32[300,3]", "f32[300,17]", 0.05),
+	downGradCase("many columns", "f32[300,5]", "f32[300,1041]", 0.2),
+	downGradCase("many ranks", "f32[70,40]", "f32[70,130]", 0.2),
+	downCase("many channels", "f32[83,521]", "f32[7,521]", 0.2),
+	downInputGradCase("", "f32[5,4]", "f32[4,33]", 0.1),
+	downInputGradCase("bounded", "f32[n,7]", "f32[7,40]", 0.3),
+	downInputGradCase("many rows", "f32[300,3]", "f32[3,130]", 0.05),
+	downInputGradCase("bf16", "f32[5,8]", "bf16[8,33]", 0.1),
 	{op: ir.LoRADown, name: "bench", bench: true, in: []input{arg("f32[512,2048]", normal), arg("f32[16,2048]", normal), arg("u32[3]", words)},
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
 			return one(g.LoRADown(in[0], in[1], in[2], ir.DropoutAttr{P: 0.05, Stream: 1}))
@@ -144,5 +158,9 @@ var dropoutCases = []testCase{
 	{op: ir.LoRADownGrad, name: "bench", bench: true, in: []input{arg("f32[512,16]", normal), arg("f32[512,2048]", normal), arg("u32[3]", words)},
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
 			return one(g.Apply(ir.LoRADownGrad, ir.DropoutAttr{P: 0.05, Stream: 1}, in...))
+		}},
+	{op: ir.LoRADownInputGrad, name: "bench", bench: true, in: []input{arg("f32[512,16]", normal), arg("f32[16,2048]", normal), arg("u32[3]", words)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Apply(ir.LoRADownInputGrad, ir.DropoutAttr{P: 0.05, Stream: 1}, in...))
 		}},
 }

@@ -168,7 +168,7 @@ func (d *Device) Compile(p *ir.Program) (backend.Executable, error) {
 	for _, m := range []struct {
 		buffer **buffer
 		bytes  int
-	}{{&e.arena, p.Arena}, {&e.scratch, 4 * e.run.need.temp}} {
+	}{{&e.arena, p.Arena}, {&e.scratch, 4*e.run.need.temp + e.run.need.masks}} {
 		b, err := d.Alloc(m.bytes)
 		if err != nil {
 			e.Close()
@@ -177,6 +177,7 @@ func (d *Device) Compile(p *ir.Program) (backend.Executable, error) {
 		*m.buffer = b.(*buffer)
 	}
 	e.run.scratch = view[float32](e.scratch.data, e.run.need.temp)
+	e.run.keepMasks(e.scratch.data[4*e.run.need.temp:])
 	d.reserve(e.run.need)
 	return e, nil
 }

@@ -31,7 +31,8 @@ var kernels = map[ir.Op]kernel{
 	ir.Attention: attentionKernel, ir.AttentionGrad: attentionGradKernel,
 	ir.GLU: gluKernel, ir.GLUGrad: gluGradKernel,
 	ir.Dropout: dropoutKernel, ir.LoRADown: loraDownKernel, ir.LoRADownGrad: loraDownGradKernel,
-	ir.CrossEntropy: crossEntropyKernel, ir.CrossEntropyGrad: crossEntropyGradKernel,
+	ir.LoRADownInputGrad: loraDownInputGradKernel,
+	ir.CrossEntropy:      crossEntropyKernel, ir.CrossEntropyGrad: crossEntropyGradKernel,
 	ir.LinearCrossEntropy: linearCEKernel, ir.LinearCrossEntropyGrad: linearCEGradKernel,
 	ir.SumSquares: sumSquaresKernel, ir.AdamW: adamWKernel,
 }
@@ -45,6 +46,8 @@ type run struct {
 	args    [][]byte
 	buffers []*buffer // of args
 	dims    []int
+
+	masks []*keptMask // of dropout
 
 	mode   backend.Pack
 	copies []wanted // packed weights that launches would use
@@ -62,6 +65,7 @@ type run struct {
 // one at a time, at the largest dimensions.
 type needs struct {
 	temp     int           // floats of a run's own
+	masks    int           // bytes of masks that are kept
 	products gemm.Scratch  // of the engine of products
 	scores   attentionNeed // of that of attention
 }
@@ -87,6 +91,7 @@ func newRun(d *Device, p *ir.Program, mode backend.Pack) (r *run, steps []step) 
 		}
 		steps, rest = append(steps, s), rest[len(s.launches):]
 	}
+	r.need.masks = r.maskMemory()
 	return r, steps
 }
 

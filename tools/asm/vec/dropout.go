@@ -109,8 +109,58 @@ func (p *philox) transposed(w [4]reg.VecVirtual) [4]reg.VecVirtual {
 	return out
 }
 
-// dropout emits the masking of whole groups of 4·lanes elements. Counters are
-// laid over the lanes so that transposed gives them in ascending order.
+// draws emits a loop over whole groups of 4·lanes elements that hands each
+// register of words, and what they must not be less than to be kept, to use.
+// Counters are laid over the lanes so that transposed gives them in ascending
+// order.
+type draws struct {
+	*isa
+	philox          *philox
+	counter         [4]reg.VecVirtual
+	next, threshold reg.VecVirtual
+}
+
+func newDraws(v *isa, order Mem, block reg.Register) *draws {
+	d := &draws{isa: v, philox: newPhilox(v, block)}
+	for i := range d.counter {
+		d.counter[i] = d.broadcast(block, counterAt+4*i)
+	}
+	VPADDD(order, d.counter[0], d.counter[0])
+	d.next = v.copy(v.word(uint32(v.lanes)), 1)[0].(reg.VecVirtual)
+	d.threshold = d.broadcast(block, thresholdAt)
+	return d
+}
+
+func (d *draws) broadcast(block reg.Register, disp int) reg.VecVirtual {
+	r := d.reg()
+	VPBROADCASTD(Mem{Base: block, Disp: disp}, r)
+	return r
+}
+
+// each emits the drawing of a group.
+func (d *draws) each(use func(j int, w reg.VecVirtual)) {
+	for j, w := range d.philox.transposed(d.philox.block(d.counter)) {
+		use(j, w)
+	}
+	VPADDD(d.next, d.counter[0], d.counter[0])
+}
+
+// kept is the mask of the lanes whose words are kept.
+func (d *draws) kept(w reg.VecVirtual) reg.Register {
+	if d.isa == avx512 {
+		const notLess = 5
+		keep := K()
+		VPCMPUD(U8(notLess), d.threshold, w, keep)
+		return keep
+	}
+	keep := d.reg()
+	VPMAXUD(d.threshold, w, keep)
+	VPCMPEQD(keep, w, keep)
+	return keep
+}
+
+// dropout emits the masking of elements, and of bits that say which are kept,
+// once drawn.
 func dropout(v *isa) {
 	order := GLOBL("counters"+v.suffix, 8|16) // RODATA, NOPTR
 	parts := v.lanes / 4
@@ -119,48 +169,113 @@ func dropout(v *isa) {
 			DATA(4*(4*part+j), U32(uint32(parts*j+part)))
 		}
 	}
+	dropElements(v, order)
+	keepBits(v, order)
+	masked(v)
+}
+
+func dropElements(v *isa, order Mem) {
 	v.text("dropout", "dst, x []float32, d *uint32",
 		"is dst = x·scale where the mask keeps, else 0; d points to a dropBlock, len(dst) is a multiple of 64.")
 	n, at := length("dst"), GP64()
 	dst, x := base("dst"), base("x")
 	block := Load(Param("d"), GP64())
-	p := newPhilox(v, block)
-	broadcast := func(disp int) reg.VecVirtual {
-		r := v.reg()
-		VPBROADCASTD(Mem{Base: block, Disp: disp}, r)
-		return r
-	}
-	var counter [4]reg.VecVirtual
-	for i := range counter {
-		counter[i] = broadcast(counterAt + 4*i)
-	}
-	VPADDD(order, counter[0], counter[0])
-	next := v.copy(v.word(uint32(v.lanes)), 1)[0].(reg.VecVirtual)
-	threshold, scale := broadcast(thresholdAt), broadcast(scaleAt)
+	d := newDraws(v, order, block)
+	scale := d.broadcast(block, scaleAt)
 
 	XORQ(at, at)
 	TESTQ(n, n)
 	JZ(LabelRef("end"))
 	Label("loop")
-	for j, w := range p.transposed(p.block(counter)) {
-		src := Mem{Base: x, Index: at, Scale: 4, Disp: j * v.bytes()}
-		y := v.reg()
-		if v == avx512 {
-			const notLess = 5
-			keep := K()
-			VPCMPUD(U8(notLess), threshold, w, keep)
-			VMULPS_Z(src, scale, keep, y)
-		} else {
-			keep := v.reg()
-			VPMAXUD(threshold, w, keep)
-			VPCMPEQD(keep, w, keep)
-			VMULPS(src, scale, y)
-			VANDPS(keep, y, y)
-		}
-		VMOVUPS(y, Mem{Base: dst, Index: at, Scale: 4, Disp: j * v.bytes()})
-	}
-	VPADDD(next, counter[0], counter[0])
+	d.each(func(j int, w reg.VecVirtual) {
+		v.select0(Mem{Base: x, Index: at, Scale: 4, Disp: j * v.bytes()}, scale, d.kept(w), Mem{Base: dst, Index: at, Scale: 4, Disp: j * v.bytes()})
+	})
 	ADDQ(I32(4*v.lanes), at)
+	CMPQ(at, n)
+	JLT(LabelRef("loop"))
+	Label("end")
+	end()
+}
+
+// select0 emits dst = src·scale in the lanes of keep, else 0.
+func (v *isa) select0(src Mem, scale reg.VecVirtual, keep reg.Register, dst Mem) {
+	y := v.reg()
+	if v == avx512 {
+		VMULPS_Z(src, scale, keep, y)
+	} else {
+		VMULPS(src, scale, y)
+		VANDPS(keep, y, y)
+	}
+	VMOVUPS(y, dst)
+}
+
+func keepBits(v *isa, order Mem) {
+	v.text("keep", "bits []byte, d *uint32",
+		"sets the bits of the elements that the mask keeps; d points to a dropBlock, len(bits) is a multiple of 8.")
+	n, at := length("bits"), GP64()
+	bits := base("bits")
+	d := newDraws(v, order, Load(Param("d"), GP64()))
+	XORQ(at, at)
+	TESTQ(n, n)
+	JZ(LabelRef("end"))
+	Label("loop")
+	d.each(func(j int, w reg.VecVirtual) {
+		keep, to := d.kept(w), Mem{Base: bits, Index: at, Scale: 1, Disp: j * v.lanes / 8}
+		if v == avx512 {
+			KMOVW(keep, to)
+			return
+		}
+		m := GP32()
+		VMOVMSKPS(keep, m)
+		MOVB(m.As8(), to)
+	})
+	ADDQ(I32(4*v.lanes/8), at)
+	CMPQ(at, n)
+	JLT(LabelRef("loop"))
+	Label("end")
+	end()
+}
+
+func masked(v *isa) {
+	const turn = 16 // elements
+	v.text("masked", "dst, x []float32, bits []byte, scale float32",
+		"is dst = x·scale where the bit is set, else 0; len(dst) is a multiple of 16.")
+	n, at := length("dst"), GP64()
+	dst, x, bits := base("dst"), base("x"), base("bits")
+	scale := v.reg()
+	p, _ := Param("scale").Resolve()
+	VBROADCASTSS(p.Addr, scale)
+	var lane reg.VecVirtual // the bit of each lane
+	if v != avx512 {
+		lane = v.reg()
+		each := GLOBL("bits"+v.suffix, 8|16)
+		for i := range v.lanes {
+			DATA(4*i, U32(1<<i))
+		}
+		VMOVDQU(each, lane)
+	}
+	XORQ(at, at)
+	TESTQ(n, n)
+	JZ(LabelRef("end"))
+	Label("loop")
+	for j := range turn / v.lanes {
+		from := Mem{Base: bits, Disp: j * v.lanes / 8}
+		var keep reg.Register
+		if v == avx512 {
+			k := K()
+			KMOVW(from, k)
+			keep = k
+		} else {
+			m := v.reg()
+			VPBROADCASTB(from, m)
+			VPAND(lane, m, m)
+			VPCMPEQD(lane, m, m)
+			keep = m
+		}
+		v.select0(Mem{Base: x, Index: at, Scale: 4, Disp: j * v.bytes()}, scale, keep, Mem{Base: dst, Index: at, Scale: 4, Disp: j * v.bytes()})
+	}
+	ADDQ(I8(turn/8), bits)
+	ADDQ(I8(turn), at)
 	CMPQ(at, n)
 	JLT(LabelRef("loop"))
 	Label("end")

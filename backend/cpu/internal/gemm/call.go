@@ -90,6 +90,8 @@ type Pair struct {
 	K     int
 	Alpha float32
 	Ready *Prepacked // B as Prepack made it, or nil; B must be there all the same
+
+	FilterA, FilterB Filter // of the elements of A and B, or nil; see Engine.Filters
 }
 
 // Call is one computation C = (C +) Bias + Σ Pairs.
@@ -99,6 +101,7 @@ type Call struct {
 	LDC        int       // elements between rows of C, at least N
 	Accumulate bool      // add to C instead of overwriting it
 	Bias       []float32 // [N], added to every row; nil for none
+	Filter     Filter    // of the elements of C at the end, or nil
 	Pairs      []Pair
 }
 

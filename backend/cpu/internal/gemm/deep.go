@@ -127,15 +127,45 @@ func (f *deep) multiply(i int) {
 	}
 	x := &f.pieces[i]
 	p := &c.Pairs[x.pair]
+	if p.FilterB == nil {
+		f.multiplyPart(x, p, 0, x.k0, x.k, n0, n1, sum, stride, ahead{})
+		return
+	}
+	s := f.scratch()
+	defer f.release(s)
+	step, width := f.stretch(x, p), n1-n0
+	part := Pair{A: p.A, B: Of(s.wide.take(step*width), width), Alpha: p.Alpha}
+	for t := 0; t < x.k; t += step {
+		k := min(step, x.k-t)
+		filtered(s.wide.data, width, p.FilterB, &p.B, x.k0+t, x.k0+t+k, n0, n1)
+		var after ahead
+		if t+k < x.k {
+			after = ahead{at(p.B.Data, F32.Size()*((x.k0+t+k)*p.B.Stride+n0)), p.B.Stride}
+		}
+		f.multiplyPart(x, &part, t, 0, k, 0, width, sum[n0:], stride, after)
+	}
+}
+
+// multiplyPart adds k elements from t on of op(A) of a piece, times rows
+// [k0,k0+k) of B of p, to the columns [n0,n1) of sum, rows of which are ld apart.
+func (f *deep) multiplyPart(x *piece, p *Pair, t, k0, k, n0, n1 int, sum []float32, ld int, after ahead) {
+	stretch := f.stretch(x, p)
 	if x.kern != nil {
-		_, cols := x.kern.outerShape(c.M)
-		stretch := 2 * deepCols / cols // of which a call fetches half a row or more
-		f.outerWalk(x.kern, p, x.a, x.k0, x.k, stretch, n0, n1, sum, stride)
+		a := columns{at(x.a.data, t/x.kern.pairSize*x.a.step), x.a.step}
+		f.outerWalk(x.kern, p, a, k0, k, stretch, n0, n1, sum, ld, after)
 		return
 	}
 	row, col := p.A.steps()
-	stretch := max(32, deepBytes/(min(c.N, 2*deepCols)*p.B.Elem.Size())&^7) // one for all divisions into columns
-	f.walk(p, operand{p.A.Data, row, col}, x.k0, x.k, stretch, n0, n1, sum, stride)
+	f.walk(p, operand{at(p.A.Data, (x.k0+t-k0)*col), row, col}, k0, k, stretch, n0, n1, sum, ld)
+}
+
+// stretch is how many rows of B are multiplied before others are.
+func (f *deep) stretch(x *piece, p *Pair) int {
+	if x.kern != nil {
+		_, cols := x.kern.outerShape(f.c.M)
+		return 2 * deepCols / cols // of which a call fetches half a row or more
+	}
+	return max(32, deepBytes/(min(f.c.N, 2*deepCols)*p.B.Elem.Size())&^7) // one for all divisions into columns
 }
 
 // sum is where piece i > 0 is summed.

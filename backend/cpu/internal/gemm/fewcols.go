@@ -149,26 +149,52 @@ func (f *fewCols) rowRange(i int) {
 	m0 := i * f.rows
 	m1 := min(f.c.M, m0+f.rows)
 	f.c.initialize(m0, m1, 0, f.c.N)
+	s := f.scratch()
+	defer f.release(s)
 	for _, x := range f.packs {
 		p := &f.c.Pairs[x]
-		strip := max(1, blockStrip/(4*p.K*f.tile)) * f.tile
-		for m := m0; m < m1; m += strip {
-			f.multiply(x, m, min(m1, m+strip), m1)
+		step := stripRows(p.K, f.tile)
+		for m := m0; m < m1; m += step {
+			end := min(m1, m+step)
+			rows, first := p.A, m
+			if p.FilterA != nil {
+				first = max(0, min(m, f.c.M-f.tile))
+				rows = f.filtered(p, first, end, s)
+			} else {
+				rows.Data = at(p.A.Data, 4*m*p.A.Stride)
+			}
+			behind := int(uintptr(p.A.Data)-uintptr(rows.Data)) + 4*end*p.A.Stride
+			f.multiply(x, &strip{rows, first, s}, m, end, front{behind, behind + 4*(m1-end)*p.A.Stride})
 		}
 	}
 }
 
+// stripRows is how many rows of k elements a strip has, in whole tiles.
+func stripRows(k, tile int) int { return max(1, blockStrip/(4*k*tile)) * tile }
+
+// strip is rows of A, the first of which is row first of C, and scratch memory.
+type strip struct {
+	Matrix
+	first int
+	*scratch
+}
+
+// filtered is rows [m0,m1) of an A with a filter, after it.
+func (f *fewCols) filtered(p *Pair, m0, m1 int, s *scratch) Matrix {
+	rows := s.wide.take((m1 - m0) * p.K)
+	filtered(rows, p.K, p.FilterA, &p.A, m0, m1, 0, p.K)
+	return Of(rows, p.K)
+}
+
 // multiply adds a pair to rows [m0,m1) of C, a stretch of k after the other:
 // what a group of columns has of it stays in the nearest cache, while the rows
-// come from the second one. Meanwhile it fetches the rows behind them, up to
-// end, front to back.
-func (f *fewCols) multiply(x, m0, m1, end int) {
+// come from the second one. Meanwhile it fetches what comes next.
+func (f *fewCols) multiply(x int, rows *strip, m0, m1 int, behind front) {
 	p := &f.c.Pairs[x]
 	stretch := f.words(stretchOf(p.K, blockDeep*f.kern.pairSize)) * f.kern.pairSize
-	behind := front{4 * m1 * p.A.Stride, 4 * end * p.A.Stride}
 	for k0 := 0; k0 < p.K; k0 += stretch {
 		for g := range f.groups {
-			f.pass(x, g, k0, min(stretch, p.K-k0), m0, m1, &behind)
+			f.pass(x, rows, g, k0, min(stretch, p.K-k0), m0, m1, &behind)
 		}
 	}
 }
@@ -176,33 +202,30 @@ func (f *fewCols) multiply(x, m0, m1, end int) {
 // pass adds k elements from k0 on of a pair to a group of columns of rows
 // [m0,m1) of C. In one of the passes of a tile, a tile of what is behind is
 // fetched.
-func (f *fewCols) pass(x, g, k0, k, m0, m1 int, behind *front) {
+func (f *fewCols) pass(x int, rows *strip, g, k0, k, m0, m1 int, behind *front) {
 	c, p := f.c, &f.c.Pairs[x]
 	n0, n1 := f.group(g)
 	b := floats(f.b[x], n0*f.words(p.K)+k0/f.kern.pairSize*(n1-n0))
 	for m := m0; m < m1; m += f.tile {
 		skip := max(0, m+f.tile-c.M)
-		from, ahead := 4*((m-skip)*p.A.Stride+k0), 0
+		from, ahead := 4*((m-skip-rows.first)*rows.Stride+k0), 0
 		if (m/f.tile+g)%f.groups == 0 {
 			ahead = behind.step(from, 4*f.tile*k)
 		}
 		if skip > 0 {
-			f.last(n1-n0, k, at(p.A.Data, from), p, b, m-skip, n0, skip)
+			f.last(rows, n1-n0, k, from, b, m-skip, n0, skip, p.Alpha)
 			continue
 		}
-		f.kern.block(n1-n0, k, at(p.A.Data, from), p.A.Stride, b, floats(c.C, m*c.LDC+n0), c.LDC, ahead, p.Alpha)
+		f.kern.block(n1-n0, k, at(rows.Data, from), rows.Stride, b, floats(c.C, m*c.LDC+n0), c.LDC, ahead, p.Alpha)
 	}
 }
 
-// last is a tile of which not all rows count.
-func (f *fewCols) last(cols, k int, a unsafe.Pointer, p *Pair, b unsafe.Pointer, m, n0, skip int) {
-	rows := f.tile
-	s := f.scratch()
-	defer f.release(s)
-	out := s.a.take(rows * cols)[:rows*cols]
+// last is a tile of which not all rows count, at so many bytes of a strip.
+func (f *fewCols) last(rows *strip, cols, k, from int, b unsafe.Pointer, m, n0, skip int, alpha float32) {
+	out := rows.a.take(f.tile * cols)[:f.tile*cols]
 	clear(out)
-	f.kern.block(cols, k, a, p.A.Stride, b, floats(out, 0), cols, 0, p.Alpha)
-	for i := skip; i < rows; i++ {
+	f.kern.block(cols, k, at(rows.Data, from), rows.Stride, b, floats(out, 0), cols, 0, alpha)
+	for i := skip; i < f.tile; i++ {
 		row := f.c.C[(m+i)*f.c.LDC+n0:][:cols]
 		for j := range row {
 			row[j] += out[i*cols+j]

@@ -20,7 +20,8 @@ type job struct {
 	grid    grid
 	deep    deep
 
-	few func(i int) // see divideFew
+	few        func(i int) // see divideFew
+	finishTask func(i int) // see finishRange
 }
 
 // usualPairs is how many pairs a call can have without a job making room.
@@ -28,6 +29,7 @@ const usualPairs = 8
 
 func newJob(e *Engine) *job {
 	j := &job{e: e, k: e.k}
+	j.finishTask = j.finishRange
 	j.packed.bind(j)
 	j.fewRows.bind(j)
 	j.fewCols.bind(j)
@@ -37,13 +39,42 @@ func newJob(e *Engine) *job {
 	return j
 }
 
-// run computes the call. The way it takes decides the order of summation, and
-// so depends on the call alone.
+// run computes the call.
 func (j *job) run() {
 	c := j.c
 	if c.M == 0 || c.N == 0 {
 		return
 	}
+	j.packed.before, j.packed.kept = j.packed.kept, kept{} // all ways take the same memory
+	w := j.way()
+	if !j.filters(w) {
+		panic("gemm: a filter of an operand that is not multiplied while in cache: ask Filters first")
+	}
+	if w == nil {
+		c.initialize(0, c.M, 0, c.N)
+	} else {
+		w.run()
+	}
+	if c.Filter != nil && w != &j.packed {
+		j.spread(ceil(c.M, finishRows), j.finishTask)
+	}
+}
+
+// finishRows is how many rows of C are filtered at a time.
+const finishRows = 16
+
+// finishRange applies the filter of C to the rows of task i.
+func (j *job) finishRange(i int) {
+	j.c.finish(i*finishRows, min(j.c.M, (i+1)*finishRows), 0, j.c.N)
+}
+
+// way is one of those to compute a call.
+type way interface{ run() }
+
+// way is the one that the call takes, or nil if nothing is multiplied. It
+// decides the order of summation, and so depends on the call alone.
+func (j *job) way() way {
+	c := j.c
 	depth, direct, transposed, inPlace, quantized := 0, true, true, true, false
 	for i := range c.Pairs {
 		p := &c.Pairs[i]
@@ -56,27 +87,25 @@ func (j *job) run() {
 		inPlace = inPlace && p.A.Elem == F32 && p.A.Trans && !p.B.Trans
 		quantized = quantized || p.B.Elem.Quantized()
 	}
-	j.packed.before, j.packed.kept = j.packed.kept, kept{} // all ways take the same memory
 	switch {
 	case depth == 0:
-		c.initialize(0, c.M, 0, c.N)
+		return nil
 	case j.k.takes(c, j.e.Rounds()):
-		j.grid.run()
+		return &j.grid
 	case c.deepens():
-		j.deep.run()
+		return &j.deep
 	case c.M <= rowsFew || j.k.walks(c, j.e.Rounds()):
-		j.fewRows.run()
+		return &j.fewRows
 	case quantized:
-		j.packed.run()
+		return &j.packed
 	case inPlace && c.M <= rowsInPlace:
-		j.fewRows.run()
+		return &j.fewRows
 	case c.N <= colsThin && depth >= 192 && direct && j.k.block != nil:
-		j.fewCols.run()
+		return &j.fewCols
 	case c.N <= colsThin && transposed && c.M > 2*colsThin:
-		j.flipped.run()
-	default:
-		j.packed.run()
+		return &j.flipped
 	}
+	return &j.packed
 }
 
 // spread runs n tasks on the workers of the job.

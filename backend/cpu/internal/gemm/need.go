@@ -31,7 +31,7 @@ func (e *Engine) Need(c *Call) Scratch {
 	if e.Rounds() {
 		p.kern = p.kern.pairs
 	}
-	depth, rows, cells, cols, longest, widest, wide, parts, words, transposed := 0, 0, 0, 0, 0, 0, 0, 0, 0, true
+	depth, rows, cells, cols, longest, widest, wide, parts, words, transposed, filters := 0, 0, 0, 0, 0, 0, 0, 0, 0, true, false
 	for i := range c.Pairs {
 		pair := c.Pairs[i]
 		pair.Alpha = 1
@@ -47,6 +47,7 @@ func (e *Engine) Need(c *Call) Scratch {
 			wide = max(wide, e.widened(c, &pair, p.kern))
 		}
 		transposed = transposed && pair.A.Trans
+		filters = filters || pair.FilterA != nil || pair.FilterB != nil
 		parts += deepParts(pair.K)
 		if e.Rounds() {
 			for range deepParts(pair.K) {
@@ -65,6 +66,9 @@ func (e *Engine) Need(c *Call) Scratch {
 	if transposed {
 		few := min(c.M, rowsInPlace)
 		s.Call = max(s.Call, words+(parts-1)*few*c.N)
+	}
+	if filters {
+		s.Task.Wide = max(s.Task.Wide, blockStrip/F32.Size(), 4*longest, deepBytes/F32.Size(), widenRows*padded(min(c.N, blockCols)))
 	}
 	if e.k.grid != nil {
 		s.Call = max(s.Call, cells)

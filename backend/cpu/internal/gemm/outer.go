@@ -61,37 +61,47 @@ func (k *kernels) columnsOf(dst []float32, a *Matrix, rows, k0, elements int) co
 
 // outerWalk adds k elements from k0 on of a pair to the columns [n0,n1) of sum,
 // whose rows are ld apart, a stretch of k at a time. While a block of columns is
-// multiplied, as much of the next stretch is fetched, front to back.
-func (j *job) outerWalk(kern *kernels, p *Pair, a columns, k0, k, stretch, n0, n1 int, sum []float32, ld int) {
+// multiplied, as much of the next stretch is fetched, front to back: after the
+// last one, of the rows that begin at after, if there are.
+func (j *job) outerWalk(kern *kernels, p *Pair, a columns, k0, k, stretch, n0, n1 int, sum []float32, ld int, after ahead) {
 	const size = 4
 	groups, cols := kern.outerShape(j.c.M)
 	stride := p.B.Stride
 	for t := 0; t < k; t += stretch {
 		depth := min(stretch, k-t)
+		if t+depth < k {
+			after = ahead{at(p.B.Data, size*((k0+t+depth)*stride+n0)), stride}
+		}
 		for n := n0; n < n1; n += cols {
-			ahead, apart := 0, 0
-			if t+depth < k {
-				ahead, apart = following((n-n0)*depth, cols*depth, n1-n0, stride)
-				ahead += depth*stride + n0 - n
-			}
+			b := at(p.B.Data, size*((k0+t)*stride+n))
+			far, apart := after.of(b, (n-n0)*depth, cols*depth, n1-n0)
 			for g := range groups {
 				m0, m1 := g*j.c.M/groups, (g+1)*j.c.M/groups
-				kern.outer(m1-m0, depth, at(a.data, size*m0+t/kern.pairSize*a.step), a.step,
-					at(p.B.Data, size*((k0+t)*stride+n)), size*stride, size*ahead, size*apart,
+				kern.outer(m1-m0, depth, at(a.data, size*m0+t/kern.pairSize*a.step), a.step, b, size*stride, far, apart,
 					floats(sum, m0*ld+n), ld, min(cols, n1-n), p.Alpha)
-				ahead, apart = 0, 0
+				far, apart = 0, 0
 			}
 		}
 	}
 }
 
-// following is where in rows of so many elements, stride apart, n of them lie
-// behind the first few, in two halves: how far from the first one, and how far
-// from each other. Where a half does not fit into a row, others that lie behind
-// the row are part of it.
-func following(first, n, width, stride int) (ahead, apart int) {
-	if width == stride {
-		return first, n / 2
+// ahead is rows of float32 that are to be multiplied next, so many elements
+// apart, or nil.
+type ahead struct {
+	data   unsafe.Pointer
+	stride int
+}
+
+// of is where n elements lie behind the first few of rows of so many, in two
+// halves: how many bytes from b the first is, and from the first the second. Where a half does
+// not fit into a row, others that lie behind the row are part of it.
+func (r ahead) of(b unsafe.Pointer, first, n, width int) (far, apart int) {
+	if r.data == nil {
+		return 0, 0
 	}
-	return first/2/width*2*stride + first/2%width, stride // a half of each of two rows
+	far, apart = first, n/2
+	if width != r.stride { // a half of each of two rows
+		far, apart = first/2/width*2*r.stride+first/2%width, r.stride
+	}
+	return int(uintptr(r.data)-uintptr(b)) + F32.Size()*far, F32.Size() * apart
 }

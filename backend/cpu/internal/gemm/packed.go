@@ -180,6 +180,10 @@ func (p *packed) multiply(b []float32, step, k0, k, n0, n1, first, last int) {
 				tile(n, col, 0)
 			}
 		}
+		if k0+k == p.depth {
+			_, _, r1 := p.panel(last - 1)
+			c.finish(p.row0+p.panelRow(first), p.row0+r1, n0, n1)
+		}
 		return
 	}
 	for n := first; n < last; n++ {
@@ -187,6 +191,9 @@ func (p *packed) multiply(b []float32, step, k0, k, n0, n1, first, last int) {
 		next := 4 * ((r1-r0)*p.depth + packSlack + 1)
 		for col := n0; col < n1; col += nr {
 			tile(n, col, next)
+		}
+		if k0+k == p.depth {
+			c.finish(p.row0+r0, p.row0+r1, n0, n1)
 		}
 	}
 }
@@ -213,17 +220,16 @@ func (p *packed) packCols(s *scratch, b []float32, k0, k, n0, n1 int) {
 		if from < to {
 			first := (from - start) * p.kern.pairSize
 			last := min(pair.K, (to-start)*p.kern.pairSize)
-			if pair.Ready != nil && pair.Ready.kern == p.kern {
+			switch {
+			case pair.Ready != nil && pair.Ready.kern == p.kern:
 				p.copyReady(b, pair.Ready, from-k0, k, from-start, to-start, n0, n1)
-				start += words
-				continue
-			}
-			if pair.B.Elem.Quantized() {
+			case pair.B.Elem.Quantized():
 				p.packQuantized(s, b, pair, from-k0, k, first, last, n0, n1)
-				start += words
-				continue
+			case pair.FilterB != nil:
+				p.packFiltered(s, b, pair, from-k0, k, first, last, n0, n1)
+			default:
+				p.packB(b[(from-k0)*nr:], &pair.B, k, first, last, n0, n1)
 			}
-			p.packB(b[(from-k0)*nr:], &pair.B, k, first, last, n0, n1)
 		}
 		start += words
 	}

@@ -14,7 +14,7 @@ func BenchmarkKernels(b *testing.B) {
 	opt := AdamW{LR: 1e-3, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01}
 	for _, n := range []int{2048, 1 << 20} {
 		x, y, z, w := random(1, n, 1), random(2, n, 1), random(3, n, 1), random(4, n, 1)
-		v := make([]float32, n)
+		v, bits := make([]float32, n), make([]byte, n/8)
 		for _, c := range []struct {
 			name string
 			run  func()
@@ -43,6 +43,8 @@ func BenchmarkKernels(b *testing.B) {
 			{"rotary128", func() { Rotary(z, x, 128, y[:64], w[:64], false) }},
 			{"adamw", func() { opt.Step(z, w, v, x, 10) }},
 			{"dropout", func() { Dropout(z, x, mask, 0, 1.1) }},
+			{"keep", func() { Keep(bits[:n/8], mask, 0) }},
+			{"masked", func() { Masked(z, x, bits, 0, 1.1) }},
 			{"tanh", func() { Apply(Tanh, z, x) }},
 		} {
 			for _, k := range available() {

@@ -66,6 +66,8 @@ var avx2 = kernels{
 
 	adamW:   func(p, m, v, g []float32, c adamConstants) { adamWAVX2(p, m, v, g, &c.decay) },
 	dropout: func(dst, x []float32, d dropBlock) { dropoutAVX2(dst, x, &d.counter[0]) },
+	keep:    func(bits []byte, d dropBlock) { keepAVX2(bits, &d.counter[0]) },
+	masked:  maskedAVX2,
 }
 
 var avx512 = kernels{
@@ -101,4 +103,6 @@ var avx512 = kernels{
 
 	adamW:   func(p, m, v, g []float32, c adamConstants) { adamWAVX512(p, m, v, g, &c.decay) },
 	dropout: func(dst, x []float32, d dropBlock) { dropoutAVX512(dst, x, &d.counter[0]) },
+	keep:    func(bits []byte, d dropBlock) { keepAVX512(bits, &d.counter[0]) },
+	masked:  maskedAVX512,
 }

@@ -33,6 +33,62 @@ func Dropout(dst, x []float32, mask philox.Mask, start uint64, scale float32) {
 	dropEach(dst, x, mask, start, scale)
 }
 
+// Keeps reports whether Keep and Masked are faster than drawing a mask anew each
+// time that it is applied.
+func Keeps() bool { return active.keep != nil }
+
+// Keep sets the bits of the elements that mask keeps and clears the others: bit
+// i%8 of byte i/8 is of element start+i. start is a multiple of 64, and so are the
+// bits.
+func Keep(bits []byte, mask philox.Mask, start uint64) {
+	for len(bits) > 0 {
+		low := start / 4
+		// Groups left before the low word of the counter overflows.
+		n := int(min(uint64(len(bits)/(dropGroup/8)), (1<<32-low&(1<<32-1))*4/dropGroup))
+		d := dropBlock{counter: [4]uint32{uint32(low), uint32(low >> 32), mask.Op, mask.Step}, key: mask.Key, threshold: mask.Threshold}
+		if active.keep != nil {
+			active.keep(bits[:n*dropGroup/8], d)
+		} else {
+			portableKeep(bits[:n*dropGroup/8], d)
+		}
+		bits, start = bits[n*dropGroup/8:], start+uint64(n*dropGroup)
+	}
+}
+
+// Masked is Dropout where the bits of the elements have been set by Keep from 0
+// on: dst[i] is of element start+i.
+func Masked(dst, x []float32, bits []byte, start int, scale float32) {
+	const turn = 16
+	n := 0
+	if start%turn == 0 && active.masked != nil {
+		if n = len(dst) &^ (turn - 1); n > 0 {
+			active.masked(dst[:n], x[:n], bits[start/8:], scale)
+		}
+	}
+	for i := n; i < len(dst); i++ {
+		if bits[(start+i)/8]>>((start+i)%8)&1 != 0 {
+			dst[i] = x[i] * scale
+		} else {
+			dst[i] = 0
+		}
+	}
+}
+
+// portableKeep handles a multiple of 8 bytes.
+func portableKeep(bits []byte, d dropBlock) {
+	for c := d.counter; len(bits) > 0; bits = bits[1:] {
+		bits[0] = 0
+		for half := range 2 {
+			for i, w := range d.key.Block(c) {
+				if w >= d.threshold {
+					bits[0] |= 1 << (4*half + i)
+				}
+			}
+			c[0]++
+		}
+	}
+}
+
 // dropGroup is how many elements a step of the widest kernel draws: 16
 // counters of 4 words.
 const dropGroup = 64

@@ -55,3 +55,43 @@ func TestDropoutOfNaN(t *testing.T) {
 		}
 	})
 }
+
+func TestKeptBits(t *testing.T) {
+	each(t, func(t *testing.T) {
+		rapid.Check(t, func(t *rapid.T) {
+			m := philox.NewMask(rapid.Uint64().Draw(t, "seed"), rapid.Uint32().Draw(t, "step"),
+				rapid.Uint32().Draw(t, "op"), rapid.Float64Range(0, 0.99).Draw(t, "p"))
+			first := 64 * rapid.OneOf(rapid.Uint64Range(0, 9), rapid.Uint64Range(1<<28-5, 1<<28+1)).Draw(t, "start") // the low counter word overflows
+			bits := make([]byte, 8*rapid.IntRange(0, 11).Draw(t, "groups"))
+			for i := range bits {
+				bits[i] = 0xaa
+			}
+			Keep(bits, m, first)
+			for i := range 8 * len(bits) {
+				if keep := bits[i/8]>>(i%8)&1 != 0; keep != m.Keep(first+uint64(i)) {
+					t.Fatalf("bit %d is %v", i, keep)
+				}
+			}
+			start := rapid.OneOf(rapid.Just(0), rapid.SampledFrom([]int{16, 48, 64}), rapid.IntRange(0, 8*len(bits))).Draw(t, "element")
+			start = min(start, 8*len(bits))
+			n := rapid.IntRange(0, 8*len(bits)-start).Draw(t, "n")
+			x := random(1, n, 1)
+			y, all := guarded(n)
+			Masked(y, x, bits, start, 1.25)
+			for i := range y {
+				want := float32(0)
+				if m.Keep(first + uint64(start+i)) {
+					want = x[i] * 1.25
+				}
+				if y[i] != want {
+					t.Fatalf("element %d: got %v, want %v", i, y[i], want)
+				}
+			}
+			for _, v := range append(all[:16:16], all[len(all)-16:]...) {
+				if v != 12345 {
+					t.Fatal("wrote outside of the slice")
+				}
+			}
+		})
+	})
+}

@@ -5165,6 +5165,346 @@ DATA word00000008<>+24(SB)/4, $0x00000008
 DATA word00000008<>+28(SB)/4, $0x00000008
 GLOBL word00000008<>(SB), RODATA|NOPTR, $32
 
+// func keepAVX2(bits []byte, d *uint32)
+// Requires: AVX, AVX2
+TEXT ·keepAVX2(SB), NOSPLIT, $80-32
+	MOVQ         bits_len+8(FP), AX
+	MOVQ         bits_base+0(FP), DX
+	MOVQ         d+24(FP), CX
+	VPBROADCASTD wordd2511f53<>+0(SB), Y0
+	VPBROADCASTD wordcd9e8d57<>+0(SB), Y1
+	MOVL         16(CX), BX
+	MOVL         BX, (SP)
+	ADDL         $0x9e3779b9, BX
+	MOVL         BX, 8(SP)
+	ADDL         $0x9e3779b9, BX
+	MOVL         BX, 16(SP)
+	ADDL         $0x9e3779b9, BX
+	MOVL         BX, 24(SP)
+	ADDL         $0x9e3779b9, BX
+	MOVL         BX, 32(SP)
+	ADDL         $0x9e3779b9, BX
+	MOVL         BX, 40(SP)
+	ADDL         $0x9e3779b9, BX
+	MOVL         BX, 48(SP)
+	ADDL         $0x9e3779b9, BX
+	MOVL         BX, 56(SP)
+	ADDL         $0x9e3779b9, BX
+	MOVL         BX, 64(SP)
+	ADDL         $0x9e3779b9, BX
+	MOVL         BX, 72(SP)
+	ADDL         $0x9e3779b9, BX
+	MOVL         20(CX), BX
+	MOVL         BX, 4(SP)
+	ADDL         $0xbb67ae85, BX
+	MOVL         BX, 12(SP)
+	ADDL         $0xbb67ae85, BX
+	MOVL         BX, 20(SP)
+	ADDL         $0xbb67ae85, BX
+	MOVL         BX, 28(SP)
+	ADDL         $0xbb67ae85, BX
+	MOVL         BX, 36(SP)
+	ADDL         $0xbb67ae85, BX
+	MOVL         BX, 44(SP)
+	ADDL         $0xbb67ae85, BX
+	MOVL         BX, 52(SP)
+	ADDL         $0xbb67ae85, BX
+	MOVL         BX, 60(SP)
+	ADDL         $0xbb67ae85, BX
+	MOVL         BX, 68(SP)
+	ADDL         $0xbb67ae85, BX
+	MOVL         BX, 76(SP)
+	ADDL         $0xbb67ae85, BX
+	VPBROADCASTD (CX), Y2
+	VPBROADCASTD 4(CX), Y3
+	VPBROADCASTD 8(CX), Y4
+	VPBROADCASTD 12(CX), Y5
+	VPADDD       countersAVX2<>+0(SB), Y2, Y2
+	VMOVUPS      word00000008<>+0(SB), Y6
+	VPBROADCASTD 24(CX), Y7
+	XORQ         CX, CX
+	TESTQ        AX, AX
+	JZ           end
+
+loop:
+	VPSRLQ       $0x20, Y2, Y8
+	VPMULUDQ     Y0, Y2, Y9
+	VPMULUDQ     Y0, Y8, Y8
+	VMOVSHDUP    Y9, Y10
+	VPBLENDD     $0xaa, Y8, Y10, Y10
+	VMOVSLDUP    Y8, Y8
+	VPBLENDD     $0xaa, Y8, Y9, Y8
+	VPSRLQ       $0x20, Y4, Y9
+	VPMULUDQ     Y1, Y4, Y11
+	VPMULUDQ     Y1, Y9, Y9
+	VMOVSHDUP    Y11, Y12
+	VPBLENDD     $0xaa, Y9, Y12, Y12
+	VMOVSLDUP    Y9, Y9
+	VPBLENDD     $0xaa, Y9, Y11, Y9
+	VPBROADCASTD (SP), Y11
+	VPXOR        Y3, Y12, Y12
+	VPXOR        Y11, Y12, Y12
+	VPBROADCASTD 4(SP), Y11
+	VPXOR        Y5, Y10, Y10
+	VPXOR        Y11, Y10, Y10
+	VPSRLQ       $0x20, Y12, Y11
+	VPMULUDQ     Y0, Y12, Y12
+	VPMULUDQ     Y0, Y11, Y11
+	VMOVSHDUP    Y12, Y13
+	VPBLENDD     $0xaa, Y11, Y13, Y13
+	VMOVSLDUP    Y11, Y11
+	VPBLENDD     $0xaa, Y11, Y12, Y11
+	VPSRLQ       $0x20, Y10, Y12
+	VPMULUDQ     Y1, Y10, Y10
+	VPMULUDQ     Y1, Y12, Y12
+	VMOVSHDUP    Y10, Y14
+	VPBLENDD     $0xaa, Y12, Y14, Y14
+	VMOVSLDUP    Y12, Y12
+	VPBLENDD     $0xaa, Y12, Y10, Y12
+	VPBROADCASTD 8(SP), Y10
+	VPXOR        Y9, Y14, Y14
+	VPXOR        Y10, Y14, Y14
+	VPBROADCASTD 12(SP), Y9
+	VPXOR        Y8, Y13, Y13
+	VPXOR        Y9, Y13, Y13
+	VPSRLQ       $0x20, Y14, Y8
+	VPMULUDQ     Y0, Y14, Y9
+	VPMULUDQ     Y0, Y8, Y8
+	VMOVSHDUP    Y9, Y10
+	VPBLENDD     $0xaa, Y8, Y10, Y10
+	VMOVSLDUP    Y8, Y8
+	VPBLENDD     $0xaa, Y8, Y9, Y8
+	VPSRLQ       $0x20, Y13, Y9
+	VPMULUDQ     Y1, Y13, Y13
+	VPMULUDQ     Y1, Y9, Y9
+	VMOVSHDUP    Y13, Y14
+	VPBLENDD     $0xaa, Y9, Y14, Y14
+	VMOVSLDUP    Y9, Y9
+	VPBLENDD     $0xaa, Y9, Y13, Y9
+	VPBROADCASTD 16(SP), Y13
+	VPXOR        Y12, Y14, Y14
+	VPXOR        Y13, Y14, Y14
+	VPBROADCASTD 20(SP), Y12
+	VPXOR        Y11, Y10, Y10
+	VPXOR        Y12, Y10, Y10
+	VPSRLQ       $0x20, Y14, Y11
+	VPMULUDQ     Y0, Y14, Y12
+	VPMULUDQ     Y0, Y11, Y11
+	VMOVSHDUP    Y12, Y13
+	VPBLENDD     $0xaa, Y11, Y13, Y13
+	VMOVSLDUP    Y11, Y11
+	VPBLENDD     $0xaa, Y11, Y12, Y11
+	VPSRLQ       $0x20, Y10, Y12
+	VPMULUDQ     Y1, Y10, Y10
+	VPMULUDQ     Y1, Y12, Y12
+	VMOVSHDUP    Y10, Y14
+	VPBLENDD     $0xaa, Y12, Y14, Y14
+	VMOVSLDUP    Y12, Y12
+	VPBLENDD     $0xaa, Y12, Y10, Y12
+	VPBROADCASTD 24(SP), Y10
+	VPXOR        Y9, Y14, Y14
+	VPXOR        Y10, Y14, Y14
+	VPBROADCASTD 28(SP), Y9
+	VPXOR        Y8, Y13, Y13
+	VPXOR        Y9, Y13, Y13
+	VPSRLQ       $0x20, Y14, Y8
+	VPMULUDQ     Y0, Y14, Y9
+	VPMULUDQ     Y0, Y8, Y8
+	VMOVSHDUP    Y9, Y10
+	VPBLENDD     $0xaa, Y8, Y10, Y10
+	VMOVSLDUP    Y8, Y8
+	VPBLENDD     $0xaa, Y8, Y9, Y8
+	VPSRLQ       $0x20, Y13, Y9
+	VPMULUDQ     Y1, Y13, Y13
+	VPMULUDQ     Y1, Y9, Y9
+	VMOVSHDUP    Y13, Y14
+	VPBLENDD     $0xaa, Y9, Y14, Y14
+	VMOVSLDUP    Y9, Y9
+	VPBLENDD     $0xaa, Y9, Y13, Y9
+	VPBROADCASTD 32(SP), Y13
+	VPXOR        Y12, Y14, Y14
+	VPXOR        Y13, Y14, Y14
+	VPBROADCASTD 36(SP), Y12
+	VPXOR        Y11, Y10, Y10
+	VPXOR        Y12, Y10, Y10
+	VPSRLQ       $0x20, Y14, Y11
+	VPMULUDQ     Y0, Y14, Y12
+	VPMULUDQ     Y0, Y11, Y11
+	VMOVSHDUP    Y12, Y13
+	VPBLENDD     $0xaa, Y11, Y13, Y13
+	VMOVSLDUP    Y11, Y11
+	VPBLENDD     $0xaa, Y11, Y12, Y11
+	VPSRLQ       $0x20, Y10, Y12
+	VPMULUDQ     Y1, Y10, Y10
+	VPMULUDQ     Y1, Y12, Y12
+	VMOVSHDUP    Y10, Y14
+	VPBLENDD     $0xaa, Y12, Y14, Y14
+	VMOVSLDUP    Y12, Y12
+	VPBLENDD     $0xaa, Y12, Y10, Y12
+	VPBROADCASTD 40(SP), Y10
+	VPXOR        Y9, Y14, Y14
+	VPXOR        Y10, Y14, Y14
+	VPBROADCASTD 44(SP), Y9
+	VPXOR        Y8, Y13, Y13
+	VPXOR        Y9, Y13, Y13
+	VPSRLQ       $0x20, Y14, Y8
+	VPMULUDQ     Y0, Y14, Y9
+	VPMULUDQ     Y0, Y8, Y8
+	VMOVSHDUP    Y9, Y10
+	VPBLENDD     $0xaa, Y8, Y10, Y10
+	VMOVSLDUP    Y8, Y8
+	VPBLENDD     $0xaa, Y8, Y9, Y8
+	VPSRLQ       $0x20, Y13, Y9
+	VPMULUDQ     Y1, Y13, Y13
+	VPMULUDQ     Y1, Y9, Y9
+	VMOVSHDUP    Y13, Y14
+	VPBLENDD     $0xaa, Y9, Y14, Y14
+	VMOVSLDUP    Y9, Y9
+	VPBLENDD     $0xaa, Y9, Y13, Y9
+	VPBROADCASTD 48(SP), Y13
+	VPXOR        Y12, Y14, Y14
+	VPXOR        Y13, Y14, Y14
+	VPBROADCASTD 52(SP), Y12
+	VPXOR        Y11, Y10, Y10
+	VPXOR        Y12, Y10, Y10
+	VPSRLQ       $0x20, Y14, Y11
+	VPMULUDQ     Y0, Y14, Y12
+	VPMULUDQ     Y0, Y11, Y11
+	VMOVSHDUP    Y12, Y13
+	VPBLENDD     $0xaa, Y11, Y13, Y13
+	VMOVSLDUP    Y11, Y11
+	VPBLENDD     $0xaa, Y11, Y12, Y11
+	VPSRLQ       $0x20, Y10, Y12
+	VPMULUDQ     Y1, Y10, Y10
+	VPMULUDQ     Y1, Y12, Y12
+	VMOVSHDUP    Y10, Y14
+	VPBLENDD     $0xaa, Y12, Y14, Y14
+	VMOVSLDUP    Y12, Y12
+	VPBLENDD     $0xaa, Y12, Y10, Y12
+	VPBROADCASTD 56(SP), Y10
+	VPXOR        Y9, Y14, Y14
+	VPXOR        Y10, Y14, Y14
+	VPBROADCASTD 60(SP), Y9
+	VPXOR        Y8, Y13, Y13
+	VPXOR        Y9, Y13, Y13
+	VPSRLQ       $0x20, Y14, Y8
+	VPMULUDQ     Y0, Y14, Y9
+	VPMULUDQ     Y0, Y8, Y8
+	VMOVSHDUP    Y9, Y10
+	VPBLENDD     $0xaa, Y8, Y10, Y10
+	VMOVSLDUP    Y8, Y8
+	VPBLENDD     $0xaa, Y8, Y9, Y8
+	VPSRLQ       $0x20, Y13, Y9
+	VPMULUDQ     Y1, Y13, Y13
+	VPMULUDQ     Y1, Y9, Y9
+	VMOVSHDUP    Y13, Y14
+	VPBLENDD     $0xaa, Y9, Y14, Y14
+	VMOVSLDUP    Y9, Y9
+	VPBLENDD     $0xaa, Y9, Y13, Y9
+	VPBROADCASTD 64(SP), Y13
+	VPXOR        Y12, Y14, Y14
+	VPXOR        Y13, Y14, Y14
+	VPBROADCASTD 68(SP), Y12
+	VPXOR        Y11, Y10, Y10
+	VPXOR        Y12, Y10, Y10
+	VPSRLQ       $0x20, Y14, Y11
+	VPMULUDQ     Y0, Y14, Y12
+	VPMULUDQ     Y0, Y11, Y11
+	VMOVSHDUP    Y12, Y13
+	VPBLENDD     $0xaa, Y11, Y13, Y13
+	VMOVSLDUP    Y11, Y11
+	VPBLENDD     $0xaa, Y11, Y12, Y11
+	VPSRLQ       $0x20, Y10, Y12
+	VPMULUDQ     Y1, Y10, Y10
+	VPMULUDQ     Y1, Y12, Y12
+	VMOVSHDUP    Y10, Y14
+	VPBLENDD     $0xaa, Y12, Y14, Y14
+	VMOVSLDUP    Y12, Y12
+	VPBLENDD     $0xaa, Y12, Y10, Y12
+	VPBROADCASTD 72(SP), Y10
+	VPXOR        Y9, Y14, Y14
+	VPXOR        Y10, Y14, Y14
+	VPBROADCASTD 76(SP), Y9
+	VPXOR        Y8, Y13, Y13
+	VPXOR        Y9, Y13, Y13
+	VPUNPCKLDQ   Y12, Y14, Y8
+	VPUNPCKLDQ   Y11, Y13, Y9
+	VPUNPCKLQDQ  Y9, Y8, Y10
+	VPUNPCKHQDQ  Y9, Y8, Y8
+	VPUNPCKHDQ   Y12, Y14, Y9
+	VPUNPCKHDQ   Y11, Y13, Y11
+	VPUNPCKLQDQ  Y11, Y9, Y12
+	VPUNPCKHQDQ  Y11, Y9, Y9
+	VPMAXUD      Y7, Y10, Y11
+	VPCMPEQD     Y11, Y10, Y11
+	VMOVMSKPS    Y11, BX
+	MOVB         BL, (DX)(CX*1)
+	VPMAXUD      Y7, Y8, Y10
+	VPCMPEQD     Y10, Y8, Y10
+	VMOVMSKPS    Y10, BX
+	MOVB         BL, 1(DX)(CX*1)
+	VPMAXUD      Y7, Y12, Y8
+	VPCMPEQD     Y8, Y12, Y8
+	VMOVMSKPS    Y8, BX
+	MOVB         BL, 2(DX)(CX*1)
+	VPMAXUD      Y7, Y9, Y8
+	VPCMPEQD     Y8, Y9, Y8
+	VMOVMSKPS    Y8, BX
+	MOVB         BL, 3(DX)(CX*1)
+	VPADDD       Y6, Y2, Y2
+	ADDQ         $+4, CX
+	CMPQ         CX, AX
+	JLT          loop
+
+end:
+	VZEROUPPER
+	RET
+
+// func maskedAVX2(dst []float32, x []float32, bits []byte, scale float32)
+// Requires: AVX, AVX2
+TEXT ·maskedAVX2(SB), NOSPLIT, $0-76
+	MOVQ         dst_len+8(FP), AX
+	MOVQ         dst_base+0(FP), DX
+	MOVQ         x_base+24(FP), BX
+	MOVQ         bits_base+48(FP), SI
+	VBROADCASTSS scale+72(FP), Y0
+	VMOVDQU      bitsAVX2<>+0(SB), Y1
+	XORQ         CX, CX
+	TESTQ        AX, AX
+	JZ           end
+
+loop:
+	VPBROADCASTB (SI), Y2
+	VPAND        Y1, Y2, Y2
+	VPCMPEQD     Y1, Y2, Y2
+	VMULPS       (BX)(CX*4), Y0, Y3
+	VANDPS       Y2, Y3, Y3
+	VMOVUPS      Y3, (DX)(CX*4)
+	VPBROADCASTB 1(SI), Y2
+	VPAND        Y1, Y2, Y2
+	VPCMPEQD     Y1, Y2, Y2
+	VMULPS       32(BX)(CX*4), Y0, Y3
+	VANDPS       Y2, Y3, Y3
+	VMOVUPS      Y3, 32(DX)(CX*4)
+	ADDQ         $+2, SI
+	ADDQ         $+16, CX
+	CMPQ         CX, AX
+	JLT          loop
+
+end:
+	VZEROUPPER
+	RET
+
+DATA bitsAVX2<>+0(SB)/4, $0x00000001
+DATA bitsAVX2<>+4(SB)/4, $0x00000002
+DATA bitsAVX2<>+8(SB)/4, $0x00000004
+DATA bitsAVX2<>+12(SB)/4, $0x00000008
+DATA bitsAVX2<>+16(SB)/4, $0x00000010
+DATA bitsAVX2<>+20(SB)/4, $0x00000020
+DATA bitsAVX2<>+24(SB)/4, $0x00000040
+DATA bitsAVX2<>+28(SB)/4, $0x00000080
+GLOBL bitsAVX2<>(SB), RODATA|NOPTR, $32
+
 // func dotRows1AVX2(x *float32, xStride int, p *float32, pStride int, rows *float32, stride int, width int, count int)
 // Requires: AVX, CMOV, FMA3
 TEXT ·dotRows1AVX2(SB), NOSPLIT, $0-64
@@ -9972,6 +10312,263 @@ DATA word00000010<>+20(SB)/4, $0x00000010
 DATA word00000010<>+24(SB)/4, $0x00000010
 DATA word00000010<>+28(SB)/4, $0x00000010
 GLOBL word00000010<>(SB), RODATA|NOPTR, $32
+
+// func keepAVX512(bits []byte, d *uint32)
+// Requires: AVX, AVX512F
+TEXT ·keepAVX512(SB), NOSPLIT, $80-32
+	MOVQ         bits_len+8(FP), AX
+	MOVQ         bits_base+0(FP), DX
+	MOVQ         d+24(FP), CX
+	VPBROADCASTD wordd2511f53<>+0(SB), Z0
+	VPBROADCASTD wordcd9e8d57<>+0(SB), Z1
+	MOVL         16(CX), BX
+	MOVL         BX, (SP)
+	ADDL         $0x9e3779b9, BX
+	MOVL         BX, 8(SP)
+	ADDL         $0x9e3779b9, BX
+	MOVL         BX, 16(SP)
+	ADDL         $0x9e3779b9, BX
+	MOVL         BX, 24(SP)
+	ADDL         $0x9e3779b9, BX
+	MOVL         BX, 32(SP)
+	ADDL         $0x9e3779b9, BX
+	MOVL         BX, 40(SP)
+	ADDL         $0x9e3779b9, BX
+	MOVL         BX, 48(SP)
+	ADDL         $0x9e3779b9, BX
+	MOVL         BX, 56(SP)
+	ADDL         $0x9e3779b9, BX
+	MOVL         BX, 64(SP)
+	ADDL         $0x9e3779b9, BX
+	MOVL         BX, 72(SP)
+	ADDL         $0x9e3779b9, BX
+	MOVL         20(CX), BX
+	MOVL         BX, 4(SP)
+	ADDL         $0xbb67ae85, BX
+	MOVL         BX, 12(SP)
+	ADDL         $0xbb67ae85, BX
+	MOVL         BX, 20(SP)
+	ADDL         $0xbb67ae85, BX
+	MOVL         BX, 28(SP)
+	ADDL         $0xbb67ae85, BX
+	MOVL         BX, 36(SP)
+	ADDL         $0xbb67ae85, BX
+	MOVL         BX, 44(SP)
+	ADDL         $0xbb67ae85, BX
+	MOVL         BX, 52(SP)
+	ADDL         $0xbb67ae85, BX
+	MOVL         BX, 60(SP)
+	ADDL         $0xbb67ae85, BX
+	MOVL         BX, 68(SP)
+	ADDL         $0xbb67ae85, BX
+	MOVL         BX, 76(SP)
+	ADDL         $0xbb67ae85, BX
+	MOVL         $0x00005555, BX
+	KMOVW        BX, K1
+	MOVL         $0x0000aaaa, BX
+	KMOVW        BX, K2
+	VPBROADCASTD (CX), Z2
+	VPBROADCASTD 4(CX), Z3
+	VPBROADCASTD 8(CX), Z4
+	VPBROADCASTD 12(CX), Z5
+	VPADDD       countersAVX512<>+0(SB), Z2, Z2
+	VBROADCASTSS word00000010<>+0(SB), Z6
+	VMOVUPS      Z6, Z6
+	VPBROADCASTD 24(CX), Z7
+	XORQ         CX, CX
+	TESTQ        AX, AX
+	JZ           end
+
+loop:
+	VPSRLQ          $0x20, Z2, Z8
+	VPMULUDQ        Z0, Z2, Z9
+	VPMULUDQ        Z0, Z8, Z8
+	VMOVAPS         Z8, Z10
+	VMOVSHDUP       Z9, K1, Z10
+	VMOVSLDUP       Z8, K2, Z9
+	VPSRLQ          $0x20, Z4, Z8
+	VPMULUDQ        Z1, Z4, Z11
+	VPMULUDQ        Z1, Z8, Z8
+	VMOVAPS         Z8, Z12
+	VMOVSHDUP       Z11, K1, Z12
+	VMOVSLDUP       Z8, K2, Z11
+	VPTERNLOGD.BCST $0x96, (SP), Z3, Z12
+	VPTERNLOGD.BCST $0x96, 4(SP), Z5, Z10
+	VPSRLQ          $0x20, Z12, Z8
+	VPMULUDQ        Z0, Z12, Z12
+	VPMULUDQ        Z0, Z8, Z8
+	VMOVAPS         Z8, Z13
+	VMOVSHDUP       Z12, K1, Z13
+	VMOVSLDUP       Z8, K2, Z12
+	VPSRLQ          $0x20, Z10, Z8
+	VPMULUDQ        Z1, Z10, Z10
+	VPMULUDQ        Z1, Z8, Z8
+	VMOVAPS         Z8, Z14
+	VMOVSHDUP       Z10, K1, Z14
+	VMOVSLDUP       Z8, K2, Z10
+	VPTERNLOGD.BCST $0x96, 8(SP), Z11, Z14
+	VPTERNLOGD.BCST $0x96, 12(SP), Z9, Z13
+	VPSRLQ          $0x20, Z14, Z8
+	VPMULUDQ        Z0, Z14, Z9
+	VPMULUDQ        Z0, Z8, Z8
+	VMOVAPS         Z8, Z11
+	VMOVSHDUP       Z9, K1, Z11
+	VMOVSLDUP       Z8, K2, Z9
+	VPSRLQ          $0x20, Z13, Z8
+	VPMULUDQ        Z1, Z13, Z13
+	VPMULUDQ        Z1, Z8, Z8
+	VMOVAPS         Z8, Z14
+	VMOVSHDUP       Z13, K1, Z14
+	VMOVSLDUP       Z8, K2, Z13
+	VPTERNLOGD.BCST $0x96, 16(SP), Z10, Z14
+	VPTERNLOGD.BCST $0x96, 20(SP), Z12, Z11
+	VPSRLQ          $0x20, Z14, Z8
+	VPMULUDQ        Z0, Z14, Z10
+	VPMULUDQ        Z0, Z8, Z8
+	VMOVAPS         Z8, Z12
+	VMOVSHDUP       Z10, K1, Z12
+	VMOVSLDUP       Z8, K2, Z10
+	VPSRLQ          $0x20, Z11, Z8
+	VPMULUDQ        Z1, Z11, Z11
+	VPMULUDQ        Z1, Z8, Z8
+	VMOVAPS         Z8, Z14
+	VMOVSHDUP       Z11, K1, Z14
+	VMOVSLDUP       Z8, K2, Z11
+	VPTERNLOGD.BCST $0x96, 24(SP), Z13, Z14
+	VPTERNLOGD.BCST $0x96, 28(SP), Z9, Z12
+	VPSRLQ          $0x20, Z14, Z8
+	VPMULUDQ        Z0, Z14, Z9
+	VPMULUDQ        Z0, Z8, Z8
+	VMOVAPS         Z8, Z13
+	VMOVSHDUP       Z9, K1, Z13
+	VMOVSLDUP       Z8, K2, Z9
+	VPSRLQ          $0x20, Z12, Z8
+	VPMULUDQ        Z1, Z12, Z12
+	VPMULUDQ        Z1, Z8, Z8
+	VMOVAPS         Z8, Z14
+	VMOVSHDUP       Z12, K1, Z14
+	VMOVSLDUP       Z8, K2, Z12
+	VPTERNLOGD.BCST $0x96, 32(SP), Z11, Z14
+	VPTERNLOGD.BCST $0x96, 36(SP), Z10, Z13
+	VPSRLQ          $0x20, Z14, Z8
+	VPMULUDQ        Z0, Z14, Z10
+	VPMULUDQ        Z0, Z8, Z8
+	VMOVAPS         Z8, Z11
+	VMOVSHDUP       Z10, K1, Z11
+	VMOVSLDUP       Z8, K2, Z10
+	VPSRLQ          $0x20, Z13, Z8
+	VPMULUDQ        Z1, Z13, Z13
+	VPMULUDQ        Z1, Z8, Z8
+	VMOVAPS         Z8, Z14
+	VMOVSHDUP       Z13, K1, Z14
+	VMOVSLDUP       Z8, K2, Z13
+	VPTERNLOGD.BCST $0x96, 40(SP), Z12, Z14
+	VPTERNLOGD.BCST $0x96, 44(SP), Z9, Z11
+	VPSRLQ          $0x20, Z14, Z8
+	VPMULUDQ        Z0, Z14, Z9
+	VPMULUDQ        Z0, Z8, Z8
+	VMOVAPS         Z8, Z12
+	VMOVSHDUP       Z9, K1, Z12
+	VMOVSLDUP       Z8, K2, Z9
+	VPSRLQ          $0x20, Z11, Z8
+	VPMULUDQ        Z1, Z11, Z11
+	VPMULUDQ        Z1, Z8, Z8
+	VMOVAPS         Z8, Z14
+	VMOVSHDUP       Z11, K1, Z14
+	VMOVSLDUP       Z8, K2, Z11
+	VPTERNLOGD.BCST $0x96, 48(SP), Z13, Z14
+	VPTERNLOGD.BCST $0x96, 52(SP), Z10, Z12
+	VPSRLQ          $0x20, Z14, Z8
+	VPMULUDQ        Z0, Z14, Z10
+	VPMULUDQ        Z0, Z8, Z8
+	VMOVAPS         Z8, Z13
+	VMOVSHDUP       Z10, K1, Z13
+	VMOVSLDUP       Z8, K2, Z10
+	VPSRLQ          $0x20, Z12, Z8
+	VPMULUDQ        Z1, Z12, Z12
+	VPMULUDQ        Z1, Z8, Z8
+	VMOVAPS         Z8, Z14
+	VMOVSHDUP       Z12, K1, Z14
+	VMOVSLDUP       Z8, K2, Z12
+	VPTERNLOGD.BCST $0x96, 56(SP), Z11, Z14
+	VPTERNLOGD.BCST $0x96, 60(SP), Z9, Z13
+	VPSRLQ          $0x20, Z14, Z8
+	VPMULUDQ        Z0, Z14, Z9
+	VPMULUDQ        Z0, Z8, Z8
+	VMOVAPS         Z8, Z11
+	VMOVSHDUP       Z9, K1, Z11
+	VMOVSLDUP       Z8, K2, Z9
+	VPSRLQ          $0x20, Z13, Z8
+	VPMULUDQ        Z1, Z13, Z13
+	VPMULUDQ        Z1, Z8, Z8
+	VMOVAPS         Z8, Z14
+	VMOVSHDUP       Z13, K1, Z14
+	VMOVSLDUP       Z8, K2, Z13
+	VPTERNLOGD.BCST $0x96, 64(SP), Z12, Z14
+	VPTERNLOGD.BCST $0x96, 68(SP), Z10, Z11
+	VPSRLQ          $0x20, Z14, Z8
+	VPMULUDQ        Z0, Z14, Z10
+	VPMULUDQ        Z0, Z8, Z8
+	VMOVAPS         Z8, Z12
+	VMOVSHDUP       Z10, K1, Z12
+	VMOVSLDUP       Z8, K2, Z10
+	VPSRLQ          $0x20, Z11, Z8
+	VPMULUDQ        Z1, Z11, Z11
+	VPMULUDQ        Z1, Z8, Z8
+	VMOVAPS         Z8, Z14
+	VMOVSHDUP       Z11, K1, Z14
+	VMOVSLDUP       Z8, K2, Z11
+	VPTERNLOGD.BCST $0x96, 72(SP), Z13, Z14
+	VPTERNLOGD.BCST $0x96, 76(SP), Z9, Z12
+	VPUNPCKLDQ      Z11, Z14, Z8
+	VPUNPCKLDQ      Z10, Z12, Z9
+	VPUNPCKLQDQ     Z9, Z8, Z13
+	VPUNPCKHQDQ     Z9, Z8, Z8
+	VPUNPCKHDQ      Z11, Z14, Z9
+	VPUNPCKHDQ      Z10, Z12, Z10
+	VPUNPCKLQDQ     Z10, Z9, Z11
+	VPUNPCKHQDQ     Z10, Z9, Z9
+	VPCMPUD         $0x05, Z7, Z13, K3
+	KMOVW           K3, (DX)(CX*1)
+	VPCMPUD         $0x05, Z7, Z8, K3
+	KMOVW           K3, 2(DX)(CX*1)
+	VPCMPUD         $0x05, Z7, Z11, K3
+	KMOVW           K3, 4(DX)(CX*1)
+	VPCMPUD         $0x05, Z7, Z9, K3
+	KMOVW           K3, 6(DX)(CX*1)
+	VPADDD          Z6, Z2, Z2
+	ADDQ            $+8, CX
+	CMPQ            CX, AX
+	JLT             loop
+
+end:
+	VZEROUPPER
+	RET
+
+// func maskedAVX512(dst []float32, x []float32, bits []byte, scale float32)
+// Requires: AVX, AVX512F
+TEXT ·maskedAVX512(SB), NOSPLIT, $0-76
+	MOVQ         dst_len+8(FP), AX
+	MOVQ         dst_base+0(FP), DX
+	MOVQ         x_base+24(FP), BX
+	MOVQ         bits_base+48(FP), SI
+	VBROADCASTSS scale+72(FP), Z0
+	XORQ         CX, CX
+	TESTQ        AX, AX
+	JZ           end
+
+loop:
+	KMOVW    (SI), K1
+	VMULPS.Z (BX)(CX*4), Z0, K1, Z1
+	VMOVUPS  Z1, (DX)(CX*4)
+	ADDQ     $+2, SI
+	ADDQ     $+16, CX
+	CMPQ     CX, AX
+	JLT      loop
+
+end:
+	VZEROUPPER
+	RET
 
 // func dotRows1AVX512(x *float32, xStride int, p *float32, pStride int, rows *float32, stride int, width int, count int)
 // Requires: AVX, AVX512F, AVX512VL, BMI2, CMOV

@@ -224,6 +224,16 @@ func adamWAVX2(p []float32, m []float32, v []float32, g []float32, c *float32)
 //go:noescape
 func dropoutAVX2(dst []float32, x []float32, d *uint32)
 
+// keepAVX2 sets the bits of the elements that the mask keeps; d points to a dropBlock, len(bits) is a multiple of 8.
+//
+//go:noescape
+func keepAVX2(bits []byte, d *uint32)
+
+// maskedAVX2 is dst = x·scale where the bit is set, else 0; len(dst) is a multiple of 16.
+//
+//go:noescape
+func maskedAVX2(dst []float32, x []float32, bits []byte, scale float32)
+
 // dotRows1AVX2 is p[j] = x·row j for several x with their p; count > 0.
 //
 //go:noescape
@@ -463,6 +473,16 @@ func adamWAVX512(p []float32, m []float32, v []float32, g []float32, c *float32)
 //
 //go:noescape
 func dropoutAVX512(dst []float32, x []float32, d *uint32)
+
+// keepAVX512 sets the bits of the elements that the mask keeps; d points to a dropBlock, len(bits) is a multiple of 8.
+//
+//go:noescape
+func keepAVX512(bits []byte, d *uint32)
+
+// maskedAVX512 is dst = x·scale where the bit is set, else 0; len(dst) is a multiple of 16.
+//
+//go:noescape
+func maskedAVX512(dst []float32, x []float32, bits []byte, scale float32)
 
 // dotRows1AVX512 is p[j] = x·row j for several x with their p; count > 0.
 //

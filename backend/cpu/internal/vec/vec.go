@@ -53,6 +53,8 @@ type kernels struct {
 
 	adamW   func(p, m, v, g []float32, c adamConstants) // by value: what a pointer refers to would escape
 	dropout func(dst, x []float32, d dropBlock)
+	keep    func(bits []byte, d dropBlock) // with masked, or nil where bits gain nothing
+	masked  func(dst, x []float32, bits []byte, scale float32)
 }
 
 // active is the implementation in use. Nothing changes it after start-up but

@@ -1,0 +1,125 @@
+package cpu
+
+import (
+	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
+	"github.com/lorafuse/lorafuse/backend/cpu/internal/vec"
+	"github.com/lorafuse/lorafuse/internal/philox"
+	"github.com/lorafuse/lorafuse/ir"
+)
+
+func dropoutKernel(r *run, l *ir.Launch) func() error {
+	d := r.newDrop(l.Attr.(ir.DropoutAttr), l.In[1], l.Out[0])
+	var x, dst []float32
+	part := func(lo, hi int) { d.apply(dst[lo:hi], x[lo:hi], lo) }
+	return func() error {
+		x, dst = r.f32(l.In[0]), r.f32(l.Out[0])
+		d.draw(len(dst))
+		r.elements(len(dst), part)
+		return nil
+	}
+}
+
+// drop is the dropout of a launch, as its key decides. apply is that of elements
+// wherever they are in a value with the shape of what is dropped.
+type drop struct {
+	r     *run
+	attr  ir.DropoutAttr
+	key   ir.Ref
+	scale float32
+	mask  philox.Mask
+	kept  *keptMask
+	bits  []byte // of the mask, or nil where it is drawn on the way
+	apply gemm.Filter
+}
+
+// keptMask is a mask that several launches of a program apply, such as those of
+// an adapter in both directions: a bit for each element. To draw it takes four
+// times as long as to apply it.
+type keptMask struct {
+	id     maskID
+	uses   int
+	bits   []byte
+	mask   philox.Mask // of which bits are there,
+	length int         // and of how many elements
+	part   func(lo, hi int)
+}
+
+// maskID is what launches have in common that have the same mask.
+type maskID struct {
+	attr        ir.DropoutAttr
+	space       ir.Space
+	index, from int // of the key
+	elements    int // at the largest dimensions
+}
+
+// newDrop prepares the dropout of a value such as x.
+func (r *run) newDrop(a ir.DropoutAttr, key, x ir.Ref) *drop {
+	d := &drop{r: r, attr: a, key: key, scale: float32(1 / (1 - a.P))}
+	d.apply = func(dst, src []float32, start int) {
+		if d.bits != nil {
+			vec.Masked(dst, src, d.bits, start, d.scale)
+		} else {
+			vec.Dropout(dst, src, d.mask, uint64(start), d.scale)
+		}
+	}
+	if vec.Keeps() {
+		d.kept = r.keep(maskID{a, key.Space, key.Index, key.Offset, x.Type.Shape.Elements(r.dims)})
+	}
+	return d
+}
+
+// draw takes the key of this run, for n elements.
+func (d *drop) draw(n int) {
+	seed, step := d.r.key(d.key)
+	d.mask, d.bits = philox.NewMask(seed, step, d.attr.Stream, d.attr.P), nil
+	k := d.kept
+	if k == nil || len(k.bits) == 0 {
+		return
+	}
+	if k.mask != d.mask || k.length < n {
+		k.mask, k.length = d.mask, n
+		d.r.elements(len(k.drawn(n))*8, k.part)
+	}
+	d.bits = k.bits
+}
+
+// keep is the mask with the given id, which has one use more now.
+func (r *run) keep(id maskID) *keptMask {
+	for _, k := range r.masks {
+		if k.id == id {
+			k.uses++
+			return k
+		}
+	}
+	k := &keptMask{id: id, uses: 1}
+	k.part = func(lo, hi int) { vec.Keep(k.bits[lo/8:hi/8], k.mask, uint64(lo)) }
+	r.masks = append(r.masks, k)
+	return k
+}
+
+// drawn is the bits of n elements, and of some more that fill their last group.
+func (k *keptMask) drawn(n int) []byte { return k.bits[:maskBytes(n)] }
+
+// maskBytes is the memory of n bits, in groups of 64.
+func maskBytes(n int) int { return (n + 63) / 64 * 8 }
+
+// maskMemory is the memory for the masks that are used more than once.
+func (r *run) maskMemory() int {
+	bytes := 0
+	for _, k := range r.masks {
+		if k.uses > 1 {
+			bytes += maskBytes(k.id.elements)
+		}
+	}
+	return bytes
+}
+
+// keepMasks gives the masks their memory.
+func (r *run) keepMasks(memory []byte) {
+	for _, k := range r.masks {
+		if k.uses > 1 {
+			n := maskBytes(k.id.elements)
+			k.bits, memory = memory[:n:n], memory[n:]
+		}
+	}
+}

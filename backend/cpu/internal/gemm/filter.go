@@ -1,0 +1,67 @@
+package gemm
+
+import "unsafe"
+
+// Filter is what elements of a float32 matrix become while they are in cache,
+// such as dropout: dst[i] is that of src[i], which lies start+i elements behind
+// the first one of the matrix. dst and src are the same or do not overlap. It
+// runs on any worker, and must give an element whatever the others are.
+type Filter func(dst, src []float32, start int)
+
+// Filters reports whether c, whose pairs may have filters, takes a way that
+// applies them: to few columns of a float32 A, or to a float32 B as it lies. Run
+// panics if not. What is asked is the shape; data of c is not looked at.
+func (e *Engine) Filters(c *Call) bool {
+	j := e.job(c)
+	defer e.release(j)
+	return j.filters(j.way())
+}
+
+func (j *job) filters(w way) bool {
+	for i := range j.c.Pairs {
+		p := &j.c.Pairs[i]
+		if p.FilterA != nil && (w != &j.fewCols || p.A.Elem != F32) {
+			return false
+		}
+		if p.FilterB != nil && (w != &j.deep && w != &j.packed || p.B.Elem != F32 || p.B.Trans) {
+			return false
+		}
+	}
+	return true
+}
+
+// filtered computes the rows [i0,i1) and columns [j0,j1) of what a filter makes
+// of m, rows of dst being ld apart.
+func filtered(dst []float32, ld int, f Filter, m *Matrix, i0, i1, j0, j1 int) {
+	n := j1 - j0
+	if n == m.Stride && n == ld { // the rows follow each other
+		i1, n = i0+1, n*(i1-i0)
+	}
+	for i := i0; i < i1; i++ {
+		start := i*m.Stride + j0
+		f(dst[(i-i0)*ld:][:n], unsafe.Slice((*float32)(at(m.Data, F32.Size()*start)), n), start)
+	}
+}
+
+// finish applies the filter of c to rows [m0,m1) and columns [n0,n1) of C, which
+// are computed.
+func (c *Call) finish(m0, m1, n0, n1 int) {
+	if c.Filter == nil {
+		return
+	}
+	m := Of(c.C, c.LDC)
+	filtered(c.C[m0*c.LDC+n0:], c.LDC, c.Filter, &m, m0, m1, n0, n1)
+}
+
+// packFiltered is packCols for rows [first,last) of a B with a filter; word is
+// where they begin on the k axis of the panels, k long.
+func (p *packed) packFiltered(s *scratch, b []float32, pair *Pair, word, k, first, last, n0, n1 int) {
+	ld := ceil(n1-n0, 16) * 16
+	wide := s.wide.take(widenRows * ld)
+	for t := first; t < last; t += widenRows {
+		rows := min(widenRows, last-t)
+		filtered(wide, ld, pair.FilterB, &pair.B, t, t+rows, n0, n1)
+		at, m := word+(t-first)/p.kern.pairSize, Of(wide, ld)
+		p.packB(b[at*p.kern.nr:], &m, k, 0, rows, 0, n1-n0)
+	}
+}

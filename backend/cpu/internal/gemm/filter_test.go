@@ -1,0 +1,96 @@
+package gemm_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
+)
+
+// thinned doubles some elements, whose places tell which, and clears the others.
+func thinned(dst, src []float32, start int) {
+	for i, v := range src {
+		dst[i] = 0
+		if (start+i)%5 != 3 && (start+i)%7 != 0 {
+			dst[i] = 2 * v
+		}
+	}
+}
+
+// A filter of an operand, or of C, is as good as one that was applied before, or
+// is afterwards, to the last bit.
+func TestFilters(t *testing.T) {
+	eachPrecision(t, func(t *testing.T, isa gemm.ISA) {
+		engines := []*gemm.Engine{engine(t, 1, isa), engine(t, 3, isa)}
+		taken := map[string]int{} // filters of operands
+		rapid.Check(t, func(t *rapid.T) {
+			r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+			kind := rapid.SampledFrom([]string{"few columns", "deep", "packed", "any"}).Draw(t, "kind")
+			m, n, k := dimension(1, 70), dimension(1, 200), dimension(1, 700)
+			transA, transB := rapid.Bool(), rapid.Bool()
+			switch kind {
+			case "few columns":
+				m, n, k, transA = dimension(65, 300), dimension(1, 64), dimension(192, 2053), rapid.Just(false)
+			case "deep":
+				m, n, k, transA, transB = dimension(1, 32), dimension(128, 1100), dimension(256, 1100), rapid.Just(true), rapid.Just(false)
+			case "packed":
+				m, n, k, transB = dimension(65, 131), dimension(65, 600), dimension(1, 600), rapid.Just(false)
+			}
+			depth := k.Draw(t, "K")
+			p := newProblem(r, m.Draw(t, "M"), n.Draw(t, "N"), paddeds.Draw(t, "pad C"), rapid.Bool().Draw(t, "accumulate"), rapid.Bool().Draw(t, "bias"))
+			a := newMatrix(t, r, p.M, depth, gemm.F32, transA.Draw(t, "Aᵀ"), paddeds.Draw(t, "pad A"))
+			b := newMatrix(t, r, depth, p.N, gemm.F32, transB.Draw(t, "Bᵀ"), paddeds.Draw(t, "pad B"))
+			p.add(a, b, alphas.Draw(t, "α"))
+
+			applied := func(m *matrix) gemm.Matrix {
+				dst := make([]float32, len(m.f32))
+				thinned(dst, m.f32, 0)
+				x := m.Matrix
+				x.Data = unsafe.Pointer(unsafe.SliceData(dst))
+				return x
+			}
+			plain := *p
+			plain.Pairs = append([]gemm.Pair(nil), p.Pairs...)
+			pair, same := &p.Pairs[0], &plain.Pairs[0]
+			if pair.FilterA = thinned; engines[0].Filters(&p.Call) {
+				same.A = applied(a)
+				taken[kind+", A"]++
+			} else {
+				pair.FilterA = nil
+			}
+			if pair.FilterB = thinned; engines[0].Filters(&p.Call) {
+				same.B = applied(b)
+				taken[kind+", B"]++
+			} else {
+				pair.FilterB = nil
+			}
+			want := plain.compute(t, engines[0].Run)
+			for i := range p.M {
+				row := want[i*p.LDC:][:p.N]
+				thinned(row, row, i*p.LDC)
+			}
+			p.Filter = thinned
+			for _, e := range engines {
+				requireSameBits(t, want, p.compute(t, e.Run))
+			}
+			requireSameBits(t, want, p.compute(t, func(c *gemm.Call) { engines[1].Serial(2, c) }))
+		})
+		for _, way := range []string{"deep, B", "packed, B", "few columns, A"} {
+			if way != "few columns, A" || isa&^rounding != gemm.Portable {
+				assert.NotZero(t, taken[way], way)
+			}
+		}
+	})
+}
+
+func TestFilterThatCannotBe(t *testing.T) {
+	e, x := engine(t, 1, gemm.Portable), make([]float32, 64)
+	c := gemm.Call{M: 2, N: 2, LDC: 2, C: x[:4], Pairs: []gemm.Pair{{A: gemm.Of(x, 4), B: gemm.Of(x, 2), K: 4, Alpha: 1, FilterA: thinned}}}
+	assert.False(t, e.Filters(&c))
+	require.PanicsWithValue(t, "gemm: a filter of an operand that is not multiplied while in cache: ask Filters first", func() { e.Run(&c) })
+}

@@ -1,0 +1,108 @@
+package cpu
+
+import (
+	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
+	"github.com/lorafuse/lorafuse/ir"
+)
+
+// droppedRows is how many rows of an input lie in memory with dropout applied,
+// at most, where a product cannot apply it.
+const droppedRows = 256
+
+// dropped prepares a pass over dropout(x) that calls f for stretches of its
+// rows.
+func (r *run) dropped(d *drop, x ir.Ref, f func(lo, hi int, rows gemm.Matrix)) func() {
+	n, cols := r.matrix(x)
+	r.reserve(min(n, droppedRows) * cols)
+	var src, tmp []float32
+	at := 0 // element that tmp begins with
+	part := func(i, j int) { d.apply(tmp[i:j], src[at+i:at+j], at+i) }
+	return func() {
+		n, cols := r.matrix(x)
+		src, tmp = r.f32(x), r.temp(min(n, droppedRows)*cols)
+		for lo := 0; lo < n; lo += droppedRows {
+			hi := min(n, lo+droppedRows)
+			at = lo * cols
+			r.elements((hi-lo)*cols, part)
+			f(lo, hi, gemm.Of(tmp, cols))
+		}
+	}
+}
+
+func loraDownKernel(r *run, l *ir.Launch) func() error {
+	out, rank := []float32(nil), l.Out[0].Type.Last().N
+	n, d := r.matrix(l.In[0])
+	drop := r.newDrop(l.Attr.(ir.DropoutAttr), l.In[2], l.In[0])
+	whole := gemm.Call{M: n, N: rank, LDC: rank, Pairs: []gemm.Pair{{B: r.form(l.In[1], true), K: d, Alpha: 1, FilterA: drop.apply}}}
+	whole.Pairs[0].A.Stride = d
+	part := gemm.Call{M: min(n, droppedRows), N: rank, LDC: rank, Pairs: []gemm.Pair{whole.Pairs[0]}}
+	part.Pairs[0].FilterA = nil
+	r.reserveProduct(&whole)
+	r.reserveProduct(&part)
+	pass := r.dropped(drop, l.In[0], func(lo, hi int, x gemm.Matrix) {
+		part.M, part.C = hi-lo, out[lo*rank:hi*rank]
+		part.Pairs[0].A, part.Pairs[0].B = x, r.operand(l.In[1], true)
+		r.dev.gemm.Run(&part)
+	})
+	return func() error {
+		n, d := r.matrix(l.In[0])
+		drop.draw(n * d)
+		out = r.f32(l.Out[0])
+		whole.M, whole.C = n, out
+		whole.Pairs[0].A, whole.Pairs[0].B = r.operand(l.In[0], false), r.operand(l.In[1], true)
+		if r.dev.gemm.Filters(&whole) {
+			r.dev.gemm.Run(&whole)
+		} else {
+			pass()
+		}
+		return nil
+	}
+}
+
+func loraDownGradKernel(r *run, l *ir.Launch) func() error {
+	var dh, out []float32
+	n, _ := r.matrix(l.In[1])
+	rank, d := r.matrix(l.Out[0])
+	drop := r.newDrop(l.Attr.(ir.DropoutAttr), l.In[2], l.In[1])
+	whole := gemm.Call{M: rank, N: d, LDC: d, Pairs: []gemm.Pair{{K: n, Alpha: 1, FilterB: drop.apply}}}
+	whole.Pairs[0].A, whole.Pairs[0].B = gemm.Matrix{Stride: rank, Trans: true}, gemm.Matrix{Stride: d}
+	part := gemm.Call{M: rank, N: d, LDC: d, Pairs: []gemm.Pair{whole.Pairs[0]}}
+	part.Pairs[0].K, part.Pairs[0].FilterB = min(n, droppedRows), nil
+	r.reserveProduct(&whole)
+	r.reserveProduct(&part)
+	pass := r.dropped(drop, l.In[1], func(lo, hi int, x gemm.Matrix) {
+		part.C, part.Accumulate = out, lo > 0
+		p := &part.Pairs[0]
+		p.A, p.B, p.K = gemm.Of(dh[lo*rank:hi*rank], rank).T(), x, hi-lo
+		r.dev.gemm.Run(&part)
+	})
+	return func() error {
+		n, d := r.matrix(l.In[1])
+		drop.draw(n * d)
+		dh, out = r.f32(l.In[0]), r.f32(l.Out[0])
+		p := &whole.Pairs[0]
+		p.A, p.B, p.K, whole.C = gemm.Of(dh, rank).T(), r.operand(l.In[1], false), n, out
+		if r.dev.gemm.Filters(&whole) {
+			r.dev.gemm.Run(&whole)
+		} else {
+			pass()
+		}
+		return nil
+	}
+}
+
+func loraDownInputGradKernel(r *run, l *ir.Launch) func() error {
+	n, rank := r.matrix(l.In[0])
+	d := l.Out[0].Type.Last().N
+	drop := r.newDrop(l.Attr.(ir.DropoutAttr), l.In[2], l.Out[0])
+	c := gemm.Call{M: n, N: d, LDC: d, Pairs: []gemm.Pair{{B: r.form(l.In[1], false), K: rank, Alpha: 1}}, Filter: drop.apply}
+	c.Pairs[0].A.Stride = rank
+	r.reserveProduct(&c)
+	return func() error {
+		c.M, c.C = r.axis(l.In[0], 0), r.f32(l.Out[0])
+		drop.draw(len(c.C))
+		c.Pairs[0].A, c.Pairs[0].B = r.operand(l.In[0], false), r.operand(l.In[1], false)
+		r.dev.gemm.Run(&c)
+		return nil
+	}
+}
