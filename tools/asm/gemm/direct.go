@@ -52,13 +52,6 @@ func direct(v *vector, rows int, e elem) {
 		param("cols", reg.R13)
 		mask512(reg.R13, reg.RBX, masks...)
 	}
-	load := func(e elem, m Mem, j int, z reg.VecPhysical) {
-		if len(masks) > 0 {
-			e.load(m, z, masks[j])
-			return
-		}
-		e.load(m, z)
-	}
 	for i := range rows {
 		for j := range vecs {
 			zero(sum(i, j))
@@ -69,7 +62,11 @@ func direct(v *vector, rows int, e elem) {
 	for j := range vecs {
 		b := Mem{Base: reg.RDX, Disp: j * v.lanes * e.size}
 		fetchAhead(reg.RDX, reg.R10, b.Disp)
-		load(e, b, j, v.r[j])
+		if len(masks) > 0 {
+			e.load(b, v.r[j], masks[j])
+		} else {
+			e.load(b, v.r[j])
+		}
 	}
 	for i := range rows {
 		z := v.r[vecs+i%min(free, 4)]
@@ -86,24 +83,33 @@ func direct(v *vector, rows int, e elem) {
 	DECQ(reg.RCX)
 	JNZ(LabelRef("loop"))
 
+	addSums(v, rows, vecs, sum, masks)
+	VZEROUPPER()
+	RET()
+}
+
+// addSums emits C += alpha·sum for rows of C that begin at RDI and are R11 bytes
+// apart, with a mask for each register of a row, or whole. It uses the first two
+// registers.
+func addSums(v *vector, rows, vecs int, sum func(i, j int) reg.VecPhysical, masks []reg.OpmaskPhysical) {
 	alpha, old := v.r[0], v.r[1]
 	p, _ := Param("alpha").Resolve()
 	VBROADCASTSS(p.Addr, alpha)
 	for i := range rows {
 		for j := range vecs {
 			c := Mem{Base: reg.RDI, Disp: j * v.bytes()}
-			load(f32, c, j, old)
-			VFMADD231PS(sum(i, j), alpha, old)
 			if len(masks) > 0 {
+				VMOVUPS_Z(c, masks[j], old)
+				VFMADD231PS(sum(i, j), alpha, old)
 				VMOVUPS(old, masks[j], c)
-			} else {
-				VMOVUPS(old, c)
+				continue
 			}
+			VMOVUPS(c, old)
+			VFMADD231PS(sum(i, j), alpha, old)
+			VMOVUPS(old, c)
 		}
 		if i < rows-1 {
 			ADDQ(reg.R11, reg.RDI)
 		}
 	}
-	VZEROUPPER()
-	RET()
 }

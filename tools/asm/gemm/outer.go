@@ -117,20 +117,7 @@ func outer(rows int, pairs bool) {
 	JZ(LabelRef("add"))
 	step(true)
 	Label("add")
-	alpha, old := v.r[0], v.r[1]
-	p, _ := Param("alpha").Resolve()
-	VBROADCASTSS(p.Addr, alpha)
-	for i := range rows {
-		for j := range vecs {
-			c := Mem{Base: reg.RDI, Disp: j * v.bytes()}
-			VMOVUPS_Z(c, masks[j], old)
-			VFMADD231PS(sum(i, j), alpha, old)
-			VMOVUPS(old, masks[j], c)
-		}
-		if i < rows-1 {
-			ADDQ(reg.R11, reg.RDI)
-		}
-	}
+	addSums(v, rows, vecs, sum, masks)
 	VZEROUPPER()
 	RET()
 }
