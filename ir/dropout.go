@@ -15,7 +15,7 @@ type DropoutAttr struct {
 }
 
 var _ = define(Dropout, OpDef{Name: "Dropout",
-	Doc: "x/(1-p) where the random word of the element is at least p·2³², else 0; its own gradient, with the mask drawn again, or kept as bits",
+	Doc: "x/(1-p) where the random word of the element is at least p·2³², else 0; its own gradient, with the mask drawn again instead of kept, or kept as bits",
 	Infer: func(attr any, in []Type) ([]Type, error) {
 		if len(in) != 2 {
 			return nil, arity(2, in)

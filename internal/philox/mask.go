@@ -2,8 +2,8 @@ package philox
 
 import "math"
 
-// Mask is a dropout mask as a function of the element index. Backward
-// evaluates it again, so that it is never stored.
+// Mask is a dropout mask as a function of the element index. Backward can
+// evaluate it again, so that it need not be stored.
 type Mask struct {
 	Stream
 	// Threshold is the number of words, of 2^32, that drop their element.
