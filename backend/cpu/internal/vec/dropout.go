@@ -58,15 +58,22 @@ func Keep(bits []byte, mask philox.Mask, start uint64) {
 // Masked is Dropout where the bits of the elements have been set by Keep from 0
 // on: dst[i] is of element start+i.
 func Masked(dst, x []float32, bits []byte, start int, scale float32) {
-	const turn = 16
-	n := 0
-	if start%turn == 0 && active.masked != nil {
-		if n = len(dst) &^ (turn - 1); n > 0 {
-			active.masked(dst[:n], x[:n], bits[start/8:], scale)
-		}
+	const turn = 16 // elements, which the kernels take at once
+	x = x[:len(dst)]
+	if n := min(len(dst), -start&(turn-1)); n > 0 {
+		portableMasked(dst[:n], x, bits, start, scale)
+		dst, x, start = dst[n:], x[n:], start+n
 	}
-	for i := n; i < len(dst); i++ {
-		if bits[(start+i)/8]>>((start+i)%8)&1 != 0 {
+	if n := len(dst) &^ (turn - 1); n > 0 && active.masked != nil {
+		active.masked(dst[:n], x, bits[start/8:], scale)
+		dst, x, start = dst[n:], x[n:], start+n
+	}
+	portableMasked(dst, x, bits, start, scale)
+}
+
+func portableMasked(dst, x []float32, bits []byte, start int, scale float32) {
+	for i := range dst {
+		if at := start + i; bits[at/8]>>(at%8)&1 != 0 {
 			dst[i] = x[i] * scale
 		} else {
 			dst[i] = 0
