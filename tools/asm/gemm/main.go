@@ -6,11 +6,20 @@
 package main
 
 import (
+	"flag"
+
 	. "github.com/mmcloughlin/avo/build"
 )
 
 func main() {
+	part := flag.String("part", "", `"outer" for a file of the kernels for sums of outer products, else one of the others`)
+	flag.Parse()
 	ConstraintExpr("amd64,!purego")
+	if *part == "outer" {
+		outers()
+		Generate()
+		return
+	}
 	for _, v := range []*vector{avx512, avx2} {
 		v.constants()
 		for rows := 1; rows <= v.tileRows; rows++ {
@@ -51,10 +60,6 @@ func main() {
 		}
 	}
 	transposePairs(bf16, true)
-	for rows := 1; rows <= outerMost; rows++ {
-		outer(rows, false)
-		outer(rows, true)
-	}
 	splitRow()
 	dotSplit()
 	for _, v := range []*vector{avx512, avx2} {

@@ -6,13 +6,22 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// outerMost is the most rows of the kernel for sums of outer products.
-const outerMost = 16
+// outers emits the kernels for sums of outer products.
+func outers() {
+	avx512.constants()
+	for rows := 1; rows <= avx2.outerRows; rows++ {
+		outer(avx2, rows, false)
+	}
+	for rows := 1; rows <= avx512.outerRows; rows++ {
+		outer(avx512, rows, false)
+		outer(avx512, rows, true)
+	}
+}
 
-// outerVecs is its width in registers: 16 sums, if there are so many, hide the
-// latency of the multiply-adds.
-func outerVecs(rows int) int {
-	if rows > 8 {
+// outerVecs is the width of the kernel for sums of outer products in registers,
+// for as many sums as hide the latency of the multiply-adds.
+func (v *vector) outerVecs(rows int) int {
+	if rows > len(v.r)/4 {
 		return 1
 	}
 	return 2
@@ -23,15 +32,18 @@ func outerVecs(rows int) int {
 // of bfloat16 make pairs. For as many bytes as it reads of b it fetches others,
 // evenly among the products: in one go they would fill the buffers that wait for
 // memory, and stop everything else.
-func outer(rows int, pairs bool) {
-	v, vecs := avx512, outerVecs(rows)
-	name, what := "", ""
+func outer(v *vector, rows int, pairs bool) {
+	vecs := v.outerVecs(rows)
+	name, what, cols := "", "", "≤"
+	if v == avx2 {
+		cols = "="
+	}
 	if pairs {
 		name, what = "Pairs", ", both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1]"
 	}
-	text(sprintf("outer%s512x%d", name, rows),
+	text(sprintf("outer%s%sx%d", name, v.name, rows),
 		"func(k int, a *float32, step int, b *float32, ldb, ahead, apart int, c *float32, ldc, cols int, alpha float32)",
-		sprintf("C[%d,cols] += alpha·a·b%s, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ %d.", rows, what, vecs*v.lanes))
+		sprintf("C[%d,cols] += alpha·a·b%s, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols %s %d.", rows, what, cols, vecs*v.lanes))
 	param("k", reg.RCX)
 	param("a", reg.RSI)
 	param("step", reg.R9)
@@ -42,9 +54,12 @@ func outer(rows int, pairs bool) {
 	param("apart", reg.R8)
 	param("c", reg.RDI)
 	param("ldc", reg.R11)
-	param("cols", reg.R13)
-	masks := []reg.OpmaskPhysical{reg.K1, reg.K2}[:vecs]
-	mask512(reg.R13, reg.RBX, masks...)
+	var masks []reg.OpmaskPhysical
+	if v == avx512 {
+		masks = []reg.OpmaskPhysical{reg.K1, reg.K2}[:vecs]
+		param("cols", reg.R13)
+		mask512(reg.R13, reg.RBX, masks...)
+	}
 	sum := func(i, j int) reg.VecPhysical { return v.r[len(v.r)-rows*vecs+i*vecs+j] }
 	for i := range rows {
 		for j := range vecs {
@@ -52,9 +67,16 @@ func outer(rows int, pairs bool) {
 		}
 	}
 	first, second := v.r[:vecs], v.r[vecs:2*vecs]
-	order, one := v.r[2*vecs], v.r[2*vecs+1]
+	one, order := v.r[2*vecs], v.r[2*vecs+1]
 	if pairs {
 		VMOVDQU64(v.zip, order)
+	}
+	load := func(m Mem, j int, z reg.VecPhysical) {
+		if len(masks) > 0 {
+			VMOVUPS_Z(m, masks[j], z)
+		} else {
+			VMOVUPS(m, z)
+		}
 	}
 	// multiply adds the products of a word of each row of a, and of the
 	// registers b.
@@ -64,7 +86,7 @@ func outer(rows int, pairs bool) {
 			switch {
 			case vecs == 1 && pairs:
 				dotWord(i, b[0], sum(i, 0))
-			case vecs == 1:
+			case vecs == 1 && v == avx512:
 				VFMADD231PS_BCST(word, b[0], sum(i, 0))
 			default:
 				VBROADCASTSS(word, one)
@@ -82,13 +104,15 @@ func outer(rows int, pairs bool) {
 	step := func(odd bool) {
 		for j := range vecs {
 			disp := j * v.bytes()
-			VMOVUPS_Z(Mem{Base: reg.RDX, Disp: disp}, masks[j], first[j])
+			load(Mem{Base: reg.RDX, Disp: disp}, j, first[j])
 			if odd {
 				zero(second[j])
 			} else {
-				PREFETCHT1(Mem{Base: reg.RAX, Disp: disp})
-				PREFETCHT1(Mem{Base: reg.RAX, Index: reg.R8, Scale: 1, Disp: disp})
-				VMOVUPS_Z(Mem{Base: reg.RBX, Disp: disp}, masks[j], second[j])
+				if disp%64 == 0 {
+					PREFETCHT1(Mem{Base: reg.RAX, Disp: disp})
+					PREFETCHT1(Mem{Base: reg.RAX, Index: reg.R8, Scale: 1, Disp: disp})
+				}
+				load(Mem{Base: reg.RBX, Disp: disp}, j, second[j])
 			}
 			if pairs {
 				narrowPairs(first[j], second[j], first[j])

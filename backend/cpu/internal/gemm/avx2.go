@@ -12,6 +12,7 @@ var avx2 = kernels{
 	dots: avx2Dots, dotRows: 3,
 	unblock: avx2Unblock, dotBlocks: avx2DotBlocks, deepBlocks: avx2DeepBlocks,
 	direct: avx2Direct, directRows: 6, directMost: 32,
+	outer: avx2Outer, outerCols: []int{0, 16, 16, 16, 16, 8, 8, 8, 8, 8, 8, 8, 8},
 	fetch: fetchAhead,
 	grid:  avx2Grid, panel: avx2Panel, gridRows: 4, gridCols: avx2GridCols, gridTurn: avx2GridTurn, gridMost: 32,
 	block: avx2Block, blockRows: []int{0, 4, 4}, blockLanes: 8,
@@ -32,6 +33,8 @@ var (
 		F16:  {nil, direct256F16x1, direct256F16x2, direct256F16x3, direct256F16x4, direct256F16x5, direct256F16x6},
 		BF16: {nil, direct256BF16x1, direct256BF16x2, direct256BF16x3, direct256BF16x4, direct256BF16x5, direct256BF16x6},
 	}
+	avx2Outers = [...]outerAsm{nil, outer256x1, outer256x2, outer256x3, outer256x4, outer256x5, outer256x6,
+		outer256x7, outer256x8, outer256x9, outer256x10, outer256x11, outer256x12}
 	avx2Blocks = [...]blockAsm{nil, block256x1, block256x2}
 )
 
@@ -92,6 +95,18 @@ func avx2Direct(rows, k int, a unsafe.Pointer, arow, acol int, b unsafe.Pointer,
 	if j < cols {
 		portableDirect(rows, k, a, arow, acol, at(b, j*elem.Size()), elem, ldb, at(c, 4*j), ldc, cols-j, alpha)
 	}
+}
+
+func avx2Outer(rows, k int, a unsafe.Pointer, step int, b unsafe.Pointer, ldb, ahead, apart int, c unsafe.Pointer, ldc, cols int, alpha float32) {
+	width := 16
+	if rows > 4 {
+		width = 8
+	}
+	if cols < width {
+		portableDirect(rows, k, a, F32.Size(), step, b, F32, ldb, c, ldc, cols, alpha)
+		return
+	}
+	avx2Outers[rows](k, (*float32)(a), step, (*float32)(b), ldb, ahead, apart, (*float32)(c), 4*ldc, width, alpha)
 }
 
 func avx2Block(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, ahead int, alpha float32) {

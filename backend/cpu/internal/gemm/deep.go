@@ -27,11 +27,12 @@ type piece struct {
 }
 
 const (
-	deepLeast  = 256 // elements of k, of one pair at least
-	deepPiece  = 512
-	deepPieces = 4         // of a pair at most
-	deepCols   = 512       // columns of a task at least, for rows of B to be read in long runs
-	deepBytes  = 256 << 10 // of B that are multiplied at a time, and fetched meanwhile
+	deepLeast   = 256 // elements of k, of one pair at least
+	deepPiece   = 512
+	deepPieces  = 4         // of a pair at most
+	deepCols    = 512       // columns of a task at least, for rows of B to be read in long runs
+	deepStretch = 64        // rows of a float32 B that are multiplied at a time by outer
+	deepBytes   = 256 << 10 // of B that are multiplied at a time, and fetched meanwhile
 )
 
 // deepens reports whether a call is one for deep.
@@ -163,7 +164,7 @@ func (f *deep) multiplyPart(x *piece, p *Pair, t, k0, k, n0, n1 int, sum []float
 func (f *deep) stretch(x *piece, p *Pair) int {
 	if x.kern != nil {
 		_, cols := x.kern.outerShape(f.c.M)
-		return 2 * deepCols / cols // of which a call fetches half a row or more
+		return min(deepStretch, 2*deepCols/cols) // of which a call fetches half a row at most
 	}
 	return max(32, deepBytes/(min(f.c.N, 2*deepCols)*p.B.Elem.Size())&^7) // one for all divisions into columns
 }
