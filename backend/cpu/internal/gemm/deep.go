@@ -85,7 +85,13 @@ func (f *deep) run() {
 	memory := f.job.memory.take(sums + words)
 	f.sums = memory[:sums]
 	f.divide(memory[sums:])
-	f.spread(len(f.pieces), f.pack)
+	if words > 0 {
+		f.spread(len(f.pieces), f.pack)
+	} else {
+		for i := range f.pieces {
+			f.packPiece(i)
+		}
+	}
 	groups := ceil(c.N, deepCols)
 	ranges := max(min(ceil(f.shares(4), len(f.pieces)), groups), ceil(groups, 2))
 	f.cols = ceil(groups, ranges) * deepCols
@@ -104,7 +110,7 @@ func (f *deep) divide(memory []float32) {
 	}
 }
 
-// packPiece gets A of piece i ready.
+// packPiece gets A of piece i ready for outer.
 func (f *deep) packPiece(i int) {
 	if x := &f.pieces[i]; x.kern != nil {
 		x.a = x.kern.columnsOf(x.words, &f.c.Pairs[x.pair].A, f.c.M, x.k0, x.k)
@@ -135,10 +141,11 @@ func (f *deep) multiply(i int) {
 	s := f.scratch()
 	defer f.release(s)
 	step, width := f.stretch(x, p), n1-n0
-	part := Pair{A: p.A, B: Of(s.wide.take(step*width), width), Alpha: p.Alpha}
+	wide := s.wide.take(step * width)
+	part := Pair{A: p.A, B: Of(wide, width), Alpha: p.Alpha}
 	for t := 0; t < x.k; t += step {
 		k := min(step, x.k-t)
-		filtered(s.wide.data, width, p.FilterB, &p.B, x.k0+t, x.k0+t+k, n0, n1)
+		filtered(wide, width, p.FilterB, &p.B, x.k0+t, x.k0+t+k, n0, n1)
 		var after ahead
 		if t+k < x.k {
 			after = ahead{at(p.B.Data, F32.Size()*((x.k0+t+k)*p.B.Stride+n0)), p.B.Stride}

@@ -15,6 +15,9 @@
 // which machines with AVX512_BF16 multiply twice as fast, and those with
 // FEAT_BF16 of arm64 too.
 //
+// A [Filter], such as dropout, changes elements of A, B or C while they are in
+// cache; see [Engine.Filters].
+//
 // # Order of summation
 //
 // Every element of C is summed in one order that depends on the call and on

@@ -46,8 +46,8 @@ type columns struct {
 	step int
 }
 
-// columnsOf makes columns of k elements of A from k0 on, in dst where they have to be
-// packed.
+// columnsOf makes columns of k elements of A from k0 on, in dst where they have
+// to be packed.
 func (k *kernels) columnsOf(dst []float32, a *Matrix, rows, k0, elements int) columns {
 	row, col := a.steps()
 	src := at(a.Data, k0*col)
@@ -93,8 +93,8 @@ type ahead struct {
 }
 
 // of is where n elements lie behind the first few of rows of so many, in two
-// halves: how many bytes from b the first is, and from the first the second. Where a half does
-// not fit into a row, others that lie behind the row are part of it.
+// halves: how many bytes the first half is from b, and the second from the first.
+// Where a half does not fit into a row, what lies behind the row is part of it.
 func (r ahead) of(b unsafe.Pointer, first, n, width int) (far, apart int) {
 	if r.data == nil {
 		return 0, 0
