@@ -304,6 +304,7 @@ func TestAttentionChunks(t *testing.T) {
 	for _, c := range []*attentionCase{
 		attentionOf(2, 1500, 4, 2, 64, 0, causal(1400)),
 		attentionOf(3, 700, 9, 1, 16, 0, func(i int) (int, int) { return 13 * i, 400 + 100*i }),
+		attentionOf(2, 900, 2, 2, 64, 0, causal(850)),
 		attentionOf(1, 513, 2, 1, 128, 300, causal(512)),
 		attentionOf(2, 17000, 1, 1, 8, 0, func(i int) (int, int) { return 0, 100 + 16900*i }),
 		attentionOf(3, 600, 2, 1, 256, 0, func(i int) (int, int) { return 300, 300 + 150*i }),
