@@ -109,24 +109,11 @@ func dropoutCase(name, x string, p float64, stream uint32) testCase {
 		}}
 }
 
-func downCase(name, x, a string, p float64) testCase {
-	return testCase{op: ir.LoRADown, name: name, bounds: "n=3/5", limit: gemmLimit, in: []input{arg(x, normal), arg(a, normal), arg("u32[3]", words)},
+// downCase is one of LoRADown and its gradients, of two matrices and a key.
+func downCase(op ir.Op, name, x, y string, p float64) testCase {
+	return testCase{op: op, name: name, bounds: "n=3/5", limit: gemmLimit, in: []input{arg(x, normal), arg(y, normal), arg("u32[3]", words)},
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
-			return one(g.Apply(ir.LoRADown, ir.DropoutAttr{P: p, Stream: 3}, in...))
-		}}
-}
-
-func downGradCase(name, dh, x string, p float64) testCase {
-	return testCase{op: ir.LoRADownGrad, name: name, bounds: "n=3/5", limit: gemmLimit, in: []input{arg(dh, normal), arg(x, normal), arg("u32[3]", words)},
-		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
-			return one(g.Apply(ir.LoRADownGrad, ir.DropoutAttr{P: p, Stream: 3}, in...))
-		}}
-}
-
-func downInputGradCase(name, dh, a string, p float64) testCase {
-	return testCase{op: ir.LoRADownInputGrad, name: name, bounds: "n=3/5", limit: gemmLimit, in: []input{arg(dh, normal), arg(a, normal), arg("u32[3]", words)},
-		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
-			return one(g.Apply(ir.LoRADownInputGrad, ir.DropoutAttr{P: p, Stream: 3}, in...))
+			return one(g.Apply(op, ir.DropoutAttr{P: p, Stream: 3}, in...))
 		}}
 }
 
@@ -137,20 +124,20 @@ var dropoutCases = []testCase{
 	dropoutCase("nearly all", "f32[9,9]", 0.99, 1<<31),
 	dropoutCase("bounded", "f32[n,7]", 0.25, 2),
 	dropoutCase("long", "f32[3,8195]", 0.05, 2),
-	downCase("", "f32[5,33]", "f32[4,33]", 0.1),
-	downCase("bounded", "f32[n,40]", "f32[7,40]", 0.3),
-	downCase("many rows", "f32[300,17]", "f32[3,17]", 0.05),
-	downCase("bf16", "f32[5,33]", "bf16[8,33]", 0.1),
-	downGradCase("", "f32[5,4]", "f32[5,33]", 0.1),
-	downGradCase("bounded", "f32[n,7]", "f32[n,40]", 0.3),
-	downGradCase("many rows", "f32[300,3]", "f32[300,17]", 0.05),
-	downGradCase("many columns", "f32[300,5]", "f32[300,1041]", 0.2),
-	downGradCase("many ranks", "f32[70,40]", "f32[70,130]", 0.2),
-	downCase("many channels", "f32[83,521]", "f32[7,521]", 0.2),
-	downInputGradCase("", "f32[5,4]", "f32[4,33]", 0.1),
-	downInputGradCase("bounded", "f32[n,7]", "f32[7,40]", 0.3),
-	downInputGradCase("many rows", "f32[300,3]", "f32[3,130]", 0.05),
-	downInputGradCase("bf16", "f32[5,8]", "bf16[8,33]", 0.1),
+	downCase(ir.LoRADown, "", "f32[5,33]", "f32[4,33]", 0.1),
+	downCase(ir.LoRADown, "bounded", "f32[n,40]", "f32[7,40]", 0.3),
+	downCase(ir.LoRADown, "many rows", "f32[300,17]", "f32[3,17]", 0.05),
+	downCase(ir.LoRADown, "bf16", "f32[5,33]", "bf16[8,33]", 0.1),
+	downCase(ir.LoRADownGrad, "", "f32[5,4]", "f32[5,33]", 0.1),
+	downCase(ir.LoRADownGrad, "bounded", "f32[n,7]", "f32[n,40]", 0.3),
+	downCase(ir.LoRADownGrad, "many rows", "f32[300,3]", "f32[300,17]", 0.05),
+	downCase(ir.LoRADownGrad, "many columns", "f32[300,5]", "f32[300,1041]", 0.2),
+	downCase(ir.LoRADownGrad, "many ranks", "f32[70,40]", "f32[70,130]", 0.2),
+	downCase(ir.LoRADown, "many channels", "f32[83,521]", "f32[7,521]", 0.2),
+	downCase(ir.LoRADownInputGrad, "", "f32[5,4]", "f32[4,33]", 0.1),
+	downCase(ir.LoRADownInputGrad, "bounded", "f32[n,7]", "f32[7,40]", 0.3),
+	downCase(ir.LoRADownInputGrad, "many rows", "f32[300,3]", "f32[3,130]", 0.05),
+	downCase(ir.LoRADownInputGrad, "bf16", "f32[5,8]", "bf16[8,33]", 0.1),
 	{op: ir.LoRADown, name: "bench", bench: true, in: []input{arg("f32[512,2048]", normal), arg("f32[16,2048]", normal), arg("u32[3]", words)},
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
 			return one(g.LoRADown(in[0], in[1], in[2], ir.DropoutAttr{P: 0.05, Stream: 1}))

@@ -78,7 +78,7 @@ func (d *drop) draw(n int) {
 	}
 	if k.mask != d.mask || k.length < n {
 		k.mask, k.length = d.mask, n
-		d.r.elements(len(k.drawn(n))*8, k.part)
+		d.r.elements(8*maskBytes(n), k.part)
 	}
 	d.bits = k.bits
 }
@@ -96,9 +96,6 @@ func (r *run) keep(id maskID) *keptMask {
 	r.masks = append(r.masks, k)
 	return k
 }
-
-// drawn is the bits of n elements, and of some more that fill their last group.
-func (k *keptMask) drawn(n int) []byte { return k.bits[:maskBytes(n)] }
 
 // maskBytes is the memory of n bits, in groups of 64.
 func maskBytes(n int) int { return (n + 63) / 64 * 8 }

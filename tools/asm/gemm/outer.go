@@ -8,7 +8,7 @@ import (
 
 // outers emits the kernels for sums of outer products.
 func outers() {
-	avx512.constants()
+	avx512.zips()
 	for rows := 1; rows <= avx2.outerRows; rows++ {
 		outer(avx2, rows, false)
 	}

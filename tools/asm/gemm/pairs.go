@@ -17,13 +17,15 @@ import (
 // Go's assembler lack: EVEX.512.pp.0F38.W0 op, with no mask.
 func evex(pp, op byte, z, y, x reg.VecPhysical) {
 	dst, src1, src2 := byte(z.PhysicalIndex()), byte(y.PhysicalIndex()), byte(x.PhysicalIndex())
-	bit := func(v, n byte) byte { return ^v >> n & 1 } // these are stored inverted
-	p0 := bit(dst, 3)<<7 | bit(src2, 4)<<6 | bit(src2, 3)<<5 | bit(dst, 4)<<4 | 2
+	p0 := inverted(dst, 3)<<7 | inverted(src2, 4)<<6 | inverted(src2, 3)<<5 | inverted(dst, 4)<<4 | 2
 	p1 := ^src1&15<<3 | 4 | pp
-	p2 := 0x40 | bit(src1, 4)<<3
+	p2 := 0x40 | inverted(src1, 4)<<3
 	modrm := 0xc0 | dst&7<<3 | src2&7
 	encode(0x62, p0, p1, p2, op, modrm)
 }
+
+// inverted is bit n of the number of a register, as the prefix has it.
+func inverted(v, n byte) byte { return ^v >> n & 1 }
 
 // encode emits an instruction of six or seven bytes.
 func encode(bytes ...byte) {
@@ -41,10 +43,9 @@ func dotPairs(x, y, sum reg.VecPhysical) { evex(2, 0x52, sum, y, x) }
 func dotWord(disp int, y, sum reg.VecPhysical) {
 	const rsi = 6
 	dst, src := byte(sum.PhysicalIndex()), byte(y.PhysicalIndex())
-	bit := func(v, n byte) byte { return ^v >> n & 1 }
-	p0 := bit(dst, 3)<<7 | 3<<5 | bit(dst, 4)<<4 | 2
+	p0 := inverted(dst, 3)<<7 | 3<<5 | inverted(dst, 4)<<4 | 2
 	p1 := ^src&15<<3 | 4 | 2
-	p2 := 0x50 | bit(src, 4)<<3
+	p2 := 0x50 | inverted(src, 4)<<3
 	encode(0x62, p0, p1, p2, 0x52, 0x40|dst&7<<3|rsi, byte(disp))
 }
 

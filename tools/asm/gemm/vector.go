@@ -50,14 +50,7 @@ func (v *vector) bytes() int { return 4 * v.lanes }
 // constants places the data that the kernels of v refer to.
 func (v *vector) constants() {
 	if v == avx512 {
-		v.zip = GLOBL("zip512", 8|16)
-		place := 0
-		for _, x := range []struct{ first, apart int }{{0, v.lanes}, {0, 2 * v.lanes}, {v.lanes, 2 * v.lanes}} {
-			for i := range v.lanes {
-				DATA(place, U32(uint32(x.first+i|(x.first+x.apart+i)<<16)))
-				place += 4
-			}
-		}
+		v.zips()
 		v.evens = GLOBL("evens512", 8|16)
 		for i := range v.lanes {
 			DATA(4*i, U32(uint32(2*i)))
@@ -75,6 +68,18 @@ func (v *vector) constants() {
 	v.upper = GLOBL("upper256", 8|16)
 	for i := range v.lanes {
 		DATA(4*i, U32(0xffff0000))
+	}
+}
+
+// zips places those that bring two halves together.
+func (v *vector) zips() {
+	v.zip = GLOBL("zip512", 8|16)
+	place := 0
+	for _, x := range []struct{ first, apart int }{{0, v.lanes}, {0, 2 * v.lanes}, {v.lanes, 2 * v.lanes}} {
+		for i := range v.lanes {
+			DATA(place, U32(uint32(x.first+i|(x.first+x.apart+i)<<16)))
+			place += 4
+		}
 	}
 }
 

@@ -109,8 +109,7 @@ func (p *philox) transposed(w [4]reg.VecVirtual) [4]reg.VecVirtual {
 	return out
 }
 
-// draws emits a loop over whole groups of 4·lanes elements that hands each
-// register of words, and what they must not be less than to be kept, to use.
+// draws holds what a loop over whole groups of 4·lanes elements draws words with.
 // Counters are laid over the lanes so that transposed gives them in ascending
 // order.
 type draws struct {
@@ -137,7 +136,7 @@ func (d *draws) broadcast(block reg.Register, disp int) reg.VecVirtual {
 	return r
 }
 
-// each emits the drawing of a group.
+// each emits the drawing of a group, and use for each register of words.
 func (d *draws) each(use func(j int, w reg.VecVirtual)) {
 	for j, w := range d.philox.transposed(d.philox.block(d.counter)) {
 		use(j, w)
@@ -174,6 +173,19 @@ func dropout(v *isa) {
 	masked(v)
 }
 
+// groups emits body for at = 0, turn … below n, a multiple of turn.
+func groups(n, at reg.GPVirtual, turn Constant, body func()) {
+	XORQ(at, at)
+	TESTQ(n, n)
+	JZ(LabelRef("end"))
+	Label("loop")
+	body()
+	ADDQ(turn, at)
+	CMPQ(at, n)
+	JLT(LabelRef("loop"))
+	Label("end")
+}
+
 func dropElements(v *isa, order Mem) {
 	v.text("dropout", "dst, x []float32, d *uint32",
 		"is dst = x·scale where the mask keeps, else 0; d points to a dropBlock, len(dst) is a multiple of 64.")
@@ -183,17 +195,11 @@ func dropElements(v *isa, order Mem) {
 	d := newDraws(v, order, block)
 	scale := d.broadcast(block, scaleAt)
 
-	XORQ(at, at)
-	TESTQ(n, n)
-	JZ(LabelRef("end"))
-	Label("loop")
-	d.each(func(j int, w reg.VecVirtual) {
-		v.select0(Mem{Base: x, Index: at, Scale: 4, Disp: j * v.bytes()}, scale, d.kept(w), Mem{Base: dst, Index: at, Scale: 4, Disp: j * v.bytes()})
+	groups(n, at, I32(4*v.lanes), func() {
+		d.each(func(j int, w reg.VecVirtual) {
+			v.select0(Mem{Base: x, Index: at, Scale: 4, Disp: j * v.bytes()}, scale, d.kept(w), Mem{Base: dst, Index: at, Scale: 4, Disp: j * v.bytes()})
+		})
 	})
-	ADDQ(I32(4*v.lanes), at)
-	CMPQ(at, n)
-	JLT(LabelRef("loop"))
-	Label("end")
 	end()
 }
 
@@ -215,24 +221,18 @@ func keepBits(v *isa, order Mem) {
 	n, at := length("bits"), GP64()
 	bits := base("bits")
 	d := newDraws(v, order, Load(Param("d"), GP64()))
-	XORQ(at, at)
-	TESTQ(n, n)
-	JZ(LabelRef("end"))
-	Label("loop")
-	d.each(func(j int, w reg.VecVirtual) {
-		keep, to := d.kept(w), Mem{Base: bits, Index: at, Scale: 1, Disp: j * v.lanes / 8}
-		if v == avx512 {
-			KMOVW(keep, to)
-			return
-		}
-		m := GP32()
-		VMOVMSKPS(keep, m)
-		MOVB(m.As8(), to)
+	groups(n, at, I32(4*v.lanes/8), func() {
+		d.each(func(j int, w reg.VecVirtual) {
+			keep, to := d.kept(w), Mem{Base: bits, Index: at, Scale: 1, Disp: j * v.lanes / 8}
+			if v == avx512 {
+				KMOVW(keep, to)
+				return
+			}
+			m := GP32()
+			VMOVMSKPS(keep, m)
+			MOVB(m.As8(), to)
+		})
 	})
-	ADDQ(I32(4*v.lanes/8), at)
-	CMPQ(at, n)
-	JLT(LabelRef("loop"))
-	Label("end")
 	end()
 }
 
@@ -254,30 +254,24 @@ func masked(v *isa) {
 		}
 		VMOVDQU(each, lane)
 	}
-	XORQ(at, at)
-	TESTQ(n, n)
-	JZ(LabelRef("end"))
-	Label("loop")
-	for j := range turn / v.lanes {
-		from := Mem{Base: bits, Disp: j * v.lanes / 8}
-		var keep reg.Register
-		if v == avx512 {
-			k := K()
-			KMOVW(from, k)
-			keep = k
-		} else {
-			m := v.reg()
-			VPBROADCASTB(from, m)
-			VPAND(lane, m, m)
-			VPCMPEQD(lane, m, m)
-			keep = m
+	groups(n, at, I8(turn), func() {
+		for j := range turn / v.lanes {
+			from := Mem{Base: bits, Disp: j * v.lanes / 8}
+			var keep reg.Register
+			if v == avx512 {
+				k := K()
+				KMOVW(from, k)
+				keep = k
+			} else {
+				m := v.reg()
+				VPBROADCASTB(from, m)
+				VPAND(lane, m, m)
+				VPCMPEQD(lane, m, m)
+				keep = m
+			}
+			v.select0(Mem{Base: x, Index: at, Scale: 4, Disp: j * v.bytes()}, scale, keep, Mem{Base: dst, Index: at, Scale: 4, Disp: j * v.bytes()})
 		}
-		v.select0(Mem{Base: x, Index: at, Scale: 4, Disp: j * v.bytes()}, scale, keep, Mem{Base: dst, Index: at, Scale: 4, Disp: j * v.bytes()})
-	}
-	ADDQ(I8(turn/8), bits)
-	ADDQ(I8(turn), at)
-	CMPQ(at, n)
-	JLT(LabelRef("loop"))
-	Label("end")
+		ADDQ(I8(turn/8), bits)
+	})
 	end()
 }

@@ -12,7 +12,7 @@ var avx2 = kernels{
 	dots: avx2Dots, dotRows: 3,
 	unblock: avx2Unblock, dotBlocks: avx2DotBlocks, deepBlocks: avx2DeepBlocks,
 	direct: avx2Direct, directRows: 6, directMost: 32,
-	outer: avx2Outer, outerCols: []int{0, 16, 16, 16, 16, 8, 8, 8, 8, 8, 8, 8, 8},
+	outer: avx2Outer, outerCols: outerCols256,
 	fetch: fetchAhead,
 	grid:  avx2Grid, panel: avx2Panel, gridRows: 4, gridCols: avx2GridCols, gridTurn: avx2GridTurn, gridMost: 32,
 	block: avx2Block, blockRows: []int{0, 4, 4}, blockLanes: 8,
@@ -35,7 +35,8 @@ var (
 	}
 	avx2Outers = [...]outerAsm{nil, outer256x1, outer256x2, outer256x3, outer256x4, outer256x5, outer256x6,
 		outer256x7, outer256x8, outer256x9, outer256x10, outer256x11, outer256x12}
-	avx2Blocks = [...]blockAsm{nil, block256x1, block256x2}
+	outerCols256 = []int{0, 16, 16, 16, 16, 8, 8, 8, 8, 8, 8, 8, 8}
+	avx2Blocks   = [...]blockAsm{nil, block256x1, block256x2}
 )
 
 func avx2Tile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer, ahead int) {
@@ -98,10 +99,7 @@ func avx2Direct(rows, k int, a unsafe.Pointer, arow, acol int, b unsafe.Pointer,
 }
 
 func avx2Outer(rows, k int, a unsafe.Pointer, step int, b unsafe.Pointer, ldb, ahead, apart int, c unsafe.Pointer, ldc, cols int, alpha float32) {
-	width := 16
-	if rows > 4 {
-		width = 8
-	}
+	width := outerCols256[rows]
 	if cols < width {
 		portableDirect(rows, k, a, F32.Size(), step, b, F32, ldb, c, ldc, cols, alpha)
 		return

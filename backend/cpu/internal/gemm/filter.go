@@ -52,16 +52,3 @@ func (c *Call) finish(m0, m1, n0, n1 int) {
 	m := Of(c.C, c.LDC)
 	filtered(c.C[m0*c.LDC+n0:], c.LDC, c.Filter, &m, m0, m1, n0, n1)
 }
-
-// packFiltered is packCols for rows [first,last) of a B with a filter; word is
-// where they begin on the k axis of the panels, k long.
-func (p *packed) packFiltered(s *scratch, b []float32, pair *Pair, word, k, first, last, n0, n1 int) {
-	ld := ceil(n1-n0, 16) * 16
-	wide := s.wide.take(widenRows * ld)
-	for t := first; t < last; t += widenRows {
-		rows := min(widenRows, last-t)
-		filtered(wide, ld, pair.FilterB, &pair.B, t, t+rows, n0, n1)
-		at, m := word+(t-first)/p.kern.pairSize, Of(wide, ld)
-		p.packB(b[at*p.kern.nr:], &m, k, 0, rows, 0, n1-n0)
-	}
-}

@@ -54,42 +54,6 @@ DATA zip512<>+184(SB)/4, $0x003e001e
 DATA zip512<>+188(SB)/4, $0x003f001f
 GLOBL zip512<>(SB), RODATA|NOPTR, $192
 
-DATA evens512<>+0(SB)/4, $0x00000000
-DATA evens512<>+4(SB)/4, $0x00000002
-DATA evens512<>+8(SB)/4, $0x00000004
-DATA evens512<>+12(SB)/4, $0x00000006
-DATA evens512<>+16(SB)/4, $0x00000008
-DATA evens512<>+20(SB)/4, $0x0000000a
-DATA evens512<>+24(SB)/4, $0x0000000c
-DATA evens512<>+28(SB)/4, $0x0000000e
-DATA evens512<>+32(SB)/4, $0x00000010
-DATA evens512<>+36(SB)/4, $0x00000012
-DATA evens512<>+40(SB)/4, $0x00000014
-DATA evens512<>+44(SB)/4, $0x00000016
-DATA evens512<>+48(SB)/4, $0x00000018
-DATA evens512<>+52(SB)/4, $0x0000001a
-DATA evens512<>+56(SB)/4, $0x0000001c
-DATA evens512<>+60(SB)/4, $0x0000001e
-GLOBL evens512<>(SB), RODATA|NOPTR, $64
-
-DATA odds512<>+0(SB)/4, $0x00000001
-DATA odds512<>+4(SB)/4, $0x00000003
-DATA odds512<>+8(SB)/4, $0x00000005
-DATA odds512<>+12(SB)/4, $0x00000007
-DATA odds512<>+16(SB)/4, $0x00000009
-DATA odds512<>+20(SB)/4, $0x0000000b
-DATA odds512<>+24(SB)/4, $0x0000000d
-DATA odds512<>+28(SB)/4, $0x0000000f
-DATA odds512<>+32(SB)/4, $0x00000011
-DATA odds512<>+36(SB)/4, $0x00000013
-DATA odds512<>+40(SB)/4, $0x00000015
-DATA odds512<>+44(SB)/4, $0x00000017
-DATA odds512<>+48(SB)/4, $0x00000019
-DATA odds512<>+52(SB)/4, $0x0000001b
-DATA odds512<>+56(SB)/4, $0x0000001d
-DATA odds512<>+60(SB)/4, $0x0000001f
-GLOBL odds512<>(SB), RODATA|NOPTR, $64
-
 // func outer256x1(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 // Requires: AVX, FMA3, MMX+
 TEXT ·outer256x1(SB), NOSPLIT, $0-84

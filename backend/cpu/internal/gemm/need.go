@@ -68,7 +68,7 @@ func (e *Engine) Need(c *Call) Scratch {
 		s.Call = max(s.Call, words+(parts-1)*few*c.N)
 	}
 	if filters {
-		s.Task.Wide = max(s.Task.Wide, blockStrip/F32.Size(), 4*longest, deepBytes/F32.Size(), widenRows*padded(min(c.N, blockCols)))
+		s.Task.Wide = max(s.Task.Wide, blockStrip/F32.Size(), 4*longest, deepBytes/F32.Size(), widenRows*padded(min(c.N, blockCols))+quantBlock)
 	}
 	if e.k.grid != nil {
 		s.Call = max(s.Call, cells)

@@ -223,10 +223,8 @@ func (p *packed) packCols(s *scratch, b []float32, k0, k, n0, n1 int) {
 			switch {
 			case pair.Ready != nil && pair.Ready.kern == p.kern:
 				p.copyReady(b, pair.Ready, from-k0, k, from-start, to-start, n0, n1)
-			case pair.B.Elem.Quantized():
-				p.packQuantized(s, b, pair, from-k0, k, first, last, n0, n1)
-			case pair.FilterB != nil:
-				p.packFiltered(s, b, pair, from-k0, k, first, last, n0, n1)
+			case pair.B.Elem.Quantized() || pair.FilterB != nil:
+				p.packComputed(s, b, pair, from-k0, k, first, last, n0, n1)
 			default:
 				p.packB(b[(from-k0)*nr:], &pair.B, k, first, last, n0, n1)
 			}

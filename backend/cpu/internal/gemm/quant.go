@@ -69,13 +69,14 @@ func (s *scratch) widened(n int) (wide, whole []float32) {
 	return wide, wide[n:]
 }
 
-// widenRows is how many rows of a quantised B are widened at a time where they
+// widenRows is how many rows of a B are widened or filtered at a time where they
 // are to be packed along k: an even number, since pairs are packed as one word.
 const widenRows = 32
 
-// packQuantized is packCols for rows [first,last) of the quantised op(B) of one
-// pair; word is where they begin on the k axis of the panels, k long.
-func (p *packed) packQuantized(s *scratch, b []float32, pair *Pair, word, k, first, last, n0, n1 int) {
+// packComputed is packCols for rows [first,last) of the op(B) of one pair that is
+// quantised or has a filter; word is where they begin on the k axis of the panels,
+// k long.
+func (p *packed) packComputed(s *scratch, b []float32, pair *Pair, word, k, first, last, n0, n1 int) {
 	nr := p.kern.nr
 	if pair.B.Trans { // a panel is nr rows of B
 		ld := ceil(last-first, 16) * 16
@@ -93,8 +94,12 @@ func (p *packed) packQuantized(s *scratch, b []float32, pair *Pair, word, k, fir
 	wide, whole := s.widened(widenRows * ld)
 	for t := first; t < last; t += widenRows {
 		rows := min(widenRows, last-t)
-		for i := range rows {
-			p.job.k.widen(wide[i*ld:][:n1-n0], whole, pair.B, (t+i)*pair.B.Stride+n0)
+		if pair.FilterB != nil {
+			filtered(wide, ld, pair.FilterB, &pair.B, t, t+rows, n0, n1)
+		} else {
+			for i := range rows {
+				p.job.k.widen(wide[i*ld:][:n1-n0], whole, pair.B, (t+i)*pair.B.Stride+n0)
+			}
 		}
 		at, m := word+(t-first)/p.kern.pairSize, Of(wide, ld)
 		p.packB(b[at*nr:], &m, k, 0, rows, 0, n1-n0)

@@ -9,6 +9,20 @@ import (
 	"github.com/lorafuse/lorafuse/internal/philox"
 )
 
+// requireDropped compares y with 1.25 times x where mask keeps elements from start
+// on, and 0 elsewhere.
+func requireDropped(t *rapid.T, y, x []float32, mask philox.Mask, start uint64) {
+	for i := range y {
+		want := float32(0)
+		if mask.Keep(start + uint64(i)) {
+			want = x[i] * 1.25
+		}
+		if y[i] != want {
+			t.Fatalf("element %d: got %v, want %v", i, y[i], want)
+		}
+	}
+}
+
 func TestDropoutFollowsMask(t *testing.T) {
 	each(t, func(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
@@ -23,20 +37,8 @@ func TestDropoutFollowsMask(t *testing.T) {
 			x := random(1, n, 1)
 			y, all := guarded(n)
 			Dropout(y, x, m, start, 1.25)
-			for i := range y {
-				want := float32(0)
-				if m.Keep(start + uint64(i)) {
-					want = x[i] * 1.25
-				}
-				if y[i] != want {
-					t.Fatalf("element %d: got %v, want %v", i, y[i], want)
-				}
-			}
-			for _, v := range append(all[:16:16], all[len(all)-16:]...) {
-				if v != 12345 {
-					t.Fatal("wrote outside of the slice")
-				}
-			}
+			requireDropped(t, y, x, m, start)
+			requireGuards(t, all)
 		})
 	})
 }
@@ -78,20 +80,8 @@ func TestKeptBits(t *testing.T) {
 			x := random(1, n, 1)
 			y, all := guarded(n)
 			Masked(y, x, bits, start, 1.25)
-			for i := range y {
-				want := float32(0)
-				if m.Keep(first + uint64(start+i)) {
-					want = x[i] * 1.25
-				}
-				if y[i] != want {
-					t.Fatalf("element %d: got %v, want %v", i, y[i], want)
-				}
-			}
-			for _, v := range append(all[:16:16], all[len(all)-16:]...) {
-				if v != 12345 {
-					t.Fatal("wrote outside of the slice")
-				}
-			}
+			requireDropped(t, y, x, m, first+uint64(start))
+			requireGuards(t, all)
 		})
 	})
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 // each runs a test with every implementation that this machine has.
@@ -47,7 +48,7 @@ func guarded(n int) (x, all []float32) {
 	return all[16 : 16+n : 16+n], all
 }
 
-func requireGuards(t *testing.T, all []float32) {
+func requireGuards(t rapid.TB, all []float32) {
 	t.Helper()
 	for _, v := range append(append([]float32{}, all[:16]...), all[len(all)-16:]...) {
 		require.Equal(t, float32(12345), v, "wrote outside of the slice")
