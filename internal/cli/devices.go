@@ -30,7 +30,7 @@ func (a *app) devices() *cobra.Command {
 		Short: "List the machines that can compute, and why others cannot",
 		Long: "List the devices of all backends, the one that --backend auto takes first, and say\nwhy a backend is not available.\n\n" +
 			"The CPU takes its best instruction set; the environment variable LORAFUSE_CPU forces\n" +
-			"another: portable, avx2, avx512, avx512bf16, or on arm64 neon, neonbf16.\n\n" +
+			"another: portable, avx2, avx512, avx512bf16, amx, or on arm64 neon, neonbf16.\n\n" +
 			"GPUs of NVIDIA are part of builds with the tag cuda. LORAFUSE_LIBCUDA names another\n" +
 			"library of the driver than the one that is installed; LORAFUSE_CUDA_GRAPH=0 has programs\n" +
 			"run launch by launch.\n\n" +

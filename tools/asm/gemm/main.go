@@ -12,11 +12,16 @@ import (
 )
 
 func main() {
-	part := flag.String("part", "", `"outer" for a file of the kernels for sums of outer products, else one of the others`)
+	part := flag.String("part", "", `"outer" or "amx" for a file of the kernels for sums of outer products or of those for AMX, else one of the others`)
 	flag.Parse()
 	ConstraintExpr("amd64,!purego")
-	if *part == "outer" {
+	switch *part {
+	case "outer":
 		outers()
+		Generate()
+		return
+	case "amx":
+		amx()
 		Generate()
 		return
 	}

@@ -27,12 +27,18 @@ func evex(pp, op byte, z, y, x reg.VecPhysical) {
 // inverted is bit n of the number of a register, as the prefix has it.
 func inverted(v, n byte) byte { return ^v >> n & 1 }
 
-// encode emits an instruction of six or seven bytes.
+// encode emits an instruction of four to seven bytes.
 func encode(bytes ...byte) {
-	Instruction(&ir.Instruction{Opcode: "LONG", Operands: []Op{U32(binary.LittleEndian.Uint32(bytes))}})
-	Instruction(&ir.Instruction{Opcode: "WORD", Operands: []Op{U16(binary.LittleEndian.Uint16(bytes[4:]))}})
-	if len(bytes) > 6 {
-		Instruction(&ir.Instruction{Opcode: "BYTE", Operands: []Op{U8(bytes[6])}})
+	emit := func(opcode string, x Op) {
+		Instruction(&ir.Instruction{Opcode: opcode, Operands: []Op{x}})
+	}
+	emit("LONG", U32(binary.LittleEndian.Uint32(bytes)))
+	if bytes = bytes[4:]; len(bytes) > 1 {
+		emit("WORD", U16(binary.LittleEndian.Uint16(bytes)))
+		bytes = bytes[2:]
+	}
+	if len(bytes) > 0 {
+		emit("BYTE", U8(bytes[0]))
 	}
 }
 

@@ -23,6 +23,7 @@ type fewCols struct {
 
 const (
 	colsThin   = 64
+	colsTile   = 16        // columns from which on tiles of bfloat16 are faster than block
 	blockDeep  = 512       // longest run of k in words between two updates of C: B of a group stays in the nearest cache
 	blockStrip = 192 << 10 // bytes of a strip, which stays in the second-level cache beside the next one
 )
@@ -44,6 +45,18 @@ func (f *fewCols) run() {
 	tiles := ceil(f.c.M, f.tile)
 	f.rows = ceil(tiles, min(tiles, f.shares(4))) * f.tile
 	f.spread(ceil(f.c.M, f.rows), f.task)
+}
+
+// blockMost is how many columns a call has at most that goes this way; rounds says
+// that operands may be rounded.
+func (k *kernels) blockMost(rounds bool) int {
+	switch {
+	case k.block == nil:
+		return 0
+	case rounds && k.pairs.tiles != nil:
+		return colsTile
+	}
+	return colsThin
 }
 
 // blockShape is into how many groups for block so many columns are divided, and

@@ -9,7 +9,7 @@ import "unsafe"
 type Filter func(dst, src []float32, start int)
 
 // Filters reports whether c, whose pairs may have filters, takes a way that
-// applies them: to few columns of a float32 A, or to a float32 B as it lies. Run
+// applies them: to a float32 A as it lies, or to a float32 B that does. Run
 // panics if not. What is asked is the shape; data of c is not looked at.
 func (e *Engine) Filters(c *Call) bool {
 	j := e.job(c)
@@ -20,7 +20,7 @@ func (e *Engine) Filters(c *Call) bool {
 func (j *job) filters(w way) bool {
 	for i := range j.c.Pairs {
 		p := &j.c.Pairs[i]
-		if p.FilterA != nil && (w != &j.fewCols || p.A.Elem != F32) {
+		if p.FilterA != nil && (w != &j.fewCols && w != &j.packed || p.A.Elem != F32 || p.A.Trans) {
 			return false
 		}
 		if p.FilterB != nil && (w != &j.deep && w != &j.packed || p.B.Elem != F32 || p.B.Trans) {

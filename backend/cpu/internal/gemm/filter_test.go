@@ -80,7 +80,7 @@ func TestFilters(t *testing.T) {
 			}
 			requireSameBits(t, want, p.compute(t, func(c *gemm.Call) { engines[1].Serial(2, c) }))
 		})
-		for _, way := range []string{"deep, B", "packed, B", "few columns, A"} {
+		for _, way := range []string{"deep, B", "packed, B", "packed, A", "few columns, A"} {
 			if way != "few columns, A" || isa&^rounding != gemm.Portable {
 				assert.NotZero(t, taken[way], way)
 			}

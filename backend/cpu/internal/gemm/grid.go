@@ -82,6 +82,8 @@ func (k *kernels) takes(c *Call, rounds bool) bool {
 		return depth >= gridKOne
 	case c.M <= rowsFew:
 		return true
+	case rounds && k.pairs.tiles != nil:
+		return false
 	case !rounds:
 		return depth >= gridKFloat
 	case elem != BF16:

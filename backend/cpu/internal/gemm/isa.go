@@ -7,8 +7,8 @@ import (
 )
 
 // EnvCPU is the environment variable that names the instruction set to use:
-// portable, avx2, avx512 or avx512bf16, or on arm64 neon or neonbf16. Unset or
-// empty, the best one is taken.
+// portable, avx2, avx512, avx512bf16 or amx, or on arm64 neon or neonbf16. Unset
+// or empty, the best one is taken.
 const EnvCPU = "LORAFUSE_CPU"
 
 // Errors of Select.
@@ -27,6 +27,7 @@ const (
 	AVX2                  // AVX2, FMA and F16C
 	AVX512                // AVX-512 F, BW, DQ and VL
 	AVX512BF16            // AVX512 and products of bfloat16
+	AMX                   // AVX512BF16, and tiles of bfloat16
 	NEON                  // Advanced SIMD of arm64
 	NEONBF16              // NEON and products of bfloat16
 	isaCount
@@ -43,6 +44,8 @@ func (i ISA) String() string {
 		return "avx512"
 	case AVX512BF16:
 		return "avx512bf16"
+	case AMX:
+		return "amx"
 	case NEON:
 		return "neon"
 	case NEONBF16:

@@ -13,6 +13,8 @@ func supported(isa ISA) bool {
 		return x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL && x.HasBMI2
 	case AVX512BF16:
 		return supported(AVX512) && x.HasAVX512BF16
+	case AMX:
+		return supported(AVX512BF16) && x.HasAMXTile && x.HasAMXBF16 && tilesAllowed()
 	}
 	return isa == Portable
 }
@@ -25,6 +27,8 @@ func kernelsOf(isa ISA) *kernels {
 		return &avx512
 	case AVX512BF16:
 		return &avx512BF16
+	case AMX:
+		return &amx
 	}
 	return &portable
 }

@@ -100,7 +100,7 @@ func (j *job) way() way {
 		return &j.packed
 	case inPlace && c.M <= rowsInPlace:
 		return &j.fewRows
-	case c.N <= colsThin && depth >= 192 && direct && j.k.block != nil:
+	case c.N <= j.k.blockMost(j.e.Rounds()) && depth >= 192 && direct:
 		return &j.fewCols
 	case c.N <= colsThin && transposed && c.M > 2*colsThin:
 		return &j.flipped

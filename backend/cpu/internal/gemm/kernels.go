@@ -28,12 +28,20 @@ type kernels struct {
 	// the next calls read there, to be fetched meanwhile; it is only a hint.
 	tile func(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer, ahead int)
 
+	// tiles is tile for so many whole ones side by side, without a bias; the panels
+	// of b are panel elements apart. Other instruction sets have none.
+	tiles func(rows, k int, a, b unsafe.Pointer, panel int, c unsafe.Pointer, ldc, tiles int, add bool, ahead int)
+
 	// pack writes dst[t*width+i] = alpha·src(i,t) for i < lanes and t < k,
 	// and zero for lanes ≤ i < width, or the pairs of these; src(i,t) is the element at src +
 	// i*lane + t*step bytes, lane or step being the size of an element.
-	// width is at most mr, or a multiple of 16, or nr. It may write up to
-	// packSlack elements past the end of dst.
+	// width is at most mr, or a multiple of 16, or nr. Words behind the last, up to a
+	// whole run, are zeroes. It may write up to packSlack elements past the end of dst.
 	pack func(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, alpha float32)
+
+	// packA is pack for panels of A, where these lie otherwise than those of B: rows
+	// lanes of it side by side. Other instruction sets have none.
+	packA func(dst unsafe.Pointer, rows int, src unsafe.Pointer, elem Elem, row, step, k int, alpha float32)
 
 	// across is pack for whole panels of nr lanes that lie side by side, panel
 	// elements apart in dst: dst[p*panel+t*nr+i] = src(p*nr+i,t) for p <
@@ -117,6 +125,12 @@ func splitPadded(k int) int { return ceil(k, 32) * 32 }
 func (k *kernels) words(elements int) int {
 	run := max(1, k.run)
 	return ceil(elements, k.pairSize*run) * run
+}
+
+// stretch divides a k axis of so many words evenly into stretches of at most kc.
+func (k *kernels) stretch(depth int) int {
+	run := max(1, k.run)
+	return ceil(stretchOf(depth, k.kc), run) * run
 }
 
 // gridFloats is the length of a row of k elements in a panel for grid.

@@ -49,9 +49,9 @@ func (e *Engine) Need(c *Call) Scratch {
 		transposed = transposed && pair.A.Trans
 		filters = filters || pair.FilterA != nil || pair.FilterB != nil
 		parts += deepParts(pair.K)
-		if e.Rounds() {
+		if kern := e.outerKernels(); kern.outer != nil {
 			for range deepParts(pair.K) {
-				words += p.kern.outerFloats(min(c.M, rowsInPlace), ceil(pair.K, deepParts(pair.K)))
+				words += kern.outerFloats(min(c.M, rowsInPlace), ceil(pair.K, deepParts(pair.K)))
 			}
 		}
 	}
@@ -68,7 +68,7 @@ func (e *Engine) Need(c *Call) Scratch {
 		s.Call = max(s.Call, words+(parts-1)*few*c.N)
 	}
 	if filters {
-		s.Task.Wide = max(s.Task.Wide, blockStrip/F32.Size(), 4*longest, deepBytes/F32.Size(), widenRows*padded(min(c.N, blockCols))+quantBlock)
+		s.Task.Wide = max(s.Task.Wide, blockStrip/F32.Size(), 4*longest, deepBytes/F32.Size(), p.kern.mr*filterDeep, widenRows*padded(min(c.N, blockCols))+quantBlock)
 	}
 	if e.k.grid != nil {
 		s.Call = max(s.Call, cells)

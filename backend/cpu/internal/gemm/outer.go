@@ -5,14 +5,19 @@ import "unsafe"
 // outers are the kernels whose outer multiplies a pair, or nil: such as a
 // gradient of an adapter, dhᵀ·x, a sum of outer products of a token's rows.
 func (j *job) outers(p *Pair) *kernels {
-	k := j.k
-	if j.e.Rounds() {
-		k = k.pairs
-	}
+	k := j.e.outerKernels()
 	if k.outer == nil || p.A.Elem != F32 || p.B.Elem != F32 || !p.A.Trans || p.B.Trans || p.idle() {
 		return nil
 	}
 	return k
+}
+
+// outerKernels are those that have outer, if any have.
+func (e *Engine) outerKernels() *kernels {
+	if e.Rounds() && e.k.pairs.outer != nil {
+		return e.k.pairs
+	}
+	return e.k
 }
 
 // outerShape is into how many groups so many rows of A are divided for outer,
@@ -28,13 +33,14 @@ func (k *kernels) outerFloats(rows, elements int) int {
 	if k.pairSize == 1 {
 		return 0
 	}
-	return ceil(elements, k.pairSize)*k.outerWidth(rows) + packSlack
+	return k.words(elements)*k.outerWidth(rows) + packSlack
 }
 
 // outerWidth is how many words lie side by side for so many rows.
 func (k *kernels) outerWidth(rows int) int {
-	if rows > k.mr {
-		return ceil(rows, 16) * 16
+	const lanes = 16 // that pack writes at once
+	if rows > lanes {
+		return ceil(rows, lanes) * lanes
 	}
 	return rows
 }

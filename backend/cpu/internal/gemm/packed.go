@@ -80,6 +80,9 @@ func (p *packed) reuse() {
 		if pair.idle() {
 			continue
 		}
+		if pair.FilterA != nil {
+			return // which the next may have another one of
+		}
 		p.kept = kept{p.kern, p.c.M, p.depth, pair.A, pair.K, pair.Alpha}
 		if p.kept == p.before {
 			p.first = p.words(pair)
@@ -131,10 +134,43 @@ func (p *packed) packRows(i int) {
 				k0 = p.first
 				continue
 			}
-			row, col := pair.A.steps()
-			p.kern.pack(floats(dst, k0*(r1-r0)), r1-r0, at(pair.A.Data, (p.row0+r0)*row), pair.A.Elem, row, col, r1-r0, pair.K, pair.Alpha)
+			to := floats(dst, k0*(r1-r0))
+			if pair.FilterA != nil {
+				p.packFiltered(to, pair, r0, r1)
+			} else {
+				row, _ := pair.A.steps()
+				p.packPanel(to, r1-r0, pair, &pair.A, at(pair.A.Data, (p.row0+r0)*row), pair.K)
+			}
 			k0 += p.words(pair)
 		}
+	}
+}
+
+// packPanel packs k elements of so many rows of op(A) from src on, which lie as m
+// does.
+func (p *packed) packPanel(to unsafe.Pointer, rows int, pair *Pair, m *Matrix, src unsafe.Pointer, k int) {
+	row, col := m.steps()
+	if p.kern.packA != nil {
+		p.kern.packA(to, rows, src, m.Elem, row, col, k, pair.Alpha)
+		return
+	}
+	p.kern.pack(to, rows, src, m.Elem, row, col, rows, k, pair.Alpha)
+}
+
+// filterDeep is how many elements of each row of a panel of A are filtered at a
+// time: whole runs.
+const filterDeep = 512
+
+// packFiltered packs rows [r0,r1) of what a filter makes of A.
+func (p *packed) packFiltered(to unsafe.Pointer, pair *Pair, r0, r1 int) {
+	s := p.scratch()
+	defer p.release(s)
+	wide := s.wide.take((r1 - r0) * filterDeep)
+	m := Of(wide, filterDeep)
+	for t := 0; t < pair.K; t += filterDeep {
+		k := min(filterDeep, pair.K-t)
+		filtered(wide, filterDeep, pair.FilterA, &pair.A, p.row0+r0, p.row0+r1, t, t+k)
+		p.packPanel(at(to, F32.Size()*t/p.kern.pairSize*(r1-r0)), r1-r0, pair, &m, m.Data, k)
 	}
 }
 
@@ -147,7 +183,7 @@ func (p *packed) tiles(i int) {
 	n1 := min(c.N, n0+p.cols)
 	first, last := i/p.colN*p.panels/p.rowN, (i/p.colN+1)*p.panels/p.rowN
 
-	stretch := stretchOf(p.depth, p.kern.kc)
+	stretch := p.kern.stretch(p.depth)
 	for k0 := 0; k0 < p.depth; k0 += stretch {
 		k := min(stretch, p.depth-k0)
 		b, step := p.ready(k0, k, n0)
@@ -189,7 +225,13 @@ func (p *packed) multiply(b []float32, step, k0, k, n0, n1, first, last int) {
 	for n := first; n < last; n++ {
 		_, r0, r1 := p.panel(n)
 		next := 4 * ((r1-r0)*p.depth + packSlack + 1)
-		for col := n0; col < n1; col += nr {
+		col := n0
+		if whole := (n1 - n0) / nr; whole > 0 && p.kern.tiles != nil && (k0 > 0 || c.Bias == nil) {
+			a, r0, r1 := p.panel(n)
+			p.kern.tiles(r1-r0, k, floats(a, k0*(r1-r0)), floats(b, 0), step*nr, floats(c.C, (p.row0+r0)*c.LDC+n0), c.LDC, whole, add, next)
+			col += whole * nr
+		}
+		for ; col < n1; col += nr {
 			tile(n, col, next)
 		}
 		if k0+k == p.depth {
@@ -241,8 +283,9 @@ func (p *packed) packB(b []float32, m *Matrix, k, first, last, n0, n1 int) {
 	src := func(t, n int) unsafe.Pointer { return at(m.Data, t*row+n*col) }
 	n := n0
 	if panels := (n1 - n0) / nr; panels > 1 && !m.Trans && p.kern.across != nil {
-		whole := (last - first) / p.kern.pairSize
-		odd := first + whole*p.kern.pairSize // a row without a second one, if any
+		run := max(1, p.kern.run)
+		whole := (last - first) / (run * p.kern.pairSize) * run
+		odd := first + whole*p.kern.pairSize // the rows that make no whole run, if any
 		p.kern.across(floats(b, 0), k*nr, src(first, n0), m.Elem, row, panels, odd-first)
 		for ; n < n0+panels*nr; n += nr {
 			if odd < last {

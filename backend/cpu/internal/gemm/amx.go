@@ -1,0 +1,97 @@
+//go:build amd64 && !purego
+
+package gemm
+
+import (
+	"encoding/binary"
+	"unsafe"
+)
+
+// amx is avx512 with products of tiles. Machines that have these have AVX512_BF16
+// too, but take twice as long for a pair as for a product of float32: where tiles
+// are no use, as in a few rows, operands are not rounded.
+var amx = func() kernels {
+	k := avx512
+	k.isa = AMX
+	k.pairs = &kernels{
+		isa: AMX, pairSize: 2, run: amxRun,
+		mr: amxRows, nr: amxCols, grain: amxRows / 2, kc: 256 + kcRank,
+		tile: amxTile, tiles: amxTiles,
+		pack: amxPack, packA: amxPackA, across: avx512PairsAcross,
+	}
+	return k
+}()
+
+// The shape of a tile, two by two registers of 16 rows of 16 words.
+const (
+	amxRows = 32
+	amxCols = 32
+	amxRun  = 16
+	amxLine = 64 // bytes of a row of a register
+)
+
+// amxConfigs says, for the rows of a tile, which shape its registers have.
+var amxConfigs = func() (configs [amxRows + 1][amxLine]byte) {
+	for rows := 1; rows <= amxRows; rows++ {
+		low, high := min(rows, amxRows/2), max(0, rows-amxRows/2)
+		config := configs[rows][:]
+		config[0] = 1                                                                 // palette
+		for i, n := range [...]int{low, low, high, high, low, high, amxRun, amxRun} { // sums, A, B
+			if n > 0 {
+				binary.LittleEndian.PutUint16(config[16+2*i:], amxLine)
+				config[48+i] = byte(n)
+			}
+		}
+	}
+	return configs
+}()
+
+var (
+	amxPackRows    = [...]packRowsAsm{F32: rowsAMXF32, F16: rowsAMXF16, BF16: rowsAMXBF16}
+	amxPackColumns = [...]packColumnsAsm{F32: columnsAMXF32, F16: columnsAMXF16, BF16: columnsAMXBF16}
+)
+
+// amxTile computes one tile, or part of one.
+func amxTile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer, ahead int) {
+	if cols == amxCols && bias == nil {
+		amxTiles(rows, k, a, b, 0, c, ldc, 1, add, 0)
+		return
+	}
+	var sums [amxRows * amxCols]float32
+	amxTiles(rows, k, a, b, 0, unsafe.Pointer(&sums[0]), amxCols, 1, false, 0)
+	mergeTile(rows, &sums[0], (*float32)(c), 4*ldc, cols, add, (*float32)(bias))
+}
+
+// amxTiles computes whole tiles.
+func amxTiles(rows, k int, a, b unsafe.Pointer, panel int, c unsafe.Pointer, ldc, tiles int, add bool, ahead int) {
+	config := &amxConfigs[rows][0]
+	if rows > amxRows/2 {
+		tilesAMXx2(config, rows, k/amxRun, (*float32)(a), (*float32)(b), 4*panel, (*float32)(c), 4*ldc, tiles, add, ahead)
+	} else {
+		tilesAMXx1(config, rows, k/amxRun, (*float32)(a), (*float32)(b), 4*panel, (*float32)(c), 4*ldc, tiles, add, ahead)
+	}
+}
+
+// amxPack is pack for panels of B: that of other pairs, with zeroes up to a whole
+// run.
+func amxPack(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, alpha float32) {
+	avx512PairsPack(dst, width, src, elem, lane, step, lanes, k, alpha)
+	words := ceil(k, 2)
+	clear(unsafe.Slice((*float32)(at(dst, 4*words*width)), (ceil(words, amxRun)*amxRun-words)*width))
+}
+
+// amxPackA packs a panel of A, whose rows lie side by side in a run.
+func amxPackA(dst unsafe.Pointer, rows int, src unsafe.Pointer, elem Elem, row, step, k int, alpha float32) {
+	if step == elem.Size() {
+		pack := amxPackRows[elem]
+		if elem == BF16 && alpha == 1 {
+			pack = rowsAMXRaw
+		}
+		pack((*float32)(dst), amxLine*rows, (*byte)(src), row, rows, k, alpha)
+		return
+	}
+	const lanes = amxRows / 2
+	for i := 0; i < rows; i += lanes {
+		amxPackColumns[elem]((*float32)(at(dst, amxLine*i)), amxLine*rows, (*byte)(at(src, row*i)), step, min(lanes, rows-i), k, alpha)
+	}
+}

@@ -1,0 +1,386 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// Kernels for machines with AMX: registers of 16 rows of 64 bytes. One
+// instruction multiplies 16 rows of 16 words of A, pairs of bfloat16, by 16
+// words of 16 columns of B: what VDPBF16PS does in 256.
+//
+// A panel of B is as for other pairs, [k][32] words: a register takes every
+// second half row of it. One of A is [k/16][rows][16] words.
+const (
+	tileRows  = 16 // of a register
+	tileBytes = 64 // of a row of it: 16 words
+)
+
+// The registers of a tile: sums of two by two, A and B.
+const (
+	tileSums = 0 // and 1, 2, 3: of rows 0 to 15 with columns 0 to 15 and 16 to 31, of rows 16 to 31
+	tileA    = 4 // and 5
+	tileB    = 6 // and 7
+)
+
+// vex emits an instruction of AMX, which avo and Go's assembler lack:
+// VEX.128.pp.0F38.W0 op. With is what VEX.vvvv names, or 0.
+func vex(pp, op, with byte, modrm ...byte) { vexOf(0xe2, pp, op, with, modrm...) }
+
+// vexOf is vex with the high bits of the registers of an address.
+func vexOf(high, pp, op, with byte, modrm ...byte) {
+	encode(append([]byte{0xc4, high, ^with&15<<3 | pp, op}, modrm...)...)
+}
+
+// The prefixes of VEX.
+const (
+	vexNone = iota
+	vex66
+	vexF3
+	vexF2
+)
+
+// tileConfig takes the shapes of all registers from where RAX points (LDTILECFG).
+func tileConfig() { vex(vexNone, 0x49, 0, 0x00) }
+
+// tileRelease gives the registers back (TILERELEASE): a thread that has none in
+// use is switched faster.
+func tileRelease() { vex(vexNone, 0x49, 0, 0xc0) }
+
+// tileZero clears a register (TILEZERO).
+func tileZero(t byte) { vex(vexF2, 0x49, 0, 0xc0|t<<3) }
+
+// tileMove emits TILELOADD or TILESTORED of a register at base+disp, whose rows
+// are as many bytes apart as step holds.
+func tileMove(pp, t byte, base, step reg.GPPhysical, disp byte) {
+	b, x := byte(base.PhysicalIndex()), byte(step.PhysicalIndex())
+	vexOf(0x82|inverted(x, 3)<<6|inverted(b, 3)<<5, pp, 0x4b, 0, 0x44|t<<3, x&7<<3|b&7, disp)
+}
+
+func tileLoad(t byte, base, step reg.GPPhysical, disp byte)  { tileMove(vexF2, t, base, step, disp) }
+func tileStore(t byte, base, step reg.GPPhysical, disp byte) { tileMove(vexF3, t, base, step, disp) }
+
+// tileDot adds the products of the pairs of a's rows and b's columns to sum
+// (TDPBF16PS).
+func tileDot(a, b, sum byte) { vex(vexF3, 0x5c, b, 0xc0|sum<<3|a) }
+
+// amx emits the kernels of its own file.
+func amx() {
+	avx512.zips()
+	for rows := 1; rows <= 2; rows++ {
+		tilesAMX(rows)
+	}
+	mergeTile()
+	for _, e := range []elem{f32, f16, bf16} {
+		packRows(e, false)
+	}
+	packRows(bf16, true)
+	for _, e := range []elem{f32, f16, bf16} {
+		packColumns(e)
+	}
+}
+
+// tilesAMX emits C[rows,32·tiles] = (C if add) + a·b for a panel of A and panels
+// of B, high registers of rows: tile by tile, so that A stays in the nearest
+// cache while B passes. Meanwhile it fetches what lies ahead bytes behind A, a
+// little with every turn, and the lines of C where the next tile goes.
+func tilesAMX(high int) {
+	text(sprintf("tilesAMXx%d", high),
+		"func(config *byte, rows, k int, a, b *float32, panel int, c *float32, ldc, tiles int, add bool, ahead int)",
+		sprintf("C[rows,32·tiles] = (C if add) + a·b of pairs, k runs of 16 words, panels of b side by side; panel and ldc in bytes, rows from %d to %d, which config says too.", (high-1)*tileRows+1, high*tileRows))
+	const block = tileRows * 2 * tileBytes // of B: a run
+	a, b, ldc := []reg.GPPhysical{reg.RSI, reg.R11}[:high], reg.RDX, reg.RCX
+	c := []reg.GPPhysical{reg.RDI, reg.R12}[:high]
+	run, left, stepA, stepB, next, far := reg.R8, reg.R9, reg.RBX, reg.R10, reg.R13, reg.RAX
+	param("config", reg.RAX)
+	param("rows", run)
+	param("b", b)
+	param("c", c[0])
+	param("ldc", ldc)
+	tileConfig()
+	SHLQ(U8(6), run) // bytes of a run of A
+	if high == 2 {
+		MOVQ(ldc, c[1])
+		SHLQ(U8(4), c[1])
+		ADDQ(c[0], c[1])
+	}
+	MOVQ(U32(tileBytes), stepA)
+	MOVQ(U32(2*tileBytes), stepB)
+	sums := func(each func(t byte, c reg.GPPhysical, disp byte)) {
+		for i := range high {
+			for j := range 2 {
+				each(byte(tileSums+2*i+j), c[i], byte(j*tileBytes))
+			}
+		}
+	}
+	param("a", a[0])
+	param("ahead", far)
+	ADDQ(a[0], far)
+	Label("tile")
+	param("k", left)
+	param("a", a[0])
+	if high == 2 {
+		LEAQ(Mem{Base: a[0], Disp: tileRows * tileBytes}, a[1])
+	}
+	Load(Param("add"), next)
+	TESTQ(next, next)
+	JZ(LabelRef("zero"))
+	sums(func(t byte, c reg.GPPhysical, disp byte) { tileLoad(t, c, ldc, disp) })
+	JMP(LabelRef("begin"))
+	Label("zero")
+	sums(func(t byte, _ reg.GPPhysical, _ byte) { tileZero(t) })
+	Label("begin")
+	LEAQ(Mem{Base: c[0], Disp: 2 * tileBytes}, next)
+	align()
+	Label("loop")
+	fetch := func(i int) {
+		PREFETCHT1(Mem{Base: far, Disp: i * tileBytes})
+		PREFETCHT0(Mem{Base: next})
+		PREFETCHT0(Mem{Base: next, Disp: tileBytes})
+		ADDQ(ldc, next)
+	}
+	for i := range high {
+		tileLoad(byte(tileA+i), a[i], stepA, 0)
+		for j := range 2 {
+			if i == 0 {
+				tileLoad(byte(tileB+j), b, stepB, byte(j*tileBytes))
+			}
+			tileDot(byte(tileA+i), byte(tileB+j), byte(tileSums+2*i+j))
+		}
+		fetch(i)
+		ADDQ(run, a[i])
+	}
+	ADDQ(I32(int32(high*tileBytes)), far)
+	ADDQ(I32(block), b)
+	DECQ(left)
+	JNZ(LabelRef("loop"))
+	sums(func(t byte, c reg.GPPhysical, disp byte) { tileStore(t, c, ldc, disp) })
+	for _, c := range c {
+		ADDQ(I32(2*tileBytes), c)
+	}
+	param("k", left) // to the next panel of B
+	SHLQ(U8(11), left)
+	SUBQ(left, b)
+	Load(Param("panel"), left)
+	ADDQ(left, b)
+	Load(Param("tiles"), left)
+	DECQ(left)
+	Store(left, Param("tiles"))
+	JNZ(LabelRef("tile"))
+	tileRelease()
+	RET()
+}
+
+// mergeTile emits what tileAMX leaves for tiles at an edge, or with a bias: C[rows,
+// cols] = (C if add) + bias + src.
+func mergeTile() {
+	text("mergeTile", "func(rows int, src, c *float32, ldc, cols int, add bool, bias *float32)",
+		"C[rows,cols] = (C if add) + bias + src[rows,32], rows > 0; ldc in bytes, bias nil for none.")
+	rows, src, c, ldc, cols, bias := reg.RCX, reg.RSI, reg.RDI, reg.R8, reg.R9, reg.R10
+	masks := []reg.OpmaskPhysical{reg.K1, reg.K2}
+	param("rows", rows)
+	param("src", src)
+	param("c", c)
+	param("ldc", ldc)
+	param("cols", cols)
+	param("bias", bias)
+	mask512(cols, reg.RBX, masks...)
+	sum, more := []reg.VecPhysical{reg.Z0, reg.Z1}, []reg.VecPhysical{reg.Z2, reg.Z3}
+	for j := range 2 {
+		zero(more[j])
+	}
+	TESTQ(bias, bias)
+	JZ(LabelRef("begin"))
+	for j := range 2 {
+		VMOVUPS_Z(Mem{Base: bias, Disp: j * tileBytes}, masks[j], more[j])
+	}
+	Label("begin")
+	Load(Param("add"), reg.RAX)
+	Label("loop")
+	for j := range 2 {
+		VADDPS(Mem{Base: src, Disp: j * tileBytes}, more[j], sum[j])
+	}
+	TESTB(U8(1), reg.AL)
+	JZ(LabelRef("store"))
+	for j := range 2 {
+		VADDPS(Mem{Base: c, Disp: j * tileBytes}, sum[j], masks[j], sum[j])
+	}
+	Label("store")
+	for j := range 2 {
+		VMOVUPS(sum[j], masks[j], Mem{Base: c, Disp: j * tileBytes})
+	}
+	ADDQ(I32(2*tileBytes), src)
+	ADDQ(ldc, c)
+	DECQ(rows)
+	JNZ(LabelRef("loop"))
+	VZEROUPPER()
+	RET()
+}
+
+// packRows emits the packing of rows for a panel of A: words of each row of src,
+// rounded pairs of alpha times its elements, go to dst, a run of 16 every step
+// bytes, with zeroes behind the last. Raw bfloat16 is moved as it is.
+func packRows(e elem, raw bool) {
+	name := e.name
+	if raw {
+		name = "Raw"
+	}
+	text("rowsAMX"+name,
+		"func(dst *float32, step int, src *byte, lane, rows, k int, alpha float32)",
+		sprintf("dst[i·64+t·step] = the 32 elements alpha·src[i·lane+32·t·%d] on, strides in bytes, i < rows, 32·t < k, rows > 0, k > 0; zeroes from k on.", e.size))
+	const run = 32
+	row, step, src, lane, rows, k := reg.RDI, reg.R8, reg.RSI, reg.R9, reg.R10, reg.RCX
+	param("dst", row)
+	param("step", step)
+	param("src", src)
+	param("lane", lane)
+	param("rows", rows)
+	param("k", k)
+	alpha, low, high := reg.Z31, reg.Z0, reg.Z1
+	if !raw {
+		a, _ := Param("alpha").Resolve()
+		VBROADCASTSS(a.Addr, alpha)
+	}
+	whole, from, to, left := reg.R11, reg.RAX, reg.RBX, reg.R12
+	MOVQ(k, whole)
+	SHRQ(U8(5), whole)
+	ANDQ(I32(run-1), k)
+	MOVQ(I32(-1), from)
+	BZHIQ(k, from, from)
+	KMOVD(from.As32(), reg.K3)
+	KMOVW(from.As32(), reg.K1)
+	SHRQ(U8(16), from)
+	KMOVW(from.As32(), reg.K2)
+	move := func(masked bool) {
+		if raw {
+			if masked {
+				VMOVDQU16_Z(Mem{Base: from}, reg.K3, low)
+			} else {
+				VMOVDQU64(Mem{Base: from}, low)
+			}
+		} else {
+			for i, z := range []reg.VecPhysical{low, high} {
+				m := Mem{Base: from, Disp: i * 16 * e.size}
+				if masked {
+					e.load(m, z, []reg.OpmaskPhysical{reg.K1, reg.K2}[i])
+				} else {
+					e.load(m, z)
+				}
+				VMULPS(alpha, z, z)
+			}
+			narrowPairs(low, high, low)
+		}
+		VMOVDQU64(low, Mem{Base: to})
+	}
+	Label("row")
+	MOVQ(src, from)
+	MOVQ(row, to)
+	MOVQ(whole, left)
+	TESTQ(left, left)
+	JZ(LabelRef("tail"))
+	Label("loop")
+	move(false)
+	ADDQ(I32(int32(run*e.size)), from)
+	ADDQ(step, to)
+	DECQ(left)
+	JNZ(LabelRef("loop"))
+	Label("tail")
+	TESTQ(k, k)
+	JZ(LabelRef("next"))
+	move(true)
+	Label("next")
+	ADDQ(lane, src)
+	ADDQ(I32(tileBytes), row)
+	DECQ(rows)
+	JNZ(LabelRef("row"))
+	VZEROUPPER()
+	RET()
+}
+
+// packColumns emits the packing of a transposed A as packRows does of one as it
+// lies, for 16 rows at most: squares of words, made as copyPairs makes them, go
+// through the registers.
+func packColumns(e elem) {
+	v := avx512
+	text("columnsAMX"+e.name,
+		"func(dst *float32, to int, src *byte, step, rows, k int, alpha float32)",
+		sprintf("dst[i·64+t·to] = the 32 elements alpha·src[%d·i+32·t·step], src[%d·i+(32·t+1)·step] …, strides in bytes, i < rows ≤ 16, 32·t < k; zeroes from k on.", e.size, e.size))
+	const run = 32
+	dst, to, src, step, rows, k := reg.RDI, reg.R8, reg.RSI, reg.R9, reg.R10, reg.RCX
+	param("dst", dst)
+	param("to", to)
+	param("src", src)
+	param("step", step)
+	param("rows", rows)
+	param("k", k)
+	mask512(rows, reg.RAX, reg.K1)
+	alpha, high, order := reg.Z31, reg.Z30, reg.Z29
+	constants := func() { // which the square overwrites
+		a, _ := Param("alpha").Resolve()
+		VBROADCASTSS(a.Addr, alpha)
+		VMOVDQU64(v.zip, order)
+	}
+	load := func(m Mem, z reg.VecPhysical) {
+		fetchAhead(src, step, 0)
+		e.load(m, z, reg.K1)
+		VMULPS(alpha, z, z)
+	}
+	word := func(z reg.VecPhysical) {
+		narrowPairs(z, high, z)
+		VPERMW(z, order, z)
+	}
+	write := func(next string) {
+		MOVQ(rows, reg.RAX)
+		MOVQ(dst, reg.RBX)
+		for _, z := range transpose16(v.r) {
+			VMOVUPS(z, Mem{Base: reg.RBX})
+			ADDQ(I32(tileBytes), reg.RBX)
+			DECQ(reg.RAX)
+			JZ(LabelRef(next))
+		}
+	}
+	SUBQ(I32(run), k)
+	JLT(LabelRef("tail"))
+	Label("loop")
+	constants()
+	for i := range run / 2 {
+		load(Mem{Base: src}, v.r[i])
+		load(Mem{Base: src, Index: step, Scale: 1}, high)
+		word(v.r[i])
+		LEAQ(Mem{Base: src, Index: step, Scale: 2}, src)
+	}
+	write("next")
+	Label("next")
+	ADDQ(to, dst)
+	SUBQ(I32(run), k)
+	JGE(LabelRef("loop"))
+	Label("tail")
+	ADDQ(I32(run), k)
+	JZ(LabelRef("done"))
+	constants()
+	for i := range run / 2 {
+		zero(v.r[i])
+	}
+	for i := range run / 2 {
+		odd := sprintf("odd%d", i)
+		load(Mem{Base: src}, v.r[i])
+		zero(high)
+		DECQ(k)
+		JZ(LabelRef(odd))
+		load(Mem{Base: src, Index: step, Scale: 1}, high)
+		DECQ(k)
+		Label(odd)
+		word(v.r[i])
+		if i < run/2-1 {
+			LEAQ(Mem{Base: src, Index: step, Scale: 2}, src)
+			TESTQ(k, k)
+			JZ(LabelRef("last"))
+		}
+	}
+	Label("last")
+	write("done")
+	Label("done")
+	VZEROUPPER()
+	RET()
+}
