@@ -51,12 +51,16 @@ func tileRelease() { vex(vexNone, 0x49, 0, 0xc0) }
 // tileZero clears a register (TILEZERO).
 func tileZero(t byte) { vex(vexF2, 0x49, 0, 0xc0|t<<3) }
 
-// tileMove emits TILELOADD or TILESTORED of a register at base+disp, whose rows
+// tileMove emits TILELOADD, TILELOADDT1 or TILESTORED of a register at base+disp, whose rows
 // are as many bytes apart as step holds.
 func tileMove(pp, t byte, base, step reg.GPPhysical, disp byte) {
 	b, x := byte(base.PhysicalIndex()), byte(step.PhysicalIndex())
 	vexOf(0x82|inverted(x, 3)<<6|inverted(b, 3)<<5, pp, 0x4b, 0, 0x44|t<<3, x&7<<3|b&7, disp)
 }
+
+// tileLoadOnce is tileLoad of what will not be read again before it has left the
+// nearest cache (TILELOADDT1).
+func tileLoadOnce(t byte, base, step reg.GPPhysical, disp byte) { tileMove(vex66, t, base, step, disp) }
 
 func tileLoad(t byte, base, step reg.GPPhysical, disp byte)  { tileMove(vexF2, t, base, step, disp) }
 func tileStore(t byte, base, step reg.GPPhysical, disp byte) { tileMove(vexF3, t, base, step, disp) }
@@ -71,7 +75,9 @@ func amx() {
 	for rows := 1; rows <= 2; rows++ {
 		tilesAMX(rows)
 	}
+	peakAMX()
 	mergeTile()
+	vendor()
 	for _, e := range []elem{f32, f16, bf16} {
 		packRows(e, false)
 	}
@@ -83,7 +89,7 @@ func amx() {
 
 // tilesAMX emits C[rows,32·tiles] = (C if add) + a·b for a panel of A and panels
 // of B, high registers of rows: tile by tile, so that A stays in the nearest
-// cache while B passes. Meanwhile it fetches what lies ahead bytes behind A, a
+// cache while B passes, which must not drive it out of there: a fifth of the speed. Meanwhile it fetches what lies ahead bytes behind A, a
 // little with every turn, and the lines of C where the next tile goes.
 func tilesAMX(high int) {
 	text(sprintf("tilesAMXx%d", high),
@@ -126,7 +132,7 @@ func tilesAMX(high int) {
 	Load(Param("add"), next)
 	TESTQ(next, next)
 	JZ(LabelRef("zero"))
-	sums(func(t byte, c reg.GPPhysical, disp byte) { tileLoad(t, c, ldc, disp) })
+	sums(func(t byte, c reg.GPPhysical, disp byte) { tileLoadOnce(t, c, ldc, disp) })
 	JMP(LabelRef("begin"))
 	Label("zero")
 	sums(func(t byte, _ reg.GPPhysical, _ byte) { tileZero(t) })
@@ -140,12 +146,14 @@ func tilesAMX(high int) {
 		PREFETCHT0(Mem{Base: next, Disp: tileBytes})
 		ADDQ(ldc, next)
 	}
+	for j := range 2 {
+		tileLoadOnce(byte(tileB+j), b, stepB, byte(j*tileBytes))
+	}
 	for i := range high {
 		tileLoad(byte(tileA+i), a[i], stepA, 0)
+	}
+	for i := range high {
 		for j := range 2 {
-			if i == 0 {
-				tileLoad(byte(tileB+j), b, stepB, byte(j*tileBytes))
-			}
 			tileDot(byte(tileA+i), byte(tileB+j), byte(tileSums+2*i+j))
 		}
 		fetch(i)
@@ -168,6 +176,27 @@ func tilesAMX(high int) {
 	DECQ(left)
 	Store(left, Param("tiles"))
 	JNZ(LabelRef("tile"))
+	tileRelease()
+	RET()
+}
+
+// peakAMX emits what nothing but the multiplier holds up.
+func peakAMX() {
+	text("peakAMX", "func(config *byte, turns int)",
+		"multiplies four pairs of whole registers of zeroes, turns times, turns > 0.")
+	param("config", reg.RAX)
+	param("turns", reg.RCX)
+	tileConfig()
+	for t := range byte(8) {
+		tileZero(t)
+	}
+	align()
+	Label("loop")
+	for i := range byte(4) {
+		tileDot(tileA+i/2, tileB+i%2, tileSums+i)
+	}
+	DECQ(reg.RCX)
+	JNZ(LabelRef("loop"))
 	tileRelease()
 	RET()
 }
@@ -382,5 +411,16 @@ func packColumns(e elem) {
 	write("done")
 	Label("done")
 	VZEROUPPER()
+	RET()
+}
+
+// vendor emits the question who made the processor.
+func vendor() {
+	text("vendor", "func() (b, d, c uint32)", "returns the name of the maker of the processor, four letters each (CPUID 0).")
+	XORL(reg.EAX, reg.EAX)
+	CPUID()
+	Store(reg.EBX, ReturnIndex(0))
+	Store(reg.EDX, ReturnIndex(1))
+	Store(reg.ECX, ReturnIndex(2))
 	RET()
 }

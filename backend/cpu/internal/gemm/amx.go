@@ -15,8 +15,8 @@ var amx = func() kernels {
 	k.isa = AMX
 	k.pairs = &kernels{
 		isa: AMX, pairSize: 2, run: amxRun,
-		mr: amxRows, nr: amxCols, grain: amxRows / 2, kc: 256 + kcRank,
-		tile: amxTile, tiles: amxTiles,
+		mr: amxRows, nr: amxCols, grain: amxRows / 2, kc: 384 + kcRank,
+		tile: amxTile, tiles: amxTiles, peak: amxPeak,
 		pack: amxPack, packA: amxPackA, across: avx512PairsAcross,
 	}
 	return k
@@ -71,6 +71,8 @@ func amxTiles(rows, k int, a, b unsafe.Pointer, panel int, c unsafe.Pointer, ldc
 		tilesAMXx1(config, rows, k/amxRun, (*float32)(a), (*float32)(b), 4*panel, (*float32)(c), 4*ldc, tiles, add, ahead)
 	}
 }
+
+func amxPeak(runs int) { peakAMX(&amxConfigs[amxRows][0], runs) }
 
 // amxPack is pack for panels of B: that of other pairs, with zeroes up to a whole
 // run.

@@ -71,7 +71,7 @@ func Supported() []ISA {
 func Select(name string) (ISA, error) {
 	have := Supported()
 	if name == "" {
-		return have[len(have)-1], nil
+		return fastest(have), nil
 	}
 	for i := range isaCount {
 		if i.String() != name {

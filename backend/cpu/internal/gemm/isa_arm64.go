@@ -12,6 +12,9 @@ func supported(isa ISA) bool {
 	return isa == Portable
 }
 
+// fastest is the one to take of those that there are.
+func fastest(have []ISA) ISA { return have[len(have)-1] }
+
 func kernelsOf(isa ISA) *kernels {
 	switch isa {
 	case NEON:

@@ -19,7 +19,9 @@ func TestSelect(t *testing.T) {
 	require.Equal(t, gemm.Portable, have[0])
 	best, err := gemm.Select("")
 	require.NoError(t, err)
-	assert.Equal(t, have[len(have)-1], best)
+	if best != gemm.AVX512 || have[len(have)-1] != gemm.AVX512BF16 { // which is slower where tiles may not be used
+		assert.Equal(t, have[len(have)-1], best)
+	}
 	for _, isa := range have {
 		got, err := gemm.Select(isa.String())
 		require.NoError(t, err)

@@ -32,6 +32,10 @@ type kernels struct {
 	// of b are panel elements apart. Other instruction sets have none.
 	tiles func(rows, k int, a, b unsafe.Pointer, panel int, c unsafe.Pointer, ldc, tiles int, add bool, ahead int)
 
+	// peak multiplies and adds as much as a tile of so many runs of words, with
+	// nothing but registers. Instruction sets whose tile is as fast have none.
+	peak func(runs int)
+
 	// pack writes dst[t*width+i] = alpha·src(i,t) for i < lanes and t < k,
 	// and zero for lanes ≤ i < width, or the pairs of these; src(i,t) is the element at src +
 	// i*lane + t*step bytes, lane or step being the size of an element.

@@ -77,10 +77,10 @@ tile:
 	MOVBQZX add+72(FP), R13
 	TESTQ   R13, R13
 	JZ      zero
-	LONG    $0x4b7be2c4
+	LONG    $0x4b79e2c4
 	WORD    $0x0f44
 	BYTE    $0x00
-	LONG    $0x4b7be2c4
+	LONG    $0x4b79e2c4
 	WORD    $0x0f4c
 	BYTE    $0x40
 	JMP     begin
@@ -96,17 +96,17 @@ begin:
 	PCALIGN $0x20
 
 loop:
+	LONG       $0x4b79a2c4
+	WORD       $0x1274
+	BYTE       $0x00
+	LONG       $0x4b79a2c4
+	WORD       $0x127c
+	BYTE       $0x40
 	LONG       $0x4b7be2c4
 	WORD       $0x1e64
 	BYTE       $0x00
-	LONG       $0x4b7ba2c4
-	WORD       $0x1274
-	BYTE       $0x00
 	LONG       $0x5c4ae2c4
 	BYTE       $0xc4
-	LONG       $0x4b7ba2c4
-	WORD       $0x127c
-	BYTE       $0x40
 	LONG       $0x5c42e2c4
 	BYTE       $0xcc
 	PREFETCHT1 (AX)
@@ -165,16 +165,16 @@ tile:
 	MOVBQZX add+72(FP), R13
 	TESTQ   R13, R13
 	JZ      zero
-	LONG    $0x4b7be2c4
+	LONG    $0x4b79e2c4
 	WORD    $0x0f44
 	BYTE    $0x00
-	LONG    $0x4b7be2c4
+	LONG    $0x4b79e2c4
 	WORD    $0x0f4c
 	BYTE    $0x40
-	LONG    $0x4b7bc2c4
+	LONG    $0x4b79c2c4
 	WORD    $0x0c54
 	BYTE    $0x00
-	LONG    $0x4b7bc2c4
+	LONG    $0x4b79c2c4
 	WORD    $0x0c5c
 	BYTE    $0x40
 	JMP     begin
@@ -194,17 +194,20 @@ begin:
 	PCALIGN $0x20
 
 loop:
+	LONG       $0x4b79a2c4
+	WORD       $0x1274
+	BYTE       $0x00
+	LONG       $0x4b79a2c4
+	WORD       $0x127c
+	BYTE       $0x40
 	LONG       $0x4b7be2c4
 	WORD       $0x1e64
 	BYTE       $0x00
-	LONG       $0x4b7ba2c4
-	WORD       $0x1274
+	LONG       $0x4b7bc2c4
+	WORD       $0x1b6c
 	BYTE       $0x00
 	LONG       $0x5c4ae2c4
 	BYTE       $0xc4
-	LONG       $0x4b7ba2c4
-	WORD       $0x127c
-	BYTE       $0x40
 	LONG       $0x5c42e2c4
 	BYTE       $0xcc
 	PREFETCHT1 (AX)
@@ -212,9 +215,6 @@ loop:
 	PREFETCHT0 64(R13)
 	ADDQ       CX, R13
 	ADDQ       R8, SI
-	LONG       $0x4b7bc2c4
-	WORD       $0x1b6c
-	BYTE       $0x00
 	LONG       $0x5c4ae2c4
 	BYTE       $0xd5
 	LONG       $0x5c42e2c4
@@ -253,6 +253,45 @@ loop:
 	JNZ        tile
 	LONG       $0x4978e2c4
 	BYTE       $0xc0
+	RET
+
+// func peakAMX(config *byte, turns int)
+TEXT ·peakAMX(SB), NOSPLIT, $0-16
+	MOVQ    config+0(FP), AX
+	MOVQ    turns+8(FP), CX
+	LONG    $0x4978e2c4
+	BYTE    $0x00
+	LONG    $0x497be2c4
+	BYTE    $0xc0
+	LONG    $0x497be2c4
+	BYTE    $0xc8
+	LONG    $0x497be2c4
+	BYTE    $0xd0
+	LONG    $0x497be2c4
+	BYTE    $0xd8
+	LONG    $0x497be2c4
+	BYTE    $0xe0
+	LONG    $0x497be2c4
+	BYTE    $0xe8
+	LONG    $0x497be2c4
+	BYTE    $0xf0
+	LONG    $0x497be2c4
+	BYTE    $0xf8
+	PCALIGN $0x20
+
+loop:
+	LONG $0x5c4ae2c4
+	BYTE $0xc4
+	LONG $0x5c42e2c4
+	BYTE $0xcc
+	LONG $0x5c4ae2c4
+	BYTE $0xd5
+	LONG $0x5c42e2c4
+	BYTE $0xdd
+	DECQ CX
+	JNZ  loop
+	LONG $0x4978e2c4
+	BYTE $0xc0
 	RET
 
 // func mergeTile(rows int, src *float32, c *float32, ldc int, cols int, add bool, bias *float32)
@@ -295,6 +334,16 @@ store:
 	DECQ    CX
 	JNZ     loop
 	VZEROUPPER
+	RET
+
+// func vendor() (b uint32, d uint32, c uint32)
+// Requires: CPUID
+TEXT ·vendor(SB), NOSPLIT, $0-12
+	XORL AX, AX
+	CPUID
+	MOVL BX, b+0(FP)
+	MOVL DX, d+4(FP)
+	MOVL CX, c+8(FP)
 	RET
 
 // func rowsAMXF32(dst *float32, step int, src *byte, lane int, rows int, k int, alpha float32)

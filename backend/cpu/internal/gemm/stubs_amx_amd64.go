@@ -14,10 +14,20 @@ func tilesAMXx1(config *byte, rows int, k int, a *float32, b *float32, panel int
 //go:noescape
 func tilesAMXx2(config *byte, rows int, k int, a *float32, b *float32, panel int, c *float32, ldc int, tiles int, add bool, ahead int)
 
+// multiplies four pairs of whole registers of zeroes, turns times, turns > 0.
+//
+//go:noescape
+func peakAMX(config *byte, turns int)
+
 // C[rows,cols] = (C if add) + bias + src[rows,32], rows > 0; ldc in bytes, bias nil for none.
 //
 //go:noescape
 func mergeTile(rows int, src *float32, c *float32, ldc int, cols int, add bool, bias *float32)
+
+// returns the name of the maker of the processor, four letters each (CPUID 0).
+//
+//go:noescape
+func vendor() (b uint32, d uint32, c uint32)
 
 // dst[i·64+t·step] = the 32 elements alpha·src[i·lane+32·t·4] on, strides in bytes, i < rows, 32·t < k, rows > 0, k > 0; zeroes from k on.
 //
