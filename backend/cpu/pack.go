@@ -84,7 +84,7 @@ func (d *Device) copyOf(b *buffer, p *gemm.Pair, n int) *gemm.Prepacked {
 			return c.ready
 		}
 	}
-	floats := d.gemm.PrepackedFloats(p.K, n)
+	floats := d.gemm.PrepackedFloats(p.B.Elem, p.K, n)
 	size := int64(4 * floats)
 	c := copied{trans: p.B.Trans, k: p.K, n: n}
 	if d.packing.used+size <= d.packing.limit {
@@ -121,7 +121,7 @@ func (d *Device) PackedBytes(mode backend.Pack, programs ...*ir.Program) (int64,
 		}
 		r, _ := newRun(d, p, mode)
 		for _, c := range r.copies {
-			sizes[key{p.Args[c.arg].Name, c.trans}] = 4 * int64(d.gemm.PrepackedFloats(c.k, c.n))
+			sizes[key{p.Args[c.arg].Name, c.trans}] = 4 * int64(d.gemm.PrepackedFloats(c.elem, c.k, c.n))
 		}
 	}
 	sum := int64(0)
@@ -135,6 +135,7 @@ func (d *Device) PackedBytes(mode backend.Pack, programs ...*ir.Program) (int64,
 type wanted struct {
 	arg   int
 	trans bool
+	elem  gemm.Elem
 	k, n  int
 }
 
@@ -145,7 +146,7 @@ func (r *run) want(c *gemm.Call, pair int, v ir.Ref) bool {
 		return false
 	}
 	p := &c.Pairs[pair]
-	r.copies = append(r.copies, wanted{v.Index, p.B.Trans, p.K, c.N})
+	r.copies = append(r.copies, wanted{v.Index, p.B.Trans, p.B.Elem, p.K, c.N})
 	return true
 }
 

@@ -72,9 +72,11 @@ func tileDot(a, b, sum byte) { vex(vexF3, 0x5c, b, 0xc0|sum<<3|a) }
 // amx emits the kernels of its own file.
 func amx() {
 	avx512.zips()
-	for rows := 1; rows <= 2; rows++ {
-		tilesAMX(rows)
+	for high := 1; high <= 2; high++ {
+		tilesAMX(high, 1)
+		tilesAMX(high, thirds)
 	}
+	thirdKernels()
 	peakAMX()
 	mergeTile()
 	vendor()
@@ -91,8 +93,14 @@ func amx() {
 // of B, high registers of rows: tile by tile, so that A stays in the nearest
 // cache while B passes, which must not drive it out of there: a fifth of the speed. Meanwhile it fetches what lies ahead bytes behind A, a
 // little with every turn, and the lines of C where the next tile goes.
-func tilesAMX(high int) {
-	text(sprintf("tilesAMXx%d", high),
+//
+// With parts, A has so many words for each of B's, [k/16][parts][rows][16].
+func tilesAMX(high, parts int) {
+	name := sprintf("tilesAMXx%d", high)
+	if parts > 1 {
+		name = sprintf("thirdsAMXx%d", high)
+	}
+	text(name,
 		"func(config *byte, rows, k int, a, b *float32, panel int, c *float32, ldc, tiles int, add bool, ahead int)",
 		sprintf("C[rows,32·tiles] = (C if add) + a·b of pairs, k runs of 16 words, panels of b side by side; panel and ldc in bytes, rows from %d to %d, which config says too.", (high-1)*tileRows+1, high*tileRows))
 	const block = tileRows * 2 * tileBytes // of B: a run
@@ -140,8 +148,11 @@ func tilesAMX(high int) {
 	LEAQ(Mem{Base: c[0], Disp: 2 * tileBytes}, next)
 	align()
 	Label("loop")
-	fetch := func(i int) {
-		PREFETCHT1(Mem{Base: far, Disp: i * tileBytes})
+	fetch := func(i, part int) {
+		PREFETCHT1(Mem{Base: far, Disp: (part*high + i) * tileBytes})
+		if part > 0 {
+			return
+		}
 		PREFETCHT0(Mem{Base: next})
 		PREFETCHT0(Mem{Base: next, Disp: tileBytes})
 		ADDQ(ldc, next)
@@ -149,17 +160,19 @@ func tilesAMX(high int) {
 	for j := range 2 {
 		tileLoadOnce(byte(tileB+j), b, stepB, byte(j*tileBytes))
 	}
-	for i := range high {
-		tileLoad(byte(tileA+i), a[i], stepA, 0)
-	}
-	for i := range high {
-		for j := range 2 {
-			tileDot(byte(tileA+i), byte(tileB+j), byte(tileSums+2*i+j))
+	for part := range parts {
+		for i := range high {
+			tileLoad(byte(tileA+i), a[i], stepA, 0)
 		}
-		fetch(i)
-		ADDQ(run, a[i])
+		for i := range high {
+			for j := range 2 {
+				tileDot(byte(tileA+i), byte(tileB+j), byte(tileSums+2*i+j))
+			}
+			fetch(i, part)
+			ADDQ(run, a[i])
+		}
 	}
-	ADDQ(I32(int32(high*tileBytes)), far)
+	ADDQ(I32(int32(parts*high*tileBytes)), far)
 	ADDQ(I32(block), b)
 	DECQ(left)
 	JNZ(LabelRef("loop"))

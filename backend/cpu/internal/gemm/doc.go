@@ -15,6 +15,11 @@
 // which machines with AVX512_BF16 multiply twice as fast, those with
 // FEAT_BF16 of arm64 too, and those with AMX sixteen times.
 //
+// AMX also multiplies what is not rounded, where many rows meet weights of bfloat16:
+// a float32 is the sum of three bfloat16, and the products of these are exact in
+// float32. Only what is next to nothing is taken for nothing there: weights, and
+// results of a product, below 2⁻¹²⁶.
+//
 // A [Filter], such as dropout, changes elements of A, B or C while they are in
 // cache; see [Engine.Filters].
 //

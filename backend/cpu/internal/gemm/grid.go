@@ -82,7 +82,7 @@ func (k *kernels) takes(c *Call, rounds bool) bool {
 		return depth >= gridKOne
 	case c.M <= rowsFew:
 		return true
-	case rounds && k.pairs.tiles != nil:
+	case k.panelKernels(c, rounds).packA != nil: // tiles
 		return false
 	case !rounds:
 		return depth >= gridKFloat

@@ -22,6 +22,13 @@ type kernels struct {
 	// where the machine has no such products.
 	pairs *kernels
 
+	// thirds are the tile and pack for calls whose operands are not rounded but
+	// taken apart, nil where tiles are not that fast; aWords is how many words A has
+	// for one of B there, else 0.
+	thirds *kernels
+	aWords int
+	part   []Filter // which makes each piece of a float32 B
+
 	// tile computes C[rows,cols] = (C if add) + bias + a·b for packed
 	// panels a [k][rows] and b [k][nr] of words; rows ≤ mr, cols ≤ nr, ldc in
 	// elements, bias [cols] or nil. ahead is how many bytes behind a lies what
@@ -136,6 +143,9 @@ func (k *kernels) stretch(depth int) int {
 	run := max(1, k.run)
 	return ceil(stretchOf(depth, k.kc), run) * run
 }
+
+// panelFloats is what a row of a panel of A takes for so many words of B.
+func (k *kernels) panelFloats(words int) int { return words * max(1, k.aWords) }
 
 // gridFloats is the length of a row of k elements in a panel for grid.
 func (k *kernels) gridFloats(elements int) int { return ceil(elements, 32) * 32 / k.pairSize }

@@ -138,6 +138,108 @@ loop:
 	BYTE       $0xc0
 	RET
 
+// func thirdsAMXx1(config *byte, rows int, k int, a *float32, b *float32, panel int, c *float32, ldc int, tiles int, add bool, ahead int)
+// Requires: MMX+
+TEXT ·thirdsAMXx1(SB), NOSPLIT, $0-88
+	MOVQ config+0(FP), AX
+	MOVQ rows+8(FP), R8
+	MOVQ b+32(FP), DX
+	MOVQ c+48(FP), DI
+	MOVQ ldc+56(FP), CX
+	LONG $0x4978e2c4
+	BYTE $0x00
+	SHLQ $0x06, R8
+	MOVQ $0x00000040, BX
+	MOVQ $0x00000080, R10
+	MOVQ a+24(FP), SI
+	MOVQ ahead+80(FP), AX
+	ADDQ SI, AX
+
+tile:
+	MOVQ    k+16(FP), R9
+	MOVQ    a+24(FP), SI
+	MOVBQZX add+72(FP), R13
+	TESTQ   R13, R13
+	JZ      zero
+	LONG    $0x4b79e2c4
+	WORD    $0x0f44
+	BYTE    $0x00
+	LONG    $0x4b79e2c4
+	WORD    $0x0f4c
+	BYTE    $0x40
+	JMP     begin
+
+zero:
+	LONG $0x497be2c4
+	BYTE $0xc0
+	LONG $0x497be2c4
+	BYTE $0xc8
+
+begin:
+	LEAQ    128(DI), R13
+	PCALIGN $0x20
+
+loop:
+	LONG       $0x4b79a2c4
+	WORD       $0x1274
+	BYTE       $0x00
+	LONG       $0x4b79a2c4
+	WORD       $0x127c
+	BYTE       $0x40
+	LONG       $0x4b7be2c4
+	WORD       $0x1e64
+	BYTE       $0x00
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	LONG       $0x5c42e2c4
+	BYTE       $0xcc
+	PREFETCHT1 (AX)
+	PREFETCHT0 (R13)
+	PREFETCHT0 64(R13)
+	ADDQ       CX, R13
+	ADDQ       R8, SI
+	LONG       $0x4b7be2c4
+	WORD       $0x1e64
+	BYTE       $0x00
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	LONG       $0x5c42e2c4
+	BYTE       $0xcc
+	PREFETCHT1 64(AX)
+	ADDQ       R8, SI
+	LONG       $0x4b7be2c4
+	WORD       $0x1e64
+	BYTE       $0x00
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	LONG       $0x5c42e2c4
+	BYTE       $0xcc
+	PREFETCHT1 128(AX)
+	ADDQ       R8, SI
+	ADDQ       $+192, AX
+	ADDQ       $+2048, DX
+	DECQ       R9
+	JNZ        loop
+	LONG       $0x4b7ae2c4
+	WORD       $0x0f44
+	BYTE       $0x00
+	LONG       $0x4b7ae2c4
+	WORD       $0x0f4c
+	BYTE       $0x40
+	ADDQ       $+128, DI
+	MOVQ       k+16(FP), R9
+	SHLQ       $0x0b, R9
+	SUBQ       R9, DX
+	MOVQ       panel+40(FP), R9
+	ADDQ       R9, DX
+	MOVQ       tiles+64(FP), R9
+	DECQ       R9
+	MOVQ       R9, tiles+64(FP)
+	JNZ        tile
+	LONG       $0x4978e2c4
+	BYTE       $0xc0
+	RET
+
 // func tilesAMXx2(config *byte, rows int, k int, a *float32, b *float32, panel int, c *float32, ldc int, tiles int, add bool, ahead int)
 // Requires: MMX+
 TEXT ·tilesAMXx2(SB), NOSPLIT, $0-88
@@ -253,6 +355,529 @@ loop:
 	JNZ        tile
 	LONG       $0x4978e2c4
 	BYTE       $0xc0
+	RET
+
+// func thirdsAMXx2(config *byte, rows int, k int, a *float32, b *float32, panel int, c *float32, ldc int, tiles int, add bool, ahead int)
+// Requires: MMX+
+TEXT ·thirdsAMXx2(SB), NOSPLIT, $0-88
+	MOVQ config+0(FP), AX
+	MOVQ rows+8(FP), R8
+	MOVQ b+32(FP), DX
+	MOVQ c+48(FP), DI
+	MOVQ ldc+56(FP), CX
+	LONG $0x4978e2c4
+	BYTE $0x00
+	SHLQ $0x06, R8
+	MOVQ CX, R12
+	SHLQ $0x04, R12
+	ADDQ DI, R12
+	MOVQ $0x00000040, BX
+	MOVQ $0x00000080, R10
+	MOVQ a+24(FP), SI
+	MOVQ ahead+80(FP), AX
+	ADDQ SI, AX
+
+tile:
+	MOVQ    k+16(FP), R9
+	MOVQ    a+24(FP), SI
+	LEAQ    1024(SI), R11
+	MOVBQZX add+72(FP), R13
+	TESTQ   R13, R13
+	JZ      zero
+	LONG    $0x4b79e2c4
+	WORD    $0x0f44
+	BYTE    $0x00
+	LONG    $0x4b79e2c4
+	WORD    $0x0f4c
+	BYTE    $0x40
+	LONG    $0x4b79c2c4
+	WORD    $0x0c54
+	BYTE    $0x00
+	LONG    $0x4b79c2c4
+	WORD    $0x0c5c
+	BYTE    $0x40
+	JMP     begin
+
+zero:
+	LONG $0x497be2c4
+	BYTE $0xc0
+	LONG $0x497be2c4
+	BYTE $0xc8
+	LONG $0x497be2c4
+	BYTE $0xd0
+	LONG $0x497be2c4
+	BYTE $0xd8
+
+begin:
+	LEAQ    128(DI), R13
+	PCALIGN $0x20
+
+loop:
+	LONG       $0x4b79a2c4
+	WORD       $0x1274
+	BYTE       $0x00
+	LONG       $0x4b79a2c4
+	WORD       $0x127c
+	BYTE       $0x40
+	LONG       $0x4b7be2c4
+	WORD       $0x1e64
+	BYTE       $0x00
+	LONG       $0x4b7bc2c4
+	WORD       $0x1b6c
+	BYTE       $0x00
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	LONG       $0x5c42e2c4
+	BYTE       $0xcc
+	PREFETCHT1 (AX)
+	PREFETCHT0 (R13)
+	PREFETCHT0 64(R13)
+	ADDQ       CX, R13
+	ADDQ       R8, SI
+	LONG       $0x5c4ae2c4
+	BYTE       $0xd5
+	LONG       $0x5c42e2c4
+	BYTE       $0xdd
+	PREFETCHT1 64(AX)
+	PREFETCHT0 (R13)
+	PREFETCHT0 64(R13)
+	ADDQ       CX, R13
+	ADDQ       R8, R11
+	LONG       $0x4b7be2c4
+	WORD       $0x1e64
+	BYTE       $0x00
+	LONG       $0x4b7bc2c4
+	WORD       $0x1b6c
+	BYTE       $0x00
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	LONG       $0x5c42e2c4
+	BYTE       $0xcc
+	PREFETCHT1 128(AX)
+	ADDQ       R8, SI
+	LONG       $0x5c4ae2c4
+	BYTE       $0xd5
+	LONG       $0x5c42e2c4
+	BYTE       $0xdd
+	PREFETCHT1 192(AX)
+	ADDQ       R8, R11
+	LONG       $0x4b7be2c4
+	WORD       $0x1e64
+	BYTE       $0x00
+	LONG       $0x4b7bc2c4
+	WORD       $0x1b6c
+	BYTE       $0x00
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	LONG       $0x5c42e2c4
+	BYTE       $0xcc
+	PREFETCHT1 256(AX)
+	ADDQ       R8, SI
+	LONG       $0x5c4ae2c4
+	BYTE       $0xd5
+	LONG       $0x5c42e2c4
+	BYTE       $0xdd
+	PREFETCHT1 320(AX)
+	ADDQ       R8, R11
+	ADDQ       $+384, AX
+	ADDQ       $+2048, DX
+	DECQ       R9
+	JNZ        loop
+	LONG       $0x4b7ae2c4
+	WORD       $0x0f44
+	BYTE       $0x00
+	LONG       $0x4b7ae2c4
+	WORD       $0x0f4c
+	BYTE       $0x40
+	LONG       $0x4b7ac2c4
+	WORD       $0x0c54
+	BYTE       $0x00
+	LONG       $0x4b7ac2c4
+	WORD       $0x0c5c
+	BYTE       $0x40
+	ADDQ       $+128, DI
+	ADDQ       $+128, R12
+	MOVQ       k+16(FP), R9
+	SHLQ       $0x0b, R9
+	SUBQ       R9, DX
+	MOVQ       panel+40(FP), R9
+	ADDQ       R9, DX
+	MOVQ       tiles+64(FP), R9
+	DECQ       R9
+	MOVQ       R9, tiles+64(FP)
+	JNZ        tile
+	LONG       $0x4978e2c4
+	BYTE       $0xc0
+	RET
+
+DATA upperWords512<>+0(SB)/4, $0x00030001
+DATA upperWords512<>+4(SB)/4, $0x00070005
+DATA upperWords512<>+8(SB)/4, $0x000b0009
+DATA upperWords512<>+12(SB)/4, $0x000f000d
+DATA upperWords512<>+16(SB)/4, $0x00130011
+DATA upperWords512<>+20(SB)/4, $0x00170015
+DATA upperWords512<>+24(SB)/4, $0x001b0019
+DATA upperWords512<>+28(SB)/4, $0x001f001d
+DATA upperWords512<>+32(SB)/4, $0x00230021
+DATA upperWords512<>+36(SB)/4, $0x00270025
+DATA upperWords512<>+40(SB)/4, $0x002b0029
+DATA upperWords512<>+44(SB)/4, $0x002f002d
+DATA upperWords512<>+48(SB)/4, $0x00330031
+DATA upperWords512<>+52(SB)/4, $0x00370035
+DATA upperWords512<>+56(SB)/4, $0x003b0039
+DATA upperWords512<>+60(SB)/4, $0x003f003d
+GLOBL upperWords512<>(SB), RODATA|NOPTR, $64
+
+// func rowsThirds(dst *float32, part int, step int, src *byte, lane int, rows int, k int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2
+TEXT ·rowsThirds(SB), NOSPLIT, $0-60
+	MOVQ         dst+0(FP), DI
+	MOVQ         part+8(FP), DX
+	MOVQ         step+16(FP), R8
+	MOVQ         src+24(FP), SI
+	MOVQ         lane+32(FP), R9
+	MOVQ         rows+40(FP), R10
+	MOVQ         k+48(FP), CX
+	MOVL         $0x80000000, AX
+	VPBROADCASTD AX, Z31
+	MOVL         $0xffff0000, AX
+	VPBROADCASTD AX, Z30
+	MOVL         $0x00800000, AX
+	VPBROADCASTD AX, Z29
+	MOVL         $0x7fc00000, AX
+	VPBROADCASTD AX, Z28
+	VPXORD       Z27, Z27, Z27
+	VBROADCASTSS alpha+56(FP), Z24
+	VMOVDQU64    upperWords512<>+0(SB), Z23
+	MOVQ         CX, R11
+	SHRQ         $0x05, R11
+	ANDQ         $+31, CX
+	MOVQ         $-1, AX
+	BZHIQ        CX, AX, AX
+	KMOVW        AX, K1
+	SHRQ         $0x10, AX
+	KMOVW        AX, K2
+
+row:
+	MOVQ  SI, AX
+	MOVQ  DI, BX
+	MOVQ  R11, R12
+	TESTQ R12, R12
+	JZ    tail
+
+loop:
+	VMOVUPS   (AX), Z0
+	VMULPS    Z24, Z0, Z0
+	VCMPPS    $0x04, Z27, Z0, K4
+	VCMPPS    $0x03, Z0, Z0, K5
+	VPANDD    Z31, Z0, Z26
+	VPANDND   Z0, Z31, Z25
+	VPANDD    Z30, Z25, Z2
+	VSUBPS    Z2, Z25, Z25
+	VMAXPS    Z29, Z2, Z2
+	VPORD.Z   Z26, Z2, K4, Z2
+	VMOVAPS   Z28, K5, Z2
+	VPANDD    Z30, Z25, Z3
+	VSUBPS    Z3, Z25, Z25
+	VMAXPS    Z29, Z3, Z3
+	VPORD.Z   Z26, Z3, K4, Z3
+	VPANDD    Z30, Z25, Z4
+	VMAXPS    Z29, Z4, Z4
+	VPORD.Z   Z26, Z4, K4, Z4
+	VMOVUPS   64(AX), Z1
+	VMULPS    Z24, Z1, Z1
+	VCMPPS    $0x04, Z27, Z1, K4
+	VCMPPS    $0x03, Z1, Z1, K5
+	VPANDD    Z31, Z1, Z26
+	VPANDND   Z1, Z31, Z25
+	VPANDD    Z30, Z25, Z5
+	VSUBPS    Z5, Z25, Z25
+	VMAXPS    Z29, Z5, Z5
+	VPORD.Z   Z26, Z5, K4, Z5
+	VMOVAPS   Z28, K5, Z5
+	VPANDD    Z30, Z25, Z6
+	VSUBPS    Z6, Z25, Z25
+	VMAXPS    Z29, Z6, Z6
+	VPORD.Z   Z26, Z6, K4, Z6
+	VPANDD    Z30, Z25, Z7
+	VMAXPS    Z29, Z7, Z7
+	VPORD.Z   Z26, Z7, K4, Z7
+	VPERMT2W  Z5, Z23, Z2
+	VMOVDQU64 Z2, (BX)
+	VPERMT2W  Z6, Z23, Z3
+	VMOVDQU64 Z3, (BX)(DX*1)
+	VPERMT2W  Z7, Z23, Z4
+	VMOVDQU64 Z4, (BX)(DX*2)
+	ADDQ      $+128, AX
+	ADDQ      R8, BX
+	DECQ      R12
+	JNZ       loop
+
+tail:
+	TESTQ     CX, CX
+	JZ        next
+	VMOVUPS.Z (AX), K1, Z0
+	VMULPS    Z24, Z0, Z0
+	VCMPPS    $0x04, Z27, Z0, K4
+	VCMPPS    $0x03, Z0, Z0, K5
+	VPANDD    Z31, Z0, Z26
+	VPANDND   Z0, Z31, Z25
+	VPANDD    Z30, Z25, Z2
+	VSUBPS    Z2, Z25, Z25
+	VMAXPS    Z29, Z2, Z2
+	VPORD.Z   Z26, Z2, K4, Z2
+	VMOVAPS   Z28, K5, Z2
+	VPANDD    Z30, Z25, Z3
+	VSUBPS    Z3, Z25, Z25
+	VMAXPS    Z29, Z3, Z3
+	VPORD.Z   Z26, Z3, K4, Z3
+	VPANDD    Z30, Z25, Z4
+	VMAXPS    Z29, Z4, Z4
+	VPORD.Z   Z26, Z4, K4, Z4
+	VMOVUPS.Z 64(AX), K2, Z1
+	VMULPS    Z24, Z1, Z1
+	VCMPPS    $0x04, Z27, Z1, K4
+	VCMPPS    $0x03, Z1, Z1, K5
+	VPANDD    Z31, Z1, Z26
+	VPANDND   Z1, Z31, Z25
+	VPANDD    Z30, Z25, Z5
+	VSUBPS    Z5, Z25, Z25
+	VMAXPS    Z29, Z5, Z5
+	VPORD.Z   Z26, Z5, K4, Z5
+	VMOVAPS   Z28, K5, Z5
+	VPANDD    Z30, Z25, Z6
+	VSUBPS    Z6, Z25, Z25
+	VMAXPS    Z29, Z6, Z6
+	VPORD.Z   Z26, Z6, K4, Z6
+	VPANDD    Z30, Z25, Z7
+	VMAXPS    Z29, Z7, Z7
+	VPORD.Z   Z26, Z7, K4, Z7
+	VPERMT2W  Z5, Z23, Z2
+	VMOVDQU64 Z2, (BX)
+	VPERMT2W  Z6, Z23, Z3
+	VMOVDQU64 Z3, (BX)(DX*1)
+	VPERMT2W  Z7, Z23, Z4
+	VMOVDQU64 Z4, (BX)(DX*2)
+
+next:
+	ADDQ R9, SI
+	ADDQ $+64, DI
+	DECQ R10
+	JNZ  row
+	VZEROUPPER
+	RET
+
+// func third512x0(dst *float32, src *float32, n int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·third512x0(SB), NOSPLIT, $0-24
+	MOVQ         dst+0(FP), DI
+	MOVQ         src+8(FP), SI
+	MOVQ         n+16(FP), CX
+	MOVL         $0x80000000, AX
+	VPBROADCASTD AX, Z31
+	MOVL         $0xffff0000, AX
+	VPBROADCASTD AX, Z30
+	MOVL         $0x00800000, AX
+	VPBROADCASTD AX, Z29
+	MOVL         $0x7fc00000, AX
+	VPBROADCASTD AX, Z28
+	VPXORD       Z27, Z27, Z27
+	SUBQ         $+16, CX
+	JLT          tail
+
+loop:
+	VMOVUPS (SI), Z0
+	VCMPPS  $0x04, Z27, Z0, K4
+	VCMPPS  $0x03, Z0, Z0, K5
+	VPANDD  Z31, Z0, Z26
+	VPANDND Z0, Z31, Z25
+	VPANDD  Z30, Z25, Z1
+	VSUBPS  Z1, Z25, Z25
+	VMAXPS  Z29, Z1, Z1
+	VPORD.Z Z26, Z1, K4, Z1
+	VMOVAPS Z28, K5, Z1
+	VPANDD  Z30, Z25, Z2
+	VSUBPS  Z2, Z25, Z25
+	VMAXPS  Z29, Z2, Z2
+	VPORD.Z Z26, Z2, K4, Z2
+	VPANDD  Z30, Z25, Z3
+	VMAXPS  Z29, Z3, Z3
+	VPORD.Z Z26, Z3, K4, Z3
+	VMOVUPS Z1, (DI)
+	ADDQ    $+64, SI
+	ADDQ    $+64, DI
+	SUBQ    $+16, CX
+	JGE     loop
+
+tail:
+	ADDQ      $+16, CX
+	JZ        done
+	MOVQ      $-1, AX
+	BZHIQ     CX, AX, AX
+	KMOVW     AX, K1
+	VMOVUPS.Z (SI), K1, Z0
+	VCMPPS    $0x04, Z27, Z0, K4
+	VCMPPS    $0x03, Z0, Z0, K5
+	VPANDD    Z31, Z0, Z26
+	VPANDND   Z0, Z31, Z25
+	VPANDD    Z30, Z25, Z1
+	VSUBPS    Z1, Z25, Z25
+	VMAXPS    Z29, Z1, Z1
+	VPORD.Z   Z26, Z1, K4, Z1
+	VMOVAPS   Z28, K5, Z1
+	VPANDD    Z30, Z25, Z2
+	VSUBPS    Z2, Z25, Z25
+	VMAXPS    Z29, Z2, Z2
+	VPORD.Z   Z26, Z2, K4, Z2
+	VPANDD    Z30, Z25, Z3
+	VMAXPS    Z29, Z3, Z3
+	VPORD.Z   Z26, Z3, K4, Z3
+	VMOVUPS   Z1, K1, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func third512x1(dst *float32, src *float32, n int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·third512x1(SB), NOSPLIT, $0-24
+	MOVQ         dst+0(FP), DI
+	MOVQ         src+8(FP), SI
+	MOVQ         n+16(FP), CX
+	MOVL         $0x80000000, AX
+	VPBROADCASTD AX, Z31
+	MOVL         $0xffff0000, AX
+	VPBROADCASTD AX, Z30
+	MOVL         $0x00800000, AX
+	VPBROADCASTD AX, Z29
+	MOVL         $0x7fc00000, AX
+	VPBROADCASTD AX, Z28
+	VPXORD       Z27, Z27, Z27
+	SUBQ         $+16, CX
+	JLT          tail
+
+loop:
+	VMOVUPS (SI), Z0
+	VCMPPS  $0x04, Z27, Z0, K4
+	VCMPPS  $0x03, Z0, Z0, K5
+	VPANDD  Z31, Z0, Z26
+	VPANDND Z0, Z31, Z25
+	VPANDD  Z30, Z25, Z1
+	VSUBPS  Z1, Z25, Z25
+	VMAXPS  Z29, Z1, Z1
+	VPORD.Z Z26, Z1, K4, Z1
+	VMOVAPS Z28, K5, Z1
+	VPANDD  Z30, Z25, Z2
+	VSUBPS  Z2, Z25, Z25
+	VMAXPS  Z29, Z2, Z2
+	VPORD.Z Z26, Z2, K4, Z2
+	VPANDD  Z30, Z25, Z3
+	VMAXPS  Z29, Z3, Z3
+	VPORD.Z Z26, Z3, K4, Z3
+	VMOVUPS Z2, (DI)
+	ADDQ    $+64, SI
+	ADDQ    $+64, DI
+	SUBQ    $+16, CX
+	JGE     loop
+
+tail:
+	ADDQ      $+16, CX
+	JZ        done
+	MOVQ      $-1, AX
+	BZHIQ     CX, AX, AX
+	KMOVW     AX, K1
+	VMOVUPS.Z (SI), K1, Z0
+	VCMPPS    $0x04, Z27, Z0, K4
+	VCMPPS    $0x03, Z0, Z0, K5
+	VPANDD    Z31, Z0, Z26
+	VPANDND   Z0, Z31, Z25
+	VPANDD    Z30, Z25, Z1
+	VSUBPS    Z1, Z25, Z25
+	VMAXPS    Z29, Z1, Z1
+	VPORD.Z   Z26, Z1, K4, Z1
+	VMOVAPS   Z28, K5, Z1
+	VPANDD    Z30, Z25, Z2
+	VSUBPS    Z2, Z25, Z25
+	VMAXPS    Z29, Z2, Z2
+	VPORD.Z   Z26, Z2, K4, Z2
+	VPANDD    Z30, Z25, Z3
+	VMAXPS    Z29, Z3, Z3
+	VPORD.Z   Z26, Z3, K4, Z3
+	VMOVUPS   Z2, K1, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func third512x2(dst *float32, src *float32, n int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·third512x2(SB), NOSPLIT, $0-24
+	MOVQ         dst+0(FP), DI
+	MOVQ         src+8(FP), SI
+	MOVQ         n+16(FP), CX
+	MOVL         $0x80000000, AX
+	VPBROADCASTD AX, Z31
+	MOVL         $0xffff0000, AX
+	VPBROADCASTD AX, Z30
+	MOVL         $0x00800000, AX
+	VPBROADCASTD AX, Z29
+	MOVL         $0x7fc00000, AX
+	VPBROADCASTD AX, Z28
+	VPXORD       Z27, Z27, Z27
+	SUBQ         $+16, CX
+	JLT          tail
+
+loop:
+	VMOVUPS (SI), Z0
+	VCMPPS  $0x04, Z27, Z0, K4
+	VCMPPS  $0x03, Z0, Z0, K5
+	VPANDD  Z31, Z0, Z26
+	VPANDND Z0, Z31, Z25
+	VPANDD  Z30, Z25, Z1
+	VSUBPS  Z1, Z25, Z25
+	VMAXPS  Z29, Z1, Z1
+	VPORD.Z Z26, Z1, K4, Z1
+	VMOVAPS Z28, K5, Z1
+	VPANDD  Z30, Z25, Z2
+	VSUBPS  Z2, Z25, Z25
+	VMAXPS  Z29, Z2, Z2
+	VPORD.Z Z26, Z2, K4, Z2
+	VPANDD  Z30, Z25, Z3
+	VMAXPS  Z29, Z3, Z3
+	VPORD.Z Z26, Z3, K4, Z3
+	VMOVUPS Z3, (DI)
+	ADDQ    $+64, SI
+	ADDQ    $+64, DI
+	SUBQ    $+16, CX
+	JGE     loop
+
+tail:
+	ADDQ      $+16, CX
+	JZ        done
+	MOVQ      $-1, AX
+	BZHIQ     CX, AX, AX
+	KMOVW     AX, K1
+	VMOVUPS.Z (SI), K1, Z0
+	VCMPPS    $0x04, Z27, Z0, K4
+	VCMPPS    $0x03, Z0, Z0, K5
+	VPANDD    Z31, Z0, Z26
+	VPANDND   Z0, Z31, Z25
+	VPANDD    Z30, Z25, Z1
+	VSUBPS    Z1, Z25, Z25
+	VMAXPS    Z29, Z1, Z1
+	VPORD.Z   Z26, Z1, K4, Z1
+	VMOVAPS   Z28, K5, Z1
+	VPANDD    Z30, Z25, Z2
+	VSUBPS    Z2, Z25, Z25
+	VMAXPS    Z29, Z2, Z2
+	VPORD.Z   Z26, Z2, K4, Z2
+	VPANDD    Z30, Z25, Z3
+	VMAXPS    Z29, Z3, Z3
+	VPORD.Z   Z26, Z3, K4, Z3
+	VMOVUPS   Z3, K1, (DI)
+
+done:
+	VZEROUPPER
 	RET
 
 // func peakAMX(config *byte, turns int)

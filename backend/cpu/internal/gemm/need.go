@@ -27,10 +27,21 @@ func (e *Engine) Bytes(s Scratch) int64 {
 // Need is the most that c takes, and any call that differs from it only in
 // being smaller: it may go another way. Data of c is not looked at.
 func (e *Engine) Need(c *Call) Scratch {
-	p := packed{job: &job{e: e, k: e.k}, kern: e.k}
 	if e.Rounds() {
-		p.kern = p.kern.pairs
+		return e.needOf(c, e.k.pairs)
 	}
+	s := e.needOf(c, e.k)
+	for i := range c.Pairs {
+		if p := &c.Pairs[i]; e.k.thirds != nil && p.B.Elem == BF16 && p.K > thirdsRank {
+			return s.With(e.needOf(c, e.k.thirds))
+		}
+	}
+	return s
+}
+
+// needOf is Need where the packed way takes kern.
+func (e *Engine) needOf(c *Call, kern *kernels) Scratch {
+	p := packed{job: &job{e: e, k: e.k}, kern: kern}
 	depth, rows, cells, cols, longest, widest, wide, parts, words, transposed, filters := 0, 0, 0, 0, 0, 0, 0, 0, 0, true, false
 	for i := range c.Pairs {
 		pair := c.Pairs[i]
@@ -56,7 +67,7 @@ func (e *Engine) Need(c *Call) Scratch {
 		}
 	}
 	s := Scratch{
-		Call: max(rows, min(c.M*depth, max(e.packed, p.kern.mr*depth))+ceil(c.M, p.kern.mr)*(packSlack+1)),
+		Call: max(rows, min(c.M*p.kern.panelFloats(depth), max(e.packed, p.kern.mr*p.kern.panelFloats(depth)))+ceil(c.M, p.kern.mr)*(packSlack+1)),
 		Task: TaskScratch{
 			Small: rowsFew * rowsDots,
 			B:     min(ceil(c.N, p.kern.nr)*p.kern.nr, blockCols)*min(padded(depth), p.kern.kc) + packSlack,
@@ -67,7 +78,7 @@ func (e *Engine) Need(c *Call) Scratch {
 		few := min(c.M, rowsInPlace)
 		s.Call = max(s.Call, words+(parts-1)*few*c.N)
 	}
-	if filters {
+	if filters || p.kern.aWords > 1 {
 		s.Task.Wide = max(s.Task.Wide, blockStrip/F32.Size(), 4*longest, deepBytes/F32.Size(), p.kern.mr*filterDeep, widenRows*padded(min(c.N, blockCols))+quantBlock)
 	}
 	if e.k.grid != nil {

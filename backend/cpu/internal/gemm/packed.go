@@ -47,20 +47,17 @@ func (p *packed) bind(j *job) {
 
 // run computes the call.
 func (p *packed) run() {
-	p.kern = p.job.k
-	if p.e.Rounds() {
-		p.kern = p.kern.pairs
-	}
+	p.kern = p.job.k.panelKernels(p.c, p.e.Rounds())
 	p.depth = 0
 	for i := range p.c.Pairs {
 		p.depth += p.words(&p.c.Pairs[i])
 	}
-	most := max(p.kern.mr, p.e.packed/p.depth/p.kern.mr*p.kern.mr)
+	most := max(p.kern.mr, p.e.packed/p.kern.panelFloats(p.depth)/p.kern.mr*p.kern.mr)
 	for p.row0 = 0; p.row0 < p.c.M; p.row0 += p.rows {
 		p.rows = min(most, p.c.M-p.row0)
 		p.panels = ceil(p.rows, p.kern.mr)
 		p.divide()
-		p.a = p.job.memory.take(p.rows*p.depth + p.panels*(packSlack+1))
+		p.a = p.job.memory.take(p.rows*p.kern.panelFloats(p.depth) + p.panels*(packSlack+1))
 		p.packN = min(p.panels, p.shares(4))
 		if p.reuse(); p.first < p.depth {
 			p.spread(p.packN, p.packTask)
@@ -114,10 +111,10 @@ func (p *packed) panelRow(i int) int {
 	return min(p.rows, i*ceil(p.rows, p.kern.grain)/p.panels*p.kern.grain)
 }
 
-// panel returns panel i of A, [depth][rows of the panel], with its rows.
+// panel returns panel i of A, [depth][rows of the panel] words, with its rows.
 func (p *packed) panel(i int) (data []float32, r0, r1 int) {
 	r0, r1 = p.panelRow(i), p.panelRow(i+1)
-	return p.a[r0*p.depth+i*(packSlack+1):], r0, r1
+	return p.a[r0*p.kern.panelFloats(p.depth)+i*(packSlack+1):], r0, r1
 }
 
 // packRows packs the panels of task i.
@@ -134,14 +131,16 @@ func (p *packed) packRows(i int) {
 				k0 = p.first
 				continue
 			}
-			to := floats(dst, k0*(r1-r0))
-			if pair.FilterA != nil {
-				p.packFiltered(to, pair, r0, r1)
-			} else {
-				row, _ := pair.A.steps()
-				p.packPanel(to, r1-r0, pair, &pair.A, at(pair.A.Data, (p.row0+r0)*row), pair.K)
+			for range p.kern.parts(pair) {
+				to := floats(dst, p.kern.panelFloats(k0)*(r1-r0))
+				if pair.FilterA != nil {
+					p.packFiltered(to, pair, r0, r1)
+				} else {
+					row, _ := pair.A.steps()
+					p.packPanel(to, r1-r0, pair, &pair.A, at(pair.A.Data, (p.row0+r0)*row), pair.K)
+				}
+				k0 += p.kern.words(pair.K)
 			}
-			k0 += p.words(pair)
 		}
 	}
 }
@@ -170,7 +169,7 @@ func (p *packed) packFiltered(to unsafe.Pointer, pair *Pair, r0, r1 int) {
 	for t := 0; t < pair.K; t += filterDeep {
 		k := min(filterDeep, pair.K-t)
 		filtered(wide, filterDeep, pair.FilterA, &pair.A, p.row0+r0, p.row0+r1, t, t+k)
-		p.packPanel(at(to, F32.Size()*t/p.kern.pairSize*(r1-r0)), r1-r0, pair, &m, m.Data, k)
+		p.packPanel(at(to, F32.Size()*p.kern.panelFloats(t/p.kern.pairSize)*(r1-r0)), r1-r0, pair, &m, m.Data, k)
 	}
 }
 
@@ -208,7 +207,7 @@ func (p *packed) multiply(b []float32, step, k0, k, n0, n1, first, last int) {
 		if k0 == 0 {
 			bias = c.biasAt(col)
 		}
-		p.kern.tile(r1-r0, k, floats(a, k0*(r1-r0)), floats(b, (col-n0)*step), floats(c.C, (p.row0+r0)*c.LDC+col), c.LDC, min(nr, n1-col), add, bias, ahead)
+		p.kern.tile(r1-r0, k, floats(a, p.kern.panelFloats(k0)*(r1-r0)), floats(b, (col-n0)*step), floats(c.C, (p.row0+r0)*c.LDC+col), c.LDC, min(nr, n1-col), add, bias, ahead)
 	}
 	if last-first <= fewPanels && k*(n1-n0) > fits {
 		for col := n0; col < n1; col += nr {
@@ -224,11 +223,11 @@ func (p *packed) multiply(b []float32, step, k0, k, n0, n1, first, last int) {
 	}
 	for n := first; n < last; n++ {
 		_, r0, r1 := p.panel(n)
-		next := 4 * ((r1-r0)*p.depth + packSlack + 1)
+		next := 4 * ((r1-r0)*p.kern.panelFloats(p.depth) + packSlack + 1)
 		col := n0
 		if whole := (n1 - n0) / nr; whole > 0 && p.kern.tiles != nil && (k0 > 0 || c.Bias == nil) {
 			a, r0, r1 := p.panel(n)
-			p.kern.tiles(r1-r0, k, floats(a, k0*(r1-r0)), floats(b, 0), step*nr, floats(c.C, (p.row0+r0)*c.LDC+n0), c.LDC, whole, add, next)
+			p.kern.tiles(r1-r0, k, floats(a, p.kern.panelFloats(k0)*(r1-r0)), floats(b, 0), step*nr, floats(c.C, (p.row0+r0)*c.LDC+n0), c.LDC, whole, add, next)
 			col += whole * nr
 		}
 		for ; col < n1; col += nr {
@@ -245,7 +244,7 @@ func (p *packed) words(pair *Pair) int {
 	if pair.idle() {
 		return 0
 	}
-	return p.kern.words(pair.K)
+	return p.kern.words(pair.K) * p.kern.parts(pair)
 }
 
 // packCols packs columns [n0,n1) of B for k words of the k axis from k0, into
@@ -263,6 +262,8 @@ func (p *packed) packCols(s *scratch, b []float32, k0, k, n0, n1 int) {
 			first := (from - start) * p.kern.pairSize
 			last := min(pair.K, (to-start)*p.kern.pairSize)
 			switch {
+			case p.kern.parts(pair) > 1:
+				p.packParts(s, b, pair, k0, k, start, n0, n1)
 			case pair.Ready != nil && pair.Ready.kern == p.kern:
 				p.copyReady(b, pair.Ready, from-k0, k, from-start, to-start, n0, n1)
 			case pair.B.Elem.Quantized() || pair.FilterB != nil:
@@ -270,6 +271,22 @@ func (p *packed) packCols(s *scratch, b []float32, k0, k, n0, n1 int) {
 			default:
 				p.packB(b[(from-k0)*nr:], &pair.B, k, first, last, n0, n1)
 			}
+		}
+		start += words
+	}
+}
+
+// packParts is packCols for one pair whose B is taken apart: piece after piece from
+// word start of the k axis on.
+func (p *packed) packParts(s *scratch, b []float32, pair *Pair, k0, k, start, n0, n1 int) {
+	words := p.kern.words(pair.K)
+	for _, part := range p.kern.part {
+		from, to := max(k0, start), min(k0+k, start+words)
+		if from < to {
+			first := (from - start) * p.kern.pairSize
+			piece := *pair
+			piece.FilterB = part
+			p.packComputed(s, b, &piece, from-k0, k, first, min(pair.K, (to-start)*p.kern.pairSize), n0, n1)
 		}
 		start += words
 	}

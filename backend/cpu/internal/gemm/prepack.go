@@ -8,16 +8,17 @@ type Prepacked struct {
 	words int // of the k axis
 }
 
-// PrepackedFloats is the memory that Prepack takes for op(B) [k,n], in floats.
-func (e *Engine) PrepackedFloats(k, n int) int {
-	p := e.packing()
+// PrepackedFloats is the memory that Prepack takes for op(B) [k,n] of such
+// elements, in floats.
+func (e *Engine) PrepackedFloats(elem Elem, k, n int) int {
+	p := e.packing(elem, k)
 	return ceil(n, p.kern.nr)*p.kern.nr*p.words(&Pair{K: k, Alpha: 1}) + packSlack
 }
 
 // Prepack packs op(B) [k,n] into dst, of PrepackedFloats elements, which the
 // result keeps. A product with it has the bits that it has without.
 func (e *Engine) Prepack(dst []float32, b Matrix, k, n int) *Prepacked {
-	p := e.packing()
+	p := e.packing(b.Elem, k)
 	c := Call{M: 1, N: n, LDC: n, Pairs: []Pair{{B: b, K: k, Alpha: 1}}}
 	p.c = &c
 	words := p.words(&c.Pairs[0])
@@ -34,13 +35,10 @@ func (e *Engine) Prepack(dst []float32, b Matrix, k, n int) *Prepacked {
 	return out
 }
 
-// packing is what the packed way of this engine packs by.
-func (e *Engine) packing() *packed {
-	p := &packed{job: &job{e: e, k: e.k}, kern: e.k}
-	if e.Rounds() {
-		p.kern = p.kern.pairs
-	}
-	return p
+// packing is what the packed way of this engine packs k elements along k by.
+func (e *Engine) packing(elem Elem, k int) *packed {
+	c := Call{Pairs: []Pair{{B: Matrix{Elem: elem}, K: k, Alpha: 1}}}
+	return &packed{job: &job{e: e, k: e.k}, kern: e.k.panelKernels(&c, e.Rounds())}
 }
 
 // ready gives k words from k0 of columns from n0 where they lie packed already,

@@ -36,7 +36,7 @@ func TestPrepack(t *testing.T) {
 						ready.C, ready.Pairs = make([]float32, m*n), append([]gemm.Pair(nil), pairs...)
 						for j := range pairs {
 							if pairs[j].K == k {
-								ready.Pairs[j].Ready = e.Prepack(make([]float32, e.PrepackedFloats(k, n)), b.Matrix, k, n)
+								ready.Pairs[j].Ready = e.Prepack(make([]float32, e.PrepackedFloats(b.Elem, k, n)), b.Matrix, k, n)
 							}
 						}
 						e.Run(&ready)

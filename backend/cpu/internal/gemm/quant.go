@@ -83,8 +83,12 @@ func (p *packed) packComputed(s *scratch, b []float32, pair *Pair, word, k, firs
 		wide, whole := s.widened(nr * ld)
 		for n := n0; n < n1; n += nr {
 			lanes := min(nr, n1-n)
-			for i := range lanes {
-				p.job.k.widen(wide[i*ld:][:last-first], whole, pair.B, (n+i)*pair.B.Stride+first)
+			if pair.FilterB != nil {
+				filtered(wide, ld, pair.FilterB, &pair.B, n, n+lanes, first, last)
+			} else {
+				for i := range lanes {
+					p.job.k.widen(wide[i*ld:][:last-first], whole, pair.B, (n+i)*pair.B.Stride+first)
+				}
 			}
 			p.kern.pack(floats(b, (n-n0)*k+word*nr), nr, floats(wide, 0), F32, 4*ld, 4, lanes, last-first, 1)
 		}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// thirds is how many pieces of eight bits the significand of a float32 has: a
+// bfloat16 each, whose sum is the float32. Products of these pieces are exact in
+// float32, so that tiles can multiply what is not rounded.
+const thirds = 3
+
+// thirdKernels emits what takes floats apart.
+func thirdKernels() {
+	s := newSplitter()
+	s.packRows()
+	for part := range thirds {
+		s.part(part)
+	}
+}
+
+// splitter names the registers of what takes 16 floats apart.
+type splitter struct {
+	odds Mem // constant 1, 3, 5 …: the upper halves of two registers
+
+	sign, top, least, quiet, none reg.VecPhysical // constants
+	signs, rest                   reg.VecPhysical
+	some, nan                     reg.OpmaskPhysical
+}
+
+func newSplitter() *splitter {
+	s := &splitter{sign: reg.Z31, top: reg.Z30, least: reg.Z29, quiet: reg.Z28, none: reg.Z27,
+		signs: reg.Z26, rest: reg.Z25, some: reg.K4, nan: reg.K5}
+	s.odds = GLOBL("upperWords512", 8|16)
+	for i := range 16 {
+		DATA(4*i, U32(uint32(4*i+1|(4*i+3)<<16)))
+	}
+	return s
+}
+
+// constants loads them.
+func (s *splitter) constants() {
+	for _, c := range []struct {
+		z    reg.VecPhysical
+		bits uint32
+	}{{s.sign, 1 << 31}, {s.top, 0xffff0000}, {s.least, 1 << 23}, {s.quiet, 0x7fc00000}} {
+		MOVL(U32(c.bits), reg.EAX)
+		VPBROADCASTD(reg.EAX, c.z)
+	}
+	zero(s.none)
+}
+
+// split makes the parts of x, the largest first, all of the sign of x. Those that
+// would be nothing, and those that tiles take for nothing, are the least normal
+// number, unless x is 0: its product with an infinity is an infinity then, not NaN.
+func (s *splitter) split(x reg.VecPhysical, parts []reg.VecPhysical) {
+	const unequal, unordered = 4, 3
+	VCMPPS(U8(unequal), s.none, x, s.some)
+	VCMPPS(U8(unordered), x, x, s.nan)
+	VPANDD(s.sign, x, s.signs)
+	VPANDND(x, s.sign, s.rest)
+	for i, z := range parts {
+		VPANDD(s.top, s.rest, z)
+		if i < len(parts)-1 {
+			VSUBPS(z, s.rest, s.rest)
+		}
+		VMAXPS(s.least, z, z) // and of NaN, what is left of an infinity
+		VPORD_Z(s.signs, z, s.some, z)
+		if i == 0 {
+			VMOVAPS(s.quiet, s.nan, z)
+		}
+	}
+}
+
+// packRows emits packRows for panels of thirds.
+func (s *splitter) packRows() {
+	text("rowsThirds",
+		"func(dst *float32, part, step int, src *byte, lane, rows, k int, alpha float32)",
+		"dst[i·64+p·part+t·step] = thirds p of the 32 elements alpha·src[i·lane+32·t·4] on, strides in bytes, i < rows, 32·t < k, rows > 0, k > 0; zeroes from k on.")
+	const run, vec = 32, 64
+	row, part, step, src, lane, rows, k := reg.RDI, reg.RDX, reg.R8, reg.RSI, reg.R9, reg.R10, reg.RCX
+	param("dst", row)
+	param("part", part)
+	param("step", step)
+	param("src", src)
+	param("lane", lane)
+	param("rows", rows)
+	param("k", k)
+	alpha, odds := reg.Z24, reg.Z23
+	s.constants()
+	a, _ := Param("alpha").Resolve()
+	VBROADCASTSS(a.Addr, alpha)
+	VMOVDQU64(s.odds, odds)
+	whole, from, to, left := reg.R11, reg.RAX, reg.RBX, reg.R12
+	MOVQ(k, whole)
+	SHRQ(U8(5), whole)
+	ANDQ(I32(run-1), k)
+	MOVQ(I32(-1), from)
+	BZHIQ(k, from, from)
+	KMOVW(from.As32(), reg.K1)
+	SHRQ(U8(16), from)
+	KMOVW(from.As32(), reg.K2)
+	x := []reg.VecPhysical{reg.Z0, reg.Z1}
+	parts := [][]reg.VecPhysical{{reg.Z2, reg.Z3, reg.Z4}, {reg.Z5, reg.Z6, reg.Z7}}
+	move := func(masks ...reg.OpmaskPhysical) {
+		for i, z := range x {
+			if m := (Mem{Base: from, Disp: i * vec}); len(masks) > 0 {
+				VMOVUPS_Z(m, masks[i], z)
+			} else {
+				VMOVUPS(m, z)
+			}
+			VMULPS(alpha, z, z)
+			s.split(z, parts[i])
+		}
+		for i := range thirds {
+			VPERMT2W(parts[1][i], odds, parts[0][i])
+			m := Mem{Base: to}
+			if i > 0 {
+				m.Index, m.Scale = part, uint8(i)
+			}
+			VMOVDQU64(parts[0][i], m)
+		}
+	}
+	Label("row")
+	MOVQ(src, from)
+	MOVQ(row, to)
+	MOVQ(whole, left)
+	TESTQ(left, left)
+	JZ(LabelRef("tail"))
+	Label("loop")
+	move()
+	ADDQ(I32(run*4), from)
+	ADDQ(step, to)
+	DECQ(left)
+	JNZ(LabelRef("loop"))
+	Label("tail")
+	TESTQ(k, k)
+	JZ(LabelRef("next"))
+	move(reg.K1, reg.K2)
+	Label("next")
+	ADDQ(lane, src)
+	ADDQ(I32(tileBytes), row)
+	DECQ(rows)
+	JNZ(LabelRef("row"))
+	VZEROUPPER()
+	RET()
+}
+
+// part emits one of the thirds.
+func (s *splitter) part(part int) {
+	text(sprintf("third512x%d", part), "func(dst, src *float32, n int)",
+		sprintf("dst[i] = third %d of src[i], i < n.", part))
+	dst, src, n := reg.RDI, reg.RSI, reg.RCX
+	param("dst", dst)
+	param("src", src)
+	param("n", n)
+	s.constants()
+	parts := []reg.VecPhysical{reg.Z1, reg.Z2, reg.Z3}
+	const lanes = 16
+	SUBQ(I32(lanes), n)
+	JLT(LabelRef("tail"))
+	Label("loop")
+	VMOVUPS(Mem{Base: src}, reg.Z0)
+	s.split(reg.Z0, parts)
+	VMOVUPS(parts[part], Mem{Base: dst})
+	ADDQ(I32(4*lanes), src)
+	ADDQ(I32(4*lanes), dst)
+	SUBQ(I32(lanes), n)
+	JGE(LabelRef("loop"))
+	Label("tail")
+	ADDQ(I32(lanes), n)
+	JZ(LabelRef("done"))
+	mask512(n, reg.RAX, reg.K1)
+	VMOVUPS_Z(Mem{Base: src}, reg.K1, reg.Z0)
+	s.split(reg.Z0, parts)
+	VMOVUPS(parts[part], reg.K1, Mem{Base: dst})
+	Label("done")
+	VZEROUPPER()
+	RET()
+}
