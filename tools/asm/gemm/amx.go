@@ -260,9 +260,82 @@ func mergeTile() {
 	RET()
 }
 
-// packRows emits the packing of rows for a panel of A: words of each row of src,
-// rounded pairs of alpha times its elements, go to dst, a run of 16 every step
-// bytes, with zeroes behind the last. Raw bfloat16 is moved as it is.
+// rowLoop names the registers of what packs rows for a panel of A, from src to dst:
+// a run of 16 words of each row every step bytes, and those of the next row behind
+// them. masks are of what is left in the end: of 16 floats and 16 more, and of words.
+type rowLoop struct {
+	dst, step, src, lane, rows, k reg.GPPhysical
+	from, to                      reg.GPPhysical // a run
+	masks                         []reg.OpmaskPhysical
+}
+
+// newRowLoop loads the parameters.
+func newRowLoop() *rowLoop {
+	w := &rowLoop{dst: reg.RDI, step: reg.R8, src: reg.RSI, lane: reg.R9, rows: reg.R10, k: reg.RCX,
+		from: reg.RAX, to: reg.RBX, masks: []reg.OpmaskPhysical{reg.K1, reg.K2, reg.K3}}
+	param("dst", w.dst)
+	param("step", w.step)
+	param("src", w.src)
+	param("lane", w.lane)
+	param("rows", w.rows)
+	param("k", w.k)
+	return w
+}
+
+// emit emits the loops around move, which packs a run; elements have so many bytes.
+func (w *rowLoop) emit(size int, move func(masks ...reg.OpmaskPhysical)) {
+	const run = 32
+	whole, left := reg.R11, reg.R12
+	MOVQ(w.k, whole)
+	SHRQ(U8(5), whole)
+	ANDQ(I32(run-1), w.k)
+	MOVQ(I32(-1), w.from)
+	BZHIQ(w.k, w.from, w.from)
+	KMOVD(w.from.As32(), w.masks[2])
+	KMOVW(w.from.As32(), w.masks[0])
+	SHRQ(U8(16), w.from)
+	KMOVW(w.from.As32(), w.masks[1])
+	Label("row")
+	MOVQ(w.src, w.from)
+	MOVQ(w.dst, w.to)
+	MOVQ(whole, left)
+	TESTQ(left, left)
+	JZ(LabelRef("tail"))
+	Label("loop")
+	move()
+	ADDQ(I32(int32(run*size)), w.from)
+	ADDQ(w.step, w.to)
+	DECQ(left)
+	JNZ(LabelRef("loop"))
+	Label("tail")
+	TESTQ(w.k, w.k)
+	JZ(LabelRef("next"))
+	move(w.masks...)
+	Label("next")
+	ADDQ(w.lane, w.src)
+	ADDQ(I32(tileBytes), w.dst)
+	DECQ(w.rows)
+	JNZ(LabelRef("row"))
+	VZEROUPPER()
+	RET()
+}
+
+// loadRun loads the 32 elements of a run, times alpha.
+func (w *rowLoop) loadRun(e elem, alpha reg.VecPhysical, x []reg.VecPhysical, masks []reg.OpmaskPhysical) {
+	for i, z := range x {
+		m := Mem{Base: w.from, Disp: i * 16 * e.size}
+		if len(masks) > 0 {
+			e.load(m, z, masks[i])
+		} else {
+			e.load(m, z)
+		}
+		VMULPS(alpha, z, z)
+	}
+}
+
+// packRows emits the packing of rows for a panel of A, in words that are rounded
+// pairs of alpha times its elements, with zeroes behind the last. Raw bfloat16 is
+// moved as it is.
 func packRows(e elem, raw bool) {
 	name := e.name
 	if raw {
@@ -271,73 +344,24 @@ func packRows(e elem, raw bool) {
 	text("rowsAMX"+name,
 		"func(dst *float32, step int, src *byte, lane, rows, k int, alpha float32)",
 		sprintf("dst[i·64+t·step] = the 32 elements alpha·src[i·lane+32·t·%d] on, strides in bytes, i < rows, 32·t < k, rows > 0, k > 0; zeroes from k on.", e.size))
-	const run = 32
-	row, step, src, lane, rows, k := reg.RDI, reg.R8, reg.RSI, reg.R9, reg.R10, reg.RCX
-	param("dst", row)
-	param("step", step)
-	param("src", src)
-	param("lane", lane)
-	param("rows", rows)
-	param("k", k)
-	alpha, low, high := reg.Z31, reg.Z0, reg.Z1
+	w := newRowLoop()
+	alpha, x := reg.Z31, []reg.VecPhysical{reg.Z0, reg.Z1}
 	if !raw {
 		a, _ := Param("alpha").Resolve()
 		VBROADCASTSS(a.Addr, alpha)
 	}
-	whole, from, to, left := reg.R11, reg.RAX, reg.RBX, reg.R12
-	MOVQ(k, whole)
-	SHRQ(U8(5), whole)
-	ANDQ(I32(run-1), k)
-	MOVQ(I32(-1), from)
-	BZHIQ(k, from, from)
-	KMOVD(from.As32(), reg.K3)
-	KMOVW(from.As32(), reg.K1)
-	SHRQ(U8(16), from)
-	KMOVW(from.As32(), reg.K2)
-	move := func(masked bool) {
-		if raw {
-			if masked {
-				VMOVDQU16_Z(Mem{Base: from}, reg.K3, low)
-			} else {
-				VMOVDQU64(Mem{Base: from}, low)
-			}
-		} else {
-			for i, z := range []reg.VecPhysical{low, high} {
-				m := Mem{Base: from, Disp: i * 16 * e.size}
-				if masked {
-					e.load(m, z, []reg.OpmaskPhysical{reg.K1, reg.K2}[i])
-				} else {
-					e.load(m, z)
-				}
-				VMULPS(alpha, z, z)
-			}
-			narrowPairs(low, high, low)
+	w.emit(e.size, func(masks ...reg.OpmaskPhysical) {
+		switch {
+		case !raw:
+			w.loadRun(e, alpha, x, masks)
+			narrowPairs(x[0], x[1], x[0])
+		case len(masks) > 0:
+			VMOVDQU16_Z(Mem{Base: w.from}, masks[2], x[0])
+		default:
+			VMOVDQU64(Mem{Base: w.from}, x[0])
 		}
-		VMOVDQU64(low, Mem{Base: to})
-	}
-	Label("row")
-	MOVQ(src, from)
-	MOVQ(row, to)
-	MOVQ(whole, left)
-	TESTQ(left, left)
-	JZ(LabelRef("tail"))
-	Label("loop")
-	move(false)
-	ADDQ(I32(int32(run*e.size)), from)
-	ADDQ(step, to)
-	DECQ(left)
-	JNZ(LabelRef("loop"))
-	Label("tail")
-	TESTQ(k, k)
-	JZ(LabelRef("next"))
-	move(true)
-	Label("next")
-	ADDQ(lane, src)
-	ADDQ(I32(tileBytes), row)
-	DECQ(rows)
-	JNZ(LabelRef("row"))
-	VZEROUPPER()
-	RET()
+		VMOVDQU64(x[0], Mem{Base: w.to})
+	})
 }
 
 // packColumns emits the packing of a transposed A as packRows does of one as it

@@ -78,73 +78,29 @@ func (s *splitter) packRows() {
 	text("rowsThirds",
 		"func(dst *float32, part, step int, src *byte, lane, rows, k int, alpha float32)",
 		"dst[i·64+p·part+t·step] = thirds p of the 32 elements alpha·src[i·lane+32·t·4] on, strides in bytes, i < rows, 32·t < k, rows > 0, k > 0; zeroes from k on.")
-	const run, vec = 32, 64
-	row, part, step, src, lane, rows, k := reg.RDI, reg.RDX, reg.R8, reg.RSI, reg.R9, reg.R10, reg.RCX
-	param("dst", row)
+	w, part := newRowLoop(), reg.RDX
 	param("part", part)
-	param("step", step)
-	param("src", src)
-	param("lane", lane)
-	param("rows", rows)
-	param("k", k)
 	alpha, odds := reg.Z24, reg.Z23
 	s.constants()
 	a, _ := Param("alpha").Resolve()
 	VBROADCASTSS(a.Addr, alpha)
 	VMOVDQU64(s.odds, odds)
-	whole, from, to, left := reg.R11, reg.RAX, reg.RBX, reg.R12
-	MOVQ(k, whole)
-	SHRQ(U8(5), whole)
-	ANDQ(I32(run-1), k)
-	MOVQ(I32(-1), from)
-	BZHIQ(k, from, from)
-	KMOVW(from.As32(), reg.K1)
-	SHRQ(U8(16), from)
-	KMOVW(from.As32(), reg.K2)
 	x := []reg.VecPhysical{reg.Z0, reg.Z1}
 	parts := [][]reg.VecPhysical{{reg.Z2, reg.Z3, reg.Z4}, {reg.Z5, reg.Z6, reg.Z7}}
-	move := func(masks ...reg.OpmaskPhysical) {
+	w.emit(f32.size, func(masks ...reg.OpmaskPhysical) {
+		w.loadRun(f32, alpha, x, masks)
 		for i, z := range x {
-			if m := (Mem{Base: from, Disp: i * vec}); len(masks) > 0 {
-				VMOVUPS_Z(m, masks[i], z)
-			} else {
-				VMOVUPS(m, z)
-			}
-			VMULPS(alpha, z, z)
 			s.split(z, parts[i])
 		}
 		for i := range thirds {
 			VPERMT2W(parts[1][i], odds, parts[0][i])
-			m := Mem{Base: to}
+			m := Mem{Base: w.to}
 			if i > 0 {
 				m.Index, m.Scale = part, uint8(i)
 			}
 			VMOVDQU64(parts[0][i], m)
 		}
-	}
-	Label("row")
-	MOVQ(src, from)
-	MOVQ(row, to)
-	MOVQ(whole, left)
-	TESTQ(left, left)
-	JZ(LabelRef("tail"))
-	Label("loop")
-	move()
-	ADDQ(I32(run*4), from)
-	ADDQ(step, to)
-	DECQ(left)
-	JNZ(LabelRef("loop"))
-	Label("tail")
-	TESTQ(k, k)
-	JZ(LabelRef("next"))
-	move(reg.K1, reg.K2)
-	Label("next")
-	ADDQ(lane, src)
-	ADDQ(I32(tileBytes), row)
-	DECQ(rows)
-	JNZ(LabelRef("row"))
-	VZEROUPPER()
-	RET()
+	})
 }
 
 // part emits one of the thirds.

@@ -41,7 +41,8 @@ var amxConfigs = func() (configs [amxRows + 1][amxLine]byte) {
 	for rows := 1; rows <= amxRows; rows++ {
 		low, high := min(rows, amxRows/2), max(0, rows-amxRows/2)
 		config := configs[rows][:]
-		config[0] = 1                                                                 // palette
+		const palette = 1
+		config[0] = palette
 		for i, n := range [...]int{low, low, high, high, low, high, amxRun, amxRun} { // sums, A, B
 			if n > 0 {
 				binary.LittleEndian.PutUint16(config[16+2*i:], amxLine)

@@ -35,7 +35,7 @@
 // Products with a transposed A, whose rows are no batch, change above 32 rows,
 // and those of at most 64 columns above 128 once more.
 // Sums run over at most 1024 terms before they are added up, so that long ones
-// lose no accuracy.
+// lose no accuracy; those of operands that are rounded, in tiles, go on.
 //
 // NaN and infinities propagate as in float32 arithmetic, except that a pair
 // with Alpha 0 is not read at all.

@@ -532,12 +532,12 @@ GLOBL upperWords512<>(SB), RODATA|NOPTR, $64
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·rowsThirds(SB), NOSPLIT, $0-60
 	MOVQ         dst+0(FP), DI
-	MOVQ         part+8(FP), DX
 	MOVQ         step+16(FP), R8
 	MOVQ         src+24(FP), SI
 	MOVQ         lane+32(FP), R9
 	MOVQ         rows+40(FP), R10
 	MOVQ         k+48(FP), CX
+	MOVQ         part+8(FP), DX
 	MOVL         $0x80000000, AX
 	VPBROADCASTD AX, Z31
 	MOVL         $0xffff0000, AX
@@ -554,6 +554,7 @@ TEXT ·rowsThirds(SB), NOSPLIT, $0-60
 	ANDQ         $+31, CX
 	MOVQ         $-1, AX
 	BZHIQ        CX, AX, AX
+	KMOVD        AX, K3
 	KMOVW        AX, K1
 	SHRQ         $0x10, AX
 	KMOVW        AX, K2
@@ -568,6 +569,8 @@ row:
 loop:
 	VMOVUPS   (AX), Z0
 	VMULPS    Z24, Z0, Z0
+	VMOVUPS   64(AX), Z1
+	VMULPS    Z24, Z1, Z1
 	VCMPPS    $0x04, Z27, Z0, K4
 	VCMPPS    $0x03, Z0, Z0, K5
 	VPANDD    Z31, Z0, Z26
@@ -584,8 +587,6 @@ loop:
 	VPANDD    Z30, Z25, Z4
 	VMAXPS    Z29, Z4, Z4
 	VPORD.Z   Z26, Z4, K4, Z4
-	VMOVUPS   64(AX), Z1
-	VMULPS    Z24, Z1, Z1
 	VCMPPS    $0x04, Z27, Z1, K4
 	VCMPPS    $0x03, Z1, Z1, K5
 	VPANDD    Z31, Z1, Z26
@@ -618,6 +619,8 @@ tail:
 	JZ        next
 	VMOVUPS.Z (AX), K1, Z0
 	VMULPS    Z24, Z0, Z0
+	VMOVUPS.Z 64(AX), K2, Z1
+	VMULPS    Z24, Z1, Z1
 	VCMPPS    $0x04, Z27, Z0, K4
 	VCMPPS    $0x03, Z0, Z0, K5
 	VPANDD    Z31, Z0, Z26
@@ -634,8 +637,6 @@ tail:
 	VPANDD    Z30, Z25, Z4
 	VMAXPS    Z29, Z4, Z4
 	VPORD.Z   Z26, Z4, K4, Z4
-	VMOVUPS.Z 64(AX), K2, Z1
-	VMULPS    Z24, Z1, Z1
 	VCMPPS    $0x04, Z27, Z1, K4
 	VCMPPS    $0x03, Z1, Z1, K5
 	VPANDD    Z31, Z1, Z26
