@@ -38,7 +38,7 @@ func TestAllBitsCount(t *testing.T) {
 					}
 				}
 				p.add(a, b, 1)
-				p.add(h, up, 1)
+				p.add(h, up, 64)
 				c := p.compute(t, e.Run)
 				for i := range s.m {
 					for j := range s.n {
@@ -47,7 +47,7 @@ func TestAllBitsCount(t *testing.T) {
 							want += a.values[i*s.k+k] * b.values[k*s.n+j]
 						}
 						for k := range 16 {
-							want += h.values[i*16+k] * up.values[k*s.n+j]
+							want += 64 * h.values[i*16+k] * up.values[k*s.n+j]
 						}
 						require.InEpsilon(t, want, c[i*p.LDC+j], 0x1p-18, "%v %d %d", s, i, j)
 					}
