@@ -20,7 +20,7 @@ test: ## all tests
 	$(GO) test ./...
 
 race: ## tests of the concurrent packages under the race detector
-	$(GO) test -race ./backend/cpu/internal/pool ./backend/cpu/internal/gemm ./backend/cpu/internal/attention ./backend/... ./tokenizer ./data/... ./safetensors ./model/hub ./internal/progress ./internal/fsatomic
+	$(GO) test -race -timeout 30m ./backend/cpu/internal/pool ./backend/cpu/internal/gemm ./backend/cpu/internal/attention ./backend/... ./tokenizer ./data/... ./safetensors ./model/hub ./internal/progress ./internal/fsatomic
 
 purego: ## tests without assembly, of what there is some for and of what computes with it
 	$(GO) test -tags purego ./tensor ./quant ./graph/... ./backend/... ./lora ./model ./generate/... ./train/...
