@@ -51,8 +51,8 @@ func tileRelease() { vex(vexNone, 0x49, 0, 0xc0) }
 // tileZero clears a register (TILEZERO).
 func tileZero(t byte) { vex(vexF2, 0x49, 0, 0xc0|t<<3) }
 
-// tileMove emits TILELOADD, TILELOADDT1 or TILESTORED of a register at base+disp, whose rows
-// are as many bytes apart as step holds.
+// tileMove emits TILELOADD, TILELOADDT1 or TILESTORED of a register at base+disp,
+// whose rows are as many bytes apart as step holds.
 func tileMove(pp, t byte, base, step reg.GPPhysical, disp byte) {
 	b, x := byte(base.PhysicalIndex()), byte(step.PhysicalIndex())
 	vexOf(0x82|inverted(x, 3)<<6|inverted(b, 3)<<5, pp, 0x4b, 0, 0x44|t<<3, x&7<<3|b&7, disp)
@@ -91,8 +91,9 @@ func amx() {
 
 // tilesAMX emits C[rows,32·tiles] = (C if add) + a·b for a panel of A and panels
 // of B, high registers of rows: tile by tile, so that A stays in the nearest
-// cache while B passes, which must not drive it out of there: a fifth of the speed. Meanwhile it fetches what lies ahead bytes behind A, a
-// little with every turn, and the lines of C where the next tile goes.
+// cache while B passes, which must not drive it out of there: a fifth of the
+// speed. Meanwhile it fetches what lies ahead bytes behind A, a little with every
+// turn, and the lines of C where the next tile goes.
 //
 // With parts, A has so many words for each of B's, [k/16][parts][rows][16].
 func tilesAMX(high, parts int) {

@@ -20,7 +20,7 @@ var amx = func() kernels {
 		pack: amxPack, packA: amxPackA, across: avx512PairsAcross,
 	}
 	k.thirds = &kernels{
-		isa: AMX, pairSize: 2, run: amxRun, aWords: 3,
+		isa: AMX, pairSize: 2, run: amxRun,
 		mr: amxRows, nr: amxCols, grain: amxRows / 2, kc: 384 + kcRank,
 		tile: thirdsTile,
 		pack: amxPack, packA: thirdsPackA, part: thirdsPart[:], across: avx512PairsAcross,
@@ -129,7 +129,7 @@ func thirdsProduct(rows, k int, a, b unsafe.Pointer, c *float32, ldc, ahead int)
 // thirdsPackA packs a panel of a float32 A: one third of all rows of a run, then
 // the next.
 func thirdsPackA(dst unsafe.Pointer, rows int, src unsafe.Pointer, elem Elem, row, step, k int, alpha float32) {
-	rowsThirds((*float32)(dst), amxLine*rows, 3*amxLine*rows, (*byte)(src), row, rows, k, alpha)
+	rowsThirds((*float32)(dst), amxLine*rows, len(thirdsPart)*amxLine*rows, (*byte)(src), row, rows, k, alpha)
 }
 
 // thirdsPart is a filter of each third.

@@ -23,11 +23,10 @@ type kernels struct {
 	pairs *kernels
 
 	// thirds are the tile and pack for calls whose operands are not rounded but
-	// taken apart, nil where tiles are not that fast; aWords is how many words A has
-	// for one of B there, else 0.
+	// taken apart, nil where tiles are not that fast. There part makes each piece of a
+	// float32 B, and A has as many words for one of B.
 	thirds *kernels
-	aWords int
-	part   []Filter // which makes each piece of a float32 B
+	part   []Filter
 
 	// tile computes C[rows,cols] = (C if add) + bias + a·b for packed
 	// panels a [k][rows] and b [k][nr] of words; rows ≤ mr, cols ≤ nr, ldc in
@@ -145,7 +144,7 @@ func (k *kernels) stretch(depth int) int {
 }
 
 // panelFloats is what a row of a panel of A takes for so many words of B.
-func (k *kernels) panelFloats(words int) int { return words * max(1, k.aWords) }
+func (k *kernels) panelFloats(words int) int { return words * max(1, len(k.part)) }
 
 // gridFloats is the length of a row of k elements in a panel for grid.
 func (k *kernels) gridFloats(elements int) int { return ceil(elements, 32) * 32 / k.pairSize }

@@ -78,7 +78,7 @@ func (e *Engine) needOf(c *Call, kern *kernels) Scratch {
 		few := min(c.M, rowsInPlace)
 		s.Call = max(s.Call, words+(parts-1)*few*c.N)
 	}
-	if filters || p.kern.aWords > 1 {
+	if filters || len(p.kern.part) > 0 {
 		s.Task.Wide = max(s.Task.Wide, blockStrip/F32.Size(), 4*longest, deepBytes/F32.Size(), p.kern.mr*filterDeep, widenRows*padded(min(c.N, blockCols))+quantBlock)
 	}
 	if e.k.grid != nil {

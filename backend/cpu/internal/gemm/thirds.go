@@ -42,8 +42,8 @@ func (k *kernels) panelKernels(c *Call, rounds bool) *kernels {
 
 // parts is how many pieces the elements of B of a pair are packed in.
 func (k *kernels) parts(p *Pair) int {
-	if k.aWords > 1 && p.B.Elem == F32 {
-		return k.aWords
+	if p.B.Elem == F32 {
+		return max(1, len(k.part))
 	}
 	return 1
 }
