@@ -73,8 +73,9 @@ func tileDot(a, b, sum byte) { vex(vexF3, 0x5c, b, 0xc0|sum<<3|a) }
 func amx() {
 	avx512.zips()
 	for high := 1; high <= 2; high++ {
-		tilesAMX(high, 1)
-		tilesAMX(high, thirds)
+		wholeWords.tiles(high)
+		thirdsOfA.product(high)
+		thirdsOfBoth.product(high)
 	}
 	thirdKernels()
 	peakAMX()
@@ -87,111 +88,6 @@ func amx() {
 	for _, e := range []elem{f32, f16, bf16} {
 		packColumns(e)
 	}
-}
-
-// tilesAMX emits C[rows,32·tiles] = (C if add) + a·b for a panel of A and panels
-// of B, high registers of rows: tile by tile, so that A stays in the nearest
-// cache while B passes, which must not drive it out of there: a fifth of the
-// speed. Meanwhile it fetches what lies ahead bytes behind A, a little with every
-// turn, and the lines of C where the next tile goes.
-//
-// With parts, A has so many words for each of B's, [k/16][parts][rows][16].
-func tilesAMX(high, parts int) {
-	name := sprintf("tilesAMXx%d", high)
-	if parts > 1 {
-		name = sprintf("thirdsAMXx%d", high)
-	}
-	text(name,
-		"func(config *byte, rows, k int, a, b *float32, panel int, c *float32, ldc, tiles int, add bool, ahead int)",
-		sprintf("C[rows,32·tiles] = (C if add) + a·b of pairs, k runs of 16 words, panels of b side by side; panel and ldc in bytes, rows from %d to %d, which config says too.", (high-1)*tileRows+1, high*tileRows))
-	const block = tileRows * 2 * tileBytes // of B: a run
-	a, b, ldc := []reg.GPPhysical{reg.RSI, reg.R11}[:high], reg.RDX, reg.RCX
-	c := []reg.GPPhysical{reg.RDI, reg.R12}[:high]
-	run, left, stepA, stepB, next, far := reg.R8, reg.R9, reg.RBX, reg.R10, reg.R13, reg.RAX
-	param("config", reg.RAX)
-	param("rows", run)
-	param("b", b)
-	param("c", c[0])
-	param("ldc", ldc)
-	tileConfig()
-	SHLQ(U8(6), run) // bytes of a run of A
-	if high == 2 {
-		MOVQ(ldc, c[1])
-		SHLQ(U8(4), c[1])
-		ADDQ(c[0], c[1])
-	}
-	MOVQ(U32(tileBytes), stepA)
-	MOVQ(U32(2*tileBytes), stepB)
-	sums := func(each func(t byte, c reg.GPPhysical, disp byte)) {
-		for i := range high {
-			for j := range 2 {
-				each(byte(tileSums+2*i+j), c[i], byte(j*tileBytes))
-			}
-		}
-	}
-	param("a", a[0])
-	param("ahead", far)
-	ADDQ(a[0], far)
-	Label("tile")
-	param("k", left)
-	param("a", a[0])
-	if high == 2 {
-		LEAQ(Mem{Base: a[0], Disp: tileRows * tileBytes}, a[1])
-	}
-	Load(Param("add"), next)
-	TESTQ(next, next)
-	JZ(LabelRef("zero"))
-	sums(func(t byte, c reg.GPPhysical, disp byte) { tileLoadOnce(t, c, ldc, disp) })
-	JMP(LabelRef("begin"))
-	Label("zero")
-	sums(func(t byte, _ reg.GPPhysical, _ byte) { tileZero(t) })
-	Label("begin")
-	LEAQ(Mem{Base: c[0], Disp: 2 * tileBytes}, next)
-	align()
-	Label("loop")
-	fetch := func(i, part int) {
-		PREFETCHT1(Mem{Base: far, Disp: (part*high + i) * tileBytes})
-		if part > 0 {
-			return
-		}
-		PREFETCHT0(Mem{Base: next})
-		PREFETCHT0(Mem{Base: next, Disp: tileBytes})
-		ADDQ(ldc, next)
-	}
-	for j := range 2 {
-		tileLoadOnce(byte(tileB+j), b, stepB, byte(j*tileBytes))
-	}
-	for part := range parts {
-		for i := range high {
-			tileLoad(byte(tileA+i), a[i], stepA, 0)
-		}
-		for i := range high {
-			for j := range 2 {
-				tileDot(byte(tileA+i), byte(tileB+j), byte(tileSums+2*i+j))
-			}
-			fetch(i, part)
-			ADDQ(run, a[i])
-		}
-	}
-	ADDQ(I32(int32(parts*high*tileBytes)), far)
-	ADDQ(I32(block), b)
-	DECQ(left)
-	JNZ(LabelRef("loop"))
-	sums(func(t byte, c reg.GPPhysical, disp byte) { tileStore(t, c, ldc, disp) })
-	for _, c := range c {
-		ADDQ(I32(2*tileBytes), c)
-	}
-	param("k", left) // to the next panel of B
-	SHLQ(U8(11), left)
-	SUBQ(left, b)
-	Load(Param("panel"), left)
-	ADDQ(left, b)
-	Load(Param("tiles"), left)
-	DECQ(left)
-	Store(left, Param("tiles"))
-	JNZ(LabelRef("tile"))
-	tileRelease()
-	RET()
 }
 
 // peakAMX emits what nothing but the multiplier holds up.

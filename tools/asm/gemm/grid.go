@@ -31,7 +31,7 @@ type gridKind struct {
 }
 
 var gridKinds = []gridKind{
-	{elem: f32}, {elem: f16}, {elem: bf16, split: true}, {elem: elem{"Pairs", 2}, pairs: true},
+	{elem: f32}, {elem: f16}, {elem: bf16, split: true}, {elem: elem{name: "Pairs", size: 2}, pairs: true},
 }
 
 // step is how many elements along k one turn of the loop takes.

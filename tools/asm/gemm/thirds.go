@@ -14,9 +14,58 @@ const thirds = 3
 // thirdKernels emits what takes floats apart.
 func thirdKernels() {
 	s := newSplitter()
+	pieceConstants = newPieceBits()
 	s.packRows()
 	for part := range thirds {
 		s.part(part)
+	}
+	for _, e := range thirdsOf {
+		transposePairs(e, false)
+		copyAcrossPairs(e)
+		copyPairs(e, avx512.tileVecs)
+	}
+}
+
+// thirdsOf are float32 of which one piece is loaded, the largest first.
+var thirdsOf = [thirds]elem{{"Third0", f32.size, 1}, {"Third1", f32.size, 2}, {"Third2", f32.size, 3}}
+
+// pieceBits are constants that take floats apart, wherever no registers are left
+// for them.
+type pieceBits struct{ sign, rest, top, least, quiet Mem }
+
+var pieceConstants *pieceBits
+
+func newPieceBits() *pieceBits {
+	g := GLOBL("pieceBits", 8|16)
+	words := []uint32{1 << 31, 1<<31 - 1, 0xffff0000, 1 << 23, 0x7fc00000}
+	at := make([]Mem, len(words))
+	for i, w := range words {
+		DATA(4*i, U32(w))
+		at[i] = g.Offset(4 * i)
+	}
+	return &pieceBits{at[0], at[1], at[2], at[3], at[4]}
+}
+
+// take makes x its third number part, as split does. It uses Z27, Z28, K4 and K5.
+func (b *pieceBits) take(x reg.VecPhysical, part int) {
+	const unordered = 3
+	signs, rest, some, nan := reg.Z28, reg.Z27, reg.K4, reg.K5
+	VPTESTMD_BCST(b.rest, x, some)
+	if part == 0 {
+		VCMPPS(U8(unordered), x, x, nan)
+	}
+	VPANDD_BCST(b.sign, x, signs)
+	VPANDD_BCST(b.rest, x, rest)
+	for i := range part + 1 {
+		VPANDD_BCST(b.top, rest, x)
+		if i < part {
+			VSUBPS(x, rest, rest)
+		}
+	}
+	VMAXPS_BCST(b.least, x, x)
+	VPORD_Z(signs, x, some, x)
+	if part == 0 {
+		VPBROADCASTD(b.quiet, nan, x)
 	}
 }
 

@@ -108,17 +108,24 @@ func text(name, signature string, doc ...string) {
 type elem struct {
 	name string
 	size int
+
+	piece int // of a float32, from 1 on, or 0 for the whole
 }
 
 var (
-	f32  = elem{"F32", 4}
-	f16  = elem{"F16", 2}
-	bf16 = elem{"BF16", 2}
+	f32  = elem{name: "F32", size: 4}
+	f16  = elem{name: "F16", size: 2}
+	bf16 = elem{name: "BF16", size: 2}
 )
 
 // load reads a register full of elements and widens them. With a mask it
 // reads only those of the mask's lanes (AVX-512) and clears the others.
 func (e elem) load(src Mem, dst reg.VecPhysical, mask ...reg.OpmaskPhysical) {
+	if e.piece > 0 {
+		f32.load(src, dst, mask...)
+		pieceConstants.take(dst, e.piece-1)
+		return
+	}
 	if len(mask) > 0 {
 		switch k := mask[0]; e {
 		case f32:

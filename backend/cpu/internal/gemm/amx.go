@@ -20,10 +20,16 @@ var amx = func() kernels {
 		pack: amxPack, packA: amxPackA, across: avx512PairsAcross,
 	}
 	k.thirds = &kernels{
-		isa: AMX, pairSize: 2, run: amxRun,
+		isa: AMX, pairSize: 2, run: amxRun, piecesA: thirds,
 		mr: amxRows, nr: amxCols, grain: amxRows / 2, kc: 384 + kcRank,
 		tile: thirdsTile,
 		pack: amxPack, packA: thirdsPackA, part: thirdsPart[:], across: avx512PairsAcross,
+	}
+	k.sixths = &kernels{
+		isa: AMX, pairSize: 2, run: amxRun, piecesA: thirds, piecesB: thirds,
+		mr: amxRows, nr: amxCols, grain: amxRows / 2, kc: 128 + kcRank,
+		tile: sixthsTile,
+		pack: sixthsPack, packA: thirdsPackA, across: sixthsAcross,
 	}
 	return k
 }()
@@ -103,38 +109,4 @@ func amxPackA(dst unsafe.Pointer, rows int, src unsafe.Pointer, elem Elem, row, 
 	for i := 0; i < rows; i += lanes {
 		amxPackColumns[elem]((*float32)(at(dst, amxLine*i)), amxLine*rows, (*byte)(at(src, row*i)), step, min(lanes, rows-i), k, alpha)
 	}
-}
-
-// thirdsTile is a tile whose A has three words for each of B. Sums of a stretch are
-// added up before they are added to C, as float32 has them elsewhere.
-func thirdsTile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer, ahead int) {
-	if cols == amxCols && bias == nil && !add {
-		thirdsProduct(rows, k, a, b, (*float32)(c), 4*ldc, ahead)
-		return
-	}
-	var sums [amxRows * amxCols]float32
-	thirdsProduct(rows, k, a, b, &sums[0], 4*amxCols, ahead)
-	mergeTile(rows, &sums[0], (*float32)(c), 4*ldc, cols, add, (*float32)(bias))
-}
-
-func thirdsProduct(rows, k int, a, b unsafe.Pointer, c *float32, ldc, ahead int) {
-	config := &amxConfigs[rows][0]
-	if rows > amxRows/2 {
-		thirdsAMXx2(config, rows, k/amxRun, (*float32)(a), (*float32)(b), 0, c, ldc, 1, false, ahead)
-	} else {
-		thirdsAMXx1(config, rows, k/amxRun, (*float32)(a), (*float32)(b), 0, c, ldc, 1, false, ahead)
-	}
-}
-
-// thirdsPackA packs a panel of a float32 A: one third of all rows of a run, then
-// the next.
-func thirdsPackA(dst unsafe.Pointer, rows int, src unsafe.Pointer, elem Elem, row, step, k int, alpha float32) {
-	rowsThirds((*float32)(dst), amxLine*rows, len(thirdsPart)*amxLine*rows, (*byte)(src), row, rows, k, alpha)
-}
-
-// thirdsPart is a filter of each third.
-var thirdsPart = [...]Filter{
-	func(dst, src []float32, _ int) { third512x0(&dst[0], &src[0], len(src)) },
-	func(dst, src []float32, _ int) { third512x1(&dst[0], &src[0], len(src)) },
-	func(dst, src []float32, _ int) { third512x2(&dst[0], &src[0], len(src)) },
 }

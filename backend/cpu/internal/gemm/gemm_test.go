@@ -68,13 +68,14 @@ var (
 
 // drawProblem draws any call, or one of those that have a way of their own:
 // few rows, rows of A with rows or columns of B, few columns, few columns with a
-// transposed A, deep, and so deep that they are summed in pieces.
+// transposed A, deep, so deep that they are summed in pieces, and of enough rows for
+// B to be taken apart.
 func drawProblem(t *rapid.T) *problem {
 	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 	m, n := dimension(0, 131), dimension(0, 131)
 	k, pairs := dimension(0, 131), 6
 	elemA, transA, transB := elems, rapid.Bool(), rapid.Bool()
-	switch rapid.SampledFrom([]string{"any", "few rows", "grid", "deep grid", "in place", "few columns", "flipped", "deep", "in pieces"}).Draw(t, "kind") {
+	switch rapid.SampledFrom([]string{"any", "few rows", "grid", "deep grid", "in place", "few columns", "flipped", "deep", "in pieces", "apart"}).Draw(t, "kind") {
 	case "few rows":
 		m, k = dimension(1, 8), dimension(0, 521)
 	case "grid":
@@ -97,6 +98,9 @@ func drawProblem(t *rapid.T) *problem {
 		elemA, transA, transB = rapid.Just(gemm.F32), rapid.Just(true), rapid.Just(false)
 	case "deep":
 		m, n, k, pairs = dimension(1, 33), dimension(1, 67), dimension(512, 2053), 2
+	case "apart":
+		m, n, k, pairs = dimension(128, 163), dimension(1, 131), dimension(129, 701), 2
+		elemA, transA = rapid.Just(gemm.F32), rapid.Just(false)
 	}
 	p := newProblem(r, m.Draw(t, "M"), n.Draw(t, "N"), paddeds.Draw(t, "pad C"), rapid.Bool().Draw(t, "accumulate"), rapid.Bool().Draw(t, "bias"))
 	for range rapid.IntRange(0, pairs).Draw(t, "pairs") {

@@ -22,11 +22,13 @@ type kernels struct {
 	// where the machine has no such products.
 	pairs *kernels
 
-	// thirds are the tile and pack for calls whose operands are not rounded but
-	// taken apart, nil where tiles are not that fast. There part makes each piece of a
-	// float32 B, and A has as many words for one of B.
-	thirds *kernels
-	part   []Filter
+	// thirds and sixths are the tile and pack for calls whose operands are not rounded
+	// but taken apart, A alone or both, nil where tiles are not that fast. Panels
+	// have so many words for each along k, if not 0. Where B is not taken apart, part makes the
+	// pieces of a float32 one, which follow each other along k.
+	thirds, sixths   *kernels
+	piecesA, piecesB int
+	part             []Filter
 
 	// tile computes C[rows,cols] = (C if add) + bias + a·b for packed
 	// panels a [k][rows] and b [k][nr] of words; rows ≤ mr, cols ≤ nr, ldc in
@@ -143,8 +145,10 @@ func (k *kernels) stretch(depth int) int {
 	return ceil(stretchOf(depth, k.kc), run) * run
 }
 
-// panelFloats is what a row of a panel of A takes for so many words of B.
-func (k *kernels) panelFloats(words int) int { return words * max(1, len(k.part)) }
+// panelFloats is what a row of a panel of A takes for so many words along k, and
+// columnFloats a column of one of B.
+func (k *kernels) panelFloats(words int) int  { return words * max(1, k.piecesA) }
+func (k *kernels) columnFloats(words int) int { return words * max(1, k.piecesB) }
 
 // gridFloats is the length of a row of k elements in a panel for grid.
 func (k *kernels) gridFloats(elements int) int { return ceil(elements, 32) * 32 / k.pairSize }

@@ -113,9 +113,9 @@ loop:
 	PREFETCHT0 (R13)
 	PREFETCHT0 64(R13)
 	ADDQ       CX, R13
+	ADDQ       $+2048, DX
 	ADDQ       R8, SI
 	ADDQ       $+64, AX
-	ADDQ       $+2048, DX
 	DECQ       R9
 	JNZ        loop
 	LONG       $0x4b7ae2c4
@@ -138,45 +138,29 @@ loop:
 	BYTE       $0xc0
 	RET
 
-// func thirdsAMXx1(config *byte, rows int, k int, a *float32, b *float32, panel int, c *float32, ldc int, tiles int, add bool, ahead int)
+// func thirdsAMXx1(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, c *float32, ldc int, ahead int)
 // Requires: MMX+
-TEXT ·thirdsAMXx1(SB), NOSPLIT, $0-88
-	MOVQ config+0(FP), AX
-	MOVQ rows+8(FP), R8
-	MOVQ b+32(FP), DX
-	MOVQ c+48(FP), DI
-	MOVQ ldc+56(FP), CX
-	LONG $0x4978e2c4
-	BYTE $0x00
-	SHLQ $0x06, R8
-	MOVQ $0x00000040, BX
-	MOVQ $0x00000080, R10
-	MOVQ a+24(FP), SI
-	MOVQ ahead+80(FP), AX
-	ADDQ SI, AX
-
-tile:
+TEXT ·thirdsAMXx1(SB), NOSPLIT, $0-80
+	MOVQ    config+0(FP), AX
+	MOVQ    rows+8(FP), R8
+	MOVQ    b+32(FP), DX
+	MOVQ    dst+40(FP), DI
+	MOVQ    step+48(FP), CX
+	LONG    $0x4978e2c4
+	BYTE    $0x00
+	SHLQ    $0x06, R8
+	MOVQ    $0x00000040, BX
+	MOVQ    $0x00000080, R10
+	MOVQ    a+24(FP), SI
+	MOVQ    ahead+72(FP), AX
+	ADDQ    SI, AX
 	MOVQ    k+16(FP), R9
 	MOVQ    a+24(FP), SI
-	MOVBQZX add+72(FP), R13
-	TESTQ   R13, R13
-	JZ      zero
-	LONG    $0x4b79e2c4
-	WORD    $0x0f44
-	BYTE    $0x00
-	LONG    $0x4b79e2c4
-	WORD    $0x0f4c
-	BYTE    $0x40
-	JMP     begin
-
-zero:
-	LONG $0x497be2c4
-	BYTE $0xc0
-	LONG $0x497be2c4
-	BYTE $0xc8
-
-begin:
-	LEAQ    128(DI), R13
+	LONG    $0x497be2c4
+	BYTE    $0xc0
+	LONG    $0x497be2c4
+	BYTE    $0xc8
+	MOVQ    c+56(FP), R13
 	PCALIGN $0x20
 
 loop:
@@ -196,7 +180,7 @@ loop:
 	PREFETCHT1 (AX)
 	PREFETCHT0 (R13)
 	PREFETCHT0 64(R13)
-	ADDQ       CX, R13
+	ADDQ       ldc+64(FP), R13
 	ADDQ       R8, SI
 	LONG       $0x4b7be2c4
 	WORD       $0x1e64
@@ -215,9 +199,9 @@ loop:
 	LONG       $0x5c42e2c4
 	BYTE       $0xcc
 	PREFETCHT1 128(AX)
+	ADDQ       $+2048, DX
 	ADDQ       R8, SI
 	ADDQ       $+192, AX
-	ADDQ       $+2048, DX
 	DECQ       R9
 	JNZ        loop
 	LONG       $0x4b7ae2c4
@@ -226,16 +210,119 @@ loop:
 	LONG       $0x4b7ae2c4
 	WORD       $0x0f4c
 	BYTE       $0x40
-	ADDQ       $+128, DI
-	MOVQ       k+16(FP), R9
-	SHLQ       $0x0b, R9
-	SUBQ       R9, DX
-	MOVQ       panel+40(FP), R9
-	ADDQ       R9, DX
-	MOVQ       tiles+64(FP), R9
+	LONG       $0x4978e2c4
+	BYTE       $0xc0
+	RET
+
+// func sixthsAMXx1(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, c *float32, ldc int, ahead int)
+// Requires: MMX+
+TEXT ·sixthsAMXx1(SB), NOSPLIT, $0-80
+	MOVQ    config+0(FP), AX
+	MOVQ    rows+8(FP), R8
+	MOVQ    b+32(FP), DX
+	MOVQ    dst+40(FP), DI
+	MOVQ    step+48(FP), CX
+	LONG    $0x4978e2c4
+	BYTE    $0x00
+	SHLQ    $0x06, R8
+	MOVQ    $0x00000040, BX
+	MOVQ    $0x00000080, R10
+	MOVQ    a+24(FP), SI
+	MOVQ    ahead+72(FP), AX
+	ADDQ    SI, AX
+	MOVQ    k+16(FP), R9
+	MOVQ    a+24(FP), SI
+	LONG    $0x497be2c4
+	BYTE    $0xc0
+	LONG    $0x497be2c4
+	BYTE    $0xc8
+	MOVQ    c+56(FP), R13
+	PCALIGN $0x20
+
+loop:
+	LONG       $0x4b79a2c4
+	WORD       $0x1274
+	BYTE       $0x00
+	LONG       $0x4b79a2c4
+	WORD       $0x127c
+	BYTE       $0x40
+	LONG       $0x4b7be2c4
+	WORD       $0x1e64
+	BYTE       $0x00
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	LONG       $0x5c42e2c4
+	BYTE       $0xcc
+	PREFETCHT1 (AX)
+	PREFETCHT0 (R13)
+	PREFETCHT0 64(R13)
+	ADDQ       ldc+64(FP), R13
+	ADDQ       $+2048, DX
+	LONG       $0x4b79a2c4
+	WORD       $0x1274
+	BYTE       $0x00
+	LONG       $0x4b79a2c4
+	WORD       $0x127c
+	BYTE       $0x40
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	LONG       $0x5c42e2c4
+	BYTE       $0xcc
+	PREFETCHT1 64(AX)
+	PREFETCHT0 (R13)
+	PREFETCHT0 64(R13)
+	ADDQ       ldc+64(FP), R13
+	ADDQ       R8, SI
+	LONG       $0x4b7be2c4
+	WORD       $0x1e64
+	BYTE       $0x00
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	LONG       $0x5c42e2c4
+	BYTE       $0xcc
+	PREFETCHT1 128(AX)
+	PREFETCHT0 (R13)
+	PREFETCHT0 64(R13)
+	ADDQ       ldc+64(FP), R13
+	ADDQ       $+2048, DX
+	LONG       $0x4b79a2c4
+	WORD       $0x1274
+	BYTE       $0x00
+	LONG       $0x4b79a2c4
+	WORD       $0x127c
+	BYTE       $0x40
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	LONG       $0x5c42e2c4
+	BYTE       $0xcc
+	SUBQ       R8, SI
+	LONG       $0x4b7be2c4
+	WORD       $0x1e64
+	BYTE       $0x00
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	LONG       $0x5c42e2c4
+	BYTE       $0xcc
+	ADDQ       R8, SI
+	ADDQ       R8, SI
+	LONG       $0x4b7be2c4
+	WORD       $0x1e64
+	BYTE       $0x00
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	LONG       $0x5c42e2c4
+	BYTE       $0xcc
+	ADDQ       $+2048, DX
+	ADDQ       R8, SI
+	ADDQ       $+192, AX
 	DECQ       R9
-	MOVQ       R9, tiles+64(FP)
-	JNZ        tile
+	JNZ        loop
+	LONG       $0x4b7ae2c4
+	WORD       $0x0f44
+	BYTE       $0x00
+	LONG       $0x4b7ae2c4
+	WORD       $0x0f4c
+	BYTE       $0x40
 	LONG       $0x4978e2c4
 	BYTE       $0xc0
 	RET
@@ -316,7 +403,6 @@ loop:
 	PREFETCHT0 (R13)
 	PREFETCHT0 64(R13)
 	ADDQ       CX, R13
-	ADDQ       R8, SI
 	LONG       $0x5c4ae2c4
 	BYTE       $0xd5
 	LONG       $0x5c42e2c4
@@ -325,9 +411,10 @@ loop:
 	PREFETCHT0 (R13)
 	PREFETCHT0 64(R13)
 	ADDQ       CX, R13
+	ADDQ       $+2048, DX
+	ADDQ       R8, SI
 	ADDQ       R8, R11
 	ADDQ       $+128, AX
-	ADDQ       $+2048, DX
 	DECQ       R9
 	JNZ        loop
 	LONG       $0x4b7ae2c4
@@ -357,59 +444,37 @@ loop:
 	BYTE       $0xc0
 	RET
 
-// func thirdsAMXx2(config *byte, rows int, k int, a *float32, b *float32, panel int, c *float32, ldc int, tiles int, add bool, ahead int)
+// func thirdsAMXx2(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, c *float32, ldc int, ahead int)
 // Requires: MMX+
-TEXT ·thirdsAMXx2(SB), NOSPLIT, $0-88
-	MOVQ config+0(FP), AX
-	MOVQ rows+8(FP), R8
-	MOVQ b+32(FP), DX
-	MOVQ c+48(FP), DI
-	MOVQ ldc+56(FP), CX
-	LONG $0x4978e2c4
-	BYTE $0x00
-	SHLQ $0x06, R8
-	MOVQ CX, R12
-	SHLQ $0x04, R12
-	ADDQ DI, R12
-	MOVQ $0x00000040, BX
-	MOVQ $0x00000080, R10
-	MOVQ a+24(FP), SI
-	MOVQ ahead+80(FP), AX
-	ADDQ SI, AX
-
-tile:
+TEXT ·thirdsAMXx2(SB), NOSPLIT, $0-80
+	MOVQ    config+0(FP), AX
+	MOVQ    rows+8(FP), R8
+	MOVQ    b+32(FP), DX
+	MOVQ    dst+40(FP), DI
+	MOVQ    step+48(FP), CX
+	LONG    $0x4978e2c4
+	BYTE    $0x00
+	SHLQ    $0x06, R8
+	MOVQ    CX, R12
+	SHLQ    $0x04, R12
+	ADDQ    DI, R12
+	MOVQ    $0x00000040, BX
+	MOVQ    $0x00000080, R10
+	MOVQ    a+24(FP), SI
+	MOVQ    ahead+72(FP), AX
+	ADDQ    SI, AX
 	MOVQ    k+16(FP), R9
 	MOVQ    a+24(FP), SI
 	LEAQ    1024(SI), R11
-	MOVBQZX add+72(FP), R13
-	TESTQ   R13, R13
-	JZ      zero
-	LONG    $0x4b79e2c4
-	WORD    $0x0f44
-	BYTE    $0x00
-	LONG    $0x4b79e2c4
-	WORD    $0x0f4c
-	BYTE    $0x40
-	LONG    $0x4b79c2c4
-	WORD    $0x0c54
-	BYTE    $0x00
-	LONG    $0x4b79c2c4
-	WORD    $0x0c5c
-	BYTE    $0x40
-	JMP     begin
-
-zero:
-	LONG $0x497be2c4
-	BYTE $0xc0
-	LONG $0x497be2c4
-	BYTE $0xc8
-	LONG $0x497be2c4
-	BYTE $0xd0
-	LONG $0x497be2c4
-	BYTE $0xd8
-
-begin:
-	LEAQ    128(DI), R13
+	LONG    $0x497be2c4
+	BYTE    $0xc0
+	LONG    $0x497be2c4
+	BYTE    $0xc8
+	LONG    $0x497be2c4
+	BYTE    $0xd0
+	LONG    $0x497be2c4
+	BYTE    $0xd8
+	MOVQ    c+56(FP), R13
 	PCALIGN $0x20
 
 loop:
@@ -432,8 +497,7 @@ loop:
 	PREFETCHT1 (AX)
 	PREFETCHT0 (R13)
 	PREFETCHT0 64(R13)
-	ADDQ       CX, R13
-	ADDQ       R8, SI
+	ADDQ       ldc+64(FP), R13
 	LONG       $0x5c4ae2c4
 	BYTE       $0xd5
 	LONG       $0x5c42e2c4
@@ -441,7 +505,8 @@ loop:
 	PREFETCHT1 64(AX)
 	PREFETCHT0 (R13)
 	PREFETCHT0 64(R13)
-	ADDQ       CX, R13
+	ADDQ       ldc+64(FP), R13
+	ADDQ       R8, SI
 	ADDQ       R8, R11
 	LONG       $0x4b7be2c4
 	WORD       $0x1e64
@@ -454,12 +519,12 @@ loop:
 	LONG       $0x5c42e2c4
 	BYTE       $0xcc
 	PREFETCHT1 128(AX)
-	ADDQ       R8, SI
 	LONG       $0x5c4ae2c4
 	BYTE       $0xd5
 	LONG       $0x5c42e2c4
 	BYTE       $0xdd
 	PREFETCHT1 192(AX)
+	ADDQ       R8, SI
 	ADDQ       R8, R11
 	LONG       $0x4b7be2c4
 	WORD       $0x1e64
@@ -472,15 +537,15 @@ loop:
 	LONG       $0x5c42e2c4
 	BYTE       $0xcc
 	PREFETCHT1 256(AX)
-	ADDQ       R8, SI
 	LONG       $0x5c4ae2c4
 	BYTE       $0xd5
 	LONG       $0x5c42e2c4
 	BYTE       $0xdd
 	PREFETCHT1 320(AX)
+	ADDQ       $+2048, DX
+	ADDQ       R8, SI
 	ADDQ       R8, R11
 	ADDQ       $+384, AX
-	ADDQ       $+2048, DX
 	DECQ       R9
 	JNZ        loop
 	LONG       $0x4b7ae2c4
@@ -495,17 +560,186 @@ loop:
 	LONG       $0x4b7ac2c4
 	WORD       $0x0c5c
 	BYTE       $0x40
-	ADDQ       $+128, DI
-	ADDQ       $+128, R12
-	MOVQ       k+16(FP), R9
-	SHLQ       $0x0b, R9
-	SUBQ       R9, DX
-	MOVQ       panel+40(FP), R9
-	ADDQ       R9, DX
-	MOVQ       tiles+64(FP), R9
+	LONG       $0x4978e2c4
+	BYTE       $0xc0
+	RET
+
+// func sixthsAMXx2(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, c *float32, ldc int, ahead int)
+// Requires: MMX+
+TEXT ·sixthsAMXx2(SB), NOSPLIT, $0-80
+	MOVQ    config+0(FP), AX
+	MOVQ    rows+8(FP), R8
+	MOVQ    b+32(FP), DX
+	MOVQ    dst+40(FP), DI
+	MOVQ    step+48(FP), CX
+	LONG    $0x4978e2c4
+	BYTE    $0x00
+	SHLQ    $0x06, R8
+	MOVQ    CX, R12
+	SHLQ    $0x04, R12
+	ADDQ    DI, R12
+	MOVQ    $0x00000040, BX
+	MOVQ    $0x00000080, R10
+	MOVQ    a+24(FP), SI
+	MOVQ    ahead+72(FP), AX
+	ADDQ    SI, AX
+	MOVQ    k+16(FP), R9
+	MOVQ    a+24(FP), SI
+	LEAQ    1024(SI), R11
+	LONG    $0x497be2c4
+	BYTE    $0xc0
+	LONG    $0x497be2c4
+	BYTE    $0xc8
+	LONG    $0x497be2c4
+	BYTE    $0xd0
+	LONG    $0x497be2c4
+	BYTE    $0xd8
+	MOVQ    c+56(FP), R13
+	PCALIGN $0x20
+
+loop:
+	LONG       $0x4b79a2c4
+	WORD       $0x1274
+	BYTE       $0x00
+	LONG       $0x4b79a2c4
+	WORD       $0x127c
+	BYTE       $0x40
+	LONG       $0x4b7be2c4
+	WORD       $0x1e64
+	BYTE       $0x00
+	LONG       $0x4b7bc2c4
+	WORD       $0x1b6c
+	BYTE       $0x00
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	LONG       $0x5c42e2c4
+	BYTE       $0xcc
+	PREFETCHT1 (AX)
+	PREFETCHT0 (R13)
+	PREFETCHT0 64(R13)
+	ADDQ       ldc+64(FP), R13
+	LONG       $0x5c4ae2c4
+	BYTE       $0xd5
+	LONG       $0x5c42e2c4
+	BYTE       $0xdd
+	PREFETCHT1 64(AX)
+	PREFETCHT0 (R13)
+	PREFETCHT0 64(R13)
+	ADDQ       ldc+64(FP), R13
+	ADDQ       $+2048, DX
+	LONG       $0x4b79a2c4
+	WORD       $0x1274
+	BYTE       $0x00
+	LONG       $0x4b79a2c4
+	WORD       $0x127c
+	BYTE       $0x40
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	LONG       $0x5c42e2c4
+	BYTE       $0xcc
+	PREFETCHT1 128(AX)
+	PREFETCHT0 (R13)
+	PREFETCHT0 64(R13)
+	ADDQ       ldc+64(FP), R13
+	LONG       $0x5c4ae2c4
+	BYTE       $0xd5
+	LONG       $0x5c42e2c4
+	BYTE       $0xdd
+	PREFETCHT1 192(AX)
+	PREFETCHT0 (R13)
+	PREFETCHT0 64(R13)
+	ADDQ       ldc+64(FP), R13
+	ADDQ       R8, SI
+	ADDQ       R8, R11
+	LONG       $0x4b7be2c4
+	WORD       $0x1e64
+	BYTE       $0x00
+	LONG       $0x4b7bc2c4
+	WORD       $0x1b6c
+	BYTE       $0x00
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	LONG       $0x5c42e2c4
+	BYTE       $0xcc
+	PREFETCHT1 256(AX)
+	PREFETCHT0 (R13)
+	PREFETCHT0 64(R13)
+	ADDQ       ldc+64(FP), R13
+	LONG       $0x5c4ae2c4
+	BYTE       $0xd5
+	LONG       $0x5c42e2c4
+	BYTE       $0xdd
+	PREFETCHT1 320(AX)
+	PREFETCHT0 (R13)
+	PREFETCHT0 64(R13)
+	ADDQ       ldc+64(FP), R13
+	ADDQ       $+2048, DX
+	LONG       $0x4b79a2c4
+	WORD       $0x1274
+	BYTE       $0x00
+	LONG       $0x4b79a2c4
+	WORD       $0x127c
+	BYTE       $0x40
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	LONG       $0x5c42e2c4
+	BYTE       $0xcc
+	LONG       $0x5c4ae2c4
+	BYTE       $0xd5
+	LONG       $0x5c42e2c4
+	BYTE       $0xdd
+	SUBQ       R8, SI
+	SUBQ       R8, R11
+	LONG       $0x4b7be2c4
+	WORD       $0x1e64
+	BYTE       $0x00
+	LONG       $0x4b7bc2c4
+	WORD       $0x1b6c
+	BYTE       $0x00
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	LONG       $0x5c42e2c4
+	BYTE       $0xcc
+	LONG       $0x5c4ae2c4
+	BYTE       $0xd5
+	LONG       $0x5c42e2c4
+	BYTE       $0xdd
+	ADDQ       R8, SI
+	ADDQ       R8, R11
+	ADDQ       R8, SI
+	ADDQ       R8, R11
+	LONG       $0x4b7be2c4
+	WORD       $0x1e64
+	BYTE       $0x00
+	LONG       $0x4b7bc2c4
+	WORD       $0x1b6c
+	BYTE       $0x00
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	LONG       $0x5c42e2c4
+	BYTE       $0xcc
+	LONG       $0x5c4ae2c4
+	BYTE       $0xd5
+	LONG       $0x5c42e2c4
+	BYTE       $0xdd
+	ADDQ       $+2048, DX
+	ADDQ       R8, SI
+	ADDQ       R8, R11
+	ADDQ       $+384, AX
 	DECQ       R9
-	MOVQ       R9, tiles+64(FP)
-	JNZ        tile
+	JNZ        loop
+	LONG       $0x4b7ae2c4
+	WORD       $0x0f44
+	BYTE       $0x00
+	LONG       $0x4b7ae2c4
+	WORD       $0x0f4c
+	BYTE       $0x40
+	LONG       $0x4b7ac2c4
+	WORD       $0x0c54
+	BYTE       $0x00
+	LONG       $0x4b7ac2c4
+	WORD       $0x0c5c
+	BYTE       $0x40
 	LONG       $0x4978e2c4
 	BYTE       $0xc0
 	RET
@@ -527,6 +761,13 @@ DATA upperWords512<>+52(SB)/4, $0x00370035
 DATA upperWords512<>+56(SB)/4, $0x003b0039
 DATA upperWords512<>+60(SB)/4, $0x003f003d
 GLOBL upperWords512<>(SB), RODATA|NOPTR, $64
+
+DATA pieceBits<>+0(SB)/4, $0x80000000
+DATA pieceBits<>+4(SB)/4, $0x7fffffff
+DATA pieceBits<>+8(SB)/4, $0xffff0000
+DATA pieceBits<>+12(SB)/4, $0x00800000
+DATA pieceBits<>+16(SB)/4, $0x7fc00000
+GLOBL pieceBits<>(SB), RODATA|NOPTR, $20
 
 // func rowsThirds(dst *float32, part int, step int, src *byte, lane int, rows int, k int, alpha float32)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
@@ -876,6 +1117,4237 @@ tail:
 	VMAXPS    Z29, Z3, Z3
 	VPORD.Z   Z26, Z3, K4, Z3
 	VMOVUPS   Z3, K1, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func pairs512Third0(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+TEXT ·pairs512Third0(SB), NOSPLIT, $0-52
+	MOVQ dst+0(FP), DI
+	MOVQ width+8(FP), R8
+	MOVQ src+16(FP), SI
+	MOVQ lane+24(FP), R9
+	MOVQ rows+32(FP), R10
+	MOVQ k+40(FP), CX
+	SUBQ $+32, CX
+	JLT  tail
+
+loop:
+	VBROADCASTSS  alpha+48(FP), Z31
+	MOVQ          SI, AX
+	MOVQ          R10, BX
+	VPXORD        Z0, Z0, Z0
+	VPXORD        Z1, Z1, Z1
+	VPXORD        Z2, Z2, Z2
+	VPXORD        Z3, Z3, Z3
+	VPXORD        Z4, Z4, Z4
+	VPXORD        Z5, Z5, Z5
+	VPXORD        Z6, Z6, Z6
+	VPXORD        Z7, Z7, Z7
+	VPXORD        Z8, Z8, Z8
+	VPXORD        Z9, Z9, Z9
+	VPXORD        Z10, Z10, Z10
+	VPXORD        Z11, Z11, Z11
+	VPXORD        Z12, Z12, Z12
+	VPXORD        Z13, Z13, Z13
+	VPXORD        Z14, Z14, Z14
+	VPXORD        Z15, Z15, Z15
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z0
+	VPTESTMD.BCST pieceBits<>+4(SB), Z0, K4
+	VCMPPS        $0x03, Z0, Z0, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z0, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z0, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
+	VMAXPS.BCST   pieceBits<>+12(SB), Z0, Z0
+	VPORD.Z       Z28, Z0, K4, Z0
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z0
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VCMPPS        $0x03, Z30, Z30, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
+	VMULPS        Z31, Z0, Z0
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xc072
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z1
+	VPTESTMD.BCST pieceBits<>+4(SB), Z1, K4
+	VCMPPS        $0x03, Z1, Z1, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z1, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z1, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
+	VMAXPS.BCST   pieceBits<>+12(SB), Z1, Z1
+	VPORD.Z       Z28, Z1, K4, Z1
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z1
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VCMPPS        $0x03, Z30, Z30, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
+	VMULPS        Z31, Z1, Z1
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xc972
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z2
+	VPTESTMD.BCST pieceBits<>+4(SB), Z2, K4
+	VCMPPS        $0x03, Z2, Z2, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z2, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z2, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
+	VMAXPS.BCST   pieceBits<>+12(SB), Z2, Z2
+	VPORD.Z       Z28, Z2, K4, Z2
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z2
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VCMPPS        $0x03, Z30, Z30, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
+	VMULPS        Z31, Z2, Z2
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xd272
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z3
+	VPTESTMD.BCST pieceBits<>+4(SB), Z3, K4
+	VCMPPS        $0x03, Z3, Z3, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z3, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z3, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
+	VMAXPS.BCST   pieceBits<>+12(SB), Z3, Z3
+	VPORD.Z       Z28, Z3, K4, Z3
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z3
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VCMPPS        $0x03, Z30, Z30, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
+	VMULPS        Z31, Z3, Z3
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xdb72
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z4
+	VPTESTMD.BCST pieceBits<>+4(SB), Z4, K4
+	VCMPPS        $0x03, Z4, Z4, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z4, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z4, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z4
+	VMAXPS.BCST   pieceBits<>+12(SB), Z4, Z4
+	VPORD.Z       Z28, Z4, K4, Z4
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z4
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VCMPPS        $0x03, Z30, Z30, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
+	VMULPS        Z31, Z4, Z4
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xe472
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z5
+	VPTESTMD.BCST pieceBits<>+4(SB), Z5, K4
+	VCMPPS        $0x03, Z5, Z5, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z5, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z5, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z5
+	VMAXPS.BCST   pieceBits<>+12(SB), Z5, Z5
+	VPORD.Z       Z28, Z5, K4, Z5
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z5
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VCMPPS        $0x03, Z30, Z30, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
+	VMULPS        Z31, Z5, Z5
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xed72
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z6
+	VPTESTMD.BCST pieceBits<>+4(SB), Z6, K4
+	VCMPPS        $0x03, Z6, Z6, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z6, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z6, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z6
+	VMAXPS.BCST   pieceBits<>+12(SB), Z6, Z6
+	VPORD.Z       Z28, Z6, K4, Z6
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z6
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VCMPPS        $0x03, Z30, Z30, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
+	VMULPS        Z31, Z6, Z6
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xf672
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z7
+	VPTESTMD.BCST pieceBits<>+4(SB), Z7, K4
+	VCMPPS        $0x03, Z7, Z7, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z7, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z7, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z7
+	VMAXPS.BCST   pieceBits<>+12(SB), Z7, Z7
+	VPORD.Z       Z28, Z7, K4, Z7
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z7
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VCMPPS        $0x03, Z30, Z30, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
+	VMULPS        Z31, Z7, Z7
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xff72
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z8
+	VPTESTMD.BCST pieceBits<>+4(SB), Z8, K4
+	VCMPPS        $0x03, Z8, Z8, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z8, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z8, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z8
+	VMAXPS.BCST   pieceBits<>+12(SB), Z8, Z8
+	VPORD.Z       Z28, Z8, K4, Z8
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z8
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VCMPPS        $0x03, Z30, Z30, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
+	VMULPS        Z31, Z8, Z8
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xc072
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z9
+	VPTESTMD.BCST pieceBits<>+4(SB), Z9, K4
+	VCMPPS        $0x03, Z9, Z9, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z9, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z9, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z9
+	VMAXPS.BCST   pieceBits<>+12(SB), Z9, Z9
+	VPORD.Z       Z28, Z9, K4, Z9
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z9
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VCMPPS        $0x03, Z30, Z30, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
+	VMULPS        Z31, Z9, Z9
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xc972
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z10
+	VPTESTMD.BCST pieceBits<>+4(SB), Z10, K4
+	VCMPPS        $0x03, Z10, Z10, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z10, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z10, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z10
+	VMAXPS.BCST   pieceBits<>+12(SB), Z10, Z10
+	VPORD.Z       Z28, Z10, K4, Z10
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z10
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VCMPPS        $0x03, Z30, Z30, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
+	VMULPS        Z31, Z10, Z10
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xd272
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z11
+	VPTESTMD.BCST pieceBits<>+4(SB), Z11, K4
+	VCMPPS        $0x03, Z11, Z11, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z11, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z11, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z11
+	VMAXPS.BCST   pieceBits<>+12(SB), Z11, Z11
+	VPORD.Z       Z28, Z11, K4, Z11
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z11
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VCMPPS        $0x03, Z30, Z30, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
+	VMULPS        Z31, Z11, Z11
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xdb72
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z12
+	VPTESTMD.BCST pieceBits<>+4(SB), Z12, K4
+	VCMPPS        $0x03, Z12, Z12, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z12, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z12, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z12
+	VMAXPS.BCST   pieceBits<>+12(SB), Z12, Z12
+	VPORD.Z       Z28, Z12, K4, Z12
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z12
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VCMPPS        $0x03, Z30, Z30, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
+	VMULPS        Z31, Z12, Z12
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xe472
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z13
+	VPTESTMD.BCST pieceBits<>+4(SB), Z13, K4
+	VCMPPS        $0x03, Z13, Z13, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z13, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z13, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z13
+	VMAXPS.BCST   pieceBits<>+12(SB), Z13, Z13
+	VPORD.Z       Z28, Z13, K4, Z13
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z13
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VCMPPS        $0x03, Z30, Z30, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
+	VMULPS        Z31, Z13, Z13
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xed72
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z14
+	VPTESTMD.BCST pieceBits<>+4(SB), Z14, K4
+	VCMPPS        $0x03, Z14, Z14, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z14, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z14, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z14
+	VMAXPS.BCST   pieceBits<>+12(SB), Z14, Z14
+	VPORD.Z       Z28, Z14, K4, Z14
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z14
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VCMPPS        $0x03, Z30, Z30, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
+	VMULPS        Z31, Z14, Z14
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xf672
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z15
+	VPTESTMD.BCST pieceBits<>+4(SB), Z15, K4
+	VCMPPS        $0x03, Z15, Z15, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z15, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z15, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z15
+	VMAXPS.BCST   pieceBits<>+12(SB), Z15, Z15
+	VPORD.Z       Z28, Z15, K4, Z15
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z15
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VCMPPS        $0x03, Z30, Z30, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
+	VMULPS        Z31, Z15, Z15
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xff72
+	ADDQ          R9, AX
+	DECQ          BX
+
+read:
+	VUNPCKLPS  Z1, Z0, Z16
+	VUNPCKHPS  Z1, Z0, Z17
+	VUNPCKLPS  Z3, Z2, Z18
+	VUNPCKHPS  Z3, Z2, Z19
+	VUNPCKLPS  Z5, Z4, Z20
+	VUNPCKHPS  Z5, Z4, Z21
+	VUNPCKLPS  Z7, Z6, Z22
+	VUNPCKHPS  Z7, Z6, Z23
+	VUNPCKLPS  Z9, Z8, Z24
+	VUNPCKHPS  Z9, Z8, Z25
+	VUNPCKLPS  Z11, Z10, Z26
+	VUNPCKHPS  Z11, Z10, Z27
+	VUNPCKLPS  Z13, Z12, Z28
+	VUNPCKHPS  Z13, Z12, Z29
+	VUNPCKLPS  Z15, Z14, Z30
+	VUNPCKHPS  Z15, Z14, Z31
+	VUNPCKLPD  Z18, Z16, Z0
+	VUNPCKHPD  Z18, Z16, Z1
+	VUNPCKLPD  Z19, Z17, Z2
+	VUNPCKHPD  Z19, Z17, Z3
+	VUNPCKLPD  Z22, Z20, Z4
+	VUNPCKHPD  Z22, Z20, Z5
+	VUNPCKLPD  Z23, Z21, Z6
+	VUNPCKHPD  Z23, Z21, Z7
+	VUNPCKLPD  Z26, Z24, Z8
+	VUNPCKHPD  Z26, Z24, Z9
+	VUNPCKLPD  Z27, Z25, Z10
+	VUNPCKHPD  Z27, Z25, Z11
+	VUNPCKLPD  Z30, Z28, Z12
+	VUNPCKHPD  Z30, Z28, Z13
+	VUNPCKLPD  Z31, Z29, Z14
+	VUNPCKHPD  Z31, Z29, Z15
+	VSHUFF32X4 $0x88, Z4, Z0, Z16
+	VSHUFF32X4 $0xdd, Z4, Z0, Z17
+	VSHUFF32X4 $0x88, Z12, Z8, Z18
+	VSHUFF32X4 $0xdd, Z12, Z8, Z19
+	VSHUFF32X4 $0x88, Z5, Z1, Z20
+	VSHUFF32X4 $0xdd, Z5, Z1, Z21
+	VSHUFF32X4 $0x88, Z13, Z9, Z22
+	VSHUFF32X4 $0xdd, Z13, Z9, Z23
+	VSHUFF32X4 $0x88, Z6, Z2, Z24
+	VSHUFF32X4 $0xdd, Z6, Z2, Z25
+	VSHUFF32X4 $0x88, Z14, Z10, Z26
+	VSHUFF32X4 $0xdd, Z14, Z10, Z27
+	VSHUFF32X4 $0x88, Z7, Z3, Z28
+	VSHUFF32X4 $0xdd, Z7, Z3, Z29
+	VSHUFF32X4 $0x88, Z15, Z11, Z30
+	VSHUFF32X4 $0xdd, Z15, Z11, Z31
+	VSHUFF32X4 $0x88, Z18, Z16, Z0
+	VSHUFF32X4 $0xdd, Z18, Z16, Z8
+	VSHUFF32X4 $0x88, Z19, Z17, Z4
+	VSHUFF32X4 $0xdd, Z19, Z17, Z12
+	VSHUFF32X4 $0x88, Z22, Z20, Z1
+	VSHUFF32X4 $0xdd, Z22, Z20, Z9
+	VSHUFF32X4 $0x88, Z23, Z21, Z5
+	VSHUFF32X4 $0xdd, Z23, Z21, Z13
+	VSHUFF32X4 $0x88, Z26, Z24, Z2
+	VSHUFF32X4 $0xdd, Z26, Z24, Z10
+	VSHUFF32X4 $0x88, Z27, Z25, Z6
+	VSHUFF32X4 $0xdd, Z27, Z25, Z14
+	VSHUFF32X4 $0x88, Z30, Z28, Z3
+	VSHUFF32X4 $0xdd, Z30, Z28, Z11
+	VSHUFF32X4 $0x88, Z31, Z29, Z7
+	VSHUFF32X4 $0xdd, Z31, Z29, Z15
+	VMOVUPS    Z0, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z1, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z2, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z3, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z4, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z5, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z6, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z7, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z8, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z9, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z10, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z11, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z12, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z13, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z14, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z15, (DI)
+	ADDQ       R8, DI
+	ADDQ       $+128, SI
+	SUBQ       $+32, CX
+	JGE        loop
+
+tail:
+	ADDQ          $+32, CX
+	JZ            done
+	MOVQ          $-1, AX
+	BZHIQ         CX, AX, AX
+	KMOVD         AX, K3
+	KMOVW         AX, K1
+	SHRQ          $0x10, AX
+	KMOVW         AX, K2
+	INCQ          CX
+	SHRQ          $0x01, CX
+	VBROADCASTSS  alpha+48(FP), Z31
+	MOVQ          SI, AX
+	MOVQ          R10, BX
+	VPXORD        Z0, Z0, Z0
+	VPXORD        Z1, Z1, Z1
+	VPXORD        Z2, Z2, Z2
+	VPXORD        Z3, Z3, Z3
+	VPXORD        Z4, Z4, Z4
+	VPXORD        Z5, Z5, Z5
+	VPXORD        Z6, Z6, Z6
+	VPXORD        Z7, Z7, Z7
+	VPXORD        Z8, Z8, Z8
+	VPXORD        Z9, Z9, Z9
+	VPXORD        Z10, Z10, Z10
+	VPXORD        Z11, Z11, Z11
+	VPXORD        Z12, Z12, Z12
+	VPXORD        Z13, Z13, Z13
+	VPXORD        Z14, Z14, Z14
+	VPXORD        Z15, Z15, Z15
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z0
+	VPTESTMD.BCST pieceBits<>+4(SB), Z0, K4
+	VCMPPS        $0x03, Z0, Z0, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z0, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z0, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
+	VMAXPS.BCST   pieceBits<>+12(SB), Z0, Z0
+	VPORD.Z       Z28, Z0, K4, Z0
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z0
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VCMPPS        $0x03, Z30, Z30, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
+	VMULPS        Z31, Z0, Z0
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xc072
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z1
+	VPTESTMD.BCST pieceBits<>+4(SB), Z1, K4
+	VCMPPS        $0x03, Z1, Z1, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z1, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z1, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
+	VMAXPS.BCST   pieceBits<>+12(SB), Z1, Z1
+	VPORD.Z       Z28, Z1, K4, Z1
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z1
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VCMPPS        $0x03, Z30, Z30, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
+	VMULPS        Z31, Z1, Z1
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xc972
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z2
+	VPTESTMD.BCST pieceBits<>+4(SB), Z2, K4
+	VCMPPS        $0x03, Z2, Z2, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z2, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z2, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
+	VMAXPS.BCST   pieceBits<>+12(SB), Z2, Z2
+	VPORD.Z       Z28, Z2, K4, Z2
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z2
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VCMPPS        $0x03, Z30, Z30, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
+	VMULPS        Z31, Z2, Z2
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xd272
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z3
+	VPTESTMD.BCST pieceBits<>+4(SB), Z3, K4
+	VCMPPS        $0x03, Z3, Z3, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z3, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z3, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
+	VMAXPS.BCST   pieceBits<>+12(SB), Z3, Z3
+	VPORD.Z       Z28, Z3, K4, Z3
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z3
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VCMPPS        $0x03, Z30, Z30, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
+	VMULPS        Z31, Z3, Z3
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xdb72
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z4
+	VPTESTMD.BCST pieceBits<>+4(SB), Z4, K4
+	VCMPPS        $0x03, Z4, Z4, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z4, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z4, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z4
+	VMAXPS.BCST   pieceBits<>+12(SB), Z4, Z4
+	VPORD.Z       Z28, Z4, K4, Z4
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z4
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VCMPPS        $0x03, Z30, Z30, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
+	VMULPS        Z31, Z4, Z4
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xe472
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z5
+	VPTESTMD.BCST pieceBits<>+4(SB), Z5, K4
+	VCMPPS        $0x03, Z5, Z5, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z5, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z5, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z5
+	VMAXPS.BCST   pieceBits<>+12(SB), Z5, Z5
+	VPORD.Z       Z28, Z5, K4, Z5
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z5
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VCMPPS        $0x03, Z30, Z30, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
+	VMULPS        Z31, Z5, Z5
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xed72
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z6
+	VPTESTMD.BCST pieceBits<>+4(SB), Z6, K4
+	VCMPPS        $0x03, Z6, Z6, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z6, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z6, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z6
+	VMAXPS.BCST   pieceBits<>+12(SB), Z6, Z6
+	VPORD.Z       Z28, Z6, K4, Z6
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z6
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VCMPPS        $0x03, Z30, Z30, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
+	VMULPS        Z31, Z6, Z6
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xf672
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z7
+	VPTESTMD.BCST pieceBits<>+4(SB), Z7, K4
+	VCMPPS        $0x03, Z7, Z7, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z7, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z7, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z7
+	VMAXPS.BCST   pieceBits<>+12(SB), Z7, Z7
+	VPORD.Z       Z28, Z7, K4, Z7
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z7
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VCMPPS        $0x03, Z30, Z30, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
+	VMULPS        Z31, Z7, Z7
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xff72
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z8
+	VPTESTMD.BCST pieceBits<>+4(SB), Z8, K4
+	VCMPPS        $0x03, Z8, Z8, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z8, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z8, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z8
+	VMAXPS.BCST   pieceBits<>+12(SB), Z8, Z8
+	VPORD.Z       Z28, Z8, K4, Z8
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z8
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VCMPPS        $0x03, Z30, Z30, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
+	VMULPS        Z31, Z8, Z8
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xc072
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z9
+	VPTESTMD.BCST pieceBits<>+4(SB), Z9, K4
+	VCMPPS        $0x03, Z9, Z9, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z9, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z9, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z9
+	VMAXPS.BCST   pieceBits<>+12(SB), Z9, Z9
+	VPORD.Z       Z28, Z9, K4, Z9
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z9
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VCMPPS        $0x03, Z30, Z30, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
+	VMULPS        Z31, Z9, Z9
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xc972
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z10
+	VPTESTMD.BCST pieceBits<>+4(SB), Z10, K4
+	VCMPPS        $0x03, Z10, Z10, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z10, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z10, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z10
+	VMAXPS.BCST   pieceBits<>+12(SB), Z10, Z10
+	VPORD.Z       Z28, Z10, K4, Z10
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z10
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VCMPPS        $0x03, Z30, Z30, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
+	VMULPS        Z31, Z10, Z10
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xd272
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z11
+	VPTESTMD.BCST pieceBits<>+4(SB), Z11, K4
+	VCMPPS        $0x03, Z11, Z11, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z11, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z11, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z11
+	VMAXPS.BCST   pieceBits<>+12(SB), Z11, Z11
+	VPORD.Z       Z28, Z11, K4, Z11
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z11
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VCMPPS        $0x03, Z30, Z30, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
+	VMULPS        Z31, Z11, Z11
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xdb72
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z12
+	VPTESTMD.BCST pieceBits<>+4(SB), Z12, K4
+	VCMPPS        $0x03, Z12, Z12, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z12, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z12, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z12
+	VMAXPS.BCST   pieceBits<>+12(SB), Z12, Z12
+	VPORD.Z       Z28, Z12, K4, Z12
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z12
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VCMPPS        $0x03, Z30, Z30, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
+	VMULPS        Z31, Z12, Z12
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xe472
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z13
+	VPTESTMD.BCST pieceBits<>+4(SB), Z13, K4
+	VCMPPS        $0x03, Z13, Z13, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z13, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z13, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z13
+	VMAXPS.BCST   pieceBits<>+12(SB), Z13, Z13
+	VPORD.Z       Z28, Z13, K4, Z13
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z13
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VCMPPS        $0x03, Z30, Z30, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
+	VMULPS        Z31, Z13, Z13
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xed72
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z14
+	VPTESTMD.BCST pieceBits<>+4(SB), Z14, K4
+	VCMPPS        $0x03, Z14, Z14, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z14, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z14, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z14
+	VMAXPS.BCST   pieceBits<>+12(SB), Z14, Z14
+	VPORD.Z       Z28, Z14, K4, Z14
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z14
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VCMPPS        $0x03, Z30, Z30, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
+	VMULPS        Z31, Z14, Z14
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xf672
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z15
+	VPTESTMD.BCST pieceBits<>+4(SB), Z15, K4
+	VCMPPS        $0x03, Z15, Z15, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z15, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z15, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z15
+	VMAXPS.BCST   pieceBits<>+12(SB), Z15, Z15
+	VPORD.Z       Z28, Z15, K4, Z15
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z15
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VCMPPS        $0x03, Z30, Z30, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
+	VMULPS        Z31, Z15, Z15
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xff72
+	ADDQ          R9, AX
+	DECQ          BX
+
+readTail:
+	VUNPCKLPS  Z1, Z0, Z16
+	VUNPCKHPS  Z1, Z0, Z17
+	VUNPCKLPS  Z3, Z2, Z18
+	VUNPCKHPS  Z3, Z2, Z19
+	VUNPCKLPS  Z5, Z4, Z20
+	VUNPCKHPS  Z5, Z4, Z21
+	VUNPCKLPS  Z7, Z6, Z22
+	VUNPCKHPS  Z7, Z6, Z23
+	VUNPCKLPS  Z9, Z8, Z24
+	VUNPCKHPS  Z9, Z8, Z25
+	VUNPCKLPS  Z11, Z10, Z26
+	VUNPCKHPS  Z11, Z10, Z27
+	VUNPCKLPS  Z13, Z12, Z28
+	VUNPCKHPS  Z13, Z12, Z29
+	VUNPCKLPS  Z15, Z14, Z30
+	VUNPCKHPS  Z15, Z14, Z31
+	VUNPCKLPD  Z18, Z16, Z0
+	VUNPCKHPD  Z18, Z16, Z1
+	VUNPCKLPD  Z19, Z17, Z2
+	VUNPCKHPD  Z19, Z17, Z3
+	VUNPCKLPD  Z22, Z20, Z4
+	VUNPCKHPD  Z22, Z20, Z5
+	VUNPCKLPD  Z23, Z21, Z6
+	VUNPCKHPD  Z23, Z21, Z7
+	VUNPCKLPD  Z26, Z24, Z8
+	VUNPCKHPD  Z26, Z24, Z9
+	VUNPCKLPD  Z27, Z25, Z10
+	VUNPCKHPD  Z27, Z25, Z11
+	VUNPCKLPD  Z30, Z28, Z12
+	VUNPCKHPD  Z30, Z28, Z13
+	VUNPCKLPD  Z31, Z29, Z14
+	VUNPCKHPD  Z31, Z29, Z15
+	VSHUFF32X4 $0x88, Z4, Z0, Z16
+	VSHUFF32X4 $0xdd, Z4, Z0, Z17
+	VSHUFF32X4 $0x88, Z12, Z8, Z18
+	VSHUFF32X4 $0xdd, Z12, Z8, Z19
+	VSHUFF32X4 $0x88, Z5, Z1, Z20
+	VSHUFF32X4 $0xdd, Z5, Z1, Z21
+	VSHUFF32X4 $0x88, Z13, Z9, Z22
+	VSHUFF32X4 $0xdd, Z13, Z9, Z23
+	VSHUFF32X4 $0x88, Z6, Z2, Z24
+	VSHUFF32X4 $0xdd, Z6, Z2, Z25
+	VSHUFF32X4 $0x88, Z14, Z10, Z26
+	VSHUFF32X4 $0xdd, Z14, Z10, Z27
+	VSHUFF32X4 $0x88, Z7, Z3, Z28
+	VSHUFF32X4 $0xdd, Z7, Z3, Z29
+	VSHUFF32X4 $0x88, Z15, Z11, Z30
+	VSHUFF32X4 $0xdd, Z15, Z11, Z31
+	VSHUFF32X4 $0x88, Z18, Z16, Z0
+	VSHUFF32X4 $0xdd, Z18, Z16, Z8
+	VSHUFF32X4 $0x88, Z19, Z17, Z4
+	VSHUFF32X4 $0xdd, Z19, Z17, Z12
+	VSHUFF32X4 $0x88, Z22, Z20, Z1
+	VSHUFF32X4 $0xdd, Z22, Z20, Z9
+	VSHUFF32X4 $0x88, Z23, Z21, Z5
+	VSHUFF32X4 $0xdd, Z23, Z21, Z13
+	VSHUFF32X4 $0x88, Z26, Z24, Z2
+	VSHUFF32X4 $0xdd, Z26, Z24, Z10
+	VSHUFF32X4 $0x88, Z27, Z25, Z6
+	VSHUFF32X4 $0xdd, Z27, Z25, Z14
+	VSHUFF32X4 $0x88, Z30, Z28, Z3
+	VSHUFF32X4 $0xdd, Z30, Z28, Z11
+	VSHUFF32X4 $0x88, Z31, Z29, Z7
+	VSHUFF32X4 $0xdd, Z31, Z29, Z15
+	VMOVUPS    Z0, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z1, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z2, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z3, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z4, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z5, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z6, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z7, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z8, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z9, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z10, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z11, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z12, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z13, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z14, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z15, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+
+done:
+	VZEROUPPER
+	RET
+
+// func across512PairsThird0(dst *float32, panel int, src *byte, step int, panels int, k int)
+// Requires: AVX, AVX512BW, AVX512F, MMX+
+TEXT ·across512PairsThird0(SB), NOSPLIT, $0-48
+	MOVQ      dst+0(FP), DI
+	MOVQ      panel+8(FP), R8
+	MOVQ      src+16(FP), SI
+	MOVQ      step+24(FP), R9
+	MOVQ      panels+32(FP), R10
+	MOVQ      k+40(FP), CX
+	VMOVDQU64 zip512<>+0(SB), Z30
+	LEAQ      (R9)(R9*8), R13
+	SUBQ      $+2, CX
+	JLT       done
+
+rows:
+	MOVQ    SI, AX
+	MOVQ    DI, R11
+	MOVQ    R10, BX
+	PCALIGN $0x20
+
+panels:
+	PREFETCHT1    (AX)(R9*8)
+	PREFETCHT1    (AX)(R13*1)
+	PREFETCHT1    64(AX)(R9*8)
+	PREFETCHT1    64(AX)(R13*1)
+	VMOVUPS       (AX), Z0
+	VPTESTMD.BCST pieceBits<>+4(SB), Z0, K4
+	VCMPPS        $0x03, Z0, Z0, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z0, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z0, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
+	VMAXPS.BCST   pieceBits<>+12(SB), Z0, Z0
+	VPORD.Z       Z28, Z0, K4, Z0
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z0
+	VMOVUPS       (AX)(R9*1), Z1
+	VPTESTMD.BCST pieceBits<>+4(SB), Z1, K4
+	VCMPPS        $0x03, Z1, Z1, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z1, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z1, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
+	VMAXPS.BCST   pieceBits<>+12(SB), Z1, Z1
+	VPORD.Z       Z28, Z1, K4, Z1
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z1
+	LONG          $0x4877f262
+	WORD          $0xc072
+	VPERMW        Z0, Z30, Z0
+	VMOVUPS       Z0, (R11)
+	VMOVUPS       64(AX), Z2
+	VPTESTMD.BCST pieceBits<>+4(SB), Z2, K4
+	VCMPPS        $0x03, Z2, Z2, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z2, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z2, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
+	VMAXPS.BCST   pieceBits<>+12(SB), Z2, Z2
+	VPORD.Z       Z28, Z2, K4, Z2
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z2
+	VMOVUPS       64(AX)(R9*1), Z3
+	VPTESTMD.BCST pieceBits<>+4(SB), Z3, K4
+	VCMPPS        $0x03, Z3, Z3, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z3, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z3, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
+	VMAXPS.BCST   pieceBits<>+12(SB), Z3, Z3
+	VPORD.Z       Z28, Z3, K4, Z3
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z3
+	LONG          $0x4867f262
+	WORD          $0xd272
+	VPERMW        Z2, Z30, Z2
+	VMOVUPS       Z2, 64(R11)
+	ADDQ          $+128, AX
+	ADDQ          R8, R11
+	DECQ          BX
+	JNZ           panels
+	LEAQ          (SI)(R9*2), SI
+	ADDQ          $+128, DI
+	SUBQ          $+2, CX
+	JGE           rows
+
+done:
+	VZEROUPPER
+	RET
+
+// func zip512Third0x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+TEXT ·zip512Third0x2(SB), NOSPLIT, $0-52
+	MOVQ         dst+0(FP), DI
+	MOVQ         width+8(FP), R8
+	MOVQ         src+16(FP), SI
+	MOVQ         step+24(FP), R9
+	MOVQ         k+40(FP), CX
+	MOVQ         lanes+32(FP), R10
+	MOVQ         $-1, AX
+	BZHIQ        R10, AX, AX
+	KMOVW        AX, K1
+	SHRQ         $0x10, AX
+	KMOVW        AX, K2
+	VBROADCASTSS alpha+48(FP), Z31
+	VMOVDQU64    zip512<>+0(SB), Z30
+	SUBQ         $+2, CX
+	JLT          tail
+
+loop:
+	LEAQ          (SI)(R9*1), R11
+	PREFETCHT0    (SI)(R9*8)
+	PREFETCHT0    (R11)(R9*8)
+	VMOVUPS.Z     (SI), K1, Z0
+	VPTESTMD.BCST pieceBits<>+4(SB), Z0, K4
+	VCMPPS        $0x03, Z0, Z0, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z0, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z0, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
+	VMAXPS.BCST   pieceBits<>+12(SB), Z0, Z0
+	VPORD.Z       Z28, Z0, K4, Z0
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z0
+	VMULPS        Z31, Z0, Z0
+	VMOVUPS.Z     (SI)(R9*1), K1, Z1
+	VPTESTMD.BCST pieceBits<>+4(SB), Z1, K4
+	VCMPPS        $0x03, Z1, Z1, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z1, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z1, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
+	VMAXPS.BCST   pieceBits<>+12(SB), Z1, Z1
+	VPORD.Z       Z28, Z1, K4, Z1
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z1
+	VMULPS        Z31, Z1, Z1
+	LONG          $0x4877f262
+	WORD          $0xc072
+	VPERMW        Z0, Z30, Z0
+	VMOVUPS       Z0, (DI)
+	PREFETCHT0    64(SI)(R9*8)
+	PREFETCHT0    64(R11)(R9*8)
+	VMOVUPS.Z     64(SI), K2, Z2
+	VPTESTMD.BCST pieceBits<>+4(SB), Z2, K4
+	VCMPPS        $0x03, Z2, Z2, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z2, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z2, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
+	VMAXPS.BCST   pieceBits<>+12(SB), Z2, Z2
+	VPORD.Z       Z28, Z2, K4, Z2
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z2
+	VMULPS        Z31, Z2, Z2
+	VMOVUPS.Z     64(SI)(R9*1), K2, Z3
+	VPTESTMD.BCST pieceBits<>+4(SB), Z3, K4
+	VCMPPS        $0x03, Z3, Z3, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z3, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z3, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
+	VMAXPS.BCST   pieceBits<>+12(SB), Z3, Z3
+	VPORD.Z       Z28, Z3, K4, Z3
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z3
+	VMULPS        Z31, Z3, Z3
+	LONG          $0x4867f262
+	WORD          $0xd272
+	VPERMW        Z2, Z30, Z2
+	VMOVUPS       Z2, 64(DI)
+	LEAQ          (SI)(R9*2), SI
+	ADDQ          R8, DI
+	SUBQ          $+2, CX
+	JGE           loop
+
+tail:
+	ADDQ          $+2, CX
+	JZ            done
+	VMOVUPS.Z     (SI), K1, Z0
+	VPTESTMD.BCST pieceBits<>+4(SB), Z0, K4
+	VCMPPS        $0x03, Z0, Z0, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z0, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z0, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
+	VMAXPS.BCST   pieceBits<>+12(SB), Z0, Z0
+	VPORD.Z       Z28, Z0, K4, Z0
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z0
+	VMULPS        Z31, Z0, Z0
+	VPXORD        Z1, Z1, Z1
+	LONG          $0x4877f262
+	WORD          $0xc072
+	VPERMW        Z0, Z30, Z0
+	VMOVUPS       Z0, (DI)
+	VMOVUPS.Z     64(SI), K2, Z2
+	VPTESTMD.BCST pieceBits<>+4(SB), Z2, K4
+	VCMPPS        $0x03, Z2, Z2, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z2, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z2, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
+	VMAXPS.BCST   pieceBits<>+12(SB), Z2, Z2
+	VPORD.Z       Z28, Z2, K4, Z2
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z2
+	VMULPS        Z31, Z2, Z2
+	VPXORD        Z3, Z3, Z3
+	LONG          $0x4867f262
+	WORD          $0xd272
+	VPERMW        Z2, Z30, Z2
+	VMOVUPS       Z2, 64(DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func pairs512Third1(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+TEXT ·pairs512Third1(SB), NOSPLIT, $0-52
+	MOVQ dst+0(FP), DI
+	MOVQ width+8(FP), R8
+	MOVQ src+16(FP), SI
+	MOVQ lane+24(FP), R9
+	MOVQ rows+32(FP), R10
+	MOVQ k+40(FP), CX
+	SUBQ $+32, CX
+	JLT  tail
+
+loop:
+	VBROADCASTSS  alpha+48(FP), Z31
+	MOVQ          SI, AX
+	MOVQ          R10, BX
+	VPXORD        Z0, Z0, Z0
+	VPXORD        Z1, Z1, Z1
+	VPXORD        Z2, Z2, Z2
+	VPXORD        Z3, Z3, Z3
+	VPXORD        Z4, Z4, Z4
+	VPXORD        Z5, Z5, Z5
+	VPXORD        Z6, Z6, Z6
+	VPXORD        Z7, Z7, Z7
+	VPXORD        Z8, Z8, Z8
+	VPXORD        Z9, Z9, Z9
+	VPXORD        Z10, Z10, Z10
+	VPXORD        Z11, Z11, Z11
+	VPXORD        Z12, Z12, Z12
+	VPXORD        Z13, Z13, Z13
+	VPXORD        Z14, Z14, Z14
+	VPXORD        Z15, Z15, Z15
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z0
+	VPTESTMD.BCST pieceBits<>+4(SB), Z0, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z0, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z0, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
+	VSUBPS        Z0, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
+	VMAXPS.BCST   pieceBits<>+12(SB), Z0, Z0
+	VPORD.Z       Z28, Z0, K4, Z0
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z0, Z0
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xc072
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z1
+	VPTESTMD.BCST pieceBits<>+4(SB), Z1, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z1, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z1, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
+	VSUBPS        Z1, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
+	VMAXPS.BCST   pieceBits<>+12(SB), Z1, Z1
+	VPORD.Z       Z28, Z1, K4, Z1
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z1, Z1
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xc972
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z2
+	VPTESTMD.BCST pieceBits<>+4(SB), Z2, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z2, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z2, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
+	VSUBPS        Z2, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
+	VMAXPS.BCST   pieceBits<>+12(SB), Z2, Z2
+	VPORD.Z       Z28, Z2, K4, Z2
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z2, Z2
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xd272
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z3
+	VPTESTMD.BCST pieceBits<>+4(SB), Z3, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z3, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z3, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
+	VSUBPS        Z3, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
+	VMAXPS.BCST   pieceBits<>+12(SB), Z3, Z3
+	VPORD.Z       Z28, Z3, K4, Z3
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z3, Z3
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xdb72
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z4
+	VPTESTMD.BCST pieceBits<>+4(SB), Z4, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z4, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z4, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z4
+	VSUBPS        Z4, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z4
+	VMAXPS.BCST   pieceBits<>+12(SB), Z4, Z4
+	VPORD.Z       Z28, Z4, K4, Z4
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z4, Z4
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xe472
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z5
+	VPTESTMD.BCST pieceBits<>+4(SB), Z5, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z5, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z5, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z5
+	VSUBPS        Z5, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z5
+	VMAXPS.BCST   pieceBits<>+12(SB), Z5, Z5
+	VPORD.Z       Z28, Z5, K4, Z5
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z5, Z5
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xed72
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z6
+	VPTESTMD.BCST pieceBits<>+4(SB), Z6, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z6, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z6, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z6
+	VSUBPS        Z6, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z6
+	VMAXPS.BCST   pieceBits<>+12(SB), Z6, Z6
+	VPORD.Z       Z28, Z6, K4, Z6
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z6, Z6
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xf672
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z7
+	VPTESTMD.BCST pieceBits<>+4(SB), Z7, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z7, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z7, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z7
+	VSUBPS        Z7, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z7
+	VMAXPS.BCST   pieceBits<>+12(SB), Z7, Z7
+	VPORD.Z       Z28, Z7, K4, Z7
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z7, Z7
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xff72
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z8
+	VPTESTMD.BCST pieceBits<>+4(SB), Z8, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z8, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z8, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z8
+	VSUBPS        Z8, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z8
+	VMAXPS.BCST   pieceBits<>+12(SB), Z8, Z8
+	VPORD.Z       Z28, Z8, K4, Z8
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z8, Z8
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xc072
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z9
+	VPTESTMD.BCST pieceBits<>+4(SB), Z9, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z9, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z9, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z9
+	VSUBPS        Z9, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z9
+	VMAXPS.BCST   pieceBits<>+12(SB), Z9, Z9
+	VPORD.Z       Z28, Z9, K4, Z9
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z9, Z9
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xc972
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z10
+	VPTESTMD.BCST pieceBits<>+4(SB), Z10, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z10, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z10, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z10
+	VSUBPS        Z10, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z10
+	VMAXPS.BCST   pieceBits<>+12(SB), Z10, Z10
+	VPORD.Z       Z28, Z10, K4, Z10
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z10, Z10
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xd272
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z11
+	VPTESTMD.BCST pieceBits<>+4(SB), Z11, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z11, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z11, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z11
+	VSUBPS        Z11, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z11
+	VMAXPS.BCST   pieceBits<>+12(SB), Z11, Z11
+	VPORD.Z       Z28, Z11, K4, Z11
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z11, Z11
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xdb72
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z12
+	VPTESTMD.BCST pieceBits<>+4(SB), Z12, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z12, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z12, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z12
+	VSUBPS        Z12, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z12
+	VMAXPS.BCST   pieceBits<>+12(SB), Z12, Z12
+	VPORD.Z       Z28, Z12, K4, Z12
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z12, Z12
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xe472
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z13
+	VPTESTMD.BCST pieceBits<>+4(SB), Z13, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z13, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z13, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z13
+	VSUBPS        Z13, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z13
+	VMAXPS.BCST   pieceBits<>+12(SB), Z13, Z13
+	VPORD.Z       Z28, Z13, K4, Z13
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z13, Z13
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xed72
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z14
+	VPTESTMD.BCST pieceBits<>+4(SB), Z14, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z14, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z14, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z14
+	VSUBPS        Z14, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z14
+	VMAXPS.BCST   pieceBits<>+12(SB), Z14, Z14
+	VPORD.Z       Z28, Z14, K4, Z14
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z14, Z14
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xf672
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z15
+	VPTESTMD.BCST pieceBits<>+4(SB), Z15, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z15, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z15, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z15
+	VSUBPS        Z15, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z15
+	VMAXPS.BCST   pieceBits<>+12(SB), Z15, Z15
+	VPORD.Z       Z28, Z15, K4, Z15
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z15, Z15
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xff72
+	ADDQ          R9, AX
+	DECQ          BX
+
+read:
+	VUNPCKLPS  Z1, Z0, Z16
+	VUNPCKHPS  Z1, Z0, Z17
+	VUNPCKLPS  Z3, Z2, Z18
+	VUNPCKHPS  Z3, Z2, Z19
+	VUNPCKLPS  Z5, Z4, Z20
+	VUNPCKHPS  Z5, Z4, Z21
+	VUNPCKLPS  Z7, Z6, Z22
+	VUNPCKHPS  Z7, Z6, Z23
+	VUNPCKLPS  Z9, Z8, Z24
+	VUNPCKHPS  Z9, Z8, Z25
+	VUNPCKLPS  Z11, Z10, Z26
+	VUNPCKHPS  Z11, Z10, Z27
+	VUNPCKLPS  Z13, Z12, Z28
+	VUNPCKHPS  Z13, Z12, Z29
+	VUNPCKLPS  Z15, Z14, Z30
+	VUNPCKHPS  Z15, Z14, Z31
+	VUNPCKLPD  Z18, Z16, Z0
+	VUNPCKHPD  Z18, Z16, Z1
+	VUNPCKLPD  Z19, Z17, Z2
+	VUNPCKHPD  Z19, Z17, Z3
+	VUNPCKLPD  Z22, Z20, Z4
+	VUNPCKHPD  Z22, Z20, Z5
+	VUNPCKLPD  Z23, Z21, Z6
+	VUNPCKHPD  Z23, Z21, Z7
+	VUNPCKLPD  Z26, Z24, Z8
+	VUNPCKHPD  Z26, Z24, Z9
+	VUNPCKLPD  Z27, Z25, Z10
+	VUNPCKHPD  Z27, Z25, Z11
+	VUNPCKLPD  Z30, Z28, Z12
+	VUNPCKHPD  Z30, Z28, Z13
+	VUNPCKLPD  Z31, Z29, Z14
+	VUNPCKHPD  Z31, Z29, Z15
+	VSHUFF32X4 $0x88, Z4, Z0, Z16
+	VSHUFF32X4 $0xdd, Z4, Z0, Z17
+	VSHUFF32X4 $0x88, Z12, Z8, Z18
+	VSHUFF32X4 $0xdd, Z12, Z8, Z19
+	VSHUFF32X4 $0x88, Z5, Z1, Z20
+	VSHUFF32X4 $0xdd, Z5, Z1, Z21
+	VSHUFF32X4 $0x88, Z13, Z9, Z22
+	VSHUFF32X4 $0xdd, Z13, Z9, Z23
+	VSHUFF32X4 $0x88, Z6, Z2, Z24
+	VSHUFF32X4 $0xdd, Z6, Z2, Z25
+	VSHUFF32X4 $0x88, Z14, Z10, Z26
+	VSHUFF32X4 $0xdd, Z14, Z10, Z27
+	VSHUFF32X4 $0x88, Z7, Z3, Z28
+	VSHUFF32X4 $0xdd, Z7, Z3, Z29
+	VSHUFF32X4 $0x88, Z15, Z11, Z30
+	VSHUFF32X4 $0xdd, Z15, Z11, Z31
+	VSHUFF32X4 $0x88, Z18, Z16, Z0
+	VSHUFF32X4 $0xdd, Z18, Z16, Z8
+	VSHUFF32X4 $0x88, Z19, Z17, Z4
+	VSHUFF32X4 $0xdd, Z19, Z17, Z12
+	VSHUFF32X4 $0x88, Z22, Z20, Z1
+	VSHUFF32X4 $0xdd, Z22, Z20, Z9
+	VSHUFF32X4 $0x88, Z23, Z21, Z5
+	VSHUFF32X4 $0xdd, Z23, Z21, Z13
+	VSHUFF32X4 $0x88, Z26, Z24, Z2
+	VSHUFF32X4 $0xdd, Z26, Z24, Z10
+	VSHUFF32X4 $0x88, Z27, Z25, Z6
+	VSHUFF32X4 $0xdd, Z27, Z25, Z14
+	VSHUFF32X4 $0x88, Z30, Z28, Z3
+	VSHUFF32X4 $0xdd, Z30, Z28, Z11
+	VSHUFF32X4 $0x88, Z31, Z29, Z7
+	VSHUFF32X4 $0xdd, Z31, Z29, Z15
+	VMOVUPS    Z0, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z1, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z2, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z3, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z4, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z5, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z6, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z7, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z8, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z9, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z10, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z11, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z12, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z13, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z14, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z15, (DI)
+	ADDQ       R8, DI
+	ADDQ       $+128, SI
+	SUBQ       $+32, CX
+	JGE        loop
+
+tail:
+	ADDQ          $+32, CX
+	JZ            done
+	MOVQ          $-1, AX
+	BZHIQ         CX, AX, AX
+	KMOVD         AX, K3
+	KMOVW         AX, K1
+	SHRQ          $0x10, AX
+	KMOVW         AX, K2
+	INCQ          CX
+	SHRQ          $0x01, CX
+	VBROADCASTSS  alpha+48(FP), Z31
+	MOVQ          SI, AX
+	MOVQ          R10, BX
+	VPXORD        Z0, Z0, Z0
+	VPXORD        Z1, Z1, Z1
+	VPXORD        Z2, Z2, Z2
+	VPXORD        Z3, Z3, Z3
+	VPXORD        Z4, Z4, Z4
+	VPXORD        Z5, Z5, Z5
+	VPXORD        Z6, Z6, Z6
+	VPXORD        Z7, Z7, Z7
+	VPXORD        Z8, Z8, Z8
+	VPXORD        Z9, Z9, Z9
+	VPXORD        Z10, Z10, Z10
+	VPXORD        Z11, Z11, Z11
+	VPXORD        Z12, Z12, Z12
+	VPXORD        Z13, Z13, Z13
+	VPXORD        Z14, Z14, Z14
+	VPXORD        Z15, Z15, Z15
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z0
+	VPTESTMD.BCST pieceBits<>+4(SB), Z0, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z0, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z0, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
+	VSUBPS        Z0, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
+	VMAXPS.BCST   pieceBits<>+12(SB), Z0, Z0
+	VPORD.Z       Z28, Z0, K4, Z0
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z0, Z0
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xc072
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z1
+	VPTESTMD.BCST pieceBits<>+4(SB), Z1, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z1, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z1, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
+	VSUBPS        Z1, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
+	VMAXPS.BCST   pieceBits<>+12(SB), Z1, Z1
+	VPORD.Z       Z28, Z1, K4, Z1
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z1, Z1
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xc972
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z2
+	VPTESTMD.BCST pieceBits<>+4(SB), Z2, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z2, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z2, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
+	VSUBPS        Z2, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
+	VMAXPS.BCST   pieceBits<>+12(SB), Z2, Z2
+	VPORD.Z       Z28, Z2, K4, Z2
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z2, Z2
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xd272
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z3
+	VPTESTMD.BCST pieceBits<>+4(SB), Z3, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z3, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z3, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
+	VSUBPS        Z3, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
+	VMAXPS.BCST   pieceBits<>+12(SB), Z3, Z3
+	VPORD.Z       Z28, Z3, K4, Z3
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z3, Z3
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xdb72
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z4
+	VPTESTMD.BCST pieceBits<>+4(SB), Z4, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z4, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z4, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z4
+	VSUBPS        Z4, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z4
+	VMAXPS.BCST   pieceBits<>+12(SB), Z4, Z4
+	VPORD.Z       Z28, Z4, K4, Z4
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z4, Z4
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xe472
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z5
+	VPTESTMD.BCST pieceBits<>+4(SB), Z5, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z5, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z5, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z5
+	VSUBPS        Z5, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z5
+	VMAXPS.BCST   pieceBits<>+12(SB), Z5, Z5
+	VPORD.Z       Z28, Z5, K4, Z5
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z5, Z5
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xed72
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z6
+	VPTESTMD.BCST pieceBits<>+4(SB), Z6, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z6, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z6, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z6
+	VSUBPS        Z6, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z6
+	VMAXPS.BCST   pieceBits<>+12(SB), Z6, Z6
+	VPORD.Z       Z28, Z6, K4, Z6
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z6, Z6
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xf672
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z7
+	VPTESTMD.BCST pieceBits<>+4(SB), Z7, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z7, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z7, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z7
+	VSUBPS        Z7, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z7
+	VMAXPS.BCST   pieceBits<>+12(SB), Z7, Z7
+	VPORD.Z       Z28, Z7, K4, Z7
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z7, Z7
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xff72
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z8
+	VPTESTMD.BCST pieceBits<>+4(SB), Z8, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z8, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z8, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z8
+	VSUBPS        Z8, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z8
+	VMAXPS.BCST   pieceBits<>+12(SB), Z8, Z8
+	VPORD.Z       Z28, Z8, K4, Z8
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z8, Z8
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xc072
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z9
+	VPTESTMD.BCST pieceBits<>+4(SB), Z9, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z9, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z9, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z9
+	VSUBPS        Z9, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z9
+	VMAXPS.BCST   pieceBits<>+12(SB), Z9, Z9
+	VPORD.Z       Z28, Z9, K4, Z9
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z9, Z9
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xc972
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z10
+	VPTESTMD.BCST pieceBits<>+4(SB), Z10, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z10, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z10, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z10
+	VSUBPS        Z10, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z10
+	VMAXPS.BCST   pieceBits<>+12(SB), Z10, Z10
+	VPORD.Z       Z28, Z10, K4, Z10
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z10, Z10
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xd272
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z11
+	VPTESTMD.BCST pieceBits<>+4(SB), Z11, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z11, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z11, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z11
+	VSUBPS        Z11, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z11
+	VMAXPS.BCST   pieceBits<>+12(SB), Z11, Z11
+	VPORD.Z       Z28, Z11, K4, Z11
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z11, Z11
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xdb72
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z12
+	VPTESTMD.BCST pieceBits<>+4(SB), Z12, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z12, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z12, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z12
+	VSUBPS        Z12, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z12
+	VMAXPS.BCST   pieceBits<>+12(SB), Z12, Z12
+	VPORD.Z       Z28, Z12, K4, Z12
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z12, Z12
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xe472
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z13
+	VPTESTMD.BCST pieceBits<>+4(SB), Z13, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z13, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z13, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z13
+	VSUBPS        Z13, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z13
+	VMAXPS.BCST   pieceBits<>+12(SB), Z13, Z13
+	VPORD.Z       Z28, Z13, K4, Z13
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z13, Z13
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xed72
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z14
+	VPTESTMD.BCST pieceBits<>+4(SB), Z14, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z14, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z14, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z14
+	VSUBPS        Z14, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z14
+	VMAXPS.BCST   pieceBits<>+12(SB), Z14, Z14
+	VPORD.Z       Z28, Z14, K4, Z14
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z14, Z14
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xf672
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z15
+	VPTESTMD.BCST pieceBits<>+4(SB), Z15, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z15, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z15, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z15
+	VSUBPS        Z15, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z15
+	VMAXPS.BCST   pieceBits<>+12(SB), Z15, Z15
+	VPORD.Z       Z28, Z15, K4, Z15
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z15, Z15
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xff72
+	ADDQ          R9, AX
+	DECQ          BX
+
+readTail:
+	VUNPCKLPS  Z1, Z0, Z16
+	VUNPCKHPS  Z1, Z0, Z17
+	VUNPCKLPS  Z3, Z2, Z18
+	VUNPCKHPS  Z3, Z2, Z19
+	VUNPCKLPS  Z5, Z4, Z20
+	VUNPCKHPS  Z5, Z4, Z21
+	VUNPCKLPS  Z7, Z6, Z22
+	VUNPCKHPS  Z7, Z6, Z23
+	VUNPCKLPS  Z9, Z8, Z24
+	VUNPCKHPS  Z9, Z8, Z25
+	VUNPCKLPS  Z11, Z10, Z26
+	VUNPCKHPS  Z11, Z10, Z27
+	VUNPCKLPS  Z13, Z12, Z28
+	VUNPCKHPS  Z13, Z12, Z29
+	VUNPCKLPS  Z15, Z14, Z30
+	VUNPCKHPS  Z15, Z14, Z31
+	VUNPCKLPD  Z18, Z16, Z0
+	VUNPCKHPD  Z18, Z16, Z1
+	VUNPCKLPD  Z19, Z17, Z2
+	VUNPCKHPD  Z19, Z17, Z3
+	VUNPCKLPD  Z22, Z20, Z4
+	VUNPCKHPD  Z22, Z20, Z5
+	VUNPCKLPD  Z23, Z21, Z6
+	VUNPCKHPD  Z23, Z21, Z7
+	VUNPCKLPD  Z26, Z24, Z8
+	VUNPCKHPD  Z26, Z24, Z9
+	VUNPCKLPD  Z27, Z25, Z10
+	VUNPCKHPD  Z27, Z25, Z11
+	VUNPCKLPD  Z30, Z28, Z12
+	VUNPCKHPD  Z30, Z28, Z13
+	VUNPCKLPD  Z31, Z29, Z14
+	VUNPCKHPD  Z31, Z29, Z15
+	VSHUFF32X4 $0x88, Z4, Z0, Z16
+	VSHUFF32X4 $0xdd, Z4, Z0, Z17
+	VSHUFF32X4 $0x88, Z12, Z8, Z18
+	VSHUFF32X4 $0xdd, Z12, Z8, Z19
+	VSHUFF32X4 $0x88, Z5, Z1, Z20
+	VSHUFF32X4 $0xdd, Z5, Z1, Z21
+	VSHUFF32X4 $0x88, Z13, Z9, Z22
+	VSHUFF32X4 $0xdd, Z13, Z9, Z23
+	VSHUFF32X4 $0x88, Z6, Z2, Z24
+	VSHUFF32X4 $0xdd, Z6, Z2, Z25
+	VSHUFF32X4 $0x88, Z14, Z10, Z26
+	VSHUFF32X4 $0xdd, Z14, Z10, Z27
+	VSHUFF32X4 $0x88, Z7, Z3, Z28
+	VSHUFF32X4 $0xdd, Z7, Z3, Z29
+	VSHUFF32X4 $0x88, Z15, Z11, Z30
+	VSHUFF32X4 $0xdd, Z15, Z11, Z31
+	VSHUFF32X4 $0x88, Z18, Z16, Z0
+	VSHUFF32X4 $0xdd, Z18, Z16, Z8
+	VSHUFF32X4 $0x88, Z19, Z17, Z4
+	VSHUFF32X4 $0xdd, Z19, Z17, Z12
+	VSHUFF32X4 $0x88, Z22, Z20, Z1
+	VSHUFF32X4 $0xdd, Z22, Z20, Z9
+	VSHUFF32X4 $0x88, Z23, Z21, Z5
+	VSHUFF32X4 $0xdd, Z23, Z21, Z13
+	VSHUFF32X4 $0x88, Z26, Z24, Z2
+	VSHUFF32X4 $0xdd, Z26, Z24, Z10
+	VSHUFF32X4 $0x88, Z27, Z25, Z6
+	VSHUFF32X4 $0xdd, Z27, Z25, Z14
+	VSHUFF32X4 $0x88, Z30, Z28, Z3
+	VSHUFF32X4 $0xdd, Z30, Z28, Z11
+	VSHUFF32X4 $0x88, Z31, Z29, Z7
+	VSHUFF32X4 $0xdd, Z31, Z29, Z15
+	VMOVUPS    Z0, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z1, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z2, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z3, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z4, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z5, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z6, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z7, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z8, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z9, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z10, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z11, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z12, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z13, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z14, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z15, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+
+done:
+	VZEROUPPER
+	RET
+
+// func across512PairsThird1(dst *float32, panel int, src *byte, step int, panels int, k int)
+// Requires: AVX, AVX512BW, AVX512F, MMX+
+TEXT ·across512PairsThird1(SB), NOSPLIT, $0-48
+	MOVQ      dst+0(FP), DI
+	MOVQ      panel+8(FP), R8
+	MOVQ      src+16(FP), SI
+	MOVQ      step+24(FP), R9
+	MOVQ      panels+32(FP), R10
+	MOVQ      k+40(FP), CX
+	VMOVDQU64 zip512<>+0(SB), Z30
+	LEAQ      (R9)(R9*8), R13
+	SUBQ      $+2, CX
+	JLT       done
+
+rows:
+	MOVQ    SI, AX
+	MOVQ    DI, R11
+	MOVQ    R10, BX
+	PCALIGN $0x20
+
+panels:
+	PREFETCHT1    (AX)(R9*8)
+	PREFETCHT1    (AX)(R13*1)
+	PREFETCHT1    64(AX)(R9*8)
+	PREFETCHT1    64(AX)(R13*1)
+	VMOVUPS       (AX), Z0
+	VPTESTMD.BCST pieceBits<>+4(SB), Z0, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z0, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z0, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
+	VSUBPS        Z0, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
+	VMAXPS.BCST   pieceBits<>+12(SB), Z0, Z0
+	VPORD.Z       Z28, Z0, K4, Z0
+	VMOVUPS       (AX)(R9*1), Z1
+	VPTESTMD.BCST pieceBits<>+4(SB), Z1, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z1, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z1, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
+	VSUBPS        Z1, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
+	VMAXPS.BCST   pieceBits<>+12(SB), Z1, Z1
+	VPORD.Z       Z28, Z1, K4, Z1
+	LONG          $0x4877f262
+	WORD          $0xc072
+	VPERMW        Z0, Z30, Z0
+	VMOVUPS       Z0, (R11)
+	VMOVUPS       64(AX), Z2
+	VPTESTMD.BCST pieceBits<>+4(SB), Z2, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z2, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z2, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
+	VSUBPS        Z2, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
+	VMAXPS.BCST   pieceBits<>+12(SB), Z2, Z2
+	VPORD.Z       Z28, Z2, K4, Z2
+	VMOVUPS       64(AX)(R9*1), Z3
+	VPTESTMD.BCST pieceBits<>+4(SB), Z3, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z3, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z3, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
+	VSUBPS        Z3, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
+	VMAXPS.BCST   pieceBits<>+12(SB), Z3, Z3
+	VPORD.Z       Z28, Z3, K4, Z3
+	LONG          $0x4867f262
+	WORD          $0xd272
+	VPERMW        Z2, Z30, Z2
+	VMOVUPS       Z2, 64(R11)
+	ADDQ          $+128, AX
+	ADDQ          R8, R11
+	DECQ          BX
+	JNZ           panels
+	LEAQ          (SI)(R9*2), SI
+	ADDQ          $+128, DI
+	SUBQ          $+2, CX
+	JGE           rows
+
+done:
+	VZEROUPPER
+	RET
+
+// func zip512Third1x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+TEXT ·zip512Third1x2(SB), NOSPLIT, $0-52
+	MOVQ         dst+0(FP), DI
+	MOVQ         width+8(FP), R8
+	MOVQ         src+16(FP), SI
+	MOVQ         step+24(FP), R9
+	MOVQ         k+40(FP), CX
+	MOVQ         lanes+32(FP), R10
+	MOVQ         $-1, AX
+	BZHIQ        R10, AX, AX
+	KMOVW        AX, K1
+	SHRQ         $0x10, AX
+	KMOVW        AX, K2
+	VBROADCASTSS alpha+48(FP), Z31
+	VMOVDQU64    zip512<>+0(SB), Z30
+	SUBQ         $+2, CX
+	JLT          tail
+
+loop:
+	LEAQ          (SI)(R9*1), R11
+	PREFETCHT0    (SI)(R9*8)
+	PREFETCHT0    (R11)(R9*8)
+	VMOVUPS.Z     (SI), K1, Z0
+	VPTESTMD.BCST pieceBits<>+4(SB), Z0, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z0, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z0, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
+	VSUBPS        Z0, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
+	VMAXPS.BCST   pieceBits<>+12(SB), Z0, Z0
+	VPORD.Z       Z28, Z0, K4, Z0
+	VMULPS        Z31, Z0, Z0
+	VMOVUPS.Z     (SI)(R9*1), K1, Z1
+	VPTESTMD.BCST pieceBits<>+4(SB), Z1, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z1, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z1, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
+	VSUBPS        Z1, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
+	VMAXPS.BCST   pieceBits<>+12(SB), Z1, Z1
+	VPORD.Z       Z28, Z1, K4, Z1
+	VMULPS        Z31, Z1, Z1
+	LONG          $0x4877f262
+	WORD          $0xc072
+	VPERMW        Z0, Z30, Z0
+	VMOVUPS       Z0, (DI)
+	PREFETCHT0    64(SI)(R9*8)
+	PREFETCHT0    64(R11)(R9*8)
+	VMOVUPS.Z     64(SI), K2, Z2
+	VPTESTMD.BCST pieceBits<>+4(SB), Z2, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z2, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z2, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
+	VSUBPS        Z2, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
+	VMAXPS.BCST   pieceBits<>+12(SB), Z2, Z2
+	VPORD.Z       Z28, Z2, K4, Z2
+	VMULPS        Z31, Z2, Z2
+	VMOVUPS.Z     64(SI)(R9*1), K2, Z3
+	VPTESTMD.BCST pieceBits<>+4(SB), Z3, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z3, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z3, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
+	VSUBPS        Z3, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
+	VMAXPS.BCST   pieceBits<>+12(SB), Z3, Z3
+	VPORD.Z       Z28, Z3, K4, Z3
+	VMULPS        Z31, Z3, Z3
+	LONG          $0x4867f262
+	WORD          $0xd272
+	VPERMW        Z2, Z30, Z2
+	VMOVUPS       Z2, 64(DI)
+	LEAQ          (SI)(R9*2), SI
+	ADDQ          R8, DI
+	SUBQ          $+2, CX
+	JGE           loop
+
+tail:
+	ADDQ          $+2, CX
+	JZ            done
+	VMOVUPS.Z     (SI), K1, Z0
+	VPTESTMD.BCST pieceBits<>+4(SB), Z0, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z0, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z0, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
+	VSUBPS        Z0, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
+	VMAXPS.BCST   pieceBits<>+12(SB), Z0, Z0
+	VPORD.Z       Z28, Z0, K4, Z0
+	VMULPS        Z31, Z0, Z0
+	VPXORD        Z1, Z1, Z1
+	LONG          $0x4877f262
+	WORD          $0xc072
+	VPERMW        Z0, Z30, Z0
+	VMOVUPS       Z0, (DI)
+	VMOVUPS.Z     64(SI), K2, Z2
+	VPTESTMD.BCST pieceBits<>+4(SB), Z2, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z2, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z2, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
+	VSUBPS        Z2, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
+	VMAXPS.BCST   pieceBits<>+12(SB), Z2, Z2
+	VPORD.Z       Z28, Z2, K4, Z2
+	VMULPS        Z31, Z2, Z2
+	VPXORD        Z3, Z3, Z3
+	LONG          $0x4867f262
+	WORD          $0xd272
+	VPERMW        Z2, Z30, Z2
+	VMOVUPS       Z2, 64(DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func pairs512Third2(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+TEXT ·pairs512Third2(SB), NOSPLIT, $0-52
+	MOVQ dst+0(FP), DI
+	MOVQ width+8(FP), R8
+	MOVQ src+16(FP), SI
+	MOVQ lane+24(FP), R9
+	MOVQ rows+32(FP), R10
+	MOVQ k+40(FP), CX
+	SUBQ $+32, CX
+	JLT  tail
+
+loop:
+	VBROADCASTSS  alpha+48(FP), Z31
+	MOVQ          SI, AX
+	MOVQ          R10, BX
+	VPXORD        Z0, Z0, Z0
+	VPXORD        Z1, Z1, Z1
+	VPXORD        Z2, Z2, Z2
+	VPXORD        Z3, Z3, Z3
+	VPXORD        Z4, Z4, Z4
+	VPXORD        Z5, Z5, Z5
+	VPXORD        Z6, Z6, Z6
+	VPXORD        Z7, Z7, Z7
+	VPXORD        Z8, Z8, Z8
+	VPXORD        Z9, Z9, Z9
+	VPXORD        Z10, Z10, Z10
+	VPXORD        Z11, Z11, Z11
+	VPXORD        Z12, Z12, Z12
+	VPXORD        Z13, Z13, Z13
+	VPXORD        Z14, Z14, Z14
+	VPXORD        Z15, Z15, Z15
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z0
+	VPTESTMD.BCST pieceBits<>+4(SB), Z0, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z0, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z0, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
+	VSUBPS        Z0, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
+	VSUBPS        Z0, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
+	VMAXPS.BCST   pieceBits<>+12(SB), Z0, Z0
+	VPORD.Z       Z28, Z0, K4, Z0
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z0, Z0
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xc072
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z1
+	VPTESTMD.BCST pieceBits<>+4(SB), Z1, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z1, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z1, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
+	VSUBPS        Z1, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
+	VSUBPS        Z1, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
+	VMAXPS.BCST   pieceBits<>+12(SB), Z1, Z1
+	VPORD.Z       Z28, Z1, K4, Z1
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z1, Z1
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xc972
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z2
+	VPTESTMD.BCST pieceBits<>+4(SB), Z2, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z2, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z2, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
+	VSUBPS        Z2, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
+	VSUBPS        Z2, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
+	VMAXPS.BCST   pieceBits<>+12(SB), Z2, Z2
+	VPORD.Z       Z28, Z2, K4, Z2
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z2, Z2
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xd272
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z3
+	VPTESTMD.BCST pieceBits<>+4(SB), Z3, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z3, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z3, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
+	VSUBPS        Z3, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
+	VSUBPS        Z3, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
+	VMAXPS.BCST   pieceBits<>+12(SB), Z3, Z3
+	VPORD.Z       Z28, Z3, K4, Z3
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z3, Z3
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xdb72
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z4
+	VPTESTMD.BCST pieceBits<>+4(SB), Z4, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z4, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z4, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z4
+	VSUBPS        Z4, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z4
+	VSUBPS        Z4, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z4
+	VMAXPS.BCST   pieceBits<>+12(SB), Z4, Z4
+	VPORD.Z       Z28, Z4, K4, Z4
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z4, Z4
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xe472
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z5
+	VPTESTMD.BCST pieceBits<>+4(SB), Z5, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z5, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z5, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z5
+	VSUBPS        Z5, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z5
+	VSUBPS        Z5, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z5
+	VMAXPS.BCST   pieceBits<>+12(SB), Z5, Z5
+	VPORD.Z       Z28, Z5, K4, Z5
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z5, Z5
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xed72
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z6
+	VPTESTMD.BCST pieceBits<>+4(SB), Z6, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z6, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z6, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z6
+	VSUBPS        Z6, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z6
+	VSUBPS        Z6, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z6
+	VMAXPS.BCST   pieceBits<>+12(SB), Z6, Z6
+	VPORD.Z       Z28, Z6, K4, Z6
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z6, Z6
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xf672
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z7
+	VPTESTMD.BCST pieceBits<>+4(SB), Z7, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z7, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z7, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z7
+	VSUBPS        Z7, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z7
+	VSUBPS        Z7, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z7
+	VMAXPS.BCST   pieceBits<>+12(SB), Z7, Z7
+	VPORD.Z       Z28, Z7, K4, Z7
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z7, Z7
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xff72
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z8
+	VPTESTMD.BCST pieceBits<>+4(SB), Z8, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z8, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z8, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z8
+	VSUBPS        Z8, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z8
+	VSUBPS        Z8, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z8
+	VMAXPS.BCST   pieceBits<>+12(SB), Z8, Z8
+	VPORD.Z       Z28, Z8, K4, Z8
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z8, Z8
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xc072
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z9
+	VPTESTMD.BCST pieceBits<>+4(SB), Z9, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z9, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z9, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z9
+	VSUBPS        Z9, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z9
+	VSUBPS        Z9, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z9
+	VMAXPS.BCST   pieceBits<>+12(SB), Z9, Z9
+	VPORD.Z       Z28, Z9, K4, Z9
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z9, Z9
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xc972
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z10
+	VPTESTMD.BCST pieceBits<>+4(SB), Z10, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z10, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z10, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z10
+	VSUBPS        Z10, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z10
+	VSUBPS        Z10, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z10
+	VMAXPS.BCST   pieceBits<>+12(SB), Z10, Z10
+	VPORD.Z       Z28, Z10, K4, Z10
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z10, Z10
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xd272
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z11
+	VPTESTMD.BCST pieceBits<>+4(SB), Z11, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z11, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z11, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z11
+	VSUBPS        Z11, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z11
+	VSUBPS        Z11, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z11
+	VMAXPS.BCST   pieceBits<>+12(SB), Z11, Z11
+	VPORD.Z       Z28, Z11, K4, Z11
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z11, Z11
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xdb72
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z12
+	VPTESTMD.BCST pieceBits<>+4(SB), Z12, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z12, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z12, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z12
+	VSUBPS        Z12, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z12
+	VSUBPS        Z12, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z12
+	VMAXPS.BCST   pieceBits<>+12(SB), Z12, Z12
+	VPORD.Z       Z28, Z12, K4, Z12
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z12, Z12
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xe472
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z13
+	VPTESTMD.BCST pieceBits<>+4(SB), Z13, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z13, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z13, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z13
+	VSUBPS        Z13, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z13
+	VSUBPS        Z13, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z13
+	VMAXPS.BCST   pieceBits<>+12(SB), Z13, Z13
+	VPORD.Z       Z28, Z13, K4, Z13
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z13, Z13
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xed72
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z14
+	VPTESTMD.BCST pieceBits<>+4(SB), Z14, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z14, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z14, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z14
+	VSUBPS        Z14, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z14
+	VSUBPS        Z14, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z14
+	VMAXPS.BCST   pieceBits<>+12(SB), Z14, Z14
+	VPORD.Z       Z28, Z14, K4, Z14
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z14, Z14
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xf672
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            read
+	PREFETCHT1    256(AX)
+	VMOVUPS       (AX), Z15
+	VPTESTMD.BCST pieceBits<>+4(SB), Z15, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z15, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z15, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z15
+	VSUBPS        Z15, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z15
+	VSUBPS        Z15, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z15
+	VMAXPS.BCST   pieceBits<>+12(SB), Z15, Z15
+	VPORD.Z       Z28, Z15, K4, Z15
+	VMOVUPS       64(AX), Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z15, Z15
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xff72
+	ADDQ          R9, AX
+	DECQ          BX
+
+read:
+	VUNPCKLPS  Z1, Z0, Z16
+	VUNPCKHPS  Z1, Z0, Z17
+	VUNPCKLPS  Z3, Z2, Z18
+	VUNPCKHPS  Z3, Z2, Z19
+	VUNPCKLPS  Z5, Z4, Z20
+	VUNPCKHPS  Z5, Z4, Z21
+	VUNPCKLPS  Z7, Z6, Z22
+	VUNPCKHPS  Z7, Z6, Z23
+	VUNPCKLPS  Z9, Z8, Z24
+	VUNPCKHPS  Z9, Z8, Z25
+	VUNPCKLPS  Z11, Z10, Z26
+	VUNPCKHPS  Z11, Z10, Z27
+	VUNPCKLPS  Z13, Z12, Z28
+	VUNPCKHPS  Z13, Z12, Z29
+	VUNPCKLPS  Z15, Z14, Z30
+	VUNPCKHPS  Z15, Z14, Z31
+	VUNPCKLPD  Z18, Z16, Z0
+	VUNPCKHPD  Z18, Z16, Z1
+	VUNPCKLPD  Z19, Z17, Z2
+	VUNPCKHPD  Z19, Z17, Z3
+	VUNPCKLPD  Z22, Z20, Z4
+	VUNPCKHPD  Z22, Z20, Z5
+	VUNPCKLPD  Z23, Z21, Z6
+	VUNPCKHPD  Z23, Z21, Z7
+	VUNPCKLPD  Z26, Z24, Z8
+	VUNPCKHPD  Z26, Z24, Z9
+	VUNPCKLPD  Z27, Z25, Z10
+	VUNPCKHPD  Z27, Z25, Z11
+	VUNPCKLPD  Z30, Z28, Z12
+	VUNPCKHPD  Z30, Z28, Z13
+	VUNPCKLPD  Z31, Z29, Z14
+	VUNPCKHPD  Z31, Z29, Z15
+	VSHUFF32X4 $0x88, Z4, Z0, Z16
+	VSHUFF32X4 $0xdd, Z4, Z0, Z17
+	VSHUFF32X4 $0x88, Z12, Z8, Z18
+	VSHUFF32X4 $0xdd, Z12, Z8, Z19
+	VSHUFF32X4 $0x88, Z5, Z1, Z20
+	VSHUFF32X4 $0xdd, Z5, Z1, Z21
+	VSHUFF32X4 $0x88, Z13, Z9, Z22
+	VSHUFF32X4 $0xdd, Z13, Z9, Z23
+	VSHUFF32X4 $0x88, Z6, Z2, Z24
+	VSHUFF32X4 $0xdd, Z6, Z2, Z25
+	VSHUFF32X4 $0x88, Z14, Z10, Z26
+	VSHUFF32X4 $0xdd, Z14, Z10, Z27
+	VSHUFF32X4 $0x88, Z7, Z3, Z28
+	VSHUFF32X4 $0xdd, Z7, Z3, Z29
+	VSHUFF32X4 $0x88, Z15, Z11, Z30
+	VSHUFF32X4 $0xdd, Z15, Z11, Z31
+	VSHUFF32X4 $0x88, Z18, Z16, Z0
+	VSHUFF32X4 $0xdd, Z18, Z16, Z8
+	VSHUFF32X4 $0x88, Z19, Z17, Z4
+	VSHUFF32X4 $0xdd, Z19, Z17, Z12
+	VSHUFF32X4 $0x88, Z22, Z20, Z1
+	VSHUFF32X4 $0xdd, Z22, Z20, Z9
+	VSHUFF32X4 $0x88, Z23, Z21, Z5
+	VSHUFF32X4 $0xdd, Z23, Z21, Z13
+	VSHUFF32X4 $0x88, Z26, Z24, Z2
+	VSHUFF32X4 $0xdd, Z26, Z24, Z10
+	VSHUFF32X4 $0x88, Z27, Z25, Z6
+	VSHUFF32X4 $0xdd, Z27, Z25, Z14
+	VSHUFF32X4 $0x88, Z30, Z28, Z3
+	VSHUFF32X4 $0xdd, Z30, Z28, Z11
+	VSHUFF32X4 $0x88, Z31, Z29, Z7
+	VSHUFF32X4 $0xdd, Z31, Z29, Z15
+	VMOVUPS    Z0, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z1, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z2, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z3, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z4, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z5, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z6, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z7, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z8, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z9, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z10, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z11, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z12, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z13, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z14, (DI)
+	ADDQ       R8, DI
+	VMOVUPS    Z15, (DI)
+	ADDQ       R8, DI
+	ADDQ       $+128, SI
+	SUBQ       $+32, CX
+	JGE        loop
+
+tail:
+	ADDQ          $+32, CX
+	JZ            done
+	MOVQ          $-1, AX
+	BZHIQ         CX, AX, AX
+	KMOVD         AX, K3
+	KMOVW         AX, K1
+	SHRQ          $0x10, AX
+	KMOVW         AX, K2
+	INCQ          CX
+	SHRQ          $0x01, CX
+	VBROADCASTSS  alpha+48(FP), Z31
+	MOVQ          SI, AX
+	MOVQ          R10, BX
+	VPXORD        Z0, Z0, Z0
+	VPXORD        Z1, Z1, Z1
+	VPXORD        Z2, Z2, Z2
+	VPXORD        Z3, Z3, Z3
+	VPXORD        Z4, Z4, Z4
+	VPXORD        Z5, Z5, Z5
+	VPXORD        Z6, Z6, Z6
+	VPXORD        Z7, Z7, Z7
+	VPXORD        Z8, Z8, Z8
+	VPXORD        Z9, Z9, Z9
+	VPXORD        Z10, Z10, Z10
+	VPXORD        Z11, Z11, Z11
+	VPXORD        Z12, Z12, Z12
+	VPXORD        Z13, Z13, Z13
+	VPXORD        Z14, Z14, Z14
+	VPXORD        Z15, Z15, Z15
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z0
+	VPTESTMD.BCST pieceBits<>+4(SB), Z0, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z0, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z0, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
+	VSUBPS        Z0, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
+	VSUBPS        Z0, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
+	VMAXPS.BCST   pieceBits<>+12(SB), Z0, Z0
+	VPORD.Z       Z28, Z0, K4, Z0
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z0, Z0
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xc072
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z1
+	VPTESTMD.BCST pieceBits<>+4(SB), Z1, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z1, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z1, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
+	VSUBPS        Z1, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
+	VSUBPS        Z1, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
+	VMAXPS.BCST   pieceBits<>+12(SB), Z1, Z1
+	VPORD.Z       Z28, Z1, K4, Z1
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z1, Z1
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xc972
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z2
+	VPTESTMD.BCST pieceBits<>+4(SB), Z2, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z2, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z2, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
+	VSUBPS        Z2, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
+	VSUBPS        Z2, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
+	VMAXPS.BCST   pieceBits<>+12(SB), Z2, Z2
+	VPORD.Z       Z28, Z2, K4, Z2
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z2, Z2
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xd272
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z3
+	VPTESTMD.BCST pieceBits<>+4(SB), Z3, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z3, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z3, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
+	VSUBPS        Z3, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
+	VSUBPS        Z3, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
+	VMAXPS.BCST   pieceBits<>+12(SB), Z3, Z3
+	VPORD.Z       Z28, Z3, K4, Z3
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z3, Z3
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xdb72
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z4
+	VPTESTMD.BCST pieceBits<>+4(SB), Z4, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z4, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z4, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z4
+	VSUBPS        Z4, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z4
+	VSUBPS        Z4, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z4
+	VMAXPS.BCST   pieceBits<>+12(SB), Z4, Z4
+	VPORD.Z       Z28, Z4, K4, Z4
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z4, Z4
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xe472
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z5
+	VPTESTMD.BCST pieceBits<>+4(SB), Z5, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z5, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z5, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z5
+	VSUBPS        Z5, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z5
+	VSUBPS        Z5, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z5
+	VMAXPS.BCST   pieceBits<>+12(SB), Z5, Z5
+	VPORD.Z       Z28, Z5, K4, Z5
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z5, Z5
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xed72
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z6
+	VPTESTMD.BCST pieceBits<>+4(SB), Z6, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z6, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z6, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z6
+	VSUBPS        Z6, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z6
+	VSUBPS        Z6, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z6
+	VMAXPS.BCST   pieceBits<>+12(SB), Z6, Z6
+	VPORD.Z       Z28, Z6, K4, Z6
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z6, Z6
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xf672
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z7
+	VPTESTMD.BCST pieceBits<>+4(SB), Z7, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z7, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z7, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z7
+	VSUBPS        Z7, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z7
+	VSUBPS        Z7, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z7
+	VMAXPS.BCST   pieceBits<>+12(SB), Z7, Z7
+	VPORD.Z       Z28, Z7, K4, Z7
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z7, Z7
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400ff262
+	WORD          $0xff72
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z8
+	VPTESTMD.BCST pieceBits<>+4(SB), Z8, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z8, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z8, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z8
+	VSUBPS        Z8, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z8
+	VSUBPS        Z8, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z8
+	VMAXPS.BCST   pieceBits<>+12(SB), Z8, Z8
+	VPORD.Z       Z28, Z8, K4, Z8
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z8, Z8
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xc072
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z9
+	VPTESTMD.BCST pieceBits<>+4(SB), Z9, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z9, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z9, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z9
+	VSUBPS        Z9, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z9
+	VSUBPS        Z9, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z9
+	VMAXPS.BCST   pieceBits<>+12(SB), Z9, Z9
+	VPORD.Z       Z28, Z9, K4, Z9
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z9, Z9
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xc972
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z10
+	VPTESTMD.BCST pieceBits<>+4(SB), Z10, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z10, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z10, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z10
+	VSUBPS        Z10, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z10
+	VSUBPS        Z10, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z10
+	VMAXPS.BCST   pieceBits<>+12(SB), Z10, Z10
+	VPORD.Z       Z28, Z10, K4, Z10
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z10, Z10
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xd272
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z11
+	VPTESTMD.BCST pieceBits<>+4(SB), Z11, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z11, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z11, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z11
+	VSUBPS        Z11, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z11
+	VSUBPS        Z11, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z11
+	VMAXPS.BCST   pieceBits<>+12(SB), Z11, Z11
+	VPORD.Z       Z28, Z11, K4, Z11
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z11, Z11
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xdb72
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z12
+	VPTESTMD.BCST pieceBits<>+4(SB), Z12, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z12, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z12, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z12
+	VSUBPS        Z12, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z12
+	VSUBPS        Z12, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z12
+	VMAXPS.BCST   pieceBits<>+12(SB), Z12, Z12
+	VPORD.Z       Z28, Z12, K4, Z12
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z12, Z12
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xe472
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z13
+	VPTESTMD.BCST pieceBits<>+4(SB), Z13, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z13, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z13, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z13
+	VSUBPS        Z13, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z13
+	VSUBPS        Z13, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z13
+	VMAXPS.BCST   pieceBits<>+12(SB), Z13, Z13
+	VPORD.Z       Z28, Z13, K4, Z13
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z13, Z13
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xed72
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z14
+	VPTESTMD.BCST pieceBits<>+4(SB), Z14, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z14, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z14, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z14
+	VSUBPS        Z14, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z14
+	VSUBPS        Z14, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z14
+	VMAXPS.BCST   pieceBits<>+12(SB), Z14, Z14
+	VPORD.Z       Z28, Z14, K4, Z14
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z14, Z14
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xf672
+	ADDQ          R9, AX
+	DECQ          BX
+	TESTQ         BX, BX
+	JZ            readTail
+	PREFETCHT1    256(AX)
+	VMOVUPS.Z     (AX), K1, Z15
+	VPTESTMD.BCST pieceBits<>+4(SB), Z15, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z15, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z15, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z15
+	VSUBPS        Z15, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z15
+	VSUBPS        Z15, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z15
+	VMAXPS.BCST   pieceBits<>+12(SB), Z15, Z15
+	VPORD.Z       Z28, Z15, K4, Z15
+	VMOVUPS.Z     64(AX), K2, Z30
+	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VSUBPS        Z30, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
+	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
+	VPORD.Z       Z28, Z30, K4, Z30
+	VMULPS        Z31, Z15, Z15
+	VMULPS        Z31, Z30, Z30
+	LONG          $0x400f5262
+	WORD          $0xff72
+	ADDQ          R9, AX
+	DECQ          BX
+
+readTail:
+	VUNPCKLPS  Z1, Z0, Z16
+	VUNPCKHPS  Z1, Z0, Z17
+	VUNPCKLPS  Z3, Z2, Z18
+	VUNPCKHPS  Z3, Z2, Z19
+	VUNPCKLPS  Z5, Z4, Z20
+	VUNPCKHPS  Z5, Z4, Z21
+	VUNPCKLPS  Z7, Z6, Z22
+	VUNPCKHPS  Z7, Z6, Z23
+	VUNPCKLPS  Z9, Z8, Z24
+	VUNPCKHPS  Z9, Z8, Z25
+	VUNPCKLPS  Z11, Z10, Z26
+	VUNPCKHPS  Z11, Z10, Z27
+	VUNPCKLPS  Z13, Z12, Z28
+	VUNPCKHPS  Z13, Z12, Z29
+	VUNPCKLPS  Z15, Z14, Z30
+	VUNPCKHPS  Z15, Z14, Z31
+	VUNPCKLPD  Z18, Z16, Z0
+	VUNPCKHPD  Z18, Z16, Z1
+	VUNPCKLPD  Z19, Z17, Z2
+	VUNPCKHPD  Z19, Z17, Z3
+	VUNPCKLPD  Z22, Z20, Z4
+	VUNPCKHPD  Z22, Z20, Z5
+	VUNPCKLPD  Z23, Z21, Z6
+	VUNPCKHPD  Z23, Z21, Z7
+	VUNPCKLPD  Z26, Z24, Z8
+	VUNPCKHPD  Z26, Z24, Z9
+	VUNPCKLPD  Z27, Z25, Z10
+	VUNPCKHPD  Z27, Z25, Z11
+	VUNPCKLPD  Z30, Z28, Z12
+	VUNPCKHPD  Z30, Z28, Z13
+	VUNPCKLPD  Z31, Z29, Z14
+	VUNPCKHPD  Z31, Z29, Z15
+	VSHUFF32X4 $0x88, Z4, Z0, Z16
+	VSHUFF32X4 $0xdd, Z4, Z0, Z17
+	VSHUFF32X4 $0x88, Z12, Z8, Z18
+	VSHUFF32X4 $0xdd, Z12, Z8, Z19
+	VSHUFF32X4 $0x88, Z5, Z1, Z20
+	VSHUFF32X4 $0xdd, Z5, Z1, Z21
+	VSHUFF32X4 $0x88, Z13, Z9, Z22
+	VSHUFF32X4 $0xdd, Z13, Z9, Z23
+	VSHUFF32X4 $0x88, Z6, Z2, Z24
+	VSHUFF32X4 $0xdd, Z6, Z2, Z25
+	VSHUFF32X4 $0x88, Z14, Z10, Z26
+	VSHUFF32X4 $0xdd, Z14, Z10, Z27
+	VSHUFF32X4 $0x88, Z7, Z3, Z28
+	VSHUFF32X4 $0xdd, Z7, Z3, Z29
+	VSHUFF32X4 $0x88, Z15, Z11, Z30
+	VSHUFF32X4 $0xdd, Z15, Z11, Z31
+	VSHUFF32X4 $0x88, Z18, Z16, Z0
+	VSHUFF32X4 $0xdd, Z18, Z16, Z8
+	VSHUFF32X4 $0x88, Z19, Z17, Z4
+	VSHUFF32X4 $0xdd, Z19, Z17, Z12
+	VSHUFF32X4 $0x88, Z22, Z20, Z1
+	VSHUFF32X4 $0xdd, Z22, Z20, Z9
+	VSHUFF32X4 $0x88, Z23, Z21, Z5
+	VSHUFF32X4 $0xdd, Z23, Z21, Z13
+	VSHUFF32X4 $0x88, Z26, Z24, Z2
+	VSHUFF32X4 $0xdd, Z26, Z24, Z10
+	VSHUFF32X4 $0x88, Z27, Z25, Z6
+	VSHUFF32X4 $0xdd, Z27, Z25, Z14
+	VSHUFF32X4 $0x88, Z30, Z28, Z3
+	VSHUFF32X4 $0xdd, Z30, Z28, Z11
+	VSHUFF32X4 $0x88, Z31, Z29, Z7
+	VSHUFF32X4 $0xdd, Z31, Z29, Z15
+	VMOVUPS    Z0, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z1, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z2, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z3, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z4, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z5, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z6, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z7, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z8, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z9, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z10, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z11, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z12, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z13, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z14, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+	VMOVUPS    Z15, (DI)
+	ADDQ       R8, DI
+	DECQ       CX
+	JZ         done
+
+done:
+	VZEROUPPER
+	RET
+
+// func across512PairsThird2(dst *float32, panel int, src *byte, step int, panels int, k int)
+// Requires: AVX, AVX512BW, AVX512F, MMX+
+TEXT ·across512PairsThird2(SB), NOSPLIT, $0-48
+	MOVQ      dst+0(FP), DI
+	MOVQ      panel+8(FP), R8
+	MOVQ      src+16(FP), SI
+	MOVQ      step+24(FP), R9
+	MOVQ      panels+32(FP), R10
+	MOVQ      k+40(FP), CX
+	VMOVDQU64 zip512<>+0(SB), Z30
+	LEAQ      (R9)(R9*8), R13
+	SUBQ      $+2, CX
+	JLT       done
+
+rows:
+	MOVQ    SI, AX
+	MOVQ    DI, R11
+	MOVQ    R10, BX
+	PCALIGN $0x20
+
+panels:
+	PREFETCHT1    (AX)(R9*8)
+	PREFETCHT1    (AX)(R13*1)
+	PREFETCHT1    64(AX)(R9*8)
+	PREFETCHT1    64(AX)(R13*1)
+	VMOVUPS       (AX), Z0
+	VPTESTMD.BCST pieceBits<>+4(SB), Z0, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z0, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z0, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
+	VSUBPS        Z0, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
+	VSUBPS        Z0, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
+	VMAXPS.BCST   pieceBits<>+12(SB), Z0, Z0
+	VPORD.Z       Z28, Z0, K4, Z0
+	VMOVUPS       (AX)(R9*1), Z1
+	VPTESTMD.BCST pieceBits<>+4(SB), Z1, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z1, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z1, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
+	VSUBPS        Z1, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
+	VSUBPS        Z1, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
+	VMAXPS.BCST   pieceBits<>+12(SB), Z1, Z1
+	VPORD.Z       Z28, Z1, K4, Z1
+	LONG          $0x4877f262
+	WORD          $0xc072
+	VPERMW        Z0, Z30, Z0
+	VMOVUPS       Z0, (R11)
+	VMOVUPS       64(AX), Z2
+	VPTESTMD.BCST pieceBits<>+4(SB), Z2, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z2, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z2, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
+	VSUBPS        Z2, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
+	VSUBPS        Z2, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
+	VMAXPS.BCST   pieceBits<>+12(SB), Z2, Z2
+	VPORD.Z       Z28, Z2, K4, Z2
+	VMOVUPS       64(AX)(R9*1), Z3
+	VPTESTMD.BCST pieceBits<>+4(SB), Z3, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z3, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z3, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
+	VSUBPS        Z3, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
+	VSUBPS        Z3, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
+	VMAXPS.BCST   pieceBits<>+12(SB), Z3, Z3
+	VPORD.Z       Z28, Z3, K4, Z3
+	LONG          $0x4867f262
+	WORD          $0xd272
+	VPERMW        Z2, Z30, Z2
+	VMOVUPS       Z2, 64(R11)
+	ADDQ          $+128, AX
+	ADDQ          R8, R11
+	DECQ          BX
+	JNZ           panels
+	LEAQ          (SI)(R9*2), SI
+	ADDQ          $+128, DI
+	SUBQ          $+2, CX
+	JGE           rows
+
+done:
+	VZEROUPPER
+	RET
+
+// func zip512Third2x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+TEXT ·zip512Third2x2(SB), NOSPLIT, $0-52
+	MOVQ         dst+0(FP), DI
+	MOVQ         width+8(FP), R8
+	MOVQ         src+16(FP), SI
+	MOVQ         step+24(FP), R9
+	MOVQ         k+40(FP), CX
+	MOVQ         lanes+32(FP), R10
+	MOVQ         $-1, AX
+	BZHIQ        R10, AX, AX
+	KMOVW        AX, K1
+	SHRQ         $0x10, AX
+	KMOVW        AX, K2
+	VBROADCASTSS alpha+48(FP), Z31
+	VMOVDQU64    zip512<>+0(SB), Z30
+	SUBQ         $+2, CX
+	JLT          tail
+
+loop:
+	LEAQ          (SI)(R9*1), R11
+	PREFETCHT0    (SI)(R9*8)
+	PREFETCHT0    (R11)(R9*8)
+	VMOVUPS.Z     (SI), K1, Z0
+	VPTESTMD.BCST pieceBits<>+4(SB), Z0, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z0, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z0, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
+	VSUBPS        Z0, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
+	VSUBPS        Z0, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
+	VMAXPS.BCST   pieceBits<>+12(SB), Z0, Z0
+	VPORD.Z       Z28, Z0, K4, Z0
+	VMULPS        Z31, Z0, Z0
+	VMOVUPS.Z     (SI)(R9*1), K1, Z1
+	VPTESTMD.BCST pieceBits<>+4(SB), Z1, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z1, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z1, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
+	VSUBPS        Z1, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
+	VSUBPS        Z1, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
+	VMAXPS.BCST   pieceBits<>+12(SB), Z1, Z1
+	VPORD.Z       Z28, Z1, K4, Z1
+	VMULPS        Z31, Z1, Z1
+	LONG          $0x4877f262
+	WORD          $0xc072
+	VPERMW        Z0, Z30, Z0
+	VMOVUPS       Z0, (DI)
+	PREFETCHT0    64(SI)(R9*8)
+	PREFETCHT0    64(R11)(R9*8)
+	VMOVUPS.Z     64(SI), K2, Z2
+	VPTESTMD.BCST pieceBits<>+4(SB), Z2, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z2, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z2, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
+	VSUBPS        Z2, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
+	VSUBPS        Z2, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
+	VMAXPS.BCST   pieceBits<>+12(SB), Z2, Z2
+	VPORD.Z       Z28, Z2, K4, Z2
+	VMULPS        Z31, Z2, Z2
+	VMOVUPS.Z     64(SI)(R9*1), K2, Z3
+	VPTESTMD.BCST pieceBits<>+4(SB), Z3, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z3, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z3, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
+	VSUBPS        Z3, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
+	VSUBPS        Z3, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
+	VMAXPS.BCST   pieceBits<>+12(SB), Z3, Z3
+	VPORD.Z       Z28, Z3, K4, Z3
+	VMULPS        Z31, Z3, Z3
+	LONG          $0x4867f262
+	WORD          $0xd272
+	VPERMW        Z2, Z30, Z2
+	VMOVUPS       Z2, 64(DI)
+	LEAQ          (SI)(R9*2), SI
+	ADDQ          R8, DI
+	SUBQ          $+2, CX
+	JGE           loop
+
+tail:
+	ADDQ          $+2, CX
+	JZ            done
+	VMOVUPS.Z     (SI), K1, Z0
+	VPTESTMD.BCST pieceBits<>+4(SB), Z0, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z0, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z0, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
+	VSUBPS        Z0, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
+	VSUBPS        Z0, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
+	VMAXPS.BCST   pieceBits<>+12(SB), Z0, Z0
+	VPORD.Z       Z28, Z0, K4, Z0
+	VMULPS        Z31, Z0, Z0
+	VPXORD        Z1, Z1, Z1
+	LONG          $0x4877f262
+	WORD          $0xc072
+	VPERMW        Z0, Z30, Z0
+	VMOVUPS       Z0, (DI)
+	VMOVUPS.Z     64(SI), K2, Z2
+	VPTESTMD.BCST pieceBits<>+4(SB), Z2, K4
+	VPANDD.BCST   pieceBits<>+0(SB), Z2, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z2, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
+	VSUBPS        Z2, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
+	VSUBPS        Z2, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
+	VMAXPS.BCST   pieceBits<>+12(SB), Z2, Z2
+	VPORD.Z       Z28, Z2, K4, Z2
+	VMULPS        Z31, Z2, Z2
+	VPXORD        Z3, Z3, Z3
+	LONG          $0x4867f262
+	WORD          $0xd272
+	VPERMW        Z2, Z30, Z2
+	VMOVUPS       Z2, 64(DI)
 
 done:
 	VZEROUPPER

@@ -31,10 +31,8 @@ func (e *Engine) Need(c *Call) Scratch {
 		return e.needOf(c, e.k.pairs)
 	}
 	s := e.needOf(c, e.k)
-	for i := range c.Pairs {
-		if p := &c.Pairs[i]; e.k.thirds != nil && p.B.Elem == BF16 && p.K > thirdsRank {
-			return s.With(e.needOf(c, e.k.thirds))
-		}
+	for _, kern := range e.k.apart(c) {
+		s = s.With(e.needOf(c, kern))
 	}
 	return s
 }
@@ -70,7 +68,7 @@ func (e *Engine) needOf(c *Call, kern *kernels) Scratch {
 		Call: max(rows, min(c.M*p.kern.panelFloats(depth), max(e.packed, p.kern.mr*p.kern.panelFloats(depth)))+ceil(c.M, p.kern.mr)*(packSlack+1)),
 		Task: TaskScratch{
 			Small: rowsFew * rowsDots,
-			B:     min(ceil(c.N, p.kern.nr)*p.kern.nr, blockCols)*min(padded(depth), p.kern.kc) + packSlack,
+			B:     min(ceil(c.N, p.kern.nr)*p.kern.nr, blockCols)*p.kern.columnFloats(min(padded(depth), p.kern.kc)) + packSlack,
 			Wide:  wide,
 		},
 	}

@@ -187,7 +187,8 @@ func (p *packed) tiles(i int) {
 		k := min(stretch, p.depth-k0)
 		b, step := p.ready(k0, k, n0)
 		if b == nil {
-			b, step = s.b.take(ceil(n1-n0, nr)*nr*k+packSlack), k
+			step = p.kern.columnFloats(k)
+			b = s.b.take(ceil(n1-n0, nr)*nr*step + packSlack)
 			p.packCols(s, b, k0, k, n0, n1)
 		}
 		p.multiply(b, step, k0, k, n0, n1, first, last)
@@ -209,7 +210,7 @@ func (p *packed) multiply(b []float32, step, k0, k, n0, n1, first, last int) {
 		}
 		p.kern.tile(r1-r0, k, floats(a, p.kern.panelFloats(k0)*(r1-r0)), floats(b, (col-n0)*step), floats(c.C, (p.row0+r0)*c.LDC+col), c.LDC, min(nr, n1-col), add, bias, ahead)
 	}
-	if last-first <= fewPanels && k*(n1-n0) > fits {
+	if last-first <= fewPanels && p.kern.columnFloats(k)*(n1-n0) > fits {
 		for col := n0; col < n1; col += nr {
 			for n := first; n < last; n++ {
 				tile(n, col, 0)
@@ -261,15 +262,16 @@ func (p *packed) packCols(s *scratch, b []float32, k0, k, n0, n1 int) {
 		if from < to {
 			first := (from - start) * p.kern.pairSize
 			last := min(pair.K, (to-start)*p.kern.pairSize)
+			at, step := p.kern.columnFloats(from-k0), p.kern.columnFloats(k)
 			switch {
 			case p.kern.parts(pair) > 1:
 				p.packParts(s, b, pair, k0, k, start, n0, n1)
 			case pair.Ready != nil && pair.Ready.kern == p.kern:
-				p.copyReady(b, pair.Ready, from-k0, k, from-start, to-start, n0, n1)
+				p.copyReady(b, pair.Ready, at, step, from-start, to-start, n0, n1)
 			case pair.B.Elem.Quantized() || pair.FilterB != nil:
-				p.packComputed(s, b, pair, from-k0, k, first, last, n0, n1)
+				p.packComputed(s, b, pair, at, step, first, last, n0, n1)
 			default:
-				p.packB(b[(from-k0)*nr:], &pair.B, k, first, last, n0, n1)
+				p.packB(b[at*nr:], &pair.B, step, first, last, n0, n1)
 			}
 		}
 		start += words
@@ -292,9 +294,9 @@ func (p *packed) packParts(s *scratch, b []float32, pair *Pair, k0, k, start, n0
 	}
 }
 
-// packB packs rows [first,last) of columns [n0,n1) of op(B) into panels k words
-// apart.
-func (p *packed) packB(b []float32, m *Matrix, k, first, last, n0, n1 int) {
+// packB packs rows [first,last) of columns [n0,n1) of op(B) into panels whose columns
+// are step floats apart.
+func (p *packed) packB(b []float32, m *Matrix, step, first, last, n0, n1 int) {
 	nr := p.kern.nr
 	row, col := m.steps()
 	src := func(t, n int) unsafe.Pointer { return at(m.Data, t*row+n*col) }
@@ -303,14 +305,14 @@ func (p *packed) packB(b []float32, m *Matrix, k, first, last, n0, n1 int) {
 		run := max(1, p.kern.run)
 		whole := (last - first) / (run * p.kern.pairSize) * run
 		odd := first + whole*p.kern.pairSize // the rows that make no whole run, if any
-		p.kern.across(floats(b, 0), k*nr, src(first, n0), m.Elem, row, panels, odd-first)
+		p.kern.across(floats(b, 0), step*nr, src(first, n0), m.Elem, row, panels, odd-first)
 		for ; n < n0+panels*nr; n += nr {
 			if odd < last {
-				p.kern.pack(floats(b, (n-n0)*k+whole*nr), nr, src(odd, n), m.Elem, col, row, nr, last-odd, 1)
+				p.kern.pack(floats(b, (n-n0)*step+p.kern.columnFloats(whole)*nr), nr, src(odd, n), m.Elem, col, row, nr, last-odd, 1)
 			}
 		}
 	}
 	for ; n < n1; n += nr {
-		p.kern.pack(floats(b, (n-n0)*k), nr, src(first, n), m.Elem, col, row, min(nr, n1-n), last-first, 1)
+		p.kern.pack(floats(b, (n-n0)*step), nr, src(first, n), m.Elem, col, row, min(nr, n1-n), last-first, 1)
 	}
 }

@@ -3,16 +3,16 @@ package gemm
 // Prepacked is op(B) of a product as the tile kernel reads it: made once, it
 // saves every later product the packing. It serves the engine that made it.
 type Prepacked struct {
-	data  []float32
-	kern  *kernels
-	words int // of the k axis
+	data []float32
+	kern *kernels
+	step int // floats of a column
 }
 
 // PrepackedFloats is the memory that Prepack takes for op(B) [k,n] of such
 // elements, in floats.
 func (e *Engine) PrepackedFloats(elem Elem, k, n int) int {
 	p := e.packing(elem, k)
-	return ceil(n, p.kern.nr)*p.kern.nr*p.words(&Pair{K: k, Alpha: 1}) + packSlack
+	return ceil(n, p.kern.nr)*p.kern.nr*p.kern.columnFloats(p.words(&Pair{K: k, Alpha: 1})) + packSlack
 }
 
 // Prepack packs op(B) [k,n] into dst, of PrepackedFloats elements, which the
@@ -22,46 +22,50 @@ func (e *Engine) Prepack(dst []float32, b Matrix, k, n int) *Prepacked {
 	c := Call{M: 1, N: n, LDC: n, Pairs: []Pair{{B: b, K: k, Alpha: 1}}}
 	p.c = &c
 	words := p.words(&c.Pairs[0])
-	out := &Prepacked{data: dst, kern: p.kern, words: words}
+	step := p.kern.columnFloats(words)
+	out := &Prepacked{data: dst, kern: p.kern, step: step}
 	e.pool.Run(ceil(n, p.kern.nr), func(i int) {
 		s := e.borrow()
 		defer e.giveBack(s)
 		n0 := i * p.kern.nr
 		// What is written behind a panel is the beginning of the next.
-		panel := s.b.take(p.kern.nr*words + packSlack)
+		panel := s.b.take(p.kern.nr*step + packSlack)
 		p.packCols(s, panel, 0, words, n0, min(n, n0+p.kern.nr))
-		copy(dst[n0*words:], panel[:p.kern.nr*words])
+		copy(dst[n0*step:], panel[:p.kern.nr*step])
 	})
 	return out
 }
 
 // packing is what the packed way of this engine packs k elements along k by.
 func (e *Engine) packing(elem Elem, k int) *packed {
-	c := Call{Pairs: []Pair{{B: Matrix{Elem: elem}, K: k, Alpha: 1}}}
+	c := Call{M: sixthsRows, Pairs: []Pair{{B: Matrix{Elem: elem}, K: k, Alpha: 1}}}
 	return &packed{job: &job{e: e, k: e.k}, kern: e.k.panelKernels(&c, e.Rounds())}
 }
 
 // ready gives k words from k0 of columns from n0 where they lie packed already,
-// and how far panels are apart, in columns.
+// and how many floats apart columns of panels are.
 func (p *packed) ready(k0, k, n0 int) (b []float32, step int) {
 	start := 0
 	for x := range p.c.Pairs {
 		pair := &p.c.Pairs[x]
 		words := p.words(pair)
 		if pair.Ready != nil && pair.Ready.kern == p.kern && k0 >= start && k0+k <= start+words {
-			return pair.Ready.data[n0*words+(k0-start)*p.kern.nr:], words
+			step = pair.Ready.step
+			return pair.Ready.data[n0*step+p.kern.columnFloats(k0-start)*p.kern.nr:], step
 		}
 		start += words
 	}
 	return nil, 0
 }
 
-// copyReady is packCols for words [from,to) of one pair that is packed already;
-// word is where they begin on the k axis of the panels, k long.
-func (p *packed) copyReady(b []float32, r *Prepacked, word, k, from, to, n0, n1 int) {
+// copyReady is packCols for words [from,to) of one pair that is packed already; they
+// begin so many floats of a column behind where the panels do, whose columns are step
+// floats apart.
+func (p *packed) copyReady(b []float32, r *Prepacked, begin, step, from, to, n0, n1 int) {
 	nr := p.kern.nr
+	from, to = p.kern.columnFloats(from), p.kern.columnFloats(to)
 	for n := n0; n < n1; n += nr {
-		copy(b[(n-n0)*k+word*nr:], r.data[n*r.words+from*nr:n*r.words+to*nr])
+		copy(b[(n-n0)*step+begin*nr:], r.data[n*r.step+from*nr:n*r.step+to*nr])
 	}
 }
 

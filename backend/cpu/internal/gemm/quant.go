@@ -74,9 +74,9 @@ func (s *scratch) widened(n int) (wide, whole []float32) {
 const widenRows = 32
 
 // packComputed is packCols for rows [first,last) of the op(B) of one pair that is
-// quantised or has a filter; word is where they begin on the k axis of the panels,
-// k long.
-func (p *packed) packComputed(s *scratch, b []float32, pair *Pair, word, k, first, last, n0, n1 int) {
+// quantised or has a filter; they begin so many floats of a column behind where the panels do,
+// whose columns are step floats apart.
+func (p *packed) packComputed(s *scratch, b []float32, pair *Pair, begin, step, first, last, n0, n1 int) {
 	nr := p.kern.nr
 	if pair.B.Trans { // a panel is nr rows of B
 		ld := ceil(last-first, 16) * 16
@@ -90,7 +90,7 @@ func (p *packed) packComputed(s *scratch, b []float32, pair *Pair, word, k, firs
 					p.job.k.widen(wide[i*ld:][:last-first], whole, pair.B, (n+i)*pair.B.Stride+first)
 				}
 			}
-			p.kern.pack(floats(b, (n-n0)*k+word*nr), nr, floats(wide, 0), F32, 4*ld, 4, lanes, last-first, 1)
+			p.kern.pack(floats(b, (n-n0)*step+begin*nr), nr, floats(wide, 0), F32, 4*ld, 4, lanes, last-first, 1)
 		}
 		return
 	}
@@ -105,8 +105,8 @@ func (p *packed) packComputed(s *scratch, b []float32, pair *Pair, word, k, firs
 				p.job.k.widen(wide[i*ld:][:n1-n0], whole, pair.B, (t+i)*pair.B.Stride+n0)
 			}
 		}
-		at, m := word+(t-first)/p.kern.pairSize, Of(wide, ld)
-		p.packB(b[at*nr:], &m, k, 0, rows, 0, n1-n0)
+		at, m := begin+p.kern.columnFloats((t-first)/p.kern.pairSize), Of(wide, ld)
+		p.packB(b[at*nr:], &m, step, 0, rows, 0, n1-n0)
 	}
 }
 

@@ -58,13 +58,15 @@ func drawQuantized(t *rapid.T) *problem {
 	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 	m, n, k := dimension(1, 67), dimension(1, 131), dimension(1, 260)
 	blocked := rapid.SampledFrom([]int{64, 128, 192, 576, 1088})
-	switch rapid.SampledFrom([]string{"any", "few rows", "whole blocks", "few columns"}).Draw(t, "kind") {
+	switch rapid.SampledFrom([]string{"any", "few rows", "whole blocks", "few columns", "apart"}).Draw(t, "kind") {
 	case "few rows":
 		m, n = dimension(1, 8), dimension(1, 257)
 	case "whole blocks":
 		m, k = dimension(1, 33), blocked
 	case "few columns":
 		n, k = dimension(1, 64), dimension(192, 521)
+	case "apart":
+		m, k = dimension(128, 131), dimension(129, 521)
 	}
 	p := newProblem(r, m.Draw(t, "M"), n.Draw(t, "N"), paddeds.Draw(t, "pad C"), rapid.Bool().Draw(t, "accumulate"), rapid.Bool().Draw(t, "bias"))
 	for range rapid.IntRange(1, 3).Draw(t, "pairs") {
@@ -109,7 +111,7 @@ func TestQuantizedEqualsWidened(t *testing.T) {
 		e := engine(t, 2, isa)
 		r := rand.New(rand.NewPCG(8, 8))
 		for elem := range quantized {
-			for _, s := range []struct{ m, n, k int }{{33, 70, 1100}, {37, 640, 130}, {40, 128, 1200}, {33, 600, 50}} {
+			for _, s := range []struct{ m, n, k int }{{33, 70, 1100}, {37, 640, 130}, {40, 128, 1200}, {33, 600, 50}, {130, 600, 300}, {129, 90, 1100}} {
 				for _, trans := range []bool{false, true} {
 					p, wide := newProblem(r, s.m, s.n, 0, false, false), newProblem(r, s.m, s.n, 0, false, false)
 					a := newMatrix(t, r, s.m, s.k, gemm.F32, false, 0)

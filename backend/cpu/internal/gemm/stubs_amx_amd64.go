@@ -9,20 +9,30 @@ package gemm
 //go:noescape
 func tilesAMXx1(config *byte, rows int, k int, a *float32, b *float32, panel int, c *float32, ldc int, tiles int, add bool, ahead int)
 
-// C[rows,32·tiles] = (C if add) + a·b of pairs, k runs of 16 words, panels of b side by side; panel and ldc in bytes, rows from 1 to 16, which config says too.
+// dst[rows,32] = a·b of pairs, k runs of 16 words, a of three pieces for each run of b; step and ldc in bytes, rows from 1 to 16, which config says too. It fetches as many rows of c.
 //
 //go:noescape
-func thirdsAMXx1(config *byte, rows int, k int, a *float32, b *float32, panel int, c *float32, ldc int, tiles int, add bool, ahead int)
+func thirdsAMXx1(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, c *float32, ldc int, ahead int)
+
+// dst[rows,32] = a·b of pairs, k runs of 16 words, a and b of three pieces for each run, those of b from the least; step and ldc in bytes, rows from 1 to 16, which config says too. It fetches as many rows of c.
+//
+//go:noescape
+func sixthsAMXx1(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, c *float32, ldc int, ahead int)
 
 // C[rows,32·tiles] = (C if add) + a·b of pairs, k runs of 16 words, panels of b side by side; panel and ldc in bytes, rows from 17 to 32, which config says too.
 //
 //go:noescape
 func tilesAMXx2(config *byte, rows int, k int, a *float32, b *float32, panel int, c *float32, ldc int, tiles int, add bool, ahead int)
 
-// C[rows,32·tiles] = (C if add) + a·b of pairs, k runs of 16 words, panels of b side by side; panel and ldc in bytes, rows from 17 to 32, which config says too.
+// dst[rows,32] = a·b of pairs, k runs of 16 words, a of three pieces for each run of b; step and ldc in bytes, rows from 17 to 32, which config says too. It fetches as many rows of c.
 //
 //go:noescape
-func thirdsAMXx2(config *byte, rows int, k int, a *float32, b *float32, panel int, c *float32, ldc int, tiles int, add bool, ahead int)
+func thirdsAMXx2(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, c *float32, ldc int, ahead int)
+
+// dst[rows,32] = a·b of pairs, k runs of 16 words, a and b of three pieces for each run, those of b from the least; step and ldc in bytes, rows from 17 to 32, which config says too. It fetches as many rows of c.
+//
+//go:noescape
+func sixthsAMXx2(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, c *float32, ldc int, ahead int)
 
 // dst[i·64+p·part+t·step] = thirds p of the 32 elements alpha·src[i·lane+32·t·4] on, strides in bytes, i < rows, 32·t < k, rows > 0, k > 0; zeroes from k on.
 //
@@ -43,6 +53,51 @@ func third512x1(dst *float32, src *float32, n int)
 //
 //go:noescape
 func third512x2(dst *float32, src *float32, n int)
+
+// dst[t·width+4i] = the pair alpha·src[i·lane+2t·4], strides in bytes, i < 16 with zeroes from rows on, 2t < k.
+//
+//go:noescape
+func pairs512Third0(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
+
+// dst[p·panel+4·(t·32+i)] = the pair src[4·(p·32+i)+2t·step], src[4·(p·32+i)+(2t+1)·step], panel and step in bytes, i < 32, p < panels, 2t < k.
+//
+//go:noescape
+func across512PairsThird0(dst *float32, panel int, src *byte, step int, panels int, k int)
+
+// dst[t·width+4i] = the pair alpha·src[4·i+2t·step], alpha·src[4·i+(2t+1)·step], strides in bytes, i < 32 with zeroes from lanes on, 2t < k.
+//
+//go:noescape
+func zip512Third0x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
+
+// dst[t·width+4i] = the pair alpha·src[i·lane+2t·4], strides in bytes, i < 16 with zeroes from rows on, 2t < k.
+//
+//go:noescape
+func pairs512Third1(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
+
+// dst[p·panel+4·(t·32+i)] = the pair src[4·(p·32+i)+2t·step], src[4·(p·32+i)+(2t+1)·step], panel and step in bytes, i < 32, p < panels, 2t < k.
+//
+//go:noescape
+func across512PairsThird1(dst *float32, panel int, src *byte, step int, panels int, k int)
+
+// dst[t·width+4i] = the pair alpha·src[4·i+2t·step], alpha·src[4·i+(2t+1)·step], strides in bytes, i < 32 with zeroes from lanes on, 2t < k.
+//
+//go:noescape
+func zip512Third1x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
+
+// dst[t·width+4i] = the pair alpha·src[i·lane+2t·4], strides in bytes, i < 16 with zeroes from rows on, 2t < k.
+//
+//go:noescape
+func pairs512Third2(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
+
+// dst[p·panel+4·(t·32+i)] = the pair src[4·(p·32+i)+2t·step], src[4·(p·32+i)+(2t+1)·step], panel and step in bytes, i < 32, p < panels, 2t < k.
+//
+//go:noescape
+func across512PairsThird2(dst *float32, panel int, src *byte, step int, panels int, k int)
+
+// dst[t·width+4i] = the pair alpha·src[4·i+2t·step], alpha·src[4·i+(2t+1)·step], strides in bytes, i < 32 with zeroes from lanes on, 2t < k.
+//
+//go:noescape
+func zip512Third2x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
 
 // multiplies four pairs of whole registers of zeroes, turns times, turns > 0.
 //

@@ -1,16 +1,22 @@
 package gemm
 
-// thirdsRank is the longest k of a float32 B that goes into a call of thirds
-// beside one of bfloat16: an adapter's.
-const thirdsRank = 128
+const (
+	// thirdsRank is the longest k of a float32 B that goes into a call of thirds
+	// beside one of bfloat16: an adapter's.
+	thirdsRank = 128
+
+	// sixthsRows is how many rows a call needs for B to be worth taking apart.
+	sixthsRows = 128
+)
 
 // panelKernels are the kernels by which the packed way computes a call: those for
-// pairs where operands may be rounded, those of thirds where these can multiply
+// pairs where operands may be rounded, those of thirds or sixths where these can multiply
 // what lies in memory as it is, or the usual ones.
 //
 // A float32 is the sum of three bfloat16, of eight bits of its significand each,
 // and tiles multiply these so much faster that three products, exact in float32,
-// take a third of the time of one of float32.
+// take a third of the time of one of float32. Where B is no bfloat16 it is taken
+// apart too, and six of the nine products are enough for the bits of a float32.
 func (k *kernels) panelKernels(c *Call, rounds bool) *kernels {
 	switch {
 	case rounds:
@@ -18,29 +24,46 @@ func (k *kernels) panelKernels(c *Call, rounds bool) *kernels {
 	case k.thirds == nil:
 		return k
 	}
-	gains := false
+	rounded, long := true, false // whether B is bfloat16, and not of an adapter alone
 	for i := range c.Pairs {
 		p := &c.Pairs[i]
 		if p.idle() {
 			continue
 		}
-		if p.A.Elem != F32 || p.A.Trans || p.FilterB != nil {
+		if p.A.Elem != F32 || p.A.Trans {
 			return k
 		}
-		switch {
-		case p.B.Elem == BF16:
-			gains = gains || p.K > thirdsRank
-		case p.B.Elem != F32 || p.K > thirdsRank:
-			return k
-		}
+		long = long || p.K > thirdsRank
+		rounded = rounded && p.FilterB == nil && (p.B.Elem == BF16 || p.B.Elem == F32 && p.K <= thirdsRank)
 	}
-	if gains {
+	switch {
+	case long && rounded:
 		return k.thirds
+	case long && c.M >= sixthsRows:
+		return k.sixths
 	}
 	return k
 }
 
-// parts is how many pieces the elements of B of a pair are packed in.
+// apart lists the kernels beside the usual ones that c may take, or a smaller call.
+func (k *kernels) apart(c *Call) (list []*kernels) {
+	if k.thirds == nil {
+		return nil
+	}
+	for i := range c.Pairs {
+		switch p := &c.Pairs[i]; {
+		case p.K <= thirdsRank:
+		case p.B.Elem == BF16:
+			return []*kernels{k.thirds, k.sixths} // the latter if another B is not
+		case c.M >= sixthsRows:
+			list = []*kernels{k.sixths}
+		}
+	}
+	return list
+}
+
+// parts is how many pieces the elements of B of a pair are packed in, one behind the
+// other along k.
 func (k *kernels) parts(p *Pair) int {
 	if p.B.Elem == F32 {
 		return max(1, len(k.part))

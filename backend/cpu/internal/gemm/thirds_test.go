@@ -10,31 +10,39 @@ import (
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
 )
 
-// Weights of bfloat16 are multiplied with all 24 bits of a float32, however they
-// are multiplied: these have the last eight set, 2⁻¹⁵ of the whole,
+// Weights of bfloat16 and of float32 are multiplied with all 24 bits of a float32,
+// however they are multiplied: these have the last eight set, 2⁻¹⁵ of the whole,
 // and one above them.
 func TestAllBitsCount(t *testing.T) {
 	eachISA(t, func(t *testing.T, isa gemm.ISA) {
 		e := engine(t, 2, isa)
 		r := rand.New(rand.NewPCG(4, 4))
-		for _, s := range []struct{ m, n, k int }{{40, 50, 300}, {70, 130, 1100}, {9, 33, 129}} {
+		for _, s := range []struct {
+			m, n, k int
+			elem    gemm.Elem
+		}{{40, 50, 300, gemm.BF16}, {70, 130, 1100, gemm.BF16}, {9, 33, 129, gemm.BF16}, {130, 40, 300, gemm.F32}, {140, 100, 500, gemm.F32}} {
 			for trans := range 2 {
 				p := newProblem(r, s.m, s.n, 0, false, false)
-				a, b := newMatrix(t, r, s.m, s.k, gemm.F32, false, 0), newMatrix(t, r, s.k, s.n, gemm.BF16, trans > 0, 0)
+				a, b := newMatrix(t, r, s.m, s.k, gemm.F32, false, 0), newMatrix(t, r, s.k, s.n, s.elem, trans > 0, 0)
 				h, up := newMatrix(t, r, s.m, 16, gemm.F32, false, 0), newMatrix(t, r, 16, s.n, gemm.F32, trans > 0, 0)
-				for _, x := range []struct {
+				type part struct {
 					m          *matrix
 					rows, cols int
-				}{{a, s.m, s.k}, {h, s.m, 16}, {up, 16, s.n}} {
+				}
+				full := []part{{a, s.m, s.k}, {h, s.m, 16}, {up, 16, s.n}}
+				if s.elem == gemm.F32 {
+					full = append(full, part{b, s.k, s.n})
+				}
+				for _, x := range full {
 					for i := range x.rows {
 						for j := range x.cols {
 							x.m.put(i, j, math.Float32frombits(0x3f8080ff|uint32((i*7+j*13)%128)<<16))
 						}
 					}
 				}
-				for i := range s.k {
-					for j := range s.n {
-						b.put(i, j, 1+float32((i+j)%8)/8)
+				for i := range s.k * s.n {
+					if s.elem == gemm.BF16 {
+						b.put(i/s.n, i%s.n, 1+float32((i/s.n+i%s.n)%8)/8)
 					}
 				}
 				p.add(a, b, 1)
