@@ -12,5 +12,14 @@ if [ $# -ne 1 ]; then
 fi
 here=$(cd "$(dirname "$0")" && pwd)
 python3 -m venv "$1"
-CMAKE_ARGS="-DGGML_NATIVE=ON" "$1/bin/pip" install --no-binary llama-cpp-python -r "$here/requirements.txt"
+flags=
+case $(${CXX:-c++} --version 2>/dev/null) in
+*clang*) ;;
+*)
+	# What GCC 12 makes of llama.cpp's tiles of AMX faults at their first configuration: it takes all but its first
+	# bytes for unused.
+	! grep -q amx_tile /proc/cpuinfo 2>/dev/null || flags="-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
+	;;
+esac
+CMAKE_ARGS="-DGGML_NATIVE=ON '-DCMAKE_C_FLAGS=$flags' '-DCMAKE_CXX_FLAGS=$flags'" "$1/bin/pip" install --no-binary llama-cpp-python -r "$here/requirements.txt"
 "$1/bin/python" -c 'import llama_cpp; print("llama-cpp-python", llama_cpp.__version__)'

@@ -73,9 +73,8 @@ func tileDot(a, b, sum byte) { vex(vexF3, 0x5c, b, 0xc0|sum<<3|a) }
 func amx() {
 	avx512.zips()
 	for high := 1; high <= 2; high++ {
-		wholeWords.tiles(high)
-		thirdsOfA.product(high)
-		thirdsOfBoth.product(high)
+		tilesAMX(high)
+		piecesAMX(high)
 	}
 	thirdKernels()
 	peakAMX()

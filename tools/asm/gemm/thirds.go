@@ -13,12 +13,8 @@ const thirds = 3
 
 // thirdKernels emits what takes floats apart.
 func thirdKernels() {
-	s := newSplitter()
+	newSplitter().packRows()
 	pieceConstants = newPieceBits()
-	s.packRows()
-	for part := range thirds {
-		s.part(part)
-	}
 	for _, e := range thirdsOf {
 		transposePairs(e, false)
 		copyAcrossPairs(e)
@@ -150,37 +146,4 @@ func (s *splitter) packRows() {
 			VMOVDQU64(parts[0][i], m)
 		}
 	})
-}
-
-// part emits one of the thirds.
-func (s *splitter) part(part int) {
-	text(sprintf("third512x%d", part), "func(dst, src *float32, n int)",
-		sprintf("dst[i] = third %d of src[i], i < n.", part))
-	dst, src, n := reg.RDI, reg.RSI, reg.RCX
-	param("dst", dst)
-	param("src", src)
-	param("n", n)
-	s.constants()
-	parts := []reg.VecPhysical{reg.Z1, reg.Z2, reg.Z3}
-	const lanes = 16
-	SUBQ(I32(lanes), n)
-	JLT(LabelRef("tail"))
-	Label("loop")
-	VMOVUPS(Mem{Base: src}, reg.Z0)
-	s.split(reg.Z0, parts)
-	VMOVUPS(parts[part], Mem{Base: dst})
-	ADDQ(I32(4*lanes), src)
-	ADDQ(I32(4*lanes), dst)
-	SUBQ(I32(lanes), n)
-	JGE(LabelRef("loop"))
-	Label("tail")
-	ADDQ(I32(lanes), n)
-	JZ(LabelRef("done"))
-	mask512(n, reg.RAX, reg.K1)
-	VMOVUPS_Z(Mem{Base: src}, reg.K1, reg.Z0)
-	s.split(reg.Z0, parts)
-	VMOVUPS(parts[part], reg.K1, Mem{Base: dst})
-	Label("done")
-	VZEROUPPER()
-	RET()
 }

@@ -6,25 +6,24 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// tileWalk is a kind of kernel that multiplies panels by tiles: which pieces of A
-// are multiplied with each block of B of a run, one block behind the other.
+// tileWalk is which pieces of A are multiplied with each block of B of a run, one
+// block behind the other.
 type tileWalk struct {
-	name, doc string
-	pieces    int     // of A
-	blocks    [][]int // of B: pieces of A that each goes with
+	pieces int     // of A
+	blocks [][]int // of B: pieces of A that each goes with
 }
 
 var (
-	wholeWords = tileWalk{"tiles", "", 1, [][]int{{0}}}
+	wholeWords = tileWalk{1, [][]int{{0}}}
 
 	// A, as it lies in memory, with words of bfloat16.
-	thirdsOfA = tileWalk{"thirds", "a of three pieces for each run of b", thirds, [][]int{{0, 1, 2}}}
+	thirdsOfA = tileWalk{thirds, [][]int{{0, 1, 2}}}
 
 	// Both as they lie in memory. The least products, of pieces whose bits are 24
 	// places behind the first, are left out: together they are half of the last bit of
 	// a float32. B has its least piece first, so that pieces of A that are
 	// there already go on to the next.
-	thirdsOfBoth = tileWalk{"sixths", "a and b of three pieces for each run, those of b from the least", thirds, [][]int{{0}, {0, 1}, {1, 0, 2}}}
+	thirdsOfBoth = tileWalk{thirds, [][]int{{0}, {0, 1}, {1, 0, 2}}}
 )
 
 // tileRegisters names what kernels of tiles keep where.
@@ -100,13 +99,13 @@ func (t *tileRegisters) fetch(n, lines, rows int, step func()) {
 	}
 }
 
-// tiles emits C[rows,32·tiles] = (C if add) + a·b for a panel of A and panels
+// tilesAMX emits C[rows,32·tiles] = (C if add) + a·b for a panel of A and panels
 // of B, high registers of rows: tile by tile, so that A stays in the nearest
 // cache while B passes, which must not drive it out of there: a fifth of the
 // speed. Meanwhile it fetches what lies ahead bytes behind A, a little with every
 // turn, and the lines of C where the next tile goes.
-func (w tileWalk) tiles(high int) {
-	text(sprintf("%sAMXx%d", w.name, high),
+func tilesAMX(high int) {
+	text(sprintf("tilesAMXx%d", high),
 		"func(config *byte, rows, k int, a, b *float32, panel int, c *float32, ldc, tiles int, add bool, ahead int)",
 		sprintf("C[rows,32·tiles] = (C if add) + a·b of pairs, k runs of 16 words, panels of b side by side; panel and ldc in bytes, rows from %d to %d, which config says too.", (high-1)*tileRows+1, high*tileRows))
 	t := newTileRegisters(high, "c", "ldc")
@@ -123,7 +122,7 @@ func (w tileWalk) tiles(high int) {
 	LEAQ(Mem{Base: t.c[0], Disp: 2 * tileBytes}, t.next)
 	align()
 	Label("loop")
-	w.run(t, func(n int) { t.fetch(n, high, high, func() { ADDQ(t.ldc, t.next) }) })
+	wholeWords.run(t, func(n int) { t.fetch(n, high, high, func() { ADDQ(t.ldc, t.next) }) })
 	ADDQ(I32(int32(high*tileBytes)), t.far)
 	DECQ(t.left)
 	JNZ(LabelRef("loop"))
@@ -144,26 +143,35 @@ func (w tileWalk) tiles(high int) {
 	RET()
 }
 
-// product emits dst[rows,32] = a·b for a panel of A and one of B in pieces, high
-// registers of rows. Meanwhile it fetches as tiles does, of C the lines that dst
-// will be added to.
+// piecesAMX emits dst[rows,32] = a·b for a panel of A and one of B, high registers
+// of rows, A in pieces and B behind its first words too. Meanwhile it fetches as
+// tilesAMX does, of C the lines that dst will be added to.
 //
-// A is [k/16][pieces][rows][16] words, B [k/16][blocks][16][32].
-func (w tileWalk) product(high int) {
-	text(sprintf("%sAMXx%d", w.name, high),
-		"func(config *byte, rows, k int, a, b, dst *float32, step int, c *float32, ldc, ahead int)",
-		sprintf("dst[rows,32] = a·b of pairs, k runs of 16 words, %s; step and ldc in bytes, rows from %d to %d, which config says too. It fetches as many rows of c.", w.doc, (high-1)*tileRows+1, high*tileRows))
+// A is [k/16][pieces][rows][16] words, B [k/16][16][32] and then [apart/16][blocks][16][32].
+func piecesAMX(high int) {
+	text(sprintf("piecesAMXx%d", high),
+		"func(config *byte, rows, k, apart int, a, b, dst *float32, step int, c *float32, ldc, ahead int)",
+		sprintf("dst[rows,32] = a·b of pairs, a of three pieces for each run of 16 words, b of one for k runs and then for apart runs of three, from the least; step and ldc in bytes, rows from %d to %d, which config says too. It fetches as many rows of c.", (high-1)*tileRows+1, high*tileRows))
 	t := newTileRegisters(high, "dst", "step")
 	t.begin()
 	t.zero()
 	param("c", t.next)
 	ldc, _ := Param("ldc").Resolve()
-	align()
-	Label("loop")
-	w.run(t, func(n int) { t.fetch(n, w.pieces*high, len(w.blocks)*high, func() { ADDQ(ldc.Addr, t.next) }) })
-	ADDQ(I32(int32(w.pieces*high*tileBytes)), t.far)
-	DECQ(t.left)
-	JNZ(LabelRef("loop"))
+	for i, w := range []tileWalk{thirdsOfA, thirdsOfBoth} {
+		loop, done := sprintf("loop%d", i), sprintf("done%d", i)
+		if i > 0 {
+			param("apart", t.left)
+		}
+		TESTQ(t.left, t.left)
+		JZ(LabelRef(done))
+		align()
+		Label(loop)
+		w.run(t, func(n int) { t.fetch(n, w.pieces*high, len(w.blocks)*high, func() { ADDQ(ldc.Addr, t.next) }) })
+		ADDQ(I32(int32(w.pieces*high*tileBytes)), t.far)
+		DECQ(t.left)
+		JNZ(LabelRef(loop))
+		Label(done)
+	}
 	t.store()
 	tileRelease()
 	RET()

@@ -20,17 +20,15 @@ var amx = func() kernels {
 		pack: amxPack, packA: amxPackA, across: avx512PairsAcross,
 	}
 	k.thirds = &kernels{
-		isa: AMX, pairSize: 2, run: amxRun, piecesA: thirds,
+		isa: AMX, pairSize: 2, run: amxRun, pieces: thirds,
 		mr: amxRows, nr: amxCols, grain: amxRows / 2, kc: 384 + kcRank,
-		tile: thirdsTile,
-		pack: amxPack, packA: thirdsPackA, part: thirdsPart[:], across: avx512PairsAcross,
+		pieceTile: piecesTile, packA: thirdsPackA,
+		pack: amxPack, across: avx512PairsAcross,
+		packApart: apartPack, acrossApart: apartAcross,
 	}
-	k.sixths = &kernels{
-		isa: AMX, pairSize: 2, run: amxRun, piecesA: thirds, piecesB: thirds,
-		mr: amxRows, nr: amxCols, grain: amxRows / 2, kc: 128 + kcRank,
-		tile: sixthsTile,
-		pack: sixthsPack, packA: thirdsPackA, across: sixthsAcross,
-	}
+	sixths := *k.thirds
+	sixths.kc = 128 + kcRank // three pieces of B in the second-level cache
+	k.sixths = &sixths
 	return k
 }()
 

@@ -22,13 +22,18 @@ type kernels struct {
 	// where the machine has no such products.
 	pairs *kernels
 
-	// thirds and sixths are the tile and pack for calls whose operands are not rounded
-	// but taken apart, A alone or both, nil where tiles are not that fast. Panels
-	// have so many words for each along k, if not 0. Where B is not taken apart, part makes the
-	// pieces of a float32 one, which follow each other along k.
-	thirds, sixths   *kernels
-	piecesA, piecesB int
-	part             []Filter
+	// thirds and sixths are for calls whose operands are not rounded but taken apart,
+	// nil where tiles are not that fast; sixths are for long calls of B that are
+	// no bfloat16. There panels of A have so many pieces of each word along k,
+	// and so have those of B that hold no bfloat16, behind all others.
+	thirds, sixths *kernels
+	pieces         int
+
+	// pieceTile is tile with k whole words of B and then so many apart; packApart
+	// and acrossApart are pack and across for these, whose pieces lie side by side in a run.
+	pieceTile   func(rows, k, apart int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer, ahead int)
+	packApart   func(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, alpha float32)
+	acrossApart func(dst unsafe.Pointer, panel int, src unsafe.Pointer, elem Elem, step, panels, k int)
 
 	// tile computes C[rows,cols] = (C if add) + bias + a·b for packed
 	// panels a [k][rows] and b [k][nr] of words; rows ≤ mr, cols ≤ nr, ldc in
@@ -145,10 +150,21 @@ func (k *kernels) stretch(depth int) int {
 	return ceil(stretchOf(depth, k.kc), run) * run
 }
 
-// panelFloats is what a row of a panel of A takes for so many words along k, and
-// columnFloats a column of one of B.
-func (k *kernels) panelFloats(words int) int  { return words * max(1, k.piecesA) }
-func (k *kernels) columnFloats(words int) int { return words * max(1, k.piecesB) }
+// panelFloats is what a row of a panel of A takes for so many words along k.
+func (k *kernels) panelFloats(words int) int { return words * max(1, k.pieces) }
+
+// apart reports whether B of a pair is taken apart.
+func (k *kernels) apart(p *Pair) bool {
+	return k.pieces > 0 && (p.B.Elem != BF16 || p.FilterB != nil)
+}
+
+// columnFloats is what a column of B of a pair takes for so many words along k.
+func (k *kernels) columnFloats(p *Pair, words int) int {
+	if k.apart(p) {
+		return words * k.pieces
+	}
+	return words
+}
 
 // gridFloats is the length of a row of k elements in a panel for grid.
 func (k *kernels) gridFloats(elements int) int { return ceil(elements, 32) * 32 / k.pairSize }

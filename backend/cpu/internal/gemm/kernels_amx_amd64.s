@@ -138,32 +138,34 @@ loop:
 	BYTE       $0xc0
 	RET
 
-// func thirdsAMXx1(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, c *float32, ldc int, ahead int)
+// func piecesAMXx1(config *byte, rows int, k int, apart int, a *float32, b *float32, dst *float32, step int, c *float32, ldc int, ahead int)
 // Requires: MMX+
-TEXT ·thirdsAMXx1(SB), NOSPLIT, $0-80
+TEXT ·piecesAMXx1(SB), NOSPLIT, $0-88
 	MOVQ    config+0(FP), AX
 	MOVQ    rows+8(FP), R8
-	MOVQ    b+32(FP), DX
-	MOVQ    dst+40(FP), DI
-	MOVQ    step+48(FP), CX
+	MOVQ    b+40(FP), DX
+	MOVQ    dst+48(FP), DI
+	MOVQ    step+56(FP), CX
 	LONG    $0x4978e2c4
 	BYTE    $0x00
 	SHLQ    $0x06, R8
 	MOVQ    $0x00000040, BX
 	MOVQ    $0x00000080, R10
-	MOVQ    a+24(FP), SI
-	MOVQ    ahead+72(FP), AX
+	MOVQ    a+32(FP), SI
+	MOVQ    ahead+80(FP), AX
 	ADDQ    SI, AX
 	MOVQ    k+16(FP), R9
-	MOVQ    a+24(FP), SI
+	MOVQ    a+32(FP), SI
 	LONG    $0x497be2c4
 	BYTE    $0xc0
 	LONG    $0x497be2c4
 	BYTE    $0xc8
-	MOVQ    c+56(FP), R13
+	MOVQ    c+64(FP), R13
+	TESTQ   R9, R9
+	JZ      done0
 	PCALIGN $0x20
 
-loop:
+loop0:
 	LONG       $0x4b79a2c4
 	WORD       $0x1274
 	BYTE       $0x00
@@ -180,7 +182,7 @@ loop:
 	PREFETCHT1 (AX)
 	PREFETCHT0 (R13)
 	PREFETCHT0 64(R13)
-	ADDQ       ldc+64(FP), R13
+	ADDQ       ldc+72(FP), R13
 	ADDQ       R8, SI
 	LONG       $0x4b7be2c4
 	WORD       $0x1e64
@@ -203,43 +205,15 @@ loop:
 	ADDQ       R8, SI
 	ADDQ       $+192, AX
 	DECQ       R9
-	JNZ        loop
-	LONG       $0x4b7ae2c4
-	WORD       $0x0f44
-	BYTE       $0x00
-	LONG       $0x4b7ae2c4
-	WORD       $0x0f4c
-	BYTE       $0x40
-	LONG       $0x4978e2c4
-	BYTE       $0xc0
-	RET
+	JNZ        loop0
 
-// func sixthsAMXx1(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, c *float32, ldc int, ahead int)
-// Requires: MMX+
-TEXT ·sixthsAMXx1(SB), NOSPLIT, $0-80
-	MOVQ    config+0(FP), AX
-	MOVQ    rows+8(FP), R8
-	MOVQ    b+32(FP), DX
-	MOVQ    dst+40(FP), DI
-	MOVQ    step+48(FP), CX
-	LONG    $0x4978e2c4
-	BYTE    $0x00
-	SHLQ    $0x06, R8
-	MOVQ    $0x00000040, BX
-	MOVQ    $0x00000080, R10
-	MOVQ    a+24(FP), SI
-	MOVQ    ahead+72(FP), AX
-	ADDQ    SI, AX
-	MOVQ    k+16(FP), R9
-	MOVQ    a+24(FP), SI
-	LONG    $0x497be2c4
-	BYTE    $0xc0
-	LONG    $0x497be2c4
-	BYTE    $0xc8
-	MOVQ    c+56(FP), R13
+done0:
+	MOVQ    apart+24(FP), R9
+	TESTQ   R9, R9
+	JZ      done1
 	PCALIGN $0x20
 
-loop:
+loop1:
 	LONG       $0x4b79a2c4
 	WORD       $0x1274
 	BYTE       $0x00
@@ -256,7 +230,7 @@ loop:
 	PREFETCHT1 (AX)
 	PREFETCHT0 (R13)
 	PREFETCHT0 64(R13)
-	ADDQ       ldc+64(FP), R13
+	ADDQ       ldc+72(FP), R13
 	ADDQ       $+2048, DX
 	LONG       $0x4b79a2c4
 	WORD       $0x1274
@@ -271,7 +245,7 @@ loop:
 	PREFETCHT1 64(AX)
 	PREFETCHT0 (R13)
 	PREFETCHT0 64(R13)
-	ADDQ       ldc+64(FP), R13
+	ADDQ       ldc+72(FP), R13
 	ADDQ       R8, SI
 	LONG       $0x4b7be2c4
 	WORD       $0x1e64
@@ -283,7 +257,7 @@ loop:
 	PREFETCHT1 128(AX)
 	PREFETCHT0 (R13)
 	PREFETCHT0 64(R13)
-	ADDQ       ldc+64(FP), R13
+	ADDQ       ldc+72(FP), R13
 	ADDQ       $+2048, DX
 	LONG       $0x4b79a2c4
 	WORD       $0x1274
@@ -316,15 +290,17 @@ loop:
 	ADDQ       R8, SI
 	ADDQ       $+192, AX
 	DECQ       R9
-	JNZ        loop
-	LONG       $0x4b7ae2c4
-	WORD       $0x0f44
-	BYTE       $0x00
-	LONG       $0x4b7ae2c4
-	WORD       $0x0f4c
-	BYTE       $0x40
-	LONG       $0x4978e2c4
-	BYTE       $0xc0
+	JNZ        loop1
+
+done1:
+	LONG $0x4b7ae2c4
+	WORD $0x0f44
+	BYTE $0x00
+	LONG $0x4b7ae2c4
+	WORD $0x0f4c
+	BYTE $0x40
+	LONG $0x4978e2c4
+	BYTE $0xc0
 	RET
 
 // func tilesAMXx2(config *byte, rows int, k int, a *float32, b *float32, panel int, c *float32, ldc int, tiles int, add bool, ahead int)
@@ -444,14 +420,14 @@ loop:
 	BYTE       $0xc0
 	RET
 
-// func thirdsAMXx2(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, c *float32, ldc int, ahead int)
+// func piecesAMXx2(config *byte, rows int, k int, apart int, a *float32, b *float32, dst *float32, step int, c *float32, ldc int, ahead int)
 // Requires: MMX+
-TEXT ·thirdsAMXx2(SB), NOSPLIT, $0-80
+TEXT ·piecesAMXx2(SB), NOSPLIT, $0-88
 	MOVQ    config+0(FP), AX
 	MOVQ    rows+8(FP), R8
-	MOVQ    b+32(FP), DX
-	MOVQ    dst+40(FP), DI
-	MOVQ    step+48(FP), CX
+	MOVQ    b+40(FP), DX
+	MOVQ    dst+48(FP), DI
+	MOVQ    step+56(FP), CX
 	LONG    $0x4978e2c4
 	BYTE    $0x00
 	SHLQ    $0x06, R8
@@ -460,11 +436,11 @@ TEXT ·thirdsAMXx2(SB), NOSPLIT, $0-80
 	ADDQ    DI, R12
 	MOVQ    $0x00000040, BX
 	MOVQ    $0x00000080, R10
-	MOVQ    a+24(FP), SI
-	MOVQ    ahead+72(FP), AX
+	MOVQ    a+32(FP), SI
+	MOVQ    ahead+80(FP), AX
 	ADDQ    SI, AX
 	MOVQ    k+16(FP), R9
-	MOVQ    a+24(FP), SI
+	MOVQ    a+32(FP), SI
 	LEAQ    1024(SI), R11
 	LONG    $0x497be2c4
 	BYTE    $0xc0
@@ -474,10 +450,12 @@ TEXT ·thirdsAMXx2(SB), NOSPLIT, $0-80
 	BYTE    $0xd0
 	LONG    $0x497be2c4
 	BYTE    $0xd8
-	MOVQ    c+56(FP), R13
+	MOVQ    c+64(FP), R13
+	TESTQ   R9, R9
+	JZ      done0
 	PCALIGN $0x20
 
-loop:
+loop0:
 	LONG       $0x4b79a2c4
 	WORD       $0x1274
 	BYTE       $0x00
@@ -497,7 +475,7 @@ loop:
 	PREFETCHT1 (AX)
 	PREFETCHT0 (R13)
 	PREFETCHT0 64(R13)
-	ADDQ       ldc+64(FP), R13
+	ADDQ       ldc+72(FP), R13
 	LONG       $0x5c4ae2c4
 	BYTE       $0xd5
 	LONG       $0x5c42e2c4
@@ -505,7 +483,7 @@ loop:
 	PREFETCHT1 64(AX)
 	PREFETCHT0 (R13)
 	PREFETCHT0 64(R13)
-	ADDQ       ldc+64(FP), R13
+	ADDQ       ldc+72(FP), R13
 	ADDQ       R8, SI
 	ADDQ       R8, R11
 	LONG       $0x4b7be2c4
@@ -547,57 +525,15 @@ loop:
 	ADDQ       R8, R11
 	ADDQ       $+384, AX
 	DECQ       R9
-	JNZ        loop
-	LONG       $0x4b7ae2c4
-	WORD       $0x0f44
-	BYTE       $0x00
-	LONG       $0x4b7ae2c4
-	WORD       $0x0f4c
-	BYTE       $0x40
-	LONG       $0x4b7ac2c4
-	WORD       $0x0c54
-	BYTE       $0x00
-	LONG       $0x4b7ac2c4
-	WORD       $0x0c5c
-	BYTE       $0x40
-	LONG       $0x4978e2c4
-	BYTE       $0xc0
-	RET
+	JNZ        loop0
 
-// func sixthsAMXx2(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, c *float32, ldc int, ahead int)
-// Requires: MMX+
-TEXT ·sixthsAMXx2(SB), NOSPLIT, $0-80
-	MOVQ    config+0(FP), AX
-	MOVQ    rows+8(FP), R8
-	MOVQ    b+32(FP), DX
-	MOVQ    dst+40(FP), DI
-	MOVQ    step+48(FP), CX
-	LONG    $0x4978e2c4
-	BYTE    $0x00
-	SHLQ    $0x06, R8
-	MOVQ    CX, R12
-	SHLQ    $0x04, R12
-	ADDQ    DI, R12
-	MOVQ    $0x00000040, BX
-	MOVQ    $0x00000080, R10
-	MOVQ    a+24(FP), SI
-	MOVQ    ahead+72(FP), AX
-	ADDQ    SI, AX
-	MOVQ    k+16(FP), R9
-	MOVQ    a+24(FP), SI
-	LEAQ    1024(SI), R11
-	LONG    $0x497be2c4
-	BYTE    $0xc0
-	LONG    $0x497be2c4
-	BYTE    $0xc8
-	LONG    $0x497be2c4
-	BYTE    $0xd0
-	LONG    $0x497be2c4
-	BYTE    $0xd8
-	MOVQ    c+56(FP), R13
+done0:
+	MOVQ    apart+24(FP), R9
+	TESTQ   R9, R9
+	JZ      done1
 	PCALIGN $0x20
 
-loop:
+loop1:
 	LONG       $0x4b79a2c4
 	WORD       $0x1274
 	BYTE       $0x00
@@ -617,7 +553,7 @@ loop:
 	PREFETCHT1 (AX)
 	PREFETCHT0 (R13)
 	PREFETCHT0 64(R13)
-	ADDQ       ldc+64(FP), R13
+	ADDQ       ldc+72(FP), R13
 	LONG       $0x5c4ae2c4
 	BYTE       $0xd5
 	LONG       $0x5c42e2c4
@@ -625,7 +561,7 @@ loop:
 	PREFETCHT1 64(AX)
 	PREFETCHT0 (R13)
 	PREFETCHT0 64(R13)
-	ADDQ       ldc+64(FP), R13
+	ADDQ       ldc+72(FP), R13
 	ADDQ       $+2048, DX
 	LONG       $0x4b79a2c4
 	WORD       $0x1274
@@ -640,7 +576,7 @@ loop:
 	PREFETCHT1 128(AX)
 	PREFETCHT0 (R13)
 	PREFETCHT0 64(R13)
-	ADDQ       ldc+64(FP), R13
+	ADDQ       ldc+72(FP), R13
 	LONG       $0x5c4ae2c4
 	BYTE       $0xd5
 	LONG       $0x5c42e2c4
@@ -648,7 +584,7 @@ loop:
 	PREFETCHT1 192(AX)
 	PREFETCHT0 (R13)
 	PREFETCHT0 64(R13)
-	ADDQ       ldc+64(FP), R13
+	ADDQ       ldc+72(FP), R13
 	ADDQ       R8, SI
 	ADDQ       R8, R11
 	LONG       $0x4b7be2c4
@@ -664,7 +600,7 @@ loop:
 	PREFETCHT1 256(AX)
 	PREFETCHT0 (R13)
 	PREFETCHT0 64(R13)
-	ADDQ       ldc+64(FP), R13
+	ADDQ       ldc+72(FP), R13
 	LONG       $0x5c4ae2c4
 	BYTE       $0xd5
 	LONG       $0x5c42e2c4
@@ -672,7 +608,7 @@ loop:
 	PREFETCHT1 320(AX)
 	PREFETCHT0 (R13)
 	PREFETCHT0 64(R13)
-	ADDQ       ldc+64(FP), R13
+	ADDQ       ldc+72(FP), R13
 	ADDQ       $+2048, DX
 	LONG       $0x4b79a2c4
 	WORD       $0x1274
@@ -727,21 +663,23 @@ loop:
 	ADDQ       R8, R11
 	ADDQ       $+384, AX
 	DECQ       R9
-	JNZ        loop
-	LONG       $0x4b7ae2c4
-	WORD       $0x0f44
-	BYTE       $0x00
-	LONG       $0x4b7ae2c4
-	WORD       $0x0f4c
-	BYTE       $0x40
-	LONG       $0x4b7ac2c4
-	WORD       $0x0c54
-	BYTE       $0x00
-	LONG       $0x4b7ac2c4
-	WORD       $0x0c5c
-	BYTE       $0x40
-	LONG       $0x4978e2c4
-	BYTE       $0xc0
+	JNZ        loop1
+
+done1:
+	LONG $0x4b7ae2c4
+	WORD $0x0f44
+	BYTE $0x00
+	LONG $0x4b7ae2c4
+	WORD $0x0f4c
+	BYTE $0x40
+	LONG $0x4b7ac2c4
+	WORD $0x0c54
+	BYTE $0x00
+	LONG $0x4b7ac2c4
+	WORD $0x0c5c
+	BYTE $0x40
+	LONG $0x4978e2c4
+	BYTE $0xc0
 	RET
 
 DATA upperWords512<>+0(SB)/4, $0x00030001
@@ -761,13 +699,6 @@ DATA upperWords512<>+52(SB)/4, $0x00370035
 DATA upperWords512<>+56(SB)/4, $0x003b0039
 DATA upperWords512<>+60(SB)/4, $0x003f003d
 GLOBL upperWords512<>(SB), RODATA|NOPTR, $64
-
-DATA pieceBits<>+0(SB)/4, $0x80000000
-DATA pieceBits<>+4(SB)/4, $0x7fffffff
-DATA pieceBits<>+8(SB)/4, $0xffff0000
-DATA pieceBits<>+12(SB)/4, $0x00800000
-DATA pieceBits<>+16(SB)/4, $0x7fc00000
-GLOBL pieceBits<>(SB), RODATA|NOPTR, $20
 
 // func rowsThirds(dst *float32, part int, step int, src *byte, lane int, rows int, k int, alpha float32)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
@@ -909,218 +840,12 @@ next:
 	VZEROUPPER
 	RET
 
-// func third512x0(dst *float32, src *float32, n int)
-// Requires: AVX, AVX512F, BMI2
-TEXT ·third512x0(SB), NOSPLIT, $0-24
-	MOVQ         dst+0(FP), DI
-	MOVQ         src+8(FP), SI
-	MOVQ         n+16(FP), CX
-	MOVL         $0x80000000, AX
-	VPBROADCASTD AX, Z31
-	MOVL         $0xffff0000, AX
-	VPBROADCASTD AX, Z30
-	MOVL         $0x00800000, AX
-	VPBROADCASTD AX, Z29
-	MOVL         $0x7fc00000, AX
-	VPBROADCASTD AX, Z28
-	VPXORD       Z27, Z27, Z27
-	SUBQ         $+16, CX
-	JLT          tail
-
-loop:
-	VMOVUPS (SI), Z0
-	VCMPPS  $0x04, Z27, Z0, K4
-	VCMPPS  $0x03, Z0, Z0, K5
-	VPANDD  Z31, Z0, Z26
-	VPANDND Z0, Z31, Z25
-	VPANDD  Z30, Z25, Z1
-	VSUBPS  Z1, Z25, Z25
-	VMAXPS  Z29, Z1, Z1
-	VPORD.Z Z26, Z1, K4, Z1
-	VMOVAPS Z28, K5, Z1
-	VPANDD  Z30, Z25, Z2
-	VSUBPS  Z2, Z25, Z25
-	VMAXPS  Z29, Z2, Z2
-	VPORD.Z Z26, Z2, K4, Z2
-	VPANDD  Z30, Z25, Z3
-	VMAXPS  Z29, Z3, Z3
-	VPORD.Z Z26, Z3, K4, Z3
-	VMOVUPS Z1, (DI)
-	ADDQ    $+64, SI
-	ADDQ    $+64, DI
-	SUBQ    $+16, CX
-	JGE     loop
-
-tail:
-	ADDQ      $+16, CX
-	JZ        done
-	MOVQ      $-1, AX
-	BZHIQ     CX, AX, AX
-	KMOVW     AX, K1
-	VMOVUPS.Z (SI), K1, Z0
-	VCMPPS    $0x04, Z27, Z0, K4
-	VCMPPS    $0x03, Z0, Z0, K5
-	VPANDD    Z31, Z0, Z26
-	VPANDND   Z0, Z31, Z25
-	VPANDD    Z30, Z25, Z1
-	VSUBPS    Z1, Z25, Z25
-	VMAXPS    Z29, Z1, Z1
-	VPORD.Z   Z26, Z1, K4, Z1
-	VMOVAPS   Z28, K5, Z1
-	VPANDD    Z30, Z25, Z2
-	VSUBPS    Z2, Z25, Z25
-	VMAXPS    Z29, Z2, Z2
-	VPORD.Z   Z26, Z2, K4, Z2
-	VPANDD    Z30, Z25, Z3
-	VMAXPS    Z29, Z3, Z3
-	VPORD.Z   Z26, Z3, K4, Z3
-	VMOVUPS   Z1, K1, (DI)
-
-done:
-	VZEROUPPER
-	RET
-
-// func third512x1(dst *float32, src *float32, n int)
-// Requires: AVX, AVX512F, BMI2
-TEXT ·third512x1(SB), NOSPLIT, $0-24
-	MOVQ         dst+0(FP), DI
-	MOVQ         src+8(FP), SI
-	MOVQ         n+16(FP), CX
-	MOVL         $0x80000000, AX
-	VPBROADCASTD AX, Z31
-	MOVL         $0xffff0000, AX
-	VPBROADCASTD AX, Z30
-	MOVL         $0x00800000, AX
-	VPBROADCASTD AX, Z29
-	MOVL         $0x7fc00000, AX
-	VPBROADCASTD AX, Z28
-	VPXORD       Z27, Z27, Z27
-	SUBQ         $+16, CX
-	JLT          tail
-
-loop:
-	VMOVUPS (SI), Z0
-	VCMPPS  $0x04, Z27, Z0, K4
-	VCMPPS  $0x03, Z0, Z0, K5
-	VPANDD  Z31, Z0, Z26
-	VPANDND Z0, Z31, Z25
-	VPANDD  Z30, Z25, Z1
-	VSUBPS  Z1, Z25, Z25
-	VMAXPS  Z29, Z1, Z1
-	VPORD.Z Z26, Z1, K4, Z1
-	VMOVAPS Z28, K5, Z1
-	VPANDD  Z30, Z25, Z2
-	VSUBPS  Z2, Z25, Z25
-	VMAXPS  Z29, Z2, Z2
-	VPORD.Z Z26, Z2, K4, Z2
-	VPANDD  Z30, Z25, Z3
-	VMAXPS  Z29, Z3, Z3
-	VPORD.Z Z26, Z3, K4, Z3
-	VMOVUPS Z2, (DI)
-	ADDQ    $+64, SI
-	ADDQ    $+64, DI
-	SUBQ    $+16, CX
-	JGE     loop
-
-tail:
-	ADDQ      $+16, CX
-	JZ        done
-	MOVQ      $-1, AX
-	BZHIQ     CX, AX, AX
-	KMOVW     AX, K1
-	VMOVUPS.Z (SI), K1, Z0
-	VCMPPS    $0x04, Z27, Z0, K4
-	VCMPPS    $0x03, Z0, Z0, K5
-	VPANDD    Z31, Z0, Z26
-	VPANDND   Z0, Z31, Z25
-	VPANDD    Z30, Z25, Z1
-	VSUBPS    Z1, Z25, Z25
-	VMAXPS    Z29, Z1, Z1
-	VPORD.Z   Z26, Z1, K4, Z1
-	VMOVAPS   Z28, K5, Z1
-	VPANDD    Z30, Z25, Z2
-	VSUBPS    Z2, Z25, Z25
-	VMAXPS    Z29, Z2, Z2
-	VPORD.Z   Z26, Z2, K4, Z2
-	VPANDD    Z30, Z25, Z3
-	VMAXPS    Z29, Z3, Z3
-	VPORD.Z   Z26, Z3, K4, Z3
-	VMOVUPS   Z2, K1, (DI)
-
-done:
-	VZEROUPPER
-	RET
-
-// func third512x2(dst *float32, src *float32, n int)
-// Requires: AVX, AVX512F, BMI2
-TEXT ·third512x2(SB), NOSPLIT, $0-24
-	MOVQ         dst+0(FP), DI
-	MOVQ         src+8(FP), SI
-	MOVQ         n+16(FP), CX
-	MOVL         $0x80000000, AX
-	VPBROADCASTD AX, Z31
-	MOVL         $0xffff0000, AX
-	VPBROADCASTD AX, Z30
-	MOVL         $0x00800000, AX
-	VPBROADCASTD AX, Z29
-	MOVL         $0x7fc00000, AX
-	VPBROADCASTD AX, Z28
-	VPXORD       Z27, Z27, Z27
-	SUBQ         $+16, CX
-	JLT          tail
-
-loop:
-	VMOVUPS (SI), Z0
-	VCMPPS  $0x04, Z27, Z0, K4
-	VCMPPS  $0x03, Z0, Z0, K5
-	VPANDD  Z31, Z0, Z26
-	VPANDND Z0, Z31, Z25
-	VPANDD  Z30, Z25, Z1
-	VSUBPS  Z1, Z25, Z25
-	VMAXPS  Z29, Z1, Z1
-	VPORD.Z Z26, Z1, K4, Z1
-	VMOVAPS Z28, K5, Z1
-	VPANDD  Z30, Z25, Z2
-	VSUBPS  Z2, Z25, Z25
-	VMAXPS  Z29, Z2, Z2
-	VPORD.Z Z26, Z2, K4, Z2
-	VPANDD  Z30, Z25, Z3
-	VMAXPS  Z29, Z3, Z3
-	VPORD.Z Z26, Z3, K4, Z3
-	VMOVUPS Z3, (DI)
-	ADDQ    $+64, SI
-	ADDQ    $+64, DI
-	SUBQ    $+16, CX
-	JGE     loop
-
-tail:
-	ADDQ      $+16, CX
-	JZ        done
-	MOVQ      $-1, AX
-	BZHIQ     CX, AX, AX
-	KMOVW     AX, K1
-	VMOVUPS.Z (SI), K1, Z0
-	VCMPPS    $0x04, Z27, Z0, K4
-	VCMPPS    $0x03, Z0, Z0, K5
-	VPANDD    Z31, Z0, Z26
-	VPANDND   Z0, Z31, Z25
-	VPANDD    Z30, Z25, Z1
-	VSUBPS    Z1, Z25, Z25
-	VMAXPS    Z29, Z1, Z1
-	VPORD.Z   Z26, Z1, K4, Z1
-	VMOVAPS   Z28, K5, Z1
-	VPANDD    Z30, Z25, Z2
-	VSUBPS    Z2, Z25, Z25
-	VMAXPS    Z29, Z2, Z2
-	VPORD.Z   Z26, Z2, K4, Z2
-	VPANDD    Z30, Z25, Z3
-	VMAXPS    Z29, Z3, Z3
-	VPORD.Z   Z26, Z3, K4, Z3
-	VMOVUPS   Z3, K1, (DI)
-
-done:
-	VZEROUPPER
-	RET
+DATA pieceBits<>+0(SB)/4, $0x80000000
+DATA pieceBits<>+4(SB)/4, $0x7fffffff
+DATA pieceBits<>+8(SB)/4, $0xffff0000
+DATA pieceBits<>+12(SB)/4, $0x00800000
+DATA pieceBits<>+16(SB)/4, $0x7fc00000
+GLOBL pieceBits<>(SB), RODATA|NOPTR, $20
 
 // func pairs512Third0(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+

@@ -31,7 +31,7 @@ func (e *Engine) Need(c *Call) Scratch {
 		return e.needOf(c, e.k.pairs)
 	}
 	s := e.needOf(c, e.k)
-	for _, kern := range e.k.apart(c) {
+	for _, kern := range e.k.others(c) {
 		s = s.With(e.needOf(c, kern))
 	}
 	return s
@@ -40,11 +40,14 @@ func (e *Engine) Need(c *Call) Scratch {
 // needOf is Need where the packed way takes kern.
 func (e *Engine) needOf(c *Call, kern *kernels) Scratch {
 	p := packed{job: &job{e: e, k: e.k}, kern: kern}
-	depth, rows, cells, cols, longest, widest, wide, parts, words, transposed, filters := 0, 0, 0, 0, 0, 0, 0, 0, 0, true, false
+	depth, apart, rows, cells, cols, longest, widest, wide, parts, words, transposed, filters := 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, true, false
 	for i := range c.Pairs {
 		pair := c.Pairs[i]
 		pair.Alpha = 1
 		depth += p.words(&pair)
+		if kern.apart(&pair) {
+			apart += p.words(&pair)
+		}
 		rows += min(c.M, rowsFew)*(padded(pair.K)+splitPadded(pair.K)) + packSlack
 		cells += min(c.M, e.k.gridMost) * e.k.gridFloats(pair.K)
 		if pair.A.Elem != F32 || pair.A.Trans {
@@ -68,7 +71,7 @@ func (e *Engine) needOf(c *Call, kern *kernels) Scratch {
 		Call: max(rows, min(c.M*p.kern.panelFloats(depth), max(e.packed, p.kern.mr*p.kern.panelFloats(depth)))+ceil(c.M, p.kern.mr)*(packSlack+1)),
 		Task: TaskScratch{
 			Small: rowsFew * rowsDots,
-			B:     min(ceil(c.N, p.kern.nr)*p.kern.nr, blockCols)*p.kern.columnFloats(min(padded(depth), p.kern.kc)) + packSlack,
+			B:     min(ceil(c.N, p.kern.nr)*p.kern.nr, blockCols)*(min(padded(depth), kern.kc)+min(apart, kern.kc)*max(0, kern.pieces-1)) + packSlack,
 			Wide:  wide,
 		},
 	}
@@ -76,7 +79,7 @@ func (e *Engine) needOf(c *Call, kern *kernels) Scratch {
 		few := min(c.M, rowsInPlace)
 		s.Call = max(s.Call, words+(parts-1)*few*c.N)
 	}
-	if filters || len(p.kern.part) > 0 {
+	if filters {
 		s.Task.Wide = max(s.Task.Wide, blockStrip/F32.Size(), 4*longest, deepBytes/F32.Size(), p.kern.mr*filterDeep, widenRows*padded(min(c.N, blockCols))+quantBlock)
 	}
 	if e.k.grid != nil {

@@ -6,11 +6,14 @@ import "unsafe"
 // workers, into panels of mr rows; then each task takes a block of columns,
 // packs B for it one stretch of k after the other, and runs the tile kernel
 // over all panels. The pairs lie one behind the other along one k axis, so a
-// low-rank pair lengthens the last stretch instead of costing a pass over C.
+// low-rank pair lengthens the last stretch instead of costing a pass over C;
+// those whose B is taken apart come last.
 type packed struct {
 	*job
 	kern   *kernels // those of the job, or those for pairs
 	depth  int      // length of the k axis in words
+	whole  int      // of these, those whose B is not taken apart: the first
+	starts []int    // where each pair begins there
 	panels int      // of A, in this block of rows
 	row0   int      // first row of the block
 	rows   int      // of the block
@@ -43,15 +46,13 @@ type kept struct {
 func (p *packed) bind(j *job) {
 	p.job = j
 	p.packTask, p.tileTask = p.packRows, p.tiles
+	p.starts = make([]int, 0, usualPairs)
 }
 
 // run computes the call.
 func (p *packed) run() {
 	p.kern = p.job.k.panelKernels(p.c, p.e.Rounds())
-	p.depth = 0
-	for i := range p.c.Pairs {
-		p.depth += p.words(&p.c.Pairs[i])
-	}
+	p.layOut()
 	most := max(p.kern.mr, p.e.packed/p.kern.panelFloats(p.depth)/p.kern.mr*p.kern.mr)
 	for p.row0 = 0; p.row0 < p.c.M; p.row0 += p.rows {
 		p.rows = min(most, p.c.M-p.row0)
@@ -66,6 +67,31 @@ func (p *packed) run() {
 	}
 }
 
+// layOut gives each pair its place on the k axis.
+func (p *packed) layOut() {
+	p.depth, p.whole, p.starts = 0, 0, p.starts[:0]
+	for i := range p.c.Pairs {
+		if pair := &p.c.Pairs[i]; !p.kern.apart(pair) {
+			p.whole += p.words(pair)
+		}
+	}
+	apart := p.whole
+	for i := range p.c.Pairs {
+		pair, place := &p.c.Pairs[i], &p.depth
+		if p.kern.apart(pair) {
+			place = &apart
+		}
+		p.starts = append(p.starts, *place)
+		*place += p.words(pair)
+	}
+	p.depth = apart
+}
+
+// column is how many floats of a column of B lie before word k of the k axis.
+func (p *packed) column(k int) int {
+	return k + max(0, k-p.whole)*max(0, p.kern.pieces-1)
+}
+
 // reuse finds out what of A is packed already.
 func (p *packed) reuse() {
 	p.first, p.kept = 0, kept{}
@@ -74,7 +100,7 @@ func (p *packed) reuse() {
 	}
 	for i := range p.c.Pairs {
 		pair := &p.c.Pairs[i]
-		if pair.idle() {
+		if pair.idle() || p.starts[i] > 0 {
 			continue
 		}
 		if pair.FilterA != nil {
@@ -121,25 +147,17 @@ func (p *packed) panel(i int) (data []float32, r0, r1 int) {
 func (p *packed) packRows(i int) {
 	for n := i * p.panels / p.packN; n < (i+1)*p.panels/p.packN; n++ {
 		dst, r0, r1 := p.panel(n)
-		k0 := 0
 		for x := range p.c.Pairs {
 			pair := &p.c.Pairs[x]
-			if pair.idle() {
+			if pair.idle() || p.starts[x] < p.first {
 				continue
 			}
-			if k0 < p.first {
-				k0 = p.first
-				continue
-			}
-			for range p.kern.parts(pair) {
-				to := floats(dst, p.kern.panelFloats(k0)*(r1-r0))
-				if pair.FilterA != nil {
-					p.packFiltered(to, pair, r0, r1)
-				} else {
-					row, _ := pair.A.steps()
-					p.packPanel(to, r1-r0, pair, &pair.A, at(pair.A.Data, (p.row0+r0)*row), pair.K)
-				}
-				k0 += p.kern.words(pair.K)
+			to := floats(dst, p.kern.panelFloats(p.starts[x])*(r1-r0))
+			if pair.FilterA != nil {
+				p.packFiltered(to, pair, r0, r1)
+			} else {
+				row, _ := pair.A.steps()
+				p.packPanel(to, r1-r0, pair, &pair.A, at(pair.A.Data, (p.row0+r0)*row), pair.K)
 			}
 		}
 	}
@@ -187,7 +205,7 @@ func (p *packed) tiles(i int) {
 		k := min(stretch, p.depth-k0)
 		b, step := p.ready(k0, k, n0)
 		if b == nil {
-			step = p.kern.columnFloats(k)
+			step = p.column(k0+k) - p.column(k0)
 			b = s.b.take(ceil(n1-n0, nr)*nr*step + packSlack)
 			p.packCols(s, b, k0, k, n0, n1)
 		}
@@ -208,9 +226,16 @@ func (p *packed) multiply(b []float32, step, k0, k, n0, n1, first, last int) {
 		if k0 == 0 {
 			bias = c.biasAt(col)
 		}
-		p.kern.tile(r1-r0, k, floats(a, p.kern.panelFloats(k0)*(r1-r0)), floats(b, (col-n0)*step), floats(c.C, (p.row0+r0)*c.LDC+col), c.LDC, min(nr, n1-col), add, bias, ahead)
+		from, to, cols := floats(b, (col-n0)*step), floats(c.C, (p.row0+r0)*c.LDC+col), min(nr, n1-col)
+		panel := floats(a, p.kern.panelFloats(k0)*(r1-r0))
+		if p.kern.pieces > 0 {
+			whole := max(0, min(k, p.whole-k0))
+			p.kern.pieceTile(r1-r0, whole, k-whole, panel, from, to, c.LDC, cols, add, bias, ahead)
+			return
+		}
+		p.kern.tile(r1-r0, k, panel, from, to, c.LDC, cols, add, bias, ahead)
 	}
-	if last-first <= fewPanels && p.kern.columnFloats(k)*(n1-n0) > fits {
+	if last-first <= fewPanels && step*(n1-n0) > fits {
 		for col := n0; col < n1; col += nr {
 			for n := first; n < last; n++ {
 				tile(n, col, 0)
@@ -245,74 +270,56 @@ func (p *packed) words(pair *Pair) int {
 	if pair.idle() {
 		return 0
 	}
-	return p.kern.words(pair.K) * p.kern.parts(pair)
+	return p.kern.words(pair.K)
 }
 
 // packCols packs columns [n0,n1) of B for k words of the k axis from k0, into
 // panels [k][nr].
 func (p *packed) packCols(s *scratch, b []float32, k0, k, n0, n1 int) {
-	nr, start := p.kern.nr, 0
+	step := p.column(k0+k) - p.column(k0)
 	for x := range p.c.Pairs {
-		pair := &p.c.Pairs[x]
-		if pair.idle() {
-			continue
-		}
+		pair, start := &p.c.Pairs[x], p.starts[x]
 		words := p.words(pair)
 		from, to := max(k0, start), min(k0+k, start+words)
-		if from < to {
-			first := (from - start) * p.kern.pairSize
-			last := min(pair.K, (to-start)*p.kern.pairSize)
-			at, step := p.kern.columnFloats(from-k0), p.kern.columnFloats(k)
-			switch {
-			case p.kern.parts(pair) > 1:
-				p.packParts(s, b, pair, k0, k, start, n0, n1)
-			case pair.Ready != nil && pair.Ready.kern == p.kern:
-				p.copyReady(b, pair.Ready, at, step, from-start, to-start, n0, n1)
-			case pair.B.Elem.Quantized() || pair.FilterB != nil:
-				p.packComputed(s, b, pair, at, step, first, last, n0, n1)
-			default:
-				p.packB(b[at*nr:], &pair.B, step, first, last, n0, n1)
-			}
+		if from >= to {
+			continue
 		}
-		start += words
+		first := (from - start) * p.kern.pairSize
+		last := min(pair.K, (to-start)*p.kern.pairSize)
+		begin := p.column(from) - p.column(k0)
+		switch {
+		case pair.Ready != nil && pair.Ready.kern == p.kern:
+			p.copyReady(b, pair, begin, step, from-start, to-start, n0, n1)
+		case pair.B.Elem.Quantized() || pair.FilterB != nil:
+			p.packComputed(s, b, pair, begin, step, first, last, n0, n1)
+		default:
+			p.packB(b[begin*p.kern.nr:], pair, &pair.B, step, first, last, n0, n1)
+		}
 	}
 }
 
-// packParts is packCols for one pair whose B is taken apart: piece after piece from
-// word start of the k axis on.
-func (p *packed) packParts(s *scratch, b []float32, pair *Pair, k0, k, start, n0, n1 int) {
-	words := p.kern.words(pair.K)
-	for _, part := range p.kern.part {
-		from, to := max(k0, start), min(k0+k, start+words)
-		if from < to {
-			first := (from - start) * p.kern.pairSize
-			piece := *pair
-			piece.FilterB = part
-			p.packComputed(s, b, &piece, from-k0, k, first, min(pair.K, (to-start)*p.kern.pairSize), n0, n1)
-		}
-		start += words
+// packB packs rows [first,last) of columns [n0,n1) of op(B) of a pair, which lies as m
+// does, into panels whose columns are step floats apart.
+func (p *packed) packB(b []float32, pair *Pair, m *Matrix, step, first, last, n0, n1 int) {
+	nr, pack, across := p.kern.nr, p.kern.pack, p.kern.across
+	if p.kern.apart(pair) {
+		pack, across = p.kern.packApart, p.kern.acrossApart
 	}
-}
-
-// packB packs rows [first,last) of columns [n0,n1) of op(B) into panels whose columns
-// are step floats apart.
-func (p *packed) packB(b []float32, m *Matrix, step, first, last, n0, n1 int) {
-	nr := p.kern.nr
 	row, col := m.steps()
 	src := func(t, n int) unsafe.Pointer { return at(m.Data, t*row+n*col) }
 	n := n0
-	if panels := (n1 - n0) / nr; panels > 1 && !m.Trans && p.kern.across != nil {
+	if panels := (n1 - n0) / nr; panels > 1 && !m.Trans && across != nil {
 		run := max(1, p.kern.run)
 		whole := (last - first) / (run * p.kern.pairSize) * run
 		odd := first + whole*p.kern.pairSize // the rows that make no whole run, if any
-		p.kern.across(floats(b, 0), step*nr, src(first, n0), m.Elem, row, panels, odd-first)
+		across(floats(b, 0), step*nr, src(first, n0), m.Elem, row, panels, odd-first)
 		for ; n < n0+panels*nr; n += nr {
 			if odd < last {
-				p.kern.pack(floats(b, (n-n0)*step+p.kern.columnFloats(whole)*nr), nr, src(odd, n), m.Elem, col, row, nr, last-odd, 1)
+				pack(floats(b, (n-n0)*step+p.kern.columnFloats(pair, whole)*nr), nr, src(odd, n), m.Elem, col, row, nr, last-odd, 1)
 			}
 		}
 	}
 	for ; n < n1; n += nr {
-		p.kern.pack(floats(b, (n-n0)*step), nr, src(first, n), m.Elem, col, row, min(nr, n1-n), last-first, 1)
+		pack(floats(b, (n-n0)*step), nr, src(first, n), m.Elem, col, row, min(nr, n1-n), last-first, 1)
 	}
 }

@@ -12,17 +12,15 @@ type Prepacked struct {
 // elements, in floats.
 func (e *Engine) PrepackedFloats(elem Elem, k, n int) int {
 	p := e.packing(elem, k)
-	return ceil(n, p.kern.nr)*p.kern.nr*p.kern.columnFloats(p.words(&Pair{K: k, Alpha: 1})) + packSlack
+	return ceil(n, p.kern.nr)*p.kern.nr*p.column(p.depth) + packSlack
 }
 
 // Prepack packs op(B) [k,n] into dst, of PrepackedFloats elements, which the
 // result keeps. A product with it has the bits that it has without.
 func (e *Engine) Prepack(dst []float32, b Matrix, k, n int) *Prepacked {
 	p := e.packing(b.Elem, k)
-	c := Call{M: 1, N: n, LDC: n, Pairs: []Pair{{B: b, K: k, Alpha: 1}}}
-	p.c = &c
-	words := p.words(&c.Pairs[0])
-	step := p.kern.columnFloats(words)
+	p.c.Pairs[0].B = b
+	step := p.column(p.depth)
 	out := &Prepacked{data: dst, kern: p.kern, step: step}
 	e.pool.Run(ceil(n, p.kern.nr), func(i int) {
 		s := e.borrow()
@@ -30,7 +28,7 @@ func (e *Engine) Prepack(dst []float32, b Matrix, k, n int) *Prepacked {
 		n0 := i * p.kern.nr
 		// What is written behind a panel is the beginning of the next.
 		panel := s.b.take(p.kern.nr*step + packSlack)
-		p.packCols(s, panel, 0, words, n0, min(n, n0+p.kern.nr))
+		p.packCols(s, panel, 0, p.depth, n0, min(n, n0+p.kern.nr))
 		copy(dst[n0*step:], panel[:p.kern.nr*step])
 	})
 	return out
@@ -38,22 +36,21 @@ func (e *Engine) Prepack(dst []float32, b Matrix, k, n int) *Prepacked {
 
 // packing is what the packed way of this engine packs k elements along k by.
 func (e *Engine) packing(elem Elem, k int) *packed {
-	c := Call{M: sixthsRows, Pairs: []Pair{{B: Matrix{Elem: elem}, K: k, Alpha: 1}}}
-	return &packed{job: &job{e: e, k: e.k}, kern: e.k.panelKernels(&c, e.Rounds())}
+	c := &Call{M: sixthsRows, Pairs: []Pair{{B: Matrix{Elem: elem}, K: k, Alpha: 1}}}
+	p := &packed{job: &job{e: e, k: e.k, c: c}, kern: e.k.panelKernels(c, e.Rounds())}
+	p.layOut()
+	return p
 }
 
 // ready gives k words from k0 of columns from n0 where they lie packed already,
 // and how many floats apart columns of panels are.
 func (p *packed) ready(k0, k, n0 int) (b []float32, step int) {
-	start := 0
 	for x := range p.c.Pairs {
-		pair := &p.c.Pairs[x]
-		words := p.words(pair)
-		if pair.Ready != nil && pair.Ready.kern == p.kern && k0 >= start && k0+k <= start+words {
+		pair, start := &p.c.Pairs[x], p.starts[x]
+		if pair.Ready != nil && pair.Ready.kern == p.kern && k0 >= start && k0+k <= start+p.words(pair) {
 			step = pair.Ready.step
-			return pair.Ready.data[n0*step+p.kern.columnFloats(k0-start)*p.kern.nr:], step
+			return pair.Ready.data[n0*step+p.kern.columnFloats(pair, k0-start)*p.kern.nr:], step
 		}
-		start += words
 	}
 	return nil, 0
 }
@@ -61,9 +58,9 @@ func (p *packed) ready(k0, k, n0 int) (b []float32, step int) {
 // copyReady is packCols for words [from,to) of one pair that is packed already; they
 // begin so many floats of a column behind where the panels do, whose columns are step
 // floats apart.
-func (p *packed) copyReady(b []float32, r *Prepacked, begin, step, from, to, n0, n1 int) {
-	nr := p.kern.nr
-	from, to = p.kern.columnFloats(from), p.kern.columnFloats(to)
+func (p *packed) copyReady(b []float32, pair *Pair, begin, step, from, to, n0, n1 int) {
+	r, nr := pair.Ready, p.kern.nr
+	from, to = p.kern.columnFloats(pair, from), p.kern.columnFloats(pair, to)
 	for n := n0; n < n1; n += nr {
 		copy(b[(n-n0)*step+begin*nr:], r.data[n*r.step+from*nr:n*r.step+to*nr])
 	}

@@ -90,7 +90,8 @@ func (p *packed) packComputed(s *scratch, b []float32, pair *Pair, begin, step, 
 					p.job.k.widen(wide[i*ld:][:last-first], whole, pair.B, (n+i)*pair.B.Stride+first)
 				}
 			}
-			p.kern.pack(floats(b, (n-n0)*step+begin*nr), nr, floats(wide, 0), F32, 4*ld, 4, lanes, last-first, 1)
+			m := Of(wide, ld).T()
+			p.packB(b[(n-n0)*step+begin*nr:], pair, &m, step, 0, last-first, 0, lanes)
 		}
 		return
 	}
@@ -105,8 +106,8 @@ func (p *packed) packComputed(s *scratch, b []float32, pair *Pair, begin, step, 
 				p.job.k.widen(wide[i*ld:][:n1-n0], whole, pair.B, (t+i)*pair.B.Stride+n0)
 			}
 		}
-		at, m := begin+p.kern.columnFloats((t-first)/p.kern.pairSize), Of(wide, ld)
-		p.packB(b[at*nr:], &m, step, 0, rows, 0, n1-n0)
+		at, m := begin+p.kern.columnFloats(pair, (t-first)/p.kern.pairSize), Of(wide, ld)
+		p.packB(b[at*nr:], pair, &m, step, 0, rows, 0, n1-n0)
 	}
 }
 

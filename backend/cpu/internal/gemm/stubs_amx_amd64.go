@@ -9,50 +9,25 @@ package gemm
 //go:noescape
 func tilesAMXx1(config *byte, rows int, k int, a *float32, b *float32, panel int, c *float32, ldc int, tiles int, add bool, ahead int)
 
-// dst[rows,32] = a·b of pairs, k runs of 16 words, a of three pieces for each run of b; step and ldc in bytes, rows from 1 to 16, which config says too. It fetches as many rows of c.
+// dst[rows,32] = a·b of pairs, a of three pieces for each run of 16 words, b of one for k runs and then for apart runs of three, from the least; step and ldc in bytes, rows from 1 to 16, which config says too. It fetches as many rows of c.
 //
 //go:noescape
-func thirdsAMXx1(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, c *float32, ldc int, ahead int)
-
-// dst[rows,32] = a·b of pairs, k runs of 16 words, a and b of three pieces for each run, those of b from the least; step and ldc in bytes, rows from 1 to 16, which config says too. It fetches as many rows of c.
-//
-//go:noescape
-func sixthsAMXx1(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, c *float32, ldc int, ahead int)
+func piecesAMXx1(config *byte, rows int, k int, apart int, a *float32, b *float32, dst *float32, step int, c *float32, ldc int, ahead int)
 
 // C[rows,32·tiles] = (C if add) + a·b of pairs, k runs of 16 words, panels of b side by side; panel and ldc in bytes, rows from 17 to 32, which config says too.
 //
 //go:noescape
 func tilesAMXx2(config *byte, rows int, k int, a *float32, b *float32, panel int, c *float32, ldc int, tiles int, add bool, ahead int)
 
-// dst[rows,32] = a·b of pairs, k runs of 16 words, a of three pieces for each run of b; step and ldc in bytes, rows from 17 to 32, which config says too. It fetches as many rows of c.
+// dst[rows,32] = a·b of pairs, a of three pieces for each run of 16 words, b of one for k runs and then for apart runs of three, from the least; step and ldc in bytes, rows from 17 to 32, which config says too. It fetches as many rows of c.
 //
 //go:noescape
-func thirdsAMXx2(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, c *float32, ldc int, ahead int)
-
-// dst[rows,32] = a·b of pairs, k runs of 16 words, a and b of three pieces for each run, those of b from the least; step and ldc in bytes, rows from 17 to 32, which config says too. It fetches as many rows of c.
-//
-//go:noescape
-func sixthsAMXx2(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, c *float32, ldc int, ahead int)
+func piecesAMXx2(config *byte, rows int, k int, apart int, a *float32, b *float32, dst *float32, step int, c *float32, ldc int, ahead int)
 
 // dst[i·64+p·part+t·step] = thirds p of the 32 elements alpha·src[i·lane+32·t·4] on, strides in bytes, i < rows, 32·t < k, rows > 0, k > 0; zeroes from k on.
 //
 //go:noescape
 func rowsThirds(dst *float32, part int, step int, src *byte, lane int, rows int, k int, alpha float32)
-
-// dst[i] = third 0 of src[i], i < n.
-//
-//go:noescape
-func third512x0(dst *float32, src *float32, n int)
-
-// dst[i] = third 1 of src[i], i < n.
-//
-//go:noescape
-func third512x1(dst *float32, src *float32, n int)
-
-// dst[i] = third 2 of src[i], i < n.
-//
-//go:noescape
-func third512x2(dst *float32, src *float32, n int)
 
 // dst[t·width+4i] = the pair alpha·src[i·lane+2t·4], strides in bytes, i < 16 with zeroes from rows on, 2t < k.
 //

@@ -45,8 +45,8 @@ func (k *kernels) panelKernels(c *Call, rounds bool) *kernels {
 	return k
 }
 
-// apart lists the kernels beside the usual ones that c may take, or a smaller call.
-func (k *kernels) apart(c *Call) (list []*kernels) {
+// others lists the kernels beside the usual ones that c may take, or a smaller call.
+func (k *kernels) others(c *Call) (list []*kernels) {
 	if k.thirds == nil {
 		return nil
 	}
@@ -60,13 +60,4 @@ func (k *kernels) apart(c *Call) (list []*kernels) {
 		}
 	}
 	return list
-}
-
-// parts is how many pieces the elements of B of a pair are packed in, one behind the
-// other along k.
-func (k *kernels) parts(p *Pair) int {
-	if p.B.Elem == F32 {
-		return max(1, len(k.part))
-	}
-	return 1
 }

@@ -7,40 +7,25 @@ import "unsafe"
 // thirds is how many bfloat16 a float32 is the sum of.
 const thirds = 3
 
-// thirdsTile is a tile whose A has three words for each of B. Sums of a stretch are
+// piecesTile is a tile whose A has three words for each of B, or each three of B's, of
+// whose products it makes the six that a float32 has bits for. Sums of a stretch are
 // added up before they are added to C, as float32 has them elsewhere.
-func thirdsTile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer, ahead int) {
-	piecesTile(rows, k, a, b, c, ldc, cols, add, bias, ahead, false)
-}
-
-// sixthsTile is a tile whose A and B have three pieces for each word, those of B the
-// least first, of which it multiplies the six pairs that a float32 has bits for.
-func sixthsTile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer, ahead int) {
-	piecesTile(rows, k, a, b, c, ldc, cols, add, bias, ahead, true)
-}
-
-func piecesTile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer, ahead int, both bool) {
+func piecesTile(rows, k, apart int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer, ahead int) {
 	if cols == amxCols && bias == nil && !add {
-		piecesProduct(rows, k, a, b, (*float32)(c), 4*ldc, c, 4*ldc, ahead, both)
+		piecesProduct(rows, k, apart, a, b, (*float32)(c), 4*ldc, c, 4*ldc, ahead)
 		return
 	}
 	var sums [amxRows * amxCols]float32
-	piecesProduct(rows, k, a, b, &sums[0], 4*amxCols, c, 4*ldc, ahead, both)
+	piecesProduct(rows, k, apart, a, b, &sums[0], 4*amxCols, c, 4*ldc, ahead)
 	mergeTile(rows, &sums[0], (*float32)(c), 4*ldc, cols, add, (*float32)(bias))
 }
 
-func piecesProduct(rows, k int, a, b unsafe.Pointer, dst *float32, step int, c unsafe.Pointer, ldc, ahead int, both bool) {
-	config, runs := &amxConfigs[rows][0], k/amxRun
-	high := rows > amxRows/2
-	switch {
-	case both && high:
-		sixthsAMXx2(config, rows, runs, (*float32)(a), (*float32)(b), dst, step, (*float32)(c), ldc, ahead)
-	case both:
-		sixthsAMXx1(config, rows, runs, (*float32)(a), (*float32)(b), dst, step, (*float32)(c), ldc, ahead)
-	case high:
-		thirdsAMXx2(config, rows, runs, (*float32)(a), (*float32)(b), dst, step, (*float32)(c), ldc, ahead)
-	default:
-		thirdsAMXx1(config, rows, runs, (*float32)(a), (*float32)(b), dst, step, (*float32)(c), ldc, ahead)
+func piecesProduct(rows, k, apart int, a, b unsafe.Pointer, dst *float32, step int, c unsafe.Pointer, ldc, ahead int) {
+	config := &amxConfigs[rows][0]
+	if rows > amxRows/2 {
+		piecesAMXx2(config, rows, k/amxRun, apart/amxRun, (*float32)(a), (*float32)(b), dst, step, (*float32)(c), ldc, ahead)
+	} else {
+		piecesAMXx1(config, rows, k/amxRun, apart/amxRun, (*float32)(a), (*float32)(b), dst, step, (*float32)(c), ldc, ahead)
 	}
 }
 
@@ -50,65 +35,58 @@ func thirdsPackA(dst unsafe.Pointer, rows int, src unsafe.Pointer, elem Elem, ro
 	rowsThirds((*float32)(dst), amxLine*rows, thirds*amxLine*rows, (*byte)(src), row, rows, k, alpha)
 }
 
-// thirdsPart is a filter of each third.
-var thirdsPart = [thirds]Filter{
-	func(dst, src []float32, _ int) { third512x0(&dst[0], &src[0], len(src)) },
-	func(dst, src []float32, _ int) { third512x1(&dst[0], &src[0], len(src)) },
-	func(dst, src []float32, _ int) { third512x2(&dst[0], &src[0], len(src)) },
-}
-
 // A run of a panel of B that is taken apart: elements along k, and bytes of each piece.
 const (
-	sixthsRun   = 2 * amxRun
-	sixthsPiece = 4 * amxRun * amxCols
+	apartRun   = 2 * amxRun
+	apartPiece = 4 * amxRun * amxCols
 )
 
-// sixthsPack is pack for panels of B, alpha being 1: the pieces of a run, the least first, then those
+// apartPack is pack for panels of B, alpha being 1: the pieces of a run, the least first, then those
 // of the next.
-func sixthsPack(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, _ float32) {
-	for t := 0; t < k; t += sixthsRun {
-		run := min(sixthsRun, k-t)
+func apartPack(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, _ float32) {
+	for t := 0; t < k; t += apartRun {
+		run := min(apartRun, k-t)
 		if elem == F32 {
-			sixthsRunOf(dst, at(src, t*step), lane, step, lanes, run)
+			apartRunOf(dst, at(src, t*step), lane, step, lanes, run)
 		} else {
-			sixthsWidened(dst, at(src, t*step), elem, lane, step, lanes, run)
+			apartWidened(dst, at(src, t*step), elem, lane, step, lanes, run)
 		}
-		dst = at(dst, thirds*sixthsPiece)
+		dst = at(dst, thirds*apartPiece)
 	}
 }
 
-// sixthsRunOf packs a run of float32.
-func sixthsRunOf(dst, src unsafe.Pointer, lane, step, lanes, k int) {
+// apartRunOf packs a run of float32.
+func apartRunOf(dst, src unsafe.Pointer, lane, step, lanes, k int) {
 	if words := ceil(k, 2); words < amxRun {
 		clear(unsafe.Slice((*float32)(dst), thirds*amxRun*amxCols))
 	}
 	const width, vec = 4 * amxCols, amxCols / 2
 	if lane == F32.Size() {
 		zip512Third2x2((*float32)(dst), width, (*byte)(src), step, lanes, k, 1)
-		zip512Third1x2((*float32)(at(dst, sixthsPiece)), width, (*byte)(src), step, lanes, k, 1)
-		zip512Third0x2((*float32)(at(dst, 2*sixthsPiece)), width, (*byte)(src), step, lanes, k, 1)
+		zip512Third1x2((*float32)(at(dst, apartPiece)), width, (*byte)(src), step, lanes, k, 1)
+		zip512Third0x2((*float32)(at(dst, 2*apartPiece)), width, (*byte)(src), step, lanes, k, 1)
 		return
 	}
 	for i := 0; i < amxCols; i += vec {
 		rows, from := max(0, min(vec, lanes-i)), (*byte)(at(src, min(i, lanes-1)*lane))
 		to := at(dst, 4*i)
 		pairs512Third2((*float32)(to), width, from, lane, rows, k, 1)
-		pairs512Third1((*float32)(at(to, sixthsPiece)), width, from, lane, rows, k, 1)
-		pairs512Third0((*float32)(at(to, 2*sixthsPiece)), width, from, lane, rows, k, 1)
+		pairs512Third1((*float32)(at(to, apartPiece)), width, from, lane, rows, k, 1)
+		pairs512Third0((*float32)(at(to, 2*apartPiece)), width, from, lane, rows, k, 1)
 	}
 }
 
-// sixthsWidened packs a run of 16 bits each.
-func sixthsWidened(dst, src unsafe.Pointer, elem Elem, lane, step, lanes, k int) {
-	var wide [sixthsRun * amxCols]float32
+// apartWidened packs a run of 16 bits each.
+func apartWidened(dst, src unsafe.Pointer, elem Elem, lane, step, lanes, k int) {
+	var wide [apartRun * amxCols]float32
 	to, width := unsafe.Pointer(&wide[0]), 4*amxCols
 	if lane == elem.Size() {
 		widenRows512(&wide[0], width, src, elem, step, lanes, k)
-		sixthsRunOf(dst, to, F32.Size(), width, lanes, k)
+		apartRunOf(dst, to, F32.Size(), width, lanes, k)
 		return
 	}
 	widenRows512(&wide[0], width, src, elem, lane, k, lanes)
-	sixthsRunOf(dst, to, width, F32.Size(), lanes, k)
+	apartRunOf(dst, to, width, F32.Size(), lanes, k)
 }
 
 // widenRows512 writes rows of at most 32 elements as float32.
@@ -120,18 +98,18 @@ func widenRows512(dst *float32, width int, src unsafe.Pointer, elem Elem, step, 
 	}
 }
 
-// sixthsAcross is across for panels of B.
-func sixthsAcross(dst unsafe.Pointer, panel int, src unsafe.Pointer, elem Elem, step, panels, k int) {
-	for t := 0; t < k; t += sixthsRun {
-		from, to := at(src, t*step), at(dst, t/sixthsRun*thirds*sixthsPiece)
+// apartAcross is across for panels of B.
+func apartAcross(dst unsafe.Pointer, panel int, src unsafe.Pointer, elem Elem, step, panels, k int) {
+	for t := 0; t < k; t += apartRun {
+		from, to := at(src, t*step), at(dst, t/apartRun*thirds*apartPiece)
 		if elem == F32 {
-			across512PairsThird2((*float32)(to), 4*panel, (*byte)(from), step, panels, sixthsRun)
-			across512PairsThird1((*float32)(at(to, sixthsPiece)), 4*panel, (*byte)(from), step, panels, sixthsRun)
-			across512PairsThird0((*float32)(at(to, 2*sixthsPiece)), 4*panel, (*byte)(from), step, panels, sixthsRun)
+			across512PairsThird2((*float32)(to), 4*panel, (*byte)(from), step, panels, apartRun)
+			across512PairsThird1((*float32)(at(to, apartPiece)), 4*panel, (*byte)(from), step, panels, apartRun)
+			across512PairsThird0((*float32)(at(to, 2*apartPiece)), 4*panel, (*byte)(from), step, panels, apartRun)
 			continue
 		}
 		for p := range panels {
-			sixthsWidened(at(to, 4*p*panel), at(from, p*amxCols*elem.Size()), elem, elem.Size(), step, amxCols, sixthsRun)
+			apartWidened(at(to, 4*p*panel), at(from, p*amxCols*elem.Size()), elem, elem.Size(), step, amxCols, apartRun)
 		}
 	}
 }
