@@ -64,3 +64,40 @@ func TestAllBitsCount(t *testing.T) {
 		}
 	})
 }
+
+// A product of float32 is as near to its sum in float64 as rounding every sum of a
+// stretch allows, taken apart or not.
+func TestRoundingErrors(t *testing.T) {
+	const m, n, k = 130, 100, 2048
+	r := rand.New(rand.NewPCG(5, 5))
+	a, b := newMatrix(t, r, m, k, gemm.F32, false, 0), newMatrix(t, r, k, n, gemm.F32, true, 0)
+	for i := range k { // all bits, whatever newMatrix has drawn
+		for x := range m {
+			a.put(x, i, float32(r.NormFloat64()))
+		}
+		for x := range n {
+			b.put(i, x, float32(r.NormFloat64()))
+		}
+	}
+	var want [m * n]float64
+	size := 0.0
+	for i := range m {
+		for j := range n {
+			for x := range k {
+				want[i*n+j] += a.values[i*k+x] * b.values[x*n+j]
+			}
+			size += want[i*n+j] * want[i*n+j]
+		}
+	}
+	eachISA(t, func(t *testing.T, isa gemm.ISA) {
+		p := newProblem(r, m, n, 0, false, false)
+		p.add(a, b, 1)
+		c, off := p.compute(t, engine(t, 2, isa).Run), 0.0
+		for i, w := range want {
+			d := float64(c[i/n*p.LDC+i%n]) - w
+			off += d * d
+		}
+		t.Logf("root mean square: %.2g of the result's", math.Sqrt(off/size))
+		require.Less(t, math.Sqrt(off/size), 5e-7)
+	})
+}
