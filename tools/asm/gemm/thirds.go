@@ -13,8 +13,8 @@ const thirds = 3
 
 // thirdKernels emits what takes floats apart.
 func thirdKernels() {
-	newSplitter().packRows()
-	pieceConstants = newPieceBits()
+	splits = newSplitter()
+	splits.packRows()
 	for _, e := range thirdsOf {
 		transposePairs(e, false)
 		copyAcrossPairs(e)
@@ -25,97 +25,63 @@ func thirdKernels() {
 // thirdsOf are float32 of which one piece is loaded, the largest first.
 var thirdsOf = [thirds]elem{{"Third0", f32.size, 1}, {"Third1", f32.size, 2}, {"Third2", f32.size, 3}}
 
-// pieceBits are constants that take floats apart, wherever no registers are left
-// for them.
-type pieceBits struct{ sign, rest, top, least, quiet Mem }
-
-var pieceConstants *pieceBits
-
-func newPieceBits() *pieceBits {
-	g := GLOBL("pieceBits", 8|16)
-	words := []uint32{1 << 31, 1<<31 - 1, 0xffff0000, 1 << 23, 0x7fc00000}
-	at := make([]Mem, len(words))
-	for i, w := range words {
-		DATA(4*i, U32(w))
-		at[i] = g.Offset(4 * i)
-	}
-	return &pieceBits{at[0], at[1], at[2], at[3], at[4]}
-}
-
-// take makes x its third number part, as split does. It uses Z27, Z28, K4 and K5.
-func (b *pieceBits) take(x reg.VecPhysical, part int) {
-	const unordered = 3
-	signs, rest, some, nan := reg.Z28, reg.Z27, reg.K4, reg.K5
-	VPTESTMD_BCST(b.rest, x, some)
-	if part == 0 {
-		VCMPPS(U8(unordered), x, x, nan)
-	}
-	VPANDD_BCST(b.sign, x, signs)
-	VPANDD_BCST(b.rest, x, rest)
-	for i := range part + 1 {
-		VPANDD_BCST(b.top, rest, x)
-		if i < part {
-			VSUBPS(x, rest, rest)
-		}
-	}
-	VMAXPS_BCST(b.least, x, x)
-	VPORD_Z(signs, x, some, x)
-	if part == 0 {
-		VPBROADCASTD(b.quiet, nan, x)
-	}
-}
-
-// splitter names the registers of what takes 16 floats apart.
+// splitter is constants in memory, where no registers are left for them, by which
+// floats are taken apart.
 type splitter struct {
-	odds Mem // constant 1, 3, 5 …: the upper halves of two registers
-
-	sign, top, least, quiet, none reg.VecPhysical // constants
-	signs, rest                   reg.VecPhysical
-	some, nan                     reg.OpmaskPhysical
+	sign, rest, top, least, quiet Mem
+	odds                          Mem // 1, 3, 5 …: the upper halves of two registers
 }
+
+// splits is what an elem that is a piece is loaded by.
+var splits *splitter
 
 func newSplitter() *splitter {
-	s := &splitter{sign: reg.Z31, top: reg.Z30, least: reg.Z29, quiet: reg.Z28, none: reg.Z27,
-		signs: reg.Z26, rest: reg.Z25, some: reg.K4, nan: reg.K5}
-	s.odds = GLOBL("upperWords512", 8|16)
+	bits := GLOBL("pieceBits", 8|16)
+	for i, w := range []uint32{1 << 31, 1<<31 - 1, 0xffff0000, 1 << 23, 0x7fc00000} {
+		DATA(4*i, U32(w))
+	}
+	s := &splitter{bits, bits.Offset(4), bits.Offset(8), bits.Offset(12), bits.Offset(16), GLOBL("upperWords512", 8|16)}
 	for i := range 16 {
 		DATA(4*i, U32(uint32(4*i+1|(4*i+3)<<16)))
 	}
 	return s
 }
 
-// constants loads them.
-func (s *splitter) constants() {
-	for _, c := range []struct {
-		z    reg.VecPhysical
-		bits uint32
-	}{{s.sign, 1 << 31}, {s.top, 0xffff0000}, {s.least, 1 << 23}, {s.quiet, 0x7fc00000}} {
-		MOVL(U32(c.bits), reg.EAX)
-		VPBROADCASTD(reg.EAX, c.z)
-	}
-	zero(s.none)
-}
-
-// split makes the parts of x, the largest first, all of the sign of x. Those that
+// split makes the parts of x, the largest first, all of the sign of x, but for those
+// without a register; x may be one of them. Those that
 // would be nothing, and those that tiles take for nothing, are the least normal
 // number, unless x is 0: its product with an infinity is an infinity then, not NaN.
-func (s *splitter) split(x reg.VecPhysical, parts []reg.VecPhysical) {
-	const unequal, unordered = 4, 3
-	VCMPPS(U8(unequal), s.none, x, s.some)
-	VCMPPS(U8(unordered), x, x, s.nan)
-	VPANDD(s.sign, x, s.signs)
-	VPANDND(x, s.sign, s.rest)
+// It uses Z26 to Z28, K4 and K5.
+func (s *splitter) split(x reg.VecPhysical, parts ...reg.VecPhysical) {
+	const unordered = 3
+	signs, rest, piece, some, nan := reg.Z28, reg.Z27, reg.Z26, reg.K4, reg.K5
+	VPTESTMD_BCST(s.rest, x, some)
+	if parts[0] != nil {
+		VCMPPS(U8(unordered), x, x, nan)
+	}
+	VPANDD_BCST(s.sign, x, signs)
+	VPANDD_BCST(s.rest, x, rest)
 	for i, z := range parts {
-		VPANDD(s.top, s.rest, z)
+		VPANDD_BCST(s.top, rest, piece)
 		if i < len(parts)-1 {
-			VSUBPS(z, s.rest, s.rest)
+			VSUBPS(piece, rest, rest)
 		}
-		VMAXPS(s.least, z, z) // and of NaN, what is left of an infinity
-		VPORD_Z(s.signs, z, s.some, z)
+		if z == nil {
+			continue
+		}
+		VMAXPS_BCST(s.least, piece, piece) // and of NaN, what is left of an infinity
+		VPORD_Z(signs, piece, some, z)
 		if i == 0 {
-			VMOVAPS(s.quiet, s.nan, z)
+			VPBROADCASTD(s.quiet, nan, z)
 		}
 	}
+}
+
+// take makes x one of its parts.
+func (s *splitter) take(x reg.VecPhysical, part int) {
+	parts := make([]reg.VecPhysical, part+1)
+	parts[part] = x
+	s.split(x, parts...)
 }
 
 // packRows emits packRows for panels of thirds.
@@ -125,8 +91,7 @@ func (s *splitter) packRows() {
 		"dst[i·64+p·part+t·step] = thirds p of the 32 elements alpha·src[i·lane+32·t·4] on, strides in bytes, i < rows, 32·t < k, rows > 0, k > 0; zeroes from k on.")
 	w, part := newRowLoop(), reg.RDX
 	param("part", part)
-	alpha, odds := reg.Z24, reg.Z23
-	s.constants()
+	alpha, odds := reg.Z31, reg.Z30
 	a, _ := Param("alpha").Resolve()
 	VBROADCASTSS(a.Addr, alpha)
 	VMOVDQU64(s.odds, odds)
@@ -135,7 +100,7 @@ func (s *splitter) packRows() {
 	w.emit(f32.size, func(masks ...reg.OpmaskPhysical) {
 		w.loadRun(f32, alpha, x, masks)
 		for i, z := range x {
-			s.split(z, parts[i])
+			s.split(z, parts[i]...)
 		}
 		for i := range thirds {
 			VPERMT2W(parts[1][i], odds, parts[0][i])

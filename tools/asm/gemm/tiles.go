@@ -86,19 +86,6 @@ func (t *tileRegisters) begin() {
 	}
 }
 
-// fetch asks for line n of a run of A that lies far ahead, of so many, and with the
-// first of them for rows of C, step bytes apart.
-func (t *tileRegisters) fetch(n, lines, rows int, step func()) {
-	if n < lines {
-		PREFETCHT1(Mem{Base: t.far, Disp: n * tileBytes})
-	}
-	if n < rows {
-		PREFETCHT0(Mem{Base: t.next})
-		PREFETCHT0(Mem{Base: t.next, Disp: tileBytes})
-		step()
-	}
-}
-
 // tilesAMX emits C[rows,32·tiles] = (C if add) + a·b for a panel of A and panels
 // of B, high registers of rows: tile by tile, so that A stays in the nearest
 // cache while B passes, which must not drive it out of there: a fifth of the
@@ -120,12 +107,7 @@ func tilesAMX(high int) {
 	t.zero()
 	Label("begin")
 	LEAQ(Mem{Base: t.c[0], Disp: 2 * tileBytes}, t.next)
-	align()
-	Label("loop")
-	wholeWords.run(t, func(n int) { t.fetch(n, high, high, func() { ADDQ(t.ldc, t.next) }) })
-	ADDQ(I32(int32(high*tileBytes)), t.far)
-	DECQ(t.left)
-	JNZ(LabelRef("loop"))
+	wholeWords.loop("loop", t, t.ldc)
 	t.store()
 	for _, c := range t.c {
 		ADDQ(I32(2*tileBytes), c)
@@ -158,23 +140,40 @@ func piecesAMX(high int) {
 	param("c", t.next)
 	ldc, _ := Param("ldc").Resolve()
 	for i, w := range []tileWalk{thirdsOfA, thirdsOfBoth} {
-		loop, done := sprintf("loop%d", i), sprintf("done%d", i)
+		done := sprintf("done%d", i)
 		if i > 0 {
 			param("apart", t.left)
 		}
 		TESTQ(t.left, t.left)
 		JZ(LabelRef(done))
-		align()
-		Label(loop)
-		w.run(t, func(n int) { t.fetch(n, w.pieces*high, len(w.blocks)*high, func() { ADDQ(ldc.Addr, t.next) }) })
-		ADDQ(I32(int32(w.pieces*high*tileBytes)), t.far)
-		DECQ(t.left)
-		JNZ(LabelRef(loop))
+		w.loop(sprintf("loop%d", i), t, ldc.Addr)
 		Label(done)
 	}
 	t.store()
 	tileRelease()
 	RET()
+}
+
+// loop emits the products of what is left of the runs. With every register of A it
+// fetches a line of what lies far ahead of A, until it has all of a run, and first
+// some rows of C, ldc bytes apart.
+func (w tileWalk) loop(label string, t *tileRegisters, ldc Op) {
+	lines, rows := w.pieces*len(t.a), len(w.blocks)*len(t.a)
+	align()
+	Label(label)
+	w.run(t, func(n int) {
+		if n < lines {
+			PREFETCHT1(Mem{Base: t.far, Disp: n * tileBytes})
+		}
+		if n < rows {
+			PREFETCHT0(Mem{Base: t.next})
+			PREFETCHT0(Mem{Base: t.next, Disp: tileBytes})
+			ADDQ(ldc, t.next)
+		}
+	})
+	ADDQ(I32(int32(lines*tileBytes)), t.far)
+	DECQ(t.left)
+	JNZ(LabelRef(label))
 }
 
 // run emits the products of a run, a and b going on to the next; then is called

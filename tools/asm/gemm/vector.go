@@ -123,7 +123,7 @@ var (
 func (e elem) load(src Mem, dst reg.VecPhysical, mask ...reg.OpmaskPhysical) {
 	if e.piece > 0 {
 		f32.load(src, dst, mask...)
-		pieceConstants.take(dst, e.piece-1)
+		splits.take(dst, e.piece-1)
 		return
 	}
 	if len(mask) > 0 {

@@ -682,6 +682,13 @@ done1:
 	BYTE $0xc0
 	RET
 
+DATA pieceBits<>+0(SB)/4, $0x80000000
+DATA pieceBits<>+4(SB)/4, $0x7fffffff
+DATA pieceBits<>+8(SB)/4, $0xffff0000
+DATA pieceBits<>+12(SB)/4, $0x00800000
+DATA pieceBits<>+16(SB)/4, $0x7fc00000
+GLOBL pieceBits<>(SB), RODATA|NOPTR, $20
+
 DATA upperWords512<>+0(SB)/4, $0x00030001
 DATA upperWords512<>+4(SB)/4, $0x00070005
 DATA upperWords512<>+8(SB)/4, $0x000b0009
@@ -710,17 +717,8 @@ TEXT ·rowsThirds(SB), NOSPLIT, $0-60
 	MOVQ         rows+40(FP), R10
 	MOVQ         k+48(FP), CX
 	MOVQ         part+8(FP), DX
-	MOVL         $0x80000000, AX
-	VPBROADCASTD AX, Z31
-	MOVL         $0xffff0000, AX
-	VPBROADCASTD AX, Z30
-	MOVL         $0x00800000, AX
-	VPBROADCASTD AX, Z29
-	MOVL         $0x7fc00000, AX
-	VPBROADCASTD AX, Z28
-	VPXORD       Z27, Z27, Z27
-	VBROADCASTSS alpha+56(FP), Z24
-	VMOVDQU64    upperWords512<>+0(SB), Z23
+	VBROADCASTSS alpha+56(FP), Z31
+	VMOVDQU64    upperWords512<>+0(SB), Z30
 	MOVQ         CX, R11
 	SHRQ         $0x05, R11
 	ANDQ         $+31, CX
@@ -739,98 +737,98 @@ row:
 	JZ    tail
 
 loop:
-	VMOVUPS   (AX), Z0
-	VMULPS    Z24, Z0, Z0
-	VMOVUPS   64(AX), Z1
-	VMULPS    Z24, Z1, Z1
-	VCMPPS    $0x04, Z27, Z0, K4
-	VCMPPS    $0x03, Z0, Z0, K5
-	VPANDD    Z31, Z0, Z26
-	VPANDND   Z0, Z31, Z25
-	VPANDD    Z30, Z25, Z2
-	VSUBPS    Z2, Z25, Z25
-	VMAXPS    Z29, Z2, Z2
-	VPORD.Z   Z26, Z2, K4, Z2
-	VMOVAPS   Z28, K5, Z2
-	VPANDD    Z30, Z25, Z3
-	VSUBPS    Z3, Z25, Z25
-	VMAXPS    Z29, Z3, Z3
-	VPORD.Z   Z26, Z3, K4, Z3
-	VPANDD    Z30, Z25, Z4
-	VMAXPS    Z29, Z4, Z4
-	VPORD.Z   Z26, Z4, K4, Z4
-	VCMPPS    $0x04, Z27, Z1, K4
-	VCMPPS    $0x03, Z1, Z1, K5
-	VPANDD    Z31, Z1, Z26
-	VPANDND   Z1, Z31, Z25
-	VPANDD    Z30, Z25, Z5
-	VSUBPS    Z5, Z25, Z25
-	VMAXPS    Z29, Z5, Z5
-	VPORD.Z   Z26, Z5, K4, Z5
-	VMOVAPS   Z28, K5, Z5
-	VPANDD    Z30, Z25, Z6
-	VSUBPS    Z6, Z25, Z25
-	VMAXPS    Z29, Z6, Z6
-	VPORD.Z   Z26, Z6, K4, Z6
-	VPANDD    Z30, Z25, Z7
-	VMAXPS    Z29, Z7, Z7
-	VPORD.Z   Z26, Z7, K4, Z7
-	VPERMT2W  Z5, Z23, Z2
-	VMOVDQU64 Z2, (BX)
-	VPERMT2W  Z6, Z23, Z3
-	VMOVDQU64 Z3, (BX)(DX*1)
-	VPERMT2W  Z7, Z23, Z4
-	VMOVDQU64 Z4, (BX)(DX*2)
-	ADDQ      $+128, AX
-	ADDQ      R8, BX
-	DECQ      R12
-	JNZ       loop
+	VMOVUPS       (AX), Z0
+	VMULPS        Z31, Z0, Z0
+	VMOVUPS       64(AX), Z1
+	VMULPS        Z31, Z1, Z1
+	VPTESTMD.BCST pieceBits<>+4(SB), Z0, K4
+	VCMPPS        $0x03, Z0, Z0, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z0, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z0, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z2
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z2
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z3
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z4
+	VPTESTMD.BCST pieceBits<>+4(SB), Z1, K4
+	VCMPPS        $0x03, Z1, Z1, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z1, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z1, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z5
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z5
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z6
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z7
+	VPERMT2W      Z5, Z30, Z2
+	VMOVDQU64     Z2, (BX)
+	VPERMT2W      Z6, Z30, Z3
+	VMOVDQU64     Z3, (BX)(DX*1)
+	VPERMT2W      Z7, Z30, Z4
+	VMOVDQU64     Z4, (BX)(DX*2)
+	ADDQ          $+128, AX
+	ADDQ          R8, BX
+	DECQ          R12
+	JNZ           loop
 
 tail:
-	TESTQ     CX, CX
-	JZ        next
-	VMOVUPS.Z (AX), K1, Z0
-	VMULPS    Z24, Z0, Z0
-	VMOVUPS.Z 64(AX), K2, Z1
-	VMULPS    Z24, Z1, Z1
-	VCMPPS    $0x04, Z27, Z0, K4
-	VCMPPS    $0x03, Z0, Z0, K5
-	VPANDD    Z31, Z0, Z26
-	VPANDND   Z0, Z31, Z25
-	VPANDD    Z30, Z25, Z2
-	VSUBPS    Z2, Z25, Z25
-	VMAXPS    Z29, Z2, Z2
-	VPORD.Z   Z26, Z2, K4, Z2
-	VMOVAPS   Z28, K5, Z2
-	VPANDD    Z30, Z25, Z3
-	VSUBPS    Z3, Z25, Z25
-	VMAXPS    Z29, Z3, Z3
-	VPORD.Z   Z26, Z3, K4, Z3
-	VPANDD    Z30, Z25, Z4
-	VMAXPS    Z29, Z4, Z4
-	VPORD.Z   Z26, Z4, K4, Z4
-	VCMPPS    $0x04, Z27, Z1, K4
-	VCMPPS    $0x03, Z1, Z1, K5
-	VPANDD    Z31, Z1, Z26
-	VPANDND   Z1, Z31, Z25
-	VPANDD    Z30, Z25, Z5
-	VSUBPS    Z5, Z25, Z25
-	VMAXPS    Z29, Z5, Z5
-	VPORD.Z   Z26, Z5, K4, Z5
-	VMOVAPS   Z28, K5, Z5
-	VPANDD    Z30, Z25, Z6
-	VSUBPS    Z6, Z25, Z25
-	VMAXPS    Z29, Z6, Z6
-	VPORD.Z   Z26, Z6, K4, Z6
-	VPANDD    Z30, Z25, Z7
-	VMAXPS    Z29, Z7, Z7
-	VPORD.Z   Z26, Z7, K4, Z7
-	VPERMT2W  Z5, Z23, Z2
-	VMOVDQU64 Z2, (BX)
-	VPERMT2W  Z6, Z23, Z3
-	VMOVDQU64 Z3, (BX)(DX*1)
-	VPERMT2W  Z7, Z23, Z4
-	VMOVDQU64 Z4, (BX)(DX*2)
+	TESTQ         CX, CX
+	JZ            next
+	VMOVUPS.Z     (AX), K1, Z0
+	VMULPS        Z31, Z0, Z0
+	VMOVUPS.Z     64(AX), K2, Z1
+	VMULPS        Z31, Z1, Z1
+	VPTESTMD.BCST pieceBits<>+4(SB), Z0, K4
+	VCMPPS        $0x03, Z0, Z0, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z0, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z0, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z2
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z2
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z3
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z4
+	VPTESTMD.BCST pieceBits<>+4(SB), Z1, K4
+	VCMPPS        $0x03, Z1, Z1, K5
+	VPANDD.BCST   pieceBits<>+0(SB), Z1, Z28
+	VPANDD.BCST   pieceBits<>+4(SB), Z1, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z5
+	VPBROADCASTD  pieceBits<>+16(SB), K5, Z5
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z6
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z7
+	VPERMT2W      Z5, Z30, Z2
+	VMOVDQU64     Z2, (BX)
+	VPERMT2W      Z6, Z30, Z3
+	VMOVDQU64     Z3, (BX)(DX*1)
+	VPERMT2W      Z7, Z30, Z4
+	VMOVDQU64     Z4, (BX)(DX*2)
 
 next:
 	ADDQ R9, SI
@@ -839,13 +837,6 @@ next:
 	JNZ  row
 	VZEROUPPER
 	RET
-
-DATA pieceBits<>+0(SB)/4, $0x80000000
-DATA pieceBits<>+4(SB)/4, $0x7fffffff
-DATA pieceBits<>+8(SB)/4, $0xffff0000
-DATA pieceBits<>+12(SB)/4, $0x00800000
-DATA pieceBits<>+16(SB)/4, $0x7fc00000
-GLOBL pieceBits<>(SB), RODATA|NOPTR, $20
 
 // func pairs512Third0(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
@@ -887,18 +878,18 @@ loop:
 	VCMPPS        $0x03, Z0, Z0, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z0, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z0, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
-	VMAXPS.BCST   pieceBits<>+12(SB), Z0, Z0
-	VPORD.Z       Z28, Z0, K4, Z0
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z0
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z0
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VCMPPS        $0x03, Z30, Z30, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
 	VMULPS        Z31, Z0, Z0
 	VMULPS        Z31, Z30, Z30
@@ -914,18 +905,18 @@ loop:
 	VCMPPS        $0x03, Z1, Z1, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z1, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z1, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
-	VMAXPS.BCST   pieceBits<>+12(SB), Z1, Z1
-	VPORD.Z       Z28, Z1, K4, Z1
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z1
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z1
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VCMPPS        $0x03, Z30, Z30, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
 	VMULPS        Z31, Z1, Z1
 	VMULPS        Z31, Z30, Z30
@@ -941,18 +932,18 @@ loop:
 	VCMPPS        $0x03, Z2, Z2, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z2, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z2, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
-	VMAXPS.BCST   pieceBits<>+12(SB), Z2, Z2
-	VPORD.Z       Z28, Z2, K4, Z2
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z2
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z2
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VCMPPS        $0x03, Z30, Z30, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
 	VMULPS        Z31, Z2, Z2
 	VMULPS        Z31, Z30, Z30
@@ -968,18 +959,18 @@ loop:
 	VCMPPS        $0x03, Z3, Z3, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z3, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z3, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
-	VMAXPS.BCST   pieceBits<>+12(SB), Z3, Z3
-	VPORD.Z       Z28, Z3, K4, Z3
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z3
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z3
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VCMPPS        $0x03, Z30, Z30, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
 	VMULPS        Z31, Z3, Z3
 	VMULPS        Z31, Z30, Z30
@@ -995,18 +986,18 @@ loop:
 	VCMPPS        $0x03, Z4, Z4, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z4, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z4, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z4
-	VMAXPS.BCST   pieceBits<>+12(SB), Z4, Z4
-	VPORD.Z       Z28, Z4, K4, Z4
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z4
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z4
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VCMPPS        $0x03, Z30, Z30, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
 	VMULPS        Z31, Z4, Z4
 	VMULPS        Z31, Z30, Z30
@@ -1022,18 +1013,18 @@ loop:
 	VCMPPS        $0x03, Z5, Z5, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z5, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z5, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z5
-	VMAXPS.BCST   pieceBits<>+12(SB), Z5, Z5
-	VPORD.Z       Z28, Z5, K4, Z5
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z5
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z5
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VCMPPS        $0x03, Z30, Z30, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
 	VMULPS        Z31, Z5, Z5
 	VMULPS        Z31, Z30, Z30
@@ -1049,18 +1040,18 @@ loop:
 	VCMPPS        $0x03, Z6, Z6, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z6, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z6, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z6
-	VMAXPS.BCST   pieceBits<>+12(SB), Z6, Z6
-	VPORD.Z       Z28, Z6, K4, Z6
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z6
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z6
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VCMPPS        $0x03, Z30, Z30, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
 	VMULPS        Z31, Z6, Z6
 	VMULPS        Z31, Z30, Z30
@@ -1076,18 +1067,18 @@ loop:
 	VCMPPS        $0x03, Z7, Z7, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z7, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z7, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z7
-	VMAXPS.BCST   pieceBits<>+12(SB), Z7, Z7
-	VPORD.Z       Z28, Z7, K4, Z7
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z7
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z7
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VCMPPS        $0x03, Z30, Z30, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
 	VMULPS        Z31, Z7, Z7
 	VMULPS        Z31, Z30, Z30
@@ -1103,18 +1094,18 @@ loop:
 	VCMPPS        $0x03, Z8, Z8, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z8, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z8, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z8
-	VMAXPS.BCST   pieceBits<>+12(SB), Z8, Z8
-	VPORD.Z       Z28, Z8, K4, Z8
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z8
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z8
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VCMPPS        $0x03, Z30, Z30, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
 	VMULPS        Z31, Z8, Z8
 	VMULPS        Z31, Z30, Z30
@@ -1130,18 +1121,18 @@ loop:
 	VCMPPS        $0x03, Z9, Z9, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z9, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z9, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z9
-	VMAXPS.BCST   pieceBits<>+12(SB), Z9, Z9
-	VPORD.Z       Z28, Z9, K4, Z9
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z9
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z9
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VCMPPS        $0x03, Z30, Z30, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
 	VMULPS        Z31, Z9, Z9
 	VMULPS        Z31, Z30, Z30
@@ -1157,18 +1148,18 @@ loop:
 	VCMPPS        $0x03, Z10, Z10, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z10, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z10, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z10
-	VMAXPS.BCST   pieceBits<>+12(SB), Z10, Z10
-	VPORD.Z       Z28, Z10, K4, Z10
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z10
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z10
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VCMPPS        $0x03, Z30, Z30, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
 	VMULPS        Z31, Z10, Z10
 	VMULPS        Z31, Z30, Z30
@@ -1184,18 +1175,18 @@ loop:
 	VCMPPS        $0x03, Z11, Z11, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z11, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z11, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z11
-	VMAXPS.BCST   pieceBits<>+12(SB), Z11, Z11
-	VPORD.Z       Z28, Z11, K4, Z11
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z11
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z11
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VCMPPS        $0x03, Z30, Z30, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
 	VMULPS        Z31, Z11, Z11
 	VMULPS        Z31, Z30, Z30
@@ -1211,18 +1202,18 @@ loop:
 	VCMPPS        $0x03, Z12, Z12, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z12, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z12, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z12
-	VMAXPS.BCST   pieceBits<>+12(SB), Z12, Z12
-	VPORD.Z       Z28, Z12, K4, Z12
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z12
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z12
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VCMPPS        $0x03, Z30, Z30, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
 	VMULPS        Z31, Z12, Z12
 	VMULPS        Z31, Z30, Z30
@@ -1238,18 +1229,18 @@ loop:
 	VCMPPS        $0x03, Z13, Z13, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z13, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z13, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z13
-	VMAXPS.BCST   pieceBits<>+12(SB), Z13, Z13
-	VPORD.Z       Z28, Z13, K4, Z13
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z13
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z13
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VCMPPS        $0x03, Z30, Z30, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
 	VMULPS        Z31, Z13, Z13
 	VMULPS        Z31, Z30, Z30
@@ -1265,18 +1256,18 @@ loop:
 	VCMPPS        $0x03, Z14, Z14, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z14, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z14, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z14
-	VMAXPS.BCST   pieceBits<>+12(SB), Z14, Z14
-	VPORD.Z       Z28, Z14, K4, Z14
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z14
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z14
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VCMPPS        $0x03, Z30, Z30, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
 	VMULPS        Z31, Z14, Z14
 	VMULPS        Z31, Z30, Z30
@@ -1292,18 +1283,18 @@ loop:
 	VCMPPS        $0x03, Z15, Z15, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z15, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z15, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z15
-	VMAXPS.BCST   pieceBits<>+12(SB), Z15, Z15
-	VPORD.Z       Z28, Z15, K4, Z15
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z15
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z15
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VCMPPS        $0x03, Z30, Z30, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
 	VMULPS        Z31, Z15, Z15
 	VMULPS        Z31, Z30, Z30
@@ -1451,18 +1442,18 @@ tail:
 	VCMPPS        $0x03, Z0, Z0, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z0, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z0, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
-	VMAXPS.BCST   pieceBits<>+12(SB), Z0, Z0
-	VPORD.Z       Z28, Z0, K4, Z0
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z0
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z0
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VCMPPS        $0x03, Z30, Z30, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
 	VMULPS        Z31, Z0, Z0
 	VMULPS        Z31, Z30, Z30
@@ -1478,18 +1469,18 @@ tail:
 	VCMPPS        $0x03, Z1, Z1, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z1, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z1, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
-	VMAXPS.BCST   pieceBits<>+12(SB), Z1, Z1
-	VPORD.Z       Z28, Z1, K4, Z1
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z1
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z1
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VCMPPS        $0x03, Z30, Z30, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
 	VMULPS        Z31, Z1, Z1
 	VMULPS        Z31, Z30, Z30
@@ -1505,18 +1496,18 @@ tail:
 	VCMPPS        $0x03, Z2, Z2, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z2, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z2, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
-	VMAXPS.BCST   pieceBits<>+12(SB), Z2, Z2
-	VPORD.Z       Z28, Z2, K4, Z2
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z2
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z2
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VCMPPS        $0x03, Z30, Z30, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
 	VMULPS        Z31, Z2, Z2
 	VMULPS        Z31, Z30, Z30
@@ -1532,18 +1523,18 @@ tail:
 	VCMPPS        $0x03, Z3, Z3, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z3, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z3, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
-	VMAXPS.BCST   pieceBits<>+12(SB), Z3, Z3
-	VPORD.Z       Z28, Z3, K4, Z3
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z3
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z3
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VCMPPS        $0x03, Z30, Z30, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
 	VMULPS        Z31, Z3, Z3
 	VMULPS        Z31, Z30, Z30
@@ -1559,18 +1550,18 @@ tail:
 	VCMPPS        $0x03, Z4, Z4, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z4, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z4, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z4
-	VMAXPS.BCST   pieceBits<>+12(SB), Z4, Z4
-	VPORD.Z       Z28, Z4, K4, Z4
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z4
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z4
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VCMPPS        $0x03, Z30, Z30, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
 	VMULPS        Z31, Z4, Z4
 	VMULPS        Z31, Z30, Z30
@@ -1586,18 +1577,18 @@ tail:
 	VCMPPS        $0x03, Z5, Z5, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z5, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z5, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z5
-	VMAXPS.BCST   pieceBits<>+12(SB), Z5, Z5
-	VPORD.Z       Z28, Z5, K4, Z5
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z5
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z5
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VCMPPS        $0x03, Z30, Z30, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
 	VMULPS        Z31, Z5, Z5
 	VMULPS        Z31, Z30, Z30
@@ -1613,18 +1604,18 @@ tail:
 	VCMPPS        $0x03, Z6, Z6, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z6, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z6, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z6
-	VMAXPS.BCST   pieceBits<>+12(SB), Z6, Z6
-	VPORD.Z       Z28, Z6, K4, Z6
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z6
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z6
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VCMPPS        $0x03, Z30, Z30, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
 	VMULPS        Z31, Z6, Z6
 	VMULPS        Z31, Z30, Z30
@@ -1640,18 +1631,18 @@ tail:
 	VCMPPS        $0x03, Z7, Z7, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z7, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z7, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z7
-	VMAXPS.BCST   pieceBits<>+12(SB), Z7, Z7
-	VPORD.Z       Z28, Z7, K4, Z7
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z7
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z7
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VCMPPS        $0x03, Z30, Z30, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
 	VMULPS        Z31, Z7, Z7
 	VMULPS        Z31, Z30, Z30
@@ -1667,18 +1658,18 @@ tail:
 	VCMPPS        $0x03, Z8, Z8, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z8, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z8, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z8
-	VMAXPS.BCST   pieceBits<>+12(SB), Z8, Z8
-	VPORD.Z       Z28, Z8, K4, Z8
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z8
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z8
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VCMPPS        $0x03, Z30, Z30, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
 	VMULPS        Z31, Z8, Z8
 	VMULPS        Z31, Z30, Z30
@@ -1694,18 +1685,18 @@ tail:
 	VCMPPS        $0x03, Z9, Z9, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z9, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z9, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z9
-	VMAXPS.BCST   pieceBits<>+12(SB), Z9, Z9
-	VPORD.Z       Z28, Z9, K4, Z9
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z9
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z9
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VCMPPS        $0x03, Z30, Z30, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
 	VMULPS        Z31, Z9, Z9
 	VMULPS        Z31, Z30, Z30
@@ -1721,18 +1712,18 @@ tail:
 	VCMPPS        $0x03, Z10, Z10, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z10, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z10, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z10
-	VMAXPS.BCST   pieceBits<>+12(SB), Z10, Z10
-	VPORD.Z       Z28, Z10, K4, Z10
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z10
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z10
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VCMPPS        $0x03, Z30, Z30, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
 	VMULPS        Z31, Z10, Z10
 	VMULPS        Z31, Z30, Z30
@@ -1748,18 +1739,18 @@ tail:
 	VCMPPS        $0x03, Z11, Z11, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z11, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z11, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z11
-	VMAXPS.BCST   pieceBits<>+12(SB), Z11, Z11
-	VPORD.Z       Z28, Z11, K4, Z11
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z11
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z11
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VCMPPS        $0x03, Z30, Z30, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
 	VMULPS        Z31, Z11, Z11
 	VMULPS        Z31, Z30, Z30
@@ -1775,18 +1766,18 @@ tail:
 	VCMPPS        $0x03, Z12, Z12, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z12, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z12, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z12
-	VMAXPS.BCST   pieceBits<>+12(SB), Z12, Z12
-	VPORD.Z       Z28, Z12, K4, Z12
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z12
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z12
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VCMPPS        $0x03, Z30, Z30, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
 	VMULPS        Z31, Z12, Z12
 	VMULPS        Z31, Z30, Z30
@@ -1802,18 +1793,18 @@ tail:
 	VCMPPS        $0x03, Z13, Z13, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z13, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z13, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z13
-	VMAXPS.BCST   pieceBits<>+12(SB), Z13, Z13
-	VPORD.Z       Z28, Z13, K4, Z13
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z13
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z13
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VCMPPS        $0x03, Z30, Z30, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
 	VMULPS        Z31, Z13, Z13
 	VMULPS        Z31, Z30, Z30
@@ -1829,18 +1820,18 @@ tail:
 	VCMPPS        $0x03, Z14, Z14, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z14, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z14, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z14
-	VMAXPS.BCST   pieceBits<>+12(SB), Z14, Z14
-	VPORD.Z       Z28, Z14, K4, Z14
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z14
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z14
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VCMPPS        $0x03, Z30, Z30, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
 	VMULPS        Z31, Z14, Z14
 	VMULPS        Z31, Z30, Z30
@@ -1856,18 +1847,18 @@ tail:
 	VCMPPS        $0x03, Z15, Z15, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z15, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z15, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z15
-	VMAXPS.BCST   pieceBits<>+12(SB), Z15, Z15
-	VPORD.Z       Z28, Z15, K4, Z15
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z15
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z15
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VCMPPS        $0x03, Z30, Z30, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z30
 	VMULPS        Z31, Z15, Z15
 	VMULPS        Z31, Z30, Z30
@@ -2040,18 +2031,18 @@ panels:
 	VCMPPS        $0x03, Z0, Z0, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z0, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z0, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
-	VMAXPS.BCST   pieceBits<>+12(SB), Z0, Z0
-	VPORD.Z       Z28, Z0, K4, Z0
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z0
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z0
 	VMOVUPS       (AX)(R9*1), Z1
 	VPTESTMD.BCST pieceBits<>+4(SB), Z1, K4
 	VCMPPS        $0x03, Z1, Z1, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z1, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z1, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
-	VMAXPS.BCST   pieceBits<>+12(SB), Z1, Z1
-	VPORD.Z       Z28, Z1, K4, Z1
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z1
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z1
 	LONG          $0x4877f262
 	WORD          $0xc072
@@ -2062,18 +2053,18 @@ panels:
 	VCMPPS        $0x03, Z2, Z2, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z2, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z2, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
-	VMAXPS.BCST   pieceBits<>+12(SB), Z2, Z2
-	VPORD.Z       Z28, Z2, K4, Z2
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z2
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z2
 	VMOVUPS       64(AX)(R9*1), Z3
 	VPTESTMD.BCST pieceBits<>+4(SB), Z3, K4
 	VCMPPS        $0x03, Z3, Z3, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z3, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z3, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
-	VMAXPS.BCST   pieceBits<>+12(SB), Z3, Z3
-	VPORD.Z       Z28, Z3, K4, Z3
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z3
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z3
 	LONG          $0x4867f262
 	WORD          $0xd272
@@ -2120,9 +2111,9 @@ loop:
 	VCMPPS        $0x03, Z0, Z0, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z0, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z0, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
-	VMAXPS.BCST   pieceBits<>+12(SB), Z0, Z0
-	VPORD.Z       Z28, Z0, K4, Z0
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z0
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z0
 	VMULPS        Z31, Z0, Z0
 	VMOVUPS.Z     (SI)(R9*1), K1, Z1
@@ -2130,9 +2121,9 @@ loop:
 	VCMPPS        $0x03, Z1, Z1, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z1, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z1, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
-	VMAXPS.BCST   pieceBits<>+12(SB), Z1, Z1
-	VPORD.Z       Z28, Z1, K4, Z1
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z1
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z1
 	VMULPS        Z31, Z1, Z1
 	LONG          $0x4877f262
@@ -2146,9 +2137,9 @@ loop:
 	VCMPPS        $0x03, Z2, Z2, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z2, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z2, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
-	VMAXPS.BCST   pieceBits<>+12(SB), Z2, Z2
-	VPORD.Z       Z28, Z2, K4, Z2
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z2
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z2
 	VMULPS        Z31, Z2, Z2
 	VMOVUPS.Z     64(SI)(R9*1), K2, Z3
@@ -2156,9 +2147,9 @@ loop:
 	VCMPPS        $0x03, Z3, Z3, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z3, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z3, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
-	VMAXPS.BCST   pieceBits<>+12(SB), Z3, Z3
-	VPORD.Z       Z28, Z3, K4, Z3
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z3
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z3
 	VMULPS        Z31, Z3, Z3
 	LONG          $0x4867f262
@@ -2178,9 +2169,9 @@ tail:
 	VCMPPS        $0x03, Z0, Z0, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z0, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z0, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
-	VMAXPS.BCST   pieceBits<>+12(SB), Z0, Z0
-	VPORD.Z       Z28, Z0, K4, Z0
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z0
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z0
 	VMULPS        Z31, Z0, Z0
 	VPXORD        Z1, Z1, Z1
@@ -2193,9 +2184,9 @@ tail:
 	VCMPPS        $0x03, Z2, Z2, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z2, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z2, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
-	VMAXPS.BCST   pieceBits<>+12(SB), Z2, Z2
-	VPORD.Z       Z28, Z2, K4, Z2
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z2
 	VPBROADCASTD  pieceBits<>+16(SB), K5, Z2
 	VMULPS        Z31, Z2, Z2
 	VPXORD        Z3, Z3, Z3
@@ -2247,20 +2238,20 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z0, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z0, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z0, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
-	VSUBPS        Z0, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
-	VMAXPS.BCST   pieceBits<>+12(SB), Z0, Z0
-	VPORD.Z       Z28, Z0, K4, Z0
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z0
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z0, Z0
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400ff262
@@ -2274,20 +2265,20 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z1, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z1, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z1, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
-	VSUBPS        Z1, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
-	VMAXPS.BCST   pieceBits<>+12(SB), Z1, Z1
-	VPORD.Z       Z28, Z1, K4, Z1
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z1
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z1, Z1
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400ff262
@@ -2301,20 +2292,20 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z2, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z2, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z2, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
-	VSUBPS        Z2, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
-	VMAXPS.BCST   pieceBits<>+12(SB), Z2, Z2
-	VPORD.Z       Z28, Z2, K4, Z2
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z2
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z2, Z2
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400ff262
@@ -2328,20 +2319,20 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z3, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z3, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z3, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
-	VSUBPS        Z3, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
-	VMAXPS.BCST   pieceBits<>+12(SB), Z3, Z3
-	VPORD.Z       Z28, Z3, K4, Z3
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z3
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z3, Z3
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400ff262
@@ -2355,20 +2346,20 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z4, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z4, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z4, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z4
-	VSUBPS        Z4, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z4
-	VMAXPS.BCST   pieceBits<>+12(SB), Z4, Z4
-	VPORD.Z       Z28, Z4, K4, Z4
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z4
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z4, Z4
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400ff262
@@ -2382,20 +2373,20 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z5, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z5, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z5, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z5
-	VSUBPS        Z5, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z5
-	VMAXPS.BCST   pieceBits<>+12(SB), Z5, Z5
-	VPORD.Z       Z28, Z5, K4, Z5
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z5
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z5, Z5
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400ff262
@@ -2409,20 +2400,20 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z6, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z6, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z6, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z6
-	VSUBPS        Z6, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z6
-	VMAXPS.BCST   pieceBits<>+12(SB), Z6, Z6
-	VPORD.Z       Z28, Z6, K4, Z6
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z6
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z6, Z6
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400ff262
@@ -2436,20 +2427,20 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z7, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z7, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z7, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z7
-	VSUBPS        Z7, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z7
-	VMAXPS.BCST   pieceBits<>+12(SB), Z7, Z7
-	VPORD.Z       Z28, Z7, K4, Z7
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z7
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z7, Z7
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400ff262
@@ -2463,20 +2454,20 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z8, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z8, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z8, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z8
-	VSUBPS        Z8, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z8
-	VMAXPS.BCST   pieceBits<>+12(SB), Z8, Z8
-	VPORD.Z       Z28, Z8, K4, Z8
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z8
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z8, Z8
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400f5262
@@ -2490,20 +2481,20 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z9, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z9, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z9, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z9
-	VSUBPS        Z9, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z9
-	VMAXPS.BCST   pieceBits<>+12(SB), Z9, Z9
-	VPORD.Z       Z28, Z9, K4, Z9
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z9
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z9, Z9
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400f5262
@@ -2517,20 +2508,20 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z10, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z10, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z10, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z10
-	VSUBPS        Z10, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z10
-	VMAXPS.BCST   pieceBits<>+12(SB), Z10, Z10
-	VPORD.Z       Z28, Z10, K4, Z10
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z10
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z10, Z10
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400f5262
@@ -2544,20 +2535,20 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z11, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z11, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z11, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z11
-	VSUBPS        Z11, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z11
-	VMAXPS.BCST   pieceBits<>+12(SB), Z11, Z11
-	VPORD.Z       Z28, Z11, K4, Z11
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z11
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z11, Z11
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400f5262
@@ -2571,20 +2562,20 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z12, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z12, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z12, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z12
-	VSUBPS        Z12, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z12
-	VMAXPS.BCST   pieceBits<>+12(SB), Z12, Z12
-	VPORD.Z       Z28, Z12, K4, Z12
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z12
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z12, Z12
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400f5262
@@ -2598,20 +2589,20 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z13, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z13, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z13, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z13
-	VSUBPS        Z13, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z13
-	VMAXPS.BCST   pieceBits<>+12(SB), Z13, Z13
-	VPORD.Z       Z28, Z13, K4, Z13
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z13
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z13, Z13
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400f5262
@@ -2625,20 +2616,20 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z14, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z14, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z14, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z14
-	VSUBPS        Z14, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z14
-	VMAXPS.BCST   pieceBits<>+12(SB), Z14, Z14
-	VPORD.Z       Z28, Z14, K4, Z14
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z14
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z14, Z14
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400f5262
@@ -2652,20 +2643,20 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z15, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z15, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z15, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z15
-	VSUBPS        Z15, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z15
-	VMAXPS.BCST   pieceBits<>+12(SB), Z15, Z15
-	VPORD.Z       Z28, Z15, K4, Z15
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z15
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z15, Z15
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400f5262
@@ -2811,20 +2802,20 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z0, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z0, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z0, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
-	VSUBPS        Z0, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
-	VMAXPS.BCST   pieceBits<>+12(SB), Z0, Z0
-	VPORD.Z       Z28, Z0, K4, Z0
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z0
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z0, Z0
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400ff262
@@ -2838,20 +2829,20 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z1, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z1, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z1, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
-	VSUBPS        Z1, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
-	VMAXPS.BCST   pieceBits<>+12(SB), Z1, Z1
-	VPORD.Z       Z28, Z1, K4, Z1
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z1
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z1, Z1
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400ff262
@@ -2865,20 +2856,20 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z2, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z2, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z2, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
-	VSUBPS        Z2, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
-	VMAXPS.BCST   pieceBits<>+12(SB), Z2, Z2
-	VPORD.Z       Z28, Z2, K4, Z2
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z2
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z2, Z2
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400ff262
@@ -2892,20 +2883,20 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z3, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z3, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z3, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
-	VSUBPS        Z3, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
-	VMAXPS.BCST   pieceBits<>+12(SB), Z3, Z3
-	VPORD.Z       Z28, Z3, K4, Z3
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z3
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z3, Z3
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400ff262
@@ -2919,20 +2910,20 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z4, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z4, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z4, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z4
-	VSUBPS        Z4, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z4
-	VMAXPS.BCST   pieceBits<>+12(SB), Z4, Z4
-	VPORD.Z       Z28, Z4, K4, Z4
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z4
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z4, Z4
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400ff262
@@ -2946,20 +2937,20 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z5, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z5, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z5, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z5
-	VSUBPS        Z5, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z5
-	VMAXPS.BCST   pieceBits<>+12(SB), Z5, Z5
-	VPORD.Z       Z28, Z5, K4, Z5
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z5
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z5, Z5
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400ff262
@@ -2973,20 +2964,20 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z6, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z6, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z6, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z6
-	VSUBPS        Z6, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z6
-	VMAXPS.BCST   pieceBits<>+12(SB), Z6, Z6
-	VPORD.Z       Z28, Z6, K4, Z6
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z6
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z6, Z6
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400ff262
@@ -3000,20 +2991,20 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z7, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z7, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z7, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z7
-	VSUBPS        Z7, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z7
-	VMAXPS.BCST   pieceBits<>+12(SB), Z7, Z7
-	VPORD.Z       Z28, Z7, K4, Z7
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z7
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z7, Z7
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400ff262
@@ -3027,20 +3018,20 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z8, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z8, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z8, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z8
-	VSUBPS        Z8, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z8
-	VMAXPS.BCST   pieceBits<>+12(SB), Z8, Z8
-	VPORD.Z       Z28, Z8, K4, Z8
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z8
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z8, Z8
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400f5262
@@ -3054,20 +3045,20 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z9, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z9, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z9, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z9
-	VSUBPS        Z9, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z9
-	VMAXPS.BCST   pieceBits<>+12(SB), Z9, Z9
-	VPORD.Z       Z28, Z9, K4, Z9
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z9
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z9, Z9
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400f5262
@@ -3081,20 +3072,20 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z10, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z10, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z10, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z10
-	VSUBPS        Z10, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z10
-	VMAXPS.BCST   pieceBits<>+12(SB), Z10, Z10
-	VPORD.Z       Z28, Z10, K4, Z10
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z10
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z10, Z10
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400f5262
@@ -3108,20 +3099,20 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z11, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z11, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z11, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z11
-	VSUBPS        Z11, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z11
-	VMAXPS.BCST   pieceBits<>+12(SB), Z11, Z11
-	VPORD.Z       Z28, Z11, K4, Z11
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z11
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z11, Z11
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400f5262
@@ -3135,20 +3126,20 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z12, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z12, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z12, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z12
-	VSUBPS        Z12, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z12
-	VMAXPS.BCST   pieceBits<>+12(SB), Z12, Z12
-	VPORD.Z       Z28, Z12, K4, Z12
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z12
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z12, Z12
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400f5262
@@ -3162,20 +3153,20 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z13, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z13, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z13, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z13
-	VSUBPS        Z13, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z13
-	VMAXPS.BCST   pieceBits<>+12(SB), Z13, Z13
-	VPORD.Z       Z28, Z13, K4, Z13
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z13
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z13, Z13
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400f5262
@@ -3189,20 +3180,20 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z14, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z14, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z14, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z14
-	VSUBPS        Z14, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z14
-	VMAXPS.BCST   pieceBits<>+12(SB), Z14, Z14
-	VPORD.Z       Z28, Z14, K4, Z14
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z14
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z14, Z14
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400f5262
@@ -3216,20 +3207,20 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z15, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z15, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z15, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z15
-	VSUBPS        Z15, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z15
-	VMAXPS.BCST   pieceBits<>+12(SB), Z15, Z15
-	VPORD.Z       Z28, Z15, K4, Z15
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z15
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z15, Z15
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400f5262
@@ -3400,20 +3391,20 @@ panels:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z0, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z0, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z0, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
-	VSUBPS        Z0, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
-	VMAXPS.BCST   pieceBits<>+12(SB), Z0, Z0
-	VPORD.Z       Z28, Z0, K4, Z0
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z0
 	VMOVUPS       (AX)(R9*1), Z1
 	VPTESTMD.BCST pieceBits<>+4(SB), Z1, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z1, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z1, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
-	VSUBPS        Z1, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
-	VMAXPS.BCST   pieceBits<>+12(SB), Z1, Z1
-	VPORD.Z       Z28, Z1, K4, Z1
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z1
 	LONG          $0x4877f262
 	WORD          $0xc072
 	VPERMW        Z0, Z30, Z0
@@ -3422,20 +3413,20 @@ panels:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z2, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z2, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z2, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
-	VSUBPS        Z2, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
-	VMAXPS.BCST   pieceBits<>+12(SB), Z2, Z2
-	VPORD.Z       Z28, Z2, K4, Z2
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z2
 	VMOVUPS       64(AX)(R9*1), Z3
 	VPTESTMD.BCST pieceBits<>+4(SB), Z3, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z3, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z3, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
-	VSUBPS        Z3, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
-	VMAXPS.BCST   pieceBits<>+12(SB), Z3, Z3
-	VPORD.Z       Z28, Z3, K4, Z3
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z3
 	LONG          $0x4867f262
 	WORD          $0xd272
 	VPERMW        Z2, Z30, Z2
@@ -3480,21 +3471,21 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z0, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z0, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z0, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
-	VSUBPS        Z0, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
-	VMAXPS.BCST   pieceBits<>+12(SB), Z0, Z0
-	VPORD.Z       Z28, Z0, K4, Z0
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z0
 	VMULPS        Z31, Z0, Z0
 	VMOVUPS.Z     (SI)(R9*1), K1, Z1
 	VPTESTMD.BCST pieceBits<>+4(SB), Z1, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z1, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z1, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
-	VSUBPS        Z1, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
-	VMAXPS.BCST   pieceBits<>+12(SB), Z1, Z1
-	VPORD.Z       Z28, Z1, K4, Z1
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z1
 	VMULPS        Z31, Z1, Z1
 	LONG          $0x4877f262
 	WORD          $0xc072
@@ -3506,21 +3497,21 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z2, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z2, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z2, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
-	VSUBPS        Z2, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
-	VMAXPS.BCST   pieceBits<>+12(SB), Z2, Z2
-	VPORD.Z       Z28, Z2, K4, Z2
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z2
 	VMULPS        Z31, Z2, Z2
 	VMOVUPS.Z     64(SI)(R9*1), K2, Z3
 	VPTESTMD.BCST pieceBits<>+4(SB), Z3, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z3, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z3, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
-	VSUBPS        Z3, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
-	VMAXPS.BCST   pieceBits<>+12(SB), Z3, Z3
-	VPORD.Z       Z28, Z3, K4, Z3
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z3
 	VMULPS        Z31, Z3, Z3
 	LONG          $0x4867f262
 	WORD          $0xd272
@@ -3538,11 +3529,11 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z0, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z0, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z0, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
-	VSUBPS        Z0, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
-	VMAXPS.BCST   pieceBits<>+12(SB), Z0, Z0
-	VPORD.Z       Z28, Z0, K4, Z0
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z0
 	VMULPS        Z31, Z0, Z0
 	VPXORD        Z1, Z1, Z1
 	LONG          $0x4877f262
@@ -3553,11 +3544,11 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z2, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z2, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z2, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
-	VSUBPS        Z2, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
-	VMAXPS.BCST   pieceBits<>+12(SB), Z2, Z2
-	VPORD.Z       Z28, Z2, K4, Z2
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z2
 	VMULPS        Z31, Z2, Z2
 	VPXORD        Z3, Z3, Z3
 	LONG          $0x4867f262
@@ -3608,24 +3599,24 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z0, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z0, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z0, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
-	VSUBPS        Z0, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
-	VSUBPS        Z0, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
-	VMAXPS.BCST   pieceBits<>+12(SB), Z0, Z0
-	VPORD.Z       Z28, Z0, K4, Z0
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z0
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z0, Z0
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400ff262
@@ -3639,24 +3630,24 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z1, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z1, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z1, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
-	VSUBPS        Z1, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
-	VSUBPS        Z1, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
-	VMAXPS.BCST   pieceBits<>+12(SB), Z1, Z1
-	VPORD.Z       Z28, Z1, K4, Z1
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z1
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z1, Z1
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400ff262
@@ -3670,24 +3661,24 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z2, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z2, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z2, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
-	VSUBPS        Z2, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
-	VSUBPS        Z2, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
-	VMAXPS.BCST   pieceBits<>+12(SB), Z2, Z2
-	VPORD.Z       Z28, Z2, K4, Z2
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z2
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z2, Z2
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400ff262
@@ -3701,24 +3692,24 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z3, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z3, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z3, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
-	VSUBPS        Z3, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
-	VSUBPS        Z3, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
-	VMAXPS.BCST   pieceBits<>+12(SB), Z3, Z3
-	VPORD.Z       Z28, Z3, K4, Z3
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z3
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z3, Z3
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400ff262
@@ -3732,24 +3723,24 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z4, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z4, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z4, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z4
-	VSUBPS        Z4, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z4
-	VSUBPS        Z4, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z4
-	VMAXPS.BCST   pieceBits<>+12(SB), Z4, Z4
-	VPORD.Z       Z28, Z4, K4, Z4
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z4
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z4, Z4
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400ff262
@@ -3763,24 +3754,24 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z5, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z5, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z5, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z5
-	VSUBPS        Z5, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z5
-	VSUBPS        Z5, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z5
-	VMAXPS.BCST   pieceBits<>+12(SB), Z5, Z5
-	VPORD.Z       Z28, Z5, K4, Z5
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z5
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z5, Z5
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400ff262
@@ -3794,24 +3785,24 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z6, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z6, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z6, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z6
-	VSUBPS        Z6, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z6
-	VSUBPS        Z6, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z6
-	VMAXPS.BCST   pieceBits<>+12(SB), Z6, Z6
-	VPORD.Z       Z28, Z6, K4, Z6
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z6
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z6, Z6
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400ff262
@@ -3825,24 +3816,24 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z7, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z7, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z7, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z7
-	VSUBPS        Z7, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z7
-	VSUBPS        Z7, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z7
-	VMAXPS.BCST   pieceBits<>+12(SB), Z7, Z7
-	VPORD.Z       Z28, Z7, K4, Z7
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z7
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z7, Z7
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400ff262
@@ -3856,24 +3847,24 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z8, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z8, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z8, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z8
-	VSUBPS        Z8, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z8
-	VSUBPS        Z8, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z8
-	VMAXPS.BCST   pieceBits<>+12(SB), Z8, Z8
-	VPORD.Z       Z28, Z8, K4, Z8
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z8
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z8, Z8
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400f5262
@@ -3887,24 +3878,24 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z9, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z9, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z9, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z9
-	VSUBPS        Z9, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z9
-	VSUBPS        Z9, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z9
-	VMAXPS.BCST   pieceBits<>+12(SB), Z9, Z9
-	VPORD.Z       Z28, Z9, K4, Z9
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z9
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z9, Z9
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400f5262
@@ -3918,24 +3909,24 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z10, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z10, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z10, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z10
-	VSUBPS        Z10, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z10
-	VSUBPS        Z10, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z10
-	VMAXPS.BCST   pieceBits<>+12(SB), Z10, Z10
-	VPORD.Z       Z28, Z10, K4, Z10
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z10
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z10, Z10
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400f5262
@@ -3949,24 +3940,24 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z11, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z11, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z11, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z11
-	VSUBPS        Z11, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z11
-	VSUBPS        Z11, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z11
-	VMAXPS.BCST   pieceBits<>+12(SB), Z11, Z11
-	VPORD.Z       Z28, Z11, K4, Z11
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z11
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z11, Z11
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400f5262
@@ -3980,24 +3971,24 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z12, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z12, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z12, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z12
-	VSUBPS        Z12, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z12
-	VSUBPS        Z12, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z12
-	VMAXPS.BCST   pieceBits<>+12(SB), Z12, Z12
-	VPORD.Z       Z28, Z12, K4, Z12
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z12
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z12, Z12
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400f5262
@@ -4011,24 +4002,24 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z13, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z13, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z13, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z13
-	VSUBPS        Z13, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z13
-	VSUBPS        Z13, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z13
-	VMAXPS.BCST   pieceBits<>+12(SB), Z13, Z13
-	VPORD.Z       Z28, Z13, K4, Z13
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z13
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z13, Z13
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400f5262
@@ -4042,24 +4033,24 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z14, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z14, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z14, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z14
-	VSUBPS        Z14, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z14
-	VSUBPS        Z14, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z14
-	VMAXPS.BCST   pieceBits<>+12(SB), Z14, Z14
-	VPORD.Z       Z28, Z14, K4, Z14
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z14
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z14, Z14
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400f5262
@@ -4073,24 +4064,24 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z15, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z15, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z15, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z15
-	VSUBPS        Z15, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z15
-	VSUBPS        Z15, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z15
-	VMAXPS.BCST   pieceBits<>+12(SB), Z15, Z15
-	VPORD.Z       Z28, Z15, K4, Z15
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z15
 	VMOVUPS       64(AX), Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z15, Z15
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400f5262
@@ -4236,24 +4227,24 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z0, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z0, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z0, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
-	VSUBPS        Z0, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
-	VSUBPS        Z0, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
-	VMAXPS.BCST   pieceBits<>+12(SB), Z0, Z0
-	VPORD.Z       Z28, Z0, K4, Z0
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z0
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z0, Z0
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400ff262
@@ -4267,24 +4258,24 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z1, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z1, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z1, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
-	VSUBPS        Z1, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
-	VSUBPS        Z1, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
-	VMAXPS.BCST   pieceBits<>+12(SB), Z1, Z1
-	VPORD.Z       Z28, Z1, K4, Z1
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z1
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z1, Z1
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400ff262
@@ -4298,24 +4289,24 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z2, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z2, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z2, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
-	VSUBPS        Z2, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
-	VSUBPS        Z2, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
-	VMAXPS.BCST   pieceBits<>+12(SB), Z2, Z2
-	VPORD.Z       Z28, Z2, K4, Z2
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z2
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z2, Z2
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400ff262
@@ -4329,24 +4320,24 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z3, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z3, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z3, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
-	VSUBPS        Z3, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
-	VSUBPS        Z3, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
-	VMAXPS.BCST   pieceBits<>+12(SB), Z3, Z3
-	VPORD.Z       Z28, Z3, K4, Z3
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z3
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z3, Z3
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400ff262
@@ -4360,24 +4351,24 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z4, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z4, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z4, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z4
-	VSUBPS        Z4, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z4
-	VSUBPS        Z4, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z4
-	VMAXPS.BCST   pieceBits<>+12(SB), Z4, Z4
-	VPORD.Z       Z28, Z4, K4, Z4
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z4
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z4, Z4
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400ff262
@@ -4391,24 +4382,24 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z5, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z5, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z5, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z5
-	VSUBPS        Z5, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z5
-	VSUBPS        Z5, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z5
-	VMAXPS.BCST   pieceBits<>+12(SB), Z5, Z5
-	VPORD.Z       Z28, Z5, K4, Z5
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z5
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z5, Z5
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400ff262
@@ -4422,24 +4413,24 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z6, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z6, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z6, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z6
-	VSUBPS        Z6, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z6
-	VSUBPS        Z6, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z6
-	VMAXPS.BCST   pieceBits<>+12(SB), Z6, Z6
-	VPORD.Z       Z28, Z6, K4, Z6
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z6
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z6, Z6
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400ff262
@@ -4453,24 +4444,24 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z7, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z7, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z7, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z7
-	VSUBPS        Z7, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z7
-	VSUBPS        Z7, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z7
-	VMAXPS.BCST   pieceBits<>+12(SB), Z7, Z7
-	VPORD.Z       Z28, Z7, K4, Z7
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z7
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z7, Z7
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400ff262
@@ -4484,24 +4475,24 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z8, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z8, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z8, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z8
-	VSUBPS        Z8, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z8
-	VSUBPS        Z8, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z8
-	VMAXPS.BCST   pieceBits<>+12(SB), Z8, Z8
-	VPORD.Z       Z28, Z8, K4, Z8
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z8
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z8, Z8
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400f5262
@@ -4515,24 +4506,24 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z9, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z9, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z9, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z9
-	VSUBPS        Z9, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z9
-	VSUBPS        Z9, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z9
-	VMAXPS.BCST   pieceBits<>+12(SB), Z9, Z9
-	VPORD.Z       Z28, Z9, K4, Z9
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z9
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z9, Z9
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400f5262
@@ -4546,24 +4537,24 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z10, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z10, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z10, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z10
-	VSUBPS        Z10, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z10
-	VSUBPS        Z10, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z10
-	VMAXPS.BCST   pieceBits<>+12(SB), Z10, Z10
-	VPORD.Z       Z28, Z10, K4, Z10
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z10
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z10, Z10
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400f5262
@@ -4577,24 +4568,24 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z11, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z11, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z11, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z11
-	VSUBPS        Z11, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z11
-	VSUBPS        Z11, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z11
-	VMAXPS.BCST   pieceBits<>+12(SB), Z11, Z11
-	VPORD.Z       Z28, Z11, K4, Z11
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z11
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z11, Z11
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400f5262
@@ -4608,24 +4599,24 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z12, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z12, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z12, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z12
-	VSUBPS        Z12, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z12
-	VSUBPS        Z12, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z12
-	VMAXPS.BCST   pieceBits<>+12(SB), Z12, Z12
-	VPORD.Z       Z28, Z12, K4, Z12
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z12
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z12, Z12
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400f5262
@@ -4639,24 +4630,24 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z13, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z13, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z13, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z13
-	VSUBPS        Z13, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z13
-	VSUBPS        Z13, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z13
-	VMAXPS.BCST   pieceBits<>+12(SB), Z13, Z13
-	VPORD.Z       Z28, Z13, K4, Z13
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z13
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z13, Z13
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400f5262
@@ -4670,24 +4661,24 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z14, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z14, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z14, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z14
-	VSUBPS        Z14, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z14
-	VSUBPS        Z14, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z14
-	VMAXPS.BCST   pieceBits<>+12(SB), Z14, Z14
-	VPORD.Z       Z28, Z14, K4, Z14
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z14
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z14, Z14
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400f5262
@@ -4701,24 +4692,24 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z15, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z15, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z15, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z15
-	VSUBPS        Z15, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z15
-	VSUBPS        Z15, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z15
-	VMAXPS.BCST   pieceBits<>+12(SB), Z15, Z15
-	VPORD.Z       Z28, Z15, K4, Z15
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z15
 	VMOVUPS.Z     64(AX), K2, Z30
 	VPTESTMD.BCST pieceBits<>+4(SB), Z30, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z30, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z30, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VSUBPS        Z30, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z30
-	VMAXPS.BCST   pieceBits<>+12(SB), Z30, Z30
-	VPORD.Z       Z28, Z30, K4, Z30
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z30
 	VMULPS        Z31, Z15, Z15
 	VMULPS        Z31, Z30, Z30
 	LONG          $0x400f5262
@@ -4889,24 +4880,24 @@ panels:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z0, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z0, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z0, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
-	VSUBPS        Z0, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
-	VSUBPS        Z0, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
-	VMAXPS.BCST   pieceBits<>+12(SB), Z0, Z0
-	VPORD.Z       Z28, Z0, K4, Z0
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z0
 	VMOVUPS       (AX)(R9*1), Z1
 	VPTESTMD.BCST pieceBits<>+4(SB), Z1, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z1, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z1, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
-	VSUBPS        Z1, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
-	VSUBPS        Z1, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
-	VMAXPS.BCST   pieceBits<>+12(SB), Z1, Z1
-	VPORD.Z       Z28, Z1, K4, Z1
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z1
 	LONG          $0x4877f262
 	WORD          $0xc072
 	VPERMW        Z0, Z30, Z0
@@ -4915,24 +4906,24 @@ panels:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z2, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z2, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z2, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
-	VSUBPS        Z2, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
-	VSUBPS        Z2, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
-	VMAXPS.BCST   pieceBits<>+12(SB), Z2, Z2
-	VPORD.Z       Z28, Z2, K4, Z2
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z2
 	VMOVUPS       64(AX)(R9*1), Z3
 	VPTESTMD.BCST pieceBits<>+4(SB), Z3, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z3, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z3, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
-	VSUBPS        Z3, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
-	VSUBPS        Z3, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
-	VMAXPS.BCST   pieceBits<>+12(SB), Z3, Z3
-	VPORD.Z       Z28, Z3, K4, Z3
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z3
 	LONG          $0x4867f262
 	WORD          $0xd272
 	VPERMW        Z2, Z30, Z2
@@ -4977,25 +4968,25 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z0, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z0, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z0, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
-	VSUBPS        Z0, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
-	VSUBPS        Z0, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
-	VMAXPS.BCST   pieceBits<>+12(SB), Z0, Z0
-	VPORD.Z       Z28, Z0, K4, Z0
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z0
 	VMULPS        Z31, Z0, Z0
 	VMOVUPS.Z     (SI)(R9*1), K1, Z1
 	VPTESTMD.BCST pieceBits<>+4(SB), Z1, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z1, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z1, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
-	VSUBPS        Z1, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
-	VSUBPS        Z1, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z1
-	VMAXPS.BCST   pieceBits<>+12(SB), Z1, Z1
-	VPORD.Z       Z28, Z1, K4, Z1
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z1
 	VMULPS        Z31, Z1, Z1
 	LONG          $0x4877f262
 	WORD          $0xc072
@@ -5007,25 +4998,25 @@ loop:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z2, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z2, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z2, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
-	VSUBPS        Z2, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
-	VSUBPS        Z2, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
-	VMAXPS.BCST   pieceBits<>+12(SB), Z2, Z2
-	VPORD.Z       Z28, Z2, K4, Z2
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z2
 	VMULPS        Z31, Z2, Z2
 	VMOVUPS.Z     64(SI)(R9*1), K2, Z3
 	VPTESTMD.BCST pieceBits<>+4(SB), Z3, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z3, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z3, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
-	VSUBPS        Z3, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
-	VSUBPS        Z3, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z3
-	VMAXPS.BCST   pieceBits<>+12(SB), Z3, Z3
-	VPORD.Z       Z28, Z3, K4, Z3
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z3
 	VMULPS        Z31, Z3, Z3
 	LONG          $0x4867f262
 	WORD          $0xd272
@@ -5043,13 +5034,13 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z0, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z0, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z0, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
-	VSUBPS        Z0, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
-	VSUBPS        Z0, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z0
-	VMAXPS.BCST   pieceBits<>+12(SB), Z0, Z0
-	VPORD.Z       Z28, Z0, K4, Z0
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z0
 	VMULPS        Z31, Z0, Z0
 	VPXORD        Z1, Z1, Z1
 	LONG          $0x4877f262
@@ -5060,13 +5051,13 @@ tail:
 	VPTESTMD.BCST pieceBits<>+4(SB), Z2, K4
 	VPANDD.BCST   pieceBits<>+0(SB), Z2, Z28
 	VPANDD.BCST   pieceBits<>+4(SB), Z2, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
-	VSUBPS        Z2, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
-	VSUBPS        Z2, Z27, Z27
-	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z2
-	VMAXPS.BCST   pieceBits<>+12(SB), Z2, Z2
-	VPORD.Z       Z28, Z2, K4, Z2
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VSUBPS        Z26, Z27, Z27
+	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
+	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
+	VPORD.Z       Z28, Z26, K4, Z2
 	VMULPS        Z31, Z2, Z2
 	VPXORD        Z3, Z3, Z3
 	LONG          $0x4867f262

@@ -71,7 +71,7 @@ func (e *Engine) needOf(c *Call, kern *kernels) Scratch {
 		Call: max(rows, min(c.M*p.kern.panelFloats(depth), max(e.packed, p.kern.mr*p.kern.panelFloats(depth)))+ceil(c.M, p.kern.mr)*(packSlack+1)),
 		Task: TaskScratch{
 			Small: rowsFew * rowsDots,
-			B:     min(ceil(c.N, p.kern.nr)*p.kern.nr, blockCols)*(min(padded(depth), kern.kc)+min(apart, kern.kc)*max(0, kern.pieces-1)) + packSlack,
+			B:     min(ceil(c.N, p.kern.nr)*p.kern.nr, blockCols)*(min(padded(depth), kern.kc)+min(apart, kern.kc)*(kern.pieces-1)) + packSlack,
 			Wide:  wide,
 		},
 	}

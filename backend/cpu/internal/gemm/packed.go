@@ -89,7 +89,7 @@ func (p *packed) layOut() {
 
 // column is how many floats of a column of B lie before word k of the k axis.
 func (p *packed) column(k int) int {
-	return k + max(0, k-p.whole)*max(0, p.kern.pieces-1)
+	return k + max(0, k-p.whole)*(p.kern.pieces-1)
 }
 
 // reuse finds out what of A is packed already.

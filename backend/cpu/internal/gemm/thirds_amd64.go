@@ -89,7 +89,8 @@ func apartWidened(dst, src unsafe.Pointer, elem Elem, lane, step, lanes, k int) 
 	apartRunOf(dst, to, width, F32.Size(), lanes, k)
 }
 
-// widenRows512 writes rows of at most 32 elements as float32.
+// widenRows512 writes rows of at most 32 elements as float32. It calls what is in
+// avx512Copies by name, since dst would escape from the stack otherwise.
 func widenRows512(dst *float32, width int, src unsafe.Pointer, elem Elem, step, cols, rows int) {
 	if elem == F16 {
 		copy512F16x2(dst, width, (*byte)(src), step, cols, rows, 1)
