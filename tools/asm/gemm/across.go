@@ -25,7 +25,7 @@ func copyAcross(v *vector, e elem) {
 		for j := range v.tileVecs {
 			VMOVUPS(v.r[j], Mem{Base: w.dst, Disp: j * v.bytes()})
 		}
-	}, v)
+	}, v, nil)
 }
 
 // copyAcrossPairs is copyAcross for panels of pairs, k even: two rows become one.
@@ -62,7 +62,7 @@ func copyAcrossPairs(e elem) {
 			VPERMW(low, order, low)
 			VMOVUPS(low, Mem{Base: w.dst, Disp: j * v.bytes()})
 		}
-	}, v)
+	}, v, nil)
 }
 
 // acrossLoop is the loops of copyAcross.
@@ -85,8 +85,9 @@ func acrossRows(rows int) *acrossLoop {
 	return w
 }
 
-// panels emits the loops around body, which packs rows at w.src to w.dst.
-func (w *acrossLoop) panels(e elem, body func(), v *vector) {
+// panels emits the loops around body, which packs rows at w.src to w.dst, and then done, if
+// there is any.
+func (w *acrossLoop) panels(e elem, body func(), v *vector, done func()) {
 	if w.rows == 2 {
 		LEAQ(Mem{Base: w.step, Index: w.step, Scale: rowsAhead}, w.afar)
 	}
@@ -114,6 +115,9 @@ func (w *acrossLoop) panels(e elem, body func(), v *vector) {
 	SUBQ(I32(int32(w.rows)), reg.RCX)
 	JGE(LabelRef("rows"))
 	Label("done")
+	if done != nil {
+		done()
+	}
 	VZEROUPPER()
 	RET()
 }

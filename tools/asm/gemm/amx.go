@@ -76,6 +76,11 @@ func amx() {
 		tilesAMX(high)
 		piecesAMX(high)
 	}
+	for wide := 1; wide <= 2; wide++ {
+		turnedAMX("Whole", wholeWords, wide)
+		turnedAMX("Thirds", thirdsOfB, wide)
+		turnedAMX("Sixths", thirdsOfBoth, wide)
+	}
 	thirdKernels()
 	peakAMX()
 	mergeTile()
@@ -178,8 +183,17 @@ func newRowLoop() *rowLoop {
 	return w
 }
 
-// emit emits the loops around move, which packs a run; elements have so many bytes.
-func (w *rowLoop) emit(size int, move func(masks ...reg.OpmaskPhysical)) {
+// part is where piece i of a run goes, pieces being as many bytes apart as part holds.
+func (w *rowLoop) part(part reg.GPPhysical, i int) Mem {
+	if i == 0 {
+		return Mem{Base: w.to}
+	}
+	return Mem{Base: w.to, Index: part, Scale: uint8(i)}
+}
+
+// emit emits the loops around move, which packs a run, and then done, if there is any;
+// elements have so many bytes.
+func (w *rowLoop) emit(size int, move func(masks ...reg.OpmaskPhysical), done func()) {
 	const run = 32
 	whole, left := reg.R11, reg.R12
 	MOVQ(w.k, whole)
@@ -212,6 +226,9 @@ func (w *rowLoop) emit(size int, move func(masks ...reg.OpmaskPhysical)) {
 	ADDQ(I32(tileBytes), w.dst)
 	DECQ(w.rows)
 	JNZ(LabelRef("row"))
+	if done != nil {
+		done()
+	}
 	VZEROUPPER()
 	RET()
 }
@@ -257,7 +274,7 @@ func packRows(e elem, raw bool) {
 			VMOVDQU64(Mem{Base: w.from}, x[0])
 		}
 		VMOVDQU64(x[0], Mem{Base: w.to})
-	})
+	}, nil)
 }
 
 // packColumns emits the packing of a transposed A as packRows does of one as it

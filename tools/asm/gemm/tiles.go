@@ -11,19 +11,23 @@ import (
 type tileWalk struct {
 	pieces int     // of A
 	blocks [][]int // of B: pieces of A that each goes with
+	fetch  int     // rows that turnedAMX fetches with a run
 }
 
 var (
-	wholeWords = tileWalk{1, [][]int{{0}}}
+	wholeWords = tileWalk{1, [][]int{{0}}, 2}
 
 	// A, as it lies in memory, with words of bfloat16.
-	thirdsOfA = tileWalk{thirds, [][]int{{0, 1, 2}}}
+	thirdsOfA = tileWalk{thirds, [][]int{{0, 1, 2}}, 0}
+
+	// Words of bfloat16 with B, as it lies in memory.
+	thirdsOfB = tileWalk{1, [][]int{{0}, {0}, {0}}, 2}
 
 	// Both as they lie in memory. The least products, of pieces whose bits are 24
 	// places behind the first, are left out: together they are half of the last bit of
 	// a float32. B has its least piece first, so that pieces of A that are
 	// there already go on to the next.
-	thirdsOfBoth = tileWalk{thirds, [][]int{{0}, {0, 1}, {1, 0, 2}}}
+	thirdsOfBoth = tileWalk{thirds, [][]int{{0}, {0, 1}, {1, 0, 2}}, 4}
 )
 
 // tileRegisters names what kernels of tiles keep where.
@@ -31,15 +35,16 @@ type tileRegisters struct {
 	a, c                           []reg.GPPhysical // of each 16 rows: a register of tiles
 	b, ldc, piece, left, next, far reg.GPPhysical
 	stepA, stepB                   reg.GPPhysical
+	wide                           int // registers of columns
 }
 
 const tileBlock = tileRows * 2 * tileBytes // of B
 
-// newTileRegisters loads what a kernel of so many registers of rows begins with; dst
-// and step name the parameters for where its sums go.
+// newTileRegisters loads what a kernel of so many registers of rows, and two of columns,
+// begins with; dst and step name the parameters for where its sums go.
 func newTileRegisters(high int, dst, step string) *tileRegisters {
 	t := &tileRegisters{a: []reg.GPPhysical{reg.RSI, reg.R11}[:high], c: []reg.GPPhysical{reg.RDI, reg.R12}[:high],
-		b: reg.RDX, ldc: reg.RCX, piece: reg.R8, left: reg.R9, next: reg.R13, far: reg.RAX, stepA: reg.RBX, stepB: reg.R10}
+		b: reg.RDX, ldc: reg.RCX, piece: reg.R8, left: reg.R9, next: reg.R13, far: reg.RAX, stepA: reg.RBX, stepB: reg.R10, wide: 2}
 	param("config", reg.RAX)
 	param("rows", t.piece)
 	param("b", t.b)
@@ -54,16 +59,20 @@ func newTileRegisters(high int, dst, step string) *tileRegisters {
 	}
 	MOVQ(U32(tileBytes), t.stepA)
 	MOVQ(U32(2*tileBytes), t.stepB)
+	return t
+}
+
+// farOfA is where what is to be fetched ahead of A begins.
+func (t *tileRegisters) farOfA() {
 	param("a", t.a[0])
 	param("ahead", t.far)
 	ADDQ(t.a[0], t.far)
-	return t
 }
 
 // sums emits each for the registers of sums.
 func (t *tileRegisters) sums(each func(sum byte, c reg.GPPhysical, disp byte)) {
 	for i, c := range t.c {
-		for j := range 2 {
+		for j := range t.wide {
 			each(byte(tileSums+2*i+j), c, byte(j*tileBytes))
 		}
 	}
@@ -96,6 +105,7 @@ func tilesAMX(high int) {
 		"func(config *byte, rows, k int, a, b *float32, panel int, c *float32, ldc, tiles int, add bool, ahead int)",
 		sprintf("C[rows,32·tiles] = (C if add) + a·b of pairs, k runs of 16 words, panels of b side by side; panel and ldc in bytes, rows from %d to %d, which config says too.", (high-1)*tileRows+1, high*tileRows))
 	t := newTileRegisters(high, "c", "ldc")
+	t.farOfA()
 	Label("tile")
 	t.begin()
 	Load(Param("add"), t.next)
@@ -107,7 +117,7 @@ func tilesAMX(high int) {
 	t.zero()
 	Label("begin")
 	LEAQ(Mem{Base: t.c[0], Disp: 2 * tileBytes}, t.next)
-	wholeWords.loop("loop", t, t.ldc)
+	wholeWords.loop("loop", t, wholeWords.ahead(t, t.ldc))
 	t.store()
 	for _, c := range t.c {
 		ADDQ(I32(2*tileBytes), c)
@@ -135,6 +145,7 @@ func piecesAMX(high int) {
 		"func(config *byte, rows, k, apart int, a, b, dst *float32, step int, c *float32, ldc, ahead int)",
 		sprintf("dst[rows,32] = a·b of pairs, a of three pieces for each run of 16 words, b of one for k runs and then for apart runs of three, from the least; step and ldc in bytes, rows from %d to %d, which config says too. It fetches as many rows of c.", (high-1)*tileRows+1, high*tileRows))
 	t := newTileRegisters(high, "dst", "step")
+	t.farOfA()
 	t.begin()
 	t.zero()
 	param("c", t.next)
@@ -146,7 +157,7 @@ func piecesAMX(high int) {
 		}
 		TESTQ(t.left, t.left)
 		JZ(LabelRef(done))
-		w.loop(sprintf("loop%d", i), t, ldc.Addr)
+		w.loop(sprintf("loop%d", i), t, w.ahead(t, ldc.Addr))
 		Label(done)
 	}
 	t.store()
@@ -154,26 +165,67 @@ func piecesAMX(high int) {
 	RET()
 }
 
-// loop emits the products of what is left of the runs. With every register of A it
-// fetches a line of what lies far ahead of A, until it has all of a run, and first
-// some rows of C, ldc bytes apart.
-func (w tileWalk) loop(label string, t *tileRegisters, ldc Op) {
-	lines, rows := w.pieces*len(t.a), len(w.blocks)*len(t.a)
+// turnedAMX emits dst[rows,16·wide] = a·b for rows from 17 to 32. With every run it
+// fetches lines of some rows of what A will be packed from next.
+func turnedAMX(name string, w tileWalk, wide int) {
+	text(sprintf("turnedAMX%sx%d", name, wide),
+		"func(config *byte, rows, k int, a, b, dst *float32, step int, next *byte, ldnext int)",
+		sprintf("dst[rows,%d] = a·b of pairs, k runs of 16 words, k > 0, in pieces: %d of a, from the first, and %d of b, from the least; step in bytes, rows from %d to %d, which config says too. With every run it fetches %d lines of %d rows more from next on, ldnext bytes apart.",
+			16*wide, w.pieces, len(w.blocks), tileRows+1, 2*tileRows, turnedLines, w.fetch))
+	t := newTileRegisters(2, "dst", "step")
+	t.wide = wide
+	t.begin()
+	t.zero()
+	param("next", t.far)
+	param("ldnext", t.next)
+	lines := turnedLines * w.fetch
+	slots := 0
+	for _, pieces := range w.blocks {
+		slots += len(pieces) * len(t.a)
+	}
+	w.loop("loop", t, func(n int) {
+		for line := n * lines / slots; line < (n+1)*lines/slots; line++ {
+			PREFETCHT1(Mem{Base: t.far, Disp: line % turnedLines * tileBytes})
+			if line%turnedLines == turnedLines-1 {
+				ADDQ(t.next, t.far)
+			}
+		}
+	})
+	t.store()
+	tileRelease()
+	RET()
+}
+
+// turnedLines is how many lines of a row turnedAMX fetches.
+const turnedLines = 8
+
+// loop emits the products of what is left of the runs; fetch is called behind those of every
+// register of A, and told how many there were before in a run.
+func (w tileWalk) loop(label string, t *tileRegisters, fetch func(n int)) {
 	align()
 	Label(label)
-	w.run(t, func(n int) {
+	w.run(t, fetch)
+	DECQ(t.left)
+	JNZ(LabelRef(label))
+}
+
+// ahead fetches a line of what lies far ahead of A behind the products with every
+// register of A, until it has all of a run, and first some rows of C, ldc bytes apart.
+func (w tileWalk) ahead(t *tileRegisters, ldc Op) func(n int) {
+	lines, rows := w.pieces*len(t.a), len(w.blocks)*len(t.a)
+	return func(n int) {
 		if n < lines {
 			PREFETCHT1(Mem{Base: t.far, Disp: n * tileBytes})
+		}
+		if n == lines-1 {
+			ADDQ(I32(int32(lines*tileBytes)), t.far)
 		}
 		if n < rows {
 			PREFETCHT0(Mem{Base: t.next})
 			PREFETCHT0(Mem{Base: t.next, Disp: tileBytes})
 			ADDQ(ldc, t.next)
 		}
-	})
-	ADDQ(I32(int32(lines*tileBytes)), t.far)
-	DECQ(t.left)
-	JNZ(LabelRef(label))
+	}
 }
 
 // run emits the products of a run, a and b going on to the next; then is called
@@ -193,7 +245,7 @@ func (w tileWalk) run(t *tileRegisters, then func(n int)) {
 		}
 	}
 	for _, pieces := range w.blocks {
-		for j := range 2 {
+		for j := range t.wide {
 			tileLoadOnce(byte(tileB+j), t.b, t.stepB, byte(j*tileBytes))
 		}
 		for _, p := range pieces {
@@ -205,7 +257,7 @@ func (w tileWalk) run(t *tileRegisters, then func(n int)) {
 				held = p
 			}
 			for i := range t.a {
-				for j := range 2 {
+				for j := range t.wide {
 					tileDot(byte(tileA+i), byte(tileB+j), byte(tileSums+2*i+j))
 				}
 				then(n)

@@ -28,6 +28,12 @@ var amx = func() kernels {
 	}
 	sixths := *k.thirds
 	sixths.kc = 128 + kcRank // three pieces of B in the second-level cache
+	ofPairs := turnKernels{tile: turnedPairs, fetches: turnFetches, back: turnBack, least: rowsFew + 1, most: 64}
+	ofThirds := ofPairs
+	ofThirds.tile, ofThirds.finite = turnedPieces, finiteRows
+	ofSixths := ofThirds
+	ofSixths.least, ofSixths.most = 25, 127
+	k.pairs.turned, k.thirds.turned, sixths.turned = &ofPairs, &ofThirds, &ofSixths
 	k.sixths = &sixths
 	return k
 }()
@@ -94,17 +100,18 @@ func amxPack(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane,
 }
 
 // amxPackA packs a panel of A, whose rows lie side by side in a run.
-func amxPackA(dst unsafe.Pointer, rows int, src unsafe.Pointer, elem Elem, row, step, k int, alpha float32) {
+func amxPackA(dst unsafe.Pointer, rows int, src unsafe.Pointer, elem Elem, row, step, k int, alpha float32) bool {
 	if step == elem.Size() {
 		pack := amxPackRows[elem]
 		if elem == BF16 && alpha == 1 {
 			pack = rowsAMXRaw
 		}
 		pack((*float32)(dst), amxLine*rows, (*byte)(src), row, rows, k, alpha)
-		return
+		return true
 	}
 	const lanes = amxRows / 2
 	for i := 0; i < rows; i += lanes {
 		amxPackColumns[elem]((*float32)(at(dst, amxLine*i)), amxLine*rows, (*byte)(at(src, row*i)), step, min(lanes, rows-i), k, alpha)
 	}
+	return true
 }

@@ -75,7 +75,7 @@ func drawProblem(t *rapid.T) *problem {
 	m, n := dimension(0, 131), dimension(0, 131)
 	k, pairs := dimension(0, 131), 6
 	elemA, transA, transB := elems, rapid.Bool(), rapid.Bool()
-	switch rapid.SampledFrom([]string{"any", "few rows", "grid", "deep grid", "in place", "few columns", "flipped", "deep", "in pieces", "apart"}).Draw(t, "kind") {
+	switch rapid.SampledFrom([]string{"any", "few rows", "grid", "deep grid", "in place", "few columns", "flipped", "deep", "in pieces", "apart", "turned"}).Draw(t, "kind") {
 	case "few rows":
 		m, k = dimension(1, 8), dimension(0, 521)
 	case "grid":
@@ -99,8 +99,11 @@ func drawProblem(t *rapid.T) *problem {
 	case "deep":
 		m, n, k, pairs = dimension(1, 33), dimension(1, 67), dimension(512, 2053), 2
 	case "apart":
-		m, n, k, pairs = dimension(128, 163), dimension(1, 131), dimension(129, 701), 2
+		m, n, k, pairs = dimension(48, 163), dimension(1, 131), dimension(129, 701), 2
 		elemA, transA = rapid.Just(gemm.F32), rapid.Just(false)
+	case "turned":
+		m, n, k, pairs = dimension(9, 127), dimension(65, 197), dimension(129, 2309), 2
+		elemA, transA, transB = rapid.Just(gemm.F32), rapid.Just(false), rapid.Just(true)
 	}
 	p := newProblem(r, m.Draw(t, "M"), n.Draw(t, "N"), paddeds.Draw(t, "pad C"), rapid.Bool().Draw(t, "accumulate"), rapid.Bool().Draw(t, "bias"))
 	for range rapid.IntRange(0, pairs).Draw(t, "pairs") {

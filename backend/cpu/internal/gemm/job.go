@@ -17,6 +17,7 @@ type job struct {
 	fewRows fewRows
 	fewCols fewCols
 	flipped flipped
+	turned  turned
 	grid    grid
 	deep    deep
 
@@ -34,6 +35,7 @@ func newJob(e *Engine) *job {
 	j.fewRows.bind(j)
 	j.fewCols.bind(j)
 	j.flipped.bind(j)
+	j.turned.bind(j)
 	j.grid.bind(j)
 	j.deep.bind(j)
 	return j
@@ -90,6 +92,8 @@ func (j *job) way() way {
 	switch {
 	case depth == 0:
 		return nil
+	case j.k.turns(c, j.e.Rounds()) != nil:
+		return &j.turned
 	case j.k.takes(c, j.e.Rounds()):
 		return &j.grid
 	case c.deepens():

@@ -30,10 +30,11 @@ type kernels struct {
 	pieces         int
 
 	// pieceTile is tile with k whole words of B and then so many apart; packApart
-	// and acrossApart are pack and across for these, whose pieces lie side by side in a run.
+	// and acrossApart are pack and across for these, whose pieces lie side by side in a run:
+	// faster where A is known to be finite.
 	pieceTile   func(rows, k, apart int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer, ahead int)
-	packApart   func(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, alpha float32)
-	acrossApart func(dst unsafe.Pointer, panel int, src unsafe.Pointer, elem Elem, step, panels, k int)
+	packApart   func(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, finite bool)
+	acrossApart func(dst unsafe.Pointer, panel int, src unsafe.Pointer, elem Elem, step, panels, k int, finite bool)
 
 	// tile computes C[rows,cols] = (C if add) + bias + a·b for packed
 	// panels a [k][rows] and b [k][nr] of words; rows ≤ mr, cols ≤ nr, ldc in
@@ -44,6 +45,8 @@ type kernels struct {
 	// tiles is tile for so many whole ones side by side, without a bias; the panels
 	// of b are panel elements apart. Other instruction sets have none.
 	tiles func(rows, k int, a, b unsafe.Pointer, panel int, c unsafe.Pointer, ldc, tiles int, add bool, ahead int)
+
+	turned *turnKernels // nil where there are no tiles
 
 	// peak multiplies and adds as much as a tile of so many runs of words, with
 	// nothing but registers. Instruction sets whose tile is as fast have none.
@@ -57,8 +60,9 @@ type kernels struct {
 	pack func(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, alpha float32)
 
 	// packA is pack for panels of A, where these lie otherwise than those of B: rows
-	// lanes of it side by side. Other instruction sets have none.
-	packA func(dst unsafe.Pointer, rows int, src unsafe.Pointer, elem Elem, row, step, k int, alpha float32)
+	// lanes of it side by side. It reports whether all is finite, where it is taken apart.
+	// Other instruction sets have none.
+	packA func(dst unsafe.Pointer, rows int, src unsafe.Pointer, elem Elem, row, step, k int, alpha float32) (finite bool)
 
 	// across is pack for whole panels of nr lanes that lie side by side, panel
 	// elements apart in dst: dst[p*panel+t*nr+i] = src(p*nr+i,t) for p <

@@ -110,12 +110,12 @@ loop:
 	LONG       $0x5c42e2c4
 	BYTE       $0xcc
 	PREFETCHT1 (AX)
+	ADDQ       $+64, AX
 	PREFETCHT0 (R13)
 	PREFETCHT0 64(R13)
 	ADDQ       CX, R13
 	ADDQ       $+2048, DX
 	ADDQ       R8, SI
-	ADDQ       $+64, AX
 	DECQ       R9
 	JNZ        loop
 	LONG       $0x4b7ae2c4
@@ -201,9 +201,9 @@ loop0:
 	LONG       $0x5c42e2c4
 	BYTE       $0xcc
 	PREFETCHT1 128(AX)
+	ADDQ       $+192, AX
 	ADDQ       $+2048, DX
 	ADDQ       R8, SI
-	ADDQ       $+192, AX
 	DECQ       R9
 	JNZ        loop0
 
@@ -255,6 +255,7 @@ loop1:
 	LONG       $0x5c42e2c4
 	BYTE       $0xcc
 	PREFETCHT1 128(AX)
+	ADDQ       $+192, AX
 	PREFETCHT0 (R13)
 	PREFETCHT0 64(R13)
 	ADDQ       ldc+72(FP), R13
@@ -288,7 +289,6 @@ loop1:
 	BYTE       $0xcc
 	ADDQ       $+2048, DX
 	ADDQ       R8, SI
-	ADDQ       $+192, AX
 	DECQ       R9
 	JNZ        loop1
 
@@ -384,13 +384,13 @@ loop:
 	LONG       $0x5c42e2c4
 	BYTE       $0xdd
 	PREFETCHT1 64(AX)
+	ADDQ       $+128, AX
 	PREFETCHT0 (R13)
 	PREFETCHT0 64(R13)
 	ADDQ       CX, R13
 	ADDQ       $+2048, DX
 	ADDQ       R8, SI
 	ADDQ       R8, R11
-	ADDQ       $+128, AX
 	DECQ       R9
 	JNZ        loop
 	LONG       $0x4b7ae2c4
@@ -520,10 +520,10 @@ loop0:
 	LONG       $0x5c42e2c4
 	BYTE       $0xdd
 	PREFETCHT1 320(AX)
+	ADDQ       $+384, AX
 	ADDQ       $+2048, DX
 	ADDQ       R8, SI
 	ADDQ       R8, R11
-	ADDQ       $+384, AX
 	DECQ       R9
 	JNZ        loop0
 
@@ -606,6 +606,7 @@ loop1:
 	LONG       $0x5c42e2c4
 	BYTE       $0xdd
 	PREFETCHT1 320(AX)
+	ADDQ       $+384, AX
 	PREFETCHT0 (R13)
 	PREFETCHT0 64(R13)
 	ADDQ       ldc+72(FP), R13
@@ -661,7 +662,6 @@ loop1:
 	ADDQ       $+2048, DX
 	ADDQ       R8, SI
 	ADDQ       R8, R11
-	ADDQ       $+384, AX
 	DECQ       R9
 	JNZ        loop1
 
@@ -680,6 +680,717 @@ done1:
 	BYTE $0x40
 	LONG $0x4978e2c4
 	BYTE $0xc0
+	RET
+
+// func turnedAMXWholex1(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next *byte, ldnext int)
+// Requires: MMX+
+TEXT ·turnedAMXWholex1(SB), NOSPLIT, $0-72
+	MOVQ    config+0(FP), AX
+	MOVQ    rows+8(FP), R8
+	MOVQ    b+32(FP), DX
+	MOVQ    dst+40(FP), DI
+	MOVQ    step+48(FP), CX
+	LONG    $0x4978e2c4
+	BYTE    $0x00
+	SHLQ    $0x06, R8
+	MOVQ    CX, R12
+	SHLQ    $0x04, R12
+	ADDQ    DI, R12
+	MOVQ    $0x00000040, BX
+	MOVQ    $0x00000080, R10
+	MOVQ    k+16(FP), R9
+	MOVQ    a+24(FP), SI
+	LEAQ    1024(SI), R11
+	LONG    $0x497be2c4
+	BYTE    $0xc0
+	LONG    $0x497be2c4
+	BYTE    $0xd0
+	MOVQ    next+56(FP), AX
+	MOVQ    ldnext+64(FP), R13
+	PCALIGN $0x20
+
+loop:
+	LONG       $0x4b79a2c4
+	WORD       $0x1274
+	BYTE       $0x00
+	LONG       $0x4b7be2c4
+	WORD       $0x1e64
+	BYTE       $0x00
+	LONG       $0x4b7bc2c4
+	WORD       $0x1b6c
+	BYTE       $0x00
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	PREFETCHT1 (AX)
+	PREFETCHT1 64(AX)
+	PREFETCHT1 128(AX)
+	PREFETCHT1 192(AX)
+	PREFETCHT1 256(AX)
+	PREFETCHT1 320(AX)
+	PREFETCHT1 384(AX)
+	PREFETCHT1 448(AX)
+	ADDQ       R13, AX
+	LONG       $0x5c4ae2c4
+	BYTE       $0xd5
+	PREFETCHT1 (AX)
+	PREFETCHT1 64(AX)
+	PREFETCHT1 128(AX)
+	PREFETCHT1 192(AX)
+	PREFETCHT1 256(AX)
+	PREFETCHT1 320(AX)
+	PREFETCHT1 384(AX)
+	PREFETCHT1 448(AX)
+	ADDQ       R13, AX
+	ADDQ       $+2048, DX
+	ADDQ       R8, SI
+	ADDQ       R8, R11
+	DECQ       R9
+	JNZ        loop
+	LONG       $0x4b7ae2c4
+	WORD       $0x0f44
+	BYTE       $0x00
+	LONG       $0x4b7ac2c4
+	WORD       $0x0c54
+	BYTE       $0x00
+	LONG       $0x4978e2c4
+	BYTE       $0xc0
+	RET
+
+// func turnedAMXThirdsx1(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next *byte, ldnext int)
+// Requires: MMX+
+TEXT ·turnedAMXThirdsx1(SB), NOSPLIT, $0-72
+	MOVQ    config+0(FP), AX
+	MOVQ    rows+8(FP), R8
+	MOVQ    b+32(FP), DX
+	MOVQ    dst+40(FP), DI
+	MOVQ    step+48(FP), CX
+	LONG    $0x4978e2c4
+	BYTE    $0x00
+	SHLQ    $0x06, R8
+	MOVQ    CX, R12
+	SHLQ    $0x04, R12
+	ADDQ    DI, R12
+	MOVQ    $0x00000040, BX
+	MOVQ    $0x00000080, R10
+	MOVQ    k+16(FP), R9
+	MOVQ    a+24(FP), SI
+	LEAQ    1024(SI), R11
+	LONG    $0x497be2c4
+	BYTE    $0xc0
+	LONG    $0x497be2c4
+	BYTE    $0xd0
+	MOVQ    next+56(FP), AX
+	MOVQ    ldnext+64(FP), R13
+	PCALIGN $0x20
+
+loop:
+	LONG       $0x4b79a2c4
+	WORD       $0x1274
+	BYTE       $0x00
+	LONG       $0x4b7be2c4
+	WORD       $0x1e64
+	BYTE       $0x00
+	LONG       $0x4b7bc2c4
+	WORD       $0x1b6c
+	BYTE       $0x00
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	PREFETCHT1 (AX)
+	PREFETCHT1 64(AX)
+	LONG       $0x5c4ae2c4
+	BYTE       $0xd5
+	PREFETCHT1 128(AX)
+	PREFETCHT1 192(AX)
+	PREFETCHT1 256(AX)
+	ADDQ       $+2048, DX
+	LONG       $0x4b79a2c4
+	WORD       $0x1274
+	BYTE       $0x00
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	PREFETCHT1 320(AX)
+	PREFETCHT1 384(AX)
+	PREFETCHT1 448(AX)
+	ADDQ       R13, AX
+	LONG       $0x5c4ae2c4
+	BYTE       $0xd5
+	PREFETCHT1 (AX)
+	PREFETCHT1 64(AX)
+	ADDQ       $+2048, DX
+	LONG       $0x4b79a2c4
+	WORD       $0x1274
+	BYTE       $0x00
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	PREFETCHT1 128(AX)
+	PREFETCHT1 192(AX)
+	PREFETCHT1 256(AX)
+	LONG       $0x5c4ae2c4
+	BYTE       $0xd5
+	PREFETCHT1 320(AX)
+	PREFETCHT1 384(AX)
+	PREFETCHT1 448(AX)
+	ADDQ       R13, AX
+	ADDQ       $+2048, DX
+	ADDQ       R8, SI
+	ADDQ       R8, R11
+	DECQ       R9
+	JNZ        loop
+	LONG       $0x4b7ae2c4
+	WORD       $0x0f44
+	BYTE       $0x00
+	LONG       $0x4b7ac2c4
+	WORD       $0x0c54
+	BYTE       $0x00
+	LONG       $0x4978e2c4
+	BYTE       $0xc0
+	RET
+
+// func turnedAMXSixthsx1(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next *byte, ldnext int)
+// Requires: MMX+
+TEXT ·turnedAMXSixthsx1(SB), NOSPLIT, $0-72
+	MOVQ    config+0(FP), AX
+	MOVQ    rows+8(FP), R8
+	MOVQ    b+32(FP), DX
+	MOVQ    dst+40(FP), DI
+	MOVQ    step+48(FP), CX
+	LONG    $0x4978e2c4
+	BYTE    $0x00
+	SHLQ    $0x06, R8
+	MOVQ    CX, R12
+	SHLQ    $0x04, R12
+	ADDQ    DI, R12
+	MOVQ    $0x00000040, BX
+	MOVQ    $0x00000080, R10
+	MOVQ    k+16(FP), R9
+	MOVQ    a+24(FP), SI
+	LEAQ    1024(SI), R11
+	LONG    $0x497be2c4
+	BYTE    $0xc0
+	LONG    $0x497be2c4
+	BYTE    $0xd0
+	MOVQ    next+56(FP), AX
+	MOVQ    ldnext+64(FP), R13
+	PCALIGN $0x20
+
+loop:
+	LONG       $0x4b79a2c4
+	WORD       $0x1274
+	BYTE       $0x00
+	LONG       $0x4b7be2c4
+	WORD       $0x1e64
+	BYTE       $0x00
+	LONG       $0x4b7bc2c4
+	WORD       $0x1b6c
+	BYTE       $0x00
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	PREFETCHT1 (AX)
+	PREFETCHT1 64(AX)
+	LONG       $0x5c4ae2c4
+	BYTE       $0xd5
+	PREFETCHT1 128(AX)
+	PREFETCHT1 192(AX)
+	PREFETCHT1 256(AX)
+	ADDQ       $+2048, DX
+	LONG       $0x4b79a2c4
+	WORD       $0x1274
+	BYTE       $0x00
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	PREFETCHT1 320(AX)
+	PREFETCHT1 384(AX)
+	PREFETCHT1 448(AX)
+	ADDQ       R13, AX
+	LONG       $0x5c4ae2c4
+	BYTE       $0xd5
+	PREFETCHT1 (AX)
+	PREFETCHT1 64(AX)
+	ADDQ       R8, SI
+	ADDQ       R8, R11
+	LONG       $0x4b7be2c4
+	WORD       $0x1e64
+	BYTE       $0x00
+	LONG       $0x4b7bc2c4
+	WORD       $0x1b6c
+	BYTE       $0x00
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	PREFETCHT1 128(AX)
+	PREFETCHT1 192(AX)
+	PREFETCHT1 256(AX)
+	LONG       $0x5c4ae2c4
+	BYTE       $0xd5
+	PREFETCHT1 320(AX)
+	PREFETCHT1 384(AX)
+	PREFETCHT1 448(AX)
+	ADDQ       R13, AX
+	ADDQ       $+2048, DX
+	LONG       $0x4b79a2c4
+	WORD       $0x1274
+	BYTE       $0x00
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	PREFETCHT1 (AX)
+	PREFETCHT1 64(AX)
+	LONG       $0x5c4ae2c4
+	BYTE       $0xd5
+	PREFETCHT1 128(AX)
+	PREFETCHT1 192(AX)
+	PREFETCHT1 256(AX)
+	SUBQ       R8, SI
+	SUBQ       R8, R11
+	LONG       $0x4b7be2c4
+	WORD       $0x1e64
+	BYTE       $0x00
+	LONG       $0x4b7bc2c4
+	WORD       $0x1b6c
+	BYTE       $0x00
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	PREFETCHT1 320(AX)
+	PREFETCHT1 384(AX)
+	PREFETCHT1 448(AX)
+	ADDQ       R13, AX
+	LONG       $0x5c4ae2c4
+	BYTE       $0xd5
+	PREFETCHT1 (AX)
+	PREFETCHT1 64(AX)
+	ADDQ       R8, SI
+	ADDQ       R8, R11
+	ADDQ       R8, SI
+	ADDQ       R8, R11
+	LONG       $0x4b7be2c4
+	WORD       $0x1e64
+	BYTE       $0x00
+	LONG       $0x4b7bc2c4
+	WORD       $0x1b6c
+	BYTE       $0x00
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	PREFETCHT1 128(AX)
+	PREFETCHT1 192(AX)
+	PREFETCHT1 256(AX)
+	LONG       $0x5c4ae2c4
+	BYTE       $0xd5
+	PREFETCHT1 320(AX)
+	PREFETCHT1 384(AX)
+	PREFETCHT1 448(AX)
+	ADDQ       R13, AX
+	ADDQ       $+2048, DX
+	ADDQ       R8, SI
+	ADDQ       R8, R11
+	DECQ       R9
+	JNZ        loop
+	LONG       $0x4b7ae2c4
+	WORD       $0x0f44
+	BYTE       $0x00
+	LONG       $0x4b7ac2c4
+	WORD       $0x0c54
+	BYTE       $0x00
+	LONG       $0x4978e2c4
+	BYTE       $0xc0
+	RET
+
+// func turnedAMXWholex2(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next *byte, ldnext int)
+// Requires: MMX+
+TEXT ·turnedAMXWholex2(SB), NOSPLIT, $0-72
+	MOVQ    config+0(FP), AX
+	MOVQ    rows+8(FP), R8
+	MOVQ    b+32(FP), DX
+	MOVQ    dst+40(FP), DI
+	MOVQ    step+48(FP), CX
+	LONG    $0x4978e2c4
+	BYTE    $0x00
+	SHLQ    $0x06, R8
+	MOVQ    CX, R12
+	SHLQ    $0x04, R12
+	ADDQ    DI, R12
+	MOVQ    $0x00000040, BX
+	MOVQ    $0x00000080, R10
+	MOVQ    k+16(FP), R9
+	MOVQ    a+24(FP), SI
+	LEAQ    1024(SI), R11
+	LONG    $0x497be2c4
+	BYTE    $0xc0
+	LONG    $0x497be2c4
+	BYTE    $0xc8
+	LONG    $0x497be2c4
+	BYTE    $0xd0
+	LONG    $0x497be2c4
+	BYTE    $0xd8
+	MOVQ    next+56(FP), AX
+	MOVQ    ldnext+64(FP), R13
+	PCALIGN $0x20
+
+loop:
+	LONG       $0x4b79a2c4
+	WORD       $0x1274
+	BYTE       $0x00
+	LONG       $0x4b79a2c4
+	WORD       $0x127c
+	BYTE       $0x40
+	LONG       $0x4b7be2c4
+	WORD       $0x1e64
+	BYTE       $0x00
+	LONG       $0x4b7bc2c4
+	WORD       $0x1b6c
+	BYTE       $0x00
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	LONG       $0x5c42e2c4
+	BYTE       $0xcc
+	PREFETCHT1 (AX)
+	PREFETCHT1 64(AX)
+	PREFETCHT1 128(AX)
+	PREFETCHT1 192(AX)
+	PREFETCHT1 256(AX)
+	PREFETCHT1 320(AX)
+	PREFETCHT1 384(AX)
+	PREFETCHT1 448(AX)
+	ADDQ       R13, AX
+	LONG       $0x5c4ae2c4
+	BYTE       $0xd5
+	LONG       $0x5c42e2c4
+	BYTE       $0xdd
+	PREFETCHT1 (AX)
+	PREFETCHT1 64(AX)
+	PREFETCHT1 128(AX)
+	PREFETCHT1 192(AX)
+	PREFETCHT1 256(AX)
+	PREFETCHT1 320(AX)
+	PREFETCHT1 384(AX)
+	PREFETCHT1 448(AX)
+	ADDQ       R13, AX
+	ADDQ       $+2048, DX
+	ADDQ       R8, SI
+	ADDQ       R8, R11
+	DECQ       R9
+	JNZ        loop
+	LONG       $0x4b7ae2c4
+	WORD       $0x0f44
+	BYTE       $0x00
+	LONG       $0x4b7ae2c4
+	WORD       $0x0f4c
+	BYTE       $0x40
+	LONG       $0x4b7ac2c4
+	WORD       $0x0c54
+	BYTE       $0x00
+	LONG       $0x4b7ac2c4
+	WORD       $0x0c5c
+	BYTE       $0x40
+	LONG       $0x4978e2c4
+	BYTE       $0xc0
+	RET
+
+// func turnedAMXThirdsx2(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next *byte, ldnext int)
+// Requires: MMX+
+TEXT ·turnedAMXThirdsx2(SB), NOSPLIT, $0-72
+	MOVQ    config+0(FP), AX
+	MOVQ    rows+8(FP), R8
+	MOVQ    b+32(FP), DX
+	MOVQ    dst+40(FP), DI
+	MOVQ    step+48(FP), CX
+	LONG    $0x4978e2c4
+	BYTE    $0x00
+	SHLQ    $0x06, R8
+	MOVQ    CX, R12
+	SHLQ    $0x04, R12
+	ADDQ    DI, R12
+	MOVQ    $0x00000040, BX
+	MOVQ    $0x00000080, R10
+	MOVQ    k+16(FP), R9
+	MOVQ    a+24(FP), SI
+	LEAQ    1024(SI), R11
+	LONG    $0x497be2c4
+	BYTE    $0xc0
+	LONG    $0x497be2c4
+	BYTE    $0xc8
+	LONG    $0x497be2c4
+	BYTE    $0xd0
+	LONG    $0x497be2c4
+	BYTE    $0xd8
+	MOVQ    next+56(FP), AX
+	MOVQ    ldnext+64(FP), R13
+	PCALIGN $0x20
+
+loop:
+	LONG       $0x4b79a2c4
+	WORD       $0x1274
+	BYTE       $0x00
+	LONG       $0x4b79a2c4
+	WORD       $0x127c
+	BYTE       $0x40
+	LONG       $0x4b7be2c4
+	WORD       $0x1e64
+	BYTE       $0x00
+	LONG       $0x4b7bc2c4
+	WORD       $0x1b6c
+	BYTE       $0x00
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	LONG       $0x5c42e2c4
+	BYTE       $0xcc
+	PREFETCHT1 (AX)
+	PREFETCHT1 64(AX)
+	LONG       $0x5c4ae2c4
+	BYTE       $0xd5
+	LONG       $0x5c42e2c4
+	BYTE       $0xdd
+	PREFETCHT1 128(AX)
+	PREFETCHT1 192(AX)
+	PREFETCHT1 256(AX)
+	ADDQ       $+2048, DX
+	LONG       $0x4b79a2c4
+	WORD       $0x1274
+	BYTE       $0x00
+	LONG       $0x4b79a2c4
+	WORD       $0x127c
+	BYTE       $0x40
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	LONG       $0x5c42e2c4
+	BYTE       $0xcc
+	PREFETCHT1 320(AX)
+	PREFETCHT1 384(AX)
+	PREFETCHT1 448(AX)
+	ADDQ       R13, AX
+	LONG       $0x5c4ae2c4
+	BYTE       $0xd5
+	LONG       $0x5c42e2c4
+	BYTE       $0xdd
+	PREFETCHT1 (AX)
+	PREFETCHT1 64(AX)
+	ADDQ       $+2048, DX
+	LONG       $0x4b79a2c4
+	WORD       $0x1274
+	BYTE       $0x00
+	LONG       $0x4b79a2c4
+	WORD       $0x127c
+	BYTE       $0x40
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	LONG       $0x5c42e2c4
+	BYTE       $0xcc
+	PREFETCHT1 128(AX)
+	PREFETCHT1 192(AX)
+	PREFETCHT1 256(AX)
+	LONG       $0x5c4ae2c4
+	BYTE       $0xd5
+	LONG       $0x5c42e2c4
+	BYTE       $0xdd
+	PREFETCHT1 320(AX)
+	PREFETCHT1 384(AX)
+	PREFETCHT1 448(AX)
+	ADDQ       R13, AX
+	ADDQ       $+2048, DX
+	ADDQ       R8, SI
+	ADDQ       R8, R11
+	DECQ       R9
+	JNZ        loop
+	LONG       $0x4b7ae2c4
+	WORD       $0x0f44
+	BYTE       $0x00
+	LONG       $0x4b7ae2c4
+	WORD       $0x0f4c
+	BYTE       $0x40
+	LONG       $0x4b7ac2c4
+	WORD       $0x0c54
+	BYTE       $0x00
+	LONG       $0x4b7ac2c4
+	WORD       $0x0c5c
+	BYTE       $0x40
+	LONG       $0x4978e2c4
+	BYTE       $0xc0
+	RET
+
+// func turnedAMXSixthsx2(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next *byte, ldnext int)
+// Requires: MMX+
+TEXT ·turnedAMXSixthsx2(SB), NOSPLIT, $0-72
+	MOVQ    config+0(FP), AX
+	MOVQ    rows+8(FP), R8
+	MOVQ    b+32(FP), DX
+	MOVQ    dst+40(FP), DI
+	MOVQ    step+48(FP), CX
+	LONG    $0x4978e2c4
+	BYTE    $0x00
+	SHLQ    $0x06, R8
+	MOVQ    CX, R12
+	SHLQ    $0x04, R12
+	ADDQ    DI, R12
+	MOVQ    $0x00000040, BX
+	MOVQ    $0x00000080, R10
+	MOVQ    k+16(FP), R9
+	MOVQ    a+24(FP), SI
+	LEAQ    1024(SI), R11
+	LONG    $0x497be2c4
+	BYTE    $0xc0
+	LONG    $0x497be2c4
+	BYTE    $0xc8
+	LONG    $0x497be2c4
+	BYTE    $0xd0
+	LONG    $0x497be2c4
+	BYTE    $0xd8
+	MOVQ    next+56(FP), AX
+	MOVQ    ldnext+64(FP), R13
+	PCALIGN $0x20
+
+loop:
+	LONG       $0x4b79a2c4
+	WORD       $0x1274
+	BYTE       $0x00
+	LONG       $0x4b79a2c4
+	WORD       $0x127c
+	BYTE       $0x40
+	LONG       $0x4b7be2c4
+	WORD       $0x1e64
+	BYTE       $0x00
+	LONG       $0x4b7bc2c4
+	WORD       $0x1b6c
+	BYTE       $0x00
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	LONG       $0x5c42e2c4
+	BYTE       $0xcc
+	PREFETCHT1 (AX)
+	PREFETCHT1 64(AX)
+	LONG       $0x5c4ae2c4
+	BYTE       $0xd5
+	LONG       $0x5c42e2c4
+	BYTE       $0xdd
+	PREFETCHT1 128(AX)
+	PREFETCHT1 192(AX)
+	PREFETCHT1 256(AX)
+	ADDQ       $+2048, DX
+	LONG       $0x4b79a2c4
+	WORD       $0x1274
+	BYTE       $0x00
+	LONG       $0x4b79a2c4
+	WORD       $0x127c
+	BYTE       $0x40
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	LONG       $0x5c42e2c4
+	BYTE       $0xcc
+	PREFETCHT1 320(AX)
+	PREFETCHT1 384(AX)
+	PREFETCHT1 448(AX)
+	ADDQ       R13, AX
+	LONG       $0x5c4ae2c4
+	BYTE       $0xd5
+	LONG       $0x5c42e2c4
+	BYTE       $0xdd
+	PREFETCHT1 (AX)
+	PREFETCHT1 64(AX)
+	ADDQ       R8, SI
+	ADDQ       R8, R11
+	LONG       $0x4b7be2c4
+	WORD       $0x1e64
+	BYTE       $0x00
+	LONG       $0x4b7bc2c4
+	WORD       $0x1b6c
+	BYTE       $0x00
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	LONG       $0x5c42e2c4
+	BYTE       $0xcc
+	PREFETCHT1 128(AX)
+	PREFETCHT1 192(AX)
+	PREFETCHT1 256(AX)
+	LONG       $0x5c4ae2c4
+	BYTE       $0xd5
+	LONG       $0x5c42e2c4
+	BYTE       $0xdd
+	PREFETCHT1 320(AX)
+	PREFETCHT1 384(AX)
+	PREFETCHT1 448(AX)
+	ADDQ       R13, AX
+	ADDQ       $+2048, DX
+	LONG       $0x4b79a2c4
+	WORD       $0x1274
+	BYTE       $0x00
+	LONG       $0x4b79a2c4
+	WORD       $0x127c
+	BYTE       $0x40
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	LONG       $0x5c42e2c4
+	BYTE       $0xcc
+	PREFETCHT1 (AX)
+	PREFETCHT1 64(AX)
+	LONG       $0x5c4ae2c4
+	BYTE       $0xd5
+	LONG       $0x5c42e2c4
+	BYTE       $0xdd
+	PREFETCHT1 128(AX)
+	PREFETCHT1 192(AX)
+	PREFETCHT1 256(AX)
+	SUBQ       R8, SI
+	SUBQ       R8, R11
+	LONG       $0x4b7be2c4
+	WORD       $0x1e64
+	BYTE       $0x00
+	LONG       $0x4b7bc2c4
+	WORD       $0x1b6c
+	BYTE       $0x00
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	LONG       $0x5c42e2c4
+	BYTE       $0xcc
+	PREFETCHT1 320(AX)
+	PREFETCHT1 384(AX)
+	PREFETCHT1 448(AX)
+	ADDQ       R13, AX
+	LONG       $0x5c4ae2c4
+	BYTE       $0xd5
+	LONG       $0x5c42e2c4
+	BYTE       $0xdd
+	PREFETCHT1 (AX)
+	PREFETCHT1 64(AX)
+	ADDQ       R8, SI
+	ADDQ       R8, R11
+	ADDQ       R8, SI
+	ADDQ       R8, R11
+	LONG       $0x4b7be2c4
+	WORD       $0x1e64
+	BYTE       $0x00
+	LONG       $0x4b7bc2c4
+	WORD       $0x1b6c
+	BYTE       $0x00
+	LONG       $0x5c4ae2c4
+	BYTE       $0xc4
+	LONG       $0x5c42e2c4
+	BYTE       $0xcc
+	PREFETCHT1 128(AX)
+	PREFETCHT1 192(AX)
+	PREFETCHT1 256(AX)
+	LONG       $0x5c4ae2c4
+	BYTE       $0xd5
+	LONG       $0x5c42e2c4
+	BYTE       $0xdd
+	PREFETCHT1 320(AX)
+	PREFETCHT1 384(AX)
+	PREFETCHT1 448(AX)
+	ADDQ       R13, AX
+	ADDQ       $+2048, DX
+	ADDQ       R8, SI
+	ADDQ       R8, R11
+	DECQ       R9
+	JNZ        loop
+	LONG       $0x4b7ae2c4
+	WORD       $0x0f44
+	BYTE       $0x00
+	LONG       $0x4b7ae2c4
+	WORD       $0x0f4c
+	BYTE       $0x40
+	LONG       $0x4b7ac2c4
+	WORD       $0x0c54
+	BYTE       $0x00
+	LONG       $0x4b7ac2c4
+	WORD       $0x0c5c
+	BYTE       $0x40
+	LONG       $0x4978e2c4
+	BYTE       $0xc0
 	RET
 
 DATA pieceBits<>+0(SB)/4, $0x80000000
@@ -707,9 +1418,9 @@ DATA upperWords512<>+56(SB)/4, $0x003b0039
 DATA upperWords512<>+60(SB)/4, $0x003f003d
 GLOBL upperWords512<>(SB), RODATA|NOPTR, $64
 
-// func rowsThirds(dst *float32, part int, step int, src *byte, lane int, rows int, k int, alpha float32)
+// func rowsThirds(dst *float32, part int, step int, src *byte, lane int, rows int, k int, alpha float32) (finite bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
-TEXT ·rowsThirds(SB), NOSPLIT, $0-60
+TEXT ·rowsThirds(SB), NOSPLIT, $0-65
 	MOVQ         dst+0(FP), DI
 	MOVQ         step+16(FP), R8
 	MOVQ         src+24(FP), SI
@@ -719,6 +1430,8 @@ TEXT ·rowsThirds(SB), NOSPLIT, $0-60
 	MOVQ         part+8(FP), DX
 	VBROADCASTSS alpha+56(FP), Z31
 	VMOVDQU64    upperWords512<>+0(SB), Z30
+	VPXORD       Z8, Z8, Z8
+	VPXORD       Z9, Z9, Z9
 	MOVQ         CX, R11
 	SHRQ         $0x05, R11
 	ANDQ         $+31, CX
@@ -757,6 +1470,7 @@ loop:
 	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
 	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
 	VPORD.Z       Z28, Z26, K4, Z4
+	VADDPS        Z27, Z8, Z8
 	VPTESTMD.BCST pieceBits<>+4(SB), Z1, K4
 	VCMPPS        $0x03, Z1, Z1, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z1, Z28
@@ -773,6 +1487,7 @@ loop:
 	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
 	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
 	VPORD.Z       Z28, Z26, K4, Z7
+	VADDPS        Z27, Z9, Z9
 	VPERMT2W      Z5, Z30, Z2
 	VMOVDQU64     Z2, (BX)
 	VPERMT2W      Z6, Z30, Z3
@@ -807,6 +1522,7 @@ tail:
 	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
 	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
 	VPORD.Z       Z28, Z26, K4, Z4
+	VADDPS        Z27, Z8, Z8
 	VPTESTMD.BCST pieceBits<>+4(SB), Z1, K4
 	VCMPPS        $0x03, Z1, Z1, K5
 	VPANDD.BCST   pieceBits<>+0(SB), Z1, Z28
@@ -823,6 +1539,7 @@ tail:
 	VPANDD.BCST   pieceBits<>+8(SB), Z27, Z26
 	VMAXPS.BCST   pieceBits<>+12(SB), Z26, Z26
 	VPORD.Z       Z28, Z26, K4, Z7
+	VADDPS        Z27, Z9, Z9
 	VPERMT2W      Z5, Z30, Z2
 	VMOVDQU64     Z2, (BX)
 	VPERMT2W      Z6, Z30, Z3
@@ -831,10 +1548,197 @@ tail:
 	VMOVDQU64     Z4, (BX)(DX*2)
 
 next:
-	ADDQ R9, SI
-	ADDQ $+64, DI
-	DECQ R10
-	JNZ  row
+	ADDQ     R9, SI
+	ADDQ     $+64, DI
+	DECQ     R10
+	JNZ      row
+	VADDPS   Z9, Z8, Z8
+	VCMPPS   $0x07, Z8, Z8, K1
+	KORTESTW K1, K1
+	SETCS    AL
+	MOVB     AL, finite+64(FP)
+	VZEROUPPER
+	RET
+
+// func rowsFinite(dst *float32, part int, step int, src *byte, lane int, rows int, k int, alpha float32) (finite bool)
+// Requires: AVX, AVX512BW, AVX512F, BMI2
+TEXT ·rowsFinite(SB), NOSPLIT, $0-65
+	MOVQ         dst+0(FP), DI
+	MOVQ         step+16(FP), R8
+	MOVQ         src+24(FP), SI
+	MOVQ         lane+32(FP), R9
+	MOVQ         rows+40(FP), R10
+	MOVQ         k+48(FP), CX
+	MOVQ         part+8(FP), DX
+	VBROADCASTSS alpha+56(FP), Z31
+	VMOVDQU64    upperWords512<>+0(SB), Z30
+	VPBROADCASTD pieceBits<>+8(SB), Z29
+	VPXORD       Z6, Z6, Z6
+	VPXORD       Z7, Z7, Z7
+	MOVQ         CX, R11
+	SHRQ         $0x05, R11
+	ANDQ         $+31, CX
+	MOVQ         $-1, AX
+	BZHIQ        CX, AX, AX
+	KMOVD        AX, K3
+	KMOVW        AX, K1
+	SHRQ         $0x10, AX
+	KMOVW        AX, K2
+
+row:
+	MOVQ  SI, AX
+	MOVQ  DI, BX
+	MOVQ  R11, R12
+	TESTQ R12, R12
+	JZ    tail
+
+loop:
+	VMOVUPS   (AX), Z0
+	VMULPS    Z31, Z0, Z0
+	VMOVUPS   64(AX), Z1
+	VMULPS    Z31, Z1, Z1
+	VPANDD    Z29, Z0, Z2
+	VSUBPS    Z2, Z0, Z2
+	VPANDD    Z29, Z2, Z4
+	VSUBPS    Z4, Z2, Z4
+	VADDPS    Z4, Z6, Z6
+	VPANDD    Z29, Z1, Z3
+	VSUBPS    Z3, Z1, Z3
+	VPANDD    Z29, Z3, Z5
+	VSUBPS    Z5, Z3, Z5
+	VADDPS    Z5, Z7, Z7
+	VPERMT2W  Z1, Z30, Z0
+	VMOVDQU64 Z0, (BX)
+	VPERMT2W  Z3, Z30, Z2
+	VMOVDQU64 Z2, (BX)(DX*1)
+	VPERMT2W  Z5, Z30, Z4
+	VMOVDQU64 Z4, (BX)(DX*2)
+	ADDQ      $+128, AX
+	ADDQ      R8, BX
+	DECQ      R12
+	JNZ       loop
+
+tail:
+	TESTQ     CX, CX
+	JZ        next
+	VMOVUPS.Z (AX), K1, Z0
+	VMULPS    Z31, Z0, Z0
+	VMOVUPS.Z 64(AX), K2, Z1
+	VMULPS    Z31, Z1, Z1
+	VPANDD    Z29, Z0, Z2
+	VSUBPS    Z2, Z0, Z2
+	VPANDD    Z29, Z2, Z4
+	VSUBPS    Z4, Z2, Z4
+	VADDPS    Z4, Z6, Z6
+	VPANDD    Z29, Z1, Z3
+	VSUBPS    Z3, Z1, Z3
+	VPANDD    Z29, Z3, Z5
+	VSUBPS    Z5, Z3, Z5
+	VADDPS    Z5, Z7, Z7
+	VPERMT2W  Z1, Z30, Z0
+	VMOVDQU64 Z0, (BX)
+	VPERMT2W  Z3, Z30, Z2
+	VMOVDQU64 Z2, (BX)(DX*1)
+	VPERMT2W  Z5, Z30, Z4
+	VMOVDQU64 Z4, (BX)(DX*2)
+
+next:
+	ADDQ     R9, SI
+	ADDQ     $+64, DI
+	DECQ     R10
+	JNZ      row
+	VADDPS   Z7, Z6, Z6
+	VCMPPS   $0x07, Z6, Z6, K1
+	KORTESTW K1, K1
+	SETCS    AL
+	MOVB     AL, finite+64(FP)
+	VZEROUPPER
+	RET
+
+// func acrossFinite(dst *float32, panel int, src *byte, step int, panels int, k int) (finite bool)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·acrossFinite(SB), NOSPLIT, $0-49
+	MOVQ         dst+0(FP), DI
+	MOVQ         panel+8(FP), R8
+	MOVQ         src+16(FP), SI
+	MOVQ         step+24(FP), R9
+	MOVQ         panels+32(FP), R10
+	MOVQ         k+40(FP), CX
+	VPBROADCASTD pieceBits<>+8(SB), Z31
+	VPXORD       Z6, Z6, Z6
+	VPXORD       Z7, Z7, Z7
+	LEAQ         (R9)(R9*8), R13
+	SUBQ         $+2, CX
+	JLT          done
+
+rows:
+	MOVQ    SI, AX
+	MOVQ    DI, R11
+	MOVQ    R10, BX
+	PCALIGN $0x20
+
+panels:
+	PREFETCHT1 (AX)(R9*8)
+	PREFETCHT1 (AX)(R13*1)
+	PREFETCHT1 64(AX)(R9*8)
+	PREFETCHT1 64(AX)(R13*1)
+	VMOVUPS    (AX), Z0
+	VMOVUPS    (AX)(R9*1), Z1
+	VPANDD     Z31, Z0, Z2
+	VSUBPS     Z2, Z0, Z2
+	VPANDD     Z31, Z2, Z4
+	VSUBPS     Z4, Z2, Z4
+	VADDPS     Z4, Z6, Z6
+	VPANDD     Z31, Z1, Z3
+	VSUBPS     Z3, Z1, Z3
+	VPANDD     Z31, Z3, Z5
+	VSUBPS     Z5, Z3, Z5
+	VADDPS     Z5, Z7, Z7
+	VPSRLD     $0x10, Z0, Z30
+	VPTERNLOGD $0xd8, Z31, Z1, Z30
+	VMOVDQU64  Z30, 4096(R11)
+	VPSRLD     $0x10, Z2, Z30
+	VPTERNLOGD $0xd8, Z31, Z3, Z30
+	VMOVDQU64  Z30, 2048(R11)
+	VPSRLD     $0x10, Z4, Z30
+	VPTERNLOGD $0xd8, Z31, Z5, Z30
+	VMOVDQU64  Z30, (R11)
+	VMOVUPS    64(AX), Z0
+	VMOVUPS    64(AX)(R9*1), Z1
+	VPANDD     Z31, Z0, Z2
+	VSUBPS     Z2, Z0, Z2
+	VPANDD     Z31, Z2, Z4
+	VSUBPS     Z4, Z2, Z4
+	VADDPS     Z4, Z6, Z6
+	VPANDD     Z31, Z1, Z3
+	VSUBPS     Z3, Z1, Z3
+	VPANDD     Z31, Z3, Z5
+	VSUBPS     Z5, Z3, Z5
+	VADDPS     Z5, Z7, Z7
+	VPSRLD     $0x10, Z0, Z30
+	VPTERNLOGD $0xd8, Z31, Z1, Z30
+	VMOVDQU64  Z30, 4160(R11)
+	VPSRLD     $0x10, Z2, Z30
+	VPTERNLOGD $0xd8, Z31, Z3, Z30
+	VMOVDQU64  Z30, 2112(R11)
+	VPSRLD     $0x10, Z4, Z30
+	VPTERNLOGD $0xd8, Z31, Z5, Z30
+	VMOVDQU64  Z30, 64(R11)
+	ADDQ       $+128, AX
+	ADDQ       R8, R11
+	DECQ       BX
+	JNZ        panels
+	LEAQ       (SI)(R9*2), SI
+	ADDQ       $+128, DI
+	SUBQ       $+2, CX
+	JGE        rows
+
+done:
+	VADDPS   Z7, Z6, Z6
+	VCMPPS   $0x07, Z6, Z6, K1
+	KORTESTW K1, K1
+	SETCS    AL
+	MOVB     AL, finite+48(FP)
 	VZEROUPPER
 	RET
 

@@ -75,6 +75,15 @@ func (e *Engine) needOf(c *Call, kern *kernels) Scratch {
 			Wide:  wide,
 		},
 	}
+	if t := kern.turned; t != nil {
+		groups, tile := ceil(min(c.M, t.most), kern.nr), kern.mr*kern.nr
+		s.Call = max(s.Call, groups*kern.nr*kern.panelFloats(depth)+packSlack)
+		s.Task = TaskScratch{
+			Small: max(s.Task.Small, (groups+1)*tile),
+			B:     max(s.Task.B, max(turnWhole, kern.panelFloats(turnApart))*kern.mr),
+			Wide:  max(s.Task.Wide, turnWhole*kern.pairSize*kern.mr+quantBlock),
+		}
+	}
 	if transposed {
 		few := min(c.M, rowsInPlace)
 		s.Call = max(s.Call, words+(parts-1)*few*c.N)

@@ -1,6 +1,9 @@
 package gemm
 
-import "unsafe"
+import (
+	"sync/atomic"
+	"unsafe"
+)
 
 // packed computes a call of any shape from panels: A is packed once, by all
 // workers, into panels of mr rows; then each task takes a block of columns,
@@ -22,6 +25,8 @@ type packed struct {
 	rowN   int      // tasks along the panels
 	packN  int      // tasks that pack A
 	a      []float32
+
+	wild atomic.Bool // of A something is not finite, where it is taken apart
 
 	kept, before kept // what a holds now, and held when the call began
 	first        int  // words of A that are there already
@@ -60,7 +65,10 @@ func (p *packed) run() {
 		p.divide()
 		p.a = p.job.memory.take(p.rows*p.kern.panelFloats(p.depth) + p.panels*(packSlack+1))
 		p.packN = min(p.panels, p.shares(4))
-		if p.reuse(); p.first < p.depth {
+		if p.reuse(); p.first == 0 {
+			p.wild.Store(false)
+		}
+		if p.first < p.depth {
 			p.spread(p.packN, p.packTask)
 		}
 		p.spread(p.colN*p.rowN, p.tileTask)
@@ -168,7 +176,9 @@ func (p *packed) packRows(i int) {
 func (p *packed) packPanel(to unsafe.Pointer, rows int, pair *Pair, m *Matrix, src unsafe.Pointer, k int) {
 	row, col := m.steps()
 	if p.kern.packA != nil {
-		p.kern.packA(to, rows, src, m.Elem, row, col, k, pair.Alpha)
+		if !p.kern.packA(to, rows, src, m.Elem, row, col, k, pair.Alpha) {
+			p.wild.Store(true)
+		}
 		return
 	}
 	p.kern.pack(to, rows, src, m.Elem, row, col, rows, k, pair.Alpha)
@@ -288,7 +298,7 @@ func (p *packed) packCols(s *scratch, b []float32, k0, k, n0, n1 int) {
 		last := min(pair.K, (to-start)*p.kern.pairSize)
 		begin := p.column(from) - p.column(k0)
 		switch {
-		case pair.Ready != nil && pair.Ready.kern == p.kern:
+		case p.takes(pair.Ready):
 			p.copyReady(b, pair, begin, step, from-start, to-start, n0, n1)
 		case pair.B.Elem.Quantized() || pair.FilterB != nil:
 			p.packComputed(s, b, pair, begin, step, first, last, n0, n1)
@@ -301,25 +311,34 @@ func (p *packed) packCols(s *scratch, b []float32, k0, k, n0, n1 int) {
 // packB packs rows [first,last) of columns [n0,n1) of op(B) of a pair, which lies as m
 // does, into panels whose columns are step floats apart.
 func (p *packed) packB(b []float32, pair *Pair, m *Matrix, step, first, last, n0, n1 int) {
-	nr, pack, across := p.kern.nr, p.kern.pack, p.kern.across
-	if p.kern.apart(pair) {
-		pack, across = p.kern.packApart, p.kern.acrossApart
-	}
+	nr, apart, finite := p.kern.nr, p.kern.apart(pair), !p.wild.Load()
 	row, col := m.steps()
 	src := func(t, n int) unsafe.Pointer { return at(m.Data, t*row+n*col) }
+	pack := func(b []float32, t, n int) {
+		lanes := min(nr, n1-n)
+		if apart {
+			p.kern.packApart(floats(b, 0), nr, src(t, n), m.Elem, col, row, lanes, last-t, finite)
+		} else {
+			p.kern.pack(floats(b, 0), nr, src(t, n), m.Elem, col, row, lanes, last-t, 1)
+		}
+	}
 	n := n0
-	if panels := (n1 - n0) / nr; panels > 1 && !m.Trans && across != nil {
+	if panels := (n1 - n0) / nr; panels > 1 && !m.Trans && p.kern.across != nil {
 		run := max(1, p.kern.run)
 		whole := (last - first) / (run * p.kern.pairSize) * run
 		odd := first + whole*p.kern.pairSize // the rows that make no whole run, if any
-		across(floats(b, 0), step*nr, src(first, n0), m.Elem, row, panels, odd-first)
+		if apart {
+			p.kern.acrossApart(floats(b, 0), step*nr, src(first, n0), m.Elem, row, panels, odd-first, finite)
+		} else {
+			p.kern.across(floats(b, 0), step*nr, src(first, n0), m.Elem, row, panels, odd-first)
+		}
 		for ; n < n0+panels*nr; n += nr {
 			if odd < last {
-				pack(floats(b, (n-n0)*step+p.kern.columnFloats(pair, whole)*nr), nr, src(odd, n), m.Elem, col, row, nr, last-odd, 1)
+				pack(b[(n-n0)*step+p.kern.columnFloats(pair, whole)*nr:], odd, n)
 			}
 		}
 	}
 	for ; n < n1; n += nr {
-		pack(floats(b, (n-n0)*step), nr, src(first, n), m.Elem, col, row, min(nr, n1-n), last-first, 1)
+		pack(b[(n-n0)*step:], first, n)
 	}
 }

@@ -42,12 +42,15 @@ func (e *Engine) packing(elem Elem, k int) *packed {
 	return p
 }
 
+// takes reports whether B as Prepack made it is what a call would pack: not where A is not finite.
+func (p *packed) takes(r *Prepacked) bool { return r != nil && r.kern == p.kern && !p.wild.Load() }
+
 // ready gives k words from k0 of columns from n0 where they lie packed already,
 // and how many floats apart columns of panels are.
 func (p *packed) ready(k0, k, n0 int) (b []float32, step int) {
 	for x := range p.c.Pairs {
 		pair, start := &p.c.Pairs[x], p.starts[x]
-		if pair.Ready != nil && pair.Ready.kern == p.kern && k0 >= start && k0+k <= start+p.words(pair) {
+		if p.takes(pair.Ready) && k0 >= start && k0+k <= start+p.words(pair) {
 			step = pair.Ready.step
 			return pair.Ready.data[n0*step+p.kern.columnFloats(pair, k0-start)*p.kern.nr:], step
 		}
@@ -69,5 +72,5 @@ func (p *packed) copyReady(b []float32, pair *Pair, begin, step, from, to, n0, n
 // UsesPanels reports whether a product such as c, with A as activations lie,
 // reads B from panels: others have no use for a Prepacked.
 func (e *Engine) UsesPanels(c *Call) bool {
-	return c.M > rowsFew && c.N > colsThin && !e.k.takes(c, e.Rounds())
+	return c.M > rowsFew && c.N > colsThin && !e.k.takes(c, e.Rounds()) && e.k.turns(c, e.Rounds()) == nil
 }

@@ -57,8 +57,9 @@ func newQuantized(t cleaner, r *rand.Rand, rows, cols int, elem gemm.Elem, trans
 func drawQuantized(t *rapid.T) *problem {
 	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 	m, n, k := dimension(1, 67), dimension(1, 131), dimension(1, 260)
+	elemA, transA, transB := elems, rapid.Bool(), rapid.Bool()
 	blocked := rapid.SampledFrom([]int{64, 128, 192, 576, 1088})
-	switch rapid.SampledFrom([]string{"any", "few rows", "whole blocks", "few columns", "apart"}).Draw(t, "kind") {
+	switch rapid.SampledFrom([]string{"any", "few rows", "whole blocks", "few columns", "apart", "turned"}).Draw(t, "kind") {
 	case "few rows":
 		m, n = dimension(1, 8), dimension(1, 257)
 	case "whole blocks":
@@ -66,12 +67,16 @@ func drawQuantized(t *rapid.T) *problem {
 	case "few columns":
 		n, k = dimension(1, 64), dimension(192, 521)
 	case "apart":
-		m, k = dimension(128, 131), dimension(129, 521)
+		m, k = dimension(48, 131), dimension(129, 521)
+		elemA, transA = rapid.Just(gemm.F32), rapid.Just(false)
+	case "turned":
+		m, n, k = dimension(25, 67), dimension(65, 131), dimension(129, 521)
+		elemA, transA, transB = rapid.Just(gemm.F32), rapid.Just(false), rapid.Just(true)
 	}
 	p := newProblem(r, m.Draw(t, "M"), n.Draw(t, "N"), paddeds.Draw(t, "pad C"), rapid.Bool().Draw(t, "accumulate"), rapid.Bool().Draw(t, "bias"))
 	for range rapid.IntRange(1, 3).Draw(t, "pairs") {
-		k, trans := k.Draw(t, "K"), rapid.Bool().Draw(t, "Bᵀ")
-		a := newMatrix(t, r, p.M, k, elems.Draw(t, "elem A"), rapid.Bool().Draw(t, "Aᵀ"), paddeds.Draw(t, "pad A"))
+		k, trans := k.Draw(t, "K"), transB.Draw(t, "Bᵀ")
+		a := newMatrix(t, r, p.M, k, elemA.Draw(t, "elem A"), transA.Draw(t, "Aᵀ"), paddeds.Draw(t, "pad A"))
 		var b *matrix
 		if elem := rapid.SampledFrom([]gemm.Elem{gemm.Q8, gemm.NF4, gemm.FP4, gemm.F32}).Draw(t, "elem B"); elem == gemm.F32 {
 			b = newMatrix(t, r, k, p.N, elem, trans, 0)

@@ -24,10 +24,50 @@ func tilesAMXx2(config *byte, rows int, k int, a *float32, b *float32, panel int
 //go:noescape
 func piecesAMXx2(config *byte, rows int, k int, apart int, a *float32, b *float32, dst *float32, step int, c *float32, ldc int, ahead int)
 
-// dst[i·64+p·part+t·step] = thirds p of the 32 elements alpha·src[i·lane+32·t·4] on, strides in bytes, i < rows, 32·t < k, rows > 0, k > 0; zeroes from k on.
+// dst[rows,16] = a·b of pairs, k runs of 16 words, k > 0, in pieces: 1 of a, from the first, and 1 of b, from the least; step in bytes, rows from 17 to 32, which config says too. With every run it fetches 8 lines of 2 rows more from next on, ldnext bytes apart.
 //
 //go:noescape
-func rowsThirds(dst *float32, part int, step int, src *byte, lane int, rows int, k int, alpha float32)
+func turnedAMXWholex1(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next *byte, ldnext int)
+
+// dst[rows,16] = a·b of pairs, k runs of 16 words, k > 0, in pieces: 1 of a, from the first, and 3 of b, from the least; step in bytes, rows from 17 to 32, which config says too. With every run it fetches 8 lines of 2 rows more from next on, ldnext bytes apart.
+//
+//go:noescape
+func turnedAMXThirdsx1(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next *byte, ldnext int)
+
+// dst[rows,16] = a·b of pairs, k runs of 16 words, k > 0, in pieces: 3 of a, from the first, and 3 of b, from the least; step in bytes, rows from 17 to 32, which config says too. With every run it fetches 8 lines of 4 rows more from next on, ldnext bytes apart.
+//
+//go:noescape
+func turnedAMXSixthsx1(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next *byte, ldnext int)
+
+// dst[rows,32] = a·b of pairs, k runs of 16 words, k > 0, in pieces: 1 of a, from the first, and 1 of b, from the least; step in bytes, rows from 17 to 32, which config says too. With every run it fetches 8 lines of 2 rows more from next on, ldnext bytes apart.
+//
+//go:noescape
+func turnedAMXWholex2(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next *byte, ldnext int)
+
+// dst[rows,32] = a·b of pairs, k runs of 16 words, k > 0, in pieces: 1 of a, from the first, and 3 of b, from the least; step in bytes, rows from 17 to 32, which config says too. With every run it fetches 8 lines of 2 rows more from next on, ldnext bytes apart.
+//
+//go:noescape
+func turnedAMXThirdsx2(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next *byte, ldnext int)
+
+// dst[rows,32] = a·b of pairs, k runs of 16 words, k > 0, in pieces: 3 of a, from the first, and 3 of b, from the least; step in bytes, rows from 17 to 32, which config says too. With every run it fetches 8 lines of 4 rows more from next on, ldnext bytes apart.
+//
+//go:noescape
+func turnedAMXSixthsx2(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next *byte, ldnext int)
+
+// dst[i·64+p·part+t·step] = thirds p of the 32 elements alpha·src[i·lane+32·t·4] on, strides in bytes, i < rows, 32·t < k, rows > 0, k > 0; zeroes from k on. It tells whether all are finite.
+//
+//go:noescape
+func rowsThirds(dst *float32, part int, step int, src *byte, lane int, rows int, k int, alpha float32) (finite bool)
+
+// is rowsThirds for what is finite and multiplied with what is, twice as fast; of anything else it tells that it is not.
+//
+//go:noescape
+func rowsFinite(dst *float32, part int, step int, src *byte, lane int, rows int, k int, alpha float32) (finite bool)
+
+// dst[p·panel+2048·q+4·(t·32+i)] = part 2-q of the pair src[4·(p·32+i)+2t·step], src[4·(p·32+i)+(2t+1)·step], panel and step in bytes, i < 32, p < panels, 2t < k, k even, for what is finite and multiplied with what is; of anything else it tells that it is not.
+//
+//go:noescape
+func acrossFinite(dst *float32, panel int, src *byte, step int, panels int, k int) (finite bool)
 
 // dst[t·width+4i] = the pair alpha·src[i·lane+2t·4], strides in bytes, i < 16 with zeroes from rows on, 2t < k.
 //

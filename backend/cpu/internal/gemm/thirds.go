@@ -5,8 +5,9 @@ const (
 	// beside one of bfloat16: an adapter's.
 	thirdsRank = 128
 
-	// sixthsRows is how many rows a call needs for B to be worth taking apart.
-	sixthsRows = 128
+	// sixthsRows is how many rows a call needs for B to be worth taking apart, unless
+	// it goes the way of turned.
+	sixthsRows = 48
 )
 
 // panelKernels are the kernels by which the packed way computes a call: those for
@@ -55,7 +56,7 @@ func (k *kernels) others(c *Call) (list []*kernels) {
 		case p.K <= thirdsRank:
 		case p.B.Elem == BF16:
 			return []*kernels{k.thirds, k.sixths} // the latter if another B is not
-		case c.M >= sixthsRows:
+		case c.M >= k.sixths.turned.least:
 			list = []*kernels{k.sixths}
 		}
 	}

@@ -31,8 +31,8 @@ func piecesProduct(rows, k, apart int, a, b unsafe.Pointer, dst *float32, step i
 
 // thirdsPackA packs a panel of a float32 A: one third of all rows of a run, then
 // the next.
-func thirdsPackA(dst unsafe.Pointer, rows int, src unsafe.Pointer, elem Elem, row, step, k int, alpha float32) {
-	rowsThirds((*float32)(dst), amxLine*rows, thirds*amxLine*rows, (*byte)(src), row, rows, k, alpha)
+func thirdsPackA(dst unsafe.Pointer, rows int, src unsafe.Pointer, elem Elem, row, step, k int, alpha float32) (finite bool) {
+	return rowsThirds((*float32)(dst), amxLine*rows, thirds*amxLine*rows, (*byte)(src), row, rows, k, alpha)
 }
 
 // A run of a panel of B that is taken apart: elements along k, and bytes of each piece.
@@ -41,22 +41,26 @@ const (
 	apartPiece = 4 * amxRun * amxCols
 )
 
-// apartPack is pack for panels of B, alpha being 1: the pieces of a run, the least first, then those
+// apartPack is pack for panels of B: the pieces of a run, the least first, then those
 // of the next.
-func apartPack(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, _ float32) {
+func apartPack(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, finite bool) {
+	var pieces [thirds * amxCols * amxLine]byte
 	for t := 0; t < k; t += apartRun {
 		run := min(apartRun, k-t)
 		if elem == F32 {
-			apartRunOf(dst, at(src, t*step), lane, step, lanes, run)
+			apartRunOf(dst, at(src, t*step), lane, step, lanes, run, finite, &pieces)
 		} else {
-			apartWidened(dst, at(src, t*step), elem, lane, step, lanes, run)
+			apartWidened(dst, at(src, t*step), elem, lane, step, lanes, run, finite, &pieces)
 		}
 		dst = at(dst, thirds*apartPiece)
 	}
 }
 
 // apartRunOf packs a run of float32.
-func apartRunOf(dst, src unsafe.Pointer, lane, step, lanes, k int) {
+func apartRunOf(dst, src unsafe.Pointer, lane, step, lanes, k int, finite bool, pieces *[thirds * amxCols * amxLine]byte) {
+	if finite && apartFinite(dst, src, lane, step, lanes, k, pieces) {
+		return
+	}
 	if words := ceil(k, 2); words < amxRun {
 		clear(unsafe.Slice((*float32)(dst), thirds*amxRun*amxCols))
 	}
@@ -76,17 +80,38 @@ func apartRunOf(dst, src unsafe.Pointer, lane, step, lanes, k int) {
 	}
 }
 
+// apartFinite packs a run that will be multiplied with what is finite, and reports whether it
+// has: not where it is not finite itself, or of columns side by side but not whole.
+// Rows with k side by side are taken apart as they lie and then transposed.
+func apartFinite(dst, src unsafe.Pointer, lane, step, lanes, k int, pieces *[thirds * amxCols * amxLine]byte) bool {
+	if lane == F32.Size() {
+		return lanes == amxCols && k == apartRun && acrossFinite((*float32)(dst), 0, (*byte)(src), step, 1, k)
+	}
+	from := unsafe.Pointer(pieces)
+	if !rowsFinite((*float32)(from), amxLine*lanes, 0, (*byte)(src), lane, lanes, k, 1) {
+		return false
+	}
+	const vec = amxCols / 2
+	for p := range thirds {
+		to, from := at(dst, (thirds-1-p)*apartPiece), at(from, p*amxLine*lanes)
+		for i := 0; i < amxCols; i += vec {
+			pairs512Raw((*float32)(at(to, 4*i)), 4*amxCols, (*byte)(at(from, min(i, lanes-1)*amxLine)), amxLine, max(0, min(vec, lanes-i)), apartRun, 1)
+		}
+	}
+	return true
+}
+
 // apartWidened packs a run of 16 bits each.
-func apartWidened(dst, src unsafe.Pointer, elem Elem, lane, step, lanes, k int) {
+func apartWidened(dst, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, finite bool, pieces *[thirds * amxCols * amxLine]byte) {
 	var wide [apartRun * amxCols]float32
 	to, width := unsafe.Pointer(&wide[0]), 4*amxCols
 	if lane == elem.Size() {
 		widenRows512(&wide[0], width, src, elem, step, lanes, k)
-		apartRunOf(dst, to, F32.Size(), width, lanes, k)
+		apartRunOf(dst, to, F32.Size(), width, lanes, k, finite, pieces)
 		return
 	}
 	widenRows512(&wide[0], width, src, elem, lane, k, lanes)
-	apartRunOf(dst, to, width, F32.Size(), lanes, k)
+	apartRunOf(dst, to, width, F32.Size(), lanes, k, finite, pieces)
 }
 
 // widenRows512 writes rows of at most 32 elements as float32. It calls what is in
@@ -100,17 +125,21 @@ func widenRows512(dst *float32, width int, src unsafe.Pointer, elem Elem, step, 
 }
 
 // apartAcross is across for panels of B.
-func apartAcross(dst unsafe.Pointer, panel int, src unsafe.Pointer, elem Elem, step, panels, k int) {
+func apartAcross(dst unsafe.Pointer, panel int, src unsafe.Pointer, elem Elem, step, panels, k int, finite bool) {
+	var pieces [thirds * amxCols * amxLine]byte
 	for t := 0; t < k; t += apartRun {
 		from, to := at(src, t*step), at(dst, t/apartRun*thirds*apartPiece)
-		if elem == F32 {
-			across512PairsThird2((*float32)(to), 4*panel, (*byte)(from), step, panels, apartRun)
-			across512PairsThird1((*float32)(at(to, apartPiece)), 4*panel, (*byte)(from), step, panels, apartRun)
-			across512PairsThird0((*float32)(at(to, 2*apartPiece)), 4*panel, (*byte)(from), step, panels, apartRun)
+		if elem != F32 {
+			for p := range panels {
+				apartWidened(at(to, 4*p*panel), at(from, p*amxCols*elem.Size()), elem, elem.Size(), step, amxCols, apartRun, finite, &pieces)
+			}
 			continue
 		}
-		for p := range panels {
-			apartWidened(at(to, 4*p*panel), at(from, p*amxCols*elem.Size()), elem, elem.Size(), step, amxCols, apartRun)
+		if finite && acrossFinite((*float32)(to), 4*panel, (*byte)(from), step, panels, apartRun) {
+			continue
 		}
+		across512PairsThird2((*float32)(to), 4*panel, (*byte)(from), step, panels, apartRun)
+		across512PairsThird1((*float32)(at(to, apartPiece)), 4*panel, (*byte)(from), step, panels, apartRun)
+		across512PairsThird0((*float32)(at(to, 2*apartPiece)), 4*panel, (*byte)(from), step, panels, apartRun)
 	}
 }

@@ -20,7 +20,7 @@ func TestAllBitsCount(t *testing.T) {
 		for _, s := range []struct {
 			m, n, k int
 			elem    gemm.Elem
-		}{{40, 50, 300, gemm.BF16}, {70, 130, 1100, gemm.BF16}, {9, 33, 129, gemm.BF16}, {130, 40, 300, gemm.F32}, {140, 100, 500, gemm.F32}} {
+		}{{40, 50, 300, gemm.BF16}, {70, 130, 1100, gemm.BF16}, {9, 33, 129, gemm.BF16}, {130, 40, 300, gemm.F32}, {60, 70, 300, gemm.F32}, {30, 100, 1100, gemm.BF16}, {140, 100, 500, gemm.F32}} {
 			for trans := range 2 {
 				p := newProblem(r, s.m, s.n, 0, false, false)
 				a, b := newMatrix(t, r, s.m, s.k, gemm.F32, false, 0), newMatrix(t, r, s.k, s.n, s.elem, trans > 0, 0)
@@ -99,5 +99,52 @@ func TestRoundingErrors(t *testing.T) {
 		}
 		t.Logf("root mean square: %.2g of the result's", math.Sqrt(off/size))
 		require.Less(t, math.Sqrt(off/size), 5e-7)
+	})
+}
+
+// An infinity times what one bfloat16 holds, whose other pieces are nothing, is an
+// infinity and not NaN, in either operand, and in a pair beside others.
+func TestInfinitiesOfPieces(t *testing.T) {
+	eachPrecision(t, func(t *testing.T, isa gemm.ISA) {
+		e := engine(t, 2, isa)
+		r := rand.New(rand.NewPCG(6, 6))
+		const n, k, at = 130, 300, 77
+		for _, m := range []int{30, 60, 140} {
+			for _, elem := range []gemm.Elem{gemm.F32, gemm.BF16, gemm.F16} {
+				for trans := range 2 {
+					for pair := range 2 {
+						for _, inB := range []bool{false, true} {
+							p := newProblem(r, m, n, 0, false, false)
+							for x, k := range []int{k, 16} {
+								a, b := newMatrix(t, r, m, k, gemm.F32, false, 0), newMatrix(t, r, k, n, []gemm.Elem{elem, gemm.F32}[x], trans > 0, 0)
+								for i := range k {
+									for j := range m {
+										a.put(j, i, 0.5)
+									}
+									for j := range n {
+										b.put(i, j, 2)
+									}
+								}
+								switch {
+								case x != pair:
+								case inB:
+									b.put(k/2, at, float32(math.Inf(1)))
+								default:
+									a.put(m/2, k/2, float32(math.Inf(1)))
+								}
+								p.add(a, b, 1)
+							}
+							for i, v := range p.compute(t, e.Run) {
+								want := float64(k + 16)
+								if inB && i%n == at || !inB && i/n == m/2 {
+									want = math.Inf(1)
+								}
+								require.Equal(t, want, float64(v), "m=%d %v trans=%d pair=%d in B=%v [%d,%d]", m, elem, trans, pair, inB, i/n, i%n)
+							}
+						}
+					}
+				}
+			}
+		}
 	})
 }
