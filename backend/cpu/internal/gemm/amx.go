@@ -13,6 +13,7 @@ import (
 var amx = func() kernels {
 	k := avx512
 	k.isa = AMX
+	k.gridPanel = k.gridRows // its second-level cache is slower to bring B again
 	k.pairs = &kernels{
 		isa: AMX, pairSize: 2, run: amxRun,
 		mr: amxRows, nr: amxCols, grain: amxRows / 2, kc: 384 + kcRank,

@@ -35,7 +35,6 @@ type gridA struct {
 const (
 	gridGroup = 12       // columns that stay in cache, a whole number of grids
 	gridLeast = 8        // columns that a grid pays for
-	gridPanel = 4        // rows of a panel where one does not hold all
 	gridDeep  = 4096     // longest run of k between two updates of C
 	gridAhead = 32 << 10 // how far ahead B is fetched: it comes from memory in one piece
 
@@ -118,7 +117,7 @@ func (k *kernels) gridPanels(rows int) int {
 	if rows <= k.gridRows {
 		return 1
 	}
-	return ceil(rows, gridPanel)
+	return ceil(rows, k.gridPanel)
 }
 
 // panel is the first row of panel i, and where panel i-1 ends.

@@ -117,12 +117,13 @@ type kernels struct {
 	// put each of them. A row of x and one of w are one sum, whatever rows
 	// and skip are. Instruction sets that gain nothing by it have none; those
 	// of pairs are for bfloat16.
-	grid     func(rows, k int, x, w unsafe.Pointer, elem Elem, ldw int, c unsafe.Pointer, ldc, skip, ahead int, alpha float32)
-	panel    func(dst unsafe.Pointer, row, rows int, x unsafe.Pointer, k int, elem Elem)
-	gridRows int
-	gridCols []int
-	gridTurn int // k of a grid is a multiple, if not 0
-	gridMost int // rows of A that a call of them has at most
+	grid      func(rows, k int, x, w unsafe.Pointer, elem Elem, ldw int, c unsafe.Pointer, ldc, skip, ahead int, alpha float32)
+	panel     func(dst unsafe.Pointer, row, rows int, x unsafe.Pointer, k int, elem Elem)
+	gridRows  int
+	gridCols  []int
+	gridTurn  int // k of a grid is a multiple, if not 0
+	gridMost  int // rows of A that a call of them has at most
+	gridPanel int // rows of a panel at most where one does not hold all
 
 	// block computes c[i*ldc+j] += alpha·x[i*ldx:]·w[j] over k for i <
 	// blockRows[cols] and j < cols, where that is not 0, float32 all, and fetches
