@@ -96,7 +96,11 @@ func (e *Engine) Run(c *Call) {
 // divideWork gives a job as many workers as it is worth.
 func (e *Engine) divideWork(j *job) {
 	j.workers = e.pool.Workers()
-	if j.c.flops() < serialFlops {
+	least := serialFlops
+	if j.c.M > rowsFew {
+		least *= 2 // a few rows wait for memory, these do not
+	}
+	if j.c.flops() < least {
 		j.workers = 1
 	}
 }
