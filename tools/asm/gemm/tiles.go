@@ -169,7 +169,7 @@ func piecesAMX(high int) {
 // fetches lines of some rows of what A will be packed from next.
 func turnedAMX(name string, w tileWalk, wide int) {
 	text(sprintf("turnedAMX%sx%d", name, wide),
-		"func(config *byte, rows, k int, a, b, dst *float32, step int, next *byte, ldnext int)",
+		"func(config *byte, rows, k int, a, b, dst *float32, step int, next uintptr, ldnext int)",
 		sprintf("dst[rows,%d] = a·b of pairs, k runs of 16 words, k > 0, in pieces: %d of a, from the first, and %d of b, from the least; step in bytes, rows from %d to %d, which config says too. With every run it fetches %d lines of %d rows more from next on, ldnext bytes apart.",
 			16*wide, w.pieces, len(w.blocks), tileRows+1, 2*tileRows, turnedLines, w.fetch))
 	t := newTileRegisters(2, "dst", "step")

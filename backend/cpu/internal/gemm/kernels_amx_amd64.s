@@ -682,7 +682,7 @@ done1:
 	BYTE $0xc0
 	RET
 
-// func turnedAMXWholex1(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next *byte, ldnext int)
+// func turnedAMXWholex1(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next uintptr, ldnext int)
 // Requires: MMX+
 TEXT ·turnedAMXWholex1(SB), NOSPLIT, $0-72
 	MOVQ    config+0(FP), AX
@@ -756,7 +756,7 @@ loop:
 	BYTE       $0xc0
 	RET
 
-// func turnedAMXThirdsx1(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next *byte, ldnext int)
+// func turnedAMXThirdsx1(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next uintptr, ldnext int)
 // Requires: MMX+
 TEXT ·turnedAMXThirdsx1(SB), NOSPLIT, $0-72
 	MOVQ    config+0(FP), AX
@@ -846,7 +846,7 @@ loop:
 	BYTE       $0xc0
 	RET
 
-// func turnedAMXSixthsx1(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next *byte, ldnext int)
+// func turnedAMXSixthsx1(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next uintptr, ldnext int)
 // Requires: MMX+
 TEXT ·turnedAMXSixthsx1(SB), NOSPLIT, $0-72
 	MOVQ    config+0(FP), AX
@@ -992,7 +992,7 @@ loop:
 	BYTE       $0xc0
 	RET
 
-// func turnedAMXWholex2(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next *byte, ldnext int)
+// func turnedAMXWholex2(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next uintptr, ldnext int)
 // Requires: MMX+
 TEXT ·turnedAMXWholex2(SB), NOSPLIT, $0-72
 	MOVQ    config+0(FP), AX
@@ -1083,7 +1083,7 @@ loop:
 	BYTE       $0xc0
 	RET
 
-// func turnedAMXThirdsx2(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next *byte, ldnext int)
+// func turnedAMXThirdsx2(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next uintptr, ldnext int)
 // Requires: MMX+
 TEXT ·turnedAMXThirdsx2(SB), NOSPLIT, $0-72
 	MOVQ    config+0(FP), AX
@@ -1204,7 +1204,7 @@ loop:
 	BYTE       $0xc0
 	RET
 
-// func turnedAMXSixthsx2(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next *byte, ldnext int)
+// func turnedAMXSixthsx2(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next uintptr, ldnext int)
 // Requires: MMX+
 TEXT ·turnedAMXSixthsx2(SB), NOSPLIT, $0-72
 	MOVQ    config+0(FP), AX

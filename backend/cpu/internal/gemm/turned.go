@@ -32,8 +32,8 @@ type turnKernels struct {
 	// tile computes sums[rows,cols] = (sums if add) + a·b for panels a of B and b of
 	// A, a of pieces like b if apart; rows are more than mr/2, those of sums nr
 	// apart, and free has room for as many. It fetches turnBytes of each of some rows
-	// of next, ldnext bytes apart: fetches tells of how many.
-	tile    func(rows, cols, k int, apart bool, a, b, sums, free unsafe.Pointer, add bool, next unsafe.Pointer, ldnext int)
+	// of the address next, ldnext bytes apart: fetches tells of how many.
+	tile    func(rows, cols, k int, apart bool, a, b, sums, free unsafe.Pointer, add bool, next uintptr, ldnext int)
 	fetches func(k int, apart bool) int
 
 	// back computes C[cols,rows] = (C if add) + bias + the transpose of such sums.
@@ -185,16 +185,11 @@ func (f *turned) panel(s *scratch, k0, k1, n0, n1 int) {
 			words := min(step, end-k)
 			first := (k - start) * f.kern.pairSize
 			b := f.packB(s, p, n0, n1, first, min(p.K, first+words*f.kern.pairSize))
-			next, ldnext := f.next(p, n0, first+words*f.kern.pairSize, min(p.K, (end-start)*f.kern.pairSize))
-			if f.job.k.fetch != nil && ldnext > 0 {
-				for i := f.groups * t.fetches(words, apart); i < n1-n0; i++ {
-					f.job.k.fetch(at(next, i*ldnext), turnBytes)
-				}
-			}
+			next, ldnext := f.fetch(p, n0, n1, first+words*f.kern.pairSize, min(p.K, (end-start)*f.kern.pairSize), f.groups*t.fetches(words, apart))
 			for g := range f.groups {
 				t.tile(n1-n0, min(f.kern.nr, c.M-g*f.kern.nr), words, apart, b,
 					floats(f.a, g*f.groupFloats(f.depth)+f.groupFloats(k)), floats(sums, g*size), free, k > k0, next, ldnext)
-				next = at(next, t.fetches(words, apart)*ldnext)
+				next += uintptr(t.fetches(words, apart) * ldnext)
 			}
 		}
 	}
@@ -243,16 +238,21 @@ func (f *turned) widened(s *scratch, p *Pair, n0, n1, first, last int) (src unsa
 	return floats(wide, 0), F32.Size() * ld, F32
 }
 
-// next is where B of a pair goes on behind element last of the panel from n on, of
-// which there are as many as end, and how far apart rows are there: 0 where nothing is to be
-// fetched.
-func (f *turned) next(p *Pair, n, last, end int) (data unsafe.Pointer, row int) {
+// fetch says where B of a pair goes on behind element last of rows [n0,n1), of which there
+// are as many as end, and how far apart rows are there: 0 where nothing is to be
+// fetched. It fetches those behind the first few. The address is no pointer, for there may be
+// less of B than tiles fetch.
+func (f *turned) fetch(p *Pair, n0, n1, last, end, few int) (next uintptr, row int) {
 	if p.B.Elem.Quantized() {
-		return p.B.Data, 0
+		return uintptr(p.B.Data), 0
 	}
+	rows := n1 - n0
 	if last >= end {
-		n, last = n+f.kern.mr, 0
+		n0, last = n1, 0
 	}
-	row = p.B.Stride * p.B.Elem.Size()
-	return at(p.B.Data, n*row+last*p.B.Elem.Size()), row
+	row, last = p.B.Stride*p.B.Elem.Size(), last*p.B.Elem.Size()
+	for n := n0 + few; n < min(n0+rows, f.c.N); n++ {
+		f.job.k.fetch(at(p.B.Data, n*row+last), turnBytes)
+	}
+	return uintptr(p.B.Data) + uintptr(n0*row+last), row
 }

@@ -4,7 +4,7 @@ package gemm
 
 import "unsafe"
 
-type turnedAsm func(config *byte, rows, k int, a, b, dst *float32, step int, next *byte, ldnext int)
+type turnedAsm func(config *byte, rows, k int, a, b, dst *float32, step int, next uintptr, ldnext int)
 
 var (
 	turnedWhole  = [...]turnedAsm{turnedAMXWholex1, turnedAMXWholex2}
@@ -21,11 +21,11 @@ func turnFetches(k int, apart bool) int {
 	return k / amxRun * 2
 }
 
-func turnedPairs(rows, cols, k int, _ bool, a, b, sums, free unsafe.Pointer, add bool, next unsafe.Pointer, ldnext int) {
+func turnedPairs(rows, cols, k int, _ bool, a, b, sums, free unsafe.Pointer, add bool, next uintptr, ldnext int) {
 	turnedTile(&turnedWhole, rows, cols, k, a, b, sums, free, add, next, ldnext)
 }
 
-func turnedPieces(rows, cols, k int, apart bool, a, b, sums, free unsafe.Pointer, add bool, next unsafe.Pointer, ldnext int) {
+func turnedPieces(rows, cols, k int, apart bool, a, b, sums, free unsafe.Pointer, add bool, next uintptr, ldnext int) {
 	kernels := &turnedThirds
 	if apart {
 		kernels = &turnedSixths
@@ -35,13 +35,13 @@ func turnedPieces(rows, cols, k int, apart bool, a, b, sums, free unsafe.Pointer
 
 // turnedTile is a tile with those kernels. Its sums are added up before they are added
 // to others.
-func turnedTile(kernels *[2]turnedAsm, rows, cols, k int, a, b, sums, free unsafe.Pointer, add bool, next unsafe.Pointer, ldnext int) {
+func turnedTile(kernels *[2]turnedAsm, rows, cols, k int, a, b, sums, free unsafe.Pointer, add bool, next uintptr, ldnext int) {
 	const width = 4 * amxCols
 	dst := sums
 	if add {
 		dst = free
 	}
-	kernels[(cols-1)/(amxCols/2)](&amxConfigs[rows][0], rows, k/amxRun, (*float32)(a), (*float32)(b), (*float32)(dst), width, (*byte)(next), ldnext)
+	kernels[(cols-1)/(amxCols/2)](&amxConfigs[rows][0], rows, k/amxRun, (*float32)(a), (*float32)(b), (*float32)(dst), width, next, ldnext)
 	if add {
 		mergeTile(rows, (*float32)(free), (*float32)(sums), width, amxCols, true, nil)
 	}
