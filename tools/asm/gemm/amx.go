@@ -183,14 +183,6 @@ func newRowLoop() *rowLoop {
 	return w
 }
 
-// part is where piece i of a run goes, pieces being as many bytes apart as part holds.
-func (w *rowLoop) part(part reg.GPPhysical, i int) Mem {
-	if i == 0 {
-		return Mem{Base: w.to}
-	}
-	return Mem{Base: w.to, Index: part, Scale: uint8(i)}
-}
-
 // emit emits the loops around move, which packs a run, and then done, if there is any;
 // elements have so many bytes.
 func (w *rowLoop) emit(size int, move func(masks ...reg.OpmaskPhysical), done func()) {

@@ -13,19 +13,18 @@ const thirds = 3
 
 // thirdKernels emits what takes floats apart.
 func thirdKernels() {
-	splits = newSplitter()
-	splits.packRows()
-	splits.packFiniteRows()
-	splits.packFiniteAcross()
-	for _, e := range thirdsOf {
-		transposePairs(e, false)
-		copyAcrossPairs(e)
-		copyPairs(e, avx512.tileVecs)
+	s := newSplitter()
+	for _, kind := range []struct {
+		name, doc string
+		parter    func() *parter
+	}{
+		{"Thirds", "It tells whether all are finite.", s.careful},
+		{"Finite", "All are finite and will be multiplied with what is, or it tells that they are not.", s.finite},
+	} {
+		s.packRows("rows"+kind.name, kind.doc, kind.parter)
+		s.packAcross("across"+kind.name, kind.doc, kind.parter)
 	}
 }
-
-// thirdsOf are float32 of which one piece is loaded, the largest first.
-var thirdsOf = [thirds]elem{{"Third0", f32.size, 1}, {"Third1", f32.size, 2}, {"Third2", f32.size, 3}}
 
 // splitter is constants in memory, where no registers are left for them, by which
 // floats are taken apart.
@@ -33,9 +32,6 @@ type splitter struct {
 	sign, rest, top, least, quiet Mem
 	odds                          Mem // 1, 3, 5 …: the upper halves of two registers
 }
-
-// splits is what an elem that is a piece is loaded by.
-var splits *splitter
 
 func newSplitter() *splitter {
 	bits := GLOBL("pieceBits", 8|16)
@@ -49,167 +45,138 @@ func newSplitter() *splitter {
 	return s
 }
 
-// split makes the parts of x, the largest first, all of the sign of x, but for those
-// without a register; x may be one of them. Those that
-// would be nothing, and those that tiles take for nothing, are the least normal
-// number, unless x is 0: its product with an infinity is an infinity then, not NaN.
-// It uses Z26 to Z28, K4 and K5.
-func (s *splitter) split(x reg.VecPhysical, parts ...reg.VecPhysical) {
-	const unordered = 3
-	signs, rest, piece, some, nan := reg.Z28, reg.Z27, reg.Z26, reg.K4, reg.K5
-	VPTESTMD_BCST(s.rest, x, some)
-	if parts[0] != nil {
-		VCMPPS(U8(unordered), x, x, nan)
-	}
-	VPANDD_BCST(s.sign, x, signs)
-	VPANDD_BCST(s.rest, x, rest)
-	for i, z := range parts {
-		VPANDD_BCST(s.top, rest, piece)
-		if i < len(parts)-1 {
-			VSUBPS(piece, rest, rest)
-		}
-		if z == nil {
-			continue
-		}
-		VMAXPS_BCST(s.least, piece, piece) // and of NaN, what is left of an infinity
-		VPORD_Z(signs, piece, some, z)
-		if i == 0 {
-			VPBROADCASTD(s.quiet, nan, z)
-		}
-	}
+// parter takes floats apart that are in two registers. It uses Z2 to Z7 for what
+// it makes, Z26 to Z28, K4 and K5.
+type parter struct {
+	// take returns pairs of registers whose upper halves are the parts of x, the largest
+	// first.
+	take func(x []reg.VecPhysical) [thirds][]reg.VecPhysical
+
+	// sums find out whether all floats have been finite: what is left of an infinity
+	// without its first part is NaN, and so is any sum with it.
+	sums []reg.VecPhysical
 }
 
-// take makes x one of its parts.
-func (s *splitter) take(x reg.VecPhysical, part int) {
-	parts := make([]reg.VecPhysical, part+1)
-	parts[part] = x
-	s.split(x, parts...)
-}
-
-// packRows emits packRows for panels of thirds.
-func (s *splitter) packRows() {
-	text("rowsThirds",
-		"func(dst *float32, part, step int, src *byte, lane, rows, k int, alpha float32) (finite bool)",
-		"dst[i·64+p·part+t·step] = thirds p of the 32 elements alpha·src[i·lane+32·t·4] on, strides in bytes, i < rows, 32·t < k, rows > 0, k > 0; zeroes from k on. It tells whether all are finite.")
-	w, part := newRowLoop(), reg.RDX
-	param("part", part)
-	alpha, odds := reg.Z31, reg.Z30
-	a, _ := Param("alpha").Resolve()
-	VBROADCASTSS(a.Addr, alpha)
-	VMOVDQU64(s.odds, odds)
-	x := []reg.VecPhysical{reg.Z0, reg.Z1}
-	parts := [][]reg.VecPhysical{{reg.Z2, reg.Z3, reg.Z4}, {reg.Z5, reg.Z6, reg.Z7}}
-	f := newFiniteSums(reg.Z8, reg.Z9)
-	w.emit(f32.size, func(masks ...reg.OpmaskPhysical) {
-		w.loadRun(f32, alpha, x, masks)
-		for i, z := range x {
-			s.split(z, parts[i]...)
-			f.add(i, s.left())
-		}
-		for i := range thirds {
-			VPERMT2W(parts[1][i], odds, parts[0][i])
-			VMOVDQU64(parts[0][i], w.part(part, i))
-		}
-	}, f.tell)
-}
-
-// left is what split leaves of x when all parts but the last are taken away.
-func (s *splitter) left() reg.VecPhysical { return reg.Z27 }
-
-// finiteSums finds out whether all floats are finite that are taken apart: what is left of
-// an infinity without its first part is NaN, and so is any sum with it.
-type finiteSums []reg.VecPhysical
-
-func newFiniteSums(sums ...reg.VecPhysical) finiteSums {
-	for _, z := range sums {
+func newParter() *parter {
+	p := &parter{sums: []reg.VecPhysical{reg.Z24, reg.Z25}}
+	for _, z := range p.sums {
 		zero(z)
 	}
-	return sums
+	return p
 }
 
-func (f finiteSums) add(i int, left reg.VecPhysical) { VADDPS(left, f[i], f[i]) }
+// add counts what is left of register i of x in the end.
+func (p *parter) add(i int, left reg.VecPhysical) { VADDPS(left, p.sums[i], p.sums[i]) }
 
-// tell returns it.
-func (f finiteSums) tell() {
+// tell returns whether all floats have been finite.
+func (p *parter) tell() {
 	const ordered = 7
-	VADDPS(f[1], f[0], f[0])
-	VCMPPS(U8(ordered), f[0], f[0], reg.K1)
+	VADDPS(p.sums[1], p.sums[0], p.sums[0])
+	VCMPPS(U8(ordered), p.sums[0], p.sums[0], reg.K1)
 	KORTESTW(reg.K1, reg.K1)
 	SETCS(reg.AL)
 	Store(reg.AL, ReturnIndex(0))
 }
 
-// finiteParts makes of x what is left without its first part, and without the first two. A
-// part is the upper half of what is left then: of finite floats, which will be
-// multiplied with such, those of nothing may stay nothing. That takes half the time of
-// split.
-type finiteParts struct {
-	top         reg.VecPhysical
-	rest, least []reg.VecPhysical
-	sums        finiteSums
-}
-
-func (s *splitter) newFiniteParts(top reg.VecPhysical) *finiteParts {
-	VPBROADCASTD(s.top, top)
-	return &finiteParts{top, []reg.VecPhysical{reg.Z2, reg.Z3}, []reg.VecPhysical{reg.Z4, reg.Z5}, newFiniteSums(reg.Z6, reg.Z7)}
-}
-
-// take returns pairs of registers whose upper halves are the parts of x, the largest first.
-func (f *finiteParts) take(x []reg.VecPhysical) [thirds][]reg.VecPhysical {
-	for i, z := range x {
-		VPANDD(f.top, z, f.rest[i])
-		VSUBPS(f.rest[i], z, f.rest[i])
-		VPANDD(f.top, f.rest[i], f.least[i])
-		VSUBPS(f.least[i], f.rest[i], f.least[i])
-		f.sums.add(i, f.least[i])
+// careful takes floats apart that are anything, or will be multiplied with anything. All parts
+// have the sign of the whole. Those that would be nothing, and those that tiles take for
+// nothing, are the least normal number, unless the whole is 0: its product with an
+// infinity is an infinity then, not NaN.
+func (s *splitter) careful() *parter {
+	const unordered = 3
+	p := newParter()
+	parts := [thirds][]reg.VecPhysical{{reg.Z2, reg.Z3}, {reg.Z4, reg.Z5}, {reg.Z6, reg.Z7}}
+	signs, rest, piece, some, nan := reg.Z28, reg.Z27, reg.Z26, reg.K4, reg.K5
+	p.take = func(x []reg.VecPhysical) [thirds][]reg.VecPhysical {
+		for j, z := range x {
+			VPTESTMD_BCST(s.rest, z, some)
+			VCMPPS(U8(unordered), z, z, nan)
+			VPANDD_BCST(s.sign, z, signs)
+			VPANDD_BCST(s.rest, z, rest)
+			for i := range parts {
+				VPANDD_BCST(s.top, rest, piece)
+				if i < len(parts)-1 {
+					VSUBPS(piece, rest, rest)
+				}
+				VMAXPS_BCST(s.least, piece, piece) // and of NaN, what is left of an infinity
+				VPORD_Z(signs, piece, some, parts[i][j])
+			}
+			VPBROADCASTD(s.quiet, nan, parts[0][j])
+			p.add(j, rest)
+		}
+		return parts
 	}
-	return [thirds][]reg.VecPhysical{x, f.rest, f.least}
+	return p
 }
 
-// packFiniteRows emits packRows by finiteParts.
-func (s *splitter) packFiniteRows() {
-	text("rowsFinite",
+// finite takes floats apart that are finite and will be multiplied with what is, in half
+// the time of careful: parts of nothing stay nothing.
+func (s *splitter) finite() *parter {
+	p := newParter()
+	rest, least, top := []reg.VecPhysical{reg.Z2, reg.Z3}, []reg.VecPhysical{reg.Z4, reg.Z5}, reg.Z28
+	VPBROADCASTD(s.top, top)
+	p.take = func(x []reg.VecPhysical) [thirds][]reg.VecPhysical {
+		for i, z := range x {
+			VPANDD(top, z, rest[i])
+			VSUBPS(rest[i], z, rest[i])
+			VPANDD(top, rest[i], least[i])
+			VSUBPS(least[i], rest[i], least[i])
+			p.add(i, least[i])
+		}
+		return [thirds][]reg.VecPhysical{x, rest, least}
+	}
+	return p
+}
+
+// packRows emits packRows for panels of thirds.
+func (s *splitter) packRows(name, doc string, parter func() *parter) {
+	text(name,
 		"func(dst *float32, part, step int, src *byte, lane, rows, k int, alpha float32) (finite bool)",
-		"is rowsThirds for what is finite and multiplied with what is, twice as fast; of anything else it tells that it is not.")
+		"dst[i·64+p·part+t·step] = thirds p of the 32 elements alpha·src[i·lane+32·t·4] on, strides in bytes, i < rows, 32·t < k, rows > 0, k > 0; zeroes from k on. "+doc)
 	w, part := newRowLoop(), reg.RDX
 	param("part", part)
 	alpha, odds := reg.Z31, reg.Z30
 	a, _ := Param("alpha").Resolve()
 	VBROADCASTSS(a.Addr, alpha)
 	VMOVDQU64(s.odds, odds)
-	f := s.newFiniteParts(reg.Z29)
+	p := parter()
 	x := []reg.VecPhysical{reg.Z0, reg.Z1}
 	w.emit(f32.size, func(masks ...reg.OpmaskPhysical) {
 		w.loadRun(f32, alpha, x, masks)
-		for i, z := range f.take(x) {
+		for i, z := range p.take(x) {
 			VPERMT2W(z[1], odds, z[0])
-			VMOVDQU64(z[0], w.part(part, i))
+			m := Mem{Base: w.to}
+			if i > 0 {
+				m.Index, m.Scale = part, uint8(i)
+			}
+			VMOVDQU64(z[0], m)
 		}
-	}, f.sums.tell)
+	}, p.tell)
 }
 
-// packFiniteAcross emits the packing of a run of B, all pieces at once, by finiteParts:
-// two rows become one of pairs, as in copyAcrossPairs.
-func (s *splitter) packFiniteAcross() {
+// packAcross emits the packing of a run of B, all pieces at once, the least first: two rows
+// become one of pairs, as in copyAcrossPairs.
+func (s *splitter) packAcross(name, doc string, parter func() *parter) {
 	v := avx512
-	text("acrossFinite",
+	text(name,
 		"func(dst *float32, panel int, src *byte, step, panels, k int) (finite bool)",
-		sprintf("dst[p·panel+%d·q+4·(t·%d+i)] = part 2-q of the pair src[4·(p·%d+i)+2t·step], src[4·(p·%d+i)+(2t+1)·step], panel and step in bytes, i < %d, p < panels, 2t < k, k even, for what is finite and multiplied with what is; of anything else it tells that it is not.",
-			tileBlock, v.width(), v.width(), v.width(), v.width()))
+		sprintf("dst[p·panel+%d·(2-q)+4·(t·%d+i)] = thirds q of the pair src[4·(p·%d+i)+2t·step], src[4·(p·%d+i)+(2t+1)·step], panel and step in bytes, i < %d, p < panels, 2t < k, k even. ",
+			tileBlock, v.width(), v.width(), v.width(), v.width())+doc)
 	w := acrossRows(2)
-	f := s.newFiniteParts(reg.Z31)
-	low := reg.Z30
+	upper, low := reg.Z31, reg.Z30
+	VPBROADCASTD(s.top, upper)
+	p := parter()
 	w.panels(f32, func() {
-		const upper = 0xd8 // where the last operand is set, the one before it, else the first
+		const choose = 0xd8 // where upper is set the second row, else what lies there
 		for j := range v.tileVecs {
 			x := []reg.VecPhysical{reg.Z0, reg.Z1}
 			VMOVUPS(Mem{Base: w.src, Disp: j * v.bytes()}, x[0])
 			VMOVUPS(Mem{Base: w.src, Index: w.step, Scale: 1, Disp: j * v.bytes()}, x[1])
-			for i, z := range f.take(x) {
+			for i, z := range p.take(x) {
 				VPSRLD(U8(16), z[0], low)
-				VPTERNLOGD(U8(upper), f.top, z[1], low)
+				VPTERNLOGD(U8(choose), upper, z[1], low)
 				VMOVDQU64(low, Mem{Base: w.dst, Disp: (thirds-1-i)*tileBlock + j*v.bytes()})
 			}
 		}
-	}, v, f.sums.tell)
+	}, v, p.tell)
 }

@@ -108,8 +108,6 @@ func text(name, signature string, doc ...string) {
 type elem struct {
 	name string
 	size int
-
-	piece int // of a float32, from 1 on, or 0 for the whole
 }
 
 var (
@@ -121,11 +119,6 @@ var (
 // load reads a register full of elements and widens them. With a mask it
 // reads only those of the mask's lanes (AVX-512) and clears the others.
 func (e elem) load(src Mem, dst reg.VecPhysical, mask ...reg.OpmaskPhysical) {
-	if e.piece > 0 {
-		f32.load(src, dst, mask...)
-		splits.take(dst, e.piece-1)
-		return
-	}
 	if len(mask) > 0 {
 		switch k := mask[0]; e {
 		case f32:

@@ -59,60 +59,20 @@ func turnedAMXSixthsx2(config *byte, rows int, k int, a *float32, b *float32, ds
 //go:noescape
 func rowsThirds(dst *float32, part int, step int, src *byte, lane int, rows int, k int, alpha float32) (finite bool)
 
-// is rowsThirds for what is finite and multiplied with what is, twice as fast; of anything else it tells that it is not.
+// dst[p·panel+2048·(2-q)+4·(t·32+i)] = thirds q of the pair src[4·(p·32+i)+2t·step], src[4·(p·32+i)+(2t+1)·step], panel and step in bytes, i < 32, p < panels, 2t < k, k even. It tells whether all are finite.
+//
+//go:noescape
+func acrossThirds(dst *float32, panel int, src *byte, step int, panels int, k int) (finite bool)
+
+// dst[i·64+p·part+t·step] = thirds p of the 32 elements alpha·src[i·lane+32·t·4] on, strides in bytes, i < rows, 32·t < k, rows > 0, k > 0; zeroes from k on. All are finite and will be multiplied with what is, or it tells that they are not.
 //
 //go:noescape
 func rowsFinite(dst *float32, part int, step int, src *byte, lane int, rows int, k int, alpha float32) (finite bool)
 
-// dst[p·panel+2048·q+4·(t·32+i)] = part 2-q of the pair src[4·(p·32+i)+2t·step], src[4·(p·32+i)+(2t+1)·step], panel and step in bytes, i < 32, p < panels, 2t < k, k even, for what is finite and multiplied with what is; of anything else it tells that it is not.
+// dst[p·panel+2048·(2-q)+4·(t·32+i)] = thirds q of the pair src[4·(p·32+i)+2t·step], src[4·(p·32+i)+(2t+1)·step], panel and step in bytes, i < 32, p < panels, 2t < k, k even. All are finite and will be multiplied with what is, or it tells that they are not.
 //
 //go:noescape
 func acrossFinite(dst *float32, panel int, src *byte, step int, panels int, k int) (finite bool)
-
-// dst[t·width+4i] = the pair alpha·src[i·lane+2t·4], strides in bytes, i < 16 with zeroes from rows on, 2t < k.
-//
-//go:noescape
-func pairs512Third0(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
-
-// dst[p·panel+4·(t·32+i)] = the pair src[4·(p·32+i)+2t·step], src[4·(p·32+i)+(2t+1)·step], panel and step in bytes, i < 32, p < panels, 2t < k.
-//
-//go:noescape
-func across512PairsThird0(dst *float32, panel int, src *byte, step int, panels int, k int)
-
-// dst[t·width+4i] = the pair alpha·src[4·i+2t·step], alpha·src[4·i+(2t+1)·step], strides in bytes, i < 32 with zeroes from lanes on, 2t < k.
-//
-//go:noescape
-func zip512Third0x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
-
-// dst[t·width+4i] = the pair alpha·src[i·lane+2t·4], strides in bytes, i < 16 with zeroes from rows on, 2t < k.
-//
-//go:noescape
-func pairs512Third1(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
-
-// dst[p·panel+4·(t·32+i)] = the pair src[4·(p·32+i)+2t·step], src[4·(p·32+i)+(2t+1)·step], panel and step in bytes, i < 32, p < panels, 2t < k.
-//
-//go:noescape
-func across512PairsThird1(dst *float32, panel int, src *byte, step int, panels int, k int)
-
-// dst[t·width+4i] = the pair alpha·src[4·i+2t·step], alpha·src[4·i+(2t+1)·step], strides in bytes, i < 32 with zeroes from lanes on, 2t < k.
-//
-//go:noescape
-func zip512Third1x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
-
-// dst[t·width+4i] = the pair alpha·src[i·lane+2t·4], strides in bytes, i < 16 with zeroes from rows on, 2t < k.
-//
-//go:noescape
-func pairs512Third2(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
-
-// dst[p·panel+4·(t·32+i)] = the pair src[4·(p·32+i)+2t·step], src[4·(p·32+i)+(2t+1)·step], panel and step in bytes, i < 32, p < panels, 2t < k.
-//
-//go:noescape
-func across512PairsThird2(dst *float32, panel int, src *byte, step int, panels int, k int)
-
-// dst[t·width+4i] = the pair alpha·src[4·i+2t·step], alpha·src[4·i+(2t+1)·step], strides in bytes, i < 32 with zeroes from lanes on, 2t < k.
-//
-//go:noescape
-func zip512Third2x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
 
 // multiplies four pairs of whole registers of zeroes, turns times, turns > 0.
 //

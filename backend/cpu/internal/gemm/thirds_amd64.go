@@ -56,49 +56,43 @@ func apartPack(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lan
 	}
 }
 
-// apartRunOf packs a run of float32.
+// apartRunOf packs a run of float32. Rows with k side by side are taken apart as they
+// lie and then transposed.
 func apartRunOf(dst, src unsafe.Pointer, lane, step, lanes, k int, finite bool, pieces *[thirds * amxCols * amxLine]byte) {
-	if finite && apartFinite(dst, src, lane, step, lanes, k, pieces) {
-		return
-	}
-	if words := ceil(k, 2); words < amxRun {
-		clear(unsafe.Slice((*float32)(dst), thirds*amxRun*amxCols))
-	}
-	const width, vec = 4 * amxCols, amxCols / 2
 	if lane == F32.Size() {
-		zip512Third2x2((*float32)(dst), width, (*byte)(src), step, lanes, k, 1)
-		zip512Third1x2((*float32)(at(dst, apartPiece)), width, (*byte)(src), step, lanes, k, 1)
-		zip512Third0x2((*float32)(at(dst, 2*apartPiece)), width, (*byte)(src), step, lanes, k, 1)
+		apartColumns(dst, src, step, lanes, k, finite)
 		return
-	}
-	for i := 0; i < amxCols; i += vec {
-		rows, from := max(0, min(vec, lanes-i)), (*byte)(at(src, min(i, lanes-1)*lane))
-		to := at(dst, 4*i)
-		pairs512Third2((*float32)(to), width, from, lane, rows, k, 1)
-		pairs512Third1((*float32)(at(to, apartPiece)), width, from, lane, rows, k, 1)
-		pairs512Third0((*float32)(at(to, 2*apartPiece)), width, from, lane, rows, k, 1)
-	}
-}
-
-// apartFinite packs a run that will be multiplied with what is finite, and reports whether it
-// has: not where it is not finite itself, or of columns side by side but not whole.
-// Rows with k side by side are taken apart as they lie and then transposed.
-func apartFinite(dst, src unsafe.Pointer, lane, step, lanes, k int, pieces *[thirds * amxCols * amxLine]byte) bool {
-	if lane == F32.Size() {
-		return lanes == amxCols && k == apartRun && acrossFinite((*float32)(dst), 0, (*byte)(src), step, 1, k)
-	}
-	from := unsafe.Pointer(pieces)
-	if !rowsFinite((*float32)(from), amxLine*lanes, 0, (*byte)(src), lane, lanes, k, 1) {
-		return false
 	}
 	const vec = amxCols / 2
+	from := unsafe.Pointer(pieces)
+	if !finite || !rowsFinite((*float32)(from), amxLine*lanes, 0, (*byte)(src), lane, lanes, k, 1) {
+		rowsThirds((*float32)(from), amxLine*lanes, 0, (*byte)(src), lane, lanes, k, 1)
+	}
 	for p := range thirds {
 		to, from := at(dst, (thirds-1-p)*apartPiece), at(from, p*amxLine*lanes)
 		for i := 0; i < amxCols; i += vec {
 			pairs512Raw((*float32)(at(to, 4*i)), 4*amxCols, (*byte)(at(from, min(i, lanes-1)*amxLine)), amxLine, max(0, min(vec, lanes-i)), apartRun, 1)
 		}
 	}
-	return true
+}
+
+// apartColumns packs a run of rows whose lanes lie side by side.
+func apartColumns(dst, src unsafe.Pointer, step, lanes, k int, finite bool) {
+	if lanes < amxCols || k < apartRun {
+		const width = 4 * amxCols
+		var whole [apartRun * amxCols]float32
+		copy512F32x2(&whole[0], width, (*byte)(src), step, lanes, k, 1)
+		apartPanels(dst, 0, unsafe.Pointer(&whole), width, 1, finite)
+		return
+	}
+	apartPanels(dst, 0, src, step, 1, finite)
+}
+
+// apartPanels packs a run of whole panels.
+func apartPanels(dst unsafe.Pointer, panel int, src unsafe.Pointer, step, panels int, finite bool) {
+	if !finite || !acrossFinite((*float32)(dst), 4*panel, (*byte)(src), step, panels, apartRun) {
+		acrossThirds((*float32)(dst), 4*panel, (*byte)(src), step, panels, apartRun)
+	}
 }
 
 // apartWidened packs a run of 16 bits each.
@@ -135,11 +129,6 @@ func apartAcross(dst unsafe.Pointer, panel int, src unsafe.Pointer, elem Elem, s
 			}
 			continue
 		}
-		if finite && acrossFinite((*float32)(to), 4*panel, (*byte)(from), step, panels, apartRun) {
-			continue
-		}
-		across512PairsThird2((*float32)(to), 4*panel, (*byte)(from), step, panels, apartRun)
-		across512PairsThird1((*float32)(at(to, apartPiece)), 4*panel, (*byte)(from), step, panels, apartRun)
-		across512PairsThird0((*float32)(at(to, 2*apartPiece)), 4*panel, (*byte)(from), step, panels, apartRun)
+		apartPanels(to, panel, from, step, panels, finite)
 	}
 }
