@@ -136,13 +136,18 @@ func TestInfinitiesOfPieces(t *testing.T) {
 								}
 								p.add(a, b, 1)
 							}
-							for i, v := range p.compute(t, e.Run) {
-								want := float64(k + 16)
-								if inB && i%n == at || !inB && i/n == m/2 {
-									want = math.Inf(1)
+							check := func(ready bool) {
+								for i, v := range p.compute(t, e.Run) {
+									want := float64(k + 16)
+									if inB && i%n == at || !inB && i/n == m/2 {
+										want = math.Inf(1)
+									}
+									require.Equal(t, want, float64(v), "m=%d %v trans=%d pair=%d in B=%v ready=%v [%d,%d]", m, elem, trans, pair, inB, ready, i/n, i%n)
 								}
-								require.Equal(t, want, float64(v), "m=%d %v trans=%d pair=%d in B=%v [%d,%d]", m, elem, trans, pair, inB, i/n, i%n)
 							}
+							check(false)
+							p.Pairs[0].Ready = e.Prepack(make([]float32, e.PrepackedFloats(elem, k, n)), p.b[0].Matrix, k, n)
+							check(true)
 						}
 					}
 				}
