@@ -89,10 +89,11 @@ func (j *job) way() way {
 		inPlace = inPlace && p.A.Elem == F32 && p.A.Trans && !p.B.Trans
 		quantized = quantized || p.B.Elem.Quantized()
 	}
+	j.turned.kern = j.k.turns(c, j.e.Rounds())
 	switch {
 	case depth == 0:
 		return nil
-	case j.k.turns(c, j.e.Rounds()) != nil:
+	case j.turned.kern != nil:
 		return &j.turned
 	case j.k.takes(c, j.e.Rounds()):
 		return &j.grid

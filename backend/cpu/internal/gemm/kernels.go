@@ -31,10 +31,11 @@ type kernels struct {
 
 	// pieceTile is tile with k whole words of B and then so many apart; packApart
 	// and acrossApart are pack and across for these, whose pieces lie side by side in a run:
-	// faster where A is known to be finite.
+	// twice as fast where A is known to be finite. packApart reports whether all that it
+	// packs is.
 	pieceTile   func(rows, k, apart int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer, ahead int)
-	packApart   func(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, finite bool)
-	acrossApart func(dst unsafe.Pointer, panel int, src unsafe.Pointer, elem Elem, step, panels, k int, finite bool)
+	packApart   func(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, finiteA bool) (finite bool)
+	acrossApart func(dst unsafe.Pointer, panel int, src unsafe.Pointer, elem Elem, step, panels, k int, finiteA bool)
 
 	// tile computes C[rows,cols] = (C if add) + bias + a·b for packed
 	// panels a [k][rows] and b [k][nr] of words; rows ≤ mr, cols ≤ nr, ldc in
@@ -147,6 +148,14 @@ func splitPadded(k int) int { return ceil(k, 32) * 32 }
 func (k *kernels) words(elements int) int {
 	run := max(1, k.run)
 	return ceil(elements, k.pairSize*run) * run
+}
+
+// pairWords is the length of a pair on the k axis of panels.
+func (k *kernels) pairWords(p *Pair) int {
+	if p.idle() {
+		return 0
+	}
+	return k.words(p.K)
 }
 
 // stretch divides a k axis of so many words evenly into stretches of at most kc.

@@ -44,9 +44,9 @@ func (e *Engine) needOf(c *Call, kern *kernels) Scratch {
 	for i := range c.Pairs {
 		pair := c.Pairs[i]
 		pair.Alpha = 1
-		depth += p.words(&pair)
+		depth += kern.pairWords(&pair)
 		if kern.apart(&pair) {
-			apart += p.words(&pair)
+			apart += kern.pairWords(&pair)
 		}
 		rows += min(c.M, rowsFew)*(padded(pair.K)+splitPadded(pair.K)) + packSlack
 		cells += min(c.M, e.k.gridMost) * e.k.gridFloats(pair.K)
@@ -80,7 +80,7 @@ func (e *Engine) needOf(c *Call, kern *kernels) Scratch {
 		s.Call = max(s.Call, groups*kern.nr*kern.panelFloats(depth)+packSlack)
 		s.Task = TaskScratch{
 			Small: max(s.Task.Small, (groups+1)*tile),
-			B:     max(s.Task.B, max(turnWhole, kern.panelFloats(turnApart))*kern.mr),
+			B:     max(s.Task.B, kern.turnFloats()),
 			Wide:  max(s.Task.Wide, turnWhole*kern.pairSize*kern.mr+quantBlock),
 		}
 	}

@@ -80,7 +80,7 @@ func (p *packed) layOut() {
 	p.depth, p.whole, p.starts = 0, 0, p.starts[:0]
 	for i := range p.c.Pairs {
 		if pair := &p.c.Pairs[i]; !p.kern.apart(pair) {
-			p.whole += p.words(pair)
+			p.whole += p.kern.pairWords(pair)
 		}
 	}
 	apart := p.whole
@@ -90,7 +90,7 @@ func (p *packed) layOut() {
 			place = &apart
 		}
 		p.starts = append(p.starts, *place)
-		*place += p.words(pair)
+		*place += p.kern.pairWords(pair)
 	}
 	p.depth = apart
 }
@@ -116,7 +116,7 @@ func (p *packed) reuse() {
 		}
 		p.kept = kept{p.kern, p.c.M, p.depth, pair.A, pair.K, pair.Alpha}
 		if p.kept == p.before {
-			p.first = p.words(pair)
+			p.first = p.kern.pairWords(pair)
 		}
 		return
 	}
@@ -275,21 +275,13 @@ func (p *packed) multiply(b []float32, step, k0, k, n0, n1, first, last int) {
 	}
 }
 
-// words is the length of a pair on the k axis of the panels.
-func (p *packed) words(pair *Pair) int {
-	if pair.idle() {
-		return 0
-	}
-	return p.kern.words(pair.K)
-}
-
 // packCols packs columns [n0,n1) of B for k words of the k axis from k0, into
 // panels [k][nr].
 func (p *packed) packCols(s *scratch, b []float32, k0, k, n0, n1 int) {
 	step := p.column(k0+k) - p.column(k0)
 	for x := range p.c.Pairs {
 		pair, start := &p.c.Pairs[x], p.starts[x]
-		words := p.words(pair)
+		words := p.kern.pairWords(pair)
 		from, to := max(k0, start), min(k0+k, start+words)
 		if from >= to {
 			continue

@@ -36,8 +36,8 @@ func (e *Engine) Prepack(dst []float32, b Matrix, k, n int) *Prepacked {
 
 // packing is what the packed way of this engine packs k elements along k by.
 func (e *Engine) packing(elem Elem, k int) *packed {
-	c := &Call{M: sixthsRows, Pairs: []Pair{{B: Matrix{Elem: elem}, K: k, Alpha: 1}}}
-	p := &packed{job: &job{e: e, k: e.k, c: c}, kern: e.k.panelKernels(c, e.Rounds())}
+	c := &Call{Pairs: []Pair{{B: Matrix{Elem: elem}, K: k, Alpha: 1}}}
+	p := &packed{job: &job{e: e, k: e.k, c: c}, kern: e.k.manyRows(c.Pairs, e.Rounds())}
 	p.layOut()
 	return p
 }
@@ -50,7 +50,7 @@ func (p *packed) takes(r *Prepacked) bool { return r != nil && r.kern == p.kern 
 func (p *packed) ready(k0, k, n0 int) (b []float32, step int) {
 	for x := range p.c.Pairs {
 		pair, start := &p.c.Pairs[x], p.starts[x]
-		if p.takes(pair.Ready) && k0 >= start && k0+k <= start+p.words(pair) {
+		if p.takes(pair.Ready) && k0 >= start && k0+k <= start+p.kern.pairWords(pair) {
 			step = pair.Ready.step
 			return pair.Ready.data[n0*step+p.kern.columnFloats(pair, k0-start)*p.kern.nr:], step
 		}

@@ -10,7 +10,17 @@ const (
 	sixthsRows = 48
 )
 
-// panelKernels are the kernels by which the packed way computes a call: those for
+// panelKernels are the kernels by which the packed way computes a call: those for many
+// rows, unless there are too few for B to be worth taking apart.
+func (k *kernels) panelKernels(c *Call, rounds bool) *kernels {
+	kern := k.manyRows(c.Pairs, rounds)
+	if kern == k.sixths && c.M < sixthsRows {
+		return k
+	}
+	return kern
+}
+
+// manyRows are the kernels by which panels of many rows are multiplied: those for
 // pairs where operands may be rounded, those of thirds or sixths where these can multiply
 // what lies in memory as it is, or the usual ones.
 //
@@ -18,7 +28,7 @@ const (
 // and tiles multiply these so much faster that three products, exact in float32,
 // take a third of the time of one of float32. Where B is no bfloat16 it is taken
 // apart too, and six of the nine products are enough for the bits of a float32.
-func (k *kernels) panelKernels(c *Call, rounds bool) *kernels {
+func (k *kernels) manyRows(pairs []Pair, rounds bool) *kernels {
 	switch {
 	case rounds:
 		return k.pairs
@@ -26,8 +36,8 @@ func (k *kernels) panelKernels(c *Call, rounds bool) *kernels {
 		return k
 	}
 	rounded, long := true, false // whether B is bfloat16, and not of an adapter alone
-	for i := range c.Pairs {
-		p := &c.Pairs[i]
+	for i := range pairs {
+		p := &pairs[i]
 		if p.idle() {
 			continue
 		}
@@ -40,7 +50,7 @@ func (k *kernels) panelKernels(c *Call, rounds bool) *kernels {
 	switch {
 	case long && rounded:
 		return k.thirds
-	case long && c.M >= sixthsRows:
+	case long:
 		return k.sixths
 	}
 	return k

@@ -43,30 +43,32 @@ const (
 
 // apartPack is pack for panels of B: the pieces of a run, the least first, then those
 // of the next.
-func apartPack(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, finite bool) {
+func apartPack(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, finiteA bool) (finite bool) {
+	finite = true
 	var pieces [thirds * amxCols * amxLine]byte
 	for t := 0; t < k; t += apartRun {
 		run := min(apartRun, k-t)
 		if elem == F32 {
-			apartRunOf(dst, at(src, t*step), lane, step, lanes, run, finite, &pieces)
+			finite = apartRunOf(dst, at(src, t*step), lane, step, lanes, run, finiteA, &pieces) && finite
 		} else {
-			apartWidened(dst, at(src, t*step), elem, lane, step, lanes, run, finite, &pieces)
+			finite = apartWidened(dst, at(src, t*step), elem, lane, step, lanes, run, finiteA, &pieces) && finite
 		}
 		dst = at(dst, thirds*apartPiece)
 	}
+	return finite
 }
 
 // apartRunOf packs a run of float32. Rows with k side by side are taken apart as they
 // lie and then transposed.
-func apartRunOf(dst, src unsafe.Pointer, lane, step, lanes, k int, finite bool, pieces *[thirds * amxCols * amxLine]byte) {
+func apartRunOf(dst, src unsafe.Pointer, lane, step, lanes, k int, finiteA bool, pieces *[thirds * amxCols * amxLine]byte) (finite bool) {
 	if lane == F32.Size() {
-		apartColumns(dst, src, step, lanes, k, finite)
-		return
+		return apartColumns(dst, src, step, lanes, k, finiteA)
 	}
 	const vec = amxCols / 2
 	from := unsafe.Pointer(pieces)
-	if !finite || !rowsFinite((*float32)(from), amxLine*lanes, 0, (*byte)(src), lane, lanes, k, 1) {
-		rowsThirds((*float32)(from), amxLine*lanes, 0, (*byte)(src), lane, lanes, k, 1)
+	finite = finiteA && rowsFinite((*float32)(from), amxLine*lanes, 0, (*byte)(src), lane, lanes, k, 1)
+	if !finite {
+		finite = rowsThirds((*float32)(from), amxLine*lanes, 0, (*byte)(src), lane, lanes, k, 1)
 	}
 	for p := range thirds {
 		to, from := at(dst, (thirds-1-p)*apartPiece), at(from, p*amxLine*lanes)
@@ -74,38 +76,36 @@ func apartRunOf(dst, src unsafe.Pointer, lane, step, lanes, k int, finite bool, 
 			pairs512Raw((*float32)(at(to, 4*i)), 4*amxCols, (*byte)(at(from, min(i, lanes-1)*amxLine)), amxLine, max(0, min(vec, lanes-i)), apartRun, 1)
 		}
 	}
+	return finite
 }
 
 // apartColumns packs a run of rows whose lanes lie side by side.
-func apartColumns(dst, src unsafe.Pointer, step, lanes, k int, finite bool) {
+func apartColumns(dst, src unsafe.Pointer, step, lanes, k int, finiteA bool) (finite bool) {
 	if lanes < amxCols || k < apartRun {
 		const width = 4 * amxCols
 		var whole [apartRun * amxCols]float32
 		copy512F32x2(&whole[0], width, (*byte)(src), step, lanes, k, 1)
-		apartPanels(dst, 0, unsafe.Pointer(&whole), width, 1, finite)
-		return
+		return apartPanels(dst, 0, unsafe.Pointer(&whole), width, 1, finiteA)
 	}
-	apartPanels(dst, 0, src, step, 1, finite)
+	return apartPanels(dst, 0, src, step, 1, finiteA)
 }
 
 // apartPanels packs a run of whole panels.
-func apartPanels(dst unsafe.Pointer, panel int, src unsafe.Pointer, step, panels int, finite bool) {
-	if !finite || !acrossFinite((*float32)(dst), 4*panel, (*byte)(src), step, panels, apartRun) {
+func apartPanels(dst unsafe.Pointer, panel int, src unsafe.Pointer, step, panels int, finiteA bool) (finite bool) {
+	return finiteA && acrossFinite((*float32)(dst), 4*panel, (*byte)(src), step, panels, apartRun) ||
 		acrossThirds((*float32)(dst), 4*panel, (*byte)(src), step, panels, apartRun)
-	}
 }
 
 // apartWidened packs a run of 16 bits each.
-func apartWidened(dst, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, finite bool, pieces *[thirds * amxCols * amxLine]byte) {
+func apartWidened(dst, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, finiteA bool, pieces *[thirds * amxCols * amxLine]byte) (finite bool) {
 	var wide [apartRun * amxCols]float32
 	to, width := unsafe.Pointer(&wide[0]), 4*amxCols
 	if lane == elem.Size() {
 		widenRows512(&wide[0], width, src, elem, step, lanes, k)
-		apartRunOf(dst, to, F32.Size(), width, lanes, k, finite, pieces)
-		return
+		return apartRunOf(dst, to, F32.Size(), width, lanes, k, finiteA, pieces)
 	}
 	widenRows512(&wide[0], width, src, elem, lane, k, lanes)
-	apartRunOf(dst, to, width, F32.Size(), lanes, k, finite, pieces)
+	return apartRunOf(dst, to, width, F32.Size(), lanes, k, finiteA, pieces)
 }
 
 // widenRows512 writes rows of at most 32 elements as float32. It calls what is in
@@ -119,16 +119,16 @@ func widenRows512(dst *float32, width int, src unsafe.Pointer, elem Elem, step, 
 }
 
 // apartAcross is across for panels of B.
-func apartAcross(dst unsafe.Pointer, panel int, src unsafe.Pointer, elem Elem, step, panels, k int, finite bool) {
+func apartAcross(dst unsafe.Pointer, panel int, src unsafe.Pointer, elem Elem, step, panels, k int, finiteA bool) {
 	var pieces [thirds * amxCols * amxLine]byte
 	for t := 0; t < k; t += apartRun {
 		from, to := at(src, t*step), at(dst, t/apartRun*thirds*apartPiece)
 		if elem != F32 {
 			for p := range panels {
-				apartWidened(at(to, 4*p*panel), at(from, p*amxCols*elem.Size()), elem, elem.Size(), step, amxCols, apartRun, finite, &pieces)
+				apartWidened(at(to, 4*p*panel), at(from, p*amxCols*elem.Size()), elem, elem.Size(), step, amxCols, apartRun, finiteA, &pieces)
 			}
 			continue
 		}
-		apartPanels(to, panel, from, step, panels, finite)
+		apartPanels(to, panel, from, step, panels, finiteA)
 	}
 }

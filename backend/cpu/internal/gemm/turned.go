@@ -15,7 +15,7 @@ import (
 // The order in which an element is summed does not depend on M here.
 type turned struct {
 	*job
-	kern   *kernels // those of sixths, of thirds, or those for pairs
+	kern   *kernels // as turns has them
 	groups int      // of rows of A, kern.nr each
 	panels int      // of columns of C
 	tasks  int
@@ -64,10 +64,7 @@ func (k *kernels) turns(c *Call, rounds bool) *kernels {
 	if k.sixths == nil || c.M <= rowsFew || c.N <= colsThin {
 		return nil
 	}
-	kern, long := k.pairs, false
-	if !rounds {
-		kern = k.panelKernels(&Call{M: sixthsRows, Pairs: c.Pairs}, rounds)
-	}
+	kern, long := k.manyRows(c.Pairs, rounds), false
 	if kern.turned == nil || c.M < kern.turned.least || c.M > kern.turned.most {
 		return nil
 	}
@@ -95,14 +92,11 @@ func (k *kernels) turns(c *Call, rounds bool) *kernels {
 
 func (f *turned) run() {
 	c := f.c
-	f.kern = f.k.turns(c, f.e.Rounds())
 	f.groups = ceil(c.M, f.kern.nr)
 	f.depth, f.starts = 0, f.starts[:0]
 	for i := range c.Pairs {
 		f.starts = append(f.starts, f.depth)
-		if p := &c.Pairs[i]; !p.idle() {
-			f.depth += f.kern.words(p.K)
-		}
+		f.depth += f.kern.pairWords(&c.Pairs[i])
 	}
 	f.a = f.job.memory.take(f.groups*f.groupFloats(f.depth) + packSlack)
 	f.wild.Store(false)
@@ -134,26 +128,13 @@ func (f *turned) packRows(i int) {
 	m, nr := g*f.kern.nr, f.kern.nr
 	rows, src := min(nr, f.c.M-m), at(p.A.Data, m*row)
 	to := floats(f.a, g*f.groupFloats(f.depth)+f.groupFloats(f.starts[x]))
-	if f.kern.pieces > 0 {
-		f.kern.packApart(to, nr, src, F32, row, col, rows, p.K, false) // B may be anything
-	} else {
+	if f.kern.pieces == 0 {
 		f.kern.pack(to, nr, src, F32, row, col, rows, p.K, p.Alpha)
+		return
 	}
-	if f.kern.apart(p) {
-		f.search(src, rows, row, p.K)
-	}
-}
-
-// search finds out whether so many rows of A are finite.
-func (f *turned) search(src unsafe.Pointer, rows, row, k int) {
-	s := f.scratch()
-	defer f.release(s)
-	run := turnApart * f.kern.pairSize
-	to := floats(s.b.take(f.kern.panelFloats(turnApart)*f.kern.nr), 0)
-	for t := 0; t < k; t += run {
-		if !f.kern.turned.finite(to, rows, at(src, t*F32.Size()), row, min(run, k-t), 1) {
-			f.wild.Store(true)
-		}
+	const finiteB = false // it may be anything
+	if !f.kern.packApart(to, nr, src, F32, row, col, rows, p.K, finiteB) && f.kern.apart(p) {
+		f.wild.Store(true)
 	}
 }
 
@@ -177,10 +158,7 @@ func (f *turned) panel(s *scratch, k0, k1, n0, n1 int) {
 	free := floats(sums, f.groups*size)
 	for x := range c.Pairs {
 		p, start := &c.Pairs[x], f.starts[x]
-		if p.idle() {
-			continue
-		}
-		end, step, apart := min(k1, start+f.kern.words(p.K)), f.stretch(p), f.kern.apart(p)
+		end, step, apart := min(k1, start+f.kern.pairWords(p)), f.stretch(p), f.kern.apart(p)
 		for k := max(k0, start); k < end; k += step {
 			words := min(step, end-k)
 			first := (k - start) * f.kern.pairSize
@@ -202,10 +180,13 @@ func (f *turned) panel(s *scratch, k0, k1, n0, n1 int) {
 	}
 }
 
+// turnFloats is what a panel of B takes.
+func (k *kernels) turnFloats() int { return max(turnWhole, k.panelFloats(turnApart)) * k.mr }
+
 // packB packs the elements [first,last) of rows [n0,n1) of B of a pair, as rows of
 // A are packed elsewhere.
 func (f *turned) packB(s *scratch, p *Pair, n0, n1, first, last int) unsafe.Pointer {
-	to := floats(s.b.take(max(turnWhole, f.kern.panelFloats(turnApart))*f.kern.mr), 0)
+	to := floats(s.b.take(f.kern.turnFloats()), 0)
 	rows, k, elem, row := n1-n0, last-first, p.B.Elem, p.B.Stride*p.B.Elem.Size()
 	src := at(p.B.Data, n0*row+first*elem.Size())
 	apart := f.kern.apart(p)
