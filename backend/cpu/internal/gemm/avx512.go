@@ -15,7 +15,7 @@ var avx512 = kernels{
 	direct: avx512Direct, directRows: 8, directMost: 32,
 	outer: avx512Outer, outerCols: outerCols512,
 	fetch: fetchAhead,
-	grid:  avx512Grid, panel: avx512Panel, gridRows: 8, gridCols: avx512GridCols, gridMost: 64, gridPanel: 4,
+	grid:  avx512Grid, panel: avx512Panel, gridRows: 8, gridCols: avx512GridCols, gridMost: 64, gridPanel: 4, fetchesLate: intel(),
 	block: avx512Block, blockRows: blockRows512, blockLanes: 16,
 }
 

@@ -23,12 +23,19 @@ func supported(isa ISA) bool {
 // processor whose tiles may not be used, which are half as fast as float32 there
 // (0.55 of it on a Xeon of 2024).
 func fastest(have []ISA) ISA {
-	const genu, ineI, ntel = 0x756e6547, 0x49656e69, 0x6c65746e
 	best := have[len(have)-1]
-	if b, d, c := vendor(); best == AVX512BF16 && b == genu && d == ineI && c == ntel {
+	if best == AVX512BF16 && intel() {
 		return AVX512
 	}
 	return best
+}
+
+// intel reports whether the processor is one of Intel's, of which some things are
+// faster in another way.
+func intel() bool {
+	const genu, ineI, ntel = 0x756e6547, 0x49656e69, 0x6c65746e
+	b, d, c := vendor()
+	return b == genu && d == ineI && c == ntel
 }
 
 func kernelsOf(isa ISA) *kernels {
