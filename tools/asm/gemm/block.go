@@ -166,9 +166,13 @@ func foldRow(v *vector, z, tmp []reg.VecPhysical) reg.VecPhysical {
 			VADDPS(z[i].AsY(), tmp[i].AsY(), z[i].AsY())
 		}
 	}
-	pairs(z[:min(4, len(z))], tmp)
+	lower := make([]reg.Register, len(z))
+	for i := range z {
+		lower[i] = z[i].AsY()
+	}
+	pairs(lower[:min(4, len(z))], tmp[0].AsY(), tmp[1].AsY())
 	if len(z) > 4 {
-		pairs(z[4:], tmp)
+		pairs(lower[4:], tmp[0].AsY(), tmp[1].AsY())
 		VSHUFF32X4(U8(0), z[4].AsY(), z[0].AsY(), tmp[0].AsY()) // the lower halves of both
 		VSHUFF32X4(U8(3), z[4].AsY(), z[0].AsY(), tmp[1].AsY()) // the upper halves
 		VADDPS(tmp[1].AsY(), tmp[0].AsY(), z[0].AsY())
@@ -184,18 +188,17 @@ func foldRow(v *vector, z, tmp []reg.VecPhysical) reg.VecPhysical {
 }
 
 // pairs leaves in the lanes 4h…4h+3 of r[0] the sums across lanes 4h…4h+3 of
-// r[0] to r[3], or of as many as there are.
-func pairs(r, tmp []reg.VecPhysical) {
-	a, b := tmp[0].AsY(), tmp[1].AsY()
+// r[0] to r[3], or of as many as there are. It works in a and b.
+func pairs[R reg.Register](r []R, a, b Op) {
 	last := len(r) - 1
 	for i := 0; i <= last; i += 2 {
 		next := r[min(i+1, last)]
-		VUNPCKLPS(next.AsY(), r[i].AsY(), a)
-		VUNPCKHPS(next.AsY(), r[i].AsY(), b)
-		VADDPS(b, a, r[i].AsY())
+		VUNPCKLPS(next, r[i], a)
+		VUNPCKHPS(next, r[i], b)
+		VADDPS(b, a, r[i])
 	}
 	other := r[min(2, last&^1)]
-	VUNPCKLPD(other.AsY(), r[0].AsY(), a)
-	VUNPCKHPD(other.AsY(), r[0].AsY(), b)
-	VADDPS(b, a, r[0].AsY())
+	VUNPCKLPD(other, r[0], a)
+	VUNPCKHPD(other, r[0], b)
+	VADDPS(b, a, r[0])
 }

@@ -67,6 +67,8 @@ func main() {
 	transposePairs(bf16, true)
 	splitRow()
 	dotSplit()
+	short(avx512)
+	short(avx2)
 	for _, v := range []*vector{avx512, avx2} {
 		for _, b := range []blocks{q8, q4} {
 			unblock(v, b)

@@ -9,7 +9,7 @@ var avx2 = kernels{
 	mr: 6, nr: 16, grain: 1, kc: 512 + kcRank,
 	tile: avx2Tile,
 	pack: avx2Pack, across: avx2Across,
-	dots: avx2Dots, dotRows: 3,
+	dots: avx2Dots, dotRows: 3, short: avx2Short,
 	unblock: avx2Unblock, dotBlocks: avx2DotBlocks, deepBlocks: avx2DeepBlocks,
 	direct: avx2Direct, directRows: 6, directMost: 32,
 	outer: avx2Outer, outerCols: outerCols256,
@@ -82,6 +82,10 @@ func avx2Dots(rows, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, elem Ele
 			}
 		}
 	}
+}
+
+func avx2Short(k int, x, w unsafe.Pointer, ldw, n int, c unsafe.Pointer, alpha float32) {
+	short256(k, (*float32)(x), (*byte)(w), ldw, n, (*float32)(c), alpha)
 }
 
 func avx2Direct(rows, k int, a unsafe.Pointer, arow, acol int, b unsafe.Pointer, elem Elem, ldb int, c unsafe.Pointer, ldc, cols int, alpha float32) {

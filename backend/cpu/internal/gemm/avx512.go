@@ -11,6 +11,7 @@ var avx512 = kernels{
 	pack: avx512Pack, across: avx512Across,
 	dots: avx512Dots, dotRows: 4,
 	split: avx512Split, dotSplit: avx512DotSplit,
+	short:   avx512Short,
 	unblock: avx512Unblock, dotBlocks: avx512DotBlocks, deepBlocks: avx512DeepBlocks,
 	direct: avx512Direct, directRows: 8, directMost: 32,
 	outer: avx512Outer, outerCols: outerCols512,
@@ -78,6 +79,10 @@ func avx512Dots(rows, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, elem E
 }
 
 func avx512Split(dst, x unsafe.Pointer, k int) { split512((*float32)(dst), (*float32)(x), k) }
+
+func avx512Short(k int, x, w unsafe.Pointer, ldw, n int, c unsafe.Pointer, alpha float32) {
+	short512(k, (*float32)(x), (*byte)(w), ldw, n, (*float32)(c), alpha)
+}
 
 func avx512DotSplit(k int, x, w unsafe.Pointer, ldw, n int, out unsafe.Pointer) {
 	dotSplit512(k, (*float32)(x), (*byte)(w), ldw, n, (*float32)(out))

@@ -154,6 +154,8 @@ func (f *fewRows) columns(i int) {
 			f.quantized(p, f.a[i], n0, n1, s)
 		case f.splits(p):
 			f.dotSplit(p, f.a[i], n0, n1, s)
+		case f.isShort(p):
+			f.short(p, f.a[i].data, n0, n1)
 		case p.B.Trans:
 			f.dots(p, f.a[i], n0, n1, s)
 		default:
@@ -201,6 +203,22 @@ func (f *fewRows) dotSplit(p *Pair, a operand, n0, n1 int, s *scratch) {
 			}
 		}
 	}
+}
+
+// shortMost is the longest k for which the sums across registers are what takes
+// the time.
+const shortMost = 128
+
+// isShort reports whether a pair is one for short: of one row with rows that are
+// short, as h·Bᵀ of an adapter.
+func (j *job) isShort(p *Pair) bool {
+	return j.k.short != nil && j.c.M == 1 && p.B.Trans && p.B.Elem == F32 && p.K <= shortMost && !p.idle()
+}
+
+// short adds such a pair, x being its row of A.
+func (j *job) short(p *Pair, x unsafe.Pointer, n0, n1 int) {
+	_, ldb := p.B.steps()
+	j.k.short(p.K, x, at(p.B.Data, n0*ldb), ldb, n1-n0, floats(j.c.C, n0), p.Alpha)
 }
 
 // direct adds a pair whose B has its columns side by side.

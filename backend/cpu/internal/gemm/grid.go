@@ -184,7 +184,8 @@ func (f *grid) packPanel(i int) {
 	}
 }
 
-// columns computes the columns of task i.
+// columns computes the columns of task i: short pairs at once, when they have
+// come from memory while the others were computed.
 func (f *grid) columns(i int) {
 	c := f.c
 	n0 := i * f.cols
@@ -193,10 +194,20 @@ func (f *grid) columns(i int) {
 	s := f.scratch()
 	defer f.release(s)
 	for n := n0; n < n1; n += gridGroup {
+		end := min(n1, n+gridGroup)
 		for x := range f.a {
-			if p := &c.Pairs[x]; !p.idle() {
-				f.group(p, &f.a[x], n, min(n1, n+gridGroup), s)
+			switch p := &c.Pairs[x]; {
+			case p.idle():
+			case f.isShort(p):
+				f.k.fetch(at(p.B.Data, n*p.B.Stride*F32.Size()), (end-n)*p.B.Stride*F32.Size())
+			default:
+				f.group(p, &f.a[x], n, end, s)
 			}
+		}
+	}
+	for x := range f.a {
+		if p := &c.Pairs[x]; f.isShort(p) {
+			f.short(p, floats(f.a[x].data, 0), n0, n1)
 		}
 	}
 }

@@ -83,6 +83,11 @@ type kernels struct {
 	split    func(dst, x unsafe.Pointer, k int)
 	dotSplit func(k int, x, w unsafe.Pointer, ldw, n int, out unsafe.Pointer)
 
+	// short computes c[j] += alpha·x·w[j*ldw:] over k > 0 for j < n, n > 0, and w of
+	// F32; ldw in bytes. It is dots for one row and a short k, shortMost at most.
+	// Instruction sets that gain nothing by it have none.
+	short func(k int, x, w unsafe.Pointer, ldw, n int, c unsafe.Pointer, alpha float32)
+
 	// unblock widens blocks of a quantised type, one behind the other, to
 	// quantBlock floats each. dotBlocks is dots for w of such a type, k being
 	// blocks, and rows ≤ dotRows as there. deepBlocks is that for one row of x

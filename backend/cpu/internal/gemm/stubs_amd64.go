@@ -729,6 +729,16 @@ func split512(dst *float32, x *float32, k int)
 //go:noescape
 func dotSplit512(k int, x *float32, w *byte, ldw int, n int, out *float32)
 
+// c[j] += alpha·x·w[j·ldw:], ldw in bytes, j < n; k, n > 0.
+//
+//go:noescape
+func short512(k int, x *float32, w *byte, ldw int, n int, c *float32, alpha float32)
+
+// c[j] += alpha·x·w[j·ldw:], ldw in bytes, j < n; k, n > 0.
+//
+//go:noescape
+func short256(k int, x *float32, w *byte, ldw int, n int, c *float32, alpha float32)
+
 // dst[i] = scale · of the elements of blocks > 0 blocks of 68 bytes.
 //
 //go:noescape
