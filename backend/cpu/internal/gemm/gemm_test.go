@@ -67,7 +67,7 @@ var (
 )
 
 // drawProblem draws any call, or one of those that have a way of their own:
-// few rows, rows of A with rows or columns of B, few columns, few columns with a
+// one row, few rows, rows of A with rows or columns of B, few columns, few columns with a
 // transposed A, deep, so deep that they are summed in pieces, and of enough rows for
 // B to be taken apart.
 func drawProblem(t *rapid.T) *problem {
@@ -75,7 +75,10 @@ func drawProblem(t *rapid.T) *problem {
 	m, n := dimension(0, 131), dimension(0, 131)
 	k, pairs := dimension(0, 131), 6
 	elemA, transA, transB := elems, rapid.Bool(), rapid.Bool()
-	switch rapid.SampledFrom([]string{"any", "few rows", "grid", "deep grid", "in place", "few columns", "flipped", "deep", "in pieces", "apart", "turned"}).Draw(t, "kind") {
+	switch rapid.SampledFrom([]string{"any", "one row", "few rows", "grid", "deep grid", "in place", "few columns", "flipped", "deep", "in pieces", "apart", "turned"}).Draw(t, "kind") {
+	case "one row": // long k, and short as that of adapters
+		m, n, k, pairs = dimension(1, 1), dimension(1, 257), rapid.OneOf(dimension(1, 131), dimension(512, 2309)), 3
+		transB = rapid.Just(true)
 	case "few rows":
 		m, k = dimension(1, 8), dimension(0, 521)
 	case "grid":
