@@ -232,8 +232,15 @@ func (f *turned) fetch(p *Pair, n0, n1, last, end, few int) (next uintptr, row i
 		n0, last = n1, 0
 	}
 	row, last = p.B.Stride*p.B.Elem.Size(), last*p.B.Elem.Size()
-	for n := n0 + few; n < min(n0+rows, f.c.N); n++ {
-		f.job.k.fetch(at(p.B.Data, n*row+last), turnBytes)
+	first, behind := n0+few, min(n0+rows, f.c.N)
+	switch {
+	case first >= behind:
+	case row <= turnBytes: // as that of an adapter, whose rows are one piece of memory
+		f.job.k.fetch(at(p.B.Data, first*row), (behind-first)*row)
+	default:
+		for n := first; n < behind; n++ {
+			f.job.k.fetch(at(p.B.Data, n*row+last), turnBytes)
+		}
 	}
 	return uintptr(p.B.Data) + uintptr(n0*row+last), row
 }
