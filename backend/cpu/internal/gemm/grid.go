@@ -40,7 +40,9 @@ const (
 
 	gridDeepPairs = 1024 // of pairs: eight rows of A stay in the nearest cache
 
-	// The same for a single row, which waits for memory alone.
+	// The same for a single row, which waits for memory alone. Zen 4 gains by
+	// fetching it from further ahead; where fetchesLate, as far as for other rows
+	// is best, or of a small matrix too little is fetched.
 	gridDeepOne  = 16384
 	gridAheadOne = 64 << 10
 )
@@ -219,7 +221,9 @@ func (f *grid) group(p *Pair, g *gridA, n0, n1 int, s *scratch) {
 	deep, next := gridDeep, front{gridAhead, math.MaxInt} // from row first on
 	switch {
 	case f.c.M == 1:
-		deep, next.next = gridDeepOne, gridAheadOne
+		if deep = gridDeepOne; !f.k.fetchesLate {
+			next.next = gridAheadOne
+		}
 	case g.kern.pairSize == 2:
 		deep = gridDeepPairs
 	}
