@@ -74,7 +74,7 @@ var adapter = []shape{
 
 var decode = []shape{
 	xWt(1, 2048, 2048, gemm.BF16), xWt(1, 2048, 8192, gemm.BF16), xWt(1, 2048, 32768, gemm.BF16), xWt(1, 2048, 8192, gemm.F16), xWt(1, 2048, 8192, gemm.F32),
-	lora(xWt(1, 2048, 2048, gemm.BF16), 16), xWt(2, 2048, 8192, gemm.BF16), xWt(4, 2048, 8192, gemm.BF16), xWt(8, 2048, 2048, gemm.BF16), xWt(8, 2048, 8192, gemm.BF16),
+	lora(xWt(1, 2048, 2048, gemm.BF16), 16), xWt(1, 16, 1408, gemm.F32), xWt(2, 2048, 8192, gemm.BF16), xWt(4, 2048, 8192, gemm.BF16), xWt(8, 2048, 2048, gemm.BF16), xWt(8, 2048, 8192, gemm.BF16),
 	xWt(16, 2048, 8192, gemm.BF16), xWt(32, 2048, 2048, gemm.BF16), dyW(1, 2048, 2048, gemm.BF16), dyW(8, 2048, 2048, gemm.BF16),
 }
 
