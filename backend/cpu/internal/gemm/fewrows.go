@@ -8,7 +8,8 @@ import "unsafe"
 // gradient of an adapter's A, dhᵀ·x, has a few rows more and a B whose columns
 // lie side by side: packing it would take longer than the products.
 //
-// The order in which an element is summed does not depend on M here.
+// The order in which an element is summed does not depend on M here, but for a
+// single row.
 type fewRows struct {
 	*job
 	cols int       // per task

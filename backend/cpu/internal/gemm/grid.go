@@ -41,8 +41,8 @@ const (
 	gridDeepPairs = 1024 // of pairs: eight rows of A stay in the nearest cache
 
 	// The same for a single row, which waits for memory alone. Zen 4 gains by
-	// fetching it from further ahead; where fetchesLate, as far as for other rows
-	// is best, or of a small matrix too little is fetched.
+	// fetching from further ahead; where fetchesLate, that is as for other rows,
+	// since what a task reads first is not fetched.
 	gridDeepOne  = 16384
 	gridAheadOne = 64 << 10
 )
@@ -201,7 +201,9 @@ func (f *grid) columns(i int) {
 			switch p := &c.Pairs[x]; {
 			case p.idle():
 			case f.isShort(p):
-				f.k.fetch(at(p.B.Data, n*p.B.Stride*F32.Size()), (end-n)*p.B.Stride*F32.Size())
+				if row := p.B.Stride * F32.Size(); p.B.Stride <= shortMost { // one piece of memory
+					f.k.fetch(at(p.B.Data, n*row), (end-n)*row)
+				}
 			default:
 				f.group(p, &f.a[x], n, end, s)
 			}
