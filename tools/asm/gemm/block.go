@@ -133,21 +133,10 @@ func dotBlock(v *vector, cols int, pairs bool) {
 	}
 	for i := range rows {
 		z := foldRow(v, sum(i), free)
-		alpha, old := free[0], free[1]
-		p, _ := Param("alpha").Resolve()
-		to := Mem{Base: reg.RDI}
-		if v == avx512 {
-			VBROADCASTSS(p.Addr, alpha.AsY())
-			VMOVUPS_Z(to, reg.K1, old.AsY())
-			VFMADD231PS(z.AsY(), alpha.AsY(), old.AsY())
-			VMOVUPS(old.AsY(), reg.K1, to)
-		} else {
-			v.mask256(reg.RCX, alpha, last)
-			VBROADCASTSS(p.Addr, alpha.AsX())
-			VMASKMOVPS(to, last.AsX(), old.AsX())
-			VFMADD231PS(z.AsX(), alpha.AsX(), old.AsX())
-			VMASKMOVPS(old.AsX(), last.AsX(), to)
+		if v == avx2 {
+			v.mask256(reg.RCX, free[0], last)
 		}
+		v.addFolded(z, last, free, Mem{Base: reg.RDI})
 		if i < rows-1 {
 			ADDQ(reg.R9, reg.RDI)
 		}
@@ -185,6 +174,18 @@ func foldRow(v *vector, z, tmp []reg.VecPhysical) reg.VecPhysical {
 	}
 	VADDPS(tmp[0].AsX(), z[0].AsX(), z[0].AsX())
 	return z[0]
+}
+
+// addFolded adds the parameter alpha times what foldRow has returned to floats in
+// memory, in the lanes of K1 or, with AVX2, of mask.
+func (v *vector) addFolded(z, mask reg.VecPhysical, tmp []reg.VecPhysical, to Mem) {
+	sums, alpha, old, lanes := z.AsX(), tmp[0].AsX(), tmp[1].AsX(), mask.AsX()
+	if v == avx512 {
+		sums, alpha, old, lanes = z.AsY(), tmp[0].AsY(), tmp[1].AsY(), reg.K1
+	}
+	p, _ := Param("alpha").Resolve()
+	VBROADCASTSS(p.Addr, alpha)
+	addMasked(sums, alpha, lanes, old, to)
 }
 
 // pairs leaves in the lanes 4h…4h+3 of r[0] the sums across lanes 4h…4h+3 of

@@ -225,21 +225,7 @@ func (s *gridState) fold() {
 		s.skip256(mask, free[0])
 	}
 	for i := range s.rows {
-		z := foldRow(s.vector, s.sum(i), free)
-		alpha, old := free[0], free[1]
-		p, _ := Param("alpha").Resolve()
-		at := Mem{Base: reg.RDI}
-		if s.vector == avx512 {
-			VBROADCASTSS(p.Addr, alpha.AsY())
-			VMOVUPS_Z(at, reg.K1, old.AsY())
-			VFMADD231PS(z.AsY(), alpha.AsY(), old.AsY())
-			VMOVUPS(old.AsY(), reg.K1, at)
-		} else {
-			VBROADCASTSS(p.Addr, alpha.AsX())
-			VMASKMOVPS(at, mask.AsX(), old.AsX())
-			VFMADD231PS(z.AsX(), alpha.AsX(), old.AsX())
-			VMASKMOVPS(old.AsX(), mask.AsX(), at)
-		}
+		s.addFolded(foldRow(s.vector, s.sum(i), free), mask, free, Mem{Base: reg.RDI})
 		if i < s.rows-1 {
 			ADDQ(reg.R8, reg.RDI)
 		}

@@ -8,16 +8,18 @@ import (
 
 // short emits the products of one row of x with n rows of w that are short, as
 // h·Bᵀ of an adapter: for these it is the sums across registers that take the
-// time, and as many rows as a register has lanes take theirs together, a
-// seventh of the instructions of one after the other. The sums across are added
-// in one order for every row.
+// time, and as many rows as a register has lanes take theirs together. They are
+// added in one order for every row.
 func short(v *vector) {
 	text("short"+v.name, "func(k int, x *float32, w *byte, ldw, n int, c *float32, alpha float32)",
 		"c[j] += alpha·x·w[j·ldw:], ldw in bytes, j < n; k, n > 0.")
 	const quad = 4
 	sums, x, w := v.r[:v.lanes], v.r[v.lanes], v.r[v.lanes+1:][:quad]
 	alpha := v.r[len(v.r)-1]
-	s := shortMasks{vector: v, tail: v.r[len(v.r)-2], store: v.r[len(v.r)-3]}
+	var left, stored reg.Register = reg.K1, reg.K2 // masks of what is left of k, and of n
+	if v == avx2 {
+		left, stored = v.r[len(v.r)-2], v.r[len(v.r)-3]
+	}
 	rows := []reg.GPPhysical{reg.RBX, reg.R11, reg.R12, reg.R13}
 	none, tail, step := reg.R8, reg.R15, reg.R9
 	param("k", reg.RCX)
@@ -33,7 +35,7 @@ func short(v *vector) {
 	ANDQ(I32(int32(v.lanes-1)), tail)
 	SUBQ(tail, reg.RCX)
 	SHLQ(U8(2), reg.RCX) // bytes of whole registers
-	s.setTail(tail, x)
+	v.setMask(left, tail, reg.RAX, x)
 
 	Label("group")
 	for q := 0; q < v.lanes; q += quad {
@@ -66,16 +68,23 @@ func short(v *vector) {
 		Label(rest)
 		TESTQ(tail, tail)
 		JZ(LabelRef(done))
-		s.load(Mem{Base: reg.RSI, Index: reg.RAX, Scale: 1}, x)
+		loadMasked(Mem{Base: reg.RSI, Index: reg.RAX, Scale: 1}, left, x)
 		for i, z := range part {
-			s.load(Mem{Base: rows[i], Index: reg.RAX, Scale: 1}, w[i])
+			loadMasked(Mem{Base: rows[i], Index: reg.RAX, Scale: 1}, left, w[i])
 			VFMADD231PS(w[i], x, z)
 		}
 		Label(done)
 		pairs(part, w[0], w[1])
 	}
-	z := s.together(sums, w)
-	s.add(z, alpha, w)
+	z := v.together(sums, w)
+	LEAQ(Mem{Base: reg.R10, Disp: v.lanes}, reg.RAX) // rows there were: it counts on below zero
+	if v == avx512 {
+		MOVQ(I32(int32(v.lanes)), reg.RBX)
+		CMPQ(reg.RAX, reg.RBX)
+		CMOVQGT(reg.RBX, reg.RAX)
+	}
+	v.setMask(stored, reg.RAX, reg.RBX, w[0])
+	addMasked(z, alpha, stored, w[0], Mem{Base: reg.RDI})
 	ADDQ(I32(int32(v.bytes())), reg.RDI)
 	TESTQ(reg.R10, reg.R10)
 	JG(LabelRef("group"))
@@ -83,33 +92,20 @@ func short(v *vector) {
 	RET()
 }
 
-// shortMasks are those of what is left of k, in K1 or tail, and of n, in K2 or
-// store.
-type shortMasks struct {
-	*vector
-	tail, store reg.VecPhysical
-}
-
-func (s *shortMasks) setTail(n reg.GPPhysical, tmp reg.VecPhysical) {
-	if s.vector == avx512 {
-		mask512(n, reg.RAX, reg.K1)
+// setMask sets the first n lanes of a mask of v; with AVX-512 n is at most as many as
+// there are. It works in tmp or in wide.
+func (v *vector) setMask(mask reg.Register, n, tmp reg.GPPhysical, wide reg.VecPhysical) {
+	if v == avx512 {
+		mask512(n, tmp, mask.(reg.OpmaskPhysical))
 		return
 	}
-	s.mask256(n, tmp, s.tail)
-}
-
-func (s *shortMasks) load(src Mem, dst reg.VecPhysical) {
-	if s.vector == avx512 {
-		VMOVUPS_Z(src, reg.K1, dst)
-		return
-	}
-	VMASKMOVPS(src, s.tail, dst)
+	v.mask256(n, wide, mask.(reg.VecPhysical))
 }
 
 // together returns a register with the sums of quads that pairs has left in every
 // fourth one of z, in their order.
-func (s *shortMasks) together(z, tmp []reg.VecPhysical) reg.VecPhysical {
-	if s.vector == avx2 {
+func (v *vector) together(z, tmp []reg.VecPhysical) reg.VecPhysical {
+	if v == avx2 {
 		VPERM2F128(U8(0x20), z[4], z[0], tmp[0])
 		VPERM2F128(U8(0x31), z[4], z[0], tmp[1])
 		VADDPS(tmp[1], tmp[0], z[0])
@@ -125,25 +121,4 @@ func (s *shortMasks) together(z, tmp []reg.VecPhysical) reg.VecPhysical {
 	both(z[8], z[12])
 	both(z[0], z[8])
 	return z[0]
-}
-
-// add adds alpha times z to c, as much of it as there were rows: R10 counts on
-// below zero.
-func (s *shortMasks) add(z, alpha reg.VecPhysical, tmp []reg.VecPhysical) {
-	old, at := tmp[0], Mem{Base: reg.RDI}
-	LEAQ(Mem{Base: reg.R10, Disp: s.lanes}, reg.RAX)
-	if s.vector == avx512 {
-		MOVQ(I32(int32(s.lanes)), reg.RBX)
-		CMPQ(reg.RAX, reg.RBX)
-		CMOVQGT(reg.RBX, reg.RAX)
-		mask512(reg.RAX, reg.RBX, reg.K2)
-		VMOVUPS_Z(at, reg.K2, old)
-		VFMADD231PS(z, alpha, old)
-		VMOVUPS(old, reg.K2, at)
-		return
-	}
-	s.mask256(reg.RAX, old, s.store)
-	VMASKMOVPS(at, s.store, old)
-	VFMADD231PS(z, alpha, old)
-	VMASKMOVPS(old, s.store, at)
 }

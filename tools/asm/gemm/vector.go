@@ -164,6 +164,28 @@ func (v *vector) mask256(n reg.GPPhysical, tmp reg.VecPhysical, masks ...reg.Vec
 	}
 }
 
+// loadMasked reads floats in the lanes of a mask, one of AVX-512 or of mask256, and
+// clears the others.
+func loadMasked(src Mem, mask, dst reg.Register) {
+	if mask.Kind() == reg.KindOpmask {
+		VMOVUPS_Z(src, mask, dst)
+		return
+	}
+	VMASKMOVPS(src, mask, dst)
+}
+
+// addMasked adds alpha times z to floats in memory, in the lanes of such a mask. It
+// works in old.
+func addMasked(z, alpha, mask, old reg.Register, to Mem) {
+	loadMasked(to, mask, old)
+	VFMADD231PS(z, alpha, old)
+	if mask.Kind() == reg.KindOpmask {
+		VMOVUPS(old, mask, to)
+		return
+	}
+	VMASKMOVPS(old, mask, to)
+}
+
 // param loads a parameter.
 func param(name string, r reg.GPPhysical) { Load(Param(name), r) }
 
