@@ -46,12 +46,10 @@ func newTileRegisters(high int, dst, step string) *tileRegisters {
 	t := &tileRegisters{a: []reg.GPPhysical{reg.RSI, reg.R11}[:high], c: []reg.GPPhysical{reg.RDI, reg.R12}[:high],
 		b: reg.RDX, ldc: reg.RCX, piece: reg.R8, left: reg.R9, next: reg.R13, far: reg.RAX, stepA: reg.RBX, stepB: reg.R10, wide: 2}
 	param("config", reg.RAX)
-	param("rows", t.piece)
 	param("b", t.b)
 	param(dst, t.c[0])
 	param(step, t.ldc)
 	tileConfig()
-	SHLQ(U8(6), t.piece) // bytes of a piece of a run of A
 	if high == 2 {
 		MOVQ(t.ldc, t.c[1])
 		SHLQ(U8(4), t.c[1])
@@ -62,8 +60,11 @@ func newTileRegisters(high int, dst, step string) *tileRegisters {
 	return t
 }
 
-// farOfA is where what is to be fetched ahead of A begins.
-func (t *tileRegisters) farOfA() {
+// panelOfA says how far pieces of a panel of A are apart, and where what is to be fetched
+// ahead of it begins.
+func (t *tileRegisters) panelOfA() {
+	param("rows", t.piece)
+	SHLQ(U8(6), t.piece)
 	param("a", t.a[0])
 	param("ahead", t.far)
 	ADDQ(t.a[0], t.far)
@@ -105,7 +106,7 @@ func tilesAMX(high int) {
 		"func(config *byte, rows, k int, a, b *float32, panel int, c *float32, ldc, tiles int, add bool, ahead int)",
 		sprintf("C[rows,32·tiles] = (C if add) + a·b of pairs, k runs of 16 words, panels of b side by side; panel and ldc in bytes, rows from %d to %d, which config says too.", (high-1)*tileRows+1, high*tileRows))
 	t := newTileRegisters(high, "c", "ldc")
-	t.farOfA()
+	t.panelOfA()
 	Label("tile")
 	t.begin()
 	Load(Param("add"), t.next)
@@ -145,7 +146,7 @@ func piecesAMX(high int) {
 		"func(config *byte, rows, k, apart int, a, b, dst *float32, step int, c *float32, ldc, ahead int)",
 		sprintf("dst[rows,32] = a·b of pairs, a of three pieces for each run of 16 words, b of one for k runs and then for apart runs of three, from the least; step and ldc in bytes, rows from %d to %d, which config says too. It fetches as many rows of c.", (high-1)*tileRows+1, high*tileRows))
 	t := newTileRegisters(high, "dst", "step")
-	t.farOfA()
+	t.panelOfA()
 	t.begin()
 	t.zero()
 	param("c", t.next)
@@ -169,12 +170,18 @@ func piecesAMX(high int) {
 // fetches lines of some rows of what A will be packed from next.
 func turnedAMX(name string, w tileWalk, wide int) {
 	text(sprintf("turnedAMX%sx%d", name, wide),
-		"func(config *byte, rows, k int, a, b, dst *float32, step int, next uintptr, ldnext int)",
-		sprintf("dst[rows,%d] = a·b of pairs, k runs of 16 words, k > 0, in pieces: %d of a, from the first, and %d of b, from the least; step in bytes, rows from %d to %d, which config says too. With every run it fetches %d lines of %d rows more from next on, ldnext bytes apart.",
+		"func(config *byte, k int, a *float32, lane, piece int, b, dst *float32, step int, next uintptr, ldnext int)",
+		sprintf("dst[rows,%d] = a·b of pairs, k runs of 16 words, k > 0, in pieces: %d of a, from the first, and %d of b, from the least; rows of a run of a are lane bytes apart and its pieces piece, rows of dst step; config says how many rows, from %d to %d. With every run it fetches %d lines of %d rows more from next on, ldnext bytes apart.",
 			16*wide, w.pieces, len(w.blocks), tileRows+1, 2*tileRows, turnedLines, w.fetch))
 	t := newTileRegisters(2, "dst", "step")
 	t.wide = wide
-	t.begin()
+	param("k", t.left)
+	param("a", t.a[0])
+	param("lane", t.stepA)
+	param("piece", t.piece)
+	MOVQ(t.stepA, t.a[1])
+	SHLQ(U8(4), t.a[1])
+	ADDQ(t.a[0], t.a[1])
 	t.zero()
 	param("next", t.far)
 	param("ldnext", t.next)

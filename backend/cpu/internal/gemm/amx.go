@@ -29,9 +29,9 @@ var amx = func() kernels {
 	}
 	sixths := *k.thirds
 	sixths.kc = 128 + kcRank // three pieces of B in the second-level cache
-	ofPairs := turnKernels{tile: turnedPairs, fetches: turnFetches, back: turnBack, least: rowsFew + 1, most: 64}
+	ofPairs := turnKernels{tile: turnedTile, fetches: turnFetches, back: turnBack, least: 2, most: 64}
 	ofThirds := ofPairs
-	ofThirds.tile, ofThirds.finite = turnedPieces, finiteRows
+	ofThirds.finite, ofThirds.parted = finiteRows, partedRows
 	ofSixths := ofThirds
 	ofSixths.least, ofSixths.most = 25, 127
 	k.pairs.turned, k.thirds.turned, sixths.turned = &ofPairs, &ofThirds, &ofSixths

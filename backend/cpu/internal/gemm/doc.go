@@ -15,8 +15,8 @@
 // which machines with AVX512_BF16 multiply twice as fast, those with
 // FEAT_BF16 of arm64 too, and those with AMX sixteen times.
 //
-// AMX also multiplies what is not rounded, where many rows meet weights of bfloat16,
-// and 25 to 48 rows or more meet others: a float32 is the sum of three bfloat16, and
+// AMX also multiplies what is not rounded, where two rows or more meet weights of bfloat16,
+// and 25 to 48 or more meet others: a float32 is the sum of three bfloat16, and
 // the products of these are exact in float32. Of the nine products of two float32 the
 // three least are left out, together some half of its last bit.
 // Only what is next to nothing is taken for nothing there: weights of bfloat16, and
@@ -34,7 +34,8 @@
 // (decoding), up to 8, or more. Where every B is transposed, as in x·Wᵀ, and long
 // enough, more rows go the way of 8: up to 64, by instruction set and precision;
 // so do up to 32 where no operand is transposed and C has at most 64 columns.
-// With AMX, weights that are no bfloat16 go other ways from 25, 48 and 128 rows on.
+// With AMX, weights of bfloat16 go other ways from 9, 33 and, rounded or not, 65 or 128
+// rows on, and others from 25, 48 and 128.
 // Products with a transposed A, whose rows are no batch, change above 32 rows,
 // and those of at most 64 columns above 128 once more.
 // Sums run over at most 1024 terms before they are added up, so that long ones

@@ -74,8 +74,8 @@ func drawProblem(t *rapid.T) *problem {
 	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 	m, n := dimension(0, 131), dimension(0, 131)
 	k, pairs := dimension(0, 131), 6
-	elemA, transA, transB := elems, rapid.Bool(), rapid.Bool()
-	switch rapid.SampledFrom([]string{"any", "one row", "few rows", "grid", "deep grid", "in place", "few columns", "flipped", "deep", "in pieces", "apart", "turned"}).Draw(t, "kind") {
+	elemA, elemB, alpha, transA, transB := elems, elems, alphas, rapid.Bool(), rapid.Bool()
+	switch rapid.SampledFrom([]string{"any", "one row", "few rows", "grid", "deep grid", "in place", "few columns", "flipped", "deep", "in pieces", "apart", "turned", "as it lies"}).Draw(t, "kind") {
 	case "one row": // long k, and short as that of adapters
 		m, n, k, pairs = dimension(1, 1), dimension(1, 257), rapid.OneOf(dimension(1, 131), dimension(512, 2309)), 3
 		transB = rapid.Just(true)
@@ -107,13 +107,16 @@ func drawProblem(t *rapid.T) *problem {
 	case "turned":
 		m, n, k, pairs = dimension(9, 127), dimension(65, 197), dimension(129, 2309), 2
 		elemA, transA, transB = rapid.Just(gemm.F32), rapid.Just(false), rapid.Just(true)
+	case "as it lies":
+		m, n, k, pairs = rapid.OneOf(dimension(2, 8), dimension(9, 64)), dimension(65, 197), rapid.OneOf(dimension(1, 131), dimension(129, 2309)), 2
+		elemA, elemB, alpha, transA, transB = rapid.Just(gemm.F32), rapid.Just(gemm.BF16), rapid.Just(float32(1)), rapid.Just(false), rapid.Just(true)
 	}
 	p := newProblem(r, m.Draw(t, "M"), n.Draw(t, "N"), paddeds.Draw(t, "pad C"), rapid.Bool().Draw(t, "accumulate"), rapid.Bool().Draw(t, "bias"))
 	for range rapid.IntRange(0, pairs).Draw(t, "pairs") {
 		k := k.Draw(t, "K")
 		a := newMatrix(t, r, p.M, k, elemA.Draw(t, "elem A"), transA.Draw(t, "Aᵀ"), paddeds.Draw(t, "pad A"))
-		b := newMatrix(t, r, k, p.N, elems.Draw(t, "elem B"), transB.Draw(t, "Bᵀ"), paddeds.Draw(t, "pad B"))
-		p.add(a, b, alphas.Draw(t, "α"))
+		b := newMatrix(t, r, k, p.N, elemB.Draw(t, "elem B"), transB.Draw(t, "Bᵀ"), paddeds.Draw(t, "pad B"))
+		p.add(a, b, alpha.Draw(t, "α"))
 	}
 	return p
 }
@@ -155,6 +158,22 @@ func TestManyWorkers(t *testing.T) {
 					requireSameBits(t, c, p.compute(t, engine(t, workers, isa).Run), s, trans, workers)
 				}
 			}
+		}
+	})
+}
+
+// Rows may be longer than what any way multiplies between two updates of C.
+func TestLongRows(t *testing.T) {
+	eachPrecision(t, func(t *testing.T, isa gemm.ISA) {
+		e := engine(t, 2, isa)
+		r := rand.New(rand.NewPCG(3, 3))
+		for _, s := range []struct{ m, k, pad int }{{1, 17000, 0}, {2, 8231, 0}, {8, 8300, 5}, {33, 4139, 3}} {
+			const n = 70
+			p := newProblem(r, s.m, n, 0, false, false)
+			p.add(newMatrix(t, r, s.m, 8, gemm.F32, false, 0), newMatrix(t, r, 8, n, gemm.F32, true, 0), 2)
+			p.add(newMatrix(t, r, s.m, s.k, gemm.F32, false, 0), newMatrix(t, r, s.k, n, gemm.BF16, true, s.pad), 1)
+			p.rounded = isa&rounding != 0
+			p.requireRight(t, p.compute(t, e.Run))
 		}
 	})
 }

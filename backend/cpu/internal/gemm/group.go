@@ -57,7 +57,11 @@ func (g *group) run(e *Engine, calls []*Call) {
 // divideFew gets a call of at most rowsFew rows ready and returns the number of
 // its tasks, which few runs.
 func (j *job) divideFew() int {
-	if j.k.takes(j.c, j.e.Rounds()) {
+	switch j.way() {
+	case &j.turned:
+		j.few = j.turned.task
+		return j.turned.divide()
+	case &j.grid:
 		j.few = j.grid.task
 		return j.grid.divide()
 	}

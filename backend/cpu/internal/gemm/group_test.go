@@ -33,23 +33,25 @@ func TestRunAll(t *testing.T) {
 	})
 }
 
-// TestRunAllOfAToken: the products of a token are made at once, and warm ones
+// TestRunAllOfTokens: the products of a few tokens are made at once, and warm ones
 // allocate nothing.
-func TestRunAllOfAToken(t *testing.T) {
-	e := engine(t, 2, gemm.Supported()[len(gemm.Supported())-1])
-	var calls []*gemm.Call
-	for _, n := range []int{512, 256, 257} {
-		c, _ := xWt(1, 512, n, gemm.BF16).call(t)
-		calls = append(calls, c)
-	}
-	e.Reserve(e.NeedAll(calls))
-	run := func() { e.RunAll(calls) }
-	run()
-	require.Zero(t, testing.AllocsPerRun(20, run))
-	for _, c := range calls {
-		got := append([]float32(nil), c.C...)
-		e.Run(c)
-		requireSameBits(t, got, c.C)
+func TestRunAllOfTokens(t *testing.T) {
+	for _, rows := range []int{1, 8} {
+		e := engine(t, 2, gemm.Supported()[len(gemm.Supported())-1])
+		var calls []*gemm.Call
+		for _, n := range []int{512, 256, 257} {
+			c, _ := lora(xWt(rows, 512, n, gemm.BF16), 16).call(t)
+			calls = append(calls, c)
+		}
+		e.Reserve(e.NeedAll(calls))
+		run := func() { e.RunAll(calls) }
+		run()
+		require.Zero(t, testing.AllocsPerRun(20, run), rows)
+		for _, c := range calls {
+			got := append([]float32(nil), c.C...)
+			e.Run(c)
+			requireSameBits(t, got, c.C, rows)
+		}
 	}
 }
 
@@ -60,7 +62,7 @@ func TestRunAllOfOneMatrix(t *testing.T) {
 	eachPrecision(t, func(t *testing.T, isa gemm.ISA) {
 		e, one := engine(t, 3, isa), engine(t, 1, isa)
 		r := rand.New(rand.NewPCG(9, 9))
-		for _, rows := range []int{70, 200} {
+		for _, rows := range []int{2, 8, 70, 200} {
 			x := newMatrix(t, r, rows, 600, gemm.F32, false, 0)
 			var problems []*problem
 			for _, s := range []struct{ n, rank int }{{96, 0}, {33, 0}, {64, 8}, {80, 8}, {50, 16}, {8, 0}, {96, 0}} {

@@ -58,15 +58,15 @@ GLOBL zip512<>(SB), RODATA|NOPTR, $192
 // Requires: MMX+
 TEXT ·tilesAMXx1(SB), NOSPLIT, $0-88
 	MOVQ config+0(FP), AX
-	MOVQ rows+8(FP), R8
 	MOVQ b+32(FP), DX
 	MOVQ c+48(FP), DI
 	MOVQ ldc+56(FP), CX
 	LONG $0x4978e2c4
 	BYTE $0x00
-	SHLQ $0x06, R8
 	MOVQ $0x00000040, BX
 	MOVQ $0x00000080, R10
+	MOVQ rows+8(FP), R8
+	SHLQ $0x06, R8
 	MOVQ a+24(FP), SI
 	MOVQ ahead+80(FP), AX
 	ADDQ SI, AX
@@ -142,15 +142,15 @@ loop:
 // Requires: MMX+
 TEXT ·piecesAMXx1(SB), NOSPLIT, $0-88
 	MOVQ    config+0(FP), AX
-	MOVQ    rows+8(FP), R8
 	MOVQ    b+40(FP), DX
 	MOVQ    dst+48(FP), DI
 	MOVQ    step+56(FP), CX
 	LONG    $0x4978e2c4
 	BYTE    $0x00
-	SHLQ    $0x06, R8
 	MOVQ    $0x00000040, BX
 	MOVQ    $0x00000080, R10
+	MOVQ    rows+8(FP), R8
+	SHLQ    $0x06, R8
 	MOVQ    a+32(FP), SI
 	MOVQ    ahead+80(FP), AX
 	ADDQ    SI, AX
@@ -307,18 +307,18 @@ done1:
 // Requires: MMX+
 TEXT ·tilesAMXx2(SB), NOSPLIT, $0-88
 	MOVQ config+0(FP), AX
-	MOVQ rows+8(FP), R8
 	MOVQ b+32(FP), DX
 	MOVQ c+48(FP), DI
 	MOVQ ldc+56(FP), CX
 	LONG $0x4978e2c4
 	BYTE $0x00
-	SHLQ $0x06, R8
 	MOVQ CX, R12
 	SHLQ $0x04, R12
 	ADDQ DI, R12
 	MOVQ $0x00000040, BX
 	MOVQ $0x00000080, R10
+	MOVQ rows+8(FP), R8
+	SHLQ $0x06, R8
 	MOVQ a+24(FP), SI
 	MOVQ ahead+80(FP), AX
 	ADDQ SI, AX
@@ -424,18 +424,18 @@ loop:
 // Requires: MMX+
 TEXT ·piecesAMXx2(SB), NOSPLIT, $0-88
 	MOVQ    config+0(FP), AX
-	MOVQ    rows+8(FP), R8
 	MOVQ    b+40(FP), DX
 	MOVQ    dst+48(FP), DI
 	MOVQ    step+56(FP), CX
 	LONG    $0x4978e2c4
 	BYTE    $0x00
-	SHLQ    $0x06, R8
 	MOVQ    CX, R12
 	SHLQ    $0x04, R12
 	ADDQ    DI, R12
 	MOVQ    $0x00000040, BX
 	MOVQ    $0x00000080, R10
+	MOVQ    rows+8(FP), R8
+	SHLQ    $0x06, R8
 	MOVQ    a+32(FP), SI
 	MOVQ    ahead+80(FP), AX
 	ADDQ    SI, AX
@@ -682,31 +682,33 @@ done1:
 	BYTE $0xc0
 	RET
 
-// func turnedAMXWholex1(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next uintptr, ldnext int)
+// func turnedAMXWholex1(config *byte, k int, a *float32, lane int, piece int, b *float32, dst *float32, step int, next uintptr, ldnext int)
 // Requires: MMX+
-TEXT ·turnedAMXWholex1(SB), NOSPLIT, $0-72
+TEXT ·turnedAMXWholex1(SB), NOSPLIT, $0-80
 	MOVQ    config+0(FP), AX
-	MOVQ    rows+8(FP), R8
-	MOVQ    b+32(FP), DX
-	MOVQ    dst+40(FP), DI
-	MOVQ    step+48(FP), CX
+	MOVQ    b+40(FP), DX
+	MOVQ    dst+48(FP), DI
+	MOVQ    step+56(FP), CX
 	LONG    $0x4978e2c4
 	BYTE    $0x00
-	SHLQ    $0x06, R8
 	MOVQ    CX, R12
 	SHLQ    $0x04, R12
 	ADDQ    DI, R12
 	MOVQ    $0x00000040, BX
 	MOVQ    $0x00000080, R10
-	MOVQ    k+16(FP), R9
-	MOVQ    a+24(FP), SI
-	LEAQ    1024(SI), R11
+	MOVQ    k+8(FP), R9
+	MOVQ    a+16(FP), SI
+	MOVQ    lane+24(FP), BX
+	MOVQ    piece+32(FP), R8
+	MOVQ    BX, R11
+	SHLQ    $0x04, R11
+	ADDQ    SI, R11
 	LONG    $0x497be2c4
 	BYTE    $0xc0
 	LONG    $0x497be2c4
 	BYTE    $0xd0
-	MOVQ    next+56(FP), AX
-	MOVQ    ldnext+64(FP), R13
+	MOVQ    next+64(FP), AX
+	MOVQ    ldnext+72(FP), R13
 	PCALIGN $0x20
 
 loop:
@@ -756,31 +758,33 @@ loop:
 	BYTE       $0xc0
 	RET
 
-// func turnedAMXThirdsx1(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next uintptr, ldnext int)
+// func turnedAMXThirdsx1(config *byte, k int, a *float32, lane int, piece int, b *float32, dst *float32, step int, next uintptr, ldnext int)
 // Requires: MMX+
-TEXT ·turnedAMXThirdsx1(SB), NOSPLIT, $0-72
+TEXT ·turnedAMXThirdsx1(SB), NOSPLIT, $0-80
 	MOVQ    config+0(FP), AX
-	MOVQ    rows+8(FP), R8
-	MOVQ    b+32(FP), DX
-	MOVQ    dst+40(FP), DI
-	MOVQ    step+48(FP), CX
+	MOVQ    b+40(FP), DX
+	MOVQ    dst+48(FP), DI
+	MOVQ    step+56(FP), CX
 	LONG    $0x4978e2c4
 	BYTE    $0x00
-	SHLQ    $0x06, R8
 	MOVQ    CX, R12
 	SHLQ    $0x04, R12
 	ADDQ    DI, R12
 	MOVQ    $0x00000040, BX
 	MOVQ    $0x00000080, R10
-	MOVQ    k+16(FP), R9
-	MOVQ    a+24(FP), SI
-	LEAQ    1024(SI), R11
+	MOVQ    k+8(FP), R9
+	MOVQ    a+16(FP), SI
+	MOVQ    lane+24(FP), BX
+	MOVQ    piece+32(FP), R8
+	MOVQ    BX, R11
+	SHLQ    $0x04, R11
+	ADDQ    SI, R11
 	LONG    $0x497be2c4
 	BYTE    $0xc0
 	LONG    $0x497be2c4
 	BYTE    $0xd0
-	MOVQ    next+56(FP), AX
-	MOVQ    ldnext+64(FP), R13
+	MOVQ    next+64(FP), AX
+	MOVQ    ldnext+72(FP), R13
 	PCALIGN $0x20
 
 loop:
@@ -846,31 +850,33 @@ loop:
 	BYTE       $0xc0
 	RET
 
-// func turnedAMXSixthsx1(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next uintptr, ldnext int)
+// func turnedAMXSixthsx1(config *byte, k int, a *float32, lane int, piece int, b *float32, dst *float32, step int, next uintptr, ldnext int)
 // Requires: MMX+
-TEXT ·turnedAMXSixthsx1(SB), NOSPLIT, $0-72
+TEXT ·turnedAMXSixthsx1(SB), NOSPLIT, $0-80
 	MOVQ    config+0(FP), AX
-	MOVQ    rows+8(FP), R8
-	MOVQ    b+32(FP), DX
-	MOVQ    dst+40(FP), DI
-	MOVQ    step+48(FP), CX
+	MOVQ    b+40(FP), DX
+	MOVQ    dst+48(FP), DI
+	MOVQ    step+56(FP), CX
 	LONG    $0x4978e2c4
 	BYTE    $0x00
-	SHLQ    $0x06, R8
 	MOVQ    CX, R12
 	SHLQ    $0x04, R12
 	ADDQ    DI, R12
 	MOVQ    $0x00000040, BX
 	MOVQ    $0x00000080, R10
-	MOVQ    k+16(FP), R9
-	MOVQ    a+24(FP), SI
-	LEAQ    1024(SI), R11
+	MOVQ    k+8(FP), R9
+	MOVQ    a+16(FP), SI
+	MOVQ    lane+24(FP), BX
+	MOVQ    piece+32(FP), R8
+	MOVQ    BX, R11
+	SHLQ    $0x04, R11
+	ADDQ    SI, R11
 	LONG    $0x497be2c4
 	BYTE    $0xc0
 	LONG    $0x497be2c4
 	BYTE    $0xd0
-	MOVQ    next+56(FP), AX
-	MOVQ    ldnext+64(FP), R13
+	MOVQ    next+64(FP), AX
+	MOVQ    ldnext+72(FP), R13
 	PCALIGN $0x20
 
 loop:
@@ -992,25 +998,27 @@ loop:
 	BYTE       $0xc0
 	RET
 
-// func turnedAMXWholex2(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next uintptr, ldnext int)
+// func turnedAMXWholex2(config *byte, k int, a *float32, lane int, piece int, b *float32, dst *float32, step int, next uintptr, ldnext int)
 // Requires: MMX+
-TEXT ·turnedAMXWholex2(SB), NOSPLIT, $0-72
+TEXT ·turnedAMXWholex2(SB), NOSPLIT, $0-80
 	MOVQ    config+0(FP), AX
-	MOVQ    rows+8(FP), R8
-	MOVQ    b+32(FP), DX
-	MOVQ    dst+40(FP), DI
-	MOVQ    step+48(FP), CX
+	MOVQ    b+40(FP), DX
+	MOVQ    dst+48(FP), DI
+	MOVQ    step+56(FP), CX
 	LONG    $0x4978e2c4
 	BYTE    $0x00
-	SHLQ    $0x06, R8
 	MOVQ    CX, R12
 	SHLQ    $0x04, R12
 	ADDQ    DI, R12
 	MOVQ    $0x00000040, BX
 	MOVQ    $0x00000080, R10
-	MOVQ    k+16(FP), R9
-	MOVQ    a+24(FP), SI
-	LEAQ    1024(SI), R11
+	MOVQ    k+8(FP), R9
+	MOVQ    a+16(FP), SI
+	MOVQ    lane+24(FP), BX
+	MOVQ    piece+32(FP), R8
+	MOVQ    BX, R11
+	SHLQ    $0x04, R11
+	ADDQ    SI, R11
 	LONG    $0x497be2c4
 	BYTE    $0xc0
 	LONG    $0x497be2c4
@@ -1019,8 +1027,8 @@ TEXT ·turnedAMXWholex2(SB), NOSPLIT, $0-72
 	BYTE    $0xd0
 	LONG    $0x497be2c4
 	BYTE    $0xd8
-	MOVQ    next+56(FP), AX
-	MOVQ    ldnext+64(FP), R13
+	MOVQ    next+64(FP), AX
+	MOVQ    ldnext+72(FP), R13
 	PCALIGN $0x20
 
 loop:
@@ -1083,25 +1091,27 @@ loop:
 	BYTE       $0xc0
 	RET
 
-// func turnedAMXThirdsx2(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next uintptr, ldnext int)
+// func turnedAMXThirdsx2(config *byte, k int, a *float32, lane int, piece int, b *float32, dst *float32, step int, next uintptr, ldnext int)
 // Requires: MMX+
-TEXT ·turnedAMXThirdsx2(SB), NOSPLIT, $0-72
+TEXT ·turnedAMXThirdsx2(SB), NOSPLIT, $0-80
 	MOVQ    config+0(FP), AX
-	MOVQ    rows+8(FP), R8
-	MOVQ    b+32(FP), DX
-	MOVQ    dst+40(FP), DI
-	MOVQ    step+48(FP), CX
+	MOVQ    b+40(FP), DX
+	MOVQ    dst+48(FP), DI
+	MOVQ    step+56(FP), CX
 	LONG    $0x4978e2c4
 	BYTE    $0x00
-	SHLQ    $0x06, R8
 	MOVQ    CX, R12
 	SHLQ    $0x04, R12
 	ADDQ    DI, R12
 	MOVQ    $0x00000040, BX
 	MOVQ    $0x00000080, R10
-	MOVQ    k+16(FP), R9
-	MOVQ    a+24(FP), SI
-	LEAQ    1024(SI), R11
+	MOVQ    k+8(FP), R9
+	MOVQ    a+16(FP), SI
+	MOVQ    lane+24(FP), BX
+	MOVQ    piece+32(FP), R8
+	MOVQ    BX, R11
+	SHLQ    $0x04, R11
+	ADDQ    SI, R11
 	LONG    $0x497be2c4
 	BYTE    $0xc0
 	LONG    $0x497be2c4
@@ -1110,8 +1120,8 @@ TEXT ·turnedAMXThirdsx2(SB), NOSPLIT, $0-72
 	BYTE    $0xd0
 	LONG    $0x497be2c4
 	BYTE    $0xd8
-	MOVQ    next+56(FP), AX
-	MOVQ    ldnext+64(FP), R13
+	MOVQ    next+64(FP), AX
+	MOVQ    ldnext+72(FP), R13
 	PCALIGN $0x20
 
 loop:
@@ -1204,25 +1214,27 @@ loop:
 	BYTE       $0xc0
 	RET
 
-// func turnedAMXSixthsx2(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next uintptr, ldnext int)
+// func turnedAMXSixthsx2(config *byte, k int, a *float32, lane int, piece int, b *float32, dst *float32, step int, next uintptr, ldnext int)
 // Requires: MMX+
-TEXT ·turnedAMXSixthsx2(SB), NOSPLIT, $0-72
+TEXT ·turnedAMXSixthsx2(SB), NOSPLIT, $0-80
 	MOVQ    config+0(FP), AX
-	MOVQ    rows+8(FP), R8
-	MOVQ    b+32(FP), DX
-	MOVQ    dst+40(FP), DI
-	MOVQ    step+48(FP), CX
+	MOVQ    b+40(FP), DX
+	MOVQ    dst+48(FP), DI
+	MOVQ    step+56(FP), CX
 	LONG    $0x4978e2c4
 	BYTE    $0x00
-	SHLQ    $0x06, R8
 	MOVQ    CX, R12
 	SHLQ    $0x04, R12
 	ADDQ    DI, R12
 	MOVQ    $0x00000040, BX
 	MOVQ    $0x00000080, R10
-	MOVQ    k+16(FP), R9
-	MOVQ    a+24(FP), SI
-	LEAQ    1024(SI), R11
+	MOVQ    k+8(FP), R9
+	MOVQ    a+16(FP), SI
+	MOVQ    lane+24(FP), BX
+	MOVQ    piece+32(FP), R8
+	MOVQ    BX, R11
+	SHLQ    $0x04, R11
+	ADDQ    SI, R11
 	LONG    $0x497be2c4
 	BYTE    $0xc0
 	LONG    $0x497be2c4
@@ -1231,8 +1243,8 @@ TEXT ·turnedAMXSixthsx2(SB), NOSPLIT, $0-72
 	BYTE    $0xd0
 	LONG    $0x497be2c4
 	BYTE    $0xd8
-	MOVQ    next+56(FP), AX
-	MOVQ    ldnext+64(FP), R13
+	MOVQ    next+64(FP), AX
+	MOVQ    ldnext+72(FP), R13
 	PCALIGN $0x20
 
 loop:

@@ -24,35 +24,35 @@ func tilesAMXx2(config *byte, rows int, k int, a *float32, b *float32, panel int
 //go:noescape
 func piecesAMXx2(config *byte, rows int, k int, apart int, a *float32, b *float32, dst *float32, step int, c *float32, ldc int, ahead int)
 
-// dst[rows,16] = a·b of pairs, k runs of 16 words, k > 0, in pieces: 1 of a, from the first, and 1 of b, from the least; step in bytes, rows from 17 to 32, which config says too. With every run it fetches 8 lines of 2 rows more from next on, ldnext bytes apart.
+// dst[rows,16] = a·b of pairs, k runs of 16 words, k > 0, in pieces: 1 of a, from the first, and 1 of b, from the least; rows of a run of a are lane bytes apart and its pieces piece, rows of dst step; config says how many rows, from 17 to 32. With every run it fetches 8 lines of 2 rows more from next on, ldnext bytes apart.
 //
 //go:noescape
-func turnedAMXWholex1(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next uintptr, ldnext int)
+func turnedAMXWholex1(config *byte, k int, a *float32, lane int, piece int, b *float32, dst *float32, step int, next uintptr, ldnext int)
 
-// dst[rows,16] = a·b of pairs, k runs of 16 words, k > 0, in pieces: 1 of a, from the first, and 3 of b, from the least; step in bytes, rows from 17 to 32, which config says too. With every run it fetches 8 lines of 2 rows more from next on, ldnext bytes apart.
+// dst[rows,16] = a·b of pairs, k runs of 16 words, k > 0, in pieces: 1 of a, from the first, and 3 of b, from the least; rows of a run of a are lane bytes apart and its pieces piece, rows of dst step; config says how many rows, from 17 to 32. With every run it fetches 8 lines of 2 rows more from next on, ldnext bytes apart.
 //
 //go:noescape
-func turnedAMXThirdsx1(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next uintptr, ldnext int)
+func turnedAMXThirdsx1(config *byte, k int, a *float32, lane int, piece int, b *float32, dst *float32, step int, next uintptr, ldnext int)
 
-// dst[rows,16] = a·b of pairs, k runs of 16 words, k > 0, in pieces: 3 of a, from the first, and 3 of b, from the least; step in bytes, rows from 17 to 32, which config says too. With every run it fetches 8 lines of 4 rows more from next on, ldnext bytes apart.
+// dst[rows,16] = a·b of pairs, k runs of 16 words, k > 0, in pieces: 3 of a, from the first, and 3 of b, from the least; rows of a run of a are lane bytes apart and its pieces piece, rows of dst step; config says how many rows, from 17 to 32. With every run it fetches 8 lines of 4 rows more from next on, ldnext bytes apart.
 //
 //go:noescape
-func turnedAMXSixthsx1(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next uintptr, ldnext int)
+func turnedAMXSixthsx1(config *byte, k int, a *float32, lane int, piece int, b *float32, dst *float32, step int, next uintptr, ldnext int)
 
-// dst[rows,32] = a·b of pairs, k runs of 16 words, k > 0, in pieces: 1 of a, from the first, and 1 of b, from the least; step in bytes, rows from 17 to 32, which config says too. With every run it fetches 8 lines of 2 rows more from next on, ldnext bytes apart.
+// dst[rows,32] = a·b of pairs, k runs of 16 words, k > 0, in pieces: 1 of a, from the first, and 1 of b, from the least; rows of a run of a are lane bytes apart and its pieces piece, rows of dst step; config says how many rows, from 17 to 32. With every run it fetches 8 lines of 2 rows more from next on, ldnext bytes apart.
 //
 //go:noescape
-func turnedAMXWholex2(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next uintptr, ldnext int)
+func turnedAMXWholex2(config *byte, k int, a *float32, lane int, piece int, b *float32, dst *float32, step int, next uintptr, ldnext int)
 
-// dst[rows,32] = a·b of pairs, k runs of 16 words, k > 0, in pieces: 1 of a, from the first, and 3 of b, from the least; step in bytes, rows from 17 to 32, which config says too. With every run it fetches 8 lines of 2 rows more from next on, ldnext bytes apart.
+// dst[rows,32] = a·b of pairs, k runs of 16 words, k > 0, in pieces: 1 of a, from the first, and 3 of b, from the least; rows of a run of a are lane bytes apart and its pieces piece, rows of dst step; config says how many rows, from 17 to 32. With every run it fetches 8 lines of 2 rows more from next on, ldnext bytes apart.
 //
 //go:noescape
-func turnedAMXThirdsx2(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next uintptr, ldnext int)
+func turnedAMXThirdsx2(config *byte, k int, a *float32, lane int, piece int, b *float32, dst *float32, step int, next uintptr, ldnext int)
 
-// dst[rows,32] = a·b of pairs, k runs of 16 words, k > 0, in pieces: 3 of a, from the first, and 3 of b, from the least; step in bytes, rows from 17 to 32, which config says too. With every run it fetches 8 lines of 4 rows more from next on, ldnext bytes apart.
+// dst[rows,32] = a·b of pairs, k runs of 16 words, k > 0, in pieces: 3 of a, from the first, and 3 of b, from the least; rows of a run of a are lane bytes apart and its pieces piece, rows of dst step; config says how many rows, from 17 to 32. With every run it fetches 8 lines of 4 rows more from next on, ldnext bytes apart.
 //
 //go:noescape
-func turnedAMXSixthsx2(config *byte, rows int, k int, a *float32, b *float32, dst *float32, step int, next uintptr, ldnext int)
+func turnedAMXSixthsx2(config *byte, k int, a *float32, lane int, piece int, b *float32, dst *float32, step int, next uintptr, ldnext int)
 
 // dst[i·64+p·part+t·step] = thirds p of the 32 elements alpha·src[i·lane+32·t·4] on, strides in bytes, i < rows, 32·t < k, rows > 0, k > 0; zeroes from k on. It tells whether all are finite.
 //

@@ -68,40 +68,42 @@ func TestAllBitsCount(t *testing.T) {
 // A product of float32 is as near to its sum in float64 as rounding every sum of a
 // stretch allows, taken apart or not.
 func TestRoundingErrors(t *testing.T) {
-	const m, n, k = 130, 100, 2048
-	r := rand.New(rand.NewPCG(5, 5))
-	a, b := newMatrix(t, r, m, k, gemm.F32, false, 0), newMatrix(t, r, k, n, gemm.F32, true, 0)
-	for i := range k { // all bits, whatever newMatrix has drawn
-		for x := range m {
-			a.put(x, i, float32(r.NormFloat64()))
-		}
-		for x := range n {
-			b.put(i, x, float32(r.NormFloat64()))
-		}
-	}
-	var want [m * n]float64
-	size := 0.0
-	for i := range m {
-		for j := range n {
-			for x := range k {
-				want[i*n+j] += a.values[i*k+x] * b.values[x*n+j]
+	const m, n, k = 130, 100, 4096
+	for _, elem := range []gemm.Elem{gemm.F32, gemm.BF16} {
+		r := rand.New(rand.NewPCG(5, 5))
+		a, b := newMatrix(t, r, m, k, gemm.F32, false, 0), newMatrix(t, r, k, n, elem, true, 0)
+		for i := range k { // all bits, whatever newMatrix has drawn
+			for x := range m {
+				a.put(x, i, float32(r.NormFloat64()))
 			}
-			size += want[i*n+j] * want[i*n+j]
-		}
-	}
-	eachISA(t, func(t *testing.T, isa gemm.ISA) {
-		for _, rows := range []int{60, m} { // of which tiles take the fewer another way
-			p := newProblem(r, rows, n, 0, false, false)
-			p.add(a, b, 1)
-			c, off := p.compute(t, engine(t, 2, isa).Run), 0.0
-			for i, w := range want[:rows*n] {
-				d := float64(c[i/n*p.LDC+i%n]) - w
-				off += d * d
+			for x := range n {
+				b.put(i, x, float32(r.NormFloat64()))
 			}
-			t.Logf("root mean square, %d rows: %.2g of the result's", rows, math.Sqrt(off/(size*float64(rows)/m)))
-			require.Less(t, math.Sqrt(off/(size*float64(rows)/m)), 5e-7)
 		}
-	})
+		var want [m * n]float64
+		size := 0.0
+		for i := range m {
+			for j := range n {
+				for x := range k {
+					want[i*n+j] += a.values[i*k+x] * b.values[x*n+j]
+				}
+				size += want[i*n+j] * want[i*n+j]
+			}
+		}
+		eachISA(t, func(t *testing.T, isa gemm.ISA) {
+			for _, rows := range []int{8, 30, 60, m} { // which tiles take in other ways each
+				p := newProblem(r, rows, n, 0, false, false)
+				p.add(a, b, 1)
+				c, off := p.compute(t, engine(t, 2, isa).Run), 0.0
+				for i, w := range want[:rows*n] {
+					d := float64(c[i/n*p.LDC+i%n]) - w
+					off += d * d
+				}
+				t.Logf("root mean square, %d rows with %v: %.2g of the result's", rows, elem, math.Sqrt(off/(size*float64(rows)/m)))
+				require.Less(t, math.Sqrt(off/(size*float64(rows)/m)), 6e-7)
+			}
+		})
+	}
 }
 
 // An infinity times what one bfloat16 holds, whose other pieces are nothing, is an
@@ -111,7 +113,7 @@ func TestInfinitiesOfPieces(t *testing.T) {
 		e := engine(t, 2, isa)
 		r := rand.New(rand.NewPCG(6, 6))
 		const n, k, at = 130, 300, 77
-		for _, m := range []int{30, 60, 140} {
+		for _, m := range []int{8, 30, 60, 140} {
 			for _, elem := range []gemm.Elem{gemm.F32, gemm.BF16, gemm.F16} {
 				for trans := range 2 {
 					for pair := range 2 {

@@ -8,19 +8,22 @@ import (
 // turned computes a call of some rows whose operands B have their k side by side, such
 // as x·Wᵀ with the weights of a checkpoint, by tiles and as Cᵀ = Σ op(B)ᵀ·op(A)ᵀ: rows of B
 // are rows of a tile as they lie, and what has to be transposed, A and the result,
-// is small. Each task takes a range of columns of C, a panel of them at a time, of
-// which a stretch of k is packed and multiplied with all rows of A while it is in the
-// nearest cache.
+// is small. Each task takes a range of columns of C, a panel of them at a time. Tiles
+// read bfloat16 where it lies, at the speed of memory; of what they can't read, a
+// stretch of k is packed and multiplied with all rows of A while it is in the nearest cache.
 //
-// The order in which an element is summed does not depend on M here.
+// The order in which an element is summed does not depend on M here, but for the
+// ways of rowsFew rows, of kern.nr and of more.
 type turned struct {
 	*job
 	kern   *kernels // as turns has them
+	parts  int      // rows that one of A is: its pieces, where it has few rows
 	groups int      // of rows of A, kern.nr each
 	panels int      // of columns of C
 	tasks  int
 	depth  int   // length of the k axis in words
 	starts []int // where each pair begins there
+	deep   int   // words between two updates of C
 	a      []float32
 	wild   atomic.Bool // A is not all finite
 
@@ -29,19 +32,25 @@ type turned struct {
 
 // turnKernels are what tiles have for turned. Rows are those of B, cols those of A.
 type turnKernels struct {
-	// tile computes sums[rows,cols] = (sums if add) + a·b for panels a of B and b of
-	// A, a of pieces like b if apart; rows are more than mr/2, those of sums nr
-	// apart, and free has room for as many. It fetches turnBytes of each of some rows
-	// of the address next, ldnext bytes apart: fetches tells of how many.
-	tile    func(rows, cols, k int, apart bool, a, b, sums, free unsafe.Pointer, add bool, next uintptr, ldnext int)
-	fetches func(k int, apart bool) int
+	// tile computes sums[rows,cols] = (sums if add) + a·b for B, whose rows of a run are
+	// lane bytes apart, and a panel b of A: so many products of pieces for each word.
+	// Rows are more than mr/2, those of sums nr apart, and free has room for as many.
+	// It fetches turnBytes of each of some rows of the address next, ldnext bytes
+	// apart: fetches tells of how many.
+	tile    func(rows, cols, k, products int, a unsafe.Pointer, lane int, b, sums, free unsafe.Pointer, add bool, next uintptr, ldnext int)
+	fetches func(k, products int) int
 
-	// back computes C[cols,rows] = (C if add) + bias + the transpose of such sums.
-	back func(rows, cols int, sums, free, c unsafe.Pointer, ldc int, add bool, bias unsafe.Pointer)
+	// back computes C[cols,rows] = (C if add) + bias + the transpose of such sums, of
+	// each of whose columns there are so many parts, all first ones before the second.
+	back func(rows, cols, parts int, sums, free, c unsafe.Pointer, ldc int, add bool, bias unsafe.Pointer)
 
 	// finite is packA for float32 with k side by side that are finite, and will be
 	// multiplied with what is; it reports whether they are.
 	finite func(dst unsafe.Pointer, rows int, src unsafe.Pointer, row, k int, alpha float32) bool
+
+	// parted is pack for float32 with k side by side, each piece of at most rowsFew rows
+	// as a row of its own, as back takes them.
+	parted func(dst, src unsafe.Pointer, rows, row, k int, alpha float32)
 
 	least, most int // rows of A that a call has
 }
@@ -50,7 +59,11 @@ const (
 	turnWhole = 128  // words of a panel of B that are packed at a time: it stays in the nearest cache
 	turnApart = 64   // and of one that is taken apart
 	turnDeep  = 1024 // words between two updates of C, of which A stays in the second-level cache
+	turnLong  = 4096 // where tiles read B where it lies, in rows as long as can be
+	turnSums  = 512  // and between two of a sum that is not of rounded operands
 	turnBytes = 512  // of a row of B that are fetched at a time
+	turnShort = 2048 // bytes of a row that tiles read where it lies: hardware fetches longer ones
+	turnLane  = 64   // bytes from one packed row of B to the next
 )
 
 func (f *turned) bind(j *job) {
@@ -61,7 +74,7 @@ func (f *turned) bind(j *job) {
 
 // turns is the kernels by which turned computes a call, nil if it is none for it.
 func (k *kernels) turns(c *Call, rounds bool) *kernels {
-	if k.sixths == nil || c.M <= rowsFew || c.N <= colsThin {
+	if k.sixths == nil || c.M < 2 || c.N <= colsThin {
 		return nil
 	}
 	kern, long := k.manyRows(c.Pairs, rounds), false
@@ -79,7 +92,7 @@ func (k *kernels) turns(c *Call, rounds bool) *kernels {
 		if kern.pieces > 0 && !kern.apart(p) && p.Alpha != 1 {
 			return nil // alpha·B is more than a bfloat16
 		}
-		if p.B.Elem == F16 && !rounds && c.M < sixthsRows {
+		if p.B.Elem == F16 && !rounds && c.M < sixthsRows || p.B.Elem != BF16 && p.K > thirdsRank && c.M <= rowsFew {
 			return nil // a grid is faster
 		}
 		long = long || p.K > thirdsRank
@@ -90,24 +103,52 @@ func (k *kernels) turns(c *Call, rounds bool) *kernels {
 	return kern
 }
 
-func (f *turned) run() {
+func (f *turned) run() { f.spread(f.divide(), f.task) }
+
+// divide packs A and returns the number of tasks.
+func (f *turned) divide() int {
 	c := f.c
-	f.groups = ceil(c.M, f.kern.nr)
-	f.depth, f.starts = 0, f.starts[:0]
-	for i := range c.Pairs {
-		f.starts = append(f.starts, f.depth)
-		f.depth += f.kern.pairWords(&c.Pairs[i])
+	f.parts = 1
+	if f.kern.turned.parted != nil && c.M <= rowsFew {
+		f.parts = f.kern.pieces
 	}
-	f.a = f.job.memory.take(f.groups*f.groupFloats(f.depth) + packSlack)
+	f.groups = ceil(f.parts*c.M, f.kern.nr)
+	f.depth, f.starts, f.deep = 0, f.starts[:0], turnLong/f.groups
+	for i := range c.Pairs {
+		p := &c.Pairs[i]
+		f.starts = append(f.starts, f.depth)
+		f.depth += f.kern.pairWords(p)
+		if p.K > thirdsRank && !f.inPlace(p) {
+			f.deep = turnDeep
+		}
+	}
+	f.a = f.job.memory.take(f.groups*f.groupFloats() + packSlack)
 	f.wild.Store(false)
 	f.spread(f.groups*len(c.Pairs), f.pack)
 	f.panels = ceil(c.N, f.kern.mr)
 	f.tasks = min(f.panels, f.shares(4))
-	f.spread(f.tasks, f.task)
+	return f.tasks
 }
 
-// groupFloats is what so many words of a group of rows of A take.
-func (f *turned) groupFloats(words int) int { return f.kern.panelFloats(words) * f.kern.nr }
+// products is how many of pieces are multiplied for each word of a pair.
+func (f *turned) products(p *Pair) int {
+	switch {
+	case f.kern.apart(p):
+		return 6
+	case f.kern.pieces == 0 || f.parts > 1:
+		return 1
+	}
+	return 3
+}
+
+// inPlace reports whether tiles read B of a pair where it lies. They do so once, or
+// in no time beside that of products of pieces.
+func (f *turned) inPlace(p *Pair) bool {
+	return p.B.Elem == BF16 && (f.groups == 1 || f.kern.pieces == 0)
+}
+
+// groupFloats is what a group of rows of A takes.
+func (f *turned) groupFloats() int { return f.kern.panelFloats(f.depth) * f.kern.nr }
 
 // stretch is how many words of B of a pair are packed at a time.
 func (f *turned) stretch(p *Pair) int {
@@ -117,6 +158,17 @@ func (f *turned) stretch(p *Pair) int {
 	return turnWhole
 }
 
+// panelOfA is group g of rows of A of pair x from word k of it on.
+func (f *turned) panelOfA(g, x, k int) unsafe.Pointer {
+	if f.products(&f.c.Pairs[x]) > 1 {
+		k = f.kern.panelFloats(k)
+	}
+	return floats(f.a, g*f.groupFloats()+(f.kern.panelFloats(f.starts[x])+k)*f.kern.nr)
+}
+
+// rows is how many rows of A a group has.
+func (f *turned) rows(g int) int { return min(f.kern.nr, f.c.M-g*f.kern.nr) }
+
 // packRows packs a group of rows of A of a pair.
 func (f *turned) packRows(i int) {
 	x, g := i%len(f.c.Pairs), i/len(f.c.Pairs)
@@ -125,15 +177,14 @@ func (f *turned) packRows(i int) {
 		return
 	}
 	row, col := p.A.steps()
-	m, nr := g*f.kern.nr, f.kern.nr
-	rows, src := min(nr, f.c.M-m), at(p.A.Data, m*row)
-	to := floats(f.a, g*f.groupFloats(f.depth)+f.groupFloats(f.starts[x]))
-	if f.kern.pieces == 0 {
-		f.kern.pack(to, nr, src, F32, row, col, rows, p.K, p.Alpha)
-		return
-	}
+	nr, rows, src, to := f.kern.nr, f.rows(g), at(p.A.Data, g*f.kern.nr*row), f.panelOfA(g, x, 0)
 	const finiteB = false // it may be anything
-	if !f.kern.packApart(to, nr, src, F32, row, col, rows, p.K, finiteB) && f.kern.apart(p) {
+	switch {
+	case f.kern.pieces == 0:
+		f.kern.pack(to, nr, src, F32, row, col, rows, p.K, p.Alpha)
+	case f.products(p) == 1:
+		f.kern.turned.parted(to, src, rows, row, p.K, p.Alpha)
+	case !f.kern.packApart(to, nr, src, F32, row, col, rows, p.K, finiteB) && f.kern.apart(p):
 		f.wild.Store(true)
 	}
 }
@@ -143,9 +194,9 @@ func (f *turned) columns(i int) {
 	s := f.scratch()
 	defer f.release(s)
 	first, last := i*f.panels/f.tasks, (i+1)*f.panels/f.tasks
-	for k0 := 0; k0 < f.depth; k0 += turnDeep {
+	for k0 := 0; k0 < f.depth; k0 += f.deep {
 		for n := first; n < last; n++ {
-			f.panel(s, k0, min(f.depth, k0+turnDeep), n*f.c.N/f.panels, (n+1)*f.c.N/f.panels)
+			f.panel(s, k0, min(f.depth, k0+f.deep), n*f.c.N/f.panels, (n+1)*f.c.N/f.panels)
 		}
 	}
 }
@@ -156,19 +207,26 @@ func (f *turned) panel(s *scratch, k0, k1, n0, n1 int) {
 	size := f.kern.mr * f.kern.nr
 	sums := s.a.take((f.groups + 1) * size)
 	free := floats(sums, f.groups*size)
+	add := false
 	for x := range c.Pairs {
 		p, start := &c.Pairs[x], f.starts[x]
-		end, step, apart := min(k1, start+f.kern.pairWords(p)), f.stretch(p), f.kern.apart(p)
-		for k := max(k0, start); k < end; k += step {
-			words := min(step, end-k)
-			first := (k - start) * f.kern.pairSize
-			b := f.packB(s, p, n0, n1, first, min(p.K, first+words*f.kern.pairSize))
-			next, ldnext := f.fetch(p, n0, n1, first+words*f.kern.pairSize, min(p.K, (end-start)*f.kern.pairSize), f.groups*t.fetches(words, apart))
+		end, products, parts := min(k1, start+f.kern.pairWords(p)), f.products(p), 1
+		if products == 1 {
+			parts = f.parts
+		} else if f.parts > 1 && !add { // tiles leave the other parts alone
+			clear(sums[:size])
+			add = true
+		}
+		for k, words := max(k0, start), 0; k < end; k += words {
+			var b unsafe.Pointer
+			var lane int
+			b, lane, words = f.read(s, p, n0, n1, k-start, end-start)
+			next, ldnext := f.fetch(p, n0, n1, k-start+words, end-start, f.groups*t.fetches(words, products), free)
 			for g := range f.groups {
-				t.tile(n1-n0, min(f.kern.nr, c.M-g*f.kern.nr), words, apart, b,
-					floats(f.a, g*f.groupFloats(f.depth)+f.groupFloats(k)), floats(sums, g*size), free, k > k0, next, ldnext)
-				next += uintptr(t.fetches(words, apart) * ldnext)
+				t.tile(n1-n0, parts*f.rows(g), words, products, b, lane, f.panelOfA(g, x, k-start), floats(sums, g*size), free, add, next, ldnext)
+				next += uintptr(t.fetches(words, products) * ldnext)
 			}
+			add = true
 		}
 	}
 	for g := range f.groups {
@@ -176,8 +234,23 @@ func (f *turned) panel(s *scratch, k0, k1, n0, n1 int) {
 		if k0 == 0 {
 			bias = c.biasAt(n0)
 		}
-		t.back(n1-n0, min(f.kern.nr, c.M-m), floats(sums, g*size), free, floats(c.C, m*c.LDC+n0), c.LDC, c.Accumulate || k0 > 0, bias)
+		t.back(n1-n0, f.rows(g), f.parts, floats(sums, g*size), free, floats(c.C, m*c.LDC+n0), c.LDC, c.Accumulate || k0 > 0, bias)
 	}
+}
+
+// read gives words of rows [n0,n1) of B of a pair, from k on and before end, for tiles:
+// as many as there are where they lie, or a stretch that is packed.
+func (f *turned) read(s *scratch, p *Pair, n0, n1, k, end int) (b unsafe.Pointer, lane, words int) {
+	pair, run := f.kern.pairSize, f.kern.run
+	first, last := k*pair, min(p.K, end*pair)
+	if whole := (last - first) / (run * pair) * run; whole > 0 && f.inPlace(p) {
+		if lane = p.B.Stride * p.B.Elem.Size(); f.kern.pieces > 0 {
+			whole = min(whole, turnSums)
+		}
+		return at(p.B.Data, n0*lane+first*p.B.Elem.Size()), lane, whole
+	}
+	words = min(f.stretch(p), end-k)
+	return f.packB(s, p, n0, n1, first, min(last, first+words*pair)), turnLane, words
 }
 
 // turnFloats is what a panel of B takes.
@@ -219,28 +292,34 @@ func (f *turned) widened(s *scratch, p *Pair, n0, n1, first, last int) (src unsa
 	return floats(wide, 0), F32.Size() * ld, F32
 }
 
-// fetch says where B of a pair goes on behind element last of rows [n0,n1), of which there
-// are as many as end, and how far apart rows are there: 0 where nothing is to be
-// fetched. It fetches those behind the first few. The address is no pointer, for there may be
-// less of B than tiles fetch.
-func (f *turned) fetch(p *Pair, n0, n1, last, end, few int) (next uintptr, row int) {
-	if p.B.Elem.Quantized() {
-		return uintptr(p.B.Data), 0
+// fetch says where B of a pair goes on behind word k of rows [n0,n1), of which there are as
+// many as end, and how far apart pieces are there: 0 where nothing is to be fetched, and
+// the address is that of what is at hand. It fetches those behind the first few. The
+// address is no pointer, for there may be less of B than tiles fetch.
+func (f *turned) fetch(p *Pair, n0, n1, k, end, few int, hand unsafe.Pointer) (next uintptr, row int) {
+	size, rows, last := p.B.Elem.Size(), n1-n0, k*f.kern.pairSize
+	row = p.B.Stride * size
+	done, in := last >= min(p.K, end*f.kern.pairSize), f.inPlace(p)
+	if p.B.Elem.Quantized() || in && (row > turnShort || !done || n1 == f.c.N) {
+		return uintptr(hand), 0
 	}
-	rows := n1 - n0
-	if last >= end {
+	if done {
 		n0, last = n1, 0
 	}
-	row, last = p.B.Stride*p.B.Elem.Size(), last*p.B.Elem.Size()
 	first, behind := n0+few, min(n0+rows, f.c.N)
 	switch {
+	case in: // rows are one piece of memory
+		if done := few * turnBytes; done < (behind-n0)*row {
+			f.job.k.fetch(at(p.B.Data, n0*row+done), (behind-n0)*row-done)
+		}
+		return uintptr(p.B.Data) + uintptr(n0*row), turnBytes
 	case first >= behind:
-	case row <= turnBytes: // as that of an adapter, whose rows are one piece of memory
+	case row <= turnBytes: // as those of an adapter
 		f.job.k.fetch(at(p.B.Data, first*row), (behind-first)*row)
 	default:
 		for n := first; n < behind; n++ {
-			f.job.k.fetch(at(p.B.Data, n*row+last), turnBytes)
+			f.job.k.fetch(at(p.B.Data, n*row+last*size), turnBytes)
 		}
 	}
-	return uintptr(p.B.Data) + uintptr(n0*row+last), row
+	return uintptr(p.B.Data) + uintptr(n0*row+last*size), row
 }

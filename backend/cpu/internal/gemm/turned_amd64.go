@@ -4,55 +4,65 @@ package gemm
 
 import "unsafe"
 
-type turnedAsm func(config *byte, rows, k int, a, b, dst *float32, step int, next uintptr, ldnext int)
+type turnedAsm func(config *byte, k int, a *float32, lane, piece int, b, dst *float32, step int, next uintptr, ldnext int)
 
-var (
-	turnedWhole  = [...]turnedAsm{turnedAMXWholex1, turnedAMXWholex2}
-	turnedThirds = [...]turnedAsm{turnedAMXThirdsx1, turnedAMXThirdsx2}
-	turnedSixths = [...]turnedAsm{turnedAMXSixthsx1, turnedAMXSixthsx2}
-)
+// turnedKernels are those for 1, 3 and 6 products of each word, for one register of
+// columns and two.
+var turnedKernels = [...][2]turnedAsm{
+	1: {turnedAMXWholex1, turnedAMXWholex2},
+	3: {turnedAMXThirdsx1, turnedAMXThirdsx2},
+	6: {turnedAMXSixthsx1, turnedAMXSixthsx2},
+}
 
-// turnFetches is 4 rows with a run that is apart, which takes longer, and else 2: see
+// turnFetches is 4 rows with a run of six products, which takes longer, and else 2: see
 // turnedAMX.
-func turnFetches(k int, apart bool) int {
-	if apart {
+func turnFetches(k, products int) int {
+	if products == 6 {
 		return k / amxRun * 4
 	}
 	return k / amxRun * 2
 }
 
-func turnedPairs(rows, cols, k int, _ bool, a, b, sums, free unsafe.Pointer, add bool, next uintptr, ldnext int) {
-	turnedTile(&turnedWhole, rows, cols, k, a, b, sums, free, add, next, ldnext)
-}
-
-func turnedPieces(rows, cols, k int, apart bool, a, b, sums, free unsafe.Pointer, add bool, next uintptr, ldnext int) {
-	kernels := &turnedThirds
-	if apart {
-		kernels = &turnedSixths
-	}
-	turnedTile(kernels, rows, cols, k, a, b, sums, free, add, next, ldnext)
-}
-
-// turnedTile is a tile with those kernels. Its sums are added up before they are added
-// to others.
-func turnedTile(kernels *[2]turnedAsm, rows, cols, k int, a, b, sums, free unsafe.Pointer, add bool, next uintptr, ldnext int) {
+// turnedTile adds up its sums before it adds them to others.
+func turnedTile(rows, cols, k, products int, a unsafe.Pointer, lane int, b, sums, free unsafe.Pointer, add bool, next uintptr, ldnext int) {
 	const width = 4 * amxCols
-	dst := sums
+	dst, piece := sums, amxLine
 	if add {
 		dst = free
 	}
-	kernels[(cols-1)/(amxCols/2)](&amxConfigs[rows][0], rows, k/amxRun, (*float32)(a), (*float32)(b), (*float32)(dst), width, next, ldnext)
+	if lane == amxLine { // packed, one row behind the other
+		piece *= rows
+	}
+	turnedKernels[products][(cols-1)/(amxCols/2)](&amxConfigs[rows][0], k/amxRun, (*float32)(a), lane, piece, (*float32)(b), (*float32)(dst), width, next, ldnext)
 	if add {
-		mergeTile(rows, (*float32)(free), (*float32)(sums), width, amxCols, true, nil)
+		mergeTile(rows, (*float32)(free), (*float32)(sums), width, cols, true, nil)
 	}
 }
 
-func turnBack(rows, cols int, sums, free, c unsafe.Pointer, ldc int, add bool, bias unsafe.Pointer) {
+func turnBack(rows, cols, parts int, sums, free, c unsafe.Pointer, ldc int, add bool, bias unsafe.Pointer) {
 	const width, vec = 4 * amxCols, amxCols / 2
 	for i := 0; i < rows; i += vec {
-		transpose512F32((*float32)(at(free, 4*i)), width, (*byte)(at(sums, width*i)), width, min(vec, rows-i), cols, 1)
+		transpose512F32((*float32)(at(free, 4*i)), width, (*byte)(at(sums, width*i)), width, min(vec, rows-i), parts*cols, 1)
+	}
+	for p := parts - 1; p > 0; p-- { // the least first
+		mergeTile(cols, (*float32)(at(free, p*cols*width)), (*float32)(at(free, (p-1)*cols*width)), width, amxCols, true, nil)
 	}
 	mergeTile(cols, (*float32)(free), (*float32)(c), 4*ldc, rows, add, (*float32)(bias))
+}
+
+// partedRows packs thirds of a few rows side by side, all rows of a third behind
+// those of the one before.
+func partedRows(dst, src unsafe.Pointer, rows, row, k int, alpha float32) {
+	const vec = amxCols / 2
+	var pieces [thirds * rowsFew * amxLine]byte
+	from := unsafe.Pointer(&pieces)
+	for t := 0; t < k; t += apartRun {
+		rowsThirds((*float32)(from), amxLine*rows, 0, (*byte)(at(src, t*F32.Size())), row, rows, min(apartRun, k-t), alpha)
+		for i := 0; i < thirds*rows; i += vec {
+			pairs512Raw((*float32)(at(dst, 4*i)), 4*amxCols, (*byte)(at(from, i*amxLine)), amxLine, min(vec, thirds*rows-i), apartRun, 1)
+		}
+		dst = at(dst, apartPiece)
+	}
 }
 
 // finiteRows packs rows for a panel of sixths.
