@@ -29,7 +29,7 @@ var amx = func() kernels {
 	}
 	sixths := *k.thirds
 	sixths.kc = 128 + kcRank // three pieces of B in the second-level cache
-	ofPairs := turnKernels{tile: turnedTile, fetches: turnFetches, back: turnBack, least: 2, most: 64}
+	ofPairs := turnKernels{tile: turnedTile, fetches: turnFetches, back: turnBack, add: turnAdd, least: 2, most: 64}
 	ofThirds := ofPairs
 	ofThirds.finite, ofThirds.parted = finiteRows, partedRows
 	ofSixths := ofThirds

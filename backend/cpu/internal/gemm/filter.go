@@ -20,7 +20,7 @@ func (e *Engine) Filters(c *Call) bool {
 func (j *job) filters(w way) bool {
 	for i := range j.c.Pairs {
 		p := &j.c.Pairs[i]
-		if p.FilterA != nil && (w != &j.fewCols && w != &j.packed || p.A.Elem != F32 || p.A.Trans) {
+		if flat := w == &j.turned && j.turned.flat; p.FilterA != nil && (w != &j.fewCols && w != &j.packed && !flat || p.A.Elem != F32 || p.A.Trans) {
 			return false
 		}
 		if p.FilterB != nil && (w != &j.deep && w != &j.packed || p.B.Elem != F32 || p.B.Trans) {

@@ -75,7 +75,7 @@ func drawProblem(t *rapid.T) *problem {
 	m, n := dimension(0, 131), dimension(0, 131)
 	k, pairs := dimension(0, 131), 6
 	elemA, elemB, alpha, transA, transB := elems, elems, alphas, rapid.Bool(), rapid.Bool()
-	switch rapid.SampledFrom([]string{"any", "one row", "few rows", "grid", "deep grid", "in place", "few columns", "flipped", "deep", "in pieces", "apart", "turned", "as it lies"}).Draw(t, "kind") {
+	switch rapid.SampledFrom([]string{"any", "one row", "few rows", "grid", "deep grid", "in place", "few columns", "flipped", "deep", "in pieces", "apart", "turned", "as it lies", "flat"}).Draw(t, "kind") {
 	case "one row": // long k, and short as that of adapters
 		m, n, k, pairs = dimension(1, 1), dimension(1, 257), rapid.OneOf(dimension(1, 131), dimension(512, 2309)), 3
 		transB = rapid.Just(true)
@@ -110,6 +110,9 @@ func drawProblem(t *rapid.T) *problem {
 	case "as it lies":
 		m, n, k, pairs = rapid.OneOf(dimension(2, 8), dimension(9, 64)), dimension(65, 197), rapid.OneOf(dimension(1, 131), dimension(129, 2309)), 2
 		elemA, elemB, alpha, transA, transB = rapid.Just(gemm.F32), rapid.Just(gemm.BF16), rapid.Just(float32(1)), rapid.Just(false), rapid.Just(true)
+	case "flat":
+		m, n, k, pairs = dimension(64, 131), dimension(9, 64), dimension(129, 2309), 2
+		elemA, elemB, transA = rapid.Just(gemm.F32), rapid.Just(gemm.F32), rapid.Just(false)
 	}
 	p := newProblem(r, m.Draw(t, "M"), n.Draw(t, "N"), paddeds.Draw(t, "pad C"), rapid.Bool().Draw(t, "accumulate"), rapid.Bool().Draw(t, "bias"))
 	for range rapid.IntRange(0, pairs).Draw(t, "pairs") {
@@ -167,13 +170,14 @@ func TestLongRows(t *testing.T) {
 	eachPrecision(t, func(t *testing.T, isa gemm.ISA) {
 		e := engine(t, 2, isa)
 		r := rand.New(rand.NewPCG(3, 3))
-		for _, s := range []struct{ m, k, pad int }{{1, 17000, 0}, {2, 8231, 0}, {8, 8300, 5}, {33, 4139, 3}} {
-			const n = 70
-			p := newProblem(r, s.m, n, 0, false, false)
-			p.add(newMatrix(t, r, s.m, 8, gemm.F32, false, 0), newMatrix(t, r, 8, n, gemm.F32, true, 0), 2)
-			p.add(newMatrix(t, r, s.m, s.k, gemm.F32, false, 0), newMatrix(t, r, s.k, n, gemm.BF16, true, s.pad), 1)
-			p.rounded = isa&rounding != 0
-			p.requireRight(t, p.compute(t, e.Run))
+		for _, s := range []struct{ m, k, pad int }{{1, 17000, 0}, {2, 8231, 0}, {8, 8300, 5}, {33, 4139, 3}, {66, 2100, 3}} {
+			for n, elem := range map[int]gemm.Elem{70: gemm.BF16, 40: gemm.F32} {
+				p := newProblem(r, s.m, n, 0, false, false)
+				p.add(newMatrix(t, r, s.m, 8, gemm.F32, false, 0), newMatrix(t, r, 8, n, gemm.F32, true, 0), 2)
+				p.add(newMatrix(t, r, s.m, s.k, gemm.F32, false, 0), newMatrix(t, r, s.k, n, elem, true, s.pad), 1)
+				p.rounded = isa&rounding != 0
+				p.requireRight(t, p.compute(t, e.Run))
+			}
 		}
 	})
 }

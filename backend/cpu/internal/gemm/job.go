@@ -89,11 +89,10 @@ func (j *job) way() way {
 		inPlace = inPlace && p.A.Elem == F32 && p.A.Trans && !p.B.Trans
 		quantized = quantized || p.B.Elem.Quantized()
 	}
-	j.turned.kern = j.k.turns(c, j.e.Rounds())
 	switch {
 	case depth == 0:
 		return nil
-	case j.turned.kern != nil:
+	case j.turned.takes(c):
 		return &j.turned
 	case j.k.takes(c, j.e.Rounds()):
 		return &j.grid

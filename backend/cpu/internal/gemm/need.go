@@ -76,7 +76,7 @@ func (e *Engine) needOf(c *Call, kern *kernels) Scratch {
 		},
 	}
 	if t := kern.turned; t != nil {
-		groups, tile := ceil(min(c.M, t.most), kern.nr), kern.mr*kern.nr
+		groups, tile := ceil(max(min(c.M, t.most), min(c.N, colsThin)), kern.nr), kern.mr*kern.nr
 		s.Call = max(s.Call, groups*kern.nr*kern.panelFloats(depth)+packSlack)
 		s.Task = TaskScratch{
 			Small: max(s.Task.Small, (groups+1)*tile),
@@ -89,6 +89,9 @@ func (e *Engine) needOf(c *Call, kern *kernels) Scratch {
 		s.Call = max(s.Call, words+(parts-1)*few*c.N)
 	}
 	if filters {
+		if kern.turned != nil {
+			s.Task.Wide = max(s.Task.Wide, kern.mr*turnDeep*kern.pairSize)
+		}
 		s.Task.Wide = max(s.Task.Wide, blockStrip/F32.Size(), 4*longest, deepBytes/F32.Size(), p.kern.mr*filterDeep, widenRows*padded(min(c.N, blockCols))+quantBlock)
 	}
 	if e.k.grid != nil {

@@ -16,16 +16,19 @@ import (
 // ways of rowsFew rows, of kern.nr and of more.
 type turned struct {
 	*job
-	kern   *kernels // as turns has them
-	parts  int      // rows that one of A is: its pieces, where it has few rows
-	groups int      // of rows of A, kern.nr each
-	panels int      // of columns of C
-	tasks  int
-	depth  int   // length of the k axis in words
-	starts []int // where each pair begins there
-	deep   int   // words between two updates of C
-	a      []float32
-	wild   atomic.Bool // A is not all finite
+	kern    *kernels // as turns has them, or flats
+	flat    bool     // the call is one of few columns: what is computed is C, and not Cᵀ
+	v       *Call    // the call, or flipped
+	flipped Call
+	parts   int // rows that one of A is: its pieces, where it has few rows
+	groups  int // of rows of A, kern.nr each
+	panels  int // of columns of C
+	tasks   int
+	depth   int   // length of the k axis in words
+	starts  []int // where each pair begins there
+	deep    int   // words between two updates of C
+	a       []float32
+	wild    atomic.Bool // A is not all finite
 
 	pack, task func(i int)
 }
@@ -43,6 +46,9 @@ type turnKernels struct {
 	// back computes C[cols,rows] = (C if add) + bias + the transpose of such sums, of
 	// each of whose columns there are so many parts, all first ones before the second.
 	back func(rows, cols, parts int, sums, free, c unsafe.Pointer, ldc int, add bool, bias unsafe.Pointer)
+
+	// add computes C[rows,cols] = (C if add) + bias + such sums.
+	add func(rows, cols int, sums, c unsafe.Pointer, ldc int, add bool, bias unsafe.Pointer)
 
 	// finite is packA for float32 with k side by side that are finite, and will be
 	// multiplied with what is; it reports whether they are.
@@ -66,10 +72,18 @@ const (
 	turnLane  = 64   // bytes from one packed row of B to the next
 )
 
+// The calls of few columns for which tiles are fastest, by the rows and columns of C.
+const (
+	flatRows  = 64
+	flatPairs = 12 // with fewer, blocks read A as fast as it comes
+	flatFloat = 33 // and with these, in less time than A takes to be taken apart
+)
+
 func (f *turned) bind(j *job) {
 	f.job = j
 	f.pack, f.task = f.packRows, f.columns
 	f.starts = make([]int, 0, usualPairs)
+	f.flipped.Pairs = make([]Pair, 0, usualPairs)
 }
 
 // turns is the kernels by which turned computes a call, nil if it is none for it.
@@ -103,11 +117,66 @@ func (k *kernels) turns(c *Call, rounds bool) *kernels {
 	return kern
 }
 
+// flats is the kernels by which turned computes a call of few columns, such as x·Aᵀ of an
+// adapter, nil if it is none for it: rows of A take the place of those of B, which
+// is small.
+func (k *kernels) flats(c *Call, rounds bool) *kernels {
+	least := flatFloat
+	if rounds {
+		least = flatPairs
+	}
+	if k.sixths == nil || c.M < flatRows || c.N < least || c.N > colsThin {
+		return nil
+	}
+	long := false
+	for i := range c.Pairs {
+		p := &c.Pairs[i]
+		if p.idle() {
+			continue
+		}
+		if p.A.Elem != F32 || p.A.Trans || p.B.Elem != F32 {
+			return nil
+		}
+		long = long || p.K > thirdsRank
+	}
+	switch {
+	case !long:
+		return nil
+	case rounds:
+		return k.pairs
+	}
+	return k.sixths
+}
+
+// takes reports whether a call is one for turned, and gets ready to compute it.
+func (f *turned) takes(c *Call) bool {
+	f.kern, f.flat = f.job.k.turns(c, f.e.Rounds()), false
+	if f.kern == nil {
+		f.kern = f.job.k.flats(c, f.e.Rounds())
+		f.flat = f.kern != nil
+	}
+	return f.kern != nil
+}
+
+// view is the call as turned computes it: that of Cᵀ where it is flat.
+func (f *turned) view() *Call {
+	f.v = f.c
+	if f.flat {
+		pairs := f.flipped.Pairs[:0]
+		for _, p := range f.c.Pairs {
+			pairs = append(pairs, Pair{A: p.B.T(), B: p.A.T(), K: p.K, Alpha: p.Alpha, FilterB: p.FilterA})
+		}
+		f.flipped = Call{M: f.c.N, N: f.c.M, Pairs: pairs}
+		f.v = &f.flipped
+	}
+	return f.v
+}
+
 func (f *turned) run() { f.spread(f.divide(), f.task) }
 
 // divide packs A and returns the number of tasks.
 func (f *turned) divide() int {
-	c := f.c
+	c := f.view()
 	f.parts = 1
 	if f.kern.turned.parted != nil && c.M <= rowsFew {
 		f.parts = f.kern.pieces
@@ -152,7 +221,7 @@ func (f *turned) groupFloats() int { return f.kern.panelFloats(f.depth) * f.kern
 
 // stretch is how many words of B of a pair are packed at a time.
 func (f *turned) stretch(p *Pair) int {
-	if f.kern.apart(p) {
+	if f.kern.apart(p) || f.flat { // turnBytes of each row
 		return turnApart
 	}
 	return turnWhole
@@ -160,19 +229,19 @@ func (f *turned) stretch(p *Pair) int {
 
 // panelOfA is group g of rows of A of pair x from word k of it on.
 func (f *turned) panelOfA(g, x, k int) unsafe.Pointer {
-	if f.products(&f.c.Pairs[x]) > 1 {
+	if f.products(&f.v.Pairs[x]) > 1 {
 		k = f.kern.panelFloats(k)
 	}
 	return floats(f.a, g*f.groupFloats()+(f.kern.panelFloats(f.starts[x])+k)*f.kern.nr)
 }
 
 // rows is how many rows of A a group has.
-func (f *turned) rows(g int) int { return min(f.kern.nr, f.c.M-g*f.kern.nr) }
+func (f *turned) rows(g int) int { return min(f.kern.nr, f.v.M-g*f.kern.nr) }
 
 // packRows packs a group of rows of A of a pair.
 func (f *turned) packRows(i int) {
-	x, g := i%len(f.c.Pairs), i/len(f.c.Pairs)
-	p := &f.c.Pairs[x]
+	x, g := i%len(f.v.Pairs), i/len(f.v.Pairs)
+	p := &f.v.Pairs[x]
 	if p.idle() {
 		return
 	}
@@ -196,14 +265,14 @@ func (f *turned) columns(i int) {
 	first, last := i*f.panels/f.tasks, (i+1)*f.panels/f.tasks
 	for k0 := 0; k0 < f.depth; k0 += f.deep {
 		for n := first; n < last; n++ {
-			f.panel(s, k0, min(f.depth, k0+f.deep), n*f.c.N/f.panels, (n+1)*f.c.N/f.panels)
+			f.panel(s, k0, min(f.depth, k0+f.deep), n*f.v.N/f.panels, (n+1)*f.v.N/f.panels)
 		}
 	}
 }
 
 // panel adds the words [k0,k1) of the k axis to columns [n0,n1) of C.
 func (f *turned) panel(s *scratch, k0, k1, n0, n1 int) {
-	c, t := f.c, f.kern.turned
+	c, t := f.v, f.kern.turned
 	size := f.kern.mr * f.kern.nr
 	sums := s.a.take((f.groups + 1) * size)
 	free := floats(sums, f.groups*size)
@@ -217,10 +286,15 @@ func (f *turned) panel(s *scratch, k0, k1, n0, n1 int) {
 			clear(sums[:size])
 			add = true
 		}
-		for k, words := max(k0, start), 0; k < end; k += words {
+		k := max(k0, start)
+		if k >= end {
+			continue
+		}
+		rows := f.rowsOf(s, p, n0, n1, k-start, end-start)
+		for words := 0; k < end; k += words {
 			var b unsafe.Pointer
 			var lane int
-			b, lane, words = f.read(s, p, n0, n1, k-start, end-start)
+			b, lane, words = f.read(s, p, &rows, n0, n1, k-start, end-start)
 			next, ldnext := f.fetch(p, n0, n1, k-start+words, end-start, f.groups*t.fetches(words, products), free)
 			for g := range f.groups {
 				t.tile(n1-n0, parts*f.rows(g), words, products, b, lane, f.panelOfA(g, x, k-start), floats(sums, g*size), free, add, next, ldnext)
@@ -229,39 +303,65 @@ func (f *turned) panel(s *scratch, k0, k1, n0, n1 int) {
 			add = true
 		}
 	}
+	add = f.c.Accumulate || k0 > 0
 	for g := range f.groups {
-		m, bias := g*f.kern.nr, unsafe.Pointer(nil)
-		if k0 == 0 {
-			bias = c.biasAt(n0)
+		m, from := g*f.kern.nr, floats(sums, g*size)
+		bias := func(i int) unsafe.Pointer {
+			if k0 > 0 {
+				return nil
+			}
+			return f.c.biasAt(i)
 		}
-		t.back(n1-n0, f.rows(g), f.parts, floats(sums, g*size), free, floats(c.C, m*c.LDC+n0), c.LDC, c.Accumulate || k0 > 0, bias)
+		if f.flat {
+			t.add(n1-n0, f.rows(g), from, floats(f.c.C, n0*f.c.LDC+m), f.c.LDC, add, bias(m))
+		} else {
+			t.back(n1-n0, f.rows(g), f.parts, from, free, floats(f.c.C, m*f.c.LDC+n0), f.c.LDC, add, bias(n0))
+		}
 	}
 }
 
-// read gives words of rows [n0,n1) of B of a pair, from k on and before end, for tiles:
-// as many as there are where they lie, or a stretch that is packed.
-func (f *turned) read(s *scratch, p *Pair, n0, n1, k, end int) (b unsafe.Pointer, lane, words int) {
+// rowsOfB is rows of B of a pair, from an element on: as they lie, or after its filter.
+type rowsOfB struct {
+	data       unsafe.Pointer
+	row, first int
+}
+
+// rowsOf is the words [k,end) of rows [n0,n1) of B of a pair.
+func (f *turned) rowsOf(s *scratch, p *Pair, n0, n1, k, end int) rowsOfB {
+	first, last, size := k*f.kern.pairSize, min(p.K, end*f.kern.pairSize), p.B.Elem.Size()
+	if p.FilterB == nil {
+		row := p.B.Stride * size
+		return rowsOfB{at(p.B.Data, n0*row+first*size), row, first}
+	}
+	ld := last - first
+	wide := s.wide.take((n1 - n0) * ld)
+	filtered(wide, ld, p.FilterB, &p.B, n0, n1, first, last)
+	return rowsOfB{floats(wide, 0), size * ld, first}
+}
+
+// read gives words of those rows, from k on and before end, for tiles: as many as there are
+// where they lie, or a stretch that is packed.
+func (f *turned) read(s *scratch, p *Pair, r *rowsOfB, n0, n1, k, end int) (b unsafe.Pointer, lane, words int) {
 	pair, run := f.kern.pairSize, f.kern.run
 	first, last := k*pair, min(p.K, end*pair)
 	if whole := (last - first) / (run * pair) * run; whole > 0 && f.inPlace(p) {
-		if lane = p.B.Stride * p.B.Elem.Size(); f.kern.pieces > 0 {
+		if f.kern.pieces > 0 {
 			whole = min(whole, turnSums)
 		}
-		return at(p.B.Data, n0*lane+first*p.B.Elem.Size()), lane, whole
+		return at(r.data, (first-r.first)*p.B.Elem.Size()), r.row, whole
 	}
 	words = min(f.stretch(p), end-k)
-	return f.packB(s, p, n0, n1, first, min(last, first+words*pair)), turnLane, words
+	return f.packB(s, p, r, n0, n1, first, min(last, first+words*pair)), turnLane, words
 }
 
 // turnFloats is what a panel of B takes.
 func (k *kernels) turnFloats() int { return max(turnWhole, k.panelFloats(turnApart)) * k.mr }
 
-// packB packs the elements [first,last) of rows [n0,n1) of B of a pair, as rows of
-// A are packed elsewhere.
-func (f *turned) packB(s *scratch, p *Pair, n0, n1, first, last int) unsafe.Pointer {
+// packB packs the elements [first,last) of such rows as rows of A are packed elsewhere.
+func (f *turned) packB(s *scratch, p *Pair, r *rowsOfB, n0, n1, first, last int) unsafe.Pointer {
 	to := floats(s.b.take(f.kern.turnFloats()), 0)
-	rows, k, elem, row := n1-n0, last-first, p.B.Elem, p.B.Stride*p.B.Elem.Size()
-	src := at(p.B.Data, n0*row+first*elem.Size())
+	rows, k, elem, row := n1-n0, last-first, p.B.Elem, r.row
+	src := at(r.data, (first-r.first)*elem.Size())
 	apart := f.kern.apart(p)
 	if elem != F32 && (apart || elem.Quantized()) {
 		src, row, elem = f.widened(s, p, n0, n1, first, last)
@@ -300,13 +400,13 @@ func (f *turned) fetch(p *Pair, n0, n1, k, end, few int, hand unsafe.Pointer) (n
 	size, rows, last := p.B.Elem.Size(), n1-n0, k*f.kern.pairSize
 	row = p.B.Stride * size
 	done, in := last >= min(p.K, end*f.kern.pairSize), f.inPlace(p)
-	if p.B.Elem.Quantized() || in && (row > turnShort || !done || n1 == f.c.N) {
+	if p.B.Elem.Quantized() || in && (row > turnShort || !done || n1 == f.v.N) {
 		return uintptr(hand), 0
 	}
 	if done {
 		n0, last = n1, 0
 	}
-	first, behind := n0+few, min(n0+rows, f.c.N)
+	first, behind := n0+few, min(n0+rows, f.v.N)
 	switch {
 	case in: // rows are one piece of memory
 		if done := few * turnBytes; done < (behind-n0)*row {

@@ -50,6 +50,10 @@ func turnBack(rows, cols, parts int, sums, free, c unsafe.Pointer, ldc int, add 
 	mergeTile(cols, (*float32)(free), (*float32)(c), 4*ldc, rows, add, (*float32)(bias))
 }
 
+func turnAdd(rows, cols int, sums, c unsafe.Pointer, ldc int, add bool, bias unsafe.Pointer) {
+	mergeTile(rows, (*float32)(sums), (*float32)(c), 4*ldc, cols, add, (*float32)(bias))
+}
+
 // partedRows packs thirds of a few rows side by side, all rows of a third behind
 // those of the one before.
 func partedRows(dst, src unsafe.Pointer, rows, row, k int, alpha float32) {
