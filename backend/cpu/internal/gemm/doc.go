@@ -35,9 +35,9 @@
 // enough, more rows go the way of 8: up to 64, by instruction set and precision;
 // so do up to 32 where no operand is transposed and C has at most 64 columns.
 // With AMX, weights of bfloat16 go other ways from 9, 33 and, rounded or not, 65 or 128
-// rows on, and others from 25, 48 and 128.
-// Products with a transposed A, whose rows are no batch, change above 32 rows,
-// and those of at most 64 columns above 128 once more.
+// rows on, others from 25, 48 and 128, and products of at most 64 columns from 64.
+// Products with a transposed A, whose rows are no batch, change above 32 rows, rounded
+// ones with AMX above 8, and those of at most 64 columns above 128 once more.
 // Sums run over at most 1024 terms before they are added up, so that long ones
 // lose no accuracy; those of operands that are rounded, in tiles, go on.
 //

@@ -89,6 +89,8 @@ func (j *job) way() way {
 		inPlace = inPlace && p.A.Elem == F32 && p.A.Trans && !p.B.Trans
 		quantized = quantized || p.B.Elem.Quantized()
 	}
+	deepens := c.deepens()
+	tiled := deepens && j.e.Rounds() && j.k.pairs.tiles != nil && c.M > rowsFew // faster, packing and all
 	switch {
 	case depth == 0:
 		return nil
@@ -96,13 +98,13 @@ func (j *job) way() way {
 		return &j.turned
 	case j.k.takes(c, j.e.Rounds()):
 		return &j.grid
-	case c.deepens():
+	case deepens && !tiled:
 		return &j.deep
 	case c.M <= rowsFew || j.k.walks(c, j.e.Rounds()):
 		return &j.fewRows
 	case quantized:
 		return &j.packed
-	case inPlace && c.M <= rowsInPlace:
+	case inPlace && c.M <= rowsInPlace && !tiled:
 		return &j.fewRows
 	case c.N <= j.k.blockMost(j.e.Rounds()) && depth >= 192 && direct:
 		return &j.fewCols
