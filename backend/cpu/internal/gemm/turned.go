@@ -12,6 +12,8 @@ import (
 // read bfloat16 where it lies, at the speed of memory; of what they can't read, a
 // stretch of k is packed and multiplied with all rows of A while it is in the nearest cache.
 //
+// A call of few columns is flat: see flats.
+//
 // The order in which an element is summed does not depend on M here, but for the
 // ways of rowsFew rows, of kern.nr and of more.
 type turned struct {
@@ -72,13 +74,6 @@ const (
 	turnLane  = 64   // bytes from one packed row of B to the next
 )
 
-// The calls of few columns for which tiles are fastest, by the rows and columns of C.
-const (
-	flatRows  = 64
-	flatPairs = 12 // with fewer, blocks read A as fast as it comes
-	flatFloat = 33 // and with these, in less time than A takes to be taken apart
-)
-
 func (f *turned) bind(j *job) {
 	f.job = j
 	f.pack, f.task = f.packRows, f.columns
@@ -117,37 +112,6 @@ func (k *kernels) turns(c *Call, rounds bool) *kernels {
 	return kern
 }
 
-// flats is the kernels by which turned computes a call of few columns, such as x·Aᵀ of an
-// adapter, nil if it is none for it: rows of A take the place of those of B, which
-// is small.
-func (k *kernels) flats(c *Call, rounds bool) *kernels {
-	least := flatFloat
-	if rounds {
-		least = flatPairs
-	}
-	if k.sixths == nil || c.M < flatRows || c.N < least || c.N > colsThin {
-		return nil
-	}
-	long := false
-	for i := range c.Pairs {
-		p := &c.Pairs[i]
-		if p.idle() {
-			continue
-		}
-		if p.A.Elem != F32 || p.A.Trans || p.B.Elem != F32 {
-			return nil
-		}
-		long = long || p.K > thirdsRank
-	}
-	switch {
-	case !long:
-		return nil
-	case rounds:
-		return k.pairs
-	}
-	return k.sixths
-}
-
 // takes reports whether a call is one for turned, and gets ready to compute it.
 func (f *turned) takes(c *Call) bool {
 	f.kern, f.flat = f.job.k.turns(c, f.e.Rounds()), false
@@ -156,20 +120,6 @@ func (f *turned) takes(c *Call) bool {
 		f.flat = f.kern != nil
 	}
 	return f.kern != nil
-}
-
-// view is the call as turned computes it: that of Cᵀ where it is flat.
-func (f *turned) view() *Call {
-	f.v = f.c
-	if f.flat {
-		pairs := f.flipped.Pairs[:0]
-		for _, p := range f.c.Pairs {
-			pairs = append(pairs, Pair{A: p.B.T(), B: p.A.T(), K: p.K, Alpha: p.Alpha, FilterB: p.FilterA})
-		}
-		f.flipped = Call{M: f.c.N, N: f.c.M, Pairs: pairs}
-		f.v = &f.flipped
-	}
-	return f.v
 }
 
 func (f *turned) run() { f.spread(f.divide(), f.task) }
@@ -304,14 +254,14 @@ func (f *turned) panel(s *scratch, k0, k1, n0, n1 int) {
 		}
 	}
 	add = f.c.Accumulate || k0 > 0
+	bias := func(n int) unsafe.Pointer {
+		if k0 > 0 {
+			return nil
+		}
+		return f.c.biasAt(n)
+	}
 	for g := range f.groups {
 		m, from := g*f.kern.nr, floats(sums, g*size)
-		bias := func(i int) unsafe.Pointer {
-			if k0 > 0 {
-				return nil
-			}
-			return f.c.biasAt(i)
-		}
 		if f.flat {
 			t.add(n1-n0, f.rows(g), from, floats(f.c.C, n0*f.c.LDC+m), f.c.LDC, add, bias(m))
 		} else {
