@@ -26,7 +26,7 @@ on() { # on MACHINE ARGUMENTS of go test
 	machine=$1
 	shift
 	echo "on $machine: $*"
-	$go test -exec "$qemu -cpu $machine" "$@"
+	$go test -timeout 30m -exec "$qemu -cpu $machine" "$@"
 }
 slow='Alloc|TestConcurrent|TestQuantizedEqualsWidened|TestNarrowingIsThatOfPyTorch|TestLargeArrays'
 on max -skip "$slow" $gemm $vec ./tensor -rapid.checks=40
