@@ -105,6 +105,15 @@ type Call struct {
 	Pairs      []Pair
 }
 
+// transposed is the products of Cᵀ, without a place for them; its pairs take that of pairs.
+func (c *Call) transposed(pairs []Pair) Call {
+	pairs = pairs[:0]
+	for _, p := range c.Pairs {
+		pairs = append(pairs, Pair{A: p.B.T(), B: p.A.T(), K: p.K, Alpha: p.Alpha, FilterA: p.FilterB, FilterB: p.FilterA})
+	}
+	return Call{M: c.N, N: c.M, Pairs: pairs}
+}
+
 // check panics if the slices of c cannot hold its shape. The kernels do not
 // check bounds.
 func (c *Call) check() {

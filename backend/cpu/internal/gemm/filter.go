@@ -18,9 +18,10 @@ func (e *Engine) Filters(c *Call) bool {
 }
 
 func (j *job) filters(w way) bool {
+	ofA := w == &j.fewCols || w == &j.packed || w == &j.turned && j.turned.flat
 	for i := range j.c.Pairs {
 		p := &j.c.Pairs[i]
-		if flat := w == &j.turned && j.turned.flat; p.FilterA != nil && (w != &j.fewCols && w != &j.packed && !flat || p.A.Elem != F32 || p.A.Trans) {
+		if p.FilterA != nil && (!ofA || p.A.Elem != F32 || p.A.Trans) {
 			return false
 		}
 		if p.FilterB != nil && (w != &j.deep && w != &j.packed || p.B.Elem != F32 || p.B.Trans) {

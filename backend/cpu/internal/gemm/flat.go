@@ -42,11 +42,7 @@ func (k *kernels) flats(c *Call, rounds bool) *kernels {
 func (f *turned) view() *Call {
 	f.v = f.c
 	if f.flat {
-		pairs := f.flipped.Pairs[:0]
-		for _, p := range f.c.Pairs {
-			pairs = append(pairs, Pair{A: p.B.T(), B: p.A.T(), K: p.K, Alpha: p.Alpha, FilterB: p.FilterA})
-		}
-		f.flipped = Call{M: f.c.N, N: f.c.M, Pairs: pairs}
+		f.flipped = f.c.transposed(f.flipped.Pairs)
 		f.v = &f.flipped
 	}
 	return f.v

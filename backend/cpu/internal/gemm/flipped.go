@@ -18,11 +18,8 @@ func (f *flipped) bind(j *job) {
 
 func (f *flipped) run() {
 	c := f.c
-	pairs := f.call.Pairs[:0]
-	for _, p := range c.Pairs {
-		pairs = append(pairs, Pair{A: p.B.T(), B: p.A.T(), K: p.K, Alpha: p.Alpha})
-	}
-	f.call = Call{M: c.N, N: c.M, C: f.job.memory.take(c.M * c.N), LDC: c.M, Pairs: pairs}
+	f.call = c.transposed(f.call.Pairs)
+	f.call.C, f.call.LDC = f.job.memory.take(c.M*c.N), c.M
 	inner := f.e.job(&f.call)
 	inner.workers, inner.local = f.workers, f.local
 	inner.run()

@@ -171,7 +171,8 @@ func TestLongRows(t *testing.T) {
 		e := engine(t, 2, isa)
 		r := rand.New(rand.NewPCG(3, 3))
 		for _, s := range []struct{ m, k, pad int }{{1, 17000, 0}, {2, 8231, 0}, {8, 8300, 5}, {33, 4139, 3}, {66, 2100, 3}} {
-			for n, elem := range map[int]gemm.Elem{70: gemm.BF16, 40: gemm.F32} {
+			for i, n := range []int{70, 40} {
+				elem := []gemm.Elem{gemm.BF16, gemm.F32}[i]
 				p := newProblem(r, s.m, n, 0, false, false)
 				p.add(newMatrix(t, r, s.m, 8, gemm.F32, false, 0), newMatrix(t, r, 8, n, gemm.F32, true, 0), 2)
 				p.add(newMatrix(t, r, s.m, s.k, gemm.F32, false, 0), newMatrix(t, r, s.k, n, elem, true, s.pad), 1)

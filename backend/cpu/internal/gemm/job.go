@@ -89,8 +89,6 @@ func (j *job) way() way {
 		inPlace = inPlace && p.A.Elem == F32 && p.A.Trans && !p.B.Trans
 		quantized = quantized || p.B.Elem.Quantized()
 	}
-	deepens := c.deepens()
-	tiled := deepens && j.e.Rounds() && j.k.pairs.tiles != nil && c.M > rowsFew // faster, packing and all
 	switch {
 	case depth == 0:
 		return nil
@@ -98,13 +96,16 @@ func (j *job) way() way {
 		return &j.turned
 	case j.k.takes(c, j.e.Rounds()):
 		return &j.grid
-	case deepens && !tiled:
+	case c.deepens():
+		if j.e.Rounds() && j.k.pairs.tiles != nil && c.M > rowsFew {
+			return &j.packed // by tiles, which is faster, packing and all
+		}
 		return &j.deep
 	case c.M <= rowsFew || j.k.walks(c, j.e.Rounds()):
 		return &j.fewRows
 	case quantized:
 		return &j.packed
-	case inPlace && c.M <= rowsInPlace && !tiled:
+	case inPlace && c.M <= rowsInPlace:
 		return &j.fewRows
 	case c.N <= j.k.blockMost(j.e.Rounds()) && depth >= 192 && direct:
 		return &j.fewCols

@@ -106,10 +106,7 @@ func (e *Engine) needOf(c *Call, kern *kernels) Scratch {
 		s.Task.B = max(s.Task.B, ceil(c.N, groups)*padded(longest)+packSlack)
 	}
 	if c.N <= colsThin && transposed && c.M > 2*colsThin {
-		inner := Call{M: c.N, N: c.M, Pairs: make([]Pair, 0, len(c.Pairs))}
-		for _, pair := range c.Pairs {
-			inner.Pairs = append(inner.Pairs, Pair{A: pair.B.T(), B: pair.A.T(), K: pair.K})
-		}
+		inner := c.transposed(nil)
 		n := e.Need(&inner)
 		s = s.With(Scratch{Call: c.M * c.N, Inner: n.Call, Task: n.Task})
 	}

@@ -100,7 +100,7 @@ func TestRoundingErrors(t *testing.T) {
 					off += d * d
 				}
 				t.Logf("root mean square, %d rows with %v: %.2g of the result's", rows, elem, math.Sqrt(off/(size*float64(rows)/m)))
-				require.Less(t, math.Sqrt(off/(size*float64(rows)/m)), 6e-7)
+				require.Less(t, math.Sqrt(off/(size*float64(rows)/m)), 5e-7)
 			}
 		})
 	}

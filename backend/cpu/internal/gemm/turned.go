@@ -38,7 +38,7 @@ type turned struct {
 // turnKernels are what tiles have for turned. Rows are those of B, cols those of A.
 type turnKernels struct {
 	// tile computes sums[rows,cols] = (sums if add) + a·b for B, whose rows of a run are
-	// lane bytes apart, and a panel b of A: so many products of pieces for each word.
+	// lane bytes apart, or packed if that is 0, and a panel b of A: so many products of pieces for each word.
 	// Rows are more than mr/2, those of sums nr apart, and free has room for as many.
 	// It fetches turnBytes of each of some rows of the address next, ldnext bytes
 	// apart: fetches tells of how many.
@@ -71,7 +71,6 @@ const (
 	turnSums  = 512  // and between two of a sum that is not of rounded operands
 	turnBytes = 512  // of a row of B that are fetched at a time
 	turnShort = 2048 // bytes of a row that tiles read where it lies: hardware fetches longer ones
-	turnLane  = 64   // bytes from one packed row of B to the next
 )
 
 func (f *turned) bind(j *job) {
@@ -83,7 +82,7 @@ func (f *turned) bind(j *job) {
 
 // turns is the kernels by which turned computes a call, nil if it is none for it.
 func (k *kernels) turns(c *Call, rounds bool) *kernels {
-	if k.sixths == nil || c.M < 2 || c.N <= colsThin {
+	if k.sixths == nil || c.N <= colsThin {
 		return nil
 	}
 	kern, long := k.manyRows(c.Pairs, rounds), false
@@ -229,16 +228,16 @@ func (f *turned) panel(s *scratch, k0, k1, n0, n1 int) {
 	add := false
 	for x := range c.Pairs {
 		p, start := &c.Pairs[x], f.starts[x]
-		end, products, parts := min(k1, start+f.kern.pairWords(p)), f.products(p), 1
+		k, end := max(k0, start), min(k1, start+f.kern.pairWords(p))
+		if k >= end {
+			continue
+		}
+		products, parts := f.products(p), 1
 		if products == 1 {
 			parts = f.parts
 		} else if f.parts > 1 && !add { // tiles leave the other parts alone
 			clear(sums[:size])
 			add = true
-		}
-		k := max(k0, start)
-		if k >= end {
-			continue
 		}
 		rows := f.rowsOf(s, p, n0, n1, k-start, end-start)
 		for words := 0; k < end; k += words {
@@ -301,7 +300,7 @@ func (f *turned) read(s *scratch, p *Pair, r *rowsOfB, n0, n1, k, end int) (b un
 		return at(r.data, (first-r.first)*p.B.Elem.Size()), r.row, whole
 	}
 	words = min(f.stretch(p), end-k)
-	return f.packB(s, p, r, n0, n1, first, min(last, first+words*pair)), turnLane, words
+	return f.packB(s, p, r, n0, n1, first, min(last, first+words*pair)), 0, words
 }
 
 // turnFloats is what a panel of B takes.
@@ -359,8 +358,8 @@ func (f *turned) fetch(p *Pair, n0, n1, k, end, few int, hand unsafe.Pointer) (n
 	first, behind := n0+few, min(n0+rows, f.v.N)
 	switch {
 	case in: // rows are one piece of memory
-		if done := few * turnBytes; done < (behind-n0)*row {
-			f.job.k.fetch(at(p.B.Data, n0*row+done), (behind-n0)*row-done)
+		if bytes, tiles := (behind-n0)*row, few*turnBytes; tiles < bytes {
+			f.job.k.fetch(at(p.B.Data, n0*row+tiles), bytes-tiles)
 		}
 		return uintptr(p.B.Data) + uintptr(n0*row), turnBytes
 	case first >= behind:

@@ -30,8 +30,8 @@ func turnedTile(rows, cols, k, products int, a unsafe.Pointer, lane int, b, sums
 	if add {
 		dst = free
 	}
-	if lane == amxLine { // packed, one row behind the other
-		piece *= rows
+	if lane == 0 {
+		lane, piece = amxLine, amxLine*rows
 	}
 	turnedKernels[products][(cols-1)/(amxCols/2)](&amxConfigs[rows][0], k/amxRun, (*float32)(a), lane, piece, (*float32)(b), (*float32)(dst), width, next, ldnext)
 	if add {
