@@ -100,6 +100,7 @@ func TestFilteredWays(t *testing.T) {
 			way      string
 			m, n, k  int
 			transA   bool
+			transB   bool
 			ofA, ofB bool
 		}{
 			{way: "deep", m: 16, n: 1027, k: 520, transA: true, ofB: true},
@@ -107,11 +108,12 @@ func TestFilteredWays(t *testing.T) {
 			{way: "packed, of Aᵀ", m: 131, n: 67, k: 129, transA: true, ofB: true},
 			{way: "few columns", m: 259, n: 17, k: 1031, ofA: true},
 			{way: "more columns", m: 131, n: 50, k: 2100, ofA: true},
+			{way: "turned", m: 31, n: 65, k: 129, transB: true},
 		} {
 			r := rand.New(rand.NewPCG(uint64(c.k), 0))
 			p := newProblem(r, c.m, c.n, 3, true, false)
 			a := newMatrix(t, r, c.m, c.k, gemm.F32, c.transA, 1)
-			p.add(a, newMatrix(t, r, c.k, c.n, gemm.F32, false, 16), -0.3)
+			p.add(a, newMatrix(t, r, c.k, c.n, gemm.F32, c.transB, 16), -0.3)
 			ofA, ofB := requireFilters(t, engines, p)
 			assert.True(t, ofA || !c.ofA, "A: %s", c.way)
 			assert.True(t, ofB || !c.ofB, "B: %s", c.way)

@@ -94,7 +94,7 @@ func (k *kernels) turns(c *Call, rounds bool) *kernels {
 		if p.idle() {
 			continue
 		}
-		if !p.B.Trans || p.A.Trans || p.A.Elem != F32 || p.FilterA != nil || p.FilterB != nil {
+		if !p.B.Trans || p.A.Trans || p.A.Elem != F32 {
 			return nil
 		}
 		if kern.pieces > 0 && !kern.apart(p) && p.Alpha != 1 {
