@@ -3,6 +3,7 @@ package cpu
 import (
 	"context"
 	"fmt"
+	"iter"
 	"os"
 	"runtime"
 	"sync"
@@ -236,34 +237,55 @@ func (e *executable) Run(ctx context.Context, args backend.Args) (f backend.Fenc
 			return nil, err
 		}
 		e.dev.ahead.next.Store(e.plan.steps[i])
-		if err := e.step(&e.steps[i]); err != nil {
+		if err := e.step(i); err != nil {
 			return nil, err
 		}
 	}
 	return backend.Done{}, nil
 }
 
-// step runs a step, and tells the profile, where there is one. What launches
+// step runs step i, and tells the profile, where there is one. What launches
 // that run as one took is theirs by the bytes that they move.
-func (e *executable) step(s *step) error {
+func (e *executable) step(i int) error {
 	if e.dev.profile == nil {
-		return e.run.do(s)
+		return e.run.do(&e.steps[i])
 	}
 	start := time.Now()
-	err := e.run.do(s)
-	took, all := time.Since(start), 0
-	for i := range s.launches {
-		_, bytes := s.launches[i].Cost(e.run.dims)
+	err := e.run.do(&e.steps[i])
+	took := time.Since(start)
+	if e.steps[i].later {
+		return err
+	}
+	first := i
+	for first > 0 && e.steps[first-1].later {
+		first--
+	}
+	all, one := 0, first == i && len(e.steps[i].launches) == 1
+	for l := range launchesOf(e.steps[first : i+1]) {
+		_, bytes := l.Cost(e.run.dims)
 		all += bytes
 	}
-	for i := range s.launches {
-		l, part := &s.launches[i], 1.0
-		if _, bytes := l.Cost(e.run.dims); len(s.launches) > 1 && all > 0 {
+	for l := range launchesOf(e.steps[first : i+1]) {
+		part := 1.0
+		if _, bytes := l.Cost(e.run.dims); !one && all > 0 {
 			part = float64(bytes) / float64(all)
 		}
 		e.dev.profile.Add(l, e.run.dims, e.run.flops(l), time.Duration(part*float64(took)))
 	}
 	return err
+}
+
+// launchesOf iterates over the launches of steps.
+func launchesOf(steps []step) iter.Seq[*ir.Launch] {
+	return func(yield func(*ir.Launch) bool) {
+		for i := range steps {
+			for j := range steps[i].launches {
+				if !yield(&steps[i].launches[j]) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Close frees the arena.

@@ -29,34 +29,51 @@ func (r *run) dropped(d *drop, x ir.Ref, f func(lo, hi int, rows gemm.Matrix)) f
 	}
 }
 
-func loraDownKernel(r *run, l *ir.Launch) func() error {
-	out, rank := []float32(nil), l.Out[0].Type.Last().N
+func loraDownKernel(r *run, l *ir.Launch) func() error { return newLoRADown(r, l).run }
+
+// loraDown is a launch of dropout(x)·Aᵀ.
+type loraDown struct {
+	r    *run
+	l    *ir.Launch
+	drop *drop
+	call gemm.Call // with dropout as a filter
+	pass func()    // for where it cannot be one
+}
+
+func newLoRADown(r *run, l *ir.Launch) *loraDown {
+	p := &loraDown{r: r, l: l, drop: r.newDrop(l.Attr.(ir.DropoutAttr), l.In[2], l.In[0])}
 	n, d := r.matrix(l.In[0])
-	drop := r.newDrop(l.Attr.(ir.DropoutAttr), l.In[2], l.In[0])
-	whole := gemm.Call{M: n, N: rank, LDC: rank, Pairs: []gemm.Pair{{B: r.form(l.In[1], true), K: d, Alpha: 1, FilterA: drop.apply}}}
-	whole.Pairs[0].A.Stride = d
-	part := gemm.Call{M: min(n, droppedRows), N: rank, LDC: rank, Pairs: []gemm.Pair{whole.Pairs[0]}}
+	rank := l.Out[0].Type.Last().N
+	p.call = gemm.Call{M: n, N: rank, LDC: rank, Pairs: []gemm.Pair{{A: r.form(l.In[0], false), B: r.form(l.In[1], true), K: d, Alpha: 1, FilterA: p.drop.apply}}}
+	part := gemm.Call{M: min(n, droppedRows), N: rank, LDC: rank, Pairs: []gemm.Pair{p.call.Pairs[0]}}
 	part.Pairs[0].FilterA = nil
-	r.reserveProduct(&whole)
+	r.reserveProduct(&p.call)
 	r.reserveProduct(&part)
-	pass := r.dropped(drop, l.In[0], func(lo, hi int, x gemm.Matrix) {
-		part.M, part.C = hi-lo, out[lo*rank:hi*rank]
-		part.Pairs[0].A, part.Pairs[0].B = x, r.operand(l.In[1], true)
+	p.pass = r.dropped(p.drop, l.In[0], func(lo, hi int, x gemm.Matrix) {
+		part.M, part.C = hi-lo, p.call.C[lo*rank:hi*rank]
+		part.Pairs[0].A, part.Pairs[0].B = x, p.call.Pairs[0].B
 		r.dev.gemm.Run(&part)
 	})
-	return func() error {
-		n, d := r.matrix(l.In[0])
-		drop.draw(n * d)
-		out = r.f32(l.Out[0])
-		whole.M, whole.C = n, out
-		whole.Pairs[0].A, whole.Pairs[0].B = r.operand(l.In[0], false), r.operand(l.In[1], true)
-		if r.dev.gemm.Filters(&whole) {
-			r.dev.gemm.Run(&whole)
-		} else {
-			pass()
-		}
-		return nil
+	return p
+}
+
+// ready draws the mask and gives the call on its data.
+func (p *loraDown) ready() *gemm.Call {
+	n, d := p.r.matrix(p.l.In[0])
+	p.drop.draw(n * d)
+	c := &p.call
+	c.M, c.C = n, p.r.f32(p.l.Out[0])
+	c.Pairs[0].A, c.Pairs[0].B = p.r.operand(p.l.In[0], false), p.r.operand(p.l.In[1], true)
+	return c
+}
+
+func (p *loraDown) run() error {
+	if c := p.ready(); p.r.dev.gemm.Filters(c) {
+		p.r.dev.gemm.Run(c)
+	} else {
+		p.pass()
 	}
+	return nil
 }
 
 func loraDownGradKernel(r *run, l *ir.Launch) func() error {

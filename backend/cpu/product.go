@@ -5,18 +5,15 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-func gemmKernel(r *run, l *ir.Launch) func() error {
+// batchKernel prepares the product of every matrix of a batch. For products of two
+// matrices there is siblings.
+func batchKernel(r *run, l *ir.Launch) func() error {
 	p := newProduct(r, l)
 	r.reserveProduct(&p.call)
-	multiply := func() {
-		p.point()
-		r.dev.gemm.Run(&p.call)
-	}
-	if len(l.Out[0].Type.Shape) == 3 {
-		multiply = r.batched(l, &p.call)
-	}
+	multiply := r.batched(l, &p.call)
 	return func() error {
-		if p.ready() {
+		if p.measure() {
+			p.begin()
 			multiply()
 		}
 		return nil
@@ -37,7 +34,7 @@ func newProduct(r *run, l *ir.Launch) *matrixProduct {
 	a := l.Attr.(ir.GemmAttr)
 	p := &matrixProduct{r: r, l: l, call: gemm.Call{Pairs: make([]gemm.Pair, a.N), Accumulate: a.HasC}, packs: make([]bool, a.N)}
 	p.addend = func(lo, hi int) { copy(p.call.C[lo:hi], p.src[lo:hi]) }
-	p.measure()
+	p.sizes()
 	if len(l.Out[0].Type.Shape) == 2 {
 		for i := range p.packs {
 			p.packs[i] = r.want(&p.call, i, l.In[2*i+1])
@@ -46,8 +43,8 @@ func newProduct(r *run, l *ir.Launch) *matrixProduct {
 	return p
 }
 
-// measure takes the run-time sizes.
-func (p *matrixProduct) measure() {
+// sizes takes those of this run.
+func (p *matrixProduct) sizes() {
 	r, c, out := p.r, &p.call, p.l.Out[0]
 	a, rank := p.l.Attr.(ir.GemmAttr), len(out.Type.Shape)
 	c.M, c.N = r.axis(out, rank-2), r.axis(out, rank-1)
@@ -62,23 +59,35 @@ func (p *matrixProduct) measure() {
 	}
 }
 
-// ready fills what is added to the products into the output, and reports
-// whether there is anything to compute.
-func (p *matrixProduct) ready() bool {
-	p.measure()
+// measure takes the sizes of this run and the place of the output, and reports whether
+// there is anything to compute.
+func (p *matrixProduct) measure() bool {
+	p.sizes()
 	a, c := p.l.Attr.(ir.GemmAttr), &p.call
-	if c.C = p.r.f32(p.l.Out[0]); len(c.C) == 0 {
-		return false
+	if i := a.Bias(); i >= 0 {
+		c.Bias = p.r.f32(p.l.In[i])
 	}
-	if i := a.C(); i >= 0 {
+	c.C = p.r.f32(p.l.Out[0])
+	return len(c.C) > 0
+}
+
+// ready is the call on its data, nil if there is nothing to compute.
+func (p *matrixProduct) ready() *gemm.Call {
+	if !p.measure() {
+		return nil
+	}
+	p.point()
+	return &p.call
+}
+
+// begin fills what is added to the products into the output.
+func (p *matrixProduct) begin() {
+	c := &p.call
+	if i := p.l.Attr.(ir.GemmAttr).C(); i >= 0 {
 		if p.src = p.r.f32(p.l.In[i]); &p.src[0] != &c.C[0] {
 			p.r.elements(len(c.C), p.addend)
 		}
 	}
-	if i := a.Bias(); i >= 0 {
-		c.Bias = p.r.f32(p.l.In[i])
-	}
-	return true
 }
 
 // point gives the pairs their data.

@@ -21,7 +21,7 @@ type kernel func(r *run, l *ir.Launch) func() error
 var kernels = map[ir.Op]kernel{
 	ir.Const: constKernel, ir.Iota: iotaKernel, ir.Philox: philoxKernel, ir.Cast: castKernel,
 	ir.Unary: unaryKernel, ir.Binary: binaryKernel, ir.Compare: compareKernel, ir.Where: whereKernel,
-	ir.Reduce: reduceKernel, ir.ArgMax: argMaxKernel, ir.Gemm: gemmKernel,
+	ir.Reduce: reduceKernel, ir.ArgMax: argMaxKernel, ir.Gemm: batchKernel,
 	ir.Reshape: copyKernel, ir.Detach: copyKernel, ir.Transpose: transposeKernel, ir.Broadcast: broadcastKernel,
 	ir.Slice: sliceKernel, ir.Concat: concatKernel,
 	ir.GatherRows: gatherKernel, ir.ScatterAddRows: scatterKernel, ir.UpdateRows: updateKernel,
@@ -74,6 +74,8 @@ type needs struct {
 type step struct {
 	launches []ir.Launch
 	run      func() error
+	products manyProducts // of launches that are such, else nil
+	later    bool         // the next step computes them, in this run
 }
 
 // newRun prepares the launches of p, with packed weights as mode says.
@@ -82,17 +84,30 @@ func newRun(d *Device, p *ir.Program, mode backend.Pack) (r *run, steps []step) 
 	r.args, r.buffers = make([][]byte, 0, len(p.Args)), make([]*buffer, 0, len(p.Args))
 	r.task = func(i int) { r.part(i*r.size, min(r.count, (i+1)*r.size)) }
 	for rest := p.Launches; len(rest) > 0; {
-		s := step{launches: siblings(rest, r.dims)}
-		if len(s.launches) > 1 {
-			s.run = productsKernel(r, s.launches)
-		} else {
-			s.launches = rest[:1]
-			s.run = kernels[rest[0].Op](r, &rest[0])
-		}
+		s := r.newStep(rest)
 		steps, rest = append(steps, s), rest[len(s.launches):]
+	}
+	alone := 0 // the first step that none before it is joined with
+	for i := range steps {
+		if r.join(steps[alone:i], &steps[i]) {
+			alone = i + 1
+		}
 	}
 	r.need.masks = r.maskMemory()
 	return r, steps
+}
+
+// newStep prepares the first of the launches, and those that run as one with it.
+func (r *run) newStep(launches []ir.Launch) step {
+	if list := siblings(launches, r.dims); len(list) > 0 {
+		p := newProducts(r, list)
+		return step{launches: list, run: p.run, products: p}
+	}
+	if list := dropping(launches); len(list) > 0 {
+		p := newLoRADowns(r, list)
+		return step{launches: list, run: p.run, products: p}
+	}
+	return step{launches: launches[:1], run: kernels[launches[0].Op](r, &launches[0])}
 }
 
 // do runs a step.

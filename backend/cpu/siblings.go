@@ -14,7 +14,7 @@ func siblings(launches []ir.Launch, dims []int) []ir.Launch {
 	n := 0
 	for n < min(most, len(launches)) {
 		l := &launches[n]
-		if !plain(l) || !l.In[0].Same(launches[0].In[0]) {
+		if !plain(l) || !l.In[0].Same(launches[0].In[0]) || first(l).TA != first(&launches[0]).TA {
 			break
 		}
 		if slices.ContainsFunc(launches[:n], func(o ir.Launch) bool { return l.Conflicts(&o, dims) }) {
@@ -28,23 +28,64 @@ func siblings(launches []ir.Launch, dims []int) []ir.Launch {
 // plain reports whether a launch is a product of two matrices, not of batches.
 func plain(l *ir.Launch) bool { return l.Op == ir.Gemm && len(l.Out[0].Type.Shape) == 2 }
 
-// productsKernel prepares products that are computed together.
-func productsKernel(r *run, launches []ir.Launch) func() error {
-	products, calls := make([]*matrixProduct, len(launches)), make([]*gemm.Call, 0, len(launches))
+// first is the first product of a launch.
+func first(l *ir.Launch) ir.ProductAttr { return l.Attr.(ir.GemmAttr).P[0] }
+
+// manyProducts are the calls of several launches.
+type manyProducts interface {
+	// most gives them at the largest sizes, without data.
+	most() []*gemm.Call
+	// ready gives them on their data, those with anything to compute.
+	ready() []*gemm.Call
+}
+
+// products are launches that are computed together.
+type products struct {
+	r     *run
+	list  []*matrixProduct
+	calls []*gemm.Call
+}
+
+func newProducts(r *run, launches []ir.Launch) *products {
+	p := &products{r: r}
 	for i := range launches {
-		products[i] = newProduct(r, &launches[i])
-		calls = append(calls, &products[i].call)
+		p.list = append(p.list, newProduct(r, &launches[i]))
 	}
-	r.need.products = r.need.products.With(r.dev.gemm.NeedAll(calls))
-	return func() error {
-		calls = calls[:0]
-		for _, p := range products {
-			if p.ready() {
-				p.point()
-				calls = append(calls, &p.call)
-			}
+	p.calls = make([]*gemm.Call, 0, len(p.list))
+	r.need.products = r.need.products.With(r.dev.gemm.NeedAll(p.most()))
+	return p
+}
+
+func (p *products) most() []*gemm.Call {
+	p.calls = p.calls[:0]
+	for _, product := range p.list {
+		p.calls = append(p.calls, &product.call)
+	}
+	return p.calls
+}
+
+func (p *products) ready() []*gemm.Call {
+	p.calls = p.calls[:0]
+	for _, product := range p.list {
+		if c := product.ready(); c != nil {
+			p.calls = append(p.calls, c)
 		}
-		r.dev.gemm.RunAll(calls)
-		return nil
 	}
+	return p.calls
+}
+
+// begin fills what is added to the products of ready calls into their outputs.
+func (p *products) begin() {
+	for _, product := range p.list {
+		if len(product.call.C) > 0 {
+			product.begin()
+		}
+	}
+}
+
+func (p *products) run() error {
+	calls := p.ready()
+	p.begin()
+	p.r.dev.gemm.RunAll(calls)
+	return nil
 }

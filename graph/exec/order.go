@@ -27,29 +27,108 @@ func (p *planner) order() {
 	}
 	slices.SortStableFunc(p.launch, func(a, b ir.Value) int { return int(place(a)) - int(place(b)) })
 	p.gather()
+	p.approach(after)
 }
+
+// window is how many launches one moves by at most, so as not to keep values alive for long.
+const window = 8
 
 // gather moves products next to earlier ones of the same first matrix, such as
 // the adapters of q, k and v to each other: a device may compute them together.
-// They move by a few launches only, so as not to keep values alive for long.
 func (p *planner) gather() {
-	const window = 8
 	for i, v := range p.launch {
-		if p.g.Node(v).Op != ir.Gemm {
+		op := p.g.Node(v).Op
+		if op != ir.Gemm && op != ir.LoRADown {
 			continue
 		}
 		first, _ := p.base(p.g.Node(v).In[0])
 		to := i
 		for j := i - 1; j >= max(0, i-window) && !p.needs(v, p.launch[j]); j-- {
-			if u := p.g.Node(p.launch[j]); u.Op == ir.Gemm {
+			if u := p.g.Node(p.launch[j]); u.Op == op {
 				if b, _ := p.base(u.In[0]); b == first {
 					to = j + 1
 				}
 			}
 		}
-		copy(p.launch[to+1:i+1], p.launch[to:i])
-		p.launch[to] = v
+		p.move(i, to)
 	}
+}
+
+// approach moves adapters to the products that read what they give, and the same matrix as
+// they, such as dy·B to dy·W + dh·A: a device may read that once. Sums of gradients
+// that read what they give too come behind these then.
+func (p *planner) approach(sums map[ir.Value]ir.Value) {
+	for i := range p.launch {
+		v := p.launch[i]
+		if p.g.Node(v).Op != ir.Gemm {
+			continue
+		}
+		lows := p.lows(v)
+		if len(lows) == 0 {
+			continue
+		}
+		at := i // where v is
+		for j := i - 1; j >= max(0, i-window); j-- {
+			o := p.launch[j]
+			if _, sum := sums[o]; sum && slices.ContainsFunc(lows, func(low ir.Value) bool { return p.needs(o, low) }) {
+				p.move(j, at)
+				at--
+			}
+		}
+		for _, low := range lows {
+			from := slices.Index(p.launch, low)
+			if from >= max(0, at-window) && p.passes(low, p.launch[from+1:at], sums) {
+				p.move(from, at-1)
+			}
+		}
+	}
+}
+
+// lows gives the launches whose results a product reads beside the matrix that they begin
+// with.
+func (p *planner) lows(v ir.Value) (lows []ir.Value) {
+	products := p.g.Products(v)
+	for _, h := range products {
+		low, _ := p.base(h.A)
+		switch n := p.g.Node(low); {
+		case n.Op == ir.LoRADown:
+		case n.Op == ir.Gemm && len(p.g.Products(low)) == 1:
+		default:
+			continue
+		}
+		x, _ := p.base(p.g.Node(low).In[0])
+		if slices.ContainsFunc(products, func(o ir.Product) bool { b, _ := p.base(o.A); return b == x }) {
+			lows = append(lows, low)
+		}
+	}
+	return lows
+}
+
+// passes reports whether a launch may come behind others: none reads it, or is a
+// product of the same first matrix that is more than a sum of gradients.
+func (p *planner) passes(low ir.Value, others []ir.Value, sums map[ir.Value]ir.Value) bool {
+	x, _ := p.base(p.g.Node(low).In[0])
+	return !slices.ContainsFunc(others, func(o ir.Value) bool {
+		if p.needs(o, low) {
+			return true
+		}
+		if _, sum := sums[o]; sum || p.g.Node(o).Op != ir.Gemm && p.g.Node(o).Op != ir.LoRADown {
+			return false
+		}
+		b, _ := p.base(p.g.Node(o).In[0])
+		return b == x
+	})
+}
+
+// move puts launch i at place to.
+func (p *planner) move(i, to int) {
+	v := p.launch[i]
+	if to <= i {
+		copy(p.launch[to+1:i+1], p.launch[to:i])
+	} else {
+		copy(p.launch[i:to], p.launch[i+1:to+1])
+	}
+	p.launch[to] = v
 }
 
 // needs reports whether v reads what u makes.

@@ -35,3 +35,42 @@ func TestProductsOfOneMatrixFollowEachOther(t *testing.T) {
 	}
 	require.Equal(t, []string{"[4,2]", "[4,2]", "[4,2]", "[4,8]", "[4,8]", "[4,8]"}, got)
 }
+
+// TestAdaptersComeToTheirProducts: dy·B of several layers of one x, made apart, come right
+// before the sum of dy·W + dh·A, and sums of gradients behind it.
+func TestAdaptersComeToTheirProducts(t *testing.T) {
+	for _, dropout := range []bool{false, true} {
+		g := ir.New()
+		s := ir.Static
+		param := func(name string, shape ...ir.Dim) ir.Value {
+			return g.Param(name, ir.Type{DType: tensor.F32, Shape: shape})
+		}
+		x, key := param("x", s(4), s(8)), g.Param("key", ir.Type{DType: tensor.U32, Shape: []ir.Dim{s(3)}})
+		var spec exec.Spec
+		var sums []ir.Product
+		for _, name := range []string{"q", "k"} {
+			dy := g.Unary(ir.Neg, param("dy_"+name, s(4), s(6)))
+			var dh ir.Value
+			if dropout {
+				dh = g.LoRADown(dy, param("B_"+name, s(2), s(6)), key, ir.DropoutAttr{P: 0.5})
+			} else {
+				dh = g.MatMul(dy, param("B_"+name, s(6), s(2)), false, false)
+			}
+			sum := param("sum_"+name, s(2), s(8))
+			da := g.Gemm([]ir.Product{{A: dh, B: x, TA: true, Alpha: 1}}, 0, sum)
+			spec.Updates = append(spec.Updates, exec.Update{Param: "sum_" + name, Value: da})
+			sums = append(sums, ir.Product{A: dy, B: param("W_"+name, s(6), s(8)), Alpha: 1}, ir.Product{A: dh, B: param("A_"+name, s(2), s(8)), Alpha: 1})
+		}
+		spec.Results = append(spec.Results, exec.Result{Name: "dx", Value: g.Gemm(sums, 0, 0)})
+		var got []string
+		for _, l := range plan(t, g, spec).Launches {
+			got = append(got, fmt.Sprintf("%v%v", l.Op, l.Out[0].Type.Shape))
+		}
+		down := "Gemm[4,2]"
+		if dropout {
+			down = "LoRADown[4,2]"
+		}
+		require.Equal(t, []string{"Unary[4,6]", "Unary[4,6]", down, down, "Gemm[4,8]"}, got[:5])
+		require.ElementsMatch(t, []string{"Gemm[2,8]", "Gemm[2,8]"}, got[5:])
+	}
+}

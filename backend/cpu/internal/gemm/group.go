@@ -27,12 +27,17 @@ func (e *Engine) RunAll(calls []*Call) {
 	}
 	j := e.job(calls[0])
 	for _, c := range calls { // with one job, which keeps what they have in common
-		c.check()
-		j.c = c
-		e.divideWork(j)
-		j.run()
+		j.next(c)
 	}
 	e.release(j)
+}
+
+// next computes a call after others.
+func (j *job) next(c *Call) {
+	c.check()
+	j.c = c
+	j.e.divideWork(j)
+	j.run()
 }
 
 // run computes calls of at most rowsFew rows.

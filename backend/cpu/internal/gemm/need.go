@@ -3,6 +3,7 @@ package gemm
 // Scratch is the memory that calls take in passing, in floats.
 type Scratch struct {
 	Call  int // of a call under way: A and what else is packed once
+	Down  int // of B of the downs that it computes
 	Inner int // of the call that a flipped one is turned into
 	Group int // calls of a RunAll
 	Few   int // of each of these
@@ -15,13 +16,13 @@ type TaskScratch struct{ Small, B, Wide int }
 
 // With is enough for both s and t, one after the other.
 func (s Scratch) With(t Scratch) Scratch {
-	return Scratch{max(s.Call, t.Call), max(s.Inner, t.Inner), max(s.Group, t.Group), max(s.Few, t.Few),
+	return Scratch{max(s.Call, t.Call), max(s.Down, t.Down), max(s.Inner, t.Inner), max(s.Group, t.Group), max(s.Few, t.Few),
 		TaskScratch{max(s.Task.Small, t.Task.Small), max(s.Task.B, t.Task.B), max(s.Task.Wide, t.Task.Wide)}}
 }
 
 // Bytes is what s takes on the engine's workers.
 func (e *Engine) Bytes(s Scratch) int64 {
-	return 4 * int64(s.Call+s.Inner+s.Group*s.Few+e.pool.Workers()*(s.Task.Small+s.Task.B+s.Task.Wide))
+	return 4 * int64(s.Call+s.Down+s.Inner+s.Group*s.Few+e.pool.Workers()*(s.Task.Small+s.Task.B+s.Task.Wide))
 }
 
 // Need is the most that c takes, and any call that differs from it only in
@@ -115,12 +116,36 @@ func (e *Engine) needOf(c *Call, kern *kernels) Scratch {
 
 // NeedAll is what RunAll takes for calls, each as with Need.
 func (e *Engine) NeedAll(calls []*Call) Scratch {
+	if len(calls) == 1 {
+		return e.Need(calls[0])
+	}
 	s := Scratch{Group: len(calls)}
 	for _, c := range calls {
 		s = s.With(e.Need(c))
 		few := *c
 		few.M = min(c.M, rowsFew)
 		s.Few = max(s.Few, e.Need(&few).Call)
+	}
+	return s
+}
+
+// NeedAfter is what RunAfter takes, or one RunAll after the other, each as with Need.
+func (e *Engine) NeedAfter(downs, calls []*Call) Scratch {
+	s := e.NeedAll(downs).With(e.NeedAll(calls))
+	kern := e.k.sixths
+	if e.Rounds() {
+		kern = e.k.pairs
+	}
+	if kern == nil {
+		return s
+	}
+	for _, c := range downs {
+		d := down{c: c}
+		s.Down += d.floats(kern)
+		if d.pair().FilterA != nil {
+			s.Task.Wide = max(s.Task.Wide, kern.mr*downDeep)
+			s.Task.B = max(s.Task.B, kern.downPanel())
+		}
 	}
 	return s
 }
@@ -151,6 +176,7 @@ func (e *Engine) Reserve(s Scratch) {
 	}
 	// The last of the idle is the next to be taken, and given back.
 	e.jobs[len(e.jobs)-1].memory.take(s.Call)
+	e.jobs[len(e.jobs)-1].packed.downB.take(s.Down)
 	e.jobs[len(e.jobs)-2].memory.take(s.Inner)
 	if s.Group > 0 {
 		e.groups.Lock()

@@ -31,7 +31,10 @@ type packed struct {
 	kept, before kept // what a holds now, and held when the call began
 	first        int  // words of A that are there already
 
-	packTask, tileTask func(i int)
+	downs []down // computed beside the packing of A
+	downB buffer // their B
+
+	packTask, tileTask, downTask func(i int)
 }
 
 // blockCols is how many columns of B a task takes at most: with kc, what stays
@@ -50,14 +53,16 @@ type kept struct {
 
 func (p *packed) bind(j *job) {
 	p.job = j
-	p.packTask, p.tileTask = p.packRows, p.tiles
+	p.packTask, p.tileTask, p.downTask = p.packRows, p.tiles, p.packDown
 	p.starts = make([]int, 0, usualPairs)
+	p.downs = make([]down, 0, usualPairs)
 }
 
 // run computes the call.
 func (p *packed) run() {
 	p.kern = p.job.k.panelKernels(p.c, p.e.Rounds())
 	p.layOut()
+	p.packDowns()
 	most := max(p.kern.mr, p.e.packed/p.kern.panelFloats(p.depth)/p.kern.mr*p.kern.mr)
 	for p.row0 = 0; p.row0 < p.c.M; p.row0 += p.rows {
 		p.rows = min(most, p.c.M-p.row0)
@@ -155,18 +160,27 @@ func (p *packed) panel(i int) (data []float32, r0, r1 int) {
 func (p *packed) packRows(i int) {
 	for n := i * p.panels / p.packN; n < (i+1)*p.panels/p.packN; n++ {
 		dst, r0, r1 := p.panel(n)
-		for x := range p.c.Pairs {
-			pair := &p.c.Pairs[x]
-			if pair.idle() || p.starts[x] < p.first {
-				continue
-			}
-			to := floats(dst, p.kern.panelFloats(p.starts[x])*(r1-r0))
-			if pair.FilterA != nil {
-				p.packFiltered(to, pair, r0, r1)
-			} else {
-				row, _ := pair.A.steps()
-				p.packPanel(to, r1-r0, pair, &pair.A, at(pair.A.Data, (p.row0+r0)*row), pair.K)
-			}
+		p.packPairs(dst, r0, r1, false)
+		for i := range p.downs {
+			p.down(&p.downs[i], dst, r0, r1)
+		}
+		p.packPairs(dst, r0, r1, true)
+	}
+}
+
+// packPairs packs a panel of A of the pairs whose A downs give, or of all others.
+func (p *packed) packPairs(dst []float32, r0, r1 int, ofDowns bool) {
+	for x := range p.c.Pairs {
+		pair := &p.c.Pairs[x]
+		if pair.idle() || p.starts[x] < p.first || p.isDown(pair) != ofDowns {
+			continue
+		}
+		to := floats(dst, p.kern.panelFloats(p.starts[x])*(r1-r0))
+		if pair.FilterA != nil {
+			p.packFiltered(to, pair, r0, r1)
+		} else {
+			row, _ := pair.A.steps()
+			p.packPanel(to, r1-r0, pair, &pair.A, at(pair.A.Data, (p.row0+r0)*row), pair.K)
 		}
 	}
 }

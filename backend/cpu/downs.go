@@ -1,0 +1,134 @@
+package cpu
+
+import (
+	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
+	"github.com/lorafuse/lorafuse/ir"
+)
+
+// join makes a step of products compute those of the steps directly before it as well,
+// x·Aᵀ of adapters and then x·Wᵀ + h·Bᵀ, in runs where that reads x once for both. It
+// reports whether there are such steps.
+func (r *run) join(before []step, s *step) bool {
+	products, ok := s.products.(*products)
+	first := len(before)
+	for ok && first > 0 && before[first-1].products != nil && r.joins(before[first-1].launches, s.launches) {
+		first--
+	}
+	if before = before[first:]; len(before) == 0 {
+		return false
+	}
+	downs := make([]*gemm.Call, 0, len(before))
+	for i := range before {
+		downs = append(downs, before[i].products.most()...)
+	}
+	e := r.dev.gemm
+	r.need.products = r.need.products.With(e.NeedAfter(downs, products.most()))
+	carries := func() bool {
+		downs = downs[:0]
+		for i := range before {
+			downs = append(downs, before[i].products.ready()...)
+		}
+		return e.Carries(downs, products.ready())
+	}
+	for i := range before {
+		b, alone := &before[i], before[i].run
+		b.run = func() error {
+			if b == &before[0] {
+				b.later = carries()
+			}
+			if b.later = before[0].later; b.later {
+				return nil
+			}
+			return alone()
+		}
+	}
+	alone := s.run
+	s.run = func() error {
+		if !before[0].later {
+			return alone()
+		}
+		calls := products.ready()
+		products.begin()
+		e.RunAfter(downs, calls)
+		return nil
+	}
+	return true
+}
+
+// joins reports whether downs may be computed with the first of the launches: they read
+// what it reads, and nothing that is written by then.
+func (r *run) joins(downs, launches []ir.Launch) bool {
+	for i := range downs {
+		d := &downs[i]
+		if a, ok := d.Attr.(ir.GemmAttr); ok && (a.N > 1 || a.HasC || a.P[0].TA) {
+			return false
+		}
+		if !r.reads(&launches[0], d.In[0]) {
+			return false
+		}
+		for j := range launches {
+			out := launches[j].Out[0]
+			if out.Overlaps(d.Out[0], r.dims) {
+				return false
+			}
+			for _, in := range d.In {
+				if out.Overlaps(in, r.dims) {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// reads reports whether a value is the first matrix of a product of a launch.
+func (r *run) reads(l *ir.Launch, x ir.Ref) bool {
+	for i := range l.Attr.(ir.GemmAttr).N {
+		if l.In[2*i].Same(x) {
+			return true
+		}
+	}
+	return false
+}
+
+// dropping gives the launches from the first on that are adapters of one x with dropout.
+func dropping(launches []ir.Launch) []ir.Launch {
+	n := 0
+	for n < len(launches) && launches[n].Op == ir.LoRADown && launches[n].In[0].Same(launches[0].In[0]) {
+		n++
+	}
+	return launches[:n]
+}
+
+// loraDowns are such launches.
+type loraDowns struct {
+	list  []*loraDown
+	calls []*gemm.Call
+}
+
+func newLoRADowns(r *run, launches []ir.Launch) *loraDowns {
+	p := &loraDowns{}
+	for i := range launches {
+		p.list = append(p.list, newLoRADown(r, &launches[i]))
+		p.calls = append(p.calls, &p.list[i].call)
+	}
+	return p
+}
+
+func (p *loraDowns) most() []*gemm.Call { return p.calls }
+
+func (p *loraDowns) ready() []*gemm.Call {
+	for _, d := range p.list {
+		d.ready()
+	}
+	return p.calls
+}
+
+func (p *loraDowns) run() error {
+	for _, d := range p.list {
+		if err := d.run(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

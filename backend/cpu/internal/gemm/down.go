@@ -1,0 +1,200 @@
+package gemm
+
+import "unsafe"
+
+// down is a product of few columns, such as x·Aᵀ of an adapter, that is computed while
+// the rows of x are packed for another one, such as x·Wᵀ: they come from memory once.
+type down struct {
+	c  *Call
+	of int       // the pair of the other call that begins with the same matrix
+	b  []float32 // op(B) in panels, one stretch of k behind the other
+}
+
+// downDeep is how many elements along k such a stretch has: whole runs.
+const downDeep = filterDeep
+
+// Carries reports whether RunAfter computes these, reading the matrices of downs once: where
+// the first of calls packs them for tiles, and where downs have one pair, whose A may have a
+// filter, and are not added to anything.
+func (e *Engine) Carries(downs, calls []*Call) bool {
+	if len(downs) == 0 || len(calls) == 0 || e.k.sixths == nil || calls[0].M == 0 || calls[0].N == 0 {
+		return false
+	}
+	j := e.job(calls[0])
+	defer e.release(j)
+	return j.carries(downs)
+}
+
+// RunAfter computes downs and then calls, which may read what downs give: x·Aᵀ of
+// adapters, and x·Wᵀ + h·Bᵀ with each of these. Results are those of RunAll, of downs and
+// then of calls, up to rounding; they do not depend on the number of workers. It
+// panics where Carries is false.
+func (e *Engine) RunAfter(downs, calls []*Call) {
+	for _, d := range downs {
+		d.check()
+	}
+	j := e.job(calls[0])
+	if !j.carries(downs) {
+		panic("gemm: products that are not computed while another one packs what they read: ask Carries first")
+	}
+	p := &j.packed
+	for _, d := range downs {
+		p.downs = append(p.downs, down{c: d, of: j.c.begins(d)})
+	}
+	j.next(calls[0])
+	clear(p.downs)
+	p.downs = p.downs[:0]
+	for _, c := range calls[1:] {
+		j.next(c)
+	}
+	e.release(j)
+}
+
+// carries reports whether panels of the call are packed for tiles, begin with the
+// matrices of downs, and read what downs give row by row, if at all.
+func (j *job) carries(downs []*Call) bool {
+	if j.way() != &j.packed || j.k.panelKernels(j.c, j.e.Rounds()).packA == nil {
+		return false
+	}
+	for _, d := range downs {
+		if len(d.C) == 0 || j.c.begins(d) < 0 {
+			return false
+		}
+		for i := range j.c.Pairs {
+			if p := &j.c.Pairs[i]; d.gives(p) && (p.A.Trans || p.A.Elem != F32 || p.A.Data != floats(d.C, 0) || p.A.Stride != d.LDC) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// gives reports whether A of a pair lies in C.
+func (c *Call) gives(p *Pair) bool {
+	off := uintptr(p.A.Data) - uintptr(floats(c.C, 0))
+	return off < uintptr(F32.Size()*len(c.C))
+}
+
+// begins gives the pair of c with the A of a down, or -1.
+func (c *Call) begins(d *Call) int {
+	if len(d.Pairs) != 1 || d.M != c.M || d.N == 0 || d.N > colsThin || d.Accumulate || d.Bias != nil || d.Filter != nil {
+		return -1
+	}
+	low := &d.Pairs[0]
+	if low.idle() || low.B.Elem.Quantized() || low.FilterB != nil || low.FilterA != nil && (low.A.Elem != F32 || low.A.Trans) {
+		return -1
+	}
+	for i := range c.Pairs {
+		if p := &c.Pairs[i]; p.A == low.A && p.K == low.K && p.Alpha == 1 && p.FilterA == nil {
+			return i
+		}
+	}
+	return -1
+}
+
+func (d *down) pair() *Pair    { return &d.c.Pairs[0] }
+func (d *down) stretches() int { return ceil(d.pair().K, downDeep) }
+
+// floats is what B takes.
+func (d *down) floats(k *kernels) int {
+	p := d.pair()
+	return ceil(d.c.N, k.nr)*k.nr*k.columnFloats(p, k.words(p.K)) + packSlack
+}
+
+// stretch is number i of those of B: its panels, of columns that take so many floats,
+// and the elements that it has.
+func (d *down) stretch(k *kernels, i int) (b []float32, column, first, last int) {
+	p := d.pair()
+	first = i * downDeep
+	last = min(p.K, first+downDeep)
+	column = k.columnFloats(p, k.words(last-first))
+	return d.b[ceil(d.c.N, k.nr)*k.nr*k.columnFloats(p, k.words(first)):], column, first, last
+}
+
+// packDowns packs B of all downs.
+func (p *packed) packDowns() {
+	if len(p.downs) == 0 {
+		return
+	}
+	floats, tasks := 0, 0
+	for i := range p.downs {
+		floats += p.downs[i].floats(p.kern)
+		tasks += p.downs[i].stretches()
+	}
+	b := p.downB.take(floats)
+	for i := range p.downs {
+		d := &p.downs[i]
+		d.b, b = b, b[d.floats(p.kern):]
+	}
+	p.wild.Store(true) // A may be anything
+	p.spread(tasks, p.downTask)
+}
+
+// packDown packs one stretch of a down.
+func (p *packed) packDown(i int) {
+	d := 0
+	for ; i >= p.downs[d].stretches(); d++ {
+		i -= p.downs[d].stretches()
+	}
+	to := &p.downs[d]
+	b, column, first, last := to.stretch(p.kern, i)
+	p.packB(b, to.pair(), &to.pair().B, column, first, last, 0, to.c.N)
+}
+
+// isDown reports whether A of a pair is what a down gives.
+func (p *packed) isDown(pair *Pair) bool {
+	for i := range p.downs {
+		if p.downs[i].c.gives(pair) {
+			return true
+		}
+	}
+	return false
+}
+
+// down computes the rows [r0,r1) of a down, whose panel of A is packed.
+func (p *packed) down(d *down, panel []float32, r0, r1 int) {
+	pair, rows := d.pair(), r1-r0
+	for i := range d.stretches() {
+		b, column, first, last := d.stretch(p.kern, i)
+		a := floats(panel, p.kern.panelFloats(p.starts[d.of]+first/p.kern.pairSize)*rows)
+		if pair.FilterA == nil {
+			p.downTiles(d, a, b, column, first, last, r0, r1)
+			continue
+		}
+		s := p.scratch()
+		wide, to := s.wide.take(rows*downDeep), floats(s.b.take(p.kern.downPanel()), 0)
+		filtered(wide, downDeep, pair.FilterA, &pair.A, p.row0+r0, p.row0+r1, first, last)
+		m, whole := Of(wide, downDeep), Pair{Alpha: 1}
+		p.packPanel(to, rows, &whole, &m, m.Data, last-first)
+		p.downTiles(d, to, b, column, first, last, r0, r1)
+		p.release(s)
+	}
+	if pair.Alpha != 1 {
+		for i := p.row0 + r0; i < p.row0+r1; i++ {
+			row := d.c.C[i*d.c.LDC:][:d.c.N]
+			for j := range row {
+				row[j] *= pair.Alpha
+			}
+		}
+	}
+}
+
+// downPanel is what a stretch of a panel of A takes.
+func (k *kernels) downPanel() int { return k.mr*k.panelFloats(downDeep/k.pairSize) + packSlack }
+
+// downTiles adds the elements [first,last) of the k axis to the rows [r0,r1) of a down.
+func (p *packed) downTiles(d *down, a unsafe.Pointer, b []float32, column, first, last, r0, r1 int) {
+	c, words, nr := d.c, p.kern.words(last-first), p.kern.nr
+	whole, apart := words, 0
+	if p.kern.apart(d.pair()) {
+		whole, apart = 0, words
+	}
+	for n := 0; n < c.N; n += nr {
+		from, to, cols := floats(b, n*column), floats(c.C, (p.row0+r0)*c.LDC+n), min(nr, c.N-n)
+		if p.kern.pieces > 0 {
+			p.kern.pieceTile(r1-r0, whole, apart, a, from, to, c.LDC, cols, first > 0, nil, 0)
+		} else {
+			p.kern.tile(r1-r0, words, a, from, to, c.LDC, cols, first > 0, nil, 0)
+		}
+	}
+}
