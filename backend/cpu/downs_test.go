@@ -18,7 +18,7 @@ import (
 // adapted is two layers of one x with adapters and something to be added, forward and
 // backward, on up to 300 rows.
 func adapted(dropout float64) (*graph.Graph, *graph.Program) {
-	const in, out, rank = 160, 144, 8
+	const in, out, rank = 160, 144, 40
 	g := graph.New()
 	n, s := g.Bound("n", 300), ir.Static
 	x, z, key := g.Param("x", tensor.F32, n, s(in)), g.Param("z", tensor.F32, n, s(out)), graph.Tensor{}

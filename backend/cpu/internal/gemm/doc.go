@@ -22,6 +22,9 @@
 // Only what is next to nothing is taken for nothing there: weights of bfloat16, and
 // results of a product, below 2⁻¹²⁶.
 //
+// Where tiles multiply, what an adapter costs is to read x once more for h = x·Aᵀ:
+// [Engine.RunAfter] makes h of the panels that x·Wᵀ packs.
+//
 // A [Filter], such as dropout, changes elements of A, B or C while they are in
 // cache; see [Engine.Filters].
 //

@@ -10,12 +10,17 @@ type down struct {
 	b  []float32 // op(B) in panels, one stretch of k behind the other
 }
 
+// downPairs is how many columns of pairs are worth it, which tiles compute in whole
+// registers: with fewer, blocks read A in less time than their B takes to be packed. Of
+// float32 flatFloat are.
+const downPairs = 8
+
 // downDeep is how many elements along k such a stretch has: whole runs.
 const downDeep = filterDeep
 
 // Carries reports whether RunAfter computes these, reading the matrices of downs once: where
 // the first of calls packs them for tiles, and where downs have one pair, whose A may have a
-// filter, and are not added to anything.
+// filter, and as many columns as pay, and are not added to anything.
 func (e *Engine) Carries(downs, calls []*Call) bool {
 	if len(downs) == 0 || len(calls) == 0 || e.k.sixths == nil || calls[0].M == 0 || calls[0].N == 0 {
 		return false
@@ -56,8 +61,12 @@ func (j *job) carries(downs []*Call) bool {
 	if j.way() != &j.packed || j.k.panelKernels(j.c, j.e.Rounds()).packA == nil {
 		return false
 	}
+	least := flatFloat
+	if j.e.Rounds() {
+		least = downPairs
+	}
 	for _, d := range downs {
-		if len(d.C) == 0 || j.c.begins(d) < 0 {
+		if d.N < least || len(d.C) == 0 || j.c.begins(d) < 0 {
 			return false
 		}
 		for i := range j.c.Pairs {
@@ -77,7 +86,7 @@ func (c *Call) gives(p *Pair) bool {
 
 // begins gives the pair of c with the A of a down, or -1.
 func (c *Call) begins(d *Call) int {
-	if len(d.Pairs) != 1 || d.M != c.M || d.N == 0 || d.N > colsThin || d.Accumulate || d.Bias != nil || d.Filter != nil {
+	if len(d.Pairs) != 1 || d.M != c.M || d.N > colsThin || d.Accumulate || d.Bias != nil || d.Filter != nil {
 		return -1
 	}
 	low := &d.Pairs[0]
