@@ -61,12 +61,8 @@ func (j *job) carries(downs []*Call) bool {
 	if j.way() != &j.packed || j.k.panelKernels(j.c, j.e.Rounds()).packA == nil {
 		return false
 	}
-	least := flatFloat
-	if j.e.Rounds() {
-		least = downPairs
-	}
 	for _, d := range downs {
-		if d.N < least || len(d.C) == 0 || j.c.begins(d) < 0 {
+		if !j.e.pays(d) || len(d.C) == 0 || j.c.begins(d) < 0 {
 			return false
 		}
 		for i := range j.c.Pairs {
@@ -78,6 +74,15 @@ func (j *job) carries(downs []*Call) bool {
 	return true
 }
 
+// pays reports whether a down has as many columns as tiles are worth, and no more.
+func (e *Engine) pays(d *Call) bool {
+	least := flatFloat
+	if e.Rounds() {
+		least = downPairs
+	}
+	return d.N >= least && d.N <= colsThin
+}
+
 // gives reports whether A of a pair lies in C.
 func (c *Call) gives(p *Pair) bool {
 	off := uintptr(p.A.Data) - uintptr(floats(c.C, 0))
@@ -86,7 +91,7 @@ func (c *Call) gives(p *Pair) bool {
 
 // begins gives the pair of c with the A of a down, or -1.
 func (c *Call) begins(d *Call) int {
-	if len(d.Pairs) != 1 || d.M != c.M || d.N > colsThin || d.Accumulate || d.Bias != nil || d.Filter != nil {
+	if len(d.Pairs) != 1 || d.M != c.M || d.Accumulate || d.Bias != nil || d.Filter != nil {
 		return -1
 	}
 	low := &d.Pairs[0]

@@ -1,5 +1,7 @@
 package gemm
 
+import "slices"
+
 // Scratch is the memory that calls take in passing, in floats.
 type Scratch struct {
 	Call  int // of a call under way: A and what else is packed once
@@ -133,11 +135,11 @@ func (e *Engine) NeedAll(calls []*Call) Scratch {
 func (e *Engine) NeedAfter(downs, calls []*Call) Scratch {
 	s := e.NeedAll(downs).With(e.NeedAll(calls))
 	kern := e.k.sixths
+	if kern == nil || slices.ContainsFunc(downs, func(d *Call) bool { return !e.pays(d) }) {
+		return s
+	}
 	if e.Rounds() {
 		kern = e.k.pairs
-	}
-	if kern == nil {
-		return s
 	}
 	for _, c := range downs {
 		d := down{c: c}
