@@ -104,6 +104,7 @@ func TestFilteredWays(t *testing.T) {
 			ofA, ofB bool
 		}{
 			{way: "deep", m: 16, n: 1027, k: 520, transA: true, ofB: true},
+			{way: "deep, of long rows", m: 16, n: 2101, k: 300, transA: true, ofB: true},
 			{way: "packed", m: 97, n: 257, k: 301, ofA: true, ofB: true},
 			{way: "packed, of Aᵀ", m: 131, n: 67, k: 129, transA: true, ofB: true},
 			{way: "few columns", m: 259, n: 17, k: 1031, ofA: true},

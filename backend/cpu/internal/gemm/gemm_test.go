@@ -151,7 +151,7 @@ func TestAgainstReference(t *testing.T) {
 func TestManyWorkers(t *testing.T) {
 	eachPrecision(t, func(t *testing.T, isa gemm.ISA) {
 		r := rand.New(rand.NewPCG(1, 1))
-		for _, s := range []struct{ m, n, k int }{{40, 300, 600}, {40, 300, 1100}, {20, 1100, 1600}, {3, 700, 300}, {400, 20, 200}, {150, 90, 90}} {
+		for _, s := range []struct{ m, n, k int }{{40, 300, 600}, {40, 300, 1100}, {20, 1100, 1600}, {16, 2100, 300}, {3, 700, 300}, {400, 20, 200}, {150, 90, 90}} {
 			for trans := range 4 {
 				p := newProblem(r, s.m, s.n, 0, false, true)
 				p.add(newMatrix(t, r, s.m, s.k, gemm.F32, trans&1 != 0, 0), newMatrix(t, r, s.k, s.n, gemm.BF16, trans&2 != 0, 0), 1)

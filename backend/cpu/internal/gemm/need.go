@@ -70,6 +70,10 @@ func (e *Engine) needOf(c *Call, kern *kernels) Scratch {
 			}
 		}
 	}
+	block := blockCols
+	if kern.tiles != nil && transposed {
+		block = thinCols
+	}
 	s := Scratch{
 		Call: max(rows, min(c.M*p.kern.panelFloats(depth), max(e.packed, p.kern.mr*p.kern.panelFloats(depth)))+ceil(c.M, p.kern.mr)*(packSlack+1)),
 		Task: TaskScratch{
@@ -88,6 +92,7 @@ func (e *Engine) needOf(c *Call, kern *kernels) Scratch {
 		}
 	}
 	if transposed {
+		s.Task.B = max(s.Task.B, min(ceil(c.N, p.kern.nr)*p.kern.nr, block)*min(padded(depth), thinDeep)+packSlack)
 		few := min(c.M, rowsInPlace)
 		s.Call = max(s.Call, words+(parts-1)*few*c.N)
 	}
@@ -95,7 +100,7 @@ func (e *Engine) needOf(c *Call, kern *kernels) Scratch {
 		if kern.turned != nil {
 			s.Task.Wide = max(s.Task.Wide, kern.mr*turnDeep*kern.pairSize)
 		}
-		s.Task.Wide = max(s.Task.Wide, blockStrip/F32.Size(), 4*longest, deepBytes/F32.Size(), p.kern.mr*filterDeep, widenRows*padded(min(c.N, blockCols))+quantBlock)
+		s.Task.Wide = max(s.Task.Wide, blockStrip/F32.Size(), 4*longest, deepBytes/F32.Size(), p.kern.mr*filterDeep, widenRows*padded(min(c.N, block))+quantBlock)
 	}
 	if e.k.grid != nil {
 		s.Call = max(s.Call, cells)

@@ -16,6 +16,7 @@ type packed struct {
 	kern   *kernels // those of the job, or those for pairs
 	depth  int      // length of the k axis in words
 	whole  int      // of these, those whose B is not taken apart: the first
+	thin   bool     // a few rows of A, by tiles
 	starts []int    // where each pair begins there
 	panels int      // of A, in this block of rows
 	row0   int      // first row of the block
@@ -38,8 +39,14 @@ type packed struct {
 }
 
 // blockCols is how many columns of B a task takes at most: with kc, what stays
-// in the second-level cache of a core.
-const blockCols = 512
+// in the second-level cache of a core. Of rows of B that few rows of A are
+// multiplied with, such as those of x in dhᵀ·x, it takes thinCols, thinDeep words
+// of k at a time: each row is read in a long run, and C stays in that cache.
+const (
+	blockCols = 512
+	thinCols  = 2048
+	thinDeep  = 64
+)
 
 // kept is what the panels of A begin with after a call: the calls of a RunAll
 // that multiply one x, such as q, k and v, find it there.
@@ -61,6 +68,7 @@ func (p *packed) bind(j *job) {
 // run computes the call.
 func (p *packed) run() {
 	p.kern = p.job.k.panelKernels(p.c, p.e.Rounds())
+	p.thin = p.kern.tiles != nil && p.c.deepens()
 	p.layOut()
 	p.packDowns()
 	most := max(p.kern.mr, p.e.packed/p.kern.panelFloats(p.depth)/p.kern.mr*p.kern.mr)
@@ -132,7 +140,11 @@ func (p *packed) reuse() {
 // an element is summed.
 func (p *packed) divide() {
 	groups := ceil(p.c.N, p.kern.nr) // of columns
-	p.colN = ceil(groups*p.kern.nr, blockCols)
+	block := blockCols
+	if p.thin {
+		block = thinCols
+	}
+	p.colN = ceil(groups*p.kern.nr, block)
 	if w := p.workers; w > 1 {
 		p.colN = min(groups, ceil(p.colN, w)*w)
 	}
@@ -225,6 +237,9 @@ func (p *packed) tiles(i int) {
 	first, last := i/p.colN*p.panels/p.rowN, (i/p.colN+1)*p.panels/p.rowN
 
 	stretch := p.kern.stretch(p.depth)
+	if p.thin {
+		stretch = thinDeep
+	}
 	for k0 := 0; k0 < p.depth; k0 += stretch {
 		k := min(stretch, p.depth-k0)
 		b, step := p.ready(k0, k, n0)
