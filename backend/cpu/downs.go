@@ -24,6 +24,9 @@ func (r *run) join(before []step, s *step) bool {
 	e := r.dev.gemm
 	r.need.products = r.need.products.With(e.NeedAfter(downs, products.most()))
 	carries := func() bool {
+		if rows, _ := r.matrix(before[0].launches[0].Out[0]); rows <= aheadRows {
+			return false // they wait for weights, not for x
+		}
 		downs = downs[:0]
 		for i := range before {
 			downs = append(downs, before[i].products.ready()...)
