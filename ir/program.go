@@ -309,10 +309,13 @@ func (r Ref) Overlaps(o Ref, dims []int) bool {
 // Conflicts reports whether two launches must keep their order: one of them
 // writes what the other one reads or writes.
 func (l *Launch) Conflicts(o *Launch, dims []int) bool {
-	share := func(a, b []Ref) bool {
-		return slices.ContainsFunc(a, func(x Ref) bool {
-			return slices.ContainsFunc(b, func(y Ref) bool { return x.Overlaps(y, dims) })
-		})
-	}
-	return share(l.Out, o.In) || share(l.Out, o.Out) || share(l.In, o.Out)
+	return l.Overwrites(o, dims) || o.Overwrites(l, dims)
+}
+
+// Overwrites reports whether l writes what o reads or writes.
+func (l *Launch) Overwrites(o *Launch, dims []int) bool {
+	return slices.ContainsFunc(l.Out, func(x Ref) bool {
+		over := func(y Ref) bool { return x.Overlaps(y, dims) }
+		return slices.ContainsFunc(o.In, over) || slices.ContainsFunc(o.Out, over)
+	})
 }

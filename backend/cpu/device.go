@@ -260,14 +260,14 @@ func (e *executable) step(i int) error {
 	for first > 0 && e.steps[first-1].later {
 		first--
 	}
-	all, one := 0, first == i && len(e.steps[i].launches) == 1
+	all := 0
 	for l := range launchesOf(e.steps[first : i+1]) {
 		_, bytes := l.Cost(e.run.dims)
 		all += bytes
 	}
 	for l := range launchesOf(e.steps[first : i+1]) {
 		part := 1.0
-		if _, bytes := l.Cost(e.run.dims); !one && all > 0 {
+		if _, bytes := l.Cost(e.run.dims); all > 0 {
 			part = float64(bytes) / float64(all)
 		}
 		e.dev.profile.Add(l, e.run.dims, e.run.flops(l), time.Duration(part*float64(took)))

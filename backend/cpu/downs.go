@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"slices"
+
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
 	"github.com/lorafuse/lorafuse/ir"
 )
@@ -50,16 +52,15 @@ func (r *run) join(before []step, s *step) bool {
 		if !before[0].later {
 			return alone()
 		}
-		calls := products.ready()
 		products.begin()
-		e.RunAfter(downs, calls)
+		e.RunAfter(downs, products.calls) // ready since they were asked for
 		return nil
 	}
 	return true
 }
 
 // joins reports whether downs may be computed with the first of the launches: they read
-// what it reads, and nothing that is written by then.
+// what it reads, and launches overwrite nothing of theirs.
 func (r *run) joins(downs, launches []ir.Launch) bool {
 	for i := range downs {
 		d := &downs[i]
@@ -69,16 +70,8 @@ func (r *run) joins(downs, launches []ir.Launch) bool {
 		if !r.reads(&launches[0], d.In[0]) {
 			return false
 		}
-		for j := range launches {
-			out := launches[j].Out[0]
-			if out.Overlaps(d.Out[0], r.dims) {
-				return false
-			}
-			for _, in := range d.In {
-				if out.Overlaps(in, r.dims) {
-					return false
-				}
-			}
+		if slices.ContainsFunc(launches, func(l ir.Launch) bool { return l.Overwrites(d, r.dims) }) {
+			return false
 		}
 	}
 	return true

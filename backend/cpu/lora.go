@@ -29,6 +29,8 @@ func (r *run) dropped(d *drop, x ir.Ref, f func(lo, hi int, rows gemm.Matrix)) f
 	}
 }
 
+// loraDownKernel says that there is such a kernel; dropping takes its launches, those of one
+// x together.
 func loraDownKernel(r *run, l *ir.Launch) func() error { return newLoRADown(r, l).run }
 
 // loraDown is a launch of dropout(x)·Aᵀ.

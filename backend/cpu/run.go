@@ -75,7 +75,7 @@ type step struct {
 	launches []ir.Launch
 	run      func() error
 	products manyProducts // of launches that are such, else nil
-	later    bool         // the next step computes them, in this run
+	later    bool         // one of the next steps computes them, in this run
 }
 
 // newRun prepares the launches of p, with packed weights as mode says.

@@ -8,7 +8,8 @@ import (
 )
 
 // siblings gives the launches from the first on that are products of the same
-// matrix and do not need each other, such as q, k and v of one x.
+// matrix, all as it lies or all transposed, and do not need each other, such as q, k and
+// v of one x.
 func siblings(launches []ir.Launch, dims []int) []ir.Launch {
 	const most = 8
 	n := 0
