@@ -12,7 +12,7 @@ import (
 )
 
 func main() {
-	part := flag.String("part", "", `"outer" or "amx" for a file of the kernels for sums of outer products or of those for AMX, else one of the others`)
+	part := flag.String("part", "", `"outer" or "amx" for a file of outer and fan, or of the kernels for AMX, else one of the others`)
 	flag.Parse()
 	ConstraintExpr("amd64,!purego")
 	switch *part {

@@ -6,7 +6,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// outers emits the kernels for sums of outer products.
+// outers emits the kernels for sums of outer products, and for a few columns.
 func outers() {
 	avx512.zips()
 	for rows := 1; rows <= avx2.outerRows; rows++ {
@@ -15,6 +15,9 @@ func outers() {
 	for rows := 1; rows <= avx512.outerRows; rows++ {
 		outer(avx512, rows, false)
 		outer(avx512, rows, true)
+	}
+	for vecs := 1; vecs <= fanVecs; vecs++ {
+		fan(avx512, vecs)
 	}
 }
 

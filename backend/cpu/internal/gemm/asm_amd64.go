@@ -14,6 +14,7 @@ type (
 	directAsm      = func(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc, cols int, alpha float32)
 	outerAsm       = func(k int, a *float32, step int, b *float32, ldb, ahead, apart int, c *float32, ldc, cols int, alpha float32)
 	blockAsm       = func(k int, x *float32, ldx int, w *float32, c *float32, ldc, ahead int, alpha float32)
+	fanAsm         = func(k int, x *float32, ldx int, w *float32, c *float32, ldc, cols, ahead int, alpha float32)
 	gridAsm        = func(k int, x *float32, w *byte, ldw int, c *float32, ldc, skip, ahead int, alpha float32)
 	packColumnsAsm = func(dst *float32, to int, src *byte, step, rows, k int, alpha float32)
 	packRowsAsm    = func(dst *float32, step int, src *byte, lane, rows, k int, alpha float32)

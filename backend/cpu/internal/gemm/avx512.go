@@ -48,6 +48,7 @@ var (
 	outerCols512 = []int{0, 32, 32, 32, 32, 32, 32, 32, 32, 16, 16, 16, 16, 16, 16, 16, 16}
 	avx512Blocks = [...]blockAsm{nil, block512x1, block512x2, block512x3, block512x4, block512x5, block512x6, 8: block512x8}
 	blockRows512 = []int{0, 4, 4, 4, 4, 4, 4, 0, 3}
+	avx512Fans   = [...]fanAsm{nil, fan512x1, fan512x2, fan512x3}
 )
 
 func avx512Tile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer, ahead int) {
@@ -105,4 +106,8 @@ func avx512Outer(rows, k int, a unsafe.Pointer, step int, b unsafe.Pointer, ldb,
 
 func avx512Block(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, ahead int, alpha float32) {
 	avx512Blocks[cols](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, ahead, alpha)
+}
+
+func avx512Fan(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, ahead int, alpha float32) {
+	avx512Fans[ceil(cols, 16)](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, cols, ahead, alpha)
 }

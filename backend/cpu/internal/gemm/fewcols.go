@@ -11,14 +11,12 @@ import (
 // packed only B, which is small. Each task takes a range of rows.
 type fewCols struct {
 	*job
-	kern   *kernels    // those of the job, or those for pairs
-	groups int         // of columns, as even as can be
-	tile   int         // rows of A for each
-	rows   int         // per task
-	b      [][]float32 // op(B) of each pair, group after group as the kernel takes it
-	packs  []int       // the pairs that have one
-	task   func(i int)
-	pack   func(i int)
+	blocks
+	rows  int         // per task
+	b     [][]float32 // op(B) of each pair, group after group as the kernel takes it
+	packs []int       // the pairs that have one
+	task  func(i int)
+	pack  func(i int)
 }
 
 const (
@@ -36,11 +34,10 @@ func (f *fewCols) bind(j *job) {
 }
 
 func (f *fewCols) run() {
-	f.kern = f.k
+	f.blocks = f.k.blocks(f.c.N)
 	if f.e.Rounds() && f.k.pairs.block != nil {
-		f.kern = f.k.pairs
+		f.blocks = f.k.pairs.blocks(f.c.N)
 	}
-	f.groups, f.tile = f.kern.blockShape(f.c.N)
 	f.prepare()
 	tiles := ceil(f.c.M, f.tile)
 	f.rows = ceil(tiles, min(tiles, f.shares(4))) * f.tile
@@ -59,26 +56,67 @@ func (k *kernels) blockMost(rounds bool) int {
 	return colsThin
 }
 
-// blockShape is into how many groups for block so many columns are divided, and
-// how many rows of A go with each.
-func (k *kernels) blockShape(cols int) (groups, rows int) {
+// blocks is how so many columns are divided for block, or for fan.
+type blocks struct {
+	kern   *kernels // those of the job, or those for pairs
+	fans   bool     // by fan
+	cols   int
+	groups int // of columns, as even as can be
+	tile   int // rows of A for each
+}
+
+// blocks divides so many columns. Where fan left a quarter of its lanes idle, or more,
+// block is as fast.
+func (k *kernels) blocks(cols int) blocks {
+	if k.fan != nil && 4*cols > 3*upTo(cols, k.fanLanes) {
+		return blocks{k, true, cols, ceil(cols, k.fanCols), k.fanRows}
+	}
 	widest := len(k.blockRows) - 1
 	if cols%widest != 0 {
 		if gap := slices.Index(k.blockRows[1:], 0); gap > 0 {
 			widest = gap
 		}
 	}
-	groups = max(1, ceil(cols, widest))
-	return groups, k.blockRows[ceil(cols, groups)]
+	groups := max(1, ceil(cols, widest))
+	return blocks{k, false, cols, groups, k.blockRows[ceil(cols, groups)]}
 }
 
-// group is the range of columns of a group.
-func (f *fewCols) group(i int) (n0, n1 int) { return i * f.c.N / f.groups, (i + 1) * f.c.N / f.groups }
+// group is the range of columns of a group: for fan whole registers of them, but for
+// the last.
+func (b *blocks) group(i int) (n0, n1 int) {
+	if b.fans {
+		lanes := b.kern.fanLanes
+		registers := ceil(b.cols, lanes)
+		return i * registers / b.groups * lanes, min(b.cols, (i+1)*registers/b.groups*lanes)
+	}
+	return i * b.cols / b.groups, (i + 1) * b.cols / b.groups
+}
 
-// words is how many words of a packed column k elements take, in whole
-// registers.
-func (f *fewCols) words(k int) int {
-	return ceil(k, f.kern.blockLanes*f.kern.pairSize) * f.kern.blockLanes
+// widest is the number of columns of the group that has most.
+func (b *blocks) widest() int {
+	if b.fans {
+		return min(b.cols, b.kern.fanCols)
+	}
+	return ceil(b.cols, b.groups)
+}
+
+// floats is what so many columns of a group take for k elements, in whole registers.
+func (b *blocks) floats(cols, k int) int {
+	if b.fans {
+		return upTo(cols, b.kern.fanLanes) * k
+	}
+	lanes := b.kern.blockLanes
+	return cols * upTo(k, lanes*b.kern.pairSize) / b.kern.pairSize
+}
+
+// multiply adds to c the products of a tile of rows, lda elements apart, and so many
+// columns of w, as these are packed.
+func (b *blocks) multiply(cols, k int, a unsafe.Pointer, lda int, w, c unsafe.Pointer, ldc, ahead int, alpha float32) {
+	if b.fans {
+		b.kern.fan(cols, k, a, lda, w, c, ldc, ahead, alpha)
+		return
+	}
+	b.kern.block(cols, k, a, lda, w, c, ldc, ahead, alpha)
 }
 
 // prepare packs B of every pair.
@@ -87,14 +125,14 @@ func (f *fewCols) prepare() {
 	f.b, f.packs = f.b[:0], f.packs[:0]
 	for i := range c.Pairs {
 		if p := &c.Pairs[i]; !p.idle() {
-			size += c.N * f.words(p.K)
+			size += f.floats(c.N, p.K)
 		}
 	}
 	free := f.job.memory.take(size)
 	for i := range c.Pairs {
 		n := 0
 		if p := &c.Pairs[i]; !p.idle() {
-			n = c.N * f.words(p.K)
+			n = f.floats(c.N, p.K)
 			f.packs = append(f.packs, i)
 		}
 		f.b = append(f.b, free[:n])
@@ -110,7 +148,11 @@ func (f *fewCols) packGroup(i int) {
 	n0, n1 := f.group(i % f.groups)
 	p := &f.c.Pairs[x]
 	row, col := p.B.steps()
-	dst := f.b[x][n0*f.words(p.K) : n1*f.words(p.K)]
+	dst := f.b[x][f.floats(n0, p.K):][:f.floats(n1-n0, p.K)]
+	if f.fans {
+		f.k.pack(floats(dst, 0), upTo(n1-n0, f.kern.fanLanes), at(p.B.Data, n0*col), p.B.Elem, col, row, n1-n0, p.K, 1)
+		return
+	}
 	if row == p.B.Elem.Size() && (f.kern.pairSize == 1 || p.B.Elem == F32) { // k lies side by side
 		for n := n0; n < n1; n++ {
 			f.packColumn(dst, n-n0, n1-n0, at(p.B.Data, n*col), p.B.Elem, p.K)
@@ -177,7 +219,7 @@ func (f *fewCols) rowRange(i int) {
 				rows.Data = at(p.A.Data, 4*m*p.A.Stride)
 			}
 			behind := int(uintptr(p.A.Data)-uintptr(rows.Data)) + 4*end*p.A.Stride
-			f.multiply(x, &strip{rows, first, s}, m, end, front{behind, behind + 4*(m1-end)*p.A.Stride})
+			f.addStrip(x, &strip{rows, first, s}, m, end, front{behind, behind + 4*(m1-end)*p.A.Stride})
 		}
 	}
 }
@@ -199,12 +241,12 @@ func (f *fewCols) filtered(p *Pair, m0, m1 int, s *scratch) Matrix {
 	return Of(rows, p.K)
 }
 
-// multiply adds a pair to rows [m0,m1) of C, a stretch of k after the other:
+// addStrip adds a pair to rows [m0,m1) of C, a stretch of k after the other:
 // what a group of columns has of it stays in the nearest cache, while the rows
 // come from the second one. Meanwhile it fetches what comes next.
-func (f *fewCols) multiply(x int, rows *strip, m0, m1 int, behind front) {
+func (f *fewCols) addStrip(x int, rows *strip, m0, m1 int, behind front) {
 	p := &f.c.Pairs[x]
-	stretch := f.words(stretchOf(p.K, blockDeep*f.kern.pairSize)) * f.kern.pairSize
+	stretch := upTo(stretchOf(p.K, blockDeep*f.kern.pairSize), f.kern.blockLanes*f.kern.pairSize)
 	for k0 := 0; k0 < p.K; k0 += stretch {
 		for g := range f.groups {
 			f.pass(x, rows, g, k0, min(stretch, p.K-k0), m0, m1, &behind)
@@ -218,7 +260,7 @@ func (f *fewCols) multiply(x int, rows *strip, m0, m1 int, behind front) {
 func (f *fewCols) pass(x int, rows *strip, g, k0, k, m0, m1 int, behind *front) {
 	c, p := f.c, &f.c.Pairs[x]
 	n0, n1 := f.group(g)
-	b := floats(f.b[x], n0*f.words(p.K)+k0/f.kern.pairSize*(n1-n0))
+	b := floats(f.b[x], f.floats(n0, p.K)+f.floats(n1-n0, k0))
 	for m := m0; m < m1; m += f.tile {
 		skip := max(0, m+f.tile-c.M)
 		from, ahead := 4*((m-skip-rows.first)*rows.Stride+k0), 0
@@ -229,7 +271,7 @@ func (f *fewCols) pass(x int, rows *strip, g, k0, k, m0, m1 int, behind *front) 
 			f.last(rows, n1-n0, k, from, b, m-skip, n0, skip, p.Alpha)
 			continue
 		}
-		f.kern.block(n1-n0, k, at(rows.Data, from), rows.Stride, b, floats(c.C, m*c.LDC+n0), c.LDC, ahead, p.Alpha)
+		f.multiply(n1-n0, k, at(rows.Data, from), rows.Stride, b, floats(c.C, m*c.LDC+n0), c.LDC, ahead, p.Alpha)
 	}
 }
 
@@ -237,7 +279,7 @@ func (f *fewCols) pass(x int, rows *strip, g, k0, k, m0, m1 int, behind *front) 
 func (f *fewCols) last(rows *strip, cols, k, from int, b unsafe.Pointer, m, n0, skip int, alpha float32) {
 	out := rows.a.take(f.tile * cols)[:f.tile*cols]
 	clear(out)
-	f.kern.block(cols, k, at(rows.Data, from), rows.Stride, b, floats(out, 0), cols, 0, alpha)
+	f.multiply(cols, k, at(rows.Data, from), rows.Stride, b, floats(out, 0), cols, 0, alpha)
 	for i := skip; i < f.tile; i++ {
 		row := f.c.C[(m+i)*f.c.LDC+n0:][:cols]
 		for j := range row {

@@ -108,6 +108,7 @@ func TestFilteredWays(t *testing.T) {
 			{way: "packed", m: 97, n: 257, k: 301, ofA: true, ofB: true},
 			{way: "packed, of Aᵀ", m: 131, n: 67, k: 129, transA: true, ofB: true},
 			{way: "few columns", m: 259, n: 17, k: 1031, ofA: true},
+			{way: "registers of columns", m: 131, n: 28, k: 1100, ofA: true},
 			{way: "more columns", m: 131, n: 50, k: 2100, ofA: true},
 			{way: "turned", m: 31, n: 65, k: 129, transB: true},
 		} {

@@ -179,8 +179,11 @@ func (c *Call) biasAt(n int) unsafe.Pointer {
 // ceil is a/b rounded up.
 func ceil(a, b int) int { return (a + b - 1) / b }
 
+// upTo is n rounded up to a multiple of unit.
+func upTo(n, unit int) int { return ceil(n, unit) * unit }
+
 // padded is k rounded up to whole vectors of any instruction set.
-func padded(k int) int { return ceil(k, 16) * 16 }
+func padded(k int) int { return upTo(k, 16) }
 
 // stretchOf divides a k axis evenly into stretches of at most most.
 func stretchOf(depth, most int) int {

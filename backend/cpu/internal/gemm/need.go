@@ -56,7 +56,7 @@ func (e *Engine) needOf(c *Call, kern *kernels) Scratch {
 		if pair.A.Elem != F32 || pair.A.Trans {
 			widest = max(widest, min(c.M, e.k.gridRows)*padded(pair.K)+packSlack)
 		}
-		cols += min(c.N, colsThin) * padded(pair.K)
+		cols += padded(min(c.N, colsThin)) * padded(pair.K)
 		longest = max(longest, pair.K)
 		if pair.B.Elem.Quantized() {
 			wide = max(wide, e.widened(c, &pair, p.kern))
@@ -109,9 +109,9 @@ func (e *Engine) needOf(c *Call, kern *kernels) Scratch {
 	}
 	if c.N <= colsThin && e.k.block != nil {
 		s.Call = max(s.Call, cols)
-		groups, tile := e.k.blockShape(c.N)
-		s.Task.Small = max(s.Task.Small, ceil(c.N, groups)*tile)
-		s.Task.B = max(s.Task.B, ceil(c.N, groups)*padded(longest)+packSlack)
+		b := e.k.blocks(c.N)
+		s.Task.Small = max(s.Task.Small, b.widest()*b.tile)
+		s.Task.B = max(s.Task.B, b.widest()*padded(longest)+packSlack)
 	}
 	if c.N <= colsThin && transposed && c.M > 2*colsThin {
 		inner := c.transposed(nil)

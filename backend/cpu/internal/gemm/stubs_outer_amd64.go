@@ -223,3 +223,18 @@ func outer512x16(k int, a *float32, step int, b *float32, ldb int, ahead int, ap
 //
 //go:noescape
 func outerPairs512x16(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// c[i·ldc+j] += alpha·sum over t of x[i·ldx+t]·w[t·16+j], strides of x and c in bytes, i < 8, j < cols ≤ 16; fetches as much as it reads of x, from ahead bytes behind x on.
+//
+//go:noescape
+func fan512x1(k int, x *float32, ldx int, w *float32, c *float32, ldc int, cols int, ahead int, alpha float32)
+
+// c[i·ldc+j] += alpha·sum over t of x[i·ldx+t]·w[t·32+j], strides of x and c in bytes, i < 8, j < cols ≤ 32; fetches as much as it reads of x, from ahead bytes behind x on.
+//
+//go:noescape
+func fan512x2(k int, x *float32, ldx int, w *float32, c *float32, ldc int, cols int, ahead int, alpha float32)
+
+// c[i·ldc+j] += alpha·sum over t of x[i·ldx+t]·w[t·48+j], strides of x and c in bytes, i < 8, j < cols ≤ 48; fetches as much as it reads of x, from ahead bytes behind x on.
+//
+//go:noescape
+func fan512x3(k int, x *float32, ldx int, w *float32, c *float32, ldc int, cols int, ahead int, alpha float32)
