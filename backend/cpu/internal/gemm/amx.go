@@ -17,7 +17,7 @@ var amx = func() kernels {
 	k.fan, k.fanRows, k.fanCols, k.fanLanes = avx512Fan, 8, 48, 16
 	k.pairs = &kernels{
 		isa: AMX, pairSize: 2, run: amxRun,
-		mr: amxRows, nr: amxCols, grain: amxRows / 2, kc: 384 + kcRank,
+		mr: amxRows, nr: amxCols, grain: amxRows / 2, kc: 256 + kcRank, // a panel of A in the nearest cache
 		tile: amxTile, tiles: amxTiles, peak: amxPeak,
 		pack: amxPack, packA: amxPackA, across: avx512PairsAcross,
 	}
