@@ -68,6 +68,12 @@ type Engine struct {
 func New(p *pool.Pool, g *gemm.Engine) *Engine {
 	e := &Engine{run: run{pool: p, gemm: g, workers: make([]worker, p.Workers())}}
 	e.run.bind()
+	if g.Isa() == gemm.AMX.String() { // others gain nothing
+		e.run.long = longFloats
+		if g.Rounds() {
+			e.run.long = longPairs
+		}
+	}
 	return e
 }
 

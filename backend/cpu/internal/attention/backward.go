@@ -110,8 +110,11 @@ func (e *run) keyTask(id, i int) {
 func (e *run) alongQueries(id int, keys keyTile, kv int, withQ bool) {
 	for h := kv * e.group(); h < (kv+1)*e.group(); h++ {
 		for _, t := range e.tiles[e.firstTile[keys.seg]:e.firstTile[keys.seg+1]] {
-			part := tile{t.q0, t.q1, keys.k0, min(keys.k1, t.k1)}
-			if t.k0 > keys.k0 || part.k0 >= part.k1 || !e.touches(part) {
+			if t.k0 > keys.k0 || keys.k0 >= t.k1 {
+				continue
+			}
+			part := e.trim(tile{t.q0, t.q1, keys.k0, min(keys.k1, t.k1)})
+			if part.q0 == part.q1 {
 				continue
 			}
 			e.scoreGrad(id, part, h)
@@ -128,7 +131,7 @@ func (e *run) queryTask(id, i int) {
 	n := len(e.tiles)
 	t, h := e.tiles[n-1-i%n], i/n
 	for k := t.k0; k < t.k1; k += tileKeys {
-		if part := (tile{t.q0, t.q1, k, min(k+tileKeys, t.k1)}); e.touches(part) {
+		if part := e.trim(tile{t.q0, t.q1, k, min(k+tileKeys, t.k1)}); part.q0 < part.q1 {
 			e.scoreGrad(id, part, h)
 			e.addQueryGrad(id, part, h)
 		}

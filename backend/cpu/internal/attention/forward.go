@@ -79,17 +79,23 @@ func (e *run) forwardTile(id int, t tile, h int) {
 	}
 	begun := false
 	for k := t.k0; k < t.k1; k += tileKeys {
-		part := tile{t.q0, t.q1, k, min(k+tileKeys, t.k1)}
-		if !e.touches(part) {
+		part := e.trim(tile{t.q0, t.q1, k, min(k+tileKeys, t.k1)})
+		if part.q0 == part.q1 {
 			continue
 		}
+		if !begun && part.q1-part.q0 < t.q1-t.q0 {
+			for i := t.q0; i < t.q1; i++ {
+				clear(e.o.from(i, h*d)[:d])
+			}
+			begun = true
+		}
 		e.score(id, part, h)
-		for r := range t.q1 - t.q0 {
-			e.softmaxRow(w, part, h, r, begun)
+		for i := part.q0; i < part.q1; i++ {
+			e.softmaxRow(w, part, h, i, i-t.q0)
 		}
 		e.product(id, gemm.Call{
 			M: part.q1 - part.q0, N: d,
-			C: e.o.from(t.q0, h*d), LDC: e.o.Stride, Accumulate: begun,
+			C: e.o.from(part.q0, h*d), LDC: e.o.Stride, Accumulate: begun,
 		}, gemm.Pair{
 			A: gemm.Of(w.scores[:], tileKeys),
 			B: gemm.Of(e.v.from(k, h/e.group()*d), e.v.Stride),
@@ -109,14 +115,23 @@ func (e *run) forwardTile(id int, t tile, h int) {
 	}
 }
 
-// touches reports whether a query of t sees one of its keys.
-func (e *run) touches(t tile) bool {
-	for i := t.q0; i < t.q1; i++ {
-		if a, b := e.clip(i, t.k0, t.k1); a < b {
-			return true
-		}
+// trim is the part of t without the queries before the first and behind the last that
+// see one of its keys, but for some to make whole tiles of the products.
+func (e *run) trim(t tile) tile {
+	const whole = 32
+	q0, q1 := t.q0, t.q1
+	sees := func(i int) bool { a, b := e.clip(i, t.k0, t.k1); return a < b }
+	for q0 < q1 && !sees(q0) {
+		q0++
 	}
-	return false
+	for q1 > q0 && !sees(q1-1) {
+		q1--
+	}
+	if q0 < q1 {
+		q0, q1 = q0-(q0-t.q0)%whole, min(t.q1, q1+(whole-(q1-t.q0)%whole)%whole)
+	}
+	t.q0, t.q1 = q0, q1
+	return t
 }
 
 // clip is what query i sees of keys [k0,k1), relative to k0.
@@ -138,12 +153,11 @@ func (e *run) score(id int, t tile, h int) {
 	})
 }
 
-// softmaxRow turns row r of the scores into exponentials relative to the
-// largest score so far, 0 where the query does not see, and brings what was
-// summed before to the same scale.
-func (e *run) softmaxRow(w *worker, t tile, h, r int, begun bool) {
-	i := t.q0 + r
-	row := w.scores[r*tileKeys:][:t.k1-t.k0]
+// softmaxRow turns the scores of query i, row r of its tile of queries, into
+// exponentials relative to the largest score so far, 0 where the query does not
+// see, and brings what was summed before to the same scale.
+func (e *run) softmaxRow(w *worker, t tile, h, i, r int) {
+	row := w.scores[(i-t.q0)*tileKeys:][:t.k1-t.k0]
 	a, b := e.clip(i, t.k0, t.k1)
 	if a >= b {
 		clear(row)
@@ -153,7 +167,7 @@ func (e *run) softmaxRow(w *worker, t tile, h, r int, begun bool) {
 	clear(row[b:])
 	row = row[a:b]
 	m := max(w.max[r], vec.Max(row))
-	if m > w.max[r] && begun {
+	if m > w.max[r] && w.max[r] != negInf {
 		shrink := float32(math.Exp(float64(w.max[r]) - float64(m)))
 		w.sum[r] *= shrink
 		o := e.o.from(i, h*e.HeadDim)[:e.HeadDim]

@@ -3,8 +3,11 @@ package attention
 // The sizes of a tile of scores and the lengths at which a cache is cut. They
 // decide the order of sums, so they are constants.
 const (
-	tileQueries = 64
+	tileQueries = 256 // at most: see queriesOf
 	tileKeys    = 128
+
+	longPairs  = 256  // queries of a long segment where products are of bfloat16
+	longFloats = 4096 // and elsewhere
 
 	decodeQueries = 8   // a segment of at most so many queries streams over its keys
 	decodeKeys    = 512 // in chunks of so many
@@ -36,6 +39,8 @@ type keyTile struct {
 
 // plan is the division of a call into tasks. Its slices are reused.
 type plan struct {
+	long int // from so many queries on a segment has larger tiles, if not 0
+
 	segments []segment
 	maxKey   []int  // largest k1 of segments[:i+1]
 	tiles    []tile // of all segments that are not cut into chunks, ascending
@@ -64,10 +69,24 @@ func (p *plan) divide(s *Spec, decode bool) {
 	}
 }
 
+// queriesOf is how many queries of a segment of so many a tile has. For every tile keys
+// and values are packed, which takes as long as to multiply what tiles of bfloat16
+// multiply: long segments, which have enough for all workers, do so less often.
+func (p *plan) queriesOf(segment int) int {
+	switch {
+	case p.long > 0 && segment >= 4*p.long:
+		return tileQueries
+	case p.long > 0 && segment >= p.long:
+		return tileQueries / 2
+	}
+	return tileQueries / 4
+}
+
 // tile divides the queries of a segment.
 func (p *plan) tile(s *Spec, seg segment) {
-	for q := seg.q0; q < seg.q1; q += tileQueries {
-		t := tile{q, min(q+tileQueries, seg.q1), seg.k1, seg.k0}
+	rows := p.queriesOf(seg.q1 - seg.q0)
+	for q := seg.q0; q < seg.q1; q += rows {
+		t := tile{q, min(q+rows, seg.q1), seg.k1, seg.k0}
 		for i := t.q0; i < t.q1; i++ {
 			if a, b := s.bounds(i); a < b {
 				t.k0, t.k1 = min(t.k0, a), max(t.k1, b)
