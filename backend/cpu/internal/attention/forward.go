@@ -87,7 +87,6 @@ func (e *run) forwardTile(id int, t tile, h int) {
 			for i := t.q0; i < t.q1; i++ {
 				clear(e.o.from(i, h*d)[:d])
 			}
-			begun = true
 		}
 		e.score(id, part, h)
 		for i := part.q0; i < part.q1; i++ {
