@@ -24,7 +24,7 @@ type Options struct {
 	// Shrink divides all sizes, for a quick look; 0 and 1 do not.
 	Shrink int
 	// Python is a Python with torch and numpy, which are measured in turn with
-	// the products of this module; empty for none.
+	// the products and attention of this module; empty for none.
 	Python string
 }
 
@@ -46,7 +46,7 @@ func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
 		s.torch = peer.Torch(o.Python, o.Threads)
 		defer func() { err = errors.Join(err, s.torch.Close()) }()
 	}
-	tasks, err := o.Select(slices.Concat(s.products(), s.passes()))
+	tasks, err := o.Select(slices.Concat(s.products(), s.passes(), s.attentions()))
 	if err != nil {
 		return nil, fmt.Errorf("kernels: %w", err)
 	}

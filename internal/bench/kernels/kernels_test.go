@@ -45,7 +45,7 @@ func TestRun(t *testing.T) {
 		assert.Positive(t, row.Peak.Flops, row.ID())
 	}
 	for group, least := range map[string]int{
-		"x·Wᵀ": 25, "dy·W": 15, "LoRA x·Aᵀ": 2, "LoRA h·Bᵀ": 2, "LoRA dA = dhᵀ·x": 2, "LoRA dB = dyᵀ·h": 2, "Bound by the memory": 15, "Attention": 5,
+		"x·Wᵀ": 25, "dy·W": 15, "LoRA x·Aᵀ": 2, "LoRA h·Bᵀ": 2, "LoRA dA = dhᵀ·x": 2, "LoRA dB = dyᵀ·h": 2, "Bound by the memory": 15, "Attention": 9,
 	} {
 		assert.GreaterOrEqual(t, groups[group], least, group)
 		delete(groups, group)
@@ -57,7 +57,7 @@ func TestRun(t *testing.T) {
 
 // A row counts the work of its product, and no more.
 func TestCosts(t *testing.T) {
-	o := small(`^(x·Wᵀ: .*m=8 k=32 n=32$|Attention: .* forward, 4 ×)`)
+	o := small(`^(x·Wᵀ: .*m=8 k=32 n=32$|Attention: .* forward, f32, 4 ×)`)
 	r := run(t, o)
 	require.Len(t, r.Rows, 6)
 	for i, weights := range []int64{4 * 32 * 32, 2 * 32 * 32, 2 * 32 * 32, (64 + 4) * 32 * 32 / 64, (32 + 4) * 32 * 32 / 64} {
@@ -95,10 +95,10 @@ func TestPeers(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "python")
 	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\nwhile read -r line; do echo '{\"seconds\": 0.25}'; done\n"), 0o755))
-	o := small(`^x·Wᵀ: .*m=8 k=32 n=32$`)
+	o := small(`^x·Wᵀ: .*m=8 k=32 n=32$|^Attention: .*ward, bf16, 1 ×`)
 	o.Python = path
 	r := run(t, o)
-	assert.Len(t, r.Rows, 5+3+2, "ours, torch, and numpy without bf16")
+	assert.Len(t, r.Rows, 5+3+2+2*2, "ours, torch, and numpy without bf16 or attention")
 	besides := 0
 	for _, v := range r.Verdicts() {
 		if !v.Least {

@@ -12,7 +12,7 @@ import (
 )
 
 // passes lists the operations that read and write more than they compute, on
-// tensors that no cache holds, and attention.
+// tensors that no cache holds.
 func (s *suite) passes() []bench.Task {
 	const elements = 16 << 20
 	var tasks []bench.Task
@@ -50,7 +50,7 @@ func (s *suite) passes() []bench.Task {
 			return x.spec
 		}))
 	}
-	return append(tasks, s.attentions()...)
+	return tasks
 }
 
 // pass is the graph of one operation under construction.
@@ -119,54 +119,4 @@ func (p *pass) adamW() {
 	rates, scale := p.g.Of(p.g.IR().Param("rates", ir.AdamWRates)), p.param("scale", tensor.F32)
 	w, m, v := p.x("w").AdamW(p.x("m"), p.x("v"), p.x("g"), rates, scale, ir.AdamWAttr{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8})
 	p.spec.Graph, p.spec.Updates = p.g, map[string]graph.Tensor{"w": w, "m": m, "v": v}
-}
-
-// attentions lists causal attention of 8 heads of 64 with 4 of keys and values:
-// over rows of a batch, one long text, and one token behind a cache.
-func (s *suite) attentions() (tasks []bench.Task) {
-	const heads, kv, dim = 8, 4, 64
-	attr := ir.AttentionAttr{Heads: heads, KVHeads: kv, HeadDim: dim, Scale: 0.125}
-	for _, t := range []struct {
-		name                  string
-		texts, length, cached int
-		back                  bool
-	}{
-		{"forward", 4, 256, 0, false}, {"backward", 4, 256, 0, true},
-		{"forward", 1, 4096, 0, false}, {"backward", 1, 4096, 0, true},
-		{"one token", 1, 1, 4095, false},
-	} {
-		length, cached := s.shrunk(t.length, 1), s.shrunk(t.cached, 1)
-		queries := t.texts * length
-		keys := queries + cached
-		input := fmt.Sprintf("%d × %d tokens, %d heads of %d", t.texts, length, heads, dim)
-		if cached > 0 {
-			input = fmt.Sprintf("behind %d, %d heads of %d", cached, heads, dim)
-		}
-		op, pairs := ir.Attention, t.texts*(length*(length+1)/2+length*cached)
-		if t.back {
-			op = ir.AttentionGrad
-		}
-		row := &bench.Row{Group: "Attention", Program: ours, Name: t.name, Input: input, Flops: float64(ir.AttentionFlops(op, attr, pairs))}
-		moved := 2*queries*heads*dim + 2*keys*kv*dim // q, o, k, v
-		if t.back {
-			moved = 4*queries*heads*dim + 4*keys*kv*dim // their gradients, too
-		}
-		row.Bytes = 4 * int64(moved)
-		tasks = append(tasks, s.machine.Task(row, backend.F32, func() program.Spec {
-			p := &pass{g: graph.New()}
-			q, k, v := p.param("q", tensor.F32, queries, heads*dim), p.param("k", tensor.F32, keys, kv*dim), p.param("v", tensor.F32, keys, kv*dim)
-			lo := p.words("lo", queries, func(i int) int32 { return int32(i / length * length) })
-			hi := p.words("hi", queries, func(i int) int32 { return int32(cached + i + 1) })
-			if !t.back {
-				p.result(q.Attention(k, v, lo, hi, attr))
-				return p.spec
-			}
-			// The gradient alone: o and lse are what they may be.
-			d := p.g.IR().Apply(ir.AttentionGrad, attr, p.param("do", tensor.F32, queries, heads*dim).Value(), q.Value(), k.Value(), v.Value(),
-				p.param("o", tensor.F32, queries, heads*dim).Value(), p.param("lse", tensor.F32, queries, heads).Value(), lo.Value(), hi.Value())
-			p.result(p.g.Of(d), p.g.Of(p.g.IR().Out(d, 1)), p.g.Of(p.g.IR().Out(d, 2)))
-			return p.spec
-		}))
-	}
-	return tasks
 }

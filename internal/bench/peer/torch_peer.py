@@ -30,6 +30,20 @@ def matmul(torch, r):
     return lambda: torch.matmul(a, b, out=out)
 
 
+def attention(torch, r):
+    """Causal attention of some texts, or its gradients alone."""
+    d = torch.bfloat16 if r["dtype"] == "bf16" else torch.float32
+    new = lambda: torch.randn(r["texts"], r["heads"], r["length"], r["dim"], dtype=d, requires_grad=r["back"])
+    q, k, v = new(), new(), new()
+    forward = lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    if not r["back"]:
+        return forward
+    with torch.enable_grad():
+        o = forward()
+    g = torch.randn_like(o)
+    return lambda: torch.autograd.grad(o, (q, k, v), g, retain_graph=True)
+
+
 def lora(torch, r):
     """(x@A@B)*s as it is written."""
     x, a, b, s = torch.rand(r["m"], r["d"]), torch.rand(r["d"], r["r"]), torch.rand(r["r"], r["d"]), 2.0
@@ -89,7 +103,7 @@ class Generation:
             return took / self.r["tokens"]
 
 
-OPS = {"matmul": matmul, "lora": lora}
+OPS = {"matmul": matmul, "attention": attention, "lora": lora}
 
 
 class Task:
