@@ -98,7 +98,7 @@ weights, in bf16, and in f32 from int8 and nf4 weights; softmax, norms, activati
 loss, AdamW, dropout and conversions on 64 MiB; attention.
 
 With --python torch and numpy (OpenBLAS, where it is built with it) make the same
-products in turn, torch attention too, and ours are held against them.
+products in turn, and torch attention; ours are held against them.
 
 ` + measured,
 		Example: `  lorafuse bench kernels
