@@ -66,7 +66,7 @@ func rounded(shapes []shape) []shape {
 }
 
 var adapter = []shape{
-	{name: "xAt", m: 1024, n: 8, k: 2048, tb: true}, {name: "xAt", m: 1024, n: 16, k: 2048, tb: true}, {name: "xAt", m: 1024, n: 64, k: 2048, tb: true},
+	{name: "xAt", m: 1024, n: 8, k: 2048, tb: true}, {name: "xAt", m: 1024, n: 16, k: 2048, tb: true}, {name: "xAt", m: 1024, n: 32, k: 2048, tb: true}, {name: "xAt", m: 1024, n: 64, k: 2048, tb: true},
 	{name: "hBt", m: 1024, n: 2048, k: 16, tb: true}, {name: "dyB", m: 1024, n: 16, k: 2048},
 	{name: "dA", m: 16, n: 2048, k: 1024, ta: true}, {name: "dB", m: 2048, n: 16, k: 1024, ta: true},
 	{name: "dA", m: 64, n: 2048, k: 1024, ta: true}, {name: "dB", m: 2048, n: 64, k: 1024, ta: true},
