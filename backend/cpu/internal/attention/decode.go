@@ -7,9 +7,9 @@ import (
 )
 
 const (
-	// decodeHeads is the number of heads whose scores over a chunk fit the memory
-	// of a worker.
-	decodeHeads = tileQueries / 4 * tileKeys / decodeKeys
+	// decodeHeads is the number of heads whose scores over a chunk are held at a time:
+	// 32 KiB, which stay in the nearest cache.
+	decodeHeads = 16
 	// decodeBlock is how many keys all heads of a task read before they go on to
 	// the next, which are fetched meanwhile: the rows of a cache hold all heads,
 	// and what one of them reads has gaps that no prefetcher likes.
