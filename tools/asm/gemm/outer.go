@@ -16,9 +16,10 @@ func outers() {
 		outer(avx512, rows, false)
 		outer(avx512, rows, true)
 	}
-	for vecs := 1; vecs <= fanVecs; vecs++ {
-		fan(avx512, vecs)
+	for _, s := range fanShapes {
+		fan(s)
 	}
+	zip()
 }
 
 // outerVecs is the width of the kernel for sums of outer products in registers,

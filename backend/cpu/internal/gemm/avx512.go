@@ -48,7 +48,7 @@ var (
 	outerCols512 = []int{0, 32, 32, 32, 32, 32, 32, 32, 32, 16, 16, 16, 16, 16, 16, 16, 16}
 	avx512Blocks = [...]blockAsm{nil, block512x1, block512x2, block512x3, block512x4, block512x5, block512x6, 8: block512x8}
 	blockRows512 = []int{0, 4, 4, 4, 4, 4, 4, 0, 3}
-	avx512Fans   = [...]fanAsm{nil, fan512x1, fan512x2, fan512x3}
+	avx512Fans   = [...]fanAsm{1: fan512x8, 2: fan512x16, 4: fan512x32, 6: fan512x48}
 )
 
 func avx512Tile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer, ahead int) {
@@ -109,5 +109,26 @@ func avx512Block(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ld
 }
 
 func avx512Fan(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, ahead int, alpha float32) {
-	avx512Fans[ceil(cols, 16)](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, cols, ahead, alpha)
+	avx512Fans[fanWidth(cols)/8](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, cols, ahead, alpha)
+}
+
+// fanZips says which elements of two registers of columns come to lie in the first and
+// the second: two elements along k of each of 16 columns, of which those that fan adds up to
+// neighbours come first, or four of 8, every other column.
+var fanZips = [...][2][16]int32{
+	1: {
+		{0, 8, 16, 24, 2, 10, 18, 26, 4, 12, 20, 28, 6, 14, 22, 30},
+		{1, 9, 17, 25, 3, 11, 19, 27, 5, 13, 21, 29, 7, 15, 23, 31},
+	},
+	2: {
+		{0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29},
+		{2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31},
+	},
+}
+
+func avx512FanZip(w unsafe.Pointer, cols, k int) {
+	if width := fanWidth(cols); width <= 16 {
+		z := &fanZips[width/8]
+		fanZip512((*float32)(w), ceil(k*width, 32), &z[0][0], &z[1][0])
+	}
 }

@@ -65,10 +65,10 @@ type blocks struct {
 	tile   int // rows of A for each
 }
 
-// blocks divides so many columns. Where fan left a quarter of its lanes idle, or more,
+// blocks divides so many columns. Where fan left more than a quarter of its lanes idle,
 // block is as fast.
 func (k *kernels) blocks(cols int) blocks {
-	if k.fan != nil && 4*cols > 3*upTo(cols, k.fanLanes) {
+	if k.fan != nil && 4*cols >= 3*fanWidth(cols) {
 		return blocks{k, true, cols, ceil(cols, k.fanCols), k.fanRows}
 	}
 	widest := len(k.blockRows) - 1
@@ -85,9 +85,8 @@ func (k *kernels) blocks(cols int) blocks {
 // the last.
 func (b *blocks) group(i int) (n0, n1 int) {
 	if b.fans {
-		lanes := b.kern.fanLanes
-		registers := ceil(b.cols, lanes)
-		return i * registers / b.groups * lanes, min(b.cols, (i+1)*registers/b.groups*lanes)
+		registers := ceil(b.cols, fanLanes)
+		return i * registers / b.groups * fanLanes, min(b.cols, (i+1)*registers/b.groups*fanLanes)
 	}
 	return i * b.cols / b.groups, (i + 1) * b.cols / b.groups
 }
@@ -102,11 +101,25 @@ func (b *blocks) widest() int {
 
 // floats is what so many columns of a group take for k elements, in whole registers.
 func (b *blocks) floats(cols, k int) int {
-	if b.fans {
-		return upTo(cols, b.kern.fanLanes) * k
+	switch {
+	case cols == 0:
+		return 0
+	case b.fans:
+		return upTo(fanWidth(cols)*k, 2*fanLanes)
 	}
 	lanes := b.kern.blockLanes
 	return cols * upTo(k, lanes*b.kern.pairSize) / b.kern.pairSize
+}
+
+// fanLanes is how many columns a register holds for fan.
+const fanLanes = 16
+
+// fanWidth is how many columns lie side by side for fan, of so many.
+func fanWidth(cols int) int {
+	if cols <= fanLanes/2 {
+		return fanLanes / 2
+	}
+	return upTo(cols, fanLanes)
 }
 
 // multiply adds to c the products of a tile of rows, lda elements apart, and so many
@@ -125,14 +138,14 @@ func (f *fewCols) prepare() {
 	f.b, f.packs = f.b[:0], f.packs[:0]
 	for i := range c.Pairs {
 		if p := &c.Pairs[i]; !p.idle() {
-			size += f.floats(c.N, p.K)
+			size += f.floats(c.N, p.K) + packSlack + 1
 		}
 	}
 	free := f.job.memory.take(size)
 	for i := range c.Pairs {
 		n := 0
 		if p := &c.Pairs[i]; !p.idle() {
-			n = f.floats(c.N, p.K)
+			n = f.floats(c.N, p.K) + packSlack + 1
 			f.packs = append(f.packs, i)
 		}
 		f.b = append(f.b, free[:n])
@@ -150,7 +163,10 @@ func (f *fewCols) packGroup(i int) {
 	row, col := p.B.steps()
 	dst := f.b[x][f.floats(n0, p.K):][:f.floats(n1-n0, p.K)]
 	if f.fans {
-		f.k.pack(floats(dst, 0), upTo(n1-n0, f.kern.fanLanes), at(p.B.Data, n0*col), p.B.Elem, col, row, n1-n0, p.K, 1)
+		width := fanWidth(n1 - n0)
+		f.k.pack(floats(dst, 0), width, at(p.B.Data, n0*col), p.B.Elem, col, row, n1-n0, p.K, 1)
+		clear(dst[width*p.K:])
+		f.kern.fanZip(floats(dst, 0), n1-n0, p.K)
 		return
 	}
 	if row == p.B.Elem.Size() && (f.kern.pairSize == 1 || p.B.Elem == F32) { // k lies side by side

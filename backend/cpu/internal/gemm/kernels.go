@@ -148,12 +148,14 @@ type kernels struct {
 
 	// fan computes c[i*ldc+j] += alpha·x[i*ldx:]·w[:,j] over k for i < fanRows and j
 	// < cols ≤ fanCols, float32 all, and fetches as block does. Element t of column j
-	// is w[t*width+j], width being cols up to whole fanLanes. It is faster than block
-	// where few lanes are idle and the nearest cache has ways for its rows, which may be
-	// a power of two apart, and for w beside them: a Xeon of 2024 has 12, Zen 4 8.
-	// Other instruction sets have none.
-	fan                        func(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, ahead int, alpha float32)
-	fanRows, fanCols, fanLanes int
+	// is w[t*width+j], width being what fanWidth says, with zeroes up to whole registers,
+	// of which fanZip then puts some along k side by side where there are few columns. It is
+	// faster than block where few lanes are idle and the nearest cache has ways for its
+	// rows, which may be a power of two apart, and for w beside them: a Xeon of 2024 has
+	// 12, Zen 4 8. Other instruction sets have none.
+	fan              func(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, ahead int, alpha float32)
+	fanZip           func(w unsafe.Pointer, cols, k int)
+	fanRows, fanCols int
 }
 
 // kcRank is what a kc is longer than a power of two, so that the k axis of a layer,

@@ -224,17 +224,27 @@ func outer512x16(k int, a *float32, step int, b *float32, ldb int, ahead int, ap
 //go:noescape
 func outerPairs512x16(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// c[i·ldc+j] += alpha·sum over t of x[i·ldx+t]·w[t·16+j], strides of x and c in bytes, i < 8, j < cols ≤ 16; fetches as much as it reads of x, from ahead bytes behind x on.
+// c[i·ldc+j] += alpha·sum over t of x[i·ldx+t]·w[t,j], strides of x and c in bytes, i < 8, j < cols ≤ 8; 4 elements t side by side in w, zeroes beyond k: for 8 and 16 columns as zip makes it of these rows. Fetches as much as it reads of x, from ahead bytes behind x on.
 //
 //go:noescape
-func fan512x1(k int, x *float32, ldx int, w *float32, c *float32, ldc int, cols int, ahead int, alpha float32)
+func fan512x8(k int, x *float32, ldx int, w *float32, c *float32, ldc int, cols int, ahead int, alpha float32)
 
-// c[i·ldc+j] += alpha·sum over t of x[i·ldx+t]·w[t·32+j], strides of x and c in bytes, i < 8, j < cols ≤ 32; fetches as much as it reads of x, from ahead bytes behind x on.
+// c[i·ldc+j] += alpha·sum over t of x[i·ldx+t]·w[t,j], strides of x and c in bytes, i < 8, j < cols ≤ 16; 2 elements t side by side in w, zeroes beyond k: for 8 and 16 columns as zip makes it of these rows. Fetches as much as it reads of x, from ahead bytes behind x on.
 //
 //go:noescape
-func fan512x2(k int, x *float32, ldx int, w *float32, c *float32, ldc int, cols int, ahead int, alpha float32)
+func fan512x16(k int, x *float32, ldx int, w *float32, c *float32, ldc int, cols int, ahead int, alpha float32)
 
-// c[i·ldc+j] += alpha·sum over t of x[i·ldx+t]·w[t·48+j], strides of x and c in bytes, i < 8, j < cols ≤ 48; fetches as much as it reads of x, from ahead bytes behind x on.
+// c[i·ldc+j] += alpha·sum over t of x[i·ldx+t]·w[t,j], strides of x and c in bytes, i < 8, j < cols ≤ 32; 1 elements t side by side in w, zeroes beyond k: for 8 and 16 columns as zip makes it of these rows. Fetches as much as it reads of x, from ahead bytes behind x on.
 //
 //go:noescape
-func fan512x3(k int, x *float32, ldx int, w *float32, c *float32, ldc int, cols int, ahead int, alpha float32)
+func fan512x32(k int, x *float32, ldx int, w *float32, c *float32, ldc int, cols int, ahead int, alpha float32)
+
+// c[i·ldc+j] += alpha·sum over t of x[i·ldx+t]·w[t,j], strides of x and c in bytes, i < 8, j < cols ≤ 48; 1 elements t side by side in w, zeroes beyond k: for 8 and 16 columns as zip makes it of these rows. Fetches as much as it reads of x, from ahead bytes behind x on.
+//
+//go:noescape
+func fan512x48(k int, x *float32, ldx int, w *float32, c *float32, ldc int, cols int, ahead int, alpha float32)
+
+// Each two registers of w become the elements of both that first and second name, 16 each.
+//
+//go:noescape
+func fanZip512(w *float32, pairs int, first *int32, second *int32)
