@@ -22,7 +22,6 @@ const (
 // attention is a causal one over some texts of so many tokens, each behind a cache of
 // others.
 type attention struct {
-	name                  string
 	texts, length, cached int
 	back                  bool
 	precision             backend.Precision
@@ -34,11 +33,7 @@ func (s *suite) attentions() (tasks []bench.Task) {
 	for _, length := range []int{256, 4096} {
 		for _, back := range []bool{false, true} {
 			for _, p := range []backend.Precision{backend.F32, backend.BF16} {
-				name := fmt.Sprintf("forward, %v", p)
-				if back {
-					name = fmt.Sprintf("backward, %v", p)
-				}
-				a := attention{name: name, texts: max(1, 1024/length), length: s.shrunk(length, 1), back: back, precision: p}
+				a := attention{texts: max(1, 1024/length), length: s.shrunk(length, 1), back: back, precision: p}
 				tasks = append(tasks, s.attention(a))
 				if s.torch != nil {
 					tasks = append(tasks, s.theirAttention(a))
@@ -46,22 +41,25 @@ func (s *suite) attentions() (tasks []bench.Task) {
 			}
 		}
 	}
-	return append(tasks, s.attention(attention{name: "one token", texts: 1, length: 1, cached: s.shrunk(4095, 1)}))
+	return append(tasks, s.attention(attention{texts: 1, length: 1, cached: s.shrunk(4095, 1)}))
 }
 
 // row names an attention, and says what it costs.
 func (a *attention) row(program string) *bench.Row {
 	queries := a.texts * a.length
-	input := fmt.Sprintf("%d × %d tokens, %d heads of %d", a.texts, a.length, queryHeads, headDim)
-	if a.cached > 0 {
-		input = fmt.Sprintf("behind %d, %d heads of %d", a.cached, queryHeads, headDim)
+	name, input := fmt.Sprintf("forward, %v", a.precision), fmt.Sprintf("%d × %d tokens, %d heads of %d", a.texts, a.length, queryHeads, headDim)
+	switch {
+	case a.cached > 0:
+		name, input = "one token", fmt.Sprintf("behind %d, %d heads of %d", a.cached, queryHeads, headDim)
+	case a.back:
+		name = fmt.Sprintf("backward, %v", a.precision)
 	}
 	op, pairs := ir.Attention, a.texts*(a.length*(a.length+1)/2+a.length*a.cached)
 	moved := 2*queries*queryHeads*headDim + 2*(queries+a.cached)*keyHeads*headDim // q, o, k, v
 	if a.back {
 		op, moved = ir.AttentionGrad, 2*moved // their gradients, too
 	}
-	return &bench.Row{Group: "Attention", Program: program, Name: a.name, Input: input, Flops: float64(ir.AttentionFlops(op, a.attr(), pairs)), Bytes: 4 * int64(moved)}
+	return &bench.Row{Group: "Attention", Program: program, Name: name, Input: input, Flops: float64(ir.AttentionFlops(op, a.attr(), pairs)), Bytes: 4 * int64(moved)}
 }
 
 func (a *attention) attr() ir.AttentionAttr {

@@ -63,8 +63,8 @@ type Engine struct {
 	run run
 }
 
-// New is an engine on the workers of p. g, which must be on them too,
-// multiplies the tiles.
+// New is an engine on the workers of p. g, which must be on them too and have its
+// precision, multiplies the tiles.
 func New(p *pool.Pool, g *gemm.Engine) *Engine {
 	e := &Engine{run: run{pool: p, gemm: g, workers: make([]worker, p.Workers())}}
 	e.run.bind()

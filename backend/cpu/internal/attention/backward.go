@@ -113,7 +113,7 @@ func (e *run) alongQueries(id int, keys keyTile, kv int, withQ bool) {
 			if t.k0 > keys.k0 || keys.k0 >= t.k1 {
 				continue
 			}
-			part := e.trim(tile{t.q0, t.q1, keys.k0, min(keys.k1, t.k1)})
+			part := e.part(t, keys.k0)
 			if part.q0 == part.q1 {
 				continue
 			}
@@ -131,7 +131,7 @@ func (e *run) queryTask(id, i int) {
 	n := len(e.tiles)
 	t, h := e.tiles[n-1-i%n], i/n
 	for k := t.k0; k < t.k1; k += tileKeys {
-		if part := e.trim(tile{t.q0, t.q1, k, min(k+tileKeys, t.k1)}); part.q0 < part.q1 {
+		if part := e.part(t, k); part.q0 < part.q1 {
 			e.scoreGrad(id, part, h)
 			e.addQueryGrad(id, part, h)
 		}

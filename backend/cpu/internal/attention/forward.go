@@ -79,7 +79,7 @@ func (e *run) forwardTile(id int, t tile, h int) {
 	}
 	begun := false
 	for k := t.k0; k < t.k1; k += tileKeys {
-		part := e.trim(tile{t.q0, t.q1, k, min(k+tileKeys, t.k1)})
+		part := e.part(t, k)
 		if part.q0 == part.q1 {
 			continue
 		}
@@ -114,23 +114,24 @@ func (e *run) forwardTile(id int, t tile, h int) {
 	}
 }
 
-// trim is the part of t without the queries before the first and behind the last that
-// see one of its keys, but for some to make whole tiles of the products.
-func (e *run) trim(t tile) tile {
+// part is what tile t has of the keys from k on, at most tileKeys of them: without the
+// queries before the first and behind the last that see one, but for some to make
+// whole tiles of the products.
+func (e *run) part(t tile, k int) tile {
 	const whole = 32
-	q0, q1 := t.q0, t.q1
-	sees := func(i int) bool { a, b := e.clip(i, t.k0, t.k1); return a < b }
-	for q0 < q1 && !sees(q0) {
-		q0++
+	p := tile{t.q0, t.q1, k, min(k+tileKeys, t.k1)}
+	sees := func(i int) bool { a, b := e.clip(i, p.k0, p.k1); return a < b }
+	for p.q0 < p.q1 && !sees(p.q0) {
+		p.q0++
 	}
-	for q1 > q0 && !sees(q1-1) {
-		q1--
+	for p.q1 > p.q0 && !sees(p.q1-1) {
+		p.q1--
 	}
-	if q0 < q1 {
-		q0, q1 = q0-(q0-t.q0)%whole, min(t.q1, q1+(whole-(q1-t.q0)%whole)%whole)
+	if p.q0 < p.q1 {
+		p.q0 -= (p.q0 - t.q0) % whole
+		p.q1 = min(t.q1, t.q0+(p.q1-t.q0+whole-1)/whole*whole)
 	}
-	t.q0, t.q1 = q0, q1
-	return t
+	return p
 }
 
 // clip is what query i sees of keys [k0,k1), relative to k0.

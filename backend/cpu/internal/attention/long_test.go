@@ -9,16 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
-	"github.com/lorafuse/lorafuse/backend/cpu/internal/pool"
 )
 
 // rounding is an engine whose products may round to bfloat16.
 func rounding(t testing.TB, workers int) *Engine {
-	p := pool.New(workers)
-	t.Cleanup(p.Close)
-	g := gemm.New(p)
-	g.SetPrecision(gemm.BF16)
-	return New(p, g)
+	return engineOf(t, workers, gemm.BF16)
 }
 
 // everyone is the Spec of so many queries that all see the same keys, but for those

@@ -61,10 +61,14 @@ type result struct {
 	grad Gradients
 }
 
-func newEngine(t testing.TB, workers int) *Engine {
+func newEngine(t testing.TB, workers int) *Engine { return engineOf(t, workers, gemm.F32) }
+
+func engineOf(t testing.TB, workers int, precision gemm.Elem) *Engine {
 	p := pool.New(workers)
 	t.Cleanup(p.Close)
-	return New(p, gemm.New(p))
+	g := gemm.New(p)
+	g.SetPrecision(precision)
+	return New(p, g)
 }
 
 func (p *problem) forward(t testing.TB, e *Engine) result {
