@@ -54,12 +54,7 @@ func dotBlock(v *vector, cols int, pairs bool) {
 		zero(z)
 	}
 	// at is where row i of x is, disp bytes on.
-	at := func(i, disp int) Mem {
-		return []Mem{
-			{Base: reg.RSI, Disp: disp}, {Base: reg.RSI, Index: reg.R8, Scale: 1, Disp: disp},
-			{Base: reg.RSI, Index: reg.R8, Scale: 2, Disp: disp}, {Base: reg.RSI, Index: reg.R12, Scale: 1, Disp: disp},
-		}[i]
-	}
+	at := func(i, disp int) Mem { return rowAt([]reg.GPPhysical{reg.RSI}, reg.R8, reg.R12, i, disp) }
 	// The rows of that side which has fewer are all in registers, those of the
 	// other one after the other.
 	step := func(load func(m Mem, part int, z reg.VecPhysical)) {

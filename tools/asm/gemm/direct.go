@@ -37,13 +37,7 @@ func direct(v *vector, rows int, e elem) {
 	LEAQ(Mem{Base: reg.R8, Index: reg.R8, Scale: 2}, reg.R12) // 3·arow
 	LEAQ(Mem{Base: reg.RSI, Index: reg.R8, Scale: 4}, reg.RAX)
 
-	a := func(i int) Mem {
-		base := []reg.GPPhysical{reg.RSI, reg.RAX}[i/4]
-		return []Mem{
-			{Base: base}, {Base: base, Index: reg.R8, Scale: 1},
-			{Base: base, Index: reg.R8, Scale: 2}, {Base: base, Index: reg.R12, Scale: 1},
-		}[i%4]
-	}
+	a := func(i int) Mem { return rowAt([]reg.GPPhysical{reg.RSI, reg.RAX}, reg.R8, reg.R12, i, 0) }
 	sum := func(i, j int) reg.VecPhysical { return v.r[len(v.r)-rows*vecs+i*vecs+j] }
 	free := len(v.r) - (rows+1)*vecs
 	var masks []reg.OpmaskPhysical

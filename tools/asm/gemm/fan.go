@@ -58,19 +58,14 @@ func fan(s fanShape) {
 			}
 		}
 	}
-	x := func(i, disp int) Mem {
-		base := []reg.GPPhysical{reg.RSI, reg.RAX}[i/4]
-		return []Mem{
-			{Base: base, Disp: disp}, {Base: base, Index: reg.R8, Scale: 1, Disp: disp},
-			{Base: base, Index: reg.R8, Scale: 2, Disp: disp}, {Base: base, Index: reg.R12, Scale: 1, Disp: disp},
-		}[i%4]
-	}
+	bases := []reg.GPPhysical{reg.RSI, reg.RAX}
+	x := func(i, disp int) Mem { return rowAt(bases, reg.R8, reg.R12, i, disp) }
 	whole := func(t int) func(i int, z reg.VecPhysical) {
 		load := map[int]func(...Op){1: VBROADCASTSS, 2: VBROADCASTSD, 4: VBROADCASTF32X4}[s.each]
 		return func(i int, z reg.VecPhysical) { load(x(i, 4*s.each*t), z) }
 	}
 	advance := func(steps int) {
-		for _, p := range []reg.GPPhysical{reg.RSI, reg.RAX} {
+		for _, p := range bases {
 			ADDQ(I32(int32(4*s.each*steps)), p)
 		}
 		ADDQ(I32(int32(steps*s.vecs*v.bytes())), reg.RDX)

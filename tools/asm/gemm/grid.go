@@ -142,11 +142,7 @@ func (s *gridState) turn() int {
 
 // row is where row j of w is.
 func (s *gridState) row(j int) Mem {
-	base := []reg.GPPhysical{reg.RDX, reg.R11}[j/4]
-	return []Mem{
-		{Base: base}, {Base: base, Index: reg.R9, Scale: 1},
-		{Base: base, Index: reg.R9, Scale: 2}, {Base: base, Index: reg.R10, Scale: 1},
-	}[j%4]
+	return rowAt([]reg.GPPhysical{reg.RDX, reg.R11}, reg.R9, reg.R10, j, 0)
 }
 
 // step emits one turn of the loop, of as many elements as the mask K1 has bits

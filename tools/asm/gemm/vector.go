@@ -186,6 +186,20 @@ func addMasked(z, alpha, mask, old reg.Register, to Mem) {
 	VMASKMOVPS(old, mask, to)
 }
 
+// rowAt is where row i of a few lies, disp bytes on: the first of each four where a
+// base says, the others behind it, step and triple saying how far one and three of them
+// are apart.
+func rowAt(bases []reg.GPPhysical, step, triple reg.GPPhysical, i, disp int) Mem {
+	m := Mem{Base: bases[i/4], Disp: disp}
+	switch i % 4 {
+	case 1, 2:
+		m.Index, m.Scale = step, uint8(i%4)
+	case 3:
+		m.Index, m.Scale = triple, 1
+	}
+	return m
+}
+
 // param loads a parameter.
 func param(name string, r reg.GPPhysical) { Load(Param(name), r) }
 
