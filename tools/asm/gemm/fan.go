@@ -109,8 +109,10 @@ func fan(s fanShape) {
 		})
 		Label("add")
 	}
-	MOVL(U32(0x5555), reg.EBX) // of each two lanes the first
-	KMOVW(reg.EBX, reg.K1)
+	if s.each == 4 {
+		MOVL(U32(0x5555), reg.EBX) // of each two lanes the first
+		KMOVW(reg.EBX, reg.K1)
+	}
 	for i := range fanRows {
 		s.fold(sum(i, 0), sum(i, 1), v.r[0])
 	}
@@ -124,7 +126,7 @@ func fan(s fanShape) {
 }
 
 // fold leaves in a the sums of elements side by side of a row, those of column j in
-// lane j. K1 is every other lane.
+// lane j. With four of them K1 is every other lane.
 func (s fanShape) fold(a, b, tmp reg.VecPhysical) {
 	if s.each == 1 {
 		return

@@ -7073,8 +7073,6 @@ last:
 	VFMADD231PS  Z5, Z1, Z31
 
 add:
-	MOVL         $0x00005555, BX
-	KMOVW        BX, K1
 	VSHUFPS      $0x88, Z17, Z16, Z0
 	VSHUFPS      $0xdd, Z17, Z16, Z16
 	VADDPS       Z0, Z16, Z16
@@ -7324,8 +7322,6 @@ one:
 	JGE          one
 
 last:
-	MOVL         $0x00005555, BX
-	KMOVW        BX, K1
 	MOVQ         cols+48(FP), R9
 	MOVQ         $-1, BX
 	BZHIQ        R9, BX, BX
@@ -7630,8 +7626,6 @@ one:
 	JGE          one
 
 last:
-	MOVL         $0x00005555, BX
-	KMOVW        BX, K1
 	MOVQ         cols+48(FP), R9
 	MOVQ         $-1, BX
 	BZHIQ        R9, BX, BX
