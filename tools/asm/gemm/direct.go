@@ -85,7 +85,7 @@ func direct(v *vector, rows int, e elem) {
 // addSums emits C += alpha·sum for rows of C that begin at RDI and are R11 bytes
 // apart, with a mask for each register of a row, or whole. It uses the first two
 // registers.
-func addSums(v *vector, rows, vecs int, sum func(i, j int) reg.VecPhysical, masks []reg.OpmaskPhysical) {
+func addSums[M reg.Register](v *vector, rows, vecs int, sum func(i, j int) reg.VecPhysical, masks []M) {
 	alpha, old := v.r[0], v.r[1]
 	p, _ := Param("alpha").Resolve()
 	VBROADCASTSS(p.Addr, alpha)
@@ -93,9 +93,7 @@ func addSums(v *vector, rows, vecs int, sum func(i, j int) reg.VecPhysical, mask
 		for j := range vecs {
 			c := Mem{Base: reg.RDI, Disp: j * v.bytes()}
 			if len(masks) > 0 {
-				VMOVUPS_Z(c, masks[j], old)
-				VFMADD231PS(sum(i, j), alpha, old)
-				VMOVUPS(old, masks[j], c)
+				addMasked(sum(i, j), alpha, masks[j], old, c)
 				continue
 			}
 			VMOVUPS(c, old)

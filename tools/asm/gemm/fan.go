@@ -6,29 +6,39 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-const (
-	fanRows  = 8 // of x: as many a power of two apart as leave the nearest cache room for w
-	fanSteps = 4 // at once
-)
-
 // fanShape is a number of columns: registers of w for each step along k, of so many
 // elements each. Fewer columns than fill two registers have more elements side by
 // side there, so that every load of x serves two multiply-adds.
 type fanShape struct{ cols, vecs, each int }
 
-var fanShapes = []fanShape{{8, 2, 4}, {16, 2, 2}, {32, 2, 1}, {48, 3, 1}}
+// fanShapes is those of v: as wide as there are registers for the sums of fanRows.
+func (v *vector) fanShapes() []fanShape {
+	shapes := []fanShape{{v.lanes / 2, 2, 4}, {v.lanes, 2, 2}, {2 * v.lanes, 2, 1}}
+	if v == avx512 {
+		shapes = append(shapes, fanShape{3 * v.lanes, 3, 1})
+	}
+	return shapes
+}
+
+// fanSteps is how many steps along k are taken at once: whole lines of x.
+func (v *vector) fanSteps(s fanShape) int {
+	if v == avx2 {
+		return 8 / s.each
+	}
+	return 4
+}
 
 // fan emits the products of a few rows of x, where they lie, with a few columns
 // of w: one, two or four elements of x are spread over a register and multiplied with
 // all columns. At most a few sums are taken across a register, not all as in dotBlock, and
 // so a run of k may be short. As many bytes as it reads of x it fetches of what comes
 // next, front to back.
-func fan(s fanShape) {
-	v := avx512
-	text(sprintf("fan512x%d", s.cols),
+func fan(v *vector, s fanShape) {
+	rows, steps := v.fanRows, v.fanSteps(s)
+	text(sprintf("fan%sx%d", v.name, s.cols),
 		"func(k int, x *float32, ldx int, w *float32, c *float32, ldc, cols, ahead int, alpha float32)",
-		sprintf("c[i·ldc+j] += alpha·sum over t of x[i·ldx+t]·w[t,j], strides of x and c in bytes, i < %d, j < cols ≤ %d; %d elements t side by side in w, zeroes beyond k: for 8 and 16 columns as zip makes it of these rows. Fetches as much as it reads of x, from ahead bytes behind x on.",
-			fanRows, s.cols, s.each))
+		sprintf("c[i·ldc+j] += alpha·sum over t of x[i·ldx+t]·w[t,j], strides of x and c in bytes, i < %d, j < cols ≤ %d; %d elements t side by side in w, zeroes beyond k: where that is more than one as zip makes it of these rows. Fetches as much as it reads of x, from ahead bytes behind x on.",
+			rows, s.cols, s.each))
 	param("k", reg.RCX)
 	param("x", reg.RSI)
 	param("ldx", reg.R8)
@@ -40,19 +50,18 @@ func fan(s fanShape) {
 	LEAQ(Mem{Base: reg.R8, Index: reg.R8, Scale: 2}, reg.R12) // 3·ldx
 	LEAQ(Mem{Base: reg.RSI, Index: reg.R8, Scale: 4}, reg.RAX)
 
-	free := len(v.r) - fanRows*s.vecs
+	free := len(v.r) - rows*s.vecs
 	sum := func(i, j int) reg.VecPhysical { return v.r[free+i*s.vecs+j] }
 	for _, z := range v.r[free:] {
 		zero(z)
 	}
-	w := v.r[:s.vecs]
-	step := func(t int, spread func(i int, z reg.VecPhysical)) {
+	w, ones := v.r[:s.vecs], v.r[s.vecs:min(free, s.vecs+4)]
+	step := func(t int, spread func(i int) reg.VecPhysical) {
 		for j := range w {
 			VMOVUPS(Mem{Base: reg.RDX, Disp: (t*s.vecs + j) * v.bytes()}, w[j])
 		}
-		for i := range fanRows {
-			one := v.r[s.vecs+i%min(free-s.vecs, 4)]
-			spread(i, one)
+		for i := range rows {
+			one := spread(i)
 			for j := range w {
 				VFMADD231PS(one, w[j], sum(i, j))
 			}
@@ -60,9 +69,12 @@ func fan(s fanShape) {
 	}
 	bases := []reg.GPPhysical{reg.RSI, reg.RAX}
 	x := func(i, disp int) Mem { return rowAt(bases, reg.R8, reg.R12, i, disp) }
-	whole := func(t int) func(i int, z reg.VecPhysical) {
-		load := map[int]func(...Op){1: VBROADCASTSS, 2: VBROADCASTSD, 4: VBROADCASTF32X4}[s.each]
-		return func(i int, z reg.VecPhysical) { load(x(i, 4*s.each*t), z) }
+	whole := func(t int) func(i int) reg.VecPhysical {
+		return func(i int) reg.VecPhysical {
+			one := ones[i%len(ones)]
+			v.spread(s.each, x(i, 4*s.each*t), one)
+			return one
+		}
 	}
 	advance := func(steps int) {
 		for _, p := range bases {
@@ -70,23 +82,23 @@ func fan(s fanShape) {
 		}
 		ADDQ(I32(int32(steps*s.vecs*v.bytes())), reg.RDX)
 	}
-	SUBQ(I32(int32(fanSteps*s.each)), reg.RCX)
+	SUBQ(I32(int32(steps*s.each)), reg.RCX)
 	JLT(LabelRef("rest"))
 	align()
 	Label("loop")
-	lines := 4 * fanRows * fanSteps * s.each / 64
-	for t := range fanSteps {
-		for n := t * lines / fanSteps; n < (t+1)*lines/fanSteps; n++ {
+	lines := 4 * rows * steps * s.each / 64
+	for t := range steps {
+		for n := t * lines / steps; n < (t+1)*lines/steps; n++ {
 			PREFETCHT1(Mem{Base: reg.R13, Disp: 64 * n})
 		}
 		step(t, whole(t))
 	}
-	advance(fanSteps)
+	advance(steps)
 	ADDQ(I32(int32(64*lines)), reg.R13)
-	SUBQ(I32(int32(fanSteps*s.each)), reg.RCX)
+	SUBQ(I32(int32(steps*s.each)), reg.RCX)
 	JGE(LabelRef("loop"))
 	Label("rest")
-	ADDQ(I32(int32(fanSteps*s.each)), reg.RCX)
+	ADDQ(I32(int32(steps*s.each)), reg.RCX)
 	SUBQ(I32(int32(s.each)), reg.RCX)
 	JLT(LabelRef("last"))
 	Label("one")
@@ -98,52 +110,108 @@ func fan(s fanShape) {
 	if s.each > 1 {
 		ADDQ(I32(int32(s.each)), reg.RCX)
 		JZ(LabelRef("add"))
-		mask512(reg.RCX, reg.RBX, reg.K1)
-		step(0, func(i int, z reg.VecPhysical) {
-			VMOVUPS_Z(x(i, 0), reg.K1, z)
-			if s.each == 2 {
-				VBROADCASTSD(z.AsX(), z)
-			} else {
-				VSHUFF32X4(U8(0), z, z, z)
-			}
+		one, mask := ones[0], v.masksOf(reg.RCX, ones[0], ones[1:2])[0]
+		step(0, func(i int) reg.VecPhysical {
+			v.loadFew(x(i, 0), mask, one)
+			v.spread(s.each, one, one)
+			return one
 		})
 		Label("add")
 	}
-	if s.each == 4 {
-		MOVL(U32(0x5555), reg.EBX) // of each two lanes the first
-		KMOVW(reg.EBX, reg.K1)
-	}
-	for i := range fanRows {
-		s.fold(sum(i, 0), sum(i, 1), v.r[0])
-	}
+	s.folds(v, sum)
 	vecs := max(1, s.cols/v.lanes)
-	masks := []reg.OpmaskPhysical{reg.K1, reg.K2, reg.K3}[:vecs]
 	param("cols", reg.R9)
-	mask512(reg.R9, reg.RBX, masks...)
-	addSums(v, fanRows, vecs, sum, masks)
+	addSums(v, rows, vecs, sum, v.masksOf(reg.R9, v.r[0], v.r[2:2+vecs]))
 	VZEROUPPER()
 	RET()
 }
 
-// fold leaves in a the sums of elements side by side of a row, those of column j in
-// lane j. With four of them K1 is every other lane.
-func (s fanShape) fold(a, b, tmp reg.VecPhysical) {
-	if s.each == 1 {
+// spread repeats one, two or four floats all over a register, those at from or the
+// first of that register.
+func (v *vector) spread(each int, from Op, to reg.VecPhysical) {
+	if r, ok := from.(reg.VecPhysical); ok {
+		switch {
+		case each == 2:
+			VBROADCASTSD(r.AsX(), to)
+		case v == avx512:
+			VSHUFF32X4(U8(0), r, r, to)
+		default:
+			VINSERTF128(U8(1), r.AsX(), r, to)
+		}
 		return
 	}
-	VSHUFPS(U8(0x88), b, a, tmp)
-	VSHUFPS(U8(0xdd), b, a, a)
-	VADDPS(tmp, a, a)
-	if s.each == 4 {
-		VSHUFPS(U8(0xb1), a, a, tmp)
-		VADDPS(tmp, a, a)
-		VCOMPRESSPS_Z(a, reg.K1, a)
+	switch {
+	case each == 1:
+		VBROADCASTSS(from, to)
+	case each == 2:
+		VBROADCASTSD(from, to)
+	case v == avx512:
+		VBROADCASTF32X4(from, to)
+	default:
+		VBROADCASTF128(from, to)
 	}
 }
 
-// zip emits what makes columns ready for fan, where they lie: of each two registers
+// loadFew is loadMasked for no more than four lanes.
+func (v *vector) loadFew(src Mem, mask reg.Register, dst reg.VecPhysical) {
+	if m, ok := mask.(reg.VecPhysical); ok {
+		loadMasked(src, m.AsX(), dst.AsX())
+		return
+	}
+	loadMasked(src, mask, dst)
+}
+
+// masksOf are masks of n lanes, from K1 on or in the registers of masks. It works in
+// tmp, and may change n.
+func (v *vector) masksOf(n reg.GPPhysical, tmp reg.VecPhysical, masks []reg.VecPhysical) []reg.Register {
+	all := make([]reg.Register, len(masks))
+	if v == avx2 {
+		v.mask256(n, tmp, masks...)
+		for i, m := range masks {
+			all[i] = m
+		}
+		return all
+	}
+	bits := []reg.OpmaskPhysical{reg.K1, reg.K2, reg.K3}[:len(masks)]
+	mask512(n, reg.RBX, bits...)
+	for i, k := range bits {
+		all[i] = k
+	}
+	return all
+}
+
+// folds leaves in the first register of each row the sums of the elements that lie side
+// by side, those of column j in lane j.
+func (s fanShape) folds(v *vector, sum func(i, j int) reg.VecPhysical) {
+	if s.each == 1 {
+		return
+	}
+	if s.each == 4 && v == avx512 {
+		MOVL(U32(0x5555), reg.EBX) // of each two lanes the first
+		KMOVW(reg.EBX, reg.K1)
+	}
+	for i := range v.fanRows {
+		a, b, tmp := sum(i, 0), sum(i, 1), v.r[0]
+		VSHUFPS(U8(0x88), b, a, tmp)
+		VSHUFPS(U8(0xdd), b, a, a)
+		VADDPS(tmp, a, a)
+		if s.each == 2 {
+			continue
+		}
+		VSHUFPS(U8(0xb1), a, a, tmp)
+		VADDPS(tmp, a, a)
+		if v == avx512 {
+			VCOMPRESSPS_Z(a, reg.K1, a)
+		} else {
+			VSHUFPS(U8(0x88), a, a, a)
+			VPERMPD(U8(0x08), a, a)
+		}
+	}
+}
+
+// zip512 emits what makes columns ready for fan, where they lie: of each two registers
 // the elements that two lists of indices name, 16 and more in the second register.
-func zip() {
+func zip512() {
 	text("fanZip512", "func(w *float32, pairs int, first, second *int32)",
 		"Each two registers of w become the elements of both that first and second name, 16 each.")
 	param("w", reg.RDI)
@@ -162,6 +230,42 @@ func zip() {
 	VMOVUPS(reg.Z4, Mem{Base: reg.RDI})
 	VMOVUPS(reg.Z5, Mem{Base: reg.RDI, Disp: 64})
 	ADDQ(I32(128), reg.RDI)
+	DECQ(reg.RCX)
+	JNZ(LabelRef("loop"))
+	VZEROUPPER()
+	RET()
+}
+
+// zip256 emits the same for AVX2: of two rows of eight columns the elements of each column
+// come to lie side by side, or of four rows of four columns those of each.
+func zip256(s fanShape) {
+	text(sprintf("fanZip256x%d", s.cols), "func(w *float32, pairs int)",
+		sprintf("Of each %d rows of %d columns of w the elements of a column come to lie side by side, those of columns 0, 1, 4 and 5 (of four: 0 and 2) in the first register.", s.each, s.cols))
+	param("w", reg.RDI)
+	param("pairs", reg.RCX)
+	Label("loop")
+	VMOVUPS(Mem{Base: reg.RDI}, reg.Y0)
+	VMOVUPS(Mem{Base: reg.RDI, Disp: 32}, reg.Y1)
+	if s.each == 4 { // rows 0 and 2 in one register, 1 and 3 in the other
+		VPERM2F128(U8(0x20), reg.Y1, reg.Y0, reg.Y2)
+		VPERM2F128(U8(0x31), reg.Y1, reg.Y0, reg.Y1)
+		VMOVAPS(reg.Y2, reg.Y0)
+	}
+	VUNPCKLPS(reg.Y1, reg.Y0, reg.Y2)
+	VUNPCKHPS(reg.Y1, reg.Y0, reg.Y3)
+	if s.each == 4 { // of each half two elements of two columns: bring the halves together
+		VEXTRACTF128(U8(1), reg.Y2, reg.X4)
+		VEXTRACTF128(U8(1), reg.Y3, reg.X5)
+		VUNPCKLPD(reg.X4, reg.X2, reg.X0)
+		VUNPCKHPD(reg.X4, reg.X2, reg.X1)
+		VUNPCKLPD(reg.X5, reg.X3, reg.X2)
+		VUNPCKHPD(reg.X5, reg.X3, reg.X3)
+		VINSERTF128(U8(1), reg.X2, reg.Y0, reg.Y2)
+		VINSERTF128(U8(1), reg.X3, reg.Y1, reg.Y3)
+	}
+	VMOVUPS(reg.Y2, Mem{Base: reg.RDI})
+	VMOVUPS(reg.Y3, Mem{Base: reg.RDI, Disp: 32})
+	ADDQ(I32(64), reg.RDI)
 	DECQ(reg.RCX)
 	JNZ(LabelRef("loop"))
 	VZEROUPPER()

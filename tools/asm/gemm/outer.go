@@ -9,17 +9,32 @@ import (
 // outers emits the kernels for sums of outer products, and for a few columns.
 func outers() {
 	avx512.zips()
+	avx2.counts()
 	for rows := 1; rows <= avx2.outerRows; rows++ {
-		outer(avx2, rows, false)
+		outer(avx2, outerShape{rows: rows, vecs: 2})
+		outer(avx2, outerShape{rows: rows, vecs: 1, edge: true})
 	}
 	for rows := 1; rows <= avx512.outerRows; rows++ {
-		outer(avx512, rows, false)
-		outer(avx512, rows, true)
+		vecs := avx512.outerVecs(rows)
+		outer(avx512, outerShape{rows: rows, vecs: vecs, edge: true})
+		outer(avx512, outerShape{rows: rows, vecs: vecs, edge: true, pairs: true})
 	}
-	for _, s := range fanShapes {
-		fan(s)
+	for _, v := range []*vector{avx512, avx2} {
+		for _, s := range v.fanShapes() {
+			fan(v, s)
+		}
 	}
-	zip()
+	zip512()
+	for _, s := range avx2.fanShapes()[:2] {
+		zip256(s)
+	}
+}
+
+// outerShape is rows of a, and registers of b for each row of it: whole ones, or up to
+// an edge.
+type outerShape struct {
+	rows, vecs  int
+	edge, pairs bool
 }
 
 // outerVecs is the width of the kernel for sums of outer products in registers,
@@ -33,14 +48,19 @@ func (v *vector) outerVecs(rows int) int {
 
 // outer emits C += alpha·a·b, the columns of a being short and the rows of b
 // long and where they lie in memory: two of these at a time, of which products
-// of bfloat16 make pairs. For as many bytes as it reads of b it fetches others,
+// of bfloat16 make pairs. (AVX2, whose registers hold 6 rows of 16 sums so, has a whole line
+// of b at a time: rows a power of two apart drive each other out of the nearest cache
+// before its other half is asked for.) For as many bytes as it reads of b it fetches others,
 // evenly among the products: in one go they would fill the buffers that wait for
 // memory, and stop everything else.
-func outer(v *vector, rows int, pairs bool) {
-	vecs := v.outerVecs(rows)
-	name, what, cols := "", "", "≤"
-	if v == avx2 {
-		cols = "="
+func outer(v *vector, s outerShape) {
+	rows, vecs, pairs := s.rows, s.vecs, s.pairs
+	name, what, cols := "", "", "="
+	switch {
+	case v == avx512:
+		cols = "≤"
+	case s.edge:
+		name, cols = "Edge", "≤"
 	}
 	if pairs {
 		name, what = "Pairs", ", both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1]"
@@ -58,11 +78,16 @@ func outer(v *vector, rows int, pairs bool) {
 	param("apart", reg.R8)
 	param("c", reg.RDI)
 	param("ldc", reg.R11)
-	var masks []reg.OpmaskPhysical
-	if v == avx512 {
-		masks = []reg.OpmaskPhysical{reg.K1, reg.K2}[:vecs]
+	first, second := v.r[:vecs], v.r[vecs:2*vecs]
+	one, order := v.r[2*vecs], v.r[2*vecs+1]
+	shared := v == avx2 // both rows of b have the same registers, one after the other
+	if shared {
+		second, one = first, v.r[vecs]
+	}
+	var masks []reg.Register
+	if s.edge {
 		param("cols", reg.R13)
-		mask512(reg.R13, reg.RBX, masks...)
+		masks = v.masksOf(reg.R13, first[0], v.r[vecs+1:2*vecs+1])
 	}
 	sum := func(i, j int) reg.VecPhysical { return v.r[len(v.r)-rows*vecs+i*vecs+j] }
 	for i := range rows {
@@ -70,14 +95,12 @@ func outer(v *vector, rows int, pairs bool) {
 			zero(sum(i, j))
 		}
 	}
-	first, second := v.r[:vecs], v.r[vecs:2*vecs]
-	one, order := v.r[2*vecs], v.r[2*vecs+1]
 	if pairs {
 		VMOVDQU64(v.zip, order)
 	}
 	load := func(m Mem, j int, z reg.VecPhysical) {
 		if len(masks) > 0 {
-			VMOVUPS_Z(m, masks[j], z)
+			loadMasked(m, masks[j], z)
 		} else {
 			VMOVUPS(m, z)
 		}
@@ -105,18 +128,21 @@ func outer(v *vector, rows int, pairs bool) {
 		}
 		ADDQ(reg.R9, reg.RSI)
 	}
+	loadSecond := func(j int) { load(Mem{Base: reg.RBX, Disp: j * v.bytes()}, j, second[j]) }
 	step := func(odd bool) {
 		for j := range vecs {
 			disp := j * v.bytes()
 			load(Mem{Base: reg.RDX, Disp: disp}, j, first[j])
-			if odd {
+			if !odd && disp%64 == 0 {
+				PREFETCHT1(Mem{Base: reg.RAX, Disp: disp})
+				PREFETCHT1(Mem{Base: reg.RAX, Index: reg.R8, Scale: 1, Disp: disp})
+			}
+			switch {
+			case shared:
+			case odd:
 				zero(second[j])
-			} else {
-				if disp%64 == 0 {
-					PREFETCHT1(Mem{Base: reg.RAX, Disp: disp})
-					PREFETCHT1(Mem{Base: reg.RAX, Index: reg.R8, Scale: 1, Disp: disp})
-				}
-				load(Mem{Base: reg.RBX, Disp: disp}, j, second[j])
+			default:
+				loadSecond(j)
 			}
 			if pairs {
 				narrowPairs(first[j], second[j], first[j])
@@ -124,9 +150,13 @@ func outer(v *vector, rows int, pairs bool) {
 			}
 		}
 		multiply(first)
-		if !pairs && !odd {
-			multiply(second)
+		if pairs || odd {
+			return
 		}
+		for j := 0; shared && j < vecs; j++ {
+			loadSecond(j)
+		}
+		multiply(second)
 	}
 	LEAQ(Mem{Base: reg.RDX, Index: reg.R10, Scale: 1}, reg.RBX)
 	LEAQ(Mem{Base: reg.R10, Index: reg.R10, Scale: 1}, reg.R12)

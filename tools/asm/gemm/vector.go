@@ -26,16 +26,17 @@ type vector struct {
 	directRows         int   // most rows of a in direct
 	outerRows          int   // most rows of a in outer
 	gridRows           int   // most rows of x in grid
+	fanRows            int   // of x in fan: as many a power of two apart as leave the nearest cache room for w
 }
 
 var (
-	avx512 = &vector{name: "512", lanes: 16, tileRows: 12, tileVecs: 2, copyVecs: []int{1, 2}, dotRows: 4, directRows: 8, outerRows: 16, gridRows: 8, r: []reg.VecPhysical{
+	avx512 = &vector{name: "512", lanes: 16, tileRows: 12, tileVecs: 2, copyVecs: []int{1, 2}, dotRows: 4, directRows: 8, outerRows: 16, gridRows: 8, fanRows: 8, r: []reg.VecPhysical{
 		reg.Z0, reg.Z1, reg.Z2, reg.Z3, reg.Z4, reg.Z5, reg.Z6, reg.Z7,
 		reg.Z8, reg.Z9, reg.Z10, reg.Z11, reg.Z12, reg.Z13, reg.Z14, reg.Z15,
 		reg.Z16, reg.Z17, reg.Z18, reg.Z19, reg.Z20, reg.Z21, reg.Z22, reg.Z23,
 		reg.Z24, reg.Z25, reg.Z26, reg.Z27, reg.Z28, reg.Z29, reg.Z30, reg.Z31,
 	}}
-	avx2 = &vector{name: "256", lanes: 8, tileRows: 6, tileVecs: 2, copyVecs: []int{2}, dotRows: 3, directRows: 6, outerRows: 12, gridRows: 4, r: []reg.VecPhysical{
+	avx2 = &vector{name: "256", lanes: 8, tileRows: 6, tileVecs: 2, copyVecs: []int{2}, dotRows: 3, directRows: 6, outerRows: 6, gridRows: 4, fanRows: 6, r: []reg.VecPhysical{
 		reg.Y0, reg.Y1, reg.Y2, reg.Y3, reg.Y4, reg.Y5, reg.Y6, reg.Y7,
 		reg.Y8, reg.Y9, reg.Y10, reg.Y11, reg.Y12, reg.Y13, reg.Y14, reg.Y15,
 	}}
@@ -61,13 +62,18 @@ func (v *vector) constants() {
 		}
 		return
 	}
-	v.iota = GLOBL("iota256", 8|16) // RODATA, NOPTR
-	for i := range 2 * v.lanes {
-		DATA(4*i, U32(uint32(i)))
-	}
+	v.counts()
 	v.upper = GLOBL("upper256", 8|16)
 	for i := range v.lanes {
 		DATA(4*i, U32(0xffff0000))
+	}
+}
+
+// counts places the numbers of lanes.
+func (v *vector) counts() {
+	v.iota = GLOBL("iota"+v.name, 8|16) // RODATA, NOPTR
+	for i := range 2 * v.lanes {
+		DATA(4*i, U32(uint32(i)))
 	}
 }
 

@@ -14,7 +14,7 @@ var amx = func() kernels {
 	k := avx512
 	k.isa = AMX
 	k.gridPanel = k.gridRows // its second-level cache is slower to bring B again
-	k.fan, k.fanZip, k.fanRows, k.fanCols = avx512Fan, avx512FanZip, 8, 48
+	k.fan, k.fanZip, k.fanRows, k.fanCols, k.fanLanes, k.fanQuarters = avx512Fan, avx512FanZip, 8, 48, 16, 3
 	k.pairs = &kernels{
 		isa: AMX, pairSize: 2, run: amxRun,
 		mr: amxRows, nr: amxCols, grain: amxRows / 2, kc: 256 + kcRank, // a panel of A in the nearest cache

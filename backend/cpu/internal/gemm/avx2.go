@@ -16,6 +16,7 @@ var avx2 = kernels{
 	fetch: fetchAhead,
 	grid:  avx2Grid, panel: avx2Panel, gridRows: 4, gridCols: avx2GridCols, gridTurn: avx2GridTurn, gridMost: 32, gridPanel: 4, fetchesLate: intel(),
 	block: avx2Block, blockRows: []int{0, 4, 4}, blockLanes: 8,
+	fan: avx2Fan, fanZip: avx2FanZip, fanRows: 6, fanCols: 16, fanLanes: 8, fanQuarters: 2,
 }
 
 var (
@@ -33,10 +34,11 @@ var (
 		F16:  {nil, direct256F16x1, direct256F16x2, direct256F16x3, direct256F16x4, direct256F16x5, direct256F16x6},
 		BF16: {nil, direct256BF16x1, direct256BF16x2, direct256BF16x3, direct256BF16x4, direct256BF16x5, direct256BF16x6},
 	}
-	avx2Outers = [...]outerAsm{nil, outer256x1, outer256x2, outer256x3, outer256x4, outer256x5, outer256x6,
-		outer256x7, outer256x8, outer256x9, outer256x10, outer256x11, outer256x12}
-	outerCols256 = []int{0, 16, 16, 16, 16, 8, 8, 8, 8, 8, 8, 8, 8}
-	avx2Blocks   = [...]blockAsm{nil, block256x1, block256x2}
+	avx2Outers     = [...]outerAsm{nil, outer256x1, outer256x2, outer256x3, outer256x4, outer256x5, outer256x6}
+	avx2OuterEdges = [...]outerAsm{nil, outerEdge256x1, outerEdge256x2, outerEdge256x3, outerEdge256x4, outerEdge256x5, outerEdge256x6}
+	outerCols256   = []int{0, 16, 16, 16, 16, 16, 16}
+	avx2Fans       = [...]fanAsm{1: fan256x4, 2: fan256x8, 3: fan256x16, 4: fan256x16}
+	avx2Blocks     = [...]blockAsm{nil, block256x1, block256x2}
 )
 
 func avx2Tile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer, ahead int) {
@@ -103,14 +105,29 @@ func avx2Direct(rows, k int, a unsafe.Pointer, arow, acol int, b unsafe.Pointer,
 }
 
 func avx2Outer(rows, k int, a unsafe.Pointer, step int, b unsafe.Pointer, ldb, ahead, apart int, c unsafe.Pointer, ldc, cols int, alpha float32) {
-	width := outerCols256[rows]
-	if cols < width {
-		portableDirect(rows, k, a, F32.Size(), step, b, F32, ldb, c, ldc, cols, alpha)
+	const edge = 8
+	if cols == outerCols256[rows] {
+		avx2Outers[rows](k, (*float32)(a), step, (*float32)(b), ldb, ahead, apart, (*float32)(c), 4*ldc, cols, alpha)
 		return
 	}
-	avx2Outers[rows](k, (*float32)(a), step, (*float32)(b), ldb, ahead, apart, (*float32)(c), 4*ldc, width, alpha)
+	for j := 0; j < cols; j += edge {
+		avx2OuterEdges[rows](k, (*float32)(a), step, (*float32)(at(b, 4*j)), ldb, ahead, apart, (*float32)(at(c, 4*j)), 4*ldc, min(edge, cols-j), alpha)
+	}
 }
 
 func avx2Block(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, ahead int, alpha float32) {
 	avx2Blocks[cols](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, ahead, alpha)
+}
+
+func avx2Fan(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, ahead int, alpha float32) {
+	avx2Fans[ceil(cols, 4)](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, cols, ahead, alpha)
+}
+
+func avx2FanZip(w unsafe.Pointer, cols, k int) {
+	switch {
+	case cols <= 4:
+		fanZip256x4((*float32)(w), ceil(k, 4))
+	case cols <= 8:
+		fanZip256x8((*float32)(w), ceil(k, 2))
+	}
 }

@@ -48,7 +48,7 @@ var (
 	outerCols512 = []int{0, 32, 32, 32, 32, 32, 32, 32, 32, 16, 16, 16, 16, 16, 16, 16, 16}
 	avx512Blocks = [...]blockAsm{nil, block512x1, block512x2, block512x3, block512x4, block512x5, block512x6, 8: block512x8}
 	blockRows512 = []int{0, 4, 4, 4, 4, 4, 4, 0, 3}
-	avx512Fans   = [...]fanAsm{1: fan512x8, 2: fan512x16, 4: fan512x32, 6: fan512x48}
+	avx512Fans   = [...]fanAsm{1: fan512x8, 2: fan512x16, 3: fan512x32, 4: fan512x32, 5: fan512x48, 6: fan512x48}
 )
 
 func avx512Tile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer, ahead int) {
@@ -109,7 +109,7 @@ func avx512Block(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ld
 }
 
 func avx512Fan(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, ahead int, alpha float32) {
-	avx512Fans[fanWidth(cols)/8](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, cols, ahead, alpha)
+	avx512Fans[ceil(cols, 8)](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, cols, ahead, alpha)
 }
 
 // fanZips says which elements of two registers of columns come to lie in the first and
@@ -127,8 +127,8 @@ var fanZips = [...][2][16]int32{
 }
 
 func avx512FanZip(w unsafe.Pointer, cols, k int) {
-	if width := fanWidth(cols); width <= 16 {
-		z := &fanZips[width/8]
-		fanZip512((*float32)(w), ceil(k*width, 32), &z[0][0], &z[1][0])
+	if eights := ceil(cols, 8); eights < len(fanZips) {
+		z := &fanZips[eights]
+		fanZip512((*float32)(w), ceil(k*8*eights, 32), &z[0][0], &z[1][0])
 	}
 }

@@ -65,10 +65,9 @@ type blocks struct {
 	tile   int // rows of A for each
 }
 
-// blocks divides so many columns. Where fan left more than a quarter of its lanes idle,
-// block is as fast.
+// blocks divides so many columns.
 func (k *kernels) blocks(cols int) blocks {
-	if k.fan != nil && 4*cols >= 3*fanWidth(cols) {
+	if k.fan != nil && cols*4 >= k.fanWidth(cols)*k.fanQuarters {
 		return blocks{k, true, cols, ceil(cols, k.fanCols), k.fanRows}
 	}
 	widest := len(k.blockRows) - 1
@@ -85,8 +84,9 @@ func (k *kernels) blocks(cols int) blocks {
 // the last.
 func (b *blocks) group(i int) (n0, n1 int) {
 	if b.fans {
-		registers := ceil(b.cols, fanLanes)
-		return i * registers / b.groups * fanLanes, min(b.cols, (i+1)*registers/b.groups*fanLanes)
+		lanes := b.kern.fanLanes
+		registers := ceil(b.cols, lanes)
+		return i * registers / b.groups * lanes, min(b.cols, (i+1)*registers/b.groups*lanes)
 	}
 	return i * b.cols / b.groups, (i + 1) * b.cols / b.groups
 }
@@ -105,21 +105,18 @@ func (b *blocks) floats(cols, k int) int {
 	case cols == 0:
 		return 0
 	case b.fans:
-		return upTo(fanWidth(cols)*k, 2*fanLanes)
+		return upTo(b.kern.fanWidth(cols)*k, 2*b.kern.fanLanes)
 	}
 	lanes := b.kern.blockLanes
 	return cols * upTo(k, lanes*b.kern.pairSize) / b.kern.pairSize
 }
 
-// fanLanes is how many columns a register holds for fan.
-const fanLanes = 16
-
 // fanWidth is how many columns lie side by side for fan, of so many.
-func fanWidth(cols int) int {
-	if cols <= fanLanes/2 {
-		return fanLanes / 2
+func (k *kernels) fanWidth(cols int) int {
+	if half := k.fanLanes / 2; cols <= half {
+		return half
 	}
-	return upTo(cols, fanLanes)
+	return upTo(cols, k.fanLanes)
 }
 
 // multiply adds to c the products of a tile of rows, lda elements apart, and so many
@@ -163,7 +160,7 @@ func (f *fewCols) packGroup(i int) {
 	row, col := p.B.steps()
 	dst := f.b[x][f.floats(n0, p.K):][:f.floats(n1-n0, p.K)]
 	if f.fans {
-		width := fanWidth(n1 - n0)
+		width := f.kern.fanWidth(n1 - n0)
 		f.k.pack(floats(dst, 0), width, at(p.B.Data, n0*col), p.B.Elem, col, row, n1-n0, p.K, 1)
 		clear(dst[width*p.K:])
 		f.kern.fanZip(floats(dst, 0), n1-n0, p.K)

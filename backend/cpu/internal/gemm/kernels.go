@@ -148,14 +148,16 @@ type kernels struct {
 
 	// fan computes c[i*ldc+j] += alpha·x[i*ldx:]·w[:,j] over k for i < fanRows and j
 	// < cols ≤ fanCols, float32 all, and fetches as block does. Element t of column j
-	// is w[t*width+j], width being what fanWidth says, with zeroes up to whole registers,
-	// of which fanZip then puts some along k side by side where there are few columns. It is
-	// faster than block where few lanes are idle and the nearest cache has ways for its
-	// rows, which may be a power of two apart, and for w beside them: a Xeon of 2024 has
-	// 12, Zen 4 8. Other instruction sets have none.
-	fan              func(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, ahead int, alpha float32)
-	fanZip           func(w unsafe.Pointer, cols, k int)
-	fanRows, fanCols int
+	// is w[t*width+j], width being what fanWidth says, with zeroes up to whole registers
+	// of fanLanes, of which fanZip then puts some along k side by side where there are few
+	// columns. It is faster than block where so many quarters of the lanes are in use and
+	// the nearest cache has ways for its rows, which may be a power of two apart, and for w
+	// beside them: for 8 rows a Xeon of 2024 has, with 12, Zen 4 with 8 has not; for 6 Zen 3
+	// has, with 8. Other instruction sets have none.
+	fan                        func(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, ahead int, alpha float32)
+	fanZip                     func(w unsafe.Pointer, cols, k int)
+	fanRows, fanCols, fanLanes int
+	fanQuarters                int
 }
 
 // kcRank is what a kc is longer than a power of two, so that the k axis of a layer,

@@ -56,7 +56,7 @@ func (e *Engine) needOf(c *Call, kern *kernels) Scratch {
 		if pair.A.Elem != F32 || pair.A.Trans {
 			widest = max(widest, min(c.M, e.k.gridRows)*padded(pair.K)+packSlack)
 		}
-		cols += padded(min(c.N, colsThin))*padded(pair.K) + 2*fanLanes
+		cols += padded(min(c.N, colsThin))*padded(pair.K) + 2*e.k.fanLanes
 		longest = max(longest, pair.K)
 		if pair.B.Elem.Quantized() {
 			wide = max(wide, e.widened(c, &pair, p.kern))

@@ -9,60 +9,60 @@ package gemm
 //go:noescape
 func outer256x1(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
+// C[1,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 8.
+//
+//go:noescape
+func outerEdge256x1(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
 // C[2,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols = 16.
 //
 //go:noescape
 func outer256x2(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[2,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 8.
+//
+//go:noescape
+func outerEdge256x2(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
 // C[3,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols = 16.
 //
 //go:noescape
 func outer256x3(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
+// C[3,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 8.
+//
+//go:noescape
+func outerEdge256x3(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
 // C[4,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols = 16.
 //
 //go:noescape
 func outer256x4(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[5,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols = 8.
+// C[4,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 8.
+//
+//go:noescape
+func outerEdge256x4(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[5,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols = 16.
 //
 //go:noescape
 func outer256x5(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[6,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols = 8.
+// C[5,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 8.
+//
+//go:noescape
+func outerEdge256x5(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+
+// C[6,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols = 16.
 //
 //go:noescape
 func outer256x6(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[7,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols = 8.
+// C[6,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 8.
 //
 //go:noescape
-func outer256x7(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
-
-// C[8,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols = 8.
-//
-//go:noescape
-func outer256x8(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
-
-// C[9,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols = 8.
-//
-//go:noescape
-func outer256x9(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
-
-// C[10,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols = 8.
-//
-//go:noescape
-func outer256x10(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
-
-// C[11,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols = 8.
-//
-//go:noescape
-func outer256x11(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
-
-// C[12,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols = 8.
-//
-//go:noescape
-func outer256x12(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
+func outerEdge256x6(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
 // C[1,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 32.
 //
@@ -224,27 +224,52 @@ func outer512x16(k int, a *float32, step int, b *float32, ldb int, ahead int, ap
 //go:noescape
 func outerPairs512x16(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// c[i·ldc+j] += alpha·sum over t of x[i·ldx+t]·w[t,j], strides of x and c in bytes, i < 8, j < cols ≤ 8; 4 elements t side by side in w, zeroes beyond k: for 8 and 16 columns as zip makes it of these rows. Fetches as much as it reads of x, from ahead bytes behind x on.
+// c[i·ldc+j] += alpha·sum over t of x[i·ldx+t]·w[t,j], strides of x and c in bytes, i < 8, j < cols ≤ 8; 4 elements t side by side in w, zeroes beyond k: where that is more than one as zip makes it of these rows. Fetches as much as it reads of x, from ahead bytes behind x on.
 //
 //go:noescape
 func fan512x8(k int, x *float32, ldx int, w *float32, c *float32, ldc int, cols int, ahead int, alpha float32)
 
-// c[i·ldc+j] += alpha·sum over t of x[i·ldx+t]·w[t,j], strides of x and c in bytes, i < 8, j < cols ≤ 16; 2 elements t side by side in w, zeroes beyond k: for 8 and 16 columns as zip makes it of these rows. Fetches as much as it reads of x, from ahead bytes behind x on.
+// c[i·ldc+j] += alpha·sum over t of x[i·ldx+t]·w[t,j], strides of x and c in bytes, i < 8, j < cols ≤ 16; 2 elements t side by side in w, zeroes beyond k: where that is more than one as zip makes it of these rows. Fetches as much as it reads of x, from ahead bytes behind x on.
 //
 //go:noescape
 func fan512x16(k int, x *float32, ldx int, w *float32, c *float32, ldc int, cols int, ahead int, alpha float32)
 
-// c[i·ldc+j] += alpha·sum over t of x[i·ldx+t]·w[t,j], strides of x and c in bytes, i < 8, j < cols ≤ 32; 1 elements t side by side in w, zeroes beyond k: for 8 and 16 columns as zip makes it of these rows. Fetches as much as it reads of x, from ahead bytes behind x on.
+// c[i·ldc+j] += alpha·sum over t of x[i·ldx+t]·w[t,j], strides of x and c in bytes, i < 8, j < cols ≤ 32; 1 elements t side by side in w, zeroes beyond k: where that is more than one as zip makes it of these rows. Fetches as much as it reads of x, from ahead bytes behind x on.
 //
 //go:noescape
 func fan512x32(k int, x *float32, ldx int, w *float32, c *float32, ldc int, cols int, ahead int, alpha float32)
 
-// c[i·ldc+j] += alpha·sum over t of x[i·ldx+t]·w[t,j], strides of x and c in bytes, i < 8, j < cols ≤ 48; 1 elements t side by side in w, zeroes beyond k: for 8 and 16 columns as zip makes it of these rows. Fetches as much as it reads of x, from ahead bytes behind x on.
+// c[i·ldc+j] += alpha·sum over t of x[i·ldx+t]·w[t,j], strides of x and c in bytes, i < 8, j < cols ≤ 48; 1 elements t side by side in w, zeroes beyond k: where that is more than one as zip makes it of these rows. Fetches as much as it reads of x, from ahead bytes behind x on.
 //
 //go:noescape
 func fan512x48(k int, x *float32, ldx int, w *float32, c *float32, ldc int, cols int, ahead int, alpha float32)
+
+// c[i·ldc+j] += alpha·sum over t of x[i·ldx+t]·w[t,j], strides of x and c in bytes, i < 6, j < cols ≤ 4; 4 elements t side by side in w, zeroes beyond k: where that is more than one as zip makes it of these rows. Fetches as much as it reads of x, from ahead bytes behind x on.
+//
+//go:noescape
+func fan256x4(k int, x *float32, ldx int, w *float32, c *float32, ldc int, cols int, ahead int, alpha float32)
+
+// c[i·ldc+j] += alpha·sum over t of x[i·ldx+t]·w[t,j], strides of x and c in bytes, i < 6, j < cols ≤ 8; 2 elements t side by side in w, zeroes beyond k: where that is more than one as zip makes it of these rows. Fetches as much as it reads of x, from ahead bytes behind x on.
+//
+//go:noescape
+func fan256x8(k int, x *float32, ldx int, w *float32, c *float32, ldc int, cols int, ahead int, alpha float32)
+
+// c[i·ldc+j] += alpha·sum over t of x[i·ldx+t]·w[t,j], strides of x and c in bytes, i < 6, j < cols ≤ 16; 1 elements t side by side in w, zeroes beyond k: where that is more than one as zip makes it of these rows. Fetches as much as it reads of x, from ahead bytes behind x on.
+//
+//go:noescape
+func fan256x16(k int, x *float32, ldx int, w *float32, c *float32, ldc int, cols int, ahead int, alpha float32)
 
 // Each two registers of w become the elements of both that first and second name, 16 each.
 //
 //go:noescape
 func fanZip512(w *float32, pairs int, first *int32, second *int32)
+
+// Of each 4 rows of 4 columns of w the elements of a column come to lie side by side, those of columns 0, 1, 4 and 5 (of four: 0 and 2) in the first register.
+//
+//go:noescape
+func fanZip256x4(w *float32, pairs int)
+
+// Of each 2 rows of 8 columns of w the elements of a column come to lie side by side, those of columns 0, 1, 4 and 5 (of four: 0 and 2) in the first register.
+//
+//go:noescape
+func fanZip256x8(w *float32, pairs int)
