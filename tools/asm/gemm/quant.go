@@ -29,18 +29,45 @@ func (b blocks) bytes() int { return b.codes + 4 }
 // whole row (Zen 4).
 const blocksAhead = 8 << 10
 
-// table loads the numbers of 4-bit codes into registers.
+// table loads the numbers of 4-bit codes into registers: as they are, or, for AVX2,
+// which finds sixteen of them by their bytes alone, first bytes, second ones and so on.
 func (b blocks) table(v *vector) []reg.VecPhysical {
 	if b == q8 {
 		return nil
 	}
 	param("code", reg.RAX)
-	n := 16 / v.lanes
-	t := v.r[len(v.r)-n:]
-	for i := range n {
-		VMOVUPS(Mem{Base: reg.RAX, Disp: i * v.bytes()}, t[i])
+	if v == avx512 {
+		t := v.r[len(v.r)-1:]
+		VMOVUPS(Mem{Base: reg.RAX}, t[0])
+		return t
+	}
+	t := v.r[len(v.r)-4:]
+	for i, z := range t {
+		VBROADCASTI128(Mem{Base: reg.RAX, Disp: 16 * i}, z)
 	}
 	return t
+}
+
+// code is what the parameter code is for v.
+func (b blocks) code(v *vector) string {
+	switch {
+	case b == q8:
+		return ""
+	case v == avx2:
+		return " code[·], whose first bytes come first, then the second ones,"
+	}
+	return " code[·]"
+}
+
+// temporaries is how many registers each works in.
+func (b blocks) temporaries(v *vector) int {
+	switch {
+	case v == avx512:
+		return 8
+	case b == q4:
+		return 6
+	}
+	return 4
 }
 
 // each emits the widening of the block at base, a register full at a time:
@@ -56,29 +83,47 @@ func (b blocks) each(v *vector, base reg.GPPhysical, table, tmp []reg.VecPhysica
 		}
 		return
 	}
+	if v == avx2 {
+		b.eachByBytes(v, base, table, tmp, use)
+		return
+	}
 	const half = quantBlock / 2
-	for i := 0; i < half; i += v.lanes {
-		if v == avx512 { // only the four lowest bits of an index count
-			low, high := tmp[2*(i/v.lanes)%len(tmp)], tmp[(2*(i/v.lanes)+1)%len(tmp)]
-			VPMOVZXBD(Mem{Base: base, Disp: i}, low)
-			VPSRLD(U8(4), low, high)
-			VPERMPS(table[0], low, low)
-			use(i, low)
-			VPERMPS(table[0], high, high)
-			use(half+i, high)
-			continue
+	for i := 0; i < half; i += v.lanes { // only the four lowest bits of an index count
+		low, high := tmp[2*(i/v.lanes)%len(tmp)], tmp[(2*(i/v.lanes)+1)%len(tmp)]
+		VPMOVZXBD(Mem{Base: base, Disp: i}, low)
+		VPSRLD(U8(4), low, high)
+		VPERMPS(table[0], low, low)
+		use(i, low)
+		VPERMPS(table[0], high, high)
+		use(half+i, high)
+	}
+}
+
+// eachByBytes is each of 4-bit codes for AVX2: of 32 codes at a time the bytes of the floats
+// are looked up one after the other, and zipped. Three shuffles make eight floats so; to
+// choose between halves of the table takes twice as many.
+func (b blocks) eachByBytes(v *vector, base reg.GPPhysical, table, tmp []reg.VecPhysical, use func(element int, w reg.VecPhysical)) {
+	codes, index, x, y, z, w := tmp[0], tmp[1], tmp[2], tmp[3], tmp[4], tmp[5]
+	VMOVDQU(v.spreadCodes, codes)
+	VPERMD(Mem{Base: base}, codes, codes) // what is zipped in the lower half of a register is every other four
+	for first := 0; first < quantBlock; first += quantBlock / 2 {
+		if first > 0 {
+			VPSRLW(U8(4), codes, codes)
 		}
-		index, w, sign := tmp[0], tmp[1], tmp[2] // three lowest bits; the fourth chooses the table
-		VPMOVZXBD(Mem{Base: base, Disp: i}, index)
-		for h, first := range []int{i, half + i} {
-			if h == 1 {
-				VPSRLD(U8(4), index, index)
-			}
-			VPSLLD(U8(28), index, sign)
-			VPERMPS(table[0], index, w)
-			VPERMPS(table[1], index, tmp[3])
-			VBLENDVPS(sign, tmp[3], w, w)
-			use(first, w)
+		VPAND(v.nibbles, codes, index)
+		VPSHUFB(index, table[0], x)
+		VPSHUFB(index, table[1], y)
+		VPUNPCKLBW(y, x, z)
+		VPUNPCKHBW(y, x, x)
+		VPSHUFB(index, table[2], y)
+		VPSHUFB(index, table[3], w)
+		VPUNPCKLBW(w, y, index)
+		VPUNPCKHBW(w, y, y)
+		for i, words := range []struct{ low, high reg.VecPhysical }{{z, index}, {x, y}} {
+			VPUNPCKLWD(words.high, words.low, w)
+			use(first+2*i*v.lanes, w)
+			VPUNPCKHWD(words.high, words.low, w)
+			use(first+(2*i+1)*v.lanes, w)
 		}
 	}
 }
@@ -107,12 +152,12 @@ func (b blocks) multiply(v *vector, base reg.GPPhysical, table, tmp []reg.VecPhy
 
 // unblock emits the widening of blocks, one behind the other.
 func unblock(v *vector, b blocks) {
-	signature, code := "func(dst *float32, src *byte, blocks int)", ""
+	signature := "func(dst *float32, src *byte, blocks int)"
 	if b == q4 {
-		signature, code = "func(dst *float32, src *byte, blocks int, code *float32)", " code[·]"
+		signature = "func(dst *float32, src *byte, blocks int, code *float32)"
 	}
 	text(sprintf("unblock%s%s", v.name, b.name), signature,
-		sprintf("dst[i] = scale ·%s of the elements of blocks > 0 blocks of %d bytes.", code, b.bytes()))
+		sprintf("dst[i] = scale ·%s of the elements of blocks > 0 blocks of %d bytes.", b.code(v), b.bytes()))
 	table := b.table(v)
 	param("dst", reg.RDI)
 	param("src", reg.RSI)
@@ -156,10 +201,7 @@ func dotBlocks(v *vector, rows int, b blocks) {
 
 	sum := func(i int) reg.VecPhysical { return v.r[i] }
 	part := func(i int) reg.VecPhysical { return v.r[rows+i] }
-	tmp := v.r[2*rows:][:4]
-	if v == avx512 {
-		tmp = v.r[2*rows:][:8]
-	}
+	tmp := v.r[2*rows:][:b.temporaries(v)]
 	row := func(base, step, step3 reg.GPPhysical, i, disp int) Mem {
 		return []Mem{
 			{Base: base, Disp: disp}, {Base: base, Index: step, Scale: 1, Disp: disp},
@@ -218,10 +260,7 @@ func deepBlocks(v *vector, b blocks) {
 	param("out", reg.RDI)
 	w := []reg.GPPhysical{reg.RBX, reg.R11, reg.R12, reg.R13}
 	ahead := reg.R8
-	sums, tmp := v.r[:deepRows], v.r[deepRows+1:][:4]
-	if v == avx512 {
-		tmp = v.r[deepRows+1:][:8]
-	}
+	sums, tmp := v.r[:deepRows], v.r[deepRows+1:][:b.temporaries(v)]
 	Label("rows")
 	param("k", reg.RCX)
 	MOVQ(reg.RSI, reg.RAX)

@@ -19,6 +19,8 @@ type vector struct {
 
 	evens, odds Mem // constant 0, 2, 4 … and 1, 3, 5 …: take two registers of words apart
 	upper       Mem // constant mask of the upper halves of words
+	nibbles     Mem // constant mask of the lower halves of bytes
+	spreadCodes Mem // constant 0, 2, 4, 6, 1, 3, 5, 7
 
 	tileRows, tileVecs int   // of a tile: rows, and columns in registers
 	copyVecs           []int // widths of copyLanes
@@ -66,6 +68,14 @@ func (v *vector) constants() {
 	v.upper = GLOBL("upper256", 8|16)
 	for i := range v.lanes {
 		DATA(4*i, U32(0xffff0000))
+	}
+	v.nibbles = GLOBL("nibbles256", 8|16)
+	for i := range v.lanes {
+		DATA(4*i, U32(0x0f0f0f0f))
+	}
+	v.spreadCodes = GLOBL("spread256", 8|16)
+	for i := range v.lanes {
+		DATA(4*i, U32(uint32(2*i%v.lanes+2*i/v.lanes)))
 	}
 }
 

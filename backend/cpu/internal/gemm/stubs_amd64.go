@@ -824,7 +824,7 @@ func dot256Q8x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float3
 //go:noescape
 func dot256Q8x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// dst[i] = scale · code[·] of the elements of blocks > 0 blocks of 36 bytes.
+// dst[i] = scale · code[·], whose first bytes come first, then the second ones, of the elements of blocks > 0 blocks of 36 bytes.
 //
 //go:noescape
 func unblock256Q4(dst *float32, src *byte, blocks int, code *float32)
