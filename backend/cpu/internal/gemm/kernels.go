@@ -56,7 +56,7 @@ type kernels struct {
 	// pack writes dst[t*width+i] = alpha·src(i,t) for i < lanes and t < k,
 	// and zero for lanes ≤ i < width, or the pairs of these; src(i,t) is the element at src +
 	// i*lane + t*step bytes, lane or step being the size of an element.
-	// width is at most mr, or a multiple of 16, or nr. Words behind the last, up to a
+	// width is at most mr, or one of fan's, or a multiple of 16, or nr. Words behind the last, up to a
 	// whole run, are zeroes. It may write up to packSlack elements past the end of dst.
 	pack func(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, alpha float32)
 
