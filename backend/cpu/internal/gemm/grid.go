@@ -40,11 +40,8 @@ const (
 
 	gridDeepPairs = 1024 // of pairs: eight rows of A stay in the nearest cache
 
-	// The same for a single row, which waits for memory alone. Zen 4 gains by
-	// fetching from further ahead; where fetchesLate, that is as for other rows,
-	// since what a task reads first is not fetched.
-	gridDeepOne  = 16384
-	gridAheadOne = 64 << 10
+	gridDeepOne  = 16384    // of a single row, which waits for memory alone
+	gridAheadOne = 64 << 10 // at most, see aheadOne
 )
 
 // The calls for which a grid is faster than what else there is, by the rows of
@@ -223,9 +220,8 @@ func (f *grid) group(p *Pair, g *gridA, n0, n1 int, s *scratch) {
 	deep, next := gridDeep, front{gridAhead, math.MaxInt} // from row first on
 	switch {
 	case f.c.M == 1:
-		if deep = gridDeepOne; !f.k.fetchesLate {
-			next.next = gridAheadOne
-		}
+		deep = gridDeepOne
+		next.next = f.aheadOne(f.cols * p.B.Stride * g.elem.Size())
 	case g.kern.pairSize == 2:
 		deep = gridDeepPairs
 	}
@@ -253,6 +249,20 @@ func (f *grid) group(p *Pair, g *gridA, n0, n1 int, s *scratch) {
 			f.multiply(p, g, k0+whole, f.k.gridTurn, b, ldb, first, n0, n1, new(front))
 		}
 	}
+}
+
+// aheadOne is how far ahead B is fetched for a single row, whose tasks read so many
+// bytes. Zen 4 gains by fetching from further ahead than other rows do. Zen 3 does so in
+// long tasks alone: what lies behind a task's end may be another core's to read. Where
+// fetchesLate it is as for other rows, since what a task reads first is not fetched.
+func (f *grid) aheadOne(task int) int {
+	switch {
+	case f.k.fetchesLate:
+		return gridAhead
+	case f.k.split == nil:
+		return min(gridAheadOne, task/8)
+	}
+	return gridAheadOne
 }
 
 // multiply adds k elements from k0 on of a pair, with b its row first of B
