@@ -152,34 +152,6 @@ func (v *vector) spread(each int, from Op, to reg.VecPhysical) {
 	}
 }
 
-// loadFew is loadMasked for no more than four lanes.
-func (v *vector) loadFew(src Mem, mask reg.Register, dst reg.VecPhysical) {
-	if m, ok := mask.(reg.VecPhysical); ok {
-		loadMasked(src, m.AsX(), dst.AsX())
-		return
-	}
-	loadMasked(src, mask, dst)
-}
-
-// masksOf are masks of n lanes, from K1 on or in the registers of masks. It works in
-// tmp, and may change n.
-func (v *vector) masksOf(n reg.GPPhysical, tmp reg.VecPhysical, masks []reg.VecPhysical) []reg.Register {
-	all := make([]reg.Register, len(masks))
-	if v == avx2 {
-		v.mask256(n, tmp, masks...)
-		for i, m := range masks {
-			all[i] = m
-		}
-		return all
-	}
-	bits := []reg.OpmaskPhysical{reg.K1, reg.K2, reg.K3}[:len(masks)]
-	mask512(n, reg.RBX, bits...)
-	for i, k := range bits {
-		all[i] = k
-	}
-	return all
-}
-
 // folds leaves in the first register of each row the sums of the elements that lie side
 // by side, those of column j in lane j.
 func (s fanShape) folds(v *vector, sum func(i, j int) reg.VecPhysical) {

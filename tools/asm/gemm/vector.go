@@ -180,6 +180,25 @@ func (v *vector) mask256(n reg.GPPhysical, tmp reg.VecPhysical, masks ...reg.Vec
 	}
 }
 
+// masksOf are masks of n lanes, from K1 on or in the registers of masks. It works in
+// tmp, and may change n.
+func (v *vector) masksOf(n reg.GPPhysical, tmp reg.VecPhysical, masks []reg.VecPhysical) []reg.Register {
+	all := make([]reg.Register, len(masks))
+	if v == avx2 {
+		v.mask256(n, tmp, masks...)
+		for i, m := range masks {
+			all[i] = m
+		}
+		return all
+	}
+	bits := []reg.OpmaskPhysical{reg.K1, reg.K2, reg.K3}[:len(masks)]
+	mask512(n, reg.RBX, bits...)
+	for i, k := range bits {
+		all[i] = k
+	}
+	return all
+}
+
 // loadMasked reads floats in the lanes of a mask, one of AVX-512 or of mask256, and
 // clears the others.
 func loadMasked(src Mem, mask, dst reg.Register) {
@@ -188,6 +207,15 @@ func loadMasked(src Mem, mask, dst reg.Register) {
 		return
 	}
 	VMASKMOVPS(src, mask, dst)
+}
+
+// loadFew is loadMasked for no more than four lanes.
+func (v *vector) loadFew(src Mem, mask reg.Register, dst reg.VecPhysical) {
+	if m, ok := mask.(reg.VecPhysical); ok {
+		loadMasked(src, m.AsX(), dst.AsX())
+		return
+	}
+	loadMasked(src, mask, dst)
 }
 
 // addMasked adds alpha times z to floats in memory, in the lanes of such a mask. It
