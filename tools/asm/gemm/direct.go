@@ -15,15 +15,21 @@ func (v *vector) directVecs(rows int) int {
 	return 2
 }
 
+// directEdge is the width of those kernels of AVX2 that have an edge.
+const directEdge = 2
+
 // direct emits C += alpha·a·b for few rows and b as it lies in memory, [k]
-// rows of up to directVecs registers.
-func direct(v *vector, rows int, e elem) {
-	vecs := v.directVecs(rows)
-	doc := sprintf("cols ≤ %d", vecs*v.lanes)
-	if v != avx512 {
-		doc = sprintf("cols = %d", vecs*v.lanes)
+// rows of up to directVecs registers, or of less than directEdge.
+func direct(v *vector, rows int, e elem, edged bool) {
+	vecs, name, relation := v.directVecs(rows), "", "="
+	switch {
+	case v == avx512:
+		relation = "≤"
+	case edged:
+		vecs, name, relation = directEdge, "Edge", "≤"
 	}
-	text(sprintf("direct%s%sx%d", v.name, e.name, rows),
+	doc := sprintf("cols %s %d", relation, vecs*v.lanes)
+	text(sprintf("direct%s%s%sx%d", name, v.name, e.name, rows),
 		"func(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc, cols int, alpha float32)",
 		sprintf("C[%d,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, %s.", rows, doc))
 	param("k", reg.RCX)
@@ -41,10 +47,15 @@ func direct(v *vector, rows int, e elem) {
 	sum := func(i, j int) reg.VecPhysical { return v.r[len(v.r)-rows*vecs+i*vecs+j] }
 	free := len(v.r) - (rows+1)*vecs
 	var masks []reg.OpmaskPhysical
-	if v == avx512 {
+	last := edge{vector: v, elem: e, n: reg.R13, lanes: reg.RBX, last: reg.R15}
+	switch {
+	case v == avx512:
 		masks = []reg.OpmaskPhysical{reg.K1, reg.K2, reg.K3, reg.K4}[:vecs]
 		param("cols", reg.R13)
 		mask512(reg.R13, reg.RBX, masks...)
+	case edged:
+		param("cols", last.n)
+		last.begin()
 	}
 	for i := range rows {
 		for j := range vecs {
@@ -56,11 +67,15 @@ func direct(v *vector, rows int, e elem) {
 	for j := range vecs {
 		b := Mem{Base: reg.RDX, Disp: j * v.lanes * e.size}
 		fetchAhead(reg.RDX, reg.R10, b.Disp)
-		if len(masks) > 0 {
+		switch {
+		case len(masks) > 0:
 			e.load(b, v.r[j], masks[j])
-		} else {
+		case !edged:
 			e.load(b, v.r[j])
 		}
+	}
+	if edged {
+		last.load(Mem{Base: reg.RDX}, v.r[vecs], v.r[:vecs]...)
 	}
 	for i := range rows {
 		z := v.r[vecs+i%min(free, 4)]
@@ -77,7 +92,11 @@ func direct(v *vector, rows int, e elem) {
 	DECQ(reg.RCX)
 	JNZ(LabelRef("loop"))
 
-	addSums(v, rows, vecs, sum, masks)
+	if edged {
+		addSums(v, rows, vecs, sum, v.masksOf(reg.R13, v.r[0], v.r[vecs:2*vecs]))
+	} else {
+		addSums(v, rows, vecs, sum, masks)
+	}
 	VZEROUPPER()
 	RET()
 }

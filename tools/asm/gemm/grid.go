@@ -54,13 +54,9 @@ func (g gridKind) step(v *vector) int {
 // none; into the first it is slower than none).
 func grid(v *vector, rows int, g gridKind) {
 	cols := v.gridCols(rows)
-	doc := "any k"
-	if v == avx2 {
-		doc = sprintf("k a multiple of %d", g.step(v))
-	}
 	text(sprintf("grid%s%sx%d", v.name, g.name, rows),
 		"func(k int, x *float32, w *byte, ldw int, c *float32, ldc, skip, ahead int, alpha float32)",
-		sprintf("c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < %d, skip ≤ j < %d, x as panel%s%s has left it; %s. What is ahead bytes behind w is fetched, as much as is read.", rows, cols, v.name, g.panel(), doc))
+		sprintf("c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < %d, skip ≤ j < %d, x as panel%s%s has left it. What is ahead bytes behind w is fetched, as much as is read.", rows, cols, v.name, g.panel()))
 	param("k", reg.RCX)
 	param("x", reg.RSI)
 	param("w", reg.RDX)
@@ -73,7 +69,7 @@ func grid(v *vector, rows int, g gridKind) {
 	}
 	param("ahead", reg.R12)
 	ADDQ(reg.RDX, reg.R12)
-	s := &gridState{vector: v, gridKind: g, rows: rows, cols: cols}
+	s := &gridState{vector: v, gridKind: g, rows: rows, cols: cols, last: &edge{vector: v, elem: g.elem, n: reg.RCX, lanes: reg.RBX, last: reg.R11}}
 	for _, z := range v.r[:rows*cols] {
 		zero(z)
 	}
@@ -95,15 +91,17 @@ func grid(v *vector, rows int, g gridKind) {
 	SUBQ(I32(int32(g.step(v))), reg.RCX)
 	JGE(LabelRef("loop"))
 	Label("rest")
+	ADDQ(I32(int32(g.step(v))), reg.RCX)
+	JZ(LabelRef("fold"))
 	if v == avx512 {
-		ADDQ(I32(int32(g.step(v))), reg.RCX)
-		JZ(LabelRef("fold"))
 		MOVQ(I32(-1), reg.RAX)
 		BZHIQ(reg.RCX, reg.RAX, reg.RAX)
 		KMOVD(reg.EAX, reg.K1)
-		s.step(true)
-		Label("fold")
+	} else {
+		s.last.begin()
 	}
+	s.step(true)
+	Label("fold")
 	s.fold()
 	VZEROUPPER()
 	RET()
@@ -125,6 +123,7 @@ type gridState struct {
 	*vector
 	gridKind
 	rows, cols int
+	last       *edge // of AVX2
 }
 
 func (s *gridState) sum(i int) []reg.VecPhysical { return s.r[i*s.cols : (i+1)*s.cols] }
@@ -145,15 +144,15 @@ func (s *gridState) row(j int) Mem {
 	return rowAt([]reg.GPPhysical{reg.RDX, reg.R11}, reg.R9, reg.R10, j, 0)
 }
 
-// step emits one turn of the loop, of as many elements as the mask K1 has bits
-// if it is the last one.
+// step emits one turn of the loop, of as many elements as the mask K1 has bits or an
+// edge has if it is the last one.
 func (s *gridState) step(last bool) {
 	const line = 64
 	for i := 0; !last && i < s.cols*s.gridKind.step(s.vector)*s.size; i += line {
 		PREFETCHT1(Mem{Base: reg.R12, Disp: i})
 	}
 	for half := range s.turn() / (s.rows * s.bytes()) {
-		if s.vector == avx2 && half == 1 {
+		if s.vector == avx2 && half == 1 && !last {
 			VMOVUPS(s.upper, s.x())
 		}
 		for j := range s.cols {
@@ -176,6 +175,10 @@ func (s *gridState) step(last bool) {
 // then the odd ones.
 func (s *gridState) load(j, half int, last bool) {
 	src, dst := s.row(j), s.wide(j)
+	if last && s.vector == avx2 {
+		s.loadEdge(src, dst, half)
+		return
+	}
 	switch {
 	case !s.split && !s.pairs && last:
 		s.elem.load(src, dst, reg.K1)
@@ -203,6 +206,22 @@ func (s *gridState) load(j, half int, last bool) {
 		VPANDD(dst, s.constant(), dst)
 	default:
 		VPANDD(src, s.constant(), dst)
+	}
+}
+
+// loadEdge is load for the last elements with AVX2.
+func (s *gridState) loadEdge(src Mem, dst reg.VecPhysical, half int) {
+	LEAQ(src, reg.RAX)
+	src = Mem{Base: reg.RAX}
+	if !s.split {
+		s.last.load(src, s.x(), dst)
+		return
+	}
+	s.last.words(src, s.x(), dst)
+	if half == 0 {
+		VPSLLD(U8(16), dst, dst)
+	} else {
+		VPAND(s.upper, dst, dst)
 	}
 }
 
@@ -246,9 +265,6 @@ func panel(v *vector, g gridKind) {
 	doc := map[string]string{
 		"Plain": "in their order", "Split": "those with even numbers before those with odd ones", "Pairs": "rounded to bfloat16",
 	}[g.panel()]
-	if v == avx2 {
-		doc += sprintf("; k a multiple of %d", g.step(v))
-	}
 	text(sprintf("panel%s%s", v.name, g.panel()), "func(dst *float32, step int, x *float32, k int)",
 		sprintf("dst[t·step:] = x[%d·t:], %d elements at a time, %s.", g.step(v), g.step(v), doc))
 	param("dst", reg.RDI)
@@ -259,10 +275,21 @@ func panel(v *vector, g gridKind) {
 		VMOVDQU64(v.evens, reg.Z30)
 		VMOVDQU64(v.odds, reg.Z31)
 	}
-	write := func(masks ...reg.OpmaskPhysical) {
-		f32.load(Mem{Base: reg.RSI}, v.r[0], masks[:min(1, len(masks))]...)
-		if g.step(v) > v.lanes {
-			f32.load(Mem{Base: reg.RSI, Disp: v.bytes()}, v.r[1], masks[min(1, len(masks)):]...)
+	x := v.r[:g.step(v)/v.lanes]
+	masks := []reg.OpmaskPhysical{reg.K1, reg.K2}[:len(x)]
+	last := edge{vector: v, elem: f32, n: reg.RCX, lanes: reg.RAX}
+	write := func(isLast bool) {
+		for j, z := range x {
+			src := Mem{Base: reg.RSI, Disp: j * v.bytes()}
+			switch {
+			case !isLast:
+				f32.load(src, z)
+			case v == avx512:
+				f32.load(src, z, masks[j])
+			}
+		}
+		if isLast && v == avx2 {
+			last.load(Mem{Base: reg.RSI}, v.r[2], x...)
 		}
 		switch {
 		case g.pairs:
@@ -284,7 +311,7 @@ func panel(v *vector, g gridKind) {
 	SUBQ(I32(int32(g.step(v))), reg.RCX)
 	JLT(LabelRef("rest"))
 	Label("loop")
-	write()
+	write(false)
 	ADDQ(I32(int32(4*g.step(v))), reg.RSI)
 	if g.split {
 		LEAQ(Mem{Base: reg.RDI, Index: reg.R8, Scale: 2}, reg.RDI)
@@ -294,13 +321,15 @@ func panel(v *vector, g gridKind) {
 	SUBQ(I32(int32(g.step(v))), reg.RCX)
 	JGE(LabelRef("loop"))
 	Label("rest")
+	ADDQ(I32(int32(g.step(v))), reg.RCX)
+	JZ(LabelRef("done"))
 	if v == avx512 {
-		ADDQ(I32(int32(g.step(v))), reg.RCX)
-		JZ(LabelRef("done"))
-		mask512(reg.RCX, reg.RAX, []reg.OpmaskPhysical{reg.K1, reg.K2}[:g.step(v)/v.lanes]...)
-		write([]reg.OpmaskPhysical{reg.K1, reg.K2}[:g.step(v)/v.lanes]...)
-		Label("done")
+		mask512(reg.RCX, reg.RAX, masks...)
+	} else {
+		last.begin()
 	}
+	write(true)
+	Label("done")
 	VZEROUPPER()
 	RET()
 }

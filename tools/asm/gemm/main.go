@@ -12,7 +12,7 @@ import (
 )
 
 func main() {
-	part := flag.String("part", "", `"outer" or "amx" for a file of outer and fan, or of the kernels for AMX, else one of the others`)
+	part := flag.String("part", "", `"outer" or "amx" for a file of outer, fan and direct, or of the kernels for AMX, else one of the others`)
 	flag.Parse()
 	ConstraintExpr("amd64,!purego")
 	switch *part {
@@ -40,13 +40,13 @@ func main() {
 			transpose(v, e)
 			copyAcross(v, e)
 			for _, vecs := range v.copyVecs {
-				copyLanes(v, e, vecs)
+				copyLanes(v, e, vecs, false)
+			}
+			for vecs := 1; v == avx2 && vecs <= v.tileVecs; vecs++ {
+				copyLanes(v, e, vecs, true)
 			}
 			for rows := 1; rows <= v.dotRows; rows++ {
 				dotRows(v, rows, e)
-			}
-			for rows := 1; rows <= v.directRows; rows++ {
-				direct(v, rows, e)
 			}
 		}
 	}

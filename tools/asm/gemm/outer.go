@@ -6,10 +6,12 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// outers emits the kernels for sums of outer products, and for a few columns.
+// outers emits the kernels that read a long operand where it lies, row after row: those
+// for sums of outer products, for a few columns and for a few rows.
 func outers() {
 	avx512.zips()
 	avx2.counts()
+	avx2.edgeMasks()
 	for rows := 1; rows <= avx2.outerRows; rows++ {
 		outer(avx2, outerShape{rows: rows, vecs: 2})
 		outer(avx2, outerShape{rows: rows, vecs: 1, edge: true})
@@ -27,6 +29,16 @@ func outers() {
 	zip512()
 	for _, s := range avx2.fanShapes()[:2] {
 		zip256(s)
+	}
+	for _, v := range []*vector{avx512, avx2} {
+		for _, e := range []elem{f32, f16, bf16} {
+			for rows := 1; rows <= v.directRows; rows++ {
+				direct(v, rows, e, false)
+				if v == avx2 {
+					direct(v, rows, e, true)
+				}
+			}
+		}
 	}
 }
 

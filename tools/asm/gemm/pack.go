@@ -14,6 +14,7 @@ func transpose(v *vector, e elem) {
 	text(sprintf("transpose%s%s", v.name, e.name),
 		"func(dst *float32, width int, src *byte, lane, rows, k int, alpha float32)",
 		sprintf("dst[t·width+4i] = alpha·src[i·lane+t·%d], strides in bytes, i < %d with zeroes from rows on, t < k.", e.size, v.lanes))
+	last := edge{vector: v, elem: e, n: reg.RCX, lanes: reg.R11, last: reg.R12}
 	param("dst", reg.RDI)
 	param("width", reg.R8)
 	param("src", reg.RSI)
@@ -23,12 +24,11 @@ func transpose(v *vector, e elem) {
 	square, alpha := transpose16, reg.VecPhysical(reg.Z31)
 	if v == avx2 {
 		square, alpha = transpose8, reg.Y15
-		ANDQ(I32(int32(-v.lanes)), reg.RCX) // the caller does the rest
 	}
 	scale := func(z reg.VecPhysical) {
 		VMULPS(alpha, z, z)
 	}
-	read := func(suffix string, mask ...reg.OpmaskPhysical) {
+	read := func(suffix string, load func(src Mem, dst reg.VecPhysical)) {
 		MOVQ(reg.RSI, reg.RAX)
 		MOVQ(reg.R10, reg.RBX)
 		for i := range v.lanes {
@@ -38,7 +38,7 @@ func transpose(v *vector, e elem) {
 			TESTQ(reg.RBX, reg.RBX)
 			JZ(LabelRef("read" + suffix))
 			fetchOn(reg.RAX)
-			e.load(Mem{Base: reg.RAX}, v.r[i], mask...)
+			load(Mem{Base: reg.RAX}, v.r[i])
 			ADDQ(reg.R9, reg.RAX)
 			DECQ(reg.RBX)
 		}
@@ -52,7 +52,7 @@ func transpose(v *vector, e elem) {
 	SUBQ(I32(int32(v.lanes)), reg.RCX)
 	JLT(LabelRef("tail"))
 	Label("loop")
-	read("")
+	read("", func(src Mem, dst reg.VecPhysical) { e.load(src, dst) })
 	out := square(v.r)
 	broadcast()
 	for t := range v.lanes {
@@ -64,22 +64,25 @@ func transpose(v *vector, e elem) {
 	SUBQ(I32(int32(v.lanes)), reg.RCX)
 	JGE(LabelRef("loop"))
 	Label("tail")
+	ADDQ(I32(int32(v.lanes)), reg.RCX)
+	JZ(LabelRef("done"))
 	if v == avx512 {
-		ADDQ(I32(int32(v.lanes)), reg.RCX)
-		JZ(LabelRef("done"))
 		mask512(reg.RCX, reg.RAX, reg.K1)
-		read("Tail", reg.K1)
-		out = square(v.r)
-		broadcast()
-		for t := range v.lanes - 1 {
-			scale(out[t])
-			VMOVUPS(out[t], Mem{Base: reg.RDI})
-			ADDQ(reg.R8, reg.RDI)
-			DECQ(reg.RCX)
-			JZ(LabelRef("done"))
-		}
-		Label("done")
+		read("Tail", func(src Mem, dst reg.VecPhysical) { e.load(src, dst, reg.K1) })
+	} else {
+		last.begin()
+		read("Tail", func(src Mem, dst reg.VecPhysical) { last.load(src, v.r[v.lanes], dst) })
 	}
+	out = square(v.r)
+	broadcast()
+	for t := range v.lanes - 1 {
+		scale(out[t])
+		VMOVUPS(out[t], Mem{Base: reg.RDI})
+		ADDQ(reg.R8, reg.RDI)
+		DECQ(reg.RCX)
+		JZ(LabelRef("done"))
+	}
+	Label("done")
 	VZEROUPPER()
 	RET()
 }
@@ -160,8 +163,12 @@ func fetchOn(base reg.GPPhysical) {
 // copyLanes emits the packing of rows across k: element (i,t) at src + size·i
 // + t·step goes to dst + t·width + 4i, times alpha, for all t < k. Each row of
 // the panel is written up to the register's end.
-func copyLanes(v *vector, e elem, vecs int) {
-	text(sprintf("copy%s%sx%d", v.name, e.name, vecs),
+func copyLanes(v *vector, e elem, vecs int, edged bool) {
+	name := ""
+	if edged {
+		name = "Edge"
+	}
+	text(sprintf("copy%s%s%sx%d", name, v.name, e.name, vecs),
 		"func(dst *float32, width int, src *byte, step, lanes, k int, alpha float32)",
 		sprintf("dst[t·width+4i] = alpha·src[%d·i+t·step], strides in bytes, i < %d with zeroes from lanes on, t < k.", e.size, vecs*v.lanes))
 	param("dst", reg.RDI)
@@ -170,9 +177,14 @@ func copyLanes(v *vector, e elem, vecs int) {
 	param("step", reg.R9)
 	param("k", reg.RCX)
 	masks := []reg.OpmaskPhysical{reg.K1, reg.K2, reg.K3, reg.K4}[:vecs]
-	if v == avx512 {
+	last := edge{vector: v, elem: e, n: reg.R10, lanes: reg.RAX, last: reg.R11}
+	switch {
+	case v == avx512:
 		param("lanes", reg.R10)
 		mask512(reg.R10, reg.RAX, masks...)
+	case edged:
+		param("lanes", last.n)
+		last.begin()
 	}
 	alpha := v.r[vecs]
 	a, _ := Param("alpha").Resolve()
@@ -180,12 +192,16 @@ func copyLanes(v *vector, e elem, vecs int) {
 	TESTQ(reg.RCX, reg.RCX)
 	JZ(LabelRef("done"))
 	Label("loop")
+	if edged {
+		last.load(Mem{Base: reg.RSI}, v.r[vecs+1], v.r[:vecs]...)
+	}
 	for j := range vecs {
 		src := Mem{Base: reg.RSI, Disp: j * v.lanes * e.size}
 		fetchAhead(reg.RSI, reg.R9, src.Disp)
-		if v == avx512 {
+		switch {
+		case v == avx512:
 			e.load(src, v.r[j], masks[j])
-		} else {
+		case !edged:
 			e.load(src, v.r[j])
 		}
 		VMULPS(alpha, v.r[j], v.r[j])

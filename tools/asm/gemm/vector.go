@@ -22,6 +22,8 @@ type vector struct {
 	nibbles     Mem // constant mask of the lower halves of bytes
 	spreadCodes Mem // constant 0, 2, 4, 6, 1, 3, 5, 7
 
+	below, single Mem // constant masks, see edge
+
 	tileRows, tileVecs int   // of a tile: rows, and columns in registers
 	copyVecs           []int // widths of copyLanes
 	dotRows            int   // most rows of x in dotRows
@@ -65,6 +67,7 @@ func (v *vector) constants() {
 		return
 	}
 	v.counts()
+	v.edgeMasks()
 	v.upper = GLOBL("upper256", 8|16)
 	for i := range v.lanes {
 		DATA(4*i, U32(0xffff0000))

@@ -14,7 +14,7 @@ var avx2 = kernels{
 	direct: avx2Direct, directRows: 6, directMost: 32,
 	outer: avx2Outer, outerCols: outerCols256,
 	fetch: fetchAhead,
-	grid:  avx2Grid, panel: avx2Panel, gridRows: 4, gridCols: avx2GridCols, gridTurn: avx2GridTurn, gridMost: 32, gridPanel: 4, fetchesLate: intel(),
+	grid:  avx2Grid, panel: avx2Panel, gridRows: 4, gridCols: avx2GridCols, gridMost: 32, gridPanel: 4, fetchesLate: intel(),
 	block: avx2Block, blockRows: []int{0, 4, 4}, blockLanes: 8,
 	fan: avx2Fan, fanZip: avx2FanZip, fanRows: 6, fanCols: 16, fanLanes: 8, fanQuarters: 2,
 }
@@ -23,8 +23,13 @@ var (
 	avx2Tiles      = [...]tileAsm{nil, tile256x1, tile256x2, tile256x3, tile256x4, tile256x5, tile256x6}
 	avx2Transposes = [...]transposeAsm{F32: transpose256F32, F16: transpose256F16, BF16: transpose256BF16}
 	avx2Copies     = [...]copyAsm{F32: copy256F32x2, F16: copy256F16x2, BF16: copy256BF16x2}
-	avx2Acrosses   = [...]acrossAsm{F32: across256F32, F16: across256F16, BF16: across256BF16}
-	avx2DotRows    = [...][4]dotsAsm{
+	avx2CopyEdges  = [...][2]copyAsm{
+		F32:  {copyEdge256F32x1, copyEdge256F32x2},
+		F16:  {copyEdge256F16x1, copyEdge256F16x2},
+		BF16: {copyEdge256BF16x1, copyEdge256BF16x2},
+	}
+	avx2Acrosses = [...]acrossAsm{F32: across256F32, F16: across256F16, BF16: across256BF16}
+	avx2DotRows  = [...][4]dotsAsm{
 		F32:  {nil, dot256F32x1, dot256F32x2, dot256F32x3},
 		F16:  {nil, dot256F16x1, dot256F16x2, dot256F16x3},
 		BF16: {nil, dot256BF16x1, dot256BF16x2, dot256BF16x3},
@@ -33,6 +38,11 @@ var (
 		F32:  {nil, direct256F32x1, direct256F32x2, direct256F32x3, direct256F32x4, direct256F32x5, direct256F32x6},
 		F16:  {nil, direct256F16x1, direct256F16x2, direct256F16x3, direct256F16x4, direct256F16x5, direct256F16x6},
 		BF16: {nil, direct256BF16x1, direct256BF16x2, direct256BF16x3, direct256BF16x4, direct256BF16x5, direct256BF16x6},
+	}
+	avx2DirectEdges = [...][7]directAsm{
+		F32:  {nil, directEdge256F32x1, directEdge256F32x2, directEdge256F32x3, directEdge256F32x4, directEdge256F32x5, directEdge256F32x6},
+		F16:  {nil, directEdge256F16x1, directEdge256F16x2, directEdge256F16x3, directEdge256F16x4, directEdge256F16x5, directEdge256F16x6},
+		BF16: {nil, directEdge256BF16x1, directEdge256BF16x2, directEdge256BF16x3, directEdge256BF16x4, directEdge256BF16x5, directEdge256BF16x6},
 	}
 	avx2Outers     = [...]outerAsm{nil, outer256x1, outer256x2, outer256x3, outer256x4, outer256x5, outer256x6}
 	avx2OuterEdges = [...]outerAsm{nil, outerEdge256x1, outerEdge256x2, outerEdge256x3, outerEdge256x4, outerEdge256x5, outerEdge256x6}
@@ -45,23 +55,27 @@ func avx2Tile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias
 	avx2Tiles[rows](k, (*float32)(a), (*float32)(b), (*float32)(c), 4*ldc, cols, add, (*float32)(bias), ahead)
 }
 
-// avx2Pack leaves to plain Go what does not fill a vector: AVX2 has no masked
-// loads of 16-bit elements.
 func avx2Pack(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, alpha float32) {
 	const vec = 8
-	switch {
-	case step == elem.Size():
+	if step == elem.Size() {
 		for i := 0; i < width; i += vec {
 			rows := max(0, min(vec, lanes-i))
 			avx2Transposes[elem]((*float32)(at(dst, 4*i)), 4*width, (*byte)(at(src, min(i, lanes-1)*lane)), lane, rows, k, alpha)
 		}
-		if done := k &^ (vec - 1); done < k {
-			portablePack(at(dst, 4*done*width), width, at(src, done*step), elem, lane, step, lanes, k-done, alpha)
+		return
+	}
+	for i := 0; i < width; i += 2 * vec {
+		to, from, n := (*float32)(at(dst, 4*i)), (*byte)(at(src, i*lane)), min(2*vec, lanes-i)
+		switch {
+		case n <= 0:
+			for t := range k {
+				clear(unsafe.Slice((*float32)(at(dst, 4*(t*width+i))), min(2*vec, width-i)))
+			}
+		case n == 2*vec:
+			avx2Copies[elem](to, 4*width, from, step, n, k, alpha)
+		default:
+			avx2CopyEdges[elem][min(1, (width-i-1)/vec)](to, 4*width, from, step, n, k, alpha)
 		}
-	case lanes == 2*vec:
-		avx2Copies[elem]((*float32)(dst), 4*width, (*byte)(src), step, lanes, k, alpha)
-	default:
-		portablePack(dst, width, src, elem, lane, step, lanes, k, alpha)
 	}
 }
 
@@ -70,20 +84,7 @@ func avx2Across(dst unsafe.Pointer, panel int, src unsafe.Pointer, elem Elem, st
 }
 
 func avx2Dots(rows, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, elem Elem, ldw, n int, out unsafe.Pointer, ldo int) {
-	const vec = 8
-	whole := k &^ (vec - 1)
-	avx2DotRows[elem][rows](whole, (*float32)(x), 4*ldx, (*byte)(w), ldw, n, (*float32)(out), 4*ldo)
-	if whole == k {
-		return
-	}
-	for i := range rows {
-		for j := range n {
-			sum := (*float32)(at(out, 4*(i*ldo+j)))
-			for t := whole; t < k; t++ {
-				*sum += *(*float32)(at(x, 4*(i*ldx+t))) * load(at(w, j*ldw+t*elem.Size()), elem)
-			}
-		}
-	}
+	avx2DotRows[elem][rows](k, (*float32)(x), 4*ldx, (*byte)(w), ldw, n, (*float32)(out), 4*ldo)
 }
 
 func avx2Short(k int, x, w unsafe.Pointer, ldw, n int, c unsafe.Pointer, alpha float32) {
@@ -91,16 +92,16 @@ func avx2Short(k int, x, w unsafe.Pointer, ldw, n int, c unsafe.Pointer, alpha f
 }
 
 func avx2Direct(rows, k int, a unsafe.Pointer, arow, acol int, b unsafe.Pointer, elem Elem, ldb int, c unsafe.Pointer, ldc, cols int, alpha float32) {
-	width := 32
+	const edge = 16
+	width, direct := 32, avx2Directs[elem][rows]
 	if rows > 2 {
 		width = 16
 	}
-	j := 0
-	for ; j+width <= cols; j += width {
-		avx2Directs[elem][rows](k, (*float32)(a), arow, acol, (*byte)(at(b, j*elem.Size())), ldb, (*float32)(at(c, 4*j)), 4*ldc, width, alpha)
-	}
-	if j < cols {
-		portableDirect(rows, k, a, arow, acol, at(b, j*elem.Size()), elem, ldb, at(c, 4*j), ldc, cols-j, alpha)
+	for j := 0; j < cols; j += width {
+		if cols-j < width {
+			width, direct = edge, avx2DirectEdges[elem][rows]
+		}
+		direct(k, (*float32)(a), arow, acol, (*byte)(at(b, j*elem.Size())), ldb, (*float32)(at(c, 4*j)), 4*ldc, min(width, cols-j), alpha)
 	}
 }
 

@@ -228,26 +228,13 @@ func (f *grid) group(p *Pair, g *gridA, n0, n1 int, s *scratch) {
 	stretch := ceil(ceil(p.K, ceil(p.K, deep)), 32) * 32 // whole turns of all kernels
 	for k0 := 0; k0 < p.K; k0 += stretch {
 		k := min(stretch, p.K-k0)
-		quantized, size, whole := p.B.Elem.Quantized(), g.elem.Size(), k
-		if f.k.gridTurn > 0 {
-			whole -= k % f.k.gridTurn
-		}
-		b, ldb := p.B.Data, p.B.Stride*size
-		if quantized {
+		b, ldb := p.B.Data, p.B.Stride*g.elem.Size()
+		if p.B.Elem.Quantized() {
 			b, ldb, next = f.widened(p, first, n1, k0, k, s), 4*padded(k), front{}
 		} else {
-			b = at(b, first*ldb+k0*size)
+			b = at(b, first*ldb+k0*g.elem.Size())
 		}
-		if whole > 0 {
-			f.multiply(p, g, k0, whole, b, ldb, first, n0, n1, &next)
-		}
-		if whole < k {
-			b = at(b, whole*size)
-			if !quantized {
-				b, ldb = f.rest(b, ldb, n1-first, (k-whole)*size, s)
-			}
-			f.multiply(p, g, k0+whole, f.k.gridTurn, b, ldb, first, n0, n1, new(front))
-		}
+		f.multiply(p, g, k0, k, b, ldb, first, n0, n1, &next)
 	}
 }
 
@@ -294,16 +281,4 @@ func (f *grid) widened(p *Pair, n0, n1, k0, k int, s *scratch) unsafe.Pointer {
 		clear(row[k:])
 	}
 	return floats(wide, 0)
-}
-
-// rest copies what is left of so many rows of B, with zeroes behind it, and
-// says how many bytes apart they are then.
-func (f *grid) rest(b unsafe.Pointer, ldb, rows, bytes int, s *scratch) (unsafe.Pointer, int) {
-	turn := f.k.gridTurn
-	rest := s.wide.take(rows * turn)[:rows*turn]
-	clear(rest)
-	for i := range rows {
-		copy(unsafe.Slice((*byte)(floats(rest, i*turn)), bytes), unsafe.Slice((*byte)(at(b, i*ldb)), bytes))
-	}
-	return floats(rest, 0), 4 * turn
 }

@@ -23,10 +23,6 @@ var (
 	}
 )
 
-// avx2GridTurn is how many elements along k the grids and panels of AVX2 take
-// at a time: it has no masked loads of 16-bit elements.
-const avx2GridTurn = 16
-
 func avx512Grid(rows, k int, x, w unsafe.Pointer, elem Elem, ldw int, c unsafe.Pointer, ldc, skip, ahead int, alpha float32) {
 	avx512Grids[elem][rows](k, (*float32)(x), (*byte)(w), ldw, (*float32)(c), 4*ldc, skip, ahead, alpha)
 }
@@ -51,19 +47,9 @@ func avx2Grid(rows, k int, x, w unsafe.Pointer, elem Elem, ldw int, c unsafe.Poi
 
 func avx2Panel(dst unsafe.Pointer, row, rows int, x unsafe.Pointer, k int, elem Elem) {
 	const vec = 32
-	whole := k &^ (avx2GridTurn - 1)
-	avx2PanelPart(at(dst, row*vec), rows*vec, x, whole, elem)
-	if whole < k {
-		var rest [avx2GridTurn]float32
-		copy(rest[:], unsafe.Slice((*float32)(at(x, 4*whole)), k-whole))
-		avx2PanelPart(at(dst, 4*rows*whole+row*vec), rows*vec, unsafe.Pointer(&rest), avx2GridTurn, elem)
-	}
-}
-
-func avx2PanelPart(dst unsafe.Pointer, step int, x unsafe.Pointer, k int, elem Elem) {
 	if elem == BF16 {
-		panel256Split((*float32)(dst), step, (*float32)(x), k)
+		panel256Split((*float32)(at(dst, row*vec)), rows*vec, (*float32)(x), k)
 		return
 	}
-	panel256Plain((*float32)(dst), step, (*float32)(x), k)
+	panel256Plain((*float32)(at(dst, row*vec)), rows*vec, (*float32)(x), k)
 }

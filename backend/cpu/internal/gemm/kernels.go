@@ -127,7 +127,6 @@ type kernels struct {
 	panel     func(dst unsafe.Pointer, row, rows int, x unsafe.Pointer, k int, elem Elem)
 	gridRows  int
 	gridCols  []int
-	gridTurn  int // k of a grid is a multiple, if not 0
 	gridMost  int // rows of A that a call of them has at most
 	gridPanel int // rows of a panel at most where one does not hold all
 

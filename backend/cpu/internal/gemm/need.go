@@ -104,7 +104,6 @@ func (e *Engine) needOf(c *Call, kern *kernels) Scratch {
 	}
 	if e.k.grid != nil {
 		s.Call = max(s.Call, cells)
-		s.Task.Wide = max(s.Task.Wide, gridGroup*e.k.gridTurn)
 		s.Task.Small = max(s.Task.Small, widest)
 	}
 	if c.N <= colsThin && e.k.block != nil {

@@ -119,65 +119,25 @@ func copy512F32x1(dst *float32, width int, src *byte, step int, lanes int, k int
 //go:noescape
 func copy512F32x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 1, j < n; any k.
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 1, j < n.
 //
 //go:noescape
 func dot512F32x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n; any k.
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n.
 //
 //go:noescape
 func dot512F32x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n; any k.
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n.
 //
 //go:noescape
 func dot512F32x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < n; any k.
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < n.
 //
 //go:noescape
 func dot512F32x4(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-
-// C[1,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
-//
-//go:noescape
-func direct512F32x1(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[2,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
-//
-//go:noescape
-func direct512F32x2(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[3,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
-//
-//go:noescape
-func direct512F32x3(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[4,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
-//
-//go:noescape
-func direct512F32x4(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[5,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
-//
-//go:noescape
-func direct512F32x5(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[6,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
-//
-//go:noescape
-func direct512F32x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[7,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
-//
-//go:noescape
-func direct512F32x7(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[8,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
-//
-//go:noescape
-func direct512F32x8(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
 // dst[t·width+4i] = alpha·src[i·lane+t·2], strides in bytes, i < 16 with zeroes from rows on, t < k.
 //
@@ -199,65 +159,25 @@ func copy512F16x1(dst *float32, width int, src *byte, step int, lanes int, k int
 //go:noescape
 func copy512F16x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 1, j < n; any k.
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 1, j < n.
 //
 //go:noescape
 func dot512F16x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n; any k.
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n.
 //
 //go:noescape
 func dot512F16x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n; any k.
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n.
 //
 //go:noescape
 func dot512F16x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < n; any k.
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < n.
 //
 //go:noescape
 func dot512F16x4(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-
-// C[1,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
-//
-//go:noescape
-func direct512F16x1(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[2,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
-//
-//go:noescape
-func direct512F16x2(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[3,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
-//
-//go:noescape
-func direct512F16x3(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[4,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
-//
-//go:noescape
-func direct512F16x4(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[5,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
-//
-//go:noescape
-func direct512F16x5(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[6,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
-//
-//go:noescape
-func direct512F16x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[7,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
-//
-//go:noescape
-func direct512F16x7(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[8,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
-//
-//go:noescape
-func direct512F16x8(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
 // dst[t·width+4i] = alpha·src[i·lane+t·2], strides in bytes, i < 16 with zeroes from rows on, t < k.
 //
@@ -279,65 +199,25 @@ func copy512BF16x1(dst *float32, width int, src *byte, step int, lanes int, k in
 //go:noescape
 func copy512BF16x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 1, j < n; any k.
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 1, j < n.
 //
 //go:noescape
 func dot512BF16x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n; any k.
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n.
 //
 //go:noescape
 func dot512BF16x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n; any k.
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n.
 //
 //go:noescape
 func dot512BF16x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < n; any k.
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < n.
 //
 //go:noescape
 func dot512BF16x4(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-
-// C[1,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
-//
-//go:noescape
-func direct512BF16x1(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[2,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
-//
-//go:noescape
-func direct512BF16x2(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[3,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
-//
-//go:noescape
-func direct512BF16x3(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[4,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
-//
-//go:noescape
-func direct512BF16x4(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[5,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
-//
-//go:noescape
-func direct512BF16x5(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[6,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
-//
-//go:noescape
-func direct512BF16x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[7,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
-//
-//go:noescape
-func direct512BF16x7(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[8,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
-//
-//go:noescape
-func direct512BF16x8(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
 // C[1,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 16.
 //
@@ -394,50 +274,30 @@ func across256F32(dst *float32, panel int, src *byte, step int, panels int, k in
 //go:noescape
 func copy256F32x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 1, j < n; k a multiple of 8.
+// dst[t·width+4i] = alpha·src[4·i+t·step], strides in bytes, i < 8 with zeroes from lanes on, t < k.
+//
+//go:noescape
+func copyEdge256F32x1(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
+
+// dst[t·width+4i] = alpha·src[4·i+t·step], strides in bytes, i < 16 with zeroes from lanes on, t < k.
+//
+//go:noescape
+func copyEdge256F32x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
+
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 1, j < n.
 //
 //go:noescape
 func dot256F32x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n; k a multiple of 8.
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n.
 //
 //go:noescape
 func dot256F32x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n; k a multiple of 8.
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n.
 //
 //go:noescape
 func dot256F32x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-
-// C[1,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 32.
-//
-//go:noescape
-func direct256F32x1(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[2,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 32.
-//
-//go:noescape
-func direct256F32x2(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[3,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
-//
-//go:noescape
-func direct256F32x3(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[4,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
-//
-//go:noescape
-func direct256F32x4(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[5,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
-//
-//go:noescape
-func direct256F32x5(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[6,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
-//
-//go:noescape
-func direct256F32x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
 // dst[t·width+4i] = alpha·src[i·lane+t·2], strides in bytes, i < 8 with zeroes from rows on, t < k.
 //
@@ -454,50 +314,30 @@ func across256F16(dst *float32, panel int, src *byte, step int, panels int, k in
 //go:noescape
 func copy256F16x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 1, j < n; k a multiple of 8.
+// dst[t·width+4i] = alpha·src[2·i+t·step], strides in bytes, i < 8 with zeroes from lanes on, t < k.
+//
+//go:noescape
+func copyEdge256F16x1(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
+
+// dst[t·width+4i] = alpha·src[2·i+t·step], strides in bytes, i < 16 with zeroes from lanes on, t < k.
+//
+//go:noescape
+func copyEdge256F16x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
+
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 1, j < n.
 //
 //go:noescape
 func dot256F16x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n; k a multiple of 8.
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n.
 //
 //go:noescape
 func dot256F16x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n; k a multiple of 8.
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n.
 //
 //go:noescape
 func dot256F16x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-
-// C[1,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 32.
-//
-//go:noescape
-func direct256F16x1(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[2,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 32.
-//
-//go:noescape
-func direct256F16x2(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[3,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
-//
-//go:noescape
-func direct256F16x3(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[4,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
-//
-//go:noescape
-func direct256F16x4(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[5,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
-//
-//go:noescape
-func direct256F16x5(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[6,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
-//
-//go:noescape
-func direct256F16x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
 // dst[t·width+4i] = alpha·src[i·lane+t·2], strides in bytes, i < 8 with zeroes from rows on, t < k.
 //
@@ -514,50 +354,30 @@ func across256BF16(dst *float32, panel int, src *byte, step int, panels int, k i
 //go:noescape
 func copy256BF16x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 1, j < n; k a multiple of 8.
+// dst[t·width+4i] = alpha·src[2·i+t·step], strides in bytes, i < 8 with zeroes from lanes on, t < k.
+//
+//go:noescape
+func copyEdge256BF16x1(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
+
+// dst[t·width+4i] = alpha·src[2·i+t·step], strides in bytes, i < 16 with zeroes from lanes on, t < k.
+//
+//go:noescape
+func copyEdge256BF16x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
+
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 1, j < n.
 //
 //go:noescape
 func dot256BF16x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n; k a multiple of 8.
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n.
 //
 //go:noescape
 func dot256BF16x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n; k a multiple of 8.
+// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n.
 //
 //go:noescape
 func dot256BF16x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
-
-// C[1,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 32.
-//
-//go:noescape
-func direct256BF16x1(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[2,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 32.
-//
-//go:noescape
-func direct256BF16x2(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[3,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
-//
-//go:noescape
-func direct256BF16x3(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[4,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
-//
-//go:noescape
-func direct256BF16x4(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[5,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
-//
-//go:noescape
-func direct256BF16x5(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
-
-// C[6,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
-//
-//go:noescape
-func direct256BF16x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
 // C[1,cols] = (C if add) + bias + a·b of pairs; ldc and ahead in bytes, cols ≤ 32.
 //
@@ -849,42 +669,42 @@ func dot256Q4x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float3
 //go:noescape
 func dot256Q4x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 1, skip ≤ j < 6, x as panel512Plain has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 1, skip ≤ j < 6, x as panel512Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid512F32x1(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 2, skip ≤ j < 6, x as panel512Plain has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 2, skip ≤ j < 6, x as panel512Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid512F32x2(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 3, skip ≤ j < 6, x as panel512Plain has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 3, skip ≤ j < 6, x as panel512Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid512F32x3(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 4, skip ≤ j < 6, x as panel512Plain has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 4, skip ≤ j < 6, x as panel512Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid512F32x4(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 5, skip ≤ j < 4, x as panel512Plain has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 5, skip ≤ j < 4, x as panel512Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid512F32x5(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 6, skip ≤ j < 4, x as panel512Plain has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 6, skip ≤ j < 4, x as panel512Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid512F32x6(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 7, skip ≤ j < 3, x as panel512Plain has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 7, skip ≤ j < 3, x as panel512Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid512F32x7(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 8, skip ≤ j < 3, x as panel512Plain has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 8, skip ≤ j < 3, x as panel512Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid512F32x8(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
@@ -894,127 +714,127 @@ func grid512F32x8(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip
 //go:noescape
 func panel512Plain(dst *float32, step int, x *float32, k int)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 1, skip ≤ j < 3, x as panel256Plain has left it; k a multiple of 8. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 1, skip ≤ j < 3, x as panel256Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid256F32x1(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 2, skip ≤ j < 3, x as panel256Plain has left it; k a multiple of 8. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 2, skip ≤ j < 3, x as panel256Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid256F32x2(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 3, skip ≤ j < 3, x as panel256Plain has left it; k a multiple of 8. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 3, skip ≤ j < 3, x as panel256Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid256F32x3(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 4, skip ≤ j < 3, x as panel256Plain has left it; k a multiple of 8. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 4, skip ≤ j < 3, x as panel256Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid256F32x4(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// dst[t·step:] = x[8·t:], 8 elements at a time, in their order; k a multiple of 8.
+// dst[t·step:] = x[8·t:], 8 elements at a time, in their order.
 //
 //go:noescape
 func panel256Plain(dst *float32, step int, x *float32, k int)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 1, skip ≤ j < 6, x as panel512Plain has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 1, skip ≤ j < 6, x as panel512Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid512F16x1(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 2, skip ≤ j < 6, x as panel512Plain has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 2, skip ≤ j < 6, x as panel512Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid512F16x2(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 3, skip ≤ j < 6, x as panel512Plain has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 3, skip ≤ j < 6, x as panel512Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid512F16x3(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 4, skip ≤ j < 6, x as panel512Plain has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 4, skip ≤ j < 6, x as panel512Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid512F16x4(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 5, skip ≤ j < 4, x as panel512Plain has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 5, skip ≤ j < 4, x as panel512Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid512F16x5(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 6, skip ≤ j < 4, x as panel512Plain has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 6, skip ≤ j < 4, x as panel512Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid512F16x6(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 7, skip ≤ j < 3, x as panel512Plain has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 7, skip ≤ j < 3, x as panel512Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid512F16x7(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 8, skip ≤ j < 3, x as panel512Plain has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 8, skip ≤ j < 3, x as panel512Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid512F16x8(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 1, skip ≤ j < 3, x as panel256Plain has left it; k a multiple of 8. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 1, skip ≤ j < 3, x as panel256Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid256F16x1(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 2, skip ≤ j < 3, x as panel256Plain has left it; k a multiple of 8. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 2, skip ≤ j < 3, x as panel256Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid256F16x2(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 3, skip ≤ j < 3, x as panel256Plain has left it; k a multiple of 8. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 3, skip ≤ j < 3, x as panel256Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid256F16x3(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 4, skip ≤ j < 3, x as panel256Plain has left it; k a multiple of 8. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 4, skip ≤ j < 3, x as panel256Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid256F16x4(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 1, skip ≤ j < 6, x as panel512Split has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 1, skip ≤ j < 6, x as panel512Split has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid512BF16x1(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 2, skip ≤ j < 6, x as panel512Split has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 2, skip ≤ j < 6, x as panel512Split has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid512BF16x2(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 3, skip ≤ j < 6, x as panel512Split has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 3, skip ≤ j < 6, x as panel512Split has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid512BF16x3(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 4, skip ≤ j < 6, x as panel512Split has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 4, skip ≤ j < 6, x as panel512Split has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid512BF16x4(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 5, skip ≤ j < 4, x as panel512Split has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 5, skip ≤ j < 4, x as panel512Split has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid512BF16x5(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 6, skip ≤ j < 4, x as panel512Split has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 6, skip ≤ j < 4, x as panel512Split has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid512BF16x6(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 7, skip ≤ j < 3, x as panel512Split has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 7, skip ≤ j < 3, x as panel512Split has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid512BF16x7(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 8, skip ≤ j < 3, x as panel512Split has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 8, skip ≤ j < 3, x as panel512Split has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid512BF16x8(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
@@ -1024,67 +844,67 @@ func grid512BF16x8(k int, x *float32, w *byte, ldw int, c *float32, ldc int, ski
 //go:noescape
 func panel512Split(dst *float32, step int, x *float32, k int)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 1, skip ≤ j < 3, x as panel256Split has left it; k a multiple of 16. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 1, skip ≤ j < 3, x as panel256Split has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid256BF16x1(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 2, skip ≤ j < 3, x as panel256Split has left it; k a multiple of 16. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 2, skip ≤ j < 3, x as panel256Split has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid256BF16x2(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 3, skip ≤ j < 3, x as panel256Split has left it; k a multiple of 16. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 3, skip ≤ j < 3, x as panel256Split has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid256BF16x3(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 4, skip ≤ j < 3, x as panel256Split has left it; k a multiple of 16. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 4, skip ≤ j < 3, x as panel256Split has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid256BF16x4(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// dst[t·step:] = x[16·t:], 16 elements at a time, those with even numbers before those with odd ones; k a multiple of 16.
+// dst[t·step:] = x[16·t:], 16 elements at a time, those with even numbers before those with odd ones.
 //
 //go:noescape
 func panel256Split(dst *float32, step int, x *float32, k int)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 1, skip ≤ j < 6, x as panel512Pairs has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 1, skip ≤ j < 6, x as panel512Pairs has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid512Pairsx1(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 2, skip ≤ j < 6, x as panel512Pairs has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 2, skip ≤ j < 6, x as panel512Pairs has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid512Pairsx2(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 3, skip ≤ j < 6, x as panel512Pairs has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 3, skip ≤ j < 6, x as panel512Pairs has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid512Pairsx3(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 4, skip ≤ j < 6, x as panel512Pairs has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 4, skip ≤ j < 6, x as panel512Pairs has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid512Pairsx4(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 5, skip ≤ j < 4, x as panel512Pairs has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 5, skip ≤ j < 4, x as panel512Pairs has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid512Pairsx5(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 6, skip ≤ j < 4, x as panel512Pairs has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 6, skip ≤ j < 4, x as panel512Pairs has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid512Pairsx6(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 7, skip ≤ j < 3, x as panel512Pairs has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 7, skip ≤ j < 3, x as panel512Pairs has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid512Pairsx7(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 8, skip ≤ j < 3, x as panel512Pairs has left it; any k. What is ahead bytes behind w is fetched, as much as is read.
+// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 8, skip ≤ j < 3, x as panel512Pairs has left it. What is ahead bytes behind w is fetched, as much as is read.
 //
 //go:noescape
 func grid512Pairsx8(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)

@@ -273,3 +273,303 @@ func fanZip256x4(w *float32, pairs int)
 //
 //go:noescape
 func fanZip256x8(w *float32, pairs int)
+
+// C[1,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
+//
+//go:noescape
+func direct512F32x1(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[2,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
+//
+//go:noescape
+func direct512F32x2(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[3,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
+//
+//go:noescape
+func direct512F32x3(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[4,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
+//
+//go:noescape
+func direct512F32x4(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[5,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
+//
+//go:noescape
+func direct512F32x5(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[6,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
+//
+//go:noescape
+func direct512F32x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[7,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
+//
+//go:noescape
+func direct512F32x7(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[8,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
+//
+//go:noescape
+func direct512F32x8(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[1,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
+//
+//go:noescape
+func direct512F16x1(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[2,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
+//
+//go:noescape
+func direct512F16x2(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[3,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
+//
+//go:noescape
+func direct512F16x3(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[4,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
+//
+//go:noescape
+func direct512F16x4(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[5,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
+//
+//go:noescape
+func direct512F16x5(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[6,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
+//
+//go:noescape
+func direct512F16x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[7,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
+//
+//go:noescape
+func direct512F16x7(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[8,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
+//
+//go:noescape
+func direct512F16x8(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[1,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
+//
+//go:noescape
+func direct512BF16x1(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[2,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
+//
+//go:noescape
+func direct512BF16x2(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[3,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
+//
+//go:noescape
+func direct512BF16x3(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[4,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
+//
+//go:noescape
+func direct512BF16x4(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[5,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
+//
+//go:noescape
+func direct512BF16x5(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[6,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
+//
+//go:noescape
+func direct512BF16x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[7,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
+//
+//go:noescape
+func direct512BF16x7(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[8,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
+//
+//go:noescape
+func direct512BF16x8(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[1,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 32.
+//
+//go:noescape
+func direct256F32x1(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[1,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func directEdge256F32x1(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[2,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 32.
+//
+//go:noescape
+func direct256F32x2(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[2,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func directEdge256F32x2(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[3,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
+//
+//go:noescape
+func direct256F32x3(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[3,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func directEdge256F32x3(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[4,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
+//
+//go:noescape
+func direct256F32x4(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[4,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func directEdge256F32x4(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[5,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
+//
+//go:noescape
+func direct256F32x5(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[5,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func directEdge256F32x5(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[6,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
+//
+//go:noescape
+func direct256F32x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[6,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func directEdge256F32x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[1,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 32.
+//
+//go:noescape
+func direct256F16x1(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[1,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func directEdge256F16x1(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[2,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 32.
+//
+//go:noescape
+func direct256F16x2(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[2,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func directEdge256F16x2(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[3,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
+//
+//go:noescape
+func direct256F16x3(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[3,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func directEdge256F16x3(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[4,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
+//
+//go:noescape
+func direct256F16x4(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[4,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func directEdge256F16x4(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[5,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
+//
+//go:noescape
+func direct256F16x5(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[5,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func directEdge256F16x5(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[6,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
+//
+//go:noescape
+func direct256F16x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[6,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func directEdge256F16x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[1,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 32.
+//
+//go:noescape
+func direct256BF16x1(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[1,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func directEdge256BF16x1(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[2,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 32.
+//
+//go:noescape
+func direct256BF16x2(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[2,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func directEdge256BF16x2(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[3,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
+//
+//go:noescape
+func direct256BF16x3(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[3,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func directEdge256BF16x3(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[4,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
+//
+//go:noescape
+func direct256BF16x4(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[4,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func directEdge256BF16x4(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[5,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
+//
+//go:noescape
+func direct256BF16x5(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[5,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func directEdge256BF16x5(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[6,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
+//
+//go:noescape
+func direct256BF16x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
+
+// C[6,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
+//
+//go:noescape
+func directEdge256BF16x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
