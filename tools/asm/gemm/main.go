@@ -29,6 +29,9 @@ func main() {
 		v.constants()
 		for rows := 1; rows <= v.tileRows; rows++ {
 			tile(v, rows, v.tileVecs, false)
+			if v == avx2 {
+				tilesBeside(v, rows, v.tileVecs)
+			}
 		}
 		for cols := 1; cols <= v.blockCols(); cols++ {
 			dotBlock(v, cols, false)

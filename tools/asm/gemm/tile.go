@@ -50,6 +50,43 @@ func tile(v *vector, rows, vecs int, pairs bool) {
 	t.storeEdge()
 }
 
+// tilesBeside emits tile for whole ones side by side, without a bias: after each of them
+// its caller would find in the second-level cache what it needs for the next one.
+func tilesBeside(v *vector, rows, vecs int) {
+	text(sprintf("tiles%sx%d", v.name, rows),
+		"func(k int, a, b *float32, panel int, c *float32, ldc, tiles int, add bool, ahead int)",
+		sprintf("C[%d,%d·tiles] = (C if add) + a·b, panels of b panel bytes apart, tiles > 0; ldc and ahead in bytes.", rows, vecs*v.lanes))
+	t := &tileState{vector: v, rows: rows, vecs: vecs}
+	b, left := reg.R15, reg.R14
+	param("b", b)
+	param("c", reg.RDI)
+	param("ldc", reg.R8)
+	param("tiles", left)
+	Label("next")
+	param("k", reg.RCX)
+	param("a", reg.RSI)
+	MOVQ(b, reg.RDX)
+	for i := range rows {
+		for j := range vecs {
+			zero(t.sum(i, j))
+		}
+	}
+	t.loop()
+	Load(Param("add"), reg.RAX)
+	TESTB(U8(1), reg.AL)
+	JZ(LabelRef("store"))
+	t.each(func(m Mem, z reg.VecPhysical) { VADDPS(m, z, z) })
+	Label("store")
+	t.each(func(m Mem, z reg.VecPhysical) { VMOVUPS(z, m) })
+	ADDQ(I32(int32(vecs*v.bytes())), reg.RDI)
+	p, _ := Param("panel").Resolve()
+	ADDQ(p.Addr, b)
+	DECQ(left)
+	JNZ(LabelRef("next"))
+	VZEROUPPER()
+	RET()
+}
+
 // tileState names the registers of a tile.
 type tileState struct {
 	*vector
@@ -150,6 +187,19 @@ func (t *tileState) loop() {
 func (t *tileState) late() int {
 	const cycles = 1536
 	return cycles / (4 * t.rows * t.vecs)
+}
+
+// each emits something for each register of C and its sum.
+func (t *tileState) each(do func(m Mem, z reg.VecPhysical)) {
+	MOVQ(reg.RDI, reg.RSI)
+	for i := range t.rows {
+		for j := range t.vecs {
+			do(Mem{Base: reg.RSI, Disp: j * t.bytes()}, t.sum(i, j))
+		}
+		if i < t.rows-1 {
+			ADDQ(reg.R8, reg.RSI)
+		}
+	}
 }
 
 // store adds C and bias to the sums and writes them.

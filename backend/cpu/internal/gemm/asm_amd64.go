@@ -7,6 +7,7 @@ import "unsafe"
 // The signatures of the generated kernels; strides are in bytes.
 type (
 	tileAsm        = func(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32, ahead int)
+	tilesAsm       = func(k int, a, b *float32, panel int, c *float32, ldc, tiles int, add bool, ahead int)
 	transposeAsm   = func(dst *float32, width int, src *byte, lane, rows, k int, alpha float32)
 	copyAsm        = func(dst *float32, width int, src *byte, step, lanes, k int, alpha float32)
 	acrossAsm      = func(dst *float32, panel int, src *byte, step, panels, k int)

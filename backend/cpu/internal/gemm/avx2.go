@@ -7,7 +7,7 @@ import "unsafe"
 var avx2 = kernels{
 	isa: AVX2, pairSize: 1,
 	mr: 6, nr: 16, grain: 1, kc: 512 + kcRank,
-	tile: avx2Tile,
+	tile: avx2Tile, tiles: avx2TilesBeside,
 	pack: avx2Pack, across: avx2Across,
 	dots: avx2Dots, dotRows: 3, short: avx2Short,
 	unblock: avx2Unblock, dotBlocks: avx2DotBlocks, deepBlocks: avx2DeepBlocks,
@@ -21,6 +21,7 @@ var avx2 = kernels{
 
 var (
 	avx2Tiles      = [...]tileAsm{nil, tile256x1, tile256x2, tile256x3, tile256x4, tile256x5, tile256x6}
+	avx2TileRows   = [...]tilesAsm{nil, tiles256x1, tiles256x2, tiles256x3, tiles256x4, tiles256x5, tiles256x6}
 	avx2Transposes = [...]transposeAsm{F32: transpose256F32, F16: transpose256F16, BF16: transpose256BF16}
 	avx2Copies     = [...]copyAsm{F32: copy256F32x2, F16: copy256F16x2, BF16: copy256BF16x2}
 	avx2CopyEdges  = [...][2]copyAsm{
@@ -53,6 +54,10 @@ var (
 
 func avx2Tile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer, ahead int) {
 	avx2Tiles[rows](k, (*float32)(a), (*float32)(b), (*float32)(c), 4*ldc, cols, add, (*float32)(bias), ahead)
+}
+
+func avx2TilesBeside(rows, k int, a, b unsafe.Pointer, panel int, c unsafe.Pointer, ldc, tiles int, add bool, ahead int) {
+	avx2TileRows[rows](k, (*float32)(a), (*float32)(b), 4*panel, (*float32)(c), 4*ldc, tiles, add, ahead)
 }
 
 func avx2Pack(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, alpha float32) {

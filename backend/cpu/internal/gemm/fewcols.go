@@ -50,7 +50,7 @@ func (k *kernels) blockMost(rounds bool) int {
 	switch {
 	case k.block == nil:
 		return 0
-	case rounds && k.pairs.tiles != nil:
+	case rounds && k.pairs.inTiles():
 		return colsTile
 	}
 	return colsThin

@@ -97,7 +97,7 @@ func (j *job) way() way {
 	case j.k.takes(c, j.e.Rounds()):
 		return &j.grid
 	case c.deepens():
-		if j.e.Rounds() && j.k.pairs.tiles != nil && c.M > rowsFew {
+		if j.e.Rounds() && j.k.pairs.inTiles() && c.M > rowsFew {
 			return &j.packed // by tiles, which is faster, packing and all
 		}
 		return &j.deep

@@ -44,7 +44,7 @@ type kernels struct {
 	tile func(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer, ahead int)
 
 	// tiles is tile for so many whole ones side by side, without a bias; the panels
-	// of b are panel elements apart. Other instruction sets have none.
+	// of b are panel elements apart. Instruction sets that gain nothing by it have none.
 	tiles func(rows, k int, a, b unsafe.Pointer, panel int, c unsafe.Pointer, ldc, tiles int, add bool, ahead int)
 
 	turned *turnKernels // nil where there are no tiles
@@ -158,6 +158,9 @@ type kernels struct {
 	fanRows, fanCols, fanLanes int
 	fanQuarters                int
 }
+
+// inTiles reports whether products are those of AMX, of tiles of bfloat16 as they are.
+func (k *kernels) inTiles() bool { return k.turned != nil && k.pieces == 0 }
 
 // kcRank is what a kc is longer than a power of two, so that the k axis of a layer,
 // often such a power, is not divided once more for the rank of an adapter.

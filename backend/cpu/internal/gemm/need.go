@@ -71,7 +71,7 @@ func (e *Engine) needOf(c *Call, kern *kernels) Scratch {
 		}
 	}
 	block := blockCols
-	if kern.tiles != nil && transposed {
+	if kern.inTiles() && transposed {
 		block = thinCols
 	}
 	s := Scratch{

@@ -68,7 +68,7 @@ func (p *packed) bind(j *job) {
 // run computes the call.
 func (p *packed) run() {
 	p.kern = p.job.k.panelKernels(p.c, p.e.Rounds())
-	p.thin = p.kern.tiles != nil && p.c.deepens()
+	p.thin = p.kern.inTiles() && p.c.deepens()
 	p.layOut()
 	p.packDowns()
 	most := max(p.kern.mr, p.e.packed/p.kern.panelFloats(p.depth)/p.kern.mr*p.kern.mr)
@@ -258,50 +258,64 @@ func (p *packed) tiles(i int) {
 func (p *packed) multiply(b []float32, step, k0, k, n0, n1, first, last int) {
 	const fewPanels, fits = 8, 256 << 10
 	c, nr := p.c, p.kern.nr
-	add := c.Accumulate || k0 > 0
-	tile := func(n, col, ahead int) {
-		a, r0, r1 := p.panel(n)
+	add, whole := c.Accumulate || k0 > 0, max(0, min(k, p.whole-k0))
+	tile := func(s band, col, ahead int) {
 		bias := unsafe.Pointer(nil)
 		if k0 == 0 {
 			bias = c.biasAt(col)
 		}
-		from, to, cols := floats(b, (col-n0)*step), floats(c.C, (p.row0+r0)*c.LDC+col), min(nr, n1-col)
-		panel := floats(a, p.kern.panelFloats(k0)*(r1-r0))
+		from, to, cols := floats(b, (col-n0)*step), at(s.c, (col-n0)*F32.Size()), min(nr, n1-col)
 		if p.kern.pieces > 0 {
-			whole := max(0, min(k, p.whole-k0))
-			p.kern.pieceTile(r1-r0, whole, k-whole, panel, from, to, c.LDC, cols, add, bias, ahead)
+			p.kern.pieceTile(s.rows, whole, k-whole, s.a, from, to, c.LDC, cols, add, bias, ahead)
 			return
 		}
-		p.kern.tile(r1-r0, k, panel, from, to, c.LDC, cols, add, bias, ahead)
+		p.kern.tile(s.rows, k, s.a, from, to, c.LDC, cols, add, bias, ahead)
+	}
+	finish := func(first, last band) {
+		if k0+k == p.depth {
+			c.finish(first.row, last.row+last.rows, n0, n1)
+		}
 	}
 	if last-first <= fewPanels && step*(n1-n0) > fits {
+		var few [fewPanels]band
+		bands := few[:last-first]
+		for i := range bands {
+			bands[i] = p.band(first+i, k0, n0)
+		}
 		for col := n0; col < n1; col += nr {
-			for n := first; n < last; n++ {
-				tile(n, col, 0)
+			for _, s := range bands {
+				tile(s, col, 0)
 			}
 		}
-		if k0+k == p.depth {
-			_, _, r1 := p.panel(last - 1)
-			c.finish(p.row0+p.panelRow(first), p.row0+r1, n0, n1)
-		}
+		finish(bands[0], bands[len(bands)-1])
 		return
 	}
 	for n := first; n < last; n++ {
-		_, r0, r1 := p.panel(n)
-		next := 4 * ((r1-r0)*p.kern.panelFloats(p.depth) + packSlack + 1)
-		col := n0
-		if whole := (n1 - n0) / nr; whole > 0 && p.kern.tiles != nil && (k0 > 0 || c.Bias == nil) {
-			a, r0, r1 := p.panel(n)
-			p.kern.tiles(r1-r0, k, floats(a, p.kern.panelFloats(k0)*(r1-r0)), floats(b, 0), step*nr, floats(c.C, (p.row0+r0)*c.LDC+n0), c.LDC, whole, add, next)
-			col += whole * nr
+		s, col := p.band(n, k0, n0), n0
+		next := 4 * (s.rows*p.kern.panelFloats(p.depth) + packSlack + 1)
+		if tiles := (n1 - n0) / nr; tiles > 0 && p.kern.tiles != nil && (k0 > 0 || c.Bias == nil) {
+			p.kern.tiles(s.rows, k, s.a, floats(b, 0), step*nr, s.c, c.LDC, tiles, add, next)
+			col += tiles * nr
 		}
 		for ; col < n1; col += nr {
-			tile(n, col, next)
+			tile(s, col, next)
 		}
-		if k0+k == p.depth {
-			c.finish(p.row0+r0, p.row0+r1, n0, n1)
-		}
+		finish(s, s)
 	}
+}
+
+// band is what the tiles of a panel of A have in common: its rows of C, its elements
+// from a stretch of k on, and these rows from a column on.
+type band struct {
+	row, rows int
+	a, c      unsafe.Pointer
+}
+
+// band is panel i from word k0 of the k axis and column n0 of C on.
+func (p *packed) band(i, k0, n0 int) band {
+	a, r0, r1 := p.panel(i)
+	row := p.row0 + r0
+	return band{row, r1 - r0, floats(a, p.kern.panelFloats(k0)*(r1-r0)), floats(p.c.C, row*p.c.LDC+n0)}
 }
 
 // packCols packs columns [n0,n1) of B for k words of the k axis from k0, into

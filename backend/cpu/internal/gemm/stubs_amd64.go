@@ -224,30 +224,60 @@ func dot512BF16x4(k int, x *float32, ldx int, w *byte, ldw int, n int, out *floa
 //go:noescape
 func tile256x1(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
+// C[1,16·tiles] = (C if add) + a·b, panels of b panel bytes apart, tiles > 0; ldc and ahead in bytes.
+//
+//go:noescape
+func tiles256x1(k int, a *float32, b *float32, panel int, c *float32, ldc int, tiles int, add bool, ahead int)
+
 // C[2,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 16.
 //
 //go:noescape
 func tile256x2(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
+
+// C[2,16·tiles] = (C if add) + a·b, panels of b panel bytes apart, tiles > 0; ldc and ahead in bytes.
+//
+//go:noescape
+func tiles256x2(k int, a *float32, b *float32, panel int, c *float32, ldc int, tiles int, add bool, ahead int)
 
 // C[3,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 16.
 //
 //go:noescape
 func tile256x3(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
+// C[3,16·tiles] = (C if add) + a·b, panels of b panel bytes apart, tiles > 0; ldc and ahead in bytes.
+//
+//go:noescape
+func tiles256x3(k int, a *float32, b *float32, panel int, c *float32, ldc int, tiles int, add bool, ahead int)
+
 // C[4,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 16.
 //
 //go:noescape
 func tile256x4(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
+
+// C[4,16·tiles] = (C if add) + a·b, panels of b panel bytes apart, tiles > 0; ldc and ahead in bytes.
+//
+//go:noescape
+func tiles256x4(k int, a *float32, b *float32, panel int, c *float32, ldc int, tiles int, add bool, ahead int)
 
 // C[5,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 16.
 //
 //go:noescape
 func tile256x5(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
+// C[5,16·tiles] = (C if add) + a·b, panels of b panel bytes apart, tiles > 0; ldc and ahead in bytes.
+//
+//go:noescape
+func tiles256x5(k int, a *float32, b *float32, panel int, c *float32, ldc int, tiles int, add bool, ahead int)
+
 // C[6,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 16.
 //
 //go:noescape
 func tile256x6(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
+
+// C[6,16·tiles] = (C if add) + a·b, panels of b panel bytes apart, tiles > 0; ldc and ahead in bytes.
+//
+//go:noescape
+func tiles256x6(k int, a *float32, b *float32, panel int, c *float32, ldc int, tiles int, add bool, ahead int)
 
 // c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 1; element t of w[j] is w[t/8][j][t%8], zeroes beyond k; fetches as much as it reads of x, from ahead bytes behind x on.
 //
