@@ -78,3 +78,14 @@ func quadLane(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, step
 		*(*uint64)(at(dst, 2*t*width)) = quad
 	}
 }
+
+// load is the element of the given type at p.
+func load(p unsafe.Pointer, elem Elem) float32 {
+	switch elem {
+	case BF16:
+		return tensor.BF16ToFloat32(*(*uint16)(p))
+	case F16:
+		return tensor.F16ToFloat32(*(*uint16)(p))
+	}
+	return *(*float32)(p)
+}
