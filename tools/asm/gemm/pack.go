@@ -9,7 +9,8 @@ import (
 // transpose emits the packing of rows along k into panels across k: element
 // (i,t) at src + i·lane + t·size goes to dst + t·width + 4i, times alpha.
 // Lanes from rows up to the register's are zeroes. It takes squares of
-// lanes × lanes elements through the registers.
+// lanes × lanes elements through the registers, with AVX2 pairs of bfloat16 as elements:
+// a shift or a mask makes floats of them behind the shuffles, which are half as many so.
 func transpose(v *vector, e elem) {
 	text(sprintf("transpose%s%s", v.name, e.name),
 		"func(dst *float32, width int, src *byte, lane, rows, k int, alpha float32)",
@@ -25,8 +26,17 @@ func transpose(v *vector, e elem) {
 	if v == avx2 {
 		square, alpha = transpose8, reg.Y15
 	}
-	scale := func(z reg.VecPhysical) {
-		VMULPS(alpha, z, z)
+	pairs := v == avx2 && e == bf16
+	turn := v.lanes // elements along k of a square
+	load := func(src Mem, dst reg.VecPhysical) { e.load(src, dst) }
+	loadTail := func(src Mem, dst reg.VecPhysical) { last.load(src, v.r[v.lanes], dst) }
+	switch {
+	case v == avx512:
+		loadTail = func(src Mem, dst reg.VecPhysical) { e.load(src, dst, reg.K1) }
+	case pairs:
+		turn *= 2
+		load = func(src Mem, dst reg.VecPhysical) { VMOVUPS(src, dst) }
+		loadTail = func(src Mem, dst reg.VecPhysical) { last.words(src, v.r[v.lanes], dst) }
 	}
 	read := func(suffix string, load func(src Mem, dst reg.VecPhysical)) {
 		MOVQ(reg.RSI, reg.RAX)
@@ -44,44 +54,48 @@ func transpose(v *vector, e elem) {
 		}
 		Label("read" + suffix)
 	}
-	broadcast := func() {
+	write := func(columns int, between func()) {
+		out := square(v.r)
 		a, _ := Param("alpha").Resolve()
 		VBROADCASTSS(a.Addr, alpha)
+		for t := range columns {
+			z := out[t/(turn/v.lanes)]
+			if pairs {
+				z = v.r[len(v.r)-2]
+				if t%2 == 0 {
+					VPSLLD(U8(16), out[t/2], z)
+				} else {
+					VPAND(v.upper, out[t/2], z)
+				}
+			}
+			VMULPS(alpha, z, z)
+			VMOVUPS(z, Mem{Base: reg.RDI})
+			ADDQ(reg.R8, reg.RDI)
+			between()
+		}
 	}
 
-	SUBQ(I32(int32(v.lanes)), reg.RCX)
+	SUBQ(I32(int32(turn)), reg.RCX)
 	JLT(LabelRef("tail"))
 	Label("loop")
-	read("", func(src Mem, dst reg.VecPhysical) { e.load(src, dst) })
-	out := square(v.r)
-	broadcast()
-	for t := range v.lanes {
-		scale(out[t])
-		VMOVUPS(out[t], Mem{Base: reg.RDI})
-		ADDQ(reg.R8, reg.RDI)
-	}
-	ADDQ(I32(int32(v.lanes*e.size)), reg.RSI)
-	SUBQ(I32(int32(v.lanes)), reg.RCX)
+	read("", load)
+	write(turn, func() {})
+	ADDQ(I32(int32(turn*e.size)), reg.RSI)
+	SUBQ(I32(int32(turn)), reg.RCX)
 	JGE(LabelRef("loop"))
 	Label("tail")
-	ADDQ(I32(int32(v.lanes)), reg.RCX)
+	ADDQ(I32(int32(turn)), reg.RCX)
 	JZ(LabelRef("done"))
 	if v == avx512 {
 		mask512(reg.RCX, reg.RAX, reg.K1)
-		read("Tail", func(src Mem, dst reg.VecPhysical) { e.load(src, dst, reg.K1) })
 	} else {
 		last.begin()
-		read("Tail", func(src Mem, dst reg.VecPhysical) { last.load(src, v.r[v.lanes], dst) })
 	}
-	out = square(v.r)
-	broadcast()
-	for t := range v.lanes - 1 {
-		scale(out[t])
-		VMOVUPS(out[t], Mem{Base: reg.RDI})
-		ADDQ(reg.R8, reg.RDI)
+	read("Tail", loadTail)
+	write(turn-1, func() {
 		DECQ(reg.RCX)
 		JZ(LabelRef("done"))
-	}
+	})
 	Label("done")
 	VZEROUPPER()
 	RET()

@@ -14419,7 +14419,7 @@ TEXT ·transpose256BF16(SB), NOSPLIT, $0-52
 	MOVQ lane+24(FP), R9
 	MOVQ rows+32(FP), R10
 	MOVQ k+40(FP), CX
-	SUBQ $+8, CX
+	SUBQ $+16, CX
 	JLT  tail
 
 loop:
@@ -14436,57 +14436,49 @@ loop:
 	TESTQ      BX, BX
 	JZ         read
 	PREFETCHT1 256(AX)
-	VPMOVZXWD  (AX), Y0
-	VPSLLD     $0x10, Y0, Y0
+	VMOVUPS    (AX), Y0
 	ADDQ       R9, AX
 	DECQ       BX
 	TESTQ      BX, BX
 	JZ         read
 	PREFETCHT1 256(AX)
-	VPMOVZXWD  (AX), Y1
-	VPSLLD     $0x10, Y1, Y1
+	VMOVUPS    (AX), Y1
 	ADDQ       R9, AX
 	DECQ       BX
 	TESTQ      BX, BX
 	JZ         read
 	PREFETCHT1 256(AX)
-	VPMOVZXWD  (AX), Y2
-	VPSLLD     $0x10, Y2, Y2
+	VMOVUPS    (AX), Y2
 	ADDQ       R9, AX
 	DECQ       BX
 	TESTQ      BX, BX
 	JZ         read
 	PREFETCHT1 256(AX)
-	VPMOVZXWD  (AX), Y3
-	VPSLLD     $0x10, Y3, Y3
+	VMOVUPS    (AX), Y3
 	ADDQ       R9, AX
 	DECQ       BX
 	TESTQ      BX, BX
 	JZ         read
 	PREFETCHT1 256(AX)
-	VPMOVZXWD  (AX), Y4
-	VPSLLD     $0x10, Y4, Y4
+	VMOVUPS    (AX), Y4
 	ADDQ       R9, AX
 	DECQ       BX
 	TESTQ      BX, BX
 	JZ         read
 	PREFETCHT1 256(AX)
-	VPMOVZXWD  (AX), Y5
-	VPSLLD     $0x10, Y5, Y5
+	VMOVUPS    (AX), Y5
 	ADDQ       R9, AX
 	DECQ       BX
 	TESTQ      BX, BX
 	JZ         read
 	PREFETCHT1 256(AX)
-	VPMOVZXWD  (AX), Y6
-	VPSLLD     $0x10, Y6, Y6
+	VMOVUPS    (AX), Y6
 	ADDQ       R9, AX
 	DECQ       BX
 	TESTQ      BX, BX
 	JZ         read
 	PREFETCHT1 256(AX)
-	VPMOVZXWD  (AX), Y7
-	VPSLLD     $0x10, Y7, Y7
+	VMOVUPS    (AX), Y7
 	ADDQ       R9, AX
 	DECQ       BX
 
@@ -14516,36 +14508,76 @@ read:
 	VPERM2F128   $0x20, Y7, Y3, Y11
 	VPERM2F128   $0x31, Y7, Y3, Y3
 	VBROADCASTSS alpha+48(FP), Y15
-	VMULPS       Y15, Y8, Y8
-	VMOVUPS      Y8, (DI)
+	VPSLLD       $0x10, Y8, Y14
+	VMULPS       Y15, Y14, Y14
+	VMOVUPS      Y14, (DI)
 	ADDQ         R8, DI
-	VMULPS       Y15, Y9, Y9
-	VMOVUPS      Y9, (DI)
+	VPAND        upper256<>+0(SB), Y8, Y14
+	VMULPS       Y15, Y14, Y14
+	VMOVUPS      Y14, (DI)
 	ADDQ         R8, DI
-	VMULPS       Y15, Y10, Y10
-	VMOVUPS      Y10, (DI)
+	VPSLLD       $0x10, Y9, Y14
+	VMULPS       Y15, Y14, Y14
+	VMOVUPS      Y14, (DI)
 	ADDQ         R8, DI
-	VMULPS       Y15, Y11, Y11
-	VMOVUPS      Y11, (DI)
+	VPAND        upper256<>+0(SB), Y9, Y14
+	VMULPS       Y15, Y14, Y14
+	VMOVUPS      Y14, (DI)
 	ADDQ         R8, DI
-	VMULPS       Y15, Y0, Y0
-	VMOVUPS      Y0, (DI)
+	VPSLLD       $0x10, Y10, Y14
+	VMULPS       Y15, Y14, Y14
+	VMOVUPS      Y14, (DI)
 	ADDQ         R8, DI
-	VMULPS       Y15, Y1, Y1
-	VMOVUPS      Y1, (DI)
+	VPAND        upper256<>+0(SB), Y10, Y14
+	VMULPS       Y15, Y14, Y14
+	VMOVUPS      Y14, (DI)
 	ADDQ         R8, DI
-	VMULPS       Y15, Y2, Y2
-	VMOVUPS      Y2, (DI)
+	VPSLLD       $0x10, Y11, Y14
+	VMULPS       Y15, Y14, Y14
+	VMOVUPS      Y14, (DI)
 	ADDQ         R8, DI
-	VMULPS       Y15, Y3, Y3
-	VMOVUPS      Y3, (DI)
+	VPAND        upper256<>+0(SB), Y11, Y14
+	VMULPS       Y15, Y14, Y14
+	VMOVUPS      Y14, (DI)
 	ADDQ         R8, DI
-	ADDQ         $+16, SI
-	SUBQ         $+8, CX
+	VPSLLD       $0x10, Y0, Y14
+	VMULPS       Y15, Y14, Y14
+	VMOVUPS      Y14, (DI)
+	ADDQ         R8, DI
+	VPAND        upper256<>+0(SB), Y0, Y14
+	VMULPS       Y15, Y14, Y14
+	VMOVUPS      Y14, (DI)
+	ADDQ         R8, DI
+	VPSLLD       $0x10, Y1, Y14
+	VMULPS       Y15, Y14, Y14
+	VMOVUPS      Y14, (DI)
+	ADDQ         R8, DI
+	VPAND        upper256<>+0(SB), Y1, Y14
+	VMULPS       Y15, Y14, Y14
+	VMOVUPS      Y14, (DI)
+	ADDQ         R8, DI
+	VPSLLD       $0x10, Y2, Y14
+	VMULPS       Y15, Y14, Y14
+	VMOVUPS      Y14, (DI)
+	ADDQ         R8, DI
+	VPAND        upper256<>+0(SB), Y2, Y14
+	VMULPS       Y15, Y14, Y14
+	VMOVUPS      Y14, (DI)
+	ADDQ         R8, DI
+	VPSLLD       $0x10, Y3, Y14
+	VMULPS       Y15, Y14, Y14
+	VMOVUPS      Y14, (DI)
+	ADDQ         R8, DI
+	VPAND        upper256<>+0(SB), Y3, Y14
+	VMULPS       Y15, Y14, Y14
+	VMOVUPS      Y14, (DI)
+	ADDQ         R8, DI
+	ADDQ         $+32, SI
+	SUBQ         $+16, CX
 	JGE          loop
 
 tail:
-	ADDQ         $+8, CX
+	ADDQ         $+16, CX
 	JZ           done
 	LEAQ         below256<>+64(SB), R11
 	MOVQ         CX, R12
@@ -14568,97 +14600,81 @@ tail:
 	TESTQ        BX, BX
 	JZ           readTail
 	PREFETCHT1   256(AX)
-	VMOVDQU      (R11), X8
-	VPMASKMOVD   (AX), X8, X0
-	VPBROADCASTW -2(AX)(CX*2), X8
-	VPAND        (R12), X8, X8
-	VPOR         X8, X0, X0
-	VPMOVZXWD    X0, Y0
-	VPSLLD       $0x10, Y0, Y0
+	VMOVDQU      (R11), Y8
+	VPMASKMOVD   (AX), Y8, Y0
+	VPBROADCASTW -2(AX)(CX*2), Y8
+	VPAND        (R12), Y8, Y8
+	VPOR         Y8, Y0, Y0
 	ADDQ         R9, AX
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
 	PREFETCHT1   256(AX)
-	VMOVDQU      (R11), X8
-	VPMASKMOVD   (AX), X8, X1
-	VPBROADCASTW -2(AX)(CX*2), X8
-	VPAND        (R12), X8, X8
-	VPOR         X8, X1, X1
-	VPMOVZXWD    X1, Y1
-	VPSLLD       $0x10, Y1, Y1
+	VMOVDQU      (R11), Y8
+	VPMASKMOVD   (AX), Y8, Y1
+	VPBROADCASTW -2(AX)(CX*2), Y8
+	VPAND        (R12), Y8, Y8
+	VPOR         Y8, Y1, Y1
 	ADDQ         R9, AX
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
 	PREFETCHT1   256(AX)
-	VMOVDQU      (R11), X8
-	VPMASKMOVD   (AX), X8, X2
-	VPBROADCASTW -2(AX)(CX*2), X8
-	VPAND        (R12), X8, X8
-	VPOR         X8, X2, X2
-	VPMOVZXWD    X2, Y2
-	VPSLLD       $0x10, Y2, Y2
+	VMOVDQU      (R11), Y8
+	VPMASKMOVD   (AX), Y8, Y2
+	VPBROADCASTW -2(AX)(CX*2), Y8
+	VPAND        (R12), Y8, Y8
+	VPOR         Y8, Y2, Y2
 	ADDQ         R9, AX
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
 	PREFETCHT1   256(AX)
-	VMOVDQU      (R11), X8
-	VPMASKMOVD   (AX), X8, X3
-	VPBROADCASTW -2(AX)(CX*2), X8
-	VPAND        (R12), X8, X8
-	VPOR         X8, X3, X3
-	VPMOVZXWD    X3, Y3
-	VPSLLD       $0x10, Y3, Y3
+	VMOVDQU      (R11), Y8
+	VPMASKMOVD   (AX), Y8, Y3
+	VPBROADCASTW -2(AX)(CX*2), Y8
+	VPAND        (R12), Y8, Y8
+	VPOR         Y8, Y3, Y3
 	ADDQ         R9, AX
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
 	PREFETCHT1   256(AX)
-	VMOVDQU      (R11), X8
-	VPMASKMOVD   (AX), X8, X4
-	VPBROADCASTW -2(AX)(CX*2), X8
-	VPAND        (R12), X8, X8
-	VPOR         X8, X4, X4
-	VPMOVZXWD    X4, Y4
-	VPSLLD       $0x10, Y4, Y4
+	VMOVDQU      (R11), Y8
+	VPMASKMOVD   (AX), Y8, Y4
+	VPBROADCASTW -2(AX)(CX*2), Y8
+	VPAND        (R12), Y8, Y8
+	VPOR         Y8, Y4, Y4
 	ADDQ         R9, AX
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
 	PREFETCHT1   256(AX)
-	VMOVDQU      (R11), X8
-	VPMASKMOVD   (AX), X8, X5
-	VPBROADCASTW -2(AX)(CX*2), X8
-	VPAND        (R12), X8, X8
-	VPOR         X8, X5, X5
-	VPMOVZXWD    X5, Y5
-	VPSLLD       $0x10, Y5, Y5
+	VMOVDQU      (R11), Y8
+	VPMASKMOVD   (AX), Y8, Y5
+	VPBROADCASTW -2(AX)(CX*2), Y8
+	VPAND        (R12), Y8, Y8
+	VPOR         Y8, Y5, Y5
 	ADDQ         R9, AX
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
 	PREFETCHT1   256(AX)
-	VMOVDQU      (R11), X8
-	VPMASKMOVD   (AX), X8, X6
-	VPBROADCASTW -2(AX)(CX*2), X8
-	VPAND        (R12), X8, X8
-	VPOR         X8, X6, X6
-	VPMOVZXWD    X6, Y6
-	VPSLLD       $0x10, Y6, Y6
+	VMOVDQU      (R11), Y8
+	VPMASKMOVD   (AX), Y8, Y6
+	VPBROADCASTW -2(AX)(CX*2), Y8
+	VPAND        (R12), Y8, Y8
+	VPOR         Y8, Y6, Y6
 	ADDQ         R9, AX
 	DECQ         BX
 	TESTQ        BX, BX
 	JZ           readTail
 	PREFETCHT1   256(AX)
-	VMOVDQU      (R11), X8
-	VPMASKMOVD   (AX), X8, X7
-	VPBROADCASTW -2(AX)(CX*2), X8
-	VPAND        (R12), X8, X8
-	VPOR         X8, X7, X7
-	VPMOVZXWD    X7, Y7
-	VPSLLD       $0x10, Y7, Y7
+	VMOVDQU      (R11), Y8
+	VPMASKMOVD   (AX), Y8, Y7
+	VPBROADCASTW -2(AX)(CX*2), Y8
+	VPAND        (R12), Y8, Y8
+	VPOR         Y8, Y7, Y7
 	ADDQ         R9, AX
 	DECQ         BX
 
@@ -14688,38 +14704,93 @@ readTail:
 	VPERM2F128   $0x20, Y7, Y3, Y11
 	VPERM2F128   $0x31, Y7, Y3, Y3
 	VBROADCASTSS alpha+48(FP), Y15
-	VMULPS       Y15, Y8, Y8
-	VMOVUPS      Y8, (DI)
+	VPSLLD       $0x10, Y8, Y14
+	VMULPS       Y15, Y14, Y14
+	VMOVUPS      Y14, (DI)
 	ADDQ         R8, DI
 	DECQ         CX
 	JZ           done
-	VMULPS       Y15, Y9, Y9
-	VMOVUPS      Y9, (DI)
+	VPAND        upper256<>+0(SB), Y8, Y14
+	VMULPS       Y15, Y14, Y14
+	VMOVUPS      Y14, (DI)
 	ADDQ         R8, DI
 	DECQ         CX
 	JZ           done
-	VMULPS       Y15, Y10, Y10
-	VMOVUPS      Y10, (DI)
+	VPSLLD       $0x10, Y9, Y14
+	VMULPS       Y15, Y14, Y14
+	VMOVUPS      Y14, (DI)
 	ADDQ         R8, DI
 	DECQ         CX
 	JZ           done
-	VMULPS       Y15, Y11, Y11
-	VMOVUPS      Y11, (DI)
+	VPAND        upper256<>+0(SB), Y9, Y14
+	VMULPS       Y15, Y14, Y14
+	VMOVUPS      Y14, (DI)
 	ADDQ         R8, DI
 	DECQ         CX
 	JZ           done
-	VMULPS       Y15, Y0, Y0
-	VMOVUPS      Y0, (DI)
+	VPSLLD       $0x10, Y10, Y14
+	VMULPS       Y15, Y14, Y14
+	VMOVUPS      Y14, (DI)
 	ADDQ         R8, DI
 	DECQ         CX
 	JZ           done
-	VMULPS       Y15, Y1, Y1
-	VMOVUPS      Y1, (DI)
+	VPAND        upper256<>+0(SB), Y10, Y14
+	VMULPS       Y15, Y14, Y14
+	VMOVUPS      Y14, (DI)
 	ADDQ         R8, DI
 	DECQ         CX
 	JZ           done
-	VMULPS       Y15, Y2, Y2
-	VMOVUPS      Y2, (DI)
+	VPSLLD       $0x10, Y11, Y14
+	VMULPS       Y15, Y14, Y14
+	VMOVUPS      Y14, (DI)
+	ADDQ         R8, DI
+	DECQ         CX
+	JZ           done
+	VPAND        upper256<>+0(SB), Y11, Y14
+	VMULPS       Y15, Y14, Y14
+	VMOVUPS      Y14, (DI)
+	ADDQ         R8, DI
+	DECQ         CX
+	JZ           done
+	VPSLLD       $0x10, Y0, Y14
+	VMULPS       Y15, Y14, Y14
+	VMOVUPS      Y14, (DI)
+	ADDQ         R8, DI
+	DECQ         CX
+	JZ           done
+	VPAND        upper256<>+0(SB), Y0, Y14
+	VMULPS       Y15, Y14, Y14
+	VMOVUPS      Y14, (DI)
+	ADDQ         R8, DI
+	DECQ         CX
+	JZ           done
+	VPSLLD       $0x10, Y1, Y14
+	VMULPS       Y15, Y14, Y14
+	VMOVUPS      Y14, (DI)
+	ADDQ         R8, DI
+	DECQ         CX
+	JZ           done
+	VPAND        upper256<>+0(SB), Y1, Y14
+	VMULPS       Y15, Y14, Y14
+	VMOVUPS      Y14, (DI)
+	ADDQ         R8, DI
+	DECQ         CX
+	JZ           done
+	VPSLLD       $0x10, Y2, Y14
+	VMULPS       Y15, Y14, Y14
+	VMOVUPS      Y14, (DI)
+	ADDQ         R8, DI
+	DECQ         CX
+	JZ           done
+	VPAND        upper256<>+0(SB), Y2, Y14
+	VMULPS       Y15, Y14, Y14
+	VMOVUPS      Y14, (DI)
+	ADDQ         R8, DI
+	DECQ         CX
+	JZ           done
+	VPSLLD       $0x10, Y3, Y14
+	VMULPS       Y15, Y14, Y14
+	VMOVUPS      Y14, (DI)
 	ADDQ         R8, DI
 	DECQ         CX
 	JZ           done
