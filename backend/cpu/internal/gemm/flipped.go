@@ -35,16 +35,31 @@ const backRows = 16
 
 // back transposes the rows of task i into C.
 func (f *flipped) back(i int) {
-	m0 := i * f.rows
-	m1 := min(f.c.M, m0+f.rows)
-	f.c.initialize(m0, m1, 0, f.c.N)
+	c, m0 := f.c, i*f.rows
+	m1 := min(c.M, m0+f.rows)
+	plain := c.Bias == nil && !c.Accumulate
+	if !plain {
+		c.initialize(m0, m1, 0, c.N)
+	}
+	s := f.scratch()
+	defer f.release(s)
+	width := padded(c.N)
+	turned := s.a.take(backFloats(c.N))
 	for ; m0 < m1; m0 += backRows {
 		rows := min(backRows, m1-m0)
-		for n := range f.c.N {
-			to := f.c.C[m0*f.c.LDC+n:]
-			for m, v := range f.call.C[n*f.c.M+m0:][:rows] {
-				to[m*f.c.LDC] += v
+		f.k.pack(floats(turned, 0), width, floats(f.call.C, m0), F32, c.M*F32.Size(), F32.Size(), c.N, rows, 1)
+		for m := range rows {
+			to, from := c.C[(m0+m)*c.LDC:][:c.N], turned[m*width:][:c.N]
+			if plain {
+				copy(to, from)
+				continue
+			}
+			for n, v := range from {
+				to[n] += v
 			}
 		}
 	}
 }
+
+// backFloats is what back takes for so many columns.
+func backFloats(cols int) int { return backRows*padded(cols) + packSlack }

@@ -116,6 +116,7 @@ func (e *Engine) needOf(c *Call, kern *kernels) Scratch {
 		inner := c.transposed(nil)
 		n := e.Need(&inner)
 		s = s.With(Scratch{Call: c.M * c.N, Inner: n.Call, Task: n.Task})
+		s.Task.Small = max(s.Task.Small, backFloats(c.N))
 	}
 	return s
 }
