@@ -68,11 +68,14 @@ type Engine struct {
 func New(p *pool.Pool, g *gemm.Engine) *Engine {
 	e := &Engine{run: run{pool: p, gemm: g, workers: make([]worker, p.Workers())}}
 	e.run.bind()
-	if g.Isa() == gemm.AMX.String() { // others gain nothing
+	switch g.Isa() { // others gain nothing
+	case gemm.AMX.String():
 		e.run.long = longFloats
 		if g.Rounds() {
 			e.run.long = longPairs
 		}
+	case gemm.AVX2.String():
+		e.run.long = longAVX2
 	}
 	return e
 }

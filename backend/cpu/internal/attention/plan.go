@@ -6,8 +6,9 @@ const (
 	tileQueries = 256 // at most: see queriesOf
 	tileKeys    = 128
 
-	longPairs  = 256  // queries of a long segment where products are of bfloat16
-	longFloats = 4096 // and elsewhere
+	longPairs  = 256  // queries of a long segment where AMX multiplies bfloat16
+	longFloats = 4096 // and float32
+	longAVX2   = 1024 // with AVX2
 
 	decodeQueries = 8   // a segment of at most so many queries streams over its keys
 	decodeKeys    = 512 // in chunks of so many
