@@ -14,7 +14,7 @@ var avx2 = kernels{
 	direct: avx2Direct, directRows: 6, directMost: 32,
 	outer: avx2Outer, outerCols: outerCols256,
 	fetch: fetchAhead,
-	grid:  avx2Grid, panel: avx2Panel, gridRows: 4, gridCols: avx2GridCols, gridMost: 32, gridPanel: 4, fetchesLate: intel(),
+	grid:  avx2Grid, panel: avx2Panel, gridRows: 4, gridCols: avx2GridCols, gridMost: 32, gridShort: 64, gridPanel: 4, fetchesLate: intel(),
 	block: avx2Block, blockRows: []int{0, 4, 4}, blockLanes: 8,
 	fan: avx2Fan, fanZip: avx2FanZip, fanRows: 6, fanCols: 16, fanLanes: 8, fanQuarters: 2,
 }

@@ -130,7 +130,7 @@ func (f *grid) panel(i int) int { return i * f.c.M / f.panels }
 func (e *Engine) gridOf(c *Call, p *Pair) gridA {
 	g := gridA{kern: e.k, elem: p.B.Elem}
 	switch {
-	case p.idle():
+	case p.idle(), e.k.besideGrid(p, c.M):
 		return g
 	case p.B.Elem == BF16 && e.Rounds() && e.k.pairs.grid != nil && c.M > 1:
 		g.kern = e.k.pairs
@@ -162,7 +162,7 @@ func (f *grid) packPanel(i int) {
 	m0, m1 := f.panel(i), f.panel(i+1)
 	for x := range f.a {
 		p, g := &f.c.Pairs[x], &f.a[x]
-		if p.idle() {
+		if g.row == 0 {
 			continue
 		}
 		row, col := p.A.steps()
@@ -197,8 +197,8 @@ func (f *grid) columns(i int) {
 		for x := range f.a {
 			switch p := &c.Pairs[x]; {
 			case p.idle():
-			case f.isShort(p):
-				if row := p.B.Stride * F32.Size(); p.B.Stride <= shortMost { // one piece of memory
+			case f.isShort(p), f.k.besideGrid(p, c.M):
+				if row := p.B.Stride * p.B.Elem.Size(); p.B.Stride <= shortMost { // one piece of memory
 					f.k.fetch(at(p.B.Data, n*row), (end-n)*row)
 				}
 			default:
@@ -207,11 +207,39 @@ func (f *grid) columns(i int) {
 		}
 	}
 	for x := range f.a {
-		if p := &c.Pairs[x]; f.isShort(p) {
+		switch p := &c.Pairs[x]; {
+		case f.isShort(p):
 			f.short(p, floats(f.a[x].data, 0), n0, n1)
+		case f.k.besideGrid(p, c.M):
+			f.shortRows(p, n0, n1, s)
 		}
 	}
 }
+
+// besideGrid reports whether a pair of so many rows is one for shortRows. What it
+// adds depends on the pair alone, but for a single row.
+func (k *kernels) besideGrid(p *Pair, rows int) bool {
+	return rows > 1 && p.K <= k.gridShort && p.A.Elem == F32 && !p.A.Trans && !p.B.Elem.Quantized() && !p.idle()
+}
+
+// shortRows adds such a pair, as h·Bᵀ of an adapter. Sums across registers would take
+// longer than its products: B is transposed on its way.
+func (f *grid) shortRows(p *Pair, n0, n1 int, s *scratch) {
+	row, col := p.A.steps()
+	_, ldb := p.B.steps()
+	b := s.b.take(shortFloats(p.K))
+	for n := n0; n < n1; n += colsFew {
+		cols := min(colsFew, n1-n)
+		f.k.pack(floats(b, 0), colsFew, at(p.B.Data, n*ldb), p.B.Elem, ldb, p.B.Elem.Size(), cols, p.K, 1)
+		for i := 0; i < f.c.M; i += f.k.directRows {
+			f.k.direct(min(f.k.directRows, f.c.M-i), p.K, at(p.A.Data, i*row), row, col,
+				floats(b, 0), F32, colsFew*F32.Size(), floats(f.c.C, i*f.c.LDC+n), f.c.LDC, cols, p.Alpha)
+		}
+	}
+}
+
+// shortFloats is what B of a pair of shortRows takes.
+func shortFloats(k int) int { return k*colsFew + packSlack }
 
 // group adds a pair to columns [n0,n1) of C.
 func (f *grid) group(p *Pair, g *gridA, n0, n1 int, s *scratch) {

@@ -128,6 +128,7 @@ type kernels struct {
 	gridRows  int
 	gridCols  []int
 	gridMost  int // rows of A that a call of them has at most
+	gridShort int // longest k of a pair of several rows that direct multiplies beside a grid
 	gridPanel int // rows of a panel at most where one does not hold all
 
 	// fetchesLate is for processors that by themselves fetch too little of what one

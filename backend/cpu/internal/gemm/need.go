@@ -105,6 +105,7 @@ func (e *Engine) needOf(c *Call, kern *kernels) Scratch {
 	if e.k.grid != nil {
 		s.Call = max(s.Call, cells)
 		s.Task.Small = max(s.Task.Small, widest)
+		s.Task.B = max(s.Task.B, shortFloats(min(longest, e.k.gridShort)))
 	}
 	if c.N <= colsThin && e.k.block != nil {
 		s.Call = max(s.Call, cols)
