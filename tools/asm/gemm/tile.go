@@ -31,11 +31,6 @@ func tile(v *vector, rows, vecs int, pairs bool) {
 	param("b", reg.RDX)
 	param("c", reg.RDI)
 	param("ldc", reg.R8)
-	for i := range rows {
-		for j := range vecs {
-			zero(t.sum(i, j))
-		}
-	}
 	t.loop()
 
 	Load(Param("add"), reg.RAX)
@@ -45,7 +40,7 @@ func tile(v *vector, rows, vecs int, pairs bool) {
 	JNE(LabelRef("edge"))
 	t.store("", func(m Mem, _ int, z reg.VecPhysical) { VADDPS(m, z, z) },
 		func(m Mem, _ int, z reg.VecPhysical) { VMOVUPS(m, z) },
-		func(z reg.VecPhysical, m Mem, _ int) { VMOVUPS(z, m) })
+		func(m Mem, _ int, z reg.VecPhysical) { VMOVUPS(z, m) })
 	Label("edge")
 	t.storeEdge()
 }
@@ -66,18 +61,15 @@ func tilesBeside(v *vector, rows, vecs int) {
 	param("k", reg.RCX)
 	param("a", reg.RSI)
 	MOVQ(b, reg.RDX)
-	for i := range rows {
-		for j := range vecs {
-			zero(t.sum(i, j))
-		}
-	}
 	t.loop()
 	Load(Param("add"), reg.RAX)
 	TESTB(U8(1), reg.AL)
 	JZ(LabelRef("store"))
-	t.each(func(m Mem, z reg.VecPhysical) { VADDPS(m, z, z) })
+	MOVQ(reg.RDI, reg.RSI)
+	t.each(reg.RSI, func(m Mem, _ int, z reg.VecPhysical) { VADDPS(m, z, z) })
 	Label("store")
-	t.each(func(m Mem, z reg.VecPhysical) { VMOVUPS(z, m) })
+	MOVQ(reg.RDI, reg.RSI)
+	t.each(reg.RSI, func(m Mem, _ int, z reg.VecPhysical) { VMOVUPS(z, m) })
 	ADDQ(I32(int32(vecs*v.bytes())), reg.RDI)
 	p, _ := Param("panel").Resolve()
 	ADDQ(p.Addr, b)
@@ -102,8 +94,13 @@ func (t *tileState) sum(i, j int) reg.VecPhysical {
 // free is the number of registers that hold neither sums nor b.
 func (t *tileState) free() int { return len(t.r) - (t.rows+1)*t.vecs }
 
-// loop goes over k.
+// loop sets the sums to zero and goes over k.
 func (t *tileState) loop() {
+	for i := range t.rows {
+		for j := range t.vecs {
+			zero(t.sum(i, j))
+		}
+	}
 	const unroll = 4
 	ahead := reg.R12
 	row, next, left := reg.RAX, reg.R9, reg.R13 // of C: the one to fetch, from there to the next, and how many follow
@@ -189,32 +186,25 @@ func (t *tileState) late() int {
 	return cycles / (4 * t.rows * t.vecs)
 }
 
-// each emits something for each register of C and its sum.
-func (t *tileState) each(do func(m Mem, z reg.VecPhysical)) {
-	MOVQ(reg.RDI, reg.RSI)
+// each emits something for each register of C, whose rows begin at c, register j of a
+// row, and its sum. It leaves c at the last row.
+func (t *tileState) each(c reg.GPPhysical, do func(m Mem, j int, z reg.VecPhysical)) {
 	for i := range t.rows {
 		for j := range t.vecs {
-			do(Mem{Base: reg.RSI, Disp: j * t.bytes()}, t.sum(i, j))
+			do(Mem{Base: c, Disp: j * t.bytes()}, j, t.sum(i, j))
 		}
 		if i < t.rows-1 {
-			ADDQ(reg.R8, reg.RSI)
+			ADDQ(reg.R8, c)
 		}
 	}
 }
 
 // store adds C and bias to the sums and writes them.
-func (t *tileState) store(suffix string, add, load func(m Mem, j int, z reg.VecPhysical), write func(z reg.VecPhysical, m Mem, j int)) {
+func (t *tileState) store(suffix string, add, load, write func(m Mem, j int, z reg.VecPhysical)) {
 	TESTB(U8(1), reg.AL)
 	JZ(LabelRef("bias" + suffix))
 	MOVQ(reg.RDI, reg.RSI)
-	for i := range t.rows {
-		for j := range t.vecs {
-			add(Mem{Base: reg.RSI, Disp: j * t.bytes()}, j, t.sum(i, j))
-		}
-		if i < t.rows-1 {
-			ADDQ(reg.R8, reg.RSI)
-		}
-	}
+	t.each(reg.RSI, add)
 	Label("bias" + suffix)
 	TESTQ(reg.R11, reg.R11)
 	JZ(LabelRef("store" + suffix))
@@ -226,14 +216,7 @@ func (t *tileState) store(suffix string, add, load func(m Mem, j int, z reg.VecP
 		}
 	}
 	Label("store" + suffix)
-	for i := range t.rows {
-		for j := range t.vecs {
-			write(t.sum(i, j), Mem{Base: reg.RDI, Disp: j * t.bytes()}, j)
-		}
-		if i < t.rows-1 {
-			ADDQ(reg.R8, reg.RDI)
-		}
-	}
+	t.each(reg.RDI, write)
 	VZEROUPPER()
 	RET()
 }
@@ -246,7 +229,7 @@ func (t *tileState) storeEdge() {
 		t.store("Edge",
 			func(m Mem, j int, z reg.VecPhysical) { VADDPS(m, z, masks[j], z) },
 			func(m Mem, j int, z reg.VecPhysical) { VMOVUPS_Z(m, masks[j], z) },
-			func(z reg.VecPhysical, m Mem, j int) { VMOVUPS(z, masks[j], m) })
+			func(m Mem, j int, z reg.VecPhysical) { VMOVUPS(z, masks[j], m) })
 		return
 	}
 	masks, tmp := t.r[:t.vecs], t.r[t.vecs+1] // store takes t.r[vecs]
@@ -254,5 +237,5 @@ func (t *tileState) storeEdge() {
 	t.store("Edge",
 		func(m Mem, j int, z reg.VecPhysical) { VMASKMOVPS(m, masks[j], tmp); VADDPS(tmp, z, z) },
 		func(m Mem, j int, z reg.VecPhysical) { VMASKMOVPS(m, masks[j], z) },
-		func(z reg.VecPhysical, m Mem, j int) { VMASKMOVPS(z, masks[j], m) })
+		func(m Mem, j int, z reg.VecPhysical) { VMASKMOVPS(z, masks[j], m) })
 }

@@ -47,7 +47,7 @@ type kernels struct {
 	// of b are panel elements apart. Instruction sets that gain nothing by it have none.
 	tiles func(rows, k int, a, b unsafe.Pointer, panel int, c unsafe.Pointer, ldc, tiles int, add bool, ahead int)
 
-	turned *turnKernels // nil where there are no tiles
+	turned *turnKernels // nil but for AMX
 
 	// peak multiplies and adds as much as a tile of so many runs of words, with
 	// nothing but registers. Instruction sets whose tile is as fast have none.
