@@ -6,7 +6,7 @@ import "unsafe"
 
 var avx512 = kernels{
 	isa: AVX512, pairSize: 1,
-	mr: 12, nr: 32, grain: 1, kc: 512 + kcRank,
+	mr: 12, nr: 32, grain: 1, kc: 512 + kcRank, smaller: true, fewCols: 64,
 	tile: avx512Tile,
 	pack: avx512Pack, across: avx512Across,
 	dots: avx512Dots, dotRows: 4,
@@ -16,7 +16,7 @@ var avx512 = kernels{
 	direct: avx512Direct, directRows: 8, directMost: 32,
 	outer: avx512Outer, outerCols: outerCols512,
 	fetch: fetchAhead,
-	grid:  avx512Grid, panel: avx512Panel, gridRows: 8, gridCols: avx512GridCols, gridMost: 64, gridPanel: 4, fetchesLate: intel(),
+	grid:  avx512Grid, panel: avx512Panel, gridRows: 8, gridCols: avx512GridCols, gridMost: 64, gridShort: 64, gridPanel: 4, fetchesLate: intel(),
 	block: avx512Block, blockRows: blockRows512, blockLanes: 16,
 }
 

@@ -184,7 +184,7 @@ func (f *fewCols) packGroup(i int) {
 
 // packColumn packs a column of so many from where its k elements lie.
 func (f *fewCols) packColumn(dst []float32, col, cols int, src unsafe.Pointer, elem Elem, k int) {
-	if f.kern.pairSize > 1 {
+	if f.kern.pairSize > 1 || f.kern.panel != nil && elem == F32 {
 		f.kern.panel(floats(dst, 0), col, cols, src, k, elem)
 		return
 	}

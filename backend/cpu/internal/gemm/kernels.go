@@ -11,6 +11,9 @@ type kernels struct {
 	grain  int // rows of a panel are a multiple of it, but for the last panel
 	kc     int // longest run of words between two updates of C
 
+	smaller bool // tasks of half of blockCols are no slower
+	fewCols int  // columns of a task where few panels of rows pass by B, or 0 for as many as ever
+
 	// pairSize is how many elements along k make one word of a panel: 1, or
 	// 2 for pairs of bfloat16, which the tile multiplies and adds at once.
 	pairSize int

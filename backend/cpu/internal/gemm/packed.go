@@ -48,6 +48,9 @@ const (
 	thinDeep  = 64
 )
 
+// fewPanels is how many panels of rows are few: packing B takes a good part of the time.
+const fewPanels = 8
+
 // kept is what the panels of A begin with after a call: the calls of a RunAll
 // that multiply one x, such as q, k and v, find it there.
 type kept struct {
@@ -140,20 +143,52 @@ func (p *packed) reuse() {
 // an element is summed.
 func (p *packed) divide() {
 	groups := ceil(p.c.N, p.kern.nr) // of columns
-	block := blockCols
-	if p.thin {
-		block = thinCols
-	}
-	p.colN = ceil(groups*p.kern.nr, block)
-	if w := p.workers; w > 1 {
-		p.colN = min(groups, ceil(p.colN, w)*w)
-	}
-	p.cols = ceil(groups, p.colN) * p.kern.nr
+	p.cols = p.taskGroups(groups) * p.kern.nr
 	p.colN = ceil(p.c.N, p.cols)
 	p.rowN = 1
 	if p.colN < p.workers {
 		p.rowN = min(p.panels, ceil(p.workers, p.colN))
 	}
+}
+
+// taskGroups is how many of so many groups of columns a task takes: as many as it may, or,
+// where smaller tasks are no slower, half of that or more if the workers share them as
+// evenly. Few panels of rows have done with B before it has left the second-level cache,
+// where they take fewCols of it.
+func (p *packed) taskGroups(groups int) int {
+	block, smaller := blockCols, p.kern.smaller
+	switch {
+	case p.thin:
+		block, smaller = thinCols, false
+	case p.kern.fewCols > 0 && p.panels <= fewPanels && p.c.readsAlong():
+		block, smaller = p.kern.fewCols, false
+	}
+	rounds := ceil(ceil(groups*p.kern.nr, block), p.workers) // tasks of each worker
+	each := ceil(groups, rounds*p.workers)
+	if !smaller {
+		return each
+	}
+	best := rounds * each
+	for n := rounds + 1; ; n++ {
+		g := ceil(groups, n*p.workers)
+		if g*p.kern.nr < blockCols/2 {
+			return each
+		}
+		if n*g <= best {
+			best, each = n*g, g
+		}
+	}
+}
+
+// readsAlong reports whether every B has its k side by side: of one that has not, tasks
+// of few columns would read short pieces of rows.
+func (c *Call) readsAlong() bool {
+	for i := range c.Pairs {
+		if p := &c.Pairs[i]; !p.idle() && !p.B.Trans {
+			return false
+		}
+	}
+	return true
 }
 
 // panelRow is the first row of panel i within the block of rows, and where
@@ -256,7 +291,7 @@ func (p *packed) tiles(i int) {
 // columns [n0,n1). Where b is more than stays in the second-level cache, few
 // panels of rows pass by each panel of b; else each of b's by one of rows.
 func (p *packed) multiply(b []float32, step, k0, k, n0, n1, first, last int) {
-	const fewPanels, fits = 8, 256 << 10
+	const fits = 256 << 10
 	c, nr := p.c, p.kern.nr
 	add, whole := c.Accumulate || k0 > 0, max(0, min(k, p.whole-k0))
 	tile := func(s band, col, ahead int) {
