@@ -12,7 +12,7 @@ type kernels struct {
 	kc     int // longest run of words between two updates of C
 
 	smaller bool // tasks of half of blockCols are no slower
-	fewCols int  // columns of a task where few panels of rows pass by B, or 0 for as many as ever
+	narrow  bool // tasks of few panels of rows take only so much of B as stays in the second-level cache
 
 	// pairSize is how many elements along k make one word of a panel: 1, or
 	// 2 for pairs of bfloat16, which the tile multiplies and adds at once.

@@ -48,8 +48,12 @@ const (
 	thinDeep  = 64
 )
 
-// fewPanels is how many panels of rows are few: packing B takes a good part of the time.
-const fewPanels = 8
+// Few panels of rows: packing B takes a good part of the time, and what a task packs of it
+// for a stretch of k stays in the second-level cache.
+const (
+	fewPanels    = 8
+	narrowFloats = 64 << 10
+)
 
 // kept is what the panels of A begin with after a call: the calls of a RunAll
 // that multiply one x, such as q, k and v, find it there.
@@ -153,15 +157,16 @@ func (p *packed) divide() {
 
 // taskGroups is how many of so many groups of columns a task takes: as many as it may, or,
 // where smaller tasks are no slower, half of that or more if the workers share them as
-// evenly. Few panels of rows have done with B before it has left the second-level cache,
-// where they take fewCols of it.
+// evenly. Few panels of rows have soon done with B: it stays in the second-level cache where
+// tasks take no more of it than a part of that holds.
 func (p *packed) taskGroups(groups int) int {
 	block, smaller := blockCols, p.kern.smaller
 	switch {
 	case p.thin:
 		block, smaller = thinCols, false
-	case p.kern.fewCols > 0 && p.panels <= fewPanels && p.c.readsAlong():
-		block, smaller = p.kern.fewCols, false
+	case p.kern.narrow && p.panels <= fewPanels && p.c.readsAlong():
+		fits := narrowFloats / p.kern.stretch(p.depth) / p.kern.nr * p.kern.nr
+		block, smaller = min(block, max(2*p.kern.nr, fits)), false
 	}
 	rounds := ceil(ceil(groups*p.kern.nr, block), p.workers) // tasks of each worker
 	each := ceil(groups, rounds*p.workers)

@@ -12,23 +12,27 @@ import (
 func TestTasksOfColumns(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		groups, workers, panels := rapid.IntRange(1, 2000).Draw(t, "groups"), rapid.IntRange(1, 9).Draw(t, "workers"), rapid.IntRange(1, 2*fewPanels).Draw(t, "panels")
-		trans := rapid.Bool().Draw(t, "trans")
+		trans, depth := rapid.Bool().Draw(t, "trans"), rapid.IntRange(1, 3000).Draw(t, "words along k")
 		c := &Call{Pairs: []Pair{{B: Matrix{Trans: trans}, K: 1, Alpha: 1}, {}}}
 		divided := func(k kernels) (each, rounds int) {
-			p := packed{job: &job{c: c, workers: workers}, kern: &k, panels: panels}
+			k.nr, k.kc = 32, 1024+kcRank
+			p := packed{job: &job{c: c, workers: workers}, kern: &k, panels: panels, depth: depth}
 			each = p.taskGroups(groups)
 			return each, (groups + each*workers - 1) / (each * workers)
 		}
-		whole, wholeRounds := divided(kernels{nr: 32})
+		whole, wholeRounds := divided(kernels{})
 		require.LessOrEqual(t, 32*whole, blockCols)
-		half, halfRounds := divided(kernels{nr: 32, smaller: true})
+		half, halfRounds := divided(kernels{smaller: true})
 		require.LessOrEqual(t, half*halfRounds, whole*wholeRounds)
 		require.True(t, half == whole || 32*half >= blockCols/2, "%d groups", half)
-		few, _ := divided(kernels{nr: 32, smaller: true, fewCols: 64})
-		if panels <= fewPanels && trans {
-			require.LessOrEqual(t, 32*few, 64)
-		} else {
+		few, _ := divided(kernels{smaller: true, narrow: true})
+		switch {
+		case panels > fewPanels || !trans:
 			require.Equal(t, half, few)
+		case depth <= 120: // as of attention
+			require.Equal(t, whole, few)
+		default:
+			require.True(t, few <= 2 || 32*few*min(depth, 528) <= narrowFloats, "%d groups", few)
 		}
 	})
 }
