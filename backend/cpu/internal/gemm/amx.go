@@ -13,8 +13,8 @@ import (
 var amx = func() kernels {
 	k := avx512
 	k.isa = AMX
-	k.smaller, k.narrow, k.gridShort = false, false, 0 // which nobody has measured there
-	k.gridPanel = k.gridRows                           // its second-level cache is slower to bring B again
+	k.smaller, k.gridShort = false, 0 // which nobody has measured there
+	k.gridPanel = k.gridRows          // its second-level cache is slower to bring B again
 	k.fan, k.fanZip, k.fanRows, k.fanCols, k.fanLanes, k.fanQuarters = avx512Fan, avx512FanZip, 8, 48, 16, 3
 	k.pairs = &kernels{
 		isa: AMX, pairSize: 2, run: amxRun,

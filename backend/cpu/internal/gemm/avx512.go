@@ -6,7 +6,7 @@ import "unsafe"
 
 var avx512 = kernels{
 	isa: AVX512, pairSize: 1,
-	mr: 12, nr: 32, grain: 1, kc: 512 + kcRank, smaller: true, narrow: true,
+	mr: 12, nr: 32, grain: 1, kc: 512 + kcRank, smaller: true,
 	tile: avx512Tile,
 	pack: avx512Pack, across: avx512Across,
 	dots: avx512Dots, dotRows: 4,

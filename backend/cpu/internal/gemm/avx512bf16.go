@@ -10,7 +10,7 @@ var avx512BF16 = func() kernels {
 	k.isa = AVX512BF16
 	k.pairs = &kernels{
 		isa: AVX512BF16, pairSize: 2,
-		mr: 12, nr: 32, grain: 1, kc: 1024 + kcRank, smaller: true, narrow: true,
+		mr: 12, nr: 32, grain: 1, kc: 1024 + kcRank, smaller: true,
 		tile: avx512PairsTile,
 		pack: avx512PairsPack, across: avx512PairsAcross,
 		grid: avx512PairsGrid, panel: avx512PairsPanel,

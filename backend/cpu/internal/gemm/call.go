@@ -160,5 +160,16 @@ func checkMatrix(pair int, name string, m Matrix, rows, cols int) {
 	}
 }
 
+// readsAlong reports whether every B has its k side by side, as x·Wᵀ with the weights
+// of a checkpoint: columns of it are read front to back.
+func (c *Call) readsAlong() bool {
+	for i := range c.Pairs {
+		if p := &c.Pairs[i]; !p.idle() && !p.B.Trans {
+			return false
+		}
+	}
+	return true
+}
+
 // idle reports whether the pair adds nothing.
 func (p *Pair) idle() bool { return p.K == 0 || p.Alpha == 0 }

@@ -67,21 +67,11 @@ func (f *fewRows) divide() int {
 	f.prepare()
 	groups := ceil(f.c.N, colsFew)
 	shares := sharesFew
-	if f.reads() {
+	if f.c.readsAlong() {
 		shares = f.e.sharesOf(f.c)
 	}
 	f.cols = ceil(groups, min(groups, f.shares(shares))) * colsFew
 	return ceil(f.c.N, f.cols)
-}
-
-// reads reports whether all of B is read front to back.
-func (f *fewRows) reads() bool {
-	for i := range f.c.Pairs {
-		if p := &f.c.Pairs[i]; !p.idle() && !p.B.Trans {
-			return false
-		}
-	}
-	return true
 }
 
 // sharesOf is how many tasks each worker gets where reading B takes all the

@@ -11,8 +11,7 @@ type kernels struct {
 	grain  int // rows of a panel are a multiple of it, but for the last panel
 	kc     int // longest run of words between two updates of C
 
-	smaller bool // tasks of half of blockCols are no slower
-	narrow  bool // tasks of few panels of rows take only so much of B as stays in the second-level cache
+	smaller bool // tasks of fewer columns than blockCols are no slower
 
 	// pairSize is how many elements along k make one word of a panel: 1, or
 	// 2 for pairs of bfloat16, which the tile multiplies and adds at once.

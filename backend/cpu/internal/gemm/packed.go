@@ -158,13 +158,14 @@ func (p *packed) divide() {
 // taskGroups is how many of so many groups of columns a task takes: as many as it may, or,
 // where smaller tasks are no slower, half of that or more if the workers share them as
 // evenly. Few panels of rows have soon done with B: it stays in the second-level cache where
-// tasks take no more of it than a part of that holds.
+// tasks take no more of it than a part of that holds, unless they would read short pieces
+// of its rows.
 func (p *packed) taskGroups(groups int) int {
 	block, smaller := blockCols, p.kern.smaller
 	switch {
 	case p.thin:
 		block, smaller = thinCols, false
-	case p.kern.narrow && p.panels <= fewPanels && p.c.readsAlong():
+	case smaller && p.panels <= fewPanels && p.c.readsAlong():
 		fits := narrowFloats / p.kern.stretch(p.depth) / p.kern.nr * p.kern.nr
 		block, smaller = min(block, max(2*p.kern.nr, fits)), false
 	}
@@ -183,17 +184,6 @@ func (p *packed) taskGroups(groups int) int {
 			best, each = n*g, g
 		}
 	}
-}
-
-// readsAlong reports whether every B has its k side by side: of one that has not, tasks
-// of few columns would read short pieces of rows.
-func (c *Call) readsAlong() bool {
-	for i := range c.Pairs {
-		if p := &c.Pairs[i]; !p.idle() && !p.B.Trans {
-			return false
-		}
-	}
-	return true
 }
 
 // panelRow is the first row of panel i within the block of rows, and where

@@ -13,19 +13,19 @@ func TestTasksOfColumns(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		groups, workers, panels := rapid.IntRange(1, 2000).Draw(t, "groups"), rapid.IntRange(1, 9).Draw(t, "workers"), rapid.IntRange(1, 2*fewPanels).Draw(t, "panels")
 		trans, depth := rapid.Bool().Draw(t, "trans"), rapid.IntRange(1, 3000).Draw(t, "words along k")
-		c := &Call{Pairs: []Pair{{B: Matrix{Trans: trans}, K: 1, Alpha: 1}, {}}}
-		divided := func(k kernels) (each, rounds int) {
-			k.nr, k.kc = 32, 1024+kcRank
-			p := packed{job: &job{c: c, workers: workers}, kern: &k, panels: panels, depth: depth}
+		divided := func(smaller bool, panels int) (each, rounds int) {
+			c := &Call{Pairs: []Pair{{B: Matrix{Trans: trans}, K: 1, Alpha: 1}, {}}}
+			k := &kernels{nr: 32, kc: 1024 + kcRank, smaller: smaller}
+			p := packed{job: &job{c: c, workers: workers}, kern: k, panels: panels, depth: depth}
 			each = p.taskGroups(groups)
 			return each, (groups + each*workers - 1) / (each * workers)
 		}
-		whole, wholeRounds := divided(kernels{})
+		whole, wholeRounds := divided(false, panels)
 		require.LessOrEqual(t, 32*whole, blockCols)
-		half, halfRounds := divided(kernels{smaller: true})
+		half, halfRounds := divided(true, fewPanels+1)
 		require.LessOrEqual(t, half*halfRounds, whole*wholeRounds)
 		require.True(t, half == whole || 32*half >= blockCols/2, "%d groups", half)
-		few, _ := divided(kernels{smaller: true, narrow: true})
+		few, _ := divided(true, panels)
 		switch {
 		case panels > fewPanels || !trans:
 			require.Equal(t, half, few)
