@@ -112,6 +112,13 @@ func (p *Program) Update(name string, t Tensor) *Program {
 	return p
 }
 
+// Accumulate adds t to the contents of the param called name when a run ends.
+// t is computed whole first: the param holds the left fold of what the runs give.
+func (p *Program) Accumulate(name string, t Tensor) *Program {
+	p.spec.Updates = append(p.spec.Updates, exec.Update{Param: name, Value: p.g.value(t), Accumulate: true})
+	return p
+}
+
 // Plan lays the program out for a device without compiling it.
 func (p *Program) Plan(supports exec.Supports) (*ir.Program, error) {
 	return exec.Plan(p.g.ir, p.spec, supports)

@@ -173,10 +173,9 @@ func (e *Engine) planMicro(adapter nn.Adapter, to *programs) (constants map[stri
 		}
 	}
 	grads := micro.GradientsWith(loss, params, ir.GradOptions{Checkpoint: e.opts.Checkpointing, Segments: e.opts.Recomputed})
-	p := micro.Program().Update(lossParam, micro.Param(lossParam, tensor.F32).Add(loss))
+	p := micro.Program().Accumulate(lossParam, loss)
 	for i, t := range e.trained {
-		sum := micro.Param(gradParam(t.Name), tensor.F32, ir.ShapeOf(t.Shape...)...)
-		p.Update(gradParam(t.Name), sum.Add(grads[i]))
+		p.Accumulate(gradParam(t.Name), grads[i])
 	}
 	if to.micro, err = p.Plan(e.dev.Supports); err != nil {
 		return nil, err

@@ -21,7 +21,7 @@ func RunAll(t *testing.T, open Open) {
 		run  func(t *testing.T, dev backend.Device)
 	}{
 		{"device", runDevice}, {"contents", runContents}, {"empty", runEmpty}, {"finite", runFinite}, {"value", runValue}, {"grad", runGrad}, {"composite", runComposite},
-		{"fuse", runFuse}, {"plan", runPlan}, {"chaos", runChaos},
+		{"fuse", runFuse}, {"fold", runFold}, {"plan", runPlan}, {"chaos", runChaos},
 	}
 	for _, m := range modes {
 		t.Run(m.name, func(t *testing.T) { m.run(t, opened(t, open)) })

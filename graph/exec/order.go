@@ -70,7 +70,7 @@ func (p *planner) approach(sums map[ir.Value]ir.Value) {
 		at := i // where v is
 		for j := i - 1; j >= max(0, i-window); j-- {
 			o := p.launch[j]
-			if _, sum := sums[o]; sum && slices.ContainsFunc(lows, func(low ir.Value) bool { return p.needs(o, low) }) {
+			if _, sum := sums[o]; sum && slices.ContainsFunc(lows, func(low ir.Value) bool { return p.sumNeeds(o, low, sums) }) {
 				p.move(j, at)
 				at--
 			}
@@ -139,6 +139,16 @@ func (p *planner) needs(v, u ir.Value) bool {
 	})
 }
 
+// sumNeeds reports whether a sum of gradients reads what u makes, or adds a
+// gradient that does.
+func (p *planner) sumNeeds(sum, u ir.Value, sums map[ir.Value]ir.Value) bool {
+	return p.needs(sum, u) || slices.ContainsFunc(p.g.Node(sum).In, func(in ir.Value) bool {
+		b, _ := p.base(in)
+		_, term := sums[b]
+		return term && p.needs(b, u)
+	})
+}
+
 // early gives the nodes that only results and updates read, each with the node
 // that it may follow: the last that it reads, or the last that reads the param
 // that it updates.
@@ -160,16 +170,17 @@ func (p *planner) early() map[ir.Value]ir.Value {
 		if len(readers[v]) > 0 {
 			continue
 		}
-		last := ir.Value(0)
-		for _, in := range p.g.Node(v).In {
-			if b, _ := p.base(in); p.g.Node(b).Op != ir.Param {
-				last = max(last, b)
-			}
-		}
+		last := p.lastMade(v)
 		if last == 0 {
 			continue
 		}
-		if u := i - len(p.spec.Results); u >= 0 {
+		u := i - len(p.spec.Results)
+		if u >= 0 && p.spec.Updates[u].Accumulate && slices.Equal(readers[last], []ir.Value{v}) {
+			if made := p.lastMade(last); made != 0 { // the term that is added goes with its sum
+				after[last], last = made, made
+			}
+		}
+		if u >= 0 {
 			param, _ := p.g.Lookup(p.spec.Updates[u].Param)
 			for _, r := range readers[param] {
 				if r != v {
@@ -180,4 +191,15 @@ func (p *planner) early() map[ir.Value]ir.Value {
 		after[v] = max(after[v], last)
 	}
 	return after
+}
+
+// lastMade is the last of what v reads that is not a param, or 0.
+func (p *planner) lastMade(v ir.Value) ir.Value {
+	last := ir.Value(0)
+	for _, in := range p.g.Node(v).In {
+		if b, _ := p.base(in); p.g.Node(b).Op != ir.Param {
+			last = max(last, b)
+		}
+	}
+	return last
 }

@@ -19,6 +19,10 @@ const align = 64
 type Update struct {
 	Param string
 	Value ir.Value
+	// Accumulate adds Value to the parameter's contents. Value is computed
+	// whole before it is added, to the bit as it would be alone: a sum over
+	// runs is the left fold of what each run gives, ((p+v0)+v1)+…
+	Accumulate bool
 }
 
 // Result is a value that the caller gets in a buffer called Name.
@@ -58,6 +62,9 @@ func Plan(g *ir.Graph, spec Spec, supports Supports) (*ir.Program, error) {
 	}
 	g, roots, err := lower(g, roots, spec, supports)
 	if err != nil {
+		return nil, err
+	}
+	if roots, err = accumulate(g, roots, spec); err != nil {
 		return nil, err
 	}
 	p := &planner{g: g, spec: spec, roots: roots, prog: &ir.Program{Bounds: g.Bounds}, dims: g.MaxDims()}
@@ -110,6 +117,21 @@ func lower(g *ir.Graph, roots []ir.Value, spec Spec, supports Supports) (*ir.Gra
 		g, roots, err = rewrite(g, roots, func(*rewriter, ir.Value, *ir.Node, []ir.Value) []ir.Value { return nil })
 	}
 	return g, roots, err
+}
+
+// accumulate puts the sums of the updates that accumulate into the graph. It
+// comes behind canonical form, which would make the running sum the addend of
+// a product: one whose k is cut then adds its parts to it one by one.
+func accumulate(g *ir.Graph, roots []ir.Value, spec Spec) ([]ir.Value, error) {
+	for i, u := range spec.Updates {
+		if v := &roots[len(spec.Results)+i]; u.Accumulate {
+			*v = g.Add(g.Param(u.Param, g.Type(*v)), *v)
+		}
+	}
+	if err := g.Err(); err != nil {
+		return nil, fmt.Errorf("exec: %w", err)
+	}
+	return roots, nil
 }
 
 // place of a value: an argument, or a stretch of the arena.

@@ -159,7 +159,7 @@ func (b *builder) spec() exec.Spec {
 		}
 	}) {
 		if v, _ := b.g.Lookup(name); b.g.Type(v).Rank() == 2 && b.bool("update") {
-			s.Updates = append(s.Updates, exec.Update{Param: name, Value: b.like(v)})
+			s.Updates = append(s.Updates, exec.Update{Param: name, Value: b.like(v), Accumulate: b.bool("accumulate")})
 		}
 	}
 	if b.bool("gradients") {
@@ -248,6 +248,9 @@ func TestRandomGraphs(t *testing.T) {
 		}
 		for _, x := range spec.Updates {
 			want[x.Param] = x.Value
+			if v, _ := b.g.Lookup(x.Param); x.Accumulate {
+				want[x.Param] = b.g.Add(v, x.Value)
+			}
 		}
 		decomposed := b.outcome(t, with(false, false), primitive{dev})
 		for name, v := range want {
