@@ -1,42 +1,173 @@
 package data
 
-// Batch is one micro-batch: documents one behind the other without padding,
-// N tokens in all. A token sees those of its own document up to itself:
-// token i attends to the keys [Lo[i], Hi[i]) of the batch.
+import (
+	"slices"
+
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// Names of the arrays of text, under which models read them.
+const (
+	tokensArray    = "tokens"
+	labelsArray    = "labels"
+	positionsArray = "positions"
+	loArray        = "lo"
+	hiArray        = "hi"
+)
+
+// Batch is what one run of a model is given: arrays by name. In those of text
+// the documents lie one behind the other without padding, and a token sees those
+// of its own document up to itself.
 type Batch struct {
-	Tokens    []int32 // [N] ids
-	Labels    []int32 // [N] the id to predict at each token (the next one), or Ignore
-	Positions []int32 // [N] place in the document, from 0
-	Lo, Hi    []int32 // [N] the keys that each token attends to
-
-	Rows       int // documents
+	// Starts are where the documents begin, and where the last one ends.
+	Starts     []int32
 	LossTokens int // labels that are not Ignore
+
+	arrays []Array
 }
 
-func (b *Batch) reset() {
-	*b = Batch{
-		Tokens: b.Tokens[:0], Labels: b.Labels[:0], Positions: b.Positions[:0],
-		Lo: b.Lo[:0], Hi: b.Hi[:0],
+// Array is an array of a batch: of numbers of one of two types.
+type Array struct {
+	Name   string
+	Ints   []int32
+	Floats []float32
+}
+
+// Bytes are those of the elements.
+func (a Array) Bytes() []byte {
+	if a.Floats != nil {
+		return tensor.BytesOf(a.Floats)
+	}
+	return tensor.BytesOf(a.Ints)
+}
+
+// Arrays lists the arrays in the order in which they came.
+func (b *Batch) Arrays() []Array { return b.arrays }
+
+// Array gives the bytes of the array called name, as a run takes them.
+func (b *Batch) Array(name string) (data []byte, ok bool) {
+	for i := range b.arrays {
+		if b.arrays[i].Name == name {
+			return b.arrays[i].Bytes(), true
+		}
+	}
+	return nil, false
+}
+
+// SetInts makes x the array called name. The memory of x is the batch's until
+// the array is set again.
+func (b *Batch) SetInts(name string, x []int32) { *b.named(name) = Array{Name: name, Ints: x} }
+
+// SetInt makes the array called name one of a single number.
+func (b *Batch) SetInt(name string, x int32) {
+	a := b.named(name)
+	a.Ints = append(a.Ints[:0], x)
+}
+
+// SetFloats makes x the array called name, as SetInts does.
+func (b *Batch) SetFloats(name string, x []float32) { *b.named(name) = Array{Name: name, Floats: x} }
+
+// Tokens are the ids of all documents.
+func (b *Batch) Tokens() []int32 { return b.named(tokensArray).Ints }
+
+// Labels are the ids to predict at each token (the next one), or Ignore.
+func (b *Batch) Labels() []int32 { return b.named(labelsArray).Ints }
+
+// Positions are the places of the tokens in their documents, from 0.
+func (b *Batch) Positions() []int32 { return b.named(positionsArray).Ints }
+
+// Lo are the first keys that the tokens attend to: token i sees [Lo[i], Hi[i]).
+func (b *Batch) Lo() []int32 { return b.named(loArray).Ints }
+
+// Hi are the keys behind the last ones that the tokens attend to.
+func (b *Batch) Hi() []int32 { return b.named(hiArray).Ints }
+
+// Rows is the number of documents.
+func (b *Batch) Rows() int { return max(0, len(b.Starts)-1) }
+
+// Longest is the length of the longest document, in tokens.
+func (b *Batch) Longest() int {
+	longest := int32(0)
+	for i := range b.Rows() {
+		longest = max(longest, b.Starts[i+1]-b.Starts[i])
+	}
+	return int(longest)
+}
+
+// Reset empties the batch and keeps its memory.
+func (b *Batch) Reset() {
+	b.Starts, b.LossTokens = b.Starts[:0], 0
+	for i := range b.arrays {
+		b.arrays[i].Ints, b.arrays[i].Floats = b.arrays[i].Ints[:0], b.arrays[i].Floats[:0]
 	}
 }
 
-// add puts a document behind the others.
-func (b *Batch) add(d *Dataset, doc int) {
+// Add puts a document behind the others. labels are what is to be predicted at
+// each of its tokens, or Ignore; nil is Ignore for all.
+func (b *Batch) Add(ids, labels []int32) {
+	at := len(b.Tokens())
+	b.add(ids, at, 0)
+	for i, id := range labels {
+		b.label(at+i, id)
+	}
+}
+
+// AddAfter puts a piece of a document into an empty batch, of which the first
+// tokens, so many, have been read: it sees their keys in a cache, and then its own.
+func (b *Batch) AddAfter(ids []int32, read int) { b.add(ids, 0, read) }
+
+// add puts tokens behind the others: they see the keys from number lo on, and
+// before them lie those of so many tokens of their document.
+func (b *Batch) add(ids []int32, lo, before int) {
+	n, at := len(ids), int32(len(b.Tokens()))
+	if len(b.Starts) == 0 {
+		b.Starts = append(b.Starts, at)
+	}
+	b.Starts = append(b.Starts, at+int32(n))
+	copy(b.extend(tokensArray, n), ids)
+	labels := b.extend(labelsArray, n)
+	for i := range labels {
+		labels[i] = Ignore
+	}
+	positions, from, to := b.extend(positionsArray, n), b.extend(loArray, n), b.extend(hiArray, n)
+	for i := range n {
+		positions[i], from[i], to[i] = int32(before+i), int32(lo), int32(lo+before+i+1)
+	}
+}
+
+// label sets the label at a token that had none.
+func (b *Batch) label(at int, id int32) {
+	b.Labels()[at] = id
+	if id != Ignore {
+		b.LossTokens++
+	}
+}
+
+// addDocument puts a document of a data set behind the others.
+func (b *Batch) addDocument(d *Dataset, doc int) {
 	start, end := d.starts[doc], d.starts[doc+1]
-	lo := int32(len(b.Tokens))
-	b.Tokens = append(b.Tokens, d.ids[start:end]...)
-	for i := start; i < end; i++ {
-		label, position := int32(Ignore), int32(i-start)
-		if i+1 < end { // the last token predicts nothing of its document
-			label = d.label(i + 1)
-		}
-		if label != Ignore {
-			b.LossTokens++
-		}
-		b.Labels = append(b.Labels, label)
-		b.Positions = append(b.Positions, position)
-		b.Lo = append(b.Lo, lo)
-		b.Hi = append(b.Hi, lo+position+1)
+	lo := len(b.Tokens())
+	b.Add(d.ids[start:end], nil)
+	for i := start; i+1 < end; i++ { // the last token predicts nothing of its document
+		b.label(lo+i-start, d.label(i+1))
 	}
-	b.Rows++
+}
+
+// named is the array called name, a new one if there is none.
+func (b *Batch) named(name string) *Array {
+	for i := range b.arrays {
+		if b.arrays[i].Name == name {
+			return &b.arrays[i]
+		}
+	}
+	b.arrays = append(b.arrays, Array{Name: name})
+	return &b.arrays[len(b.arrays)-1]
+}
+
+// extend makes an array n elements longer and gives these.
+func (b *Batch) extend(name string, n int) []int32 {
+	a := b.named(name)
+	from := len(a.Ints)
+	a.Ints = slices.Grow(a.Ints, n)[:from+n]
+	return a.Ints[from:]
 }

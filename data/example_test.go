@@ -47,11 +47,11 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println("tokens   ", batch.Tokens)
-	fmt.Println("labels   ", batch.Labels)
-	fmt.Println("positions", batch.Positions)
-	fmt.Println("keys from", batch.Lo)
-	fmt.Println("keys to  ", batch.Hi)
+	fmt.Println("tokens   ", batch.Tokens())
+	fmt.Println("labels   ", batch.Labels())
+	fmt.Println("positions", batch.Positions())
+	fmt.Println("keys from", batch.Lo())
+	fmt.Println("keys to  ", batch.Hi())
 	fmt.Println("targets of the step:", loader.LossTokens(0))
 	// Output:
 	// tokens    [1 2 3 4 0 5 6 0]

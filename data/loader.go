@@ -245,8 +245,8 @@ func (l *Loader) Fill(b *Batch, step, micro int) error {
 	if n := l.Micros(step); micro < 0 || micro >= n {
 		return problem(ErrOption, "micro-batch %d of step %d, which has %d", micro, step, n)
 	}
-	b.reset()
-	l.documents(step, micro*l.cfg.BatchSize, (micro+1)*l.cfg.BatchSize, func(doc int) { b.add(l.set, doc) })
+	b.Reset()
+	l.documents(step, micro*l.cfg.BatchSize, (micro+1)*l.cfg.BatchSize, func(doc int) { b.addDocument(l.set, doc) })
 	return nil
 }
 

@@ -21,26 +21,28 @@ func TestBatch(t *testing.T) {
 	require.NoError(t, err)
 	b, err := l.Batch(0, 0)
 	require.NoError(t, err)
-	want := &Batch{
-		Tokens:    []int32{5, 6, 7, 8, 9},
-		Labels:    []int32{6, 7, Ignore, 9, Ignore},
-		Positions: []int32{0, 1, 2, 0, 1},
-		Lo:        []int32{0, 0, 0, 3, 3},
-		Hi:        []int32{1, 2, 3, 4, 5},
-		Rows:      2, LossTokens: 3,
+	want := []Array{
+		{Name: "tokens", Ints: []int32{5, 6, 7, 8, 9}},
+		{Name: "labels", Ints: []int32{6, 7, Ignore, 9, Ignore}},
+		{Name: "positions", Ints: []int32{0, 1, 2, 0, 1}},
+		{Name: "lo", Ints: []int32{0, 0, 0, 3, 3}},
+		{Name: "hi", Ints: []int32{1, 2, 3, 4, 5}},
 	}
-	assert.Equal(t, want, b)
+	assert.Equal(t, want, b.Arrays())
+	assert.Equal(t, []int32{0, 3, 5}, b.Starts)
+	assert.Equal(t, []int{2, 3, 3}, []int{b.Rows(), b.Longest(), b.LossTokens})
 	assert.Equal(t, 2, l.StepsPerEpoch())
 	assert.Equal(t, 5, l.MaxTokens())
 	assert.Equal(t, 5, l.Tokens(0))
 
 	require.NoError(t, l.Fill(b, 1, 0), "memory is used again")
-	assert.Equal(t, []int32{3, 4}, b.Tokens)
-	assert.Equal(t, []int32{4, Ignore}, b.Labels)
-	assert.Equal(t, []int32{0, 0}, b.Lo)
+	assert.Equal(t, []int32{3, 4}, b.Tokens())
+	assert.Equal(t, []int32{4, Ignore}, b.Labels())
+	assert.Equal(t, []int32{0, 0}, b.Lo())
 	assert.Equal(t, 1, b.LossTokens)
+	assert.Equal(t, []int{1, 2}, []int{b.Rows(), b.Longest()})
 	require.NoError(t, l.Fill(b, 0, 0))
-	assert.Equal(t, want, b)
+	assert.Equal(t, want, b.Arrays())
 	assert.Zero(t, testing.AllocsPerRun(10, func() { _ = l.Fill(b, 0, 0) }))
 }
 
@@ -52,7 +54,7 @@ func TestSteps(t *testing.T) {
 	assert.Equal(t, []int{2, 2, 2, 2}, []int{l.Micros(0), l.Micros(1), l.Micros(2), l.Micros(3)})
 	last, err := l.Batch(2, 1)
 	require.NoError(t, err)
-	assert.Equal(t, 1, last.Rows, "11 = 4 + 4 + 2 + 1")
+	assert.Equal(t, 1, last.Rows(), "11 = 4 + 4 + 2 + 1")
 	assert.Equal(t, []int{0, 0, 0, 1, 1}, []int{l.Epoch(0), l.Epoch(1), l.Epoch(2), l.Epoch(3), l.Epoch(4)})
 
 	l, err = NewLoader(d, LoaderConfig{BatchSize: 2, Accumulation: 2, DropLast: true})
@@ -82,7 +84,7 @@ func TestShuffle(t *testing.T) {
 		for s := range l.StepsPerEpoch() {
 			b, err := l.Batch(e*l.StepsPerEpoch()+s, 0)
 			require.NoError(t, err)
-			rows = append(rows, b.Tokens[0])
+			rows = append(rows, b.Tokens()[0])
 		}
 		return rows
 	}
@@ -106,14 +108,14 @@ func TestBucketing(t *testing.T) {
 		b, err := l.Batch(step, 0)
 		require.NoError(t, err)
 		var lengths []int
-		for _, p := range b.Positions {
+		for _, p := range b.Positions() {
 			if p == 0 {
 				lengths = append(lengths, 0)
 			}
 			lengths[len(lengths)-1]++
 		}
 		assert.LessOrEqual(t, slices.Max(lengths)-slices.Min(lengths), 2, "lengths of a batch: %v", lengths)
-		sizes = append(sizes, len(b.Tokens))
+		sizes = append(sizes, len(b.Tokens()))
 	}
 	assert.Equal(t, 20+20+19+19, l.MaxTokens())
 	assert.False(t, slices.IsSorted(sizes) || slices.IsSortedFunc(sizes, func(a, b int) int { return b - a }), "batches come in random order: %v", sizes)
@@ -161,15 +163,15 @@ func TestEpochProperties(t *testing.T) {
 			for micro := range l.Micros(step) {
 				b, err := l.Batch(step, micro)
 				require.NoError(t, err)
-				require.LessOrEqual(t, len(b.Tokens), l.MaxTokens())
-				require.LessOrEqual(t, b.Rows, l.MaxDocuments())
+				require.LessOrEqual(t, len(b.Tokens()), l.MaxTokens())
+				require.LessOrEqual(t, b.Rows(), l.MaxDocuments())
 				checkBatch(t, d, b, docOf)
-				for _, id := range b.Tokens {
+				for _, id := range b.Tokens() {
 					require.False(t, seen[id], "token %d twice", id)
 					seen[id] = true
 				}
 				stepLoss += b.LossTokens
-				stepTokens += len(b.Tokens)
+				stepTokens += len(b.Tokens())
 			}
 			require.Equal(t, l.LossTokens(step), stepLoss)
 			require.Equal(t, l.Tokens(step), stepTokens)
@@ -182,17 +184,17 @@ func TestEpochProperties(t *testing.T) {
 
 func checkBatch(t *rapid.T, d *Dataset, b *Batch, docOf map[int32]int) {
 	documents, loss := 0, 0
-	for i, id := range b.Tokens {
+	for i, id := range b.Tokens() {
 		row := d.Row(docOf[id])
-		p := int(b.Positions[i])
+		p := int(b.Positions()[i])
 		require.Equal(t, row.IDs[p], id)
-		require.Equal(t, int32(i-p), b.Lo[i], "attention begins with the document")
-		require.Equal(t, int32(i+1), b.Hi[i], "and ends with the token")
+		require.Equal(t, int32(i-p), b.Lo()[i], "attention begins with the document")
+		require.Equal(t, int32(i+1), b.Hi()[i], "and ends with the token")
 		want := int32(Ignore)
 		if p+1 < len(row.IDs) {
 			want = row.Labels[p+1]
 		}
-		require.Equal(t, want, b.Labels[i])
+		require.Equal(t, want, b.Labels()[i])
 		if want != Ignore {
 			loss++
 		}
@@ -200,7 +202,7 @@ func checkBatch(t *rapid.T, d *Dataset, b *Batch, docOf map[int32]int) {
 			documents++
 		}
 	}
-	require.Equal(t, documents, b.Rows)
+	require.Equal(t, documents, b.Rows())
 	require.Equal(t, loss, b.LossTokens)
 }
 
@@ -237,6 +239,27 @@ func TestResume(t *testing.T) {
 	})
 }
 
+// TestArrays: a batch has arrays of other names and types beside those of text.
+func TestArrays(t *testing.T) {
+	var b Batch
+	b.Add([]int32{4, 5}, []int32{5, Ignore})
+	b.SetInts("types", []int32{0, 258})
+	b.SetFloats("times", []float32{1})
+	for name, want := range map[string][]byte{"tokens": {4, 0, 0, 0, 5, 0, 0, 0}, "types": {0, 0, 0, 0, 2, 1, 0, 0}, "times": {0, 0, 0x80, 0x3f}} {
+		got, ok := b.Array(name)
+		require.True(t, ok)
+		require.Equal(t, want, got, name)
+	}
+	_, ok := b.Array("pixels")
+	require.False(t, ok)
+	require.Equal(t, 1, b.LossTokens)
+	b.Reset()
+	for _, a := range b.Arrays() {
+		require.Empty(t, a.Bytes(), a.Name)
+	}
+	require.Zero(t, b.Rows()+b.Longest()+b.LossTokens)
+}
+
 func TestDropLast(t *testing.T) {
 	l, err := NewLoader(uniform(t, 11, 2), LoaderConfig{BatchSize: 2, Accumulation: 2, DropLast: true, Shuffle: true, Seed: 3})
 	require.NoError(t, err)
@@ -247,8 +270,8 @@ func TestDropLast(t *testing.T) {
 			for micro := range 2 {
 				b, err := l.Batch(epoch*2+s, micro)
 				require.NoError(t, err)
-				require.Equal(t, 2, b.Rows)
-				for _, id := range b.Tokens {
+				require.Equal(t, 2, b.Rows())
+				for _, id := range b.Tokens() {
 					seen[id] = true
 				}
 			}

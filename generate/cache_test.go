@@ -11,6 +11,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/generate"
 	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/model"
 )
 
 // Reading a text in pieces, with the keys and values of what came before in
@@ -30,7 +31,7 @@ func TestCacheEqualsWholeText(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dev, m := open(t, dir)
-			n := min(100, generate.MaxLength(m.Config)-1)
+			n := min(100, m.Config.MaxLength()-1)
 			ids, vocab := tokens(m, n), m.Config.VocabSize
 			want, err := scorer(t, dev, m, nil, n).Logits(ctx, [][]int32{ids})
 			require.NoError(t, err)
@@ -80,8 +81,8 @@ func TestCacheWithAdapters(t *testing.T) {
 // length; what was read for another length is read again.
 func TestDynamicRotaryScaling(t *testing.T) {
 	dev, m := open(t, withConfig(t, llama, "../testdata/lm/llama/rope-dynamic/config.json"))
-	require.Equal(t, 32, m.Config.RoPE.MaxPositions)
-	require.Equal(t, 64, generate.MaxLength(m.Config))
+	require.Equal(t, 32, m.Config.Family.(*model.Decoder).RoPE.MaxPositions)
+	require.Equal(t, 64, m.Config.MaxLength())
 	ids, vocab := tokens(m, 60), m.Config.VocabSize
 	sc := scorer(t, dev, m, nil, 60)
 	for _, chunk := range []int{1, 7, 64} {
@@ -197,7 +198,7 @@ func BenchmarkDecode(b *testing.B) {
 		b.Run(fmt.Sprintf("token-%d", at), func(b *testing.B) {
 			dev, m := open(b, "../examples/godoc/model")
 			m.Config.MaxPositions = 1 << 15
-			c := m.Config
+			c, d := m.Config, m.Config.Family.(*model.Decoder)
 			g := generator(b, dev, m, nil, generate.Options{})
 			ids := tokens(m, at)
 			_, err := g.Read(ctx, ids)
@@ -208,7 +209,7 @@ func BenchmarkDecode(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			b.ReportMetric(float64(at*c.Layers*c.KVHeads*c.HeadDim*2*4), "cache-bytes")
+			b.ReportMetric(float64(at*c.Layers*d.KVHeads*d.HeadDim*2*4), "cache-bytes")
 		})
 	}
 }

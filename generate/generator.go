@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/graph/exec"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
@@ -25,7 +26,7 @@ const minCapacity = 256
 // Options fix what a generator can do.
 type Options struct {
 	// MaxLength bounds prompt and answer together, in tokens. 0 is what the
-	// model can take, see [MaxLength].
+	// model can take, see [model.Config.MaxLength].
 	MaxLength int
 	// PrefillChunk is the number of prompt tokens that are read at a time; 0
 	// is 256.
@@ -43,31 +44,20 @@ type Generator struct {
 	prefill, decode *exec.Executable // over the same tables
 	tables          *tables
 	cached          []int32 // the tokens whose keys and values are in the tables
-	roped           int     // the longest text that they were made for
-	frequencies     int     // the text length that the device's rotary frequencies are for; 0: none there
+	longest         int     // the longest text that they were made for
+	inputs          []nn.Input
+	derived         []nn.Derived
+	length          int // of the texts that the derived tables on the device are for; 0: none are there
 
-	inputs struct { // memory for the arguments of a run
-		positions, lo, hi []int32
-		offset, last      [1]int32
-	}
+	given  data.Batch // of a run
 	logits []float32
-}
-
-// MaxLength is the number of tokens that a model can take: its
-// max_position_embeddings, and with dynamic rotary scaling as many times more
-// as its factor says.
-func MaxLength(c *model.Config) int {
-	if c.RoPE.Dynamic() && c.RoPE.Factor > 1 {
-		return int(float64(c.MaxPositions) * c.RoPE.Factor)
-	}
-	return c.MaxPositions
 }
 
 // New prepares a generator; state is an adapter, or nil. m must stay open
 // until the generator is closed. Errors: ErrTooLong if o.MaxLength is more than
 // the model can take, and those of the device.
 func New(ctx context.Context, dev backend.Device, m *model.Model, state *lora.State, o Options) (*Generator, error) {
-	limit := MaxLength(m.Config)
+	limit := m.Config.MaxLength()
 	switch {
 	case o.MaxLength < 0 || o.PrefillChunk < 0:
 		return nil, fmt.Errorf("generate: %w: max length %d and prefill chunk %d, expected 0 or more", ErrOption, o.MaxLength, o.PrefillChunk)
@@ -102,7 +92,7 @@ func (g *Generator) Bytes() int {
 }
 
 // Reset forgets the last text.
-func (g *Generator) Reset() { g.cached, g.roped = g.cached[:0], 0 }
+func (g *Generator) Reset() { g.cached, g.longest = g.cached[:0], 0 }
 
 // Close frees the device's memory.
 func (g *Generator) Close() {
@@ -166,6 +156,7 @@ func (g *Generator) program(max int, t *tables, adapter *tuning) *program {
 	for _, e := range cache.Entries {
 		p.Update(e.Param, e.Updated)
 	}
+	g.inputs, g.derived = p.b.Inputs(), p.b.Tables()
 	return p
 }
 
@@ -176,13 +167,13 @@ func (g *Generator) keep(prompt []int32) {
 	for n < len(g.cached) && n < len(prompt)-1 && g.cached[n] == prompt[n] {
 		n++
 	}
-	rope := g.host.model.Config.RoPE
-	if rope.Dynamic() && max(g.roped, len(prompt)) > rope.MaxPositions {
+	longest := max(g.longest, len(prompt))
+	if slices.ContainsFunc(g.derived, func(t nn.Derived) bool { return t.Changes() && longest > t.Until }) {
 		n = 0 // those keys were turned by other angles
 	}
 	g.cached = g.cached[:n]
 	if n == 0 {
-		g.roped = 0
+		g.longest = 0
 	}
 }
 
@@ -199,37 +190,23 @@ func (g *Generator) read(ctx context.Context, prompt []int32) ([]float32, error)
 }
 
 // run reads a few tokens behind those in the cache. length is that of the text
-// by which dynamic rotary frequencies are chosen: of the whole prompt, or up
+// by which derived tables are chosen: of the whole prompt, or up
 // to the token that is being generated.
 func (g *Generator) run(ctx context.Context, ids []int32, length int) error {
 	e, at := g.prefill, len(g.cached)
 	if len(ids) == 1 {
 		e = g.decode
 	}
-	if err := g.rope(ctx, length); err != nil {
+	if err := g.derive(ctx, length); err != nil {
 		return err
 	}
-	in := &g.inputs
-	in.positions, in.lo, in.hi = in.positions[:0], in.lo[:0], in.hi[:0]
-	for i := range ids {
-		in.positions = append(in.positions, int32(at+i))
-		in.lo = append(in.lo, 0)
-		in.hi = append(in.hi, int32(at+i+1))
-	}
-	in.offset[0], in.last[0] = int32(at), int32(len(ids)-1)
-	for _, a := range [...]struct {
-		name   string
-		values []int32
-	}{
-		{nn.TokensParam, ids}, {nn.PositionsParam, in.positions}, {nn.LoParam, in.lo}, {nn.HiParam, in.hi},
-		{nn.OffsetParam, in.offset[:]}, {lastParam, in.last[:]},
-	} {
-		if err := g.host.store.SetInt32s(ctx, a.name, a.values); err != nil {
-			return err
-		}
-	}
-	if err := e.SetDim(nn.TokensDim, len(ids)); err != nil {
-		return err
+	in := &g.given
+	in.Reset()
+	in.AddAfter(ids, at)
+	in.SetInt(nn.Offset, int32(at))
+	in.SetInt(lastInput, int32(len(ids)-1))
+	if err := g.host.store.Feed(ctx, e, g.inputs, in); err != nil {
+		return fmt.Errorf("generate: %w", err)
 	}
 	if err := e.RunWait(ctx); err != nil {
 		return err // rows behind those in use may have been written; nothing reads them
@@ -238,16 +215,16 @@ func (g *Generator) run(ctx context.Context, ids []int32, length int) error {
 	return nil
 }
 
-// rope brings the rotary frequencies for a text of that length to the device.
-func (g *Generator) rope(ctx context.Context, length int) error {
-	g.roped = max(g.roped, length)
-	r := g.host.model.Config.RoPE
-	if g.frequencies != 0 && (!r.Dynamic() || g.frequencies == length) {
+// derive brings the derived tables for a text of that length to the device.
+func (g *Generator) derive(ctx context.Context, length int) error {
+	g.longest = max(g.longest, length)
+	changes := func(t nn.Derived) bool { return t.Changes() }
+	if g.length != 0 && (g.length == length || !slices.ContainsFunc(g.derived, changes)) {
 		return nil
 	}
-	if err := g.host.store.SetFloat32s(ctx, model.FrequenciesParam, r.Frequencies(length)); err != nil {
+	if err := g.host.store.SetTables(ctx, g.derived, length); err != nil {
 		return err
 	}
-	g.frequencies = length
+	g.length = length
 	return nil
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// lastParam is the number of the token whose logits a run gives, i32 [1], and
+// lastInput is the number of the token whose logits a run gives, i32 [1], and
 // logitsResult is where they are, f32 [1, vocab].
 const (
-	lastParam    = "input.last"
+	lastInput    = "last"
 	logitsResult = "logits"
 )
 
@@ -83,15 +83,14 @@ type program struct {
 // begin builds the model for runs of at most max tokens; cache may be nil.
 func (h *host) begin(max int, cache *nn.Cache, t *tuning) *program {
 	g := graph.New()
-	b := nn.NewBuilder(g, h.model, nn.Options{Adapter: t.adapter, Cache: cache, Prepare: true})
-	out := h.model.Build(b, nn.NewInputs(g, max))
-	return &program{g.Program(), b, out}
+	b := nn.NewBuilder(g, h.model, nn.Options{Bounds: map[string]int{nn.Tokens: max}, Adapter: t.adapter, Cache: cache, Prepare: true})
+	return &program{g.Program(), b, h.model.Build(b)}
 }
 
-// last is the logits of the one token that [lastParam] names, so that those of
+// last is the logits of the one token that [lastInput] names, so that those of
 // all the others are never computed.
 func (p *program) last() graph.Tensor {
-	return p.out.Head.Rows(p.b.G.Param(lastParam, tensor.I32, ir.Static(1))).Logits()
+	return p.out.Logits(p.b, p.b.Input(lastInput, tensor.I32, ir.Static(1)))
 }
 
 // compile compiles p, brings what it reads to the device and binds it.

@@ -3,14 +3,15 @@ package generate
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/graph/exec"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/nn"
-	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // Scorer reads whole texts, without a cache. Each text is read as if it were
@@ -18,7 +19,14 @@ import (
 type Scorer struct {
 	host      *host
 	maxTokens int
-	runs      map[string]*exec.Executable // compiled when first asked for
+	runs      map[string]*scored // compiled when first asked for
+}
+
+// scored is a program of a scorer, and what it reads.
+type scored struct {
+	*exec.Executable
+	inputs []nn.Input
+	tables []nn.Derived
 }
 
 const lossResult = "loss"
@@ -34,7 +42,7 @@ func NewScorer(dev backend.Device, m *model.Model, state *lora.State, maxTokens 
 	if err != nil {
 		return nil, err
 	}
-	return &Scorer{h, maxTokens, map[string]*exec.Executable{}}, nil
+	return &Scorer{h, maxTokens, map[string]*scored{}}, nil
 }
 
 // Close frees the device's memory.
@@ -49,7 +57,7 @@ func (s *Scorer) Close() {
 // [tokens, vocab]. Errors: ErrTooLong for a row of more than maxTokens,
 // ErrToken, and those of the device.
 func (s *Scorer) Logits(ctx context.Context, rows [][]int32) ([]float32, error) {
-	e, err := s.compiled(ctx, logitsResult, func(p *program) { p.Result(logitsResult, p.out.Head.Logits()) })
+	e, err := s.compiled(ctx, logitsResult, func(p *program) { p.Result(logitsResult, p.out.Logits(p.b, graph.Tensor{})) })
 	if err != nil {
 		return nil, err
 	}
@@ -91,19 +99,9 @@ func (s *Scorer) Hidden(ctx context.Context, rows [][]int32) ([][]float32, error
 // and those of the device.
 func (s *Scorer) Loss(ctx context.Context, b *data.Batch) (float64, error) {
 	e, err := s.compiled(ctx, lossResult, func(p *program) {
-		labels := p.b.G.Param(nn.LabelsParam, tensor.I32, p.out.Head.Hidden().Type().Shape[:1]...)
-		p.Result(lossResult, p.out.Head.Loss(labels))
+		p.Result(lossResult, p.out.Loss(p.b, model.NextToken))
 	})
 	if err != nil {
-		return 0, err
-	}
-	if n := len(b.Tokens); len(b.Labels) != n || len(b.Positions) != n || len(b.Lo) != n || len(b.Hi) != n {
-		return 0, fmt.Errorf("generate: %w: a batch of %d tokens has %d labels, %d positions and %d and %d bounds", ErrOption, n, len(b.Labels), len(b.Positions), len(b.Lo), len(b.Hi))
-	}
-	if err := s.check(b.Tokens); err != nil {
-		return 0, err
-	}
-	if err := s.host.store.SetInt32s(ctx, nn.LabelsParam, b.Labels); err != nil {
 		return 0, err
 	}
 	if err := s.run(ctx, e, b); err != nil {
@@ -116,7 +114,7 @@ func (s *Scorer) Loss(ctx context.Context, b *data.Batch) (float64, error) {
 	return float64(sum[0]), nil
 }
 
-func (s *Scorer) compiled(ctx context.Context, name string, results func(*program)) (*exec.Executable, error) {
+func (s *Scorer) compiled(ctx context.Context, name string, results func(*program)) (*scored, error) {
 	if e := s.runs[name]; e != nil {
 		return e, nil
 	}
@@ -126,67 +124,50 @@ func (s *Scorer) compiled(ctx context.Context, name string, results func(*progra
 	if err != nil {
 		return nil, err
 	}
-	s.runs[name] = e
-	return e, nil
+	s.runs[name] = &scored{e, p.b.Inputs(), p.b.Tables()}
+	return s.runs[name], nil
 }
 
 // rows runs e over as many rows at a time as fit and calls done after each run.
-func (s *Scorer) rows(ctx context.Context, e *exec.Executable, rows [][]int32, done func(tokens int) error) error {
+func (s *Scorer) rows(ctx context.Context, e *scored, rows [][]int32, done func(tokens int) error) error {
 	var b data.Batch
 	flush := func() error {
-		n := len(b.Tokens)
+		n := len(b.Tokens())
 		if n == 0 {
 			return nil
 		}
 		if err := s.run(ctx, e, &b); err != nil {
 			return err
 		}
-		b = data.Batch{}
+		b.Reset()
 		return done(n)
 	}
+	// Tables may depend on the length of the text: a row that runs alone has its own.
+	alone := slices.ContainsFunc(e.tables, func(t nn.Derived) bool { return t.Changes() })
 	for i, ids := range rows {
 		if len(ids) > s.maxTokens {
 			return fmt.Errorf("generate: %w: row %d has %d, the scorer takes %d", ErrTooLong, i, len(ids), s.maxTokens)
 		}
-		// Dynamic rotary frequencies depend on the length of the text: a row
-		// that runs alone has its own.
-		if len(b.Tokens)+len(ids) > s.maxTokens || s.host.model.Config.RoPE.Dynamic() {
+		if len(b.Tokens())+len(ids) > s.maxTokens || alone {
 			if err := flush(); err != nil {
 				return err
 			}
 		}
-		lo := int32(len(b.Tokens))
-		for p := range int32(len(ids)) {
-			b.Tokens = append(b.Tokens, ids[p])
-			b.Positions = append(b.Positions, p)
-			b.Lo = append(b.Lo, lo)
-			b.Hi = append(b.Hi, lo+p+1)
-		}
+		b.Add(ids, nil)
 	}
 	return flush()
 }
 
-func (s *Scorer) run(ctx context.Context, e *exec.Executable, b *data.Batch) error {
-	if err := s.check(b.Tokens); err != nil {
+func (s *Scorer) run(ctx context.Context, e *scored, b *data.Batch) error {
+	if err := s.check(b.Tokens()); err != nil {
 		return err
 	}
-	store, longest := s.host.store, int32(0)
-	for _, p := range b.Positions {
-		longest = max(longest, p+1)
-	}
-	if err := store.SetFloat32s(ctx, model.FrequenciesParam, s.host.model.Config.RoPE.Frequencies(int(longest))); err != nil {
+	store := s.host.store
+	if err := store.SetTables(ctx, e.tables, b.Longest()); err != nil {
 		return err
 	}
-	for _, a := range []struct {
-		name   string
-		values []int32
-	}{{nn.TokensParam, b.Tokens}, {nn.PositionsParam, b.Positions}, {nn.LoParam, b.Lo}, {nn.HiParam, b.Hi}} {
-		if err := store.SetInt32s(ctx, a.name, a.values); err != nil {
-			return err
-		}
-	}
-	if err := e.SetDim(nn.TokensDim, len(b.Tokens)); err != nil {
-		return err
+	if err := store.Feed(ctx, e.Executable, e.inputs, b); err != nil {
+		return fmt.Errorf("generate: %w", err)
 	}
 	return e.RunWait(ctx)
 }

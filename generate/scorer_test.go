@@ -1,6 +1,7 @@
 package generate_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/nn"
 )
 
 // Rows give the same alone, together, and when they do not fit into one run.
@@ -45,22 +47,17 @@ func TestScorerRows(t *testing.T) {
 func TestScorerLoss(t *testing.T) {
 	dev, m := open(t, llama)
 	ids := tokens(m, 10)
-	b := &data.Batch{Tokens: ids}
-	for i := range ids {
-		b.Labels = append(b.Labels, ids[(i+1)%10])
-		b.Positions = append(b.Positions, int32(i))
-		b.Lo, b.Hi = append(b.Lo, 0), append(b.Hi, int32(i+1))
-	}
+	next := append(slices.Clone(ids[1:]), ids[0])
+	b := &data.Batch{}
+	b.Add(ids, next)
 	s := scorer(t, dev, m, nil, 10)
 	all, err := s.Loss(ctx, b)
 	require.NoError(t, err)
-	sum, labels := 0.0, b.Labels
-	for i := range labels {
-		b.Labels = make([]int32, 10)
-		for j := range b.Labels {
-			b.Labels[j] = data.Ignore
-		}
-		b.Labels[i] = labels[i]
+	sum := 0.0
+	for i := range next {
+		labels := slices.Repeat([]int32{data.Ignore}, 10)
+		labels[i] = next[i]
+		b.SetInts(nn.Labels, labels)
 		one, err := s.Loss(ctx, b)
 		require.NoError(t, err)
 		require.Positive(t, one)
@@ -68,9 +65,10 @@ func TestScorerLoss(t *testing.T) {
 	}
 	assert.InEpsilon(t, sum, all, 1e-6)
 
-	b.Labels = labels[:9]
+	b.SetInts(nn.Labels, next[:9])
 	_, err = s.Loss(ctx, b)
-	require.ErrorIs(t, err, generate.ErrOption)
+	require.ErrorIs(t, err, nn.ErrInput)
+	require.ErrorContains(t, err, `"labels" has 9 rows where the arrays before it have 10`)
 	_, err = s.Loss(ctx, &data.Batch{})
 	require.ErrorIs(t, err, generate.ErrToken)
 }

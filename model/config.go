@@ -4,14 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/lorafuse/lorafuse/internal/suggest"
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/nn"
 )
 
 // ErrUnsupported is wrapped where a checkpoint asks for what is not supported;
@@ -21,26 +19,19 @@ var ErrUnsupported = errors.New("unsupported model")
 // ErrConfig is wrapped where config.json is wrong.
 var ErrConfig = errors.New("bad config.json")
 
-// Config is what a decoder-only language model is made of, read from
-// config.json as transformers 4 or 5 writes it.
+// Config is what all models share, read from config.json as transformers 4 or 5
+// writes it. What is one family's own is in Family.
 type Config struct {
 	Architecture string // such as LlamaForCausalLM
 	ModelType    string // such as llama
 	DType        string // of the weights, as the file calls it
 
-	HiddenSize, IntermediateSize int
-	Layers                       int
-	Heads, KVHeads, HeadDim      int
-	VocabSize                    int
-	MaxPositions                 int
-	NormEps                      float32
-	Activation                   ir.Activation
-	TiedEmbeddings               bool
-	AttentionBias, OutputBias    bool // of q, k, v and of o
-	MLPBias                      bool
-	HeadNorm                     bool  // RMSNorm of each head of q and k
-	Windows                      []int // keys that a query of each layer sees at most, 0 for all
-	RoPE                         RoPE
+	HiddenSize   int
+	Layers       int
+	VocabSize    int
+	MaxPositions int
+	// TiedEmbeddings says that the head shares the weight of the input embedding.
+	TiedEmbeddings bool
 	// Padding is the row of the embedding that gets no gradient, or -1.
 	Padding int
 	// Quantized says that bitsandbytes has quantised weights of the files.
@@ -48,6 +39,29 @@ type Config struct {
 	// EOS ends a generated text; BOS begins one, -1 if there is none.
 	EOS []int32
 	BOS int32
+
+	Family Family
+}
+
+// Family is what an architecture reads of config.json for itself; it builds the
+// model.
+type Family interface {
+	// Check says what is wrong with the numbers. Errors: ErrConfig.
+	Check(c *Config) error
+	// Stretch is by how much texts may be longer than MaxPositions: 1 mostly.
+	Stretch() float64
+	// Build emits the graph.
+	Build(c *Config, b *nn.Builder) Outputs
+}
+
+// MaxLength is the number of tokens that the model can take: its
+// max_position_embeddings, and with dynamic rotary scaling as many times more
+// as its factor says.
+func (c *Config) MaxLength() int {
+	if s := c.Family.Stretch(); s > 1 {
+		return int(float64(c.MaxPositions) * s)
+	}
+	return c.MaxPositions
 }
 
 // maxLayers keeps a wrong number from taking all memory.
@@ -116,9 +130,9 @@ func ParseConfig(raw []byte) (*Config, error) {
 		}
 		return nil, fmt.Errorf("%w: architecture %q%s; supported: %s", ErrUnsupported, name, suggest.DidYouMean(name, Architectures()), strings.Join(Architectures(), ", "))
 	}
-	f.decoder(c)
-	if a.Configure != nil {
-		a.Configure(c, f)
+	f.shared(c)
+	if f.err == nil {
+		c.Family = a.Read(c, f)
 	}
 	f.quantization(c)
 	if f.err == nil {
@@ -130,39 +144,17 @@ func ParseConfig(raw []byte) (*Config, error) {
 	return c, nil
 }
 
-// decoder reads the keys that all supported architectures share.
-func (f *Fields) decoder(c *Config) {
+// shared reads the keys that all architectures have.
+func (f *Fields) shared(c *Config) {
 	c.DType = f.string("dtype", f.string("torch_dtype", ""))
 	c.HiddenSize = f.need("hidden_size")
-	c.IntermediateSize = f.need("intermediate_size")
 	c.Layers = f.need("num_hidden_layers")
-	c.Heads = f.need("num_attention_heads")
-	c.KVHeads = f.int("num_key_value_heads", c.Heads)
 	c.VocabSize = f.need("vocab_size")
 	c.MaxPositions = f.int("max_position_embeddings", 2048)
-	c.NormEps = float32(f.float("rms_norm_eps", 1e-6))
 	c.TiedEmbeddings = f.bool("tie_word_embeddings", false)
-	if f.err != nil {
-		return
-	}
-	if c.Heads < 1 {
-		f.fail("num_attention_heads", c.Heads, "1 or more")
-		return
-	}
-	c.HeadDim = f.int("head_dim", c.HiddenSize/c.Heads)
-	acts := map[string]ir.Activation{"silu": ir.SiLU, "swish": ir.SiLU, "gelu": ir.GELU, "gelu_pytorch_tanh": ir.GELUTanh, "gelu_new": ir.GELUTanh}
-	name := f.string("hidden_act", "silu")
-	act, ok := acts[name]
-	if !ok {
-		f.unsupported("hidden_act", name, slices.Sorted(maps.Keys(acts)))
-		return
-	}
-	c.Activation = act
 	if c.Layers > maxLayers {
 		f.fail("num_hidden_layers", c.Layers, fmt.Sprintf("%d at most", maxLayers))
-		return
 	}
-	c.Windows = make([]int, max(0, c.Layers))
 	c.EOS = f.ids("eos_token_id")
 	if ids := f.ids("bos_token_id"); len(ids) > 0 {
 		c.BOS = ids[0]
@@ -170,66 +162,30 @@ func (f *Fields) decoder(c *Config) {
 	if ids := f.ids("pad_token_id"); len(ids) > 0 && ids[0] >= 0 && int(ids[0]) < c.VocabSize {
 		c.Padding = int(ids[0])
 	}
-	c.RoPE = f.rope(c)
 }
 
-func (c *Config) check() error {
-	for _, v := range []struct {
-		key string
-		n   int
-	}{
-		{"hidden_size", c.HiddenSize}, {"intermediate_size", c.IntermediateSize}, {"num_hidden_layers", c.Layers},
-		{"num_key_value_heads", c.KVHeads}, {"head_dim", c.HeadDim}, {"vocab_size", c.VocabSize}, {"max_position_embeddings", c.MaxPositions},
-	} {
+// size is a number of config.json that must be 1 or more.
+type size struct {
+	key string
+	n   int
+}
+
+func checkSizes(sizes ...size) error {
+	for _, v := range sizes {
 		if v.n < 1 || v.n > 1<<30 {
 			return fmt.Errorf("%w: %s: found %d, expected 1 or more", ErrConfig, v.key, v.n)
 		}
 	}
-	if c.Heads%c.KVHeads != 0 {
-		return fmt.Errorf("%w: num_attention_heads %d is not a multiple of num_key_value_heads %d", ErrConfig, c.Heads, c.KVHeads)
-	}
-	if c.HeadDim%2 != 0 {
-		return fmt.Errorf("%w: head_dim: found %d, expected an even number", ErrConfig, c.HeadDim)
-	}
-	if !(c.NormEps > 0) {
-		return fmt.Errorf("%w: rms_norm_eps: found %v, expected more than 0", ErrConfig, c.NormEps)
-	}
 	return nil
 }
 
-// layerWindows reads which layers slide, as Qwen2 and its kin say it.
-func (f *Fields) layerWindows(c *Config) {
-	window := f.int("sliding_window", 4096)
-	if !f.bool("use_sliding_window", false) {
-		window = 0
+func (c *Config) check() error {
+	err := checkSizes(size{"hidden_size", c.HiddenSize}, size{"num_hidden_layers", c.Layers},
+		size{"vocab_size", c.VocabSize}, size{"max_position_embeddings", c.MaxPositions})
+	if err != nil {
+		return err
 	}
-	from := f.int("max_window_layers", 28)
-	types := f.strings("layer_types")
-	if types != nil && len(types) != c.Layers {
-		f.fail("layer_types", fmt.Sprintf("%d entries", len(types)), fmt.Sprintf("%d, one for each layer", c.Layers))
-		return
-	}
-	for i := range c.Windows {
-		slides := i >= from && window > 0
-		if types != nil {
-			switch types[i] {
-			case "full_attention":
-				slides = false
-			case "sliding_attention":
-				slides = true
-				if window <= 0 {
-					f.fail("layer_types", types[i], "sliding_window and use_sliding_window with it")
-					return
-				}
-			default:
-				f.unsupported("layer_types", types[i], []string{"full_attention", "sliding_attention"})
-				return
-			}
-		}
-		if slides {
-			c.Windows[i] = window
-		}
-	}
+	return c.Family.Check(c)
 }
 
 // quantization reads whether weights are stored quantised, and by what.

@@ -126,7 +126,7 @@ func TestOpenChecksWeights(t *testing.T) {
 func TestFrequenciesOfTheDefault(t *testing.T) {
 	c, err := model.ParseConfig(llamaConfig(nil))
 	require.NoError(t, err)
-	for i, f := range c.RoPE.Frequencies(10) {
+	for i, f := range c.Family.(*model.Decoder).RoPE.Frequencies(10) {
 		require.InEpsilon(t, math.Pow(10000, -float64(2*i)/16), float64(f), 1e-6)
 	}
 }
@@ -143,11 +143,12 @@ func FuzzParseConfig(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if c.HeadDim < 2 || c.HeadDim > 1<<12 {
+		d, ok := c.Family.(*model.Decoder)
+		if !ok || d.HeadDim < 2 || d.HeadDim > 1<<12 {
 			return
 		}
-		if n := len(c.RoPE.Frequencies(100)); n != c.RoPE.Dim/2 {
-			t.Fatalf("%d frequencies, expected %d", n, c.RoPE.Dim/2)
+		if n := len(d.RoPE.Frequencies(100)); n != d.RoPE.Dim/2 {
+			t.Fatalf("%d frequencies, expected %d", n, d.RoPE.Dim/2)
 		}
 	})
 }

@@ -1,73 +1,192 @@
 package model
 
 import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/nn"
-	"github.com/lorafuse/lorafuse/tensor"
-
-	"math"
 )
 
-// FrequenciesParam is the param of the rotary frequencies, f32 [head_dim/2].
-const FrequenciesParam = "rope.frequencies"
+// Decoder is the body that Llama and its kin share: attention and a gated MLP in
+// turns, with norms about them and rotary positions. An architecture fills in
+// what its config.json says, and puts functions of its own in the place of parts
+// that differ. It is a [Family].
+type Decoder struct {
+	Intermediate              int
+	Heads, KVHeads, HeadDim   int
+	NormEps                   float32
+	Activation                ir.Activation
+	AttentionBias, OutputBias bool // of q, k, v and of o
+	MLPBias                   bool
+	HeadNorm                  bool    // a norm of each head of q and k
+	Windows                   []int   // keys that a query of each layer sees at most, 0 for all
+	RoPE                      RoPE    // of all layers, but those that Rotary gives another
+	Norms                     Norms   // of a layer
+	Scale                     float64 // of the scores; 0: 1/√HeadDim
+	EmbeddingScale            float64 // of the rows of the input embedding; 0: 1
 
-// Outputs are what building a model gives: the head, and the hidden states
-// before the first layer, after each layer but the last, and after the final
-// norm, as transformers lists them.
-type Outputs struct {
-	Head   nn.Head
-	Hidden []graph.Tensor
+	// Norm is a norm of rows; nil: RMSNorm.
+	Norm func(b *nn.Builder, name string, x graph.Tensor) graph.Tensor
+	// Rotary gives the rotary embedding of a layer, and a name that those share
+	// which have the same; nil: RoPE, without a name.
+	Rotary func(layer int) (name string, r RoPE)
+	// MLP is the second half of a layer, between its norms; b is the builder of
+	// the layer. nil: a gated MLP called mlp.
+	MLP func(c *Config, b *nn.Builder, layer int, x graph.Tensor) graph.Tensor
 }
 
-// decoder builds a pre-norm transformer: the body of Llama and its kin.
-func decoder(c *Config, b *nn.Builder, in nn.Inputs) Outputs {
-	m := b.Sub("model")
-	x := m.Embedding("embed_tokens", in.Tokens, c.VocabSize, c.HiddenSize, c.Padding)
-	freqs := b.G.Param(FrequenciesParam, tensor.F32, ir.Static(c.RoPE.Dim/2))
-	table := in.Positions.RoPETable(freqs, float32(c.RoPE.AttentionFactor))
+// Norms names the norms of a layer: of what goes into attention and MLP, and of
+// what comes out of them before it is added. Empty names are no norms.
+type Norms struct{ BeforeAttention, AfterAttention, BeforeMLP, AfterMLP string }
+
+// decoder reads the keys that decoders share.
+func (f *Fields) decoder(c *Config) *Decoder {
+	d := &Decoder{
+		Intermediate: f.need("intermediate_size"),
+		Heads:        f.need("num_attention_heads"),
+		NormEps:      float32(f.float("rms_norm_eps", 1e-6)),
+		Windows:      make([]int, max(0, c.Layers)),
+		Norms:        Norms{BeforeAttention: "input_layernorm", BeforeMLP: "post_attention_layernorm"},
+	}
+	d.KVHeads = f.int("num_key_value_heads", d.Heads)
+	if f.err == nil && d.Heads < 1 {
+		f.fail("num_attention_heads", d.Heads, "1 or more")
+	}
+	if f.err != nil {
+		return d
+	}
+	d.HeadDim = f.int("head_dim", c.HiddenSize/d.Heads)
+	d.Activation = f.activation("hidden_act", "silu")
+	d.RoPE = f.rope(c, d.HeadDim)
+	return d
+}
+
+// activation reads the name of an activation function.
+func (f *Fields) activation(key, def string) ir.Activation {
+	acts := map[string]ir.Activation{"silu": ir.SiLU, "swish": ir.SiLU, "gelu": ir.GELU, "gelu_pytorch_tanh": ir.GELUTanh, "gelu_new": ir.GELUTanh}
+	name := f.string(key, def)
+	act, ok := acts[name]
+	if !ok {
+		f.unsupported(key, name, slices.Sorted(maps.Keys(acts)))
+	}
+	return act
+}
+
+// Check implements Family.
+func (d *Decoder) Check(*Config) error {
+	if err := checkSizes(size{"intermediate_size", d.Intermediate}, size{"num_key_value_heads", d.KVHeads}, size{"head_dim", d.HeadDim}); err != nil {
+		return err
+	}
+	if d.Heads%d.KVHeads != 0 {
+		return fmt.Errorf("%w: num_attention_heads %d is not a multiple of num_key_value_heads %d", ErrConfig, d.Heads, d.KVHeads)
+	}
+	if d.HeadDim%2 != 0 {
+		return fmt.Errorf("%w: head_dim: found %d, expected an even number", ErrConfig, d.HeadDim)
+	}
+	if !(d.NormEps > 0) {
+		return fmt.Errorf("%w: rms_norm_eps: found %v, expected more than 0", ErrConfig, d.NormEps)
+	}
+	return nil
+}
+
+// Stretch implements Family.
+func (d *Decoder) Stretch() float64 {
+	if d.RoPE.Dynamic() {
+		return d.RoPE.Factor
+	}
+	return 1
+}
+
+// Build implements Family.
+func (d *Decoder) Build(c *Config, b *nn.Builder) Outputs {
+	in, m := b.Text(), b.Sub("model")
+	x := m.Embedding(nn.Vocabulary, "embed_tokens", in.Tokens, c.VocabSize, c.HiddenSize, c.Padding)
+	if d.EmbeddingScale != 0 {
+		x = x.Scale(d.EmbeddingScale)
+	}
+	tables := d.rotary(c, b, in.Positions) // before the layers: they are of no segment
 	var out Outputs
 	for i := range c.Layers {
 		out.Hidden = append(out.Hidden, x)
 		b.Segment()
-		x = c.layer(m.Sub("layers.%d", i), in, x, table, c.Windows[i])
+		x = d.layer(c, m.Sub("layers.%d", i), in, x, tables[i], i)
 	}
 	b.EndSegments()
-	x = m.RMSNorm("norm", x, c.NormEps)
+	x = d.norm(m, "norm", x)
 	out.Hidden = append(out.Hidden, x)
 	tied := ""
 	if c.TiedEmbeddings {
 		tied = "model.embed_tokens"
 	}
-	out.Head = b.Head("lm_head", x, c.VocabSize, tied)
+	out.language(b, b.Head("lm_head", x, c.VocabSize, tied))
 	return out
 }
 
-func (c *Config) layer(b *nn.Builder, in nn.Inputs, x, table graph.Tensor, window int) graph.Tensor {
-	h := b.RMSNorm("input_layernorm", x, c.NormEps)
-	x = c.attention(b.Sub("self_attn"), in, h, table, window).Add(x)
-	h = b.RMSNorm("post_attention_layernorm", x, c.NormEps)
-	return c.mlp(b.Sub("mlp"), h).Add(x)
-}
-
-func (c *Config) attention(b *nn.Builder, in nn.Inputs, x, table graph.Tensor, window int) graph.Tensor {
-	q := b.Linear("q_proj", x, c.Heads*c.HeadDim, c.AttentionBias)
-	k := b.Linear("k_proj", x, c.KVHeads*c.HeadDim, c.AttentionBias)
-	v := b.Linear("v_proj", x, c.KVHeads*c.HeadDim, c.AttentionBias)
-	if c.HeadNorm {
-		q = b.HeadNorm("q_norm", q, c.HeadDim, c.NormEps)
-		k = b.HeadNorm("k_norm", k, c.HeadDim, c.NormEps)
+func (d *Decoder) norm(b *nn.Builder, name string, x graph.Tensor) graph.Tensor {
+	switch {
+	case name == "":
+		return x
+	case d.Norm != nil:
+		return d.Norm(b, name, x)
 	}
-	q, k = q.RoPE(table, c.HeadDim), k.RoPE(table, c.HeadDim)
-	o := b.Attention(in, q, k, v, ir.AttentionAttr{
-		Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, Window: window,
-		Scale: float32(1 / math.Sqrt(float64(c.HeadDim))),
-	})
-	return b.Linear("o_proj", o, c.HiddenSize, c.OutputBias)
+	return b.RMSNorm(name, x, d.NormEps)
 }
 
-func (c *Config) mlp(b *nn.Builder, x graph.Tensor) graph.Tensor {
-	gate := b.Linear("gate_proj", x, c.IntermediateSize, c.MLPBias)
-	up := b.Linear("up_proj", x, c.IntermediateSize, c.MLPBias)
-	return b.Linear("down_proj", gate.GLU(up, c.Activation), c.HiddenSize, c.MLPBias)
+// rotary gives the cosines and sines of each layer.
+func (d *Decoder) rotary(c *Config, b *nn.Builder, positions graph.Tensor) []graph.Tensor {
+	tables, byName := make([]graph.Tensor, c.Layers), map[string]graph.Tensor{}
+	for i := range tables {
+		name, r := "", d.RoPE
+		if d.Rotary != nil {
+			name, r = d.Rotary(i)
+		}
+		if _, ok := byName[name]; !ok {
+			byName[name] = r.table(b, name, positions)
+		}
+		tables[i] = byName[name]
+	}
+	return tables
+}
+
+func (d *Decoder) layer(c *Config, b *nn.Builder, in nn.Text, x, table graph.Tensor, layer int) graph.Tensor {
+	h := d.norm(b, d.Norms.BeforeAttention, x)
+	h = d.attention(c, b.Sub("self_attn"), in, h, table, d.Windows[layer])
+	x = d.norm(b, d.Norms.AfterAttention, h).Add(x)
+	h = d.norm(b, d.Norms.BeforeMLP, x)
+	if d.MLP != nil {
+		h = d.MLP(c, b, layer, h)
+	} else {
+		h = d.gated(c, b.Sub("mlp"), h, d.Intermediate)
+	}
+	return d.norm(b, d.Norms.AfterMLP, h).Add(x)
+}
+
+func (d *Decoder) attention(c *Config, b *nn.Builder, in nn.Text, x, table graph.Tensor, window int) graph.Tensor {
+	q := b.Linear("q_proj", x, d.Heads*d.HeadDim, d.AttentionBias)
+	k := b.Linear("k_proj", x, d.KVHeads*d.HeadDim, d.AttentionBias)
+	v := b.Linear("v_proj", x, d.KVHeads*d.HeadDim, d.AttentionBias)
+	if d.HeadNorm {
+		q = nn.PerHead(q, d.HeadDim, func(x graph.Tensor) graph.Tensor { return d.norm(b, "q_norm", x) })
+		k = nn.PerHead(k, d.HeadDim, func(x graph.Tensor) graph.Tensor { return d.norm(b, "k_norm", x) })
+	}
+	q, k = q.RoPE(table, d.HeadDim), k.RoPE(table, d.HeadDim)
+	scale := d.Scale
+	if scale == 0 {
+		scale = 1 / math.Sqrt(float64(d.HeadDim))
+	}
+	o := b.Attention(in, q, k, v, ir.AttentionAttr{
+		Heads: d.Heads, KVHeads: d.KVHeads, HeadDim: d.HeadDim, Window: window, Scale: float32(scale),
+	})
+	return b.Linear("o_proj", o, c.HiddenSize, d.OutputBias)
+}
+
+// gated is a gated MLP of so many inner units.
+func (d *Decoder) gated(c *Config, b *nn.Builder, x graph.Tensor, units int) graph.Tensor {
+	gate := b.Linear("gate_proj", x, units, d.MLPBias)
+	up := b.Linear("up_proj", x, units, d.MLPBias)
+	return b.Linear("down_proj", gate.GLU(up, d.Activation), c.HiddenSize, d.MLPBias)
 }

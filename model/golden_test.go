@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"unsafe"
@@ -175,19 +176,7 @@ func checkHidden(t *testing.T, s *generate.Scorer, ids [][]int32, f *safetensors
 func checkLoss(t *testing.T, s *generate.Scorer, name string, rows [][]int32, f *safetensors.File) {
 	var b data.Batch
 	for _, ids := range rows {
-		lo := int32(len(b.Tokens))
-		for i := range ids {
-			label := int32(data.Ignore)
-			if i+1 < len(ids) {
-				label = ids[i+1]
-				b.LossTokens++
-			}
-			b.Tokens = append(b.Tokens, ids[i])
-			b.Labels = append(b.Labels, label)
-			b.Positions = append(b.Positions, int32(i))
-			b.Lo = append(b.Lo, lo)
-			b.Hi = append(b.Hi, lo+int32(i)+1)
-		}
+		b.Add(ids, append(slices.Clone(ids[1:]), data.Ignore))
 	}
 	sum, err := s.Loss(context.Background(), &b)
 	require.NoError(t, err)

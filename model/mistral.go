@@ -3,21 +3,21 @@ package model
 func init() {
 	// Mistral 7B (Jiang et al. 2023, arXiv 2310.06825): a Llama whose queries
 	// see a window of keys.
-	Register("MistralForCausalLM", Architecture{
-		ModelType: "mistral",
-		Configure: func(c *Config, f *Fields) {
-			window := 0
-			if _, given := f.values["sliding_window"]; !given {
-				window = 4096
-			}
-			window = f.int("sliding_window", window)
-			if window < 0 {
-				f.fail("sliding_window", window, "null or 1 and more")
-			}
-			for i := range c.Windows {
-				c.Windows[i] = window
-			}
-		},
-		Build: decoder,
-	})
+	Register("MistralForCausalLM", Architecture{ModelType: "mistral", Read: readMistral})
+}
+
+func readMistral(c *Config, f *Fields) Family {
+	d := f.decoder(c)
+	window := 0
+	if _, given := f.values["sliding_window"]; !given {
+		window = 4096
+	}
+	window = f.int("sliding_window", window)
+	if window < 0 {
+		f.fail("sliding_window", window, "null or 1 and more")
+	}
+	for i := range d.Windows {
+		d.Windows[i] = window
+	}
+	return d
 }

@@ -24,7 +24,6 @@ type Model struct {
 	Dir    string
 	Source torchfile.Source // the files that the weights are from
 
-	arch    Architecture
 	set     *safetensors.Set
 	modules []nn.Module
 	used    []string
@@ -55,7 +54,7 @@ func Open(dir string) (*Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}
-	m := &Model{Config: c, Dir: dir, Source: source, arch: registry[c.Architecture], set: set, packed: map[string]*packed{}}
+	m := &Model{Config: c, Dir: dir, Source: source, set: set, packed: map[string]*packed{}}
 	if err := m.findStored(); err != nil {
 		set.Close()
 		return nil, err
@@ -74,14 +73,15 @@ func Open(dir string) (*Model, error) {
 // probe builds the model once to see which modules and tensors it has.
 func (m *Model) probe() error {
 	g := graph.New()
-	b := nn.NewBuilder(g, m, nn.Options{})
-	out := m.Build(b, nn.NewInputs(g, 2))
-	out.Head.Logits()
+	b := nn.NewBuilder(g, m, nn.Options{OtherBounds: 2})
+	if out := m.Build(b); out.Head != nil {
+		out.Head.Logits()
+	}
 	if err := g.Err(); err != nil {
 		return rootError(err)
 	}
 	m.modules, m.used = b.Modules(), b.Used()
-	return nil
+	return nn.CheckStreams(m.modules)
 }
 
 // rootError leaves out where in the model's code a tensor was asked for: the
@@ -106,8 +106,8 @@ func rootError(err error) error {
 	return err
 }
 
-// Build emits the model's graph.
-func (m *Model) Build(b *nn.Builder, in nn.Inputs) Outputs { return m.arch.Build(m.Config, b, in) }
+// Build emits the model's graph, which declares the inputs that it reads.
+func (m *Model) Build(b *nn.Builder) Outputs { return m.Config.Family.Build(m.Config, b) }
 
 // Modules lists the model's layers with parameters.
 func (m *Model) Modules() []nn.Module { return m.modules }

@@ -1,29 +1,79 @@
 package model
 
+import "fmt"
+
 func init() {
 	// Qwen2 and Qwen2.5 (Yang et al. 2024, arXiv 2407.10671): biases on q, k
 	// and v.
-	Register("Qwen2ForCausalLM", Architecture{
-		ModelType: "qwen2",
-		Configure: func(c *Config, f *Fields) {
-			c.AttentionBias = true
-			f.layerWindows(c)
-		},
-		Build: decoder,
-	})
+	Register("Qwen2ForCausalLM", Architecture{ModelType: "qwen2", Read: readQwen2})
 	// Qwen3 (Yang et al. 2025, arXiv 2505.09388): no biases, and a norm on
 	// each head of q and k.
-	Register("Qwen3ForCausalLM", Architecture{
-		ModelType: "qwen3",
-		Configure: func(c *Config, f *Fields) {
-			if !f.has("head_dim") {
-				c.HeadDim, c.RoPE.Dim = 128, 128
+	Register("Qwen3ForCausalLM", Architecture{ModelType: "qwen3", Read: readQwen3})
+}
+
+func readQwen2(c *Config, f *Fields) Family {
+	d := f.decoder(c)
+	d.AttentionBias = true
+	f.qwenWindows(d)
+	return d
+}
+
+func readQwen3(c *Config, f *Fields) Family {
+	d := f.decoder(c)
+	if !f.has("head_dim") {
+		d.HeadDim, d.RoPE.Dim = 128, 128
+	}
+	d.AttentionBias = f.bool("attention_bias", false)
+	d.OutputBias = d.AttentionBias
+	d.HeadNorm = true
+	f.qwenWindows(d)
+	return d
+}
+
+// qwenWindows reads which layers slide: those of layer_types, or those from
+// max_window_layers on.
+func (f *Fields) qwenWindows(d *Decoder) {
+	window := f.int("sliding_window", 4096)
+	if !f.bool("use_sliding_window", false) {
+		window = 0
+	}
+	from := f.int("max_window_layers", 28)
+	types := f.layerTypes(len(d.Windows))
+	for i := range d.Windows {
+		slides := i >= from && window > 0
+		if types != nil {
+			slides = types[i] == slidingAttention
+			if slides && window <= 0 {
+				f.fail("layer_types", types[i], "sliding_window and use_sliding_window with it")
 			}
-			c.AttentionBias = f.bool("attention_bias", false)
-			c.OutputBias = c.AttentionBias
-			c.HeadNorm = true
-			f.layerWindows(c)
-		},
-		Build: decoder,
-	})
+		}
+		if slides {
+			d.Windows[i] = window
+		}
+	}
+}
+
+// The kinds of layers that layer_types names.
+const (
+	fullAttention    = "full_attention"
+	slidingAttention = "sliding_attention"
+)
+
+// layerTypes reads the kind of each layer, nil where the key is missing.
+func (f *Fields) layerTypes(layers int) []string {
+	types := f.strings("layer_types")
+	if types == nil {
+		return nil
+	}
+	if len(types) != layers {
+		f.fail("layer_types", fmt.Sprintf("%d entries", len(types)), fmt.Sprintf("%d, one for each layer", layers))
+		return nil
+	}
+	for _, t := range types {
+		if t != fullAttention && t != slidingAttention {
+			f.unsupported("layer_types", t, []string{fullAttention, slidingAttention})
+			return nil
+		}
+	}
+	return types
 }

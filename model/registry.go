@@ -3,17 +3,14 @@ package model
 import (
 	"maps"
 	"slices"
-
-	"github.com/lorafuse/lorafuse/nn"
 )
 
 // Architecture is a family of models, registered by the name that config.json
 // lists under architectures.
 type Architecture struct {
 	ModelType string
-	// Configure reads what is the family's own.
-	Configure func(c *Config, f *Fields)
-	Build     func(c *Config, b *nn.Builder, in nn.Inputs) Outputs
+	// Read reads what is the family's own; what all share is in c already.
+	Read func(c *Config, f *Fields) Family
 }
 
 var registry = map[string]Architecture{}

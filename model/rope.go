@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/nn"
 )
 
 // RoPE is a rotary position embedding with its scaling.
@@ -27,8 +30,8 @@ var ropeTypes = []string{"default", "linear", "dynamic", "yarn", "llama3"}
 
 // rope reads rope_parameters as transformers 5 writes it, or rope_theta and
 // rope_scaling as transformers 4 did.
-func (f *Fields) rope(c *Config) RoPE {
-	r := RoPE{Type: "default", Dim: c.HeadDim, Theta: f.float("rope_theta", 10000), Factor: 1, MaxPositions: c.MaxPositions, AttentionFactor: 1}
+func (f *Fields) rope(c *Config, headDim int) RoPE {
+	r := RoPE{Type: "default", Dim: headDim, Theta: f.float("rope_theta", 10000), Factor: 1, MaxPositions: c.MaxPositions, AttentionFactor: 1}
 	key := "rope_parameters"
 	if !f.has(key) {
 		key = "rope_scaling"
@@ -120,6 +123,19 @@ func yarnAttention(s *Fields, factor float64) float64 {
 
 // Dynamic reports whether the frequencies depend on the length of the text.
 func (r RoPE) Dynamic() bool { return r.Type == "dynamic" }
+
+// table is the cosines and sines of positions; name tells its frequencies from
+// others of the model and may be empty.
+func (r RoPE) table(b *nn.Builder, name string, positions graph.Tensor) graph.Tensor {
+	d := nn.Derived{Name: "rope.frequencies", Shape: []int{r.Dim / 2}, Values: r.Frequencies}
+	if name != "" {
+		d.Name = "rope." + name + ".frequencies"
+	}
+	if r.Dynamic() {
+		d.Until = r.MaxPositions
+	}
+	return positions.RoPETable(b.Derived(d), float32(r.AttentionFactor))
+}
 
 // Frequencies are the inverse frequencies [Dim/2] for a text of length tokens,
 // rounded where PyTorch rounds.

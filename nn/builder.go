@@ -18,6 +18,10 @@ import (
 var (
 	ErrMissing = errors.New("missing tensor")
 	ErrShape   = errors.New("wrong shape")
+	// ErrInput: what a model reads is not what it is given.
+	ErrInput = errors.New("wrong input")
+	// ErrStream: two places of a model would draw the same random numbers.
+	ErrStream = errors.New("shared random stream")
 )
 
 // Weights finds the tensors of a checkpoint by their full names. Errors:
@@ -70,15 +74,17 @@ type Builder struct {
 }
 
 type state struct {
-	G       *graph.Graph
-	weights Weights
-	adapter Adapter
-	// Key is the random key of the step, valid while training with dropout.
-	key      graph.Tensor
-	training bool
-	cache    *Cache
-	prepare  bool
+	G           *graph.Graph
+	weights     Weights
+	adapter     Adapter
+	otherBounds int
+	bounds      map[string]int
+	training    bool
+	cache       *Cache
+	prepare     bool
 
+	inputs    []Input
+	derived   []Derived
 	modules   []Module
 	used      []string
 	constants map[string]*tensor.Tensor
@@ -95,9 +101,13 @@ type Trained struct {
 
 // Options say what a model is built for.
 type Options struct {
-	Adapter  Adapter
-	Training bool   // dropout acts
-	Cache    *Cache // keys and values of earlier tokens, for decoding
+	// Bounds are the largest sizes of the axes that the model reads, by name, and
+	// OtherBounds those of the axes that it does not name; 0: such are a mistake.
+	Bounds      map[string]int
+	OtherBounds int
+	Adapter     Adapter
+	Training    bool   // dropout acts
+	Cache       *Cache // keys and values of earlier tokens, for decoding
 	// Prepare has what is made of parameters alone read from params that another
 	// program writes, see [Builder.Preparation].
 	Prepare bool
@@ -105,7 +115,7 @@ type Options struct {
 
 // NewBuilder starts a model in g.
 func NewBuilder(g *graph.Graph, w Weights, o Options) *Builder {
-	s := &state{G: g, weights: w, adapter: o.Adapter, training: o.Training, cache: o.Cache, prepare: o.Prepare, constants: map[string]*tensor.Tensor{}}
+	s := &state{G: g, weights: w, adapter: o.Adapter, bounds: o.Bounds, otherBounds: o.OtherBounds, training: o.Training, cache: o.Cache, prepare: o.Prepare, constants: map[string]*tensor.Tensor{}}
 	return &Builder{state: s}
 }
 
@@ -131,15 +141,9 @@ func (b *Builder) EndSegments() { b.G.SetSegment(0) }
 // Training reports whether dropout acts.
 func (b *Builder) Training() bool { return b.training }
 
-// KeyParam is the name of the param that holds the random key (see ir.RandomKey).
-const KeyParam = "random.key"
-
-// Key is the random key of the step.
+// Key is the random key of the step: an input of models that draw random numbers.
 func (b *Builder) Key() graph.Tensor {
-	if !b.key.Valid() {
-		b.key = b.G.Of(b.G.IR().Param(KeyParam, ir.RandomKey))
-	}
-	return b.key
+	return b.Input(RandomKey, ir.RandomKey.DType, ir.RandomKey.Shape...)
 }
 
 // Modules lists the modules in the order in which the model was built.

@@ -34,19 +34,28 @@ func (b *Builder) linear(m Module, x, w, c graph.Tensor) graph.Tensor {
 	return x.Linear(w, c)
 }
 
-// Embedding is the rows ids [n] of a table [vocab, size]: the input embedding.
-// The row padding gets no gradient where the table is trained; -1 is none.
-func (b *Builder) Embedding(name string, ids graph.Tensor, vocab, size, padding int) graph.Tensor {
-	m := Module{Name: b.prefix + name, Kind: KindEmbedding, In: vocab, Out: size, Padding: padding, InputEmbedding: true}
+// Table says what the rows of an embedding stand for.
+type Table uint8
+
+// The kinds of tables.
+const (
+	Vocabulary Table = iota // tokens: the input embedding of a language model
+	Attributes              // anything else, such as positions or the types of tokens
+)
+
+// Embedding is the rows ids [n] of a table [count, size]. The row padding gets no
+// gradient where the table is trained; -1 is none.
+func (b *Builder) Embedding(kind Table, name string, ids graph.Tensor, count, size, padding int) graph.Tensor {
+	m := Module{Name: b.prefix + name, Kind: KindEmbedding, In: count, Out: size, Padding: padding, InputEmbedding: kind == Vocabulary}
 	b.modules = append(b.modules, m)
-	w := b.param(m, "weight", m.Name+".weight", vocab, size)
+	w := b.param(m, "weight", m.Name+".weight", count, size)
 	if b.adapter != nil {
 		if y, ok := b.adapter.Embedding(b, m, ids, w); ok {
 			return y
 		}
 	}
 	rows := w.Gather(ids)
-	if w != b.Frozen(m.Name+".weight", vocab, size) {
+	if w != b.Frozen(m.Name+".weight", count, size) {
 		rows = b.WithoutPadding(m, ids, rows)
 	}
 	return rows
@@ -75,14 +84,14 @@ func (b *Builder) RMSNorm(name string, x graph.Tensor, eps float32) graph.Tensor
 	return x.RMSNorm(b.param(m, "weight", m.Name+".weight", d).Cast(tensor.F32), eps)
 }
 
-// HeadNorm is RMSNorm over each head of x [n, heads·d].
-func (b *Builder) HeadNorm(name string, x graph.Tensor, headDim int, eps float32) graph.Tensor {
+// PerHead applies f to each head of x [n, heads·d] as a row of its own: a norm
+// of heads, mostly.
+func PerHead(x graph.Tensor, headDim int, f func(graph.Tensor) graph.Tensor) graph.Tensor {
 	if !x.Valid() {
 		return x
 	}
 	s := x.Type().Shape
-	y := b.RMSNorm(name, x.Reshape(s[0], ir.Static(s[1].N/headDim), ir.Static(headDim)), eps)
-	return y.Reshape(s...)
+	return f(x.Reshape(s[0], ir.Static(s[1].N/headDim), ir.Static(headDim))).Reshape(s...)
 }
 
 // Head is the end of a language model: it gives logits, or a loss for which

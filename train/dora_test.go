@@ -18,7 +18,6 @@ import (
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/nn"
-	"github.com/lorafuse/lorafuse/tensor"
 	"github.com/lorafuse/lorafuse/train"
 )
 
@@ -41,11 +40,12 @@ func peftCase(t *testing.T, name string) (*model.Model, *lora.State) {
 
 // countingBatch is one row of n tokens.
 func countingBatch(n int) *data.Batch {
-	b := &data.Batch{Rows: 1, LossTokens: n}
+	ids, next := make([]int32, n), make([]int32, n)
 	for i := range int32(n) {
-		b.Tokens, b.Labels, b.Positions = append(b.Tokens, i+3), append(b.Labels, i+4), append(b.Positions, i)
-		b.Lo, b.Hi = append(b.Lo, 0), append(b.Hi, i+1)
+		ids[i], next[i] = i+3, i+4
 	}
+	b := &data.Batch{}
+	b.Add(ids, next)
 	return b
 }
 
@@ -57,9 +57,8 @@ func gradients(t *testing.T, dev backend.Device, m *model.Model, s *lora.State, 
 	adapter, err := s.Injection()
 	require.NoError(t, err)
 	g := graph.New()
-	b := nn.NewBuilder(g, m, nn.Options{Adapter: adapter, Training: true, Prepare: prepare})
-	in := nn.NewInputs(g, len(batch.Tokens))
-	loss := m.Build(b, in).Head.Loss(g.Param(nn.LabelsParam, tensor.I32, in.Tokens.Type().Shape...))
+	b := nn.NewBuilder(g, m, nn.Options{Bounds: map[string]int{nn.Tokens: 12}, Adapter: adapter, Training: true, Prepare: prepare})
+	loss := m.Build(b).Loss(b, model.NextToken)
 	var params []graph.Tensor
 	for _, x := range b.Trained() {
 		params = append(params, b.Train(x.Name, x.Shape...))
@@ -75,11 +74,8 @@ func gradients(t *testing.T, dev backend.Device, m *model.Model, s *lora.State, 
 
 	require.NoError(t, store.Import(t.Context(), m, m.Used()))
 	require.NoError(t, store.SetAll(ctx, b.Constants()))
-	require.NoError(t, store.SetFloat32s(ctx, model.FrequenciesParam, m.Config.RoPE.Frequencies(1)))
-	for name, ids := range map[string][]int32{nn.TokensParam: batch.Tokens, nn.LabelsParam: batch.Labels, nn.PositionsParam: batch.Positions,
-		nn.LoParam: batch.Lo, nn.HiParam: batch.Hi} {
-		require.NoError(t, store.SetInt32s(ctx, name, ids))
-	}
+	require.NoError(t, store.SetTables(ctx, b.Tables(), 1))
+	require.NoError(t, store.Feed(ctx, run, b.Inputs(), batch))
 	if first := b.Preparation(); first != nil {
 		e, err := first.Compile(dev)
 		require.NoError(t, err)

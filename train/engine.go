@@ -57,6 +57,9 @@ type Engine struct {
 	store *nn.Store
 
 	trained             []nn.Trained
+	inputs, evalInputs  []nn.Input // of micro-batches and evaluations
+	tables              []nn.Derived
+	length              int // of the texts that the tables on the device are for
 	layers              int
 	micro, update, eval *exec.Executable
 	prepare             *exec.Executable // makes what the trained parameters alone decide, or nil
@@ -64,11 +67,25 @@ type Engine struct {
 	memory              Memory
 
 	// What goes to the device and comes back, here so that a step allocates nothing.
+	given   given
 	scalars struct {
-		key                 [3]uint32
 		rates               [3]float32
 		inverse, loss, norm [1]float32
 	}
+}
+
+// given is what a run is given: the arrays of a batch, and the random key.
+type given struct {
+	batch *data.Batch
+	key   [3]uint32
+}
+
+// Array implements nn.Arrays.
+func (g *given) Array(name string) ([]byte, bool) {
+	if name == nn.RandomKey {
+		return tensor.BytesOf(g.key[:]), true
+	}
+	return g.batch.Array(name)
 }
 
 // NewEngine plans and compiles the step. Nothing is allocated on the device
@@ -126,7 +143,7 @@ func (e *Engine) fill(ctx context.Context, constants map[string]*tensor.Tensor) 
 			return err
 		}
 	}
-	if err := e.setFrequencies(ctx, 1); err != nil {
+	if err := e.setTables(ctx, 1); err != nil {
 		return err
 	}
 	e.stale = true
@@ -162,9 +179,9 @@ func (e *Engine) plan(adapter nn.Adapter) (p programs, constants map[string]*ten
 // planMicro also finds what is trained, and how many layers there are.
 func (e *Engine) planMicro(adapter nn.Adapter, to *programs) (constants map[string]*tensor.Tensor, err error) {
 	micro := graph.New()
-	b := nn.NewBuilder(micro, e.model, nn.Options{Adapter: adapter, Training: true, Prepare: true})
-	loss := e.loss(b, e.opts.MaxTokens)
-	e.trained, e.layers = b.Trained(), b.Segments()
+	b := nn.NewBuilder(micro, e.model, nn.Options{Bounds: map[string]int{nn.Tokens: e.opts.MaxTokens}, Adapter: adapter, Training: true, Prepare: true})
+	loss := e.model.Build(b).Loss(b, model.NextToken)
+	e.trained, e.layers, e.inputs, e.tables = b.Trained(), b.Segments(), b.Inputs(), b.Tables()
 	params := make([]graph.Tensor, len(e.trained))
 	for i, t := range e.trained {
 		params[i] = b.Train(t.Name, t.Shape...)
@@ -188,14 +205,10 @@ func (e *Engine) planMicro(adapter nn.Adapter, to *programs) (constants map[stri
 
 func (e *Engine) planEvaluation(adapter nn.Adapter) (*ir.Program, error) {
 	g := graph.New()
-	b := nn.NewBuilder(g, e.model, nn.Options{Adapter: adapter, Prepare: true})
-	return g.Program().Result(evalResult, e.loss(b, e.opts.MaxEvalTokens)).Plan(e.dev.Supports)
-}
-
-func (e *Engine) loss(b *nn.Builder, maxTokens int) graph.Tensor {
-	in := nn.NewInputs(b.G, maxTokens)
-	labels := b.G.Param(nn.LabelsParam, tensor.I32, in.Tokens.Type().Shape...)
-	return e.model.Build(b, in).Head.Loss(labels)
+	b := nn.NewBuilder(g, e.model, nn.Options{Bounds: map[string]int{nn.Tokens: e.opts.MaxEvalTokens}, Adapter: adapter, Prepare: true})
+	loss := e.model.Build(b).Loss(b, model.NextToken)
+	e.evalInputs = b.Inputs()
+	return g.Program().Result(evalResult, loss).Plan(e.dev.Supports)
 }
 
 // planUpdate clips the gradients by their norm over all trained parameters,
@@ -240,45 +253,36 @@ func secondMoment(name string) string { return "moment2." + name }
 // Accumulate adds the gradients of one micro-batch. draw numbers the dropout
 // masks: two micro-batches of a run must not share one.
 func (e *Engine) Accumulate(ctx context.Context, b *data.Batch, draw uint32) error {
-	e.scalars.key = [3]uint32{uint32(e.opts.Seed), uint32(e.opts.Seed >> 32), draw}
-	if err := e.store.SetUint32s(ctx, nn.KeyParam, e.scalars.key[:]); err != nil {
-		return err
-	}
-	return e.run(ctx, e.micro, b)
+	e.given.key = [3]uint32{uint32(e.opts.Seed), uint32(e.opts.Seed >> 32), draw}
+	return e.run(ctx, e.micro, e.inputs, b)
 }
 
-func (e *Engine) run(ctx context.Context, x *exec.Executable, b *data.Batch) error {
+func (e *Engine) run(ctx context.Context, x *exec.Executable, inputs []nn.Input, b *data.Batch) error {
 	if e.stale && e.prepare != nil {
 		if err := e.prepare.RunWait(ctx); err != nil {
 			return err
 		}
 	}
 	e.stale = false
-	for _, in := range [...]struct {
-		name string
-		ids  []int32
-	}{
-		{nn.TokensParam, b.Tokens}, {nn.LabelsParam, b.Labels}, {nn.PositionsParam, b.Positions}, {nn.LoParam, b.Lo}, {nn.HiParam, b.Hi},
-	} {
-		if err := e.store.SetInt32s(ctx, in.name, in.ids); err != nil {
-			return err
-		}
+	e.given.batch = b
+	if err := e.store.Feed(ctx, x, inputs, &e.given); err != nil {
+		return fmt.Errorf("train: %w", err)
 	}
-	if rope := e.model.Config.RoPE; rope.Dynamic() && len(b.Positions) > 0 {
-		if err := e.setFrequencies(ctx, int(slices.Max(b.Positions))+1); err != nil {
-			return err
-		}
-	}
-	if err := x.SetDim(nn.TokensDim, len(b.Tokens)); err != nil {
+	if err := e.setTables(ctx, b.Longest()); err != nil {
 		return err
 	}
 	return x.RunWait(ctx)
 }
 
-// setFrequencies sets the rotary frequencies for texts of length tokens; only
-// dynamic ones depend on it.
-func (e *Engine) setFrequencies(ctx context.Context, length int) error {
-	return e.store.SetFloat32s(ctx, model.FrequenciesParam, e.model.Config.RoPE.Frequencies(length))
+// setTables brings the derived tables to the device: all of them at first, and
+// for texts of another length those that depend on it.
+func (e *Engine) setTables(ctx context.Context, length int) error {
+	changes := func(t nn.Derived) bool { return t.Changes() }
+	if e.length != 0 && (e.length == length || !slices.ContainsFunc(e.tables, changes)) {
+		return nil
+	}
+	e.length = length
+	return e.store.SetTables(ctx, e.tables, length)
 }
 
 // Step is what one optimizer step reports.
@@ -331,7 +335,7 @@ func (e *Engine) Update(ctx context.Context, tokens, number int, lr float64) (St
 
 // Evaluate is the loss of a batch, summed over its labels.
 func (e *Engine) Evaluate(ctx context.Context, b *data.Batch) (float64, error) {
-	if err := e.run(ctx, e.eval, b); err != nil {
+	if err := e.run(ctx, e.eval, e.evalInputs, b); err != nil {
 		return 0, err
 	}
 	sum := &e.scalars.loss
@@ -350,7 +354,7 @@ func (e *Engine) Trained() []nn.Trained { return e.trained }
 
 // Flops is the work of one micro-batch of the given number of tokens.
 func (e *Engine) Flops(tokens int) int {
-	if e.micro.SetDim(nn.TokensDim, tokens) != nil {
+	if e.micro.SetDim(nn.Tokens, tokens) != nil {
 		return 0
 	}
 	return e.micro.Flops()

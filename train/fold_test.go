@@ -15,16 +15,13 @@ import (
 
 // documents is a batch of n tokens in rows of at most 50; seed chooses the tokens.
 func documents(n, seed, vocab int) *data.Batch {
-	b := &data.Batch{LossTokens: n}
-	for i := range n {
-		row := i - i%50
-		if i == row {
-			b.Rows++
+	b := &data.Batch{}
+	for row := 0; row < n; row += 50 {
+		var ids, next []int32
+		for i := row; i < min(row+50, n); i++ {
+			ids, next = append(ids, int32((i*31+seed*17)%vocab)), append(next, int32((i*i+seed)%vocab))
 		}
-		b.Tokens = append(b.Tokens, int32((i*31+seed*17)%vocab))
-		b.Labels = append(b.Labels, int32((i*i+seed)%vocab))
-		b.Positions = append(b.Positions, int32(i-row))
-		b.Lo, b.Hi = append(b.Lo, int32(row)), append(b.Hi, int32(i+1))
+		b.Add(ids, next)
 	}
 	return b
 }

@@ -48,7 +48,7 @@ func TestQuantizedSteps(t *testing.T) {
 		s, err := p.Continue(a, m)
 		require.NoError(t, err)
 		e, err := train.NewEngine(ctx, testdevice.Open(t, backend.Options{}), m, s, train.EngineOptions{
-			MaxTokens: len(batches[0].Tokens), Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, MaxGradNorm: 1, Checkpointing: checkpointing,
+			MaxTokens: len(batches[0].Tokens()), Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, MaxGradNorm: 1, Checkpointing: checkpointing,
 		})
 		require.NoError(t, err)
 		defer e.Close()

@@ -142,7 +142,7 @@ func (l *loop) step(ctx context.Context) error {
 		if err := l.train.Fill(&l.batch, step, micro); err != nil {
 			return err
 		}
-		flops += l.flops(len(l.batch.Tokens))
+		flops += l.flops(len(l.batch.Tokens()))
 		// Cut micro-batches have no dropout to draw for.
 		draw := uint32(step*l.cfg.GradientAccumulationSteps + micro)
 		if err := l.engine.Accumulate(ctx, &l.batch, draw); err != nil {

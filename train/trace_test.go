@@ -61,21 +61,17 @@ func readBatches(t *testing.T, path string) []*data.Batch {
 	n, rows, length := v.Shape[0], v.Shape[1], v.Shape[2]
 	var out []*data.Batch
 	for b := range n {
-		batch := &data.Batch{Rows: rows}
+		batch := &data.Batch{}
 		for r := range rows {
+			row, next := make([]int32, length), make([]int32, length)
 			at := (b*rows + r) * length
 			for i := range length {
-				label := int32(data.Ignore)
+				row[i], next[i] = int32(ids[at+i]), data.Ignore
 				if i+1 < length && labels[at+i+1] >= 0 {
-					label = int32(labels[at+i+1])
-					batch.LossTokens++
+					next[i] = int32(labels[at+i+1])
 				}
-				batch.Tokens = append(batch.Tokens, int32(ids[at+i]))
-				batch.Labels = append(batch.Labels, label)
-				batch.Positions = append(batch.Positions, int32(i))
-				batch.Lo = append(batch.Lo, int32(r*length))
-				batch.Hi = append(batch.Hi, int32(r*length+i+1))
 			}
+			batch.Add(row, next)
 		}
 		out = append(out, batch)
 	}
@@ -161,7 +157,7 @@ func (r recorded) begin(t *testing.T, dev backend.Device) (*train.Engine, []*dat
 	m, s := load(t, r.base, filepath.Join(r.dir, "init"), lora.CheckOptions{AllowZeroB: true})
 	h := tr.Hyperparameters
 	e, err := train.NewEngine(context.Background(), dev, m, s, train.EngineOptions{
-		MaxTokens: len(batches[0].Tokens), Beta1: h.Betas[0], Beta2: h.Betas[1], Eps: h.Eps,
+		MaxTokens: len(batches[0].Tokens()), Beta1: h.Betas[0], Beta2: h.Betas[1], Eps: h.Eps,
 		WeightDecay: h.WeightDecay, MaxGradNorm: h.MaxGradNorm,
 	})
 	require.NoError(t, err)

@@ -84,6 +84,9 @@ func (e *Executable) SetDim(name string, n int) error {
 	return fmt.Errorf("exec: %w: the program has no dimension %q", ErrArgument, name)
 }
 
+// Dim is the size of a bounded dimension as it is set.
+func (e *Executable) Dim(v ir.Var) int { return e.dims[v] }
+
 // Run enqueues one run.
 func (e *Executable) Run(ctx context.Context) (backend.Fence, error) {
 	for i, b := range e.buffers {

@@ -135,7 +135,7 @@ func (a *app) runEval(ctx context.Context, f *evalFlags) (*evaluation, error) {
 	}
 	a.close()
 	e.Load = a.loaded(s.dev)
-	if limit := generate.MaxLength(s.model.Config); stats.Longest > limit {
+	if limit := s.model.Config.MaxLength(); stats.Longest > limit {
 		a.note("note     rows have up to %d tokens, the model was made for %d", stats.Longest, limit)
 	}
 	e.Loss = sum / float64(max(1, e.Tokens))

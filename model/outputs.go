@@ -1,0 +1,95 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// ErrTask is wrapped where a model is asked for what its architecture has not:
+// logits, a named output, or the loss of a task.
+var ErrTask = errors.New("the architecture does not have it")
+
+// Task is what a model is trained for.
+type Task string
+
+// NextToken is the task of language models: the input [nn.Labels] says what is
+// to be predicted at each token, and numbers below 0 that nothing is.
+const NextToken Task = "next token"
+
+// Loss emits the loss of a task, summed over what is predicted. It declares the
+// inputs that it reads beside those of the model.
+type Loss func() graph.Tensor
+
+// Outputs are what building a model gives. What an architecture does not have is
+// absent.
+type Outputs struct {
+	// Head gives the logits of a language model.
+	Head *nn.Head
+	// Hidden are the states before the first layer, after each layer but the
+	// last, and after the final norm, as transformers lists them.
+	Hidden []graph.Tensor
+	// Named are other outputs, such as one vector for each text.
+	Named map[string]graph.Tensor
+	// Losses are those of the tasks that the model can be trained for.
+	Losses map[Task]Loss
+}
+
+// language makes a head that ends a language model an output, with its loss.
+func (o *Outputs) language(b *nn.Builder, h nn.Head) {
+	o.Head = &h
+	o.loss(NextToken, func() graph.Tensor { return h.Loss(b.Input(nn.Labels, tensor.I32, b.Axis(nn.Tokens))) })
+}
+
+func (o *Outputs) loss(t Task, l Loss) {
+	if o.Losses == nil {
+		o.Losses = map[Task]Loss{}
+	}
+	o.Losses[t] = l
+}
+
+// Loss emits the loss of a task. Errors, kept by the graph: ErrTask.
+func (o Outputs) Loss(b *nn.Builder, t Task) graph.Tensor {
+	if l := o.Losses[t]; l != nil {
+		return l()
+	}
+	return b.G.Fail(fmt.Errorf("%w: a loss for the task %q; it has %s", ErrTask, t, known(o.Losses)))
+}
+
+// Logits emits the logits of all tokens [n, vocab], or, where rows is valid, of
+// those that it numbers, i32 [k]. Errors, kept by the graph: ErrTask.
+func (o Outputs) Logits(b *nn.Builder, rows graph.Tensor) graph.Tensor {
+	switch {
+	case o.Head == nil:
+		return b.G.Fail(fmt.Errorf("%w: a language head, which logits come from", ErrTask))
+	case rows.Valid():
+		return o.Head.Rows(rows).Logits()
+	}
+	return o.Head.Logits()
+}
+
+// Output is the output called name. Errors, kept by the graph: ErrTask.
+func (o Outputs) Output(b *nn.Builder, name string) graph.Tensor {
+	if t, ok := o.Named[name]; ok {
+		return t
+	}
+	return b.G.Fail(fmt.Errorf("%w: an output %q; it has %s", ErrTask, name, known(o.Named)))
+}
+
+// known lists keys.
+func known[K ~string, V any](m map[K]V) string {
+	if len(m) == 0 {
+		return "none"
+	}
+	var names []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		names = append(names, fmt.Sprintf("%q", string(k)))
+	}
+	return strings.Join(names, ", ")
+}
