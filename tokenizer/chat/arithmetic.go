@@ -3,10 +3,14 @@ package chat
 import (
 	"math"
 	"math/bits"
+	"slices"
 	"strings"
 )
 
 func (e *binaryExpr) eval(in *interpreter, sc *scope) (any, error) {
+	if err := in.step(); err != nil {
+		return nil, err
+	}
 	left, err := e.left.eval(in, sc)
 	if err != nil {
 		return nil, err
@@ -15,11 +19,14 @@ func (e *binaryExpr) eval(in *interpreter, sc *scope) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, err := operate(e.op, left, right)
-	return v, atLine(e.line, err)
+	v, err := in.operate(e.op, left, right)
+	return v, in.at(e.line, err)
 }
 
 func (e *signExpr) eval(in *interpreter, sc *scope) (any, error) {
+	if err := in.step(); err != nil {
+		return nil, err
+	}
 	v, err := e.value.eval(in, sc)
 	if err != nil {
 		return nil, err
@@ -33,12 +40,12 @@ func (e *signExpr) eval(in *interpreter, sc *scope) (any, error) {
 	i, ok := integer(v)
 	switch {
 	case !ok:
-		return nil, atLine(e.line, operandError("a sign", v, int64(0)))
+		return nil, in.at(e.line, operandError("a sign", v, int64(0)))
 	case !e.minus:
 		return i, nil
 	}
 	v, err = intOperation("-", 0, i)
-	return v, atLine(e.line, err)
+	return v, in.at(e.line, err)
 }
 
 func operandError(op string, a, b any) error {
@@ -51,13 +58,13 @@ func operandError(op string, a, b any) error {
 }
 
 // operate is a binary operator.
-func operate(op string, a, b any) (any, error) {
+func (in *meter) operate(op string, a, b any) (any, error) {
 	if op == "~" {
-		s, t := text(a), text(b)
-		return s + t, tooLarge(int64(len(s) + len(t)))
+		s, t := in.text(a), in.text(b)
+		return in.joined(s, t)
 	}
 	if s, ok := a.(string); ok && op == "%" {
-		return percentFormat(s, b)
+		return in.percentFormat(s, b)
 	}
 	i, aInt := integer(a)
 	j, bInt := integer(b)
@@ -74,15 +81,15 @@ func operate(op string, a, b any) (any, error) {
 		switch a := a.(type) {
 		case string:
 			if b, ok := b.(string); ok {
-				return a + b, tooLarge(int64(len(a) + len(b)))
+				return in.joined(a, b)
 			}
 		case []any:
 			if b, ok := b.([]any); ok {
-				return concat(a, b)
+				return in.concat(a, b)
 			}
 		case tuple:
 			if b, ok := b.(tuple); ok {
-				l, err := concat(a, b)
+				l, err := in.concat(a, b)
 				return tuple(l), err
 			}
 		}
@@ -91,46 +98,54 @@ func operate(op string, a, b any) (any, error) {
 			a, j, bInt = b, i, true
 		}
 		if bInt {
-			return repeat(a, j)
+			return in.repeat(a, j)
 		}
 	}
 	return nil, operandError(op, a, b)
 }
 
-func concat(a, b []any) ([]any, error) {
-	return append(append(make([]any, 0, len(a)+len(b)), a...), b...), tooLarge(int64(len(a) + len(b)))
+func (in *meter) joined(a, b string) (any, error) {
+	if err := in.read(a, b); err != nil {
+		return nil, err
+	}
+	return a + b, nil
 }
 
-func repeat(v any, n int64) (any, error) {
+func (in *meter) concat(a, b []any) ([]any, error) {
+	if err := in.spend(int64(len(a)+len(b)), itemBytes); err != nil {
+		return nil, err
+	}
+	return slices.Concat(a, b), nil
+}
+
+func (in *meter) repeat(v any, n int64) (any, error) {
 	n = max(n, 0)
-	size := int64(0)
 	switch v := v.(type) {
 	case string:
-		size = int64(len(v))
+		if v == "" {
+			return "", nil
+		}
+		if err := in.spend(n, int64(len(v))); err != nil {
+			return nil, err
+		}
+		return strings.Repeat(v, int(n)), nil
 	case []any:
-		size = int64(len(v))
+		return in.repeatList(v, n)
 	case tuple:
-		size = int64(len(v))
-	default:
-		return nil, operandError("*", v, n)
+		list, err := in.repeatList(v, n)
+		return tuple(list), err
 	}
-	if size == 0 || n == 0 {
-		n = 0
-	} else if n > maxSize/size {
-		return nil, tooLarge(maxSize + 1)
+	return nil, operandError("*", v, n)
+}
+
+func (in *meter) repeatList(list []any, n int64) ([]any, error) {
+	if len(list) == 0 {
+		return []any{}, nil
 	}
-	if s, ok := v.(string); ok {
-		return strings.Repeat(s, int(n)), nil
+	if err := in.spend(n, int64(len(list))*itemBytes); err != nil {
+		return nil, err
 	}
-	list, _ := items(v)
-	out := make([]any, 0, size*n)
-	for range n {
-		out = append(out, list...)
-	}
-	if _, ok := v.(tuple); ok {
-		return tuple(out), nil
-	}
-	return out, nil
+	return slices.Repeat(list, int(n)), nil
 }
 
 func intOperation(op string, a, b int64) (any, error) {

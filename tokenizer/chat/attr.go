@@ -1,6 +1,9 @@
 package chat
 
-import "slices"
+import (
+	"slices"
+	"strconv"
+)
 
 // mutators are the methods that would change a value; templates may not.
 var mutators = map[string][]string{
@@ -25,16 +28,19 @@ func getAttr(object any, name string) (any, error) {
 }
 
 // getItem is object[key]: an item, else an attribute.
-func getItem(object, key any) (any, error) {
+func (in *meter) getItem(object, key any) (any, error) {
 	switch o := object.(type) {
 	case *undefined:
 		return nil, o.fail()
 	case *dict:
-		if v, ok := o.get(key); ok {
+		if v, ok := o.find(in, key); ok {
 			return v, nil
 		}
 	case string:
 		if s, ok := key.(slice); ok {
+			if err := in.spend(int64(len(o)), 16); err != nil { // runes and indices
+				return nil, err
+			}
 			chars := []rune(o)
 			indices, err := s.indices(len(chars))
 			if err != nil {
@@ -47,21 +53,27 @@ func getItem(object, key any) (any, error) {
 			return string(out), nil
 		}
 		if i, ok := integer(key); ok {
+			if err := in.spend(int64(len(o)), 4); err != nil {
+				return nil, err
+			}
 			chars := []rune(o)
 			if i, ok = position(i, len(chars)); ok {
 				return string(chars[i]), nil
 			}
 		}
 	case []any:
-		return listItem(o, key, func(l []any) any { return l })
+		return in.listItem(o, key, func(l []any) any { return l })
 	case tuple:
-		return listItem(o, key, func(l []any) any { return tuple(l) })
+		return in.listItem(o, key, func(l []any) any { return tuple(l) })
 	case progression:
-		list, _ := items(o)
-		return listItem(list, key, func(l []any) any { return l })
+		list, err := in.items(o)
+		if err != nil {
+			return nil, err
+		}
+		return in.listItem(list, key, func(l []any) any { return l })
 	case *group:
 		if i, ok := integer(key); ok {
-			return listItem([]any{o.grouper, o.list}, i, nil)
+			return in.listItem([]any{o.grouper, o.list}, i, nil)
 		}
 	}
 	if _, ok := key.(slice); ok {
@@ -72,11 +84,25 @@ func getItem(object, key any) (any, error) {
 			return v, nil
 		}
 	}
-	return &undefined{typeName(object) + " item " + repr(key)}, nil
+	return &undefined{typeName(object) + " item " + keyName(key)}, nil
 }
 
-func listItem(list []any, key any, wrap func([]any) any) (any, error) {
+// keyName is a key in an error message.
+func keyName(key any) string {
+	switch key := key.(type) {
+	case string:
+		return brief(key)
+	case int64:
+		return strconv.FormatInt(key, 10)
+	}
+	return "of a " + typeName(key)
+}
+
+func (in *meter) listItem(list []any, key any, wrap func([]any) any) (any, error) {
 	if s, ok := key.(slice); ok {
+		if err := in.spend(int64(len(list)), itemBytes+8); err != nil {
+			return nil, err
+		}
 		indices, err := s.indices(len(list))
 		if err != nil {
 			return nil, err
@@ -97,7 +123,7 @@ func listItem(list []any, key any, wrap func([]any) any) (any, error) {
 			return v, nil
 		}
 	}
-	return &undefined{"list item " + repr(key)}, nil
+	return &undefined{"list item " + keyName(key)}, nil
 }
 
 // position resolves an index that may count from the end.
@@ -154,17 +180,18 @@ func attribute(object any, name string) (any, bool) {
 	switch o := object.(type) {
 	case string:
 		if m, ok := strMethods[name]; ok {
-			return &function{name, func(_ *interpreter, args *arguments) (any, error) { return m(o, args) }}, true
+			return &function{name, func(in *interpreter, args *arguments) (any, error) { return m(in.meter, o, args) }}, true
 		}
 	case *dict:
 		if m, ok := dictMethods[name]; ok {
-			return &function{name, func(_ *interpreter, args *arguments) (any, error) { return m(o, args) }}, true
+			return &function{name, func(in *interpreter, args *arguments) (any, error) { return m(in.meter, o, args) }}, true
 		}
-	case []any, tuple:
-		list, _ := items(o)
+	case []any:
 		if m, ok := listMethods[name]; ok {
-			return &function{name, func(_ *interpreter, args *arguments) (any, error) { return m(list, args) }}, true
+			return &function{name, func(in *interpreter, args *arguments) (any, error) { return m(in.meter, o, args) }}, true
 		}
+	case tuple:
+		return attribute([]any(o), name)
 	case *namespace:
 		return o.attrs.get(name)
 	case *loop:
@@ -189,32 +216,37 @@ func attribute(object any, name string) (any, bool) {
 	return nil, false
 }
 
-var dictMethods = map[string]func(*dict, *arguments) (any, error){
-	"keys": func(d *dict, args *arguments) (any, error) {
+var dictMethods = map[string]func(*meter, *dict, *arguments) (any, error){
+	"keys": func(in *meter, d *dict, args *arguments) (any, error) {
 		_, err := args.bind("keys")
 		return &view{"dict_keys", d.keys}, err
 	},
-	"values": func(d *dict, args *arguments) (any, error) {
+	"values": func(in *meter, d *dict, args *arguments) (any, error) {
 		_, err := args.bind("values")
 		return &view{"dict_values", d.values}, err
 	},
-	"items": func(d *dict, args *arguments) (any, error) {
-		_, err := args.bind("items")
-		return &view{"dict_items", d.pairs()}, err
+	"items": func(in *meter, d *dict, args *arguments) (any, error) {
+		if _, err := args.bind("items"); err != nil {
+			return nil, err
+		}
+		if err := in.spend(int64(len(d.keys)), partBytes+2*itemBytes); err != nil {
+			return nil, err
+		}
+		return &view{"dict_items", d.pairs()}, nil
 	},
-	"copy": func(d *dict, args *arguments) (any, error) {
+	"copy": func(in *meter, d *dict, args *arguments) (any, error) {
 		_, err := args.bind("copy")
 		return d, err
 	},
-	"get": func(d *dict, args *arguments) (any, error) {
+	"get": func(in *meter, d *dict, args *arguments) (any, error) {
 		v, err := args.bind("get", "key", "default?")
 		if err != nil {
 			return nil, err
 		}
-		if _, ok := hashable(v[0]); !ok {
+		if _, ok := hashable(in, v[0]); !ok {
 			return nil, typeError("a %s cannot be the key of a dict", typeName(v[0]))
 		}
-		if found, ok := d.get(v[0]); ok {
+		if found, ok := d.find(in, v[0]); ok {
 			return found, nil
 		}
 		if v[1] == absent {
@@ -224,33 +256,39 @@ var dictMethods = map[string]func(*dict, *arguments) (any, error){
 	},
 }
 
-var listMethods = map[string]func([]any, *arguments) (any, error){
-	"index": func(list []any, args *arguments) (any, error) {
+var listMethods = map[string]func(*meter, []any, *arguments) (any, error){
+	"index": func(in *meter, list []any, args *arguments) (any, error) {
 		v, err := args.bind("index", "value")
 		if err != nil {
 			return nil, err
 		}
 		for i, item := range list {
-			if equal(item, v[0]) {
+			if err := in.spend(1, itemBytes); err != nil {
+				return nil, err
+			}
+			if in.equal(item, v[0]) {
 				return int64(i), nil
 			}
 		}
-		return nil, typeError("%s is not in the list", repr(v[0]))
+		return nil, typeError("the value, a %s, is not in the list", typeName(v[0]))
 	},
-	"count": func(list []any, args *arguments) (any, error) {
+	"count": func(in *meter, list []any, args *arguments) (any, error) {
 		v, err := args.bind("count", "value")
 		if err != nil {
 			return nil, err
 		}
 		n := int64(0)
 		for _, item := range list {
-			if equal(item, v[0]) {
+			if err := in.spend(1, itemBytes); err != nil {
+				return nil, err
+			}
+			if in.equal(item, v[0]) {
 				n++
 			}
 		}
 		return n, nil
 	},
-	"copy": func(list []any, args *arguments) (any, error) {
+	"copy": func(in *meter, list []any, args *arguments) (any, error) {
 		_, err := args.bind("copy")
 		return list, err
 	},

@@ -1,6 +1,9 @@
 package chat
 
-import "strings"
+import (
+	"maps"
+	"slices"
+)
 
 // dict is a Python dictionary: it keeps the order in which its keys came.
 type dict struct {
@@ -13,18 +16,22 @@ func newDict() *dict { return &dict{index: map[any]int{}} }
 
 // hashable gives what a key is found by: numbers of one value are one key. Lists and
 // dictionaries cannot be keys.
-func hashable(key any) (any, bool) {
+func hashable(in *meter, key any) (any, bool) {
 	type tupleKey string
 	switch key := key.(type) {
 	case nil, string, *undefined, *function, *macro:
 		return key, true
 	case tuple:
+		if in.enter() != nil {
+			return nil, false
+		}
+		defer in.leave()
 		for _, v := range key {
-			if _, ok := hashable(v); !ok {
+			if _, ok := hashable(in, v); !ok {
 				return nil, false
 			}
 		}
-		return tupleKey(repr(key)), true
+		return tupleKey(in.repr(key)), true
 	}
 	if i, ok := integer(key); ok {
 		return i, true
@@ -38,8 +45,9 @@ func hashable(key any) (any, bool) {
 	return nil, false
 }
 
-func (d *dict) get(key any) (any, bool) {
-	h, ok := hashable(key)
+// find gives the value of a key.
+func (d *dict) find(in *meter, key any) (any, bool) {
+	h, ok := hashable(in, key)
 	if !ok {
 		return nil, false
 	}
@@ -50,31 +58,40 @@ func (d *dict) get(key any) (any, bool) {
 	return d.values[i], true
 }
 
+// get is find for a key that is a string.
+func (d *dict) get(key string) (any, bool) {
+	i, ok := d.index[key]
+	if !ok {
+		return nil, false
+	}
+	return d.values[i], true
+}
+
 // set is for building a dictionary only.
-func (d *dict) set(key, value any) error {
-	h, ok := hashable(key)
+func (d *dict) set(in *meter, key, value any) error {
+	h, ok := hashable(in, key)
 	if !ok {
 		return typeError("%s cannot be the key of a dict", typeName(key))
 	}
-	if i, ok := d.index[h]; ok {
-		d.values[i] = value
-		return nil
-	}
-	d.index[h] = len(d.keys)
-	d.keys = append(d.keys, key)
-	d.values = append(d.values, value)
+	d.place(h, key, value)
 	return nil
 }
 
-// put sets a key that is a string.
-func (d *dict) put(key string, value any) { _ = d.set(key, value) }
+// put is set for a key that is a string.
+func (d *dict) put(key string, value any) { d.place(key, key, value) }
+
+func (d *dict) place(hash, key, value any) {
+	if i, ok := d.index[hash]; ok {
+		d.values[i] = value
+		return
+	}
+	d.index[hash] = len(d.keys)
+	d.keys = append(d.keys, key)
+	d.values = append(d.values, value)
+}
 
 func (d *dict) clone() *dict {
-	c := newDict()
-	for i, key := range d.keys {
-		_ = c.set(key, d.values[i])
-	}
-	return c
+	return &dict{slices.Clone(d.keys), slices.Clone(d.values), maps.Clone(d.index)}
 }
 
 func (d *dict) pairs() []any {
@@ -83,12 +100,4 @@ func (d *dict) pairs() []any {
 		pairs[i] = tuple{key, d.values[i]}
 	}
 	return pairs
-}
-
-func (d *dict) repr() string {
-	parts := make([]string, len(d.keys))
-	for i, key := range d.keys {
-		parts[i] = repr(key) + ": " + repr(d.values[i])
-	}
-	return "{" + strings.Join(parts, ", ") + "}"
 }

@@ -15,6 +15,9 @@ var (
 	// ErrRefused reports messages that the template itself refuses (raise_exception). It is
 	// also an [ErrRender].
 	ErrRefused = fmt.Errorf("%w: the template refuses the messages", ErrRender)
+	// ErrLimit reports a template that does more work, makes more text and values or nests
+	// them deeper than any rendering may. It is also an [ErrRender].
+	ErrLimit = fmt.Errorf("%w: beyond the limit of a rendering", ErrRender)
 	// ErrSpans reports a conversation whose answers cannot be found in the rendered text.
 	ErrSpans = errors.New("cannot locate the answers in the rendered chat")
 )

@@ -97,15 +97,21 @@ func (e *nameExpr) eval(in *interpreter, sc *scope) (any, error) {
 }
 
 func (e *attrExpr) eval(in *interpreter, sc *scope) (any, error) {
+	if err := in.step(); err != nil {
+		return nil, err
+	}
 	object, err := e.object.eval(in, sc)
 	if err != nil {
 		return nil, err
 	}
 	v, err := getAttr(object, e.name)
-	return v, atLine(e.line, err)
+	return v, in.at(e.line, err)
 }
 
 func (e *itemExpr) eval(in *interpreter, sc *scope) (any, error) {
+	if err := in.step(); err != nil {
+		return nil, err
+	}
 	object, err := e.object.eval(in, sc)
 	if err != nil {
 		return nil, err
@@ -114,8 +120,8 @@ func (e *itemExpr) eval(in *interpreter, sc *scope) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, err := getItem(object, key)
-	return v, atLine(e.line, err)
+	v, err := in.getItem(object, key)
+	return v, in.at(e.line, err)
 }
 
 func (e *sliceExpr) eval(in *interpreter, sc *scope) (any, error) {
@@ -152,14 +158,20 @@ func (e *dictExpr) eval(in *interpreter, sc *scope) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := d.set(key, value); err != nil {
-			return nil, atLine(e.line, err)
+		if err := in.spend(1, entryBytes); err != nil {
+			return nil, in.at(e.line, err)
+		}
+		if err := d.set(in.meter, key, value); err != nil {
+			return nil, in.at(e.line, err)
 		}
 	}
 	return d, nil
 }
 
 func (e *condExpr) eval(in *interpreter, sc *scope) (any, error) {
+	if err := in.step(); err != nil {
+		return nil, err
+	}
 	v, err := e.test.eval(in, sc)
 	switch {
 	case err != nil:
@@ -173,6 +185,9 @@ func (e *condExpr) eval(in *interpreter, sc *scope) (any, error) {
 }
 
 func (e *logicExpr) eval(in *interpreter, sc *scope) (any, error) {
+	if err := in.step(); err != nil {
+		return nil, err
+	}
 	v, err := e.left.eval(in, sc)
 	if err != nil || truth(v) == e.or {
 		return v, err
@@ -181,11 +196,17 @@ func (e *logicExpr) eval(in *interpreter, sc *scope) (any, error) {
 }
 
 func (e *notExpr) eval(in *interpreter, sc *scope) (any, error) {
+	if err := in.step(); err != nil {
+		return nil, err
+	}
 	v, err := e.value.eval(in, sc)
 	return !truth(v), err
 }
 
 func (e *compareExpr) eval(in *interpreter, sc *scope) (any, error) {
+	if err := in.step(); err != nil {
+		return nil, err
+	}
 	left, err := e.first.eval(in, sc)
 	if err != nil {
 		return nil, err
@@ -195,9 +216,9 @@ func (e *compareExpr) eval(in *interpreter, sc *scope) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		ok, err := holds(op, left, right)
-		if err != nil {
-			return nil, atLine(e.line, err)
+		ok, err := in.holds(op, left, right)
+		if err := in.at(e.line, err); err != nil {
+			return nil, err
 		}
 		if !ok {
 			return false, nil
@@ -208,19 +229,19 @@ func (e *compareExpr) eval(in *interpreter, sc *scope) (any, error) {
 }
 
 // holds tells whether a comparison is true.
-func holds(op string, a, b any) (bool, error) {
+func (in *meter) holds(op string, a, b any) (bool, error) {
 	switch op {
 	case "==":
-		return equal(a, b), nil
+		return in.equal(a, b), nil
 	case "!=":
-		return !equal(a, b), nil
+		return !in.equal(a, b), nil
 	case "in":
-		return contains(b, a)
+		return in.contains(b, a)
 	case "not in":
-		in, err := contains(b, a)
+		in, err := in.contains(b, a)
 		return !in, err
 	}
-	c, err := compare(a, b)
+	c, err := in.compare(a, b)
 	if err != nil {
 		return false, err
 	}
@@ -235,27 +256,30 @@ func holds(op string, a, b any) (bool, error) {
 	return c >= 0, nil
 }
 
-func contains(container, v any) (bool, error) {
+func (in *meter) contains(container, v any) (bool, error) {
 	switch c := container.(type) {
 	case string:
 		s, ok := v.(string)
 		if !ok {
 			return false, typeError("a %s cannot be in a str", typeName(v))
 		}
-		return strings.Contains(c, s), nil
+		return strings.Contains(c, s), in.read(c, s)
 	case *dict:
-		if _, ok := hashable(v); !ok {
+		if _, ok := hashable(in, v); !ok {
 			return false, typeError("a %s cannot be the key of a dict", typeName(v))
 		}
-		_, ok := c.get(v)
+		_, ok := c.find(in, v)
 		return ok, nil
 	}
-	list, err := items(container)
+	list, err := in.items(container)
 	if err != nil {
 		return false, err
 	}
 	for _, item := range list {
-		if equal(item, v) {
+		if err := in.spend(1, itemBytes); err != nil {
+			return false, err
+		}
+		if in.equal(item, v) {
 			return true, nil
 		}
 	}
@@ -272,34 +296,40 @@ func (e *callExpr) eval(in *interpreter, sc *scope) (any, error) {
 	}
 	args, err := in.evalArgs(e.args, sc)
 	if err != nil {
-		return nil, atLine(e.line, err)
+		return nil, in.at(e.line, err)
 	}
 	v, err := in.callValue(callee, args)
-	return v, atLine(e.line, err)
+	return v, in.at(e.line, err)
 }
 
 func (e *filterExpr) eval(in *interpreter, sc *scope) (any, error) {
+	if err := in.step(); err != nil {
+		return nil, err
+	}
 	v, err := e.value.eval(in, sc)
 	if err != nil {
 		return nil, err
 	}
 	args, err := in.evalArgs(e.args, sc)
 	if err != nil {
-		return nil, atLine(e.line, err)
+		return nil, in.at(e.line, err)
 	}
 	v, err = e.call(in, v, args)
-	return v, atLine(e.line, err)
+	return v, in.at(e.line, err)
 }
 
 func (e *testExpr) eval(in *interpreter, sc *scope) (any, error) {
+	if err := in.step(); err != nil {
+		return nil, err
+	}
 	v, err := e.value.eval(in, sc)
 	if err != nil {
 		return nil, err
 	}
 	args, err := in.evalArgs(e.args, sc)
 	if err != nil {
-		return nil, atLine(e.line, err)
+		return nil, in.at(e.line, err)
 	}
 	ok, err := e.call(in, v, args)
-	return ok, atLine(e.line, err)
+	return ok, in.at(e.line, err)
 }

@@ -45,19 +45,27 @@ func known[F any](table map[string]F) string {
 
 // strFilter is a filter on the text of a value.
 func strFilter(f func(string) string) filter {
-	return func(_ *interpreter, v any, args *arguments) (any, error) {
+	return func(in *interpreter, v any, args *arguments) (any, error) {
 		if _, err := args.bind("filter"); err != nil {
 			return nil, err
 		}
-		s := text(v)
-		if f != nil {
-			s = f(s)
+		s := in.text(v)
+		if f == nil {
+			return s, nil
 		}
-		return s, nil
+		return in.changed(s, f)
 	}
 }
 
-func absFilter(_ *interpreter, v any, args *arguments) (any, error) {
+// changed gives f(s), which is about as long.
+func (in *meter) changed(s string, f func(string) string) (any, error) {
+	if err := in.read(s); err != nil {
+		return nil, err
+	}
+	return f(s), nil
+}
+
+func absFilter(in *interpreter, v any, args *arguments) (any, error) {
 	if _, err := args.bind("abs"); err != nil {
 		return nil, err
 	}
@@ -74,7 +82,7 @@ func absFilter(_ *interpreter, v any, args *arguments) (any, error) {
 	return i, nil
 }
 
-func centerFilter(_ *interpreter, v any, args *arguments) (any, error) {
+func centerFilter(in *interpreter, v any, args *arguments) (any, error) {
 	p, err := args.bind("center", "width?")
 	if err != nil {
 		return nil, err
@@ -83,18 +91,18 @@ func centerFilter(_ *interpreter, v any, args *arguments) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return strMethods["center"](text(v), &arguments{pos: []any{width}})
+	return strMethods["center"](in.meter, in.text(v), &arguments{pos: []any{width}})
 }
 
-func lengthFilter(_ *interpreter, v any, args *arguments) (any, error) {
+func lengthFilter(in *interpreter, v any, args *arguments) (any, error) {
 	if _, err := args.bind("length"); err != nil {
 		return nil, err
 	}
-	n, err := length(v)
+	n, err := in.length(v)
 	return n, err
 }
 
-func defaultFilter(_ *interpreter, v any, args *arguments) (any, error) {
+func defaultFilter(in *interpreter, v any, args *arguments) (any, error) {
 	p, err := args.bind("default", "default_value?", "boolean?")
 	if err != nil {
 		return nil, err
@@ -108,15 +116,26 @@ func defaultFilter(_ *interpreter, v any, args *arguments) (any, error) {
 	return v, nil
 }
 
-func escapeFilter(_ *interpreter, v any, args *arguments) (any, error) {
-	_, err := args.bind("escape")
-	return html.EscapeString(text(v)), err
+func escapeFilter(in *interpreter, v any, args *arguments) (any, error) {
+	if _, err := args.bind("escape"); err != nil {
+		return nil, err
+	}
+	s := in.text(v)
+	if err := in.spend(int64(len(s)), int64(len("&quot;"))); err != nil {
+		return nil, err
+	}
+	return html.EscapeString(s), nil
 }
 
-func floatFilter(_ *interpreter, v any, args *arguments) (any, error) {
+func floatFilter(in *interpreter, v any, args *arguments) (any, error) {
 	p, err := args.bind("float", "default?")
 	if err != nil {
 		return nil, err
+	}
+	if s, ok := v.(string); ok {
+		if err := in.read(s); err != nil {
+			return nil, err
+		}
 	}
 	if f, ok := toFloat(v); ok {
 		return f, nil
@@ -139,7 +158,7 @@ func toFloat(v any) (float64, bool) {
 	return number(v)
 }
 
-func intFilter(_ *interpreter, v any, args *arguments) (any, error) {
+func intFilter(in *interpreter, v any, args *arguments) (any, error) {
 	p, err := args.bind("int", "default?", "base?")
 	if err != nil {
 		return nil, err
@@ -149,6 +168,9 @@ func intFilter(_ *interpreter, v any, args *arguments) (any, error) {
 		return nil, err
 	}
 	if s, ok := v.(string); ok {
+		if err := in.read(s); err != nil {
+			return nil, err
+		}
 		s = strings.TrimPrefix(strings.TrimFunc(s, isPythonSpace), "+")
 		prefix := map[int64]string{2: "0b", 8: "0o", 16: "0x"}[base]
 		if prefix != "" {
@@ -171,7 +193,7 @@ func intFilter(_ *interpreter, v any, args *arguments) (any, error) {
 	return p[0], nil
 }
 
-func indentFilter(_ *interpreter, v any, args *arguments) (any, error) {
+func indentFilter(in *interpreter, v any, args *arguments) (any, error) {
 	p, err := args.bind("indent", "width?", "first?", "blank?")
 	if err != nil {
 		return nil, err
@@ -182,7 +204,7 @@ func indentFilter(_ *interpreter, v any, args *arguments) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := tooLarge(width); err != nil {
+		if err := in.spend(width, 1); err != nil {
 			return nil, err
 		}
 		indent = strings.Repeat(" ", int(max(width, 0)))
@@ -191,8 +213,11 @@ func indentFilter(_ *interpreter, v any, args *arguments) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	parts := lines(s+"\n", false)
-	if err := tooLarge(int64(len(s)) + int64(len(parts))*int64(len(indent))); err != nil {
+	parts := in.lines(s+"\n", false)
+	if err := in.spend(int64(len(parts))+1, int64(len(indent))+1); err != nil {
+		return nil, err
+	}
+	if err := in.read(s); err != nil {
 		return nil, err
 	}
 	blank := truthOr(p[2], false)
@@ -227,23 +252,23 @@ func titleWords(s string) string {
 	return b.String()
 }
 
-func trimFilter(_ *interpreter, v any, args *arguments) (any, error) {
+func trimFilter(in *interpreter, v any, args *arguments) (any, error) {
 	p, err := args.bind("trim", "chars?")
 	if err != nil {
 		return nil, err
 	}
-	return strip(text(v), p[0], true, true)
+	return in.strip(in.text(v), p[0], true, true)
 }
 
-func replaceFilter(_ *interpreter, v any, args *arguments) (any, error) {
+func replaceFilter(in *interpreter, v any, args *arguments) (any, error) {
 	p, err := args.bind("replace", "old", "new", "count?")
 	if err != nil {
 		return nil, err
 	}
-	return replace(text(v), text(p[0]), text(p[1]), p[2])
+	return in.replace(in.text(v), in.text(p[0]), in.text(p[1]), p[2])
 }
 
-func roundFilter(_ *interpreter, v any, args *arguments) (any, error) {
+func roundFilter(in *interpreter, v any, args *arguments) (any, error) {
 	p, err := args.bind("round", "precision?", "method?")
 	if err != nil {
 		return nil, err
@@ -282,12 +307,12 @@ func roundFilter(_ *interpreter, v any, args *arguments) (any, error) {
 	return nil, typeError("round method %q; known are common, ceil, floor", method)
 }
 
-func tojsonFilter(_ *interpreter, v any, args *arguments) (any, error) {
+func tojsonFilter(in *interpreter, v any, args *arguments) (any, error) {
 	p, err := args.bind("tojson", "ensure_ascii?", "indent?", "separators?", "sort_keys?")
 	if err != nil {
 		return nil, err
 	}
-	st := jsonStyle{ascii: truthOr(p[0], false), item: ", ", separator: ": ", sortKeys: truthOr(p[3], false)}
+	st := jsonStyle{meter: in.meter, ascii: truthOr(p[0], false), item: ", ", separator: ": ", sortKeys: truthOr(p[3], false)}
 	if p[1] != absent && p[1] != nil {
 		indent, ok := p[1].(string)
 		if !ok {
@@ -303,17 +328,20 @@ func tojsonFilter(_ *interpreter, v any, args *arguments) (any, error) {
 		st.indent, st.item = &indent, ","
 	}
 	if p[2] != absent && p[2] != nil {
-		seps, err := items(p[2])
+		seps, err := in.items(p[2])
 		if err != nil || len(seps) != 2 {
 			return nil, typeError("tojson: separators must be two strings")
 		}
-		st.item, st.separator = text(seps[0]), text(seps[1])
+		st.item, st.separator = in.text(seps[0]), in.text(seps[1])
 	}
 	b, err := st.append(nil, v, 0)
-	return string(b), err
+	if err != nil {
+		return nil, err
+	}
+	return string(b), in.spend(int64(len(b)), 1)
 }
 
-func truncateFilter(_ *interpreter, v any, args *arguments) (any, error) {
+func truncateFilter(in *interpreter, v any, args *arguments) (any, error) {
 	p, err := args.bind("truncate", "length?", "killwords?", "end?", "leeway?")
 	if err != nil {
 		return nil, err
@@ -334,6 +362,9 @@ func truncateFilter(_ *interpreter, v any, args *arguments) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := in.spend(int64(len(s)), 4); err != nil {
+		return nil, err
+	}
 	chars := []rune(s)
 	keep := size - int64(utf8.RuneCountInString(end))
 	if keep < 0 || leeway < 0 {
@@ -348,25 +379,34 @@ func truncateFilter(_ *interpreter, v any, args *arguments) (any, error) {
 			s = s[:i]
 		}
 	}
-	return s + end, nil
+	return in.joined(s, end)
 }
 
-func wordcountFilter(_ *interpreter, v any, args *arguments) (any, error) {
-	_, err := args.bind("wordcount")
-	words := strings.FieldsFunc(text(v), func(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsNumber(r) })
-	return int64(len(words)), err
+func wordcountFilter(in *interpreter, v any, args *arguments) (any, error) {
+	if _, err := args.bind("wordcount"); err != nil {
+		return nil, err
+	}
+	s := in.text(v)
+	if err := in.spend(int64(len(s)), itemBytes); err != nil {
+		return nil, err
+	}
+	words := strings.FieldsFunc(s, func(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsNumber(r) })
+	return int64(len(words)), nil
 }
 
-func formatFilter(_ *interpreter, v any, args *arguments) (any, error) {
+func formatFilter(in *interpreter, v any, args *arguments) (any, error) {
 	if len(args.named) == 0 {
-		return percentFormat(text(v), tuple(args.pos))
+		return in.percentFormat(in.text(v), tuple(args.pos))
 	}
 	if len(args.pos) > 0 {
 		return nil, typeError("format takes positional or named arguments, not both")
+	}
+	if err := in.spend(int64(len(args.named)), entryBytes); err != nil {
+		return nil, err
 	}
 	d := newDict()
 	for _, n := range args.named {
 		d.put(n.name, n.value)
 	}
-	return percentFormat(text(v), d)
+	return in.percentFormat(in.text(v), d)
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-func firstFilter(_ *interpreter, v any, args *arguments) (any, error) {
+func firstFilter(in *interpreter, v any, args *arguments) (any, error) {
 	if _, err := args.bind("first"); err != nil {
 		return nil, err
 	}
@@ -17,7 +17,7 @@ func firstFilter(_ *interpreter, v any, args *arguments) (any, error) {
 		it.items = it.items[1:]
 		return item, nil
 	}
-	list, err := items(v)
+	list, err := in.items(v)
 	if err != nil {
 		return nil, err
 	}
@@ -27,11 +27,11 @@ func firstFilter(_ *interpreter, v any, args *arguments) (any, error) {
 	return list[0], nil
 }
 
-func lastFilter(_ *interpreter, v any, args *arguments) (any, error) {
+func lastFilter(in *interpreter, v any, args *arguments) (any, error) {
 	if _, err := args.bind("last"); err != nil {
 		return nil, err
 	}
-	list, err := backwards(v)
+	list, err := in.backwards(v)
 	if err != nil {
 		return nil, err
 	}
@@ -42,44 +42,65 @@ func lastFilter(_ *interpreter, v any, args *arguments) (any, error) {
 }
 
 // backwards is Python's reversed(), which generators do not allow.
-func backwards(v any) ([]any, error) {
+func (in *meter) backwards(v any) ([]any, error) {
 	if _, ok := v.(*iterator); ok {
 		return nil, typeError("a generator has no end to begin with; make it a list first")
 	}
-	list, err := items(v)
-	list = slices.Clone(list)
-	slices.Reverse(list)
-	return list, err
+	list, err := in.items(v)
+	if err != nil {
+		return nil, err
+	}
+	return in.turned(list)
 }
 
-func reverseFilter(_ *interpreter, v any, args *arguments) (any, error) {
+func (in *meter) turned(list []any) ([]any, error) {
+	if err := in.spend(int64(len(list)), itemBytes); err != nil {
+		return nil, err
+	}
+	list = slices.Clone(list)
+	slices.Reverse(list)
+	return list, nil
+}
+
+func reverseFilter(in *interpreter, v any, args *arguments) (any, error) {
 	if _, err := args.bind("reverse"); err != nil {
 		return nil, err
 	}
 	if s, ok := v.(string); ok {
+		if err := in.spend(int64(len(s)), 4); err != nil {
+			return nil, err
+		}
 		chars := []rune(s)
 		slices.Reverse(chars)
 		return string(chars), nil
 	}
 	if it, ok := v.(*iterator); ok {
-		list, _ := items(it)
-		list = slices.Clone(list)
-		slices.Reverse(list)
-		return list, nil
+		list, err := in.items(it)
+		if err != nil {
+			return nil, err
+		}
+		list, err = in.turned(list)
+		return list, err
 	}
-	list, err := backwards(v)
+	list, err := in.backwards(v)
 	return &iterator{list}, err
 }
 
-func listFilter(_ *interpreter, v any, args *arguments) (any, error) {
+func listFilter(in *interpreter, v any, args *arguments) (any, error) {
 	if _, err := args.bind("list"); err != nil {
 		return nil, err
 	}
-	list, err := items(v)
-	return append([]any{}, list...), err
+	list, err := in.items(v)
+	if err != nil {
+		return nil, err
+	}
+	if err := in.spend(int64(len(list)), itemBytes); err != nil {
+		return nil, err
+	}
+	return append([]any{}, list...), nil
 }
 
-func itemsFilter(_ *interpreter, v any, args *arguments) (any, error) {
+func itemsFilter(in *interpreter, v any, args *arguments) (any, error) {
 	if _, err := args.bind("items"); err != nil {
 		return nil, err
 	}
@@ -87,40 +108,44 @@ func itemsFilter(_ *interpreter, v any, args *arguments) (any, error) {
 	case *undefined:
 		return &iterator{}, nil
 	case *dict:
+		if err := in.spend(int64(len(v.keys)), partBytes+2*itemBytes); err != nil {
+			return nil, err
+		}
 		return &iterator{v.pairs()}, nil
 	}
 	return nil, typeError("items of a %s", typeName(v))
 }
 
-func joinFilter(_ *interpreter, v any, args *arguments) (any, error) {
+func joinFilter(in *interpreter, v any, args *arguments) (any, error) {
 	p, err := args.bind("join", "d?", "attribute?")
 	if err != nil {
 		return nil, err
 	}
-	list, err := items(v)
+	list, err := in.items(v)
 	if err != nil {
 		return nil, err
 	}
-	key, err := getter(p[1], absent, false)
+	key, err := in.getter(p[1], absent, false)
 	if err != nil {
 		return nil, err
 	}
 	sep := ""
 	if p[0] != absent {
-		sep = text(p[0])
+		sep = in.text(p[0])
+	}
+	if err := in.spend(int64(len(list)), int64(len(sep))+itemBytes); err != nil {
+		return nil, err
 	}
 	parts := make([]string, len(list))
-	size := int64(0)
 	for i, item := range list {
 		k, err := key(item)
 		if err != nil {
 			return nil, err
 		}
-		parts[i] = text(k)
-		size += int64(len(parts[i]) + len(sep))
-	}
-	if err := tooLarge(size); err != nil {
-		return nil, err
+		parts[i] = in.text(k)
+		if err := in.read(parts[i]); err != nil {
+			return nil, err
+		}
 	}
 	return strings.Join(parts, sep), nil
 }
@@ -130,7 +155,7 @@ func mapFilter(in *interpreter, v any, args *arguments) (any, error) {
 	if !truth(v) {
 		return &iterator{}, nil
 	}
-	list, err := items(v)
+	list, err := in.items(v)
 	if err != nil {
 		return nil, err
 	}
@@ -140,11 +165,11 @@ func mapFilter(in *interpreter, v any, args *arguments) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if f, err = getter(p[0], p[1], false); err != nil {
+		if f, err = in.getter(p[0], p[1], false); err != nil {
 			return nil, err
 		}
 	} else {
-		name := text(args.pos[0])
+		name := in.text(args.pos[0])
 		call := filters[name]
 		if call == nil {
 			return nil, typeError("map: unknown filter %q; known are %s", name, known(filters))
@@ -152,6 +177,9 @@ func mapFilter(in *interpreter, v any, args *arguments) (any, error) {
 		f = func(item any) (any, error) {
 			return call(in, item, &arguments{pos: args.pos[1:], named: slices.Clone(args.named)})
 		}
+	}
+	if err := in.spend(int64(len(list)), itemBytes); err != nil {
+		return nil, err
 	}
 	out := make([]any, len(list))
 	for i, item := range list {
@@ -171,7 +199,7 @@ func selectFilter(byAttribute, keep bool) filter {
 		if !truth(v) {
 			return &iterator{}, nil
 		}
-		list, err := items(v)
+		list, err := in.items(v)
 		if err != nil {
 			return nil, err
 		}
@@ -181,14 +209,14 @@ func selectFilter(byAttribute, keep bool) filter {
 			if len(rest) == 0 {
 				return nil, typeError("selectattr without the name of an attribute")
 			}
-			if key, err = getter(rest[0], absent, false); err != nil {
+			if key, err = in.getter(rest[0], absent, false); err != nil {
 				return nil, err
 			}
 			rest = rest[1:]
 		}
 		check := func(v any) (bool, error) { return truth(v), nil }
 		if len(rest) > 0 {
-			name := text(rest[0])
+			name := in.text(rest[0])
 			call := tests[name]
 			if call == nil {
 				return nil, typeError("select: unknown test %q; known are %s", name, known(tests))
@@ -196,6 +224,9 @@ func selectFilter(byAttribute, keep bool) filter {
 			check = func(v any) (bool, error) {
 				return call(in, v, &arguments{pos: rest[1:], named: slices.Clone(args.named)})
 			}
+		}
+		if err := in.spend(int64(len(list)), itemBytes); err != nil {
+			return nil, err
 		}
 		var out []any
 		for _, item := range list {

@@ -14,12 +14,15 @@ type group struct {
 
 // getter gives what to sort, group or sum by: an attribute, perhaps with dots, of an item.
 // Without attribute it is the item itself.
-func getter(attribute, fallback any, ignoreCase bool) (func(any) (any, error), error) {
+func (in *meter) getter(attribute, fallback any, ignoreCase bool) (func(any) (any, error), error) {
 	var path []any
 	switch a := attribute.(type) {
 	case int64:
 		path = []any{a}
 	case string:
+		if err := in.spend(int64(len(a)), itemBytes); err != nil {
+			return nil, err
+		}
 		for _, part := range strings.Split(a, ".") {
 			if i, err := strconv.ParseInt(part, 10, 64); err == nil && part[0] != '-' && part[0] != '+' {
 				path = append(path, i)
@@ -33,9 +36,12 @@ func getter(attribute, fallback any, ignoreCase bool) (func(any) (any, error), e
 		}
 	}
 	return func(v any) (any, error) {
+		if err := in.spend(int64(len(path))+1, itemBytes); err != nil {
+			return nil, err
+		}
 		for _, key := range path {
 			var err error
-			if v, err = getItem(v, key); err != nil {
+			if v, err = in.getItem(v, key); err != nil {
 				return nil, err
 			}
 			if _, ok := v.(*undefined); ok && fallback != absent && fallback != nil {
@@ -43,13 +49,13 @@ func getter(attribute, fallback any, ignoreCase bool) (func(any) (any, error), e
 			}
 		}
 		if s, ok := v.(string); ok && ignoreCase {
-			return lower(s), nil
+			return in.changed(s, lower)
 		}
 		return v, nil
 	}, nil
 }
 
-func attrFilter(_ *interpreter, v any, args *arguments) (any, error) {
+func attrFilter(in *interpreter, v any, args *arguments) (any, error) {
 	p, err := args.bind("attr", "name")
 	if err != nil {
 		return nil, err
@@ -67,12 +73,12 @@ func attrFilter(_ *interpreter, v any, args *arguments) (any, error) {
 	return &undefined{typeName(v) + " attribute '" + name + "'"}, nil
 }
 
-func batchFilter(_ *interpreter, v any, args *arguments) (any, error) {
+func batchFilter(in *interpreter, v any, args *arguments) (any, error) {
 	p, err := args.bind("batch", "linecount", "fill_with?")
 	if err != nil {
 		return nil, err
 	}
-	list, err := items(v)
+	list, err := in.items(v)
 	if err != nil {
 		return nil, err
 	}
@@ -83,12 +89,18 @@ func batchFilter(_ *interpreter, v any, args *arguments) (any, error) {
 	if n < 1 {
 		return nil, typeError("batch of %d", n)
 	}
+	if err := in.spend(int64(len(list)), itemBytes); err != nil {
+		return nil, err
+	}
 	var out []any
-	for chunk := range slices.Chunk(list, int(min(n, maxSize))) {
+	for chunk := range slices.Chunk(list, int(min(n, int64(len(list))+1))) {
+		if err := in.spend(1, partBytes); err != nil {
+			return nil, err
+		}
 		out = append(out, slices.Clone(chunk))
 	}
 	if last := len(out) - 1; last >= 0 && p[1] != absent && p[1] != nil {
-		if err := tooLarge(n); err != nil {
+		if err := in.spend(n, itemBytes); err != nil {
 			return nil, err
 		}
 		chunk := out[last].([]any)
@@ -100,12 +112,12 @@ func batchFilter(_ *interpreter, v any, args *arguments) (any, error) {
 	return &iterator{out}, nil
 }
 
-func sliceFilter(_ *interpreter, v any, args *arguments) (any, error) {
+func sliceFilter(in *interpreter, v any, args *arguments) (any, error) {
 	p, err := args.bind("slice", "slices", "fill_with?")
 	if err != nil {
 		return nil, err
 	}
-	list, err := items(v)
+	list, err := in.items(v)
 	if err != nil {
 		return nil, err
 	}
@@ -113,8 +125,14 @@ func sliceFilter(_ *interpreter, v any, args *arguments) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n < 1 || n > maxRange {
+	if n < 1 {
 		return nil, typeError("%d slices", n)
+	}
+	if err := in.spend(n, partBytes+itemBytes); err != nil {
+		return nil, err
+	}
+	if err := in.spend(int64(len(list)), itemBytes); err != nil {
+		return nil, err
 	}
 	var out []any
 	size, extra := len(list)/int(n), len(list)%int(n)
@@ -137,8 +155,11 @@ func sliceFilter(_ *interpreter, v any, args *arguments) (any, error) {
 }
 
 // sorted sorts stably by keys.
-func sorted(list []any, key func(any) (any, error), reverse bool) ([]any, error) {
+func (in *meter) sorted(list []any, key func(any) (any, error), reverse bool) ([]any, error) {
 	type entry struct{ item, key any }
+	if err := in.spend(int64(len(list)), partBytes); err != nil {
+		return nil, err
+	}
 	entries := make([]entry, len(list))
 	for i, item := range list {
 		k, err := key(item)
@@ -149,7 +170,7 @@ func sorted(list []any, key func(any) (any, error), reverse bool) ([]any, error)
 	}
 	var failed error
 	slices.SortStableFunc(entries, func(a, b entry) int {
-		c, err := compare(a.key, b.key)
+		c, err := in.compare(a.key, b.key)
 		if err != nil {
 			failed = err
 		}
@@ -165,7 +186,7 @@ func sorted(list []any, key func(any) (any, error), reverse bool) ([]any, error)
 	return out, failed
 }
 
-func dictsortFilter(_ *interpreter, v any, args *arguments) (any, error) {
+func dictsortFilter(in *interpreter, v any, args *arguments) (any, error) {
 	p, err := args.bind("dictsort", "case_sensitive?", "by?", "reverse?")
 	if err != nil {
 		return nil, err
@@ -184,19 +205,22 @@ func dictsortFilter(_ *interpreter, v any, args *arguments) (any, error) {
 	} else if by != "key" {
 		return nil, typeError("dictsort by %q; known are key and value", by)
 	}
-	key, err := getter(pos, absent, !truthOr(p[0], false))
+	key, err := in.getter(pos, absent, !truthOr(p[0], false))
 	if err != nil {
 		return nil, err
 	}
-	return sorted(d.pairs(), key, truthOr(p[2], false))
+	if err := in.spend(int64(len(d.keys)), partBytes+2*itemBytes); err != nil {
+		return nil, err
+	}
+	return in.sorted(d.pairs(), key, truthOr(p[2], false))
 }
 
-func sortFilter(_ *interpreter, v any, args *arguments) (any, error) {
+func sortFilter(in *interpreter, v any, args *arguments) (any, error) {
 	p, err := args.bind("sort", "reverse?", "case_sensitive?", "attribute?")
 	if err != nil {
 		return nil, err
 	}
-	list, err := items(v)
+	list, err := in.items(v)
 	if err != nil {
 		return nil, err
 	}
@@ -205,13 +229,16 @@ func sortFilter(_ *interpreter, v any, args *arguments) (any, error) {
 	if s, ok := p[2].(string); ok && strings.Contains(s, ",") {
 		var keys []func(any) (any, error)
 		for _, part := range strings.Split(s, ",") {
-			k, err := getter(part, absent, ignoreCase)
+			k, err := in.getter(part, absent, ignoreCase)
 			if err != nil {
 				return nil, err
 			}
 			keys = append(keys, k)
 		}
 		key = func(v any) (any, error) {
+			if err := in.spend(int64(len(keys)), itemBytes); err != nil {
+				return nil, err
+			}
 			var all []any
 			for _, k := range keys {
 				part, err := k(v)
@@ -222,30 +249,30 @@ func sortFilter(_ *interpreter, v any, args *arguments) (any, error) {
 			}
 			return all, nil
 		}
-	} else if key, err = getter(p[2], absent, ignoreCase); err != nil {
+	} else if key, err = in.getter(p[2], absent, ignoreCase); err != nil {
 		return nil, err
 	}
-	return sorted(list, key, truthOr(p[0], false))
+	return in.sorted(list, key, truthOr(p[0], false))
 }
 
-func groupbyFilter(_ *interpreter, v any, args *arguments) (any, error) {
+func groupbyFilter(in *interpreter, v any, args *arguments) (any, error) {
 	p, err := args.bind("groupby", "attribute", "default?", "case_sensitive?")
 	if err != nil {
 		return nil, err
 	}
-	list, err := items(v)
+	list, err := in.items(v)
 	if err != nil {
 		return nil, err
 	}
-	key, err := getter(p[0], p[1], !truthOr(p[2], false))
+	key, err := in.getter(p[0], p[1], !truthOr(p[2], false))
 	if err != nil {
 		return nil, err
 	}
-	exact, err := getter(p[0], p[1], false)
+	exact, err := in.getter(p[0], p[1], false)
 	if err != nil {
 		return nil, err
 	}
-	if list, err = sorted(list, key, false); err != nil {
+	if list, err = in.sorted(list, key, false); err != nil {
 		return nil, err
 	}
 	var out []any
@@ -255,7 +282,10 @@ func groupbyFilter(_ *interpreter, v any, args *arguments) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(out) == 0 || !equal(k, last) {
+		if err := in.spend(1, partBytes); err != nil {
+			return nil, err
+		}
+		if len(out) == 0 || !in.equal(k, last) {
 			name, err := exact(item)
 			if err != nil {
 				return nil, err
@@ -269,16 +299,16 @@ func groupbyFilter(_ *interpreter, v any, args *arguments) (any, error) {
 	return out, nil
 }
 
-func uniqueFilter(_ *interpreter, v any, args *arguments) (any, error) {
+func uniqueFilter(in *interpreter, v any, args *arguments) (any, error) {
 	p, err := args.bind("unique", "case_sensitive?", "attribute?")
 	if err != nil {
 		return nil, err
 	}
-	list, err := items(v)
+	list, err := in.items(v)
 	if err != nil {
 		return nil, err
 	}
-	key, err := getter(p[1], absent, !truthOr(p[0], false))
+	key, err := in.getter(p[1], absent, !truthOr(p[0], false))
 	if err != nil {
 		return nil, err
 	}
@@ -289,10 +319,13 @@ func uniqueFilter(_ *interpreter, v any, args *arguments) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if _, ok := seen.get(k); ok {
+		if err := in.spend(1, entryBytes); err != nil {
+			return nil, err
+		}
+		if _, ok := seen.find(in.meter, k); ok {
 			continue
 		}
-		if err := seen.set(k, nil); err != nil {
+		if err := seen.set(in.meter, k, nil); err != nil {
 			return nil, err
 		}
 		out = append(out, item)
@@ -301,16 +334,16 @@ func uniqueFilter(_ *interpreter, v any, args *arguments) (any, error) {
 }
 
 func extremeFilter(name string, sign int) filter {
-	return func(_ *interpreter, v any, args *arguments) (any, error) {
+	return func(in *interpreter, v any, args *arguments) (any, error) {
 		p, err := args.bind(name, "case_sensitive?", "attribute?")
 		if err != nil {
 			return nil, err
 		}
-		list, err := items(v)
+		list, err := in.items(v)
 		if err != nil {
 			return nil, err
 		}
-		key, err := getter(p[1], absent, !truthOr(p[0], false))
+		key, err := in.getter(p[1], absent, !truthOr(p[0], false))
 		if err != nil {
 			return nil, err
 		}
@@ -327,7 +360,7 @@ func extremeFilter(name string, sign int) filter {
 			if err != nil {
 				return nil, err
 			}
-			c, err := compare(a, b)
+			c, err := in.compare(a, b)
 			if err != nil {
 				return nil, err
 			}
@@ -339,16 +372,16 @@ func extremeFilter(name string, sign int) filter {
 	}
 }
 
-func sumFilter(_ *interpreter, v any, args *arguments) (any, error) {
+func sumFilter(in *interpreter, v any, args *arguments) (any, error) {
 	p, err := args.bind("sum", "attribute?", "start?")
 	if err != nil {
 		return nil, err
 	}
-	list, err := items(v)
+	list, err := in.items(v)
 	if err != nil {
 		return nil, err
 	}
-	key, err := getter(p[0], absent, false)
+	key, err := in.getter(p[0], absent, false)
 	if err != nil {
 		return nil, err
 	}
@@ -361,7 +394,7 @@ func sumFilter(_ *interpreter, v any, args *arguments) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if total, err = operate("+", total, k); err != nil {
+		if total, err = in.operate("+", total, k); err != nil {
 			return nil, err
 		}
 	}

@@ -23,7 +23,7 @@ type numberStyle struct {
 const maxWidth = 1 << 20
 
 // percentFormat is the % operator of Python's str.
-func percentFormat(format string, v any) (any, error) {
+func (in *meter) percentFormat(format string, v any) (any, error) {
 	args := []any{v}
 	if t, ok := v.(tuple); ok {
 		args = t
@@ -32,10 +32,13 @@ func percentFormat(format string, v any) (any, error) {
 	used := 0
 	next := func() (any, error) {
 		if used >= len(args) {
-			return nil, typeError("not enough arguments for the format %s", quote(format))
+			return nil, typeError("not enough arguments for the format %s", brief(format))
 		}
 		used++
 		return args[used-1], nil
+	}
+	if err := in.read(format); err != nil {
+		return nil, err
 	}
 	var b strings.Builder
 	for i := 0; i < len(format); {
@@ -50,11 +53,11 @@ func percentFormat(format string, v any) (any, error) {
 		if strings.HasPrefix(format[i:], "(") {
 			end := strings.IndexByte(format[i:], ')')
 			if end < 0 || named == nil {
-				return nil, typeError("the format %s needs a dict", quote(format))
+				return nil, typeError("the format %s needs a dict", brief(format))
 			}
 			var ok bool
 			if arg, ok = named.get(format[i+1 : i+end]); !ok {
-				return nil, typeError("the format %s: no key %s", quote(format), quote(format[i+1:i+end]))
+				return nil, typeError("the format %s: no key %s", brief(format), brief(format[i+1:i+end]))
 			}
 			hasArg = true
 			i += end + 1
@@ -84,17 +87,17 @@ func percentFormat(format string, v any) (any, error) {
 			}
 		}
 		var err error
-		if i, err = readCount(format, i, &st.width, next); err != nil {
+		if i, err = in.readCount(format, i, &st.width, next); err != nil {
 			return nil, err
 		}
 		if i < len(format) && format[i] == '.' {
 			st.precision = 0
-			if i, err = readCount(format, i+1, &st.precision, next); err != nil {
+			if i, err = in.readCount(format, i+1, &st.precision, next); err != nil {
 				return nil, err
 			}
 		}
 		if i == len(format) {
-			return nil, typeError("the format %s ends within a conversion", quote(format))
+			return nil, typeError("the format %s ends within a conversion", brief(format))
 		}
 		st.verb = format[i]
 		i++
@@ -107,14 +110,17 @@ func percentFormat(format string, v any) (any, error) {
 				return nil, err
 			}
 		}
-		s, err := st.percent(arg)
+		s, err := in.percent(st, arg)
 		if err != nil {
+			return nil, err
+		}
+		if err := in.read(s); err != nil {
 			return nil, err
 		}
 		b.WriteString(s)
 	}
 	if used < len(args) && named == nil && (used > 0 || !isPlainEmpty(v)) {
-		return nil, typeError("not all arguments are used by the format %s", quote(format))
+		return nil, typeError("not all arguments are used by the format %s", brief(format))
 	}
 	return b.String(), nil
 }
@@ -131,7 +137,7 @@ func isPlainEmpty(v any) bool {
 }
 
 // readCount reads digits, or * for an argument.
-func readCount(format string, i int, n *int, next func() (any, error)) (int, error) {
+func (in *meter) readCount(format string, i int, n *int, next func() (any, error)) (int, error) {
 	if i < len(format) && format[i] == '*' {
 		v, err := next()
 		if err != nil {
@@ -139,7 +145,7 @@ func readCount(format string, i int, n *int, next func() (any, error)) (int, err
 		}
 		count, ok := integer(v)
 		if !ok || count < 0 || count > maxWidth {
-			return i, typeError("a width of %s", repr(v))
+			return i, typeError("a width of %s", keyName(v))
 		}
 		*n = int(count)
 		return i + 1, nil
@@ -152,12 +158,12 @@ func readCount(format string, i int, n *int, next func() (any, error)) (int, err
 	return i, nil
 }
 
-func (st numberStyle) percent(v any) (string, error) {
+func (in *meter) percent(st numberStyle, v any) (string, error) {
 	switch st.verb {
 	case 's', 'r', 'a':
-		s := text(v)
+		s := in.text(v)
 		if st.verb != 's' {
-			s = repr(v)
+			s = in.repr(v)
 		}
 		if st.align == '=' {
 			st.align, st.fill = '>', ' '

@@ -7,13 +7,14 @@ import (
 )
 
 // formatMethod is Python's str.format.
-func formatMethod(s string, args *arguments) (any, error) {
-	f := &braceFormat{args: args}
+func formatMethod(in *meter, s string, args *arguments) (any, error) {
+	f := &braceFormat{meter: in, args: args}
 	out, err := f.expand(s, 0)
 	return out, err
 }
 
 type braceFormat struct {
+	*meter
 	args *arguments
 	auto int // number of {} so far
 }
@@ -22,6 +23,9 @@ type braceFormat struct {
 func (f *braceFormat) expand(s string, depth int) (string, error) {
 	if depth > 1 && strings.Contains(s, "{") {
 		return "", typeError("the fields of a format are nested too deeply")
+	}
+	if err := f.read(s); err != nil {
+		return "", err
 	}
 	var b strings.Builder
 	for i := 0; i < len(s); {
@@ -38,10 +42,13 @@ func (f *braceFormat) expand(s string, depth int) (string, error) {
 		}
 		end := fieldEnd(s, i)
 		if c == '}' || end < 0 {
-			return "", typeError("a single %q in the format %s", c, quote(s))
+			return "", typeError("a single %q in the format %s", c, brief(s))
 		}
 		text, err := f.field(s[i+1:end], depth)
 		if err != nil {
+			return "", err
+		}
+		if err := f.read(text); err != nil {
 			return "", err
 		}
 		b.WriteString(text)
@@ -79,14 +86,14 @@ func (f *braceFormat) field(field string, depth int) (string, error) {
 	if converted {
 		switch conversion {
 		case "s":
-			v = text(v)
+			v = f.text(v)
 		case "r", "a":
-			v = repr(v)
+			v = f.repr(v)
 		default:
-			return "", typeError("unknown conversion !%s", conversion)
+			return "", typeError("unknown conversion %s", brief(conversion))
 		}
 	}
-	return formatSpec(v, spec)
+	return f.formatSpec(v, spec)
 }
 
 // lookup finds 0, name, name.attribute or name[item].
@@ -116,7 +123,7 @@ func (f *braceFormat) lookup(path string) (any, error) {
 			}
 		}
 		if !found {
-			return nil, typeError("format: there is no argument %q", name)
+			return nil, typeError("format: there is no argument %s", brief(name))
 		}
 	}
 	for path != "" {
@@ -133,13 +140,13 @@ func (f *braceFormat) lookup(path string) (any, error) {
 		}
 		end := strings.IndexByte(path, ']')
 		if path[0] != '[' || end < 0 {
-			return nil, typeError("format: malformed field %q", path)
+			return nil, typeError("format: malformed field %s", brief(path))
 		}
 		var key any = path[1:end]
 		if i, err := strconv.ParseInt(path[1:end], 10, 64); err == nil {
 			key = i
 		}
-		if v, err = getItem(v, key); err != nil {
+		if v, err = f.getItem(v, key); err != nil {
 			return nil, err
 		}
 		path = path[end+1:]
@@ -151,9 +158,9 @@ func (f *braceFormat) lookup(path string) (any, error) {
 }
 
 // formatSpec is Python's format(v, spec): [[fill]align][sign][#][0][width][,][.precision][type].
-func formatSpec(v any, spec string) (string, error) {
+func (in *meter) formatSpec(v any, spec string) (string, error) {
 	if spec == "" {
-		return text(v), nil
+		return in.text(v), nil
 	}
 	st := numberStyle{fill: ' ', precision: -1}
 	rest := spec
@@ -179,8 +186,8 @@ func formatSpec(v any, spec string) (string, error) {
 	if accept("0") != 0 && st.align == 0 {
 		st.fill, st.align = '0', '='
 	}
-	none := func() (any, error) { return nil, typeError("a * in the format specification %q", spec) }
-	i, err := readCount(rest, 0, &st.width, none)
+	none := func() (any, error) { return nil, typeError("a * in the format specification %s", brief(spec)) }
+	i, err := in.readCount(rest, 0, &st.width, none)
 	if err != nil {
 		return "", err
 	}
@@ -190,19 +197,19 @@ func formatSpec(v any, spec string) (string, error) {
 	}
 	if accept(".") != 0 {
 		st.precision = 0
-		if i, err = readCount(rest, 0, &st.precision, none); err != nil {
+		if i, err = in.readCount(rest, 0, &st.precision, none); err != nil {
 			return "", err
 		}
 		rest = rest[i:]
 	}
 	st.verb = accept("bcdeEfFgGnosxX%")
 	if rest != "" {
-		return "", typeError("malformed format specification %q", spec)
+		return "", typeError("malformed format specification %s", brief(spec))
 	}
-	return st.braces(v)
+	return in.braces(st, v)
 }
 
-func (st numberStyle) braces(v any) (string, error) {
+func (in *meter) braces(st numberStyle, v any) (string, error) {
 	_, isFloat := v.(float64)
 	_, isInt := integer(v)
 	switch {
@@ -213,7 +220,7 @@ func (st numberStyle) braces(v any) (string, error) {
 		if st.align == 0 || st.align == '=' {
 			st.align = '<'
 		}
-		return st.pad("", st.cut(text(v))), nil
+		return st.pad("", st.cut(in.text(v))), nil
 	case st.verb == 'c':
 		i, _ := integer(v)
 		return st.pad("", string(rune(i))), nil

@@ -8,7 +8,7 @@ import (
 )
 
 // FuzzTemplate feeds broken templates; what parses must render without a panic, to valid
-// text or a known error.
+// text or a known error, whatever its loops make.
 func FuzzTemplate(f *testing.F) {
 	for _, source := range []string{
 		"{% for m in messages %}{{ '<' + m.role + '>' + m['content'] | trim }}{% endfor %}",
@@ -17,6 +17,9 @@ func FuzzTemplate(f *testing.F) {
 		"{% for k, v in {'a': 1}.items() if v recursive %}{{ loop.index }}{% break %}{% endfor %}{% raw %}{{{% endraw %}{# #}",
 		"{{ messages | selectattr('role', 'equalto', 'user') | map(attribute='content') | list | sort | join(', ') | replace('a', 'b') | upper }}",
 		"{% filter indent %}{% set x | trim %} a {% endset %}{{ x.split('a', 1)[0] }}{% endfilter %}{% generation %}{{ 7 // 2 ** 3 - -1 % 2.5 }}{% endgeneration %}",
+		"{% set ns = namespace(l=[1], s='x') %}{% for i in range(90) %}{% set ns.l = ns.l + ns.l %}{% set ns.s = ns.s ~ ns.s * 3 %}{% endfor %}{{ ns.l == ns }}",
+		"{% set ns = namespace(l=[]) %}{% set ns.me = ns %}{% for i in range(90) %}{% set ns.l = [ns.l, (ns.l, ns)] %}{% endfor %}{{ ns }}{{ ns.l | tojson }}{{ ns.l < ns.l }}",
+		"{% macro f(n) %}{% for x in range(n) recursive %}{{ f(n - 1) ~ loop([1]) }}{% endfor %}{% endmacro %}{{ f(50) | center(99999999) | indent(9) | batch(2) }}",
 	} {
 		f.Add(source)
 	}
@@ -32,6 +35,7 @@ func FuzzTemplate(f *testing.F) {
 			}
 			return
 		}
+		tmpl.limits = limits{steps: 20_000, bytes: 1 << 20} // so that there are many in a second
 		text, spans, err := tmpl.RenderSpans(messages, Options{Extra: map[string]any{"t": true, "n": 3}})
 		if err != nil {
 			if !errors.Is(err, ErrRender) && !errors.Is(err, ErrSpans) {

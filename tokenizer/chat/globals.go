@@ -20,7 +20,7 @@ var builtins = map[string]any{
 // maxRange is the sandbox's limit.
 const maxRange = 100_000
 
-func makeRange(_ *interpreter, args *arguments) (any, error) {
+func makeRange(in *interpreter, args *arguments) (any, error) {
 	bounds := [3]int64{0, 0, 1}
 	if len(args.pos) == 0 || len(args.pos) > 3 || len(args.named) > 0 {
 		return nil, typeError("range takes 1 to 3 arguments")
@@ -44,37 +44,46 @@ func makeRange(_ *interpreter, args *arguments) (any, error) {
 		p.n = int64((uint64(p.start)-uint64(p.stop)-1)/magnitude(p.step) + 1)
 	}
 	if p.n > maxRange || p.n < 0 {
-		return nil, typeError("range of more than %d", maxRange)
+		return nil, limitError("range of more than %d", maxRange)
 	}
 	return p, nil
 }
 
-func makeDict(_ *interpreter, args *arguments) (any, error) {
+func makeDict(in *interpreter, args *arguments) (any, error) {
 	d := newDict()
 	if len(args.pos) > 1 {
 		return nil, typeError("dict takes at most 1 argument")
 	}
 	if len(args.pos) == 1 {
 		if src, ok := args.pos[0].(*dict); ok {
+			if err := in.spend(int64(len(src.keys)), entryBytes); err != nil {
+				return nil, err
+			}
 			d = src.clone()
 		} else {
-			list, err := items(args.pos[0])
+			list, err := in.items(args.pos[0])
 			if err != nil {
 				return nil, err
 			}
 			for _, item := range list {
-				pair, err := items(item)
+				pair, err := in.items(item)
 				if err != nil {
 					return nil, err
 				}
 				if len(pair) != 2 {
 					return nil, typeError("dict of items with %d parts, expected 2", len(pair))
 				}
-				if err := d.set(pair[0], pair[1]); err != nil {
+				if err := in.spend(1, entryBytes); err != nil {
+					return nil, err
+				}
+				if err := d.set(in.meter, pair[0], pair[1]); err != nil {
 					return nil, err
 				}
 			}
 		}
+	}
+	if err := in.spend(int64(len(args.named)), entryBytes); err != nil {
+		return nil, err
 	}
 	for _, n := range args.named {
 		d.put(n.name, n.value)
@@ -95,12 +104,12 @@ func makeNamespace(in *interpreter, args *arguments) (any, error) {
 	return &namespace{d.(*dict)}, nil
 }
 
-func raiseException(_ *interpreter, args *arguments) (any, error) {
+func raiseException(in *interpreter, args *arguments) (any, error) {
 	v, err := args.bind("raise_exception", "message")
 	if err != nil {
 		return nil, err
 	}
-	return nil, fmt.Errorf("%w: %s", ErrRefused, text(v[0]))
+	return nil, fmt.Errorf("%w: %s", ErrRefused, in.text(v[0]))
 }
 
 func strftimeNow(in *interpreter, args *arguments) (any, error) {
@@ -110,6 +119,9 @@ func strftimeNow(in *interpreter, args *arguments) (any, error) {
 	}
 	format, err := strOr(v[0], "")
 	if err != nil {
+		return nil, err
+	}
+	if err := in.spend(int64(len(format)), 16); err != nil { // of %c, the longest
 		return nil, err
 	}
 	return strftime(in.now, format)
@@ -171,7 +183,7 @@ type cycler struct {
 	at    int
 }
 
-func makeCycler(_ *interpreter, args *arguments) (any, error) {
+func makeCycler(in *interpreter, args *arguments) (any, error) {
 	if len(args.pos) == 0 {
 		return nil, typeError("cycler needs items")
 	}
@@ -198,7 +210,7 @@ func (c *cycler) attr(name string) (any, bool) {
 }
 
 // makeJoiner gives a function that is empty the first time and a separator from then on.
-func makeJoiner(_ *interpreter, args *arguments) (any, error) {
+func makeJoiner(in *interpreter, args *arguments) (any, error) {
 	v, err := args.bind("joiner", "sep?")
 	if err != nil {
 		return nil, err

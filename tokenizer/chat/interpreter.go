@@ -1,7 +1,6 @@
 package chat
 
 import (
-	"fmt"
 	"strings"
 	"time"
 )
@@ -13,15 +12,8 @@ type interpreter struct {
 	globals map[string]any
 	spans   []Span // of generation blocks, in root
 	now     time.Time
-	depth   int // of macro calls and recursive loops
-	steps   int
+	*meter
 }
-
-const (
-	maxCalls = 200
-	maxSteps = 2_000_000
-	maxSize  = 1 << 28 // bytes of any one text, items of any one list
-)
 
 // scope holds the variables of a block; those around it can be seen but not set.
 type scope struct {
@@ -42,20 +34,6 @@ func (sc *scope) lookup(name string) (any, bool) {
 	return nil, false
 }
 
-func (in *interpreter) step() error {
-	if in.steps++; in.steps > maxSteps {
-		return typeError("the template takes more than %d steps", maxSteps)
-	}
-	return nil
-}
-
-func (in *interpreter) call() error {
-	if in.depth++; in.depth > maxCalls {
-		return typeError("calls are nested deeper than %d", maxCalls)
-	}
-	return nil
-}
-
 func (in *interpreter) run(body []statement, sc *scope) error {
 	for _, s := range body {
 		if err := in.step(); err != nil {
@@ -69,8 +47,8 @@ func (in *interpreter) run(body []statement, sc *scope) error {
 }
 
 func (in *interpreter) write(s string) error {
-	if in.out.Len()+len(s) > maxSize {
-		return typeError("the text is larger than %d bytes", maxSize)
+	if err := in.read(s); err != nil {
+		return err
 	}
 	in.out.WriteString(s)
 	return nil
@@ -88,6 +66,9 @@ func (in *interpreter) capture(body []statement, sc *scope) (string, error) {
 
 // evalAll evaluates expressions in order.
 func (in *interpreter) evalAll(exprs []expression, sc *scope) ([]any, error) {
+	if err := in.spend(int64(len(exprs)), itemBytes); err != nil {
+		return nil, err
+	}
 	values := make([]any, len(exprs))
 	for i, e := range exprs {
 		var err error
@@ -119,8 +100,11 @@ func (in *interpreter) evalArgs(c callArgs, sc *scope) (*arguments, error) {
 		if err != nil {
 			return nil, err
 		}
-		more, err := items(v)
+		more, err := in.items(v)
 		if err != nil {
+			return nil, err
+		}
+		if err := in.spend(int64(len(more)), itemBytes); err != nil {
 			return nil, err
 		}
 		args.pos = append(args.pos, more...)
@@ -135,7 +119,10 @@ func (in *interpreter) evalArgs(c callArgs, sc *scope) (*arguments, error) {
 			return nil, typeError("** needs a dict, not a %s", typeName(v))
 		}
 		for i, key := range d.keys {
-			if err := args.name(text(key), d.values[i]); err != nil {
+			if err := in.spend(int64(len(args.named)+1), itemBytes); err != nil { // which are looked through
+				return nil, err
+			}
+			if err := args.name(in.text(key), d.values[i]); err != nil {
 				return nil, err
 			}
 		}
@@ -256,11 +243,4 @@ func truthOr(v any, fallback bool) bool {
 		return fallback
 	}
 	return truth(v)
-}
-
-func tooLarge(n int64) error {
-	if n > maxSize {
-		return fmt.Errorf("%w: a result of %d items", ErrRender, n)
-	}
-	return nil
 }

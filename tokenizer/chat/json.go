@@ -100,6 +100,7 @@ func marshal(v any) ([]byte, error) {
 
 // jsonStyle is the options of Python's json.dumps.
 type jsonStyle struct {
+	*meter
 	ascii           bool
 	indent          *string
 	item, separator string // ", " and ": "
@@ -107,6 +108,10 @@ type jsonStyle struct {
 }
 
 func (st *jsonStyle) append(b []byte, v any, depth int) ([]byte, error) {
+	if err := st.enter(); err != nil {
+		return nil, err
+	}
+	defer st.leave()
 	switch v := v.(type) {
 	case nil:
 		return append(b, "null"...), nil
@@ -125,7 +130,7 @@ func (st *jsonStyle) append(b []byte, v any, depth int) ([]byte, error) {
 		}
 		return append(b, floatText(v)...), nil
 	case string:
-		return pyjson.AppendQuoted(b, v, st.ascii), nil
+		return st.quoted(b, v)
 	case []any:
 		return st.appendList(b, v, depth)
 	case tuple:
@@ -136,8 +141,17 @@ func (st *jsonStyle) append(b []byte, v any, depth int) ([]byte, error) {
 	return nil, typeError("a %s cannot be written as JSON", typeName(v))
 }
 
+func (st *jsonStyle) quoted(b []byte, s string) ([]byte, error) {
+	if err := st.read(s, s); err != nil {
+		return nil, err
+	}
+	before := len(b)
+	b = pyjson.AppendQuoted(b, s, st.ascii)
+	return b, st.spend(int64(len(b)-before-len(s)), 1) // what the escapes have added
+}
+
 func (st *jsonStyle) newline(b []byte, depth int) []byte {
-	if st.indent == nil {
+	if st.indent == nil || st.spend(int64(depth), int64(len(*st.indent))+1) != nil {
 		return b
 	}
 	b = append(b, '\n')
@@ -153,6 +167,9 @@ func (st *jsonStyle) appendList(b []byte, list []any, depth int) ([]byte, error)
 	for i, v := range list {
 		if i > 0 {
 			b = append(b, st.item...)
+			if err := st.read(st.item); err != nil {
+				return nil, err
+			}
 		}
 		b = st.newline(b, depth+1)
 		if b, err = st.append(b, v, depth+1); err != nil {
@@ -166,6 +183,9 @@ func (st *jsonStyle) appendDict(b []byte, d *dict, depth int) ([]byte, error) {
 	if len(d.keys) == 0 {
 		return append(b, "{}"...), nil
 	}
+	if err := st.spend(int64(len(d.keys)), itemBytes); err != nil {
+		return nil, err
+	}
 	order := make([]int, len(d.keys))
 	for i := range order {
 		order[i] = i
@@ -173,7 +193,7 @@ func (st *jsonStyle) appendDict(b []byte, d *dict, depth int) ([]byte, error) {
 	if st.sortKeys {
 		var failed error
 		slices.SortStableFunc(order, func(i, j int) int {
-			c, err := compare(d.keys[i], d.keys[j])
+			c, err := st.compare(d.keys[i], d.keys[j])
 			if err != nil {
 				failed = err
 			}
@@ -187,11 +207,17 @@ func (st *jsonStyle) appendDict(b []byte, d *dict, depth int) ([]byte, error) {
 	for n, i := range order {
 		if n > 0 {
 			b = append(b, st.item...)
+			if err := st.read(st.item); err != nil {
+				return nil, err
+			}
 		}
 		b = st.newline(b, depth+1)
 		switch key := d.keys[i].(type) {
 		case string:
-			b = pyjson.AppendQuoted(b, key, st.ascii)
+			var err error
+			if b, err = st.quoted(b, key); err != nil {
+				return nil, err
+			}
 		case nil, bool, int64, float64:
 			b = append(b, '"')
 			b, _ = st.append(b, key, 0)
@@ -200,7 +226,10 @@ func (st *jsonStyle) appendDict(b []byte, d *dict, depth int) ([]byte, error) {
 			return nil, typeError("a %s cannot be the key of a JSON object", typeName(key))
 		}
 		b = append(b, st.separator...)
-		var err error
+		err := st.read(st.separator)
+		if err != nil {
+			return nil, err
+		}
 		if b, err = st.append(b, d.values[i], depth+1); err != nil {
 			return nil, err
 		}

@@ -16,7 +16,7 @@ func (n *forNode) exec(in *interpreter, sc *scope) error {
 	if err == nil {
 		err = n.iterate(in, sc, v, 0)
 	}
-	return atLine(n.line, err)
+	return in.at(n.line, err)
 }
 
 // loop is the variable of that name within a loop.
@@ -30,7 +30,7 @@ type loop struct {
 }
 
 func (n *forNode) iterate(in *interpreter, sc *scope, v any, depth int) error {
-	list, err := items(v)
+	list, err := in.items(v)
 	if err != nil {
 		return err
 	}
@@ -42,6 +42,9 @@ func (n *forNode) iterate(in *interpreter, sc *scope, v any, depth int) error {
 	l := &loop{node: n, scope: sc, items: list, depth: depth}
 	for i, item := range list {
 		if err := in.step(); err != nil {
+			return err
+		}
+		if err := in.spend(1, scopeBytes); err != nil {
 			return err
 		}
 		l.index = i
@@ -69,6 +72,9 @@ func (n *forNode) selected(in *interpreter, sc *scope, list []any) ([]any, error
 		if err := in.step(); err != nil {
 			return nil, err
 		}
+		if err := in.spend(1, scopeBytes); err != nil {
+			return nil, err
+		}
 		inner := newScope(sc)
 		if err := n.target.assign(in, inner, item); err != nil {
 			return nil, err
@@ -92,7 +98,7 @@ func (l *loop) recurse(in *interpreter, v any) (any, error) {
 	if err := in.call(); err != nil {
 		return nil, err
 	}
-	defer func() { in.depth-- }()
+	defer in.back()
 	out := in.out
 	in.out = &strings.Builder{}
 	err := l.node.iterate(in, l.scope, v, l.depth+1)
@@ -133,16 +139,16 @@ func (l *loop) attr(name string) (any, bool) {
 		}
 		return l.items[i+1], true
 	case "cycle":
-		return &function{"cycle", func(_ *interpreter, args *arguments) (any, error) {
+		return &function{"cycle", func(in *interpreter, args *arguments) (any, error) {
 			if len(args.pos) == 0 {
 				return nil, typeError("cycle needs items")
 			}
 			return args.pos[l.index%len(args.pos)], nil
 		}}, true
 	case "changed":
-		return &function{"changed", func(_ *interpreter, args *arguments) (any, error) {
+		return &function{"changed", func(in *interpreter, args *arguments) (any, error) {
 			now := tuple(args.pos)
-			if l.changed != nil && equal(l.changed, now) {
+			if l.changed != nil && in.equal(l.changed, now) {
 				return false, nil
 			}
 			l.changed = now

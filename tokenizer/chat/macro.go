@@ -32,24 +32,28 @@ func (n *callNode) exec(in *interpreter, sc *scope) error {
 	}
 	args, err := in.evalArgs(n.call.args, sc)
 	if err != nil {
-		return atLine(n.line, err)
+		return in.at(n.line, err)
 	}
 	if err := args.name("caller", &macro{&n.caller, sc}); err != nil {
-		return atLine(n.line, err)
+		return in.at(n.line, err)
 	}
 	v, err := in.callValue(callee, args)
 	if err == nil {
-		err = in.write(text(v))
+		err = in.write(in.text(v))
 	}
-	return atLine(n.line, err)
+	return in.at(n.line, err)
 }
 
 func (m *macro) call(in *interpreter, args *arguments) (any, error) {
 	if err := in.call(); err != nil {
 		return nil, err
 	}
-	defer func() { in.depth-- }()
+	defer in.back()
 	sc := newScope(m.scope)
+	// Names are looked for one by one, among all that are given.
+	if err := in.spend(int64(len(m.params)+1), int64(len(args.named)+1)*itemBytes); err != nil {
+		return nil, err
+	}
 	rest := &arguments{pos: args.pos, named: args.named}
 	if m.caller {
 		v, ok := rest.take("caller")
@@ -89,6 +93,9 @@ func (m *macro) call(in *interpreter, args *arguments) (any, error) {
 		return nil, typeError("macro %s takes at most %d arguments", m.name, len(m.params))
 	}
 	if m.kwargs {
+		if err := in.spend(int64(len(rest.named)), entryBytes); err != nil {
+			return nil, err
+		}
 		d := newDict()
 		for _, n := range rest.named {
 			d.put(n.name, n.value)

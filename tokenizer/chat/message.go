@@ -52,7 +52,7 @@ func (m Message) MarshalJSON() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	st := jsonStyle{item: ",", separator: ":"}
+	st := jsonStyle{meter: unlimited(), item: ",", separator: ":"}
 	return st.append(nil, d, 0)
 }
 
@@ -76,7 +76,7 @@ func (m Message) value() (*dict, error) {
 				value = m.Role
 			}
 			if value != nil {
-				_ = d.set(key, value)
+				_ = d.set(nil, key, value)
 			}
 		}
 		if _, ok := m.raw.get("content"); !ok && m.Content != "" {
@@ -105,7 +105,7 @@ func withReasoning(d *dict) *dict {
 		out := newDict()
 		out.put("thinking", v)
 		for i, key := range d.keys {
-			_ = out.set(key, d.values[i])
+			_ = out.set(nil, key, d.values[i])
 		}
 		out.put("reasoning_content", v)
 		return out

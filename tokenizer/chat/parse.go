@@ -1,9 +1,15 @@
 package chat
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // parse makes the program of a template.
 func parse(source string) ([]statement, error) {
+	if len(source) > maxSource {
+		return nil, fmt.Errorf("%w: %d bytes long, expected at most %d", ErrTemplate, len(source), maxSource)
+	}
 	tokens, err := lex(source)
 	if err != nil {
 		return nil, err
@@ -23,15 +29,30 @@ type parser struct {
 	tokens []token
 	pos    int
 	depth  int
+	links  int // operators of the tag or output under way
 	loops  int // open loops, for break and continue
 }
+
+// maxSource bounds the text of a template; real ones have some thousand bytes.
+const maxSource = 1 << 20
 
 // maxDepth bounds the nesting of expressions and statements.
 const maxDepth = 200
 
 func (p *parser) enter() error {
 	if p.depth++; p.depth > maxDepth {
-		return syntaxError(p.cur().line, "nested too deeply")
+		return syntaxError(p.cur().line, "nested deeper than %d", maxDepth)
+	}
+	return nil
+}
+
+// maxLinks bounds the operators, subscripts and filters of a tag: each is a call within that
+// of the one behind it when they are evaluated.
+const maxLinks = 2000
+
+func (p *parser) link() error {
+	if p.links++; p.links > maxLinks {
+		return syntaxError(p.cur().line, "more than %d operators in one tag", maxLinks)
 	}
 	return nil
 }
@@ -88,6 +109,7 @@ func (p *parser) statements(ends ...string) ([]statement, error) {
 	defer p.leave()
 	var body []statement
 	for {
+		p.links = 0
 		switch t := p.cur(); t.kind {
 		case tokenEnd:
 			if len(ends) > 0 {

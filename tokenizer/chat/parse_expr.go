@@ -3,6 +3,7 @@ package chat
 import (
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // tuple parses expressions with commas between them; one without a comma is itself. With
@@ -75,6 +76,9 @@ func (p *parser) expression() (expression, error) {
 		return nil, err
 	}
 	for p.accept(tokenName, "if") {
+		if err := p.link(); err != nil {
+			return nil, err
+		}
 		c := &condExpr{then: e}
 		if c.test, err = p.or(); err != nil {
 			return nil, err
@@ -92,6 +96,9 @@ func (p *parser) expression() (expression, error) {
 func (p *parser) or() (expression, error) {
 	left, err := p.and()
 	for err == nil && p.accept(tokenName, "or") {
+		if err := p.link(); err != nil {
+			return nil, err
+		}
 		var right expression
 		right, err = p.and()
 		left = &logicExpr{left, right, true}
@@ -102,6 +109,9 @@ func (p *parser) or() (expression, error) {
 func (p *parser) and() (expression, error) {
 	left, err := p.not()
 	for err == nil && p.accept(tokenName, "and") {
+		if err := p.link(); err != nil {
+			return nil, err
+		}
 		var right expression
 		right, err = p.not()
 		left = &logicExpr{left, right, false}
@@ -157,6 +167,9 @@ func (p *parser) comparison() (expression, error) {
 func (p *parser) binary(operand func() (expression, error), ops ...string) (expression, error) {
 	left, err := operand()
 	for err == nil && p.cur().kind == tokenOperator && slices.Contains(ops, p.cur().text) {
+		if err := p.link(); err != nil {
+			return nil, err
+		}
 		t := p.next()
 		var right expression
 		right, err = operand()
@@ -214,11 +227,11 @@ func (p *parser) primary() (expression, error) {
 		}
 		return &nameExpr{t.text, t.line}, nil
 	case tokenString:
-		s := ""
+		var s strings.Builder
 		for p.cur().kind == tokenString {
-			s += p.next().text
+			s.WriteString(p.next().text)
 		}
-		return constExpr{s}, nil
+		return constExpr{s.String()}, nil
 	case tokenInteger:
 		p.next()
 		i, err := strconv.ParseInt(t.text, 0, 64)
@@ -305,6 +318,11 @@ func (p *parser) dict(line int) (expression, error) {
 func (p *parser) postfix(e expression) (expression, error) {
 	for {
 		t := p.cur()
+		if p.op(".") || p.op("[") || p.op("(") {
+			if err := p.link(); err != nil {
+				return nil, err
+			}
+		}
 		switch {
 		case p.accept(tokenOperator, "."):
 			switch a := p.next(); a.kind {
@@ -369,6 +387,11 @@ func (p *parser) subscript() (expression, error) {
 func (p *parser) filters(e expression) (expression, error) {
 	for {
 		t := p.cur()
+		if p.op("|") || p.op("(") || p.keyword("is") {
+			if err := p.link(); err != nil {
+				return nil, err
+			}
+		}
 		var err error
 		switch {
 		case p.accept(tokenOperator, "|"):
@@ -434,48 +457,4 @@ func (p *parser) test(e expression, line int) (expression, error) {
 		return &notExpr{t}, nil
 	}
 	return t, nil
-}
-
-func (p *parser) callArgs() (callArgs, error) {
-	var args callArgs
-	p.next() // (
-	if err := p.enter(); err != nil {
-		return args, err
-	}
-	defer p.leave()
-	for first := true; !p.accept(tokenOperator, ")"); first = false {
-		if !first {
-			if err := p.expect(tokenOperator, ","); err != nil {
-				return args, err
-			}
-			if p.accept(tokenOperator, ")") {
-				break
-			}
-		}
-		line := p.cur().line
-		var err error
-		switch {
-		case args.star == nil && p.accept(tokenOperator, "*"):
-			args.star, err = p.expression()
-		case args.doubleStar == nil && p.accept(tokenOperator, "**"):
-			args.doubleStar, err = p.expression()
-		case p.cur().kind == tokenName && p.peek().kind == tokenOperator && p.peek().text == "=":
-			name := p.next().text
-			p.next()
-			var value expression
-			value, err = p.expression()
-			args.named = append(args.named, namedArg{name, value})
-		default:
-			if args.star != nil || args.doubleStar != nil || len(args.named) > 0 {
-				return args, syntaxError(line, "positional argument behind a named one")
-			}
-			var value expression
-			value, err = p.expression()
-			args.pos = append(args.pos, value)
-		}
-		if err != nil {
-			return args, err
-		}
-	}
-	return args, nil
 }

@@ -59,15 +59,15 @@ func (n textNode) exec(in *interpreter, _ *scope) error { return in.write(string
 func (n *printNode) exec(in *interpreter, sc *scope) error {
 	v, err := n.value.eval(in, sc)
 	if err == nil {
-		err = in.write(text(v))
+		err = in.write(in.text(v))
 	}
-	return atLine(n.line, err)
+	return in.at(n.line, err)
 }
 
 func (n *ifNode) exec(in *interpreter, sc *scope) error {
 	v, err := n.test.eval(in, sc)
 	if err != nil {
-		return atLine(n.line, err)
+		return in.at(n.line, err)
 	}
 	if truth(v) {
 		return in.run(n.body, sc)
@@ -86,15 +86,15 @@ func (n *setNode) exec(in *interpreter, sc *scope) error {
 	if err == nil {
 		err = n.target.assign(in, sc, v)
 	}
-	return atLine(n.line, err)
+	return in.at(n.line, err)
 }
 
 func (n *filterNode) exec(in *interpreter, sc *scope) error {
 	v, err := in.filtered(n.body, n.filters, sc)
 	if err == nil {
-		err = in.write(text(v))
+		err = in.write(in.text(v))
 	}
-	return atLine(n.line, err)
+	return in.at(n.line, err)
 }
 
 // filtered gives the text of a body after filters.
@@ -126,12 +126,12 @@ func applyTo(e expression, v any, in *interpreter, sc *scope) (any, error) {
 func (n *withNode) exec(in *interpreter, sc *scope) error {
 	values, err := in.evalAll(n.values, sc)
 	if err != nil {
-		return atLine(n.line, err)
+		return in.at(n.line, err)
 	}
 	inner := newScope(sc)
 	for i, t := range n.targets {
 		if err := t.assign(in, inner, values[i]); err != nil {
-			return atLine(n.line, err)
+			return in.at(n.line, err)
 		}
 	}
 	return in.run(n.body, inner)
@@ -157,7 +157,7 @@ type target interface {
 
 type tupleTarget []target
 
-func (e *nameExpr) assign(_ *interpreter, sc *scope, v any) error {
+func (e *nameExpr) assign(in *interpreter, sc *scope, v any) error {
 	sc.vars[e.name] = v
 	return nil
 }
@@ -174,12 +174,15 @@ func (e *attrExpr) assign(in *interpreter, sc *scope, v any) error {
 	if e.name[0] == '_' {
 		return typeError("a namespace cannot have the attribute %q", e.name)
 	}
+	if err := in.spend(1, entryBytes); err != nil {
+		return err
+	}
 	ns.attrs.put(e.name, v)
 	return nil
 }
 
 func (t tupleTarget) assign(in *interpreter, sc *scope, v any) error {
-	values, err := items(v)
+	values, err := in.items(v)
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-type strMethod = func(s string, args *arguments) (any, error)
+type strMethod = func(in *meter, s string, args *arguments) (any, error)
 
 // strMethods are the methods of Python's str.
 var strMethods map[string]strMethod
@@ -41,6 +41,8 @@ func isDigit(r rune) bool {
 // lower and upper have the special cases of European languages; Python's have a few more.
 func lower(s string) string {
 	s = strings.ToLower(strings.ReplaceAll(s, "İ", "i\u0307"))
+	var b strings.Builder
+	rest := 0
 	for i, r := range s { // sigma at the end of a word
 		if r != 'σ' {
 			continue
@@ -48,32 +50,48 @@ func lower(s string) string {
 		before, _ := utf8.DecodeLastRuneInString(s[:i])
 		after, _ := utf8.DecodeRuneInString(s[i+len("σ"):])
 		if unicode.IsLetter(before) && !unicode.IsLetter(after) {
-			s = s[:i] + "ς" + s[i+len("σ"):]
+			b.WriteString(s[rest:i])
+			b.WriteString("ς")
+			rest = i + len("ς")
 		}
 	}
-	return s
+	if rest == 0 {
+		return s
+	}
+	b.WriteString(s[rest:])
+	return b.String()
 }
 
 func upper(s string) string { return strings.ToUpper(strings.ReplaceAll(s, "ß", "SS")) }
 
 func stripMethod(name string, left, right bool) strMethod {
-	return func(s string, args *arguments) (any, error) {
+	return func(in *meter, s string, args *arguments) (any, error) {
 		v, err := args.bind(name, "chars?")
 		if err != nil {
 			return nil, err
 		}
-		return strip(s, v[0], left, right)
+		return in.strip(s, v[0], left, right)
 	}
 }
 
-func strip(s string, chars any, left, right bool) (any, error) {
+func (in *meter) strip(s string, chars any, left, right bool) (any, error) {
+	if err := in.read(s); err != nil {
+		return nil, err
+	}
 	isCut := isPythonSpace
 	if chars != absent && chars != nil {
 		set, err := strOr(chars, "")
 		if err != nil {
 			return nil, err
 		}
-		isCut = func(r rune) bool { return strings.ContainsRune(set, r) }
+		if err := in.spend(int64(len(set)), itemBytes); err != nil {
+			return nil, err
+		}
+		has := map[rune]bool{}
+		for _, r := range set {
+			has[r] = true
+		}
+		isCut = func(r rune) bool { return has[r] }
 	}
 	if left {
 		s = strings.TrimLeftFunc(s, isCut)
@@ -85,9 +103,11 @@ func strip(s string, chars any, left, right bool) (any, error) {
 }
 
 func mapMethod(name string, f func(string) string) strMethod {
-	return func(s string, args *arguments) (any, error) {
-		_, err := args.bind(name)
-		return f(s), err
+	return func(in *meter, s string, args *arguments) (any, error) {
+		if _, err := args.bind(name); err != nil {
+			return nil, err
+		}
+		return in.changed(s, f)
 	}
 }
 
@@ -118,7 +138,7 @@ func swapped(s string) string {
 }
 
 func splitMethod(name string, fromRight bool) strMethod {
-	return func(s string, args *arguments) (any, error) {
+	return func(in *meter, s string, args *arguments) (any, error) {
 		v, err := args.bind(name, "sep?", "maxsplit?")
 		if err != nil {
 			return nil, err
@@ -127,9 +147,12 @@ func splitMethod(name string, fromRight bool) strMethod {
 		if err != nil {
 			return nil, err
 		}
+		if err := in.read(s); err != nil {
+			return nil, err
+		}
 		var parts []string
 		if v[0] == absent || v[0] == nil {
-			parts = splitSpace(s, most, fromRight)
+			parts = in.splitSpace(s, most, fromRight)
 		} else {
 			sep, err := strOr(v[0], "")
 			if err != nil {
@@ -138,9 +161,12 @@ func splitMethod(name string, fromRight bool) strMethod {
 			if sep == "" {
 				return nil, typeError("split at an empty string")
 			}
+			if err := in.spend(int64(strings.Count(s, sep)), partBytes); err != nil {
+				return nil, err
+			}
 			parts = splitAt(s, sep, most, fromRight)
 		}
-		return strList(parts), nil
+		return strList(parts), in.err
 	}
 }
 
@@ -165,10 +191,10 @@ func splitAt(s, sep string, most int64, fromRight bool) []string {
 	return append(parts[:n-1:n-1], strings.Join(parts[n-1:], sep))
 }
 
-func splitSpace(s string, most int64, fromRight bool) []string {
+func (in *meter) splitSpace(s string, most int64, fromRight bool) []string {
 	var parts []string
 	if fromRight {
-		for s = strings.TrimRightFunc(s, isPythonSpace); s != ""; s = strings.TrimRightFunc(s, isPythonSpace) {
+		for s = strings.TrimRightFunc(s, isPythonSpace); s != "" && in.spend(1, partBytes) == nil; s = strings.TrimRightFunc(s, isPythonSpace) {
 			i := strings.LastIndexFunc(s, isPythonSpace)
 			if i < 0 || most >= 0 && int64(len(parts)) == most {
 				parts = append(parts, s)
@@ -181,7 +207,7 @@ func splitSpace(s string, most int64, fromRight bool) []string {
 		slices.Reverse(parts)
 		return parts
 	}
-	for s = strings.TrimLeftFunc(s, isPythonSpace); s != ""; s = strings.TrimLeftFunc(s, isPythonSpace) {
+	for s = strings.TrimLeftFunc(s, isPythonSpace); s != "" && in.spend(1, partBytes) == nil; s = strings.TrimLeftFunc(s, isPythonSpace) {
 		i := strings.IndexFunc(s, isPythonSpace)
 		if i < 0 || most >= 0 && int64(len(parts)) == most {
 			parts = append(parts, s)
@@ -193,18 +219,19 @@ func splitSpace(s string, most int64, fromRight bool) []string {
 	return parts
 }
 
-func splitLines(s string, args *arguments) (any, error) {
+func splitLines(in *meter, s string, args *arguments) (any, error) {
 	v, err := args.bind("splitlines", "keepends?")
 	if err != nil {
 		return nil, err
 	}
-	return strList(lines(s, truthOr(v[0], false))), nil
+	return strList(in.lines(s, truthOr(v[0], false))), in.err
 }
 
 // lines cuts s at all that Python counts as the end of a line.
-func lines(s string, keepEnds bool) []string {
+func (in *meter) lines(s string, keepEnds bool) []string {
 	var out []string
-	for s != "" {
+	_ = in.read(s)
+	for s != "" && in.spend(1, partBytes) == nil {
 		i := strings.IndexFunc(s, func(r rune) bool { return strings.ContainsRune("\n\r\v\f\x1c\x1d\x1e\u0085\u2028\u2029", r) })
 		if i < 0 {
 			return append(out, s)
@@ -225,9 +252,12 @@ func lines(s string, keepEnds bool) []string {
 
 // window cuts s to the optional bounds start and end, in characters; offset is that of the
 // first character. ok is false where start lies behind the end of s.
-func window(s string, start, end any) (part string, offset int, ok bool, err error) {
+func (in *meter) window(s string, start, end any) (part string, offset int, ok bool, err error) {
 	if (start == absent || start == nil) && (end == absent || end == nil) {
 		return s, 0, true, nil
+	}
+	if err := in.spend(int64(len(s)), 8); err != nil {
+		return "", 0, false, err
 	}
 	chars := []rune(s)
 	bound := func(v any, fallback int) (int, error) {
@@ -253,12 +283,12 @@ func window(s string, start, end any) (part string, offset int, ok bool, err err
 }
 
 func affixMethod(name string, has func(s, affix string) bool) strMethod {
-	return func(s string, args *arguments) (any, error) {
+	return func(in *meter, s string, args *arguments) (any, error) {
 		v, err := args.bind(name, "affix", "start?", "end?")
 		if err != nil {
 			return nil, err
 		}
-		part, _, ok, err := window(s, v[1], v[2])
+		part, _, ok, err := in.window(s, v[1], v[2])
 		if err != nil {
 			return nil, err
 		}
@@ -271,6 +301,9 @@ func affixMethod(name string, has func(s, affix string) bool) strMethod {
 			if !isStr {
 				return nil, typeError("%s with a %s, expected a str or a tuple of them", name, typeName(a))
 			}
+			if err := in.spend(int64(len(affix))+1, 1); err != nil {
+				return nil, err
+			}
 			if ok && has(part, affix) {
 				return true, nil
 			}
@@ -279,15 +312,15 @@ func affixMethod(name string, has func(s, affix string) bool) strMethod {
 	}
 }
 
-func replaceMethod(s string, args *arguments) (any, error) {
+func replaceMethod(in *meter, s string, args *arguments) (any, error) {
 	v, err := args.bind("replace", "old", "new", "count?")
 	if err != nil {
 		return nil, err
 	}
-	return replace(s, v[0], v[1], v[2])
+	return in.replace(s, v[0], v[1], v[2])
 }
 
-func replace(s string, from, to, count any) (any, error) {
+func (in *meter) replace(s string, from, to, count any) (any, error) {
 	a, okA := from.(string)
 	b, okB := to.(string)
 	if !okA || !okB {
@@ -297,19 +330,29 @@ func replace(s string, from, to, count any) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := tooLarge(int64(len(s)) + int64(strings.Count(s, a))*int64(len(b))); err != nil {
+	if err := in.read(s, a); err != nil {
+		return nil, err
+	}
+	found := int64(strings.Count(s, a))
+	if n >= 0 {
+		found = min(found, n)
+	}
+	if err := in.spend(found, int64(len(b))+1); err != nil {
 		return nil, err
 	}
 	return strings.Replace(s, a, b, int(n)), nil
 }
 
-func joinMethod(s string, args *arguments) (any, error) {
+func joinMethod(in *meter, s string, args *arguments) (any, error) {
 	v, err := args.bind("join", "iterable")
 	if err != nil {
 		return nil, err
 	}
-	list, err := items(v[0])
+	list, err := in.items(v[0])
 	if err != nil {
+		return nil, err
+	}
+	if err := in.spend(int64(len(list)), int64(len(s))+itemBytes); err != nil {
 		return nil, err
 	}
 	parts := make([]string, len(list))
@@ -317,6 +360,9 @@ func joinMethod(s string, args *arguments) (any, error) {
 		var ok bool
 		if parts[i], ok = item.(string); !ok {
 			return nil, typeError("join: item %d is a %s, expected a str", i, typeName(item))
+		}
+		if err := in.read(parts[i]); err != nil {
+			return nil, err
 		}
 	}
 	return strings.Join(parts, s), nil

@@ -6,7 +6,7 @@ import (
 )
 
 func findMethod(name string, find func(s, sub string) int, mustFind bool) strMethod {
-	return func(s string, args *arguments) (any, error) {
+	return func(in *meter, s string, args *arguments) (any, error) {
 		v, err := args.bind(name, "sub", "start?", "end?")
 		if err != nil {
 			return nil, err
@@ -15,8 +15,11 @@ func findMethod(name string, find func(s, sub string) int, mustFind bool) strMet
 		if err != nil {
 			return nil, err
 		}
-		part, offset, ok, err := window(s, v[1], v[2])
+		part, offset, ok, err := in.window(s, v[1], v[2])
 		if err != nil {
+			return nil, err
+		}
+		if err := in.read(s, sub); err != nil {
 			return nil, err
 		}
 		if ok {
@@ -25,13 +28,13 @@ func findMethod(name string, find func(s, sub string) int, mustFind bool) strMet
 			}
 		}
 		if mustFind {
-			return nil, typeError("%s: %s is not in the string", name, quote(sub))
+			return nil, typeError("%s: %s is not in the string", name, brief(sub))
 		}
 		return int64(-1), nil
 	}
 }
 
-func countMethod(s string, args *arguments) (any, error) {
+func countMethod(in *meter, s string, args *arguments) (any, error) {
 	v, err := args.bind("count", "sub", "start?", "end?")
 	if err != nil {
 		return nil, err
@@ -40,26 +43,29 @@ func countMethod(s string, args *arguments) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	part, _, ok, err := window(s, v[1], v[2])
+	part, _, ok, err := in.window(s, v[1], v[2])
 	if !ok || err != nil {
 		return int64(0), err
 	}
-	return int64(strings.Count(part, sub)), nil
+	return int64(strings.Count(part, sub)), in.read(part, sub)
 }
 
 func cutMethod(name string, cut func(s, affix string) string) strMethod {
-	return func(s string, args *arguments) (any, error) {
+	return func(in *meter, s string, args *arguments) (any, error) {
 		v, err := args.bind(name, "affix")
 		if err != nil {
 			return nil, err
 		}
 		affix, err := strOr(v[0], "")
-		return cut(s, affix), err
+		if err != nil {
+			return nil, err
+		}
+		return cut(s, affix), in.read(affix)
 	}
 }
 
 func partitionMethod(name string, find func(s, sub string) int) strMethod {
-	return func(s string, args *arguments) (any, error) {
+	return func(in *meter, s string, args *arguments) (any, error) {
 		v, err := args.bind(name, "sep")
 		if err != nil {
 			return nil, err
@@ -70,6 +76,9 @@ func partitionMethod(name string, find func(s, sub string) int) strMethod {
 		}
 		if sep == "" {
 			return nil, typeError("%s at an empty string", name)
+		}
+		if err := in.read(s, sep); err != nil {
+			return nil, err
 		}
 		if i := find(s, sep); i >= 0 {
 			return tuple{s[:i], sep, s[i+len(sep):]}, nil
@@ -83,7 +92,7 @@ func partitionMethod(name string, find func(s, sub string) int) strMethod {
 
 // justMethod fills up to a width, by the weights of left and right.
 func justMethod(name string, left, right int) strMethod {
-	return func(s string, args *arguments) (any, error) {
+	return func(in *meter, s string, args *arguments) (any, error) {
 		v, err := args.bind(name, "width", "fillchar?")
 		if err != nil {
 			return nil, err
@@ -97,9 +106,12 @@ func justMethod(name string, left, right int) strMethod {
 			return nil, err
 		}
 		if utf8.RuneCountInString(fill) != 1 {
-			return nil, typeError("%s: fill %s is not one character", name, quote(fill))
+			return nil, typeError("%s: fill %s is not one character", name, brief(fill))
 		}
-		if err := tooLarge(width); err != nil {
+		if err := in.read(s, fill); err != nil {
+			return nil, err
+		}
+		if err := in.spend(width, 2*int64(len(fill))); err != nil { // made, and joined
 			return nil, err
 		}
 		missing := int(width) - utf8.RuneCountInString(s)
@@ -114,7 +126,7 @@ func justMethod(name string, left, right int) strMethod {
 	}
 }
 
-func zfill(s string, args *arguments) (any, error) {
+func zfill(in *meter, s string, args *arguments) (any, error) {
 	v, err := args.bind("zfill", "width")
 	if err != nil {
 		return nil, err
@@ -123,7 +135,10 @@ func zfill(s string, args *arguments) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := tooLarge(width); err != nil {
+	if err := in.read(s); err != nil {
+		return nil, err
+	}
+	if err := in.spend(width, 2); err != nil {
 		return nil, err
 	}
 	missing := int(width) - utf8.RuneCountInString(s)
@@ -139,16 +154,26 @@ func zfill(s string, args *arguments) (any, error) {
 
 // classMethod tells whether all characters are of a class, and there is one.
 func classMethod(name string, class func(rune) bool) strMethod {
-	return func(s string, args *arguments) (any, error) {
-		_, err := args.bind(name)
-		return s != "" && strings.IndexFunc(s, func(r rune) bool { return !class(r) }) < 0, err
+	return func(in *meter, s string, args *arguments) (any, error) {
+		if _, err := args.bind(name); err != nil {
+			return nil, err
+		}
+		if err := in.read(s); err != nil {
+			return nil, err
+		}
+		return s != "" && strings.IndexFunc(s, func(r rune) bool { return !class(r) }) < 0, nil
 	}
 }
 
 // caseMethod tells whether there are characters of one case and none of the other.
 func caseMethod(name string, is, isNot func(rune) bool) strMethod {
-	return func(s string, args *arguments) (any, error) {
-		_, err := args.bind(name)
-		return strings.ContainsFunc(s, is) && !strings.ContainsFunc(s, isNot), err
+	return func(in *meter, s string, args *arguments) (any, error) {
+		if _, err := args.bind(name); err != nil {
+			return nil, err
+		}
+		if err := in.read(s); err != nil {
+			return nil, err
+		}
+		return strings.ContainsFunc(s, is) && !strings.ContainsFunc(s, isNot), nil
 	}
 }

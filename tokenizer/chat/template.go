@@ -12,6 +12,7 @@ import (
 type Template struct {
 	programs map[string]*program // by name; the usual one is "default"
 	tokens   map[string]string
+	limits   limits
 }
 
 type program struct {
@@ -26,7 +27,7 @@ func New(source string, tokens map[string]string) (*Template, error) {
 }
 
 func newTemplate(sources, tokens map[string]string) (*Template, error) {
-	t := &Template{programs: map[string]*program{}, tokens: maps.Clone(tokens)}
+	t := &Template{programs: map[string]*program{}, tokens: maps.Clone(tokens), limits: usual}
 	for name, source := range sources {
 		body, err := parse(source)
 		if err != nil {
@@ -120,8 +121,12 @@ func (t *Template) render(messages []Message, opts Options) (string, []Span, err
 	if now.IsZero() {
 		now = time.Now()
 	}
+	size := int64(len(p.source))
+	for _, v := range vars {
+		size += sizeOf(v)
+	}
 	root := &strings.Builder{}
-	in := &interpreter{out: root, root: root, globals: builtins, now: now}
+	in := &interpreter{out: root, root: root, globals: builtins, now: now, meter: t.limits.meter(size)}
 	if err := in.run(p.body, &scope{vars: vars}); err != nil {
 		if !errors.Is(err, ErrRender) {
 			err = fmt.Errorf("%w: %w", ErrRender, err)

@@ -76,8 +76,8 @@ func TestErrorsNameTheCulprit(t *testing.T) {
 		"{% include 'x' %}": `unknown or misplaced tag "include"; known are break`,
 		"\n\n{% if x %}":    `line 3: the template ends where "endif" was expected`,
 		"{{ 'a }}":          "line 1: string without end",
-		"{{ " + strings.Repeat("(", 300) + "1" + strings.Repeat(")", 300) + " }}": "nested too deeply",
-		strings.Repeat("{% if a %}", 300):                                         "nested too deeply",
+		"{{ " + strings.Repeat("(", 300) + "1" + strings.Repeat(")", 300) + " }}": "nested deeper than 200",
+		strings.Repeat("{% if a %}", 300):                                         "nested deeper than 200",
 	} {
 		_, err := New(source, nil)
 		if assert.ErrorIs(t, err, ErrTemplate, source) {
@@ -89,8 +89,8 @@ func TestErrorsNameTheCulprit(t *testing.T) {
 		"{{ messages[0].role + 1 }}":     "+ does not go with str and int (template line 1)",
 		"{{ raise_exception('no: 5') }}": "no: 5",
 		"{{ 9223372036854775807 + 1 }}":  "too large",
-		"{{ 'x' * 999999999 * 9 }}":      "a result of",
-		"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}": "steps",
+		"{{ 'x' * 999999999 * 9 }}":      "bytes of text and values",
+		"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}": "beyond the limit of a rendering",
 		"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}":                                "nested deeper than",
 		"{{ range(1000000) }}":     "range of more than",
 		"{{ messages.append(1) }}": "which changes a list",

@@ -23,28 +23,28 @@ func init() { // not a literal: the tests filter and test look names up
 		"iterable":  kindTest(isIterable),
 		"sequence":  kindTest(isSequence),
 		"callable":  kindTest(isCallable),
-		"lower":     kindTest(func(v any) bool { return isCased(text(v), lower) }),
-		"upper":     kindTest(func(v any) bool { return isCased(text(v), upper) }),
+		"lower":     caseTest(lower),
+		"upper":     caseTest(upper),
 		"escaped":   kindTest(func(any) bool { return false }),
 		"odd":       remainderTest("odd", 1),
 		"even":      remainderTest("even", 0),
 		"filter":    kindTest(func(v any) bool { s, ok := v.(string); return ok && filters[s] != nil }),
 		"test":      kindTest(func(v any) bool { s, ok := v.(string); return ok && tests[s] != nil }),
 
-		"divisibleby": func(_ *interpreter, v any, args *arguments) (bool, error) {
+		"divisibleby": func(in *interpreter, v any, args *arguments) (bool, error) {
 			p, err := args.bind("divisibleby", "num")
 			if err != nil {
 				return false, err
 			}
-			m, err := operate("%", v, p[0])
-			return equal(m, int64(0)), err
+			m, err := in.operate("%", v, p[0])
+			return in.equal(m, int64(0)), err
 		},
-		"sameas": func(_ *interpreter, v any, args *arguments) (bool, error) {
+		"sameas": func(in *interpreter, v any, args *arguments) (bool, error) {
 			p, err := args.bind("sameas", "other")
 			if err != nil {
 				return false, err
 			}
-			return typeName(v) == typeName(p[0]) && equal(v, p[0]), nil
+			return typeName(v) == typeName(p[0]) && in.equal(v, p[0]), nil
 		},
 		"in": comparisonTest("in"),
 	}
@@ -59,29 +59,39 @@ func init() { // not a literal: the tests filter and test look names up
 }
 
 func kindTest(is func(any) bool) test {
-	return func(_ *interpreter, v any, args *arguments) (bool, error) {
+	return func(in *interpreter, v any, args *arguments) (bool, error) {
 		_, err := args.bind("test")
 		return is(v), err
 	}
 }
 
+func caseTest(f func(string) string) test {
+	return func(in *interpreter, v any, args *arguments) (bool, error) {
+		if _, err := args.bind("test"); err != nil {
+			return false, err
+		}
+		s := in.text(v)
+		return isCased(s, f), in.read(s)
+	}
+}
+
 func comparisonTest(op string) test {
-	return func(_ *interpreter, v any, args *arguments) (bool, error) {
+	return func(in *interpreter, v any, args *arguments) (bool, error) {
 		p, err := args.bind("comparison", "other")
 		if err != nil {
 			return false, err
 		}
-		return holds(op, v, p[0])
+		return in.holds(op, v, p[0])
 	}
 }
 
 func remainderTest(name string, rest int64) test {
-	return func(_ *interpreter, v any, args *arguments) (bool, error) {
+	return func(in *interpreter, v any, args *arguments) (bool, error) {
 		if _, err := args.bind(name); err != nil {
 			return false, err
 		}
-		m, err := operate("%", v, int64(2))
-		return equal(m, rest), err
+		m, err := in.operate("%", v, int64(2))
+		return in.equal(m, rest), err
 	}
 }
 

@@ -1,16 +1,13 @@
 package chat
 
 import (
-	"fmt"
-	"math"
-	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 )
 
 // Values of the template language are nil (None), bool, int64, float64, string, []any (list),
-// tuple, *dict and the types below. Lists and dictionaries do not change once made.
+// tuple, *dict and the types below. Lists and dictionaries do not change once made, so that only
+// a namespace can hold itself.
 type (
 	tuple []any
 
@@ -23,7 +20,7 @@ type (
 	// iterator is a Python generator: true, without a length, and used up by iterating.
 	iterator struct{ items []any }
 
-	// view is what a dictionary's keys(), values() and items() give.
+	// view is what a dictionary's keys(), values() and in.items() give.
 	view struct {
 		name  string
 		items []any
@@ -106,11 +103,14 @@ func truth(v any) bool {
 }
 
 // items gives what iterating over a value gives.
-func items(v any) ([]any, error) {
+func (in *meter) items(v any) ([]any, error) {
 	switch v := v.(type) {
 	case *undefined:
 		return nil, nil
 	case string:
+		if err := in.spend(int64(len(v)), partBytes); err != nil {
+			return nil, err
+		}
 		out := make([]any, 0, len(v))
 		for _, r := range v {
 			out = append(out, string(r))
@@ -131,6 +131,9 @@ func items(v any) ([]any, error) {
 		v.items = nil
 		return out, nil
 	case progression:
+		if err := in.spend(v.n, itemBytes); err != nil {
+			return nil, err
+		}
 		out := make([]any, v.n)
 		for i := range out {
 			out[i] = v.at(int64(i))
@@ -140,12 +143,12 @@ func items(v any) ([]any, error) {
 	return nil, typeError("%s is not iterable", typeName(v))
 }
 
-func length(v any) (int64, error) {
+func (in *meter) length(v any) (int64, error) {
 	switch v := v.(type) {
 	case *undefined:
 		return 0, nil
 	case string:
-		return int64(utf8.RuneCountInString(v)), nil
+		return int64(utf8.RuneCountInString(v)), in.read(v)
 	case []any:
 		return int64(len(v)), nil
 	case tuple:
@@ -194,7 +197,7 @@ func integer(v any) (int64, bool) {
 	return 0, false
 }
 
-func equal(a, b any) bool {
+func (in *meter) equal(a, b any) bool {
 	if i, ok := integer(a); ok {
 		if j, ok := integer(b); ok {
 			return i == j
@@ -209,24 +212,25 @@ func equal(a, b any) bool {
 		return b == nil
 	case string:
 		s, ok := b.(string)
-		return ok && a == s
+		return ok && len(a) == len(s) && in.read(a) == nil && a == s
 	case *undefined:
 		_, ok := b.(*undefined)
 		return ok
 	case []any:
 		l, ok := b.([]any)
-		return ok && equalItems(a, l)
+		return ok && in.equalItems(a, l)
 	case tuple:
 		l, ok := b.(tuple)
-		return ok && equalItems(a, l)
+		return ok && in.equalItems(a, l)
 	case *dict:
 		d, ok := b.(*dict)
-		if !ok || len(a.keys) != len(d.keys) {
+		if !ok || len(a.keys) != len(d.keys) || in.enter() != nil {
 			return false
 		}
+		defer in.leave()
 		for i, key := range a.keys {
-			other, ok := d.get(key)
-			if !ok || !equal(a.values[i], other) {
+			other, ok := d.find(in, key)
+			if !ok || !in.equal(a.values[i], other) {
 				return false
 			}
 		}
@@ -239,12 +243,13 @@ func equal(a, b any) bool {
 	return false
 }
 
-func equalItems(a, b []any) bool {
-	if len(a) != len(b) {
+func (in *meter) equalItems(a, b []any) bool {
+	if len(a) != len(b) || in.enter() != nil {
 		return false
 	}
+	defer in.leave()
 	for i := range a {
-		if !equal(a[i], b[i]) {
+		if in.spend(1, itemBytes) != nil || !in.equal(a[i], b[i]) {
 			return false
 		}
 	}
@@ -252,7 +257,10 @@ func equalItems(a, b []any) bool {
 }
 
 // compare orders two values of a kind.
-func compare(a, b any) (int, error) {
+func (in *meter) compare(a, b any) (int, error) {
+	if err := in.spend(1, itemBytes); err != nil {
+		return 0, err
+	}
 	if x, ok := number(a); ok {
 		if y, ok := number(b); ok {
 			switch {
@@ -267,15 +275,15 @@ func compare(a, b any) (int, error) {
 	switch a := a.(type) {
 	case string:
 		if b, ok := b.(string); ok {
-			return strings.Compare(a, b), nil
+			return strings.Compare(a, b), in.read(a[:min(len(a), len(b))])
 		}
 	case []any:
 		if b, ok := b.([]any); ok {
-			return compareItems(a, b)
+			return in.compareItems(a, b)
 		}
 	case tuple:
 		if b, ok := b.(tuple); ok {
-			return compareItems(a, b)
+			return in.compareItems(a, b)
 		}
 	case *undefined:
 		return 0, a.fail()
@@ -286,126 +294,16 @@ func compare(a, b any) (int, error) {
 	return 0, typeError("%s and %s have no order", typeName(a), typeName(b))
 }
 
-func compareItems(a, b []any) (int, error) {
+func (in *meter) compareItems(a, b []any) (int, error) {
+	if err := in.enter(); err != nil {
+		return 0, err
+	}
+	defer in.leave()
 	for i := range min(len(a), len(b)) {
-		if equal(a[i], b[i]) {
+		if in.equal(a[i], b[i]) {
 			continue
 		}
-		return compare(a[i], b[i])
+		return in.compare(a[i], b[i])
 	}
 	return len(a) - len(b), nil
-}
-
-// text is Python's str().
-func text(v any) string {
-	switch v := v.(type) {
-	case string:
-		return v
-	case *undefined:
-		return ""
-	}
-	return repr(v)
-}
-
-// repr is Python's repr().
-func repr(v any) string {
-	switch v := v.(type) {
-	case nil:
-		return "None"
-	case bool:
-		if v {
-			return "True"
-		}
-		return "False"
-	case int64:
-		return strconv.FormatInt(v, 10)
-	case float64:
-		return floatText(v)
-	case string:
-		return quote(v)
-	case *undefined:
-		return "Undefined"
-	case []any:
-		return "[" + joinRepr(v) + "]"
-	case tuple:
-		if len(v) == 1 {
-			return "(" + repr(v[0]) + ",)"
-		}
-		return "(" + joinRepr(v) + ")"
-	case *group:
-		return repr(tuple{v.grouper, v.list})
-	case *dict:
-		return v.repr()
-	case *view:
-		return v.name + "([" + joinRepr(v.items) + "])"
-	case progression:
-		if v.step == 1 {
-			return fmt.Sprintf("range(%d, %d)", v.start, v.stop)
-		}
-		return fmt.Sprintf("range(%d, %d, %d)", v.start, v.stop, v.step)
-	case *namespace:
-		return "<Namespace " + v.attrs.repr() + ">"
-	}
-	return "<" + typeName(v) + ">"
-}
-
-func joinRepr(values []any) string {
-	parts := make([]string, len(values))
-	for i, v := range values {
-		parts[i] = repr(v)
-	}
-	return strings.Join(parts, ", ")
-}
-
-// floatText is Python's repr of a float: the shortest decimal that reads back the same.
-func floatText(f float64) string {
-	switch {
-	case math.IsNaN(f):
-		return "nan"
-	case math.IsInf(f, 1):
-		return "inf"
-	case math.IsInf(f, -1):
-		return "-inf"
-	}
-	s := strconv.FormatFloat(f, 'e', -1, 64)
-	mantissa, exp, _ := strings.Cut(s, "e")
-	e, _ := strconv.Atoi(exp)
-	if e < -4 || e >= 16 {
-		return fmt.Sprintf("%se%+03d", mantissa, e)
-	}
-	s = strconv.FormatFloat(f, 'f', -1, 64)
-	if !strings.Contains(s, ".") {
-		s += ".0"
-	}
-	return s
-}
-
-// quote is Python's repr of a string.
-func quote(s string) string {
-	q := byte('\'')
-	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {
-		q = '"'
-	}
-	b := []byte{q}
-	for _, r := range s {
-		switch {
-		case r == rune(q) || r == '\\':
-			b = append(b, '\\', byte(r))
-		case r == '\n':
-			b = append(b, `\n`...)
-		case r == '\r':
-			b = append(b, `\r`...)
-		case r == '\t':
-			b = append(b, `\t`...)
-		case r == ' ' || unicode.IsPrint(r):
-			b = utf8.AppendRune(b, r)
-		case r < 0x100:
-			b = fmt.Appendf(b, `\x%02x`, r)
-		case r < 0x10000:
-			b = fmt.Appendf(b, `\u%04x`, r)
-		default:
-			b = fmt.Appendf(b, `\U%08x`, r)
-		}
-	}
-	return string(append(b, q))
 }
