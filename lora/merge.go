@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"sync"
 
+	"github.com/lorafuse/lorafuse/internal/fork"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
@@ -259,7 +259,7 @@ func transposed(src []float32, rows, cols int) []float64 {
 // of them, so that the result does not depend on their number.
 func eachRange(n int, do func(from, to int)) {
 	workers := min(runtime.GOMAXPROCS(0), max(n, 1))
-	var wg sync.WaitGroup
+	var wg fork.Group
 	for k := range workers {
 		wg.Go(func() { do(k*n/workers, (k+1)*n/workers) })
 	}

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/graph/exec"
+	"github.com/lorafuse/lorafuse/internal/fork"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
@@ -127,7 +127,7 @@ func together(tasks []func() error) error {
 	errs := make([]error, len(tasks))
 	var next atomic.Int64
 	var failed atomic.Bool
-	var workers sync.WaitGroup
+	var workers fork.Group
 	for range min(len(tasks), runtime.GOMAXPROCS(0)) {
 		workers.Go(func() {
 			for !failed.Load() {

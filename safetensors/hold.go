@@ -16,7 +16,7 @@ type Hold struct {
 // path, and both is true. A file that is not mapped is read now. It fails with
 // ErrClosed, and with ErrFault where reading fails; a mapped page that cannot be
 // read, on the other hand, crashes the program that touches it, as with
-// View.Bytes.
+// View.Bytes, unless it is prepared as Fault says.
 func (v *View) Hold() (*Hold, error) {
 	m := v.file.mapping
 	if !m.acquire() {

@@ -30,6 +30,9 @@ const (
 
 func newMapping(r region) *mapping {
 	m := &mapping{data: r.data, region: r}
+	if r.path != "" {
+		r.announce()
+	}
 	if r.owned() {
 		m.cleanup = runtime.AddCleanup(m, func(r region) { _ = r.free() }, r)
 	}
@@ -41,6 +44,7 @@ func newMapping(r region) *mapping {
 type region struct {
 	data   []byte
 	mapped bool      // data must be unmapped
+	path   string    // of the file that is mapped
 	file   io.Closer // must be closed, where there is one
 }
 
@@ -50,6 +54,9 @@ func (r region) free() error {
 	var err error
 	if r.file != nil {
 		err = r.file.Close()
+	}
+	if r.path != "" {
+		r.forget()
 	}
 	if r.mapped {
 		err = errors.Join(err, r.unmap())
@@ -120,7 +127,8 @@ func (m *mapping) isClosed() bool { return m.state.Load()&closed != 0 }
 
 // guarded runs fn, which reads the mapping. A page that cannot be read ends fn:
 // then it is not ok, and at is the place in the file. That holds for what fn does
-// itself, calls included, but not for goroutines that it starts.
+// itself, calls included, and for goroutines that it starts where these bring
+// their panics back to it.
 func (m *mapping) guarded(fn func()) (at int64, ok bool) {
 	before := debug.SetPanicOnFault(true)
 	defer func() {
@@ -142,13 +150,10 @@ func (m *mapping) guarded(fn func()) (at int64, ok bool) {
 // faultOffset returns the place in the file where reading the mapping has
 // failed, given what the failed access panicked with.
 func (m *mapping) faultOffset(recovered any) (at int64, ok bool) {
-	fault, ok := recovered.(interface {
-		runtime.Error
-		Addr() uintptr
-	})
+	fault, ok := addressed(recovered)
 	if !ok || len(m.data) == 0 {
 		return 0, false
 	}
-	at = int64(fault.Addr() - uintptr(unsafe.Pointer(unsafe.SliceData(m.data))))
+	at = int64(fault - uintptr(unsafe.Pointer(unsafe.SliceData(m.data))))
 	return at, at >= 0 && at < int64(len(m.data))
 }

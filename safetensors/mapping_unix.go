@@ -18,7 +18,7 @@ func mapFile(f *os.File, size int) (region, error) {
 	if err != nil {
 		return region{}, &os.PathError{Op: "mmap", Path: f.Name(), Err: err}
 	}
-	return region{data: unsafe.Slice((*byte)(p), size), mapped: true}, nil
+	return region{data: unsafe.Slice((*byte)(p), size), mapped: true, path: f.Name()}, nil
 }
 
 // mapAligned maps a file that has a huge page at the beginning of one: only so

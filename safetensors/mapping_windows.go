@@ -23,7 +23,7 @@ func mapFile(f *os.File, size int) (region, error) {
 	// By way of its own address, because vet takes every conversion of an
 	// integer to a pointer for a mistake; this one is no Go memory.
 	pointer := *(*unsafe.Pointer)(unsafe.Pointer(&address))
-	return region{data: unsafe.Slice((*byte)(pointer), size), mapped: true}, nil
+	return region{data: unsafe.Slice((*byte)(pointer), size), mapped: true, path: f.Name()}, nil
 }
 
 func (r region) unmap() error {

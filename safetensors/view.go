@@ -55,7 +55,8 @@ func (v *View) InPlace() bool { return v.source == nil }
 //
 // A page that cannot be read (the file has been cut short, the disk fails) ends
 // fn, and Use fails with ErrFault. That holds for what fn does itself, calls
-// included; goroutines that it starts crash the program.
+// included; goroutines that it starts crash the program, unless they recover and
+// bring the panic back to fn, see Fault.
 func (v *View) Use(fn func(data []byte) error) (err error) {
 	m := v.file.mapping
 	if !m.acquire() {

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -231,6 +232,7 @@ func (e *executable) Run(ctx context.Context, args backend.Args) (f backend.Fenc
 		}
 		r.args, r.buffers = append(r.args, data), append(r.buffers, b.(*buffer))
 	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // see run.do
 	e.plan.update(r, e.steps)
 	for i := range e.steps {
 		if err := ctx.Err(); err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/pool"
 	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
@@ -116,6 +117,10 @@ func (r *run) do(s *step) (err error) {
 		// A kernel that meets sizes that do not fit panics; the graph's rules
 		// and the executor's checks should have kept it from that.
 		if p := recover(); p != nil {
+			if fault := safetensors.Fault(p); fault != nil {
+				err = fmt.Errorf("cpu: %v: weights: %w", s.launches[0].Op, fault)
+				return
+			}
 			if e, ok := p.(*pool.Panic); ok {
 				p = e
 			}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lorafuse/lorafuse/internal/progress"
+	"github.com/lorafuse/lorafuse/safetensors"
 )
 
 // Main runs the command line of this process and returns its exit status. The
@@ -34,12 +35,17 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	defer func() {
 		if p := recover(); p != nil {
 			a.close()
+			if fault := safetensors.Fault(p); fault != nil {
+				status = a.exit(ctx, fault)
+				return
+			}
 			if os.Getenv("LORAFUSE_TRACE") != "" {
 				stderr.Write(debug.Stack())
 			}
 			status = a.exit(ctx, &failure{fmt.Errorf("internal error: %v; please report it with what LORAFUSE_TRACE=1 prints", p)})
 		}
 	}()
+	debug.SetPanicOnFault(true) // a file that is cut short under way: an error
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(stdin)

@@ -11,6 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/generate/sample"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model/hub"
+	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/train"
 )
 
@@ -29,8 +30,8 @@ const exitHelp = `Exit status:
        inspect found an adapter that does not fit or a file with a problem, data
        validate a problem
   2    wrong usage or bad input: flags, settings, files, data
-  3    it failed under way: out of memory, disk full, no network, a loss that is
-       not finite
+  3    it failed under way: out of memory, disk full, no network, a model file
+       that is cut short, a loss that is not finite
   130  interrupted (SIGINT, SIGTERM); a second signal ends at once`
 
 // different is the error of a check that was made and failed.
@@ -73,6 +74,7 @@ func (a *app) exit(ctx context.Context, err error) int {
 var broken = []error{
 	backend.ErrOutOfMemory, train.ErrNotFinite, lora.ErrNotFinite, sample.ErrLogits,
 	hub.ErrUnreachable, hub.ErrCorrupt, hub.ErrNoSpace, hub.ErrOffline,
+	safetensors.ErrFault,
 }
 
 func classify(ctx context.Context, err error) int {

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+
+	"github.com/lorafuse/lorafuse/internal/fork"
 )
 
 // A Piece is some of the bytes of a run.
@@ -46,7 +48,7 @@ func Each(ctx context.Context, lengths []int64, o Options, start func() func(Pie
 	if threads <= 0 {
 		threads = runtime.GOMAXPROCS(0)
 	}
-	var wg sync.WaitGroup
+	var wg fork.Group
 	var failed atomic.Bool
 	var once sync.Once
 	var first error

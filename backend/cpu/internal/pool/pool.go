@@ -9,6 +9,7 @@ package pool
 
 import (
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 )
@@ -186,6 +187,7 @@ func (p *Pool) work(id int) {
 		}
 		p.exits.Done()
 	}()
+	debug.SetPanicOnFault(true) // weights of a file that is cut short: a panic of the task
 	for !p.stop.Load() {
 		runs := p.runs.Load()
 		p.drain(id)
