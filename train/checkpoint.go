@@ -1,7 +1,6 @@
 package train
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,29 +28,10 @@ const (
 	progressFile     = "training.json"
 )
 
-// Progress is how far a run has come: with the adapter and the moments it is
-// all that a run needs to go on. There is no state of a random generator:
-// every draw is a function of the seed and the step.
-type Progress struct {
-	Step    int `json:"step"`    // optimizer steps done
-	Updates int `json:"updates"` // of them, those that changed the adapter
-	Skipped int `json:"skipped_in_a_row"`
-	// BestEval and Waited are those of early stopping.
-	BestEval  *float64 `json:"best_eval_loss,omitempty"`
-	Waited    int      `json:"evaluations_without_progress"`
-	FirstLoss float64  `json:"first_loss"`
-	FirstEval *float64 `json:"first_eval_loss,omitempty"`
-	LastEval  *float64 `json:"last_eval_loss,omitempty"`
-	Tokens    int64    `json:"tokens"`
-	// Settings are those on which the numbers of a run depend; a run goes on
-	// only with the same.
-	Settings map[string]string `json:"settings"`
-}
-
 // writeCheckpoint writes dir/checkpoint-STEP: the adapter as PEFT has it, the
 // moments of AdamW and the progress. A kill at any moment leaves whole
 // checkpoints alone.
-func writeCheckpoint(ctx context.Context, dir string, e *Engine, p Progress) (string, error) {
+func writeCheckpoint(ctx context.Context, dir string, e *Engine, p progress) (string, error) {
 	s, err := e.State(ctx)
 	if err != nil {
 		return "", err
@@ -86,9 +66,9 @@ func writeCheckpoint(ctx context.Context, dir string, e *Engine, p Progress) (st
 }
 
 // readCheckpoint brings the state, the moments and the progress back.
-func readCheckpoint(path string, s *lora.State) (Progress, map[string][]float32, error) {
-	var p Progress
-	fail := func(err error) (Progress, map[string][]float32, error) {
+func readCheckpoint(path string, s *lora.State) (progress, map[string][]float32, error) {
+	var p progress
+	fail := func(err error) (progress, map[string][]float32, error) {
 		return p, nil, fmt.Errorf("train: checkpoint %s: %w: %w", path, ErrCheckpoint, err)
 	}
 	raw, err := os.ReadFile(filepath.Join(path, progressFile))
@@ -177,16 +157,6 @@ func prune(dir string, limit int) error {
 	for _, n := range steps[:max(0, len(steps)-limit)] {
 		if err := os.RemoveAll(filepath.Join(dir, checkpointPrefix+strconv.Itoa(n))); err != nil {
 			return err
-		}
-	}
-	return nil
-}
-
-// same compares the settings of a checkpoint with those of the run.
-func (p Progress) same(settings map[string]string) error {
-	for _, k := range slices.Sorted(maps.Keys(settings)) {
-		if was, now := p.Settings[k], settings[k]; was != now {
-			return fmt.Errorf("%w: %s was %s, is now %s; go on with the same settings, or start anew", ErrCheckpoint, k, cmp.Or(was, "not given"), cmp.Or(now, "not given"))
 		}
 	}
 	return nil

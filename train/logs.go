@@ -18,7 +18,7 @@ const (
 func (l *loop) openLogs() (err error) {
 	after := events.Fresh
 	if l.resumed != "" {
-		after = int64(l.progress.Step)
+		after = int64(l.progress.recorded())
 	}
 	if l.cfg.Log.Metrics {
 		if l.metrics, err = events.OpenMetrics(filepath.Join(l.cfg.OutputDir, metricsFile), after); err != nil {

@@ -70,7 +70,7 @@ type Run struct {
 	evalSet      *data.Dataset // nil without evaluation
 	plan         Plan
 	steps        int
-	progress     Progress
+	progress     progress
 	resumed      string
 	settings     map[string]string
 	trainableNum int

@@ -119,8 +119,7 @@ func TestWatchDevices(t *testing.T) {
 func TestMFUInProgress(t *testing.T) {
 	var notes bytes.Buffer
 	a := &app{out: &output{w: &bytes.Buffer{}}, err: &notes}
-	steps := 0
-	o := a.observer(&steps, nil)
+	o := a.observer(nil)
 	o.Step(train.Report{Step: 1, Steps: 2, MFU: 0.4123})
 	o.Step(train.Report{Step: 2, Steps: 2})
 	a.close()

@@ -49,8 +49,8 @@ enough it cuts micro-batches in parts, whose gradients add up to the same but fo
 rounding. output_dir
 receives the adapter, which PEFT loads, the checkpoints, metrics.jsonl, events for
 TensorBoard and the plot of the loss. Ctrl-C saves a checkpoint of the last whole
-step; a resumed run gives the same adapter, bit for bit, as one that was never
-interrupted.`,
+step, wherever it comes; a resumed run gives the same losses, evaluations and
+adapter, bit for bit, as one that was never interrupted.`,
 		Example: `  lorafuse train config.yaml
   lorafuse train config.yaml --set learning_rate=1e-4 --set adapter.r=16
   lorafuse train config.yaml --set 'data.train=[a.jsonl, b.jsonl]' --dry-run
@@ -141,13 +141,12 @@ func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) (err 
 		return a.dryRun(ctx, c, f.json)
 	}
 	made := firstMissing(c.OutputDir)
-	steps := 0
 	w, err := a.watch(f.metrics)
 	if err != nil {
 		return err
 	}
 	defer w.close()
-	observer := a.observer(&steps, w)
+	observer := a.observer(w)
 	precision, err := backend.ParsePrecision(c.Precision)
 	if err != nil {
 		return err
@@ -172,7 +171,7 @@ func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) (err 
 		a.note("note     %v", err)
 	}
 	if errors.Is(err, train.ErrInterrupted) {
-		return &interrupted{fmt.Errorf("%w: %s", err, a.again(file, f, steps > 0))}
+		return &interrupted{fmt.Errorf("%w: %s", err, a.again(file, f, !errors.Is(err, train.ErrNothingNew)))}
 	}
 	if err != nil {
 		return err
@@ -184,15 +183,14 @@ func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) (err 
 	return nil
 }
 
-// observer shows a run and counts its steps.
-func (a *app) observer(steps *int, w *watched) train.Observer {
+// observer shows a run.
+func (a *app) observer(w *watched) train.Observer {
 	var mfu string // of the last step that it is known of
 	return train.Observer{
 		Figures: w.figures,
 		Note:    func(text string) { a.note("%s", text) },
 		Load:    a.loading(),
 		Step: func(r train.Report) {
-			*steps++
 			w.see(r)
 			if r.MFU > 0 {
 				mfu = fmt.Sprintf(", MFU %.1f %%", 100*r.MFU)
@@ -268,8 +266,11 @@ func (a *app) again(file string, f *trainFlags, saved bool) string {
 	for _, s := range f.sets {
 		words = append(words, "--set", shellWord(s))
 	}
-	if saved || f.resume != "" {
+	switch {
+	case saved || f.resume == latest:
 		words = append(words, "--resume")
+	case f.resume != "":
+		words = append(words, "--resume="+shellWord(f.resume))
 	}
 	if f.memory != "" {
 		words = append(words, "--memory", shellWord(f.memory))
