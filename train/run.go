@@ -72,7 +72,7 @@ func (r *Run) Train(ctx context.Context) (*Summary, error) {
 	return s, nil
 }
 
-// Close frees what the run holds.
+// Close frees what the run holds, its output folder too.
 func (r *Run) Close() {
 	if r.engine != nil {
 		r.engine.Close()
@@ -82,6 +82,10 @@ func (r *Run) Close() {
 	}
 	if r.model != nil {
 		r.model.Close()
+	}
+	if r.lock != nil {
+		_ = r.lock.Unlock() // which ends with the process at the latest
+		r.lock = nil
 	}
 }
 

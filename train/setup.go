@@ -61,6 +61,7 @@ func (o Observer) note(format string, args ...any) {
 type Run struct {
 	cfg      *config.Config
 	observer Observer
+	lock     *fsatomic.FileLock // of the output folder, nil for a dry run
 
 	dev          backend.Device
 	model        *model.Model
@@ -77,8 +78,24 @@ type Run struct {
 }
 
 // New reads everything that the configuration names, plans the memory and
-// compiles the step. Nothing is written but the output folder.
-func New(ctx context.Context, c *config.Config, o Observer) (_ *Run, err error) {
+// compiles the step. Nothing is written but the output folder, which is the
+// run's alone until Close. Errors: ErrRunning where another run has it.
+func New(ctx context.Context, c *config.Config, o Observer) (*Run, error) {
+	return open(ctx, c, o, true)
+}
+
+// DryRun gives the plan of a run: it does all that New does, and leaves the
+// output folder as it is, also while another run has it.
+func DryRun(ctx context.Context, c *config.Config, o Observer) (Memory, Plan, error) {
+	r, err := open(ctx, c, o, false)
+	if err != nil {
+		return Memory{}, Plan{}, err
+	}
+	defer r.Close()
+	return r.Memory(), r.Plan(), nil
+}
+
+func open(ctx context.Context, c *config.Config, o Observer, lock bool) (_ *Run, err error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -88,6 +105,9 @@ func New(ctx context.Context, c *config.Config, o Observer) (_ *Run, err error) 
 			r.Close()
 		}
 	}()
+	if err := r.makeOutput(lock); err != nil {
+		return nil, err
+	}
 	dir, err := hub.Resolve(ctx, c.Model, hub.Options{Progress: o.Load, Warn: func(err error) { o.note("%v", err) }})
 	if err != nil {
 		return nil, err
@@ -119,9 +139,6 @@ func New(ctx context.Context, c *config.Config, o Observer) (_ *Run, err error) 
 		if err := backend.Passed(r.dev.Info().Backend); err != nil {
 			o.note("computing on %s: %v", r.dev.Info().Backend, err)
 		}
-	}
-	if err := makeOutput(c.OutputDir); err != nil {
-		return nil, err
 	}
 	state, err := r.adapter()
 	if err != nil {
@@ -242,20 +259,6 @@ func (r *Run) load() *backend.LoadStats {
 		return &s
 	}
 	return nil
-}
-
-func makeOutput(dir string) error {
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return fmt.Errorf("train: output_dir: %w", err)
-	}
-	if err := fsatomic.Sweep(dir); err != nil {
-		return fmt.Errorf("train: output_dir: %w", err)
-	}
-	f, err := os.CreateTemp(dir, ".writable-*")
-	if err != nil {
-		return fmt.Errorf("train: output_dir: %w", err)
-	}
-	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
 // loadData reads and tokenises the files.

@@ -48,7 +48,8 @@ the fewest that do, which changes no bit of the result, and if all of them are n
 enough it cuts micro-batches in parts, whose gradients add up to the same but for
 rounding. output_dir
 receives the adapter, which PEFT loads, the checkpoints, metrics.jsonl, events for
-TensorBoard and the plot of the loss. Ctrl-C saves a checkpoint of the last whole
+TensorBoard and the plot of the loss; a second run in it is refused while one is
+under way. Ctrl-C saves a checkpoint of the last whole
 step, wherever it comes; a resumed run gives the same losses, evaluations and
 adapter, bit for bit, as one that was never interrupted.`,
 		Example: `  lorafuse train config.yaml
@@ -223,15 +224,14 @@ func (a *app) dryRun(ctx context.Context, c *config.Config, asJSON bool) error {
 		c.OutputDir = tmp
 	}
 	var p plan
-	r, err := train.New(ctx, c, train.Observer{
+	var err error
+	p.Memory, p.Plan, err = train.DryRun(ctx, c, train.Observer{
 		Note: func(text string) { p.Notes = append(p.Notes, text) },
 		Load: a.loading(),
 	})
 	if err != nil {
 		return err
 	}
-	p.Memory, p.Plan = r.Memory(), r.Plan()
-	r.Close()
 	a.close()
 	if asJSON {
 		return a.out.json(p)

@@ -94,6 +94,18 @@ func ReplaceFile(path string, fill func(name string) error) error {
 	return syncDir(filepath.Dir(final))
 }
 
+// RemoveDir removes a folder with all that is in it. It loses its name first:
+// a kill on the way leaves no half of it, but what [Sweep] removes.
+func RemoveDir(path string) error {
+	gone := tempName(tempPrefix, path)
+	if err := os.Rename(path, gone); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	return os.RemoveAll(gone)
+}
+
 func moveInto(temp, final string, replace bool) error {
 	if !replace {
 		return os.Rename(temp, final)

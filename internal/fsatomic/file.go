@@ -3,8 +3,8 @@
 //
 // What is being written lies beside its target under a name of its own
 // (".tmp-…") and is renamed when it is complete and on the disk. [Sweep]
-// removes what killed processes left behind. [Lock] keeps two processes from
-// doing the same work at once.
+// removes what killed processes left behind. [Lock] and [TryLock] keep two
+// processes from doing the same work at once.
 package fsatomic
 
 import (

@@ -26,6 +26,9 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv("FSATOMIC_WRITER"); dir != "" {
 		writer(dir)
 	}
+	if path := os.Getenv("FSATOMIC_HOLDER"); path != "" {
+		holder(path)
+	}
 	if path := os.Getenv("FSATOMIC_FULL"); path != "" {
 		full(path)
 	}

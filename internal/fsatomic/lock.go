@@ -13,7 +13,10 @@ import (
 var ErrLockUnsupported = errors.New("the file system has no file locks")
 
 // A FileLock is held by at most one owner among all processes of the machine.
-type FileLock struct{ f *os.File }
+type FileLock struct {
+	f      *os.File
+	remove bool // the file goes with the lock
+}
 
 // Lock waits until it holds the lock file path, made with its folders if
 // missing. The lock ends with Unlock or with the process, however it ends; the
@@ -25,24 +28,14 @@ func Lock(ctx context.Context, path string) (*FileLock, error) {
 	}
 	wait := 5 * time.Millisecond
 	for {
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
+		f, locked, err := acquire(path)
 		if err != nil {
 			return nil, err
 		}
-		locked, err := tryLock(f)
-		if err != nil {
-			f.Close()
-			return nil, fmt.Errorf("lock %s: %w: %w", path, ErrLockUnsupported, err)
-		}
-		// Some owners remove the file when they are done: a lock on a file
-		// without a name excludes nobody.
-		if locked && stillThere(f) {
-			return &FileLock{f}, nil
+		if locked {
+			return &FileLock{f: f}, nil
 		}
 		f.Close()
-		if locked {
-			continue
-		}
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("waiting for the lock %s: %w", path, context.Cause(ctx))
@@ -52,5 +45,36 @@ func Lock(ctx context.Context, path string) (*FileLock, error) {
 	}
 }
 
+// acquire opens the lock file and takes its lock if it is free.
+func acquire(path string) (f *os.File, locked bool, err error) {
+	for {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
+		if err != nil {
+			return nil, false, err
+		}
+		locked, err := tryLock(f)
+		if err != nil {
+			f.Close()
+			return nil, false, fmt.Errorf("lock %s: %w: %w", path, ErrLockUnsupported, err)
+		}
+		// Some owners remove the file when they are done: a lock on a file
+		// without a name excludes nobody.
+		if !locked || stillThere(f) {
+			return f, locked, nil
+		}
+		f.Close()
+	}
+}
+
 // Unlock gives the lock back.
-func (l *FileLock) Unlock() error { return l.f.Close() }
+func (l *FileLock) Unlock() error {
+	if !l.remove {
+		return l.f.Close()
+	}
+	if canRemoveOpen { // with the lock held, so that it is the own file
+		return errors.Join(os.Remove(l.f.Name()), l.f.Close())
+	}
+	err := l.f.Close()
+	_ = os.Remove(l.f.Name()) // fails where the next owner has opened it already
+	return err
+}
