@@ -65,19 +65,29 @@ func writeCheckpoint(ctx context.Context, dir string, e *Engine, p progress) (st
 	return path, nil
 }
 
-// readCheckpoint brings the state, the moments and the progress back.
-func readCheckpoint(path string, s *lora.State) (progress, map[string][]float32, error) {
-	var p progress
-	fail := func(err error) (progress, map[string][]float32, error) {
-		return p, nil, fmt.Errorf("train: checkpoint %s: %w: %w", path, ErrCheckpoint, err)
-	}
+// unusable says which checkpoint cannot be gone on from, and why.
+func unusable(path string, err error) error {
+	return fmt.Errorf("train: checkpoint %s: %w: %w", path, ErrCheckpoint, err)
+}
+
+// readProgress brings the progress back.
+func readProgress(path string) (p progress, err error) {
 	raw, err := os.ReadFile(filepath.Join(path, progressFile))
 	if err != nil {
-		return fail(err)
+		return p, unusable(path, err)
 	}
 	if err := json.Unmarshal(raw, &p); err != nil {
-		return fail(fmt.Errorf("%s: %w", progressFile, err))
+		return p, unusable(path, fmt.Errorf("%s: %w", progressFile, err))
 	}
+	if p.Step < 1 || p.Updates < 0 || p.Updates > p.Step {
+		return p, unusable(path, fmt.Errorf("%s: found step %d with %d updates, expected a step of at least 1 and no more updates", progressFile, p.Step, p.Updates))
+	}
+	return p, nil
+}
+
+// readTensors brings the state and the moments back.
+func readTensors(path string, s *lora.State) (map[string][]float32, error) {
+	fail := func(err error) (map[string][]float32, error) { return nil, unusable(path, err) }
 	a, err := lora.Load(path)
 	if err != nil {
 		return fail(err)
@@ -110,7 +120,7 @@ func readCheckpoint(path string, s *lora.State) (progress, map[string][]float32,
 		}
 		moments[name] = slices.Clone(x)
 	}
-	return p, moments, nil
+	return moments, nil
 }
 
 // checkpoints lists the checkpoints in dir by their steps, the oldest first.
@@ -155,7 +165,7 @@ func prune(dir string, limit int) error {
 		return err
 	}
 	for _, n := range steps[:max(0, len(steps)-limit)] {
-		if err := os.RemoveAll(filepath.Join(dir, checkpointPrefix+strconv.Itoa(n))); err != nil {
+		if err := fsatomic.RemoveDir(filepath.Join(dir, checkpointPrefix+strconv.Itoa(n))); err != nil {
 			return err
 		}
 	}

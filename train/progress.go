@@ -7,12 +7,17 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 )
+
+// progressFormat is the version of training.json.
+const progressFormat = 2
 
 // progress is how far a run has come: with the adapter and the moments it is
 // all that a run needs to go on. There is no state of a random generator:
 // every draw is a function of the seed and the step.
 type progress struct {
+	Format  int `json:"format"`
 	Step    int `json:"step"`    // optimizer steps done
 	Updates int `json:"updates"` // of them, those that changed the adapter
 	Skipped int `json:"skipped_in_a_row"`
@@ -31,6 +36,11 @@ type progress struct {
 	// Settings are those on which the numbers of a run depend; a run goes on
 	// only with the same.
 	Settings map[string]string `json:"settings"`
+	// RowsBy is what the rows were made by. It explains rows that differ and
+	// binds nothing itself.
+	RowsBy map[string]string `json:"rows_made_by"`
+	// Backend is what the run computed on. Another one rounds otherwise.
+	Backend string `json:"backend"`
 }
 
 // pending are the figures of a step that is not recorded yet.
@@ -86,12 +96,39 @@ func (n *number) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*float64)(n))
 }
 
-// same compares the settings of a checkpoint with those of the run.
-func (p progress) same(settings map[string]string) error {
-	for _, k := range slices.Sorted(maps.Keys(settings)) {
-		if was, now := p.Settings[k], settings[k]; was != now {
-			return fmt.Errorf("%w: %s was %s, is now %s; go on with the same settings, or start anew", ErrCheckpoint, k, cmp.Or(was, "not given"), cmp.Or(now, "not given"))
+// same compares what the run of a checkpoint depends on with what the run now
+// does, and names all that differs.
+func (p progress) same(now progress) error {
+	if p.Format != now.Format {
+		return fmt.Errorf("%w: %s has format %d, expected %d: another version of the program has written it; start anew, or end the run with that version",
+			ErrCheckpoint, progressFile, p.Format, now.Format)
+	}
+	changed := differences(p.Settings, now.Settings)
+	if slices.ContainsFunc(changed, func(c string) bool { return strings.HasPrefix(c, "data.train ") || strings.HasPrefix(c, "data.eval ") }) {
+		for _, by := range differences(p.RowsBy, now.RowsBy) {
+			if !slices.Contains(changed, by) {
+				changed = append(changed, by)
+			}
 		}
 	}
-	return nil
+	if len(changed) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %s; go on with the same, or start anew", ErrCheckpoint, strings.Join(changed, "; "))
+}
+
+// differences names the keys that have not the same value in both.
+func differences(was, now map[string]string) []string {
+	all := maps.Clone(was)
+	if all == nil {
+		all = map[string]string{}
+	}
+	maps.Copy(all, now)
+	var out []string
+	for _, k := range slices.Sorted(maps.Keys(all)) {
+		if was[k] != now[k] {
+			out = append(out, fmt.Sprintf("%s was %s, is now %s", k, cmp.Or(was[k], "not given"), cmp.Or(now[k], "not given")))
+		}
+	}
+	return out
 }

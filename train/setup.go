@@ -73,7 +73,7 @@ type Run struct {
 	steps        int
 	progress     progress
 	resumed      string
-	settings     map[string]string
+	settings     map[string]string // see bind
 	trainableNum int
 }
 
@@ -144,7 +144,9 @@ func open(ctx context.Context, c *config.Config, o Observer, lock bool) (_ *Run,
 	if err != nil {
 		return nil, err
 	}
-	r.settle(state)
+	if err := r.settle(state, dir, precision); err != nil {
+		return nil, err
+	}
 	opts := EngineOptions{
 		MaxTokens: r.train.MaxTokens(), Beta1: c.Betas[0], Beta2: c.Betas[1], Eps: c.Eps, WeightDecay: c.WeightDecay,
 		MaxGradNorm: c.MaxGradNorm, Checkpointing: c.ActivationCheckpointing, Seed: c.Seed, MemoryLimit: int64(c.MemoryLimit),
@@ -300,8 +302,6 @@ func (r *Run) loadData(ctx context.Context, dir string) error {
 	if longest, most := set.Stats().Longest, r.model.Config.MaxPositions; longest > most {
 		r.observer.note("note     rows of up to %d tokens are longer than max_position_embeddings %d of the model", longest, most)
 	}
-	digest := set.Digest()
-	r.settings = map[string]string{"data.train": fmt.Sprintf("%x", digest[:8])}
 	if len(c.Data.Eval) == 0 {
 		return nil
 	}
@@ -394,63 +394,6 @@ func (r *Run) warn(p *lora.Plan) {
 	for _, w := range p.Warnings {
 		r.observer.note("note     %s", w)
 	}
-}
-
-// settle works out the number of steps, and the settings that a resumed run
-// must share.
-func (r *Run) settle(s *lora.State) {
-	c := r.cfg
-	r.steps = c.TotalSteps(r.train.StepsPerEpoch())
-	r.trainableNum = s.Params()
-	add := func(key string, v any) { r.settings[key] = fmt.Sprint(v) }
-	add("batch_size", c.BatchSize)
-	add("gradient_accumulation_steps", c.GradientAccumulationSteps)
-	add("seed", c.Seed)
-	add("learning_rate", c.LearningRate)
-	add("schedule", c.Schedule)
-	if !strings.HasPrefix(c.Schedule, "constant") {
-		add("steps", r.steps)
-	}
-	add("warmup", fmt.Sprintf("%d steps or %v", c.WarmupSteps, c.WarmupRatio))
-	add("schedule options", fmt.Sprint(c.NumCycles, c.Power, c.LREnd))
-	add("betas", c.Betas)
-	add("eps", c.Eps)
-	add("weight_decay", c.WeightDecay)
-	add("max_grad_norm", c.MaxGradNorm)
-	add("data order", fmt.Sprintf("shuffle %v, packing %v, bucketing %v, drop_last %v, max_length %d",
-		c.Data.Shuffle, c.Data.Packing, c.Data.LengthBucketing, c.Data.DropLast, c.Data.MaxLength))
-	add("quantize", strings.TrimPrefix(c.Quantize, string(quant.None))) // empty where none is: as in checkpoints without the key
-	add("adapter", string(s.Plan.Config().JSON()))
-	r.progress.Settings = r.settings
-}
-
-// resume reads the checkpoint that the configuration asks for, if any.
-func (r *Run) resume(s *lora.State) (map[string][]float32, error) {
-	c := r.cfg
-	if c.Resume == "" {
-		steps, err := checkpoints(c.OutputDir)
-		if err == nil && len(steps) > 0 {
-			err = fmt.Errorf("train: output_dir %s has checkpoints of an earlier run (the last at step %d): go on with --resume, or choose another output_dir",
-				c.OutputDir, steps[len(steps)-1])
-		}
-		return nil, err
-	}
-	path, err := findCheckpoint(c.Resume, c.OutputDir)
-	if err != nil || path == "" {
-		return nil, err
-	}
-	p, moments, err := readCheckpoint(path, s)
-	if err != nil {
-		return nil, err
-	}
-	if err := p.same(r.settings); err != nil {
-		return nil, fmt.Errorf("train: checkpoint %s: %w", path, err)
-	}
-	if p.Step > r.steps {
-		return nil, fmt.Errorf("train: checkpoint %s: %w: it is at step %d, the run has %d", path, ErrCheckpoint, p.Step, r.steps)
-	}
-	r.progress, r.resumed = p, path
-	return moments, nil
 }
 
 // ChatTemplate gives the chat template in file, or that of the model in dir

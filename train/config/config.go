@@ -25,7 +25,7 @@ type Config struct {
 	Model       string `yaml:"model" need:"yes" also:"base_model,model_name_or_path,pretrained_model_name_or_path,model_path" doc:"Folder of a Hugging Face checkpoint, or its name on the hub as owner/name[@revision]."`
 	OutputDir   string `yaml:"output_dir" default:"output" also:"adapter_path,output,save_dir" doc:"Folder that receives the adapter, the checkpoints, the metrics and the plots."`
 	InitAdapter string `yaml:"init_adapter" also:"resume_adapter_file,lora_model_dir,adapter_name_or_path" doc:"Folder of a PEFT adapter to go on training. Its adapter_config.json then stands in for the adapter block, of which only lora_dropout may be given."`
-	Resume      string `yaml:"resume" also:"resume_from_checkpoint" doc:"latest goes on from the newest checkpoint in output_dir, a folder from that checkpoint; empty starts anew."`
+	Resume      string `yaml:"resume" also:"resume_from_checkpoint" doc:"latest goes on from the newest checkpoint in output_dir, a folder from that checkpoint; empty starts anew. What its numbers depend on must be as it was (data, weights, precision, seed, batches, optimizer, adapter); logs, checkpoints, threads, memory and paths may change."`
 
 	Adapter Adapter `yaml:"adapter" also:"lora,lora_config,lora_parameters,peft" doc:"The LoRA adapter, by the names of PEFT's LoraConfig."`
 	Data    Data    `yaml:"data" also:"dataset,datasets,data_config" doc:"What is trained on. A line of JSON holds text, or prompt and completion, or messages (and tools); plain text and files of token ids (input_ids, labels) are read too."`

@@ -1,0 +1,253 @@
+package train
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/quant"
+	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/train/schedule"
+)
+
+// tokenizerFiles are those of a model that its tokens may depend on.
+var tokenizerFiles = []string{"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja", "chat_template.json"}
+
+// settle works out the number of steps, and what a run depends on: a resumed
+// one must share it.
+func (r *Run) settle(s *lora.State, dir string, p backend.Precision) error {
+	r.steps = r.cfg.TotalSteps(r.train.StepsPerEpoch())
+	r.trainableNum = s.Params()
+	r.settings = map[string]string{"precision": p.String()}
+	r.bindSettings()
+	r.bindRows(dir)
+	if err := r.bindAdapter(s); err != nil {
+		return err
+	}
+	if err := r.bindModel(); err != nil {
+		return err
+	}
+	r.progress.Format, r.progress.Settings = progressFormat, r.settings
+	r.progress.Backend = r.dev.Info().Backend
+	return nil
+}
+
+func (r *Run) bind(key string, v any) { r.settings[key] = fmt.Sprint(v) }
+
+// bindSettings takes the keys of the configuration that decide numbers by
+// themselves.
+func (r *Run) bindSettings() {
+	c := r.cfg
+	r.bind("batch_size", c.BatchSize)
+	r.bind("gradient_accumulation_steps", c.GradientAccumulationSteps)
+	r.bind("seed", c.Seed)
+	r.bind("learning_rate", c.LearningRate)
+	r.bind("schedule", c.Schedule)
+	if !strings.HasPrefix(c.Schedule, "constant") {
+		r.bind("steps", r.steps)
+	}
+	warmup := c.WarmupSteps
+	if warmup == 0 {
+		warmup = schedule.WarmupSteps(c.WarmupRatio, r.steps)
+	}
+	r.bind("warmup_steps", warmup) // the ratio's too
+	r.bind("num_cycles", c.NumCycles)
+	r.bind("power", c.Power)
+	r.bind("lr_end", c.LREnd)
+	r.bind("optimizer", c.Optimizer)
+	r.bind("betas", c.Betas)
+	r.bind("eps", c.Eps)
+	r.bind("weight_decay", c.WeightDecay)
+	r.bind("max_grad_norm", c.MaxGradNorm)
+	r.bind("data.shuffle", c.Data.Shuffle)
+	r.bind("data.packing", c.Data.Packing)
+	if c.Data.Packing { // else it shows in the rows
+		r.bind("data.max_length", c.Data.MaxLength)
+	}
+	r.bind("data.length_bucketing", c.Data.LengthBucketing)
+	r.bind("data.drop_last", c.Data.DropLast)
+	r.bind("quantize", cmp.Or(c.Quantize, string(quant.None)))
+	stop := c.EarlyStopping
+	r.bind("early_stopping.patience", stop.Patience)
+	if stop.Patience > 0 { // evaluations decide where the run ends
+		r.bind("early_stopping.min_delta", stop.MinDelta)
+		r.bind("eval_steps", c.EvalSteps)
+		r.bind("eval_batch_size", r.evalRows())
+	}
+}
+
+// bindRows takes the rows as they are trained on, whatever they were made
+// from. Where they differ, what they were made by says why.
+func (r *Run) bindRows(dir string) {
+	c := r.cfg
+	digest := r.trainSet.Digest()
+	r.settings["data.train"] = fmt.Sprintf("rows %x", digest[:8])
+	if c.EarlyStopping.Patience > 0 && r.evalSet != nil {
+		digest := r.evalSet.Digest()
+		r.settings["data.eval"] = fmt.Sprintf("rows %x", digest[:8])
+	}
+	by := map[string]string{
+		"data.format": c.Data.Format, "data.train_on": c.Data.TrainOn, "data.on_too_long": c.Data.OnTooLong,
+		"data.max_length": fmt.Sprint(c.Data.MaxLength), "data.document_separator": fmt.Sprintf("%q", c.Data.DocumentSeparator),
+	}
+	for _, name := range tokenizerFiles {
+		by[name] = fileHash(filepath.Join(dir, name))
+	}
+	if c.Data.ChatTemplate != "" {
+		by["data.chat_template"] = fileHash(c.Data.ChatTemplate)
+	}
+	r.progress.RowsBy = by
+}
+
+func fileHash(path string) string {
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "missing"
+	}
+	if err != nil {
+		return "unreadable"
+	}
+	sum := sha256.Sum256(raw)
+	return fmt.Sprintf("sha256 %x", sum[:8])
+}
+
+// bindAdapter takes the adapter's configuration key by key, and the values of
+// one that training goes on with. Where the base lies is no part of it.
+func (r *Run) bindAdapter(s *lora.State) error {
+	if err := r.bindFields("adapter.", s.Plan.Config().JSON(), "base_model_name_or_path"); err != nil {
+		return err
+	}
+	if r.cfg.InitAdapter == "" {
+		return nil // the seed decides
+	}
+	h := sha256.New()
+	for _, key := range slices.Sorted(maps.Keys(s.Values)) {
+		fmt.Fprintf(h, "%q %d\n", key, len(s.Values[key]))
+		h.Write(tensor.BytesOf(s.Values[key]))
+	}
+	r.bind("init_adapter", fmt.Sprintf("values %x", h.Sum(nil)[:8]))
+	return nil
+}
+
+// bindFields takes the fields of a JSON object, but for some.
+func (r *Run) bindFields(prefix string, object []byte, but ...string) error {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(object, &fields); err != nil {
+		return fmt.Errorf("train: %w", err)
+	}
+	for key, raw := range fields {
+		var text bytes.Buffer
+		if slices.Contains(but, key) {
+			continue
+		}
+		if err := json.Compact(&text, raw); err != nil {
+			return fmt.Errorf("train: %w", err)
+		}
+		r.bind(prefix+key, text.String())
+	}
+	return nil
+}
+
+// bindModel takes what config.json says of the formula, and the weights.
+func (r *Run) bindModel() error {
+	raw, err := json.Marshal(r.model.Config)
+	if err != nil {
+		return fmt.Errorf("train: %w", err)
+	}
+	if err := r.bindFields("config.json ", raw, "EOS", "BOS", "DType"); err != nil {
+		return err
+	}
+	r.settings["weights"], err = weightsIdentity(r.model)
+	return err
+}
+
+const (
+	wholeTensor = 1 << 20 // tensors up to so many bytes are read whole
+	samples     = 16      // of longer ones, so many blocks, evenly spaced
+	sampleBlock = 4 << 10
+)
+
+// weightsIdentity tells weights from others without reading gigabytes: names,
+// types and shapes of all tensors that the model uses, all bytes of those up to
+// 1 MiB, and 16 blocks of 4 KiB, evenly spaced from the first byte to the last,
+// of those that are longer. Training, merging or quantising weights changes
+// nearly every block; a change between the blocks alone is not seen.
+func weightsIdentity(m *model.Model) (string, error) {
+	h := sha256.New()
+	for _, used := range m.Used() {
+		for _, name := range m.Stored(used) {
+			v, err := m.Set().Lookup(name)
+			if err != nil {
+				return "", fmt.Errorf("train: %w", err)
+			}
+			fmt.Fprintf(h, "%q %v %v\n", name, v.DType, v.Shape)
+			err = v.Use(func(data []byte) error {
+				if len(data) <= wholeTensor {
+					h.Write(data)
+					return nil
+				}
+				for i := range samples {
+					at := (len(data) - sampleBlock) / (samples - 1) * i
+					if i == samples-1 {
+						at = len(data) - sampleBlock
+					}
+					h.Write(data[at : at+sampleBlock])
+				}
+				return nil
+			})
+			if err != nil {
+				return "", fmt.Errorf("train: tensor %q: %w", name, err)
+			}
+		}
+	}
+	return fmt.Sprintf("sha256 %x", h.Sum(nil)[:8]), nil
+}
+
+// resume reads the checkpoint that the configuration asks for, if any.
+func (r *Run) resume(s *lora.State) (map[string][]float32, error) {
+	c := r.cfg
+	if c.Resume == "" {
+		steps, err := checkpoints(c.OutputDir)
+		if err == nil && len(steps) > 0 {
+			err = fmt.Errorf("train: output_dir %s has checkpoints of an earlier run (the last at step %d): go on with --resume, or choose another output_dir",
+				c.OutputDir, steps[len(steps)-1])
+		}
+		return nil, err
+	}
+	path, err := findCheckpoint(c.Resume, c.OutputDir)
+	if err != nil || path == "" {
+		return nil, err
+	}
+	p, err := readProgress(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.same(r.progress); err != nil {
+		return nil, fmt.Errorf("train: checkpoint %s: %w", path, err)
+	}
+	if p.Step > r.steps {
+		return nil, fmt.Errorf("train: checkpoint %s: %w: it is at step %d, the run has %d", path, ErrCheckpoint, p.Step, r.steps)
+	}
+	moments, err := readTensors(path, s)
+	if err != nil {
+		return nil, err
+	}
+	if was, now := p.Backend, r.progress.Backend; was != now {
+		r.observer.note("note     the checkpoint was made on %s, this is %s: results are the same but for rounding", was, now)
+		p.Backend = now
+	}
+	r.progress, r.resumed = p, path
+	return moments, nil
+}
