@@ -230,6 +230,9 @@ func (r *Run) resume(s *lora.State) (map[string][]float32, error) {
 	if err != nil || path == "" {
 		return nil, err
 	}
+	if err := r.checkHome(path); err != nil {
+		return nil, err
+	}
 	p, err := readProgress(path)
 	if err != nil {
 		return nil, err
@@ -240,7 +243,7 @@ func (r *Run) resume(s *lora.State) (map[string][]float32, error) {
 	if p.Step > r.steps {
 		return nil, fmt.Errorf("train: checkpoint %s: %w: it is at step %d, the run has %d", path, ErrCheckpoint, p.Step, r.steps)
 	}
-	moments, err := readTensors(path, s)
+	moments, err := readTensors(path, p, s)
 	if err != nil {
 		return nil, err
 	}
@@ -250,4 +253,21 @@ func (r *Run) resume(s *lora.State) (map[string][]float32, error) {
 	}
 	r.progress, r.resumed = p, path
 	return moments, nil
+}
+
+// checkHome refuses to go on from a checkpoint of elsewhere in a folder that
+// has checkpoints of its own.
+func (r *Run) checkHome(path string) error {
+	home, err := os.Stat(r.cfg.OutputDir)
+	if err != nil {
+		return fmt.Errorf("train: output_dir: %w", err)
+	}
+	if from, err := os.Stat(filepath.Dir(filepath.Clean(path))); err == nil && os.SameFile(from, home) {
+		return nil
+	}
+	steps, err := checkpoints(r.cfg.OutputDir)
+	if err == nil && len(steps) > 0 {
+		err = fmt.Errorf("train: output_dir %s has checkpoints of its own (the last at step %d), expected none beside resume %s of another folder", r.cfg.OutputDir, steps[len(steps)-1], path)
+	}
+	return err
 }

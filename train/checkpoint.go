@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -53,6 +55,9 @@ func writeCheckpoint(ctx context.Context, dir string, e *Engine, p progress) (st
 		if err := safetensors.WriteFile(filepath.Join(tmp, optimizerFile), entries, nil); err != nil {
 			return err
 		}
+		if p.Sums, err = checksums(tmp); err != nil {
+			return err
+		}
 		raw, err := json.MarshalIndent(p, "", "  ")
 		if err != nil {
 			return err
@@ -86,7 +91,7 @@ func readProgress(path string) (p progress, err error) {
 }
 
 // readTensors brings the state and the moments back.
-func readTensors(path string, s *lora.State) (map[string][]float32, error) {
+func readTensors(path string, p progress, s *lora.State) (map[string][]float32, error) {
 	fail := func(err error) (map[string][]float32, error) { return nil, unusable(path, err) }
 	a, err := lora.Load(path)
 	if err != nil {
@@ -120,7 +125,32 @@ func readTensors(path string, s *lora.State) (map[string][]float32, error) {
 		}
 		moments[name] = slices.Clone(x)
 	}
+	sums, err := checksums(path)
+	if err != nil {
+		return fail(err)
+	}
+	if changed := differences(p.Sums, sums); len(changed) > 0 {
+		return fail(fmt.Errorf("damaged: the checksum of %s", strings.Join(changed, "; ")))
+	}
 	return moments, nil
+}
+
+// checksums are those of the files of a checkpoint that hold tensors.
+func checksums(dir string) (map[string]string, error) {
+	sums := map[string]string{}
+	for _, name := range []string{lora.WeightsFile, optimizerFile} {
+		f, err := os.Open(filepath.Join(dir, name))
+		if err != nil {
+			return nil, err
+		}
+		h := crc32.New(crc32.MakeTable(crc32.Castagnoli))
+		_, err = io.Copy(h, f)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return nil, err
+		}
+		sums[name] = fmt.Sprintf("crc32c %08x", h.Sum32())
+	}
+	return sums, nil
 }
 
 // checkpoints lists the checkpoints in dir by their steps, the oldest first.
@@ -156,6 +186,22 @@ func findCheckpoint(resume, dir string) (string, error) {
 		return "", err
 	}
 	return filepath.Join(dir, checkpointPrefix+strconv.Itoa(steps[len(steps)-1])), nil
+}
+
+// forget removes the checkpoints in dir of steps after the given one: their
+// records are forgotten too, so that a later run could not go on from them.
+func forget(dir string, after int) ([]int, error) {
+	steps, err := checkpoints(dir)
+	if err != nil {
+		return nil, err
+	}
+	later := slices.DeleteFunc(steps, func(n int) bool { return n <= after })
+	for _, n := range later {
+		if err := fsatomic.RemoveDir(filepath.Join(dir, checkpointPrefix+strconv.Itoa(n))); err != nil {
+			return nil, err
+		}
+	}
+	return later, nil
 }
 
 // prune removes all but the newest limit checkpoints; 0 keeps all.

@@ -39,6 +39,8 @@ type progress struct {
 	// RowsBy is what the rows were made by. It explains rows that differ and
 	// binds nothing itself.
 	RowsBy map[string]string `json:"rows_made_by"`
+	// Sums are checksums of the files with tensors.
+	Sums map[string]string `json:"checksums"`
 	// Backend is what the run computed on. Another one rounds otherwise.
 	Backend string `json:"backend"`
 }

@@ -53,6 +53,15 @@ func (r *Run) Train(ctx context.Context) (*Summary, error) {
 	if l.rates, err = r.cfg.LearningRates(r.steps); err != nil {
 		return nil, err
 	}
+	if r.resumed != "" {
+		later, err := forget(r.cfg.OutputDir, r.progress.Step)
+		if err != nil {
+			return nil, fmt.Errorf("train: %w", err)
+		}
+		if len(later) > 0 {
+			r.observer.note("note     removed the checkpoints after step %d, where the run goes on: %v", r.progress.Step, later)
+		}
+	}
 	if err := l.openLogs(); err != nil {
 		return nil, err
 	}
