@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -141,5 +142,33 @@ func TestInterruptedAnywhere(t *testing.T) {
 				resume(1+random.Int64N(looks), 1+random.Int64N(looks), 1+random.Int64N(looks))
 			}
 		})
+	}
+}
+
+// A checkpoint without its evaluation may be gone on from twice: the record
+// that the first one killed has left is not written again.
+func TestKilledAfterPendingEvaluation(t *testing.T) {
+	c := interruptibleRun(t, t.TempDir(), []string{"eval_steps=1", "steps=2", "save_steps=0"})
+	looks := int64(0)
+	for checkpoint := filepath.Join(c.OutputDir, "checkpoint-1"); ; {
+		looks += 20
+		require.NoError(t, os.RemoveAll(c.OutputDir))
+		_, err := trainUntil(t, endAt(looks), c)
+		require.ErrorIs(t, err, train.ErrInterrupted)
+		raw, err := os.ReadFile(filepath.Join(checkpoint, "training.json"))
+		if err == nil && strings.Contains(string(raw), `"pending"`) {
+			break
+		}
+	}
+	again := *c
+	again.Resume = "latest"
+	for range 2 { // the second finds all that the first has written
+		s, err := trainUntil(t, context.Background(), &again)
+		require.NoError(t, err)
+		got := outcomeOf(t, c, s)
+		require.Len(t, got.records, 2)
+		require.Contains(t, got.records[0], `{"step":1,"loss":`)
+		require.Contains(t, got.records[0], `"eval_loss":`)
+		require.Contains(t, got.records[1], `{"step":2,"loss":`)
 	}
 }
