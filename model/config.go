@@ -267,6 +267,11 @@ func (f *Fields) strings(key string) []string {
 	return read(f, key, "a list of strings", []string(nil))
 }
 
+// object reads a nested object: an empty one where the key is missing.
+func (f *Fields) object(key string) *Fields {
+	return &Fields{values: read(f, key, "an object", map[string]json.RawMessage(nil))}
+}
+
 func (f *Fields) need(key string) int {
 	if !f.has(key) {
 		f.fail(key, "nothing", "an integer")

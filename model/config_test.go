@@ -37,7 +37,7 @@ func TestConfigErrors(t *testing.T) {
 		kind    error
 		says    string
 	}{
-		{map[string]any{"architectures": []string{"LlamaForCausalML"}}, model.ErrUnsupported, `architecture "LlamaForCausalML", did you mean "LlamaForCausalLM"?; supported: LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM`},
+		{map[string]any{"architectures": []string{"LlamaForCausalML"}}, model.ErrUnsupported, `architecture "LlamaForCausalML", did you mean "LlamaForCausalLM"?; supported: Gemma3ForCausalLM, LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM`},
 		{map[string]any{"architectures": nil, "model_type": "gpt_neox"}, model.ErrUnsupported, `architecture "gpt_neox"`},
 		{map[string]any{"hidden_size": nil}, model.ErrConfig, "hidden_size: found nothing, expected an integer"},
 		{map[string]any{"hidden_size": "64"}, model.ErrConfig, `hidden_size: found "64", expected an integer`},
@@ -58,6 +58,13 @@ func TestConfigErrors(t *testing.T) {
 		{map[string]any{"architectures": []string{"Qwen2ForCausalLM"}, "layer_types": []string{"full_attention"}}, model.ErrConfig, "layer_types: found 1 entries, expected 2, one for each layer"},
 		{map[string]any{"architectures": []string{"Qwen3ForCausalLM"}, "layer_types": []string{"full_attention", "linear_attention"}}, model.ErrUnsupported, `layer_types "linear_attention"`},
 		{map[string]any{"architectures": []string{"MistralForCausalLM"}, "sliding_window": -5}, model.ErrConfig, "sliding_window: found -5"},
+		{map[string]any{"architectures": []string{"Gemma3ForCausalLM"}, "final_logit_softcapping": 30.0}, model.ErrUnsupported, "final_logit_softcapping"},
+		{map[string]any{"architectures": []string{"Gemma3ForCausalLM"}, "use_bidirectional_attention": true}, model.ErrUnsupported, "use_bidirectional_attention"},
+		{map[string]any{"architectures": []string{"Gemma3ForCausalLM"}, "query_pre_attn_scalar": 0}, model.ErrConfig, "query_pre_attn_scalar: found 0, expected more than 0"},
+		{map[string]any{"architectures": []string{"Gemma3ForCausalLM"}, "rope_parameters": map[string]any{"rope_type": "default"}}, model.ErrConfig, "rope_parameters: found one table, expected one for each layer type"},
+		{map[string]any{"architectures": []string{"Gemma3ForCausalLM"}, "rope_parameters": map[string]any{"full_attention": 3}}, model.ErrConfig, "full_attention: found 3, expected an object"},
+		{map[string]any{"architectures": []string{"Gemma3ForCausalLM"}, "rope_parameters": map[string]any{"full_attention": map[string]any{"rope_type": "linear"}}}, model.ErrConfig, "rope_parameters.full_attention: "},
+		{map[string]any{"architectures": []string{"Gemma3ForCausalLM"}, "sliding_window_pattern": 0, "rope_parameters": nil}, model.ErrConfig, "sliding_window_pattern: found 0"},
 		{map[string]any{"eos_token_id": "x"}, model.ErrConfig, "a token id or a list of them"},
 	} {
 		_, err := model.ParseConfig(llamaConfig(c.changes))

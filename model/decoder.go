@@ -43,7 +43,7 @@ type Decoder struct {
 // what comes out of them before it is added. Empty names are no norms.
 type Norms struct{ BeforeAttention, AfterAttention, BeforeMLP, AfterMLP string }
 
-// decoder reads the keys that decoders share.
+// decoder reads the keys that decoders share, but for those of the rotary embedding.
 func (f *Fields) decoder(c *Config) *Decoder {
 	d := &Decoder{
 		Intermediate: f.need("intermediate_size"),
@@ -61,7 +61,6 @@ func (f *Fields) decoder(c *Config) *Decoder {
 	}
 	d.HeadDim = f.int("head_dim", c.HiddenSize/d.Heads)
 	d.Activation = f.activation("hidden_act", "silu")
-	d.RoPE = f.rope(c, d.HeadDim)
 	return d
 }
 

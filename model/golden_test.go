@@ -29,7 +29,7 @@ type golden struct{ name, dir, file string }
 func goldens(t *testing.T) []golden {
 	var all []golden
 	add := func(name, dir, file string) { all = append(all, golden{name, dir, file}) }
-	for _, arch := range []string{"llama", "mistral", "qwen2", "qwen3"} {
+	for _, arch := range []string{"llama", "mistral", "qwen2", "qwen3", "gemma3"} {
 		dir := filepath.Join("../testdata/lm", arch)
 		file := filepath.Join(dir, "golden.safetensors")
 		base := filepath.Join(dir, "model")

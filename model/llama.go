@@ -7,6 +7,7 @@ func init() {
 
 func readLlama(c *Config, f *Fields) Family {
 	d := f.decoder(c)
+	d.RoPE = f.rope(c, d.HeadDim, 10000)
 	d.AttentionBias = f.bool("attention_bias", false)
 	d.OutputBias = d.AttentionBias
 	d.MLPBias = f.bool("mlp_bias", false)

@@ -8,6 +8,7 @@ func init() {
 
 func readMistral(c *Config, f *Fields) Family {
 	d := f.decoder(c)
+	d.RoPE = f.rope(c, d.HeadDim, 10000)
 	window := 0
 	if _, given := f.values["sliding_window"]; !given {
 		window = 4096

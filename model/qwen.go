@@ -13,6 +13,7 @@ func init() {
 
 func readQwen2(c *Config, f *Fields) Family {
 	d := f.decoder(c)
+	d.RoPE = f.rope(c, d.HeadDim, 10000)
 	d.AttentionBias = true
 	f.qwenWindows(d)
 	return d
@@ -21,8 +22,9 @@ func readQwen2(c *Config, f *Fields) Family {
 func readQwen3(c *Config, f *Fields) Family {
 	d := f.decoder(c)
 	if !f.has("head_dim") {
-		d.HeadDim, d.RoPE.Dim = 128, 128
+		d.HeadDim = 128
 	}
+	d.RoPE = f.rope(c, d.HeadDim, 10000)
 	d.AttentionBias = f.bool("attention_bias", false)
 	d.OutputBias = d.AttentionBias
 	d.HeadNorm = true

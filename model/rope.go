@@ -1,7 +1,6 @@
 package model
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 
@@ -28,10 +27,15 @@ type RoPE struct {
 
 var ropeTypes = []string{"default", "linear", "dynamic", "yarn", "llama3"}
 
+// plainRoPE is a rotary embedding without scaling.
+func plainRoPE(c *Config, headDim int, theta float64) RoPE {
+	return RoPE{Type: "default", Dim: headDim, Theta: theta, Factor: 1, MaxPositions: c.MaxPositions, AttentionFactor: 1}
+}
+
 // rope reads rope_parameters as transformers 5 writes it, or rope_theta and
-// rope_scaling as transformers 4 did.
-func (f *Fields) rope(c *Config, headDim int) RoPE {
-	r := RoPE{Type: "default", Dim: headDim, Theta: f.float("rope_theta", 10000), Factor: 1, MaxPositions: c.MaxPositions, AttentionFactor: 1}
+// rope_scaling as transformers 4 did. theta is the base where none is given.
+func (f *Fields) rope(c *Config, headDim int, theta float64) RoPE {
+	r := plainRoPE(c, headDim, f.float("rope_theta", theta))
 	key := "rope_parameters"
 	if !f.has(key) {
 		key = "rope_scaling"
@@ -39,14 +43,30 @@ func (f *Fields) rope(c *Config, headDim int) RoPE {
 	if f.float("partial_rotary_factor", 1) != 1 {
 		f.unsupported("partial_rotary_factor", f.float("partial_rotary_factor", 1), []string{"1"})
 	}
-	if !f.has(key) {
-		return r.check(f, "rope_theta")
+	s := f.object(key)
+	if s.has(fullAttention) || s.has(slidingAttention) {
+		f.unsupported(key, "a table for each layer type", []string{"one table for all layers"})
 	}
-	var s Fields
-	if json.Unmarshal(f.values[key], &s.values) != nil {
-		f.fail(key, string(f.values[key]), "an object")
-		return r
+	return r.scaled(c, f, s, key)
+}
+
+// ropeOf reads what rope_parameters says of one type of layers, as transformers 5
+// writes it where types differ; base is what holds where it says nothing.
+func (f *Fields) ropeOf(c *Config, layerType string, base RoPE) RoPE {
+	const key = "rope_parameters"
+	types := f.object(key)
+	if len(types.values) > 0 && !types.has(fullAttention) && !types.has(slidingAttention) {
+		f.fail(key, "one table", "one for each layer type")
 	}
+	s := types.object(layerType)
+	if types.err != nil && f.err == nil {
+		f.err = fmt.Errorf("%s: %w", key, types.err)
+	}
+	return base.scaled(c, f, s, key+"."+layerType)
+}
+
+// scaled is r with what s, the object at key, says; nothing where it is empty.
+func (r RoPE) scaled(c *Config, f, s *Fields, key string) RoPE {
 	r.Type = s.string("rope_type", s.string("type", "default"))
 	r.Theta = s.float("rope_theta", r.Theta)
 	if p := s.float("partial_rotary_factor", 1); p != 1 {
@@ -74,12 +94,8 @@ func (f *Fields) rope(c *Config, headDim int) RoPE {
 		r.Factor = s.float("factor", float64(c.MaxPositions)/r.Original)
 		r.BetaFast, r.BetaSlow = orElse(s.float("beta_fast", 0), 32), orElse(s.float("beta_slow", 0), 1)
 		r.Truncate = s.bool("truncate", true)
-		r.AttentionFactor = yarnAttention(&s, r.Factor)
+		r.AttentionFactor = yarnAttention(s, r.Factor)
 	default:
-		nested := s.has("full_attention") || s.has("sliding_attention")
-		if nested {
-			s.unsupported(key, "a table for each layer type", []string{"one table for all layers"})
-		}
 		s.unsupported("rope_type", r.Type, ropeTypes)
 	}
 	if s.err != nil && f.err == nil {

@@ -75,13 +75,23 @@ func (b *Builder) WithoutPadding(m Module, ids, rows graph.Tensor) graph.Tensor 
 
 // RMSNorm scales the rows of x to a mean square of one, times a weight.
 func (b *Builder) RMSNorm(name string, x graph.Tensor, eps float32) graph.Tensor {
+	return b.RMSNormFrom(name, x, eps, 0)
+}
+
+// RMSNormFrom is RMSNorm whose weight is kept as its difference from origin: the
+// rows are multiplied by origin + weight.
+func (b *Builder) RMSNormFrom(name string, x graph.Tensor, eps float32, origin float64) graph.Tensor {
 	if !x.Valid() {
 		return x
 	}
 	d := x.Type().Last().N
 	m := Module{Name: b.prefix + name, Kind: KindNorm, In: d, Out: d}
 	b.modules = append(b.modules, m)
-	return x.RMSNorm(b.param(m, "weight", m.Name+".weight", d).Cast(tensor.F32), eps)
+	w := b.param(m, "weight", m.Name+".weight", d).Cast(tensor.F32)
+	if origin != 0 {
+		w = w.AddScalar(origin)
+	}
+	return x.RMSNorm(w, eps)
 }
 
 // PerHead applies f to each head of x [n, heads·d] as a row of its own: a norm

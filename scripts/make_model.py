@@ -18,7 +18,7 @@ import sys
 
 import numpy as np
 
-CLASSES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+CLASSES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "gemma3_text": "Gemma3ForCausalLM"}
 DTYPES = {"f32": ("F32", 4, "float32"), "f16": ("F16", 2, "float16"), "bf16": ("BF16", 2, "bfloat16")}
 SPECIALS = ["<|endoftext|>", "<|pad|>"]  # ids 0 (eos) and 1 (pad), as in the config
 BLOCK = 1 << 22  # values generated at a time: bounds the memory for any model size
@@ -83,10 +83,13 @@ def tensors(config):
         yield from linear(layer + "self_attn.k_proj", kv_heads * head_dim, hidden, bias["q"])
         yield from linear(layer + "self_attn.v_proj", kv_heads * head_dim, hidden, bias["q"])
         yield from linear(layer + "self_attn.o_proj", hidden, heads * head_dim, bias["o"])
-        if arch == "qwen3":
+        if arch in ("qwen3", "gemma3_text"):
             yield layer + "self_attn.q_norm.weight", (head_dim,)
             yield layer + "self_attn.k_norm.weight", (head_dim,)
         yield layer + "post_attention_layernorm.weight", (hidden,)
+        if arch == "gemma3_text":
+            yield layer + "pre_feedforward_layernorm.weight", (hidden,)
+            yield layer + "post_feedforward_layernorm.weight", (hidden,)
         yield from linear(layer + "mlp.gate_proj", inter, hidden, bias["mlp"])
         yield from linear(layer + "mlp.up_proj", inter, hidden, bias["mlp"])
         yield from linear(layer + "mlp.down_proj", hidden, inter, bias["mlp"])

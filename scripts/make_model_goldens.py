@@ -43,6 +43,13 @@ CASES = {
     "mistral-no-window": ("mistral", {"num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": None, "sliding_window": None, "tie_word_embeddings": True}, "bf16", 5),
     "mistral-window": ("mistral", {"num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 10, "sliding_window": 3}, "bf16", 5),
     "qwen2-mixed-windows": ("qwen2", {"num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "intermediate_size": 16, "use_sliding_window": True, "max_window_layers": 1, "sliding_window": 4, "tie_word_embeddings": True}, "bf16", 5),
+    "gemma3-linear": ("gemma3_text", {
+        "seed": 1100, "num_hidden_layers": 5, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 10, "hidden_size": 40, "query_pre_attn_scalar": 24,
+        "sliding_window": 5, "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention", "sliding_attention"],
+        "tie_word_embeddings": True, "rope_parameters": {
+            "full_attention": {"rope_type": "linear", "factor": 3.0, "rope_theta": 2000.0}, "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+        },
+    }, "bf16", 4),
     "qwen3-biases": ("qwen3", {"attention_bias": True, "tie_word_embeddings": True, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}, "bf16", 5),
 }
 
@@ -50,9 +57,14 @@ CASES = {
 def transformers4(config):
     """The same config as transformers 4 wrote it: rope_theta, rope_scaling, torch_dtype, no layer_types."""
     old = {k: v for k, v in config.items() if k not in ("rope_parameters", "dtype", "layer_types")}
-    scaling = dict(config["rope_parameters"])
+    scaling = config["rope_parameters"]
+    if "full_attention" in scaling:
+        old["rope_local_base_freq"] = scaling["sliding_attention"]["rope_theta"]
+        old["sliding_window_pattern"] = config["layer_types"].index("full_attention") + 1
+        scaling = scaling["full_attention"]
+    scaling = dict(scaling)
     old["rope_theta"] = scaling.pop("rope_theta")
-    if scaling["rope_type"] == "linear":
+    if scaling["rope_type"] == "linear" and "rope_local_base_freq" not in old:
         scaling["type"] = scaling.pop("rope_type")  # the oldest spelling
     old["rope_scaling"] = None if scaling.get("rope_type") == "default" else scaling
     old.update(torch_dtype=config["dtype"], transformers_version="4.46.0")
@@ -76,6 +88,9 @@ def logits_and_tokens(directory, ids):
 def make(name, out):
     arch, changes, dtype, style = CASES[name]
     fields = {**SHAPE, **changes}
+    # The first cases are numbered by their names; each that came later brings its seed.
+    first = sorted(n for n, case in CASES.items() if "seed" not in case[1])
+    seed = fields.pop("seed", None) or 1000 + first.index(name)
     if arch == "qwen2":
         fields.pop("head_dim")
     config = AutoConfig.for_model(
@@ -86,7 +101,6 @@ def make(name, out):
     new = {k: config[k] for k in sorted(config) if not k.startswith("_")}
     new["dtype"] = make_model.DTYPES[dtype][2]
     new.update({k: None for k, v in fields.items() if v is None})  # a null that a file may spell out
-    seed = 1000 + sorted(CASES).index(name)
     make_model.write_model(folder, {k: v for k, v in new.items() if k != "dtype"}, dtype, seed)
     main, other = (new, transformers4(new)) if style == 5 else (transformers4(new), new)
     ids = torch.randint(2, fields["vocab_size"], (2, LENGTH), generator=torch.Generator().manual_seed(seed))

@@ -46,7 +46,7 @@ def bases(out, lm):
         if not os.path.exists(os.path.join(folder, "config.json")):
             make_model.write_model(folder, make_model.model_config(arch, head_dim=head_dim, tie=tie, **SMALL), seed=7)
     found = {name: os.path.join(out, "base", name) for name in small}
-    found.update({name: os.path.join(lm, name, "model") for name in ("llama", "qwen2")})
+    found.update({name: os.path.join(lm, name, "model") for name in ("llama", "qwen2", "gemma3")})
     return found
 
 
@@ -55,7 +55,9 @@ class Maker:
 
     def __init__(self, name, base, out):
         self.case, self.base, self.folder = CASES[name], base, os.path.join(out, name)
-        self.name, self.seed = name, 100 + sorted(CASES).index(name)
+        # The first cases are numbered by their names; each that came later brings its seed.
+        first = sorted(n for n, case in CASES.items() if case.seed is None)
+        self.name, self.seed = name, self.case.seed if self.case.seed is not None else 100 + first.index(name)
         self.warnings = []
 
     def path(self, *parts):

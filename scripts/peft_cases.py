@@ -12,12 +12,16 @@ class Case:
     save: dict = field(default_factory=dict)  # further arguments of save_pretrained
     convert: bool = False  # also save the trained adapter for the unmodified base
     dtype: str = "float32"  # of the adapter's tensors in the file
+    seed: int | None = None  # None: by the name's place among the first cases
 
 
 QV = ["q_proj", "v_proj"]
 MIXED = ["q_proj", "v_proj", "down_proj"]
 
 CASES = {
+    # Other architectures.
+    "gemma3": Case("gemma3", "two rotary bases, four norms a layer", {"r": 4, "lora_alpha": 6, "target_modules": "all-linear", "lora_dropout": 0.0}, train=True, seed=300),
+
     # Starting values.
     "init-gaussian": Case("llama", "A normal with std 1/r, B zero", {"r": 4, "lora_alpha": 8, "target_modules": MIXED, "init_lora_weights": "gaussian"}, train=True),
     "init-false": Case("small-llama", "A and B both as nn.Linear starts: B is not zero", {"r": 4, "lora_alpha": 6, "target_modules": MIXED, "init_lora_weights": False}, train=True, fill=False),

@@ -1,0 +1,100 @@
+package model
+
+import (
+	"math"
+
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/nn"
+)
+
+func init() {
+	// Gemma 3, the language model (Gemma Team 2025, arXiv 2503.19786): most
+	// layers slide and have a rotary base of their own, four norms a layer whose
+	// weights are kept as differences from one, and embeddings times √hidden_size.
+	Register("Gemma3ForCausalLM", Architecture{ModelType: "gemma3_text", Read: readGemma3})
+}
+
+func readGemma3(c *Config, f *Fields) Family {
+	f.gemmaDefaults(c)
+	d := f.decoder(c)
+	if !f.has("head_dim") {
+		d.HeadDim = 256
+	}
+	d.Activation = f.activation("hidden_activation", "gelu_pytorch_tanh")
+	d.AttentionBias = f.bool("attention_bias", false)
+	d.OutputBias = d.AttentionBias
+	d.HeadNorm = true
+	d.EmbeddingScale = math.Sqrt(float64(c.HiddenSize))
+	if query := f.float("query_pre_attn_scalar", 256); query > 0 {
+		d.Scale = 1 / math.Sqrt(query)
+	} else {
+		f.fail("query_pre_attn_scalar", query, "more than 0")
+	}
+	d.Norms = Norms{
+		BeforeAttention: "input_layernorm", AfterAttention: "post_attention_layernorm",
+		BeforeMLP: "pre_feedforward_layernorm", AfterMLP: "post_feedforward_layernorm",
+	}
+	d.Norm = func(b *nn.Builder, name string, x graph.Tensor) graph.Tensor {
+		return b.RMSNormFrom(name, x, d.NormEps, 1)
+	}
+	f.gemmaLayers(c, d)
+	for _, key := range []string{"attn_logit_softcapping", "final_logit_softcapping"} {
+		if f.has(key) {
+			f.unsupported(key, f.float(key, 0), []string{"null"})
+		}
+	}
+	if f.bool("use_bidirectional_attention", false) {
+		f.unsupported("use_bidirectional_attention", "true", []string{"false"})
+	}
+	return d
+}
+
+// gemmaDefaults takes the values that a Gemma means where config.json has no such key.
+func (f *Fields) gemmaDefaults(c *Config) {
+	c.TiedEmbeddings = f.bool("tie_word_embeddings", true)
+	c.MaxPositions = f.int("max_position_embeddings", 131072)
+	if _, given := f.values["pad_token_id"]; !given {
+		c.Padding = 0
+	}
+	if _, given := f.values["eos_token_id"]; !given {
+		c.EOS = []int32{1}
+	}
+	if _, given := f.values["bos_token_id"]; !given {
+		c.BOS = 2
+	}
+}
+
+// gemmaLayers reads which layers slide, and the rotary embedding of either kind.
+func (f *Fields) gemmaLayers(c *Config, d *Decoder) {
+	window, pattern := f.int("sliding_window", 4096), f.int("sliding_window_pattern", 6)
+	types := f.layerTypes(len(d.Windows))
+	if window < 1 {
+		f.fail("sliding_window", window, "1 or more")
+	}
+	if pattern < 1 {
+		f.fail("sliding_window_pattern", pattern, "1 or more")
+		return
+	}
+	if types == nil {
+		types = make([]string, len(d.Windows))
+		for i := range types {
+			if types[i] = slidingAttention; (i+1)%pattern == 0 {
+				types[i] = fullAttention
+			}
+		}
+	}
+	ropes := map[string]RoPE{
+		fullAttention:    f.ropeOf(c, fullAttention, plainRoPE(c, d.HeadDim, 1e6)),
+		slidingAttention: f.ropeOf(c, slidingAttention, plainRoPE(c, d.HeadDim, f.float("rope_local_base_freq", 10000))),
+	}
+	if !f.has("rope_parameters") { // transformers 4 scaled full attention alone
+		ropes[fullAttention] = f.rope(c, d.HeadDim, 1e6)
+	}
+	d.RoPE = ropes[fullAttention]
+	d.Rotary = func(layer int) (string, RoPE) { return types[layer], ropes[types[layer]] }
+	for i, t := range types {
+		if t == slidingAttention {
+			d.Windows[i] = window
+		}
+	}
+}
