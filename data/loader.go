@@ -36,6 +36,10 @@ type Loader struct {
 	steps int     // of an epoch
 }
 
+// maxStep is the most rows that a step may be made of: more than any data set
+// has, and few enough that no product with it overflows.
+const maxStep = 1 << 40
+
 // NewLoader checks the configuration against the data set and packs the rows
 // where told to: once, for all epochs, so that every epoch has as many steps.
 func NewLoader(d *Dataset, c LoaderConfig) (*Loader, error) {
@@ -44,6 +48,9 @@ func NewLoader(d *Dataset, c LoaderConfig) (*Loader, error) {
 	}
 	if c.BatchSize < 1 || c.Accumulation < 1 {
 		return nil, problem(ErrOption, "found batch_size %d and gradient_accumulation_steps %d, expected ≥ 1", c.BatchSize, c.Accumulation)
+	}
+	if c.BatchSize > maxStep/c.Accumulation {
+		return nil, problem(ErrOption, "found batch_size %d × gradient_accumulation_steps %d, expected a product of %d at most", c.BatchSize, c.Accumulation, maxStep)
 	}
 	if d.Len() == 0 {
 		return nil, problem(ErrEmpty, "no rows")
@@ -255,7 +262,7 @@ func (l *Loader) String() string {
 	text := fmt.Sprintf("%d rows, %d steps per epoch", l.rows, l.steps)
 	if l.packs != nil {
 		text = fmt.Sprintf("%d documents packed into %s (%.1f %% full)", l.set.Len(), text,
-			100*float64(l.set.stats.Tokens)/float64(l.rows*l.cfg.MaxLength))
+			100*float64(l.set.stats.Tokens)/(float64(l.rows)*float64(l.cfg.MaxLength)))
 	}
 	return text
 }

@@ -26,10 +26,13 @@ func packRows(order []int, length func(doc int) int, capacity int) [][]int {
 // packOnce packs one window. Rows hold places in the window until the end, so
 // that sorting them restores the order of arrival.
 func packOnce(window []int, length func(doc int) int, capacity int) [][]int {
-	byLength := make([]int, len(window))
+	byLength, tokens := make([]int, len(window)), 0
 	for place := range window {
 		byLength[place] = place
+		tokens += length(window[place])
 	}
+	// More room than all of them take packs the same, and has no index to pay for.
+	capacity = min(capacity, tokens)
 	slices.SortStableFunc(byLength, func(a, b int) int {
 		return cmp.Compare(length(window[b]), length(window[a]))
 	})

@@ -1,6 +1,7 @@
 package data
 
 import (
+	"math"
 	"slices"
 	"testing"
 
@@ -19,6 +20,9 @@ func TestPackRows(t *testing.T) {
 	assert.Equal(t, [][]int{{5, 4}, {3, 2, 0}, {1}}, packRows([]int{5, 4, 3, 2, 1, 0}, length, 10))
 	assert.Equal(t, [][]int{{0, 1, 2, 3, 4, 5}}, packRows(order, length, 28))
 	assert.Empty(t, packRows(nil, length, 10))
+	// More room than there are documents for costs nothing.
+	assert.Equal(t, [][]int{{0, 1, 2, 3, 4, 5}}, packRows(order, length, math.MaxInt))
+	assert.Less(t, testing.AllocsPerRun(1, func() { packRows(order, length, math.MaxInt) }), 100.0)
 }
 
 // TestPackProperties: each document once, no row above its capacity, and no

@@ -116,6 +116,9 @@ func (h *host) load(ctx context.Context, p *program, t *tuning, old *exec.Execut
 	if err != nil {
 		return nil, err
 	}
+	if err := h.affordable(planned); err != nil {
+		return nil, err
+	}
 	e := old
 	if old == nil || !reflect.DeepEqual(planned, old.Program()) {
 		if e, err = exec.Load(planned, h.dev); err != nil {
@@ -129,6 +132,29 @@ func (h *host) load(ctx context.Context, p *program, t *tuning, old *exec.Execut
 		return nil, err
 	}
 	return e, nil
+}
+
+// affordable refuses a program that has more to write than the device has
+// memory, before any of it is allocated.
+func (h *host) affordable(p *ir.Program) error {
+	need := int64(p.Arena)
+	dims := p.MaxDims()
+	for _, a := range p.Args {
+		if a.Written {
+			need += int64(a.Type.Bytes(dims))
+		}
+	}
+	if d, ok := h.dev.(backend.Scratcher); ok {
+		scratch, err := d.Scratch(p)
+		if err != nil {
+			return err
+		}
+		need += scratch
+	}
+	if have := h.dev.Info().Memory; have > 0 && need > have {
+		return fmt.Errorf("generate: %w: a run takes %d MiB for what it computes and keeps, the device has %d MiB; fewer tokens take less", backend.ErrOutOfMemory, need>>20, have>>20)
+	}
+	return nil
 }
 
 // fill brings the weights that e reads to the device, and the constants and

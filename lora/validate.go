@@ -1,6 +1,7 @@
 package lora
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -42,8 +43,8 @@ func (c *Config) validateKind() error {
 }
 
 func (c *Config) validateScale() error {
-	if c.R <= 0 {
-		return configError("r", "the rank must be at least 1, found %d", c.R)
+	if err := validRank(c.R); err != nil {
+		return configError("r", "%w", err)
 	}
 	if err := validAlpha(c.LoraAlpha); err != nil {
 		return configError("lora_alpha", "%w", err)
@@ -52,8 +53,8 @@ func (c *Config) validateScale() error {
 		return configError("lora_dropout", "a probability lies in [0, 1], found %v", c.LoraDropout)
 	}
 	for _, rule := range c.RankPattern {
-		if rule.R <= 0 {
-			return configError("rank_pattern", "%q: the rank must be at least 1, found %d", rule.Key, rule.R)
+		if err := validRank(rule.R); err != nil {
+			return configError("rank_pattern", "%q: %w", rule.Key, err)
 		}
 		if _, err := suffixMatch(rule.Key); err != nil {
 			return configError("rank_pattern", "%w", err)
@@ -70,12 +71,32 @@ func (c *Config) validateScale() error {
 	return nil
 }
 
+// Bounds of ranks and alphas. A rank above the width of a layer gives it nothing
+// more, and no layer is so wide. With such alphas a scale is a number of f32,
+// neither zero nor infinite, whatever the rank.
+const (
+	maxRank            = 1 << 16
+	minAlpha, maxAlpha = 1e-30, 1e30
+)
+
+func validRank(r int) error {
+	switch {
+	case r <= 0:
+		return fmt.Errorf("the rank must be at least 1, found %d", r)
+	case r > maxRank:
+		return fmt.Errorf("the rank must be at most %d, found %d", maxRank, r)
+	}
+	return nil
+}
+
 func validAlpha(a float64) error {
 	switch {
 	case math.IsNaN(a) || math.IsInf(a, 0):
 		return errNotFiniteAlpha
 	case a == 0:
 		return errZeroAlpha
+	case math.Abs(a) < minAlpha || math.Abs(a) > maxAlpha:
+		return fmt.Errorf("alpha must lie between %g and %g, found %g", minAlpha, maxAlpha, a)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,16 +57,20 @@ type Family interface {
 
 // MaxLength is the number of tokens that the model can take: its
 // max_position_embeddings, and with dynamic rotary scaling as many times more
-// as its factor says.
+// as its factor says, as far as positions are numbers of 32 bits.
 func (c *Config) MaxLength() int {
 	if s := c.Family.Stretch(); s > 1 {
-		return int(float64(c.MaxPositions) * s)
+		return int(min(float64(c.MaxPositions)*s, math.MaxInt32))
 	}
 	return c.MaxPositions
 }
 
 // maxLayers keeps a wrong number from taking all memory.
 const maxLayers = 1 << 14
+
+// maxSize is the largest number of a kind that a model can have: the product of
+// two does not overflow.
+const maxSize = 1 << 30
 
 // ReadConfig reads dir/config.json, and dir/generation_config.json if there is
 // one. Errors: ErrConfig and ErrUnsupported, with the key and what was expected.
@@ -172,8 +177,8 @@ type size struct {
 
 func checkSizes(sizes ...size) error {
 	for _, v := range sizes {
-		if v.n < 1 || v.n > 1<<30 {
-			return fmt.Errorf("%w: %s: found %d, expected 1 or more", ErrConfig, v.key, v.n)
+		if v.n < 1 || v.n > maxSize {
+			return fmt.Errorf("%w: %s: found %d, expected 1 to %d", ErrConfig, v.key, v.n, maxSize)
 		}
 	}
 	return nil

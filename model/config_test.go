@@ -41,7 +41,7 @@ func TestConfigErrors(t *testing.T) {
 		{map[string]any{"architectures": nil, "model_type": "gpt_neox"}, model.ErrUnsupported, `architecture "gpt_neox"`},
 		{map[string]any{"hidden_size": nil}, model.ErrConfig, "hidden_size: found nothing, expected an integer"},
 		{map[string]any{"hidden_size": "64"}, model.ErrConfig, `hidden_size: found "64", expected an integer`},
-		{map[string]any{"hidden_size": 0}, model.ErrConfig, "hidden_size: found 0, expected 1 or more"},
+		{map[string]any{"hidden_size": 0}, model.ErrConfig, "hidden_size: found 0, expected 1 to 1073741824"},
 		{map[string]any{"num_attention_heads": 0}, model.ErrConfig, "num_attention_heads: found 0"},
 		{map[string]any{"num_key_value_heads": 3}, model.ErrConfig, "num_attention_heads 4 is not a multiple of num_key_value_heads 3"},
 		{map[string]any{"head_dim": 15}, model.ErrConfig, "head_dim: found 15, expected an even number"},

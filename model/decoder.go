@@ -77,7 +77,7 @@ func (f *Fields) activation(key, def string) ir.Activation {
 
 // Check implements Family.
 func (d *Decoder) Check(*Config) error {
-	if err := checkSizes(size{"intermediate_size", d.Intermediate}, size{"num_key_value_heads", d.KVHeads}, size{"head_dim", d.HeadDim}); err != nil {
+	if err := checkSizes(size{"num_attention_heads", d.Heads}, size{"intermediate_size", d.Intermediate}, size{"num_key_value_heads", d.KVHeads}, size{"head_dim", d.HeadDim}); err != nil {
 		return err
 	}
 	if d.Heads%d.KVHeads != 0 {

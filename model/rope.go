@@ -25,6 +25,12 @@ type RoPE struct {
 	AttentionFactor float64 // yarn: cosines and sines are multiplied by it
 }
 
+// Bounds of what frequencies are made from, in float32.
+const (
+	maxTheta  = 1e30
+	maxFactor = 1e9
+)
+
 var ropeTypes = []string{"default", "linear", "dynamic", "yarn", "llama3"}
 
 // plainRoPE is a rotary embedding without scaling.
@@ -105,6 +111,9 @@ func (r RoPE) scaled(c *Config, f, s *Fields, key string) RoPE {
 }
 
 func (r RoPE) check(f *Fields, key string) RoPE {
+	if r.Theta > maxTheta || r.Factor > maxFactor {
+		f.fail(key, fmt.Sprintf("theta %v, factor %v", r.Theta, r.Factor), fmt.Sprintf("at most %g and %g", maxTheta, maxFactor))
+	}
 	if !(r.Theta > 0) || !(r.Factor > 0) || r.Type == "yarn" && !(r.Original > 0) || r.Type == "llama3" && r.HighFreqFactor == r.LowFreqFactor {
 		f.fail(key, fmt.Sprintf("theta %v, factor %v", r.Theta, r.Factor), "positive numbers, and factors that differ")
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,7 +29,16 @@ var tokenizerFiles = []string{"tokenizer.json", "tokenizer_config.json", "specia
 // settle works out the number of steps, and what a run depends on: a resumed
 // one must share it.
 func (r *Run) settle(s *lora.State, dir string, p backend.Precision) error {
-	r.steps = r.cfg.TotalSteps(r.train.StepsPerEpoch())
+	c := r.cfg
+	r.steps = c.TotalSteps(r.train.StepsPerEpoch())
+	if r.steps > math.MaxInt32 {
+		return fmt.Errorf("train: epochs: %v of %d steps each are %d steps, expected at most %d", c.Epochs, r.train.StepsPerEpoch(), r.steps, math.MaxInt32)
+	}
+	masked := slices.ContainsFunc(s.Plan.Targets, func(t lora.Target) bool { return t.Dropout > 0 })
+	if draws := r.steps * c.GradientAccumulationSteps; masked && draws > math.MaxUint32 {
+		return fmt.Errorf("train: gradient_accumulation_steps: %d of each of %d steps need %d masks of lora_dropout, expected at most %d, which have a number of their own",
+			c.GradientAccumulationSteps, r.steps, draws, math.MaxUint32)
+	}
 	r.trainableNum = s.Params()
 	r.settings = map[string]string{"precision": p.String()}
 	r.bindSettings()

@@ -28,6 +28,13 @@ type Memory struct {
 	InPlace bool `json:"weights_in_place"`
 }
 
+// hold adds a trained parameter of n elements.
+func (m *Memory) hold(n int64) {
+	m.Adapter += 4 * n
+	m.Optimizer += 3 * 4 * n // gradient and two moments
+	m.Saving = m.Optimizer   // two moments, and the bytes of the adapter's file
+}
+
 // Total is what the run needs beside weights that are used in place and what
 // the process holds already.
 func (m Memory) Total() int64 {

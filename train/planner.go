@@ -73,11 +73,8 @@ func (p *Planner) engine(o EngineOptions) *Engine {
 func (p *Planner) measure(o EngineOptions, trained []nn.Trained, ps programs, constants map[string]*tensor.Tensor) (Memory, error) {
 	m := Memory{InPlace: p.dev.Info().Backend == "cpu", Weights: p.weights, Quantized: p.quantized, Process: p.process}
 	for _, t := range trained {
-		n := int64(product(t.Shape)) * 4
-		m.Adapter += n
-		m.Optimizer += 3 * n
+		m.hold(int64(product(t.Shape)))
 	}
-	m.Saving = m.Optimizer // two moments, and the bytes of the adapter's file
 	for _, c := range constants {
 		m.Constants += int64(len(c.Data))
 	}

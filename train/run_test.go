@@ -106,10 +106,10 @@ func TestNotFinite(t *testing.T) {
 }
 
 func TestMemoryLimit(t *testing.T) {
-	c := configure(t, t.TempDir(), countingRows(40), "memory_limit=64KiB")
+	c := configure(t, t.TempDir(), countingRows(40), "memory_limit=200KiB")
 	_, err := train.New(context.Background(), c, train.Observer{})
 	require.ErrorContains(t, err, "the plan needs")
-	require.ErrorContains(t, err, "memory_limit is 64.0 KiB")
+	require.ErrorContains(t, err, "memory_limit is 200.0 KiB")
 }
 
 // A finished adapter is the beginning of another run.

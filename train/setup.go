@@ -347,55 +347,6 @@ func onlyTokens(c *config.Config) bool {
 	})
 }
 
-// adapter gives the state that training begins with.
-func (r *Run) adapter() (*lora.State, error) {
-	c := r.cfg
-	target := lora.ModelOf(r.model.Config.ModelType, r.model.Modules())
-	if c.InitAdapter == "" {
-		adapter := c.Adapter.LoRA()
-		adapter.BaseModelNameOrPath = new(c.Model)
-		p, err := lora.NewPlan(adapter, target)
-		if err != nil {
-			return nil, err
-		}
-		if err := p.Strict(); err != nil {
-			return nil, err
-		}
-		r.warn(p)
-		return p.Begin(r.model, c.Seed)
-	}
-	a, err := lora.Load(c.InitAdapter)
-	if err != nil {
-		return nil, err
-	}
-	defer a.Close()
-	l := a.Config
-	if c.Given("adapter.lora_dropout") {
-		l.LoraDropout = c.Adapter.LoraDropout
-	}
-	l.BaseModelNameOrPath = new(c.Model)
-	p, err := lora.NewPlan(l, target)
-	if err != nil {
-		return nil, err
-	}
-	if err := a.Check(p, lora.CheckOptions{AllowZeroB: true}).Err(); err != nil {
-		return nil, err
-	}
-	for _, t := range p.Targets {
-		if t.SharesWith != "" {
-			return nil, fmt.Errorf("train: init_adapter %s: %w: ensure_weight_tying: %q and %q share one adapter, which can be used but not trained", c.InitAdapter, lora.ErrUnsupported, t.Name, t.SharesWith)
-		}
-	}
-	r.warn(p)
-	return p.Continue(a, r.model)
-}
-
-func (r *Run) warn(p *lora.Plan) {
-	for _, w := range p.Warnings {
-		r.observer.note("note     %s", w)
-	}
-}
-
 // ChatTemplate gives the chat template in file, or that of the model in dir
 // where file is empty; nil where the model has none, which is no mistake as
 // long as nothing asks for one. t names the special tokens for a file.

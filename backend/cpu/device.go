@@ -20,6 +20,10 @@ import (
 // Name is the backend's name in the registry.
 const Name = "cpu"
 
+// MaxThreads is the most workers that a device can have: each has memory of its
+// own to pack operands in.
+const MaxThreads = 1024
+
 func init() {
 	backend.Register(Name, backend.Driver{
 		Devices: func() ([]backend.Info, error) { return []backend.Info{info(runtime.GOMAXPROCS(0))}, nil },
@@ -46,8 +50,8 @@ func Open(o backend.Options) (*Device, error) {
 	if o.Index != 0 {
 		return nil, fmt.Errorf("%w: device %d, there is only device 0", backend.ErrUnavailable, o.Index)
 	}
-	if o.Threads < 0 {
-		return nil, fmt.Errorf("%d threads, expected 1 or more, or 0 for all", o.Threads)
+	if o.Threads < 0 || o.Threads > MaxThreads {
+		return nil, fmt.Errorf("%d threads, expected 1 to %d, or 0 for all", o.Threads, MaxThreads)
 	}
 	if o.Load == backend.LoadRing || o.Load == backend.LoadRegister {
 		return nil, fmt.Errorf("%w %v: they are used in place, where they are mapped; expected auto or plain", backend.ErrLoad, o.Load)
@@ -58,7 +62,7 @@ func Open(o backend.Options) (*Device, error) {
 	}
 	threads := o.Threads
 	if threads == 0 {
-		threads = runtime.GOMAXPROCS(0)
+		threads = min(runtime.GOMAXPROCS(0), MaxThreads)
 	}
 	p := pool.New(threads)
 	g := gemm.NewISA(p, isa)

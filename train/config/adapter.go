@@ -2,8 +2,8 @@ package config
 
 // Adapter is PEFT's LoraConfig; the names and defaults are PEFT's.
 type Adapter struct {
-	R                     int               `yaml:"r" default:"8" range:"[1,inf)" also:"rank,lora_r,lora_rank" doc:"Rank of the adapter."`
-	LoraAlpha             float64           `yaml:"lora_alpha" default:"8" range:"(0,inf)" also:"alpha,scale" doc:"The adapter is scaled by lora_alpha/r."`
+	R                     int               `yaml:"r" default:"8" range:"[1,65536]" also:"rank,lora_r,lora_rank" doc:"Rank of the adapter."`
+	LoraAlpha             float64           `yaml:"lora_alpha" default:"8" range:"[1e-30,1e30]" also:"alpha,scale" doc:"The adapter is scaled by lora_alpha/r."`
 	TargetModules         Names             `yaml:"target_modules" also:"targets,lora_target_modules,keys,target_linear" doc:"Modules that get an adapter: a list of names or of ends of names, one regular expression that matches the full name, or all-linear. Without it, what PEFT has for the architecture (mostly q_proj and v_proj)."`
 	ExcludeModules        Names             `yaml:"exclude_modules" doc:"Modules that get none, by the same rules."`
 	LoraDropout           float64           `yaml:"lora_dropout" default:"0" range:"[0,1)" also:"dropout" doc:"Part of the adapter's input that is zeroed while training."`
@@ -11,9 +11,9 @@ type Adapter struct {
 	ModulesToSave         Strings           `yaml:"modules_to_save" doc:"Modules that are trained and saved in full, such as lm_head."`
 	UseRSLora             bool              `yaml:"use_rslora" default:"false" also:"rslora" doc:"Scale by lora_alpha/√r instead."`
 	UseDora               bool              `yaml:"use_dora" default:"false" also:"dora" doc:"Train the weights' magnitude apart from their direction (DoRA)."`
-	RankPattern           Patterns[int]     `yaml:"rank_pattern" range:"[1,inf)" doc:"Ranks by name or regular expression; the first that matches wins over r."`
-	AlphaPattern          Patterns[float64] `yaml:"alpha_pattern" range:"(0,inf)" doc:"lora_alpha by name or regular expression, likewise."`
-	LayersToTransform     Ints              `yaml:"layers_to_transform" range:"[0,inf)" also:"lora_layers,num_layers" doc:"Numbers of the layers that get an adapter, one or a list, from 0; without it all."`
+	RankPattern           Patterns[int]     `yaml:"rank_pattern" range:"[1,65536]" doc:"Ranks by name or regular expression; the first that matches wins over r."`
+	AlphaPattern          Patterns[float64] `yaml:"alpha_pattern" range:"[1e-30,1e30]" doc:"lora_alpha by name or regular expression, likewise."`
+	LayersToTransform     Ints              `yaml:"layers_to_transform" range:"[0,16383]" also:"lora_layers,num_layers" doc:"Numbers of the layers that get an adapter, one or a list, from 0; without it all."`
 	LayersPattern         Strings           `yaml:"layers_pattern" doc:"Name of the list of layers before the number, such as layers; for layers_to_transform."`
 	InitLoraWeights       Init              `yaml:"init_lora_weights" default:"true" doc:"Start of A and B: true (B = 0), gaussian, pissa, pissa_niter_N, olora, or false (B ≠ 0)."`
 	FanInFanOut           bool              `yaml:"fan_in_fan_out" default:"false" doc:"The weights are stored [in, out], as in GPT-2."`

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -42,6 +43,9 @@ func (c *Config) check(k Key, v reflect.Value) error {
 	fail := func(found, hint string) error {
 		return &Error{c.places[k.Path], k.Path, fmt.Sprintf("found %s, expected %s%s", found, k.expects(), hint), ErrValue}
 	}
+	if k.Filled && v.IsZero() {
+		return fail("nothing", ": it may be left out, but not be empty")
+	}
 	if len(k.Words) > 0 && !slices.Contains(k.Words, v.String()) {
 		return fail(strconv.Quote(shorten(v.String())), suggest.DidYouMean(v.String(), k.Words))
 	}
@@ -52,7 +56,11 @@ func (c *Config) check(k Key, v reflect.Value) error {
 		bounds := parseInterval(k.Range)
 		for _, x := range numbersOf(v) {
 			if !bounds.contains(x) {
-				return fail(strconv.FormatFloat(x, 'g', -1, 64), "")
+				found := number(x)
+				if v.Kind() == reflect.Int { // which a float64 may not hold
+					found = strconv.FormatInt(v.Int(), 10)
+				}
+				return fail(found, "")
 			}
 		}
 	}
@@ -156,9 +164,16 @@ func (iv interval) contains(x float64) bool {
 	return (x > iv.low || x == iv.low && !iv.openLow) && (x < iv.high || x == iv.high && !iv.openHigh)
 }
 
+// number writes a number as people do: whole ones with all their digits.
+func number(x float64) string {
+	if x == math.Trunc(x) && math.Abs(x) < 1e15 {
+		return strconv.FormatFloat(x, 'f', -1, 64)
+	}
+	return strconv.FormatFloat(x, 'g', -1, 64)
+}
+
 // String is the interval in words: "≥ 0 and < 1".
 func (iv interval) String() string {
-	number := func(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
 	text := "≥ " + number(iv.low)
 	if iv.openLow {
 		text = "> " + number(iv.low)

@@ -18,52 +18,57 @@ import (
 //	default  its value where the file has none, written as YAML
 //	range    interval of the valid numbers, such as [0,1) or [1,inf)
 //	one      the valid words, separated by |
-//	need     "yes" where the key must be given
+//	need     "yes" where the key must be given, "text" where it may not be empty
 //	also     what other trainers call it, for the error message alone
 //	doc      what it means, with its unit
+//
+// Ranges have upper ends so that no product of settings overflows, on any
+// machine: steps and the places of tokens are numbers of 32 bits, a step has at
+// most 2²⁰ × 2²⁰ rows, rates and scales stay within float32 when they are
+// multiplied, and the rank of an adapter is no higher than any layer is wide.
 type Config struct {
 	Model       string `yaml:"model" need:"yes" also:"base_model,model_name_or_path,pretrained_model_name_or_path,model_path" doc:"Folder of a Hugging Face checkpoint, or its name on the hub as owner/name[@revision]."`
-	OutputDir   string `yaml:"output_dir" default:"output" also:"adapter_path,output,save_dir" doc:"Folder that receives the adapter, the checkpoints, the metrics and the plots."`
+	OutputDir   string `yaml:"output_dir" default:"output" need:"text" also:"adapter_path,output,save_dir" doc:"Folder that receives the adapter, the checkpoints, the metrics and the plots."`
 	InitAdapter string `yaml:"init_adapter" also:"resume_adapter_file,lora_model_dir,adapter_name_or_path" doc:"Folder of a PEFT adapter to go on training. Its adapter_config.json then stands in for the adapter block, of which only lora_dropout may be given."`
 	Resume      string `yaml:"resume" also:"resume_from_checkpoint" doc:"latest goes on from the newest checkpoint in output_dir, a folder from that checkpoint; empty starts anew. What its numbers depend on must be as it was (data, weights, precision, seed, batches, optimizer, adapter); logs, checkpoints, threads, memory and paths may change."`
 
 	Adapter Adapter `yaml:"adapter" also:"lora,lora_config,lora_parameters,peft" doc:"The LoRA adapter, by the names of PEFT's LoraConfig."`
 	Data    Data    `yaml:"data" also:"dataset,datasets,data_config" doc:"What is trained on. A line of JSON holds text, or prompt and completion, or messages (and tools); plain text and files of token ids (input_ids, labels) are read too."`
 
-	BatchSize                 int     `yaml:"batch_size" default:"8" range:"[1,inf)" also:"per_device_train_batch_size,train_batch_size,micro_batch_size" doc:"Rows of one micro-batch, that is of one forward and backward pass."`
-	GradientAccumulationSteps int     `yaml:"gradient_accumulation_steps" default:"1" range:"[1,inf)" also:"gradient_accumulation,grad_accumulation_steps,accumulate_grad_batches" doc:"Micro-batches of one optimizer step. The loss is the mean over all tokens of the step, so it does not depend on the split."`
-	Epochs                    float64 `yaml:"epochs" default:"3" range:"[0,inf)" also:"num_train_epochs,num_epochs,max_epochs" doc:"Passes over the training data; parts of one are allowed. Give epochs or steps."`
-	Steps                     int     `yaml:"steps" default:"0" range:"[0,inf)" also:"max_steps,max_train_steps,iters,num_steps,train_steps" doc:"Optimizer steps of the run; 0 leaves it to epochs."`
+	BatchSize                 int     `yaml:"batch_size" default:"8" range:"[1,1048576]" also:"per_device_train_batch_size,train_batch_size,micro_batch_size" doc:"Rows of one micro-batch, that is of one forward and backward pass."`
+	GradientAccumulationSteps int     `yaml:"gradient_accumulation_steps" default:"1" range:"[1,1048576]" also:"gradient_accumulation,grad_accumulation_steps,accumulate_grad_batches" doc:"Micro-batches of one optimizer step. The loss is the mean over all tokens of the step, so it does not depend on the split."`
+	Epochs                    float64 `yaml:"epochs" default:"3" range:"[0,1000000]" also:"num_train_epochs,num_epochs,max_epochs" doc:"Passes over the training data; parts of one are allowed. Give epochs or steps."`
+	Steps                     int     `yaml:"steps" default:"0" range:"[0,2147483647]" also:"max_steps,max_train_steps,iters,num_steps,train_steps" doc:"Optimizer steps of the run; 0 leaves it to epochs."`
 
-	LearningRate float64 `yaml:"learning_rate" default:"2e-4" range:"[0,inf)" also:"lr" doc:"Learning rate after the warm-up."`
+	LearningRate float64 `yaml:"learning_rate" default:"2e-4" range:"[0,1e30]" also:"lr" doc:"Learning rate after the warm-up."`
 	Schedule     string  `yaml:"schedule" default:"linear" one:"constant|constant_with_warmup|linear|cosine|cosine_with_restarts|polynomial" also:"lr_scheduler_type,lr_scheduler,scheduler,lr_schedule" doc:"How the learning rate falls, by the formulas of transformers. constant has no warm-up."`
-	WarmupSteps  int     `yaml:"warmup_steps" default:"0" range:"[0,inf)" also:"lr_warmup_steps,warmup" doc:"Steps in which the learning rate rises from 0. Give warmup_steps or warmup_ratio."`
+	WarmupSteps  int     `yaml:"warmup_steps" default:"0" range:"[0,2147483647]" also:"lr_warmup_steps,warmup" doc:"Steps in which the learning rate rises from 0. Give warmup_steps or warmup_ratio."`
 	WarmupRatio  float64 `yaml:"warmup_ratio" default:"0" range:"[0,1]" doc:"The warm-up as a part of all steps, rounded up."`
-	NumCycles    float64 `yaml:"num_cycles" default:"0" range:"[0,inf)" doc:"Waves of cosine, cycles of cosine_with_restarts; 0 is the schedule's own: 0.5 and 1."`
-	Power        float64 `yaml:"power" default:"1" range:"(0,inf)" doc:"Exponent of the polynomial schedule."`
-	LREnd        float64 `yaml:"lr_end" default:"1e-7" range:"[0,inf)" also:"min_lr" doc:"Last learning rate of the polynomial schedule."`
+	NumCycles    float64 `yaml:"num_cycles" default:"0" range:"[0,1000000]" doc:"Waves of cosine, cycles of cosine_with_restarts; 0 is the schedule's own: 0.5 and 1."`
+	Power        float64 `yaml:"power" default:"1" range:"(0,1000]" doc:"Exponent of the polynomial schedule."`
+	LREnd        float64 `yaml:"lr_end" default:"1e-7" range:"[0,1e30]" also:"min_lr" doc:"Last learning rate of the polynomial schedule."`
 
 	Optimizer   string     `yaml:"optimizer" default:"adamw" one:"adamw" also:"optim" doc:"Optimizer; adamw decays the weights apart from the gradient."`
 	Betas       [2]float64 `yaml:"betas" default:"[0.9, 0.999]" range:"[0,1)" also:"adam_beta1,adam_beta2,beta1,beta2" doc:"Decay rates of AdamW's two moments."`
-	Eps         float64    `yaml:"eps" default:"1e-8" range:"[0,inf)" also:"adam_epsilon,epsilon,adam_eps" doc:"Added to the root of AdamW's second moment."`
-	WeightDecay float64    `yaml:"weight_decay" default:"0" range:"[0,inf)" also:"adam_weight_decay" doc:"Weight decay per unit of learning rate, on every trained tensor."`
-	MaxGradNorm float64    `yaml:"max_grad_norm" default:"1" range:"[0,inf)" also:"gradient_clipping,gradient_clip_val,clip_grad_norm,grad_clip" doc:"Gradients are scaled down to this norm over all trained tensors; 0 never clips."`
+	Eps         float64    `yaml:"eps" default:"1e-8" range:"[0,1000]" also:"adam_epsilon,epsilon,adam_eps" doc:"Added to the root of AdamW's second moment."`
+	WeightDecay float64    `yaml:"weight_decay" default:"0" range:"[0,1000]" also:"adam_weight_decay" doc:"Weight decay per unit of learning rate, on every trained tensor."`
+	MaxGradNorm float64    `yaml:"max_grad_norm" default:"1" range:"[0,1e30]" also:"gradient_clipping,gradient_clip_val,clip_grad_norm,grad_clip" doc:"Gradients are scaled down to this norm over all trained tensors; 0 never clips."`
 
 	Seed                    uint64 `yaml:"seed" default:"42" also:"random_seed" doc:"Key of every random draw: the adapter's start, dropout, the order of the rows."`
 	ActivationCheckpointing bool   `yaml:"activation_checkpointing" default:"false" also:"gradient_checkpointing,grad_checkpoint" doc:"Recompute each layer in the backward pass instead of keeping its activations: less memory, more time."`
 	OnNaN                   string `yaml:"on_nan" default:"stop" one:"stop|skip" also:"nan_policy" doc:"What to do when the loss or a gradient is not finite: stop the run, or skip the step."`
-	NaNLimit                int    `yaml:"nan_limit" default:"10" range:"[1,inf)" doc:"With on_nan: skip, stop all the same after so many skipped steps in a row."`
+	NaNLimit                int    `yaml:"nan_limit" default:"10" range:"[1,2147483647]" doc:"With on_nan: skip, stop all the same after so many skipped steps in a row."`
 
-	EvalSteps     int           `yaml:"eval_steps" default:"0" range:"[0,inf)" also:"eval_every,steps_per_eval,eval_interval" doc:"Evaluate every so many steps; 0 is once per epoch."`
+	EvalSteps     int           `yaml:"eval_steps" default:"0" range:"[0,2147483647]" also:"eval_every,steps_per_eval,eval_interval" doc:"Evaluate every so many steps; 0 is once per epoch."`
 	EvalAtStart   bool          `yaml:"eval_at_start" default:"false" also:"eval_on_start" doc:"Evaluate before the first step."`
 	EvalAtEnd     bool          `yaml:"eval_at_end" default:"true" doc:"Evaluate after the last step."`
-	EvalBatchSize int           `yaml:"eval_batch_size" default:"0" range:"[0,inf)" also:"per_device_eval_batch_size" doc:"Rows of one evaluation batch; 0 is batch_size."`
+	EvalBatchSize int           `yaml:"eval_batch_size" default:"0" range:"[0,1048576]" also:"per_device_eval_batch_size" doc:"Rows of one evaluation batch; 0 is batch_size."`
 	EarlyStopping EarlyStopping `yaml:"early_stopping" doc:"Stop when the evaluation loss no longer falls."`
-	SaveSteps     int           `yaml:"save_steps" default:"500" range:"[0,inf)" also:"checkpointing_steps,save_every,save_interval" doc:"Write a checkpoint every so many steps; 0 never does."`
-	SaveLimit     int           `yaml:"save_limit" default:"3" range:"[0,inf)" also:"save_total_limit,checkpoints_total_limit" doc:"Keep the newest so many checkpoints; 0 keeps all."`
+	SaveSteps     int           `yaml:"save_steps" default:"500" range:"[0,2147483647]" also:"checkpointing_steps,save_every,save_interval" doc:"Write a checkpoint every so many steps; 0 never does."`
+	SaveLimit     int           `yaml:"save_limit" default:"3" range:"[0,2147483647]" also:"save_total_limit,checkpoints_total_limit" doc:"Keep the newest so many checkpoints; 0 keeps all."`
 
 	Backend     string `yaml:"backend" default:"auto" one:"auto|cpu|cuda|metal" also:"device" doc:"Machine to train on; auto takes the fastest there is."`
-	Threads     int    `yaml:"threads" default:"0" range:"[0,inf)" also:"num_threads,num_workers" doc:"Threads of the CPU backend; 0 is as many as Go runs at once, which is one per core, or less where GOMAXPROCS or the limits of a container say so. Results do not depend on it."`
+	Threads     int    `yaml:"threads" default:"0" range:"[0,1024]" also:"num_threads,num_workers" doc:"Threads of the CPU backend; 0 is as many as Go runs at once, which is one per core, or less where GOMAXPROCS or the limits of a container say so. Results do not depend on it."`
 	Precision   string `yaml:"precision" default:"f32" one:"f32|bf16" also:"mixed_precision" doc:"Arithmetic of matrix products: f32, or bf16 where the machine multiplies that faster (operands rounded as in PyTorch's autocast, sums in f32)."`
 	Pack        string `yaml:"pack" default:"never" one:"never|auto|always" doc:"Copies of frozen weights in the order that products read them in, made when they are first used: never, always, or auto, which makes them where they gain 3 % of a step and in at most half of the free memory, or what is left of memory. They gain 4 to 8 % with micro-batches of at most 128 tokens in f32 and 5 to 20 % with at most 256 in bf16, less than 3 % beyond, and take four times (bf16: twice) what bf16 weights do. Results are the same bit for bit."`
 	Load        string `yaml:"load" default:"auto" one:"auto|ring|register|plain" doc:"How weights get to a device with memory of its own: ring reads them into slots of pinned memory that the device copies from, register pins the mapped files, plain leaves it to the driver, auto takes what is fastest for the first bytes and says so. The CPU uses weights in place, which auto and plain mean there."`
@@ -81,7 +86,7 @@ type Data struct {
 	Eval              Strings `yaml:"eval" also:"val,valid,validation,test,eval_file,eval_files,validation_file" doc:"Files to evaluate on, in file order."`
 	Format            string  `yaml:"format" default:"auto" one:"auto|jsonl|text|tokens" also:"type" doc:"Format of the files; auto goes by the ending of the name."`
 	TrainOn           string  `yaml:"train_on" default:"answer" one:"answer|all" also:"mask_prompt,train_on_inputs,completion_only_loss,assistant_only_loss" doc:"Tokens that carry loss: completions and answers alone, or prompts too. Plain text always counts in full."`
-	MaxLength         int     `yaml:"max_length" default:"1024" range:"[2,inf)" also:"max_seq_length,max_seq_len,sequence_len,cutoff_len,block_size" doc:"Longest row in tokens."`
+	MaxLength         int     `yaml:"max_length" default:"1024" range:"[2,2147483647]" also:"max_seq_length,max_seq_len,sequence_len,cutoff_len,block_size" doc:"Longest row in tokens."`
 	OnTooLong         string  `yaml:"on_too_long" default:"truncate" one:"truncate|drop|error" also:"truncation" doc:"What becomes of a longer row: cut at its end, left out, or an error. Cuts are counted and reported; one that leaves no answer token is an error."`
 	DocumentSeparator string  `yaml:"document_separator" also:"separator" doc:"Splits plain text into documents, one row each: the separating text, or blank-line. Without it the whole file is cut into windows of max_length."`
 	ChatTemplate      string  `yaml:"chat_template" doc:"File with a Jinja template for messages; empty is the tokenizer's own."`
@@ -93,13 +98,13 @@ type Data struct {
 
 // EarlyStopping stops a run whose evaluation loss no longer falls.
 type EarlyStopping struct {
-	Patience int     `yaml:"patience" default:"0" range:"[0,inf)" also:"early_stopping_patience" doc:"Evaluations without a better loss before the run stops; 0 never stops."`
-	MinDelta float64 `yaml:"min_delta" default:"0" range:"[0,inf)" also:"early_stopping_threshold,threshold" doc:"A loss is better when it is lower by more than this."`
+	Patience int     `yaml:"patience" default:"0" range:"[0,2147483647]" also:"early_stopping_patience" doc:"Evaluations without a better loss before the run stops; 0 never stops."`
+	MinDelta float64 `yaml:"min_delta" default:"0" range:"[0,1e30]" also:"early_stopping_threshold,threshold" doc:"A loss is better when it is lower by more than this."`
 }
 
 // Log says what is recorded beside the adapter.
 type Log struct {
-	Steps       int  `yaml:"steps" default:"1" range:"[1,inf)" also:"logging_steps,log_every" doc:"Record every so many steps."`
+	Steps       int  `yaml:"steps" default:"1" range:"[1,2147483647]" also:"logging_steps,log_every" doc:"Record every so many steps."`
 	Metrics     bool `yaml:"metrics" default:"true" doc:"Write metrics.jsonl: one line per recorded step and per evaluation."`
 	TensorBoard bool `yaml:"tensorboard" default:"true" doc:"Write event files for TensorBoard."`
 	Plot        bool `yaml:"plot" default:"true" doc:"Draw loss.svg and loss.png at the end."`

@@ -20,6 +20,7 @@ type Key struct {
 	Words    []string // the valid words, where there is a choice
 	Range    string   // interval of the valid numbers
 	Required bool
+	Filled   bool // may be left out, but not be empty
 	Section  bool // a group of keys, which takes a mapping
 	Doc      string
 
@@ -56,7 +57,8 @@ func appendKeys(keys []Key, t reflect.Type, path string, index []int) []Key {
 			Path:     join(path, f.Tag.Get("yaml")),
 			Default:  f.Tag.Get("default"),
 			Range:    f.Tag.Get("range"),
-			Required: f.Tag.Get("need") != "",
+			Required: f.Tag.Get("need") == "yes",
+			Filled:   f.Tag.Get("need") == "text",
 			Section:  isSection(f.Type),
 			Doc:      f.Tag.Get("doc"),
 			index:    at,

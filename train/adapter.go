@@ -1,0 +1,91 @@
+package train
+
+import (
+	"fmt"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/lora"
+)
+
+// adapter gives the state that training begins with.
+func (r *Run) adapter() (*lora.State, error) {
+	c := r.cfg
+	target := lora.ModelOf(r.model.Config.ModelType, r.model.Modules())
+	if c.InitAdapter == "" {
+		adapter := c.Adapter.LoRA()
+		adapter.BaseModelNameOrPath = new(c.Model)
+		p, err := lora.NewPlan(adapter, target)
+		if err != nil {
+			return nil, err
+		}
+		if err := p.Strict(); err != nil {
+			return nil, err
+		}
+		r.warn(p)
+		if err := r.affordable(p); err != nil {
+			return nil, err
+		}
+		return p.Begin(r.model, c.Seed)
+	}
+	a, err := lora.Load(c.InitAdapter)
+	if err != nil {
+		return nil, err
+	}
+	defer a.Close()
+	l := a.Config
+	if c.Given("adapter.lora_dropout") {
+		l.LoraDropout = c.Adapter.LoraDropout
+	}
+	l.BaseModelNameOrPath = new(c.Model)
+	p, err := lora.NewPlan(l, target)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.Check(p, lora.CheckOptions{AllowZeroB: true}).Err(); err != nil {
+		return nil, err
+	}
+	for _, t := range p.Targets {
+		if t.SharesWith != "" {
+			return nil, fmt.Errorf("train: init_adapter %s: %w: ensure_weight_tying: %q and %q share one adapter, which can be used but not trained", c.InitAdapter, lora.ErrUnsupported, t.Name, t.SharesWith)
+		}
+	}
+	r.warn(p)
+	if err := r.affordable(p); err != nil {
+		return nil, err
+	}
+	return p.Continue(a, r.model)
+}
+
+// affordable refuses an adapter whose values, gradients and moments alone are
+// more than the memory, before any of it is made. The plan of the steps, which
+// needs the adapter, finds the rest.
+func (r *Run) affordable(p *lora.Plan) error {
+	shares := map[string]bool{}
+	for _, t := range p.Targets {
+		shares[t.Name] = t.SharesWith != ""
+	}
+	for _, s := range p.Saved {
+		shares[s.Name] = s.SharesWith != ""
+	}
+	var m Memory
+	for _, t := range p.Tensors() {
+		if t.Role != lora.RoleBase && !shares[t.Module] {
+			m.hold(int64(product(t.Shape)))
+		}
+	}
+	have, what := int64(r.cfg.MemoryLimit), "memory_limit is"
+	if have == 0 {
+		have, what = r.dev.Info().Memory, "the device has"
+	}
+	if need := m.Adapter + m.Optimizer; have > 0 && need > have {
+		return fmt.Errorf("train: %w: the adapter and its optimizer alone take %s, %s %s; a smaller r or fewer target_modules need less",
+			backend.ErrOutOfMemory, Size(need), what, Size(have))
+	}
+	return nil
+}
+
+func (r *Run) warn(p *lora.Plan) {
+	for _, w := range p.Warnings {
+		r.observer.note("note     %s", w)
+	}
+}
