@@ -3,6 +3,11 @@
 // files that hold token ids already. Everything is tokenised once, when it is
 // loaded. A Loader then gives any micro-batch of any step as a function of
 // its settings and the step number, so that resuming needs nothing else.
+//
+// A line of JSON may hold more keys than those that are read. Metadata (id,
+// source, …) is passed over. A key that says what is to be learned (label,
+// weight, rejected, images, …) and that is not honoured is refused, unless it is
+// null or empty.
 package data
 
 import (

@@ -11,6 +11,7 @@ var (
 	ErrFormat   = errors.New("not in the format of the file")
 	ErrUTF8     = errors.New("not valid UTF-8")
 	ErrKeys     = errors.New("the line's keys name no kind of row")
+	ErrIgnored  = errors.New("a key that means something and would be ignored")
 	ErrMixed    = errors.New("several kinds of rows in one file")
 	ErrEmpty    = errors.New("empty data set")
 	ErrTooLong  = errors.New("row longer than max_length")

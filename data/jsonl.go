@@ -60,7 +60,8 @@ func (r record) sample(e encoder) (sample, error) {
 }
 
 // parseRecord reads one line: an object with text, with prompt and
-// completion, or with messages (and tools). Other keys are left alone.
+// completion, or with messages (and tools). Other keys are left alone, but for
+// those that say what is to be learned.
 func parseRecord(line []byte) (record, error) {
 	if !utf8.Valid(line) {
 		return record{}, problem(ErrUTF8, "byte %d is not UTF-8", validPrefix(line)+1)
@@ -78,6 +79,11 @@ func parseRecord(line []byte) (record, error) {
 			return record{}, problem(ErrKeys, "found %q beside %s, expected one kind of row", key, r.kind)
 		default:
 			r.kind = k
+		}
+	}
+	if r.kind != "" {
+		if err := refuseIgnored(r.kind, fields, keys); err != nil {
+			return record{}, err
 		}
 	}
 	switch r.kind {
@@ -176,6 +182,9 @@ func conversationOf(fields map[string]json.RawMessage) (Conversation, error) {
 		var message map[string]json.RawMessage
 		if err := json.Unmarshal(raw, &message); err != nil || message == nil {
 			return c, problem(ErrFormat, "%s: found %s, expected an object with role and content", where, describe(raw))
+		}
+		if err := refuseMessageWeight(where, message); err != nil {
+			return c, err
 		}
 		role, ok := message["role"]
 		if !ok {

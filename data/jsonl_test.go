@@ -86,6 +86,14 @@ func TestJSONLErrors(t *testing.T) {
 		{"no keys", `{}`, ErrKeys, "found no key, expected text"},
 		{"many keys", `{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1}`, ErrKeys, `found ["a" "b" "c" "d" "e" "f"] and 1 more keys`},
 		{"two kinds", `{"text": "x", "messages": []}`, ErrKeys, `found "messages" beside text, expected one kind of row`},
+		{"a label", ok + `{"text": "x", "label": 1}`, ErrIgnored, "t.jsonl:2: label: found a number beside text, which would be ignored: classes are not trained here"},
+		{"a label of a completion", `{"prompt": "x", "completion": "y", "label": false}`, ErrIgnored, "t.jsonl:1: label: found false beside prompt and completion"},
+		{"a preference", `{"prompt": "x", "completion": "y", "rejected": "z"}`, ErrIgnored, "rejected: found text"},
+		{"a weight", `{"messages": [{"role": "user", "content": "x"}], "weight": 0.5}`, ErrIgnored, "weight: found a number beside messages"},
+		{"a weight of a message", `{"messages": [{"role": "assistant", "content": "x", "weight": 0}]}`, ErrIgnored, "messages[0]: weight: found a number"},
+		{"tools without messages", `{"prompt": "x", "completion": "y", "tools": [{}]}`, ErrIgnored, "tools go with messages"},
+		{"a system prompt apart", `{"prompt": "x", "completion": "y", "system": "z"}`, ErrIgnored, `with the role "system"`},
+		{"images", `{"text": "x", "images": ["a.png"]}`, ErrIgnored, "images: found an array"},
 		{"a key twice", `{"text": "x", "text": "y"}`, ErrKeys, `found "text" twice`},
 		{"kinds mixed", ok + ok + `{"prompt": "x", "completion": "y"}`, ErrMixed, "t.jsonl:3: found prompt and completion, expected text as in line 1"},
 		{"text is null", `{"text": null}`, ErrFormat, "text: found null, expected text"},
@@ -114,6 +122,17 @@ func TestJSONLErrors(t *testing.T) {
 			assert.NotContains(t, err.Error(), "\n")
 		})
 	}
+}
+
+// TestMetadata: keys that say nothing of what is to be learned, and empty ones of
+// those that do, are passed over.
+func TestMetadata(t *testing.T) {
+	const rows = `{"text": "ab", "id": 7, "source": "web", "score": 0.5, "label": null, "images": [], "tools": null, "weight": ""}` + "\n"
+	d, err := load(t, "t.jsonl", rows, Options{})
+	require.NoError(t, err)
+	assert.Equal(t, 1, d.Len())
+	_, err = load(t, "m.jsonl", `{"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y", "weight": 1}]}`, Options{})
+	require.NoError(t, err)
 }
 
 func TestMissingParts(t *testing.T) {

@@ -33,7 +33,7 @@ type Config struct {
 	Resume      string `yaml:"resume" also:"resume_from_checkpoint" doc:"latest goes on from the newest checkpoint in output_dir, a folder from that checkpoint; empty starts anew. What its numbers depend on must be as it was (data, weights, precision, seed, batches, optimizer, adapter); logs, checkpoints, threads, memory and paths may change."`
 
 	Adapter Adapter `yaml:"adapter" also:"lora,lora_config,lora_parameters,peft" doc:"The LoRA adapter, by the names of PEFT's LoraConfig."`
-	Data    Data    `yaml:"data" also:"dataset,datasets,data_config" doc:"What is trained on. A line of JSON holds text, or prompt and completion, or messages (and tools); plain text and files of token ids (input_ids, labels) are read too."`
+	Data    Data    `yaml:"data" also:"dataset,datasets,data_config" doc:"What is trained on. A line of JSON holds text, or prompt and completion, or messages (and tools); further keys are passed over, but for those that say what is to be learned and are not honoured (label, weight, rejected, images, …), which are refused; plain text and files of token ids (input_ids, labels) are read too."`
 
 	BatchSize                 int     `yaml:"batch_size" default:"8" range:"[1,1048576]" also:"per_device_train_batch_size,train_batch_size,micro_batch_size" doc:"Rows of one micro-batch, that is of one forward and backward pass."`
 	GradientAccumulationSteps int     `yaml:"gradient_accumulation_steps" default:"1" range:"[1,1048576]" also:"gradient_accumulation,grad_accumulation_steps,accumulate_grad_batches" doc:"Micro-batches of one optimizer step. The loss is the mean over all tokens of the step, so it does not depend on the split."`

@@ -1,0 +1,94 @@
+package data
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+)
+
+// meaningful are keys that say what is to be learned, and that a run does not
+// honour: to train as if they were not there would be another training. Each
+// has what to do about it. All other unknown keys are metadata.
+var meaningful = map[string]string{
+	"label":           labelAdvice,
+	"labels":          labelAdvice,
+	"weight":          weightAdvice,
+	"weights":         weightAdvice,
+	"sample_weight":   weightAdvice,
+	"loss_weight":     weightAdvice,
+	"chosen":          preferenceAdvice,
+	"rejected":        preferenceAdvice,
+	"reward":          preferenceAdvice,
+	"image":           mediaAdvice,
+	"images":          mediaAdvice,
+	"audio":           mediaAdvice,
+	"audios":          mediaAdvice,
+	"video":           mediaAdvice,
+	"videos":          mediaAdvice,
+	"system":          systemAdvice,
+	"system_prompt":   systemAdvice,
+	"functions":       `the tools of messages are called "tools" here`,
+	"documents":       templateAdvice,
+	"input_ids":       tokensAdvice,
+	"attention_mask":  tokensAdvice,
+	"completion_mask": tokensAdvice,
+
+	"chat_template_kwargs": templateAdvice,
+}
+
+const (
+	labelAdvice      = "classes are not trained here: write the label as the text of a completion, or leave it out"
+	weightAdvice     = "all rows count the same: repeat the row, or leave the key out"
+	preferenceAdvice = "preferences are not trained here: give the answer to learn as completion, or as the last of messages, and leave the key out"
+	mediaAdvice      = "models of text are trained here: leave the row or the key out"
+	systemAdvice     = `give it as the first of messages, with the role "system", or put it into the prompt`
+	templateAdvice   = "chat templates are given messages and tools alone: put it into messages, or leave it out"
+	tokensAdvice     = "token ids are read from .safetensors files (format: tokens), not from JSON lines"
+)
+
+// beside are keys that mean something beside one kind of row alone.
+var beside = map[kind]map[string]string{
+	kindText:       {"tools": toolsAdvice},
+	kindCompletion: {"tools": toolsAdvice, "input": "put it into the prompt, or leave it out", "instruction": "put it into the prompt, or leave it out"},
+}
+
+const toolsAdvice = "tools go with messages: give messages, or leave them out"
+
+// refuseIgnored finds a key of a row that would be ignored although it means
+// something.
+func refuseIgnored(k kind, fields map[string]json.RawMessage, keys []string) error {
+	for _, key := range keys {
+		advice, ok := meaningful[key]
+		if !ok {
+			advice, ok = beside[k][key]
+		}
+		if ok && !saysNothing(fields[key]) {
+			return problem(ErrIgnored, "%s: found %s beside %s, which would be ignored: %s", key, describe(fields[key]), k, advice)
+		}
+	}
+	return nil
+}
+
+// refuseMessageWeight finds a message that its author wants to count for more or
+// less than the others.
+func refuseMessageWeight(where string, message map[string]json.RawMessage) error {
+	for _, key := range []string{"weight", "train", "training"} {
+		raw, ok := message[key]
+		usual := slices.Contains([]string{"1", "1.0", "true"}, string(bytes.TrimSpace(raw)))
+		if ok && !usual && !saysNothing(raw) {
+			return problem(ErrIgnored, "%s: %s: found %s, which would be ignored: all answers of the assistant are learned", where, key, describe(raw))
+		}
+	}
+	return nil
+}
+
+// saysNothing reports whether a value is null or empty, as columns are that a
+// data set fills in other rows.
+func saysNothing(raw json.RawMessage) bool {
+	var v any
+	if json.Unmarshal(raw, &v) != nil {
+		return false
+	}
+	return v == nil || slices.Contains([]string{"", "[]", "map[]"}, fmt.Sprint(v))
+}
