@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"os/exec"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -147,8 +148,9 @@ func TestBenchSuites(t *testing.T) {
 func TestBenchStep(t *testing.T) {
 	path, err := exec.LookPath("lorafuse")
 	require.NoError(t, err)
+	small := []string{"bench", "step", "--size", "tiny", "--steps", "2", "--runs", "1", "--threads", "1"}
 	run := func(args ...string) result {
-		return started(exec.Command(path, append([]string{"bench", "step", "--size", "tiny", "--steps", "2", "--runs", "1", "--threads", "1"}, args...)...))
+		return started(exec.Command(path, append(small[:len(small):len(small)], args...)...))
 	}
 	got := run("--json")
 	require.Equal(t, ExitOK, got.status, got.stderr)
@@ -166,10 +168,20 @@ func TestBenchStep(t *testing.T) {
 		"found steps of 0, expected 1 or more": {"--steps", "0"},
 		"found a rank of -1":                   {"--rank", "-1"},
 	} {
-		got := run(args...)
+		got := started(exec.Command(path, overridden(small, args[0], args[1])...))
 		assert.NotEqual(t, ExitOK, got.status)
 		assert.Contains(t, got.stderr, says)
 	}
+}
+
+// overridden gives a command line another value of a flag that takes one.
+func overridden(args []string, flag, value string) []string {
+	args = slices.Clone(args)
+	if i := slices.Index(args, flag); i >= 0 && flag != "--size" && flag != "--contexts" {
+		args[i+1] = value
+		return args
+	}
+	return append(args, flag, value)
 }
 
 func TestBenchDecode(t *testing.T) {
@@ -191,7 +203,7 @@ func TestBenchDecode(t *testing.T) {
 		`bench decode: --llama-python: exec: "no-such-python"`:          {"--llama-python", "no-such-python"},
 		`--contexts: found "many", expected whole numbers, with commas`: {"--contexts", "many"},
 	} {
-		got := suite(t, append(small, args...)...)
+		got := suite(t, overridden(small, args[0], args[1])...)
 		assert.NotEqual(t, ExitOK, got.status, says)
 		assert.Contains(t, got.stderr, says)
 	}

@@ -36,6 +36,7 @@ Results go to standard output, progress and notes to standard error.
 	for _, sub := range c.Commands() {
 		sub.DisableFlagsInUseLine = true
 	}
+	onlyOnce(c)
 	return c
 }
 
@@ -85,6 +86,11 @@ func flagError(c *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var invalid *pflag.InvalidValueError
 	switch {
+	case errors.Is(err, errTwice):
+		for inner := errors.Unwrap(err); inner != nil && errors.As(err, &invalid); inner = nil {
+			err = inner // without what pflag says of it
+		}
+		return usagef(c.CommandPath(), "%v", err)
 	case errors.As(err, &unknown):
 		var names []string
 		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
