@@ -53,7 +53,9 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
-		err = a.out.err
+		if err = a.out.err; err != nil {
+			err = &failure{err}
+		}
 	}
 	a.close()
 	return a.exit(ctx, err)

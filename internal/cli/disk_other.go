@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// isDiskError reports whether err is about a disk that takes no more.
-func isDiskError(err error) bool {
+// isSystemError reports whether err is about a disk that takes no more.
+func isSystemError(err error) bool {
 	const handleDiskFull, diskFull = syscall.Errno(39), syscall.Errno(112) // of Windows
 	return errors.Is(err, handleDiskFull) || errors.Is(err, diskFull)
 }

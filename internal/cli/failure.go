@@ -88,7 +88,7 @@ func classify(ctx context.Context, err error) int {
 		return ExitDifferent
 	case errors.As(err, &adapter): // may hold what is not finite already
 		return ExitUsage
-	case errors.As(err, &fail), isDiskError(err):
+	case errors.As(err, &fail), isSystemError(err):
 		return ExitFailure
 	}
 	for _, b := range broken {

@@ -175,7 +175,7 @@ func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) (err 
 		return &interrupted{fmt.Errorf("%w: %s", err, a.again(file, f, !errors.Is(err, train.ErrNothingNew)))}
 	}
 	if err != nil {
-		return err
+		return &failure{err} // all that was given has been read and checked
 	}
 	if f.json {
 		return a.out.json(s)
