@@ -34,9 +34,22 @@ const (
 	// does, where the machine multiplies these faster. Elsewhere it changes
 	// nothing.
 	BF16
+	// AutoPrecision is what the backend is best at within the limits of its
+	// tests: bf16 on CUDA, f32 on the CPU. Open makes one of the others of it.
+	AutoPrecision
 )
 
-var precisions = []string{"f32", "bf16"}
+var precisions = []string{"f32", "bf16", "auto"}
+
+// On is the precision that a device of the named backend is opened with.
+func (p Precision) On(name string) Precision {
+	if p != AutoPrecision {
+		return p
+	}
+	mu.RLock()
+	defer mu.RUnlock()
+	return drivers[name].Precision
+}
 
 // String is the name as ParsePrecision reads it.
 func (p Precision) String() string {
@@ -46,12 +59,12 @@ func (p Precision) String() string {
 	return fmt.Sprintf("Precision(%d)", uint8(p))
 }
 
-// ParsePrecision reads f32 or bf16.
+// ParsePrecision reads f32, bf16 or auto.
 func ParsePrecision(name string) (Precision, error) {
 	if i := slices.Index(precisions, name); i >= 0 {
 		return Precision(i), nil
 	}
-	return F32, fmt.Errorf("precision: found %q, expected %s", name, strings.Join(precisions, " or "))
+	return F32, fmt.Errorf("precision: found %q, expected %s", name, strings.Join(precisions, ", "))
 }
 
 // Driver is a backend: it lists devices and opens them.
@@ -60,8 +73,10 @@ type Driver struct {
 	// below zero: it must be asked for by its name.
 	Rank int
 	// Devices lists what this host has. An error says why there is none.
-	Devices func() ([]Info, error)
-	Open    func(Options) (Device, error)
+	// Precision is what AutoPrecision means there.
+	Precision Precision
+	Devices   func() ([]Info, error)
+	Open      func(Options) (Device, error)
 }
 
 // Auto names the best backend that has a device.
@@ -160,6 +175,7 @@ func Open(name string, opts Options) (Device, error) {
 	if !ok {
 		return nil, absent(name)
 	}
+	opts.Precision = opts.Precision.On(name)
 	dev, err := d.Open(opts)
 	if err != nil {
 		return nil, fmt.Errorf("backend %s: %w", name, err)

@@ -88,12 +88,33 @@ func TestDone(t *testing.T) {
 }
 
 func TestPrecision(t *testing.T) {
-	for _, p := range []backend.Precision{backend.F32, backend.BF16} {
+	for _, p := range []backend.Precision{backend.F32, backend.BF16, backend.AutoPrecision} {
 		got, err := backend.ParsePrecision(p.String())
 		require.NoError(t, err)
 		assert.Equal(t, p, got)
 	}
 	_, err := backend.ParsePrecision("fp16")
-	assert.EqualError(t, err, `precision: found "fp16", expected f32 or bf16`)
+	assert.EqualError(t, err, `precision: found "fp16", expected f32, bf16, auto`)
 	assert.Equal(t, "Precision(9)", backend.Precision(9).String())
+}
+
+// TestAutoPrecision: what a device is opened with is settled by its backend.
+func TestAutoPrecision(t *testing.T) {
+	var opened backend.Precision
+	backend.Register("rounding", backend.Driver{
+		Rank: -1, Precision: backend.BF16,
+		Open: func(o backend.Options) (backend.Device, error) {
+			opened = o.Precision
+			return nil, nil
+		},
+	})
+	for given, want := range map[backend.Precision]backend.Precision{
+		backend.AutoPrecision: backend.BF16, backend.F32: backend.F32, backend.BF16: backend.BF16,
+	} {
+		_, err := backend.Open("rounding", backend.Options{Precision: given})
+		require.NoError(t, err)
+		assert.Equal(t, want, opened)
+		assert.Equal(t, want, given.On("rounding"))
+	}
+	assert.Equal(t, backend.F32, backend.AutoPrecision.On("cpu"), "and f32 where no backend says otherwise")
 }

@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/quant"
@@ -28,7 +27,7 @@ var tokenizerFiles = []string{"tokenizer.json", "tokenizer_config.json", "specia
 
 // settle works out the number of steps, and what a run depends on: a resumed
 // one must share it.
-func (r *Run) settle(s *lora.State, dir string, p backend.Precision) error {
+func (r *Run) settle(s *lora.State, dir string) error {
 	c := r.cfg
 	r.steps = c.TotalSteps(r.train.StepsPerEpoch())
 	if r.steps > math.MaxInt32 {
@@ -40,7 +39,7 @@ func (r *Run) settle(s *lora.State, dir string, p backend.Precision) error {
 			c.GradientAccumulationSteps, r.steps, draws, math.MaxUint32)
 	}
 	r.trainableNum = s.Params()
-	r.settings = map[string]string{"precision": p.String()}
+	r.settings = map[string]string{"precision": r.precision.String()}
 	r.bindSettings()
 	r.bindRows(dir)
 	if err := r.bindAdapter(s); err != nil {

@@ -23,6 +23,9 @@ import (
 // ErrNotFinite is wrapped where a loss or a gradient is NaN or infinite.
 var ErrNotFinite = errors.New("not finite")
 
+// ErrOption is wrapped where EngineOptions make no step.
+var ErrOption = errors.New("invalid option")
+
 // Names of the params of the training graphs that are not the model's.
 const (
 	lossParam    = "loss.sum"
@@ -46,6 +49,31 @@ type EngineOptions struct {
 	MemoryLimit   int64 // bytes, 0: the device's own
 	Pack          backend.Pack
 	PackLimit     int64 // bytes of packed copies at most; 0: half of the memory that is free
+}
+
+// check refuses options of which no step can be made: without Eps, AdamW divides
+// zero by zero where a gradient is zero.
+func (o EngineOptions) check() error {
+	for _, v := range []struct {
+		name, want string
+		value      float64
+		ok         bool
+	}{
+		{"MaxTokens", "1 or more", float64(o.MaxTokens), o.MaxTokens >= 1},
+		{"MaxEvalTokens", "0 or more", float64(o.MaxEvalTokens), o.MaxEvalTokens >= 0},
+		{"Beta1", "at least 0 and less than 1, such as 0.9", o.Beta1, o.Beta1 >= 0 && o.Beta1 < 1},
+		{"Beta2", "at least 0 and less than 1, such as 0.999", o.Beta2, o.Beta2 >= 0 && o.Beta2 < 1},
+		{"Eps", "a number of float32 above 0, such as 1e-8", o.Eps, float32(o.Eps) > 0 && o.Eps <= math.MaxFloat32},
+		{"WeightDecay", "0 or more", o.WeightDecay, o.WeightDecay >= 0 && !math.IsInf(o.WeightDecay, 1)},
+		{"MaxGradNorm", "0 (no clipping) or more", o.MaxGradNorm, o.MaxGradNorm >= 0},
+		{"Recomputed", "0 (all layers) or more", float64(o.Recomputed), o.Recomputed >= 0},
+		{"MemoryLimit", "0 (the device's own) or more", float64(o.MemoryLimit), o.MemoryLimit >= 0},
+	} {
+		if !v.ok {
+			return fmt.Errorf("train: %w: %s: found %v, expected %s", ErrOption, v.name, v.value, v.want)
+		}
+	}
+	return nil
 }
 
 // Engine holds a model with an adapter on a device and computes training steps.
@@ -100,6 +128,9 @@ func NewEngine(ctx context.Context, dev backend.Device, m *model.Model, s *lora.
 
 // Engine plans and compiles the step, as NewEngine does.
 func (p *Planner) Engine(ctx context.Context, o EngineOptions) (*Engine, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
 	e := &Engine{opts: o, dev: p.dev, model: p.model, state: p.state, store: nn.NewStore(p.dev)}
 	programs, constants, err := e.plan(p.adapter)
 	if err != nil {

@@ -26,7 +26,7 @@ func configure(t *testing.T, dir string, rows []string, sets ...string) *config.
 	require.NoError(t, os.WriteFile(file, []byte(strings.Join(rows, "\n")+"\n"), 0o666))
 	sets = append([]string{
 		"model=" + tinyModel, "output_dir=" + filepath.Join(dir, "out"), "data.train=" + file, "adapter.r=4",
-		"adapter.target_modules=all-linear", "steps=6", "batch_size=8", "learning_rate=0.01", "log.plot=false", "backend=" + testdevice.Backend(),
+		"adapter.target_modules=all-linear", "steps=6", "batch_size=8", "learning_rate=0.01", "log.plot=false", "backend=" + testdevice.Backend(), "precision=f32",
 	}, sets...)
 	c, err := config.Parse("test", nil, sets...)
 	require.NoError(t, err)

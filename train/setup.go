@@ -14,7 +14,6 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
-	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/model/hub"
 	"github.com/lorafuse/lorafuse/quant"
@@ -64,6 +63,7 @@ type Run struct {
 	lock     *fsatomic.FileLock // of the output folder, nil for a dry run
 
 	dev          backend.Device
+	precision    backend.Precision // that dev computes in
 	model        *model.Model
 	engine       *Engine
 	train, eval  *data.Loader
@@ -144,7 +144,8 @@ func open(ctx context.Context, c *config.Config, o Observer, lock bool) (_ *Run,
 	if err != nil {
 		return nil, err
 	}
-	if err := r.settle(state, dir, precision); err != nil {
+	r.precision = precision.On(r.dev.Info().Backend)
+	if err := r.settle(state, dir); err != nil {
 		return nil, err
 	}
 	opts := EngineOptions{
@@ -229,7 +230,7 @@ func (r *Run) describe() {
 	for _, line := range DescribeQuantization(r.model) {
 		r.observer.note("%s", line)
 	}
-	r.observer.note("backend  %s (%s)", info.Backend, info.Detail)
+	r.observer.note("backend  %s (%s), %v", info.Backend, info.Detail, r.precision)
 	r.observer.note("adapter  %d tensors, %.2fM trained parameters", len(r.engine.Trained()), float64(r.trainableNum)/1e6)
 	r.observer.note("data     %v", r.train)
 	if r.eval != nil {

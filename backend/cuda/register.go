@@ -25,9 +25,10 @@ const oldest = 80
 
 func init() {
 	backend.Register(Name, backend.Driver{
-		Rank:    rank,
-		Devices: Devices,
-		Open:    func(o backend.Options) (backend.Device, error) { return Open(o) },
+		Rank:      rank,
+		Precision: backend.BF16,
+		Devices:   Devices,
+		Open:      func(o backend.Options) (backend.Device, error) { return Open(o) },
 	})
 }
 

@@ -98,7 +98,7 @@ var badUsage = []bad{
 	{name: "no peers", args: say("bench", "load", "--peers", "/no/such/folder"), says: []string{"--peers", "/no/such/folder/peers.json", "build.sh"}},
 	{name: "no folder for a benchmark", args: say("bench", "load", "--dir", "/no/such/folder"), says: []string{"/no/such/folder"}},
 	{name: "two kinds of reports", args: say("bench", "load", "--json", "--markdown"), says: []string{"json", "markdown"}},
-	{name: "unknown precision", args: say("eval", "--model", llama, "--data", "x.jsonl", "--precision", "f16"), says: []string{`--precision: found "f16"`, "f32 or bf16"}},
+	{name: "unknown precision", args: say("eval", "--model", llama, "--data", "x.jsonl", "--precision", "f16"), says: []string{`--precision: found "f16"`, "f32, bf16, auto"}},
 	{name: "not a hub name", args: say("hub", "download", "a/b/c"), says: []string{"a/b/c"}},
 }
 

@@ -50,7 +50,7 @@ type Config struct {
 
 	Optimizer   string     `yaml:"optimizer" default:"adamw" one:"adamw" also:"optim" doc:"Optimizer; adamw decays the weights apart from the gradient."`
 	Betas       [2]float64 `yaml:"betas" default:"[0.9, 0.999]" range:"[0,1)" also:"adam_beta1,adam_beta2,beta1,beta2" doc:"Decay rates of AdamW's two moments."`
-	Eps         float64    `yaml:"eps" default:"1e-8" range:"[0,1000]" also:"adam_epsilon,epsilon,adam_eps" doc:"Added to the root of AdamW's second moment."`
+	Eps         float64    `yaml:"eps" default:"1e-8" range:"[1e-30,1000]" also:"adam_epsilon,epsilon,adam_eps" doc:"Added to the root of AdamW's second moment."`
 	WeightDecay float64    `yaml:"weight_decay" default:"0" range:"[0,1000]" also:"adam_weight_decay" doc:"Weight decay per unit of learning rate, on every trained tensor."`
 	MaxGradNorm float64    `yaml:"max_grad_norm" default:"1" range:"[0,1e30]" also:"gradient_clipping,gradient_clip_val,clip_grad_norm,grad_clip" doc:"Gradients are scaled down to this norm over all trained tensors; 0 never clips."`
 
@@ -69,7 +69,7 @@ type Config struct {
 
 	Backend     string `yaml:"backend" default:"auto" one:"auto|cpu|cuda|metal" also:"device" doc:"Machine to train on; auto takes the fastest there is."`
 	Threads     int    `yaml:"threads" default:"0" range:"[0,1024]" also:"num_threads,num_workers" doc:"Threads of the CPU backend; 0 is as many as Go runs at once, which is one per core, or less where GOMAXPROCS or the limits of a container say so. Results do not depend on it."`
-	Precision   string `yaml:"precision" default:"f32" one:"f32|bf16" also:"mixed_precision" doc:"Arithmetic of matrix products: f32, or bf16 where the machine multiplies that faster (operands rounded as in PyTorch's autocast, sums in f32)."`
+	Precision   string `yaml:"precision" default:"auto" one:"auto|f32|bf16" also:"mixed_precision" doc:"Arithmetic of matrix products: auto, which is f32 on the CPU and bf16 on CUDA, f32, or bf16 where the machine multiplies that faster (operands rounded as in PyTorch's autocast, sums in f32). A run is resumed in the precision that it began in."`
 	Pack        string `yaml:"pack" default:"never" one:"never|auto|always" doc:"Copies of frozen weights in the order that products read them in, made when they are first used: never, always, or auto, which makes them where they gain 3 % of a step and in at most half of the free memory, or what is left of memory. They gain 4 to 8 % with micro-batches of at most 128 tokens in f32 and 5 to 20 % with at most 256 in bf16, less than 3 % beyond, and take four times (bf16: twice) what bf16 weights do. Results are the same bit for bit."`
 	Load        string `yaml:"load" default:"auto" one:"auto|ring|register|plain" doc:"How weights get to a device with memory of its own: ring reads them into slots of pinned memory that the device copies from, register pins the mapped files, plain leaves it to the driver, auto takes what is fastest for the first bytes and says so. The CPU uses weights in place, which auto and plain mean there."`
 	Memory      Bytes  `yaml:"memory" default:"0" also:"memory_budget" doc:"Train in at most so much memory, such as 4GiB, weights and all: layers are recomputed, the fewest that do, and if that is not enough micro-batches are cut in parts. The plan is printed; one that does not fit is refused with what is missing. 0 plans nothing."`
