@@ -24,19 +24,21 @@ type Decoder struct {
 	MLPBias                   bool
 	HeadNorm                  bool    // a norm of each head of q and k
 	Windows                   []int   // keys that a query of each layer sees at most, 0 for all
-	RoPE                      RoPE    // of all layers, but those that Rotary gives another
+	RoPE                      RoPE    // of all layers, but those of a kind that has another
 	Norms                     Norms   // of a layer
 	Scale                     float64 // of the scores; 0: 1/√HeadDim
 	EmbeddingScale            float64 // of the rows of the input embedding; 0: 1
 
-	// Norm is a norm of rows; nil: RMSNorm.
-	Norm func(b *nn.Builder, name string, x graph.Tensor) graph.Tensor
-	// Rotary gives the rotary embedding of a layer, and a name that those share
-	// which have the same; nil: RoPE, without a name.
-	Rotary func(layer int) (name string, r RoPE)
+	// NormOrigin is what the weights of norms are kept as differences from.
+	NormOrigin float64
+	// LayerTypes names the kind of each layer, and Ropes the rotary embedding of
+	// a kind; where there are none, all layers have RoPE.
+	LayerTypes []string
+	Ropes      map[string]RoPE
+
 	// MLP is the second half of a layer, between its norms; b is the builder of
 	// the layer. nil: a gated MLP called mlp.
-	MLP func(c *Config, b *nn.Builder, layer int, x graph.Tensor) graph.Tensor
+	MLP func(c *Config, b *nn.Builder, layer int, x graph.Tensor) graph.Tensor `json:"-"`
 }
 
 // Norms names the norms of a layer: of what goes into attention and MLP, and of
@@ -126,13 +128,10 @@ func (d *Decoder) Build(c *Config, b *nn.Builder) Outputs {
 }
 
 func (d *Decoder) norm(b *nn.Builder, name string, x graph.Tensor) graph.Tensor {
-	switch {
-	case name == "":
+	if name == "" {
 		return x
-	case d.Norm != nil:
-		return d.Norm(b, name, x)
 	}
-	return b.RMSNorm(name, x, d.NormEps)
+	return b.RMSNormFrom(name, x, d.NormEps, d.NormOrigin)
 }
 
 // rotary gives the cosines and sines of each layer.
@@ -140,8 +139,9 @@ func (d *Decoder) rotary(c *Config, b *nn.Builder, positions graph.Tensor) []gra
 	tables, byName := make([]graph.Tensor, c.Layers), map[string]graph.Tensor{}
 	for i := range tables {
 		name, r := "", d.RoPE
-		if d.Rotary != nil {
-			name, r = d.Rotary(i)
+		if d.Ropes != nil {
+			name = d.LayerTypes[i]
+			r = d.Ropes[name]
 		}
 		if _, ok := byName[name]; !ok {
 			byName[name] = r.table(b, name, positions)

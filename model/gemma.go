@@ -2,9 +2,6 @@ package model
 
 import (
 	"math"
-
-	"github.com/lorafuse/lorafuse/graph"
-	"github.com/lorafuse/lorafuse/nn"
 )
 
 func init() {
@@ -34,9 +31,7 @@ func readGemma3(c *Config, f *Fields) Family {
 		BeforeAttention: "input_layernorm", AfterAttention: "post_attention_layernorm",
 		BeforeMLP: "pre_feedforward_layernorm", AfterMLP: "post_feedforward_layernorm",
 	}
-	d.Norm = func(b *nn.Builder, name string, x graph.Tensor) graph.Tensor {
-		return b.RMSNormFrom(name, x, d.NormEps, 1)
-	}
+	d.NormOrigin = 1
 	f.gemmaLayers(c, d)
 	for _, key := range []string{"attn_logit_softcapping", "final_logit_softcapping"} {
 		if f.has(key) {
@@ -90,8 +85,7 @@ func (f *Fields) gemmaLayers(c *Config, d *Decoder) {
 	if !f.has("rope_parameters") { // transformers 4 scaled full attention alone
 		ropes[fullAttention] = f.rope(c, d.HeadDim, 1e6)
 	}
-	d.RoPE = ropes[fullAttention]
-	d.Rotary = func(layer int) (string, RoPE) { return types[layer], ropes[types[layer]] }
+	d.RoPE, d.Ropes, d.LayerTypes = ropes[fullAttention], ropes, types
 	for i, t := range types {
 		if t == slidingAttention {
 			d.Windows[i] = window

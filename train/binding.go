@@ -150,21 +150,26 @@ func (r *Run) bindAdapter(s *lora.State) error {
 	return nil
 }
 
-// bindFields takes the fields of a JSON object, but for some.
+// bindFields takes the fields of a JSON object, but for some, and those of the
+// objects in it.
 func (r *Run) bindFields(prefix string, object []byte, but ...string) error {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(object, &fields); err != nil {
 		return fmt.Errorf("train: %w", err)
 	}
 	for key, raw := range fields {
-		var text bytes.Buffer
 		if slices.Contains(but, key) {
 			continue
 		}
+		var text bytes.Buffer
 		if err := json.Compact(&text, raw); err != nil {
 			return fmt.Errorf("train: %w", err)
 		}
-		r.bind(prefix+key, text.String())
+		if text.Bytes()[0] != '{' {
+			r.bind(prefix+key, text.String())
+		} else if err := r.bindFields(prefix+key+".", text.Bytes()); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -154,13 +154,14 @@ func TestQuantizedRun(t *testing.T) {
 	var notes []string
 	r, err := train.New(context.Background(), c, train.Observer{Note: func(text string) { notes = append(notes, text) }})
 	require.NoError(t, err)
-	defer r.Close()
+	t.Cleanup(r.Close)
 	require.Contains(t, strings.Join(notes, "\n"), "quantize nf4: 14 linear layers")
 	s, err := r.Train(context.Background())
 	require.NoError(t, err)
 	require.Equal(t, 6, s.Steps)
 	_, err = lora.Load(s.Adapter)
 	require.NoError(t, err)
+	r.Close() // another run waits for its folder
 
 	again := func(sets ...string) error {
 		r, err := train.New(context.Background(), configure(t, dir, countingRows(40), append(sets, "save_steps=3", "resume=latest")...), train.Observer{})
