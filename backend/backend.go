@@ -36,6 +36,9 @@ type Info struct {
 	UUID string `json:"uuid,omitempty"`
 	// Memory is the device's memory in bytes, 0 if it is not known.
 	Memory int64 `json:"memory_bytes"`
+	// Unified says that the device computes in the host's memory: what it imports
+	// is used where it lies.
+	Unified bool `json:"unified_memory,omitempty"`
 	// Detail names what decides its speed: instruction set, threads.
 	Detail string `json:"detail,omitempty"`
 }
@@ -59,7 +62,9 @@ type Source struct {
 	Keep any
 }
 
-// Device runs programs. Its methods may be called from several goroutines.
+// Device runs programs. Its methods may be called from several goroutines. It does
+// copies and runs as if in the order in which it was given them: a run reads what
+// was uploaded before it, whether the upload was waited for or not.
 type Device interface {
 	Info() Info
 	// Supports reports whether the device runs the composite op itself;
@@ -70,7 +75,8 @@ type Device interface {
 	// Import gives a read-only buffer with the contents of src: in place
 	// where the device shares the host's memory.
 	Import(src Source) (Buffer, error)
-	// Upload copies src into dst from byte off on.
+	// Upload copies src into dst from byte off on. src is the caller's again when
+	// Upload returns.
 	Upload(dst Buffer, off int, src []byte) (Fence, error)
 	// Download copies from src, from byte off on, into dst.
 	Download(dst []byte, src Buffer, off int) (Fence, error)

@@ -46,14 +46,6 @@ type Reader interface {
 	Read(buffers []Buffer) error
 }
 
-// Divider is a device whose memory can be divided: many small buffers in one
-// large one, which lies in fewer and larger pages.
-type Divider interface {
-	// AllocAll gives a zeroed buffer of each size. Their memory is one, and is
-	// given back when the last of them is freed. Errors: ErrOutOfMemory.
-	AllocAll(sizes []int) ([]Buffer, error)
-}
-
 // launches is what is known of one launch of a program. Its cost depends on
 // the run-time sizes, so it is counted run by run.
 type launches struct {

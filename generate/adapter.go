@@ -2,8 +2,9 @@ package generate
 
 import (
 	"context"
+	"slices"
 
-	"github.com/lorafuse/lorafuse/graph/exec"
+	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/lora"
 )
 
@@ -16,39 +17,23 @@ import (
 //
 // Errors are those of [New]; the generator then has the adapter that it had.
 func (g *Generator) SetAdapter(ctx context.Context, state *lora.State) error {
-	h := g.host
-	t, err := h.tune(state)
+	slot, err := g.runtime.NewSlot(state)
 	if err != nil {
 		return err
 	}
-	old := [...]*exec.Executable{g.prefill, g.decode}
-	now := old
-	for i, max := range [...]int{g.chunk, 1} {
-		if now[i], err = h.load(ctx, g.program(max, g.tables, t), t, old[i]); err != nil {
-			break
-		}
-	}
-	for i := 0; err == nil && i < len(now); i++ {
-		err = h.bind(now[i], g.tables, t)
-	}
-	gone := old
+	old := []*engine.Program{g.prefill, g.decode}
+	now, err := g.load(ctx, slot, g.cache, old)
 	if err != nil {
-		gone = now
-	}
-	for i, e := range gone {
-		switch {
-		case old[i] != now[i]:
-			g.drop(e)
-		case err != nil: // it may have got arguments of the new adapter
-			_ = h.bind(e, g.tables, h.tuned)
-		}
-	}
-	if err != nil {
-		t.store.Free()
+		slot.Free()
 		return err
 	}
-	g.prefill, g.decode = now[0], now[1]
-	h.retune(t)
+	for _, p := range old {
+		if !slices.Contains(now, p) {
+			g.runtime.Unload(p)
+		}
+	}
+	g.slot.Free()
+	g.prefill, g.decode, g.slot = now[0], now[1], slot
 	g.Reset()
 	return nil
 }
@@ -59,14 +44,15 @@ func (g *Generator) SetAdapter(ctx context.Context, state *lora.State) error {
 // device, when they are next asked for. Errors are those of [NewScorer]; the
 // scorer then has the adapter that it had.
 func (s *Scorer) SetAdapter(state *lora.State) error {
-	t, err := s.host.tune(state)
+	slot, err := s.runtime.NewSlot(state)
 	if err != nil {
 		return err
 	}
-	for _, e := range s.runs {
-		e.Close()
+	for _, x := range s.runs {
+		s.runtime.Unload(x.Program)
 	}
 	clear(s.runs)
-	s.host.retune(t)
+	s.slot.Free()
+	s.slot = slot
 	return nil
 }

@@ -18,11 +18,11 @@ func (g *Generator) Read(ctx context.Context, ids []int32) ([]float32, error) {
 
 // Programs are what reads a prompt and what decodes a token.
 func (g *Generator) Programs() []*ir.Program {
-	return []*ir.Program{g.prefill.Program(), g.decode.Program()}
+	return []*ir.Program{g.prefill.Plan(), g.decode.Plan()}
 }
 
 // Capacity is the number of tokens that the tables have room for.
-func (g *Generator) Capacity() int { return g.tables.capacity }
+func (g *Generator) Capacity() int { return g.cache.Rows() }
 
 // Push and Flush are the stopper on its own.
 func StopAt(stops ...string) (push func(string) (string, bool), flush func() string) {

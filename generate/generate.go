@@ -143,13 +143,13 @@ func (a *answer) check(prompt []int32) error {
 	}
 	if !o.IgnoreEOS {
 		if a.eos = o.EOS; a.eos == nil {
-			a.eos = a.g.host.model.Config.EOS
+			a.eos = a.g.runtime.Model().Config.EOS
 		}
 	}
 	if err := a.sampler.Validate(); err != nil {
 		return fmt.Errorf("generate: %w", err)
 	}
-	return a.g.host.checkTokens(prompt)
+	return checkTokens(a.g.runtime.Model(), prompt)
 }
 
 func (a *answer) generate(ctx context.Context, prompt []int32) error {

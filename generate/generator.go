@@ -10,10 +10,13 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/data"
-	"github.com/lorafuse/lorafuse/graph/exec"
+	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // defaultChunk is the number of prompt tokens that are read in one run: enough
@@ -37,21 +40,27 @@ type Options struct {
 // its last text: of the next prompt only what differs from that text is read.
 // It is not safe for concurrent use.
 type Generator struct {
-	host      *host
+	runtime   *engine.Runtime
+	slot      *engine.Slot
 	maxLength int
 	chunk     int
 
-	prefill, decode *exec.Executable // over the same tables
-	tables          *tables
-	cached          []int32 // the tokens whose keys and values are in the tables
+	prefill, decode *engine.Program // over the same cache
+	cache           *engine.Cache
+	cached          []int32 // the tokens whose keys and values are in it
 	longest         int     // the longest text that they were made for
-	inputs          []nn.Input
 	derived         []nn.Derived
-	length          int // of the texts that the derived tables on the device are for; 0: none are there
 
 	given  data.Batch // of a run
 	logits []float32
 }
+
+// lastInput is the number of the token whose logits a run gives, i32 [1], and
+// logitsResult is where they are, f32 [1, vocab].
+const (
+	lastInput    = "last"
+	logitsResult = "logits"
+)
 
 // New prepares a generator; state is an adapter, or nil. m must stay open
 // until the generator is closed. Errors: ErrTooLong if o.MaxLength is more than
@@ -64,7 +73,7 @@ func New(ctx context.Context, dev backend.Device, m *model.Model, state *lora.St
 	case o.MaxLength > limit:
 		return nil, fmt.Errorf("generate: %w: a length of %d, the model takes %d (max_position_embeddings)", ErrTooLong, o.MaxLength, limit)
 	}
-	g := &Generator{maxLength: o.MaxLength, chunk: o.PrefillChunk, logits: make([]float32, m.Config.VocabSize)}
+	g := &Generator{runtime: engine.New(dev, m), maxLength: o.MaxLength, chunk: o.PrefillChunk, logits: make([]float32, m.Config.VocabSize)}
 	if g.maxLength == 0 {
 		g.maxLength = limit
 	}
@@ -73,7 +82,7 @@ func New(ctx context.Context, dev backend.Device, m *model.Model, state *lora.St
 	}
 	g.chunk = min(g.chunk, g.maxLength)
 	var err error
-	if g.host, err = newHost(dev, m, state); err != nil {
+	if g.slot, err = g.runtime.NewSlot(state); err != nil {
 		return nil, err
 	}
 	if err := g.reserve(ctx, 1); err != nil {
@@ -87,77 +96,62 @@ func New(ctx context.Context, dev backend.Device, m *model.Model, state *lora.St
 func (g *Generator) MaxLength() int { return g.maxLength }
 
 // Bytes is the device memory of the weights, of the adapter and of the cache.
-func (g *Generator) Bytes() int {
-	return g.host.store.Bytes() + g.host.tuned.store.Bytes() + g.tables.store.Bytes()
-}
+func (g *Generator) Bytes() int { return g.runtime.Bytes() + g.slot.Bytes() + g.cache.Bytes() }
 
 // Reset forgets the last text.
 func (g *Generator) Reset() { g.cached, g.longest = g.cached[:0], 0 }
 
 // Close frees the device's memory.
 func (g *Generator) Close() {
-	g.drop(g.prefill, g.decode)
-	g.prefill, g.decode = nil, nil
-	g.tables.free()
-	g.host.free()
+	g.runtime.Close()
+	g.cache.Free()
+	g.slot.Free()
 }
 
-func (g *Generator) drop(es ...*exec.Executable) {
-	for _, e := range es {
-		if e != nil {
-			e.Close()
-		}
-	}
-}
-
-// reserve makes room for so many tokens. Tables have a power of two of rows, so
+// reserve makes room for so many tokens. The cache has a power of two of rows, so
 // that a chat that grows compiles a few times only, and what was read stays.
 func (g *Generator) reserve(ctx context.Context, tokens int) error {
-	if g.tables != nil && tokens <= g.tables.capacity {
+	if g.cache != nil && tokens <= g.cache.Rows() {
 		return nil
 	}
 	capacity := minCapacity
 	for capacity < tokens {
 		capacity *= 2
 	}
-	t := newTables(g.host.dev, min(capacity, g.maxLength))
-	prefill, err := g.compile(ctx, g.chunk, t)
-	if err != nil {
-		t.free()
-		return err
-	}
-	decode, err := g.compile(ctx, 1, t)
+	cache := g.runtime.NewCache(min(capacity, g.maxLength))
+	programs, err := g.load(ctx, g.slot, cache, nil)
 	if err == nil {
-		err = t.copyFrom(ctx, g.tables, len(g.cached))
+		if err = cache.CopyFrom(ctx, g.cache, len(g.cached)); err != nil {
+			g.runtime.Unload(programs...)
+		}
 	}
 	if err != nil {
-		g.drop(prefill, decode)
-		t.free()
+		cache.Free()
 		return err
 	}
-	g.drop(g.prefill, g.decode)
-	g.tables.free()
-	g.prefill, g.decode, g.tables = prefill, decode, t
-	g.cached = slices.Grow(g.cached, t.capacity-len(g.cached))
+	g.runtime.Unload(g.prefill, g.decode)
+	g.cache.Free()
+	g.prefill, g.decode, g.cache = programs[0], programs[1], cache
+	g.cached = slices.Grow(g.cached, cache.Rows()-len(g.cached))
 	return nil
 }
 
-// compile compiles runs of at most max tokens over the tables.
-func (g *Generator) compile(ctx context.Context, max int, t *tables) (*exec.Executable, error) {
-	return g.host.compile(ctx, g.program(max, t, g.host.tuned), t)
-}
-
-// program is a run of at most max tokens over the tables, with an adapter.
-func (g *Generator) program(max int, t *tables, adapter *tuning) *program {
-	cache := &nn.Cache{Max: t.capacity}
-	p := g.host.begin(max, cache, adapter)
-	t.describe(cache)
-	p.Result(logitsResult, p.last())
-	for _, e := range cache.Entries {
-		p.Update(e.Param, e.Updated)
+// load gives the programs over a cache, for a prompt and for a token; those among
+// old that would be the same again are kept.
+func (g *Generator) load(ctx context.Context, s *engine.Slot, c *engine.Cache, old []*engine.Program) ([]*engine.Program, error) {
+	var drafts []*engine.Draft
+	for _, most := range []int{g.chunk, 1} {
+		d, err := g.runtime.Plan(s, engine.Spec{Bounds: map[string]int{nn.Tokens: most}, Cache: c, Build: func(b *nn.Builder, p *graph.Program) {
+			// The logits of one token: those of all the others are never computed.
+			p.Result(logitsResult, g.runtime.Model().Build(b).Logits(b, b.Input(lastInput, tensor.I32, ir.Static(1))))
+			g.derived = b.Tables()
+		}})
+		if err != nil {
+			return nil, err
+		}
+		drafts = append(drafts, d)
 	}
-	g.inputs, g.derived = p.b.Inputs(), p.b.Tables()
-	return p
+	return g.runtime.Load(ctx, s, old, drafts...)
 }
 
 // keep drops from the cache what does not begin prompt. The last token of a
@@ -180,51 +174,49 @@ func (g *Generator) keep(prompt []int32) {
 // read brings prompt, of which the cache holds the beginning, into the cache
 // and gives the logits of its last token.
 func (g *Generator) read(ctx context.Context, prompt []int32) ([]float32, error) {
+	had := len(g.cached)
 	for len(g.cached) < len(prompt) {
 		at := len(g.cached)
 		if err := g.run(ctx, prompt[at:min(at+g.chunk, len(prompt))], len(prompt)); err != nil {
+			g.cached = g.cached[:had]
 			return nil, err
 		}
 	}
-	return g.logits, g.host.store.GetFloat32s(ctx, logitsResult, g.logits)
+	if err := g.runtime.Read(ctx, logitsResult, g.logits); err != nil {
+		// Rows behind those in use may have been written; nothing reads them.
+		g.cached = g.cached[:had]
+		return nil, err
+	}
+	return g.logits, nil
 }
 
 // run reads a few tokens behind those in the cache. length is that of the text
-// by which derived tables are chosen: of the whole prompt, or up
-// to the token that is being generated.
+// by which derived tables are chosen: of the whole prompt, or up to the token that
+// is being generated.
 func (g *Generator) run(ctx context.Context, ids []int32, length int) error {
-	e, at := g.prefill, len(g.cached)
+	p, at := g.prefill, len(g.cached)
 	if len(ids) == 1 {
-		e = g.decode
+		p = g.decode
 	}
-	if err := g.derive(ctx, length); err != nil {
-		return err
-	}
+	g.longest = max(g.longest, length)
 	in := &g.given
 	in.Reset()
 	in.AddAfter(ids, at)
 	in.SetInt(nn.Offset, int32(at))
 	in.SetInt(lastInput, int32(len(ids)-1))
-	if err := g.host.store.Feed(ctx, e, g.inputs, in); err != nil {
+	if err := p.Run(ctx, g.slot, in, length); err != nil {
 		return fmt.Errorf("generate: %w", err)
-	}
-	if err := e.RunWait(ctx); err != nil {
-		return err // rows behind those in use may have been written; nothing reads them
 	}
 	g.cached = append(g.cached, ids...)
 	return nil
 }
 
-// derive brings the derived tables for a text of that length to the device.
-func (g *Generator) derive(ctx context.Context, length int) error {
-	g.longest = max(g.longest, length)
-	changes := func(t nn.Derived) bool { return t.Changes() }
-	if g.length != 0 && (g.length == length || !slices.ContainsFunc(g.derived, changes)) {
-		return nil
+// checkTokens finds ids that the model has no embedding for.
+func checkTokens(m *model.Model, ids []int32) error {
+	for i, id := range ids {
+		if id < 0 || int(id) >= m.Config.VocabSize {
+			return fmt.Errorf("generate: %w: id %d at position %d, the model's vocabulary has %d", ErrToken, id, i, m.Config.VocabSize)
+		}
 	}
-	if err := g.host.store.SetTables(ctx, g.derived, length); err != nil {
-		return err
-	}
-	g.length = length
 	return nil
 }

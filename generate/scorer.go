@@ -7,8 +7,8 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/graph"
-	"github.com/lorafuse/lorafuse/graph/exec"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/nn"
@@ -17,16 +17,16 @@ import (
 // Scorer reads whole texts, without a cache. Each text is read as if it were
 // alone. It is not safe for concurrent use.
 type Scorer struct {
-	host      *host
+	runtime   *engine.Runtime
+	slot      *engine.Slot
 	maxTokens int
-	runs      map[string]*scored // compiled when first asked for
+	runs      map[string]scored // compiled when first asked for
 }
 
-// scored is a program of a scorer, and what it reads.
+// scored is a program of a scorer.
 type scored struct {
-	*exec.Executable
-	inputs []nn.Input
-	tables []nn.Derived
+	*engine.Program
+	alone bool // a row runs by itself, since what it reads depends on its length
 }
 
 const lossResult = "loss"
@@ -38,32 +38,33 @@ func NewScorer(dev backend.Device, m *model.Model, state *lora.State, maxTokens 
 	if maxTokens < 1 {
 		return nil, fmt.Errorf("generate: %w: a scorer of %d tokens, expected 1 or more", ErrOption, maxTokens)
 	}
-	h, err := newHost(dev, m, state)
+	r := engine.New(dev, m)
+	slot, err := r.NewSlot(state)
 	if err != nil {
 		return nil, err
 	}
-	return &Scorer{h, maxTokens, map[string]*scored{}}, nil
+	return &Scorer{r, slot, maxTokens, map[string]scored{}}, nil
 }
 
 // Close frees the device's memory.
 func (s *Scorer) Close() {
-	for _, e := range s.runs {
-		e.Close()
-	}
-	s.host.free()
+	s.runtime.Close()
+	s.slot.Free()
 }
 
 // Logits gives the logits of all tokens of the rows, one row behind the other:
 // [tokens, vocab]. Errors: ErrTooLong for a row of more than maxTokens,
 // ErrToken, and those of the device.
 func (s *Scorer) Logits(ctx context.Context, rows [][]int32) ([]float32, error) {
-	e, err := s.compiled(ctx, logitsResult, func(p *program) { p.Result(logitsResult, p.out.Logits(p.b, graph.Tensor{})) })
+	e, err := s.compiled(ctx, logitsResult, func(b *nn.Builder, out model.Outputs, p *graph.Program) {
+		p.Result(logitsResult, out.Logits(b, graph.Tensor{}))
+	})
 	if err != nil {
 		return nil, err
 	}
 	var out []float32
 	return out, s.rows(ctx, e, rows, func(tokens int) error {
-		out, err = s.result(ctx, out, logitsResult, tokens*s.host.model.Config.VocabSize)
+		out, err = s.result(ctx, out, logitsResult, tokens*s.runtime.Model().Config.VocabSize)
 		return err
 	})
 }
@@ -73,15 +74,15 @@ func (s *Scorer) Logits(ctx context.Context, rows [][]int32) ([]float32, error) 
 // behind the final norm, as transformers lists them.
 func (s *Scorer) Hidden(ctx context.Context, rows [][]int32) ([][]float32, error) {
 	name := func(i int) string { return fmt.Sprintf("hidden.%d", i) }
-	e, err := s.compiled(ctx, "hidden", func(p *program) {
-		for i, h := range p.out.Hidden {
+	e, err := s.compiled(ctx, "hidden", func(_ *nn.Builder, out model.Outputs, p *graph.Program) {
+		for i, h := range out.Hidden {
 			p.Result(name(i), h)
 		}
 	})
 	if err != nil {
 		return nil, err
 	}
-	c := s.host.model.Config
+	c := s.runtime.Model().Config
 	out := make([][]float32, c.Layers+1)
 	return out, s.rows(ctx, e, rows, func(tokens int) error {
 		for i := range out {
@@ -98,8 +99,8 @@ func (s *Scorer) Hidden(ctx context.Context, rows [][]int32) ([][]float32, error
 // they are predicted, as package data lays them. Errors: ErrTooLong, ErrToken,
 // and those of the device.
 func (s *Scorer) Loss(ctx context.Context, b *data.Batch) (float64, error) {
-	e, err := s.compiled(ctx, lossResult, func(p *program) {
-		p.Result(lossResult, p.out.Loss(p.b, model.NextToken))
+	e, err := s.compiled(ctx, lossResult, func(b *nn.Builder, out model.Outputs, p *graph.Program) {
+		p.Result(lossResult, out.Loss(b, model.NextToken))
 	})
 	if err != nil {
 		return 0, err
@@ -114,22 +115,29 @@ func (s *Scorer) Loss(ctx context.Context, b *data.Batch) (float64, error) {
 	return float64(sum[0]), nil
 }
 
-func (s *Scorer) compiled(ctx context.Context, name string, results func(*program)) (*scored, error) {
-	if e := s.runs[name]; e != nil {
-		return e, nil
+func (s *Scorer) compiled(ctx context.Context, name string, results func(*nn.Builder, model.Outputs, *graph.Program)) (scored, error) {
+	if x, ok := s.runs[name]; ok {
+		return x, nil
 	}
-	p := s.host.begin(s.maxTokens, nil, s.host.tuned)
-	results(p)
-	e, err := s.host.compile(ctx, p, nil)
+	var x scored
+	draft, err := s.runtime.Plan(s.slot, engine.Spec{Bounds: map[string]int{nn.Tokens: s.maxTokens}, Build: func(b *nn.Builder, p *graph.Program) {
+		results(b, s.runtime.Model().Build(b), p)
+		x.alone = slices.ContainsFunc(b.Tables(), nn.Derived.Changes)
+	}})
 	if err != nil {
-		return nil, err
+		return x, err
 	}
-	s.runs[name] = &scored{e, p.b.Inputs(), p.b.Tables()}
-	return s.runs[name], nil
+	programs, err := s.runtime.Load(ctx, s.slot, nil, draft)
+	if err != nil {
+		return x, err
+	}
+	x.Program = programs[0]
+	s.runs[name] = x
+	return x, nil
 }
 
 // rows runs e over as many rows at a time as fit and calls done after each run.
-func (s *Scorer) rows(ctx context.Context, e *scored, rows [][]int32, done func(tokens int) error) error {
+func (s *Scorer) rows(ctx context.Context, e scored, rows [][]int32, done func(tokens int) error) error {
 	var b data.Batch
 	flush := func() error {
 		n := len(b.Tokens())
@@ -142,13 +150,11 @@ func (s *Scorer) rows(ctx context.Context, e *scored, rows [][]int32, done func(
 		b.Reset()
 		return done(n)
 	}
-	// Tables may depend on the length of the text: a row that runs alone has its own.
-	alone := slices.ContainsFunc(e.tables, func(t nn.Derived) bool { return t.Changes() })
 	for i, ids := range rows {
 		if len(ids) > s.maxTokens {
 			return fmt.Errorf("generate: %w: row %d has %d, the scorer takes %d", ErrTooLong, i, len(ids), s.maxTokens)
 		}
-		if len(b.Tokens())+len(ids) > s.maxTokens || alone {
+		if len(b.Tokens())+len(ids) > s.maxTokens || e.alone {
 			if err := flush(); err != nil {
 				return err
 			}
@@ -158,18 +164,14 @@ func (s *Scorer) rows(ctx context.Context, e *scored, rows [][]int32, done func(
 	return flush()
 }
 
-func (s *Scorer) run(ctx context.Context, e *scored, b *data.Batch) error {
+func (s *Scorer) run(ctx context.Context, e scored, b *data.Batch) error {
 	if err := s.check(b.Tokens()); err != nil {
 		return err
 	}
-	store := s.host.store
-	if err := store.SetTables(ctx, e.tables, b.Longest()); err != nil {
-		return err
-	}
-	if err := store.Feed(ctx, e.Executable, e.inputs, b); err != nil {
+	if err := e.Run(ctx, s.slot, b, b.Longest()); err != nil {
 		return fmt.Errorf("generate: %w", err)
 	}
-	return e.RunWait(ctx)
+	return nil
 }
 
 func (s *Scorer) check(ids []int32) error {
@@ -179,11 +181,11 @@ func (s *Scorer) check(ids []int32) error {
 	case n > s.maxTokens:
 		return fmt.Errorf("generate: %w: the batch has %d, the scorer takes %d", ErrTooLong, n, s.maxTokens)
 	}
-	return s.host.checkTokens(ids)
+	return checkTokens(s.runtime.Model(), ids)
 }
 
 // result appends the first n floats of a result to out.
 func (s *Scorer) result(ctx context.Context, out []float32, name string, n int) ([]float32, error) {
 	out = append(out, make([]float32, n)...)
-	return out, s.host.store.GetFloat32s(ctx, name, out[len(out)-n:])
+	return out, s.runtime.Read(ctx, name, out[len(out)-n:])
 }

@@ -18,7 +18,6 @@ type Cache struct {
 // CacheEntry is the keys or the values of one layer.
 type CacheEntry struct {
 	Param   string
-	Size    int
 	Updated graph.Tensor
 }
 
@@ -37,6 +36,6 @@ func (b *Builder) cached(name string, x graph.Tensor) graph.Tensor {
 	table := b.G.Param(name, tensor.F32, ir.Static(b.cache.Max), size)
 	offset := b.Input(Offset, tensor.I32, ir.Static(1))
 	all := table.UpdateRows(x, offset)
-	b.cache.Entries = append(b.cache.Entries, CacheEntry{name, size.N, all})
+	b.cache.Entries = append(b.cache.Entries, CacheEntry{name, all})
 	return all
 }

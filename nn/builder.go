@@ -79,6 +79,7 @@ type state struct {
 	adapter     Adapter
 	otherBounds int
 	bounds      map[string]int
+	slot        string
 	training    bool
 	cache       *Cache
 	prepare     bool
@@ -95,7 +96,8 @@ type state struct {
 
 // Trained is a parameter that training changes.
 type Trained struct {
-	Name  string // of the graph's param
+	Name  string // in the file of the adapter
+	Param string // of the graph
 	Shape []int  // f32
 }
 
@@ -106,8 +108,11 @@ type Options struct {
 	Bounds      map[string]int
 	OtherBounds int
 	Adapter     Adapter
-	Training    bool   // dropout acts
-	Cache       *Cache // keys and values of earlier tokens, for decoding
+	// Slot begins the names of the params that are the adapter's own, so that a
+	// device can hold several adapters.
+	Slot     string
+	Training bool   // dropout acts
+	Cache    *Cache // keys and values of earlier tokens, for decoding
 	// Prepare has what is made of parameters alone read from params that another
 	// program writes, see [Builder.Preparation].
 	Prepare bool
@@ -115,7 +120,7 @@ type Options struct {
 
 // NewBuilder starts a model in g.
 func NewBuilder(g *graph.Graph, w Weights, o Options) *Builder {
-	s := &state{G: g, weights: w, adapter: o.Adapter, bounds: o.Bounds, otherBounds: o.OtherBounds, training: o.Training, cache: o.Cache, prepare: o.Prepare, constants: map[string]*tensor.Tensor{}}
+	s := &state{G: g, weights: w, adapter: o.Adapter, slot: o.Slot, bounds: o.Bounds, otherBounds: o.OtherBounds, training: o.Training, cache: o.Cache, prepare: o.Prepare, constants: map[string]*tensor.Tensor{}}
 	return &Builder{state: s}
 }
 
@@ -155,7 +160,7 @@ func (b *Builder) Used() []string { return slices.Clone(b.used) }
 // Trained lists the trained parameters in the order in which they were met.
 func (b *Builder) Trained() []Trained { return slices.Clone(b.trained) }
 
-// Constants are the values of params that hold fixed numbers.
+// Constants are the values of an adapter's params that hold fixed numbers.
 func (b *Builder) Constants() map[string]*tensor.Tensor { return b.constants }
 
 // Frozen is the tensor called name of the checkpoint as a param of the graph.
@@ -186,13 +191,14 @@ func (b *Builder) Frozen(name string, shape ...int) graph.Tensor {
 // Train is a trained f32 parameter; asking twice gives the same one.
 func (b *Builder) Train(name string, shape ...int) graph.Tensor {
 	if !slices.ContainsFunc(b.trained, func(t Trained) bool { return t.Name == name }) {
-		b.trained = append(b.trained, Trained{name, slices.Clone(shape)})
+		b.trained = append(b.trained, Trained{name, b.slot + name, slices.Clone(shape)})
 	}
-	return b.G.Of(b.G.IR().Param(name, ir.Type{DType: tensor.F32, Shape: ir.ShapeOf(shape...)}))
+	return b.G.Of(b.G.IR().Param(b.slot+name, ir.Type{DType: tensor.F32, Shape: ir.ShapeOf(shape...)}))
 }
 
-// Constant is a param that holds fixed numbers.
+// Constant is a param of an adapter that holds fixed numbers.
 func (b *Builder) Constant(name string, t *tensor.Tensor) graph.Tensor {
+	name = b.slot + name
 	b.constants[name] = t
 	return b.G.Of(b.G.IR().Param(name, ir.Type{DType: t.DType, Shape: ir.ShapeOf(t.Shape...)}))
 }

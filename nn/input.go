@@ -1,14 +1,12 @@
 package nn
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/lorafuse/lorafuse/graph"
-	"github.com/lorafuse/lorafuse/graph/exec"
 	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/tensor"
@@ -45,6 +43,9 @@ type Derived struct {
 	// 0 where they never depend on it.
 	Until int
 }
+
+// Type is that of the param.
+func (d Derived) Type() ir.Type { return ir.Type{DType: tensor.F32, Shape: ir.ShapeOf(d.Shape...)} }
 
 // Changes reports whether the values depend on the length of the text.
 func (d Derived) Changes() bool { return d.Until > 0 }
@@ -86,7 +87,7 @@ func (b *Builder) Derived(d Derived) graph.Tensor {
 	if !slices.ContainsFunc(b.derived, func(x Derived) bool { return x.Name == d.Name }) {
 		b.derived = append(b.derived, d)
 	}
-	return b.G.Of(b.G.IR().Param(d.Name, ir.Type{DType: tensor.F32, Shape: ir.ShapeOf(d.Shape...)}))
+	return b.G.Of(b.G.IR().Param(d.Name, d.Type()))
 }
 
 // Inputs lists what was declared, in that order.
@@ -117,64 +118,4 @@ func (b *Builder) Text() Text {
 type Arrays interface {
 	// Array gives the bytes of an array.
 	Array(name string) (data []byte, ok bool)
-}
-
-// Feed sets the inputs that e reads, and the sizes of their outer axes. Errors:
-// ErrInput, where an array is missing, or not as long as the others.
-func (s *Store) Feed(ctx context.Context, e *exec.Executable, inputs []Input, from Arrays) error {
-	sized := uint64(0) // axes that were set
-	for _, in := range inputs {
-		if !e.Uses(in.Param) {
-			continue
-		}
-		data, ok := from.Array(in.Name)
-		if !ok {
-			return fmt.Errorf("%w: the model reads %q %v, which it is not given", ErrInput, in.Name, in.Type)
-		}
-		if err := in.size(e, len(data), &sized); err != nil {
-			return err
-		}
-		if err := s.Set(ctx, in.Param, data); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// size sets the outer axis of the input by the bytes that it is given. sized has
-// a bit for each axis that another input has set.
-func (in Input) size(e *exec.Executable, bytes int, sized *uint64) error {
-	row, outer := in.Type, ir.Static(1)
-	if len(row.Shape) > 0 && row.Shape[0].Var != 0 {
-		outer, row.Shape = row.Shape[0], row.Shape[1:]
-	}
-	each := outer.N * row.Bytes(nil)
-	if each == 0 || bytes%each != 0 || outer.Var == 0 && bytes != each {
-		return fmt.Errorf("%w: %q %v is given %d bytes", ErrInput, in.Name, in.Type, bytes)
-	}
-	if outer.Var == 0 {
-		return nil
-	}
-	n := bytes / each
-	if *sized>>outer.Var&1 == 1 {
-		if now := e.Dim(outer.Var); now != n {
-			return fmt.Errorf("%w: %q has %d rows where the arrays before it have %d", ErrInput, in.Name, n, now)
-		}
-		return nil
-	}
-	*sized |= 1 << outer.Var
-	if err := e.SetDim(e.Program().Bounds[outer.Var].Name, n); err != nil {
-		return fmt.Errorf("%w: %q: %w", ErrInput, in.Name, err)
-	}
-	return nil
-}
-
-// SetTables sets derived tables to their values for texts of so many tokens.
-func (s *Store) SetTables(ctx context.Context, tables []Derived, length int) error {
-	for _, t := range tables {
-		if err := s.SetFloat32s(ctx, t.Name, t.Values(length)); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -21,6 +21,7 @@ func (b *Builder) Prepare(name string, x graph.Tensor) graph.Tensor {
 	if !b.prepare || !x.Valid() {
 		return x
 	}
+	name = b.slot + name
 	if !slices.ContainsFunc(b.prepared, func(p prepared) bool { return p.name == name }) {
 		b.prepared = append(b.prepared, prepared{name, x})
 	}

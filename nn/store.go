@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/graph/exec"
 	"github.com/lorafuse/lorafuse/internal/fork"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -179,16 +178,6 @@ func (s *Store) Set(ctx context.Context, name string, data []byte) error {
 	return f.Wait(ctx)
 }
 
-// SetAll sets buffers to the values of params.
-func (s *Store) SetAll(ctx context.Context, values map[string]*tensor.Tensor) error {
-	for name, t := range values {
-		if err := s.Set(ctx, name, t.Data); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Get copies the first len(dst) bytes of the buffer called name.
 func (s *Store) Get(ctx context.Context, name string, dst []byte) error {
 	b := s.buffers[name]
@@ -200,31 +189,6 @@ func (s *Store) Get(ctx context.Context, name string, dst []byte) error {
 		return fmt.Errorf("buffer %q: %w", name, err)
 	}
 	return f.Wait(ctx)
-}
-
-// Bind gives executables their arguments: buffers of the same name, and new
-// zeroed ones, large enough for all of them, for those that the store does not
-// have.
-func (s *Store) Bind(es ...*exec.Executable) error {
-	sizes := map[string]int{}
-	for _, e := range es {
-		dims := e.Program().MaxDims()
-		for _, a := range e.Program().Args {
-			sizes[a.Name] = max(sizes[a.Name], a.Type.Bytes(dims))
-		}
-	}
-	for _, e := range es {
-		for _, a := range e.Program().Args {
-			b, err := s.Alloc(a.Name, sizes[a.Name])
-			if err != nil {
-				return err
-			}
-			if err := e.Bind(a.Name, b); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // Bytes is the memory of the buffers, imported ones included.
@@ -242,16 +206,6 @@ func (s *Store) Free() {
 		b.Free()
 	}
 	s.buffers = map[string]backend.Buffer{}
-}
-
-// SetInt32s sets the buffer called name to x.
-func (s *Store) SetInt32s(ctx context.Context, name string, x []int32) error {
-	return s.Set(ctx, name, tensor.BytesOf(x))
-}
-
-// SetUint32s sets the buffer called name to x.
-func (s *Store) SetUint32s(ctx context.Context, name string, x []uint32) error {
-	return s.Set(ctx, name, tensor.BytesOf(x))
 }
 
 // SetFloat32s sets the buffer called name to x.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/internal/testdevice"
 	"github.com/lorafuse/lorafuse/ir"
@@ -52,57 +53,41 @@ func countingBatch(n int) *data.Batch {
 // gradients are the loss and the gradients of a batch, by graphs that make what
 // depends on parameters alone as they go, or beforehand.
 func gradients(t *testing.T, dev backend.Device, m *model.Model, s *lora.State, prepare bool) (results [][]float32) {
-	ctx, batch, store := context.Background(), countingBatch(12), nn.NewStore(dev)
-	defer store.Free()
-	adapter, err := s.Injection()
+	ctx, r := context.Background(), engine.New(dev, m)
+	defer r.Close()
+	slot, err := r.NewSlot(s)
 	require.NoError(t, err)
-	g := graph.New()
-	b := nn.NewBuilder(g, m, nn.Options{Bounds: map[string]int{nn.Tokens: 12}, Adapter: adapter, Training: true, Prepare: prepare})
-	loss := m.Build(b).Loss(b, model.NextToken)
-	var params []graph.Tensor
-	for _, x := range b.Trained() {
-		params = append(params, b.Train(x.Name, x.Shape...))
-		require.NoError(t, store.SetFloat32s(ctx, x.Name, s.Values[x.Name]))
+	defer slot.Free()
+	var sizes []int
+	spec := engine.Spec{Bounds: map[string]int{nn.Tokens: 12}, Training: true, Whole: !prepare}
+	spec.Build = func(b *nn.Builder, p *graph.Program) {
+		loss := m.Build(b).Loss(b, model.NextToken)
+		var params []graph.Tensor
+		for _, x := range b.Trained() {
+			params = append(params, b.Train(x.Name, x.Shape...))
+			sizes = append(sizes, len(s.Values[x.Name]))
+		}
+		p.Result("loss", loss)
+		for i, d := range b.G.GradientsWith(loss, params, ir.GradOptions{Checkpoint: true}) {
+			p.Result(fmt.Sprint(i), d)
+		}
+		require.Equal(t, prepare, b.Preparation() != nil)
 	}
-	p := g.Program().Result("loss", loss)
-	for i, d := range g.GradientsWith(loss, params, ir.GradOptions{Checkpoint: true}) {
-		p.Result(fmt.Sprint(i), d)
-	}
-	run, err := p.Compile(dev)
+	draft, err := r.Plan(slot, spec)
 	require.NoError(t, err)
-	defer run.Close()
-
-	require.NoError(t, store.Import(t.Context(), m, m.Used()))
-	require.NoError(t, store.SetAll(ctx, b.Constants()))
-	require.NoError(t, store.SetTables(ctx, b.Tables(), 1))
-	require.NoError(t, store.Feed(ctx, run, b.Inputs(), batch))
-	if first := b.Preparation(); first != nil {
-		e, err := first.Compile(dev)
-		require.NoError(t, err)
-		defer e.Close()
-		require.NoError(t, store.Bind(e))
-		require.NoError(t, e.RunWait(ctx))
-	}
-	require.Equal(t, prepare, b.Preparation() != nil)
-	require.NoError(t, store.Bind(run))
-	require.NoError(t, run.RunWait(ctx))
-	sizes := map[string]int{}
-	for _, a := range run.Program().Args {
-		sizes[a.Name] = a.Type.Shape.Elements(run.Program().MaxDims())
-	}
-	for _, name := range append([]string{"loss"}, names(len(params))...) {
-		x := make([]float32, sizes[name])
-		require.NoError(t, store.GetFloat32s(ctx, name, x))
+	programs, err := r.Load(ctx, slot, nil, draft)
+	require.NoError(t, err)
+	require.NoError(t, programs[0].Run(ctx, slot, countingBatch(12), 12))
+	read := func(name string, n int) {
+		x := make([]float32, n)
+		require.NoError(t, r.Read(ctx, name, x))
 		results = append(results, x)
 	}
-	return results
-}
-
-func names(n int) (all []string) {
-	for i := range n {
-		all = append(all, fmt.Sprint(i))
+	read("loss", 1)
+	for i, n := range sizes {
+		read(fmt.Sprint(i), n)
 	}
-	return all
+	return results
 }
 
 // TestPreparedNorms: the norms of DoRA made beforehand change no bit of the loss

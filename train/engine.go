@@ -7,12 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/graph"
-	"github.com/lorafuse/lorafuse/graph/exec"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
@@ -26,13 +25,14 @@ var ErrNotFinite = errors.New("not finite")
 // ErrOption is wrapped where EngineOptions make no step.
 var ErrOption = errors.New("invalid option")
 
-// Names of the params of the training graphs that are not the model's.
+// Names of what the training graphs read and write beside the model.
 const (
-	lossParam    = "loss.sum"
-	inverseParam = "step.inverse_tokens"
-	ratesParam   = "step.rates"
-	normResult   = "step.norm"
-	evalResult   = "eval.loss"
+	lossName   = "loss.sum"
+	reportName = "step.report" // of the last update: loss, gradient norm
+	evalResult = "eval.loss"
+
+	ratesInput   = "rates"
+	inverseInput = "inverse tokens"
 )
 
 // EngineOptions fix what a training step computes.
@@ -78,28 +78,21 @@ func (o EngineOptions) check() error {
 
 // Engine holds a model with an adapter on a device and computes training steps.
 type Engine struct {
-	opts  EngineOptions
-	dev   backend.Device
-	model *model.Model
-	state *lora.State
-	store *nn.Store
+	opts    EngineOptions
+	runtime *engine.Runtime
+	slot    *engine.Slot
 
 	trained             []nn.Trained
-	inputs, evalInputs  []nn.Input // of micro-batches and evaluations
-	tables              []nn.Derived
-	length              int // of the texts that the tables on the device are for
 	layers              int
-	micro, update, eval *exec.Executable
-	prepare             *exec.Executable // makes what the trained parameters alone decide, or nil
-	stale               bool             // they have changed since
+	micro, update, eval *engine.Program // eval may be nil
 	memory              Memory
 
 	// What goes to the device and comes back, here so that a step allocates nothing.
 	given   given
-	scalars struct {
-		rates               [3]float32
-		inverse, loss, norm [1]float32
-	}
+	loss    [1]float32
+	report  [2]float32
+	rates   [3]float32
+	inverse [1]float32
 }
 
 // given is what a run is given: the arrays of a batch, and the random key.
@@ -116,6 +109,17 @@ func (g *given) Array(name string) ([]byte, bool) {
 	return g.batch.Array(name)
 }
 
+// Array implements nn.Arrays, for updates.
+func (e *Engine) Array(name string) ([]byte, bool) {
+	switch name {
+	case ratesInput:
+		return tensor.BytesOf(e.rates[:]), true
+	case inverseInput:
+		return tensor.BytesOf(e.inverse[:]), true
+	}
+	return nil, false
+}
+
 // NewEngine plans and compiles the step. Nothing is allocated on the device
 // before the plan is known to fit. Errors: backend.ErrOutOfMemory, with the plan.
 func NewEngine(ctx context.Context, dev backend.Device, m *model.Model, s *lora.State, o EngineOptions) (*Engine, error) {
@@ -126,155 +130,127 @@ func NewEngine(ctx context.Context, dev backend.Device, m *model.Model, s *lora.
 	return p.Engine(ctx, o)
 }
 
-// Engine plans and compiles the step, as NewEngine does.
+// Engine plans and compiles the step, as NewEngine does. The engine takes the
+// planner over.
 func (p *Planner) Engine(ctx context.Context, o EngineOptions) (*Engine, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	e := &Engine{opts: o, dev: p.dev, model: p.model, state: p.state, store: nn.NewStore(p.dev)}
-	programs, constants, err := e.plan(p.adapter)
+	plan, err := p.plan(o)
 	if err != nil {
 		return nil, err
 	}
-	if e.memory, err = p.measure(o, e.trained, programs, constants); err != nil {
+	e := &Engine{opts: o, runtime: p.runtime, slot: p.slot, trained: plan.micro.Trained, layers: plan.micro.Segments}
+	if e.memory, err = p.measure(o, plan); err != nil {
 		return nil, err
 	}
-	if err := e.memory.check(p.dev, o.MemoryLimit); err != nil {
+	if err := e.memory.check(p.runtime.Info(), o.MemoryLimit); err != nil {
 		return nil, err
 	}
-	for _, x := range []struct {
-		program *ir.Program
-		dst     **exec.Executable
-	}{{programs.micro, &e.micro}, {programs.update, &e.update}, {programs.eval, &e.eval}, {programs.prepare, &e.prepare}} {
-		if x.program == nil {
-			continue
-		}
-		if *x.dst, err = exec.Load(x.program, p.dev); err != nil {
-			e.Close()
-			return nil, err
-		}
-	}
-	if err := e.fill(ctx, constants); err != nil {
+	programs, err := p.runtime.Load(ctx, p.slot, nil, plan.drafts()...)
+	if err != nil {
 		e.Close()
 		return nil, err
+	}
+	e.micro, e.update = programs[0], programs[1]
+	if plan.eval != nil {
+		e.eval = programs[2]
 	}
 	return e, nil
 }
 
-// fill gives the executables their arguments.
-func (e *Engine) fill(ctx context.Context, constants map[string]*tensor.Tensor) error {
-	if err := e.store.Import(ctx, e.model, e.model.Used()); err != nil {
-		return err
+// plan is the programs of a step: a micro-batch that adds to gradients, an update
+// by them, and an evaluation, which may be nil.
+type plan struct{ micro, update, eval *engine.Draft }
+
+// drafts are those that there are.
+func (p plan) drafts() []*engine.Draft {
+	all := []*engine.Draft{p.micro, p.update}
+	if p.eval != nil {
+		all = append(all, p.eval)
 	}
-	if err := e.store.SetAll(ctx, constants); err != nil {
-		return err
+	return all
+}
+
+// plan plans the programs of a step.
+func (p *Planner) plan(o EngineOptions) (all plan, err error) {
+	if all.micro, err = p.planMicro(o); err != nil {
+		return all, err
 	}
-	for _, t := range e.trained {
-		if err := e.store.SetFloat32s(ctx, t.Name, e.state.Values[t.Name]); err != nil {
-			return err
+	if all.update, err = p.planUpdate(o, all.micro.Trained); err != nil {
+		return all, err
+	}
+	if o.MaxEvalTokens > 0 {
+		all.eval, err = p.planEvaluation(o)
+	}
+	return all, err
+}
+
+func (p *Planner) planMicro(o EngineOptions) (*engine.Draft, error) {
+	bounds := map[string]int{nn.Tokens: o.MaxTokens}
+	return p.runtime.Plan(p.slot, engine.Spec{Bounds: bounds, Training: true, Build: func(b *nn.Builder, program *graph.Program) {
+		loss := p.model.Build(b).Loss(b, model.NextToken)
+		trained := b.Trained()
+		params := make([]graph.Tensor, len(trained))
+		for i, t := range trained {
+			params[i] = b.Train(t.Name, t.Shape...)
 		}
-	}
-	if err := e.setTables(ctx, 1); err != nil {
-		return err
-	}
-	e.stale = true
-	return e.store.Bind(e.executables()...)
-}
-
-// executables are those that there are.
-func (e *Engine) executables() []*exec.Executable {
-	all := []*exec.Executable{e.micro, e.update, e.eval, e.prepare}
-	return slices.DeleteFunc(all, func(x *exec.Executable) bool { return x == nil })
-}
-
-// programs are those of an engine; eval and prepare may be nil.
-type programs struct{ micro, update, eval, prepare *ir.Program }
-
-// plan lays out the programs: a micro-batch that adds to gradients, with what is
-// made for it beforehand, an update by them, and an evaluation.
-func (e *Engine) plan(adapter nn.Adapter) (p programs, constants map[string]*tensor.Tensor, err error) {
-	if constants, err = e.planMicro(adapter, &p); err != nil {
-		return p, nil, err
-	}
-	if p.update, err = e.planUpdate(); err != nil {
-		return p, nil, err
-	}
-	if e.opts.MaxEvalTokens > 0 {
-		if p.eval, err = e.planEvaluation(adapter); err != nil {
-			return p, nil, err
+		program.Accumulate(engine.SlotPrefix+lossName, loss)
+		for i, g := range b.G.GradientsWith(loss, params, ir.GradOptions{Checkpoint: o.Checkpointing, Segments: o.Recomputed}) {
+			program.Accumulate(engine.SlotPrefix+gradParam(trained[i].Name), g)
 		}
-	}
-	return p, constants, nil
+	}})
 }
 
-// planMicro also finds what is trained, and how many layers there are.
-func (e *Engine) planMicro(adapter nn.Adapter, to *programs) (constants map[string]*tensor.Tensor, err error) {
-	micro := graph.New()
-	b := nn.NewBuilder(micro, e.model, nn.Options{Bounds: map[string]int{nn.Tokens: e.opts.MaxTokens}, Adapter: adapter, Training: true, Prepare: true})
-	loss := e.model.Build(b).Loss(b, model.NextToken)
-	e.trained, e.layers, e.inputs, e.tables = b.Trained(), b.Segments(), b.Inputs(), b.Tables()
-	params := make([]graph.Tensor, len(e.trained))
-	for i, t := range e.trained {
-		params[i] = b.Train(t.Name, t.Shape...)
-		if n := product(t.Shape); len(e.state.Values[t.Name]) != n {
-			return nil, fmt.Errorf("train: the adapter's state has %d elements for %q, expected %d", len(e.state.Values[t.Name]), t.Name, n)
-		}
-	}
-	grads := micro.GradientsWith(loss, params, ir.GradOptions{Checkpoint: e.opts.Checkpointing, Segments: e.opts.Recomputed})
-	p := micro.Program().Accumulate(lossParam, loss)
-	for i, t := range e.trained {
-		p.Accumulate(gradParam(t.Name), grads[i])
-	}
-	if to.micro, err = p.Plan(e.dev.Supports); err != nil {
-		return nil, err
-	}
-	if p := b.Preparation(); p != nil {
-		to.prepare, err = p.Plan(e.dev.Supports)
-	}
-	return b.Constants(), err
-}
-
-func (e *Engine) planEvaluation(adapter nn.Adapter) (*ir.Program, error) {
-	g := graph.New()
-	b := nn.NewBuilder(g, e.model, nn.Options{Bounds: map[string]int{nn.Tokens: e.opts.MaxEvalTokens}, Adapter: adapter, Prepare: true})
-	loss := e.model.Build(b).Loss(b, model.NextToken)
-	e.evalInputs = b.Inputs()
-	return g.Program().Result(evalResult, loss).Plan(e.dev.Supports)
+func (p *Planner) planEvaluation(o EngineOptions) (*engine.Draft, error) {
+	bounds := map[string]int{nn.Tokens: o.MaxEvalTokens}
+	return p.runtime.Plan(p.slot, engine.Spec{Bounds: bounds, Build: func(b *nn.Builder, program *graph.Program) {
+		program.Result(evalResult, p.model.Build(b).Loss(b, model.NextToken))
+	}})
 }
 
 // planUpdate clips the gradients by their norm over all trained parameters,
 // as torch.nn.utils.clip_grad_norm_ does, and takes one step of AdamW.
-func (e *Engine) planUpdate() (*ir.Program, error) {
-	g := graph.New()
-	grads := make([]graph.Tensor, len(e.trained))
-	var squares graph.Tensor
-	for i, t := range e.trained {
-		grads[i] = g.Param(gradParam(t.Name), tensor.F32, ir.ShapeOf(t.Shape...)...)
-		if s := grads[i].SumSquares(); i == 0 {
-			squares = s
-		} else {
-			squares = squares.Add(s)
+func (p *Planner) planUpdate(o EngineOptions, trained []nn.Trained) (*engine.Draft, error) {
+	return p.runtime.Plan(p.slot, engine.Spec{Build: func(b *nn.Builder, program *graph.Program) {
+		g := b.G
+		param := func(name string, shape []int) graph.Tensor {
+			return g.Param(engine.SlotPrefix+name, tensor.F32, ir.ShapeOf(shape...)...)
 		}
-	}
-	scale := g.Param(inverseParam, tensor.F32)
-	norm := squares.Apply(ir.Sqrt).Mul(scale)
-	if e.opts.MaxGradNorm > 0 {
-		clip := g.Const(e.opts.MaxGradNorm).Div(norm.AddScalar(1e-6)).Min(g.Const(1))
-		scale = scale.Mul(clip)
-	}
-	// An infinite norm makes the scale NaN, so that nothing is updated.
-	scale = scale.Add(norm.Sub(norm))
-	rates := g.Of(g.IR().Param(ratesParam, ir.AdamWRates))
-	p := g.Program().Result(normResult, norm)
-	attr := ir.AdamWAttr{Beta1: e.opts.Beta1, Beta2: e.opts.Beta2, Eps: e.opts.Eps}
-	for i, t := range e.trained {
-		param := func(name string) graph.Tensor { return g.Param(name, tensor.F32, ir.ShapeOf(t.Shape...)...) }
-		w, m, v := param(t.Name).AdamW(param(firstMoment(t.Name)), param(secondMoment(t.Name)), grads[i], rates, scale, attr)
-		p.Update(t.Name, w).Update(firstMoment(t.Name), m).Update(secondMoment(t.Name), v)
-		p.Update(gradParam(t.Name), g.Const(0, ir.ShapeOf(t.Shape...)...))
-	}
-	p.Update(lossParam, g.Const(0))
-	return p.Plan(e.dev.Supports)
+		grads := make([]graph.Tensor, len(trained))
+		var squares graph.Tensor
+		for i, t := range trained {
+			grads[i] = param(gradParam(t.Name), t.Shape)
+			if s := grads[i].SumSquares(); i == 0 {
+				squares = s
+			} else {
+				squares = squares.Add(s)
+			}
+		}
+		loss, scale := param(lossName, nil), b.Input(inverseInput, tensor.F32)
+		norm := squares.Apply(ir.Sqrt).Mul(scale)
+		if o.MaxGradNorm > 0 {
+			clip := g.Const(o.MaxGradNorm).Div(norm.AddScalar(1e-6)).Min(g.Const(1))
+			scale = scale.Mul(clip)
+		}
+		// A loss or a norm that is not finite makes the scale NaN, so that nothing
+		// is updated.
+		scale = scale.Add(norm.Sub(norm)).Add(loss.Sub(loss))
+		one := ir.Static(1)
+		program.Result(engine.SlotPrefix+reportName, graph.Concat(0, loss.Reshape(one), norm.Reshape(one)))
+		rates := b.Input(ratesInput, ir.AdamWRates.DType, ir.AdamWRates.Shape...)
+		attr := ir.AdamWAttr{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps}
+		update := func(name string, t graph.Tensor) { program.Update(engine.SlotPrefix+name, t) }
+		for i, t := range trained {
+			first, second := firstMoment(t.Name), secondMoment(t.Name)
+			w, m, v := b.Train(t.Name, t.Shape...).AdamW(param(first, t.Shape), param(second, t.Shape), grads[i], rates, scale, attr)
+			update(t.Name, w)
+			update(first, m)
+			update(second, v)
+			update(gradParam(t.Name), g.Const(0, ir.ShapeOf(t.Shape...)...))
+		}
+		update(lossName, g.Const(0))
+	}})
 }
 
 func gradParam(name string) string    { return "gradient." + name }
@@ -285,35 +261,15 @@ func secondMoment(name string) string { return "moment2." + name }
 // masks: two micro-batches of a run must not share one.
 func (e *Engine) Accumulate(ctx context.Context, b *data.Batch, draw uint32) error {
 	e.given.key = [3]uint32{uint32(e.opts.Seed), uint32(e.opts.Seed >> 32), draw}
-	return e.run(ctx, e.micro, e.inputs, b)
+	return e.run(ctx, e.micro, b)
 }
 
-func (e *Engine) run(ctx context.Context, x *exec.Executable, inputs []nn.Input, b *data.Batch) error {
-	if e.stale && e.prepare != nil {
-		if err := e.prepare.RunWait(ctx); err != nil {
-			return err
-		}
-	}
-	e.stale = false
+func (e *Engine) run(ctx context.Context, p *engine.Program, b *data.Batch) error {
 	e.given.batch = b
-	if err := e.store.Feed(ctx, x, inputs, &e.given); err != nil {
+	if err := p.Run(ctx, e.slot, &e.given, b.Longest()); err != nil {
 		return fmt.Errorf("train: %w", err)
 	}
-	if err := e.setTables(ctx, b.Longest()); err != nil {
-		return err
-	}
-	return x.RunWait(ctx)
-}
-
-// setTables brings the derived tables to the device: all of them at first, and
-// for texts of another length those that depend on it.
-func (e *Engine) setTables(ctx context.Context, length int) error {
-	changes := func(t nn.Derived) bool { return t.Changes() }
-	if e.length != 0 && (e.length == length || !slices.ContainsFunc(e.tables, changes)) {
-		return nil
-	}
-	e.length = length
-	return e.store.SetTables(ctx, e.tables, length)
+	return nil
 }
 
 // Step is what one optimizer step reports.
@@ -328,36 +284,26 @@ type Step struct {
 // ErrNotFinite.
 func (e *Engine) Update(ctx context.Context, tokens, number int, lr float64) (Step, error) {
 	o, t := e.opts, float64(number)
-	x := &e.scalars
-	x.rates = [3]float32{
+	e.rates = [3]float32{
 		float32(1 - lr*o.WeightDecay),
 		float32(lr / (1 - math.Pow(o.Beta1, t))),
 		float32(math.Sqrt(1 - math.Pow(o.Beta2, t))),
 	}
-	x.inverse[0] = 0
+	e.inverse[0] = 0
 	if tokens > 0 {
-		x.inverse[0] = 1 / float32(tokens)
+		e.inverse[0] = 1 / float32(tokens)
 	}
-	if err := e.store.GetFloat32s(ctx, lossParam, x.loss[:]); err != nil {
+	if err := e.runtime.Commit(); err != nil {
 		return Step{}, err
 	}
-	if math.IsNaN(float64(x.loss[0])) || math.IsInf(float64(x.loss[0]), 0) {
-		x.inverse[0] = float32(math.NaN()) // a loss without a value updates nothing
-	}
-	if err := e.store.SetFloat32s(ctx, ratesParam, x.rates[:]); err != nil {
+	e.slot.Changed()
+	if err := e.update.Run(ctx, e.slot, e, 1); err != nil {
 		return Step{}, err
 	}
-	if err := e.store.SetFloat32s(ctx, inverseParam, x.inverse[:]); err != nil {
+	if err := e.runtime.ReadSlot(ctx, e.slot, reportName, e.report[:]); err != nil {
 		return Step{}, err
 	}
-	e.stale = true
-	if err := e.update.RunWait(ctx); err != nil {
-		return Step{}, err
-	}
-	if err := e.store.GetFloat32s(ctx, normResult, x.norm[:]); err != nil {
-		return Step{}, err
-	}
-	s := Step{Loss: float64(x.loss[0]) / float64(max(1, tokens)), GradNorm: float64(x.norm[0])}
+	s := Step{Loss: float64(e.report[0]) / float64(max(1, tokens)), GradNorm: float64(e.report[1])}
 	if math.IsNaN(s.Loss+s.GradNorm) || math.IsInf(s.Loss+s.GradNorm, 0) {
 		return s, fmt.Errorf("train: step %d: loss %v, gradient norm %v: %w", number, s.Loss, s.GradNorm, ErrNotFinite)
 	}
@@ -366,39 +312,34 @@ func (e *Engine) Update(ctx context.Context, tokens, number int, lr float64) (St
 
 // Evaluate is the loss of a batch, summed over its labels.
 func (e *Engine) Evaluate(ctx context.Context, b *data.Batch) (float64, error) {
-	if err := e.run(ctx, e.eval, e.evalInputs, b); err != nil {
+	if err := e.run(ctx, e.eval, b); err != nil {
 		return 0, err
 	}
-	sum := &e.scalars.loss
-	err := e.store.GetFloat32s(ctx, evalResult, sum[:])
-	return float64(sum[0]), err
+	err := e.runtime.Read(ctx, evalResult, e.loss[:])
+	return float64(e.loss[0]), err
 }
 
 // Gradient copies the accumulated gradient of the trained parameter called
 // name: the sum over labels, not yet their mean.
 func (e *Engine) Gradient(ctx context.Context, name string, dst []float32) error {
-	return e.store.GetFloat32s(ctx, gradParam(name), dst)
+	return e.runtime.ReadSlot(ctx, e.slot, gradParam(name), dst)
 }
 
 // Trained lists the trained parameters.
 func (e *Engine) Trained() []nn.Trained { return e.trained }
 
 // Flops is the work of one micro-batch of the given number of tokens.
-func (e *Engine) Flops(tokens int) int {
-	if e.micro.SetDim(nn.Tokens, tokens) != nil {
-		return 0
-	}
-	return e.micro.Flops()
-}
+func (e *Engine) Flops(tokens int) int { return e.micro.Flops(nn.Tokens, tokens) }
 
 // State brings the trained parameters back into the adapter's state.
 func (e *Engine) State(ctx context.Context) (*lora.State, error) {
+	s := e.slot.State()
 	for _, t := range e.trained {
-		if err := e.store.GetFloat32s(ctx, t.Name, e.state.Values[t.Name]); err != nil {
+		if err := e.runtime.ReadSlot(ctx, e.slot, t.Name, s.Values[t.Name]); err != nil {
 			return nil, err
 		}
 	}
-	return e.state, nil
+	return s, nil
 }
 
 // Moments copies AdamW's two moments of all trained parameters, by name.
@@ -407,7 +348,7 @@ func (e *Engine) Moments(ctx context.Context) (map[string][]float32, error) {
 	for _, t := range e.trained {
 		for _, name := range []string{firstMoment(t.Name), secondMoment(t.Name)} {
 			out[name] = make([]float32, product(t.Shape))
-			if err := e.store.GetFloat32s(ctx, name, out[name]); err != nil {
+			if err := e.runtime.ReadSlot(ctx, e.slot, name, out[name]); err != nil {
 				return nil, err
 			}
 		}
@@ -423,7 +364,7 @@ func (e *Engine) SetMoments(ctx context.Context, moments map[string][]float32) e
 			if len(x) != product(t.Shape) {
 				return fmt.Errorf("train: the moments have %d elements for %q, expected %d", len(x), name, product(t.Shape))
 			}
-			if err := e.store.SetFloat32s(ctx, name, x); err != nil {
+			if err := e.slot.Set(ctx, name, x); err != nil {
 				return err
 			}
 		}
@@ -433,10 +374,8 @@ func (e *Engine) SetMoments(ctx context.Context, moments map[string][]float32) e
 
 // Close frees the device's memory.
 func (e *Engine) Close() {
-	for _, x := range e.executables() {
-		x.Close()
-	}
-	e.store.Free()
+	e.runtime.Close()
+	e.slot.Free()
 }
 
 func product(dims []int) int {

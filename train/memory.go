@@ -9,13 +9,16 @@ import (
 
 // Memory is the plan of a training run, in bytes.
 type Memory struct {
-	Weights     int64 `json:"weights_bytes"`     // of the model, used in place where they are mapped
-	Quantized   int64 `json:"quantized_bytes"`   // of the model, in memory of their own
-	Adapter     int64 `json:"adapter_bytes"`     // trained parameters
-	Optimizer   int64 `json:"optimizer_bytes"`   // gradients and moments
-	Activations int64 `json:"activations_bytes"` // arena of a micro-batch
-	Update      int64 `json:"update_bytes"`      // arena of the optimizer step, and of what is made after it once for all batches
-	Evaluation  int64 `json:"evaluation_bytes"`  // arena of an evaluation batch
+	Weights   int64 `json:"weights_bytes"`   // of the model, used in place where they are mapped
+	Quantized int64 `json:"quantized_bytes"` // of the model, in memory of their own
+	Adapter   int64 `json:"adapter_bytes"`   // trained parameters
+	Optimizer int64 `json:"optimizer_bytes"` // gradients and moments
+	// Arena is what programs compute in: they take turns, so that it is as large as
+	// the largest of the next three, and what is made of the adapter beside them.
+	Arena       int64 `json:"arena_bytes"`
+	Activations int64 `json:"activations_bytes"` // of a micro-batch
+	Update      int64 `json:"update_bytes"`      // of the optimizer step
+	Evaluation  int64 `json:"evaluation_bytes"`  // of an evaluation batch
 	Scratch     int64 `json:"scratch_bytes"`     // what the device packs and computes in passing
 	Constants   int64 `json:"constants_bytes"`   // inputs and fixed numbers
 	Packed      int64 `json:"packed_bytes"`      // copies of weights, see the key pack
@@ -38,7 +41,7 @@ func (m *Memory) hold(n int64) {
 // Total is what the run needs beside weights that are used in place and what
 // the process holds already.
 func (m Memory) Total() int64 {
-	n := m.Quantized + m.Adapter + m.Optimizer + m.Activations + m.Update + m.Evaluation + m.Scratch + m.Constants + m.Packed + m.Saving
+	n := m.Quantized + m.Adapter + m.Optimizer + m.Arena + m.Scratch + m.Constants + m.Packed + m.Saving
 	if !m.InPlace {
 		n += m.Weights
 	}
@@ -67,10 +70,7 @@ func (m Memory) String() string {
 	}
 	parts = append(parts,
 		"adapter "+Size(m.Adapter), "optimizer "+Size(m.Optimizer),
-		"activations "+Size(m.Activations), "update "+Size(m.Update))
-	if m.Evaluation > 0 {
-		parts = append(parts, "evaluation "+Size(m.Evaluation))
-	}
+		"arena "+Size(m.Arena)+" for "+strings.Join(m.turns(), " or "))
 	if m.Scratch > 0 {
 		parts = append(parts, "scratch "+Size(m.Scratch))
 	}
@@ -82,6 +82,15 @@ func (m Memory) String() string {
 		text += fmt.Sprintf(", %s with the weights and the %s of the process", Size(m.Resident()), Size(m.Process))
 	}
 	return text
+}
+
+// turns says what the programs need that take turns in the arena.
+func (m Memory) turns() []string {
+	turns := []string{"activations " + Size(m.Activations), "update " + Size(m.Update)}
+	if m.Evaluation > 0 {
+		turns = append(turns, "evaluation "+Size(m.Evaluation))
+	}
+	return turns
 }
 
 // Size writes a number of bytes with a unit.
@@ -99,10 +108,10 @@ func Size(n int64) string {
 func (e *Engine) Memory() Memory { return e.memory }
 
 // check refuses a plan that does not fit.
-func (m Memory) check(dev backend.Device, limit int64) error {
+func (m Memory) check(dev backend.Info, limit int64) error {
 	have, what := limit, "memory_limit is"
 	if have == 0 {
-		have, what = dev.Info().Memory, "the device has"
+		have, what = dev.Memory, "the device has"
 	}
 	if have > 0 && m.Total() > have {
 		return fmt.Errorf("train: %w: the plan needs %v, %s %s; a smaller batch_size or max_length or activation_checkpointing: true needs less",

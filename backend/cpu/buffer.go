@@ -13,6 +13,7 @@ type buffer struct {
 	keep     any
 	readOnly bool
 	freed    bool
+	of       *buffer // what it is a part of, or nil
 	release  func()
 
 	copies     []copied // for products, of an imported buffer
@@ -42,7 +43,7 @@ func bytesOf(b backend.Buffer) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("cpu: a %T is not a buffer of this backend", b)
 	}
-	if c.freed {
+	if c.freed || c.of != nil && c.of.freed {
 		return nil, fmt.Errorf("cpu: buffer: %w", backend.ErrClosed)
 	}
 	return c.data, nil

@@ -80,7 +80,7 @@ func info(threads int) backend.Info {
 	if err != nil {
 		detail = err.Error()
 	}
-	return backend.Info{Backend: Name, Name: fmt.Sprintf("%s/%s", runtime.GOOS, runtime.GOARCH), Memory: hostMemory(), Detail: detail}
+	return backend.Info{Backend: Name, Name: fmt.Sprintf("%s/%s", runtime.GOOS, runtime.GOARCH), Memory: hostMemory(), Unified: true, Detail: detail}
 }
 
 // Info describes the processor, its instruction set and the workers.
@@ -128,6 +128,19 @@ func (d *Device) AllocAll(sizes []int) ([]backend.Buffer, error) {
 	return parts, nil
 }
 
+// Part is a part of a buffer.
+func (d *Device) Part(b backend.Buffer, off, n int) (backend.Buffer, error) {
+	data, err := bytesOf(b)
+	if err != nil {
+		return nil, err
+	}
+	if off < 0 || n < 0 || off > len(data) || n > len(data)-off || off%backend.PartAlign != 0 {
+		return nil, fmt.Errorf("cpu: a part of %d bytes at %d of a buffer of %d", n, off, len(data))
+	}
+	whole := b.(*buffer)
+	return &buffer{data: data[off : off+n : off+n], of: whole, readOnly: whole.readOnly}, nil
+}
+
 // Import gives a buffer on the bytes themselves.
 func (d *Device) Import(src backend.Source) (backend.Buffer, error) {
 	return &buffer{data: src.Bytes, keep: src.Keep, readOnly: true}, nil
@@ -165,23 +178,43 @@ func (d *Device) Download(dst []byte, src backend.Buffer, off int) (backend.Fenc
 // Compile prepares the launches of p and allocates its arena and their scratch
 // memory: runs allocate nothing.
 func (d *Device) Compile(p *ir.Program) (backend.Executable, error) {
+	arena, err := d.Alloc(p.Arena)
+	if err != nil {
+		return nil, err
+	}
+	e, err := d.compile(p, arena.(*buffer))
+	if err != nil {
+		arena.Free()
+		return nil, err
+	}
+	e.own = e.arena
+	return e, nil
+}
+
+// CompileIn is Compile with the arena of the caller.
+func (d *Device) CompileIn(p *ir.Program, arena backend.Buffer) (backend.Executable, error) {
+	b, err := bytesOf(arena)
+	if err != nil {
+		return nil, err
+	}
+	if len(b) < p.Arena {
+		return nil, fmt.Errorf("cpu: an arena of %d bytes for a program of %d", len(b), p.Arena)
+	}
+	return d.compile(p, arena.(*buffer))
+}
+
+func (d *Device) compile(p *ir.Program, arena *buffer) (*executable, error) {
 	if err := supported(p); err != nil {
 		return nil, err
 	}
-	e := &executable{dev: d, prog: p}
+	e := &executable{dev: d, prog: p, arena: arena}
 	e.run, e.steps = newRun(d, p, d.packMode())
 	e.plan = newPlan(e.steps)
-	for _, m := range []struct {
-		buffer **buffer
-		bytes  int
-	}{{&e.arena, p.Arena}, {&e.scratch, 4*e.run.need.temp + e.run.need.masks}} {
-		b, err := d.Alloc(m.bytes)
-		if err != nil {
-			e.Close()
-			return nil, err
-		}
-		*m.buffer = b.(*buffer)
+	scratch, err := d.Alloc(4*e.run.need.temp + e.run.need.masks)
+	if err != nil {
+		return nil, err
 	}
+	e.scratch = scratch.(*buffer)
 	e.run.scratch = view[float32](e.scratch.data, e.run.need.temp)
 	e.run.keepMasks(e.scratch.data[4*e.run.need.temp:])
 	d.reserve(e.run.need)
@@ -216,11 +249,13 @@ type executable struct {
 	steps          []step
 	plan           *plan
 	arena, scratch *buffer
+	own            *buffer // the arena where it is not the caller's, or nil
+	closed         bool
 }
 
 // Run runs the program; it is done when Run returns.
 func (e *executable) Run(ctx context.Context, args backend.Args) (f backend.Fence, err error) {
-	if e.arena.freed {
+	if e.closed || e.arena.freed {
 		return nil, fmt.Errorf("cpu: executable: %w", backend.ErrClosed)
 	}
 	r := e.run
@@ -297,7 +332,8 @@ func launchesOf(steps []step) iter.Seq[*ir.Launch] {
 // Close frees the arena.
 func (e *executable) Close() error {
 	e.dev.ahead.next.Store(nil)
-	for _, b := range []*buffer{e.arena, e.scratch} {
+	e.closed = true
+	for _, b := range []*buffer{e.own, e.scratch} {
 		if b != nil {
 			b.Free()
 		}

@@ -194,8 +194,7 @@ func (d *Device) zeroed(bytes int, u use, what string) (*block, error) {
 // AllocAll divides one stretch of zeroed memory into buffers, at the multiples
 // of bytes at which allocations begin.
 func (d *Device) AllocAll(sizes []int) ([]backend.Buffer, error) {
-	const align = 256
-	division, err := backend.Divide(sizes, align)
+	division, err := backend.Divide(sizes, backend.PartAlign)
 	if err != nil {
 		return nil, fmt.Errorf("cuda: %w", err)
 	}
@@ -212,6 +211,18 @@ func (d *Device) AllocAll(sizes []int) ([]backend.Buffer, error) {
 		parts[i] = &buffer{dev: d, block: whole, off: division.Offsets[i], bytes: n, division: division}
 	}
 	return parts, nil
+}
+
+// Part is a part of a buffer.
+func (d *Device) Part(b backend.Buffer, off, n int) (backend.Buffer, error) {
+	whole, err := d.bufferOf(b)
+	if err != nil {
+		return nil, err
+	}
+	if off < 0 || n < 0 || off > whole.bytes || n > whole.bytes-off || off%backend.PartAlign != 0 {
+		return nil, fmt.Errorf("cuda: a part of %d bytes at %d of a buffer of %d", n, off, whole.bytes)
+	}
+	return &buffer{dev: d, block: whole.block, off: whole.off + off, bytes: n, readOnly: whole.readOnly, of: whole}, nil
 }
 
 // Import copies src to the device. Its bytes have been read when Import

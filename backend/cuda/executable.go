@@ -35,7 +35,8 @@ type executable struct {
 
 	// Of the device's goroutine.
 	arena, scratch *block
-	trap           []byte // pinned: where kernels say what is wrong
+	shared         *buffer // the arena where it is the caller's, or nil
+	trap           []byte  // pinned: where kernels say what is wrong
 	steps          []prepared
 	launches       driver.Launches
 	reports        map[int]report
@@ -45,10 +46,28 @@ type executable struct {
 // Compile prepares the launches of p, and allocates its arena and the memory
 // that they are kept in: runs allocate nothing.
 func (d *Device) Compile(p *ir.Program) (backend.Executable, error) {
+	return d.compileIn(p, nil)
+}
+
+// CompileIn is Compile with the arena of the caller.
+func (d *Device) CompileIn(p *ir.Program, arena backend.Buffer) (backend.Executable, error) {
+	b, err := d.bufferOf(arena)
+	if err != nil {
+		return nil, err
+	}
+	if b.bytes < p.Arena {
+		return nil, fmt.Errorf("cuda: an arena of %d bytes for a program of %d", b.bytes, p.Arena)
+	}
+	return d.compileIn(p, b)
+}
+
+// compileIn makes an executable whose arena is a buffer of the caller, or its own
+// where that is nil.
+func (d *Device) compileIn(p *ir.Program, arena *buffer) (backend.Executable, error) {
 	if err := supported(p); err != nil {
 		return nil, err
 	}
-	e := &executable{dev: d, prog: p, need: p.MaxDims(), idle: make(chan struct{}, 1), args: make([]*buffer, len(p.Args))}
+	e := &executable{dev: d, prog: p, shared: arena, need: p.MaxDims(), idle: make(chan struct{}, 1), args: make([]*buffer, len(p.Args))}
 	e.run = run{args: make([]cu.DevicePtr, len(p.Args)), dims: make([]int, len(p.Bounds))}
 	if err := d.queue.do(e.prepare); err != nil {
 		return nil, err
@@ -69,7 +88,9 @@ func (e *executable) prepare() (err error) {
 	if err != nil {
 		return err
 	}
-	if e.arena, err = d.obtain(e.prog.Arena, useArena, fmt.Sprintf("the arena of a program of %d launches", len(e.prog.Launches))); err != nil {
+	if e.shared != nil {
+		e.arena = e.shared.block
+	} else if e.arena, err = d.obtain(e.prog.Arena, useArena, fmt.Sprintf("the arena of a program of %d launches", len(e.prog.Launches))); err != nil {
 		return err
 	}
 	if e.scratch, err = d.obtain(c.scratch, useArena, "what kernels keep in passing"); err != nil {
@@ -87,6 +108,9 @@ func (e *executable) prepare() (err error) {
 		k.Block, k.Shared = k.threads, uint32(k.shared)
 	}
 	e.run.arena, e.run.scratch, e.run.trap = e.arena.at, e.scratch.at, pointerTo(e.trap)
+	if e.shared != nil {
+		e.run.arena = e.shared.address()
+	}
 	d.programs[e] = struct{}{}
 	return nil
 }
@@ -95,7 +119,9 @@ func (e *executable) prepare() (err error) {
 func (e *executable) dispose() {
 	delete(e.dev.programs, e)
 	e.graphs.clear()
-	e.dev.release(e.arena)
+	if e.shared == nil {
+		e.dev.release(e.arena)
+	}
 	e.dev.release(e.scratch)
 	_ = driver.HostFree(e.trap)
 	e.launches.Free()
@@ -204,7 +230,10 @@ func (e *executable) enqueue() (err error) {
 	if err := e.ctx.Err(); err != nil {
 		return err
 	}
-	copying := false
+	if e.shared != nil && e.shared.gone {
+		return fmt.Errorf("cuda: the arena of a program: buffer: %w", backend.ErrClosed)
+	}
+	copying := e.shared != nil && !d.copies.reached(e.arena.copied)
 	for i, b := range e.args {
 		if b.gone {
 			return fmt.Errorf("cuda: argument %q: buffer: %w", e.prog.Args[i].Name, backend.ErrClosed)

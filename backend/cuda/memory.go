@@ -170,6 +170,7 @@ type buffer struct {
 	bytes    int
 	readOnly bool
 	division *backend.Division // of a divided block, or nil
+	of       *buffer           // what it is a part of, or nil
 	freed    atomic.Bool
 	gone     bool // of the device's goroutine
 }
@@ -192,6 +193,9 @@ type freeing struct{ *buffer }
 
 func (f freeing) perform() {
 	f.gone = true
+	if f.of != nil {
+		return
+	}
 	if f.division == nil || f.division.Last() {
 		f.dev.release(f.block)
 	}
@@ -211,7 +215,7 @@ func (d *Device) bufferOf(b backend.Buffer) (*buffer, error) {
 	switch {
 	case !ok:
 		return nil, fmt.Errorf("cuda: a %T is not a buffer of this backend", b)
-	case c.freed.Load():
+	case c.freed.Load(), c.of != nil && c.of.freed.Load():
 		return nil, fmt.Errorf("cuda: buffer: %w", backend.ErrClosed)
 	case c.dev != d:
 		return nil, fmt.Errorf("cuda: a buffer of another device")

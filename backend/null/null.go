@@ -117,7 +117,7 @@ func sizeOf(b backend.Buffer) (int, error) {
 	}
 	c.dev.mu.Lock()
 	defer c.dev.mu.Unlock()
-	if c.freed {
+	if c.freed || c.whole != nil && c.whole.freed {
 		return 0, fmt.Errorf("null: buffer: %w", backend.ErrClosed)
 	}
 	return c.size, nil
@@ -125,6 +125,32 @@ func sizeOf(b backend.Buffer) (int, error) {
 
 // Compile verifies p and counts its arena.
 func (d *Device) Compile(p *ir.Program) (backend.Executable, error) {
+	e, err := d.compile(p)
+	if err != nil {
+		return nil, err
+	}
+	arena, err := d.Alloc(p.Arena)
+	if err != nil {
+		return nil, err
+	}
+	e.arena, e.own = arena.(*buffer), true
+	return e, nil
+}
+
+// CompileIn verifies p, and that the arena is large enough.
+func (d *Device) CompileIn(p *ir.Program, arena backend.Buffer) (backend.Executable, error) {
+	if _, err := within(arena, 0, p.Arena); err != nil {
+		return nil, err
+	}
+	e, err := d.compile(p)
+	if err != nil {
+		return nil, err
+	}
+	e.arena = arena.(*buffer)
+	return e, nil
+}
+
+func (d *Device) compile(p *ir.Program) (*executable, error) {
 	if err := p.Verify(); err != nil {
 		return nil, fmt.Errorf("null: %w", err)
 	}
@@ -137,11 +163,38 @@ func (d *Device) Compile(p *ir.Program) (backend.Executable, error) {
 			return nil, fmt.Errorf("null: %w: %v", backend.ErrUnsupported, l.Op)
 		}
 	}
-	arena, err := d.Alloc(p.Arena)
+	return &executable{prog: p}, nil
+}
+
+// AllocAll counts the bytes of all buffers.
+func (d *Device) AllocAll(sizes []int) ([]backend.Buffer, error) {
+	division, err := backend.Divide(sizes, backend.PartAlign)
+	if err != nil {
+		return nil, fmt.Errorf("null: %w", err)
+	}
+	whole, err := d.Alloc(division.Bytes)
 	if err != nil {
 		return nil, err
 	}
-	return &executable{prog: p, arena: arena.(*buffer)}, nil
+	parts := make([]backend.Buffer, len(sizes))
+	for i, n := range sizes {
+		parts[i] = &buffer{dev: d, size: n, division: division, whole: whole.(*buffer)}
+	}
+	if len(sizes) == 0 {
+		whole.Free()
+	}
+	return parts, nil
+}
+
+// Part gives a part of a buffer.
+func (d *Device) Part(b backend.Buffer, off, n int) (backend.Buffer, error) {
+	if _, err := within(b, off, n); err != nil {
+		return nil, err
+	}
+	if n < 0 || off%backend.PartAlign != 0 {
+		return nil, fmt.Errorf("null: a part of %d bytes at %d", n, off)
+	}
+	return &buffer{dev: d, size: n, whole: b.(*buffer)}, nil
 }
 
 // Close refuses allocations from then on.
@@ -156,6 +209,9 @@ type buffer struct {
 	dev   *Device
 	size  int
 	freed bool
+	// whole is what it is a part of, and division how that was divided, if it was.
+	whole    *buffer
+	division *backend.Division
 }
 
 // Size is the number of bytes.
@@ -165,20 +221,29 @@ func (b *buffer) Size() int { return b.size }
 func (b *buffer) Free() {
 	b.dev.mu.Lock()
 	defer b.dev.mu.Unlock()
-	if !b.freed {
-		b.freed = true
+	if b.freed {
+		return
+	}
+	b.freed = true
+	switch {
+	case b.whole == nil:
 		b.dev.held -= int64(b.size)
+	case b.division != nil && b.division.Last():
+		b.whole.freed = true
+		b.dev.held -= int64(b.whole.size)
 	}
 }
 
 type executable struct {
-	prog  *ir.Program
-	arena *buffer
+	prog   *ir.Program
+	arena  *buffer
+	own    bool // the arena is not the caller's
+	closed bool
 }
 
 // Run checks the arguments.
 func (e *executable) Run(ctx context.Context, args backend.Args) (backend.Fence, error) {
-	if _, err := sizeOf(e.arena); err != nil {
+	if _, err := sizeOf(e.arena); err != nil || e.closed {
 		return nil, fmt.Errorf("null: executable: %w", backend.ErrClosed)
 	}
 	if len(args.Buffers) != len(e.prog.Args) {
@@ -196,6 +261,9 @@ func (e *executable) Run(ctx context.Context, args backend.Args) (backend.Fence,
 
 // Close frees the arena.
 func (e *executable) Close() error {
-	e.arena.Free()
+	e.closed = true
+	if e.own {
+		e.arena.Free()
+	}
 	return nil
 }

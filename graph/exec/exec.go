@@ -38,11 +38,25 @@ func Load(prog *ir.Program, dev backend.Device) (*Executable, error) {
 	if err != nil {
 		return nil, err
 	}
+	return loaded(prog, exe), nil
+}
+
+// LoadIn is Load with the arena of the caller, which programs that take turns
+// may share.
+func LoadIn(prog *ir.Program, dev backend.Divider, arena backend.Buffer) (*Executable, error) {
+	exe, err := dev.CompileIn(prog, arena)
+	if err != nil {
+		return nil, err
+	}
+	return loaded(prog, exe), nil
+}
+
+func loaded(prog *ir.Program, exe backend.Executable) *Executable {
 	e := &Executable{prog: prog, exe: exe, buffers: make([]backend.Buffer, len(prog.Args)), dims: prog.MaxDims()}
 	for _, a := range prog.Args {
 		e.need = append(e.need, a.Type.Bytes(e.dims))
 	}
-	return e, nil
+	return e
 }
 
 // Program is what was compiled.

@@ -79,6 +79,7 @@ var house = map[string]room{
 	"graph":               {graphs, with("graph/exec", "Eval and Compile run what was built")},
 	"backend/backendtest": {graphs, with("graph", "builds its cases", "graph/exec", "runs them with and without each pass")},
 
+	"engine":    {models, with("nn", "builds and feeds models", "model", "runs one", "lora", "has adapters in slots")},
 	"nn":        {floor: models},
 	"model":     {models, with("nn", "is built with it")},
 	"model/hub": {floor: models},

@@ -1,0 +1,189 @@
+package engine_test
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/backend"
+	_ "github.com/lorafuse/lorafuse/backend/cpu"
+	"github.com/lorafuse/lorafuse/backend/null"
+	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/nn"
+)
+
+const llama = "../testdata/lm/llama/"
+
+func open(t *testing.T, dir string) (backend.Device, *model.Model) {
+	dev, err := backend.Open("cpu", backend.Options{Threads: 1})
+	require.NoError(t, err)
+	t.Cleanup(func() { dev.Close() })
+	m, err := model.Open(dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { m.Close() })
+	return dev, m
+}
+
+// adapter is one of llama's, with its values times a factor.
+func adapter(t *testing.T, m *model.Model, name string, factor float32) *lora.State {
+	s, err := lora.LoadState(llama+"adapters/"+name, m, m.Config.ModelType, m.Modules())
+	require.NoError(t, err)
+	for _, v := range s.Values {
+		for i := range v {
+			v[i] *= factor
+		}
+	}
+	return s
+}
+
+// loss is the program of the loss of at most 9 tokens.
+func loss(m *model.Model) engine.Spec {
+	return engine.Spec{Bounds: map[string]int{nn.Tokens: 9}, Build: func(b *nn.Builder, p *graph.Program) {
+		p.Result("loss", m.Build(b).Loss(b, model.NextToken))
+	}}
+}
+
+func batch(n int) *data.Batch {
+	var b data.Batch
+	ids := slices.Repeat([]int32{7, 5, 11}, 3)[:n]
+	b.Add(ids, append(slices.Clone(ids[1:]), 3))
+	return &b
+}
+
+// measure runs a program of the loss with a slot.
+func measure(t *testing.T, r *engine.Runtime, p *engine.Program, s *engine.Slot) float32 {
+	require.NoError(t, p.Run(t.Context(), s, batch(9), 9))
+	var x [1]float32
+	require.NoError(t, r.Read(t.Context(), "loss", x[:]))
+	return x[0]
+}
+
+// TestSlotsTakeTurns: adapters of one shape lie side by side and share a program, and
+// each gives what it gives alone, with what is made of its parameters made once.
+func TestSlotsTakeTurns(t *testing.T) {
+	for _, name := range []string{"lora", "dora"} {
+		dev, m := open(t, llama+"model")
+		alone := map[float32]float32{}
+		for _, factor := range []float32{1, 2, 3} {
+			r := engine.New(dev, m)
+			s, err := r.NewSlot(adapter(t, m, name, factor))
+			require.NoError(t, err)
+			d, err := r.Plan(s, loss(m))
+			require.NoError(t, err)
+			ps, err := r.Load(t.Context(), s, nil, d)
+			require.NoError(t, err)
+			alone[factor] = measure(t, r, ps[0], s)
+			r.Close()
+			s.Free()
+		}
+		require.Len(t, slices.Compact(slices.Sorted(maps.Values(alone))), 3)
+
+		r, slots := engine.New(dev, m), map[float32]*engine.Slot{}
+		var ps []*engine.Program
+		base := 0
+		for factor := range alone {
+			s, err := r.NewSlot(adapter(t, m, name, factor))
+			require.NoError(t, err)
+			d, err := r.Plan(s, loss(m))
+			require.NoError(t, err)
+			now, err := r.Load(t.Context(), s, ps, d)
+			require.NoError(t, err)
+			require.True(t, ps == nil || now[0] == ps[0], "the program is shared")
+			require.True(t, base == 0 || base == r.Bytes(), "and so are the weights")
+			ps, slots[factor], base = now, s, r.Bytes()
+		}
+		for range 2 {
+			for factor, s := range slots {
+				require.Equal(t, alone[factor], measure(t, r, ps[0], s))
+			}
+		}
+		one := slots[1]
+		key := slices.Sorted(maps.Keys(one.State().Values))[0]
+		two := adapter(t, m, name, 2)
+		for key, v := range two.Values {
+			require.NoError(t, one.Set(t.Context(), key, v))
+		}
+		one.Changed()
+		require.Equal(t, alone[2], measure(t, r, ps[0], one), "what is made of parameters is made again")
+		require.ErrorContains(t, one.Set(t.Context(), key, two.Values[key][1:]), "which has not so many")
+		r.Close()
+		for _, s := range slots {
+			require.Positive(t, s.Bytes())
+			s.Free()
+		}
+	}
+}
+
+// TestInputs: what a run is given must be what the model reads.
+func TestInputs(t *testing.T) {
+	dev, m := open(t, llama+"model")
+	r := engine.New(dev, m)
+	defer r.Close()
+	s, err := r.NewSlot(nil)
+	require.NoError(t, err)
+	d, err := r.Plan(s, loss(m))
+	require.NoError(t, err)
+	ps, err := r.Load(t.Context(), s, nil, d)
+	require.NoError(t, err)
+	for says, change := range map[string]func(*data.Batch){
+		`"labels" has 8 rows where the arrays before it have 9`: func(b *data.Batch) { b.SetInts(nn.Labels, make([]int32, 8)) },
+		`tokens = 10, expected 1 to 9`:                          func(b *data.Batch) { b.SetInts(nn.Tokens, make([]int32, 10)) },
+		`tokens = 0, expected 1 to 9`:                           func(b *data.Batch) { b.SetInts(nn.Tokens, nil) },
+	} {
+		b := batch(9)
+		change(b)
+		err := ps[0].Run(t.Context(), s, b, 9)
+		require.ErrorIs(t, err, nn.ErrInput)
+		require.ErrorContains(t, err, says)
+	}
+	err = ps[0].Run(t.Context(), s, &data.Batch{}, 9)
+	require.ErrorIs(t, err, nn.ErrInput)
+	require.ErrorContains(t, err, `the model reads "tokens" i32[v1], which it is not given`)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, ps[0].Run(ended, s, batch(9), 9), context.Canceled)
+}
+
+// TestNothingIsLeft: a runtime gives back all memory, also after a failure.
+func TestNothingIsLeft(t *testing.T) {
+	_, m := open(t, llama+"model")
+	most := int64(0)
+	for _, memory := range []int64{0, -1, -1 << 12, -1 << 16} {
+		dev := &null.Device{}
+		if memory != 0 {
+			dev.Memory = most + memory
+		}
+		r := engine.New(dev, m)
+		s, err := r.NewSlot(adapter(t, m, "dora", 1))
+		require.NoError(t, err)
+		small, err := r.Plan(s, loss(m))
+		require.NoError(t, err)
+		spec := loss(m)
+		spec.Cache = r.NewCache(64)
+		large, err := r.Plan(s, spec)
+		require.NoError(t, err)
+		need, err := r.Need(backend.PackNever, 0, small, large)
+		require.NoError(t, err)
+		require.EqualValues(t, max(small.Program.Arena, large.Program.Arena), need.Arena)
+		ps, err := r.Load(t.Context(), s, nil, small, large)
+		if memory != 0 {
+			require.ErrorIs(t, err, backend.ErrOutOfMemory)
+		} else {
+			require.NoError(t, err)
+			require.NoError(t, ps[0].Run(t.Context(), s, batch(9), 9))
+			_, most = dev.Held()
+		}
+		r.Close()
+		s.Free()
+		spec.Cache.Free()
+		held, _ := dev.Held()
+		require.Zero(t, held, "of %d", most)
+	}
+}

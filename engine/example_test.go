@@ -1,0 +1,68 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/nn"
+)
+
+// A program that says how likely a text is, with an adapter and without: the
+// weights of the model are on the device once.
+func ExampleRuntime() {
+	ctx := context.Background()
+	dev, err := backend.Open("cpu", backend.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer dev.Close()
+	m, err := model.Open("../testdata/lm/llama/model")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	adapter, err := lora.LoadState("../testdata/lm/llama/adapters/lora", m, m.Config.ModelType, m.Modules())
+	if err != nil {
+		log.Fatal(err)
+	}
+	var text data.Batch
+	text.Add([]int32{1, 2, 3, 4}, []int32{2, 3, 4, data.Ignore})
+
+	r := engine.New(dev, m)
+	defer r.Close()
+	for _, state := range []*lora.State{nil, adapter} {
+		slot, err := r.NewSlot(state)
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer slot.Free()
+		draft, err := r.Plan(slot, engine.Spec{Bounds: map[string]int{nn.Tokens: 8}, Build: func(b *nn.Builder, p *graph.Program) {
+			p.Result("loss", m.Build(b).Loss(b, model.NextToken))
+		}})
+		if err != nil {
+			log.Fatal(err)
+		}
+		programs, err := r.Load(ctx, slot, nil, draft)
+		if err != nil {
+			log.Fatal(err)
+		}
+		if err := programs[0].Run(ctx, slot, &text, text.Longest()); err != nil {
+			log.Fatal(err)
+		}
+		var loss [1]float32
+		if err := r.Read(ctx, "loss", loss[:]); err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%.3f\n", loss[0]/float32(text.LossTokens))
+	}
+	// Output:
+	// 6.118
+	// 6.613
+}

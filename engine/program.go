@@ -1,0 +1,297 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/graph/exec"
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// Program is a compiled program of a runtime.
+type Program struct {
+	r       *Runtime
+	draft   *Draft
+	exe     *exec.Executable
+	arena   *arena // nil where it has its own
+	inputs  inputs
+	prepare *Program // what its slot must have made before, or nil
+
+	slot  *Slot         // whose buffers are bound, nil if none are
+	fence backend.Fence // of the last run, where it may be under way
+	leash leash
+}
+
+// Plan is what was compiled.
+func (p *Program) Plan() *ir.Program { return p.draft.Program }
+
+// Flops is the work of a run with an axis of a given size, the others as they are.
+func (p *Program) Flops(axis string, size int) int {
+	if p.exe.SetDim(axis, size) != nil {
+		return 0
+	}
+	return p.exe.Flops()
+}
+
+// Run begins one run, of texts of length tokens at most. What it gives is read by
+// [Runtime.Read], which waits for it. A run that changes parameters of the slot is
+// followed by Changed. Errors: nn.ErrInput, and those of the device.
+func (p *Program) Run(ctx context.Context, s *Slot, given nn.Arrays, length int) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	// The memory that inputs are put together in belongs to a run until its end.
+	if err := p.settle(); err != nil {
+		return err
+	}
+	if p.prepare != nil && s.stale {
+		if err := p.prepare.make(ctx, s); err != nil {
+			return err
+		}
+		s.stale = false
+	}
+	if err := p.bind(s); err != nil {
+		return err
+	}
+	if err := p.inputs.set(p.exe, given, length); err != nil {
+		return err
+	}
+	if err := p.inputs.upload(p.r.dev); err != nil {
+		return err
+	}
+	p.leash.Context = ctx
+	p.leash.state.Store(leashOpen)
+	f, err := p.exe.Run(&p.leash)
+	if err != nil {
+		return err
+	}
+	if f != (backend.Done{}) {
+		p.fence = f
+	}
+	return nil
+}
+
+// make runs what makes things of parameters alone.
+func (p *Program) make(ctx context.Context, s *Slot) error {
+	if err := p.bind(s); err != nil {
+		return err
+	}
+	return p.exe.RunWait(ctx)
+}
+
+// Changed says that the parameters of a slot are no longer what they were.
+func (s *Slot) Changed() { s.stale = true }
+
+// settle waits for the run under way, if there is one.
+func (p *Program) settle() error {
+	f := p.fence
+	if f == nil {
+		return nil
+	}
+	p.fence = nil
+	return f.Wait(context.Background())
+}
+
+// bind gives the program the buffers of its slot and all others.
+func (p *Program) bind(s *Slot) error {
+	if p.slot == s {
+		return nil
+	}
+	p.slot = nil
+	dims := p.draft.Program.MaxDims()
+	for _, a := range p.draft.Program.Args {
+		b := p.inputs.part(a.Name)
+		if b == nil {
+			store, name := p.place(s, a.Name)
+			var err error
+			if b, err = store.Alloc(name, a.Type.Bytes(dims)); err != nil {
+				return err
+			}
+		}
+		if err := p.exe.Bind(a.Name, b); err != nil {
+			return err
+		}
+	}
+	p.slot = s
+	return nil
+}
+
+// place is where a param lies.
+func (p *Program) place(s *Slot, param string) (store *nn.Store, name string) {
+	if name, ok := local(param); ok {
+		return s.store, name
+	}
+	if c := p.draft.spec.Cache; c != nil && c.tables[param] {
+		return c.store, param
+	}
+	return p.r.store, param
+}
+
+func (p *Program) close() {
+	_ = p.settle()
+	p.exe.Close()
+	p.inputs.free()
+	if p.arena != nil {
+		if p.arena.users--; p.arena.users == 0 {
+			p.arena.buffer.Free()
+		}
+	}
+}
+
+// inputs are the arrays of a run side by side in one buffer, and on the host as
+// they are put together.
+type inputs struct {
+	fields []field
+	host   []byte
+	end    int              // of what is used of it
+	whole  backend.Buffer   // nil where each field has its own
+	parts  []backend.Buffer // of the fields
+	length int              // of the texts that derived tables are for
+}
+
+// field is an array's place.
+type field struct {
+	in     nn.Input
+	table  *nn.Derived // where it is made here
+	offset int
+	used   int // bytes of the run at hand
+}
+
+// lay gives the arrays that a program reads their places.
+func (x *inputs) lay(r *Runtime, e *exec.Executable, d *Draft) error {
+	size, dims := 0, d.Program.MaxDims()
+	var sizes []int
+	add := func(f field) {
+		if !e.Uses(f.in.Param) {
+			return
+		}
+		f.offset = (size + backend.PartAlign - 1) / backend.PartAlign * backend.PartAlign
+		n := f.in.Type.Bytes(dims)
+		size = f.offset + n
+		sizes = append(sizes, n)
+		x.fields = append(x.fields, f)
+	}
+	for _, in := range d.inputs {
+		add(field{in: in})
+	}
+	for i := range d.tables {
+		if t := &d.tables[i]; t.Changes() {
+			add(field{in: nn.Input{Name: t.Name, Param: t.Name, Type: t.Type()}, table: t})
+		}
+	}
+	x.host = make([]byte, size)
+	if len(sizes) == 0 {
+		return nil
+	}
+	var err error
+	if r.divider == nil {
+		for _, n := range sizes {
+			b, err := r.dev.Alloc(n)
+			if err != nil {
+				return err
+			}
+			x.parts = append(x.parts, b)
+		}
+		return nil
+	}
+	if x.whole, err = r.dev.Alloc(size); err != nil {
+		return err
+	}
+	for i, f := range x.fields {
+		b, err := r.divider.Part(x.whole, f.offset, sizes[i])
+		if err != nil {
+			return err
+		}
+		x.parts = append(x.parts, b)
+	}
+	return nil
+}
+
+// part is where the param lies, nil if it is no input.
+func (x *inputs) part(param string) backend.Buffer {
+	i := slices.IndexFunc(x.fields, func(f field) bool { return f.in.Param == param })
+	if i < 0 {
+		return nil
+	}
+	return x.parts[i]
+}
+
+// set puts the arrays of a run together, and sets the sizes of their outer axes.
+func (x *inputs) set(e *exec.Executable, given nn.Arrays, length int) error {
+	sized := uint64(0) // axes that were set
+	x.end = 0
+	for i := range x.fields {
+		f := &x.fields[i]
+		if f.table == nil {
+			data, ok := given.Array(f.in.Name)
+			if !ok {
+				return fmt.Errorf("%w: the model reads %q %v, which it is not given", nn.ErrInput, f.in.Name, f.in.Type)
+			}
+			if err := axis(e, f.in, len(data), &sized); err != nil {
+				return err
+			}
+			f.used = copy(x.host[f.offset:], data)
+		} else if x.length != length {
+			f.used = copy(x.host[f.offset:], tensor.BytesOf(f.table.Values(length)))
+		}
+		x.end = f.offset + f.used
+	}
+	x.length = length
+	return nil
+}
+
+// axis sets the outer axis of an input by the bytes that it is given. sized has a
+// bit for each axis that another input has set.
+func axis(e *exec.Executable, in nn.Input, bytes int, sized *uint64) error {
+	row, outer := in.Type, ir.Static(1)
+	if len(row.Shape) > 0 && row.Shape[0].Var != 0 {
+		outer, row.Shape = row.Shape[0], row.Shape[1:]
+	}
+	each := outer.N * row.Bytes(nil)
+	if each == 0 || bytes%each != 0 || outer.Var == 0 && bytes != each {
+		return fmt.Errorf("%w: %q %v is given %d bytes", nn.ErrInput, in.Name, in.Type, bytes)
+	}
+	if outer.Var == 0 {
+		return nil
+	}
+	n := bytes / each
+	if *sized>>outer.Var&1 == 1 {
+		if now := e.Dim(outer.Var); now != n {
+			return fmt.Errorf("%w: %q has %d rows where the arrays before it have %d", nn.ErrInput, in.Name, n, now)
+		}
+		return nil
+	}
+	*sized |= 1 << outer.Var
+	if err := e.SetDim(e.Program().Bounds[outer.Var].Name, n); err != nil {
+		return fmt.Errorf("%w: %q: %w", nn.ErrInput, in.Name, err)
+	}
+	return nil
+}
+
+// upload brings the arrays to the device: at once where they lie side by side.
+// Devices take work in order, so nothing waits for it here.
+func (x *inputs) upload(dev backend.Device) error {
+	if x.whole != nil {
+		_, err := dev.Upload(x.whole, 0, x.host[:x.end])
+		return err
+	}
+	for i, f := range x.fields {
+		if _, err := dev.Upload(x.parts[i], 0, x.host[f.offset:f.offset+f.used]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *inputs) free() {
+	for _, b := range x.parts {
+		b.Free()
+	}
+	if x.whole != nil {
+		x.whole.Free()
+	}
+}

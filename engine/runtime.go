@@ -1,0 +1,237 @@
+package engine
+
+import (
+	"context"
+	"reflect"
+	"slices"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/graph/exec"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// Runtime is a model on a device. It is not safe for concurrent use.
+type Runtime struct {
+	dev      backend.Device
+	divider  backend.Divider // the device, or nil where its memory cannot be divided
+	model    *model.Model
+	store    *nn.Store  // weights, tables and results
+	programs []*Program // that are loaded
+	prepares []*Program // what makes things of parameters alone
+}
+
+// New is a runtime of which nothing is on the device yet. m must stay open until
+// the runtime is closed.
+func New(dev backend.Device, m *model.Model) *Runtime {
+	r := &Runtime{dev: dev, model: m, store: nn.NewStore(dev)}
+	r.divider, _ = dev.(backend.Divider)
+	return r
+}
+
+// Model is what the runtime runs.
+func (r *Runtime) Model() *model.Model { return r.model }
+
+// Info describes the device.
+func (r *Runtime) Info() backend.Info { return r.dev.Info() }
+
+// Bytes is the device memory of weights, tables and results; inputs, arenas and
+// slots come beside it.
+func (r *Runtime) Bytes() int { return r.store.Bytes() }
+
+// Close frees the device's memory, but that of slots and caches.
+func (r *Runtime) Close() {
+	r.Unload(slices.Clone(r.programs)...)
+	for _, p := range r.prepares {
+		p.close()
+	}
+	r.prepares = nil
+	r.store.Free()
+}
+
+// arena is memory that programs share.
+type arena struct {
+	buffer backend.Buffer
+	users  int
+}
+
+// Load compiles the programs of drafts, which share an arena, and brings what they
+// read to the device: weights and tables, those that are not there yet, and the
+// adapter of the slot. old may be programs that they take the place of: where a
+// plan is the same, its program is given again.
+func (r *Runtime) Load(ctx context.Context, s *Slot, old []*Program, drafts ...*Draft) (ps []*Program, err error) {
+	defer func() {
+		if err != nil {
+			r.Unload(without(ps, old)...)
+			ps = nil
+		}
+	}()
+	var fresh []*Draft
+	for _, d := range drafts {
+		if find(old, d) == nil {
+			fresh = append(fresh, d)
+		}
+	}
+	if err := r.affordable(fresh); err != nil {
+		return nil, err
+	}
+	shared, err := r.newArena(fresh)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range drafts {
+		p := find(old, d)
+		if p == nil {
+			if p, err = r.compile(d, shared); err != nil {
+				if shared != nil && shared.users == 0 {
+					shared.buffer.Free()
+				}
+				return ps, err
+			}
+			r.programs = append(r.programs, p)
+		}
+		ps = append(ps, p)
+		if err = r.fill(ctx, s, d, p); err != nil {
+			return ps, err
+		}
+	}
+	return ps, nil
+}
+
+// find gives the program among ps that d would make again.
+func find(ps []*Program, d *Draft) *Program {
+	for _, p := range ps {
+		if p.draft.spec.Cache == d.spec.Cache && reflect.DeepEqual(p.draft.Program, d.Program) {
+			return p
+		}
+	}
+	return nil
+}
+
+// without is ps but for those in old.
+func without(ps, old []*Program) []*Program {
+	return slices.DeleteFunc(slices.Clone(ps), func(p *Program) bool { return slices.Contains(old, p) })
+}
+
+// newArena is memory for the largest of the programs, or nil where each has its own.
+func (r *Runtime) newArena(drafts []*Draft) (*arena, error) {
+	if r.divider == nil || len(drafts) == 0 {
+		return nil, nil
+	}
+	most := 0
+	for _, d := range drafts {
+		most = max(most, d.Program.Arena)
+	}
+	b, err := r.dev.Alloc(most)
+	if err != nil {
+		return nil, err
+	}
+	return &arena{buffer: b}, nil
+}
+
+// compile makes the program of a draft, in an arena or with one of its own.
+func (r *Runtime) compile(d *Draft, shared *arena) (*Program, error) {
+	p := &Program{r: r, draft: d}
+	var err error
+	if shared == nil {
+		p.exe, err = exec.Load(d.Program, r.dev)
+	} else {
+		p.exe, err = exec.LoadIn(d.Program, r.divider, shared.buffer)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if p.arena = shared; shared != nil {
+		shared.users++
+	}
+	if err := p.inputs.lay(r, p.exe, d); err != nil {
+		p.close()
+		return nil, err
+	}
+	if d.prepare != nil {
+		if p.prepare = find(r.prepares, d.prepare); p.prepare == nil {
+			if p.prepare, err = r.compile(d.prepare, nil); err != nil {
+				p.close()
+				return nil, err
+			}
+			r.prepares = append(r.prepares, p.prepare)
+		}
+	}
+	return p, nil
+}
+
+// fill brings what a program reads to the device.
+func (r *Runtime) fill(ctx context.Context, s *Slot, d *Draft, p *Program) error {
+	all := []*Draft{d}
+	if d.prepare != nil {
+		all = append(all, d.prepare)
+	}
+	var used []string
+	for _, d := range all {
+		for _, name := range d.used {
+			if d.Program.ArgIndex(name) >= 0 {
+				used = append(used, name)
+			}
+		}
+		if err := s.fill(ctx, d); err != nil {
+			return err
+		}
+	}
+	if err := r.store.Import(ctx, r.model, used); err != nil {
+		return err
+	}
+	for _, t := range d.tables {
+		if t.Changes() || !p.exe.Uses(t.Name) || r.store.Buffer(t.Name) != nil {
+			continue
+		}
+		if err := r.store.SetFloat32s(ctx, t.Name, t.Values(1)); err != nil {
+			return err
+		}
+	}
+	return p.bind(s)
+}
+
+// Unload frees programs, and their arena with the last that uses it.
+func (r *Runtime) Unload(ps ...*Program) {
+	for _, p := range ps {
+		if p == nil {
+			continue
+		}
+		p.close()
+		r.programs = slices.DeleteFunc(r.programs, func(x *Program) bool { return x == p })
+	}
+}
+
+// Commit keeps the runs that are under way from being cut off: what follows builds
+// on all of them. Errors: that of the context of a run that was cut off.
+func (r *Runtime) Commit() error {
+	for _, p := range r.programs {
+		if p.fence != nil && !p.leash.seal() {
+			return p.settle()
+		}
+	}
+	return nil
+}
+
+// Read waits for everything that is under way, and gives the first len(dst)
+// elements of a result: the one place where a loop waits for the device. Errors
+// are those of the runs too.
+func (r *Runtime) Read(ctx context.Context, result string, dst []float32) error {
+	return r.read(ctx, r.store, result, dst)
+}
+
+// ReadSlot is Read for what lies in a slot.
+func (r *Runtime) ReadSlot(ctx context.Context, s *Slot, name string, dst []float32) error {
+	return r.read(ctx, s.store, name, dst)
+}
+
+func (r *Runtime) read(ctx context.Context, from *nn.Store, name string, dst []float32) error {
+	err := from.Get(ctx, name, tensor.BytesOf(dst))
+	for _, p := range r.programs {
+		if e := p.settle(); e != nil {
+			err = e
+		}
+	}
+	return err
+}
