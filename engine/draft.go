@@ -19,6 +19,7 @@ const SlotPrefix = "slot.0/"
 type Spec struct {
 	Bounds   map[string]int // largest sizes of axes, see nn.Options
 	Training bool           // dropout acts
+	RowKeys  bool           // it draws by keys of tokens, see nn.Options
 	Cache    *Cache         // keys and values of earlier tokens, or nil
 	// Whole has each run make again what is made of parameters alone, instead of
 	// once whenever they have changed.
@@ -45,7 +46,7 @@ type Draft struct {
 // Plan plans a program that runs with slots like s.
 func (r *Runtime) Plan(s *Slot, spec Spec) (*Draft, error) {
 	g := graph.New()
-	o := nn.Options{Bounds: spec.Bounds, Adapter: s.adapter, Slot: SlotPrefix, Training: spec.Training, Prepare: !spec.Whole}
+	o := nn.Options{Bounds: spec.Bounds, Adapter: s.adapter, Slot: SlotPrefix, Training: spec.Training, RowKeys: spec.RowKeys, Prepare: !spec.Whole}
 	if spec.Cache != nil {
 		o.Cache = &nn.Cache{Max: spec.Cache.rows}
 	}

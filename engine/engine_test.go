@@ -17,6 +17,7 @@ import (
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 const llama = "../testdata/lm/llama/"
@@ -118,6 +119,75 @@ func TestSlotsTakeTurns(t *testing.T) {
 			require.Positive(t, s.Bytes())
 			s.Free()
 		}
+	}
+}
+
+// drawn is a batch and the keys that its tokens draw with.
+type drawn struct {
+	*data.Batch
+	key []uint32
+}
+
+func (d drawn) Array(name string) ([]byte, bool) {
+	if name == nn.RandomKey {
+		return tensor.BytesOf(d.key), true
+	}
+	return d.Batch.Array(name)
+}
+
+// TestDropoutInCompany: a run that is a part of a batch drops what it drops alone,
+// and a run alone draws the same by one key and by a key for each token.
+func TestDropoutInCompany(t *testing.T) {
+	dev, m := open(t, llama+"model")
+	state := adapter(t, m, "lora", 1)
+	for i := range state.Plan.Targets {
+		state.Plan.Targets[i].Dropout = 0.4
+	}
+	r := engine.New(dev, m)
+	defer r.Close()
+	s, err := r.NewSlot(state)
+	require.NoError(t, err)
+	defer s.Free()
+	hidden := func(rowKeys bool, given drawn) []float32 {
+		n := len(given.Tokens())
+		d, err := r.Plan(s, engine.Spec{Bounds: map[string]int{nn.Tokens: 40}, Training: true, RowKeys: rowKeys, Build: func(b *nn.Builder, p *graph.Program) {
+			p.Result("hidden", m.Build(b).Hidden[m.Config.Layers])
+		}})
+		require.NoError(t, err)
+		ps, err := r.Load(t.Context(), s, nil, d)
+		require.NoError(t, err)
+		defer r.Unload(ps...)
+		require.NoError(t, ps[0].Run(t.Context(), s, given, given.Longest()))
+		x := make([]float32, n*m.Config.HiddenSize)
+		require.NoError(t, r.Read(t.Context(), "hidden", x))
+		return x
+	}
+	// Runs of two and one document, with keys of their own.
+	runs := [][]int{{9, 4}, {7}}
+	keys := [][]uint32{{5, 0, 1}, {5, 0, 2}}
+	both := drawn{Batch: &data.Batch{}}
+	var alone [][]float32
+	for i, documents := range runs {
+		one, by := drawn{&data.Batch{}, keys[i]}, drawn{&data.Batch{}, nil}
+		for _, n := range documents {
+			ids := slices.Repeat([]int32{7, 5, 11}, 3)[:n]
+			one.Add(ids, nil)
+			by.Add(ids, nil)
+			both.Add(ids, nil)
+		}
+		for row := range one.Tokens() {
+			by.key = append(append(by.key, keys[i]...), uint32(row))
+		}
+		both.key = append(both.key, by.key...)
+		alone = append(alone, hidden(false, one))
+		require.Equal(t, alone[i], hidden(true, by), "alone, by either")
+	}
+	require.NotEqual(t, alone[0][:7*m.Config.HiddenSize], alone[1])
+	want := slices.Concat(alone...)
+	got := hidden(true, both)
+	for i := range want {
+		// Other masks would be far off; products of more rows may round otherwise.
+		require.InDelta(t, want[i], got[i], 1e-5*float64(1+max(want[i], -want[i])))
 	}
 }
 

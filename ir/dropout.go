@@ -15,7 +15,7 @@ type DropoutAttr struct {
 }
 
 var _ = define(Dropout, OpDef{Name: "Dropout",
-	Doc: "x/(1-p) where the random word of the element is at least p·2³², else 0; its own gradient, with the mask drawn again instead of kept, or kept as bits",
+	Doc: "x/(1-p) where the random word of the element is at least p·2³², else 0; the key is one for all elements, or one for each row with the row's number in its own run; its own gradient, with the mask drawn again instead of kept, or kept as bits",
 	Infer: func(attr any, in []Type) ([]Type, error) {
 		if len(in) != 2 {
 			return nil, arity(2, in)
@@ -101,10 +101,10 @@ func checkDropout(a DropoutAttr, x, key Type) error {
 	if !(a.P >= 0 && a.P < 1) {
 		return fmt.Errorf("dropout probability %v, expected 0 ≤ p < 1", a.P)
 	}
-	if x.DType != tensor.F32 || !key.Equal(RandomKey) {
-		return fmt.Errorf("expected f32 x and a key %v, got %v and %v", RandomKey, x, key)
+	if x.DType != tensor.F32 {
+		return fmt.Errorf("expected f32 x, got %v", x)
 	}
-	return nil
+	return checkKey(key, x.Shape)
 }
 
 // Dropout sets elements of x to zero with probability a.P and scales the rest.

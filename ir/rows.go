@@ -95,19 +95,32 @@ var _ = define(UpdateRows, OpDef{Name: "UpdateRows", Doc: "a table [v,...] with 
 	InPlace: func(any, int) int { return 0 },
 })
 
-var _ = define(Philox, OpDef{Name: "Philox", Doc: "random words by Philox4x32-10, a function of key {seed low, seed high, step}, stream and index", NoGradient: true,
+var _ = define(Philox, OpDef{Name: "Philox", Doc: "random words by Philox4x32-10, a function of key {seed low, seed high, step}, stream and index; with a key and a number for each row, the words that the row of that number has in a value of its own", NoGradient: true,
 	Infer: func(attr any, in []Type) ([]Type, error) {
-		if len(in) != 1 || !in[0].Equal(RandomKey) {
-			return nil, fmt.Errorf("expected a key %v", RandomKey)
+		if len(in) != 1 {
+			return nil, arity(1, in)
 		}
 		a := attr.(PhiloxAttr).axes
+		if err := checkKey(in[0], a.shape()); err != nil {
+			return nil, err
+		}
 		return []Type{{tensor.U32, a.shape()}}, a.check()
 	},
 	Reference: func(attr any, in, outs []*Host) {
-		seed, step := HostKey(in[0])
-		s := philox.NewStream(seed, step, attr.(PhiloxAttr).Stream)
-		for i := range outs[0].Data {
-			outs[0].Data[i] = float64(s.Word(uint64(i)))
+		rows, keys, out := 1, in[0], outs[0].Data
+		if len(keys.Shape) == 2 {
+			rows = keys.Shape[0]
+		}
+		for r := range rows {
+			key := keys.Data[len(keys.Data)/rows*r:]
+			s := philox.NewStream(uint64(key[0])|uint64(key[1])<<32, uint32(key[2]), attr.(PhiloxAttr).Stream)
+			cols, row := len(out)/rows, uint64(0)
+			if len(keys.Shape) == 2 {
+				row = uint64(key[3])
+			}
+			for c := range cols {
+				out[r*cols+c] = float64(s.Word(row*uint64(cols) + uint64(c)))
+			}
 		}
 	},
 })
@@ -116,9 +129,20 @@ var _ = define(Philox, OpDef{Name: "Philox", Doc: "random words by Philox4x32-10
 // word of the seed, and the step.
 var RandomKey = Type{tensor.U32, ShapeOf(3)}
 
-// HostKey reads a random key.
-func HostKey(h *Host) (seed uint64, step uint32) {
-	return uint64(h.Data[0]) | uint64(h.Data[1])<<32, uint32(h.Data[2])
+// RowKeys is the type of a key for each of n rows, and behind it the number that
+// the row has in its own run: rows of several runs draw what each would alone.
+func RowKeys(n Dim) Type { return Type{tensor.U32, Shape{n, Static(4)}} }
+
+// checkKey refuses what is no key for a value of a shape.
+func checkKey(key Type, s Shape) error {
+	if key.Equal(RandomKey) || len(s) > 0 && key.Equal(RowKeys(s[0])) {
+		return nil
+	}
+	rows := ""
+	if len(s) > 0 {
+		rows = fmt.Sprintf(" or, for each row, %v", RowKeys(s[0]))
+	}
+	return fmt.Errorf("expected a key %v%s, got %v", RandomKey, rows, key)
 }
 
 // GatherRows takes the rows ids of table.

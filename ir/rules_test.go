@@ -119,7 +119,7 @@ var ruleCases = []ruleCase{
 	{types(mat(4), mat(3)), func(g *Graph, p []Value) Value { return g.RoPETable(p[0], p[1], 1) }, "expected i32 positions [n] and f32 frequencies [h]"},
 	{types(mat(4, 6), mat(4, 5)), func(g *Graph, p []Value) Value { return g.GLU(p[0], p[1], SiLU) }, "expected f32 gate and up of one shape"},
 	{types(mat(4, 6), RandomKey), func(g *Graph, p []Value) Value { return g.Dropout(p[0], p[1], DropoutAttr{P: 1}) }, "dropout probability 1, expected 0 ≤ p < 1"},
-	{types(mat(4, 6), mat(2, 6), i32(3)), func(g *Graph, p []Value) Value { return g.LoRADown(p[0], p[1], p[2], DropoutAttr{P: 0.1}) }, "expected f32 x and a key u32[3], got f32[4,6] and i32[3]"},
+	{types(mat(4, 6), mat(2, 6), i32(3)), func(g *Graph, p []Value) Value { return g.LoRADown(p[0], p[1], p[2], DropoutAttr{P: 0.1}) }, "expected a key u32[3] or, for each row, u32[4,4], got i32[3]"},
 	{types(mat(4, 6), mat(2, 6)), func(g *Graph, p []Value) Value { return g.LoRADown(p[0], p[1], 0, DropoutAttr{P: 0.1}) }, "LoRADown: an input is missing or belongs to another graph"},
 	{types(mat(4, 6), i32(5)), func(g *Graph, p []Value) Value { return g.CrossEntropy(p[0], p[1]) }, "expected f32 logits [n,v] and i32 labels [n]"},
 	{types(mat(4, 6), mat(9, 5), i32(4)), func(g *Graph, p []Value) Value { return g.LinearCrossEntropy(p[0], p[1], p[2]) }, "expected f32 x [n,d], an F32, BF16, F16 or quantised W [v,d] and i32 labels [n]"},

@@ -81,6 +81,7 @@ type state struct {
 	bounds      map[string]int
 	slot        string
 	training    bool
+	rowKeys     bool
 	cache       *Cache
 	prepare     bool
 
@@ -111,8 +112,11 @@ type Options struct {
 	// Slot begins the names of the params that are the adapter's own, so that a
 	// device can hold several adapters.
 	Slot     string
-	Training bool   // dropout acts
-	Cache    *Cache // keys and values of earlier tokens, for decoding
+	Training bool // dropout acts
+	// RowKeys has dropout draw by a key for each token, with the token's number in
+	// its own run behind it (ir.RowKeys), instead of one key for all tokens.
+	RowKeys bool
+	Cache   *Cache // keys and values of earlier tokens, for decoding
 	// Prepare has what is made of parameters alone read from params that another
 	// program writes, see [Builder.Preparation].
 	Prepare bool
@@ -120,7 +124,7 @@ type Options struct {
 
 // NewBuilder starts a model in g.
 func NewBuilder(g *graph.Graph, w Weights, o Options) *Builder {
-	s := &state{G: g, weights: w, adapter: o.Adapter, slot: o.Slot, bounds: o.Bounds, otherBounds: o.OtherBounds, training: o.Training, cache: o.Cache, prepare: o.Prepare, constants: map[string]*tensor.Tensor{}}
+	s := &state{G: g, weights: w, adapter: o.Adapter, slot: o.Slot, bounds: o.Bounds, otherBounds: o.OtherBounds, training: o.Training, rowKeys: o.RowKeys, cache: o.Cache, prepare: o.Prepare, constants: map[string]*tensor.Tensor{}}
 	return &Builder{state: s}
 }
 
@@ -148,6 +152,10 @@ func (b *Builder) Training() bool { return b.training }
 
 // Key is the random key of the step: an input of models that draw random numbers.
 func (b *Builder) Key() graph.Tensor {
+	if b.rowKeys {
+		t := ir.RowKeys(b.Axis(Tokens))
+		return b.Input(RandomKey, t.DType, t.Shape...)
+	}
 	return b.Input(RandomKey, ir.RandomKey.DType, ir.RandomKey.Shape...)
 }
 

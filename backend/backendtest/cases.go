@@ -41,6 +41,9 @@ var sourceCases = []testCase{
 	{op: ir.Philox, in: []input{arg("u32[3]", words)}, build: func(g *ir.Graph, in []ir.Value) []ir.Value {
 		return one(g.Philox(in[0], 7, ir.ShapeOf(5, 9)))
 	}},
+	{op: ir.Philox, name: "rows", bounds: "n=5/6", in: []input{arg("u32[n,4]", words)}, build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+		return one(g.Philox(in[0], 5, ir.Shape{g.Bound("n", 6), ir.Static(3), ir.Static(23)}))
+	}},
 	{op: ir.Philox, name: "bounded", bounds: "n=4/6", in: []input{arg("u32[3]", words)}, build: func(g *ir.Graph, in []ir.Value) []ir.Value {
 		return one(g.Philox(in[0], 1, ir.Shape{g.Bound("n", 6), ir.Static(5000)}))
 	}},

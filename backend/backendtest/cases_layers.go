@@ -1,6 +1,11 @@
 package backendtest
 
-import "github.com/lorafuse/lorafuse/ir"
+import (
+	"slices"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/ir"
+)
 
 func rmsNormCase(name, x, w string, eps float32) testCase {
 	return testCase{op: ir.RMSNorm, name: name, bounds: "n=3/5", in: []input{arg(x, normal), arg(w, positive)},
@@ -109,6 +114,14 @@ func dropoutCase(name, x string, p float64, stream uint32) testCase {
 		}}
 }
 
+// byRows is a case of dropout with a key for each of rows instead of one for all.
+func byRows(c testCase, rows string) testCase {
+	c.name = strings.TrimSpace("rows " + c.name)
+	c.in = slices.Clone(c.in)
+	c.in[len(c.in)-1] = arg("u32["+rows+",4]", words)
+	return c
+}
+
 // downCase is one of LoRADown and its gradients, of two matrices and a key.
 func downCase(op ir.Op, name, x, y string, p float64) testCase {
 	return testCase{op: op, name: name, bounds: "n=3/5", limit: gemmLimit, in: []input{arg(x, normal), arg(y, normal), arg("u32[3]", words)},
@@ -124,6 +137,15 @@ var dropoutCases = []testCase{
 	dropoutCase("nearly all", "f32[9,9]", 0.99, 1<<31),
 	dropoutCase("bounded", "f32[n,7]", 0.25, 2),
 	dropoutCase("long", "f32[3,8195]", 0.05, 2),
+	byRows(dropoutCase("", "f32[7,33]", 0.1, 4), "7"),
+	byRows(dropoutCase("bounded", "f32[n,700]", 0.25, 2), "n"),
+	byRows(downCase(ir.LoRADown, "", "f32[5,33]", "f32[4,33]", 0.1), "5"),
+	byRows(downCase(ir.LoRADown, "bounded", "f32[n,40]", "f32[7,40]", 0.3), "n"),
+	byRows(downCase(ir.LoRADown, "many", "f32[300,17]", "f32[3,17]", 0.05), "300"),
+	byRows(downCase(ir.LoRADownGrad, "", "f32[5,4]", "f32[5,33]", 0.1), "5"),
+	byRows(downCase(ir.LoRADownGrad, "many", "f32[300,5]", "f32[300,1041]", 0.2), "300"),
+	byRows(downCase(ir.LoRADownInputGrad, "", "f32[5,4]", "f32[4,33]", 0.1), "5"),
+	byRows(downCase(ir.LoRADownInputGrad, "many", "f32[300,3]", "f32[3,130]", 0.05), "300"),
 	downCase(ir.LoRADown, "", "f32[5,33]", "f32[4,33]", 0.1),
 	downCase(ir.LoRADown, "bounded", "f32[n,40]", "f32[7,40]", 0.3),
 	downCase(ir.LoRADown, "many rows", "f32[300,17]", "f32[3,17]", 0.05),

@@ -29,6 +29,8 @@ type drop struct {
 	mask  philox.Mask
 	kept  *keptMask
 	bits  []byte // of the mask, or nil where it is drawn on the way
+	x     ir.Ref
+	rows  rowKeys // where each row has a key of its own
 	apply gemm.Filter
 }
 
@@ -54,7 +56,11 @@ type maskID struct {
 
 // newDrop prepares the dropout of a value such as x.
 func (r *run) newDrop(a ir.DropoutAttr, key, x ir.Ref) *drop {
-	d := &drop{r: r, attr: a, key: key, scale: float32(1 / (1 - a.P))}
+	d := &drop{r: r, attr: a, key: key, x: x, scale: float32(1 / (1 - a.P))}
+	if key.Type.Rank() == 2 {
+		d.apply = d.applyRows
+		return d
+	}
 	d.apply = func(dst, src []float32, start int) {
 		if d.bits != nil {
 			vec.Masked(dst, src, d.bits, start, d.scale)
@@ -68,8 +74,21 @@ func (r *run) newDrop(a ir.DropoutAttr, key, x ir.Ref) *drop {
 	return d
 }
 
+// applyRows is apply where each row has a key of its own.
+func (d *drop) applyRows(dst, src []float32, start int) {
+	threshold := philox.Threshold(d.attr.P)
+	d.rows.each(start, start+len(src), func(seed uint64, step uint32, lo, hi int, word uint64) {
+		m := philox.Mask{Stream: philox.NewStream(seed, step, d.attr.Stream), Threshold: threshold}
+		vec.Dropout(dst[lo-start:hi-start], src[lo-start:hi-start], m, word, d.scale)
+	})
+}
+
 // draw takes the key of this run, for n elements.
 func (d *drop) draw(n int) {
+	if d.key.Type.Rank() == 2 {
+		d.rows = d.r.rowKeys(d.key, d.x)
+		return
+	}
 	seed, step := d.r.key(d.key)
 	d.mask, d.bits = philox.NewMask(seed, step, d.attr.Stream, d.attr.P), nil
 	k := d.kept

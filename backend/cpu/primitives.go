@@ -68,11 +68,59 @@ func philoxKernel(r *run, l *ir.Launch) func() error {
 	var s philox.Stream
 	var dst []uint32
 	part := func(lo, hi int) { s.Fill(dst[lo:hi], uint64(lo)) }
+	if l.In[0].Type.Rank() == 2 {
+		return philoxRowsKernel(r, l)
+	}
 	return func() error {
 		seed, step := r.key(l.In[0])
 		s, dst = philox.NewStream(seed, step, l.Attr.(ir.PhiloxAttr).Stream), r.u32(l.Out[0])
 		r.elements(len(dst), part)
 		return nil
+	}
+}
+
+// philoxRowsKernel draws words by a key for each row.
+func philoxRowsKernel(r *run, l *ir.Launch) func() error {
+	stream := l.Attr.(ir.PhiloxAttr).Stream
+	var keys rowKeys
+	var dst []uint32
+	part := func(lo, hi int) {
+		keys.each(lo, hi, func(seed uint64, step uint32, lo, hi int, word uint64) {
+			s := philox.NewStream(seed, step, stream)
+			s.Fill(dst[lo:hi], word)
+		})
+	}
+	return func() error {
+		keys, dst = r.rowKeys(l.In[0], l.Out[0]), r.u32(l.Out[0])
+		r.elements(len(dst), part)
+		return nil
+	}
+}
+
+// rowKeys are a key for each row, of so many elements, and its number.
+type rowKeys struct {
+	words   []uint32 // {seed low, seed high, step, number} of each row
+	columns int
+}
+
+// rowKeys are the keys v of a value such as x.
+func (r *run) rowKeys(v, x ir.Ref) rowKeys {
+	k := rowKeys{words: r.u32(v)}
+	if n := r.axis(x, 0); n > 0 {
+		k.columns = x.Type.Shape.Elements(r.dims) / n
+	}
+	return k
+}
+
+// each calls f for the parts of rows that the elements [lo, hi) are: word is the
+// number of the first one's word in the stream of its key.
+func (k rowKeys) each(lo, hi int, f func(seed uint64, step uint32, lo, hi int, word uint64)) {
+	for lo < hi {
+		row := lo / k.columns
+		end := min(hi, (row+1)*k.columns)
+		w := k.words[4*row : 4*row+4]
+		f(uint64(w[0])|uint64(w[1])<<32, w[2], lo, end, uint64(w[3])*uint64(k.columns)+uint64(lo-row*k.columns))
+		lo = end
 	}
 }
 

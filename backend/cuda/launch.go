@@ -35,7 +35,7 @@ var families = map[ir.Op]family{
 	ir.Compare: {prepare: prepareCompare}, ir.Where: {prepare: prepareWhere},
 	ir.Reduce: {prepare: prepareReduce}, ir.ArgMax: {prepare: prepareArgMax},
 	ir.Gemm:     {prepare: prepareGemm},
-	ir.LoRADown: {prepare: prepareLoRADown}, ir.LoRADownGrad: {prepare: prepareLoRADownGrad},
+	ir.LoRADown: {prepareLoRADown, takesOneKey(2)}, ir.LoRADownGrad: {prepareLoRADownGrad, takesOneKey(2)},
 	ir.Reshape: {prepare: prepareCopy}, ir.Detach: {prepare: prepareCopy}, ir.Transpose: {prepare: prepareTranspose},
 	ir.Broadcast: {prepare: prepareBroadcast}, ir.Slice: {prepare: prepareSlice}, ir.Concat: {prepare: prepareConcat},
 	ir.Attention: {prepareAttention, takesAttention}, ir.AttentionGrad: {prepareAttentionGrad, takesAttention},
@@ -43,10 +43,16 @@ var families = map[ir.Op]family{
 
 	ir.RMSNorm: {prepare: prepareRMSNorm}, ir.RMSNormGrad: {prepare: prepareRMSNorm}, ir.Softmax: {prepare: prepareSoftmax},
 	ir.RoPETable: {prepare: prepareRoPETable}, ir.RoPE: {prepare: prepareRoPE},
-	ir.GLU: {prepare: prepareGLU}, ir.GLUGrad: {prepare: prepareGLU}, ir.Dropout: {prepare: prepareDropout},
+	ir.GLU: {prepare: prepareGLU}, ir.GLUGrad: {prepare: prepareGLU}, ir.Dropout: {prepareDropout, takesOneKey(1)},
 	ir.CrossEntropy: {prepare: prepareCrossEntropy}, ir.CrossEntropyGrad: {prepare: prepareCrossEntropyGrad},
 	ir.LinearCrossEntropy: {prepare: prepareHead, takes: takesHead}, ir.LinearCrossEntropyGrad: {prepare: prepareHead, takes: takesHead},
 	ir.SumSquares: {prepare: prepareSumSquares}, ir.AdamW: {prepare: prepareAdamW},
+}
+
+// takesOneKey claims dropout whose key, an operand, is one for all elements. With a
+// key for each row its words are drawn by themselves.
+func takesOneKey(operand int) func(*Device, any, []ir.Type) bool {
+	return func(_ *Device, _ any, in []ir.Type) bool { return in[operand].Rank() == 1 }
 }
 
 // supported finds a launch that there are no kernels for.

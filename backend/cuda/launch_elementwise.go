@@ -56,6 +56,16 @@ func prepareIota(c *compiler, l *ir.Launch) (step, error) {
 
 func preparePhilox(c *compiler, l *ir.Launch) (step, error) {
 	stream, key, out := l.Attr.(ir.PhiloxAttr).Stream, l.In[0], l.Out[0]
+	if key.Type.Rank() == 2 {
+		k, err := c.kernel("philox", "philox_rows_u32", 256)
+		if err != nil {
+			return nil, err
+		}
+		return func(r *run) {
+			n := r.count(out)
+			k.grid(blocks(n, 256), 1, 1).pointer(r.at(out)).pointer(r.at(key)).long(n).long(n / max(1, r.axis(out, 0))).int(int(stream))
+		}, nil
+	}
 	k, err := c.kernel("philox", "philox_u32", 256)
 	if err != nil {
 		return nil, err

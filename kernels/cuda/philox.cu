@@ -2,8 +2,12 @@
 // of a stream being word i%4 of the block whose counter is
 // (i/4 low, i/4 high, stream, step). Bit for bit that of package internal/philox.
 //
-// Layout: key = {seed low, seed high, step}.
-// Grid: a thread for a block of four words, 256 threads for 1024.
+// philox_rows_u32: each row has a key of its own, and the words that the row of a
+// given number has in a value of its own.
+//
+// Layout: key = {seed low, seed high, step}; keys [rows, 4] = that, and the number.
+// Grid: a thread for a block of four words, 256 threads for 1024; by rows, where
+//   blocks do not begin with a thread's words, a thread for a word.
 // Traffic: the output once; twenty multiplications for 16 bytes, so bound by memory.
 // Reference: for i { out[i] = Philox(seed, {i/4, stream, step})[i%4] }
 #include "philox.cuh"
@@ -18,3 +22,16 @@ extern "C" __global__ void __launch_bounds__(256) philox_u32(unsigned* out, cons
     if (4 * b + j < n) out[4 * b + j] = w[j];
 }
 LF_KERNEL(philox_u32);
+
+extern "C" __global__ void __launch_bounds__(256)
+    philox_rows_u32(unsigned* out, const unsigned* keys, long long n, long long cols, unsigned stream) {
+  long long i = (long long)blockIdx.x * 256 + threadIdx.x;
+  if (i >= n) return;
+  long long row = i / cols;
+  const unsigned* key = keys + 4 * row;
+  long long word = (long long)key[3] * cols + i - row * cols;
+  uint4 block = lf_philox(key, stream, word >> 2);
+  unsigned w[4] = {block.x, block.y, block.z, block.w};
+  out[i] = w[word & 3];
+}
+LF_KERNEL(philox_rows_u32);
