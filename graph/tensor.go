@@ -123,6 +123,12 @@ func (t Tensor) RMSNorm(w Tensor, eps float32) Tensor {
 	return t.of(t.g.ir.RMSNorm(t.v, t.with(w), eps))
 }
 
+// LayerNorm brings rows to mean 0 and variance 1, times w plus b, either of which
+// may be the zero Tensor.
+func (t Tensor) LayerNorm(w, b Tensor, eps float32) Tensor {
+	return t.of(t.g.ir.LayerNorm(t.v, t.with(w), t.with(b), eps))
+}
+
 // GLU is act(t) · up.
 func (t Tensor) GLU(up Tensor, act ir.Activation) Tensor {
 	return t.of(t.g.ir.GLU(t.v, t.with(up), act))

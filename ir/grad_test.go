@@ -67,6 +67,13 @@ func gradCases() []gradCase {
 			x := s.normal("x", 3, 5)
 			return one(s.Apply(RMSNormGrad, NormAttr{0.1}, x, x, s.positive("w", 5)))
 		}},
+		{op: LayerNorm, build: func(s *scene) []Value {
+			return one(s.LayerNorm(s.normal("x", 3, 5), s.positive("w", 5), s.normal("b", 5), 0.1))
+		}},
+		{op: LayerNorm, build: func(s *scene) []Value { return one(s.LayerNorm(s.normal("x", 3, 5), 0, s.normal("b", 5), 0.1)) }},
+		{op: LayerNormGrad, build: func(s *scene) []Value {
+			return one(s.Apply(LayerNormGrad, LayerNormAttr{Eps: 0.1, HasWeight: true}, s.normal("dy", 3, 5), s.normal("x", 3, 5), s.positive("w", 5)))
+		}},
 		{op: Softmax, build: func(s *scene) []Value { return one(s.Softmax(s.normal("x", 3, 5))) }},
 		{op: RoPE, build: func(s *scene) []Value { return one(s.RoPE(s.normal("x", 3, 8), s.normal("table", 3, 4), 4)) }, frozen: "table"},
 		{op: Attention, build: func(s *scene) []Value {

@@ -40,6 +40,8 @@ const (
 const (
 	RMSNorm Op = firstComposite + iota
 	RMSNormGrad
+	LayerNorm
+	LayerNormGrad
 	Softmax
 	RoPETable
 	RoPE

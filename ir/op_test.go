@@ -71,6 +71,8 @@ func examples() []example {
 		{UpdateRows, nil, []Type{w, x, i32(1)}},
 		{RMSNorm, NormAttr{1e-6}, []Type{x, f32(ShapeOf(6))}},
 		{RMSNormGrad, NormAttr{1e-6}, []Type{x, x, f32(ShapeOf(6))}},
+		{LayerNorm, LayerNormAttr{1e-6, true, true}, []Type{x, f32(ShapeOf(6)), f32(ShapeOf(6))}},
+		{LayerNormGrad, LayerNormAttr{1e-6, true, false}, []Type{x, x, f32(ShapeOf(6))}},
 		{Softmax, nil, []Type{x}},
 		{RoPETable, RoPETableAttr{1}, []Type{ends, f32(ShapeOf(3))}},
 		{RoPE, RoPEAttr{HeadDim: 2}, []Type{x, f32(ShapeOf(4, 2))}},

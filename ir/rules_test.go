@@ -46,6 +46,9 @@ var ruleCases = []ruleCase{
 	{types(q8(9, 6)), func(g *Graph, p []Value) Value {
 		return g.Gradients(g.SumSquares(g.Cast(p[0], tensor.F32)), p[:1], GradOptions{})[0]
 	}, `gradients: param "p0" q8[9,6] is quantised, and cannot be trained`},
+	{types(mat(4, 6), mat(6)), func(g *Graph, p []Value) Value { return g.LayerNorm(p[0], p[1], 0, 1) }, "f32[4,6]"},
+	{types(mat(4, 6), mat(4)), func(g *Graph, p []Value) Value { return g.LayerNorm(p[0], 0, p[1], 1) }, "expected weight and bias f32[6], got f32[4]"},
+	{types(bf16(4, 6)), func(g *Graph, p []Value) Value { return g.LayerNorm(p[0], 0, 0, 1) }, "expected f32 x [...,d] with a fixed d"},
 	{types(mat(4, 6)), func(g *Graph, p []Value) Value { return g.Unary(Exp, p[0]) }, "f32[4,6]"},
 	{types(i32(4)), func(g *Graph, p []Value) Value { return g.Unary(Exp, p[0]) }, "Unary[i32[4]]: Exp of I32, expected F32"},
 	{types(mat(4, 1), mat(5)), func(g *Graph, p []Value) Value { return g.Add(p[0], p[1]) }, "f32[4,5]"},

@@ -19,6 +19,34 @@ func rmsNormGradCase(name, x, w string) testCase {
 		}}
 }
 
+func layerNormCase(name, x, d string, weight, bias bool, eps float32) testCase {
+	c := testCase{op: ir.LayerNorm, name: name, bounds: "n=3/5", in: []input{arg(x, normal)}}
+	if weight {
+		c.in = append(c.in, arg("f32["+d+"]", positive))
+	}
+	if bias {
+		c.in = append(c.in, arg("f32["+d+"]", normal))
+	}
+	c.build = func(g *ir.Graph, in []ir.Value) []ir.Value {
+		var w, b ir.Value
+		if weight {
+			w = in[1]
+		}
+		if bias {
+			b = in[len(in)-1]
+		}
+		return one(g.LayerNorm(in[0], w, b, eps))
+	}
+	return c
+}
+
+func layerNormGradCase(name, x string, rest ...input) testCase {
+	return testCase{op: ir.LayerNormGrad, name: name, bounds: "n=3/5", in: append([]input{arg(x, normal), arg(x, normal)}, rest...),
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Apply(ir.LayerNormGrad, ir.LayerNormAttr{Eps: 1e-5, HasWeight: len(in) > 2}, in...))
+		}}
+}
+
 func softmaxCase(name, x string, f fill) testCase {
 	return testCase{op: ir.Softmax, name: name, bounds: "n=3/5 m=7/9", in: []input{arg(x, f)},
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.Softmax(in[0])) }}
@@ -37,6 +65,16 @@ var normCases = []testCase{
 	rmsNormGradCase("", "f32[5,64]", "f32[64]"),
 	rmsNormGradCase("odd", "f32[3,33]", "f32[33]"),
 	rmsNormGradCase("bounded", "f32[n,7]", "f32[7]"),
+	layerNormCase("", "f32[5,64]", "64", true, true, 1e-5),
+	layerNormCase("odd", "f32[7,33]", "33", true, true, 1e-12),
+	layerNormCase("bounded", "f32[n,33]", "33", true, true, 1e-5),
+	layerNormCase("three axes", "f32[2,n,9]", "9", true, false, 1e-6),
+	layerNormCase("plain", "f32[5,70]", "70", false, false, 1e-6),
+	layerNormCase("bias only", "f32[5,16]", "16", false, true, 1e-5),
+	layerNormCase("large eps", "f32[5,9]", "9", true, true, 3),
+	layerNormGradCase("", "f32[5,64]", arg("f32[64]", positive)),
+	layerNormGradCase("bounded", "f32[n,7]", arg("f32[7]", positive)),
+	layerNormGradCase("plain", "f32[3,33]"),
 	softmaxCase("", "f32[5,33]", normal),
 	softmaxCase("vector", "f32[7]", normal),
 	softmaxCase("three axes", "f32[2,3,64]", normal),
