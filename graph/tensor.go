@@ -84,6 +84,13 @@ func (t Tensor) SumSquares() Tensor { return t.of(t.g.ir.SumSquares(t.v)) }
 // ArgMax is the index of the largest element along the last axis.
 func (t Tensor) ArgMax() Tensor { return t.of(t.g.ir.ArgMax(t.v)) }
 
+// TopK gives the k largest elements along the last axis, largest first, and their
+// indices.
+func (t Tensor) TopK(k int) (values, indices Tensor) {
+	v, i := t.g.ir.TopK(t.v, k)
+	return t.of(v), t.of(i)
+}
+
 // Softmax normalises the last axis.
 func (t Tensor) Softmax() Tensor { return t.of(t.g.ir.Softmax(t.v)) }
 

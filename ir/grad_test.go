@@ -67,6 +67,10 @@ func gradCases() []gradCase {
 			x := s.normal("x", 3, 5)
 			return one(s.Apply(RMSNormGrad, NormAttr{0.1}, x, x, s.positive("w", 5)))
 		}},
+		{op: TopK, build: func(s *scene) []Value {
+			v, _ := s.TopK(s.normal("x", 3, 5), 2)
+			return one(v)
+		}},
 		{op: LayerNorm, build: func(s *scene) []Value {
 			return one(s.LayerNorm(s.normal("x", 3, 5), s.positive("w", 5), s.normal("b", 5), 0.1))
 		}},

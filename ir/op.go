@@ -43,6 +43,7 @@ const (
 	LayerNorm
 	LayerNormGrad
 	Softmax
+	TopK
 	RoPETable
 	RoPE
 	Attention

@@ -71,6 +71,7 @@ func examples() []example {
 		{UpdateRows, nil, []Type{w, x, i32(1)}},
 		{RMSNorm, NormAttr{1e-6}, []Type{x, f32(ShapeOf(6))}},
 		{RMSNormGrad, NormAttr{1e-6}, []Type{x, x, f32(ShapeOf(6))}},
+		{TopK, TopKAttr{2}, []Type{x}},
 		{LayerNorm, LayerNormAttr{1e-6, true, true}, []Type{x, f32(ShapeOf(6)), f32(ShapeOf(6))}},
 		{LayerNormGrad, LayerNormAttr{1e-6, true, false}, []Type{x, x, f32(ShapeOf(6))}},
 		{Softmax, nil, []Type{x}},

@@ -46,6 +46,9 @@ var ruleCases = []ruleCase{
 	{types(q8(9, 6)), func(g *Graph, p []Value) Value {
 		return g.Gradients(g.SumSquares(g.Cast(p[0], tensor.F32)), p[:1], GradOptions{})[0]
 	}, `gradients: param "p0" q8[9,6] is quantised, and cannot be trained`},
+	{types(mat(4, 6)), func(g *Graph, p []Value) Value { _, i := g.TopK(p[0], 2); return i }, "i32[4,2]"},
+	{types(mat(4, 6)), func(g *Graph, p []Value) Value { v, _ := g.TopK(p[0], 7); return v }, "the 7 largest of 6 elements"},
+	{types(i32(4, 6)), func(g *Graph, p []Value) Value { v, _ := g.TopK(p[0], 1); return v }, "expected f32 x [...,n] with a fixed n"},
 	{types(mat(4, 6), mat(6)), func(g *Graph, p []Value) Value { return g.LayerNorm(p[0], p[1], 0, 1) }, "f32[4,6]"},
 	{types(mat(4, 6), mat(4)), func(g *Graph, p []Value) Value { return g.LayerNorm(p[0], 0, p[1], 1) }, "expected weight and bias f32[6], got f32[4]"},
 	{types(bf16(4, 6)), func(g *Graph, p []Value) Value { return g.LayerNorm(p[0], 0, 0, 1) }, "expected f32 x [...,d] with a fixed d"},

@@ -1,6 +1,7 @@
 package backendtest
 
 import (
+	"math"
 	"slices"
 	"strings"
 
@@ -47,6 +48,13 @@ func layerNormGradCase(name, x string, rest ...input) testCase {
 		}}
 }
 
+func topKCase(name, x string, k int, f fill) testCase {
+	return testCase{op: ir.TopK, name: name, bounds: "n=3/5", in: []input{arg(x, f)}, build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+		v, i := g.TopK(in[0], k)
+		return []ir.Value{v, i}
+	}}
+}
+
 func softmaxCase(name, x string, f fill) testCase {
 	return testCase{op: ir.Softmax, name: name, bounds: "n=3/5 m=7/9", in: []input{arg(x, f)},
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.Softmax(in[0])) }}
@@ -75,6 +83,17 @@ var normCases = []testCase{
 	layerNormGradCase("", "f32[5,64]", arg("f32[64]", positive)),
 	layerNormGradCase("bounded", "f32[n,7]", arg("f32[7]", positive)),
 	layerNormGradCase("plain", "f32[3,33]"),
+	topKCase("", "f32[5,33]", 4, apart),
+	topKCase("bounded", "f32[n,16]", 3, apart),
+	topKCase("three axes", "f32[2,n,8]", 2, apart),
+	topKCase("all", "f32[9]", 9, apart),
+	topKCase("one", "f32[4,7]", 1, apart),
+	{op: ir.TopK, name: "ties and ends", in: []input{frozen("f32[3,5]", values(1, 2, 2, 1, 2,
+		math.Inf(-1), math.Inf(-1), 0, math.Inf(-1), math.Inf(-1), math.Inf(1), math.NaN(), 3, math.NaN(), math.Inf(1)))},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			v, i := g.TopK(in[0], 4)
+			return []ir.Value{v, i}
+		}},
 	softmaxCase("", "f32[5,33]", normal),
 	softmaxCase("vector", "f32[7]", normal),
 	softmaxCase("three axes", "f32[2,3,64]", normal),
