@@ -160,6 +160,12 @@ func (t Tensor) Attention(k, v, lo, hi Tensor, a ir.AttentionAttr) Tensor {
 // Gather takes the rows ids of the table t.
 func (t Tensor) Gather(ids Tensor) Tensor { return t.of(t.g.ir.GatherRows(t.v, t.with(ids))) }
 
+// ScatterRows writes rows over t at index; a negative index skips a row. See
+// [ir.ScatterRows].
+func (t Tensor) ScatterRows(rows, index Tensor) Tensor {
+	return t.of(t.g.ir.ScatterRows(t.v, t.with(rows), t.with(index)))
+}
+
 // UpdateRows writes rows over t from row offset[0] on.
 func (t Tensor) UpdateRows(rows, offset Tensor) Tensor {
 	return t.of(t.g.ir.UpdateRows(t.v, t.with(rows), t.with(offset)))

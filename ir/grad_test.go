@@ -57,7 +57,7 @@ func gradCases() []gradCase {
 		}},
 		{op: GatherRows, build: func(s *scene) []Value { return one(s.GatherRows(s.normal("x", 4, 3), s.ids("i", 2, 0, 2, 2, 3))) }},
 		{op: ScatterAddRows, build: func(s *scene) []Value {
-			return one(s.ScatterAddRows(s.normal("x", 5, 3), s.ids("i", 2, 0, 2, 2, 3), 4))
+			return one(s.ScatterAddRows(s.normal("x", 5, 3), s.ids("i", 2, 0, 2, 2, 3), Static(4)))
 		}},
 		{op: RMSNorm, build: func(s *scene) []Value { return one(s.RMSNorm(s.normal("x", 3, 5), s.positive("w", 5), 0.1)) }},
 		{op: RMSNormGrad, build: func(s *scene) []Value {
@@ -66,6 +66,9 @@ func gradCases() []gradCase {
 		{op: RMSNormGrad, build: func(s *scene) []Value { // the same value twice
 			x := s.normal("x", 3, 5)
 			return one(s.Apply(RMSNormGrad, NormAttr{0.1}, x, x, s.positive("w", 5)))
+		}},
+		{op: ScatterRows, build: func(s *scene) []Value {
+			return one(s.ScatterRows(s.normal("x", 4, 3), s.normal("y", 5, 3), s.ids("i", 2, -1, 2, 0, 3)))
 		}},
 		{op: TopK, build: func(s *scene) []Value {
 			v, _ := s.TopK(s.normal("x", 3, 5), 2)

@@ -44,6 +44,7 @@ const (
 	LayerNormGrad
 	Softmax
 	TopK
+	ScatterRows
 	RoPETable
 	RoPE
 	Attention

@@ -73,7 +73,7 @@ func TestClosedForms(t *testing.T) {
 			return s.GatherRows(s.given("x", tensor.F32, ShapeOf(3, 2), 1, 2, 3, 4, 5, 6), s.ids("i", 2, 0))
 		}, []float64{5, 6, 1, 2}},
 		{"rows added", func(s *scene) Value {
-			return s.ScatterAddRows(s.given("x", tensor.F32, ShapeOf(3, 2), 1, 2, 3, 4, 5, 6), s.ids("i", 1, 0, 1), 3)
+			return s.ScatterAddRows(s.given("x", tensor.F32, ShapeOf(3, 2), 1, 2, 3, 4, 5, 6), s.ids("i", 1, 0, 1), Static(3))
 		}, []float64{3, 4, 6, 8, 0, 0}},
 		{"rows written over", func(s *scene) Value {
 			return s.UpdateRows(s.given("x", tensor.F32, ShapeOf(3), 1, 2, 3), s.given("y", tensor.F32, ShapeOf(1), 9), s.ids("o", 1))

@@ -9,7 +9,7 @@ import (
 )
 
 // ScatterAttr is the number of rows that a ScatterAddRows gives.
-type ScatterAttr struct{ Rows int }
+type ScatterAttr struct{ Rows Dim }
 
 // PhiloxAttr is the shape of random words and the number of the stream that
 // they come from.
@@ -18,23 +18,26 @@ type PhiloxAttr struct {
 	axes   axes
 }
 
-var _ = define(GatherRows, OpDef{Name: "GatherRows", Doc: "rows of a table [v,d] chosen by ids [n], as f32 [n,d]; the caller checks that 0 ≤ id < v",
+var _ = define(GatherRows, OpDef{Name: "GatherRows", Doc: "rows of a table [v,d] chosen by ids [...], as f32 [...,d]; every id must be at least 0 and below v",
 	Infer: func(_ any, in []Type) ([]Type, error) {
 		if len(in) != 2 {
 			return nil, arity(2, in)
 		}
-		if in[0].Rank() != 2 || in[1].Rank() != 1 || in[1].DType != tensor.I32 || !in[0].DType.IsFloat() {
-			return nil, fmt.Errorf("expected a float table [v,d] and i32 ids [n]")
+		if in[0].Rank() != 2 || in[1].DType != tensor.I32 || !in[0].DType.IsFloat() {
+			return nil, fmt.Errorf("expected a float table [v,d] and i32 ids")
 		}
-		return []Type{f32(Shape{in[1].Shape[0], in[0].Shape[1]})}, nil
+		return []Type{f32(append(slices.Clone(in[1].Shape), in[0].Shape[1]))}, nil
 	},
 	Gradient: func(b *Backward) {
 		if b.Needs(0) {
-			rows := b.InType(0).Shape[0]
-			if rows.Var != 0 {
-				b.G.Fail(fmt.Errorf("GatherRows: no gradient for a table with a bounded number of rows"))
+			n, vars := factors(b.InType(1).Shape)
+			if vars.n > 1 {
+				b.G.Fail(fmt.Errorf("GatherRows: no gradient by ids %v with two bounded axes", b.InType(1)))
+				return
 			}
-			b.Acc(0, b.G.ScatterAddRows(b.Dy(0), b.In(1), rows.N))
+			ids := Dim{n, vars.d[0].Var}
+			dy := b.G.Reshape(b.Dy(0), Shape{ids, b.InType(0).Shape[1]})
+			b.Acc(0, b.G.ScatterAddRows(dy, b.G.Reshape(b.In(1), Shape{ids}), b.InType(0).Shape[0]))
 		}
 	},
 	Reference: func(_ any, in, outs []*Host) {
@@ -57,7 +60,7 @@ var _ = define(ScatterAddRows, OpDef{Name: "ScatterAddRows", Doc: "rows [n,d] ad
 		if in[0].Rank() != 2 || in[0].DType != tensor.F32 || !in[1].Equal(Type{tensor.I32, in[0].Shape[:1]}) {
 			return nil, fmt.Errorf("expected f32 rows [n,d] and i32 ids [n]")
 		}
-		return []Type{f32(Shape{Static(attr.(ScatterAttr).Rows), in[0].Shape[1]})}, nil
+		return []Type{f32(Shape{attr.(ScatterAttr).Rows, in[0].Shape[1]})}, nil
 	},
 	Gradient: func(b *Backward) {
 		if b.Needs(0) {
@@ -149,7 +152,7 @@ func checkKey(key Type, s Shape) error {
 func (g *Graph) GatherRows(table, ids Value) Value { return g.Apply(GatherRows, nil, table, ids) }
 
 // ScatterAddRows adds the rows of x into a table of so many rows.
-func (g *Graph) ScatterAddRows(x, ids Value, rows int) Value {
+func (g *Graph) ScatterAddRows(x, ids Value, rows Dim) Value {
 	return g.Apply(ScatterAddRows, ScatterAttr{rows}, x, ids)
 }
 

@@ -41,7 +41,8 @@ type PermAttr struct {
 // Perm lists the axes.
 func (a PermAttr) Perm() []int { return a.P[:a.N] }
 
-// SliceAttr is the range [Start, End) that a Slice takes of one axis.
+// SliceAttr is the range [Start, End) that a Slice takes of one axis. Of an axis
+// that is N times a bounded dimension, Start and End count these N parts.
 type SliceAttr struct{ Axis, Start, End int }
 
 // ConcatAttr is the axis along which inputs are joined.
@@ -202,66 +203,89 @@ var _ = define(Broadcast, OpDef{Name: "Broadcast", Doc: "axes of one element and
 	Reference: func(_ any, in, outs []*Host) { copy(outs[0].Data, broadcastTo(in[0], outs[0].Shape)) },
 })
 
-var _ = define(Slice, OpDef{Name: "Slice", Doc: "a range of one axis",
+var _ = define(Slice, OpDef{Name: "Slice", Doc: "a range of one axis; of one that is N times a bounded dimension, a range of these N parts",
 	Infer: func(attr any, in []Type) ([]Type, error) {
 		a := attr.(SliceAttr)
 		if len(in) != 1 {
 			return nil, arity(1, in)
 		}
-		if a.Axis < 0 || a.Axis >= in[0].Rank() || in[0].Shape[a.Axis].Var != 0 {
-			return nil, fmt.Errorf("axis %d of %v has no fixed size", a.Axis, in[0])
+		if a.Axis < 0 || a.Axis >= in[0].Rank() {
+			return nil, fmt.Errorf("axis %d of %v", a.Axis, in[0])
 		}
 		if a.Start < 0 || a.End < a.Start || a.End > in[0].Shape[a.Axis].N {
 			return nil, fmt.Errorf("range [%d,%d) of axis %d of %v", a.Start, a.End, a.Axis, in[0])
 		}
 		s := slices.Clone(in[0].Shape)
-		s[a.Axis] = Static(a.End - a.Start)
+		s[a.Axis] = parts(a.End-a.Start, in[0].Shape[a.Axis])
 		return []Type{{in[0].DType, s}}, nil
 	},
 	Gradient: func(b *Backward) {
 		g, a, t := b.G, b.Attr.(SliceAttr), b.InType(0)
-		var parts []Value
+		var all []Value
 		pad := func(n int) {
 			if n > 0 {
 				s := slices.Clone(t.Shape)
-				s[a.Axis] = Static(n)
-				parts = append(parts, g.Const(0, Type{g.Type(b.Dy(0)).DType, s}))
+				s[a.Axis] = parts(n, t.Shape[a.Axis])
+				all = append(all, g.Const(0, Type{g.Type(b.Dy(0)).DType, s}))
 			}
 		}
 		pad(a.Start)
-		parts = append(parts, b.Dy(0))
+		all = append(all, b.Dy(0))
 		pad(t.Shape[a.Axis].N - a.End)
-		b.Acc(0, g.Concat(a.Axis, parts...))
+		b.Acc(0, g.Concat(a.Axis, all...))
 	},
 	Reference: func(attr any, in, outs []*Host) {
 		a := attr.(SliceAttr)
-		inner, n := product(in[0].Shape[a.Axis+1:]), in[0].Shape[a.Axis]
-		w := (a.End - a.Start) * inner
+		inner, n, m := product(in[0].Shape[a.Axis+1:]), in[0].Shape[a.Axis], outs[0].Shape[a.Axis]
+		w := m * inner
 		for o := 0; w > 0 && o*w < len(outs[0].Data); o++ {
-			copy(outs[0].Data[o*w:o*w+w], in[0].Data[(o*n+a.Start)*inner:])
+			copy(outs[0].Data[o*w:o*w+w], in[0].Data[(o*n+a.First(m))*inner:])
 		}
 	},
 })
 
-var _ = define(Concat, OpDef{Name: "Concat", Doc: "inputs joined along one axis",
+// First is the place of the range's first element on an axis of which the range
+// has so many.
+func (a SliceAttr) First(elements int) int {
+	if a.End == a.Start {
+		return 0
+	}
+	return a.Start * (elements / (a.End - a.Start))
+}
+
+// parts is an axis of n of the parts that d is made of.
+func parts(n int, d Dim) Dim {
+	if n == 0 {
+		return Static(0)
+	}
+	return Dim{n, d.Var}
+}
+
+const concatDoc = "inputs joined along one axis, whose sizes must be fixed or multiples of one bounded dimension; " +
+	"where they are bounded by several, there is no dimension for their sum, and ScatterRows joins them"
+
+var _ = define(Concat, OpDef{Name: "Concat", Doc: concatDoc,
 	Infer: func(attr any, in []Type) ([]Type, error) {
 		a := attr.(ConcatAttr)
 		if len(in) == 0 || a.Axis < 0 || a.Axis >= in[0].Rank() {
 			return nil, fmt.Errorf("axis %d of %d inputs", a.Axis, len(in))
 		}
 		s := slices.Clone(in[0].Shape)
-		s[a.Axis] = Static(0)
+		s[a.Axis].N = 0
 		for _, t := range in {
 			u := slices.Clone(t.Shape)
-			if t.DType != in[0].DType || len(u) != len(s) || u[a.Axis].Var != 0 {
+			if t.DType != in[0].DType || len(u) != len(s) {
 				return nil, fmt.Errorf("%v does not fit %v", t, in[0])
+			}
+			if u[a.Axis].Var != s[a.Axis].Var {
+				return nil, fmt.Errorf("%v and %v have no sum along axis %d: write the rows of both into one table by ScatterRows", in[0], t, a.Axis)
 			}
 			n := s[a.Axis].N + u[a.Axis].N
 			u[a.Axis] = s[a.Axis]
 			if !u.Equal(s) {
 				return nil, fmt.Errorf("%v does not fit %v", t, in[0])
 			}
-			s[a.Axis] = Static(n)
+			s[a.Axis].N = n
 		}
 		return []Type{{in[0].DType, s}}, nil
 	},
@@ -345,7 +369,7 @@ func (g *Graph) Broadcast(x Value, s Shape) Value {
 	return g.Apply(Broadcast, ShapeAttr{axesOf(s)}, x)
 }
 
-// Slice takes the range [start, end) of one axis of x.
+// Slice takes the range [start, end) of one axis of x; see [SliceAttr].
 func (g *Graph) Slice(x Value, axis, start, end int) Value {
 	return g.Apply(Slice, SliceAttr{axis, start, end}, x)
 }

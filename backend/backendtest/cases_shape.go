@@ -1,6 +1,8 @@
 package backendtest
 
 import (
+	"strings"
+
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -54,6 +56,8 @@ var shapeCases = []testCase{
 	sliceCase("middle", "f32[3,8,5]", 1, 0, 3),
 	sliceCase("end", "f32[3,8]", 1, 7, 8),
 	sliceCase("bounded", "f32[n,9]", 1, 3, 9),
+	sliceCase("bounded axis", "f32[3n,5]", 0, 1, 3),
+	sliceCase("bounded axis end", "f32[2,4n,5]", 1, 3, 4),
 	sliceCase("i32", "i32[9]", 0, 3, 6),
 	sliceCase("bf16", "bf16[4,6]", 1, 2, 5),
 
@@ -61,6 +65,8 @@ var shapeCases = []testCase{
 	concatCase("columns", 1, "f32[3,5]", "f32[3,2]"),
 	concatCase("middle", 1, "f32[2,3,5]", "f32[2,1,5]"),
 	concatCase("bounded", 1, "f32[n,5]", "f32[n,3]", "f32[n,1]"),
+	concatCase("bounded axis", 0, "f32[n,5]", "f32[2n,5]", "f32[n,5]"),
+	concatCase("bounded middle", 1, "f32[2,3n,5]", "f32[2,n,5]"),
 	{op: ir.Concat, name: "the same twice", in: []input{arg("f32[3,5]", normal)}, build: func(g *ir.Graph, in []ir.Value) []ir.Value {
 		return one(g.Concat(1, in[0], in[0]))
 	}},
@@ -125,10 +131,31 @@ var rowCases = []testCase{
 	gatherCase("bounded", "f32[11,7]", "i32[n]", 11),
 	gatherCase("wide", "bf16[3,9001]", "i32[4]", 3),
 	{op: ir.ScatterAddRows, in: []input{arg("f32[9,5]", normal), arg("i32[9]", below(4))}, build: func(g *ir.Graph, in []ir.Value) []ir.Value {
-		return one(g.ScatterAddRows(in[0], in[1], 6))
+		return one(g.ScatterAddRows(in[0], in[1], ir.Static(6)))
 	}},
 	{op: ir.ScatterAddRows, name: "bounded", bounds: "n=3/5", in: []input{arg("f32[n,131]", normal), arg("i32[n]", below(3))},
-		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.ScatterAddRows(in[0], in[1], 3)) }},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.ScatterAddRows(in[0], in[1], ir.Static(3))) }},
+	{op: ir.ScatterAddRows, name: "bounded table", bounds: "n=3/5 m=4/6", in: []input{arg("f32[n,7]", normal), arg("i32[n]", below(4))},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.ScatterAddRows(in[0], in[1], g.Bound("m", 6)))
+		}},
+	gatherCase("bounded table", "f32[2n,7]", "i32[5]", 6),
+	gatherCase("ids of two axes", "f32[11,7]", "i32[n,3]", 11),
+	{op: ir.GatherRows, name: "two bounded axes", bounds: "n=3/5 m=4/6", in: []input{frozen("f32[9,4]", normal), arg("i32[n,m]", below(9))},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.GatherRows(in[0], in[1])) }},
+	scatterRowsCase("", "f32[9,5]", "f32[3,5]", values(4, 0, 8)),
+	scatterRowsCase("twice", "f32[5,3]", "f32[4,3]", values(1, 3, 1, 0)),
+	scatterRowsCase("skipped", "f32[5,3]", "f32[4,3]", values(-1, 3, -7, 0)),
+	scatterRowsCase("none", "f32[5,3]", "f32[2,3]", values(-1, -1)),
+	scatterRowsCase("bounded", "f32[2n,2,5]", "f32[n,2,5]", values(5, -1, 2)),
+	scatterRowsCase("wide", "f32[4,700]", "f32[2,700]", values(3, 1)),
+	scatterRowsCase("bf16", "bf16[9,5]", "bf16[3,5]", values(8, 2, 3)),
+	{op: ir.ScatterRows, name: "two streams", bounds: "n=3/5 m=4/6",
+		in: []input{arg("f32[n,3]", normal), arg("i32[n]", values(0, 5, 6)), arg("f32[m,3]", normal), arg("i32[m]", values(1, 2, 3, 4))},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			all := g.Const(0, ir.Type{DType: tensor.F32, Shape: ir.ShapeOf(8, 3)})
+			return one(g.ScatterRows(g.ScatterRows(all, in[0], in[1]), in[2], in[3]))
+		}},
 	updateCase("", "f32[9,5]", "f32[3,5]", 4),
 	updateCase("start", "f32[9,5]", "f32[1,5]", 0),
 	updateCase("end", "f32[9,5]", "f32[2,5]", 7),
@@ -140,6 +167,15 @@ var rowCases = []testCase{
 func gatherCase(name, table, ids string, rows int) testCase {
 	return testCase{op: ir.GatherRows, name: name, bounds: "n=3/8", in: []input{arg(table, normal), arg(ids, below(rows))},
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.GatherRows(in[0], in[1])) }}
+}
+
+func scatterRowsCase(name, table, rows string, index fill) testCase {
+	c := testCase{op: ir.ScatterRows, name: name, bounds: "n=3/8", in: []input{arg(table, normal), arg(rows, normal), {typ: "i32[" + rows[strings.Index(rows, "[")+1:strings.Index(rows, ",")] + "]", fill: index}},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.ScatterRows(in[0], in[1], in[2])) }}
+	if table[:4] == "bf16" { // the reference does not round what differences add
+		c.in[0].frozen, c.in[1].frozen = true, true
+	}
+	return c
 }
 
 func updateCase(name, table, rows string, offset float64) testCase {

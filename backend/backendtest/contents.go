@@ -48,7 +48,7 @@ func refusals() []refusal {
 		{"GatherRows: id 7 at 1, the table has 4 rows", "", [2]int32{0, 7}, gather},
 		{"GatherRows: id -1 at 0, the table has 4 rows", "", [2]int32{-1, 9}, gather},
 		{"ScatterAddRows: id 3 at 0, the table has 3 rows", "", [2]int32{3, 0}, func(g *graph.Graph, ids graph.Tensor) graph.Tensor {
-			return g.Of(g.IR().ScatterAddRows(table(g, 2, 2).Value(), ids.Value(), 3))
+			return g.Of(g.IR().ScatterAddRows(table(g, 2, 2).Value(), ids.Value(), ir.Static(3)))
 		}},
 		{"UpdateRows: 2 rows at 3 do not fit a table of 4", "", [2]int32{3, 0}, update},
 		{"UpdateRows: 2 rows at -1 do not fit a table of 4", "", [2]int32{-1, 0}, update},

@@ -82,8 +82,8 @@ func sliceKernel(r *run, l *ir.Launch) func() error {
 		}
 	}
 	return func() error {
-		inner := r.inner(l.In[0], a.Axis)
-		width, step, start = (a.End-a.Start)*inner, r.axis(l.In[0], a.Axis)*inner, a.Start*inner
+		inner, n := r.inner(l.In[0], a.Axis), r.axis(l.Out[0], a.Axis)
+		width, step, start = n*inner, r.axis(l.In[0], a.Axis)*inner, a.First(n)*inner
 		src, dst = r.bytes(l.In[0]), r.bytes(l.Out[0])
 		if width > 0 {
 			r.rows(len(dst)/width, width/size, part)

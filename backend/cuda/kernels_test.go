@@ -117,7 +117,7 @@ func TestScatterOrder(t *testing.T) {
 		}
 	}
 	g := graph.New()
-	y := g.Of(g.IR().ScatterAddRows(g.Param("x", tensor.F32, ir.Static(n), ir.Static(d)).Value(), g.Param("ids", tensor.I32, ir.Static(n)).Value(), rows))
+	y := g.Of(g.IR().ScatterAddRows(g.Param("x", tensor.F32, ir.Static(n), ir.Static(d)).Value(), g.Param("ids", tensor.I32, ir.Static(n)).Value(), ir.Static(rows)))
 	in, err := tensor.FromFloat32s(x, n, d)
 	require.NoError(t, err)
 	out, err := graph.Eval(context.Background(), dev, []graph.Tensor{y}, map[string]*tensor.Tensor{"x": &in, "ids": {DType: tensor.I32, Shape: []int{n}, Data: tensor.BytesOf(ids)}}, nil)

@@ -212,7 +212,7 @@ func prepareSlice(c *compiler, l *ir.Launch) (step, error) {
 	return func(r *run) {
 		s := r.over(out)
 		s.contiguous()
-		off := s.within(r, in, a.Axis, a.Start)
+		off := s.within(r, in, a.Axis, a.First(r.axis(out, a.Axis)))
 		m.move(r.at(out), r.at(in)+cu.DevicePtr(off*m.size), s)
 	}, nil
 }
