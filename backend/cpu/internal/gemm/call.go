@@ -102,6 +102,7 @@ type Call struct {
 	Accumulate bool      // add to C instead of overwriting it
 	Bias       []float32 // [N], added to every row; nil for none
 	Filter     Filter    // of the elements of C at the end, or nil
+	Invariant  bool      // the bits of a row do not depend on M; see doc.go
 	Pairs      []Pair
 }
 

@@ -22,7 +22,7 @@ const downDeep = filterDeep
 // the first of calls packs them for tiles, and where downs have one pair, whose A may have a
 // filter, and as many columns as pay, and are not added to anything.
 func (e *Engine) Carries(downs, calls []*Call) bool {
-	if len(downs) == 0 || len(calls) == 0 || e.k.sixths == nil || calls[0].M == 0 || calls[0].N == 0 {
+	if len(downs) == 0 || len(calls) == 0 || e.k.sixths == nil || e.invariant || calls[0].M == 0 || calls[0].N == 0 {
 		return false
 	}
 	j := e.job(calls[0])

@@ -19,6 +19,7 @@ type Engine struct {
 
 	packed    int  // floats of A that are packed at a time
 	precision Elem // see SetPrecision
+	invariant bool // see SetInvariant
 
 	mu    sync.Mutex
 	jobs  []*job     // idle

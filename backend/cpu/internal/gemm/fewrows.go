@@ -203,7 +203,7 @@ const shortMost = 128
 // isShort reports whether a pair is one for short: of one row with rows that are
 // short, as h·Bᵀ of an adapter.
 func (j *job) isShort(p *Pair) bool {
-	return j.k.short != nil && j.c.M == 1 && p.B.Trans && p.B.Elem == F32 && p.K <= shortMost && !p.idle()
+	return j.k.short != nil && j.e.single(j.c) && p.B.Trans && p.B.Elem == F32 && p.K <= shortMost && !p.idle()
 }
 
 // short adds such a pair, x being its row of A.

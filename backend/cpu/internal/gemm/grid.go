@@ -107,7 +107,7 @@ func (f *grid) divide() int {
 	f.prepare()
 	f.spread(f.panels, f.pack)
 	groups, shares := ceil(f.c.N, gridGroup), sharesFew
-	if f.c.M == 1 {
+	if f.e.single(f.c) {
 		shares = f.e.sharesOf(f.c)
 	}
 	f.cols = ceil(groups, min(groups, f.shares(shares))) * gridGroup
@@ -130,9 +130,9 @@ func (f *grid) panel(i int) int { return i * f.c.M / f.panels }
 func (e *Engine) gridOf(c *Call, p *Pair) gridA {
 	g := gridA{kern: e.k, elem: p.B.Elem}
 	switch {
-	case p.idle(), e.k.besideGrid(p, c.M):
+	case p.idle(), e.besideGrid(p, c):
 		return g
-	case p.B.Elem == BF16 && e.Rounds() && e.k.pairs.grid != nil && c.M > 1:
+	case p.B.Elem == BF16 && e.Rounds() && e.k.pairs.grid != nil && !e.single(c):
 		g.kern = e.k.pairs
 	case p.B.Elem.Quantized():
 		g.elem = F32
@@ -197,7 +197,7 @@ func (f *grid) columns(i int) {
 		for x := range f.a {
 			switch p := &c.Pairs[x]; {
 			case p.idle():
-			case f.isShort(p), f.k.besideGrid(p, c.M):
+			case f.isShort(p), f.e.besideGrid(p, c):
 				if row := p.B.Stride * p.B.Elem.Size(); p.B.Stride <= shortMost { // one piece of memory
 					f.k.fetch(at(p.B.Data, n*row), (end-n)*row)
 				}
@@ -210,16 +210,16 @@ func (f *grid) columns(i int) {
 		switch p := &c.Pairs[x]; {
 		case f.isShort(p):
 			f.short(p, floats(f.a[x].data, 0), n0, n1)
-		case f.k.besideGrid(p, c.M):
+		case f.e.besideGrid(p, c):
 			f.shortRows(p, n0, n1, s)
 		}
 	}
 }
 
-// besideGrid reports whether a pair of so many rows is one for shortRows. What it
+// besideGrid reports whether a pair of a call is one for shortRows. What it
 // adds depends on the pair alone, but for a single row.
-func (k *kernels) besideGrid(p *Pair, rows int) bool {
-	return rows > 1 && p.K <= k.gridShort && p.A.Elem == F32 && !p.A.Trans && !p.B.Elem.Quantized() && !p.idle()
+func (e *Engine) besideGrid(p *Pair, c *Call) bool {
+	return !e.single(c) && p.K <= e.k.gridShort && p.A.Elem == F32 && !p.A.Trans && !p.B.Elem.Quantized() && !p.idle()
 }
 
 // shortRows adds such a pair, as h·Bᵀ of an adapter. Sums across registers would take
@@ -247,7 +247,7 @@ func (f *grid) group(p *Pair, g *gridA, n0, n1 int, s *scratch) {
 	first := max(0, min(n0, n1-gridMostCols))
 	deep, next := gridDeep, front{gridAhead, math.MaxInt} // from row first on
 	switch {
-	case f.c.M == 1:
+	case f.e.single(f.c):
 		deep = gridDeepOne
 		next.next = f.aheadOne(f.cols * p.B.Stride * g.elem.Size())
 	case g.kern.pairSize == 2:

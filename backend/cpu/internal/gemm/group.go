@@ -14,7 +14,7 @@ func (e *Engine) RunAll(calls []*Call) {
 	few := len(calls) > 1 && e.pool.Workers() > 1
 	flops := 0
 	for _, c := range calls {
-		few = few && c.M <= rowsFew && !c.deepens()
+		few = few && c.M <= rowsFew && !c.deepens() && !(e.byRow(c) && c.packsRows())
 		flops += c.flops()
 	}
 	if few && flops >= serialFlops && e.groups.TryLock() {
@@ -62,7 +62,11 @@ func (g *group) run(e *Engine, calls []*Call) {
 // divideFew gets a call of at most rowsFew rows ready and returns the number of
 // its tasks, which few runs.
 func (j *job) divideFew() int {
-	switch j.way() {
+	w := j.way()
+	if w == &j.inRows {
+		w, _ = j.inRows.one()
+	}
+	switch w {
 	case &j.turned:
 		j.few = j.turned.task
 		return j.turned.divide()

@@ -20,6 +20,7 @@ type job struct {
 	turned  turned
 	grid    grid
 	deep    deep
+	inRows  inRows
 
 	few        func(i int) // see divideFew
 	finishTask func(i int) // see finishRange
@@ -38,6 +39,7 @@ func newJob(e *Engine) *job {
 	j.turned.bind(j)
 	j.grid.bind(j)
 	j.deep.bind(j)
+	j.inRows.bind(j)
 	return j
 }
 
@@ -92,6 +94,8 @@ func (j *job) way() way {
 	switch {
 	case depth == 0:
 		return nil
+	case j.e.byRow(c):
+		return &j.inRows
 	case j.turned.takes(c):
 		return &j.turned
 	case j.k.takes(c, j.e.Rounds()):

@@ -30,6 +30,9 @@ func (e *Engine) Bytes(s Scratch) int64 {
 // Need is the most that c takes, and any call that differs from it only in
 // being smaller: it may go another way. Data of c is not looked at.
 func (e *Engine) Need(c *Call) Scratch {
+	if e.invariant || c.Invariant {
+		return e.needByRow(c)
+	}
 	if e.Rounds() {
 		return e.needOf(c, e.k.pairs)
 	}

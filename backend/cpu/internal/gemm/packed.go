@@ -75,6 +75,9 @@ func (p *packed) bind(j *job) {
 // run computes the call.
 func (p *packed) run() {
 	p.kern = p.job.k.panelKernels(p.c, p.e.Rounds())
+	if p.e.byRow(p.c) {
+		p.kern = p.job.k.manyRows(p.c.Pairs, p.e.Rounds())
+	}
 	p.thin = p.kern.inTiles() && p.c.deepens()
 	p.layOut()
 	p.packDowns()
