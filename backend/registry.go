@@ -17,6 +17,10 @@ type Options struct {
 	Threads int
 	// Precision says how the operands of products may be rounded.
 	Precision Precision
+	// BatchInvariant makes what a row of a batch gives independent, bit for bit, of
+	// how many rows there are: a sequence that is decoded gives the numbers of its
+	// prefill, alone and in any company. Devices that cannot fail with ErrUnavailable.
+	BatchInvariant bool
 	// Load is how weights get to a device with memory of its own. Others take
 	// LoadAuto and LoadPlain, and fail with ErrLoad for the rest.
 	Load Load

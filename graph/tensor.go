@@ -100,6 +100,28 @@ func (t Tensor) MatMul(u Tensor) Tensor { return t.of(t.g.ir.MatMul(t.v, t.with(
 // MatMulT is t · uᵀ.
 func (t Tensor) MatMulT(u Tensor) Tensor { return t.of(t.g.ir.MatMul(t.v, t.with(u), false, true)) }
 
+// RowsWeights are the matrices that a product chooses from by row.
+type RowsWeights struct {
+	// Matrices are separate ones of sizes of their own, or one stack of them.
+	Matrices []Tensor
+	Stacked  bool
+	// Out is the number of columns of the result; 0 is that of the widest matrix.
+	Out int
+	// Scale f32[e] and Bias f32[e,Out] may be the zero Tensor.
+	Scale, Bias Tensor
+}
+
+// RowsGemm is c + bias[e] + scale[e]·t W[e]ᵀ with e = index by row, for matrices
+// [out, in]: adapters of a mixed batch, experts, or the two streams of a transformer. A
+// row of index -1 gives that of c, or zeroes; c may be the zero Tensor. See [ir.RowsGemm].
+func (t Tensor) RowsGemm(index Tensor, w RowsWeights, c Tensor) Tensor {
+	p := ir.RowsProduct{X: t.v, Index: t.with(index), Stacked: w.Stacked, TB: true, Width: w.Out, Scale: t.with(w.Scale), Bias: t.with(w.Bias), C: t.with(c)}
+	for _, m := range w.Matrices {
+		p.Weights = append(p.Weights, t.with(m))
+	}
+	return t.of(t.g.ir.RowsGemm(p))
+}
+
 // Linear is t Wᵀ + bias for a weight [out, in]; bias may be the zero Tensor.
 func (t Tensor) Linear(w, bias Tensor) Tensor {
 	return t.of(t.g.ir.Linear(t.v, t.with(w), t.with(bias)))

@@ -67,6 +67,17 @@ func gradCases() []gradCase {
 			x := s.normal("x", 3, 5)
 			return one(s.Apply(RMSNormGrad, NormAttr{0.1}, x, x, s.positive("w", 5)))
 		}},
+		{op: RowsGemm, build: func(s *scene) []Value {
+			return one(s.RowsGemm(RowsProduct{X: s.normal("x", 5, 4), Index: s.ids("i", 2, -1, 0, 2, 0), TB: true, Width: 6,
+				Weights: []Value{s.normal("v", 3, 4), s.normal("u", 2, 2), s.normal("w", 5, 3)},
+				Scale:   s.given("scale", tensor.F32, ShapeOf(3), 2, 1, -0.5), Bias: s.normal("bias", 3, 6), C: s.normal("c", 5, 6)}))
+		}, frozen: "scale"},
+		{op: RowsGemm, build: func(s *scene) []Value {
+			return one(s.RowsGemm(RowsProduct{X: s.normal("x", 5, 4), Index: s.ids("i", 2, -1, 0, 2, 0), Stacked: true, Weights: []Value{s.normal("w", 3, 4, 2)}}))
+		}},
+		{op: RowsGemmGrad, build: func(s *scene) []Value {
+			return one(s.Apply(RowsGemmGrad, RowsGemmAttr{TB: true, Width: 2}, s.normal("dy", 5, 2), s.normal("x", 5, 4), s.ids("i", 2, -1, 0, 2, 0), s.given("w", tensor.BF16, ShapeOf(3, 2, 4), make([]float64, 24)...)))
+		}},
 		{op: ScatterRows, build: func(s *scene) []Value {
 			return one(s.ScatterRows(s.normal("x", 4, 3), s.normal("y", 5, 3), s.ids("i", 2, -1, 2, 0, 3)))
 		}},

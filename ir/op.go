@@ -45,6 +45,8 @@ const (
 	Softmax
 	TopK
 	ScatterRows
+	RowsGemm
+	RowsGemmGrad
 	RoPETable
 	RoPE
 	Attention

@@ -46,6 +46,19 @@ var ruleCases = []ruleCase{
 	{types(q8(9, 6)), func(g *Graph, p []Value) Value {
 		return g.Gradients(g.SumSquares(g.Cast(p[0], tensor.F32)), p[:1], GradOptions{})[0]
 	}, `gradients: param "p0" q8[9,6] is quantised, and cannot be trained`},
+	{types(mat(4, 6), i32(4), mat(3, 6), q8(7, 64)), func(g *Graph, p []Value) Value {
+		return g.RowsGemm(RowsProduct{X: p[0], Index: p[1], Weights: p[2:], TB: true})
+	}, "matrix 1 q8[7,64] reads 64 columns and gives 7, expected 1 to 6 and 1 to 7"},
+	{types(mat(4, 64), i32(4), mat(3, 6), q8(7, 64)), func(g *Graph, p []Value) Value {
+		return g.RowsGemm(RowsProduct{X: p[0], Index: p[1], Weights: p[2:], TB: true})
+	}, "f32[4,7]"},
+	{types(mat(4, 6), i32(5), mat(3, 6)), func(g *Graph, p []Value) Value {
+		return g.RowsGemm(RowsProduct{X: p[0], Index: p[1], Weights: p[2:], TB: true})
+	}, "x f32[4,6] and index i32[5], expected f32 [n,k] with a fixed k and i32 [n]"},
+	{types(mat(4, 6), i32(4), mat(2, 3, 6), mat(3)), func(g *Graph, p []Value) Value {
+		return g.RowsGemm(RowsProduct{X: p[0], Index: p[1], Weights: p[2:3], Stacked: true, TB: true, Scale: p[3]})
+	}, "scale f32[3], expected f32[2]"},
+	{types(mat(4, 6), i32(4)), func(g *Graph, p []Value) Value { return g.RowsGemm(RowsProduct{X: p[0], Index: p[1]}) }, "RowsGemm: 0 weights, expected matrices or one stack of them"},
 	{types(mat(4, 6), mat(2, 6), i32(2)), func(g *Graph, p []Value) Value { return g.ScatterRows(p[0], p[1], p[2]) }, "f32[4,6]"},
 	{types(mat(4, 6), mat(2, 6), i32(3)), func(g *Graph, p []Value) Value { return g.ScatterRows(p[0], p[1], p[2]) }, "expected a table [v,...] of floats, rows [n,...] like its own and i32 index [n]"},
 	{types(nType(tensor.F32, Static(4), n), nType(tensor.F32, Static(2), n), i32(2)), func(g *Graph, p []Value) Value { return g.ScatterRows(p[0], p[1], p[2]) }, "rows of f32[4,v1] have no fixed size"},

@@ -162,7 +162,7 @@ func isWeight(d tensor.DType) bool { return isFactor(d) || d.Quantized() }
 // without their blocks, to the operations that know of blocks.
 func checkQuantized(op Op, in []Type) error {
 	switch op {
-	case Gemm, LinearCrossEntropy, LinearCrossEntropyGrad, Cast:
+	case Gemm, RowsGemm, RowsGemmGrad, LinearCrossEntropy, LinearCrossEntropyGrad, Cast:
 		return nil
 	}
 	for _, t := range in {

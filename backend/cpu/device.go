@@ -69,6 +69,7 @@ func Open(o backend.Options) (*Device, error) {
 	if o.Precision == backend.BF16 {
 		g.SetPrecision(gemm.BF16)
 	}
+	g.SetInvariant(o.BatchInvariant)
 	d := &Device{pool: p, gemm: g, attention: attention.New(p, g), ahead: newAhead(g, threads), profile: o.Profile}
 	p.Meanwhile(d.ahead.bite)
 	return d, nil

@@ -28,7 +28,8 @@ var kernels = map[ir.Op]kernel{
 	ir.GatherRows: gatherKernel, ir.ScatterAddRows: scatterKernel, ir.UpdateRows: updateKernel,
 
 	ir.RMSNorm: rmsNormKernel, ir.RMSNormGrad: rmsNormGradKernel, ir.Softmax: softmaxKernel,
-	ir.TopK: topKKernel, ir.ScatterRows: scatterRowsKernel, ir.LayerNorm: layerNormKernel, ir.LayerNormGrad: layerNormGradKernel,
+	ir.TopK: topKKernel, ir.ScatterRows: scatterRowsKernel,
+	ir.RowsGemm: rowsGemmKernel, ir.RowsGemmGrad: rowsGemmGradKernel, ir.LayerNorm: layerNormKernel, ir.LayerNormGrad: layerNormGradKernel,
 	ir.RoPETable: ropeTableKernel, ir.RoPE: ropeKernel,
 	ir.Attention: attentionKernel, ir.AttentionGrad: attentionGradKernel,
 	ir.GLU: gluKernel, ir.GLUGrad: gluGradKernel,

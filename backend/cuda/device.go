@@ -45,6 +45,9 @@ type Device struct {
 // Open takes a GPU into use. Errors: backend.ErrUnavailable, where there is no
 // driver, no such device, or one that is too old.
 func Open(o backend.Options) (*Device, error) {
+	if o.BatchInvariant {
+		return nil, fmt.Errorf("cuda: %w: batch invariance; expected the CPU, which has it", backend.ErrUnavailable)
+	}
 	infos, err := Devices()
 	if err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ func (e *Engine) single(c *Call) bool { return c.M == 1 && !e.byRow(c) }
 // packsRows reports whether the rows of a call of inRows go by panels: where columns of B
 // lie side by side and are many, as in dy·W, which tasks of few rows would read over and over.
 func (c *Call) packsRows() bool {
-	return c.N > colsThin && !c.readsAlong() && !c.quantized()
+	return c.N > colsThin && !c.readsAlong() && !c.quantized() && slices.ContainsFunc(c.Pairs, func(p Pair) bool { return p.K > shortMost && !p.idle() })
 }
 
 func (c *Call) quantized() bool {

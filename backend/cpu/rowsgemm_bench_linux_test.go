@@ -1,0 +1,93 @@
+package cpu_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/backend/cpu"
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/graph/exec"
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// adapted compiles a layer of 64 rows with so many adapters, the gradients of
+// which are results too where asked for.
+func adapted(b *testing.B, dev backend.Device, adapters int, backward bool) *exec.Executable {
+	const rows, in, out, rank = 64, 2048, 2048, 16
+	g, s := graph.New(), ir.Static
+	x, index := g.Param("x", tensor.F32, s(rows), s(in)), g.Param("index", tensor.I32, s(rows))
+	w := g.Param("w", tensor.BF16, s(out), s(in))
+	downs, ups := graph.RowsWeights{}, graph.RowsWeights{Scale: g.Param("scale", tensor.F32, s(adapters))}
+	wrt := []graph.Tensor{x}
+	for e := range adapters {
+		downs.Matrices = append(downs.Matrices, g.Param(fmt.Sprintf("a%d", e), tensor.F32, s(rank), s(in)))
+		ups.Matrices = append(ups.Matrices, g.Param(fmt.Sprintf("b%d", e), tensor.F32, s(out), s(rank)))
+		wrt = append(wrt, downs.Matrices[e], ups.Matrices[e])
+	}
+	y := x.RowsGemm(index, downs, graph.Tensor{}).RowsGemm(index, ups, x.Linear(w, graph.Tensor{}))
+	p := g.Program().Result("y", y)
+	if backward {
+		for i, d := range g.Gradients(y.Mul(g.Param("dy", tensor.F32, s(rows), s(out))).Sum(1).Sum(0), wrt, false) {
+			p.Result(fmt.Sprintf("d%d", i), d)
+		}
+	}
+	e, err := p.Compile(dev)
+	require.NoError(b, err)
+	b.Cleanup(func() { require.NoError(b, e.Close()) })
+	for _, a := range e.Program().Args {
+		buf, err := dev.Alloc(a.Type.Bytes([]int{0}))
+		require.NoError(b, err)
+		require.NoError(b, e.Bind(a.Name, buf))
+		if a.Name == "index" { // every adapter's rows lie apart
+			ids := make([]byte, 4*rows)
+			for i := range rows {
+				ids[4*i] = byte(i % adapters)
+			}
+			_, err = dev.Upload(buf, 0, ids)
+			require.NoError(b, err)
+		}
+	}
+	return e
+}
+
+// BenchmarkMixedRows prints the time of a layer on 64 rows with 16 adapters of rank
+// 16 by that with one, the least of each, taken in turns: processor time of one worker.
+func BenchmarkMixedRows(b *testing.B) {
+	for _, backward := range []bool{false, true} {
+		b.Run(fmt.Sprintf("backward %v", backward), func(b *testing.B) {
+			dev, err := cpu.Open(backend.Options{Threads: 1})
+			require.NoError(b, err)
+			defer func() { require.NoError(b, dev.Close()) }()
+			layers := [2]*exec.Executable{adapted(b, dev, 1, backward), adapted(b, dev, 16, backward)}
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			var times [2][]time.Duration
+			for b.Loop() {
+				for i, e := range layers {
+					start := processorTime(b)
+					require.NoError(b, e.RunWait(context.Background()))
+					times[i] = append(times[i], processorTime(b)-start)
+				}
+			}
+			one, many := slices.Min(times[0]), slices.Min(times[1])
+			b.ReportMetric(float64(many)/float64(one), "ratio")
+			b.ReportMetric(float64(one.Microseconds()), "one-µs")
+		})
+	}
+}
+
+// processorTime is what the thread has taken of a processor.
+func processorTime(b *testing.B) time.Duration {
+	var t unix.Timespec
+	require.NoError(b, unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t))
+	return time.Duration(t.Nano())
+}
