@@ -173,9 +173,14 @@ func (t Tensor) RoPETable(inverseFrequencies Tensor, scale float32) Tensor {
 	return t.of(t.g.ir.RoPETable(t.v, t.with(inverseFrequencies), scale))
 }
 
-// Attention lets the heads of q = t look at the keys [lo, hi) of each query.
-func (t Tensor) Attention(k, v, lo, hi Tensor, a ir.AttentionAttr) Tensor {
-	o, _ := t.g.ir.Attention(t.v, t.with(k), t.with(v), t.with(lo), t.with(hi), a)
+// Attention lets the heads of q = t look at the keys [lo, hi) of each query. A bias
+// of scores, where a.Bias asks for one, comes last.
+func (t Tensor) Attention(k, v, lo, hi Tensor, a ir.AttentionAttr, bias ...Tensor) Tensor {
+	var last []ir.Value
+	for _, b := range bias {
+		last = append(last, t.with(b))
+	}
+	o, _ := t.g.ir.Attention(t.v, t.with(k), t.with(v), t.with(lo), t.with(hi), a, last...)
 	return t.of(o)
 }
 

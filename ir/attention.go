@@ -13,17 +13,46 @@ type AttentionAttr struct {
 	Heads, KVHeads, HeadDim int
 	Scale                   float32
 	Window                  int
+	// SoftCap, where positive, bounds scores s to SoftCap·tanh(s/SoftCap), before
+	// the bias (Gemma Team 2024, arXiv 2408.00118).
+	SoftCap float32
+	// Bias is what the last input adds to the scores.
+	Bias AttentionBias
+}
+
+// AttentionBias tells whether and how scores have a bias.
+type AttentionBias uint8
+
+const (
+	// NoBias: there is no such input.
+	NoBias AttentionBias = iota
+	// ScoreBias is f32 [heads,n,m], an element for each score; axes of one are repeated.
+	ScoreBias
+	// RelativeBias is f32 [heads,2r+1], or [1,2r+1] for all heads: the score of query i and
+	// key j, which are rows of one length, gets column r + min(max(j-i, -r), r). It is the
+	// relative position bias of T5 and MPNet without a matrix of scores.
+	RelativeBias
+)
+
+// String writes what is set, as programs are written.
+func (a AttentionAttr) String() string {
+	s := fmt.Sprintf("Heads:%d KVHeads:%d HeadDim:%d Scale:%v Window:%d", a.Heads, a.KVHeads, a.HeadDim, a.Scale, a.Window)
+	if a.SoftCap > 0 {
+		s += fmt.Sprintf(" SoftCap:%v", a.SoftCap)
+	}
+	if a.Bias != NoBias {
+		s += " " + [...]string{ScoreBias: "ScoreBias", RelativeBias: "RelativeBias"}[a.Bias]
+	}
+	return s
 }
 
 const attentionDoc = "softmax(scale·q kᵀ) v per head, q [n,heads·d], k and v [m,kvHeads·d]; query i sees the keys [max(lo[i], hi[i]-window), hi[i]): " +
-	"causal masks, padding, packed documents, sliding windows and key-value caches in one form; a query that sees none gives zeros; second output: log-sum-exp [n,heads]"
+	"causal masks, padding, packed documents, sliding windows and key-value caches in one form; scores may be capped, and a bias added to them, which has no gradient; " +
+	"a query that sees none gives zeros; second output: log-sum-exp [n,heads]"
 
 var _ = define(Attention, OpDef{Name: "Attention", Doc: attentionDoc,
 	Infer: func(attr any, in []Type) ([]Type, error) {
-		if len(in) != 5 {
-			return nil, arity(5, in)
-		}
-		if err := checkAttention(attr.(AttentionAttr), in[0], in[1], in[2], in[3], in[4]); err != nil {
+		if err := checkAttention(attr.(AttentionAttr), in, 5, in); err != nil {
 			return nil, err
 		}
 		return []Type{in[0], f32(Shape{in[0].Shape[0], Static(attr.(AttentionAttr).Heads)})}, nil
@@ -31,7 +60,7 @@ var _ = define(Attention, OpDef{Name: "Attention", Doc: attentionDoc,
 	Decompose: func(g *Graph, attr any, in []Value) []Value {
 		a := attr.(AttentionAttr)
 		q, k, v := g.splitHeads(in[0], a.Heads, a.Heads), g.splitHeads(in[1], a.KVHeads, a.Heads), g.splitHeads(in[2], a.KVHeads, a.Heads)
-		s := g.Gemm([]Product{{q, k, false, true, a.Scale}}, 0, 0)
+		s, _ := g.scores(a, q, k, in, 5)
 		seen, t := g.seen(in[3], in[4], g.Type(in[1]).Shape[0], a), g.Type(s)
 		s = g.Where(seen, s, g.Const(-1e30, t))
 		m := g.keepReduce(ReduceMax, s)
@@ -52,7 +81,15 @@ var _ = define(Attention, OpDef{Name: "Attention", Doc: attentionDoc,
 		if b.Dy(0) == 0 {
 			return
 		}
-		d := g.Apply(AttentionGrad, a, b.Dy(0), b.In(0), b.In(1), b.In(2), b.Out(0), b.Out(1), b.In(3), b.In(4))
+		in := []Value{b.Dy(0), b.In(0), b.In(1), b.In(2), b.Out(0), b.Out(1), b.In(3), b.In(4)}
+		if a.Bias != NoBias {
+			if b.Needs(5) {
+				g.Fail(fmt.Errorf("Attention has no gradient for its bias"))
+				return
+			}
+			in = append(in, b.In(5))
+		}
+		d := g.Apply(AttentionGrad, a, in...)
 		for i := range 3 {
 			if b.Needs(i) {
 				b.Acc(i, g.Out(d, i))
@@ -64,13 +101,13 @@ var _ = define(Attention, OpDef{Name: "Attention", Doc: attentionDoc,
 	},
 })
 
-var _ = define(AttentionGrad, OpDef{Name: "AttentionGrad", Doc: "the gradients of Attention for q, k and v, from do, q, k, v, o, lse, lo and hi",
+var _ = define(AttentionGrad, OpDef{Name: "AttentionGrad", Doc: "the gradients of Attention for q, k and v, from do, q, k, v, o, lse, lo, hi and a bias where there is one",
 	Infer: func(attr any, in []Type) ([]Type, error) {
-		if len(in) != 8 {
+		a := attr.(AttentionAttr)
+		if len(in) < 8 {
 			return nil, arity(8, in)
 		}
-		a := attr.(AttentionAttr)
-		if err := checkAttention(a, in[1], in[2], in[3], in[6], in[7]); err != nil {
+		if err := checkAttention(a, in, 8, append([]Type{in[1], in[2], in[3], in[6], in[7]}, in[8:]...)); err != nil {
 			return nil, err
 		}
 		if !in[0].Equal(in[1]) || !in[4].Equal(in[1]) || !in[5].Equal(f32(Shape{in[1].Shape[0], Static(a.Heads)})) {
@@ -78,19 +115,22 @@ var _ = define(AttentionGrad, OpDef{Name: "AttentionGrad", Doc: "the gradients o
 		}
 		return in[1:4], nil
 	},
-	// p = exp(s − lse), dv = pᵀ do, ds = p·(do vᵀ − Σ do·o), dq = scale·ds k,
-	// dk = scale·dsᵀ q (Dao et al. 2022, arXiv 2205.14135, appendix B).
+	// With s what is in the softmax, and capped c = s without its bias: p = exp(s − lse), dv = pᵀ do, ds = p·(do vᵀ − Σ do·o)·(1 − (c/cap)²),
+	// dq = scale·ds k, dk = scale·dsᵀ q (Dao et al. 2022, arXiv 2205.14135, appendix B).
 	Decompose: func(g *Graph, attr any, in []Value) []Value {
 		a := attr.(AttentionAttr)
 		do, q, o := g.splitHeads(in[0], a.Heads, a.Heads), g.splitHeads(in[1], a.Heads, a.Heads), g.splitHeads(in[4], a.Heads, a.Heads)
 		k, v := g.splitHeads(in[2], a.KVHeads, a.Heads), g.splitHeads(in[3], a.KVHeads, a.Heads)
 		n := g.Type(in[1]).Shape[0]
-		s := g.Gemm([]Product{{q, k, false, true, a.Scale}}, 0, 0)
+		s, slope := g.scores(a, q, k, in, 8)
 		seen, zero := g.seen(in[6], in[7], g.Type(in[2]).Shape[0], a), g.Const(0, g.Type(s))
 		lse := g.Reshape(g.Transpose(in[5], 1, 0), Shape{Static(a.Heads), n, Static(1)})
 		p := g.Where(seen, g.Unary(Exp, g.Where(seen, g.Sub(s, lse), zero)), zero)
 		dv := g.MatMul(p, do, true, false)
 		ds := g.Mul(p, g.Sub(g.MatMul(do, v, false, true), g.keepReduce(ReduceSum, g.Mul(do, o))))
+		if slope != 0 {
+			ds = g.Mul(ds, slope)
+		}
 		dq := g.Gemm([]Product{{ds, k, false, false, a.Scale}}, 0, 0)
 		dk := g.Gemm([]Product{{ds, q, true, false, a.Scale}}, 0, 0)
 		return []Value{g.joinHeads(dq, a.Heads), g.joinHeads(dk, a.KVHeads), g.joinHeads(dv, a.KVHeads)}
@@ -139,8 +179,15 @@ func (a AttentionAttr) guess(q, k Type, dims []int) int {
 	return n
 }
 
-func checkAttention(a AttentionAttr, q, k, v, lo, hi Type) error {
+// checkAttention checks so many inputs before the bias; in are q, k, v, lo, hi and a bias.
+func checkAttention(a AttentionAttr, all []Type, before int, in []Type) error {
+	if want := before + boolIndex(a.Bias != NoBias); len(all) != want {
+		return arity(want, all)
+	}
+	q, k, v, lo, hi := in[0], in[1], in[2], in[3], in[4]
 	switch {
+	case !(a.SoftCap >= 0) || a.Bias > RelativeBias:
+		return fmt.Errorf("soft cap %v, bias %d", a.SoftCap, a.Bias)
 	case a.Heads < 1 || a.KVHeads < 1 || a.Heads%a.KVHeads != 0 || a.HeadDim < 1 || a.Window < 0:
 		return fmt.Errorf("%d heads, %d key-value heads, head size %d, window %d", a.Heads, a.KVHeads, a.HeadDim, a.Window)
 	case q.Rank() != 2 || !q.Equal(f32(Shape{q.Shape[0], Static(a.Heads * a.HeadDim)})):
@@ -150,7 +197,59 @@ func checkAttention(a AttentionAttr, q, k, v, lo, hi Type) error {
 	case !lo.Equal(Type{tensor.I32, q.Shape[:1]}) || !hi.Equal(lo):
 		return fmt.Errorf("lo %v and hi %v, expected i32 [n]", lo, hi)
 	}
+	return checkBias(a, in)
+}
+
+func checkBias(a AttentionAttr, in []Type) error {
+	if a.Bias == NoBias {
+		return nil
+	}
+	n, m, bias := in[0].Shape[0], in[1].Shape[0], in[5]
+	full := Shape{Static(a.Heads), n, m}
+	fits := bias.DType == tensor.F32
+	if a.Bias == RelativeBias {
+		fits = fits && bias.Rank() == 2 && bias.Shape[1].Var == 0 && bias.Shape[1].N%2 == 1
+		if fits && n != m {
+			return fmt.Errorf("a relative bias for %v queries and %v keys, expected as many", n, m)
+		}
+		full = full[:1]
+	}
+	for i := 0; i < len(full) && fits; i++ {
+		fits = bias.Rank() > i && (bias.Shape[i] == full[i] || bias.Shape[i] == Static(1))
+	}
+	if !fits || a.Bias == ScoreBias && bias.Rank() != 3 {
+		return fmt.Errorf("bias %v of %v heads, %v queries and %v keys", bias, a.Heads, n, m)
+	}
 	return nil
+}
+
+// scores are those of heads q and k as the softmax gets them, [heads,n,m]; the bias is
+// input number bias. slope is the derivative of the cap, or zero without one.
+func (g *Graph) scores(a AttentionAttr, q, k Value, in []Value, bias int) (s, slope Value) {
+	s = g.Gemm([]Product{{q, k, false, true, a.Scale}}, 0, 0)
+	if a.SoftCap > 0 {
+		t := g.Unary(Tanh, g.Scale(s, 1/float64(a.SoftCap)))
+		s, slope = g.Scale(t, float64(a.SoftCap)), g.AddScalar(g.Scale(g.Mul(t, t), -1), 1)
+	}
+	switch a.Bias {
+	case ScoreBias:
+		s = g.Add(s, in[bias])
+	case RelativeBias:
+		s = g.Add(s, g.relative(in[bias], g.Type(q).Shape[1]))
+	}
+	return s, slope
+}
+
+// relative is a bias [heads,2r+1] by relative position, for n queries and keys: [heads,n,n].
+func (g *Graph) relative(bias Value, n Dim) Value {
+	if bias == 0 {
+		return 0
+	}
+	r, each := float64(g.Type(bias).Last().N/2), Shape{n, n}
+	i32 := func(x float64) Value { return g.Const(x, Type{tensor.I32, Shape{}}) }
+	apart := g.Sub(g.Iota(1, each), g.Iota(0, each))
+	column := g.Add(g.Binary(Min, g.Binary(Max, apart, i32(-r)), i32(r)), i32(r))
+	return g.Transpose(g.GatherRows(g.Transpose(bias, 1, 0), column), 2, 0, 1)
 }
 
 // splitHeads turns x [n,from·d] into [to,n,d]; heads are repeated where to is
@@ -196,8 +295,8 @@ func (g *Graph) seen(lo, hi Value, m Dim, a AttentionAttr) Value {
 }
 
 // Attention lets the heads of q look at k and v; the second value is the
-// log-sum-exp of each query and head.
-func (g *Graph) Attention(q, k, v, lo, hi Value, a AttentionAttr) (o, lse Value) {
-	o = g.Apply(Attention, a, q, k, v, lo, hi)
+// log-sum-exp of each query and head. A bias, as a.Bias says, comes last.
+func (g *Graph) Attention(q, k, v, lo, hi Value, a AttentionAttr, bias ...Value) (o, lse Value) {
+	o = g.Apply(Attention, a, append([]Value{q, k, v, lo, hi}, bias...)...)
 	return o, g.Out(o, 1)
 }

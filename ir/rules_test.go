@@ -46,6 +46,26 @@ var ruleCases = []ruleCase{
 	{types(q8(9, 6)), func(g *Graph, p []Value) Value {
 		return g.Gradients(g.SumSquares(g.Cast(p[0], tensor.F32)), p[:1], GradOptions{})[0]
 	}, `gradients: param "p0" q8[9,6] is quantised, and cannot be trained`},
+	{types(mat(4, 6), mat(5, 6), i32(4), mat(3, 4, 5)), func(g *Graph, p []Value) Value {
+		o, _ := g.Attention(p[0], p[1], p[1], p[2], p[2], AttentionAttr{Heads: 3, KVHeads: 3, HeadDim: 2, Bias: ScoreBias}, p[3])
+		return o
+	}, "f32[4,6] f32[4,3]"},
+	{types(mat(4, 6), mat(5, 6), i32(4), mat(3, 4, 4)), func(g *Graph, p []Value) Value {
+		o, _ := g.Attention(p[0], p[1], p[1], p[2], p[2], AttentionAttr{Heads: 3, KVHeads: 3, HeadDim: 2, Bias: ScoreBias}, p[3])
+		return o
+	}, "bias f32[3,4,4] of 3 heads, 4 queries and 5 keys"},
+	{types(mat(4, 6), mat(5, 6), i32(4), mat(3, 7)), func(g *Graph, p []Value) Value {
+		o, _ := g.Attention(p[0], p[1], p[1], p[2], p[2], AttentionAttr{Heads: 3, KVHeads: 3, HeadDim: 2, Bias: RelativeBias}, p[3])
+		return o
+	}, "a relative bias for 4 queries and 5 keys, expected as many"},
+	{types(mat(4, 6), mat(4, 6), i32(4), mat(3, 6)), func(g *Graph, p []Value) Value {
+		o, _ := g.Attention(p[0], p[1], p[1], p[2], p[2], AttentionAttr{Heads: 3, KVHeads: 3, HeadDim: 2, Bias: RelativeBias}, p[3])
+		return o
+	}, "bias f32[3,6] of 3 heads, 4 queries and 4 keys"},
+	{types(mat(4, 6), i32(4)), func(g *Graph, p []Value) Value {
+		o, _ := g.Attention(p[0], p[0], p[0], p[1], p[1], AttentionAttr{Heads: 3, KVHeads: 3, HeadDim: 2, SoftCap: -1})
+		return o
+	}, "soft cap -1, bias 0"},
 	{types(mat(4, 6), i32(4), mat(3, 6), q8(7, 64)), func(g *Graph, p []Value) Value {
 		return g.RowsGemm(RowsProduct{X: p[0], Index: p[1], Weights: p[2:], TB: true})
 	}, "matrix 1 q8[7,64] reads 64 columns and gives 7, expected 1 to 6 and 1 to 7"},

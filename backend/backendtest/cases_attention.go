@@ -63,6 +63,7 @@ type attentionRow struct {
 	n, m  string // queries and keys
 	a     ir.AttentionAttr
 	see   interval
+	bias  string // its type
 	bench bool
 }
 
@@ -83,6 +84,16 @@ var attentionRows = []attentionRow{
 	{name: "bounded cache", n: "n", m: "m", a: heads(2, 2, 8), see: after(6)},
 	{name: "bounded keys", n: "2", m: "m", a: windowed(heads(2, 2, 8), 5), see: all(13)},
 	{name: "tiles", n: "150", m: "150", a: heads(2, 1, 16), see: packed(0, 61)},
+	{name: "soft cap", n: "11", m: "11", a: capped(heads(4, 2, 8), 0.9), see: packed(0, 4)},
+	{name: "soft cap of a cache", n: "3", m: "17", a: capped(windowed(heads(2, 1, 8), 6), 1.3), see: after(9)},
+	{name: "soft cap of tiles", n: "150", m: "150", a: capped(heads(2, 1, 16), 1.1), see: causal},
+	{name: "bias", n: "7", m: "9", a: biased(heads(4, 2, 8), ir.ScoreBias), see: all(9), bias: "f32[4,7,9]"},
+	{name: "bias of all heads", n: "5", m: "9", a: biased(heads(4, 2, 8), ir.ScoreBias), see: all(9), bias: "f32[1,5,9]"},
+	{name: "bias of keys", n: "5", m: "9", a: biased(heads(2, 2, 8), ir.ScoreBias), see: all(9), bias: "f32[2,1,9]"},
+	{name: "bias of queries", n: "5", m: "9", a: biased(heads(2, 2, 8), ir.ScoreBias), see: holes(all(9)), bias: "f32[2,5,1]"},
+	{name: "bias and soft cap", n: "n", m: "n", a: capped(biased(heads(2, 1, 8), ir.ScoreBias), 1.2), see: causal, bias: "f32[2,n,n]"},
+	{name: "relative bias", n: "150", m: "150", a: biased(heads(2, 2, 8), ir.RelativeBias), see: packed(0, 61), bias: "f32[2,65]"},
+	{name: "relative bias of all heads", n: "n", m: "n", a: biased(heads(2, 1, 8), ir.RelativeBias), see: all(5), bias: "f32[1,5]"},
 	{name: "bench", n: "512", m: "512", a: heads(16, 4, 64), see: causal, bench: true},
 }
 
@@ -95,6 +106,16 @@ func windowed(a ir.AttentionAttr, n int) ir.AttentionAttr {
 	return a
 }
 
+func capped(a ir.AttentionAttr, c float32) ir.AttentionAttr {
+	a.SoftCap = c
+	return a
+}
+
+func biased(a ir.AttentionAttr, b ir.AttentionBias) ir.AttentionAttr {
+	a.Bias = b
+	return a
+}
+
 func attentionCases() []testCase {
 	var out []testCase
 	for _, r := range attentionRows {
@@ -104,7 +125,7 @@ func attentionCases() []testCase {
 		out = append(out, testCase{op: ir.Attention, name: r.name, bounds: "n=5/8 m=13/16", limit: attentionLimit, bench: r.bench, lossOuts: 1,
 			in: []input{arg(q, normal), arg(k, normal), arg(k, normal), lo, hi},
 			build: func(g *ir.Graph, in []ir.Value) []ir.Value {
-				o, lse := g.Attention(in[0], in[1], in[2], in[3], in[4], r.a)
+				o, lse := g.Attention(in[0], in[1], in[2], in[3], in[4], r.a, in[5:]...)
 				return []ir.Value{o, lse}
 			}})
 		// The output and the log-sum-exp come from the forward pass, as they
@@ -112,10 +133,15 @@ func attentionCases() []testCase {
 		back := testCase{op: ir.AttentionGrad, name: r.name, bounds: "n=5/8 m=13/16", limit: attentionLimit, bench: r.bench,
 			in: []input{arg(q, normal), arg(q, normal), arg(k, normal), arg(k, normal), lo, hi},
 			build: func(g *ir.Graph, in []ir.Value) []ir.Value {
-				o, lse := g.Attention(in[1], in[2], in[3], in[4], in[5], r.a)
-				d := g.Apply(ir.AttentionGrad, r.a, in[0], in[1], in[2], in[3], o, lse, in[4], in[5])
+				o, lse := g.Attention(in[1], in[2], in[3], in[4], in[5], r.a, in[6:]...)
+				d := g.Apply(ir.AttentionGrad, r.a, append([]ir.Value{in[0], in[1], in[2], in[3], o, lse, in[4], in[5]}, in[6:]...)...)
 				return []ir.Value{d, g.Out(d, 1), g.Out(d, 2)}
 			}}
+		if r.bias != "" {
+			bias := frozen(r.bias, normal)
+			out[len(out)-1].in = append(out[len(out)-1].in, bias)
+			back.in = append(back.in, bias)
+		}
 		for i := range back.in {
 			// Its own gradient is that of its decomposition, which would need
 			// that of the log-sum-exp: nobody differentiates twice here.

@@ -59,7 +59,8 @@ const (
 )
 
 func takesAttention(_ *Device, attr any, _ []ir.Type) bool {
-	return attr.(ir.AttentionAttr).HeadDim <= largestHead
+	a := attr.(ir.AttentionAttr)
+	return a.HeadDim <= largestHead && a.SoftCap == 0 && a.Bias == ir.NoBias
 }
 
 // attention is what launches of attention and of its gradient have in common.

@@ -51,6 +51,9 @@ type Spec struct {
 	Scale                    float32 // of the scores, usually 1/√HeadDim
 	Window                   int     // if positive: a query sees at most the last Window keys before its Hi
 
+	SoftCap float32 // if positive: scores s are SoftCap·tanh(s/SoftCap)
+	Bias    Bias    // added to these
+
 	// Query i attends the keys [max(Lo[i], Hi[i]−Window), Hi[i]).
 	Lo, Hi []int32
 }
@@ -102,6 +105,9 @@ func (s *Spec) check() error {
 		return fmt.Errorf("%w: head size %d", ErrShape, s.HeadDim)
 	case len(s.Lo) != len(s.Hi):
 		return fmt.Errorf("%w: %d lower and %d upper bounds", ErrShape, len(s.Lo), len(s.Hi))
+	}
+	if err := s.checkBias(); err != nil {
+		return err
 	}
 	for i := range s.Lo {
 		if a, b := s.bounds(i); a < b && (a < 0 || b > s.Keys) {

@@ -165,8 +165,15 @@ func (e *run) scoreGrad(id int, t tile, h int) {
 		clear(ds[:a])
 		clear(ds[b:])
 		p, ds = p[a:b], ds[a:b]
+		slope := w.slope[:b-a]
+		if e.adjusts() {
+			e.adjust(p, slope, h, i, t.k0+a)
+		}
 		vec.ExpAffine(p, p, 1, e.lse[i*e.QHeads+h], 1)
 		vec.ScoreGrad(ds, p, ds, e.delta[i*e.QHeads+h], 1)
+		if e.SoftCap > 0 {
+			vec.Mul(ds, ds, slope)
+		}
 	}
 }
 

@@ -69,6 +69,9 @@ func (e *run) decodeGroup(w *worker, c chunk, i, h, n int) {
 		if a < b {
 			s := w.scores[g*decodeKeys:][:b-a]
 			vec.Scale(s, e.Scale, s)
+			if e.adjusts() {
+				e.adjust(s, nil, h+g, i, c.k0+a)
+			}
 			m = vec.Max(s)
 			l = vec.ExpSum(s, s, 1, m)
 		}

@@ -166,6 +166,9 @@ func (e *run) softmaxRow(w *worker, t tile, h, i, r int) {
 	clear(row[:a])
 	clear(row[b:])
 	row = row[a:b]
+	if e.adjusts() {
+		e.adjust(row, nil, h, i, t.k0+a)
+	}
 	m := max(w.max[r], vec.Max(row))
 	if m > w.max[r] && w.max[r] != negInf {
 		shrink := float32(math.Exp(float64(w.max[r]) - float64(m)))

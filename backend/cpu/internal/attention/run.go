@@ -37,6 +37,7 @@ type arguments struct {
 type worker struct {
 	scores, grads [tileQueries * tileKeys]float32
 	max, sum      [tileQueries]float32
+	slope         [tileKeys]float32 // of the cap, for one query
 
 	mul  gemm.Call
 	pair [1]gemm.Pair
