@@ -70,7 +70,9 @@ func Open(o backend.Options) (*Device, error) {
 		g.SetPrecision(gemm.BF16)
 	}
 	g.SetInvariant(o.BatchInvariant)
-	d := &Device{pool: p, gemm: g, attention: attention.New(p, g), ahead: newAhead(g, threads), profile: o.Profile}
+	scores := attention.New(p, g)
+	scores.SetInvariant(o.BatchInvariant)
+	d := &Device{pool: p, gemm: g, attention: scores, ahead: newAhead(g, threads), profile: o.Profile}
 	p.Meanwhile(d.ahead.bite)
 	return d, nil
 }

@@ -16,7 +16,8 @@
 // per document or sequence. All tiles are laid from the start of a segment
 // and summed in ascending order. A result therefore depends, bit for bit, on
 // its own segment only: neither on the number of workers nor on what else is
-// in the batch or where in the batch the segment lies.
+// in the batch or where in the batch the segment lies. In the mode of
+// [Engine.SetInvariant] it depends on its own query alone.
 package attention
 
 import (

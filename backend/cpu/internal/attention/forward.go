@@ -35,6 +35,10 @@ func (e *Engine) Forward(s *Spec, o Rows, lse []float32, q, k, v Rows) error {
 }
 
 func (e *run) forward() {
+	if e.invariant {
+		e.forwardInRows()
+		return
+	}
 	e.divide(e.Spec, true)
 	e.partial = grow(e.partial, e.partials*(e.HeadDim+2))
 	e.clearEmpty()

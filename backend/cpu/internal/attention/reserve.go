@@ -14,7 +14,10 @@ func (e *Engine) Reserve(queries, keys, heads, headDim int) {
 	r := &e.run
 	r.gemm.ReserveSerial(r.tileProducts(headDim))
 	r.delta = grow(r.delta, queries*heads)
-	r.partial = grow(r.partial, partials(queries, keys, heads)*(headDim+2))
+	r.partial = grow(r.partial, r.partialsOf(queries, keys, heads)*(headDim+2))
+	for i := range r.workers {
+		r.workers[i].chunks = room(r.workers[i].chunks, keys/decodeKeys+1)
+	}
 	// Segments have queries and keys of their own.
 	r.segments, r.maxKey = room(r.segments, queries), room(r.maxKey, queries)
 	r.tiles, r.firstTile = room(r.tiles, queries), room(r.firstTile, queries+1)
@@ -25,7 +28,7 @@ func (e *Engine) Reserve(queries, keys, heads, headDim int) {
 // Bytes is the memory that Reserve takes for the same arguments.
 func (e *Engine) Bytes(queries, keys, heads, headDim int) int64 {
 	s := e.run.tileProducts(headDim)
-	floats := queries*heads + partials(queries, keys, heads)*(headDim+2)
+	floats := queries*heads + e.run.partialsOf(queries, keys, heads)*(headDim+2)
 	const ofPlan = 200 // bytes of all slices for a query
 	return int64(4*floats+ofPlan*queries) + int64(e.run.pool.Workers())*e.run.gemm.Bytes(s)
 }
@@ -39,8 +42,12 @@ func (e *run) tileProducts(headDim int) gemm.Scratch {
 	return s
 }
 
-// partials is the most rows that chunks of short segments leave to be merged.
-func partials(queries, keys, heads int) int {
+// partialsOf is the most rows that chunks of short segments, or of the queries under
+// way, leave to be merged.
+func (e *run) partialsOf(queries, keys, heads int) int {
+	if e.invariant {
+		return e.pool.Workers() * (keys/decodeKeys + 1) * heads
+	}
 	if keys <= decodeKeys {
 		return 0
 	}

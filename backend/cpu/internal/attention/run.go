@@ -14,13 +14,16 @@ type run struct {
 
 	arguments
 	plan
+	invariant bool      // see SetInvariant
 	taskHeads int       // key heads that a task of decoding takes
 	delta     []float32 // [queries, QHeads]: Σ dO·o
 	partial   []float32 // rows of the chunks
 
+	chunksOfRow int // most chunks of a query, where invariant
+
 	tasks struct { // the methods as functions, made once
-		forward, segment, keys, queries func(id, i int)
-		prepare                         func(i int)
+		forward, row, segment, keys, queries func(id, i int)
+		prepare                              func(i int)
 	}
 }
 
@@ -38,6 +41,7 @@ type worker struct {
 	scores, grads [tileQueries * tileKeys]float32
 	max, sum      [tileQueries]float32
 	slope         [tileKeys]float32 // of the cap, for one query
+	chunks        []chunk           // of one query, where invariant
 
 	mul  gemm.Call
 	pair [1]gemm.Pair
@@ -46,7 +50,7 @@ type worker struct {
 }
 
 func (e *run) bind() {
-	e.tasks.forward, e.tasks.segment = e.forwardTask, e.segmentTask
+	e.tasks.forward, e.tasks.row, e.tasks.segment = e.forwardTask, e.rowTask, e.segmentTask
 	e.tasks.keys, e.tasks.queries = e.keyTask, e.queryTask
 	e.tasks.prepare = e.prepareTask
 }

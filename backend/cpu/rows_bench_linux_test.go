@@ -85,6 +85,36 @@ func BenchmarkMixedRows(b *testing.B) {
 	}
 }
 
+// BenchmarkBatchInvariant prints the time of a layer of a transformer, whose queries see
+// 512 keys, with that option by its time without: the least of each, taken in turns, in
+// processor time of one worker.
+func BenchmarkBatchInvariant(b *testing.B) {
+	sizes := decoderSizes{rows: 512, heads: 16, size: 64, hidden: 2816}
+	x := make([]float32, sizes.rows*sizes.width())
+	for _, rows := range []int{1, 8, 64, 512} {
+		b.Run(fmt.Sprintf("%d rows", rows), func(b *testing.B) {
+			var layers [2]*decoder
+			for i := range layers {
+				layers[i] = newDecoder(b, backend.Options{Threads: 1, BatchInvariant: i == 1}, sizes)
+			}
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			var times [2][]time.Duration
+			for b.Loop() {
+				for i, d := range layers {
+					_ = d.text(b, x, sizes.rows-rows, sizes.rows) // sets what it reads
+					start := processorTime(b)
+					require.NoError(b, d.exe.RunWait(context.Background()))
+					times[i] = append(times[i], processorTime(b)-start)
+				}
+			}
+			usual, invariant := slices.Min(times[0]), slices.Min(times[1])
+			b.ReportMetric(float64(invariant)/float64(usual), "price")
+			b.ReportMetric(float64(usual.Microseconds()), "usual-µs")
+		})
+	}
+}
+
 // processorTime is what the thread has taken of a processor.
 func processorTime(b *testing.B) time.Duration {
 	var t unix.Timespec
