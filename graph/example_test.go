@@ -75,3 +75,46 @@ func ExampleGraph_Program() {
 	// @0:f32[] = Const{1}
 	// $0:f32[1] = Binary{Add} $0:f32[1], @0:f32[]
 }
+
+// Rows of a batch have adapters of several ranks, or none: x Wᵀ + scale·(x Aᵀ) Bᵀ
+// with the A, B and scale that the index of a row names.
+func ExampleTensor_RowsGemm() {
+	g, s := graph.New(), ir.Static
+	n := g.Bound("rows", 4)
+	x, index := g.Param("x", tensor.F32, n, s(2)), g.Param("index", tensor.I32, n)
+	w := g.Param("w", tensor.F32, s(1), s(2))
+	downs := graph.RowsWeights{Matrices: []graph.Tensor{g.Param("a0", tensor.F32, s(1), s(2)), g.Param("a1", tensor.F32, s(2), s(2))}}
+	ups := graph.RowsWeights{
+		Matrices: []graph.Tensor{g.Param("b0", tensor.F32, s(1), s(1)), g.Param("b1", tensor.F32, s(1), s(2))},
+		Scale:    g.Param("scale", tensor.F32, s(2)),
+	}
+	h := x.RowsGemm(index, downs, graph.Tensor{})
+	y := h.RowsGemm(index, ups, x.Linear(w, graph.Tensor{}))
+
+	dev, err := cpu.Open(backend.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer dev.Close()
+	args := map[string]*tensor.Tensor{"index": {DType: tensor.I32, Shape: []int{3}, Data: []byte{1, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0}}}
+	for name, values := range map[string][]float32{
+		"x": {1, 2, 1, 2, 1, 2}, "w": {10, 0}, "a0": {1, 1}, "a1": {1, 0, 0, 1}, "b0": {1}, "b1": {1, 1}, "scale": {2, 0.5},
+	} {
+		t, err := tensor.FromFloat32s(values, len(values))
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		args[name] = &t
+	}
+	out, err := graph.Eval(context.Background(), dev, []graph.Tensor{y}, args, map[string]int{"rows": 3})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	values, _ := out[0].Float32s()
+	fmt.Println(values)
+	// Output:
+	// [11.5 10 16]
+}

@@ -4,6 +4,12 @@
 // does not return an error at once: the graph keeps the first one, with the
 // file and line of the caller, and compiling returns it, so that model code
 // reads like formulas.
+//
+// Axes are sizes, or multiples of a dimension whose size is set for each run
+// ([Graph.Bound]). Rows are chosen by index: [Tensor.Gather] takes them from a table,
+// [Tensor.ScatterRows] writes them into one, also to join tensors whose axes are
+// bounded by different dimensions, and [Tensor.RowsGemm] multiplies each by a matrix of
+// its own.
 package graph
 
 import (
