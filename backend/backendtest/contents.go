@@ -52,6 +52,9 @@ func refusals() []refusal {
 		}},
 		{"UpdateRows: 2 rows at 3 do not fit a table of 4", "", [2]int32{3, 0}, update},
 		{"UpdateRows: 2 rows at -1 do not fit a table of 4", "", [2]int32{-1, 0}, update},
+		{"", "7 at 1, ", [2]int32{-1, 7}, func(g *graph.Graph, ids graph.Tensor) graph.Tensor {
+			return table(g, 2, 3).RowsGemm(ids, graph.RowsWeights{Matrices: []graph.Tensor{table(g, 4, 3), table(g, 2, 3)}}, graph.Tensor{})
+		}},
 		{"CrossEntropy: label 5 at 1, the vocabulary has 5", "", [2]int32{-1, 5}, apply(ir.CrossEntropy)},
 		{"CrossEntropyGrad: label 6 at 0, the vocabulary has 5", "", [2]int32{6, 0}, apply(ir.CrossEntropyGrad)},
 		{"LinearCrossEntropy: label 7 at 0, the vocabulary has 7", "", [2]int32{7, 0}, apply(ir.LinearCrossEntropy, 7)},
@@ -155,6 +158,33 @@ func runFinite(t *testing.T, dev backend.Device) {
 				requireSame(t, 0, got[5][places[2]], "softmax of minus infinity")
 			}
 		}
+	}
+}
+
+// runApart: a row of a product that chooses its weights does not see those of others, nor a
+// matrix its gradient of other rows, be they NaN; where the device runs it decomposed too.
+func runApart(t *testing.T, dev backend.Device) {
+	nan := float32(math.NaN())
+	for _, dev := range []backend.Device{dev, primitive{dev}} {
+		g, s := graph.New(), ir.Static
+		x, index := g.Param("x", tensor.F32, s(4), s(2)), g.Param("index", tensor.I32, s(4))
+		good, bad := g.Param("good", tensor.F32, s(3), s(2)), g.Param("bad", tensor.F32, s(3), s(2))
+		y := x.RowsGemm(index, graph.RowsWeights{Matrices: []graph.Tensor{good, bad}}, graph.Tensor{})
+		d := g.Gradients(y.Sum(1).Sum(0), []graph.Tensor{x, good}, false)
+		args := map[string]*tensor.Tensor{"index": {DType: tensor.I32, Shape: []int{4}, Data: []byte{0, 0, 0, 0, 1, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0}}}
+		for name, values := range map[string][]float32{"x": {1, 2, nan, 3, nan, nan, 3, 4}, "good": {1, 0, 0, 1, 1, 1}, "bad": {nan, nan, nan, nan, nan, nan}} {
+			host, err := tensor.FromFloat32s(values, len(values)/2, 2)
+			require.NoError(t, err)
+			args[name] = &host
+		}
+		got := evalFloats(t, dev, []graph.Tensor{y, d[0], d[1]}, args)
+		for i, want := range []float32{1, 2, 3, nan, nan, nan, 0, 0, 0, 3, 4, 7} {
+			requireSame(t, want, got[0][i], "element %d", i)
+		}
+		for i, want := range []float32{2, 2, nan, nan, 0, 0, 2, 2} {
+			requireSame(t, want, got[1][i], "element %d of the gradient of x", i)
+		}
+		require.Equal(t, []float32{4, 6, 4, 6, 4, 6}, got[2], "the gradient of the matrix without NaN")
 	}
 }
 

@@ -20,7 +20,7 @@ func RunAll(t *testing.T, open Open) {
 		name string
 		run  func(t *testing.T, dev backend.Device)
 	}{
-		{"device", runDevice}, {"contents", runContents}, {"empty", runEmpty}, {"finite", runFinite}, {"value", runValue}, {"grad", runGrad}, {"composite", runComposite},
+		{"device", runDevice}, {"contents", runContents}, {"empty", runEmpty}, {"finite", runFinite}, {"apart", runApart}, {"value", runValue}, {"grad", runGrad}, {"composite", runComposite},
 		{"fuse", runFuse}, {"fold", runFold}, {"plan", runPlan}, {"chaos", runChaos},
 	}
 	for _, m := range modes {

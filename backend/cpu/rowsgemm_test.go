@@ -232,3 +232,23 @@ func TestMixedIndex(t *testing.T) {
 	require.NoError(t, m.exe.SetDim("n", 4))
 	require.EqualError(t, m.exe.RunWait(context.Background()), "cpu: RowsGemm: index 6 at 2, there are 6 matrices")
 }
+
+// TestScatterIndex: an index that the table has no row for is an error.
+func TestScatterIndex(t *testing.T) {
+	dev, err := cpu.Open(backend.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, dev.Close()) }()
+	g, s := graph.New(), ir.Static
+	y := g.Const(0, s(4), s(2)).ScatterRows(g.Const(1, s(2), s(2)), g.Param("index", tensor.I32, s(2)))
+	for bad, data := range map[string][]byte{"": {255, 255, 255, 255, 3, 0, 0, 0}, "cpu: ScatterRows: index 4 at 1, the table has 4 rows": {1, 0, 0, 0, 4, 0, 0, 0}} {
+		out, err := graph.Eval(context.Background(), dev, []graph.Tensor{y}, map[string]*tensor.Tensor{"index": {DType: tensor.I32, Shape: []int{2}, Data: data}}, nil)
+		if bad != "" {
+			require.EqualError(t, err, bad)
+			continue
+		}
+		require.NoError(t, err)
+		x, err := out[0].Float32s()
+		require.NoError(t, err)
+		require.Equal(t, []float32{0, 0, 0, 0, 0, 0, 1, 1}, x)
+	}
+}

@@ -105,6 +105,23 @@ func foldAdd(r *rewriter, n *ir.Node, in []ir.Value) []ir.Value {
 			return []ir.Value{g.Apply(ir.Gemm, a, append(slices.Clone(p.In), x)...)}
 		}
 	}
+	return foldRows(r, n, in)
+}
+
+// foldRows makes the other operand of a sum the addend of a product by rows that
+// nothing else reads, such as the gradients of x by the adapters of q, k and v.
+func foldRows(r *rewriter, n *ir.Node, in []ir.Value) []ir.Value {
+	g := r.new
+	for _, i := range []int{1, 0} {
+		p := g.Node(in[i])
+		if p.Op != ir.RowsGemm || !r.single(n.In[i]) || !p.Type().Equal(n.Outs[0]) || !g.Type(in[1-i]).Equal(n.Outs[0]) {
+			continue
+		}
+		if a := p.Attr.(ir.RowsGemmAttr); !a.HasC {
+			a.HasC = true
+			return []ir.Value{g.Apply(ir.RowsGemm, a, append(slices.Clone(p.In), in[1-i])...)}
+		}
+	}
 	return nil
 }
 

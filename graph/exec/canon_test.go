@@ -38,6 +38,13 @@ var canonCases = []canonCase{
 	{"an addend", func(g *ir.Graph, p map[string]ir.Value) []ir.Value {
 		return []ir.Value{g.Add(p["c"], g.Linear(p["x"], p["w"], p["bias"]))}
 	}, []string{"$r0 = Gemm{NT bias C} $x, $w, $bias, $c"}},
+	{"an addend of a product by rows", func(g *ir.Graph, p map[string]ir.Value) []ir.Value {
+		rows := func(w ir.Value) ir.Value {
+			return g.RowsGemm(ir.RowsProduct{X: p["x"], Index: g.Iota(0, ir.ShapeOf(3)), Weights: []ir.Value{w}, TB: true, Width: 5})
+		}
+		return []ir.Value{g.Add(rows(p["w"]), rows(p["a"]))}
+	}, []string{"@ = Iota{Axis:0}", "@ = RowsGemm{Tables:1 TB:true Width:5 HasScale:false HasBias:false HasC:false} $x, @, $w",
+		"$r0 = RowsGemm{Tables:1 TB:true Width:5 HasScale:false HasBias:false HasC:true} $x, @, $a, @"}},
 	{"a product that is read again is not made twice", func(g *ir.Graph, p map[string]ir.Value) []ir.Value {
 		y := g.MatMul(p["x"], p["w"], false, true)
 		h := g.MatMul(g.Unary(ir.Neg, p["x"]), p["w"], false, true)
