@@ -9,6 +9,7 @@ import (
 	"errors"
 
 	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // Errors that backends wrap.
@@ -91,6 +92,15 @@ type Scratcher interface {
 	// Scratch is what it takes, in bytes, to have the programs compiled and to
 	// run them, one at a time. Errors: ErrUnsupported.
 	Scratch(programs ...*ir.Program) (int64, error)
+}
+
+// Storer is a device that can keep values of f32 in fewer bits.
+type Storer interface {
+	// Stores reports whether op may read an input, or write an output, that lies
+	// in memory as elements of type as: rounded once, to nearest even, where it is
+	// written, and computed with in f32. Where it says so for several places they
+	// may be so at once, each as it likes.
+	Stores(op ir.Op, attr any, in []ir.Type, at ir.Place, as tensor.DType) bool
 }
 
 // Args are the arguments of one run: a buffer for each of the program's Args,

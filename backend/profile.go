@@ -126,7 +126,7 @@ func shapesOf(l *ir.Launch, dims []int) string {
 			if i > 0 {
 				b.WriteByte(' ')
 			}
-			b.WriteString(strings.ToLower(r.Type.DType.String()))
+			b.WriteString(strings.ToLower(r.Stored().String()))
 			b.WriteString(strings.ReplaceAll(fmt.Sprint(r.Type.Shape.Resolve(dims)), " ", ","))
 		}
 	}

@@ -94,7 +94,7 @@ func (d *Draft) Constants() (n int64) {
 	if d.prepare != nil {
 		for _, a := range d.prepare.Program.Args {
 			if a.Written {
-				n += int64(a.Type.Bytes(d.prepare.Program.MaxDims()))
+				n += int64(a.Bytes(d.prepare.Program.MaxDims()))
 			}
 		}
 	}
@@ -159,7 +159,7 @@ func (r *Runtime) affordable(drafts []*Draft) error {
 		for _, a := range p.Args {
 			if a.Written && !written[a.Name] {
 				written[a.Name] = true
-				need += int64(a.Type.Bytes(p.MaxDims()))
+				need += int64(a.Bytes(p.MaxDims()))
 			}
 		}
 	}

@@ -108,7 +108,7 @@ func (p *Program) bind(s *Slot) error {
 		if b == nil {
 			store, name := p.place(s, a.Name)
 			var err error
-			if b, err = store.Alloc(name, a.Type.Bytes(dims)); err != nil {
+			if b, err = store.Alloc(name, a.Bytes(dims)); err != nil {
 				return err
 			}
 		}

@@ -125,6 +125,16 @@ func (p *Program) Accumulate(name string, t Tensor) *Program {
 	return p
 }
 
+// Store lets activations, and tables whose rows are updated, lie in memory as
+// bfloat16 wherever dev takes them so, which a device that was opened with
+// another precision does nowhere.
+func (p *Program) Store(dev backend.Device) *Program {
+	if s, ok := dev.(backend.Storer); ok {
+		p.spec.Store, p.spec.Stores = tensor.BF16, s.Stores
+	}
+	return p
+}
+
 // Plan lays the program out for a device without compiling it.
 func (p *Program) Plan(supports exec.Supports) (*ir.Program, error) {
 	return exec.Plan(p.g.ir, p.spec, supports)
@@ -175,7 +185,7 @@ func Eval(ctx context.Context, dev backend.Device, ts []Tensor, args map[string]
 		}
 	}()
 	for _, a := range e.Program().Args {
-		buf, err := dev.Alloc(a.Type.Bytes(g.ir.MaxDims()))
+		buf, err := dev.Alloc(a.Bytes(g.ir.MaxDims()))
 		if err != nil {
 			return nil, err
 		}

@@ -23,6 +23,9 @@ type Ref struct {
 	Index  int // of the argument
 	Offset int // into the arena, in bytes
 	Type   Type
+	// Store is the element type in memory, where that is narrower than the type
+	// that the value is computed in; Invalid where both are one.
+	Store tensor.DType
 }
 
 // Launch is one operation on values whose places are known.
@@ -38,6 +41,13 @@ type Arg struct {
 	Name    string
 	Type    Type
 	Written bool
+	Store   tensor.DType // as of a Ref
+}
+
+// Place is an input of a launch, or an output.
+type Place struct {
+	Out   bool
+	Index int
 }
 
 // Program is what a backend runs: launches in order over one arena and the
@@ -78,7 +88,7 @@ func (p *Program) Flops(dims []int) int {
 // Cost is the launch's number of floating-point operations and of bytes read
 // and written.
 func (l *Launch) Cost(dims []int) (flops, bytes int) {
-	return Cost(l.Op, l.Attr, refTypes(l.In), refTypes(l.Out), dims)
+	return Cost(l.Op, l.Attr, storedTypes(l.In), storedTypes(l.Out), dims)
 }
 
 func refTypes(refs []Ref) []Type {
@@ -103,7 +113,7 @@ func (p *Program) String() string {
 		if a.Written {
 			mark = " written"
 		}
-		fmt.Fprintf(&b, "arg %d %s %v%s\n", i, a.Name, a.Type, mark)
+		fmt.Fprintf(&b, "arg %d %s %v%s%s\n", i, a.Name, a.Type, as(a.Store), mark)
 	}
 	fmt.Fprintf(&b, "arena %d\n", p.Arena)
 	for _, l := range p.Launches {
@@ -131,12 +141,12 @@ func (p *Program) String() string {
 }
 
 // String writes the value as $2:f32[4] for an argument, @64:f32[4] for a place
-// in the arena.
+// in the arena, @64:f32[4] as bf16 where it is stored so.
 func (r Ref) String() string {
 	if r.Space == SpaceArg {
-		return fmt.Sprintf("$%d:%v", r.Index, r.Type)
+		return fmt.Sprintf("$%d:%v%s", r.Index, r.Type, as(r.Store))
 	}
-	return fmt.Sprintf("@%d:%v", r.Offset, r.Type)
+	return fmt.Sprintf("@%d:%v%s", r.Offset, r.Type, as(r.Store))
 }
 
 func attrString(attr any) string {
@@ -231,13 +241,13 @@ func (c contents) find(at int) int {
 }
 
 func (c contents) has(r Ref, dims []int) bool {
-	n, i := r.Type.Bytes(dims), c.find(r.Offset)
-	return n == 0 || i < len(c) && c[i] == content{r.Offset, r.Offset + n, r.Type.DType}
+	n, i := r.Bytes(dims), c.find(r.Offset)
+	return n == 0 || i < len(c) && c[i] == content{r.Offset, r.Offset + n, r.Stored()}
 }
 
 // with writes r over what lies there.
 func (c contents) with(r Ref, dims []int) contents {
-	n := r.Type.Bytes(dims)
+	n := r.Bytes(dims)
 	if n == 0 {
 		return c
 	}
@@ -246,18 +256,22 @@ func (c contents) with(r Ref, dims []int) contents {
 	for j < len(c) && c[j].from < r.Offset+n {
 		j++
 	}
-	return slices.Replace(c, i, j, content{r.Offset, r.Offset + n, r.Type.DType})
+	return slices.Replace(c, i, j, content{r.Offset, r.Offset + n, r.Stored()})
 }
 
 func (p *Program) verifyLaunch(l *Launch, dims []int) error {
 	for _, r := range slices.Concat(l.In, l.Out) {
 		switch {
-		case r.Space == SpaceArena && (r.Offset < 0 || r.Offset+r.Type.Bytes(dims) > p.Arena):
+		case r.Store != tensor.Invalid && !Storable(r.Type, r.Store):
+			return fmt.Errorf("%v: only f32 is stored in fewer bits, as bf16 or f16", r)
+		case r.Space == SpaceArena && (r.Offset < 0 || r.Offset+r.Bytes(dims) > p.Arena):
 			return fmt.Errorf("%v ends past the arena of %d bytes", r, p.Arena)
 		case r.Space == SpaceArg && (r.Index < 0 || r.Index >= len(p.Args)):
 			return fmt.Errorf("%v is not an argument", r)
-		case r.Space == SpaceArg && (r.Offset < 0 || r.Offset+r.Type.Bytes(dims) > p.Args[r.Index].Type.Bytes(dims)):
-			return fmt.Errorf("%v does not fit the argument %v", r, p.Args[r.Index].Type)
+		case r.Space == SpaceArg && (r.Offset < 0 || r.Offset+r.Bytes(dims) > p.Args[r.Index].Bytes(dims)):
+			return fmt.Errorf("%v does not fit the argument %v%s", r, p.Args[r.Index].Type, as(p.Args[r.Index].Store))
+		case r.Space == SpaceArg && r.Type.DType == p.Args[r.Index].Type.DType && r.Store != p.Args[r.Index].Store:
+			return fmt.Errorf("%v: the argument is %v%s", r, p.Args[r.Index].Type, as(p.Args[r.Index].Store))
 		}
 	}
 	outs, err := Def(l.Op).Infer(l.Attr, refTypes(l.In))
@@ -279,7 +293,7 @@ func (p *Program) verifyLaunch(l *Launch, dims []int) error {
 			over = f(l.Attr, i)
 		}
 		for j, in := range l.In {
-			if o.Overlaps(in, dims) && j != over {
+			if o.Overlaps(in, dims) && (j != over || o.Stored() != in.Stored()) {
 				return fmt.Errorf("output %d %v lies over input %d %v", i, o, j, in)
 			}
 		}
@@ -303,7 +317,7 @@ func (r Ref) Overlaps(o Ref, dims []int) bool {
 	if r.Space != o.Space || r.Space == SpaceArg && r.Index != o.Index {
 		return false
 	}
-	return r.Offset < o.Offset+o.Type.Bytes(dims) && o.Offset < r.Offset+r.Type.Bytes(dims)
+	return r.Offset < o.Offset+o.Bytes(dims) && o.Offset < r.Offset+r.Bytes(dims)
 }
 
 // Conflicts reports whether two launches must keep their order: one of them

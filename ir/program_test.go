@@ -62,6 +62,25 @@ func TestProgramText(t *testing.T) {
 	assert.Equal(t, string(want), p.String())
 }
 
+func TestStoredBytes(t *testing.T) {
+	rows := nType(tensor.F32, n, Static(4))
+	l := Launch{Op: Unary, Attr: UnaryAttr{Tanh}, In: []Ref{inArena(0, rows)}, Out: []Ref{inArena(256, rows)}}
+	flops, bytes := l.Cost([]int{0, 8})
+	assert.Equal(t, []int{32, 256}, []int{flops, bytes})
+	l.In[0].Store = tensor.BF16
+	flops, bytes = l.Cost([]int{0, 8})
+	assert.Equal(t, []int{32, 64 + 128}, []int{flops, bytes})
+	assert.Equal(t, "@0:f32[v1,4] as bf16", l.In[0].String())
+	assert.Equal(t, 64, Arg{Type: rows, Store: tensor.BF16}.Bytes([]int{0, 8}))
+
+	p := Program{Bounds: []Bound{{}, {"n", 8}}, Arena: 512, Launches: []Launch{l}}
+	r, ok := p.Narrowed()
+	assert.True(t, ok)
+	assert.Equal(t, l.In[0], r)
+	_, ok = sample().Narrowed()
+	assert.False(t, ok)
+}
+
 func TestProgramCost(t *testing.T) {
 	p := sample()
 	assert.Equal(t, []int{0, 8}, p.MaxDims())
@@ -99,8 +118,13 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 			p.Launches[2].Out[0].Offset = 448
 			p.Launches[3].In[0].Offset = 192
 		},
-		"launch 5 RMSNorm: input 0 @128:f32[v1,4] is not there":                 func(p *Program) { p.Launches[4].Out[0].Offset = 192; p.Launches[4].In[0].Offset = 0 },
-		"launch 2 Const: a constant of INVALID, expected F32, I32, U32 or BOOL": func(p *Program) { p.Launches[2].Attr = ConstAttr{} },
+		"launch 5 RMSNorm: input 0 @128:f32[v1,4] is not there":                        func(p *Program) { p.Launches[4].Out[0].Offset = 192; p.Launches[4].In[0].Offset = 0 },
+		"launch 1 Unary: output 0 @0:f32[v1,4] as bf16 lies over input 0 @0:f32[v1,4]": func(p *Program) { p.Launches[1].Out[0].Store = tensor.BF16 },
+		"launch 3 Binary: input 0 @0:f32[v1,4] as bf16 is not there":                   func(p *Program) { p.Launches[3].In[0].Store = tensor.BF16 },
+		"launch 0 Gemm: $1:bf16[4,4] as bf16: only f32 is stored in fewer bits":        func(p *Program) { p.Launches[0].In[1].Store = tensor.BF16 },
+		"launch 0 Gemm: $0:f32[v1,4] as bf16: the argument is f32[v1,4]":               func(p *Program) { p.Launches[0].In[0].Store = tensor.BF16 },
+		"launch 0 Gemm: $0:f32[v1,4] does not fit the argument f32[v1,4] as bf16":      func(p *Program) { p.Args[0].Store = tensor.BF16 },
+		"launch 2 Const: a constant of INVALID, expected F32, I32, U32 or BOOL":        func(p *Program) { p.Launches[2].Attr = ConstAttr{} },
 	} {
 		p := sample()
 		spoil(p)

@@ -249,9 +249,9 @@ func (e *chaosExecutable) run(ctx context.Context, args backend.Args) error {
 func (e *chaosExecutable) spoil(l ir.Launch, buffers []backend.Buffer) error {
 	dims := e.prog.MaxDims()
 	for _, o := range l.Out {
-		n := o.Type.Bytes(dims)
+		n := o.Bytes(dims)
 		if slices.ContainsFunc(l.In, func(in ir.Ref) bool {
-			return in.Index == o.Index && in.Offset < o.Offset+n && o.Offset < in.Offset+in.Type.Bytes(dims)
+			return in.Index == o.Index && in.Offset < o.Offset+n && o.Offset < in.Offset+in.Bytes(dims)
 		}) {
 			continue
 		}

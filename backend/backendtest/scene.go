@@ -49,7 +49,7 @@ func (s *scene) bind(t testing.TB, dev backend.Device, e *exec.Executable) []bac
 	}
 	var buffers []backend.Buffer
 	for _, a := range e.Program().Args {
-		buf, err := dev.Alloc(a.Type.Bytes(s.g.MaxDims()))
+		buf, err := dev.Alloc(a.Bytes(s.g.MaxDims()))
 		require.NoError(t, err)
 		buffers = append(buffers, buf)
 		require.NoError(t, e.Bind(a.Name, buf))

@@ -143,7 +143,7 @@ func never(format string, args ...any) func() error {
 
 // bytes is the memory of a value at its run-time size.
 func (r *run) bytes(v ir.Ref) []byte {
-	n := v.Type.Bytes(r.dims)
+	n := v.Bytes(r.dims)
 	if v.Space == ir.SpaceArg {
 		return r.args[v.Index][v.Offset : v.Offset+n]
 	}

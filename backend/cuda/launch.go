@@ -57,6 +57,9 @@ func takesOneKey(operand int) func(*Device, any, []ir.Type) bool {
 
 // supported finds a launch that there are no kernels for.
 func supported(p *ir.Program) error {
+	if r, ok := p.Narrowed(); ok {
+		return fmt.Errorf("cuda: %w: %v: values lie in memory as they are computed", backend.ErrUnsupported, r)
+	}
 	for i := range p.Launches {
 		if _, ok := families[p.Launches[i].Op]; !ok {
 			return fmt.Errorf("cuda: %w: %v", backend.ErrUnsupported, p.Launches[i].Op)

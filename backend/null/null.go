@@ -11,6 +11,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // Name is the backend's name in the registry.
@@ -24,7 +25,7 @@ func init() {
 			if o.Index != 0 {
 				return nil, fmt.Errorf("%w: device %d, there is only device 0", backend.ErrUnavailable, o.Index)
 			}
-			return &Device{}, nil
+			return &Device{Precision: o.Precision}, nil
 		},
 	})
 }
@@ -37,6 +38,12 @@ type Device struct {
 	// Claims says which composites the machine that is stood in for runs
 	// itself; nil means all.
 	Claims func(op ir.Op, attr any, in []ir.Type) bool
+
+	// Precision of products. With BF16 values of f32 may be stored so.
+	Precision backend.Precision
+	// Keeps says where the machine that is stood in for does that; nil means
+	// everywhere.
+	Keeps func(op ir.Op, attr any, in []ir.Type, at ir.Place) bool
 
 	mu         sync.Mutex
 	held, peak int64
@@ -51,6 +58,11 @@ func (d *Device) Info() backend.Info {
 // Supports asks Claims.
 func (d *Device) Supports(op ir.Op, attr any, in []ir.Type) bool {
 	return d.Claims == nil || d.Claims(op, attr, in)
+}
+
+// Stores asks Keeps, where the precision is BF16.
+func (d *Device) Stores(op ir.Op, attr any, in []ir.Type, at ir.Place, as tensor.DType) bool {
+	return d.Precision == backend.BF16 && as == tensor.BF16 && (d.Keeps == nil || d.Keeps(op, attr, in, at))
 }
 
 // Held is the memory in use, in bytes, and the most that ever was.
@@ -252,7 +264,7 @@ func (e *executable) Run(ctx context.Context, args backend.Args) (backend.Fence,
 	dims := e.prog.MaxDims()
 	copy(dims, args.Dims)
 	for i, b := range args.Buffers {
-		if _, err := within(b, 0, e.prog.Args[i].Type.Bytes(dims)); err != nil {
+		if _, err := within(b, 0, e.prog.Args[i].Bytes(dims)); err != nil {
 			return nil, fmt.Errorf("argument %q: %w", e.prog.Args[i].Name, err)
 		}
 	}

@@ -25,6 +25,9 @@ type Executable struct {
 
 // Compile plans the graph for the device and compiles it there.
 func Compile(g *ir.Graph, spec Spec, dev backend.Device) (*Executable, error) {
+	if s, ok := dev.(backend.Storer); ok && spec.Stores == nil {
+		spec.Stores = s.Stores
+	}
 	prog, err := Plan(g, spec, dev.Supports)
 	if err != nil {
 		return nil, err
@@ -54,7 +57,7 @@ func LoadIn(prog *ir.Program, dev backend.Divider, arena backend.Buffer) (*Execu
 func loaded(prog *ir.Program, exe backend.Executable) *Executable {
 	e := &Executable{prog: prog, exe: exe, buffers: make([]backend.Buffer, len(prog.Args)), dims: prog.MaxDims()}
 	for _, a := range prog.Args {
-		e.need = append(e.need, a.Type.Bytes(e.dims))
+		e.need = append(e.need, a.Bytes(e.dims))
 	}
 	return e
 }

@@ -6,6 +6,7 @@ import (
 	"sort"
 
 	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // align is the alignment of values in the arena: a cache line, and what a GPU
@@ -35,6 +36,14 @@ type Result struct {
 type Spec struct {
 	Results []Result
 	Updates []Update
+	// Store is the type that activations and tables of f32 may lie in memory as,
+	// bfloat16; the zero value is never. Stores says where the device takes it;
+	// Compile asks the device itself where it is nil.
+	Store  tensor.DType
+	Stores Stores
+	// StoreAll lets params, results and values of any shape lie so too, wherever
+	// the device takes it: the oracle of what a device stores.
+	StoreAll bool
 	// NoReuse gives every value memory of its own: the oracle of the memory plan.
 	NoReuse bool
 	// NoFuse skips fusion: the oracle of the rewrites.
@@ -68,10 +77,11 @@ func Plan(g *ir.Graph, spec Spec, supports Supports) (*ir.Program, error) {
 		return nil, err
 	}
 	p := &planner{g: g, spec: spec, roots: roots, prog: &ir.Program{Bounds: g.Bounds}, dims: g.MaxDims()}
+	p.order()
+	p.store()
 	if err := p.arguments(); err != nil {
 		return nil, err
 	}
-	p.order()
 	p.place()
 	p.emit()
 	if err := p.prog.Verify(); err != nil {
@@ -151,6 +161,7 @@ type planner struct {
 
 	args   map[string]int
 	launch []ir.Value               // nodes in the order of their launches
+	stored map[ir.Value][]bool      // of a node's outputs: it lies as spec.Store
 	slots  map[ir.Value][]*slot     // of a node's outputs
 	reads  map[ir.Value]map[int]int // node → output → last launch that reads it
 	copies []copied
@@ -160,6 +171,7 @@ type planner struct {
 type copied struct {
 	from, to *slot
 	t        ir.Type
+	store    tensor.DType
 }
 
 // arguments lists the params that are read and the buffers that are written.
@@ -172,20 +184,21 @@ func (p *planner) arguments() error {
 	}
 	for v := 1; v < len(p.g.Nodes); v++ {
 		if n := &p.g.Nodes[v]; n.Op == ir.Param {
-			add(ir.Arg{Name: n.Attr.(ir.ParamAttr).Name, Type: n.Outs[0]})
+			add(ir.Arg{Name: n.Attr.(ir.ParamAttr).Name, Type: n.Outs[0], Store: p.storeOut(ir.Value(v), 0)})
 		}
 	}
 	for i, r := range p.spec.Results {
 		if _, ok := p.args[r.Name]; ok {
 			return fmt.Errorf("exec: the result %q has the name of another argument", r.Name)
 		}
-		add(ir.Arg{Name: r.Name, Type: p.g.Type(p.roots[i]), Written: true})
+		add(ir.Arg{Name: r.Name, Type: p.g.Type(p.roots[i]), Store: p.storeOf(p.roots[i]), Written: true})
 	}
 	for i, u := range p.spec.Updates {
-		t := p.g.Type(p.roots[len(p.spec.Results)+i])
+		root := p.roots[len(p.spec.Results)+i]
+		t := p.g.Type(root)
 		j, ok := p.args[u.Param]
 		if !ok {
-			j = add(ir.Arg{Name: u.Param, Type: t})
+			j = add(ir.Arg{Name: u.Param, Type: t, Store: p.storeOf(root)})
 		}
 		if a := &p.prog.Args[j]; !a.Type.Equal(t) || a.Written {
 			return fmt.Errorf("exec: the update of %q is %v, expected %v once", u.Param, t, a.Type)
@@ -259,7 +272,7 @@ func (p *planner) place() {
 				outs[i] = s
 				continue
 			}
-			outs[i] = &slot{arg: -1, size: aligned(t.Bytes(p.dims)), first: at, last: last}
+			outs[i] = &slot{arg: -1, size: aligned(p.bytes(t, p.storeOut(v, i))), first: at, last: last}
 			if p.spec.NoReuse {
 				outs[i].last = end
 			}
@@ -277,7 +290,7 @@ func (p *planner) copyOut(targets []*target, end int) (temps []*slot) {
 	var waiting []copied
 	for _, t := range targets {
 		if from := p.slotOf(t.value); !t.direct && from.arg != t.arg {
-			waiting = append(waiting, copied{from, &slot{arg: t.arg}, p.g.Type(t.value)})
+			waiting = append(waiting, copied{from, &slot{arg: t.arg}, p.g.Type(t.value), p.storeOf(t.value)})
 		}
 	}
 	readers := func(arg int) (is []int) {
@@ -293,8 +306,8 @@ func (p *planner) copyOut(targets []*target, end int) (temps []*slot) {
 		if next < 0 { // a circle: what the first would write over is kept
 			for _, i := range readers(waiting[0].to.arg) {
 				c := &waiting[i]
-				temp := &slot{arg: -1, size: aligned(c.t.Bytes(p.dims)), first: end, last: end}
-				p.copies = append(p.copies, copied{c.from, temp, c.t})
+				temp := &slot{arg: -1, size: aligned(p.bytes(c.t, c.store)), first: end, last: end}
+				p.copies = append(p.copies, copied{c.from, temp, c.t, c.store})
 				temps, c.from = append(temps, temp), temp
 			}
 			next = 0
@@ -303,6 +316,11 @@ func (p *planner) copyOut(targets []*target, end int) (temps []*slot) {
 		waiting = slices.Delete(waiting, next, next+1)
 	}
 	return temps
+}
+
+// bytes is the memory of a value of type t that is stored as store.
+func (p *planner) bytes(t ir.Type, store tensor.DType) int {
+	return ir.Ref{Type: t, Store: store}.Bytes(p.dims)
 }
 
 // aligned is the room that n bytes take in the arena.
@@ -383,7 +401,7 @@ func (p *planner) inPlace(v ir.Value, i, at int, taken []*slot) *slot {
 	}
 	s := p.slotOf(n.In[over])
 	in := p.g.Type(n.In[over])
-	if s.arg >= 0 || s.last != at || in.Bytes(p.dims) != n.Outs[i].Bytes(p.dims) || slices.Contains(taken, s) {
+	if s.arg >= 0 || s.last != at || in.Bytes(p.dims) != n.Outs[i].Bytes(p.dims) || p.storeOf(n.In[over]) != p.storeOut(v, i) || slices.Contains(taken, s) {
 		return nil
 	}
 	for j, x := range n.In {
@@ -419,13 +437,15 @@ func pack(slots []*slot) int {
 	return total
 }
 
-func (p *planner) ref(v ir.Value) ir.Ref { return makeRef(p.slotOf(v), p.g.Type(v)) }
+func (p *planner) ref(v ir.Value) ir.Ref {
+	return makeRef(p.slotOf(v), p.g.Type(v), p.storeOf(v))
+}
 
-func makeRef(s *slot, t ir.Type) ir.Ref {
+func makeRef(s *slot, t ir.Type, store tensor.DType) ir.Ref {
 	if s.arg >= 0 {
-		return ir.Ref{Space: ir.SpaceArg, Index: s.arg, Type: t}
+		return ir.Ref{Space: ir.SpaceArg, Index: s.arg, Type: t, Store: store}
 	}
-	return ir.Ref{Space: ir.SpaceArena, Offset: s.offset, Type: t}
+	return ir.Ref{Space: ir.SpaceArena, Offset: s.offset, Type: t, Store: store}
 }
 
 func (p *planner) emit() {
@@ -436,14 +456,14 @@ func (p *planner) emit() {
 			l.In = append(l.In, p.ref(in))
 		}
 		for i, t := range n.Outs {
-			l.Out = append(l.Out, makeRef(p.slots[v][i], t))
+			l.Out = append(l.Out, makeRef(p.slots[v][i], t, p.storeOut(v, i)))
 		}
 		p.prog.Launches = append(p.prog.Launches, l)
 	}
 	for _, c := range p.copies {
 		p.prog.Launches = append(p.prog.Launches, ir.Launch{
 			Op: ir.Reshape, Attr: ir.ReshapeTo(c.t.Shape),
-			In: []ir.Ref{makeRef(c.from, c.t)}, Out: []ir.Ref{makeRef(c.to, c.t)},
+			In: []ir.Ref{makeRef(c.from, c.t, c.store)}, Out: []ir.Ref{makeRef(c.to, c.t, c.store)},
 		})
 	}
 }

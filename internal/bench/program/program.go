@@ -60,7 +60,7 @@ func New(ctx context.Context, dev backend.Device, s Spec) (*Program, error) {
 func (p *Program) bind(ctx context.Context, dev backend.Device, words map[string][]int32) error {
 	prog := p.exe.Program()
 	for i, a := range prog.Args {
-		n := a.Type.Bytes(prog.MaxDims())
+		n := a.Bytes(prog.MaxDims())
 		b, err := dev.Alloc(n)
 		if err != nil {
 			return fmt.Errorf("program: %q: %w", a.Name, err)
@@ -76,7 +76,7 @@ func (p *Program) bind(ctx context.Context, dev backend.Device, words map[string
 			err = upload(ctx, dev, b, 0, tensor.BytesOf(w))
 		} else {
 			// Results too: the pages of a buffer are there when it was written once.
-			err = fill(ctx, dev, b, a.Type.DType, n, uint32(i))
+			err = fill(ctx, dev, b, a.Stored(), n, uint32(i))
 		}
 		if err != nil {
 			return fmt.Errorf("program: %q: %w", a.Name, err)

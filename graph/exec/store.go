@@ -1,0 +1,132 @@
+package exec
+
+import (
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// Stores tells whether a device reads or writes a value of a launch as elements
+// of another type than it is computed in: see backend.Storer.
+type Stores func(op ir.Op, attr any, in []ir.Type, at ir.Place, as tensor.DType) bool
+
+// storedRows is how many rows a value has at most that stays as it is: there is
+// nothing to gain by fewer bits, and one row is what a token is decoded with.
+const storedRows = 8
+
+// store chooses the values that lie in memory as spec.Store: those that the
+// launch that makes them and all that read them take so. Beside activations
+// these are params that an update of rows gives, such as caches of keys and
+// values. Parameters, what is added up for them, and results stay as they are.
+func (p *planner) store() {
+	p.stored = map[ir.Value][]bool{}
+	if p.spec.Store == tensor.Invalid || p.spec.Stores == nil {
+		return
+	}
+	for v := ir.Value(1); int(v) < len(p.g.Nodes); v++ {
+		n := p.g.Node(v)
+		if b, _ := p.base(v); b != v {
+			continue
+		}
+		p.stored[v] = make([]bool, len(n.Outs))
+		for i, t := range n.Outs {
+			p.stored[v][i] = ir.Storable(t, p.spec.Store) && (p.spec.StoreAll || n.Op != ir.Param && p.isActivation(t))
+		}
+	}
+	pairs := p.updatePairs()
+	for _, v := range p.launch {
+		p.ask(v)
+	}
+	if !p.spec.StoreAll {
+		for i := range p.spec.Results {
+			p.deny(p.roots[i])
+		}
+	}
+	for changed := true; changed; { // what is updated lies as its old contents do
+		changed = false
+		for _, x := range pairs {
+			if p.isStored(x[0]) != p.isStored(x[1]) {
+				p.deny(x[0])
+				p.deny(x[1])
+				changed = true
+			}
+		}
+	}
+}
+
+// isActivation reports whether a value has an axis that is bounded by more than
+// a few: rows of tokens.
+func (p *planner) isActivation(t ir.Type) bool {
+	for _, d := range t.Shape {
+		if d.Var != 0 && p.g.Bounds[d.Var].Max > storedRows {
+			return true
+		}
+	}
+	return false
+}
+
+// updatePairs gives the params that are updated with their new values. Tables
+// whose rows are updated may be stored too.
+func (p *planner) updatePairs() (pairs [][2]ir.Value) {
+	for i, u := range p.spec.Updates {
+		value := p.roots[len(p.spec.Results)+i]
+		param, ok := p.g.Lookup(u.Param)
+		if !ok {
+			if !p.spec.StoreAll {
+				p.deny(value)
+			}
+			continue
+		}
+		pairs = append(pairs, [2]ir.Value{param, value})
+		b, _ := p.base(value)
+		if n := p.g.Node(b); !p.spec.StoreAll && n.Op == ir.UpdateRows && p.isParam(n.In[0], param) && ir.Storable(n.Outs[0], p.spec.Store) {
+			p.stored[param][0], p.stored[b][0] = true, true
+		}
+	}
+	return pairs
+}
+
+// ask leaves those inputs and outputs of a launch stored that the device takes so.
+func (p *planner) ask(v ir.Value) {
+	n := p.g.Node(v)
+	types := make([]ir.Type, len(n.In))
+	for i, x := range n.In {
+		types[i] = p.g.Type(x)
+	}
+	for i, x := range n.In {
+		if p.isStored(x) && !p.spec.Stores(n.Op, n.Attr, types, ir.Place{Index: i}, p.spec.Store) {
+			p.deny(x)
+		}
+	}
+	for i := range n.Outs {
+		if p.stored[v][i] && !p.spec.Stores(n.Op, n.Attr, types, ir.Place{Out: true, Index: i}, p.spec.Store) {
+			p.stored[v][i] = false
+		}
+	}
+}
+
+func (p *planner) isStored(v ir.Value) bool {
+	b, i := p.base(v)
+	return len(p.stored[b]) > i && p.stored[b][i]
+}
+
+func (p *planner) deny(v ir.Value) {
+	if b, i := p.base(v); len(p.stored[b]) > i {
+		p.stored[b][i] = false
+	}
+}
+
+// storeOf is the element type that v is stored as, Invalid if its own.
+func (p *planner) storeOf(v ir.Value) tensor.DType {
+	if p.isStored(v) {
+		return p.spec.Store
+	}
+	return tensor.Invalid
+}
+
+// storeOut is storeOf for output i of a launch.
+func (p *planner) storeOut(v ir.Value, i int) tensor.DType {
+	if len(p.stored[v]) > i && p.stored[v][i] {
+		return p.spec.Store
+	}
+	return tensor.Invalid
+}

@@ -1,0 +1,137 @@
+package exec_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/graph/exec"
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// keepsAll is a device that stores what it is asked for, keepsNot all but the
+// given place of an operation.
+func keepsAll(ir.Op, any, []ir.Type, ir.Place, tensor.DType) bool { return true }
+
+func keepsNot(op ir.Op, at ir.Place) exec.Stores {
+	return func(o ir.Op, _ any, _ []ir.Type, p ir.Place, _ tensor.DType) bool { return o != op || p != at }
+}
+
+func storing(spec exec.Spec, s exec.Stores) exec.Spec {
+	spec.Store, spec.Stores = tensor.BF16, s
+	return spec
+}
+
+func TestStoredTrainingStepText(t *testing.T) {
+	g, spec := trainingStep()
+	text := plan(t, g, storing(spec, keepsAll)).String()
+	golden := filepath.Join("testdata", "stored_step.golden")
+	if *update {
+		require.NoError(t, os.WriteFile(golden, []byte(text), 0o644))
+	}
+	want, err := os.ReadFile(golden)
+	require.NoError(t, err)
+	assert.Equal(t, string(want), text)
+
+	plain, spec := trainingStep()
+	assert.Equal(t, plan(t, plain, spec).String(), plan(t, plain, exec.Spec{Results: spec.Results, Updates: spec.Updates, Stores: keepsAll}).String(),
+		"what may not be stored is not asked for")
+}
+
+// chain is two products of rows with a sum of both, and a table that they go into.
+func chain(rows int) (*ir.Graph, exec.Spec) {
+	g := ir.New()
+	n := g.Bound("n", rows)
+	x := g.Param("x", ir.Type{DType: tensor.F32, Shape: ir.Shape{n, ir.Static(64)}})
+	w, table := g.Param("w", f32(64, 64)), g.Param("table", f32(128, 64))
+	at := g.Param("at", ir.Type{DType: tensor.I32, Shape: ir.ShapeOf(1)})
+	y := g.Unary(ir.Tanh, g.Linear(x, w, 0))
+	z := g.Unary(ir.Tanh, g.Linear(y, w, 0))
+	spec := results(g.Linear(z, w, 0))
+	spec.Updates = []exec.Update{{Param: "table", Value: g.Apply(ir.UpdateRows, nil, table, z, at)}, {Param: "w", Value: g.Unary(ir.Neg, w)}}
+	return g, spec
+}
+
+// storedAs lists what lies in memory as something else, by the operation that makes it.
+func storedAs(p *ir.Program) (made map[ir.Op]int, args []string) {
+	made = map[ir.Op]int{}
+	for _, l := range p.Launches {
+		for _, o := range l.Out {
+			if o.Store != tensor.Invalid {
+				made[l.Op]++
+			}
+		}
+	}
+	for _, a := range p.Args {
+		if a.Store != tensor.Invalid {
+			args = append(args, a.Name)
+		}
+	}
+	return made, args
+}
+
+func TestStore(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		rows   int
+		stores exec.Stores
+		made   map[ir.Op]int
+		args   []string
+	}{
+		{"everything", 16, keepsAll, map[ir.Op]int{ir.Gemm: 2, ir.Unary: 2, ir.UpdateRows: 1}, []string{"table"}},
+		{"few rows", 8, keepsAll, map[ir.Op]int{ir.UpdateRows: 1}, []string{"table"}},
+		{"no device asked", 16, nil, map[ir.Op]int{}, nil},
+		{"not what products read", 16, keepsNot(ir.Gemm, ir.Place{}), map[ir.Op]int{ir.Gemm: 2, ir.UpdateRows: 1}, []string{"table"}},
+		{"not what products make", 16, keepsNot(ir.Gemm, ir.Place{Out: true}), map[ir.Op]int{ir.Unary: 2, ir.UpdateRows: 1}, []string{"table"}},
+		{"no table that is read", 16, keepsNot(ir.UpdateRows, ir.Place{}), map[ir.Op]int{ir.Gemm: 2, ir.Unary: 2}, nil},
+		{"no table that is written", 16, keepsNot(ir.UpdateRows, ir.Place{Out: true}), map[ir.Op]int{ir.Gemm: 2, ir.Unary: 2}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g, spec := chain(c.rows)
+			p := plan(t, g, storing(spec, c.stores))
+			made, args := storedAs(p)
+			assert.Equal(t, c.made, made, "%v", p)
+			assert.Equal(t, c.args, args, "%v", p)
+		})
+	}
+	g, spec := chain(64)
+	before := plan(t, g, spec).Arena
+	assert.Equal(t, before/2, plan(t, g, storing(spec, keepsAll)).Arena)
+}
+
+// TestStoreInPlace: a value takes over the memory of one that is stored as it is.
+func TestStoreInPlace(t *testing.T) {
+	in, out := ir.Place{}, ir.Place{Out: true}
+	for _, c := range []struct {
+		stores exec.Stores
+		bytes  int
+	}{
+		{nil, 4}, {keepsAll, 2}, {keepsNot(ir.Unary, out), 6}, {keepsNot(ir.Unary, in), 6},
+	} {
+		g := ir.New()
+		n := g.Bound("n", 64)
+		x := g.Param("x", ir.Type{DType: tensor.F32, Shape: ir.Shape{n, ir.Static(64)}})
+		y := g.Unary(ir.Tanh, g.Linear(x, g.Param("w", f32(64, 64)), 0))
+		p := plan(t, g, storing(results(g.SumSquares(y)), c.stores))
+		assert.Equal(t, c.bytes*64*64, p.Arena, "%v", p)
+	}
+}
+
+// TestStoreAll: params and results too, whatever their shape.
+func TestStoreAll(t *testing.T) {
+	g, spec := chain(4)
+	spec = storing(spec, keepsAll)
+	spec.StoreAll = true
+	p := plan(t, g, spec)
+	_, args := storedAs(p)
+	assert.ElementsMatch(t, []string{"x", "w", "table", "r0"}, args, "%v", p)
+
+	// A param that is read as it is, and updated by what could be stored.
+	spec.Stores = keepsNot(ir.Gemm, ir.Place{Index: 1})
+	_, args = storedAs(plan(t, g, spec))
+	assert.ElementsMatch(t, []string{"x", "table", "r0"}, args)
+}
