@@ -98,6 +98,7 @@ type Pair struct {
 type Call struct {
 	M, N       int
 	C          []float32 // [M,N], row i at C[i*LDC:]; must not overlap what is read
+	Stored     *Stored   // where C lies as bfloat16, and what it begins with; then there is no C
 	LDC        int       // elements between rows of C, at least N
 	Accumulate bool      // add to C instead of overwriting it
 	Bias       []float32 // [N], added to every row; nil for none
@@ -127,7 +128,7 @@ func (c *Call) check() {
 	if c.M > 1 && c.LDC < c.N {
 		panic(fmt.Sprintf("gemm: rows of C are %d apart, want at least N = %d", c.LDC, c.N))
 	}
-	if want := (c.M-1)*c.LDC + c.N; len(c.C) < want {
+	if want := (c.M-1)*c.LDC + c.N; c.Stored == nil && len(c.C) < want {
 		panic(fmt.Sprintf("gemm: C has %d elements, [%d,%d] with stride %d needs %d", len(c.C), c.M, c.N, c.LDC, want))
 	}
 	if c.Bias != nil && len(c.Bias) < c.N {

@@ -134,7 +134,7 @@ func (f *deep) multiply(i int) {
 	}
 	x := &f.pieces[i]
 	p := &c.Pairs[x.pair]
-	if p.FilterB == nil {
+	if p.FilterB == nil && !f.e.widens(&p.B) {
 		f.multiplyPart(x, p, 0, x.k0, x.k, n0, n1, sum, stride, ahead{})
 		return
 	}
@@ -148,7 +148,7 @@ func (f *deep) multiply(i int) {
 		filtered(wide, width, p.FilterB, &p.B, x.k0+t, x.k0+t+k, n0, n1)
 		var after ahead
 		if t+k < x.k {
-			after = ahead{at(p.B.Data, F32.Size()*((x.k0+t+k)*p.B.Stride+n0)), p.B.Stride}
+			after = ahead{at(p.B.Data, p.B.Elem.Size()*((x.k0+t+k)*p.B.Stride+n0)), p.B.Stride}
 		}
 		f.multiplyPart(x, &part, t, 0, k, 0, width, sum[n0:], stride, after)
 	}

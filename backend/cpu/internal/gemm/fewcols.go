@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// fewCols computes a call of at most colsThin columns whose A is float32 with
-// its k side by side, such as x·Aᵀ of an adapter: a strip of rows of A is
+// fewCols computes a call of at most colsThin columns whose A is float32, or
+// widened to that, with its k side by side, such as x·Aᵀ of an adapter: a strip of rows of A is
 // multiplied with all columns of B while it is in cache, and of what is
 // packed only B, which is small. Each task takes a range of rows.
 type fewCols struct {
@@ -225,14 +225,15 @@ func (f *fewCols) rowRange(i int) {
 		for m := m0; m < m1; m += step {
 			end := min(m1, m+step)
 			rows, first := p.A, m
-			if p.FilterA != nil {
+			if p.FilterA != nil || p.A.Elem != F32 {
 				first = max(0, min(m, f.c.M-f.tile))
 				rows = f.filtered(p, first, end, s)
 			} else {
 				rows.Data = at(p.A.Data, 4*m*p.A.Stride)
 			}
-			behind := int(uintptr(p.A.Data)-uintptr(rows.Data)) + 4*end*p.A.Stride
-			f.addStrip(x, &strip{rows, first, s}, m, end, front{behind, behind + 4*(m1-end)*p.A.Stride})
+			row := p.A.Elem.Size() * p.A.Stride
+			behind := int(uintptr(p.A.Data)-uintptr(rows.Data)) + end*row
+			f.addStrip(x, &strip{rows, first, s}, m, end, front{behind, behind + (m1-end)*row})
 		}
 	}
 }
@@ -247,7 +248,7 @@ type strip struct {
 	*scratch
 }
 
-// filtered is rows [m0,m1) of an A with a filter, after it.
+// filtered is rows [m0,m1) of an A with a filter, after it, or of one that is widened.
 func (f *fewCols) filtered(p *Pair, m0, m1 int, s *scratch) Matrix {
 	rows := s.wide.take((m1 - m0) * p.K)
 	filtered(rows, p.K, p.FilterA, &p.A, m0, m1, 0, p.K)

@@ -21,10 +21,10 @@ func (j *job) filters(w way) bool {
 	ofA := w == &j.fewCols || w == &j.packed || w == &j.turned && j.turned.flat
 	for i := range j.c.Pairs {
 		p := &j.c.Pairs[i]
-		if p.FilterA != nil && (!ofA || p.A.Elem != F32 || p.A.Trans) {
+		if p.FilterA != nil && (!ofA || !j.e.direct(&p.A) || p.A.Trans) {
 			return false
 		}
-		if p.FilterB != nil && (w != &j.deep && w != &j.packed || p.B.Elem != F32 || p.B.Trans) {
+		if p.FilterB != nil && (w != &j.deep && w != &j.packed || !j.e.direct(&p.B) || p.B.Trans) {
 			return false
 		}
 	}
@@ -32,7 +32,8 @@ func (j *job) filters(w way) bool {
 }
 
 // filtered computes the rows [i0,i1) and columns [j0,j1) of what a filter makes
-// of m, rows of dst being ld apart.
+// of m, rows of dst being ld apart. A matrix of bfloat16 is widened first, and
+// without a filter no more than that.
 func filtered(dst []float32, ld int, f Filter, m *Matrix, i0, i1, j0, j1 int) {
 	n := j1 - j0
 	if n == m.Stride && n == ld { // the rows follow each other
@@ -40,6 +41,13 @@ func filtered(dst []float32, ld int, f Filter, m *Matrix, i0, i1, j0, j1 int) {
 	}
 	for i := i0; i < i1; i++ {
 		start := i*m.Stride + j0
+		if m.Elem == BF16 {
+			row := dst[(i-i0)*ld:][:n]
+			if m.row(row, i, j0, j0+n); f != nil {
+				f(row, row, start)
+			}
+			continue
+		}
 		f(dst[(i-i0)*ld:][:n], unsafe.Slice((*float32)(at(m.Data, F32.Size()*start)), n), start)
 	}
 }

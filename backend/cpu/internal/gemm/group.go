@@ -42,7 +42,7 @@ func (j *job) next(c *Call) {
 
 // run computes calls of at most rowsFew rows.
 func (g *group) run(e *Engine, calls []*Call) {
-	g.reserve(e, len(calls), 0)
+	g.reserve(e, len(calls), 0, 0)
 	tasks := 0
 	for i, c := range calls {
 		c.check()
@@ -55,6 +55,7 @@ func (g *group) run(e *Engine, calls []*Call) {
 	}
 	e.pool.Run(tasks, g.task)
 	for i := range calls {
+		g.jobs[i].whole.end(g.jobs[i])
 		g.jobs[i].c = nil
 	}
 }
@@ -66,6 +67,7 @@ func (j *job) divideFew() int {
 	if w == &j.inRows {
 		w, _ = j.inRows.one()
 	}
+	j.whole.begin(j)
 	switch w {
 	case &j.turned:
 		j.few = j.turned.task
@@ -78,8 +80,9 @@ func (j *job) divideFew() int {
 	return j.fewRows.divide()
 }
 
-// reserve makes room for so many calls that pack so many floats each.
-func (g *group) reserve(e *Engine, calls, floats int) {
+// reserve makes room for so many calls that pack so many floats each, and keep so
+// many of C.
+func (g *group) reserve(e *Engine, calls, floats, whole int) {
 	if g.task == nil {
 		g.task = g.columns
 	}
@@ -88,6 +91,7 @@ func (g *group) reserve(e *Engine, calls, floats int) {
 	}
 	for _, j := range g.jobs[:calls] {
 		j.memory.take(floats)
+		j.whole.data.take(whole)
 	}
 }
 

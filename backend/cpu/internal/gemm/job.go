@@ -21,6 +21,7 @@ type job struct {
 	grid    grid
 	deep    deep
 	inRows  inRows
+	whole   whole
 
 	few        func(i int) // see divideFew
 	finishTask func(i int) // see finishRange
@@ -40,6 +41,7 @@ func newJob(e *Engine) *job {
 	j.grid.bind(j)
 	j.deep.bind(j)
 	j.inRows.bind(j)
+	j.whole.bind()
 	return j
 }
 
@@ -54,14 +56,20 @@ func (j *job) run() {
 	if !j.filters(w) {
 		panic("gemm: a filter of an operand that is not multiplied while in cache: ask Filters first")
 	}
-	if w == nil {
+	if w == &j.packed {
+		w.run()
+		return
+	}
+	j.whole.begin(j)
+	if c = j.c; w == nil {
 		c.initialize(0, c.M, 0, c.N)
 	} else {
 		w.run()
 	}
-	if c.Filter != nil && w != &j.packed {
+	if c.Filter != nil {
 		j.spread(ceil(c.M, finishRows), j.finishTask)
 	}
+	j.whole.end(j)
 }
 
 // finishRows is how many rows of C are filtered at a time.
@@ -86,7 +94,7 @@ func (j *job) way() way {
 			continue
 		}
 		depth += p.K
-		direct = direct && p.A.Elem == F32 && !p.A.Trans
+		direct = direct && j.e.direct(&p.A) && !p.A.Trans
 		transposed = transposed && p.A.Trans
 		inPlace = inPlace && p.A.Elem == F32 && p.A.Trans && !p.B.Trans
 		quantized = quantized || p.B.Elem.Quantized()

@@ -9,22 +9,25 @@ type Scratch struct {
 	Inner int // of the call that a flipped one is turned into
 	Group int // calls of a RunAll
 	Few   int // of each of these
-	Task  TaskScratch
+	// Whole is for a C that is stored in fewer bits, FewWhole for that of each of a group.
+	Whole, FewWhole int
+	Task            TaskScratch
 }
 
-// TaskScratch is the memory of one worker: for small pieces, for B, and for
-// quantised weights on their way.
-type TaskScratch struct{ Small, B, Wide int }
+// TaskScratch is the memory of one worker: for small pieces, for B, for
+// quantised weights on their way, and for a block of C.
+type TaskScratch struct{ Small, B, Wide, C int }
 
 // With is enough for both s and t, one after the other.
 func (s Scratch) With(t Scratch) Scratch {
 	return Scratch{max(s.Call, t.Call), max(s.Down, t.Down), max(s.Inner, t.Inner), max(s.Group, t.Group), max(s.Few, t.Few),
-		TaskScratch{max(s.Task.Small, t.Task.Small), max(s.Task.B, t.Task.B), max(s.Task.Wide, t.Task.Wide)}}
+		max(s.Whole, t.Whole), max(s.FewWhole, t.FewWhole),
+		TaskScratch{max(s.Task.Small, t.Task.Small), max(s.Task.B, t.Task.B), max(s.Task.Wide, t.Task.Wide), max(s.Task.C, t.Task.C)}}
 }
 
 // Bytes is what s takes on the engine's workers.
 func (e *Engine) Bytes(s Scratch) int64 {
-	return 4 * int64(s.Call+s.Down+s.Inner+s.Group*s.Few+e.pool.Workers()*(s.Task.Small+s.Task.B+s.Task.Wide))
+	return 4 * int64(s.Call+s.Down+s.Inner+s.Group*(s.Few+s.FewWhole)+s.Whole+e.pool.Workers()*(s.Task.Small+s.Task.B+s.Task.Wide+s.Task.C))
 }
 
 // Need is the most that c takes, and any call that differs from it only in
@@ -46,7 +49,7 @@ func (e *Engine) Need(c *Call) Scratch {
 // needOf is Need where the packed way takes kern.
 func (e *Engine) needOf(c *Call, kern *kernels) Scratch {
 	p := packed{job: &job{e: e, k: e.k}, kern: kern}
-	depth, apart, rows, cells, cols, longest, widest, wide, parts, words, transposed, filters := 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, true, false
+	depth, apart, rows, cells, cols, longest, widest, wide, parts, words, transposed, filters, widens := 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, true, false, false
 	for i := range c.Pairs {
 		pair := c.Pairs[i]
 		pair.Alpha = 1
@@ -65,7 +68,8 @@ func (e *Engine) needOf(c *Call, kern *kernels) Scratch {
 			wide = max(wide, e.widened(c, &pair, p.kern))
 		}
 		transposed = transposed && pair.A.Trans
-		filters = filters || pair.FilterA != nil || pair.FilterB != nil
+		widens = widens || e.widens(&pair.A) || e.widens(&pair.B)
+		filters = filters || pair.FilterA != nil || pair.FilterB != nil || widens
 		parts += deepParts(pair.K)
 		if kern := e.outerKernels(); kern.outer != nil {
 			for range deepParts(pair.K) {
@@ -85,6 +89,7 @@ func (e *Engine) needOf(c *Call, kern *kernels) Scratch {
 			Wide:  wide,
 		},
 	}
+	s.Whole, s.Task.C = e.k.wholeFloats(c), kern.blockFloats(c, block)
 	if t := kern.turned; t != nil {
 		groups, tile := ceil(max(min(c.M, t.most), min(c.N, colsThin)), kern.nr), kern.mr*kern.nr
 		s.Call = max(s.Call, groups*kern.nr*kern.panelFloats(depth)+packSlack)
@@ -92,6 +97,7 @@ func (e *Engine) needOf(c *Call, kern *kernels) Scratch {
 			Small: max(s.Task.Small, (groups+1)*tile),
 			B:     max(s.Task.B, kern.turnFloats()),
 			Wide:  max(s.Task.Wide, turnWhole*kern.pairSize*kern.mr+quantBlock),
+			C:     s.Task.C,
 		}
 	}
 	if transposed {
@@ -115,6 +121,9 @@ func (e *Engine) needOf(c *Call, kern *kernels) Scratch {
 		b := e.k.blocks(c.N)
 		s.Task.Small = max(s.Task.Small, b.widest()*b.tile)
 		s.Task.B = max(s.Task.B, b.widest()*padded(longest)+packSlack)
+		if widens {
+			s.Task.Wide = max(s.Task.Wide, blockStrip/F32.Size()+2*b.tile*longest)
+		}
 	}
 	if c.N <= colsThin && transposed && c.M > 2*colsThin {
 		inner := c.transposed(nil)
@@ -135,7 +144,8 @@ func (e *Engine) NeedAll(calls []*Call) Scratch {
 		s = s.With(e.Need(c))
 		few := *c
 		few.M = min(c.M, rowsFew)
-		s.Few = max(s.Few, e.Need(&few).Call)
+		n := e.Need(&few)
+		s.Few, s.FewWhole = max(s.Few, n.Call), max(s.FewWhole, n.Whole)
 	}
 	return s
 }
@@ -188,10 +198,11 @@ func (e *Engine) Reserve(s Scratch) {
 	// The last of the idle is the next to be taken, and given back.
 	e.jobs[len(e.jobs)-1].memory.take(s.Call)
 	e.jobs[len(e.jobs)-1].packed.downB.take(s.Down)
+	e.jobs[len(e.jobs)-1].whole.data.take(s.Whole)
 	e.jobs[len(e.jobs)-2].memory.take(s.Inner)
 	if s.Group > 0 {
 		e.groups.Lock()
-		e.group.reserve(e, s.Group, s.Few)
+		e.group.reserve(e, s.Group, s.Few, s.FewWhole)
 		e.groups.Unlock()
 	}
 	for len(e.spare) < e.pool.Workers() {
@@ -206,6 +217,7 @@ func (e *Engine) Reserve(s Scratch) {
 func (e *Engine) ReserveSerial(s Scratch) {
 	for i := range e.own {
 		e.own[i].job.memory.take(s.Call)
+		e.own[i].job.whole.data.take(s.Whole)
 		e.own[i].take(s.Task)
 	}
 }
@@ -215,4 +227,5 @@ func (s *scratch) take(t TaskScratch) {
 	s.a.take(t.Small)
 	s.b.take(t.B)
 	s.wide.take(t.Wide)
+	s.c.take(t.C)
 }

@@ -6,7 +6,7 @@ import "unsafe"
 // gradient of an adapter, dhᵀ·x, a sum of outer products of a token's rows.
 func (j *job) outers(p *Pair) *kernels {
 	k := j.e.outerKernels()
-	if k.outer == nil || p.A.Elem != F32 || p.B.Elem != F32 || !p.A.Trans || p.B.Trans || p.idle() {
+	if k.outer == nil || p.A.Elem != F32 || !j.e.direct(&p.B) || !p.A.Trans || p.B.Trans || p.idle() {
 		return nil
 	}
 	return k

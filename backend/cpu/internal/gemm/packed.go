@@ -156,6 +156,9 @@ func (p *packed) divide() {
 	if p.colN < p.workers {
 		p.rowN = min(p.panels, ceil(p.workers, p.colN))
 	}
+	if p.c.Stored != nil { // a task keeps its block of C
+		p.rowN = max(p.rowN, min(p.panels, ceil(p.rows*min(p.cols, p.c.N), storedFloats)))
+	}
 }
 
 // taskGroups is how many of so many groups of columns a task takes: as many as it may, or,
@@ -268,6 +271,8 @@ func (p *packed) tiles(i int) {
 	n0 := i % p.colN * p.cols
 	n1 := min(c.N, n0+p.cols)
 	first, last := i/p.colN*p.panels/p.rowN, (i/p.colN+1)*p.panels/p.rowN
+	m0, m1 := p.row0+p.panelRow(first), p.row0+p.panelRow(last)
+	to := p.blockOf(s, m0, m1, n0, n1)
 
 	stretch := p.kern.stretch(p.depth)
 	if p.thin {
@@ -281,14 +286,17 @@ func (p *packed) tiles(i int) {
 			b = s.b.take(ceil(n1-n0, nr)*nr*step + packSlack)
 			p.packCols(s, b, k0, k, n0, n1)
 		}
-		p.multiply(b, step, k0, k, n0, n1, first, last)
+		p.multiply(b, step, k0, k, n0, n1, first, last, &to)
+	}
+	if c.Stored != nil {
+		c.put(to.c, to.ld, m0, m1, n0, n1)
 	}
 }
 
 // multiply adds k words from k0 on to panels [first,last) of rows of C and
-// columns [n0,n1). Where b is more than stays in the second-level cache, few
+// columns [n0,n1), which are computed in c. Where b is more than stays in the second-level cache, few
 // panels of rows pass by each panel of b; else each of b's by one of rows.
-func (p *packed) multiply(b []float32, step, k0, k, n0, n1, first, last int) {
+func (p *packed) multiply(b []float32, step, k0, k, n0, n1, first, last int, block *block) {
 	const fits = 256 << 10
 	c, nr := p.c, p.kern.nr
 	add, whole := c.Accumulate || k0 > 0, max(0, min(k, p.whole-k0))
@@ -299,13 +307,13 @@ func (p *packed) multiply(b []float32, step, k0, k, n0, n1, first, last int) {
 		}
 		from, to, cols := floats(b, (col-n0)*step), at(s.c, (col-n0)*F32.Size()), min(nr, n1-col)
 		if p.kern.pieces > 0 {
-			p.kern.pieceTile(s.rows, whole, k-whole, s.a, from, to, c.LDC, cols, add, bias, ahead)
+			p.kern.pieceTile(s.rows, whole, k-whole, s.a, from, to, block.ld, cols, add, bias, ahead)
 			return
 		}
-		p.kern.tile(s.rows, k, s.a, from, to, c.LDC, cols, add, bias, ahead)
+		p.kern.tile(s.rows, k, s.a, from, to, block.ld, cols, add, bias, ahead)
 	}
 	finish := func(first, last band) {
-		if k0+k == p.depth {
+		if k0+k == p.depth && c.Stored == nil {
 			c.finish(first.row, last.row+last.rows, n0, n1)
 		}
 	}
@@ -313,7 +321,7 @@ func (p *packed) multiply(b []float32, step, k0, k, n0, n1, first, last int) {
 		var few [fewPanels]band
 		bands := few[:last-first]
 		for i := range bands {
-			bands[i] = p.band(first+i, k0, n0)
+			bands[i] = p.band(first+i, k0, n0, block)
 		}
 		for col := n0; col < n1; col += nr {
 			for _, s := range bands {
@@ -324,10 +332,10 @@ func (p *packed) multiply(b []float32, step, k0, k, n0, n1, first, last int) {
 		return
 	}
 	for n := first; n < last; n++ {
-		s, col := p.band(n, k0, n0), n0
+		s, col := p.band(n, k0, n0, block), n0
 		next := 4 * (s.rows*p.kern.panelFloats(p.depth) + packSlack + 1)
 		if tiles := (n1 - n0) / nr; tiles > 0 && p.kern.tiles != nil && (k0 > 0 || c.Bias == nil) {
-			p.kern.tiles(s.rows, k, s.a, floats(b, 0), step*nr, s.c, c.LDC, tiles, add, next)
+			p.kern.tiles(s.rows, k, s.a, floats(b, 0), step*nr, s.c, block.ld, tiles, add, next)
 			col += tiles * nr
 		}
 		for ; col < n1; col += nr {
@@ -345,10 +353,10 @@ type band struct {
 }
 
 // band is panel i from word k0 of the k axis and column n0 of C on.
-func (p *packed) band(i, k0, n0 int) band {
+func (p *packed) band(i, k0, n0 int, block *block) band {
 	a, r0, r1 := p.panel(i)
 	row := p.row0 + r0
-	return band{row, r1 - r0, floats(a, p.kern.panelFloats(k0)*(r1-r0)), floats(p.c.C, row*p.c.LDC+n0)}
+	return band{row, r1 - r0, floats(a, p.kern.panelFloats(k0)*(r1-r0)), block.at(row, n0)}
 }
 
 // packCols packs columns [n0,n1) of B for k words of the k axis from k0, into

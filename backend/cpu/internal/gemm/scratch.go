@@ -6,6 +6,7 @@ import "unsafe"
 type scratch struct {
 	a, b buffer
 	wide buffer // quantised weights, widened
+	c    buffer // a block of C that is stored in fewer bits
 }
 
 // worker is what Serial computes with on one worker.

@@ -94,7 +94,7 @@ func (k *kernels) turns(c *Call, rounds bool) *kernels {
 		if p.idle() {
 			continue
 		}
-		if !p.B.Trans || p.A.Trans || p.A.Elem != F32 {
+		if !p.B.Trans || p.A.Trans || p.A.Elem != F32 && (p.A.Elem != BF16 || kern.pieces > 0) {
 			return nil
 		}
 		if kern.pieces > 0 && !kern.apart(p) && p.Alpha != 1 {
@@ -199,7 +199,7 @@ func (f *turned) packRows(i int) {
 	const finiteB = false // it may be anything
 	switch {
 	case f.kern.pieces == 0:
-		f.kern.pack(to, nr, src, F32, row, col, rows, p.K, p.Alpha)
+		f.kern.pack(to, nr, src, p.A.Elem, row, col, rows, p.K, p.Alpha)
 	case f.products(p) == 1:
 		f.kern.turned.parted(to, src, rows, row, p.K, p.Alpha)
 	case !f.kern.packApart(to, nr, src, F32, row, col, rows, p.K, finiteB) && f.kern.apart(p):

@@ -1,0 +1,155 @@
+package gemm
+
+import (
+	"unsafe"
+
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// A C that lies in memory as bfloat16 is computed in float32 and rounded once.
+// The packed way, which has many rows, does so block by block: a task keeps its
+// block in memory of its own until all of k is added. All other ways have few
+// rows or few columns, and compute the whole of C first.
+
+// Stored is a C in memory as bfloat16.
+type Stored struct {
+	Data unsafe.Pointer // [M,N], row i at element i*LDC
+	// From is what C begins with where the call accumulates: float32 or
+	// bfloat16, and it may be C itself.
+	From Matrix
+}
+
+// storedFloats is the most that a task keeps of C, but for the last rows.
+const storedFloats = 512 << 10
+
+// widens reports whether m is read through float32 where a way takes no other:
+// bfloat16, where values are stored so.
+func (e *Engine) widens(m *Matrix) bool { return e.precision == BF16 && m.Elem == BF16 }
+
+// direct reports whether ways that read float32 as it lies take m.
+func (e *Engine) direct(m *Matrix) bool { return m.Elem == F32 || e.widens(m) }
+
+// row is elements [n0,n1) of row m of the matrix, which is not transposed, in
+// float32.
+func (m *Matrix) row(dst []float32, i, n0, n1 int) {
+	src := at(m.Data, m.Elem.Size()*(i*m.Stride+n0))
+	if m.Elem == F32 {
+		copy(dst[:n1-n0], unsafe.Slice((*float32)(src), n1-n0))
+		return
+	}
+	// The lengths fit, and the type is one of a matrix.
+	_ = tensor.ToFloat32(dst[:n1-n0], unsafe.Slice((*byte)(src), 2*(n1-n0)), tensor.BF16)
+}
+
+// put rounds a block of C into its place: rows [m0,m1) and columns [n0,n1), rows
+// of which are ld apart.
+func (c *Call) put(block []float32, ld, m0, m1, n0, n1 int) {
+	for i := m0; i < m1; i++ {
+		row := block[(i-m0)*ld:][:n1-n0]
+		if c.Filter != nil {
+			c.Filter(row, row, i*c.LDC+n0)
+		}
+		to := at(c.Stored.Data, BF16.Size()*(i*c.LDC+n0))
+		_ = tensor.FromFloat32(unsafe.Slice((*byte)(to), 2*(n1-n0)), row, tensor.BF16)
+	}
+}
+
+// take fills a block with what C begins with.
+func (c *Call) take(block []float32, ld, m0, m1, n0, n1 int) {
+	for i := m0; i < m1; i++ {
+		c.Stored.From.row(block[(i-m0)*ld:], i, n0, n1)
+	}
+}
+
+// whole is a call whose C is stored, computed in float32 as a whole.
+type whole struct {
+	c     *Call // the call, nil where its C is not stored
+	call  Call  // what is computed instead
+	data  buffer
+	round func(i int)
+}
+
+// wholeRows is how many rows are rounded at a time.
+const wholeRows = 8
+
+func (w *whole) bind() {
+	w.round = func(i int) {
+		m0 := i * wholeRows
+		m1 := min(w.c.M, m0+wholeRows)
+		w.c.put(w.call.C[m0*w.c.N:], w.c.N, m0, m1, 0, w.c.N)
+	}
+}
+
+// begin gives the job a C in float32.
+func (w *whole) begin(j *job) {
+	if j.c.Stored == nil {
+		return
+	}
+	c := j.c
+	w.c, w.call = c, *c
+	w.call.C, w.call.LDC, w.call.Stored, w.call.Filter = w.data.take(c.M * c.N)[:c.M*c.N], c.N, nil, nil
+	if c.Accumulate {
+		c.take(w.call.C, c.N, 0, c.M, 0, c.N)
+	}
+	j.c = &w.call
+}
+
+// end rounds C into its place.
+func (w *whole) end(j *job) {
+	if w.c == nil {
+		return
+	}
+	j.spread(ceil(w.c.M, wholeRows), w.round)
+	j.c, w.c, w.call = w.c, nil, Call{}
+}
+
+// wholeFloats is the most that begin takes for a call, or a smaller one: of few
+// rows, or of few columns.
+func (k *kernels) wholeFloats(c *Call) int {
+	if c.Stored == nil {
+		return 0
+	}
+	rows := max(rowsInPlace, k.gridMost, k.directMost)
+	for _, kern := range []*kernels{k, k.pairs, k.sixths, k.thirds} {
+		if kern != nil && kern.turned != nil {
+			rows = max(rows, kern.turned.most)
+		}
+	}
+	if c.N <= colsThin {
+		rows = c.M
+	}
+	return min(c.M, rows) * c.N
+}
+
+// block is where tiles of C are computed: rows ld apart, from a row and a column on.
+type block struct {
+	c            []float32
+	ld, row, col int
+}
+
+func (b *block) at(row, col int) unsafe.Pointer {
+	return floats(b.c, (row-b.row)*b.ld+col-b.col)
+}
+
+// blockOf is where a task computes rows [m0,m1) and columns [n0,n1): in C, or in
+// memory of its own.
+func (p *packed) blockOf(s *scratch, m0, m1, n0, n1 int) block {
+	c := p.c
+	if c.Stored == nil {
+		return block{c: c.C, ld: c.LDC}
+	}
+	b := block{s.c.take((m1 - m0) * (n1 - n0)), n1 - n0, m0, n0}
+	if c.Accumulate {
+		c.take(b.c, b.ld, m0, m1, n0, n1)
+	}
+	return b
+}
+
+// blockFloats is the most that blockOf takes for a call.
+func (k *kernels) blockFloats(c *Call, cols int) int {
+	if c.Stored == nil {
+		return 0
+	}
+	cols = min(cols, upTo(c.N, k.nr))
+	return min(c.M*cols, storedFloats+2*k.mr*cols)
+}
