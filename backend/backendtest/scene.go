@@ -32,9 +32,10 @@ func (s *scene) runExecutable(t testing.TB, dev backend.Device, e *exec.Executab
 	defer free(buffers)
 	require.NoError(t, e.RunWait(context.Background()))
 	results := make([][]byte, len(outs))
-	for i, v := range outs {
-		results[i] = make([]byte, s.g.Type(v).Bytes(s.dims))
-		download(t, dev, results[i], buffers[e.Program().ArgIndex(fmt.Sprintf("out%d", i))])
+	for i := range outs {
+		j := e.Program().ArgIndex(fmt.Sprintf("out%d", i))
+		results[i] = make([]byte, e.Program().Args[j].Bytes(s.dims))
+		download(t, dev, results[i], buffers[j])
 	}
 	return results
 }
@@ -54,7 +55,7 @@ func (s *scene) bind(t testing.TB, dev backend.Device, e *exec.Executable) []bac
 		buffers = append(buffers, buf)
 		require.NoError(t, e.Bind(a.Name, buf))
 		if h := s.hosts[a.Name]; h != nil {
-			upload(t, dev, buf, encode(h.DType, h.Data))
+			upload(t, dev, buf, encode(a.Stored(), h.Data))
 		}
 	}
 	return buffers

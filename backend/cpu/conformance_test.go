@@ -9,6 +9,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/backendtest"
 	"github.com/lorafuse/lorafuse/backend/cpu"
+	"github.com/lorafuse/lorafuse/ir"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -19,6 +20,14 @@ func TestConformance(t *testing.T) { backendtest.RunAll(t, open) }
 
 func TestRounded(t *testing.T) {
 	backendtest.RunRounded(t, func() (backend.Device, error) { return cpu.Open(backend.Options{Precision: backend.BF16}) })
+}
+
+// TestStored: values of f32 that lie in bfloat16.
+func TestStored(t *testing.T) {
+	backendtest.RunStored(t, func() (backend.Device, error) {
+		return cpu.Open(backend.Options{Threads: 2, Precision: backend.BF16})
+	}, ir.RMSNorm, ir.RMSNormGrad, ir.RoPE, ir.GLU, ir.GLUGrad, ir.Unary, ir.Binary, ir.Gemm, ir.Slice, ir.Concat, ir.GatherRows, ir.UpdateRows,
+		ir.Dropout, ir.LoRADown, ir.LoRADownGrad, ir.LoRADownInputGrad, ir.LinearCrossEntropy, ir.LinearCrossEntropyGrad)
 }
 
 func TestThreads(t *testing.T) {

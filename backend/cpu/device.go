@@ -37,6 +37,7 @@ type Device struct {
 	gemm      *gemm.Engine
 	attention *attention.Engine
 	ahead     *ahead
+	precision backend.Precision
 	profile   *backend.Profile // nil if nobody asks
 	packing   packing
 
@@ -72,7 +73,7 @@ func Open(o backend.Options) (*Device, error) {
 	g.SetInvariant(o.BatchInvariant)
 	scores := attention.New(p, g)
 	scores.SetInvariant(o.BatchInvariant)
-	d := &Device{pool: p, gemm: g, attention: scores, ahead: newAhead(g, threads), profile: o.Profile}
+	d := &Device{pool: p, gemm: g, attention: scores, ahead: newAhead(g, threads), precision: o.Precision, profile: o.Profile}
 	p.Meanwhile(d.ahead.bite)
 	return d, nil
 }
@@ -213,14 +214,18 @@ func (d *Device) compile(p *ir.Program, arena *buffer) (*executable, error) {
 	e := &executable{dev: d, prog: p, arena: arena}
 	e.run, e.steps = newRun(d, p, d.packMode())
 	e.plan = newPlan(e.steps)
-	scratch, err := d.Alloc(4*e.run.need.temp + e.run.need.masks)
+	n := e.run.need
+	floats := n.temp + d.pool.Workers()*n.room
+	scratch, err := d.Alloc(4*floats + n.masks)
 	if err != nil {
 		return nil, err
 	}
 	e.scratch = scratch.(*buffer)
-	e.run.scratch = view[float32](e.scratch.data, e.run.need.temp)
-	e.run.keepMasks(e.scratch.data[4*e.run.need.temp:])
-	d.reserve(e.run.need)
+	memory := view[float32](e.scratch.data, floats)
+	e.run.scratch = memory[:n.temp]
+	e.run.makeRooms(memory[n.temp:])
+	e.run.keepMasks(e.scratch.data[4*floats:])
+	d.reserve(n)
 	return e, nil
 }
 

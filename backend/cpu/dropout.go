@@ -9,12 +9,20 @@ import (
 
 func dropoutKernel(r *run, l *ir.Launch) func() error {
 	d := r.newDrop(l.Attr.(ir.DropoutAttr), l.In[1], l.Out[0])
-	var x, dst []float32
-	part := func(lo, hi int) { d.apply(dst[lo:hi], x[lo:hi], lo) }
+	var x, dst values
+	r.reserveRoom(l, 2, storedPiece)
+	part := func(lo, hi int, m *room) {
+		for n := 0; lo < hi; lo += n {
+			n = m.begin(hi - lo)
+			y := dst.out(lo, n, m)
+			d.apply(y, x.in(lo, n, m), lo)
+			dst.put(lo, y)
+		}
+	}
 	return func() error {
-		x, dst = r.f32(l.In[0]), r.f32(l.Out[0])
-		d.draw(len(dst))
-		r.elements(len(dst), part)
+		x, dst = r.values(l.In[0]), r.values(l.Out[0])
+		d.draw(dst.n)
+		r.elementsIn(dst.n, part)
 		return nil
 	}
 }

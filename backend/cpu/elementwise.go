@@ -18,20 +18,26 @@ func unaryKernel(r *run, l *ir.Launch) func() error {
 	if l.In[0].Type.DType != tensor.F32 {
 		return never("%v of %v", fn, l.In[0].Type.DType)
 	}
-	var x, dst []float32
+	var x, dst values
 	op, fast := unaryVec[fn]
-	part := func(lo, hi int) {
-		if fast {
-			vec.Apply(op, dst[lo:hi], x[lo:hi])
-			return
-		}
-		for i := lo; i < hi; i++ {
-			dst[i] = float32(fn.Eval(float64(x[i])))
+	r.reserveRoom(l, 2, storedPiece)
+	part := func(lo, hi int, m *room) {
+		for n := 0; lo < hi; lo += n {
+			n = m.begin(hi - lo)
+			y, x := dst.out(lo, n, m), x.in(lo, n, m)
+			if fast {
+				vec.Apply(op, y, x)
+			} else {
+				for i, v := range x {
+					y[i] = float32(fn.Eval(float64(v)))
+				}
+			}
+			dst.put(lo, y)
 		}
 	}
 	return func() error {
-		x, dst = r.f32(l.In[0]), r.f32(l.Out[0])
-		r.elements(len(dst), part)
+		x, dst = r.values(l.In[0]), r.values(l.Out[0])
+		r.elementsIn(dst.n, part)
 		return nil
 	}
 }
@@ -142,6 +148,9 @@ var binaryVec = map[ir.BinaryFn]func(dst, a, b []float32){ir.Add: vec.Add, ir.Su
 
 // floatBinary takes the fast way where the layouts of a run allow it.
 func floatBinary(r *run, l *ir.Launch, fn ir.BinaryFn) func() error {
+	if l.In[0].Store != tensor.Invalid || l.In[1].Store != tensor.Invalid || l.Out[0].Store != tensor.Invalid {
+		return storedBinary(r, l, fn)
+	}
 	p := &pair[float32]{}
 	fast, slow := fastBinary(r, p, fn), p.each(fn)
 	commutes := fn != ir.Sub && fn != ir.Div

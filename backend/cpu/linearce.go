@@ -24,8 +24,8 @@ type linearCE struct {
 
 	v, d     int
 	scale    float32
-	in, dx   []float32 // of all rows
-	rows     []int32   // that have a label
+	in, dx   values  // of all rows
+	rows     []int32 // that have a label
 	labels   []int32
 	loss     []float32 // of these rows
 	at, m    int       // the stretch: rows[at:at+m]
@@ -71,10 +71,10 @@ func (c *linearCE) stretch(n int) int {
 func (c *linearCE) room(n, per int) int { return 2*n + per*(c.v+2*c.d) }
 
 // run gives the sum of the losses; with grad, dx gets its gradient times scale.
-func (c *linearCE) run(dx []float32, scale float32) (float32, error) {
+func (c *linearCE) run(dx values, scale float32) (float32, error) {
 	r := c.r
 	c.measure()
-	c.in, c.labels, c.dx, c.scale = r.f32(c.x), r.i32(c.y), dx, scale
+	c.in, c.labels, c.dx, c.scale = r.values(c.x), r.i32(c.y), dx, scale
 	if err := checkLabels(c.labels, c.v); err != nil {
 		return 0, err
 	}
@@ -86,7 +86,7 @@ func (c *linearCE) run(dx []float32, scale float32) (float32, error) {
 		}
 	}
 	if c.grad {
-		r.elements(len(dx), c.clean)
+		r.elements(dx.n, c.clean)
 	}
 	per := c.stretch(len(c.rows))
 	c.loss, tmp = tmp[:len(c.rows)], tmp[len(c.rows):]
@@ -114,11 +114,11 @@ func (c *linearCE) multiply(call *gemm.Call, dst []float32, a, b gemm.Matrix, pa
 	c.r.dev.gemm.Run(call)
 }
 
-func (c *linearCE) cleanRows(lo, hi int) { clear(c.dx[lo:hi]) }
+func (c *linearCE) cleanRows(lo, hi int) { c.dx.clear(lo, hi-lo) }
 
 func (c *linearCE) gatherRows(lo, hi int) {
 	for i := lo; i < hi; i++ {
-		copy(c.gathered[i*c.d:i*c.d+c.d], c.in[int(c.rows[c.at+i])*c.d:])
+		c.in.widen(c.gathered[i*c.d:i*c.d+c.d], int(c.rows[c.at+i])*c.d)
 	}
 }
 
@@ -135,15 +135,15 @@ func (c *linearCE) losses(lo, hi int) {
 
 func (c *linearCE) scatterRows(lo, hi int) {
 	for i := lo; i < hi; i++ {
-		to := int(c.rows[c.at+i]) * c.d
-		copy(c.dx[to:to+c.d], c.back[i*c.d:])
+		from := values{f32: c.back}
+		c.dx.move(int(c.rows[c.at+i])*c.d, &from, i*c.d, c.d)
 	}
 }
 
 func linearCEKernel(r *run, l *ir.Launch) func() error {
 	c := newLinearCE(r, l, false)
 	return func() (err error) {
-		r.f32(l.Out[0])[0], err = c.run(nil, 0)
+		r.f32(l.Out[0])[0], err = c.run(values{}, 0)
 		return err
 	}
 }
@@ -151,7 +151,7 @@ func linearCEKernel(r *run, l *ir.Launch) func() error {
 func linearCEGradKernel(r *run, l *ir.Launch) func() error {
 	c := newLinearCE(r, l, true)
 	return func() (err error) {
-		r.f32(l.Out[1])[0], err = c.run(r.f32(l.Out[0]), r.f32(l.In[3])[0])
+		r.f32(l.Out[1])[0], err = c.run(r.values(l.Out[0]), r.f32(l.In[3])[0])
 		return err
 	}
 }

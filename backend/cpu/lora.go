@@ -14,12 +14,21 @@ const droppedRows = 256
 func (r *run) dropped(d *drop, x ir.Ref, f func(lo, hi int, rows gemm.Matrix)) func() {
 	n, cols := r.matrix(x)
 	r.reserve(min(n, droppedRows) * cols)
-	var src, tmp []float32
+	var src values
+	var tmp []float32
 	at := 0 // element that tmp begins with
-	part := func(i, j int) { d.apply(tmp[i:j], src[at+i:at+j], at+i) }
+	part := func(i, j int) {
+		from := tmp[i:j]
+		if src.bf16 == nil {
+			from = src.f32[at+i : at+j]
+		} else {
+			src.widen(from, at+i)
+		}
+		d.apply(tmp[i:j], from, at+i)
+	}
 	return func() {
 		n, cols := r.matrix(x)
-		src, tmp = r.f32(x), r.temp(min(n, droppedRows)*cols)
+		src, tmp = r.values(x), r.temp(min(n, droppedRows)*cols)
 		for lo := 0; lo < n; lo += droppedRows {
 			hi := min(n, lo+droppedRows)
 			at = lo * cols
@@ -48,7 +57,7 @@ func newLoRADown(r *run, l *ir.Launch) *loraDown {
 	rank := l.Out[0].Type.Last().N
 	p.call = gemm.Call{M: n, N: rank, LDC: rank, Pairs: []gemm.Pair{{A: r.form(l.In[0], false), B: r.form(l.In[1], true), K: d, Alpha: 1, FilterA: p.drop.apply}}}
 	part := gemm.Call{M: min(n, droppedRows), N: rank, LDC: rank, Pairs: []gemm.Pair{p.call.Pairs[0]}}
-	part.Pairs[0].FilterA = nil
+	part.Pairs[0].FilterA, part.Pairs[0].A = nil, gemm.Matrix{Stride: d}
 	r.reserveProduct(&p.call)
 	r.reserveProduct(&part)
 	p.pass = r.dropped(p.drop, l.In[0], func(lo, hi int, x gemm.Matrix) {
@@ -84,9 +93,9 @@ func loraDownGradKernel(r *run, l *ir.Launch) func() error {
 	rank, d := r.matrix(l.Out[0])
 	drop := r.newDrop(l.Attr.(ir.DropoutAttr), l.In[2], l.In[1])
 	whole := gemm.Call{M: rank, N: d, LDC: d, Pairs: []gemm.Pair{{K: n, Alpha: 1, FilterB: drop.apply}}}
-	whole.Pairs[0].A, whole.Pairs[0].B = gemm.Matrix{Stride: rank, Trans: true}, gemm.Matrix{Stride: d}
+	whole.Pairs[0].A, whole.Pairs[0].B = gemm.Matrix{Stride: rank, Trans: true}, r.form(l.In[1], false)
 	part := gemm.Call{M: rank, N: d, LDC: d, Pairs: []gemm.Pair{whole.Pairs[0]}}
-	part.Pairs[0].K, part.Pairs[0].FilterB = min(n, droppedRows), nil
+	part.Pairs[0].K, part.Pairs[0].FilterB, part.Pairs[0].B = min(n, droppedRows), nil, gemm.Matrix{Stride: d}
 	r.reserveProduct(&whole)
 	r.reserveProduct(&part)
 	pass := r.dropped(drop, l.In[1], func(lo, hi int, x gemm.Matrix) {
@@ -116,10 +125,11 @@ func loraDownInputGradKernel(r *run, l *ir.Launch) func() error {
 	drop := r.newDrop(l.Attr.(ir.DropoutAttr), l.In[2], l.Out[0])
 	c := gemm.Call{M: n, N: d, LDC: d, Pairs: []gemm.Pair{{B: r.form(l.In[1], false), K: rank, Alpha: 1}}, Filter: drop.apply}
 	c.Pairs[0].A.Stride = rank
+	place := newResult(&c, l.Out[0])
 	r.reserveProduct(&c)
 	return func() error {
-		c.M, c.C = r.axis(l.In[0], 0), r.f32(l.Out[0])
-		drop.draw(len(c.C))
+		c.M = r.axis(l.In[0], 0)
+		drop.draw(place.set(r, &c))
 		c.Pairs[0].A, c.Pairs[0].B = r.operand(l.In[0], false), r.operand(l.In[1], false)
 		r.dev.gemm.Run(&c)
 		return nil

@@ -279,26 +279,31 @@ func sumRows(r *run, l *ir.Launch) func() error {
 
 func gatherKernel(r *run, l *ir.Launch) func() error {
 	table := l.In[0]
-	size := table.Type.DType.Size()
+	dtype := table.Stored()
+	size := dtype.Size()
 	var src []byte
 	var ids []int32
-	var dst []float32
+	var dst values
 	var d int
 	var fail error
-	part := func(lo, hi int) {
+	_, width := r.matrix(table)
+	r.reserveRoom(l, 1, width)
+	part := func(lo, hi int, m *room) {
 		for i := lo; i < hi; i++ {
-			at := int(ids[i]) * d * size
-			if err := tensor.ToFloat32(dst[i*d:i*d+d], src[at:at+d*size], table.Type.DType); err != nil {
+			m.begin(d)
+			at, y := int(ids[i])*d*size, dst.out(i*d, d, m)
+			if err := tensor.ToFloat32(y, src[at:at+d*size], dtype); err != nil {
 				fail = err
 			}
+			dst.put(i*d, y)
 		}
 	}
 	return func() (err error) {
-		fail, src, ids, dst = nil, r.bytes(table), r.i32(l.In[1]), r.f32(l.Out[0])
+		fail, src, ids, dst = nil, r.bytes(table), r.i32(l.In[1]), r.values(l.Out[0])
 		if d, err = r.checkIDs(table, ids); err != nil {
 			return err
 		}
-		r.rows(len(ids), d, part)
+		r.rowsIn(len(ids), d, part)
 		return fail
 	}
 }
@@ -345,6 +350,9 @@ func scatterKernel(r *run, l *ir.Launch) func() error {
 }
 
 func updateKernel(r *run, l *ir.Launch) func() error {
+	if l.In[0].Stored() != l.Out[0].Stored() || l.In[1].Stored() != l.Out[0].Stored() {
+		return storedUpdate(r, l)
+	}
 	return func() error {
 		table, rows, dst := r.bytes(l.In[0]), r.bytes(l.In[1]), r.bytes(l.Out[0])
 		width := len(dst) / max(1, r.axis(l.Out[0], 0))

@@ -3,6 +3,7 @@ package cpu
 import (
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
 	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // batchKernel prepares the product of every matrix of a batch. For products of two
@@ -26,14 +27,16 @@ type matrixProduct struct {
 	l      *ir.Launch
 	call   gemm.Call
 	packs  []bool // of a pair: a packed copy of its B would be used
-	src    []float32
+	place  result
+	src    values
 	addend func(lo, hi int)
 }
 
 func newProduct(r *run, l *ir.Launch) *matrixProduct {
 	a := l.Attr.(ir.GemmAttr)
 	p := &matrixProduct{r: r, l: l, call: gemm.Call{Pairs: make([]gemm.Pair, a.N), Accumulate: a.HasC}, packs: make([]bool, a.N)}
-	p.addend = func(lo, hi int) { copy(p.call.C[lo:hi], p.src[lo:hi]) }
+	p.addend = func(lo, hi int) { p.src.widen(p.call.C[lo:hi], lo) }
+	p.place = newResult(&p.call, l.Out[0])
 	p.sizes()
 	if len(l.Out[0].Type.Shape) == 2 {
 		for i := range p.packs {
@@ -67,8 +70,13 @@ func (p *matrixProduct) measure() bool {
 	if i := a.Bias(); i >= 0 {
 		c.Bias = p.r.f32(p.l.In[i])
 	}
-	c.C = p.r.f32(p.l.Out[0])
-	return len(c.C) > 0
+	if p.place.set(p.r, c) == 0 {
+		return false
+	}
+	if i := a.C(); i >= 0 && c.Stored != nil {
+		c.Stored.From = p.r.operand(p.l.In[i], false)
+	}
+	return true
 }
 
 // ready is the call on its data, nil if there is nothing to compute.
@@ -80,14 +88,35 @@ func (p *matrixProduct) ready() *gemm.Call {
 	return &p.call
 }
 
-// begin fills what is added to the products into the output.
+// begin fills what is added to the products into the output, where that is
+// float32: else it is added when they are rounded.
 func (p *matrixProduct) begin() {
-	c := &p.call
-	if i := p.l.Attr.(ir.GemmAttr).C(); i >= 0 {
-		if p.src = p.r.f32(p.l.In[i]); &p.src[0] != &c.C[0] {
-			p.r.elements(len(c.C), p.addend)
-		}
+	if i := p.l.Attr.(ir.GemmAttr).C(); i >= 0 && p.call.Stored == nil && !p.l.In[i].Same(p.l.Out[0]) {
+		p.src = p.r.values(p.l.In[i])
+		p.r.elements(len(p.call.C), p.addend)
 	}
+}
+
+// result is where a product goes.
+type result struct{ v ir.Ref }
+
+// newResult gives a call whose result is v in fewer bits its form.
+func newResult(c *gemm.Call, v ir.Ref) result {
+	if v.Store != tensor.Invalid {
+		c.Stored = &gemm.Stored{}
+	}
+	return result{v}
+}
+
+// set takes the place of this run, and gives the number of its elements.
+func (p *result) set(r *run, c *gemm.Call) int {
+	n := p.v.Type.Shape.Elements(r.dims)
+	if c.Stored == nil {
+		c.C = r.f32(p.v)
+	} else if n > 0 {
+		c.Stored.Data = pointer(r.bytes(p.v))
+	}
+	return n
 }
 
 // point gives the pairs their data.

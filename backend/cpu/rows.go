@@ -10,36 +10,46 @@ import (
 
 func rmsNormKernel(r *run, l *ir.Launch) func() error {
 	eps := l.Attr.(ir.NormAttr).Eps
-	var x, w, dst []float32
-	var d int
-	part := func(lo, hi int) {
-		for i := lo; i < hi; i++ {
-			vec.RMSNorm(dst[i*d:i*d+d], x[i*d:i*d+d], w, eps)
+	var x, dst values
+	var w []float32
+	_, d := r.matrix(l.Out[0])
+	r.reserveRoom(l, 2, d)
+	part := func(lo, hi int, m *room) {
+		for i := lo * d; i < hi*d; i += d {
+			m.begin(d)
+			y := dst.out(i, d, m)
+			vec.RMSNorm(y, x.in(i, d, m), w, eps)
+			dst.put(i, y)
 		}
 	}
 	return func() error {
-		x, w, dst = r.f32(l.In[0]), r.f32(l.In[1]), r.f32(l.Out[0])
+		x, w, dst = r.values(l.In[0]), r.f32(l.In[1]), r.values(l.Out[0])
 		var rows int
 		rows, d = r.matrix(l.Out[0])
-		r.rows(rows, d, part)
+		r.rowsIn(rows, d, part)
 		return nil
 	}
 }
 
 func rmsNormGradKernel(r *run, l *ir.Launch) func() error {
 	eps := l.Attr.(ir.NormAttr).Eps
-	var dy, x, w, dx []float32
-	var d int
-	part := func(lo, hi int) {
-		for i := lo; i < hi; i++ {
-			vec.RMSNormGrad(dx[i*d:i*d+d], nil, dy[i*d:i*d+d], x[i*d:i*d+d], w, eps)
+	var dy, x, dx values
+	var w []float32
+	_, d := r.matrix(l.Out[0])
+	r.reserveRoom(l, 3, d)
+	part := func(lo, hi int, m *room) {
+		for i := lo * d; i < hi*d; i += d {
+			m.begin(d)
+			y := dx.out(i, d, m)
+			vec.RMSNormGrad(y, nil, dy.in(i, d, m), x.in(i, d, m), w, eps)
+			dx.put(i, y)
 		}
 	}
 	return func() error {
-		dy, x, w, dx = r.f32(l.In[0]), r.f32(l.In[1]), r.f32(l.In[2]), r.f32(l.Out[0])
+		dy, x, w, dx = r.values(l.In[0]), r.values(l.In[1]), r.f32(l.In[2]), r.values(l.Out[0])
 		var rows int
 		rows, d = r.matrix(l.Out[0])
-		r.rows(rows, d, part)
+		r.rowsIn(rows, d, part)
 		return nil
 	}
 }
@@ -84,20 +94,25 @@ func ropeTableKernel(r *run, l *ir.Launch) func() error {
 
 func ropeKernel(r *run, l *ir.Launch) func() error {
 	a := l.Attr.(ir.RoPEAttr)
-	var x, table, dst []float32
-	var d int
-	part := func(lo, hi int) {
+	var x, dst values
+	var table []float32
+	_, d := r.matrix(l.Out[0])
+	r.reserveRoom(l, 2, d)
+	part := func(lo, hi int, m *room) {
 		h := a.HeadDim / 2
 		for i := lo; i < hi; i++ {
 			cs := table[i*2*h : i*2*h+2*h]
-			vec.Rotary(dst[i*d:i*d+d], x[i*d:i*d+d], a.HeadDim, cs[:h], cs[h:], a.Inverse)
+			m.begin(d)
+			y := dst.out(i*d, d, m)
+			vec.Rotary(y, x.in(i*d, d, m), a.HeadDim, cs[:h], cs[h:], a.Inverse)
+			dst.put(i*d, y)
 		}
 	}
 	return func() error {
-		x, table, dst = r.f32(l.In[0]), r.f32(l.In[1]), r.f32(l.Out[0])
+		x, table, dst = r.values(l.In[0]), r.f32(l.In[1]), r.values(l.Out[0])
 		var rows int
 		rows, d = r.matrix(l.Out[0])
-		r.rows(rows, d, part)
+		r.rowsIn(rows, d, part)
 		return nil
 	}
 }
@@ -106,25 +121,40 @@ var activations = map[ir.Activation]vec.Act{ir.SiLU: vec.SiLU, ir.GELU: vec.GELU
 
 func gluKernel(r *run, l *ir.Launch) func() error {
 	act := activations[l.Attr.(ir.GLUAttr).Act]
-	var gate, up, dst []float32
-	part := func(lo, hi int) { vec.GLU(act, dst[lo:hi], gate[lo:hi], up[lo:hi]) }
+	var gate, up, dst values
+	r.reserveRoom(l, 3, storedPiece)
+	part := func(lo, hi int, m *room) {
+		for n := 0; lo < hi; lo += n {
+			n = m.begin(hi - lo)
+			y := dst.out(lo, n, m)
+			vec.GLU(act, y, gate.in(lo, n, m), up.in(lo, n, m))
+			dst.put(lo, y)
+		}
+	}
 	return func() error {
-		gate, up, dst = r.f32(l.In[0]), r.f32(l.In[1]), r.f32(l.Out[0])
-		r.elements(len(dst), part)
+		gate, up, dst = r.values(l.In[0]), r.values(l.In[1]), r.values(l.Out[0])
+		r.elementsIn(dst.n, part)
 		return nil
 	}
 }
 
 func gluGradKernel(r *run, l *ir.Launch) func() error {
 	act := activations[l.Attr.(ir.GLUAttr).Act]
-	var dy, gate, up, dgate, dup []float32
-	part := func(lo, hi int) {
-		vec.GLUGrad(act, dgate[lo:hi], dup[lo:hi], dy[lo:hi], gate[lo:hi], up[lo:hi])
+	var dy, gate, up, dgate, dup values
+	r.reserveRoom(l, 5, storedPiece)
+	part := func(lo, hi int, m *room) {
+		for n := 0; lo < hi; lo += n {
+			n = m.begin(hi - lo)
+			g, u := dgate.out(lo, n, m), dup.out(lo, n, m)
+			vec.GLUGrad(act, g, u, dy.in(lo, n, m), gate.in(lo, n, m), up.in(lo, n, m))
+			dgate.put(lo, g)
+			dup.put(lo, u)
+		}
 	}
 	return func() error {
-		dy, gate, up = r.f32(l.In[0]), r.f32(l.In[1]), r.f32(l.In[2])
-		dgate, dup = r.f32(l.Out[0]), r.f32(l.Out[1])
-		r.elements(len(dgate), part)
+		dy, gate, up = r.values(l.In[0]), r.values(l.In[1]), r.values(l.In[2])
+		dgate, dup = r.values(l.Out[0]), r.values(l.Out[1])
+		r.elementsIn(dgate.n, part)
 		return nil
 	}
 }

@@ -58,10 +58,15 @@ type run struct {
 	scratch []float32 // for the launch under way
 	need    needs     // of all launches
 
+	rooms []room // of the workers, nil where nothing is stored in fewer bits
+
 	// What elements and rows hand to the workers.
 	part        func(lo, hi int)
 	count, size int
 	task        func(i int)
+	partIn      func(lo, hi int, m *room)
+	taskIn      func(worker, i int)
+	noRoom      func(lo, hi int)
 }
 
 // needs is the memory beside the arena that the launches of a program take,
@@ -69,6 +74,7 @@ type run struct {
 type needs struct {
 	temp     int           // floats of a run's own
 	masks    int           // bytes of masks that are kept
+	room     int           // floats of a worker's room
 	products gemm.Scratch  // of the engine of products
 	scores   attentionNeed // of that of attention
 }
@@ -86,6 +92,8 @@ func newRun(d *Device, p *ir.Program, mode backend.Pack) (r *run, steps []step) 
 	r = &run{dev: d, prog: p, dims: p.MaxDims(), mode: mode}
 	r.args, r.buffers = make([][]byte, 0, len(p.Args)), make([]*buffer, 0, len(p.Args))
 	r.task = func(i int) { r.part(i*r.size, min(r.count, (i+1)*r.size)) }
+	r.taskIn = func(w, i int) { r.partIn(i*r.size, min(r.count, (i+1)*r.size), &r.rooms[w]) }
+	r.noRoom = func(lo, hi int) { r.partIn(lo, hi, nil) }
 	for rest := p.Launches; len(rest) > 0; {
 		s := r.newStep(rest)
 		steps, rest = append(steps, s), rest[len(s.launches):]
@@ -151,8 +159,8 @@ func (r *run) bytes(v ir.Ref) []byte {
 }
 
 func (r *run) f32(v ir.Ref) []float32 {
-	if v.Type.DType != tensor.F32 {
-		panic(fmt.Sprintf("%v read as f32", v.Type))
+	if v.Stored() != tensor.F32 {
+		panic(fmt.Sprintf("%v read as f32", v))
 	}
 	return view[float32](r.bytes(v), v.Type.Shape.Elements(r.dims))
 }
@@ -189,7 +197,7 @@ func (r *run) matrix(v ir.Ref) (rows, cols int) {
 // form is operand without its data.
 func (r *run) form(v ir.Ref, transposed bool) gemm.Matrix {
 	m := gemm.Matrix{Stride: v.Type.Last().Resolve(r.dims), Trans: transposed}
-	switch v.Type.DType {
+	switch v.Stored() {
 	case tensor.F32:
 		m.Elem = gemm.F32
 	case tensor.F16:

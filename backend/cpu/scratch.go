@@ -19,7 +19,7 @@ func (d *Device) Scratch(programs ...*ir.Program) (int64, error) {
 		}
 		r, _ := newRun(d, p, backend.PackNever)
 		n := r.need
-		sum += 4*int64(n.temp) + int64(n.masks) // of each program; the engines serve all of them
+		sum += 4*int64(n.temp+d.pool.Workers()*n.room) + int64(n.masks) // of each program; the engines serve all of them
 		all.products = all.products.With(n.products)
 		s, t := &all.scores, n.scores
 		s.queries, s.keys = max(s.queries, t.queries), max(s.keys, t.keys)

@@ -65,7 +65,7 @@ func rearrange(r *run, l *ir.Launch, choose func(out []int) layout) func() error
 
 // inner is how many bytes one step along an axis of v spans.
 func (r *run) inner(v ir.Ref, axis int) int {
-	n := v.Type.DType.Size()
+	n := v.Stored().Size()
 	for i := axis + 1; i < v.Type.Rank(); i++ {
 		n *= r.axis(v, i)
 	}
@@ -73,7 +73,10 @@ func (r *run) inner(v ir.Ref, axis int) int {
 }
 
 func sliceKernel(r *run, l *ir.Launch) func() error {
-	a, size := l.Attr.(ir.SliceAttr), l.In[0].Type.DType.Size()
+	if l.In[0].Stored() != l.Out[0].Stored() {
+		return storedSlice(r, l)
+	}
+	a, size := l.Attr.(ir.SliceAttr), l.In[0].Stored().Size()
 	var src, dst []byte
 	var width, step, start int
 	part := func(lo, hi int) {
@@ -93,7 +96,12 @@ func sliceKernel(r *run, l *ir.Launch) func() error {
 }
 
 func concatKernel(r *run, l *ir.Launch) func() error {
-	axis, size := l.Attr.(ir.ConcatAttr).Axis, l.Out[0].Type.DType.Size()
+	for _, v := range l.In {
+		if v.Stored() != l.Out[0].Stored() {
+			return storedConcat(r, l)
+		}
+	}
+	axis, size := l.Attr.(ir.ConcatAttr).Axis, l.Out[0].Stored().Size()
 	var src, dst []byte
 	var width, step, at int
 	part := func(lo, hi int) {
@@ -110,6 +118,52 @@ func concatKernel(r *run, l *ir.Launch) func() error {
 				continue
 			}
 			r.rows(len(src)/width, width/size, part)
+			at += width
+		}
+		return nil
+	}
+}
+
+// storedSlice is sliceKernel where the elements change their type in memory.
+func storedSlice(r *run, l *ir.Launch) func() error {
+	a := l.Attr.(ir.SliceAttr)
+	var src, dst values
+	var width, step, start int
+	part := func(lo, hi int) {
+		for o := lo; o < hi; o++ {
+			dst.move(o*width, &src, o*step+start, width)
+		}
+	}
+	return func() error {
+		inner := r.inner(l.In[0], a.Axis) / l.In[0].Stored().Size()
+		width, step, start = (a.End-a.Start)*inner, r.axis(l.In[0], a.Axis)*inner, a.Start*inner
+		src, dst = r.values(l.In[0]), r.values(l.Out[0])
+		if width > 0 {
+			r.rows(dst.n/width, width, part)
+		}
+		return nil
+	}
+}
+
+// storedConcat is concatKernel where they do.
+func storedConcat(r *run, l *ir.Launch) func() error {
+	axis := l.Attr.(ir.ConcatAttr).Axis
+	var src, dst values
+	var width, step, at int
+	part := func(lo, hi int) {
+		for o := lo; o < hi; o++ {
+			dst.move(o*step+at, &src, o*width, width)
+		}
+	}
+	return func() error {
+		dst, at = r.values(l.Out[0]), 0
+		step = r.axis(l.Out[0], axis) * r.inner(l.Out[0], axis) / l.Out[0].Stored().Size()
+		for _, v := range l.In {
+			src, width = r.values(v), r.axis(v, axis)*r.inner(v, axis)/v.Stored().Size()
+			if width == 0 {
+				continue
+			}
+			r.rows(src.n/width, width, part)
 			at += width
 		}
 		return nil
