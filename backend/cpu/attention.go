@@ -3,6 +3,7 @@ package cpu
 import (
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/attention"
 	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // attentionNeed is the largest attention of a program.
@@ -23,7 +24,10 @@ func (r *run) attentionSpec(a ir.AttentionAttr, k, lo, hi ir.Ref) (*attention.Sp
 }
 
 func (r *run) attentionRows(v ir.Ref) attention.Rows {
-	return attention.Rows{Data: r.f32(v), Stride: v.Type.Last().N}
+	if v.Store == tensor.Invalid {
+		return attention.Rows{Data: r.f32(v), Stride: v.Type.Last().N}
+	}
+	return attention.Rows{BF16: r.bytes(v), Stride: v.Type.Last().N}
 }
 
 // attentionBias is the bias of an attention, which is the last of its inputs.

@@ -27,7 +27,8 @@ func TestStored(t *testing.T) {
 	backendtest.RunStored(t, func() (backend.Device, error) {
 		return cpu.Open(backend.Options{Threads: 2, Precision: backend.BF16})
 	}, ir.RMSNorm, ir.RMSNormGrad, ir.RoPE, ir.GLU, ir.GLUGrad, ir.Unary, ir.Binary, ir.Gemm, ir.Slice, ir.Concat, ir.GatherRows, ir.UpdateRows,
-		ir.Dropout, ir.LoRADown, ir.LoRADownGrad, ir.LoRADownInputGrad, ir.LinearCrossEntropy, ir.LinearCrossEntropyGrad)
+		ir.Dropout, ir.LoRADown, ir.LoRADownGrad, ir.LoRADownInputGrad, ir.LinearCrossEntropy, ir.LinearCrossEntropyGrad,
+		ir.Attention, ir.AttentionGrad)
 }
 
 func TestThreads(t *testing.T) {

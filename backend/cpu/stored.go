@@ -43,6 +43,10 @@ func (d *Device) Stores(op ir.Op, attr any, in []ir.Type, at ir.Place, as tensor
 		return !at.Out && at.Index < 2
 	case ir.LinearCrossEntropyGrad:
 		return at.Index == 0 || !at.Out && at.Index == 1
+	case ir.Attention:
+		return at.Index == 0 || !at.Out && at.Index < 3
+	case ir.AttentionGrad:
+		return !at.Out && at.Index < 5
 	case ir.Gemm:
 		return storesGemm(attr.(ir.GemmAttr), in, at)
 	}

@@ -32,15 +32,6 @@ import (
 // ErrShape is wrapped by the errors for arguments that do not fit together.
 var ErrShape = errors.New("attention: arguments do not fit together")
 
-// Rows is a row-major matrix: row i starts at Data[i*Stride].
-type Rows struct {
-	Data   []float32
-	Stride int // elements from one row to the next
-}
-
-// from is the data from column col of row i on.
-func (r Rows) from(i, col int) []float32 { return r.Data[i*r.Stride+col:] }
-
 // Spec describes an attention over len(Lo) queries and Keys keys.
 //
 // Matrices over queries (q, o and their gradients) have QHeads·HeadDim
@@ -122,9 +113,9 @@ func (s *Spec) check() error {
 func (s *Spec) checkRows(overQueries, overKeys []Rows) error {
 	check := func(list []Rows, rows, cols int, what string) error {
 		for _, r := range list {
-			if rows > 0 && (r.Stride < cols || len(r.Data) < (rows-1)*r.Stride+cols) {
+			if rows > 0 && (r.Stride < cols || r.elements() < (rows-1)*r.Stride+cols) {
 				return fmt.Errorf("%w: a matrix over %s has %d elements, [%d,%d] with stride %d needs more",
-					ErrShape, what, len(r.Data), rows, cols, r.Stride)
+					ErrShape, what, r.elements(), rows, cols, r.Stride)
 			}
 		}
 		return nil

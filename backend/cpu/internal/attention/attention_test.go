@@ -170,7 +170,7 @@ func TestDecode(t *testing.T) {
 				p.requireEqualsReference(t, r)
 				// Each query alone gives the same bits.
 				one := *p
-				one.Lo, one.Hi, one.q = p.Lo[n-1:], p.Hi[n-1:], Rows{p.q.from(n-1, 0), p.q.Stride}
+				one.Lo, one.Hi, one.q = p.Lo[n-1:], p.Hi[n-1:], Rows{Data: p.q.from(n-1, 0), Stride: p.q.Stride}
 				requireSameBits(t, r.o.from(n-1, 0)[:s.QHeads*s.HeadDim], one.forward(t, e).o.Data[:s.QHeads*s.HeadDim])
 			}
 		}

@@ -39,11 +39,12 @@ func (e *Engine) Backward(s *Spec, grad Gradients, dO, q, k, v, o Rows, lse []fl
 }
 
 func (e *run) backward() {
+	e.widenWith(e.HeadDim)
 	e.divide(e.Spec, false)
 	e.divideKeys()
 	e.delta = grow(e.delta, e.queries()*e.QHeads)
 	rows := max(e.queries(), e.Keys)
-	e.pool.Run((rows+rowsPerTask-1)/rowsPerTask, e.tasks.prepare)
+	e.pool.RunWorker((rows+rowsPerTask-1)/rowsPerTask, e.tasks.prepare)
 	if e.wholeSegments() {
 		e.pool.RunWorker(len(e.segments)*e.KVHeads, e.tasks.segment)
 	} else {
@@ -55,12 +56,12 @@ func (e *run) backward() {
 const rowsPerTask = 32
 
 // prepareTask computes Σ dO·o for some rows and clears those of the gradients.
-func (e *run) prepareTask(n int) {
-	d := e.HeadDim
+func (e *run) prepareTask(id, n int) {
+	w, d := &e.workers[id], e.HeadDim
 	for i := n * rowsPerTask; i < (n+1)*rowsPerTask; i++ {
 		if i < e.queries() {
 			for h := range e.QHeads {
-				e.delta[i*e.QHeads+h] = vec.Dot(e.dO.from(i, h*d)[:d], e.o.from(i, h*d)[:d])
+				e.delta[i*e.QHeads+h] = vec.Dot(e.dO.row(w.wide, i, h*d, d), e.o.row(w.out, i, h*d, d))
 			}
 			clear(e.grad.Q.from(i, 0)[:e.QHeads*d])
 		}
@@ -146,8 +147,8 @@ func (e *run) scoreGrad(id int, t tile, h int) {
 		M: t.q1 - t.q0, N: t.k1 - t.k0,
 		C: w.grads[:], LDC: tileKeys,
 	}, gemm.Pair{
-		A: gemm.Of(e.dO.from(t.q0, h*d), e.dO.Stride),
-		B: gemm.Of(e.v.from(t.k0, h/e.group()*d), e.v.Stride).T(),
+		A: e.dO.matrix(t.q0, h*d),
+		B: e.v.matrix(t.k0, h/e.group()*d).T(),
 		K: d, Alpha: 1,
 	})
 	for r := range t.q1 - t.q0 {
@@ -186,14 +187,14 @@ func (e *run) addKeyGrads(id int, t tile, h int) {
 		M: n, N: d, C: e.grad.V.from(t.k0, kv), LDC: e.grad.V.Stride, Accumulate: true,
 	}, gemm.Pair{
 		A: gemm.Of(w.scores[:], tileKeys).T(),
-		B: gemm.Of(e.dO.from(t.q0, h*d), e.dO.Stride),
+		B: e.dO.matrix(t.q0, h*d),
 		K: m, Alpha: 1,
 	})
 	e.product(id, gemm.Call{
 		M: n, N: d, C: e.grad.K.from(t.k0, kv), LDC: e.grad.K.Stride, Accumulate: true,
 	}, gemm.Pair{
 		A: gemm.Of(w.grads[:], tileKeys).T(),
-		B: gemm.Of(e.q.from(t.q0, h*d), e.q.Stride),
+		B: e.q.matrix(t.q0, h*d),
 		K: m, Alpha: e.Scale,
 	})
 }
@@ -205,7 +206,7 @@ func (e *run) addQueryGrad(id int, t tile, h int) {
 		M: t.q1 - t.q0, N: d, C: e.grad.Q.from(t.q0, h*d), LDC: e.grad.Q.Stride, Accumulate: true,
 	}, gemm.Pair{
 		A: gemm.Of(e.workers[id].grads[:], tileKeys),
-		B: gemm.Of(e.k.from(t.k0, h/e.group()*d), e.k.Stride),
+		B: e.k.matrix(t.k0, h/e.group()*d),
 		K: t.k1 - t.k0, Alpha: e.Scale,
 	})
 }

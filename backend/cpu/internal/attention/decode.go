@@ -44,9 +44,12 @@ func (e *run) decodeChunk(w *worker, c chunk, kv0, kv1 int) {
 // one key head read each of its rows once for several of them.
 func (e *run) decodeGroup(w *worker, c chunk, i, h, n int) {
 	d := e.HeadDim
-	o, oStride := e.o.from(i, h*d), d
-	if c.of > 1 {
+	o, oStride := w.out, d
+	switch {
+	case c.of > 1:
 		o, oStride = e.partialRows(c, i, h), d+2
+	case e.o.BF16 == nil:
+		o = e.o.from(i, h*d)
 	}
 	for g := range n {
 		clear(o[g*oStride:][:d])
@@ -59,8 +62,8 @@ func (e *run) decodeGroup(w *worker, c chunk, i, h, n int) {
 			e.fetch(e.v, c.k0+a, decodeBlock, h, n)
 		}
 		for g := 0; g < n; {
-			keys, heads := e.block(e.k, c.k0+j, min(decodeBlock, b-j), h+g, n-g)
-			keys.Dot(w.scores[g*decodeKeys+j-a:], decodeKeys, e.q.from(i, (h+g)*d), d, heads)
+			keys, heads := e.block(w, e.k, c.k0+j, min(decodeBlock, b-j), h+g, n-g)
+			keys.Dot(w.scores[g*decodeKeys+j-a:], decodeKeys, e.q.row(w.query, i, (h+g)*d, heads*d), d, heads)
 			g += heads
 		}
 	}
@@ -82,7 +85,7 @@ func (e *run) decodeGroup(w *worker, c chunk, i, h, n int) {
 			e.fetch(e.v, c.k0+j+decodeBlock, min(decodeBlock, b-j-decodeBlock), h, n)
 		}
 		for g := 0; g < n; {
-			values, heads := e.block(e.v, c.k0+j, min(decodeBlock, b-j), h+g, n-g)
+			values, heads := e.block(w, e.v, c.k0+j, min(decodeBlock, b-j), h+g, n-g)
 			values.AddTo(o[g*oStride:], oStride, w.scores[g*decodeKeys+j-a:], decodeKeys, heads)
 			g += heads
 		}
@@ -91,16 +94,25 @@ func (e *run) decodeGroup(w *worker, c chunk, i, h, n int) {
 		if c.of > 1 {
 			o[g*oStride+d], o[g*oStride+d+1] = w.max[g], w.sum[g]
 		} else {
-			e.finish(i, h+g, w.max[g], w.sum[g])
+			e.finish(o[g*d:][:d], i, h+g, w.max[g], w.sum[g])
 		}
 	}
 }
 
 // block is count rows of the key head of head h, from row first on, and how
-// many of n heads from h on have that key head.
-func (e *run) block(r Rows, first, count, h, n int) (p vec.Panel, heads int) {
-	kv := h / e.group()
-	return vec.Panel{Rows: r.from(first, kv*e.HeadDim), Stride: r.Stride, Width: e.HeadDim, Count: count}, min(n, (kv+1)*e.group()-h)
+// many of n heads from h on have that key head. Of bfloat16 they are widened.
+func (e *run) block(w *worker, r Rows, first, count, h, n int) (p vec.Panel, heads int) {
+	kv, d := h/e.group(), e.HeadDim
+	p = vec.Panel{Width: d, Count: count}
+	if r.BF16 == nil {
+		p.Rows, p.Stride = r.from(first, kv*d), r.Stride
+	} else {
+		for j := range count {
+			r.row(w.wide[j*d:], first+j, kv*d, d)
+		}
+		p.Rows, p.Stride = w.wide, d
+	}
+	return p, min(n, (kv+1)*e.group()-h)
 }
 
 // fetch asks for count rows of the key heads of n heads from h on.
@@ -111,7 +123,11 @@ func (e *run) fetch(r Rows, first, count, h, n int) {
 		count, width = 1, count*width
 	}
 	for j := range count {
-		e.gemm.Fetch(r.from(first+j, kv0*e.HeadDim)[:width])
+		if r.BF16 != nil {
+			e.gemm.FetchBytes(r.bytes(first+j, kv0*e.HeadDim, width))
+		} else {
+			e.gemm.Fetch(r.from(first+j, kv0*e.HeadDim)[:width])
+		}
 	}
 }
 
@@ -129,13 +145,13 @@ func (e *run) partialRow(c chunk, i, h int) (o, stat []float32) {
 	return row[:d], row[d:]
 }
 
-// finish divides the sum of values by the sum of exponentials.
-func (e *run) finish(i, h int, m, l float32) {
+// finish divides o, the sum of values, by the sum of exponentials.
+func (e *run) finish(o []float32, i, h int, m, l float32) {
 	if a, b := e.bounds(i); a >= b {
 		return // clearEmpty wrote it
 	}
-	o := e.o.from(i, h*e.HeadDim)[:e.HeadDim]
 	vec.Scale(o, 1/l, o)
+	e.o.put(o, i, h*e.HeadDim)
 	e.lse[i*e.QHeads+h] = float32(float64(m) + math.Log(float64(l)))
 }
 
@@ -158,7 +174,7 @@ func (e *run) mergeRow(chunks []chunk, i, h int) {
 		_, stat := e.partialRow(c, i, h)
 		largest = max(largest, stat[0])
 	}
-	o := e.o.from(i, h*e.HeadDim)[:e.HeadDim]
+	o := e.outRow(&e.workers[0], i, 0, h)
 	clear(o)
 	total := float32(0)
 	for _, c := range chunks {
@@ -170,5 +186,5 @@ func (e *run) mergeRow(chunks []chunk, i, h int) {
 		vec.Axpy(o, factor, part)
 		total += factor * stat[1]
 	}
-	e.finish(i, h, largest, total)
+	e.finish(o, i, h, largest, total)
 }

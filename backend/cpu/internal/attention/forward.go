@@ -35,6 +35,7 @@ func (e *Engine) Forward(s *Spec, o Rows, lse []float32, q, k, v Rows) error {
 }
 
 func (e *run) forward() {
+	e.widenWith(e.HeadDim)
 	if e.invariant {
 		e.forwardInRows()
 		return
@@ -51,7 +52,7 @@ func (e *run) forward() {
 func (e *run) clearEmpty() {
 	for i := range e.queries() {
 		if a, b := e.bounds(i); a >= b {
-			clear(e.o.from(i, 0)[:e.QHeads*e.HeadDim])
+			e.o.clear(i, e.QHeads*e.HeadDim)
 			for h := range e.QHeads {
 				e.lse[i*e.QHeads+h] = negInf
 			}
@@ -89,31 +90,36 @@ func (e *run) forwardTile(id int, t tile, h int) {
 		}
 		if !begun && part.q1-part.q0 < t.q1-t.q0 {
 			for i := t.q0; i < t.q1; i++ {
-				clear(e.o.from(i, h*d)[:d])
+				clear(e.outRow(w, i, i-t.q0, h))
 			}
 		}
 		e.score(id, part, h)
 		for i := part.q0; i < part.q1; i++ {
 			e.softmaxRow(w, part, h, i, i-t.q0)
 		}
-		e.product(id, gemm.Call{
-			M: part.q1 - part.q0, N: d,
-			C: e.o.from(part.q0, h*d), LDC: e.o.Stride, Accumulate: begun,
-		}, gemm.Pair{
+		c := gemm.Call{M: part.q1 - part.q0, N: d, Accumulate: begun}
+		if e.o.BF16 != nil {
+			c.C, c.LDC = w.out[(part.q0-t.q0)*d:], d
+		} else {
+			c.C, c.LDC = e.o.from(part.q0, h*d), e.o.Stride
+		}
+		e.product(id, c, gemm.Pair{
 			A: gemm.Of(w.scores[:], tileKeys),
-			B: gemm.Of(e.v.from(k, h/e.group()*d), e.v.Stride),
+			B: e.v.matrix(k, h/e.group()*d),
 			K: part.k1 - part.k0, Alpha: 1,
 		})
 		begun = true
 	}
 	for r := range t.q1 - t.q0 {
 		i := t.q0 + r
+		o := e.outRow(w, i, r, h)
 		if a, b := e.bounds(i); a >= b {
-			clear(e.o.from(i, h*d)[:d]) // -0 and NaN·0 out of the tile's products
+			clear(o) // -0 and NaN·0 out of the tile's products
+			e.o.put(o, i, h*d)
 			continue
 		}
-		o := e.o.from(i, h*d)[:d]
 		vec.Scale(o, 1/w.sum[r], o)
+		e.o.put(o, i, h*d)
 		e.lse[i*e.QHeads+h] = float32(float64(w.max[r]) + math.Log(float64(w.sum[r])))
 	}
 }
@@ -151,8 +157,8 @@ func (e *run) score(id int, t tile, h int) {
 		M: t.q1 - t.q0, N: t.k1 - t.k0,
 		C: e.workers[id].scores[:], LDC: tileKeys,
 	}, gemm.Pair{
-		A: gemm.Of(e.q.from(t.q0, h*d), e.q.Stride),
-		B: gemm.Of(e.k.from(t.k0, h/e.group()*d), e.k.Stride).T(),
+		A: e.q.matrix(t.q0, h*d),
+		B: e.k.matrix(t.k0, h/e.group()*d).T(),
 		K: d, Alpha: e.Scale,
 	})
 }
@@ -177,7 +183,7 @@ func (e *run) softmaxRow(w *worker, t tile, h, i, r int) {
 	if m > w.max[r] && w.max[r] != negInf {
 		shrink := float32(math.Exp(float64(w.max[r]) - float64(m)))
 		w.sum[r] *= shrink
-		o := e.o.from(i, h*e.HeadDim)[:e.HeadDim]
+		o := e.outRow(w, i, r, h)
 		vec.Scale(o, shrink, o)
 	}
 	w.max[r] = m

@@ -13,6 +13,7 @@ func (e *Engine) Reserve(queries, keys, heads, headDim int) {
 	defer e.mu.Unlock()
 	r := &e.run
 	r.gemm.ReserveSerial(r.tileProducts(headDim))
+	r.widenWith(headDim)
 	r.delta = grow(r.delta, queries*heads)
 	r.partial = grow(r.partial, r.partialsOf(queries, keys, heads)*(headDim+2))
 	for i := range r.workers {
@@ -30,14 +31,18 @@ func (e *Engine) Bytes(queries, keys, heads, headDim int) int64 {
 	s := e.run.tileProducts(headDim)
 	floats := queries*heads + e.run.partialsOf(queries, keys, heads)*(headDim+2)
 	const ofPlan = 200 // bytes of all slices for a query
-	return int64(4*floats+ofPlan*queries) + int64(e.run.pool.Workers())*e.run.gemm.Bytes(s)
+	return int64(4*floats+ofPlan*queries) + int64(e.run.pool.Workers())*(e.run.gemm.Bytes(s)+4*int64(e.run.storedFloats(headDim)))
 }
 
 // tileProducts is what the products of a tile need.
 func (e *run) tileProducts(headDim int) gemm.Scratch {
 	var s gemm.Scratch
 	for _, size := range [][3]int{{tileQueries, tileKeys, headDim}, {tileQueries, headDim, tileKeys}, {tileKeys, headDim, tileQueries}} {
-		s = s.With(e.gemm.Need(&gemm.Call{M: size[0], N: size[1], Pairs: []gemm.Pair{{K: size[2]}}}))
+		pair := gemm.Pair{K: size[2]}
+		if e.gemm.Widens() {
+			pair.A.Elem, pair.B.Elem = gemm.BF16, gemm.BF16
+		}
+		s = s.With(e.gemm.Need(&gemm.Call{M: size[0], N: size[1], Pairs: []gemm.Pair{pair}}))
 	}
 	return s
 }

@@ -22,8 +22,7 @@ type run struct {
 	chunksOfRow int // most chunks of a query, where invariant
 
 	tasks struct { // the methods as functions, made once
-		forward, row, segment, keys, queries func(id, i int)
-		prepare                              func(i int)
+		forward, row, segment, keys, queries, prepare func(id, i int)
 	}
 }
 
@@ -42,6 +41,8 @@ type worker struct {
 	max, sum      [tileQueries]float32
 	slope         [tileKeys]float32 // of the cap, for one query
 	chunks        []chunk           // of one query, where invariant
+
+	stored, out, query, wide []float32 // for values in bfloat16: all, and its parts
 
 	mul  gemm.Call
 	pair [1]gemm.Pair

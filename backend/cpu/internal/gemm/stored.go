@@ -22,9 +22,13 @@ type Stored struct {
 // storedFloats is the most that a task keeps of C, but for the last rows.
 const storedFloats = 512 << 10
 
+// Widens reports whether values may lie in bfloat16, so that ways that take
+// float32 alone widen them.
+func (e *Engine) Widens() bool { return e.precision == BF16 }
+
 // widens reports whether m is read through float32 where a way takes no other:
 // bfloat16, where values are stored so.
-func (e *Engine) widens(m *Matrix) bool { return e.precision == BF16 && m.Elem == BF16 }
+func (e *Engine) widens(m *Matrix) bool { return e.Widens() && m.Elem == BF16 }
 
 // direct reports whether ways that read float32 as it lies take m.
 func (e *Engine) direct(m *Matrix) bool { return m.Elem == F32 || e.widens(m) }
