@@ -59,7 +59,7 @@ func (r *Runtime) Plan(s *Slot, spec Spec) (*Draft, error) {
 		}
 		spec.Cache.describe(o.Cache)
 	}
-	planned, err := p.Plan(r.dev.Supports)
+	planned, err := p.Store(r.dev).Plan(r.dev.Supports)
 	if err != nil {
 		return nil, err
 	}
