@@ -15,6 +15,14 @@ import (
 // with.
 const SlotPrefix = "slot.0/"
 
+// Parts of an arena, one in so many, that go into leaving activations in f32
+// where they may be stored in bf16. The arena of a forward pass is little memory,
+// of one layer; most of a training step's is kept from the forward pass.
+const (
+	spareForward  = 4
+	spareTraining = 32
+)
+
 // Spec says what a program computes.
 type Spec struct {
 	Bounds   map[string]int // largest sizes of axes, see nn.Options
@@ -59,7 +67,11 @@ func (r *Runtime) Plan(s *Slot, spec Spec) (*Draft, error) {
 		}
 		spec.Cache.describe(o.Cache)
 	}
-	planned, err := p.Store(r.dev).Plan(r.dev.Supports)
+	spare := spareForward
+	if spec.Training {
+		spare = spareTraining
+	}
+	planned, err := p.Store(r.dev, spare).Plan(r.dev.Supports)
 	if err != nil {
 		return nil, err
 	}

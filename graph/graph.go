@@ -127,10 +127,11 @@ func (p *Program) Accumulate(name string, t Tensor) *Program {
 
 // Store lets activations, and tables whose rows are updated, lie in memory as
 // bfloat16 wherever dev takes them so, which a device that was opened with
-// another precision does nowhere.
-func (p *Program) Store(dev backend.Device) *Program {
+// another precision does nowhere. One part in spare of the memory may be spent
+// on leaving some as they are.
+func (p *Program) Store(dev backend.Device, spare int) *Program {
 	if s, ok := dev.(backend.Storer); ok {
-		p.spec.Store, p.spec.Stores = tensor.BF16, s.Stores
+		p.spec.Store, p.spec.Stores, p.spec.Spare = tensor.BF16, s.Stores, spare
 	}
 	return p
 }

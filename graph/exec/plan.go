@@ -41,6 +41,9 @@ type Spec struct {
 	// Compile asks the device itself where it is nil.
 	Store  tensor.DType
 	Stores Stores
+	// Spare is the part of the arena, one in so many, that may be spent on values
+	// that stay as they are all the same; 0 is none.
+	Spare int
 	// StoreAll lets params, results and values of any shape lie so too, wherever
 	// the device takes it: the oracle of what a device stores.
 	StoreAll bool

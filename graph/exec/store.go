@@ -37,9 +37,6 @@ func (p *planner) store() {
 		p.ask(v)
 	}
 	if !p.spec.StoreAll {
-		p.pass()
-	}
-	if !p.spec.StoreAll {
 		for i := range p.spec.Results {
 			p.deny(p.roots[i])
 		}
@@ -54,6 +51,9 @@ func (p *planner) store() {
 			}
 		}
 	}
+	if !p.spec.StoreAll {
+		p.spare()
+	}
 }
 
 // isActivation reports whether a value has an axis that is bounded by more than
@@ -65,28 +65,6 @@ func (p *planner) isActivation(t ir.Type) bool {
 		}
 	}
 	return false
-}
-
-// pass leaves values as they are whose one reader comes soon and is no product:
-// rows that are rotated, scaled or normalised. To round them twice would cost
-// bits and gain little memory, for what is made of them lives longer.
-func (p *planner) pass() {
-	readers := map[ir.Value][]int{}
-	for at, v := range p.launch {
-		for _, x := range p.g.Node(v).In {
-			b, _ := p.base(x)
-			readers[b] = append(readers[b], at)
-		}
-	}
-	for at, v := range p.launch {
-		n, r := p.g.Node(v), readers[v]
-		if len(n.Outs) > 1 || n.Op == ir.UpdateRows || len(r) != 1 || r[0] > at+window {
-			continue
-		}
-		if p.g.Node(p.launch[r[0]]).Op != ir.Gemm {
-			p.deny(v)
-		}
-	}
 }
 
 // updatePairs gives the params that are updated with their new values. Tables

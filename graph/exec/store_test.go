@@ -139,15 +139,38 @@ func TestStoreAll(t *testing.T) {
 	assert.ElementsMatch(t, []string{"x", "table", "r0", "r1"}, args)
 }
 
-// TestStorePassing: what one launch makes and the next takes is not rounded, but
-// for what a product takes.
-func TestStorePassing(t *testing.T) {
+// TestStoreSpares: what lives when others are gone is not rounded, and of what
+// lives at the peak a sum where it costs little.
+func TestStoreSpares(t *testing.T) {
 	g := ir.New()
 	n := g.Bound("n", 64)
 	x := g.Param("x", ir.Type{DType: tensor.F32, Shape: ir.Shape{n, ir.Static(64)}})
-	w := g.Param("w", f32(64, 64))
-	y := g.RMSNorm(g.Unary(ir.Tanh, g.Linear(x, w, 0)), g.Param("norm", f32(64)), 1e-6)
-	p := plan(t, g, storing(results(g.Linear(y, w, 0)), keepsAll))
+	wide, back := g.Param("wide", f32(256, 64)), g.Param("back", f32(64, 256))
+	h := g.Linear(x, wide, 0) // lives at the peak
+	y := g.Linear(g.Unary(ir.Tanh, g.Unary(ir.Exp, h)), back, 0)
+	z := g.Linear(g.Unary(ir.Tanh, g.Linear(h, back, 0)), wide, 0)
+	last := g.Unary(ir.Exp, g.Linear(g.Unary(ir.Tanh, g.Add(y, g.Linear(z, back, 0))), g.Param("end", f32(64, 64)), 0))
+	spec := results(g.SumSquares(last))
+	least := plan(t, g, func() exec.Spec { s := storing(spec, keepsAll); s.StoreAll = true; return s }()).Arena
+	p := plan(t, g, storing(spec, keepsAll))
+	assert.LessOrEqual(t, p.Arena, least+least/16, "%v", p)
+	assert.Less(t, p.Arena, plan(t, g, spec).Arena*6/10, "%v", p)
 	made, _ := storedAs(p)
-	assert.Equal(t, map[ir.Op]int{ir.RMSNorm: 1}, made, "%v", p)
+	assert.Zero(t, p.Launches[len(p.Launches)-2].Out[0].Store, "%v", p)
+	assert.Equal(t, 4, made[ir.Gemm], "%v", p)
+
+	// A sum beside what is far larger.
+	for _, spare := range []int{0, 32} {
+		g := ir.New()
+		n := g.Bound("n", 64)
+		x := g.Param("x", ir.Type{DType: tensor.F32, Shape: ir.Shape{n, ir.Static(64)}})
+		up, down := g.Param("up", f32(4096, 64)), g.Param("down", f32(64, 4096))
+		h := g.Linear(x, g.Param("w", f32(64, 64)), 0)
+		y := g.Add(g.Linear(g.Unary(ir.Tanh, g.Linear(h, up, 0)), down, 0), h)
+		spec := storing(results(g.SumSquares(y)), keepsAll)
+		spec.Spare = spare
+		p := plan(t, g, spec)
+		assert.Equal(t, spare > 0, p.Launches[0].Out[0].Store == tensor.Invalid, "%v", p)
+		assert.Equal(t, tensor.BF16, p.Launches[1].Out[0].Store, "%v", p)
+	}
 }

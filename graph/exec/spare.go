@@ -1,0 +1,132 @@
+package exec
+
+import (
+	"slices"
+
+	"github.com/lorafuse/lorafuse/ir"
+)
+
+// room is memory of values of the arena that take it over from each other, from the
+// launch that makes the first to the last that reads one.
+type room struct {
+	outs        []output
+	first, last int
+	bytes       int
+	sum         bool // something is added to a value, or it is such a sum
+}
+
+// output is one of those of a node.
+type output struct {
+	v ir.Value
+	i int
+}
+
+// spare leaves values as they are where the program takes no more memory for it,
+// such as gradients of activations, which come when others are gone, or as much
+// more as spec.Spare allows. Sums come first: their errors add up from layer to
+// layer.
+func (p *planner) spare() {
+	rooms := p.rooms()
+	live := make([]int, len(p.launch)+1) // bytes, while a launch runs
+	for _, r := range rooms {
+		r.add(live)
+	}
+	limit := slices.Max(live)
+	if p.spec.Spare > 0 {
+		limit += limit / p.spec.Spare
+	}
+	for _, sums := range []bool{true, false} {
+		for _, r := range rooms {
+			// It is half as large as it would be.
+			if r.sum != sums || !p.storedOut(r.outs[0]) || slices.Max(live[r.first:r.last+1])+r.bytes > limit {
+				continue
+			}
+			for _, o := range r.outs {
+				p.stored[o.v][o.i] = false
+			}
+			r.add(live)
+		}
+	}
+}
+
+func (r *room) add(live []int) {
+	for t := r.first; t <= r.last; t++ {
+		live[t] += r.bytes
+	}
+}
+
+func (p *planner) storedOut(o output) bool { return p.stored[o.v][o.i] }
+
+// rooms lists the memory of all launches in their order, but for what lies in
+// arguments: results, what params are updated by, and tables.
+func (p *planner) rooms() []*room {
+	last := map[output]int{}
+	for at, v := range p.launch {
+		for _, x := range p.g.Node(v).In {
+			b, i := p.base(x)
+			last[output{b, i}] = at
+		}
+	}
+	outside := map[output]bool{}
+	for _, v := range p.roots {
+		b, i := p.base(v)
+		outside[output{b, i}] = true
+	}
+	var all []*room
+	of := map[output]*room{}
+	for at, v := range p.launch {
+		n := p.g.Node(v)
+		for j, x := range n.In {
+			b, i := p.base(x)
+			if r := of[output{b, i}]; r != nil && isAddend(n, j) {
+				r.sum = true
+			}
+		}
+		if n.Op == ir.UpdateRows {
+			continue
+		}
+		for i, t := range n.Outs {
+			o, bytes := output{v, i}, p.bytes(t, p.storeOut(v, i))
+			if outside[o] {
+				continue
+			}
+			r := of[p.overwrites(o, last, at)]
+			if r == nil || r.bytes != bytes || r.last > at || p.storedOut(r.outs[0]) != p.storedOut(o) {
+				r = &room{first: at, bytes: bytes}
+				all = append(all, r)
+			}
+			r.outs, r.last, r.sum = append(r.outs, o), max(at, last[o]), r.sum || isSum(n)
+			of[o] = r
+		}
+	}
+	return all
+}
+
+// overwrites is the value whose memory an output may take over, if nothing reads
+// that behind launch at.
+func (p *planner) overwrites(o output, last map[output]int, at int) output {
+	if over := p.over(o.v, o.i); over >= 0 {
+		b, i := p.base(p.g.Node(o.v).In[over])
+		if x := (output{b, i}); last[x] == at {
+			return x
+		}
+	}
+	return output{}
+}
+
+// isSum reports whether a launch adds its products, or anything else, to a value.
+func isSum(n *ir.Node) bool {
+	a, ok := n.Attr.(ir.GemmAttr)
+	return ok && a.HasC || n.Attr == ir.BinaryAttr{Fn: ir.Add}
+}
+
+// isAddend reports whether a launch adds something to input j.
+func isAddend(n *ir.Node, j int) bool {
+	switch a := n.Attr.(type) {
+	case ir.GemmAttr:
+		return j == a.C()
+	case ir.BinaryAttr:
+		return a.Fn == ir.Add
+	}
+	return false
+}
