@@ -15,7 +15,8 @@ type Options struct {
 	// Threads is the number of workers of a CPU device; 0 means as many as
 	// the process may run at once.
 	Threads int
-	// Precision says how the operands of products may be rounded.
+	// Precision says how the operands of products, and values in memory, may be
+	// rounded.
 	Precision Precision
 	// BatchInvariant makes what a row of a batch gives independent, bit for bit, of
 	// how many rows there are: a sequence that is decoded gives the numbers of its
@@ -35,8 +36,8 @@ const (
 	// F32 multiplies operands as they are; 16-bit weights are widened.
 	F32 Precision = iota
 	// BF16 allows operands to be rounded to bfloat16, as PyTorch's autocast
-	// does, where the machine multiplies these faster. Elsewhere it changes
-	// nothing.
+	// does, where the machine multiplies these faster, and values to lie in
+	// memory so (see Storer).
 	BF16
 	// AutoPrecision is what the backend is best at within the limits of its
 	// tests: bf16 on CUDA, f32 on the CPU. Open makes one of the others of it.

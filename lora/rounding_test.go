@@ -12,8 +12,8 @@ import (
 	"github.com/lorafuse/lorafuse/lora"
 )
 
-// TestRounding compares the error of adapters whose products have rounded
-// operands with that of PyTorch's autocast to bfloat16, both against logits in
+// TestRounding compares the error of adapters at precision bf16, whose operands
+// and activations are rounded, with that of PyTorch's autocast to bfloat16, both against logits in
 // float32.
 func TestRounding(t *testing.T) {
 	raw, err := os.ReadFile("../testdata/rounding.json")

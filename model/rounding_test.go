@@ -13,10 +13,9 @@ import (
 	"github.com/lorafuse/lorafuse/internal/testdevice"
 )
 
-// TestRounding compares the error of products with rounded operands to that of
-// PyTorch's autocast to bfloat16, both against exact logits: ours rounds
-// operands only, PyTorch results, too. Where the machine has no such products
-// the error is that of float32.
+// TestRounding compares the error of precision bf16 to that of PyTorch's autocast
+// to bfloat16, both against exact logits. Both round results that lie in memory;
+// ours rounds operands of products only where the machine has such products.
 func TestRounding(t *testing.T) {
 	raw, err := os.ReadFile("../testdata/rounding.json")
 	require.NoError(t, err)

@@ -18,8 +18,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// TestRounding compares the error of runs whose products have rounded operands
-// with that of PyTorch's autocast to bfloat16: of the gradients that all batches
+// TestRounding compares the error of runs at precision bf16, whose operands and
+// activations are rounded, with that of PyTorch's autocast to bfloat16: of the gradients that all batches
 // have with the first adapter, and of the losses of the run. A loss is one number,
 // whose error is chance as to its sign, so that it takes all runs to compare them.
 func TestRounding(t *testing.T) {
