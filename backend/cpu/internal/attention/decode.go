@@ -55,14 +55,16 @@ func (e *run) decodeGroup(w *worker, c chunk, i, h, n int) {
 		clear(o[g*oStride:][:d])
 	}
 	a, b := e.clip(i, c.k0, c.k1)
-	for j := a; j < b; j += decodeBlock {
-		if j+decodeBlock < b {
-			e.fetch(e.k, c.k0+j+decodeBlock, min(decodeBlock, b-j-decodeBlock), h, n)
+	step := e.blockRows(h, n)
+	for j := a; j < b; j += step {
+		if j+step < b {
+			e.fetch(e.k, c.k0+j+step, min(step, b-j-step), h, n)
 		} else if j > a {
-			e.fetch(e.v, c.k0+a, decodeBlock, h, n)
+			e.fetch(e.v, c.k0+a, step, h, n)
 		}
+		keys := e.block(w, e.k, c.k0+j, min(step, b-j), h, n)
 		for g := 0; g < n; {
-			keys, heads := e.block(w, e.k, c.k0+j, min(decodeBlock, b-j), h+g, n-g)
+			keys, heads := keys.head(e, h+g, n-g)
 			keys.Dot(w.scores[g*decodeKeys+j-a:], decodeKeys, e.q.row(w.query, i, (h+g)*d, heads*d), d, heads)
 			g += heads
 		}
@@ -80,12 +82,13 @@ func (e *run) decodeGroup(w *worker, c chunk, i, h, n int) {
 		}
 		w.max[g], w.sum[g] = m, l
 	}
-	for j := a; j < b; j += decodeBlock {
-		if j+decodeBlock < b {
-			e.fetch(e.v, c.k0+j+decodeBlock, min(decodeBlock, b-j-decodeBlock), h, n)
+	for j := a; j < b; j += step {
+		if j+step < b {
+			e.fetch(e.v, c.k0+j+step, min(step, b-j-step), h, n)
 		}
+		values := e.block(w, e.v, c.k0+j, min(step, b-j), h, n)
 		for g := 0; g < n; {
-			values, heads := e.block(w, e.v, c.k0+j, min(decodeBlock, b-j), h+g, n-g)
+			values, heads := values.head(e, h+g, n-g)
 			values.AddTo(o[g*oStride:], oStride, w.scores[g*decodeKeys+j-a:], decodeKeys, heads)
 			g += heads
 		}
@@ -99,25 +102,60 @@ func (e *run) decodeGroup(w *worker, c chunk, i, h, n int) {
 	}
 }
 
-// block is count rows of the key head of head h, from row first on, and how
-// many of n heads from h on have that key head. Of bfloat16 they are widened.
-func (e *run) block(w *worker, r Rows, first, count, h, n int) (p vec.Panel, heads int) {
-	kv, d := h/e.group(), e.HeadDim
-	p = vec.Panel{Width: d, Count: count}
+// keyBlock is rows of some key heads, from head first on.
+type keyBlock struct {
+	rows          []float32
+	stride, count int
+	first         int
+}
+
+// block is count rows, from row first on, of the key heads of n heads from h on. Of
+// bfloat16 they are widened: all heads at once, in as long runs as there are.
+func (e *run) block(w *worker, r Rows, first, count, h, n int) keyBlock {
 	if r.BF16 == nil {
-		p.Rows, p.Stride = r.from(first, kv*d), r.Stride
+		return keyBlock{r.from(first, 0), r.Stride, count, 0}
+	}
+	kv0, kv1 := e.keyHeads(h, n)
+	width := (kv1 - kv0) * e.HeadDim
+	if width == r.Stride {
+		r.row(w.wide, first, 0, count*width)
 	} else {
 		for j := range count {
-			r.row(w.wide[j*d:], first+j, kv*d, d)
+			r.row(w.wide[j*width:], first+j, kv0*e.HeadDim, width)
 		}
-		p.Rows, p.Stride = w.wide, d
 	}
-	return p, min(n, (kv+1)*e.group()-h)
+	return keyBlock{w.wide, width, count, kv0}
 }
+
+// head is the rows of the key head of head h, and how many of n heads from h on
+// have that key head.
+func (b keyBlock) head(e *run, h, n int) (p vec.Panel, heads int) {
+	kv, d := h/e.group(), e.HeadDim
+	return vec.Panel{Rows: b.rows[(kv-b.first)*d:], Stride: b.stride, Width: d, Count: b.count}, min(n, (kv+1)*e.group()-h)
+}
+
+// keyHeads is the range of the key heads of n heads from h on.
+func (e *run) keyHeads(h, n int) (kv0, kv1 int) { return h / e.group(), (h+n-1)/e.group() + 1 }
+
+// blockRows is how many keys n heads from h on read before they go on: of bfloat16
+// as many as stay in the nearest cache when they are widened.
+func (e *run) blockRows(h, n int) int {
+	if e.k.BF16 == nil && e.v.BF16 == nil {
+		return decodeBlock
+	}
+	kv0, kv1 := e.keyHeads(h, n)
+	return max(wideRows, min(decodeBlock, wideFloats/((kv1-kv0)*e.HeadDim)))
+}
+
+// What keys take when they are widened, if they are at least so many rows.
+const (
+	wideFloats = 8 << 10
+	wideRows   = 8
+)
 
 // fetch asks for count rows of the key heads of n heads from h on.
 func (e *run) fetch(r Rows, first, count, h, n int) {
-	kv0, kv1 := h/e.group(), (h+n-1)/e.group()+1
+	kv0, kv1 := e.keyHeads(h, n)
 	width := (kv1 - kv0) * e.HeadDim
 	if width == r.Stride {
 		count, width = 1, count*width

@@ -82,7 +82,7 @@ func (e *run) storedFloats(headDim int) int {
 	if !e.gemm.Widens() {
 		return 0
 	}
-	return (tileQueries + decodeBlock) * headDim
+	return tileQueries*headDim + max(wideFloats, wideRows*decodeHeads*headDim)
 }
 
 // widenWith gives the workers that memory.

@@ -55,8 +55,9 @@ func NewISA(p *pool.Pool, isa ISA) *Engine {
 
 // SetPrecision says how operands may be rounded before they are multiplied:
 // F32, the default, not at all; BF16 to bfloat16, which costs 16 bits and is
-// done only where the machine gains by it. Sums are float32 in both cases. It
-// must not be called while a call runs.
+// done only where the machine gains by it; values may then lie in memory so, too
+// (see Stored). Sums are float32 in both cases. It must not be called while a
+// call runs.
 func (e *Engine) SetPrecision(p Elem) { e.precision = p }
 
 // Rounds reports whether some products are of operands rounded to bfloat16.
