@@ -35,10 +35,6 @@ const (
 	inverseInput = "inverse tokens"
 )
 
-// spareTraining is the part of the activations' memory, one in so many, that goes
-// into leaving some in f32: most of them are kept from the forward pass.
-const spareTraining = 32
-
 // EngineOptions fix what a training step computes.
 type EngineOptions struct {
 	MaxTokens     int // of one micro-batch
