@@ -54,7 +54,7 @@ func TestInvariant(t *testing.T) {
 				rows = append(rows, q[i*cols:(i+1)*cols]...)
 			}
 			o, lse = make([]float32, len(rows)), make([]float32, len(which)*s.QHeads)
-			require.NoError(t, e.Forward(&c, Rows{o, cols}, lse, Rows{rows, cols}, Rows{k, kv}, Rows{v, kv}))
+			require.NoError(t, e.Forward(&c, Rows{Data: o, Stride: cols}, lse, Rows{Data: rows, Stride: cols}, Rows{Data: k, Stride: kv}, Rows{Data: v, Stride: kv}))
 			return o, lse
 		}
 		which := r.Perm(s.Keys)[:min(s.Keys, rapid.OneOf(rapid.IntRange(1, 9), rapid.IntRange(10, 300)).Draw(t, "queries"))]
