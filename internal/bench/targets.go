@@ -6,7 +6,7 @@ const (
 	TargetProduct = "product of 4096³ in bf16: share of the measured peak of mma.sync"
 	TargetLayer   = "LoRA r=16 on m=8192, 4096², bf16, forward and backward: beside the frozen layer"
 	TargetUpload  = "upload: beside the pinned copy"
-	TargetStep    = "training step, bf16: share of the ceiling of 4 operations a weight and token"
+	TargetStep    = "training step, bf16: share of the ceiling of 4 operations a weight and token at the measured rate of mma.sync, which is not the chip's"
 	TargetPEFT    = "training step, bf16: beside torch + PEFT, as it is and compiled, the faster one"
 	TargetDecode  = "decoding: share of the measured bandwidth"
 )

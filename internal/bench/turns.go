@@ -45,6 +45,9 @@ type Turns struct {
 	Settle time.Duration
 	// Progress is told how many of the samples have been taken; nil for nobody.
 	Progress func(done, total int)
+	// Save is given the report whenever rows have come to it, so that what ends
+	// the process takes nothing with it; nil for nobody.
+	Save func(*Report) error
 	// Between, if not nil, is called before each group, and before a round where
 	// the last time was a while ago: what is measured of the machine itself is
 	// measured as often as its moods change.
@@ -95,6 +98,9 @@ func (t *Turns) Measure(ctx context.Context, tasks []Task, report *Report) (err 
 				report.Rows = append(report.Rows, row)
 				report.Marks = append(report.Marks, tasks[i].Marks...)
 			}
+		}
+		if err == nil && t.Save != nil {
+			err = t.Save(report)
 		}
 		tasks = tasks[n:]
 	}

@@ -59,7 +59,9 @@ func TestTurns(t *testing.T) {
 	tasks := append(cast(&script, "one", "small", &actor{name: "a"}, &actor{name: "b"}), cast(&script, "one", "big", &actor{name: "c"})...)
 	tasks = append(tasks, cast(&script, "two", "big", &actor{name: "d"})...)
 	var steps []string
+	var saved []int
 	turns := Turns{
+		Save: func(r *Report) error { saved = append(saved, len(r.Rows)); return nil },
 		Runs: 2, Progress: func(done, total int) { steps = append(steps, fmt.Sprintf("%d/%d", done, total)) },
 		Between: func() error { script = append(script, "between"); return nil },
 	}
@@ -73,6 +75,7 @@ func TestTurns(t *testing.T) {
 		"begin d", "sample d", "between", "sample d", "sample d", "close d",
 	}, script)
 	assert.Equal(t, []string{"1/8", "2/8", "3/8", "4/8", "5/8", "6/8", "7/8", "8/8"}, steps)
+	assert.Equal(t, []int{2, 3, 4}, saved, "whenever rows have come")
 	require.Len(t, r.Rows, 4)
 	assert.Equal(t, []float64{2, 3}, r.Rows[0].Seconds, "the first sample is thrown away")
 	assert.Len(t, r.Marks, 4)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/bench/layer"
 	"github.com/lorafuse/lorafuse/internal/bench/step"
 	"github.com/lorafuse/lorafuse/internal/bench/upload"
+	"github.com/lorafuse/lorafuse/internal/fsatomic"
 )
 
 // suiteFlags are those of the benchmarks that take turns.
@@ -28,6 +30,7 @@ type suiteFlags struct {
 	threads int
 	backend string
 	python  string
+	save    string
 }
 
 func (f *suiteFlags) flags(c *cobra.Command, runs int, python string) {
@@ -36,14 +39,32 @@ func (f *suiteFlags) flags(c *cobra.Command, runs int, python string) {
 	c.Flags().StringVar(&f.only, "only", "", "measure only rows that match this expression, as \"group: program: what, on what\"")
 	c.Flags().IntVar(&f.threads, "threads", 0, "threads of the CPU backend and of other programs, 0 is one per core")
 	c.Flags().StringVar(&f.backend, "backend", backend.Auto, "machine to compute on: auto, cpu, cuda or metal")
+	c.Flags().StringVar(&f.save, "save", "", "file that has what has been measured so far, as JSON, while it goes on")
 	if python != "" {
 		c.Flags().StringVar(&f.python, "python", "", python)
 	}
 }
 
+// saver keeps a report under way in a file, nil where nobody asks.
+func (f *suiteFlags) saver() func(*bench.Report) error {
+	if f.save == "" {
+		return nil
+	}
+	return func(r *bench.Report) error {
+		raw, err := json.Marshal(r)
+		if err == nil {
+			err = fsatomic.ReplaceFile(f.save, func(name string) error { return os.WriteFile(name, append(raw, '\n'), 0o666) })
+		}
+		if err != nil {
+			return &failure{fmt.Errorf("--save: %w", err)}
+		}
+		return nil
+	}
+}
+
 // turns checks the flags.
 func (f *suiteFlags) turns(a *app) (bench.Turns, error) {
-	t := bench.Turns{Runs: f.runs, Settle: 250 * time.Millisecond, Progress: func(done, total int) { a.progress().Steps("measuring", int64(done), int64(total), "") }}
+	t := bench.Turns{Runs: f.runs, Settle: 250 * time.Millisecond, Save: f.saver(), Progress: func(done, total int) { a.progress().Steps("measuring", int64(done), int64(total), "") }}
 	if f.only != "" {
 		var err error
 		if t.Only, err = regexp.Compile(f.only); err != nil {

@@ -2,7 +2,9 @@ package cli
 
 import (
 	"bytes"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -104,9 +106,14 @@ func suite(t *testing.T, args ...string) result {
 
 func TestBenchSuites(t *testing.T) {
 	for name, only := range map[string]string{"kernels": "^LoRA x", "layer": "^Adapter alone"} {
-		got := suite(t, name, "--shrink", "64", "--runs", "2", "--threads", "1", "--only", only, "--json")
+		kept := filepath.Join(t.TempDir(), "kept.json")
+		got := suite(t, name, "--shrink", "64", "--runs", "2", "--threads", "1", "--only", only, "--json", "--save", kept)
 		require.Equal(t, ExitOK, got.status, got.stderr)
 		r := decode[report](t, got.stdout)
+		raw, err := os.ReadFile(kept)
+		require.NoError(t, err)
+		assert.Equal(t, r.Rows[0].Seconds, decode[report](t, string(raw)).Rows[0].Seconds)
+		assert.Len(t, decode[report](t, string(raw)).Rows, len(r.Rows), "what was saved last")
 		assert.Equal(t, name, r.Title)
 		require.NotEmpty(t, r.Rows)
 		for _, row := range r.Rows {
@@ -138,7 +145,10 @@ func TestBenchSuites(t *testing.T) {
 			assert.Empty(t, got.stdout)
 		}
 	}
-	got := suite(t, "layer", "--shrink", "64", "--sweep=4", "--runs", "1", "--only", "^Sweep", "--json")
+	got := suite(t, "layer", "--shrink", "64", "--runs", "1", "--only", "^Adapter alone", "--save", "/no/such/folder/x")
+	assert.NotEqual(t, ExitOK, got.status)
+	assert.Contains(t, got.stderr, "--save: ")
+	got = suite(t, "layer", "--shrink", "64", "--sweep=4", "--runs", "1", "--only", "^Sweep", "--json")
 	require.Equal(t, ExitOK, got.status, got.stderr)
 	assert.Len(t, decode[report](t, got.stdout).Rows, 8)
 	got = suite(t, "layers")

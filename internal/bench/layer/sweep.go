@@ -111,5 +111,7 @@ func (s *suite) repeat(ctx context.Context, all []ratio) error {
 		}
 	}
 	var once bench.Report // its rows are those that are there
-	return s.machine.Measure(ctx, s.Turns, tasks, &once)
+	turns := s.Turns
+	turns.Save = nil
+	return s.machine.Measure(ctx, turns, tasks, &once)
 }

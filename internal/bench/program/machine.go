@@ -48,16 +48,27 @@ func (m *Machine) Measure(ctx context.Context, t bench.Turns, tasks []bench.Task
 	if !m.Quick {
 		t.Between = m.measurePeaks
 	}
+	if save := t.Save; save != nil {
+		t.Save = func(r *bench.Report) error {
+			m.hold()
+			return save(r)
+		}
+	}
 	err := t.Measure(ctx, tasks, report)
 	if err == nil {
 		err = m.measurePeaks()
 	}
+	m.hold()
+	return err
+}
+
+// hold gives the rows the peaks that have been measured so far.
+func (m *Machine) hold() {
 	for p, rows := range m.held {
 		for _, row := range rows {
 			row.Peak = m.peaks[p]
 		}
 	}
-	return err
 }
 
 // Stretch is how long a sample runs at least.
