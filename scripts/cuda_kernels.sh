@@ -4,6 +4,10 @@
 # which drivers compile for all later devices. Installs the compiler first if
 # there is none (scripts/cuda_toolchain.sh).
 #
+#   LORAFUSE_CUDA_ARCH=90a scripts/cuda_kernels.sh    machine code for sm_90a alone, in a
+#                                                     fifth of the time and bytes
+#   scripts/cuda_kernels.sh FOLDER                    into another folder
+#
 # ptxas says what each kernel takes, and never more registers than its
 # __launch_bounds__ leave to a thread (a test of package kernels wants them for
 # every kernel): what does not fit is spilled, and a kernel that spills fails
@@ -11,14 +15,11 @@
 set -eu
 cd "$(dirname "$0")/.."
 CUDA_HOME=$(sh scripts/cuda_toolchain.sh)
-out=kernels/cuda/build
+out=${1:-kernels/cuda/build}
 mkdir -p "$out"
 # PTX is compressed, machine code is not (nvcc's default): drivers load it
 # without unpacking, and the simulator reads the names and parameters in it.
-flags="-O3 -std=c++17 --threads 0 --compress-mode=default -Werror=all-warnings
- -gencode arch=compute_80,code=sm_80 -gencode arch=compute_89,code=sm_89
- -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_100,code=sm_100
- -gencode arch=compute_80,code=compute_80"
+flags="-O3 -std=c++17 --threads 0 --compress-mode=default -Werror=all-warnings $(sh scripts/cuda_arch.sh)"
 
 # headers FILE: the headers of kernels/cuda that it includes, itself or by others.
 headers() {
@@ -33,7 +34,7 @@ headers() {
 compiler=$(cat "$CUDA_HOME/bin/nvcc.profile" && grep '#define CUDA_VERSION' "$CUDA_HOME/include/cuda.h" && cksum <"$CUDA_HOME/bin/ptxas")
 stamp() {
 	# shellcheck disable=SC2046
-	(cat "$1" $(headers "$1" | sort -u) scripts/cuda_kernels.sh && echo "$compiler") | cksum
+	(cat "$1" $(headers "$1" | sort -u) scripts/cuda_kernels.sh && echo "$flags $compiler") | cksum
 }
 
 # table turns ptxas's report into rows: kernel, target, registers, spilled and

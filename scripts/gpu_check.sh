@@ -1,13 +1,19 @@
 #!/bin/sh
 # What is to be run where there is an NVIDIA GPU, and can only be built elsewhere.
-#   scripts/gpu_check.sh --pack DIR              builds all of it into DIR, at most 64 MiB to be carried there
-#     --no-tree                                  leaves out the files of the repository: a checkout must be there (--tree)
+#   scripts/gpu_check.sh --pack DIR              builds all of it into DIR, which is carried there with a
+#                                                checkout of this commit: at most 64 MiB together
+#     --arch ARCH                                machine code for 80, 89, 90a (H100 and H200, what is taken
+#                                                where nothing is said), 100, or all and PTX
+#     --tree                                     puts the files of the repository in: no checkout is needed
 #     --packages 'backend/cuda model'            leaves out the tests of others, to carry less at a time
 #   scripts/gpu_check.sh --from DIR --out OUT    runs it there: OUT/report.md, report.json, log.txt
 #   scripts/gpu_check.sh --simulate [OUT]        both here, in small sizes, on the simulated driver
 # The machine with the GPU needs its driver and nothing else; compute-sanitizer is
-# used where it is. Reports are written step by step; with --from also go
+# used where it is. Values and benchmarks of bf16 come first, long suites and
+# sanitizers last. Reports are written while steps run; with --from also go
+#   --part N                   the steps of this part, which take less than nine minutes
 #   --only STEP,STEP           these steps alone
+#   --tree CHECKOUT            where the checkout is (.)
 #   --limit 9m                 end after so long, and say what was not run
 #   --continue report.json     go on from an earlier report; what was not run then is run now
 # Exit status: 0 all that could be run passed, 1 a step failed, 3 there was no device,
@@ -28,11 +34,16 @@ folders() { git ls-files --cached --others --exclude-standard '*_test.go' | grep
 pack() {
 	to=$1
 	shift
-	tree=yes
+	beside=--beside
 	only=
+	arch=90a
 	while [ $# -gt 0 ]; do
 		case $1 in
-		--no-tree) tree= ;;
+		--tree) beside= ;;
+		--arch)
+			arch=${2:?--arch needs a number}
+			shift
+			;;
 		--packages)
 			only=" ${2:?--packages needs names} "
 			shift
@@ -48,20 +59,24 @@ pack() {
 	bin=$PWD/output/gpu_check/bin
 	rm -rf "$bin"
 	mkdir -p "$bin" "$to"
-	sh scripts/cuda_kernels.sh >"$bin/registers.txt"
+	# What is embedded are the kernels of this architecture, not those of kernels/cuda/build.
+	kernels=output/gpu_check/kernels_$arch
+	export LORAFUSE_CUDA_ARCH="$arch"
+	sh scripts/cuda_kernels.sh "$kernels" >"$bin/registers.txt"
+	overlay=$PWD/output/gpu_check/overlay.json
+	embedded "$PWD/kernels/cuda/build" "$PWD/$kernels" >"$overlay"
 	sh scripts/cuda_sim.sh conformance >/dev/null
 	cp kernels/sim/build/conformance/conformance kernels/sim/build/conformance/libcuda_twin.so "$bin"
 	strip --strip-debug "$bin/conformance" "$bin/libcuda_twin.so"
-	wrappers=kernels/sim/build/conformance/wrappers.fatbin
+	wrappers=kernels/sim/build/conformance/wrappers_$arch.fatbin
 	if [ ! -f "$wrappers" ] || [ -n "$(find kernels/sim/conformance/wrappers.cu kernels/cuda/*.cuh -newer "$wrappers")" ]; then
-		"$home/bin/nvcc" -O3 -std=c++17 -gencode arch=compute_80,code=sm_80 -gencode arch=compute_89,code=sm_89 \
-			-gencode arch=compute_90a,code=sm_90a -gencode arch=compute_100,code=sm_100 -gencode arch=compute_80,code=compute_80 \
-			-fatbin kernels/sim/conformance/wrappers.cu -o "$wrappers"
+		# shellcheck disable=SC2046
+		"$home/bin/nvcc" -O3 -std=c++17 $(sh scripts/cuda_arch.sh) -fatbin kernels/sim/conformance/wrappers.cu -o "$wrappers"
 	fi
-	cp "$wrappers" "$bin"
+	cp "$wrappers" "$bin/wrappers.fatbin"
 	eval "$(sh scripts/cuda_env.sh)"
 	export CGO_ENABLED=1
-	$go build -tags cuda -ldflags "-s -w" -o "$bin/lorafuse" ./cmd/lorafuse
+	$go build -tags cuda -overlay "$overlay" -ldflags "-s -w" -o "$bin/lorafuse" ./cmd/lorafuse
 	tests=
 	packages=
 	# Tests of the CUDA backend, and those that run on any backend; those of kernels
@@ -78,16 +93,31 @@ pack() {
 		"$("$home/bin/nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')" "${tests#, }" >"$bin/pack.json"
 	CGO_ENABLED=0 $go build -trimpath -ldflags "-s -w" -o "$to/gpucheck" ./cmd/gpucheck
 	cp scripts/gpu_check.sh "$to"
-	files= # that tests read, and the sources of the kernels
-	[ -z "$tree" ] || files=$(git ls-files --cached --others --exclude-standard testdata examples/godoc kernels scripts $packages)
-	printf '%s\n' "$files" | "$to/gpucheck" pack "$to" "$bin" "$PWD"
+	# What travels in a checkout, or what tests read of it and the sources of the kernels.
+	[ -n "$beside" ] || set -- testdata examples/godoc kernels scripts $packages
+	git ls-files --cached --others --exclude-standard "$@" | "$to/gpucheck" pack $beside "$to" "$bin" "$PWD"
 	du -sh "$to" >&2
+}
+
+# embedded FOLDER OTHER: what go build -overlay reads, to embed the fat binaries of OTHER in place of FOLDER's.
+embedded() {
+	printf '{"Replace": {'
+	comma=
+	for fat in "$1"/*.fatbin "$2"/*.fatbin; do
+		name=$(basename "$fat")
+		[ -f "$fat" ] || continue
+		other=$2/$name
+		[ -f "$other" ] || other=
+		printf '%s"%s": "%s"' "$comma" "$1/$name" "$other"
+		comma=', '
+	done
+	echo '}}'
 }
 
 # program PACKAGE GOLDEN [TESTS]: its test program.
 program() {
 	[ -z "$only" ] || case $only in *" $1 "*) ;; *) return 0 ;; esac
-	$go test -c -tags cuda -ldflags "-s -w" -o "$bin/$(echo "$1" | tr / _).test" "./$1"
+	$go test -c -tags cuda -overlay "$overlay" -ldflags "-s -w" -o "$bin/$(echo "$1" | tr / _).test" "./$1"
 	packages="$packages $1"
 	tests="$tests, {\"name\": \"$1\", \"golden\": $2, \"run\": \"${3:-}\"}"
 }
@@ -102,7 +132,7 @@ case ${1:-} in
 --simulate)
 	cd "$(dirname "$0")/.."
 	LORAFUSE_LIBCUDA=$(sh scripts/cuda_sim.sh)
-	export LORAFUSE_LIBCUDA
+	export LORAFUSE_LIBCUDA LFSIM_CC=9.0
 	pack output/gpu_check/pack
 	out=${2:-output/gpu_check/simulated}
 	(from output/gpu_check/pack --out "$out" --simulate)
@@ -117,7 +147,7 @@ case ${1:-} in
 	from "$dir" "$@"
 	;;
 *)
-	sed -n '2,15s/^# \{0,1\}//p' "$0"
+	sed -n '2,22s/^# \{0,1\}//p' "$0"
 	exit 2
 	;;
 esac

@@ -47,7 +47,7 @@ func TestOrders(t *testing.T) {
 	long(t)
 	for _, env := range []string{"LFSIM_ORDER=reverse", "LFSIM_ORDER=random", "LFSIM_STREAMS=lazy", "LFSIM_THREADS=1"} {
 		t.Run(env, func(t *testing.T) {
-			if alone(t, env) {
+			if onSimulator(t, env) {
 				backendtest.RunAll(t, open)
 			}
 		})
@@ -58,7 +58,17 @@ func TestOrders(t *testing.T) {
 func TestRounded(t *testing.T) {
 	simtest.Need(t)
 	long(t)
-	backendtest.RunRounded(t, func() (backend.Device, error) { return cuda.Open(backend.Options{Precision: backend.BF16}) })
+	var devices []*cuda.Device
+	backendtest.RunRounded(t, func() (backend.Device, error) {
+		dev, err := cuda.Open(backend.Options{Precision: backend.BF16})
+		if err == nil {
+			devices = append(devices, dev)
+		}
+		return dev, err
+	})
+	for _, dev := range devices {
+		t.Log("kernels:", dev.Kernels()) // what a sanitizer has watched
+	}
 }
 
 // TestAllocations: a run leaves no garbage, as a graph and launch by launch.

@@ -18,6 +18,7 @@ import (
 
 const usage = `usage:
   gpucheck pack DIR BIN ROOT <files     makes the pack of the programs in BIN and of these files of ROOT
+  gpucheck pack --beside DIR BIN ROOT <files    leaves the files in ROOT, which goes with the pack
   gpucheck run --from DIR --out OUT     runs it`
 
 // Exit statuses: of failed steps, of wrong usage, of no device, and of steps that
@@ -33,8 +34,8 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	err := errors.New(usage)
-	if len(os.Args) > 1 && os.Args[1] == "pack" && len(os.Args) == 5 {
-		err = pack(os.Args[2], os.Args[3], os.Args[4])
+	if len(os.Args) > 1 && os.Args[1] == "pack" {
+		err = pack(os.Args[2:])
 	} else if len(os.Args) > 1 && os.Args[1] == "run" {
 		err = run(ctx, os.Args[2:])
 	}
@@ -53,7 +54,15 @@ func main() {
 	os.Exit(exitUsage)
 }
 
-func pack(folder, bin, root string) error {
+func pack(args []string) error {
+	f := flag.NewFlagSet("gpucheck pack", flag.ContinueOnError)
+	beside := f.Bool("beside", false, "leave the files in their checkout")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if f.NArg() != 3 {
+		return errors.New(usage)
+	}
 	var tree []string
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
@@ -62,7 +71,7 @@ func pack(folder, bin, root string) error {
 	if err := lines.Err(); err != nil {
 		return err
 	}
-	return gpucheck.Build(folder, bin, root, tree)
+	return gpucheck.Build(f.Arg(0), f.Arg(1), f.Arg(2), tree, *beside)
 }
 
 func run(ctx context.Context, args []string) error {
@@ -73,6 +82,7 @@ func run(ctx context.Context, args []string) error {
 	f.StringVar(&o.Out, "out", "", "folder of the report")
 	f.StringVar(&o.Tree, "tree", ".", "a checkout, for a pack without its files")
 	f.StringVar(&only, "only", "", "names of the steps to run, with commas between them (default: all)")
+	f.IntVar(&o.Part, "part", 0, "run the steps of this part, less than nine minutes; 0 for all parts")
 	f.StringVar(&o.Continue, "continue", "", "report.json of an earlier run, whose ended steps are not run again")
 	f.DurationVar(&o.Limit, "limit", 0, "how long all of it may take; 0 for as long as it takes")
 	f.BoolVar(&o.Small, "simulate", false, "small sizes, for the simulated driver")

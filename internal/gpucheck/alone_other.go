@@ -5,3 +5,5 @@ package gpucheck
 import "os/exec"
 
 func alone(*exec.Cmd) {}
+
+func end(*exec.Cmd) {}

@@ -7,8 +7,16 @@ import (
 	"syscall"
 )
 
-// alone has a program be ended with all that it has started.
+// alone has a program be interrupted with all that it has started: a benchmark
+// then prints what it has measured.
 func alone(c *exec.Cmd) {
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
+	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGINT) }
+}
+
+// end ends what a program that has ended has left behind.
+func end(c *exec.Cmd) {
+	if c.Process != nil {
+		_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL)
+	}
 }

@@ -1,6 +1,8 @@
 package gpucheck
 
 import (
+	"context"
+	"debug/elf"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 )
 
 // EnvLibrary names the driver's library, for the programs of the pack and here.
@@ -21,28 +24,81 @@ var driverPlaces = []string{
 	"/usr/lib/wsl/lib/libcuda.so.1", "/run/opengl-driver/lib/libcuda.so.1",
 }
 
-// findDriver gives the driver's library, as a path, or why there is none.
-func findDriver() (string, error) {
+// findDrivers gives the libraries that may be the driver's, as paths, the likeliest
+// first: what the linker's cache lists comes in its order. Libraries of another
+// machine, such as those for programs of 32 bits, are left out. Or it says why
+// there is none.
+func findDrivers() ([]string, error) {
 	if name := os.Getenv(EnvLibrary); name != "" {
 		if _, err := os.Stat(name); err != nil {
-			return "", fmt.Errorf("%s: %w", EnvLibrary, err)
+			return nil, fmt.Errorf("%s: %w", EnvLibrary, err)
 		}
-		return filepath.Abs(name)
+		name, err := filepath.Abs(name)
+		return []string{name}, err
 	}
-	places := driverPlaces
+	var places []string
 	if out, err := exec.Command("ldconfig", "-p").Output(); err == nil {
 		for line := range strings.Lines(string(out)) {
 			if name, path, ok := strings.Cut(line, " => "); ok && strings.HasPrefix(strings.TrimSpace(name), "libcuda.so.1 ") {
-				places = append([]string{strings.TrimSpace(path)}, places...)
+				places = append(places, strings.TrimSpace(path))
 			}
 		}
 	}
-	for _, name := range places {
-		if _, err := os.Stat(name); err == nil {
-			return name, nil
+	var found []string
+	seen := map[string]bool{}
+	for _, name := range append(places, driverPlaces...) {
+		real, err := filepath.EvalSymlinks(name)
+		if err != nil || seen[real] || !loadable(real) {
+			continue
+		}
+		seen[real] = true
+		found = append(found, name)
+	}
+	if len(found) == 0 {
+		return nil, errors.New("no CUDA driver: ldconfig knows no libcuda.so.1 for this machine, and it is in none of the usual places; " + EnvLibrary + " may name it")
+	}
+	return found, nil
+}
+
+// machines are the numbers that libraries have for the machines they run on.
+var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
+
+// loadable tells whether a program of this machine can load a library.
+func loadable(name string) bool {
+	f, err := elf.Open(name)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return f.Class == elf.ELFCLASS64 && f.Machine == machines[runtime.GOARCH]
+}
+
+// chooseDriver takes the first of the drivers that lists a device, or the first:
+// there may be one that is too old for the device, or too new. It says why there is
+// none.
+func (r *runner) chooseDriver(ctx context.Context) error {
+	found, err := findDrivers()
+	if err != nil {
+		r.driver = "libcuda.so.1" // for those who look themselves
+		return err
+	}
+	r.driver = found[0]
+	if len(found) == 1 {
+		return nil
+	}
+	for _, name := range found {
+		limited, cancel := context.WithTimeout(ctx, 20*time.Second)
+		c := exec.CommandContext(limited, r.bin("lorafuse"), "devices", "--json")
+		c.Env = append(os.Environ(), EnvLibrary+"="+name)
+		c.WaitDelay = time.Second
+		raw, err := c.Output()
+		cancel()
+		if device, _, bad := describe(raw); err == nil && bad == nil && device != "" {
+			r.driver = name
+			return nil
 		}
 	}
-	return "", errors.New("no CUDA driver: ldconfig knows no libcuda.so.1, and it is in none of the usual places; " + EnvLibrary + " may name it")
+	return nil
 }
 
 // findPython gives a Python whose torch and PEFT can train on the GPU, or why

@@ -2,6 +2,7 @@ package gpucheck
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -28,10 +29,10 @@ func (r *Report) Markdown() string {
 	for _, a := range r.Asked {
 		p("| %s | %s | %s | %s | %s |\n", cell(a.Name), a.Asked, a.Found, a.Word, cell(a.On))
 	}
-	p("\n## Steps\n\n| step | status | seconds | what it is | what there is to say |\n|---|---|---|---|---|\n")
+	p("\n## Steps\n\n| part | step | status | seconds | what it is | what there is to say |\n|---|---|---|---|---|---|\n")
 	for i := range r.Steps {
 		s := &r.Steps[i]
-		p("| %s | %s | %.1f | %s | %s |\n", s.Name, s.Status, s.Seconds, cell(s.What), cell(s.said()))
+		p("| %s | %s | %s | %.1f | %s | %s |\n", s.part(), s.Name, s.Status, s.Seconds, cell(s.What), cell(s.said()))
 	}
 	for i := range r.Steps {
 		if s := &r.Steps[i]; s.Tail != "" {
@@ -44,6 +45,14 @@ func (r *Report) Markdown() string {
 		}
 	}
 	return b.String()
+}
+
+// part is the number of the part, empty for the device.
+func (s *Result) part() string {
+	if s.Part == 0 {
+		return ""
+	}
+	return strconv.Itoa(s.Part)
 }
 
 // said is what a step has come to, in a few words.

@@ -31,13 +31,15 @@ const (
 	treeFolder  = "tree" // files that tests read, where the repository has them
 )
 
-// MostBytes is the most that a pack may take: what can be carried to a machine.
+// MostBytes is the most that is carried to a machine: a pack, and the checkout that
+// goes with it.
 const MostBytes = 64 << 20
 
 // Build makes the archive of a pack in a folder: the programs of bin, which
-// pack.json in it describes, and files of the tree at root. Errors: those of
-// reading and writing, and of an archive that is too large to be carried.
-func Build(folder, bin, root string, tree []string) error {
+// pack.json in it describes, and files of the tree at root. Where they are beside
+// it, in a checkout that goes with the pack, they are only counted. Errors: those
+// of reading and writing, and of more than can be carried.
+func Build(folder, bin, root string, tree []string, beside bool) error {
 	if _, err := readPack(bin); err != nil {
 		return err
 	}
@@ -51,9 +53,15 @@ func Build(folder, bin, root string, tree []string) error {
 			files[binFolder+"/"+e.Name()] = filepath.Join(bin, e.Name())
 		}
 	}
+	checkout := int64(0)
 	for _, name := range tree {
 		at := filepath.Join(root, filepath.FromSlash(name))
-		if info, err := os.Stat(at); err == nil && info.Mode().IsRegular() { // git lists what was just removed
+		info, err := os.Stat(at)
+		switch {
+		case err != nil || !info.Mode().IsRegular(): // git lists what was just removed
+		case beside:
+			checkout += info.Size()
+		default:
 			files[treeFolder+"/"+name] = at
 		}
 	}
@@ -72,12 +80,12 @@ func Build(folder, bin, root string, tree []string) error {
 	if err != nil {
 		return err
 	}
-	return checkSize(folder)
+	return checkSize(folder, checkout)
 }
 
-// checkSize measures what is carried.
-func checkSize(folder string) error {
-	all := int64(0)
+// checkSize measures what is carried: a pack, and a checkout of so many bytes.
+func checkSize(folder string, checkout int64) error {
+	all := checkout
 	err := filepath.Walk(folder, func(_ string, info os.FileInfo, err error) error {
 		if err == nil && info.Mode().IsRegular() {
 			all += info.Size()
@@ -85,7 +93,7 @@ func checkSize(folder string) error {
 		return err
 	})
 	if err == nil && all > MostBytes {
-		err = fmt.Errorf("%s has %d bytes, at most %d can be carried", folder, all, MostBytes)
+		err = fmt.Errorf("%s has %d bytes and the checkout beside it %d, at most %d can be carried together", folder, all-checkout, checkout, MostBytes)
 	}
 	return err
 }

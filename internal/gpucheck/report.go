@@ -36,6 +36,7 @@ const (
 type Result struct {
 	Name    string     `json:"name"`
 	What    string     `json:"what"`
+	Part    int        `json:"part,omitempty"` // 0 for the device, which is of every part
 	Status  Status     `json:"status"`
 	Reason  string     `json:"reason,omitempty"` // of anything but passed
 	Seconds float64    `json:"seconds"`

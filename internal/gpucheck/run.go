@@ -12,7 +12,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -25,11 +24,14 @@ type Options struct {
 	// Only are the names of the steps that are run; none for all. The device is
 	// always looked for.
 	Only []string
+	// Part is the part whose steps are run, counted from 1; 0 for all. It takes
+	// less than nine minutes.
+	Part int
 	// Continue is the report of an earlier run, whose ended steps are not run
 	// again; empty for none.
 	Continue string
 	// Limit is how long all of it may take; what is left then is not run. 0 for
-	// no limit.
+	// no limit, or that of a part.
 	Limit time.Duration
 	// Small has everything run in sizes that only show that it runs.
 	Small bool
@@ -65,6 +67,9 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if o.Log == nil {
 		o.Log = io.Discard
 	}
+	if o.Part > 0 && o.Limit == 0 {
+		o.Limit = MostPart + 20*time.Second
+	}
 	r := &runner{Options: o, sanitizer: findSanitizer()}
 	if o.Limit > 0 {
 		r.deadline = time.Now().Add(o.Limit)
@@ -89,10 +94,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if err := r.findTree(); err != nil {
 		return nil, err
 	}
-	var missing error
-	if r.driver, missing = findDriver(); missing != nil {
-		r.driver = "libcuda.so.1" // for those who look themselves
-	}
+	missing := r.chooseDriver(ctx)
 	steps := r.steps()
 	if err := r.begin(steps); err != nil {
 		return nil, err
@@ -147,13 +149,16 @@ func fileExists(name string) bool {
 
 // begin makes a report in which nothing has been run, or what an earlier one has.
 func (r *runner) begin(steps []step) error {
+	if most := steps[len(steps)-1].part; r.Part < 0 || r.Part > most {
+		return fmt.Errorf("found part %d, expected one of 1 to %d", r.Part, most)
+	}
 	known := []string{}
 	r.report = &Report{Title: "lorafuse on a GPU", Date: time.Now().UTC().Truncate(time.Second), Commit: r.pack.Commit, Pack: r.pack.Built,
 		Driver: r.driver, GPU: askGPU(), Host: host(), Small: r.Small}
 	for i := range steps {
 		s := &steps[i]
 		known = append(known, s.name)
-		r.report.Steps = append(r.report.Steps, Result{Name: s.name, What: s.what, Status: NotRun})
+		r.report.Steps = append(r.report.Steps, Result{Name: s.name, What: s.what, Part: s.part, Status: NotRun})
 	}
 	for _, name := range r.Only {
 		if !slices.Contains(known, name) {
@@ -175,11 +180,10 @@ func (r *runner) begin(steps []step) error {
 // take runs a step, if it is to be run, and writes the report.
 func (r *runner) take(ctx context.Context, s *step, missing error) error {
 	x := r.report.result(s.name)
-	wanted := len(r.Only) == 0 && x.Status == NotRun || slices.Contains(r.Only, s.name) || s.name == first
-	if !wanted {
+	if !r.wants(s, x) {
 		return nil
 	}
-	*x = Result{Name: s.name, What: s.what, Date: time.Now().UTC().Truncate(time.Second)}
+	*x = Result{Name: s.name, What: s.what, Part: s.part, Date: time.Now().UTC().Truncate(time.Second)}
 	why := s.skip
 	if s.name == first && missing != nil {
 		why = missing.Error()
@@ -213,6 +217,17 @@ func (r *runner) take(ctx context.Context, s *step, missing error) error {
 	return r.report.Write(r.Out)
 }
 
+// wants tells whether a step is to be run.
+func (r *runner) wants(s *step, x *Result) bool {
+	switch {
+	case s.name == first:
+		return true
+	case len(r.Only) > 0:
+		return slices.Contains(r.Only, s.name)
+	}
+	return x.Status == NotRun && (r.Part == 0 || r.Part == s.part)
+}
+
 // leastTime is what a step is begun for; tests shorten the times of steps to
 // mostTime.
 const leastTime = 500 * time.Millisecond
@@ -230,13 +245,12 @@ func (r *runner) run(ctx context.Context, s *step, x *Result, left time.Duration
 		c.Dir = r.work
 	}
 	c.Env = append(os.Environ(), append(s.env, EnvLibrary+"="+r.driver, "LORAFUSE_CUDA_TEST=1", "TMPDIR="+r.temp)...)
-	var stdout bytes.Buffer
-	last := &tail{}
-	c.Stdout, c.Stderr = io.MultiWriter(&stdout, last, r.log), io.MultiWriter(last, r.log)
+	stdout, last := &output{}, &tail{}
+	c.Stdout, c.Stderr = io.MultiWriter(stdout, last, r.log), io.MultiWriter(last, r.log)
 	alone(c)
-	c.WaitDelay = 5 * time.Second // for what it has started and left behind
+	c.WaitDelay = 5 * time.Second // for what it still has to say, and what it has started and left behind
 	began := time.Now()
-	err := c.Run()
+	err := r.watch(c, s, x, stdout)
 	x.Seconds = time.Since(began).Seconds()
 	x.Status, x.Reason = Passed, ""
 	switch {
@@ -250,7 +264,7 @@ func (r *runner) run(ctx context.Context, s *step, x *Result, left time.Duration
 	default:
 		x.Status, x.Reason = Failed, err.Error()
 	}
-	s.read(r.report, x, stdout.Bytes())
+	s.read(r.report, x, stdout.bytes())
 	if x.Status != Passed && x.Status != Skipped {
 		x.Tail = last.String()
 	}
@@ -259,7 +273,7 @@ func (r *runner) run(ctx context.Context, s *step, x *Result, left time.Duration
 // read takes out of the output what the step is there for.
 func (s *step) read(report *Report, x *Result, raw []byte) {
 	fail := func(err error) {
-		if x.Status == Passed {
+		if err != nil && x.Status == Passed {
 			x.Status, x.Reason = Failed, err.Error()
 		}
 	}
@@ -278,20 +292,35 @@ func (s *step) read(report *Report, x *Result, raw []byte) {
 		if x.Tests = count(raw); x.Tests.Passed+x.Tests.Failed == 0 {
 			fail(errors.New("no test has run"))
 		}
+		fail(s.missing(raw))
 	case sanitizing:
 		if x.Tests = count(raw); x.Tests.Passed+x.Tests.Failed == 0 {
 			x.Tests = nil
 		}
+		fail(s.missing(raw))
 		// What cannot be instrumented has not been checked, whatever it has printed.
 		if unable := regexp.MustCompile(`(?i)device not supported|insufficient privileges`).Find(raw); unable != nil {
 			x.Status, x.Reason = Skipped, "compute-sanitizer: "+string(unable)
 		}
 	case benchmark:
 		b, err := readBenchmark(raw)
-		if x.Bench = b; err != nil {
+		if err != nil {
 			fail(err)
+			b = s.saved()
+		}
+		x.Bench = b
+	}
+}
+
+// missing is an error where the output lacks what it must mention: what a step is
+// there for has not been launched.
+func (s *step) missing(raw []byte) error {
+	for _, name := range s.mentions {
+		if !bytes.Contains(raw, []byte(name)) {
+			return fmt.Errorf("it has launched no kernel %s…", name)
 		}
 	}
+	return nil
 }
 
 var verdict = regexp.MustCompile(`(?m)^\s*--- (PASS|FAIL|SKIP): (\S+)`)
@@ -327,29 +356,6 @@ func count(raw []byte) *Tests {
 		}
 	}
 	return t
-}
-
-// tail keeps the end of what is written to it.
-type tail struct {
-	mu sync.Mutex
-	b  []byte
-}
-
-const tailBytes = 6 << 10
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.b = append(t.b, p...); len(t.b) > 4*tailBytes {
-		t.b = append(t.b[:0], t.b[len(t.b)-tailBytes:]...)
-	}
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.ToValidUTF8(string(t.b[max(0, len(t.b)-tailBytes):]), "?")
 }
 
 // twins tells why the wrappers cannot be compared.

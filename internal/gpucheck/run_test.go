@@ -21,7 +21,9 @@ import (
 const (
 	lists   = `echo '{"devices": [{"backend": "cpu"}, {"backend": "cuda", "name": "GPU", "memory_bytes": 80000000000, "detail": "driver 1.2"}]}'`
 	measure = `case $1 in devices) ` + lists + ` ;; bench) echo '{"title": "'$2'", "rows": [{"group": "g", "program": "p", "name": "n", "input": "i", "runs": 1, "median_s": 0.5, "peak": {"flop_per_s": 4e14}}], "marks": [{"name": "` + bench.TargetProduct + `", "row": "r", "asked": 0.85, "ratio": 0.9, "least": true, "met": true}]}' ;; esac`
-	passes  = "echo '--- PASS: TestA (0.00s)'; echo '    --- PASS: TestB/one (0.00s)'; echo '--- PASS: TestB (0.00s)'; echo '--- SKIP: TestC (0.00s)'"
+	// launches is a test that says which kernels it has launched.
+	launches = passes + "; echo kernels: attention_bf16_128 attention_dkv_bf16_64 attention_dq_bf16_64 gemm_mma_128 lce_logits_mma"
+	passes   = "echo '--- PASS: TestA (0.00s)'; echo '    --- PASS: TestB/one (0.00s)'; echo '--- PASS: TestB (0.00s)'; echo '--- SKIP: TestC (0.00s)'"
 )
 
 // pack makes a pack of scripts, with a driver.
@@ -32,7 +34,7 @@ func pack(t *testing.T, scripts map[string]string) Options {
 	}
 	dir := t.TempDir()
 	bin, tree := filepath.Join(dir, "bin"), filepath.Join(dir, "tree")
-	all := map[string]string{"lorafuse": measure, "conformance": "echo same", "a_b.test": passes, "model.test": passes + `; test "$LORAFUSE_TEST_BACKEND" = cuda && test "$3" = "-test.run=^(TestA|TestB)$"`}
+	all := map[string]string{"lorafuse": measure, "conformance": "echo same", "a_b.test": passes, "backend_cuda.test": launches, "model.test": passes + `; test "$LORAFUSE_TEST_BACKEND" = cuda && test "$3" = "-test.run=^(TestA|TestB)$"`}
 	for name, text := range scripts {
 		all[name] = text
 	}
@@ -41,12 +43,12 @@ func pack(t *testing.T, scripts map[string]string) Options {
 		require.NoError(t, os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755))
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(bin, PackFile), []byte(`{"commit": "abc", "built": "go", "tests": [{"name": "a/b"}, {"name": "model", "golden": true, "run": "TestA|TestB"}]}`), 0o644))
-	for _, name := range []string{"a/b/testdata/x", "model/y"} {
+	for _, name := range []string{"a/b/testdata/x", "model/y", "backend/cuda/z"} {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(tree, name)), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(tree, name), []byte(name), 0o644))
 	}
 	o := Options{From: filepath.Join(dir, "pack"), Out: filepath.Join(dir, "out")}
-	require.NoError(t, Build(o.From, bin, tree, []string{"a/b/testdata/x", "model/y", "gone"}))
+	require.NoError(t, Build(o.From, bin, tree, []string{"a/b/testdata/x", "model/y", "backend/cuda/z", "gone"}, false))
 	driver := filepath.Join(dir, "libcuda.so.1")
 	require.NoError(t, os.WriteFile(driver, nil, 0o644))
 	t.Setenv(EnvLibrary, driver)
@@ -73,13 +75,13 @@ func TestAllIsWell(t *testing.T) {
 	}
 	assert.Equal(t, "GPU, 80.0 GB, driver 1.2", r.Device)
 	assert.Equal(t, &Tests{Passed: 2, Skipped: 1}, r.result("tests a/b").Tests)
-	assert.Equal(t, 0.9, r.result("bench kernels").Bench.Marks[0].Ratio)
+	assert.Equal(t, 0.9, r.result("bench products bf16").Bench.Marks[0].Ratio)
 	raw, err := os.ReadFile(filepath.Join(o.Out, MarkdownFile))
 	require.NoError(t, err)
 	text := string(raw)
 	for _, want := range []string{
 		"- device: GPU, 80.0 GB, driver 1.2", "| " + bench.TargetProduct + " | ≥ 0.85 | 0.900 | met | r |", "| " + bench.TargetUpload + " | ≤ 1.18 | – | not measured |  |",
-		"| tests a/b | passed |", "2 tests passed, 0 failed, 1 skipped", "Measured peaks: 400 TFLOP/s",
+		" | tests a/b | passed |", "2 tests passed, 0 failed, 1 skipped", "Measured peaks: 400 TFLOP/s",
 	} {
 		assert.Contains(t, text, want)
 	}
@@ -134,11 +136,11 @@ func TestNoDevice(t *testing.T) {
 
 // What is taken away leaves a whole report, and a later run goes on from there.
 func TestGoesOn(t *testing.T) {
-	o := pack(t, map[string]string{"model.test": passes + "; sleep 60"})
+	o := pack(t, map[string]string{"a_b.test": passes + "; sleep 60"})
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { // the machine goes while the goldens run
+	go func() { // the machine goes while the tests run
 		for {
-			if r, err := ReadReport(filepath.Join(o.Out, JSONFile)); err == nil && r.result("goldens model").Status == Interrupted {
+			if r, err := ReadReport(filepath.Join(o.Out, JSONFile)); err == nil && r.result("tests a/b").Status == Interrupted {
 				cancel()
 				return
 			}
@@ -149,27 +151,27 @@ func TestGoesOn(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	r, err := ReadReport(filepath.Join(o.Out, JSONFile))
 	require.NoError(t, err)
-	assert.Equal(t, Passed, r.result("tests a/b").Status)
-	assert.Equal(t, Interrupted, r.result("goldens model").Status)
-	assert.Equal(t, NotRun, r.result("bench step").Status)
-	began := r.result("tests a/b").Date
+	assert.Equal(t, Passed, r.result("bench upload").Status)
+	assert.Equal(t, Interrupted, r.result("tests a/b").Status)
+	assert.Equal(t, NotRun, r.result("goldens model").Status)
+	began := r.result("bench upload").Date
 
 	more := o
-	more.Out, more.Continue, more.Only = t.TempDir(), filepath.Join(o.Out, JSONFile), []string{"bench step"}
+	more.Out, more.Continue, more.Only = t.TempDir(), filepath.Join(o.Out, JSONFile), []string{"goldens model"}
 	r, err = Run(t.Context(), more)
 	require.NoError(t, err)
-	assert.Equal(t, Passed, r.result("bench step").Status)
-	assert.Equal(t, NotRun, r.result("bench layer").Status)
-	assert.Equal(t, NotRun, r.result("goldens model").Status, "it had not ended")
-	assert.Equal(t, began, r.result("tests a/b").Date, "it is not run again")
+	assert.Equal(t, Passed, r.result("goldens model").Status)
+	assert.Equal(t, NotRun, r.result("memcheck wrappers").Status)
+	assert.Equal(t, NotRun, r.result("tests a/b").Status, "it had not ended")
+	assert.Equal(t, began, r.result("bench upload").Date, "it is not run again")
 
 	limits(t, time.Second)
 	more.Continue, more.Only = filepath.Join(more.Out, JSONFile), nil
 	r, err = Run(t.Context(), more)
 	require.ErrorIs(t, err, ErrSteps, "this time it outlasts its own time")
-	assert.Equal(t, Failed, r.result("goldens model").Status)
-	assert.Equal(t, Passed, r.result("bench layer").Status)
-	assert.Equal(t, began, r.result("tests a/b").Date)
+	assert.Equal(t, Failed, r.result("tests a/b").Status)
+	assert.NotEqual(t, NotRun, r.result("memcheck wrappers").Status)
+	assert.Equal(t, began, r.result("bench upload").Date)
 
 	more.Only = []string{"bench stop"}
 	_, err = Run(t.Context(), more)
@@ -177,7 +179,7 @@ func TestGoesOn(t *testing.T) {
 	empty := o
 	bare := filepath.Join(filepath.Dir(o.From), "bin")
 	empty.From, empty.Tree = t.TempDir(), t.TempDir()
-	require.NoError(t, Build(empty.From, bare, bare, nil))
+	require.NoError(t, Build(empty.From, bare, bare, nil, false))
 	_, err = Run(t.Context(), empty)
 	require.ErrorContains(t, err, "the pack has no files of the repository")
 	require.NoError(t, os.WriteFile(more.Continue, []byte(`{"commit": "other"}`), 0o644))
@@ -188,13 +190,13 @@ func TestGoesOn(t *testing.T) {
 
 // When the time for all is up, what has not been begun says so.
 func TestLimit(t *testing.T) {
-	o := pack(t, map[string]string{"a_b.test": "sleep 60"})
+	o := pack(t, map[string]string{"conformance": "sleep 60"})
 	o.Limit = 3 * time.Second
 	r, err := Run(t.Context(), o)
 	require.ErrorIs(t, err, ErrUnfinished, "nothing has failed")
-	assert.Equal(t, Interrupted, r.result("tests a/b").Status)
-	assert.Equal(t, NotRun, r.result("bench step").Status)
-	assert.Equal(t, "the time for all steps was up", r.result("bench step").Reason)
+	assert.Equal(t, Interrupted, r.result("wrappers").Status)
+	assert.Equal(t, NotRun, r.result("goldens model").Status)
+	assert.Equal(t, "the time for all steps was up", r.result("goldens model").Reason)
 }
 
 // limits has steps end sooner.

@@ -74,6 +74,9 @@ func library(t *testing.T, source string) string {
 	if cc == "" {
 		cc = "cc"
 	}
+	if _, err := exec.LookPath(cc); err != nil {
+		t.Skip("needs a C compiler: ", err)
+	}
 	out, err := exec.Command(cc, "-shared", "-fPIC", "-o", so, c).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return so

@@ -1,0 +1,96 @@
+package gpucheck
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+)
+
+// often is how often the report of a step under way is written.
+var often = 3 * time.Second
+
+// watch runs the program of a step. Meanwhile the report gets what it has come to,
+// so that whoever takes the machine away takes no more than a few seconds.
+func (r *runner) watch(c *exec.Cmd, s *step, x *Result, stdout *output) error {
+	began, ended := time.Now(), make(chan error, 1)
+	go func() {
+		err := c.Run()
+		end(c) // what it has started
+		ended <- err
+	}()
+	tick := time.NewTicker(often)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-tick.C:
+			x.Seconds = time.Since(began).Seconds()
+			switch s.kind {
+			case tests, sanitizing:
+				x.Tests = count(stdout.bytes())
+			case benchmark:
+				x.Bench = s.saved()
+			}
+			_ = r.report.Write(r.Out) // it is written again when the step has ended, and then must be
+		}
+	}
+}
+
+// saved is what the program of a step has saved so far, nil for nothing.
+func (s *step) saved() *Benchmark {
+	raw, err := os.ReadFile(s.saves)
+	if err != nil {
+		return nil
+	}
+	b, err := readBenchmark(raw)
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// output keeps what is written to it, for who reads while it grows.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+// bytes are a copy.
+func (o *output) bytes() []byte {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return bytes.Clone(o.b.Bytes())
+}
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+const tailBytes = 6 << 10
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.b = append(t.b, p...); len(t.b) > 4*tailBytes {
+		t.b = append(t.b[:0], t.b[len(t.b)-tailBytes:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.ToValidUTF8(string(t.b[max(0, len(t.b)-tailBytes):]), "?")
+}
