@@ -25,6 +25,8 @@ go=${GO:-go}
 from() {
 	dir=$1
 	shift
+	gzip -dc "$dir/gpucheck.gz" >"$dir/gpucheck"
+	chmod +x "$dir/gpucheck"
 	exec "$dir/gpucheck" run --from "$dir" "$@"
 }
 
@@ -79,9 +81,9 @@ pack() {
 	$go build -tags cuda -overlay "$overlay" -ldflags "-s -w" -o "$bin/lorafuse" ./cmd/lorafuse
 	tests=
 	packages=
-	# Tests of the CUDA backend, and those that run on any backend; those of kernels
-	# and internal/lint want no device.
-	for package in $(folders '^//go:build .*\<cuda\>' | grep -vxE 'internal/lint|kernels'); do
+	# Tests of the CUDA backend, and those that run on any backend; those of kernels,
+	# internal/lint and the shim want no device.
+	for package in $(folders '^//go:build .*\<cuda\>' | grep -vxE 'internal/lint|kernels|backend/cuda/internal/shim'); do
 		program "$package" false
 	done
 	for package in $(folders '/internal/testdevice"'); do
@@ -91,11 +93,13 @@ pack() {
 	commit=$(git rev-parse --short HEAD)$(git diff --quiet HEAD || echo ' with changes')
 	printf '{"commit": "%s", "built": "%s, nvcc %s", "tests": [%s]}\n' "$commit" "$($go env GOVERSION)" \
 		"$("$home/bin/nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')" "${tests#, }" >"$bin/pack.json"
-	CGO_ENABLED=0 $go build -trimpath -ldflags "-s -w" -o "$to/gpucheck" ./cmd/gpucheck
+	CGO_ENABLED=0 $go build -trimpath -ldflags "-s -w" -o "$bin/../gpucheck" ./cmd/gpucheck
+	rm -f "$to/gpucheck"
+	gzip -9c "$bin/../gpucheck" >"$to/gpucheck.gz"
 	cp scripts/gpu_check.sh "$to"
 	# What travels in a checkout, or what tests read of it and the sources of the kernels.
 	[ -n "$beside" ] || set -- testdata examples/godoc kernels scripts $packages
-	git ls-files --cached --others --exclude-standard "$@" | "$to/gpucheck" pack $beside "$to" "$bin" "$PWD"
+	git ls-files --cached --others --exclude-standard "$@" | "$bin/../gpucheck" pack $beside "$to" "$bin" "$PWD"
 	du -sh "$to" >&2
 }
 

@@ -37,8 +37,11 @@ func TestFlops(t *testing.T) {
 	assert.Zero(t, cuda.Flops("a later one", 130, 200, 3000, backend.BF16))
 }
 
-// The simulated GPU is an A100.
+// The simulated GPU of capability 8.0 is an A100.
 func TestRated(t *testing.T) {
+	if !onSimulator(t, "LFSIM_CC=8.0") {
+		return
+	}
 	for precision, want := range map[backend.Precision]float64{backend.F32: 19.5e12, backend.BF16: 312e12} {
 		peak := opened(t, backend.Options{Precision: precision}).Rated()
 		assert.InEpsilon(t, want, peak.FlopsPerSecond, 5e-3)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/lorafuse/lorafuse/internal/bench"
 )
@@ -216,7 +217,7 @@ func TestArchive(t *testing.T) {
 		state = state*6364136223846793005 + 1442695040888963407
 		noise[i] = byte(state >> 56)
 	}
-	files := map[string][]byte{"bin/a": append([]byte("one"), noise...), "bin/b": append([]byte("another one"), noise...), "tree/empty": nil, "tree/zeros": make([]byte, 1<<20)}
+	files := map[string][]byte{"bin/program": append([]byte("\x7fELF\xe8abcd"), noise[:1<<16]...), "bin/a": append([]byte("one"), noise...), "bin/b": append([]byte("another one"), noise...), "tree/empty": nil, "tree/zeros": make([]byte, 1<<20)}
 	where := map[string]string{}
 	for name, data := range files {
 		at := filepath.Join(dir, filepath.Base(name))
@@ -237,6 +238,28 @@ func TestArchive(t *testing.T) {
 	}
 	require.ErrorIs(t, ReadArchive(strings.NewReader(b.String()[:b.Len()/2]), out), ErrArchive)
 	require.ErrorIs(t, ReadArchive(strings.NewReader("no archive"), out), ErrArchive)
+}
+
+// A program is what it was, whatever its bytes are, and programs that differ in
+// where their functions lie have all the rest in common.
+func TestSplit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		likely := rapid.SampledFrom([]byte{0xe8, 0xe9, 0x48, 0x4c, 0x8d, 0x8b, 0x05, 0x0d, 0x83, 0x3d, 0x0f, 0x10, 0})
+		raw := rapid.SliceOf(rapid.OneOf(likely, rapid.Byte())).Draw(t, "program")
+		code, addresses := split(raw)
+		back, ok := joined(code, addresses)
+		require.True(t, ok)
+		require.Equal(t, string(raw), string(back))
+		_, ok = joined(code, append(addresses, 0))
+		require.False(t, ok, "too many")
+	})
+	// A call at 0 leads to 5 + 16, an address at 6 to 13 + 9.
+	one := []byte{0xe8, 16, 0, 0, 0, 0x90, 0x48, 0x8d, 0x05, 9, 0, 0, 0}
+	code, addresses := split(one)
+	require.Equal(t, []byte{0xe8, 0, 0, 0, 0, 0x90, 0x48, 0x8d, 0x05, 0, 0, 0, 0}, code)
+	require.Equal(t, []byte{0, 0, 0, 21, 0, 0, 0, 22}, addresses)
+	_, ok := joined(code, addresses[:4])
+	require.False(t, ok, "too few")
 }
 
 func FuzzReadArchive(f *testing.F) {

@@ -53,7 +53,7 @@ func (r *runner) steps() []step {
 	all = append(all, r.rates()...)
 	all = append(all,
 		r.values("values f32", "values of all operations in float32", 90*time.Second, "^TestConformance$/^value$"),
-		r.sanitized("memcheck", "bf16", 4*time.Minute, r.values("", "", 0, rounded, tensorCores...)))
+		r.sanitized("memcheck", "bf16", halfPart, r.values("", "", 0, rounded, tensorCores...)))
 	all = append(all, r.models()...)
 	for _, p := range r.pack.Tests {
 		all = append(all, r.tests(p))
@@ -90,8 +90,8 @@ func (r *runner) values(name, what string, limit time.Duration, run string, kern
 // tests is the step of a package's test program.
 func (r *runner) tests(p Program) step {
 	s := step{name: "tests " + p.Name, what: "the tests of package " + p.Name, kind: tests, folder: filepath.Join(r.tree, filepath.FromSlash(p.Name)),
-		limit: 5 * time.Minute, env: []string{longCases}}
-	s.args = []string{r.bin(p.binary()), "-test.v", "-test.timeout=4m50s"} // it says what hangs before it is ended
+		limit: halfPart, env: []string{longCases}}
+	s.args = []string{r.bin(p.binary()), "-test.v", "-test.timeout=3m45s"} // it says what hangs before it is ended
 	if p.Golden {
 		s.name, s.what = "goldens "+p.Name, "what package "+p.Name+" holds the CPU to, on the device: PyTorch's logits, gradients, runs"
 		s.env = append(s.env, "LORAFUSE_TEST_BACKEND=cuda")
@@ -118,9 +118,9 @@ func (r *runner) sanitizers() []step {
 	f32, bf16 := r.values("", "", 0, "^TestConformance$/^value$"), r.values("", "", 0, rounded, tensorCores...)
 	return []step{
 		r.sanitized("memcheck", "wrappers", time.Minute, wrappers),
-		r.sanitized("memcheck", "f32", 4*time.Minute, f32),
+		r.sanitized("memcheck", "f32", halfPart, f32),
 		r.sanitized("synccheck", "wrappers", time.Minute, wrappers),
-		r.sanitized("synccheck", "bf16", 4*time.Minute, bf16),
+		r.sanitized("synccheck", "bf16", halfPart, bf16),
 		r.sanitized("racecheck", "wrappers", time.Minute, wrappers),
 		r.sanitized("racecheck", "bf16", 6*time.Minute, bf16),
 		r.sanitized("racecheck", "f32", 6*time.Minute, f32),
@@ -196,8 +196,8 @@ func (r *runner) models() []step {
 			add("decode", "--size", "tiny", "--runs", "1", "--contexts", "8", "--tokens", "2", "--prompt", "8", "--only", "One token: .*(merged, f32|alone)")),
 		r.suite("bench upload", "weights to the device", 90*time.Second, add("upload", "--size", "large"), add("upload", "--size", "tiny", "--runs", "1")),
 		peft,
-		r.suite("bench step 7b", "training steps of a model as large as Qwen2.5-7B", 4*time.Minute, add("step", "--size", "qwen-7b", "--runs", "1", "--steps", "5", "--only", "bf16"), nil),
-		r.suite("bench decode 7b", "generating with a model as large as Qwen2.5-7B", 4*time.Minute,
+		r.suite("bench step 7b", "training steps of a model as large as Qwen2.5-7B", halfPart, add("step", "--size", "qwen-7b", "--runs", "1", "--steps", "5", "--only", "bf16"), nil),
+		r.suite("bench decode 7b", "generating with a model as large as Qwen2.5-7B", halfPart,
 			add("decode", "--size", "qwen-7b", "--runs", "3", "--contexts", "64,1024", "--only", "One token.*(f32|alone)"), nil),
 		r.suite("bench products f32", "products in float32, of weights of all kinds", 3*time.Minute, []string{"kernels", "--only", "^(x|dy|LoRA).*: lorafuse: f32"}, nil),
 		r.suite("bench layer f32", "layers with adapters beside frozen ones, in float32", 2*time.Minute, []string{"layer", "--runs", "5", "--only", "bf16 weights:"}, nil),
@@ -208,6 +208,9 @@ func (r *runner) models() []step {
 // takes to unpack, less than the nine minutes that a machine may be had for at a
 // time.
 const MostPart = 8*time.Minute + 20*time.Second
+
+// halfPart is the most that a step may take for a part to have two such.
+const halfPart = 235 * time.Second
 
 // parted numbers steps by the part that they belong to: steps that follow each
 // other, as many as there is time for.
