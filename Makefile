@@ -19,14 +19,30 @@ example: ## fine-tune the shipped model on Go doc comments (about a minute)
 test: ## all tests
 	$(GO) test ./...
 
-race: ## tests of the concurrent packages under the race detector
-	$(GO) test -race -timeout 30m ./backend/cpu/internal/pool ./backend/cpu/internal/gemm ./backend/cpu/internal/attention ./backend/... ./tokenizer ./data/... ./safetensors ./model/hub ./internal/progress ./internal/fsatomic
+# What runs side by side, and tests of just that where a package has many others.
+CONCURRENT = ./backend ./backend/null ./backend/telemetry ./backend/cpu/internal/pool ./tokenizer ./data/... ./safetensors ./model/hub ./internal/progress ./internal/fsatomic
+KERNEL_RACES = ^Test(ConcurrentAndNested|ManyWorkers|RunAll|RunAfter|Prepack|EvenTasks|SameBitsForAnyNumberOfWorkers|BothWaysOfBackwardAreUsed|Ahead|AheadEnds|Decode|Queries.*)$$
+DEVICE_RACES = ^Test(FirstRun|JoinedSteps|Threads|ThreadsOfAProcess)$$|^TestConformance$$/^(device|contents|chaos)$$
+
+race: ## tests of what runs concurrently under the race detector
+	$(GO) test -race -timeout 30m $(CONCURRENT)
+	$(GO) test -race -timeout 30m -run '$(KERNEL_RACES)' ./backend/cpu/internal/gemm ./backend/cpu/internal/attention
+	$(GO) test -race -timeout 30m -run '$(DEVICE_RACES)' ./backend/cpu
+
+race-all: ## all tests of the concurrent packages under the race detector
+	$(GO) test -race -timeout 30m $(CONCURRENT) ./backend/...
 
 purego: ## tests without assembly, of what there is some for and of what computes with it
 	$(GO) test -tags purego ./tensor ./quant ./graph/... ./backend/... ./lora ./model ./generate/... ./train/...
 
 arm64: ## tests of the assembly for arm64, in an emulator (qemu-user) if need be
 	sh scripts/arm64.sh
+
+ci: ## what every change must pass
+	bash .ci/run
+
+nightly: ## what takes longer: all goldens, systems and architectures, long fuzzing
+	bash .ci/nightly
 
 fuzz: ## every fuzz target for a few seconds
 	sh scripts/fuzz.sh 5s
@@ -72,5 +88,5 @@ install: ## lorafuse into GOBIN
 clean: ## remove what was built and trained here
 	rm -rf bin examples/godoc/output
 
-.PHONY: help build build-cuda example test race purego arm64 fuzz bench lint kernels assembly cuda-kernels sim env test-cuda gpu-pack docker docker-steps install clean
+.PHONY: help build build-cuda example test race race-all purego arm64 ci nightly fuzz bench lint kernels assembly cuda-kernels sim env test-cuda gpu-pack docker docker-steps install clean
 .DEFAULT_GOAL := help

@@ -5,7 +5,9 @@
 # out are tests of speed and slow ones that add nothing about the assembly.
 #
 # Without an emulator (Debian: apt-get install qemu-user) it says so and does
-# nothing.
+# nothing. In CI, as root, it installs it.
+#   scripts/arm64.sh          all of that
+#   scripts/arm64.sh short    the kernels alone, on the machine that has every feature
 set -eu
 cd "$(dirname "$0")/.."
 go=${GO:-go}
@@ -16,7 +18,11 @@ vec=./backend/cpu/internal/vec
 if [ "$($go env GOHOSTARCH)" = arm64 ]; then
 	exec $go test ./backend/cpu/... ./tensor
 fi
-qemu=$(command -v qemu-aarch64 || command -v qemu-aarch64-static || true)
+find_qemu() { command -v qemu-aarch64 || command -v qemu-aarch64-static; }
+if ! find_qemu >/dev/null && [ "${CI:-}" = true ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+	apt-get update -qq >&2 && DEBIAN_FRONTEND=noninteractive timeout 600 apt-get install -qq -y --no-install-recommends qemu-user >/dev/null || true
+fi
+qemu=$(find_qemu || true)
 if [ -z "$qemu" ]; then
 	echo "SKIPPED: the arm64 assembly is not tested, there is no qemu-aarch64 here"
 	exit 0
@@ -30,5 +36,6 @@ on() { # on MACHINE ARGUMENTS of go test
 }
 slow='Alloc|TestConcurrent|TestQuantizedEqualsWidened|TestNarrowingIsThatOfPyTorch|TestLargeArrays'
 on max -skip "$slow" $gemm $vec ./tensor -rapid.checks=40
+[ "${1:-}" != short ] || exit 0
 on max -run 'TestConformance/(value|composite)' ./backend/cpu
 on cortex-a72 -run 'TestSelect|TestAgainstReference|TestQuantizedAgainst|TestExp|TestBulk' $gemm $vec ./tensor -rapid.checks=40

@@ -1,6 +1,7 @@
 #!/bin/sh
 # gofmt, go vet and staticcheck on every combination of build tags and systems
 # that the code has files for.
+#   scripts/lint.sh short    without the tag purego, and on one other system only
 set -eu
 cd "$(dirname "$0")/.."
 go=${GO:-go}
@@ -11,12 +12,16 @@ if [ -n "$unformatted" ]; then
 	echo "not gofmt'd: $unformatted"
 	exit 1
 fi
-for tags in "" purego; do
+tags_of_all="purego" systems="darwin/arm64 windows/amd64 linux/arm64 linux/386"
+if [ "${1:-}" = short ]; then
+	tags_of_all="" systems="darwin/arm64"
+fi
+for tags in "" $tags_of_all; do
 	echo "vet and staticcheck, tags: ${tags:-none}"
 	$go vet -tags "$tags" ./...
 	$staticcheck -tags "$tags" ./...
 done
-for system in darwin/arm64 windows/amd64 linux/arm64 linux/386; do
+for system in $systems; do
 	echo "vet for $system"
 	CGO_ENABLED=0 GOOS=${system%/*} GOARCH=${system#*/} $go vet ./...
 done

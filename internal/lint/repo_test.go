@@ -44,7 +44,7 @@ type source struct {
 var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
 
 // written are the endings of files that people write; other names are matched whole.
-var written = []string{".go", ".md", ".sh", ".py", ".yaml", ".yml", ".mod", "Makefile", "Dockerfile", ".ci/run"}
+var written = []string{".go", ".md", ".sh", ".py", ".yaml", ".yml", ".mod", "Makefile", "Dockerfile", ".ci/run", ".ci/nightly", ".ci/steps"}
 
 // readRepo parses all Go files below the root of fsys.
 func readRepo(fsys fs.FS) (*repo, error) {
