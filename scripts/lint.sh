@@ -1,7 +1,8 @@
 #!/bin/sh
 # gofmt, go vet and staticcheck on every combination of build tags and systems
 # that the code has files for.
-#   scripts/lint.sh short    without the tag purego, and on one other system only
+#   scripts/lint.sh short    without the tag purego, on one other system only, and of
+#                            the tag cuda go vet alone
 set -eu
 cd "$(dirname "$0")/.."
 go=${GO:-go}
@@ -26,10 +27,10 @@ for system in $systems; do
 	CGO_ENABLED=0 GOOS=${system%/*} GOARCH=${system#*/} $go vet ./...
 done
 if [ -n "${CUDA_HOME:-}" ] || [ -d output/cuda ]; then
-	echo "vet and staticcheck, tags: cuda"
+	echo "vet and staticcheck, tags: cuda${1:+, vet alone}"
 	eval "$(sh scripts/cuda_env.sh)"
 	$go vet -tags cuda ./backend/... ./kernels/... ./internal/cli
-	$staticcheck -tags cuda ./backend/... ./kernels/... ./internal/cli
+	[ "${1:-}" = short ] || $staticcheck -tags cuda ./backend/... ./kernels/... ./internal/cli
 else
 	echo "no vet for tags: cuda, which needs CUDA's headers: make cuda-kernels installs them"
 fi
