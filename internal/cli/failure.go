@@ -73,7 +73,7 @@ func (a *app) exit(ctx context.Context, err error) int {
 // broken are the errors that are not about the input.
 var broken = []error{
 	backend.ErrOutOfMemory, train.ErrNotFinite, train.ErrRunning, lora.ErrNotFinite, sample.ErrLogits,
-	hub.ErrUnreachable, hub.ErrCorrupt, hub.ErrNoSpace, hub.ErrOffline,
+	hub.ErrUnreachable, hub.ErrRedirect, hub.ErrCorrupt, hub.ErrNoSpace, hub.ErrOffline,
 	safetensors.ErrFault,
 }
 

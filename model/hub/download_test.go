@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -261,6 +262,45 @@ func TestRedirectedNames(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, weights, read(t, filepath.Join(dir, "model.safetensors")))
 	assert.Contains(t, dir, "models--old--name")
+}
+
+// Where no model can be is not asked again, and not called out of reach.
+func TestRefusedRedirections(t *testing.T) {
+	for name, c := range map[string]struct {
+		from, to, why string // of the Hub's answers; the path contains from
+		requests      int
+	}{
+		"listing to a file":      {"/api/", "file:///etc/passwd", "expected http or https", 1},
+		"listing in a circle":    {"/api/", "{here}", "they are a circle", 1},
+		"listing to nowhere":     {"/api/", "", "comes without a Location", 1},
+		"description to a file":  {"/config.json", "file:///x", "has neither X-Linked-Etag nor", 1},
+		"description to nowhere": {"/config.json", "", "comes without a Location", 1},
+		"description in circles": {"/config.json", "{here}", "they are a circle", 1},
+		"contents to a file":     {"GET /acme/tiny/resolve/" + commitA + "/model.safe", "file:///x", "expected http or https", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, o := setup(t)
+			inner, n := h.hub.Config.Handler, atomic.Int32{}
+			h.hub.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if strings.Contains(r.Method+" "+r.URL.Path, c.from) {
+					n.Add(1)
+					if c.to != "" {
+						w.Header().Set("Location", strings.ReplaceAll(c.to, "{here}", r.URL.Path))
+					}
+					w.WriteHeader(http.StatusFound)
+					return
+				}
+				inner.ServeHTTP(w, r)
+			})
+			_, err := fast(t, o)
+			require.ErrorIs(t, err, ErrRedirect)
+			assert.NotErrorIs(t, err, ErrUnreachable)
+			assert.ErrorContains(t, err, "acme/tiny: redirection refused: from "+h.hub.URL)
+			assert.ErrorContains(t, err, c.why)
+			assert.ErrorContains(t, err, "check HF_ENDPOINT")
+			assert.EqualValues(t, c.requests, n.Load())
+		})
+	}
 }
 
 func TestHashes(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	httpfiles "github.com/lorafuse/lorafuse/safetensors/remote"
 )
 
 var (
@@ -28,6 +30,10 @@ var (
 	// ErrUnreachable is the error for a Hub that does not answer, or that
 	// answers with an error of its own.
 	ErrUnreachable = errors.New("the Hub cannot be reached")
+	// ErrRedirect is the error for an answer that sends a request on to where no
+	// model can be: another scheme, from https to http, in a circle, nowhere. It
+	// is that of package remote.
+	ErrRedirect = httpfiles.ErrRedirect
 	// ErrCorrupt is the error for contents that are not what they are said to be.
 	ErrCorrupt = errors.New("the download is damaged")
 	// ErrNoWeights is the error for a repository without usable weights.
@@ -62,6 +68,10 @@ func (r *remote) statusError(resp *http.Response, file string) error {
 		said += ": " + message
 	}
 	switch status := resp.StatusCode; {
+	case status >= 300 && status < 400:
+		if err := httpfiles.CheckLocation(resp); err != nil {
+			return r.refused(err)
+		}
 	case code == "RevisionNotFound":
 		return fmt.Errorf("%w: %s has no branch, tag or commit %q", ErrRevision, r.repo.id, r.repo.revision)
 	case code == "EntryNotFound":
@@ -79,6 +89,11 @@ func (r *remote) statusError(resp *http.Response, file string) error {
 		return &temporary{fmt.Errorf("%w: %s: %s", ErrUnreachable, what, said), retryAfter(resp)}
 	}
 	return fmt.Errorf("%w: %s: %s", ErrUnreachable, what, said)
+}
+
+// refused is the error of a redirection that is not followed.
+func (r *remote) refused(err error) error {
+	return fmt.Errorf("%s: %w; check HF_ENDPOINT and the proxy", r.repo, err)
 }
 
 // useToken says how to bring a token along.

@@ -111,7 +111,7 @@ func resolveOnline(ctx context.Context, repo repository, c *cache, s settings, o
 // mayUseStale reports whether the cache may stand in after err: not for what
 // the Hub knows for certain, nor for what is wrong on this side.
 func mayUseStale(err error) bool {
-	return errors.Is(err, ErrUnreachable) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrGated) || errors.Is(err, ErrUnauthorized)
+	return errors.Is(err, ErrUnreachable) || errors.Is(err, ErrRedirect) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrGated) || errors.Is(err, ErrUnauthorized)
 }
 
 // hasTokenizer reports whether a snapshot has its tokenizer: a cache that

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	httpfiles "github.com/lorafuse/lorafuse/safetensors/remote"
 )
 
 // remote asks the Hub about one repository.
@@ -44,8 +46,8 @@ func newRemote(s settings, repo repository, transport http.RoundTripper) *remote
 // keepToken takes the token out of a request that has been redirected to
 // another host. (net/http itself would pass it on to subdomains.)
 func keepToken(req *http.Request, via []*http.Request) error {
-	if len(via) >= 10 {
-		return errors.New("too many redirects")
+	if err := httpfiles.CheckRedirect(req, via); err != nil {
+		return err
 	}
 	if !sameHost(req.URL, via[0].URL) {
 		req.Header.Del("Authorization")
@@ -114,7 +116,7 @@ func (r *remote) send(ctx context.Context, client *http.Client, method, address 
 }
 
 // networkError is an error of the connection, worth another try unless the
-// caller has given up.
+// caller has given up or a redirection leads to no file.
 func (r *remote) networkError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -122,6 +124,9 @@ func (r *remote) networkError(ctx context.Context, err error) error {
 	// The address of a download is a signed one: not for messages.
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
+	}
+	if errors.Is(err, ErrRedirect) {
+		return r.refused(err)
 	}
 	return &temporary{err: fmt.Errorf("%w: %s: %w", ErrUnreachable, r.endpoint, err)}
 }
@@ -188,9 +193,27 @@ func (r *remote) describe(ctx context.Context, commit, name string) (remoteFile,
 		if resp.StatusCode >= 400 {
 			return r.statusError(resp, name)
 		}
+		if err := undescribed(resp); err != nil {
+			return r.refused(err)
+		}
 		return f.readHeader(resp, r.repo, commit)
 	})
 	return f, err
+}
+
+// undescribed is the error of an answer that names another place for a file, and
+// neither its etag nor its size.
+func undescribed(resp *http.Response) error {
+	if resp.StatusCode < 300 {
+		return nil
+	}
+	if err := httpfiles.CheckLocation(resp); err != nil {
+		return err
+	}
+	if resp.Header.Get("X-Linked-Etag") == "" && resp.Header.Get("X-Linked-Size") == "" {
+		return httpfiles.Refused(resp, "the answer has neither X-Linked-Etag nor X-Linked-Size")
+	}
+	return nil
 }
 
 // readHeader takes etag and size from the answer to a HEAD request. Of a large

@@ -67,7 +67,7 @@ func (r *ReaderAt) request(a *answer, off, n int64) error {
 	resp, err := r.options.Client.Do(req)
 	if err != nil {
 		if resp != nil {
-			return withoutURL(err) // redirected too often: that does not pass
+			return withoutURL(err) // a redirection that is not followed: that does not pass
 		}
 		return a.failure(withoutURL(err))
 	}
@@ -102,6 +102,9 @@ func (r *ReaderAt) check(a *answer, resp *http.Response, off, n int64) error {
 		a.body = http.NoBody // of an empty file
 		return nil
 	case resp.StatusCode != http.StatusPartialContent:
+		if err := CheckLocation(resp); err != nil {
+			return err
+		}
 		return statusError(resp)
 	}
 	if encoding := resp.Header.Get("Content-Encoding"); resp.Uncompressed || encoding != "" && encoding != "identity" {

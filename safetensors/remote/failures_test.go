@@ -147,9 +147,6 @@ func TestWhatDoesNotPass(t *testing.T) {
 		}, &StatusError{503}, 1},
 		"teapot":    {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(418) }, &StatusError{418}, 1},
 		"no ranges": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(file) }, ErrNoRanges, 1},
-		"endless redirection": {func(w http.ResponseWriter, r *http.Request) {
-			http.Redirect(w, r, r.URL.String(), http.StatusFound)
-		}, nil, 10},
 		"empty": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Range", "bytes */0")
 			w.WriteHeader(416)

@@ -18,7 +18,8 @@ import (
 type Options struct {
 	// Client makes the requests. By default one that keeps as many connections
 	// as it needs. It should not have a Timeout, which would cut long answers
-	// off: Stall and the context are for that.
+	// off: Stall and the context are for that. Where it has no CheckRedirect,
+	// that of this package is used.
 	Client *http.Client
 	// Header is sent with every request, such as Authorization. As with all of
 	// net/http, credentials do not follow a redirection to another host.
@@ -42,6 +43,11 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	if o.Client == nil {
 		o.Client = defaultClient()
+	}
+	if o.Client.CheckRedirect == nil {
+		client := *o.Client
+		client.CheckRedirect = CheckRedirect
+		o.Client = &client
 	}
 	if o.Parallel <= 0 {
 		o.Parallel = 4
@@ -83,8 +89,8 @@ var defaultClient = sync.OnceValue(func() *http.Client {
 // URL without user, query and fragment, which may be secret.
 //
 // It fails as safetensors.Open does for what is wrong with the file; with a
-// *StatusError, ErrNoRanges, ErrChanged, ErrResponse and ErrStalled for what is
-// wrong with the server; and with the error of the connection. Reads of its
+// *StatusError, ErrNoRanges, ErrChanged, ErrResponse, ErrRedirect and ErrStalled
+// for what is wrong with the server; and with the error of the connection. Reads of its
 // tensors that fail wrap the same errors and safetensors.ErrFault.
 func Open(ctx context.Context, url string, o Options) (*safetensors.File, error) {
 	r, err := NewReaderAt(ctx, url, o)
