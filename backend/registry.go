@@ -90,7 +90,7 @@ const Auto = "auto"
 // known lists all backends of the project with what a build without them
 // says, so that asking for one that is absent explains itself.
 var known = map[string]string{
-	"cpu":   "this build does not import backend/cpu",
+	"cpu":   "this program does not import it",
 	"cuda":  "this build has no CUDA: it is part of builds for Linux with the tag cuda",
 	"metal": "lorafuse has no Metal backend yet",
 }
@@ -161,7 +161,9 @@ func Devices(name string) ([]Info, error) {
 }
 
 // Open opens a device of the named backend, or of the best one that has a
-// device for Auto and the empty name. Errors: ErrUnavailable, with the reason.
+// device for Auto and the empty name. A program has those that it imports:
+// package backend/all brings in those of its build. Errors: ErrUnavailable, with
+// the reason.
 func Open(name string, opts Options) (Device, error) {
 	if name == "" || name == Auto {
 		for _, n := range Names() {
@@ -172,7 +174,7 @@ func Open(name string, opts Options) (Device, error) {
 				return Open(n, opts)
 			}
 		}
-		return nil, fmt.Errorf("backend auto: %w: no backend of this build has a device", ErrUnavailable)
+		return nil, noDevice()
 	}
 	mu.RLock()
 	d, ok := drivers[name]
@@ -213,9 +215,45 @@ func rank(name string) int {
 	return drivers[name].Rank
 }
 
-func absent(name string) error {
-	if why, ok := known[name]; ok {
-		return fmt.Errorf("backend %s: %w: %s; this build has: %s", name, ErrUnavailable, why, strings.Join(Names(), ", "))
+// noDevice is the error of Auto where no backend has a device: it says what each
+// of them lacks, or what to import where there is none.
+func noDevice() error {
+	var why []string
+	for _, n := range Names() {
+		if rank(n) < 0 {
+			continue
+		}
+		if _, err := Devices(n); err != nil {
+			why = append(why, err.Error())
+		} else {
+			why = append(why, "backend "+n+" lists none")
+		}
 	}
-	return fmt.Errorf("backend %q: %w: no such backend; known: auto, %s", name, ErrUnavailable, strings.Join(Known(), ", "))
+	if len(why) == 0 {
+		why = []string{missing()}
+	}
+	return fmt.Errorf("backend auto: %w: no backend of this program has a device: %s", ErrUnavailable, strings.Join(why, "; "))
+}
+
+// missing says what to import for the backends of a build.
+func missing() string {
+	return `add the import _ "` + all + `", which brings in those of this build`
+}
+
+// all is the package that registers all backends of a build.
+const all = "github.com/lorafuse/lorafuse/backend/all"
+
+func absent(name string) error {
+	why, ok := known[name]
+	if !ok {
+		return fmt.Errorf("backend %q: %w: no such backend; known: auto, %s", name, ErrUnavailable, strings.Join(Known(), ", "))
+	}
+	names := Names()
+	switch {
+	case len(names) == 0:
+		return fmt.Errorf("backend %s: %w: this program imports no backend: %s", name, ErrUnavailable, missing())
+	case name == "cpu":
+		why += ": " + missing()
+	}
+	return fmt.Errorf("backend %s: %w: %s; this program has: %s", name, ErrUnavailable, why, strings.Join(names, ", "))
 }

@@ -38,15 +38,28 @@ var errDriver = errors.New("no driver")
 func TestRegistry(t *testing.T) {
 	_, err := backend.Open("", backend.Options{})
 	require.ErrorIs(t, err, backend.ErrUnavailable)
-	assert.ErrorContains(t, err, "no backend of this build has a device")
+	const missing = `add the import _ "github.com/lorafuse/lorafuse/backend/all", which brings in those of this build`
+	assert.EqualError(t, err, "backend auto: backend unavailable: no backend of this program has a device: "+missing)
+	for _, name := range []string{"cpu", "cuda"} {
+		_, err = backend.Open(name, backend.Options{})
+		assert.EqualError(t, err, "backend "+name+": backend unavailable: this program imports no backend: "+missing)
+		_, err = backend.Devices(name)
+		assert.ErrorContains(t, err, missing)
+	}
 
 	register("planner", -1, 1, nil)
 	_, err = backend.Open(backend.Auto, backend.Options{})
 	require.ErrorIs(t, err, backend.ErrUnavailable, "a backend below zero is never taken by itself")
+	assert.ErrorContains(t, err, missing)
+	_, err = backend.Open("cpu", backend.Options{})
+	assert.ErrorContains(t, err, "this program does not import it: "+missing+"; this program has: planner")
 
-	register("slow", 0, 1, nil)
 	register("broken", 9, 1, errDriver)
 	register("empty", 8, 0, nil)
+	_, err = backend.Open(backend.Auto, backend.Options{})
+	assert.EqualError(t, err, "backend auto: backend unavailable: no backend of this program has a device: backend broken: no driver; backend empty lists none")
+
+	register("slow", 0, 1, nil)
 	register("fast", 5, 2, nil)
 	assert.Equal(t, []string{"broken", "empty", "fast", "slow", "planner"}, backend.Names())
 	assert.Equal(t, []string{"broken", "cpu", "cuda", "empty", "fast", "metal", "planner", "slow"}, backend.Known())
@@ -75,7 +88,7 @@ func TestRegistry(t *testing.T) {
 
 	_, err = backend.Open("cuda", backend.Options{})
 	require.ErrorIs(t, err, backend.ErrUnavailable)
-	assert.ErrorContains(t, err, "this build has: broken, empty, fast, slow, planner")
+	assert.ErrorContains(t, err, "this program has: broken, empty, fast, slow, planner")
 	_, err = backend.Devices("tpu")
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 	assert.ErrorContains(t, err, `backend "tpu"`)
