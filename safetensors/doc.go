@@ -86,5 +86,6 @@
 //
 // Every rule of the format has an error of its own, for use with [errors.Is];
 // what is wrong with a file is a [*FormatError] that says where, what was found
-// and what was expected.
+// and what was expected; of a file of another format also which it is, by
+// [Recognize], and what opens that.
 package safetensors

@@ -64,12 +64,14 @@ type FormatError struct {
 	Rule     error  // one of the errors of this package
 	Found    string
 	Expected string
-	Offset   int64 // byte in the file at which the header could not be read, 0 for other errors
+	Offset   int64   // byte in the file at which the header could not be read, 0 for other errors
+	Foreign  Foreign // what the file is instead, where its first bytes show it
 
 	ofTensor bool // Tensor is set: the empty name is a valid one
 }
 
-// Error is the file, the tensor, the rule, what was found and what was expected.
+// Error is the file, the tensor, the rule, what was found, what was expected, and
+// what the file is instead.
 func (e *FormatError) Error() string {
 	var b strings.Builder
 	b.WriteString("safetensors: ")
@@ -90,6 +92,9 @@ func (e *FormatError) Error() string {
 		b.WriteString(": found " + e.Found)
 	case e.Expected != "":
 		b.WriteString(": expected " + e.Expected)
+	}
+	if e.Foreign != Unrecognized {
+		b.WriteString("; it is " + e.Foreign.String())
 	}
 	return b.String()
 }

@@ -1,6 +1,7 @@
 package safetensors
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -84,11 +85,14 @@ func checkAddressable(name string, size int64) error {
 func loadHeader(r io.ReaderAt, size int64) (*header, int64, error) {
 	text, err := readHeader(r, size)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, recognized(err, r, size)
 	}
 	start := lengthSize + int64(len(text))
 	h, err := parseHeader(text, uint64(size-start))
-	return h, start, err
+	if err != nil {
+		return nil, 0, recognized(err, r, size)
+	}
+	return h, start, nil
 }
 
 // readHeader reads the JSON with read(2) and not through the mapping, where a
@@ -117,19 +121,25 @@ func readHeader(f io.ReaderAt, size int64) ([]byte, error) {
 // FromBytes is Open for a file that is already in memory. The bytes must not
 // change while the File or one of its views is in use.
 func FromBytes(data []byte) (*File, error) {
+	header, start, err := headerOf(data)
+	if err != nil {
+		return nil, recognized(err, bytes.NewReader(data), int64(len(data)))
+	}
+	return &File{header: header, mapping: newMapping(region{data: data}), start: start}, nil
+}
+
+// headerOf is loadHeader for a file in memory.
+func headerOf(data []byte) (*header, int64, error) {
 	n, err := headerLength(data, int64(len(data)))
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	start := lengthSize + n
 	// Names are strings that point into the text, which thus must not be part
 	// of what the caller may change later.
 	text := append([]byte(nil), data[lengthSize:start]...)
-	header, err := parseHeader(text, uint64(int64(len(data))-start))
-	if err != nil {
-		return nil, err
-	}
-	return &File{header: header, mapping: newMapping(region{data: data}), start: start}, nil
+	h, err := parseHeader(text, uint64(int64(len(data))-start))
+	return h, start, err
 }
 
 // Path is the path that the file was opened by, empty for FromBytes.
@@ -228,7 +238,7 @@ func openRegular(path string) (*os.File, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("safetensors: %w", err)
 	}
-	if err := checkRegular(path, info); err != nil {
+	if err := checkReadable(path, info); err != nil {
 		return nil, nil, err
 	}
 	f, err := os.OpenFile(path, openFlags, 0)
@@ -244,6 +254,14 @@ func openRegular(path string) (*os.File, fs.FileInfo, error) {
 		return nil, nil, err
 	}
 	return f, info, nil
+}
+
+// checkReadable is checkRegular that says what opens a folder.
+func checkReadable(path string, info fs.FileInfo) error {
+	if info.IsDir() {
+		return &FormatError{Path: path, Rule: ErrNotRegular, Foreign: Folder}
+	}
+	return checkRegular(path, info)
 }
 
 func checkRegular(path string, info fs.FileInfo) error {

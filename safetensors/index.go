@@ -37,7 +37,13 @@ func readIndex(path, extension string) (*shardIndex, error) {
 		return nil, fmt.Errorf("safetensors: %s: %w", path, err)
 	}
 	index, err := parseIndex(text, extension)
-	return index, withPath(err, path)
+	if err != nil {
+		if Recognize(text) != ShardIndex && Recognize(text) != JSON { // which it should be
+			err = recognized(err, f, size)
+		}
+		return nil, withPath(err, path)
+	}
+	return index, nil
 }
 
 // parseIndex reads the text of an index: an object whose member weight_map

@@ -29,7 +29,7 @@ func OpenFS(fsys fs.FS, name string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("safetensors: %w", err)
 	}
-	if err := checkRegular(name, info); err != nil {
+	if err := checkReadable(name, info); err != nil {
 		return nil, err // before it is opened, which may block
 	}
 	f, err := fsys.Open(name)

@@ -59,7 +59,7 @@ func OpenFirst(path string, fallbacks ...string) (*safetensors.File, Source, err
 	if there {
 		f, err := safetensors.Open(path)
 		if err != nil {
-			return nil, Source{}, explain(err, path)
+			return nil, Source{}, err
 		}
 		return f, Source{Path: path, Format: formatSafetensors}, nil
 	}
@@ -143,18 +143,4 @@ func openContent(path string) (*safetensors.File, Source, error) {
 		return nil, Source{}, err
 	}
 	return f, s, nil
-}
-
-// explain adds to the error of a safetensors file that it is a torch file, if it
-// is one. Its name promises that nothing of the kind is read, so it is not.
-func explain(err error, path string) error {
-	in, openErr := openInput(path)
-	if openErr != nil {
-		return err
-	}
-	defer in.Close()
-	if format, sniffErr := sniff(in, in.size); sniffErr == nil && format != formatSafetensors {
-		return fmt.Errorf("%w (by its content it is a file of torch.save: name it .pt)", err)
-	}
-	return err
 }
