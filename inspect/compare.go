@@ -22,9 +22,9 @@ type Difference struct {
 	// Differ is the number of elements that differ.
 	Differ int64
 	// MaxAbs is the largest |a-b|, of C64 the largest absolute value of the
-	// complex difference; it is the largest float64 where one of the two is NaN
-	// or infinite and not the other. Relative is MaxAbs over the largest finite
-	// |a|, the largest float64 where that is 0.
+	// complex difference; it is infinite where one of the two is NaN or infinite
+	// and not the other, or float64 too small for it. Relative is MaxAbs over the
+	// largest finite |a|, and infinite where that is 0 or MaxAbs is.
 	MaxAbs, Relative float64
 	// At is the first element with that difference, A and B are its values. They
 	// are empty where no element differs.
@@ -165,7 +165,10 @@ func (c *comparison) describe(g *gap) (Difference, error) {
 		return d, nil
 	}
 	d.MaxAbs = g.most
-	d.Relative = min(g.most/g.largest, math.MaxFloat64) // x/0 too
+	d.Relative = g.most / g.largest
+	if g.largest > 0 && g.most <= math.MaxFloat64 {
+		d.Relative = min(d.Relative, math.MaxFloat64)
+	}
 	at := g.at
 	d.At = make([]int, len(c.pair.A.Shape))
 	for i := len(d.At) - 1; i >= 0; i-- {

@@ -39,9 +39,11 @@ func TestCompareKinds(t *testing.T) {
 		"other NaN":   {entry(safetensors.F32, []byte{0, 0, 0xc0, 0x7f}, 1), entry(safetensors.F32, []byte{1, 0, 0xc0, 0xff}, 1), Difference{}},
 		"floats":      {entry(safetensors.F32, le[float32](1, -4, 3, 0.5), 2, 2), entry(safetensors.F32, le[float32](1, -4, 2.5, 1), 2, 2), Difference{2, 0.5, 0.125, []int{1, 0}, "3", "2.5"}},
 		"scalar":      {entry(safetensors.F32, le[float32](2)), entry(safetensors.F32, le[float32](1)), Difference{1, 1, 0.5, []int{}, "2", "1"}},
-		"NaN alone":   {entry(safetensors.F32, le[float32](2, 1), 2), entry(safetensors.F32, le[float32](nan, 1), 2), Difference{1, math.MaxFloat64, math.MaxFloat64 / 2, []int{0}, "2", "NaN"}},
-		"two signs":   {entry(safetensors.F32, le[float32](inf), 1), entry(safetensors.F32, le[float32](-inf), 1), Difference{1, math.MaxFloat64, math.MaxFloat64, []int{0}, "+Inf", "-Inf"}},
-		"from zero":   {entry(safetensors.F32, le[float32](0), 1), entry(safetensors.F32, le[float32](1), 1), Difference{1, 1, math.MaxFloat64, []int{0}, "0", "1"}},
+		"NaN alone":   {entry(safetensors.F32, le[float32](2, 1), 2), entry(safetensors.F32, le[float32](nan, 1), 2), Difference{1, math.Inf(1), math.Inf(1), []int{0}, "2", "NaN"}},
+		"two signs":   {entry(safetensors.F32, le[float32](inf), 1), entry(safetensors.F32, le[float32](-inf), 1), Difference{1, math.Inf(1), math.Inf(1), []int{0}, "+Inf", "-Inf"}},
+		"from zero":   {entry(safetensors.F32, le[float32](0), 1), entry(safetensors.F32, le[float32](1), 1), Difference{1, 1, math.Inf(1), []int{0}, "0", "1"}},
+		"tiny":        {entry(safetensors.F64, le(5e-324), 1), entry(safetensors.F64, le(1.), 1), Difference{1, 1, math.MaxFloat64, []int{0}, "4.9406564584124654e-324", "1"}},
+		"too far":     {entry(safetensors.F64, le(-1e308), 1), entry(safetensors.F64, le(1e308), 1), Difference{1, math.Inf(1), math.Inf(1), []int{0}, "-1e+308", "1e+308"}},
 		"types":       {entry(safetensors.BF16, []byte{0xc0, 0x3f}, 1), entry(safetensors.F16, []byte{0, 0x3e}, 1), Difference{}},
 		"F64 and F32": {entry(safetensors.F64, le(1e-300), 1), entry(safetensors.F32, le[float32](0), 1), Difference{1, 1e-300, 1, []int{0}, "1e-300", "0"}},
 		"I32 and F16": {entry(safetensors.I32, le[int32](-7), 1), entry(safetensors.F16, []byte{0, 0xc7}, 1), Difference{}},
@@ -65,7 +67,7 @@ func TestCompareKinds(t *testing.T) {
 		"FNUZ":         {entry(safetensors.F8E4M3FNUZ, []byte{0x40, 0x80}, 2), entry(safetensors.F8E5M2FNUZ, []byte{0x40, 0x80}, 2), Difference{}},
 		"powers":       {entry(safetensors.F8E8M0, []byte{0, 255}, 2), entry(safetensors.F32, le[float32](0x1p-127, nan), 2), Difference{}},
 		"complex":      {entry(safetensors.C64, le[float32](3, 4, 1, nan), 2), entry(safetensors.C64, le[float32](0, 0, 1, nan), 2), Difference{1, 5, 1, []int{0}, "(3+4i)", "(0+0i)"}},
-		"complex NaN":  {entry(safetensors.C64, le[float32](3, 4), 1), entry(safetensors.C64, le[float32](3, nan), 1), Difference{1, math.MaxFloat64, math.MaxFloat64 / 5, []int{0}, "(3+4i)", "(3+NaNi)"}},
+		"complex NaN":  {entry(safetensors.C64, le[float32](3, 4), 1), entry(safetensors.C64, le[float32](3, nan), 1), Difference{1, math.Inf(1), math.Inf(1), []int{0}, "(3+4i)", "(3+NaNi)"}},
 		"empty":        {entry(safetensors.F32, nil, 0, 3), entry(safetensors.F32, nil, 0, 3), Difference{}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -112,14 +114,17 @@ func plainDifference(x, y []float64, like Difference) Difference {
 		}
 		d := math.Abs(p - q)
 		if math.IsNaN(d) || math.IsInf(d, 0) {
-			d = math.MaxFloat64
+			d = math.Inf(1)
 		}
 		if want.Differ++; want.Differ == 1 || d > want.MaxAbs {
 			want.MaxAbs, want.At = d, []int{i}
 		}
 	}
 	if want.Differ > 0 {
-		want.Relative = min(want.MaxAbs/largest, math.MaxFloat64)
+		want.Relative = want.MaxAbs / largest
+		if !math.IsInf(want.MaxAbs, 0) && largest > 0 {
+			want.Relative = min(want.Relative, math.MaxFloat64)
+		}
 	}
 	return want
 }

@@ -132,7 +132,7 @@ func compareFloats[T float32 | float64](g *gap, x, y []T) {
 			continue
 		}
 		if !(d <= math.MaxFloat64) {
-			d = math.MaxFloat64
+			d = math.Inf(1)
 		}
 		differ++
 		if d > most {
@@ -222,7 +222,7 @@ func compareComplex(g *gap, x, y []byte) {
 			continue
 		}
 		d := math.Hypot(distance(real(p), real(q)), distance(imag(p), imag(q)))
-		g.found(i, min(d, math.MaxFloat64))
+		g.found(i, d)
 	}
 }
 

@@ -2,6 +2,7 @@ package train
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -43,6 +44,32 @@ type Summary struct {
 	Plot            string   `json:"plot,omitempty"`
 	// Load is how the weights came to a device with memory of its own.
 	Load *backend.LoadStats `json:"load,omitempty"`
+}
+
+// MarshalJSON writes losses as metrics.jsonl has them: an evaluation may be NaN.
+func (s Summary) MarshalJSON() ([]byte, error) {
+	type plain Summary
+	return json.Marshal(struct {
+		*plain
+		FirstEval *number `json:"first_eval_loss,omitempty"`
+		LastEval  *number `json:"last_eval_loss,omitempty"`
+	}{(*plain)(&s), (*number)(s.FirstEval), (*number)(s.LastEval)})
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (s *Summary) UnmarshalJSON(text []byte) error {
+	type plain Summary
+	var p struct {
+		*plain
+		FirstEval *number `json:"first_eval_loss"`
+		LastEval  *number `json:"last_eval_loss"`
+	}
+	p.plain = (*plain)(s)
+	if err := json.Unmarshal(text, &p); err != nil {
+		return err
+	}
+	s.FirstEval, s.LastEval = (*float64)(p.FirstEval), (*float64)(p.LastEval)
+	return nil
 }
 
 // Train runs until the last step, or until ctx ends: then it saves a

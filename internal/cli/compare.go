@@ -136,24 +136,39 @@ func (r *comparison) add(row, vocab int, got, want []float32) {
 func (a *app) printComparison(r *comparison, asJSON bool) error {
 	var err error
 	if asJSON {
-		err = a.out.json(r.finite())
+		err = a.out.json(r.printable())
 	} else {
-		a.out.printf("largest difference  %.3g absolute, %.3g of the largest logit (%.6g)\n", r.MaxAbs, r.Relative, r.MaxLogit)
+		a.out.printf("largest difference  %s\n", r)
 		a.out.printf("where               row %d, position %d, token %d: %v here, %v in the file\n", r.Row, r.Position, r.Token, r.Logit, r.Golden)
 	}
 	if err == nil && !r.Equal {
-		err = differs("compare: the logits differ by %.3g of the largest one, more than the tolerance of %g", r.Relative, r.Tolerance)
+		by := fmt.Sprintf("%.3g of the largest one", r.Relative)
+		if !number(r.Relative).finite() {
+			by = r.String()
+		}
+		err = differs("compare: the logits differ by %s, more than the tolerance of %g", by, r.Tolerance)
 	}
 	return err
 }
 
-// finite replaces what JSON has no numbers for by the largest one.
-func (r *comparison) finite() *comparison {
-	f := *r
-	for _, x := range []*float64{&f.MaxAbs, &f.Relative, &f.Logit, &f.Golden} {
-		if math.IsNaN(*x) || math.IsInf(*x, 0) {
-			*x = math.MaxFloat64
-		}
+// String is the largest difference.
+func (r *comparison) String() string {
+	switch {
+	case math.IsInf(r.MaxAbs, 0):
+		return "what is not finite on one side alone"
+	case math.IsInf(r.Relative, 0):
+		return fmt.Sprintf("%.3g absolute, none relative: all logits of the file are 0", r.MaxAbs)
 	}
-	return &f
+	return fmt.Sprintf("%.3g absolute, %.3g of the largest logit (%.6g)", r.MaxAbs, r.Relative, r.MaxLogit)
+}
+
+// printable is what JSON can hold of it.
+func (r *comparison) printable() any {
+	return struct {
+		*comparison
+		MaxAbs   number `json:"max_abs_difference"`
+		Relative number `json:"relative_difference"`
+		Logit    number `json:"logit"`
+		Golden   number `json:"golden_logit"`
+	}{r, number(r.MaxAbs), number(r.Relative), number(r.Logit), number(r.Golden)}
 }

@@ -27,8 +27,8 @@ type difference struct {
 }
 
 type tensorExtreme struct {
-	MaxAbs   float64 `json:"max_abs"`
-	Relative float64 `json:"relative"`
+	MaxAbs   number `json:"max_abs"`
+	Relative number `json:"relative"`
 }
 
 func (a *app) diff() *cobra.Command {
@@ -44,14 +44,16 @@ and where it is; tensors that only one side has are listed. Of two adapters the
 settings that change what they compute are compared too.
 
 Equal numbers in different element types are equal, and so are NaN and NaN. The exit
-status is 1 where something differs by more than --tolerance.`,
+status is 1 where something differs by more than --tolerance. Where A is all zeros
+there is no relative difference, and where one side alone is NaN or infinite no
+difference at all: both are beyond any tolerance, and null in JSON.`,
 		Example: `  lorafuse diff a.safetensors b.safetensors
   lorafuse diff pytorch_model.bin model.safetensors
   lorafuse diff output/adapter other/adapter --tolerance 1e-4
   lorafuse diff path/to/model merged --json`,
 		Args: args(2, "A", "B"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if !(tolerance >= 0) {
+			if !(tolerance >= 0 && tolerance <= math.MaxFloat64) {
 				return fmt.Errorf("diff: --tolerance: found %v, expected a number of 0 or more", tolerance)
 			}
 			d, err := a.runDiff(c.Context(), args[0], args[1], tolerance)
@@ -102,9 +104,9 @@ func (a *app) runDiff(ctx context.Context, pathA, pathB string, tolerance float6
 	largest := tensorExtreme{}
 	for i, f := range found {
 		t := diffs[i]
-		t.MaxAbs, t.Relative, t.At, t.A, t.B, t.Differ = f.MaxAbs, f.Relative, f.At, f.A, f.B, f.Differ
-		largest.MaxAbs = max(largest.MaxAbs, f.MaxAbs)
-		largest.Relative = max(largest.Relative, f.Relative)
+		t.MaxAbs, t.Relative, t.At, t.A, t.B, t.Differ = number(f.MaxAbs), number(f.Relative), f.At, f.A, f.B, f.Differ
+		largest.MaxAbs = max(largest.MaxAbs, t.MaxAbs)
+		largest.Relative = max(largest.Relative, t.Relative)
 		if t.beyond(tolerance) {
 			d.Tensors = append(d.Tensors, t)
 		}
@@ -193,21 +195,22 @@ type tensorDiff struct {
 	Name   string    `json:"name"`
 	Shapes [][]int   `json:"shapes,omitempty"` // where they differ; nothing else is compared then
 	DTypes [2]string `json:"dtypes"`
-	// MaxAbs is the largest |a-b|, the largest number where one of the two is
-	// NaN or infinite alone; Relative is MaxAbs over the largest |a|.
-	MaxAbs   float64 `json:"max_abs"`
-	Relative float64 `json:"relative"`
-	At       []int   `json:"at,omitempty"`
-	A        string  `json:"a,omitempty"` // the values there
-	B        string  `json:"b,omitempty"`
-	Differ   int64   `json:"elements"` // that differ
+	// MaxAbs is the largest |a-b|, infinite where one of the two is NaN or
+	// infinite alone; Relative is MaxAbs over the largest |a|, infinite where
+	// that is 0. JSON has null then.
+	MaxAbs   number `json:"max_abs"`
+	Relative number `json:"relative"`
+	At       []int  `json:"at,omitempty"`
+	A        string `json:"a,omitempty"` // the values there
+	B        string `json:"b,omitempty"`
+	Differ   int64  `json:"elements"` // that differ
 	// Incomparable says that the types are not both of numbers on a line, as
 	// those of complex numbers: nothing else is compared then either.
 	Incomparable bool `json:"incomparable,omitempty"`
 }
 
 func (t *tensorDiff) beyond(tolerance float64) bool {
-	return t.Differ > 0 && !(t.Relative <= tolerance)
+	return t.Differ > 0 && !(float64(t.Relative) <= tolerance)
 }
 
 // String is one line.
@@ -224,8 +227,11 @@ func (t *tensorDiff) String() string {
 		types = fmt.Sprintf(" (%s and %s)", t.DTypes[0], t.DTypes[1])
 	}
 	most := fmt.Sprintf("max |a-b| %.3g, relative %.3g", t.MaxAbs, t.Relative)
-	if t.MaxAbs == math.MaxFloat64 {
-		most = "not finite on one side alone"
+	switch {
+	case !t.MaxAbs.finite():
+		most = "|a-b| is not finite"
+	case !t.Relative.finite():
+		most = fmt.Sprintf("max |a-b| %.3g, none relative: a is 0 wherever it is finite", t.MaxAbs)
 	}
 	return fmt.Sprintf("%s%s: %s, at %v: %s and %s, %d elements differ", name, types, most, t.At, t.A, t.B, t.Differ)
 }

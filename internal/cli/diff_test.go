@@ -40,17 +40,24 @@ func TestDiffValues(t *testing.T) {
 	}
 	assert.Len(t, found, 6)
 	moved := found["moved"]
-	assert.Equal(t, 0.5, moved.MaxAbs)
-	assert.Equal(t, 0.125, moved.Relative, "over the largest of A")
+	assert.EqualValues(t, 0.5, moved.MaxAbs)
+	assert.EqualValues(t, 0.125, moved.Relative, "over the largest of A")
 	assert.Equal(t, []int{1, 0}, moved.At)
 	assert.Equal(t, []string{"3", "2.5"}, []string{moved.A, moved.B})
 	assert.EqualValues(t, 2, moved.Differ)
 	assert.Equal(t, [][]int{{2}, {1, 2}}, found["shape"].Shapes)
 	assert.Equal(t, []int{0}, found["nan"].At)
-	assert.Equal(t, math.MaxFloat64, found["nan"].MaxAbs)
-	assert.Equal(t, math.MaxFloat64, found["inf"].MaxAbs)
-	assert.Equal(t, math.MaxFloat64, found["zero"].Relative)
-	assert.Equal(t, 1.0, found["whole"].MaxAbs)
+	assert.False(t, found["nan"].MaxAbs.finite())
+	assert.False(t, found["inf"].MaxAbs.finite())
+	assert.EqualValues(t, 1, found["zero"].MaxAbs)
+	assert.False(t, found["zero"].Relative.finite())
+	assert.EqualValues(t, 1, found["whole"].MaxAbs)
+	raw := command(t, "", "diff", a, b, "--json").stdout
+	assert.Contains(t, raw, `"max_abs": 1,
+      "relative": null,
+      "at": [`)
+	assert.Contains(t, raw, `"max_abs": null,`)
+	assert.NotContains(t, raw, "e+308")
 
 	d = differing(t, ExitDifferent, a, b, "--tolerance", "0.2")
 	for _, x := range d.Tensors {
@@ -58,9 +65,29 @@ func TestDiffValues(t *testing.T) {
 	}
 	text := command(t, "", "diff", a, b)
 	assert.Contains(t, text.stdout, "moved: max |a-b| 0.5, relative 0.125, at [1 0]: 3 and 2.5, 2 elements differ\n")
+	assert.Contains(t, text.stdout, "zero: max |a-b| 1, none relative: a is 0 wherever it is finite, at [1]: 0 and 1, 1 elements differ\n")
+	assert.NotContains(t, text.stdout, "e+308")
 	assert.Contains(t, text.stdout, "shape: shapes [2] and [1 2]\n")
-	assert.Contains(t, text.stdout, "nan: not finite on one side alone, at [0]: NaN and 2, 1 elements differ\n")
+	assert.Contains(t, text.stdout, "nan: |a-b| is not finite, at [0]: NaN and 2, 1 elements differ\n")
 	assert.Equal(t, "lorafuse: diff: "+a+" and "+b+" differ: 6 of 8 tensors, 2 in one of them alone\n", text.stderr)
+}
+
+// TestDiffNothing: tensors without elements are equal, of any number; so are two
+// files without tensors.
+func TestDiffNothing(t *testing.T) {
+	l := newLab(t)
+	a := l.write("a.safetensors", floats("none", nil, 0, 3))
+	d := differing(t, ExitOK, a, a)
+	assert.True(t, d.Equal)
+	assert.Zero(t, d.Largest.MaxAbs)
+	assert.Zero(t, d.Largest.Relative)
+	b := l.write("b.safetensors")
+	assert.Nil(t, differing(t, ExitOK, b, b).Largest)
+	for _, tolerance := range []string{"inf", "nan", "-1"} {
+		r := command(t, "", "diff", a, a, "--tolerance="+tolerance)
+		assert.Equal(t, ExitUsage, r.status, tolerance)
+		assert.Contains(t, r.stderr, "expected a number of 0 or more")
+	}
 }
 
 // TestDiffTypes: the same numbers in another type are equal.
@@ -117,7 +144,7 @@ func TestDiffProperty(t *testing.T) {
 			}
 		}
 		assert.Equal(r, differ > 0, d.status == ExitDifferent)
-		assert.Equal(r, want, got.Largest.MaxAbs)
+		assert.EqualValues(r, want, got.Largest.MaxAbs)
 		if differ > 0 {
 			assert.EqualValues(r, differ, got.Tensors[0].Differ)
 		}

@@ -35,7 +35,7 @@ type evalFlags struct {
 // evaluation is what `eval --json` prints.
 type evaluation struct {
 	Loss            float64 `json:"loss"`       // nats per token
-	Perplexity      float64 `json:"perplexity"` // exp(loss)
+	Perplexity      number  `json:"perplexity"` // exp(loss); null where that is infinite
 	Tokens          int     `json:"tokens"`     // that carry loss
 	AllTokens       int     `json:"all_tokens"`
 	Rows            int     `json:"rows"`
@@ -142,8 +142,7 @@ func (a *app) runEval(ctx context.Context, f *evalFlags) (*evaluation, error) {
 	if math.IsNaN(e.Loss) || math.IsInf(e.Loss, 0) {
 		return nil, fmt.Errorf("eval: the loss is %v: %w", e.Loss, train.ErrNotFinite)
 	}
-	// JSON has no infinity.
-	e.Perplexity = min(math.Exp(e.Loss), math.MaxFloat64)
+	e.Perplexity = number(math.Exp(e.Loss))
 	e.Seconds = time.Since(began).Seconds()
 	e.TokensPerSecond = float64(e.AllTokens) / e.Seconds
 	if e.Truncated > 0 || e.Dropped > 0 {

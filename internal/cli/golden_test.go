@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -194,5 +195,19 @@ func TestTokenizeGoldens(t *testing.T) {
 				assert.Equal(t, rows[i].Decoded, got.Text, "%s %s %d", path, name, i)
 			}
 		}
+	}
+}
+
+// TestComparisonText: what is infinite is said in words, and null in JSON.
+func TestComparisonText(t *testing.T) {
+	for says, r := range map[string]*comparison{
+		"1 absolute, 0.5 of the largest logit (2)":                {MaxAbs: 1, Relative: 0.5, MaxLogit: 2},
+		"1 absolute, none relative: all logits of the file are 0": {MaxAbs: 1, Relative: math.Inf(1)},
+		"what is not finite on one side alone":                    {MaxAbs: math.Inf(1), Relative: math.Inf(1), MaxLogit: 2, Logit: math.NaN()},
+	} {
+		assert.Equal(t, says, r.String())
+		text, err := json.Marshal(r.printable())
+		require.NoError(t, err)
+		assert.Equal(t, math.IsInf(r.Relative, 0), strings.Contains(string(text), `"relative_difference":null`), string(text))
 	}
 }

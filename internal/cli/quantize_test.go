@@ -28,7 +28,7 @@ func TestQuantizeQuality(t *testing.T) {
 		var e evaluation
 		out := succeed(t, "eval", "--model", example+"model", "--data", file, "--quantize", method, "--json")
 		require.NoError(t, json.Unmarshal([]byte(out), &e))
-		return e.Perplexity
+		return float64(e.Perplexity)
 	}
 	plain := perplexity("none")
 	for method, limit := range map[string]float64{"int8": 0.005, "nf4": 0.02} {

@@ -1,0 +1,29 @@
+package cli
+
+import (
+	"encoding/json"
+	"math"
+)
+
+// number is a number in JSON that is printed, which is null where JSON has none
+// for it: what is infinite or not a number.
+type number float64
+
+func (n number) finite() bool { return !math.IsNaN(float64(n)) && !math.IsInf(float64(n), 0) }
+
+// MarshalJSON writes digits or null.
+func (n number) MarshalJSON() ([]byte, error) {
+	if !n.finite() {
+		return []byte("null"), nil
+	}
+	return json.Marshal(float64(n))
+}
+
+// UnmarshalJSON reads what MarshalJSON writes; null is not a number.
+func (n *number) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" {
+		*n = number(math.NaN())
+		return nil
+	}
+	return json.Unmarshal(text, (*float64)(n))
+}
