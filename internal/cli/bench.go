@@ -69,11 +69,15 @@ is interrupted prints what it has measured.`,
 				return &failure{fmt.Errorf("bench load: %w", err)}
 			}
 			o.Self = []string{self, "bench", measureCommand}
-			o.Progress = func(done, total int) { a.progress().Steps("measuring", int64(done), int64(total), "") }
+			running := work{}
+			o.Progress = func(done, total int) {
+				running.begun.Store(true)
+				a.progress().Steps("measuring", int64(done), int64(total), "")
+			}
 			report, err := load.Run(c.Context(), o)
 			a.close()
 			if err != nil {
-				err = fmt.Errorf("bench %w", err)
+				err = running.failed(fmt.Errorf("bench %w", err))
 			}
 			if report != nil && len(report.Rows) > 0 {
 				err = errors.Join(err, a.printReport(report, &f))

@@ -89,10 +89,15 @@ func (a *app) suite(f *suiteFlags, run func(ctx context.Context, t bench.Turns) 
 		if err != nil {
 			return fmt.Errorf("bench %s: %w", c.Name(), err)
 		}
+		running, progress := work{}, t.Progress
+		t.Progress = func(done, total int) {
+			running.begun.Store(true)
+			progress(done, total)
+		}
 		report, err := run(c.Context(), t)
 		a.close()
 		if err != nil {
-			err = fmt.Errorf("bench %w", err)
+			err = running.failed(fmt.Errorf("bench %w", err))
 		}
 		if report != nil && len(report.Rows) > 0 {
 			err = errors.Join(err, a.printReport(report, &f.report))

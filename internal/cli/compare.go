@@ -94,11 +94,11 @@ func (a *app) runCompare(ctx context.Context, m *modelFlags, path string) (*comp
 	for row, ids := range g.ids {
 		logits, err := scorer.Logits(ctx, [][]int32{ids})
 		if err != nil {
-			return nil, fmt.Errorf("compare: %s: row %d: %w", path, row, err)
+			return nil, underWay(fmt.Errorf("compare: %s: row %d: %w", path, row, err))
 		}
 		want, err := g.logits(row)
 		if err != nil {
-			return nil, err
+			return nil, underWay(err)
 		}
 		r.add(row, g.vocab, logits, want)
 		a.steps("comparing", row+1, len(g.ids), began)

@@ -141,7 +141,11 @@ func (a *app) runConvert(c *cobra.Command, input, output string, f *convertFlags
 	}
 	_, conflicts := set.Metadata()
 	r.Metadata = append([]string{}, conflicts...)
-	o.Progress = a.loading()
+	report, running := a.loading(), work{}
+	o.Progress = func(task string, done, total int64) {
+		running.begun.Store(true)
+		report(task, done, total)
+	}
 	write := convert.Folder
 	if isFile(output) {
 		write = convert.File
@@ -149,7 +153,7 @@ func (a *app) runConvert(c *cobra.Command, input, output string, f *convertFlags
 	done, err := write(c.Context(), output, set, *o)
 	a.close()
 	if err != nil {
-		return nil, convertError(err)
+		return nil, running.failed(convertError(err))
 	}
 	r.take(done)
 	return r, nil

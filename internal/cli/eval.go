@@ -127,7 +127,7 @@ func (a *app) runEval(ctx context.Context, f *evalFlags) (*evaluation, error) {
 		}
 		loss, err := scorer.Loss(ctx, &b)
 		if err != nil {
-			return nil, err
+			return nil, underWay(err)
 		}
 		sum += loss
 		e.Tokens += b.LossTokens

@@ -222,5 +222,6 @@ func (w *writer) generate(ctx context.Context, ids []int32, sequence uint64, eac
 		Decoder: w.tokenizer.NewStream(!w.flags.raw),
 	}
 	o.Sampler.Sequence = sequence
-	return w.generator.Generate(ctx, ids, o, each)
+	r, err := w.generator.Generate(ctx, ids, o, each)
+	return r, underWay(err)
 }

@@ -104,10 +104,11 @@ func (a *app) runMerge(ctx context.Context, f *mergeFlags) (*mergeResult, error)
 		return nil, err
 	}
 	defer adapter.Close()
-	began := map[string]time.Time{}
+	began, running := map[string]time.Time{}, work{}
 	r, err := merge.Write(ctx, f.output, m, adapter, plan, merge.Options{
 		DType: dtype, MaxShardSize: shard, Replace: f.force,
 		Progress: func(task string, done, total int) {
+			running.begun.Store(true)
 			if began[task].IsZero() {
 				began[task] = time.Now()
 			}
@@ -115,7 +116,7 @@ func (a *app) runMerge(ctx context.Context, f *mergeFlags) (*mergeResult, error)
 		},
 	})
 	if err != nil {
-		return nil, inFlags(err)
+		return nil, running.failed(inFlags(err))
 	}
 	a.close()
 	return &mergeResult{
