@@ -1,6 +1,10 @@
 // Package generate runs models that are not trained any more: a [Generator]
 // continues a text token by token, with a cache of keys and values; a [Scorer]
 // gives logits, hidden states and losses of whole texts.
+//
+// Weights stay in the files of the model, which are read as long as it is in
+// use. Where one is cut short meanwhile, or its disk fails, what was under way
+// ends with safetensors.ErrFault, which names the file.
 package generate
 
 import (

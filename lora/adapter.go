@@ -13,7 +13,9 @@ import (
 
 // Adapter is an adapter folder: its configuration and its tensors, which lie
 // in the mapped file. Memory that comes out of an Adapter is valid as long as
-// the Adapter is reachable, and read-only.
+// the Adapter is reachable, and read-only. Where the file is cut short meanwhile,
+// the methods that read values fail with safetensors.ErrFault; who reads a Tensor
+// in place sees to that, see [safetensors.Fault].
 type Adapter struct {
 	Config *Config
 	Dir    string
@@ -107,13 +109,18 @@ func (a *Adapter) Tensor(key string) (tensor.Tensor, bool) {
 }
 
 // Float32s returns a copy of a tensor, converted to float32. It fails with
-// ErrMissing where there is none of that key.
+// ErrMissing where there is none of that key, and with safetensors.ErrFault where
+// the file has been cut short since it was opened.
 func (a *Adapter) Float32s(key string) ([]float32, error) {
 	t, ok := a.tensors[key]
 	if !ok {
 		return nil, fmt.Errorf("lora: %s%q: %w%s", a.where(), key, ErrMissing, suggest.DidYouMean(key, a.names))
 	}
-	v, err := t.Float32s()
+	var v []float32
+	err := reading(func() (err error) {
+		v, err = t.Float32s()
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("lora: %s%q: %w", a.where(), key, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
@@ -130,7 +131,10 @@ func (a *Adapter) Check(p *Plan, opts CheckOptions) *Report {
 			continue
 		}
 		if r.checkShape(s, t, p) {
-			zero[key] = r.checkValues(key, t)
+			err := reading(func() error { zero[key] = r.checkValues(key, t); return nil })
+			if err != nil {
+				r.add(safetensors.ErrFault, key, "%v", err)
+			}
 		}
 	}
 	var missing []TensorSpec

@@ -56,7 +56,7 @@ func Diff(a, b *Adapter) ([]TensorDiff, error) {
 		case !inA:
 			d.OnlyIn = 2
 		default:
-			if err := d.compare(x, y); err != nil {
+			if err := reading(func() error { return d.compare(x, y) }); err != nil {
 				return nil, fmt.Errorf("lora: compare %s: %w", key, err)
 			}
 		}

@@ -7,7 +7,8 @@
 // in config.json. What stands beside the weights (configuration, tokenizer,
 // chat templates, licence) is copied. Everything is read back and compared
 // with what was computed before the folder takes its name: it is there whole
-// or not at all.
+// or not at all. A model or an adapter that is cut short while it is read is
+// safetensors.ErrFault.
 package merge
 
 import (

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -52,5 +53,30 @@ func TestModelCutShortUnderWay(t *testing.T) {
 				require.NoError(t, f.Close())
 			}
 		})
+	}
+}
+
+// TestModelCutShortWhileItAnswers does the same to generate, which has no
+// progress but its text.
+func TestModelCutShortWhileItAnswers(t *testing.T) {
+	for _, threads := range []string{"1", "4"} {
+		l := newLab(t)
+		m := l.model()
+		l.setJSON(m+"/config.json", map[string]any{"max_position_embeddings": 1 << 20})
+		c, errs := program(t, "generate", "--model", m, "--prompt", "x", "-n", "1000000", "--threads", threads)
+		out, err := c.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, c.Start())
+		killed := time.AfterFunc(time.Minute, func() { _ = c.Process.Kill() })
+		defer killed.Stop()
+		_, err = out.Read(make([]byte, 1)) // it has begun
+		require.NoError(t, err)
+		require.NoError(t, os.Truncate(filepath.Join(m, "model.safetensors"), 0))
+		_, err = io.Copy(io.Discard, out)
+		require.NoError(t, err)
+		_ = c.Wait()
+		assert.Equal(t, ExitFailure, c.ProcessState.ExitCode(), errs.String())
+		assert.Regexp(t, `^lorafuse: .*model\.safetensors: byte \d+ of the file: file could not be read.*\n$`, errs.String())
+		assert.NotContains(t, errs.String(), "goroutine ")
 	}
 }

@@ -1,0 +1,22 @@
+package lora
+
+import (
+	"runtime/debug"
+
+	"github.com/lorafuse/lorafuse/safetensors"
+)
+
+// reading runs read, which looks at tensors where they lie in the mapped file.
+// Where that file has been cut short it fails with safetensors.ErrFault.
+func reading(read func() error) (err error) {
+	before := debug.SetPanicOnFault(true)
+	defer func() {
+		debug.SetPanicOnFault(before)
+		if r := recover(); r != nil {
+			if err = safetensors.Fault(r); err == nil {
+				panic(r) // of something else
+			}
+		}
+	}()
+	return read()
+}
