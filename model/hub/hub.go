@@ -66,6 +66,9 @@ func Resolve(ctx context.Context, name string, o Options) (dir string, err error
 	case !errors.Is(err, fs.ErrNotExist) && !isSyntax(err):
 		return "", err
 	}
+	if _, linked := os.Lstat(name); linked == nil {
+		return "", fmt.Errorf("%w: %s is a link that leads nowhere: %w", ErrName, name, err)
+	}
 	repo, err := parseName(name)
 	if err != nil {
 		return "", err

@@ -131,6 +131,21 @@ func TestLocalFolder(t *testing.T) {
 	assert.ErrorContains(t, err, "is a file")
 }
 
+// A link that leads nowhere is no name on the Hub.
+func TestBrokenLinks(t *testing.T) {
+	h, o := setup(t)
+	t.Chdir(t.TempDir())
+	for name, target := range map[string]string{"circle": "circle", "broken": "gone"} {
+		if err := os.Symlink(target, name); err != nil {
+			t.Skip(err)
+		}
+		_, err := Resolve(t.Context(), name, o)
+		require.ErrorIs(t, err, ErrName)
+		assert.ErrorContains(t, err, name+" is a link that leads nowhere: ")
+	}
+	assert.Zero(t, h.total())
+}
+
 func TestNames(t *testing.T) {
 	for name, want := range map[string]repository{
 		"acme/tiny":                  {"acme/tiny", "main"},
