@@ -80,6 +80,20 @@ var canonCases = []canonCase{
 		"$r0 = Gemm{NN NN} $c, $w, @, $a", // dx, one product with a longer K
 		"$r1 = Gemm{TN} @, $x",            // da
 	}},
+	{"leading axes change nothing", func(g *ir.Graph, p map[string]ir.Value) []ir.Value {
+		x3 := g.Param("x3", f32(2, 3, 4))
+		times := func(x ir.Value, w string) ir.Value { // as a user writes it: rows, and their axes again
+			s := g.Type(x).Shape
+			y := g.MatMul(g.Reshape(x, ir.Shape{ir.Static(6), s[2]}), p[w], false, true)
+			return g.Reshape(y, ir.Shape{s[0], s[1], g.Type(y).Last()})
+		}
+		c3 := g.Param("c3", f32(2, 3, 5))
+		return []ir.Value{g.Add(g.Add(g.Add(times(x3, "w"), g.Scale(times(times(x3, "a"), "b"), 2)), p["bias"]), c3)}
+	}, []string{"@ = Gemm{NT} $x3, $a", "$r0 = Gemm{NT NT·2 bias C} $x3, $w, @, $b, $bias, $c3"}},
+	{"axes that a product did not have stay apart", func(g *ir.Graph, p map[string]ir.Value) []ir.Value {
+		y := g.Reshape(g.MatMul(p["x"], p["a"], false, true), ir.ShapeOf(1, 2, 3))
+		return []ir.Value{g.Add(y, g.Const(1, f32(1, 2, 3)))}
+	}, []string{"@ = Gemm{NT} $x, $a", "@ = Const{1}", "$r0 = Binary{Add} @, @"}},
 	{"a sum with zero, a product with one", func(g *ir.Graph, p map[string]ir.Value) []ir.Value {
 		zero := g.Const(0, f32(3, 4))
 		return []ir.Value{g.Unary(ir.Exp, g.Add(zero, g.Scale(p["x"], 1)))}

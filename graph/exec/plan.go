@@ -122,6 +122,9 @@ func lower(g *ir.Graph, roots []ir.Value, spec Spec, supports Supports) (*ir.Gra
 			break
 		}
 	}
+	if err == nil && !spec.NoFuse {
+		g, roots, err = rewrite(g, roots, sink)
+	}
 	// Twice, since a fold may open the way for another.
 	for i := 0; i < 2 && err == nil && !spec.NoFuse; i++ {
 		g, roots, err = rewrite(g, roots, canonical)
