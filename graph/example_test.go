@@ -55,7 +55,7 @@ func ExampleGraph_Err() {
 	fmt.Println(g.Err())
 	// Output:
 	// false
-	// example_test.go:53: graph: Gemm[f32[2,3] f32[5,4]]: product 0: inner sizes 3 and 4 differ (f32[2,3], f32[5,4])
+	// example_test.go:53: graph: linear: inner sizes 3 and 4 differ: x [2,3] · w [5,4]ᵀ; x must end in 4, or w have inner size 3
 }
 
 // State that lives from run to run is a param that the program updates: here

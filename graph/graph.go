@@ -16,18 +16,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
+	"sync/atomic"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/graph/exec"
-	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // Graph holds the tensors of one computation.
-type Graph struct{ ir *ir.Graph }
+type Graph struct {
+	ir     *ir.Graph
+	values map[ir.Value]tensor.Tensor // data of params that were put in as values
+	known  map[identity]ir.Value      // the values by their data
+	last   atomic.Pointer[memo]       // of the last evaluation
+}
 
 // Tensor is a value of a graph: small, comparable, nothing to free. The zero
 // Tensor stands for an absent operand.
@@ -37,7 +40,7 @@ type Tensor struct {
 }
 
 // New returns an empty graph.
-func New() *Graph { return &Graph{ir.New()} }
+func New() *Graph { return &Graph{ir: ir.New()} }
 
 // IR gives the nodes of the graph.
 func (g *Graph) IR() *ir.Graph { return g.ir }
@@ -53,6 +56,11 @@ func (g *Graph) Bound(name string, max int) ir.Dim { return g.ir.Bound(name, max
 
 // Param is an input of the graph.
 func (g *Graph) Param(name string, d tensor.DType, shape ...ir.Dim) Tensor {
+	if v, ok := g.ir.Lookup(name); ok {
+		if _, ok = g.values[v]; ok {
+			return g.Fail(fmt.Errorf("param %q: a value of the graph has this name", name))
+		}
+	}
 	return g.Of(g.ir.Param(name, ir.Type{DType: d, Shape: shape}))
 }
 
@@ -141,91 +149,39 @@ func (p *Program) Plan(supports exec.Supports) (*ir.Program, error) {
 	return exec.Plan(p.g.ir, p.spec, supports)
 }
 
-// Compile lays the program out and compiles it.
+// Compile lays the program out and compiles it. Values of the graph are bound to
+// copies of their data; all other arguments are the caller's to bind.
 func (p *Program) Compile(dev backend.Device) (*exec.Executable, error) {
-	return exec.Compile(p.g.ir, p.spec, dev)
-}
-
-// Eval computes tensors of one graph on a device. args holds the params by
-// name; dims sets bounded dimensions by name, which are at their largest
-// otherwise.
-func Eval(ctx context.Context, dev backend.Device, ts []Tensor, args map[string]*tensor.Tensor, dims map[string]int) ([]*tensor.Tensor, error) {
-	if len(ts) == 0 {
-		return nil, nil
-	}
-	g := ts[0].g
-	p := g.Program()
-	for i, t := range ts {
-		p.Result(resultName(i), t)
-	}
-	e, err := p.Compile(dev)
+	e, err := exec.Compile(p.g.ir, p.spec, dev)
 	if err != nil {
 		return nil, err
 	}
-	defer e.Close()
-	for _, name := range slices.Sorted(maps.Keys(args)) {
-		if _, ok := g.ir.Lookup(name); !ok {
-			return nil, fmt.Errorf("graph: %w: there is no param %q%s", exec.ErrArgument, name, suggest.DidYouMean(name, g.ir.ParamNames()))
-		}
-	}
-	for name, n := range dims {
-		if err := e.SetDim(name, n); err != nil {
-			return nil, err
-		}
-	}
-	at := g.ir.MaxDims()
-	for v, b := range g.ir.Bounds {
-		if n, ok := dims[b.Name]; ok && v > 0 {
-			at[v] = n
-		}
-	}
-	var free []backend.Buffer
-	defer func() {
-		for _, b := range free {
-			b.Free()
-		}
-	}()
-	for _, a := range e.Program().Args {
-		buf, err := dev.Alloc(a.Bytes(g.ir.MaxDims()))
-		if err != nil {
-			return nil, err
-		}
-		free = append(free, buf)
-		if err := e.Bind(a.Name, buf); err != nil {
-			return nil, err
-		}
-		if a.Written {
+	for i, a := range e.Program().Args {
+		v, _ := p.g.ir.Lookup(a.Name)
+		data, ok := p.g.values[v]
+		if !ok {
 			continue
 		}
-		t := args[a.Name]
-		if t == nil || t.DType != a.Type.DType || len(t.Data) != a.Type.Bytes(at) {
-			return nil, fmt.Errorf("graph: %w: param %q wants %v", exec.ErrArgument, a.Name, a.Type)
-		}
-		f, err := dev.Upload(buf, 0, t.Data)
-		if err == nil {
-			err = f.Wait(ctx)
-		}
-		if err != nil {
-			return nil, err
+		if err := bindCopy(e, i, dev, data); err != nil {
+			return nil, errors.Join(err, e.Close())
 		}
 	}
-	if err := e.RunWait(ctx); err != nil {
-		return nil, err
-	}
-	out := make([]*tensor.Tensor, len(ts))
-	for i, t := range ts {
-		typ := t.Type()
-		out[i] = &tensor.Tensor{DType: typ.DType, Shape: typ.Shape.Resolve(at), Data: make([]byte, typ.Bytes(at))}
-		j := e.Program().ArgIndex(resultName(i))
-		f, err := dev.Download(out[i].Data, free[j], 0)
-		if err == nil {
-			err = f.Wait(ctx)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
+	return e, nil
 }
 
-func resultName(i int) string { return fmt.Sprintf("result.%d", i) }
+// bindCopy gives argument i a buffer of its own with the data.
+func bindCopy(e *exec.Executable, i int, dev backend.Device, data tensor.Tensor) error {
+	b, err := dev.Alloc(len(data.Data))
+	if err != nil {
+		return err
+	}
+	e.Own(b)
+	f, err := dev.Upload(b, 0, data.Data)
+	if err == nil {
+		err = f.Wait(context.Background())
+	}
+	if err != nil {
+		return err
+	}
+	return e.BindAt(i, b)
+}

@@ -72,8 +72,10 @@ func (g *Graph) Gemm(products []ir.Product, bias, c Tensor) Tensor {
 // Transpose takes the axes in the order perm.
 func (t Tensor) Transpose(perm ...int) Tensor { return t.of(t.g.ir.Transpose(t.v, perm...)) }
 
-// Slice is the range [start, end) of one axis.
-func (t Tensor) Slice(axis, start, end int) Tensor { return t.of(t.g.ir.Slice(t.v, axis, start, end)) }
+// Slice is the range [start, end) of one axis. Axes and places below zero count
+// from the end, and [End] is it. Of an axis that is N times a bounded dimension it is
+// a range of these N parts.
+func (t Tensor) Slice(axis, start, end int) Tensor { return t.slice(axis, start, end) }
 
 // Sum adds up along an axis, which is removed.
 func (t Tensor) Sum(axis int) Tensor { return t.of(t.g.ir.Reduce(ir.ReduceSum, t.v, axis)) }
@@ -94,11 +96,14 @@ func (t Tensor) TopK(k int) (values, indices Tensor) {
 // Softmax normalises the last axis.
 func (t Tensor) Softmax() Tensor { return t.of(t.g.ir.Softmax(t.v)) }
 
-// MatMul is t · u.
-func (t Tensor) MatMul(u Tensor) Tensor { return t.of(t.g.ir.MatMul(t.v, t.with(u), false, false)) }
+// MatMul is t · u for t [..., m, k] and u [k, n] or [..., k, n]. Leading axes of
+// t are rows where u has none; where both have some, it is a product for each,
+// and axes of one element and missing ones are repeated. A vector is a row on
+// the left and a column on the right.
+func (t Tensor) MatMul(u Tensor) Tensor { return t.matMul(u, false) }
 
-// MatMulT is t · uᵀ.
-func (t Tensor) MatMulT(u Tensor) Tensor { return t.of(t.g.ir.MatMul(t.v, t.with(u), false, true)) }
+// MatMulT is t · uᵀ, for u [n, k] or [..., n, k]; else it is MatMul.
+func (t Tensor) MatMulT(u Tensor) Tensor { return t.matMul(u, true) }
 
 // RowsWeights are the matrices that a product chooses from by row.
 type RowsWeights struct {
@@ -122,25 +127,19 @@ func (t Tensor) RowsGemm(index Tensor, w RowsWeights, c Tensor) Tensor {
 	return t.of(t.g.ir.RowsGemm(p))
 }
 
-// Linear is t Wᵀ + bias for a weight [out, in]; bias may be the zero Tensor.
-func (t Tensor) Linear(w, bias Tensor) Tensor {
-	return t.of(t.g.ir.Linear(t.v, t.with(w), t.with(bias)))
-}
+// Linear is t Wᵀ + bias for t [..., in] and a weight [out, in]; bias may be the
+// zero Tensor.
+func (t Tensor) Linear(w, bias Tensor) Tensor { return t.linear(w, bias) }
 
 // LoRA is t Wᵀ + bias + scale·h Bᵀ with h = dropout(t) Aᵀ of [Tensor.LoRADown]:
-// one matrix product with a longer inner axis.
+// one matrix product with a longer inner axis. Leading axes are rows.
 func (t Tensor) LoRA(w, bias, h, b Tensor, scale float64) Tensor {
-	g, add := t.g.ir, t.with(bias)
-	if add != 0 {
-		add = g.Cast(add, tensor.F32)
-	}
-	return t.of(g.Gemm([]ir.Product{{A: t.v, B: t.with(w), TB: true, Alpha: 1}, {A: t.with(h), B: t.with(b), TB: true, Alpha: float32(scale)}}, add, 0))
+	return t.lora(w, bias, h, b, scale)
 }
 
-// LoRADown is dropout(t) Aᵀ; key may be the zero Tensor where d.P is zero.
-func (t Tensor) LoRADown(a, key Tensor, d ir.DropoutAttr) Tensor {
-	return t.of(t.g.ir.LoRADown(t.v, t.with(a), t.with(key), d))
-}
+// LoRADown is dropout(t) Aᵀ for t [..., in] and A [rank, in]; key may be the zero
+// Tensor where d.P is zero.
+func (t Tensor) LoRADown(a, key Tensor, d ir.DropoutAttr) Tensor { return t.loraDown(a, key, d) }
 
 // Dropout sets elements to zero with probability d.P and scales the others.
 func (t Tensor) Dropout(key Tensor, d ir.DropoutAttr) Tensor {

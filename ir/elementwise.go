@@ -337,7 +337,7 @@ func broadcastShapes(a, b Shape) (Shape, error) {
 		case a[off+i] == Static(1):
 			out[off+i] = d
 		default:
-			return nil, fmt.Errorf("%v and %v do not fit each other at axis %d", a, b, off+i)
+			return nil, fmt.Errorf("%v and %v do not fit each other at axis %d: sizes must be equal, or one of them 1", a, b, off+i)
 		}
 	}
 	return out, nil

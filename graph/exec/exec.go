@@ -21,6 +21,7 @@ type Executable struct {
 	buffers []backend.Buffer
 	dims    []int
 	need    []int // bytes of each argument at the largest dimensions
+	owned   []backend.Buffer
 }
 
 // Compile plans the graph for the device and compiles it there.
@@ -80,12 +81,21 @@ func (e *Executable) Bind(name string, buf backend.Buffer) error {
 		}
 		return fmt.Errorf("exec: %w: the program has no %q%s", ErrArgument, name, suggest.DidYouMean(name, names))
 	}
+	return e.BindAt(i, buf)
+}
+
+// BindAt is Bind for argument i of the program.
+func (e *Executable) BindAt(i int, buf backend.Buffer) error {
+	name := e.prog.Args[i].Name
 	if buf.Size() < e.need[i] {
 		return fmt.Errorf("exec: %w: %q has %d bytes, expected %d for %v", ErrArgument, name, buf.Size(), e.need[i], e.prog.Args[i].Type)
 	}
 	e.buffers[i] = buf
 	return nil
 }
+
+// Own gives buf to the executable, which frees it when it is closed.
+func (e *Executable) Own(buf backend.Buffer) { e.owned = append(e.owned, buf) }
 
 // SetDim sets the bounded dimension called name for the runs that follow.
 func (e *Executable) SetDim(name string, n int) error {
@@ -127,5 +137,12 @@ func (e *Executable) RunWait(ctx context.Context) error {
 // dimensions that are set.
 func (e *Executable) Flops() int { return e.prog.Flops(e.dims) }
 
-// Close frees the arena.
-func (e *Executable) Close() error { return e.exe.Close() }
+// Close frees the arena, and the buffers that Own was given.
+func (e *Executable) Close() error {
+	err := e.exe.Close()
+	for _, b := range e.owned {
+		b.Free()
+	}
+	e.owned = nil
+	return err
+}

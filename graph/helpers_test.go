@@ -1,0 +1,21 @@
+package graph_test
+
+import (
+	"math/rand/v2"
+	"slices"
+)
+
+// numbers are n numbers in (-1, 1) that seed draws.
+func numbers(n int, seed uint64) []float32 {
+	r := rand.New(rand.NewPCG(seed, 1))
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = 2*r.Float32() - 1
+	}
+	return x
+}
+
+func median(x []float64) float64 {
+	s := slices.Sorted(slices.Values(x))
+	return s[len(s)/2]
+}
