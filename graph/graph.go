@@ -1,6 +1,6 @@
 // Package graph is the user's face of the lazy graph: tensors that are formulas
 // until they are compiled or evaluated. Shapes and element types are known when
-// a tensor is made; nothing runs before [Graph.Compile] or [Eval]. A mistake
+// a tensor is made; nothing runs before [Program.Compile] or an evaluation. A mistake
 // does not return an error at once: the graph keeps the first one, with the
 // file and line of the caller, and compiling returns it, so that model code
 // reads like formulas.
@@ -10,6 +10,24 @@
 // [Tensor.ScatterRows] writes them into one, also to join tensors whose axes are
 // bounded by different dimensions, and [Tensor.RowsGemm] multiplies each by a matrix of
 // its own.
+//
+// A formula begins with host tensors, which need no names, and ends in an
+// [Evaluator], which knows one device:
+//
+//	e := graph.NewEvaluator(dev, graph.EvaluatorOptions{})
+//	defer e.Close()
+//	g := graph.New()
+//	x, w := g.Value(inputs), g.Value(weight)      // read when they are needed
+//	y := x.MatMulT(w).Slice(0, -4, graph.End)     // leading axes are rows
+//	out, err := y.Eval(ctx, e)
+//
+// The evaluator keeps what it has compiled, by the formula and not by the graph:
+// a loop may build its graph anew each time, with other data, and nothing is
+// planned twice. [Evaluator.EvalAsync] returns before the device has begun.
+// Gradients are tensors of the same graph, and [AdamW] trains values with them.
+//
+// Programs that run long keep their state on the device instead: params by name,
+// results and updates, laid out by [Graph.Program] and compiled once.
 package graph
 
 import (

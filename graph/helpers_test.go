@@ -3,6 +3,11 @@ package graph_test
 import (
 	"math/rand/v2"
 	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // numbers are n numbers in (-1, 1) that seed draws.
@@ -18,4 +23,12 @@ func numbers(n int, seed uint64) []float32 {
 func median(x []float64) float64 {
 	s := slices.Sorted(slices.Values(x))
 	return s[len(s)/2]
+}
+
+// values are the numbers of a tensor.
+func values(t testing.TB, x *tensor.Tensor) []float32 {
+	t.Helper()
+	v, err := x.Float32s()
+	require.NoError(t, err)
+	return v
 }
