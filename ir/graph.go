@@ -192,7 +192,7 @@ func caller() string {
 	for {
 		f, more := frames.Next()
 		name := f.Function
-		inside := strings.Contains(name, "lorafuse/ir.") || strings.Contains(name, "lorafuse/graph.") || strings.Contains(name, "lorafuse/nn.")
+		inside := strings.Contains(name, "lorafuse/ir.") || strings.Contains(name, "lorafuse/graph.") || strings.Contains(name, "lorafuse/nn.") || strings.Contains(name, "lorafuse/lora.")
 		if !inside || strings.HasSuffix(f.File, "_test.go") || !more {
 			return fmt.Sprintf("%s:%d", filepath.Base(f.File), f.Line)
 		}

@@ -15,4 +15,7 @@
 //	err = adapter.Check(plan, lora.CheckOptions{}).Err()
 //
 // followed by a [Merger], or by the layers that compute with the adapter.
+//
+// A [Layer] is LoRA without a model around it: a part of any formula of package
+// graph, trained alone by [graph.AdamW].
 package lora

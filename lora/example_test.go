@@ -1,8 +1,13 @@
 package lora_test
 
 import (
+	"context"
 	"fmt"
+	"log"
 
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/backend/cpu"
+	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -59,4 +64,44 @@ func ExampleLayer() {
 	err := layer.Forward(y, []float32{1, 1, 1}, 1)
 	fmt.Println(layer.NumParams(), y, err)
 	// Output: 5 [240 -24] <nil>
+}
+
+// A layer is trained alone, to do what a weight lacks: loss, gradients and the
+// optimizer's step are tensors of one graph.
+func ExampleLayer_training() {
+	dev, err := cpu.Open(backend.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer dev.Close()
+	e := graph.NewEvaluator(dev, graph.EvaluatorOptions{})
+	defer e.Close()
+	layer, err := lora.NewLayer(4, 2, 2, 4, 42)
+	if err != nil {
+		log.Fatal(err)
+	}
+	adamw, err := graph.NewAdamW(graph.AdamWOptions{Rate: 0.01})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	g := graph.New()
+	x := g.Floats([]float32{1, 0, 2, -1, 0, 1, -1, 1, 2, 1, 0, 1}, 3, 4)
+	w := g.Floats([]float32{1, 0, 0, 0, 0, 1, 0, 0}, 2, 4)
+	want := g.Floats([]float32{3, -1, -1, 2, 2, 1}, 3, 2)
+	y := layer.Linear(x, w, graph.Tensor{}, graph.Tensor{})
+	loss := y.Sub(want).SumSquares().Scale(1.0 / 6)
+	for i := range 201 {
+		l, err := adamw.Step(context.Background(), e, loss, layer.Params(g)...)
+		if err != nil {
+			log.Fatal(err)
+		}
+		if i%100 == 0 {
+			fmt.Printf("step %3d: loss %.2f\n", i, l)
+		}
+	}
+	// Output:
+	// step   0: loss 1.17
+	// step 100: loss 0.02
+	// step 200: loss 0.01
 }

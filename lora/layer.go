@@ -2,28 +2,35 @@ package lora
 
 import (
 	"fmt"
-	"slices"
 
+	"github.com/lorafuse/lorafuse/internal/philox"
 	"github.com/lorafuse/lorafuse/safetensors"
-	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Layer is LoRA in its plainest form, a single layer without a model around
-// it: y = x·A·B·Alpha/Rank. Its matrices lie the other way round from those of
-// an adapter folder.
+// Layer is LoRA in its plainest form, a single layer without a model around it:
+// y = Scale·x Aᵀ Bᵀ. Its matrices lie as in an adapter folder. It computes at
+// once ([Layer.Forward]) or as part of a graph ([Layer.Apply], [Layer.Linear]),
+// where it can be trained.
 type Layer struct {
 	In, Out, Rank int
 	Alpha         float32
-	A             []float32 // [in, rank]
-	B             []float32 // [rank, out]
+	A             []float32 // [rank, in]
+	B             []float32 // [out, rank]
+	// RSLoRA scales by Alpha/√Rank in the place of Alpha/Rank (Kalajdzievski
+	// 2023, arXiv 2312.03732).
+	RSLoRA bool
+	// Dropout is the probability with which an input is left out in training.
+	Dropout float64
+	// Stream numbers what dropout draws: no two layers of a model share one.
+	Stream uint32
 
 	view [2]*safetensors.View // holds the mapping that A and B lie in, if any
 }
 
-// The names of the tensors of a saved Layer.
+// The names of the tensors of a saved Layer: as they lie, and transposed.
 const (
-	layerA = "lora_a"
-	layerB = "lora_b"
+	layerA, layerB           = "lora_A.weight", "lora_B.weight"
+	transposedA, transposedB = "lora_a", "lora_b"
 )
 
 // NewLayer returns a layer with A uniform in ±1/√in, drawn by seed, and B
@@ -33,168 +40,100 @@ func NewLayer(in, out, rank int, alpha float32, seed uint64) (*Layer, error) {
 	if err := l.checkSizes(); err != nil {
 		return nil, err
 	}
-	t := Target{Module: Module{Name: layerA, Kind: Linear, In: in, Out: out}, Rank: rank}
+	t := Target{Module: Module{Name: transposedA, Kind: Linear, In: in, Out: out}, Rank: rank}
 	w, err := t.Initialize(seed, nil)
 	if err != nil {
 		return nil, err
 	}
-	l.A, l.B = w.A, w.B // uniform and zero in any orientation
+	l.A, l.B = w.A, w.B
 	return l, nil
 }
 
 // NumParams is the number of trained parameters, Rank·(In+Out).
 func (l *Layer) NumParams() int { return l.Rank * (l.In + l.Out) }
 
-// Scale is Alpha/Rank.
-func (l *Layer) Scale() float32 { return l.Alpha / float32(l.Rank) }
+// Scale is Alpha/Rank, or Alpha/√Rank with RSLoRA.
+func (l *Layer) Scale() float32 { return float32(scale(float64(l.Alpha), l.Rank, l.RSLoRA)) }
 
-// Forward computes dst = x·A·B·Scale for batch rows: x has batch·In elements,
-// dst batch·Out. It fails with ErrShape where a length does not fit.
+// Forward computes dst = Scale·x Aᵀ Bᵀ for batch rows, without dropout: x has
+// batch·In elements, dst batch·Out. Sums are those of float64. It fails with
+// ErrShape where a length does not fit.
 func (l *Layer) Forward(dst, x []float32, batch int) error {
+	return l.forward(dst, x, batch, func(_ int, v float32) float32 { return v })
+}
+
+// ForwardDropout is Forward as in training: with the inputs left out that seed,
+// step and Stream draw, the same as in a graph with [graph.Graph.Key].
+func (l *Layer) ForwardDropout(dst, x []float32, batch int, seed uint64, step uint32) error {
+	mask, up := philox.NewMask(seed, step, l.Stream, l.Dropout), float32(1/(1-l.Dropout))
+	if l.Dropout == 0 {
+		return l.Forward(dst, x, batch)
+	}
+	return l.forward(dst, x, batch, func(i int, v float32) float32 {
+		if !mask.Keep(uint64(i)) {
+			return 0
+		}
+		return v * up
+	})
+}
+
+// forward is Forward of the inputs that drop makes of x.
+func (l *Layer) forward(dst, x []float32, batch int, drop func(i int, v float32) float32) error {
 	if err := l.check(); err != nil {
 		return err
 	}
 	if batch < 0 || len(x) != batch*l.In || len(dst) != batch*l.Out {
-		return fmt.Errorf("lora: forward of %d rows through a layer of %d→%d: x has %d elements, dst %d: %w", batch, l.In, l.Out, len(x), len(dst), ErrShape)
+		return fmt.Errorf("lora: forward of %d rows through a layer of %d→%d: x has %d elements, expected %d, dst %d, expected %d: %w",
+			batch, l.In, l.Out, len(x), batch*l.In, len(dst), batch*l.Out, ErrShape)
 	}
-	h := make([]float32, l.Rank)
+	in, h, s := make([]float64, l.In), make([]float64, l.Rank), float64(l.Scale())
 	for row := range batch {
-		in, out := x[row*l.In:(row+1)*l.In], dst[row*l.Out:(row+1)*l.Out]
-		clear(h)
-		for i, v := range in {
-			for k, a := range l.A[i*l.Rank : (i+1)*l.Rank] {
-				h[k] += float32(v * a) // not fused: the same bits on every machine
-			}
+		for i := range in {
+			at := row*l.In + i
+			in[i] = float64(drop(at, x[at]))
 		}
-		clear(out)
-		for k, v := range h {
-			v *= l.Scale()
-			for j, b := range l.B[k*l.Out : (k+1)*l.Out] {
-				out[j] += float32(v * b)
-			}
+		for k := range h {
+			h[k] = s * dot(l.A[k*l.In:(k+1)*l.In], in)
+		}
+		for j := range l.Out {
+			dst[row*l.Out+j] = float32(dot(l.B[j*l.Rank:(j+1)*l.Rank], h))
 		}
 	}
 	return nil
 }
 
-// Save writes the layer as a safetensors file with the F32 tensors lora_a
-// [in, rank] and lora_b [rank, out] and no metadata, straight from memory. The
-// file is complete, and on the disk, before it takes its name. Alpha is not in
-// the file.
-func (l *Layer) Save(path string) error {
+// dot is Σ aᵢ·bᵢ. The conversion keeps machines from fusing product and sum,
+// which would give other bits.
+func dot(a []float32, b []float64) (sum float64) {
+	for i, v := range a {
+		sum += float64(float64(v) * b[i])
+	}
+	return sum
+}
+
+// Merge adds Scale·B A to the weight w [out, in] of a linear layer, which then
+// computes alone what it did with this one. It fails with ErrShape where the
+// length does not fit.
+func (l *Layer) Merge(w []float32) error {
 	if err := l.check(); err != nil {
 		return err
 	}
-	a, err := float32Tensor(l.A, l.In, l.Rank)
-	if err != nil {
-		return fmt.Errorf("lora: save layer: %w", err)
+	if len(w) != l.Out*l.In {
+		return fmt.Errorf("lora: merge a layer of %d→%d: the weight has %d elements, expected %d: %w", l.In, l.Out, len(w), l.Out*l.In, ErrShape)
 	}
-	b, err := float32Tensor(l.B, l.Rank, l.Out)
-	if err != nil {
-		return fmt.Errorf("lora: save layer: %w", err)
-	}
-	entries := []safetensors.Entry{
-		{Name: layerA, DType: safetensors.F32, Shape: a.Shape, Data: a.Data},
-		{Name: layerB, DType: safetensors.F32, Shape: b.Shape, Data: b.Data},
-	}
-	if err := safetensors.WriteFile(path, entries, nil, safetensors.Durable()); err != nil {
-		return fmt.Errorf("lora: save layer: %w", err)
+	s, row := float64(l.Scale()), make([]float64, l.In)
+	for j := range l.Out {
+		clear(row)
+		for k, b := range l.B[j*l.Rank : (j+1)*l.Rank] {
+			for i, a := range l.A[k*l.In : (k+1)*l.In] {
+				row[i] += float64(float64(b) * float64(a))
+			}
+		}
+		for i, v := range row {
+			w[j*l.In+i] += float32(s * v)
+		}
 	}
 	return nil
-}
-
-// LoadLayer reads what Save wrote. alpha must be given, since it is not in the
-// file; in, out and rank must be those of the file, or 0 where any will do. A
-// and B lie in the mapped file where it can be used in place: they are then
-// read-only, and valid as long as the Layer is reachable.
-//
-// It fails with ErrMissing, ErrDType, ErrShape, and ErrOrientation for a
-// matrix that is transposed, as far as shapes can tell.
-func LoadLayer(path string, in, out, rank int, alpha float32) (*Layer, error) {
-	file, err := safetensors.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("lora: load layer: %w", err)
-	}
-	l := &Layer{Alpha: alpha}
-	err = l.load(file, in, out, rank)
-	if err != nil {
-		file.Close()
-		return nil, fmt.Errorf("lora: load layer %s: %w", path, err)
-	}
-	return l, nil
-}
-
-func (l *Layer) load(file *safetensors.File, in, out, rank int) error {
-	for _, name := range file.Names() {
-		if name != layerA && name != layerB {
-			return fmt.Errorf("tensor %q: %w: a layer has %s and %s", name, ErrUnmatched, layerA, layerB)
-		}
-	}
-	views, err := layerViews(file)
-	if err != nil {
-		return err
-	}
-	a, b := views[0].Shape, views[1].Shape
-	switch {
-	case a[1] == b[0] && (a[1] <= a[0] || a[1] <= b[1]):
-	case a[1] == b[0]:
-		return fmt.Errorf("%s %v, %s %v: %w: the rank would exceed both sides, expected [in, rank] and [rank, out]", layerA, a, layerB, b, ErrOrientation)
-	case a[0] == b[1] || a[0] == b[0] || a[1] == b[1]:
-		return fmt.Errorf("%s %v, %s %v: %w: expected [in, rank] and [rank, out]", layerA, a, layerB, b, ErrOrientation)
-	default:
-		return fmt.Errorf("%s %v, %s %v: %w: the ranks differ", layerA, a, layerB, b, ErrShape)
-	}
-	want, found := []int{in, rank, out}, []int{a[0], a[1], b[1]}
-	for i, w := range want {
-		if w != 0 && w != found[i] {
-			kind := ErrShape
-			if slices.Equal(a, []int{rank, in}) || slices.Equal(b, []int{out, rank}) {
-				kind = ErrOrientation
-			}
-			return fmt.Errorf("%s %v, %s %v: %w: expected in %d, rank %d, out %d", layerA, a, layerB, b, kind, in, rank, out)
-		}
-	}
-	l.In, l.Rank, l.Out, l.view = a[0], a[1], b[1], views
-	if err := l.checkSizes(); err != nil {
-		return err
-	}
-	if l.A, err = float32View(views[0]); err != nil {
-		return err
-	}
-	l.B, err = float32View(views[1])
-	return err
-}
-
-// layerViews finds both tensors and checks their type and number of
-// dimensions.
-func layerViews(file *safetensors.File) (views [2]*safetensors.View, err error) {
-	for i, name := range []string{layerA, layerB} {
-		if !file.Has(name) {
-			return views, fmt.Errorf("tensor %q: %w", name, ErrMissing)
-		}
-		v, err := file.Lookup(name)
-		if err != nil {
-			return views, err
-		}
-		if v.DType != safetensors.F32 {
-			return views, fmt.Errorf("tensor %q: %w: found %v, expected F32", name, ErrDType, v.DType)
-		}
-		if len(v.Shape) != 2 {
-			return views, fmt.Errorf("tensor %q: %w: found %v, expected two dimensions", name, ErrShape, v.Shape)
-		}
-		views[i] = v
-	}
-	return views, nil
-}
-
-// float32View is the tensor in place, or a copy where it is not aligned.
-func float32View(v *safetensors.View) ([]float32, error) {
-	if s, err := safetensors.As[float32](v); err == nil {
-		return s, nil
-	}
-	s := make([]float32, v.Len()/4)
-	err := v.Use(func(data []byte) error { return tensor.ToFloat32(s, data, tensor.F32) })
-	return s, err
 }
 
 // checkSizes reports dimensions that no layer has.
@@ -204,6 +143,9 @@ func (l *Layer) checkSizes() error {
 		if n <= 0 || n > limit {
 			return fmt.Errorf("lora: layer of in %d, out %d, rank %d: %w", l.In, l.Out, l.Rank, ErrShape)
 		}
+	}
+	if !(l.Dropout >= 0 && l.Dropout < 1) {
+		return configError("lora_dropout", "found %v, expected 0 ≤ p < 1", l.Dropout)
 	}
 	return nil
 }

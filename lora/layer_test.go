@@ -18,15 +18,31 @@ import (
 )
 
 func TestLayerForward(t *testing.T) {
-	l := &lora.Layer{In: 3, Out: 4, Rank: 2, Alpha: 4, A: []float32{1, 0, 2, 1, 3, -1}, B: []float32{10, -1, 0, 2, 1, 1, 5, 0}}
+	l := &lora.Layer{In: 3, Out: 4, Rank: 2, Alpha: 4, A: []float32{1, 2, 3, 0, 1, -1}, B: []float32{10, 1, -1, 1, 0, 5, 2, 0}}
 	dst := []float32{9, 9, 9, 9, 9, 9, 9, 9}
-	require.NoError(t, l.Forward(dst, []float32{1, 1, 1, 0, 1, -1}, 2))
-	// x·A is (6, 0) and (-1, 2), the scale 2.
+	x := []float32{1, 1, 1, 0, 1, -1}
+	require.NoError(t, l.Forward(dst, x, 2))
+	// x·Aᵀ is (6, 0) and (-1, 2), the scale 2.
 	assert.Equal(t, []float32{120, -12, 0, 24, -16, 6, 20, -4}, dst)
+	l.Alpha, l.RSLoRA = float32(2*math.Sqrt2), true
+	require.NoError(t, l.Forward(dst, x, 2))
+	assert.InDeltaSlice(t, []float32{120, -12, 0, 24, -16, 6, 20, -4}, dst, 1e-4)
 	require.ErrorIs(t, l.Forward(dst, make([]float32, 5), 2), lora.ErrShape)
 	require.ErrorIs(t, l.Forward(dst[:7], make([]float32, 6), 2), lora.ErrShape)
 	require.ErrorIs(t, l.Forward(dst, make([]float32, 6), -2), lora.ErrShape)
 	require.ErrorIs(t, (&lora.Layer{}).Forward(nil, nil, 0), lora.ErrShape)
+	l.Dropout = 1
+	require.ErrorIs(t, l.Forward(dst, x, 2), lora.ErrConfig)
+}
+
+// A weight that the layer is merged into computes what both did.
+func TestLayerMerge(t *testing.T) {
+	l := &lora.Layer{In: 3, Out: 2, Rank: 1, Alpha: 4, A: []float32{1, 2, 3}, B: []float32{10, -1}}
+	w := []float32{1, 2, 3, 4, 5, 6}
+	require.NoError(t, l.Merge(w))
+	assert.Equal(t, []float32{41, 82, 123, 0, -3, -6}, w)
+	require.ErrorIs(t, l.Merge(w[:5]), lora.ErrShape)
+	require.ErrorIs(t, (&lora.Layer{}).Merge(nil), lora.ErrShape)
 }
 
 func TestNewLayer(t *testing.T) {
@@ -76,24 +92,38 @@ func TestLayerRoundTrip(t *testing.T) {
 	})
 }
 
-// The file is what the first trainer of this form wrote: two F32 tensors and
-// no metadata.
+// The file is two F32 tensors without metadata, as they lie in memory; or
+// transposed, which is what the first trainer of this form wrote.
 func TestLayerFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "l.safetensors")
-	l := &lora.Layer{In: 3, Out: 2, Rank: 1, Alpha: 1, A: []float32{1, 2, 3}, B: []float32{4, 5}}
-	require.NoError(t, l.Save(path))
-	data, err := os.ReadFile(path)
-	require.NoError(t, err)
-	header := `{"lora_a":{"dtype":"F32","shape":[3,1],"data_offsets":[0,12]},"lora_b":{"dtype":"F32","shape":[1,2],"data_offsets":[12,20]}}`
-	for len(header)%8 != 0 {
-		header += " "
+	l := &lora.Layer{In: 3, Out: 2, Rank: 2, Alpha: 1, A: []float32{1, 2, 3, 4, 5, 6}, B: []float32{7, 8, 9, 10}}
+	for _, c := range []struct {
+		save   func(string) error
+		header string
+		second byte // of the third element, 2 or 4
+	}{
+		{l.Save, `{"lora_A.weight":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},"lora_B.weight":{"dtype":"F32","shape":[2,2],"data_offsets":[24,40]}}`, 0x00},
+		{l.SaveTransposed, `{"lora_a":{"dtype":"F32","shape":[3,2],"data_offsets":[0,24]},"lora_b":{"dtype":"F32","shape":[2,2],"data_offsets":[24,40]}}`, 0x80},
+	} {
+		require.NoError(t, c.save(path))
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		header := c.header
+		for len(header)%8 != 0 {
+			header += " "
+		}
+		assert.Equal(t, header, string(data[8:8+len(header)]))
+		assert.Equal(t, []byte{0, 0, 0x80, 0x3f, 0, 0, c.second, 0x40}, data[8+len(header):16+len(header)])
+		assert.Len(t, data, 8+len(header)+40)
+		got, err := lora.LoadLayer(path, 0, 0, 0, 1)
+		require.NoError(t, err)
+		assert.Equal(t, l.A, got.A)
+		assert.Equal(t, l.B, got.B)
 	}
-	assert.Equal(t, header, string(data[8:8+len(header)]))
-	assert.Equal(t, []byte{0, 0, 0x80, 0x3f}, data[8+len(header):12+len(header)])
-	assert.Len(t, data, 8+len(header)+20)
 	l.B = l.B[:1]
 	require.ErrorIs(t, l.Save(path), lora.ErrShape)
-	l.B = []float32{4, 5}
+	require.ErrorIs(t, l.SaveTransposed(path), lora.ErrShape)
+	l.B = []float32{7, 8, 9, 10}
 	assert.Error(t, l.Save(filepath.Join(path, "not a folder")))
 }
 
@@ -105,25 +135,30 @@ func TestLoadLayerErrors(t *testing.T) {
 		}
 		return safetensors.Entry{Name: name, DType: safetensors.F32, Shape: shape, Data: make([]byte, n)}
 	}
-	half := f32("lora_b", 2, 5)
+	const a, b = "lora_A.weight", "lora_B.weight"
+	half := f32(b, 5, 2)
 	half.DType, half.Data = safetensors.F16, half.Data[:20]
 	for name, c := range map[string]struct {
 		entries []safetensors.Entry
 		kind    error
 		want    string
 	}{
-		"no a":           {[]safetensors.Entry{f32("lora_b", 2, 5)}, lora.ErrMissing, `tensor "lora_a"`},
-		"no b":           {[]safetensors.Entry{f32("lora_a", 7, 2)}, lora.ErrMissing, `tensor "lora_b"`},
-		"more":           {[]safetensors.Entry{f32("lora_a", 7, 2), f32("lora_b", 2, 5), f32("x", 1)}, lora.ErrUnmatched, `tensor "x"`},
-		"half":           {[]safetensors.Entry{f32("lora_a", 7, 2), half}, lora.ErrDType, `tensor "lora_b": wrong element type: found F16, expected F32`},
-		"dimensions":     {[]safetensors.Entry{f32("lora_a", 14), f32("lora_b", 2, 5)}, lora.ErrShape, "expected two dimensions"},
-		"ranks":          {[]safetensors.Entry{f32("lora_a", 7, 3), f32("lora_b", 2, 5)}, lora.ErrShape, "the ranks differ"},
-		"a transposed":   {[]safetensors.Entry{f32("lora_a", 2, 7), f32("lora_b", 2, 5)}, lora.ErrOrientation, "expected [in, rank] and [rank, out]"},
-		"b transposed":   {[]safetensors.Entry{f32("lora_a", 7, 2), f32("lora_b", 5, 2)}, lora.ErrOrientation, ""},
-		"PEFT's":         {[]safetensors.Entry{f32("lora_a", 2, 7), f32("lora_b", 5, 2)}, lora.ErrOrientation, ""},
-		"square, PEFT's": {[]safetensors.Entry{f32("lora_a", 2, 7), f32("lora_b", 7, 2)}, lora.ErrOrientation, "the rank would exceed both sides"},
-		"other in":       {[]safetensors.Entry{f32("lora_a", 8, 2), f32("lora_b", 2, 5)}, lora.ErrShape, "expected in 7, rank 2, out 5"},
-		"empty":          {[]safetensors.Entry{f32("lora_a", 0, 2), f32("lora_b", 2, 5)}, lora.ErrShape, ""},
+		"no a":               {[]safetensors.Entry{f32(b, 5, 2)}, lora.ErrMissing, `tensor "lora_A.weight"`},
+		"no b":               {[]safetensors.Entry{f32(a, 2, 7)}, lora.ErrMissing, `tensor "lora_B.weight"`},
+		"more":               {[]safetensors.Entry{f32(a, 2, 7), f32(b, 5, 2), f32("x", 1)}, lora.ErrUnmatched, `tensor "x"`},
+		"mixed forms":        {[]safetensors.Entry{f32(a, 2, 7), f32("lora_b", 2, 5)}, lora.ErrUnmatched, `tensor "lora_b"`},
+		"half":               {[]safetensors.Entry{f32(a, 2, 7), half}, lora.ErrDType, `tensor "lora_B.weight": wrong element type: found F16, expected F32`},
+		"dimensions":         {[]safetensors.Entry{f32(a, 14), f32(b, 5, 2)}, lora.ErrShape, "expected two dimensions"},
+		"ranks":              {[]safetensors.Entry{f32(a, 3, 7), f32(b, 5, 2)}, lora.ErrShape, "the ranks differ"},
+		"a transposed":       {[]safetensors.Entry{f32(a, 7, 2), f32(b, 5, 2)}, lora.ErrOrientation, "expected [rank, in] and [out, rank]"},
+		"b transposed":       {[]safetensors.Entry{f32(a, 2, 7), f32(b, 2, 5)}, lora.ErrOrientation, ""},
+		"both transposed":    {[]safetensors.Entry{f32(a, 7, 2), f32(b, 2, 5)}, lora.ErrOrientation, ""},
+		"square, transposed": {[]safetensors.Entry{f32(a, 7, 2), f32(b, 2, 7)}, lora.ErrOrientation, "the rank would exceed both sides"},
+		"other in":           {[]safetensors.Entry{f32(a, 2, 8), f32(b, 5, 2)}, lora.ErrShape, "expected in 7, rank 2, out 5"},
+		"empty":              {[]safetensors.Entry{f32(a, 2, 0), f32(b, 5, 2)}, lora.ErrShape, ""},
+		"old, half missing":  {[]safetensors.Entry{f32("lora_a", 7, 2)}, lora.ErrMissing, `tensor "lora_b"`},
+		"old, PEFT's":        {[]safetensors.Entry{f32("lora_a", 2, 7), f32("lora_b", 5, 2)}, lora.ErrOrientation, "expected [in, rank] and [rank, out]"},
+		"old, ranks":         {[]safetensors.Entry{f32("lora_a", 7, 3), f32("lora_b", 2, 5)}, lora.ErrShape, "lora_a [7 3], lora_b [2 5]: wrong shape: the ranks differ"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "l.safetensors")
