@@ -1,0 +1,222 @@
+package graph_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/backend/cpu"
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/internal/testdevice"
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// An adapter of rank 2 on rows of 3: a formula without names, evaluated twice.
+// The second time, in a graph of its own, nothing is compiled.
+func ExampleEvaluator() {
+	dev, err := cpu.Open(backend.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer dev.Close()
+	e := graph.NewEvaluator(dev, graph.EvaluatorOptions{})
+	defer e.Close()
+	adapter := &lora.Layer{In: 3, Out: 2, Rank: 2, Alpha: 4, A: []float32{1, 0, 1, 0, 1, 0}, B: []float32{1, 2, 3, 4}}
+
+	for _, x := range [][]float32{{1, 2, 3}, {0, 1, 0}} {
+		g := graph.New()
+		y := adapter.Apply(g.Floats(x, 1, 1, 3), graph.Tensor{})
+		fmt.Println(y.Type()) // known before anything runs
+		out, err := y.Eval(context.Background(), e)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(out.Float32s())
+	}
+	fmt.Println(e.Stats().Misses, "compiled,", e.Stats().Hits, "found")
+	// Output:
+	// f32[1,1,2]
+	// [16 40] <nil>
+	// f32[1,1,2]
+	// [4 8] <nil>
+	// 1 compiled, 1 found
+}
+
+// Two evaluations are handed over; the host goes on while they run.
+func ExampleEvaluator_EvalAsync() {
+	dev, err := cpu.Open(backend.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer dev.Close()
+	e := graph.NewEvaluator(dev, graph.EvaluatorOptions{})
+	defer e.Close()
+	ctx := context.Background()
+	var pending []*graph.Pending
+	for i := range 2 {
+		g := graph.New()
+		p, err := g.Floats([]float32{1, 2, 3, 4}, 2, 2).Slice(0, -1, graph.End).Scale(float64(i+1)).EvalAsync(ctx, e)
+		if err != nil {
+			log.Fatal(err)
+		}
+		pending = append(pending, p)
+	}
+	for _, p := range pending {
+		out, err := p.Wait(ctx)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(out[0].Float32s())
+	}
+	// Output:
+	// [3 4] <nil>
+	// [6 8] <nil>
+}
+
+// scene is a chain of adapters on an input.
+type scene struct {
+	name     string
+	shape    []int // of the input
+	channels []int // between the adapters, behind the last axis of the input
+	rank     int
+	alpha    float32
+}
+
+func scenes() []scene {
+	list := []scene{
+		{"basic", []int{1, 16}, []int{24}, 4, 8},
+		{"batched", []int{8, 64}, []int{48}, 8, 16},
+		{"chain", []int{4, 32}, []int{24, 40}, 4, 8},
+	}
+	for _, rank := range []int{2, 4, 8, 16} {
+		list = append(list, scene{fmt.Sprintf("rank %d", rank), []int{4, 64}, []int{80}, rank, 16})
+	}
+	for _, shape := range [][]int{{1, 10, 128}, {4, 20, 128}, {8, 5, 128}} {
+		list = append(list, scene{fmt.Sprint(shape), shape, []int{96}, 8, 16})
+	}
+	return list
+}
+
+// layers makes the adapters of a scene, none of whose matrices is zero.
+func (s scene) layers(t testing.TB, dropout float64) (ls []*lora.Layer) {
+	in := s.shape[len(s.shape)-1]
+	for i, out := range s.channels {
+		l, err := lora.NewLayer(in, out, s.rank, s.alpha, uint64(i))
+		require.NoError(t, err)
+		copy(l.B, numbers(len(l.B), uint64(50+i)))
+		l.Dropout, l.Stream = dropout, uint32(i)
+		ls, in = append(ls, l), out
+	}
+	return ls
+}
+
+// eager computes a scene layer by layer, without a graph.
+func (s scene) eager(t testing.TB, ls []*lora.Layer, x []float32) []float32 {
+	for _, l := range ls {
+		y := make([]float32, len(x)/l.In*l.Out)
+		require.NoError(t, l.ForwardDropout(y, x, len(x)/l.In, seed, step))
+		x = y
+	}
+	return x
+}
+
+const seed, step = 7, 3
+
+// lazy is a scene as a formula.
+func (s scene) lazy(ls []*lora.Layer, x, key graph.Tensor) graph.Tensor {
+	for _, l := range ls {
+		x = l.Apply(x, key)
+	}
+	return x
+}
+
+// apart is the largest difference, relative to the largest number.
+func apart(want, got []float32) float64 {
+	var diff, size float64
+	for i := range want {
+		diff = max(diff, math.Abs(float64(want[i])-float64(got[i])))
+		size = max(size, math.Abs(float64(want[i])))
+	}
+	return diff / size
+}
+
+// Lazy is eager, in values and in gradients, which are those of finite
+// differences, with and without dropout, on the backend of the build's tests.
+func TestScenes(t *testing.T) {
+	ctx := context.Background()
+	e := graph.NewEvaluator(testdevice.Open(t, backend.Options{}), graph.EvaluatorOptions{})
+	defer func() { require.NoError(t, e.Close()) }()
+	for _, s := range scenes() {
+		for _, dropout := range []float64{0, 0.25} {
+			t.Run(fmt.Sprintf("%s, dropout %v", s.name, dropout), func(t *testing.T) {
+				ls, numbersOfX := s.layers(t, dropout), numbers(product(s.shape), 90)
+				var outs []*tensor.Tensor
+				for range 2 { // a graph of its own each time
+					g := graph.New()
+					x := g.Floats(numbersOfX, s.shape...)
+					y := s.lazy(ls, x, g.Key(seed, step))
+					wrt := []graph.Tensor{x}
+					for _, l := range ls {
+						wrt = append(wrt, l.Params(g)...)
+					}
+					n := y.Type().Shape.Elements(nil)
+					weighted := y.Mul(g.Floats(numbers(n, 91), y.Type().Shape.Resolve(nil)...))
+					grads := g.Gradients(weighted.Reshape(ir.Static(n)).Sum(0), wrt, false)
+					var err error
+					outs, err = e.Eval(ctx, append([]graph.Tensor{y}, grads...)...)
+					require.NoError(t, err)
+				}
+				want, got := s.eager(t, ls, numbersOfX), values(t, outs[0])
+				assert.LessOrEqual(t, apart(want, got), 1e-6)
+				assert.Equal(t, append(s.shape[:len(s.shape)-1:len(s.shape)-1], s.channels[len(s.channels)-1]), outs[0].Shape)
+
+				params := [][]float32{numbersOfX}
+				for _, l := range ls {
+					params = append(params, l.A, l.B)
+				}
+				for i, p := range params {
+					assert.LessOrEqual(t, s.gradientError(t, ls, numbersOfX, p, values(t, outs[1+i])), 2e-5, "gradient %d", i)
+				}
+			})
+		}
+	}
+	st := e.Stats()
+	assert.Equal(t, st.Misses, st.Hits, "the second graph of each scene is compiled already")
+}
+
+// gradientError compares some of a gradient with central differences, which are
+// exact here but for rounding: the loss is linear in each element.
+func (s scene) gradientError(t testing.TB, ls []*lora.Layer, x, param, got []float32) float64 {
+	loss := func() (sum float64) {
+		y := s.eager(t, ls, x)
+		for i, c := range numbers(len(y), 91) {
+			sum += float64(c) * float64(y[i])
+		}
+		return sum
+	}
+	require.Len(t, got, len(param))
+	var diff, size float64
+	for i, v := range got {
+		size = max(size, math.Abs(float64(v)))
+		if i%(len(got)/16+1) != 0 {
+			continue
+		}
+		was := param[i]
+		param[i] = was + 1
+		up := loss()
+		param[i] = was - 1
+		down := loss()
+		param[i] = was
+		diff = max(diff, math.Abs((up-down)/2-float64(v)))
+	}
+	require.Positive(t, size)
+	return diff / size
+}
