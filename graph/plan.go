@@ -69,7 +69,7 @@ func (p *plan) compile(e *Evaluator, g *Graph, r *reading) (err error) {
 	prog := p.exe.Program()
 	p.dims = prog.MaxDims()
 	for _, a := range prog.Args {
-		x := arg{input: -1, result: -1, typ: a.Type, bytes: a.Type.Bytes(p.dims)}
+		x := arg{input: -1, result: -1, typ: a.Type, bytes: a.Bytes(p.dims)}
 		if v, ok := g.ir.Lookup(a.Name); ok {
 			x.input = slices.Index(r.params, v)
 		} else {
