@@ -157,6 +157,9 @@ func (t Tensor) LayerNorm(w, b Tensor, eps float32) Tensor {
 	return t.of(t.g.ir.LayerNorm(t.v, t.with(w), t.with(b), eps))
 }
 
+// Activate is act of each element.
+func (t Tensor) Activate(act ir.Activation) Tensor { return t.of(t.g.ir.Activate(t.v, act)) }
+
 // GLU is act(t) · up.
 func (t Tensor) GLU(up Tensor, act ir.Activation) Tensor {
 	return t.of(t.g.ir.GLU(t.v, t.with(up), act))

@@ -140,6 +140,10 @@ func gradCases() []gradCase {
 	}
 	for _, act := range []Activation{SiLU, GELU, GELUTanh} {
 		all = append(all,
+			gradCase{op: Activate, build: func(s *scene) []Value { return one(s.Activate(s.normal("x", 7), act)) }},
+			gradCase{op: ActivateGrad, build: func(s *scene) []Value {
+				return one(s.Apply(ActivateGrad, ActivateAttr{act}, s.normal("dy", 7), s.normal("x", 7)))
+			}},
 			gradCase{op: GLU, build: func(s *scene) []Value { return one(s.GLU(s.normal("x", 7), s.normal("y", 7), act)) }},
 			gradCase{op: GLUGrad, build: func(s *scene) []Value {
 				d := s.Apply(GLUGrad, GLUAttr{act}, s.normal("dy", 7), s.normal("x", 7), s.normal("y", 7))

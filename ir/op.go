@@ -51,6 +51,8 @@ const (
 	RoPE
 	Attention
 	AttentionGrad
+	Activate
+	ActivateGrad
 	GLU
 	GLUGrad
 	Dropout

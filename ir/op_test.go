@@ -84,6 +84,8 @@ func examples() []example {
 		{Attention, head, []Type{x, kv, kv, ends, ends}},
 		{AttentionGrad, head, []Type{x, x, kv, kv, x, f32(ShapeOf(4, 2)), ends, ends}},
 		{GLU, GLUAttr{SiLU}, []Type{x, x}},
+		{Activate, ActivateAttr{GELU}, []Type{x}},
+		{ActivateGrad, ActivateAttr{GELU}, []Type{x, x}},
 		{GLUGrad, GLUAttr{GELU}, []Type{x, x, x}},
 		{Dropout, DropoutAttr{P: 0.5}, []Type{x, key}},
 		{LoRADown, DropoutAttr{P: 0.5}, []Type{x, w, key}},

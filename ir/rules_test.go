@@ -163,6 +163,8 @@ var ruleCases = []ruleCase{
 	{types(mat(4, 6), mat(4, 3)), func(g *Graph, p []Value) Value { return g.RoPE(p[0], p[1], 3) }, "expected f32 x [n,heads·3] and table [n,3]"},
 	{types(i32(4), mat(3)), func(g *Graph, p []Value) Value { return g.RoPETable(p[0], p[1], 1) }, "f32[4,6]"},
 	{types(mat(4), mat(3)), func(g *Graph, p []Value) Value { return g.RoPETable(p[0], p[1], 1) }, "expected i32 positions [n] and f32 frequencies [h]"},
+	{types(mat(4, 6)), func(g *Graph, p []Value) Value { return g.Activate(p[0], GELU) }, "f32[4,6]"},
+	{types(i32(4)), func(g *Graph, p []Value) Value { return g.Activate(p[0], GELU) }, "expected f32 of one shape"},
 	{types(mat(4, 6), mat(4, 5)), func(g *Graph, p []Value) Value { return g.GLU(p[0], p[1], SiLU) }, "expected f32 gate and up of one shape"},
 	{types(mat(4, 6), RandomKey), func(g *Graph, p []Value) Value { return g.Dropout(p[0], p[1], DropoutAttr{P: 1}) }, "dropout probability 1, expected 0 ≤ p < 1"},
 	{types(mat(4, 6), mat(2, 6), i32(3)), func(g *Graph, p []Value) Value { return g.LoRADown(p[0], p[1], p[2], DropoutAttr{P: 0.1}) }, "expected a key u32[3] or, for each row, u32[4,4], got i32[3]"},

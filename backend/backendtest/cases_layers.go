@@ -150,6 +150,12 @@ func gluCases() []testCase {
 				name += "/" + x.name
 			}
 			all = append(all,
+				testCase{op: ir.Activate, name: name, bounds: "n=3/5", in: []input{arg(x.typ, x.f)},
+					build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.Activate(in[0], act)) }},
+				testCase{op: ir.ActivateGrad, name: name, bounds: "n=3/5", in: []input{arg(x.typ, normal), arg(x.typ, x.f)},
+					build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+						return one(g.Apply(ir.ActivateGrad, ir.ActivateAttr{Act: act}, in...))
+					}},
 				testCase{op: ir.GLU, name: name, bounds: "n=3/5", in: []input{arg(x.typ, x.f), arg(x.typ, normal)},
 					build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.GLU(in[0], in[1], act)) }},
 				testCase{op: ir.GLUGrad, name: name, bounds: "n=3/5",

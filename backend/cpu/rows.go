@@ -119,6 +119,28 @@ func ropeKernel(r *run, l *ir.Launch) func() error {
 
 var activations = map[ir.Activation]vec.Act{ir.SiLU: vec.SiLU, ir.GELU: vec.GELU, ir.GELUTanh: vec.GELUTanh}
 
+func activateKernel(r *run, l *ir.Launch) func() error {
+	act := activations[l.Attr.(ir.ActivateAttr).Act]
+	var x, dst []float32
+	part := func(lo, hi int) { vec.Activate(act, dst[lo:hi], x[lo:hi]) }
+	return func() error {
+		x, dst = r.f32(l.In[0]), r.f32(l.Out[0])
+		r.elements(len(dst), part)
+		return nil
+	}
+}
+
+func activateGradKernel(r *run, l *ir.Launch) func() error {
+	act := activations[l.Attr.(ir.ActivateAttr).Act]
+	var dy, x, dx []float32
+	part := func(lo, hi int) { vec.ActivateGrad(act, dx[lo:hi], dy[lo:hi], x[lo:hi]) }
+	return func() error {
+		dy, x, dx = r.f32(l.In[0]), r.f32(l.In[1]), r.f32(l.Out[0])
+		r.elements(len(dx), part)
+		return nil
+	}
+}
+
 func gluKernel(r *run, l *ir.Launch) func() error {
 	act := activations[l.Attr.(ir.GLUAttr).Act]
 	var gate, up, dst values

@@ -32,6 +32,7 @@ var kernels = map[ir.Op]kernel{
 	ir.RowsGemm: rowsGemmKernel, ir.RowsGemmGrad: rowsGemmGradKernel, ir.LayerNorm: layerNormKernel, ir.LayerNormGrad: layerNormGradKernel,
 	ir.RoPETable: ropeTableKernel, ir.RoPE: ropeKernel,
 	ir.Attention: attentionKernel, ir.AttentionGrad: attentionGradKernel,
+	ir.Activate: activateKernel, ir.ActivateGrad: activateGradKernel,
 	ir.GLU: gluKernel, ir.GLUGrad: gluGradKernel,
 	ir.Dropout: dropoutKernel, ir.LoRADown: loraDownKernel, ir.LoRADownGrad: loraDownGradKernel,
 	ir.LoRADownInputGrad: loraDownInputGradKernel,
