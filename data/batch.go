@@ -13,6 +13,7 @@ const (
 	positionsArray = "positions"
 	loArray        = "lo"
 	hiArray        = "hi"
+	endArray       = "end"
 )
 
 // Batch is what one run of a model is given: arrays by name. In those of text
@@ -82,6 +83,10 @@ func (b *Batch) Lo() []int32 { return b.named(loArray).Ints }
 // Hi are the keys behind the last ones that the tokens attend to.
 func (b *Batch) Hi() []int32 { return b.named(hiArray).Ints }
 
+// End are the keys behind the last ones of the tokens' own documents: a model whose
+// tokens see what comes later too attends to [Lo[i], End[i]).
+func (b *Batch) End() []int32 { return b.named(endArray).Ints }
+
 // Rows is the number of documents.
 func (b *Batch) Rows() int { return max(0, len(b.Starts)-1) }
 
@@ -129,9 +134,9 @@ func (b *Batch) add(ids []int32, lo, before int) {
 	for i := range labels {
 		labels[i] = Ignore
 	}
-	positions, from, to := b.extend(positionsArray, n), b.extend(loArray, n), b.extend(hiArray, n)
+	positions, from, to, end := b.extend(positionsArray, n), b.extend(loArray, n), b.extend(hiArray, n), b.extend(endArray, n)
 	for i := range n {
-		positions[i], from[i], to[i] = int32(before+i), int32(lo), int32(lo+before+i+1)
+		positions[i], from[i], to[i], end[i] = int32(before+i), int32(lo), int32(lo+before+i+1), int32(lo+before+n)
 	}
 }
 

@@ -27,6 +27,7 @@ func TestBatch(t *testing.T) {
 		{Name: "positions", Ints: []int32{0, 1, 2, 0, 1}},
 		{Name: "lo", Ints: []int32{0, 0, 0, 3, 3}},
 		{Name: "hi", Ints: []int32{1, 2, 3, 4, 5}},
+		{Name: "end", Ints: []int32{3, 3, 3, 5, 5}},
 	}
 	assert.Equal(t, want, b.Arrays())
 	assert.Equal(t, []int32{0, 3, 5}, b.Starts)

@@ -55,6 +55,12 @@ type Family interface {
 	Build(c *Config, b *nn.Builder) Outputs
 }
 
+// Renamer is a Family whose weights have other names in some files.
+type Renamer interface {
+	// OtherNames lists the names that a weight may have in place of name.
+	OtherNames(name string) []string
+}
+
 // MaxLength is the number of tokens that the model can take: its
 // max_position_embeddings, and with dynamic rotary scaling as many times more
 // as its factor says, as far as positions are numbers of 32 bits.
@@ -121,11 +127,7 @@ func ParseConfig(raw []byte) (*Config, error) {
 	case len(arch) > 0:
 		c.Architecture = arch[0]
 	default:
-		for name, a := range registry {
-			if a.ModelType == c.ModelType {
-				c.Architecture = name
-			}
-		}
+		c.Architecture = ofType(c.ModelType)
 	}
 	a, ok := registry[c.Architecture]
 	if !ok {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -37,7 +38,7 @@ func TestConfigErrors(t *testing.T) {
 		kind    error
 		says    string
 	}{
-		{map[string]any{"architectures": []string{"LlamaForCausalML"}}, model.ErrUnsupported, `architecture "LlamaForCausalML", did you mean "LlamaForCausalLM"?; supported: Gemma3ForCausalLM, LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM`},
+		{map[string]any{"architectures": []string{"LlamaForCausalML"}}, model.ErrUnsupported, `architecture "LlamaForCausalML", did you mean "LlamaForCausalLM"?; supported: ` + strings.Join(model.Architectures(), ", ")},
 		{map[string]any{"architectures": nil, "model_type": "gpt_neox"}, model.ErrUnsupported, `architecture "gpt_neox"`},
 		{map[string]any{"hidden_size": nil}, model.ErrConfig, "hidden_size: found nothing, expected an integer"},
 		{map[string]any{"hidden_size": "64"}, model.ErrConfig, `hidden_size: found "64", expected an integer`},

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/ir"
@@ -102,9 +103,21 @@ func (d *Decoder) Stretch() float64 {
 	return 1
 }
 
+// OtherNames implements [Renamer]: files have the names of the body or those of the
+// model around it.
+func (d *Decoder) OtherNames(name string) []string {
+	if s, ok := strings.CutPrefix(name, "model."); ok {
+		return []string{s}
+	}
+	return []string{"model." + name}
+}
+
 // Build implements Family.
 func (d *Decoder) Build(c *Config, b *nn.Builder) Outputs {
-	in, m := b.Text(), b.Sub("model")
+	in, m, body := b.Text(), b.Sub("model"), strings.HasSuffix(c.Architecture, bodySuffix)
+	if body {
+		m = b // a checkpoint of the body alone
+	}
 	x := m.Embedding(nn.Vocabulary, "embed_tokens", in.Tokens, c.VocabSize, c.HiddenSize, c.Padding)
 	if d.EmbeddingScale != 0 {
 		x = x.Scale(d.EmbeddingScale)
@@ -119,6 +132,9 @@ func (d *Decoder) Build(c *Config, b *nn.Builder) Outputs {
 	b.EndSegments()
 	x = d.norm(m, "norm", x)
 	out.Hidden = append(out.Hidden, x)
+	if body {
+		return out
+	}
 	tied := ""
 	if c.TiedEmbeddings {
 		tied = "model.embed_tokens"

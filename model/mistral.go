@@ -4,6 +4,7 @@ func init() {
 	// Mistral 7B (Jiang et al. 2023, arXiv 2310.06825): a Llama whose queries
 	// see a window of keys.
 	Register("MistralForCausalLM", Architecture{ModelType: "mistral", Read: readMistral})
+	Register("MistralModel", Architecture{ModelType: "mistral", Read: readMistral})
 }
 
 func readMistral(c *Config, f *Fields) Family {

@@ -118,6 +118,7 @@ func (m *Model) Used() []string { return m.used }
 // Stored lists the tensors of the checkpoint that the weights called name lies
 // in: itself, or more where it is stored quantised.
 func (m *Model) Stored(name string) []string {
+	name = m.inFile(name)
 	if p := m.packed[name]; p != nil {
 		return p.from
 	}
@@ -128,12 +129,27 @@ func (m *Model) Stored(name string) []string {
 func (m *Model) Set() *safetensors.Set { return m.set }
 
 // Has reports whether the checkpoint has a tensor of that name.
-func (m *Model) Has(name string) bool { return m.set.Has(name) }
+func (m *Model) Has(name string) bool { return m.set.Has(m.inFile(name)) }
+
+// inFile is the name that the tensor called name has in this checkpoint.
+func (m *Model) inFile(name string) string {
+	r, ok := m.Config.Family.(Renamer)
+	if !ok || m.set.Has(name) {
+		return name
+	}
+	for _, other := range r.OtherNames(name) {
+		if m.set.Has(other) {
+			return other
+		}
+	}
+	return name
+}
 
 // Weight finds a tensor of the checkpoint where it lies in the mapped file. One
 // that does not lie there in order (a transposed view, a compressed file) is read
 // once and kept in memory. A quantised one is made when its bytes are asked for.
 func (m *Model) Weight(name string) (nn.Weight, error) {
+	name = m.inFile(name)
 	if p := m.packed[name]; p != nil {
 		return nn.Weight{DType: p.dtype, Shape: p.shape, View: p.view, Fill: p.fill}, nil
 	}

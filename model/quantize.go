@@ -82,7 +82,7 @@ func (m *Model) Quantize(method quant.Method, progress func(done, total int64)) 
 	m.packed = map[string]*packed{}
 	report := &progressOf{report: progress}
 	for _, module := range m.modules {
-		name := module.Name + ".weight"
+		name := m.inFile(module.Name + ".weight")
 		if module.Kind != nn.KindLinear || module.OutputEmbedding {
 			continue
 		}

@@ -3,6 +3,7 @@ package model
 import (
 	"maps"
 	"slices"
+	"strings"
 )
 
 // Architecture is a family of models, registered by the name that config.json
@@ -13,6 +14,9 @@ type Architecture struct {
 	Read func(c *Config, f *Fields) Family
 }
 
+// bodySuffix ends the names of architectures without a head.
+const bodySuffix = "Model"
+
 var registry = map[string]Architecture{}
 
 // Register makes an architecture known. It panics when the name is taken.
@@ -21,6 +25,22 @@ func Register(name string, a Architecture) {
 		panic("model: " + name + " is registered twice")
 	}
 	registry[name] = a
+}
+
+// ofType is the architecture that a model_type means by itself: the language model,
+// or the body where there is none, or nothing.
+func ofType(modelType string) string {
+	body := ""
+	for _, name := range Architectures() {
+		switch {
+		case registry[name].ModelType != modelType:
+		case strings.HasSuffix(name, "ForCausalLM"):
+			return name
+		case strings.HasSuffix(name, bodySuffix):
+			body = name
+		}
+	}
+	return body
 }
 
 // Architectures lists the supported architectures.

@@ -21,14 +21,15 @@ type CacheEntry struct {
 	Updated graph.Tensor
 }
 
-// Attention lets q look at k and v and at what the cache holds of earlier tokens.
-func (b *Builder) Attention(in Text, q, k, v graph.Tensor, a ir.AttentionAttr) graph.Tensor {
+// Attention lets q look at k and v and at what the cache holds of earlier tokens. A
+// bias of scores, where a.Bias asks for one, comes last.
+func (b *Builder) Attention(in Text, q, k, v graph.Tensor, a ir.AttentionAttr, bias ...graph.Tensor) graph.Tensor {
 	if c := b.cache; c != nil && k.Valid() && v.Valid() {
 		layer := len(c.Entries) / 2
 		k = b.cached(fmt.Sprintf("cache.%d.keys", layer), k)
 		v = b.cached(fmt.Sprintf("cache.%d.values", layer), v)
 	}
-	return q.Attention(k, v, in.Lo, in.Hi, a)
+	return q.Attention(k, v, in.Lo, in.Hi, a, bias...)
 }
 
 func (b *Builder) cached(name string, x graph.Tensor) graph.Tensor {

@@ -20,6 +20,7 @@ const (
 	Positions = "positions" // i32 [tokens]: place in its own text
 	Lo        = "lo"        // i32 [tokens]: the first key that a token sees
 	Hi        = "hi"        // i32 [tokens]: the key behind the last that it sees
+	End       = "end"       // i32 [tokens]: the key behind the last of its own text
 	Labels    = "labels"    // i32 [tokens]: what is to be predicted at a token
 	Offset    = "offset"    // i32 [1]: where new rows go into the cache
 	RandomKey = "key"       // u32 [3]: see ir.RandomKey
@@ -111,6 +112,18 @@ func (b *Builder) Text() Text {
 		Positions: b.Input(Positions, tensor.I32, n),
 		Lo:        b.Input(Lo, tensor.I32, n),
 		Hi:        b.Input(Hi, tensor.I32, n),
+	}
+}
+
+// Document declares the inputs of a model whose tokens see all of their own text,
+// what comes later too.
+func (b *Builder) Document() Text {
+	n := b.Axis(Tokens)
+	return Text{
+		Tokens:    b.Input(Tokens, tensor.I32, n),
+		Positions: b.Input(Positions, tensor.I32, n),
+		Lo:        b.Input(Lo, tensor.I32, n),
+		Hi:        b.Input(End, tensor.I32, n),
 	}
 }
 

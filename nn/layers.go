@@ -94,6 +94,19 @@ func (b *Builder) RMSNormFrom(name string, x graph.Tensor, eps float32, origin f
 	return x.RMSNorm(w, eps)
 }
 
+// LayerNorm brings the rows of x to mean 0 and variance 1, times a weight, plus a
+// bias.
+func (b *Builder) LayerNorm(name string, x graph.Tensor, eps float32) graph.Tensor {
+	if !x.Valid() {
+		return x
+	}
+	d := x.Type().Last().N
+	m := Module{Name: b.prefix + name, Kind: KindNorm, In: d, Out: d, Bias: true}
+	b.modules = append(b.modules, m)
+	w, c := b.param(m, "weight", m.Name+".weight", d), b.param(m, "bias", m.Name+".bias", d)
+	return x.LayerNorm(w.Cast(tensor.F32), c.Cast(tensor.F32), eps)
+}
+
 // PerHead applies f to each head of x [n, heads·d] as a row of its own: a norm
 // of heads, mostly.
 func PerHead(x graph.Tensor, headDim int, f func(graph.Tensor) graph.Tensor) graph.Tensor {

@@ -1,0 +1,22 @@
+package model
+
+func init() {
+	// RoBERTa (Liu et al. 2019, arXiv 1907.11692) and XLM-RoBERTa (Conneau et al.
+	// 2019, arXiv 1911.02116): BERT whose positions begin behind the padding row.
+	for _, head := range []string{"Model", "ForMaskedLM", "ForSequenceClassification"} {
+		Register("Roberta"+head, Architecture{ModelType: "roberta", Read: readRoberta})
+		Register("XLMRoberta"+head, Architecture{ModelType: "xlm-roberta", Read: readRoberta})
+	}
+}
+
+func readRoberta(c *Config, f *Fields) Family {
+	padding := f.int("pad_token_id", 1)
+	if padding < 0 || padding >= c.VocabSize {
+		f.fail("pad_token_id", padding, "a row of the vocabulary")
+	}
+	e := readBert(c, f).(*Encoder)
+	e.Prefix = "roberta."
+	c.Padding = padding
+	e.from(c, padding)
+	return e
+}

@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""Write tiny random encoders as sentence-transformers saves them, with PyTorch's hidden states and vectors for them.
+
+Every case is a folder with the model, its tokenizer, modules.json and the folders that it names, and
+golden.safetensors: `input_ids` [rows, length] and `hidden.N` for them (before the first layer, and after each),
+`embedding` of the texts in texts.json as SentenceTransformer.encode gives it, `embedding.PROMPT` with a prompt, and
+`lengths`, the numbers of their tokens. The same command gives the same bytes.
+
+  python scripts/make_encoder_goldens.py --out testdata/encoders
+  python scripts/make_encoder_goldens.py --out testdata/encoders --only mpnet
+"""
+import argparse
+import json
+import os
+import shutil
+import sys
+
+import torch
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrainedTokenizerFast
+
+LENGTH = 20
+TEXTS = [
+    "A cat sat on the mat.", "Where is the nearest station?", "The quick brown fox jumps over the lazy dog, twice.", "Übergrößen sind NICHT vorrätig!",
+    "", "   spaces   around and   within   ", "one", "Fine-tuning with low rank adapters changes few weights; the others stay where they lie in the file.",
+    "A text that is longer than the others, so that it is cut where the model says that texts are cut, whatever stands behind: this and that, and more of it.",
+    "emoji 🙂 and 漢字", "A cat sat on the mat.",
+]
+SHAPE = {"hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 3, "max_position_embeddings": 48, "initializer_range": 0.25}
+BERT_SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+FAIRSEQ = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+PROMPTS = {"query": "query: ", "passage": "passage: "}
+
+# name: (model type, changes of SHAPE, class, stored dtype, tokenizer, modules behind the transformer, settings)
+CASES = {
+    "bert": ("bert", {}, AutoModel, "float32", "wordpiece", [("Pooling", {"mean": True}), ("Normalize", {})], {"max_seq_length": 16}),
+    "bert-head": ("bert", {"hidden_act": "gelu_new", "layer_norm_eps": 1e-3, "type_vocab_size": 3}, AutoModelForMaskedLM, "float16", "wordpiece",
+                  [("Pooling", {"cls": True})], {"max_seq_length": None, "prompts": PROMPTS, "default_prompt_name": "passage"}),
+    "bert-old": ("bert", {}, AutoModel, "float32", "wordpiece", [("Pooling", {"max": True, "mean_sqrt_len": True})], {"max_seq_length": 20, "do_lower_case": True, "gamma": True, "oldest": True}),
+    "roberta": ("roberta", {"max_position_embeddings": 40, "type_vocab_size": 1}, AutoModel, "float32", "bytes", [("Pooling", {"weightedmean": True})], {"max_seq_length": 38}),
+    "xlm-roberta": ("xlm-roberta", {"type_vocab_size": 1, "num_hidden_layers": 3}, AutoModelForMaskedLM, "bfloat16", "unigram",
+                    [("Pooling", {"mean": True}), ("Normalize", {})], {"max_seq_length": 24, "prompts": PROMPTS}),
+    "mpnet": ("mpnet", {"max_position_embeddings": 300}, AutoModel, "float32", "wordpiece-fairseq",
+              [("Pooling", {"mean": True}), ("Dense", {"in": 24, "out": 10, "activation": "torch.nn.modules.activation.Tanh", "bias": True}), ("Normalize", {})], {"max_seq_length": 32, "length": 290}),
+    "llama": ("llama", {"num_key_value_heads": 1, "head_dim": 8, "rms_norm_eps": 1e-5}, AutoModel, "float32", "bytes", [("Pooling", {"lasttoken": True}), ("Normalize", {})], {"max_seq_length": 30}),
+}
+MODES = {"cls": "cls_token", "max": "max_tokens", "mean": "mean_tokens", "mean_sqrt_len": "mean_sqrt_len_tokens", "weightedmean": "weightedmean_tokens", "lasttoken": "lasttoken"}
+
+
+def tokenizer(kind, folder):
+    """A tokenizer of a few hundred tokens, learned from TEXTS."""
+    corpus = [t for t in TEXTS if t] * 3
+    if kind.startswith("wordpiece"):
+        special = BERT_SPECIAL if kind == "wordpiece" else ["<s>", "<pad>", "</s>", "[UNK]", "<mask>"]
+        normalizer, splitter = normalizers.BertNormalizer(lowercase=kind != "wordpiece-fairseq"), pre_tokenizers.BertPreTokenizer()
+        # Not trained: the trainer does not give the same vocabulary twice.
+        words = sorted({w for text in corpus for w, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))})
+        letters = sorted({c for w in words for c in w} - {"漢"})
+        pieces = special + letters + ["##" + c for c in letters] + [w for w in words if len(w) > 2][::2]
+        t = Tokenizer(models.WordPiece({p: i for i, p in enumerate(dict.fromkeys(pieces))}, unk_token="[UNK]"))
+        t.normalizer, t.pre_tokenizer = normalizer, splitter
+        t.decoder = decoders.WordPiece()
+    elif kind == "bytes":
+        special = FAIRSEQ
+        t = Tokenizer(models.BPE())
+        t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        t.decoder = decoders.ByteLevel()
+        t.train_from_iterator(corpus, trainers.BpeTrainer(vocab_size=340, special_tokens=special, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False))
+    else:
+        special = FAIRSEQ
+        normalizer, splitter = normalizers.NFKC(), pre_tokenizers.Metaspace()
+        words = sorted({w for text in corpus for w, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))})
+        letters = sorted({c for w in words for c in w} - {"漢"})
+        scored = [(p, 0.0) for p in special] + [(c, -6 - i / 64) for i, c in enumerate(letters)] + [(w, -4 - i / 64) for i, w in enumerate(words) if len(w) > 1 and i % 2]
+        scored += [(w[:3], -5 - i / 128) for i, w in enumerate(words) if len(w) > 4 and w[:3] not in words[:i] and all(w[:3] != x[:3] for x in words[:i])]
+        t = Tokenizer(models.Unigram(list(dict(scored).items()), unk_id=3, byte_fallback=False))
+        t.normalizer, t.pre_tokenizer, t.decoder = normalizer, splitter, decoders.Metaspace()
+    first, last = (special[0], special[2]) if special[0] == "<s>" else ("[CLS]", "[SEP]")
+    ends = [(first, t.token_to_id(first)), (last, t.token_to_id(last))]
+    t.post_processor = processors.TemplateProcessing(single=f"{first} $A {last}", pair=f"{first} $A {last} {last} $B {last}", special_tokens=ends)
+    names = {"pad_token": special[1] if special[0] == "<s>" else special[0], "unk_token": special[3] if special[0] == "<s>" else special[1], "cls_token": first, "sep_token": last, "mask_token": special[4]}
+    fast = PreTrainedTokenizerFast(tokenizer_object=t, model_max_length=512, **names)
+    fast.save_pretrained(folder)
+    return fast
+
+
+def write_json(path, data):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(data, file, indent=1, ensure_ascii=False)
+        file.write("\n")
+
+
+def modules(folder, listed, settings, width, seed):
+    """The files of sentence-transformers behind the model."""
+    entries = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
+    for i, (kind, options) in enumerate(listed, 1):
+        path = f"{i}_{kind}"
+        entries.append({"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"})
+        if kind == "Pooling":
+            config = {"word_embedding_dimension": width}
+            for mode, key in MODES.items():
+                if not (settings.get("oldest") and mode in ("weightedmean", "lasttoken")):  # keys that came later
+                    config["pooling_mode_" + key] = options.get(mode, False)
+            write_json(os.path.join(folder, path, "config.json"), config)
+        if kind == "Dense":
+            write_json(os.path.join(folder, path, "config.json"), {"in_features": options["in"], "out_features": options["out"], "bias": options["bias"], "activation_function": options["activation"]})
+            draw = torch.Generator().manual_seed(seed)
+            weights = {"linear.weight": torch.randn(options["out"], options["in"], generator=draw) / 3, "linear.bias": torch.randn(options["out"], generator=draw) / 3}
+            save_file(weights, os.path.join(folder, path, "model.safetensors"))
+    write_json(os.path.join(folder, "modules.json"), entries)
+    write_json(os.path.join(folder, "sentence_bert_config.json"), {"max_seq_length": settings["max_seq_length"], "do_lower_case": settings.get("do_lower_case", False)})
+    write_json(os.path.join(folder, "config_sentence_transformers.json"), {
+        "__version__": {"sentence_transformers": "3.0.0", "transformers": "4.40.0", "pytorch": "2.3.0"},
+        "prompts": settings.get("prompts", {}), "default_prompt_name": settings.get("default_prompt_name"), "similarity_fn_name": "cosine"})
+
+
+def make(name, out):
+    kind, changes, cls, dtype, words, listed, settings = CASES[name]
+    seed = 2000 + sorted(CASES).index(name)
+    folder = os.path.join(out, name)
+    shutil.rmtree(folder, ignore_errors=True)
+    tok = tokenizer(words, folder)
+    fields = {**SHAPE, **changes, "vocab_size": len(tok), "pad_token_id": tok.pad_token_id}
+    torch.manual_seed(seed)
+    model = cls.from_config(AutoConfig.for_model(kind, **fields))
+    with torch.no_grad():
+        for p in model.parameters():
+            if p.dim() == 1:  # norms and biases that are never one or zero: a forgotten one shows
+                p.add_(torch.randn(p.shape) * 0.1)
+    model.to(getattr(torch, dtype)).eval().save_pretrained(folder)
+    path = os.path.join(folder, "model.safetensors")
+    if settings.get("gamma"):
+        old = {k.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): v for k, v in load_file(path).items()}
+        save_file(old, path, metadata={"format": "pt"})
+    modules(folder, listed, settings, fields["hidden_size"], seed)
+    body = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    ids = torch.randint(5, fields["vocab_size"], (2, settings.get("length", LENGTH)), generator=torch.Generator().manual_seed(seed))
+    with torch.no_grad():
+        hidden = body(input_ids=ids, output_hidden_states=True).hidden_states
+    st = SentenceTransformer(folder, device="cpu", model_kwargs={"dtype": torch.float32})
+    golden = {"input_ids": ids, **{f"hidden.{i}": h for i, h in enumerate(hidden)}}
+    golden["embedding"] = torch.from_numpy(st.encode(TEXTS, batch_size=4))
+    prefix = settings.get("prompts", {}).get(settings.get("default_prompt_name"), "")
+    for prompt in settings.get("prompts", {}):
+        golden["embedding." + prompt] = torch.from_numpy(st.encode(TEXTS, prompt_name=prompt))
+    limit = st.max_seq_length
+    golden["lengths"] = torch.tensor([len(st.tokenizer(prefix + t, truncation="longest_first", max_length=limit)["input_ids"]) for t in TEXTS])
+    save_file({k: v.contiguous() for k, v in golden.items()}, os.path.join(folder, "golden.safetensors"))
+    size = sum(os.path.getsize(os.path.join(d, f)) for d, _, fs in os.walk(folder) for f in fs)
+    print(f"{name:12} {size:8,} bytes, vocabulary {len(tok)}, lengths {golden['lengths'].tolist()} of {limit}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", required=True, help="folder of the cases; a case that is there is replaced")
+    parser.add_argument("--only", nargs="+", metavar="CASE", choices=sorted(CASES), help="these cases only")
+    a = parser.parse_args()
+    torch.set_num_threads(1)  # one order of summation
+    torch.use_deterministic_algorithms(True)
+    os.makedirs(a.out, exist_ok=True)
+    write_json(os.path.join(a.out, "texts.json"), TEXTS)
+    for name in a.only or CASES:
+        make(name, a.out)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
