@@ -19,6 +19,11 @@ func init() {
 	}
 }
 
+// Pooler is the output of an encoder that was trained to say something of the whole
+// text, [tokens, size]: at the text's first token. It is there where the checkpoint
+// has it.
+const Pooler = "pooler"
+
 // Encoder is the body that BERT and its kin share: embeddings of words, positions
 // and types, then attention and a feed-forward block in turns, each with a norm
 // behind it. A token sees its whole text. An architecture fills in what its
@@ -135,6 +140,11 @@ func (e *Encoder) Build(c *Config, b *nn.Builder) Outputs {
 	}
 	b.EndSegments()
 	out.Hidden = append(out.Hidden, x)
+	if b.Has("pooler.dense.weight") {
+		if y := b.Linear("pooler.dense", x, c.HiddenSize, true); y.Valid() {
+			out.Named = map[string]graph.Tensor{Pooler: y.Apply(ir.Tanh)}
+		}
+	}
 	return out
 }
 

@@ -171,6 +171,9 @@ func (b *Builder) Trained() []Trained { return slices.Clone(b.trained) }
 // Constants are the values of an adapter's params that hold fixed numbers.
 func (b *Builder) Constants() map[string]*tensor.Tensor { return b.constants }
 
+// Has reports whether the checkpoint has a tensor of that name.
+func (b *Builder) Has(name string) bool { return b.weights.Has(name) }
+
 // Frozen is the tensor called name of the checkpoint as a param of the graph.
 // shape is what the model expects; -1 takes any size.
 func (b *Builder) Frozen(name string, shape ...int) graph.Tensor {

@@ -3,8 +3,8 @@
 
 Every case is a folder with the model, its tokenizer, modules.json and the folders that it names, and
 golden.safetensors: `input_ids` [rows, length] and `hidden.N` for them (before the first layer, and after each),
-`embedding` of the texts in texts.json as SentenceTransformer.encode gives it, `embedding.PROMPT` with a prompt, and
-`lengths`, the numbers of their tokens. The same command gives the same bytes.
+`embedding` of the texts in texts.json as SentenceTransformer.encode gives it, `embedding.PROMPT` with a prompt,
+`embedding.adapter` with the adapter in the folder adapter, and `lengths`, the numbers of their tokens. The same command gives the same bytes.
 
   python scripts/make_encoder_goldens.py --out testdata/encoders
   python scripts/make_encoder_goldens.py --out testdata/encoders --only mpnet
@@ -16,6 +16,7 @@ import shutil
 import sys
 
 import torch
+from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -35,10 +36,11 @@ PROMPTS = {"query": "query: ", "passage": "passage: "}
 
 # name: (model type, changes of SHAPE, class, stored dtype, tokenizer, modules behind the transformer, settings)
 CASES = {
-    "bert": ("bert", {}, AutoModel, "float32", "wordpiece", [("Pooling", {"mean": True}), ("Normalize", {})], {"max_seq_length": 16}),
+    "bert": ("bert", {}, AutoModel, "float32", "wordpiece", [("Pooling", {"mean": True}), ("Normalize", {})], {"max_seq_length": 16, "adapter": {"r": 3, "lora_alpha": 6, "task_type": "FEATURE_EXTRACTION"}}),
     "bert-head": ("bert", {"hidden_act": "gelu_new", "layer_norm_eps": 1e-3, "type_vocab_size": 3}, AutoModelForMaskedLM, "float16", "wordpiece",
-                  [("Pooling", {"cls": True})], {"max_seq_length": None, "prompts": PROMPTS, "default_prompt_name": "passage"}),
-    "bert-old": ("bert", {}, AutoModel, "float32", "wordpiece", [("Pooling", {"max": True, "mean_sqrt_len": True})], {"max_seq_length": 20, "do_lower_case": True, "gamma": True, "oldest": True}),
+                  [("Pooling", {"cls": True})], {"max_seq_length": None, "prompts": PROMPTS, "default_prompt_name": "passage", "adapter": {"r": 2, "target_modules": r".*encoder.*(dense|key)|.*word_embeddings", "bias": "lora_only"}}),
+    "bert-old": ("bert", {}, AutoModel, "float32", "wordpiece", [("Pooling", {"max": True, "mean_sqrt_len": True})], {"max_seq_length": 20, "do_lower_case": True, "gamma": True, "oldest": True,
+                                                                           "adapter": {"r": 2, "target_modules": ["dense", "token_type_embeddings"], "bias": "all", "use_rslora": True}}),
     "roberta": ("roberta", {"max_position_embeddings": 40, "type_vocab_size": 1}, AutoModel, "float32", "bytes", [("Pooling", {"weightedmean": True})], {"max_seq_length": 38}),
     "xlm-roberta": ("xlm-roberta", {"type_vocab_size": 1, "num_hidden_layers": 3}, AutoModelForMaskedLM, "bfloat16", "unigram",
                     [("Pooling", {"mean": True}), ("Normalize", {})], {"max_seq_length": 24, "prompts": PROMPTS}),
@@ -146,6 +148,12 @@ def make(name, out):
     prefix = settings.get("prompts", {}).get(settings.get("default_prompt_name"), "")
     for prompt in settings.get("prompts", {}):
         golden["embedding." + prompt] = torch.from_numpy(st.encode(TEXTS, prompt_name=prompt))
+    if "adapter" in settings:
+        torch.manual_seed(seed)
+        tuned = get_peft_model(st[0].auto_model, LoraConfig(**settings["adapter"], init_lora_weights=False))
+        tuned.save_pretrained(os.path.join(folder, "adapter"))
+        golden["embedding.adapter"] = torch.from_numpy(st.encode(TEXTS))
+        os.remove(os.path.join(folder, "adapter", "README.md"))
     limit = st.max_seq_length
     golden["lengths"] = torch.tensor([len(st.tokenizer(prefix + t, truncation="longest_first", max_length=limit)["input_ids"]) for t in TEXTS])
     save_file({k: v.contiguous() for k, v in golden.items()}, os.path.join(folder, "golden.safetensors"))

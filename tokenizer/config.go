@@ -24,6 +24,7 @@ type config struct {
 	AddBOS             json.RawMessage       `json:"add_bos_token"`
 	AddEOS             json.RawMessage       `json:"add_eos_token"`
 	Cleanup            bool                  `json:"clean_up_tokenization_spaces"`
+	TruncationSide     string                `json:"truncation_side"`
 
 	extra []specialToken
 }
@@ -122,6 +123,7 @@ var honoursAddBOS = map[string]bool{
 
 // apply sets what the configuration says about t.
 func (c *config) apply(t *Tokenizer) error {
+	t.cutLeft = c.TruncationSide == "left"
 	for _, s := range []struct {
 		id    *int32
 		token specialToken

@@ -17,6 +17,8 @@ type Tokenizer struct {
 	size          int
 
 	bos, eos, pad, unk int32 // noID where there is none
+
+	cutLeft bool // too long a text loses its beginning
 }
 
 // Encode gives the token ids of text. With addSpecial the tokens that the model expects

@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/embed"
 	"github.com/lorafuse/lorafuse/generate/sample"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model/hub"
@@ -72,7 +73,7 @@ func (a *app) exit(ctx context.Context, err error) int {
 
 // broken are the errors that are not about the input.
 var broken = []error{
-	backend.ErrOutOfMemory, train.ErrNotFinite, train.ErrRunning, lora.ErrNotFinite, sample.ErrLogits,
+	backend.ErrOutOfMemory, embed.ErrNotFinite, train.ErrNotFinite, train.ErrRunning, lora.ErrNotFinite, sample.ErrLogits,
 	hub.ErrUnreachable, hub.ErrRedirect, hub.ErrCorrupt, hub.ErrNoSpace, hub.ErrOffline,
 	safetensors.ErrFault,
 }

@@ -82,6 +82,7 @@ var house = map[string]room{
 	"engine":    {models, with("nn", "builds and feeds models", "model", "runs one", "lora", "has adapters in slots")},
 	"nn":        {floor: models},
 	"model":     {models, with("nn", "is built with it")},
+	"sentence":  {models, with("nn", "builds vectors with it", "data", "marks the texts of a batch")},
 	"model/hub": {floor: models},
 	"lora":      {models, with("nn", "is an nn.Adapter")},
 	"data":      {floor: models},
@@ -97,6 +98,7 @@ var house = map[string]room{
 	"train":           {loops, with("train/config", "runs one", "train/events", "records", "train/schedule", "follows one")},
 	"generate/sample": {floor: loops},
 	"generate":        {loops, with("generate/sample", "draws tokens")},
+	"embed":           {floor: loops},
 	"merge":           {floor: loops},
 	"convert":         {floor: loops},
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -27,11 +28,15 @@ var smallFiles = append([]string{
 	"chat_template.jinja", "chat_template.json",
 }, tokenizerFiles...)
 
+// sentenceFile matches the files of sentence-transformers: what says how a text
+// becomes a vector, and the folders of what comes behind the model.
+var sentenceFile = regexp.MustCompile(`^(modules\.json|config_sentence_transformers\.json|sentence_[a-z-]+_config\.json|[0-9]+_[A-Za-z]+/(config\.json|model\.safetensors))$`)
+
 // chooseSmall picks the files beside the weights, in the order of their names.
 func chooseSmall(files []string) []string {
 	var chosen []string
 	for _, f := range files {
-		if slices.Contains(smallFiles, f) || path.Dir(f) == templatesFolder && path.Ext(f) == ".jinja" {
+		if slices.Contains(smallFiles, f) || path.Dir(f) == templatesFolder && path.Ext(f) == ".jinja" || sentenceFile.MatchString(f) {
 			chosen = append(chosen, f)
 		}
 	}

@@ -111,3 +111,11 @@ func FuzzParseIndex(f *testing.F) {
 		require.Equal(t, err == nil, len(shards) > 0)
 	})
 }
+
+// What sentence-transformers needs beside the model comes along, and no more.
+func TestChooseSentenceFiles(t *testing.T) {
+	files := []string{"modules.json", "1_Pooling/config.json", "2_Dense/model.safetensors", "2_Dense/config.json", "2_Dense/pytorch_model.bin",
+		"sentence_bert_config.json", "sentence_xlm-roberta_config.json", "config_sentence_transformers.json", "onnx/config.json", "data_config.json", "a/1_Pooling/config.json", "model.safetensors"}
+	assert.Equal(t, []string{"1_Pooling/config.json", "2_Dense/config.json", "2_Dense/model.safetensors", "config_sentence_transformers.json",
+		"modules.json", "sentence_bert_config.json", "sentence_xlm-roberta_config.json"}, chooseSmall(files))
+}

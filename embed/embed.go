@@ -1,0 +1,272 @@
+// Package embed turns texts into vectors, with an encoder or with a decoder, and an
+// adapter where one is given: what sentence-transformers calls encode. Texts are
+// sorted by length and lie one behind the other, so that nothing is computed for
+// padding.
+package embed
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/sentence"
+	"github.com/lorafuse/lorafuse/tokenizer"
+)
+
+// Errors that embedding may wrap.
+var (
+	ErrOption = errors.New("wrong option")
+	// ErrText: a text that no vector can be made of.
+	ErrText = errors.New("wrong text")
+	// ErrNotFinite: a vector that has no numbers: the model computes none.
+	ErrNotFinite = errors.New("not finite")
+)
+
+// defaultBatch is the number of tokens that are computed at once: enough for
+// products of many rows, and few enough for their results to stay near.
+const defaultBatch = 1024
+
+// Options fix what an embedder does; the zero value does what the model's folder
+// says.
+type Options struct {
+	// Transform says how a text becomes a vector; nil is what the folder of the
+	// model says.
+	Transform *sentence.Transform
+	// Tokenizer is that of the texts; nil is the one in the folder of the model.
+	Tokenizer *tokenizer.Tokenizer
+	// Prompt is put before each text; PromptName names one that the model has. If
+	// both are empty, the model's default prompt is.
+	Prompt, PromptName string
+	// MaxLength cuts texts to fewer tokens than the model says; 0 does not.
+	MaxLength int
+	// BatchTokens is the number of tokens that are computed at once; 0 is 1024, and
+	// it is never less than the longest text may have.
+	BatchTokens int
+	// Progress, if not nil, is told after each batch how many texts are done.
+	Progress func(done, total int)
+}
+
+// Embedder makes vectors of texts. It is not safe for concurrent use.
+type Embedder struct {
+	runtime   *engine.Runtime
+	slot      *engine.Slot
+	run       *engine.Program
+	transform *sentence.Transform
+	tokenizer *tokenizer.Tokenizer
+	prompt    string
+	longest   int // tokens of a text
+	budget    int // tokens of a batch
+	size      int // elements of a vector
+	vocab     int
+	report    func(done, total int)
+
+	alone bool // texts run with none of another length, since tables depend on it
+	batch data.Batch
+
+	truncated int
+}
+
+const vectorsResult = "vectors"
+
+// New prepares an embedder; state is an adapter, or nil. m must stay open until the
+// embedder is closed. Errors: ErrOption, those of package sentence for what the
+// folder of the model says, and those of the device.
+func New(ctx context.Context, dev backend.Device, m *model.Model, state *lora.State, o Options) (_ *Embedder, err error) {
+	e := &Embedder{runtime: engine.New(dev, m), transform: o.Transform, tokenizer: o.Tokenizer, report: o.Progress, vocab: m.Config.VocabSize}
+	if o.MaxLength < 0 || o.BatchTokens < 0 {
+		return nil, fmt.Errorf("embed: %w: max length %d and batch tokens %d, expected 0 or more", ErrOption, o.MaxLength, o.BatchTokens)
+	}
+	if e.transform == nil {
+		if e.transform, err = sentence.Read(m.Dir); err != nil {
+			return nil, fmt.Errorf("embed: %w", err)
+		}
+	}
+	if e.tokenizer == nil {
+		if e.tokenizer, err = tokenizer.Load(m.Dir); err != nil {
+			return nil, fmt.Errorf("embed: %w", err)
+		}
+	}
+	if e.transform.LowerCase {
+		e.tokenizer = e.tokenizer.Lowercased()
+	}
+	if e.prompt = o.Prompt; e.prompt == "" {
+		if e.prompt, err = e.transform.Prompt(o.PromptName); err != nil {
+			return nil, fmt.Errorf("embed: %w", err)
+		}
+	}
+	if e.prompt != "" && e.transform.ExcludePrompt {
+		return nil, fmt.Errorf("embed: %w: a prompt, with include_prompt false of the model's Pooling; supported: true", sentence.ErrUnsupported)
+	}
+	e.longest = e.transform.Longest(m.Config.MaxLength())
+	if o.MaxLength > 0 {
+		e.longest = min(e.longest, o.MaxLength)
+	}
+	if specials := e.tokenizer.Specials(); e.longest <= specials {
+		return nil, fmt.Errorf("embed: %w: a max length of %d, expected more than the %d special tokens of each text", ErrOption, e.longest, specials)
+	}
+	if e.budget = o.BatchTokens; e.budget == 0 {
+		e.budget = defaultBatch
+	}
+	e.budget = max(e.budget, e.longest)
+	e.size = e.transform.Size(m.Config.HiddenSize)
+	if e.slot, err = e.runtime.NewSlot(state); err != nil {
+		return nil, err
+	}
+	if err := e.compile(ctx); err != nil {
+		e.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+// compile makes the program and brings what it reads to the device.
+func (e *Embedder) compile(ctx context.Context) error {
+	m := e.runtime.Model()
+	var err error
+	bounds := map[string]int{nn.Tokens: e.budget, sentence.Texts: e.budget}
+	draft, planErr := e.runtime.Plan(e.slot, engine.Spec{Bounds: bounds, Build: func(b *nn.Builder, p *graph.Program) {
+		out := m.Build(b)
+		if len(out.Hidden) == 0 {
+			err = fmt.Errorf("embed: %w: %s has no hidden states", model.ErrTask, m.Config.Architecture)
+			return
+		}
+		p.Result(vectorsResult, e.transform.Vectors(b, out.Hidden[len(out.Hidden)-1], e.longest))
+		e.alone = slices.ContainsFunc(b.Tables(), nn.Derived.Changes)
+	}})
+	if err = cmp.Or(err, planErr); err != nil {
+		return err
+	}
+	programs, err := e.runtime.Load(ctx, e.slot, nil, draft)
+	if err != nil {
+		return err
+	}
+	e.run = programs[0]
+	return nil
+}
+
+// Size is the number of elements of a vector.
+func (e *Embedder) Size() int { return e.size }
+
+// MaxLength is the number of tokens that a text is cut to.
+func (e *Embedder) MaxLength() int { return e.longest }
+
+// Truncated is the number of texts that were cut so far.
+func (e *Embedder) Truncated() int { return e.truncated }
+
+// Close frees the device's memory.
+func (e *Embedder) Close() {
+	e.runtime.Close()
+	e.slot.Free()
+}
+
+// Embed gives a vector for each text, in their order. What a text is computed with
+// changes its vector by no more than products round otherwise where they have more
+// rows. Errors: ErrText, tokenizer.ErrInvalidUTF8, and those of the device.
+func (e *Embedder) Embed(ctx context.Context, texts []string) ([][]float32, error) {
+	rows := make([][]int32, len(texts))
+	for i, text := range texts {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		ids, cut, err := e.tokenizer.EncodeWithin(e.prompt+text, e.longest)
+		if err != nil {
+			return nil, fmt.Errorf("embed: text %d: %w", i, err)
+		}
+		if cut {
+			e.truncated++
+		}
+		rows[i] = ids
+	}
+	return e.EmbedTokens(ctx, rows)
+}
+
+// EmbedTokens is Embed for texts that are tokens already, special ones and prompt
+// included.
+func (e *Embedder) EmbedTokens(ctx context.Context, rows [][]int32) ([][]float32, error) {
+	for i, ids := range rows {
+		if err := e.check(ids); err != nil {
+			return nil, fmt.Errorf("embed: text %d: %w", i, err)
+		}
+	}
+	order := make([]int, len(rows))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(len(rows[b]), len(rows[a])) })
+	out := make([][]float32, len(rows))
+	for done := 0; done < len(order); {
+		n, tokens := 0, 0
+		e.batch.Reset()
+		for _, i := range order[done:] {
+			tokens += len(rows[i])
+			if tokens > e.budget || n > 0 && e.apart(len(rows[i])) {
+				break
+			}
+			e.batch.Add(rows[i], nil)
+			n++
+		}
+		vectors, err := e.vectors(ctx, n)
+		if err != nil {
+			return nil, err
+		}
+		for j, i := range order[done : done+n] {
+			out[i] = vectors[j*e.size : (j+1)*e.size : (j+1)*e.size]
+			if !finite(out[i]) {
+				return nil, fmt.Errorf("embed: the vector of text %d is %w", i, ErrNotFinite)
+			}
+		}
+		if done += n; e.report != nil {
+			e.report(done, len(order))
+		}
+	}
+	return out, nil
+}
+
+func finite(x []float32) bool {
+	sum := 0.0 // of zeroes, or not a number
+	for _, v := range x {
+		sum += float64(v) - float64(v)
+	}
+	return sum == 0
+}
+
+// apart reports whether a text of that length may not run with the longer ones of the
+// batch: some tables depend on the length of a text.
+func (e *Embedder) apart(length int) bool {
+	return e.alone && e.batch.Longest() != length
+}
+
+// check finds tokens that the model cannot read.
+func (e *Embedder) check(ids []int32) error {
+	switch {
+	case len(ids) == 0:
+		return fmt.Errorf("%w: it has no tokens", ErrText)
+	case len(ids) > e.longest:
+		return fmt.Errorf("%w: it has %d tokens, the embedder takes %d", ErrText, len(ids), e.longest)
+	}
+	for at, id := range ids {
+		if id < 0 || int(id) >= e.vocab {
+			return fmt.Errorf("%w: id %d at position %d, the model's vocabulary has %d", ErrText, id, at, e.vocab)
+		}
+	}
+	return nil
+}
+
+// vectors runs the batch, which has n texts.
+func (e *Embedder) vectors(ctx context.Context, n int) ([]float32, error) {
+	sentence.Mark(&e.batch)
+	if err := e.run.Run(ctx, e.slot, &e.batch, e.batch.Longest()); err != nil {
+		return nil, fmt.Errorf("embed: %w", err)
+	}
+	out := make([]float32, n*e.size)
+	return out, e.runtime.Read(ctx, vectorsResult, out)
+}

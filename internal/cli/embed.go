@@ -1,0 +1,264 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lorafuse/lorafuse/embed"
+	"github.com/lorafuse/lorafuse/internal/fsatomic"
+	"github.com/lorafuse/lorafuse/safetensors"
+	"github.com/lorafuse/lorafuse/sentence"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// embedding is one run of `embed`.
+type embedding struct {
+	modelFlags
+	input, output string
+	json          bool
+	pooling       []string
+	normalize     bool
+	options       embed.Options
+
+	out      io.Writer // of lines
+	vectors  []float32 // of a safetensors file
+	texts    int
+	batch    []text
+	embedder *embed.Embedder
+	began    time.Time // of a batch
+	took     time.Duration
+}
+
+// text is a line of the input.
+type text struct {
+	line []byte // with --json, the object
+	text string
+	at   int
+}
+
+// embedAtOnce is the number of texts that are sorted by length together.
+const embedAtOnce = 1 << 13
+
+func (a *app) embed() *cobra.Command {
+	var e embedding
+	c := &cobra.Command{
+		Use:   "embed --model DIR [--adapter DIR] [--input FILE] [--output FILE]",
+		Short: "Turn texts into vectors",
+		Long: `Turn each line of a file, or of standard input, into a vector, as the files of
+sentence-transformers in the folder of the model say: pooling, normalisation, dense
+layers, prompts and the longest text. Without such files a vector is the mean of the
+last hidden states. Encoders and decoders are both read.
+
+Without --json a line is a text, and becomes a line that is an array of numbers. With
+it a line is an object with a text, {"text": "..."}, and is written as it is, with
+"embedding" added; a file whose name ends in .jsonl is read so, too. An output whose
+name ends in .safetensors gets one tensor "embeddings" [texts, size], in f32.
+
+Results have the order of the input. What a text is computed with changes its vector
+by no more than products round otherwise where they have more rows.`,
+		Example: `  lorafuse embed --model sentence-transformers/all-MiniLM-L6-v2 --input texts.txt --output vectors.safetensors
+  echo '{"id": 7, "text": "Where is the station?"}' | lorafuse embed --model path/to/model --json
+  lorafuse embed --model path/to/model --adapter output/adapter --input texts.jsonl --prompt-name query --output vectors.jsonl`,
+		Args: args(0),
+		RunE: func(c *cobra.Command, _ []string) error { return a.runEmbed(c.Context(), c.CommandPath(), &e) },
+	}
+	e.flags(c)
+	e.machineFlags(c)
+	e.quantizeFlag(c)
+	flags := c.Flags()
+	flags.StringVarP(&e.input, "input", "i", "-", "file of texts, one a line, or - for standard input")
+	flags.StringVarP(&e.output, "output", "o", "-", "file to write, .safetensors or lines of JSON, or - for standard output")
+	flags.BoolVar(&e.json, "json", false, "read and write JSON objects with a text")
+	flags.StringVar(&e.options.Prompt, "prompt", "", "text to put before each text")
+	flags.StringVar(&e.options.PromptName, "prompt-name", "", "prompt of the model to put before each text, such as query")
+	flags.StringSliceVar(&e.pooling, "pooling", nil, "in place of the model's own, with commas between several: cls, max, mean, mean_sqrt_len_tokens, weightedmean, lasttoken")
+	flags.BoolVar(&e.normalize, "normalize", false, "bring vectors to length 1, where the model does not")
+	flags.IntVar(&e.options.MaxLength, "max-length", 0, "cut texts to fewer tokens than the model says")
+	flags.IntVar(&e.options.BatchTokens, "batch-tokens", 0, "tokens that are computed at once, 0 is 1024")
+	return c
+}
+
+func (a *app) runEmbed(ctx context.Context, command string, e *embedding) error {
+	if e.options.Prompt != "" && e.options.PromptName != "" {
+		return usagef(command, "found --prompt and --prompt-name, expected one of the two")
+	}
+	s, err := a.open(ctx, &e.modelFlags)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if e.options.Transform, err = e.transform(s.model.Dir); err != nil {
+		return err
+	}
+	e.options.Progress = func(done, total int) { a.steps("embedding", e.texts+done, e.texts+total, e.began) }
+	if e.embedder, err = embed.New(ctx, s.dev, s.model, s.state, e.options); err != nil {
+		return err
+	}
+	defer e.embedder.Close()
+	var in io.Reader = a.in
+	name := "standard input"
+	if e.input != "-" {
+		f, err := os.Open(e.input)
+		if err != nil {
+			return fmt.Errorf("embed: %w", err)
+		}
+		defer f.Close()
+		in, name = f, e.input
+		e.json = e.json || strings.EqualFold(filepath.Ext(e.input), ".jsonl")
+	}
+	if err := a.write(e, func() error { return a.embedAll(ctx, e, in, name) }); err != nil {
+		return err
+	}
+	a.close()
+	a.loaded(s.dev)
+	if n := e.embedder.Truncated(); n > 0 {
+		a.note("note     %d of %d texts were longer than %d tokens, and cut", n, e.texts, e.embedder.MaxLength())
+	}
+	a.note("done     %d texts in %.2f s, %.1f a second", e.texts, e.took.Seconds(), float64(e.texts)/max(e.took.Seconds(), 1e-9))
+	return nil
+}
+
+// transform is what the folder says, with what the flags say in its place.
+func (e *embedding) transform(dir string) (*sentence.Transform, error) {
+	t, err := sentence.Read(dir)
+	if err != nil {
+		return nil, err
+	}
+	if e.pooling != nil {
+		t.Pooling = nil
+	}
+	for _, name := range e.pooling {
+		mode, err := sentence.ParseMode(name)
+		if err != nil {
+			return nil, fmt.Errorf("--pooling: %w", err)
+		}
+		t.Pooling = append(t.Pooling, mode)
+	}
+	if e.normalize && !slices.Contains(t.Steps, sentence.Step{}) {
+		t.Steps = append(t.Steps, sentence.Step{})
+	}
+	return t, nil
+}
+
+// write opens the output, calls fill, and closes it.
+func (a *app) write(e *embedding, fill func() error) error {
+	switch {
+	case e.output == "-":
+		e.out = a.out
+		return fill()
+	case strings.EqualFold(filepath.Ext(e.output), ".safetensors"):
+		if err := fill(); err != nil {
+			return err
+		}
+		return safetensors.WriteFile(e.output, []safetensors.Entry{{
+			Name: "embeddings", DType: safetensors.F32, Shape: []int{e.texts, e.embedder.Size()}, Data: tensor.BytesOf(e.vectors),
+		}}, map[string]string{"format": "pt"})
+	}
+	f, err := fsatomic.Create(e.output)
+	if err != nil {
+		return err
+	}
+	defer f.Abort()
+	e.out = f
+	if err := fill(); err != nil {
+		return err
+	}
+	return f.Commit()
+}
+
+// embedAll reads the texts, a good number at a time, and gives their vectors out.
+func (a *app) embedAll(ctx context.Context, e *embedding, in io.Reader, name string) error {
+	n := 0
+	err := eachLine(in, io.Discard, name, func(_ io.Writer, line []byte) error {
+		n++
+		t := text{text: string(line), at: n}
+		if e.json {
+			if len(bytes.TrimSpace(line)) == 0 {
+				return nil
+			}
+			if err := t.parse(line); err != nil {
+				return err
+			}
+		}
+		if e.batch = append(e.batch, t); len(e.batch) < embedAtOnce {
+			return nil
+		}
+		return a.embedBatch(ctx, e)
+	})
+	if err != nil {
+		return err
+	}
+	return a.embedBatch(ctx, e)
+}
+
+// parse reads an object with a text.
+func (t *text) parse(line []byte) error {
+	var in struct {
+		Text *string `json:"text"`
+	}
+	if err := json.Unmarshal(line, &in); err != nil {
+		return fmt.Errorf(`not {"text": "..."}: %w`, err)
+	}
+	if in.Text == nil {
+		return errors.New(`found no text, expected {"text": "..."}`)
+	}
+	t.text, t.line = *in.Text, bytes.Clone(bytes.TrimSpace(line))
+	return nil
+}
+
+func (a *app) embedBatch(ctx context.Context, e *embedding) error {
+	if len(e.batch) == 0 {
+		return nil
+	}
+	texts := make([]string, len(e.batch))
+	for i, t := range e.batch {
+		texts[i] = t.text
+	}
+	e.began = time.Now()
+	vectors, err := e.embedder.Embed(ctx, texts)
+	if err != nil {
+		return err
+	}
+	e.took += time.Since(e.began)
+	e.texts += len(texts)
+	if e.out == nil {
+		for _, v := range vectors {
+			e.vectors = append(e.vectors, v...)
+		}
+	} else if err := e.lines(vectors); err != nil {
+		return err
+	}
+	e.batch = e.batch[:0]
+	return nil
+}
+
+// lines writes a line for each vector.
+func (e *embedding) lines(vectors [][]float32) error {
+	w := bufio.NewWriter(e.out)
+	for i, v := range vectors {
+		numbers, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		if e.json {
+			line := bytes.TrimRight(bytes.TrimSuffix(e.batch[i].line, []byte("}")), " \t") // which has a member
+			numbers = slices.Concat(line, []byte(`, "embedding": `), numbers, []byte("}"))
+		}
+		if _, err := w.Write(append(numbers, '\n')); err != nil {
+			return err
+		}
+	}
+	return w.Flush()
+}
