@@ -28,7 +28,8 @@ type writer struct {
 
 // weight is one tensor of the result.
 type weight struct {
-	name string
+	name string            // in the file
+	is   string            // in the model, which may call it otherwise
 	view *safetensors.View // what it begins with
 	out  safetensors.DType
 	sum  [sha256.Size]byte // of the bytes as they were computed
@@ -84,16 +85,19 @@ func (w *writer) progress(task string, done int) {
 // A file may hold a copy of a tied weight that nobody reads: it is left out,
 // since once the merge changes the original it would be a copy no more.
 func (w *writer) list() error {
-	set := w.model.Set()
+	set, is := w.model.Set(), map[string]string{}
+	for _, name := range w.model.Used() {
+		is[w.inFile(name)] = name
+	}
 	untied := w.merger.Untied()
 	skip := map[string]bool{}
 	for _, u := range untied {
 		w.result.Untied = append(w.result.Untied, u.Name)
-		skip[u.Name] = true
+		skip[w.inFile(u.Name)] = true
 	}
 	for _, m := range w.model.Modules() {
 		if w.follows(m.Name+".weight") && w.merger.Touches(m.TiedTo+".weight") {
-			skip[m.Name+".weight"] = true
+			skip[w.inFile(m.Name+".weight")] = true
 		}
 	}
 	add := func(name, from string) error {
@@ -101,7 +105,11 @@ func (w *writer) list() error {
 		if err != nil {
 			return err
 		}
-		w.weights = append(w.weights, weight{name: name, view: v, out: w.outType(v.DType)})
+		x := weight{name: name, is: name, view: v, out: w.outType(v.DType)}
+		if of := is[name]; of != "" {
+			x.is = of
+		}
+		w.weights = append(w.weights, x)
 		return nil
 	}
 	for _, name := range set.Names() {
@@ -113,12 +121,15 @@ func (w *writer) list() error {
 		}
 	}
 	for _, u := range untied {
-		if err := add(u.Name, u.From); err != nil {
+		if err := add(u.Name, w.inFile(u.From)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// inFile is the name that a weight of the model has in its files.
+func (w *writer) inFile(name string) string { return w.model.Stored(name)[0] }
 
 // follows reports whether a weight is tied to another one and stays so.
 func (w *writer) follows(name string) bool {
@@ -144,7 +155,7 @@ func (w *writer) tensor(out io.Writer, x *weight) error {
 	h := sha256.New()
 	out = io.MultiWriter(out, h)
 	defer func() { h.Sum(x.sum[:0]) }()
-	if !w.merger.Touches(x.name) && x.out == x.view.DType {
+	if !w.merger.Touches(x.is) && x.out == x.view.DType {
 		n, err := x.view.WriteTo(out)
 		w.result.Bytes += n
 		return err
@@ -172,7 +183,7 @@ func (w *writer) compute(x *weight, in, to tensor.DType) ([]byte, error) {
 	if err := x.view.Use(func(data []byte) error { return tensor.ToFloat32(values, data, in) }); err != nil {
 		return nil, fmt.Errorf("tensor %q: %w", x.name, err)
 	}
-	changed, err := w.merger.Merge(x.name, values, in)
+	changed, err := w.merger.Merge(x.is, values, in)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -17,7 +18,9 @@ import (
 // ConfigFile is the configuration in a model's folder.
 const ConfigFile = "config.json"
 
-const templateFolder = "additional_chat_templates"
+// folders are those that belong to a model: of chat templates, and of what
+// sentence-transformers puts behind it, weights included.
+var folders = regexp.MustCompile(`^(additional_chat_templates|[0-9]+_[A-Za-z]+)$`)
 
 // endings are those of files that hold weights.
 var endings = []string{
@@ -25,10 +28,16 @@ var endings = []string{
 }
 
 // CopyBeside copies what stands beside the weights in a model's folder:
-// configuration, tokenizer, chat templates, licence. Links are followed, as the
+// configuration, tokenizer, chat templates, what sentence-transformers has behind
+// the model, licence. Links are followed, as the
 // files of the Hugging Face cache are links. Where config is not nil, it is
 // written in the place of the old ConfigFile. It returns the names of the files.
 func CopyBeside(from, to string, config []byte) ([]string, error) {
+	return copyBeside(from, to, config, isWeights)
+}
+
+// copyBeside leaves out the files that skip names.
+func copyBeside(from, to string, config []byte, skip func(string) bool) ([]string, error) {
 	entries, err := os.ReadDir(from)
 	if err != nil {
 		return nil, err
@@ -40,19 +49,19 @@ func CopyBeside(from, to string, config []byte) ([]string, error) {
 		switch {
 		case err != nil:
 			return nil, err
-		case info.IsDir() && e.Name() == templateFolder:
+		case info.IsDir() && folders.MatchString(e.Name()):
 			if err := os.Mkdir(target, 0o777); err != nil {
 				return nil, err
 			}
-			inside, err := CopyBeside(path, target, nil)
+			inside, err := copyBeside(path, target, nil, func(string) bool { return false })
 			if err != nil {
 				return nil, err
 			}
 			for _, name := range inside {
-				names = append(names, templateFolder+"/"+name)
+				names = append(names, e.Name()+"/"+name)
 			}
 			continue
-		case !info.Mode().IsRegular(), strings.HasPrefix(e.Name(), "."), isWeights(e.Name()):
+		case !info.Mode().IsRegular(), strings.HasPrefix(e.Name(), "."), skip(e.Name()):
 			continue
 		case e.Name() == ConfigFile && config != nil:
 			err = os.WriteFile(target, config, 0o666)

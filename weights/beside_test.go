@@ -55,14 +55,14 @@ func TestIsWeights(t *testing.T) {
 func TestCopyBeside(t *testing.T) {
 	from, to := t.TempDir(), t.TempDir()
 	for name, content := range map[string]string{
-		"config.json": `{"a": 1}`, "tokenizer.json": "t", "LICENSE": "l", "additional_chat_templates/tool.jinja": "j", "runs/events": "no", ".gitattributes": "no",
+		"config.json": `{"a": 1}`, "tokenizer.json": "t", "LICENSE": "l", "additional_chat_templates/tool.jinja": "j", "runs/events": "no", "2_Dense/model.safetensors": "d", "2_Dense/config.json": "{}", ".gitattributes": "no",
 		"model.safetensors": "no", "model.safetensors.index.json": "no", "pytorch_model.BIN": "no", "x.gguf": "no", "rng_state.pth": "no",
 	} {
 		text(t, filepath.Join(from, name), content)
 	}
-	want := []string{"LICENSE", "additional_chat_templates/tool.jinja", "config.json", "tokenizer.json"}
+	want := []string{"2_Dense/config.json", "2_Dense/model.safetensors", "LICENSE", "additional_chat_templates/tool.jinja", "config.json", "tokenizer.json"}
 	if os.Symlink(filepath.Join(from, "LICENSE"), filepath.Join(from, "link.md")) == nil {
-		want = []string{"LICENSE", "additional_chat_templates/tool.jinja", "config.json", "link.md", "tokenizer.json"}
+		want = []string{"2_Dense/config.json", "2_Dense/model.safetensors", "LICENSE", "additional_chat_templates/tool.jinja", "config.json", "link.md", "tokenizer.json"}
 	}
 	names, err := CopyBeside(from, to, nil)
 	require.NoError(t, err)

@@ -96,6 +96,19 @@ func TestEmbed(t *testing.T) {
 	requireVectors(t, vectorsOf(t, encoders+"/xlm-roberta/golden.safetensors", "embedding.query"), rows)
 }
 
+// An adapter that is merged into an encoder gives the vectors that it gives beside it,
+// whatever the checkpoint calls its weights.
+func TestEmbedMerged(t *testing.T) {
+	l := newLab(t)
+	texts := l.file("texts.txt", strings.Join(embedTexts(t), "\n"))
+	for _, name := range []string{"bert", "bert-head", "bert-old"} {
+		dir := encoders + "/" + name
+		succeed(t, "merge", "-m", dir, "-a", dir+"/adapter", "-o", l.path(name), "--dtype", "f32")
+		succeed(t, "embed", "-m", l.path(name), "-i", texts, "-o", l.path("v.safetensors"))
+		requireVectors(t, vectorsOf(t, dir+"/golden.safetensors", "embedding.adapter"), vectorsOf(t, l.path("v.safetensors"), "embeddings"))
+	}
+}
+
 // The flags stand in for what the folder says.
 func TestEmbedFlags(t *testing.T) {
 	embed := func(args ...string) []float32 {
