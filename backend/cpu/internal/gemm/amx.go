@@ -12,32 +12,37 @@ import (
 // are no use, as in a few rows, operands are not rounded.
 var amx = func() kernels {
 	k := avx512
-	k.isa = AMX
-	k.smaller, k.gridShort = false, 0 // which nobody has measured there
-	k.gridPanel = k.gridRows          // its second-level cache is slower to bring B again
-	k.fan, k.fanZip, k.fanRows, k.fanCols, k.fanLanes, k.fanQuarters = avx512Fan, avx512FanZip, 8, 48, 16, 3
+	k.isa, k.limits = AMX, limitsHere(AMX)
+	floats, inPlace := *k.panelKernels, *k.inPlace
+	floats.smaller = false           // which nobody has measured there
+	inPlace.panelRows = inPlace.rows // its second-level cache is slower to bring B again
+	k.panelKernels, k.inPlace = &floats, &inPlace
+	k.spread = &spreadKernels{multiply: avx512Spread, zip: avx512SpreadZip, rows: 8, cols: 48}
+	ofPairs := transposedKernels{tile: tilesTile, fetches: tilesFetches, back: tilesBack, add: tilesAdd}
+	ofPieces := ofPairs
+	ofPieces.finite, ofPieces.parted = finiteRows, partedRows
 	k.pairs = &kernels{
-		isa: AMX, pairSize: 2, run: amxRun,
-		mr: amxRows, nr: amxCols, grain: amxRows / 2, kc: 256 + kcRank, // a panel of A in the nearest cache
-		tile: amxTile, tiles: amxTiles, peak: amxPeak,
-		pack: amxPack, packA: amxPackA, across: avx512PairsAcross,
+		isa: AMX, transposed: &ofPairs,
+		panelKernels: &panelKernels{
+			mr: amxRows, nr: amxCols, grain: amxRows / 2, kc: 256 + kcRank, // a panel of A in the nearest cache
+			pairSize: 2, run: amxRun,
+			tile: amxTile, tiles: amxTiles, peak: amxPeak,
+			pack: amxPack, packA: amxPackA, across: avx512PairsAcross,
+		},
 	}
-	k.thirds = &kernels{
-		isa: AMX, pairSize: 2, run: amxRun, pieces: thirds,
-		mr: amxRows, nr: amxCols, grain: amxRows / 2, kc: 384 + kcRank,
-		pieceTile: piecesTile, packA: thirdsPackA,
-		pack: amxPack, across: avx512PairsAcross,
-		packApart: apartPack, acrossApart: apartAcross,
+	inPieces := func(kc int) *kernels {
+		return &kernels{
+			isa: AMX, transposed: &ofPieces,
+			panelKernels: &panelKernels{
+				mr: amxRows, nr: amxCols, grain: amxRows / 2, kc: kc,
+				pairSize: 2, run: amxRun,
+				pack: amxPack, packA: piecesPackA, across: avx512PairsAcross,
+			},
+			pieces: &pieceKernels{tile: piecesTile, pack: apartPack, across: apartAcross},
+		}
 	}
-	sixths := *k.thirds
-	sixths.kc = 128 + kcRank // three pieces of B in the second-level cache
-	ofPairs := turnKernels{tile: turnedTile, fetches: turnFetches, back: turnBack, add: turnAdd, least: 2, most: 64}
-	ofThirds := ofPairs
-	ofThirds.finite, ofThirds.parted = finiteRows, partedRows
-	ofSixths := ofThirds
-	ofSixths.least, ofSixths.most = 25, 127
-	k.pairs.turned, k.thirds.turned, sixths.turned = &ofPairs, &ofThirds, &ofSixths
-	k.sixths = &sixths
+	k.piecesOfA = inPieces(384 + kcRank)
+	k.piecesOfBoth = inPieces(128 + kcRank) // three pieces of B in the second-level cache
 	return k
 }()
 

@@ -5,18 +5,20 @@ package gemm
 import "unsafe"
 
 var avx2 = kernels{
-	isa: AVX2, pairSize: 1,
-	mr: 6, nr: 16, grain: 1, kc: 512 + kcRank,
-	tile: avx2Tile, tiles: avx2TilesBeside,
-	pack: avx2Pack, across: avx2Across,
-	dots: avx2Dots, dotRows: 3, short: avx2Short,
-	unblock: avx2Unblock, dotBlocks: avx2DotBlocks, deepBlocks: avx2DeepBlocks,
-	direct: avx2Direct, directRows: 6, directMost: 32,
-	outer: avx2Outer, outerCols: outerCols256,
-	fetch: fetchAhead,
-	grid:  avx2Grid, panel: avx2Panel, gridRows: 4, gridCols: avx2GridCols, gridMost: 32, gridShort: 64, gridPanel: 4, fetchesLate: intel(),
-	block: avx2Block, blockRows: []int{0, 4, 4}, blockLanes: 8,
-	fan: avx2Fan, fanZip: avx2FanZip, fanRows: 6, fanCols: 16, fanLanes: 8, fanQuarters: 2,
+	isa: AVX2, limits: limitsHere(AVX2), fetch: fetchAhead,
+	panelKernels: &panelKernels{
+		mr: 6, nr: 16, grain: 1, kc: 512 + kcRank, pairSize: 1,
+		tile: avx2Tile, tiles: avx2TilesBeside, pack: avx2Pack, across: avx2Across,
+	},
+	inPlace: &inPlaceKernels{multiply: avx2InPlace, panel: avx2Panel, rows: 4, cols: avx2InPlaceCols, panelRows: 4},
+	rows: &rowKernels{
+		dots: avx2Dots, dotRows: 3, short: avx2Short,
+		unblock: avx2Unblock, dotBlocks: avx2DotBlocks, dotBlocksLong: avx2DotBlocksLong,
+		direct: avx2Direct, directRows: 6,
+	},
+	strips: &stripKernels{multiply: avx2Strip, rows: []int{0, 4, 4}, lanes: 8, panel: avx2Panel},
+	spread: &spreadKernels{multiply: avx2Spread, zip: avx2SpreadZip, rows: 6, cols: 16},
+	outer:  &outerKernels{multiply: avx2Outer, cols: outerCols256},
 }
 
 var (
@@ -48,8 +50,8 @@ var (
 	avx2Outers     = [...]outerAsm{nil, outer256x1, outer256x2, outer256x3, outer256x4, outer256x5, outer256x6}
 	avx2OuterEdges = [...]outerAsm{nil, outerEdge256x1, outerEdge256x2, outerEdge256x3, outerEdge256x4, outerEdge256x5, outerEdge256x6}
 	outerCols256   = []int{0, 16, 16, 16, 16, 16, 16}
-	avx2Fans       = [...]fanAsm{1: fan256x4, 2: fan256x8, 3: fan256x16, 4: fan256x16}
-	avx2Blocks     = [...]blockAsm{nil, block256x1, block256x2}
+	avx2Spreads    = [...]fanAsm{1: fan256x4, 2: fan256x8, 3: fan256x16, 4: fan256x16}
+	avx2Strips     = [...]blockAsm{nil, block256x1, block256x2}
 )
 
 func avx2Tile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer, ahead int) {
@@ -121,15 +123,15 @@ func avx2Outer(rows, k int, a unsafe.Pointer, step int, b unsafe.Pointer, ldb, a
 	}
 }
 
-func avx2Block(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, ahead int, alpha float32) {
-	avx2Blocks[cols](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, ahead, alpha)
+func avx2Strip(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, ahead int, alpha float32) {
+	avx2Strips[cols](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, ahead, alpha)
 }
 
-func avx2Fan(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, ahead int, alpha float32) {
-	avx2Fans[ceil(cols, 4)](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, cols, ahead, alpha)
+func avx2Spread(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, ahead int, alpha float32) {
+	avx2Spreads[ceil(cols, 4)](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, cols, ahead, alpha)
 }
 
-func avx2FanZip(w unsafe.Pointer, cols, k int) {
+func avx2SpreadZip(w unsafe.Pointer, cols, k int) {
 	switch {
 	case cols <= 4:
 		fanZip256x4((*float32)(w), ceil(k, 4))

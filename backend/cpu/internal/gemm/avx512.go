@@ -5,19 +5,21 @@ package gemm
 import "unsafe"
 
 var avx512 = kernels{
-	isa: AVX512, pairSize: 1,
-	mr: 12, nr: 32, grain: 1, kc: 512 + kcRank, smaller: true,
-	tile: avx512Tile,
-	pack: avx512Pack, across: avx512Across,
-	dots: avx512Dots, dotRows: 4,
-	split: avx512Split, dotSplit: avx512DotSplit,
-	short:   avx512Short,
-	unblock: avx512Unblock, dotBlocks: avx512DotBlocks, deepBlocks: avx512DeepBlocks,
-	direct: avx512Direct, directRows: 8, directMost: 32,
-	outer: avx512Outer, outerCols: outerCols512,
-	fetch: fetchAhead,
-	grid:  avx512Grid, panel: avx512Panel, gridRows: 8, gridCols: avx512GridCols, gridMost: 64, gridShort: 64, gridPanel: 4, fetchesLate: intel(),
-	block: avx512Block, blockRows: blockRows512, blockLanes: 16,
+	isa: AVX512, limits: limitsHere(AVX512), fetch: fetchAhead,
+	panelKernels: &panelKernels{
+		mr: 12, nr: 32, grain: 1, kc: 512 + kcRank, smaller: true, pairSize: 1,
+		tile: avx512Tile, pack: avx512Pack, across: avx512Across,
+	},
+	inPlace: &inPlaceKernels{multiply: avx512InPlace, panel: avx512Panel, rows: 8, cols: avx512InPlaceCols, panelRows: 4},
+	rows: &rowKernels{
+		dots: avx512Dots, dotRows: 4,
+		split: avx512Split, dotSplit: avx512DotSplit,
+		short:   avx512Short,
+		unblock: avx512Unblock, dotBlocks: avx512DotBlocks, dotBlocksLong: avx512DotBlocksLong,
+		direct: avx512Direct, directRows: 8,
+	},
+	strips: &stripKernels{multiply: avx512Strip, rows: stripRows512, lanes: 16, panel: avx512Panel},
+	outer:  &outerKernels{multiply: avx512Outer, cols: outerCols512},
 }
 
 var (
@@ -45,10 +47,10 @@ var (
 	}
 	avx512Outers = [...]outerAsm{nil, outer512x1, outer512x2, outer512x3, outer512x4, outer512x5, outer512x6, outer512x7, outer512x8,
 		outer512x9, outer512x10, outer512x11, outer512x12, outer512x13, outer512x14, outer512x15, outer512x16}
-	outerCols512 = []int{0, 32, 32, 32, 32, 32, 32, 32, 32, 16, 16, 16, 16, 16, 16, 16, 16}
-	avx512Blocks = [...]blockAsm{nil, block512x1, block512x2, block512x3, block512x4, block512x5, block512x6, 8: block512x8}
-	blockRows512 = []int{0, 4, 4, 4, 4, 4, 4, 0, 3}
-	avx512Fans   = [...]fanAsm{1: fan512x8, 2: fan512x16, 3: fan512x32, 4: fan512x32, 5: fan512x48, 6: fan512x48}
+	outerCols512  = []int{0, 32, 32, 32, 32, 32, 32, 32, 32, 16, 16, 16, 16, 16, 16, 16, 16}
+	avx512Strips  = [...]blockAsm{nil, block512x1, block512x2, block512x3, block512x4, block512x5, block512x6, 8: block512x8}
+	stripRows512  = []int{0, 4, 4, 4, 4, 4, 4, 0, 3}
+	avx512Spreads = [...]fanAsm{1: fan512x8, 2: fan512x16, 3: fan512x32, 4: fan512x32, 5: fan512x48, 6: fan512x48}
 )
 
 func avx512Tile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer, ahead int) {
@@ -104,18 +106,18 @@ func avx512Outer(rows, k int, a unsafe.Pointer, step int, b unsafe.Pointer, ldb,
 	avx512Outers[rows](k, (*float32)(a), step, (*float32)(b), ldb, ahead, apart, (*float32)(c), 4*ldc, cols, alpha)
 }
 
-func avx512Block(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, ahead int, alpha float32) {
-	avx512Blocks[cols](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, ahead, alpha)
+func avx512Strip(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, ahead int, alpha float32) {
+	avx512Strips[cols](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, ahead, alpha)
 }
 
-func avx512Fan(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, ahead int, alpha float32) {
-	avx512Fans[ceil(cols, 8)](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, cols, ahead, alpha)
+func avx512Spread(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, ahead int, alpha float32) {
+	avx512Spreads[ceil(cols, 8)](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, cols, ahead, alpha)
 }
 
-// fanZips says which elements of two registers of columns come to lie in the first and
-// the second: two elements along k of each of 16 columns, of which those that fan adds up to
+// spreadZips says which elements of two registers of columns come to lie in the first and
+// the second: two elements along k of each of 16 columns, of which those that spread adds up to
 // neighbours come first, or four of 8, every other column.
-var fanZips = [...][2][16]int32{
+var spreadZips = [...][2][16]int32{
 	1: {
 		{0, 8, 16, 24, 2, 10, 18, 26, 4, 12, 20, 28, 6, 14, 22, 30},
 		{1, 9, 17, 25, 3, 11, 19, 27, 5, 13, 21, 29, 7, 15, 23, 31},
@@ -126,9 +128,9 @@ var fanZips = [...][2][16]int32{
 	},
 }
 
-func avx512FanZip(w unsafe.Pointer, cols, k int) {
-	if eights := ceil(cols, 8); eights < len(fanZips) {
-		z := &fanZips[eights]
+func avx512SpreadZip(w unsafe.Pointer, cols, k int) {
+	if eights := ceil(cols, 8); eights < len(spreadZips) {
+		z := &spreadZips[eights]
 		fanZip512((*float32)(w), ceil(k*8*eights, 32), &z[0][0], &z[1][0])
 	}
 }

@@ -7,15 +7,16 @@ import "unsafe"
 // avx512BF16 is avx512 with products of bfloat16 where a call allows them.
 var avx512BF16 = func() kernels {
 	k := avx512
-	k.isa = AVX512BF16
+	k.isa, k.limits = AVX512BF16, limitsHere(AVX512BF16)
 	k.pairs = &kernels{
-		isa: AVX512BF16, pairSize: 2,
-		mr: 12, nr: 32, grain: 1, kc: 1024 + kcRank, smaller: true,
-		tile: avx512PairsTile,
-		pack: avx512PairsPack, across: avx512PairsAcross,
-		grid: avx512PairsGrid, panel: avx512PairsPanel,
-		block: avx512PairsBlock, blockRows: blockRows512, blockLanes: 16,
-		outer: avx512PairsOuter, outerCols: outerCols512,
+		isa: AVX512BF16,
+		panelKernels: &panelKernels{
+			mr: 12, nr: 32, grain: 1, kc: 1024 + kcRank, smaller: true, pairSize: 2,
+			tile: avx512PairsTile, pack: avx512PairsPack, across: avx512PairsAcross,
+		},
+		inPlace: &inPlaceKernels{multiply: avx512PairsInPlace, panel: avx512PairsPanel},
+		strips:  &stripKernels{multiply: avx512PairsStrip, rows: stripRows512, lanes: 16, panel: avx512PairsPanel},
+		outer:   &outerKernels{multiply: avx512PairsOuter, cols: outerCols512},
 	}
 	return k
 }()
@@ -25,7 +26,7 @@ var (
 		tilePairs512x7, tilePairs512x8, tilePairs512x9, tilePairs512x10, tilePairs512x11, tilePairs512x12}
 	avx512PairsTransposes = [...]transposeAsm{F32: pairs512F32, F16: pairs512F16, BF16: pairs512BF16}
 	avx512PairsAcrosses   = [...]acrossAsm{F32: across512PairsF32, F16: across512PairsF16, BF16: across512PairsBF16}
-	avx512PairsBlocks     = [...]blockAsm{nil, blockPairs512x1, blockPairs512x2, blockPairs512x3, blockPairs512x4, blockPairs512x5, blockPairs512x6, 8: blockPairs512x8}
+	avx512PairsStrips     = [...]blockAsm{nil, blockPairs512x1, blockPairs512x2, blockPairs512x3, blockPairs512x4, blockPairs512x5, blockPairs512x6, 8: blockPairs512x8}
 	avx512PairsOuters     = [...]outerAsm{nil, outerPairs512x1, outerPairs512x2, outerPairs512x3, outerPairs512x4, outerPairs512x5, outerPairs512x6, outerPairs512x7, outerPairs512x8,
 		outerPairs512x9, outerPairs512x10, outerPairs512x11, outerPairs512x12, outerPairs512x13, outerPairs512x14, outerPairs512x15, outerPairs512x16}
 	avx512PairsCopies = [...][2]copyAsm{
@@ -63,8 +64,8 @@ func avx512PairsAcross(dst unsafe.Pointer, panel int, src unsafe.Pointer, elem E
 	avx512PairsAcrosses[elem]((*float32)(dst), 4*panel, (*byte)(src), step, panels, k)
 }
 
-func avx512PairsBlock(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, ahead int, alpha float32) {
-	avx512PairsBlocks[cols](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, ahead, alpha)
+func avx512PairsStrip(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, ahead int, alpha float32) {
+	avx512PairsStrips[cols](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, ahead, alpha)
 }
 
 func avx512PairsOuter(rows, k int, a unsafe.Pointer, step int, b unsafe.Pointer, ldb, ahead, apart int, c unsafe.Pointer, ldc, cols int, alpha float32) {

@@ -173,5 +173,15 @@ func (c *Call) readsAlong() bool {
 	return true
 }
 
+// hasFilters reports whether an operand has a filter.
+func (c *Call) hasFilters() bool {
+	for i := range c.Pairs {
+		if p := &c.Pairs[i]; p.FilterA != nil || p.FilterB != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // idle reports whether the pair adds nothing.
 func (p *Pair) idle() bool { return p.K == 0 || p.Alpha == 0 }

@@ -28,6 +28,12 @@
 // A [Filter], such as dropout, changes elements of A, B or C while they are in
 // cache; see [Engine.Filters].
 //
+// # Ways
+//
+// One table of routes decides how a call is computed; [Explain] says which way it takes and
+// why, on any instruction set, and docs/gemm.md has the table and a picture of it. The
+// ways and their limits are frozen.
+//
 // # Order of summation
 //
 // Every element of C is summed in one order that depends on the call and on

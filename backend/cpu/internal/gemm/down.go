@@ -10,11 +10,6 @@ type down struct {
 	b  []float32 // op(B) in panels, one stretch of k behind the other
 }
 
-// downPairs is how many columns of pairs are worth it, which tiles compute in whole
-// registers: with fewer, blocks read A in less time than their B takes to be packed. Of
-// float32 flatFloat are.
-const downPairs = 8
-
 // downDeep is how many elements along k such a stretch has: whole runs.
 const downDeep = filterDeep
 
@@ -22,12 +17,13 @@ const downDeep = filterDeep
 // the first of calls packs them for tiles, and where downs have one pair, whose A may have a
 // filter, and as many columns as pay, and are not added to anything.
 func (e *Engine) Carries(downs, calls []*Call) bool {
-	if len(downs) == 0 || len(calls) == 0 || e.k.sixths == nil || e.invariant || calls[0].M == 0 || calls[0].N == 0 {
+	if len(downs) == 0 || len(calls) == 0 {
 		return false
 	}
 	j := e.job(calls[0])
 	defer e.release(j)
-	return j.carries(downs)
+	j.choose()
+	return j.shape.carries(downs)
 }
 
 // RunAfter computes downs and then calls, which may read what downs give: x·Aᵀ of
@@ -39,10 +35,11 @@ func (e *Engine) RunAfter(downs, calls []*Call) {
 		d.check()
 	}
 	j := e.job(calls[0])
-	if !j.carries(downs) {
+	j.choose()
+	if !j.shape.carries(downs) {
 		panic("gemm: products that are not computed while another one packs what they read: ask Carries first")
 	}
-	p := &j.packed
+	p := &j.panels
 	for _, d := range downs {
 		p.downs = append(p.downs, down{c: d, of: j.c.begins(d)})
 	}
@@ -57,16 +54,16 @@ func (e *Engine) RunAfter(downs, calls []*Call) {
 
 // carries reports whether panels of the call are packed for tiles, begin with the
 // matrices of downs, and read what downs give row by row, if at all.
-func (j *job) carries(downs []*Call) bool {
-	if j.way() != &j.packed || j.k.panelKernels(j.c, j.e.Rounds()).packA == nil {
+func (s *shape) carries(downs []*Call) bool {
+	if s.mode.invariant || s.invariant || !s.limits.tiles || s.panels() == inFloats || s.route().way != (panelsWay{}) {
 		return false
 	}
 	for _, d := range downs {
-		if !j.e.pays(d) || len(d.C) == 0 || j.c.begins(d) < 0 {
+		if d.Invariant || !downPays(d, s.rounds) || len(d.C) == 0 || s.begins(d) < 0 {
 			return false
 		}
-		for i := range j.c.Pairs {
-			if p := &j.c.Pairs[i]; d.gives(p) && (p.A.Trans || p.A.Elem != F32 || p.A.Data != floats(d.C, 0) || p.A.Stride != d.LDC) {
+		for i := range s.Pairs {
+			if p := &s.Pairs[i]; d.gives(p) && (p.A.Trans || p.A.Elem != F32 || p.A.Data != floats(d.C, 0) || p.A.Stride != d.LDC) {
 				return false
 			}
 		}
@@ -74,10 +71,10 @@ func (j *job) carries(downs []*Call) bool {
 	return true
 }
 
-// pays reports whether a down has as many columns as tiles are worth, and no more.
-func (e *Engine) pays(d *Call) bool {
-	least := flatFloat
-	if e.Rounds() {
+// downPays reports whether a down has as many columns as tiles are worth, and no more.
+func downPays(d *Call, rounds bool) bool {
+	least := tilesColsPieces
+	if rounds {
 		least = downPairs
 	}
 	return d.N >= least && d.N <= colsThin
@@ -126,7 +123,7 @@ func (d *down) stretch(k *kernels, i int) (b []float32, column, first, last int)
 }
 
 // packDowns packs B of all downs.
-func (p *packed) packDowns() {
+func (p *panels) packDowns() {
 	if len(p.downs) == 0 {
 		return
 	}
@@ -145,7 +142,7 @@ func (p *packed) packDowns() {
 }
 
 // packDown packs one stretch of a down.
-func (p *packed) packDown(i int) {
+func (p *panels) packDown(i int) {
 	d := 0
 	for ; i >= p.downs[d].stretches(); d++ {
 		i -= p.downs[d].stretches()
@@ -156,7 +153,7 @@ func (p *packed) packDown(i int) {
 }
 
 // isDown reports whether A of a pair is what a down gives.
-func (p *packed) isDown(pair *Pair) bool {
+func (p *panels) isDown(pair *Pair) bool {
 	for i := range p.downs {
 		if p.downs[i].c.gives(pair) {
 			return true
@@ -166,7 +163,7 @@ func (p *packed) isDown(pair *Pair) bool {
 }
 
 // down computes the rows [r0,r1) of a down, whose panel of A is packed.
-func (p *packed) down(d *down, panel []float32, r0, r1 int) {
+func (p *panels) down(d *down, panel []float32, r0, r1 int) {
 	pair, rows := d.pair(), r1-r0
 	for i := range d.stretches() {
 		b, column, first, last := d.stretch(p.kern, i)
@@ -197,7 +194,7 @@ func (p *packed) down(d *down, panel []float32, r0, r1 int) {
 func (k *kernels) downPanel() int { return k.mr*k.panelFloats(downDeep/k.pairSize) + packSlack }
 
 // downTiles adds the elements [first,last) of the k axis to the rows [r0,r1) of a down.
-func (p *packed) downTiles(d *down, a unsafe.Pointer, b []float32, column, first, last, r0, r1 int) {
+func (p *panels) downTiles(d *down, a unsafe.Pointer, b []float32, column, first, last, r0, r1 int) {
 	c, words, nr := d.c, p.kern.words(last-first), p.kern.nr
 	whole, apart := words, 0
 	if p.kern.apart(d.pair()) {
@@ -205,8 +202,8 @@ func (p *packed) downTiles(d *down, a unsafe.Pointer, b []float32, column, first
 	}
 	for n := 0; n < c.N; n += nr {
 		from, to, cols := floats(b, n*column), floats(c.C, (p.row0+r0)*c.LDC+n), min(nr, c.N-n)
-		if p.kern.pieces > 0 {
-			p.kern.pieceTile(r1-r0, whole, apart, a, from, to, c.LDC, cols, first > 0, nil, 0)
+		if p.kern.pieces != nil {
+			p.kern.pieces.tile(r1-r0, whole, apart, a, from, to, c.LDC, cols, first > 0, nil, 0)
 		} else {
 			p.kern.tile(r1-r0, words, a, from, to, c.LDC, cols, first > 0, nil, 0)
 		}

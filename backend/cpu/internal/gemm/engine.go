@@ -8,6 +8,12 @@ import (
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/pool"
 )
 
+// mode is what an engine says of all its calls.
+type mode struct {
+	bf16      bool // operands may be rounded, and values may lie in bfloat16
+	invariant bool // every call is as with Invariant
+}
+
 // Engine computes Calls. It keeps the memory it packs into, so that a warm
 // engine allocates nothing.
 //
@@ -17,9 +23,8 @@ type Engine struct {
 	k    *kernels
 	own  []worker // for Serial
 
-	packed    int  // floats of A that are packed at a time
-	precision Elem // see SetPrecision
-	invariant bool // see SetInvariant
+	panelsMost int  // floats of A that are packed at a time
+	mode       mode // see SetPrecision and SetInvariant
 
 	mu    sync.Mutex
 	jobs  []*job     // idle
@@ -29,9 +34,9 @@ type Engine struct {
 	group  group
 }
 
-// packedFloats bounds the memory for A to 32 MiB, enough rows of any model for
+// panelsMost bounds the memory for A to 32 MiB, enough rows of any model for
 // the packing of B not to be felt.
-const packedFloats = 8 << 20
+const panelsMost = 8 << 20
 
 // New is an engine on the workers of p with the instruction set that EnvCPU
 // asks for. If Select refuses that, it takes the fastest one: a device that
@@ -46,7 +51,7 @@ func New(p *pool.Pool) *Engine {
 
 // NewISA is New with a given instruction set, which must be a Supported one.
 func NewISA(p *pool.Pool, isa ISA) *Engine {
-	e := &Engine{pool: p, k: kernelsOf(isa), own: make([]worker, p.Workers()), packed: packedFloats}
+	e := &Engine{pool: p, k: kernelsOf(isa), own: make([]worker, p.Workers()), panelsMost: panelsMost}
 	for i := range e.own {
 		e.own[i].job = newJob(e)
 	}
@@ -58,10 +63,10 @@ func NewISA(p *pool.Pool, isa ISA) *Engine {
 // done only where the machine gains by it; values may then lie in memory so, too
 // (see Stored). Sums are float32 in both cases. It must not be called while a
 // call runs.
-func (e *Engine) SetPrecision(p Elem) { e.precision = p }
+func (e *Engine) SetPrecision(p Elem) { e.mode.bf16 = p == BF16 }
 
 // Rounds reports whether some products are of operands rounded to bfloat16.
-func (e *Engine) Rounds() bool { return e.precision == BF16 && e.k.pairs != nil }
+func (e *Engine) Rounds() bool { return e.mode.bf16 && e.k.pairs != nil }
 
 // Isa is the name of the instruction set in use.
 func (e *Engine) Isa() string { return e.k.isa.String() }
@@ -125,7 +130,7 @@ func (e *Engine) Serial(w int, c *Call) {
 	j := e.own[w].job
 	j.c, j.workers, j.local = c, 1, &e.own[w].scratch
 	j.run()
-	j.c, j.local, j.packed.kept = nil, nil, kept{}
+	j.c, j.local, j.panels.kept = nil, nil, kept{}
 }
 
 // serialFlops is the work below which waking the workers costs more than it
@@ -157,7 +162,7 @@ func (e *Engine) job(c *Call) *job {
 
 // release makes j idle.
 func (e *Engine) release(j *job) {
-	j.c, j.local, j.packed.kept = nil, nil, kept{}
+	j.c, j.local, j.panels.kept = nil, nil, kept{}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.jobs = append(e.jobs, j)

@@ -7,6 +7,26 @@ import (
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/pool"
 )
 
+// A prompt of 16 tokens meets a weight of a checkpoint.
+func ExampleExplain() {
+	c := gemm.Call{M: 16, N: 2048, Pairs: []gemm.Pair{
+		{A: gemm.Matrix{Stride: 2048}, B: gemm.Matrix{Elem: gemm.BF16, Stride: 2048, Trans: true}, K: 2048, Alpha: 1},
+	}}
+	for _, isa := range []gemm.ISA{gemm.Portable, gemm.AVX2, gemm.AMX} {
+		fmt.Println(gemm.Explain(isa, gemm.F32, &c))
+	}
+	// Output:
+	// panels floats
+	//	for: all others: many rows
+	//	since: 84-94 % of peak
+	// rowsInPlace floats
+	//	for: x·Wᵀ of 1 to 64 rows, by instruction set and the length of k
+	//	since: packing B would take longer than the products: 8 rows 2.5-3.5 times torch
+	// tilesTransposed piecesOfA
+	//	for: x·Wᵀ, N > 64, 2 to 64 rows; 25 to 127 where both operands are taken apart
+	//	since: rows of a weight are rows of a tile as they lie: 8 rows 0.9 → 1.6 times torch
+}
+
 // A linear layer with an adapter, y = x·Wᵀ + s·h·Bᵀ for h = x·Aᵀ, in two calls.
 func ExampleEngine_Run() {
 	const tokens, in, out, rank = 2, 3, 2, 1

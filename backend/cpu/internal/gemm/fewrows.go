@@ -2,11 +2,12 @@ package gemm
 
 import "unsafe"
 
-// fewRows computes a call of at most rowsFew rows, as in decoding, from B as
-// it lies in memory: it reads B once, and mostly waits for memory. Each task
-// takes a range of columns. Where a grid takes the call, that is faster. The
-// gradient of an adapter's A, dhᵀ·x, has a few rows more and a B whose columns
-// lie side by side: packing it would take longer than the products.
+// fewRowsWay multiplies the rows of decoding, and a few more of an adapter, with B as it
+// lies in memory: packing B would take longer than the products.
+type fewRowsWay struct{}
+
+// fewRows is a call on that way. It reads B once, and mostly waits for memory. Each task
+// takes a range of columns.
 //
 // The order in which an element is summed does not depend on M here, but for a
 // single row.
@@ -18,13 +19,39 @@ type fewRows struct {
 }
 
 const (
-	rowsFew     = 8
-	sharesFew   = 4                  // tasks of each worker, or more: see sharesOf
-	rowsInPlace = 32                 // where every A is transposed and no B is
-	colsFew     = 64                 // columns of a task are a multiple
-	rowsDots    = 16                 // rows of B per call of dots, small enough to be read twice
-	rowsSplit   = rowsFew * rowsDots // and of dotSplit, which reads them once
+	sharesFew = 4                  // tasks of each worker, or more: see sharesOf
+	colsFew   = 64                 // columns of a task are a multiple
+	rowsDots  = 16                 // rows of B per call of dots, small enough to be read twice
+	rowsSplit = rowsFew * rowsDots // and of dotSplit, which reads them once
 )
+
+func (fewRowsWay) run(j *job) { j.spread(j.fewRows.divide(), j.fewRows.task) }
+
+func (fewRowsWay) need(s *shape) (need Scratch) {
+	for i := range s.Pairs {
+		p := &s.Pairs[i]
+		need.Call += min(s.M, rowsFew)*(padded(p.K)+splitPadded(p.K)) + packSlack
+		if p.B.Elem.Quantized() {
+			need.Task.Wide = max(need.Task.Wide, s.e.widenedFew(s.Call, p)+quantBlock)
+		}
+	}
+	need.Task.Small = rowsFew * rowsDots
+	need.Whole = s.wholeFloats(max(rowsOuter, s.limits.directRows))
+	return need
+}
+
+// widenedFew is what a task widens of the quantised B of a pair: a row of it, or rows of
+// the task's columns.
+func (e *Engine) widenedFew(c *Call, p *Pair) int {
+	if c.M > rowsFew || p.B.Trans {
+		return p.K
+	}
+	shares, groups := sharesFew*e.pool.Workers(), ceil(c.N, colsFew)
+	if e.pool.Workers() == 1 {
+		shares = 1
+	}
+	return max(p.K, widenRows*ceil(groups, min(groups, shares))*colsFew)
+}
 
 // operand is a float32 matrix, with steps in bytes.
 type operand struct {
@@ -34,37 +61,13 @@ type operand struct {
 
 func (f *fewRows) bind(j *job) {
 	f.job = j
-	f.task = f.columns
+	f.task = f.computeTask
 	f.a = make([]operand, 0, usualPairs)
 }
 
-// walks reports whether more rows than rowsFew are multiplied fastest from B as
-// it lies, its columns side by side and few, as in dy·B of an adapter. Packing
-// panels of pairs is faster where k is short.
-func (k *kernels) walks(c *Call, rounds bool) bool {
-	const depthPairs = 192
-	if c.M > k.directMost || c.N > colsThin {
-		return false
-	}
-	depth := 0
-	for i := range c.Pairs {
-		p := &c.Pairs[i]
-		if p.idle() {
-			continue
-		}
-		if p.A.Elem != F32 || p.A.Trans || p.B.Trans || p.B.Elem.Quantized() {
-			return false
-		}
-		depth = max(depth, p.K)
-	}
-	return depth > 0 && (!rounds || depth >= depthPairs)
-}
-
-func (f *fewRows) run() { f.spread(f.divide(), f.task) }
-
 // divide gets ready and returns the number of tasks.
 func (f *fewRows) divide() int {
-	f.prepare()
+	f.readA()
 	groups := ceil(f.c.N, colsFew)
 	shares := sharesFew
 	if f.c.readsAlong() {
@@ -78,18 +81,18 @@ func (f *fewRows) divide() int {
 // time: the last one is not waited for long, and a stream of memory is not begun
 // too often.
 func (e *Engine) sharesOf(c *Call) int {
-	const piece, most = 256 << 10, 16
+	const stream, most = 256 << 10, 16
 	bytes := 0
 	for i := range c.Pairs {
 		p := &c.Pairs[i]
 		bytes += p.K * c.N * p.B.Elem.bits() / 8
 	}
-	return max(sharesFew, min(most, bytes/(piece*e.pool.Workers())))
+	return max(sharesFew, min(most, bytes/(stream*e.pool.Workers())))
 }
 
-// prepare finds A of every pair, and widens or transposes where the kernels
+// readA finds A of every pair, and widens or transposes where the kernels
 // cannot take it as it is.
-func (f *fewRows) prepare() {
+func (f *fewRows) readA() {
 	c, size := f.c, 0
 	inPlace := func(p *Pair) bool {
 		_, col := p.A.steps()
@@ -118,7 +121,7 @@ func (f *fewRows) prepare() {
 			whole := o
 			o = operand{floats(free, 0), 4 * splitPadded(p.K), F32.Size()}
 			for i := range c.M {
-				f.k.split(at(o.data, i*o.row), at(whole.data, i*whole.row), p.K)
+				f.k.rows.split(at(o.data, i*o.row), at(whole.data, i*whole.row), p.K)
 			}
 			free = free[c.M*splitPadded(p.K):]
 		}
@@ -127,27 +130,30 @@ func (f *fewRows) prepare() {
 }
 
 // splits reports whether a pair is one for dotSplit.
-func (f *fewRows) splits(p *Pair) bool {
-	return f.k.split != nil && p.B.Elem == BF16 && p.B.Trans && !p.idle()
-}
+func (f *fewRows) splits(p *Pair) bool { return f.shape.inFewRows(p) == byDotSplit }
 
-// columns computes the columns of task i.
-func (f *fewRows) columns(i int) {
+// computeTask computes the columns of task i.
+func (f *fewRows) computeTask(i int) {
 	n0 := i * f.cols
 	n1 := min(f.c.N, n0+f.cols)
 	f.c.initialize(0, f.c.M, n0, n1)
 	s := f.scratch()
 	defer f.release(s)
 	for i := range f.c.Pairs {
-		switch p := &f.c.Pairs[i]; {
-		case p.idle():
-		case p.B.Elem.Quantized():
-			f.quantized(p, f.a[i], n0, n1, s)
-		case f.splits(p):
+		p := &f.c.Pairs[i]
+		switch by := f.shape.inFewRows(p); by {
+		case bySkipped:
+		case byDirectWidened:
+			f.directWidened(p, f.a[i], n0, n1, s)
+		case byDotWidened:
+			f.dotWidened(p, f.a[i], n0, n1, s)
+		case byDotBlocks, byDotBlocksLong:
+			f.dotBlocks(p, f.a[i], n0, n1, s, by == byDotBlocksLong)
+		case byDotSplit:
 			f.dotSplit(p, f.a[i], n0, n1, s)
-		case f.isShort(p):
+		case byShort:
 			f.short(p, f.a[i].data, n0, n1)
-		case p.B.Trans:
+		case byDots:
 			f.dots(p, f.a[i], n0, n1, s)
 		default:
 			f.direct(p, f.a[i], n0, n1)
@@ -162,9 +168,9 @@ func (f *fewRows) dots(p *Pair, a operand, n0, n1 int, s *scratch) {
 	_, ldb := p.B.steps()
 	for n := n0; n < n1; n += rowsDots {
 		cols := min(rowsDots, n1-n)
-		for i := 0; i < c.M; i += f.k.dotRows {
-			rows := min(f.k.dotRows, c.M-i)
-			f.k.dots(rows, p.K, at(a.data, i*a.row), a.row/F32.Size(), at(p.B.Data, n*ldb), p.B.Elem, ldb, cols,
+		for i := 0; i < c.M; i += f.k.rows.dotRows {
+			rows := min(f.k.rows.dotRows, c.M-i)
+			f.k.rows.dots(rows, p.K, at(a.data, i*a.row), a.row/F32.Size(), at(p.B.Data, n*ldb), p.B.Elem, ldb, cols,
 				floats(out, i*rowsDots), rowsDots)
 		}
 		for i := range c.M {
@@ -188,7 +194,7 @@ func (f *fewRows) dotSplit(p *Pair, a operand, n0, n1 int, s *scratch) {
 	for n := n0; n < n1; n += step {
 		for i := range c.M {
 			row := c.C[i*c.LDC+n:][:min(step, n1-n)]
-			f.k.dotSplit(p.K, at(a.data, i*a.row), at(p.B.Data, n*ldb), ldb, len(row), floats(out, 0))
+			f.k.rows.dotSplit(p.K, at(a.data, i*a.row), at(p.B.Data, n*ldb), ldb, len(row), floats(out, 0))
 			for j, v := range out[:len(row)] {
 				row[j] += p.Alpha * v
 			}
@@ -196,20 +202,10 @@ func (f *fewRows) dotSplit(p *Pair, a operand, n0, n1 int, s *scratch) {
 	}
 }
 
-// shortMost is the longest k for which the sums across registers are what takes
-// the time.
-const shortMost = 128
-
-// isShort reports whether a pair is one for short: of one row with rows that are
-// short, as h·Bᵀ of an adapter.
-func (j *job) isShort(p *Pair) bool {
-	return j.k.short != nil && j.e.single(j.c) && p.B.Trans && p.B.Elem == F32 && p.K <= shortMost && !p.idle()
-}
-
-// short adds such a pair, x being its row of A.
+// short adds a pair of one row and a short k, x being its row of A.
 func (j *job) short(p *Pair, x unsafe.Pointer, n0, n1 int) {
 	_, ldb := p.B.steps()
-	j.k.short(p.K, x, at(p.B.Data, n0*ldb), ldb, n1-n0, floats(j.c.C, n0), p.Alpha)
+	j.k.rows.short(p.K, x, at(p.B.Data, n0*ldb), ldb, n1-n0, floats(j.c.C, n0), p.Alpha)
 }
 
 // direct adds a pair whose B has its columns side by side.
@@ -221,25 +217,25 @@ func (f *fewRows) direct(p *Pair, a operand, n0, n1 int) {
 // side to the columns [n0,n1) of sum, whose rows are ld apart: a stretch of k
 // at a time. A strip of columns, which stays in the nearest cache, is multiplied
 // with all rows of A. Down the rows of B nothing is fetched in time but what was
-// asked for, so where tasks have long pieces of rows the next stretch of k is,
-// while this one is computed. (Short pieces come in time by themselves, and
+// asked for, so where tasks have long runs of rows the next stretch of k is,
+// while this one is computed. (Short runs come in time by themselves, and
 // asking for them costs a fifth.)
 func (j *job) walk(p *Pair, a operand, k0, k, stretch, n0, n1 int, sum []float32, ld int) {
-	const longPiece = 2 << 10 // bytes
+	const longRun = 2 << 10 // bytes
 	ldb, size := p.B.Stride*p.B.Elem.Size(), p.B.Elem.Size()
 	strips := ceil(n1-n0, colsFew)
 	for end := k0 + k; k0 < end; k0 += stretch {
 		depth := min(stretch, end-k0)
 		next := min(stretch, end-k0-depth)
 		for s := range strips {
-			if j.k.fetch != nil && (n1-n0)*size >= longPiece {
+			if j.k.fetch != nil && (n1-n0)*size >= longRun {
 				for t := s * next / strips; t < (s+1)*next/strips; t++ {
 					j.k.fetch(at(p.B.Data, (k0+depth+t)*ldb+n0*size), (n1-n0)*size)
 				}
 			}
 			n := n0 + s*colsFew
-			for i := 0; i < j.c.M; i += j.k.directRows {
-				j.k.direct(min(j.k.directRows, j.c.M-i), depth, at(a.data, i*a.row+k0*a.col), a.row, a.col,
+			for i := 0; i < j.c.M; i += j.k.rows.directRows {
+				j.k.rows.direct(min(j.k.rows.directRows, j.c.M-i), depth, at(a.data, i*a.row+k0*a.col), a.row, a.col,
 					at(p.B.Data, k0*ldb+n*size), p.B.Elem, ldb, floats(sum, i*ld+n), ld, min(colsFew, n1-n), p.Alpha)
 			}
 		}

@@ -14,17 +14,17 @@ type Filter func(dst, src []float32, start int)
 func (e *Engine) Filters(c *Call) bool {
 	j := e.job(c)
 	defer e.release(j)
-	return j.filters(j.way())
+	return j.shape.filters(j.choose())
 }
 
-func (j *job) filters(w way) bool {
-	ofA := w == &j.fewCols || w == &j.packed || w == &j.turned && j.turned.flat
-	for i := range j.c.Pairs {
-		p := &j.c.Pairs[i]
-		if p.FilterA != nil && (!ofA || !j.e.direct(&p.A) || p.A.Trans) {
+// filters reports whether the filters of a call are applied on a route, and are of operands that can have some.
+func (s *shape) filters(r *route) bool {
+	for i := range s.Pairs {
+		p := &s.Pairs[i]
+		if p.FilterA != nil && (!r.filtersA || !s.direct(&p.A) || p.A.Trans) {
 			return false
 		}
-		if p.FilterB != nil && (w != &j.deep && w != &j.packed || !j.e.direct(&p.B) || p.B.Trans) {
+		if p.FilterB != nil && (!r.filtersB || !s.direct(&p.B) || p.B.Trans) {
 			return false
 		}
 	}

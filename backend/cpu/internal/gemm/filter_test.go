@@ -103,14 +103,14 @@ func TestFilteredWays(t *testing.T) {
 			transB   bool
 			ofA, ofB bool
 		}{
-			{way: "deep", m: 16, n: 1027, k: 520, transA: true, ofB: true},
-			{way: "deep, of long rows", m: 16, n: 2101, k: 300, transA: true, ofB: true},
-			{way: "packed", m: 97, n: 257, k: 301, ofA: true, ofB: true},
-			{way: "packed, of Aᵀ", m: 131, n: 67, k: 129, transA: true, ofB: true},
+			{way: "longK", m: 16, n: 1027, k: 520, transA: true, ofB: true},
+			{way: "longK, of long rows", m: 16, n: 2101, k: 300, transA: true, ofB: true},
+			{way: "panels", m: 97, n: 257, k: 301, ofA: true, ofB: true},
+			{way: "panels, of Aᵀ", m: 131, n: 67, k: 129, transA: true, ofB: true},
 			{way: "few columns", m: 259, n: 17, k: 1031, ofA: true},
 			{way: "registers of columns", m: 131, n: 28, k: 1100, ofA: true},
 			{way: "more columns", m: 131, n: 50, k: 2100, ofA: true},
-			{way: "turned", m: 31, n: 65, k: 129, transB: true},
+			{way: "tilesTransposed", m: 31, n: 65, k: 129, transB: true},
 		} {
 			r := rand.New(rand.NewPCG(uint64(c.k), 0))
 			p := newProblem(r, c.m, c.n, 3, true, false)

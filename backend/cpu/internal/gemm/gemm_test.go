@@ -75,42 +75,42 @@ func drawProblem(t *rapid.T) *problem {
 	m, n := dimension(0, 131), dimension(0, 131)
 	k, pairs := dimension(0, 131), 6
 	elemA, elemB, alpha, transA, transB := elems, elems, alphas, rapid.Bool(), rapid.Bool()
-	switch rapid.SampledFrom([]string{"any", "one row", "few rows", "grid", "deep grid", "in place", "few columns", "flipped", "deep", "in pieces", "apart", "turned", "as it lies", "flat"}).Draw(t, "kind") {
+	switch rapid.SampledFrom([]string{"any", "one row", "few rows", "rows in place", "deep rows in place", "lying across", "few columns", "transposed result", "long k", "in parts", "apart", "tiles transposed", "as it lies", "tiles of few columns"}).Draw(t, "kind") {
 	case "one row": // long k, and short as that of adapters
 		m, n, k, pairs = dimension(1, 1), dimension(1, 257), rapid.OneOf(dimension(1, 131), dimension(512, 2309)), 3
 		transB = rapid.Just(true)
 	case "few rows":
 		m, k = dimension(1, 8), dimension(0, 521)
-	case "grid":
+	case "rows in place":
 		m, n, k, pairs = dimension(2, 8), dimension(8, 131), dimension(0, 257), 3
 		transB = rapid.Just(true)
-	case "deep grid":
+	case "deep rows in place":
 		m, n, k, pairs = dimension(1, 65), dimension(8, 13), dimension(512, 1100), 1
 		transB = rapid.Just(true)
-	case "in place":
+	case "lying across":
 		m, n, k, pairs = dimension(9, 33), dimension(1, 97), dimension(1, 257), 2
 		elemA, transA, transB = rapid.Just(gemm.F32), rapid.Just(false), rapid.Just(false)
 	case "few columns":
 		m, n, k = dimension(9, 67), dimension(1, 64), dimension(100, 1031)
 		elemA, transA = rapid.Just(gemm.F32), rapid.Just(false)
-	case "flipped":
+	case "transposed result":
 		m, n = dimension(129, 257), dimension(1, 64)
 		transA = rapid.Just(true)
-	case "in pieces":
+	case "in parts":
 		m, n, k, pairs = dimension(1, 32), dimension(128, 257), dimension(1000, 2053), 2
 		elemA, transA, transB = rapid.Just(gemm.F32), rapid.Just(true), rapid.Just(false)
-	case "deep":
+	case "long k":
 		m, n, k, pairs = dimension(1, 33), dimension(1, 67), dimension(512, 2053), 2
 	case "apart":
 		m, n, k, pairs = dimension(48, 163), dimension(1, 131), dimension(129, 701), 2
 		elemA, transA = rapid.Just(gemm.F32), rapid.Just(false)
-	case "turned":
+	case "tiles transposed":
 		m, n, k, pairs = dimension(9, 127), dimension(65, 197), dimension(129, 2309), 2
 		elemA, transA, transB = rapid.Just(gemm.F32), rapid.Just(false), rapid.Just(true)
 	case "as it lies":
 		m, n, k, pairs = rapid.OneOf(dimension(2, 8), dimension(9, 64)), dimension(65, 197), rapid.OneOf(dimension(1, 131), dimension(129, 2309)), 2
 		elemA, elemB, alpha, transA, transB = rapid.Just(gemm.F32), rapid.Just(gemm.BF16), rapid.Just(float32(1)), rapid.Just(false), rapid.Just(true)
-	case "flat":
+	case "tiles of few columns":
 		m, n, k, pairs = dimension(64, 131), dimension(9, 64), dimension(129, 2309), 2
 		elemA, elemB, transA = rapid.Just(gemm.F32), rapid.Just(gemm.F32), rapid.Just(false)
 	}

@@ -1,7 +1,7 @@
 package gemm
 
-// group is several calls with few rows on their way, whose tasks are handed to
-// the workers at once: there is one end to wait for, and one beginning.
+// group hands the tasks of several calls with few rows to the workers at once: there
+// is one end to wait for, and one beginning.
 type group struct {
 	jobs []*job
 	last []int // of each job: tasks of the group up to its own
@@ -14,7 +14,8 @@ func (e *Engine) RunAll(calls []*Call) {
 	few := len(calls) > 1 && e.pool.Workers() > 1
 	flops := 0
 	for _, c := range calls {
-		few = few && c.M <= rowsFew && !c.deepens() && !(e.byRow(c) && c.packsRows())
+		s := e.shapeOf(c)
+		few = few && c.M <= rowsFew && !s.isLongK() && !s.fitsInvariantPanels()
 		flops += c.flops()
 	}
 	if few && flops >= serialFlops && e.groups.TryLock() {
@@ -63,18 +64,18 @@ func (g *group) run(e *Engine, calls []*Call) {
 // divideFew gets a call of at most rowsFew rows ready and returns the number of
 // its tasks, which few runs.
 func (j *job) divideFew() int {
-	w := j.way()
-	if w == &j.inRows {
-		w, _ = j.inRows.one()
+	w := j.choose().way
+	if blocks, ok := w.(rowBlocksWay); ok { // they are one
+		w = blocks.of
 	}
 	j.whole.begin(j)
-	switch w {
-	case &j.turned:
-		j.few = j.turned.task
-		return j.turned.divide()
-	case &j.grid:
-		j.few = j.grid.task
-		return j.grid.divide()
+	switch w.(type) {
+	case tilesWay:
+		j.few = j.tilesTransposed.task
+		return j.tilesTransposed.divide()
+	case rowsInPlaceWay:
+		j.few = j.rowsInPlace.task
+		return j.rowsInPlace.divide()
 	}
 	j.few = j.fewRows.task
 	return j.fewRows.divide()
@@ -84,7 +85,7 @@ func (j *job) divideFew() int {
 // many of C.
 func (g *group) reserve(e *Engine, calls, floats, whole int) {
 	if g.task == nil {
-		g.task = g.columns
+		g.task = g.runTask
 	}
 	for len(g.jobs) < calls {
 		g.jobs, g.last = append(g.jobs, newJob(e)), append(g.last, 0)
@@ -95,8 +96,8 @@ func (g *group) reserve(e *Engine, calls, floats, whole int) {
 	}
 }
 
-// columns runs task i of the group.
-func (g *group) columns(i int) {
+// runTask runs task i of the group.
+func (g *group) runTask(i int) {
 	first := 0
 	for n, last := range g.last {
 		if i < last {

@@ -38,6 +38,15 @@ func intel() bool {
 	return b == genu && d == ineI && c == ntel
 }
 
+// limitsHere are those of an instruction set on this processor: Intel's fetch too little by
+// themselves of what one row is multiplied with. A Xeon of 2024 reads its third-level cache 1.1 to 2
+// times as fast with rowsInPlace, which asks for it.
+func limitsHere(isa ISA) limits {
+	l := limitsOf[isa]
+	l.lateFetch = intel()
+	return l
+}
+
 func kernelsOf(isa ISA) *kernels {
 	switch isa {
 	case AVX2:

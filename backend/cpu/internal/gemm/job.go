@@ -13,15 +13,18 @@ type job struct {
 	local   *scratch // of the only worker, or nil to borrow
 	memory  buffer   // for what the call packs once
 
-	packed  packed
-	fewRows fewRows
-	fewCols fewCols
-	flipped flipped
-	turned  turned
-	grid    grid
-	deep    deep
-	inRows  inRows
-	whole   whole
+	shape shape  // of the call
+	on    *route // that it takes
+
+	panels          panels
+	fewRows         fewRows
+	fewColumns      fewColumns
+	transposeResult transposeResult
+	tilesTransposed tilesTransposed
+	rowsInPlace     rowsInPlace
+	longK           longK
+	rowBlocks       rowBlocks
+	whole           whole
 
 	few        func(i int) // see divideFew
 	finishTask func(i int) // see finishRange
@@ -33,16 +36,23 @@ const usualPairs = 8
 func newJob(e *Engine) *job {
 	j := &job{e: e, k: e.k}
 	j.finishTask = j.finishRange
-	j.packed.bind(j)
+	j.panels.bind(j)
 	j.fewRows.bind(j)
-	j.fewCols.bind(j)
-	j.flipped.bind(j)
-	j.turned.bind(j)
-	j.grid.bind(j)
-	j.deep.bind(j)
-	j.inRows.bind(j)
+	j.fewColumns.bind(j)
+	j.transposeResult.bind(j)
+	j.tilesTransposed.bind(j)
+	j.rowsInPlace.bind(j)
+	j.longK.bind(j)
+	j.rowBlocks.bind(j)
 	j.whole.bind()
 	return j
+}
+
+// choose finds the route of the call.
+func (j *job) choose() *route {
+	j.shape = j.e.shapeOf(j.c)
+	j.on = j.shape.route()
+	return j.on
 }
 
 // run computes the call.
@@ -51,26 +61,29 @@ func (j *job) run() {
 	if c.M == 0 || c.N == 0 {
 		return
 	}
-	j.packed.before, j.packed.kept = j.packed.kept, kept{} // all ways take the same memory
-	w := j.way()
-	if !j.filters(w) {
+	j.panels.before, j.panels.kept = j.panels.kept, kept{} // all ways take the same memory
+	r := j.choose()
+	if !j.shape.filters(r) {
 		panic("gemm: a filter of an operand that is not multiplied while in cache: ask Filters first")
 	}
-	if w == &j.packed {
-		w.run()
+	if r.way == (panelsWay{}) {
+		r.way.run(j)
 		return
 	}
 	j.whole.begin(j)
-	if c = j.c; w == nil {
-		c.initialize(0, c.M, 0, c.N)
-	} else {
-		w.run()
-	}
-	if c.Filter != nil {
-		j.spread(ceil(c.M, finishRows), j.finishTask)
+	r.way.run(j)
+	if j.c.Filter != nil {
+		j.spread(ceil(j.c.M, finishRows), j.finishTask)
 	}
 	j.whole.end(j)
 }
+
+// nothingWay is for calls without a product. One whose C is stored in fewer bits takes memory
+// for all of it, which is not reserved: there is no use for such calls.
+type nothingWay struct{}
+
+func (nothingWay) need(*shape) Scratch { return Scratch{} }
+func (nothingWay) run(j *job)          { j.c.initialize(0, j.c.M, 0, j.c.N) }
 
 // finishRows is how many rows of C are filtered at a time.
 const finishRows = 16
@@ -78,53 +91,6 @@ const finishRows = 16
 // finishRange applies the filter of C to the rows of task i.
 func (j *job) finishRange(i int) {
 	j.c.finish(i*finishRows, min(j.c.M, (i+1)*finishRows), 0, j.c.N)
-}
-
-// way is one of those to compute a call.
-type way interface{ run() }
-
-// way is the one that the call takes, or nil if nothing is multiplied. It
-// decides the order of summation, and so depends on the call alone.
-func (j *job) way() way {
-	c := j.c
-	depth, direct, transposed, inPlace, quantized := 0, true, true, true, false
-	for i := range c.Pairs {
-		p := &c.Pairs[i]
-		if p.idle() {
-			continue
-		}
-		depth += p.K
-		direct = direct && j.e.direct(&p.A) && !p.A.Trans
-		transposed = transposed && p.A.Trans
-		inPlace = inPlace && p.A.Elem == F32 && p.A.Trans && !p.B.Trans
-		quantized = quantized || p.B.Elem.Quantized()
-	}
-	switch {
-	case depth == 0:
-		return nil
-	case j.e.byRow(c):
-		return &j.inRows
-	case j.turned.takes(c):
-		return &j.turned
-	case j.k.takes(c, j.e.Rounds()):
-		return &j.grid
-	case c.deepens():
-		if j.e.Rounds() && j.k.pairs.inTiles() && c.M > rowsFew {
-			return &j.packed // by tiles, which is faster, packing and all
-		}
-		return &j.deep
-	case c.M <= rowsFew || j.k.walks(c, j.e.Rounds()):
-		return &j.fewRows
-	case quantized:
-		return &j.packed
-	case inPlace && c.M <= rowsInPlace:
-		return &j.fewRows
-	case c.N <= j.k.blockMost(j.e.Rounds()) && depth >= 192 && direct:
-		return &j.fewCols
-	case c.N <= colsThin && transposed && c.M > 2*colsThin:
-		return &j.flipped
-	}
-	return &j.packed
 }
 
 // spread runs n tasks on the workers of the job.

@@ -2,11 +2,32 @@ package gemm
 
 import "unsafe"
 
-// kernels are the inner loops of one instruction set. Pointers carry no
-// length: the callers in this package have checked the shapes.
+// kernels are the inner loops of one instruction set, in families: a family that the set
+// lacks is nil. Pointers carry no length: the callers in this package have checked the
+// shapes.
 type kernels struct {
-	isa ISA
+	isa    ISA
+	limits limits // what decides between the ways
 
+	*panelKernels                    // every set has these
+	pieces        *pieceKernels      // of piecesOfA and piecesOfBoth
+	transposed    *transposedKernels // of pairs, piecesOfA and piecesOfBoth of AMX
+	inPlace       *inPlaceKernels
+	rows          *rowKernels
+	strips        *stripKernels
+	spread        *spreadKernels
+	outer         *outerKernels
+
+	// fetch asks for bytes > 0 bytes from p on, in the second-level cache.
+	fetch func(p unsafe.Pointer, bytes int)
+
+	// pairs are those for calls whose operands may be rounded to bfloat16; piecesOfA and
+	// piecesOfBoth those for calls whose operands are taken apart (see pieces.go).
+	pairs, piecesOfA, piecesOfBoth *kernels
+}
+
+// panelKernels multiply panels, into which operands are packed.
+type panelKernels struct {
 	mr, nr int // rows and columns of a tile
 	grain  int // rows of a panel are a multiple of it, but for the last panel
 	kc     int // longest run of words between two updates of C
@@ -20,24 +41,6 @@ type kernels struct {
 	// words of a pair of operands are a multiple of it, and how these words
 	// lie in a panel is between tile and pack.
 	run int
-	// pairs are the tile and pack for calls whose Precision is BF16, nil
-	// where the machine has no such products.
-	pairs *kernels
-
-	// thirds and sixths are for calls whose operands are not rounded but taken apart,
-	// nil where tiles are not that fast; sixths are for long calls of B that are
-	// no bfloat16. There panels of A have so many pieces of each word along k,
-	// and so have those of B that hold no bfloat16, behind all others.
-	thirds, sixths *kernels
-	pieces         int
-
-	// pieceTile is tile with k whole words of B and then so many apart; packApart
-	// and acrossApart are pack and across for these, whose pieces lie side by side in a run:
-	// twice as fast where A is known to be finite. packApart reports whether all that it
-	// packs is.
-	pieceTile   func(rows, k, apart int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer, ahead int)
-	packApart   func(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, finiteA bool) (finite bool)
-	acrossApart func(dst unsafe.Pointer, panel int, src unsafe.Pointer, elem Elem, step, panels, k int, finiteA bool)
 
 	// tile computes C[rows,cols] = (C if add) + bias + a·b for packed
 	// panels a [k][rows] and b [k][nr] of words; rows ≤ mr, cols ≤ nr, ldc in
@@ -49,22 +52,16 @@ type kernels struct {
 	// of b are panel elements apart. Instruction sets that gain nothing by it have none.
 	tiles func(rows, k int, a, b unsafe.Pointer, panel int, c unsafe.Pointer, ldc, tiles int, add bool, ahead int)
 
-	turned *turnKernels // nil but for AMX
-
-	// peak multiplies and adds as much as a tile of so many runs of words, with
-	// nothing but registers. Instruction sets whose tile is as fast have none.
-	peak func(runs int)
-
 	// pack writes dst[t*width+i] = alpha·src(i,t) for i < lanes and t < k,
 	// and zero for lanes ≤ i < width, or the pairs of these; src(i,t) is the element at src +
 	// i*lane + t*step bytes, lane or step being the size of an element.
-	// width is at most mr, or one of fan's, or a multiple of 16, or nr. Words behind the last, up to a
+	// width is at most mr, or one of spread's, or a multiple of 16, or nr. Words behind the last, up to a
 	// whole run, are zeroes. It may write up to packSlack elements past the end of dst.
 	pack func(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, alpha float32)
 
-	// packA is pack for panels of A, where these lie otherwise than those of B: rows
-	// lanes of it side by side. It reports whether all is finite, where it is taken apart.
-	// Other instruction sets have none.
+	// packA is pack for panels of A of tiles of AMX, which have another layout than those
+	// of B: a run of row 0, then the same run of row 1, and so on. It reports whether all is
+	// finite, where it is taken apart. Other instruction sets have none.
 	packA func(dst unsafe.Pointer, rows int, src unsafe.Pointer, elem Elem, row, step, k int, alpha float32) (finite bool)
 
 	// across is pack for whole panels of nr lanes that lie side by side, panel
@@ -73,6 +70,74 @@ type kernels struct {
 	// Instruction sets that gain nothing by it have none.
 	across func(dst unsafe.Pointer, panel int, src unsafe.Pointer, elem Elem, step, panels, k int)
 
+	// peak multiplies and adds as much as a tile of so many runs of words, with
+	// nothing but registers. Instruction sets whose tile is as fast have none.
+	peak func(runs int)
+}
+
+// pieceKernels multiply panels whose floats are taken apart. Panels of A have pieceCount
+// pieces of each word along k, and so have those of B that hold no bfloat16, which come
+// behind all others.
+type pieceKernels struct {
+	// tile is that of panelKernels with k whole words of B and then so many apart.
+	tile func(rows, k, apart int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer, ahead int)
+
+	// pack and across are those of panelKernels for B that is taken apart, whose pieces lie
+	// side by side in a run: twice as fast where A is known to be finite. pack reports
+	// whether all that it packs is.
+	pack   func(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, finiteA bool) (finite bool)
+	across func(dst unsafe.Pointer, panel int, src unsafe.Pointer, elem Elem, step, panels, k int, finiteA bool)
+}
+
+// transposedKernels multiply rows of B with columns of Aᵀ, for tilesTransposed: rows are
+// those of B, cols those of A.
+type transposedKernels struct {
+	// tile computes sums[rows,cols] = (sums if add) + a·b for B, whose rows of a run are
+	// lane bytes apart, or packed if that is 0, and a panel b of A: so many products of pieces for each word.
+	// Rows are more than mr/2, those of sums nr apart, and free has room for as many.
+	// It fetches tilesBytes of each of some rows of the address next, ldnext bytes
+	// apart: fetches tells of how many.
+	tile    func(rows, cols, k, products int, a unsafe.Pointer, lane int, b, sums, free unsafe.Pointer, add bool, next uintptr, ldnext int)
+	fetches func(k, products int) int
+
+	// back computes C[cols,rows] = (C if add) + bias + the transpose of such sums, of
+	// each of whose columns there are so many pieces, all first ones before the second.
+	back func(rows, cols, pieces int, sums, free, c unsafe.Pointer, ldc int, add bool, bias unsafe.Pointer)
+
+	// add computes C[rows,cols] = (C if add) + bias + such sums.
+	add func(rows, cols int, sums, c unsafe.Pointer, ldc int, add bool, bias unsafe.Pointer)
+
+	// finite is packA for float32 with k side by side that are finite, and will be
+	// multiplied with what is; it reports whether they are.
+	finite func(dst unsafe.Pointer, rows int, src unsafe.Pointer, row, k int, alpha float32) bool
+
+	// parted is pack for float32 with k side by side, each piece of at most rowsFew rows
+	// as a row of its own, as back takes them.
+	parted func(dst, src unsafe.Pointer, rows, row, k int, alpha float32)
+}
+
+// inPlaceKernels multiply a panel of rows of A with rows of B as they lie; those of pairs
+// are for bfloat16.
+type inPlaceKernels struct {
+	// multiply computes c[i*ldc+j] += alpha·x[i]·w[j*ldw:] over k for i < rows ≤
+	// rows and skip ≤ j < cols[rows], ldw in bytes; it reads all
+	// cols rows of w, and fetches what lies ahead bytes behind the first.
+	// x is a panel of so many rows of inPlaceFloats(k) floats, where panel has
+	// put each of them. A row of x and one of w are one sum, whatever rows
+	// and skip are.
+	multiply  func(rows, k int, x, w unsafe.Pointer, elem Elem, ldw int, c unsafe.Pointer, ldc, skip, ahead int, alpha float32)
+	panel     panelRow
+	rows      int
+	cols      []int
+	panelRows int // rows of a panel at most where one does not hold all
+}
+
+// panelRow puts k elements of x into row of a panel of so many rows: every rows-th register
+// from the row-th on.
+type panelRow func(dst unsafe.Pointer, row, rows int, x unsafe.Pointer, k int, elem Elem)
+
+// rowKernels multiply a few rows of A with B as it lies, each row by itself.
+type rowKernels struct {
 	// dots computes out[i*ldo+j] = x[i*ldx:]·w[j*ldw:] over k for i < rows
 	// ≤ dotRows and j < n, n > 0; ldw in bytes. A row of x or w is one sum,
 	// whatever rows and n are.
@@ -90,80 +155,77 @@ type kernels struct {
 	// Instruction sets that gain nothing by it have none.
 	short func(k int, x, w unsafe.Pointer, ldw, n int, c unsafe.Pointer, alpha float32)
 
-	// unblock widens blocks of a quantised type, one behind the other, to
-	// quantBlock floats each. dotBlocks is dots for w of such a type, k being
-	// blocks, and rows ≤ dotRows as there. deepBlocks is that for one row of x
-	// and n a multiple of deepRows, with the same sums; it is faster where x is
-	// long. Instruction sets that gain nothing by it have none.
-	unblock    func(dst, src unsafe.Pointer, elem Elem, blocks int)
-	dotBlocks  func(rows, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, elem Elem, ldw, n int, out unsafe.Pointer, ldo int)
-	deepBlocks func(k int, x, w unsafe.Pointer, elem Elem, ldw, n int, out unsafe.Pointer)
-
 	// direct computes C[rows,cols] += alpha·a·b over k for b as it lies in
 	// memory, rows ≤ directRows. Element (i,t) of a is the float32 at
 	// i*arow + t*acol, row t of b at t*ldb, all in bytes.
 	direct     func(rows, k int, a unsafe.Pointer, arow, acol int, b unsafe.Pointer, elem Elem, ldb int, c unsafe.Pointer, ldc, cols int, alpha float32)
 	directRows int
-	directMost int // rows of A that a call of them has at most, beyond rowsFew
 
-	// outer computes C[rows,cols] += alpha·a·b over k for a float32 b as it lies
-	// in memory, rows of it ldb bytes apart; cols ≤ outerCols[rows]. Word t of
+	// unblock widens blocks of a quantised type, one behind the other, to
+	// quantBlock floats each. dotBlocks is dots for w of such a type, k being
+	// blocks, and rows ≤ dotRows as there. dotBlocksLong is that for one row of x
+	// and n a multiple of longRows, with the same sums; it is faster where x is
+	// long. Instruction sets that gain nothing by it have none.
+	unblock       func(dst, src unsafe.Pointer, elem Elem, blocks int)
+	dotBlocks     func(rows, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, elem Elem, ldw, n int, out unsafe.Pointer, ldo int)
+	dotBlocksLong func(k int, x, w unsafe.Pointer, elem Elem, ldw, n int, out unsafe.Pointer)
+}
+
+// stripKernels multiply rows of A with a few columns of B, of which each register holds
+// some elements along k.
+type stripKernels struct {
+	// multiply computes c[i*ldc+j] += alpha·x[i*ldx:]·w[j] over k for i <
+	// rows[cols] and j < cols, where that is not 0, float32 all, and fetches
+	// as much as it reads of x, from ahead bytes behind x on. Word t of w[j] is element
+	// [t/lanes][j][t%lanes] of w, zeroes beyond k; those of pairs round
+	// x to bfloat16, as w has been by panel.
+	multiply func(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, ahead int, alpha float32)
+	rows     []int
+	lanes    int
+	panel    panelRow // nil where columns are copied by packLanes
+}
+
+// spreadKernels multiply rows of A with a few columns of B that are spread over the lanes
+// of registers.
+type spreadKernels struct {
+	// multiply computes c[i*ldc+j] += alpha·x[i*ldx:]·w[:,j] over k for i < rows and j
+	// < cols, float32 all, and fetches as that of strips does. Element t of column j
+	// is w[t*width+j], width being what spreadWidth says, with zeroes up to whole registers,
+	// of which zip then puts some along k side by side where there are few
+	// columns. The nearest cache must have ways for its rows, which may be a power of two
+	// apart, and for w beside them: for 8 rows a Xeon of 2024 has, with 12, Zen 4 with 8
+	// has not; for 6 Zen 3 has, with 8.
+	multiply   func(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, ahead int, alpha float32)
+	zip        func(w unsafe.Pointer, cols, k int)
+	rows, cols int
+}
+
+// outerKernels add up outer products of columns of A and rows of B, for longK.
+type outerKernels struct {
+	// multiply computes C[rows,cols] += alpha·a·b over k for a float32 b as it lies
+	// in memory, rows of it ldb bytes apart; cols ≤ cols[rows]. Word t of
 	// row i of a is at 4i + t*step bytes; those of pairs round b to bfloat16, as a
 	// has been. Half as much as it reads it fetches from ahead bytes behind b on,
-	// half from apart bytes behind that. Instruction sets that gain nothing by it
-	// have none.
-	outer     func(rows, k int, a unsafe.Pointer, step int, b unsafe.Pointer, ldb, ahead, apart int, c unsafe.Pointer, ldc, cols int, alpha float32)
-	outerCols []int
+	// half from apart bytes behind that.
+	multiply func(rows, k int, a unsafe.Pointer, step int, b unsafe.Pointer, ldb, ahead, apart int, c unsafe.Pointer, ldc, cols int, alpha float32)
+	cols     []int
+}
 
-	// fetch asks for bytes > 0 bytes from p on, in the second-level cache.
-	fetch func(p unsafe.Pointer, bytes int)
-
-	// grid computes c[i*ldc+j] += alpha·x[i]·w[j*ldw:] over k for i < rows ≤
-	// gridRows and skip ≤ j < gridCols[rows], ldw in bytes; it reads all
-	// gridCols rows of w, and fetches what lies ahead bytes behind the first.
-	// x is a panel of so many rows of gridFloats(k) floats, where panel has
-	// put each of them. A row of x and one of w are one sum, whatever rows
-	// and skip are. Instruction sets that gain nothing by it have none; those
-	// of pairs are for bfloat16.
-	grid      func(rows, k int, x, w unsafe.Pointer, elem Elem, ldw int, c unsafe.Pointer, ldc, skip, ahead int, alpha float32)
-	panel     func(dst unsafe.Pointer, row, rows int, x unsafe.Pointer, k int, elem Elem)
-	gridRows  int
-	gridCols  []int
-	gridMost  int // rows of A that a call of them has at most
-	gridShort int // longest k of a pair of several rows that direct multiplies beside a grid
-	gridPanel int // rows of a panel at most where one does not hold all
-
-	// fetchesLate is for processors that by themselves fetch too little of what one
-	// row is multiplied with: a Xeon of 2024 reads its third-level cache 1.1 to 2
-	// times as fast with a grid, which asks for it.
-	fetchesLate bool
-
-	// block computes c[i*ldc+j] += alpha·x[i*ldx:]·w[j] over k for i <
-	// blockRows[cols] and j < cols, where that is not 0, float32 all, and fetches
-	// as much as it reads of x, from ahead bytes behind x on. Word t of w[j] is element
-	// [t/blockLanes][j][t%blockLanes] of w, zeroes beyond k; those of pairs round
-	// x to bfloat16, as w has been by panel. Instruction sets that gain nothing
-	// by it have none.
-	block      func(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, ahead int, alpha float32)
-	blockRows  []int
-	blockLanes int
-
-	// fan computes c[i*ldc+j] += alpha·x[i*ldx:]·w[:,j] over k for i < fanRows and j
-	// < cols ≤ fanCols, float32 all, and fetches as block does. Element t of column j
-	// is w[t*width+j], width being what fanWidth says, with zeroes up to whole registers
-	// of fanLanes, of which fanZip then puts some along k side by side where there are few
-	// columns. It is faster than block where so many quarters of the lanes are in use and
-	// the nearest cache has ways for its rows, which may be a power of two apart, and for w
-	// beside them: for 8 rows a Xeon of 2024 has, with 12, Zen 4 with 8 has not; for 6 Zen 3
-	// has, with 8. Other instruction sets have none.
-	fan                        func(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, ahead int, alpha float32)
-	fanZip                     func(w unsafe.Pointer, cols, k int)
-	fanRows, fanCols, fanLanes int
-	fanQuarters                int
+// of is the kernels of a family of panels.
+func (k *kernels) of(f family) *kernels {
+	switch f {
+	case inPairs:
+		return k.pairs
+	case inPiecesOfA:
+		return k.piecesOfA
+	case inPiecesOfBoth:
+		return k.piecesOfBoth
+	}
+	return k
 }
 
 // inTiles reports whether products are those of AMX, of tiles of bfloat16 as they are.
-func (k *kernels) inTiles() bool { return k.turned != nil && k.pieces == 0 }
+func (k *kernels) inTiles() bool { return k.transposed != nil && k.pieces == nil }
 
 // kcRank is what a kc is longer than a power of two, so that the k axis of a layer,
 // often such a power, is not divided once more for the rank of an adapter.
@@ -192,27 +254,34 @@ func (k *kernels) stretch(depth int) int {
 	return ceil(stretchOf(depth, k.kc), run) * run
 }
 
+// perWord is how many floats a word of A takes in a panel: more than one where it is
+// taken apart.
+func (k *kernels) perWord() int {
+	if k.pieces != nil {
+		return pieceCount
+	}
+	return 1
+}
+
 // panelFloats is what a row of a panel of A takes for so many words along k.
-func (k *kernels) panelFloats(words int) int { return words * max(1, k.pieces) }
+func (k *kernels) panelFloats(words int) int { return words * k.perWord() }
 
 // apart reports whether B of a pair is taken apart.
-func (k *kernels) apart(p *Pair) bool {
-	return k.pieces > 0 && (p.B.Elem != BF16 || p.FilterB != nil)
-}
+func (k *kernels) apart(p *Pair) bool { return k.pieces != nil && p.inPieces() }
 
 // columnFloats is what a column of B of a pair takes for so many words along k.
 func (k *kernels) columnFloats(p *Pair, words int) int {
 	if k.apart(p) {
-		return words * k.pieces
+		return words * pieceCount
 	}
 	return words
 }
 
-// gridFloats is the length of a row of k elements in a panel for grid.
-func (k *kernels) gridFloats(elements int) int { return ceil(elements, 32) * 32 / k.pairSize }
+// inPlaceFloats is the length of a row of k elements in a panel for inPlace.
+func (k *kernels) inPlaceFloats(elements int) int { return ceil(elements, 32) * 32 / k.pairSize }
 
-// gridMostCols is the most columns of a grid.
-const gridMostCols = 6
+// inPlaceMostCols is the most columns that a kernel of inPlace takes.
+const inPlaceMostCols = 6
 
 // packSlack is what pack may overwrite behind its destination: a full vector
 // store of which one element counts.

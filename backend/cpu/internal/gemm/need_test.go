@@ -23,7 +23,11 @@ func TestReservedCallsAllocateNothing(t *testing.T) {
 				for trans := range 4 {
 					m, n, k := s[0], s[1], s[2]
 					p := newProblem(r, m, n, 0, false, false)
-					a := newMatrix(t, r, m, k, []gemm.Elem{gemm.F32, gemm.F32, gemm.BF16}[r.IntN(3)], trans&1 != 0, 0)
+					elemA, stored := []gemm.Elem{gemm.F32, gemm.F32, gemm.BF16}[r.IntN(3)], elem == gemm.BF16 && (trans == 1 || r.IntN(2) == 0)
+					if elem == gemm.BF16 && trans == 2 { // x·Aᵀ of an x that is widened
+						elemA, stored = gemm.BF16, true
+					}
+					a := newMatrix(t, r, m, k, elemA, trans&1 != 0, 0)
 					var b *matrix
 					if elem.Quantized() {
 						b = newQuantized(t, r, k, n, elem, trans&2 != 0, 0)
@@ -33,7 +37,6 @@ func TestReservedCallsAllocateNothing(t *testing.T) {
 					p.add(a, b, 1)
 					p.add(newMatrix(t, r, m, 8, gemm.F32, trans&1 != 0, 0), newMatrix(t, r, 8, n, gemm.F32, trans&2 != 0, 0), 2)
 					p.C = p.before
-					stored := elem == gemm.BF16 && r.IntN(2) == 0
 					if stored {
 						p.Stored = &gemm.Stored{Data: unsafe.Pointer(unsafe.SliceData(make([]uint16, m*n)))}
 					}

@@ -5,14 +5,17 @@ package gemm
 import "unsafe"
 
 var neon = kernels{
-	isa: NEON, pairSize: 1,
-	mr: 8, nr: 12, grain: 1, kc: 512 + kcRank,
-	tile: neonTile,
-	pack: neonPack,
-	dots: neonDots, dotRows: 3,
-	direct: neonDirect, directRows: 8,
-	unblock: neonUnblock, dotBlocks: neonDotBlocks,
-	block: neonBlock, blockRows: []int{0, 4, 4, 4, 4, 4, 4}, blockLanes: 4,
+	isa: NEON, limits: limitsOf[NEON],
+	panelKernels: &panelKernels{
+		mr: 8, nr: 12, grain: 1, kc: 512 + kcRank, pairSize: 1,
+		tile: neonTile, pack: neonPack,
+	},
+	rows: &rowKernels{
+		dots: neonDots, dotRows: 3,
+		unblock: neonUnblock, dotBlocks: neonDotBlocks,
+		direct: neonDirect, directRows: 8,
+	},
+	strips: &stripKernels{multiply: neonStrip, rows: []int{0, 4, 4, 4, 4, 4, 4}, lanes: 4},
 }
 
 var (
@@ -49,7 +52,7 @@ var (
 		BF16: {nil, neonDirectBF16x1x4, neonDirectBF16x2x4, neonDirectBF16x3x4, neonDirectBF16x4x4,
 			neonDirectBF16x5x4, neonDirectBF16x6x4, neonDirectBF16x7x4, neonDirectBF16x8x4},
 	}
-	neonBlocks = [...]blockAsm{nil, neonBlockx1, neonBlockx2, neonBlockx3, neonBlockx4, neonBlockx5, neonBlockx6}
+	neonStrips = [...]blockAsm{nil, neonBlockx1, neonBlockx2, neonBlockx3, neonBlockx4, neonBlockx5, neonBlockx6}
 )
 
 func neonTile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer, ahead int) {
@@ -109,6 +112,6 @@ func neonDirect(rows, k int, a unsafe.Pointer, arow, acol int, b unsafe.Pointer,
 	}
 }
 
-func neonBlock(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, _ int, alpha float32) {
-	neonBlocks[cols](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, alpha)
+func neonStrip(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, _ int, alpha float32) {
+	neonStrips[cols](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, alpha)
 }

@@ -11,12 +11,13 @@ import (
 // neonBF16 is neon with products of bfloat16 where a call allows them.
 var neonBF16 = func() kernels {
 	k := neon
-	k.isa = NEONBF16
+	k.isa, k.limits = NEONBF16, limitsOf[NEONBF16]
 	k.pairs = &kernels{
-		isa: NEONBF16, pairSize: 2, run: 2,
-		mr: 8, nr: 12, grain: 2, kc: 512 + kcRank,
-		tile: neonQuadTile,
-		pack: neonQuadPack,
+		isa: NEONBF16,
+		panelKernels: &panelKernels{
+			mr: 8, nr: 12, grain: 2, kc: 512 + kcRank, pairSize: 2, run: 2,
+			tile: neonQuadTile, pack: neonQuadPack,
+		},
 	}
 	return k
 }()

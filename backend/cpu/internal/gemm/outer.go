@@ -2,29 +2,31 @@ package gemm
 
 import "unsafe"
 
-// outers are the kernels whose outer multiplies a pair, or nil: such as a
+// outers are the kernels whose outer multiplies a pair of longK, or nil: such as a
 // gradient of an adapter, dhᵀ·x, a sum of outer products of a token's rows.
 func (j *job) outers(p *Pair) *kernels {
-	k := j.e.outerKernels()
-	if k.outer == nil || p.A.Elem != F32 || !j.e.direct(&p.B) || !p.A.Trans || p.B.Trans || p.idle() {
-		return nil
+	switch j.shape.inLongK(p) {
+	case byOuter:
+		return j.k
+	case byOuterPairs:
+		return j.k.pairs
 	}
-	return k
+	return nil
 }
 
-// outerKernels are those that have outer, if any have.
-func (e *Engine) outerKernels() *kernels {
-	if e.Rounds() && e.k.pairs.outer != nil {
-		return e.k.pairs
+// outerOf are those whose outer multiplies float32 for calls of a shape, if any have one.
+func (k *kernels) outerOf(s *shape) *kernels {
+	if s.outerRounds() {
+		return k.pairs
 	}
-	return e.k
+	return k
 }
 
 // outerShape is into how many groups so many rows of A are divided for outer,
 // and how many columns of B go with each.
 func (k *kernels) outerShape(rows int) (groups, cols int) {
-	groups = ceil(rows, len(k.outerCols)-1)
-	return groups, k.outerCols[ceil(rows, groups)]
+	groups = ceil(rows, len(k.outer.cols)-1)
+	return groups, k.outer.cols[ceil(rows, groups)]
 }
 
 // outerFloats is how many floats k elements of so many rows of A take, packed
@@ -45,45 +47,45 @@ func (k *kernels) outerWidth(rows int) int {
 	return rows
 }
 
-// columns is a few rows of op(A), as outer takes them: word t of row i lies at
+// outerA is a few rows of op(A), as outer takes them: word t of row i lies at
 // 4i + t*step bytes.
-type columns struct {
+type outerA struct {
 	data unsafe.Pointer
 	step int
 }
 
-// columnsOf makes columns of k elements of A from k0 on, in dst where they have
+// outerAOf finds k elements of A from k0 on, in dst where they have
 // to be packed.
-func (k *kernels) columnsOf(dst []float32, a *Matrix, rows, k0, elements int) columns {
+func (k *kernels) outerAOf(dst []float32, a *Matrix, rows, k0, elements int) outerA {
 	row, col := a.steps()
 	src := at(a.Data, k0*col)
 	if len(dst) == 0 {
-		return columns{src, col}
+		return outerA{src, col}
 	}
 	width := k.outerWidth(rows)
 	k.pack(floats(dst, 0), width, src, a.Elem, row, col, rows, elements, 1)
-	return columns{floats(dst, 0), F32.Size() * width}
+	return outerA{floats(dst, 0), F32.Size() * width}
 }
 
 // outerWalk adds k elements from k0 on of a pair to the columns [n0,n1) of sum,
 // whose rows are ld apart, a stretch of k at a time. While a block of columns is
 // multiplied, as much of the next stretch is fetched, front to back: after the
 // last one, of the rows that begin at after, if there are.
-func (j *job) outerWalk(kern *kernels, p *Pair, a columns, k0, k, stretch, n0, n1 int, sum []float32, ld int, after ahead) {
+func (j *job) outerWalk(kern *kernels, p *Pair, a outerA, k0, k, stretch, n0, n1 int, sum []float32, ld int, after nextRows) {
 	const size = 4
 	groups, cols := kern.outerShape(j.c.M)
 	stride := p.B.Stride
 	for t := 0; t < k; t += stretch {
 		depth := min(stretch, k-t)
 		if t+depth < k {
-			after = ahead{at(p.B.Data, size*((k0+t+depth)*stride+n0)), stride}
+			after = nextRows{at(p.B.Data, size*((k0+t+depth)*stride+n0)), stride}
 		}
 		for n := n0; n < n1; n += cols {
 			b := at(p.B.Data, size*((k0+t)*stride+n))
 			far, apart := after.of(b, (n-n0)*depth, cols*depth, n1-n0)
 			for g := range groups {
 				m0, m1 := g*j.c.M/groups, (g+1)*j.c.M/groups
-				kern.outer(m1-m0, depth, at(a.data, size*m0+t/kern.pairSize*a.step), a.step, b, size*stride, far, apart,
+				kern.outer.multiply(m1-m0, depth, at(a.data, size*m0+t/kern.pairSize*a.step), a.step, b, size*stride, far, apart,
 					floats(sum, m0*ld+n), ld, min(cols, n1-n), p.Alpha)
 				far, apart = 0, 0
 			}
@@ -91,9 +93,9 @@ func (j *job) outerWalk(kern *kernels, p *Pair, a columns, k0, k, stretch, n0, n
 	}
 }
 
-// ahead is rows of float32 that are to be multiplied next, so many elements
+// nextRows is rows of float32 that are to be multiplied next, so many elements
 // apart, or nil.
-type ahead struct {
+type nextRows struct {
 	data   unsafe.Pointer
 	stride int
 }
@@ -101,7 +103,7 @@ type ahead struct {
 // of is where n elements lie behind the first few of rows of so many, in two
 // halves: how many bytes the first half is from b, and the second from the first.
 // Where a half does not fit into a row, what lies behind the row is part of it.
-func (r ahead) of(b unsafe.Pointer, first, n, width int) (far, apart int) {
+func (r nextRows) of(b unsafe.Pointer, first, n, width int) (far, apart int) {
 	if r.data == nil {
 		return 0, 0
 	}

@@ -9,13 +9,16 @@ import (
 // portable is the plain Go instruction set. Its tile is as large as the 16
 // float registers of amd64 allow without spills.
 var portable = kernels{
-	isa: Portable, pairSize: 1,
-	mr: portableMR, nr: portableNR, grain: portableMR, kc: 512 + kcRank,
-	tile: portableTile,
-	pack: portablePack,
-	dots: portableDots, dotRows: 8,
-	unblock: portableUnblock, dotBlocks: portableDotBlocks,
-	direct: portableDirect, directRows: 8,
+	isa: Portable, limits: limitsOf[Portable],
+	panelKernels: &panelKernels{
+		mr: portableMR, nr: portableNR, grain: portableMR, kc: 512 + kcRank, pairSize: 1,
+		tile: portableTile, pack: portablePack,
+	},
+	rows: &rowKernels{
+		dots: portableDots, dotRows: 8,
+		unblock: portableUnblock, dotBlocks: portableDotBlocks,
+		direct: portableDirect, directRows: 8,
+	},
 }
 
 const (

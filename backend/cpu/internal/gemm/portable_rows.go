@@ -7,14 +7,14 @@ import (
 )
 
 // portableDots sums in four strands, since a float addition takes four
-// cycles, and in pieces, which keeps rounding errors down.
+// cycles, and in stretches, which keeps rounding errors down.
 func portableDots(rows, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, elem Elem, ldw, n int, out unsafe.Pointer, ldo int) {
-	const piece = 512
+	const stretch = 512
 	for j := range n {
 		for i := range rows {
 			var sum float32
-			for t := 0; t < k; t += piece {
-				xs := unsafe.Slice((*float32)(at(x, 4*(i*ldx+t))), min(piece, k-t))
+			for t := 0; t < k; t += stretch {
+				xs := unsafe.Slice((*float32)(at(x, 4*(i*ldx+t))), min(stretch, k-t))
 				ws := at(w, j*ldw+t*elem.Size())
 				switch elem {
 				case F32:

@@ -34,23 +34,24 @@ func (e *Engine) Prepack(dst []float32, b Matrix, k, n int) *Prepacked {
 	return out
 }
 
-// packing is what the packed way of this engine packs k elements along k by.
-func (e *Engine) packing(elem Elem, k int) *packed {
+// packing is how this engine packs k elements along k of B into panels.
+func (e *Engine) packing(elem Elem, k int) *panels {
 	c := &Call{Pairs: []Pair{{B: Matrix{Elem: elem}, K: k, Alpha: 1}}}
-	p := &packed{job: &job{e: e, k: e.k, c: c}, kern: e.k.manyRows(c.Pairs, e.Rounds())}
+	s := e.shapeOf(c)
+	p := &panels{job: &job{e: e, k: e.k, c: c}, kern: e.k.of(s.manyRows())}
 	p.layOut()
 	return p
 }
 
-// takes reports whether B as Prepack made it is what a call would pack: not where A is not finite.
-func (p *packed) takes(r *Prepacked) bool { return r != nil && r.kern == p.kern && !p.wild.Load() }
+// matches reports whether B as Prepack made it is what a call would pack: not where A is not finite.
+func (p *panels) matches(r *Prepacked) bool { return r != nil && r.kern == p.kern && !p.wild.Load() }
 
 // ready gives k words from k0 of columns from n0 where they lie packed already,
 // and how many floats apart columns of panels are.
-func (p *packed) ready(k0, k, n0 int) (b []float32, step int) {
+func (p *panels) ready(k0, k, n0 int) (b []float32, step int) {
 	for x := range p.c.Pairs {
 		pair, start := &p.c.Pairs[x], p.starts[x]
-		if p.takes(pair.Ready) && k0 >= start && k0+k <= start+p.kern.pairWords(pair) {
+		if p.matches(pair.Ready) && k0 >= start && k0+k <= start+p.kern.pairWords(pair) {
 			step = pair.Ready.step
 			return pair.Ready.data[n0*step+p.kern.columnFloats(pair, k0-start)*p.kern.nr:], step
 		}
@@ -61,7 +62,7 @@ func (p *packed) ready(k0, k, n0 int) (b []float32, step int) {
 // copyReady is packCols for words [from,to) of one pair that is packed already; they
 // begin so many floats of a column behind where the panels do, whose columns are step
 // floats apart.
-func (p *packed) copyReady(b []float32, pair *Pair, begin, step, from, to, n0, n1 int) {
+func (p *panels) copyReady(b []float32, pair *Pair, begin, step, from, to, n0, n1 int) {
 	r, nr := pair.Ready, p.kern.nr
 	from, to = p.kern.columnFloats(pair, from), p.kern.columnFloats(pair, to)
 	for n := n0; n < n1; n += nr {
@@ -69,8 +70,13 @@ func (p *packed) copyReady(b []float32, pair *Pair, begin, step, from, to, n0, n
 	}
 }
 
-// UsesPanels reports whether a product such as c, with A as activations lie,
-// reads B from panels: others have no use for a Prepacked.
+// UsesPanels reports whether a product such as c reads more than a few columns of B from
+// panels: others have no use for a Prepacked.
 func (e *Engine) UsesPanels(c *Call) bool {
-	return c.M > rowsFew && c.N > colsThin && !e.k.takes(c, e.Rounds()) && e.k.turns(c, e.Rounds()) == nil
+	j := e.job(c)
+	defer e.release(j)
+	j.choose()
+	return j.shape.readsPrepacked()
 }
+
+func (s *shape) readsPrepacked() bool { return s.N > colsThin && s.route().way == (panelsWay{}) }

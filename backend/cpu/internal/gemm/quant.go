@@ -53,11 +53,11 @@ func (k *kernels) widen(dst, whole []float32, m Matrix, first int) {
 	for len(dst) > 0 {
 		src, skip := at(m.Data, first/quantBlock*size), first%quantBlock
 		if n := len(dst) / quantBlock; skip == 0 && n > 0 {
-			k.unblock(floats(dst, 0), src, m.Elem, n)
+			k.rows.unblock(floats(dst, 0), src, m.Elem, n)
 			dst, first = dst[n*quantBlock:], first+n*quantBlock
 			continue
 		}
-		k.unblock(floats(whole, 0), src, m.Elem, 1)
+		k.rows.unblock(floats(whole, 0), src, m.Elem, 1)
 		n := copy(dst, whole[skip:quantBlock])
 		dst, first = dst[n:], first+n
 	}
@@ -76,7 +76,7 @@ const widenRows = 32
 // packComputed is packCols for rows [first,last) of the op(B) of one pair that is
 // quantised or has a filter; they begin so many floats of a column behind where the panels do,
 // whose columns are step floats apart.
-func (p *packed) packComputed(s *scratch, b []float32, pair *Pair, begin, step, first, last, n0, n1 int) {
+func (p *panels) packComputed(s *scratch, b []float32, pair *Pair, begin, step, first, last, n0, n1 int) {
 	nr := p.kern.nr
 	if pair.B.Trans { // a panel is nr rows of B
 		ld := ceil(last-first, 16) * 16
@@ -111,41 +111,24 @@ func (p *packed) packComputed(s *scratch, b []float32, pair *Pair, begin, step, 
 	}
 }
 
-// quantized adds a pair with a quantised B to the columns [n0,n1).
-func (f *fewRows) quantized(p *Pair, a operand, n0, n1 int, s *scratch) {
-	switch {
-	case !p.B.Trans:
-		f.directQuantized(p, a, n0, n1, s)
-	case p.B.inBlocks(p.K):
-		f.dotQuantized(p, a, n0, n1, s)
-	default:
-		f.dotWidened(p, a, n0, n1, s)
-	}
-}
+// longRows is how many rows of blocks are multiplied with a long row of A at a time.
+const longRows = 4
 
-// A row of more than deepK elements leaves little else of the nearest cache:
-// deepRows rows of blocks are multiplied with it at a time.
-const (
-	deepK    = 4096
-	deepRows = 4
-)
-
-// dotQuantized is dots for rows of whole blocks.
-func (f *fewRows) dotQuantized(p *Pair, a operand, n0, n1 int, s *scratch) {
+// dotBlocks is dots for rows of whole blocks, long of one row that is long.
+func (f *fewRows) dotBlocks(p *Pair, a operand, n0, n1 int, s *scratch, long bool) {
 	c := f.c
 	out := s.a.take(rowsFew * rowsDots)
 	ldb := p.B.Stride / quantBlock * p.B.Elem.blockBytes()
-	deep := c.M == 1 && p.K > deepK && f.k.deepBlocks != nil
 	for n := n0; n < n1; n += rowsDots {
 		cols := min(rowsDots, n1-n)
-		if deep && cols%deepRows == 0 {
-			f.k.deepBlocks(p.K/quantBlock, a.data, at(p.B.Data, n*ldb), p.B.Elem, ldb, cols, floats(out, 0))
+		if long && cols%longRows == 0 {
+			f.k.rows.dotBlocksLong(p.K/quantBlock, a.data, at(p.B.Data, n*ldb), p.B.Elem, ldb, cols, floats(out, 0))
 			f.add(p.Alpha, out, rowsDots, n, cols)
 			continue
 		}
-		for i := 0; i < c.M; i += f.k.dotRows {
-			rows := min(f.k.dotRows, c.M-i)
-			f.k.dotBlocks(rows, p.K/quantBlock, at(a.data, i*a.row), a.row/F32.Size(), at(p.B.Data, n*ldb), p.B.Elem, ldb, cols,
+		for i := 0; i < c.M; i += f.k.rows.dotRows {
+			rows := min(f.k.rows.dotRows, c.M-i)
+			f.k.rows.dotBlocks(rows, p.K/quantBlock, at(a.data, i*a.row), a.row/F32.Size(), at(p.B.Data, n*ldb), p.B.Elem, ldb, cols,
 				floats(out, i*rowsDots), rowsDots)
 		}
 		f.add(p.Alpha, out, rowsDots, n, cols)
@@ -160,9 +143,9 @@ func (f *fewRows) dotWidened(p *Pair, a operand, n0, n1 int, s *scratch) {
 	wide, whole := s.widened(p.K)
 	for n := n0; n < n1; n++ {
 		f.k.widen(wide[:p.K], whole, p.B, n*p.B.Stride)
-		for i := 0; i < c.M; i += f.k.dotRows {
-			rows := min(f.k.dotRows, c.M-i)
-			f.k.dots(rows, p.K, at(a.data, i*a.row), a.row/F32.Size(), floats(wide, 0), F32, 4*p.K, 1, floats(out, i), 1)
+		for i := 0; i < c.M; i += f.k.rows.dotRows {
+			rows := min(f.k.rows.dotRows, c.M-i)
+			f.k.rows.dots(rows, p.K, at(a.data, i*a.row), a.row/F32.Size(), floats(wide, 0), F32, 4*p.K, 1, floats(out, i), 1)
 		}
 		f.add(p.Alpha, out, 1, n, 1)
 	}
@@ -179,8 +162,8 @@ func (f *fewRows) add(alpha float32, out []float32, ld, n, cols int) {
 	}
 }
 
-// directQuantized is direct for rows that are widened, some of them at a time.
-func (f *fewRows) directQuantized(p *Pair, a operand, n0, n1 int, s *scratch) {
+// directWidened is direct for rows that are widened, some of them at a time.
+func (f *fewRows) directWidened(p *Pair, a operand, n0, n1 int, s *scratch) {
 	c := f.c
 	ld := ceil(n1-n0, 16) * 16
 	wide, whole := s.widened(widenRows * ld)
@@ -189,8 +172,8 @@ func (f *fewRows) directQuantized(p *Pair, a operand, n0, n1 int, s *scratch) {
 		for i := range k {
 			f.k.widen(wide[i*ld:][:n1-n0], whole, p.B, (t+i)*p.B.Stride+n0)
 		}
-		for i := 0; i < c.M; i += f.k.directRows {
-			f.k.direct(min(f.k.directRows, c.M-i), k, at(a.data, i*a.row+t*a.col), a.row, a.col,
+		for i := 0; i < c.M; i += f.k.rows.directRows {
+			f.k.rows.direct(min(f.k.rows.directRows, c.M-i), k, at(a.data, i*a.row+t*a.col), a.row, a.col,
 				floats(wide, 0), F32, 4*ld, floats(c.C, i*c.LDC+n0), c.LDC, n1-n0, p.Alpha)
 		}
 	}

@@ -75,7 +75,7 @@ func avx512DotBlocks(rows, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, e
 	avx512Dots4[rows](k, (*float32)(x), 4*ldx, (*byte)(w), ldw, n, (*float32)(out), 4*ldo, &elem.code()[0])
 }
 
-func avx2DeepBlocks(k int, x, w unsafe.Pointer, elem Elem, ldw, n int, out unsafe.Pointer) {
+func avx2DotBlocksLong(k int, x, w unsafe.Pointer, elem Elem, ldw, n int, out unsafe.Pointer) {
 	if elem == Q8 {
 		deep256Q8(k, (*float32)(x), (*byte)(w), ldw, n, (*float32)(out))
 		return
@@ -83,7 +83,7 @@ func avx2DeepBlocks(k int, x, w unsafe.Pointer, elem Elem, ldw, n int, out unsaf
 	deep256Q4(k, (*float32)(x), (*byte)(w), ldw, n, (*float32)(out), elem.planes())
 }
 
-func avx512DeepBlocks(k int, x, w unsafe.Pointer, elem Elem, ldw, n int, out unsafe.Pointer) {
+func avx512DotBlocksLong(k int, x, w unsafe.Pointer, elem Elem, ldw, n int, out unsafe.Pointer) {
 	if elem == Q8 {
 		deep512Q8(k, (*float32)(x), (*byte)(w), ldw, n, (*float32)(out))
 		return

@@ -59,7 +59,7 @@ func drawQuantized(t *rapid.T) *problem {
 	m, n, k := dimension(1, 67), dimension(1, 131), dimension(1, 260)
 	elemA, transA, transB := elems, rapid.Bool(), rapid.Bool()
 	blocked := rapid.SampledFrom([]int{64, 128, 192, 576, 1088})
-	switch rapid.SampledFrom([]string{"any", "few rows", "whole blocks", "few columns", "apart", "turned"}).Draw(t, "kind") {
+	switch rapid.SampledFrom([]string{"any", "few rows", "whole blocks", "few columns", "apart", "tiles transposed"}).Draw(t, "kind") {
 	case "few rows":
 		m, n = dimension(1, 8), dimension(1, 257)
 	case "whole blocks":
@@ -69,7 +69,7 @@ func drawQuantized(t *rapid.T) *problem {
 	case "apart":
 		m, k = dimension(48, 131), dimension(129, 521)
 		elemA, transA = rapid.Just(gemm.F32), rapid.Just(false)
-	case "turned":
+	case "tiles transposed":
 		m, n, k = dimension(25, 67), dimension(65, 131), dimension(129, 521)
 		elemA, transA, transB = rapid.Just(gemm.F32), rapid.Just(false), rapid.Just(true)
 	}

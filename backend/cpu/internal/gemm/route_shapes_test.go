@@ -80,7 +80,7 @@ func (p *product) String() string {
 	return b.String()
 }
 
-// routeShapes is some 250 products that lie on both sides of every threshold.
+// routeShapes is some 280 products that lie on both sides of every threshold.
 func routeShapes() (list []product) {
 	add := func(m, n int, pairs ...Pair) { list = append(list, product{m: m, n: n, pairs: pairs}) }
 	each := func(ms []int, do func(m int)) {

@@ -1,20 +1,17 @@
-//go:build amd64 && !purego
-
 package gemm
 
 import (
 	"fmt"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/lorafuse/lorafuse/backend/cpu/internal/pool"
 )
 
-// The way of each of some 250 products on each instruction set, of this machine or not, is
+// The way of each of some 280 products on each instruction set, of this machine or not, is
 // what the file says: a change of a threshold is a change of that file. To write it again:
 //
 //	GOLDEN=write go test ./backend/cpu/internal/gemm -run TestRoutes
@@ -26,57 +23,50 @@ func TestRoutes(t *testing.T) {
 	}
 	want, err := os.ReadFile(file)
 	require.NoError(t, err)
-	require.Equal(t, strings.Split(string(want), "\n"), strings.Split(got, "\n"))
+	lines := strings.Split(string(want), "\n")
+	for i, line := range strings.Split(got, "\n") {
+		require.Less(t, i, len(lines))
+		require.Equal(t, lines[i], line, "line %d of %s", i+1, file)
+	}
+	require.Equal(t, len(string(want)), len(got))
 }
 
 // set is an instruction set whose ways are asked for, without being run.
 type set struct {
-	name string
-	k    *kernels
-	bf16 bool // operands may be rounded, and values lie in bfloat16
+	name   string
+	limits limits
+	mode   mode
 }
 
-// sets are all instruction sets, with bf16 where operands may be rounded or, with stored,
-// everywhere.
+// sets are all instruction sets, and those of processors of which some fetch too little:
+// with bf16 where operands may be rounded or, with stored, everywhere.
 func sets(stored bool) (list []set) {
-	add := func(name string, k kernels) {
-		list = append(list, set{name, &k, false})
-		if k.pairs != nil || stored {
-			list = append(list, set{name + "~", &k, true})
+	add := func(name string, l limits) {
+		list = append(list, set{name, l, mode{}})
+		if l.pairs || stored {
+			list = append(list, set{name + "~", l, mode{bf16: true}})
 		}
 	}
-	late := func(k kernels, late bool) kernels { k.fetchesLate = late; return k }
-	add("portable", portable)
-	add("avx2", late(avx2, false))
-	add("avx2-intel", late(avx2, true))
-	add("avx512", late(avx512, false))
-	add("avx512-intel", late(avx512, true))
-	add("avx512bf16", late(avx512BF16, false))
-	add("avx512bf16-intel", late(avx512BF16, true))
-	add("amx", late(amx, true))
-	neon := kernels{isa: NEON, pairSize: 1, mr: 8, nr: 12, grain: 1, kc: 512 + kcRank,
-		direct: portableDirect, directRows: 8, block: avx2Block, blockRows: []int{0, 4, 4, 4, 4, 4, 4}, blockLanes: 4}
-	add("neon", neon)
-	neon.pairs = &kernels{isa: NEONBF16, pairSize: 2, run: 2, mr: 8, nr: 12, grain: 2, kc: 512 + kcRank}
-	add("neonbf16", neon)
+	for isa := range isaCount {
+		l := limitsOf[isa]
+		add(isa.String(), l)
+		if l.inPlaceRows > 0 && !l.lateFetch {
+			l.lateFetch = true
+			add(isa.String()+"-intel", l)
+		}
+	}
 	return list
 }
 
 // routesOf lists the ways of products.
 func routesOf(list []product) string {
-	p := pool.New(1)
-	defer p.Close()
 	var b strings.Builder
 	for i := range list {
 		fmt.Fprintln(&b, &list[i])
 		var ways []string
 		of := map[string][]string{}
 		for _, s := range sets(list[i].stored) {
-			e := &Engine{pool: p, k: s.k, packed: packedFloats}
-			if s.bf16 {
-				e.precision = BF16
-			}
-			w := describe(e, list[i].call())
+			w := describe(&s, list[i].call())
 			if of[w] == nil {
 				ways = append(ways, w)
 			}
@@ -89,113 +79,23 @@ func routesOf(list []product) string {
 	return b.String()
 }
 
-// describe is the way of a call and what chooses within it.
-func describe(e *Engine, c *Call) string {
-	j := newJob(e)
-	j.c = c
-	kernelsName := func(k *kernels) string {
-		switch k {
-		case e.k:
-			return "floats"
-		case e.k.pairs:
-			return "pairs"
-		case e.k.thirds:
-			return "piecesOfA"
-		case e.k.sixths:
-			return "piecesOfBoth"
-		}
-		return "?"
-	}
-	perPair := func(name string, of func(p *Pair) string) string {
-		var list []string
-		for i := range c.Pairs {
-			if p := &c.Pairs[i]; !p.idle() {
-				list = append(list, of(p))
-			}
-		}
-		return name + " " + strings.Join(list, "+")
-	}
-	w := j.way()
-	text, of, rows := "nothing", w, 0
-	if w == &j.inRows {
-		of, rows = j.inRows.one()
-	}
-	switch of {
-	case &j.turned:
-		text = "tilesTransposed " + kernelsName(j.turned.kern)
-		if j.turned.flat {
-			text = "tilesFewColumns " + kernelsName(j.turned.kern)
-		}
-	case &j.grid:
-		text = perPair("rowsInPlace", func(p *Pair) string {
-			switch {
-			case j.isShort(p):
-				return "short"
-			case e.besideGrid(p, c):
-				return "shortRows"
-			}
-			return kernelsName(e.gridOf(c, p).kern)
-		})
-	case &j.deep:
-		text = perPair("longK", func(p *Pair) string {
-			if k := j.outers(p); k != nil {
-				return "outer " + kernelsName(k)
-			}
-			return "direct"
-		})
-	case &j.fewRows:
-		text = perPair("fewRows", func(p *Pair) string {
-			switch {
-			case p.B.Elem.Quantized() && !p.B.Trans:
-				return "directWidened"
-			case p.B.Elem.Quantized() && !p.B.inBlocks(p.K):
-				return "dotWidened"
-			case p.B.Elem.Quantized() && c.M == 1 && p.K > deepK && j.k.deepBlocks != nil:
-				return "dotBlocksLong"
-			case p.B.Elem.Quantized():
-				return "dotBlocks"
-			case j.fewRows.splits(p):
-				return "dotSplit"
-			case j.isShort(p):
-				return "short"
-			case p.B.Trans:
-				return "dots"
-			}
-			return "direct"
-		})
-	case &j.fewCols:
-		b := j.k.blocks(c.N)
-		if e.Rounds() && j.k.pairs.block != nil {
-			b = j.k.pairs.blocks(c.N)
-		}
-		text = "fewColumns strips " + kernelsName(b.kern)
-		if b.fans {
-			text = "fewColumns spread"
-		}
-	case &j.flipped:
+// describe is the way of a call and what it can do there.
+func describe(on *set, c *Call) string {
+	s := shapeOf(c, &on.limits, on.mode)
+	r, text := s.route(), s.describe()
+	if r.name == "transposeResult" {
 		inner := c.transposed(nil)
-		text = "transposeResult of " + describe(e, &inner)
-	case &j.packed:
-		kern := j.k.panelKernels(c, e.Rounds())
-		if w == &j.inRows {
-			kern = j.k.manyRows(c.Pairs, e.Rounds())
-		}
-		text = "panels " + kernelsName(kern)
-		if kern.inTiles() && c.deepens() {
-			text += " thin"
-		}
+		return r.name + " of " + describe(on, &inner)
 	}
-	if w == &j.inRows && of != &j.packed {
-		text += fmt.Sprintf(", %d rows at a time", rows)
-	}
-	if w == &j.flipped || len(c.Pairs) == 0 {
+	if len(c.Pairs) == 0 {
 		return text
 	}
 	with := func(a, b Filter) bool {
 		filtered := *c
 		filtered.Pairs = append([]Pair(nil), c.Pairs...)
 		filtered.Pairs[0].FilterA, filtered.Pairs[0].FilterB = a, b
-		return e.Filters(&filtered)
+		s := shapeOf(&filtered, &on.limits, on.mode)
+		return s.filters(s.route())
 	}
 	none := func(dst, src []float32, start int) {}
 	if with(none, nil) {
@@ -204,7 +104,7 @@ func describe(e *Engine, c *Call) string {
 	if with(nil, none) {
 		text += ", filters B"
 	}
-	if p := &c.Pairs[0]; !p.A.Trans && p.A.Elem == F32 && w != nil && (w != &j.inRows && e.UsesPanels(c) || w == &j.inRows && of == &j.packed) {
+	if p := &c.Pairs[0]; !p.A.Trans && p.A.Elem == F32 && s.readsPrepacked() {
 		text += ", reads prepacked B"
 	}
 	if !c.Pairs[0].idle() && c.M > 0 {
@@ -214,7 +114,7 @@ func describe(e *Engine, c *Call) string {
 			low := c.Pairs[0]
 			low.B = Matrix{Data: other, Stride: n}
 			down := &Call{M: c.M, N: n, C: make([]float32, 1), LDC: n, Pairs: []Pair{low}}
-			if e.Carries([]*Call{down}, []*Call{c}) {
+			if s.carries([]*Call{down}) {
 				carried = append(carried, fmt.Sprint(n))
 			}
 		}
@@ -223,4 +123,98 @@ func describe(e *Engine, c *Call) string {
 		}
 	}
 	return text
+}
+
+// The limits of an instruction set name the kernels that it has.
+func TestLimitsAreThoseOfKernels(t *testing.T) {
+	for isa := range isaCount {
+		k, l := kernelsOf(isa), limitsOf[isa]
+		if k.isa != isa {
+			continue // another architecture's
+		}
+		ofPairs := k.pairs
+		if ofPairs == nil {
+			ofPairs = &kernels{}
+		}
+		require.Equal(t, l.pairs, k.pairs != nil, isa)
+		require.Equal(t, l.tiles, ofPairs.transposed != nil && k.piecesOfA != nil && k.piecesOfBoth != nil, isa)
+		require.Equal(t, l.inPlaceRows > 0, k.inPlace != nil && k.fetch != nil, isa)
+		require.Equal(t, l.inPlacePairs, ofPairs.inPlace != nil, isa)
+		require.Equal(t, l.dotSplit, k.rows.dotSplit != nil && k.rows.split != nil, isa)
+		require.Equal(t, l.short, k.rows.short != nil, isa)
+		require.Equal(t, l.longBlocks, k.rows.dotBlocksLong != nil, isa)
+		require.Equal(t, l.outer, k.outer != nil, isa)
+		require.Equal(t, l.outerPairs, ofPairs.outer != nil, isa)
+		require.Equal(t, l.strips, k.strips != nil, isa)
+		require.Equal(t, l.stripsPairs, ofPairs.strips != nil, isa)
+		require.Equal(t, l.spreadLanes > 0, k.spread != nil, isa)
+		l.lateFetch = k.limits.lateFetch // the processor's
+		require.Equal(t, l, k.limits, isa)
+	}
+}
+
+// docs/gemm.md has the table of routes and that of limits as they are here. GOLDEN=write
+// writes them.
+func TestPage(t *testing.T) {
+	const file = "../../../../docs/gemm.md"
+	raw, err := os.ReadFile(file)
+	require.NoError(t, err)
+	page := string(raw)
+	for mark, table := range map[string]string{"routes": routeTable(), "limits": limitTable()} {
+		begin, end := fmt.Sprintf("<!-- %s -->\n", mark), fmt.Sprintf("<!-- /%s -->\n", mark)
+		before, rest, ok := strings.Cut(page, begin)
+		require.True(t, ok, begin)
+		_, after, ok := strings.Cut(rest, end)
+		require.True(t, ok, end)
+		page = before + begin + table + end + after
+	}
+	if os.Getenv("GOLDEN") == "write" {
+		require.NoError(t, os.WriteFile(file, []byte(page), 0o666))
+		return
+	}
+	require.Equal(t, page, string(raw), "GOLDEN=write go test ./backend/cpu/internal/gemm -run TestPage")
+}
+
+func routeTable() string {
+	var b strings.Builder
+	b.WriteString("| | way | for | kernels | filters | what it gains |\n|---|---|---|---|---|---|\n")
+	for i, r := range routes {
+		filters := ""
+		for _, f := range []struct {
+			name string
+			does bool
+		}{{"A ", r.filtersA}, {"B", r.filtersB}} {
+			if f.does {
+				filters += f.name
+			}
+		}
+		fmt.Fprintf(&b, "| %d | `%s` | %s | %s | %s | %s |\n", i+1, r.name, r.class, r.needs, strings.TrimSpace(filters), r.why)
+	}
+	return b.String()
+}
+
+func limitTable() string {
+	var b, line strings.Builder
+	b.WriteString("| limit |")
+	line.WriteString("|---|")
+	for isa := range isaCount {
+		fmt.Fprintf(&b, " %v |", isa)
+		line.WriteString("---|")
+	}
+	fmt.Fprintf(&b, "\n%s\n", line.String())
+	for i := range reflect.TypeFor[limits]().NumField() {
+		fmt.Fprintf(&b, "| `%s` |", reflect.TypeFor[limits]().Field(i).Name)
+		for _, l := range limitsOf {
+			switch v := fmt.Sprint(reflect.ValueOf(l).Field(i)); v {
+			case "true":
+				b.WriteString(" yes |")
+			case "false", "0":
+				b.WriteString(" |")
+			default:
+				fmt.Fprintf(&b, " %s |", v)
+			}
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
 }

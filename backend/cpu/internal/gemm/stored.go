@@ -7,9 +7,9 @@ import (
 )
 
 // A C that lies in memory as bfloat16 is computed in float32 and rounded once.
-// The packed way, which has many rows, does so block by block: a task keeps its
+// Panels, which have many rows, do so block by block: a task keeps its
 // block in memory of its own until all of k is added. All other ways have few
-// rows or few columns, and compute the whole of C first.
+// rows or few columns, or go by few rows at a time, and compute the whole of C first.
 
 // Stored is a C in memory as bfloat16.
 type Stored struct {
@@ -24,14 +24,14 @@ const storedFloats = 512 << 10
 
 // Widens reports whether values may lie in bfloat16, so that ways that take
 // float32 alone widen them.
-func (e *Engine) Widens() bool { return e.precision == BF16 }
+func (e *Engine) Widens() bool { return e.mode.bf16 }
 
 // widens reports whether m is read through float32 where a way takes no other:
 // bfloat16, where values are stored so.
-func (e *Engine) widens(m *Matrix) bool { return e.Widens() && m.Elem == BF16 }
+func (s *shape) widens(m *Matrix) bool { return s.mode.bf16 && m.Elem == BF16 }
 
 // direct reports whether ways that read float32 as it lies take m.
-func (e *Engine) direct(m *Matrix) bool { return m.Elem == F32 || e.widens(m) }
+func (s *shape) direct(m *Matrix) bool { return m.Elem == F32 || s.widens(m) }
 
 // row is elements [n0,n1) of row m of the matrix, which is not transposed, in
 // float32.
@@ -107,22 +107,13 @@ func (w *whole) end(j *job) {
 	j.c, w.c, w.call = w.c, nil, Call{}
 }
 
-// wholeFloats is the most that begin takes for a call, or a smaller one: of few
-// rows, or of few columns.
-func (k *kernels) wholeFloats(c *Call) int {
-	if c.Stored == nil {
+// wholeFloats is what begin takes for a call of a shape, or a smaller one, of so many
+// rows at most.
+func (s *shape) wholeFloats(rows int) int {
+	if s.Stored == nil {
 		return 0
 	}
-	rows := max(rowsInPlace, k.gridMost, k.directMost)
-	for _, kern := range []*kernels{k, k.pairs, k.sixths, k.thirds} {
-		if kern != nil && kern.turned != nil {
-			rows = max(rows, kern.turned.most)
-		}
-	}
-	if c.N <= colsThin {
-		rows = c.M
-	}
-	return min(c.M, rows) * c.N
+	return min(s.M, rows) * s.N
 }
 
 // block is where tiles of C are computed: rows ld apart, from a row and a column on.
@@ -137,7 +128,7 @@ func (b *block) at(row, col int) unsafe.Pointer {
 
 // blockOf is where a task computes rows [m0,m1) and columns [n0,n1): in C, or in
 // memory of its own.
-func (p *packed) blockOf(s *scratch, m0, m1, n0, n1 int) block {
+func (p *panels) blockOf(s *scratch, m0, m1, n0, n1 int) block {
 	c := p.c
 	if c.Stored == nil {
 		return block{c: c.C, ld: c.LDC}

@@ -4,9 +4,6 @@ package gemm
 
 import "unsafe"
 
-// thirds is how many bfloat16 a float32 is the sum of.
-const thirds = 3
-
 // piecesTile is a tile whose A has three words for each of B, or each three of B's, of
 // whose products it makes the six that a float32 has bits for. Sums of a stretch are
 // added up before they are added to C, as float32 has them elsewhere.
@@ -29,10 +26,10 @@ func piecesProduct(rows, k, apart int, a, b unsafe.Pointer, dst *float32, step i
 	}
 }
 
-// thirdsPackA packs a panel of a float32 A: one third of all rows of a run, then
+// piecesPackA packs a panel of a float32 A: one piece of all rows of a run, then
 // the next.
-func thirdsPackA(dst unsafe.Pointer, rows int, src unsafe.Pointer, elem Elem, row, step, k int, alpha float32) (finite bool) {
-	return rowsThirds((*float32)(dst), amxLine*rows, thirds*amxLine*rows, (*byte)(src), row, rows, k, alpha)
+func piecesPackA(dst unsafe.Pointer, rows int, src unsafe.Pointer, elem Elem, row, step, k int, alpha float32) (finite bool) {
+	return rowsThirds((*float32)(dst), amxLine*rows, pieceCount*amxLine*rows, (*byte)(src), row, rows, k, alpha)
 }
 
 // A run of a panel of B that is taken apart: elements along k, and bytes of each piece.
@@ -45,7 +42,7 @@ const (
 // of the next.
 func apartPack(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, finiteA bool) (finite bool) {
 	finite = true
-	var pieces [thirds * amxCols * amxLine]byte
+	var pieces [pieceCount * amxCols * amxLine]byte
 	for t := 0; t < k; t += apartRun {
 		run := min(apartRun, k-t)
 		if elem == F32 {
@@ -53,14 +50,14 @@ func apartPack(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lan
 		} else {
 			finite = apartWidened(dst, at(src, t*step), elem, lane, step, lanes, run, finiteA, &pieces) && finite
 		}
-		dst = at(dst, thirds*apartPiece)
+		dst = at(dst, pieceCount*apartPiece)
 	}
 	return finite
 }
 
 // apartRunOf packs a run of float32. Rows with k side by side are taken apart as they
 // lie and then transposed.
-func apartRunOf(dst, src unsafe.Pointer, lane, step, lanes, k int, finiteA bool, pieces *[thirds * amxCols * amxLine]byte) (finite bool) {
+func apartRunOf(dst, src unsafe.Pointer, lane, step, lanes, k int, finiteA bool, pieces *[pieceCount * amxCols * amxLine]byte) (finite bool) {
 	if lane == F32.Size() {
 		return apartColumns(dst, src, step, lanes, k, finiteA)
 	}
@@ -70,8 +67,8 @@ func apartRunOf(dst, src unsafe.Pointer, lane, step, lanes, k int, finiteA bool,
 	if !finite {
 		finite = rowsThirds((*float32)(from), amxLine*lanes, 0, (*byte)(src), lane, lanes, k, 1)
 	}
-	for p := range thirds {
-		to, from := at(dst, (thirds-1-p)*apartPiece), at(from, p*amxLine*lanes)
+	for p := range pieceCount {
+		to, from := at(dst, (pieceCount-1-p)*apartPiece), at(from, p*amxLine*lanes)
 		for i := 0; i < amxCols; i += vec {
 			pairs512Raw((*float32)(at(to, 4*i)), 4*amxCols, (*byte)(at(from, min(i, lanes-1)*amxLine)), amxLine, max(0, min(vec, lanes-i)), apartRun, 1)
 		}
@@ -97,7 +94,7 @@ func apartPanels(dst unsafe.Pointer, panel int, src unsafe.Pointer, step, panels
 }
 
 // apartWidened packs a run of 16 bits each.
-func apartWidened(dst, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, finiteA bool, pieces *[thirds * amxCols * amxLine]byte) (finite bool) {
+func apartWidened(dst, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, finiteA bool, pieces *[pieceCount * amxCols * amxLine]byte) (finite bool) {
 	var wide [apartRun * amxCols]float32
 	to, width := unsafe.Pointer(&wide[0]), 4*amxCols
 	if lane == elem.Size() {
@@ -120,9 +117,9 @@ func widenRows512(dst *float32, width int, src unsafe.Pointer, elem Elem, step, 
 
 // apartAcross is across for panels of B.
 func apartAcross(dst unsafe.Pointer, panel int, src unsafe.Pointer, elem Elem, step, panels, k int, finiteA bool) {
-	var pieces [thirds * amxCols * amxLine]byte
+	var pieces [pieceCount * amxCols * amxLine]byte
 	for t := 0; t < k; t += apartRun {
-		from, to := at(src, t*step), at(dst, t/apartRun*thirds*apartPiece)
+		from, to := at(src, t*step), at(dst, t/apartRun*pieceCount*apartPiece)
 		if elem != F32 {
 			for p := range panels {
 				apartWidened(at(to, 4*p*panel), at(from, p*amxCols*elem.Size()), elem, elem.Size(), step, amxCols, apartRun, finiteA, &pieces)

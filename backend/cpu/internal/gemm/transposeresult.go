@@ -1,22 +1,27 @@
 package gemm
 
-// flipped computes a call of few columns whose operands A are all transposed,
+// transposeResultWay computes a call of few columns whose operands A are all transposed,
 // such as the gradient of an adapter's B, as Cᵀ = Σ α·op(B)ᵀ·op(A)ᵀ: what
 // would be long thin panels are then rows as they lie in memory.
-type flipped struct {
+type transposeResultWay struct{}
+
+// transposeResult is a call on that way.
+type transposeResult struct {
 	*job
-	call Call
-	rows int // of C per task
+	call Call // of Cᵀ
+	rows int  // of C per task
 	task func(i int)
 }
 
-func (f *flipped) bind(j *job) {
+func (f *transposeResult) bind(j *job) {
 	f.job = j
 	f.task = f.back
 	f.call.Pairs = make([]Pair, 0, usualPairs)
 }
 
-func (f *flipped) run() {
+func (transposeResultWay) run(j *job) { j.transposeResult.run() }
+
+func (f *transposeResult) run() {
 	c := f.c
 	f.call = c.transposed(f.call.Pairs)
 	f.call.C, f.call.LDC = f.job.memory.take(c.M*c.N), c.M
@@ -29,12 +34,23 @@ func (f *flipped) run() {
 	f.spread(ceil(c.M, f.rows), f.task)
 }
 
+func (transposeResultWay) need(s *shape) Scratch {
+	if !s.fitsTransposeResult() {
+		return Scratch{}
+	}
+	inner := s.transposed(nil)
+	n := s.e.Need(&inner)
+	need := Scratch{Call: s.M * s.N, Inner: n.Call, Whole: s.wholeFloats(s.M), Task: n.Task}
+	need.Task.Small = max(need.Task.Small, backFloats(s.N))
+	return need
+}
+
 // backRows is how many rows of C are written at a time: what they read of Cᵀ is
 // a cache line of each row, and these rows may share their places in the cache.
 const backRows = 16
 
 // back transposes the rows of task i into C.
-func (f *flipped) back(i int) {
+func (f *transposeResult) back(i int) {
 	c, m0 := f.c, i*f.rows
 	m1 := min(c.M, m0+f.rows)
 	plain := c.Bias == nil && !c.Accumulate
@@ -44,12 +60,12 @@ func (f *flipped) back(i int) {
 	s := f.scratch()
 	defer f.release(s)
 	width := padded(c.N)
-	turned := s.a.take(backFloats(c.N))
+	across := s.a.take(backFloats(c.N))
 	for ; m0 < m1; m0 += backRows {
 		rows := min(backRows, m1-m0)
-		f.k.pack(floats(turned, 0), width, floats(f.call.C, m0), F32, c.M*F32.Size(), F32.Size(), c.N, rows, 1)
+		f.k.pack(floats(across, 0), width, floats(f.call.C, m0), F32, c.M*F32.Size(), F32.Size(), c.N, rows, 1)
 		for m := range rows {
-			to, from := c.C[(m0+m)*c.LDC:][:c.N], turned[m*width:][:c.N]
+			to, from := c.C[(m0+m)*c.LDC:][:c.N], across[m*width:][:c.N]
 			if plain {
 				copy(to, from)
 				continue

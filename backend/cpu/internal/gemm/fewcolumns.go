@@ -5,13 +5,15 @@ import (
 	"unsafe"
 )
 
-// fewCols computes a call of at most colsThin columns whose A is float32, or
-// widened to that, with its k side by side, such as x·Aᵀ of an adapter: a strip of rows of A is
-// multiplied with all columns of B while it is in cache, and of what is
-// packed only B, which is small. Each task takes a range of rows.
-type fewCols struct {
+// fewColumnsWay multiplies many rows of A with a few columns, as x·Aᵀ of an adapter: A is
+// read once, where it lies, and of what is packed there is only B, which is small.
+type fewColumnsWay struct{}
+
+// fewColumns is a call on that way: a strip of rows of A is
+// multiplied with all columns of B while it is in cache. Each task takes a range of rows.
+type fewColumns struct {
 	*job
-	blocks
+	columnGroups
 	rows  int         // per task
 	b     [][]float32 // op(B) of each pair, group after group as the kernel takes it
 	packs []int       // the pairs that have one
@@ -20,117 +22,125 @@ type fewCols struct {
 }
 
 const (
-	colsThin   = 64
-	colsTile   = 16        // columns from which on tiles of bfloat16 are faster than block
-	blockDeep  = 512       // longest run of k in words between two updates of C: B of a group stays in the nearest cache
-	blockStrip = 192 << 10 // bytes of a strip, which stays in the second-level cache beside the next one
+	stripDeep  = 512       // longest run of k in words between two updates of C: B of a group stays in the nearest cache
+	stripBytes = 192 << 10 // bytes of a strip, which stays in the second-level cache beside the next one
 )
 
-func (f *fewCols) bind(j *job) {
+func (f *fewColumns) bind(j *job) {
 	f.job = j
-	f.task = f.rowRange
+	f.task = f.computeTask
 	f.pack = f.packGroup
 	f.b, f.packs = make([][]float32, 0, usualPairs), make([]int, 0, usualPairs)
 }
 
-func (f *fewCols) run() {
-	f.blocks = f.k.blocks(f.c.N)
-	if f.e.Rounds() && f.k.pairs.block != nil {
-		f.blocks = f.k.pairs.blocks(f.c.N)
+func (fewColumnsWay) run(j *job) { j.fewColumns.run() }
+
+func (f *fewColumns) run() {
+	kern := f.k
+	if f.shape.rounds && f.k.pairs.strips != nil {
+		kern = f.k.pairs
 	}
-	f.prepare()
+	f.columnGroups = kern.columnGroups(f.c.N, f.shape.spreads())
+	f.packB()
 	tiles := ceil(f.c.M, f.tile)
 	f.rows = ceil(tiles, min(tiles, f.shares(4))) * f.tile
 	f.spread(ceil(f.c.M, f.rows), f.task)
 }
 
-// blockMost is how many columns a call has at most that goes this way; rounds says
-// that operands may be rounded.
-func (k *kernels) blockMost(rounds bool) int {
-	switch {
-	case k.block == nil:
-		return 0
-	case rounds && k.pairs.inTiles():
-		return colsTile
+func (fewColumnsWay) need(s *shape) (need Scratch) {
+	k := s.e.k
+	if s.hasFilters() {
+		need.Task.Wide = max(stripBytes/F32.Size(), 4*s.longest)
 	}
-	return colsThin
+	if s.N > colsThin || k.strips == nil {
+		return need
+	}
+	cols, widens := 0, false
+	for i := range s.Pairs {
+		p := &s.Pairs[i]
+		cols += padded(s.N)*padded(p.K) + 2*s.limits.spreadLanes
+		widens = widens || s.widens(&p.A)
+	}
+	floats := *s
+	floats.rounds = false
+	g := k.columnGroups(s.N, floats.spreads())
+	need.Call, need.Whole = cols, s.wholeFloats(s.M)
+	if widens {
+		need.Task.Wide = max(need.Task.Wide, stripBytes/F32.Size()+2*g.tile*s.longest)
+	}
+	need.Task.Small = g.widest() * g.tile
+	need.Task.B = g.widest()*padded(s.longest) + packSlack
+	return need
 }
 
-// blocks is how so many columns are divided for block, or for fan.
-type blocks struct {
-	kern   *kernels // those of the job, or those for pairs
-	fans   bool     // by fan
-	cols   int
-	groups int // of columns, as even as can be
-	tile   int // rows of A for each
+// columnGroups is how so many columns are divided for strips, or for spread.
+type columnGroups struct {
+	kern    *kernels // those of the job, or those for pairs
+	spreads bool     // by spread
+	cols    int
+	groups  int // of columns, as even as can be
+	tile    int // rows of A for each
 }
 
-// blocks divides so many columns.
-func (k *kernels) blocks(cols int) blocks {
-	if k.fan != nil && cols*4 >= k.fanWidth(cols)*k.fanQuarters {
-		return blocks{k, true, cols, ceil(cols, k.fanCols), k.fanRows}
+// columnGroups divides so many columns.
+func (k *kernels) columnGroups(cols int, spreads bool) columnGroups {
+	if spreads {
+		return columnGroups{k, true, cols, ceil(cols, k.spread.cols), k.spread.rows}
 	}
-	widest := len(k.blockRows) - 1
+	rows := k.strips.rows
+	widest := len(rows) - 1
 	if cols%widest != 0 {
-		if gap := slices.Index(k.blockRows[1:], 0); gap > 0 {
+		if gap := slices.Index(rows[1:], 0); gap > 0 {
 			widest = gap
 		}
 	}
 	groups := max(1, ceil(cols, widest))
-	return blocks{k, false, cols, groups, k.blockRows[ceil(cols, groups)]}
+	return columnGroups{k, false, cols, groups, rows[ceil(cols, groups)]}
 }
 
-// group is the range of columns of a group: for fan whole registers of them, but for
+// group is the range of columns of a group: for spread whole registers of them, but for
 // the last.
-func (b *blocks) group(i int) (n0, n1 int) {
-	if b.fans {
-		lanes := b.kern.fanLanes
-		registers := ceil(b.cols, lanes)
-		return i * registers / b.groups * lanes, min(b.cols, (i+1)*registers/b.groups*lanes)
+func (g *columnGroups) group(i int) (n0, n1 int) {
+	if g.spreads {
+		lanes := g.kern.limits.spreadLanes
+		registers := ceil(g.cols, lanes)
+		return i * registers / g.groups * lanes, min(g.cols, (i+1)*registers/g.groups*lanes)
 	}
-	return i * b.cols / b.groups, (i + 1) * b.cols / b.groups
+	return i * g.cols / g.groups, (i + 1) * g.cols / g.groups
 }
 
 // widest is the number of columns of the group that has most.
-func (b *blocks) widest() int {
-	if b.fans {
-		return min(b.cols, b.kern.fanCols)
+func (g *columnGroups) widest() int {
+	if g.spreads {
+		return min(g.cols, g.kern.spread.cols)
 	}
-	return ceil(b.cols, b.groups)
+	return ceil(g.cols, g.groups)
 }
 
 // floats is what so many columns of a group take for k elements, in whole registers.
-func (b *blocks) floats(cols, k int) int {
+func (g *columnGroups) floats(cols, k int) int {
 	switch {
 	case cols == 0:
 		return 0
-	case b.fans:
-		return upTo(b.kern.fanWidth(cols)*k, 2*b.kern.fanLanes)
+	case g.spreads:
+		return upTo(g.kern.limits.spreadWidth(cols)*k, 2*g.kern.limits.spreadLanes)
 	}
-	lanes := b.kern.blockLanes
-	return cols * upTo(k, lanes*b.kern.pairSize) / b.kern.pairSize
-}
-
-// fanWidth is how many columns lie side by side for fan, of so many.
-func (k *kernels) fanWidth(cols int) int {
-	if half := k.fanLanes / 2; cols <= half {
-		return half
-	}
-	return upTo(cols, k.fanLanes)
+	lanes := g.kern.strips.lanes
+	return cols * upTo(k, lanes*g.kern.pairSize) / g.kern.pairSize
 }
 
 // multiply adds to c the products of a tile of rows, lda elements apart, and so many
 // columns of w, as these are packed.
-func (b *blocks) multiply(cols, k int, a unsafe.Pointer, lda int, w, c unsafe.Pointer, ldc, ahead int, alpha float32) {
-	if b.fans {
-		b.kern.fan(cols, k, a, lda, w, c, ldc, ahead, alpha)
+func (g *columnGroups) multiply(cols, k int, a unsafe.Pointer, lda int, w, c unsafe.Pointer, ldc, ahead int, alpha float32) {
+	if g.spreads {
+		g.kern.spread.multiply(cols, k, a, lda, w, c, ldc, ahead, alpha)
 		return
 	}
-	b.kern.block(cols, k, a, lda, w, c, ldc, ahead, alpha)
+	g.kern.strips.multiply(cols, k, a, lda, w, c, ldc, ahead, alpha)
 }
 
-// prepare packs B of every pair.
-func (f *fewCols) prepare() {
+// packB packs B of every pair.
+func (f *fewColumns) packB() {
 	c, size := f.c, 0
 	f.b, f.packs = f.b[:0], f.packs[:0]
 	for i := range c.Pairs {
@@ -153,17 +163,17 @@ func (f *fewCols) prepare() {
 
 // packGroup packs a group of columns of B of a pair: the columns side by side,
 // a register of each in turn.
-func (f *fewCols) packGroup(i int) {
+func (f *fewColumns) packGroup(i int) {
 	x := f.packs[i/f.groups]
 	n0, n1 := f.group(i % f.groups)
 	p := &f.c.Pairs[x]
 	row, col := p.B.steps()
 	dst := f.b[x][f.floats(n0, p.K):][:f.floats(n1-n0, p.K)]
-	if f.fans {
-		width := f.kern.fanWidth(n1 - n0)
+	if f.spreads {
+		width := f.kern.limits.spreadWidth(n1 - n0)
 		f.k.pack(floats(dst, 0), width, at(p.B.Data, n0*col), p.B.Elem, col, row, n1-n0, p.K, 1)
 		clear(dst[width*p.K:])
-		f.kern.fanZip(floats(dst, 0), n1-n0, p.K)
+		f.kern.spread.zip(floats(dst, 0), n1-n0, p.K)
 		return
 	}
 	if row == p.B.Elem.Size() && (f.kern.pairSize == 1 || p.B.Elem == F32) { // k lies side by side
@@ -183,12 +193,12 @@ func (f *fewCols) packGroup(i int) {
 }
 
 // packColumn packs a column of so many from where its k elements lie.
-func (f *fewCols) packColumn(dst []float32, col, cols int, src unsafe.Pointer, elem Elem, k int) {
-	if f.kern.pairSize > 1 || f.kern.panel != nil && elem == F32 {
-		f.kern.panel(floats(dst, 0), col, cols, src, k, elem)
+func (f *fewColumns) packColumn(dst []float32, col, cols int, src unsafe.Pointer, elem Elem, k int) {
+	if f.kern.pairSize > 1 || f.kern.strips.panel != nil && elem == F32 {
+		f.kern.strips.panel(floats(dst, 0), col, cols, src, k, elem)
 		return
 	}
-	lanes := f.kern.blockLanes
+	lanes := f.kern.strips.lanes
 	packLanes(dst[col*lanes:], cols*lanes, lanes, src, elem, k)
 }
 
@@ -211,9 +221,9 @@ func packLanes(dst []float32, step, lanes int, src unsafe.Pointer, elem Elem, k 
 	}
 }
 
-// rowRange computes the rows of task i. The kernel takes whole tiles: the
+// computeTask computes the rows of task i. The kernel takes whole tiles: the
 // last one begins earlier and repeats rows, whose result is dropped.
-func (f *fewCols) rowRange(i int) {
+func (f *fewColumns) computeTask(i int) {
 	m0 := i * f.rows
 	m1 := min(f.c.M, m0+f.rows)
 	f.c.initialize(m0, m1, 0, f.c.N)
@@ -239,7 +249,7 @@ func (f *fewCols) rowRange(i int) {
 }
 
 // stripRows is how many rows of k elements a strip has, in whole tiles.
-func stripRows(k, tile int) int { return max(1, blockStrip/(4*k*tile)) * tile }
+func stripRows(k, tile int) int { return max(1, stripBytes/(4*k*tile)) * tile }
 
 // strip is rows of A, the first of which is row first of C, and scratch memory.
 type strip struct {
@@ -249,7 +259,7 @@ type strip struct {
 }
 
 // filtered is rows [m0,m1) of an A with a filter, after it, or of one that is widened.
-func (f *fewCols) filtered(p *Pair, m0, m1 int, s *scratch) Matrix {
+func (f *fewColumns) filtered(p *Pair, m0, m1 int, s *scratch) Matrix {
 	rows := s.wide.take((m1 - m0) * p.K)
 	filtered(rows, p.K, p.FilterA, &p.A, m0, m1, 0, p.K)
 	return Of(rows, p.K)
@@ -258,9 +268,9 @@ func (f *fewCols) filtered(p *Pair, m0, m1 int, s *scratch) Matrix {
 // addStrip adds a pair to rows [m0,m1) of C, a stretch of k after the other:
 // what a group of columns has of it stays in the nearest cache, while the rows
 // come from the second one. Meanwhile it fetches what comes next.
-func (f *fewCols) addStrip(x int, rows *strip, m0, m1 int, behind front) {
+func (f *fewColumns) addStrip(x int, rows *strip, m0, m1 int, behind front) {
 	p := &f.c.Pairs[x]
-	stretch := upTo(stretchOf(p.K, blockDeep*f.kern.pairSize), f.kern.blockLanes*f.kern.pairSize)
+	stretch := upTo(stretchOf(p.K, stripDeep*f.kern.pairSize), f.kern.strips.lanes*f.kern.pairSize)
 	for k0 := 0; k0 < p.K; k0 += stretch {
 		for g := range f.groups {
 			f.pass(x, rows, g, k0, min(stretch, p.K-k0), m0, m1, &behind)
@@ -271,7 +281,7 @@ func (f *fewCols) addStrip(x int, rows *strip, m0, m1 int, behind front) {
 // pass adds k elements from k0 on of a pair to a group of columns of rows
 // [m0,m1) of C. In one of the passes of a tile, a tile of what is behind is
 // fetched.
-func (f *fewCols) pass(x int, rows *strip, g, k0, k, m0, m1 int, behind *front) {
+func (f *fewColumns) pass(x int, rows *strip, g, k0, k, m0, m1 int, behind *front) {
 	c, p := f.c, &f.c.Pairs[x]
 	n0, n1 := f.group(g)
 	b := floats(f.b[x], f.floats(n0, p.K)+f.floats(n1-n0, k0))
@@ -290,7 +300,7 @@ func (f *fewCols) pass(x int, rows *strip, g, k0, k, m0, m1 int, behind *front) 
 }
 
 // last is a tile of which not all rows count, at so many bytes of a strip.
-func (f *fewCols) last(rows *strip, cols, k, from int, b unsafe.Pointer, m, n0, skip int, alpha float32) {
+func (f *fewColumns) last(rows *strip, cols, k, from int, b unsafe.Pointer, m, n0, skip int, alpha float32) {
 	out := rows.a.take(f.tile * cols)[:f.tile*cols]
 	clear(out)
 	f.multiply(cols, k, at(rows.Data, from), rows.Stride, b, floats(out, 0), cols, 0, alpha)

@@ -5,15 +5,19 @@ import (
 	"unsafe"
 )
 
-// packed computes a call of any shape from panels: A is packed once, by all
+// panelsWay multiplies many rows: B is packed into panels that stay in cache while all
+// rows of A pass by them.
+type panelsWay struct{}
+
+// panels is a call on that way: A is packed once, by all
 // workers, into panels of mr rows; then each task takes a block of columns,
 // packs B for it one stretch of k after the other, and runs the tile kernel
 // over all panels. The pairs lie one behind the other along one k axis, so a
 // low-rank pair lengthens the last stretch instead of costing a pass over C;
 // those whose B is taken apart come last.
-type packed struct {
+type panels struct {
 	*job
-	kern   *kernels // those of the job, or those for pairs
+	kern   *kernels // those of the job, or those of another family
 	depth  int      // length of the k axis in words
 	whole  int      // of these, those whose B is not taken apart: the first
 	thin   bool     // a few rows of A, by tiles
@@ -65,23 +69,21 @@ type kept struct {
 	alpha    float32
 }
 
-func (p *packed) bind(j *job) {
+func (p *panels) bind(j *job) {
 	p.job = j
 	p.packTask, p.tileTask, p.downTask = p.packRows, p.tiles, p.packDown
 	p.starts = make([]int, 0, usualPairs)
 	p.downs = make([]down, 0, usualPairs)
 }
 
-// run computes the call.
-func (p *packed) run() {
-	p.kern = p.job.k.panelKernels(p.c, p.e.Rounds())
-	if p.e.byRow(p.c) {
-		p.kern = p.job.k.manyRows(p.c.Pairs, p.e.Rounds())
-	}
-	p.thin = p.kern.inTiles() && p.c.deepens()
+func (panelsWay) run(j *job) { j.panels.run() }
+
+func (p *panels) run() {
+	p.kern = p.job.k.of(p.shape.panels())
+	p.thin = p.shape.thin()
 	p.layOut()
 	p.packDowns()
-	most := max(p.kern.mr, p.e.packed/p.kern.panelFloats(p.depth)/p.kern.mr*p.kern.mr)
+	most := max(p.kern.mr, p.e.panelsMost/p.kern.panelFloats(p.depth)/p.kern.mr*p.kern.mr)
 	for p.row0 = 0; p.row0 < p.c.M; p.row0 += p.rows {
 		p.rows = min(most, p.c.M-p.row0)
 		p.panels = ceil(p.rows, p.kern.mr)
@@ -98,8 +100,47 @@ func (p *packed) run() {
 	}
 }
 
+func (panelsWay) need(s *shape) (need Scratch) {
+	for _, family := range s.families() {
+		need = need.With(s.e.k.of(family).needPanels(s))
+	}
+	return need
+}
+
+// needPanels is what panels of these kernels take.
+func (k *kernels) needPanels(s *shape) (need Scratch) {
+	depth, apart, cols := 0, 0, ceil(s.N, k.nr)*k.nr
+	for i := range s.Pairs {
+		p := &s.Pairs[i]
+		words := k.pairWords(p)
+		depth += words
+		if k.apart(p) {
+			apart += words
+		}
+		if p.B.Elem.Quantized() {
+			wide := max(k.nr*padded(min(p.K, k.kc*k.pairSize)), widenRows*padded(min(s.N, blockCols)))
+			need.Task.Wide = max(need.Task.Wide, wide+quantBlock)
+		}
+	}
+	row := k.panelFloats(depth)
+	need.Call = min(s.M*row, max(s.e.panelsMost, k.mr*row)) + ceil(s.M, k.mr)*(packSlack+1)
+	need.Task.B = min(cols, blockCols)*(min(padded(depth), k.kc)+min(apart, k.kc)*(k.perWord()-1)) + packSlack
+	block := blockCols
+	if s.transA {
+		if k.inTiles() {
+			block = thinCols
+		}
+		need.Task.B = max(need.Task.B, min(cols, block)*min(padded(depth), thinDeep)+packSlack)
+	}
+	need.Task.C = k.blockFloats(s.Call, block)
+	if s.hasFilters() {
+		need.Task.Wide = max(need.Task.Wide, k.mr*filterDeep, widenRows*padded(min(s.N, block))+quantBlock)
+	}
+	return need
+}
+
 // layOut gives each pair its place on the k axis.
-func (p *packed) layOut() {
+func (p *panels) layOut() {
 	p.depth, p.whole, p.starts = 0, 0, p.starts[:0]
 	for i := range p.c.Pairs {
 		if pair := &p.c.Pairs[i]; !p.kern.apart(pair) {
@@ -119,12 +160,12 @@ func (p *packed) layOut() {
 }
 
 // column is how many floats of a column of B lie before word k of the k axis.
-func (p *packed) column(k int) int {
-	return k + max(0, k-p.whole)*(p.kern.pieces-1)
+func (p *panels) column(k int) int {
+	return k + max(0, k-p.whole)*(p.kern.perWord()-1)
 }
 
 // reuse finds out what of A is packed already.
-func (p *packed) reuse() {
+func (p *panels) reuse() {
 	p.first, p.kept = 0, kept{}
 	if p.rows < p.c.M { // block by block: the last is left
 		return
@@ -148,7 +189,7 @@ func (p *packed) reuse() {
 // divide chooses the tasks: blocks of columns, and groups of panels where
 // there are fewer of these than workers. Neither changes the order in which
 // an element is summed.
-func (p *packed) divide() {
+func (p *panels) divide() {
 	groups := ceil(p.c.N, p.kern.nr) // of columns
 	p.cols = p.taskGroups(groups) * p.kern.nr
 	p.colN = ceil(p.c.N, p.cols)
@@ -164,9 +205,9 @@ func (p *packed) divide() {
 // taskGroups is how many of so many groups of columns a task takes: as many as it may, or,
 // where smaller tasks are no slower, half of that or more if the workers share them as
 // evenly. Few panels of rows have soon done with B: it stays in the second-level cache where
-// tasks take no more of it than a part of that holds, unless they would read short pieces
+// tasks take no more of it than a part of that holds, unless they would read short runs
 // of its rows.
-func (p *packed) taskGroups(groups int) int {
+func (p *panels) taskGroups(groups int) int {
 	block, smaller := blockCols, p.kern.smaller
 	switch {
 	case p.thin:
@@ -194,18 +235,18 @@ func (p *packed) taskGroups(groups int) int {
 
 // panelRow is the first row of panel i within the block of rows, and where
 // panel i-1 ends. Panels differ by at most one grain.
-func (p *packed) panelRow(i int) int {
+func (p *panels) panelRow(i int) int {
 	return min(p.rows, i*ceil(p.rows, p.kern.grain)/p.panels*p.kern.grain)
 }
 
 // panel returns panel i of A, [depth][rows of the panel] words, with its rows.
-func (p *packed) panel(i int) (data []float32, r0, r1 int) {
+func (p *panels) panel(i int) (data []float32, r0, r1 int) {
 	r0, r1 = p.panelRow(i), p.panelRow(i+1)
 	return p.a[r0*p.kern.panelFloats(p.depth)+i*(packSlack+1):], r0, r1
 }
 
 // packRows packs the panels of task i.
-func (p *packed) packRows(i int) {
+func (p *panels) packRows(i int) {
 	for n := i * p.panels / p.packN; n < (i+1)*p.panels/p.packN; n++ {
 		dst, r0, r1 := p.panel(n)
 		p.packPairs(dst, r0, r1, false)
@@ -217,7 +258,7 @@ func (p *packed) packRows(i int) {
 }
 
 // packPairs packs a panel of A of the pairs whose A downs give, or of all others.
-func (p *packed) packPairs(dst []float32, r0, r1 int, ofDowns bool) {
+func (p *panels) packPairs(dst []float32, r0, r1 int, ofDowns bool) {
 	for x := range p.c.Pairs {
 		pair := &p.c.Pairs[x]
 		if pair.idle() || p.starts[x] < p.first || p.isDown(pair) != ofDowns {
@@ -235,7 +276,7 @@ func (p *packed) packPairs(dst []float32, r0, r1 int, ofDowns bool) {
 
 // packPanel packs k elements of so many rows of op(A) from src on, which lie as m
 // does.
-func (p *packed) packPanel(to unsafe.Pointer, rows int, pair *Pair, m *Matrix, src unsafe.Pointer, k int) {
+func (p *panels) packPanel(to unsafe.Pointer, rows int, pair *Pair, m *Matrix, src unsafe.Pointer, k int) {
 	row, col := m.steps()
 	if p.kern.packA != nil {
 		if !p.kern.packA(to, rows, src, m.Elem, row, col, k, pair.Alpha) {
@@ -251,7 +292,7 @@ func (p *packed) packPanel(to unsafe.Pointer, rows int, pair *Pair, m *Matrix, s
 const filterDeep = 512
 
 // packFiltered packs rows [r0,r1) of what a filter makes of A.
-func (p *packed) packFiltered(to unsafe.Pointer, pair *Pair, r0, r1 int) {
+func (p *panels) packFiltered(to unsafe.Pointer, pair *Pair, r0, r1 int) {
 	s := p.scratch()
 	defer p.release(s)
 	wide := s.wide.take((r1 - r0) * filterDeep)
@@ -264,7 +305,7 @@ func (p *packed) packFiltered(to unsafe.Pointer, pair *Pair, r0, r1 int) {
 }
 
 // tiles computes the block of C of task i.
-func (p *packed) tiles(i int) {
+func (p *panels) tiles(i int) {
 	s := p.scratch()
 	defer p.release(s)
 	c, nr := p.c, p.kern.nr
@@ -294,9 +335,9 @@ func (p *packed) tiles(i int) {
 }
 
 // multiply adds k words from k0 on to panels [first,last) of rows of C and
-// columns [n0,n1), which are computed in c. Where b is more than stays in the second-level cache, few
+// columns [n0,n1), which are computed in a block. Where b is more than stays in the second-level cache, few
 // panels of rows pass by each panel of b; else each of b's by one of rows.
-func (p *packed) multiply(b []float32, step, k0, k, n0, n1, first, last int, block *block) {
+func (p *panels) multiply(b []float32, step, k0, k, n0, n1, first, last int, block *block) {
 	const fits = 256 << 10
 	c, nr := p.c, p.kern.nr
 	add, whole := c.Accumulate || k0 > 0, max(0, min(k, p.whole-k0))
@@ -306,8 +347,8 @@ func (p *packed) multiply(b []float32, step, k0, k, n0, n1, first, last int, blo
 			bias = c.biasAt(col)
 		}
 		from, to, cols := floats(b, (col-n0)*step), at(s.c, (col-n0)*F32.Size()), min(nr, n1-col)
-		if p.kern.pieces > 0 {
-			p.kern.pieceTile(s.rows, whole, k-whole, s.a, from, to, block.ld, cols, add, bias, ahead)
+		if p.kern.pieces != nil {
+			p.kern.pieces.tile(s.rows, whole, k-whole, s.a, from, to, block.ld, cols, add, bias, ahead)
 			return
 		}
 		p.kern.tile(s.rows, k, s.a, from, to, block.ld, cols, add, bias, ahead)
@@ -353,7 +394,7 @@ type band struct {
 }
 
 // band is panel i from word k0 of the k axis and column n0 of C on.
-func (p *packed) band(i, k0, n0 int, block *block) band {
+func (p *panels) band(i, k0, n0 int, block *block) band {
 	a, r0, r1 := p.panel(i)
 	row := p.row0 + r0
 	return band{row, r1 - r0, floats(a, p.kern.panelFloats(k0)*(r1-r0)), block.at(row, n0)}
@@ -361,7 +402,7 @@ func (p *packed) band(i, k0, n0 int, block *block) band {
 
 // packCols packs columns [n0,n1) of B for k words of the k axis from k0, into
 // panels [k][nr].
-func (p *packed) packCols(s *scratch, b []float32, k0, k, n0, n1 int) {
+func (p *panels) packCols(s *scratch, b []float32, k0, k, n0, n1 int) {
 	step := p.column(k0+k) - p.column(k0)
 	for x := range p.c.Pairs {
 		pair, start := &p.c.Pairs[x], p.starts[x]
@@ -374,7 +415,7 @@ func (p *packed) packCols(s *scratch, b []float32, k0, k, n0, n1 int) {
 		last := min(pair.K, (to-start)*p.kern.pairSize)
 		begin := p.column(from) - p.column(k0)
 		switch {
-		case p.takes(pair.Ready):
+		case p.matches(pair.Ready):
 			p.copyReady(b, pair, begin, step, from-start, to-start, n0, n1)
 		case pair.B.Elem.Quantized() || pair.FilterB != nil:
 			p.packComputed(s, b, pair, begin, step, first, last, n0, n1)
@@ -386,14 +427,14 @@ func (p *packed) packCols(s *scratch, b []float32, k0, k, n0, n1 int) {
 
 // packB packs rows [first,last) of columns [n0,n1) of op(B) of a pair, which lies as m
 // does, into panels whose columns are step floats apart.
-func (p *packed) packB(b []float32, pair *Pair, m *Matrix, step, first, last, n0, n1 int) {
+func (p *panels) packB(b []float32, pair *Pair, m *Matrix, step, first, last, n0, n1 int) {
 	nr, apart, finite := p.kern.nr, p.kern.apart(pair), !p.wild.Load()
 	row, col := m.steps()
 	src := func(t, n int) unsafe.Pointer { return at(m.Data, t*row+n*col) }
 	pack := func(b []float32, t, n int) {
 		lanes := min(nr, n1-n)
 		if apart {
-			p.kern.packApart(floats(b, 0), nr, src(t, n), m.Elem, col, row, lanes, last-t, finite)
+			p.kern.pieces.pack(floats(b, 0), nr, src(t, n), m.Elem, col, row, lanes, last-t, finite)
 		} else {
 			p.kern.pack(floats(b, 0), nr, src(t, n), m.Elem, col, row, lanes, last-t, 1)
 		}
@@ -404,7 +445,7 @@ func (p *packed) packB(b []float32, pair *Pair, m *Matrix, step, first, last, n0
 		whole := (last - first) / (run * p.kern.pairSize) * run
 		odd := first + whole*p.kern.pairSize // the rows that make no whole run, if any
 		if apart {
-			p.kern.acrossApart(floats(b, 0), step*nr, src(first, n0), m.Elem, row, panels, odd-first, finite)
+			p.kern.pieces.across(floats(b, 0), step*nr, src(first, n0), m.Elem, row, panels, odd-first, finite)
 		} else {
 			p.kern.across(floats(b, 0), step*nr, src(first, n0), m.Elem, row, panels, odd-first)
 		}

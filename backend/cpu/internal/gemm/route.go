@@ -1,0 +1,312 @@
+package gemm
+
+// A route is one row of the table that decides how a call is computed, the only place
+// that does: the first row that fits is taken. A change here is a change of
+// testdata/routes.txt and of the table in docs/gemm.md.
+type route struct {
+	name  string
+	way   way
+	class string // the shapes it is for, as docs/gemm.md has them
+	needs string // the kernels that it takes
+	why   string // what it gains, by docs/benchmarks.md
+
+	fits func(s *shape) bool
+
+	filtersA, filtersB bool // applies a Filter of A or B; Run refuses others
+}
+
+// way is how the calls of some routes are computed.
+type way interface {
+	// need is the most memory that it takes for calls of this shape, or of any
+	// that are smaller, which other routes may send here.
+	need(s *shape) Scratch
+	// run computes the call of a job.
+	run(j *job)
+}
+
+// routes in the order in which they are tried. The order in which an element of C is
+// summed is that of its way, so what decides must be the call and the instruction
+// set, never the number of workers. M is the number of rows of C, N of its columns, K the
+// length of the sums; x, W, dy and so on are what a linear layer multiplies there.
+var routes = []route{
+	{
+		name: "nothing", way: nothingWay{}, fits: (*shape).isNothing,
+		class: "no product, or each with K or Alpha 0", needs: "-", why: "C is what it begins with",
+	},
+	{
+		name: "panels", way: panelsWay{}, fits: (*shape).fitsInvariantPanels,
+		class: "rows with the same bits in any company: dy·W, N > 64, K > 128", needs: "panels",
+		why: "tasks of few rows would read B over and over",
+	},
+	{
+		name: "rowsInPlace", way: rowBlocksWay{rowsInPlaceWay{}}, fits: (*shape).fitsInvariantInPlace,
+		class: "the same: x·Wᵀ, N ≥ 8, not quantised", needs: "inPlace",
+		why: "one way for any number of rows, 32 or 64 at a time: 1 to 64 rows take 0.96 to 1.2 times as long, 512 rows 1.4 to 2 times",
+	},
+	{
+		name: "fewRows", way: rowBlocksWay{fewRowsWay{}}, fits: (*shape).isInvariant,
+		class: "the same: all others, without a transposed A", needs: "rows",
+		why: "one way for any number of rows, 8 at a time: 64 rows of nf4 take 1.6 times as long",
+	},
+	{
+		name: "tilesTransposed", way: tilesWay{}, fits: (*shape).fitsTilesTransposed,
+		class: "x·Wᵀ, N > 64, 2 to 64 rows; 25 to 127 where both operands are taken apart", needs: "transposed (AMX)",
+		why: "rows of a weight are rows of a tile as they lie: 8 rows 0.9 → 1.6 times torch",
+	},
+	{
+		name: "tilesFewColumns", way: tilesWay{fewColumns: true}, fits: (*shape).fitsTilesFewColumns, filtersA: true,
+		class: "x·Aᵀ and dy·B of an adapter, 64 rows or more, N from 12 (rounded) or 33 to 64", needs: "transposed (AMX)",
+		why: "1.4 times fewColumns; most of it is carried by panels since",
+	},
+	{
+		name: "rowsInPlace", way: rowsInPlaceWay{}, fits: (*shape).fitsRowsInPlace,
+		class: "x·Wᵀ of 1 to 64 rows, by instruction set and the length of k", needs: "inPlace",
+		why: "packing B would take longer than the products: 8 rows 2.5-3.5 times torch",
+	},
+	{
+		name: "panels", way: panelsWay{}, fits: (*shape).fitsPanelsOfRows, filtersA: true, filtersB: true,
+		class: "dhᵀ·x of 9 to 32 rows, rounded", needs: "panels (AMX)",
+		why: "tiles are faster than longK, packing and all",
+	},
+	{
+		name: "longK", way: longKWay{}, fits: (*shape).isLongK, filtersB: true,
+		class: "dhᵀ·x of at most 32 rows, N ≥ 128, K ≥ 256", needs: "rows; outer where there are some",
+		why: "the gradient of an adapter's A: 1.5-4.9 times torch",
+	},
+	{
+		name: "fewRows", way: fewRowsWay{}, fits: (*shape).fitsFewRows,
+		class: "at most 8 rows", needs: "rows",
+		why: "decoding waits for memory: nf4 2.3 times bfloat16",
+	},
+	{
+		name: "fewRows", way: fewRowsWay{}, fits: (*shape).fitsFewRowsDirect,
+		class: "dy·B of an adapter, at most 32 rows, N ≤ 64", needs: "rows",
+		why: "B is small and need not be packed",
+	},
+	{
+		name: "panels", way: panelsWay{}, fits: (*shape).isQuantized, filtersA: true, filtersB: true,
+		class: "quantised weights", needs: "panels",
+		why: "the ways below do not widen them",
+	},
+	{
+		name: "fewRows", way: fewRowsWay{}, fits: (*shape).fitsFewRowsOuter,
+		class: "dhᵀ·x of at most 32 rows that longK is not for", needs: "rows",
+		why: "packing B would take longer than the products",
+	},
+	{
+		name: "fewColumns", way: fewColumnsWay{}, fits: (*shape).fitsFewColumns, filtersA: true,
+		class: "x·Aᵀ of an adapter, N ≤ 64 (16 by tiles), K ≥ 192", needs: "strips, or spread",
+		why: "29-37 → 66-78 % of peak on AVX2, 45-53 → 80-84 % on AMX",
+	},
+	{
+		name: "transposeResult", way: transposeResultWay{}, fits: (*shape).fitsTransposeResult,
+		class: "dyᵀ·h, N ≤ 64, more than 128 rows", needs: "those of Cᵀ",
+		why: "the gradient of an adapter's B: 1.2-19 times torch",
+	},
+	{
+		name: "panels", way: panelsWay{}, fits: (*shape).isAny, filtersA: true, filtersB: true,
+		class: "all others: many rows", needs: "panels",
+		why: "84-94 % of peak",
+	},
+}
+
+// The thresholds that are one for all instruction sets. Those that are not are in limits.
+const (
+	rowsFew     = 8   // rows that decoding has at most
+	rowsOuter   = 32  // rows of a gradient of an adapter's A, which lie across
+	colsThin    = 64  // columns that a product of an adapter has at most
+	rankMost    = 128 // longest k of an adapter's product
+	longKLeast  = 256 // k of longK, of one pair at least
+	fewColsK    = 192 // k of fewColumns, and of rounded fewRowsDirect, at least
+	colsByTiles = 16  // columns from which on tiles of bfloat16 are faster than strips
+
+	tilesLeast, tilesMost         = 2, 64   // rows of tilesTransposed
+	tilesBothLeast, tilesBothMost = 25, 127 // and where both operands are taken apart
+	piecesRows                    = 48      // rows for B to be worth taking apart otherwise
+	tilesColsRows                 = 64      // rows of tilesFewColumns
+	tilesColsPairs                = 12      // columns of it where operands are rounded: with fewer, strips read A as fast as it comes
+	tilesColsPieces               = 33      // and where they are taken apart; columns of a down of RunAfter, too
+	downPairs                     = 8       // columns of a down where operands are rounded: with fewer, strips read A before B is packed
+
+	inPlaceCols      = 8        // columns that rowsInPlace pays for
+	inPlaceK         = 512      // k of it for several rows (Zen 4)
+	inPlaceKPairs    = 1024     // where both ways multiply pairs of bfloat16
+	inPlaceRowsPairs = 48       // rows at most there
+	inPlaceRowsMixed = 12       // and where panels would be pairs, and rowsInPlace is not
+	inPlaceKOne      = 2048     // k of one row
+	inPlaceKSplit    = 2048 + 1 // where the other way is dotSplit: a longer x leaves it little of the nearest cache
+	inPlaceKLate     = 512      // of any row where lateFetch, or where no way has dotSplit (Zen 3: 1.2 to 1.4 times as fast from memory); shorter ones are those of heads, in cache
+)
+
+// shape is what routes decide by: the sizes, layouts and types of a call on an instruction
+// set. Data is not looked at.
+type shape struct {
+	*Call
+	limits *limits
+	mode   mode // of the engine
+	rounds bool // operands may be rounded, and are where that is faster
+
+	// The bits of a row may not depend on M. A call with a transposed A is none of these:
+	// its rows are those of a weight's gradient, and not of a batch.
+	invariant bool
+
+	e *Engine // for need alone
+
+	// Of the pairs that are not idle:
+	depth   int  // the sum of their k
+	longest int  // the longest
+	longB   Elem // the type of B there
+	plainA  bool // every A is float32 with its k side by side, as activations are
+	directA bool // the same, or may be widened to that: see direct
+	acrossA bool // every A is float32 and transposed
+	transA  bool // every A is transposed
+	plainB  bool // every B has its columns side by side, and is not quantised
+	transB  bool // every B has its k side by side, as the weights of a checkpoint
+	quantB  bool // some B is quantised
+}
+
+// shapeOf finds what decides for a call.
+func (e *Engine) shapeOf(c *Call) shape { return shapeOf(c, &e.k.limits, e.mode) }
+
+func shapeOf(c *Call, l *limits, m mode) shape {
+	s := shape{Call: c, limits: l, mode: m, rounds: m.bf16 && l.pairs, invariant: m.invariant || c.Invariant,
+		plainA: true, directA: true, acrossA: true, transA: true, plainB: true, transB: true}
+	for i := range c.Pairs {
+		p := &c.Pairs[i]
+		if p.idle() {
+			continue
+		}
+		s.depth += p.K
+		if p.K > s.longest {
+			s.longest, s.longB = p.K, p.B.Elem
+		}
+		float, quantized := p.A.Elem == F32, p.B.Elem.Quantized()
+		s.invariant = s.invariant && !p.A.Trans
+		s.plainA = s.plainA && float && !p.A.Trans
+		s.directA = s.directA && s.direct(&p.A) && !p.A.Trans
+		s.acrossA = s.acrossA && float && p.A.Trans
+		s.transA = s.transA && p.A.Trans
+		s.plainB = s.plainB && !p.B.Trans && !quantized
+		s.transB = s.transB && p.B.Trans
+		s.quantB = s.quantB || quantized
+	}
+	return s
+}
+
+// route is the first that fits.
+func (s *shape) route() *route {
+	for i := range routes {
+		if routes[i].fits(s) {
+			return &routes[i]
+		}
+	}
+	return nil // isAny fits all
+}
+
+func (s *shape) isNothing() bool   { return s.depth == 0 || s.M == 0 || s.N == 0 }
+func (s *shape) isQuantized() bool { return s.quantB }
+func (s *shape) isInvariant() bool { return s.invariant }
+func (s *shape) isAny() bool       { return true }
+
+// single reports whether a call is of one row and may be computed in ways of its own for that.
+func (s *shape) single() bool { return s.M == 1 && !s.invariant }
+
+func (s *shape) fitsInvariantPanels() bool {
+	return s.invariant && s.N > colsThin && !s.transB && !s.quantB && s.longest > shortMost
+}
+
+// The kernels in place widen codes to floats, for one row too, and fewRows need not.
+func (s *shape) fitsInvariantInPlace() bool {
+	return s.invariant && s.limits.inPlaceRows > 0 && s.N >= inPlaceCols && s.transB && !s.quantB
+}
+
+func (s *shape) fitsTilesTransposed() bool {
+	if !s.limits.tiles || s.N <= colsThin || !s.transB || !s.directA || s.longest <= rankMost {
+		return false
+	}
+	f := s.manyRows()
+	if least, most := tilesRows(f); s.M < least || s.M > most {
+		return false
+	}
+	for i := range s.Pairs {
+		switch p := &s.Pairs[i]; {
+		case p.idle():
+		case f != inPairs && !p.inPieces() && p.Alpha != 1:
+			return false // alpha·B is more than a bfloat16
+		case p.B.Elem == F16 && !s.rounds && s.M < piecesRows:
+			return false // rowsInPlace is faster
+		case p.B.Elem != BF16 && p.K > rankMost && s.M <= rowsFew:
+			return false // so it is here
+		}
+	}
+	return true
+}
+
+func (s *shape) fitsTilesFewColumns() bool {
+	least := tilesColsPieces
+	if s.rounds {
+		least = tilesColsPairs
+	}
+	if !s.limits.tiles || s.M < tilesColsRows || s.N < least || s.N > colsThin || !s.plainA || s.longest <= rankMost {
+		return false
+	}
+	for i := range s.Pairs {
+		if p := &s.Pairs[i]; !p.idle() && p.B.Elem != F32 {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *shape) fitsRowsInPlace() bool {
+	if s.N < inPlaceCols || s.M > s.limits.inPlaceRows || !s.transB || s.quantB && s.M <= rowsFew {
+		return false
+	}
+	switch {
+	case s.M == 1 && (s.limits.lateFetch || !s.limits.dotSplit):
+		return s.longest >= inPlaceKLate
+	case s.M == 1 && s.longB == BF16:
+		return s.longest >= inPlaceKSplit
+	case s.M == 1:
+		return s.longest >= inPlaceKOne
+	case s.M <= rowsFew:
+		return true
+	case s.limits.tiles && s.panels() != inFloats:
+		return false
+	case !s.rounds:
+		return s.longest >= inPlaceK
+	case s.longB != BF16:
+		return s.M <= inPlaceRowsMixed && s.longest >= inPlaceK
+	}
+	return s.M <= inPlaceRowsPairs && s.longest >= inPlaceKPairs
+}
+
+// isLongK is the shape of longK, whichever way it takes.
+func (s *shape) isLongK() bool {
+	return s.M <= rowsOuter && s.N >= 2*colsFew && s.acrossA && s.plainB && s.longest >= longKLeast
+}
+
+func (s *shape) fitsPanelsOfRows() bool {
+	return s.isLongK() && s.rounds && s.limits.tiles && s.M > rowsFew
+}
+
+func (s *shape) fitsFewRows() bool { return s.M <= rowsFew }
+
+// Packing panels of pairs is faster than fewRowsDirect where k is short.
+func (s *shape) fitsFewRowsDirect() bool {
+	return s.M <= s.limits.directRows && s.N <= colsThin && s.plainA && s.plainB && (!s.rounds || s.longest >= fewColsK)
+}
+
+func (s *shape) fitsFewRowsOuter() bool { return s.M <= rowsOuter && s.acrossA && s.plainB }
+
+func (s *shape) fitsFewColumns() bool {
+	most := colsThin
+	if s.rounds && s.limits.tiles {
+		most = colsByTiles
+	}
+	return s.limits.strips && s.N <= most && s.depth >= fewColsK && s.directA
+}
+
+func (s *shape) fitsTransposeResult() bool {
+	return s.N <= colsThin && s.transA && s.M > 2*colsThin
+}
