@@ -29,6 +29,8 @@ func TestCacheEqualsWholeText(t *testing.T) {
 		"rotary yarn":        withConfig(t, llama, "../testdata/lm/llama/rope-yarn/config.json"),
 		"yarn and tied head": "../testdata/extra/yarn-mscale",
 		"one key head":       "../testdata/extra/llama-f32",
+		"experts":            "../testdata/extra/mixtral",
+		"experts and MLPs":   "../testdata/extra/qwen3-moe",
 	} {
 		t.Run(name, func(t *testing.T) {
 			dev, m := open(t, dir)

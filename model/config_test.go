@@ -66,6 +66,15 @@ func TestConfigErrors(t *testing.T) {
 		{map[string]any{"architectures": []string{"Gemma3ForCausalLM"}, "rope_parameters": map[string]any{"full_attention": 3}}, model.ErrConfig, "full_attention: found 3, expected an object"},
 		{map[string]any{"architectures": []string{"Gemma3ForCausalLM"}, "rope_parameters": map[string]any{"full_attention": map[string]any{"rope_type": "linear"}}}, model.ErrConfig, "rope_parameters.full_attention: "},
 		{map[string]any{"architectures": []string{"Gemma3ForCausalLM"}, "sliding_window_pattern": 0, "rope_parameters": nil}, model.ErrConfig, "sliding_window_pattern: found 0"},
+		{map[string]any{"architectures": []string{"MixtralForCausalLM"}, "num_local_experts": 2, "num_experts_per_tok": 3}, model.ErrConfig, "num_experts_per_tok: found 3, expected at most num_local_experts 2"},
+		{map[string]any{"architectures": []string{"MixtralForCausalLM"}, "num_local_experts": 1 << 20}, model.ErrConfig, "num_local_experts: found 1048576, expected 4096 at most"},
+		{map[string]any{"architectures": []string{"MixtralForCausalLM"}, "num_experts_per_tok": 0}, model.ErrConfig, "num_experts_per_tok: found 0"},
+		{map[string]any{"architectures": []string{"MixtralForCausalLM"}, "output_router_logits": true}, model.ErrUnsupported, `output_router_logits "true"; supported: false`},
+		{map[string]any{"architectures": []string{"MixtralForCausalLM"}, "router_jitter_noise": 0.5}, model.ErrUnsupported, `router_jitter_noise "0.5"; supported: 0`},
+		{map[string]any{"architectures": []string{"Qwen3MoeForCausalLM"}, "decoder_sparse_step": 0}, model.ErrConfig, "decoder_sparse_step: found 0, expected 1 or more"},
+		{map[string]any{"architectures": []string{"Qwen3MoeForCausalLM"}, "mlp_only_layers": "x"}, model.ErrConfig, `mlp_only_layers: found "x", expected a list of layers`},
+		{map[string]any{"architectures": []string{"Qwen3MoeForCausalLM"}, "moe_intermediate_size": -1}, model.ErrConfig, "moe_intermediate_size: found -1"},
+		{map[string]any{"architectures": []string{"Qwen2MoeForCausalLM"}}, model.ErrUnsupported, `architecture "Qwen2MoeForCausalLM", did you mean "Qwen3MoeForCausalLM"?`},
 		{map[string]any{"eos_token_id": "x"}, model.ErrConfig, "a token id or a list of them"},
 	} {
 		_, err := model.ParseConfig(llamaConfig(c.changes))
@@ -129,6 +138,38 @@ func TestOpenChecksWeights(t *testing.T) {
 		return es
 	})
 	require.ErrorContains(t, err, "elements of type I32; supported: F32, F16, BF16")
+}
+
+// Which experts there are, how many of them a token has, and in which layers, is read
+// as either version of transformers spells it.
+func TestExpertsOfConfigs(t *testing.T) {
+	for name, want := range map[string]struct {
+		count, chosen, units int
+		normalized           bool
+		windows              []int
+		plain                []bool
+	}{
+		"mixtral":              {5, 2, 24, true, []int{7, 7}, nil},
+		"qwen3-moe":            {6, 3, 20, false, []int{0, 0, 0, 0}, []bool{true, false, true, true}},
+		"qwen3-moe-normalized": {6, 2, 20, true, []int{0, 0}, []bool{false, false}},
+	} {
+		files, err := filepath.Glob(filepath.Join("../testdata/extra", name, "config*.json"))
+		require.NoError(t, err)
+		require.Len(t, files, 2)
+		for _, file := range files {
+			raw, err := os.ReadFile(file)
+			require.NoError(t, err)
+			c, err := model.ParseConfig(raw)
+			require.NoError(t, err)
+			m := c.Family.(*model.MoE)
+			require.Equal(t, want.count, m.Experts.Count, file)
+			require.Equal(t, want.chosen, m.Experts.Chosen, file)
+			require.Equal(t, want.units, m.Experts.Units, file)
+			require.Equal(t, want.normalized, m.Experts.Normalized, file)
+			require.Equal(t, want.windows, m.Windows, file)
+			require.Equal(t, want.plain, m.Plain, file)
+		}
+	}
 }
 
 func TestFrequenciesOfTheDefault(t *testing.T) {

@@ -18,7 +18,10 @@ import sys
 
 import numpy as np
 
-CLASSES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "gemma3_text": "Gemma3ForCausalLM"}
+CLASSES = {
+    "llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "gemma3_text": "Gemma3ForCausalLM",
+    "mixtral": "MixtralForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM",
+}
 DTYPES = {"f32": ("F32", 4, "float32"), "f16": ("F16", 2, "float16"), "bf16": ("BF16", 2, "bfloat16")}
 SPECIALS = ["<|endoftext|>", "<|pad|>"]  # ids 0 (eos) and 1 (pad), as in the config
 BLOCK = 1 << 22  # values generated at a time: bounds the memory for any model size
@@ -61,6 +64,22 @@ def model_config(arch, hidden, layers, inter, heads, kv_heads, vocab, head_dim=N
     return config
 
 
+MOE = {  # the part of a layer with experts, the names of gate, up and down, the inner units
+    "mixtral": lambda config: ("block_sparse_moe", ("w1", "w3", "w2"), config["intermediate_size"]),
+    "qwen3_moe": lambda config: ("mlp", ("gate_proj", "up_proj", "down_proj"), config["moe_intermediate_size"]),
+}
+
+
+def experts(config):
+    """The number of experts, under the names of transformers 5 and 4."""
+    return config.get("num_local_experts") or config["num_experts"]
+
+
+def has_experts(config, layer):
+    """Tells whether a layer has experts in the place of an MLP."""
+    return config["model_type"] in MOE and layer not in (config.get("mlp_only_layers") or []) and (layer + 1) % config.get("decoder_sparse_step", 1) == 0
+
+
 def tensors(config):
     """Yields (name, shape) of every tensor that a checkpoint of this config holds, in file order."""
     arch = config["model_type"]
@@ -83,13 +102,20 @@ def tensors(config):
         yield from linear(layer + "self_attn.k_proj", kv_heads * head_dim, hidden, bias["q"])
         yield from linear(layer + "self_attn.v_proj", kv_heads * head_dim, hidden, bias["q"])
         yield from linear(layer + "self_attn.o_proj", hidden, heads * head_dim, bias["o"])
-        if arch in ("qwen3", "gemma3_text"):
+        if arch in ("qwen3", "gemma3_text", "qwen3_moe"):
             yield layer + "self_attn.q_norm.weight", (head_dim,)
             yield layer + "self_attn.k_norm.weight", (head_dim,)
         yield layer + "post_attention_layernorm.weight", (hidden,)
         if arch == "gemma3_text":
             yield layer + "pre_feedforward_layernorm.weight", (hidden,)
             yield layer + "post_feedforward_layernorm.weight", (hidden,)
+        if has_experts(config, i):
+            block, names, units = MOE[arch](config)
+            yield layer + block + ".gate.weight", (experts(config), hidden)
+            for e in range(experts(config)):
+                for name, shape in zip(names, ((units, hidden), (units, hidden), (hidden, units))):
+                    yield f"{layer}{block}.experts.{e}.{name}.weight", shape
+            continue
         yield from linear(layer + "mlp.gate_proj", inter, hidden, bias["mlp"])
         yield from linear(layer + "mlp.up_proj", inter, hidden, bias["mlp"])
         yield from linear(layer + "mlp.down_proj", hidden, inter, bias["mlp"])
@@ -209,7 +235,7 @@ def write_model(directory, config, dtype="f32", seed=0, shard_bytes=0, style=5):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", required=True, help="folder to write; must not hold a model yet")
-    parser.add_argument("--arch", default="llama", choices=sorted(CLASSES))
+    parser.add_argument("--arch", default="llama", choices=sorted(CLASSES.keys() - MOE.keys()))
     parser.add_argument("--hidden", type=int, default=512)
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--inter", type=int, default=1408)

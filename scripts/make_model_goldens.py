@@ -50,6 +50,19 @@ CASES = {
             "full_attention": {"rope_type": "linear", "factor": 3.0, "rope_theta": 2000.0}, "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
         },
     }, "bf16", 4),
+    "mixtral": ("mixtral", {
+        "seed": 1101, "hidden_size": 32, "intermediate_size": 24, "num_attention_heads": 4, "num_key_value_heads": 2, "num_local_experts": 5, "num_experts_per_tok": 2,
+        "sliding_window": 7, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+    }, "bf16", 4),
+    "qwen3-moe": ("qwen3_moe", {
+        "seed": 1102, "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "num_experts": 6, "num_experts_per_tok": 3,
+        "moe_intermediate_size": 20, "decoder_sparse_step": 2, "mlp_only_layers": [3], "norm_topk_prob": False, "attention_bias": True,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+    }, "f16", 4),
+    "qwen3-moe-normalized": ("qwen3_moe", {
+        "seed": 1103, "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "num_experts": 6, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 20, "norm_topk_prob": True, "tie_word_embeddings": True, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+    }, "f32", 5),
     "qwen3-biases": ("qwen3", {"attention_bias": True, "tie_word_embeddings": True, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}, "bf16", 5),
 }
 
@@ -66,6 +79,8 @@ def transformers4(config):
     old["rope_theta"] = scaling.pop("rope_theta")
     if scaling["rope_type"] == "linear" and "rope_local_base_freq" not in old:
         scaling["type"] = scaling.pop("rope_type")  # the oldest spelling
+    if config["model_type"] == "qwen3_moe":
+        old["num_experts"] = old.pop("num_local_experts")
     old["rope_scaling"] = None if scaling.get("rope_type") == "default" else scaling
     old.update(torch_dtype=config["dtype"], transformers_version="4.46.0")
     return old

@@ -8,7 +8,7 @@ A case is a folder:
   golden.safetensors   input_ids, logits; for inits that rewrite the base also residual_logits (adapter off)
   train/               init/, batches.safetensors, grads_step0.safetensors, trace.json, final/, as in testdata/lm
   converted/           adapter/ and golden.safetensors: the trained adapter for the unmodified base (r and alpha doubled)
-Bases are the models of testdata/lm and two smaller ones of the same kinds, written to base/
+Bases are the models of testdata/lm, two of testdata/extra and two smaller ones of the same kinds, written to base/
 The same command gives the same bytes on one machine.
 
   python scripts/make_peft_goldens.py --out testdata/peft
@@ -47,6 +47,7 @@ def bases(out, lm):
             make_model.write_model(folder, make_model.model_config(arch, head_dim=head_dim, tie=tie, **SMALL), seed=7)
     found = {name: os.path.join(out, "base", name) for name in small}
     found.update({name: os.path.join(lm, name, "model") for name in ("llama", "qwen2", "gemma3")})
+    found.update({name: os.path.join(os.path.dirname(lm), "extra", name) for name in ("mixtral", "qwen3-moe")})
     return found
 
 

@@ -35,7 +35,9 @@ def autocast(enabled=True):
 def relative_error(folder, golden):
     ids = load_file(golden)["input_ids"]
     with torch.no_grad():
-        exact = reference.load_model(folder, torch.float64)(input_ids=ids).logits
+        model = reference.load_model(folder, torch.float64)
+        model.set_experts_implementation("eager")  # the others have no products of f64
+        exact = model(input_ids=ids).logits
         with autocast():
             rounded = reference.load_model(folder)(input_ids=ids).logits
     return rms(rounded.double() - exact) / rms(exact)

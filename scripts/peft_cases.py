@@ -21,6 +21,8 @@ MIXED = ["q_proj", "v_proj", "down_proj"]
 CASES = {
     # Other architectures.
     "gemma3": Case("gemma3", "two rotary bases, four norms a layer", {"r": 4, "lora_alpha": 6, "target_modules": "all-linear", "lora_dropout": 0.0}, train=True, seed=300),
+    "mixtral": Case("mixtral", "routed experts, whose weights are no modules: attention has adapters", {"r": 4, "lora_alpha": 6, "target_modules": ["q_proj", "v_proj", "o_proj"], "lora_dropout": 0.0}, train=True, seed=301),
+    "qwen3-moe": Case("qwen3-moe", "experts in some layers, and biases", {"r": 4, "lora_alpha": 6, "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"], "lora_dropout": 0.0}, train=True, seed=302),
 
     # Starting values.
     "init-gaussian": Case("llama", "A normal with std 1/r, B zero", {"r": 4, "lora_alpha": 8, "target_modules": MIXED, "init_lora_weights": "gaussian"}, train=True),

@@ -1,0 +1,111 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/nn"
+)
+
+func init() {
+	// Mixtral 8x7B (Jiang et al. 2024, arXiv 2401.04088): a Mistral with experts in
+	// the place of MLPs.
+	Register("MixtralForCausalLM", Architecture{ModelType: "mixtral", Read: readMixtral})
+	Register("MixtralModel", Architecture{ModelType: "mixtral", Read: readMixtral})
+	// Qwen3-MoE (Yang et al. 2025, arXiv 2505.09388): a Qwen3 with experts in all
+	// layers, or in some.
+	Register("Qwen3MoeForCausalLM", Architecture{ModelType: "qwen3_moe", Read: readQwen3MoE})
+	Register("Qwen3MoeModel", Architecture{ModelType: "qwen3_moe", Read: readQwen3MoE})
+}
+
+// MoE is a Decoder with a mixture of experts in the place of MLPs.
+type MoE struct {
+	*Decoder
+	Experts nn.Experts
+	Block   string // the part of a layer that has them
+	Plain   []bool // layers with an MLP, where it is not all
+}
+
+func readMixtral(c *Config, f *Fields) Family {
+	d := f.decoder(c)
+	if !f.has("rms_norm_eps") {
+		d.NormEps = 1e-5
+	}
+	d.RoPE = f.rope(c, d.HeadDim, 1e6)
+	f.slide(d, f.int("sliding_window", 0))
+	// Noise that is multiplied into what experts read while they are trained.
+	if noise := f.float("router_jitter_noise", 0); noise != 0 {
+		f.unsupported("router_jitter_noise", fmt.Sprint(noise), []string{"0"})
+	}
+	return f.experts(&MoE{Decoder: d, Block: "block_sparse_moe", Experts: nn.Experts{
+		Router: "gate.weight", Gate: "experts.%d.w1.weight", Up: "experts.%d.w3.weight", Down: "experts.%d.w2.weight",
+		Count: 8, Chosen: 2, Units: d.Intermediate, Normalized: true,
+	}})
+}
+
+func readQwen3MoE(c *Config, f *Fields) Family {
+	d := f.decoder(c)
+	d.RoPE = f.rope(c, d.HeadDim, 10000)
+	d.AttentionBias = f.bool("attention_bias", false)
+	d.OutputBias = d.AttentionBias
+	d.HeadNorm = true
+	window := f.int("sliding_window", 4096)
+	if !f.bool("use_sliding_window", false) {
+		window = 0
+	}
+	f.slide(d, window)
+	m := f.experts(&MoE{Decoder: d, Block: "mlp", Experts: nn.Experts{
+		Router: "gate.weight", Gate: "experts.%d.gate_proj.weight", Up: "experts.%d.up_proj.weight", Down: "experts.%d.down_proj.weight",
+		Count: 128, Chosen: 8, Units: f.int("moe_intermediate_size", 768), Normalized: f.bool("norm_topk_prob", false),
+	}})
+	step, plain := f.int("decoder_sparse_step", 1), read(f, "mlp_only_layers", "a list of layers", []int(nil))
+	if step < 1 {
+		f.fail("decoder_sparse_step", step, "1 or more")
+		return m
+	}
+	m.Plain = make([]bool, len(d.Windows))
+	for i := range m.Plain {
+		m.Plain[i] = (i+1)%step != 0 || slices.Contains(plain, i)
+	}
+	return m
+}
+
+// experts reads the keys that mixtures of experts share.
+func (f *Fields) experts(m *MoE) *MoE {
+	e := &m.Experts
+	e.Activation = m.Activation
+	e.Count = f.int("num_local_experts", f.int("num_experts", e.Count))
+	e.Chosen = f.int("num_experts_per_tok", e.Chosen)
+	// With it PyTorch adds router_aux_loss_coef times another loss.
+	if f.bool("output_router_logits", false) {
+		f.unsupported("output_router_logits", "true", []string{"false, which trains without a loss of the balance of experts"})
+	}
+	m.MLP = m.mlp
+	return m
+}
+
+// Check implements Family.
+func (m *MoE) Check(c *Config) error {
+	e := m.Experts
+	if err := checkSizes(size{"num_local_experts", e.Count}, size{"num_experts_per_tok", e.Chosen}, size{"moe_intermediate_size", e.Units}); err != nil {
+		return err
+	}
+	if e.Count > maxExperts {
+		return fmt.Errorf("%w: num_local_experts: found %d, expected %d at most", ErrConfig, e.Count, maxExperts)
+	}
+	if e.Chosen > e.Count {
+		return fmt.Errorf("%w: num_experts_per_tok: found %d, expected at most num_local_experts %d", ErrConfig, e.Chosen, e.Count)
+	}
+	return m.Decoder.Check(c)
+}
+
+// maxExperts keeps a wrong number from taking all memory.
+const maxExperts = 1 << 12
+
+func (m *MoE) mlp(c *Config, b *nn.Builder, layer int, x graph.Tensor) graph.Tensor {
+	if m.Plain != nil && m.Plain[layer] {
+		return m.gated(c, b.Sub("mlp"), x, m.Intermediate)
+	}
+	return b.Sub("%s", m.Block).Experts(m.Experts, x)
+}
