@@ -140,13 +140,16 @@ type planner struct {
 // choose settles target_modules and what ensure_weight_tying makes of it.
 func (p *planner) choose() error {
 	p.ensureTying()
+	asked := p.config.TargetModules
 	set, err := resolveTargets(p.config, p.model)
 	if err != nil {
 		return err
 	}
 	p.config.TargetModules = set
-	p.matcher, err = newMatcher(p.config, set)
-	return err
+	if p.matcher, err = newMatcher(p.config, set); err != nil {
+		return err
+	}
+	return p.refuseExperts(asked)
 }
 
 // target fills Targets but for ranks and scales.
