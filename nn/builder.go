@@ -89,6 +89,7 @@ type state struct {
 	derived   []Derived
 	modules   []Module
 	used      []string
+	isUsed    map[string]bool
 	constants map[string]*tensor.Tensor
 	trained   []Trained
 	prepared  []prepared
@@ -124,7 +125,7 @@ type Options struct {
 
 // NewBuilder starts a model in g.
 func NewBuilder(g *graph.Graph, w Weights, o Options) *Builder {
-	s := &state{G: g, weights: w, adapter: o.Adapter, slot: o.Slot, bounds: o.Bounds, otherBounds: o.OtherBounds, training: o.Training, rowKeys: o.RowKeys, cache: o.Cache, prepare: o.Prepare, constants: map[string]*tensor.Tensor{}}
+	s := &state{G: g, weights: w, adapter: o.Adapter, slot: o.Slot, bounds: o.Bounds, otherBounds: o.OtherBounds, training: o.Training, rowKeys: o.RowKeys, cache: o.Cache, prepare: o.Prepare, constants: map[string]*tensor.Tensor{}, isUsed: map[string]bool{}}
 	return &Builder{state: s}
 }
 
@@ -193,7 +194,8 @@ func (b *Builder) Frozen(name string, shape ...int) graph.Tensor {
 	default:
 		return b.G.Fail(fmt.Errorf("tensor %q has elements of type %v; supported: F32, F16, BF16", name, w.DType))
 	}
-	if !slices.Contains(b.used, name) {
+	if !b.isUsed[name] {
+		b.isUsed[name] = true
 		b.used = append(b.used, name)
 	}
 	return b.G.Of(b.G.IR().Param(name, ir.Type{DType: w.DType, Shape: ir.ShapeOf(w.Shape...)}))
