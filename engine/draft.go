@@ -126,12 +126,8 @@ func (r *Runtime) Need(pack backend.Pack, limit int64, drafts ...*Draft) (n Need
 	var programs []*ir.Program
 	for _, d := range drafts {
 		programs = append(programs, d.Program)
-		if r.divider != nil {
-			n.Arena = max(n.Arena, int64(d.Program.Arena))
-		} else {
-			n.Arena += int64(d.Program.Arena)
-		}
 	}
+	n.Arena = r.arenas(drafts)
 	for _, d := range drafts {
 		if d.prepare != nil {
 			n.Prepare = int64(d.prepare.Program.Arena)
@@ -139,10 +135,8 @@ func (r *Runtime) Need(pack backend.Pack, limit int64, drafts ...*Draft) (n Need
 			break // they all make the same
 		}
 	}
-	if d, ok := r.dev.(backend.Scratcher); ok {
-		if n.Scratch, err = d.Scratch(programs...); err != nil {
-			return n, err
-		}
+	if n.Scratch, err = r.scratch(programs); err != nil {
+		return n, err
 	}
 	if d, ok := r.dev.(backend.Packer); ok {
 		most := d.SetPack(pack, limit)
@@ -156,18 +150,12 @@ func (r *Runtime) Need(pack backend.Pack, limit int64, drafts ...*Draft) (n Need
 // affordable refuses programs that have more to write than the device has memory,
 // before any of it is allocated. Errors: backend.ErrOutOfMemory.
 func (r *Runtime) affordable(drafts []*Draft) error {
-	var need int64
 	var programs []*ir.Program
 	written := map[string]bool{}
+	need := r.arenas(drafts)
 	for _, d := range drafts {
-		programs = append(programs, d.Program)
-		if arena := int64(d.Program.Arena); r.divider == nil {
-			need += arena
-		} else {
-			need = max(need, arena)
-		}
-	}
-	for _, p := range programs {
+		p := d.Program
+		programs = append(programs, p)
 		for _, a := range p.Args {
 			if a.Written && !written[a.Name] {
 				written[a.Name] = true
@@ -175,17 +163,36 @@ func (r *Runtime) affordable(drafts []*Draft) error {
 			}
 		}
 	}
-	if d, ok := r.dev.(backend.Scratcher); ok {
-		scratch, err := d.Scratch(programs...)
-		if err != nil {
-			return err
-		}
-		need += scratch
+	scratch, err := r.scratch(programs)
+	if err != nil {
+		return err
 	}
+	need += scratch
 	if have := r.dev.Info().Memory; have > 0 && need > have {
 		return fmt.Errorf("engine: %w: a run takes %d MiB for what it computes and keeps, the device has %d MiB; fewer tokens take less", backend.ErrOutOfMemory, need>>20, have>>20)
 	}
 	return nil
+}
+
+// arenas is the memory for the arenas of drafts: that of the largest where they
+// share one, as the runtime of a device that divides its memory has them do.
+func (r *Runtime) arenas(drafts []*Draft) (n int64) {
+	for _, d := range drafts {
+		if arena := int64(d.Program.Arena); r.divider != nil {
+			n = max(n, arena)
+		} else {
+			n += arena
+		}
+	}
+	return n
+}
+
+// scratch is what the device needs beside arenas and arguments to run programs.
+func (r *Runtime) scratch(programs []*ir.Program) (int64, error) {
+	if d, ok := r.dev.(backend.Scratcher); ok {
+		return d.Scratch(programs...)
+	}
+	return 0, nil
 }
 
 // local is the name that a param of a slot has there.

@@ -119,11 +119,7 @@ func (r *Runtime) newArena(drafts []*Draft) (*arena, error) {
 	if r.divider == nil || len(drafts) == 0 {
 		return nil, nil
 	}
-	most := 0
-	for _, d := range drafts {
-		most = max(most, d.Program.Arena)
-	}
-	b, err := r.dev.Alloc(most)
+	b, err := r.dev.Alloc(int(r.arenas(drafts)))
 	if err != nil {
 		return nil, err
 	}
