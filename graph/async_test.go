@@ -10,7 +10,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/graph"
-	"github.com/lorafuse/lorafuse/internal/testdevice"
+	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
 )
 
 // Evaluations are handed over while the first has not begun to run, on a

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/internal/testdevice"
+	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
 )
 
 // TestRounding compares the error of precision bf16 to that of PyTorch's autocast

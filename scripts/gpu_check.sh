@@ -86,9 +86,9 @@ pack() {
 	for package in $(folders '^//go:build .*\<cuda\>' | grep -vxE 'internal/lint|kernels|backend/cuda/internal/shim'); do
 		program "$package" false
 	done
-	for package in $(folders '/internal/testdevice"'); do
+	for package in $(folders '/internal/dev/testdevice"'); do
 		# Of these packages only the tests that ask for the device.
-		program "$package" true "$(grep -l '/internal/testdevice"' "$package"/*_test.go | xargs sed -n 's/^func \(Test[A-Za-z0-9_]*\)(.*/\1/p' | grep -vx TestMain | paste -sd '|')"
+		program "$package" true "$(grep -l '/internal/dev/testdevice"' "$package"/*_test.go | xargs sed -n 's/^func \(Test[A-Za-z0-9_]*\)(.*/\1/p' | grep -vx TestMain | paste -sd '|')"
 	done
 	commit=$(git rev-parse --short HEAD)$(git diff --quiet HEAD || echo ' with changes')
 	printf '{"commit": "%s", "built": "%s, nvcc %s", "tests": [%s]}\n' "$commit" "$($go env GOVERSION)" \

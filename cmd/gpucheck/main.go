@@ -13,7 +13,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/lorafuse/lorafuse/internal/gpucheck"
+	"github.com/lorafuse/lorafuse/internal/dev/gpucheck"
 )
 
 const usage = `usage:

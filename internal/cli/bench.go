@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lorafuse/lorafuse/internal/bench"
-	"github.com/lorafuse/lorafuse/internal/bench/load"
+	"github.com/lorafuse/lorafuse/internal/dev/bench"
+	"github.com/lorafuse/lorafuse/internal/dev/bench/load"
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 

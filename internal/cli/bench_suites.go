@@ -13,12 +13,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/internal/bench"
-	decoding "github.com/lorafuse/lorafuse/internal/bench/decode"
-	"github.com/lorafuse/lorafuse/internal/bench/kernels"
-	"github.com/lorafuse/lorafuse/internal/bench/layer"
-	"github.com/lorafuse/lorafuse/internal/bench/step"
-	"github.com/lorafuse/lorafuse/internal/bench/upload"
+	"github.com/lorafuse/lorafuse/internal/dev/bench"
+	decoding "github.com/lorafuse/lorafuse/internal/dev/bench/decode"
+	"github.com/lorafuse/lorafuse/internal/dev/bench/kernels"
+	"github.com/lorafuse/lorafuse/internal/dev/bench/layer"
+	"github.com/lorafuse/lorafuse/internal/dev/bench/step"
+	"github.com/lorafuse/lorafuse/internal/dev/bench/upload"
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 )
 

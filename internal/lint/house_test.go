@@ -43,9 +43,7 @@ func with(reasonAndRooms ...string) map[string]string {
 // house has a room for every package. Packages in an internal folder of
 // another, such as backend/cpu/internal/gemm, live in that one's room.
 var house = map[string]room{
-	"internal/bench":    {floor: ground},
 	"internal/fsatomic": {floor: ground},
-	"internal/image":    {floor: ground},
 	"internal/linalg":   {floor: ground},
 	"internal/lint":     {floor: ground},
 	"internal/philox":   {floor: ground},
@@ -102,26 +100,27 @@ var house = map[string]room{
 	"merge":           {floor: loops},
 	"convert":         {floor: loops},
 
-	"internal/testdevice": {machines, with("backend", "opens one", "backend/all", "which the build has")},
-
-	"internal/bench/peer":       {floor: machines},
-	"internal/bench/program":    {graphs, with("graph", "compiles graphs", "graph/exec", "runs them")},
-	"internal/bench/kernels":    {floor: models},
-	"internal/bench/layer":      {floor: models},
-	"internal/bench/checkpoint": {files, with("safetensors", "writes files", "tensor", "rounds weights")},
-	"internal/bench/load":       {loops, with("convert", "is measured")},
-	"internal/bench/decode":     {loops, with("generate", "is measured")},
-	"internal/bench/upload":     {floor: loops},
-	"internal/bench/step":       {loops, with("train", "is measured", "train/config", "is what it is measured with")},
-
-	"internal/gpucheck": {floor: loops},
-	"cmd/gpucheck":      {floor: commands},
-
 	"internal/cli":     {floor: commands},
 	"cmd/lorafuse":     {commands, with("internal/cli", "is its main")},
+	"cmd/gpucheck":     {floor: commands},
 	"examples/godoc":   {floor: commands},
 	"examples/library": {floor: commands},
 	"examples/linear":  {floor: commands},
+
+	// Tools of those who work on the house; see TestToolsStayApart.
+	"internal/dev/image":            {floor: ground},
+	"internal/dev/bench":            {floor: ground},
+	"internal/dev/bench/checkpoint": {files, with("safetensors", "writes files", "tensor", "rounds weights")},
+	"internal/dev/bench/peer":       {floor: machines},
+	"internal/dev/testdevice":       {machines, with("backend", "opens one", "backend/all", "which the build has")},
+	"internal/dev/bench/program":    {graphs, with("graph", "compiles graphs", "graph/exec", "runs them")},
+	"internal/dev/bench/kernels":    {floor: models},
+	"internal/dev/bench/layer":      {floor: models},
+	"internal/dev/bench/load":       {loops, with("convert", "is measured")},
+	"internal/dev/bench/decode":     {loops, with("generate", "is measured")},
+	"internal/dev/bench/upload":     {floor: loops},
+	"internal/dev/bench/step":       {loops, with("train", "is measured", "train/config", "is what it is measured with")},
+	"internal/dev/gpucheck":         {floor: loops},
 }
 
 // roomOf finds the room of a package: its own, or that of the package whose
@@ -182,6 +181,44 @@ func (r *repo) floors(rooms map[string]room) (findings []string) {
 }
 
 func TestFloors(t *testing.T) { none(t, theRepo(t).floors(house)) }
+
+// tools is the folder of what measures and checks, and computes for no user.
+const tools = "internal/dev"
+
+// toolUsers are the packages outside of tools that may import it, with the reason.
+var toolUsers = map[string]string{
+	"internal/cli": "has the command lorafuse bench",
+	"cmd/gpucheck": "is its main",
+}
+
+// strays finds imports of tools by packages that do without; tests may have them.
+func (r *repo) strays(users map[string]string) (findings []string) {
+	used := map[string]bool{}
+	for pkg, sources := range r.packages() {
+		if strings.HasPrefix(pkg+"/", tools+"/") {
+			continue
+		}
+		for _, f := range sources {
+			for _, imp := range f.imports() {
+				to, ok := own(imp)
+				if !ok || !strings.HasPrefix(to+"/", tools+"/") {
+					continue
+				}
+				if used[pkg] = true; users[pkg] == "" {
+					findings = append(findings, fmt.Sprintf("%s: imports %s, a tool, which only tests and %s may", f.path, to, strings.Join(slices.Sorted(maps.Keys(users)), ", ")))
+				}
+			}
+		}
+	}
+	for pkg := range users {
+		if !used[pkg] {
+			findings = append(findings, pkg+": need not import "+tools+", as the house says it may")
+		}
+	}
+	return findings
+}
+
+func TestToolsStayApart(t *testing.T) { none(t, theRepo(t).strays(toolUsers)) }
 
 // foreign finds imports of pkg that are neither of the standard library nor
 // below one of the allowed paths.

@@ -1,0 +1,23 @@
+package upload_test
+
+import (
+	"context"
+	"fmt"
+
+	_ "github.com/lorafuse/lorafuse/backend/cpu"
+	"github.com/lorafuse/lorafuse/internal/dev/bench"
+	"github.com/lorafuse/lorafuse/internal/dev/bench/upload"
+)
+
+// On the CPU weights stay where they are mapped.
+func ExampleRun() {
+	report, err := upload.Run(context.Background(), upload.Options{Turns: bench.Turns{Runs: 1}, Backend: "cpu", Sizes: []string{"tiny"}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, row := range report.Rows {
+		fmt.Println(row.Program, row.Name)
+	}
+	// Output: lorafuse as models are loaded
+}
