@@ -30,7 +30,7 @@ race: ## tests of what runs concurrently under the race detector
 	$(GO) test -race -timeout 30m -run '$(DEVICE_RACES)' ./backend/cpu
 
 race-all: ## all tests of the concurrent packages under the race detector
-	$(GO) test -race -timeout 30m $(CONCURRENT) ./backend/...
+	$(GO) test -race -timeout 30m $(CONCURRENT) ./backend/... ./graph/conformance
 
 purego: ## tests without assembly, of what there is some for and of what computes with it
 	$(GO) test -tags purego ./tensor ./quant ./graph/... ./backend/... ./lora ./model ./generate/... ./train/...

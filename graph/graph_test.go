@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/backend/backendtest"
 	"github.com/lorafuse/lorafuse/backend/cpu"
 	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/graph/conformance"
 	"github.com/lorafuse/lorafuse/graph/exec"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/tensor"
@@ -25,7 +25,7 @@ func device(t testing.TB) backend.Device {
 	dev, err := cpu.Open(backend.Options{})
 	require.NoError(t, err)
 	// Eval must wait for what it starts: delays and poison show whether it does.
-	wild := backendtest.Chaos(dev, 5)
+	wild := conformance.Chaos(dev, 5)
 	t.Cleanup(func() { require.NoError(t, wild.Close()) })
 	return wild
 }

@@ -7,8 +7,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/backend/backendtest"
 	"github.com/lorafuse/lorafuse/backend/cpu"
+	"github.com/lorafuse/lorafuse/graph/conformance"
 	"github.com/lorafuse/lorafuse/ir"
 )
 
@@ -16,15 +16,15 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func open() (backend.Device, error) { return cpu.Open(backend.Options{}) }
 
-func TestConformance(t *testing.T) { backendtest.RunAll(t, open) }
+func TestConformance(t *testing.T) { conformance.RunAll(t, open) }
 
 func TestRounded(t *testing.T) {
-	backendtest.RunRounded(t, func() (backend.Device, error) { return cpu.Open(backend.Options{Precision: backend.BF16}) })
+	conformance.RunRounded(t, func() (backend.Device, error) { return cpu.Open(backend.Options{Precision: backend.BF16}) })
 }
 
 // TestStored: values of f32 that lie in bfloat16.
 func TestStored(t *testing.T) {
-	backendtest.RunStored(t, func() (backend.Device, error) {
+	conformance.RunStored(t, func() (backend.Device, error) {
 		return cpu.Open(backend.Options{Threads: 2, Precision: backend.BF16})
 	}, ir.RMSNorm, ir.RMSNormGrad, ir.RoPE, ir.GLU, ir.GLUGrad, ir.Unary, ir.Binary, ir.Gemm, ir.Slice, ir.Concat, ir.GatherRows, ir.UpdateRows,
 		ir.Dropout, ir.LoRADown, ir.LoRADownGrad, ir.LoRADownInputGrad, ir.LinearCrossEntropy, ir.LinearCrossEntropyGrad,
@@ -32,18 +32,18 @@ func TestStored(t *testing.T) {
 }
 
 func TestThreads(t *testing.T) {
-	backendtest.RunThreads(t, func(threads int) (backend.Device, error) {
+	conformance.RunThreads(t, func(threads int) (backend.Device, error) {
 		return cpu.Open(backend.Options{Threads: threads})
 	})
 }
 
-func BenchmarkDevice(b *testing.B) { backendtest.RunBenchmarks(b, open) }
+func BenchmarkDevice(b *testing.B) { conformance.RunBenchmarks(b, open) }
 
 // TestAllocations: with workers that share the tasks, and alone.
 func TestAllocations(t *testing.T) {
 	for _, threads := range []int{1, 2} {
 		t.Run(fmt.Sprintf("%d threads", threads), func(t *testing.T) {
-			backendtest.RunAllocs(t, func() (backend.Device, error) { return cpu.Open(backend.Options{Threads: threads}) })
+			conformance.RunAllocs(t, func() (backend.Device, error) { return cpu.Open(backend.Options{Threads: threads}) })
 		})
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/backend/backendtest"
 	"github.com/lorafuse/lorafuse/backend/cuda"
 	"github.com/lorafuse/lorafuse/backend/cuda/internal/simtest"
+	"github.com/lorafuse/lorafuse/graph/conformance"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -22,7 +22,7 @@ func open() (backend.Device, error) { return cuda.Open(backend.Options{}) }
 
 func TestConformance(t *testing.T) {
 	simtest.Need(t)
-	backendtest.RunAll(t, open)
+	conformance.RunAll(t, open)
 }
 
 // long are tests that only some runs have the time for.
@@ -37,7 +37,7 @@ func TestLaunchByLaunch(t *testing.T) {
 	simtest.Need(t)
 	long(t)
 	t.Setenv(cuda.EnvGraph, "0")
-	backendtest.RunAll(t, open)
+	conformance.RunAll(t, open)
 }
 
 // TestOrders: nothing depends on the order in which the threads of a block, or
@@ -48,7 +48,7 @@ func TestOrders(t *testing.T) {
 	for _, env := range []string{"LFSIM_ORDER=reverse", "LFSIM_ORDER=random", "LFSIM_STREAMS=lazy", "LFSIM_THREADS=1"} {
 		t.Run(env, func(t *testing.T) {
 			if onSimulator(t, env) {
-				backendtest.RunAll(t, open)
+				conformance.RunAll(t, open)
 			}
 		})
 	}
@@ -59,7 +59,7 @@ func TestRounded(t *testing.T) {
 	simtest.Need(t)
 	long(t)
 	var devices []*cuda.Device
-	backendtest.RunRounded(t, func() (backend.Device, error) {
+	conformance.RunRounded(t, func() (backend.Device, error) {
 		dev, err := cuda.Open(backend.Options{Precision: backend.BF16})
 		if err == nil {
 			devices = append(devices, dev)
@@ -78,7 +78,7 @@ func TestAllocations(t *testing.T) {
 	for _, graphs := range []string{"1", "0"} {
 		t.Run("graphs "+graphs, func(t *testing.T) {
 			t.Setenv(cuda.EnvGraph, graphs)
-			backendtest.RunAllocs(t, open)
+			conformance.RunAllocs(t, open)
 		})
 	}
 }
@@ -107,5 +107,5 @@ func TestLinked(t *testing.T) {
 
 func BenchmarkDevice(b *testing.B) {
 	simtest.Need(b)
-	backendtest.RunBenchmarks(b, open)
+	conformance.RunBenchmarks(b, open)
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // Sizes that reach every way of kernels/cuda/gemm_mma.cu, gemv.cu and
-// lora_down.cu, which the table of backendtest is too small for: large tiles, the
+// lora_down.cu, which the table of conformance is too small for: large tiles, the
 // k axis in parts, wide loads and none.
 
 // factors is one product of the test: op(A) [m,k] of type a, op(B) [k,n] of b.

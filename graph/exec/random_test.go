@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/backend/backendtest"
 	"github.com/lorafuse/lorafuse/backend/cpu"
+	"github.com/lorafuse/lorafuse/graph/conformance"
 	"github.com/lorafuse/lorafuse/graph/exec"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/tensor"
@@ -216,7 +216,7 @@ func TestRandomGraphs(t *testing.T) {
 	dev := device(t)
 	single, err := cpu.Open(backend.Options{Threads: 1})
 	require.NoError(t, err)
-	wild := backendtest.Chaos(single, 9)
+	wild := conformance.Chaos(single, 9)
 	t.Cleanup(func() { require.NoError(t, wild.Close()) })
 	rapid.Check(t, func(r *rapid.T) {
 		b := newBuilder(r)

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lorafuse/lorafuse/backend/backendtest"
+	"github.com/lorafuse/lorafuse/graph/conformance"
 	"github.com/lorafuse/lorafuse/graph/exec"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/tensor"
@@ -131,7 +131,7 @@ var updateCases = []updateCase{
 
 func TestUpdates(t *testing.T) {
 	dev := device(t)
-	wild := backendtest.Chaos(device(t), 3)
+	wild := conformance.Chaos(device(t), 3)
 	t.Cleanup(func() { require.NoError(t, wild.Close()) })
 	for _, c := range updateCases {
 		for _, noReuse := range []bool{false, true} {

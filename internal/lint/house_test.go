@@ -73,9 +73,9 @@ var house = map[string]room{
 	"backend/telemetry": {floor: machines},
 	"backend/all":       {machines, with("backend/cpu", "brings in the machines of a build", "backend/cuda", "brings in the machines of a build", "backend/null", "brings in the machines of a build")},
 
-	"graph/exec":          {floor: graphs},
-	"graph":               {graphs, with("graph/exec", "Eval and Compile run what was built")},
-	"backend/backendtest": {graphs, with("graph", "builds its cases", "graph/exec", "runs them with and without each pass")},
+	"graph/exec":        {floor: graphs},
+	"graph":             {graphs, with("graph/exec", "Eval and Compile run what was built")},
+	"graph/conformance": {graphs, with("graph", "builds its cases", "graph/exec", "runs them with and without each pass")},
 
 	"engine":    {models, with("nn", "builds and feeds models", "model", "runs one", "lora", "has adapters in slots")},
 	"nn":        {floor: models},

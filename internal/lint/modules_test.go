@@ -28,7 +28,7 @@ var dependencies = map[string]dependency{
 	"github.com/rogpeppe/go-internal":  {why: "scripts that test the command line", tests: true},
 	"github.com/spf13/cobra":           {why: "the command line: help, completion, errors as people know them", in: []string{"internal/cli"}},
 	"github.com/spf13/pflag":           {why: "the flags of cobra, by whose types its API speaks", in: []string{"internal/cli"}},
-	"github.com/stretchr/testify":      {why: "assertions, also of the conformance suite", in: []string{"backend/backendtest"}, tests: true},
+	"github.com/stretchr/testify":      {why: "assertions, also of the conformance suite", in: []string{"graph/conformance"}, tests: true},
 	"github.com/vbauerster/mpb/v8":     {why: "progress bars", in: []string{"internal/progress"}},
 	"go.uber.org/goleak":               {why: "goroutines that outlive their test", tests: true},
 	"go.yaml.in/yaml/v3":               {why: "configurations, with line numbers in errors", in: []string{"train/config"}, tests: true},

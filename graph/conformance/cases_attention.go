@@ -1,0 +1,153 @@
+package conformance
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/lorafuse/lorafuse/ir"
+)
+
+// attentionLimit allows for the order of the sums over keys.
+const attentionLimit = 5e-6
+
+// interval gives the keys [lo, hi) that query i sees.
+type interval func(i int) (lo, hi int)
+
+func causal(i int) (lo, hi int) { return 0, i + 1 }
+
+// all sees the same keys from every query.
+func all(m int) interval { return func(int) (lo, hi int) { return 0, m } }
+
+// after is causal for queries that follow past keys of a cache.
+func after(past int) interval { return func(i int) (lo, hi int) { return 0, past + i + 1 } }
+
+// packed is causal within documents that begin at starts.
+func packed(starts ...int) interval {
+	return func(i int) (lo, hi int) {
+		for _, s := range starts {
+			if s <= i {
+				lo = s
+			}
+		}
+		return lo, i + 1
+	}
+}
+
+// holes is f without keys for every third query.
+func holes(f interval) interval {
+	return func(i int) (lo, hi int) {
+		if i%3 == 1 {
+			return 0, 0
+		}
+		return f(i)
+	}
+}
+
+func (f interval) fill(high bool) fill {
+	return func(_ *rand.Rand, shape []int) []float64 {
+		x := make([]float64, size(shape))
+		for i := range x {
+			lo, hi := f(i)
+			x[i] = float64(lo)
+			if high {
+				x[i] = float64(hi)
+			}
+		}
+		return x
+	}
+}
+
+// attentionRow is the row of a case of Attention and its gradient.
+type attentionRow struct {
+	name  string
+	n, m  string // queries and keys
+	a     ir.AttentionAttr
+	see   interval
+	bias  string // its type
+	bench bool
+}
+
+var attentionRows = []attentionRow{
+	{name: "causal", n: "7", m: "7", a: heads(3, 3, 8), see: causal},
+	{name: "full", n: "5", m: "9", a: heads(2, 2, 10), see: all(9)},
+	{name: "one head", n: "4", m: "4", a: heads(1, 1, 5), see: causal},
+	{name: "grouped", n: "7", m: "7", a: heads(6, 2, 4), see: causal},
+	{name: "one key head", n: "6", m: "6", a: heads(4, 1, 6), see: causal},
+	{name: "packed", n: "11", m: "11", a: heads(2, 1, 8), see: packed(0, 4, 5)},
+	{name: "window", n: "12", m: "12", a: windowed(heads(2, 2, 8), 4), see: causal},
+	{name: "window and packed", n: "12", m: "12", a: windowed(heads(4, 2, 8), 3), see: packed(0, 7)},
+	{name: "empty", n: "7", m: "7", a: heads(2, 1, 8), see: holes(causal)},
+	{name: "all empty", n: "3", m: "4", a: heads(2, 1, 8), see: func(int) (int, int) { return 2, 2 }},
+	{name: "cache", n: "3", m: "17", a: heads(4, 2, 8), see: after(9)},
+	{name: "decode", n: "1", m: "33", a: heads(4, 2, 16), see: after(20)},
+	{name: "bounded", n: "n", m: "n", a: heads(2, 1, 8), see: causal},
+	{name: "bounded cache", n: "n", m: "m", a: heads(2, 2, 8), see: after(6)},
+	{name: "bounded keys", n: "2", m: "m", a: windowed(heads(2, 2, 8), 5), see: all(13)},
+	{name: "tiles", n: "150", m: "150", a: heads(2, 1, 16), see: packed(0, 61)},
+	{name: "soft cap", n: "11", m: "11", a: capped(heads(4, 2, 8), 0.9), see: packed(0, 4)},
+	{name: "soft cap of a cache", n: "3", m: "17", a: capped(windowed(heads(2, 1, 8), 6), 1.3), see: after(9)},
+	{name: "soft cap of tiles", n: "150", m: "150", a: capped(heads(2, 1, 16), 1.1), see: causal},
+	{name: "bias", n: "7", m: "9", a: biased(heads(4, 2, 8), ir.ScoreBias), see: all(9), bias: "f32[4,7,9]"},
+	{name: "bias of all heads", n: "5", m: "9", a: biased(heads(4, 2, 8), ir.ScoreBias), see: all(9), bias: "f32[1,5,9]"},
+	{name: "bias of keys", n: "5", m: "9", a: biased(heads(2, 2, 8), ir.ScoreBias), see: all(9), bias: "f32[2,1,9]"},
+	{name: "bias of queries", n: "5", m: "9", a: biased(heads(2, 2, 8), ir.ScoreBias), see: holes(all(9)), bias: "f32[2,5,1]"},
+	{name: "bias and soft cap", n: "n", m: "n", a: capped(biased(heads(2, 1, 8), ir.ScoreBias), 1.2), see: causal, bias: "f32[2,n,n]"},
+	{name: "relative bias", n: "150", m: "150", a: biased(heads(2, 2, 8), ir.RelativeBias), see: packed(0, 61), bias: "f32[2,65]"},
+	{name: "relative bias of all heads", n: "n", m: "n", a: biased(heads(2, 1, 8), ir.RelativeBias), see: all(5), bias: "f32[1,5]"},
+	{name: "bench", n: "512", m: "512", a: heads(16, 4, 64), see: causal, bench: true},
+}
+
+func heads(q, kv, dim int) ir.AttentionAttr {
+	return ir.AttentionAttr{Heads: q, KVHeads: kv, HeadDim: dim, Scale: 0.4}
+}
+
+func windowed(a ir.AttentionAttr, n int) ir.AttentionAttr {
+	a.Window = n
+	return a
+}
+
+func capped(a ir.AttentionAttr, c float32) ir.AttentionAttr {
+	a.SoftCap = c
+	return a
+}
+
+func biased(a ir.AttentionAttr, b ir.AttentionBias) ir.AttentionAttr {
+	a.Bias = b
+	return a
+}
+
+func attentionCases() []testCase {
+	var out []testCase
+	for _, r := range attentionRows {
+		q, k := fmt.Sprintf("f32[%s,%d]", r.n, r.a.Heads*r.a.HeadDim), fmt.Sprintf("f32[%s,%d]", r.m, r.a.KVHeads*r.a.HeadDim)
+		ends := fmt.Sprintf("i32[%s]", r.n)
+		lo, hi := arg(ends, r.see.fill(false)), arg(ends, r.see.fill(true))
+		out = append(out, testCase{op: ir.Attention, name: r.name, bounds: "n=5/8 m=13/16", limit: attentionLimit, bench: r.bench, lossOuts: 1,
+			in: []input{arg(q, normal), arg(k, normal), arg(k, normal), lo, hi},
+			build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+				o, lse := g.Attention(in[0], in[1], in[2], in[3], in[4], r.a, in[5:]...)
+				return []ir.Value{o, lse}
+			}})
+		// The output and the log-sum-exp come from the forward pass, as they
+		// do in training: others would not fit the scores.
+		back := testCase{op: ir.AttentionGrad, name: r.name, bounds: "n=5/8 m=13/16", limit: attentionLimit, bench: r.bench,
+			in: []input{arg(q, normal), arg(q, normal), arg(k, normal), arg(k, normal), lo, hi},
+			build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+				o, lse := g.Attention(in[1], in[2], in[3], in[4], in[5], r.a, in[6:]...)
+				d := g.Apply(ir.AttentionGrad, r.a, append([]ir.Value{in[0], in[1], in[2], in[3], o, lse, in[4], in[5]}, in[6:]...)...)
+				return []ir.Value{d, g.Out(d, 1), g.Out(d, 2)}
+			}}
+		if r.bias != "" {
+			bias := frozen(r.bias, normal)
+			out[len(out)-1].in = append(out[len(out)-1].in, bias)
+			back.in = append(back.in, bias)
+		}
+		for i := range back.in {
+			// Its own gradient is that of its decomposition, which would need
+			// that of the log-sum-exp: nobody differentiates twice here.
+			back.in[i].frozen = true
+		}
+		out = append(out, back)
+	}
+	return out
+}

@@ -1,0 +1,117 @@
+package conformance
+
+import (
+	"fmt"
+
+	"github.com/lorafuse/lorafuse/ir"
+)
+
+// gemmLimit allows for the different order of long sums.
+const gemmLimit = 5e-6
+
+func gemmCases() []testCase {
+	all := []testCase{
+		gemmCase("vector", "f32[1,40]", "f32[9,40]", ir.ProductAttr{TB: true, Alpha: 1}),
+		gemmCase("one column", "f32[7,40]", "f32[40,1]", ir.ProductAttr{Alpha: 1}),
+		gemmCase("inner one", "f32[7,1]", "f32[1,9]", ir.ProductAttr{Alpha: 1}),
+		gemmCase("alpha", "f32[7,13]", "f32[13,9]", ir.ProductAttr{Alpha: -0.37}),
+		gemmCase("alpha zero", "f32[7,13]", "f32[13,9]", ir.ProductAttr{}),
+		gemmCase("bounded rows", "f32[n,33]", "f32[17,33]", ir.ProductAttr{TB: true, Alpha: 1}),
+		gemmCase("bounded inner", "f32[n,33]", "f32[n,17]", ir.ProductAttr{TA: true, Alpha: 1}),
+		gemmCase("bf16 weight", "f32[5,67]", "bf16[29,67]", ir.ProductAttr{TB: true, Alpha: 1}),
+		gemmCase("f16 weight", "f32[5,67]", "f16[29,67]", ir.ProductAttr{TB: true, Alpha: 1}),
+		gemmCase("bf16 weight backward", "f32[5,29]", "bf16[29,67]", ir.ProductAttr{Alpha: 1}),
+		gemmCase("bf16 both", "bf16[5,67]", "bf16[67,9]", ir.ProductAttr{Alpha: 0.5}),
+		gemmCase("bf16 vector", "f32[1,129]", "bf16[35,129]", ir.ProductAttr{TB: true, Alpha: 1}),
+		gemmCase("f16 transposed", "f16[67,5]", "f32[67,9]", ir.ProductAttr{TA: true, Alpha: 1}),
+		gemmCase("large", "f32[129,131]", "f32[70,131]", ir.ProductAttr{TB: true, Alpha: 1}),
+		gemmCase("batch bounded", "f32[3,n,5]", "f32[3,5,7]", ir.ProductAttr{Alpha: 2}),
+		gemmCase("bounded batch", "f32[n,4,5]", "f32[n,7,5]", ir.ProductAttr{TB: true, Alpha: 1}),
+	}
+	for _, t := range []struct{ ta, tb bool }{{false, false}, {false, true}, {true, false}, {true, true}} {
+		x, y := "13,21", "21,35"
+		if t.ta {
+			x = "21,13"
+		}
+		if t.tb {
+			y = "35,21"
+		}
+		p := ir.ProductAttr{TA: t.ta, TB: t.tb, Alpha: 1}
+		all = append(all,
+			gemmCase("", "f32["+x+"]", "f32["+y+"]", p),
+			gemmCase("batch", "f32[3,"+x+"]", "f32[3,"+y+"]", p))
+	}
+	return append(append(all, sumCases...), quantCases()...)
+}
+
+// gemmCase is one product with bias and addend and without them.
+func gemmCase(name, x, y string, p ir.ProductAttr) testCase {
+	flags := map[bool]string{false: "N", true: "T"}
+	return testCase{op: ir.Gemm, name: fmt.Sprintf("%s%s %s", flags[p.TA], flags[p.TB], name), bounds: "n=3/8", limit: gemmLimit,
+		in: []input{arg(x, normal), arg(y, normal)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Gemm([]ir.Product{{A: in[0], B: in[1], TA: p.TA, TB: p.TB, Alpha: p.Alpha}}, 0, 0))
+		}}
+}
+
+// sumCases add up several products, a bias and an addend: LoRA linears and
+// what their backward passes make.
+var sumCases = []testCase{
+	{op: ir.Gemm, name: "bias", limit: gemmLimit, bounds: "n=3/8",
+		in: []input{arg("f32[n,21]", normal), arg("bf16[35,21]", normal), arg("f32[35]", normal)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Gemm([]ir.Product{{A: in[0], B: in[1], TB: true, Alpha: 1}}, in[2], 0))
+		}},
+	{op: ir.Gemm, name: "addend", limit: gemmLimit, bounds: "n=3/8",
+		in: []input{arg("f32[n,21]", normal), arg("f32[35,21]", normal), arg("f32[n,35]", normal)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Gemm([]ir.Product{{A: in[0], B: in[1], TB: true, Alpha: 1.5}}, 0, in[2]))
+		}},
+	{op: ir.Gemm, name: "addend twice used", limit: gemmLimit,
+		in: []input{arg("f32[7,7]", normal), arg("f32[7,7]", normal)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Gemm([]ir.Product{{A: in[0], B: in[1], TB: true, Alpha: 1}}, 0, in[0]))
+		}},
+	{op: ir.Gemm, name: "batch with bias and addend", limit: gemmLimit,
+		in: []input{arg("f32[3,5,6]", normal), arg("f32[3,6,7]", normal), arg("f32[7]", normal), arg("f32[3,5,7]", normal)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Gemm([]ir.Product{{A: in[0], B: in[1], Alpha: -1}}, in[2], in[3]))
+		}},
+	{op: ir.Gemm, name: "lora", limit: gemmLimit, bounds: "n=5/8",
+		in: []input{arg("f32[n,40]", normal), arg("bf16[24,40]", normal), arg("f32[n,4]", normal), arg("f32[24,4]", normal), arg("f32[24]", normal)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Gemm([]ir.Product{{A: in[0], B: in[1], TB: true, Alpha: 1}, {A: in[2], B: in[3], TB: true, Alpha: 0.5}}, in[4], 0))
+		}},
+	{op: ir.Gemm, name: "lora backward", limit: gemmLimit, bounds: "n=5/8",
+		in: []input{arg("f32[n,24]", normal), arg("f16[24,40]", normal), arg("f32[n,4]", normal), arg("f32[4,40]", normal), arg("f32[n,40]", normal)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Gemm([]ir.Product{{A: in[0], B: in[1], Alpha: 1}, {A: in[2], B: in[3], Alpha: 2}}, 0, in[4]))
+		}},
+	{op: ir.Gemm, name: "eight products", limit: gemmLimit,
+		in: []input{arg("f32[5,9]", normal), arg("f32[9,11]", normal), arg("f32[5,3]", normal), arg("f32[11,3]", normal),
+			arg("f32[2,5]", normal), arg("bf16[2,11]", normal), arg("f32[11]", normal), arg("f32[5,11]", normal)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			var ps []ir.Product
+			for i := range 8 {
+				alpha := float32(i) - 2.5
+				switch i % 3 {
+				case 0:
+					ps = append(ps, ir.Product{A: in[0], B: in[1], Alpha: alpha})
+				case 1:
+					ps = append(ps, ir.Product{A: in[2], B: in[3], TB: true, Alpha: alpha})
+				case 2:
+					ps = append(ps, ir.Product{A: in[4], B: in[5], TA: true, Alpha: alpha})
+				}
+			}
+			return one(g.Gemm(ps, in[6], in[7]))
+		}},
+	{op: ir.Gemm, name: "bench/512", bench: true, in: []input{arg("f32[512,512]", normal), arg("f32[512,512]", normal)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.MatMul(in[0], in[1], false, true)) }},
+	{op: ir.Gemm, name: "bench/decode bf16", bench: true, in: []input{arg("f32[1,2048]", normal), arg("bf16[2048,2048]", normal)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.Linear(in[0], in[1], 0)) }},
+	{op: ir.Gemm, name: "bench/lora bf16", bench: true,
+		in: []input{arg("f32[256,1024]", normal), arg("bf16[1024,1024]", normal), arg("f32[256,16]", normal), arg("f32[1024,16]", normal)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Gemm([]ir.Product{{A: in[0], B: in[1], TB: true, Alpha: 1}, {A: in[2], B: in[3], TB: true, Alpha: 0.5}}, 0, 0))
+		}},
+}

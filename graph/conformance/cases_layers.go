@@ -1,0 +1,238 @@
+package conformance
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/ir"
+)
+
+func rmsNormCase(name, x, w string, eps float32) testCase {
+	return testCase{op: ir.RMSNorm, name: name, bounds: "n=3/5", in: []input{arg(x, normal), arg(w, positive)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.RMSNorm(in[0], in[1], eps)) }}
+}
+
+func rmsNormGradCase(name, x, w string) testCase {
+	return testCase{op: ir.RMSNormGrad, name: name, bounds: "n=3/5", in: []input{arg(x, normal), arg(x, normal), arg(w, positive)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Apply(ir.RMSNormGrad, ir.NormAttr{Eps: 1e-6}, in...))
+		}}
+}
+
+func layerNormCase(name, x, d string, weight, bias bool, eps float32) testCase {
+	c := testCase{op: ir.LayerNorm, name: name, bounds: "n=3/5", in: []input{arg(x, normal)}}
+	if weight {
+		c.in = append(c.in, arg("f32["+d+"]", positive))
+	}
+	if bias {
+		c.in = append(c.in, arg("f32["+d+"]", normal))
+	}
+	c.build = func(g *ir.Graph, in []ir.Value) []ir.Value {
+		var w, b ir.Value
+		if weight {
+			w = in[1]
+		}
+		if bias {
+			b = in[len(in)-1]
+		}
+		return one(g.LayerNorm(in[0], w, b, eps))
+	}
+	return c
+}
+
+func layerNormGradCase(name, x string, rest ...input) testCase {
+	return testCase{op: ir.LayerNormGrad, name: name, bounds: "n=3/5", in: append([]input{arg(x, normal), arg(x, normal)}, rest...),
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Apply(ir.LayerNormGrad, ir.LayerNormAttr{Eps: 1e-5, HasWeight: len(in) > 2}, in...))
+		}}
+}
+
+func topKCase(name, x string, k int, f fill) testCase {
+	return testCase{op: ir.TopK, name: name, bounds: "n=3/5", in: []input{arg(x, f)}, build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+		v, i := g.TopK(in[0], k)
+		return []ir.Value{v, i}
+	}}
+}
+
+func softmaxCase(name, x string, f fill) testCase {
+	return testCase{op: ir.Softmax, name: name, bounds: "n=3/5 m=7/9", in: []input{arg(x, f)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.Softmax(in[0])) }}
+}
+
+var normCases = []testCase{
+	rmsNormCase("", "f32[5,64]", "f32[64]", 1e-6),
+	rmsNormCase("odd", "f32[7,33]", "f32[33]", 1e-5),
+	rmsNormCase("bounded", "f32[n,33]", "f32[33]", 1e-6),
+	rmsNormCase("three axes", "f32[2,n,9]", "f32[9]", 1e-6),
+	rmsNormCase("vector", "f32[70]", "f32[70]", 1e-6),
+	rmsNormCase("one column", "f32[5,1]", "f32[1]", 0.5),
+	rmsNormCase("large eps", "f32[5,9]", "f32[9]", 3),
+	{op: ir.RMSNorm, name: "small", in: []input{arg("f32[5,9]", scaled(normal, 1e-3)), arg("f32[9]", positive)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.RMSNorm(in[0], in[1], 1e-5)) }},
+	rmsNormGradCase("", "f32[5,64]", "f32[64]"),
+	rmsNormGradCase("odd", "f32[3,33]", "f32[33]"),
+	rmsNormGradCase("bounded", "f32[n,7]", "f32[7]"),
+	layerNormCase("", "f32[5,64]", "64", true, true, 1e-5),
+	layerNormCase("odd", "f32[7,33]", "33", true, true, 1e-12),
+	layerNormCase("bounded", "f32[n,33]", "33", true, true, 1e-5),
+	layerNormCase("three axes", "f32[2,n,9]", "9", true, false, 1e-6),
+	layerNormCase("plain", "f32[5,70]", "70", false, false, 1e-6),
+	layerNormCase("bias only", "f32[5,16]", "16", false, true, 1e-5),
+	layerNormCase("large eps", "f32[5,9]", "9", true, true, 3),
+	layerNormGradCase("", "f32[5,64]", arg("f32[64]", positive)),
+	layerNormGradCase("bounded", "f32[n,7]", arg("f32[7]", positive)),
+	layerNormGradCase("plain", "f32[3,33]"),
+	topKCase("", "f32[5,33]", 4, apart),
+	topKCase("bounded", "f32[n,16]", 3, apart),
+	topKCase("three axes", "f32[2,n,8]", 2, apart),
+	topKCase("all", "f32[9]", 9, apart),
+	topKCase("one", "f32[4,7]", 1, apart),
+	{op: ir.TopK, name: "ties and ends", in: []input{frozen("f32[3,5]", values(1, 2, 2, 1, 2,
+		math.Inf(-1), math.Inf(-1), 0, math.Inf(-1), math.Inf(-1), math.Inf(1), math.NaN(), 3, math.NaN(), math.Inf(1)))},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			v, i := g.TopK(in[0], 4)
+			return []ir.Value{v, i}
+		}},
+	softmaxCase("", "f32[5,33]", normal),
+	softmaxCase("vector", "f32[7]", normal),
+	softmaxCase("three axes", "f32[2,3,64]", normal),
+	softmaxCase("bounded", "f32[n,m]", normal),
+	softmaxCase("far apart", "f32[5,16]", scaled(normal, 50)),
+	{op: ir.RMSNorm, name: "bench", bench: true, in: []input{arg("f32[512,2048]", normal), arg("f32[2048]", positive)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.RMSNorm(in[0], in[1], 1e-6)) }},
+	{op: ir.RMSNormGrad, name: "bench", bench: true, in: []input{arg("f32[512,2048]", normal), arg("f32[512,2048]", normal), arg("f32[2048]", positive)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Apply(ir.RMSNormGrad, ir.NormAttr{Eps: 1e-6}, in...))
+		}},
+	{op: ir.Softmax, name: "bench", bench: true, in: []input{arg("f32[512,1024]", normal)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.Softmax(in[0])) }},
+}
+
+func tableCase(name, pos, freq string, scale float32) testCase {
+	// Both round the angle to f32; what is left is its sine.
+	return testCase{op: ir.RoPETable, name: name, bounds: "n=4/7", in: []input{arg(pos, below(4000)), frozen(freq, positive)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.RoPETable(in[0], in[1], scale)) }}
+}
+
+func ropeCase(name, x, table string, headDim int, inverse bool) testCase {
+	return testCase{op: ir.RoPE, name: name, bounds: "n=4/7", in: []input{arg(x, normal), frozen(table, normal)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Apply(ir.RoPE, ir.RoPEAttr{HeadDim: headDim, Inverse: inverse}, in...))
+		}}
+}
+
+var ropeCases = []testCase{
+	tableCase("", "i32[5]", "f32[16]", 1),
+	tableCase("bounded", "i32[n]", "f32[9]", 1.25),
+	ropeCase("", "f32[5,32]", "f32[5,8]", 8, false),
+	ropeCase("one head", "f32[5,10]", "f32[5,10]", 10, false),
+	ropeCase("odd half", "f32[3,30]", "f32[3,6]", 6, false),
+	ropeCase("inverse", "f32[5,32]", "f32[5,8]", 8, true),
+	ropeCase("bounded", "f32[n,128]", "f32[n,64]", 64, false),
+	{op: ir.RoPE, name: "bench", bench: true, in: []input{arg("f32[512,2048]", normal), arg("f32[512,128]", normal)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.RoPE(in[0], in[1], 128)) }},
+}
+
+func gluCases() []testCase {
+	bench := []input{arg("f32[512,2048]", normal), arg("f32[512,2048]", normal)}
+	all := []testCase{
+		{op: ir.GLU, name: "bench", bench: true, in: bench,
+			build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.GLU(in[0], in[1], ir.SiLU)) }},
+	}
+	for _, act := range []ir.Activation{ir.SiLU, ir.GELU, ir.GELUTanh} {
+		for _, x := range []struct {
+			name, typ string
+			f         fill
+		}{{"", "f32[5,33]", normal}, {"bounded", "f32[n,16]", normal}, {"wide", "f32[40]", scaled(normal, 6)}} {
+			name := act.String()
+			if x.name != "" {
+				name += "/" + x.name
+			}
+			all = append(all,
+				testCase{op: ir.Activate, name: name, bounds: "n=3/5", in: []input{arg(x.typ, x.f)},
+					build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.Activate(in[0], act)) }},
+				testCase{op: ir.ActivateGrad, name: name, bounds: "n=3/5", in: []input{arg(x.typ, normal), arg(x.typ, x.f)},
+					build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+						return one(g.Apply(ir.ActivateGrad, ir.ActivateAttr{Act: act}, in...))
+					}},
+				testCase{op: ir.GLU, name: name, bounds: "n=3/5", in: []input{arg(x.typ, x.f), arg(x.typ, normal)},
+					build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.GLU(in[0], in[1], act)) }},
+				testCase{op: ir.GLUGrad, name: name, bounds: "n=3/5",
+					// 1 − tanh² cancels far from zero.
+					in: []input{arg(x.typ, normal), {x.typ, x.f, x.name == "wide"}, arg(x.typ, normal)},
+					build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+						d := g.Apply(ir.GLUGrad, ir.GLUAttr{Act: act}, in...)
+						return []ir.Value{d, g.Out(d, 1)}
+					}})
+		}
+	}
+	return all
+}
+
+func dropoutCase(name, x string, p float64, stream uint32) testCase {
+	return testCase{op: ir.Dropout, name: name, bounds: "n=3/5", in: []input{arg(x, normal), arg("u32[3]", words)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Apply(ir.Dropout, ir.DropoutAttr{P: p, Stream: stream}, in...))
+		}}
+}
+
+// byRows is a case of dropout with a key for each of rows instead of one for all.
+func byRows(c testCase, rows string) testCase {
+	c.name = strings.TrimSpace("rows " + c.name)
+	c.in = slices.Clone(c.in)
+	c.in[len(c.in)-1] = arg("u32["+rows+",4]", words)
+	return c
+}
+
+// downCase is one of LoRADown and its gradients, of two matrices and a key.
+func downCase(op ir.Op, name, x, y string, p float64) testCase {
+	return testCase{op: op, name: name, bounds: "n=3/5", limit: gemmLimit, in: []input{arg(x, normal), arg(y, normal), arg("u32[3]", words)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Apply(op, ir.DropoutAttr{P: p, Stream: 3}, in...))
+		}}
+}
+
+var dropoutCases = []testCase{
+	dropoutCase("", "f32[7,33]", 0.1, 0),
+	dropoutCase("half", "f32[5,64]", 0.5, 9),
+	dropoutCase("none", "f32[5,6]", 0, 9),
+	dropoutCase("nearly all", "f32[9,9]", 0.99, 1<<31),
+	dropoutCase("bounded", "f32[n,7]", 0.25, 2),
+	dropoutCase("long", "f32[3,8195]", 0.05, 2),
+	byRows(dropoutCase("", "f32[7,33]", 0.1, 4), "7"),
+	byRows(dropoutCase("bounded", "f32[n,700]", 0.25, 2), "n"),
+	byRows(downCase(ir.LoRADown, "", "f32[5,33]", "f32[4,33]", 0.1), "5"),
+	byRows(downCase(ir.LoRADown, "bounded", "f32[n,40]", "f32[7,40]", 0.3), "n"),
+	byRows(downCase(ir.LoRADown, "many", "f32[300,17]", "f32[3,17]", 0.05), "300"),
+	byRows(downCase(ir.LoRADownGrad, "", "f32[5,4]", "f32[5,33]", 0.1), "5"),
+	byRows(downCase(ir.LoRADownGrad, "many", "f32[300,5]", "f32[300,1041]", 0.2), "300"),
+	byRows(downCase(ir.LoRADownInputGrad, "", "f32[5,4]", "f32[4,33]", 0.1), "5"),
+	byRows(downCase(ir.LoRADownInputGrad, "many", "f32[300,3]", "f32[3,130]", 0.05), "300"),
+	downCase(ir.LoRADown, "", "f32[5,33]", "f32[4,33]", 0.1),
+	downCase(ir.LoRADown, "bounded", "f32[n,40]", "f32[7,40]", 0.3),
+	downCase(ir.LoRADown, "many rows", "f32[300,17]", "f32[3,17]", 0.05),
+	downCase(ir.LoRADown, "bf16", "f32[5,33]", "bf16[8,33]", 0.1),
+	downCase(ir.LoRADownGrad, "", "f32[5,4]", "f32[5,33]", 0.1),
+	downCase(ir.LoRADownGrad, "bounded", "f32[n,7]", "f32[n,40]", 0.3),
+	downCase(ir.LoRADownGrad, "many rows", "f32[300,3]", "f32[300,17]", 0.05),
+	downCase(ir.LoRADownGrad, "many columns", "f32[300,5]", "f32[300,1041]", 0.2),
+	downCase(ir.LoRADownGrad, "many ranks", "f32[70,40]", "f32[70,130]", 0.2),
+	downCase(ir.LoRADown, "many channels", "f32[83,521]", "f32[7,521]", 0.2),
+	downCase(ir.LoRADownInputGrad, "", "f32[5,4]", "f32[4,33]", 0.1),
+	downCase(ir.LoRADownInputGrad, "bounded", "f32[n,7]", "f32[7,40]", 0.3),
+	downCase(ir.LoRADownInputGrad, "many rows", "f32[300,3]", "f32[3,130]", 0.05),
+	downCase(ir.LoRADownInputGrad, "bf16", "f32[5,8]", "bf16[8,33]", 0.1),
+	{op: ir.LoRADown, name: "bench", bench: true, in: []input{arg("f32[512,2048]", normal), arg("f32[16,2048]", normal), arg("u32[3]", words)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.LoRADown(in[0], in[1], in[2], ir.DropoutAttr{P: 0.05, Stream: 1}))
+		}},
+	{op: ir.LoRADownGrad, name: "bench", bench: true, in: []input{arg("f32[512,16]", normal), arg("f32[512,2048]", normal), arg("u32[3]", words)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Apply(ir.LoRADownGrad, ir.DropoutAttr{P: 0.05, Stream: 1}, in...))
+		}},
+	{op: ir.LoRADownInputGrad, name: "bench", bench: true, in: []input{arg("f32[512,16]", normal), arg("f32[16,2048]", normal), arg("u32[3]", words)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Apply(ir.LoRADownInputGrad, ir.DropoutAttr{P: 0.05, Stream: 1}, in...))
+		}},
+}

@@ -1,0 +1,99 @@
+package conformance
+
+import (
+	"math"
+
+	"github.com/lorafuse/lorafuse/ir"
+)
+
+func crossEntropyCases(name, n string, vocab string, v int) []testCase {
+	x, y := "f32["+n+","+vocab+"]", "i32["+n+"]"
+	return []testCase{
+		{op: ir.CrossEntropy, name: name, bounds: "n=3/5", in: []input{arg(x, normal), arg(y, labels(v))},
+			build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.CrossEntropy(in[0], in[1])) }},
+		{op: ir.CrossEntropyGrad, name: name, bounds: "n=3/5", in: []input{arg(x, normal), arg(y, labels(v)), arg("f32[]", positive)},
+			build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+				return one(g.Apply(ir.CrossEntropyGrad, nil, in...))
+			}},
+	}
+}
+
+func linearCrossEntropyCases(name, n, w string, y fill) []testCase {
+	in := []input{arg("f32["+n+",12]", normal), arg(w, normal), arg("i32["+n+"]", y)}
+	return []testCase{
+		{op: ir.LinearCrossEntropy, name: name, bounds: "n=3/5", limit: gemmLimit, in: in,
+			build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.LinearCrossEntropy(in[0], in[1], in[2])) }},
+		{op: ir.LinearCrossEntropy, name: name + "/frozen weight", bounds: "n=3/5", limit: gemmLimit,
+			in:    []input{in[0], frozen(w, normal), in[2]},
+			build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.LinearCrossEntropy(in[0], in[1], in[2])) }},
+		{op: ir.LinearCrossEntropyGrad, name: name, bounds: "n=3/5", limit: gemmLimit, in: append(in[:3:3], arg("f32[]", positive)),
+			build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+				d := g.Apply(ir.LinearCrossEntropyGrad, nil, in...)
+				return []ir.Value{d, g.Out(d, 1)}
+			}},
+	}
+}
+
+var lossCases = append(lossTable(), []testCase{
+	{op: ir.CrossEntropy, name: "after another", in: []input{arg("f32[4,9]", normal), arg("i32[4]", values(3, 0, -100, 8)), arg("i32[4]", values(-1, 0, 8, -1))},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return []ir.Value{g.CrossEntropy(in[0], in[1]), g.CrossEntropy(in[0], in[2])}
+		}},
+	{op: ir.CrossEntropy, name: "far apart", in: []input{arg("f32[4,9]", scaled(normal, 60)), arg("i32[4]", below(9))},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.CrossEntropy(in[0], in[1])) }},
+	{op: ir.LinearCrossEntropy, name: "bench", bench: true,
+		in:    []input{arg("f32[256,512]", normal), arg("bf16[8192,512]", scaled(normal, 0.05)), arg("i32[256]", below(8192))},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.LinearCrossEntropy(in[0], in[1], in[2])) }},
+	{op: ir.LinearCrossEntropyGrad, name: "bench", bench: true,
+		in: []input{arg("f32[256,512]", normal), arg("bf16[8192,512]", scaled(normal, 0.05)), arg("i32[256]", below(8192)), arg("f32[]", positive)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			d := g.Apply(ir.LinearCrossEntropyGrad, nil, in...)
+			return []ir.Value{d, g.Out(d, 1)}
+		}},
+}...)
+
+func lossTable() []testCase {
+	var all []testCase
+	all = append(all, crossEntropyCases("", "7", "33", 33)...)
+	all = append(all, crossEntropyCases("bounded", "n", "9", 9)...)
+	all = append(all, crossEntropyCases("two classes", "5", "2", 2)...)
+	all = append(all, linearCrossEntropyCases("f32", "7", "f32[33,12]", labels(33))...)
+	all = append(all, linearCrossEntropyCases("bf16", "7", "bf16[33,12]", labels(33))...)
+	all = append(all, linearCrossEntropyCases("f16", "6", "f16[33,12]", labels(33))...)
+	all = append(all, linearCrossEntropyCases("bounded", "n", "bf16[17,12]", labels(17))...)
+	all = append(all, linearCrossEntropyCases("every row", "n", "f32[17,12]", below(17))...)
+	all = append(all, linearCrossEntropyCases("no labels", "3", "f32[17,12]", values(-100, -1, -100))...)
+	return all
+}
+
+func adamWCase(name, typ string, scale float64) testCase {
+	return testCase{op: ir.AdamW, name: name, bounds: "n=3/5",
+		in: []input{arg(typ, normal), arg(typ, scaled(normal, 0.01)), arg(typ, scaled(positive, 1e-4)), arg(typ, scaled(normal, 0.1)),
+			frozen("f32[3]", values(1-1e-3*0.01, 1e-3/(1-0.9), math.Sqrt(1-0.999))), frozen("f32[]", values(scale))},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			p, m, v := g.AdamW(in[0], in[1], in[2], in[3], in[4], in[5], ir.AdamWAttr{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8})
+			return []ir.Value{p, m, v}
+		}}
+}
+
+var optimizerCases = []testCase{
+	{op: ir.SumSquares, in: []input{arg("f32[7,33]", normal)}, build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.SumSquares(in[0])) }},
+	{op: ir.SumSquares, name: "bounded", bounds: "n=3/5", in: []input{arg("f32[n,5]", normal)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.SumSquares(in[0])) }},
+	{op: ir.SumSquares, name: "long", in: []input{arg("f32[5,5003]", normal)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.SumSquares(in[0])) }},
+	{op: ir.SumSquares, name: "scalar", in: []input{arg("f32[]", normal)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.SumSquares(in[0])) }},
+	adamWCase("", "f32[5,33]", 1),
+	adamWCase("clipped", "f32[40]", 0.125),
+	adamWCase("long", "f32[3,8195]", 0.5),
+	adamWCase("infinite", "f32[9]", math.Inf(1)),
+	adamWCase("not a number", "f32[9]", math.NaN()),
+	{op: ir.AdamW, name: "bench", bench: true,
+		in: []input{arg("f32[1000000]", normal), arg("f32[1000000]", normal), arg("f32[1000000]", positive), arg("f32[1000000]", normal),
+			arg("f32[3]", values(0.999, 0.01, 0.03)), arg("f32[]", values(1))},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			p, m, v := g.AdamW(in[0], in[1], in[2], in[3], in[4], in[5], ir.AdamWAttr{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8})
+			return []ir.Value{p, m, v}
+		}},
+}

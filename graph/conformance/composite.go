@@ -1,0 +1,39 @@
+package conformance
+
+import (
+	"testing"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/graph/exec"
+	"github.com/lorafuse/lorafuse/ir"
+)
+
+// primitive is a device that claims no composite.
+type primitive struct{ backend.Device }
+
+// Supports claims nothing.
+func (primitive) Supports(ir.Op, any, []ir.Type) bool { return false }
+
+// decomposedLimit is the error allowed to decompositions, which round more often.
+const decomposedLimit = 4
+
+// runComposite compares the kernels of composites with their decompositions
+// on the same device, and both with the reference: values and gradients.
+func runComposite(t *testing.T, dev backend.Device) {
+	eachCase(t, func(t *testing.T, c *testCase) {
+		if !c.op.IsComposite() {
+			t.Skip("a primitive")
+		}
+		s := c.set(t)
+		outs := append(s.outs, s.gradients(t)...)
+		want := s.reference(t, outs)
+		limit := gradLimit * decomposedLimit * c.tolerance()
+		decomposed := s.run(t, primitive{dev}, outs, exec.Spec{})
+		s.compare(t, decomposed, outs, want, limit)
+		own := s.run(t, dev, outs, exec.Spec{})
+		for i, v := range outs {
+			want[i] = hostOf(s.g.Type(v), s.dims, decomposed[i])
+		}
+		s.compare(t, own, outs, want, limit)
+	})
+}

@@ -1,0 +1,48 @@
+package conformance
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/backend"
+)
+
+// testPeak: what a device measures of itself is of the order that a machine has,
+// a simulated one or a real one; a wrong unit is not.
+func testPeak(t *testing.T, dev backend.Device) {
+	d, ok := dev.(backend.Peaker)
+	if !ok {
+		t.Skip("the device does not measure its peak")
+	}
+	p, err := d.Peak()
+	require.NoError(t, err)
+	for name, rate := range map[string]float64{"flops": p.FlopsPerSecond, "bytes": p.BytesPerSecond, "copies": p.CopiedPerSecond} {
+		if name == "copies" && rate == 0 {
+			continue // the host's memory is the device's
+		}
+		assert.Greater(t, rate, 1e6, name)
+		assert.Less(t, rate, 1e17, name)
+	}
+}
+
+// testRead: buffers of every size are read, and none that was freed.
+func testRead(t *testing.T, dev backend.Device) {
+	d, ok := dev.(backend.Reader)
+	if !ok {
+		t.Skip("the device reads nothing but what programs do")
+	}
+	var buffers []backend.Buffer
+	for _, n := range []int{0, 1, 4, 16, 4096 + 5, 1 << 20, 3<<20 + 6} {
+		b, err := dev.Alloc(n)
+		require.NoError(t, err)
+		buffers = append(buffers, b)
+	}
+	require.NoError(t, d.Read(buffers))
+	require.NoError(t, d.Read(nil))
+	for _, b := range buffers {
+		b.Free()
+	}
+	require.ErrorIs(t, d.Read(buffers), backend.ErrClosed)
+}

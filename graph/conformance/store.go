@@ -1,0 +1,128 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/graph/exec"
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// RunStored runs the cases with all inputs and outputs in bfloat16 that a device
+// says it reads and writes so (see backend.Storer), and requires of each the
+// reference on the rounded inputs, rounded once; and the same bits whatever
+// memory is reused and however the device is disturbed. It must do so for
+// the operations in want at least.
+func RunStored(t *testing.T, open Open, want ...ir.Op) {
+	dev := opened(t, open)
+	storer, ok := dev.(backend.Storer)
+	require.True(t, ok, "the device stores nothing")
+	spec := exec.Spec{Store: tensor.BF16, Stores: storer.Stores, StoreAll: true}
+	done := map[ir.Op]bool{}
+	t.Run("value", func(t *testing.T) {
+		eachCase(t, func(t *testing.T, c *testCase) { c.testStored(t, dev, spec, done) })
+	})
+	for _, op := range want {
+		require.True(t, done[op], "no case of %v has a value that is stored", op)
+	}
+	t.Run("plan", func(t *testing.T) {
+		eachCase(t, func(t *testing.T, c *testCase) {
+			s, apart := c.amidst(t), spec
+			apart.NoReuse = true
+			requireSameBytes(t, s.run(t, dev, s.outs, apart), s.run(t, dev, s.outs, spec))
+		})
+	})
+	t.Run("chaos", func(t *testing.T) {
+		wild := Chaos(shared{dev}, 1)
+		t.Cleanup(func() { require.NoError(t, wild.Close()) })
+		eachCase(t, func(t *testing.T, c *testCase) {
+			s := c.amidst(t)
+			requireSameBytes(t, s.run(t, dev, s.outs, spec), s.run(t, wild, s.outs, spec))
+		})
+	})
+}
+
+func requireSameBytes(t *testing.T, want, got [][]byte) {
+	t.Helper()
+	for i := range want {
+		require.True(t, bytes.Equal(want[i], got[i]), "output %d differs", i)
+	}
+}
+
+// testStored compares one case, and notes its operation where anything of it is
+// stored.
+func (c *testCase) testStored(t *testing.T, dev backend.Device, spec exec.Spec, done map[ir.Op]bool) {
+	s := c.set(t)
+	for i, v := range s.outs {
+		spec.Results = append(spec.Results, exec.Result{Name: fmt.Sprintf("out%d", i), Value: v})
+	}
+	prog, err := exec.Plan(s.g, spec, dev.Supports)
+	require.NoError(t, err)
+	if _, ok := prog.Narrowed(); !ok {
+		return
+	}
+	done[c.op] = true
+	for _, a := range prog.Args {
+		if h := s.hosts[a.Name]; h != nil && a.Store != tensor.Invalid {
+			roundTo(a.Store, h.Data)
+		}
+	}
+	e, err := exec.Load(prog, dev)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, e.Close()) }()
+	buffers := s.bind(t, dev, e)
+	defer free(buffers)
+	require.NoError(t, e.RunWait(context.Background()))
+	limit := c.tolerance()
+	if len(prog.Launches) > 1 { // what is between them was rounded too
+		limit = max(limit, roundedLimit)
+		if c.op == ir.AttentionGrad {
+			limit = roundedScores
+		}
+	}
+	want := s.reference(t, s.outs)
+	for i, v := range s.outs {
+		j := prog.ArgIndex(fmt.Sprintf("out%d", i))
+		a := prog.Args[j]
+		got := make([]byte, a.Bytes(s.dims))
+		download(t, dev, got, buffers[j])
+		x := decode(a.Stored(), got)
+		if !s.g.Type(v).DType.IsFloat() {
+			require.Equal(t, want[i].Data, x, "output %d", i)
+			continue
+		}
+		requireRounded(t, want[i].Data, x, a, limit)
+	}
+}
+
+// requireRounded requires got to be want within limit, rounded to the type that it
+// is stored as.
+func requireRounded(t *testing.T, want, got []float64, a ir.Arg, limit float64) {
+	t.Helper()
+	require.Len(t, got, len(want))
+	half := 0.0
+	if a.Store == tensor.BF16 {
+		half = 0x1p-8 // of the number, where it is a power of two
+	}
+	sum := 0.0
+	for _, w := range want {
+		if finite(w) {
+			sum += w * w
+		}
+	}
+	rms := math.Sqrt(sum / float64(max(1, len(want))))
+	for i, w := range want {
+		if !finite(w) || !finite(got[i]) {
+			require.Equal(t, fmt.Sprint(w), fmt.Sprint(got[i]), "%s: element %d", a.Name, i)
+			continue
+		}
+		require.LessOrEqual(t, math.Abs(got[i]-w), half*math.Abs(w)+limit*(math.Abs(w)+rms), "%s: element %d is %v, expected %v", a.Name, i, got[i], w)
+	}
+}

@@ -1,0 +1,136 @@
+package conformance
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/graph/exec"
+	"github.com/lorafuse/lorafuse/ir"
+)
+
+// Open opens a device for the suite, which closes it.
+type Open func() (backend.Device, error)
+
+// RunAll runs every mode against the device that open gives.
+func RunAll(t *testing.T, open Open) {
+	modes := []struct {
+		name string
+		run  func(t *testing.T, dev backend.Device)
+	}{
+		{"device", runDevice}, {"contents", runContents}, {"empty", runEmpty}, {"finite", runFinite}, {"apart", runApart}, {"value", runValue}, {"grad", runGrad}, {"composite", runComposite},
+		{"fuse", runFuse}, {"fold", runFold}, {"plan", runPlan}, {"chaos", runChaos},
+	}
+	for _, m := range modes {
+		t.Run(m.name, func(t *testing.T) { m.run(t, opened(t, open)) })
+	}
+}
+
+func opened(t testing.TB, open Open) backend.Device {
+	t.Helper()
+	dev, err := open()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, dev.Close()) })
+	return dev
+}
+
+// eachCase runs f for the rows of the table that are not for benchmarks only.
+func eachCase(t *testing.T, f func(t *testing.T, c *testCase)) {
+	for _, c := range cases() {
+		if !c.bench {
+			t.Run(c.String(), func(t *testing.T) { f(t, &c) })
+		}
+	}
+}
+
+func runValue(t *testing.T, dev backend.Device) {
+	eachCase(t, func(t *testing.T, c *testCase) {
+		s := c.set(t)
+		s.compare(t, s.run(t, dev, s.outs, exec.Spec{}), s.outs, s.reference(t, s.outs), c.tolerance())
+	})
+}
+
+// runPlan compares reused memory with memory of its own for every value. The
+// operation sits between others, so that its inputs and outputs lie in the
+// arena and it may work in place.
+func runPlan(t *testing.T, dev backend.Device) {
+	eachCase(t, func(t *testing.T, c *testCase) {
+		s := c.amidst(t)
+		want := s.run(t, dev, s.outs, exec.Spec{NoReuse: true})
+		got := s.run(t, dev, s.outs, exec.Spec{})
+		for i := range want {
+			require.True(t, bytes.Equal(want[i], got[i]), "output %d differs when memory is reused", i)
+		}
+	})
+}
+
+// amidst is set with the float inputs computed and the float outputs read by
+// other operations.
+func (c *testCase) amidst(t testing.TB) *scene {
+	t.Helper()
+	s := c.params(t)
+	in := append([]ir.Value(nil), s.in...)
+	for i, v := range in {
+		if c.in[i].typ[:4] == "f32[" {
+			in[i] = s.g.Unary(ir.Neg, s.g.Unary(ir.Neg, v))
+		}
+	}
+	for _, v := range c.build(s.g, in) {
+		if s.g.Type(v).DType.String() == "F32" {
+			v = s.g.Unary(ir.Neg, v)
+		}
+		s.outs = append(s.outs, v)
+	}
+	require.NoError(t, s.g.Err())
+	return s
+}
+
+// RunThreads requires the device to give the same bytes with any number of
+// workers.
+func RunThreads(t *testing.T, open func(threads int) (backend.Device, error)) {
+	counts := []int{1, 2, 3, 7}
+	devices := make([]backend.Device, len(counts))
+	for i, n := range counts {
+		devices[i] = opened(t, func() (backend.Device, error) { return open(n) })
+	}
+	eachCase(t, func(t *testing.T, c *testCase) {
+		s := c.set(t)
+		outs := append(s.outs, s.gradients(t)...)
+		want := s.run(t, devices[0], outs, exec.Spec{})
+		for i, dev := range devices[1:] {
+			got := s.run(t, dev, outs, exec.Spec{})
+			for j := range want {
+				require.True(t, bytes.Equal(want[j], got[j]), "output %d differs between 1 and %d threads", j, counts[i+1])
+			}
+		}
+	})
+}
+
+// RunRounded runs the modes that hold for a device whose products round their
+// operands to bfloat16: values, within what that rounding costs, and the same
+// bits whatever memory is reused and however the device is disturbed.
+func RunRounded(t *testing.T, open Open) {
+	t.Run("value", func(t *testing.T) {
+		dev := opened(t, open)
+		eachCase(t, func(t *testing.T, c *testCase) {
+			s, limit := c.set(t), roundedLimit
+			if c.op == ir.Attention || c.op == ir.AttentionGrad {
+				limit = roundedScores
+			}
+			s.compare(t, s.run(t, dev, s.outs, exec.Spec{}), s.outs, s.reference(t, s.outs), max(limit, c.tolerance()))
+		})
+	})
+	t.Run("plan", func(t *testing.T) { runPlan(t, opened(t, open)) })
+	t.Run("chaos", func(t *testing.T) { runChaos(t, opened(t, open)) })
+	t.Run("peak", func(t *testing.T) { testPeak(t, opened(t, open)) })
+}
+
+// The error of results relative to the largest: half a unit of bfloat16's 8 bits
+// for each operand, of which most average out in a sum. Scores of attention are
+// rounded in absolute terms before the softmax makes ratios of them.
+const (
+	roundedLimit  = 0.015
+	roundedScores = 0.05
+)
