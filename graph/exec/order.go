@@ -6,10 +6,10 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// order takes the nodes that are launched in the order in which they were
-// made, but for those that only the end of the program reads: they follow the
-// last of their inputs at once. A sum of gradients is such a node; made where
-// it stands, at the end, it would keep all that backward computes alive.
+// order puts the launches in order: that in which their nodes were made, except
+// that a node which only the end of the program reads comes directly behind the
+// last of its inputs. A sum of gradients is such a node: computed at the end, it
+// would keep alive all that backward computes.
 func (p *planner) order() {
 	after := p.early()
 	for v := ir.Value(1); int(v) < len(p.g.Nodes); v++ {
@@ -30,11 +30,12 @@ func (p *planner) order() {
 	p.approach(after)
 }
 
-// window is how many launches one moves by at most, so as not to keep values alive for long.
+// window is the most places that a launch is moved by: values between would be
+// kept alive for longer.
 const window = 8
 
-// gather moves products next to earlier ones of the same first matrix, such as
-// the adapters of q, k and v to each other: a device may compute them together.
+// gather moves products of one x next to each other, such as those of q, k and v,
+// or the x·Aᵀ of their adapters, so that a device can compute them together.
 func (p *planner) gather() {
 	for i, v := range p.launch {
 		op := p.g.Node(v).Op
@@ -54,9 +55,9 @@ func (p *planner) gather() {
 	}
 }
 
-// approach moves adapters to the products that read what they give, and the same matrix as
-// they, such as dy·B to dy·W + dh·A: a device may read that once. Sums of gradients
-// that read what they give too come behind these then.
+// approach moves h = x·Aᵀ directly before y = x·Wᵀ + h·Bᵀ, so that a device can read
+// x once for both. In backward that is dh = dy·B before dx = dy·W + dh·A. A sum of
+// gradients that stands between the two and reads h moves behind y.
 func (p *planner) approach(sums map[ir.Value]ir.Value) {
 	for i := range p.launch {
 		v := p.launch[i]
@@ -84,8 +85,8 @@ func (p *planner) approach(sums map[ir.Value]ir.Value) {
 	}
 }
 
-// lows gives the launches whose results a product reads beside the matrix that they begin
-// with.
+// lows gives, for a product such as y = x·Wᵀ + h·Bᵀ, the launches that make h from
+// the same x.
 func (p *planner) lows(v ir.Value) (lows []ir.Value) {
 	products := p.g.Products(v)
 	for _, h := range products {
@@ -104,8 +105,9 @@ func (p *planner) lows(v ir.Value) (lows []ir.Value) {
 	return lows
 }
 
-// passes reports whether a launch may come behind others: none reads it, or is a
-// product of the same first matrix that is more than a sum of gradients.
+// passes reports whether h = x·Aᵀ may be moved behind other launches. It may not be
+// moved behind one that reads it, nor away from other products of x, which gather
+// has put beside it; sums of gradients are no such products.
 func (p *planner) passes(low ir.Value, others []ir.Value, sums map[ir.Value]ir.Value) bool {
 	x, _ := p.base(p.g.Node(low).In[0])
 	return !slices.ContainsFunc(others, func(o ir.Value) bool {
@@ -149,9 +151,9 @@ func (p *planner) sumNeeds(sum, u ir.Value, sums map[ir.Value]ir.Value) bool {
 	})
 }
 
-// early gives the nodes that only results and updates read, each with the node
-// that it may follow: the last that it reads, or the last that reads the param
-// that it updates.
+// early finds the nodes that only results and updates read, and the node that each
+// of them can follow: the last one that it reads, or the last one that reads the
+// param which it updates.
 func (p *planner) early() map[ir.Value]ir.Value {
 	readers := map[ir.Value][]ir.Value{}
 	for v := ir.Value(1); int(v) < len(p.g.Nodes); v++ {

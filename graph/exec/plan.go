@@ -56,8 +56,8 @@ type Spec struct {
 // Supports tells whether a device runs a composite itself.
 type Supports func(op ir.Op, attr any, in []ir.Type) bool
 
-// Plan turns the graph into a program for a device: canonical form, fusion,
-// lowering, memory plan.
+// Plan turns the graph into a program for a device: it fuses, lowers and
+// simplifies the graph, puts its nodes in order, and gives every value a place.
 func Plan(g *ir.Graph, spec Spec, supports Supports) (*ir.Program, error) {
 	if err := g.Err(); err != nil {
 		return nil, err
@@ -289,8 +289,8 @@ func (p *planner) place() {
 	p.prog.Arena = pack(append(arena, p.copyOut(targets, end)...))
 }
 
-// copyOut lists the copies into the written arguments whose values were not
-// made there, so that an argument is read before it is written over. Params
+// copyOut lists the copies of values into the arguments that they could not be made
+// in, in an order in which an argument is read before it is written over. Params
 // that exchange their contents need memory in passing, which it returns.
 func (p *planner) copyOut(targets []*target, end int) (temps []*slot) {
 	var waiting []copied
@@ -352,9 +352,9 @@ func (p *planner) targets() []*target {
 	return ts
 }
 
-// direct gives output i of node v its written argument, if it can be made
-// there: for a result always, for an update if nothing reads the old contents
-// from then on, but for v itself where it works in place.
+// direct gives output i of node v the argument that it is copied to otherwise, if
+// it can be made there at once. A result always can. An update can if nothing
+// reads the old contents from then on, except v itself where it works in place.
 func (p *planner) direct(v ir.Value, i, at int, targets []*target) *slot {
 	for _, t := range targets {
 		if b, j := p.base(t.value); t.direct || b != v || j != i {

@@ -6,8 +6,9 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// room is memory of values of the arena that take it over from each other, from the
-// launch that makes the first to the last that reads one.
+// room is memory in the arena that several values use in turn, each made in place
+// of the one before. It is taken from the launch that makes the first value to the
+// last launch that reads one of them.
 type room struct {
 	outs        []output
 	first, last int
@@ -15,16 +16,16 @@ type room struct {
 	sum         bool // something is added to a value, or it is such a sum
 }
 
-// output is one of those of a node.
+// output is output i of node v.
 type output struct {
 	v ir.Value
 	i int
 }
 
-// spare leaves values as they are where the program takes no more memory for it,
-// such as gradients of activations, which come when others are gone, or as much
-// more as spec.Spare allows. Sums come first: their errors add up from layer to
-// layer.
+// spare gives values their full precision back where that costs no memory: where
+// the arena is no larger for it, or larger by no more than spec.Spare allows.
+// Gradients of activations are such values, since they come when activations are
+// gone. Sums are tried first: their errors add up from layer to layer.
 func (p *planner) spare() {
 	rooms := p.rooms()
 	live := make([]int, len(p.launch)+1) // bytes, while a launch runs
@@ -37,7 +38,7 @@ func (p *planner) spare() {
 	}
 	for _, sums := range []bool{true, false} {
 		for _, r := range rooms {
-			// It is half as large as it would be.
+			// A stored value has half of its bytes: in full it takes as many again.
 			if r.sum != sums || !p.storedOut(r.outs[0]) || slices.Max(live[r.first:r.last+1])+r.bytes > limit {
 				continue
 			}
@@ -57,8 +58,8 @@ func (r *room) add(live []int) {
 
 func (p *planner) storedOut(o output) bool { return p.stored[o.v][o.i] }
 
-// rooms lists the memory of all launches in their order, but for what lies in
-// arguments: results, what params are updated by, and tables.
+// rooms lists the rooms of the arena in the order of the launches. What lies in
+// arguments (results, updates, tables) is in none.
 func (p *planner) rooms() []*room {
 	last := map[output]int{}
 	for at, v := range p.launch {
@@ -102,8 +103,8 @@ func (p *planner) rooms() []*room {
 	return all
 }
 
-// overwrites is the value whose memory an output may take over, if nothing reads
-// that behind launch at.
+// overwrites gives the input that an output is made in place of: one whose last
+// reader is launch at. It is the zero output where there is none.
 func (p *planner) overwrites(o output, last map[output]int, at int) output {
 	if over := p.over(o.v, o.i); over >= 0 {
 		b, i := p.base(p.g.Node(o.v).In[over])

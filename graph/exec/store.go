@@ -5,18 +5,18 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Stores tells whether a device reads or writes a value of a launch as elements
-// of another type than it is computed in: see backend.Storer.
+// Stores tells whether a device can read or write a value of a launch in a
+// narrower type than it is computed in: see backend.Storer.
 type Stores func(op ir.Op, attr any, in []ir.Type, at ir.Place, as tensor.DType) bool
 
-// storedRows is how many rows a value has at most that stays as it is: there is
-// nothing to gain by fewer bits, and one row is what a token is decoded with.
+// storedRows is the most rows of a value that is never stored: it is too small to
+// gain by fewer bits. A token is decoded with one row.
 const storedRows = 8
 
-// store chooses the values that lie in memory as spec.Store: those that the
-// launch that makes them and all that read them take so. Beside activations
-// these are params that an update of rows gives, such as caches of keys and
-// values. Parameters, what is added up for them, and results stay as they are.
+// store chooses the values that lie in memory in the narrower type spec.Store.
+// They are activations, and params whose rows are updated, such as caches of keys
+// and values. The launch that makes such a value and all that read it must take
+// it so. Parameters, their gradients and results are never stored.
 func (p *planner) store() {
 	p.stored = map[ir.Value][]bool{}
 	if p.spec.Store == tensor.Invalid || p.spec.Stores == nil {
@@ -67,8 +67,8 @@ func (p *planner) isActivation(t ir.Type) bool {
 	return false
 }
 
-// updatePairs gives the params that are updated with their new values. Tables
-// whose rows are updated may be stored too.
+// updatePairs lists the params that are updated, each with its new value: both are
+// stored, or neither. Tables whose rows are updated become candidates here.
 func (p *planner) updatePairs() (pairs [][2]ir.Value) {
 	for i, u := range p.spec.Updates {
 		value := p.roots[len(p.spec.Results)+i]
@@ -88,7 +88,8 @@ func (p *planner) updatePairs() (pairs [][2]ir.Value) {
 	return pairs
 }
 
-// ask leaves those inputs and outputs of a launch stored that the device takes so.
+// ask asks the device about each stored input and output of a launch, and keeps
+// stored what it takes so.
 func (p *planner) ask(v ir.Value) {
 	n := p.g.Node(v)
 	types := make([]ir.Type, len(n.In))
