@@ -7,9 +7,9 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// join makes a step of products compute those of the steps directly before it as well,
-// x·Aᵀ of adapters and then x·Wᵀ + h·Bᵀ, in runs where that reads x once for both. It
-// reports whether there are such steps.
+// join lets a step of products y = x·Wᵀ + h·Bᵀ compute the h = x·Aᵀ of the steps
+// directly before it too, so that x is read once for both. Whether that pays is
+// asked in each run, by its number of rows. It reports whether there are such steps.
 func (r *run) join(before []step, s *step) bool {
 	products, ok := s.products.(*products)
 	first := len(before)
@@ -59,8 +59,8 @@ func (r *run) join(before []step, s *step) bool {
 	return true
 }
 
-// joins reports whether downs may be computed with the first of the launches: they read
-// what it reads, and launches overwrite nothing of theirs.
+// joins reports whether products x·Aᵀ may be computed together with the first of
+// launches: it reads the same x, and none of launches overwrites what they use.
 func (r *run) joins(downs, launches []ir.Launch) bool {
 	for i := range downs {
 		d := &downs[i]
@@ -77,7 +77,7 @@ func (r *run) joins(downs, launches []ir.Launch) bool {
 	return true
 }
 
-// reads reports whether a value is the first matrix of a product of a launch.
+// reads reports whether x is the first matrix of one of a launch's products.
 func (r *run) reads(l *ir.Launch, x ir.Ref) bool {
 	for i := range l.Attr.(ir.GemmAttr).N {
 		if l.In[2*i].Same(x) {
@@ -87,7 +87,8 @@ func (r *run) reads(l *ir.Launch, x ir.Ref) bool {
 	return false
 }
 
-// dropping gives the launches from the first on that are adapters of one x with dropout.
+// dropping gives the leading launches that are dropout(x)·Aᵀ of one x, which are
+// computed together.
 func dropping(launches []ir.Launch) []ir.Launch {
 	n := 0
 	for n < len(launches) && launches[n].Op == ir.LoRADown && launches[n].In[0].Same(launches[0].In[0]) {
@@ -96,7 +97,7 @@ func dropping(launches []ir.Launch) []ir.Launch {
 	return launches[:n]
 }
 
-// loraDowns are such launches.
+// loraDowns are launches of dropout(x)·Aᵀ that are computed together.
 type loraDowns struct {
 	list  []*loraDown
 	calls []*gemm.Call

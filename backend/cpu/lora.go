@@ -9,8 +9,8 @@ import (
 // at most, where a product cannot apply it.
 const droppedRows = 256
 
-// dropped prepares a pass over dropout(x) that calls f for stretches of its
-// rows.
+// dropped prepares a pass over dropout(x) for products that cannot apply dropout
+// themselves: f is called for a few rows at a time.
 func (r *run) dropped(d *drop, x ir.Ref, f func(lo, hi int, rows gemm.Matrix)) func() {
 	n, cols := r.matrix(x)
 	r.reserve(min(n, droppedRows) * cols)
@@ -38,8 +38,8 @@ func (r *run) dropped(d *drop, x ir.Ref, f func(lo, hi int, rows gemm.Matrix)) f
 	}
 }
 
-// loraDownKernel says that there is such a kernel; dropping takes its launches, those of one
-// x together.
+// loraDownKernel stands in the table of kernels so that the device supports LoRADown.
+// Launches are taken by dropping, which computes those of one x together.
 func loraDownKernel(r *run, l *ir.Launch) func() error { return newLoRADown(r, l).run }
 
 // loraDown is a launch of dropout(x)·Aᵀ.

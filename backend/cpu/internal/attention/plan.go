@@ -20,9 +20,9 @@ type segment struct {
 	q0, q1, k0, k1 int
 }
 
-// tile is a part of a segment: at most tileQueries queries and the range of
-// keys that they attend, from the last place before it on the grid of
-// tileKeys that starts with the segment.
+// tile is a part of a segment: at most tileQueries queries and the range of keys
+// that they attend. The range begins at a multiple of tileKeys from the segment's
+// first key.
 type tile = segment
 
 // chunk is a run of at most decodeKeys keys of a short segment.
@@ -70,9 +70,10 @@ func (p *plan) divide(s *Spec, decode bool) {
 	}
 }
 
-// queriesOf is how many queries of a segment of so many a tile has. For every tile keys
-// and values are packed, which takes as long as to multiply what tiles of bfloat16
-// multiply: long segments, which have enough for all workers, do so less often.
+// queriesOf is how many queries a tile has, given those of its segment. Keys and
+// values are packed once for each tile, which with AMX takes as long as the
+// products. Long segments have tiles enough for all workers, so theirs are larger
+// and pack less often.
 func (p *plan) queriesOf(segment int) int {
 	switch {
 	case p.long > 0 && segment >= 4*p.long:

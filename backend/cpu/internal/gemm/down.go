@@ -2,20 +2,20 @@ package gemm
 
 import "unsafe"
 
-// down is a product of few columns, such as x·Aᵀ of an adapter, that is computed while
-// the rows of x are packed for another one, such as x·Wᵀ: they come from memory once.
+// down is a product h = x·Aᵀ of an adapter that is computed while the rows of x are packed
+// for x·Wᵀ, so that x comes from memory once for both.
 type down struct {
 	c  *Call
 	of int       // the pair of the other call that begins with the same matrix
 	b  []float32 // op(B) in panels, one stretch of k behind the other
 }
 
-// downDeep is how many elements along k such a stretch has: whole runs.
+// downDeep is how many elements along k a stretch of a down has: whole runs.
 const downDeep = filterDeep
 
-// Carries reports whether RunAfter computes these, reading the matrices of downs once: where
-// the first of calls packs them for tiles, and where downs have one pair, whose A may have a
-// filter, and as many columns as pay, and are not added to anything.
+// Carries reports whether RunAfter can compute these, and pays. The first of calls must pack
+// for tiles the matrices that downs read. Each down must have one pair, whose A may have a
+// filter, as many columns as pay, and nothing to be added to.
 func (e *Engine) Carries(downs, calls []*Call) bool {
 	if len(downs) == 0 || len(calls) == 0 {
 		return false
@@ -26,10 +26,9 @@ func (e *Engine) Carries(downs, calls []*Call) bool {
 	return j.shape.carries(downs)
 }
 
-// RunAfter computes downs and then calls, which may read what downs give: x·Aᵀ of
-// adapters, and x·Wᵀ + h·Bᵀ with each of these. Results are those of RunAll, of downs and
-// then of calls, up to rounding; they do not depend on the number of workers. It
-// panics where Carries is false.
+// RunAfter computes downs, h = x·Aᵀ of adapters, and then calls, x·Wᵀ + h·Bᵀ, while it reads
+// x once. Results are those of RunAll for downs and then for calls, up to rounding; they do
+// not depend on the number of workers. It panics where Carries is false.
 func (e *Engine) RunAfter(downs, calls []*Call) {
 	for _, d := range downs {
 		d.check()
@@ -52,8 +51,8 @@ func (e *Engine) RunAfter(downs, calls []*Call) {
 	e.release(j)
 }
 
-// carries reports whether panels of the call are packed for tiles, begin with the
-// matrices of downs, and read what downs give row by row, if at all.
+// carries reports whether a call can carry downs: it packs panels for tiles, has a pair with
+// the x of each down, and reads their h row by row, if at all.
 func (s *shape) carries(downs []*Call) bool {
 	if s.mode.invariant || s.invariant || !s.limits.tiles || s.panels() == inFloats || s.route().way != (panelsWay{}) {
 		return false
@@ -71,7 +70,8 @@ func (s *shape) carries(downs []*Call) bool {
 	return true
 }
 
-// downPays reports whether a down has as many columns as tiles are worth, and no more.
+// downPays reports whether a down has enough columns for tiles to be worth it, and no more
+// than an adapter has.
 func downPays(d *Call, rounds bool) bool {
 	least := tilesColsPieces
 	if rounds {
@@ -80,13 +80,14 @@ func downPays(d *Call, rounds bool) bool {
 	return d.N >= least && d.N <= colsThin
 }
 
-// gives reports whether A of a pair lies in C.
+// gives reports whether A of a pair lies in the result of the call.
 func (c *Call) gives(p *Pair) bool {
 	off := uintptr(p.A.Data) - uintptr(floats(c.C, 0))
 	return off < uintptr(F32.Size()*len(c.C))
 }
 
-// begins gives the pair of c with the A of a down, or -1.
+// begins gives the pair of c that has the x of a down as its A, or -1 where there is none, or
+// the down is one that cannot be carried.
 func (c *Call) begins(d *Call) int {
 	if len(d.Pairs) != 1 || d.M != c.M || d.Accumulate || d.Bias != nil || d.Filter != nil {
 		return -1
@@ -106,14 +107,14 @@ func (c *Call) begins(d *Call) int {
 func (d *down) pair() *Pair    { return &d.c.Pairs[0] }
 func (d *down) stretches() int { return ceil(d.pair().K, downDeep) }
 
-// floats is what B takes.
+// floats is the memory that B of a down takes, packed.
 func (d *down) floats(k *kernels) int {
 	p := d.pair()
 	return ceil(d.c.N, k.nr)*k.nr*k.columnFloats(p, k.words(p.K)) + packSlack
 }
 
-// stretch is number i of those of B: its panels, of columns that take so many floats,
-// and the elements that it has.
+// stretch gives stretch i of B: its panels, the floats that one of their columns takes, and
+// the elements [first,last) along k that it has.
 func (d *down) stretch(k *kernels, i int) (b []float32, column, first, last int) {
 	p := d.pair()
 	first = i * downDeep
@@ -152,7 +153,7 @@ func (p *panels) packDown(i int) {
 	p.packB(b, to.pair(), &to.pair().B, column, first, last, 0, to.c.N)
 }
 
-// isDown reports whether A of a pair is what a down gives.
+// isDown reports whether A of a pair is the h of a down.
 func (p *panels) isDown(pair *Pair) bool {
 	for i := range p.downs {
 		if p.downs[i].c.gives(pair) {
@@ -162,7 +163,7 @@ func (p *panels) isDown(pair *Pair) bool {
 	return false
 }
 
-// down computes the rows [r0,r1) of a down, whose panel of A is packed.
+// down computes the rows [r0,r1) of h, for which the panel of x is packed.
 func (p *panels) down(d *down, panel []float32, r0, r1 int) {
 	pair, rows := d.pair(), r1-r0
 	for i := range d.stretches() {
@@ -190,7 +191,7 @@ func (p *panels) down(d *down, panel []float32, r0, r1 int) {
 	}
 }
 
-// downPanel is what a stretch of a panel of A takes.
+// downPanel is the memory of one stretch of a panel of A.
 func (k *kernels) downPanel() int { return k.mr*k.panelFloats(downDeep/k.pairSize) + packSlack }
 
 // downTiles adds the elements [first,last) of the k axis to the rows [r0,r1) of a down.

@@ -5,12 +5,12 @@ import (
 	"unsafe"
 )
 
-// fewColumnsWay multiplies many rows of A with a few columns, as x·Aᵀ of an adapter: A is
-// read once, where it lies, and of what is packed there is only B, which is small.
+// fewColumnsWay multiplies many rows with a few columns, as x·Aᵀ of an adapter: x is read
+// once, where it lies, and only the small factor is packed.
 type fewColumnsWay struct{}
 
-// fewColumns is a call on that way: a strip of rows of A is
-// multiplied with all columns of B while it is in cache. Each task takes a range of rows.
+// fewColumns is a call on that way: a strip of rows of A is multiplied with all columns of B
+// while it is in cache. Each task takes a range of rows.
 type fewColumns struct {
 	*job
 	columnGroups
@@ -73,7 +73,8 @@ func (fewColumnsWay) need(s *shape) (need Scratch) {
 	return need
 }
 
-// columnGroups is how so many columns are divided for strips, or for spread.
+// columnGroups says how the columns of B are divided among calls of the kernel, strips or
+// spread.
 type columnGroups struct {
 	kern    *kernels // those of the job, or those for pairs
 	spreads bool     // by spread
@@ -98,8 +99,8 @@ func (k *kernels) columnGroups(cols int, spreads bool) columnGroups {
 	return columnGroups{k, false, cols, groups, rows[ceil(cols, groups)]}
 }
 
-// group is the range of columns of a group: for spread whole registers of them, but for
-// the last.
+// group is the range of columns of group i. For spread these are whole registers, except in
+// the last group.
 func (g *columnGroups) group(i int) (n0, n1 int) {
 	if g.spreads {
 		lanes := g.kern.limits.spreadLanes
@@ -129,8 +130,8 @@ func (g *columnGroups) floats(cols, k int) int {
 	return cols * upTo(k, lanes*g.kern.pairSize) / g.kern.pairSize
 }
 
-// multiply adds to c the products of a tile of rows, lda elements apart, and so many
-// columns of w, as these are packed.
+// multiply adds to c the products of a tile of rows of a, lda elements apart, and packed
+// columns w.
 func (g *columnGroups) multiply(cols, k int, a unsafe.Pointer, lda int, w, c unsafe.Pointer, ldc, ahead int, alpha float32) {
 	if g.spreads {
 		g.kern.spread.multiply(cols, k, a, lda, w, c, ldc, ahead, alpha)
@@ -202,8 +203,8 @@ func (f *fewColumns) packColumn(dst []float32, col, cols int, src unsafe.Pointer
 	packLanes(dst[col*lanes:], cols*lanes, lanes, src, elem, k)
 }
 
-// packLanes copies k elements from src to dst, so many to each step, and fills
-// the last of these with zeroes.
+// packLanes copies k elements from src to dst, lanes of them to each step of dst, and fills
+// the last step with zeroes.
 func packLanes(dst []float32, step, lanes int, src unsafe.Pointer, elem Elem, k int) {
 	for k > 0 {
 		to := dst[:lanes]
@@ -258,7 +259,7 @@ type strip struct {
 	*scratch
 }
 
-// filtered is rows [m0,m1) of an A with a filter, after it, or of one that is widened.
+// filtered gives rows [m0,m1) of A in memory of their own: after its filter, or widened.
 func (f *fewColumns) filtered(p *Pair, m0, m1 int, s *scratch) Matrix {
 	rows := s.wide.take((m1 - m0) * p.K)
 	filtered(rows, p.K, p.FilterA, &p.A, m0, m1, 0, p.K)
@@ -278,9 +279,9 @@ func (f *fewColumns) addStrip(x int, rows *strip, m0, m1 int, behind front) {
 	}
 }
 
-// pass adds k elements from k0 on of a pair to a group of columns of rows
-// [m0,m1) of C. In one of the passes of a tile, a tile of what is behind is
-// fetched.
+// pass adds k elements from k0 on of a pair to a group of columns of rows [m0,m1) of C. Each
+// tile of rows is passed by once for every group; in one of these passes a tile of the rows
+// behind is fetched.
 func (f *fewColumns) pass(x int, rows *strip, g, k0, k, m0, m1 int, behind *front) {
 	c, p := f.c, &f.c.Pairs[x]
 	n0, n1 := f.group(g)
@@ -299,7 +300,9 @@ func (f *fewColumns) pass(x int, rows *strip, g, k0, k, m0, m1 int, behind *fron
 	}
 }
 
-// last is a tile of which not all rows count, at so many bytes of a strip.
+// last computes the last tile of C, which begins earlier than its rows do: the first skip
+// rows are done already, and their results are dropped. The tile begins at byte from of the
+// strip.
 func (f *fewColumns) last(rows *strip, cols, k, from int, b unsafe.Pointer, m, n0, skip int, alpha float32) {
 	out := rows.a.take(f.tile * cols)[:f.tile*cols]
 	clear(out)

@@ -2,15 +2,15 @@ package gemm
 
 import "unsafe"
 
-// fewRowsWay multiplies the rows of decoding, and a few more of an adapter, with B as it
-// lies in memory: packing B would take longer than the products.
+// fewRowsWay is for decoding: it multiplies at most 8 rows, or a few more of an adapter, with
+// B as it lies in memory, since packing B would take longer than the products.
 type fewRowsWay struct{}
 
 // fewRows is a call on that way. It reads B once, and mostly waits for memory. Each task
 // takes a range of columns.
 //
-// The order in which an element is summed does not depend on M here, but for a
-// single row.
+// The order in which an element is summed does not depend on M here, except that a single row
+// has its own.
 type fewRows struct {
 	*job
 	cols int       // per task
@@ -40,8 +40,8 @@ func (fewRowsWay) need(s *shape) (need Scratch) {
 	return need
 }
 
-// widenedFew is what a task widens of the quantised B of a pair: a row of it, or rows of
-// the task's columns.
+// widenedFew is how many elements of the quantised B of a pair a task widens at a time: a row
+// of B, or widenRows rows of the task's columns.
 func (e *Engine) widenedFew(c *Call, p *Pair) int {
 	if c.M > rowsFew || p.B.Trans {
 		return p.K
@@ -65,7 +65,7 @@ func (f *fewRows) bind(j *job) {
 	f.a = make([]operand, 0, usualPairs)
 }
 
-// divide gets ready and returns the number of tasks.
+// divide readies A and returns the number of tasks.
 func (f *fewRows) divide() int {
 	f.readA()
 	groups := ceil(f.c.N, colsFew)
@@ -90,8 +90,8 @@ func (e *Engine) sharesOf(c *Call) int {
 	return max(sharesFew, min(most, bytes/(stream*e.pool.Workers())))
 }
 
-// readA finds A of every pair, and widens or transposes where the kernels
-// cannot take it as it is.
+// readA finds A of every pair, and widens or transposes it where the kernels cannot take it
+// as it is.
 func (f *fewRows) readA() {
 	c, size := f.c, 0
 	inPlace := func(p *Pair) bool {

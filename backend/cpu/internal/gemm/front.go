@@ -1,11 +1,13 @@
 package gemm
 
-// front fetches memory front to back, a stretch with each call of a
-// kernel: where the next one begins and where the last one ends, in bytes
-// from where the kernels' addresses count. Of a zero front nothing is fetched.
+// front says what a kernel prefetches with each of its calls: memory is fetched from front
+// to back, a stretch per call. next is where the next stretch begins and end where the last
+// one ends, in bytes from where the addresses of the kernel count. A zero front fetches
+// nothing.
 type front struct{ next, end int }
 
-// step is how far the next stretch lies ahead of from, or 0 where there is none.
+// step takes the next stretch and gives how far it lies ahead of from, or 0 where there is
+// none left.
 func (f *front) step(from, bytes int) (ahead int) {
 	if f.next >= f.end {
 		return 0

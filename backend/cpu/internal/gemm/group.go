@@ -1,7 +1,7 @@
 package gemm
 
-// group hands the tasks of several calls with few rows to the workers at once: there
-// is one end to wait for, and one beginning.
+// group hands the tasks of several calls with few rows to the workers at once, so that these
+// begin and end together only once: see RunAll.
 type group struct {
 	jobs []*job
 	last []int // of each job: tasks of the group up to its own
@@ -61,8 +61,8 @@ func (g *group) run(e *Engine, calls []*Call) {
 	}
 }
 
-// divideFew gets a call of at most rowsFew rows ready and returns the number of
-// its tasks, which few runs.
+// divideFew readies a call of at most rowsFew rows and returns the number of its tasks, each
+// of which few runs.
 func (j *job) divideFew() int {
 	w := j.choose().way
 	if blocks, ok := w.(rowBlocksWay); ok { // they are one

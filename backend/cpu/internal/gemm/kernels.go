@@ -59,32 +59,34 @@ type panelKernels struct {
 	// whole run, are zeroes. It may write up to packSlack elements past the end of dst.
 	pack func(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, alpha float32)
 
-	// packA is pack for panels of A of tiles of AMX, which have another layout than those
-	// of B: a run of row 0, then the same run of row 1, and so on. It reports whether all is
-	// finite, where it is taken apart. Other instruction sets have none.
+	// packA packs panels of A for tiles of AMX, which lie otherwise than those of B: a run of
+	// row 0, then the same run of row 1, and so on. Where A is taken apart into pieces, it
+	// reports whether all of it is finite. Other instruction sets have no packA: pack serves
+	// both.
 	packA func(dst unsafe.Pointer, rows int, src unsafe.Pointer, elem Elem, row, step, k int, alpha float32) (finite bool)
 
-	// across is pack for whole panels of nr lanes that lie side by side, panel
-	// elements apart in dst: dst[p*panel+t*nr+i] = src(p*nr+i,t) for p <
-	// panels, lane being the size of an element and k a multiple of pairSize.
-	// Instruction sets that gain nothing by it have none.
+	// across packs several whole panels at once, from rows of B as they lie:
+	// dst[p*panel+t*nr+i] = src(p*nr+i,t) for p < panels, lane being the size of an
+	// element and k a multiple of pairSize. Instruction sets that gain nothing by it
+	// have none.
 	across func(dst unsafe.Pointer, panel int, src unsafe.Pointer, elem Elem, step, panels, k int)
 
-	// peak multiplies and adds as much as a tile of so many runs of words, with
-	// nothing but registers. Instruction sets whose tile is as fast have none.
+	// peak measures the peak rate: it multiplies and adds as much as a tile of so many runs
+	// of words, in registers alone. Instruction sets whose tile is as fast have none.
 	peak func(runs int)
 }
 
-// pieceKernels multiply panels whose floats are taken apart. Panels of A have pieceCount
-// pieces of each word along k, and so have those of B that hold no bfloat16, which come
-// behind all others.
+// pieceKernels multiply floats exactly on tiles of bfloat16: a float is taken apart into
+// pieceCount pieces. Panels of A have the pieces of each word along k. Panels of B have them
+// for pairs that do not lie in bfloat16, which come behind all others.
 type pieceKernels struct {
-	// tile is that of panelKernels with k whole words of B and then so many apart.
+	// tile is tile of panelKernels for k words of B that are whole, and then apart words that
+	// are taken apart.
 	tile func(rows, k, apart int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer, ahead int)
 
-	// pack and across are those of panelKernels for B that is taken apart, whose pieces lie
-	// side by side in a run: twice as fast where A is known to be finite. pack reports
-	// whether all that it packs is.
+	// pack and across are those of panelKernels for a B that is taken apart; the pieces of a
+	// run lie side by side. They are twice as fast where A is known to be finite. pack
+	// reports whether all that it packs is finite.
 	pack   func(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, finiteA bool) (finite bool)
 	across func(dst unsafe.Pointer, panel int, src unsafe.Pointer, elem Elem, step, panels, k int, finiteA bool)
 }
@@ -92,32 +94,32 @@ type pieceKernels struct {
 // transposedKernels multiply rows of B with columns of Aᵀ, for tilesTransposed: rows are
 // those of B, cols those of A.
 type transposedKernels struct {
-	// tile computes sums[rows,cols] = (sums if add) + a·b for B, whose rows of a run are
-	// lane bytes apart, or packed if that is 0, and a panel b of A: so many products of pieces for each word.
-	// Rows are more than mr/2, those of sums nr apart, and free has room for as many.
-	// It fetches tilesBytes of each of some rows of the address next, ldnext bytes
-	// apart: fetches tells of how many.
+	// tile computes sums[rows,cols] = (sums if add) + a·b, where a is B and b a panel of A.
+	// Rows of a are lane bytes apart, or packed if lane is 0; products is how many
+	// products of pieces make one of words. There are more than mr/2 rows; rows of sums
+	// are nr apart, and free is room for as many. Meanwhile it fetches tilesBytes of each
+	// of some rows at the address next, ldnext bytes apart: fetches says of how many.
 	tile    func(rows, cols, k, products int, a unsafe.Pointer, lane int, b, sums, free unsafe.Pointer, add bool, next uintptr, ldnext int)
 	fetches func(k, products int) int
 
-	// back computes C[cols,rows] = (C if add) + bias + the transpose of such sums, of
-	// each of whose columns there are so many pieces, all first ones before the second.
+	// back brings the result home: C[cols,rows] = (C if add) + bias + sumsᵀ. Sums have so
+	// many pieces of each column, all first pieces before the second ones.
 	back func(rows, cols, pieces int, sums, free, c unsafe.Pointer, ldc int, add bool, bias unsafe.Pointer)
 
-	// add computes C[rows,cols] = (C if add) + bias + such sums.
+	// add is back without the transpose: C[rows,cols] = (C if add) + bias + sums.
 	add func(rows, cols int, sums, c unsafe.Pointer, ldc int, add bool, bias unsafe.Pointer)
 
-	// finite is packA for float32 with k side by side that are finite, and will be
-	// multiplied with what is; it reports whether they are.
+	// finite is packA for float32 with k side by side, where all factors are finite. It
+	// reports whether those that it packs are; if not, packA has to do it.
 	finite func(dst unsafe.Pointer, rows int, src unsafe.Pointer, row, k int, alpha float32) bool
 
-	// parted is pack for float32 with k side by side, each piece of at most rowsFew rows
-	// as a row of its own, as back takes them.
+	// parted packs at most rowsFew rows of float32 with k side by side so that each piece
+	// is a row of its own, which back adds up.
 	parted func(dst, src unsafe.Pointer, rows, row, k int, alpha float32)
 }
 
-// inPlaceKernels multiply a panel of rows of A with rows of B as they lie; those of pairs
-// are for bfloat16.
+// inPlaceKernels multiply a panel of rows of A with rows of B as they lie in memory, without
+// packing them. Those of pairs are for bfloat16.
 type inPlaceKernels struct {
 	// multiply computes c[i*ldc+j] += alpha·x[i]·w[j*ldw:] over k for i < rows ≤
 	// rows and skip ≤ j < cols[rows], ldw in bytes; it reads all
@@ -132,8 +134,8 @@ type inPlaceKernels struct {
 	panelRows int // rows of a panel at most where one does not hold all
 }
 
-// panelRow puts k elements of x into row of a panel of so many rows: every rows-th register
-// from the row-th on.
+// panelRow puts k elements of x into a row of a panel: into every rows-th register, beginning
+// with number row.
 type panelRow func(dst unsafe.Pointer, row, rows int, x unsafe.Pointer, k int, elem Elem)
 
 // rowKernels multiply a few rows of A with B as it lies, each row by itself.
@@ -171,8 +173,8 @@ type rowKernels struct {
 	dotBlocksLong func(k int, x, w unsafe.Pointer, elem Elem, ldw, n int, out unsafe.Pointer)
 }
 
-// stripKernels multiply rows of A with a few columns of B, of which each register holds
-// some elements along k.
+// stripKernels multiply rows of A with a few columns of B: a register holds several elements
+// of one column, along k.
 type stripKernels struct {
 	// multiply computes c[i*ldc+j] += alpha·x[i*ldx:]·w[j] over k for i <
 	// rows[cols] and j < cols, where that is not 0, float32 all, and fetches
@@ -185,8 +187,8 @@ type stripKernels struct {
 	panel    panelRow // nil where columns are copied by packLanes
 }
 
-// spreadKernels multiply rows of A with a few columns of B that are spread over the lanes
-// of registers.
+// spreadKernels multiply rows of A with a few columns of B: a register holds one element of
+// several columns.
 type spreadKernels struct {
 	// multiply computes c[i*ldc+j] += alpha·x[i*ldx:]·w[:,j] over k for i < rows and j
 	// < cols, float32 all, and fetches as that of strips does. Element t of column j
@@ -211,7 +213,7 @@ type outerKernels struct {
 	cols     []int
 }
 
-// of is the kernels of a family of panels.
+// of gives the kernels that multiply panels of a family.
 func (k *kernels) of(f family) *kernels {
 	switch f {
 	case inPairs:
@@ -224,11 +226,12 @@ func (k *kernels) of(f family) *kernels {
 	return k
 }
 
-// inTiles reports whether products are those of AMX, of tiles of bfloat16 as they are.
+// inTiles reports whether these are the kernels of AMX for operands that are rounded: tiles
+// of bfloat16 without pieces.
 func (k *kernels) inTiles() bool { return k.transposed != nil && k.pieces == nil }
 
-// kcRank is what a kc is longer than a power of two, so that the k axis of a layer,
-// often such a power, is not divided once more for the rank of an adapter.
+// kcRank keeps an adapter from costing one more stretch of k: kc is longer by it than a power
+// of two, which the k axis of a layer often is, so that the rank of an adapter fits too.
 const kcRank = 32
 
 // splitPadded is the length of a row of k elements as split makes it.
@@ -248,7 +251,7 @@ func (k *kernels) pairWords(p *Pair) int {
 	return k.words(p.K)
 }
 
-// stretch divides a k axis of so many words evenly into stretches of at most kc.
+// stretch is the length of the even stretches, of at most kc, that a k axis is divided into.
 func (k *kernels) stretch(depth int) int {
 	run := max(1, k.run)
 	return ceil(stretchOf(depth, k.kc), run) * run

@@ -1,15 +1,13 @@
 package gemm
 
-// longKWay multiplies a few rows of A that lie across with rows of B, as the gradient of an
-// adapter's A, dhᵀ·x: each row of B, a token's, is read from front to back, while the
-// sums stay in cache.
+// longKWay is for the gradient of an adapter's A, dhᵀ·x: few rows, A transposed, and k the
+// number of tokens. Each row of x is read from front to back while the sums stay in cache.
 type longKWay struct{}
 
-// longK is a call on that way. The k axis
-// is cut into parts which are summed by themselves and added up in their order; where
-// it is cut depends on k alone. Each task takes a range of columns of a part.
-// Most of the time goes into waiting for B, unless it is fetched while other
-// parts of it are multiplied.
+// longK is a call on that way. The k axis is cut into parts, which are summed by themselves
+// and added up in their order; where it is cut depends on k alone. Each task takes a range of
+// columns of one part. Most of the time would go into waiting for B, so the next rows are
+// fetched while others are multiplied.
 type longK struct {
 	*job
 	parts  []part
@@ -21,7 +19,7 @@ type longK struct {
 	add    func(i int)
 }
 
-// part is a run of k of a pair.
+// part is a stretch of the k axis of one pair.
 type part struct {
 	pair, k0, k int
 	kern        *kernels  // whose outer multiplies it, or nil
@@ -107,7 +105,7 @@ func (f *longK) run() {
 	f.spread(f.ranges, f.add)
 }
 
-// divide gives each part whose A is packed a part of memory for it.
+// divide gives each part whose A is packed some of the memory for it.
 func (f *longK) divide(memory []float32) {
 	for i := range f.parts {
 		if x := &f.parts[i]; x.kern != nil {
@@ -117,7 +115,7 @@ func (f *longK) divide(memory []float32) {
 	}
 }
 
-// packPart gets A of part i ready for outer.
+// packPart finds A of part i as outer takes it, and packs it where it has to be.
 func (f *longK) packPart(i int) {
 	if x := &f.parts[i]; x.kern != nil {
 		x.a = x.kern.outerAOf(x.words, &f.c.Pairs[x.pair].A, f.c.M, x.k0, x.k)

@@ -30,8 +30,8 @@ func (e *Engine) Bytes(s Scratch) int64 {
 	return 4 * int64(s.Call+s.Down+s.Inner+s.Group*(s.Few+s.FewWhole)+s.Whole+e.pool.Workers()*(s.Task.Small+s.Task.B+s.Task.Wide+s.Task.C))
 }
 
-// Need is the most that c takes, and any call that differs from it only in
-// being smaller: it may go another way. Data of c is not looked at.
+// Need is the most memory that c takes, or any call that differs from it only in being smaller,
+// which may go another way. Data of c is not looked at.
 func (e *Engine) Need(c *Call) (need Scratch) {
 	all := *c
 	all.Pairs = slices.Clone(c.Pairs)
@@ -47,7 +47,7 @@ func (e *Engine) Need(c *Call) (need Scratch) {
 	return need
 }
 
-// NeedAll is what RunAll takes for calls, each as with Need.
+// NeedAll is the memory that RunAll takes for calls, each as with Need.
 func (e *Engine) NeedAll(calls []*Call) Scratch {
 	if len(calls) == 1 {
 		return e.Need(calls[0])
@@ -63,7 +63,8 @@ func (e *Engine) NeedAll(calls []*Call) Scratch {
 	return s
 }
 
-// NeedAfter is what RunAfter takes, or one RunAll after the other, each as with Need.
+// NeedAfter is the memory that RunAfter takes, or RunAll of downs and then of calls, each as
+// with Need.
 func (e *Engine) NeedAfter(downs, calls []*Call) Scratch {
 	s := e.NeedAll(downs).With(e.NeedAll(calls))
 	if !e.k.limits.tiles || slices.ContainsFunc(downs, func(d *Call) bool { return !downPays(d, e.Rounds()) }) {

@@ -2,8 +2,8 @@ package gemm
 
 import "unsafe"
 
-// outers are the kernels whose outer multiplies a pair of longK, or nil: such as a
-// gradient of an adapter, dhᵀ·x, a sum of outer products of a token's rows.
+// outers gives the kernels that multiply a pair of longK by outer products, one for each
+// token, or nil where direct does.
 func (j *job) outers(p *Pair) *kernels {
 	switch j.shape.inLongK(p) {
 	case byOuter:
@@ -14,7 +14,8 @@ func (j *job) outers(p *Pair) *kernels {
 	return nil
 }
 
-// outerOf are those whose outer multiplies float32 for calls of a shape, if any have one.
+// outerOf gives the kernels whose outer products are taken for calls of a shape: those of
+// pairs where operands are rounded.
 func (k *kernels) outerOf(s *shape) *kernels {
 	if s.outerRounds() {
 		return k.pairs
@@ -47,15 +48,14 @@ func (k *kernels) outerWidth(rows int) int {
 	return rows
 }
 
-// outerA is a few rows of op(A), as outer takes them: word t of row i lies at
+// outerA is a few rows of op(A) as outer products take them: word t of row i lies at
 // 4i + t*step bytes.
 type outerA struct {
 	data unsafe.Pointer
 	step int
 }
 
-// outerAOf finds k elements of A from k0 on, in dst where they have
-// to be packed.
+// outerAOf gives elements of A from k0 on: where they lie, or packed into dst.
 func (k *kernels) outerAOf(dst []float32, a *Matrix, rows, k0, elements int) outerA {
 	row, col := a.steps()
 	src := at(a.Data, k0*col)
@@ -67,10 +67,10 @@ func (k *kernels) outerAOf(dst []float32, a *Matrix, rows, k0, elements int) out
 	return outerA{floats(dst, 0), F32.Size() * width}
 }
 
-// outerWalk adds k elements from k0 on of a pair to the columns [n0,n1) of sum,
-// whose rows are ld apart, a stretch of k at a time. While a block of columns is
-// multiplied, as much of the next stretch is fetched, front to back: after the
-// last one, of the rows that begin at after, if there are.
+// outerWalk adds k elements from k0 on of a pair to the columns [n0,n1) of sum, whose rows
+// are ld apart, a stretch of k at a time. While a block of columns is multiplied, as much of
+// the next stretch is fetched, from front to back. Behind the last stretch come the rows
+// after, if there are any.
 func (j *job) outerWalk(kern *kernels, p *Pair, a outerA, k0, k, stretch, n0, n1 int, sum []float32, ld int, after nextRows) {
 	const size = 4
 	groups, cols := kern.outerShape(j.c.M)
@@ -93,16 +93,16 @@ func (j *job) outerWalk(kern *kernels, p *Pair, a outerA, k0, k, stretch, n0, n1
 	}
 }
 
-// nextRows is rows of float32 that are to be multiplied next, so many elements
-// apart, or nil.
+// nextRows is the rows of float32 that are multiplied next, stride elements apart; data is nil
+// where there are none.
 type nextRows struct {
 	data   unsafe.Pointer
 	stride int
 }
 
-// of is where n elements lie behind the first few of rows of so many, in two
-// halves: how many bytes the first half is from b, and the second from the first.
-// Where a half does not fit into a row, what lies behind the row is part of it.
+// of says where n elements behind the first ones lie, in rows of width elements. They are
+// fetched in two halves: far is how many bytes the first is from b, and apart how many the
+// second is from the first. A half that does not fit into a row goes on behind the row.
 func (r nextRows) of(b unsafe.Pointer, first, n, width int) (far, apart int) {
 	if r.data == nil {
 		return 0, 0

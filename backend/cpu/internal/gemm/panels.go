@@ -52,15 +52,15 @@ const (
 	thinDeep  = 64
 )
 
-// Few panels of rows: packing B takes a good part of the time, and what a task packs of it
-// for a stretch of k stays in the second-level cache.
+// With few panels of rows, packing B takes a good part of the time; what a task packs of it for
+// a stretch of k then stays in the second-level cache.
 const (
 	fewPanels    = 8
 	narrowFloats = 64 << 10
 )
 
-// kept is what the panels of A begin with after a call: the calls of a RunAll
-// that multiply one x, such as q, k and v, find it there.
+// kept says what of A the panels hold after a call, so that the next call of a RunAll with the
+// same x, as those of q, k and v, need not pack it again.
 type kept struct {
 	kern     *kernels
 	m, depth int
@@ -107,7 +107,7 @@ func (panelsWay) need(s *shape) (need Scratch) {
 	return need
 }
 
-// needPanels is what panels of these kernels take.
+// needPanels is the memory that panels of these kernels take.
 func (k *kernels) needPanels(s *shape) (need Scratch) {
 	depth, apart, cols := 0, 0, ceil(s.N, k.nr)*k.nr
 	for i := range s.Pairs {
@@ -159,12 +159,13 @@ func (p *panels) layOut() {
 	p.depth = apart
 }
 
-// column is how many floats of a column of B lie before word k of the k axis.
+// column is how many floats of a column of B lie before word k of the k axis: words that are
+// taken apart have several.
 func (p *panels) column(k int) int {
 	return k + max(0, k-p.whole)*(p.kern.perWord()-1)
 }
 
-// reuse finds out what of A is packed already.
+// reuse finds out how much of A is packed already.
 func (p *panels) reuse() {
 	p.first, p.kept = 0, kept{}
 	if p.rows < p.c.M { // block by block: the last is left
@@ -202,11 +203,10 @@ func (p *panels) divide() {
 	}
 }
 
-// taskGroups is how many of so many groups of columns a task takes: as many as it may, or,
-// where smaller tasks are no slower, half of that or more if the workers share them as
-// evenly. Few panels of rows have soon done with B: it stays in the second-level cache where
-// tasks take no more of it than a part of that holds, unless they would read short runs
-// of its rows.
+// taskGroups is how many groups of columns, nr each, a task takes: as many as fit blockCols.
+// Where smaller tasks are no slower it takes fewer, but no less than half, if the workers can
+// share them more evenly. Few panels of rows are soon done with B: their tasks take no more of
+// it than stays in the second-level cache, unless they would read short runs of its rows.
 func (p *panels) taskGroups(groups int) int {
 	block, smaller := blockCols, p.kern.smaller
 	switch {
@@ -233,8 +233,8 @@ func (p *panels) taskGroups(groups int) int {
 	}
 }
 
-// panelRow is the first row of panel i within the block of rows, and where
-// panel i-1 ends. Panels differ by at most one grain.
+// panelRow is the first row of panel i within the block of rows, where panel i-1 ends. Panels
+// differ by at most one grain.
 func (p *panels) panelRow(i int) int {
 	return min(p.rows, i*ceil(p.rows, p.kern.grain)/p.panels*p.kern.grain)
 }
@@ -257,7 +257,7 @@ func (p *panels) packRows(i int) {
 	}
 }
 
-// packPairs packs a panel of A of the pairs whose A downs give, or of all others.
+// packPairs packs a panel of A: of the pairs that read what downs give, or of all others.
 func (p *panels) packPairs(dst []float32, r0, r1 int, ofDowns bool) {
 	for x := range p.c.Pairs {
 		pair := &p.c.Pairs[x]
@@ -386,8 +386,8 @@ func (p *panels) multiply(b []float32, step, k0, k, n0, n1, first, last int, blo
 	}
 }
 
-// band is what the tiles of a panel of A have in common: its rows of C, its elements
-// from a stretch of k on, and these rows from a column on.
+// band is what the tiles of one panel of A have in common: its rows of C, its elements along
+// k, and where these rows of C lie.
 type band struct {
 	row, rows int
 	a, c      unsafe.Pointer

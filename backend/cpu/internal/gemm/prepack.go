@@ -43,11 +43,12 @@ func (e *Engine) packing(elem Elem, k int) *panels {
 	return p
 }
 
-// matches reports whether B as Prepack made it is what a call would pack: not where A is not finite.
+// matches reports whether B as Prepack made it is what this call would pack. It is not where A
+// has something that is not finite, or for other kernels.
 func (p *panels) matches(r *Prepacked) bool { return r != nil && r.kern == p.kern && !p.wild.Load() }
 
-// ready gives k words from k0 of columns from n0 where they lie packed already,
-// and how many floats apart columns of panels are.
+// ready gives k words from k0 of columns from n0 where they lie packed already, and how many
+// floats a column of these panels takes; nil where they do not.
 func (p *panels) ready(k0, k, n0 int) (b []float32, step int) {
 	for x := range p.c.Pairs {
 		pair, start := &p.c.Pairs[x], p.starts[x]
@@ -59,9 +60,8 @@ func (p *panels) ready(k0, k, n0 int) (b []float32, step int) {
 	return nil, 0
 }
 
-// copyReady is packCols for words [from,to) of one pair that is packed already; they
-// begin so many floats of a column behind where the panels do, whose columns are step
-// floats apart.
+// copyReady is packCols for words [from,to) of one pair that is packed already. A column of
+// the panels has step floats, and these words begin at float begin of it.
 func (p *panels) copyReady(b []float32, pair *Pair, begin, step, from, to, n0, n1 int) {
 	r, nr := pair.Ready, p.kern.nr
 	from, to = p.kern.columnFloats(pair, from), p.kern.columnFloats(pair, to)

@@ -73,9 +73,9 @@ func (s *scratch) widened(n int) (wide, whole []float32) {
 // are to be packed along k: an even number, since pairs are packed as one word.
 const widenRows = 32
 
-// packComputed is packCols for rows [first,last) of the op(B) of one pair that is
-// quantised or has a filter; they begin so many floats of a column behind where the panels do,
-// whose columns are step floats apart.
+// packComputed is packCols for rows [first,last) of the op(B) of one pair that is quantised or
+// has a filter: it computes a few rows and packs these. A column of the panels has step
+// floats, and these rows begin at float begin of it.
 func (p *panels) packComputed(s *scratch, b []float32, pair *Pair, begin, step, first, last, n0, n1 int) {
 	nr := p.kern.nr
 	if pair.B.Trans { // a panel is nr rows of B
@@ -114,7 +114,7 @@ func (p *panels) packComputed(s *scratch, b []float32, pair *Pair, begin, step, 
 // longRows is how many rows of blocks are multiplied with a long row of A at a time.
 const longRows = 4
 
-// dotBlocks is dots for rows of whole blocks, long of one row that is long.
+// dotBlocks is dots for rows of B that are whole blocks; long is for one long row of A.
 func (f *fewRows) dotBlocks(p *Pair, a operand, n0, n1 int, s *scratch, long bool) {
 	c := f.c
 	out := s.a.take(rowsFew * rowsDots)
@@ -162,7 +162,7 @@ func (f *fewRows) add(alpha float32, out []float32, ld, n, cols int) {
 	}
 }
 
-// directWidened is direct for rows that are widened, some of them at a time.
+// directWidened is direct for a quantised B, of which widenRows rows are widened at a time.
 func (f *fewRows) directWidened(p *Pair, a operand, n0, n1 int, s *scratch) {
 	c := f.c
 	ld := ceil(n1-n0, 16) * 16

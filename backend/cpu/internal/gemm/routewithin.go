@@ -17,8 +17,9 @@ func (f family) String() string {
 	return [...]string{"floats", "pairs", "piecesOfA", "piecesOfBoth"}[f]
 }
 
-// panels is the family by which panels are multiplied: that of many rows, unless there are
-// too few for B to be worth taking apart, and that may decide.
+// panels is the family by which panels of this call are multiplied: that of many rows, or
+// floats where there are too few rows for B to be worth taking apart. In invariant calls the
+// number of rows decides nothing.
 func (s *shape) panels() family {
 	f := s.manyRows()
 	if f == inPiecesOfBoth && s.M < piecesRows && !s.invariant {
@@ -66,7 +67,8 @@ func tilesRows(f family) (least, most int) {
 	return tilesLeast, tilesMost
 }
 
-// families lists those that a call takes, or one that differs from it only in being smaller.
+// families lists the families that a call may take, or any call that differs from it only in
+// being smaller.
 func (s *shape) families() []family {
 	if s.rounds {
 		return []family{inPairs}
@@ -90,7 +92,8 @@ func (s *shape) families() []family {
 // inPieces reports whether B is taken apart where A is.
 func (p *Pair) inPieces() bool { return p.B.Elem != BF16 || p.FilterB != nil }
 
-// thin reports whether panels are of a few rows that lie across: see thinCols.
+// thin reports whether panels have a few rows of a transposed A, as dhᵀ of an adapter: see
+// thinCols.
 func (s *shape) thin() bool { return s.limits.tiles && s.panels() == inPairs && s.isLongK() }
 
 // by is the kernel that multiplies a pair.
@@ -122,8 +125,9 @@ func (b by) String() string {
 // the time.
 const shortMost = 128
 
-// blocksLongK is the longest row that leaves room in the nearest cache for more than a few
-// rows of blocks: longRows of these are multiplied with a longer one at a time.
+// blocksLongK is the longest row of A that leaves room in the nearest cache for the rows of
+// quantised blocks that dotBlocks takes at once. With a longer one longRows are multiplied at
+// a time.
 const blocksLongK = 4096
 
 // isShort reports whether a pair is of one row with rows that are short, as h·Bᵀ of an adapter.

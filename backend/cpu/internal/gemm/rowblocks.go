@@ -1,9 +1,8 @@
 package gemm
 
-// rowBlocksWay computes a call so that the bits of a row do not depend on how many rows
-// there are: by one way, chosen by columns, k and types alone, and as many rows at a time
-// as that way takes. Ways sum each row by itself, in an order that the kernels promise to
-// be the same for any number of rows.
+// rowBlocksWay makes the bits of a row independent of how many rows there are. It sends all
+// rows one way, chosen by columns, k and types alone, a block of rows at a time. That way sums
+// each row by itself, in an order that its kernels keep for any number of rows.
 type rowBlocksWay struct{ of way }
 
 // rowBlocks is a call on that way.
@@ -21,7 +20,7 @@ func (f *rowBlocks) bind(j *job) {
 // rows, as [Call.Invariant] does for one. It must not be called while a call runs.
 func (e *Engine) SetInvariant(on bool) { e.mode.invariant = on }
 
-// most is how many rows a block has.
+// most is the most rows that a block has.
 func (w rowBlocksWay) most(l *limits) int {
 	if w.of == (rowsInPlaceWay{}) {
 		return l.inPlaceRows

@@ -5,18 +5,16 @@ import (
 	"unsafe"
 )
 
-// rowsInPlaceWay multiplies a few rows with B whose k lies side by side, as x·Wᵀ with the
-// weights of a checkpoint, from B as it lies in memory: packing B would take longer than
-// the products.
+// rowsInPlaceWay multiplies a few rows with the weights of a checkpoint, x·Wᵀ, which it reads
+// as they lie in memory: packing them would take longer than the products.
 type rowsInPlaceWay struct{}
 
-// rowsInPlace is a call on that way. Each task takes a range of
-// columns, a few of them at a time, which stay in cache while all rows of A
-// are multiplied with them. What is packed is A, and quantised weights are
-// widened.
+// rowsInPlace is a call on that way. Each task takes a range of columns, a few of them at a
+// time, which stay in cache while all rows of A are multiplied with them. Only A is packed;
+// quantised weights are widened.
 //
-// The order in which an element is summed does not depend on M here, but for a
-// single row.
+// The order in which an element is summed does not depend on M here, except that a single row
+// has its own.
 type rowsInPlace struct {
 	*job
 	panels int // of A
@@ -26,8 +24,8 @@ type rowsInPlace struct {
 	task   func(i int)
 }
 
-// inPlaceA is A of a pair in panels: row i of a panel of n is every n-th register
-// from the i-th.
+// inPlaceA is A of a pair in panels, in which registers of the rows take turns: row i of a
+// panel of n rows is every n-th register, beginning with the i-th.
 type inPlaceA struct {
 	by   by
 	kern *kernels // those of the job, or those for pairs
@@ -157,8 +155,8 @@ func (f *rowsInPlace) packPanel(i int) {
 	}
 }
 
-// computeTask computes the columns of task i: short pairs at once, when they have
-// come from memory while the others were computed.
+// computeTask computes the columns of task i. Pairs of a short k, such as h·Bᵀ, come last, for
+// all columns at once: they are fetched while the others are computed.
 func (f *rowsInPlace) computeTask(i int) {
 	c := f.c
 	n0 := i * f.cols
@@ -191,8 +189,8 @@ func (f *rowsInPlace) computeTask(i int) {
 	}
 }
 
-// shortRows adds a pair of several rows and a short k, as h·Bᵀ of an adapter. Sums across registers would take
-// longer than its products: B is transposed on its way.
+// shortRows adds a pair of several rows and a short k, as h·Bᵀ of an adapter. B is transposed
+// on its way, since sums across registers would take longer than the products.
 func (f *rowsInPlace) shortRows(p *Pair, n0, n1 int, s *scratch) {
 	row, col := p.A.steps()
 	_, ldb := p.B.steps()
@@ -235,10 +233,10 @@ func (f *rowsInPlace) group(p *Pair, g *inPlaceA, n0, n1 int, s *scratch) {
 	}
 }
 
-// aheadOne is how far ahead B is fetched for a single row, whose tasks read so many
-// bytes. Zen 4 gains by fetching from further ahead than other rows do. Zen 3 does so in
-// long tasks alone: what lies behind a task's end may be another core's to read. Where
-// lateFetch it is as for other rows, since what a task reads first is not fetched.
+// aheadOne is how far ahead B is fetched for a single row, whose tasks read so many bytes.
+// Zen 4 gains by fetching from further ahead than for several rows. Zen 3 gains in long tasks
+// alone: what lies behind the end of a task may be another core's to read. Where lateFetch is
+// set it is as for several rows, since what a task reads first is not fetched.
 func (f *rowsInPlace) aheadOne(task int) int {
 	switch {
 	case f.k.limits.lateFetch:
@@ -249,8 +247,8 @@ func (f *rowsInPlace) aheadOne(task int) int {
 	return inPlaceAheadOne
 }
 
-// multiply adds k elements from k0 on of a pair, with b its row first of B
-// there. The first panel fetches as much as it reads of what is next.
+// multiply adds k elements from k0 on of a pair; b is row first of B there. The first panel
+// fetches as much of what comes next as it reads.
 func (f *rowsInPlace) multiply(p *Pair, g *inPlaceA, k0, k int, b unsafe.Pointer, ldb, first, n0, n1 int, next *front) {
 	for i := range f.panels {
 		m0, m1 := f.panel(i), f.panel(i+1)

@@ -107,8 +107,8 @@ func (w *whole) end(j *job) {
 	j.c, w.c, w.call = w.c, nil, Call{}
 }
 
-// wholeFloats is what begin takes for a call of a shape, or a smaller one, of so many
-// rows at most.
+// wholeFloats is the memory that begin takes for a call of this shape or a smaller one, of so
+// many rows at most.
 func (s *shape) wholeFloats(rows int) int {
 	if s.Stored == nil {
 		return 0
@@ -140,7 +140,7 @@ func (p *panels) blockOf(s *scratch, m0, m1, n0, n1 int) block {
 	return b
 }
 
-// blockFloats is the most that blockOf takes for a call.
+// blockFloats is the most memory that blockOf takes for a call.
 func (k *kernels) blockFloats(c *Call, cols int) int {
 	if c.Stored == nil {
 		return 0

@@ -5,21 +5,23 @@ import (
 	"unsafe"
 )
 
-// tilesWay multiplies weights of a checkpoint with a few rows by tiles of AMX, as
-// Cᵀ = Σ op(B)ᵀ·op(A)ᵀ: rows of the weight are rows of a tile and need no packing.
+// tilesWay multiplies a few rows with weights of a checkpoint on AMX, 2 to 127 of them: it
+// computes Cᵀ = Bᵀ·Aᵀ, so that rows of the weight are rows of a tile as they lie and need no
+// packing.
 type tilesWay struct {
-	// fewColumns says that B is small and A large, as in x·Aᵀ of an adapter: these change places
-	// and C is computed, not Cᵀ. A is read once, and a filter is applied to it on the way.
+	// fewColumns is for x·Aᵀ of an adapter, where the first factor is the large one: the two
+	// change places, and C is computed instead of Cᵀ. x is read once, and a filter is applied
+	// to it on the way.
 	fewColumns bool
 }
 
-// tilesTransposed is a call on that way. What has to be transposed, A and the result,
-// is small. Each task takes a range of columns of C, a panel of them at a time. Tiles
-// read bfloat16 where it lies, at the speed of memory; of what they can't read, a
-// stretch of k is packed and multiplied with all rows of A while it is in the nearest cache.
+// tilesTransposed is a call on that way. What has to be transposed, A and the result, is
+// small. Each task takes a range of columns of C, a panel of them at a time. Tiles read
+// bfloat16 where it lies, at the speed of memory. Of any other B they multiply a packed
+// stretch of k with all rows of A while it is in the nearest cache.
 //
-// The order in which an element is summed does not depend on M here, but for the
-// ways of rowsFew rows, of kern.nr and of more.
+// The order in which an element is summed depends on M only by whether there are at most
+// rowsFew rows, at most kern.nr, or more.
 type tilesTransposed struct {
 	*job
 	kern       *kernels // those of its family
@@ -86,7 +88,7 @@ func (tilesWay) need(s *shape) (need Scratch) {
 	return need
 }
 
-// view is the call as tiles compute it: that of Cᵀ where it has few columns.
+// view gives the call as tiles compute it: with its operands swapped where it has few columns.
 func (f *tilesTransposed) view() *Call {
 	f.v = f.c
 	if f.fewColumns {
@@ -123,7 +125,7 @@ func (f *tilesTransposed) divide() int {
 	return f.tasks
 }
 
-// products is how many of pieces are multiplied for each word of a pair.
+// products is how many products of pieces make one product of words of a pair.
 func (f *tilesTransposed) products(p *Pair) int {
 	switch {
 	case f.kern.apart(p):
@@ -134,8 +136,8 @@ func (f *tilesTransposed) products(p *Pair) int {
 	return 3
 }
 
-// inPlace reports whether tiles read B of a pair where it lies. They do so once, or
-// in no time beside that of products of pieces.
+// inPlace reports whether tiles read B of a pair where it lies: bfloat16, unless it would be
+// read again for each of several groups of rows whose floats are in pieces.
 func (f *tilesTransposed) inPlace(p *Pair) bool {
 	return p.B.Elem == BF16 && (f.groups == 1 || f.kern.pieces == nil)
 }
@@ -244,13 +246,14 @@ func (f *tilesTransposed) panel(s *scratch, k0, k1, n0, n1 int) {
 	}
 }
 
-// rowsOfB is rows of B of a pair, from an element on: as they lie, or after its filter.
+// rowsOfB is a few rows of B of a pair, from element first of each on: as they lie in memory,
+// or after a filter.
 type rowsOfB struct {
 	data       unsafe.Pointer
 	row, first int
 }
 
-// rowsOf is the words [k,end) of rows [n0,n1) of B of a pair.
+// rowsOf gives the words [k,end) of rows [n0,n1) of B of a pair.
 func (f *tilesTransposed) rowsOf(s *scratch, p *Pair, n0, n1, k, end int) rowsOfB {
 	first, last, size := k*f.kern.pairSize, min(p.K, end*f.kern.pairSize), p.B.Elem.Size()
 	if p.FilterB == nil {
@@ -263,8 +266,8 @@ func (f *tilesTransposed) rowsOf(s *scratch, p *Pair, n0, n1, k, end int) rowsOf
 	return rowsOfB{floats(wide, 0), size * ld, first}
 }
 
-// read gives words of those rows, from k on and before end, for tiles: as many as there are
-// where they lie, or a stretch that is packed.
+// read gives tiles the next words of rows r, from k on and before end: as many as can be read
+// where they lie, or one stretch, packed.
 func (f *tilesTransposed) read(s *scratch, p *Pair, r *rowsOfB, n0, n1, k, end int) (b unsafe.Pointer, lane, words int) {
 	pair, run := f.kern.pairSize, f.kern.run
 	first, last := k*pair, min(p.K, end*pair)
@@ -281,7 +284,8 @@ func (f *tilesTransposed) read(s *scratch, p *Pair, r *rowsOfB, n0, n1, k, end i
 // tilesFloats is what a panel of B takes.
 func (k *kernels) tilesFloats() int { return max(tilesWhole, k.panelFloats(tilesApart)) * k.mr }
 
-// packB packs the elements [first,last) of such rows as rows of A are packed elsewhere.
+// packB packs the elements [first,last) of rows of B. Here these are rows of a tile, which
+// packA is for.
 func (f *tilesTransposed) packB(s *scratch, p *Pair, r *rowsOfB, n0, n1, first, last int) unsafe.Pointer {
 	to := floats(s.b.take(f.kern.tilesFloats()), 0)
 	rows, k, elem, row := n1-n0, last-first, p.B.Elem, r.row
@@ -301,7 +305,7 @@ func (f *tilesTransposed) packB(s *scratch, p *Pair, r *rowsOfB, n0, n1, first, 
 	return to
 }
 
-// widened is what packB packs as float32.
+// widened gives packB its elements as float32, where they lie in another type.
 func (f *tilesTransposed) widened(s *scratch, p *Pair, n0, n1, first, last int) (src unsafe.Pointer, row int, elem Elem) {
 	ld := tilesWhole * f.kern.pairSize
 	wide, whole := s.widened((n1 - n0) * ld)
@@ -316,10 +320,11 @@ func (f *tilesTransposed) widened(s *scratch, p *Pair, n0, n1, first, last int) 
 	return floats(wide, 0), F32.Size() * ld, F32
 }
 
-// fetch says where B of a pair goes on behind word k of rows [n0,n1), of which there are as
-// many as end, and how far apart rows are there: 0 where nothing is to be fetched, and
-// the address is that of what is at hand. It fetches those behind the first few. The
-// address is no pointer, for there may be less of B than tiles fetch.
+// fetch says what tiles prefetch while they multiply the words before k of rows [n0,n1), which
+// have end words: the address where B goes on, and how far apart rows are there. It fetches
+// all but the first few rows itself. Where nothing is to be fetched rows are 0 apart, and the
+// address is that of the memory at hand. The address is no pointer, since tiles may fetch
+// more than there is of B.
 func (f *tilesTransposed) fetch(p *Pair, n0, n1, k, end, few int, hand unsafe.Pointer) (next uintptr, row int) {
 	size, rows, last := p.B.Elem.Size(), n1-n0, k*f.kern.pairSize
 	row = p.B.Stride * size

@@ -1,8 +1,8 @@
 package gemm
 
-// transposeResultWay computes a call of few columns whose operands A are all transposed,
-// such as the gradient of an adapter's B, as Cᵀ = Σ α·op(B)ᵀ·op(A)ᵀ: what
-// would be long thin panels are then rows as they lie in memory.
+// transposeResultWay is for the gradient of an adapter's B, dyᵀ·h: many rows, few columns, A
+// transposed. It computes Cᵀ = Bᵀ·Aᵀ and transposes that, so that what would be long thin
+// panels are rows as they lie in memory.
 type transposeResultWay struct{}
 
 // transposeResult is a call on that way.
@@ -45,8 +45,9 @@ func (transposeResultWay) need(s *shape) Scratch {
 	return need
 }
 
-// backRows is how many rows of C are written at a time: what they read of Cᵀ is
-// a cache line of each row, and these rows may share their places in the cache.
+// backRows is how many rows of C are written at a time. They read one cache line of each row
+// of Cᵀ; more lines would push each other out of the cache, where rows are a power of two
+// apart.
 const backRows = 16
 
 // back transposes the rows of task i into C.
@@ -77,5 +78,5 @@ func (f *transposeResult) back(i int) {
 	}
 }
 
-// backFloats is what back takes for so many columns.
+// backFloats is the memory that back takes for so many columns.
 func backFloats(cols int) int { return backRows*padded(cols) + packSlack }
