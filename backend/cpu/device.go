@@ -33,13 +33,13 @@ func init() {
 
 // Device is the host's processor with a pool of workers.
 type Device struct {
-	pool      *pool.Pool
-	gemm      *gemm.Engine
-	attention *attention.Engine
-	ahead     *ahead
-	precision backend.Precision
-	profile   *backend.Profile // nil if nobody asks
-	packing   packing
+	pool       *pool.Pool
+	gemm       *gemm.Engine
+	attention  *attention.Engine
+	prefetcher *prefetcher
+	precision  backend.Precision
+	profile    *backend.Profile // nil if nobody asks
+	packing    packing
 
 	mu     sync.Mutex
 	closed bool
@@ -73,8 +73,8 @@ func Open(o backend.Options) (*Device, error) {
 	g.SetInvariant(o.BatchInvariant)
 	scores := attention.New(p, g)
 	scores.SetInvariant(o.BatchInvariant)
-	d := &Device{pool: p, gemm: g, attention: scores, ahead: newAhead(g, threads), precision: o.Precision, profile: o.Profile}
-	p.Meanwhile(d.ahead.bite)
+	d := &Device{pool: p, gemm: g, attention: scores, prefetcher: newPrefetcher(g, threads), precision: o.Precision, profile: o.Profile}
+	p.Meanwhile(d.prefetcher.bite)
 	return d, nil
 }
 
@@ -213,7 +213,7 @@ func (d *Device) compile(p *ir.Program, arena *buffer) (*executable, error) {
 	}
 	e := &executable{dev: d, prog: p, arena: arena}
 	e.run, e.steps = newRun(d, p, d.packMode())
-	e.plan = newPlan(e.steps)
+	e.prefetches = newPrefetches(e.steps)
 	n := e.run.need
 	floats := n.temp + d.pool.Workers()*n.room
 	scratch, err := d.Alloc(4*floats + n.masks)
@@ -255,7 +255,7 @@ type executable struct {
 	prog           *ir.Program
 	run            *run
 	steps          []step
-	plan           *plan
+	prefetches     *prefetches
 	arena, scratch *buffer
 	own            *buffer // the arena where it is not the caller's, or nil
 	closed         bool
@@ -280,12 +280,12 @@ func (e *executable) Run(ctx context.Context, args backend.Args) (f backend.Fenc
 		r.args, r.buffers = append(r.args, data), append(r.buffers, b.(*buffer))
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // see run.do
-	e.plan.update(r, e.steps)
+	e.prefetches.update(r, e.steps)
 	for i := range e.steps {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		e.dev.ahead.next.Store(e.plan.steps[i])
+		e.dev.prefetcher.next.Store(e.prefetches.steps[i])
 		if err := e.step(i); err != nil {
 			return nil, err
 		}
@@ -339,7 +339,7 @@ func launchesOf(steps []step) iter.Seq[*ir.Launch] {
 
 // Close frees the arena.
 func (e *executable) Close() error {
-	e.dev.ahead.next.Store(nil)
+	e.dev.prefetcher.next.Store(nil)
 	e.closed = true
 	for _, b := range []*buffer{e.own, e.scratch} {
 		if b != nil {

@@ -26,7 +26,7 @@ func (r *run) join(before []step, s *step) bool {
 	e := r.dev.gemm
 	r.need.products = r.need.products.With(e.NeedAfter(downs, products.most()))
 	carries := func() bool {
-		if rows, _ := r.matrix(before[0].launches[0].Out[0]); rows <= aheadRows {
+		if rows, _ := r.matrix(before[0].launches[0].Out[0]); rows <= prefetchRows {
 			return false // they wait for weights, not for x
 		}
 		downs = downs[:0]

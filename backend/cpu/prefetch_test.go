@@ -14,14 +14,14 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// aheadRun is y = W₂·norm(W₁·x) on two workers, of up to 64 rows.
-type aheadRun struct {
+// prefetchRun is y = W₂·norm(W₁·x) on two workers, of up to 64 rows.
+type prefetchRun struct {
 	*executable
 	args backend.Args
 	w    [2][]byte
 }
 
-func newAheadRun(t *testing.T, out int) *aheadRun {
+func newPrefetchRun(t *testing.T, out int) *prefetchRun {
 	dev, err := Open(backend.Options{Threads: 2})
 	require.NoError(t, err)
 	t.Cleanup(func() { dev.Close() })
@@ -35,7 +35,7 @@ func newAheadRun(t *testing.T, out int) *aheadRun {
 	t.Cleanup(func() { c.Close() })
 	e, err := dev.Compile(c.Program())
 	require.NoError(t, err)
-	a := &aheadRun{executable: e.(*executable)}
+	a := &prefetchRun{executable: e.(*executable)}
 	for _, arg := range c.Program().Args {
 		b, err := dev.Alloc(arg.Type.Bytes(g.IR().MaxDims()))
 		require.NoError(t, err)
@@ -53,19 +53,19 @@ func newAheadRun(t *testing.T, out int) *aheadRun {
 }
 
 // rows runs with so many rows of x.
-func (a *aheadRun) rows(t *testing.T, n int) {
+func (a *prefetchRun) rows(t *testing.T, n int) {
 	a.args.Dims[1] = n
 	_, err := a.Run(context.Background(), a.args)
 	require.NoError(t, err)
 }
 
 // found is what a worker fetches while a step of op runs.
-func (a *aheadRun) found(t *testing.T, op ir.Op, nth, worker int) [][]byte {
+func (a *prefetchRun) found(t *testing.T, op ir.Op, nth, worker int) [][]byte {
 	for i := range a.steps {
 		if a.steps[i].launches[0].Op == op {
 			if nth == 0 {
-				require.NotNil(t, a.plan.steps[i])
-				return (*a.plan.steps[i])[worker]
+				require.NotNil(t, a.prefetches.steps[i])
+				return (*a.prefetches.steps[i])[worker]
 			}
 			nth--
 		}
@@ -76,8 +76,8 @@ func (a *aheadRun) found(t *testing.T, op ir.Op, nth, worker int) [][]byte {
 
 // What is fetched while a step runs is the workers' halves of the weights behind
 // it, and behind the last one of the first.
-func TestAhead(t *testing.T) {
-	a := newAheadRun(t, 256)
+func TestPrefetch(t *testing.T) {
+	a := newPrefetchRun(t, 256)
 	a.rows(t, 1)
 	half := func(w []byte, worker int) []byte { return w[worker*len(w)/2:][:len(w)/2] }
 	for worker := range 2 {
@@ -92,15 +92,15 @@ func TestAhead(t *testing.T) {
 			assert.Len(t, got[0], len(during.want))
 		}
 	}
-	before := a.plan.steps[0]
+	before := a.prefetches.steps[0]
 	a.rows(t, 2)
-	assert.Same(t, before, a.plan.steps[0], "made once")
+	assert.Same(t, before, a.prefetches.steps[0], "made once")
 	assert.Zero(t, testing.AllocsPerRun(10, func() { a.rows(t, 1) }))
 
-	a.rows(t, aheadRows+1)
-	assert.Nil(t, a.plan.steps[0], "many rows do not wait for memory")
+	a.rows(t, prefetchRows+1)
+	assert.Nil(t, a.prefetches.steps[0], "many rows do not wait for memory")
 	a.rows(t, 1)
-	assert.NotNil(t, a.plan.steps[0])
+	assert.NotNil(t, a.prefetches.steps[0])
 
 	moved, err := a.dev.Alloc(len(a.w[1]))
 	require.NoError(t, err)
@@ -116,23 +116,23 @@ func TestAhead(t *testing.T) {
 
 // A worker comes to an end, however much there is, and begins again when there is
 // something else.
-func TestAheadEnds(t *testing.T) {
-	a := newAheadRun(t, 64<<10)
+func TestPrefetchEnds(t *testing.T) {
+	a := newPrefetchRun(t, 64<<10)
 	a.rows(t, 1)
-	f := newAhead(a.dev.gemm, 2)
+	f := newPrefetcher(a.dev.gemm, 2)
 	if !a.dev.gemm.FetchBytes(nil) {
 		t.Skip("the instruction set has no fetching")
 	}
 	assert.False(t, f.bite(0), "nothing is to come")
 	for range 2 {
-		var last *fetches
-		for _, next := range a.plan.steps {
+		var last *fetchList
+		for _, next := range a.prefetches.steps {
 			f.next.Store(next)
 			for worker := range 2 {
 				want, bites := 0, 0
 				for _, part := range (*next)[worker] {
-					assert.LessOrEqual(t, len(part), aheadMost)
-					want += (len(part) + aheadBite - 1) / aheadBite
+					assert.LessOrEqual(t, len(part), prefetchMost)
+					want += (len(part) + prefetchBite - 1) / prefetchBite
 				}
 				for f.bite(worker) {
 					bites++
