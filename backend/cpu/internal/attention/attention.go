@@ -11,12 +11,12 @@
 //
 // # What a result depends on
 //
-// The queries are divided into segments: the finest division into runs of
+// The queries are divided into sequences: the finest division into runs of
 // neighbours whose intervals do not overlap those of another run, hence one
-// per document or sequence. All tiles are laid from the start of a segment
+// per document. All tiles are laid from the start of a sequence
 // and summed in ascending order. A result therefore depends, bit for bit, on
-// its own segment only: neither on the number of workers nor on what else is
-// in the batch or where in the batch the segment lies. In the mode of
+// its own sequence only: neither on the number of workers nor on what else is
+// in the batch or where in the batch the sequence lies. In the mode of
 // [Engine.SetInvariant] it depends on its own query alone.
 package attention
 

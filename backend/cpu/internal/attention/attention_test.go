@@ -114,7 +114,7 @@ func TestBothWaysOfBackwardAreUsed(t *testing.T) {
 		e := newEngine(t, workers)
 		e.run.arguments = arguments{Spec: &p.Spec}
 		e.run.divide(&p.Spec, false)
-		ways[e.run.wholeSegments()] = true
+		ways[e.run.wholeSequences()] = true
 	}
 	assert.Len(t, ways, 2)
 }

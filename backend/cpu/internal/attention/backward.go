@@ -44,9 +44,9 @@ func (e *run) backward() {
 	e.divideKeys()
 	e.delta = grow(e.delta, e.queries()*e.QHeads)
 	rows := max(e.queries(), e.Keys)
-	e.pool.RunWorker((rows+rowsPerTask-1)/rowsPerTask, e.tasks.prepare)
-	if e.wholeSegments() {
-		e.pool.RunWorker(len(e.segments)*e.KVHeads, e.tasks.segment)
+	e.pool.RunWorker((rows+rowsPerTask-1)/rowsPerTask, e.tasks.delta)
+	if e.wholeSequences() {
+		e.pool.RunWorker(len(e.sequences)*e.KVHeads, e.tasks.sequence)
 	} else {
 		e.pool.RunWorker(len(e.keyTiles)*e.KVHeads, e.tasks.keys)
 		e.pool.RunWorker(len(e.tiles)*e.QHeads, e.tasks.queries)
@@ -55,8 +55,8 @@ func (e *run) backward() {
 
 const rowsPerTask = 32
 
-// prepareTask computes Σ dO·o for some rows and clears those of the gradients.
-func (e *run) prepareTask(id, n int) {
+// deltaTask computes Σ dO·o for some rows and clears those of the gradients.
+func (e *run) deltaTask(id, n int) {
 	w, d := &e.workers[id], e.HeadDim
 	for i := n * rowsPerTask; i < (n+1)*rowsPerTask; i++ {
 		if i < e.queries() {
@@ -72,14 +72,14 @@ func (e *run) prepareTask(id, n int) {
 	}
 }
 
-// wholeSegments chooses between two ways that give the same bits, because
+// wholeSequences chooses between two ways that give the same bits, because
 // both add the same products of tiles in the same order: all three gradients
-// of a segment and key head in one task, five products per tile; or, when
+// of a sequence and key head in one task, five products per tile; or, when
 // such tasks are too few for the workers, dK and dV by keys and then dQ by
 // queries, seven products.
-func (e *run) wholeSegments() bool {
+func (e *run) wholeSequences() bool {
 	total, largest := 0, 0
-	for i := range e.segments {
+	for i := range e.sequences {
 		cost := 0
 		for _, t := range e.tiles[e.firstTile[i]:e.firstTile[i+1]] {
 			cost += (t.q1 - t.q0) * (t.k1 - t.k0)
@@ -88,15 +88,15 @@ func (e *run) wholeSegments() bool {
 		largest = max(largest, cost)
 	}
 	workers := e.pool.Workers()
-	tasks := len(e.segments) * e.KVHeads
+	tasks := len(e.sequences) * e.KVHeads
 	longest := max(largest*((tasks+workers-1)/workers), total*e.KVHeads/workers)
 	return 5*longest <= 7*(total*e.KVHeads/workers)
 }
 
-// segmentTask computes the gradients of one segment and key head.
-func (e *run) segmentTask(id, i int) {
-	seg, kv := i/e.KVHeads, i%e.KVHeads
-	for _, keys := range e.keyTiles[e.firstKeyTile[seg]:e.firstKeyTile[seg+1]] {
+// sequenceTask computes the gradients of one sequence and key head.
+func (e *run) sequenceTask(id, i int) {
+	seq, kv := i/e.KVHeads, i%e.KVHeads
+	for _, keys := range e.keyTiles[e.firstKeyTile[seq]:e.firstKeyTile[seq+1]] {
 		e.alongQueries(id, keys, kv, true)
 	}
 }
@@ -106,11 +106,11 @@ func (e *run) keyTask(id, i int) {
 	e.alongQueries(id, e.keyTiles[i/e.KVHeads], i%e.KVHeads, false)
 }
 
-// alongQueries adds what all queries of their segment contribute to dK and dV
+// alongQueries adds what all queries of their sequence contribute to dK and dV
 // of a tile of keys and, if asked, what these keys contribute to dQ.
 func (e *run) alongQueries(id int, keys keyTile, kv int, withQ bool) {
 	for h := kv * e.group(); h < (kv+1)*e.group(); h++ {
-		for _, t := range e.tiles[e.firstTile[keys.seg]:e.firstTile[keys.seg+1]] {
+		for _, t := range e.tiles[e.firstTile[keys.seq]:e.firstTile[keys.seq+1]] {
 			if t.k0 > keys.k0 || keys.k0 >= t.k1 {
 				continue
 			}

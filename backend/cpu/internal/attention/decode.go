@@ -25,7 +25,7 @@ func (e *run) headsOfTask() int {
 // tasksOfChunk is into how many tasks a chunk is divided.
 func (e *run) tasksOfChunk() int { return (e.KVHeads + e.taskHeads - 1) / e.taskHeads }
 
-// decodeChunk computes the queries of a short segment over one chunk of keys,
+// decodeChunk computes the queries of a short sequence over one chunk of keys,
 // for the groups of key heads [kv0,kv1).
 func (e *run) decodeChunk(w *worker, c chunk, kv0, kv1 int) {
 	step := decodeHeads
@@ -193,7 +193,7 @@ func (e *run) finish(o []float32, i, h int, m, l float32) {
 	e.lse[i*e.QHeads+h] = float32(float64(m) + math.Log(float64(l)))
 }
 
-// merge adds up the chunks of each segment that was cut, in ascending order.
+// merge adds up the chunks of each sequence that was cut, in ascending order.
 func (e *run) merge() {
 	for n := 0; n < len(e.chunks); n += e.chunks[n].of {
 		if first := e.chunks[n]; first.of > 1 {

@@ -14,7 +14,7 @@ var negInf = float32(math.Inf(-1))
 // logarithm of the sum of the exponentials of the scaled scores, which
 // Backward needs. o must not overlap q, k or v.
 //
-// Segments of at most 8 queries (decoding) stream over their keys; long ones
+// Sequences of at most 8 queries (decoding) stream over their keys; long ones
 // are cut into chunks that are computed apart and merged in their order.
 func (e *Engine) Forward(s *Spec, o Rows, lse []float32, q, k, v Rows) error {
 	if err := s.check(); err != nil {

@@ -1,7 +1,7 @@
 package attention
 
 // In the mode of SetInvariant, every query streams over its own keys as those of short
-// segments do, in chunks that are laid from its Lo on: what it gives depends on its own
+// sequences do, in chunks that are laid from its Lo on: what it gives depends on its own
 // interval and keys alone, bit for bit, and not on which queries are in the batch.
 
 // SetInvariant makes results of Forward independent, bit for bit, of the number of
@@ -34,7 +34,7 @@ func (e *run) rowTask(id, n int) {
 	of := (b-origin-1)/decodeKeys - first + 1
 	w.chunks = w.chunks[:0]
 	for j := range of {
-		c := chunk{segment: segment{i, i + 1, origin + (first+j)*decodeKeys, 0}, index: j, of: of, partial: (id*e.chunksOfRow + j) * e.QHeads}
+		c := chunk{sequence: sequence{i, i + 1, origin + (first+j)*decodeKeys, 0}, index: j, of: of, partial: (id*e.chunksOfRow + j) * e.QHeads}
 		c.k1 = min(c.k0+decodeKeys, b)
 		w.chunks = append(w.chunks, c)
 		e.decodeChunk(w, c, kv, end)

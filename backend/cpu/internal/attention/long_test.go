@@ -30,8 +30,8 @@ func everyone(queries, keys, idle int) Spec {
 	return s
 }
 
-// Long segments have larger tiles, of which not all queries see all keys.
-func TestLongSegments(t *testing.T) {
+// Long sequences have larger tiles, of which not all queries see all keys.
+func TestTilesOfLongSequences(t *testing.T) {
 	windowed, cached := causal(1, 1, 16, 1100), causal(1, 1, 16, 1300)
 	windowed.Window = 150
 	cached.Lo, cached.Hi = cached.Lo[200:], cached.Hi[200:]
@@ -57,7 +57,7 @@ func TestLongSegments(t *testing.T) {
 }
 
 // Room for the products of the largest tiles is made before.
-func TestReservedLongSegmentsAllocateNothing(t *testing.T) {
+func TestReservedLongSequencesAllocateNothing(t *testing.T) {
 	p := newProblem(1, causal(2, 1, 16, 1100, 5))
 	r := p.run(t, rounding(t, 1))
 	e := rounding(t, 1)
@@ -71,12 +71,12 @@ func TestReservedLongSegmentsAllocateNothing(t *testing.T) {
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<10)) // the runtime's own
 }
 
-// What a tile has is decided by its segment.
-func TestQueriesOfLongSegments(t *testing.T) {
-	for _, c := range []struct{ long, segment, want int }{
+// What a tile has is decided by its sequence.
+func TestQueriesOfLongSequences(t *testing.T) {
+	for _, c := range []struct{ long, sequence, want int }{
 		{0, 100000, 64}, {256, 255, 64}, {256, 256, 128}, {256, 1023, 128}, {256, 1024, 256}, {4096, 1024, 64}, {4096, 4096, 128},
 	} {
-		p := plan{long: c.long}
-		require.Equal(t, c.want, p.queriesOf(c.segment), c)
+		p := division{long: c.long}
+		require.Equal(t, c.want, p.queriesOf(c.sequence), c)
 	}
 }

@@ -19,8 +19,8 @@ func (e *Engine) Reserve(queries, keys, heads, headDim int) {
 	for i := range r.workers {
 		r.workers[i].chunks = room(r.workers[i].chunks, keys/decodeKeys+1)
 	}
-	// Segments have queries and keys of their own.
-	r.segments, r.maxKey = room(r.segments, queries), room(r.maxKey, queries)
+	// Sequences have queries and keys of their own.
+	r.sequences, r.maxKey = room(r.sequences, queries), room(r.maxKey, queries)
 	r.tiles, r.firstTile = room(r.tiles, queries), room(r.firstTile, queries+1)
 	r.chunks = room(r.chunks, queries+keys/decodeKeys)
 	r.keyTiles, r.firstKeyTile = room(r.keyTiles, queries+keys/tileKeys), room(r.firstKeyTile, queries+1)
@@ -47,7 +47,7 @@ func (e *run) tileProducts(headDim int) gemm.Scratch {
 	return s
 }
 
-// partialsOf is the most rows that chunks of short segments, or of the queries under
+// partialsOf is the most rows that chunks of short sequences, or of the queries under
 // way, leave to be merged.
 func (e *run) partialsOf(queries, keys, heads int) int {
 	if e.invariant {

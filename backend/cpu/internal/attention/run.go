@@ -13,7 +13,7 @@ type run struct {
 	workers []worker
 
 	arguments
-	plan
+	division
 	invariant bool      // see SetInvariant
 	taskHeads int       // key heads that a task of decoding takes
 	delta     []float32 // [queries, QHeads]: Σ dO·o
@@ -22,7 +22,7 @@ type run struct {
 	chunksOfRow int // most chunks of a query, where invariant
 
 	tasks struct { // the methods as functions, made once
-		forward, row, segment, keys, queries, prepare func(id, i int)
+		forward, row, sequence, keys, queries, delta func(id, i int)
 	}
 }
 
@@ -51,9 +51,9 @@ type worker struct {
 }
 
 func (e *run) bind() {
-	e.tasks.forward, e.tasks.row, e.tasks.segment = e.forwardTask, e.rowTask, e.segmentTask
+	e.tasks.forward, e.tasks.row, e.tasks.sequence = e.forwardTask, e.rowTask, e.sequenceTask
 	e.tasks.keys, e.tasks.queries = e.keyTask, e.queryTask
-	e.tasks.prepare = e.prepareTask
+	e.tasks.delta = e.deltaTask
 }
 
 // product computes one product of matrices with the memory of worker id,
