@@ -47,9 +47,9 @@ func (m *Model) findStored() error {
 		if err != nil {
 			return fmt.Errorf("model: quantised weight %q: %w", weight, err)
 		}
-		m.packed[weight] = p
+		m.converted[weight] = p
 	}
-	m.stored = len(m.packed) > 0
+	m.stored = len(m.converted) > 0
 	if m.Config.Quantized && !m.stored {
 		return fmt.Errorf("model: %w: quantization_config: found no weight in the files that bitsandbytes has quantised, expected some; take the entry out of config.json, and give quantize where it is wanted", ErrConfig)
 	}
@@ -74,9 +74,9 @@ func besideWhich(name string) string {
 	return ""
 }
 
-func (m *Model) stored4or8(weight string, beside []string) (*packed, error) {
+func (m *Model) stored4or8(weight string, beside []string) (*converted, error) {
 	r := &storedReader{m: m, weight: weight, beside: beside}
-	var p *packed
+	var p *converted
 	if slices.Contains(beside, strings.TrimSuffix(weight, weightSuffix)+scaleSuffix) {
 		p = r.eightBit()
 	} else {
@@ -159,7 +159,7 @@ func (r *storedReader) bytes(name string, most int, dtypes ...safetensors.DType)
 }
 
 // fourBit reads what 4-bit codes need; the codes are read when they are used.
-func (r *storedReader) fourBit() *packed {
+func (r *storedReader) fourBit() *converted {
 	var states []string
 	for _, name := range r.beside {
 		if strings.Contains(name, stateSuffix) {
@@ -194,7 +194,7 @@ func (r *storedReader) fourBit() *packed {
 		r.fail("%w", err)
 		return nil
 	}
-	p := &packed{dtype: state.DType, shape: state.Shape}
+	p := &converted{dtype: state.DType, shape: state.Shape}
 	p.fill = func(put func(int, []byte) error) error {
 		return codes.Use(func(data []byte) error {
 			w := w
@@ -206,7 +206,7 @@ func (r *storedReader) fourBit() *packed {
 }
 
 // eightBit reads what LLM.int8 needs.
-func (r *storedReader) eightBit() *packed {
+func (r *storedReader) eightBit() *converted {
 	name := strings.TrimSuffix(r.weight, weightSuffix)
 	scb := r.floats(name + scaleSuffix)
 	if slices.Contains(r.beside, name+layoutSuffix) {
@@ -223,7 +223,7 @@ func (r *storedReader) eightBit() *packed {
 		return nil
 	}
 	w := quant.EightBit{In: codes.Shape[1], SCB: scb}
-	p := &packed{dtype: tensor.Q8, shape: slices.Clone(codes.Shape)}
+	p := &converted{dtype: tensor.Q8, shape: slices.Clone(codes.Shape)}
 	if !w.InBlocks() {
 		p.dtype = tensor.F32
 	}

@@ -28,8 +28,8 @@ type Model struct {
 	modules []nn.Module
 	used    []string
 
-	packed map[string]*packed // weights that are quantised, by name
-	stored bool               // they are so in the files
+	converted map[string]*converted // weights that are quantised on load or in the files, by name
+	stored    bool                  // in the files
 
 	mu   sync.Mutex
 	kept map[string]*safetensors.View // weights that are not in place, with their bytes
@@ -54,7 +54,7 @@ func Open(dir string) (*Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}
-	m := &Model{Config: c, Dir: dir, Source: source, set: set, packed: map[string]*packed{}}
+	m := &Model{Config: c, Dir: dir, Source: source, set: set, converted: map[string]*converted{}}
 	if err := m.findStored(); err != nil {
 		set.Close()
 		return nil, err
@@ -119,7 +119,7 @@ func (m *Model) Used() []string { return m.used }
 // in: itself, or more where it is stored quantised.
 func (m *Model) Stored(name string) []string {
 	name = m.inFile(name)
-	if p := m.packed[name]; p != nil {
+	if p := m.converted[name]; p != nil {
 		return p.from
 	}
 	return []string{name}
@@ -150,7 +150,7 @@ func (m *Model) inFile(name string) string {
 // once and kept in memory. A quantised one is made when its bytes are asked for.
 func (m *Model) Weight(name string) (nn.Weight, error) {
 	name = m.inFile(name)
-	if p := m.packed[name]; p != nil {
+	if p := m.converted[name]; p != nil {
 		return nn.Weight{DType: p.dtype, Shape: p.shape, View: p.view, Fill: p.fill}, nil
 	}
 	v, err := m.view(name)

@@ -12,9 +12,9 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// packed is a weight that is not used as it lies in the files: it is quantised
+// converted is a weight that is not used as it lies in the files: it is quantised
 // on the way to the device, or its blocks lie in several tensors.
-type packed struct {
+type converted struct {
 	dtype tensor.DType
 	shape []int
 	from  []string          // tensors of the checkpoint
@@ -24,7 +24,7 @@ type packed struct {
 }
 
 // size is the number of its bytes.
-func (p *packed) size() int { return nn.Weight{DType: p.dtype, Shape: p.shape}.Size() }
+func (p *converted) size() int { return nn.Weight{DType: p.dtype, Shape: p.shape}.Size() }
 
 // Quantization says how the weights of a model are quantised.
 type Quantization struct {
@@ -44,8 +44,8 @@ type Quantization struct {
 // Quantization says which weights are quantised, and how.
 func (m *Model) Quantization() Quantization {
 	q := Quantization{Stored: m.stored}
-	for _, name := range slices.Sorted(maps.Keys(m.packed)) {
-		p := m.packed[name]
+	for _, name := range slices.Sorted(maps.Keys(m.converted)) {
+		p := m.converted[name]
 		if !p.dtype.Quantized() {
 			q.Widened = append(q.Widened, name)
 			continue
@@ -79,7 +79,7 @@ func (m *Model) Quantize(method quant.Method, progress func(done, total int64)) 
 		}
 		return nil
 	}
-	m.packed = map[string]*packed{}
+	m.converted = map[string]*converted{}
 	report := &progressOf{report: progress}
 	for _, module := range m.modules {
 		name := m.inFile(module.Name + ".weight")
@@ -94,10 +94,10 @@ func (m *Model) Quantize(method quant.Method, progress func(done, total int64)) 
 		if err != nil {
 			return fmt.Errorf("tensor %q: %w", name, err)
 		}
-		p := &packed{dtype: to, shape: slices.Clone(v.Shape), from: []string{name}, view: v}
+		p := &converted{dtype: to, shape: slices.Clone(v.Shape), from: []string{name}, view: v}
 		p.fill = func(put func(int, []byte) error) error { return quantizeView(v, from, to, report.watch(put)) }
 		report.total += int64(p.size())
-		m.packed[name] = p
+		m.converted[name] = p
 	}
 	return nil
 }
