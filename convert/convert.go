@@ -2,7 +2,7 @@
 // file that torch.save has written, of one file as shards or the other way
 // round, in another element type.
 //
-// Tensors pass through in pieces, so that a model larger than the memory can be
+// Tensors pass through in chunks, so that a model larger than the memory can be
 // converted. What was written is read back before it takes its name: the result
 // is there whole or not at all.
 package convert

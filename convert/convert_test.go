@@ -256,9 +256,9 @@ func TestTied(t *testing.T) {
 	assert.Equal(t, map[string]string{"format": "pt", "b": "a"}, f.Metadata())
 }
 
-// large is a tensor of several pieces, of which the last is not whole.
+// large is a tensor of several chunks, of which the last is not whole.
 func large(t testing.TB, path string, d safetensors.DType) string {
-	n := (5*pieceSize + 40) / 2
+	n := (5*chunkSize + 40) / 2
 	x := make([]float32, n)
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range x {

@@ -32,7 +32,7 @@ type target struct {
 	from, to tensor.DType      // Invalid where the bytes stay as they are
 	out      safetensors.DType
 	size     int64    // in bytes
-	sums     []uint64 // of the pieces that were written
+	sums     []uint64 // of the chunks that were written
 	rounding rounding
 }
 

@@ -62,7 +62,7 @@ func (r *rounding) add(o *rounding) {
 	r.underflow += o.underflow
 }
 
-// measure is the memory for comparing a piece before and after.
+// measure is the memory for comparing a chunk before and after.
 type measure struct {
 	narrow [2][]float32
 	wide   [2][]float64

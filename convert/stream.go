@@ -7,26 +7,26 @@ import (
 	"io"
 	"runtime"
 
-	"github.com/lorafuse/lorafuse/internal/pieces"
+	"github.com/lorafuse/lorafuse/internal/chunks"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// pieceSize is how many bytes of the result are computed at a time. It is a
+// chunkSize is how many bytes of the result are computed at a time. It is a
 // whole number of elements of every type.
-const pieceSize = 1 << 20
+const chunkSize = 1 << 20
 
 // seed is that of all checksums. They are kept in memory alone, for the time
 // between writing and reading back.
 var seed = maphash.MakeSeed()
 
-// pool is the memory of the pieces under way: a few per goroutine, however many
+// pool is the memory of the chunks under way: a few per goroutine, however many
 // tensors are written at once.
 type pool struct {
 	threads int
 	free    chan *buffer
 }
 
-// buffer is the memory of one piece.
+// buffer is the memory of one chunk.
 type buffer struct {
 	in, out []byte
 	measure measure
@@ -48,12 +48,12 @@ func newPool(threads int) *pool {
 	return p
 }
 
-// stream gives the function that writes a tensor: pieces are computed side by
+// stream gives the function that writes a tensor: chunks are computed side by
 // side and written one after the other.
 func (w *writer) stream(t *target) func(io.Writer) error {
 	return func(out io.Writer) error {
 		t.rounding.reset()
-		t.sums = make([]uint64, pieces.Count(t.size, pieceSize))
+		t.sums = make([]uint64, chunks.Count(t.size, chunkSize))
 		if len(t.sums) == 1 { // most tensors are small: nothing to share
 			b := <-w.pool.free
 			defer func() { w.pool.free <- b }()
@@ -78,7 +78,7 @@ func (w *writer) stream(t *target) func(io.Writer) error {
 	}
 }
 
-// start computes the pieces of a tensor in their order and gives out the buffers
+// start computes the chunks of a tensor in their order and gives out the buffers
 // where they will be.
 func (w *writer) start(ctx context.Context, t *target) <-chan *buffer {
 	queue := make(chan *buffer, cap(w.pool.free))
@@ -104,13 +104,13 @@ func (w *writer) start(ctx context.Context, t *target) <-chan *buffer {
 	return queue
 }
 
-// compute reads a piece and makes of it what is written.
+// compute reads a chunk and makes of it what is written.
 func (w *writer) compute(t *target, b *buffer, number int64) error {
 	if err := w.ctx.Err(); err != nil {
 		return err
 	}
-	from := number * pieceSize
-	length := min(pieceSize, t.size-from)
+	from := number * chunkSize
+	length := min(chunkSize, t.size-from)
 	b.number = number
 	b.out = sized(b.out, length)
 	if t.to == tensor.Invalid {
@@ -152,7 +152,7 @@ func readFull(t *target, data []byte, at int64) error {
 	return err
 }
 
-// finish writes a piece and keeps what is known of it.
+// finish writes a chunk and keeps what is known of it.
 func (w *writer) finish(out io.Writer, t *target, b *buffer, err error) error {
 	if err != nil {
 		return err

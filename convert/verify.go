@@ -6,7 +6,7 @@ import (
 	"io"
 	"slices"
 
-	"github.com/lorafuse/lorafuse/internal/pieces"
+	"github.com/lorafuse/lorafuse/internal/chunks"
 	"github.com/lorafuse/lorafuse/weights"
 )
 
@@ -37,13 +37,13 @@ func (w *writer) verify(path string) error {
 		}
 		lengths[i], written[i] = t.size, v
 	}
-	o := pieces.Options{Size: pieceSize, Threads: w.options.Threads}
+	o := chunks.Options{Size: chunkSize, Threads: w.options.Threads}
 	if w.options.Progress != nil {
 		o.Progress = func(done, total int64) { w.options.Progress("verifying", done, total) }
 	}
-	err = pieces.Each(w.ctx, lengths, o, func() func(pieces.Piece) error {
-		data := make([]byte, pieceSize)
-		return func(p pieces.Piece) error {
+	err = chunks.Each(w.ctx, lengths, o, func() func(chunks.Chunk) error {
+		data := make([]byte, chunkSize)
+		return func(p chunks.Chunk) error {
 			t := w.targets[p.Run]
 			if n, err := written[p.Run].ReadAt(data[:p.Length], p.From); n < int(p.Length) {
 				return fmt.Errorf("reading back: %w", err)

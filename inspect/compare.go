@@ -9,7 +9,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/lorafuse/lorafuse/internal/pieces"
+	"github.com/lorafuse/lorafuse/internal/chunks"
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
@@ -48,18 +48,18 @@ func Compare(ctx context.Context, pairs []Pair, o Options) ([]Difference, error)
 			return nil, fmt.Errorf("tensor %q: %v and %v: %w", p.A.Name, p.A.Shape, p.B.Shape, ErrShape)
 		}
 		c := &compared[i]
-		c.pair, c.n = p, pieces.Count(lengths[i], pieceSize)
+		c.pair, c.n = p, chunks.Count(lengths[i], chunkSize)
 		var err error
 		if c.kind, err = mix(p.A.DType, p.B.DType); err != nil {
 			return nil, fmt.Errorf("tensor %q: %w", p.A.Name, err)
 		}
 	}
-	cut := pieces.Options{Size: pieceSize, Threads: o.Threads, Progress: o.Progress}
-	err := pieces.Each(ctx, lengths, cut, func() func(pieces.Piece) error {
+	cut := chunks.Options{Size: chunkSize, Threads: o.Threads, Progress: o.Progress}
+	err := chunks.Each(ctx, lengths, cut, func() func(chunks.Chunk) error {
 		w := &comparer{}
-		return func(p pieces.Piece) error {
+		return func(p chunks.Chunk) error {
 			c := &compared[p.Run]
-			gap, err := w.piece(ctx, c, p.From, p.Length)
+			gap, err := w.chunk(ctx, c, p.From, p.Length)
 			if err != nil {
 				return err
 			}
@@ -79,11 +79,11 @@ type comparison struct {
 	kind kind
 
 	mu   sync.Mutex
-	gaps []gap // by piece; nil until one has something to say
-	n    int64 // pieces
+	gaps []gap // by chunk; nil until one has something to say
+	n    int64 // chunks
 }
 
-func (c *comparison) keep(piece int, g gap) {
+func (c *comparison) keep(chunk int, g gap) {
 	if g == (gap{skipped: true}) {
 		return
 	}
@@ -95,7 +95,7 @@ func (c *comparison) keep(piece int, g gap) {
 			c.gaps[i].skipped = true
 		}
 	}
-	c.gaps[piece] = g
+	c.gaps[chunk] = g
 }
 
 // gap is how some of the elements differ.
@@ -194,8 +194,8 @@ type comparer struct {
 // the cache. Whole bytes of every type are that many elements.
 const compareBlock = 16 << 10
 
-// piece compares what begins at a byte of A.
-func (w *comparer) piece(ctx context.Context, c *comparison, from, length int64) (gap, error) {
+// chunk compares what begins at a byte of A.
+func (w *comparer) chunk(ctx context.Context, c *comparison, from, length int64) (gap, error) {
 	a, b := c.pair.A, c.pair.B
 	var all gap
 	first := from * 8 / int64(a.DType.Bits())

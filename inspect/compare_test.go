@@ -129,17 +129,17 @@ func plainDifference(x, y []float64, like Difference) Difference {
 	return want
 }
 
-// TestComparePieces: a difference in the last of several pieces is found, with
+// TestCompareChunks: a difference in the last of several chunks is found, with
 // the largest value in a part that is equal, by any number of threads.
-func TestComparePieces(t *testing.T) {
-	n := pieceSize + 1000
+func TestCompareChunks(t *testing.T) {
+	n := chunkSize + 1000
 	a := make([]byte, 2*n)
 	fillRandom(a, safetensors.BF16, 3, "normal")
 	a[0], a[1] = 0x80, 0x42 // 64
 	b := append([]byte(nil), a...)
 	a[2*n-2], a[2*n-1] = 0x80, 0x3f // 1
 	b[2*n-2], b[2*n-1] = 0x00, 0x3f // 0.5
-	b[pieceSize/2] ^= 1
+	b[chunkSize/2] ^= 1
 	f, g := file(t, safetensors.Entry{Name: "x", DType: safetensors.BF16, Shape: []int{n}, Data: a}), file(t, safetensors.Entry{Name: "x", DType: safetensors.BF16, Shape: []int{n}, Data: b})
 	for _, threads := range []int{1, 3} {
 		last := int64(0)

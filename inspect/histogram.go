@@ -9,7 +9,7 @@ import (
 
 // Histogram counts elements in at most 20 bins of equal width, from the bin of
 // the smallest to that of the largest element. The width is a power of two and
-// the edges are multiples of it, so that counts are exact and pieces of a
+// the edges are multiples of it, so that counts are exact and chunks of a
 // tensor can be counted on their own. Bin i holds what is at least Edges[i] and
 // less than Edges[i+1]; there is one bin with equal edges where all elements
 // are equal.

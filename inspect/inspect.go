@@ -1,7 +1,7 @@
 // Package inspect looks into the bytes of tensors: statistics of their values,
 // checks of every byte of a model, and how two tensors differ.
 //
-// Tensors pass through in pieces, each once, on all cores: memory does not grow
+// Tensors pass through in chunks, each once, on all cores: memory does not grow
 // with the model. Results do not depend on the number of cores.
 package inspect
 

@@ -29,7 +29,7 @@ func (b broken) ReadAt(p []byte, off int64) (int, error) {
 
 // TestReaders: tensors that are not in memory give the same, and their errors.
 func TestReaders(t *testing.T) {
-	n := (pieceSize + 3*blockSize) / 2
+	n := (chunkSize + 3*blockSize) / 2
 	data := make([]byte, 2*n)
 	fillRandom(data, safetensors.BF16, 5, "normal")
 	var raw bytes.Buffer

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/lorafuse/lorafuse/internal/pieces"
+	"github.com/lorafuse/lorafuse/internal/chunks"
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
@@ -17,7 +17,7 @@ import (
 type Options struct {
 	// Checksums asks for Values.CRC32C.
 	Checksums bool
-	// Threads is how many tensors, or pieces of one, are read at once; 0 is one
+	// Threads is how many tensors, or chunks of one, are read at once; 0 is one
 	// per core that the program may use.
 	Threads int
 	// Progress, where it is set, is told how many of all bytes have been read.
@@ -25,10 +25,10 @@ type Options struct {
 }
 
 const (
-	// pieceSize is what one worker reads at a time of a tensor: whole elements
+	// chunkSize is what one worker reads at a time of a tensor: whole elements
 	// of every type, also packed ones.
-	pieceSize = 6 << 20
-	// blockSize is the part of a piece that is looked at while it is in the
+	chunkSize = 6 << 20
+	// blockSize is the part of a chunk that is looked at while it is in the
 	// cache.
 	blockSize = 192 << 10
 )
@@ -45,15 +45,15 @@ func Scan(ctx context.Context, views []*safetensors.View, o Options) ([]Values, 
 	for i, v := range views {
 		t := &s.tensors[i]
 		lengths[i] = int64(v.Len())
-		t.view, t.left = v, pieces.Count(lengths[i], pieceSize)
+		t.view, t.left = v, chunks.Count(lengths[i], chunkSize)
 		if t.left == 0 {
 			s.values[i] = t.finish()
 		}
 	}
-	cut := pieces.Options{Size: pieceSize, Threads: o.Threads, Progress: o.Progress}
-	err := pieces.Each(ctx, lengths, cut, func() func(pieces.Piece) error {
+	cut := chunks.Options{Size: chunkSize, Threads: o.Threads, Progress: o.Progress}
+	err := chunks.Each(ctx, lengths, cut, func() func(chunks.Chunk) error {
 		w := &worker{counters: map[safetensors.DType]*counter{}}
-		return func(p pieces.Piece) error {
+		return func(p chunks.Chunk) error {
 			s.read(ctx, w, p)
 			return nil
 		}
@@ -76,8 +76,8 @@ type scanned struct {
 	view *safetensors.View
 
 	mu     sync.Mutex
-	parts  []part // by number of the piece, made when the first is read
-	left   int64  // pieces
+	parts  []part // by number of the chunk, made when the first is read
+	left   int64  // chunks
 	err    error
 	failed atomic.Bool // err is set
 }
@@ -89,8 +89,8 @@ type worker struct {
 	block    []byte // for tensors that are not in place
 }
 
-// read looks at one piece.
-func (s *scan) read(ctx context.Context, w *worker, at pieces.Piece) {
+// read looks at one chunk.
+func (s *scan) read(ctx context.Context, w *worker, at chunks.Chunk) {
 	t := &s.tensors[at.Run]
 	var p part
 	var err error
@@ -104,7 +104,7 @@ func (s *scan) read(ctx context.Context, w *worker, at pieces.Piece) {
 		t.failed.Store(true)
 	}
 	if t.parts == nil {
-		t.parts = make([]part, pieces.Count(int64(t.view.Len()), pieceSize))
+		t.parts = make([]part, chunks.Count(int64(t.view.Len()), chunkSize))
 	}
 	t.parts[at.Number] = p
 	if t.left--; t.left == 0 {
@@ -124,7 +124,7 @@ func (w *worker) look(ctx context.Context, v *safetensors.View, from, length int
 	// machine.
 	span := int64(blockSize)
 	if !v.InPlace() {
-		span = pieceSize
+		span = chunkSize
 	}
 	for done := int64(0); done < length; done += span {
 		if err := ctx.Err(); err != nil {

@@ -210,7 +210,7 @@ func decoded(t testing.TB, data []byte, d safetensors.DType) []float64 {
 }
 
 // TestScanProperty compares with the plain computation, for every type, with
-// lengths around those of blocks and pieces.
+// lengths around those of blocks and chunks.
 func TestScanProperty(t *testing.T) {
 	for _, d := range numeric {
 		t.Run(d.String(), func(t *testing.T) {
@@ -349,10 +349,10 @@ func TestSpreadProperty(t *testing.T) {
 	})
 }
 
-// TestScanPieces: a tensor of several pieces gives the same for any number of
+// TestScanChunks: a tensor of several chunks gives the same for any number of
 // threads, and what one of its halves and the other give.
-func TestScanPieces(t *testing.T) {
-	n := (pieceSize + 3*blockSize) / 2
+func TestScanChunks(t *testing.T) {
+	n := (chunkSize + 3*blockSize) / 2
 	data := make([]byte, 2*n)
 	fillRandom(data, safetensors.BF16, 7, "normal")
 	wide := make([]byte, 4*n)

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readVectors fills pieces of memory, one after the other, with what follows
+// readVectors fills stretches of memory, one after the other, with what follows
 // offset in the file. It says where it has failed.
-func readVectors(f *os.File, pieces [][]byte, offset int64) (at int64, err error) {
-	const most = 1024 // pieces in one call, as Linux has it
+func readVectors(f *os.File, into [][]byte, offset int64) (at int64, err error) {
+	const most = 1024 // stretches in one call, as Linux has it
 	defer runtime.KeepAlive(f)
 	fd := int(f.Fd())
-	for len(pieces) > 0 {
-		n, err := unix.Preadv(fd, pieces[:min(len(pieces), most)], offset)
+	for len(into) > 0 {
+		n, err := unix.Preadv(fd, into[:min(len(into), most)], offset)
 		switch {
 		case err == unix.EINTR:
 			continue
@@ -25,12 +25,12 @@ func readVectors(f *os.File, pieces [][]byte, offset int64) (at int64, err error
 			return offset, io.ErrUnexpectedEOF
 		}
 		offset += int64(n)
-		for n > 0 && n >= len(pieces[0]) {
-			n -= len(pieces[0])
-			pieces = pieces[1:]
+		for n > 0 && n >= len(into[0]) {
+			n -= len(into[0])
+			into = into[1:]
 		}
 		if n > 0 {
-			pieces[0] = pieces[0][n:]
+			into[0] = into[0][n:]
 		}
 	}
 	return 0, nil

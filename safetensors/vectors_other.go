@@ -7,10 +7,10 @@ import (
 	"os"
 )
 
-// readVectors fills pieces of memory, one after the other, with what follows
+// readVectors fills stretches of memory, one after the other, with what follows
 // offset in the file. It says where it has failed.
-func readVectors(f *os.File, pieces [][]byte, offset int64) (at int64, err error) {
-	for _, p := range pieces {
+func readVectors(f *os.File, into [][]byte, offset int64) (at int64, err error) {
+	for _, p := range into {
 		n, err := f.ReadAt(p, offset)
 		offset += int64(n)
 		switch {

@@ -10,7 +10,7 @@ import (
 func dropoutKernel(r *run, l *ir.Launch) func() error {
 	d := r.newDrop(l.Attr.(ir.DropoutAttr), l.In[1], l.Out[0])
 	var x, dst values
-	r.reserveRoom(l, 2, storedPiece)
+	r.reserveRoom(l, 2, storedElements)
 	part := func(lo, hi int, m *room) {
 		for n := 0; lo < hi; lo += n {
 			n = m.begin(hi - lo)

@@ -20,7 +20,7 @@ func unaryKernel(r *run, l *ir.Launch) func() error {
 	}
 	var x, dst values
 	op, fast := unaryVec[fn]
-	r.reserveRoom(l, 2, storedPiece)
+	r.reserveRoom(l, 2, storedElements)
 	part := func(lo, hi int, m *room) {
 		for n := 0; lo < hi; lo += n {
 			n = m.begin(hi - lo)

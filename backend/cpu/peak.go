@@ -44,7 +44,7 @@ const readPiece = 1 << 20
 // Read adds the bytes of buffers up, as if they were numbers, with all workers.
 // A few bytes at the end of a buffer may be left out.
 func (d *Device) Read(buffers []backend.Buffer) error {
-	var pieces [][]float32
+	var parts [][]float32
 	for _, b := range buffers {
 		data, err := bytesOf(b)
 		if err != nil {
@@ -52,9 +52,9 @@ func (d *Device) Read(buffers []backend.Buffer) error {
 		}
 		for x := view[float32](data, len(data)/4); len(x) > 0; {
 			n := min(len(x), readPiece/4)
-			pieces, x = append(pieces, x[:n]), x[n:]
+			parts, x = append(parts, x[:n]), x[n:]
 		}
 	}
-	d.pool.Run(len(pieces), func(i int) { vec.Sum(pieces[i]) })
+	d.pool.Run(len(parts), func(i int) { vec.Sum(parts[i]) })
 	return nil
 }

@@ -144,7 +144,7 @@ func activateGradKernel(r *run, l *ir.Launch) func() error {
 func gluKernel(r *run, l *ir.Launch) func() error {
 	act := activations[l.Attr.(ir.GLUAttr).Act]
 	var gate, up, dst values
-	r.reserveRoom(l, 3, storedPiece)
+	r.reserveRoom(l, 3, storedElements)
 	part := func(lo, hi int, m *room) {
 		for n := 0; lo < hi; lo += n {
 			n = m.begin(hi - lo)
@@ -163,7 +163,7 @@ func gluKernel(r *run, l *ir.Launch) func() error {
 func gluGradKernel(r *run, l *ir.Launch) func() error {
 	act := activations[l.Attr.(ir.GLUAttr).Act]
 	var dy, gate, up, dgate, dup values
-	r.reserveRoom(l, 5, storedPiece)
+	r.reserveRoom(l, 5, storedElements)
 	part := func(lo, hi int, m *room) {
 		for n := 0; lo < hi; lo += n {
 			n = m.begin(hi - lo)

@@ -8,13 +8,13 @@ import (
 
 func scatterRowsKernel(r *run, l *ir.Launch) func() error {
 	// Each task writes all rows, in their order, to some of the columns.
-	const piece = 1 << 10 // bytes
+	const stretch = 1 << 10 // bytes
 	var table, rows, dst []byte
 	var index []int32
 	var width int
 	whole := func(lo, hi int) { copy(dst[lo:hi], table[lo:hi]) }
 	part := func(t int) {
-		lo, hi := t*piece, min(width, t*piece+piece)
+		lo, hi := t*stretch, min(width, t*stretch+stretch)
 		for i, at := range index {
 			if at >= 0 {
 				copy(dst[int(at)*width+lo:int(at)*width+hi], rows[i*width+lo:])
@@ -36,7 +36,7 @@ func scatterRowsKernel(r *run, l *ir.Launch) func() error {
 			r.elements(len(dst), whole)
 		}
 		width = len(dst) / have
-		r.dev.pool.Run((width+piece-1)/piece, part)
+		r.dev.pool.Run((width+stretch-1)/stretch, part)
 		return nil
 	}
 }

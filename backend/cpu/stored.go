@@ -151,12 +151,12 @@ func (x *values) move(i int, src *values, j, n int) {
 }
 
 // room is memory of one worker in which values are widened, a few rows or a
-// piece of elements at a time. A nil room is that of a program that stores
+// stretch of elements at a time. A nil room is that of a program that stores
 // nothing in fewer bits.
 type room struct{ all, free []float32 }
 
-// storedPiece is how many elements are widened at a time where rows do not matter.
-const storedPiece = 1024
+// storedElements is how many elements are widened at a time where rows do not matter.
+const storedElements = 1024
 
 // begin makes all of the room free, for at most n elements, and gives how many
 // to take at a time.
@@ -165,7 +165,7 @@ func (m *room) begin(n int) int {
 		return n
 	}
 	m.free = m.all
-	return min(n, storedPiece)
+	return min(n, storedElements)
 }
 
 func (m *room) take(n int) (x []float32) {

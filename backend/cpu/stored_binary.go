@@ -42,10 +42,10 @@ func storedBinary(r *run, l *ir.Launch, fn ir.BinaryFn) func() error {
 	}
 	f := binaryVec[fn]
 	_, d := r.matrix(l.Out[0])
-	r.reserveRoom(l, 3, max(d, storedPiece))
+	r.reserveRoom(l, 3, max(d, storedElements))
 	var x, y, dst values
 	var kind repeat
-	pieces := func(lo, hi int, m *room) {
+	part := func(lo, hi int, m *room) {
 		for n := 0; lo < hi; lo += n {
 			n = m.begin(hi - lo)
 			to := dst.out(lo, n, m)
@@ -75,7 +75,7 @@ func storedBinary(r *run, l *ir.Launch, fn ir.BinaryFn) func() error {
 		n, d = r.matrix(l.Out[0])
 		out = r.shape(out[:0], l.Out[0])
 		if kind = r.layout(l.In[1-large], out).kind; kind == same {
-			r.elementsIn(dst.n, pieces)
+			r.elementsIn(dst.n, part)
 		} else {
 			r.rowsIn(n, d, rows)
 		}

@@ -82,7 +82,7 @@ warning. Tensors that share their bytes, as tied weights of a PyTorch file do, a
 written once for each name, which every program can load; --drop-tied writes the first
 alone and says in the metadata under which name the others are to be found.
 
-Weights pass through in pieces, so a model larger than the memory can be converted.
+Weights pass through in chunks, so a model larger than the memory can be converted.
 Everything is read back and compared before OUTPUT takes its name: it is there whole
 or not at all.`,
 		Example: `  lorafuse convert pytorch_model.bin model.safetensors

@@ -48,7 +48,7 @@ var house = map[string]room{
 	"internal/lint":     {floor: ground},
 	"internal/philox":   {floor: ground},
 	"internal/fork":     {floor: ground},
-	"internal/pieces":   {ground, with("internal/fork", "brings the panics of its goroutines home")},
+	"internal/chunks":   {ground, with("internal/fork", "brings the panics of its goroutines home")},
 	"internal/progress": {floor: ground},
 	"internal/pyjson":   {floor: ground},
 	"internal/suggest":  {floor: ground},

@@ -1,4 +1,4 @@
-package pieces
+package chunks
 
 import (
 	"context"
@@ -34,8 +34,8 @@ func TestEach(t *testing.T) {
 				last = done
 			},
 		}
-		require.NoError(r, Each(t.Context(), lengths, o, func() func(Piece) error {
-			return func(p Piece) error {
+		require.NoError(r, Each(t.Context(), lengths, o, func() func(Chunk) error {
+			return func(p Chunk) error {
 				mu.Lock()
 				defer mu.Unlock()
 				assert.EqualValues(r, p.From, int64(p.Number)*o.Size)
@@ -58,8 +58,8 @@ func TestEach(t *testing.T) {
 func TestEachStops(t *testing.T) {
 	failure := errors.New("no more")
 	calls := 0
-	err := Each(t.Context(), []int64{100}, Options{Size: 1, Threads: 1}, func() func(Piece) error {
-		return func(p Piece) error {
+	err := Each(t.Context(), []int64{100}, Options{Size: 1, Threads: 1}, func() func(Chunk) error {
+		return func(p Chunk) error {
 			if calls++; p.Number == 3 {
 				return failure
 			}
@@ -71,8 +71,8 @@ func TestEachStops(t *testing.T) {
 
 	// The other goroutines stop, too.
 	var all atomic.Int64
-	err = Each(t.Context(), []int64{1000}, Options{Size: 1, Threads: 2}, func() func(Piece) error {
-		return func(p Piece) error {
+	err = Each(t.Context(), []int64{1000}, Options{Size: 1, Threads: 2}, func() func(Chunk) error {
+		return func(p Chunk) error {
 			if all.Add(1) == 1 {
 				return failure
 			}
@@ -85,8 +85,8 @@ func TestEachStops(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	calls = 0
-	err = Each(ctx, []int64{100}, Options{Size: 1, Threads: 1}, func() func(Piece) error {
-		return func(Piece) error {
+	err = Each(ctx, []int64{100}, Options{Size: 1, Threads: 1}, func() func(Chunk) error {
+		return func(Chunk) error {
 			calls++
 			cancel()
 			return nil
@@ -97,8 +97,8 @@ func TestEachStops(t *testing.T) {
 }
 
 func ExampleEach() {
-	err := Each(context.Background(), []int64{5, 2}, Options{Size: 4, Threads: 1}, func() func(Piece) error {
-		return func(p Piece) error {
+	err := Each(context.Background(), []int64{5, 2}, Options{Size: 4, Threads: 1}, func() func(Chunk) error {
+		return func(p Chunk) error {
 			fmt.Println(p.Run, p.From, p.Length)
 			return nil
 		}

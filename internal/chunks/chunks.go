@@ -1,6 +1,6 @@
-// Package pieces hands long runs of bytes out in pieces, to as many goroutines
+// Package chunks hands long runs of bytes out in chunks, to as many goroutines
 // as there are cores.
-package pieces
+package chunks
 
 import (
 	"context"
@@ -11,16 +11,16 @@ import (
 	"github.com/lorafuse/lorafuse/internal/fork"
 )
 
-// A Piece is some of the bytes of a run.
-type Piece struct {
+// A Chunk is some of the bytes of a run.
+type Chunk struct {
 	Run          int   // which one
-	Number       int   // of the piece within the run
+	Number       int   // of the chunk within the run
 	From, Length int64 // within the run
 }
 
 // Options say how runs are cut up and who looks on.
 type Options struct {
-	// Size is the length of a piece; the last one of a run may be shorter.
+	// Size is the length of a chunk; the last one of a run may be shorter.
 	Size int64
 	// Threads is the number of goroutines, 0 for one per core that the program
 	// may use.
@@ -30,13 +30,13 @@ type Options struct {
 	Progress func(done, total int64)
 }
 
-// Each cuts runs of the given lengths into pieces and calls a function for each
+// Each cuts runs of the given lengths into chunks and calls a function for each
 // of them, run after run. Every goroutine calls start for a function of its
-// own, which may thus have memory of its own. A run of no bytes has no pieces.
+// own, which may thus have memory of its own. A run of no bytes has no chunks.
 //
-// Each ends with the first error, or that of ctx; pieces under way are finished
+// Each ends with the first error, or that of ctx; chunks under way are finished
 // before.
-func Each(ctx context.Context, lengths []int64, o Options, start func() func(Piece) error) error {
+func Each(ctx context.Context, lengths []int64, o Options, start func() func(Chunk) error) error {
 	d := dealer{lengths: lengths, size: o.Size}
 	progress := progress{report: o.Progress}
 	count := int64(0)
@@ -76,10 +76,10 @@ func Each(ctx context.Context, lengths []int64, o Options, start func() func(Pie
 	return ctx.Err()
 }
 
-// Count is the number of pieces of a run.
+// Count is the number of chunks of a run.
 func Count(length, size int64) int64 { return (length + size - 1) / size }
 
-// dealer gives out one piece after the other.
+// dealer gives out one chunk after the other.
 type dealer struct {
 	lengths []int64
 	size    int64
@@ -89,18 +89,18 @@ type dealer struct {
 	number int
 }
 
-func (d *dealer) deal() (Piece, bool) {
+func (d *dealer) deal() (Chunk, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for d.run < len(d.lengths) {
 		from := int64(d.number) * d.size
 		if left := d.lengths[d.run] - from; left > 0 {
 			d.number++
-			return Piece{d.run, d.number - 1, from, min(left, d.size)}, true
+			return Chunk{d.run, d.number - 1, from, min(left, d.size)}, true
 		}
 		d.run, d.number = d.run+1, 0
 	}
-	return Piece{}, false
+	return Chunk{}, false
 }
 
 // progress adds up what is done.
