@@ -60,7 +60,7 @@ func (e *Evaluator) EvalAsync(ctx context.Context, ts ...Tensor) (*Pending, erro
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	c, err := e.prepare(ts, nil, nil)
+	c, err := e.newCall(ts, nil, nil)
 	if err != nil {
 		<-e.queue.places
 		return nil, err

@@ -94,7 +94,7 @@ func (e *Evaluator) EvalWith(ctx context.Context, ts []Tensor, args map[string]*
 	if len(ts) == 0 {
 		return nil, nil
 	}
-	c, err := e.prepare(ts, args, dims)
+	c, err := e.newCall(ts, args, dims)
 	if err != nil {
 		return nil, err
 	}
@@ -140,9 +140,9 @@ func (e *Evaluator) Close() error {
 	return errors.Join(errs...)
 }
 
-// prepare finds the plan for the tensors, or makes it, and gathers their data.
+// newCall finds the plan for the tensors, or makes it, and gathers their data.
 // The plan is held until release.
-func (e *Evaluator) prepare(ts []Tensor, args map[string]*tensor.Tensor, dims map[string]int) (*call, error) {
+func (e *Evaluator) newCall(ts []Tensor, args map[string]*tensor.Tensor, dims map[string]int) (*call, error) {
 	g := ts[0].g
 	if g == nil {
 		return nil, fmt.Errorf("graph: %w: the zero Tensor has no value", ir.ErrGraph)

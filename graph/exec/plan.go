@@ -150,8 +150,8 @@ func accumulate(g *ir.Graph, roots []ir.Value, spec Spec) ([]ir.Value, error) {
 	return roots, nil
 }
 
-// place of a value: an argument, or a stretch of the arena.
-type slot struct {
+// allocation is the memory of a value: an argument, or a stretch of the arena.
+type allocation struct {
 	arg         int // -1: arena
 	offset      int
 	size        int
@@ -165,17 +165,17 @@ type planner struct {
 	prog  *ir.Program
 	dims  []int
 
-	args   map[string]int
-	launch []ir.Value               // nodes in the order of their launches
-	stored map[ir.Value][]bool      // of a node's outputs: it lies as spec.Store
-	slots  map[ir.Value][]*slot     // of a node's outputs
-	reads  map[ir.Value]map[int]int // node → output → last launch that reads it
-	copies []copied
+	args        map[string]int
+	launch      []ir.Value                 // nodes in the order of their launches
+	stored      map[ir.Value][]bool        // of a node's outputs: it lies as spec.Store
+	allocations map[ir.Value][]*allocation // of a node's outputs
+	reads       map[ir.Value]map[int]int   // node → output → last launch that reads it
+	copies      []copied
 }
 
 // copied is a value that is copied when all launches are done.
 type copied struct {
-	from, to *slot
+	from, to *allocation
 	t        ir.Type
 	store    tensor.DType
 }
@@ -229,17 +229,17 @@ func (p *planner) base(v ir.Value) (ir.Value, int) {
 	}
 }
 
-// slotOf finds the slot of v.
-func (p *planner) slotOf(v ir.Value) *slot {
+// allocationOf finds the memory of v.
+func (p *planner) allocationOf(v ir.Value) *allocation {
 	b, i := p.base(v)
-	return p.slots[b][i]
+	return p.allocations[b][i]
 }
 
-// place gives every value its slot: a written argument where it can be made
+// place gives every value its memory: a written argument where it can be made
 // there at once, an input's memory where its operation works in place, else a
 // stretch of the arena.
 func (p *planner) place() {
-	p.slots = map[ir.Value][]*slot{}
+	p.allocations = map[ir.Value][]*allocation{}
 	end := len(p.launch)
 	p.reads = map[ir.Value]map[int]int{}
 	read := func(v ir.Value, at int) {
@@ -260,13 +260,13 @@ func (p *planner) place() {
 	}
 	for v := ir.Value(1); int(v) < len(p.g.Nodes); v++ {
 		if n := p.g.Node(v); n.Op == ir.Param {
-			p.slots[v] = []*slot{{arg: p.args[n.Attr.(ir.ParamAttr).Name], last: p.reads[v][0]}}
+			p.allocations[v] = []*allocation{{arg: p.args[n.Attr.(ir.ParamAttr).Name], last: p.reads[v][0]}}
 		}
 	}
-	var arena []*slot
+	var arena []*allocation
 	for at, v := range p.launch {
 		n := p.g.Node(v)
-		outs := make([]*slot, len(n.Outs))
+		outs := make([]*allocation, len(n.Outs))
 		for i, t := range n.Outs {
 			last := max(at, p.reads[v][i])
 			if s := p.direct(v, i, at, targets); s != nil {
@@ -278,25 +278,25 @@ func (p *planner) place() {
 				outs[i] = s
 				continue
 			}
-			outs[i] = &slot{arg: -1, size: aligned(p.bytes(t, p.storeOut(v, i))), first: at, last: last}
+			outs[i] = &allocation{arg: -1, size: aligned(p.bytes(t, p.storeOut(v, i))), first: at, last: last}
 			if p.spec.NoReuse {
 				outs[i].last = end
 			}
 			arena = append(arena, outs[i])
 		}
-		p.slots[v] = outs
+		p.allocations[v] = outs
 	}
-	p.prog.Arena = pack(append(arena, p.copyOut(targets, end)...))
+	p.prog.Arena = layOut(append(arena, p.copyOut(targets, end)...))
 }
 
 // copyOut lists the copies of values into the arguments that they could not be made
 // in, in an order in which an argument is read before it is written over. Params
 // that exchange their contents need memory in passing, which it returns.
-func (p *planner) copyOut(targets []*target, end int) (temps []*slot) {
+func (p *planner) copyOut(targets []*target, end int) (temps []*allocation) {
 	var waiting []copied
 	for _, t := range targets {
-		if from := p.slotOf(t.value); !t.direct && from.arg != t.arg {
-			waiting = append(waiting, copied{from, &slot{arg: t.arg}, p.g.Type(t.value), p.storeOf(t.value)})
+		if from := p.allocationOf(t.value); !t.direct && from.arg != t.arg {
+			waiting = append(waiting, copied{from, &allocation{arg: t.arg}, p.g.Type(t.value), p.storeOf(t.value)})
 		}
 	}
 	readers := func(arg int) (is []int) {
@@ -312,7 +312,7 @@ func (p *planner) copyOut(targets []*target, end int) (temps []*slot) {
 		if next < 0 { // a circle: what the first would write over is kept
 			for _, i := range readers(waiting[0].to.arg) {
 				c := &waiting[i]
-				temp := &slot{arg: -1, size: aligned(p.bytes(c.t, c.store)), first: end, last: end}
+				temp := &allocation{arg: -1, size: aligned(p.bytes(c.t, c.store)), first: end, last: end}
 				p.copies = append(p.copies, copied{c.from, temp, c.t, c.store})
 				temps, c.from = append(temps, temp), temp
 			}
@@ -355,13 +355,13 @@ func (p *planner) targets() []*target {
 // direct gives output i of node v the argument that it is copied to otherwise, if
 // it can be made there at once. A result always can. An update can if nothing
 // reads the old contents from then on, except v itself where it works in place.
-func (p *planner) direct(v ir.Value, i, at int, targets []*target) *slot {
+func (p *planner) direct(v ir.Value, i, at int, targets []*target) *allocation {
 	for _, t := range targets {
 		if b, j := p.base(t.value); t.direct || b != v || j != i {
 			continue
 		}
 		if t.param != 0 {
-			last := p.slots[t.param][0].last
+			last := p.allocations[t.param][0].last
 			over := p.over(v, i)
 			ownRead := last == at && over >= 0 && p.isParam(p.g.Node(v).In[over], t.param) && p.countReads(v, t.param) == 1
 			if _, read := p.reads[t.param]; read && last >= at && !ownRead {
@@ -369,7 +369,7 @@ func (p *planner) direct(v ir.Value, i, at int, targets []*target) *slot {
 			}
 		}
 		t.direct = true
-		return &slot{arg: t.arg, last: len(p.launch)}
+		return &allocation{arg: t.arg, last: len(p.launch)}
 	}
 	return nil
 }
@@ -399,31 +399,31 @@ func (p *planner) over(v ir.Value, i int) int {
 
 // inPlace gives output i of v the memory of the input that it may overwrite,
 // if that input is in the arena, as large, read by nothing later and by v once.
-func (p *planner) inPlace(v ir.Value, i, at int, taken []*slot) *slot {
+func (p *planner) inPlace(v ir.Value, i, at int, taken []*allocation) *allocation {
 	n := p.g.Node(v)
 	over := p.over(v, i)
 	if over < 0 || p.spec.NoReuse {
 		return nil
 	}
-	s := p.slotOf(n.In[over])
+	s := p.allocationOf(n.In[over])
 	in := p.g.Type(n.In[over])
 	if s.arg >= 0 || s.last != at || in.Bytes(p.dims) != n.Outs[i].Bytes(p.dims) || p.storeOf(n.In[over]) != p.storeOut(v, i) || slices.Contains(taken, s) {
 		return nil
 	}
 	for j, x := range n.In {
-		if j != over && p.slotOf(x) == s {
+		if j != over && p.allocationOf(x) == s {
 			return nil
 		}
 	}
 	return s
 }
 
-// pack gives the slots offsets so that those alive at the same time do not
+// layOut gives the allocations offsets so that those alive at the same time do not
 // overlap, the largest first, each as low as it fits, and returns the size.
-func pack(slots []*slot) int {
-	order := slices.Clone(slots)
+func layOut(allocations []*allocation) int {
+	order := slices.Clone(allocations)
 	sort.SliceStable(order, func(i, j int) bool { return order[i].size > order[j].size })
-	var placed []*slot // by offset
+	var placed []*allocation // by offset
 	total := 0
 	for _, s := range order {
 		s.offset = 0
@@ -436,7 +436,7 @@ func pack(slots []*slot) int {
 			}
 			s.offset = q.offset + q.size
 		}
-		at, _ := slices.BinarySearchFunc(placed, s.offset, func(q *slot, off int) int { return q.offset - off })
+		at, _ := slices.BinarySearchFunc(placed, s.offset, func(q *allocation, off int) int { return q.offset - off })
 		placed = slices.Insert(placed, at, s)
 		total = max(total, s.offset+s.size)
 	}
@@ -444,10 +444,10 @@ func pack(slots []*slot) int {
 }
 
 func (p *planner) ref(v ir.Value) ir.Ref {
-	return makeRef(p.slotOf(v), p.g.Type(v), p.storeOf(v))
+	return makeRef(p.allocationOf(v), p.g.Type(v), p.storeOf(v))
 }
 
-func makeRef(s *slot, t ir.Type, store tensor.DType) ir.Ref {
+func makeRef(s *allocation, t ir.Type, store tensor.DType) ir.Ref {
 	if s.arg >= 0 {
 		return ir.Ref{Space: ir.SpaceArg, Index: s.arg, Type: t, Store: store}
 	}
@@ -462,7 +462,7 @@ func (p *planner) emit() {
 			l.In = append(l.In, p.ref(in))
 		}
 		for i, t := range n.Outs {
-			l.Out = append(l.Out, makeRef(p.slots[v][i], t, p.storeOut(v, i)))
+			l.Out = append(l.Out, makeRef(p.allocations[v][i], t, p.storeOut(v, i)))
 		}
 		p.prog.Launches = append(p.prog.Launches, l)
 	}
