@@ -205,8 +205,8 @@ func (a *app) observer(w *watched) train.Observer {
 	}
 }
 
-// plan is what `train --dry-run --json` prints.
-type plan struct {
+// dryRunReport is what `train --dry-run --json` prints.
+type dryRunReport struct {
 	Notes  []string     `json:"notes"`
 	Memory train.Memory `json:"memory"`
 	Plan   train.Plan   `json:"plan"`
@@ -223,7 +223,7 @@ func (a *app) dryRun(ctx context.Context, c *config.Config, asJSON bool) error {
 		defer os.RemoveAll(tmp)
 		c.OutputDir = tmp
 	}
-	var p plan
+	var p dryRunReport
 	var err error
 	p.Memory, p.Plan, err = train.DryRun(ctx, c, train.Observer{
 		Note: func(text string) { p.Notes = append(p.Notes, text) },
