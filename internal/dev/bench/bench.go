@@ -30,6 +30,8 @@ type Row struct {
 	Failure string    `json:"failure,omitempty"`        // why there are no seconds
 	Quiet   bool      `json:"-"`                        // in JSON only: one of too many for a table
 	Seconds []float64 `json:"seconds"`                  // of each time, in the order in which they were taken
+
+	stated Figures // of a row whose samples nobody kept
 }
 
 // Peak is what the machine reaches at most in what a row does.
@@ -56,14 +58,18 @@ type Figures struct {
 	OfBytes float64 `json:"of_peak_bytes,omitempty"` // caches make more than 1 of it
 }
 
-// Figures sums the row up. A row without samples has none.
+// Measured tells whether the row has figures.
+func (r *Row) Measured() bool { return len(r.Seconds) > 0 || r.stated.Median > 0 }
+
+// Figures sums the row up. A row without samples has none, unless they were
+// read from results that state them.
 func (r *Row) Figures() Figures {
-	if len(r.Seconds) == 0 {
-		return Figures{}
-	}
-	f := Figures{
-		Runs: len(r.Seconds), Median: Quantile(r.Seconds, 0.5), P10: Quantile(r.Seconds, 0.1), P90: Quantile(r.Seconds, 0.9),
-		Min: slices.Min(r.Seconds),
+	f := r.stated
+	if len(r.Seconds) > 0 {
+		f = Figures{
+			Runs: len(r.Seconds), Median: Quantile(r.Seconds, 0.5), P10: Quantile(r.Seconds, 0.1), P90: Quantile(r.Seconds, 0.9),
+			Min: slices.Min(r.Seconds),
+		}
 	}
 	if f.Median > 0 {
 		f.Rate, f.GFlops = float64(r.Bytes)/f.Median/1e9, r.Flops/f.Median/1e9
@@ -80,15 +86,11 @@ func (r *Row) Figures() Figures {
 
 // MarshalJSON adds the figures.
 func (r *Row) MarshalJSON() ([]byte, error) {
-	type fields Row
 	f := fields(*r)
 	if f.Seconds == nil {
 		f.Seconds = []float64{} // [], not null
 	}
-	return json.Marshal(struct {
-		fields
-		Figures
-	}{f, r.Figures()})
+	return json.Marshal(rowRecord{f, r.Figures()})
 }
 
 // Quantile is the value below which the part q of the samples lies, 0 ≤ q ≤ 1,

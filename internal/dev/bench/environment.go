@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"time"
 )
@@ -20,6 +21,7 @@ type Environment struct {
 	Kernel     string    `json:"kernel,omitempty"`
 	Platform   string    `json:"platform"`
 	Go         string    `json:"go"`
+	Build      string    `json:"build,omitempty"`       // of this module, as the version says
 	Device     string    `json:"device,omitempty"`      // what the backend says of itself
 	FileSystem string    `json:"file_system,omitempty"` // of the folder with the files
 	HugePages  string    `json:"huge_pages,omitempty"`  // always, madvise or never
@@ -31,10 +33,18 @@ type Environment struct {
 func Machine(dir string) Environment {
 	return Environment{
 		Time: time.Now().UTC().Truncate(time.Second), CPU: cpuName(text("/proc/cpuinfo")), Cores: runtime.NumCPU(), Threads: runtime.GOMAXPROCS(0),
-		Memory: memory(text("/proc/meminfo")), Kernel: text("/proc/sys/kernel/osrelease"), Platform: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(),
+		Memory: memory(text("/proc/meminfo")), Kernel: text("/proc/sys/kernel/osrelease"), Platform: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(), Build: build(),
 		FileSystem: fileSystem(text("/proc/self/mountinfo"), dir), HugePages: chosen(text("/sys/kernel/mm/transparent_hugepage/enabled")),
 		Load: first(text("/proc/loadavg")),
 	}
+}
+
+// build is the version of the main module.
+func build() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "(devel)" {
+		return info.Main.Version
+	}
+	return ""
 }
 
 // String is the environment in a sentence.

@@ -51,8 +51,11 @@ func (v *Verdict) asked() string {
 }
 
 // Verdicts holds the rows against the marks. A mark whose rows were not
-// measured is left out.
+// measured is left out. Of a report that was read they are those that it had.
 func (r *Report) Verdicts() []Verdict {
+	if r.Marks == nil {
+		return r.verdicts
+	}
 	var verdicts []Verdict
 	for i := range r.Marks {
 		m := &r.Marks[i]
@@ -98,7 +101,7 @@ func (r *Report) judge(m *Mark, row *Row) Verdict {
 
 func (r *Report) measured(id string) *Row {
 	for _, row := range r.Rows {
-		if row.ID() == id && len(row.Seconds) > 0 {
+		if row.ID() == id && row.Measured() {
 			return row
 		}
 	}

@@ -9,9 +9,13 @@ import (
 // Report is one run of a benchmark.
 type Report struct {
 	Title       string
+	Command     string // that measured it, without what belongs to one machine
+	Note        string // what else is to be known of the figures
 	Environment Environment
 	Rows        []*Row
 	Marks       []Mark
+
+	verdicts []Verdict // as they were read, where the marks are gone
 }
 
 // MarshalJSON gives rows with their figures and marks with their verdicts.
@@ -19,10 +23,12 @@ func (r *Report) MarshalJSON() ([]byte, error) {
 	rows := append([]*Row{}, r.Rows...) // [], not null
 	return json.Marshal(struct {
 		Title       string      `json:"title"`
+		Command     string      `json:"command,omitempty"`
+		Note        string      `json:"note,omitempty"`
 		Environment Environment `json:"environment"`
 		Rows        []*Row      `json:"rows"`
 		Marks       []Verdict   `json:"marks"`
-	}{r.Title, r.Environment, rows, append([]Verdict{}, r.Verdicts()...)})
+	}{r.Title, r.Command, r.Note, r.Environment, rows, append([]Verdict{}, r.Verdicts()...)})
 }
 
 // groups goes through the groups of rows that are for tables.

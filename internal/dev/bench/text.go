@@ -32,11 +32,14 @@ func (r *Report) Text() [][]string {
 type cells struct{ median, p10, p90, speed, gflops, ofFlops, rate, ofBytes, peak, remark string }
 
 func (r *Row) cells() cells {
-	if len(r.Seconds) == 0 {
+	if !r.Measured() {
 		return cells{median: "–", remark: r.Failure}
 	}
 	f := r.Figures()
-	c := cells{median: milliseconds(f.Median), p10: milliseconds(f.P10), p90: milliseconds(f.P90), remark: r.Detail}
+	c := cells{median: milliseconds(f.Median), remark: r.Detail}
+	if f.P90 > 0 {
+		c.p10, c.p90 = milliseconds(f.P10), milliseconds(f.P90)
+	}
 	if f.Speed > 0 {
 		c.speed = fmt.Sprintf("%.4g", f.Speed)
 		if f.Speed >= 1000 {
