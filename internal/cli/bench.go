@@ -14,17 +14,36 @@ import (
 )
 
 func (a *app) bench() *cobra.Command {
+	var f tablesFlags
 	c := a.group(&cobra.Command{
 		Use:   "bench",
 		Short: "Measure how fast this machine does it",
-		Long:  "Measure how fast this machine does it, and print the figures with what the machine is.",
-		Example: `  lorafuse bench kernels
-  lorafuse bench layer --sweep
-  lorafuse bench step --python .venv/bin/python
-  lorafuse bench decode --only 'One token'
-  lorafuse bench upload --backend cuda
-  lorafuse bench load`,
+		Long: `Measure how fast this machine does it, and print the figures with what the machine is.
+
+Each suite is a command: kernels, layer, step, decode, upload, load. With flags alone
+all that docs/benchmarks.md has is measured: training steps, decoding, products,
+adapters and files, in some ten minutes on two cores, and twice that with all other
+programs beside them. --markdown prints these five tables, --json and --save keep the
+results, one row a line.
+
+--from prints results that were saved, by this command or by suites with --json, from
+any number of machines: of each row the newest figure of each machine.`,
+		Example: `  lorafuse bench --markdown
+  lorafuse bench --tables step,decode --python .venv/bin/python --save docs/benchmarks/mine.json
+  lorafuse bench --markdown --from docs/benchmarks > docs/benchmarks.md
+  lorafuse bench --from before.json after.json
+  lorafuse bench --quick --tables files
+  lorafuse bench kernels --help`,
 	})
+	names := c.Args
+	c.Args = func(c *cobra.Command, args []string) error {
+		if f.from != nil {
+			return nil // more files
+		}
+		return names(c, args)
+	}
+	c.RunE = a.tables(&f)
+	f.flags(c)
 	c.AddCommand(a.benchKernels(), a.benchLayer(), a.benchStep(), a.benchDecode(), a.benchUpload(), a.benchLoad(), a.measureLoad(), a.measureStep())
 	return c
 }
@@ -74,12 +93,13 @@ is interrupted prints what it has measured.`,
 				running.begun.Store(true)
 				a.progress().Steps("measuring", int64(done), int64(total), "")
 			}
-			report, err := load.Run(c.Context(), o)
+			report, err := runLoad(c.Context(), o)
 			a.close()
 			if err != nil {
 				err = running.failed(fmt.Errorf("bench %w", err))
 			}
 			if report != nil && len(report.Rows) > 0 {
+				report.Command = commandLine(c)
 				err = errors.Join(err, a.printReport(report, &f))
 			}
 			return err
@@ -127,10 +147,5 @@ func (a *app) printReport(r *bench.Report, f *reportFlags) error {
 		a.out.printf("%s\n", r.Environment)
 		a.out.table(r.Text())
 	}
-	for _, row := range r.Rows {
-		if row.Failure != "" {
-			err = errors.Join(err, &failure{fmt.Errorf("bench: %s: %s", row.ID(), row.Failure)})
-		}
-	}
-	return err
+	return errors.Join(err, failedRows(r))
 }

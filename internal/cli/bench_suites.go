@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -19,7 +18,6 @@ import (
 	"github.com/lorafuse/lorafuse/internal/dev/bench/layer"
 	"github.com/lorafuse/lorafuse/internal/dev/bench/step"
 	"github.com/lorafuse/lorafuse/internal/dev/bench/upload"
-	"github.com/lorafuse/lorafuse/internal/fsatomic"
 )
 
 // suiteFlags are those of the benchmarks that take turns.
@@ -46,25 +44,19 @@ func (f *suiteFlags) flags(c *cobra.Command, runs int, python string) {
 }
 
 // saver keeps a report under way in a file, nil where nobody asks.
-func (f *suiteFlags) saver() func(*bench.Report) error {
+func (f *suiteFlags) saver(command string) func(*bench.Report) error {
 	if f.save == "" {
 		return nil
 	}
 	return func(r *bench.Report) error {
-		raw, err := json.Marshal(r)
-		if err == nil {
-			err = fsatomic.ReplaceFile(f.save, func(name string) error { return os.WriteFile(name, append(raw, '\n'), 0o666) })
-		}
-		if err != nil {
-			return &failure{fmt.Errorf("--save: %w", err)}
-		}
-		return nil
+		r.Command = command
+		return saveResults(f.save, []*bench.Report{r})
 	}
 }
 
 // turns checks the flags.
-func (f *suiteFlags) turns(a *app) (bench.Turns, error) {
-	t := bench.Turns{Runs: f.runs, Settle: 250 * time.Millisecond, Save: f.saver(), Progress: func(done, total int) { a.progress().Steps("measuring", int64(done), int64(total), "") }}
+func (f *suiteFlags) turns(a *app, command string) (bench.Turns, error) {
+	t := bench.Turns{Runs: f.runs, Settle: 250 * time.Millisecond, Save: f.saver(command), Progress: func(done, total int) { a.progress().Steps("measuring", int64(done), int64(total), "") }}
 	if f.only != "" {
 		var err error
 		if t.Only, err = regexp.Compile(f.only); err != nil {
@@ -85,7 +77,7 @@ func (f *suiteFlags) turns(a *app) (bench.Turns, error) {
 // suite makes the RunE of a benchmark.
 func (a *app) suite(f *suiteFlags, run func(ctx context.Context, t bench.Turns) (*bench.Report, error)) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, _ []string) error {
-		t, err := f.turns(a)
+		t, err := f.turns(a, commandLine(c))
 		if err != nil {
 			return fmt.Errorf("bench %s: %w", c.Name(), err)
 		}
@@ -100,6 +92,10 @@ func (a *app) suite(f *suiteFlags, run func(ctx context.Context, t bench.Turns) 
 			err = running.failed(fmt.Errorf("bench %w", err))
 		}
 		if report != nil && len(report.Rows) > 0 {
+			report.Command = commandLine(c)
+			if t.Save != nil { // with the peaks of the end
+				err = errors.Join(err, t.Save(report))
+			}
 			err = errors.Join(err, a.printReport(report, &f.report))
 		}
 		return err

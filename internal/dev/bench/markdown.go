@@ -18,7 +18,7 @@ func (r *Report) Markdown() string {
 		b.WriteString("\n### Marks\n\n")
 		tableHead(b, "what", "beside", "asked", "found", "")
 		for _, v := range verdicts {
-			tableLine(b, v.Name, v.Beside, v.asked(), fmt.Sprintf("%.3f", v.Ratio), v.word())
+			MarkdownLine(b, v.Name, v.Beside, v.asked(), fmt.Sprintf("%.3f", v.Ratio), v.word())
 		}
 	}
 	return b.String()
@@ -57,7 +57,7 @@ func (t columns) long(b *strings.Builder, rows []*Row) {
 		if t.details {
 			line = append(line, c.remark)
 		}
-		tableLine(b, line...)
+		MarkdownLine(b, line...)
 	}
 }
 
@@ -92,16 +92,17 @@ func (t columns) wide(b *strings.Builder, rows []*Row, inputs []string) {
 		if t.details {
 			line = append(line, strings.Join(said, "; "))
 		}
-		tableLine(b, line...)
+		MarkdownLine(b, line...)
 	}
 }
 
 func tableHead(b *strings.Builder, titles ...string) {
-	tableLine(b, titles...)
+	MarkdownLine(b, titles...)
 	b.WriteString("|" + strings.Repeat("---|", len(titles)) + "\n")
 }
 
-func tableLine(b *strings.Builder, cells ...string) {
+// MarkdownLine writes a line of a table.
+func MarkdownLine(b *strings.Builder, cells ...string) {
 	for _, c := range cells {
 		b.WriteString("| " + strings.ReplaceAll(c, "|", `\|`) + " ")
 	}

@@ -45,16 +45,16 @@ func ReadResults(r io.Reader) ([]*Report, error) {
 	d.DisallowUnknownFields()
 	var reports []*Report
 	for {
-		line := 1 + bytes.Count(raw[:skipSpace(raw, d.InputOffset())], []byte("\n"))
+		start := skipSpace(raw, d.InputOffset())
 		var x record
 		if err := d.Decode(&x); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
-			return nil, fmt.Errorf("%w: %s", ErrResults, where(raw, line, err))
+			return nil, fmt.Errorf("%w: %s", ErrResults, where(raw, start, err))
 		}
 		report, err := x.report()
 		if err != nil {
-			return nil, fmt.Errorf("%w: the report that begins in line %d: %w", ErrResults, line, err)
+			return nil, fmt.Errorf("%w: the report that begins in line %d: %w", ErrResults, lineAt(raw, start), err)
 		}
 		reports = append(reports, report)
 	}
@@ -72,8 +72,14 @@ func skipSpace(raw []byte, at int64) int64 {
 	return at
 }
 
-// where says what is wrong with JSON, and in which line as far as that is known.
-func where(raw []byte, line int, err error) string {
+// lineAt counts lines up to an offset.
+func lineAt(raw []byte, at int64) int {
+	return 1 + bytes.Count(raw[:min(max(at, 0), int64(len(raw)))], []byte("\n"))
+}
+
+// where says what is wrong with JSON that begins somewhere, and in which line as far
+// as that is known.
+func where(raw []byte, start int64, err error) string {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
 	message := strings.TrimPrefix(err.Error(), "json: ")
@@ -81,11 +87,12 @@ func where(raw []byte, line int, err error) string {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return "the file ends in the middle of a report"
 	case errors.As(err, &syntax):
-		line = 1 + bytes.Count(raw[:min(max(syntax.Offset, 0), int64(len(raw)))], []byte("\n"))
+		start = syntax.Offset
 	case errors.As(err, &kind):
+		start += kind.Offset
 		message = fmt.Sprintf("%s: found %s, expected %v", kind.Field, kind.Value, kind.Type)
 	}
-	return fmt.Sprintf("line %d: %s", line, message)
+	return fmt.Sprintf("line %d: %s", lineAt(raw, start), message)
 }
 
 // report checks a record and makes a report of it.

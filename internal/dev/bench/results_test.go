@@ -80,11 +80,14 @@ func TestResultsThatAreNone(t *testing.T) {
 		head        = `{"title": "step", ` + environment + `, `
 	)
 	for text, want := range map[string]string{
-		"":                     "nothing is there",
-		" \n":                  "nothing is there",
-		"version https://git":  "line 1: invalid character 'v' looking for beginning of value",
-		`{"title": "step"`:     "the file ends in the middle of a report",
-		`{"title": 3}`:         "line 1: title: found number, expected string",
+		"":                      "nothing is there",
+		" \n":                   "nothing is there",
+		"version https://git":   "line 1: invalid character 'v' looking for beginning of value",
+		`{"title": "step"`:      "the file ends in the middle of a report",
+		`{"title": 3}`:          "line 1: title: found number, expected string",
+		"\n{\n\n\"title\": {}}": "line 4: title: found object, expected string",
+		head + `"rows": [` + row + "]}\n\n{\n\"title\": 3}":    "line 4: title: found number",
+		head + `"rows": [` + row + "]}\n\n{\n\"title\": oops}": "line 4: invalid character 'o'",
 		`{"tittle": "step"}`:   `line 1: unknown field "tittle"`,
 		"{\n\"title\": oops}":  "line 2: invalid character 'o'",
 		`{"rows": []}`:         "the report that begins in line 1: title: is missing",

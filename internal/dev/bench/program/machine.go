@@ -101,6 +101,15 @@ func (m *Machine) measurePeaks() error {
 	return nil
 }
 
+// GainsByBF16 tells whether products are clearly faster where their operands may be
+// rounded to bf16. Where they are not, other programs may be slow beyond measure.
+func (m *Machine) GainsByBF16() (bool, error) {
+	if err := m.measurePeaks(); err != nil {
+		return false, err
+	}
+	return m.peaks[backend.BF16].Flops > 1.2*m.peaks[backend.F32].Flops, nil
+}
+
 // Hold has a row held against the peaks of a precision.
 func (m *Machine) Hold(row *bench.Row, p backend.Precision) { m.held[p] = append(m.held[p], row) }
 

@@ -1,0 +1,261 @@
+package page
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/internal/suggest"
+)
+
+// table is one of the five.
+type table struct {
+	name   string // by which it is asked for
+	title  string
+	about  string // what its cells say
+	groups []group
+}
+
+// group is a group of rows that a suite measures.
+type group struct {
+	suite  string
+	name   string // of the rows' group
+	title  string // what it is called before the names of rows; empty where these say it all
+	inputs string // expression for what it is measured on; empty for everything
+	unit   unit
+	rows   []entry // in the order of the table
+}
+
+// entry is a line: a row of ours, and the rows of the same group and input that it
+// is held against.
+type entry struct {
+	program, name string
+	beside        []string // as "program: name"; the fastest counts
+	cost          bool     // what is said is its time by theirs, else its speed
+	// rounds marks rows that differ from those in f32 only where the machine gains
+	// by bf16. Of those that stay elsewhere, for their memory, the others are left out.
+	rounds, stays bool
+}
+
+// unit is what a cell says first.
+type unit int
+
+const (
+	tokens       unit = iota // tokens a second
+	operations               // GFLOP/s
+	milliseconds             // median
+	seconds
+	bytes // GB/s
+)
+
+// What programs are called in rows.
+const (
+	ours  = "lorafuse"
+	torch = "torch + PEFT"
+)
+
+// called says what programs are called in tables.
+var called = map[string]string{
+	"numpy": "OpenBLAS", "rust": "Rust", "python": "Python", "go": "maruel/safetensors", "c": "C", "lorafuse: frozen layer alone": "the frozen layer",
+}
+
+// same makes entries that are held against rows of the same name.
+func same(names []string, programs ...string) (entries []entry) {
+	for _, name := range names {
+		e := entry{program: ours, name: name, rounds: rounds(name)}
+		for _, p := range programs {
+			e.beside = append(e.beside, p+": "+name)
+		}
+		entries = append(entries, e)
+	}
+	return entries
+}
+
+// rounds tells names of rows whose products may be rounded to bf16.
+func rounds(name string) bool {
+	return strings.Contains(name, "bf16") && !strings.Contains(name, "bf16 weights")
+}
+
+// layers are the layers with adapters.
+func layers(bf16 bool) (entries []entry) {
+	for _, r := range []int{8, 16, 64} {
+		for _, dropout := range []string{"", ", dropout 0.1"} {
+			entries = append(entries, entry{
+				program: ours, name: fmt.Sprintf("LoRA r=%d%s", r, dropout), beside: []string{ours + ": frozen layer alone"}, cost: true, rounds: bf16,
+			})
+		}
+	}
+	return entries
+}
+
+// tables are the five, in their order.
+var tables = []table{
+	{
+		name: "step", title: "Training steps",
+		about: "Tokens a second of a training step with adapters on all linear layers but the head (share of the ceiling: what the multipliers can do of 4 operations a weight and token, and of attention), the most memory of the process, and times the speed of the other program at the same precision.",
+		groups: []group{
+			{suite: "step", name: "Training step", title: "step", unit: tokens, rows: slices.Concat(
+				same([]string{"f32"}, torch), stay(same([]string{"bf16"}, torch, "torch.compile + PEFT")),
+				stay(same([]string{"f32, int8 weights", "f32, nf4 weights"})))},
+			{suite: "step", name: "From the start of the process to its first step", title: "start to first step", unit: seconds,
+				rows: slices.Concat(same([]string{"f32"}, torch), stay(same([]string{"bf16"}, torch)))},
+		},
+	},
+	{
+		name: "decode", title: "Decoding",
+		about: "Tokens a second (share of the peak: of the memory for one token, which caches can exceed, of the multipliers for a prompt), and times the speed of the other program.",
+		groups: []group{
+			{suite: "decode", name: "One token", title: "one token", unit: tokens, rows: []entry{
+				{program: ours, name: "merged, f32", beside: []string{"llama.cpp: bf16", "transformers: merged, bf16"}},
+				{program: ours, name: "adapter r=16, not merged, f32", beside: []string{"transformers: adapter r=16, not merged, bf16"}},
+				{program: ours, name: "merged, int8 weights", beside: []string{"llama.cpp: q8_0"}},
+				{program: ours, name: "merged, nf4 weights"},
+			}},
+			{suite: "decode", name: "One token", unit: bytes, rows: []entry{{program: "memory", name: "reading the weights alone"}}},
+			{suite: "decode", name: "Reading a prompt", title: "a prompt", unit: tokens, rows: []entry{
+				{program: ours, name: "merged, f32", beside: []string{"llama.cpp: bf16"}},
+				{program: ours, name: "merged, bf16", beside: []string{"llama.cpp: bf16", "transformers: merged, bf16"}, rounds: true},
+			}},
+		},
+	},
+	{
+		name: "products", title: "Products and attention",
+		about: "GFLOP/s (share of the peak of as many threads), and times the speed of the fastest other program. x is [m,k], y [m,n]; n tokens of one text see those before them.",
+		groups: []group{
+			{suite: "kernels", name: "x·Wᵀ", title: "x·Wᵀ", unit: operations, inputs: `m=(8|64|512|2048) k=2048 n=2048|m=(64|512|2048) k=2048 n=5632`, rows: products},
+			{suite: "kernels", name: "dy·W", title: "dy·W", unit: operations, inputs: `m=(64|512|2048) k=5632 n=2048`, rows: products},
+			{suite: "kernels", name: "Attention", title: "attention", unit: operations, rows: same([]string{"forward, f32", "backward, f32", "forward, bf16", "backward, bf16"}, "torch")},
+		},
+	},
+	{
+		name: "adapters", title: "Adapters",
+		about: "Of a layer with an adapter, forward and backward, the time, and how many times as long it takes as the frozen layer alone; of an adapter's own products GFLOP/s (share of the peak), and times the speed of the fastest other program.",
+		groups: []group{
+			{suite: "layer", name: "Forward and backward, f32 × bf16 weights", title: "layer, f32", unit: milliseconds, inputs: oneLayer, rows: layers(false)},
+			{suite: "layer", name: "Forward and backward, bf16", title: "layer, bf16", unit: milliseconds, inputs: oneLayer, rows: layers(true)},
+			{suite: "kernels", name: "LoRA x·Aᵀ", title: "x·Aᵀ", unit: operations, rows: adapters},
+			{suite: "kernels", name: "LoRA h·Bᵀ", title: "h·Bᵀ", unit: operations, rows: adapters},
+			{suite: "kernels", name: "LoRA dA = dhᵀ·x", title: "dA = dhᵀ·x", unit: operations, rows: adapters},
+			{suite: "kernels", name: "LoRA dB = dyᵀ·h", title: "dB = dyᵀ·h", unit: operations, rows: adapters},
+		},
+	},
+	{
+		name: "files", title: "Files",
+		about: "Milliseconds by processes of their own, with the files in the page cache, and times the speed of the fastest other program that does the same.",
+		groups: []group{
+			{suite: "load", name: "Open and index, without a copy", unit: milliseconds, rows: []entry{
+				{program: ours, name: "Open, Views", beside: []string{"rust: mmap, deserialize, tensors", "go: maruel Mapped.Open", "python: load_file"}},
+			}},
+			{suite: "load", name: "Header", unit: milliseconds, title: "header", rows: []entry{
+				{program: ours, name: "FromBytes", beside: []string{"rust: SafeTensors::deserialize", "rust: SafeTensors::read_metadata", "go: maruel Parse", "python: safe_open"}},
+			}},
+			{suite: "load", name: "Every page resident", unit: milliseconds, rows: []entry{
+				{program: ours, name: "Open, Populate", beside: []string{
+					"system calls: mmap with MAP_POPULATE", "c: mmap with MAP_POPULATE", "c: mmap, MADV_POPULATE_READ",
+					"rust: mmap, deserialize, one byte of every page", "python: load_file, one byte of every page",
+				}},
+			}},
+			{suite: "load", name: "Private copy in memory", unit: milliseconds, rows: []entry{
+				{program: ours, name: "Open, Load, into reused memory", beside: []string{
+					"system calls: read(2) into a reused buffer of huge pages", "c: pread, 1 MiB, into a reused buffer of huge pages", "c: pread, 16 MiB, into a reused buffer of huge pages",
+				}},
+				{program: ours, name: "Open, Load, first use of the memory", beside: []string{
+					"c: pread into fresh huge pages", "rust: mmap, deserialize, to_vec of every tensor", "python: load_file, clone of every tensor",
+				}},
+			}},
+			{suite: "load", name: "bf16 to f32", unit: milliseconds, title: "bf16 to f32", rows: []entry{
+				{program: ours, name: "Open, ToFloat32 into reused memory", beside: []string{"python: load_file, copy_ into reused memory"}},
+			}},
+			{suite: "load", name: "A new file", unit: milliseconds, title: "a new file", rows: []entry{
+				{program: ours, name: "WriteFile", beside: []string{"system calls: write(2), 16 MiB", "c: write(2), 16 MiB", "rust: serialize_to_file", "python: save_file"}},
+				{program: ours, name: "WriteFile, Durable", beside: []string{"c: write(2), 16 MiB, fsync"}},
+			}},
+		},
+	},
+}
+
+// oneLayer is the layer whose adapters are shown.
+const oneLayer = `m=2048 k=2048 n=2048`
+
+var (
+	products = same([]string{"f32", "f32 × bf16 weights", "bf16"}, "torch", "numpy")
+	adapters = same([]string{"f32", "bf16"}, "torch", "numpy")
+)
+
+// stay keeps entries on machines that gain nothing by bf16.
+func stay(entries []entry) []entry {
+	for i := range entries {
+		entries[i].stays = true
+	}
+	return entries
+}
+
+// Tables lists the names of the tables, in their order.
+func Tables() []string {
+	var names []string
+	for i := range tables {
+		names = append(names, tables[i].name)
+	}
+	return names
+}
+
+// Check refuses names that no table has.
+func Check(names []string) error {
+	for _, name := range names {
+		if all := Tables(); !slices.Contains(all, name) {
+			return fmt.Errorf("found table %q, expected some of %s%s", name, strings.Join(all, ", "), suggest.DidYouMean(name, all))
+		}
+	}
+	return nil
+}
+
+// Only is the expression for the rows that a suite has to measure for tables, and
+// those beside them; nil where there are none. Where the machine gains nothing by
+// bf16, rows that would be the same are left out, and so are those of others,
+// which may take very long. On all inputs is for sizes that no table shows.
+func Only(suite string, names []string, bf16, allInputs bool) *regexp.Regexp {
+	var parts []string
+	for i := range tables {
+		for j := range tables[i].groups {
+			if g := &tables[i].groups[j]; g.suite == suite && slices.Contains(names, tables[i].name) {
+				if p := g.pattern(bf16, allInputs); p != "" {
+					parts = append(parts, p)
+				}
+			}
+		}
+	}
+	if parts == nil {
+		return nil
+	}
+	return regexp.MustCompile(`^(?:` + strings.Join(parts, "|") + `)$`)
+}
+
+func (g *group) pattern(bf16, allInputs bool) string {
+	var rows []string
+	add := func(row string) {
+		if row = regexp.QuoteMeta(row); !slices.Contains(rows, row) {
+			rows = append(rows, row)
+		}
+	}
+	for i := range g.rows {
+		e := &g.rows[i]
+		if e.rounds && !bf16 && !e.stays {
+			continue
+		}
+		add(e.program + ": " + e.name)
+		for _, other := range e.beside {
+			if !e.rounds || bf16 {
+				add(other)
+			}
+		}
+	}
+	if rows == nil {
+		return ""
+	}
+	inputs := g.inputs
+	if inputs == "" || allInputs {
+		inputs = ".*"
+	}
+	return fmt.Sprintf("%s: (?:%s), (?:%s)", regexp.QuoteMeta(g.name), strings.Join(rows, "|"), inputs)
+}
