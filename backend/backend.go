@@ -7,6 +7,7 @@ package backend
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/tensor"
@@ -42,6 +43,22 @@ type Info struct {
 	Unified bool `json:"unified_memory,omitempty"`
 	// Detail names what decides its speed: instruction set, threads.
 	Detail string `json:"detail,omitempty"`
+	// Rated is the most that the device can do by its data sheet, at the precision
+	// that it was opened with: 0 where that is not known, and before it is opened.
+	Rated Peak `json:"rated,omitzero"`
+	// Quantizes are the types of blocks that a [Loader] makes on the device of
+	// weights that lie in files as f32, f16 or bf16.
+	Quantizes []tensor.DType `json:"quantizes,omitempty"`
+}
+
+// Converts reports whether a [Loader] makes elements of type to out of those of
+// type from, on the device.
+func (i Info) Converts(from, to tensor.DType) bool {
+	switch from {
+	case tensor.F32, tensor.F16, tensor.BF16:
+		return slices.Contains(i.Quantizes, to)
+	}
+	return false
 }
 
 // Buffer is memory of a device.
@@ -66,11 +83,19 @@ type Source struct {
 // Device runs programs. Its methods may be called from several goroutines. It does
 // copies and runs as if in the order in which it was given them: a run reads what
 // was uploaded before it, whether the upload was waited for or not.
+//
+// What some devices can do beside this are three interfaces: [Memory], [Loader] and
+// [Meter]. What is known of a device without asking it to do anything is in [Info].
 type Device interface {
 	Info() Info
 	// Supports reports whether the device runs the composite op itself;
 	// primitives it must all run.
 	Supports(op ir.Op, attr any, in []ir.Type) bool
+	// Stores reports whether op may read an input, or write an output, that is of
+	// f32 and lies in memory as elements of type as, of fewer bits: rounded once, to
+	// nearest even, where it is written, and computed with in f32. Where it says so
+	// for several places they may be so at once, each as it likes.
+	Stores(op ir.Op, attr any, in []ir.Type, at ir.Place, as tensor.DType) bool
 	// Alloc gives zeroed memory. Errors: ErrOutOfMemory.
 	Alloc(bytes int) (Buffer, error)
 	// Import gives a read-only buffer with the contents of src: in place
@@ -84,23 +109,6 @@ type Device interface {
 	// Compile prepares p and allocates its arena. Errors: ErrOutOfMemory, ErrUnsupported.
 	Compile(p *ir.Program) (Executable, error)
 	Close() error
-}
-
-// Scratcher is a device that needs memory beside arenas and arguments, and can
-// tell how much before programs are compiled.
-type Scratcher interface {
-	// Scratch is what it takes, in bytes, to have the programs compiled and to
-	// run them, one at a time. Errors: ErrUnsupported.
-	Scratch(programs ...*ir.Program) (int64, error)
-}
-
-// Storer is a device that can keep values of f32 in fewer bits.
-type Storer interface {
-	// Stores reports whether op may read an input, or write an output, that lies
-	// in memory as elements of type as: rounded once, to nearest even, where it is
-	// written, and computed with in f32. Where it says so for several places they
-	// may be so at once, each as it likes.
-	Stores(op ir.Op, attr any, in []ir.Type, at ir.Place, as tensor.DType) bool
 }
 
 // Args are the arguments of one run: a buffer for each of the program's Args,

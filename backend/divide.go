@@ -8,10 +8,12 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// Divider is a device whose memory its callers can divide: many small buffers in
-// one large one, which lies in fewer and larger pages, parts of a buffer that are
-// written at once and read one by one, and one arena for several programs.
-type Divider interface {
+// Memory is a device whose memory its callers plan. They divide it: many small
+// buffers in one large one, which lies in fewer and larger pages, parts of a buffer
+// that are written at once and read one by one, and one arena for several programs.
+// And they learn what programs take beside arenas and arguments before these are
+// compiled.
+type Memory interface {
 	// AllocAll gives a zeroed buffer of each size. Their memory is one, and is
 	// given back when the last of them is freed. Errors: ErrOutOfMemory.
 	AllocAll(sizes []int) ([]Buffer, error)
@@ -23,13 +25,25 @@ type Divider interface {
 	// more. Programs that share one must not run at the same time; what one
 	// leaves there is lost when another runs. The arena is freed after them.
 	CompileIn(p *ir.Program, arena Buffer) (Executable, error)
+	// Scratch is what it takes, in bytes, to have the programs compiled and to
+	// run them, one at a time. Errors: ErrUnsupported.
+	Scratch(programs ...*ir.Program) (int64, error)
+	// SetPack allows copies of weights of at most limit bytes in all for programs
+	// that are compiled from now on. A copy is made when it is first used, as long
+	// as there is room, and lives as long as the buffer that it is of. A limit of 0
+	// is half of the memory that is free now. It gives the limit: 0 where the device
+	// keeps no copies.
+	SetPack(p Pack, limit int64) int64
+	// PackedBytes is what the copies for programs take where there is room for
+	// all. Errors: ErrUnsupported.
+	PackedBytes(p Pack, programs ...*ir.Program) (int64, error)
 }
 
 // PartAlign is what the offsets of parts are multiples of, on all devices.
 const PartAlign = 256
 
 // Division is one stretch of memory as it is divided into buffers: what a
-// [Divider] keeps of it.
+// [Memory] keeps of it.
 type Division struct {
 	Offsets []int // of the buffers
 	Bytes   int   // of all

@@ -73,11 +73,9 @@ type Weight struct {
 // Loader is a device that brings many tensors of files to its memory at once,
 // in the way that Options.Load says.
 type Loader interface {
-	// Converts reports whether Load makes elements of type to out of those of
-	// type from, on the device.
-	Converts(from, to tensor.DType) bool
 	// Load gives read-only buffers with the contents of the weights, in their
-	// order; the files are of no more use to them when it returns. After an
+	// order, of types that Info.Converts says; the files are of no more use to them
+	// when it returns. After an
 	// error there is none. Errors: ErrOutOfMemory, ErrLoad, ErrClosed, ErrLost,
 	// the end of ctx, and those of safetensors.Load.
 	Load(ctx context.Context, weights []Weight) ([]Buffer, error)

@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 func TestParseLoad(t *testing.T) {
@@ -34,4 +36,16 @@ func TestLoadStatsAdd(t *testing.T) {
 		Mode: backend.LoadRegister, Why: "faster", Bytes: 4e9, Seconds: 2, BytesPerSecond: 2e9, Copies: 8, Pinned: 9, Converted: 2, Read: "mmap", Trials: []backend.LoadTrial{{}},
 	}, s)
 	require.Equal(t, "4000.0 MB to the device in 2s: 2.00 GB/s by register (faster)", s.String())
+}
+
+// TestConverts: blocks are made of floats.
+func TestConverts(t *testing.T) {
+	i := backend.Info{Quantizes: []tensor.DType{tensor.Q8}}
+	for _, from := range []tensor.DType{tensor.F32, tensor.F16, tensor.BF16} {
+		assert.True(t, i.Converts(from, tensor.Q8))
+		assert.False(t, i.Converts(from, tensor.NF4))
+		assert.False(t, backend.Info{}.Converts(from, tensor.Q8))
+	}
+	assert.False(t, i.Converts(tensor.I8, tensor.Q8))
+	assert.False(t, i.Converts(tensor.Q8, tensor.Q8))
 }

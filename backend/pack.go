@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/lorafuse/lorafuse/ir"
 )
 
 // Pack says whether a device may keep copies of imported weights in the order
@@ -39,16 +37,4 @@ func ParsePack(name string) (Pack, error) {
 		return Pack(i), nil
 	}
 	return PackNever, fmt.Errorf("pack: found %q, expected %s", name, strings.Join(packs, ", "))
-}
-
-// Packer is a device that can keep packed copies of weights.
-type Packer interface {
-	// SetPack allows copies of at most limit bytes in all for programs that are
-	// compiled from now on. A copy is made when it is first used, as long as
-	// there is room, and lives as long as the buffer that it is of. A limit of 0
-	// is half of the memory that is free now. It gives the limit.
-	SetPack(p Pack, limit int64) int64
-	// PackedBytes is what the copies for programs take where there is room for
-	// all. Errors: ErrUnsupported.
-	PackedBytes(p Pack, programs ...*ir.Program) (int64, error)
 }

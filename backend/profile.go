@@ -19,7 +19,7 @@ type Profile struct {
 	rows map[*ir.Launch]*launches
 }
 
-// Peak is what a device reaches at most, measured: the yardstick of a profile.
+// Peak is what a device reaches at most: the yardstick of a profile.
 type Peak struct {
 	FlopsPerSecond float64 `json:"flops_per_second"` // of matrix products at its precision
 	BytesPerSecond float64 `json:"bytes_per_second"` // read from memory
@@ -28,21 +28,13 @@ type Peak struct {
 	CopiedPerSecond float64 `json:"copied_per_second,omitempty"`
 }
 
-// Peaker is a device that can measure its own peak. That takes a fraction of a
-// second and all of the device.
-type Peaker interface {
+// Meter is a device that can measure itself.
+type Meter interface {
+	// Peak measures what it reaches at most. That takes a fraction of a second and
+	// all of the device.
 	Peak() (Peak, error)
-}
-
-// Rated is a device that knows the most it can do by its data sheet: 0 where it
-// does not.
-type Rated interface {
-	Rated() Peak
-}
-
-// Reader is a device that can read buffers and do nothing else with them: the
-// yardstick of programs that are bound by the memory they read.
-type Reader interface {
+	// Read reads buffers and does nothing else with them: the yardstick of programs
+	// that are bound by the memory they read.
 	Read(buffers []Buffer) error
 }
 

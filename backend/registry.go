@@ -37,7 +37,7 @@ const (
 	F32 Precision = iota
 	// BF16 allows operands to be rounded to bfloat16, as PyTorch's autocast
 	// does, where the machine multiplies these faster, and values to lie in
-	// memory so (see Storer).
+	// memory so (see Device.Stores).
 	BF16
 	// AutoPrecision is what the backend is best at within the limits of its
 	// tests: bf16 on CUDA, f32 on the CPU. Open makes one of the others of it.

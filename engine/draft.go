@@ -138,9 +138,9 @@ func (r *Runtime) Need(pack backend.Pack, limit int64, drafts ...*Draft) (n Need
 	if n.Scratch, err = r.scratch(programs); err != nil {
 		return n, err
 	}
-	if d, ok := r.dev.(backend.Packer); ok {
-		most := d.SetPack(pack, limit)
-		if n.Packed, err = d.PackedBytes(pack, programs...); err == nil {
+	if r.memory != nil {
+		most := r.memory.SetPack(pack, limit)
+		if n.Packed, err = r.memory.PackedBytes(pack, programs...); err == nil {
 			n.Packed = min(n.Packed, most)
 		}
 	}
@@ -178,7 +178,7 @@ func (r *Runtime) affordable(drafts []*Draft) error {
 // share one, as the runtime of a device that divides its memory has them do.
 func (r *Runtime) arenas(drafts []*Draft) (n int64) {
 	for _, d := range drafts {
-		if arena := int64(d.Program.Arena); r.divider != nil {
+		if arena := int64(d.Program.Arena); r.memory != nil {
 			n = max(n, arena)
 		} else {
 			n += arena
@@ -189,10 +189,10 @@ func (r *Runtime) arenas(drafts []*Draft) (n int64) {
 
 // scratch is what the device needs beside arenas and arguments to run programs.
 func (r *Runtime) scratch(programs []*ir.Program) (int64, error) {
-	if d, ok := r.dev.(backend.Scratcher); ok {
-		return d.Scratch(programs...)
+	if r.memory == nil {
+		return 0, nil
 	}
-	return 0, nil
+	return r.memory.Scratch(programs...)
 }
 
 // local is the name that a param of a slot has there.

@@ -188,7 +188,7 @@ func (x *inputs) lay(r *Runtime, e *exec.Executable, d *Draft) error {
 		return nil
 	}
 	var err error
-	if r.divider == nil {
+	if r.memory == nil {
 		for _, n := range sizes {
 			b, err := r.dev.Alloc(n)
 			if err != nil {
@@ -202,7 +202,7 @@ func (x *inputs) lay(r *Runtime, e *exec.Executable, d *Draft) error {
 		return err
 	}
 	for i, f := range x.fields {
-		b, err := r.divider.Part(x.whole, f.offset, sizes[i])
+		b, err := r.memory.Part(x.whole, f.offset, sizes[i])
 		if err != nil {
 			return err
 		}

@@ -15,7 +15,7 @@ import (
 // Runtime is a model on a device. It is not safe for concurrent use.
 type Runtime struct {
 	dev      backend.Device
-	divider  backend.Divider // the device, or nil where its memory cannot be divided
+	memory   backend.Memory // the device, or nil where its memory cannot be planned
 	model    *model.Model
 	store    *nn.Store  // weights, tables and results
 	programs []*Program // that are loaded
@@ -26,7 +26,7 @@ type Runtime struct {
 // the runtime is closed.
 func New(dev backend.Device, m *model.Model) *Runtime {
 	r := &Runtime{dev: dev, model: m, store: nn.NewStore(dev)}
-	r.divider, _ = dev.(backend.Divider)
+	r.memory, _ = dev.(backend.Memory)
 	return r
 }
 
@@ -116,7 +116,7 @@ func without(ps, old []*Program) []*Program {
 
 // newArena is memory for the largest of the programs, or nil where each has its own.
 func (r *Runtime) newArena(drafts []*Draft) (*arena, error) {
-	if r.divider == nil || len(drafts) == 0 {
+	if r.memory == nil || len(drafts) == 0 {
 		return nil, nil
 	}
 	b, err := r.dev.Alloc(int(r.arenas(drafts)))
@@ -133,7 +133,7 @@ func (r *Runtime) compile(d *Draft, shared *arena) (*Program, error) {
 	if shared == nil {
 		p.exe, err = exec.Load(d.Program, r.dev)
 	} else {
-		p.exe, err = exec.LoadIn(d.Program, r.divider, shared.buffer)
+		p.exe, err = exec.LoadIn(d.Program, r.memory, shared.buffer)
 	}
 	if err != nil {
 		return nil, err

@@ -156,9 +156,7 @@ func (p *Program) Accumulate(name string, t Tensor) *Program {
 // another precision does nowhere. One part in spare of the memory may be spent
 // on leaving some as they are.
 func (p *Program) Store(dev backend.Device, spare int) *Program {
-	if s, ok := dev.(backend.Storer); ok {
-		p.spec.Store, p.spec.Stores, p.spec.Spare = tensor.BF16, s.Stores, spare
-	}
+	p.spec.Store, p.spec.Stores, p.spec.Spare = tensor.BF16, dev.Stores, spare
 	return p
 }
 

@@ -36,6 +36,7 @@ func (s *Store) Import(ctx context.Context, w Weights, names []string) error {
 	var files []backend.Weight
 	var sizes []int
 	loader, _ := s.dev.(backend.Loader)
+	info := s.dev.Info()
 	for _, name := range names {
 		if s.buffers[name] != nil || slices.Contains(made, name) || slices.Contains(loaded, name) {
 			continue
@@ -44,7 +45,7 @@ func (s *Store) Import(ctx context.Context, w Weights, names []string) error {
 		if err != nil {
 			return err
 		}
-		if loader != nil && loads(loader, x) {
+		if loader != nil && loads(info, x) {
 			loaded, files = append(loaded, name), append(files, backend.Weight{View: x.View, DType: x.DType})
 			continue
 		}
@@ -79,7 +80,7 @@ func (s *Store) Import(ctx context.Context, w Weights, names []string) error {
 }
 
 // loads tells whether a device can read a weight where it lies in a file.
-func loads(d backend.Loader, w Weight) bool {
+func loads(d backend.Info, w Weight) bool {
 	if w.View == nil {
 		return false
 	}
@@ -89,7 +90,7 @@ func loads(d backend.Loader, w Weight) bool {
 
 // allocAll makes buffers, in one piece of memory where the device can do that.
 func (s *Store) allocAll(sizes []int) ([]backend.Buffer, error) {
-	if d, ok := s.dev.(backend.Divider); ok {
+	if d, ok := s.dev.(backend.Memory); ok {
 		return d.AllocAll(sizes)
 	}
 	buffers := make([]backend.Buffer, len(sizes))

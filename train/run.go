@@ -75,7 +75,7 @@ func (s *Summary) UnmarshalJSON(text []byte) error {
 // Train runs until the last step, or until ctx ends: then it saves a
 // checkpoint and returns ErrInterrupted. Errors: ErrNotFinite.
 func (r *Run) Train(ctx context.Context) (*Summary, error) {
-	l := &loop{Run: r, begin: time.Now()}
+	l := &loop{Run: r, begin: time.Now(), rated: r.dev.Info().Rated}
 	var err error
 	if l.rates, err = r.cfg.LearningRates(r.steps); err != nil {
 		return nil, err
@@ -134,6 +134,7 @@ type loop struct {
 	ahead  bool  // of the newest checkpoint: something was done since
 	saved  bool  // this process has saved a checkpoint
 	batch  data.Batch
+	rated  backend.Peak // of the device
 
 	metrics     *events.Metrics
 	tensorboard *events.TensorBoard

@@ -7,7 +7,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/train/events"
 )
@@ -63,10 +62,8 @@ func (l *loop) complete(ctx context.Context) error {
 		Step: l.progress.Step, Steps: l.steps, Loss: float64(s.Loss), GradNorm: float64(s.GradNorm), LearningRate: float64(s.LearningRate),
 		TokensPerSecond: float64(s.TokensPerSecond), FlopsPerSecond: float64(s.FlopsPerSecond), Tokens: l.tokens,
 	}
-	if d, ok := l.dev.(backend.Rated); ok {
-		if peak := d.Rated().FlopsPerSecond; peak > 0 {
-			report.MFU = report.FlopsPerSecond / peak
-		}
+	if peak := l.rated.FlopsPerSecond; peak > 0 {
+		report.MFU = report.FlopsPerSecond / peak
 	}
 	if l.evalDue() {
 		loss, err := l.evaluate(ctx)

@@ -12,6 +12,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cuda/internal/driver"
 	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // EnvGraph, set to 0, has programs run launch by launch instead of as CUDA
@@ -133,14 +134,22 @@ func (d *Device) Close() error {
 	return nil
 }
 
-// Info describes the GPU.
-func (d *Device) Info() backend.Info { return d.properties.info() }
+// Info describes the GPU. Its rates are those of the tensor cores at precision
+// bf16, else of float32; a part of a GPU (MIG) has its own.
+func (d *Device) Info() backend.Info {
+	i := d.properties.info()
+	i.Rated = backend.Peak{FlopsPerSecond: d.properties.flops(d.precision), BytesPerSecond: d.properties.bandwidth}
+	return i
+}
 
 // Supports reports whether there are kernels for the composite op.
 func (d *Device) Supports(op ir.Op, attr any, in []ir.Type) bool {
 	f, ok := families[op]
 	return ok && (f.takes == nil || f.takes(d, attr, in))
 }
+
+// Stores reports that values lie in memory as they are computed.
+func (d *Device) Stores(ir.Op, any, []ir.Type, ir.Place, tensor.DType) bool { return false }
 
 // alive is why the device cannot be used any more.
 func (d *Device) alive() error { return d.dead }

@@ -91,7 +91,7 @@ func (d *Device) sizeOf(w backend.Weight) (int, error) {
 		return 0, err
 	case from == w.DType:
 		return w.View.Len(), nil
-	case d.Converts(from, w.DType):
+	case converters[[2]tensor.DType{from, w.DType}] != "":
 		return w.DType.Bytes(n), nil
 	}
 	return 0, fmt.Errorf("%w: %v from %v", backend.ErrUnsupported, w.DType, from)
@@ -253,4 +253,8 @@ func (l *loading) slotBytes() int64 {
 	return min(want, l.dev.ringSlot)
 }
 
-var _ backend.Loader = (*Device)(nil)
+var (
+	_ backend.Memory = (*Device)(nil)
+	_ backend.Loader = (*Device)(nil)
+	_ backend.Meter  = (*Device)(nil)
+)

@@ -21,10 +21,8 @@ var converters = map[[2]tensor.DType]string{
 	{tensor.F32, tensor.NF4}: "quantize_nf4_f32", {tensor.F16, tensor.NF4}: "quantize_nf4_f16", {tensor.BF16, tensor.NF4}: "quantize_nf4_bf16",
 }
 
-// Converts reports whether there is a kernel for it.
-func (d *Device) Converts(from, to tensor.DType) bool {
-	return converters[[2]tensor.DType{from, to}] != ""
-}
+// quantizes are the types that they make, of each of those that Info.Converts says.
+var quantizes = []tensor.DType{tensor.Q8, tensor.NF4}
 
 // piece is whole rows, and whole blocks, of a weight that the device converts.
 type piece struct {

@@ -56,7 +56,7 @@ func TestLoadConverts(t *testing.T) {
 			for _, way := range here {
 				t.Run(fmt.Sprint(from, to, way), func(t *testing.T) {
 					dev := loader(t, way)
-					require.True(t, dev.Converts(from, to))
+					require.True(t, dev.Info().Converts(from, to))
 					weights := asStored(views)
 					for i := range weights {
 						if i != 3 { // among others that stay

@@ -52,9 +52,3 @@ func (p *properties) flops(precision backend.Precision) float64 {
 	}
 	return clocks * s.boost * s.tensor
 }
-
-// Rated is the peak of the GPU by its data sheet: of the tensor cores at precision
-// bf16, else of float32. A part of a GPU (MIG) has its own.
-func (d *Device) Rated() backend.Peak {
-	return backend.Peak{FlopsPerSecond: d.properties.flops(d.precision), BytesPerSecond: d.properties.bandwidth}
-}

@@ -43,7 +43,7 @@ func TestRated(t *testing.T) {
 		return
 	}
 	for precision, want := range map[backend.Precision]float64{backend.F32: 19.5e12, backend.BF16: 312e12} {
-		peak := opened(t, backend.Options{Precision: precision}).Rated()
+		peak := opened(t, backend.Options{Precision: precision}).Info().Rated
 		assert.InEpsilon(t, want, peak.FlopsPerSecond, 5e-3)
 		assert.InEpsilon(t, 1555e9, peak.BytesPerSecond, 5e-3)
 	}

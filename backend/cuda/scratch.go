@@ -2,7 +2,16 @@
 
 package cuda
 
-import "github.com/lorafuse/lorafuse/ir"
+import (
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/ir"
+)
+
+// SetPack allows nothing: kernels read weights where they lie.
+func (d *Device) SetPack(backend.Pack, int64) int64 { return 0 }
+
+// PackedBytes is nothing.
+func (d *Device) PackedBytes(backend.Pack, ...*ir.Program) (int64, error) { return 0, nil }
 
 // Scratch is the memory in bytes that the launches of programs keep in passing,
 // beside arenas and arguments: that of each program is its own. Errors:

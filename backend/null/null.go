@@ -198,6 +198,15 @@ func (d *Device) AllocAll(sizes []int) ([]backend.Buffer, error) {
 	return parts, nil
 }
 
+// Scratch is nothing: it knows no kernels.
+func (d *Device) Scratch(...*ir.Program) (int64, error) { return 0, nil }
+
+// SetPack allows nothing: no copies are kept.
+func (d *Device) SetPack(backend.Pack, int64) int64 { return 0 }
+
+// PackedBytes is nothing.
+func (d *Device) PackedBytes(backend.Pack, ...*ir.Program) (int64, error) { return 0, nil }
+
 // Part gives a part of a buffer.
 func (d *Device) Part(b backend.Buffer, off, n int) (backend.Buffer, error) {
 	if _, err := within(b, off, n); err != nil {

@@ -44,6 +44,8 @@ func testInfo(t *testing.T, dev backend.Device) {
 	assert.NotEmpty(t, dev.Info().Backend)
 	assert.NotEmpty(t, dev.Info().Name)
 	assert.GreaterOrEqual(t, dev.Info().Memory, int64(0))
+	_, loads := dev.(backend.Loader)
+	assert.True(t, loads || len(dev.Info().Quantizes) == 0, "what loads nothing makes no blocks as it loads")
 }
 
 func alloc(t testing.TB, dev backend.Device, n int) backend.Buffer {
@@ -89,7 +91,7 @@ func testCopies(t *testing.T, dev backend.Device) {
 // testDivided: buffers of one stretch of memory are apart, and it is there until
 // the last of them is freed.
 func testDivided(t *testing.T, dev backend.Device) {
-	d, ok := dev.(backend.Divider)
+	d, ok := dev.(backend.Memory)
 	if !ok {
 		t.Skip("its memory cannot be divided")
 	}

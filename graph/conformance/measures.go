@@ -12,7 +12,7 @@ import (
 // testPeak: what a device measures of itself is of the order that a machine has,
 // a simulated one or a real one; a wrong unit is not.
 func testPeak(t *testing.T, dev backend.Device) {
-	d, ok := dev.(backend.Peaker)
+	d, ok := dev.(backend.Meter)
 	if !ok {
 		t.Skip("the device does not measure its peak")
 	}
@@ -29,7 +29,7 @@ func testPeak(t *testing.T, dev backend.Device) {
 
 // testRead: buffers of every size are read, and none that was freed.
 func testRead(t *testing.T, dev backend.Device) {
-	d, ok := dev.(backend.Reader)
+	d, ok := dev.(backend.Meter)
 	if !ok {
 		t.Skip("the device reads nothing but what programs do")
 	}

@@ -15,7 +15,7 @@ import (
 // testParts: what is written into a buffer is read in its parts, and the other
 // way round, until the buffer is freed.
 func testParts(t *testing.T, dev backend.Device) {
-	d, ok := dev.(backend.Divider)
+	d, ok := dev.(backend.Memory)
 	if !ok {
 		t.Skip("its memory cannot be divided")
 	}
@@ -55,7 +55,7 @@ func testParts(t *testing.T, dev backend.Device) {
 
 // testShared: programs that take turns in one arena give what each gives in its own.
 func testShared(t *testing.T, dev backend.Device) {
-	d, ok := dev.(backend.Divider)
+	d, ok := dev.(backend.Memory)
 	if !ok {
 		t.Skip("its memory cannot be divided")
 	}

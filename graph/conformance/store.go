@@ -16,15 +16,13 @@ import (
 )
 
 // RunStored runs the cases with all inputs and outputs in bfloat16 that a device
-// says it reads and writes so (see backend.Storer), and requires of each the
+// says it reads and writes so (Device.Stores), and requires of each the
 // reference on the rounded inputs, rounded once; and the same bits whatever
 // memory is reused and however the device is disturbed. It must do so for
 // the operations in want at least.
 func RunStored(t *testing.T, open Open, want ...ir.Op) {
 	dev := opened(t, open)
-	storer, ok := dev.(backend.Storer)
-	require.True(t, ok, "the device stores nothing")
-	spec := exec.Spec{Store: tensor.BF16, Stores: storer.Stores, StoreAll: true}
+	spec := exec.Spec{Store: tensor.BF16, Stores: dev.Stores, StoreAll: true}
 	done := map[ir.Op]bool{}
 	t.Run("value", func(t *testing.T) {
 		eachCase(t, func(t *testing.T, c *testCase) { c.testStored(t, dev, spec, done) })

@@ -26,8 +26,8 @@ type Executable struct {
 
 // Compile plans the graph for the device and compiles it there.
 func Compile(g *ir.Graph, spec Spec, dev backend.Device) (*Executable, error) {
-	if s, ok := dev.(backend.Storer); ok && spec.Stores == nil {
-		spec.Stores = s.Stores
+	if spec.Stores == nil {
+		spec.Stores = dev.Stores
 	}
 	prog, err := Plan(g, spec, dev.Supports)
 	if err != nil {
@@ -47,7 +47,7 @@ func Load(prog *ir.Program, dev backend.Device) (*Executable, error) {
 
 // LoadIn is Load with the arena of the caller, which programs that take turns
 // may share.
-func LoadIn(prog *ir.Program, dev backend.Divider, arena backend.Buffer) (*Executable, error) {
+func LoadIn(prog *ir.Program, dev backend.Memory, arena backend.Buffer) (*Executable, error) {
 	exe, err := dev.CompileIn(prog, arena)
 	if err != nil {
 		return nil, err

@@ -6,7 +6,7 @@ import (
 )
 
 // Stores tells whether a device can read or write a value of a launch in a
-// narrower type than it is computed in: see backend.Storer.
+// narrower type than it is computed in: see backend.Device.
 type Stores func(op ir.Op, attr any, in []ir.Type, at ir.Place, as tensor.DType) bool
 
 // storedRows is the most rows of a value that is never stored: it is too small to

@@ -117,13 +117,11 @@ func (p *profiler) report() (*profileReport, error) {
 	}
 	defer dev.Close()
 	r := &profileReport{Device: dev.Info()}
-	switch d := dev.(type) {
-	case backend.Peaker:
+	r.Peak = r.Device.Rated
+	if d, ok := dev.(backend.Meter); ok {
 		if r.Peak, err = d.Peak(); err != nil {
 			return nil, err
 		}
-	case backend.Rated:
-		r.Peak = d.Rated()
 	}
 	rows := p.ops.Rows()
 	for _, row := range rows {

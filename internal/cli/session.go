@@ -106,7 +106,7 @@ func (a *app) open(ctx context.Context, f *modelFlags) (_ *session, err error) {
 			a.note("note     computing on %s: %v", s.dev.Info().Backend, err)
 		}
 	}
-	if d, ok := s.dev.(backend.Packer); ok {
+	if d, ok := s.dev.(backend.Memory); ok {
 		limit := int64(0)
 		if pack == backend.PackAlways {
 			limit = math.MaxInt64

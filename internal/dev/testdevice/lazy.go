@@ -13,8 +13,8 @@ import (
 // put into a queue. It counts what a host does to a device that is far away.
 type Lazy struct {
 	backend.Device
-	divider backend.Divider
-	queue   []func()
+	memory backend.Memory
+	queue  []func()
 
 	Waits, Uploads, Runs int // waits that found something to wait for
 	Arena                int // bytes of the largest that programs share
@@ -27,7 +27,7 @@ func NewLazy(t testing.TB) *Lazy {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
-	return &Lazy{Device: dev, divider: dev.(backend.Divider)}
+	return &Lazy{Device: dev, memory: dev.(backend.Memory)}
 }
 
 // Do does all that is queued.
@@ -87,19 +87,30 @@ func (d *Lazy) Compile(p *ir.Program) (backend.Executable, error) {
 	return lazyExecutable{e, d}, err
 }
 
-// AllocAll implements backend.Divider.
-func (d *Lazy) AllocAll(sizes []int) ([]backend.Buffer, error) { return d.divider.AllocAll(sizes) }
+// AllocAll implements backend.Memory.
+func (d *Lazy) AllocAll(sizes []int) ([]backend.Buffer, error) { return d.memory.AllocAll(sizes) }
 
-// Part implements backend.Divider.
+// Part implements backend.Memory.
 func (d *Lazy) Part(b backend.Buffer, off, n int) (backend.Buffer, error) {
-	return d.divider.Part(b, off, n)
+	return d.memory.Part(b, off, n)
 }
 
-// CompileIn implements backend.Divider.
+// CompileIn implements backend.Memory.
 func (d *Lazy) CompileIn(p *ir.Program, arena backend.Buffer) (backend.Executable, error) {
 	d.Arena = max(d.Arena, arena.Size())
-	e, err := d.divider.CompileIn(p, arena)
+	e, err := d.memory.CompileIn(p, arena)
 	return lazyExecutable{e, d}, err
+}
+
+// Scratch implements backend.Memory.
+func (d *Lazy) Scratch(p ...*ir.Program) (int64, error) { return d.memory.Scratch(p...) }
+
+// SetPack implements backend.Memory.
+func (d *Lazy) SetPack(p backend.Pack, limit int64) int64 { return d.memory.SetPack(p, limit) }
+
+// PackedBytes implements backend.Memory.
+func (d *Lazy) PackedBytes(p backend.Pack, programs ...*ir.Program) (int64, error) {
+	return d.memory.PackedBytes(p, programs...)
 }
 
 type lazyExecutable struct {

@@ -134,7 +134,7 @@ func (r *reading) Close() error { return nil }
 // loop samples reading the weights of all linear layers where they lie, and
 // doing nothing else with them.
 type loop struct {
-	device  backend.Reader
+	device  backend.Meter
 	buffers []backend.Buffer
 	bench.Sampler
 }
@@ -143,7 +143,7 @@ func (s *suite) readLoop(context.Context) (bench.Sampler, error) {
 	dev := s.machine.Device(backend.F32)
 	l := &loop{}
 	var ok bool
-	if l.device, ok = dev.(backend.Reader); !ok {
+	if l.device, ok = dev.(backend.Meter); !ok {
 		return nil, fmt.Errorf("%w: the device cannot read alone", backend.ErrUnsupported)
 	}
 	for _, name := range s.shape.LinearNames() {

@@ -85,11 +85,11 @@ func (m *Machine) measurePeaks() error {
 		return nil
 	}
 	for p, dev := range m.devices {
-		peaker, ok := dev.(backend.Peaker)
+		meter, ok := dev.(backend.Meter)
 		if !ok {
 			continue
 		}
-		peak, err := peaker.Peak()
+		peak, err := meter.Peak()
 		if err != nil {
 			return err
 		}

@@ -101,14 +101,14 @@ func tasksOf(m *program.Machine, shape checkpoint.Shape, dir string) []bench.Tas
 		mine.Bytes = l.bytes
 		return l, nil
 	}}
-	peaker, ok := dev.(backend.Peaker)
+	meter, ok := dev.(backend.Meter)
 	if !ok || !m.OnGPU() {
 		return []bench.Task{load} // in place, as devices that share the memory have it
 	}
 	load.Marks = []bench.Mark{{Name: bench.TargetUpload, Row: mine.ID(), Beside: []string{pinned.ID()}, Factor: bench.MostUpload}}
 	tasks := []bench.Task{load, {Row: pinned, Begin: func(context.Context) (bench.Sampler, error) {
 		pinned.Bytes = mine.Bytes
-		return &copying{peaker, pinned}, nil
+		return &copying{meter, pinned}, nil
 	}}}
 	for _, way := range []backend.Load{backend.LoadRing, backend.LoadRegister, backend.LoadPlain} {
 		r := row(ours, "by "+way.String())
@@ -182,7 +182,7 @@ func (l *loading) Close() error { return l.model.Close() }
 // copying samples the time in which the device copies as many bytes of pinned
 // memory.
 type copying struct {
-	dev backend.Peaker
+	dev backend.Meter
 	row *bench.Row
 }
 
