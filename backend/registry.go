@@ -84,15 +84,26 @@ type Driver struct {
 	Open      func(Options) (Device, error)
 }
 
+// The kinds of devices, by which backends are called: nothing else spells them.
+const (
+	CPU   = "cpu"
+	CUDA  = "cuda"
+	Metal = "metal"
+	Null  = "null" // plans and runs nothing
+)
+
 // Auto names the best backend that has a device.
 const Auto = "auto"
+
+// Choices are the names that users choose a backend by, as usage texts list them.
+const Choices = Auto + ", " + CPU + ", " + CUDA + " or " + Metal
 
 // known lists all backends of the project with what a build without them
 // says, so that asking for one that is absent explains itself.
 var known = map[string]string{
-	"cpu":   "this program does not import it",
-	"cuda":  "this build has no CUDA: it is part of builds for Linux with the tag cuda",
-	"metal": "lorafuse has no Metal backend yet",
+	CPU:   "this program does not import it",
+	CUDA:  "this build has no CUDA: it is part of builds for Linux with the tag cuda",
+	Metal: "lorafuse has no Metal backend yet",
 }
 
 var (
@@ -252,7 +263,7 @@ func absent(name string) error {
 	switch {
 	case len(names) == 0:
 		return fmt.Errorf("backend %s: %w: this program imports no backend: %s", name, ErrUnavailable, missing())
-	case name == "cpu":
+	case name == CPU:
 		why += ": " + missing()
 	}
 	return fmt.Errorf("backend %s: %w: %s; this program has: %s", name, ErrUnavailable, why, strings.Join(names, ", "))

@@ -40,7 +40,7 @@ func TestRegistry(t *testing.T) {
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 	const missing = `add the import _ "github.com/lorafuse/lorafuse/backend/all", which brings in those of this build`
 	assert.EqualError(t, err, "backend auto: backend unavailable: no backend of this program has a device: "+missing)
-	for _, name := range []string{"cpu", "cuda"} {
+	for _, name := range []string{backend.CPU, backend.CUDA} {
 		_, err = backend.Open(name, backend.Options{})
 		assert.EqualError(t, err, "backend "+name+": backend unavailable: this program imports no backend: "+missing)
 		_, err = backend.Devices(name)
@@ -51,7 +51,7 @@ func TestRegistry(t *testing.T) {
 	_, err = backend.Open(backend.Auto, backend.Options{})
 	require.ErrorIs(t, err, backend.ErrUnavailable, "a backend below zero is never taken by itself")
 	assert.ErrorContains(t, err, missing)
-	_, err = backend.Open("cpu", backend.Options{})
+	_, err = backend.Open(backend.CPU, backend.Options{})
 	assert.ErrorContains(t, err, "this program does not import it: "+missing+"; this program has: planner")
 
 	register("broken", 9, 1, errDriver)
@@ -62,7 +62,7 @@ func TestRegistry(t *testing.T) {
 	register("slow", 0, 1, nil)
 	register("fast", 5, 2, nil)
 	assert.Equal(t, []string{"broken", "empty", "fast", "slow", "planner"}, backend.Names())
-	assert.Equal(t, []string{"broken", "cpu", "cuda", "empty", "fast", "metal", "planner", "slow"}, backend.Known())
+	assert.Equal(t, []string{"broken", backend.CPU, backend.CUDA, "empty", "fast", backend.Metal, "planner", "slow"}, backend.Known())
 	for _, auto := range []string{"", backend.Auto} {
 		dev, err := backend.Open(auto, backend.Options{Threads: 3})
 		require.NoError(t, err)
@@ -86,7 +86,7 @@ func TestRegistry(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, infos, 2)
 
-	_, err = backend.Open("cuda", backend.Options{})
+	_, err = backend.Open(backend.CUDA, backend.Options{})
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 	assert.ErrorContains(t, err, "this program has: broken, empty, fast, slow, planner")
 	_, err = backend.Devices("tpu")
@@ -129,5 +129,5 @@ func TestAutoPrecision(t *testing.T) {
 		assert.Equal(t, want, opened)
 		assert.Equal(t, want, given.On("rounding"))
 	}
-	assert.Equal(t, backend.F32, backend.AutoPrecision.On("cpu"), "and f32 where no backend says otherwise")
+	assert.Equal(t, backend.F32, backend.AutoPrecision.On(backend.CPU), "and f32 where no backend says otherwise")
 }

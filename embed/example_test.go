@@ -13,7 +13,7 @@ import (
 // A folder of sentence-transformers says all that is needed.
 func Example() {
 	ctx := context.Background()
-	dev, err := backend.Open("cpu", backend.Options{})
+	dev, err := backend.Open(backend.CPU, backend.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return

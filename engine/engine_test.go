@@ -23,7 +23,7 @@ import (
 const llama = "../testdata/lm/llama/"
 
 func open(t *testing.T, dir string) (backend.Device, *model.Model) {
-	dev, err := backend.Open("cpu", backend.Options{Threads: 1})
+	dev, err := backend.Open(backend.CPU, backend.Options{Threads: 1})
 	require.NoError(t, err)
 	t.Cleanup(func() { dev.Close() })
 	m, err := model.Open(dir)

@@ -18,7 +18,7 @@ import (
 // weights of the model are on the device once.
 func ExampleRuntime() {
 	ctx := context.Background()
-	dev, err := backend.Open("cpu", backend.Options{})
+	dev, err := backend.Open(backend.CPU, backend.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

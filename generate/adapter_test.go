@@ -111,7 +111,7 @@ func TestSetAdapter(t *testing.T) {
 	others := func(s *lora.State) int64 { return int64(g.Bytes()) - tensorBytes(s) - norms(s) }
 	bytes := others(first)
 	names := []string{"dora", "", "saved_head", "lora"}
-	if dev.Info().Backend == "cpu" { // the other is simulated
+	if dev.Info().Unified { // the other is simulated
 		names = append(names, "rslora_all", "patterns", "lora", "")
 	}
 	for _, name := range names {

@@ -15,7 +15,7 @@ import (
 // adapter, are made once, not for every token, nor when the cache grows.
 func TestNormsOncePerAdapter(t *testing.T) {
 	profile := &backend.Profile{}
-	dev, err := backend.Open("cpu", backend.Options{Profile: profile})
+	dev, err := backend.Open(backend.CPU, backend.Options{Profile: profile})
 	require.NoError(t, err)
 	defer dev.Close()
 	m, err := model.Open("../testdata/lm/qwen2/model")

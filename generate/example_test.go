@@ -15,7 +15,7 @@ import (
 // A model with an adapter continues a text and prints it as it comes.
 func Example() {
 	ctx := context.Background()
-	dev, err := backend.Open("cpu", backend.Options{})
+	dev, err := backend.Open(backend.CPU, backend.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func Example() {
 // Adapters take turns on a model that stays where it is.
 func ExampleGenerator_SetAdapter() {
 	ctx := context.Background()
-	dev, err := backend.Open("cpu", backend.Options{})
+	dev, err := backend.Open(backend.CPU, backend.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func TestStoredCache(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { m.Close() })
 	open := func(p backend.Precision) *generate.Generator {
-		return generator(t, testdevice.OpenOn(t, testdevice.CPU, backend.Options{Precision: p}), m, nil, generate.Options{PrefillChunk: 24})
+		return generator(t, testdevice.OpenOn(t, backend.CPU, backend.Options{Precision: p}), m, nil, generate.Options{PrefillChunk: 24})
 	}
 	exact, stored := open(backend.F32), open(backend.BF16)
 	for i, p := range stored.Programs() {

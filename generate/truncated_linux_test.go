@@ -26,7 +26,7 @@ func TestCutShort(t *testing.T) {
 		require.NoError(t, err)
 		defer m.Close()
 		require.NoError(t, m.Quantize(method, nil))
-		dev, err := backend.Open("cpu", backend.Options{Threads: 3})
+		dev, err := backend.Open(backend.CPU, backend.Options{Threads: 3})
 		require.NoError(t, err)
 		defer dev.Close()
 		path := filepath.Join(dir, "model.safetensors")

@@ -53,7 +53,7 @@ func counted(n int) nn.Weight {
 type plain struct{ backend.Device }
 
 func devices(t *testing.T, test func(t *testing.T, dev backend.Device)) {
-	dev, err := backend.Open("cpu", backend.Options{Threads: 1})
+	dev, err := backend.Open(backend.CPU, backend.Options{Threads: 1})
 	require.NoError(t, err)
 	defer dev.Close()
 	t.Run("divided", func(t *testing.T) { test(t, dev) })

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
 	"github.com/lorafuse/lorafuse/train"
 	"github.com/lorafuse/lorafuse/train/config"
@@ -27,10 +28,10 @@ func exampleSteps(t *testing.T, sets ...string) []float64 {
 // TestExampleSteps: every device has the losses of the CPU in float32, and those
 // of rounded operands are near.
 func TestExampleSteps(t *testing.T) {
-	want := exampleSteps(t, "backend="+testdevice.CPU)
+	want := exampleSteps(t, "backend="+backend.CPU)
 	require.Len(t, want, 10)
 	for precision, limit := range map[string]float64{"f32": 1e-4, "bf16": 1e-2} {
-		if precision == "f32" && testdevice.Backend() == testdevice.CPU {
+		if precision == "f32" && testdevice.Backend() == backend.CPU {
 			continue
 		}
 		t.Run(precision, func(t *testing.T) {
@@ -50,7 +51,7 @@ func TestExampleSteps(t *testing.T) {
 
 // long is for what takes long on devices that are simulated.
 func long(t *testing.T) {
-	if testdevice.Backend() != testdevice.CPU && os.Getenv("LORAFUSE_LONG") == "" {
+	if testdevice.Backend() != backend.CPU && os.Getenv("LORAFUSE_LONG") == "" {
 		t.Skip("LORAFUSE_LONG=1 runs it on ", testdevice.Backend())
 	}
 }

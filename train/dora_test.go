@@ -124,7 +124,7 @@ func TestNormsOncePerStep(t *testing.T) {
 	}
 	require.Positive(t, targets)
 	profile := &backend.Profile{}
-	dev, err := backend.Open("cpu", backend.Options{Profile: profile})
+	dev, err := backend.Open(backend.CPU, backend.Options{Profile: profile})
 	require.NoError(t, err)
 	defer dev.Close()
 	ctx, batch := context.Background(), countingBatch(12)

@@ -51,7 +51,7 @@ func TestRounding(t *testing.T) {
 // gradientError is that of the first adapter's gradients on all batches, against
 // the CPU in float32, which other tests hold to the recorded ones.
 func (r recorded) gradientError(t *testing.T, dev backend.Device) float64 {
-	exact, rounded := r.gradients(t, testdevice.OpenOn(t, testdevice.CPU, backend.Options{})), r.gradients(t, dev)
+	exact, rounded := r.gradients(t, testdevice.OpenOn(t, backend.CPU, backend.Options{})), r.gradients(t, dev)
 	require.Len(t, rounded, len(exact))
 	var e testdevice.Deviation
 	for i := range exact {

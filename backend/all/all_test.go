@@ -11,9 +11,9 @@ import (
 )
 
 func TestAuto(t *testing.T) {
-	assert.Subset(t, backend.Names(), []string{"cpu", "null"})
+	assert.Subset(t, backend.Names(), []string{backend.CPU, backend.Null})
 	dev, err := backend.Open(backend.Auto, backend.Options{})
 	require.NoError(t, err)
-	assert.NotEqual(t, "null", dev.Info().Backend)
+	assert.NotEqual(t, backend.Null, dev.Info().Backend)
 	require.NoError(t, dev.Close())
 }

@@ -36,7 +36,7 @@ func TestOpen(t *testing.T) {
 	t.Setenv("LORAFUSE_CPU", "z80")
 	_, err = cpu.Open(backend.Options{})
 	require.ErrorContains(t, err, "LORAFUSE_CPU=z80")
-	dev, err := backend.Open("cpu", backend.Options{})
+	dev, err := backend.Open(backend.CPU, backend.Options{})
 	require.Error(t, err)
 	require.Nil(t, dev)
 }

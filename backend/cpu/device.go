@@ -17,15 +17,12 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// Name is the backend's name in the registry.
-const Name = "cpu"
-
 // MaxThreads is the most workers that a device can have: each has memory of its
 // own to pack operands in.
 const MaxThreads = 1024
 
 func init() {
-	backend.Register(Name, backend.Driver{
+	backend.Register(backend.CPU, backend.Driver{
 		Devices: func() ([]backend.Info, error) { return []backend.Info{info(runtime.GOMAXPROCS(0))}, nil },
 		Open:    func(o backend.Options) (backend.Device, error) { return Open(o) },
 	})
@@ -84,7 +81,7 @@ func info(threads int) backend.Info {
 	if err != nil {
 		detail = err.Error()
 	}
-	return backend.Info{Backend: Name, Name: fmt.Sprintf("%s/%s", runtime.GOOS, runtime.GOARCH), Memory: hostMemory(), Unified: true, Detail: detail}
+	return backend.Info{Backend: backend.CPU, Name: fmt.Sprintf("%s/%s", runtime.GOOS, runtime.GOARCH), Memory: hostMemory(), Unified: true, Detail: detail}
 }
 
 // Info describes the processor, its instruction set and the workers.

@@ -13,7 +13,7 @@ func TestLoadInPlace(t *testing.T) {
 	for l, refused := range map[backend.Load]bool{
 		backend.LoadAuto: false, backend.LoadPlain: false, backend.LoadRing: true, backend.LoadRegister: true,
 	} {
-		dev, err := backend.Open("cpu", backend.Options{Load: l})
+		dev, err := backend.Open(backend.CPU, backend.Options{Load: l})
 		if refused {
 			require.ErrorIs(t, err, backend.ErrLoad)
 			require.EqualError(t, err, "backend cpu: cannot load weights by "+l.String()+": they are used in place, where they are mapped; expected auto or plain")

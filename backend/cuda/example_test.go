@@ -19,6 +19,6 @@ func ExampleOpen() {
 		return
 	}
 	defer dev.Close()
-	fmt.Println("a GPU, or a reason:", dev.Info().Backend == cuda.Name)
+	fmt.Println("a GPU, or a reason:", !dev.Info().Unified)
 	// Output: a GPU, or a reason: true
 }

@@ -31,14 +31,14 @@ func TestNoDriver(t *testing.T) {
 	var e *shim.Error
 	require.ErrorAs(t, err, &e)
 	require.Len(t, e.Tried, 1)
-	_, err = backend.Devices("cuda")
+	_, err = backend.Devices(backend.CUDA)
 	require.ErrorContains(t, err, "backend cuda: backend unavailable: no CUDA driver: "+e.Tried[0].Path)
 	require.ErrorContains(t, err, "cannot open shared object file")
 
 	dev, err := backend.Open(backend.Auto, backend.Options{})
 	require.NoError(t, err)
-	require.Equal(t, "cpu", dev.Info().Backend)
-	require.ErrorContains(t, backend.Passed("cpu"), "no CUDA driver")
+	require.Equal(t, backend.CPU, dev.Info().Backend)
+	require.ErrorContains(t, backend.Passed(backend.CPU), "no CUDA driver")
 	require.NoError(t, dev.Close())
 }
 

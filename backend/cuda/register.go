@@ -14,9 +14,6 @@ import (
 	"github.com/lorafuse/lorafuse/backend/cuda/internal/shim"
 )
 
-// Name is the backend's name in the registry.
-const Name = "cuda"
-
 // rank puts GPUs before the CPU.
 const rank = 10
 
@@ -24,7 +21,7 @@ const rank = 10
 const oldest = 80
 
 func init() {
-	backend.Register(Name, backend.Driver{
+	backend.Register(backend.CUDA, backend.Driver{
 		Rank:      rank,
 		Precision: backend.BF16,
 		Devices:   Devices,
@@ -126,6 +123,6 @@ func (p *properties) supported() error {
 func version(capability int) string { return fmt.Sprintf("%d.%d", capability/10, capability%10) }
 
 func (p *properties) info() backend.Info {
-	return backend.Info{Backend: Name, Index: p.index, Name: p.name, UUID: p.uuid, Memory: p.memory, Quantizes: quantizes, Detail: fmt.Sprintf(
+	return backend.Info{Backend: backend.CUDA, Index: p.index, Name: p.name, UUID: p.uuid, Memory: p.memory, Quantizes: quantizes, Detail: fmt.Sprintf(
 		"compute capability %s, %d multiprocessors, driver %d.%d", version(p.capability), p.processors, p.driver/1000, p.driver%1000/10)}
 }

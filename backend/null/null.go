@@ -14,11 +14,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Name is the backend's name in the registry.
-const Name = "null"
-
 func init() {
-	backend.Register(Name, backend.Driver{
+	backend.Register(backend.Null, backend.Driver{
 		Rank:    -1,
 		Devices: func() ([]backend.Info, error) { return []backend.Info{(&Device{}).Info()}, nil },
 		Open: func(o backend.Options) (backend.Device, error) {
@@ -52,7 +49,7 @@ type Device struct {
 
 // Info describes the device.
 func (d *Device) Info() backend.Info {
-	return backend.Info{Backend: Name, Name: "no device", Memory: d.Memory, Detail: "plans only, runs nothing"}
+	return backend.Info{Backend: backend.Null, Name: "no device", Memory: d.Memory, Detail: "plans only, runs nothing"}
 }
 
 // Supports asks Claims.

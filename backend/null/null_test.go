@@ -16,13 +16,13 @@ import (
 )
 
 func TestRegistered(t *testing.T) {
-	dev, err := backend.Open("null", backend.Options{})
+	dev, err := backend.Open(backend.Null, backend.Options{})
 	require.NoError(t, err)
-	assert.Equal(t, "null", dev.Info().Backend)
-	infos, err := backend.Devices("null")
+	assert.Equal(t, backend.Null, dev.Info().Backend)
+	infos, err := backend.Devices(backend.Null)
 	require.NoError(t, err)
 	assert.Len(t, infos, 1)
-	_, err = backend.Open("null", backend.Options{Index: 1})
+	_, err = backend.Open(backend.Null, backend.Options{Index: 1})
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 	_, err = backend.Open(backend.Auto, backend.Options{})
 	require.ErrorIs(t, err, backend.ErrUnavailable, "nobody gets it without asking")

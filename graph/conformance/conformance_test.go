@@ -49,7 +49,7 @@ func (s *scene) uses(op ir.Op) bool {
 // TestSupport lists which composites run decomposed on which backend.
 func TestSupport(t *testing.T) {
 	dev := opened(t, openCPU)
-	got := Support(t, []string{"cpu", "null", "none"}, []backend.Device{dev, &null.Device{}, primitive{dev}})
+	got := Support(t, []string{backend.CPU, backend.Null, "none"}, []backend.Device{dev, &null.Device{}, primitive{dev}})
 	golden := filepath.Join("testdata", "support.md")
 	if *update {
 		require.NoError(t, os.MkdirAll("testdata", 0o755))

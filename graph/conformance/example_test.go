@@ -12,7 +12,7 @@ import (
 
 // The composites that a device runs itself, judged by the suite's cases.
 func ExampleSupport() {
-	table := conformance.Support(&testing.T{}, []string{"null"}, []backend.Device{&null.Device{}})
+	table := conformance.Support(&testing.T{}, []string{backend.Null}, []backend.Device{&null.Device{}})
 	for _, line := range strings.Split(table, "\n")[:4] {
 		fmt.Println(line)
 	}

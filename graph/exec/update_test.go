@@ -154,7 +154,7 @@ func TestUpdates(t *testing.T) {
 				for _, d := range []struct {
 					name string
 					s    *session
-				}{{"cpu", start(t, g, spec, dev)}, {"chaos", start(t, g, spec, wild)}} {
+				}{{"alone", start(t, g, spec, dev)}, {"chaos", start(t, g, spec, wild)}} {
 					d.s.set("a", 1, 2, 3)
 					d.s.set("b", 10, 20, 30)
 					d.s.set("c", 100, 200, 300)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
@@ -75,7 +76,7 @@ var badUsage = []bad{
 	{name: "yes and no", args: say("convert", "--verify", "--verify=false"), says: []string{"--verify: given twice"}},
 	{name: "negative seed", args: say("generate", "--seed", "-1"), says: []string{`--seed: found "-1", expected a whole number of 0 or more`}},
 	{name: "no configuration", args: say("train"), says: []string{"CONFIG.yaml is missing"}},
-	{name: "one argument too many", args: say("devices", "cpu"), says: []string{`unexpected argument "cpu"`}},
+	{name: "one argument too many", args: say("devices", "x"), says: []string{`unexpected argument "x"`}},
 	{name: "second configuration", args: say("train", "a.yaml", "b.yaml"), says: []string{`unexpected argument "b.yaml"`}},
 	{name: "no model", args: say("generate", "--prompt", "x"), says: []string{"--model is missing"}},
 	{name: "no adapter to merge", args: say("merge", "--model", llama, "--output", "x"), says: []string{"--adapter is missing"}},
@@ -84,8 +85,8 @@ var badUsage = []bad{
 	{name: "no data", args: say("eval", "--model", llama), says: []string{"--data is missing"}},
 	{name: "one path to diff", args: say("diff", "a"), says: []string{"B is missing"}},
 	{name: "unknown key to explain", args: say("config", "adapter.rnak_pattern"), says: []string{`"adapter.rnak_pattern"`, `"adapter.rank_pattern"`}},
-	{name: "absent backend", args: say("compare", "--model", llama, "--golden", llamaGolden, "--backend", "cuda"), says: []string{"backend cuda", "unavailable", "cpu"}},
-	{name: "a ring for the CPU", args: say("eval", "--model", llama, "--data", "x.jsonl", "--backend", "cpu", "--load", "ring"), says: []string{"--load", "backend cpu", "ring", "auto or plain"}},
+	{name: "absent backend", args: say("compare", "--model", llama, "--golden", llamaGolden, "--backend", backend.CUDA), says: []string{"backend cuda", "unavailable", backend.CPU}},
+	{name: "a ring for the CPU", args: say("eval", "--model", llama, "--data", "x.jsonl", "--backend", backend.CPU, "--load", "ring"), says: []string{"--load", "backend cpu", "ring", "auto or plain"}},
 	{name: "unknown way to load", args: say("generate", "--model", llama, "--prompt", "x", "--load", "fast"), says: []string{"--load", `"fast"`, "auto, ring, register, plain"}},
 	{name: "unknown backend", args: say("eval", "--model", llama, "--data", "x.jsonl", "--backend", "gpu"), says: []string{`"gpu"`, "known: auto"}},
 	{name: "negative threads", args: say("eval", "--model", llama, "--data", "x.jsonl", "--threads", "-2"), says: []string{"--threads: found -2"}},

@@ -36,7 +36,7 @@ func (f *suiteFlags) flags(c *cobra.Command, runs int, python string) {
 	c.Flags().IntVar(&f.runs, "runs", runs, "samples of each row, after one that is thrown away")
 	c.Flags().StringVar(&f.only, "only", "", "measure only rows that match this expression, as \"group: program: what, on what\"")
 	c.Flags().IntVar(&f.threads, "threads", 0, "threads of the CPU backend and of other programs, 0 is one per core")
-	c.Flags().StringVar(&f.backend, "backend", backend.Auto, "machine to compute on: auto, cpu, cuda or metal")
+	c.Flags().StringVar(&f.backend, "backend", backend.Auto, "machine to compute on: "+backend.Choices)
 	c.Flags().StringVar(&f.save, "save", "", "file that has what has been measured so far, as JSON, while it goes on")
 	if python != "" {
 		c.Flags().StringVar(&f.python, "python", "", python)

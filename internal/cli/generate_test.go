@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/generate/sample"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tokenizer"
@@ -33,7 +34,7 @@ func TestGenerateStreams(t *testing.T) {
 	assert.Equal(t, a.Text+"\n", fromInput.stdout, "the last line break of the input is no part of the prompt")
 	adapted := generated(t, "--prompt", "the quick", "-n", "12", "--adapter", llamaLoRA)
 	assert.NotEqual(t, a.IDs, adapted.IDs)
-	one := generated(t, "--prompt", "the quick", "-n", "12", "--threads", "1", "--backend", "cpu")
+	one := generated(t, "--prompt", "the quick", "-n", "12", "--threads", "1", "--backend", backend.CPU)
 	assert.Equal(t, a.IDs, one.IDs)
 }
 

@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/backend"
 )
 
 // commands walks the tree of commands that people see, leaving out what cobra
@@ -94,7 +96,7 @@ func TestVersionAndDevices(t *testing.T) {
 	assert.NotEmpty(t, v.Version)
 	assert.Regexp(t, `^lorafuse \S+, go\S+, \w+/\w+\n$`, succeed(t, "version"))
 	d := decode[deviceList](t, succeed(t, "devices", "--json"))
-	assert.Equal(t, "cpu", d.Devices[len(d.Devices)-2].Backend, "null comes last")
+	assert.Equal(t, backend.CPU, d.Devices[len(d.Devices)-2].Backend, "null comes last")
 	assert.Contains(t, succeed(t, "devices"), "cpu:0  ")
 }
 

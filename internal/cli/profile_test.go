@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/backend"
 )
 
 // readProfile reads ops.json and requires that the other files are there.
@@ -31,7 +33,7 @@ func TestProfileOfTraining(t *testing.T) {
 	require.Equal(t, ExitOK, r.status, r.stderr)
 	assert.Contains(t, r.stderr, "profile  ")
 	p := readProfile(t, l.path("profile"))
-	assert.Equal(t, "cpu", p.Device.Backend)
+	assert.Equal(t, backend.CPU, p.Device.Backend)
 	assert.Positive(t, p.Peak.FlopsPerSecond)
 	assert.Positive(t, p.Peak.BytesPerSecond)
 	share, calls := 0.0, map[string]int{}

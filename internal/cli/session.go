@@ -41,7 +41,7 @@ func (f *modelFlags) flags(c *cobra.Command) {
 
 // machineFlags adds --backend and --threads.
 func (f *modelFlags) machineFlags(c *cobra.Command) {
-	c.Flags().StringVar(&f.backend, "backend", backend.Auto, "machine to compute on: auto, cpu, cuda or metal")
+	c.Flags().StringVar(&f.backend, "backend", backend.Auto, "machine to compute on: "+backend.Choices)
 	c.Flags().StringVar(&f.precision, "precision", backend.AutoPrecision.String(), "arithmetic of matrix products: auto (f32 on the CPU, bf16 on CUDA), f32, or bf16 where the machine multiplies that faster")
 	c.Flags().StringVar(&f.pack, "pack", backend.PackNever.String(), "copies of the weights in the order that products read them in: never, always, or auto, which makes them where they gain 3 % and fit half of the free memory; results are the same")
 	c.Flags().StringVar(&f.load, "load", backend.LoadAuto.String(), loadUsage)

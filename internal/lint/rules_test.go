@@ -32,6 +32,7 @@ var broken = fstest.MapFS{
 	"ir/example_test.go": text("package ir", `import "fmt"`, "func Example() {", "fmt.Println(1)", "// Output: 1", "}"),
 	"stray/stray.go":     text("package stray"),
 	"cmd/x/main.go":      text("// It starts.", "package main", `import "`+module+`/internal/dev/t"`, "var _ = t.X"),
+	"ir/kind.go":         text("package ir", `var _ = kind == "cpu" || x.Backend == y.CPU || x.Backend != y.Auto`),
 	"README.md":          text("To"+"do is a word, TO"+"DO is not.", "See /ro"+"ot/x, ./ro"+"ot/x and https://a.b/ro"+"ot/x.", "Get it from http://proxy.co"+"rp/ or 10.0.0."+"1."),
 	"bin/skipped.md":     text("FIX" + "ME"),
 }
@@ -67,6 +68,7 @@ func TestRules(t *testing.T) {
 		"foreign":  {r.foreign("ir", "golang.org/x/sys"), []string{"ir/ir.go: imports " + module + "/graph; allowed: the standard library golang.org/x/sys", "ir/ir.go: imports example.org/other; allowed: the standard library golang.org/x/sys"}},
 		"cgo":      {r.cgo(), []string{"graph/c_linux.go: imports C in the default build for linux"}},
 		"comments": {r.comments(), []string{"graph/graph.go:7: Undocumented has no comment", "graph/graph.go:10: Shown has no comment", "graph/graph.go:11: Method has no comment", "graph/graph.go:14: B has no comment"}},
+		"kinds":    {r.kinds(), []string{`ir/kind.go:2: spells "cp` + "u" + `", which is in backend/registry.go`, "ir/kind.go:2: asks for the kind of a device: backend.Info says what it can do"}},
 		"packages": {r.packageComments(), []string{
 			"graph: has 2 package comments, expected 1", "stray: has 0 package comments, expected 1",
 			`cmd/x/main.go: the package comment begins otherwise than "Command x "`,

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/train/schedule"
 )
 
@@ -248,4 +249,11 @@ func TestReference(t *testing.T) {
 	assert.Contains(t, page, "| `lora_dropout` | a number ≥ 0 and < 1 | `0` | Part of")
 	assert.Contains(t, page, "| `train` | text or a list of text | required | Files")
 	assert.Contains(t, page, "| `schedule` | constant, constant_with_warmup, linear, cosine, cosine_with_restarts or polynomial | `linear` |")
+}
+
+// TestBackends: a file may name the backends that users can choose.
+func TestBackends(t *testing.T) {
+	f, ok := reflect.TypeFor[Config]().FieldByName("Backend")
+	require.True(t, ok)
+	assert.Equal(t, []string{backend.Auto, backend.CPU, backend.CUDA, backend.Metal}, strings.Split(f.Tag.Get("one"), "|"))
 }

@@ -12,6 +12,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/lorafuse/lorafuse/backend"
 )
 
 // EnvLibrary names the driver's library, for the programs of the pack and here.
@@ -152,12 +154,12 @@ func describe(raw []byte) (device, missing string, err error) {
 		return "", "", fmt.Errorf("the list of devices: %w", err)
 	}
 	for _, d := range list.Devices {
-		if d.Backend == "cuda" {
+		if d.Backend == backend.CUDA {
 			return fmt.Sprintf("%s, %.1f GB, %s", d.Name, float64(d.Memory)/1e9, d.Detail), "", nil
 		}
 	}
 	for _, u := range list.Unavailable {
-		if u.Backend == "cuda" {
+		if u.Backend == backend.CUDA {
 			return "", u.Reason, nil
 		}
 	}

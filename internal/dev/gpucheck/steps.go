@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/lorafuse/lorafuse/backend"
 )
 
 // kind is how the output of a step is read.
@@ -79,7 +81,7 @@ const longCases = "LORAFUSE_LONG=1"
 
 // values is a step of tests of backend/cuda.
 func (r *runner) values(name, what string, limit time.Duration, run string, kernels ...string) step {
-	s := step{name: name, what: what, kind: tests, folder: filepath.Join(r.tree, "backend", "cuda"), limit: limit, mentions: kernels,
+	s := step{name: name, what: what, kind: tests, folder: filepath.Join(r.tree, "backend/cuda"), limit: limit, mentions: kernels,
 		args: []string{r.bin("backend_cuda.test"), "-test.v", "-test.run=" + run}, env: []string{longCases}}
 	if r.Small {
 		s.args, s.mentions = append(s.args[:2:2], "-test.run="+run+"/^Softmax$"), nil
@@ -153,7 +155,7 @@ func (r *runner) suite(name, what string, limit time.Duration, args, small []str
 		return nil
 	}
 	saves := filepath.Join(r.temp, name+".json")
-	args = append([]string{r.bin("lorafuse"), "bench"}, append(args, "--backend", "cuda", "--json", "--save", saves)...)
+	args = append([]string{r.bin("lorafuse"), "bench"}, append(args, "--backend", backend.CUDA, "--json", "--save", saves)...)
 	return []step{{name: name, what: what, kind: benchmark, limit: limit, args: args, saves: saves}}
 }
 

@@ -22,7 +22,7 @@ type Lazy struct {
 
 // NewLazy opens a lazy device with one thread, until the test ends.
 func NewLazy(t testing.TB) *Lazy {
-	dev, err := backend.Open(CPU, backend.Options{Threads: 1})
+	dev, err := backend.Open(backend.CPU, backend.Options{Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

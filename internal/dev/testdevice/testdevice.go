@@ -15,15 +15,12 @@ import (
 // Env names the backend of tests.
 const Env = "LORAFUSE_TEST_BACKEND"
 
-// CPU is the backend of tests that do not ask for another one.
-const CPU = "cpu"
-
 // Backend is the name of the backend that tests run on.
 func Backend() string {
 	if name := os.Getenv(Env); name != "" {
 		return name
 	}
-	return CPU
+	return backend.CPU
 }
 
 // Open opens a device for the time of a test. A backend that was asked for and

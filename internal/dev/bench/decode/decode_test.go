@@ -66,7 +66,7 @@ func TestLinearNames(t *testing.T) {
 
 // A sample runs the model for as many tokens as it counts.
 func TestSamplers(t *testing.T) {
-	m, err := program.Open("cpu", 1)
+	m, err := program.Open(backend.CPU, 1)
 	require.NoError(t, err)
 	m.Quick = true
 	defer func() { require.NoError(t, m.Close()) }()
@@ -148,7 +148,7 @@ func TestPeers(t *testing.T) {
 
 // Models that no cache holds are held against the memory.
 func TestLarge(t *testing.T) {
-	m, err := program.Open("cpu", 1)
+	m, err := program.Open(backend.CPU, 1)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, m.Close()) }()
 	shape, err := checkpoint.ByName("large")

@@ -61,7 +61,7 @@ func TestOverheads(t *testing.T) {
 
 // The three ways to compute a layer give the same numbers.
 func TestGraphsAgree(t *testing.T) {
-	dev, err := backend.Open("cpu", backend.Options{Threads: 1})
+	dev, err := backend.Open(backend.CPU, backend.Options{Threads: 1})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, dev.Close()) }()
 	z := size{5, 24, 40, 3}
@@ -98,7 +98,7 @@ func TestGraphsAgree(t *testing.T) {
 // A program is what its name says: the fused layer is one product forward and
 // one for dx, the unfused one is written out.
 func TestPrograms(t *testing.T) {
-	dev, err := backend.Open("cpu", backend.Options{Threads: 1})
+	dev, err := backend.Open(backend.CPU, backend.Options{Threads: 1})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, dev.Close()) }()
 	launches := func(s program.Spec) string {

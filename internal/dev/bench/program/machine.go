@@ -142,7 +142,7 @@ func (m *Machine) Report(title string) *bench.Report {
 
 // OnGPU tells whether the device has memory of its own. The bars of GPUs are
 // others than those of the CPU.
-func (m *Machine) OnGPU() bool { return m.Info.Backend == "cuda" }
+func (m *Machine) OnGPU() bool { return !m.Info.Unified }
 
 // Device gives the device that computes with a precision.
 func (m *Machine) Device(p backend.Precision) backend.Device { return m.devices[p] }

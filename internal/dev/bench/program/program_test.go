@@ -34,7 +34,7 @@ func product(rows int) Spec {
 }
 
 func TestProgram(t *testing.T) {
-	m := open(t, "cpu")
+	m := open(t, backend.CPU)
 	p, err := New(t.Context(), m.Device(backend.F32), product(4))
 	require.NoError(t, err)
 	flops, bytes := p.Cost()
@@ -55,7 +55,7 @@ func TestProgram(t *testing.T) {
 
 // Arguments of every type that a product takes are filled with numbers.
 func TestWeights(t *testing.T) {
-	m := open(t, "cpu")
+	m := open(t, backend.CPU)
 	for _, d := range []tensor.DType{tensor.F32, tensor.BF16, tensor.F16, tensor.Q8, tensor.NF4} {
 		g := graph.New()
 		x, w := g.Param("x", tensor.F32, ir.ShapeOf(2, 70)...), g.Param("w", d, ir.ShapeOf(33, 70)...)
@@ -76,7 +76,7 @@ func TestWeights(t *testing.T) {
 }
 
 func TestProgramRefuses(t *testing.T) {
-	m := open(t, "cpu")
+	m := open(t, backend.CPU)
 	s := product(4)
 	s.Words["ids"] = []int32{1}
 	_, err := New(t.Context(), m.Device(backend.F32), s)
@@ -89,7 +89,7 @@ func TestProgramRefuses(t *testing.T) {
 
 // The rows of tasks are held against the machine's peak.
 func TestMeasure(t *testing.T) {
-	m := open(t, "cpu")
+	m := open(t, backend.CPU)
 	row := &bench.Row{Group: "Products", Program: "ours", Name: "f32"}
 	said := &bench.Row{Group: "Products", Program: "ours", Name: "its own cost", Flops: 7}
 	r := m.Report("products")
@@ -111,7 +111,7 @@ func TestMeasure(t *testing.T) {
 
 // A device that does not know its peak has none.
 func TestNoPeak(t *testing.T) {
-	m := open(t, "null")
+	m := open(t, backend.Null)
 	row := &bench.Row{Group: "Products", Program: "ours", Name: "f32"}
 	r := m.Report("products")
 	require.NoError(t, m.Measure(t.Context(), bench.Turns{Runs: 1}, []bench.Task{m.Task(row, backend.F32, func() Spec { return product(4) })}, r))
@@ -120,7 +120,7 @@ func TestNoPeak(t *testing.T) {
 }
 
 func TestOpenRefuses(t *testing.T) {
-	_, err := Open("cpu", -1)
+	_, err := Open(backend.CPU, -1)
 	require.ErrorIs(t, err, bench.ErrOptions)
 	_, err = Open("tpu", 1)
 	require.ErrorIs(t, err, backend.ErrUnavailable)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lorafuse/lorafuse/backend"
 	_ "github.com/lorafuse/lorafuse/backend/cpu"
 	"github.com/lorafuse/lorafuse/internal/dev/bench"
 	"github.com/lorafuse/lorafuse/internal/dev/bench/checkpoint"
@@ -136,7 +137,7 @@ func TestWideMarks(t *testing.T) {
 	require.NoError(t, err)
 	attention := 12 * float64(512*513/2) * 2048 * 2
 	assert.InDelta(t, 4*153.6e6*512+attention, flops(wide, 1, 512), 1e8)
-	m, err := program.Open("cpu", 1)
+	m, err := program.Open(backend.CPU, 1)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, m.Close()) }()
 	s := &suite{Options: Options{Rank: 16}, machine: m}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/lorafuse/lorafuse/backend"
 	_ "github.com/lorafuse/lorafuse/backend/cpu"
 	"github.com/lorafuse/lorafuse/internal/dev/bench"
 	"github.com/lorafuse/lorafuse/internal/dev/bench/upload"
@@ -11,7 +12,7 @@ import (
 
 // On the CPU weights stay where they are mapped.
 func ExampleRun() {
-	report, err := upload.Run(context.Background(), upload.Options{Turns: bench.Turns{Runs: 1}, Backend: "cpu", Sizes: []string{"tiny"}})
+	report, err := upload.Run(context.Background(), upload.Options{Turns: bench.Turns{Runs: 1}, Backend: backend.CPU, Sizes: []string{"tiny"}})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -15,7 +15,7 @@ import (
 
 func TestRun(t *testing.T) {
 	dir := t.TempDir()
-	r, err := Run(t.Context(), Options{Turns: bench.Turns{Runs: 3}, Backend: "cpu", Threads: 1, Sizes: []string{"tiny"}, Dir: dir})
+	r, err := Run(t.Context(), Options{Turns: bench.Turns{Runs: 3}, Backend: backend.CPU, Threads: 1, Sizes: []string{"tiny"}, Dir: dir})
 	require.NoError(t, err)
 	require.Len(t, r.Rows, 1, "the CPU copies nothing")
 	row := r.Rows[0]
@@ -33,8 +33,8 @@ func TestBadOptions(t *testing.T) {
 	for says, o := range map[string]Options{
 		"no size":          {Turns: bench.Turns{Runs: 1}},
 		`found size "tin"`: {Turns: bench.Turns{Runs: 1}, Sizes: []string{"tin"}},
-		"found 0 runs":     {Sizes: []string{"tiny"}, Backend: "cpu"},
-		"no row matches":   {Turns: bench.Turns{Runs: 1, Only: regexp.MustCompile("nothing$")}, Sizes: []string{"tiny"}, Backend: "cpu"},
+		"found 0 runs":     {Sizes: []string{"tiny"}, Backend: backend.CPU},
+		"no row matches":   {Turns: bench.Turns{Runs: 1, Only: regexp.MustCompile("nothing$")}, Sizes: []string{"tiny"}, Backend: backend.CPU},
 	} {
 		_, err := Run(t.Context(), o)
 		require.ErrorIs(t, err, bench.ErrOptions, says)
