@@ -1,6 +1,7 @@
 // Package linear is ordinary least squares, the smallest model that is worth
 // keeping in a file: it shows how models other than language models live in
-// the safetensors format. examples/linear uses it.
+// the safetensors format. It stands beside that format, on safetensors alone, and
+// programs may import it; examples/linear is one.
 package linear
 
 import (

@@ -64,6 +64,7 @@ var house = map[string]room{
 	"ir":                    {files, with("tensor", "values have its element types, references its conversions")},
 	"kernels":               {floor: files},
 	"kernels/sim":           {floor: files},
+	"linear":                {files, with("safetensors", "keeps its models in files")},
 
 	"backend":           {floor: machines},
 	"backend/cpu":       {machines, with("backend", "is a machine")},
@@ -85,7 +86,6 @@ var house = map[string]room{
 	"lora":      {models, with("nn", "is an nn.Adapter")},
 	"data":      {floor: models},
 	"inspect":   {floor: models},
-	"linear":    {floor: models},
 
 	"data/cache":       {floor: models},
 	"data/imagefolder": {models, with("data/cache", "checks the cache of a folder")},
