@@ -58,6 +58,8 @@ type Program struct {
 	Args     []Arg
 	Launches []Launch
 	Arena    int // bytes
+
+	index map[string]int // of Args by their names, see IndexArgs
 }
 
 // MaxDims are the largest values of the bounded dimensions.
@@ -69,8 +71,24 @@ func (p *Program) MaxDims() []int {
 	return dims
 }
 
+// IndexArgs prepares ArgIndex for many questions, once all arguments are there.
+func (p *Program) IndexArgs() {
+	p.index = make(map[string]int, len(p.Args))
+	for i, a := range p.Args {
+		if _, twice := p.index[a.Name]; !twice {
+			p.index[a.Name] = i
+		}
+	}
+}
+
 // ArgIndex finds the argument called name, or gives -1.
 func (p *Program) ArgIndex(name string) int {
+	if len(p.index) == len(p.Args) {
+		if i, ok := p.index[name]; ok {
+			return i
+		}
+		return -1
+	}
 	return slices.IndexFunc(p.Args, func(a Arg) bool { return a.Name == name })
 }
 

@@ -86,6 +86,14 @@ func TestProgramCost(t *testing.T) {
 	assert.Equal(t, []int{0, 8}, p.MaxDims())
 	assert.Equal(t, 1, p.ArgIndex("w"))
 	assert.Equal(t, -1, p.ArgIndex("v"))
+	q := *p
+	q.IndexArgs()
+	for i, a := range q.Args {
+		assert.Equal(t, i, q.ArgIndex(a.Name))
+	}
+	assert.Equal(t, -1, q.ArgIndex("v"))
+	q.Args = append(slices.Clone(q.Args), Arg{Name: "v"}) // not indexed yet
+	assert.Equal(t, len(q.Args)-1, q.ArgIndex("v"))
 	flops, bytes := p.Launches[0].Cost([]int{0, 2})
 	assert.Equal(t, 2*2*(2*4*4), flops, "two products of [2,4] and [4,4]")
 	assert.Equal(t, 4*8+2*16+4*8+2*16+4*4+4*8+4*8, bytes)

@@ -90,6 +90,7 @@ func Plan(g *ir.Graph, spec Spec, supports Supports) (*ir.Program, error) {
 	if err := p.prog.Verify(); err != nil {
 		return nil, fmt.Errorf("exec: the plan is wrong: %w", err)
 	}
+	p.prog.IndexArgs()
 	return p.prog, nil
 }
 
