@@ -107,8 +107,15 @@ func (e *CheckError) Unwrap() []error {
 // looks at every value. The report names each tensor that belongs to no
 // target, is missing, has a wrong shape or type, or holds NaN or infinity, and
 // each pair A, B that does nothing because one of them is all zero.
+//
+// Tensors of routed experts that are named as in transformers 4, some for each
+// expert, are joined to those of the plan before.
 func (a *Adapter) Check(p *Plan, opts CheckOptions) *Report {
 	r := &Report{Dir: a.Dir, Tensors: len(a.names), Targets: len(p.Targets), specs: p.Tensors()}
+	if err := a.joinExperts(p); err != nil {
+		r.add(safetensors.ErrFault, WeightsFile, "%v", err)
+		return r
+	}
 	r.Warnings = append(append(r.Warnings, a.Config.Warnings...), p.Warnings...)
 	for _, u := range p.Unused {
 		r.Warnings = append(r.Warnings, "matches nothing: "+u.String())
@@ -176,6 +183,7 @@ func (r *Report) checkShape(s TensorSpec, t tensor.Tensor, p *Plan) bool {
 			rank = t.Shape[1]
 		}
 		target, _ := p.Target(s.Module)
+		rank /= target.matrices()
 		r.add(ErrShape, s.Key, "found %v, expected %v: its rank is %d, that of the configuration %d, so the scale %v would be wrong", t.Shape, s.Shape, rank, target.Rank, target.Scale)
 	case s.Role == RoleBase && len(t.Shape) == len(s.Shape):
 		r.add(ErrShape, s.Key, "found %v, expected %v: the vocabulary of the base model was resized before training", t.Shape, s.Shape)

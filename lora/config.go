@@ -51,6 +51,7 @@ type Config struct {
 	InitLoraWeights InitMethod
 
 	TargetModules         ModuleSet // unset: PEFT's choice for the model type
+	TargetParameters      []string  // parameters of no layer, such as stacked experts, by full names or ends of them
 	ExcludeModules        ModuleSet // wins over TargetModules
 	LayersToTransform     []int     // of the modules that a list names, only those in these layers; nil is all
 	LayersPattern         []string  // the names of the module lists that hold the layers
@@ -70,7 +71,6 @@ type Config struct {
 	MegatronCore          *string
 	MontecloraConfig      Opaque
 	QaloraGroupSize       int
-	TargetParameters      Opaque
 	UseBDLoRA             Opaque
 	UseQALoRA             bool
 	VeloraConfig          Opaque
@@ -113,6 +113,7 @@ func (c *Config) Clone() *Config {
 	d.LayersToTransform = slices.Clone(c.LayersToTransform)
 	d.LayersPattern = slices.Clone(c.LayersPattern)
 	d.ModulesToSave = slices.Clone(c.ModulesToSave)
+	d.TargetParameters = slices.Clone(c.TargetParameters)
 	d.TrainableTokenIndices = slices.Clone(c.TrainableTokenIndices)
 	for i, t := range d.TrainableTokenIndices {
 		d.TrainableTokenIndices[i].Tokens = slices.Clone(t.Tokens)

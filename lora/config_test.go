@@ -254,7 +254,6 @@ func TestUnsupported(t *testing.T) {
 		"layer_replication":       `[[0,4],[2,5]]`,
 		"megatron_config":         `{"a":1}`,
 		"monteclora_config":       `{"a":1}`,
-		"target_parameters":       `["experts.down_proj"]`,
 		"use_bdlora":              `{"a":1}`,
 		"use_qalora":              `true`,
 		"velora_config":           `{"a":1}`,

@@ -1,52 +1,162 @@
 package lora
 
 import (
-	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
 
-// expertNames are what the linear layers of routed experts and their router were
-// called in transformers 4, by the type of the model. To PEFT they mean parameters,
-// wherever they are named.
-var expertNames = map[string][]string{
-	"mixtral":   {"gate", "w1", "w2", "w3"},
-	"qwen3_moe": {"gate", "gate_proj", "up_proj", "down_proj"},
+// formerExperts is what the linear layers of routed experts and their router were
+// called in transformers 4, by the type of the model. Since then they are parameters:
+// PEFT reads these names, in target_modules and in files, as parts of them.
+type formerExperts struct {
+	block  string // the part of a layer that is called mlp now
+	router string
+	joined []string // side by side in gate_up_proj
+	down   string
 }
 
-// refuseExperts fails where target_modules takes in routed experts.
-func (p *planner) refuseExperts(asked ModuleSet) error {
-	names := expertNames[p.model.Type]
-	if names == nil {
-		return nil
-	}
-	refuse := func(found string) error {
-		return unsupported("target_modules", "%s takes in the routed experts of a model of type %q, which cannot be targeted: name modules of attention, as q_proj, k_proj, v_proj and o_proj", found, p.model.Type)
-	}
-	if asked.isAllLinear() {
-		return refuse(quoted(AllLinear))
-	}
-	for _, target := range asked.Names {
-		if slices.Contains(names, target[strings.LastIndexByte(target, '.')+1:]) {
-			return refuse(quoted(target))
+var formerByType = map[string]formerExperts{
+	"mixtral":   {"block_sparse_moe", "gate", []string{"w1", "w3"}, "w2"},
+	"qwen3_moe": {"mlp", "gate", []string{"gate_proj", "up_proj"}, "down_proj"},
+}
+
+// What target_parameters calls them.
+const (
+	routerParameter = "gate.weight"
+	joinedParameter = "gate_up_proj"
+	downParameter   = "down_proj"
+)
+
+// parameter is what target_parameters calls a linear layer of that name, or nothing.
+func (f formerExperts) parameter(target string) (name, parameter string) {
+	for _, name := range f.names() {
+		if hasSuffix(target, name) {
+			switch name {
+			case f.router:
+				return name, routerParameter
+			case f.down:
+				return name, downParameter
+			}
+			return name, joinedParameter
 		}
 	}
-	if asked.Pattern == "" {
+	return "", ""
+}
+
+func (f formerExperts) names() []string { return append([]string{f.router, f.down}, f.joined...) }
+
+// convertExperts reads the configuration of a model with routed experts as PEFT does:
+// what target_modules says of their former linear layers goes to target_parameters.
+// Where two of them were joined, rank and alpha are doubled. It stays as it is for
+// other models.
+func (p *planner) convertExperts() error {
+	f, ok := formerByType[p.model.Type]
+	if !ok {
 		return nil
 	}
-	for _, m := range p.model.Modules {
-		layer, ok := strings.CutSuffix(m.Name, "self_attn.q_proj")
-		for i := 0; ok && i < len(names); i++ {
-			for _, format := range []string{"%smlp.experts.%s", "%smlp.%s"} {
-				name := fmt.Sprintf(format, layer, names[i])
-				if v, err := p.matcher.judge(name); err != nil || v == matched {
-					if err != nil {
-						return err
-					}
-					return refuse(fmt.Sprintf("%s, which matches %q,", asked, name))
-				}
+	c := p.config
+	if !c.TargetModules.IsSet() && len(c.TargetParameters) == 0 {
+		return configError("target_modules", "it must be set, or target_parameters: there is no default for models of type %q", p.model.Type)
+	}
+	if err := p.namesOf(f); err != nil || c.TargetModules.Pattern != "" {
+		return err
+	}
+	joined := map[string]bool{}
+	modules, parameters := []string{}, append([]string{}, c.TargetParameters...)
+	for _, target := range c.TargetModules.Names {
+		name, parameter := f.parameter(target)
+		if parameter == "" {
+			modules = append(modules, target)
+			continue
+		}
+		parameters = append(parameters, parameter)
+		if parameter == joinedParameter {
+			joined[name] = true
+		}
+	}
+	if n := len(joined); n > 0 && n < len(f.joined) {
+		found := slices.Sorted(maps.Keys(joined))
+		missing := slices.DeleteFunc(slices.Clone(f.joined), func(n string) bool { return joined[n] })
+		return configError("target_modules", "%s of the experts is targeted without %s, with which it is one parameter, %s", list(found), list(missing), joinedParameter)
+	}
+	if len(joined) > 0 {
+		key := `.*\.` + joinedParameter
+		setRule(&c.RankPattern, RankRule{key, c.R * len(joined)}, func(r RankRule) bool { return r.Key == key })
+		setRule(&c.AlphaPattern, AlphaRule{key, c.LoraAlpha * float64(len(joined))}, func(a AlphaRule) bool { return a.Key == key })
+	}
+	slices.Sort(parameters)
+	c.TargetModules.Names, c.TargetParameters = modules, slices.Compact(parameters)
+	return c.validateScale()
+}
+
+// setRule replaces the rule that is, or adds one.
+func setRule[R any, L ~[]R](rules *L, rule R, is func(R) bool) {
+	if i := slices.IndexFunc(*rules, is); i >= 0 {
+		(*rules)[i] = rule
+		return
+	}
+	*rules = append(*rules, rule)
+}
+
+// namesOf brings target_modules into the form of a list: all-linear, and an
+// expression, of which the last parts of all names that match are taken. One that
+// matches nothing stays.
+func (p *planner) namesOf(f formerExperts) error {
+	c, names := p.config, map[string]bool{}
+	add := func(name string) { names[name[strings.LastIndexByte(name, '.')+1:]] = true }
+	switch {
+	case c.TargetModules.isAllLinear():
+		for _, name := range allLinear(c, p.model.Modules) {
+			add(name)
+		}
+		for _, name := range f.names() {
+			names[name] = true
+		}
+	case c.TargetModules.Pattern != "":
+		m, err := newMatcher(c, c.TargetModules)
+		if err != nil {
+			return err
+		}
+		for _, name := range p.allNames(f) {
+			v, err := m.judge(name)
+			if err != nil {
+				return err
+			}
+			if v == matched {
+				add(name)
 			}
 		}
+		if len(names) == 0 {
+			return nil
+		}
+	default:
+		return nil
 	}
+	c.TargetModules = ModuleSet{Names: slices.Sorted(maps.Keys(names))}
 	return nil
+}
+
+// allNames are the names of all modules and parameters, and those that experts had.
+func (p *planner) allNames(f formerExperts) []string {
+	names := slices.Clone(p.parents)
+	for _, m := range p.model.Modules {
+		names = append(names, m.Name)
+		if m.Kind != Parameter {
+			names = append(names, m.Name+".weight")
+			if m.Bias {
+				names = append(names, m.Name+".bias")
+			}
+			continue
+		}
+		switch m.base() {
+		case joinedParameter:
+			for _, n := range f.joined {
+				names = append(names, m.holder()+"."+n)
+			}
+		case downParameter:
+			names = append(names, m.holder()+"."+f.down)
+		}
+	}
+	return names
 }

@@ -12,15 +12,16 @@ import (
 // Weights are the tensors of one target in host memory, laid out as in an
 // adapter file. BBias and Magnitude are nil where the target has none.
 type Weights struct {
-	A         []float32 // [rank, in]
-	B         []float32 // [out, rank]
+	A         []float32 // [rank, in]; of a stack [matrices·rank, in]
+	B         []float32 // [out, rank]; of a stack [out, rank·matrices]
 	BBias     []float32 // [out]
 	Magnitude []float32 // [out]
 }
 
 // NewWeights returns weights of the sizes of t, all zero.
 func (t Target) NewWeights() *Weights {
-	w := &Weights{A: make([]float32, t.Rank*t.In), B: make([]float32, t.Out*t.Rank)}
+	ranks := t.matrices() * t.Rank
+	w := &Weights{A: make([]float32, ranks*t.In), B: make([]float32, t.Out*ranks)}
 	if t.LoraBias {
 		w.BBias = make([]float32, t.Out)
 	}
@@ -38,7 +39,7 @@ func (t Target) NeedsBase() bool { return t.DoRA || t.MutatesBase() }
 // residual, see [Target.Residual].
 func (t Target) MutatesBase() bool {
 	kind, _, err := t.Init.parse()
-	return err == nil && t.Kind != Embedding && (kind == InitPiSSA || kind == InitOLoRA)
+	return err == nil && t.Kind != Embedding && t.Kind != Parameter && (kind == InitPiSSA || kind == InitOLoRA)
 }
 
 // Initialize returns the weights with which training begins. They depend on
@@ -80,7 +81,7 @@ func (t Target) Initialize(seed uint64, base []float32) (*Weights, error) {
 	case kind == InitGaussian:
 		t.draw(seed, RoleA).normal(w.A, 1/float64(t.Rank))
 	case kind == InitRandom:
-		bound := 1 / math.Sqrt(float64(t.Rank))
+		bound := 1 / math.Sqrt(float64(t.matrices()*t.Rank))
 		t.draw(seed, RoleA).uniform(w.A, 1/math.Sqrt(float64(t.In)))
 		t.draw(seed, RoleB).uniform(w.B, bound)
 		t.draw(seed, RoleBBias).uniform(w.BBias, bound)

@@ -13,11 +13,12 @@ import (
 // model_type of config.json.
 func ModelOf(modelType string, modules []nn.Module) Model {
 	m := Model{Type: modelType}
-	kinds := map[nn.Kind]Kind{nn.KindLinear: Linear, nn.KindEmbedding: Embedding, nn.KindNorm: Norm}
+	kinds := map[nn.Kind]Kind{nn.KindLinear: Linear, nn.KindEmbedding: Embedding, nn.KindNorm: Norm, nn.KindParameter: Parameter}
 	for _, x := range modules {
 		m.Modules = append(m.Modules, Module{
 			Name: x.Name, Kind: kinds[x.Kind], In: x.In, Out: x.Out, Bias: x.Bias,
 			InputEmbedding: x.InputEmbedding, OutputEmbedding: x.OutputEmbedding, TiedTo: x.TiedTo,
+			Count: x.Count, Parts: x.Parts,
 		})
 	}
 	return m
@@ -194,6 +195,33 @@ func (j *Injection) Embedding(b *nn.Builder, m nn.Module, ids, w graph.Tensor) (
 	}
 	g := b.Train(t.Key(RoleMagnitude), t.Out).Div(j.norm(b, t, w, down, up))
 	return b.G.Gemm([]ir.Product{{A: h.Value(), B: up.Value(), TB: true, Alpha: float32(t.Scale)}}, graph.Tensor{}, rows).Mul(g), true
+}
+
+// Stack adds Scale·B_e·A_e x to the rows of index e: what A gives is multiplied by
+// the rows of B that belong to each of ys.
+func (j *Injection) Stack(b *nn.Builder, m nn.Module, x, index graph.Tensor, ys ...graph.Tensor) []graph.Tensor {
+	t, ok := j.targets[m.Name]
+	if !ok || !x.Valid() {
+		return ys
+	}
+	e, r, out := ir.Static(t.matrices()), ir.Static(t.Rank), ir.Static(t.Out)
+	down := b.Train(t.Key(RoleA), e.N*r.N, t.In).Reshape(e, r, ir.Static(t.In))
+	up := b.Train(t.Key(RoleB), t.Out, r.N*e.N).Reshape(out, r, e)
+	h := x.RowsGemm(index, graph.RowsWeights{Matrices: []graph.Tensor{down}, Stacked: true}, graph.Tensor{})
+	sums, at := make([]graph.Tensor, len(ys)), 0
+	for i, y := range ys {
+		if !y.Valid() {
+			return ys
+		}
+		n := y.Type().Last().N
+		own := up.Slice(0, at, at+n).Transpose(2, 0, 1)
+		if !b.Training() {
+			own = b.Prepare(fmt.Sprintf("stack.%s.%d", t.Name, at), own.Detach())
+		}
+		sums[i] = h.RowsGemm(index, graph.RowsWeights{Matrices: []graph.Tensor{own}, Stacked: true, Scale: b.G.Const(t.Scale, e)}, y)
+		at += n
+	}
+	return sums
 }
 
 // tokenRows are the rows ids of w, those of trained tokens from the adapter.

@@ -1,6 +1,9 @@
 package lora
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // keyPrefix is what PEFT's wrappers put before the name of every module.
 const keyPrefix = "base_model.model."
@@ -10,8 +13,8 @@ type Role uint8
 
 // The roles. Shapes are those of the file.
 const (
-	RoleA         Role = iota // lora_A [rank, in]; lora_embedding_A [rank, vocabulary]
-	RoleB                     // lora_B [out, rank]; lora_embedding_B [columns, rank]
+	RoleA         Role = iota // lora_A [rank, in]; lora_embedding_A [rank, vocabulary]; of a stack [matrices·rank, in]
+	RoleB                     // lora_B [out, rank]; lora_embedding_B [columns, rank]; of a stack [out, rank·matrices]
 	RoleBBias                 // lora_B.bias [out]
 	RoleMagnitude             // lora_magnitude_vector [out] of DoRA; [columns] on an embedding
 	RoleBase                  // the base weight or bias of a targeted embedding or head
@@ -78,7 +81,10 @@ func (p *Plan) Tensors() []TensorSpec {
 // RoleA, RoleB, RoleBBias and RoleMagnitude.
 func (t Target) Key(role Role) string {
 	key := keyPrefix + t.Name
-	if t.Kind == Embedding {
+	switch t.Kind {
+	case Parameter:
+		key = keyPrefix + t.holder() + strings.Repeat(".base_layer", t.around)
+	case Embedding:
 		switch role {
 		case RoleA:
 			return key + ".lora_embedding_A"
@@ -103,7 +109,8 @@ func (t Target) tensors() []TensorSpec {
 	spec := func(role Role, shape ...int) TensorSpec {
 		return TensorSpec{Key: t.Key(role), Module: t.Name, Role: role, Shape: shape}
 	}
-	specs := []TensorSpec{spec(RoleA, t.Rank, t.In), spec(RoleB, t.Out, t.Rank)}
+	ranks := t.matrices() * t.Rank
+	specs := []TensorSpec{spec(RoleA, ranks, t.In), spec(RoleB, t.Out, ranks)}
 	if t.LoraBias {
 		specs = append(specs, spec(RoleBBias, t.Out))
 	}

@@ -9,7 +9,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// MergeInto adds the adapter to the weight of its module: W += Scale·B·A, and
+// MergeInto adds the adapter to the weight of its module, or to the whole stack of
+// matrices: W += Scale·B·A, and
 // with DoRA W = m·W/‖W‖ for each output row (column on Conv1D layers and
 // embeddings) afterwards. weight lies as in the model's file, has not been
 // merged into before and, with PiSSA or OLoRA, is the residual. Sums are taken
@@ -21,10 +22,18 @@ func (t Target) MergeInto(weight []float32, w *Weights) error {
 	if err := t.checkSizes(weight, w); err != nil {
 		return err
 	}
-	t.addProduct(weight, w, t.Scale)
+	if t.Kind == Parameter {
+		t.addStack(weight, 0, w)
+	} else {
+		t.addProduct(weight, w, t.Scale)
+	}
 	if t.DoRA {
 		t.normalize(weight, w.Magnitude)
 	}
+	return t.checkMerged(weight)
+}
+
+func (t Target) checkMerged(weight []float32) error {
 	for i, v := range weight {
 		if f := float64(v); math.IsNaN(f) || math.IsInf(f, 0) {
 			return fmt.Errorf("lora: merge %q: element %d becomes %v: %w", t.Name, i, v, ErrNotFinite)
@@ -128,13 +137,14 @@ func (t Target) checkSizes(weight []float32, w *Weights) error {
 	wrong := func(what string, found, want int) error {
 		return fmt.Errorf("lora: %q: %s has %d elements, expected %d: %w", t.Name, what, found, want, ErrShape)
 	}
+	ranks := t.matrices() * t.Rank
 	switch {
-	case weight != nil && len(weight) != t.In*t.Out:
-		return wrong("the weight", len(weight), t.In*t.Out)
-	case len(w.A) != t.Rank*t.In:
-		return wrong("A", len(w.A), t.Rank*t.In)
-	case len(w.B) != t.Out*t.Rank:
-		return wrong("B", len(w.B), t.Out*t.Rank)
+	case weight != nil && len(weight) != t.matrices()*t.In*t.Out:
+		return wrong("the weight", len(weight), t.matrices()*t.In*t.Out)
+	case len(w.A) != ranks*t.In:
+		return wrong("A", len(w.A), ranks*t.In)
+	case len(w.B) != t.Out*ranks:
+		return wrong("B", len(w.B), t.Out*ranks)
 	case t.DoRA && len(w.Magnitude) != t.Out:
 		return wrong("the magnitude", len(w.Magnitude), t.Out)
 	}

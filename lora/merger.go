@@ -14,6 +14,7 @@ type Merger struct {
 	plan    *Plan
 	edits   map[string][]edit // by the name of the parameter in the model
 	done    map[string]bool
+	recent  [2]recent // the two stacks of a layer, of which parts come in turns
 }
 
 // edit changes one parameter, given as float32 in the layout of the model.
@@ -33,6 +34,12 @@ func NewMerger(a *Adapter, p *Plan) (*Merger, error) {
 	}
 	m.shareBases()
 	for _, t := range p.Targets {
+		if t.Kind == Parameter {
+			if err := m.addParts(t); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		m.add(t.Name+".weight", func(w []float32, d tensor.DType) error { return m.mergeTarget(t, w, d) })
 		if !t.LoraBias {
 			continue

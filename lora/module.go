@@ -31,18 +31,26 @@ type Module struct {
 	InputEmbedding, OutputEmbedding bool
 	// TiedTo is the name of the module whose weight this one shares, if any.
 	TiedTo string
+	// Count is how many matrices a Parameter stacks, and Parts are the weights that
+	// it is made of in the model's files: their rows, one behind the other. A
+	// Parameter has the name that it has in transformers, such as
+	// "model.layers.0.mlp.experts.gate_up_proj".
+	Count int
+	Parts []string
 }
 
 // Kind says how a module computes and lays out its weight.
 type Kind uint8
 
-// The kinds of modules. Only Linear, Embedding and Conv1D can be targeted.
+// The kinds of modules. Only Linear, Embedding and Conv1D can be targeted by
+// target_modules, and a Parameter by target_parameters.
 const (
 	Other     Kind = iota // nothing is known of its parameters
 	Linear                // weight [out, in]
 	Embedding             // weight [in, out]: a row per token
 	Conv1D                // weight [in, out]: the linear layer of GPT-2
 	Norm                  // weight [out]
+	Parameter             // no module but a parameter: [out, in], or a stack of such
 )
 
 // String is what messages call such a module.
@@ -56,6 +64,8 @@ func (k Kind) String() string {
 		return "Conv1D layer"
 	case Norm:
 		return "norm"
+	case Parameter:
+		return "parameter"
 	}
 	return "module"
 }
@@ -69,9 +79,20 @@ func (m Module) WeightShape() []int {
 		return []int{m.In, m.Out}
 	case Norm:
 		return []int{m.Out}
+	case Parameter:
+		if m.Count > 1 {
+			return []int{m.Count, m.Out, m.In}
+		}
+		return []int{m.Out, m.In}
 	}
 	return nil
 }
+
+// matrices is how many matrices the weight is a stack of.
+func (m Module) matrices() int { return max(1, m.Count) }
+
+// holder is the module that holds a Parameter.
+func (m Module) holder() string { return m.Name[:max(0, strings.LastIndexByte(m.Name, '.'))] }
 
 // base is the last part of the name.
 func (m Module) base() string { return m.Name[strings.LastIndexByte(m.Name, '.')+1:] }

@@ -23,13 +23,16 @@ type Plan struct {
 	Unused   []Unused
 	Warnings []string // what PEFT would warn of
 
-	config  *Config // as it is saved
-	modules []Module
-	base    []Module // targets whose base weight PEFT saves too
-	ends    []Module // input and output embedding
+	config    *Config // as it is saved
+	modelType string
+	modules   []Module
+	base      []Module // targets whose base weight PEFT saves too
+	ends      []Module // input and output embedding
 }
 
-// Target is a module with an adapter: y = x Wᵀ + Scale·(drop(x) Aᵀ) Bᵀ.
+// Target is a module with an adapter: y = x Wᵀ + Scale·(drop(x) Aᵀ) Bᵀ. A stack of
+// matrices has an adapter for each: A_e are the rows e·Rank and following of A, and
+// column k·Count+e of B is column k of B_e.
 type Target struct {
 	Module
 	// Rank is the number of rows of A. It is r, or the rank of the weight where
@@ -47,7 +50,8 @@ type Target struct {
 	// file both are there.
 	SharesWith string
 
-	r int // as configured
+	r      int // as configured
+	around int // wrappers that PEFT puts around that of a Parameter, of others that its module holds
 }
 
 // SavedModule is a module that is trained and saved whole.
@@ -84,7 +88,7 @@ func NewPlan(c *Config, model Model) (*Plan, error) {
 			return nil, err
 		}
 	}
-	p := &planner{Plan: &Plan{config: c.Clone(), modules: model.Modules}, model: model, parents: parents(model.Modules)}
+	p := &planner{Plan: &Plan{config: c.Clone(), modelType: model.Type, modules: model.Modules}, model: model, parents: parents(model.Modules)}
 	for _, step := range []func() error{p.choose, p.target, p.rules, p.save, p.tokens, p.ties, p.resolve} {
 		if err := step(); err != nil {
 			return nil, err
@@ -137,19 +141,19 @@ type planner struct {
 	embedding            string // full name of the input embedding
 }
 
-// choose settles target_modules and what ensure_weight_tying makes of it.
+// choose settles target_modules, target_parameters and what ensure_weight_tying makes of it.
 func (p *planner) choose() error {
 	p.ensureTying()
-	asked := p.config.TargetModules
+	if err := p.convertExperts(); err != nil {
+		return err
+	}
 	set, err := resolveTargets(p.config, p.model)
 	if err != nil {
 		return err
 	}
 	p.config.TargetModules = set
-	if p.matcher, err = newMatcher(p.config, set); err != nil {
-		return err
-	}
-	return p.refuseExperts(asked)
+	p.matcher, err = newMatcher(p.config, set)
+	return err
 }
 
 // target fills Targets but for ranks and scales.
@@ -168,7 +172,7 @@ func (p *planner) target() error {
 		}
 	}
 	for _, m := range p.model.Modules {
-		if p.tieTargets && p.follows(m) {
+		if m.Kind == Parameter || p.tieTargets && p.follows(m) {
 			continue
 		}
 		v, err := p.matcher.judge(m.Name)
@@ -183,6 +187,9 @@ func (p *planner) target() error {
 			}
 			p.Targets = append(p.Targets, t)
 		}
+	}
+	if err := p.parameters(); err != nil {
+		return err
 	}
 	if len(p.Targets) == 0 {
 		return p.noTarget(anyExcluded)
@@ -228,6 +235,8 @@ func (p *planner) noTarget(anyExcluded bool) error {
 	c := p.config
 	what := fmt.Sprintf("target_modules %s is not in the model", c.TargetModules)
 	switch {
+	case len(c.TargetParameters) > 0:
+		what = fmt.Sprintf("target_modules %s and target_parameters %s are not in the model", c.TargetModules, list(c.TargetParameters))
 	case c.TargetModules.Names != nil && len(c.TargetModules.Names) == 0:
 		what = "target_modules is empty"
 	case anyExcluded:
@@ -240,8 +249,8 @@ func (p *planner) noTarget(anyExcluded bool) error {
 		what += fmt.Sprintf(" of layers_pattern %s", list(c.LayersPattern))
 	}
 	name := c.TargetModules.Pattern
-	if len(c.TargetModules.Names) > 0 {
-		name = c.TargetModules.Names[0]
+	if names := append(slices.Clone(c.TargetModules.Names), c.TargetParameters...); len(names) > 0 {
+		name = names[0]
 	}
 	hint := suggest.DidYouMean(name, p.names())
 	if hint == "" {
@@ -277,7 +286,7 @@ func (p *planner) targetable() []string {
 // unusedNames notes the names of a list that match no module.
 func (p *planner) unusedNames(key string, names []string) {
 	for _, name := range names {
-		used := slices.ContainsFunc(p.model.Modules, func(m Module) bool { return hasSuffix(m.Name, name) }) ||
+		used := slices.ContainsFunc(p.model.Modules, func(m Module) bool { return m.Kind != Parameter && hasSuffix(m.Name, name) }) ||
 			slices.ContainsFunc(p.parents, func(parent string) bool { return hasSuffix(parent, name) })
 		if !used {
 			p.unused(key, name)
@@ -374,14 +383,16 @@ func (p *planner) resolve() error {
 			others = append(others, n)
 		}
 	}
-	c.TargetModules.Names = shortestSuffixes(names, others)
+	c.TargetModules.Names = append([]string{}, shortestSuffixes(names, others)...)
 	return nil
 }
 
 func moduleNames(modules []Module) []string {
-	names := make([]string, len(modules))
-	for i, m := range modules {
-		names[i] = m.Name
+	var names []string
+	for _, m := range modules {
+		if m.Kind != Parameter {
+			names = append(names, m.Name)
+		}
 	}
 	return names
 }

@@ -33,8 +33,11 @@ func (p *planner) save() error {
 		if !saved {
 			continue
 		}
-		if m.Kind == Other {
+		switch m.Kind {
+		case Other:
 			return unsupported("modules_to_save", "%q: nothing is known of its parameters", m.Name)
+		case Parameter:
+			return unsupported("modules_to_save", "%q is no layer's parameter, which can only have an adapter (target_parameters)", m.Name)
 		}
 		if _, ok := p.Target(m.Name); ok {
 			return configError("modules_to_save", "%q is targeted too, it can be one or the other", m.Name)

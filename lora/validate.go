@@ -119,6 +119,9 @@ func (c *Config) validateModules() error {
 			return configError(s.key, "%w", err)
 		}
 	}
+	if slices.Contains(c.TargetParameters, "") {
+		return configError("target_parameters", "the list has an empty name in it")
+	}
 	for _, m := range c.ModulesToSave {
 		if m == "" {
 			return configError("modules_to_save", "the list has an empty name in it")
@@ -250,7 +253,6 @@ func (c *Config) validateMethods() error {
 		{"layer_replication", c.LayerReplication.IsSet(), "it builds a model of other layers than the base has"},
 		{"megatron_config", c.MegatronConfig.IsSet(), "it is for the parallel layers of Megatron"},
 		{"monteclora_config", c.MontecloraConfig.IsSet(), "MonteCLoRA adds samples to the adapter"},
-		{"target_parameters", c.TargetParameters.IsSet(), "parameters that are no module's weight (mixture of experts) cannot be targeted"},
 		{"use_bdlora", c.UseBDLoRA.IsSet(), "BD-LoRA has block-diagonal factors"},
 		{"use_qalora", c.UseQALoRA, "QALoRA pools the inputs of quantized layers"},
 		{"velora_config", c.VeloraConfig.IsSet(), "VeLoRA compresses the activations that backward needs"},

@@ -2,10 +2,13 @@ package merge
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -54,6 +58,48 @@ func TestWrite(t *testing.T) {
 
 // TestUnties: a tied head that the adapter changes becomes a weight of its
 // own, and config.json says so.
+// Experts are merged where they lie in the model's files: each has weights of its own.
+func TestWriteExperts(t *testing.T) {
+	for _, c := range []struct{ model, adapter, layer string }{
+		{"mixtral", "mixtral-experts", "model.layers.1.block_sparse_moe."},
+		{"qwen3-moe", "qwen3-moe-experts", "model.layers.1.mlp."},
+	} {
+		s := open(t, "../testdata/extra/"+c.model, filepath.Join(peft, c.adapter, "adapter"))
+		dir, r := s.merged(t, Options{DType: tensor.F32})
+		before, after := weightsOf(t, s.model.Dir), weightsOf(t, dir)
+		require.Equal(t, slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(after)), "by the same names")
+		changed := 0
+		for name := range before {
+			if !slices.Equal(before[name], after[name]) {
+				changed++
+			}
+		}
+		require.Equal(t, r.Merged, changed)
+		want := weightsOf(t, onlyWeights(t, filepath.Join(peft, c.adapter, "merged.safetensors")))
+		names := []string{"w1", "w3", "w2"}
+		if c.model != "mixtral" {
+			names = []string{"gate_proj", "up_proj", "down_proj"}
+		}
+		for stack, parts := range map[string][]string{"gate_up_proj": names[:2], "down_proj": names[2:]} {
+			var got []float32
+			for e := range s.model.Config.Family.(*model.MoE).Experts.Count {
+				for _, part := range parts {
+					got = append(got, after[fmt.Sprintf("%sexperts.%d.%s.weight", c.layer, e, part)]...)
+				}
+			}
+			require.InDeltaSlice(t, want["model.layers.1.mlp.experts."+stack], got, 1e-6)
+		}
+		require.InDeltaSlice(t, want["model.layers.1.mlp.gate.weight"], after[c.layer+"gate.weight"], 1e-6)
+	}
+}
+
+// onlyWeights is a folder with a copy of the file as the weights of a model.
+func onlyWeights(t *testing.T, file string) string {
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "model.safetensors"), readFile(t, file))
+	return dir
+}
+
 func TestUnties(t *testing.T) {
 	s := open(t, peft+"/base/small-qwen2", peft+"/saved-head-tied/adapter")
 	dir, r := s.merged(t, Options{})

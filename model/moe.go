@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/nn"
@@ -23,8 +24,9 @@ func init() {
 type MoE struct {
 	*Decoder
 	Experts nn.Experts
-	Block   string // the part of a layer that has them
 	Plain   []bool // layers with an MLP, where it is not all
+	// Renamed is what files may call the part of a layer that is called mlp here.
+	Renamed string
 }
 
 func readMixtral(c *Config, f *Fields) Family {
@@ -38,8 +40,8 @@ func readMixtral(c *Config, f *Fields) Family {
 	if noise := f.float("router_jitter_noise", 0); noise != 0 {
 		f.unsupported("router_jitter_noise", fmt.Sprint(noise), []string{"0"})
 	}
-	return f.experts(&MoE{Decoder: d, Block: "block_sparse_moe", Experts: nn.Experts{
-		Router: "gate.weight", Gate: "experts.%d.w1.weight", Up: "experts.%d.w3.weight", Down: "experts.%d.w2.weight",
+	return f.experts(&MoE{Decoder: d, Renamed: "block_sparse_moe", Experts: nn.Experts{
+		Gate: "experts.%d.w1.weight", Up: "experts.%d.w3.weight", Down: "experts.%d.w2.weight",
 		Count: 8, Chosen: 2, Units: d.Intermediate, Normalized: true,
 	}})
 }
@@ -55,8 +57,8 @@ func readQwen3MoE(c *Config, f *Fields) Family {
 		window = 0
 	}
 	f.slide(d, window)
-	m := f.experts(&MoE{Decoder: d, Block: "mlp", Experts: nn.Experts{
-		Router: "gate.weight", Gate: "experts.%d.gate_proj.weight", Up: "experts.%d.up_proj.weight", Down: "experts.%d.down_proj.weight",
+	m := f.experts(&MoE{Decoder: d, Experts: nn.Experts{
+		Gate: "experts.%d.gate_proj.weight", Up: "experts.%d.up_proj.weight", Down: "experts.%d.down_proj.weight",
 		Count: 128, Chosen: 8, Units: f.int("moe_intermediate_size", 768), Normalized: f.bool("norm_topk_prob", false),
 	}})
 	step, plain := f.int("decoder_sparse_step", 1), read(f, "mlp_only_layers", "a list of layers", []int(nil))
@@ -74,6 +76,7 @@ func readQwen3MoE(c *Config, f *Fields) Family {
 // experts reads the keys that mixtures of experts share.
 func (f *Fields) experts(m *MoE) *MoE {
 	e := &m.Experts
+	e.Router, e.GateUp, e.Downs = "gate.weight", "experts.gate_up_proj", "experts.down_proj"
 	e.Activation = m.Activation
 	e.Count = f.int("num_local_experts", f.int("num_experts", e.Count))
 	e.Chosen = f.int("num_experts_per_tok", e.Chosen)
@@ -107,5 +110,16 @@ func (m *MoE) mlp(c *Config, b *nn.Builder, layer int, x graph.Tensor) graph.Ten
 	if m.Plain != nil && m.Plain[layer] {
 		return m.gated(c, b.Sub("mlp"), x, m.Intermediate)
 	}
-	return b.Sub("%s", m.Block).Experts(m.Experts, x)
+	return b.Sub("mlp").Experts(m.Experts, x)
+}
+
+// OtherNames implements [Renamer].
+func (m *MoE) OtherNames(name string) []string {
+	names := m.Decoder.OtherNames(name)
+	if m.Renamed != "" {
+		for _, n := range append([]string{name}, names...) {
+			names = append(names, strings.Replace(n, ".mlp.", "."+m.Renamed+".", 1))
+		}
+	}
+	return names
 }

@@ -39,6 +39,7 @@ const (
 	KindLinear    Kind = iota // weight [out, in]
 	KindEmbedding             // weight [in, out]: a row for each token
 	KindNorm                  // weight [out]
+	KindParameter             // no layer's weight, but a parameter: [out, in], or a stack of such
 )
 
 // Module is a layer with parameters, as adapters target it.
@@ -53,6 +54,10 @@ type Module struct {
 	Padding int
 	// TiedTo is the module whose weight this one shares, if any.
 	TiedTo string
+	// Count is how many matrices [out, in] a KindParameter stacks, and Parts are the
+	// weights of the checkpoint that it is made of: their rows, one behind the other.
+	Count int
+	Parts []string
 }
 
 // Adapter takes part in a model's layers. Methods return the plain layer
@@ -65,6 +70,10 @@ type Adapter interface {
 	Linear(b *Builder, m Module, x, w, bias graph.Tensor) (y graph.Tensor, ok bool)
 	// Embedding is the rows ids of w with what the adapter adds.
 	Embedding(b *Builder, m Module, ids, w graph.Tensor) (y graph.Tensor, ok bool)
+	// Stack is ys with what the adapter adds to them. They are the columns, those of
+	// one behind those of the other, of each row of x times the matrix of m, a
+	// KindParameter, that index names.
+	Stack(b *Builder, m Module, x, index graph.Tensor, ys ...graph.Tensor) []graph.Tensor
 }
 
 // Builder emits one model into a graph.
@@ -94,6 +103,7 @@ type state struct {
 	trained   []Trained
 	prepared  []prepared
 	segment   int
+	routings  []routing
 }
 
 // Trained is a parameter that training changes.

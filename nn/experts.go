@@ -7,11 +7,14 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// Experts are gated MLPs of which a router chooses some for each row. Their weights
-// have no module each that an adapter could target: none takes part in them.
+// Experts are gated MLPs of which a router chooses some for each row. The router's
+// weight and the stacked matrices of the experts are modules of KindParameter.
 type Experts struct {
 	Router string // the weight [Count, in] that scores the experts
-	// Gate, Up and Down name the weights of an expert, with %d for its number.
+	// GateUp and Downs name the stacks [Count, 2·Units, in] and [Count, in, Units].
+	// Where a checkpoint has none of that name, it has the matrices of each expert:
+	// Gate, Up and Down, with %d for its number.
+	GateUp, Downs  string
 	Gate, Up, Down string
 	Count, Chosen  int // experts in all, and for a row
 	Units          int // inner ones of an expert
@@ -19,6 +22,8 @@ type Experts struct {
 	// Normalized has the shares of the chosen experts of a row add up to 1; else they
 	// are what they are among all.
 	Normalized bool
+	// Balanced has [Builder.Balance] count what the router chooses.
+	Balanced bool
 }
 
 // Experts is the sum over the experts that are chosen for a row of x [n, in], each
@@ -28,35 +33,116 @@ func (b *Builder) Experts(e Experts, x graph.Tensor) graph.Tensor {
 		return x
 	}
 	n, in := x.Type().Shape[0], x.Type().Last()
-	shares := x.Linear(b.Frozen(b.prefix+e.Router, e.Count, in.N), graph.Tensor{}).Softmax()
-	if !shares.Valid() {
-		return shares
+	m := Module{Name: b.prefix + e.Router, Kind: KindParameter, In: in.N, Out: e.Count, Count: 1}
+	m.Parts = []string{m.Name}
+	b.modules = append(b.modules, m)
+	all := b.linear(m, x, b.Frozen(m.Name, e.Count, in.N), graph.Tensor{}).Softmax()
+	if !all.Valid() {
+		return all
 	}
-	shares, chosen := shares.TopK(e.Chosen)
+	shares, chosen := all.TopK(e.Chosen)
 	if e.Normalized {
 		shares = shares.Div(shares.Sum(1).Reshape(n, ir.Static(1)))
 	}
 	k := ir.Static(e.Chosen)
 	rows := ir.Dim{N: n.N * e.Chosen, Var: n.Var} // one for each expert of a row
 	index := chosen.Reshape(rows)
+	if e.Balanced {
+		b.routings = append(b.routings, routing{rows: n, chosen: b.histogram(index, e.Count), shares: all.Sum(0)})
+	}
 	x = x.Reshape(n, ir.Static(1), in)
 	x = b.G.Of(b.G.IR().Broadcast(x.Value(), ir.Shape{n, k, in})).Reshape(rows, in)
-	up := x.RowsGemm(index, b.tables(e.Up, e.Count, e.Units, in.N), graph.Tensor{})
-	h := x.RowsGemm(index, b.tables(e.Gate, e.Count, e.Units, in.N), graph.Tensor{}).GLU(up, e.Activation)
-	y := h.RowsGemm(index, b.tables(e.Down, e.Count, in.N, e.Units), graph.Tensor{})
+	both := b.stack(e, e.GateUp, e.Units, x, index, e.Gate, e.Up)
+	h := both[0].GLU(both[1], e.Activation)
+	y := b.stack(e, e.Downs, in.N, h, index, e.Down)[0]
 	return y.Reshape(n, k, in).Mul(shares.Reshape(n, k, ir.Static(1))).Sum(1)
 }
 
-// tables are the weights [out, in] of all experts that name names.
-func (b *Builder) tables(name string, count, out, in int) graph.RowsWeights {
-	w := graph.RowsWeights{Out: out}
-	for i := range count {
-		stored := b.prefix + fmt.Sprintf(name, i)
-		m := b.Frozen(stored, out, in)
-		if m.Valid() && m.Type().DType.Quantized() {
-			m = b.G.Fail(fmt.Errorf("tensor %q of an expert is quantised to %v; supported: F32, F16, BF16", stored, m.Type().DType))
+// stack is the rows of x times the matrices of the parameter called name that index
+// names. There is a result of out columns for each of names, which name the matrices
+// of an expert where the checkpoint has them apart.
+func (b *Builder) stack(e Experts, name string, out int, x, index graph.Tensor, names ...string) []graph.Tensor {
+	ys := make([]graph.Tensor, len(names))
+	if !x.Valid() {
+		for i := range ys {
+			ys[i] = x
 		}
-		w.Matrices = append(w.Matrices, m)
+		return ys
 	}
-	return w
+	m := Module{Name: b.prefix + name, Kind: KindParameter, In: x.Type().Last().N, Out: out * len(names), Count: e.Count}
+	whole := b.Has(m.Name)
+	if whole {
+		m.Parts = []string{m.Name}
+		w := b.expert(m.Name, m.Count, m.Out, m.In)
+		ys = []graph.Tensor{x.RowsGemm(index, graph.RowsWeights{Matrices: []graph.Tensor{w}, Stacked: true}, graph.Tensor{})}
+	} else {
+		tables := make([]graph.RowsWeights, len(names))
+		for i := range e.Count {
+			for j, format := range names {
+				stored := b.prefix + fmt.Sprintf(format, i)
+				m.Parts = append(m.Parts, stored)
+				tables[j].Matrices = append(tables[j].Matrices, b.expert(stored, out, m.In))
+			}
+		}
+		for j, t := range tables {
+			t.Out = out
+			ys[j] = x.RowsGemm(index, t, graph.Tensor{})
+		}
+	}
+	b.modules = append(b.modules, m)
+	if b.adapter != nil {
+		ys = b.adapter.Stack(b, m, x, index, ys...)
+	}
+	if whole && len(names) > 1 {
+		y := ys[0]
+		ys = make([]graph.Tensor, len(names))
+		for j := range names {
+			ys[j] = y.Slice(1, j*out, (j+1)*out)
+		}
+	}
+	return ys
+}
+
+// expert is a weight of experts.
+func (b *Builder) expert(name string, shape ...int) graph.Tensor {
+	m := b.Frozen(name, shape...)
+	if m.Valid() && m.Type().DType.Quantized() {
+		return b.G.Fail(fmt.Errorf("tensor %q of an expert is quantised to %v; supported: F32, F16, BF16", name, m.Type().DType))
+	}
+	return m
+}
+
+// routing is what a router does with rows: how many of them choose each expert, and
+// the sum of the shares of each.
+type routing struct {
+	rows           ir.Dim
+	chosen, shares graph.Tensor // f32 [Count]
+}
+
+// histogram counts how often index i32 [n] names each of so many.
+func (b *Builder) histogram(index graph.Tensor, count int) graph.Tensor {
+	ones := b.G.Const(1, index.Type().Shape[0], ir.Static(1))
+	sums := b.G.Of(b.G.IR().ScatterAddRows(ones.Value(), index.Value(), ir.Static(count)))
+	return sums.Reshape(ir.Static(count))
+}
+
+// Balance is the loss of an uneven use of experts (Fedus et al. 2021, arXiv
+// 2101.03961) over the rows of all routers that are Balanced, taken as one: the
+// number of experts times the sum over them of the part of the rows that choose an
+// expert times its mean share. It is invalid where there is no such router.
+func (b *Builder) Balance() graph.Tensor {
+	var chosen, shares, rows graph.Tensor
+	for i, r := range b.routings {
+		n := b.G.Const(1, r.rows).Sum(0)
+		if i == 0 {
+			chosen, shares, rows = r.chosen, r.shares, n
+			continue
+		}
+		chosen, shares, rows = chosen.Add(r.chosen), shares.Add(r.shares), rows.Add(n)
+	}
+	if !chosen.Valid() {
+		return chosen
+	}
+	count := chosen.Type().Last().N
+	return chosen.Div(rows).Mul(shares.Div(rows)).Sum(0).Scale(float64(count))
 }

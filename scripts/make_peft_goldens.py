@@ -7,8 +7,9 @@ A case is a folder:
   adapter/             the adapter as PEFT saves it, B not zero (right after init for pissa and olora)
   golden.safetensors   input_ids, logits; for inits that rewrite the base also residual_logits (adapter off)
   train/               init/, batches.safetensors, grads_step0.safetensors, trace.json, final/, as in testdata/lm
-  converted/           adapter/ and golden.safetensors: the trained adapter for the unmodified base (r and alpha doubled)
-Bases are the models of testdata/lm, two of testdata/extra and two smaller ones of the same kinds, written to base/
+  converted/           adapter/ and golden.safetensors: the trained adapter for the unmodified base (r and alpha doubled), or
+                       what PEFT saves of an adapter that is named as in transformers 4
+Bases are the models of testdata/lm, two of testdata/extra, these with a loss of balance, and two smaller ones, written to base/
 The same command gives the same bytes on one machine.
 
   python scripts/make_peft_goldens.py --out testdata/peft
@@ -24,7 +25,8 @@ import warnings
 
 import torch
 from peft import LoraConfig, get_peft_model
-from peft.tuners.lora import LoraLayer
+from peft.tuners.lora import LoraLayer, ParamWrapper
+from safetensors.torch import save_file
 
 import make_model
 import reference
@@ -47,8 +49,21 @@ def bases(out, lm):
             make_model.write_model(folder, make_model.model_config(arch, head_dim=head_dim, tie=tie, **SMALL), seed=7)
     found = {name: os.path.join(out, "base", name) for name in small}
     found.update({name: os.path.join(lm, name, "model") for name in ("llama", "qwen2", "gemma3")})
-    found.update({name: os.path.join(os.path.dirname(lm), "extra", name) for name in ("mixtral", "qwen3-moe")})
+    for name in ("mixtral", "qwen3-moe"):
+        found[name] = os.path.join(os.path.dirname(lm), "extra", name)
+        found[name + "-balance"] = balanced(found[name], os.path.join(out, "base", name + "-balance"))
     return found
+
+
+def balanced(base, folder):
+    """A copy of a model with the loss of an uneven use of experts."""
+    if not os.path.exists(os.path.join(folder, "config.json")):
+        os.makedirs(folder)
+        shutil.copy(os.path.join(base, "model.safetensors"), folder)
+        with open(os.path.join(base, "config.json"), encoding="utf-8") as file:
+            config = json.load(file)
+        make_model.write_json(os.path.join(folder, "config.json"), {**config, "output_router_logits": True, "router_aux_loss_coef": 0.3})
+    return folder
 
 
 class Maker:
@@ -86,7 +101,7 @@ class Maker:
         config_path = os.path.join(folder, "adapter_config.json")
         with open(config_path, encoding="utf-8") as file:
             config = json.load(file)
-        for key in ("target_modules", "exclude_modules"):
+        for key in ("target_modules", "exclude_modules", "target_parameters"):
             if isinstance(config[key], list):
                 config[key].sort()
         config["base_model_name_or_path"] = self.relative_base()
@@ -170,10 +185,12 @@ class Maker:
                 p.copy_(p.to(stored).to(p.dtype))
 
     def modules(self, model):
-        """{module path: rank, alpha, scale} of what LoRA wraps."""
+        """{module path: rank, alpha, scale} of what LoRA wraps, by the names of the modules or parameters."""
         found = {}
         for name, module in model.base_model.model.named_modules():
             if isinstance(module, LoraLayer):
+                if isinstance(module, ParamWrapper):
+                    name = name.replace(".base_layer", "") + "." + module.parameter_name
                 found[name] = {"r": module.r["default"], "alpha": module.lora_alpha["default"], "scale": module.scaling["default"]}
         return found
 
@@ -185,6 +202,8 @@ class Maker:
 
     def make(self):
         shutil.rmtree(self.folder, ignore_errors=True)
+        if self.case.former:
+            return self.make_former()
         if self.case.train:
             trained = self.train()
             if self.case.convert:
@@ -193,8 +212,7 @@ class Maker:
         if self.case.fill:
             self.fill(model)
         golden = dict(zip(("input_ids", "logits"), self.logits(model)))
-        _, plain = self.logits(reference.load_model(self.base))
-        effect = float((golden["logits"] - plain).abs().max() / plain.abs().max())
+        effect = self.effect(golden["logits"])
         rewrites_base = str(self.case.config.get("init_lora_weights")).startswith(("pissa", "olora"))
         if (effect < 1e-5) != rewrites_base:
             reference.fail(f"{self.name}: the adapter changes the logits by {effect:.2g} relative")
@@ -204,13 +222,72 @@ class Maker:
         reference.save_tensors(self.path("golden.safetensors"), golden)
         self.save(model.to(getattr(torch, self.case.dtype)) if self.case.dtype != "float32" else model, "adapter")
         drift = self.reload(golden["logits"])
+        self.describe(model, drift)
+        if self.case.merged:
+            last = max(n for n in dict(model.base_model.model.named_parameters()) if ".experts." in n).split("mlp")[0].removesuffix(".")
+            weights = model.merge_and_unload().state_dict()
+            reference.save_tensors(self.path("merged.safetensors"), {n: p for n, p in weights.items() if n.startswith(last + ".mlp.")})
+        self.report(effect, drift)
+        return self.size()
+
+    def size(self):
+        return sum(os.path.getsize(os.path.join(root, f)) for root, _, files in os.walk(self.folder) for f in files)
+
+    def report(self, effect, drift):
+        trace = ", trace" if self.case.train else ""
+        print(f"{self.name:24} {self.size():8,} bytes, effect {effect:.1e}, reload differs by {drift:.1e}{trace}", flush=True)
+
+    def describe(self, model, drift):
         reference.save_json(self.path("case.json"), {
             "about": self.case.about, "base": self.relative_base(), "config": self.case.config, "modules": self.modules(model),
             "warnings": self.warnings, "reload_is_exact": drift < 1e-5,
         })
-        size = sum(os.path.getsize(os.path.join(root, f)) for root, _, files in os.walk(self.folder) for f in files)
-        print(f"{self.name:24} {size:8,} bytes, effect {effect:.1e}, reload differs by {drift:.1e}{', trace' if self.case.train else ''}", flush=True)
-        return size
+
+    def effect(self, logits):
+        """How far an adapter's logits are from those of the base."""
+        _, plain = self.logits(reference.load_model(self.base))
+        return float((logits - plain).abs().max() / plain.abs().max())
+
+    def write_former(self):
+        """Writes an adapter whose experts have linear layers of their own, as transformers 4 had them, and what PEFT makes of it."""
+        draw = torch.Generator().manual_seed(self.seed + 2000)
+        base = reference.load_model(self.base)
+        r, mixtral, tensors = self.case.config["r"], base.config.model_type == "mixtral", {}
+
+        def add(name, shape):
+            for part, size in (("A", (r, shape[1])), ("B", (shape[0], r))):
+                tensors[f"base_model.model.{name}.lora_{part}.weight"] = 0.3 * torch.randn(size, generator=draw)
+
+        names = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
+        for name, p in base.named_parameters():
+            holder = name.rpartition(".")[0]
+            former = holder.replace(".mlp.", ".block_sparse_moe.") if mixtral else holder
+            if name.endswith("q_proj.weight") and mixtral or name.endswith(".mlp.gate.weight") and mixtral:
+                add(former, p.shape)
+            elif name.endswith("experts.gate_up_proj"):
+                for e in range(p.shape[0]):
+                    for n in names[:2]:
+                        add(f"{former}.{e}.{n}", (p.shape[1] // 2, p.shape[2]))
+            elif name.endswith("experts.down_proj"):
+                for e in range(p.shape[0]):
+                    add(f"{former}.{e}.{names[2]}", p.shape[1:])
+        config = LoraConfig(task_type="CAUSAL_LM", inference_mode=True, base_model_name_or_path=self.relative_base(), **self.case.config)
+        written = json.loads(json.dumps(config.to_dict(), default=sorted))
+        make_model.write_json(self.path("adapter", "adapter_config.json"), dict(sorted(written.items())))
+        save_file(tensors, self.path("adapter", "adapter_model.safetensors"), metadata={"format": "pt"})
+
+    def make_former(self):
+        self.write_former()
+        model = reference.load_adapter(reference.load_model(self.base), self.path("adapter"))
+        golden = dict(zip(("input_ids", "logits"), self.logits(model)))
+        for part in ("", "converted"):
+            reference.save_tensors(self.path(part, "golden.safetensors"), golden)
+        self.save(model, "converted", "adapter")
+        again = reference.load_adapter(reference.load_model(self.base), self.path("converted", "adapter"))
+        drift = float((self.logits(again)[1] - golden["logits"]).abs().max())
+        self.describe(model, drift)
+        self.report(self.effect(golden["logits"]), drift)
+        return self.size()
 
 
 def main():

@@ -5,6 +5,7 @@ type Adapter struct {
 	R                     int               `yaml:"r" default:"8" range:"[1,65536]" also:"rank,lora_r,lora_rank" doc:"Rank of the adapter."`
 	LoraAlpha             float64           `yaml:"lora_alpha" default:"8" range:"[1e-30,1e30]" also:"alpha,scale" doc:"The adapter is scaled by lora_alpha/r."`
 	TargetModules         Names             `yaml:"target_modules" also:"targets,lora_target_modules,keys,target_linear" doc:"Modules that get an adapter: a list of names or of ends of names, one regular expression that matches the full name, or all-linear. Without it, what PEFT has for the architecture (mostly q_proj and v_proj)."`
+	TargetParameters      Strings           `yaml:"target_parameters" doc:"Parameters of no layer that get an adapter, by their names or ends of them: of routed experts mlp.experts.gate_up_proj and mlp.experts.down_proj, of their router mlp.gate.weight. lora_dropout must be 0 with it."`
 	ExcludeModules        Names             `yaml:"exclude_modules" doc:"Modules that get none, by the same rules."`
 	LoraDropout           float64           `yaml:"lora_dropout" default:"0" range:"[0,1)" also:"dropout" doc:"Part of the adapter's input that is zeroed while training."`
 	Bias                  string            `yaml:"bias" default:"none" one:"none|all|lora_only" doc:"Biases of the model that are trained: none, all, or those of the targets."`
@@ -29,5 +30,5 @@ var unsupported = []string{
 	"corda_config", "ensure_weight_tying", "eva_config", "inference_mode", "kasa_config",
 	"layer_replication", "loftq_config", "lora_ga_config", "megatron_config", "megatron_core",
 	"monteclora_config", "peft_type", "peft_version", "qalora_group_size", "revision", "runtime_config",
-	"target_parameters", "use_bdlora", "use_qalora", "velora_config",
+	"use_bdlora", "use_qalora", "velora_config",
 }

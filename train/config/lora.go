@@ -14,6 +14,7 @@ func (a Adapter) LoRA() *lora.Config {
 	c.InitLoraWeights = lora.InitMethod(a.InitLoraWeights)
 	c.TargetModules = lora.ModuleSet{Names: a.TargetModules.List, Pattern: a.TargetModules.Expr}
 	c.ExcludeModules = lora.ModuleSet{Names: a.ExcludeModules.List, Pattern: a.ExcludeModules.Expr}
+	c.TargetParameters = a.TargetParameters
 	c.ModulesToSave, c.LayersPattern, c.LayersToTransform = a.ModulesToSave, a.LayersPattern, a.LayersToTransform
 	for _, p := range a.RankPattern {
 		c.RankPattern = append(c.RankPattern, lora.RankRule{Key: p.Name, R: p.Value})

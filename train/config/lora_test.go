@@ -27,6 +27,7 @@ func TestLoRA(t *testing.T) {
 	assert.JSONEq(t, string(want.JSON()), string(c.Adapter.LoRA().JSON()))
 
 	assert.Equal(t, lora.DefaultConfig().R, Default().Adapter.LoRA().R)
+	assert.Equal(t, []string{"gate.weight"}, Adapter{TargetParameters: Strings{"gate.weight"}}.LoRA().TargetParameters)
 	ids := Adapter{TrainableTokenIndices: TokenIndices{IDs: []int{5, 6}}}.LoRA().TrainableTokenIndices
 	assert.Equal(t, []lora.TokenRows{{Tokens: []int{5, 6}}}, ids)
 }

@@ -1,0 +1,79 @@
+package lora
+
+import (
+	"fmt"
+
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// recent is a stack whose adapter was asked for lately.
+type recent struct {
+	name    string
+	weights *Weights
+}
+
+// addParts has the adapter of a stack merged into the weights that it is made of.
+func (m *Merger) addParts(t Target) error {
+	rows := t.matrices() * t.Out
+	n := len(t.Parts)
+	if n == 0 || rows%n != 0 {
+		return fmt.Errorf("lora: merge %q: %d parts of %d rows: %w", t.Name, n, rows, ErrShape)
+	}
+	rows /= n
+	for i, part := range t.Parts {
+		m.add(part, func(values []float32, _ tensor.DType) error {
+			if len(values) != rows*t.In {
+				return fmt.Errorf("lora: part %q of %q has %d elements, expected %d: %w", part, t.Name, len(values), rows*t.In, ErrShape)
+			}
+			w, err := m.stackWeights(t)
+			if err != nil {
+				return err
+			}
+			t.addStack(values, i*rows, w)
+			return t.checkMerged(values)
+		})
+	}
+	return nil
+}
+
+// stackWeights is the adapter of a stack, read once for parts that follow each other.
+func (m *Merger) stackWeights(t Target) (*Weights, error) {
+	for _, r := range m.recent {
+		if r.weights != nil && r.name == t.Name {
+			return r.weights, nil
+		}
+	}
+	w, err := m.adapter.Weights(t)
+	if err == nil {
+		m.recent = [2]recent{{t.Name, w}, m.recent[0]}
+	}
+	return w, err
+}
+
+// addStack adds Scale·B_e·A_e to rows of a stack, in which they begin at row first:
+// all matrices lie one behind the other there.
+func (t Target) addStack(rows []float32, first int, w *Weights) {
+	count, n := t.matrices(), len(rows)/t.In
+	for at := 0; at < n; {
+		e, o := (first+at)/t.Out, (first+at)%t.Out
+		until := min(n, at+t.Out-o) // of matrix e
+		right := widen(w.A[e*t.Rank*t.In:][:t.Rank*t.In])
+		eachRange(until-at, func(from, to int) {
+			sum, left := make([]float64, t.In), make([]float64, t.Rank)
+			for i := at + from; i < at+to; i++ {
+				for k := range left {
+					left[k] = t.Scale * float64(w.B[(o+i-at)*t.Rank*count+k*count+e])
+				}
+				row := rows[i*t.In:][:t.In]
+				for j, v := range row {
+					sum[j] = float64(v)
+				}
+				addRow(sum, left, right)
+				for j := range row {
+					row[j] = float32(sum[j])
+				}
+			}
+		})
+		at = until
+	}
+}
