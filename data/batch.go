@@ -22,7 +22,7 @@ const (
 type Batch struct {
 	// Starts are where the documents begin, and where the last one ends.
 	Starts     []int32
-	LossTokens int // labels that are not Ignore
+	LossTokens int // labels that are not Ignore, or rows that are read whole
 
 	arrays []Array
 }
@@ -148,9 +148,17 @@ func (b *Batch) label(at int, id int32) {
 	}
 }
 
-// addDocument puts a document of a data set behind the others.
+// addDocument puts a document of a data set behind the others, or the texts of a row
+// that is read whole, each as a document.
 func (b *Batch) addDocument(d *Dataset, doc int) {
-	start, end := d.starts[doc], d.starts[doc+1]
+	if d.whole {
+		for t := doc * d.texts; t < (doc+1)*d.texts; t++ {
+			b.Add(d.ids[d.starts[t]:d.starts[t+1]], nil)
+		}
+		b.LossTokens++
+		return
+	}
+	start, end := d.span(doc)
 	lo := len(b.Tokens())
 	b.Add(d.ids[start:end], nil)
 	for i := start; i+1 < end; i++ { // the last token predicts nothing of its document

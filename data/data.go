@@ -97,11 +97,13 @@ const BlankLine = "blank-line"
 // ids; everything else needs a Tokenizer.
 type Options struct {
 	Tokenizer Tokenizer
-	Template  ChatTemplate // for messages
-	Format    Format       // FormatAuto where empty
-	TrainOn   TrainOn      // TrainOnAnswer where empty
-	MaxLength int          // tokens of the longest row; 0 is no limit
-	OnTooLong TooLong      // Truncate where empty
+	Template  ChatTemplate  // for messages
+	Rows      Rows          // LanguageRows where empty
+	Texts     TextTokenizer // for rows that are read whole
+	Format    Format        // FormatAuto where empty
+	TrainOn   TrainOn       // TrainOnAnswer where empty
+	MaxLength int           // tokens of the longest row; 0 is no limit
+	OnTooLong TooLong       // Truncate where empty
 	// DocumentSeparator splits plain text into rows: the text between
 	// documents, or BlankLine. Where empty, the whole file is tokenised and
 	// cut into windows of MaxLength.
@@ -124,6 +126,9 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Format == "" {
 		o.Format = FormatAuto
 	}
+	if o.Rows == "" {
+		o.Rows = LanguageRows
+	}
 	if o.TrainOn == "" {
 		o.TrainOn = TrainOnAnswer
 	}
@@ -137,6 +142,7 @@ func (o Options) withDefaults() (Options, error) {
 		key, found string
 		valid      []string
 	}{
+		{"rows", string(o.Rows), []string{string(LanguageRows), string(PairRows)}},
 		{"format", string(o.Format), []string{string(FormatAuto), string(FormatJSONL), string(FormatText), string(FormatTokens)}},
 		{"train_on", string(o.TrainOn), []string{string(TrainOnAnswer), string(TrainOnAll)}},
 		{"on_too_long", string(o.OnTooLong), []string{string(Truncate), string(Drop), string(RefuseLong)}},

@@ -13,7 +13,9 @@ import (
 type Dataset struct {
 	ids    []int32
 	loss   []uint64 // bit i%64 of word i/64: token i carries loss
-	starts []int    // row r is ids[starts[r]:starts[r+1]]
+	starts []int    // text t is ids[starts[t]:starts[t+1]]
+	texts  int      // of a row
+	whole  bool     // rows are read whole, and count once
 	batch  int      // rows of a recorded batch; 0 where rows are free
 	stats  Stats
 }
@@ -23,8 +25,8 @@ type Stats struct {
 	Files      int
 	Rows       int
 	Tokens     int
-	LossTokens int // targets after the shift: what the loss is the mean of
-	Longest    int // tokens of the longest row
+	LossTokens int // what the loss is the mean of: targets after the shift, or rows that are read whole
+	Longest    int // tokens of the longest text
 	Truncated  int // rows cut to max_length
 	Dropped    int // rows left out as longer than max_length
 	Empty      int // texts left out for having nothing to predict
@@ -44,10 +46,18 @@ func NewDataset(rows []Row) (*Dataset, error) {
 	return d, nil
 }
 
-func newDataset() *Dataset { return &Dataset{starts: []int{0}} }
+func newDataset() *Dataset { return &Dataset{starts: []int{0}, texts: 1} }
 
 // Len is the number of rows.
-func (d *Dataset) Len() int { return len(d.starts) - 1 }
+func (d *Dataset) Len() int { return (len(d.starts) - 1) / d.texts }
+
+// Texts is the number of texts of each row: one, but for rows of pairs.
+func (d *Dataset) Texts() int { return d.texts }
+
+// span is the range of the tokens of row r.
+func (d *Dataset) span(r int) (start, end int) {
+	return d.starts[r*d.texts], d.starts[(r+1)*d.texts]
+}
 
 // Stats are the counts.
 func (d *Dataset) Stats() Stats { return d.stats }
@@ -62,11 +72,14 @@ func (d *Dataset) Recorded() (batches, rows int) {
 }
 
 // Length is the number of tokens of row r.
-func (d *Dataset) Length(r int) int { return d.starts[r+1] - d.starts[r] }
+func (d *Dataset) Length(r int) int {
+	start, end := d.span(r)
+	return end - start
+}
 
 // Row is a copy of row r.
 func (d *Dataset) Row(r int) Row {
-	start, end := d.starts[r], d.starts[r+1]
+	start, end := d.span(r)
 	row := Row{IDs: append([]int32(nil), d.ids[start:end]...), Labels: make([]int32, end-start)}
 	for i := range row.Labels {
 		row.Labels[i] = d.label(start + i)
@@ -75,9 +88,13 @@ func (d *Dataset) Row(r int) Row {
 }
 
 // Targets is the number of tokens of row r that carry loss after the shift by
-// one: the first token of a row is never predicted.
+// one: the first token of a row is never predicted. A row that is read whole is one.
 func (d *Dataset) Targets(r int) int {
-	return d.countLoss(d.starts[r]+1, d.starts[r+1])
+	if d.whole {
+		return 1
+	}
+	start, end := d.span(r)
+	return d.countLoss(start+1, end)
 }
 
 // Digest is a SHA-256 over all rows and their labels. A resumed run compares
@@ -87,6 +104,9 @@ func (d *Dataset) Digest() [sha256.Size]byte {
 	var buf []byte
 	flush := func() { _, _ = h.Write(buf); buf = buf[:0] } // a hash never fails
 	buf = binary.LittleEndian.AppendUint64(buf, uint64(d.batch))
+	if d.whole {
+		buf = binary.LittleEndian.AppendUint64(buf, uint64(d.texts))
+	}
 	for _, start := range d.starts {
 		buf = binary.LittleEndian.AppendUint64(buf, uint64(start))
 	}
@@ -112,14 +132,31 @@ func (d *Dataset) label(i int) int32 {
 	return d.ids[i]
 }
 
-// append adds a row whose tokens in the spans carry loss.
-func (d *Dataset) append(ids []int32, loss []Span) {
-	base := len(d.ids)
+// appendWhole adds a row of texts that is read whole.
+func (d *Dataset) appendWhole(texts [][]int32) {
+	d.texts, d.whole = len(texts), true
+	for _, ids := range texts {
+		d.appendText(ids)
+		d.stats.Tokens += len(ids)
+		d.stats.Longest = max(d.stats.Longest, len(ids))
+	}
+	d.stats.Rows++
+	d.stats.LossTokens++
+}
+
+// appendText adds a text whose tokens carry no loss.
+func (d *Dataset) appendText(ids []int32) {
 	d.ids = append(d.ids, ids...)
 	d.starts = append(d.starts, len(d.ids))
 	for words := (len(d.ids) + 63) / 64; len(d.loss) < words; {
 		d.loss = append(d.loss, 0)
 	}
+}
+
+// append adds a row whose tokens in the spans carry loss.
+func (d *Dataset) append(ids []int32, loss []Span) {
+	base := len(d.ids)
+	d.appendText(ids)
 	for _, s := range loss {
 		for i := base + s.Start; i < base+s.End; i++ {
 			d.loss[i/64] |= 1 << (i % 64)

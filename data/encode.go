@@ -10,8 +10,9 @@ type sample struct {
 	ids       []int32
 	loss      []Span // ranges of tokens that carry loss
 	truncated bool
-	dropped   bool // longer than max_length
-	empty     bool // nothing to predict
+	dropped   bool      // longer than max_length
+	empty     bool      // nothing to predict
+	texts     [][]int32 // of a row that is read whole
 }
 
 // An encoder tokenises records. It holds no state of its own.

@@ -43,10 +43,14 @@ type record struct {
 	text               string
 	prompt, completion string
 	conversation       Conversation
+	texts              []string // of a row that is read whole
 }
 
 // sample tokenises the record.
 func (r record) sample(e encoder) (sample, error) {
+	if r.texts != nil {
+		return e.whole(r)
+	}
 	if e.Tokenizer == nil {
 		return sample{}, problem(ErrOption, "%s needs a tokenizer", r.kind)
 	}
@@ -63,10 +67,7 @@ func (r record) sample(e encoder) (sample, error) {
 // completion, or with messages (and tools). Other keys are left alone, but for
 // those that say what is to be learned.
 func parseRecord(line []byte) (record, error) {
-	if !utf8.Valid(line) {
-		return record{}, problem(ErrUTF8, "byte %d is not UTF-8", validPrefix(line)+1)
-	}
-	fields, keys, err := parseObject(line)
+	fields, keys, err := parseLine(line)
 	if err != nil {
 		return record{}, err
 	}
@@ -99,6 +100,14 @@ func parseRecord(line []byte) (record, error) {
 		r.conversation, err = conversationOf(fields)
 	}
 	return r, err
+}
+
+// parseLine reads a line: the fields of its object, and their names in its order.
+func parseLine(line []byte) (map[string]json.RawMessage, []string, error) {
+	if !utf8.Valid(line) {
+		return nil, nil, problem(ErrUTF8, "byte %d is not UTF-8", validPrefix(line)+1)
+	}
+	return parseObject(line)
 }
 
 // parseObject reads a JSON object: its fields, and their names in the order
@@ -250,6 +259,9 @@ func keyHint(keys []string) string {
 	for _, key := range keys {
 		if _, known := kinds[key]; known {
 			continue
+		}
+		if key == "anchor" {
+			return " (pairs are learned with task: embedding)"
 		}
 		if name, ok := synonyms[key]; ok {
 			return fmt.Sprintf(" (%q is called %q here)", key, name)

@@ -77,6 +77,7 @@ func TestJSONLErrors(t *testing.T) {
 		{"two objects", `{"text": "x"} {"text": "y"}`, ErrFormat, "found more behind the JSON object at byte 14"},
 		{"an array", `[{"text": "x"}]`, ErrFormat, "found an array, expected one JSON object per line, without brackets"},
 		{"a number", "17", ErrFormat, "found a number, expected a JSON object"},
+		{"pairs", `{"anchor": "a", "positive": "b"}`, ErrKeys, "(pairs are learned with task: embedding)"},
 		{"not UTF-8", ok + "{\"text\": \"\xff\"}", ErrUTF8, "t.jsonl:2: byte 11 is not UTF-8"},
 		{"UTF-16", "\xff\xfe{\x00", ErrUTF8, "t.jsonl:1: the file is UTF-16, expected UTF-8"},
 		{"a slip", `{"promt": "x", "completion": "y"}`, ErrKeys, `found ["promt" "completion"], expected "prompt" too, did you mean "prompt"?`},

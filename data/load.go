@@ -80,6 +80,9 @@ func (l *loading) file(ctx context.Context, file string) error {
 				ending, strings.Join(endings, ", "), suggest.DidYouMean(ending, endings)))
 		}
 	}
+	if format != FormatJSONL && l.encoder.Rows != LanguageRows {
+		return at(file, 0, l.refuseFormat(format))
+	}
 	switch format {
 	case FormatJSONL:
 		return l.jsonl(ctx, file)
@@ -121,7 +124,16 @@ func (l *loading) add(s sample) {
 	case s.truncated:
 		stats.Truncated++
 	}
+	if s.texts != nil {
+		l.set.appendWhole(s.texts)
+		return
+	}
 	l.set.append(s.ids, s.loss)
+}
+
+// fits reports whether a row has as many texts as those before it.
+func (l *loading) fits(s sample) bool {
+	return s.texts == nil || l.set.Len() == 0 || len(s.texts) == l.set.texts
 }
 
 // report tells the caller how far loading has come.
@@ -158,13 +170,14 @@ func (l *loading) jsonl(ctx context.Context, file string) error {
 		lines []line
 		bytes int
 	}
+	parse := map[Rows]func([]byte) (record, error){LanguageRows: parseRecord, PairRows: parsePair}[l.encoder.Rows]
 	encode := func(b block) (tokenised, error) {
 		t := tokenised{bytes: b.bytes}
 		for i, raw := range b.lines {
 			if len(bytes.TrimSpace(raw)) == 0 {
 				continue
 			}
-			r, err := parseRecord(raw)
+			r, err := parse(raw)
 			if err == nil {
 				var s sample
 				if s, err = r.sample(l.encoder); err == nil {
@@ -185,6 +198,9 @@ func (l *loading) jsonl(ctx context.Context, file string) error {
 			}
 			if line.kind != first.kind {
 				return at(file, line.number, problem(ErrMixed, "found %s, expected %s as in line %d", line.kind, first.kind, first.number))
+			}
+			if !l.fits(line.sample) {
+				return at(file, line.number, problem(ErrMixed, "found %s, expected rows of %d texts as in the files before", line.kind, l.set.texts))
 			}
 			l.add(line.sample)
 		}

@@ -175,11 +175,12 @@ func (l *Loader) MaxTokens() int {
 	})
 }
 
-// MaxDocuments is the most documents that any micro-batch can have.
+// MaxDocuments is the most documents that any micro-batch can have, where each text
+// of a row is one.
 func (l *Loader) MaxDocuments() int {
 	return l.largest(func(row int) int {
 		n := 0
-		l.eachDocument(row, func(int) { n++ })
+		l.eachDocument(row, func(int) { n += l.set.texts })
 		return n
 	})
 }

@@ -1,0 +1,173 @@
+package data
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/internal/suggest"
+)
+
+// Rows says what the rows of JSON lines are: what is learned from them.
+type Rows string
+
+// The kinds of rows. All but those of language are read whole: a row counts once,
+// however many tokens it has.
+const (
+	// LanguageRows are texts whose tokens are predicted: text, prompt and
+	// completion, or messages.
+	LanguageRows Rows = "language"
+	// PairRows are texts that belong together: anchor, positive, and, in all rows or
+	// in none, negative, which does not belong to them.
+	PairRows Rows = "pairs"
+)
+
+// TextTokenizer is what this package needs of a tokenizer for rows that are read
+// whole. It is called from several goroutines at once.
+type TextTokenizer interface {
+	// EncodeWithin gives the ids of a text with what the tokenizer puts around it,
+	// cut to so many altogether.
+	EncodeWithin(text string, most int) (ids []int32, cut bool, err error)
+}
+
+const (
+	kindPair   kind = "anchor and positive"
+	kindTriple kind = "anchor, positive and negative"
+)
+
+var pairKeys = []string{"anchor", "positive", "negative"}
+
+// pairSynonyms are what other data sets call the keys of pairs.
+var pairSynonyms = map[string]string{
+	"query": "anchor", "question": "anchor", "sentence1": "anchor", "sentence_A": "anchor", "text1": "anchor", "premise": "anchor", "title": "anchor",
+	"pos": "positive", "answer": "positive", "passage": "positive", "document": "positive", "sentence2": "positive", "sentence_B": "positive", "text2": "positive", "entailment": "positive",
+	"neg": "negative", "hard_negative": "negative", "negatives": "negative", "contradiction": "negative", "negative_1": "negative",
+}
+
+// pairAdvice are keys that say what is to be learned, and that pairs do not honour.
+var pairAdvice = map[string]string{
+	"label":  "each row is a pair that belongs together: leave out those that do not, or give their second text as negative",
+	"labels": "each row is a pair that belongs together: leave out those that do not, or give their second text as negative",
+	"score":  "each row is a pair that belongs together: leave out those that do not, or give their second text as negative",
+	"weight": weightAdvice,
+}
+
+// parsePair reads a line of pairs.
+func parsePair(line []byte) (record, error) {
+	fields, keys, err := parseLine(line)
+	if err != nil {
+		return record{}, err
+	}
+	if err := refuseKeys(fields, keys, pairKeys, pairSynonyms, pairAdvice); err != nil {
+		return record{}, err
+	}
+	r := record{kind: kindPair}
+	for _, key := range pairKeys {
+		if raw, has := fields[key]; key == "negative" && (!has || string(raw) == "null") {
+			continue
+		}
+		text, err := wholeField(fields, keys, key, "anchor and positive, and perhaps negative", pairSynonyms)
+		if err != nil {
+			return record{}, err
+		}
+		r.texts = append(r.texts, text)
+	}
+	if len(r.texts) == len(pairKeys) {
+		r.kind = kindTriple
+	}
+	return r, nil
+}
+
+// refuseKeys finds a key that means something and would be ignored: one of those that
+// have advice, or another name of a key that is there too.
+func refuseKeys(fields map[string]json.RawMessage, keys, known []string, synonyms, advice map[string]string) error {
+	for _, key := range keys {
+		text, means := advice[key]
+		if name, ok := synonyms[key]; ok && !means {
+			_, there := fields[name]
+			means, text = !there && name == "negative", fmt.Sprintf("it is called %q here", name)
+		}
+		if means && !slices.Contains(known, key) && !saysNothing(fields[key]) {
+			return problem(ErrIgnored, "%s: found %s, which would be ignored: %s", key, describe(fields[key]), text)
+		}
+	}
+	return nil
+}
+
+// wholeField is the text of a key that has to be there.
+func wholeField(fields map[string]json.RawMessage, keys []string, key, expected string, synonyms map[string]string) (string, error) {
+	raw, ok := fields[key]
+	if !ok {
+		return "", problem(ErrKeys, "%s, expected %s%s", listKeys(keys), expected, wholeHint(keys, key, synonyms))
+	}
+	var s *string
+	if err := json.Unmarshal(raw, &s); err != nil || s == nil {
+		return "", problem(ErrFormat, "%s: found %s, expected text", key, describe(raw))
+	}
+	return *s, nil
+}
+
+// wholeHint says which of the keys found was probably meant as key.
+func wholeHint(keys []string, key string, synonyms map[string]string) string {
+	for _, k := range keys {
+		if synonyms[k] == key {
+			return fmt.Sprintf(" (%q is called %q here)", k, key)
+		}
+	}
+	for _, k := range keys {
+		if hint := suggest.DidYouMean(k, []string{key}); hint != "" {
+			return hint
+		}
+	}
+	return ""
+}
+
+// whole tokenises the texts of a row each for itself.
+func (e encoder) whole(r record) (sample, error) {
+	if e.Texts == nil {
+		return sample{}, problem(ErrOption, "%s needs a tokenizer", r.kind)
+	}
+	s, most := sample{}, e.MaxLength
+	if most == 0 {
+		most = math.MaxInt
+	}
+	for i, text := range r.texts {
+		ids, cut, err := e.Texts.EncodeWithin(text, most)
+		if err != nil {
+			return s, fmt.Errorf("%s: %w", pairKeys[i], err)
+		}
+		if s, err = e.wholeText(s, pairKeys[i], ids, cut); err != nil || s.dropped {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// wholeText puts a text behind those of a row.
+func (e encoder) wholeText(s sample, key string, ids []int32, cut bool) (sample, error) {
+	switch {
+	case len(ids) == 0:
+		return s, problem(ErrNoTarget, "%s: the text has no tokens", key)
+	case cut && e.OnTooLong == Drop:
+		return sample{dropped: true}, nil
+	case cut && e.OnTooLong == RefuseLong:
+		return s, problem(ErrTooLong, "%s: more tokens than the %d that a text may have", key, e.MaxLength)
+	}
+	s.texts, s.truncated = append(s.texts, slices.Clip(ids)), s.truncated || cut
+	return s, e.checkIDs(ids)
+}
+
+// refuseFormat says that rows which are read whole are JSON lines.
+func (l *loading) refuseFormat(f Format) error {
+	return problem(ErrFormat, "found the format %s, expected JSON lines (%s) with %s", f, strings.Join([]string{".jsonl", ".ndjson", ".json"}, ", "), l.encoder.Rows.keys())
+}
+
+// keys names the keys of a row.
+func (r Rows) keys() string {
+	if r == PairRows {
+		return "anchor, positive, and perhaps negative"
+	}
+	return "text, or prompt and completion, or messages"
+}
