@@ -134,12 +134,12 @@ func (e *Embedder) compile(ctx context.Context) error {
 	var err error
 	bounds := map[string]int{nn.Tokens: e.budget, sentence.Texts: e.budget}
 	draft, planErr := e.runtime.Plan(e.slot, engine.Spec{Bounds: bounds, Build: func(b *nn.Builder, p *graph.Program) {
-		out := m.Build(b)
-		if len(out.Hidden) == 0 {
-			err = fmt.Errorf("embed: %w: %s has no hidden states", model.ErrTask, m.Config.Architecture)
+		var states graph.Tensor
+		if states, err = m.Build(b).Last(); err != nil {
+			err = fmt.Errorf("embed: %s: %w", m.Config.Architecture, err)
 			return
 		}
-		p.Result(vectorsResult, e.transform.Vectors(b, out.Hidden[len(out.Hidden)-1], e.longest))
+		p.Result(vectorsResult, e.transform.Vectors(b, states, e.longest))
 		e.alone = slices.ContainsFunc(b.Tables(), nn.Derived.Changes)
 	}})
 	if err = cmp.Or(err, planErr); err != nil {

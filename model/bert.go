@@ -42,10 +42,10 @@ type Encoder struct {
 	Prefix string
 	// Attention is the first half of a layer; b is the builder of attention, and
 	// look lets queries look at keys and values. nil: that of BERT.
-	Attention func(c *Config, b *nn.Builder, x graph.Tensor, look look) graph.Tensor
+	Attention func(c *Config, b *nn.Builder, x graph.Tensor, look look) graph.Tensor `json:"-"`
 	// Bias, if not nil, is added to the scores of all layers: see ir.RelativeBias. b
 	// is the builder of all layers.
-	Bias func(c *Config, b *nn.Builder) graph.Tensor
+	Bias func(c *Config, b *nn.Builder) graph.Tensor `json:"-"`
 }
 
 // look is attention once its queries, keys and values are there.

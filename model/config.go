@@ -25,7 +25,10 @@ var ErrConfig = errors.New("bad config.json")
 type Config struct {
 	Architecture string // such as LlamaForCausalLM
 	ModelType    string // such as llama
-	DType        string // of the weights, as the file calls it
+	// Part is how much of it the model is: Body where the architecture has no head,
+	// else AsSaved, unless OpenAs was asked for another.
+	Part  Part   `json:"-"`
+	DType string // of the weights, as the file calls it
 
 	HiddenSize   int
 	Layers       int
@@ -140,6 +143,9 @@ func ParseConfig(raw []byte) (*Config, error) {
 	f.shared(c)
 	if f.err == nil {
 		c.Family = a.Read(c, f)
+	}
+	if strings.HasSuffix(c.Architecture, bodySuffix) {
+		c.Part = Body
 	}
 	f.quantization(c)
 	if f.err == nil {

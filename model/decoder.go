@@ -114,7 +114,7 @@ func (d *Decoder) OtherNames(name string) []string {
 
 // Build implements Family.
 func (d *Decoder) Build(c *Config, b *nn.Builder) Outputs {
-	in, m, body := b.Text(), b.Sub("model"), strings.HasSuffix(c.Architecture, bodySuffix)
+	in, m, body := b.Text(), b.Sub("model"), c.Part == Body
 	if body {
 		m = b // a checkpoint of the body alone
 	}

@@ -18,6 +18,15 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
+// Part is how much of a checkpoint a model is, and with it how its modules are named.
+type Part string
+
+// The parts.
+const (
+	AsSaved Part = ""     // as the architecture in config.json has it
+	Body    Part = "body" // without a head, as transformers' AutoModel
+)
+
 // Model is a checkpoint: its configuration and its mapped weights.
 type Model struct {
 	Config *Config
@@ -40,7 +49,10 @@ type Model struct {
 // files, those of torch.save take their place, see torchfile.OpenModel. Errors:
 // ErrConfig, ErrUnsupported, nn.ErrMissing, nn.ErrShape and those of packages
 // safetensors and torchfile.
-func Open(dir string) (*Model, error) {
+func Open(dir string) (*Model, error) { return OpenAs(dir, AsSaved) }
+
+// OpenAs is Open for a part of what the checkpoint has.
+func OpenAs(dir string, part Part) (*Model, error) {
 	if info, err := os.Stat(dir); err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	} else if !info.IsDir() {
@@ -49,6 +61,9 @@ func Open(dir string) (*Model, error) {
 	c, err := ReadConfig(dir)
 	if err != nil {
 		return nil, err
+	}
+	if part != AsSaved {
+		c.Part = part
 	}
 	set, source, err := torchfile.OpenModel(dir)
 	if err != nil {

@@ -82,6 +82,14 @@ func (o Outputs) Output(b *nn.Builder, name string) graph.Tensor {
 	return b.G.Fail(fmt.Errorf("%w: an output %q; it has %s", ErrTask, name, known(o.Named)))
 }
 
+// Last is what is behind the last layer and its norm. Errors: ErrTask.
+func (o Outputs) Last() (graph.Tensor, error) {
+	if len(o.Hidden) == 0 {
+		return graph.Tensor{}, fmt.Errorf("%w: hidden states", ErrTask)
+	}
+	return o.Hidden[len(o.Hidden)-1], nil
+}
+
 // known lists keys.
 func known[K ~string, V any](m map[K]V) string {
 	if len(m) == 0 {
