@@ -4,6 +4,7 @@
 package sentence
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -236,4 +237,18 @@ func readJSON(path string, to any) (found bool, err error) {
 		return false, fmt.Errorf("%w: %s: %w", ErrFile, filepath.Base(path), err)
 	}
 	return true, nil
+}
+
+// Digest is a hash of what vectors are made by, weights of layers included.
+func (t *Transform) Digest() [sha256.Size]byte {
+	h := sha256.New()
+	fmt.Fprintln(h, t.Pooling, t.LowerCase)
+	for _, s := range t.Steps {
+		if d := s.Dense; d != nil {
+			fmt.Fprintln(h, d.In, d.Out, d.Activation, d.Weight, d.Bias)
+		} else {
+			fmt.Fprintln(h, "normalize")
+		}
+	}
+	return [sha256.Size]byte(h.Sum(nil))
 }
