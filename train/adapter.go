@@ -14,7 +14,7 @@ func (r *Run) adapter() (*lora.State, error) {
 	if c.InitAdapter == "" {
 		adapter := c.Adapter.LoRA()
 		adapter.BaseModelNameOrPath = new(c.Model)
-		p, err := lora.NewPlan(adapter, target)
+		p, err := r.targets(adapter, target)
 		if err != nil {
 			return nil, err
 		}
@@ -37,6 +37,9 @@ func (r *Run) adapter() (*lora.State, error) {
 		l.LoraDropout = c.Adapter.LoraDropout
 	}
 	l.BaseModelNameOrPath = new(c.Model)
+	if l.TaskType != nil {
+		l.TaskType = &c.Adapter.TaskType
+	}
 	p, err := lora.NewPlan(l, target)
 	if err != nil {
 		return nil, err

@@ -19,6 +19,7 @@ import (
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/quant"
 	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/train/config"
 	"github.com/lorafuse/lorafuse/train/schedule"
 )
 
@@ -59,6 +60,14 @@ func (r *Run) bind(key string, v any) { r.settings[key] = fmt.Sprint(v) }
 // themselves.
 func (r *Run) bindSettings() {
 	c := r.cfg
+	if r.cfg.Task != config.Language {
+		r.bind("task", c.Task)
+	}
+	if c.Task == config.Embed {
+		digest := r.transform.Digest()
+		r.bind("embedding.scale", c.Embedding.Scale)
+		r.bind("sentence-transformers files", fmt.Sprintf("sha256 %x", digest[:8]))
+	}
 	r.bind("batch_size", c.BatchSize)
 	r.bind("gradient_accumulation_steps", c.GradientAccumulationSteps)
 	r.bind("seed", c.Seed)

@@ -63,7 +63,7 @@ type budget struct {
 }
 
 func (r *Run) newBudget(p *Planner, o EngineOptions) (*budget, error) {
-	layers, err := p.Layers()
+	layers, err := p.Layers(o.Task)
 	b := &budget{r, p, int64(r.cfg.Memory), o, layers, o.Pack}
 	if o.Pack == backend.PackAuto {
 		b.options.Pack = backend.PackNever
@@ -119,6 +119,9 @@ func (b *budget) whole() string {
 		if t.Dropout > 0 {
 			return "lora_dropout draws a mask for each"
 		}
+	}
+	if why := b.options.task().Whole(); why != "" {
+		return why
 	}
 	if b.run.cfg.Data.LengthBucketing {
 		return "data.length_bucketing orders the rows by them"

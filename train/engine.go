@@ -37,8 +37,9 @@ const (
 
 // EngineOptions fix what a training step computes.
 type EngineOptions struct {
-	MaxTokens     int // of one micro-batch
-	MaxEvalTokens int // of one evaluation batch; 0: no evaluation
+	Task          Task // nil: NextToken
+	MaxTokens     int  // of one micro-batch
+	MaxEvalTokens int  // of one evaluation batch; 0: no evaluation
 	Beta1, Beta2  float64
 	Eps           float64
 	WeightDecay   float64
@@ -74,6 +75,14 @@ func (o EngineOptions) check() error {
 		}
 	}
 	return nil
+}
+
+// task is what is learned.
+func (o EngineOptions) task() Task {
+	if o.Task == nil {
+		return NextToken{}
+	}
+	return o.Task
 }
 
 // Engine holds a model with an adapter on a device and computes training steps.
@@ -187,9 +196,9 @@ func (p *Planner) plan(o EngineOptions) (all plan, err error) {
 }
 
 func (p *Planner) planMicro(o EngineOptions) (*engine.Draft, error) {
-	bounds := map[string]int{nn.Tokens: o.MaxTokens}
-	return p.runtime.Plan(p.slot, engine.Spec{Bounds: bounds, Training: true, Build: func(b *nn.Builder, program *graph.Program) {
-		loss := p.model.Build(b).Loss(b, model.NextToken)
+	task := o.task()
+	return p.runtime.Plan(p.slot, engine.Spec{Bounds: task.Bounds(o.MaxTokens), Training: true, Build: func(b *nn.Builder, program *graph.Program) {
+		loss := task.Loss(b, p.model.Build(b))
 		trained := b.Trained()
 		params := make([]graph.Tensor, len(trained))
 		for i, t := range trained {
@@ -203,9 +212,9 @@ func (p *Planner) planMicro(o EngineOptions) (*engine.Draft, error) {
 }
 
 func (p *Planner) planEvaluation(o EngineOptions) (*engine.Draft, error) {
-	bounds := map[string]int{nn.Tokens: o.MaxEvalTokens}
-	return p.runtime.Plan(p.slot, engine.Spec{Bounds: bounds, Build: func(b *nn.Builder, program *graph.Program) {
-		program.Result(evalResult, p.model.Build(b).Loss(b, model.NextToken))
+	task := o.task()
+	return p.runtime.Plan(p.slot, engine.Spec{Bounds: task.Bounds(o.MaxEvalTokens), Build: func(b *nn.Builder, program *graph.Program) {
+		program.Result(evalResult, task.Loss(b, p.model.Build(b)))
 	}})
 }
 
@@ -265,6 +274,7 @@ func (e *Engine) Accumulate(ctx context.Context, b *data.Batch, draw uint32) err
 }
 
 func (e *Engine) run(ctx context.Context, p *engine.Program, b *data.Batch) error {
+	e.opts.task().Mark(b)
 	e.given.batch = b
 	if err := p.Run(ctx, e.slot, &e.given, b.Longest()); err != nil {
 		return fmt.Errorf("train: %w", err)
@@ -274,7 +284,7 @@ func (e *Engine) run(ctx context.Context, p *engine.Program, b *data.Batch) erro
 
 // Step is what one optimizer step reports.
 type Step struct {
-	Loss     float64 // mean over the labels
+	Loss     float64 // mean over what the batches count as labels
 	GradNorm float64 // before clipping
 }
 

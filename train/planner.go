@@ -47,9 +47,10 @@ func NewPlanner(dev backend.Device, m *model.Model, s *lora.State) (*Planner, er
 	return p, nil
 }
 
-// Layers is how many layers activation checkpointing can recompute.
-func (p *Planner) Layers() (int, error) {
-	d, err := p.planMicro(EngineOptions{MaxTokens: 1})
+// Layers is how many layers activation checkpointing can recompute in steps of a
+// task; nil is NextToken.
+func (p *Planner) Layers(t Task) (int, error) {
+	d, err := p.planMicro(EngineOptions{MaxTokens: 1, Task: t})
 	if err != nil {
 		return 0, err
 	}

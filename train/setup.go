@@ -17,6 +17,7 @@ import (
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/model/hub"
 	"github.com/lorafuse/lorafuse/quant"
+	"github.com/lorafuse/lorafuse/sentence"
 	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 	"github.com/lorafuse/lorafuse/train/config"
@@ -75,6 +76,9 @@ type Run struct {
 	resumed      string
 	settings     map[string]string // see bind
 	trainableNum int
+
+	transform *sentence.Transform // of task: embedding
+	longest   int                 // tokens of a text there
 }
 
 // New reads everything that the configuration names, plans the memory and
@@ -112,7 +116,7 @@ func open(ctx context.Context, c *config.Config, o Observer, lock bool) (_ *Run,
 	if err != nil {
 		return nil, err
 	}
-	if r.model, err = model.Open(dir); err != nil {
+	if r.model, err = model.OpenAs(dir, part(c.Task)); err != nil {
 		return nil, err
 	}
 	if err := r.quantize(); err != nil {
@@ -148,8 +152,12 @@ func open(ctx context.Context, c *config.Config, o Observer, lock bool) (_ *Run,
 	if err := r.settle(state, dir); err != nil {
 		return nil, err
 	}
+	task, err := r.task()
+	if err != nil {
+		return nil, err
+	}
 	opts := EngineOptions{
-		MaxTokens: r.train.MaxTokens(), Beta1: c.Betas[0], Beta2: c.Betas[1], Eps: c.Eps, WeightDecay: c.WeightDecay,
+		Task: task, MaxTokens: r.train.MaxTokens(), Beta1: c.Betas[0], Beta2: c.Betas[1], Eps: c.Eps, WeightDecay: c.WeightDecay,
 		MaxGradNorm: c.MaxGradNorm, Checkpointing: c.ActivationCheckpointing, Seed: c.Seed, MemoryLimit: int64(c.MemoryLimit),
 	}
 	if r.eval != nil {
@@ -275,6 +283,9 @@ func (r *Run) loadData(ctx context.Context, dir string) error {
 			return err
 		}
 		o.Tokenizer = tok
+		if err := r.reading(dir, &o, tok); err != nil {
+			return err
+		}
 		template, err := ChatTemplate(dir, c.Data.ChatTemplate, tok)
 		if err != nil {
 			return fmt.Errorf("train: data.chat_template: %w", err)

@@ -18,6 +18,8 @@ import (
 
 	"github.com/lorafuse/lorafuse/embed"
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/sentence"
 	"github.com/lorafuse/lorafuse/tensor"
@@ -94,6 +96,7 @@ func (a *app) runEmbed(ctx context.Context, command string, e *embedding) error 
 	if e.options.Prompt != "" && e.options.PromptName != "" {
 		return usagef(command, "found --prompt and --prompt-name, expected one of the two")
 	}
+	e.part = vectorPart(e.adapter)
 	s, err := a.open(ctx, &e.modelFlags)
 	if err != nil {
 		return err
@@ -128,6 +131,16 @@ func (a *app) runEmbed(ctx context.Context, command string, e *embedding) error 
 	}
 	a.note("done     %d texts in %.2f s, %.1f a second", e.texts, e.took.Seconds(), float64(e.texts)/max(e.took.Seconds(), 1e-9))
 	return nil
+}
+
+// vectorPart is how much of a model makes vectors: the body, by whose names an adapter
+// is trained for vectors, or, for an adapter of a language model, that.
+func vectorPart(adapter string) model.Part {
+	c, err := lora.ReadConfig(adapter) // what is wrong with it is said when it is loaded
+	if adapter != "" && err == nil && c.TaskType != nil && *c.TaskType == "CAUSAL_LM" {
+		return model.AsSaved
+	}
+	return model.Body
 }
 
 // transform is what the folder says, with what the flags say in its place.

@@ -30,6 +30,7 @@ type modelFlags struct {
 	pack      string
 	load      string
 	profile   string // folder, only where the command has the flag
+	part      model.Part
 }
 
 // flags adds --model and --adapter.
@@ -165,7 +166,7 @@ func (a *app) openModel(ctx context.Context, f *modelFlags) (*model.Model, error
 	if err != nil {
 		return nil, err
 	}
-	m, err := model.Open(dir)
+	m, err := model.OpenAs(dir, f.part)
 	if err == nil {
 		a.noteSource(m.Source)
 	}

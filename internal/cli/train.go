@@ -257,7 +257,8 @@ func (a *app) summarize(c *config.Config, s *train.Summary) {
 	if s.Plot != "" {
 		a.out.printf("plot     %s\n", s.Plot)
 	}
-	a.out.printf("use it   lorafuse generate --model %s --adapter %s --prompt \"...\"\n", shellWord(c.Model), shellWord(s.Adapter))
+	use := map[string]string{config.Language: `generate --model %s --adapter %s --prompt "..."`, config.Embed: "embed --model %s --adapter %s --input texts.txt"}
+	a.out.printf("use it   lorafuse "+use[c.Task]+"\n", shellWord(c.Model), shellWord(s.Adapter))
 }
 
 // again is the command line that goes on with an interrupted run.

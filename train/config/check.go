@@ -27,12 +27,36 @@ func (c *Config) Validate() error {
 	if c.Steps > 0 && !c.Given("epochs") {
 		c.Epochs = 0
 	}
+	c.settleTask()
 	for _, rule := range rules {
 		if rule.broken(c) {
 			return &Error{c.places[rule.key], rule.key, rule.problem, ErrConflict}
 		}
 	}
 	return nil
+}
+
+// taskTypes are PEFT's names of the tasks.
+var taskTypes = map[string]string{Language: "CAUSAL_LM", Embed: "FEATURE_EXTRACTION"}
+
+// The tasks.
+const (
+	Language = "language"
+	Embed    = "embedding"
+)
+
+// settleTask has task and adapter.task_type say the same where one of them is given.
+func (c *Config) settleTask() {
+	switch {
+	case !c.Given("adapter.task_type"):
+		c.Adapter.TaskType = taskTypes[c.Task]
+	case !c.Given("task"):
+		for task, name := range taskTypes {
+			if name == c.Adapter.TaskType {
+				c.Task = task
+			}
+		}
+	}
 }
 
 // check compares one value with its key.
@@ -113,6 +137,19 @@ var rules = []rule{
 		"belongs to the schedule polynomial"},
 	{"lr_end", func(c *Config) bool { return c.Schedule == "polynomial" && c.LREnd >= c.LearningRate },
 		"not below learning_rate, expected a polynomial that falls"},
+	{"task", func(c *Config) bool { return c.Adapter.TaskType != taskTypes[c.Task] },
+		"given besides another adapter.task_type, expected one of the two"},
+	{"embedding.scale", func(c *Config) bool { return c.Embedding.Scale != 20 && c.Task != Embed },
+		"belongs to task: embedding"},
+	{"data.packing", func(c *Config) bool { return c.Data.Packing && c.Task != Language },
+		"packs texts of language (task: language) alone"},
+	{"data.train_on", func(c *Config) bool { return c.Data.TrainOn != "answer" && c.Task != Language },
+		"belongs to task: language"},
+	{"data.chat_template", func(c *Config) bool { return c.Data.ChatTemplate != "" && c.Task != Language },
+		"belongs to task: language"},
+	{"data.format", func(c *Config) bool {
+		return c.Task != Language && c.Data.Format != "auto" && c.Data.Format != "jsonl"
+	}, "expected jsonl, the format of rows that are read whole"},
 	{"init_adapter", func(c *Config) bool { return c.InitAdapter != "" && !c.plainAdapter() },
 		"given besides adapter settings, which would have no effect: an adapter brings its own (only lora_dropout may differ)"},
 	{"adapter.layers_pattern", func(c *Config) bool {
@@ -141,6 +178,7 @@ var rules = []rule{
 func (c *Config) plainAdapter() bool {
 	given := c.Adapter
 	given.LoraDropout = 0
+	given.TaskType = Default().Adapter.TaskType
 	return reflect.DeepEqual(given, Default().Adapter)
 }
 

@@ -21,7 +21,7 @@ func TestDefaults(t *testing.T) {
 	c, err := Parse("c.yaml", []byte(least))
 	require.NoError(t, err)
 	want := &Config{
-		Model: "m", OutputDir: "output",
+		Model: "m", OutputDir: "output", Task: Language, Embedding: Embedding{Scale: 20},
 		Adapter: Adapter{R: 8, LoraAlpha: 8, Bias: "none", InitLoraWeights: "true", TaskType: "CAUSAL_LM"},
 		Data: Data{
 			Train: Strings{"t.jsonl"}, Format: "auto", TrainOn: "answer", MaxLength: 1024,
@@ -104,6 +104,28 @@ threads: 2
 memory_limit: 1.5 GiB
 log: {steps: 10, metrics: false, tensorboard: false, plot: false}
 `
+
+// A task may be given by either of its names.
+func TestTask(t *testing.T) {
+	for yaml, want := range map[string][2]string{
+		"": {Language, "CAUSAL_LM"}, "task: embedding\n": {Embed, "FEATURE_EXTRACTION"},
+		"adapter: {task_type: FEATURE_EXTRACTION}\n":                    {Embed, "FEATURE_EXTRACTION"},
+		"task: embedding\nadapter: {task_type: FEATURE_EXTRACTION}\n":   {Embed, "FEATURE_EXTRACTION"},
+		"task: embedding\ninit_adapter: x\n":                            {Embed, "FEATURE_EXTRACTION"},
+		"init_adapter: x\nadapter: {task_type: FEATURE_EXTRACTION}\n":   {Embed, "FEATURE_EXTRACTION"},
+		"task: embedding\nembedding: {scale: 30}\ndata: {train: [x]}\n": {Embed, "FEATURE_EXTRACTION"},
+	} {
+		if !strings.Contains(yaml, "data:") {
+			yaml = least + yaml
+		} else {
+			yaml = "model: m\n" + yaml
+		}
+		c, err := Parse("c.yaml", []byte(yaml))
+		require.NoError(t, err, yaml)
+		assert.Equal(t, want, [2]string{c.Task, c.Adapter.TaskType}, yaml)
+		assert.Equal(t, want[1], *c.Adapter.LoRA().TaskType)
+	}
+}
 
 func TestEveryKey(t *testing.T) {
 	c, err := Parse("c.yaml", []byte(full))

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Write training runs of encoders and classifiers as torch, PEFT and sentence-transformers make them.
+
+Every case is a folder with rows.jsonl, the adapters `init` and `final`, grads.safetensors (of the first step, as a mean
+over its rows) and case.json: the model's folder, the settings, and loss and gradient norm of each step. The models are
+those of testdata/encoders, and dropout is that of nothing. The same command gives the same bytes.
+
+  python scripts/make_task_goldens.py --out testdata/tasks
+  python scripts/make_task_goldens.py --out testdata/tasks --only pairs-bert
+"""
+import argparse
+import json
+import os
+import shutil
+import sys
+
+import torch
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import save_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+
+ROWS = [
+    ("A cat sat on the mat.", "The cat is on a mat.", "The fox jumps over the mat, twice."),
+    ("Where is the nearest station?", "How do I find the station?", "The station is where the dog sat."),
+    ("The quick brown fox", "a fox that is quick", "the lazy dog"),
+    ("Übergrößen sind NICHT vorrätig!", "NICHT vorrätig", "vorrätig"),
+    ("Fine-tuning with low rank adapters changes few weights", "adapters of low rank", "the others stay where they lie in the file"),
+    ("one", "one text", ""),
+    ("A text that is longer than the others, so that it is cut where the model says that texts are cut.", "longer text that is cut", "texts"),
+    ("emoji 🙂", "🙂", "漢字"),
+    ("the file", "where they lie in the file", "few weights"),
+    ("the dog", "the lazy dog, twice", "the mat"),
+    ("this and that", "and more of it", "over the mat"),
+    ("   spaces   around", "around and within", "whatever stands behind"),
+]
+STEPS, BATCH, ACCUMULATION = 5, 3, 2
+LR, BETAS, EPS, DECAY, CLIP = 2e-3, (0.9, 0.99), 1e-8, 0.01, 0.5
+
+# name: (model, LoRA, what is said of the loss)
+PAIRS = {
+    "pairs-bert": ("bert", {"r": 2, "lora_alpha": 4, "target_modules": ["query", "value", "dense"], "exclude_modules": ["pooler.dense"]}, {"negatives": False, "scale": 20.0}),
+    "pairs-mpnet": ("mpnet", {"r": 3, "lora_alpha": 4, "target_modules": ["q", "v"], "use_rslora": True}, {"negatives": True, "scale": 20.0}),
+    "pairs-xlm-roberta": ("xlm-roberta", {"r": 2, "target_modules": ["value", "output.dense"], "bias": "lora_only", "exclude_modules": ["pooler.dense"]}, {"negatives": True, "scale": 12.5}),
+    "pairs-llama": ("llama", {"r": 2, "target_modules": ["q_proj", "down_proj"]}, {"negatives": False, "scale": 20.0}),
+}
+
+
+def write_json(path, data):
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(data, file, indent=1, ensure_ascii=False)
+        file.write("\n")
+
+
+def save_adapter(model, folder):
+    model.save_pretrained(folder)
+    path = os.path.join(folder, "README.md")
+    if os.path.exists(path):
+        os.remove(path)
+
+
+def record(folder, tuned, losses, settings):
+    """Train with what losses gives for the rows of a micro-batch, their sum; write all but the rows."""
+    save_adapter(tuned, os.path.join(folder, "init"))
+    trained = {n: p for n, p in tuned.named_parameters() if p.requires_grad}
+    optimizer = torch.optim.AdamW(trained.values(), lr=LR, betas=BETAS, eps=EPS, weight_decay=DECAY)
+    trace, per_epoch = [], len(ROWS) // (BATCH * ACCUMULATION)
+    for step in range(STEPS):
+        total = 0.0
+        for micro in range(ACCUMULATION):
+            first = (step % per_epoch * ACCUMULATION + micro) * BATCH
+            loss = losses(range(first, first + BATCH)) / (BATCH * ACCUMULATION)
+            loss.backward()
+            total += loss.item()
+        if step == 0:
+            save_file({n: p.grad.clone().contiguous() for n, p in trained.items()}, os.path.join(folder, "grads.safetensors"))
+        norm = torch.nn.utils.clip_grad_norm_(trained.values(), CLIP)
+        optimizer.step()
+        optimizer.zero_grad()
+        trace.append({"loss": total, "grad_norm": norm.item()})
+    save_adapter(tuned, os.path.join(folder, "final"))
+    write_json(os.path.join(folder, "case.json"), {
+        **settings, "batch_size": BATCH, "gradient_accumulation_steps": ACCUMULATION, "lr": LR, "betas": BETAS, "eps": EPS,
+        "weight_decay": DECAY, "max_grad_norm": CLIP, "trace": trace})
+
+
+def pairs(name, models, folder, seed):
+    base, adapter, settings = PAIRS[name]
+    st = SentenceTransformer(os.path.join(models, base), device="cpu", model_kwargs={"dtype": torch.float32})
+    keys = ["anchor", "positive", "negative"][: 3 if settings["negatives"] else 2]
+    with open(os.path.join(folder, "rows.jsonl"), "w", encoding="utf-8") as file:
+        for row in ROWS:
+            file.write(json.dumps(dict(zip(keys, row)), ensure_ascii=False) + "\n")
+    torch.manual_seed(seed)
+    tuned = get_peft_model(st[0].auto_model, LoraConfig(**adapter, task_type="FEATURE_EXTRACTION", init_lora_weights=False))
+    st.eval()
+    loss = MultipleNegativesRankingLoss(st, scale=settings["scale"])
+
+    def losses(rows):
+        columns = zip(*[ROWS[i][: len(keys)] for i in rows])
+        return loss([st.tokenize(list(c)) for c in columns], None) * len(rows)
+
+    record(folder, tuned, losses, {"base": base, "task": "embedding", "scale": settings["scale"]})
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", required=True, help="folder of the cases; a case that is there is replaced")
+    parser.add_argument("--models", default=os.path.join(os.path.dirname(__file__), "..", "testdata", "encoders"), help="folder of the models")
+    cases = {**{name: pairs for name in PAIRS}}
+    parser.add_argument("--only", nargs="+", metavar="CASE", choices=sorted(cases), help="these cases only")
+    a = parser.parse_args()
+    torch.set_num_threads(1)  # one order of summation
+    torch.use_deterministic_algorithms(True)
+    for name in a.only or cases:
+        folder = os.path.join(a.out, name)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.makedirs(folder)
+        cases[name](name, a.models, folder, 3000 + sum(map(ord, name)))
+        size = sum(os.path.getsize(os.path.join(d, f)) for d, _, fs in os.walk(folder) for f in fs)
+        print(f"{name:20} {size:8,} bytes")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

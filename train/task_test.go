@@ -1,0 +1,155 @@
+package train_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/internal/testdevice"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/sentence"
+	"github.com/lorafuse/lorafuse/tokenizer"
+	"github.com/lorafuse/lorafuse/train"
+	"github.com/lorafuse/lorafuse/train/config"
+)
+
+// taskCase is a run of testdata/tasks.
+type taskCase struct {
+	name, dir string
+
+	Base, Task   string
+	Scale        float64
+	BatchSize    int `json:"batch_size"`
+	Accumulation int `json:"gradient_accumulation_steps"`
+	LR, Eps      float64
+	Betas        [2]float64
+	WeightDecay  float64 `json:"weight_decay"`
+	MaxGradNorm  float64 `json:"max_grad_norm"`
+	Trace        []struct {
+		Loss float64
+		Norm float64 `json:"grad_norm"`
+	}
+}
+
+func taskCases(t *testing.T, task string) (all []taskCase) {
+	paths, err := filepath.Glob("../testdata/tasks/*/case.json")
+	require.NoError(t, err)
+	for _, path := range paths {
+		c := taskCase{dir: filepath.Dir(path)}
+		c.name = filepath.Base(c.dir)
+		raw, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(raw, &c))
+		if c.Task == task {
+			all = append(all, c)
+		}
+	}
+	require.NotEmpty(t, all)
+	return all
+}
+
+// config is that of the run: it begins with the recorded adapter.
+func (c taskCase) config(t *testing.T) *config.Config {
+	k := config.Default()
+	k.Model, k.OutputDir, k.InitAdapter = filepath.Join("../testdata/encoders", c.Base), t.TempDir(), filepath.Join(c.dir, "init")
+	k.Task, k.Embedding.Scale = c.Task, c.Scale
+	k.Data.Train = config.Strings{filepath.Join(c.dir, "rows.jsonl")}
+	k.Data.Shuffle = false
+	k.BatchSize, k.GradientAccumulationSteps, k.Steps = c.BatchSize, c.Accumulation, len(c.Trace)
+	k.LearningRate, k.Schedule, k.Betas, k.Eps = c.LR, "constant", c.Betas, c.Eps
+	k.WeightDecay, k.MaxGradNorm, k.Backend = c.WeightDecay, c.MaxGradNorm, testdevice.Backend()
+	k.Precision = "f32"
+	return k
+}
+
+// TestTaskTraces repeats the recorded runs: loss and norm of each step, and the adapter
+// at the end.
+func TestTaskTraces(t *testing.T) {
+	for _, task := range []string{config.Embed} {
+		for _, c := range taskCases(t, task) {
+			t.Run(c.name, c.repeat)
+		}
+	}
+}
+
+func (c taskCase) repeat(t *testing.T) {
+	var got []train.Report
+	r, err := train.New(context.Background(), c.config(t), train.Observer{Step: func(r train.Report) { got = append(got, r) }})
+	require.NoError(t, err)
+	defer r.Close()
+	s, err := r.Train(context.Background())
+	require.NoError(t, err)
+	require.Len(t, got, len(c.Trace))
+	for i, want := range c.Trace {
+		require.InDelta(t, want.Loss, got[i].Loss, 2e-5, "loss of step %d", i)
+		require.InEpsilon(t, want.Norm, got[i].GradNorm, 1e-4, "gradient norm of step %d", i)
+	}
+	was, err := lora.Load(filepath.Join(c.dir, "final"))
+	require.NoError(t, err)
+	is, err := lora.Load(s.Adapter)
+	require.NoError(t, err)
+	require.ElementsMatch(t, was.Names(), is.Names())
+	require.Equal(t, was.Config.TaskType, is.Config.TaskType)
+	for _, name := range was.Names() {
+		want, err := was.Float32s(name)
+		require.NoError(t, err)
+		now, err := is.Float32s(name)
+		require.NoError(t, err)
+		require.LessOrEqual(t, relative(now, want), 2e-4, name)
+	}
+}
+
+// begin opens the run as it began, from the parts of the library.
+func (c taskCase) begin(t *testing.T) (*train.Engine, *data.Loader) {
+	dir := filepath.Join("../testdata/encoders", c.Base)
+	m, err := model.OpenAs(dir, model.Body)
+	require.NoError(t, err)
+	t.Cleanup(func() { m.Close() })
+	a, err := lora.Load(filepath.Join(c.dir, "init"))
+	require.NoError(t, err)
+	p, err := lora.NewPlan(a.Config, lora.ModelOf(m.Config.ModelType, m.Modules()))
+	require.NoError(t, err)
+	s, err := p.Continue(a, m)
+	require.NoError(t, err)
+	transform, err := sentence.Read(dir)
+	require.NoError(t, err)
+	words, err := tokenizer.Load(dir)
+	require.NoError(t, err)
+	longest := transform.Longest(m.Config.MaxLength())
+	set, err := data.Load(context.Background(), []string{filepath.Join(c.dir, "rows.jsonl")}, data.Options{Rows: data.PairRows, Texts: words, MaxLength: longest})
+	require.NoError(t, err)
+	l, err := data.NewLoader(set, data.LoaderConfig{BatchSize: c.BatchSize, Accumulation: c.Accumulation})
+	require.NoError(t, err)
+	e, err := train.NewEngine(context.Background(), testdevice.Open(t, backend.Options{}), m, s, train.EngineOptions{
+		Task: train.Embedding{
+			Contrast:  sentence.Contrast{Rows: c.BatchSize, Texts: set.Texts(), Scale: c.Scale},
+			Transform: transform, Longest: longest,
+		},
+		MaxTokens: l.MaxTokens(), Beta1: c.Betas[0], Beta2: c.Betas[1], Eps: c.Eps,
+	})
+	require.NoError(t, err)
+	t.Cleanup(e.Close)
+	return e, l
+}
+
+// TestTaskGradients compares the gradients of the first step.
+func TestTaskGradients(t *testing.T) {
+	for _, c := range taskCases(t, config.Embed) {
+		t.Run(c.name, func(t *testing.T) {
+			e, l := c.begin(t)
+			for micro := range l.Micros(0) {
+				b, err := l.Batch(0, micro)
+				require.NoError(t, err)
+				require.NoError(t, e.Accumulate(context.Background(), b, 0))
+			}
+			checkGradients(t, e, filepath.Join(c.dir, "grads.safetensors"), float32(l.LossTokens(0)))
+		})
+	}
+}
