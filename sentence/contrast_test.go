@@ -11,7 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/graph"
-	"github.com/lorafuse/lorafuse/internal/testdevice"
+	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/nn"
 	"github.com/lorafuse/lorafuse/sentence"

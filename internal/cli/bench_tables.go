@@ -50,7 +50,7 @@ func (f *tablesFlags) flags(c *cobra.Command) {
 	c.Flags().StringVar(&f.llamaPython, "llama-python", "", "Python with llama-cpp-python to measure as well")
 	c.Flags().StringVar(&f.loadPeers, "peers", "", "folder of other programs that read files, to measure as well")
 	c.Flags().IntVar(&f.threads, "threads", 0, "threads of the CPU backend and of other programs, 0 is one per core")
-	c.Flags().StringVar(&f.backend, "backend", backend.Auto, "machine to compute on: auto, cpu, cuda or metal")
+	c.Flags().StringVar(&f.backend, "backend", backend.Auto, "machine to compute on: "+backend.Choices)
 	c.Flags().StringVar(&f.dir, "dir", "", "folder in which models and files are made (default: the temporary folder)")
 	c.Flags().BoolVar(&f.quick, "quick", false, "one sample of the smallest sizes: a look at what is measured, no figures")
 }
@@ -279,7 +279,7 @@ func (f *tablesFlags) load(ctx context.Context, t bench.Turns) (*bench.Report, e
 func runLoad(ctx context.Context, o load.Options) (*bench.Report, error) {
 	r, err := load.Run(ctx, o)
 	if r != nil {
-		if m, err := benchprogram.Open("cpu", 0); err == nil {
+		if m, err := benchprogram.Open(backend.CPU, 0); err == nil {
 			r.Environment.Device = m.Info.Detail
 			m.Close()
 		}
