@@ -381,12 +381,12 @@ func TestConcurrentReaders(t *testing.T) {
 func TestWaitEnds(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.open(recipes())
-	building, done := make(chan struct{}), make(chan struct{})
+	building, waited, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		_, err := c.Text(context.Background(), w.samples[0].Caption, func(text string) (Embedding, error) {
 			close(building)
-			time.Sleep(50 * time.Millisecond)
+			<-waited
 			return embed(text), nil
 		})
 		if err != nil {
@@ -397,6 +397,7 @@ func TestWaitEnds(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	_, err := c.Text(ctx, w.samples[0].Caption, w.text)
+	close(waited)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	<-done
 	require.Empty(t, w.taken())

@@ -117,6 +117,7 @@ Settings read() {
     if (strcmp(v, "lazy") && strcmp(v, "eager")) bad("LFSIM_STREAMS", v, "eager or lazy");
     s.lazy_streams = !strcmp(v, "lazy");
   }
+  s.patience = std::chrono::milliseconds(number("LFSIM_PATIENCE", (uint64_t)s.patience.count()));
   if (const char* v = get("LFSIM_ORDER")) {
     if (!strcmp(v, "reverse")) {
       options.order = Order::Reverse;

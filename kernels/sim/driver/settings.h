@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,9 @@ struct Settings {
   bool leaks = false;    // report them
   bool verbose = false;  // a line for every launch
   bool lazy_streams = false;
+  // A lazy stream goes on by itself after this long: a program may rightly wait
+  // for a host function by its own means.
+  std::chrono::milliseconds patience{50};
   std::string keep;  // the folder of launches that are kept
   int devices = 1;
   int major = 8, minor = 0;

@@ -10,10 +10,6 @@ namespace lfsim {
 
 static constexpr uint64_t everything = ~(uint64_t)0;
 
-// A lazy stream goes on by itself after this long: a program may rightly wait
-// for a host function by its own means.
-static constexpr auto patience = std::chrono::milliseconds(50);
-
 Stream::Stream(Context* c, bool b, int p) : context(c), blocking(b), priority(p), id(next_id()), demand_(settings().lazy_streams ? 0 : everything) {}
 
 std::shared_ptr<Stream> Stream::start(Context* c, bool blocking, int priority) {
@@ -64,7 +60,7 @@ void Stream::work() {
   for (;;) {
     changed_.wait(lock, [&] { return closed_ || !queue_.empty(); });
     if (queue_.empty()) return;
-    if (done_ >= demand_ && !changed_.wait_for(lock, patience, [&] { return done_ < demand_; })) demand_ = done_ + 1;
+    if (done_ >= demand_ && !changed_.wait_for(lock, settings().patience, [&] { return done_ < demand_; })) demand_ = done_ + 1;
     std::shared_ptr<Work> w = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();

@@ -53,13 +53,13 @@ CASE("streams/many", "") {
   }
 }
 
-CASE("streams/planted_missing_event", "LFSIM_STREAMS=lazy") {
+CASE("streams/planted_missing_event", "LFSIM_STREAMS=lazy LFSIM_PATIENCE=30000") {
   open_device();
   CHECK(!upload_and_scale(false));
 }
 
 // A pinned buffer that is written again before its copy has run.
-CASE("streams/planted_slot_reused", "LFSIM_STREAMS=lazy") {
+CASE("streams/planted_slot_reused", "LFSIM_STREAMS=lazy LFSIM_PATIENCE=30000") {
   open_device();
   void *s, *h;
   OK(cuStreamCreate(&s, 1));
@@ -75,7 +75,7 @@ CASE("streams/planted_slot_reused", "LFSIM_STREAMS=lazy") {
 }
 
 // Pageable memory is staged: it may change at once.
-CASE("streams/pageable", "LFSIM_STREAMS=lazy") {
+CASE("streams/pageable", "LFSIM_STREAMS=lazy LFSIM_PATIENCE=30000") {
   open_device();
   void* s;
   OK(cuStreamCreate(&s, 1));
@@ -89,7 +89,7 @@ CASE("streams/pageable", "LFSIM_STREAMS=lazy") {
 }
 
 // Blocking streams wait for the default stream and it for them; others do not.
-CASE("streams/default", "LFSIM_STREAMS=lazy") {
+CASE("streams/default", "LFSIM_STREAMS=lazy LFSIM_PATIENCE=30000") {
   open_device();
   void *blocking, *other;
   OK(cuStreamCreate(&blocking, 0));
@@ -135,7 +135,7 @@ CASE("streams/timing", "") {
 
 static std::atomic<int> called;
 
-CASE("streams/host_function", "LFSIM_STREAMS=lazy") {
+CASE("streams/host_function", "LFSIM_STREAMS=lazy LFSIM_PATIENCE=30000") {
   open_device();
   void* s;
   OK(cuStreamCreate(&s, 1));
