@@ -11,6 +11,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cuda/internal/driver"
+	"github.com/lorafuse/lorafuse/backend/gpu"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -18,6 +19,9 @@ import (
 // EnvGraph, set to 0, has programs run launch by launch instead of as CUDA
 // graphs.
 const EnvGraph = "LORAFUSE_CUDA_GRAPH"
+
+// sizes are what programs are planned with: a variable for tests.
+var sizes = gpu.DefaultSizes()
 
 // Device is a GPU.
 type Device struct {
@@ -144,12 +148,14 @@ func (d *Device) Info() backend.Info {
 
 // Supports reports whether there are kernels for the composite op.
 func (d *Device) Supports(op ir.Op, attr any, in []ir.Type) bool {
-	f, ok := families[op]
-	return ok && (f.takes == nil || f.takes(d, attr, in))
+	return gpu.Supports(op, attr, in)
 }
 
 // Stores reports that values lie in memory as they are computed.
 func (d *Device) Stores(ir.Op, any, []ir.Type, ir.Place, tensor.DType) bool { return false }
+
+// target is what programs are planned for.
+func (d *Device) target() gpu.Target { return gpu.Target{Precision: d.precision, Sizes: sizes} }
 
 // alive is why the device cannot be used any more.
 func (d *Device) alive() error { return d.dead }

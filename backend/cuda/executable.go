@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"slices"
 	"time"
 	"unsafe"
 
@@ -14,6 +13,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cuda/internal/driver"
+	"github.com/lorafuse/lorafuse/backend/gpu"
 	"github.com/lorafuse/lorafuse/ir"
 )
 
@@ -30,16 +30,15 @@ type executable struct {
 	closed bool
 	ctx    context.Context
 	args   []*buffer
-	run    run
+	run    gpu.Run
 	failed error // of the run that ended last
 
 	// Of the device's goroutine.
 	arena, scratch *block
 	shared         *buffer // the arena where it is the caller's, or nil
 	trap           []byte  // pinned: where kernels say what is wrong
-	steps          []prepared
+	plan           *gpu.Plan
 	launches       driver.Launches
-	reports        map[int]report
 	graphs         graphs
 }
 
@@ -64,11 +63,11 @@ func (d *Device) CompileIn(p *ir.Program, arena backend.Buffer) (backend.Executa
 // compileIn makes an executable whose arena is a buffer of the caller, or its own
 // where that is nil.
 func (d *Device) compileIn(p *ir.Program, arena *buffer) (backend.Executable, error) {
-	if err := supported(p); err != nil {
-		return nil, err
+	if err := gpu.Supported(p); err != nil {
+		return nil, fmt.Errorf("cuda: %w", err)
 	}
 	e := &executable{dev: d, prog: p, shared: arena, need: p.MaxDims(), idle: make(chan struct{}, 1), args: make([]*buffer, len(p.Args))}
-	e.run = run{args: make([]cu.DevicePtr, len(p.Args)), dims: make([]int, len(p.Bounds))}
+	e.run = gpu.Run{Args: make([]gpu.Pointer, len(p.Args)), Dims: make([]int, len(p.Bounds))}
 	if err := d.queue.do(e.prepare); err != nil {
 		return nil, err
 	}
@@ -84,32 +83,31 @@ func (e *executable) prepare() (err error) {
 			e.dispose()
 		}
 	}()
-	c, steps, err := d.compile(e.prog)
-	if err != nil {
-		return err
+	if e.plan, err = gpu.New(e.prog, d.target()); err != nil {
+		return fmt.Errorf("cuda: %w", err)
 	}
 	if e.shared != nil {
 		e.arena = e.shared.block
 	} else if e.arena, err = d.obtain(e.prog.Arena, useArena, fmt.Sprintf("the arena of a program of %d launches", len(e.prog.Launches))); err != nil {
 		return err
 	}
-	if e.scratch, err = d.obtain(c.scratch, useArena, "what kernels keep in passing"); err != nil {
+	if e.scratch, err = d.obtain(e.plan.Scratch, useArena, "what kernels keep in passing"); err != nil {
 		return err
 	}
 	if e.trap, err = driver.HostAlloc(trapBytes); err != nil {
 		return d.refused(trapBytes, "pinned memory of a program", err)
 	}
 	clear(e.trap)
-	e.steps, e.reports = steps, c.reports
-	e.launches = driver.NewLaunches(len(c.kernels))
-	for i, k := range c.kernels {
-		k.Launch = &e.launches[i]
-		k.SetFunction(k.function)
-		k.Block, k.Shared = k.threads, uint32(k.shared)
+	e.launches = driver.NewLaunches(len(e.plan.Kernels))
+	e.plan.Bind(e.launches)
+	for i, k := range e.plan.Kernels {
+		if e.launches[i].Function, err = d.kernel(k); err != nil {
+			return fmt.Errorf("cuda: %v: %w", e.prog.Launches[e.plan.Of(i)].Op, err)
+		}
 	}
-	e.run.arena, e.run.scratch, e.run.trap = e.arena.at, e.scratch.at, pointerTo(e.trap)
+	e.run.Arena, e.run.Scratch, e.run.Trap = gpu.Pointer(e.arena.at), gpu.Pointer(e.scratch.at), gpu.Pointer(pointerTo(e.trap))
 	if e.shared != nil {
-		e.run.arena = e.shared.address()
+		e.run.Arena = gpu.Pointer(e.shared.address())
 	}
 	d.programs[e] = struct{}{}
 	return nil
@@ -178,7 +176,7 @@ func (e *executable) accept(args backend.Args) error {
 			return fmt.Errorf("cuda: %s = %d, expected 1 to %d", p.Bounds[v].Name, n, p.Bounds[v].Max)
 		}
 	}
-	copy(e.run.dims, args.Dims)
+	copy(e.run.Dims, args.Dims)
 	for i, b := range args.Buffers {
 		a := &p.Args[i]
 		c, err := e.dev.bufferOf(b)
@@ -188,10 +186,10 @@ func (e *executable) accept(args backend.Args) error {
 		if a.Written && c.readOnly {
 			return fmt.Errorf("cuda: the program writes %q, which is an imported buffer", a.Name)
 		}
-		if n := a.Type.Bytes(e.run.dims); n > c.bytes {
+		if n := a.Bytes(e.run.Dims); n > c.bytes {
 			return fmt.Errorf("cuda: argument %q: %d bytes of %v in a buffer of %d", a.Name, n, a.Type, c.bytes)
 		}
-		e.args[i], e.run.args[i] = c, c.address()
+		e.args[i], e.run.Args[i] = c, gpu.Pointer(c.address())
 	}
 	return nil
 }
@@ -260,11 +258,11 @@ const batch = 64
 
 // launched runs launch by launch.
 func (e *executable) launched() error {
-	for from := 0; from < len(e.steps); from += batch {
+	for from := 0; from < e.plan.Len(); from += batch {
 		if err := e.ctx.Err(); err != nil {
 			return err
 		}
-		to := min(len(e.steps), from+batch)
+		to := min(e.plan.Len(), from+batch)
 		e.fill(from, to)
 		if err := e.issue(from, to); err != nil {
 			return err
@@ -276,18 +274,19 @@ func (e *executable) launched() error {
 // fill sets the sizes and parameters of launches.
 func (e *executable) fill(from, to int) {
 	for i := from; i < to; i++ {
-		e.steps[i].fill(&e.run)
+		e.plan.Fill(i, &e.run)
 	}
 }
 
 // issue enqueues launches that are filled in.
 func (e *executable) issue(from, to int) error {
-	first, last := e.steps[from].from, e.steps[to-1].to
+	first, _ := e.plan.Range(from)
+	_, last := e.plan.Range(to - 1)
 	done, err := e.launches[first:last].Issue(e.dev.compute.Stream)
 	if err == nil {
 		return nil
 	}
-	at := slices.IndexFunc(e.steps, func(s prepared) bool { return first+done < s.to })
+	at := e.plan.Of(first + done)
 	return e.dev.failed(fmt.Errorf("launch %d %v: %w", at, e.prog.Launches[at].Op, err))
 }
 
@@ -301,7 +300,7 @@ func (e *executable) measured() error {
 		}
 		defer func() { _ = cu.DestroyEvent(v) }()
 	}
-	for i := range e.steps {
+	for i := range e.plan.Len() {
 		if err := e.ctx.Err(); err != nil {
 			return err
 		}
@@ -310,7 +309,7 @@ func (e *executable) measured() error {
 		if err != nil {
 			return err
 		}
-		e.dev.profile.Add(&e.prog.Launches[i], e.run.dims, 0, took)
+		e.dev.profile.Add(&e.prog.Launches[i], e.run.Dims, 0, took)
 	}
 	return nil
 }
@@ -374,11 +373,7 @@ func (e *executable) trapped() error {
 	}
 	where, value := word(e.trap, 1), word(e.trap, 2)
 	clear(e.trap)
-	f := e.reports[i]
-	if f == nil {
-		return fmt.Errorf("cuda: launch %d reports %d at %d", i, value, where)
-	}
-	return fmt.Errorf("cuda: %v: %w", e.prog.Launches[i].Op, f(&e.run, where, value))
+	return fmt.Errorf("cuda: %w", e.plan.Wrong(&e.run, i, where, value))
 }
 
 // word is one of the numbers of a report.

@@ -5,7 +5,7 @@ package cuda
 // SmallStretches makes the loss of a head take 128 rows at a time. It returns what
 // undoes that.
 func SmallStretches() (undo func()) {
-	bytes, rows := logitBytes, logitRows
-	logitBytes, logitRows = 0, largeTile
-	return func() { logitBytes, logitRows = bytes, rows }
+	before := sizes
+	sizes.LogitBytes, sizes.LogitRows = 0, 128
+	return func() { sizes = before }
 }

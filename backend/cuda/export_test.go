@@ -30,9 +30,9 @@ func (d *Device) Programs() int { return len(d.programs) }
 
 // DecodeQueries sets, for a test, up to how many queries are decoded.
 func DecodeQueries(t testing.TB, n int) {
-	before := decodeQueries
-	decodeQueries = n
-	t.Cleanup(func() { decodeQueries = before })
+	before := sizes
+	sizes.DecodeQueries = n
+	t.Cleanup(func() { sizes = before })
 }
 
 // LoadSizes sets, for a test, how many bytes the ring's slots, the windows that

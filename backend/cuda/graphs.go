@@ -34,10 +34,10 @@ const mostSeen = 16
 func (e *executable) graphed() error {
 	g := &e.graphs
 	g.key = g.key[:0]
-	for _, n := range e.run.dims[min(1, len(e.run.dims)):] {
+	for _, n := range e.run.Dims[min(1, len(e.run.Dims)):] {
 		g.key = append(g.key, uint64(n))
 	}
-	for _, p := range e.run.args {
+	for _, p := range e.run.Args {
 		g.key = append(g.key, uint64(p))
 	}
 	for i := range g.ready {
@@ -85,8 +85,8 @@ func (e *executable) capture() error {
 	if err := driver.BeginCapture(s); err != nil {
 		return e.instead(err)
 	}
-	e.fill(0, len(e.steps))
-	if err := e.issue(0, len(e.steps)); err != nil {
+	e.fill(0, e.plan.Len())
+	if err := e.issue(0, e.plan.Len()); err != nil {
 		driver.AbortCapture(s)
 		return err
 	}

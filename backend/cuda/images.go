@@ -10,6 +10,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cuda/internal/driver"
+	"github.com/lorafuse/lorafuse/backend/gpu"
 	"github.com/lorafuse/lorafuse/kernels"
 )
 
@@ -59,6 +60,18 @@ func (m *images) module(file string) (cu.Module, error) {
 	}
 	m.modules[file] = module
 	return module, nil
+}
+
+// kernel finds a kernel of a plan, and allows it its shared memory.
+func (d *Device) kernel(k *gpu.Kernel) (uintptr, error) {
+	f, err := d.images.function(k.File, k.Name)
+	if err == nil && k.SharedBytes() > 48<<10 {
+		err = driver.SetMaxShared(f, k.SharedBytes())
+	}
+	if err != nil {
+		return 0, err
+	}
+	return driver.Handle(f), nil
 }
 
 func (m *images) unload() {

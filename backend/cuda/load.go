@@ -12,6 +12,7 @@ import (
 	"gorgonia.org/cu"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/backend/gpu"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -91,7 +92,7 @@ func (d *Device) sizeOf(w backend.Weight) (int, error) {
 		return 0, err
 	case from == w.DType:
 		return w.View.Len(), nil
-	case converters[[2]tensor.DType{from, w.DType}] != "":
+	case gpu.NewQuantizer(from, w.DType) != nil:
 		return w.DType.Bytes(n), nil
 	}
 	return 0, fmt.Errorf("%w: %v from %v", backend.ErrUnsupported, w.DType, from)

@@ -6,23 +6,13 @@ import (
 	"context"
 	"fmt"
 
-	"gorgonia.org/cu"
-
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cuda/internal/driver"
+	"github.com/lorafuse/lorafuse/backend/gpu"
 	"github.com/lorafuse/lorafuse/quant"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
 )
-
-// converters are the kernels of quantize.cu, by what they make of what.
-var converters = map[[2]tensor.DType]string{
-	{tensor.F32, tensor.Q8}: "quantize_q8_f32", {tensor.F16, tensor.Q8}: "quantize_q8_f16", {tensor.BF16, tensor.Q8}: "quantize_q8_bf16",
-	{tensor.F32, tensor.NF4}: "quantize_nf4_f32", {tensor.F16, tensor.NF4}: "quantize_nf4_f16", {tensor.BF16, tensor.NF4}: "quantize_nf4_bf16",
-}
-
-// quantizes are the types that they make, of each of those that Info.Converts says.
-var quantizes = []tensor.DType{tensor.Q8, tensor.NF4}
 
 // piece is whole rows, and whole blocks, of a weight that the device converts.
 type piece struct {
@@ -184,17 +174,13 @@ func (c *conversion) enqueue(l *loading, batch []piece, end *latch) error {
 	launches := driver.NewLaunches(len(batch))
 	defer launches.Free() // the driver has read them by then
 	for i, p := range batch {
-		f, err := d.images.function("quantize", converters[[2]tensor.DType{p.from, p.to}])
+		k := gpu.NewQuantizer(p.from, p.to)
+		f, err := d.kernel(k)
 		if err != nil {
 			return fmt.Errorf("cuda: %w", err)
 		}
-		k := &kernel{Launch: &launches[i]}
-		k.SetFunction(f)
-		k.Block = [3]uint32{quantizeThreads, 1, 1}
-		const perBlock = quantizeThreads / 32 * tensor.QuantBlock
-		k.grid(blocks(p.elements, perBlock), 1, 1).
-			pointer(l.block.at + cu.DevicePtr(p.at)).pointer(c.staging.at + cu.DevicePtr(p.staged)).
-			long(p.elements).pointer(pointerTo(c.trap)).int(i)
+		launches[i].Function = f
+		k.Quantize(&launches[i], gpu.Pointer(l.block.at)+gpu.Pointer(p.at), gpu.Pointer(c.staging.at)+gpu.Pointer(p.staged), p.elements, gpu.Pointer(pointerTo(c.trap)), i)
 	}
 	_, err := launches.Issue(d.copies.Stream)
 	ticket := d.copies.issued
@@ -208,10 +194,6 @@ func (c *conversion) enqueue(l *loading, batch []piece, end *latch) error {
 	l.block.copied, c.staging.copied = ticket, ticket
 	return nil
 }
-
-// quantizeThreads is the number of threads of the blocks of quantize.cu, a warp
-// for 64 elements.
-const quantizeThreads = 256
 
 // refused finds the element that no block can hold, with the words of package
 // quant.

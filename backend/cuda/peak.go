@@ -83,10 +83,10 @@ func (d *Device) peakFlops(out *block) (float64, error) {
 		return 0, err
 	}
 	defer l.Free()
-	l[0].Cells[0], l[0].Count = uint64(out.at), 2
+	l[0].Args[0], l[0].Count = uint64(out.at), 2
 	rounds := 1
 	took, err := d.timeOf(func() error {
-		l[0].Cells[1] = uint64(uint32(rounds))
+		l[0].Args[1] = uint64(uint32(rounds))
 		return d.issueAll(l)
 	}, func() { rounds *= 2 })
 	if err != nil {
@@ -102,7 +102,7 @@ func (d *Device) peakRead(out, b *block) (float64, error) {
 		return 0, err
 	}
 	defer l.Free()
-	l[0].Cells[0], l[0].Cells[1], l[0].Cells[2], l[0].Count = uint64(out.at), uint64(b.at), uint64(b.bytes/16), 3
+	l[0].Args[0], l[0].Args[1], l[0].Args[2], l[0].Count = uint64(out.at), uint64(b.at), uint64(b.bytes/16), 3
 	times := 1
 	took, err := d.timeOf(func() error {
 		for range times {
@@ -145,7 +145,7 @@ func (d *Device) peakKernel(name string, blocks int) (driver.Launches, error) {
 		return nil, fmt.Errorf("cuda: %w", err)
 	}
 	l := driver.NewLaunches(1)
-	l[0].SetFunction(f)
+	l[0].Function = driver.Handle(f)
 	l[0].Grid, l[0].Block = [3]uint32{uint32(blocks), 1, 1}, [3]uint32{peakThreads, 1, 1}
 	return l, nil
 }
@@ -245,10 +245,10 @@ func (d *Device) Read(buffers []backend.Buffer) error {
 			if b.gone {
 				return fmt.Errorf("cuda: buffer: %w", backend.ErrClosed)
 			}
-			l[i].SetFunction(f)
+			l[i].Function = driver.Handle(f)
 			words := b.bytes / 16
 			l[i].Grid, l[i].Block = [3]uint32{uint32(min(blocks, (words+peakThreads-1)/peakThreads)), 1, 1}, [3]uint32{peakThreads, 1, 1}
-			l[i].Cells[0], l[i].Cells[1], l[i].Cells[2], l[i].Count = uint64(out.at), uint64(b.address()), uint64(words), 3
+			l[i].Args[0], l[i].Args[1], l[i].Args[2], l[i].Count = uint64(out.at), uint64(b.address()), uint64(words), 3
 		}
 		if err := d.issueAll(l); err != nil {
 			return d.failed(err)

@@ -3,7 +3,10 @@
 package cuda
 
 import (
+	"fmt"
+
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/backend/gpu"
 	"github.com/lorafuse/lorafuse/ir"
 )
 
@@ -16,22 +19,13 @@ func (d *Device) PackedBytes(backend.Pack, ...*ir.Program) (int64, error) { retu
 // Scratch is the memory in bytes that the launches of programs keep in passing,
 // beside arenas and arguments: that of each program is its own. Errors:
 // backend.ErrUnsupported.
-func (d *Device) Scratch(programs ...*ir.Program) (int64, error) {
-	sum := int64(0)
+func (d *Device) Scratch(programs ...*ir.Program) (sum int64, err error) {
 	for _, p := range programs {
-		if err := supported(p); err != nil {
-			return 0, err
-		}
-		err := d.queue.do(func() error {
-			c, _, err := d.compile(p)
-			if err == nil {
-				sum += int64(c.scratch)
-			}
-			return err
-		})
+		plan, err := gpu.New(p, d.target())
 		if err != nil {
-			return 0, err
+			return 0, fmt.Errorf("cuda: %w", err)
 		}
+		sum += int64(plan.Scratch)
 	}
 	return sum, nil
 }

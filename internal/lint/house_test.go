@@ -68,7 +68,8 @@ var house = map[string]room{
 
 	"backend":           {floor: machines},
 	"backend/cpu":       {machines, with("backend", "is a machine")},
-	"backend/cuda":      {machines, with("backend", "is a machine")},
+	"backend/cuda":      {machines, with("backend", "is a machine", "backend/gpu", "launches what that plans")},
+	"backend/gpu":       {machines, with("backend", "plans for its devices")},
 	"backend/metal":     {machines, with("backend", "is a machine")},
 	"backend/null":      {machines, with("backend", "is a machine")},
 	"backend/telemetry": {floor: machines},

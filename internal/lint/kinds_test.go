@@ -21,6 +21,7 @@ var spelling = map[string]string{
 	"safetensors/torchfile/": "PyTorch's devices, as pickles name them",
 	"internal/dev/image/":    "stages of the Dockerfile",
 	"internal/lint/":         "looks for them",
+	"kernels/":               "folders of sources",
 	"train/config/config.go": "a tag of a struct is a literal; TestBackends holds it against the registry",
 }
 

@@ -9,7 +9,7 @@ package driver
 
 enum { CELLS = 56 };
 
-// A launch as it lies in memory: the same as type Launch.
+// A launch as it lies in memory: the same as gpu.Launch.
 typedef struct {
 	CUfunction fn;
 	unsigned grid[3], block[3], shared, count;
@@ -49,26 +49,15 @@ import (
 	"unsafe"
 
 	"gorgonia.org/cu"
+
+	"github.com/lorafuse/lorafuse/backend/gpu"
 )
 
-// MaxParams is the most parameters that a kernel has.
-const MaxParams = C.CELLS
-
-// Launch is a kernel with everything that it is launched with. Each parameter,
-// a pointer or a number of 4 or 8 bytes, lies at the start of a cell.
-type Launch struct {
-	fn          unsafe.Pointer
-	Grid, Block [3]uint32 // a Grid of zero blocks is left out
-	Shared      uint32    // bytes of dynamic shared memory
-	Count       uint32    // of parameters
-	Cells       [MaxParams]uint64
-}
-
-// SetFunction chooses the kernel.
-func (l *Launch) SetFunction(f cu.Function) { l.fn = unsafe.Pointer(function(f)) }
+// Handle is what a launch knows a kernel by.
+func Handle(f cu.Function) uintptr { return uintptr(unsafe.Pointer(function(f))) }
 
 // Launches are launches in memory that the driver reads.
-type Launches []Launch
+type Launches []gpu.Launch
 
 // NewLaunches makes room for n launches; Free gives it back.
 func NewLaunches(n int) Launches {
@@ -76,8 +65,9 @@ func NewLaunches(n int) Launches {
 		return nil
 	}
 	var layout [1]struct{}
-	_ = layout[unsafe.Sizeof(Launch{})-C.sizeof_lf_launch]
-	return unsafe.Slice((*Launch)(C.calloc(C.size_t(n), C.sizeof_lf_launch)), n)
+	_ = layout[unsafe.Sizeof(gpu.Launch{})-C.sizeof_lf_launch]
+	_ = layout[gpu.MaxArgs-C.CELLS]
+	return unsafe.Slice((*gpu.Launch)(C.calloc(C.size_t(n), C.sizeof_lf_launch)), n)
 }
 
 // Free gives the memory back.

@@ -1,10 +1,6 @@
-//go:build cuda && linux
-
-package cuda
+package gpu
 
 import (
-	"gorgonia.org/cu"
-
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/tensor"
@@ -23,7 +19,7 @@ var (
 
 // product is how a sum of products is computed, one of several for a launch.
 type product interface {
-	fill(r *run)
+	fill(r *Run)
 	skip()
 }
 
@@ -39,7 +35,7 @@ func prepareGemm(c *compiler, l *ir.Launch) (step, error) {
 			return nil, err
 		}
 	}
-	if c.dev.precision == backend.BF16 && t.chained() {
+	if c.target.Precision == backend.BF16 && t.chained() {
 		many, err = newMMA(c, t)
 	} else {
 		many, err = newExact(c, l)
@@ -47,9 +43,9 @@ func prepareGemm(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(r *run) {
+	return func(r *Run) {
 		with, without := many, few
-		if m, _, _ := t.sizes(r.dims); few != nil && m <= vectorRows {
+		if m, _, _ := t.sizes(r.Dims); few != nil && m <= vectorRows {
 			with, without = few, many
 		}
 		if without != nil {
@@ -67,7 +63,7 @@ type exact struct {
 
 // exactProduct is the kernels of a product: the whole of it, or parts and their
 // sum, which are nil where there never are parts.
-type exactProduct struct{ whole, parts, sum *kernel }
+type exactProduct struct{ whole, parts, sum *Kernel }
 
 func (k *exactProduct) skip() {
 	k.whole.skip()
@@ -122,11 +118,11 @@ func (e *exact) sizes(p int, dims []int) (s exactSizes) {
 	return s
 }
 
-func (e *exact) fill(r *run) {
+func (e *exact) fill(r *Run) {
 	a := e.l.Attr.(ir.GemmAttr)
 	for p := range e.list {
-		k, x, y, out, t, s := &e.list[p], e.l.In[2*p], e.l.In[2*p+1], e.l.Out[0], a.P[p], e.sizes(p, r.dims)
-		var bias, addend cu.DevicePtr
+		k, x, y, out, t, s := &e.list[p], e.l.In[2*p], e.l.In[2*p+1], e.l.Out[0], a.P[p], e.sizes(p, r.Dims)
+		var bias, addend Pointer
 		switch {
 		case p > 0:
 			addend = r.at(out)
@@ -144,16 +140,16 @@ func (e *exact) fill(r *run) {
 		main := k.whole
 		if parts > 1 {
 			main = k.parts
-			main.grid(down*parts, across, s.batch).pointer(r.scratch).pointer(r.at(x)).pointer(r.at(y))
-			sumParts(k.sum, r, out, s.m*s.n, s.n, s.batch, parts).pointer(bias).pointer(addend)
+			main.grid(down*parts, across, s.batch).pointer("partial", r.Scratch).pointer("a", r.at(x)).pointer("b", r.at(y))
+			sumParts(k.sum, r, out, s.m*s.n, s.n, s.batch, parts).pointer("bias", bias).pointer("addend", addend)
 		} else {
-			main.grid(down, across, min(s.batch, maxGrid)).pointer(r.at(out)).pointer(r.at(x)).pointer(r.at(y)).pointer(bias).pointer(addend)
+			main.grid(down, across, min(s.batch, maxGrid)).pointer("out", r.at(out)).pointer("a", r.at(x)).pointer("b", r.at(y)).pointer("bias", bias).pointer("addend", addend)
 		}
-		main.int(s.m).int(s.n).int(s.k).int(firstFactors[x.Type.DType]).int(flag(t.TA)).int(flag(t.TB)).long(s.m * s.k).long(s.k * s.n).int(s.batch)
+		main.int("m", s.m).int("n", s.n).int("k", s.k).int("kind", firstFactors[x.Type.DType]).int("ta", bit(t.TA)).int("tb", bit(t.TB)).long("step_a", s.m*s.k).long("step_b", s.k*s.n).int("batch", s.batch)
 		if parts > 1 {
-			main.int(parts)
+			main.int("parts", parts)
 		}
-		main.float(t.Alpha)
+		main.float("alpha", t.Alpha)
 	}
 }
 
@@ -163,7 +159,7 @@ func (e *exact) skip() {
 	}
 }
 
-func flag(b bool) int {
+func bit(b bool) int {
 	if b {
 		return 1
 	}

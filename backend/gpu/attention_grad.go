@@ -1,10 +1,6 @@
-//go:build cuda && linux
-
-package cuda
+package gpu
 
 import (
-	"gorgonia.org/cu"
-
 	"github.com/lorafuse/lorafuse/ir"
 )
 
@@ -14,8 +10,8 @@ type attentionGrad struct {
 	*attention
 	l *ir.Launch
 
-	stats, spans, packKeys, packQueries, dq, sum *kernel
-	dkv                                          []*kernel // one for both of dk and dv, or one for each
+	stats, spans, packKeys, packQueries, dq, sum *Kernel
+	dkv                                          []*Kernel // one for both of dk and dv, or one for each
 	parts                                        int       // of the heads of a group, which have sums of their own
 
 	area                area
@@ -57,7 +53,7 @@ func (g *attentionGrad) divide(c *compiler) {
 }
 
 func (g *attentionGrad) take(c *compiler) (err error) {
-	plain := func(k **kernel, image, name string) {
+	plain := func(k **Kernel, image, name string) {
 		if err == nil {
 			*k, err = c.kernel(image, name, 256)
 		}
@@ -100,17 +96,17 @@ func (g *attentionGrad) take(c *compiler) (err error) {
 	return err
 }
 
-func (g *attentionGrad) fill(r *run) {
-	in := func(i int) cu.DevicePtr { return r.at(g.l.In[i]) }
+func (g *attentionGrad) fill(r *Run) {
+	in := func(i int) Pointer { return r.at(g.l.In[i]) }
 	do, q, k, v, o, lse := in(0), in(1), in(2), in(3), in(4), in(5)
 	dq, dk, dv := r.at(g.l.Out[0]), r.at(g.l.Out[1]), r.at(g.l.Out[2])
 	n, keys, t := r.axis(g.q, 0), r.axis(g.k, 0), g.tile
 	stats, spans := r.keep(g.atStats), r.keep(g.atSpans)
 
-	g.stats.grid(blocks(n*g.Heads, 8), 1, 1).pointer(stats).pointer(do).pointer(o).pointer(lse)
-	g.intervals(r, g.stats).int(g.Heads).int(g.HeadDim).int(g.Window).int(flag(g.rounded)).int(g.vectors(do, o)).pointer(r.trap).int(g.launch)
-	g.spans.grid(blocks(blocks(n, t.queries2), 8), 1, 1).pointer(spans)
-	g.intervals(r, g.spans).int(g.Window).int(t.queries2)
+	g.stats.grid(blocks(n*g.Heads, 8), 1, 1).pointer("stats", stats).pointer("dout", do).pointer("o", o).pointer("lse", lse)
+	g.intervals(r, g.stats).int("heads", g.Heads).int("d", g.HeadDim).int("window", g.Window).int("rounded", bit(g.rounded)).int("vec", g.vectors(do, o)).pointer("trap", r.Trap).int("launch", g.launch)
+	g.spans.grid(blocks(blocks(n, t.queries2), 8), 1, 1).pointer("spans", spans)
+	g.intervals(r, g.spans).int("window", g.Window).int("tile", t.queries2)
 	vec := g.vectors(do, q, k, v, dq, dk, dv)
 	if g.rounded {
 		g.pack(g.packQueries, n*g.Heads, r.keep(g.atQ), q, r.keep(g.atDO), do)
@@ -118,20 +114,20 @@ func (g *attentionGrad) fill(r *run) {
 		do, q, k, v = r.keep(g.atDO), r.keep(g.atQ), r.keep(g.atK), r.keep(g.atV)
 	}
 
-	g.dq.grid(g.Heads*blocks(n, t.queries1), 1, 1).pointer(dq).pointer(do).pointer(q).pointer(k).pointer(v).pointer(stats)
-	g.intervals(r, g.dq).int(g.Heads).int(g.group()).int(g.HeadDim).int(g.Window).float(g.Scale).int(vec)
+	g.dq.grid(g.Heads*blocks(n, t.queries1), 1, 1).pointer("dq", dq).pointer("dout", do).pointer("q", q).pointer("k", k).pointer("v", v).pointer("stats", stats)
+	g.intervals(r, g.dq).int("heads", g.Heads).int("group", g.group()).int("d", g.HeadDim).int("window", g.Window).float("scale", g.Scale).int("vec", vec)
 
 	toK, toV := dk, dv
 	if g.parts > 1 {
 		toK, toV = r.keep(g.atPartsK), r.keep(g.atPartsV)
 	}
 	for _, kernel := range g.dkv {
-		kernel.grid(blocks(keys, t.key2), g.KVHeads*g.parts, 1).pointer(toK).pointer(toV).pointer(do).pointer(q).pointer(k).pointer(v)
-		kernel.pointer(stats).pointer(spans).int(n).int(keys).int(g.Heads).int(g.group()).int(g.HeadDim)
-		kernel.int(g.parts).float(g.Scale).int(vec)
+		kernel.grid(blocks(keys, t.key2), g.KVHeads*g.parts, 1).pointer("dk", toK).pointer("dv", toV).pointer("dout", do).pointer("q", q).pointer("k", k).pointer("v", v)
+		kernel.pointer("stats", stats).pointer("spans", spans).int("n", n).int("keys", keys).int("heads", g.Heads).int("group", g.group()).int("d", g.HeadDim)
+		kernel.int("parts", g.parts).float("scale", g.Scale).int("vec", vec)
 	}
 	if g.parts > 1 {
 		count := keys * g.KVHeads * g.HeadDim
-		g.sum.grid(blocks(count, 256), 2, 1).pointer(dk).pointer(dv).pointer(toK).pointer(toV).int(g.parts).long(count)
+		g.sum.grid(blocks(count, 256), 2, 1).pointer("dk", dk).pointer("dv", dv).pointer("xk", toK).pointer("xv", toV).int("parts", g.parts).long("count", count)
 	}
 }

@@ -1,6 +1,4 @@
-//go:build cuda && linux
-
-package cuda
+package gpu
 
 // The launches here are those of kernels/cuda/gemm_mma.cu: all products of a sum
 // at once, by the tensor cores.
@@ -14,7 +12,7 @@ const (
 
 type mma struct {
 	t                 terms
-	large, small, sum *kernel
+	large, small, sum *Kernel
 }
 
 func newMMA(c *compiler, t terms) (product, error) {
@@ -30,10 +28,10 @@ func newMMA(c *compiler, t terms) (product, error) {
 		return nil, err
 	}
 	for _, k := range []struct {
-		*kernel
+		*Kernel
 		tile int
 	}{{p.large, largeTile}, {p.small, smallTile}} {
-		if err := k.share(stagesBytes(k.tile)); err != nil {
+		if err := c.share(k.Kernel, stagesBytes(k.tile)); err != nil {
 			return nil, err
 		}
 	}
@@ -60,23 +58,23 @@ func (p *mma) skip() {
 	p.sum.skip()
 }
 
-func (p *mma) fill(r *run) {
+func (p *mma) fill(r *Run) {
 	p.skip()
-	m, n, batch := p.t.sizes(r.dims)
+	m, n, batch := p.t.sizes(r.Dims)
 	k, tile := p.small, smallTile
 	if m > smallTile && n > smallTile && blocks(m, largeTile)*blocks(n, largeTile)*batch >= enoughTiles {
 		k, tile = p.large, largeTile
 	}
 	down, across, parts := blocks(m, tile), blocks(n, tile), 1
 	if tile == smallTile {
-		parts = partsOf(down*across*batch, p.stages(r.dims))
+		parts = partsOf(down*across*batch, p.stages(r.Dims))
 	}
 	out := r.at(p.t.out)
 	bias, addend := p.t.edges(r)
-	k.grid(down*across*batch*parts, 1, 1).pointer(out).pointer(r.scratch).pointer(bias).pointer(addend)
-	k.int(m).int(n).int(down).int(across).int(parts)
+	k.grid(down*across*batch*parts, 1, 1).pointer("out", out).pointer("partial", r.Scratch).pointer("bias", bias).pointer("addend", addend)
+	k.int("m", m).int("n", n).int("tiles_m", down).int("tiles_n", across).int("parts", parts)
 	p.t.add(r, k)
 	if parts > 1 {
-		sumParts(p.sum, r, p.t.out, m*n, n, batch, parts).pointer(bias).pointer(addend)
+		sumParts(p.sum, r, p.t.out, m*n, n, batch, parts).pointer("bias", bias).pointer("addend", addend)
 	}
 }

@@ -1,6 +1,4 @@
-//go:build cuda && linux
-
-package cuda
+package gpu
 
 import (
 	"slices"
@@ -24,13 +22,13 @@ func prepareSumSquares(c *compiler, l *ir.Launch) (step, error) {
 		return nil, err
 	}
 	c.reserve(8 * blocks(in.Type.Shape.Elements(c.dims), squaresBlock))
-	return func(r *run) {
+	return func(r *Run) {
 		n := r.count(in)
 		parts := max(1, blocks(n, squaresBlock))
-		each.grid(parts, 1, 1).pointer(r.at(out)).pointer(r.scratch).pointer(r.at(in)).long(n)
+		each.grid(parts, 1, 1).pointer("out", r.at(out)).pointer("partial", r.Scratch).pointer("x", r.at(in)).long("n", n)
 		whole.skip()
 		if parts > 1 {
-			whole.grid(1, 1, 1).pointer(r.at(out)).pointer(r.scratch).int(parts)
+			whole.grid(1, 1, 1).pointer("out", r.at(out)).pointer("partial", r.Scratch).int("n", parts)
 		}
 	}, nil
 }
@@ -45,7 +43,7 @@ const adamWAhead = 64
 // it may come before what lies between.
 func prepareAdamW(c *compiler, l *ir.Launch) (step, error) {
 	if c.merged[c.launch] {
-		return func(*run) {}, nil
+		return func(*Run) {}, nil
 	}
 	if !inPlace(l) {
 		return c.adamWApart(l)
@@ -55,7 +53,7 @@ func prepareAdamW(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(r *run) {
+	return func(r *Run) {
 		total := 0
 		for _, t := range tensors {
 			total += blocks(r.count(t.Out[0]), 1024)
@@ -64,20 +62,28 @@ func prepareAdamW(c *compiler, l *ir.Launch) (step, error) {
 		k.adamWRates(r, l)
 		for i := range adamWTensors {
 			if i >= len(tensors) {
-				k.pointer(0).pointer(0).pointer(0).pointer(0).long(0)
+				k.adamWTensor(i, 0, 0, 0, 0, 0)
 				continue
 			}
 			in := tensors[i].In
-			k.pointer(r.at(in[0])).pointer(r.at(in[1])).pointer(r.at(in[2])).pointer(r.at(in[3])).long(r.count(in[0]))
+			k.adamWTensor(i, r.at(in[0]), r.at(in[1]), r.at(in[2]), r.at(in[3]), r.count(in[0]))
 		}
 	}, nil
 }
 
+// The parameters of tensors are numbered.
+var adamWP, adamWM, adamWV, adamWG, adamWN = numbered("p"), numbered("m"), numbered("v"), numbered("g"), numbered("n")
+
+// adamWTensor adds the arguments of tensor i.
+func (k *Kernel) adamWTensor(i int, p, m, v, g Pointer, n int) {
+	k.pointer(adamWP[i], p).pointer(adamWM[i], m).pointer(adamWV[i], v).pointer(adamWG[i], g).long(adamWN[i], n)
+}
+
 // adamWRates adds the parameters that come before the tensors.
-func (k *kernel) adamWRates(r *run, l *ir.Launch) {
+func (k *Kernel) adamWRates(r *Run, l *ir.Launch) {
 	a := l.Attr.(ir.AdamWAttr)
-	k.pointer(r.at(l.In[4])).pointer(r.at(l.In[5]))
-	k.float(float32(1 - a.Beta1)).float(float32(a.Beta2)).float(float32(1 - a.Beta2)).float(float32(a.Eps))
+	k.pointer("rates", r.at(l.In[4])).pointer("scale", r.at(l.In[5]))
+	k.float("beta1c", float32(1-a.Beta1)).float("beta2", float32(a.Beta2)).float("beta2c", float32(1-a.Beta2)).float("eps", float32(a.Eps))
 }
 
 // adamWApart is for results that do not lie where the state was.
@@ -86,14 +92,13 @@ func (c *compiler) adamWApart(l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(r *run) {
+	return func(r *Run) {
 		n := r.count(l.Out[0])
 		k.grid(blocks(n, 1024), 1, 1)
 		k.adamWRates(r, l)
-		for _, v := range [...]ir.Ref{l.Out[0], l.Out[1], l.Out[2], l.In[0], l.In[1], l.In[2], l.In[3]} {
-			k.pointer(r.at(v))
-		}
-		k.long(n)
+		k.pointer("p", r.at(l.Out[0])).pointer("m", r.at(l.Out[1])).pointer("v", r.at(l.Out[2]))
+		k.pointer("p0", r.at(l.In[0])).pointer("m0", r.at(l.In[1])).pointer("v0", r.at(l.In[2])).pointer("g", r.at(l.In[3]))
+		k.long("n", n)
 	}, nil
 }
 

@@ -1,6 +1,4 @@
-//go:build cuda && linux
-
-package cuda
+package gpu
 
 import "github.com/lorafuse/lorafuse/ir"
 
@@ -16,8 +14,17 @@ type strided struct {
 	strides  [maxOperands][ir.MaxRank]int // in elements of each operand
 }
 
+// strideNames are how kernels call the strides of their operands.
+type strideNames [maxOperands][10]string
+
+var (
+	copyStrides  = strideNames{numbered("t"), numbered("s")}
+	pairStrides  = strideNames{numbered("x"), numbered("y")}
+	whereStrides = strideNames{numbered("c"), numbered("x"), numbered("y")}
+)
+
 // over begins a walk over the shape of v.
-func (r *run) over(v ir.Ref) strided {
+func (r *Run) over(v ir.Ref) strided {
 	s := strided{rank: v.Type.Rank()}
 	for i := range s.rank {
 		s.dims[i] = r.axis(v, i)
@@ -46,7 +53,7 @@ func (s *strided) contiguous() {
 
 // repeated adds v, whose axes of one element and missing outer axes are
 // repeated to the shape.
-func (s *strided) repeated(r *run, v ir.Ref) {
+func (s *strided) repeated(r *Run, v ir.Ref) {
 	off, step := s.rank-v.Type.Rank(), 1
 	s.strides[s.operands] = [ir.MaxRank]int{}
 	for i := v.Type.Rank() - 1; i >= 0; i-- {
@@ -105,17 +112,17 @@ func (s *strided) axes() (place [ir.MaxRank]int, d1, d2, d3 int) {
 	return place, d[1], d[2], d[3]
 }
 
-// walk adds the parameters n, d1, d2, d3 and the strides of all operands.
-func (k *kernel) walk(s *strided) {
+// walk adds the arguments n, d1, d2, d3 and the strides of all operands.
+func (k *Kernel) walk(s *strided, names *strideNames) {
 	place, d1, d2, d3 := s.axes()
-	k.long(s.count()).int(d1).int(d2).int(d3)
+	k.long("n", s.count()).int("d1", d1).int("d2", d2).int("d3", d3)
 	for o := range s.operands {
 		var t [ir.MaxRank]int
 		for i := range s.rank {
 			t[place[i]] = s.strides[o][i]
 		}
-		for _, x := range t {
-			k.long(x)
+		for i, x := range t {
+			k.long(names[o][i], x)
 		}
 	}
 }

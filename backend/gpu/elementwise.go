@@ -1,6 +1,4 @@
-//go:build cuda && linux
-
-package cuda
+package gpu
 
 import (
 	"math"
@@ -35,9 +33,9 @@ func prepareConst(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(r *run) {
+	return func(r *Run) {
 		n := r.count(out)
-		k.elements(n).pointer(r.at(out)).int(int(bits)).long(n)
+		k.elements(n).pointer("out", r.at(out)).int("value", int(bits)).long("n", n)
 	}, nil
 }
 
@@ -47,10 +45,10 @@ func prepareIota(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(r *run) {
+	return func(r *Run) {
 		n := r.count(out)
 		_, count, inner := r.around(out, axis)
-		k.elements(n).pointer(r.at(out)).long(n).long(inner).long(count)
+		k.elements(n).pointer("out", r.at(out)).long("n", n).long("inner", inner).long("count", count)
 	}, nil
 }
 
@@ -61,18 +59,18 @@ func preparePhilox(c *compiler, l *ir.Launch) (step, error) {
 		if err != nil {
 			return nil, err
 		}
-		return func(r *run) {
+		return func(r *Run) {
 			n := r.count(out)
-			k.grid(blocks(n, 256), 1, 1).pointer(r.at(out)).pointer(r.at(key)).long(n).long(n / max(1, r.axis(out, 0))).int(int(stream))
+			k.grid(blocks(n, 256), 1, 1).pointer("out", r.at(out)).pointer("keys", r.at(key)).long("n", n).long("cols", n/max(1, r.axis(out, 0))).int("stream", int(stream))
 		}, nil
 	}
 	k, err := c.kernel("philox", "philox_u32", 256)
 	if err != nil {
 		return nil, err
 	}
-	return func(r *run) {
+	return func(r *Run) {
 		n := r.count(out)
-		k.grid(blocks(n, 4*256), 1, 1).pointer(r.at(out)).pointer(r.at(key)).long(n).int(int(stream))
+		k.grid(blocks(n, 4*256), 1, 1).pointer("out", r.at(out)).pointer("key", r.at(key)).long("n", n).int("stream", int(stream))
 	}, nil
 }
 
@@ -102,9 +100,9 @@ func prepareCast(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(r *run) {
+	return func(r *Run) {
 		n := r.count(out)
-		k.elements(n).pointer(r.at(out)).pointer(r.at(in)).long(n)
+		k.elements(n).pointer("out", r.at(out)).pointer("x", r.at(in)).long("n", n)
 	}, nil
 }
 
@@ -117,9 +115,9 @@ func prepareUnary(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(r *run) {
+	return func(r *Run) {
 		n := r.count(out)
-		k.elements(n).pointer(r.at(out)).pointer(r.at(in)).long(n)
+		k.elements(n).pointer("out", r.at(out)).pointer("x", r.at(in)).long("n", n)
 	}, nil
 }
 
@@ -141,12 +139,12 @@ func preparePair(c *compiler, l *ir.Launch, name string) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(r *run) {
+	return func(r *Run) {
 		s := r.over(out)
 		s.repeated(r, x)
 		s.repeated(r, y)
 		s.join()
-		k.elements(s.count()).pointer(r.at(out)).pointer(r.at(x)).pointer(r.at(y)).walk(&s)
+		k.elements(s.count()).pointer("out", r.at(out)).pointer("x", r.at(x)).pointer("y", r.at(y)).walk(&s, &pairStrides)
 	}, nil
 }
 
@@ -160,12 +158,12 @@ func prepareWhere(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(r *run) {
+	return func(r *Run) {
 		s := r.over(out)
 		s.repeated(r, cond)
 		s.repeated(r, x)
 		s.repeated(r, y)
 		s.join()
-		k.elements(s.count()).pointer(r.at(out)).pointer(r.at(cond)).pointer(r.at(x)).pointer(r.at(y)).walk(&s)
+		k.elements(s.count()).pointer("out", r.at(out)).pointer("c", r.at(cond)).pointer("x", r.at(x)).pointer("y", r.at(y)).walk(&s, &whereStrides)
 	}, nil
 }

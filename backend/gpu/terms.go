@@ -1,11 +1,7 @@
-//go:build cuda && linux
-
-package cuda
+package gpu
 
 import (
 	"math"
-
-	"gorgonia.org/cu"
 
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/tensor"
@@ -27,7 +23,7 @@ var operandKinds = map[tensor.DType]int{tensor.F32: 0, tensor.F16: 1, tensor.BF1
 
 // operandFlags describes an operand at an address whose rows, as they lie in
 // memory, have so many elements; k tells whether they lie along the k axis.
-func operandFlags(at cu.DevicePtr, d tensor.DType, row int, k bool) int {
+func operandFlags(at Pointer, d tensor.DType, row int, k bool) int {
 	way, address := wayAny, uint64(at)
 	switch {
 	case d == tensor.BF16 && address%16 == 0 && row%8 == 0:
@@ -119,21 +115,22 @@ func (t *terms) chained() bool {
 
 // add appends the parameters LF_PRODUCTS of a kernel, after how many products
 // there are.
-func (t *terms) add(r *run, k *kernel) {
-	m, n, _ := t.sizes(r.dims)
+func (t *terms) add(r *Run, k *Kernel) {
+	m, n, _ := t.sizes(r.Dims)
 	count, stepA, stepB := 0, 0, 0
 	for i := range t.list {
-		if p := &t.list[i]; p.k(r.dims) > 0 {
+		if p := &t.list[i]; p.k(r.Dims) > 0 {
 			count++
 			if t.out.Type.Rank() == 3 { // the one product
-				stepA, stepB = m*p.k(r.dims)*p.a.Type.DType.Size(), n*p.k(r.dims)*p.b.Type.DType.Size()
+				stepA, stepB = m*p.k(r.Dims)*p.a.Type.DType.Size(), n*p.k(r.Dims)*p.b.Type.DType.Size()
 			}
 		}
 	}
-	k.int(count).long(stepA).long(stepB)
+	k.int("count", count).long("step_a", stepA).long("step_b", stepB)
+	at := 0
 	for i := range t.list {
 		p := &t.list[i]
-		size := p.k(r.dims)
+		size := p.k(r.Dims)
 		if size == 0 {
 			continue
 		}
@@ -146,15 +143,24 @@ func (t *terms) add(r *run, k *kernel) {
 		}
 		a, b := r.at(p.a), r.at(p.b)
 		flags := operandFlags(a, p.a.Type.DType, rowA, !p.ta) | operandFlags(b, p.b.Type.DType, rowB, p.tb)<<flagsShift
-		k.pointer(a).pointer(b).int(size).int(flags).float(p.alpha)
+		k.product(at, a, b, size, flags, p.alpha)
+		at++
 	}
-	for range ir.MaxProducts - count {
-		k.pointer(0).pointer(0).int(0).int(0).float(0)
+	for ; at < ir.MaxProducts; at++ {
+		k.product(at, 0, 0, 0, 0, 0)
 	}
 }
 
+// The parameters of products are numbered.
+var productA, productB, productK, productFlags, productAlpha = numbered("a"), numbered("b"), numbered("k"), numbered("flags"), numbered("alpha")
+
+// product adds the arguments of product i.
+func (k *Kernel) product(i int, a, b Pointer, size, flags int, alpha float32) {
+	k.pointer(productA[i], a).pointer(productB[i], b).int(productK[i], size).int(productFlags[i], flags).float(productAlpha[i], alpha)
+}
+
 // edges are the addresses of bias and addend, 0 where there is none.
-func (t *terms) edges(r *run) (bias, addend cu.DevicePtr) {
+func (t *terms) edges(r *Run) (bias, addend Pointer) {
 	if t.hasBias {
 		bias = r.at(t.bias)
 	}

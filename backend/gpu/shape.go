@@ -1,11 +1,7 @@
-//go:build cuda && linux
-
-package cuda
+package gpu
 
 import (
 	"fmt"
-
-	"gorgonia.org/cu"
 
 	"github.com/lorafuse/lorafuse/ir"
 )
@@ -20,7 +16,7 @@ var words = [...]int{1, 2, 4, 8, 16}
 // mover copies between strided operands.
 type mover struct {
 	size int // of an element
-	by   [len(words)]*kernel
+	by   [len(words)]*Kernel
 }
 
 func (c *compiler) mover(v ir.Ref) (*mover, error) {
@@ -43,7 +39,7 @@ func (c *compiler) mover(v ir.Ref) (*mover, error) {
 
 // move sets the kernels: the one of the widest words that both operands are
 // made of copies, the others are left out. Operand 0 of s is what is written.
-func (m *mover) move(dst, src cu.DevicePtr, s strided) {
+func (m *mover) move(dst, src Pointer, s strided) {
 	for _, k := range m.by {
 		if k != nil {
 			k.skip()
@@ -60,12 +56,12 @@ func (m *mover) move(dst, src cu.DevicePtr, s strided) {
 		}
 	}
 	s.widen(words[best] / m.size)
-	k := m.by[best].elements(s.count()).pointer(dst).pointer(src)
-	k.walk(&s)
+	k := m.by[best].elements(s.count()).pointer("out", dst).pointer("x", src)
+	k.walk(&s, &copyStrides)
 }
 
 // fits tells whether elements can be moved w bytes at a time.
-func (m *mover) fits(w int, dst, src cu.DevicePtr, s *strided) bool {
+func (m *mover) fits(w int, dst, src Pointer, s *strided) bool {
 	times := w / m.size
 	if times == 1 {
 		return true
@@ -109,11 +105,11 @@ func prepareCopy(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(r *run) { m.all(r, out, in) }, nil
+	return func(r *Run) { m.all(r, out, in) }, nil
 }
 
 // all copies a whole value.
-func (m *mover) all(r *run, dst, src ir.Ref) {
+func (m *mover) all(r *Run, dst, src ir.Ref) {
 	s := r.over(dst)
 	s.contiguous()
 	s.contiguous()
@@ -126,7 +122,7 @@ func prepareBroadcast(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(r *run) {
+	return func(r *Run) {
 		s := r.over(out)
 		s.contiguous()
 		s.repeated(r, in)
@@ -148,7 +144,7 @@ func prepareTranspose(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(r *run) {
+	return func(r *Run) {
 		s := r.over(out)
 		s.contiguous()
 		var src [ir.MaxRank]int
@@ -166,7 +162,7 @@ func prepareTranspose(c *compiler, l *ir.Launch) (step, error) {
 		if rows, cols, batch, ok := s.matrices(); ok {
 			m.skip()
 			tiled.grid(blocks(rows, transposeTile)*blocks(cols, transposeTile), min(batch, maxGrid), 1)
-			tiled.pointer(r.at(out)).pointer(r.at(in)).int(rows).int(cols).int(batch)
+			tiled.pointer("out", r.at(out)).pointer("x", r.at(in)).int("rows", rows).int("cols", cols).int("batch", batch)
 		}
 	}, nil
 }
@@ -209,17 +205,17 @@ func prepareSlice(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(r *run) {
+	return func(r *Run) {
 		s := r.over(out)
 		s.contiguous()
 		off := s.within(r, in, a.Axis, a.First(r.axis(out, a.Axis)))
-		m.move(r.at(out), r.at(in)+cu.DevicePtr(off*m.size), s)
+		m.move(r.at(out), r.at(in)+Pointer(off*m.size), s)
 	}, nil
 }
 
 // within adds an operand that is a part of v, which begins at start of one
 // axis, and gives the number of its first element.
-func (s *strided) within(r *run, v ir.Ref, axis, start int) (first int) {
+func (s *strided) within(r *Run, v ir.Ref, axis, start int) (first int) {
 	step := 1
 	for i := s.rank - 1; i >= 0; i-- {
 		s.strides[s.operands][i] = step
@@ -241,13 +237,13 @@ func prepareConcat(c *compiler, l *ir.Launch) (step, error) {
 			return nil, err
 		}
 	}
-	return func(r *run) {
+	return func(r *Run) {
 		at := 0
 		for i, in := range l.In {
 			s := r.over(in)
 			off := s.within(r, out, axis, at)
 			s.contiguous()
-			movers[i].move(r.at(out)+cu.DevicePtr(off*movers[i].size), r.at(in), s)
+			movers[i].move(r.at(out)+Pointer(off*movers[i].size), r.at(in), s)
 			at += r.axis(in, axis)
 		}
 	}, nil

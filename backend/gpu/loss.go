@@ -1,6 +1,4 @@
-//go:build cuda && linux
-
-package cuda
+package gpu
 
 import (
 	"fmt"
@@ -12,12 +10,12 @@ import (
 
 // sumLosses takes the kernel that adds up losses and finds labels that the
 // vocabulary does not have.
-func (c *compiler) sumLosses(vocabulary func(r *run) int) (*kernel, error) {
+func (c *compiler) sumLosses(vocabulary func(r *Run) int) (*Kernel, error) {
 	k, err := c.kernel("cross_entropy", "sum_losses_f32", 256)
 	if err != nil {
 		return nil, err
 	}
-	c.refuse(func(r *run, where, value int) error {
+	c.refuse(func(r *Run, where, value int) error {
 		return fmt.Errorf("label %d at %d, the vocabulary has %d", value, where, vocabulary(r))
 	})
 	return k, nil
@@ -29,17 +27,17 @@ func prepareCrossEntropy(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	sum, err := c.sumLosses(func(r *run) int { return r.axis(x, 1) })
+	sum, err := c.sumLosses(func(r *Run) int { return r.axis(x, 1) })
 	if err != nil {
 		return nil, err
 	}
 	c.reserve(4 * labels.Type.Shape.Elements(c.dims))
 	launch := c.launch
-	return func(r *run) {
+	return func(r *Run) {
 		n, v := r.axis(x, 0), r.axis(x, 1)
-		rows.Block[0] = rowThreads(v)
-		rows.grid(n, 1, 1).pointer(r.scratch).pointer(r.at(x)).pointer(r.at(labels)).int(v)
-		sum.grid(1, 1, 1).pointer(r.at(out)).pointer(r.scratch).pointer(r.at(labels)).int(n).int(v).pointer(r.trap).int(launch)
+		rows.threads(rowThreads(v))
+		rows.grid(n, 1, 1).pointer("loss", r.Scratch).pointer("x", r.at(x)).pointer("labels", r.at(labels)).int("v", v)
+		sum.grid(1, 1, 1).pointer("out", r.at(out)).pointer("loss", r.Scratch).pointer("labels", r.at(labels)).int("n", n).int("v", v).pointer("trap", r.Trap).int("launch", launch)
 	}, nil
 }
 
@@ -49,15 +47,15 @@ func prepareCrossEntropyGrad(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	check, err := c.sumLosses(func(r *run) int { return r.axis(x, 1) })
+	check, err := c.sumLosses(func(r *Run) int { return r.axis(x, 1) })
 	if err != nil {
 		return nil, err
 	}
 	launch := c.launch
-	return func(r *run) {
+	return func(r *Run) {
 		n, v := r.axis(x, 0), r.axis(x, 1)
-		rows.Block[0] = rowThreads(v)
-		rows.grid(n, 1, 1).pointer(r.at(out)).pointer(r.at(x)).pointer(r.at(labels)).pointer(r.at(dloss)).int(v)
-		check.grid(1, 1, 1).pointer(0).pointer(0).pointer(r.at(labels)).int(n).int(v).pointer(r.trap).int(launch)
+		rows.threads(rowThreads(v))
+		rows.grid(n, 1, 1).pointer("dx", r.at(out)).pointer("x", r.at(x)).pointer("labels", r.at(labels)).pointer("dloss", r.at(dloss)).int("v", v)
+		check.grid(1, 1, 1).pointer("out", 0).pointer("loss", 0).pointer("labels", r.at(labels)).int("n", n).int("v", v).pointer("trap", r.Trap).int("launch", launch)
 	}, nil
 }

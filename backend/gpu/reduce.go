@@ -1,6 +1,4 @@
-//go:build cuda && linux
-
-package cuda
+package gpu
 
 import (
 	"strings"
@@ -19,7 +17,7 @@ func prepareReduce(c *compiler, l *ir.Launch) (step, error) {
 	if in.Type.DType != tensor.F32 {
 		return nil, unsupported("a reduction of %v", in.Type.DType)
 	}
-	var by [3]*kernel
+	var by [3]*Kernel
 	for i, form := range []string{"warp", "row", "cols"} {
 		var err error
 		if by[i], err = c.kernel("reduce", "reduce_"+strings.ToLower(a.Fn.String())+"_"+form+"_f32", 256); err != nil {
@@ -27,18 +25,18 @@ func prepareReduce(c *compiler, l *ir.Launch) (step, error) {
 		}
 	}
 	warp, row, cols := by[0], by[1], by[2]
-	return func(r *run) {
+	return func(r *Run) {
 		warp.skip()
 		row.skip()
 		cols.skip()
 		outer, n, inner := r.around(in, a.Axis)
 		switch {
 		case inner == 1 && n <= shortRow:
-			warp.grid(blocks(outer, 8), 1, 1).pointer(r.at(out)).pointer(r.at(in)).long(outer).int(n)
+			warp.grid(blocks(outer, 8), 1, 1).pointer("out", r.at(out)).pointer("x", r.at(in)).long("rows", outer).int("n", n)
 		case inner == 1:
-			row.grid(outer, 1, 1).pointer(r.at(out)).pointer(r.at(in)).long(n)
+			row.grid(outer, 1, 1).pointer("out", r.at(out)).pointer("x", r.at(in)).long("n", n)
 		default:
-			cols.grid(blocks(inner, 32), min(outer, maxGrid), 1).pointer(r.at(out)).pointer(r.at(in)).long(outer).long(n).long(inner)
+			cols.grid(blocks(inner, 32), min(outer, maxGrid), 1).pointer("out", r.at(out)).pointer("x", r.at(in)).long("outer", outer).long("n", n).long("inner", inner)
 		}
 	}, nil
 }
@@ -49,8 +47,8 @@ func prepareArgMax(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(r *run) {
+	return func(r *Run) {
 		rows := r.count(out)
-		k.grid(blocks(rows, 8), 1, 1).pointer(r.at(out)).pointer(r.at(in)).long(rows).int(r.axis(in, in.Type.Rank()-1))
+		k.grid(blocks(rows, 8), 1, 1).pointer("out", r.at(out)).pointer("x", r.at(in)).long("rows", rows).int("n", r.axis(in, in.Type.Rank()-1))
 	}, nil
 }

@@ -1,6 +1,4 @@
-//go:build cuda && linux
-
-package cuda
+package gpu
 
 import (
 	"fmt"
@@ -20,14 +18,14 @@ func (c *compiler) checkIDs(l *ir.Launch, table, ids ir.Ref) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.refuse(func(r *run, where, value int) error {
+	c.refuse(func(r *Run, where, value int) error {
 		rows, _ := r.matrix(table)
 		return fmt.Errorf("id %d at %d, the table has %d rows", value, where, rows)
 	})
 	launch := c.launch
-	return func(r *run) {
+	return func(r *Run) {
 		n := r.count(ids)
-		k.grid(min(n, 1), 1, 1).pointer(r.at(ids)).int(n).int(r.axis(table, 0)).pointer(r.trap).int(launch)
+		k.grid(min(n, 1), 1, 1).pointer("ids", r.at(ids)).int("n", n).int("rows", r.axis(table, 0)).pointer("trap", r.Trap).int("launch", launch)
 	}, nil
 }
 
@@ -44,11 +42,11 @@ func prepareGather(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(r *run) {
+	return func(r *Run) {
 		check(r)
 		cols := r.axis(table, 1)
 		k.grid(r.count(ids), blocks(cols, rowBlock), 1)
-		k.pointer(r.at(out)).pointer(r.at(table)).pointer(r.at(ids)).int(r.axis(table, 0)).int(cols)
+		k.pointer("out", r.at(out)).pointer("table", r.at(table)).pointer("ids", r.at(ids)).int("rows", r.axis(table, 0)).int("cols", cols)
 	}, nil
 }
 
@@ -66,12 +64,12 @@ func prepareScatter(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(r *run) {
+	return func(r *Run) {
 		check(r)
-		zero.elements(r.count(out)).pointer(r.at(out)).int(0).long(r.count(out))
+		zero.elements(r.count(out)).pointer("out", r.at(out)).int("value", 0).long("n", r.count(out))
 		n, cols := r.count(ids), r.axis(out, 1)
 		k.grid(n, blocks(cols, rowBlock), 1)
-		k.pointer(r.at(out)).pointer(r.at(in)).pointer(r.at(ids)).int(n).int(r.axis(out, 0)).int(cols)
+		k.pointer("out", r.at(out)).pointer("x", r.at(in)).pointer("ids", r.at(ids)).int("n", n).int("rows", r.axis(out, 0)).int("cols", cols)
 	}, nil
 }
 
@@ -85,18 +83,18 @@ func prepareUpdate(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.refuse(func(r *run, _, value int) error {
+	c.refuse(func(r *Run, _, value int) error {
 		return fmt.Errorf("%d rows at %d do not fit a table of %d", r.axis(rows, 0), value, r.axis(out, 0))
 	})
 	launch := c.launch
-	return func(r *run) {
+	return func(r *Run) {
 		m.skip()
 		if !r.same(table, out) {
 			m.all(r, out, table)
 		}
 		_, n, width := r.around(rows, 0)
 		// One block at least, to find an offset that is wrong.
-		k.grid(max(1, blocks(n*width, rowBlock)), 1, 1).pointer(r.at(out)).pointer(r.at(rows)).pointer(r.at(offset))
-		k.long(width).int(n).int(r.axis(out, 0)).pointer(r.trap).int(launch)
+		k.grid(max(1, blocks(n*width, rowBlock)), 1, 1).pointer("out", r.at(out)).pointer("x", r.at(rows)).pointer("offset", r.at(offset))
+		k.long("width", width).int("n", n).int("rows", r.axis(out, 0)).pointer("trap", r.Trap).int("launch", launch)
 	}, nil
 }

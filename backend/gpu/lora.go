@@ -1,6 +1,4 @@
-//go:build cuda && linux
-
-package cuda
+package gpu
 
 import (
 	"github.com/lorafuse/lorafuse/backend"
@@ -19,7 +17,7 @@ type down struct {
 	a, b, key, out ir.Ref
 	grad           bool
 	dropout        ir.DropoutAttr
-	main, sum      *kernel
+	main, sum      *Kernel
 	tileM, tileN   int
 }
 
@@ -34,7 +32,7 @@ func prepareDown(c *compiler, l *ir.Launch, grad bool) (step, error) {
 		name += "_grad"
 	}
 	switch {
-	case c.dev.precision == backend.BF16:
+	case c.target.Precision == backend.BF16:
 		name, threads = name+"_mma", 128
 	case p.rank(c.dims) > thinRank:
 		name += "_f32_64"
@@ -48,7 +46,7 @@ func prepareDown(c *compiler, l *ir.Launch, grad bool) (step, error) {
 		return nil, err
 	}
 	if threads == 128 {
-		if err := p.main.share(stagesBytes(64)); err != nil {
+		if err := c.share(p.main, stagesBytes(64)); err != nil {
 			return nil, err
 		}
 	}
@@ -77,8 +75,8 @@ func (p *down) sizes(dims []int) (m, n, k int) {
 	return m, n, k
 }
 
-func (p *down) fill(r *run) {
-	m, n, k := p.sizes(r.dims)
+func (p *down) fill(r *Run) {
+	m, n, k := p.sizes(r.Dims)
 	down, across := blocks(m, p.tileM), blocks(n, p.tileN)
 	parts := partsOf(down*across, blocks(k, stageK))
 	a, b, rowA, rowB := r.at(p.a), r.at(p.b), k, k
@@ -86,11 +84,11 @@ func (p *down) fill(r *run) {
 		rowA, rowB = m, n
 	}
 	flags := operandFlags(a, p.a.Type.DType, rowA, !p.grad) | operandFlags(b, p.b.Type.DType, rowB, !p.grad)<<flagsShift
-	p.main.grid(down*across*parts, 1, 1).pointer(r.at(p.out)).pointer(r.scratch).pointer(a).pointer(b)
-	p.main.int(m).int(n).int(k).int(flags).int(down).int(across).int(parts)
-	p.main.pointer(r.at(p.key)).int(int(p.dropout.Stream)).int(int(philox.Threshold(p.dropout.P))).float(float32(1 / (1 - p.dropout.P)))
+	p.main.grid(down*across*parts, 1, 1).pointer("out", r.at(p.out)).pointer("partial", r.Scratch).pointer("a", a).pointer("b", b)
+	p.main.int("m", m).int("n", n).int("k", k).int("flags", flags).int("tiles_m", down).int("tiles_n", across).int("parts", parts)
+	p.main.pointer("key", r.at(p.key)).int("stream", int(p.dropout.Stream)).int("threshold", int(philox.Threshold(p.dropout.P))).float("scale", float32(1/(1-p.dropout.P)))
 	p.sum.skip()
 	if parts > 1 {
-		sumParts(p.sum, r, p.out, m*n, n, 1, parts).pointer(0).pointer(0)
+		sumParts(p.sum, r, p.out, m*n, n, 1, parts).pointer("bias", 0).pointer("addend", 0)
 	}
 }

@@ -1,6 +1,4 @@
-//go:build cuda && linux
-
-package cuda
+package gpu
 
 import (
 	"github.com/lorafuse/lorafuse/internal/philox"
@@ -26,7 +24,7 @@ func rowThreads(n int) uint32 {
 }
 
 // byRows is a pair of kernels, of which the length of the rows chooses one.
-type byRows struct{ warp, block *kernel }
+type byRows struct{ warp, block *Kernel }
 
 func (c *compiler) byRows(file, name string) (k byRows, err error) {
 	if k.warp, err = c.kernel(file, name+"_warp_f32", 32*rowWarps); err != nil {
@@ -38,40 +36,41 @@ func (c *compiler) byRows(file, name string) (k byRows, err error) {
 
 // begin sets the blocks for rows of n numbers. The caller adds what comes before
 // the sizes.
-func (b byRows) begin(rows, n int) *kernel {
+func (b byRows) begin(rows, n int) *Kernel {
 	b.warp.skip()
 	b.block.skip()
 	if n <= warpRow {
 		return b.warp.grid(blocks(rows, rowWarps), 1, 1)
 	}
-	b.block.Block[0] = rowThreads(n)
+	b.block.threads(rowThreads(n))
 	return b.block.grid(rows, 1, 1)
 }
 
-// sizes adds the number of rows, where the kernel wants it, and their length.
-func (b byRows) sizes(k *kernel, rows, n int) *kernel {
+// sizes adds the number of rows, where the kernel wants it, and their length, under
+// the name that it has there.
+func (b byRows) sizes(k *Kernel, rows int, name string, n int) *Kernel {
 	if k == b.warp {
-		k.long(rows)
+		k.long("rows", rows)
 	}
-	return k.int(n)
+	return k.int(name, n)
 }
 
 func prepareRMSNorm(c *compiler, l *ir.Launch) (step, error) {
-	name, eps, out := "rms_norm", l.Attr.(ir.NormAttr).Eps, l.Out[0]
+	name, names, eps, out := "rms_norm", []string{"out", "x", "w"}, l.Attr.(ir.NormAttr).Eps, l.Out[0]
 	if l.Op == ir.RMSNormGrad {
-		name = "rms_norm_grad"
+		name, names = "rms_norm_grad", []string{"dx", "dy", "x", "w"}
 	}
 	by, err := c.byRows("norm", name)
 	if err != nil {
 		return nil, err
 	}
-	return func(r *run) {
+	return func(r *Run) {
 		rows, d := r.matrix(out)
-		k := by.begin(rows, d).pointer(r.at(out))
-		for _, in := range l.In {
-			k.pointer(r.at(in))
+		k := by.begin(rows, d).pointer(names[0], r.at(out))
+		for i, in := range l.In {
+			k.pointer(names[1+i], r.at(in))
 		}
-		by.sizes(k, rows, d).float(eps)
+		by.sizes(k, rows, "d", d).float("eps", eps)
 	}, nil
 }
 
@@ -81,9 +80,9 @@ func prepareSoftmax(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(r *run) {
+	return func(r *Run) {
 		rows, n := r.matrix(out)
-		by.sizes(by.begin(rows, n).pointer(r.at(out)).pointer(r.at(in)), rows, n)
+		by.sizes(by.begin(rows, n).pointer("out", r.at(out)).pointer("x", r.at(in)), rows, "n", n)
 	}, nil
 }
 
@@ -93,15 +92,15 @@ func prepareRoPETable(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(r *run) {
+	return func(r *Run) {
 		n, h := r.count(positions), r.count(frequencies)
-		k.grid(blocks(n*h, elementThreads), 1, 1).pointer(r.at(out)).pointer(r.at(positions)).pointer(r.at(frequencies))
-		k.int(n).int(h).float(scale)
+		k.grid(blocks(n*h, elementThreads), 1, 1).pointer("out", r.at(out)).pointer("positions", r.at(positions)).pointer("frequencies", r.at(frequencies))
+		k.int("n", n).int("h", h).float("scale", scale)
 	}, nil
 }
 
 // aligned tells whether values lie where 16 bytes can be read at once.
-func (r *run) aligned(values ...ir.Ref) bool {
+func (r *Run) aligned(values ...ir.Ref) bool {
 	for _, v := range values {
 		if r.at(v)%16 != 0 {
 			return false
@@ -124,7 +123,7 @@ func prepareRoPE(c *compiler, l *ir.Launch) (step, error) {
 	if a.Inverse {
 		sign = -1
 	}
-	return func(r *run) {
+	return func(r *Run) {
 		one.skip()
 		four.skip()
 		k, pairs := one, r.count(out)/2
@@ -132,30 +131,30 @@ func prepareRoPE(c *compiler, l *ir.Launch) (step, error) {
 			k, pairs = four, pairs/4
 		}
 		_, d := r.matrix(out)
-		k.grid(blocks(pairs, elementThreads), 1, 1).pointer(r.at(out)).pointer(r.at(x)).pointer(r.at(table))
-		k.long(pairs).int(d / a.HeadDim).int(h).float(sign)
+		k.grid(blocks(pairs, elementThreads), 1, 1).pointer("out", r.at(out)).pointer("x", r.at(x)).pointer("table", r.at(table))
+		k.long("pairs", pairs).int("heads", d/a.HeadDim).int("h", h).float("sign", sign)
 	}, nil
 }
 
 func prepareGLU(c *compiler, l *ir.Launch) (step, error) {
-	name := "glu_"
+	name, outs, ins := "glu_", []string{"out"}, []string{"gate", "up"}
 	if l.Op == ir.GLUGrad {
-		name = "glu_grad_"
+		name, outs, ins = "glu_grad_", []string{"dgate", "dup"}, []string{"dy", "gate", "up"}
 	}
 	k, err := c.kernel("glu", name+l.Attr.(ir.GLUAttr).Act.String()+"_f32", elementThreads)
 	if err != nil {
 		return nil, err
 	}
-	return func(r *run) {
+	return func(r *Run) {
 		n := r.count(l.Out[0])
 		k.elements(n)
-		for _, v := range l.Out {
-			k.pointer(r.at(v))
+		for i, v := range l.Out {
+			k.pointer(outs[i], r.at(v))
 		}
-		for _, v := range l.In {
-			k.pointer(r.at(v))
+		for i, v := range l.In {
+			k.pointer(ins[i], r.at(v))
 		}
-		k.long(n)
+		k.long("n", n)
 	}, nil
 }
 
@@ -166,9 +165,9 @@ func prepareDropout(c *compiler, l *ir.Launch) (step, error) {
 		return nil, err
 	}
 	threshold, scale := philox.Threshold(a.P), float32(1/(1-a.P))
-	return func(r *run) {
+	return func(r *Run) {
 		n := r.count(out)
-		k.elements(n).pointer(r.at(out)).pointer(r.at(x)).pointer(r.at(key))
-		k.long(n).int(int(a.Stream)).int(int(threshold)).float(scale)
+		k.elements(n).pointer("out", r.at(out)).pointer("x", r.at(x)).pointer("key", r.at(key))
+		k.long("n", n).int("stream", int(a.Stream)).int("threshold", int(threshold)).float("scale", scale)
 	}, nil
 }

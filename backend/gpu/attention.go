@@ -1,11 +1,7 @@
-//go:build cuda && linux
-
-package cuda
+package gpu
 
 import (
 	"fmt"
-
-	"gorgonia.org/cu"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/ir"
@@ -47,10 +43,6 @@ var (
 // largestHead is the largest head size that there are kernels for.
 const largestHead = 256
 
-// decodeQueries is the number of queries up to which each of them has blocks of
-// its own: a variable for tests.
-var decodeQueries = 32
-
 const (
 	decodeKeys   = 256  // of a round of a block; chunks are multiples of it
 	decodeChunks = 64   // at most, for each query
@@ -58,7 +50,7 @@ const (
 	gradBlocks   = 256  // of dk and dv, below which the heads of a group are divided
 )
 
-func takesAttention(_ *Device, attr any, _ []ir.Type) bool {
+func takesAttention(attr any, _ []ir.Type) bool {
 	a := attr.(ir.AttentionAttr)
 	return a.HeadDim <= largestHead && a.SoftCap == 0 && a.Bias == ir.NoBias
 }
@@ -71,10 +63,11 @@ type attention struct {
 	lo, hi  ir.Ref
 	q, k    ir.Ref
 	launch  int
+	decodes int // queries, at most
 }
 
 func (c *compiler) attention(l *ir.Launch, q, k, lo, hi ir.Ref) *attention {
-	a := &attention{AttentionAttr: l.Attr.(ir.AttentionAttr), rounded: c.dev.precision == backend.BF16, q: q, k: k, lo: lo, hi: hi, launch: c.launch}
+	a := &attention{AttentionAttr: l.Attr.(ir.AttentionAttr), rounded: c.target.Precision == backend.BF16, q: q, k: k, lo: lo, hi: hi, launch: c.launch, decodes: c.target.DecodeQueries}
 	tiles := exactTiles
 	if a.rounded {
 		tiles = roundedTiles
@@ -84,7 +77,7 @@ func (c *compiler) attention(l *ir.Launch, q, k, lo, hi ir.Ref) *attention {
 			break
 		}
 	}
-	c.refuse(func(r *run, where, _ int) error {
+	c.refuse(func(r *Run, where, _ int) error {
 		return fmt.Errorf("query %d has an interval outside of the %d keys", where, r.axis(k, 0))
 	})
 	return a
@@ -129,22 +122,22 @@ func (a *attention) scores(rows, cols int) int {
 
 // kernel takes a kernel of this size of head and precision, for so much shared
 // memory.
-func (a *attention) kernel(c *compiler, image, name string, shared int) (*kernel, error) {
+func (a *attention) kernel(c *compiler, image, name string, shared int) (*Kernel, error) {
 	k, err := c.kernel(image, a.name(name), a.threads())
 	if err != nil {
 		return nil, err
 	}
-	return k, k.share(shared)
+	return k, c.share(k, shared)
 }
 
 // intervals adds the parameters lo, hi and the numbers of queries and keys.
-func (a *attention) intervals(r *run, k *kernel) *kernel {
-	return k.pointer(r.at(a.lo)).pointer(r.at(a.hi)).int(r.axis(a.q, 0)).int(r.axis(a.k, 0))
+func (a *attention) intervals(r *Run, k *Kernel) *Kernel {
+	return k.pointer("lo", r.at(a.lo)).pointer("hi", r.at(a.hi)).int("n", r.axis(a.q, 0)).int("keys", r.axis(a.k, 0))
 }
 
 // vectors tells whether all the pointers, and so all heads, allow for loads of
 // 16 bytes.
-func (a *attention) vectors(p ...cu.DevicePtr) int {
+func (a *attention) vectors(p ...Pointer) int {
 	if a.HeadDim%4 != 0 {
 		return 0
 	}
@@ -160,9 +153,9 @@ func (a *attention) vectors(p ...cu.DevicePtr) int {
 func (a *attention) packed(rows, heads int) int { return 2 * rows * heads * a.tile.size }
 
 // pack sets a kernel that packs two matrices of so many heads.
-func (a *attention) pack(k *kernel, heads int, out0, x0, out1, x1 cu.DevicePtr) {
-	k.grid(blocks(heads*a.tile.size/8, 256), 2, 1).pointer(out0).pointer(x0).pointer(out1).pointer(x1)
-	k.long(heads).int(a.HeadDim).int(a.tile.size).int(a.vectors(x0, x1))
+func (a *attention) pack(k *Kernel, heads int, out0, x0, out1, x1 Pointer) {
+	k.grid(blocks(heads*a.tile.size/8, 256), 2, 1).pointer("out0", out0).pointer("x0", x0).pointer("out1", out1).pointer("x1", x1)
+	k.long("vectors", heads).int("d", a.HeadDim).int("dp", a.tile.size).int("vec", a.vectors(x0, x1))
 }
 
 // area divides the scratch memory of a launch.
@@ -175,7 +168,7 @@ func (s *area) take(bytes int) (offset int) {
 	return offset
 }
 
-func (r *run) keep(offset int) cu.DevicePtr { return r.scratch + cu.DevicePtr(offset) }
+func (r *Run) keep(offset int) Pointer { return r.Scratch + Pointer(offset) }
 
 // axisMax is the largest size of the first axis of a value.
 func (c *compiler) axisMax(v ir.Ref) int { return v.Type.Shape[0].Resolve(c.dims) }
@@ -190,21 +183,21 @@ func prepareAttention(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(r *run) {
-		few := r.axis(a.q, 0) <= decodeQueries
+	return func(r *Run) {
+		few := r.axis(a.q, 0) <= a.decodes
 		decode(r, few)
 		blocked(r, !few)
 	}, nil
 }
 
 // prepareForward takes the kernels for blocks of queries.
-func (a *attention) prepareForward(c *compiler, l *ir.Launch) (func(r *run, used bool), error) {
+func (a *attention) prepareForward(c *compiler, l *ir.Launch) (func(r *Run, used bool), error) {
 	t := a.tile
 	k, v, queries, keys := l.In[1], l.In[2], c.axisMax(l.In[0]), c.axisMax(l.In[1])
-	if queries <= decodeQueries {
-		return func(*run, bool) {}, nil
+	if queries <= a.decodes {
+		return func(*Run, bool) {}, nil
 	}
-	var pack *kernel
+	var pack *Kernel
 	var err error
 	if a.rounded {
 		if pack, err = c.kernel("attention", "attention_pack_bf16", 256); err != nil {
@@ -221,7 +214,7 @@ func (a *attention) prepareForward(c *compiler, l *ir.Launch) (func(r *run, used
 		packedK, packedV = s.take(a.packed(keys, a.KVHeads)), s.take(a.packed(keys, a.KVHeads))
 	}
 	c.reserve(s.size)
-	return func(r *run, used bool) {
+	return func(r *Run, used bool) {
 		if !used {
 			if pack != nil {
 				pack.skip()
@@ -237,9 +230,9 @@ func (a *attention) prepareForward(c *compiler, l *ir.Launch) (func(r *run, used
 		} else {
 			vec = a.vectors(q, o, k, v)
 		}
-		main.grid(a.Heads*blocks(r.axis(a.q, 0), t.queries), 1, 1).pointer(o).pointer(r.at(l.Out[1])).pointer(q).pointer(k).pointer(v)
-		a.intervals(r, main).int(a.Heads).int(a.group()).int(a.HeadDim).int(a.Window).float(a.Scale).int(vec)
-		main.pointer(r.trap).int(a.launch)
+		main.grid(a.Heads*blocks(r.axis(a.q, 0), t.queries), 1, 1).pointer("o", o).pointer("lse", r.at(l.Out[1])).pointer("q", q).pointer("k", k).pointer("v", v)
+		a.intervals(r, main).int("heads", a.Heads).int("group", a.group()).int("d", a.HeadDim).int("window", a.Window).float("scale", a.Scale).int("vec", vec)
+		main.pointer("trap", r.Trap).int("launch", a.launch)
 	}, nil
 }
 
@@ -250,10 +243,10 @@ func chunk(keys int) int {
 }
 
 // prepareDecode takes the kernels for few queries.
-func (a *attention) prepareDecode(c *compiler, l *ir.Launch) (func(r *run, used bool), error) {
-	queries, keys := min(c.axisMax(l.In[0]), decodeQueries), c.axisMax(l.In[1])
-	if decodeQueries == 0 || (l.In[0].Type.Shape[0].Var == 0 && c.axisMax(l.In[0]) > decodeQueries) {
-		return func(*run, bool) {}, nil
+func (a *attention) prepareDecode(c *compiler, l *ir.Launch) (func(r *Run, used bool), error) {
+	queries, keys := min(c.axisMax(l.In[0]), a.decodes), c.axisMax(l.In[1])
+	if a.decodes == 0 || (l.In[0].Type.Shape[0].Var == 0 && c.axisMax(l.In[0]) > a.decodes) {
+		return func(*Run, bool) {}, nil
 	}
 	size, heads := 0, 1
 	for _, size = range decodeSizes {
@@ -272,7 +265,7 @@ func (a *attention) prepareDecode(c *compiler, l *ir.Launch) (func(r *run, used 
 	if err != nil {
 		return nil, err
 	}
-	if err = main.share(4 * heads * (5*size + decodeKeys)); err != nil {
+	if err = c.share(main, 4*heads*(5*size+decodeKeys)); err != nil {
 		return nil, err
 	}
 	merge, err := c.kernel("attention_decode", "attention_merge_f32", 128)
@@ -284,7 +277,7 @@ func (a *attention) prepareDecode(c *compiler, l *ir.Launch) (func(r *run, used 
 	sums, stats := s.take(4*parts*a.HeadDim), s.take(8*parts)
 	c.reserve(s.size)
 	split := blocks(a.group(), heads)
-	return func(r *run, used bool) {
+	return func(r *Run, used bool) {
 		if !used {
 			main.skip()
 			merge.skip()
@@ -293,20 +286,20 @@ func (a *attention) prepareDecode(c *compiler, l *ir.Launch) (func(r *run, used 
 		n, keys := r.axis(a.q, 0), r.axis(a.k, 0)
 		size := chunk(keys)
 		chunks := max(1, blocks(keys, size))
-		var part, stat cu.DevicePtr
+		var part, stat Pointer
 		if chunks > 1 {
 			part, stat = r.keep(sums), r.keep(stats)
 		}
 		o, lse, q, k, v := r.at(l.Out[0]), r.at(l.Out[1]), r.at(l.In[0]), r.at(l.In[1]), r.at(l.In[2])
 		main.grid(min(chunks, blocks(decodeBlocks, max(1, n*a.KVHeads*split))), a.KVHeads*split, n)
-		main.pointer(o).pointer(lse).pointer(part).pointer(stat).pointer(q).pointer(k).pointer(v)
-		a.intervals(r, main).int(a.Heads).int(a.group()).int(a.HeadDim).int(a.Window).float(a.Scale)
-		main.int(size).int(chunks).int(a.vectors(k, v)).pointer(r.trap).int(a.launch)
+		main.pointer("o", o).pointer("lse", lse).pointer("part", part).pointer("stat", stat).pointer("q", q).pointer("k", k).pointer("v", v)
+		a.intervals(r, main).int("heads", a.Heads).int("group", a.group()).int("d", a.HeadDim).int("window", a.Window).float("scale", a.Scale)
+		main.int("chunk", size).int("chunks", chunks).int("vec", a.vectors(k, v)).pointer("trap", r.Trap).int("launch", a.launch)
 		if chunks == 1 {
 			merge.skip()
 			return
 		}
-		merge.grid(n*a.Heads, 1, 1).pointer(o).pointer(lse).pointer(part).pointer(stat)
-		a.intervals(r, merge).int(a.Heads).int(a.HeadDim).int(a.Window).int(size).int(chunks)
+		merge.grid(n*a.Heads, 1, 1).pointer("o", o).pointer("lse", lse).pointer("part", part).pointer("stat", stat)
+		a.intervals(r, merge).int("heads", a.Heads).int("d", a.HeadDim).int("window", a.Window).int("chunk", size).int("chunks", chunks)
 	}, nil
 }

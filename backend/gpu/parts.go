@@ -1,6 +1,4 @@
-//go:build cuda && linux
-
-package cuda
+package gpu
 
 import "github.com/lorafuse/lorafuse/ir"
 
@@ -34,6 +32,6 @@ func partial(elements, stages int) int {
 
 // sumParts adds up what parts have left in the scratch memory; the addresses of
 // bias and addend are the parameters that are missing.
-func sumParts(k *kernel, r *run, out ir.Ref, size, n, batch, parts int) *kernel {
-	return k.grid(blocks(size, 256), min(batch, maxGrid), 1).long(size).int(n).int(batch).int(parts).pointer(r.at(out)).pointer(r.scratch)
+func sumParts(k *Kernel, r *Run, out ir.Ref, size, n, batch, parts int) *Kernel {
+	return k.grid(blocks(size, 256), min(batch, maxGrid), 1).long("size", size).int("n", n).int("batch", batch).int("parts", parts).pointer("out", r.at(out)).pointer("partial", r.Scratch)
 }

@@ -1,6 +1,4 @@
-//go:build cuda && linux
-
-package cuda
+package gpu
 
 // The launches here are those of kernels/cuda/gemv.cu: all products of a sum for
 // few rows, in float32.
@@ -12,7 +10,7 @@ const (
 
 type vector struct {
 	t       terms
-	kernels [4]*kernel // for 1, 2, 4 and 8 rows
+	kernels [4]*Kernel // for 1, 2, 4 and 8 rows
 }
 
 func newVector(c *compiler, t terms) (product, error) {
@@ -32,15 +30,15 @@ func (p *vector) skip() {
 	}
 }
 
-func (p *vector) fill(r *run) {
+func (p *vector) fill(r *Run) {
 	p.skip()
-	m, n, _ := p.t.sizes(r.dims)
+	m, n, _ := p.t.sizes(r.Dims)
 	i := 0
 	for 1<<i < m {
 		i++
 	}
 	bias, addend := p.t.edges(r)
 	k := p.kernels[i]
-	k.grid(blocks(n, vectorCols), min(m, 1), 1).pointer(r.at(p.t.out)).pointer(bias).pointer(addend).int(m).int(n)
+	k.grid(blocks(n, vectorCols), min(m, 1), 1).pointer("out", r.at(p.t.out)).pointer("bias", bias).pointer("addend", addend).int("m", m).int("n", n)
 	p.t.add(r, k)
 }

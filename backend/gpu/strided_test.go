@@ -1,6 +1,4 @@
-//go:build cuda && linux
-
-package cuda
+package gpu
 
 import (
 	"testing"
@@ -8,8 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/backend/cuda/internal/simtest"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -35,7 +31,7 @@ func places(s *strided, o int) []int {
 func TestJoin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		shape := rapid.SliceOfN(rapid.IntRange(1, 4), 0, ir.MaxRank).Draw(t, "shape")
-		r := &run{}
+		r := &Run{}
 		s := r.over(ir.Ref{Type: ir.Type{DType: tensor.F32, Shape: ir.ShapeOf(shape...)}})
 		s.contiguous()
 		for range 2 {
@@ -65,33 +61,4 @@ func TestJoin(t *testing.T) {
 			}
 		}
 	})
-}
-
-// Launches of one program share their memory in passing, and may ask for more
-// shared memory than kernels have without asking.
-func TestReserved(t *testing.T) {
-	simtest.Need(t)
-	dev, err := Open(backend.Options{})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, dev.Close()) }()
-	require.NoError(t, dev.queue.do(func() error {
-		c := &compiler{dev: dev}
-		c.reserve(100)
-		c.reserve(40)
-		require.Equal(t, 100, c.scratch)
-		k, err := c.kernel("philox", "philox_u32", 256)
-		require.NoError(t, err)
-		require.NoError(t, k.share(1<<10))
-		require.NoError(t, k.share(96<<10))
-		require.Error(t, k.share(1<<30))
-		_, err = c.kernel("philox", "nothing", 256)
-		require.ErrorIs(t, err, backend.ErrUnsupported)
-		require.ErrorContains(t, err, "kernels/cuda/philox.cu has no kernel nothing")
-		_, err = c.kernel("nowhere", "nothing", 256)
-		require.ErrorIs(t, err, backend.ErrUnsupported)
-		return nil
-	}))
-	n, err := dev.Scratch(&ir.Program{Bounds: make([]ir.Bound, 1)})
-	require.NoError(t, err)
-	require.Zero(t, n)
 }
