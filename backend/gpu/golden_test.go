@@ -1,0 +1,171 @@
+package gpu
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/graph/conformance"
+	"github.com/lorafuse/lorafuse/graph/exec"
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+var update = flag.Bool("update", false, "write testdata again")
+
+// The limits of two devices: an H100, and GPUs of Apple.
+var (
+	h100  = Limits{Threads: 1024, Shared: 227 << 10}
+	apple = Limits{Threads: 1024, Shared: 32 << 10}
+)
+
+// TestLaunches: what devices launch for some programs does not change unseen.
+// go test ./backend/gpu -update writes testdata.
+func TestLaunches(t *testing.T) {
+	for file, target := range map[string]Target{
+		"h100_f32.txt": {Precision: backend.F32, Limits: h100, Sizes: DefaultSizes()}, "h100_bf16.txt": {Precision: backend.BF16, Limits: h100, Sizes: DefaultSizes()},
+		"apple_f32.txt": {Precision: backend.F32, Limits: apple, Sizes: DefaultSizes()}, "apple_bf16.txt": {Precision: backend.BF16, Limits: apple, Sizes: DefaultSizes()},
+	} {
+		t.Run(file, func(t *testing.T) {
+			var got strings.Builder
+			for _, p := range goldens(t) {
+				describe(t, &got, p, target)
+			}
+			name := filepath.Join("testdata", file)
+			if *update {
+				require.NoError(t, os.MkdirAll("testdata", 0o755))
+				require.NoError(t, os.WriteFile(name, []byte(got.String()), 0o644))
+			}
+			want, err := os.ReadFile(name)
+			require.NoError(t, err)
+			require.Equal(t, string(want), got.String())
+		})
+	}
+}
+
+// describe writes what a program launches, or why it cannot.
+func describe(t *testing.T, w *strings.Builder, p conformance.Program, target Target) {
+	t.Helper()
+	fmt.Fprintf(w, "%s\n", p.Name)
+	plan, err := New(p.Program, target)
+	if err != nil {
+		require.ErrorIs(t, err, backend.ErrUnsupported)
+		fmt.Fprintf(w, "  %v\n", err)
+		return
+	}
+	fmt.Fprintf(w, "  scratch %d\n", plan.Scratch)
+	for _, l := range fill(plan, len(p.Args), p.Dims, 0) {
+		x := l.Launch
+		fmt.Fprintf(w, "  %s %s grid %v block %v shared %d\n   ", l.File, l.Name, x.Grid, x.Block, x.Shared)
+		for _, a := range l.args {
+			fmt.Fprintf(w, " %s=%s", a.Name, valueOf(p, a))
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+// valueOf is an argument as text: pointers as what fill makes them of.
+func valueOf(p conformance.Program, a Arg) string {
+	at, off := a.Value>>40, a.Value&(1<<40-1)
+	switch {
+	case a.Kind == FloatKind:
+		return fmt.Sprintf("%#08x", a.Value)
+	case a.Kind != PointerKind || a.Value == 0:
+		return fmt.Sprint(a.Value)
+	case at < 4:
+		return fmt.Sprintf("%s+%d", [...]string{"", "arena", "scratch", "trap"}[at], off)
+	}
+	return fmt.Sprintf("%s+%d", p.Args[at-4].Name, off)
+}
+
+// goldens are programs of what models are made of.
+func goldens(t *testing.T) (list []conformance.Program) {
+	t.Helper()
+	add := func(name string, build func(b *builder) exec.Spec) { list = append(list, program(t, name, build)) }
+	for _, rows := range []int{1, 70, 1500} {
+		add(fmt.Sprintf("%d rows of a product with an adapter", rows), func(b *builder) exec.Spec {
+			x, w, a := b.param(tensor.F32, rows, 512), b.param(tensor.BF16, 1500, 512), b.param(tensor.F32, 16, 512)
+			h := b.LoRADown(x, a, b.Param("key", ir.RandomKey), ir.DropoutAttr{P: 0.1, Stream: 3})
+			return results(b.Add(b.Linear(x, w, 0), b.Linear(h, b.param(tensor.F32, 1500, 16), 0)))
+		})
+	}
+	for _, size := range []int{64, 128} {
+		for _, queries := range []int{1, 200} {
+			add(fmt.Sprintf("attention of %d queries, heads of %d", queries, size), func(b *builder) exec.Spec { return attentionSpec(b, size, 4, queries) })
+		}
+	}
+	add("a layer's rest", func(b *builder) exec.Spec {
+		x, w := b.param(tensor.F32, 9, 512), b.param(tensor.F32, 512)
+		y := b.RMSNorm(x, w, 1e-6)
+		return results(b.GLU(y, b.Unary(ir.Tanh, x), ir.SiLU), b.Transpose(b.param(tensor.F16, 40, 80), 1, 0), b.GatherRows(b.param(tensor.BF16, 100, 512), b.param(tensor.I32, 9)))
+	})
+	add("the loss of a head", func(b *builder) exec.Spec {
+		d := b.Apply(ir.LinearCrossEntropyGrad, nil, b.param(tensor.F32, 300, 64), b.param(tensor.BF16, 1000, 64), b.param(tensor.I32, 300), b.param(tensor.F32))
+		return results(d, b.Out(d, 1))
+	})
+	for _, v := range variants(t) {
+		if v.Name == "steps in place" {
+			list = append(list, v)
+		}
+	}
+	return list
+}
+
+// TestLimits: what does not fit a device is refused, with both numbers.
+func TestLimits(t *testing.T) {
+	p := program(t, "attention", func(b *builder) exec.Spec { return attentionSpec(b, 128, 1, 70) })
+	_, err := New(p.Program, Target{Precision: backend.BF16, Limits: Limits{Shared: 20 << 10}, Sizes: DefaultSizes()})
+	require.ErrorIs(t, err, backend.ErrUnsupported)
+	require.EqualError(t, err, "Attention: unsupported operation: kernel attention_bf16_128 has blocks of 52224 bytes of shared memory, the device of at most 20480")
+	_, err = New(p.Program, Target{Limits: Limits{Threads: 64}, Sizes: DefaultSizes()})
+	require.ErrorContains(t, err, "has blocks of 256 threads, the device of at most 64")
+}
+
+// TestReports: kernels report by number what is wrong; the plan says it in words.
+func TestReports(t *testing.T) {
+	p := program(t, "rows", func(b *builder) exec.Spec {
+		return results(b.GatherRows(b.param(tensor.F32, 10, 4), b.param(tensor.I32, 3)))
+	})
+	plan, err := New(p.Program, Target{Sizes: DefaultSizes()})
+	require.NoError(t, err)
+	require.EqualError(t, plan.Wrong(&Run{Dims: p.Dims}, 0, 2, 17), "GatherRows: id 17 at 2, the table has 10 rows")
+	require.EqualError(t, plan.Wrong(&Run{Dims: p.Dims}, 1, 2, 17), "launch 1 reports 17 at 2")
+}
+
+// TestSupported: programs that store values in fewer bits, and operations without
+// kernels, are refused before they are planned.
+func TestSupported(t *testing.T) {
+	narrow := program(t, "narrow", func(b *builder) exec.Spec {
+		s := results(b.Unary(ir.Neg, b.param(tensor.F32, 4)))
+		s.Store, s.StoreAll = tensor.BF16, true
+		s.Stores = func(ir.Op, any, []ir.Type, ir.Place, tensor.DType) bool { return true }
+		return s
+	})
+	_, err := New(narrow.Program, Target{Sizes: DefaultSizes()})
+	require.ErrorIs(t, err, backend.ErrUnsupported)
+	require.ErrorContains(t, err, "values lie in memory as they are computed")
+	topK := &ir.Program{Bounds: make([]ir.Bound, 1), Launches: []ir.Launch{{Op: ir.TopK}}}
+	require.EqualError(t, Supported(topK), "unsupported operation: TopK")
+	require.False(t, Supports(ir.TopK, nil, nil))
+}
+
+// TestFillAllocatesNothing, whatever is launched.
+func TestFillAllocatesNothing(t *testing.T) {
+	for _, p := range goldens(t) {
+		plan, err := New(p.Program, Target{Precision: backend.BF16, Limits: h100, Sizes: DefaultSizes()})
+		require.NoError(t, err)
+		plan.Bind(make([]Launch, len(plan.Kernels)))
+		r := &Run{Args: make([]Pointer, len(p.Args)), Dims: p.Dims}
+		require.Zero(t, testing.AllocsPerRun(5, func() {
+			for i := range plan.Len() {
+				plan.Fill(i, r)
+			}
+		}), p.Name)
+	}
+}

@@ -1,0 +1,40 @@
+package conformance
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/graph/exec"
+	"github.com/lorafuse/lorafuse/ir"
+)
+
+// Program is a case of the table as a device gets it.
+type Program struct {
+	Name string
+	*ir.Program
+	Dims []int // of the run
+}
+
+// Programs are the cases with their gradients, those of benchmarks too, planned for
+// a device that runs the composites that supports says: for tests of what devices
+// make of programs.
+func Programs(t testing.TB, supports exec.Supports) (list []Program) {
+	t.Helper()
+	for _, c := range cases() {
+		s := c.set(t)
+		outs := s.outs
+		if !c.bench {
+			outs = append(outs, s.gradients(t)...)
+		}
+		var spec exec.Spec
+		for i, v := range outs {
+			spec.Results = append(spec.Results, exec.Result{Name: fmt.Sprintf("out%d", i), Value: v})
+		}
+		p, err := exec.Plan(s.g, spec, supports)
+		require.NoError(t, err, "%v", &c)
+		list = append(list, Program{c.String(), p, s.dims})
+	}
+	return list
+}

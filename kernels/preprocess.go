@@ -1,0 +1,205 @@
+package kernels
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// preprocessor is as much of that of C++ as the kernels need: macros with and
+// without parameters, pasting, #include of the same folder, #ifdef and #ifndef.
+type preprocessor struct {
+	folder  fs.FS
+	macros  map[string]*macro
+	defined map[string]bool // without a macro
+	seen    []string        // files
+	text    strings.Builder // what is left of the lines
+	made    int             // tokens, of all expansions
+}
+
+type macro struct {
+	params []string // nil without parentheses
+	body   []string
+}
+
+// mostTokens is how many tokens the macros of a file may make.
+const mostTokens = 1 << 21
+
+var (
+	remarks   = regexp.MustCompile(`(?s)//[^\n]*|/\*.*?\*/`)
+	token     = regexp.MustCompile(`"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|[A-Za-z_]\w*|\d[\w.]*|##|\s+|.`)
+	directive = regexp.MustCompile(`^\s*#\s*(\w+)\s*(.*)$`)
+	define    = regexp.MustCompile(`^(\w+)(\([^)]*\))?(.*)$`)
+	include   = regexp.MustCompile(`^"([^"]+)"`)
+)
+
+func tokens(text string) []string { return token.FindAllString(text, -1) }
+
+// file reads a file, once.
+func (p *preprocessor) file(name string) error {
+	if slices.Contains(p.seen, name) {
+		return nil
+	}
+	p.seen = append(p.seen, name)
+	raw, err := fs.ReadFile(p.folder, name)
+	if err != nil {
+		return err
+	}
+	text := strings.ReplaceAll(remarks.ReplaceAllString(string(raw), " "), "\\\n", " ")
+	var off []bool // of each open condition: its lines are left out
+	for line := range strings.Lines(text) {
+		m := directive.FindStringSubmatch(strings.TrimRight(line, "\n"))
+		if m == nil {
+			if !slices.Contains(off, true) {
+				p.text.WriteString(line)
+			}
+			continue
+		}
+		switch m[1] {
+		case "ifdef", "ifndef":
+			name := strings.TrimSpace(m[2])
+			off = append(off, (p.macros[name] != nil || p.defined[name]) != (m[1] == "ifdef"))
+		case "else", "endif":
+			if len(off) == 0 {
+				return fmt.Errorf("#%s without a condition", m[1])
+			}
+			last := len(off) - 1
+			if off[last] = !off[last]; m[1] == "endif" {
+				off = off[:last]
+			}
+		default:
+			if slices.Contains(off, true) {
+				continue
+			}
+			if err := p.directive(m[1], m[2]); err != nil {
+				return err
+			}
+		}
+	}
+	if len(off) > 0 {
+		return errors.New("a condition has no #endif")
+	}
+	return nil
+}
+
+// directive does what is no condition.
+func (p *preprocessor) directive(name, rest string) error {
+	switch name {
+	case "include":
+		if m := include.FindStringSubmatch(rest); m != nil && fs.ValidPath(m[1]) {
+			if err := p.file(m[1]); err != nil {
+				return fmt.Errorf("%s: %w", m[1], err)
+			}
+		} // others are of the compiler
+	case "define":
+		m := define.FindStringSubmatch(rest)
+		if m == nil {
+			return fmt.Errorf("#define %s", rest)
+		}
+		d := &macro{body: tokens(strings.TrimSpace(m[3]))}
+		if m[2] != "" {
+			d.params = []string{}
+			for _, x := range strings.Split(strings.Trim(m[2], "()"), ",") {
+				d.params = append(d.params, strings.TrimSpace(x))
+			}
+		}
+		p.macros[m[1]] = d
+	case "undef":
+		delete(p.macros, strings.TrimSpace(rest))
+	case "pragma", "error":
+	default:
+		return fmt.Errorf("#%s is not known", name)
+	}
+	return nil
+}
+
+// expand replaces the macros in a text; those in open are being replaced.
+func (p *preprocessor) expand(text, open []string) (out []string, err error) {
+	for i := 0; i < len(text); i++ {
+		if p.made++; p.made > mostTokens {
+			return nil, errors.New("macros without end")
+		}
+		t := text[i]
+		m := p.macros[t]
+		if m == nil || slices.Contains(open, t) {
+			out = append(out, t)
+			continue
+		}
+		var args [][]string
+		if m.params != nil {
+			after := i + 1
+			for after < len(text) && strings.TrimSpace(text[after]) == "" {
+				after++
+			}
+			items, rest, err := list(text[min(after, len(text)):])
+			if err != nil { // a name, and no call
+				out = append(out, t)
+				continue
+			}
+			args, i = items, len(text)-len(rest)-1
+			if len(args) != len(m.params) && !(len(args) == 0 && len(m.params) == 1) {
+				return nil, fmt.Errorf("macro %s has %d arguments, expected %d", t, len(args), len(m.params))
+			}
+		}
+		body, err := p.body(m, args, open)
+		if err != nil {
+			return nil, err
+		}
+		if body, err = p.expand(body, append(slices.Clip(open), t)); err != nil {
+			return nil, err
+		}
+		out = append(out, body...)
+	}
+	return out, nil
+}
+
+// body is what a macro says, with its arguments in their places: as they are
+// beside ##, else expanded.
+func (p *preprocessor) body(m *macro, args [][]string, open []string) (out []string, err error) {
+	var body []string // without spaces around ##
+	for _, t := range m.body {
+		blank := strings.TrimSpace(t) == ""
+		if n := len(body); t == "##" && n > 0 && strings.TrimSpace(body[n-1]) == "" {
+			body = body[:n-1]
+		} else if blank && n > 0 && body[n-1] == "##" {
+			continue
+		}
+		body = append(body, t)
+	}
+	pasted := func(i int) bool { return i > 0 && body[i-1] == "##" || i+1 < len(body) && body[i+1] == "##" }
+	paste := false
+	for i, t := range body {
+		if t == "##" {
+			paste = true
+			continue
+		}
+		put := []string{t}
+		if a := slices.Index(m.params, t); a >= 0 && a < len(args) {
+			put = slices.Clone(args[a])
+			for len(put) > 0 && strings.TrimSpace(put[0]) == "" {
+				put = put[1:]
+			}
+			for len(put) > 0 && strings.TrimSpace(put[len(put)-1]) == "" {
+				put = put[:len(put)-1]
+			}
+			if !pasted(i) {
+				if put, err = p.expand(put, open); err != nil {
+					return nil, err
+				}
+			}
+		}
+		if paste && len(out) > 0 && len(put) > 0 {
+			out[len(out)-1] += put[0]
+			put = put[1:]
+		}
+		paste = false
+		out = append(out, put...)
+		if p.made += len(put); p.made > mostTokens {
+			return nil, errors.New("macros without end")
+		}
+	}
+	return out, nil
+}
