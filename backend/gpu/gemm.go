@@ -25,32 +25,44 @@ type product interface {
 
 // prepareGemm takes the kernels of a sum of products: those of gemv.cu for few
 // rows, and of gemm_mma.cu or, where operands must not be rounded, of gemm_f32.cu
-// for others. How many rows there are shows when it runs.
+// for others. Where the number of rows shows when it runs only, both are taken.
 func prepareGemm(c *compiler, l *ir.Launch) (step, error) {
+	for p := range l.Attr.(ir.GemmAttr).N {
+		x, y := l.In[2*p].Type.DType, l.In[2*p+1].Type.DType
+		if _, ok := firstFactors[x]; !ok || !secondFactors[y] {
+			return nil, unsupported("a product of %v and %v", x, y)
+		}
+	}
 	t := termsOf(l)
+	least, most := t.rows(c.dims)
 	var few, many product
 	var err error
-	if t.dots() {
+	if t.dots() && least <= vectorRows {
 		if few, err = newVector(c, t); err != nil {
 			return nil, err
 		}
 	}
-	if c.target.Precision == backend.BF16 && t.chained() {
+	switch {
+	case few != nil && most <= vectorRows:
+	case c.target.Precision == backend.BF16 && t.chained():
 		many, err = newMMA(c, t)
-	} else {
+	default:
 		many, err = newExact(c, l)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case many == nil:
+		return few.fill, nil
+	case few == nil:
+		return many.fill, nil
 	}
 	return func(r *Run) {
 		with, without := many, few
-		if m, _, _ := t.sizes(r.Dims); few != nil && m <= vectorRows {
+		if m, _, _ := t.sizes(r.Dims); m <= vectorRows {
 			with, without = few, many
 		}
-		if without != nil {
-			without.skip()
-		}
+		without.skip()
 		with.fill(r)
 	}, nil
 }
@@ -77,11 +89,7 @@ func newExact(c *compiler, l *ir.Launch) (product, error) {
 	a := l.Attr.(ir.GemmAttr)
 	e := &exact{l: l, list: make([]exactProduct, a.N)}
 	for p := range e.list {
-		x, y := l.In[2*p].Type.DType, l.In[2*p+1].Type.DType
-		if _, ok := firstFactors[x]; !ok || !secondFactors[y] {
-			return nil, unsupported("a product of %v and %v", x, y)
-		}
-		k := &e.list[p]
+		y, k := l.In[2*p+1].Type.DType, &e.list[p]
 		var err error
 		if k.whole, err = c.kernel("gemm_f32", "gemm_f32_"+suffix(y), 256); err != nil {
 			return nil, err

@@ -169,3 +169,32 @@ func TestFillAllocatesNothing(t *testing.T) {
 		}), p.Name)
 	}
 }
+
+// TestRowsChooseKernels: of the kernels of a product those are planned that the
+// number of rows can need.
+func TestRowsChooseKernels(t *testing.T) {
+	for name, c := range map[string]struct {
+		rows ir.Dim
+		want []string
+	}{
+		"one":      {ir.Static(1), []string{"gemv_1"}},
+		"three":    {ir.Static(3), []string{"gemv_4"}},
+		"eight":    {ir.Static(8), []string{"gemv_8"}},
+		"nine":     {ir.Static(9), []string{"gemm_f32_f32"}},
+		"up to 5":  {ir.Dim{N: 1, Var: 1}, []string{"gemv_1", "gemv_2", "gemv_4", "gemv_8"}},
+		"up to 10": {ir.Dim{N: 2, Var: 1}, []string{"gemv_1", "gemv_2", "gemv_4", "gemv_8", "gemm_f32_f32"}},
+	} {
+		p := program(t, name, func(b *builder) exec.Spec {
+			b.Bound("n", 5)
+			x := b.Param("x", ir.Type{DType: tensor.F32, Shape: ir.Shape{c.rows, ir.Static(32)}})
+			return results(b.Linear(x, b.param(tensor.F32, 4, 32), 0))
+		})
+		plan, err := New(p.Program, Target{Sizes: DefaultSizes()})
+		require.NoError(t, err, name)
+		var got []string
+		for _, k := range plan.Kernels {
+			got = append(got, k.Name)
+		}
+		require.Equal(t, c.want, got, name)
+	}
+}

@@ -81,6 +81,15 @@ func (t *terms) sizes(dims []int) (m, n, batch int) {
 	return m, n, batch
 }
 
+// rows are the fewest and the most rows of the output that runs can have.
+func (t *terms) rows(dims []int) (least, most int) {
+	most, _, _ = t.sizes(dims)
+	if s := t.out.Type.Shape; s[len(s)-2].Var != 0 {
+		return 0, most
+	}
+	return most, most
+}
+
 // k is the length of the k axis.
 func (t *term) k(dims []int) int {
 	s := t.a.Type.Shape
