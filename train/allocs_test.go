@@ -23,6 +23,7 @@ type stepper struct {
 	t      testing.TB
 	engine *train.Engine
 	loader *data.Loader
+	copies int // allocations of all copies of a step
 	batch  data.Batch
 	step   int
 }
@@ -51,7 +52,9 @@ func newStepper(t testing.TB, threads int, checkpointing bool) *stepper {
 	w := &stepper{t: t}
 	w.loader, err = data.NewLoader(set, data.LoaderConfig{BatchSize: 4, Accumulation: 2, Shuffle: true})
 	require.NoError(t, err)
-	w.engine, err = train.NewEngine(context.Background(), testdevice.Open(t, backend.Options{Threads: threads}), m, s, train.EngineOptions{
+	dev := testdevice.Open(t, backend.Options{Threads: threads})
+	w.copies = 4 * testdevice.CopyAllocs(dev.Info()) // what goes up for two micro-batches and the update, and the loss
+	w.engine, err = train.NewEngine(context.Background(), dev, m, s, train.EngineOptions{
 		MaxTokens: w.loader.MaxTokens(), Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, MaxGradNorm: 1, Checkpointing: checkpointing,
 	})
 	require.NoError(t, err)
@@ -89,13 +92,13 @@ func (w *stepper) next() {
 }
 
 // TestStepsAllocateNothing: drawing the batch, forward, backward and update of
-// a whole step, dropout included.
+// a whole step, dropout included, but for what the copies do.
 func TestStepsAllocateNothing(t *testing.T) {
 	for _, threads := range []int{1, 2} {
 		for _, checkpointing := range []bool{false, true} {
 			w := newStepper(t, threads, checkpointing)
 			w.next()
-			require.Zero(t, testing.AllocsPerRun(8, w.next), "%d threads, checkpointing %v", threads, checkpointing)
+			require.LessOrEqual(t, testing.AllocsPerRun(8, w.next), float64(w.copies), "%d threads, checkpointing %v", threads, checkpointing)
 		}
 	}
 }

@@ -44,3 +44,13 @@ func OpenOn(t testing.TB, name string, o backend.Options) backend.Device {
 	})
 	return dev
 }
+
+// CopyAllocs is the most allocations that a copy to or from a device makes: none in
+// memory that the host shares; else its fence, which the caller may keep, with the
+// channel that ends it, and the calls of the goroutine that has the device.
+func CopyAllocs(info backend.Info) int {
+	if info.Unified {
+		return 0
+	}
+	return 8
+}
