@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lorafuse/lorafuse/internal/dev/bench/page"
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
@@ -29,6 +30,13 @@ func checkDoc(t *testing.T, name, want string) {
 }
 
 func TestConfigReference(t *testing.T) { checkDoc(t, "docs/config.md", config.Reference()) }
+
+// The page of figures is what the results beside it give.
+func TestBenchmarks(t *testing.T) {
+	results, err := page.Read(filepath.Join(root(t), "docs", "benchmarks"))
+	require.NoError(t, err)
+	checkDoc(t, "docs/benchmarks.md", page.Markdown(results))
+}
 
 // The table of the architecture page is the one that the tests go by.
 func TestArchitectureTable(t *testing.T) {

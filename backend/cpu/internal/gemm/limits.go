@@ -3,7 +3,7 @@ package gemm
 // limits are what the choice of a way knows of an instruction set: which families of
 // kernels it has, and from where to where each is fastest. They hold no function, so
 // that every machine can say which way a product takes on another. The figures
-// behind them are in docs/benchmarks.md.
+// behind them are in docs/log/benchmarks.md.
 type limits struct {
 	pairs bool // products of bfloat16, of operands that may be rounded
 	tiles bool // AMX: products of bfloat16 by tiles, and of floats that are taken apart

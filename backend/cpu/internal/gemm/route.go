@@ -8,7 +8,7 @@ type route struct {
 	way   way
 	class string // the shapes it is for, as docs/gemm.md has them
 	needs string // the kernels that it takes
-	why   string // what it gains, by docs/benchmarks.md
+	why   string // what it gains, by docs/log/benchmarks.md
 
 	fits func(s *shape) bool
 

@@ -14,25 +14,27 @@ func (p *page) cell(u unit, e *entry, figures []figure) string {
 	if len(figures) == 0 {
 		return ""
 	}
-	newest := figures[0]
-	text := newest.text(u)
-	source := p.cite(newest.result)
-	for _, f := range figures {
-		ratio := f.ratio(u, e)
-		if ratio == "" {
-			continue
-		}
-		if text == "" {
-			return ratio + " " + source
-		}
-		if f.source == newest.source {
-			return text + "; " + ratio + " " + source
-		}
-		return text + " " + source + "; " + ratio + " " + p.cite(f.result)
+	text, source := "", ""
+	at := slices.IndexFunc(figures, func(f figure) bool { return f.row.Measured() })
+	if at >= 0 {
+		text, source = figures[at].text(u), p.cite(figures[at].result)
 	}
-	if i := slices.IndexFunc(figures, func(f figure) bool { return f.source != newest.source && f.row.Measured() }); i > 0 && newest.row.Measured() {
-		before := figures[i]
-		return fmt.Sprintf("%s %s; %s× before %s", text, source, three(before.row.Figures().Median/newest.row.Figures().Median), p.cite(before.result))
+	for _, f := range figures {
+		switch ratio := f.ratio(u, e); {
+		case ratio == "":
+		case at < 0:
+			return ratio + " " + p.cite(f.result)
+		case f.source == figures[at].source:
+			return text + "; " + ratio + " " + source
+		default:
+			return text + " " + source + "; " + ratio + " " + p.cite(f.result)
+		}
+	}
+	for _, f := range figures[at+1:] {
+		if f.source != figures[at].source && f.row.Measured() {
+			ratio := f.row.Figures().Median / figures[at].row.Figures().Median
+			return fmt.Sprintf("%s %s; %s× before %s", text, source, three(ratio), p.cite(f.result))
+		}
 	}
 	return text + " " + source
 }
@@ -127,11 +129,11 @@ func said(e *entry, ratio float64, other string) string {
 // three prints three significant digits, and all those before the point.
 func three(x float64) string {
 	switch {
-	case x >= 100:
+	case x >= 99.95:
 		return fmt.Sprintf("%.0f", x)
-	case x >= 10:
+	case x >= 9.995:
 		return fmt.Sprintf("%.1f", x)
-	case x >= 0.995:
+	case x >= 0.9995:
 		return fmt.Sprintf("%.2f", x)
 	}
 	return fmt.Sprintf("%.3g", x)

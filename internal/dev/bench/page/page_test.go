@@ -103,6 +103,12 @@ func TestUnits(t *testing.T) {
 	assert.Less(t, strings.Index(text, "m=64 "), strings.Index(text, "m=512 "))
 }
 
+func TestThree(t *testing.T) {
+	for x, want := range map[float64]string{99.99999: "100", 99.94: "99.9", 9.9999: "10.0", 9.994: "9.99", 0.9999: "1.00", 0.999: "0.999", 0.0123456: "0.0123", 12345: "12345"} {
+		assert.Equal(t, want, three(x))
+	}
+}
+
 func TestMachine(t *testing.T) {
 	for want, e := range map[string]bench.Environment{
 		"abacus, 2 cores":           {CPU: "abacus", Cores: 2},
