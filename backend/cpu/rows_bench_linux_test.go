@@ -3,18 +3,15 @@ package cpu_test
 import (
 	"context"
 	"fmt"
-	"runtime"
-	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cpu"
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/graph/exec"
+	"github.com/lorafuse/lorafuse/internal/dev/cputime"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -68,19 +65,9 @@ func BenchmarkMixedRows(b *testing.B) {
 			require.NoError(b, err)
 			defer func() { require.NoError(b, dev.Close()) }()
 			layers := [2]*exec.Executable{adapted(b, dev, 1, backward), adapted(b, dev, 16, backward)}
-			runtime.LockOSThread()
-			defer runtime.UnlockOSThread()
-			var times [2][]time.Duration
-			for b.Loop() {
-				for i, e := range layers {
-					start := processorTime(b)
-					require.NoError(b, e.RunWait(context.Background()))
-					times[i] = append(times[i], processorTime(b)-start)
-				}
-			}
-			one, many := slices.Min(times[0]), slices.Min(times[1])
-			b.ReportMetric(float64(many)/float64(one), "ratio")
-			b.ReportMetric(float64(one.Microseconds()), "one-µs")
+			least := cputime.Least(b, 2, nil, func(i int) { require.NoError(b, layers[i].RunWait(context.Background())) })
+			b.ReportMetric(float64(least[1])/float64(least[0]), "ratio")
+			b.ReportMetric(float64(least[0].Microseconds()), "one-µs")
 		})
 	}
 }
@@ -97,27 +84,11 @@ func BenchmarkBatchInvariant(b *testing.B) {
 			for i := range layers {
 				layers[i] = newDecoder(b, backend.Options{Threads: 1, BatchInvariant: i == 1}, sizes)
 			}
-			runtime.LockOSThread()
-			defer runtime.UnlockOSThread()
-			var times [2][]time.Duration
-			for b.Loop() {
-				for i, d := range layers {
-					_ = d.text(b, x, sizes.rows-rows, sizes.rows) // sets what it reads
-					start := processorTime(b)
-					require.NoError(b, d.exe.RunWait(context.Background()))
-					times[i] = append(times[i], processorTime(b)-start)
-				}
-			}
-			usual, invariant := slices.Min(times[0]), slices.Min(times[1])
-			b.ReportMetric(float64(invariant)/float64(usual), "price")
-			b.ReportMetric(float64(usual.Microseconds()), "usual-µs")
+			// The text sets what the layer reads.
+			least := cputime.Least(b, 2, func(i int) { _ = layers[i].text(b, x, sizes.rows-rows, sizes.rows) },
+				func(i int) { require.NoError(b, layers[i].exe.RunWait(context.Background())) })
+			b.ReportMetric(float64(least[1])/float64(least[0]), "price")
+			b.ReportMetric(float64(least[0].Microseconds()), "usual-µs")
 		})
 	}
-}
-
-// processorTime is what the thread has taken of a processor.
-func processorTime(b *testing.B) time.Duration {
-	var t unix.Timespec
-	require.NoError(b, unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t))
-	return time.Duration(t.Nano())
 }

@@ -22,8 +22,8 @@ func (a *app) bench() *cobra.Command {
 
 Each suite is a command: kernels, layer, step, decode, upload, load. With flags alone
 all that docs/benchmarks.md has is measured: training steps, decoding, products,
-adapters and files, in some ten minutes on two cores, and twice that with all other
-programs beside them. --markdown prints these five tables, --json and --save keep the
+adapters and files, in some ten minutes on two cores, and a quarter of an hour with
+torch beside them. --markdown prints these five tables, --json and --save keep the
 results, one row a line.
 
 --from prints results that were saved, by this command or by suites with --json, from

@@ -230,7 +230,7 @@ func (f *tablesFlags) step(ctx context.Context, t bench.Turns) (*bench.Report, e
 	}
 	o := step.Options{
 		Turns: t, Self: []string{self, "bench", measureStepCommand}, Python: f.python, Backend: f.backend, Threads: f.threads,
-		Sizes: f.sizes("small", "wide"), Quantize: []string{"int8", "nf4"}, Rank: 16, Steps: 5, Dir: f.dir,
+		Sizes: f.sizes("small", "wide"), Quantize: []string{"nf4"}, Rank: 16, Steps: 3, Dir: f.dir,
 	}
 	o.Runs = min(t.Runs, 3)
 	if f.quick {

@@ -32,7 +32,7 @@ var dependencies = map[string]dependency{
 	"github.com/vbauerster/mpb/v8":     {why: "progress bars", in: []string{"internal/progress"}},
 	"go.uber.org/goleak":               {why: "goroutines that outlive their test", tests: true},
 	"go.yaml.in/yaml/v3":               {why: "configurations, with line numbers in errors", in: []string{"train/config"}, tests: true},
-	"golang.org/x/sys":                 {why: "mapped files, instruction sets, locks, free memory and disk", in: []string{"backend/cpu", "backend/telemetry", "internal/dev/bench/load", "internal/fsatomic", "model/hub", "safetensors", "tensor"}},
+	"golang.org/x/sys":                 {why: "mapped files, instruction sets, locks, free memory and disk", in: []string{"backend/cpu", "backend/telemetry", "internal/dev/bench/load", "internal/dev/cputime", "internal/fsatomic", "model/hub", "safetensors", "tensor"}},
 	"golang.org/x/text":                {why: "Unicode normal forms", in: []string{"tokenizer"}},
 	"gonum.org/v1/gonum":               {why: "QR and SVD of PiSSA and OLoRA", in: []string{"internal/linalg"}, tests: true},
 	"gonum.org/v1/plot":                {why: "loss.svg and loss.png", in: []string{"train/events"}},

@@ -3,15 +3,10 @@ package gemm_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"runtime"
-	"slices"
 	"testing"
-	"time"
-
-	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
+	"github.com/lorafuse/lorafuse/internal/dev/cputime"
 )
 
 // BenchmarkInvariant prints what it costs that the bits of a row do not depend on the
@@ -34,28 +29,10 @@ func BenchmarkInvariant(b *testing.B) {
 					{A: gemm.Of(random(rows*in), in), B: gemm.Matrix{Data: weights(r, elem, in*out), Elem: elem, Stride: in, Trans: true}, K: in, Alpha: 1},
 					{A: gemm.Of(random(rows*rank), rank), B: gemm.Of(random(out*rank), rank).T(), K: rank, Alpha: 1},
 				}}
-				runtime.LockOSThread()
-				defer runtime.UnlockOSThread()
-				var times [2][]time.Duration
-				for b.Loop() {
-					for i := range times {
-						c.Invariant = i == 1
-						start := processorTime(b)
-						e.Run(&c)
-						times[i] = append(times[i], processorTime(b)-start)
-					}
-				}
-				plain, invariant := slices.Min(times[0]), slices.Min(times[1])
-				b.ReportMetric(float64(invariant)/float64(plain), "price")
-				b.ReportMetric(float64(plain.Microseconds()), "plain-µs")
+				least := cputime.Least(b, 2, func(i int) { c.Invariant = i == 1 }, func(int) { e.Run(&c) })
+				b.ReportMetric(float64(least[1])/float64(least[0]), "price")
+				b.ReportMetric(float64(least[0].Microseconds()), "plain-µs")
 			})
 		}
 	}
-}
-
-// processorTime is what the thread has taken of a processor.
-func processorTime(b *testing.B) time.Duration {
-	var t unix.Timespec
-	require.NoError(b, unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t))
-	return time.Duration(t.Nano())
 }
