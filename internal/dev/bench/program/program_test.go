@@ -125,3 +125,22 @@ func TestOpenRefuses(t *testing.T) {
 	_, err = Open("tpu", 1)
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 }
+
+// Plain Go multiplies bf16 no faster; a machine whose peak in bf16 is far higher does.
+func TestGainsByBF16(t *testing.T) {
+	t.Setenv("LORAFUSE_CPU", "portable")
+	m := open(t, backend.CPU)
+	m.Quick = false
+	gains, err := m.GainsByBF16()
+	require.NoError(t, err)
+	assert.False(t, gains)
+	assert.Positive(t, m.peaks[backend.F32].Flops)
+	m.peaks[backend.BF16].Flops = 16 * m.peaks[backend.F32].Flops
+	gains, err = m.GainsByBF16()
+	require.NoError(t, err)
+	assert.True(t, gains)
+
+	gains, err = open(t, backend.Null).GainsByBF16()
+	require.NoError(t, err)
+	assert.False(t, gains, "no peak, no gain")
+}
