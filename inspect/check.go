@@ -15,7 +15,6 @@ import (
 	"sync"
 
 	"github.com/lorafuse/lorafuse/safetensors"
-	"github.com/lorafuse/lorafuse/safetensors/torchfile"
 	"github.com/lorafuse/lorafuse/weights"
 )
 
@@ -100,12 +99,8 @@ func Check(ctx context.Context, s *weights.Set, o Options) (*Report, error) {
 			return nil, err
 		}
 	}
-	for i, f := range s.Files() {
-		if s.IsTorch(i) {
-			if err := torchfile.Verify(f.Path()); err != nil {
-				r.Problems = append(r.Problems, err.Error())
-			}
-		}
+	for _, err := range s.Verify() {
+		r.Problems = append(r.Problems, err.Error())
 	}
 	r.judge(views)
 	return r, r.findCopies(ctx, views)

@@ -2,13 +2,12 @@ package lora
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 
 	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/safetensors"
-	"github.com/lorafuse/lorafuse/safetensors/torchfile"
 	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/weights"
 )
 
 // Adapter is an adapter folder: its configuration and its tensors, which lie
@@ -19,11 +18,11 @@ import (
 type Adapter struct {
 	Config *Config
 	Dir    string
-	Source torchfile.Source // the file that the tensors are from
+	Source weights.Source // the file that the tensors are from
 
 	names   []string // in the order of the file
 	tensors map[string]tensor.Tensor
-	file    *safetensors.File
+	set     *weights.Set
 	views   []*safetensors.View // hold the mapping
 }
 
@@ -35,14 +34,14 @@ func Load(dir string) (*Adapter, error) {
 	if err != nil {
 		return nil, err
 	}
-	file, source, err := torchfile.OpenFirst(filepath.Join(dir, WeightsFile), filepath.Join(dir, TorchWeightsFile))
+	set, err := weights.OpenAdapter(dir)
 	if err != nil {
 		return nil, fmt.Errorf("lora: adapter %s: %w", dir, err)
 	}
-	a := &Adapter{Config: c, Dir: dir, Source: source, names: file.Names(), tensors: make(map[string]tensor.Tensor, file.Len()), file: file}
+	a := &Adapter{Config: c, Dir: dir, Source: set.Origin(), names: set.Names(), tensors: make(map[string]tensor.Tensor, set.Len()), set: set}
 	for _, name := range a.names {
 		if err := a.addView(name); err != nil {
-			file.Close()
+			set.Close()
 			return nil, err
 		}
 	}
@@ -50,7 +49,7 @@ func Load(dir string) (*Adapter, error) {
 }
 
 func (a *Adapter) addView(name string) error {
-	v, err := a.file.Lookup(name)
+	v, err := a.set.Lookup(name)
 	if err != nil {
 		return fmt.Errorf("lora: adapter %s: %w", a.Dir, err)
 	}
@@ -93,10 +92,10 @@ type Tensor struct {
 // Close gives the file back; it makes what came out of the adapter no less
 // valid. On Windows a file cannot be replaced before it is closed.
 func (a *Adapter) Close() error {
-	if a.file == nil {
+	if a.set == nil {
 		return nil
 	}
-	return a.file.Close()
+	return a.set.Close()
 }
 
 // Names are the keys of the tensors in the order of the file.

@@ -17,6 +17,7 @@ import (
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/safetensors/torchfile"
 	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/weights"
 )
 
 // Every adapter that PEFT wrote is accounted for to the last tensor.
@@ -193,7 +194,7 @@ func TestLoadErrors(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, lora.TorchWeightsFile), bin, 0o600))
 	a, err := lora.Load(dir)
 	require.NoError(t, err)
-	require.Equal(t, torchfile.Source{Path: filepath.Join(dir, lora.TorchWeightsFile), Format: "torch zip", Fallback: true, Why: "adapter_model.safetensors does not exist"}, a.Source)
+	require.Equal(t, weights.Source{Path: filepath.Join(dir, lora.TorchWeightsFile), Format: "torch zip", Fallback: true, Why: "the folder has no adapter_model.safetensors"}, a.Source)
 	require.NoError(t, a.Close())
 	// A broken file is not passed over.
 	require.NoError(t, os.WriteFile(filepath.Join(dir, lora.WeightsFile), []byte("12345678"), 0o600))

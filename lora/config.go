@@ -3,14 +3,16 @@ package lora
 import (
 	"slices"
 	"strings"
+
+	"github.com/lorafuse/lorafuse/weights"
 )
 
 // ConfigFile and WeightsFile are the two files of an adapter folder. In those of
 // old versions of PEFT, TorchWeightsFile takes the place of WeightsFile.
 const (
 	ConfigFile       = "adapter_config.json"
-	WeightsFile      = "adapter_model.safetensors"
-	TorchWeightsFile = "adapter_model.bin"
+	WeightsFile      = weights.AdapterFile
+	TorchWeightsFile = weights.TorchAdapterFile
 )
 
 // peftVersion is the version of PEFT whose contract this package follows and

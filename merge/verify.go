@@ -7,13 +7,13 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/lorafuse/lorafuse/safetensors"
+	"github.com/lorafuse/lorafuse/weights"
 )
 
 // verify reads the written model as anybody would, and compares names, types,
 // shapes and bytes with what was computed.
 func (w *writer) verify(ctx context.Context, dir string) error {
-	set, err := safetensors.OpenModel(dir)
+	set, err := weights.OpenModel(dir)
 	if err != nil {
 		return fmt.Errorf("reading back: %w", err)
 	}

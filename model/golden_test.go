@@ -19,7 +19,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/safetensors"
-	"github.com/lorafuse/lorafuse/safetensors/torchfile"
+	"github.com/lorafuse/lorafuse/weights"
 )
 
 // golden is a model and what PyTorch computed with it.
@@ -69,13 +69,13 @@ func TestTorchWeights(t *testing.T) {
 	want, err := model.Open(linear)
 	require.NoError(t, err)
 	defer want.Close()
-	require.Equal(t, torchfile.Source{Path: filepath.Join(linear, safetensors.ModelFile), Format: "safetensors"}, want.Source)
+	require.Equal(t, weights.Source{Path: filepath.Join(linear, safetensors.ModelFile), Format: "safetensors"}, want.Source)
 	dir := respelled(t, "testdata/torch", filepath.Join(linear, "config.json"))
 	got, err := model.Open(dir)
 	require.NoError(t, err)
 	defer got.Close()
 	require.True(t, got.Source.Fallback)
-	require.Equal(t, filepath.Join(dir, torchfile.ModelIndex), got.Source.Path)
+	require.Equal(t, filepath.Join(dir, weights.TorchModelIndex), got.Source.Path)
 	require.Equal(t, want.Parameters(), got.Parameters())
 	gathered := 0
 	for _, name := range want.Used() {

@@ -14,8 +14,8 @@ import (
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/nn"
 	"github.com/lorafuse/lorafuse/safetensors"
-	"github.com/lorafuse/lorafuse/safetensors/torchfile"
 	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/weights"
 )
 
 // Part is how much of a checkpoint a model is, and with it how its modules are named.
@@ -31,9 +31,9 @@ const (
 type Model struct {
 	Config *Config
 	Dir    string
-	Source torchfile.Source // the files that the weights are from
+	Source weights.Source // the files that the weights are from
 
-	set     *safetensors.Set
+	set     *weights.Set
 	modules []nn.Module
 	used    []string
 
@@ -46,9 +46,9 @@ type Model struct {
 
 // Open reads dir/config.json, maps the weights and checks that every tensor
 // that the model needs is there with its shape. Where there are no safetensors
-// files, those of torch.save take their place, see torchfile.OpenModel. Errors:
-// ErrConfig, ErrUnsupported, nn.ErrMissing, nn.ErrShape and those of packages
-// safetensors and torchfile.
+// files, those of torch.save take their place, see weights.OpenModel. Errors:
+// ErrConfig, ErrUnsupported, nn.ErrMissing, nn.ErrShape and those of
+// weights.OpenModel.
 func Open(dir string) (*Model, error) { return OpenAs(dir, AsSaved) }
 
 // OpenAs is Open for a part of what the checkpoint has.
@@ -62,14 +62,11 @@ func OpenAs(dir string, part Part) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	if part != AsSaved {
-		c.Part = part
-	}
-	set, source, err := torchfile.OpenModel(dir)
+	set, err := weights.OpenModel(dir)
 	if err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}
-	m := &Model{Config: c, Dir: dir, Source: source, set: set, converted: map[string]*converted{}}
+	m := &Model{Config: c, Dir: dir, Source: set.Origin(), set: set, converted: map[string]*converted{}}
 	if err := m.findStored(); err != nil {
 		set.Close()
 		return nil, err
@@ -141,7 +138,7 @@ func (m *Model) Stored(name string) []string {
 }
 
 // Set is the checkpoint's files.
-func (m *Model) Set() *safetensors.Set { return m.set }
+func (m *Model) Set() *weights.Set { return m.set }
 
 // Has reports whether the checkpoint has a tensor of that name.
 func (m *Model) Has(name string) bool { return m.set.Has(m.inFile(name)) }

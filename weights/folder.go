@@ -20,7 +20,10 @@ var stems = []struct{ safetensors, torch string }{
 // torchEndings are those of files that torch.save has written.
 var torchEndings = []string{".bin", ".pt", ".pth", ".ckpt"}
 
-const indexEnding = ".index.json"
+const (
+	safetensorsEnding = ".safetensors"
+	indexEnding       = ".index.json"
+)
 
 // openFolder opens the weights in a folder.
 func openFolder(dir string) (*Set, error) {
@@ -32,21 +35,13 @@ func openFolder(dir string) (*Set, error) {
 	if err != nil {
 		return nil, fmt.Errorf("weights: %s: %w", dir, err)
 	}
-	path := filepath.Join(dir, name)
-	var s *Set
-	if indexed(path) != "" {
-		s, err = openIndex(path)
-	} else {
-		s, err = openFile(path)
-	}
+	s, err := openPath(filepath.Join(dir, name))
 	if err != nil {
 		return nil, err
 	}
 	s.Folder = dir
-	for i := range s.sources {
-		if source := &s.sources[i]; missed != "" && !source.Fallback {
-			source.Fallback, source.Why = true, strings.TrimSuffix("the folder has no "+missed+"; "+source.Why, "; ")
-		}
+	if missed != "" {
+		s.instead(missed)
 	}
 	return s, nil
 }
@@ -71,7 +66,7 @@ func list(dir string) ([]string, error) {
 // a usual name and is not of the format that was looked for first.
 func choose(names []string) (name, missed string, err error) {
 	for _, stem := range stems {
-		for _, ending := range []string{".safetensors", ".safetensors" + indexEnding} {
+		for _, ending := range []string{safetensorsEnding, safetensorsEnding + indexEnding} {
 			if name := stem.safetensors + ending; slices.Contains(names, name) {
 				return name, "", nil
 			}
@@ -80,7 +75,7 @@ func choose(names []string) (name, missed string, err error) {
 	for _, stem := range stems {
 		for _, ending := range []string{".bin", ".bin" + indexEnding} {
 			if name := stem.torch + ending; slices.Contains(names, name) {
-				return name, stem.safetensors + ".safetensors", nil
+				return name, stem.safetensors + safetensorsEnding, nil
 			}
 		}
 	}
@@ -90,7 +85,7 @@ func choose(names []string) (name, missed string, err error) {
 // chooseOther finds the only file of another name; of the shards of an index,
 // the index.
 func chooseOther(names []string) (name, missed string, err error) {
-	endings := [][]string{{".safetensors" + indexEnding}, {".safetensors"}, {".bin" + indexEnding}, torchEndings}
+	endings := [][]string{{safetensorsEnding + indexEnding}, {safetensorsEnding}, {".bin" + indexEnding}, torchEndings}
 	for _, wanted := range endings {
 		var found []string
 		for _, n := range names {

@@ -1,6 +1,8 @@
 // Package weights opens the tensors at a path, whatever they lie in: a
 // safetensors file, one that torch.save has written, a model that an index
-// spreads over several of either, or a folder with one of these. It also knows
+// spreads over several of either, or a folder with one of these. All that reads
+// models and adapters opens them here: [Open] what a user names, [OpenModel] and
+// [OpenAdapter] the files that transformers and PEFT look for. It also knows
 // which files beside the weights make up a model's folder.
 package weights
 
@@ -27,6 +29,10 @@ var (
 	ErrAmbiguous = errors.New("several files of weights")
 )
 
+// Source says what was opened, in which format, and why where there is something
+// to say.
+type Source = torchfile.Source
+
 // Set is the tensors at a path. It is safe for concurrent use.
 type Set struct {
 	*safetensors.Set
@@ -38,7 +44,7 @@ type Set struct {
 	// Index is nil where there is one file.
 	Index *Index
 
-	sources []torchfile.Source // of the files, in their order
+	sources []Source // of the files, in their order
 }
 
 // Open opens what is at path. A folder is searched for the names that
@@ -56,8 +62,8 @@ func Open(path string) (*Set, error) {
 	switch {
 	case err == nil && info.IsDir():
 		return openFolder(path)
-	case err == nil && indexed(path) != "":
-		return openIndex(path)
+	case err == nil:
+		return openPath(path)
 	}
 	return openFile(path) // one that is missing may have a twin
 }
@@ -66,7 +72,7 @@ func Open(path string) (*Set, error) {
 func New(f *safetensors.File) *Set {
 	return &Set{
 		Set: safetensors.NewSet(f), Stem: stem(f.Path()),
-		sources: []torchfile.Source{{Path: f.Path(), Format: "safetensors"}},
+		sources: []Source{{Path: f.Path(), Format: "safetensors"}},
 	}
 }
 
@@ -105,7 +111,7 @@ func openIndex(path string) (*Set, error) {
 }
 
 // Source says what the i-th of Files is.
-func (s *Set) Source(i int) torchfile.Source { return s.sources[i] }
+func (s *Set) Source(i int) Source { return s.sources[i] }
 
 // Views returns all tensors, in the order of Names.
 func (s *Set) Views() ([]*safetensors.View, error) {
@@ -145,18 +151,18 @@ func (s *Set) Metadata() (metadata map[string]string, conflicts []string) {
 // Formats names the formats of the files, each once: "safetensors", "torch zip",
 // "torch legacy".
 func (s *Set) Formats() []string {
-	return s.each(func(source torchfile.Source) string { return source.Format })
+	return s.each(func(source Source) string { return source.Format })
 }
 
 // Why says, for people, why files were opened that were not asked for, or as
 // something else than their names say. It is empty where there is nothing to
 // say.
 func (s *Set) Why() string {
-	return strings.Join(s.each(func(source torchfile.Source) string { return source.Why }), "; ")
+	return strings.Join(s.each(func(source Source) string { return source.Why }), "; ")
 }
 
 // each collects what is said of the files, each once and nothing of nothing.
-func (s *Set) each(say func(torchfile.Source) string) []string {
+func (s *Set) each(say func(Source) string) []string {
 	var all []string
 	for _, source := range s.sources {
 		if text := say(source); text != "" && !slices.Contains(all, text) {
@@ -181,6 +187,20 @@ func (s *Set) Scalars() (map[string]any, error) {
 		maps.Copy(all, scalars)
 	}
 	return all, nil
+}
+
+// Verify compares the checksums that the files have, as [torchfile.Verify] does,
+// and returns what is wrong with each; safetensors files have none.
+func (s *Set) Verify() (problems []error) {
+	for i, f := range s.Files() {
+		if !s.IsTorch(i) {
+			continue
+		}
+		if err := torchfile.Verify(f.Path()); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	return problems
 }
 
 // IsTorch reports whether torch.save has written the i-th of Files.

@@ -14,8 +14,8 @@ import (
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/model/hub"
 	"github.com/lorafuse/lorafuse/quant"
-	"github.com/lorafuse/lorafuse/safetensors/torchfile"
 	"github.com/lorafuse/lorafuse/train"
+	"github.com/lorafuse/lorafuse/weights"
 )
 
 // modelFlags name a model, its adapter and the machine that runs them.
@@ -174,7 +174,7 @@ func (a *app) openModel(ctx context.Context, f *modelFlags) (*model.Model, error
 }
 
 // noteSource says what was read where it is not what was asked for.
-func (a *app) noteSource(s torchfile.Source) {
+func (a *app) noteSource(s weights.Source) {
 	if s.Why != "" {
 		a.note("note     reading %s: %s", s.Path, s.Why)
 	}

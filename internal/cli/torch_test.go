@@ -13,7 +13,7 @@ func TestTorchFiles(t *testing.T) {
 	base, adapter := filepath.FromSlash(goldens+"/peft/base/small-llama"), filepath.FromSlash(goldens+"/peft/file-bin/adapter")
 	r := command(t, "", "merge", "--model", base, "--adapter", adapter, "--output", t.TempDir()+"/merged")
 	require.Equal(t, ExitOK, r.status)
-	require.Contains(t, r.stderr, "note     reading "+filepath.Join(adapter, "adapter_model.bin")+": adapter_model.safetensors does not exist\n")
+	require.Contains(t, r.stderr, "note     reading "+filepath.Join(adapter, "adapter_model.bin")+": the folder has no adapter_model.safetensors\n")
 	mergeAndCompare(t, base, adapter, goldens+"/peft/file-bin/golden.safetensors")
 
 	l := newLab(t)
@@ -23,6 +23,6 @@ func TestTorchFiles(t *testing.T) {
 	l.file("torch/config.json", string(config))
 	r = command(t, "", "compare", "--json", "--model", l.path("torch"), "--golden", goldens+"/extra/linear/golden.safetensors")
 	require.Equal(t, ExitOK, r.status, r.stderr)
-	require.Contains(t, r.stderr, "pytorch_model.bin.index.json: neither model.safetensors nor model.safetensors.index.json exists\n")
+	require.Contains(t, r.stderr, "pytorch_model.bin.index.json: the folder has no model.safetensors\n")
 	require.Less(t, decode[comparison](t, r.stdout).Relative, 1e-5)
 }

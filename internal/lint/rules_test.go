@@ -31,10 +31,11 @@ var broken = fstest.MapFS{
 	"ir/internal/x/x.go": text("// Package x is inside.", "package x", "// Y is.", "var Y int"),
 	"ir/example_test.go": text("package ir", `import "fmt"`, "func Example() {", "fmt.Println(1)", "// Output: 1", "}"),
 	"stray/stray.go":     text("package stray"),
-	"cmd/x/main.go":      text("// It starts.", "package main", `import "`+module+`/internal/dev/t"`, "var _ = t.X"),
-	"ir/kind.go":         text("package ir", `var _ = kind == "cpu" || x.Backend == y.CPU || x.Backend != y.Auto`),
-	"README.md":          text("To"+"do is a word, TO"+"DO is not.", "See /ro"+"ot/x, ./ro"+"ot/x and https://a.b/ro"+"ot/x.", "Get it from http://proxy.co"+"rp/ or 10.0.0."+"1."),
-	"bin/skipped.md":     text("FIX" + "ME"),
+	"cmd/x/main.go": text("// It starts.", "package main", `import "`+module+`/internal/dev/t"`, `import files "`+module+`/safetensors"`,
+		"var _ = t.X", "var _ = files.OpenFS"),
+	"ir/kind.go":     text("package ir", `var _ = kind == "cpu" || x.Backend == y.CPU || x.Backend != y.Auto`),
+	"README.md":      text("To"+"do is a word, TO"+"DO is not.", "See /ro"+"ot/x, ./ro"+"ot/x and https://a.b/ro"+"ot/x.", "Get it from http://proxy.co"+"rp/ or 10.0.0."+"1."),
+	"bin/skipped.md": text("FIX" + "ME"),
 }
 
 func text(lines ...string) *fstest.MapFile {
@@ -65,6 +66,7 @@ func TestRules(t *testing.T) {
 			"stray: has no room in the house (internal/lint/house_test.go)",
 		}},
 		"tools":    {r.strays(map[string]string{"ir": "needs none"}), []string{"cmd/x/main.go: imports internal/dev/t, a tool, which only tests and ir may", "ir: need not import internal/dev, as the house says it may"}},
+		"doors":    {r.otherDoors(map[string]string{"ir": "none"}), []string{"cmd/x/main.go:6: files.OpenFS opens a file of tensors, for which there is package weights", "ir: opens no file of tensors, as the rule says it may (internal/lint/door_test.go)"}},
 		"foreign":  {r.foreign("ir", "golang.org/x/sys"), []string{"ir/ir.go: imports " + module + "/graph; allowed: the standard library golang.org/x/sys", "ir/ir.go: imports example.org/other; allowed: the standard library golang.org/x/sys"}},
 		"cgo":      {r.cgo(), []string{"graph/c_linux.go: imports C in the default build for linux"}},
 		"comments": {r.comments(), []string{"graph/graph.go:7: Undocumented has no comment", "graph/graph.go:10: Shown has no comment", "graph/graph.go:11: Method has no comment", "graph/graph.go:14: B has no comment"}},

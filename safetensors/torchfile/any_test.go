@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/safetensors/torchfile"
 )
 
@@ -108,9 +107,6 @@ func TestOpenAnyDoesNotLookOn(t *testing.T) {
 		_, _, err = torchfile.OpenAny(filepath.Join(dir, through))
 		require.Error(t, err)
 		require.NotErrorIs(t, err, fs.ErrNotExist)
-		_, _, err = torchfile.OpenModel(filepath.Join(dir, through))
-		require.Error(t, err)
-		require.NotErrorIs(t, err, fs.ErrNotExist)
 	}
 	_, _, err = torchfile.OpenFirst(filepath.Join(dir, "a.safetensors"), filepath.Join(dir, "x.pt/a.pt"))
 	require.Error(t, err)
@@ -123,66 +119,4 @@ func TestOpenAnyDoesNotLookOn(t *testing.T) {
 	copyGolden(t, "bare_list", filepath.Join(dir, "s.pt"))
 	_, _, err = torchfile.OpenAny(filepath.Join(dir, "s.safetensors"))
 	require.ErrorIs(t, err, fs.ErrPermission)
-}
-
-func TestOpenModel(t *testing.T) {
-	const index = `={"metadata":{},"weight_map":{"0":"m-1.bin","a":"m-2.bin","gone":"m-2.bin"}}`
-	shards := map[string]string{"m-1.bin": "bare_list.pt", "m-2.bin": "legacy_two.pt", torchfile.ModelIndex: index}
-	with := func(files map[string]string, name, from string) map[string]string {
-		all := map[string]string{name: from}
-		for k, v := range files {
-			if k != name {
-				all[k] = v
-			}
-		}
-		return all
-	}
-	neither := "neither model.safetensors nor model.safetensors.index.json exists"
-	for name, c := range map[string]struct {
-		files   map[string]string
-		opened  string
-		format  string
-		why     string
-		tensors []string
-	}{
-		"safetensors":             {with(shards, "model.safetensors", "bare_list.safetensors"), "model.safetensors", "safetensors", "", []string{"0", "1"}},
-		"shards of safetensors":   {with(map[string]string{"model.safetensors.index.json": `={"weight_map":{"0":"m.safetensors"}}`, "m.safetensors": "bare_list.safetensors"}, torchfile.ModelFile, "=corrupt"), "model.safetensors.index.json", "safetensors", "", []string{"0", "1"}},
-		"one file":                {with(shards, torchfile.ModelFile, "bare_list.pt"), torchfile.ModelFile, "torch zip", neither, []string{"0", "1"}},
-		"shards":                  {shards, torchfile.ModelIndex, "torch legacy", neither, []string{"0", "1", "a"}},
-		"corrupt":                 {with(shards, "model.safetensors", "=corrupt"), "", "", "header", nil},
-		"corrupt index":           {with(shards, "model.safetensors.index.json", "=corrupt"), "", "", "JSON", nil},
-		"corrupt file":            {with(shards, torchfile.ModelFile, "=corrupt"), "", "", "corrupt", nil},
-		"missing shard":           {map[string]string{torchfile.ModelIndex: index, "m-1.bin": "bare_list.pt"}, "", "", "m-2.bin", nil},
-		"corrupt shard":           {with(shards, "m-2.bin", "=corrupt"), "", "", "m-2.bin", nil},
-		"twice":                   {with(shards, "m-2.bin", "bare_list.pt"), "", "", "in " + "m-1.bin", nil},
-		"shard of safetensors":    {with(shards, torchfile.ModelIndex, `={"weight_map":{"0":"m-1.safetensors"}}`), "", "", ".bin", nil},
-		"shard in another folder": {with(shards, torchfile.ModelIndex, `={"weight_map":{"0":"../m-1.bin"}}`), "", "", "../m-1.bin", nil},
-		"nothing":                 {map[string]string{"x.pt": "bare_list.pt"}, "", "", "holds none of model.safetensors", nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := folder(t, c.files)
-			set, source, err := torchfile.OpenModel(dir)
-			if c.opened == "" {
-				if name == "twice" {
-					require.ErrorIs(t, err, safetensors.ErrDuplicateTensor)
-					return
-				}
-				require.ErrorContains(t, err, c.why)
-				require.Zero(t, source)
-				require.Equal(t, name == "nothing" || name == "missing shard", isNotExist(err))
-				return
-			}
-			require.NoError(t, err)
-			defer set.Close()
-			require.Equal(t, torchfile.Source{Path: filepath.Join(dir, c.opened), Format: c.format, Fallback: c.why != "", Why: c.why}, source)
-			require.Equal(t, source.Path, set.Path())
-			require.Equal(t, c.tensors, set.Names())
-			v, err := set.Lookup(c.tensors[0])
-			require.NoError(t, err)
-			require.Len(t, v.Bytes(), v.Len())
-			if name == "shards" {
-				require.Equal(t, []string{"gone"}, set.Absent())
-			}
-		})
-	}
 }

@@ -3,7 +3,7 @@
 // of package safetensors.
 //
 // [Open] reads one file, [OpenAny] falls back on one where a safetensors file
-// does not exist, [OpenModel] does the same for a model's folder. [Scalars]
+// does not exist; package weights does the same for folders and indexes. [Scalars]
 // returns what in a checkpoint is no tensor, [Verify] compares checksums.
 //
 // # What is read
