@@ -31,8 +31,8 @@ type Memory interface {
 	// SetPack allows copies of weights of at most limit bytes in all for programs
 	// that are compiled from now on. A copy is made when it is first used, as long
 	// as there is room, and lives as long as the buffer that it is of. A limit of 0
-	// is half of the memory that is free now. It gives the limit: 0 where the device
-	// keeps no copies.
+	// is half of the memory that is free now, and none with PackAlways. It gives the
+	// limit: 0 where the device keeps no copies.
 	SetPack(p Pack, limit int64) int64
 	// PackedBytes is what the copies for programs take where there is room for
 	// all. Errors: ErrUnsupported.

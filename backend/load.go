@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/lorafuse/lorafuse/safetensors"
@@ -56,11 +55,12 @@ func (l *Load) UnmarshalText(text []byte) (err error) {
 
 // ParseLoad reads auto, ring, register or plain.
 func ParseLoad(name string) (Load, error) {
-	if i := slices.Index(loads, name); i >= 0 {
-		return Load(i), nil
-	}
-	return LoadAuto, fmt.Errorf("load: found %q, expected %s", name, strings.Join(loads, ", "))
+	i, err := parseWord("load", name, loads)
+	return Load(i), err
 }
+
+// Loads lists the names of all ways to load.
+func Loads() []string { return slices.Clone(loads) }
 
 // Weight is a tensor of a file that a device is to have.
 type Weight struct {

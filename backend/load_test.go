@@ -23,7 +23,7 @@ func TestParseLoad(t *testing.T) {
 		require.Equal(t, l, again)
 	}
 	_, err := backend.ParseLoad("fast")
-	require.ErrorContains(t, err, `found "fast", expected auto, ring, register, plain`)
+	require.ErrorContains(t, err, `found "fast", expected auto, ring, register or plain`)
 	require.Error(t, json.Unmarshal([]byte(`"fast"`), new(backend.Load)))
 	require.Equal(t, "Load(9)", backend.Load(9).String())
 }

@@ -3,7 +3,6 @@ package backend
 import (
 	"fmt"
 	"slices"
-	"strings"
 )
 
 // Pack says whether a device may keep copies of imported weights in the order
@@ -33,8 +32,18 @@ func (p Pack) String() string {
 
 // ParsePack reads never, auto or always.
 func ParsePack(name string) (Pack, error) {
-	if i := slices.Index(packs, name); i >= 0 {
-		return Pack(i), nil
-	}
-	return PackNever, fmt.Errorf("pack: found %q, expected %s", name, strings.Join(packs, ", "))
+	i, err := parseWord("pack", name, packs)
+	return Pack(i), err
+}
+
+// Packs lists the names of all values of Pack.
+func Packs() []string { return slices.Clone(packs) }
+
+// MarshalText is String.
+func (p Pack) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText is ParsePack.
+func (p *Pack) UnmarshalText(text []byte) (err error) {
+	*p, err = ParsePack(string(text))
+	return err
 }

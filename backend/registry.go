@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
 // Options are what a device is opened with.
@@ -66,10 +68,28 @@ func (p Precision) String() string {
 
 // ParsePrecision reads f32, bf16 or auto.
 func ParsePrecision(name string) (Precision, error) {
-	if i := slices.Index(precisions, name); i >= 0 {
-		return Precision(i), nil
+	i, err := parseWord("precision", name, precisions)
+	return Precision(i), err
+}
+
+// Precisions lists the names of all precisions.
+func Precisions() []string { return slices.Clone(precisions) }
+
+// MarshalText is String.
+func (p Precision) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText is ParsePrecision.
+func (p *Precision) UnmarshalText(text []byte) (err error) {
+	*p, err = ParsePrecision(string(text))
+	return err
+}
+
+// parseWord finds a name among the words of an option; 0 where it is none of them.
+func parseWord(option, name string, words []string) (uint8, error) {
+	if i := slices.Index(words, name); i >= 0 {
+		return uint8(i), nil
 	}
-	return F32, fmt.Errorf("precision: found %q, expected %s", name, strings.Join(precisions, ", "))
+	return 0, fmt.Errorf("%s: %s", option, suggest.Expected(name, words))
 }
 
 // Driver is a backend: it lists devices and opens them.

@@ -107,7 +107,7 @@ func TestPrecision(t *testing.T) {
 		assert.Equal(t, p, got)
 	}
 	_, err := backend.ParsePrecision("fp16")
-	assert.EqualError(t, err, `precision: found "fp16", expected f32, bf16, auto`)
+	assert.EqualError(t, err, `precision: found "fp16", expected f32, bf16 or auto, did you mean "bf16"?`)
 	assert.Equal(t, "Precision(9)", backend.Precision(9).String())
 }
 

@@ -14,9 +14,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime"
-	"strings"
-
-	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
 // Ignore is the label of a token that carries no loss, as in PyTorch.
@@ -143,9 +140,9 @@ func (o Options) withDefaults() (Options, error) {
 		valid      []string
 	}{
 		{"rows", string(o.Rows), []string{string(LanguageRows), string(PairRows)}},
-		{"format", string(o.Format), []string{string(FormatAuto), string(FormatJSONL), string(FormatText), string(FormatTokens)}},
-		{"train_on", string(o.TrainOn), []string{string(TrainOnAnswer), string(TrainOnAll)}},
-		{"on_too_long", string(o.OnTooLong), []string{string(Truncate), string(Drop), string(RefuseLong)}},
+		{"format", string(o.Format), Formats()},
+		{"train_on", string(o.TrainOn), TrainOns()},
+		{"on_too_long", string(o.OnTooLong), TooLongs()},
 	} {
 		if err := oneOf(choice.key, choice.found, choice.valid); err != nil {
 			return o, err
@@ -158,16 +155,4 @@ func (o Options) withDefaults() (Options, error) {
 		return o, &Error{Problem: fmt.Sprintf("workers: found %d, expected ≥ 0", o.Workers), Kind: ErrOption}
 	}
 	return o, nil
-}
-
-func oneOf(key, found string, valid []string) error {
-	for _, v := range valid {
-		if v == found {
-			return nil
-		}
-	}
-	return &Error{
-		Problem: fmt.Sprintf("%s: found %q, expected one of %s%s", key, found, strings.Join(valid, ", "), suggest.DidYouMean(found, valid)),
-		Kind:    ErrOption,
-	}
 }

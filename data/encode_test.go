@@ -78,9 +78,9 @@ func TestVocabulary(t *testing.T) {
 
 func TestOptionErrors(t *testing.T) {
 	for text, o := range map[string]Options{
-		`format: found "json", expected one of auto, jsonl, text, tokens`: {Format: "json"},
-		`train_on: found "answers", expected one of answer, all, did you`: {TrainOn: "answers"},
-		`on_too_long: found "cut", expected one of truncate, drop, error`: {OnTooLong: "cut"},
+		`format: found "json", expected auto, jsonl, text or tokens`: {Format: "json"},
+		`train_on: found "answers", expected answer or all, did you`: {TrainOn: "answers"},
+		`on_too_long: found "cut", expected truncate, drop or error`: {OnTooLong: "cut"},
 		"max_length: found -1": {MaxLength: -1},
 		"max_length: found 1,": {MaxLength: 1},
 		"workers: found -1":    {Workers: -1},

@@ -52,7 +52,13 @@ func ParseMethod(name string) (Method, error) {
 	case "":
 		return None, nil
 	}
-	return None, fmt.Errorf("%w: found %q, expected none, int8 or nf4%s", ErrMethod, name, suggest.DidYouMean(name, Methods()))
+	return None, fmt.Errorf("%w: %s", ErrMethod, suggest.Expected(name, Methods()))
+}
+
+// UnmarshalText is ParseMethod.
+func (m *Method) UnmarshalText(text []byte) (err error) {
+	*m, err = ParseMethod(string(text))
+	return err
 }
 
 // DType is the element type that the method gives weights, Invalid for None.

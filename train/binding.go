@@ -73,7 +73,7 @@ func (r *Run) bindSettings() {
 	r.bind("seed", c.Seed)
 	r.bind("learning_rate", c.LearningRate)
 	r.bind("schedule", c.Schedule)
-	if !strings.HasPrefix(c.Schedule, "constant") {
+	if !strings.HasPrefix(string(c.Schedule), "constant") {
 		r.bind("steps", r.steps)
 	}
 	warmup := c.WarmupSteps
@@ -96,7 +96,7 @@ func (r *Run) bindSettings() {
 	}
 	r.bind("data.length_bucketing", c.Data.LengthBucketing)
 	r.bind("data.drop_last", c.Data.DropLast)
-	r.bind("quantize", cmp.Or(c.Quantize, string(quant.None)))
+	r.bind("quantize", cmp.Or(c.Quantize, quant.None))
 	stop := c.EarlyStopping
 	r.bind("early_stopping.patience", stop.Patience)
 	if stop.Patience > 0 { // evaluations decide where the run ends
@@ -117,7 +117,7 @@ func (r *Run) bindRows(dir string) {
 		r.settings["data.eval"] = fmt.Sprintf("rows %x", digest[:8])
 	}
 	by := map[string]string{
-		"data.format": c.Data.Format, "data.train_on": c.Data.TrainOn, "data.on_too_long": c.Data.OnTooLong,
+		"data.format": string(c.Data.Format), "data.train_on": string(c.Data.TrainOn), "data.on_too_long": string(c.Data.OnTooLong),
 		"data.max_length": fmt.Sprint(c.Data.MaxLength), "data.document_separator": fmt.Sprintf("%q", c.Data.DocumentSeparator),
 	}
 	for _, name := range tokenizerFiles {

@@ -49,7 +49,7 @@ type EngineOptions struct {
 	Seed          uint64
 	MemoryLimit   int64 // bytes, 0: the device's own
 	Pack          backend.Pack
-	PackLimit     int64 // bytes of packed copies at most; 0: half of the memory that is free
+	PackLimit     int64 // bytes of packed copies at most; 0: as backend.Packer has it
 }
 
 // check refuses options of which no step can be made: without Eps, AdamW divides

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,7 +15,6 @@ import (
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/model/hub"
-	"github.com/lorafuse/lorafuse/quant"
 	"github.com/lorafuse/lorafuse/sentence"
 	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
@@ -125,15 +123,8 @@ func open(ctx context.Context, c *config.Config, o Observer, lock bool) (_ *Run,
 	if err := r.loadData(ctx, dir); err != nil {
 		return nil, err
 	}
-	precision, err := backend.ParsePrecision(c.Precision)
-	if err != nil {
-		return nil, err
-	}
-	load, err := backend.ParseLoad(c.Load)
-	if err != nil {
-		return nil, err
-	}
-	options := backend.Options{Threads: c.Threads, Precision: precision, Load: load, Profile: r.observer.Profile}
+	options := c.DeviceOptions()
+	options.Profile = r.observer.Profile
 	if r.dev, err = backend.Open(c.Backend, options); errors.Is(err, backend.ErrLoad) {
 		return nil, fmt.Errorf("load: %w", err)
 	} else if err != nil {
@@ -148,7 +139,7 @@ func open(ctx context.Context, c *config.Config, o Observer, lock bool) (_ *Run,
 	if err != nil {
 		return nil, err
 	}
-	r.precision = precision.On(r.dev.Info().Backend)
+	r.precision = c.Precision.On(r.dev.Info().Backend)
 	if err := r.settle(state, dir); err != nil {
 		return nil, err
 	}
@@ -158,16 +149,10 @@ func open(ctx context.Context, c *config.Config, o Observer, lock bool) (_ *Run,
 	}
 	opts := EngineOptions{
 		Task: task, MaxTokens: r.train.MaxTokens(), Beta1: c.Betas[0], Beta2: c.Betas[1], Eps: c.Eps, WeightDecay: c.WeightDecay,
-		MaxGradNorm: c.MaxGradNorm, Checkpointing: c.ActivationCheckpointing, Seed: c.Seed, MemoryLimit: int64(c.MemoryLimit),
+		MaxGradNorm: c.MaxGradNorm, Checkpointing: c.ActivationCheckpointing, Seed: c.Seed, MemoryLimit: int64(c.MemoryLimit), Pack: c.Pack,
 	}
 	if r.eval != nil {
 		opts.MaxEvalTokens = r.eval.MaxTokens()
-	}
-	if opts.Pack, err = backend.ParsePack(c.Pack); err != nil {
-		return nil, err
-	}
-	if opts.Pack == backend.PackAlways {
-		opts.PackLimit = math.MaxInt64
 	}
 	planner, err := NewPlanner(r.dev, r.model, state)
 	if err != nil {
@@ -220,11 +205,7 @@ func (r *Run) fit(p *Planner, o EngineOptions) (EngineOptions, error) {
 
 // quantize makes the weights smaller on load, where the configuration asks for it.
 func (r *Run) quantize() error {
-	method, err := quant.ParseMethod(r.cfg.Quantize)
-	if err != nil {
-		return err
-	}
-	return r.model.Quantize(method, func(done, total int64) {
+	return r.model.Quantize(r.cfg.Quantize, func(done, total int64) {
 		if r.observer.Load != nil {
 			r.observer.Load("quantizing weights", done, total)
 		}
@@ -351,8 +332,8 @@ func (r *Run) noteStats(what string, s data.Stats) {
 
 // onlyTokens reports whether no file needs a tokenizer.
 func onlyTokens(c *config.Config) bool {
-	if c.Data.Format != "auto" {
-		return c.Data.Format == string(data.FormatTokens)
+	if c.Data.Format != data.FormatAuto {
+		return c.Data.Format == data.FormatTokens
 	}
 	return !slices.ContainsFunc(slices.Concat(c.Data.Train, c.Data.Eval), func(f string) bool {
 		return strings.ToLower(filepath.Ext(f)) != ".safetensors"

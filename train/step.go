@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/train/config"
 	"github.com/lorafuse/lorafuse/train/events"
 )
 
@@ -101,7 +102,7 @@ func (l *loop) notFinite(err error) error {
 		l.progress.Skipped = 0
 		return nil
 	}
-	if !errors.Is(err, ErrNotFinite) || l.cfg.OnNaN != "skip" {
+	if !errors.Is(err, ErrNotFinite) || l.cfg.OnNaN != config.SkipNaN {
 		return err
 	}
 	if l.progress.Skipped++; l.progress.Skipped >= l.cfg.NaNLimit {

@@ -65,7 +65,7 @@ func (c taskCase) config(t *testing.T) *config.Config {
 	k.BatchSize, k.GradientAccumulationSteps, k.Steps = c.BatchSize, c.Accumulation, len(c.Trace)
 	k.LearningRate, k.Schedule, k.Betas, k.Eps = c.LR, "constant", c.Betas, c.Eps
 	k.WeightDecay, k.MaxGradNorm, k.Backend = c.WeightDecay, c.MaxGradNorm, testdevice.Backend()
-	k.Precision = "f32"
+	k.Precision = backend.F32
 	return k
 }
 

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"math"
 	"sync"
 
 	"github.com/lorafuse/lorafuse/backend"
@@ -38,7 +39,10 @@ type copied struct {
 
 // SetPack allows packed copies of weights for programs compiled from now on.
 func (d *Device) SetPack(p backend.Pack, limit int64) int64 {
-	if limit == 0 && p != backend.PackNever {
+	switch {
+	case limit == 0 && p == backend.PackAlways:
+		limit = math.MaxInt64
+	case limit == 0 && p == backend.PackAuto:
 		limit = freeMemory() / 2
 	}
 	d.packing.mu.Lock()

@@ -87,7 +87,7 @@ var badUsage = []bad{
 	{name: "unknown key to explain", args: say("config", "adapter.rnak_pattern"), says: []string{`"adapter.rnak_pattern"`, `"adapter.rank_pattern"`}},
 	{name: "absent backend", args: say("compare", "--model", llama, "--golden", llamaGolden, "--backend", backend.CUDA), says: []string{"backend cuda", "unavailable", backend.CPU}},
 	{name: "a ring for the CPU", args: say("eval", "--model", llama, "--data", "x.jsonl", "--backend", backend.CPU, "--load", "ring"), says: []string{"--load", "backend cpu", "ring", "auto or plain"}},
-	{name: "unknown way to load", args: say("generate", "--model", llama, "--prompt", "x", "--load", "fast"), says: []string{"--load", `"fast"`, "auto, ring, register, plain"}},
+	{name: "unknown way to load", args: say("generate", "--model", llama, "--prompt", "x", "--load", "fast"), says: []string{"--load", `"fast"`, "auto, ring, register or plain"}},
 	{name: "unknown backend", args: say("eval", "--model", llama, "--data", "x.jsonl", "--backend", "gpu"), says: []string{`"gpu"`, "known: auto"}},
 	{name: "negative threads", args: say("eval", "--model", llama, "--data", "x.jsonl", "--threads", "-2"), says: []string{"--threads: found -2"}},
 	{name: "unknown benchmark", args: say("bench", "laod"), says: []string{`"laod"`, `did you mean "load"`}},
@@ -99,7 +99,7 @@ var badUsage = []bad{
 	{name: "no peers", args: say("bench", "load", "--peers", "/no/such/folder"), says: []string{"--peers", "/no/such/folder/peers.json", "build.sh"}},
 	{name: "no folder for a benchmark", args: say("bench", "load", "--dir", "/no/such/folder"), says: []string{"/no/such/folder"}},
 	{name: "two kinds of reports", args: say("bench", "load", "--json", "--markdown"), says: []string{"json", "markdown"}},
-	{name: "unknown precision", args: say("eval", "--model", llama, "--data", "x.jsonl", "--precision", "f16"), says: []string{`--precision: found "f16"`, "f32, bf16, auto"}},
+	{name: "unknown precision", args: say("eval", "--model", llama, "--data", "x.jsonl", "--precision", "f16"), says: []string{`--precision: found "f16"`, "f32, bf16 or auto"}},
 	{name: "not a hub name", args: say("hub", "download", "a/b/c"), says: []string{"a/b/c"}},
 }
 
@@ -194,7 +194,7 @@ var badRuns = []bad{
 	{name: "training on an absent backend", args: training("", "--set", "backend=metal"), says: []string{"backend metal", "unavailable"}},
 	{name: "too little memory", args: training("", "--set", "memory_limit=64KiB"), says: []string{"out of memory", "memory_limit is 64.0 KiB"}, status: ExitFailure},
 	{name: "too small a budget", args: training("", "--memory", "64KiB"), says: []string{"out of memory", "the smallest plan", "more than memory: 64.0 KiB"}, status: ExitFailure},
-	{name: "a budget without a unit that is one", args: training("", "--memory", "4Gb8"), says: []string{"--memory", `"4Gb8"`, "such as 5GB, 1.5GiB"}},
+	{name: "a budget without a unit that is one", args: training("", "--memory", "4Gb8"), says: []string{"--memory", `"4Gb8"`, "such as 8GiB"}},
 	{name: "two limits of memory", args: training("memory_limit: 1GiB\n", "--memory", "1GiB"), says: []string{"memory_limit", "given besides memory"}},
 	{name: "packing sometimes", args: training("", "--pack", "sometimes"), says: []string{"pack", `"sometimes"`, "never, auto or always"}},
 	{name: "training with registered weights on the CPU", args: training("", "--load", "register", "--set", "backend=cpu"), says: []string{"--load", "backend cpu", "register", "auto or plain"}},

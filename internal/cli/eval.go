@@ -22,9 +22,9 @@ import (
 type evalFlags struct {
 	modelFlags
 	files    []string
-	format   string
-	trainOn  string
-	tooLong  string
+	format   data.Format
+	trainOn  data.TrainOn
+	tooLong  data.TooLong
 	sep      string
 	template string
 	length   int
@@ -87,10 +87,10 @@ and defaults of its keys under data.`,
 	f.quantizeFlag(c)
 	flags := c.Flags()
 	flags.StringArrayVarP(&f.files, "data", "d", nil, "file to evaluate on, as often as needed")
-	flags.StringVar(&f.format, "format", string(data.FormatAuto), "format of the files: auto, jsonl, text or tokens")
-	flags.StringVar(&f.trainOn, "train-on", string(data.TrainOnAnswer), "tokens that carry loss: answer or all")
+	choose(flags, &f.format, "format", string(data.FormatAuto), data.Formats(), "format of the files: auto, jsonl, text or tokens")
+	choose(flags, &f.trainOn, "train-on", string(data.TrainOnAnswer), data.TrainOns(), "tokens that carry loss: answer or all")
 	flags.IntVar(&f.length, "max-length", 1024, "longest row in tokens")
-	flags.StringVar(&f.tooLong, "on-too-long", string(data.Truncate), "what becomes of a longer row: truncate, drop or error")
+	choose(flags, &f.tooLong, "on-too-long", string(data.Truncate), data.TooLongs(), "what becomes of a longer row: truncate, drop or error")
 	flags.StringVar(&f.sep, "document-separator", "", "text between the documents of a text file, or blank-line")
 	flags.StringVar(&f.template, "chat-template", "", "file with a Jinja template for messages, in place of the tokenizer's own")
 	flags.IntVar(&f.batch, "batch-size", 8, "rows that are computed at once")
@@ -154,8 +154,8 @@ func (a *app) runEval(ctx context.Context, f *evalFlags) (*evaluation, error) {
 // loadData reads and tokenises the files as a training run does.
 func (a *app) loadData(ctx context.Context, f *evalFlags, s *session) (*data.Dataset, error) {
 	o := data.Options{
-		Format: data.Format(f.format), TrainOn: data.TrainOn(f.trainOn), MaxLength: f.length,
-		OnTooLong: data.TooLong(f.tooLong), DocumentSeparator: f.sep, VocabSize: s.model.Config.VocabSize,
+		Format: f.format, TrainOn: f.trainOn, MaxLength: f.length,
+		OnTooLong: f.tooLong, DocumentSeparator: f.sep, VocabSize: s.model.Config.VocabSize,
 	}
 	report := a.loading()
 	o.Progress = func(p data.Progress) { report("reading data", p.Bytes, p.Size) }
@@ -178,8 +178,8 @@ func (a *app) loadData(ctx context.Context, f *evalFlags, s *session) (*data.Dat
 
 // needsTokenizer reports whether any file holds text.
 func (f *evalFlags) needsTokenizer() bool {
-	if f.format != string(data.FormatAuto) {
-		return f.format != string(data.FormatTokens)
+	if f.format != data.FormatAuto {
+		return f.format != data.FormatTokens
 	}
 	return slices.ContainsFunc(f.files, func(file string) bool { return strings.ToLower(filepath.Ext(file)) != ".safetensors" })
 }

@@ -33,9 +33,9 @@ const (
 
 const profileUsage = "folder for a profile: cpu.pprof for go tool pprof, ops.txt and ops.json with the time of every operation"
 
-// profiler starts a profile in dir; an empty dir asks for none. The device is
-// opened with o, which is given the profile, by the caller.
-func (a *app) profiler(dir, name string, o *backend.Options) (*profiler, error) {
+// profiler starts a profile in dir of a device that is opened by that name with
+// o and what launches gives; an empty dir asks for none.
+func (a *app) profiler(dir, name string, o backend.Options) (*profiler, error) {
 	if dir == "" {
 		return nil, nil
 	}
@@ -50,10 +50,15 @@ func (a *app) profiler(dir, name string, o *backend.Options) (*profiler, error) 
 		f.Close()
 		return nil, fmt.Errorf("--profile: %w", err)
 	}
-	p := &profiler{app: a, dir: dir, cpu: f, ops: &backend.Profile{}, backend: name}
-	o.Profile = p.ops
-	p.options = *o
-	return p, nil
+	return &profiler{app: a, dir: dir, cpu: f, ops: &backend.Profile{}, backend: name, options: o}, nil
+}
+
+// launches is what the device gives its costs to, nil where there is no profile.
+func (p *profiler) launches() *backend.Profile {
+	if p == nil {
+		return nil
+	}
+	return p.ops
 }
 
 // profileReport is what ops.json holds.
@@ -110,7 +115,6 @@ func (p *profiler) finish() error {
 }
 
 func (p *profiler) report() (*profileReport, error) {
-	p.options.Profile = nil
 	dev, err := backend.Open(p.backend, p.options)
 	if err != nil {
 		return nil, err

@@ -66,6 +66,10 @@ func TestAgain(t *testing.T) {
 		{"old run/checkpoint-2", false, "lorafuse train t.yaml --resume='old run/checkpoint-2'"},
 		{"old run/checkpoint-2", true, "lorafuse train t.yaml --resume"},
 	} {
-		assert.Equal(t, c.want, a.again("t.yaml", &trainFlags{resume: c.resume}, c.saved))
+		given := map[string]string{}
+		f := &trainFlags{resume: c.resume, text: func(flag string) string { return given[flag] }}
+		assert.Equal(t, c.want, a.again("t.yaml", f, c.saved))
+		given["memory"], given["load"] = "4 GiB", "ring"
+		assert.Equal(t, c.want+" --memory '4 GiB' --load ring", a.again("t.yaml", f, c.saved))
 	}
 }

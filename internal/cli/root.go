@@ -101,6 +101,10 @@ func flagError(c *cobra.Command, err error) error {
 		return usagef(c.CommandPath(), "unknown flag --%s%s", name, suggest.DidYouMean("--"+name, names))
 	case errors.As(err, &invalid):
 		f := invalid.GetFlag()
+		if errors.Is(err, errWord) {
+			_, text, _ := strings.Cut(invalid.Unwrap().Error(), ": ")
+			return usagef(c.CommandPath(), "--%s: %s", f.Name, text)
+		}
 		return usagef(c.CommandPath(), "--%s: found %q, expected %s", f.Name, invalid.GetValue(), typeName(f))
 	}
 	return usagef(c.CommandPath(), "%v", err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"runtime"
 
 	"github.com/spf13/cobra"
@@ -25,10 +24,10 @@ type modelFlags struct {
 	adapter   string
 	backend   string
 	threads   int
-	precision string
-	quantize  string // only where the command has the flag
-	pack      string
-	load      string
+	precision backend.Precision
+	quantize  quant.Method // only where the command has the flag
+	pack      backend.Pack
+	load      backend.Load
 	profile   string // folder, only where the command has the flag
 	part      model.Part
 }
@@ -43,9 +42,9 @@ func (f *modelFlags) flags(c *cobra.Command) {
 // machineFlags adds --backend and --threads.
 func (f *modelFlags) machineFlags(c *cobra.Command) {
 	c.Flags().StringVar(&f.backend, "backend", backend.Auto, "machine to compute on: "+backend.Choices)
-	c.Flags().StringVar(&f.precision, "precision", backend.AutoPrecision.String(), "arithmetic of matrix products: auto (f32 on the CPU, bf16 on CUDA), f32, or bf16 where the machine multiplies that faster")
-	c.Flags().StringVar(&f.pack, "pack", backend.PackNever.String(), "copies of the weights in the order that products read them in: never, always, or auto, which makes them where they gain 3 % and fit half of the free memory; results are the same")
-	c.Flags().StringVar(&f.load, "load", backend.LoadAuto.String(), loadUsage)
+	choose(c.Flags(), &f.precision, "precision", backend.AutoPrecision.String(), backend.Precisions(), "arithmetic of matrix products: auto (f32 on the CPU, bf16 on CUDA), f32, or bf16 where the machine multiplies that faster")
+	choose(c.Flags(), &f.pack, "pack", backend.PackNever.String(), backend.Packs(), "copies of the weights in the order that products read them in: never, always, or auto, which makes them where they gain 3 % and fit half of the free memory; results are the same")
+	choose(c.Flags(), &f.load, "load", backend.LoadAuto.String(), backend.Loads(), loadUsage)
 	c.Flags().IntVar(&f.threads, "threads", 0, "threads of the CPU backend, 0 is one per core; results do not depend on it")
 }
 
@@ -53,7 +52,7 @@ const loadUsage = "how weights get to a device with memory of its own: ring (by 
 
 // quantizeFlag adds --quantize.
 func (f *modelFlags) quantizeFlag(c *cobra.Command) {
-	c.Flags().StringVar(&f.quantize, "quantize", string(quant.None), "make the weights of linear layers smaller on load: none, int8 (8.5 bits each) or nf4 (4.5 bits each)")
+	choose(c.Flags(), &f.quantize, "quantize", string(quant.None), quant.Methods(), "make the weights of linear layers smaller on load: none, int8 (8.5 bits each) or nf4 (4.5 bits each)")
 }
 
 // session is an open model, with its adapter and a machine where asked for.
@@ -71,27 +70,12 @@ func (a *app) open(ctx context.Context, f *modelFlags) (_ *session, err error) {
 	if f.threads < 0 {
 		return nil, fmt.Errorf("--threads: found %d, expected 0 or more", f.threads)
 	}
-	precision, err := backend.ParsePrecision(f.precision)
-	if err != nil {
-		return nil, fmt.Errorf("--%w", err)
-	}
-	method, err := quant.ParseMethod(f.quantize)
-	if err != nil {
-		return nil, fmt.Errorf("--quantize: %w", err)
-	}
-	pack, err := backend.ParsePack(f.pack)
-	if err != nil {
-		return nil, fmt.Errorf("--%w", err)
-	}
-	load, err := backend.ParseLoad(f.load)
-	if err != nil {
-		return nil, fmt.Errorf("--%w", err)
-	}
-	o := backend.Options{Threads: f.threads, Precision: precision, Load: load}
+	o := backend.Options{Threads: f.threads, Precision: f.precision, Load: f.load}
 	s := &session{}
-	if s.profile, err = a.profiler(f.profile, f.backend, &o); err != nil {
+	if s.profile, err = a.profiler(f.profile, f.backend, o); err != nil {
 		return nil, err
 	}
+	o.Profile = s.profile.launches()
 	defer func() {
 		if err != nil {
 			s.close()
@@ -108,16 +92,12 @@ func (a *app) open(ctx context.Context, f *modelFlags) (_ *session, err error) {
 		}
 	}
 	if d, ok := s.dev.(backend.Memory); ok {
-		limit := int64(0)
-		if pack == backend.PackAlways {
-			limit = math.MaxInt64
-		}
-		d.SetPack(pack, limit)
+		d.SetPack(f.pack, 0)
 	}
 	if s.model, err = a.openModel(ctx, f); err != nil {
 		return nil, err
 	}
-	if err = s.model.Quantize(method, a.quantizing()); err != nil {
+	if err = s.model.Quantize(f.quantize, a.quantizing()); err != nil {
 		return nil, err
 	}
 	for _, line := range train.DescribeQuantization(s.model) {

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/train"
 	"github.com/lorafuse/lorafuse/train/config"
 )
@@ -24,9 +23,10 @@ type trainFlags struct {
 	dryRun bool
 	keys   bool
 	json   bool
-	memory string
-	pack   string
-	load   string
+	memory config.Bytes
+	pack   backend.Pack
+	load   backend.Load
+	text   func(flag string) string // of what has flags of its own, empty where it is not given
 
 	profile string
 	metrics string
@@ -70,6 +70,7 @@ adapter, bit for bit, as one that was never interrupted.`,
 				a.out.printf("%s", config.Reference())
 				return nil
 			}
+			f.text = func(flag string) string { return c.Flags().Lookup(flag).Value.String() }
 			file, err := f.configFile(c, given)
 			if err != nil {
 				return err
@@ -83,9 +84,9 @@ adapter, bit for bit, as one that was never interrupted.`,
 	flags.Lookup("resume").NoOptDefVal = latest
 	flags.BoolVar(&f.dryRun, "dry-run", false, "read everything, print the memory plan and stop before the first step")
 	flags.BoolVar(&f.keys, "keys", false, "print the keys of the configuration, as lorafuse config does")
-	flags.StringVar(&f.memory, "memory", "", "train in at most so much memory, such as 4GiB: the key memory of the configuration")
-	flags.StringVar(&f.pack, "pack", "", "packed copies of frozen weights: never, auto or always, the key pack of the configuration")
-	flags.StringVar(&f.load, "load", "", "how weights get to a device with memory of its own: auto, ring, register or plain, the key load of the configuration")
+	flags.Var(&word{to: &f.memory, takes: "bytes, such as 8GiB"}, "memory", "train in at most so much memory, such as 4GiB: the key memory of the configuration")
+	choose(flags, &f.pack, "pack", "", backend.Packs(), "packed copies of frozen weights: never, auto or always, the key pack of the configuration")
+	choose(flags, &f.load, "load", "", backend.Loads(), "how weights get to a device with memory of its own: auto, ring, register or plain, the key load of the configuration")
 	flags.StringVar(&f.profile, "profile", "", profileUsage)
 	flags.StringVar(&f.metrics, "metrics-addr", "", "answer GET /metrics there in Prometheus' format while the run lasts, such as :9400")
 	flags.BoolVar(&f.json, "json", false, "print the summary as JSON")
@@ -111,27 +112,14 @@ func (f *trainFlags) configFile(c *cobra.Command, args []string) (string, error)
 
 // runTraining runs one configuration and prints what came of it.
 func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) (err error) {
-	sets := f.sets
-	if f.memory != "" {
-		if _, err := safetensors.ParseSize(f.memory); err != nil {
-			return fmt.Errorf("--memory: %w", err)
-		}
-		sets = append(sets[:len(sets):len(sets)], "memory="+f.memory)
-	}
-	if f.pack != "" {
-		sets = append(sets[:len(sets):len(sets)], "pack="+f.pack)
-	}
-	if f.load != "" {
-		sets = append(sets[:len(sets):len(sets)], "load="+f.load)
-	}
-	if f.resume != "" {
-		sets = append(sets[:len(sets):len(sets)], "resume="+f.resume)
-	}
-	c, err := config.Load(file, sets...)
+	c, err := config.Load(file, f.sets...)
 	if err != nil {
 		return err
 	}
-	if f.load != "" {
+	if err := f.override(c); err != nil {
+		return err
+	}
+	if f.text("load") != "" {
 		defer func() {
 			if errors.Is(err, backend.ErrLoad) {
 				err = fmt.Errorf("--%w", err) // which begins with the key
@@ -148,17 +136,12 @@ func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) (err 
 	}
 	defer w.close()
 	observer := a.observer(w)
-	precision, err := backend.ParsePrecision(c.Precision)
-	if err != nil {
-		return err
-	}
-	o := backend.Options{Threads: c.Threads, Precision: precision}
-	profile, err := a.profiler(f.profile, c.Backend, &o)
+	profile, err := a.profiler(f.profile, c.Backend, c.DeviceOptions())
 	if err != nil {
 		return err
 	}
 	defer profile.abort()
-	observer.Profile = o.Profile
+	observer.Profile = profile.launches()
 	r, err := train.New(ctx, c, observer)
 	if err != nil {
 		removeEmpty(c.OutputDir, made)
@@ -182,6 +165,23 @@ func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) (err 
 	}
 	a.summarize(c, s)
 	return nil
+}
+
+// override takes what has flags of its own.
+func (f *trainFlags) override(c *config.Config) error {
+	if f.text("memory") != "" {
+		c.Memory = f.memory
+	}
+	if f.text("pack") != "" {
+		c.Pack = f.pack
+	}
+	if f.text("load") != "" {
+		c.Load = f.load
+	}
+	if f.resume != "" {
+		c.Resume = f.resume
+	}
+	return c.Validate()
 }
 
 // observer shows a run.
@@ -273,14 +273,10 @@ func (a *app) again(file string, f *trainFlags, saved bool) string {
 	case f.resume != "":
 		words = append(words, "--resume="+shellWord(f.resume))
 	}
-	if f.memory != "" {
-		words = append(words, "--memory", shellWord(f.memory))
-	}
-	if f.pack != "" {
-		words = append(words, "--pack", f.pack)
-	}
-	if f.load != "" {
-		words = append(words, "--load", f.load)
+	for _, flag := range []string{"memory", "pack", "load"} {
+		if text := f.text(flag); text != "" {
+			words = append(words, "--"+flag, shellWord(text))
+		}
 	}
 	if f.json {
 		words = append(words, "--json")

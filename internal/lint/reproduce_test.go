@@ -55,7 +55,7 @@ func reproduce(t *testing.T, arch, kind string) {
 	want := readRecording(t, dir)
 	h := want.Hyperparameters
 	require.Equal(t, []any{h.Steps, h.LR, h.Betas, h.Eps, h.WeightDecay, h.MaxGradNorm, h.Scheduler, h.WarmupSteps},
-		[]any{c.Steps, c.LearningRate, c.Betas, c.Eps, c.WeightDecay, c.MaxGradNorm, c.Schedule, c.WarmupSteps}, "the file has the hyperparameters of trace.json")
+		[]any{c.Steps, c.LearningRate, c.Betas, c.Eps, c.WeightDecay, c.MaxGradNorm, string(c.Schedule), c.WarmupSteps}, "the file has the hyperparameters of trace.json")
 
 	r, err := train.New(t.Context(), c, train.Observer{})
 	require.NoError(t, err)

@@ -1,9 +1,10 @@
 // Package suggest finds the valid names that a mistyped name most probably
-// meant, for the "did you mean" part of error messages.
+// meant, for the "did you mean" part of error messages, and says what was expected.
 package suggest
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,6 +61,21 @@ func DidYouMean(name string, candidates []string) string {
 	}
 	b.WriteByte('?')
 	return b.String()
+}
+
+// Expected says that name is none of a few words, for the end of an error message:
+// `found "fp16", expected f32 or bf16, did you mean "bf16"?`.
+func Expected(name string, words []string) string {
+	return fmt.Sprintf("found %q, expected %s%s", name, Or(words), DidYouMean(name, words))
+}
+
+// Or joins words to "a, b or c".
+func Or(words []string) string {
+	last := len(words) - 1
+	if last < 1 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
 type scored struct {

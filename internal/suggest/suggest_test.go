@@ -62,3 +62,14 @@ func ExampleDidYouMean() {
 	// Output:
 	// no module named "qproj", did you mean "q_proj"?
 }
+
+func TestExpected(t *testing.T) {
+	for want, words := range map[string][]string{
+		`found "bff16", expected f32, bf16 or auto, did you mean "bf16"?`: {"f32", "bf16", "auto"},
+		`found "bff16", expected one or two`:                              {"one", "two"},
+		`found "bff16", expected one`:                                     {"one"},
+		`found "bff16", expected `:                                        nil,
+	} {
+		assert.Equal(t, want, suggest.Expected("bff16", words))
+	}
+}

@@ -8,7 +8,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/internal/suggest"
+	"github.com/lorafuse/lorafuse/train/schedule"
 )
 
 // Validate checks every value against the table, then the keys against each
@@ -70,8 +72,8 @@ func (c *Config) check(k Key, v reflect.Value) error {
 	if k.Filled && v.IsZero() {
 		return fail("nothing", ": it may be left out, but not be empty")
 	}
-	if len(k.Words) > 0 && !slices.Contains(k.Words, v.String()) {
-		return fail(strconv.Quote(shorten(v.String())), suggest.DidYouMean(v.String(), k.Words))
+	if word := wordOf(v); len(k.Words) > 0 && !slices.Contains(k.Words, word) {
+		return fail(strconv.Quote(shorten(word)), suggest.DidYouMean(word, k.Words))
 	}
 	if list, ok := v.Interface().(Strings); ok && slices.Contains(list, "") {
 		return fail(`""`, "")
@@ -89,6 +91,14 @@ func (c *Config) check(k Key, v reflect.Value) error {
 		}
 	}
 	return nil
+}
+
+// wordOf is the word that a value of a few is written as.
+func wordOf(v reflect.Value) string {
+	if s, ok := v.Interface().(fmt.Stringer); ok {
+		return s.String()
+	}
+	return v.String()
 }
 
 // numbersOf are the numbers of a value that its range binds.
@@ -125,17 +135,19 @@ var rules = []rule{
 		"found 0 epochs and 0 steps, expected one of them above 0"},
 	{"warmup_ratio", func(c *Config) bool { return c.WarmupRatio > 0 && c.WarmupSteps > 0 },
 		"given besides warmup_steps, expected one of the two"},
-	{"schedule", func(c *Config) bool { return c.Schedule == "constant" && (c.WarmupRatio > 0 || c.WarmupSteps > 0) },
+	{"schedule", func(c *Config) bool {
+		return c.Schedule == schedule.Constant && (c.WarmupRatio > 0 || c.WarmupSteps > 0)
+	},
 		"constant has no warm-up, expected constant_with_warmup, or neither warmup_steps nor warmup_ratio"},
 	{"warmup_steps", func(c *Config) bool { return c.Steps > 0 && c.WarmupSteps > c.Steps },
 		"longer than the run, expected at most steps"},
-	{"num_cycles", func(c *Config) bool { return c.NumCycles != 0 && !strings.HasPrefix(c.Schedule, "cosine") },
+	{"num_cycles", func(c *Config) bool { return c.NumCycles != 0 && !strings.HasPrefix(string(c.Schedule), "cosine") },
 		"belongs to the schedules cosine and cosine_with_restarts"},
-	{"power", func(c *Config) bool { return c.Power != 1 && c.Schedule != "polynomial" },
+	{"power", func(c *Config) bool { return c.Power != 1 && c.Schedule != schedule.Polynomial },
 		"belongs to the schedule polynomial"},
-	{"lr_end", func(c *Config) bool { return c.LREnd != 1e-7 && c.Schedule != "polynomial" },
+	{"lr_end", func(c *Config) bool { return c.LREnd != 1e-7 && c.Schedule != schedule.Polynomial },
 		"belongs to the schedule polynomial"},
-	{"lr_end", func(c *Config) bool { return c.Schedule == "polynomial" && c.LREnd >= c.LearningRate },
+	{"lr_end", func(c *Config) bool { return c.Schedule == schedule.Polynomial && c.LREnd >= c.LearningRate },
 		"not below learning_rate, expected a polynomial that falls"},
 	{"task", func(c *Config) bool { return c.Adapter.TaskType != taskTypes[c.Task] },
 		"given besides another adapter.task_type, expected one of the two"},
@@ -161,7 +173,7 @@ var rules = []rule{
 	{"data.length_bucketing", func(c *Config) bool { return c.Data.Packing && c.Data.LengthBucketing },
 		"given besides data.packing, whose rows are all of one length"},
 	{"data.document_separator", func(c *Config) bool {
-		return c.Data.DocumentSeparator != "" && (c.Data.Format == "jsonl" || c.Data.Format == "tokens")
+		return c.Data.DocumentSeparator != "" && (c.Data.Format == data.FormatJSONL || c.Data.Format == data.FormatTokens)
 	}, "belongs to plain text"},
 	{"memory_limit", func(c *Config) bool { return c.Memory > 0 && c.MemoryLimit > 0 },
 		"given besides memory, which refuses what does not fit too"},

@@ -9,6 +9,9 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/quant"
 	"github.com/lorafuse/lorafuse/train/schedule"
 )
 
@@ -17,7 +20,8 @@ import (
 //	yaml     name of the key
 //	default  its value where the file has none, written as YAML
 //	range    interval of the valid numbers, such as [0,1) or [1,inf)
-//	one      the valid words, separated by |
+//	one      the valid words, separated by |; what has a type of its own reads them by
+//	         its UnmarshalText, so that nothing behind the file reads them again
 //	need     "yes" where the key must be given, "text" where it may not be empty
 //	also     what other trainers call it, for the error message alone
 //	doc      what it means, with its unit
@@ -43,13 +47,13 @@ type Config struct {
 	Epochs                    float64 `yaml:"epochs" default:"3" range:"[0,1000000]" also:"num_train_epochs,num_epochs,max_epochs" doc:"Passes over the training data; parts of one are allowed. Give epochs or steps."`
 	Steps                     int     `yaml:"steps" default:"0" range:"[0,2147483647]" also:"max_steps,max_train_steps,iters,num_steps,train_steps" doc:"Optimizer steps of the run; 0 leaves it to epochs."`
 
-	LearningRate float64 `yaml:"learning_rate" default:"2e-4" range:"[0,1e30]" also:"lr" doc:"Learning rate after the warm-up."`
-	Schedule     string  `yaml:"schedule" default:"linear" one:"constant|constant_with_warmup|linear|cosine|cosine_with_restarts|polynomial" also:"lr_scheduler_type,lr_scheduler,scheduler,lr_schedule" doc:"How the learning rate falls, by the formulas of transformers. constant has no warm-up."`
-	WarmupSteps  int     `yaml:"warmup_steps" default:"0" range:"[0,2147483647]" also:"lr_warmup_steps,warmup" doc:"Steps in which the learning rate rises from 0. Give warmup_steps or warmup_ratio."`
-	WarmupRatio  float64 `yaml:"warmup_ratio" default:"0" range:"[0,1]" doc:"The warm-up as a part of all steps, rounded up."`
-	NumCycles    float64 `yaml:"num_cycles" default:"0" range:"[0,1000000]" doc:"Waves of cosine, cycles of cosine_with_restarts; 0 is the schedule's own: 0.5 and 1."`
-	Power        float64 `yaml:"power" default:"1" range:"(0,1000]" doc:"Exponent of the polynomial schedule."`
-	LREnd        float64 `yaml:"lr_end" default:"1e-7" range:"[0,1e30]" also:"min_lr" doc:"Last learning rate of the polynomial schedule."`
+	LearningRate float64       `yaml:"learning_rate" default:"2e-4" range:"[0,1e30]" also:"lr" doc:"Learning rate after the warm-up."`
+	Schedule     schedule.Kind `yaml:"schedule" default:"linear" one:"constant|constant_with_warmup|linear|cosine|cosine_with_restarts|polynomial" also:"lr_scheduler_type,lr_scheduler,scheduler,lr_schedule" doc:"How the learning rate falls, by the formulas of transformers. constant has no warm-up."`
+	WarmupSteps  int           `yaml:"warmup_steps" default:"0" range:"[0,2147483647]" also:"lr_warmup_steps,warmup" doc:"Steps in which the learning rate rises from 0. Give warmup_steps or warmup_ratio."`
+	WarmupRatio  float64       `yaml:"warmup_ratio" default:"0" range:"[0,1]" doc:"The warm-up as a part of all steps, rounded up."`
+	NumCycles    float64       `yaml:"num_cycles" default:"0" range:"[0,1000000]" doc:"Waves of cosine, cycles of cosine_with_restarts; 0 is the schedule's own: 0.5 and 1."`
+	Power        float64       `yaml:"power" default:"1" range:"(0,1000]" doc:"Exponent of the polynomial schedule."`
+	LREnd        float64       `yaml:"lr_end" default:"1e-7" range:"[0,1e30]" also:"min_lr" doc:"Last learning rate of the polynomial schedule."`
 
 	Optimizer   string     `yaml:"optimizer" default:"adamw" one:"adamw" also:"optim" doc:"Optimizer; adamw decays the weights apart from the gradient."`
 	Betas       [2]float64 `yaml:"betas" default:"[0.9, 0.999]" range:"[0,1)" also:"adam_beta1,adam_beta2,beta1,beta2" doc:"Decay rates of AdamW's two moments."`
@@ -57,10 +61,10 @@ type Config struct {
 	WeightDecay float64    `yaml:"weight_decay" default:"0" range:"[0,1000]" also:"adam_weight_decay" doc:"Weight decay per unit of learning rate, on every trained tensor."`
 	MaxGradNorm float64    `yaml:"max_grad_norm" default:"1" range:"[0,1e30]" also:"gradient_clipping,gradient_clip_val,clip_grad_norm,grad_clip" doc:"Gradients are scaled down to this norm over all trained tensors; 0 never clips."`
 
-	Seed                    uint64 `yaml:"seed" default:"42" also:"random_seed" doc:"Key of every random draw: the adapter's start, dropout, the order of the rows."`
-	ActivationCheckpointing bool   `yaml:"activation_checkpointing" default:"false" also:"gradient_checkpointing,grad_checkpoint" doc:"Recompute each layer in the backward pass instead of keeping its activations: less memory, more time."`
-	OnNaN                   string `yaml:"on_nan" default:"stop" one:"stop|skip" also:"nan_policy" doc:"What to do when the loss or a gradient is not finite: stop the run, or skip the step."`
-	NaNLimit                int    `yaml:"nan_limit" default:"10" range:"[1,2147483647]" doc:"With on_nan: skip, stop all the same after so many skipped steps in a row."`
+	Seed                    uint64    `yaml:"seed" default:"42" also:"random_seed" doc:"Key of every random draw: the adapter's start, dropout, the order of the rows."`
+	ActivationCheckpointing bool      `yaml:"activation_checkpointing" default:"false" also:"gradient_checkpointing,grad_checkpoint" doc:"Recompute each layer in the backward pass instead of keeping its activations: less memory, more time."`
+	OnNaN                   NaNPolicy `yaml:"on_nan" default:"stop" one:"stop|skip" also:"nan_policy" doc:"What to do when the loss or a gradient is not finite: stop the run, or skip the step."`
+	NaNLimit                int       `yaml:"nan_limit" default:"10" range:"[1,2147483647]" doc:"With on_nan: skip, stop all the same after so many skipped steps in a row."`
 
 	EvalSteps     int           `yaml:"eval_steps" default:"0" range:"[0,2147483647]" also:"eval_every,steps_per_eval,eval_interval" doc:"Evaluate every so many steps; 0 is once per epoch."`
 	EvalAtStart   bool          `yaml:"eval_at_start" default:"false" also:"eval_on_start" doc:"Evaluate before the first step."`
@@ -70,33 +74,33 @@ type Config struct {
 	SaveSteps     int           `yaml:"save_steps" default:"500" range:"[0,2147483647]" also:"checkpointing_steps,save_every,save_interval" doc:"Write a checkpoint every so many steps; 0 never does."`
 	SaveLimit     int           `yaml:"save_limit" default:"3" range:"[0,2147483647]" also:"save_total_limit,checkpoints_total_limit" doc:"Keep the newest so many checkpoints; 0 keeps all."`
 
-	Backend     string `yaml:"backend" default:"auto" one:"auto|cpu|cuda|metal" also:"device" doc:"Machine to train on; auto takes the fastest there is."`
-	Threads     int    `yaml:"threads" default:"0" range:"[0,1024]" also:"num_threads,num_workers" doc:"Threads of the CPU backend; 0 is as many as Go runs at once, which is one per core, or less where GOMAXPROCS or the limits of a container say so. Results do not depend on it."`
-	Precision   string `yaml:"precision" default:"auto" one:"auto|f32|bf16" also:"mixed_precision" doc:"Arithmetic of matrix products: auto, which is f32 on the CPU and bf16 on CUDA, f32, or bf16 where the machine multiplies that faster (operands rounded as in PyTorch's autocast, sums in f32). With bf16 activations are kept in bf16 too, in half of the memory, where the device can. A run is resumed in the precision that it began in."`
-	Pack        string `yaml:"pack" default:"never" one:"never|auto|always" doc:"Copies of frozen weights in the order that products read them in, made when they are first used: never, always, or auto, which makes them where they gain 3 % of a step and in at most half of the free memory, or what is left of memory. They gain 4 to 8 % with micro-batches of at most 128 tokens in f32 and 5 to 20 % with at most 256 in bf16, less than 3 % beyond, and take four times (bf16: twice) what bf16 weights do. Results are the same bit for bit."`
-	Load        string `yaml:"load" default:"auto" one:"auto|ring|register|plain" doc:"How weights get to a device with memory of its own: ring reads them into slots of pinned memory that the device copies from, register pins the mapped files, plain leaves it to the driver, auto takes what is fastest for the first bytes and says so. The CPU uses weights in place, which auto and plain mean there."`
-	Memory      Bytes  `yaml:"memory" default:"0" also:"memory_budget" doc:"Train in at most so much memory, such as 4GiB, weights and all: layers are recomputed, the fewest that do, and if that is not enough micro-batches are cut in parts. The plan is printed; one that does not fit is refused with what is missing. 0 plans nothing."`
-	Quantize    string `yaml:"quantize" default:"none" one:"none|int8|nf4" also:"load_in_4bit,load_in_8bit,quantization,bnb_4bit_quant_type" doc:"Make the frozen weights of linear layers smaller on load (QLoRA): int8 takes 8.5 bits each, nf4 4.5, with the code book and the blocks of bitsandbytes. Embeddings, norms and the head stay as they are; weights that are stored quantised need no key."`
-	MemoryLimit Bytes  `yaml:"memory_limit" default:"0" also:"max_memory" doc:"Refuse a plan that needs more than this, such as 8GiB; 0 is what the machine has free."`
-	Log         Log    `yaml:"log" doc:"What is recorded beside the adapter."`
+	Backend     string            `yaml:"backend" default:"auto" one:"auto|cpu|cuda|metal" also:"device" doc:"Machine to train on; auto takes the fastest there is."`
+	Threads     int               `yaml:"threads" default:"0" range:"[0,1024]" also:"num_threads,num_workers" doc:"Threads of the CPU backend; 0 is as many as Go runs at once, which is one per core, or less where GOMAXPROCS or the limits of a container say so. Results do not depend on it."`
+	Precision   backend.Precision `yaml:"precision" default:"auto" one:"auto|f32|bf16" also:"mixed_precision" doc:"Arithmetic of matrix products: auto, which is f32 on the CPU and bf16 on CUDA, f32, or bf16 where the machine multiplies that faster (operands rounded as in PyTorch's autocast, sums in f32). With bf16 activations are kept in bf16 too, in half of the memory, where the device can. A run is resumed in the precision that it began in."`
+	Pack        backend.Pack      `yaml:"pack" default:"never" one:"never|auto|always" doc:"Copies of frozen weights in the order that products read them in, made when they are first used: never, always, or auto, which makes them where they gain 3 % of a step and in at most half of the free memory, or what is left of memory. They gain 4 to 8 % with micro-batches of at most 128 tokens in f32 and 5 to 20 % with at most 256 in bf16, less than 3 % beyond, and take four times (bf16: twice) what bf16 weights do. Results are the same bit for bit."`
+	Load        backend.Load      `yaml:"load" default:"auto" one:"auto|ring|register|plain" doc:"How weights get to a device with memory of its own: ring reads them into slots of pinned memory that the device copies from, register pins the mapped files, plain leaves it to the driver, auto takes what is fastest for the first bytes and says so. The CPU uses weights in place, which auto and plain mean there."`
+	Memory      Bytes             `yaml:"memory" default:"0" also:"memory_budget" doc:"Train in at most so much memory, such as 4GiB, weights and all: layers are recomputed, the fewest that do, and if that is not enough micro-batches are cut in parts. The plan is printed; one that does not fit is refused with what is missing. 0 plans nothing."`
+	Quantize    quant.Method      `yaml:"quantize" default:"none" one:"none|int8|nf4" also:"load_in_4bit,load_in_8bit,quantization,bnb_4bit_quant_type" doc:"Make the frozen weights of linear layers smaller on load (QLoRA): int8 takes 8.5 bits each, nf4 4.5, with the code book and the blocks of bitsandbytes. Embeddings, norms and the head stay as they are; weights that are stored quantised need no key."`
+	MemoryLimit Bytes             `yaml:"memory_limit" default:"0" also:"max_memory" doc:"Refuse a plan that needs more than this, such as 8GiB; 0 is what the machine has free."`
+	Log         Log               `yaml:"log" doc:"What is recorded beside the adapter."`
 
 	places map[string]string // key → where it was given: file:line or --set
 }
 
 // Data says which rows are read, what of them is learned, and in which order.
 type Data struct {
-	Train             Strings `yaml:"train" need:"yes" also:"train_file,train_files,path,paths,files" doc:"Files to train on, read as one: .jsonl, .txt, or .safetensors with token ids."`
-	Eval              Strings `yaml:"eval" also:"val,valid,validation,test,eval_file,eval_files,validation_file" doc:"Files to evaluate on, in file order."`
-	Format            string  `yaml:"format" default:"auto" one:"auto|jsonl|text|tokens" also:"type" doc:"Format of the files; auto goes by the ending of the name."`
-	TrainOn           string  `yaml:"train_on" default:"answer" one:"answer|all" also:"mask_prompt,train_on_inputs,completion_only_loss,assistant_only_loss" doc:"Tokens that carry loss: completions and answers alone, or prompts too. Plain text always counts in full."`
-	MaxLength         int     `yaml:"max_length" default:"1024" range:"[2,2147483647]" also:"max_seq_length,max_seq_len,sequence_len,cutoff_len,block_size" doc:"Longest row in tokens."`
-	OnTooLong         string  `yaml:"on_too_long" default:"truncate" one:"truncate|drop|error" also:"truncation" doc:"What becomes of a longer row: cut at its end, left out, or an error. Cuts are counted and reported; one that leaves no answer token is an error."`
-	DocumentSeparator string  `yaml:"document_separator" also:"separator" doc:"Splits plain text into documents, one row each: the separating text, or blank-line. Without it the whole file is cut into windows of max_length."`
-	ChatTemplate      string  `yaml:"chat_template" doc:"File with a Jinja template for messages; empty is the tokenizer's own."`
-	Shuffle           bool    `yaml:"shuffle" default:"true" doc:"Draw the rows in a new order in each epoch. Recorded batches are never shuffled."`
-	Packing           bool    `yaml:"packing" default:"false" also:"sample_packing" doc:"Fill rows of max_length with several documents, which do not see each other."`
-	LengthBucketing   bool    `yaml:"length_bucketing" default:"false" also:"group_by_length,bucketing,use_bucketing" doc:"Make batches of rows of similar length."`
-	DropLast          bool    `yaml:"drop_last" default:"false" also:"dataloader_drop_last" doc:"Leave out the rows that do not fill the last step of an epoch."`
+	Train             Strings      `yaml:"train" need:"yes" also:"train_file,train_files,path,paths,files" doc:"Files to train on, read as one: .jsonl, .txt, or .safetensors with token ids."`
+	Eval              Strings      `yaml:"eval" also:"val,valid,validation,test,eval_file,eval_files,validation_file" doc:"Files to evaluate on, in file order."`
+	Format            data.Format  `yaml:"format" default:"auto" one:"auto|jsonl|text|tokens" also:"type" doc:"Format of the files; auto goes by the ending of the name."`
+	TrainOn           data.TrainOn `yaml:"train_on" default:"answer" one:"answer|all" also:"mask_prompt,train_on_inputs,completion_only_loss,assistant_only_loss" doc:"Tokens that carry loss: completions and answers alone, or prompts too. Plain text always counts in full."`
+	MaxLength         int          `yaml:"max_length" default:"1024" range:"[2,2147483647]" also:"max_seq_length,max_seq_len,sequence_len,cutoff_len,block_size" doc:"Longest row in tokens."`
+	OnTooLong         data.TooLong `yaml:"on_too_long" default:"truncate" one:"truncate|drop|error" also:"truncation" doc:"What becomes of a longer row: cut at its end, left out, or an error. Cuts are counted and reported; one that leaves no answer token is an error."`
+	DocumentSeparator string       `yaml:"document_separator" also:"separator" doc:"Splits plain text into documents, one row each: the separating text, or blank-line. Without it the whole file is cut into windows of max_length."`
+	ChatTemplate      string       `yaml:"chat_template" doc:"File with a Jinja template for messages; empty is the tokenizer's own."`
+	Shuffle           bool         `yaml:"shuffle" default:"true" doc:"Draw the rows in a new order in each epoch. Recorded batches are never shuffled."`
+	Packing           bool         `yaml:"packing" default:"false" also:"sample_packing" doc:"Fill rows of max_length with several documents, which do not see each other."`
+	LengthBucketing   bool         `yaml:"length_bucketing" default:"false" also:"group_by_length,bucketing,use_bucketing" doc:"Make batches of rows of similar length."`
+	DropLast          bool         `yaml:"drop_last" default:"false" also:"dataloader_drop_last" doc:"Leave out the rows that do not fill the last step of an epoch."`
 }
 
 // Embedding says how vectors are learned.
@@ -168,7 +172,7 @@ func (c *Config) LearningRates(steps int) (*schedule.Schedule, error) {
 		warmup = schedule.WarmupSteps(c.WarmupRatio, steps)
 	}
 	return schedule.New(schedule.Config{
-		Kind:         schedule.Kind(c.Schedule),
+		Kind:         c.Schedule,
 		LearningRate: c.LearningRate,
 		Steps:        steps,
 		WarmupSteps:  warmup,

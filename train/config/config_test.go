@@ -1,6 +1,8 @@
 package config
 
 import (
+	"encoding"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -11,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/quant"
 	"github.com/lorafuse/lorafuse/train/schedule"
 )
 
@@ -31,7 +35,7 @@ func TestDefaults(t *testing.T) {
 		LearningRate: 2e-4, Schedule: "linear", Power: 1, LREnd: 1e-7,
 		Optimizer: "adamw", Betas: [2]float64{0.9, 0.999}, Eps: 1e-8, MaxGradNorm: 1,
 		Seed: 42, OnNaN: "stop", NaNLimit: 10, EvalAtEnd: true, SaveSteps: 500, SaveLimit: 3,
-		Backend: "auto", Precision: "auto", Pack: "never", Load: "auto", Quantize: "none", Log: Log{Steps: 1, Metrics: true, TensorBoard: true, Plot: true},
+		Backend: "auto", Precision: backend.AutoPrecision, Pack: backend.PackNever, Load: backend.LoadAuto, Quantize: quant.None, Log: Log{Steps: 1, Metrics: true, TensorBoard: true, Plot: true},
 		places: map[string]string{"model": "c.yaml:1", "data.train": "c.yaml:2"},
 	}
 	assert.Equal(t, want, c)
@@ -199,6 +203,50 @@ func TestDefaultsDecode(t *testing.T) {
 		}
 	}
 	assert.Equal(t, schedule.Kinds(), keyed("schedule").Words)
+}
+
+// TestWords: the words of a key are those that its type reads, and come out as
+// they went in.
+func TestWords(t *testing.T) {
+	typed := map[string][]string{
+		"schedule": schedule.Kinds(), "on_nan": {"stop", "skip"}, "precision": backend.Precisions(), "pack": backend.Packs(), "load": backend.Loads(),
+		"quantize": quant.Methods(), "data.format": data.Formats(), "data.train_on": data.TrainOns(), "data.on_too_long": data.TooLongs(),
+	}
+	for _, k := range Keys() {
+		c := Default()
+		v := reflect.ValueOf(c).Elem().FieldByIndex(k.index)
+		_, reads := v.Addr().Interface().(encoding.TextUnmarshaler)
+		if k.Words == nil || !reads {
+			assert.Nil(t, typed[k.Path], k.Path)
+			continue
+		}
+		assert.ElementsMatch(t, typed[k.Path], k.Words, k.Path)
+		for _, word := range k.Words {
+			require.NoError(t, c.Set(k.Path+"="+word))
+			assert.Equal(t, word, wordOf(v), k.Path)
+			text, err := c.YAML()
+			require.NoError(t, err)
+			again, err := Parse("again.yaml", []byte(least))
+			require.NoError(t, err)
+			require.NoError(t, again.decode("again.yaml", text))
+			assert.Equal(t, v.Interface(), reflect.ValueOf(again).Elem().FieldByIndex(k.index).Interface(), k.Path)
+		}
+		for _, given := range []error{c.Set(k.Path + "=" + k.Words[0] + "x"), c.decode("c.yaml", []byte(strings.ReplaceAll(k.Path, ".", ": {")+": "+k.Words[0]+"x"+strings.Repeat("}", strings.Count(k.Path, "."))))} {
+			assert.ErrorIs(t, given, ErrValue)
+			assert.ErrorContains(t, given, fmt.Sprintf("%s: found %q, expected %s, did you mean %q?", k.Path, k.Words[0]+"x", k.expects(), k.Words[0]))
+		}
+	}
+}
+
+func TestBytes(t *testing.T) {
+	for text, want := range map[string]Bytes{"0": 0, "0GiB": 0, "0.0 MB": 0, "1": 1, "1.5 GiB": 3 << 29, "8g": 8 << 30, "2 K": 2048, "5kB": 5000, "1_000": 1000} {
+		var b Bytes
+		require.NoError(t, b.UnmarshalText([]byte(text)), text)
+		assert.Equal(t, want, b, text)
+	}
+	for _, text := range []string{"", "x", "-1", "8 gigs", "1e30", "g", "0x10", "nan", "4Gb8"} {
+		assert.Error(t, new(Bytes).UnmarshalText([]byte(text)), text)
+	}
 }
 
 func TestSet(t *testing.T) {

@@ -3,6 +3,7 @@ package config
 import (
 	"math"
 
+	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/data"
 )
 
@@ -10,12 +11,17 @@ import (
 // adds the tokenizer, the chat template and the size of the vocabulary.
 func (c *Config) DataOptions() data.Options {
 	return data.Options{
-		Format:            data.Format(c.Data.Format),
-		TrainOn:           data.TrainOn(c.Data.TrainOn),
+		Format:            c.Data.Format,
+		TrainOn:           c.Data.TrainOn,
 		MaxLength:         c.Data.MaxLength,
-		OnTooLong:         data.TooLong(c.Data.OnTooLong),
+		OnTooLong:         c.Data.OnTooLong,
 		DocumentSeparator: c.Data.DocumentSeparator,
 	}
+}
+
+// DeviceOptions says how a run opens its device.
+func (c *Config) DeviceOptions() backend.Options {
+	return backend.Options{Threads: c.Threads, Precision: c.Precision, Load: c.Load}
 }
 
 // LoaderConfig says how the training rows become batches.

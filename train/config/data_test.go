@@ -21,14 +21,6 @@ func TestDataOptions(t *testing.T) {
 	}, c.LoaderConfig())
 }
 
-// TestWords: the words of the table are those that package data knows.
-func TestWords(t *testing.T) {
-	words := func(key string) []string { return keyed(key).Words }
-	assert.Equal(t, []string{string(data.FormatAuto), string(data.FormatJSONL), string(data.FormatText), string(data.FormatTokens)}, words("data.format"))
-	assert.Equal(t, []string{string(data.TrainOnAnswer), string(data.TrainOnAll)}, words("data.train_on"))
-	assert.Equal(t, []string{string(data.Truncate), string(data.Drop), string(data.RefuseLong)}, words("data.on_too_long"))
-}
-
 func TestTotalSteps(t *testing.T) {
 	for _, c := range []struct {
 		set   string

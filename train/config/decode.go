@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"encoding"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
 // decode reads one YAML document over the values that c holds.
@@ -97,9 +100,15 @@ func (d decoder) field(n *yaml.Node, v reflect.Value, key string) error {
 		return nil
 	}
 	if err := decodeInto(n, v); err != nil {
-		return &Error{d.place(n), key, fmt.Sprintf("%v, expected %s", err, keyed(key).expects()), ErrValue}
+		return d.refuse(n, key, err)
 	}
 	return nil
+}
+
+// refuse is the error of a value that the key does not take, which was found.
+func (d decoder) refuse(n *yaml.Node, key string, found error) error {
+	k := keyed(key)
+	return &Error{d.place(n), key, fmt.Sprintf("%v, expected %s%s", found, k.expects(), suggest.DidYouMean(n.Value, k.Words)), ErrValue}
 }
 
 // decodeInto decodes one value. Its error says only what was found.
@@ -107,6 +116,11 @@ func decodeInto(n *yaml.Node, v reflect.Value) (err error) {
 	switch p := v.Addr().Interface().(type) {
 	case value:
 		return p.decodeYAML(n)
+	case encoding.TextUnmarshaler:
+		var word string
+		if word, err = decodeString(n); err == nil && p.UnmarshalText([]byte(word)) != nil {
+			err = found(n)
+		}
 	case *string:
 		*p, err = decodeString(n)
 	case *bool:

@@ -101,11 +101,8 @@ func typeName(t reflect.Type) string {
 // expects describes the valid values in words.
 func (k Key) expects() string {
 	switch {
-	case len(k.Words) == 1:
-		return k.Words[0]
-	case len(k.Words) > 1:
-		last := len(k.Words) - 1
-		return strings.Join(k.Words[:last], ", ") + " or " + k.Words[last]
+	case len(k.Words) > 0:
+		return suggest.Or(k.Words)
 	case k.Range != "":
 		return k.Type + " " + parseInterval(k.Range).String()
 	}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding"
 	"fmt"
 	"reflect"
 	"strings"
@@ -40,8 +41,15 @@ func (c *Config) Set(assignment string) error {
 			return c.setEntry(v, section, rest, text)
 		}
 	}
-	if p, ok := v.Addr().Interface().(*string); ok {
+	switch p := v.Addr().Interface().(type) {
+	case *string:
 		*p, c.places[section] = text, override
+		return nil
+	case encoding.TextUnmarshaler:
+		c.places[section] = override
+		if n := (&yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text}); p.UnmarshalText([]byte(text)) != nil {
+			return d.refuse(n, section, found(n))
+		}
 		return nil
 	}
 	n, err := parseValue(section, text)

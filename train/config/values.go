@@ -1,13 +1,13 @@
 package config
 
 import (
-	"math"
+	"fmt"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
@@ -52,6 +52,25 @@ type TokenIndices struct {
 type ModuleTokens struct {
 	Module string
 	IDs    []int
+}
+
+// NaNPolicy says what becomes of a run when a loss or a gradient is not finite.
+type NaNPolicy string
+
+// The policies.
+const (
+	StopOnNaN NaNPolicy = "stop"
+	SkipNaN   NaNPolicy = "skip" // the step changes nothing
+)
+
+// UnmarshalText reads the name of a policy. It fails with ErrValue.
+func (p *NaNPolicy) UnmarshalText(text []byte) error {
+	switch policy := NaNPolicy(text); policy {
+	case StopOnNaN, SkipNaN:
+		*p = policy
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrValue, suggest.Expected(string(text), []string{string(StopOnNaN), string(SkipNaN)}))
 }
 
 // Bytes is an amount of memory. YAML gives bytes, or a number with a unit
@@ -223,27 +242,37 @@ func (s TokenIndices) MarshalYAML() (any, error) {
 	return node, nil
 }
 
-var units = map[string]float64{
-	"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
-	"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40,
-	"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
-}
+// What a setting takes beside [safetensors.ParseSize]: units that people leave short,
+// which are powers of 1024, and 0.
+var (
+	letters = regexp.MustCompile(`(?i)[0-9. ][kmgt]$`)
+	zero    = regexp.MustCompile(`(?i)^0+(\.0*)?\s*([kmgt]i?)?b?$`)
+)
 
 func (s *Bytes) decodeYAML(n *yaml.Node) error {
 	n = follow(n)
-	text := strings.TrimSpace(n.Value)
-	if size, err := safetensors.ParseSize(text); err == nil && n.Kind == yaml.ScalarNode {
-		*s = Bytes(size)
-		return nil
-	}
-	end := strings.LastIndexAny(text, "0123456789.") + 1
-	number, err := strconv.ParseFloat(strings.TrimSpace(text[:end]), 64)
-	unit, known := units[strings.ToLower(strings.TrimSpace(text[end:]))]
-	if n.Kind != yaml.ScalarNode || err != nil || !known || !(number >= 0) || number*unit >= math.MaxInt64 {
+	if n.Kind != yaml.ScalarNode || s.UnmarshalText([]byte(n.Value)) != nil {
 		return found(n)
 	}
-	*s = Bytes(number * unit)
 	return nil
+}
+
+// UnmarshalText reads what [safetensors.ParseSize] does, the letters k, m, g and t
+// for powers of 1024, and 0.
+func (s *Bytes) UnmarshalText(raw []byte) error {
+	text := strings.TrimSpace(string(raw))
+	if zero.MatchString(text) {
+		*s = 0
+		return nil
+	}
+	if letters.MatchString(text) {
+		text += "iB"
+	}
+	size, err := safetensors.ParseSize(text)
+	if err == nil {
+		*s = Bytes(size)
+	}
+	return err
 }
 
 // encode is v as a YAML node. The values given to it always have one.

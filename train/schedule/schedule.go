@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
+	"slices"
 
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
@@ -33,6 +33,15 @@ func Kinds() []string {
 		string(Constant), string(ConstantWithWarmup), string(Linear),
 		string(Cosine), string(CosineWithRestarts), string(Polynomial),
 	}
+}
+
+// UnmarshalText reads the name of a schedule. It fails with ErrKind.
+func (k *Kind) UnmarshalText(text []byte) error {
+	if !slices.Contains(Kinds(), string(text)) {
+		return fmt.Errorf("%w: %s", ErrKind, suggest.Expected(string(text), Kinds()))
+	}
+	*k = Kind(text)
+	return nil
 }
 
 // The errors of New, for errors.Is.
@@ -118,9 +127,7 @@ func (c Config) factor() (func(step int) float64, error) {
 	case Polynomial:
 		return c.polynomial()
 	}
-	kinds := Kinds()
-	return nil, fmt.Errorf("%w: %q, expected one of %s%s", ErrKind, c.Kind,
-		strings.Join(kinds, ", "), suggest.DidYouMean(string(c.Kind), kinds))
+	return nil, new(Kind).UnmarshalText([]byte(c.Kind))
 }
 
 func (c Config) afterWarmup(f func(step int) float64) func(step int) float64 {

@@ -1,0 +1,45 @@
+package data
+
+import (
+	"slices"
+
+	"github.com/lorafuse/lorafuse/internal/suggest"
+)
+
+// Formats lists the names of all formats.
+func Formats() []string {
+	return []string{string(FormatAuto), string(FormatJSONL), string(FormatText), string(FormatTokens)}
+}
+
+// TrainOns lists the names of all choices of TrainOn.
+func TrainOns() []string { return []string{string(TrainOnAnswer), string(TrainOnAll)} }
+
+// TooLongs lists the names of all choices of TooLong.
+func TooLongs() []string { return []string{string(Truncate), string(Drop), string(RefuseLong)} }
+
+// UnmarshalText reads the name of a format. It fails with ErrOption, as the others do.
+func (f *Format) UnmarshalText(text []byte) error { return choose(f, text, "format", Formats()) }
+
+// UnmarshalText reads the name of a choice.
+func (t *TrainOn) UnmarshalText(text []byte) error { return choose(t, text, "train_on", TrainOns()) }
+
+// UnmarshalText reads the name of a choice.
+func (t *TooLong) UnmarshalText(text []byte) error {
+	return choose(t, text, "on_too_long", TooLongs())
+}
+
+// choose sets to to one of the valid names.
+func choose[T ~string](to *T, name []byte, key string, valid []string) error {
+	if err := oneOf(key, string(name), valid); err != nil {
+		return err
+	}
+	*to = T(name)
+	return nil
+}
+
+func oneOf(key, found string, valid []string) error {
+	if slices.Contains(valid, found) {
+		return nil
+	}
+	return &Error{Problem: key + ": " + suggest.Expected(found, valid), Kind: ErrOption}
+}
