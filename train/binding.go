@@ -97,6 +97,9 @@ func (r *Run) bindSettings() {
 	r.bind("data.length_bucketing", c.Data.LengthBucketing)
 	r.bind("data.drop_last", c.Data.DropLast)
 	r.bind("quantize", cmp.Or(c.Quantize, quant.None))
+	if c.BatchInvariant {
+		r.bind("batch_invariant", true)
+	}
 	stop := c.EarlyStopping
 	r.bind("early_stopping.patience", stop.Patience)
 	if stop.Patience > 0 { // evaluations decide where the run ends

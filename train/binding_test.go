@@ -51,12 +51,14 @@ func TestResumeIsBound(t *testing.T) {
 	require.NoError(t, resume(begin("model="+moved)), "where the weights lie is no part of them")
 
 	for set, says := range map[string]string{
-		"precision=bf16":     "precision was f32, is now bf16",
-		"seed=43":            "seed was 42, is now 43",
-		"adapter.r=5":        "adapter.r was 4, is now 5",
-		"quantize=int8":      "quantize was none, is now int8",
-		"data.shuffle=false": "data.shuffle was true, is now false",
-		"data.train_on=all":  "data.train_on was answer, is now all",
+		"precision=bf16": "precision was f32, is now bf16",
+		"seed=43":        "seed was 42, is now 43",
+		"adapter.r=5":    "adapter.r was 4, is now 5",
+		"quantize=int8":  "quantize was none, is now int8",
+
+		"batch_invariant=true": "batch_invariant was not given, is now true",
+		"data.shuffle=false":   "data.shuffle was true, is now false",
+		"data.train_on=all":    "data.train_on was answer, is now all",
 	} {
 		err := resume(begin(set))
 		require.ErrorIs(t, err, train.ErrCheckpoint, set)

@@ -21,7 +21,7 @@ func (c *Config) DataOptions() data.Options {
 
 // DeviceOptions says how a run opens its device.
 func (c *Config) DeviceOptions() backend.Options {
-	return backend.Options{Threads: c.Threads, Precision: c.Precision, Load: c.Load}
+	return backend.Options{Threads: c.Threads, Precision: c.Precision, Load: c.Load, BatchInvariant: c.BatchInvariant}
 }
 
 // LoaderConfig says how the training rows become batches.

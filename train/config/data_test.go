@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/data"
 )
 
@@ -32,4 +33,10 @@ func TestTotalSteps(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, c.steps, cfg.TotalSteps(10), c.set)
 	}
+}
+
+func TestDeviceOptions(t *testing.T) {
+	c, err := Parse("c.yaml", []byte(least), "threads=3", "precision=bf16", "load=plain", "batch_invariant=true")
+	require.NoError(t, err)
+	assert.Equal(t, backend.Options{Threads: 3, Precision: backend.BF16, Load: backend.LoadPlain, BatchInvariant: true}, c.DeviceOptions())
 }
