@@ -23,6 +23,7 @@ const (
 	ExitUsage       = 2   // wrong flags, settings, files or data
 	ExitFailure     = 3   // right so far, and then it failed: memory, disk, network, not a number
 	ExitInterrupted = 130 // by the user
+	ExitGone        = 141 // who read the output has closed it, which needs no words
 )
 
 const exitHelp = `Exit status:
@@ -33,7 +34,8 @@ const exitHelp = `Exit status:
   2    wrong usage or bad input: flags, settings, files, data
   3    it failed under way: out of memory, disk full, no network, a model file
        that is cut short, a loss that is not finite
-  130  interrupted (SIGINT, SIGTERM); a second signal ends at once`
+  130  interrupted (SIGINT, SIGTERM); a second signal ends at once
+  141  who read standard output has closed it, as head does`
 
 // different is the error of a check that was made and failed.
 type different struct{ message string }
@@ -61,6 +63,9 @@ func usagef(command, format string, args ...any) error {
 func (a *app) exit(ctx context.Context, err error) int {
 	if err == nil {
 		return ExitOK
+	}
+	if errors.Is(err, errGone) {
+		return ExitGone
 	}
 	status, message := classify(ctx, err), err.Error()
 	var own *interrupted

@@ -2,14 +2,21 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 )
 
+// errGone is the error of an output whose reader has closed it, as head does.
+var errGone = errors.New("nobody reads it any more")
+
 // output is standard output. It keeps its first error, so that a full disk
-// behind a redirection is noticed at the end even where nobody looked.
+// behind a redirection is noticed at the end even where nobody looked. One that is
+// closed when the program starts (>&-) is the null device by the time that Go code
+// runs, and cannot be told from one that a caller has put there.
 type output struct {
 	w   io.Writer
 	err error
@@ -22,6 +29,9 @@ func (o *output) Write(p []byte) (int, error) {
 	}
 	n, err := o.w.Write(p)
 	if err != nil {
+		if errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe) {
+			err = fmt.Errorf("%w: %w", errGone, err)
+		}
 		o.err = &failure{fmt.Errorf("standard output: %w", err)}
 		err = o.err
 	}

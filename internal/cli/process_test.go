@@ -215,3 +215,25 @@ func TestDiskFull(t *testing.T) {
 		})
 	}
 }
+
+// TestClosedOutput: whose reader is gone ends without a word, and not as if all of
+// it had been read: by the signal of the system, or by its number as a status.
+func TestClosedOutput(t *testing.T) {
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	require.NoError(t, r.Close())
+	defer w.Close()
+	for _, args := range [][]string{{"config"}, {"version", "--json"}, {"--help"}, {"inspect", llama}} {
+		var errs strings.Builder
+		assert.Equal(t, ExitGone, Run(t.Context(), args, strings.NewReader(""), w, &errs), args)
+		assert.Empty(t, errs.String(), args)
+		c, said := program(t, args...)
+		c.Stdout = w
+		require.Error(t, c.Run(), args)
+		assert.Equal(t, syscall.SIGPIPE, c.ProcessState.Sys().(syscall.WaitStatus).Signal(), args)
+		assert.Empty(t, said.String(), args)
+	}
+	gone, to := io.Pipe()
+	require.NoError(t, gone.Close())
+	assert.Equal(t, ExitGone, Run(t.Context(), []string{"config"}, strings.NewReader(""), to, io.Discard))
+}
