@@ -112,6 +112,18 @@ func (t *Tokenizer) PAD() (int32, bool) { return t.pad, t.pad != noID }
 // UNK is the token for what the vocabulary lacks, if tokenizer_config.json names one.
 func (t *Tokenizer) UNK() (int32, bool) { return t.unk, t.unk != noID }
 
+// SpecialTokens are the texts of these four, by the names that chat templates know
+// them by, such as bos_token.
+func (t *Tokenizer) SpecialTokens() map[string]string {
+	tokens := map[string]string{}
+	for name, id := range map[string]int32{"bos_token": t.bos, "eos_token": t.eos, "pad_token": t.pad, "unk_token": t.unk} {
+		if text, ok := t.Token(id); ok && id != noID {
+			tokens[name] = text
+		}
+	}
+	return tokens
+}
+
 func invalidAt(text string) int {
 	for i, r := range text {
 		if r == utf8.RuneError && !strings.HasPrefix(text[i:], string(utf8.RuneError)) {

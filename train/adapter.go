@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/internal/bytesize"
 	"github.com/lorafuse/lorafuse/lora"
 )
 
@@ -82,7 +83,7 @@ func (r *Run) affordable(p *lora.Plan) error {
 	}
 	if need := m.Adapter + m.Optimizer; have > 0 && need > have {
 		return fmt.Errorf("train: %w: the adapter and its optimizer alone take %s, %s %s; a smaller r or fewer target_modules need less",
-			backend.ErrOutOfMemory, Size(need), what, Size(have))
+			backend.ErrOutOfMemory, bytesize.Binary(need), what, bytesize.Binary(have))
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/internal/bytesize"
 )
 
 // Plan is how the steps of a run are computed.
@@ -184,7 +185,7 @@ func (b *budget) fewest(c *candidate) (*candidate, error) {
 // refuse says by how much the smallest plan does not fit, and what would.
 func (b *budget) refuse(c *candidate) error {
 	text := fmt.Sprintf("the smallest plan (%v, %d rows at a time) takes %s: %v; that is %s more than memory: %s",
-		c.Plan, c.Rows, Size(c.Resident), c.memory, Size(c.Resident-b.bytes), Size(b.bytes))
+		c.Plan, c.Rows, bytesize.Binary(c.Resident), c.memory, bytesize.Binary(c.Resident-b.bytes), bytesize.Binary(b.bytes))
 	if why := b.whole(); why != "" && b.run.cfg.BatchSize > 1 {
 		text += fmt.Sprintf("; micro-batches of %d rows were not cut, since %s: a smaller batch_size takes less", b.run.cfg.BatchSize, why)
 	}

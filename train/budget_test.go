@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/internal/bytesize"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
 	"github.com/lorafuse/lorafuse/train"
@@ -207,7 +208,7 @@ func TestPlanAgainstPeak(t *testing.T) {
 		require.NoError(t, err)
 		var p peak
 		require.NoError(t, json.Unmarshal(raw, &p))
-		t.Logf("%splanned %s, measured %s", more, train.Size(p.Planned), train.Size(p.Measured))
+		t.Logf("%splanned %s, measured %s", more, bytesize.Binary(p.Planned), bytesize.Binary(p.Measured))
 		require.InDelta(t, p.Planned, p.Measured, float64(p.Planned)/20+16<<20, more)
 	}
 }

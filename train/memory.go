@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/internal/bytesize"
 )
 
 // Memory is the plan of a training run, in bytes.
@@ -64,44 +65,33 @@ func (m Memory) String() string {
 	if m.InPlace {
 		mapped = " mapped"
 	}
-	parts := []string{"weights " + Size(m.Weights) + mapped}
+	parts := []string{"weights " + bytesize.Binary(m.Weights) + mapped}
 	if m.Quantized > 0 {
-		parts = append(parts, "quantized "+Size(m.Quantized))
+		parts = append(parts, "quantized "+bytesize.Binary(m.Quantized))
 	}
 	parts = append(parts,
-		"adapter "+Size(m.Adapter), "optimizer "+Size(m.Optimizer),
-		"arena "+Size(m.Arena)+" for "+strings.Join(m.turns(), " or "))
+		"adapter "+bytesize.Binary(m.Adapter), "optimizer "+bytesize.Binary(m.Optimizer),
+		"arena "+bytesize.Binary(m.Arena)+" for "+strings.Join(m.turns(), " or "))
 	if m.Scratch > 0 {
-		parts = append(parts, "scratch "+Size(m.Scratch))
+		parts = append(parts, "scratch "+bytesize.Binary(m.Scratch))
 	}
 	if m.Packed > 0 {
-		parts = append(parts, "packed "+Size(m.Packed))
+		parts = append(parts, "packed "+bytesize.Binary(m.Packed))
 	}
-	text := fmt.Sprintf("%s (%s)", Size(m.Total()), strings.Join(parts, ", "))
+	text := fmt.Sprintf("%s (%s)", bytesize.Binary(m.Total()), strings.Join(parts, ", "))
 	if m.InPlace {
-		text += fmt.Sprintf(", %s with the weights and the %s of the process", Size(m.Resident()), Size(m.Process))
+		text += fmt.Sprintf(", %s with the weights and the %s of the process", bytesize.Binary(m.Resident()), bytesize.Binary(m.Process))
 	}
 	return text
 }
 
 // turns says what the programs need that take turns in the arena.
 func (m Memory) turns() []string {
-	turns := []string{"activations " + Size(m.Activations), "update " + Size(m.Update)}
+	turns := []string{"activations " + bytesize.Binary(m.Activations), "update " + bytesize.Binary(m.Update)}
 	if m.Evaluation > 0 {
-		turns = append(turns, "evaluation "+Size(m.Evaluation))
+		turns = append(turns, "evaluation "+bytesize.Binary(m.Evaluation))
 	}
 	return turns
-}
-
-// Size writes a number of bytes with a unit.
-func Size(n int64) string {
-	switch {
-	case n >= 1<<30:
-		return fmt.Sprintf("%.2f GiB", float64(n)/(1<<30))
-	case n >= 1<<20:
-		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
-	}
-	return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
 }
 
 // Memory is the engine's plan.
@@ -115,7 +105,7 @@ func (m Memory) check(dev backend.Info, limit int64) error {
 	}
 	if have > 0 && m.Total() > have {
 		return fmt.Errorf("train: %w: the plan needs %v, %s %s; a smaller batch_size or max_length or activation_checkpointing: true needs less",
-			backend.ErrOutOfMemory, m, what, Size(have))
+			backend.ErrOutOfMemory, m, what, bytesize.Binary(have))
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/internal/bytesize"
 	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
@@ -88,7 +89,7 @@ func TestQuantizedSteps(t *testing.T) {
 				}
 				require.Equal(t, m.Quantization().Bytes, memory.Quantized)
 				require.GreaterOrEqual(t, memory.Total(), memory.Quantized)
-				require.Contains(t, memory.String(), "quantized "+train.Size(memory.Quantized))
+				require.Contains(t, memory.String(), "quantized "+bytesize.Binary(memory.Quantized))
 			}
 		})
 	}
@@ -110,24 +111,6 @@ func dequantized(t *testing.T, m *model.Model) string {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), raw, 0o666))
 	return dir
-}
-
-func TestDescribeQuantization(t *testing.T) {
-	m, err := model.Open("../testdata/lm/llama/model")
-	require.NoError(t, err)
-	defer m.Close()
-	require.Empty(t, train.DescribeQuantization(m))
-	require.NoError(t, m.Quantize(quant.Bit4, nil))
-	require.Equal(t, []string{"quantize nf4: 14 linear layers in 40.5 KiB, 144.0 KiB in 16 bits; embeddings, norms and the head as in the file"}, train.DescribeQuantization(m))
-	require.Empty(t, train.StoredQuantization(m))
-
-	stored, err := model.Open("../testdata/quant/int8-odd")
-	require.NoError(t, err)
-	defer stored.Close()
-	require.Equal(t, []string{
-		"quantize by bitsandbytes: 7 linear layers as int8",
-		"note     7 of the quantised weights are used as float32, since their rows are not whole blocks of 64: model.layers.0.mlp.down_proj.weight and 6 more",
-	}, train.DescribeQuantization(stored))
 }
 
 // What begins by changing the weights of the base cannot have them quantised.

@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/internal/bytesize"
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/model/hub"
@@ -216,7 +215,7 @@ func (r *Run) quantize() error {
 func (r *Run) describe() {
 	info := r.dev.Info()
 	r.observer.note("model    %s, %s, %.1fM parameters", r.cfg.Model, r.model.Config.Architecture, float64(r.model.Parameters())/1e6)
-	for _, line := range DescribeQuantization(r.model) {
+	for _, line := range r.model.Quantization().Lines() {
 		r.observer.note("%s", line)
 	}
 	r.observer.note("backend  %s (%s), %v", info.Backend, info.Detail, r.precision)
@@ -226,7 +225,7 @@ func (r *Run) describe() {
 		r.observer.note("eval     %v", r.eval)
 	}
 	if r.plan.Budget > 0 {
-		r.observer.note("plan     %v: %s of memory: %s", r.plan, Size(r.plan.Resident), Size(r.plan.Budget))
+		r.observer.note("plan     %v: %s of memory: %s", r.plan, bytesize.Binary(r.plan.Resident), bytesize.Binary(r.plan.Budget))
 		if r.plan.Cut > 1 {
 			r.observer.note("note     gradients of the %d parts of a micro-batch add up to the same but for rounding", r.plan.Cut)
 		}
@@ -267,7 +266,7 @@ func (r *Run) loadData(ctx context.Context, dir string) error {
 		if err := r.reading(dir, &o, tok); err != nil {
 			return err
 		}
-		template, err := ChatTemplate(dir, c.Data.ChatTemplate, tok)
+		template, err := chat.Find(dir, c.Data.ChatTemplate, tok.SpecialTokens())
 		if err != nil {
 			return fmt.Errorf("train: data.chat_template: %w", err)
 		}
@@ -338,39 +337,4 @@ func onlyTokens(c *config.Config) bool {
 	return !slices.ContainsFunc(slices.Concat(c.Data.Train, c.Data.Eval), func(f string) bool {
 		return strings.ToLower(filepath.Ext(f)) != ".safetensors"
 	})
-}
-
-// ChatTemplate gives the chat template in file, or that of the model in dir
-// where file is empty; nil where the model has none, which is no mistake as
-// long as nothing asks for one. t names the special tokens for a file.
-func ChatTemplate(dir, file string, t *tokenizer.Tokenizer) (*chat.Template, error) {
-	if file == "" {
-		template, err := chat.Load(dir)
-		if errors.Is(err, chat.ErrNoTemplate) || errors.Is(err, fs.ErrNotExist) {
-			return nil, nil
-		}
-		return template, err
-	}
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	template, err := chat.New(string(raw), specialTokens(t))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	return template, nil
-}
-
-// specialTokens are those that templates know by name.
-func specialTokens(tok *tokenizer.Tokenizer) map[string]string {
-	tokens := map[string]string{}
-	for name, get := range map[string]func() (int32, bool){"bos_token": tok.BOS, "eos_token": tok.EOS, "pad_token": tok.PAD, "unk_token": tok.UNK} {
-		if id, ok := get(); ok {
-			if s, ok := tok.Token(id); ok {
-				tokens[name] = s
-			}
-		}
-	}
-	return tokens
 }

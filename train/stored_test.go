@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lorafuse/lorafuse/internal/bytesize"
 	"github.com/lorafuse/lorafuse/train"
 )
 
@@ -25,7 +26,7 @@ func TestStoredActivations(t *testing.T) {
 		set := "activation_checkpointing=" + again
 		exact, stored := planned(set, "precision=f32"), planned(set, "precision=bf16")
 		ratio := float64(stored.Activations) / float64(exact.Activations)
-		t.Logf("%s: activations %s, stored %s: %.3f", set, train.Size(exact.Activations), train.Size(stored.Activations), ratio)
+		t.Logf("%s: activations %s, stored %s: %.3f", set, bytesize.Binary(exact.Activations), bytesize.Binary(stored.Activations), ratio)
 		assert.LessOrEqual(t, ratio, 0.55)
 		assert.Less(t, stored.Total(), exact.Total())
 	}

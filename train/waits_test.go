@@ -10,6 +10,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cpu"
+	"github.com/lorafuse/lorafuse/internal/bytesize"
 	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
@@ -143,7 +144,7 @@ func TestProgramsTakeTurns(t *testing.T) {
 	require.Positive(t, got.Update)
 	require.Equal(t, max(got.Activations, got.Evaluation, got.Update), got.Arena)
 	require.EqualValues(t, got.Arena, dev.Arena)
-	require.Contains(t, got.String(), "arena "+train.Size(got.Arena)+" for activations "+train.Size(got.Activations)+" or update")
+	require.Contains(t, got.String(), "arena "+bytesize.Binary(got.Arena)+" for activations "+bytesize.Binary(got.Activations)+" or update")
 
 	p, err := train.NewPlanner(struct{ backend.Device }{testdevice.Open(t, backend.Options{})}, m, s)
 	require.NoError(t, err)

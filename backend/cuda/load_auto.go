@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/internal/bytesize"
 )
 
 // What auto goes by.
@@ -117,7 +118,7 @@ func judge(trials []backend.LoadTrial, bytes int64) (best backend.Load, why stri
 			best, rate = t.Mode, worth
 		}
 	}
-	return best, fmt.Sprintf("the first %s: %s", size(bytes), strings.Join(said, ", "))
+	return best, fmt.Sprintf("the first %s: %s", bytesize.Binary(bytes), strings.Join(said, ", "))
 }
 
 func bytesOf(all []cargo) (n int64) {

@@ -47,12 +47,12 @@ func TestRegistrationFails(t *testing.T) {
 
 func TestAutoFallsBack(t *testing.T) {
 	for fail, why := range map[string]string{
-		"LFSIM_FAIL=register:1":            `^the first 128 KiB: ring \S+ GB/s, register: the mapping cannot be registered: `,
+		"LFSIM_FAIL=register:1":            `^the first 128.0 KiB: ring \S+ GB/s, register: the mapping cannot be registered: `,
 		"LFSIM_FAIL=register:2+":           `ring`, // the trial went well, or was slower
 		"LFSIM_NO_READ_ONLY_REGISTER=1":    `^the device cannot pin memory that is only read, .*attributes 113 and 100 are 0`,
 		"LFSIM_FAIL=hostalloc:5+":          `out of memory: pinned memory`,
-		"LFSIM_FAIL=hostalloc:6+":          `^the first 128 KiB`, // a ring of one slot
-		"LFSIM_PINNED=8519680":             `^the first 128 KiB`, // two slots more than the device's own four
+		"LFSIM_FAIL=hostalloc:6+":          `^the first 128.0 KiB`, // a ring of one slot
+		"LFSIM_PINNED=8519680":             `^the first 128.0 KiB`, // two slots more than the device's own four
 		"LFSIM_FAIL=register:1,register:2": `register: the mapping cannot be registered`,
 	} {
 		t.Run(named(fail), func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestLoadFails(t *testing.T) {
 		dev := faulty(t, backend.LoadRing)
 		_, err := dev.Load(t.Context(), asStored(viewsOf(t, written(t, fileOf(5<<20, 5<<20)))))
 		require.ErrorIs(t, err, backend.ErrOutOfMemory)
-		require.ErrorContains(t, err, "asked for 10 MiB for 2 imported weights")
+		require.ErrorContains(t, err, "asked for 10.0 MiB for 2 imported weights")
 	})
 	t.Run("pinned", func(t *testing.T) {
 		if !onSimulator(t, "LFSIM_FAIL=hostalloc:5") {

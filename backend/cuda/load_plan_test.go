@@ -104,10 +104,10 @@ func TestStretches(t *testing.T) {
 func TestJudge(t *testing.T) {
 	ring := backend.LoadTrial{Mode: backend.LoadRing, BytesPerSecond: 10e9}
 	for want, other := range map[string]backend.LoadTrial{
-		"ring: the first 64 MiB: ring 10.00 GB/s, register 11.00 GB/s":     {Mode: backend.LoadRegister, BytesPerSecond: 11e9},
-		"register: the first 64 MiB: ring 10.00 GB/s, register 12.00 GB/s": {Mode: backend.LoadRegister, BytesPerSecond: 12e9},
-		"plain: the first 64 MiB: ring 10.00 GB/s, plain 50.00 GB/s":       {Mode: backend.LoadPlain, BytesPerSecond: 50e9},
-		"ring: the first 64 MiB: ring 10.00 GB/s, register: not here":      {Mode: backend.LoadRegister, Failure: "not here"},
+		"ring: the first 64.0 MiB: ring 10.00 GB/s, register 11.00 GB/s":     {Mode: backend.LoadRegister, BytesPerSecond: 11e9},
+		"register: the first 64.0 MiB: ring 10.00 GB/s, register 12.00 GB/s": {Mode: backend.LoadRegister, BytesPerSecond: 12e9},
+		"plain: the first 64.0 MiB: ring 10.00 GB/s, plain 50.00 GB/s":       {Mode: backend.LoadPlain, BytesPerSecond: 50e9},
+		"ring: the first 64.0 MiB: ring 10.00 GB/s, register: not here":      {Mode: backend.LoadRegister, Failure: "not here"},
 	} {
 		mode, why := judge([]backend.LoadTrial{ring, other}, 64<<20)
 		require.Equal(t, want, mode.String()+": "+why)

@@ -173,7 +173,7 @@ func loadMixed(t *testing.T) {
 				require.Equal(t, "as asked", s.Why)
 			} else if simulated() {
 				require.Len(t, s.Trials, 4)
-				require.Regexp(t, `^the first 128 KiB: ring \d+\.\d\d GB/s, register \d+\.\d\d GB/s$`, s.Why)
+				require.Regexp(t, `^the first 128.0 KiB: ring \d+\.\d\d GB/s, register \d+\.\d\d GB/s$`, s.Why)
 			}
 		})
 	}

@@ -5,7 +5,6 @@ package cuda
 import (
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"sync/atomic"
 
@@ -13,6 +12,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cuda/internal/driver"
+	"github.com/lorafuse/lorafuse/internal/bytesize"
 )
 
 // use is what memory is for.
@@ -81,27 +81,14 @@ func (d *Device) refused(bytes int, what string, err error) error {
 	var held []string
 	for u, n := range d.memory.held {
 		if n > 0 {
-			held = append(held, fmt.Sprintf("%s %s", size(n), useNames[u]))
+			held = append(held, fmt.Sprintf("%s %s", bytesize.Binary(n), useNames[u]))
 		}
 	}
 	if held == nil {
 		held = []string{"nothing"}
 	}
 	return fmt.Errorf("cuda: %w: asked for %s for %s, %s of %s are free on device %d; this process holds %s",
-		backend.ErrOutOfMemory, size(int64(bytes)), what, size(free), size(total), d.properties.index, strings.Join(held, ", "))
-}
-
-// size writes bytes as people read them.
-func size(n int64) string {
-	units := []string{"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
-	x, i := float64(n), 0
-	for x >= 1024 && i < len(units)-1 {
-		x, i = x/1024, i+1
-	}
-	if x == math.Trunc(x) {
-		return fmt.Sprintf("%.0f %s", x, units[i])
-	}
-	return fmt.Sprintf("%.1f %s", x, units[i])
+		backend.ErrOutOfMemory, bytesize.Binary(int64(bytes)), what, bytesize.Binary(free), bytesize.Binary(total), d.properties.index, strings.Join(held, ", "))
 }
 
 // release gives b back as soon as the work on it is done.

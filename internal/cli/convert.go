@@ -12,10 +12,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lorafuse/lorafuse/convert"
+	"github.com/lorafuse/lorafuse/internal/bytesize"
 	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
-	"github.com/lorafuse/lorafuse/train"
 	"github.com/lorafuse/lorafuse/weights"
 )
 
@@ -301,7 +301,7 @@ func (a *app) printConversion(r *conversion) {
 	if !r.Verified {
 		verified = "; not read back"
 	}
-	rows = append(rows, []string{"output", fmt.Sprintf("%s: %d tensors, %s, in %s%s", oneLine(r.Output), r.Tensors, train.Size(r.BytesOut), files, verified)})
+	rows = append(rows, []string{"output", fmt.Sprintf("%s: %d tensors, %s, in %s%s", oneLine(r.Output), r.Tensors, bytesize.Binary(r.BytesOut), files, verified)})
 	if len(r.Copied) > 0 {
 		rows = append(rows, []string{"copied", oneLine(strings.Join(r.Copied, ", "))})
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/train"
+	"github.com/lorafuse/lorafuse/internal/bytesize"
 )
 
 // deviceList is what `devices --json` prints.
@@ -51,7 +51,7 @@ func (a *app) devices() *cobra.Command {
 			for _, d := range list.Devices {
 				memory := ""
 				if d.Memory > 0 {
-					memory = ", " + train.Size(d.Memory)
+					memory = ", " + bytesize.Binary(d.Memory)
 				}
 				a.out.printf("%s:%d  %s%s (%s)\n", d.Backend, d.Index, d.Name, memory, d.Detail)
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/generate"
 	"github.com/lorafuse/lorafuse/tokenizer"
+	"github.com/lorafuse/lorafuse/tokenizer/chat"
 	"github.com/lorafuse/lorafuse/train"
 )
 
@@ -165,7 +166,7 @@ func (a *app) loadData(ctx context.Context, f *evalFlags, s *session) (*data.Dat
 			return nil, err
 		}
 		o.Tokenizer = t
-		template, err := train.ChatTemplate(s.model.Dir, f.template, t)
+		template, err := chat.Find(s.model.Dir, f.template, t.SpecialTokens())
 		if err != nil {
 			return nil, fmt.Errorf("--chat-template: %w", err)
 		}

@@ -13,7 +13,6 @@ import (
 	"github.com/lorafuse/lorafuse/generate/sample"
 	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
-	"github.com/lorafuse/lorafuse/train"
 )
 
 // generateFlags are what `generate` is called with.
@@ -150,7 +149,7 @@ func (a *app) runGenerate(ctx context.Context, f *generateFlags) error {
 	if w.tokenizer, err = tokenizer.Load(s.model.Dir); err != nil {
 		return err
 	}
-	if w.template, err = train.ChatTemplate(s.model.Dir, f.template, w.tokenizer); err != nil {
+	if w.template, err = chat.Find(s.model.Dir, f.template, w.tokenizer.SpecialTokens()); err != nil {
 		return fmt.Errorf("--chat-template: %w", err)
 	}
 	if err := w.settle(s.model.Dir); err != nil {

@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lorafuse/lorafuse/internal/bytesize"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/safetensors"
-	"github.com/lorafuse/lorafuse/train"
 	"github.com/lorafuse/lorafuse/weights"
 )
 
@@ -203,7 +203,7 @@ func (a *app) printInspection(i *inspection) {
 	if i.Adapter != nil {
 		rows = append(rows, i.Adapter.rows()...)
 	}
-	rows = append(rows, []string{"tensors", fmt.Sprintf("%d with %d elements, %s", len(i.Tensors), i.Elements, train.Size(i.Bytes))})
+	rows = append(rows, []string{"tensors", fmt.Sprintf("%d with %d elements, %s", len(i.Tensors), i.Elements, bytesize.Binary(i.Bytes))})
 	for _, k := range slices.Sorted(maps.Keys(i.Metadata)) {
 		rows = append(rows, []string{"metadata", fmt.Sprintf("%s = %s", oneLine(k), oneLine(i.Metadata[k]))})
 	}
@@ -246,7 +246,7 @@ func (i *inspection) table() [][]string {
 		if t.Codes != "" {
 			shape += " of " + t.Codes
 		}
-		row := []string{"", oneLine(t.Name), t.DType, shape, train.Size(int64(t.Bytes))}
+		row := []string{"", oneLine(t.Name), t.DType, shape, bytesize.Binary(int64(t.Bytes))}
 		if sharded {
 			row = append(row, t.File)
 		}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/quant"
-	"github.com/lorafuse/lorafuse/train"
 	"github.com/lorafuse/lorafuse/weights"
 )
 
@@ -49,7 +48,7 @@ func (i *inspection) inspectModel(set *weights.Set) {
 	*r = modelReport{
 		Architecture: c.Architecture, ModelType: c.ModelType, Parameters: m.Parameters(), Layers: c.Layers,
 		HiddenSize: c.HiddenSize, VocabSize: c.VocabSize, MaxPositions: c.MaxPositions, Tied: c.TiedEmbeddings,
-		Quantized: train.StoredQuantization(m), Supported: true, Absent: r.Absent,
+		Quantized: m.Quantization().Storage(), Supported: true, Absent: r.Absent,
 	}
 	r.codes = map[string]string{}
 	if q := m.Quantization(); q.Stored {

@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/lorafuse/lorafuse/inspect"
+	"github.com/lorafuse/lorafuse/internal/bytesize"
 	"github.com/lorafuse/lorafuse/safetensors"
-	"github.com/lorafuse/lorafuse/train"
 	"github.com/lorafuse/lorafuse/weights"
 )
 
@@ -216,7 +216,7 @@ func (v *verification) rows() [][]string {
 		if f.Expected != "" {
 			same = ", compared with " + f.Expected
 		}
-		rows = append(rows, []string{"sha256", fmt.Sprintf("%s  %s (%s%s)", f.SHA256, oneLine(f.Name), train.Size(f.Bytes), same)})
+		rows = append(rows, []string{"sha256", fmt.Sprintf("%s  %s (%s%s)", f.SHA256, oneLine(f.Name), bytesize.Binary(f.Bytes), same)})
 	}
 	for _, w := range v.Warnings {
 		rows = append(rows, []string{"warning", oneLine(w)})

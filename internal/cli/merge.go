@@ -9,11 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lorafuse/lorafuse/internal/bytesize"
 	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/merge"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
-	"github.com/lorafuse/lorafuse/train"
 )
 
 // mergeFlags are what `merge` is called with.
@@ -67,7 +67,7 @@ its name: it is there whole or not at all.`,
 			if f.json {
 				return a.out.json(r)
 			}
-			a.out.printf("merged %d of %d tensors, %s, into %s; read back and verified\n", r.Merged, r.Tensors, train.Size(r.Bytes), r.Output)
+			a.out.printf("merged %d of %d tensors, %s, into %s; read back and verified\n", r.Merged, r.Tensors, bytesize.Binary(r.Bytes), r.Output)
 			for _, name := range r.Untied {
 				a.out.printf("untied %s: config.json says tie_word_embeddings: false\n", name)
 			}

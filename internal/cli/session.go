@@ -13,7 +13,6 @@ import (
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/model/hub"
 	"github.com/lorafuse/lorafuse/quant"
-	"github.com/lorafuse/lorafuse/train"
 	"github.com/lorafuse/lorafuse/weights"
 )
 
@@ -104,7 +103,7 @@ func (a *app) open(ctx context.Context, f *modelFlags) (_ *session, err error) {
 	if err = s.model.Quantize(f.quantize, a.quantizing()); err != nil {
 		return nil, err
 	}
-	for _, line := range train.DescribeQuantization(s.model) {
+	for _, line := range s.model.Quantization().Lines() {
 		a.note("%s", line)
 	}
 	if f.adapter == "" {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/telemetry"
+	"github.com/lorafuse/lorafuse/internal/bytesize"
 	"github.com/lorafuse/lorafuse/train"
 	"github.com/lorafuse/lorafuse/train/events"
 )
@@ -112,7 +113,7 @@ func tailOf(now telemetry.Sample, uuid string) string {
 		fmt.Fprintf(&b, " %.0f W", *g.PowerWatts)
 	}
 	if g.MemoryUsed != nil {
-		fmt.Fprintf(&b, " %s", train.Size(*g.MemoryUsed))
+		fmt.Fprintf(&b, " %s", bytesize.Binary(*g.MemoryUsed))
 	}
 	if len(g.Throttled) > 0 {
 		fmt.Fprintf(&b, " (slowed: %s)", strings.Join(g.Throttled, ", "))
@@ -212,7 +213,7 @@ func (a *app) printSample(before, s telemetry.Sample) {
 	at := s.Time.Format(time.TimeOnly)
 	if len(s.GPUs) == 0 {
 		load := (s.Process.CPUSeconds - before.Process.CPUSeconds) / s.Time.Sub(before.Time).Seconds()
-		a.out.printf("%s  this process: %s, %.0f %% of a core\n", at, train.Size(s.Process.ResidentBytes), 100*load)
+		a.out.printf("%s  this process: %s, %.0f %% of a core\n", at, bytesize.Binary(s.Process.ResidentBytes), 100*load)
 		return
 	}
 	for _, g := range s.GPUs {
@@ -244,5 +245,5 @@ func size(p *int64) string {
 	if p == nil {
 		return "?"
 	}
-	return train.Size(*p)
+	return bytesize.Binary(*p)
 }

@@ -49,7 +49,8 @@ var house = map[string]room{
 	"internal/philox":   {floor: ground},
 	"internal/fork":     {floor: ground},
 	"internal/chunks":   {ground, with("internal/fork", "brings the panics of its goroutines home")},
-	"internal/progress": {floor: ground},
+	"internal/bytesize": {floor: ground},
+	"internal/progress": {ground, with("internal/bytesize", "says how much")},
 	"internal/pyjson":   {floor: ground},
 	"internal/suggest":  {floor: ground},
 

@@ -140,7 +140,6 @@ func TestBars(t *testing.T) {
 
 func TestWords(t *testing.T) {
 	for want, got := range map[string]string{
-		"0 B": size(0), "999 B": size(999), "1 kB": size(1000), "1.5 MB": size(1.5e6), "150 GB": size(1.5e11), "2500 TB": size(2.5e15),
 		"1s": span(0), "59s": span(59 * time.Second), "1m00s": span(60 * time.Second), "2h05m": span(125 * time.Minute),
 	} {
 		assert.Equal(t, want, got)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/vbauerster/mpb/v8"
+
+	"github.com/lorafuse/lorafuse/internal/bytesize"
 )
 
 // A task is what was reported about one piece of work.
@@ -81,10 +83,10 @@ func (t *task) counts() string {
 		return fmt.Sprint(t.done)
 	}
 	if t.total <= 0 {
-		return size(float64(t.done))
+		return bytesize.Decimal(float64(t.done))
 	}
-	unit, name := byteUnit(float64(t.total))
-	return fmt.Sprintf("%s/%s %s", short(float64(t.done)/unit), short(float64(t.total)/unit), name)
+	unit, name := bytesize.Unit(float64(t.total))
+	return fmt.Sprintf("%s/%s %s", bytesize.Short(float64(t.done)/unit), bytesize.Short(float64(t.total)/unit), name)
 }
 
 // details is the rate, the time left and the message, as far as they are
@@ -93,11 +95,11 @@ func (t *task) details() []string {
 	var parts []string
 	if rate := t.rate(); rate > 0 {
 		if t.bytes {
-			parts = append(parts, size(rate)+"/s")
+			parts = append(parts, bytesize.Decimal(rate)+"/s")
 		} else if rate >= 1 {
-			parts = append(parts, short(rate)+"/s")
+			parts = append(parts, bytesize.Short(rate)+"/s")
 		} else {
-			parts = append(parts, short(1/rate)+" s each")
+			parts = append(parts, bytesize.Short(1/rate)+" s each")
 		}
 		if left := float64(t.total-t.done) / rate; left > 0 && left < 1e8 {
 			parts = append(parts, span(time.Duration(left*float64(time.Second)))+" left")
@@ -120,31 +122,6 @@ func (t *task) rate() float64 {
 
 func percent(done, total int64) float64 {
 	return min(100, math.Floor(100*float64(done)/float64(total)))
-}
-
-// size is a number of bytes in units of 1000, as disks and networks count.
-func size(bytes float64) string {
-	unit, name := byteUnit(bytes)
-	return short(bytes/unit) + " " + name
-}
-
-func byteUnit(bytes float64) (float64, string) {
-	unit := 1.0
-	for _, name := range []string{"B", "kB", "MB", "GB"} {
-		if bytes < 1000*unit {
-			return unit, name
-		}
-		unit *= 1000
-	}
-	return unit, "TB"
-}
-
-// short is a number with at most three digits of which one may be a decimal.
-func short(x float64) string {
-	if x < 100 && x != math.Trunc(x) {
-		return fmt.Sprintf("%.1f", x)
-	}
-	return fmt.Sprintf("%.0f", x)
 }
 
 // span is a duration with its two largest units.

@@ -10,6 +10,28 @@ import (
 	"strings"
 )
 
+// Find gives the template in file, or that of the model in dir where file is empty;
+// nil where the model has none, which is no mistake as long as nothing asks for
+// one. tokens are the special tokens by their names, for a file.
+func Find(dir, file string, tokens map[string]string) (*Template, error) {
+	if file == "" {
+		template, err := Load(dir)
+		if errors.Is(err, ErrNoTemplate) || errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+		return template, err
+	}
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	template, err := New(string(raw), tokens)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return template, nil
+}
+
 // Load reads the chat template of a model's folder: chat_template.jinja, further templates
 // in additional_chat_templates, or else "chat_template" of tokenizer_config.json, which can
 // be one template or a list of named ones, or that of chat_template.json. The special tokens
