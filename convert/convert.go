@@ -41,8 +41,8 @@ var (
 type Options struct {
 	// DType is the element type of all tensors of floats: F64, F32, BF16, F16 or
 	// a type of 8 bits with a sign and a mantissa. Invalid keeps that of each.
-	// Whole numbers, truth values, complex numbers, scales (F8_E8M0) and packed
-	// types stay as they are.
+	// Whole numbers, truth values, complex numbers, scales (F8_E8M0) and
+	// types of less than a byte stay as they are.
 	DType tensor.DType
 	// Keep, where it is set, says which tensors keep their type all the same.
 	Keep func(name string) bool

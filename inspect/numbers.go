@@ -249,7 +249,7 @@ func distance(p, q float64) float64 {
 // neighbours.
 func text(v *safetensors.View, at int64) (string, error) {
 	var data []byte
-	// Packed elements are read with those that they share bytes with.
+	// Elements of less than a byte are read with those that they share bytes with.
 	first, count := at, int64(1)
 	if v.DType.Bits()%8 != 0 {
 		first, count = at&^3, min(4, elements(v.Shape)-at&^3)

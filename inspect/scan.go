@@ -26,7 +26,7 @@ type Options struct {
 
 const (
 	// chunkSize is what one worker reads at a time of a tensor: whole elements
-	// of every type, also packed ones.
+	// of every type, also of those of less than a byte.
 	chunkSize = 6 << 20
 	// blockSize is the part of a chunk that is looked at while it is in the
 	// cache.

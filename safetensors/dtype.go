@@ -12,9 +12,9 @@ type DType uint8
 const (
 	Invalid DType = iota
 	Bool          // one byte, 0 or 1 (not checked)
-	F4            // 4 bits, E2M1, packed
-	F6E2M3        // 6 bits, packed
-	F6E3M2        // 6 bits, packed
+	F4            // 4 bits, E2M1
+	F6E2M3        // 6 bits
+	F6E3M2        // 6 bits
 	U8
 	I8
 	F8E5M2
@@ -65,7 +65,7 @@ var dtypes = [...]struct {
 }
 
 // Bits is the number of bits of one element, 0 for Invalid. F4 and the F6
-// types are packed: their elements do not start on byte boundaries.
+// types are less than a byte: their elements do not all start on byte boundaries.
 func (d DType) Bits() int {
 	if int(d) >= len(dtypes) {
 		return 0

@@ -33,7 +33,7 @@ type loop struct{ count, step int64 }
 // Span{2, 4}) is columns.
 //
 // It fails with ErrRange for more spans than dimensions and for indices that do
-// not exist, and with ErrPartialByte where packed elements make a part of a row
+// not exist, and with ErrPartialByte where elements of less than a byte make a part of a row
 // begin or end within a byte.
 func (v *View) Slice(spans ...Span) (*Slice, error) {
 	if len(spans) > len(v.Shape) {

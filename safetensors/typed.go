@@ -13,7 +13,7 @@ type Element interface {
 
 // As returns the elements of v in place. The 8-bit types other than I8 are seen
 // as uint8, F16 and BF16 as uint16, C64 as complex64, every other type as the
-// Go type of its name; the packed F4 and F6 types have no view but Bytes. What
+// Go type of its name; F4 and F6, which share bytes, have no view but Bytes. What
 // View.Bytes says of the life of the bytes holds here too.
 //
 // It fails with ErrElementType where T does not fit v.DType, with ErrClosed,

@@ -189,7 +189,7 @@ func (v *View) writeSource(w io.Writer) (n int64, err error) {
 
 // Rows returns the part of the tensor from row from up to but not including row
 // to of its first dimension, in place. It fails with ErrRange for a scalar and
-// for rows that do not exist, and with ErrPartialByte where packed elements
+// for rows that do not exist, and with ErrPartialByte where elements of less than a byte
 // make a row begin within a byte.
 func (v *View) Rows(from, to int) (*View, error) {
 	if len(v.Shape) == 0 || from < 0 || from > to || to > v.Shape[0] {

@@ -14,7 +14,7 @@ import (
 )
 
 // Files of scripts/make_safetensors_goldens.py: what the Hugging Face writers
-// make of odd names, empty tensors, scalars, packed types, one metadata key, and
+// make of odd names, empty tensors, scalars, types of less than a byte, one metadata key, and
 // of all 22 element types comes out the same, byte for byte.
 func TestWriteAsTheReferenceDoes(t *testing.T) {
 	paths, err := filepath.Glob("testdata/written/*.safetensors")

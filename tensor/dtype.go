@@ -15,9 +15,9 @@ type DType uint8
 const (
 	Invalid DType = iota
 	Bool          // one byte, 0 or 1
-	F4            // E2M1, packed: two in a byte, the first in the lower half
-	F6E2M3        // packed: four in three bytes, see F6E3M2
-	F6E3M2        // packed: element i is the 6 bits from bit 6·i on, counted from the lowest bit of the first byte
+	F4            // E2M1: two in a byte, the first in the lower half
+	F6E2M3        // four in three bytes, see F6E3M2
+	F6E3M2        // element i is the 6 bits from bit 6·i on, counted from the lowest bit of the first byte
 	U8
 	I8
 	F8E5M2
@@ -87,7 +87,7 @@ func (d DType) Bits() int {
 }
 
 // Size is the number of bytes of one element. It is 0 for Invalid, for the
-// packed types F4, F6E2M3 and F6E3M2, whose elements share bytes, and for the
+// types F4, F6E2M3 and F6E3M2, whose elements share bytes, and for the
 // quantised types.
 func (d DType) Size() int {
 	if bits := d.Bits(); bits%8 == 0 {
@@ -114,7 +114,7 @@ func (d DType) BlockBytes() int {
 }
 
 // Bytes is the number of bytes that n elements take. Those of a quantised type
-// fill whole blocks, and the packed types' whole bytes.
+// fill whole blocks, and those of less than a byte whole bytes.
 func (d DType) Bytes(n int) int {
 	if b := d.BlockBytes(); b > 0 {
 		return (n + QuantBlock - 1) / QuantBlock * b

@@ -83,7 +83,7 @@ func ToFloat64(dst []float64, src []byte, d DType) error {
 
 // chunk is the number of elements that are converted at a time by way of
 // another type. It is small enough for the stack and the first cache, and whole
-// groups of every packed type.
+// groups of every type of less than a byte.
 const chunk = 1024
 
 // part are the bytes of k elements from one on that is a multiple of chunk.

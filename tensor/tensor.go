@@ -122,8 +122,7 @@ type Element interface {
 // to where that memory is read-only.
 //
 // It fails with ErrDType where T does not fit t.DType, as none does for the
-// packed types, with ErrLength where the
-// data is not what the shape asks for, with ErrAlignment where the data does
+// types of less than a byte, with ErrLength where the data is not what the shape asks for, with ErrAlignment where the data does
 // not start on a multiple of T's size (files may place tensors anywhere), and
 // with ErrByteOrder on big-endian machines. ToFloat32 reads the data in all of
 // the last two cases.

@@ -77,7 +77,7 @@ is a file where it ends in .safetensors, else a folder, which gets shards and, f
 folder, what else belongs to the model: configuration, tokenizer, licence.
 
 --dtype changes the type of floats; whole numbers, truth values, complex numbers and
-packed types stay. What rounding did is summed up; numbers that do not fit are a
+types of less than a byte stay. What rounding did is summed up; numbers that do not fit are a
 warning. Tensors that share their bytes, as tied weights of a PyTorch file do, are
 written once for each name, which every program can load; --drop-tied writes the first
 alone and says in the metadata under which name the others are to be found.

@@ -22,8 +22,8 @@ func (d *dtype) unit() int {
 
 func (d *dtype) complex() bool { return d.float > 0 && d.bytes == 2*int64(d.float) }
 
-// packed tells that an element of PyTorch is two of safetensors.
-func (d *dtype) packed() bool { return d.as == safetensors.F4 }
+// paired tells that an element of PyTorch is two of safetensors.
+func (d *dtype) paired() bool { return d.as == safetensors.F4 }
 
 // dtypes are all that PyTorch can name. Those without a counterpart in
 // safetensors are here so that the error can tell them from mistakes, and so

@@ -82,7 +82,7 @@ func (c *checkpoint) place(name string, t *tensor) (placed, error) {
 	switch {
 	case t.storage == nil:
 		return placed{}, ofTensor(name, ErrPickle, "a tensor without a storage", "")
-	case t.dtype.as == safetensors.Invalid || t.dtype.packed() && len(t.size) == 0:
+	case t.dtype.as == safetensors.Invalid || t.dtype.paired() && len(t.size) == 0:
 		return placed{}, ofTensor(name, ErrDType, string(t.dtype.name)+fmt.Sprint(t.size), "another dtype; convert it in Python first")
 	case t.neg && t.dtype.float == 0 || t.conj && !t.dtype.complex():
 		return placed{}, ofTensor(name, ErrUnsupported, "a negated view of "+string(t.dtype.name), "")
@@ -124,7 +124,7 @@ func withTensor(err error, tensor string) error {
 func (t *tensor) shape(name string) ([]int, error) {
 	shape := make([]int, len(t.size))
 	for i, n := range t.size {
-		if t.dtype.packed() && i == len(t.size)-1 {
+		if t.dtype.paired() && i == len(t.size)-1 {
 			n *= 2
 		}
 		shape[i] = int(n)

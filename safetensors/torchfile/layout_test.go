@@ -52,7 +52,7 @@ func TestBounds(t *testing.T) {
 		"strides missing":         {one(float(2), 0, tuple{2}, tuple{}), ErrPickle, "0 strides, expected 1"},
 		"sizes overflow":          {one(float(2), 0, tuple{int64(1 << 40), int64(1 << 40)}, tuple{0, 0}), ErrLimit, ""},
 		"size of more dimensions": {one(float(2), 0, tuple{int64(1 << 62), 2, 2, 0}, tuple{0, 0, 0, 0}), ErrLimit, ""},
-		"packed size overflows":   {v3("UntypedStorage", "float4_e2m1fn_x2", 8, 0, tuple{int64(1 << 62)}, tuple{0}), ErrLimit, ""},
+		"paired size overflows":   {v3("UntypedStorage", "float4_e2m1fn_x2", 8, 0, tuple{int64(1 << 62)}, tuple{0}), ErrLimit, ""},
 		"sizes overflow in bits":  {one(float(2), 0, tuple{int64(1 << 61)}, tuple{0}), ErrLimit, ""},
 		"expanded too far":        {one(float(2), 0, tuple{1 << 28, 2}, tuple{0, 1}), ErrLimit, "repeat their elements"},
 		"bytes as more numbers":   {v3("UntypedStorage", "int16", 8, 0, tuple{5}, tuple{1}), ErrBounds, "elements below 4"},
@@ -132,7 +132,7 @@ func TestDTypes(t *testing.T) {
 		require.Equal(t, name, d.name)
 		if d.as != safetensors.Invalid {
 			bits := int64(d.as.Bits())
-			if d.packed() {
+			if d.paired() {
 				bits *= 2
 			}
 			require.Equal(t, 8*d.bytes, bits, name)
