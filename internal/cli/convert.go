@@ -77,10 +77,10 @@ is a file where it ends in .safetensors, else a folder, which gets shards and, f
 folder, what else belongs to the model: configuration, tokenizer, licence.
 
 --dtype changes the type of floats; whole numbers, truth values, complex numbers and
-types of less than a byte stay. What rounding did is summed up; numbers that do not fit are a
-warning. Tensors that share their bytes, as tied weights of a PyTorch file do, are
-written once for each name, which every program can load; --drop-tied writes the first
-alone and says in the metadata under which name the others are to be found.
+types of less than a byte stay. What rounding did is summed up; numbers that do not
+fit are a warning. Tensors that share their bytes, as tied weights of a PyTorch file
+do, are written once for each name, which every program can load; --drop-tied writes
+the first alone and says in the metadata under which name the others are to be found.
 
 Weights pass through in chunks, so a model larger than the memory can be converted.
 Everything is read back and compared before OUTPUT takes its name: it is there whole

@@ -22,8 +22,8 @@
 // Only what is next to nothing is taken for nothing there: weights of bfloat16, and
 // results of a product, below 2⁻¹²⁶.
 //
-// Where tiles multiply, what an adapter costs is to read x once more for h = x·Aᵀ:
-// [Engine.RunAfter] makes h of the panels that x·Wᵀ packs.
+// On AMX an adapter costs little more than reading x once again for h = x·Aᵀ, and
+// [Engine.RunAfter] saves that too: it makes h of the panels that x·Wᵀ packs.
 //
 // A [Filter], such as dropout, changes elements of A, B or C while they are in
 // cache; see [Engine.Filters].
@@ -38,23 +38,27 @@
 //
 // Every element of C is summed in one order that depends on the call and on
 // the instruction set, not on the number of workers: the result is the same
-// bit for bit. Nor does a row depend on what else is in the batch, as long as
-// the number of rows chooses the same way through this package: one row
-// (decoding), up to 8, or more. Where every B is transposed, as in x·Wᵀ, and long
-// enough, more rows go the way of 8: up to 64, by instruction set and precision;
-// so do up to 32 where no operand is transposed and C has at most 64 columns.
-// With AMX, weights of bfloat16 go other ways from 9, 33 and, rounded or not, 65 or 128
-// rows on, others from 25, 48 and 128, and products of at most 64 columns from 64.
-// Products with a transposed A, whose rows are no batch, change above 32 rows, rounded
-// ones with AMX above 8, and those of at most 64 columns above 128 once more.
+// bit for bit.
+//
+// A row does not depend on the other rows either, as long as their number chooses the same
+// way. These are the numbers at which ways change:
+//   - from 1 row (decoding) to 2, and from 8 to 9;
+//   - where every B is transposed, as in x·Wᵀ, and long enough, up to 64 rows go the way of
+//     8, by instruction set and precision; so do up to 32 where no operand is transposed and
+//     C has at most 64 columns;
+//   - with AMX, weights of bfloat16 go other ways from 9, 33 and, rounded or not, 65 or 128
+//     rows on; other weights from 25, 48 and 128; products of at most 64 columns from 64;
+//   - products with a transposed A, whose rows are no batch, change above 32 rows, rounded
+//     ones with AMX above 8, and those of at most 64 columns above 128 once more.
+//
 // Sums run over at most 1024 terms before they are added up, so that long ones
 // lose no accuracy; those of operands that are rounded, in tiles, go on.
 //
 // In the mode of [Engine.SetInvariant], or of a call with Invariant, a row does not depend on
-// their number either, bit for bit: rows go one way, a block of 8 to 64 of them at a time, and a
-// single row goes no way of its own. On AVX2 one to 64 rows of x·Wᵀ take 0.96 to 1.2 times as
-// long by that, 512 rows, which would be multiplied by tiles, 1.4 to 2 times; 64 rows of nf4 take 1.6 times as long (BenchmarkInvariant
-// prints it). Calls with a transposed A, whose rows are no batch, are as ever.
+// their number either, bit for bit: rows go one way, a block of 8 to 64 of them at a time, and
+// a single row goes no way of its own. On AVX2 one to 64 rows of x·Wᵀ take 0.96 to 1.2 times
+// as long by that; 512 rows, which would be multiplied by tiles, 1.4 to 2 times; 64 rows of
+// nf4 1.6 times (BenchmarkInvariant prints it). Calls with a transposed A are as ever.
 //
 // NaN and infinities propagate as in float32 arithmetic, except that a pair
 // with Alpha 0 is not read at all.
