@@ -43,8 +43,8 @@ func (c *cache) lock(etag string) string {
 	return filepath.Join(c.root, ".locks", c.folder, etag+".lock")
 }
 
-// prepare makes the folders of the cache.
-func (c *cache) prepare() error {
+// makeFolders makes the folders of the cache.
+func (c *cache) makeFolders() error {
 	for _, dir := range []string{c.path("blobs"), c.path("refs"), c.path("snapshots")} {
 		if err := os.MkdirAll(dir, 0o777); err != nil {
 			return err

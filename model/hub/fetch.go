@@ -87,7 +87,7 @@ func (f *fetcher) all(ctx context.Context, names []string) error {
 	if len(names) == 0 {
 		return nil
 	}
-	if err := f.cache.prepare(); err != nil {
+	if err := f.cache.makeFolders(); err != nil {
 		return err
 	}
 	f.wrote = true

@@ -190,8 +190,8 @@ func (r *runner) take(ctx context.Context, s *step, missing error) error {
 	} else if d := r.report.result(first); s.name != first && d.Status != Passed {
 		why = "no device: " + d.Reason
 	}
-	if why == "" && s.prepare != nil {
-		why = s.prepare()
+	if why == "" && s.begin != nil {
+		why = s.begin()
 	}
 	if mostTime > 0 {
 		s.limit = min(s.limit, mostTime)

@@ -33,10 +33,10 @@ type step struct {
 	// saves is the file where the program keeps its report while it goes on, empty
 	// for none.
 	saves string
-	// prepare, if any, is called when the step's turn has come, and says why it is
+	// begin, if any, is called when the step's turn has come, and says why it is
 	// not done after all.
-	prepare func() string
-	part    int // counted from 1; the device is of every part
+	begin func() string
+	part  int // counted from 1; the device is of every part
 }
 
 // first is the step that looks for the device; without it nothing else runs.
@@ -186,7 +186,7 @@ func (r *runner) models() []step {
 		add("step", "--size", "small,qwen-0.5b", "--runs", "1", "--only", "bf16", "--python", pythonPlace), nil)
 	for i := range peft {
 		args := peft[i].args
-		peft[i].prepare = func() (why string) {
+		peft[i].begin = func() (why string) {
 			args[slices.Index(args, pythonPlace)], why = findPython()
 			return why
 		}

@@ -65,12 +65,12 @@ func (p peer) command(order string) []string { return []string{p.python, "-c", s
 // task makes the rounds of one program.
 func (s *suite) task(steps, start *bench.Row, r runner, shape checkpoint.Shape, o order) bench.Task {
 	return bench.Task{Row: steps, Begin: func(context.Context) (bench.Sampler, error) {
-		return &round{r, o, steps, start}, prepare(shape, o)
+		return &round{r, o, steps, start}, writeModel(shape, o)
 	}}
 }
 
-// prepare writes the model and the rows, if nobody has.
-func prepare(shape checkpoint.Shape, o order) error {
+// writeModel writes the model and the rows, if nobody has.
+func writeModel(shape checkpoint.Shape, o order) error {
 	if _, err := os.Stat(o.Rows); err == nil {
 		return nil
 	}
