@@ -43,18 +43,18 @@ type Draft struct {
 	Segments int          // stretches of the forward pass
 	Trained  []nn.Trained // parameters of the slot that it reads
 
-	spec      Spec
-	inputs    []nn.Input
-	tables    []nn.Derived
-	used      []string // weights
-	constants map[string]*tensor.Tensor
-	prepare   *Draft // what is made of parameters alone, or nil
+	spec       Spec
+	inputs     []nn.Input
+	tables     []nn.Derived
+	used       []string // weights
+	constants  map[string]*tensor.Tensor
+	precompute *Draft // what is made of parameters alone, or nil
 }
 
 // Plan plans a program that runs with slots like s.
 func (r *Runtime) Plan(s *Slot, spec Spec) (*Draft, error) {
 	g := graph.New()
-	o := nn.Options{Bounds: spec.Bounds, Adapter: s.adapter, Slot: SlotPrefix, Training: spec.Training, RowKeys: spec.RowKeys, Prepare: !spec.Whole}
+	o := nn.Options{Bounds: spec.Bounds, Adapter: s.adapter, Slot: SlotPrefix, Training: spec.Training, RowKeys: spec.RowKeys, Precompute: !spec.Whole}
 	if spec.Cache != nil {
 		o.Cache = &nn.Cache{Max: spec.Cache.rows}
 	}
@@ -87,13 +87,13 @@ func (r *Runtime) Plan(s *Slot, spec Spec) (*Draft, error) {
 			return nil, fmt.Errorf("engine: the adapter's state has %d elements for %q, expected %d", have, t.Name, want)
 		}
 	}
-	if first := b.Preparation(); first != nil {
+	if first := b.Precomputation(); first != nil {
 		q := *d
 		q.spec = Spec{}
 		if q.Program, err = first.Plan(r.dev.Supports); err != nil {
 			return nil, err
 		}
-		d.prepare = &q
+		d.precompute = &q
 	}
 	return d, nil
 }
@@ -103,10 +103,10 @@ func (d *Draft) Constants() (n int64) {
 	for _, c := range d.constants {
 		n += int64(len(c.Data))
 	}
-	if d.prepare != nil {
-		for _, a := range d.prepare.Program.Args {
+	if d.precompute != nil {
+		for _, a := range d.precompute.Program.Args {
 			if a.Written {
-				n += int64(a.Bytes(d.prepare.Program.MaxDims()))
+				n += int64(a.Bytes(d.precompute.Program.MaxDims()))
 			}
 		}
 	}
@@ -115,10 +115,10 @@ func (d *Draft) Constants() (n int64) {
 
 // Need is the memory of programs beside their arguments, in bytes.
 type Need struct {
-	Arena   int64 // of all of them: the largest where they share it
-	Prepare int64 // arena of what is made of parameters alone
-	Scratch int64
-	Packed  int64 // copies of weights
+	Arena      int64 // of all of them: the largest where they share it
+	Precompute int64 // arena of what is made of parameters alone
+	Scratch    int64
+	Packed     int64 // copies of weights
 }
 
 // Need is what the programs of drafts take together.
@@ -129,9 +129,9 @@ func (r *Runtime) Need(pack backend.Pack, limit int64, drafts ...*Draft) (n Need
 	}
 	n.Arena = r.arenas(drafts)
 	for _, d := range drafts {
-		if d.prepare != nil {
-			n.Prepare = int64(d.prepare.Program.Arena)
-			programs = append(programs, d.prepare.Program)
+		if d.precompute != nil {
+			n.Precompute = int64(d.precompute.Program.Arena)
+			programs = append(programs, d.precompute.Program)
 			break // they all make the same
 		}
 	}

@@ -14,12 +14,12 @@ import (
 
 // Program is a compiled program of a runtime.
 type Program struct {
-	r       *Runtime
-	draft   *Draft
-	exe     *exec.Executable
-	arena   *arena // nil where it has its own
-	inputs  inputs
-	prepare *Program // what its slot must have made before, or nil
+	r          *Runtime
+	draft      *Draft
+	exe        *exec.Executable
+	arena      *arena // nil where it has its own
+	inputs     inputs
+	precompute *Program // what its slot must have made before, or nil
 
 	slot  *Slot         // whose buffers are bound, nil if none are
 	fence backend.Fence // of the last run, where it may be under way
@@ -48,8 +48,8 @@ func (p *Program) Run(ctx context.Context, s *Slot, given nn.Arrays, length int)
 	if err := p.settle(); err != nil {
 		return err
 	}
-	if p.prepare != nil && s.stale {
-		if err := p.prepare.make(ctx, s); err != nil {
+	if p.precompute != nil && s.stale {
+		if err := p.precompute.make(ctx, s); err != nil {
 			return err
 		}
 		s.stale = false

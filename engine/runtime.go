@@ -14,12 +14,12 @@ import (
 
 // Runtime is a model on a device. It is not safe for concurrent use.
 type Runtime struct {
-	dev      backend.Device
-	memory   backend.Memory // the device, or nil where its memory cannot be planned
-	model    *model.Model
-	store    *nn.Store  // weights, tables and results
-	programs []*Program // that are loaded
-	prepares []*Program // what makes things of parameters alone
+	dev         backend.Device
+	memory      backend.Memory // the device, or nil where its memory cannot be planned
+	model       *model.Model
+	store       *nn.Store  // weights, tables and results
+	programs    []*Program // that are loaded
+	precomputes []*Program // what makes things of parameters alone
 }
 
 // New is a runtime of which nothing is on the device yet. m must stay open until
@@ -43,10 +43,10 @@ func (r *Runtime) Bytes() int { return r.store.Bytes() }
 // Close frees the device's memory, but that of slots and caches.
 func (r *Runtime) Close() {
 	r.Unload(slices.Clone(r.programs)...)
-	for _, p := range r.prepares {
+	for _, p := range r.precomputes {
 		p.close()
 	}
-	r.prepares = nil
+	r.precomputes = nil
 	r.store.Free()
 }
 
@@ -145,13 +145,13 @@ func (r *Runtime) compile(d *Draft, shared *arena) (*Program, error) {
 		p.close()
 		return nil, err
 	}
-	if d.prepare != nil {
-		if p.prepare = find(r.prepares, d.prepare); p.prepare == nil {
-			if p.prepare, err = r.compile(d.prepare, nil); err != nil {
+	if d.precompute != nil {
+		if p.precompute = find(r.precomputes, d.precompute); p.precompute == nil {
+			if p.precompute, err = r.compile(d.precompute, nil); err != nil {
 				p.close()
 				return nil, err
 			}
-			r.prepares = append(r.prepares, p.prepare)
+			r.precomputes = append(r.precomputes, p.precompute)
 		}
 	}
 	return p, nil
@@ -160,8 +160,8 @@ func (r *Runtime) compile(d *Draft, shared *arena) (*Program, error) {
 // fill brings what a program reads to the device.
 func (r *Runtime) fill(ctx context.Context, s *Slot, d *Draft, p *Program) error {
 	all := []*Draft{d}
-	if d.prepare != nil {
-		all = append(all, d.prepare)
+	if d.precompute != nil {
+		all = append(all, d.precompute)
 	}
 	var used []string
 	for _, d := range all {

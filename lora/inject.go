@@ -175,7 +175,7 @@ func (j *Injection) norm(b *nn.Builder, t Target, w, down, up graph.Tensor) grap
 	cross := both.Mul(up).Sum(1).Scale(2 * t.Scale)
 	square := one(up, one(down, down, false, true), false, false).Mul(up).Sum(1).Scale(t.Scale * t.Scale)
 	base := b.Constant("norm."+t.Name, j.norms[t.Name])
-	return b.Prepare("norm."+t.Name+".adapted", base.Add(cross).Add(square).Apply(ir.Sqrt).Detach())
+	return b.Precompute("norm."+t.Name+".adapted", base.Add(cross).Add(square).Apply(ir.Sqrt).Detach())
 }
 
 // Embedding is the rows ids of w with the adapter's part, or with trained rows.
@@ -216,7 +216,7 @@ func (j *Injection) Stack(b *nn.Builder, m nn.Module, x, index graph.Tensor, ys 
 		n := y.Type().Last().N
 		own := up.Slice(0, at, at+n).Transpose(2, 0, 1)
 		if !b.Training() {
-			own = b.Prepare(fmt.Sprintf("stack.%s.%d", t.Name, at), own.Detach())
+			own = b.Precompute(fmt.Sprintf("stack.%s.%d", t.Name, at), own.Detach())
 		}
 		sums[i] = h.RowsGemm(index, graph.RowsWeights{Matrices: []graph.Tensor{own}, Stacked: true, Scale: b.G.Const(t.Scale, e)}, y)
 		at += n

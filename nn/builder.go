@@ -92,18 +92,18 @@ type state struct {
 	training    bool
 	rowKeys     bool
 	cache       *Cache
-	prepare     bool
+	precompute  bool
 
-	inputs    []Input
-	derived   []Derived
-	modules   []Module
-	used      []string
-	isUsed    map[string]bool
-	constants map[string]*tensor.Tensor
-	trained   []Trained
-	prepared  []prepared
-	segment   int
-	routings  []routing
+	inputs      []Input
+	derived     []Derived
+	modules     []Module
+	used        []string
+	isUsed      map[string]bool
+	constants   map[string]*tensor.Tensor
+	trained     []Trained
+	precomputed []precomputed
+	segment     int
+	routings    []routing
 }
 
 // Trained is a parameter that training changes.
@@ -128,14 +128,14 @@ type Options struct {
 	// its own run behind it (ir.RowKeys), instead of one key for all tokens.
 	RowKeys bool
 	Cache   *Cache // keys and values of earlier tokens, for decoding
-	// Prepare has what is made of parameters alone read from params that another
-	// program writes, see [Builder.Preparation].
-	Prepare bool
+	// Precompute has what is made of parameters alone read from params that another
+	// program writes, see [Builder.Precomputation].
+	Precompute bool
 }
 
 // NewBuilder starts a model in g.
 func NewBuilder(g *graph.Graph, w Weights, o Options) *Builder {
-	s := &state{G: g, weights: w, adapter: o.Adapter, slot: o.Slot, bounds: o.Bounds, otherBounds: o.OtherBounds, training: o.Training, rowKeys: o.RowKeys, cache: o.Cache, prepare: o.Prepare, constants: map[string]*tensor.Tensor{}, isUsed: map[string]bool{}}
+	s := &state{G: g, weights: w, adapter: o.Adapter, slot: o.Slot, bounds: o.Bounds, otherBounds: o.OtherBounds, training: o.Training, rowKeys: o.RowKeys, cache: o.Cache, precompute: o.Precompute, constants: map[string]*tensor.Tensor{}, isUsed: map[string]bool{}}
 	return &Builder{state: s}
 }
 

@@ -52,14 +52,14 @@ func countingBatch(n int) *data.Batch {
 
 // gradients are the loss and the gradients of a batch, by graphs that make what
 // depends on parameters alone as they go, or beforehand.
-func gradients(t *testing.T, dev backend.Device, m *model.Model, s *lora.State, prepare bool) (results [][]float32) {
+func gradients(t *testing.T, dev backend.Device, m *model.Model, s *lora.State, precomputed bool) (results [][]float32) {
 	ctx, r := context.Background(), engine.New(dev, m)
 	defer r.Close()
 	slot, err := r.NewSlot(s)
 	require.NoError(t, err)
 	defer slot.Free()
 	var sizes []int
-	spec := engine.Spec{Bounds: map[string]int{nn.Tokens: 12}, Training: true, Whole: !prepare}
+	spec := engine.Spec{Bounds: map[string]int{nn.Tokens: 12}, Training: true, Whole: !precomputed}
 	spec.Build = func(b *nn.Builder, p *graph.Program) {
 		loss := m.Build(b).Loss(b, model.NextToken)
 		var params []graph.Tensor
@@ -71,7 +71,7 @@ func gradients(t *testing.T, dev backend.Device, m *model.Model, s *lora.State, 
 		for i, d := range b.G.GradientsWith(loss, params, ir.GradOptions{Checkpoint: true}) {
 			p.Result(fmt.Sprint(i), d)
 		}
-		require.Equal(t, prepare, b.Preparation() != nil)
+		require.Equal(t, precomputed, b.Precomputation() != nil)
 	}
 	draft, err := r.Plan(slot, spec)
 	require.NoError(t, err)

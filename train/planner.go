@@ -77,6 +77,6 @@ func (p *Planner) measure(o EngineOptions, all plan) (Memory, error) {
 		m.Evaluation = int64(all.eval.Program.Arena)
 	}
 	need, err := p.runtime.Need(o.Pack, o.PackLimit, all.drafts()...)
-	m.Arena, m.Scratch, m.Packed = need.Arena+need.Prepare, need.Scratch, need.Packed
+	m.Arena, m.Scratch, m.Packed = need.Arena+need.Precompute, need.Scratch, need.Packed
 	return m, err
 }
