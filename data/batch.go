@@ -23,6 +23,8 @@ type Batch struct {
 	// Starts are where the documents begin, and where the last one ends.
 	Starts     []int32
 	LossTokens int // labels that are not Ignore, or rows that are read whole
+	// StepTokens are those of the step that the batch is part of; 0: its own.
+	StepTokens int
 
 	arrays []Array
 }
@@ -101,7 +103,7 @@ func (b *Batch) Longest() int {
 
 // Reset empties the batch and keeps its memory.
 func (b *Batch) Reset() {
-	b.Starts, b.LossTokens = b.Starts[:0], 0
+	b.Starts, b.LossTokens, b.StepTokens = b.Starts[:0], 0, 0
 	for i := range b.arrays {
 		b.arrays[i].Ints, b.arrays[i].Floats = b.arrays[i].Ints[:0], b.arrays[i].Floats[:0]
 	}

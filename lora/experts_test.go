@@ -2,6 +2,7 @@ package lora_test
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -127,6 +128,37 @@ func TestPlanRefusesOfExperts(t *testing.T) {
 	require.ErrorContains(t, p.Strict(), `target_parameters: "gate_up_prj", did you mean "gate_up_proj"?`)
 	_, err := lora.ParseConfig([]byte(`{"peft_type":"LORA","target_parameters":"gate.weight"}`))
 	require.ErrorContains(t, err, "expected a list, found the string")
+}
+
+// A stack begins as one linear layer does, whose A has a row for each of all ranks.
+func TestInitializeExperts(t *testing.T) {
+	model := moe("mixtral")
+	model.Modules[len(model.Modules)-1] = lora.Module{Name: "mlp.experts.down_proj", Kind: lora.Parameter, In: 64, Out: 100, Count: 9}
+	for init, want := range map[string][2]float64{"true": {1 / 8., 0}, "false": {1 / 8., 1 / 6.}, `"gaussian"`: {}} {
+		p := plan(t, `"target_parameters":["mlp.experts.down_proj"],"r":4,"init_lora_weights":`+init, lora.Model{Type: "mixtral", Modules: model.Modules[len(model.Modules)-1:]})
+		w, err := p.Targets[0].Initialize(5, nil)
+		require.NoError(t, err)
+		require.Len(t, w.A, 9*4*64)
+		require.Len(t, w.B, 100*4*9)
+		most := func(x []float32) (most float64) {
+			for _, v := range x {
+				most = max(most, math.Abs(float64(v)))
+			}
+			return most
+		}
+		if init == `"gaussian"` { // of deviation 1/4
+			sum := 0.0
+			for _, v := range w.A {
+				sum += float64(v) * float64(v)
+			}
+			require.InDelta(t, 1/4., math.Sqrt(sum/float64(len(w.A))), 0.01)
+		} else {
+			require.LessOrEqual(t, most(w.A), want[0])
+			require.Greater(t, most(w.A), 0.99*want[0])
+		}
+		require.LessOrEqual(t, most(w.B), want[1])
+		require.GreaterOrEqual(t, most(w.B), 0.99*want[1])
+	}
 }
 
 // An adapter that is named as in transformers 4 becomes what PEFT makes of it, byte

@@ -69,7 +69,6 @@ func TestConfigErrors(t *testing.T) {
 		{map[string]any{"architectures": []string{"MixtralForCausalLM"}, "num_local_experts": 2, "num_experts_per_tok": 3}, model.ErrConfig, "num_experts_per_tok: found 3, expected at most num_local_experts 2"},
 		{map[string]any{"architectures": []string{"MixtralForCausalLM"}, "num_local_experts": 1 << 20}, model.ErrConfig, "num_local_experts: found 1048576, expected 4096 at most"},
 		{map[string]any{"architectures": []string{"MixtralForCausalLM"}, "num_experts_per_tok": 0}, model.ErrConfig, "num_experts_per_tok: found 0"},
-		{map[string]any{"architectures": []string{"MixtralForCausalLM"}, "output_router_logits": true}, model.ErrUnsupported, `output_router_logits "true"; supported: false`},
 		{map[string]any{"architectures": []string{"MixtralForCausalLM"}, "router_jitter_noise": 0.5}, model.ErrUnsupported, `router_jitter_noise "0.5"; supported: 0`},
 		{map[string]any{"architectures": []string{"Qwen3MoeForCausalLM"}, "decoder_sparse_step": 0}, model.ErrConfig, "decoder_sparse_step: found 0, expected 1 or more"},
 		{map[string]any{"architectures": []string{"Qwen3MoeForCausalLM"}, "mlp_only_layers": "x"}, model.ErrConfig, `mlp_only_layers: found "x", expected a list of layers`},
@@ -169,6 +168,28 @@ func TestExpertsOfConfigs(t *testing.T) {
 			require.Equal(t, want.windows, m.Windows, file)
 			require.Equal(t, want.plain, m.Plain, file)
 		}
+	}
+}
+
+// The loss of balance is what output_router_logits asks for.
+func TestBalance(t *testing.T) {
+	for _, c := range []struct {
+		keys map[string]any
+		want float64
+	}{
+		{nil, 0},
+		{map[string]any{"router_aux_loss_coef": 0.5}, 0},
+		{map[string]any{"output_router_logits": true}, 0.001},
+		{map[string]any{"output_router_logits": true, "router_aux_loss_coef": 0.5}, 0.5},
+		{map[string]any{"output_router_logits": true, "router_aux_loss_coef": 0}, 0},
+	} {
+		keys := map[string]any{"architectures": []string{"MixtralForCausalLM"}}
+		maps.Copy(keys, c.keys)
+		config, err := model.ParseConfig(llamaConfig(keys))
+		require.NoError(t, err)
+		m := config.Family.(*model.MoE)
+		require.Equal(t, c.want, m.Balance, c.keys)
+		require.Equal(t, c.want != 0, m.Experts.Balanced, c.keys)
 	}
 }
 

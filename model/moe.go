@@ -7,6 +7,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 func init() {
@@ -25,6 +26,9 @@ type MoE struct {
 	*Decoder
 	Experts nn.Experts
 	Plain   []bool // layers with an MLP, where it is not all
+	// Balance times the loss of an uneven use of experts ([nn.Builder.Balance]) of a
+	// batch is added to its mean loss in training.
+	Balance float64
 	// Renamed is what files may call the part of a layer that is called mlp here.
 	Renamed string
 }
@@ -80,9 +84,9 @@ func (f *Fields) experts(m *MoE) *MoE {
 	e.Activation = m.Activation
 	e.Count = f.int("num_local_experts", f.int("num_experts", e.Count))
 	e.Chosen = f.int("num_experts_per_tok", e.Chosen)
-	// With it PyTorch adds router_aux_loss_coef times another loss.
 	if f.bool("output_router_logits", false) {
-		f.unsupported("output_router_logits", "true", []string{"false, which trains without a loss of the balance of experts"})
+		m.Balance = f.float("router_aux_loss_coef", 0.001)
+		e.Balanced = m.Balance != 0
 	}
 	m.MLP = m.mlp
 	return m
@@ -105,6 +109,24 @@ func (m *MoE) Check(c *Config) error {
 
 // maxExperts keeps a wrong number from taking all memory.
 const maxExperts = 1 << 12
+
+// Build implements Family.
+func (m *MoE) Build(c *Config, b *nn.Builder) Outputs {
+	out := m.Decoder.Build(c, b)
+	loss := out.Losses[NextToken]
+	if m.Balance == 0 || loss == nil || !b.Training() {
+		return out
+	}
+	// The loss of a step is divided by its labels: that of each batch counts whole.
+	out.loss(NextToken, func() graph.Tensor {
+		sum, balance := loss(), b.Balance()
+		if !balance.Valid() {
+			return sum
+		}
+		return sum.Add(balance.Scale(m.Balance).Mul(b.Input(nn.StepLabels, tensor.F32)))
+	})
+	return out
+}
 
 func (m *MoE) mlp(c *Config, b *nn.Builder, layer int, x graph.Tensor) graph.Tensor {
 	if m.Plain != nil && m.Plain[layer] {

@@ -16,14 +16,15 @@ import (
 // Whoever runs a model feeds what it declares by these names; see
 // [Builder.Inputs].
 const (
-	Tokens    = "tokens"    // i32 [tokens]: ids
-	Positions = "positions" // i32 [tokens]: place in its own text
-	Lo        = "lo"        // i32 [tokens]: the first key that a token sees
-	Hi        = "hi"        // i32 [tokens]: the key behind the last that it sees
-	End       = "end"       // i32 [tokens]: the key behind the last of its own text
-	Labels    = "labels"    // i32 [tokens]: what is to be predicted at a token
-	Offset    = "offset"    // i32 [1]: where new rows go into the cache
-	RandomKey = "key"       // u32 [3]: see ir.RandomKey
+	Tokens     = "tokens"      // i32 [tokens]: ids
+	Positions  = "positions"   // i32 [tokens]: place in its own text
+	Lo         = "lo"          // i32 [tokens]: the first key that a token sees
+	Hi         = "hi"          // i32 [tokens]: the key behind the last that it sees
+	End        = "end"         // i32 [tokens]: the key behind the last of its own text
+	Labels     = "labels"      // i32 [tokens]: what is to be predicted at a token
+	StepLabels = "step labels" // f32: how many labels the step has that the batch is part of
+	Offset     = "offset"      // i32 [1]: where new rows go into the cache
+	RandomKey  = "key"         // u32 [3]: see ir.RandomKey
 )
 
 // Input is an array that every run of a model is given.

@@ -6,7 +6,8 @@ A case is a folder:
                        warnings, the rank, alpha and scale of every wrapped module, what a reload by PEFT gives
   adapter/             the adapter as PEFT saves it, B not zero (right after init for pissa and olora)
   golden.safetensors   input_ids, logits; for inits that rewrite the base also residual_logits (adapter off)
-  train/               init/, batches.safetensors, grads_step0.safetensors, trace.json, final/, as in testdata/lm
+  train/               init/, batches.safetensors, grads_step0.safetensors, trace.json, final/, as in testdata/lm; where there
+                       is a loss of balance, also grads_accumulated.safetensors, of a step of the first two batches
   converted/           adapter/ and golden.safetensors: the trained adapter for the unmodified base (r and alpha doubled), or
                        what PEFT saves of an adapter that is named as in transformers 4
 Bases are the models of testdata/lm, two of testdata/extra, these with a loss of balance, and two smaller ones, written to base/
@@ -144,6 +145,8 @@ class Maker:
         ids, labels = self.batches(model.config.vocab_size)
         reference.save_tensors(self.path("train", "batches.safetensors"), {"input_ids": ids, "labels": labels})
         model.train()
+        if model.config.to_dict().get("output_router_logits"):
+            self.accumulate(model, parameters, ids, labels)
         trace = []
         for step in range(h["steps"]):
             batch = step % len(ids)
@@ -156,6 +159,14 @@ class Maker:
         reference.save_json(self.path("train", "trace.json"), {"hyperparameters": h, "trace": trace})
         self.save(model, "train", "final")
         return model
+
+    def accumulate(self, model, parameters, ids, labels):
+        """Writes the gradients of a step of two micro-batches, as the Trainer of transformers has them: the loss of balance of each counts whole."""
+        items = (labels[:2, :, 1:] != reference.IGNORE).sum()
+        for batch in range(2):
+            model(input_ids=ids[batch], labels=labels[batch], num_items_in_batch=items).loss.backward()
+        reference.save_tensors(self.path("train", "grads_accumulated.safetensors"), {n: p.grad for n, p in parameters.items()})
+        model.zero_grad(set_to_none=True)
 
     def convert(self, trained):
         """Saves the trained adapter for the unmodified base; checks that it is the same model."""

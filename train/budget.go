@@ -8,6 +8,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/internal/bytesize"
+	"github.com/lorafuse/lorafuse/model"
 )
 
 // Plan is how the steps of a run are computed.
@@ -123,6 +124,9 @@ func (b *budget) whole() string {
 	}
 	if why := b.options.task().Whole(); why != "" {
 		return why
+	}
+	if m, ok := b.planner.model.Config.Family.(*model.MoE); ok && m.Balance != 0 {
+		return "router_aux_loss_coef balances the experts of each"
 	}
 	if b.run.cfg.Data.LengthBucketing {
 		return "data.length_bucketing orders the rows by them"

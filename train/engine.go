@@ -3,6 +3,7 @@
 package train
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -104,16 +105,21 @@ type Engine struct {
 	inverse [1]float32
 }
 
-// given is what a run is given: the arrays of a batch, and the random key.
+// given is what a run is given: the arrays of a batch, the random key, and how many
+// labels the step has.
 type given struct {
-	batch *data.Batch
-	key   [3]uint32
+	batch  *data.Batch
+	key    [3]uint32
+	labels [1]float32
 }
 
 // Array implements nn.Arrays.
 func (g *given) Array(name string) ([]byte, bool) {
-	if name == nn.RandomKey {
+	switch name {
+	case nn.RandomKey:
 		return tensor.BytesOf(g.key[:]), true
+	case nn.StepLabels:
+		return tensor.BytesOf(g.labels[:]), true
 	}
 	return g.batch.Array(name)
 }
@@ -270,6 +276,7 @@ func secondMoment(name string) string { return "moment2." + name }
 // masks: two micro-batches of a run must not share one.
 func (e *Engine) Accumulate(ctx context.Context, b *data.Batch, draw uint32) error {
 	e.given.key = [3]uint32{uint32(e.opts.Seed), uint32(e.opts.Seed >> 32), draw}
+	e.given.labels[0] = float32(cmp.Or(b.StepTokens, b.LossTokens))
 	return e.run(ctx, e.micro, b)
 }
 

@@ -19,6 +19,7 @@ func (l *loop) step(ctx context.Context) error {
 		if err := l.train.Fill(&l.batch, step, micro); err != nil {
 			return err
 		}
+		l.batch.StepTokens = l.train.LossTokens(step)
 		flops += l.flops(len(l.batch.Tokens()))
 		// Cut micro-batches have no dropout to draw for.
 		draw := uint32(step*l.cfg.GradientAccumulationSteps + micro)

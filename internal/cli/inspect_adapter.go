@@ -20,6 +20,8 @@ type adapterReport struct {
 	Modules string  `json:"target_modules"`
 	Base    string  `json:"base_model_name_or_path,omitempty"`
 
+	Parameters []string `json:"target_parameters,omitempty"`
+
 	Targets  []targetInfo `json:"targets,omitempty"`
 	Saved    []string     `json:"modules_to_save,omitempty"`
 	Problems []string     `json:"problems,omitempty"`
@@ -43,7 +45,7 @@ func (a *app) inspectAdapter(ctx context.Context, i *inspection, m *modelFlags) 
 	}
 	i.Adapter = &adapterReport{
 		Rank: c.R, Alpha: c.LoraAlpha, DoRA: c.UseDoRA, RSLoRA: c.UseRSLoRA, Dropout: c.LoraDropout,
-		Init: string(c.InitLoraWeights), Modules: c.TargetModules.String(), Saved: c.ModulesToSave,
+		Init: string(c.InitLoraWeights), Modules: c.TargetModules.String(), Parameters: c.TargetParameters, Saved: c.ModulesToSave,
 	}
 	if c.BaseModelNameOrPath != nil {
 		i.Adapter.Base = *c.BaseModelNameOrPath
@@ -73,6 +75,7 @@ func (a *app) inspectAdapter(ctx context.Context, i *inspection, m *modelFlags) 
 
 // cover accounts for every target and every tensor.
 func (r *adapterReport) cover(a *lora.Adapter, p *lora.Plan) {
+	report := a.Check(p, lora.CheckOptions{})
 	for _, t := range p.Targets {
 		info := targetInfo{Name: t.Name, Rank: t.Rank, Scale: t.Scale, In: t.In, Out: t.Out}
 		for _, s := range p.Tensors() {
@@ -82,7 +85,6 @@ func (r *adapterReport) cover(a *lora.Adapter, p *lora.Plan) {
 		}
 		r.Targets = append(r.Targets, info)
 	}
-	report := a.Check(p, lora.CheckOptions{})
 	r.Warnings = report.Warnings
 	for _, problem := range report.Problems {
 		r.Problems = append(r.Problems, problem.Error())
@@ -100,6 +102,9 @@ func (r *adapterReport) rows() [][]string {
 	rows := [][]string{
 		{"kind", fmt.Sprintf("%s of rank %d, alpha %v, dropout %v, init %s", kind, r.Rank, r.Alpha, r.Dropout, r.Init)},
 		{"modules", r.Modules},
+	}
+	if len(r.Parameters) > 0 {
+		rows = append(rows, []string{"parameters", strings.Join(r.Parameters, ", ")})
 	}
 	if len(r.Saved) > 0 {
 		rows = append(rows, []string{"saved", strings.Join(r.Saved, ", ")})

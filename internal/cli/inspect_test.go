@@ -65,6 +65,23 @@ func TestInspectTensor(t *testing.T) {
 	assert.Len(t, i.Tensors[0].CRC32C, 8)
 }
 
+// An adapter of experts is accounted for, also under the names of transformers 4.
+func TestInspectExperts(t *testing.T) {
+	for _, name := range []string{"mixtral-experts", "mixtral-former"} {
+		i := decode[inspection](t, succeed(t, "inspect", goldens+"/peft/"+name+"/adapter", "--model", goldens+"/extra/mixtral", "--json"))
+		require.Empty(t, i.Adapter.Problems)
+		found := map[string]bool{}
+		for _, target := range i.Adapter.Targets {
+			require.Empty(t, target.Missing, target.Name)
+			found[target.Name] = true
+		}
+		require.True(t, found["model.layers.1.mlp.experts.gate_up_proj"])
+		require.Equal(t, name == "mixtral-former", found["model.layers.1.mlp.gate.weight"])
+	}
+	text := succeed(t, "inspect", goldens+"/peft/mixtral-experts/adapter")
+	require.Contains(t, text, "mlp.experts.down_proj, mlp.experts.gate_up_proj")
+}
+
 func TestInspectVerify(t *testing.T) {
 	i := decode[inspection](t, succeed(t, "inspect", goldens+"/lm/qwen2/model-sharded", "--verify", "--stats", "--json"))
 	assert.Len(t, i.Verify.Files, 6, "five shards and the index")
