@@ -68,7 +68,7 @@ func TestBalanceOfRuns(t *testing.T) {
 	require.InDelta(t, 0.3*2, two-one, 0.1, "experts that are used alike have a balance of as many as a row chooses")
 	require.InDelta(t, two-one, three-two, 1e-5)
 
-	_, err := try(t, configure(t, t.TempDir(), rows, append(sets, "batch_size=2", "memory=1MiB")...))
+	_, err := try(t, configure(t, t.TempDir(), rows, append(sets, "batch_size=2", "memory=4KiB")...))
 	require.ErrorIs(t, err, backend.ErrOutOfMemory)
 	require.ErrorContains(t, err, "router_aux_loss_coef balances the experts of each")
 }
