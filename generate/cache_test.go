@@ -1,7 +1,9 @@
 package generate_test
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -61,11 +63,14 @@ func TestCacheWithAdapters(t *testing.T) {
 	dirs, err := filepath.Glob("../testdata/lm/qwen3/adapters/*")
 	require.NoError(t, err)
 	require.NotEmpty(t, dirs)
-	for _, dir := range append(dirs, "../testdata/peft/tokens-tied/adapter", "../testdata/peft/embedding-tied/adapter") {
-		base := "../testdata/lm/qwen3/model"
-		if filepath.Base(dir) == "adapter" {
-			base = "../testdata/peft/base/small-qwen2"
-		}
+	bases := map[string]string{
+		"../testdata/peft/tokens-tied/adapter":       "../testdata/peft/base/small-qwen2",
+		"../testdata/peft/embedding-tied/adapter":    "../testdata/peft/base/small-qwen2",
+		"../testdata/peft/mixtral-experts/adapter":   "../testdata/extra/mixtral",
+		"../testdata/peft/qwen3-moe-experts/adapter": "../testdata/extra/qwen3-moe",
+	}
+	for _, dir := range append(dirs, slices.Sorted(maps.Keys(bases))...) {
+		base := cmp.Or(bases[dir], "../testdata/lm/qwen3/model")
 		dev, m := open(t, base)
 		s := state(t, m, dir)
 		ids, vocab := tokens(m, 40), m.Config.VocabSize
