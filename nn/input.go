@@ -106,25 +106,20 @@ type Text struct {
 }
 
 // Text declares the inputs of a model of text.
-func (b *Builder) Text() Text {
-	n := b.Axis(Tokens)
-	return Text{
-		Tokens:    b.Input(Tokens, tensor.I32, n),
-		Positions: b.Input(Positions, tensor.I32, n),
-		Lo:        b.Input(Lo, tensor.I32, n),
-		Hi:        b.Input(Hi, tensor.I32, n),
-	}
-}
+func (b *Builder) Text() Text { return b.text(Hi) }
 
 // Document declares the inputs of a model whose tokens see all of their own text,
 // what comes later too.
-func (b *Builder) Document() Text {
+func (b *Builder) Document() Text { return b.text(End) }
+
+// text declares a text whose tokens see the keys before what the input called hi says.
+func (b *Builder) text(hi string) Text {
 	n := b.Axis(Tokens)
 	return Text{
 		Tokens:    b.Input(Tokens, tensor.I32, n),
 		Positions: b.Input(Positions, tensor.I32, n),
 		Lo:        b.Input(Lo, tensor.I32, n),
-		Hi:        b.Input(End, tensor.I32, n),
+		Hi:        b.Input(hi, tensor.I32, n),
 	}
 }
 
