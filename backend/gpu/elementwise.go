@@ -96,14 +96,7 @@ func prepareCast(c *compiler, l *ir.Launch) (step, error) {
 	default:
 		return nil, unsupported("a cast from %v to %v", from, to)
 	}
-	k, err := c.kernel("cast", "cast_"+suffix(from)+"_"+suffix(to), elementThreads)
-	if err != nil {
-		return nil, err
-	}
-	return func(r *Run) {
-		n := r.count(out)
-		k.elements(n).pointer("out", r.at(out)).pointer("x", r.at(in)).long("n", n)
-	}, nil
+	return c.eachElement("cast", "cast_"+suffix(from)+"_"+suffix(to), out, in)
 }
 
 func prepareUnary(c *compiler, l *ir.Launch) (step, error) {
@@ -111,13 +104,18 @@ func prepareUnary(c *compiler, l *ir.Launch) (step, error) {
 	if in.Type.DType != tensor.F32 {
 		return nil, unsupported("%v of %v", fn, in.Type.DType)
 	}
-	k, err := c.kernel("elementwise", "unary_"+strings.ToLower(fn.String())+"_f32", elementThreads)
+	return c.eachElement("elementwise", "unary_"+strings.ToLower(fn.String())+"_f32", out, in)
+}
+
+// eachElement runs a kernel that makes each element of out from that of x.
+func (c *compiler) eachElement(file, name string, out, x ir.Ref) (step, error) {
+	k, err := c.kernel(file, name, elementThreads)
 	if err != nil {
 		return nil, err
 	}
 	return func(r *Run) {
 		n := r.count(out)
-		k.elements(n).pointer("out", r.at(out)).pointer("x", r.at(in)).long("n", n)
+		k.elements(n).pointer("out", r.at(out)).pointer("x", r.at(x)).long("n", n)
 	}, nil
 }
 
