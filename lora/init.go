@@ -181,8 +181,12 @@ type stream struct{ philox.Stream }
 
 // uniform fills dst with numbers in [-bound, bound).
 func (s stream) uniform(dst []float32, bound float64) {
+	var words [4]uint32
 	for i := range dst {
-		dst[i] = float32(bound * (2*float64(s.Uniform(uint64(i))) - 1))
+		if i%4 == 0 {
+			words = s.Block(uint64(i / 4))
+		}
+		dst[i] = float32(bound * (2*float64(philox.Uniform(words[i%4])) - 1))
 	}
 }
 
