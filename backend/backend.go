@@ -119,13 +119,26 @@ type Args struct {
 	Dims    []int
 }
 
-// Executable is a compiled program. One run is under way at a time.
+// Executable is a compiled program. Runs are done in the order in which they were
+// given; several may be under way. One goroutine at a time gives runs and closes
+// the executable; any may wait for fences.
 type Executable interface {
-	// Run enqueues one run. The fence waits for it; a context that ends
-	// stops the run between two launches and leaves written buffers undefined.
+	// Run enqueues one run. Where Flights are under way it waits for the first of
+	// them, or until ctx ends. The fence is that of this run: it is reached when the
+	// run is done, and gives its error, as often as it is asked, until Flights more
+	// runs were given. A context that ends stops the run between two launches and
+	// leaves written buffers undefined.
 	Run(ctx context.Context, args Args) (Fence, error)
+	// Close waits for all runs and frees what Compile has allocated.
 	Close() error
 }
+
+// Flights is how many runs of an executable may be under way. Two would keep a
+// device busy, which begins the second when the first ends. With four the host is
+// also free to leave for a while, to fill batches or to wait for a disk; more would
+// only have memory wait: each run has arguments of its own, and each upload behind
+// one a piece of pinned memory.
+const Flights = 4
 
 // Done is a fence that is reached already.
 type Done struct{}

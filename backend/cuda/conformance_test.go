@@ -89,6 +89,10 @@ func TestAllocationsOfRun(t *testing.T) {
 		t.Setenv(cuda.EnvGraph, graphs)
 		e := scaled(t, opened(t, backend.Options{}))
 		require.Zero(t, testing.AllocsPerRun(50, func() { require.NoError(t, e.RunWait(t.Context())) }))
+		require.Zero(t, testing.AllocsPerRun(50, func() {
+			_, err := e.Run(t.Context())
+			require.NoError(t, err)
+		}), "runs that nobody waits for")
 	}
 }
 

@@ -9,6 +9,11 @@
 // launch needs is prepared when a program is compiled; a run fills in addresses
 // and sizes, hands the launches over in batches, and allocates nothing.
 //
+// A program has backend.Flights flights, each with what one run under way needs for
+// itself: arguments, and a trap, where its kernels say what they found wrong. The
+// streams have runs, and uploads into what they read, follow each other, and the
+// host waits for neither: the device has the next run when one ends.
+//
 // Weights of whole models come by Load, in one of three ways: package
 // safetensors reads into a ring of pinned slots that the device copies from, the
 // pages of the mapped files are pinned and copied from, or the driver is left to

@@ -25,6 +25,23 @@ func (d *Device) Held() (n int64) {
 	return n
 }
 
+// Unseen has f run while the host does not see that runs end, and waits until all
+// that f has given has been done.
+func (d *Device) Unseen(f func()) error {
+	gate := gate(make(chan struct{}))
+	defer close(gate)
+	if err := d.queue.do(func() error { _, err := d.compute.mark(gate); return err }); err != nil {
+		return err
+	}
+	f()
+	return d.queue.do(d.compute.Synchronize)
+}
+
+// gate is a completion behind which others wait until it is closed.
+type gate chan struct{}
+
+func (g gate) finish(error) { <-g }
+
 // Programs is how many executables a closed device still keeps memory for.
 func (d *Device) Programs() int { return len(d.programs) }
 

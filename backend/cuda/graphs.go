@@ -6,17 +6,19 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cuda/internal/driver"
 )
 
 // graphs are the runs of a program that the driver keeps ready, by what was
 // filled into them: the sizes of the bounded dimensions and the addresses of
-// the arguments. A run is captured when it comes again, since many never do:
+// the arguments and of the trap, of which runs that are under way together have
+// different ones. A run is captured when it comes again, since many never do:
 // batches of a training run differ in length.
 type graphs struct {
 	ready []ready // the one used last comes first
 	seen  []uint64
-	key   []uint64 // of the run at hand
+	key   []uint64 // of the run at hand; the trap comes last
 }
 
 type ready struct {
@@ -24,22 +26,25 @@ type ready struct {
 	graph *driver.Graph
 }
 
-// mostGraphs is how many graphs a program keeps.
-const mostGraphs = 8
+// mostGraphs is how many graphs a program keeps: more than runs may be under way,
+// so that none of them is of the graph that was used longest ago.
+const mostGraphs = 2 * backend.Flights
 
 // mostSeen is how many runs are remembered that were not captured.
 const mostSeen = 16
 
-// graphed runs the program as a graph where it has run so before.
-func (e *executable) graphed() error {
+// graphed runs the program as a graph where it has run so before. A graph that is
+// still under way runs again behind that.
+func (e *executable) graphed(f *flight) error {
 	g := &e.graphs
 	g.key = g.key[:0]
-	for _, n := range e.run.Dims[min(1, len(e.run.Dims)):] {
+	for _, n := range f.run.Dims[min(1, len(f.run.Dims)):] {
 		g.key = append(g.key, uint64(n))
 	}
-	for _, p := range e.run.Args {
+	for _, p := range f.run.Args {
 		g.key = append(g.key, uint64(p))
 	}
+	g.key = append(g.key, uint64(f.run.Trap))
 	for i := range g.ready {
 		if slices.Equal(g.ready[i].key, g.key) {
 			hit := g.ready[i]
@@ -52,15 +57,16 @@ func (e *executable) graphed() error {
 		}
 	}
 	if !g.again() || len(e.launches) == 0 {
-		return e.launched()
+		return e.launched(f)
 	}
-	return e.capture()
+	return e.capture(f)
 }
 
-// again tells whether a run like the one at hand was there before.
+// again tells whether a run like the one at hand was there before, whichever trap
+// it had.
 func (g *graphs) again() bool {
 	h := uint64(14695981039346656037) // FNV-1a, a word at a time
-	for _, x := range g.key {
+	for _, x := range g.key[:len(g.key)-1] {
 		h = (h ^ x) * 1099511628211
 		h ^= h >> 29
 	}
@@ -80,23 +86,22 @@ func (g *graphs) again() bool {
 
 // capture makes a graph of the run and launches it. Where the driver cannot,
 // the device runs launch by launch from then on.
-func (e *executable) capture() error {
+func (e *executable) capture(f *flight) error {
 	s := e.dev.compute.Stream
 	if err := driver.BeginCapture(s); err != nil {
-		return e.instead(err)
+		return e.instead(f, err)
 	}
-	e.fill(0, e.plan.Len())
+	e.fill(f, 0, e.plan.Len())
 	if err := e.issue(0, e.plan.Len()); err != nil {
 		driver.AbortCapture(s)
 		return err
 	}
 	graph, err := driver.EndCapture(s)
 	if err != nil {
-		return e.instead(err)
+		return e.instead(f, err)
 	}
 	g := &e.graphs
 	if len(g.ready) == mostGraphs {
-		// Its last run is over: runs of a program follow each other.
 		_ = g.ready[mostGraphs-1].graph.Close()
 		g.ready = g.ready[:mostGraphs-1]
 	}
@@ -108,14 +113,14 @@ func (e *executable) capture() error {
 }
 
 // instead runs without graphs after an error of making one.
-func (e *executable) instead(err error) error {
+func (e *executable) instead(f *flight, err error) error {
 	if driver.Fatal(err) {
 		return e.dev.failed(err)
 	}
 	if errors.Is(err, driver.NotSupported) {
 		e.dev.graphs = false
 	}
-	return e.launched()
+	return e.launched(f)
 }
 
 // clear destroys the graphs.

@@ -114,7 +114,8 @@ func (e *Executable) SetDim(name string, n int) error {
 // Dim is the size of a bounded dimension as it is set.
 func (e *Executable) Dim(v ir.Var) int { return e.dims[v] }
 
-// Run enqueues one run.
+// Run enqueues one run, with the arguments and dimensions as they are now. Several
+// may be under way, see [backend.Executable].
 func (e *Executable) Run(ctx context.Context) (backend.Fence, error) {
 	for i, b := range e.buffers {
 		if b == nil {
