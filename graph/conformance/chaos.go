@@ -23,7 +23,8 @@ import (
 // uploads, downloads and runs happen later, in their order, after random
 // delays; the memory of every result is full of NaN (all bits set) until it is
 // made, as is the destination of a download; a buffer that is freed while work
-// on it is under way makes that work fail. Closing it closes dev.
+// on it is under way makes that work fail; a fence fails that is waited for when it
+// is no longer good. Closing it closes dev.
 func Chaos(dev backend.Device, seed uint64) backend.Device {
 	c := &chaos{Device: dev, queue: make(chan func(), 1024), random: rand.New(rand.NewPCG(seed, 0))}
 	c.ended.Add(1)
@@ -63,11 +64,20 @@ func (c *chaos) Close() (err error) {
 
 // later is the fence of work in the queue.
 type later struct {
-	done chan struct{}
-	err  error
+	done  chan struct{}
+	err   error
+	stale atomic.Bool
 }
 
 func (l *later) Wait(ctx context.Context) error {
+	if l.stale.Load() {
+		return fmt.Errorf("chaos: a fence is waited for after %d more runs were given", backend.Flights)
+	}
+	select {
+	case <-l.done:
+		return l.err
+	default:
+	}
 	select {
 	case <-l.done:
 		return l.err
@@ -76,7 +86,7 @@ func (l *later) Wait(ctx context.Context) error {
 	}
 }
 
-func (c *chaos) enqueue(f func() error) backend.Fence {
+func (c *chaos) enqueue(f func() error) *later {
 	l := &later{done: make(chan struct{})}
 	c.queue <- func() {
 		defer close(l.done)
@@ -209,6 +219,8 @@ type chaosExecutable struct {
 	arena  backend.Buffer
 	steps  []backend.Executable
 	closed atomic.Bool
+	fences [backend.Flights]*later // of the last runs
+	next   int
 }
 
 // Run copies what it is given: the caller may change it when Run returns.
@@ -216,8 +228,19 @@ func (e *chaosExecutable) Run(ctx context.Context, args backend.Args) (backend.F
 	if e.closed.Load() {
 		return nil, fmt.Errorf("chaos: executable: %w", backend.ErrClosed)
 	}
+	place := &e.fences[e.next]
+	if before := *place; before != nil {
+		select {
+		case <-before.done:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		before.stale.Store(true)
+	}
 	args = backend.Args{Buffers: slices.Clone(args.Buffers), Dims: slices.Clone(args.Dims)}
-	return e.chaos.enqueue(func() error { return e.run(ctx, args) }), nil
+	*place = e.chaos.enqueue(func() error { return e.run(ctx, args) })
+	e.next = (e.next + 1) % len(e.fences)
+	return *place, nil
 }
 
 func (e *chaosExecutable) run(ctx context.Context, args backend.Args) error {

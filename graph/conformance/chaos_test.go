@@ -53,6 +53,22 @@ func TestChaosFindsWhatIsFreedTooEarly(t *testing.T) {
 	require.ErrorIs(t, f.Wait(context.Background()), backend.ErrClosed)
 }
 
+func TestChaosFindsFencesThatAreHeldTooLong(t *testing.T) {
+	dev := wildCPU(t)
+	e, err := dev.Compile(negate(t))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, e.Close()) }()
+	args := backend.Args{Buffers: []backend.Buffer{alloc(t, dev, 8), alloc(t, dev, 8)}, Dims: []int{0}}
+	f, err := e.Run(context.Background(), args)
+	require.NoError(t, err)
+	for range backend.Flights {
+		require.NoError(t, f.Wait(context.Background()))
+		_, err := e.Run(context.Background(), args)
+		require.NoError(t, err)
+	}
+	require.ErrorContains(t, f.Wait(context.Background()), "after 4 more runs")
+}
+
 // TestChaosFindsMemoryThatWasNotWritten runs a program that reads what no
 // launch has made.
 func TestChaosFindsMemoryThatWasNotWritten(t *testing.T) {

@@ -1,7 +1,9 @@
 package conformance
 
 import (
+	"context"
 	"flag"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -136,11 +138,39 @@ var faults = map[string]func(l *ir.Launch){
 	},
 }
 
+// oneFence is a device whose executables have one fence each, which gives the error
+// of the run that was given last.
+type oneFence struct{ backend.Device }
+
+func (d oneFence) Compile(p *ir.Program) (backend.Executable, error) {
+	e, err := d.Device.Compile(p)
+	return &oneFenceExecutable{Executable: e}, err
+}
+
+type oneFenceExecutable struct {
+	backend.Executable
+	err error
+}
+
+func (e *oneFenceExecutable) Run(ctx context.Context, args backend.Args) (backend.Fence, error) {
+	_, e.err = e.Executable.Run(ctx, args)
+	return e, nil
+}
+
+func (e *oneFenceExecutable) Wait(context.Context) error { return e.err }
+
+// oneFenceFault is the fault of that.
+const oneFenceFault = "fences"
+
 const faultVariable = "BACKENDTEST_FAULT"
 
 // TestFaultyDevice fails: it is run by TestFaultsAreFound.
 func TestFaultyDevice(t *testing.T) {
-	spoil, ok := faults[os.Getenv(faultVariable)]
+	fault := os.Getenv(faultVariable)
+	if fault == oneFenceFault {
+		testFlights(t, oneFence{opened(t, openCPU)})
+	}
+	spoil, ok := faults[fault]
 	if !ok {
 		t.Skip("runs in a process of its own")
 	}
@@ -154,7 +184,7 @@ func TestFaultsAreFound(t *testing.T) {
 		return cmd.Run()
 	}
 	require.NoError(t, run(""))
-	for fault := range faults {
+	for _, fault := range append(slices.Collect(maps.Keys(faults)), oneFenceFault) {
 		assert.Error(t, run(fault), "a device with a fault in %q passes", fault)
 	}
 }

@@ -34,7 +34,7 @@ func runDevice(t *testing.T, dev backend.Device) {
 	}{
 		{"info", testInfo}, {"alloc", testAlloc}, {"copies", testCopies}, {"freed", testFreed}, {"import", testImport},
 		{"strangers", testStrangers}, {"arguments", testArguments}, {"cancelled", testCancelled}, {"closed", testClosed},
-		{"again", testAgain}, {"concurrent", testConcurrent}, {"divided", testDivided}, {"parts", testParts}, {"shared", testShared}, {"company", testCompany}, {"peak", testPeak}, {"read", testRead},
+		{"again", testAgain}, {"flights", testFlights}, {"in order", testInOrder}, {"concurrent", testConcurrent}, {"divided", testDivided}, {"parts", testParts}, {"shared", testShared}, {"company", testCompany}, {"peak", testPeak}, {"read", testRead},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, dev) })
 	}
