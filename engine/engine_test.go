@@ -14,6 +14,7 @@ import (
 	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/nn"
@@ -117,6 +118,103 @@ func TestSlotsTakeTurns(t *testing.T) {
 		r.Close()
 		for _, s := range slots {
 			require.Positive(t, s.Bytes())
+			s.Free()
+		}
+	}
+}
+
+// TestRunsUnderWay: runs that are given before any of them is done each have their
+// inputs, and the error of each comes to who waits.
+func TestRunsUnderWay(t *testing.T) {
+	_, m := open(t, llama+"model")
+	dev := testdevice.NewLazy(t)
+	r := engine.New(dev, m)
+	defer r.Close()
+	s, err := r.NewSlot(nil)
+	require.NoError(t, err)
+	sum := engine.Spec{Bounds: map[string]int{nn.Tokens: 9}, Build: func(b *nn.Builder, p *graph.Program) {
+		p.Accumulate("sum", m.Build(b).Loss(b, model.NextToken))
+	}}
+	one, err := r.Plan(s, loss(m))
+	require.NoError(t, err)
+	all, err := r.Plan(s, sum)
+	require.NoError(t, err)
+	ps, err := r.Load(t.Context(), s, nil, one, all)
+	require.NoError(t, err)
+	var x [1]float32
+	want := float32(0)
+	for n := 3; n <= 9; n++ {
+		require.NoError(t, ps[0].Run(t.Context(), s, batch(n), n))
+		require.NoError(t, r.Read(t.Context(), "loss", x[:]))
+		want += x[0]
+	}
+	for n := 3; n <= 9; n++ { // more than may be under way
+		require.NoError(t, ps[1].Run(t.Context(), s, batch(n), n))
+	}
+	require.NoError(t, r.Commit())
+	require.NoError(t, r.Read(t.Context(), "sum", x[:]))
+	require.Equal(t, want, x[0])
+
+	for wrong := range 3 {
+		for i := range 3 {
+			b := batch(9)
+			if i == wrong {
+				b.Tokens()[4] = 1 << 20
+			}
+			require.NoError(t, ps[1].Run(t.Context(), s, b, 9))
+		}
+		require.NoError(t, ps[0].Run(t.Context(), s, batch(9), 9))
+		require.ErrorContains(t, r.Read(t.Context(), "loss", x[:]), "id 1048576 at 4")
+		require.NoError(t, r.Read(t.Context(), "loss", x[:]), "it is said once")
+	}
+	for i := range backend.Flights {
+		b := batch(9)
+		b.Tokens()[i] = -1
+		require.NoError(t, ps[1].Run(t.Context(), s, b, 9))
+	}
+	require.ErrorContains(t, ps[1].Run(t.Context(), s, batch(9), 9), "id -1 at 0", "a run waits for the first where there are as many as may be")
+	require.NoError(t, r.Read(t.Context(), "sum", x[:]), "nothing is under way after an error")
+}
+
+// stopping ends once it was asked so often.
+type stopping struct {
+	context.Context
+	left int
+}
+
+func (s *stopping) Err() error {
+	if s.left--; s.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestWhatWasCutOffIsMadeAgain: what is made of parameters alone is made again where
+// that was stopped.
+func TestWhatWasCutOffIsMadeAgain(t *testing.T) {
+	dev, m := open(t, llama+"model")
+	want := float32(0)
+	for _, dev := range []backend.Device{dev, testdevice.NewLazy(t)} {
+		for left := range 4 {
+			r := engine.New(dev, m)
+			s, err := r.NewSlot(adapter(t, m, "dora", 1))
+			require.NoError(t, err)
+			d, err := r.Plan(s, loss(m))
+			require.NoError(t, err)
+			ps, err := r.Load(t.Context(), s, nil, d)
+			require.NoError(t, err)
+			if want == 0 {
+				want = measure(t, r, ps[0], s)
+				s.Changed()
+			}
+			var x [1]float32
+			err = ps[0].Run(&stopping{t.Context(), left}, s, batch(9), 9)
+			if err == nil {
+				err = r.Read(t.Context(), "loss", x[:])
+			}
+			require.ErrorIs(t, err, context.Canceled)
+			require.Equal(t, want, measure(t, r, ps[0], s))
+			r.Close()
 			s.Free()
 		}
 	}

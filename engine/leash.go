@@ -19,6 +19,12 @@ const (
 	leashCut           // it was told to stop
 )
 
+// hold puts a run on the leash, whose run before has ended.
+func (l *leash) hold(ctx context.Context) {
+	l.Context = ctx
+	l.state.Store(leashOpen)
+}
+
 // Err implements context.Context.
 func (l *leash) Err() error {
 	err := l.Context.Err()

@@ -21,9 +21,8 @@ type Program struct {
 	inputs     inputs
 	precompute *Program // what its slot must have made before, or nil
 
-	slot  *Slot         // whose buffers are bound, nil if none are
-	fence backend.Fence // of the last run, where it may be under way
-	leash leash
+	slot *Slot // whose buffers are bound, nil if none are
+	runs runs
 }
 
 // Plan is what was compiled.
@@ -37,22 +36,27 @@ func (p *Program) Flops(axis string, size int) int {
 	return p.exe.Flops()
 }
 
-// Run begins one run, of texts of length tokens at most. What it gives is read by
-// [Runtime.Read], which waits for it. A run that changes parameters of the slot is
-// followed by Changed. Errors: nn.ErrInput, and those of the device.
+// Run begins one run, of texts of length tokens at most, while others may be under
+// way. What it gives is read by [Runtime.Read], which waits for it. A run that changes
+// parameters of the slot is followed by Changed. Errors: nn.ErrInput, and those of the
+// device, also of runs before it; then nothing is under way any more.
 func (p *Program) Run(ctx context.Context, s *Slot, given nn.Arrays, length int) error {
-	if err := ctx.Err(); err != nil {
-		return err
+	err := p.begin(ctx, s, given, length)
+	if err != nil {
+		_ = p.r.settle() // what was under way is a part of what has failed
 	}
-	// The memory that inputs are put together in belongs to a run until its end.
-	if err := p.settle(); err != nil {
+	return err
+}
+
+func (p *Program) begin(ctx context.Context, s *Slot, given nn.Arrays, length int) error {
+	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if p.precompute != nil && s.stale {
 		if err := p.precompute.make(ctx, s); err != nil {
 			return err
 		}
-		s.stale = false
+		s.stale = false // unless that run fails
 	}
 	if err := p.bind(s); err != nil {
 		return err
@@ -63,38 +67,19 @@ func (p *Program) Run(ctx context.Context, s *Slot, given nn.Arrays, length int)
 	if err := p.inputs.upload(p.r.dev); err != nil {
 		return err
 	}
-	p.leash.Context = ctx
-	p.leash.state.Store(leashOpen)
-	f, err := p.exe.Run(&p.leash)
-	if err != nil {
-		return err
-	}
-	if f != (backend.Done{}) {
-		p.fence = f
-	}
-	return nil
+	return p.runs.begin(ctx, p.exe, s)
 }
 
-// make runs what makes things of parameters alone.
+// make begins the run of what makes things of parameters alone.
 func (p *Program) make(ctx context.Context, s *Slot) error {
 	if err := p.bind(s); err != nil {
 		return err
 	}
-	return p.exe.RunWait(ctx)
+	return p.runs.begin(ctx, p.exe, s)
 }
 
 // Changed says that the parameters of a slot are no longer what they were.
 func (s *Slot) Changed() { s.stale = true }
-
-// settle waits for the run under way, if there is one.
-func (p *Program) settle() error {
-	f := p.fence
-	if f == nil {
-		return nil
-	}
-	p.fence = nil
-	return f.Wait(context.Background())
-}
 
 // bind gives the program the buffers of its slot and all others.
 func (p *Program) bind(s *Slot) error {
@@ -132,7 +117,7 @@ func (p *Program) place(s *Slot, param string) (store *nn.Store, name string) {
 }
 
 func (p *Program) close() {
-	_ = p.settle()
+	_ = p.runs.settle()
 	p.exe.Close()
 	p.inputs.free()
 	if p.arena != nil {
@@ -273,7 +258,8 @@ func axis(e *exec.Executable, in nn.Input, bytes int, sized *uint64) error {
 }
 
 // upload brings the arrays to the device: at once where they lie side by side.
-// Devices take work in order, so nothing waits for it here.
+// Devices take work in order, so nothing waits here: neither for it, nor for runs
+// that read what lies there.
 func (x *inputs) upload(dev backend.Device) error {
 	if x.whole != nil {
 		_, err := dev.Upload(x.whole, 0, x.host[:x.end])

@@ -200,11 +200,14 @@ func (r *Runtime) Unload(ps ...*Program) {
 }
 
 // Commit keeps the runs that are under way from being cut off: what follows builds
-// on all of them. Errors: that of the context of a run that was cut off.
+// on all of them. Errors: that of the context of a run that was cut off; then nothing
+// is under way any more.
 func (r *Runtime) Commit() error {
-	for _, p := range r.programs {
-		if p.fence != nil && !p.leash.seal() {
-			return p.settle()
+	for _, ps := range r.all() {
+		for _, p := range ps {
+			if !p.runs.seal() {
+				return r.settle()
+			}
 		}
 	}
 	return nil
@@ -224,10 +227,24 @@ func (r *Runtime) ReadSlot(ctx context.Context, s *Slot, name string, dst []floa
 
 func (r *Runtime) read(ctx context.Context, from *nn.Store, name string, dst []float32) error {
 	err := from.Get(ctx, name, tensor.BytesOf(dst))
-	for _, p := range r.programs {
-		if e := p.settle(); e != nil {
-			err = e
+	if failed := r.settle(); failed != nil {
+		return failed
+	}
+	return err
+}
+
+// settle waits for all runs. Errors: that of the first program one of whose runs has
+// failed.
+func (r *Runtime) settle() (err error) {
+	for _, ps := range r.all() {
+		for _, p := range ps {
+			if e := p.runs.settle(); err == nil {
+				err = e
+			}
 		}
 	}
 	return err
 }
+
+// all are the programs, those whose results others build on first.
+func (r *Runtime) all() [2][]*Program { return [2][]*Program{r.precomputes, r.programs} }

@@ -22,7 +22,7 @@ func TestATokenWaitsOnce(t *testing.T) {
 	want, err := generator(t, plain, m, s, generate.Options{}).Generate(ctx, tokens(m, 9), o, nil)
 	require.NoError(t, err)
 
-	dev := testdevice.NewLazy(t)
+	dev := testdevice.Count(testdevice.NewLazy(t))
 	g := generator(t, dev, m, s, generate.Options{})
 	first := 0
 	got, err := g.Generate(ctx, tokens(m, 9), o, func(generate.Token) error {

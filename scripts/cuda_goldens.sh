@@ -3,7 +3,7 @@
 # that hold the CPU to PyTorch, with LORAFUSE_TEST_BACKEND=cuda. Logits, hidden
 # states and greedy tokens of models; adapters of every kind, as they are and
 # merged; gradients, training runs, resumed ones and steps of the example; in
-# float32 and with operands rounded to bfloat16.
+# float32 and with operands rounded to bfloat16; and how often a step waits.
 #   scripts/cuda_goldens.sh                     some of each
 #   LORAFUSE_LONG=1 scripts/cuda_goldens.sh     all, and some in every order of
 #                                               threads, copies late and at once
@@ -40,7 +40,7 @@ goldens() {
 some() {
 	goldens model 'TestGoldens/^(llama|extra)$/^(bf16|mistral-window|qwen3-biases|llama-f16)$|TestStoredQuantized/^(int8|nf4-double)$|TestRounding/^extra$/^(linear|mistral-window)$'
 	goldens lora 'TestGoldenAdapters/^peft$/^(dora-biases|tokens-tied|embedding)$|TestRounding/^peft$/^(dora-biases|patterns-rslora)$'
-	goldens train 'TestPEFTTraces/^(dora-biases|embedding|bias-all)$|TestQuantizedTraces/nf4-odd|TestResumeIsExact'
+	goldens train 'TestPEFTTraces/^(dora-biases|embedding|bias-all)$|TestQuantizedTraces/nf4-odd|TestResumeIsExact|TestAStepWaitsOnce'
 }
 if [ "${LORAFUSE_LONG:-}" != 1 ]; then
 	some

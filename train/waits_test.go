@@ -2,6 +2,7 @@ package train_test
 
 import (
 	"context"
+	"math"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -19,11 +20,17 @@ import (
 
 // dropped is an adapter with dropout for the tiny model, and that.
 func dropped(t *testing.T, dropout float64) (*model.Model, *lora.State) {
+	c := lora.DefaultConfig()
+	c.LoraDropout = dropout
+	return adapted(t, c)
+}
+
+// adapted is an adapter of q_proj and v_proj for the tiny model, and that.
+func adapted(t *testing.T, c *lora.Config) (*model.Model, *lora.State) {
 	m, err := model.Open(tinyModel)
 	require.NoError(t, err)
 	t.Cleanup(func() { m.Close() })
-	c := lora.DefaultConfig()
-	c.R, c.LoraDropout, c.TargetModules.Names = 4, dropout, []string{"q_proj", "v_proj"}
+	c.R, c.TargetModules.Names = 4, []string{"q_proj", "v_proj"}
 	p, err := lora.NewPlan(c, lora.ModelOf(m.Config.ModelType, m.Modules()))
 	require.NoError(t, err)
 	s, err := p.Begin(m, 1)
@@ -33,9 +40,12 @@ func dropped(t *testing.T, dropout float64) (*model.Model, *lora.State) {
 
 var stepOptions = train.EngineOptions{MaxTokens: 12, MaxEvalTokens: 12, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, MaxGradNorm: 1, Seed: 5}
 
-// steps takes three steps of two micro-batches and gives the losses and the adapter.
-func steps(t *testing.T, dev backend.Device, micros int, after func(step int)) (losses []float64, values map[string][]float32) {
-	m, s := dropped(t, 0.1)
+// steps takes three steps of so many micro-batches and gives the losses and the
+// adapter.
+func steps(t *testing.T, dev backend.Device, dora bool, micros int, after func(step int)) (losses []float64, values map[string][]float32) {
+	c := lora.DefaultConfig()
+	c.LoraDropout, c.UseDoRA = 0.1, dora
+	m, s := adapted(t, c)
 	e, err := train.NewEngine(t.Context(), dev, m, s, stepOptions)
 	require.NoError(t, err)
 	defer e.Close()
@@ -56,18 +66,21 @@ func steps(t *testing.T, dev backend.Device, micros int, after func(step int)) (
 	return append(losses, loss), s.Values
 }
 
-// TestAStepWaitsOnce: a step of one micro-batch uploads twice, runs two programs and
-// waits for the device once, at its end; one of two micro-batches also waits for the
-// first of them, whose inputs lie where those of the second will.
+// TestAStepWaitsOnce: a step uploads and runs once for each micro-batch and once for
+// the update, and waits for the device once, at its end. Of more micro-batches than
+// may be under way each waits for the one that so many came before it. What DoRA makes
+// of the adapter is one run more.
 func TestAStepWaitsOnce(t *testing.T) {
-	for micros, want := range map[int][3]int{1: {1, 2, 2}, 2: {2, 3, 3}} {
-		dev := testdevice.NewLazy(t)
-		steps(t, dev, micros, func(step int) {
-			if step >= 0 {
-				require.Equal(t, want, [3]int{dev.Waits, dev.Uploads, dev.Runs}, "step %d of %d micro-batches", step, micros)
-			}
-			dev.Waits, dev.Uploads, dev.Runs = 0, 0, 0
-		})
+	for micros, waits := range map[int]int{1: 1, 2: 1, backend.Flights: 1, backend.Flights + 2: 3} {
+		for dora, more := range map[bool]int{false: 0, true: 1} {
+			dev := testdevice.Count(testdevice.Open(t, backend.Options{Threads: 1}))
+			steps(t, dev, dora, micros, func(step int) {
+				if step >= 0 {
+					require.Equal(t, [3]int{waits, micros + 1, micros + 1 + more}, [3]int{dev.Waits, dev.Uploads, dev.Runs}, "step %d of %d micro-batches", step, micros)
+				}
+				dev.Waits, dev.Uploads, dev.Runs = 0, 0, 0
+			})
+		}
 	}
 }
 
@@ -77,13 +90,16 @@ func TestLazyDeviceIsTheSame(t *testing.T) {
 	require.NoError(t, err)
 	defer plain.Close()
 	none := func(int) {}
-	losses, values := steps(t, plain, 2, none)
-	lazily, others := steps(t, testdevice.NewLazy(t), 2, none)
-	require.Equal(t, losses, lazily)
-	require.Equal(t, values, others)
-	apart, others := steps(t, struct{ backend.Device }{plain}, 2, none)
-	require.Equal(t, losses, apart, "where memory cannot be divided")
-	require.Equal(t, values, others)
+	for _, dora := range []bool{false, true} {
+		const micros = backend.Flights + 2
+		losses, values := steps(t, plain, dora, micros, none)
+		lazily, others := steps(t, testdevice.NewLazy(t), dora, micros, none)
+		require.Equal(t, losses, lazily)
+		require.Equal(t, values, others)
+		apart, others := steps(t, struct{ backend.Device }{plain}, dora, micros, none)
+		require.Equal(t, losses, apart, "where memory cannot be divided")
+		require.Equal(t, values, others)
+	}
 }
 
 // stopping ends once it was asked so often.
@@ -100,7 +116,8 @@ func (s *stopping) Err() error {
 }
 
 // TestAStepThatIsCutOffChangesNothing: a micro-batch that has stopped in the middle
-// is not built on, and one that an update builds on does not stop.
+// is not built on, wherever it is in the step, and one that an update builds on does
+// not stop.
 func TestAStepThatIsCutOffChangesNothing(t *testing.T) {
 	dev := testdevice.NewLazy(t)
 	m, s := dropped(t, 0)
@@ -108,13 +125,20 @@ func TestAStepThatIsCutOffChangesNothing(t *testing.T) {
 	require.NoError(t, err)
 	defer e.Close()
 	before := slices.Clone(firstValues(t, e))
-	ctx := &stopping{Context: t.Context()}
-	ctx.left.Store(10) // in the middle of the program
-	require.NoError(t, e.Accumulate(ctx, countingBatch(12), 0))
-	dev.Do()
-	_, err = e.Update(t.Context(), 11, 1, 1e-2)
-	require.ErrorIs(t, err, context.Canceled)
-	require.Equal(t, before, firstValues(t, e))
+	for cut := range 3 {
+		for micro := range 3 {
+			ctx := &stopping{Context: t.Context()}
+			ctx.left.Store(math.MaxInt32)
+			if micro == cut {
+				ctx.left.Store(10) // in the middle of the program
+			}
+			require.NoError(t, e.Accumulate(ctx, countingBatch(12), 0))
+		}
+		dev.Do()
+		_, err = e.Update(t.Context(), 33, 1, 1e-2)
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, before, firstValues(t, e))
+	}
 
 	later, cancel := context.WithCancel(t.Context())
 	require.NoError(t, e.Accumulate(later, countingBatch(12), 0))
@@ -135,7 +159,7 @@ func firstValues(t *testing.T, e *train.Engine) []float32 {
 // plan says so.
 func TestProgramsTakeTurns(t *testing.T) {
 	m, s := dropped(t, 0)
-	dev := testdevice.NewLazy(t)
+	dev := testdevice.Count(testdevice.NewLazy(t))
 	e, err := train.NewEngine(t.Context(), dev, m, s, stepOptions)
 	require.NoError(t, err)
 	defer e.Close()

@@ -10,14 +10,11 @@ import (
 )
 
 // Lazy is a device that does nothing before it is waited for: copies and runs are
-// put into a queue. It counts what a host does to a device that is far away.
+// put into a queue.
 type Lazy struct {
 	backend.Device
-	memory backend.Memory
-	queue  []func()
-
-	Waits, Uploads, Runs int // waits that found something to wait for
-	Arena                int // bytes of the largest that programs share
+	backend.Memory
+	queue []func()
 }
 
 // NewLazy opens a lazy device with one thread, until the test ends.
@@ -27,7 +24,7 @@ func NewLazy(t testing.TB) *Lazy {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
-	return &Lazy{Device: dev, memory: dev.(backend.Memory)}
+	return &Lazy{Device: dev, Memory: dev.(backend.Memory)}
 }
 
 // Do does all that is queued.
@@ -62,16 +59,12 @@ type reached struct {
 
 // Wait implements backend.Fence.
 func (r *reached) Wait(context.Context) error {
-	if len(r.dev.queue) > 0 {
-		r.dev.Waits++
-		r.dev.Do()
-	}
+	r.dev.Do()
 	return r.err
 }
 
 // Upload implements backend.Device.
 func (d *Lazy) Upload(dst backend.Buffer, off int, src []byte) (backend.Fence, error) {
-	d.Uploads++
 	src = slices.Clone(src)
 	return d.later(func() (backend.Fence, error) { return d.Device.Upload(dst, off, src) }), nil
 }
@@ -87,30 +80,10 @@ func (d *Lazy) Compile(p *ir.Program) (backend.Executable, error) {
 	return lazyExecutable{e, d}, err
 }
 
-// AllocAll implements backend.Memory.
-func (d *Lazy) AllocAll(sizes []int) ([]backend.Buffer, error) { return d.memory.AllocAll(sizes) }
-
-// Part implements backend.Memory.
-func (d *Lazy) Part(b backend.Buffer, off, n int) (backend.Buffer, error) {
-	return d.memory.Part(b, off, n)
-}
-
 // CompileIn implements backend.Memory.
 func (d *Lazy) CompileIn(p *ir.Program, arena backend.Buffer) (backend.Executable, error) {
-	d.Arena = max(d.Arena, arena.Size())
-	e, err := d.memory.CompileIn(p, arena)
+	e, err := d.Memory.CompileIn(p, arena)
 	return lazyExecutable{e, d}, err
-}
-
-// Scratch implements backend.Memory.
-func (d *Lazy) Scratch(p ...*ir.Program) (int64, error) { return d.memory.Scratch(p...) }
-
-// SetPack implements backend.Memory.
-func (d *Lazy) SetPack(p backend.Pack, limit int64) int64 { return d.memory.SetPack(p, limit) }
-
-// PackedBytes implements backend.Memory.
-func (d *Lazy) PackedBytes(p backend.Pack, programs ...*ir.Program) (int64, error) {
-	return d.memory.PackedBytes(p, programs...)
 }
 
 type lazyExecutable struct {
@@ -120,7 +93,6 @@ type lazyExecutable struct {
 
 // Run implements backend.Executable.
 func (e lazyExecutable) Run(ctx context.Context, args backend.Args) (backend.Fence, error) {
-	e.dev.Runs++
 	args.Buffers, args.Dims = slices.Clone(args.Buffers), slices.Clone(args.Dims)
 	return e.dev.later(func() (backend.Fence, error) { return e.Executable.Run(ctx, args) }), nil
 }

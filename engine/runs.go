@@ -1,0 +1,79 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/graph/exec"
+)
+
+// runs are those of a program that may be under way, in their order: as many as a
+// device has under way, and keeps the fences of.
+type runs struct {
+	ring         [backend.Flights]run
+	first, count int
+}
+
+// run is one of them.
+type run struct {
+	leash leash
+	fence backend.Fence
+	slot  *Slot
+}
+
+// begin begins a run of what is bound, with a slot. Where there are as many as may be,
+// it waits for the first. Errors: that of the run that it waited for.
+func (x *runs) begin(ctx context.Context, e *exec.Executable, s *Slot) error {
+	if x.count == len(x.ring) {
+		if err := x.end(); err != nil {
+			return err
+		}
+	}
+	r := x.at(x.count)
+	r.leash.hold(ctx)
+	f, err := e.Run(&r.leash)
+	if err != nil {
+		return err
+	}
+	if f != (backend.Done{}) {
+		r.fence, r.slot = f, s
+		x.count++
+	}
+	return nil
+}
+
+// at is the i-th of those under way.
+func (x *runs) at(i int) *run { return &x.ring[(x.first+i)%len(x.ring)] }
+
+// end waits for the first run. What one that failed has made for its slot is to be
+// made again.
+func (x *runs) end() error {
+	r := x.at(0)
+	x.first, x.count = (x.first+1)%len(x.ring), x.count-1
+	err := r.fence.Wait(context.Background())
+	if err != nil {
+		r.slot.Changed()
+	}
+	r.fence, r.slot = nil, nil
+	return err
+}
+
+// settle waits for all. Errors: that of the first that failed.
+func (x *runs) settle() (err error) {
+	for x.count > 0 {
+		if e := x.end(); err == nil {
+			err = e
+		}
+	}
+	return err
+}
+
+// seal keeps all from stopping, and is false if one was told to already.
+func (x *runs) seal() bool {
+	for i := range x.count {
+		if !x.at(i).leash.seal() {
+			return false
+		}
+	}
+	return true
+}
