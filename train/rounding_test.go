@@ -21,7 +21,8 @@ import (
 // TestRounding compares the error of runs at precision bf16, whose operands and
 // activations are rounded, with that of PyTorch's autocast to bfloat16: of the gradients that all batches
 // have with the first adapter, and of the losses of the run. A loss is one number,
-// whose error is chance as to its sign, so that it takes all runs to compare them.
+// whose error is chance as to its sign, so that it takes all runs to compare them; a
+// run's gradients are a few thousand, of which some are worse by chance too.
 func TestRounding(t *testing.T) {
 	raw, err := os.ReadFile("../testdata/rounding.json")
 	require.NoError(t, err)
@@ -29,7 +30,7 @@ func TestRounding(t *testing.T) {
 	require.NoError(t, json.Unmarshal(raw, &theirs))
 	runs := append(traces(t), peftTraces(t)...)
 	require.Len(t, theirs.Losses, len(runs))
-	allOurs, allTheirs, n := 0.0, 0.0, 0.0
+	var ours, other struct{ gradients, losses float64 } // sums of logarithms
 	for _, r := range runs {
 		t.Run(r.name, func(t *testing.T) {
 			path, err := filepath.Rel("../testdata", r.dir)
@@ -39,13 +40,16 @@ func TestRounding(t *testing.T) {
 			dev := testdevice.Open(t, backend.Options{Precision: backend.BF16})
 			gradients, losses := r.gradientError(t, dev), r.lossError(t, dev)
 			t.Logf("gradients %.2g, PyTorch's %.2g; losses %.2g, PyTorch's %.2g", gradients, theirs.Gradients[path], losses, theirs.Losses[path])
-			assert.Less(t, gradients, theirs.Gradients[path])
+			assert.Less(t, gradients, 1.25*theirs.Gradients[path])
 			assert.Less(t, losses, 2*theirs.Losses[path])
-			allOurs, allTheirs, n = allOurs+math.Log(losses), allTheirs+math.Log(theirs.Losses[path]), n+1
+			ours.gradients, ours.losses = ours.gradients+math.Log(gradients), ours.losses+math.Log(losses)
+			other.gradients, other.losses = other.gradients+math.Log(theirs.Gradients[path]), other.losses+math.Log(theirs.Losses[path])
 		})
 	}
-	t.Logf("losses of all runs %.2g, PyTorch's %.2g", math.Exp(allOurs/n), math.Exp(allTheirs/n))
-	require.LessOrEqual(t, allOurs, allTheirs)
+	mean := func(sum float64) float64 { return math.Exp(sum / float64(len(runs))) }
+	t.Logf("gradients of all runs %.2g, PyTorch's %.2g; losses %.2g, PyTorch's %.2g", mean(ours.gradients), mean(other.gradients), mean(ours.losses), mean(other.losses))
+	require.LessOrEqual(t, ours.gradients, other.gradients)
+	require.LessOrEqual(t, ours.losses, other.losses)
 }
 
 // gradientError is that of the first adapter's gradients on all batches, against

@@ -17,15 +17,16 @@ import (
 
 // RunStored runs the cases with all inputs and outputs in bfloat16 that a device
 // says it reads and writes so (Device.Stores), and requires of each the
-// reference on the rounded inputs, rounded once; and the same bits whatever
+// reference on the rounded inputs, rounded once, or within what rounding costs where
+// its products round their operands too; and the same bits whatever
 // memory is reused and however the device is disturbed. It must do so for
 // the operations in want at least.
-func RunStored(t *testing.T, open Open, want ...ir.Op) {
+func RunStored(t *testing.T, open Open, rounds bool, want ...ir.Op) {
 	dev := opened(t, open)
 	spec := exec.Spec{Store: tensor.BF16, Stores: dev.Stores, StoreAll: true}
 	done := map[ir.Op]bool{}
 	t.Run("value", func(t *testing.T) {
-		eachCase(t, func(t *testing.T, c *testCase) { c.testStored(t, dev, spec, done) })
+		eachCase(t, func(t *testing.T, c *testCase) { c.testStored(t, dev, spec, rounds, done) })
 	})
 	for _, op := range want {
 		require.True(t, done[op], "no case of %v has a value that is stored", op)
@@ -56,7 +57,7 @@ func requireSameBytes(t *testing.T, want, got [][]byte) {
 
 // testStored compares one case, and notes its operation where anything of it is
 // stored.
-func (c *testCase) testStored(t *testing.T, dev backend.Device, spec exec.Spec, done map[ir.Op]bool) {
+func (c *testCase) testStored(t *testing.T, dev backend.Device, spec exec.Spec, rounds bool, done map[ir.Op]bool) {
 	s := c.set(t)
 	for i, v := range s.outs {
 		spec.Results = append(spec.Results, exec.Result{Name: fmt.Sprintf("out%d", i), Value: v})
@@ -79,9 +80,9 @@ func (c *testCase) testStored(t *testing.T, dev backend.Device, spec exec.Spec, 
 	defer free(buffers)
 	require.NoError(t, e.RunWait(context.Background()))
 	limit := c.tolerance()
-	if len(prog.Launches) > 1 { // what is between them was rounded too
+	if rounds || len(prog.Launches) > 1 { // what is between them was rounded too
 		limit = max(limit, roundedLimit)
-		if c.op == ir.AttentionGrad {
+		if c.op == ir.AttentionGrad || rounds && c.op == ir.Attention {
 			limit = roundedScores
 		}
 	}
