@@ -25,6 +25,7 @@ type config struct {
 	AddEOS             json.RawMessage       `json:"add_eos_token"`
 	Cleanup            bool                  `json:"clean_up_tokenization_spaces"`
 	TruncationSide     string                `json:"truncation_side"`
+	ModelInputs        []string              `json:"model_input_names"`
 
 	extra []specialToken
 }
@@ -124,6 +125,7 @@ var honoursAddBOS = map[string]bool{
 // apply sets what the configuration says about t.
 func (c *config) apply(t *Tokenizer) error {
 	t.cutLeft = c.TruncationSide == "left"
+	t.untyped = c.ModelInputs != nil && !slices.Contains(c.ModelInputs, "token_type_ids")
 	for _, s := range []struct {
 		id    *int32
 		token specialToken
@@ -133,28 +135,6 @@ func (c *config) apply(t *Tokenizer) error {
 			*s.id = t.added.byContent[s.token.Content]
 		}
 	}
-	if honoursAddBOS[strings.TrimSuffix(c.Class, "Fast")] && (c.AddBOS != nil || c.AddEOS != nil) {
-		var bos, eos bool
-		for _, flag := range []struct {
-			raw json.RawMessage
-			set *bool
-		}{{c.AddBOS, &bos}, {c.AddEOS, &eos}} {
-			if isNull(flag.raw) {
-				continue
-			}
-			if err := json.Unmarshal(flag.raw, flag.set); err != nil {
-				return malformed("%s: add_bos_token, add_eos_token: %v", configFile, err)
-			}
-		}
-		tmpl := template{{}}
-		if bos && t.bos != noID {
-			tmpl = append(template{{special: []int32{t.bos}}}, tmpl...)
-		}
-		if eos && t.eos != noID {
-			tmpl = append(tmpl, templatePart{special: []int32{t.eos}})
-		}
-		t.postProcessor = tmpl
-	}
 	// transformers does not clean up behind BPE, whose blanks are meant.
 	if _, isBPE := t.model.(*bpe); c.Cleanup && !isBPE {
 		t.decoders = append(slices.Clip(t.decoders), fuser{})
@@ -163,4 +143,41 @@ func (c *config) apply(t *Tokenizer) error {
 		}
 	}
 	return nil
+}
+
+// template is the post-processor that the configuration asks for; nil leaves that of
+// tokenizer.json.
+func (c *config) template(t *Tokenizer) (postProcessor, error) {
+	if !honoursAddBOS[strings.TrimSuffix(c.Class, "Fast")] || c.AddBOS == nil && c.AddEOS == nil {
+		return nil, nil
+	}
+	var bos, eos bool
+	for _, flag := range []struct {
+		raw json.RawMessage
+		set *bool
+	}{{c.AddBOS, &bos}, {c.AddEOS, &eos}} {
+		if isNull(flag.raw) {
+			continue
+		}
+		if err := json.Unmarshal(flag.raw, flag.set); err != nil {
+			return nil, malformed("%s: add_bos_token, add_eos_token: %v", configFile, err)
+		}
+	}
+	var tmpl template
+	for text := range 2 {
+		var one []templatePart
+		typ := int32(text)
+		if bos && t.bos != noID {
+			one = append(one, templatePart{special: []int32{t.bos}, typ: typ})
+		}
+		one = append(one, templatePart{piece: text, typ: typ})
+		if eos && t.eos != noID {
+			one = append(one, templatePart{special: []int32{t.eos}, typ: typ})
+		}
+		if text == 0 {
+			tmpl.single = one
+		}
+		tmpl.pair = append(tmpl.pair, one...)
+	}
+	return tmpl, nil
 }

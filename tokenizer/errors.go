@@ -15,6 +15,8 @@ var (
 	ErrInvalidUTF8 = errors.New("text is not valid UTF-8")
 	// ErrTokenID reports an id that can never be a token: a negative one.
 	ErrTokenID = errors.New("invalid token id")
+	// ErrRoom reports a limit that special tokens alone exceed.
+	ErrRoom = errors.New("no room for special tokens")
 	// ErrUnknownText reports text that the vocabulary cannot express and that has no
 	// unknown token to stand for it.
 	ErrUnknownText = errors.New("text outside the vocabulary")

@@ -12,13 +12,14 @@ func FuzzParse(f *testing.F) {
 		`"normalizer":{"type":"Sequence","normalizers":[{"type":"NFKC"},{"type":"BertNormalizer","lowercase":true},{"type":"Replace","pattern":{"Regex":"l+"},"content":"_"}]}`,
 		`"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"ByteLevel","add_prefix_space":true},{"type":"Digits"},{"type":"Metaspace","replacement":"_","prepend_scheme":"first"}]}`,
 		`"pre_tokenizer":{"type":"Split","pattern":{"Regex":"\\p{L}+|a*"},"behavior":"MergedWithNext","invert":true}`,
-		`"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"a"}},{"Sequence":{"id":"A"}}],"special_tokens":{"a":{"ids":[0]}}}`,
+		`"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"a"}},{"Sequence":{"id":"A"}}],"pair":[{"Sequence":{"id":"A"}},{"Sequence":{"id":"B","type_id":1}}],"special_tokens":{"a":{"ids":[0]}}}`,
 		`"decoder":{"type":"Sequence","decoders":[{"type":"ByteFallback"},{"type":"Fuse"},{"type":"Strip","content":"a","start":1,"stop":1},{"type":"Replace","pattern":{"String":"bb"},"content":"c"}]}`,
 		`"decoder":{"type":"WordPiece","prefix":"##","cleanup":true}`,
 	} {
 		f.Add([]byte(`{`+parts+`,`+tinyModel+`}`), []byte(`{"eos_token":"a","add_eos_token":true}`))
 	}
 	f.Add([]byte(`{"model":{"type":"Unigram","unk_id":0,"byte_fallback":true,"vocab":[["<unk>",0],["H",-1],["<0x0A>",0]]}}`), []byte(nil))
+	f.Add([]byte(`{"post_processor":{"type":"Sequence","processors":[{"type":"BertProcessing","cls":["a",0],"sep":["b",1]},{"type":"RobertaProcessing","cls":["a",0],"sep":["b",1]}]},`+tinyModel+`}`), []byte(`{"truncation_side":"left"}`))
 	f.Add([]byte(`{"model":{"type":"WordPiece","unk_token":"a","vocab":{"a":0,"##b":1}}}`), []byte(`{"added_tokens_decoder":{"3":{"content":"x"}}}`))
 	f.Add([]byte(`{`+tinyModel+`,"added_tokens":[{"id":5,"content":"b","lstrip":true,"normalized":true}]}`), []byte(nil))
 	f.Fuzz(func(t *testing.T, data, config []byte) {
@@ -33,6 +34,13 @@ func FuzzParse(f *testing.F) {
 		for _, id := range ids {
 			if id < 0 { // a template can name any id
 				return
+			}
+		}
+		for _, texts := range [][]string{{"ab b"}, {"ab b", "a 日"}} {
+			for most := range 9 {
+				if ids, types, _, err := tok.EncodeJoined(texts, most); err == nil && (len(ids) > most || len(types) != len(ids)) {
+					t.Fatalf("%q within %d: %v of types %v", texts, most, ids, types)
+				}
 			}
 		}
 		if text, err := tok.Decode(ids, false); err != nil || !utf8.ValidString(text) {

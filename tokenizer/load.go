@@ -91,7 +91,8 @@ func parse(tokenizerJSON, configJSON, specialJSON []byte) (*Tokenizer, error) {
 	if t.preTokenizer, err = readPreTokenizer(f.PreTokenizer); err != nil {
 		return nil, err
 	}
-	if t.postProcessor, err = readPostProcessor(f.PostProcessor); err != nil {
+	post, err := readPostProcessor(f.PostProcessor)
+	if err != nil {
 		return nil, err
 	}
 	if t.decoders, err = readDecoders(f.Decoder); err != nil {
@@ -104,5 +105,17 @@ func parse(tokenizerJSON, configJSON, specialJSON []byte) (*Tokenizer, error) {
 			t.size++
 		}
 	}
-	return t, c.apply(t)
+	if err := c.apply(t); err != nil {
+		return nil, err
+	}
+	if own, err := c.template(t); err != nil {
+		return nil, err
+	} else if own != nil {
+		post = own
+	}
+	if t.single, err = layoutOf(post, 1); err != nil {
+		return nil, err
+	}
+	t.pair, t.pairErr = layoutOf(post, 2)
+	return t, nil
 }

@@ -1,10 +1,16 @@
 package tokenizer
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"slices"
 
-// A postProcessor adds the special tokens around a text.
+	"github.com/lorafuse/lorafuse/internal/suggest"
+)
+
+// A postProcessor says what stands around a text, or around and between two.
 type postProcessor interface {
-	process(ids []int32) []int32
+	// arrange makes new pieces of those of one text or of two.
+	arrange(pieces []layout) ([]layout, error)
 }
 
 var postProcessorNames = []string{"BertProcessing", "ByteLevel", "RobertaProcessing", "Sequence", "TemplateProcessing"}
@@ -17,7 +23,7 @@ func readPostProcessor(raw json.RawMessage) (postProcessor, error) {
 	}
 	switch kind {
 	case "ByteLevel": // concerns offsets only
-		return template{{}}, nil
+		return postProcessorSequence{}, nil
 	case "TemplateProcessing":
 		return readTemplate(raw)
 	case "BertProcessing", "RobertaProcessing":
@@ -28,7 +34,7 @@ func readPostProcessor(raw json.RawMessage) (postProcessor, error) {
 		if err := json.Unmarshal(raw, &c); err != nil {
 			return nil, malformed("post_processor %s: %v", kind, err)
 		}
-		return template{{special: []int32{c.CLS.id}}, {}, {special: []int32{c.SEP.id}}}, nil
+		return frame{c.CLS.id, c.SEP.id, kind == "RobertaProcessing"}, nil
 	case "Sequence":
 		var c struct {
 			Processors []json.RawMessage `json:"processors"`
@@ -36,7 +42,7 @@ func readPostProcessor(raw json.RawMessage) (postProcessor, error) {
 		if err := json.Unmarshal(raw, &c); err != nil {
 			return nil, malformed("post_processor Sequence: %v", err)
 		}
-		var seq postProcessorSequence
+		seq := postProcessorSequence{}
 		for _, raw := range c.Processors {
 			p, err := readPostProcessor(raw)
 			if err != nil {
@@ -53,63 +59,131 @@ func readPostProcessor(raw json.RawMessage) (postProcessor, error) {
 
 type postProcessorSequence []postProcessor
 
-func (seq postProcessorSequence) process(ids []int32) []int32 {
+func (seq postProcessorSequence) arrange(pieces []layout) (_ []layout, err error) {
 	for _, p := range seq {
-		ids = p.process(ids)
+		if pieces, err = p.arrange(pieces); err != nil {
+			return nil, err
+		}
 	}
-	return ids
+	return pieces, nil
 }
 
-// template lists what the result consists of.
-type template []templatePart
+// frame puts a token before the first text and one behind each. RoBERTa's has one more
+// between two, and knows one type of tokens.
+type frame struct {
+	cls, sep int32
+	roberta  bool
+}
 
-// templatePart is special tokens, or the text where there are none.
-type templatePart struct{ special []int32 }
+func (f frame) arrange(pieces []layout) ([]layout, error) {
+	out := make([]layout, len(pieces))
+	for i, piece := range pieces {
+		before, end := []int32{f.cls}, part{special: []int32{f.sep}}
+		switch {
+		case f.roberta:
+			piece = piece.typed(0)
+			if i > 0 {
+				before = []int32{f.sep}
+			}
+		case i > 0:
+			before, end.typ = nil, 1
+		}
+		if before != nil {
+			out[i] = layout{{special: before}}
+		}
+		out[i] = append(append(out[i], piece...), end)
+	}
+	return out, nil
+}
+
+// template lists what the result consists of, of one text and of two.
+type template struct{ single, pair []templatePart }
+
+// templatePart is special tokens, or one of the pieces where there are none.
+type templatePart struct {
+	special []int32
+	piece   int
+	typ     int32 // of the tokens
+}
+
+// templateJSON is a template as tokenizer.json has it.
+type templateJSON struct {
+	Single, Pair  []templatePartJSON
+	SpecialTokens map[string]struct{ IDs []int32 } `json:"special_tokens"`
+}
+
+type templatePartJSON struct {
+	Sequence, SpecialToken *struct {
+		ID     string
+		TypeID int32 `json:"type_id"`
+	}
+}
 
 func readTemplate(raw json.RawMessage) (postProcessor, error) {
-	var c struct {
-		Single []struct {
-			Sequence     *struct{ ID string }
-			SpecialToken *struct{ ID string }
-		} `json:"single"`
-		SpecialTokens map[string]struct{ IDs []int32 } `json:"special_tokens"`
-	}
-	if err := json.Unmarshal(raw, &c); err != nil {
+	var c templateJSON
+	err := json.Unmarshal(raw, &c)
+	if err != nil {
 		return nil, malformed("post_processor TemplateProcessing: %v", err)
 	}
 	var t template
-	for _, part := range c.Single {
-		switch {
-		case part.SpecialToken != nil:
-			special, ok := c.SpecialTokens[part.SpecialToken.ID]
-			if !ok {
-				return nil, malformed("post_processor TemplateProcessing: special token %q has no ids", part.SpecialToken.ID)
-			}
-			if len(special.IDs) > 0 {
-				t = append(t, templatePart{special.IDs})
-			}
-		case part.Sequence != nil && part.Sequence.ID == "A":
-			t = append(t, templatePart{})
-		default:
-			return nil, malformed("post_processor TemplateProcessing: a part of single is neither SpecialToken nor Sequence A")
-		}
+	if t.single, err = c.parts("single", c.Single, "A"); err != nil {
+		return nil, err
 	}
-	return t, nil
+	t.pair, err = c.parts("pair", c.Pair, "A", "B")
+	return t, err
 }
 
-func (t template) process(ids []int32) []int32 {
-	if len(t) == 1 && t[0].special == nil {
-		return ids
+// parts reads a template of the sequences.
+func (c templateJSON) parts(name string, list []templatePartJSON, sequences ...string) (parts []templatePart, err error) {
+	seen := map[string]bool{}
+	for _, p := range list {
+		var at templatePart
+		switch {
+		case p.SpecialToken != nil:
+			token, ok := c.SpecialTokens[p.SpecialToken.ID]
+			if !ok {
+				return nil, malformed("post_processor TemplateProcessing: special token %q has no ids", p.SpecialToken.ID)
+			}
+			if len(token.IDs) == 0 {
+				continue
+			}
+			at = templatePart{special: token.IDs, typ: p.SpecialToken.TypeID}
+		case p.Sequence != nil && slices.Contains(sequences, p.Sequence.ID):
+			if seen[p.Sequence.ID] {
+				return nil, unsupported("post_processor TemplateProcessing: "+name+" with two of Sequence", p.Sequence.ID, "one of each")
+			}
+			seen[p.Sequence.ID] = true
+			at = templatePart{piece: slices.Index(sequences, p.Sequence.ID), typ: p.Sequence.TypeID}
+		default:
+			return nil, malformed("post_processor TemplateProcessing: a part of %s is neither SpecialToken nor Sequence %s", name, suggest.Or(sequences))
+		}
+		if at.typ < 0 {
+			return nil, malformed("post_processor TemplateProcessing: type_id %d in %s", at.typ, name)
+		}
+		parts = append(parts, at)
 	}
-	out := make([]int32, 0, len(ids)+len(t))
-	for _, part := range t {
-		if part.special != nil {
-			out = append(out, part.special...)
+	return parts, nil
+}
+
+func (t template) arrange(pieces []layout) ([]layout, error) {
+	parts := t.single
+	switch {
+	case len(pieces) == 2 && t.pair == nil:
+		return nil, malformed("post_processor TemplateProcessing without a pair, which joins two texts")
+	case len(pieces) == 2:
+		parts = t.pair
+	case len(pieces) != 1:
+		return nil, malformed("post_processor TemplateProcessing behind one that makes %d pieces of a text, expected 1 or 2", len(pieces))
+	}
+	out := make([]layout, len(parts))
+	for i, p := range parts {
+		if p.special != nil {
+			out[i] = layout{{special: p.special, typ: p.typ}}
 		} else {
-			out = append(out, ids...)
+			out[i] = pieces[p.piece].typed(p.typ)
 		}
 	}
-	return out
+	return out, nil
 }
 
 // tokenAndID is written as ["token", id].

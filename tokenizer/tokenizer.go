@@ -8,17 +8,19 @@ import (
 
 // Tokenizer turns text into token ids and back. It is safe for concurrent use.
 type Tokenizer struct {
-	added         *addedVocabulary
-	normalizer    normalizer
-	preTokenizer  preTokenizer
-	model         model
-	postProcessor postProcessor
-	decoders      []decoder
-	size          int
+	added        *addedVocabulary
+	normalizer   normalizer
+	preTokenizer preTokenizer
+	model        model
+	single, pair layout // of one text and of two
+	pairErr      error  // why two texts cannot be joined
+	decoders     []decoder
+	size         int
 
 	bos, eos, pad, unk int32 // noID where there is none
 
 	cutLeft bool // too long a text loses its beginning
+	untyped bool // the model is not given the types of tokens
 }
 
 // Encode gives the token ids of text. With addSpecial the tokens that the model expects
@@ -40,8 +42,8 @@ func (t *Tokenizer) Encode(text string, addSpecial bool) ([]int32, error) {
 			return nil, err
 		}
 	}
-	if addSpecial && t.postProcessor != nil {
-		ids = t.postProcessor.process(ids)
+	if addSpecial {
+		ids = t.single.join(ids)
 	}
 	return ids, nil
 }

@@ -1,0 +1,74 @@
+package tokenizer
+
+import "slices"
+
+// layout lists what stands where in the ids of one text, or of two that are joined.
+type layout []part
+
+// part is special tokens, or one of the texts where there are none.
+type part struct {
+	special []int32
+	text    int   // its number
+	typ     int32 // of the tokens
+}
+
+// layoutOf is the layout of so many texts, one or two.
+func layoutOf(p postProcessor, texts int) (l layout, err error) {
+	pieces := []layout{{{text: 0, typ: 0}}, {{text: 1, typ: 1}}}[:texts]
+	if p != nil {
+		if pieces, err = p.arrange(pieces); err != nil {
+			return nil, err
+		}
+	}
+	return slices.Concat(pieces...), nil
+}
+
+// specials is the number of special tokens.
+func (l layout) specials() int {
+	n := 0
+	for _, p := range l {
+		n += len(p.special)
+	}
+	return n
+}
+
+// typed is l with tokens of one type alone.
+func (l layout) typed(typ int32) layout {
+	l = slices.Clone(l)
+	for i := range l {
+		l[i].typ = typ
+	}
+	return l
+}
+
+// join gives the ids of the texts with what stands around them.
+func (l layout) join(texts ...[]int32) []int32 {
+	if len(l) == 1 && l[0].special == nil {
+		return texts[l[0].text]
+	}
+	n := l.specials()
+	for _, ids := range texts {
+		n += len(ids)
+	}
+	out := make([]int32, 0, n)
+	for _, p := range l {
+		out = append(out, p.ids(texts)...)
+	}
+	return out
+}
+
+// types gives the types of the tokens that join gives.
+func (l layout) types(texts ...[]int32) []int32 {
+	out := []int32{}
+	for _, p := range l {
+		out = append(out, slices.Repeat([]int32{p.typ}, len(p.ids(texts)))...)
+	}
+	return out
+}
+
+func (p part) ids(texts [][]int32) []int32 {
+	if p.special != nil {
+		return p.special
+	}
+	return texts[p.text]
+}
