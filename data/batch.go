@@ -14,6 +14,9 @@ const (
 	loArray        = "lo"
 	hiArray        = "hi"
 	endArray       = "end"
+	typesArray     = "types"
+	classesArray   = "classes"
+	valuesArray    = "values"
 )
 
 // Batch is what one run of a model is given: arrays by name. In those of text
@@ -89,6 +92,16 @@ func (b *Batch) Hi() []int32 { return b.named(hiArray).Ints }
 // tokens see what comes later too attends to [Lo[i], End[i]).
 func (b *Batch) End() []int32 { return b.named(endArray).Ints }
 
+// Types are the types of the tokens of labelled rows.
+func (b *Batch) Types() []int32 { return b.named(typesArray).Ints }
+
+// Classes are the ids of the classes of the rows, where each has one.
+func (b *Batch) Classes() []int32 { return b.named(classesArray).Ints }
+
+// Values are what is to be said of rows in numbers, [rows, n]: for each class 1 where a
+// row has it and else 0, or the one number of a regression.
+func (b *Batch) Values() []float32 { return b.named(valuesArray).Floats }
+
 // Rows is the number of documents.
 func (b *Batch) Rows() int { return max(0, len(b.Starts)-1) }
 
@@ -157,6 +170,9 @@ func (b *Batch) addDocument(d *Dataset, doc int) {
 		for t := doc * d.texts; t < (doc+1)*d.texts; t++ {
 			b.Add(d.ids[d.starts[t]:d.starts[t+1]], nil)
 		}
+		if d.labels != nil {
+			b.addLabel(d, doc)
+		}
 		b.LossTokens++
 		return
 	}
@@ -166,6 +182,18 @@ func (b *Batch) addDocument(d *Dataset, doc int) {
 	for i := start; i+1 < end; i++ { // the last token predicts nothing of its document
 		b.label(lo+i-start, d.label(i+1))
 	}
+}
+
+// addLabel puts what a row is to teach behind that of the others, and the types of its
+// tokens.
+func (b *Batch) addLabel(d *Dataset, row int) {
+	start, end := d.span(row)
+	types := b.extend(typesArray, end-start)
+	clear(types)
+	if d.types != nil {
+		copy(types, d.types[start:end])
+	}
+	d.labels.add(b, row)
 }
 
 // named is the array called name, a new one if there is none.

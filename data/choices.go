@@ -17,6 +17,16 @@ func TrainOns() []string { return []string{string(TrainOnAnswer), string(TrainOn
 // TooLongs lists the names of all choices of TooLong.
 func TooLongs() []string { return []string{string(Truncate), string(Drop), string(RefuseLong)} }
 
+// RowKinds lists the names of all kinds of rows.
+func RowKinds() []string {
+	return []string{string(LanguageRows), string(PairRows), string(LabelledRows)}
+}
+
+// Problems lists the names of all problems.
+func Problems() []string {
+	return []string{string(SingleLabel), string(MultiLabel), string(Regression)}
+}
+
 // UnmarshalText reads the name of a format. It fails with ErrOption, as the others do.
 func (f *Format) UnmarshalText(text []byte) error { return choose(f, text, "format", Formats()) }
 
@@ -27,6 +37,12 @@ func (t *TrainOn) UnmarshalText(text []byte) error { return choose(t, text, "tra
 func (t *TooLong) UnmarshalText(text []byte) error {
 	return choose(t, text, "on_too_long", TooLongs())
 }
+
+// UnmarshalText reads the name of a kind.
+func (r *Rows) UnmarshalText(text []byte) error { return choose(r, text, "rows", RowKinds()) }
+
+// UnmarshalText reads the name of a problem.
+func (p *Problem) UnmarshalText(text []byte) error { return choose(p, text, "problem", Problems()) }
 
 // choose sets to to one of the valid names.
 func choose[T ~string](to *T, name []byte, key string, valid []string) error {

@@ -1,6 +1,6 @@
 // Package data turns files into the batches of a training run: JSON lines
-// (plain text, prompts with completions, conversations), plain text, and
-// files that hold token ids already. Everything is tokenised once, when it is
+// (plain text, prompts with completions, conversations, pairs of texts, texts
+// with labels), plain text, and files that hold token ids already. Everything is tokenised once, when it is
 // loaded. A Loader then gives any micro-batch of any step as a function of
 // its settings and the step number, so that resuming needs nothing else.
 //
@@ -97,10 +97,16 @@ type Options struct {
 	Template  ChatTemplate  // for messages
 	Rows      Rows          // LanguageRows where empty
 	Texts     TextTokenizer // for rows that are read whole
-	Format    Format        // FormatAuto where empty
-	TrainOn   TrainOn       // TrainOnAnswer where empty
-	MaxLength int           // tokens of the longest row; 0 is no limit
-	OnTooLong TooLong       // Truncate where empty
+	Problem   Problem       // of LabelledRows; SingleLabel where empty
+	// Classes are the names of the classes of LabelledRows in the order of their ids.
+	// Where empty they are those of the rows: names in the order of their bytes, or the
+	// numbers up to the largest id.
+	Classes   []string
+	Types     int     // types of tokens of LabelledRows must lie below it; 0 does not check
+	Format    Format  // FormatAuto where empty
+	TrainOn   TrainOn // TrainOnAnswer where empty
+	MaxLength int     // tokens of the longest row; 0 is no limit
+	OnTooLong TooLong // Truncate where empty
 	// DocumentSeparator splits plain text into rows: the text between
 	// documents, or BlankLine. Where empty, the whole file is tokenised and
 	// cut into windows of MaxLength.
@@ -126,6 +132,9 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Rows == "" {
 		o.Rows = LanguageRows
 	}
+	if o.Problem == "" {
+		o.Problem = SingleLabel
+	}
 	if o.TrainOn == "" {
 		o.TrainOn = TrainOnAnswer
 	}
@@ -139,7 +148,8 @@ func (o Options) withDefaults() (Options, error) {
 		key, found string
 		valid      []string
 	}{
-		{"rows", string(o.Rows), []string{string(LanguageRows), string(PairRows)}},
+		{"rows", string(o.Rows), RowKinds()},
+		{"problem", string(o.Problem), Problems()},
 		{"format", string(o.Format), Formats()},
 		{"train_on", string(o.TrainOn), TrainOns()},
 		{"on_too_long", string(o.OnTooLong), TooLongs()},
@@ -150,6 +160,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.MaxLength < 0 || o.MaxLength == 1 {
 		return o, &Error{Problem: fmt.Sprintf("max_length: found %d, expected at least 2, or 0 for no limit", o.MaxLength), Kind: ErrOption}
+	}
+	if err := o.checkClasses(); err != nil {
+		return o, err
 	}
 	if o.Workers < 0 {
 		return o, &Error{Problem: fmt.Sprintf("workers: found %d, expected ≥ 0", o.Workers), Kind: ErrOption}

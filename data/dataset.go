@@ -12,11 +12,13 @@ import (
 // for the loss. It does not change once it is loaded.
 type Dataset struct {
 	ids    []int32
-	loss   []uint64 // bit i%64 of word i/64: token i carries loss
-	starts []int    // text t is ids[starts[t]:starts[t+1]]
-	texts  int      // of a row
-	whole  bool     // rows are read whole, and count once
-	batch  int      // rows of a recorded batch; 0 where rows are free
+	loss   []uint64   // bit i%64 of word i/64: token i carries loss
+	starts []int      // text t is ids[starts[t]:starts[t+1]]
+	texts  int        // of a row
+	whole  bool       // rows are read whole, and count once
+	types  []int32    // of all tokens; nil where all are of type 0
+	labels *rowLabels // of rows; nil where they have none
+	batch  int        // rows of a recorded batch; 0 where rows are free
 	stats  Stats
 }
 
@@ -53,6 +55,15 @@ func (d *Dataset) Len() int { return (len(d.starts) - 1) / d.texts }
 
 // Texts is the number of texts of each row: one, but for rows of pairs.
 func (d *Dataset) Texts() int { return d.texts }
+
+// Classes are the names of the classes of labelled rows, in the order of their ids; nil
+// for all other rows.
+func (d *Dataset) Classes() []string {
+	if d.labels == nil {
+		return nil
+	}
+	return slices.Clone(d.labels.classes)
+}
 
 // span is the range of the tokens of row r.
 func (d *Dataset) span(r int) (start, end int) {
@@ -121,6 +132,13 @@ func (d *Dataset) Digest() [sha256.Size]byte {
 		buf = binary.LittleEndian.AppendUint64(buf, word)
 	}
 	flush()
+	if d.labels != nil {
+		buf = d.labels.append(buf)
+		for _, t := range d.types {
+			buf = binary.LittleEndian.AppendUint32(buf, uint32(t))
+		}
+		flush()
+	}
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
@@ -142,6 +160,17 @@ func (d *Dataset) appendWhole(texts [][]int32) {
 	}
 	d.stats.Rows++
 	d.stats.LossTokens++
+}
+
+// appendTyped adds a row of one text that is read whole, and the types of its tokens.
+func (d *Dataset) appendTyped(ids, types []int32) {
+	d.appendWhole([][]int32{ids})
+	if d.types == nil && slices.ContainsFunc(types, func(t int32) bool { return t != 0 }) {
+		d.types = make([]int32, len(d.ids)-len(ids), cap(d.ids))
+	}
+	if d.types != nil {
+		d.types = append(d.types, types...)
+	}
 }
 
 // appendText adds a text whose tokens carry no loss.

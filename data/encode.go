@@ -13,6 +13,8 @@ type sample struct {
 	dropped   bool      // longer than max_length
 	empty     bool      // nothing to predict
 	texts     [][]int32 // of a row that is read whole
+	types     []int32   // of its tokens, where it has a label
+	label     *label    // what it is to teach
 }
 
 // An encoder tokenises records. It holds no state of its own.

@@ -16,6 +16,7 @@ var (
 	ErrEmpty    = errors.New("empty data set")
 	ErrTooLong  = errors.New("row longer than max_length")
 	ErrNoTarget = errors.New("row without a token that carries loss")
+	ErrLabel    = errors.New("not a label of the problem")
 	ErrTokenID  = errors.New("token id outside of the vocabulary")
 )
 

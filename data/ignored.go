@@ -38,7 +38,7 @@ var meaningful = map[string]string{
 }
 
 const (
-	labelAdvice      = "classes are not trained here: write the label as the text of a completion, or leave it out"
+	labelAdvice      = "labels are learned with task: classification; for a model of language write the label as the text of a completion, or leave it out"
 	weightAdvice     = "all rows count the same: repeat the row, or leave the key out"
 	preferenceAdvice = "preferences are not trained here: give the answer to learn as completion, or as the last of messages, and leave the key out"
 	mediaAdvice      = "models of text are trained here: leave the row or the key out"

@@ -44,11 +44,15 @@ type record struct {
 	prompt, completion string
 	conversation       Conversation
 	texts              []string // of a row that is read whole
+	label              *label   // what it is to teach, where it has one
 }
 
 // sample tokenises the record.
 func (r record) sample(e encoder) (sample, error) {
-	if r.texts != nil {
+	switch {
+	case r.label != nil:
+		return e.labelled(r)
+	case r.texts != nil:
 		return e.whole(r)
 	}
 	if e.Tokenizer == nil {
@@ -63,7 +67,18 @@ func (r record) sample(e encoder) (sample, error) {
 	return e.text(r.text)
 }
 
-// parseRecord reads one line: an object with text, with prompt and
+// parse reads one line.
+func (e encoder) parse(line []byte) (record, error) {
+	switch e.Rows {
+	case PairRows:
+		return parsePair(line)
+	case LabelledRows:
+		return parseLabelled(line, e.Problem)
+	}
+	return parseRecord(line)
+}
+
+// parseRecord reads one line of language: an object with text, with prompt and
 // completion, or with messages (and tools). Other keys are left alone, but for
 // those that say what is to be learned.
 func parseRecord(line []byte) (record, error) {

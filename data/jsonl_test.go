@@ -87,7 +87,7 @@ func TestJSONLErrors(t *testing.T) {
 		{"no keys", `{}`, ErrKeys, "found no key, expected text"},
 		{"many keys", `{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1}`, ErrKeys, `found ["a" "b" "c" "d" "e" "f"] and 1 more keys`},
 		{"two kinds", `{"text": "x", "messages": []}`, ErrKeys, `found "messages" beside text, expected one kind of row`},
-		{"a label", ok + `{"text": "x", "label": 1}`, ErrIgnored, "t.jsonl:2: label: found a number beside text, which would be ignored: classes are not trained here"},
+		{"a label", ok + `{"text": "x", "label": 1}`, ErrIgnored, "t.jsonl:2: label: found a number beside text, which would be ignored: labels are learned with task: classification"},
 		{"a label of a completion", `{"prompt": "x", "completion": "y", "label": false}`, ErrIgnored, "t.jsonl:1: label: found false beside prompt and completion"},
 		{"a preference", `{"prompt": "x", "completion": "y", "rejected": "z"}`, ErrIgnored, "rejected: found text"},
 		{"a weight", `{"messages": [{"role": "user", "content": "x"}], "weight": 0.5}`, ErrIgnored, "weight: found a number beside messages"},

@@ -53,13 +53,18 @@ func Load(ctx context.Context, files []string, o Options) (*Dataset, error) {
 		l.progress.Bytes = ends[i]
 		l.report()
 	}
-	return l.set, l.check(files)
+	if err := l.check(files); err != nil || l.encoder.Rows != LabelledRows {
+		return l.set, err
+	}
+	l.set.labels, err = settle(l.labels, l.encoder.Options)
+	return l.set, err
 }
 
 // loading is the state of one Load.
 type loading struct {
 	encoder  encoder
 	set      *Dataset
+	labels   []*label // of the rows of the set
 	progress Progress
 }
 
@@ -124,11 +129,15 @@ func (l *loading) add(s sample) {
 	case s.truncated:
 		stats.Truncated++
 	}
-	if s.texts != nil {
+	switch {
+	case s.label != nil:
+		l.set.appendTyped(s.texts[0], s.types)
+		l.labels = append(l.labels, s.label)
+	case s.texts != nil:
 		l.set.appendWhole(s.texts)
-		return
+	default:
+		l.set.append(s.ids, s.loss)
 	}
-	l.set.append(s.ids, s.loss)
 }
 
 // fits reports whether a row has as many texts as those before it.
@@ -170,14 +179,16 @@ func (l *loading) jsonl(ctx context.Context, file string) error {
 		lines []line
 		bytes int
 	}
-	parse := map[Rows]func([]byte) (record, error){LanguageRows: parseRecord, PairRows: parsePair}[l.encoder.Rows]
 	encode := func(b block) (tokenised, error) {
 		t := tokenised{bytes: b.bytes}
 		for i, raw := range b.lines {
 			if len(bytes.TrimSpace(raw)) == 0 {
 				continue
 			}
-			r, err := parse(raw)
+			r, err := l.encoder.parse(raw)
+			if r.label != nil {
+				r.label.file, r.label.line = file, b.first+i
+			}
 			if err == nil {
 				var s sample
 				if s, err = r.sample(l.encoder); err == nil {

@@ -22,6 +22,9 @@ const (
 	// PairRows are texts that belong together: anchor, positive, and, in all rows or
 	// in none, negative, which does not belong to them.
 	PairRows Rows = "pairs"
+	// LabelledRows are texts, or two that are joined, with what is to be said of them:
+	// text, in all rows of a file or in none text_pair, and label.
+	LabelledRows Rows = "labelled"
 )
 
 // TextTokenizer is what this package needs of a tokenizer for rows that are read
@@ -30,6 +33,9 @@ type TextTokenizer interface {
 	// EncodeWithin gives the ids of a text with what the tokenizer puts around it,
 	// cut to so many altogether.
 	EncodeWithin(text string, most int) (ids []int32, cut bool, err error)
+	// EncodeJoined gives the ids of one text, or of two that are joined, and the type of
+	// each token, cut likewise.
+	EncodeJoined(texts []string, most int) (ids, types []int32, cut bool, err error)
 }
 
 const (
@@ -60,7 +66,7 @@ func parsePair(line []byte) (record, error) {
 	if err != nil {
 		return record{}, err
 	}
-	if err := refuseKeys(fields, keys, pairKeys, pairSynonyms, pairAdvice); err != nil {
+	if err := refuseKeys(fields, keys, "negative", pairSynonyms, pairAdvice); err != nil {
 		return record{}, err
 	}
 	r := record{kind: kindPair}
@@ -81,15 +87,14 @@ func parsePair(line []byte) (record, error) {
 }
 
 // refuseKeys finds a key that means something and would be ignored: one of those that
-// have advice, or another name of a key that is there too.
-func refuseKeys(fields map[string]json.RawMessage, keys, known []string, synonyms, advice map[string]string) error {
+// have advice, or another name of the optional key where that is not there.
+func refuseKeys(fields map[string]json.RawMessage, keys []string, optional string, synonyms, advice map[string]string) error {
 	for _, key := range keys {
 		text, means := advice[key]
-		if name, ok := synonyms[key]; ok && !means {
-			_, there := fields[name]
-			means, text = !there && name == "negative", fmt.Sprintf("it is called %q here", name)
+		if raw, there := fields[optional]; synonyms[key] == optional && !means && (!there || string(raw) == "null") {
+			means, text = true, fmt.Sprintf("it is called %q here", optional)
 		}
-		if means && !slices.Contains(known, key) && !saysNothing(fields[key]) {
+		if means && !saysNothing(fields[key]) {
 			return problem(ErrIgnored, "%s: found %s, which would be ignored: %s", key, describe(fields[key]), text)
 		}
 	}
@@ -129,12 +134,9 @@ func (e encoder) whole(r record) (sample, error) {
 	if e.Texts == nil {
 		return sample{}, problem(ErrOption, "%s needs a tokenizer", r.kind)
 	}
-	s, most := sample{}, e.MaxLength
-	if most == 0 {
-		most = math.MaxInt
-	}
+	s := sample{}
 	for i, text := range r.texts {
-		ids, cut, err := e.Texts.EncodeWithin(text, most)
+		ids, cut, err := e.Texts.EncodeWithin(text, e.most())
 		if err != nil {
 			return s, fmt.Errorf("%s: %w", pairKeys[i], err)
 		}
@@ -143,6 +145,14 @@ func (e encoder) whole(r record) (sample, error) {
 		}
 	}
 	return s, nil
+}
+
+// most is the number of tokens that a text may have.
+func (e encoder) most() int {
+	if e.MaxLength == 0 {
+		return math.MaxInt
+	}
+	return e.MaxLength
 }
 
 // wholeText puts a text behind those of a row.
@@ -166,8 +176,11 @@ func (l *loading) refuseFormat(f Format) error {
 
 // keys names the keys of a row.
 func (r Rows) keys() string {
-	if r == PairRows {
+	switch r {
+	case PairRows:
 		return "anchor, positive, and perhaps negative"
+	case LabelledRows:
+		return "text, perhaps text_pair, and label"
 	}
 	return "text, or prompt and completion, or messages"
 }

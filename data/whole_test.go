@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,6 +25,20 @@ func (framed) EncodeWithin(text string, most int) ([]int32, bool, error) {
 		letters, cut = letters[:most-2], true
 	}
 	return append(append([]int32{bos}, letters...), eos), cut, nil
+}
+
+// EncodeJoined puts the token at the end between two texts too, and cuts the last of them.
+func (f framed) EncodeJoined(texts []string, most int) (ids, types []int32, cut bool, err error) {
+	for i, text := range texts {
+		part, short, err := f.EncodeWithin(text, most-len(ids)+min(i, 1))
+		if err != nil {
+			return nil, nil, false, err
+		}
+		part = part[min(i, 1):]
+		ids, cut = append(ids, part...), cut || short
+		types = append(types, slices.Repeat([]int32{int32(i)}, len(part))...)
+	}
+	return ids, types, cut, nil
 }
 
 func loadPairs(t *testing.T, o Options, files ...string) (*Dataset, error) {

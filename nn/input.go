@@ -23,6 +23,10 @@ const (
 	End        = "end"         // i32 [tokens]: the key behind the last of its own text
 	Labels     = "labels"      // i32 [tokens]: what is to be predicted at a token
 	StepLabels = "step labels" // f32: how many labels the step has that the batch is part of
+	Types      = "types"       // i32 [tokens]: which of two joined texts a token is of, as the tokenizer has it
+	Classes    = "classes"     // i32 [texts]: the class of a text
+	Values     = "values"      // f32 [texts, n]: what is to be said of a text in numbers
+	ReadToken  = "read token"  // i32 [texts]: the token whose state a text is judged by
 	Offset     = "offset"      // i32 [1]: where new rows go into the cache
 	RandomKey  = "key"         // u32 [3]: see ir.RandomKey
 )

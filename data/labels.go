@@ -1,0 +1,258 @@
+package data
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/lorafuse/lorafuse/internal/suggest"
+)
+
+// maxClasses is the most classes that rows may make up: more than any vocabulary of
+// labels has, and few enough that an id by mistake takes no memory.
+const maxClasses = 1 << 16
+
+// rowLabels are what the rows of a data set are to teach.
+type rowLabels struct {
+	classes []string  // in the order of their ids; nil for Regression
+	ids     []int32   // of the classes of all rows
+	starts  []int     // for MultiLabel: row r is of the classes ids[starts[r]:starts[r+1]]
+	values  []float32 // for Regression: of each row
+}
+
+// add puts the label of a row behind those of a batch.
+func (l *rowLabels) add(b *Batch, row int) {
+	if l.values == nil && l.starts == nil {
+		b.extend(classesArray, 1)[0] = l.ids[row]
+		return
+	}
+	a := b.named(valuesArray)
+	if l.values != nil {
+		a.Floats = append(a.Floats, l.values[row])
+		return
+	}
+	from := len(a.Floats)
+	a.Floats = slices.Grow(a.Floats, len(l.classes))[:from+len(l.classes)]
+	clear(a.Floats[from:])
+	for _, id := range l.ids[l.starts[row]:l.starts[row+1]] {
+		a.Floats[from+int(id)] = 1
+	}
+}
+
+// append writes the labels for a digest.
+func (l *rowLabels) append(buf []byte) []byte {
+	for _, name := range l.classes {
+		buf = append(binary.LittleEndian.AppendUint64(buf, uint64(len(name))), name...)
+	}
+	for _, start := range l.starts {
+		buf = binary.LittleEndian.AppendUint64(buf, uint64(start))
+	}
+	for _, id := range l.ids {
+		buf = binary.LittleEndian.AppendUint32(buf, uint32(id))
+	}
+	for _, v := range l.values {
+		buf = binary.LittleEndian.AppendUint32(buf, math.Float32bits(v))
+	}
+	return buf
+}
+
+// checkClasses refuses names of classes that cannot be told apart.
+func (o Options) checkClasses() error {
+	fail := func(format string, args ...any) error {
+		return problem(ErrOption, "classes: "+format, args...)
+	}
+	if len(o.Classes) > 0 && o.Problem == Regression {
+		return fail("found %d names, expected none with the problem %s", len(o.Classes), Regression)
+	}
+	seen := map[string]bool{}
+	for _, name := range o.Classes {
+		switch {
+		case name == "":
+			return fail("found an empty name")
+		case seen[name]:
+			return fail("found %q twice", name)
+		}
+		seen[name] = true
+	}
+	return nil
+}
+
+// settle makes numbers of the labels of rows, of which there is one at least.
+func settle(rows []*label, o Options) (*rowLabels, error) {
+	kind, err := commonForm(rows)
+	if err != nil {
+		return nil, err
+	}
+	l := &rowLabels{classes: slices.Clone(o.Classes)}
+	if o.Problem == Regression {
+		for _, r := range rows {
+			l.values = append(l.values, float32(r.numbers[0]))
+		}
+		return l, nil
+	}
+	flags := o.Problem == MultiLabel && areFlags(rows, kind, len(l.classes))
+	if l.classes == nil {
+		if l.classes, err = collect(rows, o.Problem, flags); err != nil {
+			return nil, err
+		}
+	}
+	byName := map[string]int32{}
+	for id, name := range l.classes {
+		byName[name] = int32(id)
+	}
+	if o.Problem == MultiLabel {
+		l.starts = make([]int, 1, len(rows)+1)
+	}
+	for _, r := range rows {
+		var ids []int32
+		if flags {
+			ids, err = r.flagged(len(l.classes))
+		} else {
+			ids, err = r.classes(l.classes, byName)
+		}
+		if err != nil {
+			return nil, at(r.file, r.line, err)
+		}
+		l.ids = append(l.ids, ids...)
+		if l.starts != nil {
+			l.starts = append(l.starts, len(l.ids))
+		}
+	}
+	return l, nil
+}
+
+// commonForm is the form that all labels have, but for those that are empty.
+func commonForm(rows []*label) (form, error) {
+	var first *label
+	for _, r := range rows {
+		switch {
+		case r.form == "":
+		case first == nil:
+			first = r
+		case r.form == flagForm && first.form == idForm: // of ids 0 and 1
+			first = r
+		case r.form != first.form && (r.form != idForm || first.form != flagForm):
+			return "", at(r.file, r.line, problem(ErrMixed, "label: found %s, expected %s as in %s:%d", r.form, first.form, first.file, first.line))
+		}
+	}
+	if first == nil {
+		return "", nil
+	}
+	return first.form, nil
+}
+
+// areFlags reports whether lists of numbers have 0 or 1 for each class, and are not ids:
+// all are as long as there are classes, which are two at least where nobody says how many.
+func areFlags(rows []*label, kind form, classes int) bool {
+	if kind != idForm {
+		return kind == flagForm
+	}
+	if classes == 0 {
+		if classes = len(rows[0].numbers); classes < 2 {
+			return false
+		}
+	}
+	for _, r := range rows {
+		other := func(v float64) bool { return v != 0 && v != 1 }
+		if len(r.numbers) != classes || slices.ContainsFunc(r.numbers, other) {
+			return false
+		}
+	}
+	return true
+}
+
+// collect makes classes of what the rows have.
+func collect(rows []*label, p Problem, flags bool) ([]string, error) {
+	names, most := map[string]bool{}, -1
+	for _, r := range rows {
+		for _, name := range r.names {
+			names[name] = true
+		}
+		if flags {
+			most = max(most, len(r.numbers)-1)
+			continue
+		}
+		for _, v := range r.numbers {
+			switch {
+			case v >= maxClasses:
+				return nil, at(r.file, r.line, problem(ErrLabel, "label: found the id %s, expected less than %d", plain(v), maxClasses))
+			case v >= 0:
+				most = max(most, int(v))
+			}
+		}
+	}
+	classes := slices.Sorted(maps.Keys(names))
+	for id := range most + 1 {
+		classes = append(classes, strconv.Itoa(id))
+	}
+	fewest := 1
+	if p == SingleLabel {
+		fewest = 2
+	}
+	if n := len(classes); n < fewest || n > maxClasses {
+		return nil, at(rows[0].file, 0, problem(ErrLabel, "label: found %d classes in all rows, expected %d to %d", n, fewest, maxClasses))
+	}
+	return classes, nil
+}
+
+// classes are the ids of the classes of a row.
+func (l *label) classes(known []string, byName map[string]int32) ([]int32, error) {
+	var ids []int32
+	for _, name := range l.names {
+		id, ok := byName[name]
+		if !ok {
+			return nil, problem(ErrLabel, "label: found %q, expected %s%s", shorten(name), oneOfClasses(known), suggest.DidYouMean(name, known))
+		}
+		ids = append(ids, id)
+	}
+	for _, v := range l.numbers {
+		if v < 0 || v >= float64(len(known)) {
+			return nil, problem(ErrLabel, "label: found the id %s, expected 0 to %d, as there are %d classes", plain(v), len(known)-1, len(known))
+		}
+		ids = append(ids, int32(v))
+	}
+	slices.Sort(ids)
+	for i := 1; i < len(ids); i++ {
+		if id := ids[i]; id == ids[i-1] {
+			return nil, problem(ErrLabel, "label: found the class %q twice (lists of 0 or 1 for each class have %d elements in all rows)", shorten(known[id]), len(known))
+		}
+	}
+	return ids, nil
+}
+
+// flagged are the ids of the classes that a row has 1 for; an empty list has none.
+func (l *label) flagged(classes int) ([]int32, error) {
+	if len(l.numbers) != classes && len(l.numbers) > 0 {
+		return nil, problem(ErrLabel, "label: found a list of %d numbers, expected 0 or 1 for each of %d classes", len(l.numbers), classes)
+	}
+	var ids []int32
+	for i, v := range l.numbers {
+		switch v {
+		case 0:
+		case 1:
+			ids = append(ids, int32(i))
+		default:
+			return nil, problem(ErrLabel, "label[%d]: found %s, expected 0 or 1", i, plain(v))
+		}
+	}
+	return ids, nil
+}
+
+// oneOfClasses names the classes, where they are few.
+func oneOfClasses(known []string) string {
+	const most = 8
+	if len(known) > most {
+		return fmt.Sprintf("one of %d classes", len(known))
+	}
+	quoted := make([]string, len(known))
+	for i, name := range known {
+		quoted[i] = strconv.Quote(shorten(name))
+	}
+	return suggest.Or(quoted)
+}
+
+// plain writes a number without an exponent.
+func plain(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
