@@ -24,7 +24,8 @@ import (
 type taskCase struct {
 	name, dir string
 
-	Base, Task   string
+	Base         string
+	Task         config.Task
 	Scale        float64
 	BatchSize    int `json:"batch_size"`
 	Accumulation int `json:"gradient_accumulation_steps"`
@@ -38,7 +39,7 @@ type taskCase struct {
 	}
 }
 
-func taskCases(t *testing.T, task string) (all []taskCase) {
+func taskCases(t *testing.T, task config.Task) (all []taskCase) {
 	paths, err := filepath.Glob("../testdata/tasks/*/case.json")
 	require.NoError(t, err)
 	for _, path := range paths {
@@ -72,7 +73,7 @@ func (c taskCase) config(t *testing.T) *config.Config {
 // TestTaskTraces repeats the recorded runs: loss and norm of each step, and the adapter
 // at the end.
 func TestTaskTraces(t *testing.T) {
-	for _, task := range []string{config.Embed} {
+	for _, task := range []config.Task{config.Embed} {
 		for _, c := range taskCases(t, task) {
 			t.Run(c.name, c.repeat)
 		}

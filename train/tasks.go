@@ -17,7 +17,7 @@ import (
 var ErrTask = errors.New("not what the task needs")
 
 // part is how much of a checkpoint a task trains.
-func part(task string) model.Part {
+func part(task config.Task) model.Part {
 	if task == config.Embed {
 		return model.Body
 	}

@@ -257,7 +257,7 @@ func (a *app) summarize(c *config.Config, s *train.Summary) {
 	if s.Plot != "" {
 		a.out.printf("plot     %s\n", s.Plot)
 	}
-	use := map[string]string{config.Language: `generate --model %s --adapter %s --prompt "..."`, config.Embed: "embed --model %s --adapter %s --input texts.txt"}
+	use := map[config.Task]string{config.Language: `generate --model %s --adapter %s --prompt "..."`, config.Embed: "embed --model %s --adapter %s --input texts.txt"}
 	a.out.printf("use it   lorafuse "+use[c.Task]+"\n", shellWord(c.Model), shellWord(s.Adapter))
 }
 

@@ -20,7 +20,7 @@ type Adapter struct {
 	FanInFanOut           bool              `yaml:"fan_in_fan_out" default:"false" doc:"The weights are stored [in, out], as in GPT-2."`
 	LoraBias              bool              `yaml:"lora_bias" default:"false" doc:"Train a bias on B."`
 	TrainableTokenIndices TokenIndices      `yaml:"trainable_token_indices" doc:"Token ids whose embeddings are trained: a list, or lists by the name of the embedding."`
-	TaskType              string            `yaml:"task_type" default:"CAUSAL_LM" one:"CAUSAL_LM|FEATURE_EXTRACTION" doc:"PEFT's name of the task, which may be given in place of task."`
+	TaskType              string            `yaml:"task_type" default:"CAUSAL_LM" one:"CAUSAL_LM|FEATURE_EXTRACTION|SEQ_CLS" doc:"PEFT's name of the task, which may be given in place of task."`
 }
 
 // unsupported are the keys of PEFT's LoraConfig that no run can use: they are

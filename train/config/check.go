@@ -30,6 +30,12 @@ func (c *Config) Validate() error {
 		c.Epochs = 0
 	}
 	c.settleTask()
+	labels := c.Classification.Labels
+	for i, name := range labels {
+		if slices.Contains(labels[:i], name) {
+			return &Error{c.places["classification.labels"], "classification.labels", fmt.Sprintf("found %q twice, expected names that differ", shorten(name)), ErrValue}
+		}
+	}
 	for _, rule := range rules {
 		if rule.broken(c) {
 			return &Error{c.places[rule.key], rule.key, rule.problem, ErrConflict}
@@ -39,13 +45,7 @@ func (c *Config) Validate() error {
 }
 
 // taskTypes are PEFT's names of the tasks.
-var taskTypes = map[string]string{Language: "CAUSAL_LM", Embed: "FEATURE_EXTRACTION"}
-
-// The tasks.
-const (
-	Language = "language"
-	Embed    = "embedding"
-)
+var taskTypes = map[Task]string{Language: "CAUSAL_LM", Embed: "FEATURE_EXTRACTION", Classify: "SEQ_CLS"}
 
 // settleTask has task and adapter.task_type say the same where one of them is given.
 func (c *Config) settleTask() {
@@ -153,6 +153,16 @@ var rules = []rule{
 		"given besides another adapter.task_type, expected one of the two"},
 	{"embedding.scale", func(c *Config) bool { return c.Embedding.Scale != 20 && c.Task != Embed },
 		"belongs to task: embedding"},
+	{"classification.labels", func(c *Config) bool { return len(c.Classification.Labels) > 0 && c.Task != Classify },
+		"belongs to task: classification"},
+	{"classification.problem", func(c *Config) bool { return c.Classification.Problem != data.SingleLabel && c.Task != Classify },
+		"belongs to task: classification"},
+	{"classification.labels", func(c *Config) bool {
+		return len(c.Classification.Labels) > 0 && c.Classification.Problem == data.Regression
+	}, "given besides problem: regression, which has no classes"},
+	{"classification.labels", func(c *Config) bool {
+		return len(c.Classification.Labels) == 1 && c.Classification.Problem == data.SingleLabel
+	}, "found one class, expected two or more (of one class a row is or is not with problem: multi_label_classification)"},
 	{"data.packing", func(c *Config) bool { return c.Data.Packing && c.Task != Language },
 		"packs texts of language (task: language) alone"},
 	{"data.train_on", func(c *Config) bool { return c.Data.TrainOn != "answer" && c.Task != Language },
@@ -173,7 +183,7 @@ var rules = []rule{
 	{"data.length_bucketing", func(c *Config) bool { return c.Data.Packing && c.Data.LengthBucketing },
 		"given besides data.packing, whose rows are all of one length"},
 	{"data.document_separator", func(c *Config) bool {
-		return c.Data.DocumentSeparator != "" && (c.Data.Format == data.FormatJSONL || c.Data.Format == data.FormatTokens)
+		return c.Data.DocumentSeparator != "" && (c.Task != Language || c.Data.Format == data.FormatJSONL || c.Data.Format == data.FormatTokens)
 	}, "belongs to plain text"},
 	{"memory_limit", func(c *Config) bool { return c.Memory > 0 && c.MemoryLimit > 0 },
 		"given besides memory, which refuses what does not fit too"},

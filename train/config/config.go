@@ -36,11 +36,12 @@ type Config struct {
 	InitAdapter string `yaml:"init_adapter" also:"resume_adapter_file,lora_model_dir,adapter_name_or_path" doc:"Folder of a PEFT adapter to go on training. Its adapter_config.json then stands in for the adapter block, of which only lora_dropout may be given."`
 	Resume      string `yaml:"resume" also:"resume_from_checkpoint" doc:"latest goes on from the newest checkpoint in output_dir, a folder from that checkpoint; empty starts anew. What its numbers depend on must be as it was (data, weights, precision, seed, batches, optimizer, adapter); logs, checkpoints, threads, memory and paths may change."`
 
-	Task      string    `yaml:"task" default:"language" one:"language|embedding" also:"task_type,objective,loss" doc:"What is learned. language: the tokens of texts. embedding: vectors of texts, by pairs that belong together (rows of anchor, positive, and perhaps negative); pooling and dense layers are those of the model's sentence-transformers files. The adapter has the names of the model's body (AutoModel), and the model's own dropout does not act."`
-	Embedding Embedding `yaml:"embedding" doc:"Of task: embedding. Each anchor has to find its positive among the positives and negatives of all rows of its micro-batch (batch_size rows), by the cross-entropy of scaled cosines; with gradient_accumulation_steps each micro-batch has its own, as in sentence-transformers' MultipleNegativesRankingLoss."`
+	Task           Task           `yaml:"task" default:"language" one:"language|embedding|classification" also:"task_type,objective,loss" doc:"What is learned. language: the tokens of texts. embedding: vectors of texts, by pairs that belong together (rows of anchor, positive, and perhaps negative); pooling and dense layers are those of the model's sentence-transformers files. The adapter has the names of the model's body (AutoModel), and the model's own dropout does not act. classification: the label of a text, or of two that are joined (rows of text, perhaps text_pair, and label), by a head on the model (AutoModelForSequenceClassification)."`
+	Embedding      Embedding      `yaml:"embedding" doc:"Of task: embedding. Each anchor has to find its positive among the positives and negatives of all rows of its micro-batch (batch_size rows), by the cross-entropy of scaled cosines; with gradient_accumulation_steps each micro-batch has its own, as in sentence-transformers' MultipleNegativesRankingLoss."`
+	Classification Classification `yaml:"classification" doc:"Of task: classification. What the labels of rows are, and the loss that goes with them, as transformers has it for the problem_type of the same name."`
 
 	Adapter Adapter `yaml:"adapter" also:"lora,lora_config,lora_parameters,peft" doc:"The LoRA adapter, by the names of PEFT's LoraConfig."`
-	Data    Data    `yaml:"data" also:"dataset,datasets,data_config" doc:"What is trained on. A line of JSON holds text, or prompt and completion, or messages (and tools), or, for task: embedding, anchor and positive (and negative); further keys are passed over, but for those that say what is to be learned and are not honoured (label, weight, rejected, images, …), which are refused; plain text and files of token ids (input_ids, labels) are read too."`
+	Data    Data    `yaml:"data" also:"dataset,datasets,data_config" doc:"What is trained on. A line of JSON holds text, or prompt and completion, or messages (and tools), or, for task: embedding, anchor and positive (and negative), or, for task: classification, text (and text_pair) and label; further keys are passed over, but for those that say what is to be learned and are not honoured (label, weight, rejected, images, …), which are refused; plain text and files of token ids (input_ids, labels) are read too."`
 
 	BatchSize                 int     `yaml:"batch_size" default:"8" range:"[1,1048576]" also:"per_device_train_batch_size,train_batch_size,micro_batch_size" doc:"Rows of one micro-batch, that is of one forward and backward pass."`
 	GradientAccumulationSteps int     `yaml:"gradient_accumulation_steps" default:"1" range:"[1,1048576]" also:"gradient_accumulation,grad_accumulation_steps,accumulate_grad_batches" doc:"Micro-batches of one optimizer step. The loss is the mean over all tokens of the step, so it does not depend on the split."`
@@ -107,6 +108,12 @@ type Data struct {
 // Embedding says how vectors are learned.
 type Embedding struct {
 	Scale float64 `yaml:"scale" default:"20" range:"(0,10000]" also:"similarity_scale" doc:"What cosines are multiplied by: one over the temperature."`
+}
+
+// Classification says what the labels of rows are.
+type Classification struct {
+	Labels  Strings      `yaml:"labels" also:"classes,class_names,id2label" doc:"Names of the classes, in the order of their ids. Without it they are those of the training rows: names in alphabetical order, or, where labels are ids, the numbers up to the largest."`
+	Problem data.Problem `yaml:"problem" default:"single_label_classification" one:"single_label_classification|multi_label_classification|regression" also:"problem_type" doc:"single_label_classification: each row is of one class, and label is its name or its id, from 0. multi_label_classification: label is a list of names or ids, which may be empty, or has 0 or 1 for each class. regression: label is a number."`
 }
 
 // EarlyStopping stops a run whose evaluation loss no longer falls.

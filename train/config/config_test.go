@@ -26,7 +26,8 @@ func TestDefaults(t *testing.T) {
 	require.NoError(t, err)
 	want := &Config{
 		Model: "m", OutputDir: "output", Task: Language, Embedding: Embedding{Scale: 20},
-		Adapter: Adapter{R: 8, LoraAlpha: 8, Bias: "none", InitLoraWeights: "true", TaskType: "CAUSAL_LM"},
+		Classification: Classification{Problem: data.SingleLabel},
+		Adapter:        Adapter{R: 8, LoraAlpha: 8, Bias: "none", InitLoraWeights: "true", TaskType: "CAUSAL_LM"},
 		Data: Data{
 			Train: Strings{"t.jsonl"}, Format: "auto", TrainOn: "answer", MaxLength: 1024,
 			OnTooLong: "truncate", Shuffle: true,
@@ -111,8 +112,13 @@ log: {steps: 10, metrics: false, tensorboard: false, plot: false}
 
 // A task may be given by either of its names.
 func TestTask(t *testing.T) {
-	for yaml, want := range map[string][2]string{
-		"": {Language, "CAUSAL_LM"}, "task: embedding\n": {Embed, "FEATURE_EXTRACTION"},
+	type names struct {
+		task Task
+		peft string
+	}
+	for yaml, want := range map[string]names{
+		"": {Language, "CAUSAL_LM"}, "task: embedding\n": {Embed, "FEATURE_EXTRACTION"}, "task: classification\n": {Classify, "SEQ_CLS"},
+		"adapter: {task_type: SEQ_CLS}\n":                               {Classify, "SEQ_CLS"},
 		"adapter: {task_type: FEATURE_EXTRACTION}\n":                    {Embed, "FEATURE_EXTRACTION"},
 		"task: embedding\nadapter: {task_type: FEATURE_EXTRACTION}\n":   {Embed, "FEATURE_EXTRACTION"},
 		"task: embedding\ninit_adapter: x\n":                            {Embed, "FEATURE_EXTRACTION"},
@@ -126,8 +132,8 @@ func TestTask(t *testing.T) {
 		}
 		c, err := Parse("c.yaml", []byte(yaml))
 		require.NoError(t, err, yaml)
-		assert.Equal(t, want, [2]string{c.Task, c.Adapter.TaskType}, yaml)
-		assert.Equal(t, want[1], *c.Adapter.LoRA().TaskType)
+		assert.Equal(t, want, names{c.Task, c.Adapter.TaskType}, yaml)
+		assert.Equal(t, want.peft, *c.Adapter.LoRA().TaskType)
 	}
 }
 
@@ -209,7 +215,7 @@ func TestDefaultsDecode(t *testing.T) {
 // they went in.
 func TestWords(t *testing.T) {
 	typed := map[string][]string{
-		"schedule": schedule.Kinds(), "on_nan": {"stop", "skip"}, "precision": backend.Precisions(), "pack": backend.Packs(), "load": backend.Loads(),
+		"task": Tasks(), "classification.problem": data.Problems(), "schedule": schedule.Kinds(), "on_nan": {"stop", "skip"}, "precision": backend.Precisions(), "pack": backend.Packs(), "load": backend.Loads(),
 		"quantize": quant.Methods(), "data.format": data.Formats(), "data.train_on": data.TrainOns(), "data.on_too_long": data.TooLongs(),
 	}
 	for _, k := range Keys() {

@@ -10,13 +10,17 @@ import (
 // DataOptions are the settings of data.Load that the file gives; the caller
 // adds the tokenizer, the chat template and the size of the vocabulary.
 func (c *Config) DataOptions() data.Options {
-	return data.Options{
+	o := data.Options{
 		Format:            c.Data.Format,
 		TrainOn:           c.Data.TrainOn,
 		MaxLength:         c.Data.MaxLength,
 		OnTooLong:         c.Data.OnTooLong,
 		DocumentSeparator: c.Data.DocumentSeparator,
 	}
+	if c.Task == Classify {
+		o.Rows, o.Problem, o.Classes = data.LabelledRows, c.Classification.Problem, c.Classification.Labels
+	}
+	return o
 }
 
 // DeviceOptions says how a run opens its device.

@@ -20,6 +20,13 @@ func TestDataOptions(t *testing.T) {
 	assert.Equal(t, data.LoaderConfig{
 		BatchSize: 16, Accumulation: 2, Seed: 1<<64 - 1, DropLast: true, Packing: true, MaxLength: 160,
 	}, c.LoaderConfig())
+
+	c, err = Parse("c.yaml", []byte(least), "task=classification", "classification={labels: [no, 1], problem: multi_label_classification}")
+	require.NoError(t, err)
+	o := c.DataOptions()
+	assert.Equal(t, data.LabelledRows, o.Rows)
+	assert.Equal(t, data.MultiLabel, o.Problem)
+	assert.Equal(t, []string{"no", "1"}, o.Classes)
 }
 
 func TestTotalSteps(t *testing.T) {

@@ -91,7 +91,19 @@ func TestErrors(t *testing.T) {
 		{"template of pairs", least + "task: embedding\n", "data.chat_template=x", ErrConflict, "data.chat_template: belongs to task: language"},
 		{"plain text of pairs", least + "task: embedding\n", "data.format=text", ErrConflict, "data.format: expected jsonl"},
 		{"scale of language", least, "embedding.scale=3", ErrConflict, "embedding.scale: belongs to task: embedding"},
-		{"no such task", least + "task: embeding\n", "", ErrValue, `expected language or embedding, did you mean "embedding"?`},
+		{"no such task", least + "task: embeding\n", "", ErrValue, `expected language, embedding or classification, did you mean "embedding"?`},
+		{"labels of language", least, "classification.labels=[a, b]", ErrConflict, "classification.labels: belongs to task: classification"},
+		{"problem of vectors", least + "task: embedding\n", "classification.problem=regression", ErrConflict, "classification.problem: belongs to task: classification"},
+		{"scale of classes", least + "task: classification\n", "embedding.scale=3", ErrConflict, "embedding.scale: belongs to task: embedding"},
+		{"classes of plain text", least + "task: classification\n", "data.format=tokens", ErrConflict, "data.format: expected jsonl"},
+		{"documents of classes", least + "task: classification\n", "data.document_separator=x", ErrConflict, "data.document_separator: belongs to plain text"},
+		{"packed classes", least + "task: classification\n", "data.packing=true", ErrConflict, "data.packing: packs texts of language"},
+		{"a label twice", least + "task: classification\nclassification:\n  labels: [a, b, a]\n", "", ErrValue, `c.yaml:5: classification.labels: found "a" twice, expected names that differ`},
+		{"a label without a name", least + "task: classification\n", "classification.labels=[a, '']", ErrValue, `classification.labels: found "", expected text or a list of text`},
+		{"one label", least + "task: classification\n", "classification.labels=[a]", ErrConflict, "classification.labels: found one class, expected two or more"},
+		{"labels of numbers", least + "task: classification\n", "classification={labels: [a, b], problem: regression}", ErrConflict, "classification.labels: given besides problem: regression"},
+		{"no such problem", least + "task: classification\n", "classification.problem=multi_label", ErrValue, `classification.problem: found "multi_label", expected single_label_classification, multi_label_classification or regression, did you mean "multi_label_classification"?`},
+		{"the problem's other name", least, "classification.problem_type=regression", ErrUnknownKey, `here it is called "classification.problem"`},
 		{"two adapters", least + "init_adapter: dir\nadapter: {r: 4}\n", "", ErrConflict, "c.yaml:3: init_adapter: given besides adapter"},
 		{"packing and bucketing", least, "data={packing: true, length_bucketing: true}", ErrConflict, "data.length_bucketing: given besides"},
 		{"separator in JSONL", least, "data={format: jsonl, document_separator: x}", ErrConflict, "belongs to plain text"},
@@ -127,6 +139,7 @@ func TestErrors(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add(least, "adapter.r=3")
 	f.Add(full, "data.train=[a]")
+	f.Add(least+"task: classification\nclassification: {labels: [a, no, 1]}", "classification.problem=multi_label_classification")
 	f.Add("model: &a [*a]\ndata: *a", "log={steps: 2}")
 	f.Add("? [a]\n: b\n<<: {model: m}\n!!binary x: y", "a.b.c=&x *x")
 	f.Fuzz(func(t *testing.T, src, set string) {

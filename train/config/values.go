@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -52,6 +53,28 @@ type TokenIndices struct {
 type ModuleTokens struct {
 	Module string
 	IDs    []int
+}
+
+// Task says what is learned.
+type Task string
+
+// The tasks.
+const (
+	Language Task = "language"       // the tokens of texts
+	Embed    Task = "embedding"      // vectors of texts
+	Classify Task = "classification" // labels of texts
+)
+
+// Tasks lists the names of all tasks.
+func Tasks() []string { return []string{string(Language), string(Embed), string(Classify)} }
+
+// UnmarshalText reads the name of a task. It fails with ErrValue.
+func (t *Task) UnmarshalText(text []byte) error {
+	if !slices.Contains(Tasks(), string(text)) {
+		return fmt.Errorf("%w: %s", ErrValue, suggest.Expected(string(text), Tasks()))
+	}
+	*t = Task(text)
+	return nil
 }
 
 // NaNPolicy says what becomes of a run when a loss or a gradient is not finite.
