@@ -39,7 +39,7 @@ CASES = {
     "bert": ("bert", {}, AutoModel, "float32", "wordpiece", [("Pooling", {"mean": True}), ("Normalize", {})], {"max_seq_length": 16, "adapter": {"r": 3, "lora_alpha": 6, "task_type": "FEATURE_EXTRACTION"}}),
     "bert-head": ("bert", {"hidden_act": "gelu_new", "layer_norm_eps": 1e-3, "type_vocab_size": 3}, AutoModelForMaskedLM, "float16", "wordpiece",
                   [("Pooling", {"cls": True})], {"max_seq_length": None, "prompts": PROMPTS, "default_prompt_name": "passage", "adapter": {"r": 2, "target_modules": r".*encoder.*(dense|key)|.*word_embeddings", "bias": "lora_only"}}),
-    "bert-old": ("bert", {}, AutoModel, "float32", "wordpiece", [("Pooling", {"max": True, "mean_sqrt_len": True})], {"max_seq_length": 20, "do_lower_case": True, "gamma": True, "oldest": True,
+    "bert-old": ("bert", {}, AutoModel, "float32", "wordpiece-types", [("Pooling", {"max": True, "mean_sqrt_len": True})], {"max_seq_length": 20, "do_lower_case": True, "gamma": True, "oldest": True,
                                                                            "adapter": {"r": 2, "target_modules": ["dense", "token_type_embeddings"], "bias": "all", "use_rslora": True}}),
     "roberta": ("roberta", {"max_position_embeddings": 40, "type_vocab_size": 1}, AutoModel, "float32", "bytes", [("Pooling", {"weightedmean": True})], {"max_seq_length": 38}),
     "xlm-roberta": ("xlm-roberta", {"type_vocab_size": 1, "num_hidden_layers": 3}, AutoModelForMaskedLM, "bfloat16", "unigram",
@@ -55,7 +55,7 @@ def tokenizer(kind, folder):
     """A tokenizer of a few hundred tokens, learned from TEXTS."""
     corpus = [t for t in TEXTS if t] * 3
     if kind.startswith("wordpiece"):
-        special = BERT_SPECIAL if kind == "wordpiece" else ["<s>", "<pad>", "</s>", "[UNK]", "<mask>"]
+        special = BERT_SPECIAL if kind != "wordpiece-fairseq" else ["<s>", "<pad>", "</s>", "[UNK]", "<mask>"]
         normalizer, splitter = normalizers.BertNormalizer(lowercase=kind != "wordpiece-fairseq"), pre_tokenizers.BertPreTokenizer()
         # Not trained: the trainer does not give the same vocabulary twice.
         words = sorted({w for text in corpus for w, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))})
@@ -81,8 +81,11 @@ def tokenizer(kind, folder):
         t.normalizer, t.pre_tokenizer, t.decoder = normalizer, splitter, decoders.Metaspace()
     first, last = (special[0], special[2]) if special[0] == "<s>" else ("[CLS]", "[SEP]")
     ends = [(first, t.token_to_id(first)), (last, t.token_to_id(last))]
-    t.post_processor = processors.TemplateProcessing(single=f"{first} $A {last}", pair=f"{first} $A {last} {last} $B {last}", special_tokens=ends)
+    pair = f"{first} $A {last} $B:1 {last}:1" if kind == "wordpiece-types" else f"{first} $A {last} {last} $B {last}"
+    t.post_processor = processors.TemplateProcessing(single=f"{first} $A {last}", pair=pair, special_tokens=ends)
     names = {"pad_token": special[1] if special[0] == "<s>" else special[0], "unk_token": special[3] if special[0] == "<s>" else special[1], "cls_token": first, "sep_token": last, "mask_token": special[4]}
+    if kind == "wordpiece-types":  # else transformers leaves the types out
+        names["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     fast = PreTrainedTokenizerFast(tokenizer_object=t, model_max_length=512, **names)
     fast.save_pretrained(folder)
     return fast
