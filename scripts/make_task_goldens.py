@@ -2,8 +2,10 @@
 """Write training runs of encoders and classifiers as torch, PEFT and sentence-transformers make them.
 
 Every case is a folder with rows.jsonl, the adapters `init` and `final`, grads.safetensors (of the first step, as a mean
-over its rows) and case.json: the model's folder, the settings, and loss and gradient norm of each step. The models are
-those of testdata/encoders, and dropout is that of nothing. The same command gives the same bytes.
+over its rows) and case.json: the model's folder, the settings, and loss and gradient norm of each step. Those of
+classifiers have logits.safetensors too, `init` and `final` of all rows with either adapter, `merged`, the model that
+PEFT makes of the last one, and in case.json the loss of all rows with it. The models are those of testdata/encoders, and
+dropout is that of nothing. The same command gives the same bytes.
 
   python scripts/make_task_goldens.py --out testdata/tasks
   python scripts/make_task_goldens.py --out testdata/tasks --only pairs-bert
@@ -19,6 +21,7 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 ROWS = [
     ("A cat sat on the mat.", "The cat is on a mat.", "The fox jumps over the mat, twice."),
@@ -45,6 +48,15 @@ PAIRS = {
     "pairs-llama": ("llama", {"r": 2, "target_modules": ["q_proj", "down_proj"]}, {"negatives": False, "scale": 20.0}),
 }
 
+SINGLE, MULTI, REGRESSION = "single_label_classification", "multi_label_classification", "regression"
+# name: (model, LoRA, what is learned, names of the classes, tokens of a text with those around it)
+CLASSES = {
+    "classes-bert": ("bert-old", {"r": 2, "lora_alpha": 4, "target_modules": ["query", "dense"]}, SINGLE, ["other", "related", "same"], 48),
+    "classes-xlm-roberta": ("xlm-roberta", {"r": 3, "target_modules": ["value", "dense"], "use_rslora": True}, MULTI, ["animal", "place", "number", "rest"], 46),
+    "classes-mpnet": ("mpnet", {"r": 2, "target_modules": ["q", "o"], "bias": "lora_only"}, REGRESSION, ["LABEL_0"], 298),
+    "classes-llama": ("llama", {"r": 2, "target_modules": ["q_proj", "down_proj"], "use_dora": True}, SINGLE, ["short", "long"], 48),
+}
+
 
 def write_json(path, data):
     with open(path, "w", encoding="utf-8") as file:
@@ -57,10 +69,17 @@ def save_adapter(model, folder):
     path = os.path.join(folder, "README.md")
     if os.path.exists(path):
         os.remove(path)
+    path = os.path.join(folder, "adapter_config.json")
+    with open(path, encoding="utf-8") as file:
+        config = json.load(file)
+    config["base_model_name_or_path"] = os.path.basename(config["base_model_name_or_path"])
+    config["target_modules"].sort()
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(config, file, indent=2)
 
 
-def record(folder, tuned, losses, settings):
-    """Train with what losses gives for the rows of a micro-batch, their sum; write all but the rows."""
+def record(folder, tuned, losses, settings, more=dict):
+    """Train with what losses gives for the rows of a micro-batch, their sum; write all but the rows. more is asked at the end."""
     save_adapter(tuned, os.path.join(folder, "init"))
     trained = {n: p for n, p in tuned.named_parameters() if p.requires_grad}
     optimizer = torch.optim.AdamW(trained.values(), lr=LR, betas=BETAS, eps=EPS, weight_decay=DECAY)
@@ -81,7 +100,7 @@ def record(folder, tuned, losses, settings):
     save_adapter(tuned, os.path.join(folder, "final"))
     write_json(os.path.join(folder, "case.json"), {
         **settings, "batch_size": BATCH, "gradient_accumulation_steps": ACCUMULATION, "lr": LR, "betas": BETAS, "eps": EPS,
-        "weight_decay": DECAY, "max_grad_norm": CLIP, "trace": trace})
+        "weight_decay": DECAY, "max_grad_norm": CLIP, **more(), "trace": trace})
 
 
 def pairs(name, models, folder, seed):
@@ -103,11 +122,56 @@ def pairs(name, models, folder, seed):
     record(folder, tuned, losses, {"base": base, "task": "embedding", "scale": settings["scale"]})
 
 
+def label(problem, names, i):
+    """What row i is to teach."""
+    if problem == SINGLE:
+        return names[(i * i + i // 2) % len(names)]
+    if problem == MULTI:
+        return [n for j, n in enumerate(names) if (i * 7 + j * 5) % 4 < 2 and i != 5]
+    return [0.5, -1.25, 3.0, 2.75, 0.0, -0.5][i % 6]
+
+
+def classes(name, models, folder, seed):
+    base, adapter, problem, names, length = CLASSES[name]
+    path = os.path.join(models, base)
+    joined = base == "bert-old"  # whose second text has a type of its own
+    rows = [{"text": a, **({"text_pair": b} if joined else {}), "label": label(problem, names, i)} for i, (a, b, _) in enumerate(ROWS)]
+    with open(os.path.join(folder, "rows.jsonl"), "w", encoding="utf-8") as file:
+        for row in rows:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    torch.manual_seed(seed)
+    model = AutoModelForSequenceClassification.from_pretrained(
+        path, dtype=torch.float32, id2label=dict(enumerate(names)), label2id={n: i for i, n in enumerate(names)}, problem_type=problem)
+    tuned = get_peft_model(model, LoraConfig(**adapter, task_type="SEQ_CLS", init_lora_weights=False)).eval()
+
+    def targets(which):
+        if problem == SINGLE:
+            return torch.tensor([names.index(rows[i]["label"]) for i in which])
+        if problem == MULTI:
+            return torch.tensor([[float(n in rows[i]["label"]) for n in names] for i in which])
+        return torch.tensor([rows[i]["label"] for i in which])
+
+    def forward(which):
+        pairs = [rows[i]["text_pair"] for i in which] if joined else None
+        inputs = tokenizer([rows[i]["text"] for i in which], pairs, padding=True, truncation=True, max_length=length, return_tensors="pt")
+        return tuned(**inputs, labels=targets(which))
+
+    def logits():
+        with torch.no_grad():
+            return forward(range(len(rows))).logits.clone()
+
+    settings, before = {"base": base, "task": "classification", "problem": problem, "labels": names}, logits()
+    record(folder, tuned, lambda which: forward(which).loss * len(which), settings, lambda: {"final_loss": forward(range(len(rows))).loss.item()})
+    save_file({"init": before, "final": logits()}, os.path.join(folder, "logits.safetensors"))
+    tuned.merge_and_unload().save_pretrained(os.path.join(folder, "merged"))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", required=True, help="folder of the cases; a case that is there is replaced")
     parser.add_argument("--models", default=os.path.join(os.path.dirname(__file__), "..", "testdata", "encoders"), help="folder of the models")
-    cases = {**{name: pairs for name in PAIRS}}
+    cases = {**{name: pairs for name in PAIRS}, **{name: classes for name in CLASSES}}
     parser.add_argument("--only", nargs="+", metavar="CASE", choices=sorted(cases), help="these cases only")
     a = parser.parse_args()
     torch.set_num_threads(1)  # one order of summation
