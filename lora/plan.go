@@ -89,7 +89,7 @@ func NewPlan(c *Config, model Model) (*Plan, error) {
 		}
 	}
 	p := &planner{Plan: &Plan{config: c.Clone(), modelType: model.Type, modules: model.Modules}, model: model, parents: parents(model.Modules)}
-	for _, step := range []func() error{p.choose, p.target, p.rules, p.save, p.tokens, p.ties, p.resolve} {
+	for _, step := range []func() error{p.saveHead, p.choose, p.target, p.rules, p.save, p.tokens, p.ties, p.resolve} {
 		if err := step(); err != nil {
 			return nil, err
 		}

@@ -141,7 +141,7 @@ func TestAllLinearWithoutHead(t *testing.T) {
 		{Name: "classifier", Kind: lora.Linear, In: 2, Out: 2},
 		{Name: "score", Kind: lora.Conv1D, In: 2, Out: 2},
 	}}
-	assert.Equal(t, "bert.query classifier", short(plan(t, `"target_modules":"all-linear","task_type":"SEQ_CLS"`, m)))
+	assert.Equal(t, "bert.query", short(plan(t, `"target_modules":"all-linear","task_type":"SEQ_CLS"`, m)))
 	assert.Equal(t, "bert.query classifier score", short(plan(t, `"target_modules":"all-linear","task_type":"TOKEN_CLS"`, m)))
 }
 

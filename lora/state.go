@@ -311,5 +311,10 @@ func LoadState(dir string, w nn.Weights, modelType string, modules []nn.Module) 
 	if err := a.Check(p, CheckOptions{}).Err(); err != nil {
 		return nil, err
 	}
+	if head, ok := w.(interface{ Fresh() []string }); ok {
+		if err := p.Complete(head.Fresh()); err != nil {
+			return nil, fmt.Errorf("adapter %s: %w", dir, err)
+		}
+	}
 	return p.Continue(a, w)
 }
