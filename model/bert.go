@@ -40,6 +40,8 @@ type Encoder struct {
 
 	// Prefix begins the names of weights in checkpoints that have a head.
 	Prefix string
+	// PooledHead says that classifiers read the output of the pooler, not the states.
+	PooledHead bool `json:"-"`
 	// Attention is the first half of a layer; b is the builder of attention, and
 	// look lets queries look at keys and values. nil: that of BERT.
 	Attention func(c *Config, b *nn.Builder, x graph.Tensor, look look) graph.Tensor `json:"-"`
@@ -54,6 +56,7 @@ type look func(q, k, v graph.Tensor) graph.Tensor
 func readBert(c *Config, f *Fields) Family {
 	e := f.encoder(c, "bert.")
 	e.Types = f.int("type_vocab_size", 2)
+	e.PooledHead = true
 	if t := f.string("position_embedding_type", "absolute"); t != "absolute" {
 		f.unsupported("position_embedding_type", t, []string{"absolute"})
 	}
@@ -113,6 +116,7 @@ func (e *Encoder) Stretch() float64 { return 1 }
 func (e *Encoder) OtherNames(name string) []string {
 	var names []string
 	add := func(name string) { names = append(names, name, e.Prefix+name) }
+	name = strings.TrimPrefix(name, e.Prefix)
 	add(name)
 	for _, old := range [...][2]string{{"weight", "gamma"}, {"bias", "beta"}} {
 		if s, ok := strings.CutSuffix(name, ".LayerNorm."+old[0]); ok {
@@ -124,9 +128,12 @@ func (e *Encoder) OtherNames(name string) []string {
 
 // Build implements Family.
 func (e *Encoder) Build(c *Config, b *nn.Builder) Outputs {
-	in := b.Document()
-	x := e.embed(c, b.Sub("embeddings"), in)
-	layers := b.Sub("encoder")
+	in, m := b.Document(), b
+	if c.Part == Classifier {
+		m = b.Sub("%s", strings.TrimSuffix(e.Prefix, "."))
+	}
+	x := e.embed(c, m.Sub("embeddings"), in)
+	layers := m.Sub("encoder")
 	a, bias := e.heads(c), []graph.Tensor(nil)
 	if e.Bias != nil {
 		a.Bias, bias = ir.RelativeBias, append(bias, e.Bias(c, layers))
@@ -140,6 +147,10 @@ func (e *Encoder) Build(c *Config, b *nn.Builder) Outputs {
 	}
 	b.EndSegments()
 	out.Hidden = append(out.Hidden, x)
+	if c.Part == Classifier {
+		c.classify(b, x, &out)
+		return out
+	}
 	if b.Has("pooler.dense.weight") {
 		if y := b.Linear("pooler.dense", x, c.HiddenSize, true); y.Valid() {
 			out.Named = map[string]graph.Tensor{Pooler: y.Apply(ir.Tanh)}
@@ -150,9 +161,12 @@ func (e *Encoder) Build(c *Config, b *nn.Builder) Outputs {
 
 func (e *Encoder) embed(c *Config, b *nn.Builder, in nn.Text) graph.Tensor {
 	x := b.Embedding(nn.Vocabulary, "word_embeddings", in.Tokens, c.VocabSize, c.HiddenSize, c.Padding)
-	if e.Types > 0 { // all tokens are of the first type
-		first := b.G.Of(b.G.IR().Const(0, ir.Type{DType: tensor.I32, Shape: ir.ShapeOf(1)}))
-		x = x.Add(b.Embedding(nn.Attributes, "token_type_embeddings", first, e.Types, c.HiddenSize, -1))
+	if e.Types > 0 {
+		types := b.G.Of(b.G.IR().Const(0, ir.Type{DType: tensor.I32, Shape: ir.ShapeOf(1)})) // all tokens are of the first
+		if c.Part == Classifier && c.TokenTypes() > 0 {
+			types = b.Input(nn.Types, tensor.I32, in.Tokens.Type().Shape[0])
+		}
+		x = x.Add(b.Embedding(nn.Attributes, "token_type_embeddings", types, e.Types, c.HiddenSize, -1))
 	}
 	at := in.Positions
 	if e.FirstPosition > 0 {

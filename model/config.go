@@ -26,7 +26,7 @@ type Config struct {
 	Architecture string // such as LlamaForCausalLM
 	ModelType    string // such as llama
 	// Part is how much of it the model is: Body where the architecture has no head,
-	// else AsSaved, unless OpenAs was asked for another.
+	// Classifier where its head is one, else AsSaved, unless another was asked for.
 	Part  Part   `json:"-"`
 	DType string // of the weights, as the file calls it
 
@@ -43,6 +43,11 @@ type Config struct {
 	// EOS ends a generated text; BOS begins one, -1 if there is none.
 	EOS []int32
 	BOS int32
+	// Classes are those of the head of a classifier, or what config.json says of one
+	// that there may be.
+	Classes Classes `json:"-"`
+	// Deviation is that of weights which begin as random numbers: initializer_range.
+	Deviation float64 `json:"-"`
 
 	Family Family
 }
@@ -144,9 +149,13 @@ func ParseConfig(raw []byte) (*Config, error) {
 	if f.err == nil {
 		c.Family = a.Read(c, f)
 	}
-	if strings.HasSuffix(c.Architecture, bodySuffix) {
+	switch {
+	case strings.HasSuffix(c.Architecture, bodySuffix):
 		c.Part = Body
+	case strings.HasSuffix(c.Architecture, classifierSuffix):
+		c.Part = Classifier
 	}
+	c.readClasses(f)
 	f.quantization(c)
 	if f.err == nil {
 		f.err = c.check()

@@ -203,7 +203,8 @@ func TestFrequenciesOfTheDefault(t *testing.T) {
 
 func FuzzParseConfig(f *testing.F) {
 	paths, _ := filepath.Glob("../testdata/lm/*/*/config*.json")
-	for _, p := range paths {
+	classifiers, _ := filepath.Glob("../testdata/tasks/*/merged/config.json")
+	for _, p := range append(paths, classifiers...) {
 		if raw, err := os.ReadFile(p); err == nil {
 			f.Add(raw)
 		}
@@ -212,6 +213,9 @@ func FuzzParseConfig(f *testing.F) {
 		c, err := model.ParseConfig(raw)
 		if err != nil {
 			return
+		}
+		if err := c.Classes.Check(); c.Part == model.Classifier && err != nil {
+			t.Fatal(err)
 		}
 		d, ok := c.Family.(*model.Decoder)
 		if !ok || d.HeadDim < 2 || d.HeadDim > 1<<12 {

@@ -114,8 +114,8 @@ func (d *Decoder) OtherNames(name string) []string {
 
 // Build implements Family.
 func (d *Decoder) Build(c *Config, b *nn.Builder) Outputs {
-	in, m, body := b.Text(), b.Sub("model"), c.Part == Body
-	if body {
+	in, m := b.Text(), b.Sub("model")
+	if c.Part == Body {
 		m = b // a checkpoint of the body alone
 	}
 	x := m.Embedding(nn.Vocabulary, "embed_tokens", in.Tokens, c.VocabSize, c.HiddenSize, c.Padding)
@@ -132,7 +132,11 @@ func (d *Decoder) Build(c *Config, b *nn.Builder) Outputs {
 	b.EndSegments()
 	x = d.norm(m, "norm", x)
 	out.Hidden = append(out.Hidden, x)
-	if body {
+	switch c.Part {
+	case Body:
+		return out
+	case Classifier:
+		c.classify(b, x, &out)
 		return out
 	}
 	tied := ""

@@ -4,6 +4,7 @@ func init() {
 	// Llama 2 and 3 (Touvron et al. 2023, arXiv 2307.09288).
 	Register("LlamaForCausalLM", Architecture{ModelType: "llama", Read: readLlama})
 	Register("LlamaModel", Architecture{ModelType: "llama", Read: readLlama})
+	Register("LlamaForSequenceClassification", Architecture{ModelType: "llama", Read: readLlama})
 }
 
 func readLlama(c *Config, f *Fields) Family {

@@ -5,6 +5,7 @@ func init() {
 	// see a window of keys.
 	Register("MistralForCausalLM", Architecture{ModelType: "mistral", Read: readMistral})
 	Register("MistralModel", Architecture{ModelType: "mistral", Read: readMistral})
+	Register("MistralForSequenceClassification", Architecture{ModelType: "mistral", Read: readMistral})
 }
 
 func readMistral(c *Config, f *Fields) Family {

@@ -25,6 +25,8 @@ type Part string
 const (
 	AsSaved Part = ""     // as the architecture in config.json has it
 	Body    Part = "body" // without a head, as transformers' AutoModel
+	// Classifier is with a head that classifies, see [OpenClassifier].
+	Classifier Part = "classifier"
 )
 
 // Model is a checkpoint: its configuration and its mapped weights.
@@ -39,6 +41,7 @@ type Model struct {
 
 	converted map[string]*converted // weights that are quantised on load or in the files, by name
 	stored    bool                  // in the files
+	fresh     map[string]nn.Weight  // of no file, see begin
 
 	mu   sync.Mutex
 	kept map[string]*safetensors.View // weights that are not in place, with their bytes
@@ -51,8 +54,18 @@ type Model struct {
 // weights.OpenModel.
 func Open(dir string) (*Model, error) { return OpenAs(dir, AsSaved) }
 
-// OpenAs is Open for a part of what the checkpoint has.
+// OpenAs is Open for a part of what the checkpoint has, AsSaved or Body.
 func OpenAs(dir string, part Part) (*Model, error) {
+	return open(dir, func(m *Model) error {
+		if part == Body {
+			m.Config.Part = Body
+		}
+		return nil
+	})
+}
+
+// open is Open; choose says which part of the checkpoint the model is.
+func open(dir string, choose func(*Model) error) (*Model, error) {
 	if info, err := os.Stat(dir); err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	} else if !info.IsDir() {
@@ -71,9 +84,11 @@ func OpenAs(dir string, part Part) (*Model, error) {
 		set.Close()
 		return nil, err
 	}
-	if err := m.probe(); err != nil {
-		set.Close()
-		return nil, fmt.Errorf("model: %s: %w", filepath.Clean(dir), err)
+	for _, step := range []func(*Model) error{choose, (*Model).probe} {
+		if err := step(m); err != nil {
+			set.Close()
+			return nil, fmt.Errorf("model: %s: %w", filepath.Clean(dir), err)
+		}
 	}
 	// All of it will be read, over and over.
 	if views, err := set.Views(); err == nil {
@@ -86,8 +101,11 @@ func OpenAs(dir string, part Part) (*Model, error) {
 func (m *Model) probe() error {
 	g := graph.New()
 	b := nn.NewBuilder(g, m, nn.Options{OtherBounds: 2})
-	if out := m.Build(b); out.Head != nil {
+	switch out := m.Build(b); {
+	case out.Head != nil:
 		out.Head.Logits()
+	case out.Scores != nil:
+		out.Scores()
 	}
 	if err := g.Err(); err != nil {
 		return rootError(err)
@@ -128,8 +146,11 @@ func (m *Model) Modules() []nn.Module { return m.modules }
 func (m *Model) Used() []string { return m.used }
 
 // Stored lists the tensors of the checkpoint that the weights called name lies
-// in: itself, or more where it is stored quantised.
+// in: itself, more where it is stored quantised, or none where it is fresh.
 func (m *Model) Stored(name string) []string {
+	if _, ok := m.fresh[name]; ok {
+		return nil
+	}
 	name = m.inFile(name)
 	if p := m.converted[name]; p != nil {
 		return p.from
@@ -140,8 +161,11 @@ func (m *Model) Stored(name string) []string {
 // Set is the checkpoint's files.
 func (m *Model) Set() *weights.Set { return m.set }
 
-// Has reports whether the checkpoint has a tensor of that name.
-func (m *Model) Has(name string) bool { return m.set.Has(m.inFile(name)) }
+// Has reports whether the model has a tensor of that name, of the checkpoint or fresh.
+func (m *Model) Has(name string) bool {
+	_, ok := m.fresh[name]
+	return ok || m.set.Has(m.inFile(name))
+}
 
 // inFile is the name that the tensor called name has in this checkpoint.
 func (m *Model) inFile(name string) string {
@@ -161,6 +185,9 @@ func (m *Model) inFile(name string) string {
 // that does not lie there in order (a transposed view, a compressed file) is read
 // once and kept in memory. A quantised one is made when its bytes are asked for.
 func (m *Model) Weight(name string) (nn.Weight, error) {
+	if w, ok := m.fresh[name]; ok {
+		return w, nil
+	}
 	name = m.inFile(name)
 	if p := m.converted[name]; p != nil {
 		return nn.Weight{DType: p.dtype, Shape: p.shape, View: p.view, Fill: p.fill}, nil

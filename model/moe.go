@@ -15,10 +15,12 @@ func init() {
 	// the place of MLPs.
 	Register("MixtralForCausalLM", Architecture{ModelType: "mixtral", Read: readMixtral})
 	Register("MixtralModel", Architecture{ModelType: "mixtral", Read: readMixtral})
+	Register("MixtralForSequenceClassification", Architecture{ModelType: "mixtral", Read: readMixtral})
 	// Qwen3-MoE (Yang et al. 2025, arXiv 2505.09388): a Qwen3 with experts in all
 	// layers, or in some.
 	Register("Qwen3MoeForCausalLM", Architecture{ModelType: "qwen3_moe", Read: readQwen3MoE})
 	Register("Qwen3MoeModel", Architecture{ModelType: "qwen3_moe", Read: readQwen3MoE})
+	Register("Qwen3MoeForSequenceClassification", Architecture{ModelType: "qwen3_moe", Read: readQwen3MoE})
 }
 
 // MoE is a Decoder with a mixture of experts in the place of MLPs.

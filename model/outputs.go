@@ -32,6 +32,9 @@ type Loss func() graph.Tensor
 type Outputs struct {
 	// Head gives the logits of a language model.
 	Head *nn.Head
+	// Scores emits the numbers of a classifier, [documents, classes]; asking twice
+	// gives the same ones.
+	Scores func() graph.Tensor
 	// Hidden are the states before the first layer, after each layer but the
 	// last, and after the final norm, as transformers lists them.
 	Hidden []graph.Tensor
@@ -72,6 +75,15 @@ func (o Outputs) Logits(b *nn.Builder, rows graph.Tensor) graph.Tensor {
 		return o.Head.Rows(rows).Logits()
 	}
 	return o.Head.Logits()
+}
+
+// Score emits the numbers of a classifier, [documents, classes]. Errors, kept by the
+// graph: ErrTask.
+func (o Outputs) Score(b *nn.Builder) graph.Tensor {
+	if o.Scores == nil {
+		return b.G.Fail(fmt.Errorf("%w: a head that classifies, which scores come from", ErrTask))
+	}
+	return o.Scores()
 }
 
 // Output is the output called name. Errors, kept by the graph: ErrTask.

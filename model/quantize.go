@@ -83,7 +83,7 @@ func (m *Model) Quantize(method quant.Method, progress func(done, total int64)) 
 	report := &progressOf{report: progress}
 	for _, module := range m.modules {
 		name := m.inFile(module.Name + ".weight")
-		if module.Kind != nn.KindLinear || module.OutputEmbedding {
+		if module.Kind != nn.KindLinear || module.OutputEmbedding || m.Config.ofHead(module) {
 			continue
 		}
 		v, err := m.view(name)

@@ -7,10 +7,12 @@ func init() {
 	// and v.
 	Register("Qwen2ForCausalLM", Architecture{ModelType: "qwen2", Read: readQwen2})
 	Register("Qwen2Model", Architecture{ModelType: "qwen2", Read: readQwen2})
+	Register("Qwen2ForSequenceClassification", Architecture{ModelType: "qwen2", Read: readQwen2})
 	// Qwen3 (Yang et al. 2025, arXiv 2505.09388): no biases, and a norm on
 	// each head of q and k.
 	Register("Qwen3ForCausalLM", Architecture{ModelType: "qwen3", Read: readQwen3})
 	Register("Qwen3Model", Architecture{ModelType: "qwen3", Read: readQwen3})
+	Register("Qwen3ForSequenceClassification", Architecture{ModelType: "qwen3", Read: readQwen3})
 }
 
 func readQwen2(c *Config, f *Fields) Family {

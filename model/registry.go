@@ -14,8 +14,12 @@ type Architecture struct {
 	Read func(c *Config, f *Fields) Family
 }
 
-// bodySuffix ends the names of architectures without a head.
-const bodySuffix = "Model"
+// bodySuffix ends the names of architectures without a head, classifierSuffix those of
+// classifiers.
+const (
+	bodySuffix       = "Model"
+	classifierSuffix = "ForSequenceClassification"
+)
 
 var registry = map[string]Architecture{}
 
@@ -41,6 +45,16 @@ func ofType(modelType string) string {
 		}
 	}
 	return body
+}
+
+// classifierOf is the architecture of classifiers of a model_type, or nothing.
+func classifierOf(modelType string) string {
+	for _, name := range Architectures() {
+		if registry[name].ModelType == modelType && strings.HasSuffix(name, classifierSuffix) {
+			return name
+		}
+	}
+	return ""
 }
 
 // Architectures lists the supported architectures.

@@ -15,7 +15,7 @@ func readRoberta(c *Config, f *Fields) Family {
 		f.fail("pad_token_id", padding, "a row of the vocabulary")
 	}
 	e := readBert(c, f).(*Encoder)
-	e.Prefix = "roberta."
+	e.Prefix, e.PooledHead = "roberta.", false
 	c.Padding = padding
 	e.from(c, padding)
 	return e

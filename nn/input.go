@@ -31,6 +31,9 @@ const (
 	RandomKey  = "key"         // u32 [3]: see ir.RandomKey
 )
 
+// Documents is the axis of what a batch has one row of for each of its documents.
+const Documents = "documents"
+
 // Input is an array that every run of a model is given.
 type Input struct {
 	Name  string

@@ -82,7 +82,7 @@ var house = map[string]room{
 
 	"engine":    {models, with("nn", "builds and feeds models", "model", "runs one", "lora", "has adapters in slots")},
 	"nn":        {floor: models},
-	"model":     {models, with("nn", "is built with it")},
+	"model":     {models, with("nn", "is built with it", "data", "says where the documents of a batch are read, and what of")},
 	"sentence":  {models, with("nn", "builds vectors with it", "data", "marks the texts of a batch")},
 	"model/hub": {floor: models},
 	"lora":      {models, with("nn", "is an nn.Adapter")},
@@ -99,6 +99,7 @@ var house = map[string]room{
 	"generate/sample": {floor: loops},
 	"generate":        {loops, with("generate/sample", "draws tokens")},
 	"embed":           {floor: loops},
+	"classify":        {floor: loops},
 	"merge":           {floor: loops},
 	"convert":         {floor: loops},
 

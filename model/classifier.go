@@ -1,0 +1,161 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// Classification is the task of classifiers: the input [nn.Classes] says of which class
+// a document is, or [nn.Values] which numbers belong to it, as [Classes] has it.
+const Classification Task = "classification"
+
+// OpenClassifier is Open for a checkpoint with a head that classifies, as transformers'
+// AutoModelForSequenceClassification has it. Where the checkpoint has no such head, it
+// begins as there: weights normal with the deviation initializer_range, biases zero, of
+// random numbers that depend on seed and the names of the tensors alone; see
+// [Model.Fresh]. Errors beside those of Open: ErrUnsupported where the architecture has
+// no classifiers, and nn.ErrShape where the head of the checkpoint has another number of
+// classes.
+func OpenClassifier(dir string, classes Classes, seed uint64) (*Model, error) {
+	return open(dir, func(m *Model) error {
+		c := m.Config
+		if c.ClassifierArchitecture() == "" {
+			return fmt.Errorf("%w: architecture %q has no classifiers", ErrUnsupported, c.Architecture)
+		}
+		if err := classes.Check(); err != nil {
+			return err
+		}
+		c.Part, c.Classes = Classifier, classes
+		head := c.head()
+		last := head[len(head)-1]
+		if v, err := m.view(m.inFile(last.Name + ".weight")); err == nil && len(v.Shape) == 2 && v.Shape[0] != last.Out {
+			return fmt.Errorf("%w: the head of the checkpoint (%s) has %d classes, expected %d", nn.ErrShape, last.Name, v.Shape[0], last.Out)
+		}
+		return m.begin(head, seed)
+	})
+}
+
+// head is the head of a classifier: linear layers, with tanh between them, over the
+// state that a document is read at. An encoder's is that of BERT, which has a pooler, or
+// that of RoBERTa.
+func (c *Config) head() []nn.Module {
+	linear := func(name string, out int, bias bool) nn.Module {
+		return nn.Module{Name: name, Kind: nn.KindLinear, In: c.HiddenSize, Out: out, Bias: bias}
+	}
+	n := len(c.Classes.Names)
+	switch e, encoder := c.Family.(*Encoder); {
+	case !encoder:
+		return []nn.Module{linear("score", n, false)}
+	case e.PooledHead:
+		return []nn.Module{linear(e.Prefix+"pooler.dense", c.HiddenSize, true), linear("classifier", n, true)}
+	}
+	return []nn.Module{linear("classifier.dense", c.HiddenSize, true), linear("classifier.out_proj", n, true)}
+}
+
+// ofHead reports whether a module is part of the head of a classifier.
+func (c *Config) ofHead(m nn.Module) bool {
+	return c.Part == Classifier && slices.ContainsFunc(c.head(), func(h nn.Module) bool { return h.Name == m.Name })
+}
+
+// classify makes the head over the states x [tokens, d] an output, with its loss.
+func (c *Config) classify(b *nn.Builder, x graph.Tensor, out *Outputs) {
+	out.Scores = sync.OnceValue(func() graph.Tensor {
+		if x.Valid() {
+			x = x.Gather(b.Input(nn.ReadToken, tensor.I32, b.Axis(nn.Documents)))
+		}
+		for i, l := range c.head() {
+			if i > 0 && x.Valid() {
+				x = x.Apply(ir.Tanh)
+			}
+			x = b.Linear(l.Name, x, l.Out, l.Bias)
+		}
+		return x
+	})
+	out.loss(Classification, func() graph.Tensor { return c.Classes.loss(b, out.Scores()) })
+}
+
+// ClassifierArchitecture is the architecture of classifiers of the model's type, or
+// nothing.
+func (c *Config) ClassifierArchitecture() string { return classifierOf(c.ModelType) }
+
+// MarkRead adds to a batch at which token each of its documents is read: encoders read
+// the first, decoders the last that is no padding.
+func (c *Config) MarkRead(b *data.Batch) {
+	_, encoder := c.Family.(*Encoder)
+	at, tokens := make([]int32, b.Rows()), b.Tokens()
+	for i := range at {
+		first := b.Starts[i]
+		if at[i] = first; encoder {
+			continue
+		}
+		last := b.Starts[i+1] - 1
+		if c.Padding >= 0 {
+			for last > first && int(tokens[last]) == c.Padding {
+				last--
+			}
+		}
+		at[i] = last
+	}
+	b.SetInts(nn.ReadToken, at)
+}
+
+// TokenTypes is the number of types that tokens of a document may have, 0 where the
+// model does not look at them.
+func (c *Config) TokenTypes() int {
+	if e, ok := c.Family.(*Encoder); ok && e.Types > 1 {
+		return e.Types
+	}
+	return 0
+}
+
+// readClasses reads what config.json says of classes. Of a head that is not there only
+// names say something that somebody has given.
+func (c *Config) readClasses(f *Fields) {
+	const deviation = 0.02 // of transformers, also where 0 is given
+	switch c.Deviation = f.float("initializer_range", deviation); {
+	case c.Deviation == 0:
+		c.Deviation = deviation
+	case c.Deviation < 0:
+		f.fail("initializer_range", c.Deviation, "0 or more")
+	}
+	if c.Part == Classifier {
+		c.Classes = f.classes()
+		return
+	}
+	if !f.has("id2label") {
+		return
+	}
+	alone := &Fields{values: f.values}
+	if classes := alone.classes(); alone.err == nil && !classes.Unnamed() {
+		c.Classes = classes
+	}
+}
+
+// loss is that of scores [documents, classes], summed over documents: cross-entropy of
+// their classes, or the mean over the numbers of a document of binary cross-entropies
+// log(1+eˣ) − x·z, or of squared differences.
+func (c Classes) loss(b *nn.Builder, x graph.Tensor) graph.Tensor {
+	if !x.Valid() {
+		return x
+	}
+	documents, n := b.Axis(nn.Documents), len(c.Names)
+	if c.Means() == data.SingleLabel {
+		return x.CrossEntropy(b.Input(nn.Classes, tensor.I32, documents))
+	}
+	z := b.Input(nn.Values, tensor.F32, documents, ir.Static(n))
+	mean := 1 / float64(n)
+	if c.Means() == data.Regression {
+		return x.Sub(z).SumSquares().Scale(mean)
+	}
+	g := b.G.IR()
+	positive := b.G.Of(g.Binary(ir.Max, x.Value(), g.Const(0, ir.Type{DType: tensor.F32, Shape: ir.Shape{}})))
+	tail := x.Apply(ir.Abs).Scale(-1).Apply(ir.Exp).AddScalar(1).Apply(ir.Log)
+	return positive.Add(tail).Sub(x.Mul(z)).Sum(1).Sum(0).Scale(mean)
+}
