@@ -48,6 +48,9 @@ func (r *Run) adapter() (*lora.State, error) {
 	if err := a.Check(p, lora.CheckOptions{AllowZeroB: true}).Err(); err != nil {
 		return nil, err
 	}
+	if err := p.Complete(r.model.Fresh()); err != nil {
+		return nil, fmt.Errorf("train: init_adapter %s: %w", c.InitAdapter, err)
+	}
 	for _, t := range p.Targets {
 		if t.SharesWith != "" {
 			return nil, fmt.Errorf("train: init_adapter %s: %w: ensure_weight_tying: %q and %q share one adapter, which can be used but not trained", c.InitAdapter, lora.ErrUnsupported, t.Name, t.SharesWith)

@@ -68,6 +68,12 @@ func (r *Run) bindSettings() {
 		r.bind("embedding.scale", c.Embedding.Scale)
 		r.bind("sentence-transformers files", fmt.Sprintf("sha256 %x", digest[:8]))
 	}
+	if c.Task == config.Classify {
+		classes := r.model.Config.Classes
+		r.bind("classification.labels", fmt.Sprintf("%q", classes.Names))
+		r.bind("classification.problem", classes.Problem)
+		r.bind("config.json initializer_range", r.model.Config.Deviation)
+	}
 	r.bind("batch_size", c.BatchSize)
 	r.bind("gradient_accumulation_steps", c.GradientAccumulationSteps)
 	r.bind("seed", c.Seed)
@@ -212,6 +218,9 @@ const (
 // nearly every block; a change between the blocks alone is not seen.
 func weightsIdentity(m *model.Model) (string, error) {
 	h := sha256.New()
+	for _, name := range m.Fresh() {
+		fmt.Fprintf(h, "%q is new\n", name)
+	}
 	for _, used := range m.Used() {
 		for _, name := range m.Stored(used) {
 			v, err := m.Set().Lookup(name)

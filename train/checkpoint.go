@@ -17,6 +17,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -44,7 +45,7 @@ func writeCheckpoint(ctx context.Context, dir string, e *Engine, p progress) (st
 	}
 	path := filepath.Join(dir, checkpointPrefix+strconv.Itoa(p.Step))
 	err = fsatomic.ReplaceDir(path, func(tmp string) error {
-		if err := s.Save(tmp, true); err != nil {
+		if err := saveAdapter(tmp, e.runtime.Model().Config, s, true); err != nil {
 			return err
 		}
 		var entries []safetensors.Entry
@@ -68,6 +69,15 @@ func writeCheckpoint(ctx context.Context, dir string, e *Engine, p progress) (st
 		return "", fmt.Errorf("train: checkpoint %s: %w", path, err)
 	}
 	return path, nil
+}
+
+// saveAdapter writes an adapter folder, with the names of the classes beside it where
+// it is one of a classifier.
+func saveAdapter(dir string, m *model.Config, s *lora.State, raw bool) error {
+	if err := s.Save(dir, raw); err != nil || m.Part != model.Classifier {
+		return err
+	}
+	return m.Classes.Save(dir)
 }
 
 // unusable says which checkpoint cannot be gone on from, and why.

@@ -31,6 +31,7 @@ const (
 	lossName   = "loss.sum"
 	reportName = "step.report" // of the last update: loss, gradient norm
 	evalResult = "eval.loss"
+	evalScores = "eval.scores"
 
 	ratesInput   = "rates"
 	inverseInput = "inverse tokens"
@@ -220,7 +221,11 @@ func (p *Planner) planMicro(o EngineOptions) (*engine.Draft, error) {
 func (p *Planner) planEvaluation(o EngineOptions) (*engine.Draft, error) {
 	task := o.task()
 	return p.runtime.Plan(p.slot, engine.Spec{Bounds: task.Bounds(o.MaxEvalTokens), Build: func(b *nn.Builder, program *graph.Program) {
-		program.Result(evalResult, task.Loss(b, p.model.Build(b)))
+		out := p.model.Build(b)
+		program.Result(evalResult, task.Loss(b, out))
+		if j, ok := o.judge(); ok {
+			program.Result(evalScores, j.scores(b, out))
+		}
 	}})
 }
 
@@ -334,6 +339,19 @@ func (e *Engine) Evaluate(ctx context.Context, b *data.Batch) (float64, error) {
 	}
 	err := e.runtime.Read(ctx, evalResult, e.loss[:])
 	return float64(e.loss[0]), err
+}
+
+// right is how many rows of the batch that was evaluated last are right.
+func (e *Engine) right(ctx context.Context, b *data.Batch) (int, error) {
+	j, ok := e.opts.judge()
+	if !ok {
+		return 0, nil
+	}
+	scores := make([]float32, b.Rows()*j.perRow())
+	if err := e.runtime.Read(ctx, evalScores, scores); err != nil {
+		return 0, err
+	}
+	return j.right(b, scores), nil
 }
 
 // Gradient copies the accumulated gradient of the trained parameter called

@@ -62,12 +62,21 @@ func (l *loop) log(r Report) error {
 		}
 	}
 	if r.Eval != nil {
-		add(events.EvalLoss, *r.Eval)
+		scalars = append(scalars, evaluated(*r.Eval, r.Accuracy)...)
 	}
 	if len(scalars) == 0 {
 		return nil
 	}
 	return l.record(events.Record{Step: int64(r.Step), Scalars: scalars})
+}
+
+// evaluated are the figures of an evaluation.
+func evaluated(loss float64, accuracy *float64) []events.Scalar {
+	all := []events.Scalar{{Name: events.EvalLoss, Value: loss}}
+	if accuracy != nil {
+		all = append(all, events.Scalar{Name: events.EvalAccuracy, Value: *accuracy})
+	}
+	return all
 }
 
 // recorded reports whether a step is one of those that are recorded.

@@ -32,7 +32,9 @@ type progress struct {
 	LastLoss  float64 `json:"last_loss"`
 	FirstEval *number `json:"first_eval_loss,omitempty"`
 	LastEval  *number `json:"last_eval_loss,omitempty"`
-	Tokens    int64   `json:"tokens"`
+	// Accuracy is that of the last evaluation, where the task has one.
+	Accuracy *float64 `json:"last_eval_accuracy,omitempty"`
+	Tokens   int64    `json:"tokens"`
 	// Settings are those on which the numbers of a run depend; a run goes on
 	// only with the same.
 	Settings map[string]string `json:"settings"`

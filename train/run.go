@@ -36,6 +36,7 @@ type Summary struct {
 	LastLoss        float64  `json:"last_loss"`
 	FirstEval       *float64 `json:"first_eval_loss,omitempty"`
 	LastEval        *float64 `json:"last_eval_loss,omitempty"`
+	Accuracy        *float64 `json:"last_eval_accuracy,omitempty"` // of a classifier
 	EarlyStop       bool     `json:"stopped_early,omitempty"`
 	Adapter         string   `json:"adapter"`
 	Parameters      int      `json:"trained_parameters"`
@@ -229,14 +230,14 @@ func (l *loop) finish() (*Summary, error) {
 		return nil, err
 	}
 	dir := filepath.Join(l.cfg.OutputDir, AdapterDir)
-	if err := fsatomic.ReplaceDir(dir, func(tmp string) error { return state.Save(tmp, false) }); err != nil {
+	if err := fsatomic.ReplaceDir(dir, func(tmp string) error { return saveAdapter(tmp, l.model.Config, state, false) }); err != nil {
 		return nil, fmt.Errorf("train: %s: %w", dir, err)
 	}
 	seconds := time.Since(l.begin).Seconds()
 	s := &Summary{
 		Steps: l.progress.Step, Seconds: seconds, Tokens: l.progress.Tokens, TokensPerSecond: float64(l.tokens) / seconds,
 		FirstLoss: l.progress.FirstLoss, LastLoss: l.progress.LastLoss,
-		FirstEval: (*float64)(l.progress.FirstEval), LastEval: (*float64)(l.progress.LastEval),
+		FirstEval: (*float64)(l.progress.FirstEval), LastEval: (*float64)(l.progress.LastEval), Accuracy: l.progress.Accuracy,
 		EarlyStop: l.progress.stopped(l.cfg.EarlyStopping.Patience), Adapter: dir, Parameters: l.trainableNum, Memory: l.engine.Memory(), Plan: l.plan, Load: l.load(),
 	}
 	if l.cfg.Log.Plot && l.cfg.Log.Metrics {

@@ -46,6 +46,7 @@ type Report struct {
 	MFU             float64  // share of these in the most that the device can do by its data sheet; 0 if that is not known
 	Tokens          int64    // trained on by this process
 	Eval            *float64 // loss, where the step ended with an evaluation
+	Accuracy        *float64 // there, the share of rows whose classes are right; nil where rows have none
 }
 
 func (o Observer) note(format string, args ...any) {
@@ -113,13 +114,7 @@ func open(ctx context.Context, c *config.Config, o Observer, lock bool) (_ *Run,
 	if err != nil {
 		return nil, err
 	}
-	if r.model, err = model.OpenAs(dir, part(c.Task)); err != nil {
-		return nil, err
-	}
-	if err := r.quantize(); err != nil {
-		return nil, err
-	}
-	if err := r.loadData(ctx, dir); err != nil {
+	if err := r.read(ctx, dir); err != nil {
 		return nil, err
 	}
 	options := c.DeviceOptions()
@@ -218,6 +213,9 @@ func (r *Run) describe() {
 	for _, line := range r.model.Quantization().Lines() {
 		r.observer.note("%s", line)
 	}
+	if r.cfg.Task == config.Classify {
+		r.describeHead()
+	}
 	r.observer.note("backend  %s (%s), %v", info.Backend, info.Detail, r.precision)
 	r.observer.note("adapter  %d tensors, %.2fM trained parameters", len(r.engine.Trained()), float64(r.trainableNum)/1e6)
 	r.observer.note("data     %v", r.train)
@@ -252,18 +250,32 @@ func (r *Run) load() *backend.LoadStats {
 	return nil
 }
 
-// loadData reads and tokenises the files.
-func (r *Run) loadData(ctx context.Context, dir string) error {
+// read opens the model in dir and reads the data. Of a classifier the rows come first:
+// they may say how many classes it has.
+func (r *Run) read(ctx context.Context, dir string) (err error) {
+	if r.cfg.Task == config.Classify {
+		return r.readClassified(ctx, dir)
+	}
+	if r.model, err = model.OpenAs(dir, part(r.cfg.Task)); err != nil {
+		return err
+	}
+	if err := r.quantize(); err != nil {
+		return err
+	}
+	return r.loadData(ctx, dir, r.model.Config, r.cfg.DataOptions())
+}
+
+// loadData reads and tokenises the files for the model in dir.
+func (r *Run) loadData(ctx context.Context, dir string, m *model.Config, o data.Options) error {
 	c := r.cfg
-	o := c.DataOptions()
-	o.VocabSize = r.model.Config.VocabSize
+	o.VocabSize = m.VocabSize
 	if !onlyTokens(c) {
 		tok, err := tokenizer.Load(dir)
 		if err != nil {
 			return err
 		}
 		o.Tokenizer = tok
-		if err := r.reading(dir, &o, tok); err != nil {
+		if err := r.reading(dir, m, &o, tok); err != nil {
 			return err
 		}
 		template, err := chat.Find(dir, c.Data.ChatTemplate, tok.SpecialTokens())
@@ -288,10 +300,13 @@ func (r *Run) loadData(ctx context.Context, dir string) error {
 	}
 	r.trainSet = set
 	r.noteStats("training", set.Stats())
+	if o.Rows == data.LabelledRows {
+		o.Classes = set.Classes()
+	}
 	if r.train, err = data.NewLoader(set, c.LoaderConfig()); err != nil {
 		return err
 	}
-	if longest, most := set.Stats().Longest, r.model.Config.MaxPositions; longest > most {
+	if longest, most := set.Stats().Longest, m.MaxPositions; longest > most {
 		r.observer.note("note     rows of up to %d tokens are longer than max_position_embeddings %d of the model", longest, most)
 	}
 	if len(c.Data.Eval) == 0 {

@@ -68,11 +68,11 @@ func (l *loop) complete(ctx context.Context) error {
 		report.MFU = report.FlopsPerSecond / peak
 	}
 	if l.evalDue() {
-		loss, err := l.evaluate(ctx)
+		loss, accuracy, err := l.evaluate(ctx)
 		if err != nil {
 			return err
 		}
-		report.Eval = &loss
+		report.Eval, report.Accuracy = &loss, accuracy
 	}
 	if l.observer.Step != nil {
 		l.observer.Step(report)
@@ -81,6 +81,7 @@ func (l *loop) complete(ctx context.Context) error {
 		return err
 	}
 	if report.Eval != nil {
+		l.progress.Accuracy = report.Accuracy
 		l.judge(*report.Eval)
 	}
 	l.progress.Pending, l.ahead = nil, true
@@ -124,23 +125,31 @@ func (l *loop) evalDue() bool {
 	return done%every == 0 && done < l.steps || done == l.steps && l.cfg.EvalAtEnd
 }
 
-// evaluate is the loss over the evaluation set: the sum over all labels
-// divided by their number.
-func (l *loop) evaluate(ctx context.Context) (float64, error) {
-	sum, n := 0.0, 0
+// evaluate is the loss over the evaluation set, the sum over all labels divided by
+// their number, and the accuracy, where the task has one.
+func (l *loop) evaluate(ctx context.Context) (loss float64, accuracy *float64, err error) {
+	sum, n, right := 0.0, 0, 0
 	var b data.Batch
 	for step := range l.eval.StepsPerEpoch() {
 		if err := l.eval.Fill(&b, step, 0); err != nil {
-			return 0, err
+			return 0, nil, err
 		}
 		loss, err := l.engine.Evaluate(ctx, &b)
 		if err != nil {
-			return 0, err
+			return 0, nil, err
+		}
+		k, err := l.engine.right(ctx, &b)
+		if err != nil {
+			return 0, nil, err
 		}
 		sum += loss
-		n += b.LossTokens
+		n, right = n+b.LossTokens, right+k
 	}
-	return sum / float64(max(1, n)), nil
+	n = max(1, n)
+	if _, ok := l.engine.opts.judge(); ok {
+		accuracy = new(float64(right) / float64(n))
+	}
+	return sum / float64(n), accuracy, nil
 }
 
 // evaluateFirst is the evaluation before the first step, where one is asked for.
@@ -149,16 +158,20 @@ func (l *loop) evaluateFirst(ctx context.Context) error {
 	if p.Step > 0 || l.eval == nil || !l.cfg.EvalAtStart {
 		return nil
 	}
-	loss, err := l.evaluate(ctx)
+	loss, accuracy, err := l.evaluate(ctx)
 	if err != nil {
 		return err
 	}
-	if err := l.record(events.Record{Scalars: []events.Scalar{{Name: events.EvalLoss, Value: loss}}}); err != nil {
+	if err := l.record(events.Record{Scalars: evaluated(loss, accuracy)}); err != nil {
 		return err
 	}
 	p.FirstEval = new(number(loss))
-	p.LastEval = p.FirstEval
-	l.observer.note("eval     loss %.4f before the first step", loss)
+	p.LastEval, p.Accuracy = p.FirstEval, accuracy
+	if accuracy != nil {
+		l.observer.note("eval     loss %.4f, accuracy %.1f %% before the first step", loss, 100**accuracy)
+	} else {
+		l.observer.note("eval     loss %.4f before the first step", loss)
+	}
 	return nil
 }
 

@@ -27,6 +27,8 @@ type taskCase struct {
 	Base         string
 	Task         config.Task
 	Scale        float64
+	Problem      data.Problem
+	Labels       []string
 	BatchSize    int `json:"batch_size"`
 	Accumulation int `json:"gradient_accumulation_steps"`
 	LR, Eps      float64
@@ -60,7 +62,14 @@ func taskCases(t *testing.T, task config.Task) (all []taskCase) {
 func (c taskCase) config(t *testing.T) *config.Config {
 	k := config.Default()
 	k.Model, k.OutputDir, k.InitAdapter = filepath.Join("../testdata/encoders", c.Base), t.TempDir(), filepath.Join(c.dir, "init")
-	k.Task, k.Embedding.Scale = c.Task, c.Scale
+	if k.Task = c.Task; c.Task == config.Embed {
+		k.Embedding.Scale = c.Scale
+	} else {
+		require.NoError(t, k.Set("classification.problem="+string(c.Problem)))
+		if c.Problem != data.Regression {
+			k.Classification.Labels = c.Labels
+		}
+	}
 	k.Data.Train = config.Strings{filepath.Join(c.dir, "rows.jsonl")}
 	k.Data.Shuffle = false
 	k.BatchSize, k.GradientAccumulationSteps, k.Steps = c.BatchSize, c.Accumulation, len(c.Trace)
@@ -73,7 +82,7 @@ func (c taskCase) config(t *testing.T) *config.Config {
 // TestTaskTraces repeats the recorded runs: loss and norm of each step, and the adapter
 // at the end.
 func TestTaskTraces(t *testing.T) {
-	for _, task := range []config.Task{config.Embed} {
+	for _, task := range []config.Task{config.Embed, config.Classify} {
 		for _, c := range taskCases(t, task) {
 			t.Run(c.name, c.repeat)
 		}
@@ -109,6 +118,9 @@ func (c taskCase) repeat(t *testing.T) {
 
 // begin opens the run as it began, from the parts of the library.
 func (c taskCase) begin(t *testing.T) (*train.Engine, *data.Loader) {
+	if c.Task == config.Classify {
+		return c.beginClassifier(t)
+	}
 	dir := filepath.Join("../testdata/encoders", c.Base)
 	m, err := model.OpenAs(dir, model.Body)
 	require.NoError(t, err)
@@ -142,7 +154,7 @@ func (c taskCase) begin(t *testing.T) (*train.Engine, *data.Loader) {
 
 // TestTaskGradients compares the gradients of the first step.
 func TestTaskGradients(t *testing.T) {
-	for _, c := range taskCases(t, config.Embed) {
+	for _, c := range append(taskCases(t, config.Embed), taskCases(t, config.Classify)...) {
 		t.Run(c.name, func(t *testing.T) {
 			e, l := c.begin(t)
 			for micro := range l.Micros(0) {

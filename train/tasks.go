@@ -25,8 +25,12 @@ func part(task config.Task) model.Part {
 }
 
 // reading says how rows are read for the task, of the model in dir.
-func (r *Run) reading(dir string, o *data.Options, tok *tokenizer.Tokenizer) error {
-	if r.cfg.Task != config.Embed {
+func (r *Run) reading(dir string, m *model.Config, o *data.Options, tok *tokenizer.Tokenizer) error {
+	switch r.cfg.Task {
+	case config.Classify:
+		o.Texts, o.Types, o.MaxLength = tok, m.TokenTypes(), min(o.MaxLength, m.MaxLength())
+		return nil
+	case config.Language:
 		return nil
 	}
 	t, err := sentence.Read(dir)
@@ -37,7 +41,7 @@ func (r *Run) reading(dir string, o *data.Options, tok *tokenizer.Tokenizer) err
 		tok = tok.Lowercased()
 	}
 	r.transform, o.Rows, o.Texts = t, data.PairRows, tok
-	o.MaxLength = t.Longest(min(o.MaxLength, r.model.Config.MaxLength()))
+	o.MaxLength = t.Longest(min(o.MaxLength, m.MaxLength()))
 	if specials := tok.Specials(); o.MaxLength <= specials {
 		return fmt.Errorf("train: data.max_length: texts have at most %d tokens, expected more than the %d special ones of each", o.MaxLength, specials)
 	}
@@ -47,7 +51,14 @@ func (r *Run) reading(dir string, o *data.Options, tok *tokenizer.Tokenizer) err
 
 // task is what the rows that were read are to teach.
 func (r *Run) task() (Task, error) {
-	if r.cfg.Task != config.Embed {
+	switch r.cfg.Task {
+	case config.Classify:
+		rows := r.train.MaxDocuments()
+		if r.eval != nil {
+			rows = max(rows, r.eval.MaxDocuments())
+		}
+		return Classification{r.model.Config, rows}, nil
+	case config.Language:
 		return NextToken{}, nil
 	}
 	texts, rows := r.trainSet.Texts(), r.train.MaxDocuments()
@@ -68,6 +79,9 @@ const pooler = "pooler.dense"
 
 // targets plans an adapter for the task: what vectors do not depend on gets none.
 func (r *Run) targets(c *lora.Config, target lora.Model) (*lora.Plan, error) {
+	if r.cfg.Task == config.Classify {
+		c = r.pooling(c)
+	}
 	p, err := lora.NewPlan(c, target)
 	if err != nil || r.cfg.Task != config.Embed {
 		return p, err

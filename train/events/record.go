@@ -18,6 +18,8 @@ import (
 const (
 	Loss     = "loss"      // mean training loss, nats per token
 	EvalLoss = "eval_loss" // the same on the evaluation set
+
+	EvalAccuracy = "eval_accuracy" // share of its rows that are classified right
 )
 
 // ErrRecord is the error for a record that cannot be written or read.
