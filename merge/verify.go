@@ -37,7 +37,7 @@ func (w *writer) verify(ctx context.Context, dir string) error {
 		if _, err := v.WriteTo(h); err != nil {
 			return fmt.Errorf("reading back: %w", err)
 		}
-		if v.DType != x.out || !slices.Equal(v.Shape, x.view.Shape) || [sha256.Size]byte(h.Sum(nil)) != x.sum {
+		if v.DType != x.out || !slices.Equal(v.Shape, x.shape) || [sha256.Size]byte(h.Sum(nil)) != x.sum {
 			return fmt.Errorf("reading back: tensor %q is %w", x.name, ErrVerify)
 		}
 		w.progress("verifying", i+1)

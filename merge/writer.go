@@ -30,9 +30,11 @@ type writer struct {
 type weight struct {
 	name string            // in the file
 	is   string            // in the model, which may call it otherwise
-	view *safetensors.View // what it begins with
+	view *safetensors.View // what it begins with; nil where no file has it
 	out  safetensors.DType
-	sum  [sha256.Size]byte // of the bytes as they were computed
+
+	shape []int
+	sum   [sha256.Size]byte // of the bytes as they were computed
 }
 
 // write fills the folder: weights, then the other files, then it reads the
@@ -45,7 +47,7 @@ func (w *writer) write(ctx context.Context, dir string) error {
 	entries := make([]safetensors.Entry, len(w.weights))
 	for i := range w.weights {
 		x := &w.weights[i]
-		entries[i] = safetensors.Entry{Name: x.name, DType: x.out, Shape: x.view.Shape, Write: func(out io.Writer) error {
+		entries[i] = safetensors.Entry{Name: x.name, DType: x.out, Shape: x.shape, Write: func(out io.Writer) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -65,7 +67,7 @@ func (w *writer) write(ctx context.Context, dir string) error {
 			return fmt.Errorf("the model has no tensor %q to merge into", name)
 		}
 	}
-	config, err := mergedConfig(w.model.Dir, w.options.DType, len(w.result.Untied) > 0)
+	config, err := mergedConfig(w.model, w.options.DType, len(w.result.Untied) > 0)
 	if err != nil {
 		return err
 	}
@@ -87,7 +89,9 @@ func (w *writer) progress(task string, done int) {
 func (w *writer) list() error {
 	set, is := w.model.Set(), map[string]string{}
 	for _, name := range w.model.Used() {
-		is[w.inFile(name)] = name
+		if !w.isFresh(name) {
+			is[w.inFile(name)] = name
+		}
 	}
 	untied := w.merger.Untied()
 	skip := map[string]bool{}
@@ -105,15 +109,18 @@ func (w *writer) list() error {
 		if err != nil {
 			return err
 		}
-		x := weight{name: name, is: name, view: v, out: w.outType(v.DType)}
+		x := weight{name: name, is: name, view: v, out: w.outType(v.DType), shape: v.Shape}
 		if of := is[name]; of != "" {
 			x.is = of
+		}
+		if w.classifies() {
+			x.name = w.headed(x.name, x.is)
 		}
 		w.weights = append(w.weights, x)
 		return nil
 	}
 	for _, name := range set.Names() {
-		if skip[name] {
+		if skip[name] || w.classifies() && is[name] == "" {
 			continue
 		}
 		if err := add(name, name); err != nil {
@@ -125,7 +132,7 @@ func (w *writer) list() error {
 			return err
 		}
 	}
-	return nil
+	return w.addFresh()
 }
 
 // inFile is the name that a weight of the model has in its files.
@@ -155,12 +162,12 @@ func (w *writer) tensor(out io.Writer, x *weight) error {
 	h := sha256.New()
 	out = io.MultiWriter(out, h)
 	defer func() { h.Sum(x.sum[:0]) }()
-	if !w.merger.Touches(x.is) && x.out == x.view.DType {
+	if x.view != nil && !w.merger.Touches(x.is) && x.out == x.view.DType {
 		n, err := x.view.WriteTo(out)
 		w.result.Bytes += n
 		return err
 	}
-	in, err := tensor.ParseDType(x.view.DType.String())
+	values, in, err := w.values(x)
 	if err != nil {
 		return fmt.Errorf("tensor %q: %w", x.name, err)
 	}
@@ -168,7 +175,7 @@ func (w *writer) tensor(out io.Writer, x *weight) error {
 	if err != nil {
 		return fmt.Errorf("tensor %q: %w", x.name, err)
 	}
-	data, err := w.compute(x, in, to)
+	data, err := w.compute(x, values, in, to)
 	if err != nil {
 		return err
 	}
@@ -177,12 +184,26 @@ func (w *writer) tensor(out io.Writer, x *weight) error {
 	return err
 }
 
-// compute is the merged tensor in its element type.
-func (w *writer) compute(x *weight, in, to tensor.DType) ([]byte, error) {
-	values := make([]float32, x.view.Len()*8/in.Bits())
-	if err := x.view.Use(func(data []byte) error { return tensor.ToFloat32(values, data, in) }); err != nil {
-		return nil, fmt.Errorf("tensor %q: %w", x.name, err)
+// values are the elements of the model's weight, and the type that they are of.
+func (w *writer) values(x *weight) ([]float32, tensor.DType, error) {
+	if x.view == nil {
+		v, err := w.model.Weight(x.is)
+		if err != nil {
+			return nil, 0, err
+		}
+		values, err := v.Float32s()
+		return values, v.DType, err
 	}
+	in, err := tensor.ParseDType(x.view.DType.String())
+	if err != nil {
+		return nil, 0, err
+	}
+	values := make([]float32, x.view.Len()*8/in.Bits())
+	return values, in, x.view.Use(func(data []byte) error { return tensor.ToFloat32(values, data, in) })
+}
+
+// compute is the merged tensor in its element type.
+func (w *writer) compute(x *weight, values []float32, in, to tensor.DType) ([]byte, error) {
 	changed, err := w.merger.Merge(x.is, values, in)
 	if err != nil {
 		return nil, err
