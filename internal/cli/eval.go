@@ -14,6 +14,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 	"github.com/lorafuse/lorafuse/train"
@@ -31,7 +32,14 @@ type evalFlags struct {
 	length   int
 	batch    int
 	json     bool
+
+	labels  []string
+	problem data.Problem
+	scores  string
 }
+
+// evaluated is what an evaluation has found: as JSON, or as text.
+type evaluated interface{ text() string }
 
 // evaluation is what `eval --json` prints.
 type evaluation struct {
@@ -48,18 +56,28 @@ type evaluation struct {
 	Load *backend.LoadStats `json:"load,omitempty"`
 }
 
+func (e *evaluation) text() string {
+	return fmt.Sprintf("loss        %.6f\nperplexity  %.6g\ntokens      %d that carry loss, of %d in %d rows\n", e.Loss, e.Perplexity, e.Tokens, e.AllTokens, e.Rows)
+}
+
 func (a *app) eval() *cobra.Command {
-	var f evalFlags
+	f := evalFlags{modelFlags: modelFlags{classifies: true}}
 	c := &cobra.Command{
 		Use:   "eval --model DIR [--adapter DIR] --data FILE...",
 		Short: "Measure the loss and perplexity on data",
 		Long: `Measure the loss of a model, with an adapter where one is given: the mean negative
 log-likelihood, in nats, of all tokens that carry loss, and its exponential, the
 perplexity. The data is read as lorafuse train reads it, and the flags have the names
-and defaults of its keys under data.`,
+and defaults of its keys under data.
+
+Of a classifier, or with an adapter of one, it is the loss and the accuracy on rows
+{"text": "...", "label": "..."}, perhaps with text_pair: the mean of the loss over rows,
+and the share of rows whose classes are right. The names of the classes are those that
+the adapter was trained with, or those of the model's config.json.`,
 		Example: `  lorafuse eval --model path/to/model --data test.jsonl
   lorafuse eval --model path/to/model --data test.jsonl --quantize int8
-  lorafuse eval --model path/to/model --adapter output/adapter --data a.jsonl --data b.jsonl --train-on all --json`,
+  lorafuse eval --model path/to/model --adapter output/adapter --data a.jsonl --data b.jsonl --train-on all --json
+  lorafuse eval --model path/to/encoder --adapter output/adapter --data labelled.jsonl --scores scores.safetensors`,
 		Args: args(-1),
 		RunE: func(c *cobra.Command, more []string) error {
 			f.files = append(f.files, more...)
@@ -79,7 +97,7 @@ and defaults of its keys under data.`,
 			if f.json {
 				return a.out.json(e)
 			}
-			a.out.printf("loss        %.6f\nperplexity  %.6g\ntokens      %d that carry loss, of %d in %d rows\n", e.Loss, e.Perplexity, e.Tokens, e.AllTokens, e.Rows)
+			a.out.printf("%s", e.text())
 			return nil
 		},
 	}
@@ -96,15 +114,32 @@ and defaults of its keys under data.`,
 	flags.StringVar(&f.template, "chat-template", "", "file with a Jinja template for messages, in place of the tokenizer's own")
 	flags.IntVar(&f.batch, "batch-size", 8, "rows that are computed at once")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
+	flags.StringSliceVar(&f.labels, "labels", nil, "names of a classifier's classes, with commas between them, in place of its own")
+	choose(flags, &f.problem, "problem", "", data.Problems(), "what a classifier says of a row, in place of its own: single_label_classification, multi_label_classification or regression")
+	flags.StringVar(&f.scores, "scores", "", "file to write a classifier's numbers for all rows to, .safetensors: scores [rows, classes]")
 	return c
 }
 
-func (a *app) runEval(ctx context.Context, f *evalFlags) (*evaluation, error) {
+func (a *app) runEval(ctx context.Context, f *evalFlags) (evaluated, error) {
 	s, err := a.open(ctx, &f.modelFlags)
 	if err != nil {
 		return nil, err
 	}
 	defer s.close()
+	if s.model.Config.Part == model.Classifier {
+		return a.evalClasses(ctx, f, s)
+	}
+	if _, encoder := s.model.Config.Family.(*model.Encoder); encoder {
+		return nil, fmt.Errorf("eval: %s: %w: a head, of a language model or of a classifier; an adapter of a classifier brings one", s.model.Config.Architecture, model.ErrTask)
+	}
+	if f.scores != "" || len(f.labels) > 0 || f.problem != "" {
+		return nil, fmt.Errorf("eval: --scores, --labels and --problem are for classifiers, and this is the language model %s", s.model.Config.Architecture)
+	}
+	return a.evalLanguage(ctx, f, s)
+}
+
+// evalLanguage measures the loss of a language model.
+func (a *app) evalLanguage(ctx context.Context, f *evalFlags, s *session) (*evaluation, error) {
 	set, err := a.loadData(ctx, f, s)
 	if err != nil {
 		return nil, err

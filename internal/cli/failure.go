@@ -67,7 +67,7 @@ func (a *app) exit(ctx context.Context, err error) int {
 	if errors.Is(err, errGone) {
 		return ExitGone
 	}
-	status, message := classify(ctx, err), err.Error()
+	status, message := statusOf(ctx, err), err.Error()
 	var own *interrupted
 	if status == ExitInterrupted && !errors.As(err, &own) {
 		message = "interrupted"
@@ -83,7 +83,7 @@ var broken = []error{
 	safetensors.ErrFault,
 }
 
-func classify(ctx context.Context, err error) int {
+func statusOf(ctx context.Context, err error) int {
 	var check *different
 	var fail *failure
 	var adapter *lora.CheckError

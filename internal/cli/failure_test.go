@@ -36,12 +36,12 @@ func TestStatusOfErrnos(t *testing.T) {
 		{syscall.ENOMEM, ExitFailure}, {syscall.EPERM, ExitUsage}, {syscall.EACCES, ExitUsage}, {syscall.ENOENT, ExitUsage},
 	} {
 		err := fmt.Errorf("train: %w", &fs.PathError{Op: "open", Path: "x", Err: c.no})
-		assert.Equal(t, c.before, classify(t.Context(), err), c.no.Error())
-		assert.Equal(t, ExitFailure, classify(t.Context(), &failure{err}), c.no.Error())
+		assert.Equal(t, c.before, statusOf(t.Context(), err), c.no.Error())
+		assert.Equal(t, ExitFailure, statusOf(t.Context(), &failure{err}), c.no.Error())
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	assert.Equal(t, ExitInterrupted, classify(ctx, &failure{fmt.Errorf("%w: %w", train.ErrInterrupted, syscall.ENOENT)}))
+	assert.Equal(t, ExitInterrupted, statusOf(ctx, &failure{fmt.Errorf("%w: %w", train.ErrInterrupted, syscall.ENOENT)}))
 }
 
 // TestWork: what the system says is a failure from when the work has begun;
@@ -49,12 +49,12 @@ func TestStatusOfErrnos(t *testing.T) {
 func TestWork(t *testing.T) {
 	var w work
 	gone, input := &fs.PathError{Op: "open", Path: "x", Err: syscall.ENOENT}, errors.New("prompt is too long")
-	assert.Equal(t, ExitUsage, classify(t.Context(), w.failed(gone)))
+	assert.Equal(t, ExitUsage, statusOf(t.Context(), w.failed(gone)))
 	w.begun.Store(true)
 	for _, no := range []syscall.Errno{syscall.ENOENT, syscall.EACCES, syscall.EPERM, syscall.ENOTDIR, syscall.EMFILE} {
-		assert.Equal(t, ExitFailure, classify(t.Context(), w.failed(fmt.Errorf("merge: %w", &fs.PathError{Op: "write", Path: "x", Err: no}))), no.Error())
+		assert.Equal(t, ExitFailure, statusOf(t.Context(), w.failed(fmt.Errorf("merge: %w", &fs.PathError{Op: "write", Path: "x", Err: no}))), no.Error())
 	}
-	assert.Equal(t, ExitUsage, classify(t.Context(), w.failed(input)))
+	assert.Equal(t, ExitUsage, statusOf(t.Context(), w.failed(input)))
 	assert.NoError(t, w.failed(nil))
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/model"
 )
 
 // adapterReport is what `inspect` says of an adapter. What follows Base is
@@ -19,7 +20,11 @@ type adapterReport struct {
 	Init    string  `json:"init_lora_weights"`
 	Modules string  `json:"target_modules"`
 	Base    string  `json:"base_model_name_or_path,omitempty"`
+	Task    string  `json:"task_type,omitempty"`
 
+	// Classes are those of a classifier, where a file beside the adapter names them.
+	Classes    []string `json:"classes,omitempty"`
+	Problem    string   `json:"problem_type,omitempty"`
 	Parameters []string `json:"target_parameters,omitempty"`
 
 	Targets  []targetInfo `json:"targets,omitempty"`
@@ -50,6 +55,14 @@ func (a *app) inspectAdapter(ctx context.Context, i *inspection, m *modelFlags) 
 	if c.BaseModelNameOrPath != nil {
 		i.Adapter.Base = *c.BaseModelNameOrPath
 	}
+	if c.TaskType != nil {
+		i.Adapter.Task = *c.TaskType
+	}
+	classes, _, err := model.ReadClasses(i.Path)
+	if err != nil {
+		return err
+	}
+	i.Adapter.Classes, i.Adapter.Problem = classes.Names, string(classes.Problem)
 	i.Adapter.Warnings = c.Warnings
 	if m.model == "" {
 		return nil
@@ -59,7 +72,9 @@ func (a *app) inspectAdapter(ctx context.Context, i *inspection, m *modelFlags) 
 		return err
 	}
 	defer adapter.Close()
-	base, err := a.openModel(ctx, m)
+	of := *m
+	of.adapter, of.classifies = i.Path, true
+	base, err := a.openModel(ctx, &of)
 	if err != nil {
 		return err
 	}
@@ -102,6 +117,12 @@ func (r *adapterReport) rows() [][]string {
 	rows := [][]string{
 		{"kind", fmt.Sprintf("%s of rank %d, alpha %v, dropout %v, init %s", kind, r.Rank, r.Alpha, r.Dropout, r.Init)},
 		{"modules", r.Modules},
+	}
+	if r.Task != "" {
+		rows = append(rows, []string{"task", r.Task})
+	}
+	if len(r.Classes) > 0 {
+		rows = append(rows, []string{"classes", oneLine(fmt.Sprintf("%d, %s: %s", len(r.Classes), r.Problem, strings.Join(r.Classes, ", ")))})
 	}
 	if len(r.Parameters) > 0 {
 		rows = append(rows, []string{"parameters", strings.Join(r.Parameters, ", ")})

@@ -21,9 +21,13 @@ type modelReport struct {
 	MaxPositions int    `json:"max_position_embeddings,omitempty"`
 	Quantized    string `json:"quantized,omitempty"` // how weights are stored
 	codes        map[string]string
-	Tied         bool   `json:"tie_word_embeddings,omitempty"`
-	Supported    bool   `json:"supported"`
-	Reason       string `json:"reason,omitempty"` // why it is not supported
+	Tied         bool `json:"tie_word_embeddings,omitempty"`
+
+	Classes []string `json:"classes,omitempty"` // of a classifier
+	Problem string   `json:"problem_type,omitempty"`
+
+	Supported bool   `json:"supported"`
+	Reason    string `json:"reason,omitempty"` // why it is not supported
 	// Unused are tensors of the checkpoint that the model does not read, Absent
 	// those that the index of its shards lists and no shard holds.
 	Unused []string `json:"unused,omitempty"`
@@ -49,6 +53,9 @@ func (i *inspection) inspectModel(set *weights.Set) {
 		Architecture: c.Architecture, ModelType: c.ModelType, Parameters: m.Parameters(), Layers: c.Layers,
 		HiddenSize: c.HiddenSize, VocabSize: c.VocabSize, MaxPositions: c.MaxPositions, Tied: c.TiedEmbeddings,
 		Quantized: m.Quantization().Storage(), Supported: true, Absent: r.Absent,
+	}
+	if c.Part == model.Classifier {
+		r.Classes, r.Problem = c.Classes.Names, string(c.Classes.Means())
 	}
 	r.codes = map[string]string{}
 	if q := m.Quantization(); q.Stored {
@@ -88,6 +95,9 @@ func (r *modelReport) rows() [][]string {
 		{"parameters", fmt.Sprintf("%d in %d layers of width %d", r.Parameters, r.Layers, r.HiddenSize)},
 		{"vocabulary", fmt.Sprintf("%d tokens%s", r.VocabSize, tied)},
 		{"positions", fmt.Sprint(r.MaxPositions)},
+	}
+	if len(r.Classes) > 0 {
+		rows = append(rows, []string{"classes", oneLine(fmt.Sprintf("%d, %s: %s", len(r.Classes), r.Problem, strings.Join(r.Classes, ", ")))})
 	}
 	if r.Quantized != "" {
 		rows = append(rows, []string{"quantized", r.Quantized})

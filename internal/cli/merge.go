@@ -39,7 +39,7 @@ type mergeResult struct {
 }
 
 func (a *app) merge() *cobra.Command {
-	var f mergeFlags
+	f := mergeFlags{modelFlags: modelFlags{classifies: true}}
 	c := &cobra.Command{
 		Use:   "merge --model DIR --adapter DIR --output DIR",
 		Short: "Put an adapter into the weights of its model",

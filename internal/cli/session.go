@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/classify"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/model/hub"
@@ -30,6 +31,8 @@ type modelFlags struct {
 	invariant bool
 	profile   string // folder, only where the command has the flag
 	part      model.Part
+	// classifies says that the command is for classifiers too.
+	classifies bool
 }
 
 // flags adds --model and --adapter.
@@ -149,11 +152,25 @@ func (a *app) openModel(ctx context.Context, f *modelFlags) (*model.Model, error
 	if err != nil {
 		return nil, err
 	}
-	m, err := model.OpenAs(dir, f.part)
+	m, err := f.openPart(dir)
 	if err == nil {
 		a.noteSource(m.Source)
 	}
 	return m, err
+}
+
+// openPart opens of the model in dir what the adapter is for.
+func (f *modelFlags) openPart(dir string) (*model.Model, error) {
+	if f.adapter != "" {
+		c, err := lora.ReadConfig(f.adapter)
+		if err == nil && c.Classifies() && !f.classifies {
+			return nil, fmt.Errorf("%s: adapter %s is one of a classifier (task_type %s), which lorafuse eval runs and lorafuse merge puts into its model", f.command, f.adapter, lora.SequenceClassification)
+		}
+		if err == nil && c.Classifies() {
+			return classify.OpenModel(dir, f.adapter)
+		}
+	}
+	return model.OpenAs(dir, f.part) // what is wrong with the adapter is said when it is loaded
 }
 
 // noteSource says what was read where it is not what was asked for.
@@ -189,7 +206,10 @@ func (a *app) openAdapter(dir string, m *model.Model) (*lora.Adapter, *lora.Plan
 		return nil, nil, fmt.Errorf("lora: adapter %s: %w", dir, err)
 	}
 	r := adapter.Check(p, lora.CheckOptions{})
-	if err := r.Err(); err != nil {
+	if err = r.Err(); err == nil {
+		err = p.Complete(m.Fresh())
+	}
+	if err != nil {
 		adapter.Close()
 		return nil, nil, err
 	}

@@ -25,13 +25,14 @@ type watched struct {
 	sampler *telemetry.Sampler
 	server  *telemetry.Server
 
-	mu     sync.Mutex
-	device string // the UUID of the GPU that computes, if one does
-	step   train.Report
-	ended  time.Time // when the step did
-	evals  *float64
-	from   telemetry.Sample // when figures were asked for last
-	tokens int64            // until then
+	mu       sync.Mutex
+	device   string // the UUID of the GPU that computes, if one does
+	step     train.Report
+	ended    time.Time // when the step did
+	evals    *float64
+	accuracy *float64         // of a classifier
+	from     telemetry.Sample // when figures were asked for last
+	tokens   int64            // until then
 }
 
 // watch begins to look at the machine of a run, if it has GPUs or somebody is
@@ -88,7 +89,7 @@ func (w *watched) see(r train.Report) {
 	}
 	w.step, w.ended = r, time.Now()
 	if r.Eval != nil {
-		w.evals = r.Eval
+		w.evals, w.accuracy = r.Eval, r.Accuracy
 	}
 }
 
@@ -176,6 +177,9 @@ func (w *watched) metrics() []telemetry.Metric {
 	}
 	if w.evals != nil {
 		all = append(all, telemetry.Metric{Name: "lorafuse_eval_loss", Help: "Loss of the last evaluation, nats per token.", Value: *w.evals})
+	}
+	if w.accuracy != nil {
+		all = append(all, telemetry.Metric{Name: "lorafuse_eval_accuracy", Help: "Share of the rows of the last evaluation that are classified right.", Value: *w.accuracy})
 	}
 	return all
 }

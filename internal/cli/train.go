@@ -198,7 +198,9 @@ func (a *app) observer(w *watched) train.Observer {
 			}
 			a.progress().Steps("training", int64(r.Step), int64(r.Steps),
 				fmt.Sprintf("loss %.4f, lr %.3g, %.0f tokens/s%s%s", r.Loss, r.LearningRate, r.TokensPerSecond, mfu, w.tail()))
-			if r.Eval != nil {
+			if r.Accuracy != nil {
+				a.note("eval     loss %.4f, accuracy %.1f %% after step %d", *r.Eval, 100**r.Accuracy, r.Step)
+			} else if r.Eval != nil {
 				a.note("eval     loss %.4f after step %d", *r.Eval, r.Step)
 			}
 		},
@@ -253,11 +255,15 @@ func (a *app) summarize(c *config.Config, s *train.Summary) {
 	default:
 		a.out.printf("eval     %.4f → %.4f\n", *first, *last)
 	}
+	if s.Accuracy != nil {
+		a.out.printf("accuracy %.1f %%\n", 100**s.Accuracy)
+	}
 	a.out.printf("adapter  %s\n", s.Adapter)
 	if s.Plot != "" {
 		a.out.printf("plot     %s\n", s.Plot)
 	}
-	use := map[config.Task]string{config.Language: `generate --model %s --adapter %s --prompt "..."`, config.Embed: "embed --model %s --adapter %s --input texts.txt"}
+	use := map[config.Task]string{config.Language: `generate --model %s --adapter %s --prompt "..."`, config.Embed: "embed --model %s --adapter %s --input texts.txt",
+		config.Classify: "eval --model %s --adapter %s --data rows.jsonl"}
 	a.out.printf("use it   lorafuse "+use[c.Task]+"\n", shellWord(c.Model), shellWord(s.Adapter))
 }
 
