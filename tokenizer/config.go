@@ -70,6 +70,19 @@ func readConfig(data, special []byte) (*config, error) {
 	return c, nil
 }
 
+// plainClasses are classes of tokenizers that give a model no types of tokens, as
+// transformers 5 has them: those of no model, and one whose model is not BERT but is
+// used with it.
+var plainClasses = []string{"TokenizersBackend", "PreTrainedTokenizer", "DistilBertTokenizer"}
+
+// untyped reports whether a model is given no types of tokens.
+func (c *config) untyped() bool {
+	if c.ModelInputs != nil {
+		return !slices.Contains(c.ModelInputs, "token_type_ids")
+	}
+	return slices.Contains(plainClasses, strings.TrimSuffix(c.Class, "Fast"))
+}
+
 func (c *config) named() []specialToken {
 	return []specialToken{c.BOS, c.EOS, c.UNK, c.SEP, c.PAD, c.CLS, c.Mask}
 }
@@ -125,7 +138,7 @@ var honoursAddBOS = map[string]bool{
 // apply sets what the configuration says about t.
 func (c *config) apply(t *Tokenizer) error {
 	t.cutLeft = c.TruncationSide == "left"
-	t.untyped = c.ModelInputs != nil && !slices.Contains(c.ModelInputs, "token_type_ids")
+	t.untyped = c.untyped()
 	for _, s := range []struct {
 		id    *int32
 		token specialToken

@@ -122,13 +122,21 @@ func TestTemplateRefusals(t *testing.T) {
 func TestUntyped(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(fixtures, "families", "bert_cased.json"))
 	require.NoError(t, err)
-	for inputs, want := range map[string]int32{`["input_ids", "token_type_ids"]`: 1, `["input_ids", "attention_mask"]`: 0, "null": 1} {
-		tok, err := Parse(data, []byte(`{"model_input_names": `+inputs+`}`))
+	for config, want := range map[string]int32{
+		`"model_input_names": ["input_ids", "token_type_ids"]`:                                         1,
+		`"model_input_names": ["input_ids", "attention_mask"]`:                                         0,
+		`"model_input_names": null`:                                                                    1,
+		`"tokenizer_class": "BertTokenizerFast"`:                                                       1,
+		`"tokenizer_class": "TokenizersBackend"`:                                                       0,
+		`"tokenizer_class": "PreTrainedTokenizerFast"`:                                                 0,
+		`"tokenizer_class": "TokenizersBackend", "model_input_names": ["input_ids", "token_type_ids"]`: 1,
+	} {
+		tok, err := Parse(data, []byte("{"+config+"}"))
 		require.NoError(t, err)
 		ids, types, _, err := tok.EncodeJoined([]string{"a", "b"}, 20)
 		require.NoError(t, err)
 		require.Len(t, types, len(ids))
-		assert.Equal(t, want, types[len(types)-1], inputs)
+		assert.Equal(t, want, types[len(types)-1], config)
 		assert.Zero(t, types[0])
 	}
 }

@@ -18,8 +18,9 @@ func (t *Tokenizer) EncodeWithin(text string, most int) (ids []int32, cut bool, 
 
 // EncodeJoined gives the ids of one text, or of two that are joined, with special tokens
 // and the type of each token, as the post-processor of tokenizer.json has them: a model
-// may have an embedding for tokens of the second text. Types are 0 where the
-// model_input_names of tokenizer_config.json leave token_type_ids out.
+// may have an embedding for tokens of the second text. Types are 0 where transformers
+// gives the model none: where model_input_names of tokenizer_config.json leave
+// token_type_ids out, or the class of the tokenizer is that of no model.
 //
 // The result has at most so many tokens altogether, and cut reports whether it took a
 // cut: as with EncodeWithin, and of two texts the longer one is cut first, until both
