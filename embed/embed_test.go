@@ -119,7 +119,7 @@ func TestAdapters(t *testing.T) {
 		a, err := lora.Load(filepath.Join(m.Dir, "adapter"))
 		require.NoError(t, err)
 		defer a.Close()
-		p, err := lora.NewPlan(a.Config, lora.ModelOf(m.Config.ModelType, m.Modules()))
+		p, err := lora.NewPlacement(a.Config, lora.ModelOf(m.Config.ModelType, m.Modules()))
 		require.NoError(t, err)
 		require.NoError(t, a.Check(p, lora.CheckOptions{}).Err())
 		state, err := p.Continue(a, m)

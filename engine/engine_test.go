@@ -238,8 +238,8 @@ func (d drawn) Array(name string) ([]byte, bool) {
 func TestDropoutInCompany(t *testing.T) {
 	dev, m := open(t, llama+"model")
 	state := adapter(t, m, "lora", 1)
-	for i := range state.Plan.Targets {
-		state.Plan.Targets[i].Dropout = 0.4
+	for i := range state.Placement.Targets {
+		state.Placement.Targets[i].Dropout = 0.4
 	}
 	r := engine.New(dev, m)
 	defer r.Close()

@@ -73,7 +73,7 @@ func norms(s *lora.State) (n int64) {
 	if s == nil {
 		return 0
 	}
-	for _, x := range s.Plan.Targets {
+	for _, x := range s.Placement.Targets {
 		if x.DoRA {
 			n += 4 * int64(x.Out)
 		}

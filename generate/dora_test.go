@@ -23,7 +23,7 @@ func TestNormsOncePerAdapter(t *testing.T) {
 	defer m.Close()
 	s := state(t, m, "../testdata/peft/dora-biases/adapter")
 	targets := 0
-	for _, x := range s.Plan.Targets {
+	for _, x := range s.Placement.Targets {
 		if x.DoRA {
 			targets++
 		}

@@ -103,14 +103,14 @@ func (e *CheckError) Unwrap() []error {
 	return errs
 }
 
-// Check compares every tensor of the adapter with what the plan expects and
+// Check compares every tensor of the adapter with what the placement expects and
 // looks at every value. The report names each tensor that belongs to no
 // target, is missing, has a wrong shape or type, or holds NaN or infinity, and
 // each pair A, B that does nothing because one of them is all zero.
 //
 // Tensors of routed experts that are named as in transformers 4, some for each
-// expert, are joined to those of the plan before.
-func (a *Adapter) Check(p *Plan, opts CheckOptions) *Report {
+// expert, are joined to those of the placement before.
+func (a *Adapter) Check(p *Placement, opts CheckOptions) *Report {
 	r := &Report{Dir: a.Dir, Tensors: len(a.names), Targets: len(p.Targets), specs: p.Tensors()}
 	if err := a.joinExperts(p); err != nil {
 		r.add(safetensors.ErrFault, WeightsFile, "%v", err)
@@ -163,7 +163,7 @@ func (r *Report) add(kind error, key, format string, args ...any) {
 
 // checkShape compares shape and type, and reports whether the values can be
 // looked at.
-func (r *Report) checkShape(s TensorSpec, t tensor.Tensor, p *Plan) bool {
+func (r *Report) checkShape(s TensorSpec, t tensor.Tensor, p *Placement) bool {
 	if !t.DType.IsFloat() {
 		r.add(ErrDType, s.Key, "found %v, expected a float", t.DType)
 		return false
@@ -219,7 +219,7 @@ func (r *Report) checkValues(key string, t tensor.Tensor) (zero bool) {
 }
 
 // checkPairs notes targets whose adapter does nothing.
-func (r *Report) checkPairs(p *Plan, zero map[string]bool) {
+func (r *Report) checkPairs(p *Placement, zero map[string]bool) {
 	for _, t := range p.Targets {
 		for _, role := range []Role{RoleB, RoleA} {
 			if key := t.Key(role); zero[key] {
@@ -233,7 +233,7 @@ func (r *Report) checkPairs(p *Plan, zero map[string]bool) {
 // embeddingBases are the base weights that PEFT may save with an adapter: of
 // the embedding and the head, when the vocabulary was resized or because it
 // was asked to.
-func (p *Plan) embeddingBases() []TensorSpec {
+func (p *Placement) embeddingBases() []TensorSpec {
 	var specs []TensorSpec
 	for _, m := range p.ends {
 		infix := "."

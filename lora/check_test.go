@@ -25,7 +25,7 @@ func TestCheckFixtures(t *testing.T) {
 	for _, f := range fixtures(t) {
 		t.Run(f.name, func(t *testing.T) {
 			a := load(t, f.dir)
-			p, err := lora.NewPlan(a.Config, readModel(t, f.model))
+			p, err := lora.NewPlacement(a.Config, readModel(t, f.model))
 			require.NoError(t, err)
 			inFile := len(a.Names())
 			r := a.Check(p, lora.CheckOptions{AllowZeroB: f.begins, AllowRandomBase: true})
@@ -46,7 +46,7 @@ func TestCheckFixtures(t *testing.T) {
 
 func TestCheckRandomBase(t *testing.T) {
 	a := load(t, "../testdata/peft/init-pissa-niter/adapter")
-	p, err := lora.NewPlan(a.Config, readModel(t, "../testdata/peft/base/small-llama"))
+	p, err := lora.NewPlacement(a.Config, readModel(t, "../testdata/peft/base/small-llama"))
 	require.NoError(t, err)
 	err = a.Check(p, lora.CheckOptions{}).Err()
 	require.ErrorIs(t, err, lora.ErrUnsupported)
@@ -54,8 +54,8 @@ func TestCheckRandomBase(t *testing.T) {
 }
 
 // small is an adapter on q_proj of layer 1, one tensor per key.
-func small(t *testing.T) (map[string]tensor.Tensor, *lora.Plan) {
-	p := plan(t, `"target_modules":["k_proj"],"layers_to_transform":[1],"r":2`, decoder(false))
+func small(t *testing.T) (map[string]tensor.Tensor, *lora.Placement) {
+	p := place(t, `"target_modules":["k_proj"],"layers_to_transform":[1],"r":2`, decoder(false))
 	return map[string]tensor.Tensor{
 		"base_model.model.model.layers.1.self_attn.k_proj.lora_A.weight": ramp(t, 2, 8),
 		"base_model.model.model.layers.1.self_attn.k_proj.lora_B.weight": ramp(t, 4, 2),
@@ -163,7 +163,7 @@ func zeros(t *testing.T, shape ...int) tensor.Tensor {
 
 func TestCheckReportsConfiguration(t *testing.T) {
 	m, _ := small(t)
-	p := plan(t, `"target_modules":["k_proj","nope"],"layers_to_transform":[1],"r":2,"future_key":1`, decoder(false))
+	p := place(t, `"target_modules":["k_proj","nope"],"layers_to_transform":[1],"r":2,"future_key":1`, decoder(false))
 	a := adapterOf(t, parse(t, `"future_key":1`), m)
 	r := a.Check(p, lora.CheckOptions{})
 	require.NoError(t, r.Err())

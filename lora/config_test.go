@@ -330,7 +330,7 @@ func FuzzParseConfig(f *testing.F) {
 		require.Equal(t, string(c.JSON()), string(again.JSON()))
 		require.Equal(t, valid == nil, again.Validate() == nil)
 		if valid == nil {
-			_, _ = lora.NewPlan(c, lora.Model{Type: "llama", Modules: []lora.Module{{Name: "model.layers.0.q_proj", Kind: lora.Linear, In: 3, Out: 2}}})
+			_, _ = lora.NewPlacement(c, lora.Model{Type: "llama", Modules: []lora.Module{{Name: "model.layers.0.q_proj", Kind: lora.Linear, In: 3, Out: 2}}})
 		}
 	})
 }

@@ -9,10 +9,10 @@
 //
 // The path of an adapter is
 //
-//	cfg, err := lora.ReadConfig(dir)          // adapter_config.json
-//	plan, err := lora.NewPlan(cfg, model)     // what it targets in this model
-//	adapter, err := lora.Load(dir)            // adapter_model.safetensors, or .bin
-//	err = adapter.Check(plan, lora.CheckOptions{}).Err()
+//	cfg, err := lora.ReadConfig(dir)             // adapter_config.json
+//	placed, err := lora.NewPlacement(cfg, model) // what it targets in this model
+//	adapter, err := lora.Load(dir)               // adapter_model.safetensors, or .bin
+//	err = adapter.Check(placed, lora.CheckOptions{}).Err()
 //
 // followed by a [Merger], or by the layers that compute with the adapter.
 //

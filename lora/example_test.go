@@ -22,13 +22,13 @@ func Example() {
 	config := lora.DefaultConfig()
 	config.R, config.LoraAlpha = 1, 2
 	config.TargetModules.Names = []string{"q_proj"}
-	plan, err := lora.NewPlan(config, model)
+	placed, err := lora.NewPlacement(config, model)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	var tensors []lora.Tensor
-	for _, target := range plan.Targets {
+	for _, target := range placed.Targets {
 		w, _ := target.Initialize(42, nil)
 		copy(w.A, []float32{1, 2, 3, 4}) // stands in for training
 		copy(w.B, []float32{0.5, -1})
@@ -36,14 +36,14 @@ func Example() {
 		tensors = append(tensors, own...)
 		fmt.Println(target.Name, "rank", target.Rank, "scale", target.Scale)
 	}
-	adapter, err := lora.New(plan.Config(), tensors)
+	adapter, err := lora.New(placed.Config(), tensors)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println("check:", adapter.Check(plan, lora.CheckOptions{}).Err())
+	fmt.Println("check:", adapter.Check(placed, lora.CheckOptions{}).Err())
 
-	merger, err := lora.NewMerger(adapter, plan)
+	merger, err := lora.NewMerger(adapter, placed)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -50,7 +50,7 @@ func (f formerExperts) names() []string { return append([]string{f.router, f.dow
 // what target_modules says of their former linear layers goes to target_parameters.
 // Where two of them were joined, rank and alpha are doubled. It stays as it is for
 // other models.
-func (p *planner) convertExperts() error {
+func (p *placer) convertExperts() error {
 	f, ok := formerByType[p.model.Type]
 	if !ok {
 		return nil
@@ -102,7 +102,7 @@ func setRule[R any, L ~[]R](rules *L, rule R, is func(R) bool) {
 // namesOf brings target_modules into the form of a list: all-linear, and an
 // expression, of which the last parts of all names that match are taken. One that
 // matches nothing stays.
-func (p *planner) namesOf(f formerExperts) error {
+func (p *placer) namesOf(f formerExperts) error {
 	c, names := p.config, map[string]bool{}
 	add := func(name string) { names[name[strings.LastIndexByte(name, '.')+1:]] = true }
 	switch {
@@ -138,7 +138,7 @@ func (p *planner) namesOf(f formerExperts) error {
 }
 
 // allNames are the names of all modules and parameters, and those that experts had.
-func (p *planner) allNames(f formerExperts) []string {
+func (p *placer) allNames(f formerExperts) []string {
 	names := slices.Clone(p.parents)
 	for _, m := range p.model.Modules {
 		names = append(names, m.Name)

@@ -53,7 +53,7 @@ func TestPlanOfExperts(t *testing.T) {
 		{`"target_parameters":["model.layers.0.mlp.gate.weight"],"target_modules":["q_proj"],"exclude_modules":["gate","experts"],"lora_dropout":0`, "[q_proj]", "[model.layers.0.mlp.gate.weight]", []string{"self_attn.q_proj", router}, 0},
 		{`"target_parameters":["down_proj"],"layers_to_transform":[1]`, "[]", "[down_proj]", []string{down}, 0},
 	} {
-		p := plan(t, c.config, moe("mixtral"))
+		p := place(t, c.config, moe("mixtral"))
 		saved := p.Config()
 		assert.Equal(t, c.modules, fmt.Sprint(saved.TargetModules.Names), c.config)
 		assert.Equal(t, c.parameters, fmt.Sprint(saved.TargetParameters), c.config)
@@ -70,16 +70,16 @@ func TestPlanOfExperts(t *testing.T) {
 		}
 		assert.Equal(t, c.first, first, c.config)
 		// The saved configuration means the same.
-		again, err := lora.NewPlan(saved, moe("mixtral"))
+		again, err := lora.NewPlacement(saved, moe("mixtral"))
 		require.NoError(t, err)
 		assert.Equal(t, p.Targets, again.Targets, c.config)
 		assert.Equal(t, string(saved.JSON()), string(again.Config().JSON()))
 	}
-	all := plan(t, `"target_modules":"all-linear"`, moe("qwen3_moe")).Config()
+	all := place(t, `"target_modules":"all-linear"`, moe("qwen3_moe")).Config()
 	assert.Equal(t, "[down_proj gate.weight gate_up_proj]", fmt.Sprint(all.TargetParameters))
 	assert.Equal(t, lora.RankPattern{{Key: `.*\.gate_up_proj`, R: 16}}, all.RankPattern)
 	assert.Equal(t, lora.AlphaPattern{{Key: `.*\.gate_up_proj`, Alpha: 16}}, all.AlphaPattern)
-	require.Len(t, plan(t, `"target_modules":["gate_proj"]`, decoder(false)).Targets, 2, "a model without experts")
+	require.Len(t, place(t, `"target_modules":["gate_proj"]`, decoder(false)).Targets, 2, "a model without experts")
 }
 
 // The wrapper of the parameter that comes last in a module is around the others.
@@ -90,7 +90,7 @@ func TestKeysOfExperts(t *testing.T) {
 		`"target_parameters":["gate.weight"],"r":2`:              {"gate.lora_A.weight[2 8]", "gate.lora_B.weight[3 2]"},
 	} {
 		var got []string
-		for _, s := range plan(t, config, moe("mixtral")).Tensors() {
+		for _, s := range place(t, config, moe("mixtral")).Tensors() {
 			if name, ok := strings.CutPrefix(s.Key, "base_model.model.model.layers.1.mlp."); ok {
 				got = append(got, name+fmt.Sprint(s.Shape))
 			}
@@ -120,11 +120,11 @@ func TestPlanRefusesOfExperts(t *testing.T) {
 		{`"target_modules":["q_proj"],"modules_to_save":["gate"]`, lora.ErrUnsupported, `modules_to_save: "model.layers.0.mlp.gate.weight"`},
 		{`"target_modules":["w1","w3"],"r":65536`, lora.ErrConfig, `rank_pattern: ".*\\.gate_up_proj": the rank must be at most 65536`},
 	} {
-		_, err := lora.NewPlan(parse(t, c.config), moe("mixtral"))
+		_, err := lora.NewPlacement(parse(t, c.config), moe("mixtral"))
 		require.ErrorIs(t, err, c.is, c.config)
 		require.ErrorContains(t, err, c.text, c.config)
 	}
-	p := plan(t, `"target_modules":["q_proj"],"target_parameters":["gate_up_prj"]`, moe("mixtral"))
+	p := place(t, `"target_modules":["q_proj"],"target_parameters":["gate_up_prj"]`, moe("mixtral"))
 	require.ErrorContains(t, p.Strict(), `target_parameters: "gate_up_prj", did you mean "gate_up_proj"?`)
 	_, err := lora.ParseConfig([]byte(`{"peft_type":"LORA","target_parameters":"gate.weight"}`))
 	require.ErrorContains(t, err, "expected a list, found the string")
@@ -135,7 +135,7 @@ func TestInitializeExperts(t *testing.T) {
 	model := moe("mixtral")
 	model.Modules[len(model.Modules)-1] = lora.Module{Name: "mlp.experts.down_proj", Kind: lora.Parameter, In: 64, Out: 100, Count: 9}
 	for init, want := range map[string][2]float64{"true": {1 / 8., 0}, "false": {1 / 8., 1 / 6.}, `"gaussian"`: {}} {
-		p := plan(t, `"target_parameters":["mlp.experts.down_proj"],"r":4,"init_lora_weights":`+init, lora.Model{Type: "mixtral", Modules: model.Modules[len(model.Modules)-1:]})
+		p := place(t, `"target_parameters":["mlp.experts.down_proj"],"r":4,"init_lora_weights":`+init, lora.Model{Type: "mixtral", Modules: model.Modules[len(model.Modules)-1:]})
 		w, err := p.Targets[0].Initialize(5, nil)
 		require.NoError(t, err)
 		require.Len(t, w.A, 9*4*64)
@@ -184,7 +184,7 @@ func TestFormerExperts(t *testing.T) {
 func TestFormerExpertsThatAreNotWhole(t *testing.T) {
 	whole := load(t, "../testdata/peft/mixtral-former/adapter")
 	m := openModel(t, "../testdata/extra/mixtral")
-	p, err := lora.NewPlan(whole.Config, lora.ModelOf("mixtral", m.Modules()))
+	p, err := lora.NewPlacement(whole.Config, lora.ModelOf("mixtral", m.Modules()))
 	require.NoError(t, err)
 	const strange = "base_model.model.model.layers.1.block_sparse_moe.experts.3.w3.lora_B.weight"
 	for what, change := range map[string]func(*lora.Tensor) bool{
@@ -223,7 +223,7 @@ func TestMergeStack(t *testing.T) {
 		for i := range parts {
 			m.Modules[at].Parts = append(m.Modules[at].Parts, fmt.Sprint("part ", i))
 		}
-		p := plan(t, fmt.Sprintf(`"target_parameters":["experts.gate_up_proj"],"r":%d`, r), lora.Model{Type: "mixtral", Modules: m.Modules[at : at+1]})
+		p := place(t, fmt.Sprintf(`"target_parameters":["experts.gate_up_proj"],"r":%d`, r), lora.Model{Type: "mixtral", Modules: m.Modules[at : at+1]})
 		target := p.Targets[0]
 		w := target.NewWeights()
 		for i := range w.A {
@@ -265,7 +265,7 @@ func TestMergeStack(t *testing.T) {
 }
 
 func TestMergeStackRefuses(t *testing.T) {
-	p := plan(t, `"target_parameters":["gate_up_proj"],"r":2`, moe("mixtral"))
+	p := place(t, `"target_parameters":["gate_up_proj"],"r":2`, moe("mixtral"))
 	target := p.Targets[0]
 	tensors, err := target.NewWeights().Tensors(target)
 	require.NoError(t, err)
@@ -279,7 +279,7 @@ func TestMergeStackRefuses(t *testing.T) {
 	for i := range model.Modules {
 		model.Modules[i].Parts = nil
 	}
-	_, err = lora.NewMerger(a, plan(t, `"target_parameters":["gate_up_proj"],"r":2`, model))
+	_, err = lora.NewMerger(a, place(t, `"target_parameters":["gate_up_proj"],"r":2`, model))
 	require.ErrorIs(t, err, lora.ErrShape)
 	require.ErrorContains(t, err, "0 parts of 36 rows")
 }
@@ -289,7 +289,7 @@ func TestMergeExpertsAsPEFT(t *testing.T) {
 	for _, name := range []string{"mixtral", "qwen3-moe"} {
 		m := openModel(t, filepath.Join("../testdata/extra", name))
 		a := load(t, filepath.Join("../testdata/peft", name+"-experts", "adapter"))
-		p, err := lora.NewPlan(a.Config, lora.ModelOf(m.Config.ModelType, m.Modules()))
+		p, err := lora.NewPlacement(a.Config, lora.ModelOf(m.Config.ModelType, m.Modules()))
 		require.NoError(t, err)
 		require.NoError(t, a.Check(p, lora.CheckOptions{}).Err())
 		f := openFile(t, filepath.Join("../testdata/peft", name+"-experts", "merged.safetensors"))
@@ -326,8 +326,8 @@ func TestStackedCheckpoint(t *testing.T) {
 				of, err = lora.LoadState(dir, stacked, m.Config.ModelType, stacked.Modules())
 				require.NoError(t, err)
 				a := load(t, dir)
-				require.NoError(t, a.Check(of.Plan, lora.CheckOptions{}).Err())
-				alone := merged(t, stacked, a, of.Plan)
+				require.NoError(t, a.Check(of.Placement, lora.CheckOptions{}).Err())
+				alone := merged(t, stacked, a, of.Placement)
 				require.Equal(t, stacked.Used(), alone.Used())
 				require.LessOrEqual(t, relative(logits(t, dev, m, s, ids), logits(t, dev, alone, nil, ids)), 2e-6)
 			}

@@ -9,10 +9,10 @@ import (
 )
 
 // joinExperts brings the tensors of routed experts that are named as in transformers
-// 4 into the form of the plan, as PEFT does: the A of all experts one below the
+// 4 into the form of the placement, as PEFT does: the A of all experts one below the
 // other, the B interleaved, those of layers that were joined on a diagonal. What is
 // not whole stays, and is found to be strange.
-func (a *Adapter) joinExperts(p *Plan) error {
+func (a *Adapter) joinExperts(p *Placement) error {
 	f, ok := formerByType[p.modelType]
 	if !ok {
 		return nil

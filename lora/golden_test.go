@@ -91,13 +91,13 @@ func TestGoldenAdapters(t *testing.T) {
 				requireTokens(t, dev, m, s, tokenRows(t, f, "generated")[0])
 			}
 			a := load(t, c.dir)
-			require.NoError(t, a.Check(s.Plan, lora.CheckOptions{}).Err())
+			require.NoError(t, a.Check(s.Placement, lora.CheckOptions{}).Err())
 			if reason := unmergeable[c.name]; reason != "" {
-				_, err := lora.NewMerger(a, s.Plan)
+				_, err := lora.NewMerger(a, s.Placement)
 				require.ErrorContains(t, err, reason)
 				return
 			}
-			alone := merged(t, m, a, s.Plan)
+			alone := merged(t, m, a, s.Placement)
 			limit := 2e-6
 			if m.Config.ModelType == "gemma3_text" {
 				limit = 5e-6 // norms behind attention and MLP amplify rounding: what PyTorch merges is twice as far off as with others
@@ -190,7 +190,7 @@ func residual(t *testing.T, m *model.Model, s *lora.State) *model.Model {
 }
 
 // merged is m with the adapter in its weights.
-func merged(t *testing.T, m *model.Model, a *lora.Adapter, p *lora.Plan) *model.Model {
+func merged(t *testing.T, m *model.Model, a *lora.Adapter, p *lora.Placement) *model.Model {
 	merger, err := lora.NewMerger(a, p)
 	require.NoError(t, err)
 	weights := weightsOf(t, m)

@@ -22,7 +22,7 @@ func (c *Config) Classifies() bool {
 
 // saveHead has modules_to_save name the heads of classifiers, as
 // PeftModelForSequenceClassification does.
-func (p *planner) saveHead() error {
+func (p *placer) saveHead() error {
 	c := p.config
 	if !c.Classifies() {
 		return nil
@@ -43,7 +43,7 @@ func (p *planner) saveHead() error {
 
 // Complete fails with ErrMissing where the adapter lacks one of the parameters called
 // names, which the model has from nowhere else: they are random numbers.
-func (p *Plan) Complete(names []string) error {
+func (p *Placement) Complete(names []string) error {
 	var saved []string
 	for _, s := range p.Tensors() {
 		if s.Role == RoleSaved || s.Role == RoleBias {

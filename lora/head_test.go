@@ -23,7 +23,7 @@ func encoder() lora.Model {
 // The head of a classifier is saved whole, as PeftModelForSequenceClassification has it,
 // and gets no adapter, whatever is targeted.
 func TestSequenceClassification(t *testing.T) {
-	p := plan(t, `"target_modules":["query","dense"],"task_type":"SEQ_CLS","modules_to_save":["score"]`, encoder())
+	p := place(t, `"target_modules":["query","dense"],"task_type":"SEQ_CLS","modules_to_save":["score"]`, encoder())
 	require.NoError(t, p.Strict(), "a model has one of the heads")
 	assert.Equal(t, []string{"score", "classifier"}, p.Config().ModulesToSave)
 	var keys []string
@@ -40,14 +40,14 @@ func TestSequenceClassification(t *testing.T) {
 
 	none := encoder()
 	none.Modules = none.Modules[:2]
-	_, err := lora.NewPlan(parse(t, `"target_modules":["query"],"task_type":"SEQ_CLS"`), none)
+	_, err := lora.NewPlacement(parse(t, `"target_modules":["query"],"task_type":"SEQ_CLS"`), none)
 	require.ErrorIs(t, err, lora.ErrUnsupported)
 	assert.ErrorContains(t, err, `task_type: SEQ_CLS is for a model with a head that classifies`)
 }
 
 // An adapter must bring what the model has from nowhere else.
 func TestComplete(t *testing.T) {
-	p := plan(t, `"target_modules":["query"],"task_type":"SEQ_CLS"`, encoder())
+	p := place(t, `"target_modules":["query"],"task_type":"SEQ_CLS"`, encoder())
 	require.NoError(t, p.Complete([]string{"classifier.dense.bias", "classifier.out_proj.weight"}))
 	err := p.Complete([]string{"classifier.dense.bias", "roberta.pooler.dense.weight"})
 	require.ErrorIs(t, err, lora.ErrMissing)

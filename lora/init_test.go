@@ -136,7 +136,7 @@ func TestInitFactorsAsPEFT(t *testing.T) {
 			var c struct{ Base string }
 			readJSON(t, filepath.Join(dir, "case.json"), &c)
 			a := load(t, filepath.Join(dir, "adapter"))
-			p, err := lora.NewPlan(a.Config, readModel(t, filepath.Join(dir, c.Base)))
+			p, err := lora.NewPlacement(a.Config, readModel(t, filepath.Join(dir, c.Base)))
 			require.NoError(t, err)
 			base := openFile(t, filepath.Join(dir, c.Base, "model.safetensors"))
 			for _, target := range p.Targets {
@@ -230,7 +230,7 @@ func TestPlainConfig(t *testing.T) {
 	assert.Equal(t, lora.InitDefault, c.InitLoraWeights)
 	_, err = parse(t, `"use_rslora":true,"rank_pattern":{"q":3},"init_lora_weights":"pissa"`).Plain()
 	require.ErrorIs(t, err, lora.ErrUnsupported)
-	wide, err := lora.NewPlan(parse(t, `"target_modules":["k_proj"],"r":9,"init_lora_weights":"pissa"`), decoder(false))
+	wide, err := lora.NewPlacement(parse(t, `"target_modules":["k_proj"],"r":9,"init_lora_weights":"pissa"`), decoder(false))
 	require.NoError(t, err)
 	assert.Equal(t, 4, wide.Targets[0].Rank)
 	assert.Equal(t, 8./9, wide.Targets[0].Scale)

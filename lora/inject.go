@@ -27,10 +27,10 @@ func ModelOf(modelType string, modules []nn.Module) Model {
 // Injection is an adapter's part in a model's graph, an [nn.Adapter]. Its
 // trained params have the keys of the adapter file as their names.
 type Injection struct {
-	plan    *Plan
-	targets map[string]Target
-	params  map[string]TensorSpec // of modules, by module.weight or module.bias
-	tokens  map[string]TokenPlan  // by module; heads that follow an embedding too
+	placement *Placement
+	targets   map[string]Target
+	params    map[string]TensorSpec     // of modules, by module.weight or module.bias
+	tokens    map[string]TokenPlacement // by module; heads that follow an embedding too
 	// base holds weights that stand in for those of the checkpoint, by module:
 	// residuals, and base weights that came with the adapter.
 	base map[string]*tensor.Tensor
@@ -38,12 +38,12 @@ type Injection struct {
 	norms map[string]*tensor.Tensor
 }
 
-// NewInjection prepares the plan's part in graphs. w finds the weights of the
+// NewInjection prepares the placement's part in graphs. w finds the weights of the
 // model; base may hold weights that stand in for them, by module (see
 // [Target.Residual]). DoRA looks at the weights of its targets once, here.
-func NewInjection(p *Plan, w nn.Weights, base map[string]*tensor.Tensor) (*Injection, error) {
+func NewInjection(p *Placement, w nn.Weights, base map[string]*tensor.Tensor) (*Injection, error) {
 	j := &Injection{
-		plan: p, targets: map[string]Target{}, params: map[string]TensorSpec{}, tokens: map[string]TokenPlan{},
+		placement: p, targets: map[string]Target{}, params: map[string]TensorSpec{}, tokens: map[string]TokenPlacement{},
 		base: base, norms: map[string]*tensor.Tensor{},
 	}
 	for _, t := range p.Targets {
@@ -225,7 +225,7 @@ func (j *Injection) Stack(b *nn.Builder, m nn.Module, x, index graph.Tensor, ys 
 }
 
 // tokenRows are the rows ids of w, those of trained tokens from the adapter.
-func (j *Injection) tokenRows(b *nn.Builder, m nn.Module, t TokenPlan, ids, w graph.Tensor) graph.Tensor {
+func (j *Injection) tokenRows(b *nn.Builder, m nn.Module, t TokenPlacement, ids, w graph.Tensor) graph.Tensor {
 	n, k := ids.Type().Shape[0], len(t.Tokens)
 	rows, index := j.tokenParams(b, t)
 	hit := ids.Reshape(n, ir.Static(1)).Compare(ir.Equal, index.Reshape(ir.Static(1), ir.Static(k)))
@@ -236,7 +236,7 @@ func (j *Injection) tokenRows(b *nn.Builder, m nn.Module, t TokenPlan, ids, w gr
 
 // tokenHead is x W'ᵀ for W' with the rows of trained tokens: x Wᵀ plus
 // x (rows − W[tokens])ᵀ in their columns, which is a product of rank len(tokens).
-func (j *Injection) tokenHead(b *nn.Builder, m nn.Module, t TokenPlan, x, w graph.Tensor) graph.Tensor {
+func (j *Injection) tokenHead(b *nn.Builder, m nn.Module, t TokenPlacement, x, w graph.Tensor) graph.Tensor {
 	rows, index := j.tokenParams(b, t)
 	k, v := ir.Static(len(t.Tokens)), ir.Static(m.Out)
 	hit := index.Reshape(k, ir.Static(1)).Compare(ir.Equal, b.G.Of(b.G.IR().Iota(1, ir.Shape{ir.Static(1), v})))
@@ -249,7 +249,7 @@ func (j *Injection) tokenHead(b *nn.Builder, m nn.Module, t TokenPlan, x, w grap
 }
 
 // tokenParams are the trained rows [k, columns] and their numbers i32 [k].
-func (j *Injection) tokenParams(b *nn.Builder, t TokenPlan) (rows, index graph.Tensor) {
+func (j *Injection) tokenParams(b *nn.Builder, t TokenPlacement) (rows, index graph.Tensor) {
 	ids := make([]byte, 4*len(t.Tokens))
 	for i, id := range t.Tokens {
 		for k := range 4 {

@@ -42,9 +42,9 @@ type TensorSpec struct {
 	Optional bool
 }
 
-// Tensors lists the tensors of an adapter file in the order of the plan. The
+// Tensors lists the tensors of an adapter file in the order of the placement. The
 // keys are PEFT's.
-func (p *Plan) Tensors() []TensorSpec {
+func (p *Placement) Tensors() []TensorSpec {
 	var specs []TensorSpec
 	for _, t := range p.Targets {
 		specs = append(specs, t.tensors()...)

@@ -120,7 +120,7 @@ func (c *Config) Plain() (*Config, error) {
 
 // MergeTokens puts the trained rows in their places. weight has the rows of
 // an embedding or a head, rows one for each of t.Tokens.
-func (t TokenPlan) MergeTokens(weight, rows []float32) error {
+func (t TokenPlacement) MergeTokens(weight, rows []float32) error {
 	n := t.columns()
 	if len(weight) != t.In*t.Out || len(rows) != n*len(t.Tokens) {
 		return fmt.Errorf("lora: merge the tokens of %q: %d elements into %d, expected %d into %d: %w",

@@ -76,7 +76,7 @@ func TestMergeAsPEFT(t *testing.T) {
 			base := openFile(t, filepath.Join(filepath.Dir(dir), "model.safetensors"))
 			merged := openFile(t, path)
 			a := load(t, dir)
-			p, err := lora.NewPlan(a.Config, model)
+			p, err := lora.NewPlacement(a.Config, model)
 			require.NoError(t, err)
 			require.NoError(t, a.Check(p, lora.CheckOptions{}).Err())
 
@@ -144,7 +144,7 @@ func TestMergeAsPEFT(t *testing.T) {
 
 func TestUntied(t *testing.T) {
 	untied := func(settings string, keys ...string) []lora.Untied {
-		p := plan(t, settings, decoder(true))
+		p := place(t, settings, decoder(true))
 		var tensors []lora.Tensor
 		for _, s := range p.Tensors() {
 			if !s.Optional || slices.Contains(keys, s.Key) {
@@ -180,7 +180,7 @@ func TestMergeBaseOfTheAdapter(t *testing.T) {
 		{`"target_modules":["q_proj"]`, "model.embed_tokens.weight"},
 		{`"target_modules":["embed_tokens"]`, "model.embed_tokens.base_layer.weight"},
 	} {
-		p := plan(t, c.settings, decoder(true))
+		p := place(t, c.settings, decoder(true))
 		values := make([]float32, 20*8)
 		for i := range values {
 			values[i] = float32(i)
@@ -307,16 +307,16 @@ func TestMergeErrors(t *testing.T) {
 	require.ErrorIs(t, target.MergeInto(make([]float32, 6), &lora.Weights{A: w.B, B: w.B}), lora.ErrShape)
 	require.ErrorIs(t, target.MergeInto(make([]float32, 6), w), lora.ErrNotFinite, "a row of zeros has no direction")
 	require.ErrorIs(t, target.MergeBias(make([]float32, 3), &lora.Weights{BBias: make([]float32, 2)}), lora.ErrShape)
-	require.ErrorIs(t, lora.TokenPlan{Module: target.Module, Tokens: []int{1}}.MergeTokens(make([]float32, 6), make([]float32, 2)), lora.ErrShape)
+	require.ErrorIs(t, lora.TokenPlacement{Module: target.Module, Tokens: []int{1}}.MergeTokens(make([]float32, 6), make([]float32, 2)), lora.ErrShape)
 
-	p := plan(t, `"target_modules":["o_proj"],"lora_bias":true`, decoder(false))
+	p := place(t, `"target_modules":["o_proj"],"lora_bias":true`, decoder(false))
 	assert.Len(t, p.Warnings, 2)
 	a, err := lora.New(p.Config(), nil)
 	require.NoError(t, err)
 	_, err = lora.NewMerger(a, p)
 	require.ErrorIs(t, err, lora.ErrUnsupported)
 
-	p = plan(t, `"target_modules":["q_proj"]`, decoder(false))
+	p = place(t, `"target_modules":["q_proj"]`, decoder(false))
 	m, err := lora.NewMerger(a, p)
 	require.NoError(t, err)
 	_, err = m.Merge("model.layers.0.self_attn.q_proj.weight", make([]float32, 64), tensor.F32)
@@ -340,11 +340,11 @@ func TestConvertedAsPEFT(t *testing.T) {
 			model := readModel(t, filepath.Join(dir, c.Base))
 			trained, initial := load(t, filepath.Join(dir, "train/final")), load(t, filepath.Join(dir, "train/init"))
 			converted := load(t, filepath.Join(dir, "converted/adapter"))
-			p, err := lora.NewPlan(trained.Config, model)
+			p, err := lora.NewPlacement(trained.Config, model)
 			require.NoError(t, err)
 			plainConfig, err := p.Config().Plain()
 			require.NoError(t, err)
-			plain, err := lora.NewPlan(plainConfig, model)
+			plain, err := lora.NewPlacement(plainConfig, model)
 			require.NoError(t, err)
 			assert.Equal(t, sortedSets(string(converted.Config.JSON())), string(plain.Config().JSON()))
 

@@ -10,11 +10,11 @@ import (
 // Merger puts an adapter into the weights of a model, one tensor at a time: a
 // caller that streams a model through it needs the memory of one tensor.
 type Merger struct {
-	adapter *Adapter
-	plan    *Plan
-	edits   map[string][]edit // by the name of the parameter in the model
-	done    map[string]bool
-	recent  [2]recent // the two stacks of a layer, of which parts come in turns
+	adapter   *Adapter
+	placement *Placement
+	edits     map[string][]edit // by the name of the parameter in the model
+	done      map[string]bool
+	recent    [2]recent // the two stacks of a layer, of which parts come in turns
 }
 
 // edit changes one parameter, given as float32 in the layout of the model.
@@ -22,8 +22,8 @@ type edit func(values []float32, d tensor.DType) error
 
 // NewMerger prepares a merge. a must have passed Check with p. It fails with
 // ErrUnsupported where B has a bias and the module has none to add it to.
-func NewMerger(a *Adapter, p *Plan) (*Merger, error) {
-	m := &Merger{adapter: a, plan: p, edits: map[string][]edit{}, done: map[string]bool{}}
+func NewMerger(a *Adapter, p *Placement) (*Merger, error) {
+	m := &Merger{adapter: a, placement: p, edits: map[string][]edit{}, done: map[string]bool{}}
 	for _, s := range append(p.embeddingBases(), p.Tensors()...) {
 		switch s.Role {
 		case RoleBase, RoleSaved, RoleBias:
@@ -109,7 +109,7 @@ func (m *Merger) Left() []string {
 // merge. The model's config.json must then say tie_word_embeddings: false.
 func (m *Merger) Untied() []Untied {
 	var all []Untied
-	for _, module := range m.plan.modules {
+	for _, module := range m.placement.modules {
 		if module.TiedTo == "" {
 			continue
 		}
@@ -131,20 +131,20 @@ type Untied struct {
 // ensure_weight_tying is set, the rows of tokens are trained, or the base of
 // both is replaced.
 func (m *Merger) sameEdits(tied Module) bool {
-	if t, ok := m.plan.Target(tied.Name); ok && t.SharesWith == tied.TiedTo {
+	if t, ok := m.placement.Target(tied.Name); ok && t.SharesWith == tied.TiedTo {
 		return !t.DoRA // whose norms run along rows here and columns there
 	}
-	for _, s := range m.plan.Saved {
+	for _, s := range m.placement.Saved {
 		if s.Name == tied.Name && s.SharesWith == tied.TiedTo {
 			return true
 		}
 	}
 	for _, name := range []string{tied.Name, tied.TiedTo} {
-		if _, ok := m.plan.Target(name); ok || m.plan.isSaved(name) {
+		if _, ok := m.placement.Target(name); ok || m.placement.isSaved(name) {
 			return false
 		}
 	}
-	for _, t := range m.plan.Tokens {
+	for _, t := range m.placement.Tokens {
 		follows := slices.ContainsFunc(t.Tied, func(f Module) bool { return f.Name == tied.Name })
 		if t.Name == tied.Name || t.Name == tied.TiedTo && !follows {
 			return false
@@ -177,13 +177,13 @@ func (m *Merger) replacement(key string) edit {
 // shareBases gives a base weight that comes with the adapter to the module
 // that is tied to it too, unless that has one of its own.
 func (m *Merger) shareBases() {
-	for _, tied := range m.plan.modules {
-		if tied.TiedTo == "" || m.plan.isSaved(tied.Name) || m.Touches(tied.Name+".weight") {
+	for _, tied := range m.placement.modules {
+		if tied.TiedTo == "" || m.placement.isSaved(tied.Name) || m.Touches(tied.Name+".weight") {
 			continue
 		}
 		for _, infix := range []string{".base_layer.", "."} {
 			key := keyPrefix + tied.TiedTo + infix + "weight"
-			if _, ok := m.adapter.Tensor(key); ok && !m.plan.isSaved(tied.TiedTo) {
+			if _, ok := m.adapter.Tensor(key); ok && !m.placement.isSaved(tied.TiedTo) {
 				m.add(tied.Name+".weight", m.replacement(key))
 				break
 			}

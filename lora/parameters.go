@@ -8,7 +8,7 @@ import (
 // parameters adds the targets that target_parameters names: parameters by their full
 // names or the ends of these behind a dot, whatever layers_to_transform and
 // exclude_modules say.
-func (p *planner) parameters() error {
+func (p *placer) parameters() error {
 	used := make([]bool, len(p.config.TargetParameters))
 	matches := func(parameter string) (some bool) {
 		for i, name := range p.config.TargetParameters {
@@ -52,7 +52,7 @@ func (m Module) parameters() []string {
 	return names
 }
 
-func (p *planner) newParameter(m Module) (Target, error) {
+func (p *placer) newParameter(m Module) (Target, error) {
 	c := p.config
 	t := Target{Module: m, Rank: c.R, Alpha: c.LoraAlpha, Init: c.InitLoraWeights}
 	if t.Init == "" {
@@ -83,7 +83,7 @@ func (p *planner) newParameter(m Module) (Target, error) {
 
 // wrap counts the wrappers around that of each parameter: PEFT has one for each
 // parameter of a module, in one another, the last one outermost.
-func (p *planner) wrap() {
+func (p *placer) wrap() {
 	around := map[string]int{}
 	for i := len(p.Targets) - 1; i >= 0; i-- {
 		if t := &p.Targets[i]; t.Kind == Parameter {

@@ -51,7 +51,7 @@ func TestSaveAsPEFT(t *testing.T) {
 }
 
 func TestSaveWeights(t *testing.T) {
-	p := plan(t, `"target_modules":["k_proj","embed_tokens"],"use_dora":true,"r":2`, decoder(false))
+	p := place(t, `"target_modules":["k_proj","embed_tokens"],"use_dora":true,"r":2`, decoder(false))
 	dir := t.TempDir()
 	var tensors []lora.Tensor
 	written := map[string]*lora.Weights{}

@@ -11,7 +11,7 @@ import (
 // State is an adapter in host memory: what training begins with, goes on from
 // and saves.
 type State struct {
-	Plan *Plan
+	Placement *Placement
 	// Values are the trained tensors, f32, under their keys.
 	Values map[string][]float32
 	// Base are weights that stand in for those of the checkpoint, by module:
@@ -25,7 +25,7 @@ type State struct {
 
 // Begin gives the state with which training begins: see [Target.Initialize].
 // Modules that are saved whole, biases and tokens begin as w has them.
-func (p *Plan) Begin(w nn.Weights, seed uint64) (*State, error) {
+func (p *Placement) Begin(w nn.Weights, seed uint64) (*State, error) {
 	s := p.newState(w)
 	for _, t := range p.Targets {
 		first, err := s.start(t, seed)
@@ -54,7 +54,7 @@ func (p *Plan) Begin(w nn.Weights, seed uint64) (*State, error) {
 
 // Continue gives the state of an adapter, which must have passed
 // [Adapter.Check] with p.
-func (p *Plan) Continue(a *Adapter, w nn.Weights) (*State, error) {
+func (p *Placement) Continue(a *Adapter, w nn.Weights) (*State, error) {
 	s := p.newState(w)
 	s.adapter = a
 	for _, t := range p.Targets {
@@ -86,7 +86,7 @@ func (p *Plan) Continue(a *Adapter, w nn.Weights) (*State, error) {
 // share lets saved modules that are one parameter have one memory.
 func (s *State) share() {
 	key := func(module string) string { return keyPrefix + module + ".weight" }
-	for _, m := range s.Plan.Saved {
+	for _, m := range s.Placement.Saved {
 		if m.SharesWith != "" {
 			s.Values[key(m.Name)] = s.Values[key(m.SharesWith)]
 		}
@@ -97,7 +97,7 @@ func (s *State) share() {
 // the adapter can be converted, it is one for the unchanged base (see
 // [Target.Plain]), which every program reads right; with raw it is left as it is.
 func (s *State) Tensors(raw bool) (*Config, []Tensor, error) {
-	c, plain := s.Plan.Config(), false
+	c, plain := s.Placement.Config(), false
 	if !raw && len(s.initial) > 0 && s.convertible() {
 		p, err := c.Plain()
 		if err != nil {
@@ -106,7 +106,7 @@ func (s *State) Tensors(raw bool) (*Config, []Tensor, error) {
 		c, plain = p, true
 	}
 	var out []Tensor
-	for _, x := range s.Plan.Tensors() {
+	for _, x := range s.Placement.Tensors() {
 		if x.Role == RoleBase {
 			t, err := s.baseTensor(x)
 			if err != nil {
@@ -117,7 +117,7 @@ func (s *State) Tensors(raw bool) (*Config, []Tensor, error) {
 		}
 		values, shape := s.Values[x.Key], x.Shape
 		if first := s.initial[x.Module]; plain && first != nil && (x.Role == RoleA || x.Role == RoleB) {
-			t, _ := s.Plan.Target(x.Module)
+			t, _ := s.Placement.Target(x.Module)
 			both, err := t.Plain(&Weights{A: s.Values[t.Key(RoleA)], B: s.Values[t.Key(RoleB)]}, first)
 			if err != nil {
 				return nil, nil, err
@@ -146,7 +146,7 @@ func (s *State) Save(dir string, raw bool) error {
 }
 
 // Injection is the state's part in graphs.
-func (s *State) Injection() (*Injection, error) { return NewInjection(s.Plan, s.weights, s.Base) }
+func (s *State) Injection() (*Injection, error) { return NewInjection(s.Placement, s.weights, s.Base) }
 
 // Params is the number of trained numbers.
 func (s *State) Params() int {
@@ -157,8 +157,8 @@ func (s *State) Params() int {
 	return n
 }
 
-func (p *Plan) newState(w nn.Weights) *State {
-	return &State{Plan: p, Values: map[string][]float32{}, Base: map[string]*tensor.Tensor{}, weights: w, initial: map[string]*Weights{}}
+func (p *Placement) newState(w nn.Weights) *State {
+	return &State{Placement: p, Values: map[string][]float32{}, Base: map[string]*tensor.Tensor{}, weights: w, initial: map[string]*Weights{}}
 }
 
 // start initializes one target; where its method takes the adapter out of the
@@ -198,7 +198,7 @@ func (s *State) start(t Target, seed uint64) (*Weights, error) {
 }
 
 func (s *State) startTokens(x TensorSpec) error {
-	for _, t := range s.Plan.Tokens {
+	for _, t := range s.Placement.Tokens {
 		if t.Name != x.Module {
 			continue
 		}
@@ -217,7 +217,7 @@ func (s *State) startTokens(x TensorSpec) error {
 }
 
 // parameter is a parameter of a module where it lies in the checkpoint.
-func (p *Plan) parameter(w nn.Weights, module, param string) (tensor.Tensor, error) {
+func (p *Placement) parameter(w nn.Weights, module, param string) (tensor.Tensor, error) {
 	name := module
 	for _, m := range p.modules {
 		if m.Name == module && param == "weight" {
@@ -239,7 +239,7 @@ func (p *Plan) parameter(w nn.Weights, module, param string) (tensor.Tensor, err
 }
 
 // checkpoint is a parameter of a module as f32.
-func (p *Plan) checkpoint(w nn.Weights, module, param string) ([]float32, error) {
+func (p *Placement) checkpoint(w nn.Weights, module, param string) ([]float32, error) {
 	t, err := p.parameter(w, module, param)
 	if err != nil {
 		return nil, err
@@ -251,16 +251,16 @@ func (s *State) baseTensor(x TensorSpec) (Tensor, error) {
 	if t := s.Base[x.Module]; t != nil && x.Param == "weight" {
 		return Tensor{x.Key, *t}, nil
 	}
-	t, err := s.Plan.parameter(s.weights, x.Module, x.Param)
+	t, err := s.Placement.parameter(s.weights, x.Module, x.Param)
 	return Tensor{x.Key, t}, err
 }
 
 // convertible reports whether all targets can be turned into plain ones.
 func (s *State) convertible() bool {
-	if _, err := s.Plan.config.Plain(); err != nil {
+	if _, err := s.Placement.config.Plain(); err != nil {
 		return false
 	}
-	for _, t := range s.Plan.Targets {
+	for _, t := range s.Placement.Targets {
 		if t.DoRA || t.MutatesBase() && t.r > t.Rank || t.Kind == Embedding {
 			return false
 		}
@@ -297,14 +297,14 @@ func (w *Weights) clone() *Weights {
 
 // LoadState opens the adapter in dir for a model and checks all of it: what
 // generating, evaluating and merging begin with. Errors: those of [Load],
-// [NewPlan] and [Adapter.Check].
+// [NewPlacement] and [Adapter.Check].
 func LoadState(dir string, w nn.Weights, modelType string, modules []nn.Module) (*State, error) {
 	a, err := Load(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer a.Close()
-	p, err := NewPlan(a.Config, ModelOf(modelType, modules))
+	p, err := NewPlacement(a.Config, ModelOf(modelType, modules))
 	if err != nil {
 		return nil, fmt.Errorf("lora: adapter %s: %w", dir, err)
 	}

@@ -24,7 +24,7 @@ func TestCutShort(t *testing.T) {
 	a, err := lora.Load(dir)
 	require.NoError(t, err)
 	defer a.Close()
-	p, err := lora.NewPlan(a.Config, readModel(t, "../testdata/lm/llama/model"))
+	p, err := lora.NewPlacement(a.Config, readModel(t, "../testdata/lm/llama/model"))
 	require.NoError(t, err)
 	path := filepath.Join(dir, lora.WeightsFile)
 	require.NoError(t, os.Truncate(path, 0))

@@ -25,11 +25,11 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer adapter.Close()
-	plan, err := lora.NewPlan(adapter.Config, lora.ModelOf(m.Config.ModelType, m.Modules()))
+	placed, err := lora.NewPlacement(adapter.Config, lora.ModelOf(m.Config.ModelType, m.Modules()))
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := adapter.Check(plan, lora.CheckOptions{}).Err(); err != nil {
+	if err := adapter.Check(placed, lora.CheckOptions{}).Err(); err != nil {
 		log.Fatal(err)
 	}
 	parent, err := os.MkdirTemp("", "merge")
@@ -39,7 +39,7 @@ func Example() {
 	defer os.RemoveAll(parent)
 
 	dir := filepath.Join(parent, "merged")
-	r, err := merge.Write(context.Background(), dir, m, adapter, plan, merge.Options{DType: tensor.BF16})
+	r, err := merge.Write(context.Background(), dir, m, adapter, placed, merge.Options{DType: tensor.BF16})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -25,7 +25,7 @@ const (
 type source struct {
 	model   *model.Model
 	adapter *lora.Adapter
-	plan    *lora.Plan
+	plan    *lora.Placement
 }
 
 func open(t testing.TB, modelDir, adapterDir string) source {
@@ -36,7 +36,7 @@ func open(t testing.TB, modelDir, adapterDir string) source {
 	a, err := lora.Load(adapterDir)
 	require.NoError(t, err)
 	t.Cleanup(func() { a.Close() })
-	p, err := lora.NewPlan(a.Config, lora.ModelOf(m.Config.ModelType, m.Modules()))
+	p, err := lora.NewPlacement(a.Config, lora.ModelOf(m.Config.ModelType, m.Modules()))
 	require.NoError(t, err)
 	require.NoError(t, a.Check(p, lora.CheckOptions{}).Err())
 	return source{m, a, p}

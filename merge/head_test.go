@@ -32,7 +32,7 @@ func TestClassifier(t *testing.T) {
 		a, err := lora.Load(dir + "/final")
 		require.NoError(t, err)
 		defer a.Close()
-		p, err := lora.NewPlan(a.Config, lora.ModelOf(m.Config.ModelType, m.Modules()))
+		p, err := lora.NewPlacement(a.Config, lora.ModelOf(m.Config.ModelType, m.Modules()))
 		require.NoError(t, err)
 		require.NoError(t, a.Check(p, lora.CheckOptions{}).Err())
 		out := filepath.Join(t.TempDir(), "merged")

@@ -74,7 +74,7 @@ type Result struct {
 // been written, read back and found to be what was computed. After an error,
 // also that of ctx, dir is as it was. Errors about dir itself are of the type
 // [OutputError]; the others are those of this package's variables.
-func Write(ctx context.Context, dir string, m *model.Model, a *lora.Adapter, p *lora.Plan, o Options) (*Result, error) {
+func Write(ctx context.Context, dir string, m *model.Model, a *lora.Adapter, p *lora.Placement, o Options) (*Result, error) {
 	if weights.ConfigName(o.DType) == "" && o.DType != tensor.Invalid {
 		return nil, fmt.Errorf("merge: element type %v, expected F32, BF16 or F16: %w", o.DType, ErrOptions)
 	}

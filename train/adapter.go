@@ -41,7 +41,7 @@ func (r *Run) adapter() (*lora.State, error) {
 	if l.TaskType != nil {
 		l.TaskType = &c.Adapter.TaskType
 	}
-	p, err := lora.NewPlan(l, target)
+	p, err := lora.NewPlacement(l, target)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func (r *Run) adapter() (*lora.State, error) {
 // affordable refuses an adapter whose values, gradients and moments alone are
 // more than the memory, before any of it is made. The plan of the steps, which
 // needs the adapter, finds the rest.
-func (r *Run) affordable(p *lora.Plan) error {
+func (r *Run) affordable(p *lora.Placement) error {
 	shares := map[string]bool{}
 	for _, t := range p.Targets {
 		shares[t.Name] = t.SharesWith != ""
@@ -91,7 +91,7 @@ func (r *Run) affordable(p *lora.Plan) error {
 	return nil
 }
 
-func (r *Run) warn(p *lora.Plan) {
+func (r *Run) warn(p *lora.Placement) {
 	for _, w := range p.Warnings {
 		r.observer.note("note     %s", w)
 	}

@@ -34,7 +34,7 @@ func (r *Run) settle(s *lora.State, dir string) error {
 	if r.steps > math.MaxInt32 {
 		return fmt.Errorf("train: epochs: %v of %d steps each are %d steps, expected at most %d", c.Epochs, r.train.StepsPerEpoch(), r.steps, math.MaxInt32)
 	}
-	masked := slices.ContainsFunc(s.Plan.Targets, func(t lora.Target) bool { return t.Dropout > 0 })
+	masked := slices.ContainsFunc(s.Placement.Targets, func(t lora.Target) bool { return t.Dropout > 0 })
 	if draws := r.steps * c.GradientAccumulationSteps; masked && draws > math.MaxUint32 {
 		return fmt.Errorf("train: gradient_accumulation_steps: %d of each of %d steps need %d masks of lora_dropout, expected at most %d, which have a number of their own",
 			c.GradientAccumulationSteps, r.steps, draws, math.MaxUint32)
@@ -153,7 +153,7 @@ func fileHash(path string) string {
 // bindAdapter takes the adapter's configuration key by key, and the values of
 // one that training goes on with. Where the base lies is no part of it.
 func (r *Run) bindAdapter(s *lora.State) error {
-	if err := r.bindFields("adapter.", s.Plan.Config().JSON(), "base_model_name_or_path"); err != nil {
+	if err := r.bindFields("adapter.", s.Placement.Config().JSON(), "base_model_name_or_path"); err != nil {
 		return err
 	}
 	if r.cfg.InitAdapter == "" {

@@ -11,8 +11,8 @@ import (
 	"github.com/lorafuse/lorafuse/model"
 )
 
-// Plan is how the steps of a run are computed.
-type Plan struct {
+// Fit is how the steps of a run are computed.
+type Fit struct {
 	Layers     int   `json:"layers"`
 	Recomputed int   `json:"recomputed_layers"`           // of them, the first ones, in backward
 	Rows       int   `json:"micro_batch_rows"`            // of one forward and backward pass
@@ -23,7 +23,7 @@ type Plan struct {
 }
 
 // String says how, in words.
-func (p Plan) String() string {
+func (p Fit) String() string {
 	var how []string
 	switch p.Recomputed {
 	case 0:
@@ -41,7 +41,7 @@ func (p Plan) String() string {
 
 // candidate is a way to compute the steps.
 type candidate struct {
-	Plan
+	Fit
 	options     EngineOptions
 	memory      Memory
 	train, eval *data.Loader
@@ -117,7 +117,7 @@ func (b *budget) cuts() []int {
 
 // whole says why micro-batches cannot be cut without changing what is learned.
 func (b *budget) whole() string {
-	for _, t := range b.planner.state.Plan.Targets {
+	for _, t := range b.planner.state.Placement.Targets {
 		if t.Dropout > 0 {
 			return "lora_dropout draws a mask for each"
 		}
@@ -189,7 +189,7 @@ func (b *budget) fewest(c *candidate) (*candidate, error) {
 // refuse says by how much the smallest plan does not fit, and what would.
 func (b *budget) refuse(c *candidate) error {
 	text := fmt.Sprintf("the smallest plan (%v, %d rows at a time) takes %s: %v; that is %s more than memory: %s",
-		c.Plan, c.Rows, bytesize.Binary(c.Resident), c.memory, bytesize.Binary(c.Resident-b.bytes), bytesize.Binary(b.bytes))
+		c.Fit, c.Rows, bytesize.Binary(c.Resident), c.memory, bytesize.Binary(c.Resident-b.bytes), bytesize.Binary(b.bytes))
 	if why := b.whole(); why != "" && b.run.cfg.BatchSize > 1 {
 		text += fmt.Sprintf("; micro-batches of %d rows were not cut, since %s: a smaller batch_size takes less", b.run.cfg.BatchSize, why)
 	}

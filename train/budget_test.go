@@ -101,7 +101,7 @@ func budgeted(t *testing.T, model string, sets ...string) *config.Config {
 
 // tried is what came of a run.
 type tried struct {
-	plan   train.Plan
+	fit    train.Fit
 	memory train.Memory
 	losses []float64
 	hash   string
@@ -118,7 +118,7 @@ func try(t *testing.T, c *config.Config) (tried, error) {
 	defer r.Close()
 	s, err := r.Train(context.Background())
 	require.NoError(t, err)
-	got.plan, got.memory, got.hash = s.Plan, s.Memory, adapterHash(t, c.OutputDir)
+	got.fit, got.memory, got.hash = s.Fit, s.Memory, adapterHash(t, c.OutputDir)
 	records, err := events.ReadMetrics(filepath.Join(c.OutputDir, "metrics.jsonl"))
 	require.NoError(t, err)
 	for _, x := range records {
@@ -135,8 +135,8 @@ func TestMemoryBudget(t *testing.T) {
 	model := writeModel(t, filepath.Join(t.TempDir(), "model"))
 	free, err := try(t, budgeted(t, model))
 	require.NoError(t, err)
-	require.Zero(t, free.plan.Recomputed)
-	require.Equal(t, 6, free.plan.Layers)
+	require.Zero(t, free.fit.Recomputed)
+	require.Equal(t, 6, free.fit.Layers)
 	require.Greater(t, free.memory.Activations, free.memory.Resident()/2, "else the rest of this test shows nothing")
 	layer := free.memory.Activations / 7
 
@@ -146,23 +146,23 @@ func TestMemoryBudget(t *testing.T) {
 		got, err := try(t, budgeted(t, model, fmt.Sprintf("memory=%d", memory)))
 		require.NoError(t, err)
 		require.LessOrEqual(t, got.memory.Resident(), memory)
-		require.Greater(t, got.plan.Recomputed, last)
-		require.Equal(t, 1, got.plan.Cut)
-		require.Equal(t, free.losses, got.losses, got.plan.String())
-		require.Equal(t, free.hash, got.hash, got.plan.String())
-		require.Contains(t, strings.Join(got.notes, "\n"), "plan     "+got.plan.String())
-		last = got.plan.Recomputed
+		require.Greater(t, got.fit.Recomputed, last)
+		require.Equal(t, 1, got.fit.Cut)
+		require.Equal(t, free.losses, got.losses, got.fit.String())
+		require.Equal(t, free.hash, got.hash, got.fit.String())
+		require.Contains(t, strings.Join(got.notes, "\n"), "plan     "+got.fit.String())
+		last = got.fit.Recomputed
 	}
 
 	all, err := try(t, budgeted(t, model, "activation_checkpointing=true"))
 	require.NoError(t, err)
-	require.Equal(t, 6, all.plan.Recomputed)
+	require.Equal(t, 6, all.fit.Recomputed)
 	require.Equal(t, free.hash, all.hash)
 	memory := all.memory.Resident() - all.memory.Activations/4
 	cut, err := try(t, budgeted(t, model, fmt.Sprintf("memory=%d", memory)))
 	require.NoError(t, err)
-	require.Greater(t, cut.plan.Cut, 1)
-	require.Equal(t, 4, cut.plan.Rows*cut.plan.Cut)
+	require.Greater(t, cut.fit.Cut, 1)
+	require.Equal(t, 4, cut.fit.Rows*cut.fit.Cut)
 	require.LessOrEqual(t, cut.memory.Resident(), memory)
 	require.InDeltaSlice(t, free.losses, cut.losses, 2e-6)
 	require.Contains(t, strings.Join(cut.notes, "\n"), "add up to the same but for rounding")

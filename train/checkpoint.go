@@ -108,7 +108,7 @@ func readTensors(path string, p progress, s *lora.State) (map[string][]float32, 
 		return fail(err)
 	}
 	defer a.Close()
-	if err := a.Check(s.Plan, lora.CheckOptions{AllowZeroB: true, AllowRandomBase: true}).Err(); err != nil {
+	if err := a.Check(s.Placement, lora.CheckOptions{AllowZeroB: true, AllowRandomBase: true}).Err(); err != nil {
 		return fail(err)
 	}
 	for key, dst := range s.Values {

@@ -86,7 +86,7 @@ func (l *loop) recorded(step int) bool {
 
 // logPlan records the plan of a new run that was given a budget of memory.
 func (l *loop) logPlan() error {
-	p := l.plan
+	p := l.fitted
 	if p.Budget == 0 || l.resumed != "" {
 		return nil
 	}

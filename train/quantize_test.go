@@ -44,7 +44,7 @@ func TestQuantizedSteps(t *testing.T) {
 		a, err := lora.Load(filepath.Join(dirs[0], "init"))
 		require.NoError(t, err)
 		defer a.Close()
-		p, err := lora.NewPlan(a.Config, lora.ModelOf(m.Config.ModelType, m.Modules()))
+		p, err := lora.NewPlacement(a.Config, lora.ModelOf(m.Config.ModelType, m.Modules()))
 		require.NoError(t, err)
 		s, err := p.Continue(a, m)
 		require.NoError(t, err)
@@ -122,7 +122,7 @@ func TestQuantizedBaseStaysAsItIs(t *testing.T) {
 	c := lora.DefaultConfig()
 	c.R, c.LoraAlpha = 2, 4
 	c.InitLoraWeights = "pissa"
-	p, err := lora.NewPlan(c, lora.ModelOf(m.Config.ModelType, m.Modules()))
+	p, err := lora.NewPlacement(c, lora.ModelOf(m.Config.ModelType, m.Modules()))
 	require.NoError(t, err)
 	_, err = p.Begin(m, 1)
 	require.ErrorIs(t, err, lora.ErrUnsupported)

@@ -41,7 +41,7 @@ type Summary struct {
 	Adapter         string   `json:"adapter"`
 	Parameters      int      `json:"trained_parameters"`
 	Memory          Memory   `json:"memory"`
-	Plan            Plan     `json:"plan"`
+	Fit             Fit      `json:"plan"`
 	Plot            string   `json:"plot,omitempty"`
 	// Load is how the weights came to a device with memory of its own.
 	Load *backend.LoadStats `json:"load,omitempty"`
@@ -238,7 +238,7 @@ func (l *loop) finish() (*Summary, error) {
 		Steps: l.progress.Step, Seconds: seconds, Tokens: l.progress.Tokens, TokensPerSecond: float64(l.tokens) / seconds,
 		FirstLoss: l.progress.FirstLoss, LastLoss: l.progress.LastLoss,
 		FirstEval: (*float64)(l.progress.FirstEval), LastEval: (*float64)(l.progress.LastEval), Accuracy: l.progress.Accuracy,
-		EarlyStop: l.progress.stopped(l.cfg.EarlyStopping.Patience), Adapter: dir, Parameters: l.trainableNum, Memory: l.engine.Memory(), Plan: l.plan, Load: l.load(),
+		EarlyStop: l.progress.stopped(l.cfg.EarlyStopping.Patience), Adapter: dir, Parameters: l.trainableNum, Memory: l.engine.Memory(), Fit: l.fitted, Load: l.load(),
 	}
 	if l.cfg.Log.Plot && l.cfg.Log.Metrics {
 		if s.Plot, err = l.plot(); err != nil {

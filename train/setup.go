@@ -68,7 +68,7 @@ type Run struct {
 	train, eval  *data.Loader
 	trainSet     *data.Dataset
 	evalSet      *data.Dataset // nil without evaluation
-	plan         Plan
+	fitted       Fit
 	steps        int
 	progress     progress
 	resumed      string
@@ -88,13 +88,13 @@ func New(ctx context.Context, c *config.Config, o Observer) (*Run, error) {
 
 // DryRun gives the plan of a run: it does all that New does, and leaves the
 // output folder as it is, also while another run has it.
-func DryRun(ctx context.Context, c *config.Config, o Observer) (Memory, Plan, error) {
+func DryRun(ctx context.Context, c *config.Config, o Observer) (Memory, Fit, error) {
 	r, err := open(ctx, c, o, false)
 	if err != nil {
-		return Memory{}, Plan{}, err
+		return Memory{}, Fit{}, err
 	}
 	defer r.Close()
-	return r.Memory(), r.Plan(), nil
+	return r.Memory(), r.Fit(), nil
 }
 
 func open(ctx context.Context, c *config.Config, o Observer, lock bool) (_ *Run, err error) {
@@ -162,9 +162,9 @@ func open(ctx context.Context, c *config.Config, o Observer, lock bool) (_ *Run,
 	if r.engine, err = planner.Engine(ctx, opts); err != nil {
 		return nil, err
 	}
-	r.plan.Layers, r.plan.Resident, r.plan.Total = r.engine.layers, r.engine.Memory().Resident(), r.engine.Memory().Total()
+	r.fitted.Layers, r.fitted.Resident, r.fitted.Total = r.engine.layers, r.engine.Memory().Resident(), r.engine.Memory().Total()
 	if opts.Checkpointing && opts.Recomputed == 0 {
-		r.plan.Recomputed = r.plan.Layers
+		r.fitted.Recomputed = r.fitted.Layers
 	}
 	if moments != nil {
 		if err := r.engine.SetMoments(ctx, moments); err != nil {
@@ -178,7 +178,7 @@ func open(ctx context.Context, c *config.Config, o Observer, lock bool) (_ *Run,
 // fit chooses how the steps are computed: as the configuration says, or, where
 // it gives a budget of memory, by the fastest plan that fits.
 func (r *Run) fit(p *Planner, o EngineOptions) (EngineOptions, error) {
-	r.plan = Plan{Cut: 1, Rows: r.cfg.BatchSize, Budget: int64(r.cfg.Memory)}
+	r.fitted = Fit{Cut: 1, Rows: r.cfg.BatchSize, Budget: int64(r.cfg.Memory)}
 	if r.cfg.Memory == 0 {
 		return o, nil
 	}
@@ -190,7 +190,7 @@ func (r *Run) fit(p *Planner, o EngineOptions) (EngineOptions, error) {
 	if err != nil {
 		return o, err
 	}
-	r.plan, r.train, r.eval = c.Plan, c.train, c.eval
+	r.fitted, r.train, r.eval = c.Fit, c.train, c.eval
 	if c.Cut > 1 { // a last bit depends on it
 		r.settings["micro-batches"] = fmt.Sprintf("cut in %d to fit memory", c.Cut)
 	}
@@ -222,10 +222,10 @@ func (r *Run) describe() {
 	if r.eval != nil {
 		r.observer.note("eval     %v", r.eval)
 	}
-	if r.plan.Budget > 0 {
-		r.observer.note("plan     %v: %s of memory: %s", r.plan, bytesize.Binary(r.plan.Resident), bytesize.Binary(r.plan.Budget))
-		if r.plan.Cut > 1 {
-			r.observer.note("note     gradients of the %d parts of a micro-batch add up to the same but for rounding", r.plan.Cut)
+	if r.fitted.Budget > 0 {
+		r.observer.note("plan     %v: %s of memory: %s", r.fitted, bytesize.Binary(r.fitted.Resident), bytesize.Binary(r.fitted.Budget))
+		if r.fitted.Cut > 1 {
+			r.observer.note("note     gradients of the %d parts of a micro-batch add up to the same but for rounding", r.fitted.Cut)
 		}
 	}
 	r.observer.note("memory   %v", r.engine.Memory())
@@ -329,8 +329,8 @@ func (r *Run) evalRows() int {
 	return r.cfg.BatchSize
 }
 
-// Plan is how the run computes its steps.
-func (r *Run) Plan() Plan { return r.plan }
+// Fit is how the run computes its steps.
+func (r *Run) Fit() Fit { return r.fitted }
 
 // Memory is what that takes.
 func (r *Run) Memory() Memory { return r.engine.Memory() }

@@ -127,7 +127,7 @@ func (c taskCase) begin(t *testing.T) (*train.Engine, *data.Loader) {
 	t.Cleanup(func() { m.Close() })
 	a, err := lora.Load(filepath.Join(c.dir, "init"))
 	require.NoError(t, err)
-	p, err := lora.NewPlan(a.Config, lora.ModelOf(m.Config.ModelType, m.Modules()))
+	p, err := lora.NewPlacement(a.Config, lora.ModelOf(m.Config.ModelType, m.Modules()))
 	require.NoError(t, err)
 	s, err := p.Continue(a, m)
 	require.NoError(t, err)

@@ -78,11 +78,11 @@ func (r *Run) task() (Task, error) {
 const pooler = "pooler.dense"
 
 // targets plans an adapter for the task: what vectors do not depend on gets none.
-func (r *Run) targets(c *lora.Config, target lora.Model) (*lora.Plan, error) {
+func (r *Run) targets(c *lora.Config, target lora.Model) (*lora.Placement, error) {
 	if r.cfg.Task == config.Classify {
 		c = r.pooling(c)
 	}
-	p, err := lora.NewPlan(c, target)
+	p, err := lora.NewPlacement(c, target)
 	if err != nil || r.cfg.Task != config.Embed {
 		return p, err
 	}
@@ -96,5 +96,5 @@ func (r *Run) targets(c *lora.Config, target lora.Model) (*lora.Plan, error) {
 		s.Names = append(slices.Clone(s.Names), pooler)
 	}
 	r.observer.note("note     %s is left out (exclude_modules): vectors do not depend on it", pooler)
-	return lora.NewPlan(c, target)
+	return lora.NewPlacement(c, target)
 }

@@ -93,7 +93,7 @@ func load(t *testing.T, modelDir, adapterDir string, o lora.CheckOptions) (*mode
 	t.Cleanup(func() { m.Close() })
 	a, err := lora.Load(adapterDir)
 	require.NoError(t, err)
-	p, err := lora.NewPlan(a.Config, lora.ModelOf(m.Config.ModelType, m.Modules()))
+	p, err := lora.NewPlacement(a.Config, lora.ModelOf(m.Config.ModelType, m.Modules()))
 	require.NoError(t, err)
 	require.NoError(t, a.Check(p, o).Err())
 	s, err := p.Continue(a, m)
@@ -183,7 +183,7 @@ func (r recorded) repeat(t *testing.T) {
 	require.NoError(t, err)
 	final, err := lora.Load(filepath.Join(r.dir, "final"))
 	require.NoError(t, err)
-	for _, x := range s.Plan.Tensors() {
+	for _, x := range s.Placement.Tensors() {
 		if _, ok := s.Values[x.Key]; !ok {
 			continue
 		}

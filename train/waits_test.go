@@ -31,7 +31,7 @@ func adapted(t *testing.T, c *lora.Config) (*model.Model, *lora.State) {
 	require.NoError(t, err)
 	t.Cleanup(func() { m.Close() })
 	c.R, c.TargetModules.Names = 4, []string{"q_proj", "v_proj"}
-	p, err := lora.NewPlan(c, lora.ModelOf(m.Config.ModelType, m.Modules()))
+	p, err := lora.NewPlacement(c, lora.ModelOf(m.Config.ModelType, m.Modules()))
 	require.NoError(t, err)
 	s, err := p.Begin(m, 1)
 	require.NoError(t, err)

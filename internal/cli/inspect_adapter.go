@@ -79,17 +79,17 @@ func (a *app) inspectAdapter(ctx context.Context, i *inspection, m *modelFlags) 
 		return err
 	}
 	defer base.Close()
-	plan, err := lora.NewPlan(c, lora.ModelOf(base.Config.ModelType, base.Modules()))
+	placed, err := lora.NewPlacement(c, lora.ModelOf(base.Config.ModelType, base.Modules()))
 	if err != nil {
 		i.Adapter.Problems = []string{err.Error()}
 		return nil
 	}
-	i.Adapter.cover(adapter, plan)
+	i.Adapter.cover(adapter, placed)
 	return nil
 }
 
 // cover accounts for every target and every tensor.
-func (r *adapterReport) cover(a *lora.Adapter, p *lora.Plan) {
+func (r *adapterReport) cover(a *lora.Adapter, p *lora.Placement) {
 	report := a.Check(p, lora.CheckOptions{})
 	for _, t := range p.Targets {
 		info := targetInfo{Name: t.Name, Rank: t.Rank, Scale: t.Scale, In: t.In, Out: t.Out}

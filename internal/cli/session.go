@@ -112,7 +112,7 @@ func (a *app) open(ctx context.Context, f *modelFlags) (_ *session, err error) {
 	if f.adapter == "" {
 		return s, nil
 	}
-	var p *lora.Plan
+	var p *lora.Placement
 	if s.adapter, p, err = a.openAdapter(f.adapter, s.model); err != nil {
 		return nil, err
 	}
@@ -194,13 +194,13 @@ func (a *app) resolve(ctx context.Context, command, name string, o hub.Options) 
 
 // openAdapter loads an adapter and accounts for every tensor of it: an adapter
 // that does not fit, or does nothing, is an error.
-func (a *app) openAdapter(dir string, m *model.Model) (*lora.Adapter, *lora.Plan, error) {
+func (a *app) openAdapter(dir string, m *model.Model) (*lora.Adapter, *lora.Placement, error) {
 	adapter, err := lora.Load(dir)
 	if err != nil {
 		return nil, nil, err
 	}
 	a.noteSource(adapter.Source)
-	p, err := lora.NewPlan(adapter.Config, lora.ModelOf(m.Config.ModelType, m.Modules()))
+	p, err := lora.NewPlacement(adapter.Config, lora.ModelOf(m.Config.ModelType, m.Modules()))
 	if err != nil {
 		adapter.Close()
 		return nil, nil, fmt.Errorf("lora: adapter %s: %w", dir, err)

@@ -211,7 +211,7 @@ func (a *app) observer(w *watched) train.Observer {
 type dryRunReport struct {
 	Notes  []string     `json:"notes"`
 	Memory train.Memory `json:"memory"`
-	Plan   train.Plan   `json:"plan"`
+	Fit    train.Fit    `json:"plan"`
 }
 
 // dryRun does everything but train. Where there is no output folder yet, none
@@ -227,7 +227,7 @@ func (a *app) dryRun(ctx context.Context, c *config.Config, asJSON bool) error {
 	}
 	var p dryRunReport
 	var err error
-	p.Memory, p.Plan, err = train.DryRun(ctx, c, train.Observer{
+	p.Memory, p.Fit, err = train.DryRun(ctx, c, train.Observer{
 		Note: func(text string) { p.Notes = append(p.Notes, text) },
 		Load: a.loading(),
 	})

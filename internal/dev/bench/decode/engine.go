@@ -43,7 +43,7 @@ func (s *suite) engine(ctx context.Context, k engineKind) (*engine, error) {
 		c := lora.DefaultConfig()
 		c.R, c.LoraAlpha, c.TargetModules = s.Rank, float64(2*s.Rank), lora.ModuleSet{Pattern: lora.AllLinear}
 		c.InitLoraWeights = "false" // B is not zero
-		p, err := lora.NewPlan(c, lora.ModelOf(s.model.Config.ModelType, s.model.Modules()))
+		p, err := lora.NewPlacement(c, lora.ModelOf(s.model.Config.ModelType, s.model.Modules()))
 		if err != nil {
 			return nil, err
 		}

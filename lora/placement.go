@@ -10,16 +10,16 @@ import (
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
-// Plan is what a configuration means for one model: which modules get an
+// Placement is what a configuration means for one model: which modules get an
 // adapter of which rank and scale, what else is trained, and which tensors the
 // adapter's file holds.
-type Plan struct {
-	Targets []Target      // in the order of the model
-	Saved   []SavedModule // trained whole (modules_to_save)
-	Biases  []Module      // whose bias is trained
-	Tokens  []TokenPlan   // embeddings of which some rows are trained
+type Placement struct {
+	Targets []Target         // in the order of the model
+	Saved   []SavedModule    // trained whole (modules_to_save)
+	Biases  []Module         // whose bias is trained
+	Tokens  []TokenPlacement // embeddings of which some rows are trained
 	// Unused says which names and patterns of the configuration match nothing.
-	// PEFT passes over them; see [Plan.Strict].
+	// PEFT passes over them; see [Placement.Strict].
 	Unused   []Unused
 	Warnings []string // what PEFT would warn of
 
@@ -62,8 +62,8 @@ type SavedModule struct {
 	SharesWith string
 }
 
-// TokenPlan is an embedding of which some rows are trained.
-type TokenPlan struct {
+// TokenPlacement is an embedding of which some rows are trained.
+type TokenPlacement struct {
 	Module
 	Tokens []int    // row numbers, in the order of the saved rows
 	Tied   []Module // those that share the weight and therefore follow
@@ -76,10 +76,10 @@ type Unused struct {
 	Nearest string // ", did you mean …?", or nothing
 }
 
-// NewPlan applies c to a model. It fails with ErrConfig or ErrUnsupported
+// NewPlacement applies c to a model. It fails with ErrConfig or ErrUnsupported
 // where c is not valid, or asks for what a module of the model cannot have,
 // and with ErrNoTarget where no module is targeted.
-func NewPlan(c *Config, model Model) (*Plan, error) {
+func NewPlacement(c *Config, model Model) (*Placement, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -88,22 +88,22 @@ func NewPlan(c *Config, model Model) (*Plan, error) {
 			return nil, err
 		}
 	}
-	p := &planner{Plan: &Plan{config: c.Clone(), modelType: model.Type, modules: model.Modules}, model: model, parents: parents(model.Modules)}
+	p := &placer{Placement: &Placement{config: c.Clone(), modelType: model.Type, modules: model.Modules}, model: model, parents: parents(model.Modules)}
 	for _, step := range []func() error{p.saveHead, p.choose, p.target, p.rules, p.save, p.tokens, p.ties, p.resolve} {
 		if err := step(); err != nil {
 			return nil, err
 		}
 	}
-	return p.Plan, nil
+	return p.Placement, nil
 }
 
-// Config is the configuration as it is saved with an adapter of this plan:
+// Config is the configuration as it is saved with an adapter of this placement:
 // with the target modules that were chosen in the place of null or
 // "all-linear", those of 20 names or more condensed to endings.
-func (p *Plan) Config() *Config { return p.config.Clone() }
+func (p *Placement) Config() *Config { return p.config.Clone() }
 
 // Target returns the target called name.
-func (p *Plan) Target(name string) (Target, bool) {
+func (p *Placement) Target(name string) (Target, bool) {
 	i := slices.IndexFunc(p.Targets, func(t Target) bool { return t.Name == name })
 	if i < 0 {
 		return Target{}, false
@@ -114,7 +114,7 @@ func (p *Plan) Target(name string) (Target, bool) {
 // Strict fails with ErrUnused where a name or a pattern of the configuration
 // matches nothing in the model. To train with such a configuration is a
 // mistake; a finished adapter may well carry one.
-func (p *Plan) Strict() error {
+func (p *Placement) Strict() error {
 	if len(p.Unused) == 0 {
 		return nil
 	}
@@ -128,9 +128,9 @@ func (p *Plan) Strict() error {
 // String is key: name and a suggestion.
 func (u Unused) String() string { return fmt.Sprintf("%s: %q%s", u.Key, u.Name, u.Nearest) }
 
-// planner builds a Plan.
-type planner struct {
-	*Plan
+// placer builds a Placement.
+type placer struct {
+	*Placement
 	model   Model
 	parents []string
 	matcher *matcher
@@ -142,7 +142,7 @@ type planner struct {
 }
 
 // choose settles target_modules, target_parameters and what ensure_weight_tying makes of it.
-func (p *planner) choose() error {
+func (p *placer) choose() error {
 	p.ensureTying()
 	if err := p.convertExperts(); err != nil {
 		return err
@@ -157,7 +157,7 @@ func (p *planner) choose() error {
 }
 
 // target fills Targets but for ranks and scales.
-func (p *planner) target() error {
+func (p *placer) target() error {
 	c := p.config
 	set := c.TargetModules
 	anyExcluded := false
@@ -205,7 +205,7 @@ func (p *planner) target() error {
 	return nil
 }
 
-func (p *planner) newTarget(m Module) (Target, error) {
+func (p *placer) newTarget(m Module) (Target, error) {
 	c := p.config
 	t := Target{
 		Module: m, Rank: c.R, Alpha: c.LoraAlpha, Dropout: c.LoraDropout,
@@ -231,7 +231,7 @@ func (p *planner) newTarget(m Module) (Target, error) {
 }
 
 // noTarget is the error for a configuration that targets nothing.
-func (p *planner) noTarget(anyExcluded bool) error {
+func (p *placer) noTarget(anyExcluded bool) error {
 	c := p.config
 	what := fmt.Sprintf("target_modules %s is not in the model", c.TargetModules)
 	switch {
@@ -260,7 +260,7 @@ func (p *planner) noTarget(anyExcluded bool) error {
 }
 
 // names are the module names that a list may use: full ones and last parts.
-func (p *planner) names() []string {
+func (p *placer) names() []string {
 	set := map[string]bool{}
 	for _, m := range p.model.Modules {
 		set[m.base()] = true
@@ -273,7 +273,7 @@ func (p *planner) names() []string {
 }
 
 // targetable are the last parts of the names of all linear layers.
-func (p *planner) targetable() []string {
+func (p *placer) targetable() []string {
 	set := map[string]bool{}
 	for _, m := range p.model.Modules {
 		if m.Kind == Linear || m.Kind == Conv1D {
@@ -284,7 +284,7 @@ func (p *planner) targetable() []string {
 }
 
 // unusedNames notes the names of a list that match no module.
-func (p *planner) unusedNames(key string, names []string) {
+func (p *placer) unusedNames(key string, names []string) {
 	for _, name := range names {
 		used := slices.ContainsFunc(p.model.Modules, func(m Module) bool { return m.Kind != Parameter && hasSuffix(m.Name, name) }) ||
 			slices.ContainsFunc(p.parents, func(parent string) bool { return hasSuffix(parent, name) })
@@ -294,12 +294,12 @@ func (p *planner) unusedNames(key string, names []string) {
 	}
 }
 
-func (p *planner) unused(key, name string) {
+func (p *placer) unused(key, name string) {
 	p.Unused = append(p.Unused, Unused{key, name, suggest.DidYouMean(name, p.names())})
 }
 
 // rules sets the rank, alpha and scale of every target.
-func (p *planner) rules() error {
+func (p *placer) rules() error {
 	c := p.config
 	var rankKeys, alphaKeys []*pattern
 	for _, r := range c.RankPattern {
@@ -360,7 +360,7 @@ func scale(alpha float64, rank int, stabilized bool) float64 {
 }
 
 // resolve brings the configuration into the form in which it is saved.
-func (p *planner) resolve() error {
+func (p *placer) resolve() error {
 	c := p.config
 	c.InferenceMode = true
 	conv1d := slices.ContainsFunc(p.Targets, func(t Target) bool { return t.Kind == Conv1D })

@@ -9,7 +9,7 @@ import (
 // ensureTying applies ensure_weight_tying: where the embedding of a model with
 // a tied head is adapted or saved, or the head is, the embedding is and the
 // head follows it. The rules are those of BaseTuner._check_tied_modules.
-func (p *planner) ensureTying() {
+func (p *placer) ensureTying() {
 	c := p.config
 	if !c.EnsureWeightTying {
 		return
@@ -63,19 +63,19 @@ func isEmbeddingName(name string) bool {
 }
 
 // withoutTied removes the names of modules that follow the embedding.
-func (p *planner) withoutTied(names []string) []string {
+func (p *placer) withoutTied(names []string) []string {
 	return slices.DeleteFunc(names, func(name string) bool {
 		return slices.ContainsFunc(p.tied, func(m Module) bool { return hasSuffix(m.Name, name) })
 	})
 }
 
 // follows reports whether m shares the weight of the embedding.
-func (p *planner) follows(m Module) bool {
+func (p *placer) follows(m Module) bool {
 	return slices.ContainsFunc(p.tied, func(t Module) bool { return t.Name == m.Name })
 }
 
 // tieHeads adds the targets that share the factors of the embedding.
-func (p *planner) tieHeads() error {
+func (p *placer) tieHeads() error {
 	if !p.tieTargets {
 		return nil
 	}
@@ -94,7 +94,7 @@ func (p *planner) tieHeads() error {
 }
 
 // tieSavedModules adds the saved modules that share the saved embedding.
-func (p *planner) tieSavedModules() {
+func (p *placer) tieSavedModules() {
 	if !p.tieSaved {
 		return
 	}

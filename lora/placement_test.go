@@ -54,15 +54,15 @@ func parse(t testing.TB, settings string) *lora.Config {
 	return c
 }
 
-func plan(t testing.TB, settings string, m lora.Model) *lora.Plan {
+func place(t testing.TB, settings string, m lora.Model) *lora.Placement {
 	t.Helper()
-	p, err := lora.NewPlan(parse(t, settings), m)
+	p, err := lora.NewPlacement(parse(t, settings), m)
 	require.NoError(t, err)
 	return p
 }
 
 // short are the names of the targets without what they have in common.
-func short(p *lora.Plan) string {
+func short(p *lora.Placement) string {
 	var names []string
 	for _, t := range p.Targets {
 		n := strings.NewReplacer("model.layers.", "", "self_attn.", "", "mlp.", "", "_proj", "").Replace(t.Name)
@@ -106,7 +106,7 @@ func TestTargets(t *testing.T) {
 		`"target_modules":["q_proj"],"layers_to_transform":[1],"layers_pattern":"(layers)"`:                 "error finds \"layers\" in",
 		`"target_modules":[]`: "",
 	} {
-		p, err := lora.NewPlan(parse(t, settings), decoder(false))
+		p, err := lora.NewPlacement(parse(t, settings), decoder(false))
 		culprit, fails := strings.CutPrefix(want, "error ")
 		switch {
 		case want == "":
@@ -125,13 +125,13 @@ func TestDefaultTargets(t *testing.T) {
 	for model, want := range map[string]string{"qwen3": "0.q 0.v 1.q 1.v", "mistral": "0.q 0.v 1.q 1.v", "nemotron_h": "0.q 0.k 0.v 0.o 1.q 1.k 1.v 1.o"} {
 		m := decoder(false)
 		m.Type = model
-		p := plan(t, "", m)
+		p := place(t, "", m)
 		assert.Equal(t, want, short(p))
 		assert.True(t, p.Config().TargetModules.IsSet())
 	}
 	m := decoder(false)
 	m.Type = "strange"
-	_, err := lora.NewPlan(lora.DefaultConfig(), m)
+	_, err := lora.NewPlacement(lora.DefaultConfig(), m)
 	assert.ErrorContains(t, err, `target_modules: it must be set: there is no default for models of type "strange"`)
 }
 
@@ -141,8 +141,8 @@ func TestAllLinearWithoutHead(t *testing.T) {
 		{Name: "classifier", Kind: lora.Linear, In: 2, Out: 2},
 		{Name: "score", Kind: lora.Conv1D, In: 2, Out: 2},
 	}}
-	assert.Equal(t, "bert.query", short(plan(t, `"target_modules":"all-linear","task_type":"SEQ_CLS"`, m)))
-	assert.Equal(t, "bert.query classifier score", short(plan(t, `"target_modules":"all-linear","task_type":"TOKEN_CLS"`, m)))
+	assert.Equal(t, "bert.query", short(place(t, `"target_modules":"all-linear","task_type":"SEQ_CLS"`, m)))
+	assert.Equal(t, "bert.query classifier score", short(place(t, `"target_modules":"all-linear","task_type":"TOKEN_CLS"`, m)))
 }
 
 func TestNoTargetNamesTheNearest(t *testing.T) {
@@ -152,7 +152,7 @@ func TestNoTargetNamesTheNearest(t *testing.T) {
 		`"target_modules":["q_proj"],"exclude_modules":["q_proj"]`:                            "together with exclude_modules and modules_to_save leaves nothing",
 		`"target_modules":[]`: "target_modules is empty",
 	} {
-		_, err := lora.NewPlan(parse(t, settings), decoder(false))
+		_, err := lora.NewPlacement(parse(t, settings), decoder(false))
 		require.ErrorIs(t, err, lora.ErrNoTarget)
 		assert.ErrorContains(t, err, want)
 		assert.NotContains(t, err.Error(), "\n")
@@ -160,7 +160,7 @@ func TestNoTargetNamesTheNearest(t *testing.T) {
 }
 
 func TestUnused(t *testing.T) {
-	p := plan(t, `"target_modules":["q_proj","up_prj"],"exclude_modules":["vproj"],"modules_to_save":["lm_haed"],"rank_pattern":{"k_proj":2,"q_proj":3},"alpha_pattern":{"x.*":2}`, decoder(false))
+	p := place(t, `"target_modules":["q_proj","up_prj"],"exclude_modules":["vproj"],"modules_to_save":["lm_haed"],"rank_pattern":{"k_proj":2,"q_proj":3},"alpha_pattern":{"x.*":2}`, decoder(false))
 	var got []string
 	for _, u := range p.Unused {
 		got = append(got, u.String())
@@ -171,11 +171,11 @@ func TestUnused(t *testing.T) {
 	}, got)
 	require.ErrorIs(t, p.Strict(), lora.ErrUnused)
 	assert.Contains(t, p.Warnings, `exclude_modules ["vproj"] excludes nothing`)
-	assert.NoError(t, plan(t, `"target_modules":["q_proj"]`, decoder(false)).Strict())
+	assert.NoError(t, place(t, `"target_modules":["q_proj"]`, decoder(false)).Strict())
 }
 
 func TestRanksAndScales(t *testing.T) {
-	p := plan(t, `"target_modules":["q_proj","k_proj","down_proj"],"r":4,"lora_alpha":6,
+	p := place(t, `"target_modules":["q_proj","k_proj","down_proj"],"r":4,"lora_alpha":6,
 		"rank_pattern":{"layers.1.*":1,"k_proj":2,"^model.layers.0.mlp.*":3,"down_proj":9},"alpha_pattern":{".*q_proj":5,"self_attn.k_proj":7.5,"proj":99}`, decoder(false))
 	got := map[string][3]float64{}
 	for _, t := range p.Targets {
@@ -190,7 +190,7 @@ func TestRanksAndScales(t *testing.T) {
 		"model.layers.1.mlp.down_proj":    {1, 6, 6},
 	}, got)
 
-	p = plan(t, `"r":9,"lora_alpha":6,"use_rslora":true,"rank_pattern":{"v_proj":16}`, decoder(false))
+	p = place(t, `"r":9,"lora_alpha":6,"use_rslora":true,"rank_pattern":{"v_proj":16}`, decoder(false))
 	assert.Equal(t, 2.0, p.Targets[0].Scale)
 	assert.Equal(t, 1.5, p.Targets[1].Scale)
 	assert.Equal(t, 16, p.Targets[1].Rank)
@@ -199,18 +199,18 @@ func TestRanksAndScales(t *testing.T) {
 // A key that means nothing as a pattern still matches the module of that name.
 func TestRankPatternOfTheNameItself(t *testing.T) {
 	m := lora.Model{Modules: []lora.Module{{Name: "h[0].q", Kind: lora.Linear, In: 3, Out: 2}}}
-	p := plan(t, `"target_modules":["h[0].q"],"rank_pattern":{"h[0].q":2}`, m)
+	p := place(t, `"target_modules":["h[0].q"],"rank_pattern":{"h[0].q":2}`, m)
 	assert.Equal(t, 2, p.Targets[0].Rank)
 }
 
 func TestConv1DAndFanInFanOut(t *testing.T) {
 	m := lora.Model{Type: "gpt2", Modules: []lora.Module{{Name: "h.0.attn.c_attn", Kind: lora.Conv1D, In: 4, Out: 12, Bias: true}}}
-	p := plan(t, "", m)
+	p := place(t, "", m)
 	assert.True(t, p.Config().FanInFanOut)
 	assert.Len(t, p.Warnings, 1)
 	assert.Equal(t, []int{8, 4}, p.Tensors()[0].Shape)
 	assert.Equal(t, []int{12, 8}, p.Tensors()[1].Shape)
-	assert.False(t, plan(t, `"fan_in_fan_out":true`, decoder(false)).Config().FanInFanOut)
+	assert.False(t, place(t, `"fan_in_fan_out":true`, decoder(false)).Config().FanInFanOut)
 }
 
 func TestPlanErrors(t *testing.T) {
@@ -227,15 +227,15 @@ func TestPlanErrors(t *testing.T) {
 		`"trainable_token_indices":{"q_proj":[3]},"target_modules":["k_proj"]`:     "has a bias",
 		`"r":-1`: "r: the rank must be at least 1",
 	} {
-		_, err := lora.NewPlan(parse(t, settings), decoder(false))
+		_, err := lora.NewPlacement(parse(t, settings), decoder(false))
 		require.Error(t, err, settings)
 		assert.ErrorContains(t, err, want, settings)
 	}
-	_, err := lora.NewPlan(lora.DefaultConfig(), lora.Model{Type: "llama", Modules: []lora.Module{{Name: "q_proj", Kind: lora.Linear, Out: 3}}})
+	_, err := lora.NewPlacement(lora.DefaultConfig(), lora.Model{Type: "llama", Modules: []lora.Module{{Name: "q_proj", Kind: lora.Linear, Out: 3}}})
 	require.ErrorIs(t, err, lora.ErrShape)
 }
 
-func keysOf(p *lora.Plan) []string {
+func keysOf(p *lora.Placement) []string {
 	var keys []string
 	for _, s := range p.Tensors() {
 		key := fmt.Sprintf("%s %v", strings.TrimPrefix(s.Key, "base_model.model."), s.Shape)
@@ -274,12 +274,12 @@ func TestKeys(t *testing.T) {
 			"model.embed_tokens.token_adapter.trainable_tokens_delta [1 8]",
 			"model.layers.1.self_attn.k_proj.lora_A.weight [2 8]", "model.layers.1.self_attn.k_proj.lora_B.weight [4 2]"},
 	} {
-		assert.Equal(t, want, keysOf(plan(t, settings, decoder(false))), settings)
+		assert.Equal(t, want, keysOf(place(t, settings, decoder(false))), settings)
 	}
 }
 
 func TestTiedTokens(t *testing.T) {
-	p := plan(t, `"trainable_token_indices":[3,1]`, decoder(true))
+	p := place(t, `"trainable_token_indices":[3,1]`, decoder(true))
 	require.Len(t, p.Tokens, 1)
 	assert.Equal(t, "model.embed_tokens", p.Tokens[0].Name)
 	assert.Equal(t, []int{3, 1}, p.Tokens[0].Tokens)
@@ -287,35 +287,35 @@ func TestTiedTokens(t *testing.T) {
 	assert.Equal(t, "lm_head", p.Tokens[0].Tied[0].Name)
 
 	for _, order := range []string{`{"lm_head":[3],"embed_tokens":[3]}`, `{"embed_tokens":[3],"lm_head":[3]}`} {
-		p = plan(t, `"trainable_token_indices":`+order, decoder(true))
+		p = place(t, `"trainable_token_indices":`+order, decoder(true))
 		require.Len(t, p.Tokens, 1)
 		assert.Equal(t, "model.embed_tokens", p.Tokens[0].Name)
 		assert.Len(t, p.Tokens[0].Tied, 1)
 	}
-	p = plan(t, `"trainable_token_indices":{"lm_head":[3],"embed_tokens":[4]}`, decoder(true))
+	p = place(t, `"trainable_token_indices":{"lm_head":[3],"embed_tokens":[4]}`, decoder(true))
 	require.Len(t, p.Tokens, 2)
 	assert.Empty(t, p.Tokens[1].Tied)
-	_, err := lora.NewPlan(parse(t, `"trainable_token_indices":{"lm_head":[3],"embed_tokens":[4]},"ensure_weight_tying":true`), decoder(true))
+	_, err := lora.NewPlacement(parse(t, `"trainable_token_indices":{"lm_head":[3],"embed_tokens":[4]},"ensure_weight_tying":true`), decoder(true))
 	assert.ErrorContains(t, err, "ensure_weight_tying")
 }
 
 func TestEnsureWeightTying(t *testing.T) {
 	for _, target := range []string{`["lm_head","k_proj"]`, `["embed_tokens","k_proj"]`, `".*(k_proj|embed_tokens)"`} {
-		p := plan(t, `"ensure_weight_tying":true,"target_modules":`+target, decoder(true))
+		p := place(t, `"ensure_weight_tying":true,"target_modules":`+target, decoder(true))
 		assert.Equal(t, "model.embed_tokens 0.k 1.k lm_head", short(p), target)
 		assert.Equal(t, "model.embed_tokens", p.Targets[3].SharesWith)
-		again, err := lora.NewPlan(p.Config(), decoder(true))
+		again, err := lora.NewPlacement(p.Config(), decoder(true))
 		require.NoError(t, err)
 		assert.Equal(t, p.Targets, again.Targets)
 	}
-	p := plan(t, `"ensure_weight_tying":true,"modules_to_save":["lm_head"]`, decoder(true))
+	p := place(t, `"ensure_weight_tying":true,"modules_to_save":["lm_head"]`, decoder(true))
 	require.Len(t, p.Saved, 2)
 	assert.Equal(t, "", p.Saved[0].SharesWith)
 	assert.Equal(t, "model.embed_tokens", p.Saved[1].SharesWith)
 	assert.Equal(t, []string{"model.embed_tokens"}, p.Config().ModulesToSave)
 
-	assert.Len(t, plan(t, `"ensure_weight_tying":true`, decoder(false)).Warnings, 1)
-	assert.Len(t, plan(t, `"target_modules":["lm_head"]`, decoder(true)).Warnings, 1)
+	assert.Len(t, place(t, `"ensure_weight_tying":true`, decoder(false)).Warnings, 1)
+	assert.Len(t, place(t, `"target_modules":["lm_head"]`, decoder(true)).Warnings, 1)
 }
 
 // all-linear of 20 and more modules is saved as the endings that PEFT saves.
@@ -327,10 +327,10 @@ func TestCondensedTargets(t *testing.T) {
 			m.Modules = append(m.Modules, n)
 		}
 	}
-	p := plan(t, `"target_modules":"all-linear"`, m)
+	p := place(t, `"target_modules":"all-linear"`, m)
 	assert.Equal(t, []string{"down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"}, p.Config().TargetModules.Names)
-	assert.Len(t, plan(t, `"target_modules":"all-linear"`, decoder(false)).Config().TargetModules.Names, 14)
-	again, err := lora.NewPlan(p.Config(), m)
+	assert.Len(t, place(t, `"target_modules":"all-linear"`, decoder(false)).Config().TargetModules.Names, 14)
+	again, err := lora.NewPlacement(p.Config(), m)
 	require.NoError(t, err)
 	assert.Equal(t, p.Targets, again.Targets)
 }
@@ -354,9 +354,9 @@ func TestResolvedConfigProperty(t *testing.T) {
 		}
 		c := lora.DefaultConfig()
 		c.TargetModules.Names = names
-		p, err := lora.NewPlan(c, m)
+		p, err := lora.NewPlacement(c, m)
 		require.NoError(t, err)
-		again, err := lora.NewPlan(p.Config(), m)
+		again, err := lora.NewPlacement(p.Config(), m)
 		require.NoError(t, err)
 		require.Equal(t, p.Targets, again.Targets)
 		require.LessOrEqual(t, len(p.Config().TargetModules.Names), len(names))
@@ -383,7 +383,7 @@ func TestPlanOfFixtures(t *testing.T) {
 			readJSON(t, path, &c)
 			cfg, err := lora.ReadConfig(filepath.Join(dir, "adapter"))
 			require.NoError(t, err)
-			p, err := lora.NewPlan(cfg, readModel(t, filepath.Join(dir, c.Base)))
+			p, err := lora.NewPlacement(cfg, readModel(t, filepath.Join(dir, c.Base)))
 			require.NoError(t, err)
 			got := map[string]module{}
 			for _, target := range p.Targets {

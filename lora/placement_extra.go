@@ -7,7 +7,7 @@ import (
 )
 
 // save fills Saved and Biases.
-func (p *planner) save() error {
+func (p *placer) save() error {
 	c := p.config
 	used := make([]bool, len(c.ModulesToSave))
 	// PEFT compares the plain end of the name here, without a dot before it,
@@ -61,7 +61,7 @@ func (p *planner) save() error {
 }
 
 // tokens fills Tokens.
-func (p *planner) tokens() error {
+func (p *placer) tokens() error {
 	const key = "trainable_token_indices"
 	for _, rows := range p.config.TrainableTokenIndices {
 		name := rows.Module
@@ -91,7 +91,7 @@ func (p *planner) tokens() error {
 	return p.tieTokens()
 }
 
-func (p *planner) addTokens(m Module, tokens []int) error {
+func (p *placer) addTokens(m Module, tokens []int) error {
 	const key = "trainable_token_indices"
 	count := m.In
 	switch m.Kind {
@@ -110,7 +110,7 @@ func (p *planner) addTokens(m Module, tokens []int) error {
 	if p.isSaved(m.Name) {
 		return configError(key, "%q is in modules_to_save too, which trains all of it", m.Name)
 	}
-	if slices.ContainsFunc(p.Tokens, func(t TokenPlan) bool { return t.Name == m.Name }) {
+	if slices.ContainsFunc(p.Tokens, func(t TokenPlacement) bool { return t.Name == m.Name }) {
 		return configError(key, "%q is named twice", m.Name)
 	}
 	for _, t := range tokens {
@@ -118,13 +118,13 @@ func (p *planner) addTokens(m Module, tokens []int) error {
 			return configError(key, "token %d is outside of %q, which has %d", t, m.Name, count)
 		}
 	}
-	p.Plan.Tokens = append(p.Plan.Tokens, TokenPlan{Module: m, Tokens: slices.Clone(tokens)})
+	p.Placement.Tokens = append(p.Placement.Tokens, TokenPlacement{Module: m, Tokens: slices.Clone(tokens)})
 	return nil
 }
 
 // tieTokens lets a head that shares the weight of an embedding follow its
 // rows. Where both are named with the same rows, one set of rows is trained.
-func (p *planner) tieTokens() error {
+func (p *placer) tieTokens() error {
 	follows := map[string]bool{}
 	for i := range p.Tokens {
 		embedding := &p.Tokens[i]
@@ -132,7 +132,7 @@ func (p *planner) tieTokens() error {
 			if m.TiedTo != embedding.Name {
 				continue
 			}
-			j := slices.IndexFunc(p.Tokens, func(t TokenPlan) bool { return t.Name == m.Name })
+			j := slices.IndexFunc(p.Tokens, func(t TokenPlacement) bool { return t.Name == m.Name })
 			switch {
 			case j < 0:
 				embedding.Tied = append(embedding.Tied, m)
@@ -144,13 +144,13 @@ func (p *planner) tieTokens() error {
 			}
 		}
 	}
-	p.Plan.Tokens = slices.DeleteFunc(p.Tokens, func(t TokenPlan) bool { return follows[t.Name] })
+	p.Placement.Tokens = slices.DeleteFunc(p.Tokens, func(t TokenPlacement) bool { return follows[t.Name] })
 	return nil
 }
 
 // ties warns of weights that two modules no longer share, and finds which base
 // weights are saved along with the adapter.
-func (p *planner) ties() error {
+func (p *placer) ties() error {
 	for _, m := range p.model.Modules {
 		if m.TiedTo == "" || p.tieTargets || p.tieSaved {
 			continue
@@ -171,7 +171,7 @@ func (p *planner) ties() error {
 }
 
 // isSaved reports whether modules_to_save covers the module.
-func (p *Plan) isSaved(name string) bool {
+func (p *Placement) isSaved(name string) bool {
 	return slices.ContainsFunc(p.Saved, func(m SavedModule) bool { return m.Name == name })
 }
 
@@ -181,7 +181,7 @@ var embeddingNames = []string{"embed_tokens", "lm_head"}
 // savedBases are the targets whose base weight PEFT saves with the adapter:
 // the embedding and the head of a model if one of them is targeted by its
 // usual name, unless single tokens are trained.
-func (p *planner) savedBases() []Module {
+func (p *placer) savedBases() []Module {
 	if len(p.config.TrainableTokenIndices) > 0 {
 		return nil
 	}
