@@ -108,8 +108,8 @@ var textFiles = []string{
 }
 
 // Read reads what dir says. Without modules.json a vector is the mean of the states,
-// as sentence-transformers has it. Errors: ErrFile, ErrUnsupported, and those of
-// packages os and weights.
+// or the last state of a model that continues texts, as sentence-transformers has it.
+// Errors: ErrFile, ErrUnsupported, and those of packages os and weights.
 func Read(dir string) (*Transform, error) {
 	t := &Transform{}
 	if err := t.modules(dir); err != nil {
@@ -123,6 +123,20 @@ func Read(dir string) (*Transform, error) {
 	return t, nil
 }
 
+// unlisted takes the pooling for a folder without modules.json.
+func (t *Transform) unlisted(dir string) error {
+	var model struct {
+		Architectures []string
+		Causal        *bool `json:"is_causal"`
+	}
+	_, err := readJSON(filepath.Join(dir, moduleConfig), &model)
+	t.Pooling = []Mode{Mean}
+	if a := model.Architectures; len(a) > 0 && strings.HasSuffix(a[0], "ForCausalLM") && (model.Causal == nil || *model.Causal) {
+		t.Pooling = []Mode{Last}
+	}
+	return err
+}
+
 // modules reads modules.json and the folders that it names.
 func (t *Transform) modules(dir string) error {
 	var listed []struct {
@@ -131,8 +145,7 @@ func (t *Transform) modules(dir string) error {
 	if found, err := readJSON(filepath.Join(dir, modulesFile), &listed); err != nil {
 		return err
 	} else if !found {
-		t.Pooling = []Mode{Mean}
-		return nil
+		return t.unlisted(dir)
 	}
 	for i, m := range listed {
 		kind := m.Type[strings.LastIndexByte(m.Type, '.')+1:]

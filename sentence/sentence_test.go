@@ -51,12 +51,23 @@ func TestRead(t *testing.T) {
 	require.Equal(t, 7, (&sentence.Transform{}).Longest(7))
 }
 
-// A folder without the files of sentence-transformers means the mean.
+// A folder without the files of sentence-transformers means the mean, or the last
+// token where the model continues texts.
 func TestPlainFolder(t *testing.T) {
 	got, err := sentence.Read(t.TempDir())
 	require.NoError(t, err)
 	require.Equal(t, []sentence.Mode{sentence.Mean}, got.Pooling)
 	require.Zero(t, got.MaxLength)
+	for config, want := range map[string]sentence.Mode{
+		`{}`: sentence.Mean, `{"architectures": ["BertModel"]}`: sentence.Mean, `{"architectures": ["LlamaForCausalLM"]}`: sentence.Last,
+		`{"architectures": ["LlamaForCausalLM"], "is_causal": false}`: sentence.Mean, `{"architectures": ["LlamaModel"]}`: sentence.Mean,
+	} {
+		dir := t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o600))
+		got, err := sentence.Read(dir)
+		require.NoError(t, err)
+		require.Equal(t, []sentence.Mode{want}, got.Pooling, config)
+	}
 }
 
 const typeOf = "sentence_transformers.models."
