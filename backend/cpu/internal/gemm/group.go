@@ -13,9 +13,10 @@ type group struct {
 func (e *Engine) RunAll(calls []*Call) {
 	few := len(calls) > 1 && e.pool.Workers() > 1
 	flops := 0
-	for _, c := range calls {
+	for i := 0; few && i < len(calls); i++ {
+		c := calls[i]
 		s := e.shapeOf(c)
-		few = few && c.M <= rowsFew && !s.isLongK() && !s.fitsInvariantPanels()
+		few = c.M <= rowsFew && !s.isLongK() && !s.fitsInvariantPanels()
 		flops += c.flops()
 	}
 	if few && flops >= serialFlops && e.groups.TryLock() {
