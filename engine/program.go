@@ -212,7 +212,7 @@ func (x *inputs) set(e *exec.Executable, given nn.Arrays, length int) error {
 	for i := range x.fields {
 		f := &x.fields[i]
 		if f.table == nil {
-			data, ok := given.Array(f.in.Name)
+			data, ok := f.in.Array(given)
 			if !ok {
 				return fmt.Errorf("%w: the model reads %q %v, which it is not given", nn.ErrInput, f.in.Name, f.in.Type)
 			}

@@ -34,7 +34,7 @@ type Encoder struct {
 	Heads         int
 	Types         int // rows of the embedding of token types; 0: there is none
 	Positions     int // rows of the embedding of positions
-	FirstPosition int // the row of a text's first token
+	FirstPosition int // the row of a text's first token; what is before it is for padding
 	NormEps       float32
 	Activation    ir.Activation
 
@@ -168,11 +168,11 @@ func (e *Encoder) embed(c *Config, b *nn.Builder, in nn.Text) graph.Tensor {
 		}
 		x = x.Add(b.Embedding(nn.Attributes, "token_type_embeddings", types, e.Types, c.HiddenSize, -1))
 	}
-	at := in.Positions
-	if e.FirstPosition > 0 {
-		at = at.Add(b.G.Of(b.G.IR().Const(float64(e.FirstPosition), ir.Type{DType: tensor.I32, Shape: ir.Shape{}})))
+	at, padding := in.Positions, e.FirstPosition-1
+	if padding >= 0 {
+		at = b.Places(padding)
 	}
-	x = x.Add(b.Embedding(nn.Attributes, "position_embeddings", at, e.Positions, c.HiddenSize, -1))
+	x = x.Add(b.Embedding(nn.Attributes, "position_embeddings", at, e.Positions, c.HiddenSize, padding))
 	return b.LayerNorm("LayerNorm", x, e.NormEps)
 }
 

@@ -33,6 +33,19 @@ func TestEncoders(t *testing.T) {
 	}
 }
 
+// TestPaddingIsSeen: where padding has a position of its own, a text that has its token
+// in it (by its name, which tokenizers know) counts positions without it.
+func TestPaddingIsSeen(t *testing.T) {
+	dev := testdevice.Open(t, backend.Options{})
+	for _, name := range []string{"roberta", "xlm-roberta", "mpnet"} {
+		dir := filepath.Join("../testdata/encoders", name)
+		_, f, _, s := golden{dir: dir, file: filepath.Join(dir, "golden.safetensors")}.open(t, dev)
+		hidden, err := s.Hidden(context.Background(), intRows(t, f, "padding.input_ids"))
+		require.NoError(t, err)
+		requireClose(t, name, hidden[len(hidden)-1], floats(t, f, "padding.hidden"))
+	}
+}
+
 // TestBert leaves out what PyTorch masks, in both spellings of config.json.
 func TestBert(t *testing.T) {
 	dev := testdevice.Open(t, backend.Options{})

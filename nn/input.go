@@ -1,6 +1,7 @@
 package nn
 
 import (
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,6 +19,7 @@ import (
 const (
 	Tokens     = "tokens"      // i32 [tokens]: ids
 	Positions  = "positions"   // i32 [tokens]: place in its own text
+	Places     = "places"      // i32 [tokens]: see [Builder.Places]
 	Lo         = "lo"          // i32 [tokens]: the first key that a token sees
 	Hi         = "hi"          // i32 [tokens]: the key behind the last that it sees
 	End        = "end"         // i32 [tokens]: the key behind the last of its own text
@@ -39,6 +41,17 @@ type Input struct {
 	Name  string
 	Param string // of the graph, that holds it
 	Type  ir.Type
+
+	from func(given Arrays) (data []byte, ok bool) // nil where it is given itself
+}
+
+// Array gives the bytes of the input, of the arrays that a run is given; false where
+// what it is made of is not among them.
+func (in Input) Array(given Arrays) (data []byte, ok bool) {
+	if in.from != nil {
+		return in.from(given)
+	}
+	return given.Array(in.Name)
 }
 
 // Derived is a table that the host computes and a model reads, such as rotary
@@ -84,8 +97,12 @@ func list(names []string) string {
 
 // Input declares an array that every run is given; asking twice gives the same one.
 func (b *Builder) Input(name string, d tensor.DType, shape ...ir.Dim) graph.Tensor {
-	in := Input{name, "input." + name, ir.Type{DType: d, Shape: shape}}
-	if !slices.ContainsFunc(b.inputs, func(x Input) bool { return x.Name == name }) {
+	return b.input(Input{Name: name, Type: ir.Type{DType: d, Shape: shape}})
+}
+
+func (b *Builder) input(in Input) graph.Tensor {
+	in.Param = "input." + in.Name
+	if !slices.ContainsFunc(b.inputs, func(x Input) bool { return x.Name == in.Name }) {
 		b.inputs = append(b.inputs, in)
 	}
 	return b.G.Of(b.G.IR().Param(in.Param, in.Type))
@@ -128,6 +145,36 @@ func (b *Builder) text(hi string) Text {
 		Lo:        b.Input(Lo, tensor.I32, n),
 		Hi:        b.Input(hi, tensor.I32, n),
 	}
+}
+
+// Places declares the rows of an embedding of positions that has one for padding, i32
+// [tokens]: a token that is padding has that row, and the others count on from it.
+func (b *Builder) Places(padding int) graph.Tensor {
+	return b.input(Input{
+		Name: Places, Type: ir.Type{DType: tensor.I32, Shape: ir.Shape{b.Axis(Tokens)}},
+		from: func(given Arrays) ([]byte, bool) { return places(given, uint32(padding)) },
+	})
+}
+
+func places(given Arrays, padding uint32) ([]byte, bool) {
+	tokens, has := given.Array(Tokens)
+	positions, ok := given.Array(Positions)
+	if !has || !ok || len(positions) != len(tokens) {
+		return nil, false
+	}
+	rows, row := make([]byte, 0, len(tokens)), padding
+	for i := 0; i < len(tokens); i += 4 {
+		if binary.NativeEndian.Uint32(positions[i:]) == 0 { // a text begins
+			row = padding
+		}
+		place := padding
+		if binary.NativeEndian.Uint32(tokens[i:]) != padding {
+			row++
+			place = row
+		}
+		rows = binary.NativeEndian.AppendUint32(rows, place)
+	}
+	return rows, true
 }
 
 // Arrays are what a run is given, by name: a batch.

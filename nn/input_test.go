@@ -37,6 +37,23 @@ func TestDeclaredInputs(t *testing.T) {
 	require.Equal(t, []float32{1, 2, 3, 9}, b.Tables()[0].Values(9))
 }
 
+// TestPlaces counts the tokens of each text that are no padding.
+func TestPlaces(t *testing.T) {
+	b := nn.NewBuilder(graph.New(), made{}, nn.Options{Bounds: map[string]int{nn.Tokens: 8}})
+	require.Equal(t, "i32[v1]", b.Places(1).Type().String())
+	in := b.Inputs()[0]
+	_, ok := in.Array(arrays{nn.Positions: {0}})
+	require.False(t, ok, "without tokens")
+	rows, ok := in.Array(arrays{nn.Tokens: {0, 1, 7, 1, 1, 5, 6}, nn.Positions: {0, 1, 2, 0, 1, 2, 0}})
+	require.True(t, ok)
+	require.Equal(t, tensor.BytesOf([]int32{2, 1, 3, 1, 1, 2, 2}), rows)
+}
+
+// arrays are what a run is given.
+type arrays map[string][]int32
+
+func (a arrays) Array(name string) ([]byte, bool) { x, ok := a[name]; return tensor.BytesOf(x), ok }
+
 // TestAxisWithoutABound: what a model reads and nobody gives is named, beside what
 // there is.
 func TestAxisWithoutABound(t *testing.T) {

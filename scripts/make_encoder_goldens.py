@@ -3,6 +3,7 @@
 
 Every case is a folder with the model, its tokenizer, modules.json and the folders that it names, and
 golden.safetensors: `input_ids` [rows, length] and `hidden.N` for them (before the first layer, and after each),
+`padding.hidden` of `padding.input_ids`, texts in which the token of padding is one that is seen, where it has a position of its own,
 `embedding` of the texts in texts.json as SentenceTransformer.encode gives it, `embedding.PROMPT` with a prompt,
 `embedding.adapter` with the adapter in the folder adapter, and `lengths`, the numbers of their tokens. The same command gives the same bytes.
 
@@ -147,6 +148,11 @@ def make(name, out):
         hidden = body(input_ids=ids, output_hidden_states=True).hidden_states
     st = SentenceTransformer(folder, device="cpu", model_kwargs={"dtype": torch.float32})
     golden = {"input_ids": ids, **{f"hidden.{i}": h for i, h in enumerate(hidden)}}
+    if kind in ("roberta", "xlm-roberta", "mpnet"):
+        padded = ids[:, :9].clone()
+        padded[0, [0, 3, 4, 8]] = padded[1, 5:] = tok.pad_token_id
+        with torch.no_grad():
+            golden.update({"padding.input_ids": padded, "padding.hidden": body(input_ids=padded, attention_mask=torch.ones_like(padded)).last_hidden_state})
     golden["embedding"] = torch.from_numpy(st.encode(TEXTS, batch_size=4))
     prefix = settings.get("prompts", {}).get(settings.get("default_prompt_name"), "")
     for prompt in settings.get("prompts", {}):
