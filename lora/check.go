@@ -134,7 +134,9 @@ func (a *Adapter) Check(p *Placement, opts CheckOptions) *Report {
 		r.Params += t.NumElements()
 		s, ok := expected[key]
 		if !ok {
-			strange = append(strange, key)
+			if !copyOfBias(key, expected) {
+				strange = append(strange, key)
+			}
 			continue
 		}
 		if r.checkShape(s, t, p) {

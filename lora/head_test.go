@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // encoder is a classifier with the head of RoBERTa.
@@ -43,6 +44,45 @@ func TestSequenceClassification(t *testing.T) {
 	_, err := lora.NewPlacement(parse(t, `"target_modules":["query"],"task_type":"SEQ_CLS"`), none)
 	require.ErrorIs(t, err, lora.ErrUnsupported)
 	assert.ErrorContains(t, err, `task_type: SEQ_CLS is for a model with a head that classifies`)
+}
+
+// With bias: all PEFT writes the biases of a module that is saved whole three times, of
+// which it reads one; of a head that is one layer the second has not even the name that
+// it expects.
+func TestCopiesOfBiases(t *testing.T) {
+	for _, c := range []struct {
+		head   []string
+		copies []string
+	}{
+		{[]string{"classifier.dense", "classifier.out_proj"}, []string{
+			"classifier.modules_to_save.default.dense.bias", "classifier.original_module.dense.bias",
+			"classifier.modules_to_save.default.out_proj.bias", "classifier.original_module.out_proj.bias",
+		}},
+		{[]string{"classifier"}, []string{"classifier.modules_to_save.bias", "classifier.original_module.bias"}},
+	} {
+		m := encoder()
+		m.Modules = m.Modules[:2]
+		for _, name := range c.head {
+			m.Modules = append(m.Modules, lora.Module{Name: name, Kind: lora.Linear, In: 4, Out: 4, Bias: true})
+		}
+		p := place(t, `"target_modules":["query"],"task_type":"SEQ_CLS","bias":"all"`, m)
+		file := map[string]tensor.Tensor{}
+		for _, s := range p.Tensors() {
+			file[s.Key] = ramp(t, s.Shape...)
+		}
+		for _, key := range c.copies {
+			file["base_model.model."+key] = ramp(t, 4)
+		}
+		require.NoError(t, adapterOf(t, p.Config(), file).Check(p, lora.CheckOptions{}).Err())
+
+		for _, stranger := range []string{"classifier.modules_to_save.weight", "classifier.copy.bias", "other.original_module.bias", "classifier.original_module"} {
+			file["base_model.model."+stranger] = ramp(t, 4)
+			err := adapterOf(t, p.Config(), file).Check(p, lora.CheckOptions{}).Err()
+			require.ErrorIs(t, err, lora.ErrUnmatched, stranger)
+			require.ErrorContains(t, err, stranger)
+			delete(file, "base_model.model."+stranger)
+		}
+	}
 }
 
 // An adapter must bring what the model has from nowhere else.

@@ -77,6 +77,22 @@ func (p *Placement) Tensors() []TensorSpec {
 	return specs
 }
 
+// copyOfBias reports whether a tensor is one of those that PEFT writes with bias: all
+// beside the bias of a module that is saved whole: the same again under its name in
+// memory, and that of the module that it stands for. It reads neither of them.
+func copyOfBias(key string, expected map[string]TensorSpec) bool {
+	for _, wrapper := range []string{".modules_to_save.", ".original_module."} {
+		module, rest, ok := strings.Cut(key, wrapper)
+		_, unnamed, _ := strings.Cut(rest, ".") // without the name of the adapter
+		for _, param := range []string{rest, unnamed} {
+			if s := expected[module+"."+param]; ok && s.Role == RoleSaved && s.Param == "bias" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Key is the key of a tensor of this target in an adapter file. role is one of
 // RoleA, RoleB, RoleBBias and RoleMagnitude.
 func (t Target) Key(role Role) string {
