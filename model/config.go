@@ -263,7 +263,7 @@ func (f *Fields) fail(key string, found, expected any) {
 
 func (f *Fields) unsupported(key string, found any, supported []string) {
 	if f.err == nil {
-		f.err = fmt.Errorf("%w: %s %q; supported: %s", ErrUnsupported, key, found, strings.Join(supported, ", "))
+		f.err = fmt.Errorf("%w: %s %q; supported: %s", ErrUnsupported, key, fmt.Sprint(found), strings.Join(supported, ", "))
 	}
 }
 

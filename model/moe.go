@@ -44,7 +44,7 @@ func readMixtral(c *Config, f *Fields) Family {
 	f.slide(d, f.int("sliding_window", 0))
 	// Noise that is multiplied into what experts read while they are trained.
 	if noise := f.float("router_jitter_noise", 0); noise != 0 {
-		f.unsupported("router_jitter_noise", fmt.Sprint(noise), []string{"0"})
+		f.unsupported("router_jitter_noise", noise, []string{"0"})
 	}
 	return f.experts(&MoE{Decoder: d, Renamed: "block_sparse_moe", Experts: nn.Experts{
 		Gate: "experts.%d.w1.weight", Up: "experts.%d.w3.weight", Down: "experts.%d.w2.weight",
