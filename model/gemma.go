@@ -9,6 +9,7 @@ func init() {
 	// layers slide and have a rotary base of their own, four norms a layer whose
 	// weights are kept as differences from one, and embeddings times √hidden_size.
 	Register("Gemma3ForCausalLM", Architecture{ModelType: "gemma3_text", Read: readGemma3})
+	Register("Gemma3TextModel", Architecture{ModelType: "gemma3_text", Read: readGemma3})
 	Register("Gemma3TextForSequenceClassification", Architecture{ModelType: "gemma3_text", Read: readGemma3})
 }
 

@@ -2,6 +2,7 @@ package model_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
 	"os"
@@ -137,6 +138,26 @@ func TestGoldens(t *testing.T) {
 				checkGenerated(t, dev, m, f)
 			}
 		})
+	}
+}
+
+// TestBodies: a folder of a body alone, as the checkpoints of embedding models are.
+func TestBodies(t *testing.T) {
+	dev := testdevice.Open(t, backend.Options{})
+	for arch, body := range map[string]string{"llama": "LlamaModel", "mistral": "MistralModel", "qwen2": "Qwen2Model", "qwen3": "Qwen3Model", "gemma3": "Gemma3TextModel"} {
+		dir := filepath.Join("../testdata/lm", arch)
+		raw, err := os.ReadFile(filepath.Join(dir, "model", "config.json"))
+		require.NoError(t, err)
+		config := map[string]any{}
+		require.NoError(t, json.Unmarshal(raw, &config))
+		config["architectures"] = []string{body}
+		raw, err = json.Marshal(config)
+		require.NoError(t, err)
+		file := filepath.Join(t.TempDir(), "config.json")
+		require.NoError(t, os.WriteFile(file, raw, 0o644))
+		m, f, ids, s := golden{dir: respelled(t, filepath.Join(dir, "model"), file), file: filepath.Join(dir, "golden.safetensors")}.open(t, dev)
+		require.Equal(t, model.Body, m.Config.Part, body)
+		checkHidden(t, s, ids, f)
 	}
 }
 
