@@ -1,6 +1,7 @@
 package model
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/lorafuse/lorafuse/graph"
@@ -44,7 +45,13 @@ func readMPNet(c *Config, f *Fields) Family {
 	}
 	e.Bias = func(_ *Config, b *nn.Builder) graph.Tensor {
 		kinds := b.Derived(nn.Derived{Name: "relative_positions", Shape: []int{2*mpnetFarthest + 1}, Values: func(int) []float32 { return mpnetKinds() }})
-		return b.Embedding(nn.Attributes, "relative_attention_bias", kinds.Cast(tensor.I32), rows, e.Heads, -1).Transpose(1, 0)
+		const name = "relative_attention_bias"
+		trained := len(b.Trained())
+		bias := b.Embedding(nn.Attributes, name, kinds.Cast(tensor.I32), rows, e.Heads, -1)
+		if b.Training() && len(b.Trained()) > trained {
+			return b.G.Fail(fmt.Errorf("%w: training of %s, which attention has no gradient for; leave it out of target_modules and modules_to_save", ErrUnsupported, name))
+		}
+		return bias.Transpose(1, 0)
 	}
 	return e
 }

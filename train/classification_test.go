@@ -200,6 +200,16 @@ func TestClassifierErrors(t *testing.T) {
 	}
 }
 
+// The bias by relative positions of MPNet is used as it is, and never trained.
+func TestRelativeBiasIsNotTrained(t *testing.T) {
+	for _, set := range []string{"adapter.modules_to_save=relative_attention_bias", "adapter.target_modules=[q, relative_attention_bias]"} {
+		c := classified(t, t.TempDir(), "mpnet", labelled(false), set)
+		_, err := train.New(t.Context(), c, train.Observer{})
+		require.ErrorIs(t, err, model.ErrUnsupported, set)
+		require.ErrorContains(t, err, "training of relative_attention_bias", set)
+	}
+}
+
 // write writes a file of rows.
 func write(t *testing.T, rows string) string {
 	path := filepath.Join(t.TempDir(), "rows.jsonl")
