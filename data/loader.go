@@ -2,6 +2,7 @@ package data
 
 import (
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -38,7 +39,7 @@ type Loader struct {
 
 // maxStep is the most rows that a step may be made of: more than any data set
 // has, and few enough that no product with it overflows.
-const maxStep = 1 << 40
+const maxStep = min(1<<40, math.MaxInt)
 
 // NewLoader checks the configuration against the data set and packs the rows
 // where told to: once, for all epochs, so that every epoch has as many steps.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -41,7 +42,7 @@ func TestJoined(t *testing.T) {
 				require.NoError(t, err)
 				tok.cutLeft = side == "left"
 				for j, texts := range golden.Texts {
-					ids, types, cut, err := tok.EncodeJoined(texts, 1<<40)
+					ids, types, cut, err := tok.EncodeJoined(texts, math.MaxInt)
 					require.NoError(t, err)
 					require.False(t, cut)
 					require.Equal(t, g.Rows[j], [2][]int32{ids, types}, "%q", texts)
@@ -151,7 +152,7 @@ func TestJoinedWithin(t *testing.T) {
 			return
 		}
 		texts := rapid.SliceOfN(rapid.StringMatching(`[ab]{0,9}`), 1, 2).Draw(t, "texts")
-		whole, _, _, err := tok.EncodeJoined(texts, 1<<40)
+		whole, _, _, err := tok.EncodeJoined(texts, math.MaxInt)
 		if err != nil {
 			return
 		}
