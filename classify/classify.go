@@ -45,6 +45,9 @@ func New(ctx context.Context, dev backend.Device, m *model.Model, state *lora.St
 	if o.MaxTokens < 1 || o.MaxDocuments < 1 {
 		return nil, fmt.Errorf("classify: %w: at most %d tokens and %d documents, expected 1 or more", ErrOption, o.MaxTokens, o.MaxDocuments)
 	}
+	if err := m.CheckTask(model.Classification); err != nil {
+		return nil, fmt.Errorf("classify: %w", err)
+	}
 	c := &Classifier{runtime: engine.New(dev, m)}
 	if c.slot, err = c.runtime.NewSlot(state); err != nil {
 		return nil, err

@@ -11,8 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/generate"
 	"github.com/lorafuse/lorafuse/generate/sample"
+	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
+	"github.com/lorafuse/lorafuse/model"
 )
 
 func TestSamplingIsReproducible(t *testing.T) {
@@ -233,6 +237,26 @@ func TestCancel(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, want.IDs, r.IDs)
 	assert.Equal(t, 29, r.CachedTokens)
+}
+
+// TestNoLanguage: models that continue no texts are refused before anything is built.
+func TestNoLanguage(t *testing.T) {
+	dev := testdevice.Open(t, backend.Options{})
+	for dir, says := range map[string]string{"../testdata/encoders/mpnet": `MPNetModel: the architecture does not have it: the task "next token"; it has none`, "../testdata/tasks/classes-llama/merged": `it has "classification"`} {
+		m, err := model.Open(dir)
+		require.NoError(t, err)
+		defer m.Close()
+		_, err = generate.New(t.Context(), dev, m, nil, generate.Options{})
+		require.ErrorIs(t, err, model.ErrTask)
+		require.ErrorContains(t, err, says)
+		s, err := generate.NewScorer(dev, m, nil, 8)
+		require.NoError(t, err)
+		defer s.Close()
+		_, err = s.Logits(t.Context(), [][]int32{{1, 2}})
+		require.ErrorContains(t, err, says)
+		_, err = s.Loss(t.Context(), &data.Batch{})
+		require.ErrorContains(t, err, says)
+	}
 }
 
 func TestRequestsThatCannotBe(t *testing.T) {

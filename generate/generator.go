@@ -68,8 +68,11 @@ const (
 
 // New prepares a generator; state is an adapter, or nil. m must stay open
 // until the generator is closed. Errors: ErrTooLong if o.MaxLength is more than
-// the model can take, and those of the device.
+// the model can take, model.ErrTask if it continues no texts, and those of the device.
 func New(ctx context.Context, dev backend.Device, m *model.Model, state *lora.State, o Options) (*Generator, error) {
+	if err := m.CheckTask(model.NextToken); err != nil {
+		return nil, fmt.Errorf("generate: %w", err)
+	}
 	limit := m.Config.MaxLength()
 	switch {
 	case o.MaxLength < 0 || o.PrefillChunk < 0:

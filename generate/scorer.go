@@ -54,8 +54,11 @@ func (s *Scorer) Close() {
 
 // Logits gives the logits of all tokens of the rows, one row behind the other:
 // [tokens, vocab]. Errors: ErrTooLong for a row of more than maxTokens,
-// ErrToken, and those of the device.
+// ErrToken, model.ErrTask for a model that continues no texts, and those of the device.
 func (s *Scorer) Logits(ctx context.Context, rows [][]int32) ([]float32, error) {
+	if err := s.runtime.Model().CheckTask(model.NextToken); err != nil {
+		return nil, fmt.Errorf("generate: %w", err)
+	}
 	e, err := s.compiled(ctx, logitsResult, func(b *nn.Builder, out model.Outputs, p *graph.Program) {
 		p.Result(logitsResult, out.Logits(b, graph.Tensor{}))
 	})
@@ -97,8 +100,11 @@ func (s *Scorer) Hidden(ctx context.Context, rows [][]int32) ([][]float32, error
 // Loss is the cross-entropy in nats, summed over the labels of the batch that
 // are not data.Ignore: divide by b.LossTokens for the mean. Labels stand where
 // they are predicted, as package data lays them. Errors: ErrTooLong, ErrToken,
-// and those of the device.
+// model.ErrTask for a model that continues no texts, and those of the device.
 func (s *Scorer) Loss(ctx context.Context, b *data.Batch) (float64, error) {
+	if err := s.runtime.Model().CheckTask(model.NextToken); err != nil {
+		return 0, fmt.Errorf("generate: %w", err)
+	}
 	e, err := s.compiled(ctx, lossResult, func(b *nn.Builder, out model.Outputs, p *graph.Program) {
 		p.Result(lossResult, out.Loss(b, model.NextToken))
 	})

@@ -38,6 +38,7 @@ type Model struct {
 	set     *weights.Set
 	modules []nn.Module
 	used    []string
+	tasks   map[Task]bool // that it can be trained for
 
 	converted map[string]*converted // weights that are quantised on load or in the files, by name
 	stored    bool                  // in the files
@@ -101,7 +102,12 @@ func open(dir string, choose func(*Model) error) (*Model, error) {
 func (m *Model) probe() error {
 	g := graph.New()
 	b := nn.NewBuilder(g, m, nn.Options{OtherBounds: 2})
-	switch out := m.Build(b); {
+	out := m.Build(b)
+	m.tasks = map[Task]bool{}
+	for t := range out.Losses {
+		m.tasks[t] = true
+	}
+	switch {
 	case out.Head != nil:
 		out.Head.Logits()
 	case out.Scores != nil:
@@ -112,6 +118,14 @@ func (m *Model) probe() error {
 	}
 	m.modules, m.used = b.Modules(), b.Used()
 	return nn.CheckStreams(m.modules)
+}
+
+// CheckTask fails with ErrTask where the model is none for the task.
+func (m *Model) CheckTask(t Task) error {
+	if m.tasks[t] {
+		return nil
+	}
+	return fmt.Errorf("model: %s: %s: %w: the task %q; it has %s", filepath.Clean(m.Dir), m.Config.Architecture, ErrTask, t, known(m.tasks))
 }
 
 // rootError leaves out where in the model's code a tensor was asked for: the

@@ -210,6 +210,15 @@ func TestRelativeBiasIsNotTrained(t *testing.T) {
 	}
 }
 
+// A classifier does not learn to continue texts.
+func TestTaskOfAnotherModel(t *testing.T) {
+	c := classified(t, t.TempDir(), "bert", labelled(false), "task=language", "data.train="+write(t, `{"text": "a"}`+"\n"))
+	_, err := train.New(t.Context(), c, train.Observer{})
+	require.ErrorIs(t, err, model.ErrTask)
+	require.ErrorContains(t, err, `train: task: language: model: `)
+	require.ErrorContains(t, err, `BertModel: the architecture does not have it: the task "next token"; it has none`)
+}
+
 // write writes a file of rows.
 func write(t *testing.T, rows string) string {
 	path := filepath.Join(t.TempDir(), "rows.jsonl")

@@ -259,6 +259,11 @@ func (r *Run) read(ctx context.Context, dir string) (err error) {
 	if r.model, err = model.OpenAs(dir, part(r.cfg.Task)); err != nil {
 		return err
 	}
+	if r.cfg.Task == config.Language {
+		if err := r.model.CheckTask(model.NextToken); err != nil {
+			return fmt.Errorf("train: task: %s: %w", config.Language, err)
+		}
+	}
 	if err := r.quantize(); err != nil {
 		return err
 	}
