@@ -63,7 +63,7 @@ func TestClassifierCommands(t *testing.T) {
 		}
 		r = command(t, "", "generate", "-m", l.path("merged"), "-p", "a")
 		require.Equal(t, ExitUsage, r.status)
-		require.Contains(t, r.stderr, "the architecture does not have it: a language head")
+		require.Contains(t, r.stderr, "the architecture does not have it: the task \"next token\"; it has")
 		for says, args := range map[string][]string{
 			"--labels: found 3 names, expected 2":            {"--labels", "a,b,c"},
 			`label: found "animal", expected "x" or "place"`: {"--labels", "x,place"},
