@@ -36,11 +36,12 @@ goldens() {
 
 # some reaches every family of kernels: prompts and decoding, grouped heads and
 # windows, biases, an adapter with dropout on its way, DoRA, quantised weights,
-# training with clipping and AdamW, of classifiers too; products in float32 and on the tensor cores.
+# training with clipping and AdamW, of classifiers too; products in float32 and on
+# the tensor cores.
 some() {
 	goldens model 'TestGoldens/^(llama|extra)$/^(bf16|mistral-window|qwen3-biases|llama-f16)$|TestStoredQuantized/^(int8|nf4-double)$|TestRounding/^extra$/^(linear|mistral-window)$'
 	goldens lora 'TestGoldenAdapters/^peft$/^(dora-biases|tokens-tied|embedding)$|TestRounding/^peft$/^(dora-biases|patterns-rslora)$'
-	goldens train 'TestPEFTTraces/^(dora-biases|embedding|bias-all)$|TestQuantizedTraces/nf4-odd|TestResumeIsExact|TestAStepWaitsOnce'
+	goldens train 'TestPEFTTraces/^(dora-biases|embedding|bias-all)$|TestTaskTraces/^classes-(llama|xlm-roberta)$|TestQuantizedTraces/nf4-odd|TestResumeIsExact|TestAStepWaitsOnce'
 }
 if [ "${LORAFUSE_LONG:-}" != 1 ]; then
 	some
