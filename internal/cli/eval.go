@@ -181,10 +181,15 @@ func (a *app) evalLanguage(ctx context.Context, f *evalFlags, s *session) (*eval
 	e.Perplexity = number(math.Exp(e.Loss))
 	e.Seconds = time.Since(began).Seconds()
 	e.TokensPerSecond = float64(e.AllTokens) / e.Seconds
-	if e.Truncated > 0 || e.Dropped > 0 {
-		a.note("note     %d rows truncated, %d dropped for their length", e.Truncated, e.Dropped)
-	}
+	a.noteCut(e.Truncated, e.Dropped)
 	return e, nil
+}
+
+// noteCut says how many rows of the data were too long, if some were.
+func (a *app) noteCut(truncated, dropped int) {
+	if truncated > 0 || dropped > 0 {
+		a.note("note     %d rows truncated, %d dropped for their length", truncated, dropped)
+	}
 }
 
 // loadData reads and tokenises the files as a training run does.

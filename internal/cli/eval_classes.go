@@ -89,9 +89,7 @@ func (a *app) evalClasses(ctx context.Context, f *evalFlags, s *session) (*class
 	}
 	c.Seconds = time.Since(began).Seconds()
 	c.TokensPerSecond = float64(c.Tokens) / c.Seconds
-	if c.Truncated > 0 || c.Dropped > 0 {
-		a.note("note     %d rows truncated, %d dropped for their length", c.Truncated, c.Dropped)
-	}
+	a.noteCut(c.Truncated, c.Dropped)
 	if f.scores == "" {
 		return c, nil
 	}

@@ -122,7 +122,7 @@ func (r *adapterReport) rows() [][]string {
 		rows = append(rows, []string{"task", r.Task})
 	}
 	if len(r.Classes) > 0 {
-		rows = append(rows, []string{"classes", oneLine(fmt.Sprintf("%d, %s: %s", len(r.Classes), r.Problem, strings.Join(r.Classes, ", ")))})
+		rows = append(rows, classesRow(r.Classes, r.Problem))
 	}
 	if len(r.Parameters) > 0 {
 		rows = append(rows, []string{"parameters", strings.Join(r.Parameters, ", ")})

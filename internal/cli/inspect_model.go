@@ -97,7 +97,7 @@ func (r *modelReport) rows() [][]string {
 		{"positions", fmt.Sprint(r.MaxPositions)},
 	}
 	if len(r.Classes) > 0 {
-		rows = append(rows, []string{"classes", oneLine(fmt.Sprintf("%d, %s: %s", len(r.Classes), r.Problem, strings.Join(r.Classes, ", ")))})
+		rows = append(rows, classesRow(r.Classes, r.Problem))
 	}
 	if r.Quantized != "" {
 		rows = append(rows, []string{"quantized", r.Quantized})
@@ -111,4 +111,9 @@ func (r *modelReport) rows() [][]string {
 		}
 	}
 	return rows
+}
+
+// classesRow says what a classifier tells apart.
+func classesRow(names []string, problem string) []string {
+	return []string{"classes", oneLine(fmt.Sprintf("%d, %s: %s", len(names), problem, strings.Join(names, ", ")))}
 }
