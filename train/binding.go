@@ -35,9 +35,9 @@ func (r *Run) settle(s *lora.State, dir string) error {
 		return fmt.Errorf("train: epochs: %v of %d steps each are %d steps, expected at most %d", c.Epochs, r.train.StepsPerEpoch(), r.steps, math.MaxInt32)
 	}
 	masked := slices.ContainsFunc(s.Placement.Targets, func(t lora.Target) bool { return t.Dropout > 0 })
-	if draws := r.steps * c.GradientAccumulationSteps; masked && draws > math.MaxUint32 {
+	if draws := int64(r.steps) * int64(c.GradientAccumulationSteps); masked && draws > math.MaxUint32 {
 		return fmt.Errorf("train: gradient_accumulation_steps: %d of each of %d steps need %d masks of lora_dropout, expected at most %d, which have a number of their own",
-			c.GradientAccumulationSteps, r.steps, draws, math.MaxUint32)
+			c.GradientAccumulationSteps, r.steps, draws, int64(math.MaxUint32))
 	}
 	r.trainableNum = s.Params()
 	r.settings = map[string]string{"precision": r.precision.String()}
