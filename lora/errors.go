@@ -32,6 +32,19 @@ var (
 	ErrNotFinite = errors.New("not finite")
 	// ErrZeroB: a pair A, B of which one is all zero, so that it does nothing.
 	ErrZeroB = errors.New("does nothing")
+
+	// ErrName: a name that an adapter in a registry cannot have.
+	ErrName = errors.New("bad name")
+	// ErrTaken: a name that stands for something else.
+	ErrTaken = errors.New("name is taken")
+	// ErrNotFound: no adapter of that name, or no such version of it.
+	ErrNotFound = errors.New("adapter not found")
+	// ErrChanged: files that are not, or not all, what they were.
+	ErrChanged = errors.New("files have changed")
+	// ErrFull: no room for one more adapter, as what is there is in use or pinned.
+	ErrFull = errors.New("no room")
+	// ErrClosed: a registry that is closed.
+	ErrClosed = errors.New("registry is closed")
 )
 
 var (

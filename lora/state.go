@@ -304,17 +304,25 @@ func LoadState(dir string, w nn.Weights, modelType string, modules []nn.Module) 
 		return nil, err
 	}
 	defer a.Close()
+	s, _, err := a.state(w, modelType, modules)
+	return s, err
+}
+
+// state checks all of the adapter against a model and gives its state.
+func (a *Adapter) state(w nn.Weights, modelType string, modules []nn.Module) (*State, *Report, error) {
 	p, err := NewPlacement(a.Config, ModelOf(modelType, modules))
 	if err != nil {
-		return nil, fmt.Errorf("lora: adapter %s: %w", dir, err)
+		return nil, nil, fmt.Errorf("lora: adapter %s: %w", a.Dir, err)
 	}
-	if err := a.Check(p, CheckOptions{}).Err(); err != nil {
-		return nil, err
+	report := a.Check(p, CheckOptions{})
+	if err := report.Err(); err != nil {
+		return nil, nil, err
 	}
 	if head, ok := w.(interface{ Fresh() []string }); ok {
 		if err := p.Complete(head.Fresh()); err != nil {
-			return nil, fmt.Errorf("adapter %s: %w", dir, err)
+			return nil, nil, fmt.Errorf("adapter %s: %w", a.Dir, err)
 		}
 	}
-	return p.Continue(a, w)
+	s, err := p.Continue(a, w)
+	return s, report, err
 }

@@ -1,0 +1,284 @@
+package lora
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/internal/suggest"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// errGone is a version that was freed after a table with it was read.
+var errGone = errors.New("version is gone")
+
+// load reads an adapter and has name stand for it; without replace only where it
+// stands for nothing yet.
+func (r *Registry) load(ctx context.Context, name string, from source, replace bool) (*Version, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	a, err := from.read()
+	if err != nil {
+		return nil, err
+	}
+	digest, err := a.Digest()
+	if err != nil {
+		return nil, err
+	}
+	v, err := r.intern(ctx, digest, a)
+	if err != nil {
+		return nil, err
+	}
+	defer r.unhold(v)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err = r.change(func(t *table) error {
+		of, taken := t.aliases[name]
+		switch {
+		case !replace && (taken || t.names[name] != nil):
+			return nil
+		case taken:
+			return fmt.Errorf("lora: load %q: %w by an alias of %s", name, ErrTaken, of)
+		}
+		others := slices.DeleteFunc(slices.Clone(*v.sources.Load()), func(s source) bool { return s == from })
+		others = append(others, from)
+		v.sources.Store(&others)
+		t.put(name, v)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+// intern holds the version of that digest, which a is.
+func (r *Registry) intern(ctx context.Context, digest Digest, a *Adapter) (*Version, error) {
+	for {
+		r.mu.Lock()
+		v := r.live[digest]
+		if v == nil {
+			v = &Version{digest: digest}
+			v.refs.Store(absent)
+			v.retired.Store(true)
+			v.sources.Store(&[]source{})
+			r.live[digest] = v
+		}
+		err := r.await(ctx, v, func() (*State, *Report, error) { return r.build(a) })
+		if !errors.Is(err, ErrChanged) { // of files that others wanted it from
+			return v, err
+		}
+	}
+}
+
+// build checks an adapter and makes its state, none of which lies in the file.
+func (r *Registry) build(a *Adapter) (s *State, report *Report, err error) {
+	err = reading(func() error {
+		s, report, err = a.state(r.weights, r.modelType, r.modules)
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	s.adapter = nil
+	for _, x := range s.Placement.embeddingBases() {
+		if t := s.Base[x.Module]; t != nil {
+			s.Base[x.Module] = &tensor.Tensor{DType: t.DType, Shape: t.Shape, Data: slices.Clone(t.Data)}
+		}
+	}
+	return s, report, nil
+}
+
+// flight is a load under way, of a version or of a name.
+type flight struct {
+	done     chan struct{}
+	err      error // when it is done
+	waiting  int   // how many want the version; Registry.mu is held for it
+	demanded bool  // the name is that of a folder of Root, which was asked for
+}
+
+// await holds v, which is made where it is not on the host: once, for all who want
+// it at the same time. r.mu is held, and given back.
+func (r *Registry) await(ctx context.Context, v *Version, build func() (*State, *Report, error)) error {
+	if r.table.Load().closed {
+		r.collect(v)
+		r.mu.Unlock()
+		return ErrClosed
+	}
+	if v.hold() {
+		r.mu.Unlock()
+		return nil
+	}
+	f := v.flight
+	if f == nil {
+		f = &flight{done: make(chan struct{})}
+		v.flight = f
+		r.loads.Go(func() {
+			s, report, err := build()
+			r.land(v, s, report, err)
+		})
+	}
+	f.waiting++
+	r.mu.Unlock()
+	select {
+	case <-f.done:
+		return f.err
+	case <-ctx.Done():
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if v.flight == f {
+		f.waiting--
+	} else if f.err == nil { // it has landed at the same time
+		v.refs.Add(-1)
+		r.collect(v)
+	}
+	return ctx.Err()
+}
+
+// land ends a load: all who wait for it hold the version.
+func (r *Registry) land(v *Version, s *State, report *Report, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f := v.flight
+	v.flight = nil
+	if err == nil {
+		err = r.makeRoom(s.bytes())
+	}
+	if err == nil {
+		if v.summary == "" {
+			v.describe(s, report.Warnings)
+		}
+		r.bytes += v.bytes
+		v.state.Store(s)
+		v.used.Store(r.tick())
+		v.refs.Store(int64(f.waiting))
+	}
+	f.err = err
+	close(f.done)
+	r.collect(v)
+}
+
+// revive holds a version that is not on the host, by its files.
+func (r *Registry) revive(ctx context.Context, v *Version) error {
+	r.mu.Lock()
+	if v.gone {
+		r.mu.Unlock()
+		return errGone
+	}
+	return r.await(ctx, v, func() (*State, *Report, error) {
+		a, err := v.reread()
+		if err != nil {
+			return nil, nil, err
+		}
+		return r.build(a)
+	})
+}
+
+// reread reads the files of a version again, the latest that are still the same.
+func (v *Version) reread() (*Adapter, error) {
+	var failed []error
+	for _, from := range slices.Backward(*v.sources.Load()) {
+		a, err := from.read()
+		var digest Digest
+		if err == nil {
+			digest, err = a.Digest()
+		}
+		switch {
+		case errors.Is(err, errUnknown):
+			err = fmt.Errorf("adapter %s: %w", from, fs.ErrNotExist)
+		case err == nil && digest == v.digest:
+			return a, nil
+		case err == nil:
+			err = fmt.Errorf("adapter %s: found version %s; load it to use it", from, digest.Short())
+		}
+		failed = append(failed, err)
+	}
+	return nil, fmt.Errorf("lora: version %s: %w since it was loaded: %w", v.digest.Short(), ErrChanged, errors.Join(failed...))
+}
+
+// begin notes that a name is being loaded. r.mu is held.
+func (r *Registry) begin(name string) *flight {
+	f := &flight{done: make(chan struct{})}
+	r.pending[name] = f
+	return f
+}
+
+// end says that the load of a name is over.
+func (r *Registry) end(name string, f *flight, err error) {
+	r.mu.Lock()
+	if r.pending[name] == f {
+		delete(r.pending, name)
+	}
+	r.mu.Unlock()
+	f.err = err
+	close(f.done)
+}
+
+// expect waits for a load of a name that the table did not have, or loads the folder
+// of Root of that name. Then it is time to look again. It fails with errUnknown where
+// nothing brings the name.
+func (r *Registry) expect(ctx context.Context, name string) error {
+	r.mu.Lock()
+	f := r.pending[name]
+	if f == nil {
+		t := r.table.Load()
+		var err error
+		switch {
+		case t.closed:
+			err = ErrClosed
+		case t.names[name] != nil || t.aliases[name] != reference{}:
+			r.mu.Unlock()
+			return nil
+		case r.options.Root == "" || strings.Contains(name, "/"):
+			err = errUnknown
+		}
+		if err != nil {
+			r.mu.Unlock()
+			return err
+		}
+		f = r.begin(name)
+		f.demanded = true
+		ctx := context.WithoutCancel(ctx)
+		r.loads.Go(func() {
+			_, err := r.load(ctx, name, source{r.options.Root, name}, false)
+			r.end(name, f, err)
+		})
+	}
+	r.mu.Unlock()
+	select {
+	case <-f.done:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if f.demanded {
+		return f.err
+	}
+	return nil
+}
+
+// nearest says which names resemble one: of the table, and of the folders of Root.
+func (r *Registry) nearest(name string) string {
+	t := r.table.Load()
+	var known []string
+	for name := range t.names {
+		known = append(known, name)
+	}
+	for alias := range t.aliases {
+		known = append(known, alias)
+	}
+	if r.options.Root != "" {
+		folders, _ := os.ReadDir(r.options.Root)
+		for _, f := range folders {
+			if f.IsDir() && checkName(f.Name()) == nil {
+				known = append(known, f.Name())
+			}
+		}
+	}
+	return suggest.DidYouMean(name, known)
+}

@@ -1,0 +1,121 @@
+package lora
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+)
+
+// This file says who gives way. All of it runs with Registry.mu held, but unhold.
+
+// unhold ends one hold of a version.
+func (r *Registry) unhold(v *Version) {
+	if v.refs.Add(-1) == 0 && v.retired.Load() {
+		r.mu.Lock()
+		r.collect(v)
+		r.mu.Unlock()
+	}
+}
+
+// collect frees a version that nothing refers to any more.
+func (r *Registry) collect(v *Version) {
+	if !v.retired.Load() || v.flight != nil {
+		return
+	}
+	if v.refs.CompareAndSwap(0, absent) {
+		r.evict(v)
+	}
+	if v.refs.Load() == absent && !v.gone {
+		v.gone = true
+		delete(r.live, v.digest)
+	}
+}
+
+// evict takes a version that cannot be leased any more off device and host.
+func (r *Registry) evict(v *Version) {
+	r.drop(v)
+	v.state.Store(nil)
+	r.bytes -= v.bytes
+}
+
+// drop takes a version off the device.
+func (r *Registry) drop(v *Version) {
+	if v.resident.Load() {
+		r.options.Slots.Drop(v)
+		v.resident.Store(false)
+		r.resident--
+	}
+}
+
+// makeRoom evicts versions until n bytes more are within the limit; none where that
+// is not enough.
+func (r *Registry) makeRoom(n int64) error {
+	limit := r.options.HostBytes
+	if limit == 0 || r.bytes+n <= limit {
+		return nil
+	}
+	idle := r.oldest(func(v *Version) bool { return v.refs.Load() == 0 })
+	free := limit - r.bytes
+	for _, v := range idle {
+		free += v.bytes
+	}
+	if n > free {
+		return fmt.Errorf("lora: %w on the host: the adapter has %d bytes, expected at most %d: the limit is %d, others that are in use or pinned have %d", ErrFull, n, free, limit, limit-free)
+	}
+	for _, v := range idle {
+		if r.bytes+n <= limit {
+			break
+		}
+		if v.refs.CompareAndSwap(0, absent) {
+			r.evict(v)
+		}
+	}
+	if r.bytes+n > limit { // some have been leased meanwhile
+		return r.makeRoom(n)
+	}
+	return nil
+}
+
+// upload brings a version to the device, in the place of another where it is full.
+func (r *Registry) upload(ctx context.Context, v *Version) error {
+	slots, limit := r.options.Slots, r.options.MaxResident
+	if slots == nil {
+		return fmt.Errorf("lora: upload %s: %w: the registry has no device", v.digest.Short(), ErrUnsupported)
+	}
+	if limit > 0 && r.resident >= limit {
+		idle := r.oldest(func(v *Version) bool { return v.resident.Load() && v.uploads == 0 })
+		if len(idle) == 0 {
+			return fmt.Errorf("lora: upload %s: %w on the device: all of %d adapters there are in use or pinned", v.digest.Short(), ErrFull, r.resident)
+		}
+		r.drop(idle[0])
+	}
+	if err := slots.Put(ctx, v); err != nil {
+		return fmt.Errorf("lora: upload %s: %w", v.digest.Short(), err)
+	}
+	v.resident.Store(true)
+	r.resident++
+	return nil
+}
+
+// oldest are the versions that are not pinned and of which is holds, those first
+// that have not been used for the longest time.
+func (r *Registry) oldest(is func(*Version) bool) []*Version {
+	type aged struct {
+		v    *Version
+		used int64
+	}
+	pinned := r.table.Load().pinned
+	var all []aged
+	for _, v := range r.live {
+		if !pinned[v] && is(v) {
+			all = append(all, aged{v, v.used.Load()})
+		}
+	}
+	slices.SortFunc(all, func(x, y aged) int { return cmp.Compare(x.used, y.used) })
+	out := make([]*Version, len(all))
+	for i, x := range all {
+		out[i] = x.v
+	}
+	return out
+}

@@ -1,0 +1,124 @@
+package lora
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+
+	"github.com/lorafuse/lorafuse/safetensors"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// source is where an adapter's files lie: in a folder, or in one of a root out of
+// which nothing is read.
+type source struct {
+	root string // empty where there is none
+	dir  string // in it
+}
+
+func (s source) String() string { return filepath.Join(s.root, s.dir) }
+
+// read reads an adapter into memory. It fails with errUnknown where a root has no
+// such folder.
+func (s source) read() (*Adapter, error) {
+	if s.root == "" {
+		return s.readFrom(os.DirFS(s.dir), ".")
+	}
+	root, err := os.OpenRoot(s.root)
+	if err != nil {
+		return nil, fmt.Errorf("lora: root of adapters: %w", err)
+	}
+	defer root.Close()
+	info, err := root.Stat(s.dir)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
+		return nil, errUnknown
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lora: adapter %s: %w", s, err)
+	}
+	return s.readFrom(root.FS(), s.dir)
+}
+
+// readFrom reads the files of a folder, which must be the same before and after.
+func (s source) readFrom(files fs.FS, folder string) (*Adapter, error) {
+	failed := func(err error) error { return fmt.Errorf("lora: adapter %s: %w", s, err) }
+	before, err := look(files, folder)
+	if err != nil {
+		return nil, failed(err)
+	}
+	text, err := fs.ReadFile(files, path.Join(folder, ConfigFile))
+	if err != nil {
+		return nil, failed(err)
+	}
+	data, err := fs.ReadFile(files, path.Join(folder, WeightsFile))
+	if err != nil {
+		return nil, failed(err)
+	}
+	if after, err := look(files, folder); err != nil || !slices.EqualFunc(before, after, same) {
+		return nil, failed(fmt.Errorf("%w while they were read", ErrChanged))
+	}
+	c, err := ParseConfig(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w (in %s)", err, s)
+	}
+	tensors, err := tensorsOf(data)
+	if err != nil {
+		return nil, failed(err)
+	}
+	a, err := New(c, tensors)
+	if err != nil {
+		return nil, fmt.Errorf("%w (in %s)", err, s)
+	}
+	a.Dir = s.String()
+	return a, nil
+}
+
+// look describes the files of an adapter.
+func look(files fs.FS, folder string) ([]fs.FileInfo, error) {
+	var infos []fs.FileInfo
+	for _, name := range []string{ConfigFile, WeightsFile} {
+		info, err := fs.Stat(files, path.Join(folder, name))
+		if errors.Is(err, fs.ErrNotExist) && name == WeightsFile {
+			if _, torch := fs.Stat(files, path.Join(folder, TorchWeightsFile)); torch == nil {
+				return nil, fmt.Errorf("%w: found %s, expected %s", ErrUnsupported, TorchWeightsFile, WeightsFile)
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !info.Mode().IsRegular() {
+			return nil, fmt.Errorf("%s: %w", name, safetensors.ErrNotRegular)
+		}
+		infos = append(infos, info)
+	}
+	return infos, nil
+}
+
+func same(x, y fs.FileInfo) bool {
+	return os.SameFile(x, y) && x.Size() == y.Size() && x.ModTime().Equal(y.ModTime())
+}
+
+// tensorsOf are the tensors of a file in memory, in place.
+func tensorsOf(data []byte) ([]Tensor, error) {
+	f, err := safetensors.FromBytes(data)
+	if err != nil {
+		return nil, err
+	}
+	var out []Tensor
+	for _, name := range f.Names() {
+		v, err := f.Lookup(name)
+		if err != nil {
+			return nil, err
+		}
+		d, err := tensor.ParseDType(v.DType.String())
+		if err != nil {
+			return nil, fmt.Errorf("tensor %q: %v: %w", name, v.DType, ErrDType)
+		}
+		out = append(out, Tensor{name, tensor.Tensor{DType: d, Shape: v.Shape, Data: v.Bytes()}})
+	}
+	return out, nil
+}

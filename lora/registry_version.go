@@ -1,0 +1,247 @@
+package lora
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Version is an adapter in a [Registry], as it was loaded: its bytes never change.
+type Version struct {
+	digest Digest
+
+	state    atomic.Pointer[State] // on the host, or nil
+	refs     atomic.Int64          // leases, or absent
+	used     atomic.Int64          // when, see Registry.tick
+	resident atomic.Bool           // on the device
+	retired  atomic.Bool           // no name stands for it
+	sources  atomic.Pointer[[]source]
+
+	// What the first load has found; the version is in no table before.
+	summary  string
+	warnings []string
+	rank     int
+	bytes    int64
+
+	// Registry.mu is held for these.
+	flight  *flight // the load that is under way
+	uploads int     // leases that use it on the device
+	gone    bool    // it is not in Registry.live any more
+}
+
+// absent is in the place of the number of leases while there cannot be any: the
+// version is not on the host.
+const absent = -1
+
+// Digest identifies the version.
+func (v *Version) Digest() Digest { return v.digest }
+
+// State is the adapter in host memory, which must not be written to. It is there,
+// not nil, as long as the version is leased or on the device.
+func (v *Version) State() *State { return v.state.Load() }
+
+// Bytes is the memory of the state.
+func (v *Version) Bytes() int64 { return v.bytes }
+
+// hold counts one more lease, if the version is on the host.
+func (v *Version) hold() bool {
+	for {
+		n := v.refs.Load()
+		if n == absent {
+			return false
+		}
+		if v.refs.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// Where is the fastest memory in which a version lies.
+type Where uint8
+
+// The places of versions.
+const (
+	OnDisk Where = iota
+	OnHost
+	OnDevice // and on the host
+)
+
+// String is "disk", "host" or "device".
+func (w Where) String() string {
+	switch w {
+	case OnDevice:
+		return "device"
+	case OnHost:
+		return "host"
+	}
+	return "disk"
+}
+
+func (v *Version) info(pinned bool) VersionInfo {
+	info := VersionInfo{
+		Digest: v.digest, Summary: v.summary, Warnings: v.warnings, Rank: v.rank, Bytes: v.bytes, Pinned: pinned,
+		Leases: int(max(0, v.refs.Load())), LastUse: time.Unix(0, v.used.Load()),
+	}
+	sources := *v.sources.Load()
+	info.Dir = sources[len(sources)-1].String()
+	switch {
+	case v.resident.Load():
+		info.Where = OnDevice
+	case v.state.Load() != nil:
+		info.Where = OnHost
+	}
+	return info
+}
+
+// describe notes what a first load has found.
+func (v *Version) describe(s *State, warnings []string) {
+	c := s.Placement.config
+	parts := []string{fmt.Sprintf("alpha %v", c.LoraAlpha), fmt.Sprintf("%d targets", len(s.Placement.Targets))}
+	for _, kind := range []struct {
+		name string
+		is   bool
+	}{
+		{"DoRA", c.UseDoRA}, {"rank-stabilized", c.UseRSLoRA}, {"biases", len(s.Placement.Biases) > 0},
+		{"whole modules", len(s.Placement.Saved) > 0}, {"tokens", len(s.Placement.Tokens) > 0},
+	} {
+		if kind.is {
+			parts = append(parts, kind.name)
+		}
+	}
+	ranks := map[int]bool{}
+	for _, t := range s.Placement.Targets {
+		v.rank = max(v.rank, t.Rank)
+		ranks[t.Rank] = true
+	}
+	upTo := ""
+	if len(ranks) > 1 {
+		upTo = "up to "
+	}
+	v.summary = fmt.Sprintf("rank %s%d, %s", upTo, v.rank, strings.Join(parts, ", "))
+	v.warnings, v.bytes = slices.Clip(warnings), s.bytes()
+}
+
+// bytes is the memory of the state, but for what it has in common with the model.
+func (s *State) bytes() (n int64) {
+	seen := map[*float32]bool{} // modules that are saved whole may share memory
+	floats := func(x []float32) {
+		if len(x) > 0 && !seen[&x[0]] {
+			seen[&x[0]] = true
+			n += 4 * int64(len(x))
+		}
+	}
+	for _, x := range s.Values {
+		floats(x)
+	}
+	for _, first := range s.initial {
+		for _, x := range [][]float32{first.A, first.B, first.BBias, first.Magnitude} {
+			floats(x)
+		}
+	}
+	for _, t := range s.Base {
+		n += int64(len(t.Data))
+	}
+	return n
+}
+
+// Lease holds a version: it stays what and where it is until the lease is released,
+// whatever is loaded or unloaded meanwhile.
+type Lease struct {
+	registry *Registry
+	version  *Version
+	status   atomic.Int32
+}
+
+// What a lease may be.
+const (
+	held     int32 = iota
+	uploaded       // and the version stays on the device
+	released
+)
+
+var errReleased = errors.New("lora: the lease is released")
+
+// Acquire leases what ref stands for. What lies on the disk is loaded before, and so
+// is a name that is a folder of Root alone; those who ask for the same wait for one
+// load. The lease must be released.
+//
+// It fails with ErrName, with ErrNotFound and the nearest names, with ErrChanged
+// where the files of a version on the disk are not what they were, with ErrFull where
+// the host has no room, with the error of ctx where that ends before a load does, and
+// as [LoadState] does.
+func (r *Registry) Acquire(ctx context.Context, ref string) (*Lease, error) {
+	want, err := parseReference(ref)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		t := r.table.Load()
+		_, v, err := t.find(want)
+		switch {
+		case errors.Is(err, errUnknown):
+			if err := r.expect(ctx, want.name); err != nil {
+				return nil, r.hint(want.name, err)
+			}
+			continue
+		case err != nil:
+			return nil, r.hint(want.name, err)
+		case !v.hold():
+			if err := r.revive(ctx, v); errors.Is(err, errGone) {
+				continue // the table has changed meanwhile
+			} else if err != nil {
+				return nil, err
+			}
+		}
+		v.used.Store(r.tick())
+		return &Lease{registry: r, version: v}, nil
+	}
+}
+
+// Version is what is leased.
+func (l *Lease) Version() *Version { return l.version }
+
+// Upload brings the version to the device, if it is not there yet, where it stays
+// until the lease is released. The version on the device that no lease uses there,
+// and that has not been used for the longest time, makes room for it. It does not
+// wait for room: it fails with ErrFull where there is none until other leases are
+// released or pins taken away, and as [Slots.Put] does. Then the lease is what it
+// was.
+func (l *Lease) Upload(ctx context.Context) error {
+	r, v := l.registry, l.version
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch l.status.Load() {
+	case released:
+		return errReleased
+	case uploaded:
+		return nil
+	}
+	if !v.resident.Load() {
+		if err := r.upload(ctx, v); err != nil {
+			return err
+		}
+	}
+	if !l.status.CompareAndSwap(held, uploaded) {
+		return errReleased
+	}
+	v.uploads++
+	return nil
+}
+
+// Release gives the version back. More than one call does nothing more.
+func (l *Lease) Release() {
+	switch l.status.Swap(released) {
+	case released:
+		return
+	case uploaded:
+		l.registry.mu.Lock()
+		l.version.uploads--
+		l.registry.mu.Unlock()
+	}
+	l.version.used.Store(l.registry.tick())
+	l.registry.unhold(l.version)
+}
