@@ -37,7 +37,7 @@ func (a *Adapter) Digest() (Digest, error) {
 		for _, key := range slices.Sorted(slices.Values(a.names)) {
 			t := a.tensors[key]
 			write([]byte(key))
-			write(fmt.Append(nil, t.DType, t.Shape))
+			write(fmt.Appendf(nil, "%v %v", t.DType, t.Shape))
 			write(t.Data)
 		}
 		return nil
