@@ -127,6 +127,10 @@ func (r *Registry) Load(ctx context.Context, name, dir string) (*Version, error)
 		return nil, fmt.Errorf("lora: load %q: %w", name, err)
 	}
 	r.mu.Lock()
+	if err := r.table.Load().taken(name); err != nil {
+		r.mu.Unlock()
+		return nil, err
+	}
 	f := r.begin(name)
 	r.mu.Unlock()
 	v, err := r.load(ctx, name, source{dir: dir}, true)

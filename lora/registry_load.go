@@ -38,16 +38,17 @@ func (r *Registry) load(ctx context.Context, name string, from source, replace b
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	err = r.change(func(t *table) error {
-		of, taken := t.aliases[name]
-		switch {
-		case !replace && (taken || t.names[name] != nil):
+		err := t.taken(name)
+		if !replace && (err != nil || t.names[name] != nil) {
 			return nil
-		case taken:
-			return fmt.Errorf("lora: load %q: %w by an alias of %s", name, ErrTaken, of)
+		}
+		if err != nil {
+			return err
 		}
 		others := slices.DeleteFunc(slices.Clone(*v.sources.Load()), func(s source) bool { return s == from })
 		others = append(others, from)
 		v.sources.Store(&others)
+		v.used.Store(r.tick())
 		t.put(name, v)
 		return nil
 	})

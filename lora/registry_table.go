@@ -119,6 +119,14 @@ func (t *table) find(want reference) (reference, *Version, error) {
 	return reference{want.name, found.digest.String()}, found, nil
 }
 
+// taken says that no adapter can have a name because it is an alias.
+func (t *table) taken(name string) error {
+	if of, ok := t.aliases[name]; ok {
+		return fmt.Errorf("lora: load %q: %w by an alias of %s", name, ErrTaken, of)
+	}
+	return nil
+}
+
 // put makes v the current version of a name.
 func (t *table) put(name string, v *Version) {
 	former := slices.DeleteFunc(slices.Clone(t.names[name]), func(x *Version) bool { return x == v })
