@@ -412,6 +412,7 @@ func TestRegistryMachine(t *testing.T) {
 			require.Nil(rt, l.Version().State())
 		}
 		require.Empty(rt, m.d.has)
+		require.Zero(rt, r.Live())
 	})
 }
 

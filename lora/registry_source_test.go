@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/model"
 )
 
 // busyFS is a folder into which somebody writes behind the first file that is read.
@@ -69,6 +71,26 @@ func replace(name string) error {
 		return err
 	}
 	return os.Rename(name+".new", name)
+}
+
+// What a registry keeps of an adapter does not keep the file in memory.
+func TestStateLiesApart(t *testing.T) {
+	m, err := model.Open("../testdata/peft/base/small-llama")
+	require.NoError(t, err)
+	defer m.Close()
+	a, err := source{dir: "../testdata/peft/embedding/adapter"}.read()
+	require.NoError(t, err)
+	r := &Registry{weights: m, modelType: m.Config.ModelType, modules: m.Modules()}
+	s, _, err := r.build(a)
+	require.NoError(t, err)
+	require.NotEmpty(t, s.Base)
+	assert.Nil(t, s.adapter)
+	for module, base := range s.Base {
+		file, ok := a.Tensor(keyPrefix + module + ".base_layer.weight")
+		require.True(t, ok)
+		assert.Equal(t, file.Data, base.Data)
+		assert.NotSame(t, &file.Data[0], &base.Data[0])
+	}
 }
 
 // FuzzReference: what is taken for a reference has a name that stays in its folder,

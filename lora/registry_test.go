@@ -273,6 +273,23 @@ func TestRegistryFormer(t *testing.T) {
 	assert.Empty(t, r.List())
 }
 
+// Of 17 versions two begin alike.
+func TestRegistryAmbiguous(t *testing.T) {
+	dir := t.TempDir()
+	r := newRegistry(t, lora.RegistryOptions{Former: 16})
+	begin := map[string]bool{}
+	for i := range 17 {
+		first := mustLoad(t, r, "a", saveTiny(t, filepath.Join(dir, strconv.Itoa(i)), float32(i+1))).Digest().String()[:1]
+		if _, err := r.Acquire(context.Background(), "a@"+first); begin[first] {
+			require.ErrorIs(t, err, lora.ErrNotFound)
+			assert.ErrorContains(t, err, "several versions begin so")
+		} else {
+			require.NoError(t, err)
+		}
+		begin[first] = true
+	}
+}
+
 func TestRegistryNames(t *testing.T) {
 	dir := saveTiny(t, t.TempDir(), 1)
 	r := newRegistry(t, lora.RegistryOptions{})
@@ -418,6 +435,16 @@ func TestRegistryEviction(t *testing.T) {
 	acquire(t, r, "a").Release()
 	assert.Equal(t, "a host, b device, c device, d disk, e host", places())
 
+	b.Release()
+	c = acquire(t, r, "c")
+	use("e")
+	assert.Equal(t, "a host, b host, c device, d disk, e device", places(), "to lease is to use")
+	c.Release()
+	b = acquire(t, r, "b")
+	require.NoError(t, b.Upload(ctx))
+	use("c")
+	assert.Equal(t, "a host, b device, c device, d disk, e host", places())
+
 	d.err = errors.New("broken")
 	require.ErrorIs(t, e.Upload(ctx), d.err)
 	d.err = nil
@@ -515,9 +542,127 @@ func TestRegistryGivesUp(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	close(g.open)
 	assert.Empty(t, r.List())
+	for r.Live() > 0 { // until it has landed, for nobody
+		runtime.Gosched()
+	}
 	v := mustLoad(t, r, "a", dir)
+	assert.EqualValues(t, 4, g.came.Load(), "loaded again")
 	require.NoError(t, r.Unload("a"))
 	assert.Nil(t, v.State())
+}
+
+// lateContext ends at the moment at which the host has all of a.
+type lateContext struct {
+	context.Context
+	t *testing.T
+	r *lora.Registry
+}
+
+func (c lateContext) Done() <-chan struct{} {
+	for where(c.t, c.r, "a") == "disk" {
+		runtime.Gosched()
+	}
+	done := make(chan struct{})
+	close(done)
+	return done
+}
+
+func (c lateContext) Err() error { return context.Canceled }
+
+// Who gives up at the moment at which a load ends holds nothing.
+func TestRegistryGivesUpLate(t *testing.T) {
+	dir := t.TempDir()
+	r := newRegistry(t, lora.RegistryOptions{HostBytes: tinyBytes})
+	one, two := saveTiny(t, dir+"/1", 1), saveTiny(t, dir+"/2", 2)
+	mustLoad(t, r, "a", one)
+	gaveUp := 0
+	for gaveUp < 5 {
+		mustLoad(t, r, "b", two)
+		l, err := r.Acquire(lateContext{context.Background(), t, r}, "a")
+		if err == nil {
+			l.Release()
+			continue
+		}
+		require.ErrorIs(t, err, context.Canceled)
+		gaveUp++
+		require.Zero(t, r.List()[0].Versions[0].Leases)
+	}
+}
+
+// The files of a version may be lost, but not to those who bring its bytes.
+func TestRegistryBringsBytes(t *testing.T) {
+	ctx := context.Background()
+	dir := t.TempDir()
+	r := newRegistry(t, lora.RegistryOptions{HostBytes: tinyBytes})
+	lost, twin, other := saveTiny(t, dir+"/lost", 1), saveTiny(t, dir+"/twin", 1), saveTiny(t, dir+"/other", 2)
+	var stop atomic.Bool
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer stop.Store(true)
+	for range 50 {
+		saveTiny(t, lost, 1)
+		mustLoad(t, r, "a", lost)
+		mustLoad(t, r, "a", other)
+		require.NoError(t, r.Unload("a"))
+		mustLoad(t, r, "a", lost)
+		mustLoad(t, r, "b", other)
+		require.NoError(t, os.RemoveAll(lost))
+		stop.Store(false)
+		group.Go(func() {
+			for !stop.Load() {
+				if l, err := r.Acquire(ctx, "a"); err == nil {
+					l.Release()
+				} else if !errors.Is(err, lora.ErrFull) {
+					assert.ErrorIs(t, err, lora.ErrChanged)
+				}
+			}
+		})
+		_, err := r.Load(ctx, "c", twin)
+		require.NoError(t, err)
+		stop.Store(true)
+		group.Wait()
+		require.NoError(t, errors.Join(r.Unload("a"), r.Unload("b"), r.Unload("c")))
+		require.Zero(t, r.Live(), "no folder is remembered")
+	}
+}
+
+// A folder of Root that was asked for does not take the place of what was loaded
+// under its name meanwhile.
+func TestRegistryLoadBeforeDemand(t *testing.T) {
+	root := t.TempDir()
+	saveTiny(t, filepath.Join(root, "a"), 1, func(c *lora.Config) { c.InitLoraWeights = lora.InitPiSSA })
+	g := &gate{open: make(chan struct{})}
+	r := registryOf(t, g, tiny, lora.RegistryOptions{Root: root, Former: 1})
+	var group sync.WaitGroup
+	group.Go(func() { assert.EqualValues(t, 2, valueOf(t, acquire(t, r, "a").Version())) })
+	g.wait()
+	v := mustLoad(t, r, "a", saveTiny(t, t.TempDir(), 2))
+	close(g.open)
+	group.Wait()
+	require.Len(t, r.List()[0].Versions, 1)
+	assert.Equal(t, v.Digest(), r.List()[0].Versions[0].Digest)
+	assert.Equal(t, 1, r.Live())
+}
+
+// A lease that is released while it is brought to the device keeps nothing there.
+func TestRegistryReleaseInUpload(t *testing.T) {
+	ctx := context.Background()
+	dir := t.TempDir()
+	r := newRegistry(t, lora.RegistryOptions{Slots: &device{t: t}, MaxResident: 1})
+	mustLoad(t, r, "a", saveTiny(t, dir+"/a", 1))
+	mustLoad(t, r, "b", saveTiny(t, dir+"/b", 2))
+	for i := range 500 {
+		l := acquire(t, r, []string{"a", "b"}[i%2])
+		var group sync.WaitGroup
+		group.Go(func() {
+			if err := l.Upload(ctx); err != nil {
+				assert.ErrorContains(t, err, "released")
+			}
+		})
+		group.Go(l.Release)
+		group.Wait()
+		assert.Zero(t, r.List()[i%2].Versions[0].Leases)
+	}
 }
 
 func TestRegistryRoot(t *testing.T) {
@@ -592,6 +737,7 @@ func TestRegistryCloses(t *testing.T) {
 	require.ErrorIs(t, err, lora.ErrClosed)
 	_, err = r.Acquire(ctx, "a")
 	require.ErrorIs(t, err, lora.ErrClosed)
+	assert.Zero(t, r.Live())
 	for _, err := range []error{r.Unload("a"), r.Pin("a"), r.Unpin("a"), r.Alias("b", "a")} {
 		require.ErrorIs(t, err, lora.ErrClosed)
 	}
