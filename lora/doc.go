@@ -16,6 +16,9 @@
 //
 // followed by a [Merger], or by the layers that compute with the adapter.
 //
+// A [Registry] keeps the adapters that a server has of one model: by name, as
+// versions that their bytes identify, in as much memory as it may.
+//
 // A [Layer] is LoRA without a model around it: a part of any formula of package
 // graph, trained alone by [graph.AdamW].
 package lora

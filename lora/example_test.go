@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"os"
+	"path/filepath"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cpu"
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/nn"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
@@ -104,4 +107,71 @@ func ExampleLayer_training() {
 	// step   0: loss 1.17
 	// step 100: loss 0.02
 	// step 200: loss 0.01
+}
+
+// A request leases the adapter that it names. One of other bytes takes the name
+// while the first is in use.
+func ExampleRegistry() {
+	ctx := context.Background()
+	folder, err := os.MkdirTemp("", "adapters")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(folder)
+	modules := []nn.Module{{Name: "model.layers.0.self_attn.q_proj", Kind: nn.KindLinear, In: 4, Out: 2}}
+	train := func(dir string, b float32) { // stands in for training
+		config := lora.DefaultConfig()
+		config.R, config.TargetModules.Names = 1, []string{"q_proj"}
+		placed, err := lora.NewPlacement(config, lora.ModelOf("llama", modules))
+		if err != nil {
+			log.Fatal(err)
+		}
+		w := &lora.Weights{A: []float32{1, 2, 3, 4}, B: []float32{b, -b}}
+		tensors, err := w.Tensors(placed.Targets[0])
+		if err == nil {
+			err = lora.Save(dir, config, tensors)
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	train(filepath.Join(folder, "sql-v1"), 1)
+	train(filepath.Join(folder, "sql-v2"), 2)
+
+	r, err := lora.NewRegistry(nil, "llama", modules, lora.RegistryOptions{Root: folder, HostBytes: 1 << 20})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := r.Load(ctx, "sql", filepath.Join(folder, "sql-v1")); err != nil {
+		log.Fatal(err)
+	}
+	first, err := r.Acquire(ctx, "sql")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer first.Release()
+	if _, err := r.Load(ctx, "sql", filepath.Join(folder, "sql-v2")); err != nil {
+		log.Fatal(err)
+	}
+	second, err := r.Acquire(ctx, "sql-v2") // a folder of Root
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer second.Release()
+	for _, lease := range []*lora.Lease{first, second} {
+		fmt.Println(lease.Version().State().Values["base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight"])
+	}
+	for _, info := range r.List() {
+		v := info.Versions[0]
+		fmt.Printf("%s: %s, on the %v, %d leases\n", info.Name, v.Summary, v.Where, v.Leases)
+	}
+	_, err = r.Acquire(ctx, "sql-v3")
+	fmt.Println(err)
+	// Output:
+	// [1 -1]
+	// [2 -2]
+	// sql: rank 1, alpha 8, 1 targets, on the host, 1 leases
+	// sql-v2: rank 1, alpha 8, 1 targets, on the host, 1 leases
+	// lora: "sql-v3": adapter not found, did you mean "sql-v1" or "sql-v2"?
 }

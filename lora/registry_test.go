@@ -4,25 +4,17 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/nn"
-	"github.com/lorafuse/lorafuse/safetensors"
-	"github.com/lorafuse/lorafuse/tensor"
 )
 
 const (
@@ -114,6 +106,8 @@ type device struct {
 	t   testing.TB
 	has map[lora.Digest]bool
 	err error
+	// during is called by Put, for what happens elsewhere meanwhile.
+	during func()
 }
 
 func (d *device) Put(_ context.Context, v *lora.Version) error {
@@ -126,6 +120,9 @@ func (d *device) Put(_ context.Context, v *lora.Version) error {
 		d.has = map[lora.Digest]bool{}
 	}
 	d.has[v.Digest()] = true
+	if d.during != nil {
+		d.during()
+	}
 	return nil
 }
 
@@ -319,58 +316,6 @@ func TestRegistryNames(t *testing.T) {
 	assert.ErrorContains(t, err, "by an alias of org/sql-v1.0_x")
 }
 
-// What becomes of the files of a version changes nothing, until it must be read
-// again; then it is what it was, or an error that says so.
-func TestRegistryFiles(t *testing.T) {
-	ctx := context.Background()
-	dir := t.TempDir()
-	one, other := saveTiny(t, dir+"/one", 1), saveTiny(t, dir+"/other", 9)
-	o := lora.RegistryOptions{HostBytes: tinyBytes} // room for one
-	r := newRegistry(t, o)
-	v := mustLoad(t, r, "a", one)
-	evict := func() { mustLoad(t, r, "other", other); require.Equal(t, "disk", where(t, r, "a")) }
-
-	file := filepath.Join(one, lora.WeightsFile)
-	whole, err := os.ReadFile(file)
-	require.NoError(t, err)
-	for _, harm := range []struct {
-		name string
-		do   func()
-		err  error
-	}{
-		{"changed", func() { saveTiny(t, one, 3) }, lora.ErrChanged},
-		{"another scale", func() { saveTiny(t, one, 1, func(c *lora.Config) { c.LoraAlpha = 1 }) }, lora.ErrChanged},
-		{"truncated", func() { require.NoError(t, os.Truncate(file, 30)) }, safetensors.ErrHeaderPastEnd},
-		{"without weights", func() { require.NoError(t, os.Remove(file)) }, fs.ErrNotExist},
-		{"deleted", func() { require.NoError(t, os.RemoveAll(one)) }, fs.ErrNotExist},
-	} {
-		l := acquire(t, r, "a")
-		harm.do()
-		assert.EqualValues(t, 1, valueOf(t, l.Version()), harm.name)
-		l.Release()
-		assert.EqualValues(t, 1, valueOf(t, acquireOnce(t, r, "a")), harm.name)
-		evict()
-		_, err := r.Acquire(ctx, "a")
-		require.ErrorIs(t, err, lora.ErrChanged, harm.name)
-		require.ErrorIs(t, err, harm.err, harm.name)
-		assert.ErrorContains(t, err, v.Digest().Short())
-		assert.ErrorContains(t, err, one)
-
-		saveTiny(t, one, 1)
-		now, err := os.ReadFile(file)
-		require.NoError(t, err)
-		require.Equal(t, whole, now)
-		assert.Same(t, v, acquireOnce(t, r, "a"), "the files are what they were")
-	}
-	evict()
-	saveTiny(t, one, 3)
-	twin := saveTiny(t, dir+"/twin", 1)
-	assert.Same(t, v, mustLoad(t, r, "b", twin))
-	evict()
-	assert.Same(t, v, acquireOnce(t, r, "a"), "from the folder of its twin")
-	assert.EqualValues(t, 3, valueOf(t, mustLoad(t, r, "a", one)), "to load is to take what is there")
-}
-
 // acquireOnce gives a version that is released again.
 func acquireOnce(t testing.TB, r *lora.Registry, ref string) *lora.Version {
 	t.Helper()
@@ -454,268 +399,6 @@ func TestRegistryEviction(t *testing.T) {
 	assert.Empty(t, d.has)
 	e.Release()
 	require.ErrorContains(t, e.Upload(ctx), "the lease is released")
-}
-
-// gate is a layer's weight that is given when the gate opens, and counts who came.
-type gate struct {
-	open chan struct{}
-	came atomic.Int32
-}
-
-func (g *gate) Weight(string) (nn.Weight, error) {
-	g.came.Add(1)
-	<-g.open
-	x := tensor.BytesOf([]float32{3, 0, 0, 0, 0, 2, 0, 0})
-	return nn.Weight{DType: tensor.F32, Shape: []int{2, 4}, Source: backend.Source{Bytes: x}}, nil
-}
-
-func (g *gate) Has(string) bool { return true }
-
-func (g *gate) wait() {
-	for g.came.Load() == 0 {
-		runtime.Gosched()
-	}
-}
-
-// Whoever asks for what is being loaded waits for it, and it is loaded once.
-func TestRegistryLoadsOnce(t *testing.T) {
-	pissa := func(c *lora.Config) { c.InitLoraWeights = lora.InitPiSSA }
-	ctx := context.Background()
-	for _, demanded := range []bool{true, false} {
-		root := t.TempDir()
-		dir := saveTiny(t, filepath.Join(root, "a"), 1, pissa)
-		g := &gate{open: make(chan struct{})}
-		o := lora.RegistryOptions{HostBytes: 1 << 20}
-		if demanded {
-			o.Root = root
-		}
-		r := registryOf(t, g, tiny, o)
-		var group sync.WaitGroup
-		versions := make([]*lora.Version, 8)
-		if !demanded {
-			group.Go(func() { mustLoad(t, r, "a", dir) })
-			g.wait()
-		}
-		for i := range versions {
-			group.Go(func() { versions[i] = acquire(t, r, "a").Version() })
-		}
-		g.wait()
-		short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
-		_, err := r.Acquire(short, "a")
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		_, err = r.Load(short, "b", dir)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		cancel()
-		twin, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
-		_, err = r.Load(twin, "b", dir)
-		require.ErrorIs(t, err, context.DeadlineExceeded, "the same bytes, under way")
-		cancel()
-		assert.Empty(t, r.List())
-		close(g.open)
-		group.Wait()
-		assert.EqualValues(t, 2, g.came.Load(), "one load looks at the weight twice")
-		for _, v := range versions {
-			assert.Same(t, versions[0], v)
-		}
-		infos := r.List()
-		require.Len(t, infos, 1, "b was given up")
-		assert.Equal(t, 8, infos[0].Versions[0].Leases)
-		assert.EqualValues(t, 2*tinyBytes+4*8, versions[0].Bytes(), "the adapter, its beginning, the residual")
-	}
-}
-
-// Nothing is bound that was given up, and nothing is held by it.
-func TestRegistryGivesUp(t *testing.T) {
-	g := &gate{open: make(chan struct{})}
-	r := registryOf(t, g, tiny, lora.RegistryOptions{})
-	dir := saveTiny(t, t.TempDir(), 1, func(c *lora.Config) { c.InitLoraWeights = lora.InitPiSSA })
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error)
-	go func() {
-		_, err := r.Load(ctx, "a", dir)
-		done <- err
-	}()
-	g.wait()
-	cancel()
-	require.ErrorIs(t, <-done, context.Canceled)
-	_, err := r.Load(ctx, "a", dir)
-	require.ErrorIs(t, err, context.Canceled)
-	close(g.open)
-	assert.Empty(t, r.List())
-	for r.Live() > 0 { // until it has landed, for nobody
-		runtime.Gosched()
-	}
-	v := mustLoad(t, r, "a", dir)
-	assert.EqualValues(t, 4, g.came.Load(), "loaded again")
-	require.NoError(t, r.Unload("a"))
-	assert.Nil(t, v.State())
-}
-
-// lateContext ends at the moment at which the host has all of a.
-type lateContext struct {
-	context.Context
-	t *testing.T
-	r *lora.Registry
-}
-
-func (c lateContext) Done() <-chan struct{} {
-	for where(c.t, c.r, "a") == "disk" {
-		runtime.Gosched()
-	}
-	done := make(chan struct{})
-	close(done)
-	return done
-}
-
-func (c lateContext) Err() error { return context.Canceled }
-
-// Who gives up at the moment at which a load ends holds nothing.
-func TestRegistryGivesUpLate(t *testing.T) {
-	dir := t.TempDir()
-	r := newRegistry(t, lora.RegistryOptions{HostBytes: tinyBytes})
-	one, two := saveTiny(t, dir+"/1", 1), saveTiny(t, dir+"/2", 2)
-	mustLoad(t, r, "a", one)
-	gaveUp := 0
-	for gaveUp < 5 {
-		mustLoad(t, r, "b", two)
-		l, err := r.Acquire(lateContext{context.Background(), t, r}, "a")
-		if err == nil {
-			l.Release()
-			continue
-		}
-		require.ErrorIs(t, err, context.Canceled)
-		gaveUp++
-		require.Zero(t, r.List()[0].Versions[0].Leases)
-	}
-}
-
-// The files of a version may be lost, but not to those who bring its bytes.
-func TestRegistryBringsBytes(t *testing.T) {
-	ctx := context.Background()
-	dir := t.TempDir()
-	r := newRegistry(t, lora.RegistryOptions{HostBytes: tinyBytes})
-	lost, twin, other := saveTiny(t, dir+"/lost", 1), saveTiny(t, dir+"/twin", 1), saveTiny(t, dir+"/other", 2)
-	var stop atomic.Bool
-	var group sync.WaitGroup
-	defer group.Wait()
-	defer stop.Store(true)
-	for range 50 {
-		saveTiny(t, lost, 1)
-		mustLoad(t, r, "a", lost)
-		mustLoad(t, r, "a", other)
-		require.NoError(t, r.Unload("a"))
-		mustLoad(t, r, "a", lost)
-		mustLoad(t, r, "b", other)
-		require.NoError(t, os.RemoveAll(lost))
-		stop.Store(false)
-		group.Go(func() {
-			for !stop.Load() {
-				if l, err := r.Acquire(ctx, "a"); err == nil {
-					l.Release()
-				} else if !errors.Is(err, lora.ErrFull) {
-					assert.ErrorIs(t, err, lora.ErrChanged)
-				}
-			}
-		})
-		_, err := r.Load(ctx, "c", twin)
-		require.NoError(t, err)
-		stop.Store(true)
-		group.Wait()
-		require.NoError(t, errors.Join(r.Unload("a"), r.Unload("b"), r.Unload("c")))
-		require.Zero(t, r.Live(), "no folder is remembered")
-	}
-}
-
-// A folder of Root that was asked for does not take the place of what was loaded
-// under its name meanwhile.
-func TestRegistryLoadBeforeDemand(t *testing.T) {
-	root := t.TempDir()
-	saveTiny(t, filepath.Join(root, "a"), 1, func(c *lora.Config) { c.InitLoraWeights = lora.InitPiSSA })
-	g := &gate{open: make(chan struct{})}
-	r := registryOf(t, g, tiny, lora.RegistryOptions{Root: root, Former: 1})
-	var group sync.WaitGroup
-	group.Go(func() { assert.EqualValues(t, 2, valueOf(t, acquire(t, r, "a").Version())) })
-	g.wait()
-	v := mustLoad(t, r, "a", saveTiny(t, t.TempDir(), 2))
-	close(g.open)
-	group.Wait()
-	require.Len(t, r.List()[0].Versions, 1)
-	assert.Equal(t, v.Digest(), r.List()[0].Versions[0].Digest)
-	assert.Equal(t, 1, r.Live())
-}
-
-// A lease that is released while it is brought to the device keeps nothing there.
-func TestRegistryReleaseInUpload(t *testing.T) {
-	ctx := context.Background()
-	dir := t.TempDir()
-	r := newRegistry(t, lora.RegistryOptions{Slots: &device{t: t}, MaxResident: 1})
-	mustLoad(t, r, "a", saveTiny(t, dir+"/a", 1))
-	mustLoad(t, r, "b", saveTiny(t, dir+"/b", 2))
-	for i := range 500 {
-		l := acquire(t, r, []string{"a", "b"}[i%2])
-		var group sync.WaitGroup
-		group.Go(func() {
-			if err := l.Upload(ctx); err != nil {
-				assert.ErrorContains(t, err, "released")
-			}
-		})
-		group.Go(l.Release)
-		group.Wait()
-		assert.Zero(t, r.List()[i%2].Versions[0].Leases)
-	}
-}
-
-func TestRegistryRoot(t *testing.T) {
-	ctx := context.Background()
-	outside := saveTiny(t, filepath.Join(t.TempDir(), "outside"), 9)
-	root := t.TempDir()
-	dir := saveTiny(t, filepath.Join(root, "sql-v1"), 1)
-	saveTiny(t, filepath.Join(root, "deep/er"), 2)
-	require.NoError(t, os.Mkdir(filepath.Join(root, "empty"), 0o777))
-	require.NoError(t, os.WriteFile(filepath.Join(root, "file"), nil, 0o666))
-	links := map[string]string{"inside": "sql-v1", "out": outside}
-	for name, to := range links {
-		if err := os.Symlink(to, filepath.Join(root, name)); err != nil {
-			t.Skip(err)
-		}
-	}
-	require.NoError(t, os.Mkdir(filepath.Join(root, "half-out"), 0o777))
-	require.NoError(t, os.Symlink(filepath.Join(outside, lora.ConfigFile), filepath.Join(root, "half-out", lora.ConfigFile)))
-	r := newRegistry(t, lora.RegistryOptions{Root: root, HostBytes: tinyBytes})
-
-	v := acquireOnce(t, r, "sql-v1")
-	assert.Equal(t, dir, r.List()[0].Versions[0].Dir)
-	assert.Same(t, v, acquireOnce(t, r, "inside"), "the same bytes")
-	assert.Same(t, v, acquireOnce(t, r, "inside@"+v.Digest().Short()))
-	_, err := r.Acquire(ctx, "inside@"+strings.Repeat("0", 64))
-	require.ErrorIs(t, err, lora.ErrNotFound)
-	for _, name := range []string{"out", "half-out"} {
-		_, err := r.Acquire(ctx, name)
-		require.ErrorContains(t, err, "escapes", name)
-	}
-	for _, name := range []string{"sql-v2", "deep/er", "file"} {
-		_, err := r.Acquire(ctx, name)
-		require.ErrorIs(t, err, lora.ErrNotFound, name)
-	}
-	_, err = r.Acquire(ctx, "half-in")
-	assert.ErrorContains(t, err, `did you mean "half-out"?`, "a folder that was not loaded")
-	for _, name := range []string{"empty", "deep"} {
-		_, err = r.Acquire(ctx, name)
-		require.ErrorIs(t, err, fs.ErrNotExist, name)
-		require.NotErrorIs(t, err, lora.ErrNotFound, "there is such a folder")
-	}
-	require.NoError(t, r.Unload("sql-v1"))
-	require.NoError(t, r.Unload("inside"))
-	saveTiny(t, dir, 3)
-	assert.EqualValues(t, 3, valueOf(t, acquireOnce(t, r, "sql-v1")))
-	mustLoad(t, r, "x", outside)
-	require.NoError(t, os.RemoveAll(dir))
-	_, err = r.Acquire(ctx, "sql-v1")
-	require.ErrorIs(t, err, lora.ErrChanged)
-	require.ErrorIs(t, err, fs.ErrNotExist)
-
-	_, err = lora.NewRegistry(nil, "llama", tiny, lora.RegistryOptions{Root: filepath.Join(root, "file")})
-	require.Error(t, err)
 }
 
 func TestRegistryCloses(t *testing.T) {

@@ -1,0 +1,121 @@
+package lora_test
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/safetensors"
+)
+
+// What becomes of the files of a version changes nothing, until it must be read
+// again; then it is what it was, or an error that says so.
+func TestRegistryFiles(t *testing.T) {
+	ctx := context.Background()
+	dir := t.TempDir()
+	one, other := saveTiny(t, dir+"/one", 1), saveTiny(t, dir+"/other", 9)
+	o := lora.RegistryOptions{HostBytes: tinyBytes} // room for one
+	r := newRegistry(t, o)
+	v := mustLoad(t, r, "a", one)
+	evict := func() { mustLoad(t, r, "other", other); require.Equal(t, "disk", where(t, r, "a")) }
+
+	file := filepath.Join(one, lora.WeightsFile)
+	whole, err := os.ReadFile(file)
+	require.NoError(t, err)
+	for _, harm := range []struct {
+		name string
+		do   func()
+		err  error
+	}{
+		{"changed", func() { saveTiny(t, one, 3) }, lora.ErrChanged},
+		{"another scale", func() { saveTiny(t, one, 1, func(c *lora.Config) { c.LoraAlpha = 1 }) }, lora.ErrChanged},
+		{"truncated", func() { require.NoError(t, os.Truncate(file, 30)) }, safetensors.ErrHeaderPastEnd},
+		{"without weights", func() { require.NoError(t, os.Remove(file)) }, fs.ErrNotExist},
+		{"deleted", func() { require.NoError(t, os.RemoveAll(one)) }, fs.ErrNotExist},
+	} {
+		l := acquire(t, r, "a")
+		harm.do()
+		assert.EqualValues(t, 1, valueOf(t, l.Version()), harm.name)
+		l.Release()
+		assert.EqualValues(t, 1, valueOf(t, acquireOnce(t, r, "a")), harm.name)
+		evict()
+		_, err := r.Acquire(ctx, "a")
+		require.ErrorIs(t, err, lora.ErrChanged, harm.name)
+		require.ErrorIs(t, err, harm.err, harm.name)
+		assert.ErrorContains(t, err, v.Digest().Short())
+		assert.ErrorContains(t, err, one)
+
+		saveTiny(t, one, 1)
+		now, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Equal(t, whole, now)
+		assert.Same(t, v, acquireOnce(t, r, "a"), "the files are what they were")
+	}
+	evict()
+	saveTiny(t, one, 3)
+	twin := saveTiny(t, dir+"/twin", 1)
+	assert.Same(t, v, mustLoad(t, r, "b", twin))
+	evict()
+	assert.Same(t, v, acquireOnce(t, r, "a"), "from the folder of its twin")
+	assert.EqualValues(t, 3, valueOf(t, mustLoad(t, r, "a", one)), "to load is to take what is there")
+}
+
+func TestRegistryRoot(t *testing.T) {
+	ctx := context.Background()
+	outside := saveTiny(t, filepath.Join(t.TempDir(), "outside"), 9)
+	root := t.TempDir()
+	dir := saveTiny(t, filepath.Join(root, "sql-v1"), 1)
+	saveTiny(t, filepath.Join(root, "deep/er"), 2)
+	require.NoError(t, os.Mkdir(filepath.Join(root, "empty"), 0o777))
+	require.NoError(t, os.WriteFile(filepath.Join(root, "file"), nil, 0o666))
+	links := map[string]string{"inside": "sql-v1", "out": outside}
+	for name, to := range links {
+		if err := os.Symlink(to, filepath.Join(root, name)); err != nil {
+			t.Skip(err)
+		}
+	}
+	require.NoError(t, os.Mkdir(filepath.Join(root, "half-out"), 0o777))
+	require.NoError(t, os.Symlink(filepath.Join(outside, lora.ConfigFile), filepath.Join(root, "half-out", lora.ConfigFile)))
+	r := newRegistry(t, lora.RegistryOptions{Root: root, HostBytes: tinyBytes})
+
+	v := acquireOnce(t, r, "sql-v1")
+	assert.Equal(t, dir, r.List()[0].Versions[0].Dir)
+	assert.Same(t, v, acquireOnce(t, r, "inside"), "the same bytes")
+	assert.Same(t, v, acquireOnce(t, r, "inside@"+v.Digest().Short()))
+	_, err := r.Acquire(ctx, "inside@"+strings.Repeat("0", 64))
+	require.ErrorIs(t, err, lora.ErrNotFound)
+	for _, name := range []string{"out", "half-out"} {
+		_, err := r.Acquire(ctx, name)
+		require.ErrorContains(t, err, "escapes", name)
+	}
+	for _, name := range []string{"sql-v2", "deep/er", "file"} {
+		_, err := r.Acquire(ctx, name)
+		require.ErrorIs(t, err, lora.ErrNotFound, name)
+	}
+	_, err = r.Acquire(ctx, "half-in")
+	assert.ErrorContains(t, err, `did you mean "half-out"?`, "a folder that was not loaded")
+	for _, name := range []string{"empty", "deep"} {
+		_, err = r.Acquire(ctx, name)
+		require.ErrorIs(t, err, fs.ErrNotExist, name)
+		require.NotErrorIs(t, err, lora.ErrNotFound, "there is such a folder")
+	}
+	require.NoError(t, r.Unload("sql-v1"))
+	require.NoError(t, r.Unload("inside"))
+	saveTiny(t, dir, 3)
+	assert.EqualValues(t, 3, valueOf(t, acquireOnce(t, r, "sql-v1")))
+	mustLoad(t, r, "x", outside)
+	require.NoError(t, os.RemoveAll(dir))
+	_, err = r.Acquire(ctx, "sql-v1")
+	require.ErrorIs(t, err, lora.ErrChanged)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+
+	_, err = lora.NewRegistry(nil, "llama", tiny, lora.RegistryOptions{Root: filepath.Join(root, "file")})
+	require.Error(t, err)
+}
