@@ -28,9 +28,11 @@ race: ## tests of what runs concurrently under the race detector
 	$(GO) test -race -timeout 30m $(CONCURRENT)
 	$(GO) test -race -timeout 30m -run '$(KERNEL_RACES)' ./backend/cpu/internal/gemm ./backend/cpu/internal/attention
 	$(GO) test -race -timeout 30m -run '$(DEVICE_RACES)' ./backend/cpu
+	$(GO) test -race -timeout 30m -run '^TestRegistry' ./lora
 
 race-all: ## all tests of the concurrent packages under the race detector
 	$(GO) test -race -timeout 30m $(CONCURRENT) ./backend/... ./graph/conformance
+	$(GO) test -race -timeout 30m -run '^TestRegistry' ./lora
 
 purego: ## tests without assembly, of what there is some for and of what computes with it
 	$(GO) test -tags purego ./tensor ./quant ./graph/... ./backend/... ./lora ./model ./generate/... ./train/...
