@@ -40,7 +40,7 @@ func TestStored(t *testing.T) {
 			conformance.RunStored(t, func() (backend.Device, error) {
 				return cpu.Open(backend.Options{Threads: 2, Precision: backend.BF16})
 			}, rounds, ir.RMSNorm, ir.RMSNormGrad, ir.RoPE, ir.GLU, ir.GLUGrad, ir.Unary, ir.Binary, ir.Gemm, ir.Slice, ir.Concat, ir.GatherRows,
-				ir.UpdateRows, ir.Dropout, ir.LoRADown, ir.LoRADownGrad, ir.LoRADownInputGrad, ir.LinearCrossEntropy, ir.LinearCrossEntropyGrad,
+				ir.UpdateRows, ir.ScatterRows, ir.Dropout, ir.LoRADown, ir.LoRADownGrad, ir.LoRADownInputGrad, ir.LinearCrossEntropy, ir.LinearCrossEntropyGrad,
 				ir.Attention, ir.AttentionGrad)
 		})
 	}

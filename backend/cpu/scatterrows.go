@@ -6,8 +6,13 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
+// scatterRowsKernel writes rows over a table, which is copied only where the result
+// does not lie in its place. Each task writes all rows, in their order, to some of the
+// columns.
 func scatterRowsKernel(r *run, l *ir.Launch) func() error {
-	// Each task writes all rows, in their order, to some of the columns.
+	if l.In[0].Stored() != l.Out[0].Stored() || l.In[1].Stored() != l.Out[0].Stored() {
+		return storedScatterRows(r, l)
+	}
 	const stretch = 1 << 10 // bytes
 	var table, rows, dst []byte
 	var index []int32
@@ -21,22 +26,57 @@ func scatterRowsKernel(r *run, l *ir.Launch) func() error {
 			}
 		}
 	}
-	return func() error {
-		table, rows, index, dst = r.bytes(l.In[0]), r.bytes(l.In[1]), r.i32(l.In[2]), r.bytes(l.Out[0])
-		have := r.axis(l.Out[0], 0)
-		for i, at := range index {
-			if int(at) >= have {
-				return fmt.Errorf("index %d at %d, the table has %d rows", at, i, have)
-			}
-		}
-		if len(dst) == 0 {
-			return nil
+	return func() (err error) {
+		table, rows, dst = r.bytes(l.In[0]), r.bytes(l.In[1]), r.bytes(l.Out[0])
+		if index, err = r.scatterIndex(l); err != nil || len(dst) == 0 {
+			return err
 		}
 		if &table[0] != &dst[0] {
 			r.elements(len(dst), whole)
 		}
-		width = len(dst) / have
+		width = len(dst) / r.axis(l.Out[0], 0)
 		r.dev.pool.Run((width+stretch-1)/stretch, part)
 		return nil
 	}
+}
+
+// storedScatterRows is scatterRowsKernel where rows, table and result are not stored
+// alike, such as rows of f32 for a cache in bfloat16.
+func storedScatterRows(r *run, l *ir.Launch) func() error {
+	const stretch = 512 // elements
+	var table, rows, dst values
+	var index []int32
+	var width int
+	whole := func(lo, hi int) { dst.move(lo, &table, lo, hi-lo) }
+	part := func(t int) {
+		lo, hi := t*stretch, min(width, t*stretch+stretch)
+		for i, at := range index {
+			if at >= 0 {
+				dst.move(int(at)*width+lo, &rows, i*width+lo, hi-lo)
+			}
+		}
+	}
+	return func() (err error) {
+		table, rows, dst = r.values(l.In[0]), r.values(l.In[1]), r.values(l.Out[0])
+		if index, err = r.scatterIndex(l); err != nil || dst.n == 0 {
+			return err
+		}
+		if !l.In[0].Same(l.Out[0]) {
+			r.elements(dst.n, whole)
+		}
+		width = dst.n / r.axis(l.Out[0], 0)
+		r.dev.pool.Run((width+stretch-1)/stretch, part)
+		return nil
+	}
+}
+
+// scatterIndex is the index of a launch of ScatterRows.
+func (r *run) scatterIndex(l *ir.Launch) ([]int32, error) {
+	index, have := r.i32(l.In[2]), r.axis(l.Out[0], 0)
+	for i, at := range index {
+		if int(at) >= have {
+			return nil, fmt.Errorf("index %d at %d, the table has %d rows", at, i, have)
+		}
+	}
+	return index, nil
 }

@@ -29,7 +29,7 @@ func (d *Device) Stores(op ir.Op, attr any, in []ir.Type, at ir.Place, as tensor
 		return storesBinary(attr.(ir.BinaryAttr).Fn, in, at)
 	case ir.GatherRows:
 		return at.Out || at.Index == 0
-	case ir.UpdateRows:
+	case ir.UpdateRows, ir.ScatterRows:
 		return at.Out || at.Index < 2
 	case ir.Dropout:
 		return at.Out || at.Index == 0

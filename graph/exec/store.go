@@ -68,7 +68,7 @@ func (p *planner) isActivation(t ir.Type) bool {
 }
 
 // updatePairs lists the params that are updated, each with its new value: both are
-// stored, or neither. Tables whose rows are updated become candidates here.
+// stored, or neither. Tables that rows are written into become candidates here.
 func (p *planner) updatePairs() (pairs [][2]ir.Value) {
 	for i, u := range p.spec.Updates {
 		value := p.roots[len(p.spec.Results)+i]
@@ -81,7 +81,7 @@ func (p *planner) updatePairs() (pairs [][2]ir.Value) {
 		}
 		pairs = append(pairs, [2]ir.Value{param, value})
 		b, _ := p.base(value)
-		if n := p.g.Node(b); !p.spec.StoreAll && n.Op == ir.UpdateRows && p.isParam(n.In[0], param) && ir.Storable(n.Outs[0], p.spec.Store) {
+		if n := p.g.Node(b); !p.spec.StoreAll && (n.Op == ir.UpdateRows || n.Op == ir.ScatterRows) && p.isParam(n.In[0], param) && ir.Storable(n.Outs[0], p.spec.Store) {
 			p.stored[param][0], p.stored[b][0] = true, true
 		}
 	}

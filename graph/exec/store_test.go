@@ -57,6 +57,17 @@ func chain(rows int) (*ir.Graph, exec.Spec) {
 	return g, spec
 }
 
+// pool is rows that are written into the places of a table which an index names.
+func pool() (*ir.Graph, exec.Spec) {
+	g := ir.New()
+	n := g.Bound("n", 4)
+	rows, at := g.Param("rows", ir.Type{DType: tensor.F32, Shape: ir.Shape{n, ir.Static(8)}}), g.Param("at", ir.Type{DType: tensor.I32, Shape: ir.Shape{n}})
+	next := g.ScatterRows(g.Param("pool", f32(64, 8)), rows, at)
+	spec := results(g.SumSquares(next))
+	spec.Updates = []exec.Update{{Param: "pool", Value: next}}
+	return g, spec
+}
+
 // storedAs lists what lies in memory as something else, by the operation that makes it.
 func storedAs(p *ir.Program) (made map[ir.Op]int, args []string) {
 	made = map[ir.Op]int{}
@@ -99,7 +110,11 @@ func TestStore(t *testing.T) {
 			assert.Equal(t, c.args, args, "%v", p)
 		})
 	}
-	g, spec := chain(64)
+	g, spec := pool()
+	made, args := storedAs(plan(t, g, storing(spec, keepsAll)))
+	assert.Equal(t, map[ir.Op]int{ir.ScatterRows: 1}, made)
+	assert.Equal(t, []string{"pool"}, args)
+	g, spec = chain(64)
 	before := plan(t, g, spec).Arena
 	assert.Equal(t, before/2, plan(t, g, storing(spec, keepsAll)).Arena)
 }

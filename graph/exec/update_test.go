@@ -184,6 +184,15 @@ func TestDonation(t *testing.T) {
 	assert.Len(t, p.Launches, 2, "%v", p)
 
 	g = ir.New()
+	table, rows = g.Param("pool", f32(64, 8)), g.Param("rows", f32(2, 8))
+	next = g.ScatterRows(table, rows, g.Param("at", ir.Type{DType: tensor.I32, Shape: ir.ShapeOf(2)}))
+	spec = results(g.SumSquares(next))
+	spec.Updates = []exec.Update{{Param: "pool", Value: next}}
+	p = plan(t, g, spec)
+	assert.Zero(t, p.Arena, "%v", p)
+	assert.Len(t, p.Launches, 2, "%v", p)
+
+	g = ir.New()
 	w, m, v := g.Param("w", f32(9)), g.Param("m", f32(9)), g.Param("v", f32(9))
 	rates, scale := g.Param("rates", ir.AdamWRates), g.Param("scale", f32())
 	w2, m2, v2 := g.AdamW(w, m, v, g.Param("g", f32(9)), rates, scale, ir.AdamWAttr{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8})
