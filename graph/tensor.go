@@ -176,13 +176,14 @@ func (t Tensor) RoPETable(inverseFrequencies Tensor, scale float32) Tensor {
 }
 
 // Attention lets the heads of q = t look at the keys [lo, hi) of each query. A bias
-// of scores, where a.Bias asks for one, comes last.
-func (t Tensor) Attention(k, v, lo, hi Tensor, a ir.AttentionAttr, bias ...Tensor) Tensor {
-	var last []ir.Value
-	for _, b := range bias {
-		last = append(last, t.with(b))
+// of scores, where a.Bias asks for one, comes last; so do the pages i32 [v] that k and v
+// lie in, where a.Page does.
+func (t Tensor) Attention(k, v, lo, hi Tensor, a ir.AttentionAttr, last ...Tensor) Tensor {
+	var values []ir.Value
+	for _, x := range last {
+		values = append(values, t.with(x))
 	}
-	o, _ := t.g.ir.Attention(t.v, t.with(k), t.with(v), t.with(lo), t.with(hi), a, last...)
+	o, _ := t.g.ir.Attention(t.v, t.with(k), t.with(v), t.with(lo), t.with(hi), a, values...)
 	return t.of(o)
 }
 

@@ -18,6 +18,11 @@ type AttentionAttr struct {
 	SoftCap float32
 	// Bias is what the last input adds to the scores.
 	Bias AttentionBias
+	// Page, where positive, is the number of rows of a page, a power of two. The last
+	// input, pages i32 [v], then says where keys lie: key j of what lo and hi count is
+	// row pages[j/Page]·Page + j%Page of k and v, as virtual memory has it (Kwon et al.
+	// 2023, arXiv 2309.06180).
+	Page int
 }
 
 // AttentionBias tells whether and how scores have a bias.
@@ -43,11 +48,15 @@ func (a AttentionAttr) String() string {
 	if a.Bias != NoBias {
 		s += " " + [...]string{ScoreBias: "ScoreBias", RelativeBias: "RelativeBias"}[a.Bias]
 	}
+	if a.Page > 0 {
+		s += fmt.Sprintf(" Page:%d", a.Page)
+	}
 	return s
 }
 
 const attentionDoc = "softmax(scale·q kᵀ) v per head, q [n,heads·d], k and v [m,kvHeads·d]; query i sees the keys [max(lo[i], hi[i]-window), hi[i]): " +
 	"causal masks, padding, packed documents, sliding windows and key-value caches in one form; scores may be capped, and a bias added to them, which has no gradient; " +
+	"keys and values may lie in pages, which have none at all; " +
 	"a query that sees none gives zeros; second output: log-sum-exp [n,heads]"
 
 var _ = define(Attention, OpDef{Name: "Attention", Doc: attentionDoc,
@@ -59,6 +68,12 @@ var _ = define(Attention, OpDef{Name: "Attention", Doc: attentionDoc,
 	},
 	Decompose: func(g *Graph, attr any, in []Value) []Value {
 		a := attr.(AttentionAttr)
+		if a.Page > 0 {
+			k, v := g.unpaged(in[1], in[5], a.Page), g.unpaged(in[2], in[5], a.Page)
+			a.Page = 0
+			o, lse := g.Attention(in[0], k, v, in[3], in[4], a)
+			return []Value{o, lse}
+		}
 		q, k, v := g.splitHeads(in[0], a.Heads, a.Heads), g.splitHeads(in[1], a.KVHeads, a.Heads), g.splitHeads(in[2], a.KVHeads, a.Heads)
 		s, _ := g.scores(a, q, k, in, 5)
 		seen, t := g.seen(in[3], in[4], g.Type(in[1]).Shape[0], a), g.Type(s)
@@ -81,6 +96,10 @@ var _ = define(Attention, OpDef{Name: "Attention", Doc: attentionDoc,
 		if b.Dy(0) == 0 {
 			return
 		}
+		if a.Page > 0 {
+			g.Fail(fmt.Errorf("Attention has no gradient where keys lie in pages"))
+			return
+		}
 		in := []Value{b.Dy(0), b.In(0), b.In(1), b.In(2), b.Out(0), b.Out(1), b.In(3), b.In(4)}
 		if a.Bias != NoBias {
 			if b.Needs(5) {
@@ -97,7 +116,11 @@ var _ = define(Attention, OpDef{Name: "Attention", Doc: attentionDoc,
 		}
 	},
 	Flops: func(attr any, in, _ []Type, dims []int) int {
-		return AttentionFlops(Attention, attr.(AttentionAttr), attr.(AttentionAttr).guess(in[0], in[1], dims))
+		a, keys := attr.(AttentionAttr), in[1].Shape[0]
+		if a.Page > 0 {
+			keys = pagedRows(in[5], a.Page)
+		}
+		return AttentionFlops(Attention, a, a.guess(in[0].Shape[0], keys, dims))
 	},
 })
 
@@ -106,6 +129,9 @@ var _ = define(AttentionGrad, OpDef{Name: "AttentionGrad", Doc: "the gradients o
 		a := attr.(AttentionAttr)
 		if len(in) < 8 {
 			return nil, arity(8, in)
+		}
+		if a.Page != 0 {
+			return nil, fmt.Errorf("keys lie in pages of %d rows, and have no gradient there", a.Page)
 		}
 		if err := checkAttention(a, in, 8, append([]Type{in[1], in[2], in[3], in[6], in[7]}, in[8:]...)); err != nil {
 			return nil, err
@@ -136,7 +162,8 @@ var _ = define(AttentionGrad, OpDef{Name: "AttentionGrad", Doc: "the gradients o
 		return []Value{g.joinHeads(dq, a.Heads), g.joinHeads(dk, a.KVHeads), g.joinHeads(dv, a.KVHeads)}
 	},
 	Flops: func(attr any, in, _ []Type, dims []int) int {
-		return AttentionFlops(AttentionGrad, attr.(AttentionAttr), attr.(AttentionAttr).guess(in[1], in[2], dims))
+		a := attr.(AttentionAttr)
+		return AttentionFlops(AttentionGrad, a, a.guess(in[1].Shape[0], in[2].Shape[0], dims))
 	},
 })
 
@@ -166,8 +193,8 @@ func (a AttentionAttr) Pairs(lo, hi []int32) int {
 
 // guess is the number of pairs where nobody has looked at the intervals: as if
 // the queries were the last tokens of one text of all the keys.
-func (a AttentionAttr) guess(q, k Type, dims []int) int {
-	queries, keys := q.Shape[0].Resolve(dims), k.Shape[0].Resolve(dims)
+func (a AttentionAttr) guess(q, k Dim, dims []int) int {
+	queries, keys := q.Resolve(dims), k.Resolve(dims)
 	n := 0
 	for i := range queries {
 		seen := max(0, keys-i)
@@ -179,9 +206,13 @@ func (a AttentionAttr) guess(q, k Type, dims []int) int {
 	return n
 }
 
-// checkAttention checks so many inputs before the bias; in are q, k, v, lo, hi and a bias.
+// checkAttention checks so many inputs before the bias; in are q, k, v, lo, hi and a
+// bias or pages.
 func checkAttention(a AttentionAttr, all []Type, before int, in []Type) error {
-	if want := before + boolIndex(a.Bias != NoBias); len(all) != want {
+	if a.Bias != NoBias && a.Page != 0 {
+		return fmt.Errorf("a bias for keys that lie in pages")
+	}
+	if want := before + boolIndex(a.Bias != NoBias || a.Page != 0); len(all) != want {
 		return arity(want, all)
 	}
 	q, k, v, lo, hi := in[0], in[1], in[2], in[3], in[4]
@@ -197,7 +228,24 @@ func checkAttention(a AttentionAttr, all []Type, before int, in []Type) error {
 	case !lo.Equal(Type{tensor.I32, q.Shape[:1]}) || !hi.Equal(lo):
 		return fmt.Errorf("lo %v and hi %v, expected i32 [n]", lo, hi)
 	}
+	if err := checkPages(a, in); err != nil {
+		return err
+	}
 	return checkBias(a, in)
+}
+
+func checkPages(a AttentionAttr, in []Type) error {
+	switch {
+	case a.Page == 0:
+		return nil
+	case a.Page < 0 || a.Page&(a.Page-1) != 0:
+		return fmt.Errorf("pages of %d rows, expected a power of two", a.Page)
+	case in[1].Shape[0].N%a.Page != 0:
+		return fmt.Errorf("k %v is no whole number of pages of %d rows", in[1], a.Page)
+	case in[5].Rank() != 1 || in[5].DType != tensor.I32:
+		return fmt.Errorf("pages %v, expected i32 [v]", in[5])
+	}
+	return nil
 }
 
 func checkBias(a AttentionAttr, in []Type) error {
@@ -294,9 +342,23 @@ func (g *Graph) seen(lo, hi Value, m Dim, a AttentionAttr) Value {
 	return g.Where(g.Compare(GreaterEqual, j, lo), g.Compare(Less, j, hi), never)
 }
 
+// unpaged is the rows of table [m,d] in the order of the pages i32 [v], each of so many
+// rows: [v·page,d].
+func (g *Graph) unpaged(table, pages Value, page int) Value {
+	m, d := g.Type(table).Shape[0], g.Type(table).Shape[1]
+	whole := g.Reshape(table, Shape{Dim{m.N / page, m.Var}, Static(page * d.N)})
+	return g.Reshape(g.GatherRows(whole, pages), Shape{pagedRows(g.Type(pages), page), d})
+}
+
+// pagedRows is how many rows the pages i32 [v] have.
+func pagedRows(pages Type, page int) Dim {
+	v := pages.Shape[0]
+	return Dim{v.N * page, v.Var}
+}
+
 // Attention lets the heads of q look at k and v; the second value is the
-// log-sum-exp of each query and head. A bias, as a.Bias says, comes last.
-func (g *Graph) Attention(q, k, v, lo, hi Value, a AttentionAttr, bias ...Value) (o, lse Value) {
-	o = g.Apply(Attention, a, append([]Value{q, k, v, lo, hi}, bias...)...)
+// log-sum-exp of each query and head. A bias or the pages of keys, as a says, come last.
+func (g *Graph) Attention(q, k, v, lo, hi Value, a AttentionAttr, last ...Value) (o, lse Value) {
+	o = g.Apply(Attention, a, append([]Value{q, k, v, lo, hi}, last...)...)
 	return o, g.Out(o, 1)
 }

@@ -35,6 +35,10 @@ func TestAttentionCost(t *testing.T) {
 		back, _ := Cost(AttentionGrad, a, []Type{q, q, k, k, q, outs[1], ids, ids}, []Type{q, k, k}, []int{0})
 		assert.Equal(t, 5*2*c.pairs*heads*dim, back, c.name)
 	}
+	a := AttentionAttr{Heads: heads, KVHeads: kv, HeadDim: dim, Scale: 1, Page: 4}
+	q, pool, ids := mat(1, heads*dim), mat(4000, kv*dim), Type{tensor.I32, ShapeOf(1)}
+	flops, _ := Cost(Attention, a, []Type{q, pool, pool, ids, ids, {tensor.I32, ShapeOf(3)}}, []Type{q, mat(1, heads)}, []int{0})
+	assert.Equal(t, 2*2*12*heads*dim, flops, "keys in pages are those of the page table")
 }
 
 func TestAttentionPairs(t *testing.T) {

@@ -275,6 +275,13 @@ func TestGradientRefusals(t *testing.T) {
 			_, lse, q, _, _, _, _ := s.attention(head, 1, 2)
 			return s.Gradients(s.weighted(lse), one(q), GradOptions{})
 		},
+		"Attention has no gradient where keys lie in pages": func(s *scene) []Value {
+			a := head
+			a.Page = 2
+			q, k := s.normal("q", 2, 6), s.normal("k", 4, 3)
+			o, _ := s.Graph.Attention(q, k, k, s.ids("lo", 0, 0), s.ids("hi", 1, 2), a, s.ids("pages", 1))
+			return s.Gradients(s.weighted(o), one(q), GradOptions{})
+		},
 	} {
 		s := newScene(t)
 		build(s)

@@ -47,7 +47,8 @@ func i32(dims ...int) Type { return Type{tensor.I32, ShapeOf(dims...)} }
 func examples() []example {
 	x, w, key, one := f32(ShapeOf(4, 6)), f32(ShapeOf(5, 6)), RandomKey, f32(ShapeOf())
 	head := AttentionAttr{Heads: 2, KVHeads: 1, HeadDim: 3, Scale: 1}
-	kv, ends := f32(ShapeOf(7, 3)), i32(4)
+	kv, ends, paged := f32(ShapeOf(7, 3)), i32(4), head
+	paged.Page = 2
 	return []example{
 		{Const, ConstAttr{1, tensor.F32, axesOf(x.Shape)}, nil},
 		{Iota, IotaAttr{1, axesOf(x.Shape)}, nil},
@@ -82,6 +83,7 @@ func examples() []example {
 		{RoPETable, RoPETableAttr{1}, []Type{ends, f32(ShapeOf(3))}},
 		{RoPE, RoPEAttr{HeadDim: 2}, []Type{x, f32(ShapeOf(4, 2))}},
 		{Attention, head, []Type{x, kv, kv, ends, ends}},
+		{Attention, paged, []Type{x, f32(ShapeOf(8, 3)), f32(ShapeOf(8, 3)), ends, ends, i32(5)}},
 		{AttentionGrad, head, []Type{x, x, kv, kv, x, f32(ShapeOf(4, 2)), ends, ends}},
 		{GLU, GLUAttr{SiLU}, []Type{x, x}},
 		{Activate, ActivateAttr{GELU}, []Type{x}},

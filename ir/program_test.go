@@ -28,6 +28,7 @@ func sample() *Program {
 		Args: []Arg{
 			{Name: "x", Type: rows}, {Name: "w", Type: bf16(4, 4)}, {Name: "bias", Type: mat(4)}, {Name: "key", Type: RandomKey},
 			{Name: "y", Type: rows, Written: true}, {Name: "ids", Type: ids, Written: true},
+			{Name: "pool", Type: mat(64, 2)}, {Name: "pages", Type: i32(5)},
 		},
 		Arena: 512,
 		Launches: []Launch{
@@ -44,6 +45,9 @@ func sample() *Program {
 			{Op: Slice, Attr: SliceAttr{1, 0, 2}, In: []Ref{argument(0, rows)}, Out: []Ref{inArena(256, nType(tensor.F32, n, Static(2)))}},
 			{Op: Iota, Attr: IotaAttr{0, axesOf(Shape{n})}, Out: []Ref{inArena(320, ids)}},
 			{Op: Philox, Attr: PhiloxAttr{9, axesOf(Shape{n})}, In: []Ref{argument(3, RandomKey)}, Out: []Ref{inArena(384, nType(tensor.U32, n))}},
+			{Op: Attention, Attr: AttentionAttr{Heads: 2, KVHeads: 1, HeadDim: 2, Scale: 0.5, SoftCap: 3, Page: 4},
+				In:  []Ref{inArena(128, rows), argument(6, mat(64, 2)), argument(6, mat(64, 2)), inArena(320, ids), inArena(320, ids), argument(7, i32(5))},
+				Out: []Ref{inArena(0, rows), inArena(256, nType(tensor.F32, n, Static(2)))}},
 			{Op: ArgMax, In: []Ref{inArena(128, rows)}, Out: []Ref{argument(5, ids)}},
 		},
 	}

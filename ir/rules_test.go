@@ -187,6 +187,37 @@ var ruleCases = []ruleCase{
 		o, _ := g.Attention(p[0], p[1], p[1], p[2], p[2], AttentionAttr{Heads: 2, KVHeads: 1, HeadDim: 3})
 		return o
 	}, "lo i32[5] and hi i32[5], expected i32 [n]"},
+	{types(mat(4, 6), mat(8, 6), i32(4), i32(5)), func(g *Graph, p []Value) Value {
+		o, _ := g.Attention(p[0], p[1], p[1], p[2], p[2], AttentionAttr{Heads: 3, KVHeads: 3, HeadDim: 2, Page: 4}, p[3])
+		return o
+	}, "f32[4,6] f32[4,3]"},
+	{types(mat(4, 6), mat(8, 6), i32(4), i32(5)), func(g *Graph, p []Value) Value {
+		o, _ := g.Attention(p[0], p[1], p[1], p[2], p[2], AttentionAttr{Heads: 3, KVHeads: 3, HeadDim: 2, Page: 6}, p[3])
+		return o
+	}, "pages of 6 rows, expected a power of two"},
+	{types(mat(4, 6), mat(8, 6), i32(4), i32(5)), func(g *Graph, p []Value) Value {
+		o, _ := g.Attention(p[0], p[1], p[1], p[2], p[2], AttentionAttr{Heads: 3, KVHeads: 3, HeadDim: 2, Page: -2}, p[3])
+		return o
+	}, "pages of -2 rows, expected a power of two"},
+	{types(mat(4, 6), mat(9, 6), i32(4), i32(5)), func(g *Graph, p []Value) Value {
+		o, _ := g.Attention(p[0], p[1], p[1], p[2], p[2], AttentionAttr{Heads: 3, KVHeads: 3, HeadDim: 2, Page: 4}, p[3])
+		return o
+	}, "k f32[9,6] is no whole number of pages of 4 rows"},
+	{types(mat(4, 6), mat(8, 6), i32(4), mat(5)), func(g *Graph, p []Value) Value {
+		o, _ := g.Attention(p[0], p[1], p[1], p[2], p[2], AttentionAttr{Heads: 3, KVHeads: 3, HeadDim: 2, Page: 4}, p[3])
+		return o
+	}, "pages f32[5], expected i32 [v]"},
+	{types(mat(4, 6), mat(8, 6), i32(4)), func(g *Graph, p []Value) Value {
+		o, _ := g.Attention(p[0], p[1], p[1], p[2], p[2], AttentionAttr{Heads: 3, KVHeads: 3, HeadDim: 2, Page: 4})
+		return o
+	}, "got 5 inputs, expected 6"},
+	{types(mat(4, 6), mat(8, 6), i32(4), i32(5)), func(g *Graph, p []Value) Value {
+		o, _ := g.Attention(p[0], p[1], p[1], p[2], p[2], AttentionAttr{Heads: 3, KVHeads: 3, HeadDim: 2, Page: 4, Bias: ScoreBias}, p[3])
+		return o
+	}, "a bias for keys that lie in pages"},
+	{types(mat(4, 6), mat(4, 3), i32(4)), func(g *Graph, p []Value) Value {
+		return g.Apply(AttentionGrad, AttentionAttr{Heads: 3, KVHeads: 3, HeadDim: 2, Page: 4}, p[0], p[0], p[0], p[0], p[0], p[1], p[2], p[2])
+	}, "keys lie in pages of 4 rows, and have no gradient there"},
 	{types(mat(4)), func(g *Graph, p []Value) Value { return g.Out(p[0], 1) }, "Param has 1 outputs, not 2"},
 	{types(mat(4)), func(g *Graph, p []Value) Value { return g.Add(p[0], 99) }, "Binary: an input is missing or belongs to another graph"},
 	{types(mat(4)), func(g *Graph, _ []Value) Value { return g.Param("p0", mat(5)) }, `param "p0" is declared as f32[4] and as f32[5]`},

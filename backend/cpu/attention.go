@@ -6,19 +6,13 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// attentionNeed is the largest attention of a program.
-type attentionNeed struct{ queries, keys, heads, headDim int }
-
-// attentionSpec prepares what describes an attention; the function fills it
-// for a run.
-func (r *run) attentionSpec(a ir.AttentionAttr, k, lo, hi ir.Ref) (*attention.Spec, func()) {
-	s := &attention.Spec{QHeads: a.Heads, KVHeads: a.KVHeads, HeadDim: a.HeadDim, Scale: a.Scale, Window: a.Window, SoftCap: a.SoftCap}
-	keys, _ := r.matrix(k)
-	n := &r.need.scores
-	n.queries, n.keys = max(n.queries, lo.Type.Shape.Elements(r.dims)), max(n.keys, keys)
-	n.heads, n.headDim = max(n.heads, a.Heads), max(n.headDim, a.HeadDim)
+// attentionSpec prepares what describes an attention on so many keys at most; the
+// function fills it for a run.
+func (r *run) attentionSpec(a ir.AttentionAttr, keys int, k, lo, hi ir.Ref) (*attention.Spec, func()) {
+	s := &attention.Spec{QHeads: a.Heads, KVHeads: a.KVHeads, HeadDim: a.HeadDim, Scale: a.Scale, Window: a.Window, SoftCap: a.SoftCap, Page: a.Page}
+	r.need.scores = r.need.scores.With(attention.Sizes{Queries: lo.Type.Shape.Elements(r.dims), Keys: keys, Heads: a.Heads, HeadDim: a.HeadDim, Paged: a.Page > 0})
 	return s, func() {
-		s.Keys, _ = r.matrix(k)
+		s.Keys = r.axis(k, 0)
 		s.Lo, s.Hi = r.i32(lo), r.i32(hi)
 	}
 }
@@ -53,9 +47,17 @@ func (r *run) attentionBias(l *ir.Launch) (b attention.Bias) {
 }
 
 func attentionKernel(r *run, l *ir.Launch) func() error {
-	s, fill := r.attentionSpec(l.Attr.(ir.AttentionAttr), l.In[1], l.In[3], l.In[4])
+	a := l.Attr.(ir.AttentionAttr)
+	keys := r.axis(l.In[1], 0)
+	if a.Page > 0 {
+		keys = r.axis(l.In[5], 0) * a.Page
+	}
+	s, fill := r.attentionSpec(a, keys, l.In[1], l.In[3], l.In[4])
 	return func() error {
 		fill()
+		if a.Page > 0 {
+			s.Pages = r.i32(l.In[5])
+		}
 		s.Bias = r.attentionBias(l)
 		return r.dev.attention.Forward(s, r.attentionRows(l.Out[0]), r.f32(l.Out[1]),
 			r.attentionRows(l.In[0]), r.attentionRows(l.In[1]), r.attentionRows(l.In[2]))
@@ -63,7 +65,7 @@ func attentionKernel(r *run, l *ir.Launch) func() error {
 }
 
 func attentionGradKernel(r *run, l *ir.Launch) func() error {
-	s, fill := r.attentionSpec(l.Attr.(ir.AttentionAttr), l.In[2], l.In[6], l.In[7])
+	s, fill := r.attentionSpec(l.Attr.(ir.AttentionAttr), r.axis(l.In[2], 0), l.In[2], l.In[6], l.In[7])
 	return func() error {
 		fill()
 		s.Bias = r.attentionBias(l)

@@ -240,8 +240,8 @@ func (d *Device) Close() error {
 // reserve makes the engines ready for what the launches of a program need.
 func (d *Device) reserve(n needs) {
 	d.gemm.Reserve(n.products)
-	if s := n.scores; s.queries > 0 {
-		d.attention.Reserve(s.queries, s.keys, s.heads, s.headDim)
+	if n.scores.Queries > 0 {
+		d.attention.Reserve(n.scores)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/backend/cpu/internal/attention"
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/pool"
 	"github.com/lorafuse/lorafuse/ir"
@@ -73,11 +74,11 @@ type run struct {
 // needs is the memory beside the arena that the launches of a program take,
 // one at a time, at the largest dimensions.
 type needs struct {
-	temp     int           // floats of a run's own
-	masks    int           // bytes of masks that are kept
-	room     int           // floats of a worker's room
-	products gemm.Scratch  // of the engine of products
-	scores   attentionNeed // of that of attention
+	temp     int             // floats of a run's own
+	masks    int             // bytes of masks that are kept
+	room     int             // floats of a worker's room
+	products gemm.Scratch    // of the engine of products
+	scores   attention.Sizes // of that of attention
 }
 
 // step is a launch of a program, or several that run as one.

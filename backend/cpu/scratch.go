@@ -21,13 +21,11 @@ func (d *Device) Scratch(programs ...*ir.Program) (int64, error) {
 		n := r.need
 		sum += 4*int64(n.temp+d.pool.Workers()*n.room) + int64(n.masks) // of each program; the engines serve all of them
 		all.products = all.products.With(n.products)
-		s, t := &all.scores, n.scores
-		s.queries, s.keys = max(s.queries, t.queries), max(s.keys, t.keys)
-		s.heads, s.headDim = max(s.heads, t.heads), max(s.headDim, t.headDim)
+		all.scores = all.scores.With(n.scores)
 	}
 	sum += d.gemm.Bytes(all.products)
-	if s := all.scores; s.queries > 0 {
-		sum += d.attention.Bytes(s.queries, s.keys, s.heads, s.headDim)
+	if all.scores.Queries > 0 {
+		sum += d.attention.Bytes(all.scores)
 	}
 	return sum, nil
 }

@@ -52,7 +52,7 @@ const (
 
 func takesAttention(attr any, _ []ir.Type) bool {
 	a := attr.(ir.AttentionAttr)
-	return a.HeadDim <= largestHead && a.SoftCap == 0 && a.Bias == ir.NoBias
+	return a.HeadDim <= largestHead && a.SoftCap == 0 && a.Bias == ir.NoBias && a.Page == 0
 }
 
 // attention is what launches of attention and of its gradient have in common.

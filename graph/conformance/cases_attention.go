@@ -33,6 +33,9 @@ func packed(starts ...int) interval {
 	}
 }
 
+// between is the ends of the intervals, one behind the other.
+func between(ends ...int) interval { return func(i int) (lo, hi int) { return ends[2*i], ends[2*i+1] } }
+
 // holes is f without keys for every third query.
 func holes(f interval) interval {
 	return func(i int) (lo, hi int) {
@@ -64,6 +67,8 @@ type attentionRow struct {
 	a     ir.AttentionAttr
 	see   interval
 	bias  string // its type
+	pages string // the type of a page table, where keys lie in pages
+	order []float64
 	bench bool
 }
 
@@ -94,6 +99,13 @@ var attentionRows = []attentionRow{
 	{name: "bias and soft cap", n: "n", m: "n", a: capped(biased(heads(2, 1, 8), ir.ScoreBias), 1.2), see: causal, bias: "f32[2,n,n]"},
 	{name: "relative bias", n: "150", m: "150", a: biased(heads(2, 2, 8), ir.RelativeBias), see: packed(0, 61), bias: "f32[2,65]"},
 	{name: "relative bias of all heads", n: "n", m: "n", a: biased(heads(2, 1, 8), ir.RelativeBias), see: all(5), bias: "f32[1,5]"},
+	{name: "pages", n: "3", m: "24", a: paged(heads(4, 2, 8), 4), see: after(9), pages: "i32[3]", order: []float64{5, 0, 3}},
+	{name: "pages and window", n: "5", m: "24", a: paged(windowed(heads(2, 1, 8), 6), 2), see: holes(after(9)), pages: "i32[7]", order: []float64{9, 3, 4, 5, 0, 11, 2}},
+	{name: "shared pages and soft cap", n: "4", m: "16", a: paged(capped(heads(2, 2, 8), 1.2), 4), see: between(0, 9, 0, 10, 12, 23, 12, 24),
+		pages: "i32[6]", order: []float64{2, 1, 3, 2, 1, 0}},
+	{name: "bounded pages", n: "n", m: "4m", a: paged(heads(2, 1, 8), 4), see: after(6), pages: "i32[m]", order: []float64{1, 12, 0, 2, 3, 3, 5, 5, 0, 0, 0, 9, 1}},
+	{name: "a page for each key", n: "2", m: "9", a: paged(heads(2, 1, 8), 1), see: all(4), pages: "i32[4]", order: []float64{8, 0, 3, 3}},
+	{name: "pages of tiles", n: "150", m: "224", a: paged(heads(4, 2, 16), 16), see: packed(0, 61), pages: "i32[10]", order: []float64{13, 0, 1, 2, 9, 5, 6, 12, 11, 3}},
 	{name: "bench", n: "512", m: "512", a: heads(16, 4, 64), see: causal, bench: true},
 }
 
@@ -108,6 +120,11 @@ func windowed(a ir.AttentionAttr, n int) ir.AttentionAttr {
 
 func capped(a ir.AttentionAttr, c float32) ir.AttentionAttr {
 	a.SoftCap = c
+	return a
+}
+
+func paged(a ir.AttentionAttr, rows int) ir.AttentionAttr {
+	a.Page = rows
 	return a
 }
 
@@ -130,6 +147,14 @@ func attentionCases() []testCase {
 			}})
 		// The output and the log-sum-exp come from the forward pass, as they
 		// do in training: others would not fit the scores.
+		if r.pages != "" { // there is no gradient
+			c := &out[len(out)-1]
+			for i := range c.in {
+				c.in[i].frozen = true
+			}
+			c.in = append(c.in, arg(r.pages, values(r.order...)))
+			continue
+		}
 		back := testCase{op: ir.AttentionGrad, name: r.name, bounds: "n=5/8 m=13/16", limit: attentionLimit, bench: r.bench,
 			in: []input{arg(q, normal), arg(q, normal), arg(k, normal), arg(k, normal), lo, hi},
 			build: func(g *ir.Graph, in []ir.Value) []ir.Value {

@@ -44,6 +44,10 @@ func refusals() []refusal {
 			return g.Of(g.IR().Apply(op, nil, in...))
 		}
 	}
+	inPages := func(g *graph.Graph, ids graph.Tensor) graph.Tensor { // of which there are three
+		q, k, none := table(g, 2, 4), table(g, 6, 4), ids.Sub(ids)
+		return q.Attention(k, k, none, none, ir.AttentionAttr{Heads: 1, KVHeads: 1, HeadDim: 4, Scale: 1, Page: 2}, ids)
+	}
 	return []refusal{
 		{"GatherRows: id 7 at 1, the table has 4 rows", "", [2]int32{0, 7}, gather},
 		{"GatherRows: id -1 at 0, the table has 4 rows", "", [2]int32{-1, 9}, gather},
@@ -63,6 +67,8 @@ func refusals() []refusal {
 			q := table(g, 2, 4)
 			return q.Attention(q, q, ids.Sub(ids), ids, ir.AttentionAttr{Heads: 1, KVHeads: 1, HeadDim: 4, Scale: 1})
 		}},
+		{"", " 3 at 1, ", [2]int32{2, 3}, inPages},
+		{"", " -1 at 0, ", [2]int32{-1, 0}, inPages},
 	}
 }
 

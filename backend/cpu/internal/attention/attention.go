@@ -48,6 +48,11 @@ type Spec struct {
 
 	// Query i attends the keys [max(Lo[i], Hi[i]−Window), Hi[i]).
 	Lo, Hi []int32
+
+	// With a Page, a power of two, key j is row Pages[j/Page]·Page + j%Page of k and v:
+	// Forward alone takes it.
+	Page  int
+	Pages []int32
 }
 
 // Engine computes attentions. It keeps its scratch memory, so that a warm
@@ -101,9 +106,12 @@ func (s *Spec) check() error {
 	if err := s.checkBias(); err != nil {
 		return err
 	}
+	if err := s.checkPages(); err != nil {
+		return err
+	}
 	for i := range s.Lo {
-		if a, b := s.bounds(i); a < b && (a < 0 || b > s.Keys) {
-			return fmt.Errorf("%w: query %d attends keys [%d,%d) of %d", ErrShape, i, a, b, s.Keys)
+		if a, b := s.bounds(i); a < b && (a < 0 || b > s.keys()) {
+			return fmt.Errorf("%w: query %d attends keys [%d,%d) of %d", ErrShape, i, a, b, s.keys())
 		}
 	}
 	return nil

@@ -24,6 +24,9 @@ func (e *Engine) Backward(s *Spec, grad Gradients, dO, q, k, v, o Rows, lse []fl
 	if err := s.check(); err != nil {
 		return err
 	}
+	if s.Page != 0 {
+		return fmt.Errorf("%w: no gradients of keys in pages", ErrShape)
+	}
 	if err := s.checkRows([]Rows{q, o, dO, grad.Q}, []Rows{k, v, grad.K, grad.V}); err != nil {
 		return err
 	}

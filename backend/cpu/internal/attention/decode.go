@@ -62,11 +62,14 @@ func (e *run) decodeGroup(w *worker, c chunk, i, h, n int) {
 		} else if j > a {
 			e.fetch(e.v, c.k0+a, step, h, n)
 		}
-		keys := e.block(w, e.k, c.k0+j, min(step, b-j), h, n)
-		for g := 0; g < n; {
-			keys, heads := keys.head(e, h+g, n-g)
-			keys.Dot(w.scores[g*decodeKeys+j-a:], decodeKeys, e.q.row(w.query, i, (h+g)*d, heads*d), d, heads)
-			g += heads
+		for at, end := j, min(j+step, b); at < end; {
+			keys := e.block(w, e.k, c.k0+at, end-at, h, n)
+			for g := 0; g < n; {
+				keys, heads := keys.head(e, h+g, n-g)
+				keys.Dot(w.scores[g*decodeKeys+at-a:], decodeKeys, e.q.row(w.query, i, (h+g)*d, heads*d), d, heads)
+				g += heads
+			}
+			at += keys.count
 		}
 	}
 	for g := range n {
@@ -86,11 +89,14 @@ func (e *run) decodeGroup(w *worker, c chunk, i, h, n int) {
 		if j+step < b {
 			e.fetch(e.v, c.k0+j+step, min(step, b-j-step), h, n)
 		}
-		values := e.block(w, e.v, c.k0+j, min(step, b-j), h, n)
-		for g := 0; g < n; {
-			values, heads := values.head(e, h+g, n-g)
-			values.AddTo(o[g*oStride:], oStride, w.scores[g*decodeKeys+j-a:], decodeKeys, heads)
-			g += heads
+		for at, end := j, min(j+step, b); at < end; {
+			values := e.block(w, e.v, c.k0+at, end-at, h, n)
+			for g := 0; g < n; {
+				values, heads := values.head(e, h+g, n-g)
+				values.AddTo(o[g*oStride:], oStride, w.scores[g*decodeKeys+at-a:], decodeKeys, heads)
+				g += heads
+			}
+			at += values.count
 		}
 	}
 	for g := range n {
@@ -109,9 +115,11 @@ type keyBlock struct {
 	first         int
 }
 
-// block is count rows, from row first on, of the key heads of n heads from h on. Of
-// bfloat16 they are widened: all heads at once, in as long runs as there are.
+// block is the rows of at most count keys, from key first on, of the key heads of n heads
+// from h on: as many as follow each other. Of bfloat16 they are widened: all heads at once,
+// in as long runs as there are.
 func (e *run) block(w *worker, r Rows, first, count, h, n int) keyBlock {
+	first, count = e.place(first, count)
 	if r.BF16 == nil {
 		return keyBlock{r.from(first, 0), r.Stride, count, 0}
 	}
@@ -153,8 +161,17 @@ const (
 	wideRows   = 8
 )
 
-// fetch asks for count rows of the key heads of n heads from h on.
+// fetch asks for count keys from key first on, of the key heads of n heads from h on.
 func (e *run) fetch(r Rows, first, count, h, n int) {
+	for end := first + count; first < end; {
+		row, follow := e.place(first, end-first)
+		e.fetchRows(r, row, follow, h, n)
+		first += follow
+	}
+}
+
+// fetchRows is fetch of rows that follow each other.
+func (e *run) fetchRows(r Rows, first, count, h, n int) {
 	kv0, kv1 := e.keyHeads(h, n)
 	width := (kv1 - kv0) * e.HeadDim
 	if width == r.Stride {

@@ -36,6 +36,9 @@ func (e *Engine) Forward(s *Spec, o Rows, lse []float32, q, k, v Rows) error {
 
 func (e *run) forward() {
 	e.widenWith(e.HeadDim)
+	if e.Page > 0 {
+		e.gatherWith(e.HeadDim)
+	}
 	if e.invariant {
 		e.forwardInRows()
 		return
@@ -105,7 +108,7 @@ func (e *run) forwardTile(id int, t tile, h int) {
 		}
 		e.product(id, c, gemm.Pair{
 			A: gemm.Of(w.scores[:], tileKeys),
-			B: e.v.matrix(k, h/e.group()*d),
+			B: e.tileRows(w, e.v, k, part.k1-part.k0, h/e.group()),
 			K: part.k1 - part.k0, Alpha: 1,
 		})
 		begun = true
@@ -152,13 +155,13 @@ func (e *run) clip(i, k0, k1 int) (a, b int) {
 
 // score sets the tile of scores to Scale·q·kᵀ.
 func (e *run) score(id int, t tile, h int) {
-	d := e.HeadDim
+	d, w := e.HeadDim, &e.workers[id]
 	e.product(id, gemm.Call{
 		M: t.q1 - t.q0, N: t.k1 - t.k0,
-		C: e.workers[id].scores[:], LDC: tileKeys,
+		C: w.scores[:], LDC: tileKeys,
 	}, gemm.Pair{
 		A: e.q.matrix(t.q0, h*d),
-		B: e.k.matrix(t.k0, h/e.group()*d).T(),
+		B: e.tileRows(w, e.k, t.k0, t.k1-t.k0, h/e.group()).T(),
 		K: d, Alpha: e.Scale,
 	})
 }

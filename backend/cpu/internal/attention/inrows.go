@@ -11,7 +11,7 @@ func (e *Engine) SetInvariant(on bool) { e.run.invariant = on }
 // forwardInRows is forward in this mode.
 func (e *run) forwardInRows() {
 	e.clearEmpty()
-	e.chunksOfRow = e.Keys/decodeKeys + 1
+	e.chunksOfRow = e.keys()/decodeKeys + 1
 	e.partial = grow(e.partial, e.pool.Workers()*e.chunksOfRow*e.QHeads*(e.HeadDim+2))
 	for i := range e.workers {
 		e.workers[i].chunks = room(e.workers[i].chunks, e.chunksOfRow)

@@ -61,7 +61,7 @@ func TestReservedLongSequencesAllocateNothing(t *testing.T) {
 	p := newProblem(1, causal(2, 1, 16, 1100, 5))
 	r := p.run(t, rounding(t, 1))
 	e := rounding(t, 1)
-	e.Reserve(p.queries(), p.Keys, p.QHeads, p.HeadDim)
+	e.Reserve(Sizes{Queries: p.queries(), Keys: p.Keys, Heads: p.QHeads, HeadDim: p.HeadDim})
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

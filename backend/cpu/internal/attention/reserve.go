@@ -6,16 +6,30 @@ import (
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
 )
 
-// Reserve makes room for calls of at most so many queries, keys, query heads
-// and elements of a head, so that these allocate nothing.
-func (e *Engine) Reserve(queries, keys, heads, headDim int) {
+// Sizes are the largest of calls: queries, keys to see, query heads and elements of a
+// head, and whether some keys lie in pages.
+type Sizes struct {
+	Queries, Keys, Heads, HeadDim int
+	Paged                         bool
+}
+
+// With is the larger of s and t in each.
+func (s Sizes) With(t Sizes) Sizes {
+	return Sizes{max(s.Queries, t.Queries), max(s.Keys, t.Keys), max(s.Heads, t.Heads), max(s.HeadDim, t.HeadDim), s.Paged || t.Paged}
+}
+
+// Reserve makes room for calls of at most these sizes, so that they allocate nothing.
+func (e *Engine) Reserve(s Sizes) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	r := &e.run
-	r.gemm.ReserveSerial(r.tileProducts(headDim))
-	r.widenWith(headDim)
-	r.delta = grow(r.delta, queries*heads)
-	r.partial = grow(r.partial, r.partialsOf(queries, keys, heads)*(headDim+2))
+	r, queries, keys := &e.run, s.Queries, s.Keys
+	r.gemm.ReserveSerial(r.tileProducts(s.HeadDim))
+	r.widenWith(s.HeadDim)
+	if s.Paged {
+		r.gatherWith(s.HeadDim)
+	}
+	r.delta = grow(r.delta, queries*s.Heads)
+	r.partial = grow(r.partial, r.partialsOf(queries, keys, s.Heads)*(s.HeadDim+2))
 	for i := range r.workers {
 		r.workers[i].chunks = room(r.workers[i].chunks, keys/decodeKeys+1)
 	}
@@ -26,12 +40,15 @@ func (e *Engine) Reserve(queries, keys, heads, headDim int) {
 	r.keyTiles, r.firstKeyTile = room(r.keyTiles, queries+keys/tileKeys), room(r.firstKeyTile, queries+1)
 }
 
-// Bytes is the memory that Reserve takes for the same arguments.
-func (e *Engine) Bytes(queries, keys, heads, headDim int) int64 {
-	s := e.run.tileProducts(headDim)
-	floats := queries*heads + e.run.partialsOf(queries, keys, heads)*(headDim+2)
+// Bytes is the memory that Reserve takes for the same sizes.
+func (e *Engine) Bytes(s Sizes) int64 {
 	const ofPlan = 200 // bytes of all slices for a query
-	return int64(4*floats+ofPlan*queries) + int64(e.run.pool.Workers())*(e.run.gemm.Bytes(s)+4*int64(e.run.storedFloats(headDim)))
+	floats := s.Queries*s.Heads + e.run.partialsOf(s.Queries, s.Keys, s.Heads)*(s.HeadDim+2)
+	own := e.run.storedFloats(s.HeadDim) // of a worker
+	if s.Paged {
+		own += tileKeys * s.HeadDim
+	}
+	return int64(4*floats+ofPlan*s.Queries) + int64(e.run.pool.Workers())*(e.run.gemm.Bytes(e.run.tileProducts(s.HeadDim))+4*int64(own))
 }
 
 // tileProducts is what the products of a tile need.

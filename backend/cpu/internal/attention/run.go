@@ -43,6 +43,7 @@ type worker struct {
 	chunks        []chunk           // of one query, where invariant
 
 	stored, out, query, wide []float32 // for values in bfloat16: all, and its parts
+	tile                     []float32 // for keys of a tile that lie in pages
 
 	mul  gemm.Call
 	pair [1]gemm.Pair
