@@ -102,6 +102,7 @@ var house = map[string]room{
 	"classify":        {floor: loops},
 	"merge":           {floor: loops},
 	"convert":         {floor: loops},
+	"serve/pages":     {floor: loops},
 
 	"internal/cli":     {floor: commands},
 	"cmd/lorafuse":     {commands, with("internal/cli", "is its main")},
