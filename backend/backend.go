@@ -41,6 +41,8 @@ type Info struct {
 	// Unified says that the device computes in the host's memory: what it imports
 	// is used where it lies.
 	Unified bool `json:"unified_memory,omitempty"`
+	// BatchInvariant says that it was opened with the option of that name.
+	BatchInvariant bool `json:"batch_invariant,omitempty"`
 	// Detail names what decides its speed: instruction set, threads.
 	Detail string `json:"detail,omitempty"`
 	// Rated is the most that the device can do by its data sheet, at the precision

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/lorafuse/lorafuse/backend"
@@ -12,8 +13,11 @@ import (
 )
 
 // SlotPrefix begins the names of params that lie in the slot which a program runs
-// with.
+// with, or in the first of those that it mixes.
 const SlotPrefix = "slot.0/"
+
+// slotPrefix is that of slot number i.
+func slotPrefix(i int) string { return "slot." + strconv.Itoa(i) + "/" }
 
 // Parts of an arena, one in so many, that go into leaving activations in f32
 // where they may be stored in bf16. The arena of a forward pass is little memory,
@@ -29,6 +33,8 @@ type Spec struct {
 	Training bool           // dropout acts
 	RowKeys  bool           // it draws by keys of tokens, see nn.Options
 	Cache    *Cache         // keys and values of earlier tokens, or nil
+	// Scattered has new keys and values go where the input nn.Places says, see nn.Cache.
+	Scattered bool
 	// Whole has each run make again what is made of parameters alone, instead of
 	// once whenever they have changed.
 	Whole bool
@@ -41,22 +47,26 @@ type Spec struct {
 type Draft struct {
 	Program  *ir.Program
 	Segments int          // stretches of the forward pass
-	Trained  []nn.Trained // parameters of the slot that it reads
+	Trained  []nn.Trained // parameters of the slots that it reads
 
 	spec       Spec
 	inputs     []nn.Input
 	tables     []nn.Derived
 	used       []string // weights
 	constants  map[string]*tensor.Tensor
-	precompute *Draft // what is made of parameters alone, or nil
+	shapes     []string // of the adapters of its slots
+	precompute []*Draft // for each of these, what is made of parameters alone, or nil
 }
 
 // Plan plans a program that runs with slots like s.
 func (r *Runtime) Plan(s *Slot, spec Spec) (*Draft, error) {
 	g := graph.New()
-	o := nn.Options{Bounds: spec.Bounds, Adapter: s.adapter, Slot: SlotPrefix, Training: spec.Training, RowKeys: spec.RowKeys, Precompute: !spec.Whole}
+	o := nn.Options{Bounds: spec.Bounds, Adapter: s.adapter, Training: spec.Training, RowKeys: spec.RowKeys, Precompute: !spec.Whole}
+	for i := range s.parts {
+		o.Slots = append(o.Slots, slotPrefix(i))
+	}
 	if spec.Cache != nil {
-		o.Cache = &nn.Cache{Max: spec.Cache.rows}
+		o.Cache = &nn.Cache{Max: spec.Cache.rows, Scattered: spec.Scattered}
 	}
 	b := nn.NewBuilder(g, r.model, o)
 	p := g.Program()
@@ -71,46 +81,80 @@ func (r *Runtime) Plan(s *Slot, spec Spec) (*Draft, error) {
 	if spec.Training {
 		spare = spareTraining
 	}
-	planned, err := p.Store(r.dev, spare).Plan(r.dev.Supports)
+	planned, err := p.Store(r.dev, spare).KeepSums(r.dev.Info().BatchInvariant).Plan(r.dev.Supports)
 	if err != nil {
 		return nil, err
 	}
 	d := &Draft{
 		Program: planned, Segments: b.Segments(), Trained: b.Trained(),
 		spec: spec, inputs: b.Inputs(), tables: b.Tables(), used: b.Used(), constants: b.Constants(),
+		precompute: make([]*Draft, len(s.parts)),
 	}
 	for _, t := range d.Trained {
-		if s.state == nil {
+		slot, _, ok := local(t.Param)
+		if !ok || s.parts[slot].state == nil {
 			continue
 		}
-		if have, want := len(s.state.Values[t.Name]), elements(t.Shape); have != want {
+		if have, want := len(s.parts[slot].state.Values[t.Name]), elements(t.Shape); have != want {
 			return nil, fmt.Errorf("engine: the adapter's state has %d elements for %q, expected %d", have, t.Name, want)
 		}
 	}
-	if first := b.Precomputation(); first != nil {
-		q := *d
-		q.spec = Spec{}
-		if q.Program, err = first.Plan(r.dev.Supports); err != nil {
+	for i, part := range s.parts {
+		d.shapes = append(d.shapes, part.shape())
+		if d.precompute[i], err = r.planFirst(d, b, i); err != nil {
 			return nil, err
 		}
-		d.precompute = &q
 	}
 	return d, nil
 }
 
-// Constants is the number of bytes of what the slot holds beside parameters.
+// planFirst plans what is made of the parameters of one slot alone, nil if that is
+// nothing, as a program that runs with that slot: slots whose adapters have one shape
+// share it.
+func (r *Runtime) planFirst(d *Draft, b *nn.Builder, slot int) (*Draft, error) {
+	first := b.Precomputation(slot)
+	if first == nil {
+		return nil, nil
+	}
+	q := *d
+	q.spec, q.shapes, q.precompute = Spec{}, nil, nil
+	var err error
+	if q.Program, err = first.Plan(r.dev.Supports); err != nil {
+		return nil, err
+	}
+	for i := range q.Program.Args {
+		a := &q.Program.Args[i]
+		if _, name, ok := local(a.Name); ok {
+			a.Name = SlotPrefix + name
+		}
+	}
+	q.Program.IndexArgs()
+	return &q, nil
+}
+
+// Constants is the number of bytes of what the slots hold beside parameters.
 func (d *Draft) Constants() (n int64) {
 	for _, c := range d.constants {
 		n += int64(len(c.Data))
 	}
-	if d.precompute != nil {
-		for _, a := range d.precompute.Program.Args {
+	for _, first := range d.first() {
+		for _, a := range first.Program.Args {
 			if a.Written {
-				n += int64(a.Bytes(d.precompute.Program.MaxDims()))
+				n += int64(a.Bytes(first.Program.MaxDims()))
 			}
 		}
 	}
 	return n
+}
+
+// first are the drafts of what is made of parameters alone.
+func (d *Draft) first() (all []*Draft) {
+	for _, first := range d.precompute {
+		if first != nil {
+			all = append(all, first)
+		}
+	}
+	return all
 }
 
 // Need is the memory of programs beside their arguments, in bytes.
@@ -129,9 +173,11 @@ func (r *Runtime) Need(pack backend.Pack, limit int64, drafts ...*Draft) (n Need
 	}
 	n.Arena = r.arenas(drafts)
 	for _, d := range drafts {
-		if d.precompute != nil {
-			n.Precompute = int64(d.precompute.Program.Arena)
-			programs = append(programs, d.precompute.Program)
+		if first := d.first(); len(first) > 0 {
+			for _, f := range first {
+				n.Precompute += int64(f.Program.Arena)
+				programs = append(programs, f.Program)
+			}
 			break // they all make the same
 		}
 	}
@@ -195,8 +241,16 @@ func (r *Runtime) scratch(programs []*ir.Program) (int64, error) {
 	return r.memory.Scratch(programs...)
 }
 
-// local is the name that a param of a slot has there.
-func local(param string) (name string, ok bool) { return strings.CutPrefix(param, SlotPrefix) }
+// local is the number of the slot that a param lies in, and its name there.
+func local(param string) (slot int, name string, ok bool) {
+	rest, ok := strings.CutPrefix(param, "slot.")
+	if !ok {
+		return 0, "", false
+	}
+	number, name, ok := strings.Cut(rest, "/")
+	slot, err := strconv.Atoi(number)
+	return slot, name, ok && err == nil
+}
 
 func elements(shape []int) int {
 	n := 1

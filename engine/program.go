@@ -19,10 +19,10 @@ type Program struct {
 	exe        *exec.Executable
 	arena      *arena // nil where it has its own
 	inputs     inputs
-	precompute *Program // what its slot must have made before, or nil
+	precompute []*Program // for each slot what it must have made before, or nil
 
-	slot *Slot // whose buffers are bound, nil if none are
-	runs runs
+	bound []*Slot // whose buffers are bound, nil if none are
+	runs  runs
 }
 
 // Plan is what was compiled.
@@ -52,11 +52,18 @@ func (p *Program) begin(ctx context.Context, s *Slot, given nn.Arrays, length in
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if p.precompute != nil && s.stale {
-		if err := p.precompute.make(ctx, s); err != nil {
+	if len(s.parts) != len(p.precompute) {
+		return fmt.Errorf("engine: %w: %d adapters, the program was planned for %d", ErrSlot, len(s.parts), len(p.precompute))
+	}
+	for i, part := range s.parts {
+		first := p.precompute[i]
+		if first == nil || slices.Contains(part.made, first) {
+			continue
+		}
+		if err := first.make(ctx, part); err != nil {
 			return err
 		}
-		s.stale = false // unless that run fails
+		part.made = append(part.made, first) // unless that run fails
 	}
 	if err := p.bind(s); err != nil {
 		return err
@@ -78,17 +85,27 @@ func (p *Program) make(ctx context.Context, s *Slot) error {
 	return p.runs.begin(ctx, p.exe, s)
 }
 
-// Changed says that the parameters of a slot are no longer what they were.
-func (s *Slot) Changed() { s.stale = true }
+// Fits reports whether the program can run with a slot: whether its adapters have the
+// shapes of those that the program was planned for. It may be false for some that would
+// do all the same.
+func (p *Program) Fits(s *Slot) bool {
+	return slices.EqualFunc(p.draft.shapes, s.parts, func(shape string, part *Slot) bool { return shape == part.shape() })
+}
 
-// bind gives the program the buffers of its slot and all others.
+// bind gives the program the buffers of its slots and all others, but those that it has.
 func (p *Program) bind(s *Slot) error {
-	if p.slot == s {
+	if p.bound != nil && slices.Equal(p.bound, s.parts) {
 		return nil
 	}
-	p.slot = nil
+	had := p.bound
+	p.bound = nil
 	dims := p.draft.Program.MaxDims()
 	for _, a := range p.draft.Program.Args {
+		if had != nil {
+			if i, _, ok := local(a.Name); !ok || had[i] == s.parts[i] {
+				continue
+			}
+		}
 		b := p.inputs.part(a.Name)
 		if b == nil {
 			store, name := p.place(s, a.Name)
@@ -101,14 +118,14 @@ func (p *Program) bind(s *Slot) error {
 			return err
 		}
 	}
-	p.slot = s
+	p.bound = s.parts
 	return nil
 }
 
 // place is where a param lies.
 func (p *Program) place(s *Slot, param string) (store *nn.Store, name string) {
-	if name, ok := local(param); ok {
-		return s.store, name
+	if i, name, ok := local(param); ok {
+		return s.parts[i].store, name
 	}
 	if c := p.draft.spec.Cache; c != nil && c.tables[param] {
 		return c.store, param

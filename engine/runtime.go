@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 	"slices"
 
@@ -102,7 +103,7 @@ func (r *Runtime) Load(ctx context.Context, s *Slot, old []*Program, drafts ...*
 // find gives the program among ps that d would make again.
 func find(ps []*Program, d *Draft) *Program {
 	for _, p := range ps {
-		if p.draft.spec.Cache == d.spec.Cache && reflect.DeepEqual(p.draft.Program, d.Program) {
+		if p.draft.spec.Cache == d.spec.Cache && len(p.draft.precompute) == len(d.precompute) && reflect.DeepEqual(p.draft.Program, d.Program) {
 			return p
 		}
 	}
@@ -145,13 +146,17 @@ func (r *Runtime) compile(d *Draft, shared *arena) (*Program, error) {
 		p.close()
 		return nil, err
 	}
-	if d.precompute != nil {
-		if p.precompute = find(r.precomputes, d.precompute); p.precompute == nil {
-			if p.precompute, err = r.compile(d.precompute, nil); err != nil {
+	p.precompute = make([]*Program, len(d.precompute))
+	for i, first := range d.precompute {
+		if first == nil {
+			continue
+		}
+		if p.precompute[i] = find(r.precomputes, first); p.precompute[i] == nil {
+			if p.precompute[i], err = r.compile(first, nil); err != nil {
 				p.close()
 				return nil, err
 			}
-			r.precomputes = append(r.precomputes, p.precompute)
+			r.precomputes = append(r.precomputes, p.precompute[i])
 		}
 	}
 	return p, nil
@@ -159,20 +164,16 @@ func (r *Runtime) compile(d *Draft, shared *arena) (*Program, error) {
 
 // fill brings what a program reads to the device.
 func (r *Runtime) fill(ctx context.Context, s *Slot, d *Draft, p *Program) error {
-	all := []*Draft{d}
-	if d.precompute != nil {
-		all = append(all, d.precompute)
-	}
 	var used []string
-	for _, d := range all {
+	for _, x := range append(d.first(), d) {
 		for _, name := range d.used {
-			if d.Program.ArgIndex(name) >= 0 {
+			if x.Program.ArgIndex(name) >= 0 {
 				used = append(used, name)
 			}
 		}
-		if err := s.fill(ctx, d); err != nil {
-			return err
-		}
+	}
+	if err := s.fill(ctx, d); err != nil {
+		return err
 	}
 	if err := r.store.Import(ctx, r.model, used); err != nil {
 		return err
@@ -186,6 +187,21 @@ func (r *Runtime) fill(ctx context.Context, s *Slot, d *Draft, p *Program) error
 		}
 	}
 	return p.bind(s)
+}
+
+// Fill brings what programs that fit a slot read of it to the device, as Load does for
+// the slot that they were planned for: nothing is planned or compiled. Errors: ErrSlot
+// for a program that does not fit.
+func (r *Runtime) Fill(ctx context.Context, s *Slot, ps ...*Program) error {
+	for i, p := range ps {
+		if !p.Fits(s) {
+			return fmt.Errorf("engine: %w: program %d was planned for adapters of other shapes", ErrSlot, i)
+		}
+		if err := s.fill(ctx, p.draft); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Unload frees programs, and their arena with the last that uses it.

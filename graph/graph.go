@@ -160,6 +160,13 @@ func (p *Program) Store(dev backend.Device, spare int) *Program {
 	return p
 }
 
+// KeepSums has values be added as formulas have it, so that what one is rounded to does
+// not depend on what reads it.
+func (p *Program) KeepSums(keep bool) *Program {
+	p.spec.KeepSums = keep
+	return p
+}
+
 // Plan lays the program out for a device without compiling it.
 func (p *Program) Plan(supports exec.Supports) (*ir.Program, error) {
 	return exec.Plan(p.g.ir, p.spec, supports)

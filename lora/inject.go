@@ -1,6 +1,7 @@
 package lora
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"github.com/lorafuse/lorafuse/graph"
@@ -110,21 +111,26 @@ func (j *Injection) Param(b *nn.Builder, m nn.Module, name string, frozen graph.
 		return b.Train(s.Key, s.Shape...)
 	}
 	if t := j.base[m.Name]; t != nil && name == m.Name+".weight" {
-		return b.Constant("base."+name, t)
+		return b.Constant(basePrefix+name, t)
 	}
 	return frozen
 }
 
+// Choose has nothing to add: all rows have the parameters of this adapter.
+func (j *Injection) Choose(*nn.Builder, nn.Module, func(*nn.Builder) graph.Tensor) (graph.Tensor, bool) {
+	return graph.Tensor{}, false
+}
+
 // Linear is the layer with its adapter, or with its trained tokens.
 func (j *Injection) Linear(b *nn.Builder, m nn.Module, x, w, bias graph.Tensor) (graph.Tensor, bool) {
-	if t, ok := j.tokens[m.Name]; ok {
-		return j.tokenHead(b, m, t, x, w), true
-	}
-	t, ok := j.targets[m.Name]
+	down, up, scale, ok := j.factors(b, m, w)
 	if !ok {
 		return graph.Tensor{}, false
 	}
-	down, up := b.Train(t.Key(RoleA), t.Rank, t.In), b.Train(t.Key(RoleB), t.Out, t.Rank)
+	t, ok := j.targets[m.Name]
+	if !ok {
+		return x.LoRA(w, graph.Tensor{}, x.MatMulT(down), up, scale), true
+	}
 	drop := ir.DropoutAttr{Stream: nn.Stream(m.Name)}
 	var key graph.Tensor
 	if b.Training() && t.Dropout > 0 {
@@ -133,19 +139,36 @@ func (j *Injection) Linear(b *nn.Builder, m nn.Module, x, w, bias graph.Tensor) 
 	if t.DoRA {
 		return j.dora(b, t, x, w, bias, down, up, key, drop), true
 	}
-	y := x.LoRA(w, bias, x.LoRADown(down, key, drop), up, t.Scale)
+	y := x.LoRA(w, bias, x.LoRADown(down, key, drop), up, scale)
 	if t.LoraBias {
-		y = y.Add(b.Train(t.Key(RoleBBias), t.Out).Scale(t.Scale))
+		y = y.Add(loraBias(b, t))
 	}
 	return y, true
+}
+
+// factors are those of what the adapter adds to a product with w: scale·x downᵀ upᵀ.
+func (j *Injection) factors(b *nn.Builder, m nn.Module, w graph.Tensor) (down, up graph.Tensor, scale float64, ok bool) {
+	if t, ok := j.tokens[m.Name]; ok {
+		down, up = j.tokenFactors(b, m, t, w)
+		return down, up, 1, true
+	}
+	t, ok := j.targets[m.Name]
+	if !ok {
+		return down, up, 0, false
+	}
+	return b.Train(t.Key(RoleA), t.Rank, t.In), b.Train(t.Key(RoleB), t.Out, t.Rank), t.Scale, true
+}
+
+// loraBias is what the bias of B adds to each row.
+func loraBias(b *nn.Builder, t Target) graph.Tensor {
+	return b.Train(t.Key(RoleBBias), t.Out).Scale(t.Scale)
 }
 
 // dora is bias + g·(W x + s·BA x) with g = m/‖W + s·BA‖ (Liu et al. 2024,
 // arXiv 2402.09353); with dropout x is dropped in all but W x itself, as in
 // PEFT: W x + bias + (g−1)·W drop(x) + g·s·BA drop(x).
 func (j *Injection) dora(b *nn.Builder, t Target, x, w, bias, down, up, key graph.Tensor, drop ir.DropoutAttr) graph.Tensor {
-	m := b.Train(t.Key(RoleMagnitude), t.Out)
-	g := m.Div(j.norm(b, t, w, down, up))
+	g := j.stretch(b, t, w, down, up)
 	if drop.P == 0 {
 		y := x.LoRA(w, graph.Tensor{}, x.LoRADown(down, key, drop), up, t.Scale).Mul(g)
 		if bias.Valid() {
@@ -157,6 +180,11 @@ func (j *Injection) dora(b *nn.Builder, t Target, x, w, bias, down, up, key grap
 	none := graph.Tensor{}
 	y := x.Linear(w, bias).Add(d.Linear(w, none).Mul(g.AddScalar(-1)))
 	return y.Add(d.Linear(down, none).Linear(up, none).Scale(t.Scale).Mul(g))
+}
+
+// stretch is DoRA's g = m/‖W + s·BA‖ per output.
+func (j *Injection) stretch(b *nn.Builder, t Target, w, down, up graph.Tensor) graph.Tensor {
+	return b.Train(t.Key(RoleMagnitude), t.Out).Div(j.norm(b, t, w, down, up))
 }
 
 // norm is ‖W + s·BA‖ per output, taken as a constant, without the sum itself:
@@ -174,7 +202,7 @@ func (j *Injection) norm(b *nn.Builder, t Target, w, down, up graph.Tensor) grap
 	}
 	cross := both.Mul(up).Sum(1).Scale(2 * t.Scale)
 	square := one(up, one(down, down, false, true), false, false).Mul(up).Sum(1).Scale(t.Scale * t.Scale)
-	base := b.Constant("norm."+t.Name, j.norms[t.Name])
+	base := b.Constant(normPrefix+t.Name, j.norms[t.Name])
 	return b.Precompute("norm."+t.Name+".adapted", base.Add(cross).Add(square).Apply(ir.Sqrt).Detach())
 }
 
@@ -193,7 +221,7 @@ func (j *Injection) Embedding(b *nn.Builder, m nn.Module, ids, w graph.Tensor) (
 	if !t.DoRA {
 		return b.G.Gemm([]ir.Product{{A: h.Value(), B: up.Value(), TB: true, Alpha: float32(t.Scale)}}, graph.Tensor{}, rows), true
 	}
-	g := b.Train(t.Key(RoleMagnitude), t.Out).Div(j.norm(b, t, w, down, up))
+	g := j.stretch(b, t, w, down, up)
 	return b.G.Gemm([]ir.Product{{A: h.Value(), B: up.Value(), TB: true, Alpha: float32(t.Scale)}}, graph.Tensor{}, rows).Mul(g), true
 }
 
@@ -234,31 +262,32 @@ func (j *Injection) tokenRows(b *nn.Builder, m nn.Module, t TokenPlacement, ids,
 	return some.Where(b.WithoutPadding(m, ids, choice.MatMul(rows)), w.Gather(ids))
 }
 
-// tokenHead is x W'ᵀ for W' with the rows of trained tokens: x Wᵀ plus
-// x (rows − W[tokens])ᵀ in their columns, which is a product of rank len(tokens).
-func (j *Injection) tokenHead(b *nn.Builder, m nn.Module, t TokenPlacement, x, w graph.Tensor) graph.Tensor {
+// tokenFactors are those of a head W' with the rows of trained tokens: x W'ᵀ is x Wᵀ
+// plus x (rows − W[tokens])ᵀ in their columns, a product of rank len(tokens).
+func (j *Injection) tokenFactors(b *nn.Builder, m nn.Module, t TokenPlacement, w graph.Tensor) (down, up graph.Tensor) {
 	rows, index := j.tokenParams(b, t)
 	k, v := ir.Static(len(t.Tokens)), ir.Static(m.Out)
-	hit := index.Reshape(k, ir.Static(1)).Compare(ir.Equal, b.G.Of(b.G.IR().Iota(1, ir.Shape{ir.Static(1), v})))
-	columns := hit.Where(b.G.Const(1, k, v), b.G.Const(0, k, v))
-	h := x.MatMulT(rows.Sub(w.Gather(index)))
-	return b.G.Gemm([]ir.Product{
-		{A: x.Value(), B: w.Value(), TB: true, Alpha: 1},
-		{A: h.Value(), B: columns.Value(), Alpha: 1},
-	}, graph.Tensor{}, graph.Tensor{})
+	hit := b.G.Of(b.G.IR().Iota(0, ir.Shape{v, ir.Static(1)})).Compare(ir.Equal, index.Reshape(ir.Static(1), k))
+	down, up = rows.Sub(w.Gather(index)), hit.Where(b.G.Const(1, v, k), b.G.Const(0, v, k))
+	if !b.Training() {
+		down, up = b.Precompute("tokens."+m.Name+".down", down.Detach()), b.Precompute("tokens."+m.Name+".up", up.Detach())
+	}
+	return down, up
 }
 
 // tokenParams are the trained rows [k, columns] and their numbers i32 [k].
 func (j *Injection) tokenParams(b *nn.Builder, t TokenPlacement) (rows, index graph.Tensor) {
-	ids := make([]byte, 4*len(t.Tokens))
-	for i, id := range t.Tokens {
-		for k := range 4 {
-			ids[4*i+k] = byte(uint32(id) >> (8 * k))
-		}
-	}
 	rows = b.Train(keyPrefix+t.Name+".token_adapter.trainable_tokens_delta", len(t.Tokens), t.columns())
-	index = b.Constant("tokens."+t.Name, &tensor.Tensor{DType: tensor.I32, Shape: []int{len(t.Tokens)}, Data: ids})
-	return rows, index
+	return rows, b.Constant(tokensPrefix+t.Name, t.numbers())
+}
+
+// numbers are those of the rows, i32 [k].
+func (t TokenPlacement) numbers() *tensor.Tensor {
+	ids := make([]byte, 0, 4*len(t.Tokens))
+	for _, id := range t.Tokens {
+		ids = binary.LittleEndian.AppendUint32(ids, uint32(id))
+	}
+	return &tensor.Tensor{DType: tensor.I32, Shape: []int{len(t.Tokens)}, Data: ids}
 }
 
 var _ nn.Adapter = (*Injection)(nil)

@@ -68,7 +68,8 @@ func (c *Config) ofHead(m nn.Module) bool {
 func (c *Config) classify(b *nn.Builder, x graph.Tensor, out *Outputs) {
 	out.Scores = sync.OnceValue(func() graph.Tensor {
 		if x.Valid() {
-			x = x.Gather(b.Input(nn.ReadToken, tensor.I32, b.Axis(nn.Documents)))
+			read := b.Input(nn.ReadToken, tensor.I32, b.Axis(nn.Documents))
+			x, b = x.Gather(read), b.Pick(read)
 		}
 		for i, l := range c.head() {
 			if i > 0 && x.Valid() {

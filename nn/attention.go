@@ -11,8 +11,11 @@ import (
 // Cache holds the keys and values of earlier tokens, [Max, size] for each
 // layer, in params that a run updates: the new rows go in at the input [Offset].
 type Cache struct {
-	Max     int
-	Entries []CacheEntry // in the order in which the layers were built
+	Max int
+	// Scattered has each new row go where the input [Places] says, so that the
+	// tokens of a run may be of several texts.
+	Scattered bool
+	Entries   []CacheEntry // in the order in which the layers were built
 }
 
 // CacheEntry is the keys or the values of one layer.
@@ -35,8 +38,12 @@ func (b *Builder) Attention(in Text, q, k, v graph.Tensor, a ir.AttentionAttr, b
 func (b *Builder) cached(name string, x graph.Tensor) graph.Tensor {
 	size := x.Type().Last()
 	table := b.G.Param(name, tensor.F32, ir.Static(b.cache.Max), size)
-	offset := b.Input(Offset, tensor.I32, ir.Static(1))
-	all := table.UpdateRows(x, offset)
+	var all graph.Tensor
+	if b.cache.Scattered {
+		all = table.ScatterRows(x, b.Input(Places, tensor.I32, x.Type().Shape[0]))
+	} else {
+		all = table.UpdateRows(x, b.Input(Offset, tensor.I32, ir.Static(1)))
+	}
 	b.cache.Entries = append(b.cache.Entries, CacheEntry{name, all})
 	return all
 }

@@ -74,21 +74,26 @@ type Adapter interface {
 	// one behind those of the other, of each row of x times the matrix of m, a
 	// KindParameter, that index names.
 	Stack(b *Builder, m Module, x, index graph.Tensor, ys ...graph.Tensor) []graph.Tensor
+	// Choose is layer where its rows have parameters of their own: layer is what a
+	// builder gives with the parameters that it finds, see [Builder.Part].
+	Choose(b *Builder, m Module, layer func(*Builder) graph.Tensor) (y graph.Tensor, ok bool)
 }
 
 // Builder emits one model into a graph.
 type Builder struct {
 	*state
-	prefix string
+	prefix  string
+	adapter Adapter
+	slot    int   // of the params that are the adapter's own
+	rows    *rows // what layers are given of the tokens, nil for all
 }
 
 type state struct {
 	G           *graph.Graph
 	weights     Weights
-	adapter     Adapter
 	otherBounds int
 	bounds      map[string]int
-	slot        string
+	slots       []string
 	training    bool
 	rowKeys     bool
 	cache       *Cache
@@ -120,9 +125,10 @@ type Options struct {
 	Bounds      map[string]int
 	OtherBounds int
 	Adapter     Adapter
-	// Slot begins the names of the params that are the adapter's own, so that a
-	// device can hold several adapters.
-	Slot     string
+	// Slots begin the names of the params that are an adapter's own, so that a device
+	// can hold several adapters: those of the first, or of the parts of one whose rows
+	// differ, see [Builder.Part].
+	Slots    []string
 	Training bool // dropout acts
 	// RowKeys has dropout draw by a key for each token, with the token's number in
 	// its own run behind it (ir.RowKeys), instead of one key for all tokens.
@@ -135,14 +141,16 @@ type Options struct {
 
 // NewBuilder starts a model in g.
 func NewBuilder(g *graph.Graph, w Weights, o Options) *Builder {
-	s := &state{G: g, weights: w, adapter: o.Adapter, slot: o.Slot, bounds: o.Bounds, otherBounds: o.OtherBounds, training: o.Training, rowKeys: o.RowKeys, cache: o.Cache, precompute: o.Precompute, constants: map[string]*tensor.Tensor{}, isUsed: map[string]bool{}}
-	return &Builder{state: s}
+	s := &state{G: g, weights: w, slots: o.Slots, bounds: o.Bounds, otherBounds: o.OtherBounds, training: o.Training, rowKeys: o.RowKeys, cache: o.Cache, precompute: o.Precompute, constants: map[string]*tensor.Tensor{}, isUsed: map[string]bool{}}
+	return &Builder{state: s, adapter: o.Adapter}
 }
 
 // Sub is the builder of a part of the model: its names are prefixed with name
 // and a dot.
 func (b *Builder) Sub(format string, args ...any) *Builder {
-	return &Builder{b.state, b.prefix + fmt.Sprintf(format, args...) + "."}
+	c := *b
+	c.prefix += fmt.Sprintf(format, args...) + "."
+	return &c
 }
 
 // Segment begins a new stretch of the forward pass (a layer): with activation
@@ -213,17 +221,29 @@ func (b *Builder) Frozen(name string, shape ...int) graph.Tensor {
 
 // Train is a trained f32 parameter; asking twice gives the same one.
 func (b *Builder) Train(name string, shape ...int) graph.Tensor {
-	if !slices.ContainsFunc(b.trained, func(t Trained) bool { return t.Name == name }) {
-		b.trained = append(b.trained, Trained{name, b.slot + name, slices.Clone(shape)})
+	param := b.own(name)
+	if !slices.ContainsFunc(b.trained, func(t Trained) bool { return t.Param == param }) {
+		b.trained = append(b.trained, Trained{name, param, slices.Clone(shape)})
 	}
-	return b.G.Of(b.G.IR().Param(b.slot+name, ir.Type{DType: tensor.F32, Shape: ir.ShapeOf(shape...)}))
+	return b.G.Of(b.G.IR().Param(param, ir.Type{DType: tensor.F32, Shape: ir.ShapeOf(shape...)}))
 }
 
 // Constant is a param of an adapter that holds fixed numbers.
 func (b *Builder) Constant(name string, t *tensor.Tensor) graph.Tensor {
-	name = b.slot + name
+	name = b.own(name)
 	b.constants[name] = t
 	return b.G.Of(b.G.IR().Param(name, ir.Type{DType: t.DType, Shape: ir.ShapeOf(t.Shape...)}))
+}
+
+// own is the param that holds what is called name in the adapter's slot.
+func (b *Builder) own(name string) string {
+	if b.slot < len(b.slots) {
+		return b.slots[b.slot] + name
+	}
+	if b.slot > 0 {
+		b.G.Fail(fmt.Errorf("part %d of an adapter, and there are slots for %d", b.slot, len(b.slots)))
+	}
+	return name
 }
 
 // param is a parameter of a module, possibly trained.

@@ -52,9 +52,10 @@ func (b *Builder) Experts(e Experts, x graph.Tensor) graph.Tensor {
 	}
 	x = x.Reshape(n, ir.Static(1), in)
 	x = b.G.Of(b.G.IR().Broadcast(x.Value(), ir.Shape{n, k, in})).Reshape(rows, in)
-	both := b.stack(e, e.GateUp, e.Units, x, index, e.Gate, e.Up)
+	each := b.Times(e.Chosen)
+	both := each.stack(e, e.GateUp, e.Units, x, index, e.Gate, e.Up)
 	h := both[0].GLU(both[1], e.Activation)
-	y := b.stack(e, e.Downs, in.N, h, index, e.Down)[0]
+	y := each.stack(e, e.Downs, in.N, h, index, e.Down)[0]
 	return y.Reshape(n, k, in).Mul(shares.Reshape(n, k, ir.Static(1))).Sum(1)
 }
 

@@ -48,17 +48,29 @@ const (
 func (b *Builder) Embedding(kind Table, name string, ids graph.Tensor, count, size, padding int) graph.Tensor {
 	m := Module{Name: b.prefix + name, Kind: KindEmbedding, In: count, Out: size, Padding: padding, InputEmbedding: kind == Vocabulary}
 	b.modules = append(b.modules, m)
-	w := b.param(m, "weight", m.Name+".weight", count, size)
+	return b.choose(m, func(b *Builder) graph.Tensor {
+		w := b.param(m, "weight", m.Name+".weight", count, size)
+		if b.adapter != nil {
+			if y, ok := b.adapter.Embedding(b, m, ids, w); ok {
+				return y
+			}
+		}
+		rows := w.Gather(ids)
+		if w != b.Frozen(m.Name+".weight", count, size) {
+			rows = b.WithoutPadding(m, ids, rows)
+		}
+		return rows
+	})
+}
+
+// choose is a layer, which may have parameters of their own for some rows.
+func (b *Builder) choose(m Module, layer func(*Builder) graph.Tensor) graph.Tensor {
 	if b.adapter != nil {
-		if y, ok := b.adapter.Embedding(b, m, ids, w); ok {
+		if y, ok := b.adapter.Choose(b, m, layer); ok {
 			return y
 		}
 	}
-	rows := w.Gather(ids)
-	if w != b.Frozen(m.Name+".weight", count, size) {
-		rows = b.WithoutPadding(m, ids, rows)
-	}
-	return rows
+	return layer(b)
 }
 
 // WithoutPadding is rows [n, size] of an embedding, or what an adapter adds to
@@ -87,11 +99,13 @@ func (b *Builder) RMSNormFrom(name string, x graph.Tensor, eps float32, origin f
 	d := x.Type().Last().N
 	m := Module{Name: b.prefix + name, Kind: KindNorm, In: d, Out: d}
 	b.modules = append(b.modules, m)
-	w := b.param(m, "weight", m.Name+".weight", d).Cast(tensor.F32)
-	if origin != 0 {
-		w = w.AddScalar(origin)
-	}
-	return x.RMSNorm(w, eps)
+	return b.choose(m, func(b *Builder) graph.Tensor {
+		w := b.param(m, "weight", m.Name+".weight", d).Cast(tensor.F32)
+		if origin != 0 {
+			w = w.AddScalar(origin)
+		}
+		return x.RMSNorm(w, eps)
+	})
 }
 
 // LayerNorm brings the rows of x to mean 0 and variance 1, times a weight, plus a
@@ -103,8 +117,10 @@ func (b *Builder) LayerNorm(name string, x graph.Tensor, eps float32) graph.Tens
 	d := x.Type().Last().N
 	m := Module{Name: b.prefix + name, Kind: KindNorm, In: d, Out: d, Bias: true}
 	b.modules = append(b.modules, m)
-	w, c := b.param(m, "weight", m.Name+".weight", d), b.param(m, "bias", m.Name+".bias", d)
-	return x.LayerNorm(w.Cast(tensor.F32), c.Cast(tensor.F32), eps)
+	return b.choose(m, func(b *Builder) graph.Tensor {
+		w, c := b.param(m, "weight", m.Name+".weight", d), b.param(m, "bias", m.Name+".bias", d)
+		return x.LayerNorm(w.Cast(tensor.F32), c.Cast(tensor.F32), eps)
+	})
 }
 
 // PerHead applies f to each head of x [n, heads·d] as a row of its own: a norm
@@ -144,7 +160,7 @@ func (h Head) Hidden() graph.Tensor { return h.x }
 // Rows is the head over the rows index i32 [k] of what it is applied to.
 func (h Head) Rows(index graph.Tensor) Head {
 	if h.x.Valid() {
-		h.x = h.x.Gather(index)
+		h.x, h.b = h.x.Gather(index), h.b.Pick(index)
 	}
 	return h
 }

@@ -9,6 +9,7 @@ import (
 // precomputed is a value that is made of parameters alone, and the param that it is
 // read from.
 type precomputed struct {
+	slot  int
 	name  string
 	value graph.Tensor
 }
@@ -21,22 +22,24 @@ func (b *Builder) Precompute(name string, x graph.Tensor) graph.Tensor {
 	if !b.precompute || !x.Valid() {
 		return x
 	}
-	name = b.slot + name
+	name = b.own(name)
 	if !slices.ContainsFunc(b.precomputed, func(p precomputed) bool { return p.name == name }) {
-		b.precomputed = append(b.precomputed, precomputed{name, x})
+		b.precomputed = append(b.precomputed, precomputed{b.slot, name, x})
 	}
 	return b.G.Param(name, x.Type().DType, x.Type().Shape...)
 }
 
-// Precomputation is the program that writes what [Builder.Precompute] gave names, or nil
-// if that is nothing. It runs before the programs that read it, and again whenever
-// the parameters have changed.
-func (b *Builder) Precomputation() *graph.Program {
-	if len(b.precomputed) == 0 {
-		return nil
-	}
-	p := b.G.Program()
+// Precomputation is the program that writes what [Builder.Precompute] gave names in a
+// slot, or nil if that is nothing. It runs before the programs that read it, and again
+// whenever the parameters in the slot have changed.
+func (b *Builder) Precomputation(slot int) (p *graph.Program) {
 	for _, v := range b.precomputed {
+		if v.slot != slot {
+			continue
+		}
+		if p == nil {
+			p = b.G.Program()
+		}
 		p.Update(v.name, v.value)
 	}
 	return p

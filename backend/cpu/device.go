@@ -35,6 +35,7 @@ type Device struct {
 	attention  *attention.Engine
 	prefetcher *prefetcher
 	precision  backend.Precision
+	invariant  bool
 	profile    *backend.Profile // nil if nobody asks
 	packing    packing
 
@@ -70,7 +71,7 @@ func Open(o backend.Options) (*Device, error) {
 	g.SetInvariant(o.BatchInvariant)
 	scores := attention.New(p, g)
 	scores.SetInvariant(o.BatchInvariant)
-	d := &Device{pool: p, gemm: g, attention: scores, prefetcher: newPrefetcher(g, threads), precision: o.Precision, profile: o.Profile}
+	d := &Device{pool: p, gemm: g, attention: scores, prefetcher: newPrefetcher(g, threads), precision: o.Precision, invariant: o.BatchInvariant, profile: o.Profile}
 	p.Meanwhile(d.prefetcher.bite)
 	return d, nil
 }
@@ -85,7 +86,11 @@ func info(threads int) backend.Info {
 }
 
 // Info describes the processor, its instruction set and the workers.
-func (d *Device) Info() backend.Info { return info(d.pool.Workers()) }
+func (d *Device) Info() backend.Info {
+	i := info(d.pool.Workers())
+	i.BatchInvariant = d.invariant
+	return i
+}
 
 // Supports reports whether there is a kernel for the composite op.
 func (d *Device) Supports(op ir.Op, attr any, in []ir.Type) bool { return kernels[op] != nil }

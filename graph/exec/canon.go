@@ -8,18 +8,28 @@ import (
 
 // canonical is the rule that brings a graph into its normal form: constants
 // folded, scales moved into the alpha of a Gemm, addends into its products, C
-// or bias, transposes into its flags, chains of reshapes shortened.
-func canonical(r *rewriter, v ir.Value, n *ir.Node, in []ir.Value) []ir.Value {
-	switch n.Op {
-	case ir.Binary:
-		switch n.Attr.(ir.BinaryAttr).Fn {
-		case ir.Mul:
-			return foldMul(r, n, in)
-		case ir.Add:
-			return foldAdd(r, n, in)
+// or bias, unless sums are kept, transposes into its flags, chains of reshapes
+// shortened.
+func canonical(keepSums bool) rule {
+	return func(r *rewriter, v ir.Value, n *ir.Node, in []ir.Value) []ir.Value {
+		switch n.Op {
+		case ir.Binary:
+			switch n.Attr.(ir.BinaryAttr).Fn {
+			case ir.Mul:
+				return foldMul(r, n, in)
+			case ir.Add:
+				return foldAdd(r, n, in, keepSums)
+			}
+		case ir.Gemm:
+			return foldTransposes(r, n, in)
 		}
-	case ir.Gemm:
-		return foldTransposes(r, n, in)
+		return shorten(r, n, in)
+	}
+}
+
+// shorten leaves out what changes nothing.
+func shorten(r *rewriter, n *ir.Node, in []ir.Value) []ir.Value {
+	switch n.Op {
 	case ir.Reshape:
 		x := in[0]
 		if p := r.new.Node(x); p.Op == ir.Reshape {
@@ -78,14 +88,14 @@ func foldMul(r *rewriter, n *ir.Node, in []ir.Value) []ir.Value {
 	return nil
 }
 
-func foldAdd(r *rewriter, n *ir.Node, in []ir.Value) []ir.Value {
+func foldAdd(r *rewriter, n *ir.Node, in []ir.Value, keepSums bool) []ir.Value {
 	g := r.new
 	for i := range 2 {
 		if c, ok := constant(g, in[i]); ok && c == 0 && g.Type(in[1-i]).Equal(n.Outs[0]) {
 			return []ir.Value{in[1-i]}
 		}
 	}
-	if out := joinGemms(r, n, in); out != nil {
+	if out := joinGemms(r, n, in); out != nil || keepSums {
 		return out
 	}
 	// A Gemm that nothing else reads takes the other operand as its addend or

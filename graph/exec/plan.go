@@ -47,6 +47,10 @@ type Spec struct {
 	// StoreAll lets params, results and values of any shape lie so too, wherever
 	// the device takes it: the oracle of what a device stores.
 	StoreAll bool
+	// KeepSums has values be added as formulas have it: none becomes the addend of a
+	// product, which would begin with it. What a value is rounded to then depends on
+	// its formula alone, and not on what else reads the product.
+	KeepSums bool
 	// NoReuse gives every value memory of its own: the oracle of the memory plan.
 	NoReuse bool
 	// NoFuse skips fusion: the oracle of the rewrites.
@@ -128,7 +132,7 @@ func lower(g *ir.Graph, roots []ir.Value, spec Spec, supports Supports) (*ir.Gra
 	}
 	// Twice, since a fold may open the way for another.
 	for i := 0; i < 2 && err == nil && !spec.NoFuse; i++ {
-		g, roots, err = rewrite(g, roots, canonical)
+		g, roots, err = rewrite(g, roots, canonical(spec.KeepSums))
 	}
 	if err == nil {
 		g, roots, err = rewrite(g, roots, func(*rewriter, ir.Value, *ir.Node, []ir.Value) []ir.Value { return nil })

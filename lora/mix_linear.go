@@ -1,0 +1,156 @@
+package lora
+
+import (
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// mixedLinear is a linear layer whose rows have several adapters. Each step is that of
+// [Injection.Linear] for the rows that it is for, and changes no others.
+type mixedLinear struct {
+	x           *Mix
+	b           *nn.Builder
+	m           nn.Module
+	in, w, bias graph.Tensor // bias is f32, or the zero Tensor
+
+	// Of each adapter: the weight and bias that it has or leaves, and what it adds if
+	// the layer is one of its targets.
+	weights, biases []graph.Tensor
+	targets         []*Target
+}
+
+func newMixedLinear(x *Mix, b *nn.Builder, m nn.Module, in, w, bias graph.Tensor) *mixedLinear {
+	n := len(x.parts)
+	l := &mixedLinear{x: x, b: b, m: m, in: in, w: w, bias: bias, weights: make([]graph.Tensor, n), biases: make([]graph.Tensor, n), targets: make([]*Target, n)}
+	if bias.Valid() {
+		l.bias = bias.Cast(tensor.F32)
+	}
+	for i, j := range x.parts {
+		l.weights[i], l.biases[i] = w, l.bias
+		if j == nil {
+			continue
+		}
+		part := b.Part(i, j)
+		l.weights[i] = j.Param(part, m, m.Name+".weight", w)
+		if bias.Valid() && j.ownsBias(m) {
+			l.biases[i] = j.Param(part, m, m.Name+".bias", bias)
+		}
+		if _, head := j.tokens[m.Name]; head {
+			l.biases[i] = graph.Tensor{}
+		} else if t, ok := j.targets[m.Name]; ok {
+			l.targets[i] = &t
+		}
+	}
+	return l
+}
+
+func (l *mixedLinear) emit() graph.Tensor {
+	return l.addLoraBias(l.stretch(l.multiply(l.base())))
+}
+
+// base is the layer without what adapters add to it, by the weight and bias of each
+// row. DoRA adds its bias last.
+func (l *mixedLinear) base() graph.Tensor {
+	first, differ := make([]graph.Tensor, len(l.biases)), false
+	for i, bias := range l.biases {
+		if t := l.targets[i]; t == nil || !t.DoRA {
+			first[i] = bias
+		}
+		differ = differ || first[i] != l.bias
+	}
+	replaced := l.x.some(func(j *Injection) bool { return j.replaces(l.m) })
+	bias, begin := l.bias, graph.Tensor{}
+	if bias.Valid() && (differ || len(replaced) > 0) {
+		bias, begin = graph.Tensor{}, l.table(first, l.bias, 0) // of the products, in the place of the bias
+	}
+	y := l.b.G.Gemm([]ir.Product{{A: l.in.Value(), B: l.w.Value(), TB: true, Alpha: 1}}, bias, begin)
+	if len(replaced) == 0 {
+		return y
+	}
+	own := graph.RowsWeights{Out: l.m.Out}
+	for _, i := range replaced {
+		own.Matrices = append(own.Matrices, l.weights[i])
+	}
+	index := l.x.places(l.b, replaced)
+	if !index.Valid() {
+		return index
+	}
+	mine := index.Compare(ir.GreaterEqual, l.x.number(l.b, 0)).Reshape(index.Type().Shape[0], ir.Static(1))
+	return mine.Where(l.in.RowsGemm(index, own, begin), y)
+}
+
+// multiply adds the products of the adapters to y: one of all A, and one of all B.
+func (l *mixedLinear) multiply(y graph.Tensor) graph.Tensor {
+	var downs, ups graph.RowsWeights
+	var numbers []int
+	var scales []float32
+	for i, j := range l.x.parts {
+		if j == nil {
+			continue
+		}
+		if down, up, scale, ok := j.factors(l.b.Part(i, j), l.m, l.weights[i]); ok {
+			downs.Matrices, ups.Matrices = append(downs.Matrices, down), append(ups.Matrices, up)
+			numbers, scales = append(numbers, i), append(scales, float32(scale))
+		}
+	}
+	if len(numbers) == 0 {
+		return y
+	}
+	index := l.x.places(l.b, numbers)
+	ups.Out, ups.Scale = l.m.Out, constants(l.b, "adapters.scales", scales)
+	return l.in.RowsGemm(index, downs, graph.Tensor{}).RowsGemm(index, ups, y)
+}
+
+// stretch multiplies rows by the g of DoRA, and adds their bias.
+func (l *mixedLinear) stretch(y graph.Tensor) graph.Tensor {
+	gs, biases, some := make([]graph.Tensor, len(l.targets)), make([]graph.Tensor, len(l.targets)), false
+	for i, t := range l.targets {
+		if t == nil || !t.DoRA {
+			continue
+		}
+		some = true
+		j, b := l.x.parts[i], l.b.Part(i, l.x.parts[i])
+		down, up, _, _ := j.factors(b, l.m, l.weights[i])
+		gs[i], biases[i] = j.stretch(b, *t, l.weights[i], down, up), l.biases[i]
+	}
+	if !some {
+		return y
+	}
+	y = y.Mul(l.table(gs, graph.Tensor{}, 1))
+	if l.bias.Valid() {
+		y = y.Add(l.table(biases, graph.Tensor{}, 0))
+	}
+	return y
+}
+
+// addLoraBias adds the biases of B.
+func (l *mixedLinear) addLoraBias(y graph.Tensor) graph.Tensor {
+	biases, some := make([]graph.Tensor, len(l.targets)), false
+	for i, t := range l.targets {
+		if t != nil && t.LoraBias && !t.DoRA {
+			biases[i], some = loraBias(l.b.Part(i, l.x.parts[i]), *t), true
+		}
+	}
+	if !some {
+		return y
+	}
+	return y.Add(l.table(biases, graph.Tensor{}, 0))
+}
+
+// table gives each row the vector of its adapter, f32 [rows, out]: fill in all columns
+// where that has none, and other, or fill, for rows without an adapter.
+func (l *mixedLinear) table(vectors []graph.Tensor, other graph.Tensor, fill float64) graph.Tensor {
+	one, out := ir.Static(1), ir.Static(l.m.Out)
+	all, known := []graph.Tensor{l.b.G.Const(fill, one, out)}, map[graph.Tensor]int{{}: 0}
+	list := make([]float32, 0, len(vectors)+1)
+	for _, v := range append(vectors[:len(vectors):len(vectors)], other) {
+		if _, ok := known[v]; !ok {
+			known[v] = len(all)
+			all = append(all, v.Reshape(one, out))
+		}
+		list = append(list, float32(known[v]))
+	}
+	return graph.Concat(0, all...).Gather(l.x.lookup(l.b, list))
+}

@@ -1,0 +1,63 @@
+package lora
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// Beginnings of the names of an adapter's params that hold fixed numbers.
+const (
+	basePrefix   = "base."   // weights in the place of the checkpoint's
+	normPrefix   = "norm."   // of DoRA's targets
+	tokensPrefix = "tokens." // numbers of trained rows
+)
+
+// Constant is what the adapter's param called name holds, where that is fixed numbers,
+// and else nil.
+func (j *Injection) Constant(name string) *tensor.Tensor {
+	if module, ok := strings.CutPrefix(name, normPrefix); ok {
+		return j.norms[module]
+	}
+	if module, ok := strings.CutPrefix(name, tokensPrefix); ok {
+		if t, ok := j.tokens[module]; ok && t.Name == module {
+			return t.numbers()
+		}
+		return nil
+	}
+	if weight, ok := strings.CutPrefix(name, basePrefix); ok {
+		return j.base[strings.TrimSuffix(weight, ".weight")]
+	}
+	return nil
+}
+
+// Shape says what graphs of the adapter depend on beside the model: adapters of one
+// shape differ in the contents of their params alone.
+func (j *Injection) Shape() string {
+	var s strings.Builder
+	for _, t := range j.placement.Targets {
+		fmt.Fprintf(&s, "%s rank %d scale %v dropout %v", t.Name, t.Rank, t.Scale, t.Dropout)
+		for _, x := range []struct {
+			is   bool
+			name string
+		}{{t.DoRA, " dora"}, {t.LoraBias, " bias"}} {
+			if x.is {
+				s.WriteString(x.name)
+			}
+		}
+		s.WriteByte('\n')
+	}
+	for _, name := range slices.Sorted(maps.Keys(j.params)) {
+		fmt.Fprintf(&s, "%s trained as %s %v\n", name, j.params[name].Key, j.params[name].Shape)
+	}
+	for _, name := range slices.Sorted(maps.Keys(j.tokens)) {
+		fmt.Fprintf(&s, "%s %d tokens of %s\n", name, len(j.tokens[name].Tokens), j.tokens[name].Name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(j.base)) {
+		fmt.Fprintf(&s, "%s %v%v in the place of the model's\n", name, j.base[name].DType, j.base[name].Shape)
+	}
+	return s.String()
+}
