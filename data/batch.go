@@ -14,6 +14,7 @@ const (
 	loArray        = "lo"
 	hiArray        = "hi"
 	endArray       = "end"
+	placesArray    = "places"
 	typesArray     = "types"
 	classesArray   = "classes"
 	valuesArray    = "values"
@@ -92,6 +93,9 @@ func (b *Batch) Hi() []int32 { return b.named(hiArray).Ints }
 // tokens see what comes later too attends to [Lo[i], End[i]).
 func (b *Batch) End() []int32 { return b.named(endArray).Ints }
 
+// Places are the rows of a cache that the keys of the tokens of pieces go into.
+func (b *Batch) Places() []int32 { return b.named(placesArray).Ints }
+
 // Types are the types of the tokens of labelled rows.
 func (b *Batch) Types() []int32 { return b.named(typesArray).Ints }
 
@@ -135,6 +139,17 @@ func (b *Batch) Add(ids, labels []int32) {
 // AddAfter puts a piece of a document into an empty batch, of which the first
 // tokens, so many, have been read: it sees their keys in a cache, and then its own.
 func (b *Batch) AddAfter(ids []int32, read int) { b.add(ids, 0, read) }
+
+// AddPiece puts a piece of a document behind those of others, of which the first
+// tokens, so many, have been read. The keys of the document lie in a cache from a row
+// on, and those of the piece go behind them: see Places.
+func (b *Batch) AddPiece(ids []int32, row, read int) {
+	places := b.extend(placesArray, len(ids))
+	for i := range places {
+		places[i] = int32(row + read + i)
+	}
+	b.add(ids, row, read)
+}
 
 // add puts tokens behind the others: they see the keys from number lo on, and
 // before them lie those of so many tokens of their document.

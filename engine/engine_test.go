@@ -45,6 +45,8 @@ func adapter(t *testing.T, m *model.Model, name string, factor float32) *lora.St
 	return s
 }
 
+var ctx = context.Background()
+
 // loss is the program of the loss of at most 9 tokens.
 func loss(m *model.Model) engine.Spec {
 	return engine.Spec{Bounds: map[string]int{nn.Tokens: 9}, Build: func(b *nn.Builder, p *graph.Program) {

@@ -216,7 +216,11 @@ func (j *Injection) Embedding(b *nn.Builder, m nn.Module, ids, w graph.Tensor) (
 		return graph.Tensor{}, false
 	}
 	down, up := b.Train(t.Key(RoleA), t.Rank, t.In), b.Train(t.Key(RoleB), t.Out, t.Rank)
-	h := b.WithoutPadding(m, ids, down.Transpose(1, 0).Gather(ids))
+	table := down.Transpose(1, 0)
+	if !b.Training() {
+		table = b.Precompute("rows."+t.Name, table.Detach())
+	}
+	h := b.WithoutPadding(m, ids, table.Gather(ids))
 	rows := w.Gather(ids)
 	if !t.DoRA {
 		return b.G.Gemm([]ir.Product{{A: h.Value(), B: up.Value(), TB: true, Alpha: float32(t.Scale)}}, graph.Tensor{}, rows), true
