@@ -137,22 +137,21 @@ var i32 = ir.Type{DType: tensor.I32, Shape: ir.Shape{}}
 // places are the numbers of rows among the adapters in numbers, i32 [rows]: -1 for those
 // of others.
 func (x *Mix) places(b *nn.Builder, numbers []int) graph.Tensor {
-	places := make([]float32, len(x.parts)+1)
-	for i := range places {
-		places[i] = float32(slices.Index(numbers, i))
+	places := []float32{-1}
+	for i := range x.parts {
+		places = append(places, float32(slices.Index(numbers, i)))
 	}
 	return x.lookup(b, places)
 }
 
-// lookup gives each row the number of its adapter in a list, i32 [rows]; the last one
-// is for rows without an adapter.
+// lookup gives each row the number of its adapter in a list, i32 [rows]; the first one
+// is for rows without an adapter. A run whose rows have another adapter fails.
 func (x *Mix) lookup(b *nn.Builder, list []float32) graph.Tensor {
 	own := b.Adapters()
 	if !own.Valid() {
 		return own
 	}
-	last := len(list) - 1
-	own = own.Compare(ir.Less, x.number(b, 0)).Where(x.number(b, last), own)
+	own = own.Compare(ir.Less, x.number(b, 0)).Where(x.number(b, 0), own.Add(x.number(b, 1)))
 	table := constants(b, "adapters.places", list).Reshape(ir.Static(len(list)), ir.Static(1))
 	return table.Gather(own).Reshape(own.Type().Shape[0]).Cast(i32.DType)
 }

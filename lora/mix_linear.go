@@ -144,8 +144,8 @@ func (l *mixedLinear) addLoraBias(y graph.Tensor) graph.Tensor {
 func (l *mixedLinear) table(vectors []graph.Tensor, other graph.Tensor, fill float64) graph.Tensor {
 	one, out := ir.Static(1), ir.Static(l.m.Out)
 	all, known := []graph.Tensor{l.b.G.Const(fill, one, out)}, map[graph.Tensor]int{{}: 0}
-	list := make([]float32, 0, len(vectors)+1)
-	for _, v := range append(vectors[:len(vectors):len(vectors)], other) {
+	var list []float32
+	for _, v := range append([]graph.Tensor{other}, vectors...) {
 		if _, ok := known[v]; !ok {
 			known[v] = len(all)
 			all = append(all, v.Reshape(one, out))
