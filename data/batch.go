@@ -14,7 +14,7 @@ const (
 	loArray        = "lo"
 	hiArray        = "hi"
 	endArray       = "end"
-	placesArray    = "places"
+	cacheRowsArray = "cache rows"
 	typesArray     = "types"
 	classesArray   = "classes"
 	valuesArray    = "values"
@@ -93,8 +93,8 @@ func (b *Batch) Hi() []int32 { return b.named(hiArray).Ints }
 // tokens see what comes later too attends to [Lo[i], End[i]).
 func (b *Batch) End() []int32 { return b.named(endArray).Ints }
 
-// Places are the rows of a cache that the keys of the tokens of pieces go into.
-func (b *Batch) Places() []int32 { return b.named(placesArray).Ints }
+// CacheRows are the rows of a cache that the keys of the tokens of pieces go into.
+func (b *Batch) CacheRows() []int32 { return b.named(cacheRowsArray).Ints }
 
 // Types are the types of the tokens of labelled rows.
 func (b *Batch) Types() []int32 { return b.named(typesArray).Ints }
@@ -142,11 +142,11 @@ func (b *Batch) AddAfter(ids []int32, read int) { b.add(ids, 0, read) }
 
 // AddPiece puts a piece of a document behind those of others, of which the first
 // tokens, so many, have been read. The keys of the document lie in a cache from a row
-// on, and those of the piece go behind them: see Places.
+// on, and those of the piece go behind them: see CacheRows.
 func (b *Batch) AddPiece(ids []int32, row, read int) {
-	places := b.extend(placesArray, len(ids))
-	for i := range places {
-		places[i] = int32(row + read + i)
+	rows := b.extend(cacheRowsArray, len(ids))
+	for i := range rows {
+		rows[i] = int32(row + read + i)
 	}
 	b.add(ids, row, read)
 }

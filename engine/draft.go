@@ -2,6 +2,8 @@ package engine
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -33,7 +35,7 @@ type Spec struct {
 	Training bool           // dropout acts
 	RowKeys  bool           // it draws by keys of tokens, see nn.Options
 	Cache    *Cache         // keys and values of earlier tokens, or nil
-	// Scattered has new keys and values go where the input nn.Places says, see nn.Cache.
+	// Scattered has new keys and values go where the input nn.CacheRows says, see nn.Cache.
 	Scattered bool
 	// Whole has each run make again what is made of parameters alone, instead of
 	// once whenever they have changed.
@@ -110,7 +112,7 @@ func (r *Runtime) Plan(s *Slot, spec Spec) (*Draft, error) {
 
 // planFirst plans what is made of the parameters of one slot alone, nil if that is
 // nothing, as a program that runs with that slot: slots whose adapters have one shape
-// share it.
+// share it, and so do programs, whatever axes they read.
 func (r *Runtime) planFirst(d *Draft, b *nn.Builder, slot int) (*Draft, error) {
 	first := b.Precomputation(slot)
 	if first == nil {
@@ -122,6 +124,7 @@ func (r *Runtime) planFirst(d *Draft, b *nn.Builder, slot int) (*Draft, error) {
 	if q.Program, err = first.Plan(r.dev.Supports); err != nil {
 		return nil, err
 	}
+	q.Program.Bounds = q.Program.Bounds[:1] // nothing of a batch is in it
 	for i := range q.Program.Args {
 		a := &q.Program.Args[i]
 		if _, name, ok := local(a.Name); ok {
@@ -172,15 +175,16 @@ func (r *Runtime) Need(pack backend.Pack, limit int64, drafts ...*Draft) (n Need
 		programs = append(programs, d.Program)
 	}
 	n.Arena = r.arenas(drafts)
+	var first []*ir.Program
 	for _, d := range drafts {
-		if first := d.first(); len(first) > 0 {
-			for _, f := range first {
+		for _, f := range d.first() {
+			if !slices.ContainsFunc(first, func(p *ir.Program) bool { return reflect.DeepEqual(p, f.Program) }) {
 				n.Precompute += int64(f.Program.Arena)
-				programs = append(programs, f.Program)
+				first = append(first, f.Program)
 			}
-			break // they all make the same
 		}
 	}
+	programs = append(programs, first...)
 	if n.Scratch, err = r.scratch(programs); err != nil {
 		return n, err
 	}

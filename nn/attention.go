@@ -12,7 +12,7 @@ import (
 // layer, in params that a run updates: the new rows go in at the input [Offset].
 type Cache struct {
 	Max int
-	// Scattered has each new row go where the input [Places] says, so that the
+	// Scattered has each new row go where the input [CacheRows] says, so that the
 	// tokens of a run may be of several texts.
 	Scattered bool
 	Entries   []CacheEntry // in the order in which the layers were built
@@ -40,7 +40,7 @@ func (b *Builder) cached(name string, x graph.Tensor) graph.Tensor {
 	table := b.G.Param(name, tensor.F32, ir.Static(b.cache.Max), size)
 	var all graph.Tensor
 	if b.cache.Scattered {
-		all = table.ScatterRows(x, b.Input(Places, tensor.I32, x.Type().Shape[0]))
+		all = table.ScatterRows(x, b.Input(CacheRows, tensor.I32, x.Type().Shape[0]))
 	} else {
 		all = table.UpdateRows(x, b.Input(Offset, tensor.I32, ir.Static(1)))
 	}

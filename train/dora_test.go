@@ -71,7 +71,7 @@ func gradients(t *testing.T, dev backend.Device, m *model.Model, s *lora.State, 
 		for i, d := range b.G.GradientsWith(loss, params, ir.GradOptions{Checkpoint: true}) {
 			p.Result(fmt.Sprint(i), d)
 		}
-		require.Equal(t, precomputed, b.Precomputation() != nil)
+		require.Equal(t, precomputed, b.Precomputation(0) != nil)
 	}
 	draft, err := r.Plan(slot, spec)
 	require.NoError(t, err)

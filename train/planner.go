@@ -75,6 +75,7 @@ func (p *Planner) measure(o EngineOptions, all plan) (Memory, error) {
 	m.Activations, m.Update = int64(all.micro.Program.Arena), int64(all.update.Program.Arena)
 	if all.eval != nil {
 		m.Evaluation = int64(all.eval.Program.Arena)
+		m.Constants = max(m.Constants, all.eval.Constants()) // it makes more of parameters
 	}
 	need, err := p.runtime.Need(o.Pack, o.PackLimit, all.drafts()...)
 	m.Arena, m.Scratch, m.Packed = need.Arena+need.Precompute, need.Scratch, need.Packed
