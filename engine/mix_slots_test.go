@@ -13,6 +13,7 @@ import (
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/quant"
 )
 
 // TestMixTakesOthers: a program runs with a mix of other adapters of the same shapes as
@@ -78,6 +79,30 @@ func TestMixOfMixes(t *testing.T) {
 	require.Nil(t, mix.State())
 	none := x.r.NewMix()
 	x.compare(t, nil, texts[3:], x.run(t, x.load(t, none), none, texts[3:]), true, nil)
+}
+
+// TestMixOfQuantized: rows of several adapters on quantised weights get what each gets
+// alone, and where values lie in bf16, what rounding leaves of it.
+func TestMixOfQuantized(t *testing.T) {
+	m, err := model.Open("../testdata/lm/llama/model")
+	require.NoError(t, err)
+	t.Cleanup(func() { m.Close() })
+	require.NoError(t, m.Quantize(quant.Int8, nil))
+	texts := []text{{[]int32{5, 6, 7}, 0}, {[]int32{5, 6}, 1}, {[]int32{9, 6, 2, 1}, 2}, {[]int32{5, 6}, -1}, {[]int32{9}, 3}}
+	built := append(ranks(`"target_modules":"all-linear"`)[2:], `"target_modules":["q_proj","v_proj"],"use_dora":true`)
+	for _, o := range []backend.Options{{Threads: 1, BatchInvariant: true}, {Threads: 2}} {
+		x := mixtureOf(t, m, o, nil, built...)
+		mix := x.r.NewMix(x.slots...)
+		x.compare(t, x.slots, texts, x.run(t, x.load(t, mix), mix, texts), false, nil)
+	}
+	x := newMixture(t, "../testdata/lm/llama/model", backend.Options{Threads: 1, Precision: backend.BF16}, nil, built...)
+	mix := x.r.NewMix(x.slots...)
+	got := x.run(t, x.load(t, mix), mix, texts)
+	for _, text := range texts[:3] {
+		want := x.says(t, x.slots[text.adapter], text.ids)
+		require.LessOrEqual(t, apart(want, got[:len(want)]), 0.02)
+		got = got[len(want):]
+	}
 }
 
 // TestMixRefuses: what rows cannot have of their own is an error that names it.

@@ -104,6 +104,7 @@ type state struct {
 	modules     []Module
 	used        []string
 	isUsed      map[string]bool
+	isTrained   map[string]bool // by the names of their params
 	constants   map[string]*tensor.Tensor
 	trained     []Trained
 	precomputed []precomputed
@@ -141,7 +142,7 @@ type Options struct {
 
 // NewBuilder starts a model in g.
 func NewBuilder(g *graph.Graph, w Weights, o Options) *Builder {
-	s := &state{G: g, weights: w, slots: o.Slots, bounds: o.Bounds, otherBounds: o.OtherBounds, training: o.Training, rowKeys: o.RowKeys, cache: o.Cache, precompute: o.Precompute, constants: map[string]*tensor.Tensor{}, isUsed: map[string]bool{}}
+	s := &state{G: g, weights: w, slots: o.Slots, bounds: o.Bounds, otherBounds: o.OtherBounds, training: o.Training, rowKeys: o.RowKeys, cache: o.Cache, precompute: o.Precompute, constants: map[string]*tensor.Tensor{}, isUsed: map[string]bool{}, isTrained: map[string]bool{}}
 	return &Builder{state: s, adapter: o.Adapter}
 }
 
@@ -222,7 +223,8 @@ func (b *Builder) Frozen(name string, shape ...int) graph.Tensor {
 // Train is a trained f32 parameter; asking twice gives the same one.
 func (b *Builder) Train(name string, shape ...int) graph.Tensor {
 	param := b.own(name)
-	if !slices.ContainsFunc(b.trained, func(t Trained) bool { return t.Param == param }) {
+	if !b.isTrained[param] {
+		b.isTrained[param] = true
 		b.trained = append(b.trained, Trained{name, param, slices.Clone(shape)})
 	}
 	return b.G.Of(b.G.IR().Param(param, ir.Type{DType: tensor.F32, Shape: ir.ShapeOf(shape...)}))
