@@ -102,7 +102,7 @@ func (r *Runtime) Plan(s *Slot, spec Spec) (*Draft, error) {
 		}
 	}
 	for i, part := range s.parts {
-		d.shapes = append(d.shapes, part.shape())
+		d.shapes = append(d.shapes, part.shape)
 		if d.precompute[i], err = r.planFirst(d, b, i); err != nil {
 			return nil, err
 		}

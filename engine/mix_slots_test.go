@@ -34,7 +34,6 @@ func TestMixTakesOthers(t *testing.T) {
 		slots[i] = x.slot(t, "other "+built[i], x.state(t, built[i], uint64(10+i)))
 		next := x.r.NewMix(slots...)
 		require.True(t, p.Fits(next))
-		require.NoError(t, x.r.Fill(ctx, next, p))
 		for range 2 {
 			x.compare(t, slots, texts, x.run(t, p, next, texts), true, nil)
 			x.compare(t, first, texts, x.run(t, p, mix, texts), true, nil)
@@ -55,17 +54,37 @@ func TestMixTakesOthers(t *testing.T) {
 
 	for _, wrong := range [][]*engine.Slot{{slots[1], slots[0], slots[2], slots[3]}, slots[:3], {slots[0], slots[1], slots[2], slots[2]}} {
 		require.False(t, p.Fits(x.r.NewMix(wrong...)))
-		require.ErrorIs(t, x.r.Fill(ctx, x.r.NewMix(wrong...), p), engine.ErrSlot)
+		var b data.Batch
+		b.Add([]int32{1}, nil)
+		b.SetInts(nn.Adapters, []int32{0})
+		require.ErrorIs(t, p.Run(ctx, x.r.NewMix(wrong...), &b, 1), engine.ErrSlot)
 	}
 	var b data.Batch
 	b.Add([]int32{1}, nil)
-	b.SetInts(nn.Adapters, []int32{0})
-	require.ErrorIs(t, p.Run(ctx, x.r.NewMix(slots[:3]...), &b, 1), engine.ErrSlot)
 	b.SetInts(nn.Adapters, nil)
 	require.ErrorIs(t, p.Run(ctx, next, &b, 1), nn.ErrInput)
 	b.SetInts(nn.Adapters, []int32{4})
 	require.ErrorContains(t, p.Run(ctx, next, &b, 1), "id 5 at 0", "there are adapters 0 to 3")
 	x.compare(t, first, texts, x.run(t, p, mix, texts), true, nil)
+}
+
+// TestProgramsFit: a program fits what it was loaded for too, where adapters of another
+// shape have the same plan.
+func TestProgramsFit(t *testing.T) {
+	x := newMixture(t, "../testdata/peft/base/small-llama", backend.Options{Threads: 1, BatchInvariant: true}, nil,
+		`"target_modules":["q_proj"]`, `"target_modules":["q_proj"],"lora_dropout":0.5`)
+	p := x.load(t, x.slots[0])
+	require.False(t, p.Fits(x.slots[1]))
+	d, err := x.r.Plan(x.slots[1], x.spec())
+	require.NoError(t, err)
+	ps, err := x.r.Load(ctx, x.slots[1], []*engine.Program{p}, d)
+	require.NoError(t, err)
+	require.Equal(t, []*engine.Program{p}, ps)
+	ids := text{ids: []int32{5, 6, 7}}
+	for _, s := range x.slots {
+		require.True(t, p.Fits(s))
+		require.Equal(t, x.says(t, s, ids.ids), x.run(t, p, s, []text{ids}))
+	}
 }
 
 // TestMixOfMixes: the parts of a mix are numbered one behind the other, and a mix of none

@@ -19,6 +19,7 @@ type Program struct {
 	exe        *exec.Executable
 	arena      *arena // nil where it has its own
 	inputs     inputs
+	shapes     [][]string // of the adapters of the slots that it runs with
 	precompute []*Program // for each slot what it must have made before, or nil
 
 	bound []*Slot // whose buffers are bound, nil if none are
@@ -37,9 +38,11 @@ func (p *Program) Flops(axis string, size int) int {
 }
 
 // Run begins one run, of texts of length tokens at most, while others may be under
-// way. What it gives is read by [Runtime.Read], which waits for it. A run that changes
-// parameters of the slot is followed by Changed. Errors: nn.ErrInput, and those of the
-// device, also of runs before it; then nothing is under way any more.
+// way. What it gives is read by [Runtime.Read], which waits for it. A slot that the
+// program was not loaded with, but fits, is brought to the device first. A run that
+// changes parameters of the slot is followed by Changed. Errors: nn.ErrInput, ErrSlot for
+// a slot that does not fit, and those of the device, also of runs before it; then
+// nothing is under way any more.
 func (p *Program) Run(ctx context.Context, s *Slot, given nn.Arrays, length int) error {
 	err := p.begin(ctx, s, given, length)
 	if err != nil {
@@ -52,8 +55,13 @@ func (p *Program) begin(ctx context.Context, s *Slot, given nn.Arrays, length in
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if len(s.parts) != len(p.precompute) {
-		return fmt.Errorf("engine: %w: %d adapters, the program was planned for %d", ErrSlot, len(s.parts), len(p.precompute))
+	if !p.has(s) {
+		if !p.Fits(s) {
+			return fmt.Errorf("engine: %w: the program was planned for adapters of other shapes", ErrSlot)
+		}
+		if err := s.fill(ctx, p.draft); err != nil {
+			return err
+		}
 	}
 	for i, part := range s.parts {
 		first := p.precompute[i]
@@ -89,12 +97,17 @@ func (p *Program) make(ctx context.Context, s *Slot) error {
 // shapes of those that the program was planned for. It may be false for some that would
 // do all the same.
 func (p *Program) Fits(s *Slot) bool {
-	return slices.EqualFunc(p.draft.shapes, s.parts, func(shape string, part *Slot) bool { return shape == part.shape() })
+	return slices.ContainsFunc(p.shapes, func(shapes []string) bool {
+		return slices.EqualFunc(shapes, s.parts, func(shape string, part *Slot) bool { return shape == part.shape })
+	})
 }
+
+// has reports whether what is bound is of these slots.
+func (p *Program) has(s *Slot) bool { return p.bound != nil && slices.Equal(p.bound, s.parts) }
 
 // bind gives the program the buffers of its slots and all others, but those that it has.
 func (p *Program) bind(s *Slot) error {
-	if p.bound != nil && slices.Equal(p.bound, s.parts) {
+	if p.has(s) {
 		return nil
 	}
 	had := p.bound

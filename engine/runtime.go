@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"reflect"
 	"slices"
 
@@ -91,6 +90,8 @@ func (r *Runtime) Load(ctx context.Context, s *Slot, old []*Program, drafts ...*
 				return ps, err
 			}
 			r.programs = append(r.programs, p)
+		} else if !p.Fits(s) {
+			p.shapes = append(p.shapes, d.shapes)
 		}
 		ps = append(ps, p)
 		if err = r.fill(ctx, s, d, p); err != nil {
@@ -129,7 +130,7 @@ func (r *Runtime) newArena(drafts []*Draft) (*arena, error) {
 
 // compile makes the program of a draft, in an arena or with one of its own.
 func (r *Runtime) compile(d *Draft, shared *arena) (*Program, error) {
-	p := &Program{r: r, draft: d}
+	p := &Program{r: r, draft: d, shapes: [][]string{d.shapes}}
 	var err error
 	if shared == nil {
 		p.exe, err = exec.Load(d.Program, r.dev)
@@ -187,21 +188,6 @@ func (r *Runtime) fill(ctx context.Context, s *Slot, d *Draft, p *Program) error
 		}
 	}
 	return p.bind(s)
-}
-
-// Fill brings what programs that fit a slot read of it to the device, as Load does for
-// the slot that they were planned for: nothing is planned or compiled. Errors: ErrSlot
-// for a program that does not fit.
-func (r *Runtime) Fill(ctx context.Context, s *Slot, ps ...*Program) error {
-	for i, p := range ps {
-		if !p.Fits(s) {
-			return fmt.Errorf("engine: %w: program %d was planned for adapters of other shapes", ErrSlot, i)
-		}
-		if err := s.fill(ctx, p.draft); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Unload frees programs, and their arena with the last that uses it.

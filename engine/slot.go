@@ -9,7 +9,7 @@ import (
 	"github.com/lorafuse/lorafuse/nn"
 )
 
-// ErrSlot: a program cannot run with a slot.
+// ErrSlot: a program cannot run with a slot, whose adapter has another shape.
 var ErrSlot = errors.New("wrong slot")
 
 // Slot holds an adapter on a device, or none: its parameters and what is made of
@@ -22,6 +22,7 @@ type Slot struct {
 	state     *lora.State
 	injection *lora.Injection // nil where there is no adapter
 	adapter   nn.Adapter      // the same, or that of a mix
+	shape     string          // what programs depend on of the adapter
 	parts     []*Slot         // the slot alone, or those that it mixes
 	store     *nn.Store
 	made      []*Program // that have made of the parameters what they make, since these have changed
@@ -39,7 +40,7 @@ func (r *Runtime) NewSlot(state *lora.State) (*Slot, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.injection, s.adapter = j, j
+	s.injection, s.adapter, s.shape = j, j, j.Shape()
 	return s, nil
 }
 
@@ -73,14 +74,6 @@ func (s *Slot) Changed() {
 	for _, part := range s.parts {
 		part.made = part.made[:0]
 	}
-}
-
-// shape says what programs depend on of the adapter.
-func (s *Slot) shape() string {
-	if s.injection == nil {
-		return ""
-	}
-	return s.injection.Shape()
 }
 
 // fill brings what a program, and what makes things for it, read of the adapters to

@@ -13,7 +13,8 @@ import (
 type Cache struct {
 	Max int
 	// Scattered has each new row go where the input [CacheRows] says, so that the
-	// tokens of a run may be of several texts.
+	// tokens of a run may be of several texts. A derived table that changes with the
+	// length of a text is one for all of them.
 	Scattered bool
 	Entries   []CacheEntry // in the order in which the layers were built
 }
