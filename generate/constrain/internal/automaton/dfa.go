@@ -1,0 +1,213 @@
+// Package automaton makes deterministic automata: over bytes, as a matcher steps
+// them, and over characters, as patterns and lengths speak of strings.
+package automaton
+
+import "slices"
+
+// Dead is the state that nothing leads out of; it is not stored.
+const Dead = int32(-1)
+
+// A DFA reads bytes. State 0 is its start, and from every state a final one can be
+// reached. A DFA without states matches nothing.
+type DFA struct {
+	class   [256]uint8
+	classes int
+	next    []int32 // by state and class
+	final   []bool
+	ends    []bool // nothing leads out of the state
+
+	// Loop is the state between two characters of a string whose characters are
+	// counted, Dead where none are.
+	Loop int32
+}
+
+// Next is the state behind q for one byte, or Dead.
+func (d *DFA) Next(q int32, b byte) int32 { return d.next[int(q)*d.classes+int(d.class[b])] }
+
+// Final reports whether the text may end in q.
+func (d *DFA) Final(q int32) bool { return d.final[q] }
+
+// Ends reports whether nothing leads out of q.
+func (d *DFA) Ends(q int32) bool { return d.ends[q] }
+
+// States is the number of states.
+func (d *DFA) States() int { return len(d.final) }
+
+// Match reports whether text as a whole is matched.
+func (d *DFA) Match(text string) bool {
+	if d.States() == 0 {
+		return false
+	}
+	q := int32(0)
+	for i := range len(text) {
+		if q = d.Next(q, text[i]); q == Dead {
+			return false
+		}
+	}
+	return d.final[q]
+}
+
+// Leaves reports whether from every state that is reached by bytes of seen a final
+// one is reached by bytes of has alone.
+func (d *DFA) Leaves(seen, has *[256]bool) bool {
+	n := d.States()
+	reached := make([]bool, n)
+	queue := []int32{0}
+	reached[0] = true
+	before := make([][]int32, n) // by bytes of has
+	for len(queue) > 0 {
+		q := queue[len(queue)-1]
+		queue = queue[:len(queue)-1]
+		for b := range 256 {
+			to := d.Next(q, byte(b))
+			if to == Dead || !seen[b] {
+				continue
+			}
+			if has[b] {
+				before[to] = append(before[to], q)
+			}
+			if !reached[to] {
+				reached[to] = true
+				queue = append(queue, to)
+			}
+		}
+	}
+	good := backwards(before, d.final)
+	for q := range reached {
+		if reached[q] && !good[q] {
+			return false
+		}
+	}
+	return true
+}
+
+// backwards marks what leads to a final state.
+func backwards(before [][]int32, final []bool) []bool {
+	good := slices.Clone(final)
+	var queue []int32
+	for q, f := range final {
+		if f {
+			queue = append(queue, int32(q))
+		}
+	}
+	for len(queue) > 0 {
+		q := queue[len(queue)-1]
+		queue = queue[:len(queue)-1]
+		for _, from := range before[q] {
+			if !good[from] {
+				good[from] = true
+				queue = append(queue, from)
+			}
+		}
+	}
+	return good
+}
+
+// Build makes the DFA whose states are the values of S that step leads to from
+// start. It takes one unit of the budget for each.
+func Build[S comparable](b *Budget, start S, step func(S, byte) (S, bool), final func(S) bool) (*DFA, error) {
+	number := map[S]int32{start: 0}
+	states := []S{start}
+	var rows [][256]int32
+	var finals []bool
+	for i := 0; i < len(states); i++ {
+		if err := b.Spend(1); err != nil {
+			return nil, err
+		}
+		var row [256]int32
+		for c := range row {
+			to, ok := step(states[i], byte(c))
+			if !ok {
+				row[c] = Dead
+				continue
+			}
+			n, known := number[to]
+			if !known {
+				n = int32(len(states))
+				number[to] = n
+				states = append(states, to)
+			}
+			row[c] = n
+		}
+		rows = append(rows, row)
+		finals = append(finals, final(states[i]))
+	}
+	return pack(rows, finals), nil
+}
+
+// pack leaves out the states that lead nowhere, and bytes that all states treat alike
+// share a column.
+func pack(rows [][256]int32, finals []bool) *DFA {
+	before := make([][]int32, len(rows))
+	for q := range rows {
+		for c, to := range rows[q] {
+			if to != Dead && (c == 0 || to != rows[q][c-1]) {
+				before[to] = append(before[to], int32(q))
+			}
+		}
+	}
+	good := backwards(before, finals)
+	d := &DFA{Loop: Dead}
+	if !good[0] {
+		return d
+	}
+	renumbered := make([]int32, len(rows))
+	for q := range rows {
+		renumbered[q] = Dead
+		if good[q] {
+			renumbered[q] = int32(len(d.final))
+			d.final = append(d.final, finals[q])
+		}
+	}
+	kept := rows[:0]
+	for q := range rows {
+		if !good[q] {
+			continue
+		}
+		row := rows[q]
+		for c, to := range row {
+			if to != Dead {
+				row[c] = renumbered[to]
+			}
+		}
+		kept = append(kept, row)
+	}
+	d.class, d.classes = classesOf(kept)
+	d.next = make([]int32, len(kept)*d.classes)
+	d.ends = make([]bool, len(kept))
+	for q := range kept {
+		d.ends[q] = true
+		for c, to := range kept[q] {
+			d.next[q*d.classes+int(d.class[c])] = to
+			d.ends[q] = d.ends[q] && to == Dead
+		}
+	}
+	return d
+}
+
+// classesOf numbers the bytes so that two have the same number where all rows agree.
+func classesOf(rows [][256]int32) (class [256]uint8, n int) {
+	n = 1
+	type split struct {
+		class uint8
+		to    int32
+	}
+	for q := range rows {
+		numbers := make(map[split]uint8, n)
+		var refined [256]uint8
+		for c, to := range rows[q] {
+			s := split{class[c], to}
+			k, ok := numbers[s]
+			if !ok {
+				k = uint8(len(numbers))
+				numbers[s] = k
+			}
+			refined[c] = k
+		}
+		class, n = refined, len(numbers)
+		if n == 256 {
+			break
+		}
+	}
+	return class, n
+}

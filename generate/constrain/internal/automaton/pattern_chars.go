@@ -1,0 +1,254 @@
+package automaton
+
+import (
+	"encoding/binary"
+	"slices"
+)
+
+// Pattern matches the strings in which a regular expression is found, as the keyword
+// pattern of JSON Schema means it: anywhere, unless it has ^ or $. Errors are
+// ErrPattern and ErrTooLarge.
+func Pattern(b *Budget, text string) (*Chars, error) {
+	s, err := parsePattern(text)
+	if err != nil {
+		return nil, err
+	}
+	n := &machine{budget: b}
+	anything := &syntax{kind: isRepeat, max: -1, parts: []*syntax{{chars: every}}}
+	end, err := n.compile(anything, n.add(spot{kind: matched}))
+	if err != nil {
+		return nil, err
+	}
+	n.last = end + 1
+	start, err := n.compile(&syntax{kind: isSequence, parts: []*syntax{anything, s}}, end)
+	if err != nil {
+		return nil, err
+	}
+	return n.determine(start)
+}
+
+// machine is a nondeterministic automaton over characters.
+type machine struct {
+	budget *Budget
+	places []spot
+	last   int32 // up to here are the places behind the pattern, where all matches
+}
+
+// spot is one place of a pattern.
+type spot struct {
+	kind  placeKind
+	chars []charRange // by which one goes to the first of next
+	next  [2]int32
+}
+
+type placeKind int8
+
+const (
+	reads placeKind = iota
+	forks
+	begins // only at the beginning of the string
+	ends   // only at its end
+	matched
+)
+
+func (n *machine) add(p spot) int32 {
+	n.places = append(n.places, p)
+	return int32(len(n.places) - 1)
+}
+
+// compile puts a pattern before a place and gives the place where it begins.
+func (n *machine) compile(s *syntax, to int32) (int32, error) {
+	if err := n.budget.work(steps / 4); err != nil {
+		return 0, err
+	}
+	var err error
+	switch s.kind {
+	case isBegin:
+		return n.add(spot{kind: begins, next: [2]int32{to}}), nil
+	case isEnd:
+		return n.add(spot{kind: ends, next: [2]int32{to}}), nil
+	case isSequence:
+		for _, part := range slices.Backward(s.parts) {
+			if to, err = n.compile(part, to); err != nil {
+				return 0, err
+			}
+		}
+		return to, nil
+	case isChoice:
+		at := Dead
+		for _, part := range slices.Backward(s.parts) {
+			from, err := n.compile(part, to)
+			if err != nil {
+				return 0, err
+			}
+			if at == Dead {
+				at = from
+			} else {
+				at = n.add(spot{kind: forks, next: [2]int32{from, at}})
+			}
+		}
+		return at, nil
+	case isRepeat:
+		return n.repeat(s, to)
+	}
+	return n.add(spot{kind: reads, chars: s.chars, next: [2]int32{to}}), nil
+}
+
+func (n *machine) repeat(s *syntax, to int32) (int32, error) {
+	part := s.parts[0]
+	at := to
+	if s.max < 0 {
+		at = n.add(spot{kind: forks, next: [2]int32{to, to}})
+		again, err := n.compile(part, at)
+		if err != nil {
+			return 0, err
+		}
+		n.places[at].next[0] = again
+	}
+	for range s.max - s.min {
+		from, err := n.compile(part, at)
+		if err != nil {
+			return 0, err
+		}
+		at = n.add(spot{kind: forks, next: [2]int32{from, to}})
+	}
+	var err error
+	for range s.min {
+		if at, err = n.compile(part, at); err != nil {
+			return 0, err
+		}
+	}
+	return at, nil
+}
+
+// closure adds the places that p leads to without a character. What is kept reads a
+// character, matches, or waits for the end.
+func (n *machine) closure(set []int32, seen []bool, p int32, atBegin, atEnd bool) []int32 {
+	todo := []int32{p}
+	for len(todo) > 0 {
+		p := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if seen[p] {
+			continue
+		}
+		seen[p] = true
+		switch at := n.places[p]; at.kind {
+		case reads, matched:
+			set = append(set, p)
+		case forks:
+			todo = append(todo, at.next[0], at.next[1])
+		case begins:
+			if atBegin {
+				todo = append(todo, at.next[0])
+			}
+		case ends:
+			if atEnd {
+				todo = append(todo, at.next[0])
+			} else {
+				set = append(set, p)
+			}
+		}
+	}
+	return set
+}
+
+// determine is the automaton whose states are sets of places.
+func (n *machine) determine(start int32) (*Chars, error) {
+	seen := make([]bool, len(n.places))
+	// A pattern like ^$ needs both at once; of the first set alone.
+	first := n.closure(nil, seen, start, true, false)
+	clear(seen)
+	empty := n.matches(n.closure(nil, seen, start, true, true))
+	number := map[string]int32{}
+	var sets [][]int32
+	add := func(set []int32) int32 {
+		if n.matches(set) {
+			set = slices.DeleteFunc(set, func(p int32) bool { return p > n.last })
+		}
+		slices.Sort(set)
+		key := make([]byte, 0, 4*len(set))
+		for _, p := range set {
+			key = binary.LittleEndian.AppendUint32(key, uint32(p))
+		}
+		q, ok := number[string(key)]
+		if !ok {
+			q = int32(len(sets))
+			number[string(key)] = q
+			sets = append(sets, set)
+		}
+		return q
+	}
+	c := &Chars{}
+	sets = append(sets, first) // apart from the others, since it is the beginning
+	for i := 0; i < len(sets); i++ {
+		if err := n.budget.Spend(1); err != nil {
+			return nil, err
+		}
+		s := charState{final: empty}
+		if i > 0 {
+			clear(seen)
+			var all []int32
+			for _, p := range sets[i] {
+				all = n.closure(all, seen, p, false, true)
+			}
+			s.final = n.matches(all)
+		}
+		for _, r := range n.pieces(sets[i]) {
+			if err := n.budget.work(8 + len(sets[i]) + len(seen)/16); err != nil {
+				return nil, err
+			}
+			clear(seen)
+			var set []int32
+			for _, p := range sets[i] {
+				if at := n.places[p]; at.kind == reads && contains(at.chars, r.lo) {
+					set = n.closure(set, seen, at.next[0], false, false)
+				}
+			}
+			if len(set) > 0 {
+				s.add(r.lo, r.hi, add(set))
+			}
+		}
+		c.states = append(c.states, s)
+	}
+	return c.trim(), nil
+}
+
+func (n *machine) matches(set []int32) bool {
+	return slices.ContainsFunc(set, func(p int32) bool { return n.places[p].kind == matched })
+}
+
+// pieces cuts the characters so that each place reads all of a piece or nothing of it.
+func (n *machine) pieces(set []int32) []charRange {
+	cuts := []rune{}
+	for _, r := range every {
+		cuts = append(cuts, r.lo, r.hi+1)
+	}
+	for _, p := range set {
+		for _, r := range n.places[p].chars {
+			cuts = append(cuts, r.lo, r.hi+1)
+		}
+	}
+	slices.Sort(cuts)
+	cuts = slices.Compact(cuts)
+	var out []charRange
+	for i := range len(cuts) - 1 {
+		if contains(every, cuts[i]) {
+			out = append(out, charRange{cuts[i], cuts[i+1] - 1})
+		}
+	}
+	return out
+}
+
+// contains reports whether one of the ranges, which are in order, has r.
+func contains(ranges []charRange, r rune) bool {
+	_, found := slices.BinarySearchFunc(ranges, r, func(c charRange, r rune) int {
+		switch {
+		case r < c.lo:
+			return 1
+		case r > c.hi:
+			return -1
+		}
+		return 0
+	})
+	return found
+}

@@ -1,0 +1,155 @@
+package automaton
+
+import "unicode/utf8"
+
+// Quoted matches the JSON strings whose value c matches, each in one spelling: only
+// what cannot stand in a JSON string as it is has an escape, the short one where there
+// is one.
+func Quoted(b *Budget, c *Chars) (*DFA, error) {
+	if c.Empty() {
+		return &DFA{Loop: Dead}, nil
+	}
+	return Build(b, quoted{at: opening}, c.quotedStep, func(s quoted) bool { return s.at == closed })
+}
+
+// quoted is a place in a JSON string.
+type quoted struct {
+	at    place
+	state int32 // of the characters; with sure the one behind the character that is being read
+	v     rune  // the bits of this character that have been read
+	left  int8  // bytes or digits that it still has
+	sure  bool
+}
+
+type place int8
+
+const (
+	opening place = iota // the opening quote
+	within               // between two characters
+	inChar               // within the bytes of a character
+	escaped              // behind a backslash
+	inHex                // within \u....
+	closed               // the closing quote
+)
+
+func (c *Chars) quotedStep(s quoted, b byte) (quoted, bool) {
+	switch s.at {
+	case opening:
+		return quoted{at: within}, b == '"'
+	case within:
+		switch {
+		case b == '"':
+			return quoted{at: closed}, c.states[s.state].final
+		case b == '\\':
+			return quoted{at: escaped, state: s.state}, true
+		case b < ' ':
+			return s, false
+		case b < utf8.RuneSelf:
+			return c.char(s.state, rune(b))
+		case 0xC2 <= b && b <= 0xDF:
+			return c.narrow(quoted{at: inChar, state: s.state, v: rune(b & 0x1F), left: 1})
+		case 0xE0 <= b && b <= 0xEF:
+			return c.narrow(quoted{at: inChar, state: s.state, v: rune(b & 0x0F), left: 2})
+		case 0xF0 <= b && b <= 0xF4:
+			return c.narrow(quoted{at: inChar, state: s.state, v: rune(b & 0x07), left: 3})
+		}
+	case inChar:
+		if b < 0x80 || b > 0xBF {
+			return s, false
+		}
+		if s.left--; !s.sure {
+			s.v = s.v<<6 | rune(b&0x3F)
+		}
+		return c.narrow(s)
+	case escaped:
+		if r, ok := shortEscape(b); ok && b != '/' {
+			return c.char(s.state, r)
+		}
+		return quoted{at: inHex, state: s.state, left: 4}, b == 'u'
+	case inHex:
+		d, ok := hexDigit(b)
+		if !ok || s.left > 2 && d != 0 || s.left == 2 && d > 1 {
+			return s, false
+		}
+		s.v, s.left = s.v<<4|d, s.left-1
+		if s.left > 0 {
+			return s, true
+		}
+		if s.v == '\b' || s.v == '\f' || s.v == '\n' || s.v == '\r' || s.v == '\t' {
+			return s, false
+		}
+		return c.char(s.state, s.v)
+	}
+	return s, false
+}
+
+// char is the place behind a whole character.
+func (c *Chars) char(state int32, r rune) (quoted, bool) {
+	to := c.next(state, r)
+	return quoted{at: within, state: to}, to != Dead
+}
+
+// narrow looks where the characters lead that begin with the bits read so far: if all
+// to one state, the place need not know more than that.
+func (c *Chars) narrow(s quoted) (quoted, bool) {
+	if s.sure {
+		if s.left == 0 {
+			return quoted{at: within, state: s.state}, true
+		}
+		return s, true
+	}
+	if s.left == 0 {
+		return c.char(s.state, s.v)
+	}
+	shift := 6 * uint(s.left)
+	lo := s.v << shift
+	hi := lo + 1<<shift - 1
+	from, to := lo, min(hi, utf8.MaxRune)
+	switch { // what would be written in fewer bytes
+	case s.v == 0 && s.left == 2:
+		from = 0x800
+	case s.v == 0 && s.left == 3:
+		from = 0x10000
+	}
+	for _, a := range c.states[s.state].arcs {
+		if a.hi < from || a.lo > to {
+			continue
+		}
+		if a.lo <= lo && hi <= a.hi && from == lo {
+			return quoted{at: inChar, state: a.to, left: s.left, sure: true}, true
+		}
+		return s, true
+	}
+	return s, false
+}
+
+// shortEscape is the character of an escape of one letter.
+func shortEscape(b byte) (rune, bool) {
+	switch b {
+	case '"', '\\', '/':
+		return rune(b), true
+	case 'b':
+		return '\b', true
+	case 'f':
+		return '\f', true
+	case 'n':
+		return '\n', true
+	case 'r':
+		return '\r', true
+	case 't':
+		return '\t', true
+	}
+	return 0, false
+}
+
+func hexDigit(b byte) (rune, bool) {
+	switch {
+	case '0' <= b && b <= '9':
+		return rune(b - '0'), true
+	case 'a' <= b && b <= 'f':
+		return rune(b-'a') + 10, true
+	case 'A' <= b && b <= 'F':
+		return rune(b-'A') + 10, true
+	}
+	return 0, false
+}
