@@ -107,14 +107,21 @@ type byteFallbackSink struct {
 }
 
 func (s *byteFallbackSink) token(text string) {
-	if len(text) == 6 && strings.HasPrefix(text, "<0x") && text[5] == '>' {
-		if b, err := strconv.ParseUint(text[3:5], 16, 8); err == nil {
-			s.run = append(s.run, byte(b))
-			return
-		}
+	if b, ok := fallbackByte(text); ok {
+		s.run = append(s.run, b)
+		return
 	}
 	s.flush()
 	s.next.token(text)
+}
+
+// fallbackByte is the byte that a token like <0x61> stands for.
+func fallbackByte(token string) (b byte, ok bool) {
+	if len(token) != 6 || !strings.HasPrefix(token, "<0x") || token[5] != '>' {
+		return 0, false
+	}
+	v, err := strconv.ParseUint(token[3:5], 16, 8)
+	return byte(v), err == nil
 }
 
 func (s *byteFallbackSink) flush() {
