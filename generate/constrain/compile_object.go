@@ -1,0 +1,165 @@
+package constrain
+
+import (
+	"slices"
+
+	"github.com/lorafuse/lorafuse/generate/constrain/internal/automaton"
+)
+
+// object makes the states of an object: its properties come in the order of the schema,
+// those that are not required may be left out, and others follow them.
+func (c *compiler) object(f *facts, start, end int32) error {
+	g := c.grammar
+	names, required := f.names()
+	if err := c.spend(f.at(), 4*len(names)+6+len(names)*len(f.parts)/16); err != nil {
+		return err
+	}
+	value := make([]int32, len(names)) // the rules of the properties
+	key := make([]*lexeme, len(names))
+	for i, name := range names {
+		var err error
+		if value[i], err = c.rule(f.property(name)); err != nil {
+			return err
+		}
+		if key[i], err = c.key(f, name); err != nil {
+			return err
+		}
+	}
+	more, err := c.rule(f.others())
+	if err != nil {
+		return err
+	}
+	otherKey, err := c.otherKey(f, names)
+	if err != nil {
+		return err
+	}
+	last := 0 // the properties from here on may be left out
+	for i := range names {
+		if required[i] {
+			last = i + 1
+		}
+	}
+	// behind[i] stands behind a member, those before i being written or left out.
+	behind := make([]int32, len(names)+1)
+	for i := range behind {
+		behind[i] = g.newState(false)
+	}
+	open := g.newState(false)
+	g.connect(start, byLexeme(openObject(), open))
+	// members makes the states before the key of each property.
+	members := func() []int32 {
+		before := make([]int32, len(names)+1)
+		for i := range before {
+			before[i] = g.newState(false)
+		}
+		for i := range names {
+			inside := g.newState(false)
+			g.connect(before[i], byLexeme(key[i], inside))
+			g.connect(inside, byRule(value[i], behind[i+1]))
+			if !required[i] {
+				g.connect(before[i], byNothing(before[i+1]))
+			}
+		}
+		named, inside := g.newState(false), g.newState(false)
+		g.connect(before[len(names)], byLexeme(otherKey, named))
+		g.connect(named, byLexeme(colon(), inside))
+		g.connect(inside, byRule(more, behind[len(names)]))
+		return before
+	}
+	first, next := members(), members()
+	g.connect(open, byNothing(first[0]))
+	if last == 0 {
+		g.connect(open, byLexeme(closeObject(), end))
+	}
+	for i := range behind {
+		if i >= last {
+			g.connect(behind[i], byLexeme(closeObject(), end))
+		}
+		g.connect(behind[i], byLexeme(comma(), next[i]))
+	}
+	return nil
+}
+
+// names are the properties that are known by their names, in order, and which of them
+// are required.
+func (f *facts) names() (names []string, required []bool) {
+	number := map[string]int{}
+	add := func(name string) int {
+		i, ok := number[name]
+		if !ok {
+			i = len(names)
+			number[name] = i
+			names = append(names, name)
+			required = append(required, false)
+		}
+		return i
+	}
+	for _, s := range f.parts {
+		for _, p := range s.properties {
+			add(p.name)
+		}
+	}
+	for _, s := range f.parts {
+		for _, name := range s.required {
+			required[add(name)] = true
+		}
+	}
+	return names, required
+}
+
+// property is what the property of a name must be.
+func (f *facts) property(name string) conjunction {
+	var all conjunction
+	for _, s := range f.parts {
+		i := slices.IndexFunc(s.properties, func(p property) bool { return p.name == name })
+		switch {
+		case i >= 0:
+			all = all.with(s.properties[i].schema)
+		case s.additional != nil:
+			all = all.with(s.additional)
+		}
+	}
+	return all
+}
+
+// others is what properties must be that are not known by their names.
+func (f *facts) others() conjunction {
+	var all conjunction
+	for _, s := range f.parts {
+		if s.additional != nil {
+			all = all.with(s.additional)
+		}
+	}
+	return all
+}
+
+// key is the lexeme of a name and its colon.
+func (c *compiler) key(f *facts, name string) (*lexeme, error) {
+	text, _ := (&value{kind: isString, text: name}).spelled()
+	dfa, err := automaton.Texts(c.budget, []automaton.Text{{Bytes: text + ":", Spaces: []int{len(text) + 1}}})
+	if err != nil {
+		return nil, failed(f.at(), err)
+	}
+	return &lexeme{dfa: dfa, max: -1}, nil
+}
+
+// otherKey is the lexeme of all names but these. Each has one spelling, so that none
+// of them comes back in another.
+func (c *compiler) otherKey(f *facts, names []string) (*lexeme, error) {
+	if len(names) == 0 {
+		return &lexeme{dfa: anyString(), max: -1}, nil
+	}
+	known, err := automaton.Words(c.budget, names)
+	if err != nil {
+		return nil, failed(f.at(), err)
+	}
+	rest, err := automaton.Except(c.budget, automaton.Any(), known)
+	if err != nil {
+		return nil, failed(f.at(), err)
+	}
+	dfa, err := automaton.Quoted(c.budget, rest)
+	if err != nil {
+		return nil, failed(f.at(), err)
+	}
+	return &lexeme{dfa: dfa, max: -1}, nil
+}

@@ -1,0 +1,45 @@
+package constrain
+
+import "strings"
+
+// types is a set of the types that JSON Schema knows. A number is of type isNumber, and
+// of isInteger too if it is one.
+type types uint8
+
+const (
+	isNull types = 1 << iota
+	isBoolean
+	isInteger
+	isNumber
+	isString
+	isArray
+	isObject
+
+	anyType = isNull | isBoolean | isInteger | isNumber | isString | isArray | isObject
+)
+
+var typeNames = []string{"null", "boolean", "integer", "number", "string", "array", "object"}
+
+// typeOf is the set that a name of a type stands for: a number may be an integer.
+func typeOf(name string) (types, bool) {
+	for i, n := range typeNames {
+		if n == name {
+			t := types(1) << i
+			if t == isNumber {
+				t |= isInteger
+			}
+			return t, true
+		}
+	}
+	return 0, false
+}
+
+func (t types) String() string {
+	var names []string
+	for i, n := range typeNames {
+		if t&(1<<i) != 0 {
+			names = append(names, n)
+		}
+	}
+	return strings.Join(names, " or ")
+}

@@ -1,0 +1,123 @@
+package constrain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/lorafuse/lorafuse/generate/constrain/internal/automaton"
+)
+
+// Vocabulary is the tokens of a model as bytes, in a trie, and what has been worked out
+// of lexemes for it: grammars that share lexemes share that. Make it once for a model.
+// It is safe for concurrent use.
+type Vocabulary struct {
+	tokens [][]byte
+	nodes  []node
+	alike  []int32 // by token: the next one of the same bytes, or none
+	// alone are the bytes that are a token each, any those that stand in a token.
+	alone, any [256]bool
+	longest    int32 // token, in bytes
+
+	mu           sync.Mutex
+	fresh, stale map[place]*walk
+}
+
+// node is a beginning of tokens. Those that go on like it follow it up to end.
+type node struct {
+	end   int32
+	token int32 // that ends here, or none
+	depth int32 // bytes
+	b     byte  // the last one
+}
+
+// NewVocabulary makes a vocabulary of the bytes that each token stands for in a text, as
+// tokenizer.Tokenizer.TokenBytes gives them. Tokens without bytes, such as special
+// ones, fit no grammar.
+func NewVocabulary(tokens [][]byte) (*Vocabulary, error) {
+	v := &Vocabulary{tokens: tokens, alike: make([]int32, len(tokens)), fresh: map[place]*walk{}}
+	var ids []int32
+	for id, bytes := range tokens {
+		v.alike[id] = none
+		if len(bytes) == 0 {
+			continue
+		}
+		if len(bytes) > maxToken {
+			return nil, fmt.Errorf("constrain: %w: token %d has %d bytes, at most %d are expected", ErrVocabulary, id, len(bytes), maxToken)
+		}
+		ids = append(ids, int32(id))
+		v.longest = max(v.longest, int32(len(bytes)))
+		v.alone[bytes[0]] = v.alone[bytes[0]] || len(bytes) == 1
+		for _, b := range bytes {
+			v.any[b] = true
+		}
+	}
+	if len(ids) == 0 {
+		return nil, fmt.Errorf("constrain: %w: no token has bytes", ErrVocabulary)
+	}
+	slices.SortFunc(ids, func(a, b int32) int {
+		return cmp.Or(slices.Compare(tokens[a], tokens[b]), cmp.Compare(a, b))
+	})
+	v.nodes = []node{{token: none}}
+	var open []int32 // the nodes of the last token, from the root on
+	open = append(open, 0)
+	closeTo := func(depth int) {
+		for _, n := range open[depth:] {
+			v.nodes[n].end = int32(len(v.nodes))
+		}
+		open = open[:depth]
+	}
+	var last []byte
+	for _, id := range ids {
+		bytes := tokens[id]
+		same := 0
+		for same < min(len(bytes), len(last)) && bytes[same] == last[same] {
+			same++
+		}
+		closeTo(same + 1)
+		for i, b := range bytes[same:] {
+			open = append(open, int32(len(v.nodes)))
+			v.nodes = append(v.nodes, node{token: none, depth: int32(same + i + 1), b: b})
+		}
+		n := &v.nodes[open[len(open)-1]]
+		v.alike[id], n.token = n.token, id
+		last = bytes
+	}
+	closeTo(0)
+	return v, nil
+}
+
+// maxToken bounds the bytes of a token.
+const maxToken = 1 << 12
+
+// Size is the number of tokens, those without bytes included.
+func (v *Vocabulary) Size() int { return len(v.tokens) }
+
+// writes reports whether a grammar cannot come to an end with these tokens. All bytes
+// being tokens, it can.
+func (v *Vocabulary) writes(g *Grammar) error {
+	for _, dfa := range g.lexemes {
+		if !dfa.Leaves(&v.any, &v.alone) {
+			return fmt.Errorf("constrain: %w: a text of the grammar could not be ended: %s", ErrVocabulary, missing(dfa, &v.alone))
+		}
+	}
+	return nil
+}
+
+// missing names bytes of a lexeme that are no tokens.
+func missing(dfa *automaton.DFA, alone *[256]bool) string {
+	var bytes []byte
+	for b := range 256 {
+		for q := range dfa.States() {
+			if !alone[b] && dfa.Next(int32(q), byte(b)) != automaton.Dead {
+				bytes = append(bytes, byte(b))
+				break
+			}
+		}
+	}
+	if len(bytes) > 8 {
+		return fmt.Sprintf("no token is the byte %q alone, nor are %d others", bytes[:1], len(bytes)-1)
+	}
+	return fmt.Sprintf("no tokens are the bytes %q alone", bytes)
+}
