@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lorafuse/lorafuse/generate/constrain"
 	"github.com/lorafuse/lorafuse/generate/sample"
 )
 
@@ -30,6 +31,11 @@ type GenerateOptions struct {
 	// EOS are the tokens that end the answer; nil: those of the model.
 	EOS       []int32
 	IgnoreEOS bool
+	// Grammar keeps the answer to a grammar; nil: anything. It must be at the
+	// beginning of a text. The answer ends where nothing can follow, and the tokens
+	// that end it are chosen only where the text is complete. An answer that ends by
+	// FinishLength is a beginning alone.
+	Grammar *constrain.Matcher
 }
 
 // Token is one step of an answer.
@@ -58,6 +64,7 @@ type Finish string
 // The reasons.
 const (
 	FinishEOS       Finish = "eos"       // the model ended it
+	FinishGrammar   Finish = "grammar"   // it is complete, and nothing can follow
 	FinishStop      Finish = "stop"      // a stop string
 	FinishLength    Finish = "length"    // MaxNewTokens, or no more room
 	FinishCancelled Finish = "cancelled" // the context ended
@@ -94,7 +101,7 @@ func (r Result) TokensPerSecond() float64 {
 // Errors: ErrTooLong, ErrToken, ErrOption, those of the sampler, the decoder
 // and the device.
 func (g *Generator) Generate(ctx context.Context, prompt []int32, o GenerateOptions, onToken func(Token) error) (Result, error) {
-	a := answer{g: g, options: o, sampler: o.Sampler, onToken: onToken, stop: stopper{stops: o.Stop}}
+	a := answer{g: g, options: o, sampler: o.Sampler, onToken: onToken, stop: stopper{stops: o.Stop}, allowed: allowed{grammar: o.Grammar}}
 	a.PromptTokens = len(prompt)
 	if err := a.check(prompt); err != nil {
 		a.Finish = FinishError
@@ -118,6 +125,7 @@ type answer struct {
 	sampler sample.Sampler
 	onToken func(Token) error
 	eos     []int32
+	allowed allowed
 	stop    stopper
 	most    int // tokens
 }
@@ -136,6 +144,8 @@ func (a *answer) check(prompt []int32) error {
 		return fmt.Errorf("generate: %w: stop strings without a decoder", ErrOption)
 	case slices.Contains(o.Stop, ""):
 		return fmt.Errorf("generate: %w: a stop string is empty", ErrOption)
+	case o.Grammar != nil && o.Grammar.Vocabulary().Size() > len(a.g.logits):
+		return fmt.Errorf("generate: %w: the vocabulary of the grammar has %d tokens, that of the model %d", ErrOption, o.Grammar.Vocabulary().Size(), len(a.g.logits))
 	}
 	a.most = room
 	if o.MaxNewTokens > 0 {
@@ -175,7 +185,7 @@ func (a *answer) generate(ctx context.Context, prompt []int32) error {
 	start = time.Now()
 	defer func() { a.TokenTime = time.Since(start) }()
 	for {
-		id, err := a.sampler.Next(logits, history)
+		id, err := a.sampler.Next(a.allowed.of(logits, a.eos), history)
 		if err != nil {
 			return fmt.Errorf("generate: token %d: %w", len(history), err)
 		}
@@ -198,9 +208,16 @@ func (a *answer) generate(ctx context.Context, prompt []int32) error {
 // take adds a token to the answer, and sets Finish if it is the last one.
 func (a *answer) take(id int32) error {
 	a.IDs = append(a.IDs, id)
+	if !slices.Contains(a.eos, id) {
+		if err := a.allowed.accept(id); err != nil {
+			return fmt.Errorf("generate: %w", err)
+		}
+	}
 	switch {
 	case slices.Contains(a.eos, id):
 		a.Finish = FinishEOS
+	case a.allowed.ended():
+		a.Finish = FinishGrammar
 	case len(a.IDs) == a.most:
 		a.Finish = FinishLength
 	}

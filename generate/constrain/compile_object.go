@@ -25,11 +25,7 @@ func (c *compiler) object(f *facts, start, end int32) error {
 			return err
 		}
 	}
-	more, err := c.rule(f.others())
-	if err != nil {
-		return err
-	}
-	otherKey, err := c.otherKey(f, names)
+	more, otherKey, err := c.others(f, names)
 	if err != nil {
 		return err
 	}
@@ -60,10 +56,12 @@ func (c *compiler) object(f *facts, start, end int32) error {
 				g.connect(before[i], byNothing(before[i+1]))
 			}
 		}
-		named, inside := g.newState(false), g.newState(false)
-		g.connect(before[len(names)], byLexeme(otherKey, named))
-		g.connect(named, byLexeme(colon(), inside))
-		g.connect(inside, byRule(more, behind[len(names)]))
+		if otherKey != nil {
+			named, inside := g.newState(false), g.newState(false)
+			g.connect(before[len(names)], byLexeme(otherKey, named))
+			g.connect(named, byLexeme(colon(), inside))
+			g.connect(inside, byRule(more, behind[len(names)]))
+		}
 		return before
 	}
 	first, next := members(), members()
@@ -122,42 +120,45 @@ func (f *facts) property(name string) conjunction {
 	return all
 }
 
-// others is what properties must be that are not known by their names.
-func (f *facts) others() conjunction {
+// others are the properties that are not known by their names: their rule, and the
+// lexeme of their names, nil where there are none. Each has one spelling, so that none
+// of those that are known comes back in another.
+func (c *compiler) others(f *facts, names []string) (r int32, key *lexeme, err error) {
 	var all conjunction
 	for _, s := range f.parts {
 		if s.additional != nil {
 			all = all.with(s.additional)
 		}
 	}
-	return all
+	if len(all.groups) == 0 {
+		if x, err := c.facts(all); err != nil || x.never {
+			return none, nil, err
+		}
+	}
+	if r, err = c.rule(all); err != nil {
+		return r, nil, err
+	}
+	if len(names) == 0 {
+		return r, &lexeme{dfa: anyString(), max: -1}, nil
+	}
+	known, err := automaton.Words(c.budget, names)
+	if err == nil {
+		known, err = automaton.Except(c.budget, automaton.Any(), known)
+	}
+	var dfa *automaton.DFA
+	if err == nil {
+		dfa, err = automaton.Quoted(c.budget, known)
+	}
+	if err != nil {
+		return r, nil, failed(f.at(), err)
+	}
+	return r, &lexeme{dfa: dfa, max: -1}, nil
 }
 
 // key is the lexeme of a name and its colon.
 func (c *compiler) key(f *facts, name string) (*lexeme, error) {
 	text, _ := (&value{kind: isString, text: name}).spelled()
 	dfa, err := automaton.Texts(c.budget, []automaton.Text{{Bytes: text + ":", Spaces: []int{len(text) + 1}}})
-	if err != nil {
-		return nil, failed(f.at(), err)
-	}
-	return &lexeme{dfa: dfa, max: -1}, nil
-}
-
-// otherKey is the lexeme of all names but these. Each has one spelling, so that none
-// of them comes back in another.
-func (c *compiler) otherKey(f *facts, names []string) (*lexeme, error) {
-	if len(names) == 0 {
-		return &lexeme{dfa: anyString(), max: -1}, nil
-	}
-	known, err := automaton.Words(c.budget, names)
-	if err != nil {
-		return nil, failed(f.at(), err)
-	}
-	rest, err := automaton.Except(c.budget, automaton.Any(), known)
-	if err != nil {
-		return nil, failed(f.at(), err)
-	}
-	dfa, err := automaton.Quoted(c.budget, rest)
 	if err != nil {
 		return nil, failed(f.at(), err)
 	}

@@ -35,6 +35,15 @@ func (c *compiler) text(f *facts) (*lexeme, error) {
 		}
 		return &lexeme{dfa: anyString(), min: int32(f.minLength), max: int32(f.maxLength)}, nil
 	}
+	dfa, err := c.patterned(f)
+	return &lexeme{dfa: dfa, max: -1}, err
+}
+
+// patterned is the automaton of strings that have patterns.
+func (c *compiler) patterned(f *facts) (*automaton.DFA, error) {
+	if shared := formatLexemes[f.patterns[0].text]; shared != nil && len(f.patterns) == 1 && f.minLength == 0 && f.maxLength < 0 {
+		return shared()
+	}
 	chars, err := c.chars(f)
 	if err != nil {
 		return nil, err
@@ -43,7 +52,7 @@ func (c *compiler) text(f *facts) (*lexeme, error) {
 	if err != nil {
 		return nil, failed(f.patterns[0].at, err)
 	}
-	return &lexeme{dfa: dfa, max: -1}, nil
+	return dfa, nil
 }
 
 // chars is what patterns and lengths ask of a string, or nil where they ask nothing.

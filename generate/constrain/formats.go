@@ -3,6 +3,9 @@ package constrain
 import (
 	"maps"
 	"slices"
+	"sync"
+
+	"github.com/lorafuse/lorafuse/generate/constrain/internal/automaton"
 )
 
 // formats are those that a regular expression says exactly, but for e-mail addresses:
@@ -29,3 +32,20 @@ var formats = func() map[string]string {
 }()
 
 var formatNames = slices.Sorted(maps.Keys(formats))
+
+// formatLexemes are the lexemes of strings that have a format and nothing else to
+// follow, by the regular expression. All grammars share them.
+var formatLexemes = func() map[string]func() (*automaton.DFA, error) {
+	made := map[string]func() (*automaton.DFA, error){}
+	for _, text := range formats {
+		made[text] = sync.OnceValues(func() (*automaton.DFA, error) {
+			b := automaton.NewBudget(maxStates)
+			chars, err := automaton.Pattern(b, text)
+			if err != nil {
+				return nil, err
+			}
+			return automaton.Quoted(b, chars)
+		})
+	}
+	return made
+}()

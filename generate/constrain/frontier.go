@@ -67,15 +67,12 @@ func (t *tracker) step(to *frontier, from []thread, b byte) {
 			continue
 		}
 		if d.Loop >= 0 {
-			need, room := x.lexeme.min-x.chars, int32(1)
-			if x.lexeme.max >= 0 {
-				room = x.lexeme.max - x.chars
-			}
-			needs, has := counted(d, was, x.at, need, room)
-			if has < 0 || d.Final(x.at) && needs > 0 {
+			if was == d.Loop && !d.Final(x.at) && x.chars == x.lexeme.max || d.Final(x.at) && x.chars < x.lexeme.min {
 				continue
 			}
-			x.chars += room - has
+			if completes(d, was, x.at) {
+				x.chars++
+			}
 		}
 		if d.Final(x.at) {
 			t.enter(x.next)

@@ -1,6 +1,7 @@
 package constrain
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"slices"
@@ -22,6 +23,7 @@ type Vocabulary struct {
 
 	mu           sync.Mutex
 	fresh, stale map[place]*walk
+	counted      map[place]*paths // of the lexeme that counts, without its counts
 }
 
 // node is a beginning of tokens. Those that go on like it follow it up to end.
@@ -36,20 +38,20 @@ type node struct {
 // tokenizer.Tokenizer.TokenBytes gives them. Tokens without bytes, such as special
 // ones, fit no grammar.
 func NewVocabulary(tokens [][]byte) (*Vocabulary, error) {
-	v := &Vocabulary{tokens: tokens, alike: make([]int32, len(tokens)), fresh: map[place]*walk{}}
+	v := &Vocabulary{tokens: tokens, alike: make([]int32, len(tokens)), fresh: map[place]*walk{}, counted: map[place]*paths{}}
 	var ids []int32
-	for id, bytes := range tokens {
+	for id, token := range tokens {
 		v.alike[id] = none
-		if len(bytes) == 0 {
+		if len(token) == 0 {
 			continue
 		}
-		if len(bytes) > maxToken {
-			return nil, fmt.Errorf("constrain: %w: token %d has %d bytes, at most %d are expected", ErrVocabulary, id, len(bytes), maxToken)
+		if len(token) > maxToken {
+			return nil, fmt.Errorf("constrain: %w: token %d has %d bytes, at most %d are expected", ErrVocabulary, id, len(token), maxToken)
 		}
 		ids = append(ids, int32(id))
-		v.longest = max(v.longest, int32(len(bytes)))
-		v.alone[bytes[0]] = v.alone[bytes[0]] || len(bytes) == 1
-		for _, b := range bytes {
+		v.longest = max(v.longest, int32(len(token)))
+		v.alone[token[0]] = v.alone[token[0]] || len(token) == 1
+		for _, b := range token {
 			v.any[b] = true
 		}
 	}
@@ -57,7 +59,7 @@ func NewVocabulary(tokens [][]byte) (*Vocabulary, error) {
 		return nil, fmt.Errorf("constrain: %w: no token has bytes", ErrVocabulary)
 	}
 	slices.SortFunc(ids, func(a, b int32) int {
-		return cmp.Or(slices.Compare(tokens[a], tokens[b]), cmp.Compare(a, b))
+		return cmp.Or(bytes.Compare(tokens[a], tokens[b]), cmp.Compare(a, b))
 	})
 	v.nodes = []node{{token: none}}
 	var open []int32 // the nodes of the last token, from the root on
@@ -70,19 +72,19 @@ func NewVocabulary(tokens [][]byte) (*Vocabulary, error) {
 	}
 	var last []byte
 	for _, id := range ids {
-		bytes := tokens[id]
+		token := tokens[id]
 		same := 0
-		for same < min(len(bytes), len(last)) && bytes[same] == last[same] {
+		for same < min(len(token), len(last)) && token[same] == last[same] {
 			same++
 		}
 		closeTo(same + 1)
-		for i, b := range bytes[same:] {
+		for i, b := range token[same:] {
 			open = append(open, int32(len(v.nodes)))
 			v.nodes = append(v.nodes, node{token: none, depth: int32(same + i + 1), b: b})
 		}
 		n := &v.nodes[open[len(open)-1]]
 		v.alike[id], n.token = n.token, id
-		last = bytes
+		last = token
 	}
 	closeTo(0)
 	return v, nil
@@ -107,17 +109,17 @@ func (v *Vocabulary) writes(g *Grammar) error {
 
 // missing names bytes of a lexeme that are no tokens.
 func missing(dfa *automaton.DFA, alone *[256]bool) string {
-	var bytes []byte
+	var lacking []byte
 	for b := range 256 {
 		for q := range dfa.States() {
 			if !alone[b] && dfa.Next(int32(q), byte(b)) != automaton.Dead {
-				bytes = append(bytes, byte(b))
+				lacking = append(lacking, byte(b))
 				break
 			}
 		}
 	}
-	if len(bytes) > 8 {
-		return fmt.Sprintf("no token is the byte %q alone, nor are %d others", bytes[:1], len(bytes)-1)
+	if len(lacking) > 8 {
+		return fmt.Sprintf("no token is the byte %q alone, nor are %d others", lacking[:1], len(lacking)-1)
 	}
-	return fmt.Sprintf("no tokens are the bytes %q alone", bytes)
+	return fmt.Sprintf("no tokens are the bytes %q alone", lacking)
 }

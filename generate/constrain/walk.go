@@ -1,6 +1,10 @@
 package constrain
 
-import "github.com/lorafuse/lorafuse/generate/constrain/internal/automaton"
+import (
+	"slices"
+
+	"github.com/lorafuse/lorafuse/generate/constrain/internal/automaton"
+)
 
 // place is where a text is within a lexeme, as far as the next token depends on it.
 type place struct {
@@ -32,7 +36,7 @@ func (v *Vocabulary) walk(p place) *walk {
 	}
 	v.mu.Unlock()
 	if w == nil {
-		w = v.explore(p)
+		w = v.within(p)
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -45,65 +49,104 @@ func (v *Vocabulary) walk(p place) *walk {
 	return w
 }
 
-// explore follows all tokens from a place until the lexeme ends or cannot go on.
-func (v *Vocabulary) explore(p place) *walk {
+// within takes of the paths from a place those that its counts allow.
+func (v *Vocabulary) within(p place) *walk {
+	all := v.pathsFrom(p.dfa, p.at)
 	w := &walk{}
-	counts := p.dfa.Loop != automaton.Dead
-	type step struct{ at, need, room int32 }
+	tokens := make([]int32, 0, len(all.tokens))
+	for _, x := range all.tokens {
+		if x.fits(p) {
+			tokens = append(tokens, x.id)
+		}
+	}
+	for _, x := range all.exits {
+		if x.fits(p) {
+			w.exits = append(w.exits, x.id)
+		}
+	}
+	if len(tokens) < v.Size()/64 {
+		w.tokens = slices.Clone(tokens)
+		return w
+	}
+	w.bits = make([]uint64, words(v.Size()))
+	set(w.bits, tokens)
+	return w
+}
+
+// paths are all tokens that stay within a lexeme, and its exits.
+type paths struct{ tokens, exits []path }
+
+// path is a token, or a node of the trie.
+type path struct {
+	id    int32
+	chars int32 // begun on it, where they are counted
+	ends  bool  // the lexeme ends with it
+}
+
+func (x path) fits(p place) bool {
+	return p.dfa.Loop == automaton.Dead || x.chars <= p.room && (!x.ends || x.chars >= p.need)
+}
+
+// pathsFrom explores a lexeme once where there are several counts to be asked about.
+func (v *Vocabulary) pathsFrom(dfa *automaton.DFA, at int32) *paths {
+	if dfa.Loop == automaton.Dead {
+		return v.explore(dfa, at)
+	}
+	key := place{dfa: dfa, at: at}
+	v.mu.Lock()
+	all := v.counted[key]
+	v.mu.Unlock()
+	if all == nil {
+		all = v.explore(dfa, at)
+		v.mu.Lock()
+		v.counted[key] = all
+		v.mu.Unlock()
+	}
+	return all
+}
+
+// explore follows all tokens from a state until the lexeme ends or cannot go on.
+func (v *Vocabulary) explore(dfa *automaton.DFA, at int32) *paths {
+	type step struct{ at, chars int32 }
 	stack := make([]step, v.longest+1)
-	stack[0] = step{p.at, p.need, p.room}
-	var tokens []int32
+	stack[0].at = at
+	all := &paths{}
 	for i := int32(1); i < int32(len(v.nodes)); {
 		n := &v.nodes[i]
 		from := stack[n.depth-1]
-		to := step{p.dfa.Next(from.at, n.b), from.need, from.room}
-		if counts && to.at != automaton.Dead {
-			to.need, to.room = counted(p.dfa, from.at, to.at, from.need, from.room)
-		}
-		if to.at == automaton.Dead || to.room < 0 {
+		to := step{dfa.Next(from.at, n.b), from.chars}
+		if to.at == automaton.Dead {
 			i = n.end
 			continue
 		}
-		if p.dfa.Final(to.at) {
-			if to.need > 0 {
-				i = n.end
-				continue
-			}
-			if n.end > i+1 {
-				w.exits = append(w.exits, i)
-			}
+		if completes(dfa, from.at, to.at) {
+			to.chars++
+		}
+		x := path{chars: to.chars, ends: dfa.Final(to.at)}
+		if dfa.Loop != automaton.Dead && to.at != dfa.Loop && !x.ends && to.at != 0 {
+			x.chars++ // the one that it is in
 		}
 		for id := n.token; id != none; id = v.alike[id] {
-			tokens = append(tokens, id)
+			x.id = id
+			all.tokens = append(all.tokens, x)
 		}
-		if p.dfa.Ends(to.at) {
+		if x.ends && n.end > i+1 {
+			x.id = i
+			all.exits = append(all.exits, x)
+		}
+		if dfa.Ends(to.at) {
 			i = n.end
 			continue
 		}
 		stack[n.depth] = to
 		i++
 	}
-	if len(tokens) < v.Size()/64 {
-		w.tokens = append([]int32{}, tokens...)
-		return w
-	}
-	w.bits = make([]uint64, words(v.Size()))
-	for _, id := range tokens {
-		w.bits[id>>6] |= 1 << (id & 63)
-	}
-	return w
+	return all
 }
 
-// counted gives the characters that must and may follow after a step of a lexeme that
-// counts them. Room is negative where there was none for the character that begins.
-func counted(dfa *automaton.DFA, from, to, need, room int32) (int32, int32) {
-	switch {
-	case from == dfa.Loop && !dfa.Final(to) && room == 0:
-		return need, -1
-	case to == dfa.Loop && from != 0:
-		return max(need-1, 0), room - 1
-	}
-	return need, room
+// completes reports whether a step of an automaton ends a character that is counted.
+func completes(dfa *automaton.DFA, from, to int32) bool {
+	return to == dfa.Loop && from != 0 && to != automaton.Dead
 }
 
 // words is the number of words that a mask of n tokens has.

@@ -26,6 +26,8 @@ type generateFlags struct {
 	template    string
 	raw         bool
 	json        bool
+	schema      string
+	jsonObject  bool
 
 	newTokens         int
 	temperature, topP float64
@@ -53,6 +55,11 @@ of the model stay where they are.
 --prompts reads JSON lines {"prompt": "..."} or {"messages": [...]} and writes one
 JSON line for each.
 
+--schema keeps each answer to a JSON Schema, --json-object to any JSON object: only
+tokens that can follow are chosen from, and the answer ends where it is complete, if
+--max-new-tokens does not end it before. A schema is refused, with the place in it,
+where it has what cannot be kept to exactly.
+
 What is not given comes from the model's generation_config.json with the meaning and
 the defaults of transformers: the most likely token is taken unless do_sample is true
 there, or --temperature above 0, --top-k, --top-p or --min-p is given here; sampling
@@ -62,6 +69,7 @@ alone. Speed is reported on standard error.`,
   lorafuse generate --model owner/name --adapter output/adapter --chat messages.json --max-new-tokens 200
   echo "Once upon" | lorafuse generate --model path/to/model --temperature 0.8 --top-p 0.9 --seed 7
   lorafuse generate --model path/to/model --prompts prompts.jsonl > answers.jsonl
+  lorafuse generate --model path/to/model --prompt "A person, as JSON: " --schema person.json
   lorafuse generate --model path/to/model --prompt "Once upon a time" --quantize nf4
   lorafuse generate --model path/to/model -i --system "Answer in one sentence."`,
 		Args: args(0),
@@ -85,6 +93,8 @@ alone. Speed is reported on standard error.`,
 	flags.StringVar(&f.template, "chat-template", "", "file with a Jinja template for messages, in place of the tokenizer's own")
 	flags.BoolVar(&f.raw, "raw", false, "add no special tokens to a prompt, and show those of the answer")
 	flags.BoolVar(&f.json, "json", false, "print the answer with its ids and times as JSON, at its end")
+	flags.StringVar(&f.schema, "schema", "", "file with a JSON Schema that each answer is kept to")
+	flags.BoolVar(&f.jsonObject, "json-object", false, "keep each answer to a JSON object")
 	flags.IntVarP(&f.newTokens, "max-new-tokens", "n", 0, "most tokens to write; default that of generation_config.json, else 256")
 	flags.Float64Var(&f.temperature, "temperature", 0, "divides the logits; 0 takes the most likely token")
 	flags.IntVar(&f.topK, "top-k", 0, "draw from the k most likely tokens, 0 from all")
@@ -112,6 +122,8 @@ func (f *generateFlags) check(command string) error {
 		return fmt.Errorf("generate: --max-new-tokens: found %d, expected 1 or more", f.newTokens)
 	case f.raw && (f.chat != "" || f.interactive || f.system != ""):
 		return usagef(command, "--raw goes with a prompt, not with a chat")
+	case f.schema != "" && f.jsonObject:
+		return usagef(command, "--schema and --json-object are given, expected one of them")
 	case f.interactive && f.json:
 		return usagef(command, "--json does not go with --interactive; --prompts answers many prompts in JSON")
 	}
@@ -134,11 +146,16 @@ type writer struct {
 	newTokens int
 	load      *backend.LoadStats
 	session   *session
+	shape     *shape // nil: answers are free
 }
 
 func (a *app) runGenerate(ctx context.Context, f *generateFlags) error {
 	if !f.given("prompt") && f.chat == "" && f.prompts == "" && !f.interactive && a.in.terminal() {
 		return usagef("lorafuse generate", "nothing to continue: --prompt, --chat, --prompts, --interactive, or a text on standard input")
+	}
+	grammar, err := f.grammar()
+	if err != nil {
+		return err
 	}
 	s, err := a.open(ctx, &f.modelFlags)
 	if err != nil {
@@ -151,6 +168,9 @@ func (a *app) runGenerate(ctx context.Context, f *generateFlags) error {
 	}
 	if w.template, err = chat.Find(s.model.Dir, f.template, w.tokenizer.SpecialTokens()); err != nil {
 		return fmt.Errorf("--chat-template: %w", err)
+	}
+	if w.shape, err = newShape(grammar, w.tokenizer); err != nil {
+		return err
 	}
 	if err := w.settle(s.model.Dir); err != nil {
 		return err
@@ -221,6 +241,13 @@ func (w *writer) generate(ctx context.Context, ids []int32, sequence uint64, eac
 		Decoder: w.tokenizer.NewStream(!w.flags.raw),
 	}
 	o.Sampler.Sequence = sequence
+	var err error
+	if o.Grammar, err = w.shape.matcher(); err != nil {
+		return generate.Result{}, err
+	}
 	r, err := w.generator.Generate(ctx, ids, o, each)
+	if w.shape != nil && r.Finish == generate.FinishLength {
+		w.app.note("note     the answer is not whole: it ended at %d tokens (--max-new-tokens)", len(r.IDs))
+	}
 	return r, underWay(err)
 }
