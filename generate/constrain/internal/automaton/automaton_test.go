@@ -58,6 +58,21 @@ func spelled(s string) string {
 	return strings.NewReplacer("\n", "", `\u2028`, "\u2028", `\u2029`, "\u2029").Replace(b.String())
 }
 
+// What is no UTF-8 is in no string, however little is asked of its characters.
+func TestQuotedIsUTF8(t *testing.T) {
+	some, err := Pattern(budget(), "^[^a-z]*$")
+	require.NoError(t, err)
+	for _, c := range []*Chars{Any(), some} {
+		d, err := Quoted(budget(), c)
+		require.NoError(t, err)
+		bytes := rapid.SampledFrom([]byte("\x7f\x80\x81\x8f\x90\x9f\xa0\xbf\xc0\xc1\xc2\xdf\xe0\xe1\xed\xef\xf0\xf1\xf4\xf5A"))
+		rapid.Check(t, func(t *rapid.T) {
+			s := string(rapid.SliceOfN(bytes, 0, 5).Draw(t, "bytes"))
+			require.Equal(t, utf8.ValidString(s), d.Match(`"`+s+`"`), "%q", s)
+		})
+	}
+}
+
 func TestPatternRefuses(t *testing.T) {
 	for pattern, want := range map[string]string{
 		"(?=a)": "look-around", "(?!a)": "look-around", "(?<=a)": "look-around", "(?<!a)": "look-around", `(a)\1`: "back-references",

@@ -115,17 +115,22 @@ func Build[S comparable](b *Budget, start S, step func(S, byte) (S, bool), final
 			return nil, err
 		}
 		var row [256]int32
+		var last S
+		n := Dead // the number of last
 		for c := range row {
 			to, ok := step(states[i], byte(c))
 			if !ok {
 				row[c] = Dead
 				continue
 			}
-			n, known := number[to]
-			if !known {
-				n = int32(len(states))
-				number[to] = n
-				states = append(states, to)
+			if n == Dead || to != last {
+				var known bool
+				if n, known = number[to]; !known {
+					n = int32(len(states))
+					number[to] = n
+					states = append(states, to)
+				}
+				last = to
 			}
 			row[c] = n
 		}
@@ -193,8 +198,10 @@ func classesOf(rows [][256]int32) (class [256]uint8, n int) {
 		to    int32
 	}
 	for q := range rows {
+		if agrees(&class, &rows[q]) {
+			continue
+		}
 		numbers := make(map[split]uint8, n)
-		var refined [256]uint8
 		for c, to := range rows[q] {
 			s := split{class[c], to}
 			k, ok := numbers[s]
@@ -202,12 +209,24 @@ func classesOf(rows [][256]int32) (class [256]uint8, n int) {
 				k = uint8(len(numbers))
 				numbers[s] = k
 			}
-			refined[c] = k
+			class[c] = k
 		}
-		class, n = refined, len(numbers)
-		if n == 256 {
-			break
-		}
+		n = len(numbers)
 	}
 	return class, n
+}
+
+// agrees reports whether a row treats all bytes of a class alike.
+func agrees(class *[256]uint8, row *[256]int32) bool {
+	var first [256]int32
+	var seen [256]bool
+	for c, to := range row {
+		k := class[c]
+		if !seen[k] {
+			seen[k], first[k] = true, to
+		} else if first[k] != to {
+			return false
+		}
+	}
+	return true
 }

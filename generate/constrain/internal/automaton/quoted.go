@@ -54,8 +54,8 @@ func (c *Chars) quotedStep(s quoted, b byte) (quoted, bool) {
 			return c.narrow(quoted{at: inChar, state: s.state, v: rune(b & 0x07), left: 3})
 		}
 	case inChar:
-		if b < 0x80 || b > 0xBF {
-			return s, false
+		if b < 0x80 || b > 0xBF || !s.sure && s.v == 0 && (s.left == 2 && b < 0xA0 || s.left == 3 && b < 0x90) {
+			return s, false // no continuation, or of what would be written in fewer bytes
 		}
 		if s.left--; !s.sure {
 			s.v = s.v<<6 | rune(b&0x3F)

@@ -1,18 +1,20 @@
 package automaton
 
+import "bytes"
+
 // Texts matches texts, byte by byte. Texts that begin alike have their spaces alike.
 func Texts(b *Budget, texts []Text) (*DFA, error) {
-	root := &textNode{next: map[byte]*textNode{}}
+	root := &textNode{}
 	for _, t := range texts {
 		n := root
 		for i := range len(t.Bytes) {
-			to := n.next[t.Bytes[i]]
+			to := n.child(t.Bytes[i])
 			if to == nil {
 				if err := b.work(steps / 4); err != nil {
 					return nil, err
 				}
-				to = &textNode{next: map[byte]*textNode{}}
-				n.next[t.Bytes[i]] = to
+				to = &textNode{}
+				n.bytes, n.next = append(n.bytes, t.Bytes[i]), append(n.next, to)
 			}
 			n = to
 			if len(t.Spaces) > 0 && t.Spaces[0] == i+1 {
@@ -30,7 +32,7 @@ func Texts(b *Budget, texts []Text) (*DFA, error) {
 		if b == ' ' && s.space && !s.spaced {
 			return at{s.textNode, true}, true
 		}
-		to := s.next[b]
+		to := s.child(b)
 		return at{textNode: to}, to != nil
 	}, func(s at) bool { return s.final })
 }
@@ -43,7 +45,15 @@ type Text struct {
 }
 
 type textNode struct {
-	next  map[byte]*textNode
+	bytes []byte // that go on
+	next  []*textNode
 	space bool // one may follow
 	final bool
+}
+
+func (n *textNode) child(b byte) *textNode {
+	if i := bytes.IndexByte(n.bytes, b); i >= 0 {
+		return n.next[i]
+	}
+	return nil
 }
