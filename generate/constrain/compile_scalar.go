@@ -2,6 +2,7 @@ package constrain
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/lorafuse/lorafuse/generate/constrain/internal/automaton"
 )
@@ -17,7 +18,7 @@ func (c *compiler) number(f *facts) (*automaton.DFA, error) {
 	}
 	dfa, err := automaton.Number(c.budget, automaton.Numbers{Integer: integer, Min: f.low, Max: f.high, Multiple: f.multiple})
 	if errors.Is(err, automaton.ErrNumber) {
-		err = errors.Join(ErrUnsupported, err)
+		err = fmt.Errorf("%w: %w", ErrUnsupported, err)
 	}
 	if err != nil {
 		return nil, failed(f.at(), err)
@@ -66,7 +67,7 @@ func (c *compiler) chars(f *facts) (*automaton.Chars, error) {
 			x, err = automaton.Both(c.budget, all, x)
 		}
 		if errors.Is(err, automaton.ErrPattern) {
-			err = errors.Join(ErrUnsupported, err)
+			err = fmt.Errorf("%w: %w", ErrUnsupported, err)
 		}
 		if err != nil {
 			return failed(at, err)

@@ -1,7 +1,7 @@
 package constrain
 
 import (
-	"errors"
+	"fmt"
 	"math/big"
 	"slices"
 
@@ -132,7 +132,7 @@ func (c *compiler) holds(f *facts, v *value) (bool, error) {
 	case isNumber:
 		d, err := automaton.ParseDecimal(v.text)
 		if err != nil {
-			return false, failed(f.at(), errors.Join(ErrUnsupported, err))
+			return false, failed(f.at(), fmt.Errorf("%w: %w", ErrUnsupported, err))
 		}
 		r := d.Rat()
 		return (f.types&isNumber != 0 || f.types&isInteger != 0 && r.IsInt()) && f.inRange(r), nil

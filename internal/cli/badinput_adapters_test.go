@@ -152,6 +152,11 @@ var badGeneration = []bad{
 	{name: "no penalty", args: generating("--prompt", "x", "--repetition-penalty", "0"), says: []string{"--repetition-penalty: found 0"}},
 	{name: "no new tokens", args: generating("--prompt", "x", "-n", "0"), says: []string{"--max-new-tokens: found 0"}},
 	{name: "empty stop", args: generating("--prompt", "x", "--stop", ""), says: []string{"--stop"}},
+	{name: "two shapes", args: generating("--prompt", "x", "--json-object", "--schema", "s.json"), says: []string{"--schema and --json-object"}},
+	{name: "schema is missing", args: generating("--prompt", "x", "--schema", "/no/such/schema.json"), says: []string{"--schema", "/no/such/schema.json"}},
+	{name: "schema with an unknown keyword", args: func(l *lab) []string {
+		return generating("--prompt", "x", "--schema", l.file("s.json", `{"items":{"minimun":1}}`))(l)
+	}, says: []string{"--schema", "s.json", "#/items", `did you mean "minimum"?`}},
 	{name: "raw chat", args: generating("--raw", "--chat", "c.json"), says: []string{"--raw"}},
 	{name: "interactive JSON", args: generating("-i", "--json"), says: []string{"--interactive"}},
 	{name: "chat without a template", args: generating("--chat", "-"), stdin: `[{"role": "user", "content": "x"}]`, says: []string{"chat template"}},
