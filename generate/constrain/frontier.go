@@ -4,7 +4,7 @@ import "slices"
 
 // frontier is all that a text may be in the middle of, as Earley's algorithm keeps it
 // (Communications of the ACM 13, 1970): alternatives that are not told apart yet are
-// followed at once, and share what called them.
+// followed at once, and share what waits for their end.
 type frontier struct {
 	threads []thread
 	done    bool // the text may end
@@ -18,35 +18,36 @@ type thread struct {
 	next   item
 }
 
-// item is a state of a rule that was called at one place of the text.
+// item is a state of a rule, and where in the text the rule began.
 type item struct {
-	state int32
-	call  *call
-	items int32 // of the array that the rule is
+	state  int32
+	origin *origin
+	items  int32 // of the array that the rule is
 }
 
-// call is all calls of one rule at one place of the text. Those that wait for its end
-// are known when the place is passed.
-type call struct{ waiting []item }
+// origin is one rule that begins at one place of the text, and all that goes on where
+// it ends; this is known when the place is passed.
+type origin struct{ waiting []item }
 
 // tracker follows texts of a grammar. It keeps scratch memory.
 type tracker struct {
 	grammar *Grammar
-	root    *call
+	root    *origin
 
 	todo  []item
 	seen  map[item]bool // of todo, where it is long
-	calls []ruleCall    // at this place
+	begun []begun       // at this place
 }
 
-type ruleCall struct {
+// begun is a rule and its origin.
+type begun struct {
 	rule int32
-	call *call
+	*origin
 }
 
 // begin is the frontier before the first byte.
 func (t *tracker) begin(f *frontier) {
-	t.root = &call{}
+	t.root = &origin{}
 	f.reset()
 	t.enter(item{t.grammar.rules[t.grammar.root].start, t.root, 0})
 	t.close(f)
@@ -123,8 +124,8 @@ func (t *tracker) close(f *frontier) {
 		x := t.todo[i]
 		s := &t.grammar.states[x.state]
 		if s.final {
-			f.done = f.done || x.call == t.root
-			for _, w := range x.call.waiting {
+			f.done = f.done || x.origin == t.root
+			for _, w := range x.origin.waiting {
 				t.enter(w)
 			}
 		}
@@ -133,7 +134,7 @@ func (t *tracker) close(f *frontier) {
 			if x.items < a.least || a.most >= 0 && x.items > a.most {
 				continue
 			}
-			next := item{a.to, x.call, x.items}
+			next := item{a.to, x.origin, x.items}
 			if a.items > 0 {
 				next.items = min(x.items+a.items, a.limit)
 			}
@@ -143,28 +144,28 @@ func (t *tracker) close(f *frontier) {
 			case a.rule == none:
 				t.enter(next)
 			default:
-				t.call(a.rule, next)
+				t.open(a.rule, next)
 			}
 		}
 	}
 	if len(t.todo) > manyItems {
 		clear(t.seen)
 	}
-	t.todo, t.calls = t.todo[:0], t.calls[:0]
+	t.todo, t.begun = t.todo[:0], t.begun[:0]
 }
 
-// call enters a rule, behind which the text goes on at next. No rule ends before it
+// open begins a rule, behind which the text goes on at next. No rule ends before it
 // has a byte, so none of those waiting is too late.
-func (t *tracker) call(rule int32, next item) {
-	for _, c := range t.calls {
-		if c.rule == rule {
-			if !slices.Contains(c.call.waiting, next) {
-				c.call.waiting = append(c.call.waiting, next)
+func (t *tracker) open(rule int32, next item) {
+	for _, b := range t.begun {
+		if b.rule == rule {
+			if !slices.Contains(b.waiting, next) {
+				b.waiting = append(b.waiting, next)
 			}
 			return
 		}
 	}
-	c := &call{waiting: []item{next}}
-	t.calls = append(t.calls, ruleCall{rule, c})
-	t.enter(item{t.grammar.rules[rule].start, c, 0})
+	o := &origin{waiting: []item{next}}
+	t.begun = append(t.begun, begun{rule, o})
+	t.enter(item{t.grammar.rules[rule].start, o, 0})
 }

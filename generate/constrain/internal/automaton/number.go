@@ -65,6 +65,7 @@ func ParseDecimal(text string) (Decimal, error) {
 // maxPlaces bounds the digits of a bound, on either side of its point.
 const maxPlaces = 64
 
+// String writes d without an exponent.
 func (d Decimal) String() string {
 	s := d.whole
 	if s == "" {
