@@ -3,6 +3,7 @@ package constrain_test
 import (
 	"encoding/json"
 	"math/rand/v2"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -99,6 +100,14 @@ func TestSchema(t *testing.T) {
 		{`{"type":"string","format":"email"}`, `["a.b+c@example.org"]`, `["a","@b.c","a@b","a..b@c.d","a@-b.c"]`},
 		{`{"type":"object","properties":{"x":false,"y":true}}`, `[{},{"y":1},{"z":1}]`, `[{"x":1}]`},
 		{`{"minLength":2,"maximum":3}`, `["ab",1,null,[],{"a":9}]`, `["a",4]`},
+		{`{"allOf":[{"minimum":3,"maximum":9},{"exclusiveMinimum":3},{"exclusiveMaximum":9},{"type":"integer"}]}`, `[4,8]`, `[3,9]`},
+		{`{"allOf":[{"exclusiveMinimum":3,"exclusiveMaximum":9},{"minimum":3},{"maximum":9},{"type":"integer"}]}`, `[4,8]`, `[3,9]`},
+		{`{"allOf":[{"type":"string","maxLength":2},{"minLength":1},{"maxLength":5}]}`, `["a","ab"]`, `["","abc"]`},
+		{`{"allOf":[{"type":"array","maxItems":2},{"minItems":1},{"maxItems":5},{"items":{"multipleOf":2}},{"items":{"multipleOf":3,"type":"integer"}}]}`, `[[6],[0,12]]`, `[[],[2],[3],[6,6,6]]`},
+		{`{"type":"object","oneOf":[{"properties":{"a":{"const":1}},"required":["a"]},{"properties":{"a":false}},{"properties":{"a":{"type":"string"}},"required":["a"]}]}`,
+			`[{"a":1},{},{"b":1},{"a":"x"}]`, `[{"a":2},{"a":null}]`},
+		{`{"oneOf":[{"type":"integer","maximum":3},{"type":"number","exclusiveMinimum":3},{"type":"string","pattern":"^a"},{"enum":["b","c"]},{"type":"array","maxItems":1},{"type":"array","minItems":2}]}`,
+			`[3,3.5,"ab","b",[],[1,2]]`, `["d",null,2.5]`},
 		{`true`, `[1,"x",null,[],{}]`, `[]`},
 	} {
 		g, err := constrain.Schema([]byte(c.schema))
@@ -139,4 +148,26 @@ func TestWalk(t *testing.T) {
 		}
 		require.True(t, json.Valid(text), "%s", text)
 	}
+}
+
+// Answers beside one another share a grammar and a vocabulary.
+func TestConcurrent(t *testing.T) {
+	g, err := constrain.Schema([]byte(`{"type":"array","items":{"type":"string","maxLength":3},"maxItems":3}`))
+	require.NoError(t, err)
+	v := vocabulary(t, `","`, `["`, "ab")
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			m, err := g.Matcher(v)
+			assert.NoError(t, err)
+			mask := make([]uint64, (v.Size()+63)/64)
+			for _, id := range []int32{257, 258, 256, 'x', 256, '"', ']'} {
+				m.Mask(mask)
+				assert.Equal(t, uint64(1), mask[id>>6]>>(id&63)&1, "%d", id)
+				assert.NoError(t, m.Accept(id))
+			}
+			assert.True(t, m.Ended())
+		})
+	}
+	all.Wait()
 }

@@ -159,9 +159,7 @@ func (t *tracker) close(f *frontier) {
 func (t *tracker) open(rule int32, next item) {
 	for _, b := range t.begun {
 		if b.rule == rule {
-			if !slices.Contains(b.waiting, next) {
-				b.waiting = append(b.waiting, next)
-			}
+			b.waiting = append(b.waiting, next)
 			return
 		}
 	}

@@ -34,6 +34,8 @@ func TestRefused(t *testing.T) {
 		{`{"anyOf":[{"$ref":"#"},{"type":"null"}]}`, constrain.ErrSchema, []string{"refers to itself"}},
 		{`{"oneOf":[{"type":"integer"},{"type":"number"}]}`, constrain.ErrUnsupported, []string{"#/oneOf", "0 and 1 may both hold", "anyOf"}},
 		{`{"oneOf":[{"properties":{"a":{"const":1}}},{"properties":{"a":{"const":2}}}]}`, constrain.ErrUnsupported, []string{"may both hold"}},
+		{`{"type":"object","oneOf":[{"properties":{"a":{"const":1}},"required":["a"]},{"properties":{"a":{"const":2}}}]}`, constrain.ErrUnsupported, []string{"may both hold"}},
+		{`{"type":"object","oneOf":[{"properties":{"a":{"const":2}}},{"properties":{"a":{"const":1}},"required":["a"]}]}`, constrain.ErrUnsupported, []string{"may both hold"}},
 		{`{"oneOf":[{"type":"string","pattern":"^a"},{"type":"string","pattern":"b$"}]}`, constrain.ErrUnsupported, []string{"may both hold"}},
 		{`{"type":"integr"}`, constrain.ErrSchema, []string{"#/type", `found "integr"`, `did you mean "integer"?`}},
 		{`{"type":[]}`, constrain.ErrSchema, []string{"#/type"}},

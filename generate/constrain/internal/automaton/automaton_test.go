@@ -47,6 +47,27 @@ func TestPattern(t *testing.T) {
 	})
 }
 
+// Beginning and end are those of the whole string, wherever they stand in a pattern.
+func TestAnchors(t *testing.T) {
+	for _, c := range []struct {
+		pattern string
+		yes, no []string
+	}{
+		{"^a", []string{"a", "ab"}, []string{"", "ba"}}, {"a$", []string{"a", "ba"}, []string{"", "ab"}}, {"x^a", nil, []string{"xa", "a"}}, {"a$x", nil, []string{"ax", "a"}},
+		{"^$", []string{""}, []string{"a"}}, {"a|^b", []string{"xa", "b"}, []string{"xb"}}, {"(?:^|,)a(?:$|;)", []string{"a", "a;x", "x,a"}, []string{"xa", "ab"}},
+		{"^a|b$", []string{"ax", "xb"}, []string{"xa", "bx"}}, {"(?:^a)*b", []string{"ab", "b", "xb"}, []string{"a"}}, {"", []string{"", "a"}, nil}, {"^[]*$", []string{""}, []string{"a"}},
+	} {
+		d, err := Pattern(budget(), c.pattern)
+		require.NoError(t, err, c.pattern)
+		for _, s := range c.yes {
+			assert.True(t, d.Match(s), "%q in %q", c.pattern, s)
+		}
+		for _, s := range c.no {
+			assert.False(t, d.Match(s), "%q in %q", c.pattern, s)
+		}
+	}
+}
+
 // spelled is a string as Quoted writes it.
 func spelled(s string) string {
 	var b strings.Builder
@@ -125,7 +146,12 @@ func TestProducts(t *testing.T) {
 func TestString(t *testing.T) {
 	d := String()
 	require.Less(t, d.States(), 30)
-	parts := rapid.SampledFrom([]string{"a", `\n`, `\"`, `\/`, `\u00e9`, `\ud83d\ude00`, `\uD83D`, `\ude00`, `\uDFFF`, "é", "😀", "\xed\xa0\x80", "\xc0\x80", "\xf4\x90\x80\x80", "\xe2\x82", "\x1f", "\"", `\x`, `\u12`, "\u2028", "\x7f", "\xef\xbf\xbd"})
+	for text, ok := range map[string]bool{
+		`"\ud83d\ude00"`: true, `"\ud83d\udbff"`: false, `"\udbff\udfff"`: true, `"\udc00"`: false, `"\ud83d"`: false, `"\ud83dx"`: false, `"\ud83d\n"`: false, `"\ud7ff\ue000"`: true,
+	} {
+		assert.Equal(t, ok, d.Match(text), text)
+	}
+	parts := rapid.SampledFrom([]string{"a", `\n`, `\"`, `\/`, `\u00e9`, `\ud83d\ude00`, `\uD83D`, `\ude00`, `\uDFFF`, `\udbff`, `\uDC00`, "é", "😀", "\xed\xa0\x80", "\xc0\x80", "\xf4\x90\x80\x80", "\xe2\x82", "\x1f", "\"", `\x`, `\u12`, "\u2028", "\x7f", "\xef\xbf\xbd"})
 	rapid.Check(t, func(t *rapid.T) {
 		s := `"` + strings.Join(rapid.SliceOfN(parts, 0, 4).Draw(t, "parts"), "") + `"`
 		var value string
