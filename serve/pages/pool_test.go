@@ -3,6 +3,7 @@ package pages
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 
@@ -315,16 +316,21 @@ func TestSameTextTwice(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	for want, o := range map[string]Options{
-		"wrong size of a pool of pages: 3 rows of a page, expected a power of two":            {Pages: 1, Rows: 3},
-		"wrong size of a pool of pages: 0 rows of a page, expected a power of two":            {Pages: 1},
-		"wrong size of a pool of pages: 0 pages of 16 rows, expected 1 to 134217727":          {Rows: 16},
-		"wrong size of a pool of pages: 134217728 pages of 16 rows, expected 1 to 134217727":  {Pages: 1 << 27, Rows: 16},
-		"wrong size of a pool of pages: 1 pages of 4294967296 rows, expected 1 to 0":          {Pages: 1, Rows: 1 << 32},
-		"wrong size of a pool of pages: -1 pages of 1 rows, expected 1 to 2147483647":         {Pages: -1, Rows: 1},
-		"wrong size of a pool of pages: -8 rows of a page, expected a power of two":           {Pages: 1, Rows: -8},
-		"wrong size of a pool of pages: 2147483648 pages of 1 rows, expected 1 to 2147483647": {Pages: 1 << 31, Rows: 1},
-	} {
+	wrong := map[string]Options{
+		"wrong size of a pool of pages: 3 rows of a page, expected a power of two":           {Pages: 1, Rows: 3},
+		"wrong size of a pool of pages: 0 rows of a page, expected a power of two":           {Pages: 1},
+		"wrong size of a pool of pages: 0 pages of 16 rows, expected 1 to 134217727":         {Rows: 16},
+		"wrong size of a pool of pages: 134217728 pages of 16 rows, expected 1 to 134217727": {Pages: 1 << 27, Rows: 16},
+		"wrong size of a pool of pages: -1 pages of 1 rows, expected 1 to 2147483647":        {Pages: -1, Rows: 1},
+		"wrong size of a pool of pages: -8 rows of a page, expected a power of two":          {Pages: 1, Rows: -8},
+	}
+	if math.MaxInt > math.MaxInt32 {
+		large := math.MaxInt32
+		large++ // no constant, which would not fit elsewhere
+		wrong["wrong size of a pool of pages: 2147483648 pages of 1 rows, expected 1 to 2147483647"] = Options{Pages: large, Rows: 1}
+		wrong["wrong size of a pool of pages: 1 pages of 4294967296 rows, expected 1 to 0"] = Options{Pages: 1, Rows: 2 * large}
+	}
+	for want, o := range wrong {
 		_, err := New(o)
 		require.ErrorIs(t, err, ErrSize)
 		require.EqualError(t, err, want)
