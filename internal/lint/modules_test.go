@@ -25,6 +25,7 @@ var dependencies = map[string]dependency{
 	"github.com/NVIDIA/go-nvml":                {why: "what GPUs do, with the tag cuda", in: []string{"backend/telemetry"}, tests: true},
 	"github.com/clipperhouse/uax29/v2":         {why: "grapheme clusters, as Hugging Face tokenizers cut them", in: []string{"tokenizer"}},
 	"github.com/dlclark/regexp2/v2":            {why: "look-ahead in patterns of tokenizers and of target_modules", in: []string{"tokenizer", "lora"}},
+	"github.com/klauspost/compress":            {why: "zstd with a long window, for packs of programs that have most in common", in: []string{"internal/dev/gpucheck"}},
 	"github.com/rogpeppe/go-internal":          {why: "scripts that test the command line", tests: true},
 	"github.com/santhosh-tekuri/jsonschema/v6": {why: "says whether what was written by a JSON Schema is valid", tests: true},
 	"github.com/spf13/cobra":                   {why: "the command line: help, completion, errors as people know them", in: []string{"internal/cli"}},

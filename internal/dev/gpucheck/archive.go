@@ -3,7 +3,6 @@ package gpucheck
 import (
 	"bufio"
 	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"debug/elf"
 	"encoding/json"
@@ -15,11 +14,17 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 // ErrArchive is the error of a file that is no archive of this package, or a
 // damaged one.
 var ErrArchive = errors.New("damaged archive")
+
+// window is how far back what is alike may lie: programs have more in common than
+// whole chunks.
+const window = 128 << 20
 
 // A file of an archive is a list of chunks, and every chunk is there once: the
 // programs of a pack all carry the same kernels, which are most of their bytes.
@@ -69,7 +74,7 @@ func WriteArchive(w io.Writer, files map[string]string) error {
 		}
 		c.Files[name] = entry{Mode: info.Mode().Perm(), Chunks: chunked(raw), Addresses: chunked(addresses)}
 	}
-	z, err := gzip.NewWriterLevel(w, gzip.BestCompression)
+	z, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithWindowSize(window))
 	if err != nil {
 		return err
 	}
@@ -109,10 +114,11 @@ func cut(b []byte) int {
 // ReadArchive unpacks an archive into a folder. Errors: ErrArchive.
 func ReadArchive(r io.Reader, folder string) error {
 	bad := func(err error) error { return fmt.Errorf("%w: %w", ErrArchive, err) }
-	z, err := gzip.NewReader(r)
+	z, err := zstd.NewReader(r, zstd.WithDecoderMaxWindow(window))
 	if err != nil {
 		return bad(err)
 	}
+	defer z.Close()
 	in := bufio.NewReaderSize(z, 1<<20)
 	line, err := in.ReadBytes('\n')
 	if err != nil {

@@ -26,7 +26,7 @@ type Program struct {
 // Places in a pack.
 const (
 	PackFile    = "pack.json"
-	ArchiveFile = "pack.gz"
+	ArchiveFile = "pack.zst"
 	binFolder   = "bin"  // programs
 	treeFolder  = "tree" // files that tests read, where the repository has them
 )
