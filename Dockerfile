@@ -20,7 +20,7 @@ RUN mkdir -p -m 1777 out/models out/data
 # an emulator. It installs nvcc as scripts/cuda_toolchain.sh says.
 FROM --platform=$BUILDPLATFORM python:3.13-bookworm AS kernels
 WORKDIR /src
-COPY scripts/cuda_toolchain.sh scripts/cuda_kernels.sh scripts/
+COPY scripts/cuda_toolchain.sh scripts/cuda_kernels.sh scripts/cuda_arch.sh scripts/
 COPY kernels/cuda kernels/cuda
 RUN sh scripts/cuda_kernels.sh
 

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -167,6 +168,34 @@ func TestDockerfile(t *testing.T) {
 			assert.Regexp(t, `:.*bookworm`, s.From, "a base image of this version: programs need the C library that they were linked with")
 		}
 	}
+}
+
+// TestScripts: a stage that is given some scripts has those that these call.
+func TestScripts(t *testing.T) {
+	calls := regexp.MustCompile(`\bsh (scripts/\w+\.sh)\b`)
+	checked := 0
+	for _, s := range dockerfile(t).Stages {
+		for _, step := range s.Steps {
+			if step.Name != "COPY" {
+				continue
+			}
+			given := step.Words[:len(step.Words)-1]
+			for _, script := range given {
+				if !strings.HasPrefix(script, "scripts/") {
+					continue
+				}
+				text, err := os.ReadFile(filepath.Join(root(t), script))
+				require.NoError(t, err)
+				for _, line := range strings.Split(string(text), "\n") {
+					if c := calls.FindStringSubmatch(line); c != nil && !strings.HasPrefix(line, "#") {
+						checked++
+						assert.Contains(t, given, c[1], "Dockerfile:%d: %s calls it", step.Line, script)
+					}
+				}
+			}
+		}
+	}
+	assert.NotZero(t, checked)
 }
 
 // compose is what there is to know of a compose file.
