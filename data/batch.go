@@ -15,6 +15,7 @@ const (
 	hiArray        = "hi"
 	endArray       = "end"
 	cacheRowsArray = "cache rows"
+	pagesArray     = "pages"
 	typesArray     = "types"
 	classesArray   = "classes"
 	valuesArray    = "values"
@@ -96,6 +97,9 @@ func (b *Batch) End() []int32 { return b.named(endArray).Ints }
 // CacheRows are the rows of a cache that the keys of the tokens of pieces go into.
 func (b *Batch) CacheRows() []int32 { return b.named(cacheRowsArray).Ints }
 
+// Pages are the pages of a cache in which the keys of the documents of pieces lie.
+func (b *Batch) Pages() []int32 { return b.named(pagesArray).Ints }
+
 // Types are the types of the tokens of labelled rows.
 func (b *Batch) Types() []int32 { return b.named(typesArray).Ints }
 
@@ -141,14 +145,17 @@ func (b *Batch) Add(ids, labels []int32) {
 func (b *Batch) AddAfter(ids []int32, read int) { b.add(ids, 0, read) }
 
 // AddPiece puts a piece of a document behind those of others, of which the first
-// tokens, so many, have been read. The keys of the document lie in a cache from a row
-// on, and those of the piece go behind them: see CacheRows.
-func (b *Batch) AddPiece(ids []int32, row, read int) {
-	rows := b.extend(cacheRowsArray, len(ids))
-	for i := range rows {
-		rows[i] = int32(row + read + i)
+// tokens, so many, have been read. The keys of the document, also those of the piece, lie
+// in pages of a cache, each of so many rows: keys are counted as these follow each other.
+func (b *Batch) AddPiece(ids []int32, read int, pages []int32, rows int) {
+	to := b.extend(cacheRowsArray, len(ids))
+	for i := range to {
+		at := read + i
+		to[i] = pages[at/rows]*int32(rows) + int32(at%rows)
 	}
-	b.add(ids, row, read)
+	first := len(b.Pages())
+	copy(b.extend(pagesArray, len(pages)), pages)
+	b.add(ids, first*rows, read)
 }
 
 // add puts tokens behind the others: they see the keys from number lo on, and

@@ -55,6 +55,18 @@ func (c *Cache) CopyFrom(ctx context.Context, old *Cache, n int) error {
 	return nil
 }
 
+// CopyRows copies n rows of the cache, all of which has been read and written by runs
+// that were waited for, to others of it.
+func (c *Cache) CopyRows(ctx context.Context, from, to, n int) error {
+	for name := range c.tables {
+		row := c.store.Buffer(name).Size() / c.rows
+		if err := c.store.Copy(ctx, name, from*row, to*row, n*row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Free gives the memory back.
 func (c *Cache) Free() {
 	if c != nil {

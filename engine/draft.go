@@ -35,8 +35,8 @@ type Spec struct {
 	Training bool           // dropout acts
 	RowKeys  bool           // it draws by keys of tokens, see nn.Options
 	Cache    *Cache         // keys and values of earlier tokens, or nil
-	// Scattered has new keys and values go where the input nn.CacheRows says, see nn.Cache.
-	Scattered bool
+	// Page is the number of rows of a page, where the cache is one of pages: see nn.Cache.
+	Page int
 	// Whole has each run make again what is made of parameters alone, instead of
 	// once whenever they have changed.
 	Whole bool
@@ -68,7 +68,7 @@ func (r *Runtime) Plan(s *Slot, spec Spec) (*Draft, error) {
 		o.Slots = append(o.Slots, slotPrefix(i))
 	}
 	if spec.Cache != nil {
-		o.Cache = &nn.Cache{Max: spec.Cache.rows, Scattered: spec.Scattered}
+		o.Cache = &nn.Cache{Max: spec.Cache.rows, Page: spec.Page}
 	}
 	b := nn.NewBuilder(g, r.model, o)
 	p := g.Program()

@@ -17,12 +17,12 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// longest is the longest text in the cache of TestMixedDecode.
-const longest = 24
+// Sizes of TestMixedDecode: the longest text, and the rows of a page.
+const longest, page = 24, 4
 
 // TestMixedDecode: texts of several adapters that are read and continued in one batch
 // over one cache, in pieces of any length and in any order, get the logits that each gets
-// alone, without a cache.
+// alone, without a cache. Their pages lie anywhere, and move.
 func TestMixedDecode(t *testing.T) {
 	for _, c := range mixtures {
 		if filepath.Base(c.base) == "bert" {
@@ -34,9 +34,10 @@ func TestMixedDecode(t *testing.T) {
 				slots := x.draw(t, 2, 12)
 				texts := len(slots)
 				mix := x.r.NewMix(slots...)
-				cache := x.r.NewCache(texts * longest)
+				held := texts * longest / page // pages, and as many that are free
+				cache := x.r.NewCache(2 * held * page)
 				defer cache.Free()
-				spec := engine.Spec{Bounds: map[string]int{nn.Tokens: most, nn.Documents: 12}, Cache: cache, Scattered: true, Build: func(b *nn.Builder, p *graph.Program) {
+				spec := engine.Spec{Bounds: map[string]int{nn.Tokens: most, nn.Documents: 12, nn.Pages: held}, Cache: cache, Page: page, Build: func(b *nn.Builder, p *graph.Program) {
 					p.Result("next", x.m.Build(b).Logits(b, b.Input("last", tensor.I32, b.Axis(nn.Documents))))
 				}}
 				d, err := x.r.Plan(mix, spec)
@@ -46,7 +47,11 @@ func TestMixedDecode(t *testing.T) {
 				defer x.r.Unload(ps...)
 
 				r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
-				ids, read := make([][]int32, texts), make([]int, texts)
+				ids, read, tables := make([][]int32, texts), make([]int, texts), make([][]int32, texts)
+				var free []int32
+				for _, i := range r.Perm(2 * held) {
+					free = append(free, int32(i))
+				}
 				for i := range ids {
 					for range 1 + r.IntN(longest) {
 						ids[i] = append(ids[i], r.Int32N(int32(x.m.Config.VocabSize)))
@@ -67,7 +72,15 @@ func TestMixedDecode(t *testing.T) {
 						if n == 0 || r.IntN(3) == 0 {
 							continue
 						}
-						b.AddPiece(ids[i][read[i]:read[i]+n], i*longest, read[i])
+						if last := len(tables[i]) - 1; last >= 0 && r.IntN(2) == 0 {
+							old := tables[i][last]
+							require.NoError(t, cache.CopyRows(ctx, int(old)*page, int(free[0])*page, read[i]-last*page))
+							tables[i][last], free = free[0], append(free[1:], old)
+						}
+						for len(tables[i])*page < read[i]+n {
+							tables[i], free = append(tables[i], free[0]), free[1:]
+						}
+						b.AddPiece(ids[i][read[i]:read[i]+n], read[i], tables[i], page)
 						adapters = append(adapters, slices.Repeat([]int32{int32(i)}, n)...)
 						last, which = append(last, int32(len(adapters)-1)), append(which, i)
 						read[i] += n

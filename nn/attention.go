@@ -2,6 +2,7 @@ package nn
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/ir"
@@ -12,11 +13,13 @@ import (
 // layer, in params that a run updates: the new rows go in at the input [Offset].
 type Cache struct {
 	Max int
-	// Scattered has each new row go where the input [CacheRows] says, so that the
+	// Page, where positive, is the number of rows of a page, a power of two that Max is a
+	// multiple of. Each new row then goes where the input [CacheRows] says, and keys are
+	// counted as the pages in the input [Pages] have them, one behind the other: the
 	// tokens of a run may be of several texts. A derived table that changes with the
 	// length of a text is one for all of them.
-	Scattered bool
-	Entries   []CacheEntry // in the order in which the layers were built
+	Page    int
+	Entries []CacheEntry // in the order in which the layers were built
 }
 
 // CacheEntry is the keys or the values of one layer.
@@ -32,6 +35,9 @@ func (b *Builder) Attention(in Text, q, k, v graph.Tensor, a ir.AttentionAttr, b
 		layer := len(c.Entries) / 2
 		k = b.cached(fmt.Sprintf("cache.%d.keys", layer), k)
 		v = b.cached(fmt.Sprintf("cache.%d.values", layer), v)
+		if a.Page = c.Page; c.Page > 0 {
+			bias = append(slices.Clip(bias), b.Input(Pages, tensor.I32, b.Axis(Pages)))
+		}
 	}
 	return q.Attention(k, v, in.Lo, in.Hi, a, bias...)
 }
@@ -40,7 +46,7 @@ func (b *Builder) cached(name string, x graph.Tensor) graph.Tensor {
 	size := x.Type().Last()
 	table := b.G.Param(name, tensor.F32, ir.Static(b.cache.Max), size)
 	var all graph.Tensor
-	if b.cache.Scattered {
+	if b.cache.Page > 0 {
 		all = table.ScatterRows(x, b.Input(CacheRows, tensor.I32, x.Type().Shape[0]))
 	} else {
 		all = table.UpdateRows(x, b.Input(Offset, tensor.I32, ir.Static(1)))

@@ -30,7 +30,8 @@ const (
 	Values     = "values"      // f32 [texts, n]: what is to be said of a text in numbers
 	ReadToken  = "read token"  // i32 [texts]: the token whose state a text is judged by
 	Offset     = "offset"      // i32 [1]: where new rows go into the cache
-	CacheRows  = "cache rows"  // i32 [tokens]: the row of the cache that a token has, or -1; see Cache.Scattered
+	CacheRows  = "cache rows"  // i32 [tokens]: the row of the cache that a token has, or -1; see Cache.Page
+	Pages      = "pages"       // i32 [pages], an axis of its own: where keys lie in the cache; see Cache.Page
 	Adapters   = "adapters"    // i32 [tokens]: which of several adapters a token has, or -1; see Builder.Adapters
 	RandomKey  = "key"         // u32 [3]: see ir.RandomKey
 )

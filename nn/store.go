@@ -192,6 +192,30 @@ func (s *Store) Get(ctx context.Context, name string, dst []byte) error {
 	return f.Wait(ctx)
 }
 
+// Copy copies bytes of the buffer called name from one place in it to another, by way of
+// the host.
+func (s *Store) Copy(ctx context.Context, name string, from, to, bytes int) error {
+	b := s.buffers[name]
+	if b == nil {
+		return fmt.Errorf("no buffer %q", name)
+	}
+	data := make([]byte, bytes)
+	f, err := s.dev.Download(data, b, from)
+	if err == nil {
+		err = f.Wait(ctx)
+	}
+	if err == nil {
+		f, err = s.dev.Upload(b, to, data)
+	}
+	if err == nil {
+		err = f.Wait(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("buffer %q: %w", name, err)
+	}
+	return nil
+}
+
 // Bytes is the memory of the buffers, imported ones included.
 func (s *Store) Bytes() int {
 	n := 0
