@@ -2,37 +2,42 @@ package generate
 
 import (
 	"math"
+	"slices"
 
 	"github.com/lorafuse/lorafuse/generate/constrain"
 )
 
-// allowed leaves of the logits those of the tokens that a grammar lets follow.
+// allowed leaves of the logits those of the tokens that can follow.
 type allowed struct {
-	grammar *constrain.Matcher // nil: all
+	grammar *constrain.Matcher // nil: all tokens
+	eos     []int32            // the tokens that end the answer
 	mask    []uint64
 	logits  []float32
 }
 
-// of is logits with -Inf for what cannot follow. The tokens of eos can where the text
-// is complete.
-func (a *allowed) of(logits []float32, eos []int32) []float32 {
-	if a.grammar == nil {
+// of is logits with -Inf for what cannot follow. Without ends, the tokens that end the
+// answer cannot, unless the grammar lets nothing else follow; with it they can, where
+// the text is complete.
+func (a *allowed) of(logits []float32, ends bool) []float32 {
+	if a.grammar == nil && (ends || len(a.eos) == 0) {
 		return logits
 	}
 	if a.mask == nil {
 		a.mask = make([]uint64, (len(logits)+63)/64)
 		a.logits = make([]float32, len(logits))
 	}
-	a.grammar.Mask(a.mask)
-	for _, id := range eos {
-		if id < 0 || int(id) >= len(logits) {
-			continue
+	done := false
+	if a.grammar == nil {
+		for i := range a.mask {
+			a.mask[i] = math.MaxUint64
 		}
-		if bit := uint64(1) << (id & 63); a.grammar.Done() {
-			a.mask[id>>6] |= bit
-		} else {
-			a.mask[id>>6] &^= bit
-		}
+	} else {
+		a.grammar.Mask(a.mask)
+		done = a.grammar.Done()
+	}
+	a.setEOS(done && ends)
+	if done && !ends && slices.Max(a.mask) == 0 {
+		a.setEOS(true)
 	}
 	none := float32(math.Inf(-1))
 	for i, x := range logits {
@@ -45,9 +50,23 @@ func (a *allowed) of(logits []float32, eos []int32) []float32 {
 	return a.logits
 }
 
+// setEOS lets the tokens that end the answer follow, or not.
+func (a *allowed) setEOS(can bool) {
+	for _, id := range a.eos {
+		if id < 0 || int(id) >= len(a.logits) {
+			continue
+		}
+		if bit := uint64(1) << (id & 63); can {
+			a.mask[id>>6] |= bit
+		} else {
+			a.mask[id>>6] &^= bit
+		}
+	}
+}
+
 // accept goes on behind a token.
 func (a *allowed) accept(id int32) error {
-	if a.grammar == nil {
+	if a.grammar == nil || slices.Contains(a.eos, id) {
 		return nil
 	}
 	return a.grammar.Accept(id)

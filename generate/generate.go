@@ -2,7 +2,6 @@ package generate
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -21,13 +20,19 @@ type Decoder interface {
 // token each time until the model ends its text.
 type GenerateOptions struct {
 	MaxNewTokens int // 0: as many as there is room for
+	// MinNewTokens is the number of tokens that do not end the answer: those of EOS are
+	// not chosen, unless Grammar lets nothing else follow, and stop strings that end
+	// within the text of these tokens are text like any other. A grammar whose text is
+	// complete, and where nothing can follow, ends the answer even so.
+	MinNewTokens int
 	Sampler      sample.Sampler
 	// Decoder gives the text of the tokens; nil: no text. It must be at the
 	// beginning of a text.
 	Decoder Decoder
-	// Stop are texts that end the answer, of which they are no part. They need
-	// a Decoder.
-	Stop []string
+	// Stop are texts that end the answer, of which they are no part unless
+	// IncludeStop says so. They need a Decoder.
+	Stop        []string
+	IncludeStop bool
 	// EOS are the tokens that end the answer; nil: those of the model.
 	EOS       []int32
 	IgnoreEOS bool
@@ -36,6 +41,11 @@ type GenerateOptions struct {
 	// that end it are chosen only where the text is complete. An answer that ends by
 	// FinishLength is a beginning alone.
 	Grammar *constrain.Matcher
+	// Logprobs asks for the log-probability of each token, and TopLogprobs for those of
+	// so many of the most likely tokens beside it. They are the model's own, before
+	// grammar, penalties and temperature.
+	Logprobs    bool
+	TopLogprobs int
 }
 
 // Token is one step of an answer.
@@ -44,7 +54,8 @@ type Token struct {
 	// Text is what can be shown with this token: never half a character, nor
 	// what may be the beginning of a stop string. It can be empty, and with
 	// the last token it is all that is left.
-	Text string
+	Text     string
+	Logprobs Logprobs // zero where not asked for
 
 	sampler *sample.Sampler
 }
@@ -101,159 +112,66 @@ func (r Result) TokensPerSecond() float64 {
 // Errors: ErrTooLong, ErrToken, ErrOption, those of the sampler, the decoder
 // and the device.
 func (g *Generator) Generate(ctx context.Context, prompt []int32, o GenerateOptions, onToken func(Token) error) (Result, error) {
-	a := answer{g: g, options: o, sampler: o.Sampler, onToken: onToken, stop: stopper{stops: o.Stop}, allowed: allowed{grammar: o.Grammar}}
-	a.PromptTokens = len(prompt)
-	if err := a.check(prompt); err != nil {
-		a.Finish = FinishError
-		return a.Result, err
-	}
-	err := a.generate(ctx, prompt)
+	c := g.runtime.Model().Config
+	a, err := NewAnswer(c.VocabSize, c.EOS, g.maxLength-len(prompt), prompt, o)
 	if err != nil {
-		a.Finish = FinishError
+		return Result{PromptTokens: len(prompt), Finish: FinishError}, err
+	}
+	var r Result
+	err = g.answer(ctx, a, &r, onToken)
+	said := a.Result()
+	r.IDs, r.Text, r.Finish, r.PromptTokens = said.IDs, said.Text, said.Finish, said.PromptTokens
+	if err != nil {
+		r.Finish = FinishError
 		if ctx.Err() != nil {
-			a.Finish = FinishCancelled
+			r.Finish = FinishCancelled
 		}
 	}
-	return a.Result, err
+	return r, err
 }
 
-// answer is a result in the making.
-type answer struct {
-	Result
-	g       *Generator
-	options GenerateOptions
-	sampler sample.Sampler
-	onToken func(Token) error
-	eos     []int32
-	allowed allowed
-	stop    stopper
-	most    int // tokens
-}
-
-// check looks at the options before anything is run.
-func (a *answer) check(prompt []int32) error {
-	o, room := &a.options, a.g.maxLength-len(prompt)
-	switch {
-	case len(prompt) == 0:
-		return fmt.Errorf("generate: %w: the prompt has none; begin with the token that begins a text", ErrToken)
-	case room < 1:
-		return fmt.Errorf("generate: %w: the prompt has %d, and prompt and answer can have %d", ErrTooLong, len(prompt), a.g.maxLength)
-	case o.MaxNewTokens < 0:
-		return fmt.Errorf("generate: %w: %d new tokens, expected 1 or more, or 0 for as many as there is room for", ErrOption, o.MaxNewTokens)
-	case len(o.Stop) > 0 && o.Decoder == nil:
-		return fmt.Errorf("generate: %w: stop strings without a decoder", ErrOption)
-	case slices.Contains(o.Stop, ""):
-		return fmt.Errorf("generate: %w: a stop string is empty", ErrOption)
-	case o.Grammar != nil && o.Grammar.Vocabulary().Size() > len(a.g.logits):
-		return fmt.Errorf("generate: %w: the vocabulary of the grammar has %d tokens, that of the model %d", ErrOption, o.Grammar.Vocabulary().Size(), len(a.g.logits))
-	}
-	a.most = room
-	if o.MaxNewTokens > 0 {
-		a.most = min(a.most, o.MaxNewTokens)
-	}
-	if !o.IgnoreEOS {
-		if a.eos = o.EOS; a.eos == nil {
-			a.eos = a.g.runtime.Model().Config.EOS
-		}
-	}
-	if err := a.sampler.Validate(); err != nil {
-		return fmt.Errorf("generate: %w", err)
-	}
-	return checkTokens(a.g.runtime.Model(), prompt)
-}
-
-func (a *answer) generate(ctx context.Context, prompt []int32) error {
+// answer runs the model until a is whole. What it measures goes into r.
+func (g *Generator) answer(ctx context.Context, a *Answer, r *Result, onToken func(Token) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	start, g := time.Now(), a.g
+	start, prompt := time.Now(), a.Tokens()
 	g.keep(prompt)
-	a.CachedTokens = len(g.cached)
+	r.CachedTokens = len(g.cached)
 	// Room for the answer is made at once where its length is known, so that
 	// too little memory shows before the first token.
-	answer := min(a.most, a.options.MaxNewTokens)
-	if err := g.reserve(ctx, len(prompt)+answer); err != nil {
+	if err := g.reserve(ctx, len(prompt)+a.known()); err != nil {
 		return err
 	}
-	history := append(make([]int32, 0, len(prompt)+answer), prompt...)
-	a.IDs = make([]int32, 0, answer)
+	a.tokens = slices.Grow(a.tokens, a.known())
 	logits, err := g.read(ctx, prompt)
 	if err != nil {
 		return err
 	}
-	a.PromptTime = time.Since(start)
+	r.PromptTime = time.Since(start)
 	start = time.Now()
-	defer func() { a.TokenTime = time.Since(start) }()
+	defer func() { r.TokenTime = time.Since(start) }()
 	for {
-		id, err := a.sampler.Next(a.allowed.of(logits, a.eos), history)
+		token, err := a.Next(logits)
 		if err != nil {
-			return fmt.Errorf("generate: token %d: %w", len(history), err)
-		}
-		history = append(history, id)
-		if err := a.take(id); err != nil || a.Finish != "" {
 			return err
+		}
+		if onToken != nil {
+			if err := onToken(token); err != nil {
+				return err
+			}
+		}
+		if a.Finish() != "" {
+			return nil
 		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := g.reserve(ctx, len(history)); err != nil {
+		if err := g.reserve(ctx, len(a.Tokens())); err != nil {
 			return err
 		}
-		if logits, err = g.read(ctx, history); err != nil {
+		if logits, err = g.read(ctx, a.Tokens()); err != nil {
 			return err
 		}
 	}
-}
-
-// take adds a token to the answer, and sets Finish if it is the last one.
-func (a *answer) take(id int32) error {
-	a.IDs = append(a.IDs, id)
-	if !slices.Contains(a.eos, id) {
-		if err := a.allowed.accept(id); err != nil {
-			return fmt.Errorf("generate: %w", err)
-		}
-	}
-	switch {
-	case slices.Contains(a.eos, id):
-		a.Finish = FinishEOS
-	case a.allowed.ended():
-		a.Finish = FinishGrammar
-	case len(a.IDs) == a.most:
-		a.Finish = FinishLength
-	}
-	text, err := a.text(id)
-	if err != nil {
-		return fmt.Errorf("generate: token %d: %w", len(a.IDs)-1, err)
-	}
-	a.Text += text
-	if a.onToken == nil {
-		return nil
-	}
-	return a.onToken(Token{id, text, &a.sampler})
-}
-
-// text is what can be shown after token id.
-func (a *answer) text(id int32) (string, error) {
-	d := a.options.Decoder
-	if d == nil {
-		return "", nil
-	}
-	piece, err := d.Push(id)
-	if err != nil {
-		return "", err
-	}
-	if a.Finish != "" {
-		piece += d.Flush()
-	}
-	show, stopped := a.stop.push(piece)
-	switch {
-	case stopped:
-		if a.Finish == "" {
-			d.Flush() // the decoder is ready for another text
-		}
-		a.Finish = FinishStop
-	case a.Finish != "":
-		show += a.stop.flush()
-	}
-	return show, nil
 }

@@ -219,10 +219,10 @@ func (g *Generator) run(ctx context.Context, ids []int32, length int) error {
 }
 
 // checkTokens finds ids that the model has no embedding for.
-func checkTokens(m *model.Model, ids []int32) error {
+func checkTokens(vocab int, ids []int32) error {
 	for i, id := range ids {
-		if id < 0 || int(id) >= m.Config.VocabSize {
-			return fmt.Errorf("generate: %w: id %d at position %d, the model's vocabulary has %d", ErrToken, id, i, m.Config.VocabSize)
+		if id < 0 || int(id) >= vocab {
+			return fmt.Errorf("generate: %w: id %d at position %d, the model's vocabulary has %d", ErrToken, id, i, vocab)
 		}
 	}
 	return nil

@@ -187,7 +187,7 @@ func (s *Scorer) check(ids []int32) error {
 	case n > s.maxTokens:
 		return fmt.Errorf("generate: %w: the batch has %d, the scorer takes %d", ErrTooLong, n, s.maxTokens)
 	}
-	return checkTokens(s.runtime.Model(), ids)
+	return checkTokens(s.runtime.Model().Config.VocabSize, ids)
 }
 
 // result appends the first n floats of a result to out.

@@ -5,37 +5,54 @@ import "strings"
 // stopper passes text on as it comes, but for what may be the beginning of a
 // stop string: that it holds until it is known.
 type stopper struct {
-	stops []string
-	held  string
+	stops   []string
+	include bool // a stop string is shown
+	held    string
+	passed  int // bytes of held in which no stop string ends
+}
+
+// pass takes more text in which no stop string ends; one may begin in it.
+func (s *stopper) pass(text string) {
+	s.held += text
+	s.passed = len(s.held)
 }
 
 // push takes more text and returns what can be shown. With stopped a stop
-// string is complete, and what stands before it has been returned; of several,
-// the one that ends first counts, whatever the pieces in which text comes.
+// string is complete, and what stands before it has been returned, or also itself;
+// of several, the one that ends first counts, whatever the pieces in which text comes.
 func (s *stopper) push(text string) (show string, stopped bool) {
 	s.held += text
 	from, end := -1, len(s.held)+1
 	for _, stop := range s.stops {
-		if i := strings.Index(s.held, stop); i >= 0 && (i+len(stop) < end || i+len(stop) == end && i < from) {
-			from, end = i, i+len(stop)
+		skip := max(s.passed-len(stop)+1, 0)
+		if i := strings.Index(s.held[skip:], stop); i >= 0 {
+			i += skip
+			if i+len(stop) < end || i+len(stop) == end && i < from {
+				from, end = i, i+len(stop)
+			}
 		}
 	}
 	if from >= 0 {
-		show, s.held = s.held[:from], ""
+		show = s.held[:from]
+		if s.include {
+			show = s.held[:end]
+		}
+		s.held, s.passed = "", 0
 		return show, true
 	}
 	n := 0
 	for _, stop := range s.stops {
 		n = max(n, overlap(s.held, stop))
 	}
-	show, s.held = s.held[:len(s.held)-n], s.held[len(s.held)-n:]
+	out := len(s.held) - n
+	show, s.held, s.passed = s.held[:out], s.held[out:], max(s.passed-out, 0)
 	return show, false
 }
 
 // flush returns what was held.
 func (s *stopper) flush() string {
 	text := s.held
-	s.held = ""
+	s.held, s.passed = "", 0
 	return text
 }
 

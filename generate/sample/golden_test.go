@@ -42,10 +42,10 @@ func TestAsTransformers(t *testing.T) {
 	for i, c := range g.Cases {
 		s := Sampler{Temperature: c.Temperature, TopK: c.TopK, TopP: c.TopP, MinP: c.MinP, RepetitionPenalty: c.Penalty}
 		logits := rows[c.Row]
-		scores := s.penalize(logits, g.History)
+		scores := s.adjust(logits, g.History, nil)
 		assert.Equal(t, c.Greedy, greedy(scores), "case %d", i)
 		if c.Temperature == 0 {
-			id, err := s.Next(logits, g.History)
+			id, err := s.Next(logits, g.History, nil)
 			require.NoError(t, err)
 			assert.Equal(t, c.Greedy, id)
 			assert.InEpsilon(t, c.Probs[place(c.Kept, id)], s.Prob(), 1e-5)

@@ -1,7 +1,9 @@
 // Package sample chooses the next token from a model's logits: greedily, or by
 // chance after the logits processors of Hugging Face transformers, applied in
-// the order of its generate: repetition penalty, temperature, top-k, top-p,
-// min-p.
+// the order of its generate: bias, repetition penalty, temperature, top-k,
+// top-p, min-p. The penalties of OpenAI's API, which transformers has not,
+// stand where vLLM has them: frequency and presence penalty come between the
+// repetition penalty and temperature.
 //
 // The draw is a function of (seed, sequence, position), not of a generator's
 // state: the same settings, logits and history always give the same token,
@@ -46,6 +48,14 @@ type Sampler struct {
 	// of all tokens in the history, once each (arXiv 1909.05858). It acts on
 	// greedy choice too. 0 and 1 do nothing.
 	RepetitionPenalty float64
+	// FrequencyPenalty is taken from the logit of a token for each time that
+	// the answer has it, PresencePenalty once if the answer has it at all. The
+	// prompt does not count. Both are between -2 and 2, act on greedy choice
+	// too, and do nothing where they are 0.
+	FrequencyPenalty, PresencePenalty float64
+	// Bias is added to the logits of the tokens that it names, before the
+	// penalties. It is read alone, so that samplers can have one in common.
+	Bias map[int32]float32
 
 	// Seed and Sequence select the draws. Sequences of one batch that have
 	// different numbers draw independently of one another.
@@ -55,7 +65,8 @@ type Sampler struct {
 	id     int32     // what was chosen
 	prob   float32   // its probability, of a draw
 
-	scores []float32   // penalised logits
+	scores []float32   // adjusted logits
+	counts []int32     // of the tokens of the answer; all 0 between two calls
 	kept   []candidate // the tokens that are left, by rising id
 	heap   []candidate
 }
@@ -66,8 +77,13 @@ type candidate struct {
 	score float32
 }
 
-// Validate reports the first setting that is out of its range.
-func (s *Sampler) Validate() error {
+// Validate reports the first setting that is out of its range, whatever the
+// vocabulary.
+func (s *Sampler) Validate() error { return s.ValidateFor(math.MaxInt) }
+
+// ValidateFor does so for a vocabulary of so many tokens, which bounds the ids
+// of the bias.
+func (s *Sampler) ValidateFor(vocab int) error {
 	for _, c := range []struct {
 		name  string
 		value float64
@@ -79,29 +95,31 @@ func (s *Sampler) Validate() error {
 		{"top_p", s.TopP, s.TopP >= 0 && s.TopP <= 1, "between 0 and 1"},
 		{"min_p", s.MinP, s.MinP >= 0 && s.MinP <= 1, "between 0 and 1"},
 		{"repetition_penalty", s.RepetitionPenalty, s.RepetitionPenalty >= 0 && !math.IsInf(s.RepetitionPenalty, 1), "above 0; 1 is off"},
+		{"frequency_penalty", s.FrequencyPenalty, math.Abs(s.FrequencyPenalty) <= 2, "between -2 and 2"},
+		{"presence_penalty", s.PresencePenalty, math.Abs(s.PresencePenalty) <= 2, "between -2 and 2"},
 	} {
 		if !c.ok {
 			return fmt.Errorf("%w: %s is %v, expected %s", ErrSetting, c.name, c.value, c.want)
 		}
 	}
-	return nil
+	return s.checkBias(vocab)
 }
 
 // Next chooses a token. logits has one value per token of the vocabulary and
-// is not changed; history has the ids before the new token, the prompt
-// included: they are what the repetition penalty looks at (ids outside the
-// vocabulary count for nothing) and their number is the position of the draw.
+// is not changed; prompt and answer have the ids before the new token. They are
+// what the penalties look at (ids outside the vocabulary count for nothing),
+// and their number is the position of the draw.
 //
 // Where the largest logits are equal, greedy choice takes the lowest id; where
 // the edge of top-p runs through equal logits, it keeps the lower ids.
-func (s *Sampler) Next(logits []float32, history []int32) (id int32, err error) {
-	if err := s.Validate(); err != nil {
+func (s *Sampler) Next(logits []float32, prompt, answer []int32) (id int32, err error) {
+	if err := s.ValidateFor(len(logits)); err != nil {
 		return 0, err
 	}
-	if err := check(logits); err != nil {
+	scores := s.adjust(logits, prompt, answer)
+	if err := CheckLogits(scores); err != nil {
 		return 0, err
 	}
-	scores := s.penalize(logits, history)
 	if s.Temperature == 0 {
 		s.chosen, s.id = scores, greedy(scores)
 		return s.id, nil
@@ -109,12 +127,12 @@ func (s *Sampler) Next(logits []float32, history []int32) (id int32, err error) 
 	s.start(scores)
 	s.warp()
 	s.chosen = nil
-	s.id, s.prob = s.draw(len(history))
+	s.id, s.prob = s.draw(len(prompt) + len(answer))
 	return s.id, nil
 }
 
 // Prob is the probability of the token that Next chose last among those that
-// the settings leave; for greedy choice, its softmax over the penalised logits,
+// the settings leave; for greedy choice, its softmax over the adjusted logits,
 // which is computed here, from the logits that Next was given: a small model
 // has not the time for every token. 0 before the first.
 func (s *Sampler) Prob() float32 {
@@ -128,27 +146,6 @@ func (s *Sampler) Prob() float32 {
 	return float32(1 / sum)
 }
 
-// penalize is the logits with the repetition penalty applied.
-func (s *Sampler) penalize(logits []float32, history []int32) []float32 {
-	p := float32(s.RepetitionPenalty)
-	if p == 0 || p == 1 {
-		return logits
-	}
-	s.scores = append(s.scores[:0], logits...)
-	for _, id := range history {
-		if id < 0 || int(id) >= len(logits) {
-			continue
-		}
-		// From the original, so that a repeated id is penalised once.
-		if x := logits[id]; x < 0 {
-			s.scores[id] = x * p
-		} else {
-			s.scores[id] = x / p
-		}
-	}
-	return s.scores
-}
-
 // start makes every token a candidate.
 func (s *Sampler) start(scores []float32) {
 	s.kept = s.kept[:0]
@@ -157,8 +154,8 @@ func (s *Sampler) start(scores []float32) {
 	}
 }
 
-// check refuses what transformers would turn into a distribution of NaN.
-func check(logits []float32) error {
+// CheckLogits gives ErrLogits for what softmax would turn into NaN.
+func CheckLogits(logits []float32) error {
 	if len(logits) == 0 {
 		return fmt.Errorf("%w: there are none", ErrLogits)
 	}

@@ -20,7 +20,7 @@ var (
 func next(t *testing.T, s *sample.Sampler, logits []float32, history ...int32) (int32, float32) {
 	t.Helper()
 	before := append([]float32(nil), logits...)
-	id, err := s.Next(logits, history)
+	id, err := s.Next(logits, history, nil)
 	require.NoError(t, err)
 	require.Equal(t, before, logits, "the logits are the caller's")
 	return id, s.Prob()
@@ -115,12 +115,12 @@ func TestHistogram(t *testing.T) {
 	for name, draw := range map[string]func(s *sample.Sampler, i int) (int32, error){
 		"seed": func(s *sample.Sampler, i int) (int32, error) {
 			s.Seed = uint64(i)
-			return s.Next(logits, nil)
+			return s.Next(logits, nil, nil)
 		},
-		"position": func(s *sample.Sampler, i int) (int32, error) { return s.Next(logits, history[:i]) },
+		"position": func(s *sample.Sampler, i int) (int32, error) { return s.Next(logits, history[:i], nil) },
 		"sequence": func(s *sample.Sampler, i int) (int32, error) {
 			s.Sequence = uint64(i) << 20
-			return s.Next(logits, nil)
+			return s.Next(logits, nil, nil)
 		},
 	} {
 		var count [8]float64
@@ -169,7 +169,7 @@ func TestUnusableLogits(t *testing.T) {
 	} {
 		for _, temperature := range []float64{0, 1} {
 			s := sample.Sampler{Temperature: temperature}
-			_, err := s.Next(c.logits, nil)
+			_, err := s.Next(c.logits, nil, nil)
 			assert.ErrorIs(t, err, sample.ErrLogits)
 			assert.ErrorContains(t, err, c.want)
 		}
@@ -186,7 +186,7 @@ func TestSettings(t *testing.T) {
 		"repetition_penalty is -2":   {RepetitionPenalty: -2},
 		"repetition_penalty is +Inf": {RepetitionPenalty: math.Inf(1)},
 	} {
-		_, err := s.Next([]float32{1}, nil)
+		_, err := s.Next([]float32{1}, nil, nil)
 		assert.ErrorIs(t, err, sample.ErrSetting)
 		assert.ErrorContains(t, err, want)
 	}
@@ -204,21 +204,21 @@ func TestProperties(t *testing.T) {
 			RepetitionPenalty: rapid.Float64Range(0.3, 3).Draw(t, "penalty"),
 			Seed:              rapid.Uint64().Draw(t, "seed"),
 		}
-		id, err := s.Next(logits, history)
+		id, err := s.Next(logits, history, nil)
 		require.NoError(t, err)
 		prob := s.Prob()
 		require.True(t, id >= 0 && int(id) < len(logits))
 		require.True(t, prob > 0 && prob <= 1, "%v", prob)
-		again, err := (&s).Next(logits, history)
+		again, err := (&s).Next(logits, history, nil)
 		require.NoError(t, err)
 		require.Equal(t, id, again)
 
 		greedy := sample.Sampler{RepetitionPenalty: s.RepetitionPenalty}
-		want, err := greedy.Next(logits, history)
+		want, err := greedy.Next(logits, history, nil)
 		require.NoError(t, err)
 		one := s
 		one.Temperature, one.TopK, one.TopP, one.MinP = 1, 0, 1e-9, 0
-		got, err := one.Next(logits, history)
+		got, err := one.Next(logits, history, nil)
 		require.NoError(t, err)
 		require.Equal(t, want, got, "top-p near 0 is greedy")
 	})
@@ -230,9 +230,9 @@ func TestNoAllocations(t *testing.T) {
 		logits[i] = float32(i % 97)
 	}
 	s := sample.Sampler{Temperature: 0.8, TopK: 50, TopP: 0.9, MinP: 0.01, RepetitionPenalty: 1.1}
-	_, err := s.Next(logits, nil)
+	_, err := s.Next(logits, nil, nil)
 	require.NoError(t, err)
-	assert.Zero(t, testing.AllocsPerRun(5, func() { s.Next(logits, nil) }))
+	assert.Zero(t, testing.AllocsPerRun(5, func() { s.Next(logits, nil, nil) }))
 }
 
 func BenchmarkNext(b *testing.B) {
@@ -245,7 +245,7 @@ func BenchmarkNext(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				s.Next(logits, nil)
+				s.Next(logits, nil, nil)
 			}
 		})
 	}
@@ -254,14 +254,14 @@ func BenchmarkNext(b *testing.B) {
 func ExampleSampler() {
 	logits := []float32{1, 4, 3.5, -2}
 	greedy := sample.Sampler{}
-	id, err := greedy.Next(logits, nil)
+	id, err := greedy.Next(logits, nil, nil)
 	fmt.Println(id, err)
 
 	s := sample.Sampler{Temperature: 0.8, TopK: 2, Seed: 1}
 	counts := make([]int, len(logits))
 	history := make([]int32, 1000)
 	for position := range history {
-		id, _ := s.Next(logits, history[:position])
+		id, _ := s.Next(logits, history[:position], nil)
 		counts[id]++
 	}
 	fmt.Println(counts[0], counts[1] > counts[2], counts[2] > 0, counts[3])
