@@ -30,6 +30,17 @@ func (c *Cache) Bytes() int {
 	return c.store.Bytes()
 }
 
+// RowBytes is the memory that a token takes on the device in the cache of a draft.
+func (d *Draft) RowBytes() (n int) {
+	c := d.spec.Cache
+	for _, a := range d.Program.Args {
+		if c != nil && c.tables[a.Name] {
+			n += a.Bytes(nil) / c.rows
+		}
+	}
+	return n
+}
+
 // describe takes over what building the model put into n.
 func (c *Cache) describe(n *nn.Cache) {
 	for _, e := range n.Entries {

@@ -63,6 +63,11 @@ func (r *Runtime) NewMix(slots ...*Slot) *Slot {
 // State is the adapter as the slot was given it, nil for a mix.
 func (s *Slot) State() *lora.State { return s.state }
 
+// Shape says what programs depend on of the adapter: where slots of one shape take each
+// other's place, alone or in a mix, the program that was planned for one fits. A mix has
+// none of its own.
+func (s *Slot) Shape() string { return s.shape }
+
 // Bytes is the slot's memory on the device; a mix has none of its own.
 func (s *Slot) Bytes() int { return s.store.Bytes() }
 

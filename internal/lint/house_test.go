@@ -104,6 +104,7 @@ var house = map[string]room{
 	"merge":              {floor: loops},
 	"convert":            {floor: loops},
 	"serve/pages":        {floor: loops},
+	"serve/batching":     {loops, with("generate", "says what an answer is", "serve/pages", "has the keys and values of texts there")},
 
 	"internal/cli":     {floor: commands},
 	"cmd/lorafuse":     {commands, with("internal/cli", "is its main")},

@@ -135,6 +135,23 @@ func (p *Pool) Begin(root Root, tokens []int32) *Text {
 	return t
 }
 
+// Find says how many pages Begin would find, and how many of these no text uses now.
+func (p *Pool) Find(root Root, tokens []int32) (found, unused int) {
+	h := hash(root)
+	for ; len(tokens) >= p.rows; tokens = tokens[p.rows:] {
+		h = p.chain(h, tokens[:p.rows])
+		id, ok := p.found[h]
+		if !ok {
+			break
+		}
+		found++
+		if p.pages[id].users == 0 {
+			unused++
+		}
+	}
+	return found, unused
+}
+
 // chain is the hash of a page of tokens behind what has the hash before.
 func (p *Pool) chain(before hash, tokens []int32) hash {
 	copy(p.block, before[:])

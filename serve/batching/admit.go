@@ -1,0 +1,218 @@
+package batching
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/lorafuse/lorafuse/lora"
+)
+
+// This file says which texts run.
+
+// patience is how many requests may be begun, for each text that there may be, while one
+// whose turn it is waits for room on the device for its adapter. Then others wait for it.
+const patience = 2
+
+// admit begins texts as long as there is room: first those that have lost their pages,
+// then those whose turn it is.
+func (e *Engine) admit() {
+	begun := len(e.running)
+	for len(e.parked) > 0 && e.room() && e.fits(e.parked[0]) {
+		t := e.parked[0]
+		e.parked = slices.Delete(e.parked, 0, 1)
+		e.start(t)
+	}
+	for len(e.parked) == 0 && e.room() {
+		t := e.choose()
+		if t == nil {
+			break
+		}
+		e.mu.Lock()
+		e.waiting.remove(t)
+		e.waiting.started(t.r.flow)
+		e.mu.Unlock()
+		e.orders++
+		t.order = e.orders
+		e.start(t)
+	}
+	if len(e.running) > begun {
+		e.publish()
+	}
+}
+
+// room reports whether one more text may run.
+func (e *Engine) room() bool { return len(e.running) < e.options.MaxTexts }
+
+// choose gives the text whose turn it is, its adapter on the device; nil where there is
+// none, or it has to wait.
+func (e *Engine) choose() *text {
+	e.mu.Lock()
+	heads := e.waiting.heads()
+	e.mu.Unlock()
+	var passed []*text
+	for _, t := range heads {
+		if !e.fits(t) {
+			return nil // others would take the pages that it waits for
+		}
+		var err error
+		if t.r.lease != nil {
+			err = t.r.lease.Upload(e.context)
+		}
+		switch {
+		case err == nil:
+			for _, p := range passed {
+				p.r.passed++
+			}
+			return t
+		case errors.Is(err, lora.ErrFull) && len(e.running) > 0:
+			if t.r.passed >= patience*e.options.MaxTexts {
+				return nil
+			}
+			passed = append(passed, t)
+		default:
+			e.drop(t.r, err)
+		}
+	}
+	return nil
+}
+
+// fits reports whether there are pages for a text, beside what those that run are to read
+// still, and a page more for each of them.
+func (e *Engine) fits(t *text) bool {
+	if len(e.running) == 0 {
+		return true
+	}
+	s := e.pool.Stats()
+	have := s.Free + s.Cached - len(e.running)
+	for _, o := range e.running {
+		have -= e.options.pagesOf(len(o.tokens())) - len(o.pages.Pages())
+	}
+	need := e.options.pagesOf(len(t.tokens()))
+	if need <= have {
+		return true
+	}
+	found, idle := e.pool.Find(t.r.root, t.known())
+	return need-found <= have-idle
+}
+
+// start begins a text, or goes on with it.
+func (e *Engine) start(t *text) {
+	t.pages = e.pool.Begin(t.r.root, t.known())
+	if t.r.begun.IsZero() {
+		t.r.begun, t.r.cached = time.Now(), t.pages.Len()
+	}
+	e.enter(t)
+}
+
+// enter puts a text among those that run, in their order.
+func (e *Engine) enter(t *text) {
+	i := len(e.running)
+	for i > 0 && e.running[i-1].order > t.order {
+		i--
+	}
+	e.running = slices.Insert(e.running, i, t)
+}
+
+// park takes the pages of a text away. It goes on when there is room again.
+func (e *Engine) park(t *text) {
+	t.release()
+	if t.judged() {
+		t.r.prompt = nil // all of it is read again
+	}
+	e.running = without(e.running, t)
+	i := len(e.parked)
+	for i > 0 && e.parked[i-1].order > t.order {
+		i--
+	}
+	e.parked = slices.Insert(e.parked, i, t)
+}
+
+// preempt parks the text that was begun last, and gives it.
+func (e *Engine) preempt() *text {
+	last := e.running[len(e.running)-1]
+	e.park(last)
+	e.mu.Lock()
+	e.stats.Preemptions++
+	e.mu.Unlock()
+	return last
+}
+
+// sweep drops the requests that nobody reads any more.
+func (e *Engine) sweep() {
+	var gone []*request
+	for _, t := range slices.Concat(e.running, e.parked) {
+		if t.r.gone.Load() && !slices.Contains(gone, t.r) {
+			gone = append(gone, t.r)
+		}
+	}
+	e.mu.Lock()
+	for _, f := range e.waiting.flows {
+		for _, t := range f.waiting {
+			if t.r.gone.Load() {
+				gone = append(gone, t.r)
+			}
+		}
+	}
+	e.mu.Unlock()
+	for _, r := range gone {
+		e.drop(r, nil)
+	}
+}
+
+// drop ends a request before its answers have ended.
+func (e *Engine) drop(r *request, err error) {
+	if err != nil && e.context.Err() != nil {
+		err = ErrClosed // which is why a run was cut off
+	}
+	ended := 0
+	for _, list := range []*[]*text{&e.running, &e.parked} {
+		*list = slices.DeleteFunc(*list, func(t *text) bool {
+			if t.r != r {
+				return false
+			}
+			t.release()
+			ended++
+			return true
+		})
+	}
+	e.mu.Lock()
+	e.waiting.drop(r)
+	for range ended {
+		e.waiting.ended(r.flow)
+	}
+	e.mu.Unlock()
+	e.finish(r, err)
+}
+
+// over ends a text whose answer has ended, and its request with the last of them.
+func (e *Engine) over(t *text) {
+	t.release()
+	e.running = without(e.running, t)
+	e.mu.Lock()
+	e.waiting.ended(t.r.flow)
+	e.mu.Unlock()
+	if t.r.texts--; t.r.texts == 0 {
+		e.finish(t.r, nil)
+	}
+}
+
+// finish ends a request of which nothing is in use any more.
+func (e *Engine) finish(r *request, err error) {
+	if r.lease != nil {
+		r.lease.Release()
+	}
+	e.mu.Lock()
+	if e.live--; e.live == 0 && e.empty != nil {
+		close(e.empty)
+		e.empty = nil
+	}
+	e.mu.Unlock()
+	e.publish()
+	r.out.end(err)
+	close(r.over)
+}
+
+func without(texts []*text, t *text) []*text {
+	return slices.DeleteFunc(texts, func(o *text) bool { return o == t })
+}

@@ -1,0 +1,285 @@
+package batching
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// Names of the programs: the tokens whose logits a run gives, i32 [read], and where these
+// are, f32 [read, vocab].
+const (
+	readInput    = "read"
+	logitsResult = "logits"
+)
+
+// machine is the model on its device with a cache of pages: the programs for the mixes of
+// adapters that are asked for, and the slots of those that are there. It implements
+// lora.Slots; all but Put and Drop is the engine's goroutine's.
+type machine struct {
+	runtime *engine.Runtime
+	cache   *engine.Cache
+	bounds  map[string]int
+	page    int
+	none    *engine.Slot
+	logits  []float32
+	until   int // texts up to this length have the same derived tables; 0: all
+
+	base  *mix
+	mixes []*mix // the one that was used last comes first
+
+	mu      sync.Mutex
+	slots   map[*lora.Version]*engine.Slot
+	dropped []*engine.Slot // to be freed when no mix has them
+	closed  bool
+}
+
+// mix is a program and what it runs with. Each place takes adapters of one shape.
+type mix struct {
+	program *engine.Program
+	slot    *engine.Slot
+	places  []*engine.Slot
+}
+
+// maxMixes is how many programs are kept beside that of the model alone.
+const maxMixes = 4
+
+// newMachine brings the weights to the device. It completes the options.
+func newMachine(ctx context.Context, dev backend.Device, m *model.Model, o *Options) (*machine, error) {
+	x := &machine{runtime: engine.New(dev, m), page: o.PageRows, slots: map[*lora.Version]*engine.Slot{}}
+	ok := false
+	defer func() {
+		if !ok {
+			x.close()
+		}
+	}()
+	var err error
+	if x.none, err = x.runtime.NewSlot(nil); err != nil {
+		return nil, err
+	}
+	x.bounds = map[string]int{nn.Tokens: o.MaxBatchTokens, nn.Pages: 1, readInput: o.rows()}
+	trial, err := x.plan(x.none, x.runtime.NewCache(o.PageRows))
+	if err != nil {
+		return nil, err
+	}
+	o.size(m, dev.Info().Memory, trial.RowBytes())
+	x.bounds[nn.Pages] = o.tables()
+	x.cache = x.runtime.NewCache(o.CacheTokens)
+	x.logits = make([]float32, o.rows()*m.Config.VocabSize)
+	if x.base, err = x.load(ctx, x.none); err != nil {
+		return nil, err
+	}
+	ok = true
+	return x, nil
+}
+
+// plan plans what reads the tokens of texts.
+func (x *machine) plan(s *engine.Slot, c *engine.Cache) (*engine.Draft, error) {
+	return x.runtime.Plan(s, engine.Spec{Bounds: x.bounds, Cache: c, Page: x.page, Build: func(b *nn.Builder, p *graph.Program) {
+		p.Result(logitsResult, x.runtime.Model().Build(b).Logits(b, b.Input(readInput, tensor.I32, b.Axis(readInput))))
+		x.until = 0
+		for _, t := range b.Tables() {
+			if t.Changes() && (x.until == 0 || t.Until < x.until) {
+				x.until = t.Until
+			}
+		}
+	}})
+}
+
+func (x *machine) load(ctx context.Context, s *engine.Slot, places ...*engine.Slot) (*mix, error) {
+	d, err := x.plan(s, x.cache)
+	if err != nil {
+		return nil, err
+	}
+	ps, err := x.runtime.Load(ctx, s, nil, d)
+	if err != nil {
+		return nil, err
+	}
+	return &mix{ps[0], s, places}, nil
+}
+
+// Put implements lora.Slots. The parameters come to the device with the first run.
+func (x *machine) Put(_ context.Context, v *lora.Version) error {
+	s, err := x.runtime.NewSlot(v.State())
+	if err != nil {
+		return err
+	}
+	x.mu.Lock()
+	x.slots[v] = s
+	x.mu.Unlock()
+	return nil
+}
+
+// Drop implements lora.Slots.
+func (x *machine) Drop(v *lora.Version) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if s := x.slots[v]; s != nil && !x.closed {
+		x.dropped = append(x.dropped, s)
+	}
+	delete(x.slots, v)
+}
+
+// slotOf is where a version lies that is on the device.
+func (x *machine) slotOf(v *lora.Version) *engine.Slot {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.slots[v]
+}
+
+// mixOf gives what runs with all of some slots.
+func (x *machine) mixOf(ctx context.Context, need []*engine.Slot) (*mix, error) {
+	if len(need) == 0 {
+		return x.base, nil
+	}
+	for i, m := range x.mixes {
+		if places := m.seat(need); places != nil {
+			if !slices.Equal(places, m.places) {
+				m.places, m.slot = places, x.runtime.NewMix(places...)
+			}
+			x.mixes = slices.Insert(slices.Delete(x.mixes, i, i+1), 0, m)
+			return m, nil
+		}
+	}
+	places := spread(need)
+	m, err := x.load(ctx, x.runtime.NewMix(places...), places...)
+	if err != nil {
+		return nil, err
+	}
+	x.mixes = slices.Insert(x.mixes, 0, m)
+	for len(x.mixes) > maxMixes {
+		x.unload(x.mixes[maxMixes])
+	}
+	return m, nil
+}
+
+// seat gives slots a place each of their shape: those that have one keep it. The other
+// places stay as they are. It is nil where there are not enough.
+func (m *mix) seat(need []*engine.Slot) []*engine.Slot {
+	places := slices.Clone(m.places)
+	taken := make([]bool, len(places))
+	var left []*engine.Slot
+	for _, s := range need {
+		if i := slices.Index(places, s); i >= 0 {
+			taken[i] = true
+		} else {
+			left = append(left, s)
+		}
+	}
+	for _, s := range left {
+		i := 0
+		for i < len(places) && (taken[i] || places[i].Shape() != s.Shape()) {
+			i++
+		}
+		if i == len(places) {
+			return nil
+		}
+		places[i], taken[i] = s, true
+	}
+	return places
+}
+
+// spread is the places of a new mix: of each shape a power of two, so that adapters that
+// come one by one are seldom planned for. Places that are free cost little: no token has
+// them.
+func spread(need []*engine.Slot) (places []*engine.Slot) {
+	for i, s := range need {
+		like := func(o *engine.Slot) bool { return o.Shape() == s.Shape() }
+		if slices.IndexFunc(need, like) < i {
+			continue // with the first of its shape
+		}
+		n := 0
+		for _, o := range need {
+			if like(o) {
+				places = append(places, o)
+				n++
+			}
+		}
+		for ; n&(n-1) != 0; n++ {
+			places = append(places, s)
+		}
+	}
+	return places
+}
+
+// sweep frees the slots that were dropped. Where a place has one, any other of its shape
+// takes it; where there is none, the last mix keeps it for now, and others go.
+func (x *machine) sweep() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(x.dropped) == 0 {
+		return
+	}
+	kept := map[*engine.Slot]bool{}
+	for i, m := range slices.Clone(x.mixes) {
+		places := slices.Clone(m.places)
+		for j, s := range places {
+			if !slices.Contains(x.dropped, s) {
+				continue
+			}
+			for _, other := range x.slots {
+				if other.Shape() == s.Shape() {
+					places[j] = other
+					break
+				}
+			}
+			if places[j] == s && i > 0 {
+				x.unload(m)
+				places = nil
+				break
+			}
+			kept[places[j]] = true
+		}
+		if places != nil && !slices.Equal(places, m.places) {
+			m.places, m.slot = places, x.runtime.NewMix(places...)
+		}
+	}
+	x.dropped = slices.DeleteFunc(x.dropped, func(s *engine.Slot) bool {
+		if !kept[s] {
+			s.Free()
+		}
+		return !kept[s]
+	})
+}
+
+func (x *machine) unload(m *mix) {
+	x.runtime.Unload(m.program)
+	x.mixes = slices.DeleteFunc(x.mixes, func(o *mix) bool { return o == m })
+}
+
+// run reads the tokens of a batch, and gives the logits of so many of them.
+func (x *machine) run(ctx context.Context, m *mix, b *data.Batch, length, rows int) ([]float32, error) {
+	if err := m.program.Run(ctx, m.slot, b, length); err != nil {
+		return nil, fmt.Errorf("batching: %w", err)
+	}
+	logits := x.logits[:rows*x.runtime.Model().Config.VocabSize]
+	if err := x.runtime.Read(ctx, logitsResult, logits); err != nil {
+		return nil, fmt.Errorf("batching: %w", err)
+	}
+	return logits, nil
+}
+
+// close frees the memory of the device.
+func (x *machine) close() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.closed = true
+	x.runtime.Close()
+	x.cache.Free()
+	for _, s := range x.dropped {
+		s.Free()
+	}
+	for _, s := range x.slots {
+		s.Free()
+	}
+}

@@ -1,0 +1,380 @@
+package batching
+
+import (
+	"errors"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/serve/pages"
+)
+
+// batch is what a step reads.
+type batch struct {
+	pieces   []piece
+	length   int // that derived tables are for
+	given    data.Batch
+	adapters []int32 // of the tokens
+	reads    []int32 // tokens whose logits are read
+}
+
+// piece is the tokens of one text that a step reads.
+type piece struct {
+	t    *text
+	from int
+	n    int
+	copy pages.Copy // before the run
+	rows int        // of logits
+}
+
+// loop is the engine's goroutine.
+func (e *Engine) loop() {
+	defer close(e.stopped)
+	debug.SetPanicOnFault(true) // a page of a mapped file that cannot be read ends a step
+	for e.wait() {
+		err := safely(e.step)
+		if err == nil {
+			continue
+		}
+		e.dropAll(err)
+		if errors.Is(err, backend.ErrLost) || errors.Is(err, backend.ErrClosed) {
+			e.mu.Lock()
+			if e.failed == nil {
+				e.failed = err
+			}
+			e.mu.Unlock()
+		}
+	}
+	e.shut()
+}
+
+// wait waits for something to do; false says that the engine is closed, or cannot go on.
+func (e *Engine) wait() bool {
+	for {
+		e.mu.Lock()
+		failed, waiting := e.failed, e.waiting.count
+		e.mu.Unlock()
+		if failed != nil {
+			return false
+		}
+		if len(e.running)+len(e.parked)+waiting > 0 {
+			return true
+		}
+		<-e.wake
+	}
+}
+
+// shut ends what there is.
+func (e *Engine) shut() {
+	e.mu.Lock()
+	failed := e.failed
+	waiting := e.waiting.all()
+	e.mu.Unlock()
+	e.dropAll(failed)
+	for _, t := range waiting {
+		e.drop(t.r, failed)
+	}
+	e.registry.Close()
+	e.machine.close()
+	e.cancel()
+}
+
+// dropAll ends all requests that were begun.
+func (e *Engine) dropAll(err error) {
+	for _, list := range []*[]*text{&e.running, &e.parked} {
+		for len(*list) > 0 {
+			e.drop((*list)[0].r, err)
+		}
+	}
+}
+
+// step reads one batch. Errors, of which all requests are to hear: what the engine itself
+// has done wrong, and those of a device that is lost.
+func (e *Engine) step() error {
+	e.sweep()
+	e.machine.sweep()
+	e.admit()
+	m := e.prepare()
+	b := &e.steps
+	e.compose(b)
+	if len(b.pieces) == 0 {
+		return nil
+	}
+	start := time.Now()
+	var logits []float32
+	err := safely(func() (err error) {
+		logits, err = e.read(m, b)
+		return err
+	})
+	if err != nil {
+		for _, p := range b.pieces {
+			if p.t.pages != nil { // not yet dropped with another answer
+				e.drop(p.t.r, err)
+			}
+		}
+		if errors.Is(err, backend.ErrLost) || errors.Is(err, backend.ErrClosed) {
+			return err
+		}
+		return nil
+	}
+	s := Step{Texts: len(b.pieces), Took: time.Since(start)}
+	for _, p := range b.pieces {
+		s.Tokens += p.n
+		if p.n > 1 || p.from < len(p.t.r.Prompt) {
+			s.Prompt += p.n
+		}
+	}
+	e.settle(b, logits)
+	e.publish()
+	if e.options.OnStep != nil {
+		e.options.OnStep(s)
+	}
+	return nil
+}
+
+// prepare gives what runs with the adapters of all texts that run. Requests with an
+// adapter that no program can be made for end.
+func (e *Engine) prepare() *mix {
+	for {
+		var need []*engine.Slot
+		for _, t := range e.running {
+			if v := t.version(); v != nil {
+				if s := e.machine.slotOf(v); !slices.Contains(need, s) {
+					need = append(need, s)
+				}
+			}
+		}
+		var m *mix
+		err := safely(func() (err error) {
+			m, err = e.machine.mixOf(e.context, need)
+			return err
+		})
+		if err == nil {
+			return m
+		}
+		e.blame(err)
+	}
+}
+
+// blame ends the requests whose adapter alone gives an error too, or else the one that was
+// begun last.
+func (e *Engine) blame(err error) {
+	found := false
+	for _, t := range slices.Clone(e.running) {
+		v := t.version()
+		if v == nil || t.pages == nil {
+			continue
+		}
+		alone := safely(func() error {
+			_, err := e.machine.plan(e.machine.runtime.NewMix(e.machine.slotOf(v)), e.machine.cache)
+			return err
+		})
+		if alone != nil {
+			found = true
+			e.drop(t.r, alone)
+		}
+	}
+	if !found {
+		e.drop(e.running[len(e.running)-1].r, err)
+	}
+}
+
+// compose chooses what is read: a token of each text that goes on, then pieces of what is
+// longer, in the order in which texts were begun. Texts that need derived tables of their
+// own are read alone, in turns.
+func (e *Engine) compose(b *batch) {
+	b.pieces, b.length = b.pieces[:0], 1
+	var common, apart []*text
+	for _, t := range e.running {
+		if _, length := t.stretch(e.machine.until); length > 0 {
+			apart = append(apart, t)
+		} else {
+			common = append(common, t)
+		}
+	}
+	if len(apart) > 0 {
+		turns := len(apart) + min(1, len(common))
+		e.turn = (e.turn + 1) % turns
+		if e.turn < len(apart) {
+			t := apart[e.turn]
+			_, b.length = t.stretch(e.machine.until)
+			e.add(b, t)
+			return
+		}
+	}
+	for _, long := range []bool{false, true} {
+		for _, t := range common {
+			if t.pages != nil && (t.left() > 1) == long { // it may have lost them
+				e.add(b, t)
+			}
+		}
+	}
+}
+
+// add puts a piece of a text into a batch, as long as there is room for, and takes the
+// pages for it: from the texts that were begun last, where none are left.
+func (e *Engine) add(b *batch, t *text) {
+	n, _ := t.stretch(e.machine.until)
+	tokens, rows, tables := e.options.MaxBatchTokens, e.options.rows(), e.options.tables()
+	for _, p := range b.pieces {
+		tokens, rows, tables = tokens-p.n, rows-p.rows, tables-len(p.t.pages.Pages())
+	}
+	n = min(n, tokens)
+	if t.judged() {
+		n = min(n, rows)
+	}
+	from := t.pages.Len()
+	if n < 1 || rows < 1 || e.options.pagesOf(from+n) > tables {
+		return
+	}
+	p := piece{t: t, from: from, n: n}
+	switch {
+	case t.judged():
+		p.rows = n
+	case n == t.left():
+		p.rows = 1
+	}
+	for {
+		var err error
+		if p.copy, err = t.pages.Append(t.tokens()[from : from+n]...); err == nil {
+			b.pieces = append(b.pieces, p)
+			return
+		}
+		if !errors.Is(err, pages.ErrFull) || len(e.running) == 1 {
+			e.drop(t.r, err)
+			b.pieces = slices.DeleteFunc(b.pieces, func(p piece) bool { return p.t.pages == nil })
+			return
+		}
+		last := e.preempt()
+		b.pieces = slices.DeleteFunc(b.pieces, func(p piece) bool { return p.t == last })
+		if last == t {
+			return
+		}
+	}
+}
+
+// read runs a batch and gives the logits that are wanted.
+func (e *Engine) read(m *mix, b *batch) ([]float32, error) {
+	b.given.Reset()
+	b.adapters, b.reads = b.adapters[:0], b.reads[:0]
+	for _, p := range b.pieces {
+		if c := p.copy; c.Rows > 0 {
+			if err := e.machine.cache.CopyRows(e.context, c.From, c.To, c.Rows); err != nil {
+				return nil, err
+			}
+		}
+		place := int32(-1)
+		if v := p.t.version(); v != nil {
+			place = int32(slices.Index(m.places, e.machine.slotOf(v)))
+		}
+		b.given.AddPiece(p.t.tokens()[p.from:p.from+p.n], p.from, p.t.pages.Pages(), e.options.PageRows)
+		for range p.n {
+			b.adapters = append(b.adapters, place)
+		}
+		for i := len(b.adapters) - p.rows; i < len(b.adapters); i++ {
+			b.reads = append(b.reads, int32(i))
+		}
+	}
+	rows := len(b.reads)
+	if rows == 0 {
+		b.reads = append(b.reads, 0) // an axis has one row at least
+	}
+	b.given.SetInts(nn.Adapters, b.adapters)
+	b.given.SetInts(readInput, b.reads)
+	return e.machine.run(e.context, m, &b.given, b.length, rows)
+}
+
+// settle gives the texts of a batch what was read for them.
+func (e *Engine) settle(b *batch, logits []float32) {
+	vocab := e.model.Config.VocabSize
+	for _, p := range b.pieces {
+		mine := slices.Collect(slices.Chunk(logits[:p.rows*vocab], vocab))
+		logits = logits[p.rows*vocab:]
+		if p.t.pages == nil { // dropped with another answer of its request
+			continue
+		}
+		if err := e.advance(b, p, mine); err != nil {
+			e.drop(p.t.r, err)
+		}
+	}
+}
+
+// advance goes on with a text whose piece was read.
+func (e *Engine) advance(b *batch, p piece, logits [][]float32) error {
+	t, r := p.t, p.t.r
+	end := p.from + p.n
+	if end > t.read {
+		e.mu.Lock()
+		e.waiting.serve(r.flow, end-max(t.read, p.from))
+		e.mu.Unlock()
+		t.read = end
+	}
+	// Pages that were read by tables for a longer text are not those of its root.
+	if private := len(r.Prompt) > e.machine.until; b.length == 1 || private {
+		if err := t.pages.Commit(t.pages.Len()); err != nil {
+			return err
+		}
+	}
+	if t.judged() {
+		if err := t.judge(p.from, logits); err != nil {
+			return err
+		}
+	}
+	if p.rows == 0 || end < len(t.tokens()) {
+		return nil
+	}
+	if r.first.IsZero() {
+		r.first = time.Now()
+	}
+	texts := []*text{t}
+	for i, a := range t.others {
+		fork, err := t.pages.Fork()
+		if err != nil {
+			return err
+		}
+		texts = append(texts, &text{r: r, number: i + 1, answer: a, pages: fork, read: t.read})
+	}
+	t.others = nil
+	for _, x := range texts[1:] {
+		e.orders++
+		x.order = e.orders
+		r.texts++
+		e.enter(x)
+		e.mu.Lock()
+		e.waiting.started(r.flow)
+		e.mu.Unlock()
+	}
+	for _, x := range texts {
+		if err := e.speak(x, logits[len(logits)-1]); err != nil {
+			return err
+		}
+	}
+	for len(e.running) > e.options.MaxTexts {
+		e.park(e.running[len(e.running)-1])
+	}
+	return nil
+}
+
+// speak chooses the next token of a text and hands it out.
+func (e *Engine) speak(t *text, logits []float32) error {
+	token, err := t.next(logits)
+	if err != nil {
+		return err
+	}
+	r := t.r
+	if len(r.prompt) > 0 && t.number == 0 && len(t.tokens()) == len(r.Prompt)+1 {
+		token.Prompt = r.prompt
+	}
+	if token.Finish != "" {
+		token.Times = Times{Cached: r.cached, Queued: r.begun.Sub(r.came), Prefill: r.first.Sub(r.begun), Decode: time.Since(r.first)}
+	}
+	r.out.put(token)
+	if token.Finish != "" {
+		e.over(t)
+	}
+	return nil
+}

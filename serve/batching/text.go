@@ -1,0 +1,123 @@
+package batching
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/serve/pages"
+)
+
+// text is the tokens of a prompt and of one answer to it. Before the first token of the
+// answer it stands for all answers to the prompt.
+type text struct {
+	r      *request
+	number int // of the answer
+	answer *generate.Answer
+	others []*generate.Answer // that begin with the same prompt, until it is read
+	order  uint64             // of those that run, by when they began to
+	pages  *pages.Text        // nil while it waits
+	read   int                // the most tokens of it that ever were read
+}
+
+// tokens are those of prompt and answer.
+func (t *text) tokens() []int32 { return t.answer.Tokens() }
+
+// left is how many tokens are to be read before the next one is known.
+func (t *text) left() int { return len(t.tokens()) - t.pages.Len() }
+
+// known are the tokens that need not be read where pages hold them. The last one always
+// is, since its logits are needed, and so are all those of a prompt whose logits were
+// asked for.
+func (t *text) known() []int32 {
+	if t.judged() {
+		return nil
+	}
+	all := t.tokens()
+	return all[:len(all)-1]
+}
+
+// release gives the pages back.
+func (t *text) release() {
+	if t.pages != nil {
+		t.pages.Release()
+		t.pages = nil
+	}
+}
+
+// judged reports whether the logits of the prompt's tokens are still wanted.
+func (t *text) judged() bool { return t.r.PromptLogprobs && len(t.r.prompt) < len(t.r.Prompt) }
+
+// version is the adapter, nil for the model alone.
+func (t *text) version() *lora.Version {
+	if t.r.lease == nil {
+		return nil
+	}
+	return t.r.lease.Version()
+}
+
+// stretch is how many of the tokens that are left are read by one set of derived tables,
+// and the length of text that these are for; 0 where they are those of all texts that are
+// not longer than until. As a Generator has it, a prompt is read by the tables for all of
+// it, and what comes behind it by those for the text up to that token.
+func (t *text) stretch(until int) (n, length int) {
+	read, left, prompt := t.pages.Len(), t.left(), len(t.r.Prompt)
+	switch length = max(prompt, read+1); {
+	case until == 0:
+		return left, 0
+	case length <= until:
+		return min(left, until-read), 0
+	case read < prompt:
+		return prompt - read, length
+	}
+	return 1, length
+}
+
+// judge notes what was asked for of the tokens of the prompt, by the logits of those that
+// stand before them, from one on.
+func (t *text) judge(from int, logits [][]float32) error {
+	r := t.r
+	if len(r.prompt) == 0 {
+		r.prompt = append(r.prompt, generate.Logprobs{})
+	}
+	for i, x := range logits {
+		if next := from + i + 1; next < len(r.Prompt) {
+			l, err := generate.NewLogprobs(x, r.Prompt[next], r.Answers[0].TopLogprobs)
+			if err != nil {
+				return err
+			}
+			r.prompt = append(r.prompt, l)
+		}
+	}
+	return nil
+}
+
+// next chooses a token. What panics in a decoder or a grammar is an error of this text.
+func (t *text) next(logits []float32) (token Token, err error) {
+	err = safely(func() error {
+		chosen, err := t.answer.Next(logits)
+		// What a token has beside these is of its answer, which goes on.
+		token.Token = generate.Token{ID: chosen.ID, Text: chosen.Text, Logprobs: chosen.Logprobs}
+		return err
+	})
+	token.Answer, token.Finish = t.number, t.answer.Finish()
+	return token, err
+}
+
+// ErrPanic is the error for what was ended by a panic, which it names.
+var ErrPanic = errors.New("panic")
+
+// safely gives a panic in f as an error.
+func safely(f func() error) (err error) {
+	defer func() {
+		switch x := recover().(type) {
+		case nil:
+		case error:
+			err = fmt.Errorf("batching: %w: %w", ErrPanic, x)
+		default:
+			err = fmt.Errorf("batching: %w: %v", ErrPanic, x)
+		}
+	}()
+	return f()
+}
