@@ -68,9 +68,14 @@ func newMachine(ctx context.Context, dev backend.Device, m *model.Model, o *Opti
 		return nil, err
 	}
 	x.bounds = map[string]int{nn.Tokens: o.MaxBatchTokens, nn.Pages: 1, readInput: o.rows()}
-	trial, err := x.plan(x.none, x.runtime.NewCache(o.PageRows))
+	trial, tables, err := x.plan(x.none, x.runtime.NewCache(o.PageRows))
 	if err != nil {
 		return nil, err
+	}
+	for _, t := range tables {
+		if t.Changes() && (x.until == 0 || t.Until < x.until) {
+			x.until = t.Until
+		}
 	}
 	o.size(m, dev.Info().Memory, trial.RowBytes())
 	x.bounds[nn.Pages] = o.tables()
@@ -83,21 +88,17 @@ func newMachine(ctx context.Context, dev backend.Device, m *model.Model, o *Opti
 	return x, nil
 }
 
-// plan plans what reads the tokens of texts.
-func (x *machine) plan(s *engine.Slot, c *engine.Cache) (*engine.Draft, error) {
-	return x.runtime.Plan(s, engine.Spec{Bounds: x.bounds, Cache: c, Page: x.page, Build: func(b *nn.Builder, p *graph.Program) {
+// plan plans what reads the tokens of texts, and says which derived tables that has.
+func (x *machine) plan(s *engine.Slot, c *engine.Cache) (d *engine.Draft, tables []nn.Derived, err error) {
+	d, err = x.runtime.Plan(s, engine.Spec{Bounds: x.bounds, Cache: c, Page: x.page, Build: func(b *nn.Builder, p *graph.Program) {
 		p.Result(logitsResult, x.runtime.Model().Build(b).Logits(b, b.Input(readInput, tensor.I32, b.Axis(readInput))))
-		x.until = 0
-		for _, t := range b.Tables() {
-			if t.Changes() && (x.until == 0 || t.Until < x.until) {
-				x.until = t.Until
-			}
-		}
+		tables = b.Tables()
 	}})
+	return d, tables, err
 }
 
 func (x *machine) load(ctx context.Context, s *engine.Slot, places ...*engine.Slot) (*mix, error) {
-	d, err := x.plan(s, x.cache)
+	d, _, err := x.plan(s, x.cache)
 	if err != nil {
 		return nil, err
 	}
