@@ -8,7 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -36,6 +38,19 @@ type bench struct {
 	alone *generate.Generator
 	has   string // the adapter of alone
 	dirs  map[string]string
+	gate  *sync.Mutex // who holds it keeps the engine from going on after a step
+}
+
+// await waits until so many requests are there.
+func (b *bench) await(n int) {
+	b.t.Helper()
+	require.Eventually(b.t, func() bool {
+		s, there := b.Stats(), 0
+		for _, c := range append(s.Running, s.Waiting...) {
+			there += c.Requests
+		}
+		return there == n
+	}, time.Minute, 100*time.Microsecond)
 }
 
 func open(t testing.TB, dir string) *model.Model {
@@ -54,6 +69,14 @@ func newBench(t testing.TB, dir string, dirs map[string]string, o batching.Optio
 
 func benchOn(t testing.TB, dev backend.Device, m *model.Model, dirs map[string]string, o batching.Options) *bench {
 	t.Helper()
+	gate, step := &sync.Mutex{}, o.OnStep
+	o.OnStep = func(s batching.Step) {
+		gate.Lock()
+		defer gate.Unlock()
+		if step != nil {
+			step(s)
+		}
+	}
 	e, err := batching.New(ctx, dev, m, o)
 	require.NoError(t, err)
 	t.Cleanup(e.Close)
@@ -64,7 +87,7 @@ func benchOn(t testing.TB, dev backend.Device, m *model.Model, dirs map[string]s
 	alone, err := generate.New(ctx, dev, m, nil, generate.Options{MaxLength: e.MaxLength()})
 	require.NoError(t, err)
 	t.Cleanup(alone.Close)
-	return &bench{Engine: e, t: t, dev: dev, m: m, alone: alone, dirs: dirs}
+	return &bench{Engine: e, t: t, dev: dev, m: m, alone: alone, dirs: dirs, gate: gate}
 }
 
 // answer is what came of one answer.

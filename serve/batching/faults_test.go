@@ -1,0 +1,129 @@
+package batching_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/serve/batching"
+)
+
+// faulty is a device whose runs, copies or programs fail as long as it is told to.
+type faulty struct {
+	backend.Device
+	backend.Memory
+	run, compile atomic.Pointer[func() error]
+}
+
+func newFaulty(t *testing.T) *faulty {
+	dev := testdevice.Open(t, backend.Options{Threads: 1, BatchInvariant: true})
+	return &faulty{Device: dev, Memory: dev.(backend.Memory)}
+}
+
+func (d *faulty) CompileIn(p *ir.Program, arena backend.Buffer) (backend.Executable, error) {
+	if f := d.compile.Load(); f != nil {
+		return nil, (*f)()
+	}
+	e, err := d.Memory.CompileIn(p, arena)
+	return faultyExecutable{e, d}, err
+}
+
+type faultyExecutable struct {
+	backend.Executable
+	dev *faulty
+}
+
+func (e faultyExecutable) Run(ctx context.Context, args backend.Args) (backend.Fence, error) {
+	if f := e.dev.run.Load(); f != nil {
+		return nil, (*f)()
+	}
+	return e.Executable.Run(ctx, args)
+}
+
+// TestFaults: a run that fails or panics ends the requests that were in it, and nothing
+// else; a program that cannot be made ends those that need it. Then all is as before.
+func TestFaults(t *testing.T) {
+	dev := newFaulty(t)
+	b := benchOn(t, dev, open(t, llama), adapters, batching.Options{PageRows: 4})
+	why := errors.New("why")
+	fails := func() error { return why }
+	panics := func() error { panic(why) }
+	r := greedy("lora", prompt(b.m, 1, 12), 8)
+	want := b.expected(r)
+	for _, f := range []func() error{fails, panics} {
+		n := 0
+		var last error
+		b.gate.Lock()
+		for token, err := range b.Submit(ctx, r) {
+			if last = err; err != nil {
+				break
+			}
+			require.Equal(t, want.IDs[n], token.ID)
+			n++
+			dev.run.Store(&f)
+			b.gate.Unlock()
+		}
+		require.ErrorIs(t, last, why)
+		require.Equal(t, 1, n)
+		_, _, err := collect(b.Engine, r)
+		require.ErrorIs(t, err, why)
+		dev.run.Store(nil)
+		got, _, err := collect(b.Engine, r)
+		require.NoError(t, err)
+		require.Equal(t, want, got[0])
+		require.Zero(t, b.Stats().Pages.Used)
+	}
+
+	other := greedy("dora", r.Prompt, 8)
+	wanted := b.expected(other)
+	done := make(chan []answer)
+	b.gate.Lock()
+	go func() {
+		got, _, err := collect(b.Engine, r)
+		assert.NoError(t, err)
+		done <- got
+	}()
+	b.await(1)
+	dev.compile.Store(&fails)
+	b.gate.Unlock()
+	_, _, err := collect(b.Engine, other)
+	require.ErrorIs(t, err, why)
+	require.Equal(t, want, (<-done)[0])
+	dev.compile.Store(nil)
+	got, _, err := collect(b.Engine, other)
+	require.NoError(t, err)
+	require.Equal(t, wanted, got[0])
+}
+
+// TestLost: a device that is lost ends everything, with an error that says so, and nothing
+// waits for it.
+func TestLost(t *testing.T) {
+	dev := newFaulty(t)
+	b := benchOn(t, dev, open(t, llama), adapters, batching.Options{MaxTexts: 1})
+	lost := func() error { return backend.ErrLost }
+	failed := make(chan error)
+	b.gate.Lock()
+	for _, adapter := range []string{"lora", "dora", ""} {
+		go func() {
+			_, _, err := collect(b.Engine, greedy(adapter, prompt(b.m, 1, 5), 100))
+			failed <- err
+		}()
+	}
+	b.await(3)
+	dev.run.Store(&lost)
+	b.gate.Unlock()
+	for range 3 {
+		require.ErrorIs(t, <-failed, backend.ErrLost)
+	}
+	_, _, err := collect(b.Engine, greedy("", []int32{1}, 1))
+	require.ErrorIs(t, err, backend.ErrLost)
+	require.NoError(t, b.Drain(ctx))
+	dev.run.Store(nil)
+}
