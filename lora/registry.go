@@ -126,6 +126,36 @@ func (r *Registry) Load(ctx context.Context, name, dir string) (*Version, error)
 	if err != nil {
 		return nil, fmt.Errorf("lora: load %q: %w", name, err)
 	}
+	return r.replace(ctx, name, source{dir: dir})
+}
+
+// LoadBelow is Load of a folder of Root, which may be named as it lies in Root or by its
+// whole path. Links that lead out of Root are not followed. It fails with ErrNotFound
+// where Root has no such folder, or there is no Root.
+func (r *Registry) LoadBelow(ctx context.Context, name, dir string) (*Version, error) {
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	unknown := fmt.Errorf("lora: load %q: %w below %q: %.200q", name, ErrNotFound, r.options.Root, dir)
+	if filepath.IsAbs(dir) {
+		below, err := filepath.Rel(r.options.Root, dir)
+		if err != nil {
+			return nil, unknown
+		}
+		dir = below
+	}
+	if r.options.Root == "" || !filepath.IsLocal(dir) {
+		return nil, unknown
+	}
+	v, err := r.replace(ctx, name, source{r.options.Root, filepath.Clean(dir)})
+	if errors.Is(err, errUnknown) {
+		return nil, unknown
+	}
+	return v, err
+}
+
+// replace has name stand for what is loaded.
+func (r *Registry) replace(ctx context.Context, name string, from source) (*Version, error) {
 	r.mu.Lock()
 	if err := r.table.Load().taken(name); err != nil {
 		r.mu.Unlock()
@@ -133,7 +163,7 @@ func (r *Registry) Load(ctx context.Context, name, dir string) (*Version, error)
 	}
 	f := r.begin(name)
 	r.mu.Unlock()
-	v, err := r.load(ctx, name, source{dir: dir}, true)
+	v, err := r.load(ctx, name, from, true)
 	r.end(name, f, err)
 	return v, err
 }

@@ -1,0 +1,301 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+)
+
+// call is a request under way, and the way for its answer.
+type call struct {
+	http.ResponseWriter
+	request *http.Request
+	server  *Server
+	control *http.ResponseController
+	id      string
+	client  string // who asks, for turns and for the log
+	began   time.Time
+	status  int // 0 while nothing is written
+	attrs   []slog.Attr
+}
+
+// requestID is the header in which clients name a request, and are told its name.
+const requestID = "X-Request-Id"
+
+// ServeHTTP answers a request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := &call{ResponseWriter: w, request: r, server: s, control: http.NewResponseController(w), id: r.Header.Get(requestID), began: time.Now()}
+	if !isID(c.id) {
+		c.id = newID()
+	}
+	c.Header().Set(requestID, c.id)
+	c.Header().Set("X-Content-Type-Options", "nosniff")
+	defer c.end()
+	if c.crossOrigin() {
+		return
+	}
+	h, pattern := s.routes.Handler(r)
+	if pattern == "" {
+		c.noRoute(h)
+		return
+	}
+	s.routes.ServeHTTP(c, r)
+}
+
+// isID tells what can stand in a log and in the id of an answer.
+func isID(s string) bool {
+	return s != "" && len(s) <= 128 && strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '"' || r == '\\' }) < 0
+}
+
+func newID() string {
+	var b [16]byte
+	rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+// route is a handler for those who may use it.
+type route struct {
+	server *Server
+	access access
+	handle func(*call) error
+}
+
+// ServeHTTP is called by [Server.ServeHTTP], with its call.
+func (r route) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	c := w.(*call)
+	c.request = req // with the values of its path
+	if err := c.admit(r.access); err != nil {
+		c.fail(err)
+	} else if err := r.handle(c); err != nil {
+		c.fail(err)
+	}
+}
+
+// admit checks the key, and whether the server takes requests at all.
+func (c *call) admit(a access) error {
+	s := c.server
+	if a == everyone {
+		return nil
+	}
+	key, _ := strings.CutPrefix(c.request.Header.Get("Authorization"), "Bearer ")
+	isUser, isAdmin := s.users.have(key), s.admins.have(key)
+	allowed := isUser || isAdmin || s.users == nil
+	if a == admins && s.admins != nil {
+		allowed = isAdmin
+	}
+	if !allowed {
+		return &failure{status: http.StatusUnauthorized, message: "the key is missing or wrong; expected it as Authorization: Bearer KEY", code: "invalid_api_key"}
+	}
+	if c.client = s.clientOf(key, isUser || isAdmin, c.request.RemoteAddr); s.draining.Load() {
+		return errDraining()
+	}
+	return nil
+}
+
+// clientOf names who asks: by a part of the digest of the key, or by the address.
+func (s *Server) clientOf(key string, known bool, addr string) string {
+	if known {
+		return "key-" + digestOf(key)[:8]
+	}
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	return host
+}
+
+// noRoute writes an error in OpenAI's form in place of what h says of a path or method
+// that is not there.
+func (c *call) noRoute(h http.Handler) {
+	said := refusal{header: http.Header{}}
+	h.ServeHTTP(&said, c.request)
+	f := &failure{status: said.status, message: fmt.Sprintf("there is no %s %.200s", c.request.Method, c.request.URL.Path)}
+	if allow := said.header.Get("Allow"); allow != "" {
+		c.Header().Set("Allow", allow)
+		f.message += "; expected " + allow
+	}
+	c.fail(f)
+}
+
+// refusal keeps the status and the headers of an answer.
+type refusal struct {
+	header http.Header
+	status int
+}
+
+// Header implements http.ResponseWriter.
+func (r *refusal) Header() http.Header { return r.header }
+
+// Write implements http.ResponseWriter.
+func (r *refusal) Write(b []byte) (int, error) { return len(b), nil }
+
+// WriteHeader implements http.ResponseWriter.
+func (r *refusal) WriteHeader(status int) { r.status = status }
+
+// crossOrigin says which web pages may ask, and answers what browsers ask first.
+func (c *call) crossOrigin() (answered bool) {
+	origin := c.request.Header.Get("Origin")
+	if origin == "" || len(c.server.options.Origins) == 0 {
+		return false
+	}
+	h := c.Header()
+	h.Add("Vary", "Origin")
+	for _, o := range c.server.options.Origins {
+		if o == "*" || o == origin {
+			h.Set("Access-Control-Allow-Origin", origin)
+			h.Set("Access-Control-Expose-Headers", requestID+", Retry-After")
+		}
+	}
+	if c.request.Method != http.MethodOptions || c.request.Header.Get("Access-Control-Request-Method") == "" {
+		return false
+	}
+	if h.Get("Access-Control-Allow-Origin") != "" {
+		h.Set("Access-Control-Allow-Methods", "GET, POST")
+		h.Set("Access-Control-Allow-Headers", c.request.Header.Get("Access-Control-Request-Headers"))
+		h.Set("Access-Control-Max-Age", "600")
+	}
+	c.WriteHeader(http.StatusNoContent)
+	return true
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (c *call) WriteHeader(status int) {
+	if c.status == 0 {
+		c.status = status
+	}
+	c.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter. A client that takes nothing for too long is given
+// up.
+func (c *call) Write(b []byte) (int, error) {
+	if c.status == 0 {
+		c.status = http.StatusOK
+	}
+	const piece = 64 << 10
+	written := 0
+	for {
+		next := b[written:min(written+piece, len(b))]
+		_ = c.control.SetWriteDeadline(time.Now().Add(c.server.options.WriteTimeout)) // where the connection has any
+		n, err := c.ResponseWriter.Write(next)
+		if written += n; err != nil || written == len(b) {
+			return written, err
+		}
+	}
+}
+
+// json writes an answer.
+func (c *call) json(v any) error {
+	b, err := marshal(v)
+	if err != nil {
+		return err
+	}
+	c.Header().Set("Content-Type", "application/json")
+	_, err = c.Write(b)
+	return err
+}
+
+// text writes an answer that is no JSON.
+func (c *call) text(s string) error {
+	c.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, err := io.WriteString(c, s)
+	return err
+}
+
+// marshal is json.Marshal that leaves <, > and & as they are.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
+
+// fail answers with an error, if nothing has been written.
+func (c *call) fail(err error) {
+	f := failureOf(err)
+	c.failed(f)
+	if c.status != 0 {
+		return
+	}
+	h := c.Header()
+	h.Set("Content-Type", "application/json")
+	f.headers(h)
+	c.WriteHeader(f.status)
+	if body, err := marshal(f); err == nil {
+		_, _ = c.Write(body) // nobody is left to be told
+	}
+}
+
+// failed notes an error for the log.
+func (c *call) failed(f *failure) {
+	why := f.Error()
+	if f.cause != nil {
+		why = f.cause.Error()
+	}
+	c.note(slog.String("error", why))
+	if f.status == statusGone {
+		c.status = statusGone
+	}
+}
+
+// note adds to the line in the log.
+func (c *call) note(attrs ...slog.Attr) { c.attrs = append(c.attrs, attrs...) }
+
+// end writes the line in the log. A panic is no more than a request that failed.
+func (c *call) end() {
+	p := recover()
+	begun := c.status != 0
+	if p != nil && p != http.ErrAbortHandler {
+		c.note(slog.String("stack", string(debug.Stack())))
+		c.fail(fmt.Errorf("panic: %v", p))
+	}
+	level := slog.LevelInfo
+	switch {
+	case c.status >= http.StatusInternalServerError && c.status != http.StatusServiceUnavailable || p != nil:
+		level = slog.LevelError
+	case c.request.URL.Path == "/health" || c.request.URL.Path == "/ready" || c.request.URL.Path == "/ping":
+		level = slog.LevelDebug
+	}
+	attrs := append([]slog.Attr{
+		slog.String("id", c.id), slog.String("method", c.request.Method), slog.String("path", c.request.URL.Path), slog.Int("status", c.status),
+		slog.String("client", c.client), slog.Duration("took", time.Since(c.began)),
+	}, c.attrs...)
+	c.server.options.Logger.LogAttrs(context.WithoutCancel(c.request.Context()), level, "request", attrs...)
+	if p == http.ErrAbortHandler || p != nil && begun {
+		panic(http.ErrAbortHandler) // what was written is no whole answer
+	}
+}
+
+// bodyTimeout is how long a client may take to send a request.
+const bodyTimeout = time.Minute
+
+// body reads the JSON object that was sent.
+func (c *call) body() (*fields, error) {
+	if kind, _, err := mime.ParseMediaType(c.request.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return nil, &failure{status: http.StatusUnsupportedMediaType, message: fmt.Sprintf("found Content-Type %.100q, expected application/json", c.request.Header.Get("Content-Type"))}
+	}
+	_ = c.control.SetReadDeadline(time.Now().Add(bodyTimeout)) // where the connection has any
+	raw, err := io.ReadAll(http.MaxBytesReader(c.ResponseWriter, c.request.Body, c.server.options.MaxBody))
+	_ = c.control.SetReadDeadline(time.Time{})
+	var timeout net.Error
+	switch {
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return nil, &failure{status: http.StatusRequestTimeout, message: "the body takes too long to come", cause: err}
+	case err != nil:
+		return nil, err
+	}
+	return parseFields(raw)
+}

@@ -1,0 +1,217 @@
+package serve
+
+import (
+	"strings"
+
+	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/serve/batching"
+)
+
+// textAnswer is the answer to prompts, whole or a part of one that is under way.
+type textAnswer struct {
+	ID      string       `json:"id"`
+	Object  string       `json:"object"`
+	Created int64        `json:"created"`
+	Model   string       `json:"model"`
+	Choices []textChoice `json:"choices"`
+	Usage   *usage       `json:"usage,omitempty"`
+}
+
+// textChoice is one answer, or what comes to it.
+type textChoice struct {
+	Index    int                      `json:"index"`
+	Text     string                   `json:"text"`
+	Logprobs *textLogprobs            `json:"logprobs"`
+	Finish   *string                  `json:"finish_reason"`
+	Prompt   []map[string]promptToken `json:"prompt_logprobs,omitempty"`
+}
+
+// completion is a request to continue texts.
+type completion struct {
+	*wish
+	prompts []prompt
+	tokens  [][]int32 // of the prompts
+	// echo begins each answer with its prompt, and only ends it there too: no token of
+	// the model is wanted.
+	echo, only bool
+}
+
+// normalTokens is how many tokens a completion has where nothing is said.
+const normalTokens = 16
+
+// complete answers POST /v1/completions.
+func (s *Server) complete(c *call) error {
+	f, err := c.body()
+	if err != nil {
+		return err
+	}
+	q := completion{wish: s.wish(f)}
+	q.prompts = s.prompts(f, "prompt", s.options.MaxAnswers)
+	q.echo = f.flag("echo", false)
+	q.logprobs = f.has("logprobs")
+	q.top = f.integer("logprobs", 0, 0, s.options.MaxTopLogprobs)
+	special := f.flag("add_special_tokens", true)
+	most := f.integer("max_tokens", -1, 0, 1<<31-1)
+	stream := streaming(f, q.wish)
+	f.refuse("suffix", ": the model continues texts, and fills no gaps")
+	if best := f.integer("best_of", q.n, 1, 1<<31-1); best != q.n {
+		f.fault("best_of", "found %d, expected n, which is %d", best, q.n)
+	}
+	switch {
+	case most == 0 && !q.echo:
+		f.fault("max_tokens", "found 0, expected 1 or more, or echo: true")
+	case len(q.prompts)*q.n > s.options.MaxAnswers:
+		f.fault("n", "found %d for each of %d prompts, expected %d answers or fewer altogether", q.n, len(q.prompts), s.options.MaxAnswers)
+	}
+	if err := f.failed(); err != nil {
+		return err
+	}
+	t, err := s.target(c, f)
+	if err != nil {
+		return err
+	}
+	defer t.release()
+	longest := 0
+	for i := range q.prompts {
+		ids, err := s.encode(q.prompts[i], special)
+		if err != nil {
+			return err
+		}
+		if len(ids) == 0 {
+			return invalid("prompt", "prompt: it is empty, and the model has no token that begins a text")
+		}
+		q.tokens = append(q.tokens, ids)
+		longest = max(longest, len(ids))
+	}
+	if q.only = most == 0; q.only {
+		most = 1 // to read the prompt
+	}
+	if q.echo && q.logprobs && q.promptLogprobs < q.top {
+		q.promptLogprobs = q.top
+	}
+	if err := s.room(q.wish, longest, most, normalTokens, "max_tokens"); err != nil {
+		return err
+	}
+	job, err := s.work(c, t, q.wish, q.tokens)
+	if err != nil {
+		return err
+	}
+	answer := textAnswer{ID: "cmpl-" + c.id, Object: "text_completion", Created: c.began.Unix(), Model: t.name}
+	if stream.on {
+		return s.streamText(job, answer, &q, stream)
+	}
+	return s.answerText(job, answer, &q, f.has("prompt_logprobs"))
+}
+
+// textState is an answer in the making.
+type textState struct {
+	text   strings.Builder
+	tokens []generate.Logprobs // since they were last written
+	offset int                 // of the first of them, in characters
+	begun  bool
+}
+
+// take adds a token.
+func (x *textState) take(q *completion, t batching.Token) {
+	if q.only {
+		return
+	}
+	x.text.WriteString(t.Text)
+	if q.logprobs {
+		x.tokens = append(x.tokens, t.Logprobs)
+	}
+}
+
+// choice is what has come to an answer since it was last asked for.
+func (s *Server) choice(job *work, q *completion, x *textState, i int, finish generate.Finish) (textChoice, error) {
+	y := textChoice{Index: i}
+	prompt := i / q.n
+	if !x.begun && q.echo {
+		p := q.prompts[prompt]
+		if p.ids != nil {
+			var err error
+			if p.text, err = s.tokenizer.Decode(p.ids, q.skipSpecial); err != nil {
+				return y, err
+			}
+		}
+		y.Text = p.text
+		if q.logprobs {
+			y.Logprobs, x.offset = s.textLogprobs(job.prompt[prompt], q.top, 0, true)
+		}
+	}
+	x.begun = true
+	y.Text += x.text.String()
+	x.text.Reset()
+	if q.logprobs {
+		var more *textLogprobs
+		more, x.offset = s.textLogprobs(x.tokens, q.top, x.offset, false)
+		x.tokens = nil
+		y.Logprobs = y.Logprobs.join(more)
+	}
+	if finish != "" {
+		y.Finish = pointer(reason(finish))
+	}
+	return y, nil
+}
+
+// answerText answers when all is there.
+func (s *Server) answerText(job *work, answer textAnswer, q *completion, promptLogprobs bool) error {
+	states := make([]textState, len(q.tokens)*q.n)
+	finish := make([]generate.Finish, len(states))
+	err := job.run(nil, func(i int, t batching.Token) error {
+		states[i].take(q, t)
+		finish[i] = t.Finish
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for i := range states {
+		x, err := s.choice(job, q, &states[i], i, finish[i])
+		if err != nil {
+			return err
+		}
+		if promptLogprobs {
+			x.Prompt = s.promptLogprobs(job.prompt[i/q.n], q.promptLogprobs)
+		}
+		answer.Choices = append(answer.Choices, x)
+	}
+	answer.Usage = q.usage(job)
+	return job.call.json(answer)
+}
+
+// usage is what was taken; a token that nobody wanted is none.
+func (q *completion) usage(job *work) *usage {
+	u := job.usage
+	if q.only {
+		u.Answer, u.Total = 0, u.Prompt
+	}
+	return &u
+}
+
+// streamText answers as it comes.
+func (s *Server) streamText(job *work, answer textAnswer, q *completion, how streamed) error {
+	out := events{job.call}
+	states := make([]textState, len(q.tokens)*q.n)
+	err := job.run(out.ping, func(i int, t batching.Token) error {
+		x := &states[i]
+		x.take(q, t)
+		if x.text.Len() == 0 && t.Finish == "" {
+			return nil
+		}
+		y, err := s.choice(job, q, x, i, t.Finish)
+		if err != nil {
+			return err
+		}
+		answer.Choices = []textChoice{y}
+		return out.send(answer)
+	})
+	if err == nil && how.usage {
+		answer.Choices, answer.Usage = []textChoice{}, q.usage(job)
+		err = out.send(answer)
+	}
+	if err == nil {
+		err = out.end()
+	}
+	return out.fail(err)
+}

@@ -1,0 +1,141 @@
+package serve
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"math"
+)
+
+// maxInputs is how many texts one request may have embedded, as OpenAI has it.
+const maxInputs = 2048
+
+// vector is an embedding, as numbers or as base64 of its bytes.
+type vector struct {
+	Object    string `json:"object"`
+	Index     int    `json:"index"`
+	Embedding any    `json:"embedding"`
+}
+
+// embed answers POST /v1/embeddings.
+func (s *Server) embed(c *call) error {
+	f, err := c.body()
+	if err != nil {
+		return err
+	}
+	inputs := s.prompts(f, "input", maxInputs)
+	encoding := f.choice("encoding_format", "float", "base64")
+	size := f.integer("dimensions", 0, 1, math.MaxInt32)
+	f.text("user")
+	if err := f.failed(); err != nil {
+		return err
+	}
+	t, err := s.target(c, f)
+	if err != nil {
+		return err
+	}
+	defer t.release()
+	switch {
+	case s.options.Embedder == nil:
+		return invalid("model", "the model %.200q continues texts and makes no vectors of them", t.name)
+	case t.adapter != "":
+		return invalid("model", "model: vectors are made by %q alone, without adapters", s.options.Name)
+	}
+	vectors, tokens, err := s.vectors(c, inputs)
+	if err != nil {
+		return err
+	}
+	type usage struct {
+		Prompt int `json:"prompt_tokens"`
+		Total  int `json:"total_tokens"`
+	}
+	answer := struct {
+		Object string   `json:"object"`
+		Data   []vector `json:"data"`
+		Model  string   `json:"model"`
+		Usage  usage    `json:"usage"`
+	}{"list", []vector{}, t.name, usage{tokens, tokens}}
+	for i, v := range vectors {
+		if size > len(v) {
+			return invalid("dimensions", "dimensions: found %d, vectors have %d", size, len(v))
+		}
+		if size > 0 {
+			v = shorten(v, size)
+		}
+		x := vector{"embedding", i, any(v)}
+		if encoding == "base64" {
+			x.Embedding = base64.StdEncoding.EncodeToString(littleEndian(v))
+		}
+		answer.Data = append(answer.Data, x)
+	}
+	return c.json(answer)
+}
+
+// vectors are those of texts, or of tokens, and how many tokens they have.
+func (s *Server) vectors(c *call, inputs []prompt) ([][]float32, int, error) {
+	ctx, e := c.request.Context(), s.options.Embedder
+	count := 0
+	var texts []string
+	var rows [][]int32
+	for _, p := range inputs {
+		if p.ids != nil {
+			if len(p.ids) > e.MaxLength() {
+				return nil, 0, invalid("input", "input: found %d tokens, expected %d or fewer", len(p.ids), e.MaxLength())
+			}
+			rows = append(rows, p.ids)
+			count += len(p.ids)
+			continue
+		}
+		ids, _, err := s.tokenizer.EncodeWithin(p.text, e.MaxLength())
+		if err != nil {
+			return nil, 0, invalidBecause("input", err)
+		}
+		texts = append(texts, p.text)
+		count += len(ids)
+	}
+	select {
+	case s.embedding <- struct{}{}:
+		defer func() { <-s.embedding }()
+	case <-ctx.Done():
+		return nil, 0, ctx.Err()
+	}
+	if s.draining.Load() {
+		return nil, 0, errDraining()
+	}
+	if rows != nil {
+		v, err := e.EmbedTokens(ctx, rows)
+		return v, count, err
+	}
+	v, err := e.Embed(ctx, texts)
+	return v, count, err
+}
+
+// shorten is the first elements of a vector, of length 1 if that was.
+func shorten(v []float32, size int) []float32 {
+	if math.Abs(norm(v)-1) > 1e-3 {
+		return v[:size]
+	}
+	short := make([]float32, size)
+	scale := norm(v[:size])
+	for i := range short {
+		if scale > 0 {
+			short[i] = float32(float64(v[i]) / scale)
+		}
+	}
+	return short
+}
+
+func norm(v []float32) float64 {
+	var sum float64
+	for _, x := range v {
+		sum += float64(x) * float64(x)
+	}
+	return math.Sqrt(sum)
+}
+
+func littleEndian(v []float32) []byte {
+	b := make([]byte, 0, 4*len(v))
+	for _, x := range v {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
+	}
+	return b
+}

@@ -1,0 +1,155 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/lorafuse/lorafuse/embed"
+	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/generate/sample"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/serve/batching"
+	"github.com/lorafuse/lorafuse/tokenizer"
+	"github.com/lorafuse/lorafuse/tokenizer/chat"
+)
+
+// failure is what a client is told that gets no answer, in OpenAI's form.
+type failure struct {
+	status  int
+	message string
+	param   string // the field that is to blame, if one is
+	code    string
+	retry   int   // seconds until it is worth another try, 0 where nothing is known
+	cause   error // for the log
+}
+
+// The kinds of failures, as OpenAI has them.
+const (
+	badRequest  = "invalid_request_error"
+	rateLimited = "rate_limit_error"
+	serverError = "server_error"
+)
+
+func (f *failure) Error() string { return f.message }
+func (f *failure) Unwrap() error { return f.cause }
+
+func (f *failure) kind() string {
+	switch {
+	case f.status == http.StatusTooManyRequests:
+		return rateLimited
+	case f.status >= http.StatusInternalServerError:
+		return serverError
+	}
+	return badRequest
+}
+
+// MarshalJSON writes the body of an answer.
+func (f *failure) MarshalJSON() ([]byte, error) {
+	type body struct {
+		Message string  `json:"message"`
+		Type    string  `json:"type"`
+		Param   *string `json:"param"`
+		Code    *string `json:"code"`
+	}
+	orNull := func(s string) *string {
+		if s == "" {
+			return nil
+		}
+		return &s
+	}
+	return json.Marshal(struct {
+		Error body `json:"error"`
+	}{body{f.message, f.kind(), orNull(f.param), orNull(f.code)}})
+}
+
+// headers says what stands above the body.
+func (f *failure) headers(h http.Header) {
+	if f.retry > 0 {
+		h.Set("Retry-After", strconv.Itoa(f.retry))
+	}
+	if f.status == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", "Bearer")
+	}
+}
+
+// invalid blames a field of a request.
+func invalid(param, format string, args ...any) *failure {
+	return &failure{status: http.StatusBadRequest, param: param, message: fmt.Sprintf(format, args...)}
+}
+
+// invalidBecause is invalid with an error of another package.
+func invalidBecause(param string, err error) *failure {
+	f := invalid(param, "%s: %v", param, err)
+	f.cause = err
+	return f
+}
+
+func errDraining() *failure {
+	return &failure{status: http.StatusServiceUnavailable, message: "the server is being shut down", code: "draining", retry: 5}
+}
+
+// statusGone is the status in the log of a request whose client has gone: nobody reads it.
+const statusGone = 499
+
+// failureOf says what an error means to a client. Of what is no fault of the request it
+// tells nothing; the log has that.
+func failureOf(err error) *failure {
+	var f *failure
+	if errors.As(err, &f) {
+		return f
+	}
+	told := func(status int, code string) *failure {
+		return &failure{status: status, message: err.Error(), code: code, cause: err}
+	}
+	hidden := func(status, retry int, message string) *failure {
+		return &failure{status: status, message: message, retry: retry, cause: err}
+	}
+	is := func(targets ...error) bool {
+		for _, t := range targets {
+			if errors.Is(err, t) {
+				return true
+			}
+		}
+		return false
+	}
+	var tooLarge *http.MaxBytesError
+	var left gone
+	switch {
+	case errors.As(err, &left):
+		return hidden(statusGone, 0, "the client has gone")
+	case errors.As(err, &tooLarge):
+		return hidden(http.StatusRequestEntityTooLarge, 0, fmt.Sprintf("the body has more than %d bytes", tooLarge.Limit))
+	case is(context.Canceled):
+		return hidden(statusGone, 0, "the request was cancelled")
+	case is(batching.ErrQueue):
+		f := told(http.StatusTooManyRequests, "rate_limit_exceeded")
+		f.retry = 1
+		return f
+	case is(batching.ErrClosed, lora.ErrClosed):
+		f := errDraining()
+		f.cause = err
+		return f
+	case is(lora.ErrNotFound, lora.ErrName):
+		f := told(http.StatusNotFound, "model_not_found")
+		f.param = "model"
+		return f
+	case is(lora.ErrFull):
+		return hidden(http.StatusServiceUnavailable, 1, "there is no room for the adapter at the moment")
+	case is(context.DeadlineExceeded):
+		return hidden(http.StatusGatewayTimeout, 0, "the request took too long")
+	case is(generate.ErrTooLong):
+		return told(http.StatusBadRequest, "context_length_exceeded")
+	case is(batching.ErrRequest, generate.ErrOption, generate.ErrToken, sample.ErrSetting,
+		tokenizer.ErrInvalidUTF8, tokenizer.ErrUnknownText, tokenizer.ErrTokenID,
+		chat.ErrRender, embed.ErrText):
+		return told(http.StatusBadRequest, "")
+	case is(io.ErrUnexpectedEOF):
+		return hidden(http.StatusBadRequest, 0, "the body ends before it is complete")
+	}
+	return hidden(http.StatusInternalServerError, 0, "the server failed; its log says why")
+}

@@ -1,0 +1,151 @@
+package serve
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/tokenizer/chat"
+)
+
+// conversation is what a chat template makes a prompt of.
+type conversation struct {
+	messages []chat.Message
+	options  chat.Options
+	special  bool // the tokens that begin a text are added to what the template writes
+}
+
+// conversation reads messages and what is said of their template.
+func (s *Server) conversation(f *fields) *conversation {
+	k := &conversation{messages: messages(f), special: f.flag("add_special_tokens", false)}
+	k.options.AddGenerationPrompt = f.flag("add_generation_prompt", true)
+	k.options.Extra = map[string]any{}
+	for name, value := range f.object("chat_template_kwargs").values {
+		k.options.Extra[name] = value // as it stands: templates see keys in their order
+	}
+	f.refuse("chat_template", ": a server has one of its own")
+	if f.flag("continue_final_message", false) {
+		f.refuse("continue_final_message", "; /v1/completions continues a text")
+	}
+	return k
+}
+
+// prompt is the tokens of a conversation, up to where the answer begins.
+func (s *Server) prompt(k *conversation) ([]int32, error) {
+	if s.template == nil {
+		return nil, invalid("messages", "the model has no chat template; /v1/completions needs none")
+	}
+	text, err := s.template.Render(k.messages, k.options)
+	if err != nil {
+		return nil, invalidBecause("messages", err)
+	}
+	ids, err := s.tokenizer.Encode(text, k.special)
+	if err != nil {
+		return nil, invalidBecause("messages", err)
+	}
+	return ids, nil
+}
+
+// messages are those of the field of that name.
+func messages(f *fields) []chat.Message {
+	const name = "messages"
+	raws := list[json.RawMessage](f, name, "a list of messages")
+	if len(raws) == 0 {
+		f.fault(name, "there are none")
+		return nil
+	}
+	all := make([]chat.Message, len(raws))
+	for i, raw := range raws {
+		m := &fields{within: fmt.Sprintf("%s[%d].", name, i)}
+		if err := json.Unmarshal(raw, &m.values); err != nil || m.values == nil {
+			f.fault(m.within[:len(m.within)-1], "found %s, expected a message, such as {\"role\": \"user\", \"content\": \"…\"}", brief(raw))
+			return nil
+		}
+		all[i] = message(m, raw)
+		if f.take(m); f.err != nil {
+			return nil
+		}
+	}
+	return all
+}
+
+// message is one for a template: its content is a text, and the arguments of calls are
+// objects.
+func message(f *fields, raw json.RawMessage) chat.Message {
+	var m chat.Message
+	if f.text("role") == "" {
+		f.fault("role", "is missing, expected system, user, assistant or tool")
+		return m
+	}
+	if err := json.Unmarshal(raw, &m); err != nil {
+		f.fault("content", "%v", err)
+		return m
+	}
+	if m.Role == "developer" {
+		m.Role = "system" // as templates know it
+	}
+	m.Fields = map[string]any{}
+	if f.has("content") {
+		m.Fields["content"] = content(f)
+	}
+	if calls := calls(f); calls != nil {
+		m.Fields["tool_calls"] = calls
+	}
+	return m
+}
+
+// content is the text of a message, which may come in parts.
+func content(f *fields) string {
+	var text string
+	raw := f.raw("content")
+	if json.Unmarshal(raw, &text) == nil {
+		return text
+	}
+	parts := list[json.RawMessage](f, "content", "a string or a list of parts")
+	var texts []string
+	for i, raw := range parts {
+		p := &fields{within: fmt.Sprintf("%scontent[%d].", f.within, i)}
+		if err := json.Unmarshal(raw, &p.values); err != nil {
+			p.fault("type", "found %s, expected a part, such as {\"type\": \"text\", \"text\": \"…\"}", brief(raw))
+		}
+		if kind := p.text("type"); kind != "text" {
+			p.fault("type", "found %.40q, expected text: the model reads nothing else", kind)
+		} else if !p.has("text") {
+			p.fault("text", "is missing")
+		}
+		texts = append(texts, p.text("text"))
+		f.take(p)
+	}
+	return strings.Join(texts, "\n")
+}
+
+// functionCall is a call of a tool in a message.
+type functionCall struct {
+	ID       string `json:"id,omitempty"`
+	Type     string `json:"type,omitempty"`
+	Function struct {
+		Name      string          `json:"name"`
+		Arguments json.RawMessage `json:"arguments,omitempty"`
+	} `json:"function"`
+}
+
+// calls are the calls of a message. Their arguments come as text, and templates write them
+// as objects.
+func calls(f *fields) []functionCall {
+	all := list[functionCall](f, "tool_calls", "a list of calls")
+	for i := range all {
+		a := &all[i].Function.Arguments
+		var text string
+		if json.Unmarshal(*a, &text) != nil {
+			continue
+		}
+		var object map[string]json.RawMessage
+		switch {
+		case text == "":
+			*a = json.RawMessage("{}")
+		case json.Unmarshal([]byte(text), &object) == nil && object != nil:
+			*a = json.RawMessage(text)
+		}
+	}
+	return all
+}

@@ -1,0 +1,186 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/internal/suggest"
+	"github.com/lorafuse/lorafuse/lora"
+)
+
+// modelInfo is what a client is told of the model, or of an adapter.
+type modelInfo struct {
+	ID        string  `json:"id"`
+	Object    string  `json:"object"`
+	Created   int64   `json:"created"`
+	OwnedBy   string  `json:"owned_by"`
+	Root      string  `json:"root"`   // where it lies
+	Parent    *string `json:"parent"` // of an adapter
+	MaxLength int     `json:"max_model_len"`
+	Version   string  `json:"version,omitempty"` // of an adapter: the first digits of its digest
+}
+
+func (s *Server) baseInfo() modelInfo {
+	return modelInfo{ID: s.options.Name, Object: "model", Created: s.started.Unix(), OwnedBy: "lorafuse", Root: s.options.Model.Dir, MaxLength: s.options.MaxLength}
+}
+
+func (s *Server) adapterInfo(id string, v lora.VersionInfo) modelInfo {
+	m := s.baseInfo()
+	m.ID, m.Root, m.Parent, m.Version = id, v.Dir, &s.options.Name, v.Digest.Short()
+	return m
+}
+
+func (s *Server) listModels(c *call) error {
+	models := []modelInfo{s.baseInfo()}
+	for _, info := range s.adapters() {
+		for _, id := range append([]string{info.Name}, info.Aliases...) {
+			models = append(models, s.adapterInfo(id, info.Versions[0]))
+		}
+	}
+	return c.json(struct {
+		Object string      `json:"object"`
+		Data   []modelInfo `json:"data"`
+	}{"list", models})
+}
+
+// adapters are those that are loaded.
+func (s *Server) adapters() []lora.Info {
+	if s.options.Engine == nil {
+		return nil
+	}
+	return s.options.Engine.Adapters().List()
+}
+
+func (s *Server) findModel(c *call) error {
+	id := c.request.PathValue("id")
+	if id == s.options.Name {
+		return c.json(s.baseInfo())
+	}
+	lease, err := s.lease(c, id)
+	if err != nil {
+		return err
+	}
+	defer lease.Release()
+	for _, info := range s.adapters() {
+		for _, v := range info.Versions {
+			if v.Digest == lease.Version().Digest() {
+				return c.json(s.adapterInfo(id, v))
+			}
+		}
+	}
+	return &failure{status: http.StatusNotFound, message: fmt.Sprintf("the model %.200q does not exist any more", id), param: "model", code: "model_not_found"}
+}
+
+// target is whom a request is for.
+type target struct {
+	name    string // as the client has it
+	adapter string // in the registry, empty for the model alone
+	release func()
+}
+
+// target finds whom a request is for: the field model names the model, which it also is
+// where there is no such field, or an adapter. It must be released.
+func (s *Server) target(c *call, f *fields) (*target, error) {
+	name := f.text("model")
+	if err := f.failed(); err != nil {
+		return nil, err
+	}
+	if name == "" {
+		name = s.options.Name
+	}
+	c.note(slog.String("model", name))
+	if name == s.options.Name {
+		return &target{name: name, release: func() {}}, nil
+	}
+	lease, err := s.lease(c, name)
+	if err != nil {
+		return nil, err
+	}
+	c.note(slog.String("adapter", lease.Version().Digest().Short()))
+	return &target{name: name, adapter: name, release: lease.Release}, nil
+}
+
+// lease holds an adapter.
+func (s *Server) lease(c *call, name string) (*lora.Lease, error) {
+	unknown := func(hint string) error {
+		return &failure{status: http.StatusNotFound, message: fmt.Sprintf("the model %.200q does not exist%s", name, hint), param: "model", code: "model_not_found"}
+	}
+	base := suggest.DidYouMean(name, []string{s.options.Name})
+	if s.options.Engine == nil {
+		return nil, unknown(base)
+	}
+	lease, err := s.options.Engine.Adapters().Acquire(c.request.Context(), name)
+	switch {
+	case errors.Is(err, lora.ErrName):
+		return nil, unknown(base)
+	case errors.Is(err, lora.ErrNotFound):
+		_, hint, _ := strings.Cut(err.Error(), lora.ErrNotFound.Error())
+		if hint == "" {
+			hint = base
+		}
+		return nil, unknown(hint)
+	}
+	return lease, err
+}
+
+// loadAdapter loads an adapter, or what an adapter is to be from now on.
+func (s *Server) loadAdapter(c *call) error {
+	f, err := c.body()
+	if err != nil {
+		return err
+	}
+	name, dir, inPlace := f.text("lora_name"), f.text("lora_path"), f.flag("load_inplace", false)
+	if err := f.failed(); err != nil {
+		return err
+	}
+	registry := s.options.Engine.Adapters()
+	switch {
+	case name == "" || dir == "":
+		return &failure{status: http.StatusBadRequest, message: "Both 'lora_name' and 'lora_path' must be provided."}
+	case name == s.options.Name:
+		return invalid("lora_name", "lora_name: %q is the name of the model", name)
+	case !inPlace && slices.ContainsFunc(registry.List(), func(i lora.Info) bool { return i.Name == name }):
+		return invalid("lora_name", "The lora adapter '%s' has already been loaded. If you want to load the adapter in place, set 'load_inplace' to True.", name)
+	}
+	v, err := registry.LoadBelow(c.request.Context(), name, dir)
+	switch {
+	case errors.Is(err, lora.ErrName), errors.Is(err, lora.ErrTaken):
+		return invalidBecause("lora_name", err)
+	case errors.Is(err, lora.ErrNotFound):
+		return &failure{status: http.StatusNotFound, message: fmt.Sprintf("lora_path: there is no adapter %.200q below the root of adapters", dir), param: "lora_path", cause: err}
+	case errors.Is(err, lora.ErrFull), errors.Is(err, lora.ErrClosed), err != nil && c.request.Context().Err() != nil:
+		return err
+	case err != nil:
+		return invalidBecause("lora_path", err)
+	}
+	c.note(slog.String("model", name), slog.String("adapter", v.Digest().Short()))
+	return c.text(fmt.Sprintf("Success: LoRA adapter '%s' added successfully.", name))
+}
+
+// unloadAdapter forgets an adapter; requests that have it keep it to their end.
+func (s *Server) unloadAdapter(c *call) error {
+	f, err := c.body()
+	if err != nil {
+		return err
+	}
+	name := f.text("lora_name")
+	if err := f.failed(); err != nil {
+		return err
+	}
+	if name == "" {
+		return invalid("lora_name", "'lora_name' needs to be provided to unload a LoRA adapter.")
+	}
+	err = s.options.Engine.Adapters().Unload(name)
+	if errors.Is(err, lora.ErrNotFound) || errors.Is(err, lora.ErrName) {
+		return &failure{status: http.StatusNotFound, message: fmt.Sprintf("The lora adapter '%.200s' cannot be found.", name), param: "lora_name", cause: err}
+	}
+	if err != nil {
+		return err
+	}
+	c.note(slog.String("model", name))
+	return c.text(fmt.Sprintf("Success: LoRA adapter '%s' removed successfully.", name))
+}

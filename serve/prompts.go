@@ -1,0 +1,68 @@
+package serve
+
+import "encoding/json"
+
+// prompt is a text or tokens.
+type prompt struct {
+	text string
+	ids  []int32 // nil of a text
+}
+
+// prompts reads a string, a list of strings, token ids, or a list of lists of those.
+func (s *Server) prompts(f *fields, name string, most int) []prompt {
+	raw := f.raw(name)
+	if raw == nil {
+		f.fault(name, "is missing")
+		return nil
+	}
+	vocab := s.options.Model.Config.VocabSize
+	tokens := func(ids []int32) prompt {
+		if len(ids) == 0 {
+			f.fault(name, "a list of token ids is empty")
+		}
+		for _, id := range ids {
+			if id < 0 || int(id) >= vocab {
+				f.fault(name, "found %d, expected a token id below %d", id, vocab)
+			}
+		}
+		return prompt{ids: ids}
+	}
+	var all []prompt
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		all = []prompt{{text: text}}
+	} else if ids, ok := elements[int32](raw); ok {
+		all = []prompt{tokens(ids)}
+	} else if texts, ok := elements[string](raw); ok {
+		for _, t := range texts {
+			all = append(all, prompt{text: t})
+		}
+	} else if lists, ok := elements[json.RawMessage](raw); ok {
+		for _, l := range lists {
+			if ids, ok = elements[int32](l); !ok {
+				all = nil
+				break
+			}
+			all = append(all, tokens(ids))
+		}
+	}
+	if len(all) == 0 {
+		f.unexpected(name, "a string, a list of strings, token ids, or a list of lists of token ids")
+	}
+	if len(all) > most {
+		f.fault(name, "found %d, expected %d or fewer", len(all), most)
+	}
+	return all
+}
+
+// encode is the tokens of a prompt.
+func (s *Server) encode(p prompt, special bool) ([]int32, error) {
+	if p.ids != nil {
+		return p.ids, nil
+	}
+	ids, err := s.tokenizer.Encode(p.text, special)
+	if err != nil {
+		return nil, invalidBecause("prompt", err)
+	}
+	return ids, nil
+}

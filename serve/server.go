@@ -1,0 +1,220 @@
+// Package serve answers the clients of OpenAI's API over HTTP, and those of vLLM's for
+// adapters, with one model and its adapters.
+//
+// A [Server] is an http.Handler. It reads requests, checks them, turns messages into
+// tokens, and writes what an [Engine] answers, whole or as server-sent events. What it
+// does not know in a request it passes over, as OpenAI does; what it knows and cannot do
+// as asked it refuses, with the name of the field.
+//
+// Where a request says nothing of how tokens are chosen, generation_config.json of the
+// model does, as with vLLM: repetition_penalty, temperature, top_k, top_p, min_p, and
+// max_new_tokens, which is also the most that requests can have. Else the temperature
+// is 1.
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lorafuse/lorafuse/generate/constrain"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/serve/batching"
+	"github.com/lorafuse/lorafuse/tokenizer"
+	"github.com/lorafuse/lorafuse/tokenizer/chat"
+)
+
+// Engine answers requests with a model and its adapters; *batching.Engine is one.
+type Engine interface {
+	Submit(ctx context.Context, r batching.Request) iter.Seq2[batching.Token, error]
+	Adapters() *lora.Registry
+}
+
+// Embedder makes vectors of texts; *embed.Embedder is one. A server calls it for one
+// request at a time.
+type Embedder interface {
+	Embed(ctx context.Context, texts []string) ([][]float32, error)
+	EmbedTokens(ctx context.Context, rows [][]int32) ([][]float32, error)
+	MaxLength() int // tokens that a text is cut to
+}
+
+// Options are what a server serves, and to whom. Model is needed, and Engine or Embedder.
+type Options struct {
+	Engine   Engine       // nil: no texts are continued
+	Embedder Embedder     // nil: no vectors are made
+	Model    *model.Model // that of both
+	Name     string       // of the model, for clients; empty: that of its folder
+	// MaxLength is how many tokens prompt and answer may have, as the engine has it; 0
+	// is what the model can take.
+	MaxLength int
+	// Tokenizer and Template are those of the folder of the model where they are nil.
+	Tokenizer *tokenizer.Tokenizer
+	Template  *chat.Template
+
+	// Keys are those that clients must have one of; with none all may ask. Where there
+	// are AdminKeys, adapters can be loaded and unloaded with one of those alone.
+	Keys, AdminKeys []string
+	// AllowAdapterUpdates lets clients load adapters that lie below the root of the
+	// registry, and unload adapters.
+	AllowAdapterUpdates bool
+	Origins             []string // of web pages that may ask; "*" are all
+
+	MaxBody        int64 // of a request, in bytes; 0 is 32 MiB
+	MaxAnswers     int   // to a request, which are n times its prompts; 0 is 128
+	MaxTopLogprobs int   // 0 is 20
+	// WriteTimeout is how long a client may take nothing of what is written; 0 is 30 s.
+	WriteTimeout time.Duration
+
+	Logger  *slog.Logger // gets one line for a request; nil: slog.Default()
+	Version string       // of the program, for /version
+}
+
+// Server is an http.Handler. It is safe for concurrent use.
+type Server struct {
+	options    Options
+	routes     *http.ServeMux
+	tokenizer  *tokenizer.Tokenizer
+	template   *chat.Template // nil where the model has none
+	defaults   defaults
+	users      keys
+	admins     keys
+	started    time.Time
+	vocabulary func() (*constrain.Vocabulary, error) // made when a grammar first needs it
+	pieces     func() [][]byte                       // the bytes of tokens, by id
+	grammars   grammars
+	embedding  chan struct{} // has room for the request that the embedder works on
+	draining   atomic.Bool
+}
+
+// New prepares a server. It fails where the folder of the model has no tokenizer, or has
+// files of settings that cannot be read.
+func New(o Options) (*Server, error) {
+	if o.Model == nil || o.Engine == nil && o.Embedder == nil {
+		return nil, errors.New("serve: expected a model, and an engine or an embedder")
+	}
+	if o.Name == "" {
+		dir, err := filepath.Abs(o.Model.Dir)
+		if err != nil {
+			return nil, fmt.Errorf("serve: %w", err)
+		}
+		o.Name = filepath.Base(dir)
+	}
+	if slices.Contains(o.Keys, "") || slices.Contains(o.AdminKeys, "") {
+		return nil, errors.New("serve: a key is empty: everyone would have it")
+	}
+	or(&o.MaxLength, o.Model.Config.MaxLength())
+	or(&o.MaxBody, 32<<20)
+	or(&o.MaxAnswers, 128)
+	or(&o.MaxTopLogprobs, 20)
+	or(&o.WriteTimeout, 30*time.Second)
+	or(&o.Logger, slog.Default())
+	s := &Server{
+		options: o, tokenizer: o.Tokenizer, template: o.Template,
+		users: newKeys(o.Keys), admins: newKeys(o.AdminKeys), started: time.Now(), embedding: make(chan struct{}, 1),
+	}
+	var err error
+	if s.tokenizer == nil {
+		if s.tokenizer, err = tokenizer.Load(o.Model.Dir); err != nil {
+			return nil, err
+		}
+	}
+	if s.template == nil {
+		if s.template, err = chat.Find(o.Model.Dir, "", nil); err != nil {
+			return nil, err
+		}
+	}
+	if s.defaults, err = readDefaults(o.Model.Dir); err != nil {
+		return nil, err
+	}
+	s.vocabulary = sync.OnceValues(func() (*constrain.Vocabulary, error) {
+		tokens, err := s.tokenizer.TokenBytes()
+		if err != nil {
+			return nil, err
+		}
+		return constrain.NewVocabulary(tokens)
+	})
+	s.pieces = sync.OnceValue(func() [][]byte {
+		tokens, _ := s.tokenizer.TokenBytes() // without them tokens are as they stand in the vocabulary
+		return tokens
+	})
+	s.routes = s.newRoutes()
+	return s, nil
+}
+
+// or sets what is zero.
+func or[T comparable](v *T, normal T) {
+	var zero T
+	if *v == zero {
+		*v = normal
+	}
+}
+
+// Drain has the server take no more requests, and say at /ready that it does not; what
+// is under way goes on. It is for the time before http.Server.Shutdown.
+func (s *Server) Drain() { s.draining.Store(true) }
+
+// access is who may use a route.
+type access int
+
+const (
+	everyone access = iota
+	users
+	admins
+)
+
+func (s *Server) newRoutes() *http.ServeMux {
+	m := http.NewServeMux()
+	for _, r := range []struct {
+		pattern string
+		access  access
+		handle  func(*call) error
+	}{
+		{"GET /health", everyone, (*call).ok},
+		{"GET /ping", everyone, (*call).ok},
+		{"POST /ping", everyone, (*call).ok},
+		{"GET /ready", everyone, s.ready},
+		{"GET /version", everyone, s.version},
+		{"GET /v1/models", users, s.listModels},
+		{"GET /v1/models/{id...}", users, s.findModel},
+		{"POST /v1/chat/completions", users, s.chat},
+		{"POST /v1/completions", users, s.complete},
+		{"POST /v1/embeddings", users, s.embed},
+		{"POST /tokenize", users, s.tokenize},
+		{"POST /detokenize", users, s.detokenize},
+		{"POST /v1/load_lora_adapter", admins, s.loadAdapter},
+		{"POST /v1/unload_lora_adapter", admins, s.unloadAdapter},
+	} {
+		if r.access == admins && (!s.options.AllowAdapterUpdates || s.options.Engine == nil) {
+			continue
+		}
+		m.Handle(r.pattern, route{s, r.access, r.handle})
+	}
+	return m
+}
+
+func (c *call) ok() error {
+	c.WriteHeader(http.StatusOK)
+	return nil
+}
+
+func (s *Server) ready(c *call) error {
+	if s.draining.Load() {
+		return errDraining()
+	}
+	return c.ok()
+}
+
+func (s *Server) version(c *call) error {
+	return c.json(struct {
+		Version string `json:"version"`
+	}{s.options.Version})
+}

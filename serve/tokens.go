@@ -1,0 +1,75 @@
+package serve
+
+// tokenize answers POST /tokenize, with what vLLM has there.
+func (s *Server) tokenize(c *call) error {
+	f, err := c.body()
+	if err != nil {
+		return err
+	}
+	var ids []int32
+	strs := f.flag("return_token_strs", false)
+	if f.has("messages") {
+		k := s.conversation(f)
+		if err := f.failed(); err != nil {
+			return err
+		}
+		ids, err = s.prompt(k)
+	} else {
+		text, special := f.text("prompt"), f.flag("add_special_tokens", true)
+		if !f.has("prompt") {
+			f.fault("prompt", "is missing, and so is messages")
+		}
+		if err := f.failed(); err != nil {
+			return err
+		}
+		ids, err = s.encode(prompt{text: text}, special)
+	}
+	if err != nil {
+		return err
+	}
+	t, err := s.target(c, f)
+	if err != nil {
+		return err
+	}
+	defer t.release()
+	answer := struct {
+		Count     int      `json:"count"`
+		MaxLength int      `json:"max_model_len"`
+		Tokens    []int32  `json:"tokens"`
+		Strings   []string `json:"token_strs"`
+	}{len(ids), s.options.MaxLength, append([]int32{}, ids...), nil}
+	if strs {
+		for _, id := range ids {
+			token, _ := s.tokenizer.Token(id)
+			answer.Strings = append(answer.Strings, token)
+		}
+	}
+	return c.json(answer)
+}
+
+// detokenize answers POST /detokenize.
+func (s *Server) detokenize(c *call) error {
+	f, err := c.body()
+	if err != nil {
+		return err
+	}
+	ids := f.ids("tokens", s.options.Model.Config.VocabSize)
+	if !f.has("tokens") {
+		f.fault("tokens", "is missing")
+	}
+	if err := f.failed(); err != nil {
+		return err
+	}
+	t, err := s.target(c, f)
+	if err != nil {
+		return err
+	}
+	defer t.release()
+	text, err := s.tokenizer.Decode(ids, false)
+	if err != nil {
+		return invalidBecause("tokens", err)
+	}
+	return c.json(struct {
+		Prompt string `json:"prompt"`
+	}{text})
+}

@@ -1,0 +1,179 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/internal/fork"
+	"github.com/lorafuse/lorafuse/serve/batching"
+)
+
+// work is what the engine has to do for a request, and what it has done.
+type work struct {
+	call     *call
+	engine   Engine
+	model    string // as the client has it
+	wish     *wish
+	requests []batching.Request // one for each prompt
+
+	usage  usage
+	prompt map[int][]generate.Logprobs // of the tokens of prompts
+	times  batching.Times              // of the first answer that ended
+	finish generate.Finish             // of the last one
+}
+
+// usage is what a request took.
+type usage struct {
+	Prompt  int      `json:"prompt_tokens"`
+	Total   int      `json:"total_tokens"`
+	Answer  int      `json:"completion_tokens"`
+	Details *details `json:"prompt_tokens_details,omitempty"`
+}
+
+// details are those of the prompt.
+type details struct {
+	Cached int `json:"cached_tokens"`
+}
+
+// work prepares requests for prompts.
+func (s *Server) work(c *call, t *target, w *wish, prompts [][]int32) (*work, error) {
+	if s.options.Engine == nil {
+		return nil, invalid("model", "the model %.200q makes vectors of texts and continues none", t.name)
+	}
+	job := &work{call: c, engine: s.options.Engine, model: t.name, wish: w, prompt: map[int][]generate.Logprobs{}}
+	job.usage.Details = &details{}
+	for _, ids := range prompts {
+		answers, err := s.answers(w)
+		if err != nil {
+			return nil, err
+		}
+		job.requests = append(job.requests, batching.Request{
+			Prompt: ids, Adapter: t.adapter, Answers: answers, PromptLogprobs: w.promptLogprobs >= 0, Client: c.client, Salt: w.salt,
+		})
+		job.usage.Prompt += len(ids)
+	}
+	job.usage.Total = job.usage.Prompt
+	return job, nil
+}
+
+// step is a token of an answer to one of the prompts, or the error that ends all, or the
+// end of a prompt's answers.
+type step struct {
+	prompt int
+	token  batching.Token
+	err    error
+	last   bool
+}
+
+// run has the engine do it. each gets all tokens, one at a time, with the number of the
+// answer among all; idle, if there is one, is called when none has come for a while. The
+// first error ends it all.
+func (j *work) run(idle func() error, each func(choice int, t batching.Token) error) error {
+	defer j.log()
+	ctx, cancel := context.WithCancel(j.call.request.Context())
+	var group fork.Group
+	defer group.Wait()
+	defer cancel()
+	steps := make(chan step)
+	send := func(x step) bool {
+		select {
+		case steps <- x:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	for i, r := range j.requests {
+		group.Go(func() {
+			defer send(step{last: true})
+			for t, err := range j.engine.Submit(ctx, r) {
+				if !send(step{prompt: i, token: t, err: err}) {
+					return
+				}
+			}
+		})
+	}
+	quiet := time.NewTicker(pingInterval)
+	defer quiet.Stop()
+	unfinished := len(j.requests) * j.wish.n
+	for open := len(j.requests); open > 0; {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-quiet.C:
+			if idle != nil {
+				if err := idle(); err != nil {
+					return err
+				}
+			}
+		case x := <-steps:
+			quiet.Reset(pingInterval)
+			if x.last {
+				open--
+				continue
+			}
+			if x.err != nil {
+				return x.err
+			}
+			if x.token.Finish != "" {
+				unfinished--
+			}
+			if err := j.take(x, each); err != nil {
+				return err
+			}
+		}
+	}
+	if unfinished > 0 {
+		return errEnded
+	}
+	return nil
+}
+
+// pingInterval is after how long a client hears that its request is still there.
+const pingInterval = 15 * time.Second
+
+// errEnded is an answer that has not come to its end by itself.
+var errEnded = errors.New("the engine has ended an answer early")
+
+// take counts a token and hands it on.
+func (j *work) take(x step, each func(choice int, t batching.Token) error) error {
+	if x.token.Prompt != nil {
+		j.prompt[x.prompt] = x.token.Prompt
+	}
+	switch x.token.Finish {
+	case "":
+	case generate.FinishError, generate.FinishCancelled:
+		return errEnded
+	default:
+		if x.token.Answer == 0 {
+			j.usage.Details.Cached += x.token.Times.Cached
+		}
+		if j.finish == "" {
+			j.times = x.token.Times
+		}
+		j.finish = x.token.Finish
+	}
+	j.usage.Answer++
+	j.usage.Total++
+	return each(x.prompt*j.wish.n+x.token.Answer, x.token)
+}
+
+// log says in the log what was done.
+func (j *work) log() {
+	j.call.note(
+		slog.Int("prompt_tokens", j.usage.Prompt), slog.Int("cached_tokens", j.usage.Details.Cached), slog.Int("answer_tokens", j.usage.Answer),
+		slog.String("finish", string(j.finish)),
+		slog.Duration("queued", j.times.Queued), slog.Duration("prefill", j.times.Prefill), slog.Duration("decode", j.times.Decode),
+	)
+}
+
+// reason is OpenAI's word for why an answer ended.
+func reason(f generate.Finish) string {
+	if f == generate.FinishLength {
+		return "length"
+	}
+	return "stop"
+}
