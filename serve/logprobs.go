@@ -115,7 +115,6 @@ func (t topTokens) MarshalJSON() ([]byte, error) {
 }
 
 // textLogprobs of tokens that stand behind so many characters; after is how many stand
-// before what comes next. The first token of a prompt has none.
 func (s *Server) textLogprobs(tokens []generate.Logprobs, top, offset int, prompt bool) (l *textLogprobs, after int) {
 	l = &textLogprobs{Tokens: []string{}, Values: []*float32{}, Top: []*topTokens{}, Offsets: []int{}}
 	for i, t := range tokens {

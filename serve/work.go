@@ -140,8 +140,9 @@ var errEnded = errors.New("the engine has ended an answer early")
 
 // take counts a token and hands it on.
 func (j *work) take(x step, each func(choice int, t batching.Token) error) error {
-	if x.token.Prompt != nil {
-		j.prompt[x.prompt] = x.token.Prompt
+	if p := x.token.Prompt; len(p) > 0 {
+		p[0].ID = j.requests[x.prompt].Prompt[0] // of which nothing is known
+		j.prompt[x.prompt] = p
 	}
 	switch x.token.Finish {
 	case "":

@@ -1,0 +1,122 @@
+package serve_test
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/serve"
+)
+
+func updates(o *serve.Options) { o.AllowAdapterUpdates = true }
+
+func TestModels(t *testing.T) {
+	e := newEngine(t, "x")
+	s := serving(t, e)
+	v, err := e.registry.Load(context.Background(), "support", filepath.Join(adapters, "lora"))
+	require.NoError(t, err)
+	require.NoError(t, e.registry.Alias("help", "support"))
+	dir, err := filepath.Abs(filepath.Join(adapters, "lora"))
+	require.NoError(t, err)
+
+	base := `{"id":"base","object":"model","created":0,"owned_by":"lorafuse","root":"` + folder + `","parent":null,"max_model_len":128}`
+	adapter := func(id string) string {
+		return `{"id":"` + id + `","object":"model","created":0,"owned_by":"lorafuse","root":"` + dir + `","parent":"base","max_model_len":128,"version":"` + v.Digest().Short() + `"}`
+	}
+	_, body := ask(t, s, "GET", "/v1/models", "")
+	assert.Equal(t, `{"object":"list","data":[`+base+","+adapter("support")+","+adapter("help")+`]}`, body)
+	for id, want := range map[string]string{"base": base, "support": adapter("support"), "help": adapter("help"), "support@" + v.Digest().Short(): adapter("support@" + v.Digest().Short())} {
+		_, body := ask(t, s, "GET", "/v1/models/"+id, "")
+		assert.Equal(t, want, body)
+	}
+	for id, hint := range map[string]string{
+		"suport": `, did you mean \"support\"?`, "bsae": `, did you mean \"base\"?`, "gpt-4o": "", "a b": "", "..": "",
+		"dorra": `, did you mean \"dora\"?`, "support@ffff": `: \"support\" has the versions ` + v.Digest().Short(),
+	} {
+		code, body := ask(t, s, "POST", "/v1/chat/completions", `{"model":"`+id+`",`+hello+`}`)
+		assert.Equal(t, http.StatusNotFound, code)
+		assert.Equal(t, `{"error":{"message":"the model \"`+id+`\" does not exist`+hint+`","type":"invalid_request_error","param":"model","code":"model_not_found"}}`, body)
+	}
+	code, _ := ask(t, s, "GET", "/v1/models/nothing/here", "")
+	assert.Equal(t, http.StatusNotFound, code)
+}
+
+// An adapter is asked for by its name, and is held as long as its request runs.
+func TestAdapterOfRequest(t *testing.T) {
+	e := newEngine(t, "x")
+	e.gate = make(chan struct{})
+	s := serving(t, e)
+	done := make(chan string)
+	go func() {
+		_, body := ask(t, s, "POST", "/v1/completions", `{"model":"dora","prompt":"a","temperature":0}`)
+		done <- body
+	}()
+	e.gate <- struct{}{}
+	list := e.registry.List()
+	require.Len(t, list, 1)
+	assert.Equal(t, 1, list[0].Versions[0].Leases)
+	close(e.gate)
+	assert.Contains(t, <-done, `"model":"dora"`)
+	assert.Equal(t, "dora", e.last().Adapter)
+	assert.Equal(t, 0, e.registry.List()[0].Versions[0].Leases)
+	reply[struct{}](t, s, "/v1/completions", `{"model":"base","prompt":"a"}`)
+	assert.Empty(t, e.last().Adapter)
+}
+
+// The two routes of vLLM, with its texts.
+func TestAdapterUpdates(t *testing.T) {
+	e := newEngine(t, "x")
+	const load, unload = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
+	code, _ := ask(t, serving(t, e), "POST", load, `{"lora_name":"a","lora_path":"lora"}`)
+	assert.Equal(t, http.StatusNotFound, code)
+
+	s := serving(t, e, updates)
+	root := e.root
+	outside := filepath.Join(t.TempDir(), "outside")
+	require.NoError(t, os.CopyFS(outside, os.DirFS(filepath.Join(adapters, "lora"))))
+	require.NoError(t, os.Symlink(outside, filepath.Join(root, "link")))
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "linked"), 0o777))
+	for _, f := range []string{"adapter_config.json", "adapter_model.safetensors"} {
+		require.NoError(t, os.Symlink(filepath.Join(outside, f), filepath.Join(root, "linked", f)))
+	}
+	for _, c := range []struct {
+		path, body string
+		code       int
+		want       string
+	}{
+		{load, `{"lora_name":"a","lora_path":"lora"}`, 200, "Success: LoRA adapter 'a' added successfully."},
+		{load, `{"lora_name":"a","lora_path":"dora"}`, 400, "The lora adapter 'a' has already been loaded. If you want to load the adapter in place, set 'load_inplace' to True."},
+		{load, `{"lora_name":"a","lora_path":"` + root + `/dora","load_inplace":true}`, 200, "Success: LoRA adapter 'a' added successfully."},
+		{load, `{"lora_name":"b","lora_path":""}`, 400, "Both 'lora_name' and 'lora_path' must be provided."},
+		{load, `{"lora_path":"lora"}`, 400, "Both 'lora_name' and 'lora_path' must be provided."},
+		{load, `{"lora_name":"b","lora_path":"none"}`, 404, "there is no adapter"},
+		{load, `{"lora_name":"b","lora_path":"../outside"}`, 404, "there is no adapter"},
+		{load, `{"lora_name":"b","lora_path":"` + outside + `"}`, 404, "there is no adapter"},
+		{load, `{"lora_name":"b","lora_path":"link"}`, 400, "escapes"},
+		{load, `{"lora_name":"b","lora_path":"linked"}`, 400, "escapes"},
+		{load, `{"lora_name":"b","lora_path":"lora\u0000x"}`, 400, "lora_path"},
+		{load, `{"lora_name":"b","lora_path":7}`, 400, "lora_path: found 7, expected a string"},
+		{load, `{"lora_name":"../b","lora_path":"lora"}`, 400, "lora_name"},
+		{load, `{"lora_name":"a,b","lora_path":"lora"}`, 400, "lora_name"},
+		{load, `{"lora_name":"base","lora_path":"lora"}`, 400, "is the name of the model"},
+		{unload, `{"lora_name":"a","lora_int_id":1}`, 200, "Success: LoRA adapter 'a' removed successfully."},
+		{unload, `{"lora_name":"a"}`, 404, "The lora adapter 'a' cannot be found."},
+		{unload, `{}`, 400, "'lora_name' needs to be provided to unload a LoRA adapter."},
+	} {
+		code, body := ask(t, s, "POST", c.path, c.body)
+		assert.Equal(t, c.code, code, c.body+body)
+		if code == 200 {
+			assert.Equal(t, c.want, body)
+		} else {
+			assert.Contains(t, body, c.want, c.body)
+			assert.True(t, strings.HasPrefix(body, `{"error":{"message":`), body)
+		}
+	}
+	assert.Empty(t, e.registry.List())
+}
