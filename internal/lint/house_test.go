@@ -105,6 +105,7 @@ var house = map[string]room{
 	"convert":            {floor: loops},
 	"serve/pages":        {floor: loops},
 	"serve/batching":     {loops, with("generate", "says what an answer is", "serve/pages", "has the keys and values of texts there")},
+	"serve/tools":        {loops, with("generate/constrain", "asks whether a schema can be kept to")},
 
 	"internal/cli":     {floor: commands},
 	"cmd/lorafuse":     {commands, with("internal/cli", "is its main")},

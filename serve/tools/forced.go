@@ -1,0 +1,200 @@
+package tools
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/generate/constrain"
+)
+
+// Forced is the JSON Schema that keeps an answer to calls, for the modes Required and
+// Named: a list of objects with a name and arguments, in whose words the model was
+// taught to write calls. The list has one call in mode Named, or without parallel; what
+// is kept to it is read by a parser with Options.Forced.
+//
+// The arguments of a tool fulfil its parameters. Where these ask for what package
+// constrain cannot keep to, a strict tool is refused, and the arguments of another are
+// any object. Errors are FieldErrors.
+func (s Syntax) Forced(tools []Tool, c Choice, parallel bool) (json.RawMessage, error) {
+	var calls [][]byte
+	for i := range tools {
+		if c.Mode == Named && tools[i].Name != c.Name {
+			continue
+		}
+		at := fmt.Sprintf("#/items/anyOf/%d/properties/%s", len(calls), s.arguments())
+		parameters, err := tools[i].schema(fmt.Sprintf("tools[%d].function.parameters", i), at)
+		if err != nil {
+			return nil, err
+		}
+		calls = append(calls, fmt.Appendf(nil,
+			`{"type":"object","properties":{"name":{"const":%q},%q:%s},"required":["name",%q],"additionalProperties":false}`,
+			tools[i].Name, s.arguments(), parameters, s.arguments()))
+	}
+	most := ""
+	if c.Mode == Named || !parallel {
+		most = `,"maxItems":1`
+	}
+	return fmt.Appendf(nil, `{"type":"array","minItems":1%s,"items":{"anyOf":[%s]}}`, most, bytes.Join(calls, []byte{','})), nil
+}
+
+// arguments is what the syntax calls them.
+func (s Syntax) arguments() string {
+	if s == Llama {
+		return "parameters"
+	}
+	return "arguments"
+}
+
+// schema is that of the arguments, for its place in a larger one.
+func (t *Tool) schema(field, at string) ([]byte, error) {
+	if t.Parameters == nil {
+		return []byte(`{"type":"object","properties":{},"additionalProperties":false}`), nil
+	}
+	alone, err := relocate(t.Parameters, "#", 0)
+	if err != nil {
+		return nil, wrong(field, "%v", err)
+	}
+	_, err = constrain.Schema(objects(alone))
+	switch {
+	case err == nil:
+	case !t.Strict && (errors.Is(err, constrain.ErrUnsupported) || errors.Is(err, constrain.ErrTooLarge)):
+		return []byte(`{"type":"object"}`), nil
+	default:
+		return nil, wrong(field, "%s", strings.TrimPrefix(err.Error(), "constrain: "))
+	}
+	moved, err := relocate(t.Parameters, at, 0)
+	if err != nil {
+		return nil, wrong(field, "%v", err)
+	}
+	return objects(moved), nil
+}
+
+// objects adds the type to a schema that does not say it.
+func objects(schema []byte) []byte {
+	list, err := members(schema)
+	if err != nil {
+		return schema
+	}
+	for _, m := range list {
+		if m.name == "type" {
+			return schema
+		}
+	}
+	return write(append([]member{{"type", json.RawMessage(`"object"`)}}, list...))
+}
+
+// member is a member of a JSON object.
+type member struct {
+	name  string
+	value json.RawMessage
+}
+
+// members are those of an object, in order.
+func members(raw json.RawMessage) ([]member, error) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	if _, err := d.Token(); err != nil {
+		return nil, err
+	}
+	var list []member
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		m := member{name: name.(string)}
+		if err := d.Decode(&m.value); err != nil {
+			return nil, err
+		}
+		list = append(list, m)
+	}
+	return list, nil
+}
+
+func write(list []member) []byte {
+	out := []byte{'{'}
+	for i, m := range list {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		name, _ := json.Marshal(m.name) // a string
+		out = append(append(append(out, name...), ':'), m.value...)
+	}
+	return append(out, '}')
+}
+
+// relocate makes references of a schema true where it lies at a place in another.
+func relocate(schema json.RawMessage, at string, depth int) (json.RawMessage, error) {
+	if depth > maxNesting {
+		return nil, fmt.Errorf("more than %d values in one another", maxNesting)
+	}
+	switch schema = bytes.TrimSpace(schema); schema[0] {
+	case '[':
+		var list []json.RawMessage
+		if err := json.Unmarshal(schema, &list); err != nil {
+			return nil, err
+		}
+		for i := range list {
+			var err error
+			if list[i], err = relocate(list[i], at, depth+1); err != nil {
+				return nil, err
+			}
+		}
+		return joined(list), nil
+	case '{':
+	default:
+		return schema, nil
+	}
+	list, err := members(schema)
+	if err != nil {
+		return nil, err
+	}
+	for i, m := range list {
+		switch m.name {
+		case "enum", "const", "default", "examples":
+		case "$ref":
+			var ref string
+			if json.Unmarshal(m.value, &ref) == nil && strings.HasPrefix(ref, "#") {
+				list[i].value, err = json.Marshal(at + ref[1:])
+			}
+		case "properties", "patternProperties", "$defs", "definitions", "dependentSchemas":
+			list[i].value, err = relocateAll(m.value, at, depth+1)
+		default:
+			list[i].value, err = relocate(m.value, at, depth+1)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return write(list), nil
+}
+
+// relocateAll does so for schemas by name.
+func relocateAll(schemas json.RawMessage, at string, depth int) (json.RawMessage, error) {
+	if !isJSONObject(schemas) {
+		return schemas, nil
+	}
+	list, err := members(schemas)
+	if err != nil {
+		return nil, err
+	}
+	for i, m := range list {
+		if list[i].value, err = relocate(m.value, at, depth+1); err != nil {
+			return nil, err
+		}
+	}
+	return write(list), nil
+}
+
+func joined(list []json.RawMessage) json.RawMessage {
+	out := []byte{'['}
+	for i, v := range list {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, v...)
+	}
+	return append(out, ']')
+}

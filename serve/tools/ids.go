@@ -1,0 +1,40 @@
+package tools
+
+import "io"
+
+// ids makes ids of calls.
+type ids struct {
+	random io.Reader
+	style  idStyle
+}
+
+// idStyle is the form of an id.
+type idStyle int
+
+const (
+	long           idStyle = iota // call_ and 24 characters, as OpenAI's
+	nineCharacters                // all that Mistral's templates take
+)
+
+const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+func (g ids) next() string {
+	if g.style == nineCharacters {
+		return g.draw(9)
+	}
+	return "call_" + g.draw(24)
+}
+
+// draw gives n characters, each as likely.
+func (g ids) draw(n int) string {
+	out, b := make([]byte, 0, n), make([]byte, 1)
+	for len(out) < n {
+		if _, err := io.ReadFull(g.random, b); err != nil {
+			b[0] = 0 // a source that ends makes poor ids, and no other harm
+		}
+		if k := int(b[0]) & 63; k < len(alphabet) {
+			out = append(out, alphabet[k])
+		}
+	}
+	return string(out)
+}

@@ -1,0 +1,190 @@
+package tools
+
+import "encoding/json"
+
+// jsonCall is a call as JSON that is being read: {"name": …, "arguments": {…}}.
+type jsonCall struct {
+	json  scanner
+	name  string
+	key   string // of the value that is read
+	seen  map[string]bool
+	from  int  // of a name, or of a value
+	value bool // one is open
+	whole bool // both name and arguments are needed
+	args  []byte
+	begun bool // it was passed on
+	next  state
+}
+
+// keys are those that a call may have. Of others we know that this is none.
+var keys = map[string]byte{"name": '"', "arguments": '{', "parameters": '{', "id": '"', "type": '"'}
+
+// beginObject reads a call that begins here, and goes on in next.
+func (p *Parser) beginObject(whole bool, next state) verdict {
+	p.call = jsonCall{seen: map[string]bool{}, whole: whole, next: next}
+	p.state = (*Parser).object
+	return on
+}
+
+func (p *Parser) object() verdict {
+	o := &p.call
+	for p.at < min(len(p.buf), maxCall) {
+		b, was, outer := p.buf[p.at], o.json.want, len(o.json.nest) == 1
+		if outer && b == '"' && (was == wantName || was == wantFirst) {
+			o.from = p.at
+		}
+		if outer && (was == wantValue) && !space(b) {
+			if o.key = canonical(o.key); keys[o.key] != b || o.seen[o.key] {
+				return no
+			}
+			o.seen[o.key], o.value, o.from = true, true, p.at
+			if o.key == "arguments" && p.sure && o.name != "" {
+				p.beginCall(o.name)
+				o.begun = true
+			}
+		}
+		if !o.json.step(b) {
+			return no
+		}
+		p.at++
+		switch {
+		case o.json.want == ended:
+			if o.name == "" || o.whole && !o.seen["arguments"] {
+				return no
+			}
+			if !o.begun {
+				p.pass(o.name, o.args)
+			}
+			return p.done(o.next)
+		case len(o.json.nest) != 1:
+		case was == inString && o.json.want == wantColon:
+			if json.Unmarshal(p.buf[o.from:p.at], &o.key) != nil || keys[o.key] == 0 {
+				return no
+			}
+		case o.value && o.json.want == wantMore:
+			if o.value = false; !p.member(p.buf[o.from:p.at]) {
+				return no
+			}
+		}
+	}
+	if o.begun && o.value {
+		p.stream()
+	}
+	return wait
+}
+
+// canonical is the one name of what has two.
+func canonical(key string) string {
+	if key == "parameters" {
+		return "arguments"
+	}
+	return key
+}
+
+// member takes a value of a call.
+func (p *Parser) member(text []byte) bool {
+	o := &p.call
+	switch o.key {
+	case "name":
+		return json.Unmarshal(text, &o.name) == nil && p.known(o.name)
+	case "arguments":
+		if o.begun {
+			p.stream()
+		} else {
+			o.args = append([]byte{}, text...)
+		}
+	}
+	return true
+}
+
+// known reports whether a call may have a name. Where no mark says that this is a call,
+// it is one of the request's tools.
+func (p *Parser) known(name string) bool {
+	return validName(name) && (p.tools[name] != nil || !p.form.bare)
+}
+
+// stream passes on what there is of the arguments.
+func (p *Parser) stream() {
+	p.out = append(p.out, Delta{Index: p.calls - 1, Arguments: string(p.buf[p.call.from:p.at])})
+	p.drop(p.at)
+	p.call.from = 0
+}
+
+// beginCall passes on that there is a call.
+func (p *Parser) beginCall(name string) {
+	p.out = append(p.out, Delta{Index: p.calls, ID: p.ids.next(), Name: name})
+	p.calls++
+	p.last, p.began = true, true
+}
+
+// pass passes on a whole call.
+func (p *Parser) pass(name string, arguments []byte) {
+	if arguments == nil {
+		arguments = []byte("{}")
+	}
+	p.beginCall(name)
+	p.out = append(p.out, Delta{Index: p.calls - 1, Arguments: string(arguments)})
+}
+
+// done ends a call.
+func (p *Parser) done(next state) verdict {
+	p.drop(p.at)
+	p.state = next
+	return on
+}
+
+// end goes on behind the last of calls.
+func (p *Parser) end() verdict {
+	p.inCall, p.state = false, (*Parser).behind
+	return on
+}
+
+// list reads calls in brackets.
+func (p *Parser) list() verdict {
+	p.at += skip(p.rest())
+	return p.literal("[", (*Parser).item)
+}
+
+func (p *Parser) item() verdict {
+	p.at += skip(p.rest())
+	if rest := p.rest(); len(rest) == 0 {
+		return wait
+	}
+	return p.beginObject(false, (*Parser).moreItems)
+}
+
+func (p *Parser) moreItems() verdict {
+	p.at += skip(p.rest())
+	if found, _ := prefix(p.rest(), "]"); found {
+		p.drop(p.at + 1)
+		return p.end()
+	}
+	return p.literal(",", (*Parser).item)
+}
+
+// bareObject reads a call that no mark goes before.
+func (p *Parser) bareObject() verdict {
+	p.at += skip(p.rest())
+	if len(p.rest()) == 0 {
+		return wait
+	}
+	return p.beginObject(true, (*Parser).moreBare)
+}
+
+// moreBare reads calls behind the first, with a semicolon in between or none.
+func (p *Parser) moreBare() verdict {
+	rest := p.rest()
+	i := skip(rest)
+	if found, _ := prefix(rest[i:], ";"); found {
+		i++
+	}
+	i += skip(rest[i:])
+	switch found, open := prefix(rest[i:], "{"); {
+	case open:
+		return wait
+	case !found:
+		return no
+	}
+	p.at += i
+	return p.beginObject(true, (*Parser).moreBare)
+}

@@ -1,0 +1,247 @@
+package tools
+
+import (
+	"bytes"
+	"crypto/rand"
+	"io"
+)
+
+// Bounds of what is held back.
+const (
+	maxCall  = 1 << 20 // bytes of a call
+	maxSpace = 64      // bytes of white space before a call that are part of it
+	maxAgain = 1 << 22 // bytes that are read again because they were no call
+)
+
+// Options say what a parser reads.
+type Options struct {
+	Syntax Syntax
+	Tools  []Tool // of the request
+	// Forced: the answer is kept to the schema of [Forced], whatever the syntax.
+	Forced bool
+	Rand   io.Reader // of ids; nil: crypto/rand
+}
+
+// Delta is a piece of an answer: some text, the beginning of a call, or a piece of its
+// arguments.
+type Delta struct {
+	Text string // not empty: it is text
+
+	Index int // of the call, from 0
+	// ID and Name come with the beginning of a call.
+	ID, Name string
+	// Arguments put together are the JSON object that the model wrote.
+	Arguments string
+}
+
+// Parser parts an answer into text and calls. What comes out depends on the answer alone,
+// not on the pieces it comes in, and nothing of it is lost but white space beside calls
+// and the marks of the syntax. It is not safe for concurrent use.
+type Parser struct {
+	form  form
+	tools map[string]*Tool
+	sure  bool // calls cannot go wrong
+	ids   ids
+
+	buf    []byte // what was not passed on, of which
+	at     int    // so much was read,
+	mark   int    // and so much is text if this is no call
+	state  state
+	inCall bool
+	began  bool // something else than white space has come
+	last   bool // what was passed on last was a call
+	calls  int  // that have begun
+	again  int  // bytes that were read again
+	out    []Delta
+
+	call jsonCall // in the making
+	xml  xmlCall
+}
+
+// state reads on. It is about one place of the syntax.
+type state func(*Parser) verdict
+
+type verdict int
+
+const (
+	wait verdict = iota // for more
+	on                  // go on in Parser.state
+	no                  // this is no call
+)
+
+// New makes a parser of one answer.
+func New(o Options) *Parser {
+	p := &Parser{form: o.Syntax.form(), tools: map[string]*Tool{}, sure: o.Forced, state: (*Parser).text}
+	for i := range o.Tools {
+		p.tools[o.Tools[i].Name] = &o.Tools[i]
+	}
+	p.ids = ids{o.Rand, p.form.ids}
+	if o.Rand == nil {
+		p.ids.random = rand.Reader
+	}
+	if o.Forced {
+		p.form.marks, p.form.bare = nil, false
+		p.inCall, p.state = true, (*Parser).list
+	}
+	return p
+}
+
+// Push takes more of the answer and gives what is certain of it.
+func (p *Parser) Push(text string) []Delta {
+	p.buf = append(p.buf, text...)
+	p.run()
+	return p.take()
+}
+
+// Flush ends the answer and gives what is left: a call that is not whole is text. The
+// parser takes no more.
+func (p *Parser) Flush() []Delta {
+	for p.run(); p.inCall; p.run() {
+		p.giveUp()
+	}
+	if !p.last || len(bytes.TrimSpace(p.buf)) > 0 {
+		p.show(len(p.buf))
+	}
+	return p.take()
+}
+
+// Calls is how many calls have begun.
+func (p *Parser) Calls() int { return p.calls }
+
+func (p *Parser) take() []Delta {
+	out := p.out
+	p.out = nil
+	return out
+}
+
+// run reads what there is.
+func (p *Parser) run() {
+	for {
+		v := p.state(p)
+		if v == wait && p.inCall && len(p.buf) >= maxCall {
+			v = no
+		}
+		switch v {
+		case wait:
+			return
+		case no:
+			p.giveUp()
+		}
+	}
+}
+
+// rest is what was not read, of a call as long as one may be.
+func (p *Parser) rest() []byte { return p.buf[p.at:max(p.at, min(len(p.buf), maxCall))] }
+
+// giveUp makes text of what looked like a call, and looks again at what stands within.
+func (p *Parser) giveUp() {
+	if p.again += p.at - p.mark; p.again > maxAgain {
+		p.mark = max(p.mark, p.at)
+	}
+	p.show(p.mark)
+	p.inCall, p.state = false, (*Parser).text
+}
+
+// text reads up to the beginning of a call.
+func (p *Parser) text() verdict {
+	first := skip(p.buf)
+	if p.form.bare && !p.began && first < len(p.buf) && p.buf[first] == '{' {
+		return p.enter(first, first, first+1, (*Parser).bareObject)
+	}
+	from, begins := -1, mark{}
+	for _, m := range p.form.marks {
+		if i := bytes.Index(p.buf, []byte(m.text)); i >= 0 && (from < 0 || i < from) {
+			from, begins = i, m
+		}
+	}
+	if from >= 0 {
+		at := from + len(begins.text)
+		return p.enter(from, at, at, begins.begin)
+	}
+	held := 0
+	for _, m := range p.form.marks {
+		held = max(held, overlap(p.buf, m.text))
+	}
+	if len(p.form.marks) == 0 && !p.last {
+		p.show(len(p.buf))
+	} else {
+		p.show(p.tight(len(p.buf) - held))
+	}
+	return wait
+}
+
+// enter goes on within a call that begins at from, is read from at on, and is text up to
+// mark if it is none.
+func (p *Parser) enter(from, at, mark int, begin state) verdict {
+	show := p.tight(from)
+	p.show(show)
+	p.at, p.mark = at-show, mark-show
+	p.inCall, p.state = true, begin
+	return on
+}
+
+// tight is n less the white space before it, as far as it is a call's.
+func (p *Parser) tight(n int) int {
+	for i := 0; i < maxSpace && n > 0 && space(p.buf[n-1]); i++ {
+		n--
+	}
+	return n
+}
+
+// show passes on the first n bytes as text.
+func (p *Parser) show(n int) {
+	if n > 0 {
+		p.out = append(p.out, Delta{Text: string(p.buf[:n])})
+		p.last = false
+		p.began = p.began || skip(p.buf[:n]) < n
+	}
+	p.drop(n)
+}
+
+// drop forgets n bytes. What follows them is to be read.
+func (p *Parser) drop(n int) {
+	p.buf = p.buf[:copy(p.buf, p.buf[n:])]
+	p.at, p.mark = 0, 0
+}
+
+// behind passes over what may stand behind a call.
+func (p *Parser) behind() verdict {
+	i := skip(p.buf)
+	for _, end := range p.form.ends {
+		switch found, open := prefix(p.buf[i:], end); {
+		case found:
+			p.drop(i + len(end))
+			return on
+		case open && i <= maxSpace:
+			return wait
+		}
+	}
+	p.state = (*Parser).text
+	return on
+}
+
+// skip is the length of the white space that text begins with.
+func skip(text []byte) int {
+	i := 0
+	for i < len(text) && space(text[i]) {
+		i++
+	}
+	return i
+}
+
+// prefix reports whether text begins with mark, or open: might, with more of it.
+func prefix(text []byte, mark string) (found, open bool) {
+	n := min(len(text), len(mark))
+	same := string(text[:n]) == mark[:n]
+	return same && n == len(mark), same && n < len(mark)
+}
+
+// overlap is the length of the longest end of text with which mark begins.
+func overlap(text []byte, mark string) int {
+	for n := min(len(text), len(mark)-1); n > 0; n-- {
+		if string(text[len(text)-n:]) == mark[:n] {
+			return n
+		}
+	}
+	return 0
+}

@@ -1,0 +1,118 @@
+package tools
+
+import (
+	"encoding/json"
+	"strings"
+)
+
+// typeSet is types of JSON values.
+type typeSet uint8
+
+const (
+	isNull typeSet = 1 << iota
+	isBoolean
+	isNumber
+	isString
+	isArray
+	isObject
+	anyType = isNull | isBoolean | isNumber | isString | isArray | isObject
+)
+
+var typeNames = map[string]typeSet{
+	"null": isNull, "boolean": isBoolean, "integer": isNumber, "number": isNumber, "string": isString, "array": isArray, "object": isObject,
+}
+
+// types are those that a parameter of a tool may have.
+func (t *Tool) types(parameter string) typeSet {
+	var schema struct {
+		Properties map[string]json.RawMessage
+	}
+	if json.Unmarshal(t.Parameters, &schema) != nil {
+		return anyType
+	}
+	s := typeSearch{t.Parameters, 100}
+	return s.types(schema.Properties[parameter])
+}
+
+// typeSearch finds types in a schema.
+type typeSearch struct {
+	root json.RawMessage
+	left int // schemas to look at
+}
+
+// types are those that the keywords tell that most schemas have; any where they tell
+// none.
+func (s *typeSearch) types(schema json.RawMessage) typeSet {
+	var v struct {
+		Type         json.RawMessage
+		Enum         []json.RawMessage
+		Const        json.RawMessage
+		AnyOf, OneOf []json.RawMessage
+		Ref          string `json:"$ref"`
+	}
+	if s.left--; s.left < 0 || json.Unmarshal(schema, &v) != nil {
+		return anyType
+	}
+	set := typeSet(0)
+	switch {
+	case v.Ref != "":
+		return s.types(resolve(s.root, v.Ref))
+	case v.Type != nil:
+		var one string
+		var several []string
+		if json.Unmarshal(v.Type, &one) == nil {
+			several = []string{one}
+		} else if json.Unmarshal(v.Type, &several) != nil {
+			return anyType
+		}
+		for _, name := range several {
+			set |= typeNames[name]
+		}
+	case v.Const != nil:
+		set = typeOf(v.Const)
+	case v.Enum != nil:
+		for _, e := range v.Enum {
+			set |= typeOf(e)
+		}
+	default:
+		for _, sub := range append(v.AnyOf, v.OneOf...) {
+			set |= s.types(sub)
+		}
+	}
+	if set == 0 {
+		return anyType
+	}
+	return set
+}
+
+func typeOf(value json.RawMessage) typeSet {
+	switch value[0] {
+	case 'n':
+		return isNull
+	case 't', 'f':
+		return isBoolean
+	case '"':
+		return isString
+	case '[':
+		return isArray
+	case '{':
+		return isObject
+	}
+	return isNumber
+}
+
+// resolve is what a reference within a schema stands for, or nil.
+func resolve(root json.RawMessage, ref string) json.RawMessage {
+	path, ok := strings.CutPrefix(ref, "#")
+	if !ok {
+		return nil
+	}
+	for _, part := range strings.Split(path, "/")[1:] {
+		var members map[string]json.RawMessage
+		if json.Unmarshal(root, &members) != nil {
+			return nil
+		}
+		root = members[strings.NewReplacer("~1", "/", "~0", "~").Replace(part)]
+	}
+	return root
+}

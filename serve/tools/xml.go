@@ -1,0 +1,132 @@
+package tools
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+
+	"github.com/lorafuse/lorafuse/internal/pyjson"
+)
+
+// xmlCall is a call in tags that is being read.
+type xmlCall struct {
+	args []byte // as JSON, without the last brace
+	keys []string
+	from int // of the value that is read
+	seek int // where its end is looked for
+}
+
+const (
+	parameter    = "<parameter="
+	parameterEnd = "</parameter>"
+	functionEnd  = "</function>"
+	maxKey       = 256
+)
+
+// function reads what stands behind <function=.
+func (p *Parser) function() verdict {
+	p.xml = xmlCall{args: []byte{'{'}}
+	return p.named(func(p *Parser) verdict { return p.literal(">", (*Parser).parameters) })
+}
+
+// parameters reads one more, or the end.
+func (p *Parser) parameters() verdict {
+	p.at += skip(p.rest())
+	switch found, open := prefix(p.rest(), functionEnd); {
+	case found:
+		p.at += len(functionEnd)
+		p.pass(p.call.name, append(p.xml.args, '}'))
+		return p.done((*Parser).end)
+	case open:
+		return wait
+	}
+	return p.literal(parameter, (*Parser).key)
+}
+
+// key reads the name of a parameter.
+func (p *Parser) key() verdict {
+	x, rest := &p.xml, p.rest()
+	n := bytes.IndexAny(rest, "<>\n")
+	switch {
+	case n < 0 && len(rest) <= maxKey:
+		return wait
+	case n <= 0 || n > maxKey || rest[n] != '>' || slices.Contains(x.keys, string(rest[:n])):
+		return no
+	}
+	x.keys = append(x.keys, string(rest[:n]))
+	p.at += n + 1
+	x.from, x.seek = p.at, p.at
+	p.state = (*Parser).value
+	return on
+}
+
+// value reads up to the end of a parameter: the first that another parameter or the end
+// of the call follows, so that values may be about tags.
+func (p *Parser) value() verdict {
+	x, text := &p.xml, p.buf[:min(len(p.buf), maxCall)]
+	for {
+		i := bytes.Index(text[x.seek:], []byte(parameterEnd))
+		if i < 0 {
+			x.seek = max(x.from, len(text)-len(parameterEnd)+1)
+			return wait
+		}
+		x.seek += i
+		behind := text[x.seek+len(parameterEnd):]
+		spaces := skip(behind)
+		another, mayBe := prefix(behind[spaces:], parameter)
+		last, mayEnd := prefix(behind[spaces:], functionEnd)
+		switch {
+		case spaces > maxSpace:
+		case another || last:
+			p.parameter(text[x.from:x.seek])
+			p.at = x.seek + len(parameterEnd)
+			p.state = (*Parser).parameters
+			return on
+		case mayBe || mayEnd:
+			return wait
+		}
+		x.seek++
+	}
+}
+
+// parameter adds the last of the keys to the arguments. A line break at each end of the
+// value belongs to the tags.
+func (p *Parser) parameter(text []byte) {
+	x, key := &p.xml, p.xml.keys[len(p.xml.keys)-1]
+	if len(x.keys) > 1 {
+		x.args = append(x.args, ", "...)
+	}
+	x.args = append(pyjson.AppendQuoted(x.args, key, false), ": "...)
+	text = bytes.TrimSuffix(bytes.TrimPrefix(text, []byte("\n")), []byte("\n"))
+	types := anyType
+	if tool := p.tools[p.call.name]; tool != nil {
+		types = tool.types(key)
+	}
+	x.args = append(x.args, encode(string(text), types)...)
+}
+
+// encode writes text as JSON of one of some types: the first that it reads as, a string
+// where there is none.
+func encode(text string, types typeSet) []byte {
+	switch text {
+	case "null", "None":
+		if types&isNull != 0 {
+			return []byte("null")
+		}
+	case "true", "True":
+		if types&isBoolean != 0 {
+			return []byte("true")
+		}
+	case "false", "False":
+		if types&isBoolean != 0 {
+			return []byte("false")
+		}
+	}
+	if raw := bytes.TrimSpace([]byte(text)); json.Valid(raw) {
+		switch kind := raw[0]; {
+		case kind == '{' && types&isObject != 0, kind == '[' && types&isArray != 0, (kind == '-' || digit(kind)) && types&isNumber != 0:
+			return raw
+		}
+	}
+	return pyjson.AppendQuoted(nil, text, false)
+}
