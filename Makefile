@@ -20,7 +20,7 @@ test: ## all tests
 	$(GO) test ./...
 
 # What runs side by side, and tests of just that where a package has many others.
-CONCURRENT = ./backend ./backend/null ./backend/telemetry ./backend/cpu/internal/pool ./tokenizer ./generate/constrain ./data/... ./safetensors ./model/hub ./internal/progress ./internal/fsatomic
+CONCURRENT = ./backend ./backend/null ./backend/telemetry ./backend/cpu/internal/pool ./tokenizer ./generate/constrain ./data/... ./safetensors ./model/hub ./internal/progress ./internal/fsatomic ./serve
 KERNEL_RACES = ^Test(ConcurrentAndNested|ManyWorkers|RunAll|RunAfter|EvenTasks|SameBitsForAnyNumberOfWorkers|BothWaysOfBackwardAreUsed|Ahead|AheadEnds|Decode|Queries.*)$$
 DEVICE_RACES = ^Test(FirstRun|JoinedSteps|Threads|ThreadsOfAProcess)$$|^TestConformance$$/^(device|contents|chaos)$$
 

@@ -1,10 +1,6 @@
 package serve
 
-import (
-	"strings"
-
-	"github.com/lorafuse/lorafuse/serve/batching"
-)
+import "github.com/lorafuse/lorafuse/serve/batching"
 
 // chatAnswer is the answer to a chat, whole or a part of one that is under way.
 type chatAnswer struct {
@@ -21,15 +17,23 @@ type chatAnswer struct {
 type chatChoice struct {
 	Index    int           `json:"index"`
 	Message  *chatMessage  `json:"message,omitempty"`
-	Delta    *chatMessage  `json:"delta,omitempty"`
+	Delta    *chatDelta    `json:"delta,omitempty"`
 	Logprobs *chatLogprobs `json:"logprobs"`
 	Finish   *string       `json:"finish_reason"`
 }
 
-// chatMessage is a message of the model, or what comes to one.
+// chatMessage is a message of the model.
 type chatMessage struct {
-	Role    string  `json:"role,omitempty"`
-	Content *string `json:"content,omitempty"`
+	Role    string     `json:"role"`
+	Content *string    `json:"content"`
+	Calls   []toolCall `json:"tool_calls,omitempty"`
+}
+
+// chatDelta is what comes to a message.
+type chatDelta struct {
+	Role    string     `json:"role,omitempty"`
+	Content *string    `json:"content,omitempty"`
+	Calls   []toolCall `json:"tool_calls,omitempty"`
 }
 
 // chat answers POST /v1/chat/completions.
@@ -40,6 +44,7 @@ func (s *Server) chat(c *call) error {
 	}
 	w := s.wish(f)
 	k := s.conversation(f)
+	u := s.toolUse(f, w, k)
 	w.logprobs = f.flag("logprobs", false)
 	w.top = f.integer("top_logprobs", 0, 0, s.options.MaxTopLogprobs)
 	if w.top > 0 && !w.logprobs {
@@ -77,9 +82,9 @@ func (s *Server) chat(c *call) error {
 	answer := chatAnswer{ID: "chatcmpl-" + c.id, Object: "chat.completion", Created: c.began.Unix(), Model: t.name}
 	if stream.on {
 		answer.Object = "chat.completion.chunk"
-		return s.streamChat(job, answer, stream)
+		return s.streamChat(job, answer, u, stream)
 	}
-	return s.answerChat(job, answer)
+	return s.answerChat(job, answer, u)
 }
 
 // streamed says how an answer is to come.
@@ -100,24 +105,22 @@ func streaming(f *fields, w *wish) streamed {
 }
 
 // answerChat answers when all is there.
-func (s *Server) answerChat(job *work, answer chatAnswer) error {
-	texts := make([]strings.Builder, job.wish.n)
+func (s *Server) answerChat(job *work, answer chatAnswer, u *toolUse) error {
+	drafts := make([]draft, job.wish.n)
 	answer.Choices = make([]chatChoice, job.wish.n)
 	err := job.run(nil, func(i int, t batching.Token) error {
-		x := &answer.Choices[i]
-		texts[i].WriteString(t.Text)
+		x, d := &answer.Choices[i], &drafts[i]
+		for _, delta := range d.take(u, t) {
+			d.add(delta)
+		}
 		x.Logprobs = s.addLogprob(job.wish, x.Logprobs, t)
 		if t.Finish != "" {
-			x.Finish = pointer(reason(t.Finish))
+			x.Index, x.Message, x.Finish = i, d.message(), pointer(d.reason(t.Finish))
 		}
 		return nil
 	})
 	if err != nil {
 		return err
-	}
-	for i := range answer.Choices {
-		x := &answer.Choices[i]
-		x.Index, x.Message = i, &chatMessage{Role: "assistant", Content: pointer(texts[i].String())}
 	}
 	if job.wish.promptLogprobs >= 0 {
 		answer.Prompt = s.promptLogprobs(job.prompt[0], job.wish.promptLogprobs)
@@ -139,33 +142,37 @@ func (s *Server) addLogprob(w *wish, l *chatLogprobs, t batching.Token) *chatLog
 }
 
 // streamChat answers as it comes.
-func (s *Server) streamChat(job *work, answer chatAnswer, how streamed) error {
+func (s *Server) streamChat(job *work, answer chatAnswer, u *toolUse, how streamed) error {
 	out := events{job.call}
-	send := func(x chatChoice) error {
-		answer.Choices = []chatChoice{x}
-		return out.send(answer)
-	}
-	begun := make([]bool, job.wish.n)
-	held := make([]*chatLogprobs, job.wish.n) // of tokens that have no text yet
+	drafts := make([]draft, job.wish.n)
+	held := make([]*chatLogprobs, job.wish.n) // of tokens of which nothing can be shown yet
 	err := job.run(out.ping, func(i int, t batching.Token) error {
-		if !begun[i] {
-			begun[i] = true
-			if err := send(chatChoice{Index: i, Delta: &chatMessage{Role: "assistant", Content: pointer("")}}); err != nil {
+		send := func(delta chatDelta, finish *string) error {
+			answer.Choices = []chatChoice{{Index: i, Delta: &delta, Logprobs: held[i], Finish: finish}}
+			held[i] = nil
+			return out.send(answer)
+		}
+		d := &drafts[i]
+		if !d.begun {
+			d.begun = true
+			if err := send(chatDelta{Role: "assistant", Content: pointer("")}, nil); err != nil {
 				return err
 			}
 		}
 		held[i] = s.addLogprob(job.wish, held[i], t)
-		if t.Text != "" || t.Finish != "" && held[i] != nil {
-			x := chatChoice{Index: i, Delta: &chatMessage{Content: pointer(t.Text)}, Logprobs: held[i]}
-			held[i] = nil
-			if err := send(x); err != nil {
+		deltas := d.take(u, t)
+		if t.Finish != "" && len(deltas) == 0 && held[i] != nil {
+			deltas = []chatDelta{{Content: pointer("")}}
+		}
+		for _, delta := range deltas {
+			if err := send(delta, nil); err != nil {
 				return err
 			}
 		}
 		if t.Finish == "" {
 			return nil
 		}
-		return send(chatChoice{Index: i, Delta: &chatMessage{}, Finish: pointer(reason(t.Finish))})
+		return send(chatDelta{}, pointer(d.reason(t.Finish)))
 	})
 	if err == nil && how.usage {
 		answer.Choices, answer.Usage = []chatChoice{}, &job.usage

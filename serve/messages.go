@@ -17,7 +17,7 @@ type conversation struct {
 
 // conversation reads messages and what is said of their template.
 func (s *Server) conversation(f *fields) *conversation {
-	k := &conversation{messages: messages(f), special: f.flag("add_special_tokens", false)}
+	k := &conversation{messages: s.messages(f), special: f.flag("add_special_tokens", false)}
 	k.options.AddGenerationPrompt = f.flag("add_generation_prompt", true)
 	k.options.Extra = map[string]any{}
 	for name, value := range f.object("chat_template_kwargs").values {
@@ -47,7 +47,7 @@ func (s *Server) prompt(k *conversation) ([]int32, error) {
 }
 
 // messages are those of the field of that name.
-func messages(f *fields) []chat.Message {
+func (s *Server) messages(f *fields) []chat.Message {
 	const name = "messages"
 	raws := list[json.RawMessage](f, name, "a list of messages")
 	if len(raws) == 0 {
@@ -61,7 +61,7 @@ func messages(f *fields) []chat.Message {
 			f.fault(m.within[:len(m.within)-1], "found %s, expected a message, such as {\"role\": \"user\", \"content\": \"…\"}", brief(raw))
 			return nil
 		}
-		all[i] = message(m, raw)
+		all[i] = s.message(m, raw)
 		if f.take(m); f.err != nil {
 			return nil
 		}
@@ -71,7 +71,7 @@ func messages(f *fields) []chat.Message {
 
 // message is one for a template: its content is a text, and the arguments of calls are
 // objects.
-func message(f *fields, raw json.RawMessage) chat.Message {
+func (s *Server) message(f *fields, raw json.RawMessage) chat.Message {
 	var m chat.Message
 	if f.text("role") == "" {
 		f.fault("role", "is missing, expected system, user, assistant or tool")
@@ -81,14 +81,18 @@ func message(f *fields, raw json.RawMessage) chat.Message {
 		f.fault("content", "%v", err)
 		return m
 	}
-	if m.Role == "developer" {
-		m.Role = "system" // as templates know it
+	if m.Role == "developer" && !s.developer {
+		m.Role = "system" // as older templates know it
 	}
 	m.Fields = map[string]any{}
 	if f.has("content") {
 		m.Fields["content"] = content(f)
 	}
-	if calls := calls(f); calls != nil {
+	if raw := f.raw("tool_calls"); raw != nil {
+		calls, err := s.syntax.History(raw)
+		if err != nil {
+			f.faultOf(err)
+		}
 		m.Fields["tool_calls"] = calls
 	}
 	return m
@@ -117,35 +121,4 @@ func content(f *fields) string {
 		f.take(p)
 	}
 	return strings.Join(texts, "\n")
-}
-
-// functionCall is a call of a tool in a message.
-type functionCall struct {
-	ID       string `json:"id,omitempty"`
-	Type     string `json:"type,omitempty"`
-	Function struct {
-		Name      string          `json:"name"`
-		Arguments json.RawMessage `json:"arguments,omitempty"`
-	} `json:"function"`
-}
-
-// calls are the calls of a message. Their arguments come as text, and templates write them
-// as objects.
-func calls(f *fields) []functionCall {
-	all := list[functionCall](f, "tool_calls", "a list of calls")
-	for i := range all {
-		a := &all[i].Function.Arguments
-		var text string
-		if json.Unmarshal(*a, &text) != nil {
-			continue
-		}
-		var object map[string]json.RawMessage
-		switch {
-		case text == "":
-			*a = json.RawMessage("{}")
-		case json.Unmarshal([]byte(text), &object) == nil && object != nil:
-			*a = json.RawMessage(text)
-		}
-	}
-	return all
 }

@@ -21,6 +21,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,6 +30,7 @@ import (
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/serve/batching"
+	"github.com/lorafuse/lorafuse/serve/tools"
 	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
@@ -84,6 +86,8 @@ type Server struct {
 	routes     *http.ServeMux
 	tokenizer  *tokenizer.Tokenizer
 	template   *chat.Template // nil where the model has none
+	syntax     tools.Syntax   // of the calls that the template teaches
+	developer  bool           // the template knows a role of that name
 	defaults   defaults
 	users      keys
 	admins     keys
@@ -131,6 +135,10 @@ func New(o Options) (*Server, error) {
 		if s.template, err = chat.Find(o.Model.Dir, "", nil); err != nil {
 			return nil, err
 		}
+	}
+	if s.template != nil {
+		source := s.template.Source(chat.Options{Tools: []any{}})
+		s.syntax, s.developer = tools.Detect(source), strings.Contains(source, "developer")
 	}
 	if s.defaults, err = readDefaults(o.Model.Dir); err != nil {
 		return nil, err

@@ -28,6 +28,7 @@ const (
 	graphs              // what makes programs
 	models              // what is computed, and on what
 	loops               // what a run is
+	services            // what answers others
 	commands            // what people start
 )
 
@@ -106,6 +107,8 @@ var house = map[string]room{
 	"serve/pages":        {floor: loops},
 	"serve/batching":     {loops, with("generate", "says what an answer is", "serve/pages", "has the keys and values of texts there")},
 	"serve/tools":        {loops, with("generate/constrain", "asks whether a schema can be kept to")},
+
+	"serve": {floor: services},
 
 	"internal/cli":     {floor: commands},
 	"cmd/lorafuse":     {commands, with("internal/cli", "is its main")},

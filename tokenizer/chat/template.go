@@ -66,6 +66,16 @@ func (t *Template) Render(messages []Message, opts Options) (string, error) {
 	return text, err
 }
 
+// Source is the text of the template that renders conversations with these options,
+// empty where there is none.
+func (t *Template) Source(opts Options) string {
+	p, err := t.program(opts)
+	if err != nil {
+		return ""
+	}
+	return p.source
+}
+
 func (t *Template) program(opts Options) (*program, error) {
 	name := opts.Name
 	if name == "" {
