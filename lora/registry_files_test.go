@@ -119,3 +119,36 @@ func TestRegistryRoot(t *testing.T) {
 	_, err = lora.NewRegistry(nil, "llama", tiny, lora.RegistryOptions{Root: filepath.Join(root, "file")})
 	require.Error(t, err)
 }
+
+// A folder below the root can be loaded by any name, and nothing outside of it.
+func TestRegistryLoadsBelow(t *testing.T) {
+	root, outside := t.TempDir(), saveTiny(t, filepath.Join(t.TempDir(), "outside"), 3)
+	dir := saveTiny(t, filepath.Join(root, "team", "first"), 1)
+	saveTiny(t, filepath.Join(root, "second"), 2)
+	require.NoError(t, os.Symlink(outside, filepath.Join(root, "link")))
+	r := newRegistry(t, lora.RegistryOptions{Root: root})
+	for _, c := range []struct {
+		path string
+		want float32
+	}{{"team/first", 1}, {"second/", 2}, {dir, 1}, {"./team/../second", 2}} {
+		v, err := r.LoadBelow(context.Background(), "a", c.path)
+		require.NoError(t, err, c.path)
+		assert.Equal(t, c.want, valueOf(t, v), c.path)
+		l := acquire(t, r, "a")
+		assert.Equal(t, v, l.Version())
+		l.Release()
+	}
+	before := r.List()[0].Versions[0].Digest
+	for _, path := range []string{"none", "../" + filepath.Base(root) + "/second/../../x", outside, "/", ""} {
+		_, err := r.LoadBelow(context.Background(), "a", path)
+		require.ErrorIs(t, err, lora.ErrNotFound, path)
+	}
+	_, err := r.LoadBelow(context.Background(), "a", "link")
+	require.ErrorContains(t, err, "escapes")
+	_, err = r.LoadBelow(context.Background(), "a,b", "second")
+	require.ErrorIs(t, err, lora.ErrName)
+	assert.Equal(t, before, r.List()[0].Versions[0].Digest)
+
+	_, err = newRegistry(t, lora.RegistryOptions{}).LoadBelow(context.Background(), "a", dir)
+	require.ErrorIs(t, err, lora.ErrNotFound)
+}
