@@ -34,3 +34,12 @@ func TestFind(t *testing.T) {
 	_, err = Find(dir, file, nil)
 	require.ErrorContains(t, err, "own.jinja: ")
 }
+
+// The source is that of the template that renders, which tools may change.
+func TestSource(t *testing.T) {
+	template, err := newTemplate(map[string]string{"default": "plain", "tool_use": "with tools"}, nil)
+	require.NoError(t, err)
+	require.Equal(t, "plain", template.Source(Options{}))
+	require.Equal(t, "with tools", template.Source(Options{Tools: []any{}}))
+	require.Empty(t, template.Source(Options{Name: "none"}))
+}
