@@ -89,7 +89,10 @@ func (c *call) admit(a access) error {
 	if a == everyone {
 		return nil
 	}
-	key, _ := strings.CutPrefix(c.request.Header.Get("Authorization"), "Bearer ")
+	scheme, key, _ := strings.Cut(c.request.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		key = ""
+	}
 	isUser, isAdmin := s.users.have(key), s.admins.have(key)
 	allowed := isUser || isAdmin || s.users == nil
 	if a == admins && s.admins != nil {

@@ -35,6 +35,12 @@ const (
 	serverError = "server_error"
 )
 
+// Codes that more than one place gives.
+const (
+	tooLong      = "context_length_exceeded"
+	unknownModel = "model_not_found"
+)
+
 func (f *failure) Error() string { return f.message }
 func (f *failure) Unwrap() error { return f.cause }
 
@@ -135,7 +141,7 @@ func failureOf(err error) *failure {
 		f.cause = err
 		return f
 	case is(lora.ErrNotFound, lora.ErrName):
-		f := told(http.StatusNotFound, "model_not_found")
+		f := told(http.StatusNotFound, unknownModel)
 		f.param = "model"
 		return f
 	case is(lora.ErrFull):
@@ -143,7 +149,7 @@ func failureOf(err error) *failure {
 	case is(context.DeadlineExceeded):
 		return hidden(http.StatusGatewayTimeout, 0, "the request took too long")
 	case is(generate.ErrTooLong):
-		return told(http.StatusBadRequest, "context_length_exceeded")
+		return told(http.StatusBadRequest, tooLong)
 	case is(batching.ErrRequest, generate.ErrOption, generate.ErrToken, sample.ErrSetting,
 		tokenizer.ErrInvalidUTF8, tokenizer.ErrUnknownText, tokenizer.ErrTokenID,
 		chat.ErrRender, embed.ErrText):

@@ -39,11 +39,7 @@ func (s *Server) prompt(k *conversation) ([]int32, error) {
 	if err != nil {
 		return nil, invalidBecause("messages", err)
 	}
-	ids, err := s.tokenizer.Encode(text, k.special)
-	if err != nil {
-		return nil, invalidBecause("messages", err)
-	}
-	return ids, nil
+	return s.tokens("messages", text, k.special)
 }
 
 // messages are those of the field of that name.

@@ -72,7 +72,7 @@ func (s *Server) findModel(c *call) error {
 			}
 		}
 	}
-	return &failure{status: http.StatusNotFound, message: fmt.Sprintf("the model %.200q does not exist any more", id), param: "model", code: "model_not_found"}
+	return &failure{status: http.StatusNotFound, message: fmt.Sprintf("the model %.200q does not exist any more", id), param: "model", code: unknownModel}
 }
 
 // target is whom a request is for.
@@ -107,7 +107,7 @@ func (s *Server) target(c *call, f *fields) (*target, error) {
 // lease holds an adapter.
 func (s *Server) lease(c *call, name string) (*lora.Lease, error) {
 	unknown := func(hint string) error {
-		return &failure{status: http.StatusNotFound, message: fmt.Sprintf("the model %.200q does not exist%s", name, hint), param: "model", code: "model_not_found"}
+		return &failure{status: http.StatusNotFound, message: fmt.Sprintf("the model %.200q does not exist%s", name, hint), param: "model", code: unknownModel}
 	}
 	base := suggest.DidYouMean(name, []string{s.options.Name})
 	if s.options.Engine == nil {

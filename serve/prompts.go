@@ -60,9 +60,23 @@ func (s *Server) encode(p prompt, special bool) ([]int32, error) {
 	if p.ids != nil {
 		return p.ids, nil
 	}
-	ids, err := s.tokenizer.Encode(p.text, special)
+	return s.tokens("prompt", p.text, special)
+}
+
+// maxTokenBytes is more than tokens have of a text, so that one that is far too long is
+// not read to its end.
+const maxTokenBytes = 256
+
+// tokens are those of a text of a field.
+func (s *Server) tokens(param, text string, special bool) ([]int32, error) {
+	if len(text)/maxTokenBytes > s.options.MaxLength {
+		f := invalid(param, "%s: found a text of %d bytes; prompt and answer can have %d tokens", param, len(text), s.options.MaxLength)
+		f.code = tooLong
+		return nil, f
+	}
+	ids, err := s.tokenizer.Encode(text, special)
 	if err != nil {
-		return nil, invalidBecause("prompt", err)
+		return nil, invalidBecause(param, err)
 	}
 	return ids, nil
 }

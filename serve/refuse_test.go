@@ -115,6 +115,7 @@ func TestRefusals(t *testing.T) {
 		{`{"prompt":"a","max_tokens":0}`, "max_tokens"},
 		{`{"prompt":"a","logprobs":true}`, "logprobs: found true"},
 		{`{"prompt":"` + strings.Repeat("q", 128) + `"}`, "the prompt has 128 tokens"},
+		{`{"prompt":"` + strings.Repeat(" ", 129*256) + `"}`, "found a text of 33024 bytes"},
 	} {
 		code, text := ask(t, s, "POST", "/v1/completions", c.body)
 		assert.Equal(t, http.StatusBadRequest, code, c.body)

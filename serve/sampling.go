@@ -141,18 +141,18 @@ func stops(f *fields) []string {
 // where it says nothing; param is where it says so.
 func (s *Server) room(w *wish, prompt, given, normal int, param string) error {
 	most := s.options.MaxLength - prompt
-	tooLong := func(param, format string, args ...any) error {
+	long := func(param, format string, args ...any) error {
 		f := invalid(param, format, args...)
-		f.code = "context_length_exceeded"
+		f.code = tooLong
 		return f
 	}
 	switch {
 	case prompt == 0:
 		return invalid("", "the prompt has no tokens")
 	case most < 1:
-		return tooLong("", "the prompt has %d tokens; prompt and answer can have %d together", prompt, s.options.MaxLength)
+		return long("", "the prompt has %d tokens; prompt and answer can have %d together", prompt, s.options.MaxLength)
 	case given > most:
-		return tooLong(param, "%s: found %d; the prompt has %d tokens, and prompt and answer can have %d together", param, given, prompt, s.options.MaxLength)
+		return long(param, "%s: found %d; the prompt has %d tokens, and prompt and answer can have %d together", param, given, prompt, s.options.MaxLength)
 	case given < 0:
 		given = most
 		if normal > 0 {

@@ -1,0 +1,278 @@
+#!/usr/bin/env python3
+"""Ask a running server what OpenAI's clients ask, with openai-python, and check the answers.
+
+The server is to serve any model that continues texts, with --adapters-dir or not; chats are checked where its model has
+a chat template, tools where that teaches them, embeddings where they are served. Without an answer of the kind that is
+expected the script ends with 1.
+
+  lorafuse serve --model DIR --listen 127.0.0.1:8000
+  pip install openai && python scripts/check_openai.py --url http://127.0.0.1:8000/v1
+"""
+import argparse
+import base64
+import json
+import struct
+import sys
+import typing
+import urllib.request
+
+import openai
+import pydantic
+
+checks = []
+
+
+def check(f):
+    checks.append(f)
+    return f
+
+
+class Skip(Exception):
+    """What the server does not offer."""
+
+
+class Person(pydantic.BaseModel):
+    name: str = pydantic.Field(max_length=8)
+    age: int = pydantic.Field(ge=0, le=150)
+    mood: typing.Literal["good", "bad"] | None
+
+
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "The weather of a city",
+        "strict": True,
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string", "maxLength": 8}},
+            "required": ["city"],
+            "additionalProperties": False,
+        },
+    },
+}
+HELLO = [{"role": "user", "content": "Hi"}]
+
+
+def chat(c, model, **more):
+    """A chat that may have no template."""
+    try:
+        return c.chat.completions.create(model=model, messages=HELLO, **more)
+    except openai.BadRequestError as e:
+        if "chat template" in str(e):
+            raise Skip(e.body["message"]) from e
+        raise
+
+
+@check
+def models(c, model):
+    listed = list(c.models.list())
+    assert listed[0].id == model and listed[0].object == "model", listed
+    assert listed[0].model_extra["max_model_len"] > 0 and listed[0].model_extra["parent"] is None, listed
+    assert c.models.retrieve(model).id == model
+    for m in listed[1:]:
+        assert m.model_extra["parent"] == model, m
+    return f"{len(listed)} models"
+
+
+@check
+def unknown_model(c, model):
+    try:
+        c.completions.create(model=model + "x", prompt="a")
+    except openai.NotFoundError as e:
+        assert e.code == "model_not_found" and e.param == "model" and model in e.body["message"], e
+        return e.body["message"]
+    raise AssertionError("an unknown model is no error")
+
+
+@check
+def chats(c, model):
+    r = chat(c, model, max_tokens=8, temperature=0, logprobs=True, top_logprobs=3, n=2, seed=1)
+    assert len(r.choices) == 2 and r.choices[0].message.role == "assistant", r
+    assert r.choices[0].message.content == r.choices[1].message.content, "two greedy answers"
+    tokens = r.choices[0].logprobs.content
+    assert r.usage.completion_tokens == sum(len(x.logprobs.content) for x in r.choices), r.usage
+    assert all(len(t.top_logprobs) == 3 and t.logprob <= 0 for t in tokens), tokens
+    assert all(t.token == t.top_logprobs[0].token for t in tokens), "greedy choices are the likeliest"
+    assert r.usage.total_tokens == r.usage.prompt_tokens + r.usage.completion_tokens, r.usage
+    return repr(r.choices[0].message.content)
+
+
+@check
+def streamed_chats(c, model):
+    whole = chat(c, model, max_tokens=16, temperature=0)
+    text, finish, usage, roles = "", None, None, []
+    for e in chat(c, model, max_tokens=16, temperature=0, stream=True, stream_options={"include_usage": True}):
+        assert e.object == "chat.completion.chunk"
+        if e.usage:
+            assert e.choices == [], e
+            usage = e.usage
+            continue
+        d = e.choices[0]
+        roles += [d.delta.role] if d.delta.role else []
+        text += d.delta.content or ""
+        finish = d.finish_reason or finish
+    assert text == whole.choices[0].message.content, (text, whole)
+    assert finish == whole.choices[0].finish_reason and roles == ["assistant"], (finish, roles)
+    assert usage.completion_tokens == whole.usage.completion_tokens, usage
+    return f"{usage.completion_tokens} tokens"
+
+
+@check
+def parsed(c, model):
+    chat(c, model, max_tokens=1)
+    seen = []
+    for seed in range(5):
+        r = c.chat.completions.parse(model=model, messages=HELLO, response_format=Person, seed=seed, temperature=1.5, top_p=0.9)
+        assert r.choices[0].finish_reason == "stop", r
+        seen.append(r.choices[0].message.parsed)
+        assert isinstance(seen[-1], Person), r
+    r = chat(c, model, response_format={"type": "json_object"}, temperature=0, max_tokens=40, logit_bias={})
+    if r.choices[0].finish_reason == "stop":
+        assert isinstance(json.loads(r.choices[0].message.content), dict), r
+    return str(seen[0])
+
+
+@check
+def refused(c, model):
+    try:
+        chat(c, model, response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {"properties": {"a": {"not": {}}}}}})
+    except openai.BadRequestError as e:
+        assert e.param == "response_format.json_schema.schema" and "/properties/a" in e.body["message"], e
+    else:
+        raise AssertionError("a schema that cannot be kept to is no error")
+    try:
+        c.completions.create(model=model, prompt="a", temperature=-1)
+    except openai.BadRequestError as e:
+        assert e.param == "temperature" and e.type == "invalid_request_error", e
+        return e.body["message"]
+    raise AssertionError("a temperature below 0 is no error")
+
+
+@check
+def completions(c, model):
+    r = c.completions.create(model=model, prompt=[5, 6, 7], max_tokens=4, temperature=0, logprobs=2, echo=True)
+    x = r.choices[0]
+    assert len(x.logprobs.tokens) == 3 + r.usage.completion_tokens == len(x.logprobs.text_offset), x
+    assert x.logprobs.token_logprobs[0] is None and all(v <= 0 for v in x.logprobs.token_logprobs[1:]), x
+    assert all(len(t) in (2, 3) for t in x.logprobs.top_logprobs[1:]), x
+    assert r.usage.prompt_tokens == 3, r.usage
+    only = c.completions.create(model=model, prompt=[5, 6, 7], max_tokens=0, logprobs=1, echo=True)
+    assert only.choices[0].logprobs.token_logprobs == x.logprobs.token_logprobs[:3], (only, x)
+    many = c.completions.create(model=model, prompt=["a", "b", "a"], max_tokens=5, temperature=0)
+    assert [y.index for y in many.choices] == [0, 1, 2] and many.choices[0].text == many.choices[2].text, many
+    drawn = [c.completions.create(model=model, prompt="a", max_tokens=8, temperature=1, seed=s, n=2) for s in (1, 1, 2)]
+    texts = [[y.text for y in d.choices] for d in drawn]
+    assert texts[0] == texts[1] != texts[2], texts
+    long = c.completions.create(model=model, prompt="a", max_tokens=12, extra_body={"ignore_eos": True, "min_tokens": 12, "top_k": 5})
+    assert long.usage.completion_tokens == 12 and long.choices[0].finish_reason == "length", long
+    return repr(x.text)
+
+
+@check
+def streamed_completions(c, model):
+    whole = c.completions.create(model=model, prompt="a", max_tokens=8, temperature=0, n=2)
+    texts = ["", ""]
+    for e in c.completions.create(model=model, prompt="a", max_tokens=8, temperature=0, n=2, stream=True):
+        texts[e.choices[0].index] += e.choices[0].text
+    assert texts == [x.text for x in whole.choices], (texts, whole)
+    return repr(texts[0])
+
+
+@check
+def tools(c, model):
+    chat(c, model, max_tokens=1)
+    for choice in ("required", {"type": "function", "function": {"name": "weather"}}):
+        more = dict(tools=[WEATHER], tool_choice=choice, parallel_tool_calls=False, temperature=1, seed=3)
+        r = chat(c, model, **more).choices[0]
+        assert r.finish_reason == "tool_calls" and len(r.message.tool_calls) == 1, r
+        call = r.message.tool_calls[0]
+        assert call.type == "function" and call.function.name == "weather" and call.id, call
+        assert list(json.loads(call.function.arguments)) == ["city"], call
+        with c.chat.completions.stream(model=model, messages=HELLO, **more) as stream:
+            last = stream.get_final_completion().choices[0]
+        assert last.message.tool_calls[0].function.arguments == call.function.arguments, (last, call)
+    again = HELLO + [r.message.model_dump(exclude_none=True), {"role": "tool", "tool_call_id": call.id, "content": "sunny"}]
+    c.chat.completions.create(model=model, messages=again, tools=[WEATHER], tool_choice="none", max_tokens=4)
+    try:
+        c.chat.completions.create(model=model, messages=HELLO, tools=[WEATHER], max_tokens=8)
+    except openai.BadRequestError as e:
+        assert e.param == "tools", e
+        return "forced alone: " + e.body["message"]
+    return call.function.arguments
+
+
+@check
+def adapters(c, model):
+    names = [m.id for m in c.models.list()][1:]
+    if not names:
+        raise Skip("no adapter is loaded")
+    texts = {n: c.completions.create(model=n, prompt="a", max_tokens=8, temperature=0).choices[0].text for n in names}
+    return str(texts)
+
+
+@check
+def embeddings(c, model):
+    try:
+        r = c.embeddings.create(model=model, input=["a b", "c"])  # the client asks for base64
+    except openai.BadRequestError as e:
+        raise Skip(e.body["message"]) from e
+    f = c.embeddings.create(model=model, input=["a b", "c"], encoding_format="float")
+    assert [d.embedding for d in r.data] == [d.embedding for d in f.data], "both encodings are the same"
+    raw = post(c, "/embeddings", {"model": model, "input": "a b", "encoding_format": "base64"})["data"][0]["embedding"]
+    assert list(struct.unpack(f"<{len(f.data[0].embedding)}f", base64.b64decode(raw)))
+    return f"{len(f.data[0].embedding)} numbers"
+
+
+def post(c, path, body):
+    """A request without the client."""
+    r = urllib.request.Request(
+        str(c.base_url).rstrip("/") + path,
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json", "Authorization": "Bearer " + c.api_key},
+    )
+    with urllib.request.urlopen(r) as answer:
+        return json.load(answer)
+
+
+def recorded(r):
+    """A request and the status of its answer, for tests that send it again."""
+    headers = {k: r.request.headers[k] for k in ("content-type", "accept", "user-agent") if k in r.request.headers}
+    body = json.loads(r.request.content) if r.request.content else None
+    return {"method": r.request.method, "path": r.request.url.path, "headers": headers, "body": body, "status": r.status_code}
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    p.add_argument("--url", default="http://127.0.0.1:8000/v1")
+    p.add_argument("--key", default="none")
+    p.add_argument("--model", help="its name; default the first that is served")
+    p.add_argument("--record", help="file for the requests that are sent and the status of their answers, as JSON lines")
+    a = p.parse_args()
+    hooks = {}
+    if a.record:
+        lines = open(a.record, "w", encoding="utf-8")
+        hooks = {"response": [lambda r: print(json.dumps(recorded(r), ensure_ascii=False), file=lines, flush=True)]}
+    c = openai.OpenAI(base_url=a.url, api_key=a.key, max_retries=0, http_client=openai.DefaultHttpxClient(event_hooks=hooks))
+    model = a.model or c.models.list().data[0].id
+    text = True
+    try:
+        c.completions.create(model=model, prompt="a", max_tokens=1)
+    except openai.BadRequestError:
+        text = False  # it makes vectors
+    failed = 0
+    for f in checks:
+        if not text and f not in (models, unknown_model, embeddings):
+            continue
+        try:
+            print(f"ok    {f.__name__}: {f(c, model)}")
+        except Skip as e:
+            print(f"none  {f.__name__}: {e}")
+        except (AssertionError, openai.OpenAIError) as e:
+            failed += 1
+            print(f"FAIL  {f.__name__}: {type(e).__name__}: {e}")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+package serve_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/serve"
+	"github.com/lorafuse/lorafuse/serve/batching"
+)
+
+// real is a server with an engine that computes, and adapters of all kinds.
+func real(t testing.TB) (*engine, *serve.Server) {
+	t.Helper()
+	e := newEngine(t)
+	dev := testdevice.Open(t, backend.Options{Threads: 1, BatchInvariant: true})
+	b, err := batching.New(context.Background(), dev, e.model, batching.Options{Adapters: lora.RegistryOptions{Root: e.root}})
+	require.NoError(t, err)
+	t.Cleanup(b.Close)
+	return e, serving(t, e, func(o *serve.Options) { o.Engine, o.Name, o.MaxLength = b, "small", b.MaxLength() })
+}
+
+// What openai-python sent when scripts/check_openai.py was run with --record is answered
+// as it was.
+func TestRecordedClients(t *testing.T) {
+	_, s := real(t)
+	file, err := os.Open("testdata/openai-python-3.57.0.jsonl")
+	require.NoError(t, err)
+	defer file.Close()
+	n := 0
+	for lines := bufio.NewScanner(file); lines.Scan(); n++ {
+		var line struct {
+			Method, Path string
+			Headers      map[string]string
+			Body         json.RawMessage
+			Status       int
+		}
+		require.NoError(t, json.Unmarshal(lines.Bytes(), &line))
+		r := httptest.NewRequest(line.Method, line.Path, bytes.NewReader(line.Body))
+		for k, v := range line.Headers {
+			r.Header.Set(k, v)
+		}
+		w := recorded(s, r)
+		require.Equal(t, line.Status, w.Code, "%s\n%s", lines.Text(), w.Body)
+		if strings.Contains(string(line.Body), `"stream": true`) && w.Code == http.StatusOK {
+			assert.True(t, strings.HasSuffix(w.Body.String(), "data: [DONE]\n\n"), w.Body)
+			assert.NotContains(t, w.Body.String(), `"error"`)
+			continue
+		}
+		assert.True(t, json.Valid(w.Body.Bytes()), w.Body)
+	}
+	assert.Greater(t, n, 30)
+}
+
+// Requests for many adapters at the same time get what each adapter answers alone.
+func TestManyAdapters(t *testing.T) {
+	e, s := real(t)
+	h := httptest.NewServer(s)
+	defer h.Close()
+	ids := []int32{60, 61, 62, 63, 64}
+	want := map[string]string{}
+	for _, name := range []string{"", "lora", "dora", "rslora_all", "saved_head"} {
+		var state *lora.State
+		if name != "" {
+			var err error
+			state, err = lora.LoadState(adapters+"/"+name, e.model, e.model.Config.ModelType, e.model.Modules())
+			require.NoError(t, err)
+		}
+		g, err := generate.New(context.Background(), testdevice.Open(t, backend.Options{Threads: 1, BatchInvariant: true}), e.model, state, generate.Options{})
+		require.NoError(t, err)
+		r, err := g.Generate(context.Background(), ids, generate.GenerateOptions{MaxNewTokens: 20, Decoder: e.words.NewStream(true)}, nil)
+		require.NoError(t, err)
+		g.Close()
+		want[name] = r.Text
+	}
+	var wg sync.WaitGroup
+	for i := range 25 {
+		for name, text := range want {
+			wg.Go(func() {
+				stream := i%2 == 0
+				resp, err := http.Post(h.URL+"/v1/completions", "application/json", strings.NewReader(
+					fmt.Sprintf(`{"model":%q,"prompt":[60,61,62,63,64],"max_tokens":20,"temperature":0,"stream":%v}`, name, stream)))
+				if !assert.NoError(t, err) {
+					return
+				}
+				defer resp.Body.Close()
+				var got strings.Builder
+				for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+					data := strings.TrimPrefix(lines.Text(), "data: ")
+					if data == "" || data == "[DONE]" {
+						continue
+					}
+					var x completion
+					if assert.NoError(t, json.Unmarshal([]byte(data), &x), data) && assert.Len(t, x.Choices, 1, data) {
+						got.WriteString(x.Choices[0].Text)
+					}
+				}
+				assert.Equal(t, text, got.String(), "%q, stream %v", name, stream)
+			})
+		}
+	}
+	wg.Wait()
+	http.DefaultClient.CloseIdleConnections()
+}
