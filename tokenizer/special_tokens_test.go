@@ -31,3 +31,24 @@ func TestSpecialTokens(t *testing.T) {
 		assert.Equal(t, named, some.SpecialTokens())
 	}
 }
+
+// TestKeptTokens: special tokens are left out but for those to keep.
+func TestKeptTokens(t *testing.T) {
+	tok, err := tokenizer.Load("../testdata/tokenizers/llama3")
+	require.NoError(t, err)
+	ids, err := tok.Encode("<|im_start|>a<|im_end|>b<|im_start|>", false)
+	require.NoError(t, err)
+	for _, c := range []struct {
+		skip bool
+		keep []string
+		want string
+	}{{true, nil, "ab"}, {true, []string{"<|im_start|>"}, "<|im_start|>ab<|im_start|>"}, {true, []string{"x", "<|im_end|>"}, "a<|im_end|>b"}, {false, nil, "<|im_start|>a<|im_end|>b<|im_start|>"}} {
+		s, text := tok.NewStream(c.skip, c.keep...), ""
+		for _, id := range ids {
+			part, err := s.Push(id)
+			require.NoError(t, err)
+			text += part
+		}
+		assert.Equal(t, c.want, text+s.Flush())
+	}
+}

@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -11,13 +12,15 @@ import (
 type Stream struct {
 	t           *Tokenizer
 	skipSpecial bool
+	keep        []string
 	steps       sink
 	text        textSink
 }
 
-// NewStream starts decoding; with skipSpecial special tokens are left out.
-func (t *Tokenizer) NewStream(skipSpecial bool) *Stream {
-	s := &Stream{t: t, skipSpecial: skipSpecial}
+// NewStream starts decoding; with skipSpecial special tokens are left out, but for those
+// to keep.
+func (t *Tokenizer) NewStream(skipSpecial bool, keep ...string) *Stream {
+	s := &Stream{t: t, skipSpecial: skipSpecial, keep: keep}
 	s.steps = openDecoders(t.decoders, &s.text)
 	return s
 }
@@ -50,7 +53,7 @@ func (s *Stream) step(id int32) error {
 			return nil
 		}
 	}
-	if !s.skipSpecial || !added.special[token] {
+	if !s.skipSpecial || !added.special[token] || slices.Contains(s.keep, token) {
 		s.steps.token(token)
 	}
 	return nil

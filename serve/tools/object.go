@@ -68,7 +68,9 @@ func (p *Parser) object() verdict {
 		}
 	}
 	if o.begun && o.value {
-		p.stream()
+		if p.stream(); len(p.buf) > 0 {
+			return on
+		}
 	}
 	return wait
 }
@@ -105,7 +107,9 @@ func (p *Parser) known(name string) bool {
 
 // stream passes on what there is of the arguments.
 func (p *Parser) stream() {
-	p.out = append(p.out, Delta{Index: p.calls - 1, Arguments: string(p.buf[p.call.from:p.at])})
+	if p.at > p.call.from {
+		p.out = append(p.out, Delta{Index: p.calls - 1, Arguments: string(p.buf[p.call.from:p.at])})
+	}
 	p.drop(p.at)
 	p.call.from = 0
 }

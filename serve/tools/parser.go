@@ -148,24 +148,26 @@ func (p *Parser) text() verdict {
 	if p.form.bare && !p.began && first < len(p.buf) && p.buf[first] == '{' {
 		return p.enter(first, first, first+1, (*Parser).bareObject)
 	}
-	from, begins := -1, mark{}
-	for _, m := range p.form.marks {
-		if i := bytes.Index(p.buf, []byte(m.text)); i >= 0 && (from < 0 || i < from) {
-			from, begins = i, m
+	held := len(p.buf) // from here on
+	for i := range p.buf {
+		if c := p.buf[i]; c != '<' && c != '[' { // with which all marks begin
+			continue
 		}
-	}
-	if from >= 0 {
-		at := from + len(begins.text)
-		return p.enter(from, at, at, begins.begin)
-	}
-	held := 0
-	for _, m := range p.form.marks {
-		held = max(held, overlap(p.buf, m.text))
+		for _, m := range p.form.marks {
+			found, open := prefix(p.buf[i:], m.text)
+			if found {
+				at := i + len(m.text)
+				return p.enter(i, at, at, m.begin)
+			}
+			if open {
+				held = min(held, i)
+			}
+		}
 	}
 	if len(p.form.marks) == 0 && !p.last {
 		p.show(len(p.buf))
 	} else {
-		p.show(p.tight(len(p.buf) - held))
+		p.show(p.tight(held))
 	}
 	return wait
 }
@@ -200,7 +202,7 @@ func (p *Parser) show(n int) {
 
 // drop forgets n bytes. What follows them is to be read.
 func (p *Parser) drop(n int) {
-	p.buf = p.buf[:copy(p.buf, p.buf[n:])]
+	p.buf = p.buf[n:]
 	p.at, p.mark = 0, 0
 }
 
@@ -234,14 +236,4 @@ func prefix(text []byte, mark string) (found, open bool) {
 	n := min(len(text), len(mark))
 	same := string(text[:n]) == mark[:n]
 	return same && n == len(mark), same && n < len(mark)
-}
-
-// overlap is the length of the longest end of text with which mark begins.
-func overlap(text []byte, mark string) int {
-	for n := min(len(text), len(mark)-1); n > 0; n-- {
-		if string(text[len(text)-n:]) == mark[:n] {
-			return n
-		}
-	}
-	return 0
 }

@@ -67,10 +67,12 @@ func (p *Parser) value() verdict {
 	for {
 		i := bytes.Index(text[x.seek:], []byte(parameterEnd))
 		if i < 0 {
-			x.seek = max(x.from, len(text)-len(parameterEnd)+1)
+			x.seek = max(x.seek, len(text)-len(parameterEnd)+1)
+			p.at = x.seek
 			return wait
 		}
 		x.seek += i
+		p.at = x.seek
 		behind := text[x.seek+len(parameterEnd):]
 		spaces := skip(behind)
 		another, mayBe := prefix(behind[spaces:], parameter)
