@@ -97,7 +97,7 @@ post /v1/chat/completions ''; check 'nothing' 400 '"error":{'
 printf '{"messages":[{"role":"user","content":"\377"}]}' >"$dir/bytes"
 post /v1/chat/completions "@$dir/bytes"; check 'no UTF-8' 400 '"error":{'
 post /v1/chat/completions "{\"model\":\"$model\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"temperature\":\"hot\"}"; check 'a wrong field' 400 '"param":"temperature"'
-post /v1/chat/completions "{\"model\":\"$model\",$hello}" -H 'Content-Type: text/plain'; check 'another type' 415 '"error":{'
+ask -H 'Content-Type: text/plain' --data-binary "{\"model\":\"$model\",$hello}" "$url/v1/chat/completions"; check 'another type' 415 '"error":{'
 ask "$url/v1/chat/completions"; path=/v1/chat/completions; check 'another method' 405 '"error":{'
 header Allow POST
 ask "$url/v1/nothing"; check 'no such place' 404 '"error":{'

@@ -223,7 +223,7 @@ const person = {
 };
 function isPerson(v) {
   assert.deepEqual(Object.keys(v), ["name", "age", "kind", "next"]);
-  assert.ok(typeof v.name === "string" && v.name.length <= 8);
+  assert.ok(typeof v.name === "string" && [...v.name].length <= 8);
   assert.ok(Number.isInteger(v.age) && v.age >= 0 && v.age <= 99);
   assert.ok(["a", "b"].includes(v.kind));
   assert.ok(v.next === null || typeof v.next === "boolean");
