@@ -6,7 +6,7 @@ a chat template, tools where that teaches them, embeddings where they are served
 expected the script ends with 1.
 
   lorafuse serve --model DIR --listen 127.0.0.1:8000
-  pip install openai && python scripts/check_openai.py --url http://127.0.0.1:8000/v1
+  pip install openai && python scripts/check_openai.py --url http://127.0.0.1:8000
 """
 import argparse
 import base64
@@ -244,7 +244,7 @@ def recorded(r):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    p.add_argument("--url", default="http://127.0.0.1:8000/v1")
+    p.add_argument("--url", default="http://127.0.0.1:8000")
     p.add_argument("--key", default="none")
     p.add_argument("--model", help="its name; default the first that is served")
     p.add_argument("--record", help="file for the requests that are sent and the status of their answers, as JSON lines")
@@ -253,7 +253,7 @@ def main():
     if a.record:
         lines = open(a.record, "w", encoding="utf-8")
         hooks = {"response": [lambda r: print(json.dumps(recorded(r), ensure_ascii=False), file=lines, flush=True)]}
-    c = openai.OpenAI(base_url=a.url, api_key=a.key, max_retries=0, http_client=openai.DefaultHttpxClient(event_hooks=hooks))
+    c = openai.OpenAI(base_url=a.url.rstrip("/").removesuffix("/v1") + "/v1", api_key=a.key, max_retries=0, http_client=openai.DefaultHttpxClient(event_hooks=hooks))
     model = a.model or c.models.list().data[0].id
     text = True
     try:
