@@ -218,9 +218,10 @@ def embeddings(c, model):
     except openai.BadRequestError as e:
         raise Skip(e.body["message"]) from e
     f = c.embeddings.create(model=model, input=["a b", "c"], encoding_format="float")
-    assert [d.embedding for d in r.data] == [d.embedding for d in f.data], "both encodings are the same"
-    raw = post(c, "/embeddings", {"model": model, "input": "a b", "encoding_format": "base64"})["data"][0]["embedding"]
-    assert list(struct.unpack(f"<{len(f.data[0].embedding)}f", base64.b64decode(raw)))
+    floats = [struct.pack(f"<{len(d.embedding)}f", *d.embedding) for d in f.data]
+    assert floats == [struct.pack(f"<{len(d.embedding)}f", *d.embedding) for d in r.data], "both encodings are the same"
+    raw = post(c, "/embeddings", {"model": model, "input": ["a b", "c"], "encoding_format": "base64"})["data"]
+    assert floats == [base64.b64decode(d["embedding"]) for d in raw], "the bytes are those of the numbers"
     return f"{len(f.data[0].embedding)} numbers"
 
 
