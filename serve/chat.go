@@ -63,7 +63,7 @@ func (s *Server) chat(c *call) error {
 	if err := f.failed(); err != nil {
 		return err
 	}
-	t, err := s.target(c, f)
+	t, err := s.writer(c, f)
 	if err != nil {
 		return err
 	}

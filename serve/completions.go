@@ -66,7 +66,7 @@ func (s *Server) complete(c *call) error {
 	if err := f.failed(); err != nil {
 		return err
 	}
-	t, err := s.target(c, f)
+	t, err := s.writer(c, f)
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,10 @@ func (s *Server) choice(job *work, q *completion, x *textState, i int, finish ge
 		x.tokens = nil
 		y.Logprobs = y.Logprobs.join(more)
 	}
-	if finish != "" {
+	switch {
+	case finish != "" && q.only:
+		y.Finish = pointer(reason(generate.FinishLength))
+	case finish != "":
 		y.Finish = pointer(reason(finish))
 	}
 	return y, nil

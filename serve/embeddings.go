@@ -98,9 +98,6 @@ func (s *Server) vectors(c *call, inputs []prompt) ([][]float32, int, error) {
 	case <-ctx.Done():
 		return nil, 0, ctx.Err()
 	}
-	if s.draining.Load() {
-		return nil, 0, errDraining()
-	}
 	if rows != nil {
 		v, err := e.EmbedTokens(ctx, rows)
 		return v, count, err

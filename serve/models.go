@@ -104,6 +104,15 @@ func (s *Server) target(c *call, f *fields) (*target, error) {
 	return &target{name: name, adapter: name, release: lease.Release}, nil
 }
 
+// writer is the target of a request for text.
+func (s *Server) writer(c *call, f *fields) (*target, error) {
+	t, err := s.target(c, f)
+	if err == nil && s.options.Engine == nil {
+		err = invalid("model", "the model %.200q makes vectors of texts and continues none", t.name)
+	}
+	return t, err
+}
+
 // lease holds an adapter.
 func (s *Server) lease(c *call, name string) (*lora.Lease, error) {
 	unknown := func(hint string) error {

@@ -280,6 +280,9 @@ func TestEmbeddings(t *testing.T) {
 	code, text = ask(t, alone, "POST", "/v1/completions", `{"prompt":"a"}`)
 	assert.Equal(t, 400, code)
 	assert.Contains(t, text, "continues none")
+	code, text = ask(t, alone, "POST", "/v1/chat/completions", `{`+hello+`}`)
+	assert.Equal(t, 400, code)
+	assert.Contains(t, text, "continues none")
 	code, _ = ask(t, alone, "GET", "/v1/models", "")
 	assert.Equal(t, 200, code)
 }

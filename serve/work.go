@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/lorafuse/lorafuse/generate"
@@ -40,9 +41,6 @@ type details struct {
 
 // work prepares requests for prompts.
 func (s *Server) work(c *call, t *target, w *wish, prompts [][]int32) (*work, error) {
-	if s.options.Engine == nil {
-		return nil, invalid("model", "the model %.200q makes vectors of texts and continues none", t.name)
-	}
 	job := &work{call: c, engine: s.options.Engine, model: t.name, wish: w, prompt: map[int][]generate.Logprobs{}}
 	job.usage.Details = &details{}
 	for _, ids := range prompts {
@@ -141,7 +139,8 @@ var errEnded = errors.New("the engine has ended an answer early")
 // take counts a token and hands it on.
 func (j *work) take(x step, each func(choice int, t batching.Token) error) error {
 	if p := x.token.Prompt; len(p) > 0 {
-		p[0].ID = j.requests[x.prompt].Prompt[0] // of which nothing is known
+		p = slices.Clone(p)
+		p[0].ID = j.requests[x.prompt].Prompt[0] // of which nothing else is known
 		j.prompt[x.prompt] = p
 	}
 	switch x.token.Finish {
