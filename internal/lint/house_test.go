@@ -108,7 +108,8 @@ var house = map[string]room{
 	"serve/batching":     {loops, with("generate", "says what an answer is", "serve/pages", "has the keys and values of texts there")},
 	"serve/tools":        {loops, with("generate/constrain", "asks whether a schema can be kept to")},
 
-	"serve": {floor: services},
+	"serve":         {floor: services},
+	"serve/metrics": {floor: services},
 
 	"internal/cli":     {floor: commands},
 	"cmd/lorafuse":     {commands, with("internal/cli", "is its main")},

@@ -1,0 +1,104 @@
+package metrics
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lorafuse/lorafuse/serve/batching"
+)
+
+// present collects what an engine is doing. Nothing of an earlier time stays: of the
+// adapters there is one series, whatever adapters there have been.
+type present struct {
+	stats func() batching.Stats
+
+	running, waiting, usage, cache, adapters *prometheus.Desc
+	preemptions, queries, hits               *prometheus.Desc
+
+	mu      sync.Mutex
+	said    [3]string // of the adapters
+	changed time.Time // since when it is so
+}
+
+func newPresent(stats func() batching.Stats, labels prometheus.Labels) *present {
+	desc := func(name, help string, variable ...string) *prometheus.Desc {
+		return prometheus.NewDesc(prefix+name, help, variable, labels)
+	}
+	return &present{
+		stats:       stats,
+		running:     desc("num_requests_running", "Requests that are being answered."),
+		waiting:     desc("num_requests_waiting", "Requests that wait to be begun."),
+		usage:       desc("kv_cache_usage_perc", "Part of the cache that texts under way have, 1 is all."),
+		preemptions: desc("num_preemptions_total", "Times that a text had to give its pages to others and was computed again."),
+		queries:     desc("prefix_cache_queries_total", "Tokens of prompts that were looked for in the cache."),
+		hits:        desc("prefix_cache_hits_total", "Tokens of prompts that were found in the cache."),
+		cache:       desc("cache_config_info", "The pages of the cache.", "block_size", "num_gpu_blocks"),
+		// Routers read these two labels and a number; they look for no others.
+		adapters: prometheus.NewDesc(prefix+"lora_requests_info", "Unix time since when the adapters are these.", []string{"max_lora", "running_lora_adapters", "waiting_lora_adapters"}, nil),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (p *present) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{p.running, p.waiting, p.usage, p.preemptions, p.queries, p.hits, p.cache, p.adapters} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (p *present) Collect(out chan<- prometheus.Metric) {
+	s := p.stats()
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	count := func(d *prometheus.Desc, n uint64) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n))
+	}
+	gauge(p.running, requests(s.Running))
+	gauge(p.waiting, requests(s.Waiting))
+	gauge(p.usage, float64(s.Pages.Used)/float64(max(s.Pages.Pages, 1)))
+	count(p.preemptions, s.Preemptions)
+	count(p.queries, s.Pages.Queries*uint64(s.PageRows))
+	count(p.hits, s.Pages.Hits*uint64(s.PageRows))
+	gauge(p.cache, 1, strconv.Itoa(s.PageRows), strconv.Itoa(s.Pages.Pages))
+	said, since := p.since(s)
+	gauge(p.adapters, float64(since.UnixNano())/1e9, said[:]...)
+}
+
+// since says of the adapters what readers expect, and when that was first said.
+func (p *present) since(s batching.Stats) (said [3]string, changed time.Time) {
+	said = [3]string{strconv.Itoa(s.MaxResident), list(s.Resident), list(adapters(s.Waiting))}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.changed.IsZero() || said != p.said {
+		p.said, p.changed = said, time.Now()
+	}
+	return said, p.changed
+}
+
+func requests(counts []batching.AdapterCount) float64 {
+	n := 0
+	for _, c := range counts {
+		n += c.Requests
+	}
+	return float64(n)
+}
+
+func adapters(counts []batching.AdapterCount) (names []string) {
+	for _, c := range counts {
+		if c.Adapter != "" {
+			names = append(names, c.Adapter)
+		}
+	}
+	return names
+}
+
+// list is names in a label. A name with a comma, which no registry has, would be two.
+func list(names []string) string {
+	return strings.Join(slices.Compact(slices.Sorted(slices.Values(names))), ",")
+}

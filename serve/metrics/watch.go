@@ -1,0 +1,134 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/serve/batching"
+)
+
+// Submit is what an engine does with a request.
+type Submit func(ctx context.Context, r batching.Request) iter.Seq2[batching.Token, error]
+
+// Watch is submit, counted. Requests that are refused do not count.
+func (m *Metrics) Watch(submit Submit) Submit {
+	return func(ctx context.Context, r batching.Request) iter.Seq2[batching.Token, error] {
+		return func(yield func(batching.Token, error) bool) {
+			w := watched{metrics: m, request: r, answers: make([]answer, len(r.Answers))}
+			defer w.end(ctx)
+			for t, err := range submit(ctx, r) {
+				if err != nil {
+					w.err = err
+				} else {
+					w.take(t)
+				}
+				if !yield(t, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// The reasons of vLLM for the end of an answer.
+const (
+	stopped = "stop"
+	cut     = "length"
+	aborted = "abort"
+	failed  = "error"
+)
+
+var reasons = []string{stopped, cut, aborted, failed}
+
+// refusals are errors of requests that are not taken.
+var refusals = []error{batching.ErrQueue, batching.ErrClosed, batching.ErrRequest}
+
+// watched is a request under way.
+type watched struct {
+	metrics *Metrics
+	request batching.Request
+	answers []answer
+	begun   bool // it has a first token
+	err     error
+}
+
+// answer is what has come of one.
+type answer struct {
+	tokens int
+	last   time.Time // when the last of them came
+	ended  bool
+}
+
+func (w *watched) take(t batching.Token) {
+	m, now := w.metrics, time.Now()
+	if !w.begun {
+		w.begun = true
+		m.promptTokens.Add(float64(len(w.request.Prompt)))
+		m.prompts.Observe(float64(len(w.request.Prompt)))
+	}
+	if t.Answer < 0 || t.Answer >= len(w.answers) {
+		return
+	}
+	a := &w.answers[t.Answer]
+	if a.tokens++; a.tokens > 1 {
+		observe(m.nextToken, now.Sub(a.last))
+	}
+	a.last = now
+	m.answerTokens.Inc()
+	if t.Finish != "" {
+		w.finish(a, t)
+	}
+}
+
+// finish counts an answer by its last token.
+func (w *watched) finish(a *answer, t batching.Token) {
+	m, d := w.metrics, t.Times
+	a.ended = true
+	m.finished[reasonOf(t.Finish)].Inc()
+	observe(m.firstToken, d.Queued+d.Prefill)
+	observe(m.whole, d.Queued+d.Prefill+d.Decode)
+	observe(m.queued, d.Queued)
+	observe(m.prefilled, d.Prefill)
+	observe(m.decoding, d.Decode)
+	m.answers.Observe(float64(a.tokens))
+	if a.tokens > 1 {
+		observe(m.perToken, d.Decode/time.Duration(a.tokens-1))
+	}
+}
+
+// end counts the answers that got no last token: nobody wanted it, or there was an error.
+func (w *watched) end(ctx context.Context) {
+	if !w.begun && slices.ContainsFunc(refusals, func(no error) bool { return errors.Is(w.err, no) }) {
+		return
+	}
+	reason := aborted
+	if w.err != nil && ctx.Err() == nil && !errors.Is(w.err, context.Canceled) {
+		reason = failed
+	}
+	for i := range w.answers {
+		if a := &w.answers[i]; !a.ended {
+			w.metrics.finished[reason].Inc()
+		}
+	}
+}
+
+// reasonOf is the word of vLLM for ours.
+func reasonOf(f generate.Finish) string {
+	switch f {
+	case generate.FinishLength:
+		return cut
+	case generate.FinishCancelled:
+		return aborted
+	case generate.FinishError:
+		return failed
+	}
+	return stopped
+}
+
+func observe(o prometheus.Observer, d time.Duration) { o.Observe(d.Seconds()) }
