@@ -54,7 +54,7 @@ func TestHelp(t *testing.T) {
 		assert.Contains(t, help, "Examples:")
 		assert.Contains(t, help, "Usage:\n  "+c.CommandPath())
 	}
-	for _, name := range []string{"train", "generate", "embed", "eval", "merge", "inspect", "convert", "diff", "compare", "tokenize", "devices", "health", "version", "download", "config", "load", "kernels", "layer", "step", "decode", "upload", "validate"} {
+	for _, name := range []string{"train", "generate", "serve", "embed", "eval", "merge", "inspect", "convert", "diff", "compare", "tokenize", "devices", "health", "version", "download", "config", "load", "kernels", "layer", "step", "decode", "upload", "validate"} {
 		assert.True(t, seen[name], name)
 	}
 	assert.Contains(t, succeed(t), "Exit status:")

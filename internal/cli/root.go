@@ -29,7 +29,7 @@ Results go to standard output, progress and notes to standard error.
 	c.SetFlagErrorFunc(flagError)
 	c.SetHelpCommand(a.help(c))
 	c.AddCommand(
-		a.train(), a.generate(), a.embed(), a.eval(), a.merge(),
+		a.train(), a.generate(), a.serve(), a.embed(), a.eval(), a.merge(),
 		a.inspect(), a.convert(), a.diff(), a.compare(), a.tokenize(), a.data(),
 		a.config(), a.devices(), a.health(), a.hub(), a.bench(), a.version(),
 	)
@@ -123,6 +123,8 @@ func typeName(f *pflag.Flag) string {
 		return "a number"
 	case "bool":
 		return "true or false"
+	case "duration":
+		return "a time, such as 90s or 5m"
 	}
 	return f.Value.Type()
 }

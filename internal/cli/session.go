@@ -37,9 +37,14 @@ type modelFlags struct {
 
 // flags adds --model and --adapter.
 func (f *modelFlags) flags(c *cobra.Command) {
+	f.modelFlag(c)
+	c.Flags().StringVarP(&f.adapter, "adapter", "a", "", "folder of a PEFT adapter")
+}
+
+// modelFlag adds --model.
+func (f *modelFlags) modelFlag(c *cobra.Command) {
 	f.command = c.Name()
 	c.Flags().StringVarP(&f.model, "model", "m", "", "folder of a Hugging Face checkpoint, or owner/name[@revision] on the hub")
-	c.Flags().StringVarP(&f.adapter, "adapter", "a", "", "folder of a PEFT adapter")
 }
 
 // machineFlags adds --backend and --threads.

@@ -1,0 +1,267 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/embed"
+	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/model/hub"
+	"github.com/lorafuse/lorafuse/serve"
+	"github.com/lorafuse/lorafuse/serve/batching"
+	"github.com/lorafuse/lorafuse/serve/metrics"
+	"github.com/lorafuse/lorafuse/tokenizer"
+	"github.com/lorafuse/lorafuse/tokenizer/chat"
+)
+
+// service is what a server serves.
+type service struct {
+	handler http.Handler
+	// drain takes no more requests and waits for those that there are, or until ctx ends.
+	drain func(ctx context.Context) error
+	cut   func()     // ends them with an error
+	lost  chan error // gets why no request will ever be answered again
+
+	name        string // of the model
+	adapters    []string
+	cacheTokens int
+	maxLength   int
+
+	session  *session
+	engine   *batching.Engine // nil where vectors are made
+	embedder *embed.Embedder  // nil where texts are continued
+}
+
+// openService opens the model and all that is to be there from the beginning.
+func (a *app) openService(ctx context.Context, f *serveFlags, setup served, log *slog.Logger) (_ *service, err error) {
+	dir, err := a.resolve(ctx, f.command, f.model, hub.Options{})
+	if err != nil {
+		return nil, err
+	}
+	s := &service{name: f.name, lost: make(chan error, 1)}
+	if s.name == "" {
+		s.name = modelName(f.model, dir)
+	}
+	f.model = dir
+	text, err := continuesText(dir)
+	if err != nil {
+		return nil, err
+	}
+	if !text {
+		f.part = model.Body
+		if err := f.vectorsOnly(); err != nil {
+			return nil, err
+		}
+	}
+	if s.session, err = a.open(ctx, &f.modelFlags); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	if text {
+		err = a.openEngine(ctx, f, setup, s, log)
+	} else {
+		err = a.openEmbedder(ctx, setup, s, log)
+	}
+	if err == nil {
+		a.loaded(s.session.dev)
+	}
+	return s, err
+}
+
+// openEngine serves text.
+func (a *app) openEngine(ctx context.Context, f *serveFlags, setup served, s *service, log *slog.Logger) error {
+	o := serve.Options{
+		Model: s.session.model, Name: s.name, Keys: setup.keys.users, AdminKeys: setup.keys.admins,
+		AllowAdapterUpdates: f.updates, Logger: log, Version: readVersion().Version,
+	}
+	var err error
+	if o.Tokenizer, err = tokenizer.Load(s.session.model.Dir); err != nil {
+		return err
+	}
+	if o.Template, err = chat.Find(s.session.model.Dir, f.template, o.Tokenizer.SpecialTokens()); err != nil {
+		return fmt.Errorf("--chat-template: %w", err)
+	}
+	var m *metrics.Metrics
+	s.engine, err = batching.New(ctx, s.session.dev, s.session.model, batching.Options{
+		MaxLength: f.maxLength, MaxTexts: f.texts, MaxBatchTokens: f.batchTokens, CacheTokens: f.cacheTokens, MaxQueue: f.queue,
+		Adapters: lora.RegistryOptions{Root: f.adaptersDir, HostBytes: setup.hostBytes, MaxResident: f.resident},
+		OnStep:   func(step batching.Step) { m.Step(step) },
+	})
+	if err != nil {
+		return f.blame(err)
+	}
+	m = metrics.New(metrics.Options{Model: s.name, MaxLength: s.engine.MaxLength(), Stats: s.engine.Stats})
+	if err := a.loadAdapters(ctx, s, setup.adapters); err != nil {
+		return err
+	}
+	stats := s.engine.Stats()
+	s.cacheTokens, s.maxLength = stats.Pages.Pages*stats.PageRows, s.engine.MaxLength()
+	o.Engine, o.MaxLength = observed{s.engine, m.Watch(s.engine.Submit), s.lost}, s.maxLength
+	server, err := serve.New(o)
+	if err != nil {
+		return err
+	}
+	routes := http.NewServeMux()
+	routes.Handle("GET /metrics", m)
+	routes.Handle("/", server)
+	s.handler = routes
+	s.drain = func(ctx context.Context) error {
+		server.Drain()
+		return s.engine.Drain(ctx)
+	}
+	s.cut = s.engine.Close
+	return nil
+}
+
+// blame names the flags that an error of the engine may be about.
+func (f *serveFlags) blame(err error) error {
+	if !errors.Is(err, generate.ErrOption) && !errors.Is(err, generate.ErrTooLong) {
+		return err
+	}
+	var flags []string
+	for _, name := range []string{"max-length", "max-texts", "max-batch-tokens", "cache-tokens"} {
+		if f.given(name) {
+			flags = append(flags, "--"+name)
+		}
+	}
+	return fmt.Errorf("%s: %w", strings.Join(flags, ", "), err)
+}
+
+// observed is an engine whose requests are counted, and whose end is noticed.
+type observed struct {
+	*batching.Engine
+	submit metrics.Submit
+	lost   chan<- error
+}
+
+func (o observed) Submit(ctx context.Context, r batching.Request) iter.Seq2[batching.Token, error] {
+	return func(yield func(batching.Token, error) bool) {
+		for t, err := range o.submit(ctx, r) {
+			if errors.Is(err, backend.ErrLost) {
+				select {
+				case o.lost <- err:
+				default: // another request has said so
+				}
+			}
+			if !yield(t, err) {
+				return
+			}
+		}
+	}
+}
+
+// loadAdapters loads those that flags name.
+func (a *app) loadAdapters(ctx context.Context, s *service, adapters []namedDir) error {
+	began := time.Now()
+	for i, x := range adapters {
+		if x.name == s.name {
+			return fmt.Errorf("--adapter: %q is the name of the model; another one for that is --name", x.name)
+		}
+		if _, err := s.engine.Adapters().Load(ctx, x.name, x.dir); err != nil {
+			if errors.Is(err, lora.ErrFull) {
+				return fmt.Errorf("--adapter %s, --adapter-host-memory: %w", x.name, err)
+			}
+			return fmt.Errorf("--adapter %s: %w", x.name, err)
+		}
+		s.adapters = append(s.adapters, x.name)
+		a.steps("reading adapters", i+1, len(adapters), began)
+	}
+	return nil
+}
+
+// openEmbedder serves vectors.
+func (a *app) openEmbedder(ctx context.Context, setup served, s *service, log *slog.Logger) (err error) {
+	if s.embedder, err = embed.New(ctx, s.session.dev, s.session.model, nil, embed.Options{}); err != nil {
+		return err
+	}
+	s.maxLength = s.embedder.MaxLength()
+	server, err := serve.New(serve.Options{
+		Embedder: s.embedder, Model: s.session.model, Name: s.name, MaxLength: s.maxLength,
+		Keys: setup.keys.users, Logger: log, Version: readVersion().Version,
+	})
+	if err != nil {
+		return err
+	}
+	s.handler = server
+	s.drain = func(context.Context) error {
+		server.Drain()
+		return nil // the door waits for the rest
+	}
+	s.cut = func() {}
+	return nil
+}
+
+// vectorsOnly refuses what goes with text alone.
+func (f *serveFlags) vectorsOnly() error {
+	for _, name := range []string{
+		"adapter", "adapters-dir", "allow-adapter-updates", "max-adapters", "adapter-host-memory",
+		"chat-template", "max-texts", "max-batch-tokens", "cache-tokens", "max-length", "max-queue",
+	} {
+		if f.given(name) {
+			return fmt.Errorf("--%s: the model %s makes vectors of texts, and has no use for it; lorafuse merge puts an adapter into its model", name, f.model)
+		}
+	}
+	return nil
+}
+
+func (s *service) close() {
+	if s.engine != nil {
+		s.engine.Close()
+	}
+	if s.embedder != nil {
+		s.embedder.Close()
+	}
+	s.session.close()
+}
+
+// modelName is what a model is called that has no other name: as on the hub, or as its
+// folder.
+func modelName(asked, dir string) string {
+	if info, err := os.Stat(asked); err == nil && info.IsDir() {
+		if whole, err := filepath.Abs(dir); err == nil {
+			return filepath.Base(whole)
+		}
+	}
+	name, _, _ := strings.Cut(asked, "@")
+	return name
+}
+
+// continuesText reports whether the model in dir is a language model that is meant as
+// one, and not for vectors.
+func continuesText(dir string) (bool, error) {
+	if _, err := os.Stat(filepath.Join(dir, "modules.json")); err == nil {
+		return false, nil
+	}
+	raw, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil // what is wrong is said when the model is opened
+	}
+	if err != nil {
+		return false, err
+	}
+	var c struct {
+		Architectures []string `json:"architectures"`
+		Causal        *bool    `json:"is_causal"`
+	}
+	if json.Unmarshal(raw, &c) != nil || len(c.Architectures) == 0 {
+		return true, nil
+	}
+	return strings.HasSuffix(c.Architectures[0], "ForCausalLM") && (c.Causal == nil || *c.Causal), nil
+}

@@ -1,0 +1,253 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// running is a server that a command line has started.
+type running struct {
+	t      *testing.T
+	url    string
+	client *http.Client
+	cancel context.CancelFunc
+	ended  chan int // gets the exit status
+
+	mu  sync.Mutex
+	log bytes.Buffer
+	up  chan string // gets the address
+}
+
+// startServe runs `serve` on a free port until the test ends.
+func startServe(t *testing.T, args ...string) *running {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &running{t: t, client: &http.Client{Transport: &http.Transport{}}, cancel: cancel, ended: make(chan int, 1), up: make(chan string, 1)}
+	go func() {
+		r.ended <- Run(ctx, append([]string{"serve", "--listen", "127.0.0.1:0", "--threads", "1"}, args...), strings.NewReader(""), io.Discard, r)
+	}()
+	t.Cleanup(func() { r.stop() })
+	select {
+	case r.url = <-r.up:
+	case status := <-r.ended:
+		r.ended <- status
+		require.Failf(t, "the server has not started", "status %d: %s", status, r.logged())
+	}
+	return r
+}
+
+var servingAt = regexp.MustCompile(`serving"? "?url"?[=:]"?(https?://[0-9.:]+)`)
+
+// Write takes the log.
+func (r *running) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.log.Write(p)
+	if m := servingAt.FindSubmatch(bytes.ReplaceAll(p, []byte(`serving","`), []byte(`serving "`))); m != nil {
+		r.up <- string(m[1])
+	}
+	return len(p), nil
+}
+
+func (r *running) logged() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.log.String()
+}
+
+// stop asks the server to end, and gives its status.
+func (r *running) stop() int {
+	r.cancel()
+	status := <-r.ended
+	r.ended <- status
+	r.client.CloseIdleConnections()
+	return status
+}
+
+// ask sends a request, with a body where there is one, and gives status and answer.
+func (r *running) ask(path, body string, headers ...string) (int, string) {
+	r.t.Helper()
+	method, in := http.MethodGet, io.Reader(nil)
+	if body != "" {
+		method, in = http.MethodPost, strings.NewReader(body)
+	}
+	q, err := http.NewRequestWithContext(r.t.Context(), method, r.url+path, in)
+	require.NoError(r.t, err)
+	q.Header.Set("Content-Type", "application/json")
+	for i := 0; i < len(headers); i += 2 {
+		q.Header.Set(headers[i], headers[i+1])
+	}
+	a, err := r.client.Do(q)
+	require.NoError(r.t, err)
+	defer a.Body.Close()
+	text, err := io.ReadAll(a.Body)
+	require.NoError(r.t, err)
+	return a.StatusCode, string(text)
+}
+
+// get is ask of what must be there.
+func (r *running) get(path, body string, headers ...string) string {
+	r.t.Helper()
+	status, text := r.ask(path, body, headers...)
+	require.Equal(r.t, http.StatusOK, status, text)
+	return text
+}
+
+// completion is what is read of an answer.
+type completion struct {
+	Model   string
+	Choices []struct {
+		Text    string
+		Message struct{ Content string }
+		Finish  string `json:"finish_reason"`
+	}
+	Usage struct {
+		Answer int `json:"completion_tokens"`
+	}
+}
+
+// alone is what `generate` answers.
+func alone(t *testing.T, prompt, adapter string) string {
+	args := []string{"generate", "--model", llama, "--prompt", prompt, "--json", "-n", "12", "--temperature", "0", "--threads", "1"}
+	if adapter != "" {
+		args = append(args, "--adapter", adapter)
+	}
+	return decode[struct{ Text string }](t, succeed(t, args...)).Text
+}
+
+// The model and its adapters answer what each of them answers alone, all at once.
+func TestServe(t *testing.T) {
+	r := startServe(t, "--model", llama, "--name", "base", "--adapter", "a="+llamaLoRA, "--adapter", "b="+goldens+"/lm/llama/adapters/dora",
+		"--chat-template", goldens+"/tokenizers/chat/chatml.jinja", "--max-texts", "4", "--max-batch-tokens", "32", "--cache-tokens", "1024", "--max-length", "100")
+	assert.Equal(t, "", r.get("/health", ""))
+	assert.Equal(t, "", r.get("/ready", ""))
+	for _, line := range []string{"model=base", "adapters=\"[a b]\"", "cache_tokens=1024", "max_length=100"} {
+		assert.Contains(t, r.logged(), line)
+	}
+	models := decode[struct{ Data []struct{ ID, Parent string } }](t, r.get("/v1/models", ""))
+	assert.Equal(t, []struct{ ID, Parent string }{{"base", ""}, {"a", "base"}, {"b", "base"}}, models.Data)
+
+	const prompt = "Once upon a time"
+	want := map[string]string{"base": alone(t, prompt, ""), "a": alone(t, prompt, llamaLoRA), "b": alone(t, prompt, goldens+"/lm/llama/adapters/dora")}
+	require.NotEqual(t, want["base"], want["a"])
+	var wg sync.WaitGroup
+	for range 4 {
+		for name, text := range want {
+			wg.Go(func() {
+				_, raw := r.ask("/v1/completions", fmt.Sprintf(`{"model": %q, "prompt": %q, "max_tokens": 12, "temperature": 0}`, name, prompt))
+				var c completion
+				if assert.NoError(t, json.Unmarshal([]byte(raw), &c)) && assert.Len(t, c.Choices, 1, raw) {
+					assert.Equal(t, text, c.Choices[0].Text, name)
+					assert.Equal(t, name, c.Model)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	c := decode[completion](t, r.get("/v1/chat/completions", `{"model": "a", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 5, "ignore_eos": true}`))
+	require.Len(t, c.Choices, 1)
+	assert.Equal(t, 5, c.Usage.Answer)
+	assert.Equal(t, "length", c.Choices[0].Finish)
+
+	p := expfmt.NewTextParser(model.LegacyValidation)
+	page, err := p.TextToMetricFamilies(strings.NewReader(r.get("/metrics", "")))
+	require.NoError(t, err)
+	ended := 0.
+	for _, m := range page["vllm:request_success_total"].GetMetric() {
+		ended += m.GetCounter().GetValue()
+	}
+	assert.Equal(t, 13., ended)
+	assert.EqualValues(t, 13, page["vllm:request_prompt_tokens"].GetMetric()[0].GetHistogram().GetSampleCount())
+	assert.NotZero(t, page["vllm:iteration_tokens_total"].GetMetric()[0].GetHistogram().GetSampleCount())
+	info := page["vllm:lora_requests_info"].GetMetric()
+	require.Len(t, info, 1)
+	assert.Contains(t, fmt.Sprint(info[0].GetLabel()), `"a,b"`)
+
+	assert.Equal(t, ExitOK, r.stop())
+	_, err = net.DialTimeout("tcp", strings.TrimPrefix(r.url, "http://"), time.Second)
+	assert.Error(t, err, "nobody listens any more")
+	assert.Contains(t, r.logged(), "msg=ended")
+}
+
+// A stream that is under way when the server is to end comes to its end.
+func TestServeEndsStreams(t *testing.T) {
+	r := startServe(t, "--model", llama)
+	q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.url+"/v1/completions", strings.NewReader(`{"prompt": "Once", "max_tokens": 100, "n": 64, "ignore_eos": true, "stream": true}`))
+	require.NoError(t, err)
+	q.Header.Set("Content-Type", "application/json")
+	a, err := r.client.Do(q)
+	require.NoError(t, err)
+	defer a.Body.Close()
+	require.Equal(t, http.StatusOK, a.StatusCode)
+	first := make([]byte, 10)
+	_, err = io.ReadFull(a.Body, first)
+	require.NoError(t, err)
+	r.cancel()
+	rest, err := io.ReadAll(a.Body)
+	require.NoError(t, err)
+	assert.Equal(t, 64, strings.Count(string(rest), `"finish_reason":"length"`))
+	assert.True(t, strings.HasSuffix(string(rest), "data: [DONE]\n\n"))
+	assert.Equal(t, ExitOK, r.stop())
+}
+
+// Adapters in a folder are there by their names, and can be loaded and unloaded by those
+// who may.
+func TestServeAdaptersDir(t *testing.T) {
+	l := newLab(t)
+	l.copy(llamaLoRA, "adapters/sql-v1")
+	l.copy(goldens+"/lm/llama/adapters/dora", "adapters/sql-v2")
+	t.Setenv(envKey, "of-users")
+	keys := l.file("admin.txt", "\nof-admins\nof-others\n")
+	r := startServe(t, "--model", llama, "--adapters-dir", l.path("adapters"), "--allow-adapter-updates", "--admin-key-file", keys, "--max-adapters", "1", "--adapter-host-memory", "1GiB", "--log", "json")
+	user, admin := "Bearer of-users", "Bearer of-admins"
+
+	status, text := r.ask("/v1/models", "")
+	assert.Equal(t, http.StatusUnauthorized, status, text)
+	r.get("/health", "")
+	assert.Contains(t, r.get("/metrics", ""), `vllm:lora_requests_info{max_lora="1",running_lora_adapters="",waiting_lora_adapters=""}`)
+	for _, name := range []string{"sql-v1", "sql-v2"} {
+		r.get("/v1/completions", `{"model": "`+name+`", "prompt": "Once", "max_tokens": 3}`, "Authorization", user)
+		assert.Contains(t, r.get("/metrics", ""), `{max_lora="1",running_lora_adapters="`+name+`",waiting_lora_adapters=""}`)
+	}
+	load := `{"lora_name": "sql", "lora_path": "sql-v1"}`
+	status, text = r.ask("/v1/load_lora_adapter", load, "Authorization", user)
+	assert.Contains(t, []int{http.StatusUnauthorized, http.StatusForbidden}, status, text)
+	assert.Equal(t, "Success: LoRA adapter 'sql' added successfully.", r.get("/v1/load_lora_adapter", load, "Authorization", admin))
+	r.get("/v1/completions", `{"model": "sql", "prompt": "Once", "max_tokens": 3}`, "Authorization", user)
+	assert.Equal(t, ExitOK, r.stop())
+	for line := range strings.Lines(r.logged()) {
+		assert.True(t, json.Valid([]byte(line)), line)
+	}
+}
+
+// A model that makes vectors serves these alone.
+func TestServeVectors(t *testing.T) {
+	r := startServe(t, "--model", encoders+"/bert")
+	body, err := json.Marshal(map[string]any{"input": embedTexts(t), "encoding_format": "float"})
+	require.NoError(t, err)
+	var got [][]float32
+	for _, d := range decode[struct {
+		Data []struct{ Embedding []float32 }
+	}](t, r.get("/v1/embeddings", string(body))).Data {
+		got = append(got, d.Embedding)
+	}
+	requireVectors(t, vectorsOf(t, encoders+"/bert/golden.safetensors", "embedding"), got)
+	status, text := r.ask("/v1/completions", `{"prompt": "Once"}`)
+	assert.Equal(t, http.StatusBadRequest, status, text)
+	assert.Equal(t, ExitOK, r.stop())
+}
