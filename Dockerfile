@@ -2,6 +2,7 @@
 #   docker build -t lorafuse .                      for the CPU: a static binary and certificates, no shell
 #   docker build -t lorafuse:cuda --target cuda .   with CUDA; without a GPU it computes on the CPU too
 #   docker run --rm -v "$PWD:/data" lorafuse train train.yaml
+#   docker run --rm -v "$PWD:/data" -p 127.0.0.1:8000:8000 lorafuse serve --listen :8000 --model /data/model
 #   docker run --rm --gpus all -v "$PWD:/data" lorafuse:cuda train train.yaml
 # compose.yaml runs both. Models from the hub are kept in /models: mount a volume
 # there to keep them. scripts/docker_steps.sh does all of this without Docker;
@@ -42,7 +43,7 @@ COPY --from=build --chown=65532:65532 /src/out/ /
 ENV HF_HOME=/models NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
 USER 65532:65532
 WORKDIR /data
-EXPOSE 9400
+EXPOSE 8000 9400
 HEALTHCHECK --interval=1m --timeout=10s --start-period=10s CMD ["/usr/local/bin/lorafuse", "health"]
 ENTRYPOINT ["/usr/local/bin/lorafuse"]
 CMD ["--help"]
@@ -55,7 +56,7 @@ COPY --from=build --chown=65532:65532 /src/out/ /
 ENV HF_HOME=/models
 USER 65532:65532
 WORKDIR /data
-EXPOSE 9400
+EXPOSE 8000 9400
 HEALTHCHECK --interval=1m --timeout=10s --start-period=10s CMD ["/usr/local/bin/lorafuse", "health"]
 ENTRYPOINT ["/usr/local/bin/lorafuse"]
 CMD ["--help"]
