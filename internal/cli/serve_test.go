@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -250,4 +251,20 @@ func TestServeVectors(t *testing.T) {
 	status, text := r.ask("/v1/completions", `{"prompt": "Once"}`)
 	assert.Equal(t, http.StatusBadRequest, status, text)
 	assert.Equal(t, ExitOK, r.stop())
+}
+
+// The page about serving names every flag, and no others.
+func TestServePage(t *testing.T) {
+	page := readText(t, "../../docs/serve.md")
+	_, table, ok := strings.Cut(page, "\n## Flags\n")
+	require.True(t, ok)
+	table, _, ok = strings.Cut(table, "\n## ")
+	require.True(t, ok)
+	named := map[string]bool{}
+	for _, m := range regexp.MustCompile("--([a-z][a-z-]*)").FindAllStringSubmatch(table, -1) {
+		named[m[1]] = true
+	}
+	all := map[string]bool{}
+	(&app{}).serve().Flags().VisitAll(func(f *pflag.Flag) { all[f.Name] = true })
+	assert.Equal(t, all, named)
 }
