@@ -229,10 +229,14 @@ func TestNoAllocations(t *testing.T) {
 	for i := range logits {
 		logits[i] = float32(i % 97)
 	}
-	s := sample.Sampler{Temperature: 0.8, TopK: 50, TopP: 0.9, MinP: 0.01, RepetitionPenalty: 1.1}
-	_, err := s.Next(logits, nil, nil)
+	s := sample.Sampler{
+		Temperature: 0.8, TopK: 50, TopP: 0.9, MinP: 0.01, RepetitionPenalty: 1.1,
+		FrequencyPenalty: 0.3, PresencePenalty: -0.2, Bias: map[int32]float32{4: 1, 99: -100},
+	}
+	history := []int32{1, 2, 3, 4, 4}
+	_, err := s.Next(logits, history, history)
 	require.NoError(t, err)
-	assert.Zero(t, testing.AllocsPerRun(5, func() { s.Next(logits, nil, nil) }))
+	assert.Zero(t, testing.AllocsPerRun(5, func() { s.Next(logits, history, history) }))
 }
 
 func BenchmarkNext(b *testing.B) {
