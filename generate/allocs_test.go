@@ -17,7 +17,9 @@ import (
 func TestTokensAllocateNothing(t *testing.T) {
 	dev, m := open(t, llama)
 	for name, adapter := range map[string]string{"plain": "", "adapter": "../testdata/lm/llama/adapters/lora"} {
-		for _, s := range []sample.Sampler{{}, {Temperature: 1, TopK: 20, TopP: 0.9, RepetitionPenalty: 1.1, Seed: 1}} {
+		for _, s := range []sample.Sampler{{}, {
+			Temperature: 1, TopK: 20, TopP: 0.9, RepetitionPenalty: 1.1, FrequencyPenalty: 0.2, PresencePenalty: 0.2, Bias: map[int32]float32{7: 1}, Seed: 1,
+		}} {
 			o := generate.Options{}
 			g := generator(t, dev, m, nil, o)
 			if adapter != "" {

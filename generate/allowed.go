@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -17,10 +18,10 @@ type allowed struct {
 
 // of is logits with -Inf for what cannot follow. Without ends, the tokens that end the
 // answer cannot, unless the grammar lets nothing else follow; with it they can, where
-// the text is complete.
-func (a *allowed) of(logits []float32, ends bool) []float32 {
+// the text is complete. ErrOption: the grammar cannot go on without them.
+func (a *allowed) of(logits []float32, ends bool) ([]float32, error) {
 	if a.grammar == nil && (ends || len(a.eos) == 0) {
-		return logits
+		return logits, nil
 	}
 	if a.mask == nil {
 		a.mask = make([]uint64, (len(logits)+63)/64)
@@ -36,7 +37,10 @@ func (a *allowed) of(logits []float32, ends bool) []float32 {
 		done = a.grammar.Done()
 	}
 	a.setEOS(done && ends)
-	if done && !ends && slices.Max(a.mask) == 0 {
+	if slices.Max(a.mask) == 0 {
+		if !done {
+			return nil, fmt.Errorf("%w: the grammar lets nothing follow but tokens that end the answer, and the text is not complete", ErrOption)
+		}
 		a.setEOS(true)
 	}
 	none := float32(math.Inf(-1))
@@ -47,7 +51,7 @@ func (a *allowed) of(logits []float32, ends bool) []float32 {
 		}
 		a.logits[i] = x
 	}
-	return a.logits
+	return a.logits, nil
 }
 
 // setEOS lets the tokens that end the answer follow, or not.

@@ -55,7 +55,8 @@ func NewAnswer(vocab int, eos []int32, room int, prompt []int32, o GenerateOptio
 }
 
 // Next chooses the next token by the logits behind Tokens, which are not changed.
-// Errors, which end the answer: sample.ErrLogits, those of the decoder and the grammar.
+// Errors, which end the answer: sample.ErrLogits, those of the decoder, and ErrOption
+// where a grammar cannot go on without the tokens that end the answer.
 func (a *Answer) Next(logits []float32) (Token, error) {
 	if a.finish != "" {
 		return Token{}, fmt.Errorf("generate: %w: another token of an answer that has ended (%s)", ErrOption, a.finish)
@@ -70,7 +71,7 @@ func (a *Answer) Next(logits []float32) (Token, error) {
 // Finish says why the answer ended; it is empty until the last token.
 func (a *Answer) Finish() Finish { return a.finish }
 
-// Tokens are those of prompt and answer. They are the answer's, to be read alone.
+// Tokens are those of prompt and answer. They are the answer's own: only read them.
 func (a *Answer) Tokens() []int32 { return slices.Clip(a.tokens) }
 
 // Result is the answer so far, without times.
@@ -109,7 +110,12 @@ func (a *Answer) next(logits []float32) (Token, error) {
 		return Token{}, fmt.Errorf("generate: token %d: %w: %d of them, the vocabulary has %d", len(a.tokens), sample.ErrLogits, len(logits), a.vocab)
 	}
 	n := len(a.tokens) - a.prompt
-	id, err := a.sampler.Next(a.allowed.of(logits, n >= a.options.MinNewTokens), a.tokens[:a.prompt], a.tokens[a.prompt:])
+	ends := n >= a.options.MinNewTokens
+	allowed, err := a.allowed.of(logits, ends)
+	if err != nil {
+		return Token{}, fmt.Errorf("generate: token %d: %w", len(a.tokens), err)
+	}
+	id, err := a.sampler.Next(allowed, a.tokens[:a.prompt], a.tokens[a.prompt:])
 	if err != nil {
 		return Token{}, fmt.Errorf("generate: token %d: %w", len(a.tokens), err)
 	}
@@ -131,7 +137,7 @@ func (a *Answer) next(logits []float32) (Token, error) {
 	case n+1 == a.most:
 		a.finish = FinishLength
 	}
-	if t.Text, err = a.show(id, n >= a.options.MinNewTokens); err != nil {
+	if t.Text, err = a.show(id, ends); err != nil {
 		return Token{}, fmt.Errorf("generate: token %d: %w", n, err)
 	}
 	a.text.WriteString(t.Text)

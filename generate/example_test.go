@@ -60,6 +60,34 @@ func Example() {
 	// length 6
 }
 
+// An answer is made of logits that come from anywhere, here from a model that always
+// takes the next letter for the most likely one.
+func ExampleAnswer() {
+	const vocab, end = 6, 5
+	a, err := generate.NewAnswer(vocab, []int32{end}, 10, []int32{0}, generate.GenerateOptions{Logprobs: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for a.Finish() == "" {
+		tokens := a.Tokens()
+		logits := make([]float32, vocab)
+		logits[tokens[len(tokens)-1]+1] = 2
+		token, err := a.Next(logits)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%d %.3f\n", token.ID, token.Logprobs.Logprob)
+	}
+	fmt.Println(a.Finish(), a.Tokens())
+	// Output:
+	// 1 -0.517
+	// 2 -0.517
+	// 3 -0.517
+	// 4 -0.517
+	// 5 -0.517
+	// eos [0 1 2 3 4 5]
+}
+
 // Adapters take turns on a model that stays where it is.
 func ExampleGenerator_SetAdapter() {
 	ctx := context.Background()

@@ -284,6 +284,11 @@ func TestRequestsThatCannotBe(t *testing.T) {
 		"new tokens":  {[]int32{3}, generate.GenerateOptions{MaxNewTokens: -2}, generate.ErrOption, "-2 new tokens"},
 		"no decoder":  {[]int32{3}, generate.GenerateOptions{Stop: []string{"x"}}, generate.ErrOption, "without a decoder"},
 		"empty stop":  {[]int32{3}, generate.GenerateOptions{Stop: []string{""}, Decoder: words(t, llama).NewStream(true)}, generate.ErrOption, "empty"},
+		"least":       {[]int32{3}, generate.GenerateOptions{MinNewTokens: -1}, generate.ErrOption, "at least -1 new tokens"},
+		"least most":  {[]int32{3}, generate.GenerateOptions{MinNewTokens: 5, MaxNewTokens: 4}, generate.ErrOption, "at least 5 new tokens and at most 4"},
+		"top":         {[]int32{3}, generate.GenerateOptions{TopLogprobs: -1, Logprobs: true}, generate.ErrOption, "the -1 most likely"},
+		"top alone":   {[]int32{3}, generate.GenerateOptions{TopLogprobs: 2}, generate.ErrOption, "without that of the token"},
+		"bias":        {[]int32{3}, generate.GenerateOptions{Sampler: sample.Sampler{Bias: map[int32]float32{512: 1}}}, sample.ErrSetting, "logit_bias of token 512, expected ids from 0 to 511"},
 		"temperature": {[]int32{3}, generate.GenerateOptions{Sampler: sample.Sampler{Temperature: -1}}, sample.ErrSetting, "temperature"},
 	} {
 		r, err := g.Generate(ctx, c.prompt, c.o, nil)

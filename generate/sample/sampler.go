@@ -54,7 +54,7 @@ type Sampler struct {
 	// too, and do nothing where they are 0.
 	FrequencyPenalty, PresencePenalty float64
 	// Bias is added to the logits of the tokens that it names, before the
-	// penalties. It is read alone, so that samplers can have one in common.
+	// penalties. It is only read, so that samplers can have one in common.
 	Bias map[int32]float32
 
 	// Seed and Sequence select the draws. Sequences of one batch that have
