@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -64,8 +65,7 @@ func TestPrefix(t *testing.T) {
 // TestAnswers: answers to one prompt, more than texts may run, are each what they are
 // alone, and the prompt is read once.
 func TestAnswers(t *testing.T) {
-	read := 0
-	b := newBench(t, llama, adapters, batching.Options{PageRows: 4, MaxTexts: 3, CacheTokens: 80, MaxLength: 40, OnStep: func(s batching.Step) { read += s.Tokens }})
+	b := newBench(t, llama, adapters, batching.Options{PageRows: 4, MaxTexts: 3, CacheTokens: 80, MaxLength: 40})
 	r := greedy("lora", prompt(b.m, 2, 11), 9)
 	option := r.Answers[0]
 	r.Answers = nil
@@ -81,12 +81,12 @@ func TestAnswers(t *testing.T) {
 	require.Positive(t, b.Stats().Pages.Copied, "the last page of the prompt was shared")
 	require.Zero(t, b.Stats().Pages.Used)
 
-	r.Answers = r.Answers[:3]
-	before := read
-	for _, err := range b.Submit(ctx, batching.Request{Prompt: prompt(b.m, 3, 12), Answers: r.Answers}) {
-		require.NoError(t, err)
-	}
-	require.Equal(t, 12+0+1+2, read-before, "the prompt, and what stands before the second and third tokens")
+	var read atomic.Int64
+	b = newBench(t, llama, nil, batching.Options{OnStep: func(s batching.Step) { read.Add(int64(s.Tokens)) }})
+	_, _, err = collect(b.Engine, batching.Request{Prompt: prompt(b.m, 3, 12), Answers: r.Answers[:3]})
+	require.NoError(t, err)
+	b.Close()
+	require.EqualValues(t, 12+0+1+2, read.Load(), "the prompt, and what stands before the second and third tokens")
 }
 
 // TestPromptLogprobs: tokens of the prompt have the log-probabilities that the model gives

@@ -1,0 +1,91 @@
+package batching_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/internal/dev/bench/checkpoint"
+	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/serve/batching"
+)
+
+// BenchmarkEngine prints the tokens of a second for one stream and for eight, with the
+// model alone, one adapter and one for each stream, and what one stream gets of the speed
+// of a generator that does nothing else; and how long the first request with adapters of
+// other shapes waits for its program.
+func BenchmarkEngine(b *testing.B) {
+	shape := checkpoint.Shape{Name: "bench", Hidden: 512, Layers: 24, Inter: 1408, Heads: 8, KVHeads: 4, Vocab: 8192, Positions: 2048}
+	dir := b.TempDir()
+	require.NoError(b, shape.Write(dir))
+	dev, m := testdevice.Open(b, backend.Options{}), open(b, dir)
+	e, err := batching.New(ctx, dev, m, batching.Options{})
+	require.NoError(b, err)
+	defer e.Close()
+	var dirs []string
+	for i := range 8 {
+		dirs = append(dirs, built(b, m, `"target_modules":"all-linear","r":16`, uint64(i)))
+		_, err := e.Adapters().Load(ctx, fmt.Sprint("a", i), dirs[i])
+		require.NoError(b, err)
+	}
+	const tokens = 64
+	run := func(streams, adapters int) float64 { // tokens of a second
+		var work sync.WaitGroup
+		start := time.Now()
+		for i := range streams {
+			work.Go(func() {
+				r := greedy("", prompt(m, uint64(i), 16), tokens)
+				r.Salt = fmt.Sprint(time.Now()) // nothing is cached
+				if adapters > 0 {
+					r.Adapter = fmt.Sprint("a", i%adapters)
+				}
+				r.Answers[0].Logprobs, r.Answers[0].TopLogprobs = false, 0
+				for _, err := range e.Submit(ctx, r) {
+					if err != nil {
+						panic(err)
+					}
+				}
+			})
+		}
+		work.Wait()
+		return float64(streams*tokens) / time.Since(start).Seconds()
+	}
+	for _, c := range [][2]int{{1, 0}, {1, 1}, {8, 0}, {8, 1}, {8, 8}} {
+		b.Run(fmt.Sprintf("streams %d, adapters %d", c[0], c[1]), func(b *testing.B) {
+			var alone *generate.Generator
+			if c[0] == 1 {
+				var s *lora.State
+				if c[1] > 0 {
+					s, err = lora.LoadState(dirs[0], m, m.Config.ModelType, m.Modules())
+					require.NoError(b, err)
+				}
+				alone, err = generate.New(ctx, dev, m, s, generate.Options{})
+				require.NoError(b, err)
+				defer alone.Close()
+			}
+			run(c[0], c[1])
+			best, other := 0.0, 0.0
+			for b.Loop() {
+				best = max(best, run(c[0], c[1]))
+				if alone != nil {
+					alone.Reset()
+					start := time.Now()
+					_, err := alone.Generate(context.Background(), prompt(m, 0, 16), generate.GenerateOptions{MaxNewTokens: tokens, IgnoreEOS: true}, nil)
+					require.NoError(b, err)
+					other = max(other, tokens/time.Since(start).Seconds())
+				}
+			}
+			b.ReportMetric(best, "tokens/s")
+			if alone != nil {
+				b.ReportMetric(best/other, "×generator")
+			}
+		})
+	}
+}
