@@ -81,6 +81,7 @@ func TestCompletionLogprobs(t *testing.T) {
 	// Nothing but the prompt, as those who measure likelihoods ask for it.
 	y := reply[completion](t, s, "/v1/completions", `{"prompt":[91,84],"echo":true,"logprobs":1,"max_tokens":0}`)
 	assert.Equal(t, "xq", y.Choices[0].Text)
+	assert.Equal(t, 1, e.last().Answers[0].MaxNewTokens)
 	assert.Equal(t, []string{"x", "q"}, y.Choices[0].Logprobs.Tokens)
 	assert.Equal(t, "length", y.Choices[0].Finish)
 	assert.Equal(t, [3]int{2, 0, 2}, [3]int{y.Usage.Prompt, y.Usage.Answer, y.Usage.Total})
