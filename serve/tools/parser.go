@@ -1,7 +1,6 @@
 package tools
 
 import (
-	"bytes"
 	"crypto/rand"
 	"io"
 )
@@ -99,7 +98,7 @@ func (p *Parser) Flush() []Delta {
 	for p.run(); p.inCall; p.run() {
 		p.giveUp()
 	}
-	if !p.last || len(bytes.TrimSpace(p.buf)) > 0 {
+	if !p.last || skip(p.buf) < len(p.buf) {
 		p.show(len(p.buf))
 	}
 	return p.take()
@@ -211,10 +210,11 @@ func (p *Parser) behind() verdict {
 	i := skip(p.buf)
 	for _, end := range p.form.ends {
 		switch found, open := prefix(p.buf[i:], end); {
+		case i > maxSpace:
 		case found:
 			p.drop(i + len(end))
 			return on
-		case open && i <= maxSpace:
+		case open:
 			return wait
 		}
 	}

@@ -16,8 +16,8 @@ import (
 var weather = []tools.Tool{
 	{Name: "get_weather", Parameters: json.RawMessage(`{"type":"object","properties":{
 		"city":{"type":"string"},"days":{"type":"integer"},"metric":{"type":"boolean"},"tags":{"type":"array","items":{"type":"string"}},
-		"where":{"$ref":"#/$defs/place"},"unit":{"enum":["c","f",null]},"note":{"type":["string","null"]},"any":{},"level":{"anyOf":[{"type":"number"},{"type":"string"}]}
-	},"$defs":{"place":{"type":"object"}}}`)},
+		"where":{"$ref":"#/$defs/place"},"unit":{"enum":["c","f",null]},"note":{"type":["string","null"]},"any":{},"level":{"anyOf":[{"type":"number"},{"type":"string"}]},"zip":{"$ref":"#/$defs/zip"}
+	},"$defs":{"place":{"type":"object"},"zip":{"type":"string"}}}`)},
 	{Name: "f"},
 }
 
@@ -60,6 +60,8 @@ func read(t require.TestingT, o tools.Options, pieces ...string) (string, []call
 	return text.String(), calls
 }
 
+var spaces = strings.Repeat(" ", 70)
+
 // answers are what models write, and what is read of it.
 var answers = []struct {
 	syntax tools.Syntax
@@ -85,6 +87,7 @@ var answers = []struct {
 	{tools.Hermes, "<tool_call>{\"arguments\": {}}</tool_call>", "<tool_call>{\"arguments\": {}}</tool_call>", nil},
 	{tools.Hermes, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 01}}</tool_call>", "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 01}}</tool_call>", nil},
 	{tools.Hermes, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"x\ny\"}}</tool_call>", "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"x\ny\"}}</tool_call>", nil},
+	{tools.Hermes, "a" + spaces + "<tool_call>{\"name\": \"f\"}" + spaces + "</tool_call>", "a      ⟨0⟩" + spaces + "</tool_call>", []call{{"f", "{}"}}},
 	// A call within what is none is found.
 	{tools.Hermes, "<tool_call>\n<tool_call>\n{\"name\": \"f\"}\n</tool_call>", "<tool_call>⟨0⟩", []call{{"f", "{}"}}},
 	{tools.Hermes, "<tool_call>{\"name\": \"oh <tool_call>{\"name\": \"f\"}</tool_call>", "<tool_call>{\"name\": \"oh⟨0⟩", []call{{"f", "{}"}}},
@@ -98,12 +101,16 @@ var answers = []struct {
 		"⟨0⟩", []call{{"get_weather", "{\"city\": \"7\", \"days\": \"seven\", \"unit\": null, \"level\": 1e3}"}}},
 	{tools.Qwen, "<tool_call><function=f><parameter=a>tags </parameter> and <parameter=b>\n\"q\"\\\n\n</parameter></function></tool_call>", "⟨0⟩",
 		[]call{{"f", "{\"a\": \"tags </parameter> and <parameter=b>\\n\\\"q\\\"\\\\\\n\"}"}}},
+	{tools.Qwen, "<function=get_weather><parameter=zip>\n50667\n</parameter></function>", "⟨0⟩", []call{{"get_weather", "{\"zip\": \"50667\"}"}}},
+	{tools.Qwen, "<function=f><parameter=a>x</parameter></parameter></function>", "⟨0⟩", []call{{"f", "{\"a\": \"x</parameter>\"}"}}},
+	{tools.Qwen, "<function=f><parameter=a>x</parameter>" + spaces + "</function></parameter></function>", "⟨0⟩", []call{{"f", "{\"a\": \"x</parameter>" + spaces + "</function>\"}"}}},
 	{tools.Qwen, "<tool_call>\n<function=f>\n<parameter=a>\n1\n</function>\n</tool_call>", "<tool_call>\n<function=f>\n<parameter=a>\n1\n</function>\n</tool_call>", nil},
 	{tools.Qwen, "<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>", "<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>", nil},
 	{tools.Qwen, "<function=f of x> is a <function", "<function=f of x> is a <function", nil},
 
 	{tools.Llama, "{\"name\": \"get_weather\", \"parameters\": {\"city\": \"x\"}}", "⟨0⟩", []call{{"get_weather", "{\"city\": \"x\"}"}}},
 	{tools.Llama, "\n<|python_tag|>{\"type\": \"function\", \"name\": \"f\", \"parameters\": {}}; {\"name\": \"f\", \"parameters\": {\"a\": 1}}", "⟨0⟩⟨1⟩", []call{{"f", "{}"}, {"f", "{\"a\": 1}"}}},
+	{tools.Llama, spaces + "{\"name\": \"f\", \"parameters\": {}}" + spaces + ";" + spaces + "{\"name\": \"f\", \"parameters\": {}}\n", "      ⟨0⟩⟨1⟩", []call{{"f", "{}"}, {"f", "{}"}}},
 	{tools.Llama, "{\"name\": \"Bob\", \"parameters\": {}}", "{\"name\": \"Bob\", \"parameters\": {}}", nil},
 	{tools.Llama, "{\"name\": \"f\"}", "{\"name\": \"f\"}", nil},
 	{tools.Llama, "{\"age\": 3, \"name\": \"f\", \"parameters\": {}}", "{\"age\": 3, \"name\": \"f\", \"parameters\": {}}", nil},
@@ -133,6 +140,9 @@ func TestAnswers(t *testing.T) {
 		for _, c := range calls {
 			require.True(t, json.Valid([]byte(c.arguments)), c.arguments)
 		}
+		text, calls = read(t, tools.Options{Syntax: a.syntax, Tools: weather}, strings.Split(a.answer, "")...)
+		require.Equal(t, a.text, text, "%s, by characters: %s", a.syntax, a.answer)
+		require.Equal(t, a.calls, calls, "%s, by characters: %s", a.syntax, a.answer)
 	}
 }
 
@@ -170,5 +180,5 @@ type answerCase = struct {
 var fragments = []string{
 	" ", "\n", "a", "{", "}", "[", "]", ",", ";", "\"", "\\", "é", "<", "<tool_call>", "</tool_call>", "<function=f>", "<function=", "<parameter=a>", "</parameter>", "</function>",
 	"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "f", "<|python_tag|>", "{\"name\": \"f\", ", "\"arguments\": {}}", "\"parameters\": {\"a\": 1}}", "{\"name\": \"f\", \"arguments\": {\"x\": [true, -1.5e3, \"s\"]}}",
-	"<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "function<｜tool▁sep｜>f\n```json\n", "{}", "\n```", "<｜tool▁call▁end｜>", strings.Repeat(" ", 70),
+	"<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "function<｜tool▁sep｜>f\n```json\n", "{}", "\n```", "<｜tool▁call▁end｜>", spaces,
 }

@@ -22,16 +22,18 @@ var typeNames = map[string]typeSet{
 	"null": isNull, "boolean": isBoolean, "integer": isNumber, "number": isNumber, "string": isString, "array": isArray, "object": isObject,
 }
 
-// types are those that a parameter of a tool may have.
-func (t *Tool) types(parameter string) typeSet {
+// types gives those that a parameter of the tool may have: any, where nothing is known.
+func (t *Tool) types() func(parameter string) typeSet {
 	var schema struct {
 		Properties map[string]json.RawMessage
 	}
-	if json.Unmarshal(t.Parameters, &schema) != nil {
-		return anyType
+	if t == nil || json.Unmarshal(t.Parameters, &schema) != nil {
+		return func(string) typeSet { return anyType }
 	}
-	s := typeSearch{t.Parameters, 100}
-	return s.types(schema.Properties[parameter])
+	return func(parameter string) typeSet {
+		s := typeSearch{t.Parameters, 100}
+		return s.types(schema.Properties[parameter])
+	}
 }
 
 // typeSearch finds types in a schema.

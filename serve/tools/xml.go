@@ -3,17 +3,18 @@ package tools
 import (
 	"bytes"
 	"encoding/json"
-	"slices"
 
 	"github.com/lorafuse/lorafuse/internal/pyjson"
 )
 
 // xmlCall is a call in tags that is being read.
 type xmlCall struct {
-	args []byte // as JSON, without the last brace
-	keys []string
-	from int // of the value that is read
-	seek int // where its end is looked for
+	args  []byte               // as JSON, without the last brace
+	types func(string) typeSet // of parameters
+	seen  map[string]bool      // parameters
+	name  string               // of the one that is read
+	from  int                  // of its value
+	seek  int                  // where the end of that is looked for
 }
 
 const (
@@ -25,8 +26,12 @@ const (
 
 // function reads what stands behind <function=.
 func (p *Parser) function() verdict {
-	p.xml = xmlCall{args: []byte{'{'}}
-	return p.named(func(p *Parser) verdict { return p.literal(">", (*Parser).parameters) })
+	return p.named((*Parser).functionNamed)
+}
+
+func (p *Parser) functionNamed() verdict {
+	p.xml = xmlCall{args: []byte{'{'}, seen: map[string]bool{}}
+	return p.literal(">", (*Parser).parameters)
 }
 
 // parameters reads one more, or the end.
@@ -50,10 +55,11 @@ func (p *Parser) key() verdict {
 	switch {
 	case n < 0 && len(rest) <= maxKey:
 		return wait
-	case n <= 0 || n > maxKey || rest[n] != '>' || slices.Contains(x.keys, string(rest[:n])):
+	case n <= 0 || n > maxKey || rest[n] != '>' || x.seen[string(rest[:n])]:
 		return no
 	}
-	x.keys = append(x.keys, string(rest[:n]))
+	x.name = string(rest[:n])
+	x.seen[x.name] = true
 	p.at += n + 1
 	x.from, x.seek = p.at, p.at
 	p.state = (*Parser).value
@@ -91,20 +97,18 @@ func (p *Parser) value() verdict {
 	}
 }
 
-// parameter adds the last of the keys to the arguments. A line break at each end of the
+// parameter adds the one that was read to the arguments. A line break at each end of the
 // value belongs to the tags.
 func (p *Parser) parameter(text []byte) {
-	x, key := &p.xml, p.xml.keys[len(p.xml.keys)-1]
-	if len(x.keys) > 1 {
+	x := &p.xml
+	if len(x.seen) == 1 {
+		x.types = p.tools[p.call.name].types()
+	} else {
 		x.args = append(x.args, ", "...)
 	}
-	x.args = append(pyjson.AppendQuoted(x.args, key, false), ": "...)
+	x.args = append(pyjson.AppendQuoted(x.args, x.name, false), ": "...)
 	text = bytes.TrimSuffix(bytes.TrimPrefix(text, []byte("\n")), []byte("\n"))
-	types := anyType
-	if tool := p.tools[p.call.name]; tool != nil {
-		types = tool.types(key)
-	}
-	x.args = append(x.args, encode(string(text), types)...)
+	x.args = append(x.args, encode(string(text), x.types(x.name))...)
 }
 
 // encode writes text as JSON of one of some types: the first that it reads as, a string
