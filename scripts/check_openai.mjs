@@ -256,7 +256,7 @@ async function shapes() {
 }
 
 const tool = (name, parameters, strict) => ({ type: "function", function: { name, description: "About " + name + ".", parameters, ...(strict ? { strict } : {}) } });
-const tools = [tool("look_up", person, true), tool("stop", { type: "object", properties: {} })];
+const tools = [tool("look_up", person, true), tool("stop", { type: "object", properties: {}, additionalProperties: false })]; // neither can go on for ever
 
 function isCall(call) {
   assert.match(call.id, /^(call_)?[0-9A-Za-z]{9,}$/);
