@@ -298,7 +298,9 @@ async function calls() {
     flat(a.choices[0].message.tool_calls).forEach(isCall);
     assert.ok(["stop", "tool_calls"].includes(a.choices[0].finish_reason));
   });
-  await check("tools: auto and none", async () => {
+  const taught = await chat({ tools, max_tokens: 1 }).then(() => true, (e) => !/teaches no calls/.test(e.message));
+  if (!taught) console.log("skip   tools of the model's own choice: its chat template teaches no calls");
+  if (taught) await check("tools: auto and none", async () => {
     for (const tool_choice of [undefined, "auto", "none"]) {
       const a = await chat({ tools, tool_choice });
       const { answers } = await events({ tools, tool_choice });
@@ -307,7 +309,7 @@ async function calls() {
       if (tool_choice === "none") assert.equal(answers[0].calls.length, 0);
     }
   });
-  await check("tools: results of calls", async () => {
+  if (taught) await check("tools: results of calls", async () => {
     const call = { id: "call00001", type: "function", function: { name: "stop", arguments: "{\"a\": [1, \"<\"]}" } };
     const history = [...messages, { role: "assistant", content: null, tool_calls: [call] }, { role: "tool", tool_call_id: "call00001", content: "stopped" }];
     const a = await chat({ messages: history, tools });
