@@ -36,7 +36,7 @@ func main() {
 	defer cancel()
 	c := &checker{
 		ctx: ctx, adapter: *adapter,
-		client: openai.NewClient(option.WithBaseURL(strings.TrimSuffix(*url, "/")+"/v1"), option.WithAPIKey(*key), option.WithMaxRetries(0)),
+		client: openai.NewClient(option.WithBaseURL(strings.TrimSuffix(strings.TrimSuffix(*url, "/"), "/v1")+"/v1"), option.WithAPIKey(*key), option.WithMaxRetries(0)),
 	}
 	c.check("models", c.models)
 	if *embeddings {
