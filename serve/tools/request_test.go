@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lorafuse/lorafuse/generate/constrain"
 	"github.com/lorafuse/lorafuse/serve/tools"
 )
 
@@ -130,4 +131,46 @@ func ExampleParser() {
 	// text "Let me see."
 	// call 0 of get_weather, id call_… of 29 characters
 	// arguments {"city": "Oslo"}
+}
+
+// FuzzTools: tools are read or refused with a field, and the schema that forces calls of
+// those that are read can be kept to.
+func FuzzTools(f *testing.F) {
+	for _, parameters := range []string{
+		`null`, `{}`, `{"type":"object","properties":{"a":{"$ref":"#/$defs/b"}},"$defs":{"b":{"enum":[1,{"$ref":"#"}]}}}`, `{"$ref":"#/$defs/x","$defs":{"x":{"type":"object","properties":{"$ref":{"type":"null"}}}}}`,
+		`{"type":"object","minProperties":1}`, `{"anyOf":[{"required":["a"]},{"properties":{"properties":{"$ref":"#"}}}]}`, `{"properties":{"a~/%":{"items":{"$ref":"#/properties/a~0~1%25"},"maxItems":2}}}`,
+	} {
+		f.Add([]byte(`[{"type":"function","function":{"name":"f","parameters":`+parameters+`}},{"type":"function","function":{"name":"g","strict":true}}]`), []byte(`"required"`), []byte(`[{"function":{"name":"f","arguments":"{}"}}]`))
+	}
+	f.Fuzz(func(t *testing.T, raw, choice, calls []byte) {
+		if !json.Valid(raw) || !json.Valid(choice) || !json.Valid(calls) {
+			return // bodies of requests are
+		}
+		if history, err := tools.Hermes.History(calls); err != nil {
+			require.ErrorIs(t, err, tools.ErrRequest)
+		} else {
+			require.True(t, json.Valid(history))
+		}
+		list, err := tools.Read(raw)
+		if err != nil {
+			require.ErrorIs(t, err, tools.ErrRequest)
+			return
+		}
+		c, err := tools.ReadChoice(choice, list)
+		if err != nil {
+			require.ErrorIs(t, err, tools.ErrRequest)
+			return
+		}
+		if c.Mode != tools.Required && c.Mode != tools.Named {
+			return
+		}
+		schema, err := tools.Hermes.Forced(list, c, true)
+		if err != nil {
+			require.ErrorIs(t, err, tools.ErrRequest)
+			return
+		}
+		if _, err := constrain.Schema(schema); err != nil {
+			require.ErrorIs(t, err, constrain.ErrTooLarge, "%s", schema)
+		}
+	})
 }
