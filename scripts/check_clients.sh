@@ -1,0 +1,74 @@
+#!/bin/sh
+# Serves small models of testdata and has real clients check the server: openai for Python,
+# for JavaScript and for Go, and curl. What it installs of them lies in output/clients; it
+# needs python3 with pip and venv, node with npm, and their package indexes within reach.
+#
+#     scripts/check_clients.sh
+#
+# A client whose tools are not there is left out with a line that says so. The exit status
+# is 1 if a client finds a fault.
+set -eu
+cd "$(dirname "$0")/.."
+dir=$PWD/output/clients
+mkdir -p "$dir"
+go build -o "$dir/lorafuse" ./cmd/lorafuse
+pid= failed=0
+trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null || true' EXIT
+
+# serve ARGUMENTS…: the address is in $url when it takes requests.
+serve() {
+	[ -z "$pid" ] || { kill "$pid"; wait "$pid" || failed=1; }
+	"$dir/lorafuse" serve --listen 127.0.0.1:0 --api-key sesame "$@" 2>"$dir/log" &
+	pid=$!
+	url=
+	for _ in $(seq 300); do
+		url=$(sed -n 's/.*msg=serving url=\([^ ]*\).*/\1/p' "$dir/log")
+		[ -z "$url" ] || return 0
+		sleep 0.1
+	done
+	cat "$dir/log"
+	exit 1
+}
+
+# client NAME COMMAND…
+client() {
+	printf -- '-- %s\n' "$1"
+	shift
+	"$@" || failed=1
+}
+
+python= node=
+if python3 -m venv "$dir/venv" && "$dir/venv/bin/pip" install --quiet --disable-pip-version-check openai==3.57.0; then
+	python=$dir/venv/bin/python
+else
+	echo 'left out: openai for Python, which could not be installed'
+fi
+if command -v npm >/dev/null && npm install --silent --no-audit --no-fund --prefix "$dir/npm" openai@7.57.0; then
+	node=$dir/npm
+else
+	echo 'left out: openai for JavaScript, which could not be installed'
+fi
+
+# A model of text with a template that teaches tools, and room for what that renders.
+model=$dir/model
+rm -rf "$model"
+mkdir "$model"
+cp testdata/lm/qwen3/model/* "$model"
+cp testdata/tokenizers/chat/qwen3_style.jinja "$model/chat_template.jinja"
+sed 's/"max_position_embeddings": [0-9]*/"max_position_embeddings": 4096/' testdata/lm/qwen3/model/config.json >"$model/config.json"
+serve --model "$model" --adapter tiny=testdata/lm/qwen3/adapters/lora --adapter other=testdata/lm/qwen3/adapters/dora
+[ -z "$python" ] || client 'openai for Python' "$python" scripts/check_openai.py --url "$url" --key sesame
+[ -z "$node" ] || (cd "$node" && client 'openai for JavaScript' node ../../../scripts/check_openai.mjs --url "$url" --key sesame --adapter tiny; exit $failed) || failed=1
+(cd scripts/check_openai_go && client 'openai for Go' go run . -url "$url" -key sesame -adapter other; exit $failed) || failed=1
+client curl sh scripts/check_curl.sh --url "$url" --key sesame --adapter tiny
+
+serve --model testdata/encoders/mpnet
+[ -z "$python" ] || client 'openai for Python, vectors' "$python" scripts/check_openai.py --url "$url" --key sesame
+[ -z "$node" ] || (cd "$node" && client 'openai for JavaScript, vectors' node ../../../scripts/check_openai.mjs --url "$url" --key sesame --embeddings; exit $failed) || failed=1
+(cd scripts/check_openai_go && client 'openai for Go, vectors' go run . -url "$url" -key sesame -embeddings; exit $failed) || failed=1
+
+# The server ends as it should.
+kill "$pid"
+wait "$pid" || failed=1
+pid=
+exit $failed
