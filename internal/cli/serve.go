@@ -107,7 +107,6 @@ files with a key on each line: others on the machine see the flags of a program.
 
 // served is how a server is set up, apart from its model.
 type served struct {
-	name      string // of the model, as far as the flags say it
 	adapters  []namedDir
 	keys      serverKeys
 	hostBytes int64
@@ -118,6 +117,9 @@ type namedDir struct{ name, dir string }
 
 // check reads what can be read without the model.
 func (f *serveFlags) check(command string) (s served, err error) {
+	if f.model == "" {
+		return s, noModel(command)
+	}
 	if _, _, err := net.SplitHostPort(f.listen); err != nil {
 		return s, fmt.Errorf("--listen: found %q, expected HOST:PORT or :PORT", f.listen)
 	}
@@ -194,6 +196,7 @@ func (a *app) runServe(ctx context.Context, command string, f *serveFlags) error
 		return err
 	}
 	defer door.close()
+	log.Info("reading", "model", f.model, "url", door.url())
 	s, err := a.openService(ctx, f, setup, log)
 	if err != nil {
 		return err

@@ -183,6 +183,11 @@ func (a *app) loadAdapters(ctx context.Context, s *service, adapters []namedDir)
 		s.adapters = append(s.adapters, x.name)
 		a.steps("reading adapters", i+1, len(adapters), began)
 	}
+	for _, info := range s.engine.Adapters().List() {
+		for _, w := range info.Versions[0].Warnings {
+			a.note("note     adapter %s: %s", info.Name, w)
+		}
+	}
 	return nil
 }
 

@@ -212,9 +212,11 @@ func TestServeAdaptersDir(t *testing.T) {
 	l := newLab(t)
 	l.copy(llamaLoRA, "adapters/sql-v1")
 	l.copy(goldens+"/lm/llama/adapters/dora", "adapters/sql-v2")
+	warned := l.copy(llamaLoRA, "warned")
+	l.setJSON(warned+"/adapter_config.json", map[string]any{"rank_pattern": map[string]int{"nothing": 4}})
 	t.Setenv(envKey, "of-users")
 	keys := l.file("admin.txt", "\nof-admins\nof-others\n")
-	r := startServe(t, "--model", llama, "--adapters-dir", l.path("adapters"), "--allow-adapter-updates", "--admin-key-file", keys, "--max-adapters", "1", "--adapter-host-memory", "1GiB", "--log", "json")
+	r := startServe(t, "--model", llama, "--adapter", "warned="+warned, "--adapters-dir", l.path("adapters"), "--allow-adapter-updates", "--admin-key-file", keys, "--max-adapters", "1", "--adapter-host-memory", "1GiB", "--log", "json")
 	user, admin := "Bearer of-users", "Bearer of-admins"
 
 	status, text := r.ask("/v1/models", "")
@@ -231,6 +233,7 @@ func TestServeAdaptersDir(t *testing.T) {
 	assert.Equal(t, "Success: LoRA adapter 'sql' added successfully.", r.get("/v1/load_lora_adapter", load, "Authorization", admin))
 	r.get("/v1/completions", `{"model": "sql", "prompt": "Once", "max_tokens": 3}`, "Authorization", user)
 	assert.Equal(t, ExitOK, r.stop())
+	assert.Regexp(t, `"msg":"note     adapter warned: .*nothing`, r.logged())
 	for line := range strings.Lines(r.logged()) {
 		assert.True(t, json.Valid([]byte(line)), line)
 	}

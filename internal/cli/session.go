@@ -188,13 +188,17 @@ func (a *app) noteSource(s weights.Source) {
 // resolve gives the folder of a model.
 func (a *app) resolve(ctx context.Context, command, name string, o hub.Options) (string, error) {
 	if name == "" {
-		return "", usagef("lorafuse "+command, "--model is missing: the folder of a Hugging Face checkpoint, or owner/name on the hub")
+		return "", noModel("lorafuse " + command)
 	}
 	o.Progress = func(file string, done, total int64) { a.progress().Bytes(file, done, total) }
 	o.Warn = func(err error) { a.note("note     %v", err) }
 	dir, err := hub.Resolve(ctx, name, o)
 	a.close()
 	return dir, err
+}
+
+func noModel(command string) error {
+	return usagef(command, "--model is missing: the folder of a Hugging Face checkpoint, or owner/name on the hub")
 }
 
 // openAdapter loads an adapter and accounts for every tensor of it: an adapter
