@@ -20,18 +20,20 @@ test: ## all tests
 	$(GO) test ./...
 
 # What runs side by side, and tests of just that where a package has many others.
-CONCURRENT = ./backend ./backend/null ./backend/telemetry ./backend/cpu/internal/pool ./tokenizer ./generate/constrain ./data/... ./safetensors ./model/hub ./internal/progress ./internal/fsatomic ./serve
+CONCURRENT = ./backend ./backend/null ./backend/telemetry ./backend/cpu/internal/pool ./tokenizer ./generate/constrain ./data/... ./safetensors ./model/hub ./internal/progress ./internal/fsatomic ./serve ./serve/metrics
 KERNEL_RACES = ^Test(ConcurrentAndNested|ManyWorkers|RunAll|RunAfter|EvenTasks|SameBitsForAnyNumberOfWorkers|BothWaysOfBackwardAreUsed|Ahead|AheadEnds|Decode|Queries.*)$$
 DEVICE_RACES = ^Test(FirstRun|JoinedSteps|Threads|ThreadsOfAProcess)$$|^TestConformance$$/^(device|contents|chaos)$$
 
 race: ## tests of what runs concurrently under the race detector
 	$(GO) test -race -timeout 30m $(CONCURRENT)
+	$(GO) test -race -timeout 30m -run '^Test(Serve|Door)' ./internal/cli
 	$(GO) test -race -timeout 30m -run '$(KERNEL_RACES)' ./backend/cpu/internal/gemm ./backend/cpu/internal/attention
 	$(GO) test -race -timeout 30m -run '$(DEVICE_RACES)' ./backend/cpu
 	$(GO) test -race -timeout 30m -run '^TestRegistry' ./lora
 
 race-all: ## all tests of the concurrent packages under the race detector
 	$(GO) test -race -timeout 30m $(CONCURRENT) ./backend/... ./graph/conformance
+	$(GO) test -race -timeout 30m -run '^Test(Serve|Door)' ./internal/cli
 	$(GO) test -race -timeout 30m -run '^TestRegistry' ./lora
 
 purego: ## tests without assembly, of what there is some for and of what computes with it
