@@ -20,6 +20,7 @@ type batch struct {
 	given    data.Batch
 	adapters []int32 // of the tokens
 	reads    []int32 // tokens whose logits are read
+	said     []said
 }
 
 // piece is the tokens of one text that a step reads.
@@ -286,95 +287,4 @@ func (e *Engine) read(m *mix, b *batch) ([]float32, error) {
 	b.given.SetInts(nn.Adapters, b.adapters)
 	b.given.SetInts(readInput, b.reads)
 	return e.machine.run(e.context, m, &b.given, b.length, rows)
-}
-
-// settle gives the texts of a batch what was read for them.
-func (e *Engine) settle(b *batch, logits []float32) {
-	vocab := e.model.Config.VocabSize
-	for _, p := range b.pieces {
-		mine := slices.Collect(slices.Chunk(logits[:p.rows*vocab], vocab))
-		logits = logits[p.rows*vocab:]
-		if p.t.pages == nil { // dropped with another answer of its request
-			continue
-		}
-		if err := e.advance(b, p, mine); err != nil {
-			e.drop(p.t.r, err)
-		}
-	}
-}
-
-// advance goes on with a text whose piece was read.
-func (e *Engine) advance(b *batch, p piece, logits [][]float32) error {
-	t, r := p.t, p.t.r
-	end := p.from + p.n
-	if end > t.read {
-		e.mu.Lock()
-		e.waiting.serve(r.flow, end-max(t.read, p.from))
-		e.mu.Unlock()
-		t.read = end
-	}
-	// Pages that were read by tables for a longer text are not those of its root.
-	if private := len(r.Prompt) > e.machine.until; b.length == 1 || private {
-		if err := t.pages.Commit(t.pages.Len()); err != nil {
-			return err
-		}
-	}
-	if t.judged() {
-		if err := t.judge(p.from, logits); err != nil {
-			return err
-		}
-	}
-	if p.rows == 0 || end < len(t.tokens()) {
-		return nil
-	}
-	if r.first.IsZero() {
-		r.first = time.Now()
-	}
-	texts := []*text{t}
-	for i, a := range t.others {
-		fork, err := t.pages.Fork()
-		if err != nil {
-			return err
-		}
-		texts = append(texts, &text{r: r, number: i + 1, answer: a, pages: fork, read: t.read})
-	}
-	t.others = nil
-	for _, x := range texts[1:] {
-		e.orders++
-		x.order = e.orders
-		r.texts++
-		e.enter(x)
-		e.mu.Lock()
-		e.waiting.started(r.flow)
-		e.mu.Unlock()
-	}
-	for _, x := range texts {
-		if err := e.speak(x, logits[len(logits)-1]); err != nil {
-			return err
-		}
-	}
-	for len(e.running) > e.options.MaxTexts {
-		e.park(e.running[len(e.running)-1])
-	}
-	return nil
-}
-
-// speak chooses the next token of a text and hands it out.
-func (e *Engine) speak(t *text, logits []float32) error {
-	token, err := t.next(logits)
-	if err != nil {
-		return err
-	}
-	r := t.r
-	if len(r.prompt) > 0 && t.number == 0 && len(t.tokens()) == len(r.Prompt)+1 {
-		token.Prompt = r.prompt
-	}
-	if token.Finish != "" {
-		token.Times = Times{Cached: r.cached, Queued: r.begun.Sub(r.came), Prefill: r.first.Sub(r.begun), Decode: time.Since(r.first)}
-	}
-	r.out.put(token)
-	if token.Finish != "" {
-		e.over(t)
-	}
-	return nil
 }

@@ -1,0 +1,129 @@
+package batching
+
+import (
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/lorafuse/lorafuse/internal/fork"
+)
+
+// said is the next token of a text, by the logits behind what was read of it.
+type said struct {
+	t      *text
+	logits []float32
+	token  Token
+	err    error
+}
+
+// settle gives the texts of a batch what was read for them, and hands out their next
+// tokens, which are chosen side by side.
+func (e *Engine) settle(b *batch, logits []float32) {
+	vocab := e.model.Config.VocabSize
+	b.said = b.said[:0]
+	for _, p := range b.pieces {
+		mine := slices.Collect(slices.Chunk(logits[:p.rows*vocab], vocab))
+		logits = logits[p.rows*vocab:]
+		if p.t.pages == nil { // its request was dropped
+			continue
+		}
+		ends, err := e.advance(b, p, mine)
+		if err != nil {
+			e.drop(p.t.r, err)
+			continue
+		}
+		for _, t := range ends {
+			b.said = append(b.said, said{t: t, logits: mine[len(mine)-1]})
+		}
+	}
+	var next atomic.Int64
+	var workers fork.Group
+	work := func() {
+		for i := next.Add(1) - 1; int(i) < len(b.said); i = next.Add(1) - 1 {
+			x := &b.said[i]
+			x.token, x.err = x.t.next(x.logits)
+		}
+	}
+	for range min(len(b.said), runtime.GOMAXPROCS(0)) - 1 {
+		workers.Go(work)
+	}
+	work()
+	workers.Wait()
+	for _, x := range b.said {
+		switch {
+		case x.t.pages == nil:
+		case x.err != nil:
+			e.drop(x.t.r, x.err)
+		default:
+			e.say(x.t, x.token)
+		}
+	}
+	clear(b.said)
+	for len(e.running) > e.options.MaxTexts { // of the answers to one prompt
+		e.park(e.running[len(e.running)-1])
+	}
+}
+
+// advance goes on with a text whose piece was read, and gives the texts of which the next
+// token is known: all answers, where the prompt was read to its end.
+func (e *Engine) advance(b *batch, p piece, logits [][]float32) ([]*text, error) {
+	t, r := p.t, p.t.r
+	end := p.from + p.n
+	if end > t.read {
+		e.mu.Lock()
+		e.waiting.serve(r.flow, end-max(t.read, p.from))
+		e.mu.Unlock()
+		t.read = end
+	}
+	// What was read by tables for a longer text is not found by others, but by those of
+	// as long a prompt.
+	if b.length == 1 || len(r.Prompt) > e.machine.until {
+		if err := t.pages.Commit(t.pages.Len()); err != nil {
+			return nil, err
+		}
+	}
+	if t.judged() {
+		if err := t.judge(p.from, logits); err != nil {
+			return nil, err
+		}
+	}
+	if end < len(t.tokens()) {
+		return nil, nil
+	}
+	if r.first.IsZero() {
+		r.first = time.Now()
+	}
+	ends := []*text{t}
+	for i, a := range t.others {
+		pages, err := t.pages.Fork()
+		if err != nil {
+			return nil, err
+		}
+		e.orders++
+		f := &text{r: r, number: i + 1, answer: a, order: e.orders, pages: pages, read: t.read}
+		e.enter(f)
+		e.mu.Lock()
+		e.waiting.started(r.flow)
+		e.mu.Unlock()
+		r.texts++
+		ends = append(ends, f)
+	}
+	t.others = nil
+	return ends, nil
+}
+
+// say hands out the next token of a text.
+func (e *Engine) say(t *text, token Token) {
+	r := t.r
+	if r.PromptLogprobs && t.number == 0 && len(t.tokens()) == len(r.Prompt)+1 {
+		token.Prompt = r.prompt
+	}
+	if token.Finish != "" {
+		token.Times = Times{Cached: r.cached, Queued: r.begun.Sub(r.came), Prefill: r.first.Sub(r.begun), Decode: time.Since(r.first)}
+	}
+	r.out.put(token)
+	if token.Finish != "" {
+		e.over(t)
+	}
+}
