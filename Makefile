@@ -30,11 +30,13 @@ race: ## tests of what runs concurrently under the race detector
 	$(GO) test -race -timeout 30m -run '$(KERNEL_RACES)' ./backend/cpu/internal/gemm ./backend/cpu/internal/attention
 	$(GO) test -race -timeout 30m -run '$(DEVICE_RACES)' ./backend/cpu
 	$(GO) test -race -timeout 30m -run '^TestRegistry' ./lora
+	$(GO) test -race -timeout 30m ./serve/batching -rapid.checks 20
 
 race-all: ## all tests of the concurrent packages under the race detector
 	$(GO) test -race -timeout 30m $(CONCURRENT) ./backend/... ./graph/conformance
 	$(GO) test -race -timeout 30m -run '^Test(Serve|Door)' ./internal/cli
 	$(GO) test -race -timeout 30m -run '^TestRegistry' ./lora
+	$(GO) test -race -timeout 30m ./serve/batching
 
 purego: ## tests without assembly, of what there is some for and of what computes with it
 	$(GO) test -tags purego ./tensor ./quant ./graph/... ./backend/... ./lora ./model ./generate/... ./train/...

@@ -44,11 +44,11 @@ type machine struct {
 	closed  bool
 }
 
-// mix is a program and what it runs with. Each place takes adapters of one shape.
+// mix is a program and what it runs with. A seat takes adapters of one shape.
 type mix struct {
 	program *engine.Program
 	slot    *engine.Slot
-	places  []*engine.Slot
+	seats  []*engine.Slot
 }
 
 // maxMixes is how many programs are kept beside that of the model alone.
@@ -97,7 +97,7 @@ func (x *machine) plan(s *engine.Slot, c *engine.Cache) (d *engine.Draft, tables
 	return d, tables, err
 }
 
-func (x *machine) load(ctx context.Context, s *engine.Slot, places ...*engine.Slot) (*mix, error) {
+func (x *machine) load(ctx context.Context, s *engine.Slot, seats ...*engine.Slot) (*mix, error) {
 	d, _, err := x.plan(s, x.cache)
 	if err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func (x *machine) load(ctx context.Context, s *engine.Slot, places ...*engine.Sl
 	if err != nil {
 		return nil, err
 	}
-	return &mix{ps[0], s, places}, nil
+	return &mix{ps[0], s, seats}, nil
 }
 
 // Put implements lora.Slots. The parameters come to the device with the first run.
@@ -144,16 +144,16 @@ func (x *machine) mixOf(ctx context.Context, need []*engine.Slot) (*mix, error) 
 		return x.base, nil
 	}
 	for i, m := range x.mixes {
-		if places := m.seat(need); places != nil {
-			if !slices.Equal(places, m.places) {
-				m.places, m.slot = places, x.runtime.NewMix(places...)
+		if seats := m.seat(need); seats != nil {
+			if !slices.Equal(seats, m.seats) {
+				m.seats, m.slot = seats, x.runtime.NewMix(seats...)
 			}
 			x.mixes = slices.Insert(slices.Delete(x.mixes, i, i+1), 0, m)
 			return m, nil
 		}
 	}
-	places := spread(need)
-	m, err := x.load(ctx, x.runtime.NewMix(places...), places...)
+	seats := spread(need)
+	m, err := x.load(ctx, x.runtime.NewMix(seats...), seats...)
 	if err != nil {
 		return nil, err
 	}
@@ -164,14 +164,14 @@ func (x *machine) mixOf(ctx context.Context, need []*engine.Slot) (*mix, error) 
 	return m, nil
 }
 
-// seat gives slots a place each of their shape: those that have one keep it. The other
-// places stay as they are. It is nil where there are not enough.
+// seat gives slots a seat each of their shape: those that have one keep it. The other
+// seats stay as they are. It is nil where there are not enough.
 func (m *mix) seat(need []*engine.Slot) []*engine.Slot {
-	places := slices.Clone(m.places)
-	taken := make([]bool, len(places))
+	seats := slices.Clone(m.seats)
+	taken := make([]bool, len(seats))
 	var left []*engine.Slot
 	for _, s := range need {
-		if i := slices.Index(places, s); i >= 0 {
+		if i := slices.Index(seats, s); i >= 0 {
 			taken[i] = true
 		} else {
 			left = append(left, s)
@@ -179,21 +179,21 @@ func (m *mix) seat(need []*engine.Slot) []*engine.Slot {
 	}
 	for _, s := range left {
 		i := 0
-		for i < len(places) && (taken[i] || places[i].Shape() != s.Shape()) {
+		for i < len(seats) && (taken[i] || seats[i].Shape() != s.Shape()) {
 			i++
 		}
-		if i == len(places) {
+		if i == len(seats) {
 			return nil
 		}
-		places[i], taken[i] = s, true
+		seats[i], taken[i] = s, true
 	}
-	return places
+	return seats
 }
 
-// spread is the places of a new mix: of each shape a power of two, so that adapters that
+// spread is the seats of a new mix: of each shape a power of two, so that adapters that
 // come one by one are seldom planned for. Places that are free cost little: no token has
 // them.
-func spread(need []*engine.Slot) (places []*engine.Slot) {
+func spread(need []*engine.Slot) (seats []*engine.Slot) {
 	for i, s := range need {
 		like := func(o *engine.Slot) bool { return o.Shape() == s.Shape() }
 		if slices.IndexFunc(need, like) < i {
@@ -202,18 +202,18 @@ func spread(need []*engine.Slot) (places []*engine.Slot) {
 		n := 0
 		for _, o := range need {
 			if like(o) {
-				places = append(places, o)
+				seats = append(seats, o)
 				n++
 			}
 		}
 		for ; n&(n-1) != 0; n++ {
-			places = append(places, s)
+			seats = append(seats, s)
 		}
 	}
-	return places
+	return seats
 }
 
-// sweep frees the slots that were dropped. Where a place has one, any other of its shape
+// sweep frees the slots that were dropped. Where a seat has one, any other of its shape
 // takes it; where there is none, the last mix keeps it for now, and others go.
 func (x *machine) sweep() {
 	x.mu.Lock()
@@ -223,26 +223,26 @@ func (x *machine) sweep() {
 	}
 	kept := map[*engine.Slot]bool{}
 	for i, m := range slices.Clone(x.mixes) {
-		places := slices.Clone(m.places)
-		for j, s := range places {
+		seats := slices.Clone(m.seats)
+		for j, s := range seats {
 			if !slices.Contains(x.dropped, s) {
 				continue
 			}
 			for _, other := range x.slots {
 				if other.Shape() == s.Shape() {
-					places[j] = other
+					seats[j] = other
 					break
 				}
 			}
-			if places[j] == s && i > 0 {
+			if seats[j] == s && i > 0 {
 				x.unload(m)
-				places = nil
+				seats = nil
 				break
 			}
-			kept[places[j]] = true
+			kept[seats[j]] = true
 		}
-		if places != nil && !slices.Equal(places, m.places) {
-			m.places, m.slot = places, x.runtime.NewMix(places...)
+		if seats != nil && !slices.Equal(seats, m.seats) {
+			m.seats, m.slot = seats, x.runtime.NewMix(seats...)
 		}
 	}
 	x.dropped = slices.DeleteFunc(x.dropped, func(s *engine.Slot) bool {

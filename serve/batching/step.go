@@ -268,13 +268,13 @@ func (e *Engine) read(m *mix, b *batch) ([]float32, error) {
 				return nil, err
 			}
 		}
-		place := int32(-1)
+		seat := int32(-1)
 		if v := p.t.version(); v != nil {
-			place = int32(slices.Index(m.places, e.machine.slotOf(v)))
+			seat = int32(slices.Index(m.seats, e.machine.slotOf(v)))
 		}
 		b.given.AddPiece(p.t.tokens()[p.from:p.from+p.n], p.from, p.t.pages.Pages(), e.options.PageRows)
 		for range p.n {
-			b.adapters = append(b.adapters, place)
+			b.adapters = append(b.adapters, seat)
 		}
 		for i := len(b.adapters) - p.rows; i < len(b.adapters); i++ {
 			b.reads = append(b.reads, int32(i))
