@@ -29,8 +29,8 @@ func (e *Engine) admit() {
 			break
 		}
 		e.mu.Lock()
+		e.waiting.started(t.r.flow) // first: it stays busy
 		e.waiting.remove(t)
-		e.waiting.started(t.r.flow)
 		e.mu.Unlock()
 		e.orders++
 		t.order = e.orders

@@ -3,6 +3,7 @@ package batching_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
 	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/serve/batching"
 )
 
@@ -20,6 +22,7 @@ type faulty struct {
 	backend.Device
 	backend.Memory
 	run, compile atomic.Pointer[func() error]
+	compiled     atomic.Int64 // programs
 }
 
 func newFaulty(t *testing.T) *faulty {
@@ -31,6 +34,7 @@ func (d *faulty) CompileIn(p *ir.Program, arena backend.Buffer) (backend.Executa
 	if f := d.compile.Load(); f != nil {
 		return nil, (*f)()
 	}
+	d.compiled.Add(1)
 	e, err := d.Memory.CompileIn(p, arena)
 	return faultyExecutable{e, d}, err
 }
@@ -100,6 +104,37 @@ func TestFaults(t *testing.T) {
 	got, _, err := collect(b.Engine, other)
 	require.NoError(t, err)
 	require.Equal(t, wanted, got[0])
+}
+
+// TestSeats: an adapter of the shape of one that was there takes its place without a new
+// program, and as many at once as a power of two.
+func TestSeats(t *testing.T) {
+	dev := newFaulty(t)
+	b := benchOn(t, dev, open(t, llama), nil, batching.Options{Adapters: lora.RegistryOptions{MaxResident: 4}})
+	b.dirs = map[string]string{}
+	for i := range 8 {
+		name := fmt.Sprint("a", i)
+		b.dirs[name] = built(t, b.m, `"target_modules":"all-linear","r":4`, uint64(i))
+		_, err := b.Adapters().Load(ctx, name, b.dirs[name])
+		require.NoError(t, err)
+	}
+	ask := func(names ...int) (programs int64) {
+		var asked []batching.Request
+		var want []answer
+		for _, i := range names {
+			asked = append(asked, greedy(fmt.Sprint("a", i), prompt(b.m, uint64(i), 5), 6))
+			want = append(want, b.expected(asked[len(asked)-1]))
+		}
+		before := dev.compiled.Load()
+		require.Equal(t, want, b.all(asked))
+		return dev.compiled.Load() - before
+	}
+	require.EqualValues(t, 1, ask(0))
+	require.Zero(t, ask(1))
+	require.Zero(t, ask(0))
+	require.EqualValues(t, 1, ask(2, 3, 4), "four seats")
+	require.Zero(t, ask(5, 6, 7, 0))
+	require.Zero(t, ask(0, 1, 2, 3, 4, 5, 6, 7))
 }
 
 // TestLost: a device that is lost ends everything, with an error that says so, and nothing

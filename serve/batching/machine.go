@@ -27,13 +27,14 @@ const (
 // adapters that are asked for, and the slots of those that are there. It implements
 // lora.Slots; all but Put and Drop is the engine's goroutine's.
 type machine struct {
-	runtime *engine.Runtime
-	cache   *engine.Cache
-	bounds  map[string]int
-	page    int
-	none    *engine.Slot
-	logits  []float32
-	until   int // texts up to this length have the same derived tables; 0: all
+	runtime   *engine.Runtime
+	cache     *engine.Cache
+	bounds    map[string]int
+	page      int // rows
+	pageBytes int
+	none      *engine.Slot
+	logits    []float32
+	until     int // texts up to this length have the same derived tables; 0: all
 
 	base  *mix
 	mixes []*mix // the one that was used last comes first
@@ -48,7 +49,7 @@ type machine struct {
 type mix struct {
 	program *engine.Program
 	slot    *engine.Slot
-	seats  []*engine.Slot
+	seats   []*engine.Slot
 }
 
 // maxMixes is how many programs are kept beside that of the model alone.
@@ -77,6 +78,7 @@ func newMachine(ctx context.Context, dev backend.Device, m *model.Model, o *Opti
 			x.until = t.Until
 		}
 	}
+	x.pageBytes = trial.RowBytes() * o.PageRows
 	o.size(m, dev.Info().Memory, trial.RowBytes())
 	x.bounds[nn.Pages] = o.tables()
 	x.cache = x.runtime.NewCache(o.CacheTokens)

@@ -29,7 +29,8 @@ type Options struct {
 	// Adapters are the limits of the registry. Its device is the engine, and MaxResident
 	// is 16 where it is 0.
 	Adapters lora.RegistryOptions
-	// OnStep, if not nil, is called after each run, by the goroutine that makes them.
+	// OnStep, if not nil, is called after each run, by the goroutine that makes them. It
+	// must not close the engine.
 	OnStep func(Step)
 }
 

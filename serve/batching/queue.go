@@ -13,9 +13,9 @@ import (
 // flow that had nothing to do begins where the least of the others is: it gains nothing
 // by the time in which it has asked for nothing.
 //
-// While a request waits, the others of its flow that came before are read, and of each
-// other flow as many tokens as it takes to reach its counter: that is the bound of its
-// wait, whatever others ask for.
+// While a request waits, those of its flow that came before are answered, and of each
+// other flow as many tokens are read as it takes to reach its counter, and one request
+// more: that bounds its wait, whatever others ask for.
 type queue struct {
 	flows map[flowKey]*flow
 	count int
@@ -89,6 +89,14 @@ func (q *queue) heads() []*text {
 		heads[i] = f.waiting[0]
 	}
 	return heads
+}
+
+// sort puts texts that run into the order of the turns of their flows, those of one flow
+// as they are.
+func (q *queue) sort(texts []*text) {
+	slices.SortStableFunc(texts, func(a, b *text) int {
+		return cmp.Compare(q.flows[a.r.flow].served, q.flows[b.r.flow].served)
+	})
 }
 
 // remove takes a text out that waits.

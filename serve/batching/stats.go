@@ -28,6 +28,7 @@ type Stats struct {
 	MaxResident int
 	Pages       pages.Stats
 	PageRows    int
+	PageBytes   int    // memory of a page on the device
 	Preemptions uint64 // texts that lost their pages to others, and were read again
 }
 
@@ -53,7 +54,7 @@ func (e *Engine) Stats() Stats {
 	}
 	e.mu.Unlock()
 	s.Waiting = counts(waiting)
-	s.PageRows, s.MaxResident = e.options.PageRows, e.options.Adapters.MaxResident
+	s.PageRows, s.PageBytes, s.MaxResident = e.options.PageRows, e.machine.pageBytes, e.options.Adapters.MaxResident
 	for _, info := range e.registry.List() {
 		if slices.ContainsFunc(info.Versions, func(v lora.VersionInfo) bool { return v.Where == lora.OnDevice }) {
 			s.Resident = append(s.Resident, info.Name)

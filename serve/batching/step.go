@@ -185,8 +185,8 @@ func (e *Engine) blame(err error) {
 }
 
 // compose chooses what is read: a token of each text that goes on, then pieces of what is
-// longer, in the order in which texts were begun. Texts that need derived tables of their
-// own are read alone, in turns.
+// longer, by the turns of their flows, so that a long prompt keeps no short one waiting.
+// Texts that need derived tables of their own are read alone, in turns.
 func (e *Engine) compose(b *batch) {
 	b.pieces, b.length = b.pieces[:0], 1
 	var common, apart []*text
@@ -207,11 +207,18 @@ func (e *Engine) compose(b *batch) {
 			return
 		}
 	}
-	for _, long := range []bool{false, true} {
-		for _, t := range common {
-			if t.pages != nil && (t.left() > 1) == long { // it may have lost them
-				e.add(b, t)
-			}
+	long := slices.DeleteFunc(slices.Clone(common), func(t *text) bool { return t.left() == 1 })
+	e.mu.Lock()
+	e.waiting.sort(long)
+	e.mu.Unlock()
+	for _, t := range common {
+		if !slices.Contains(long, t) && t.pages != nil { // it may have lost them
+			e.add(b, t)
+		}
+	}
+	for _, t := range long {
+		if t.pages != nil {
+			e.add(b, t)
 		}
 	}
 }

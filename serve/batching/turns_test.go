@@ -55,6 +55,31 @@ func TestTurns(t *testing.T) {
 	}
 }
 
+// TestLongPrompt: a short prompt is read beside a long one that came first.
+func TestLongPrompt(t *testing.T) {
+	b := newBench(t, llama, nil, batching.Options{MaxTexts: 4, MaxBatchTokens: 8, PageRows: 4})
+	long, short := greedy("", prompt(b.m, 1, 100), 3), greedy("", prompt(b.m, 2, 9), 3)
+	long.Client, short.Client = "long", "short"
+	first := make(chan string, 2)
+	var work sync.WaitGroup
+	b.gate.Lock()
+	for i, r := range []batching.Request{long, short} {
+		work.Go(func() {
+			n := 0
+			for _, err := range b.Submit(ctx, r) {
+				assert.NoError(t, err)
+				if n++; n == 1 {
+					first <- r.Client
+				}
+			}
+		})
+		b.await(i + 1)
+	}
+	b.gate.Unlock()
+	require.Equal(t, "short", <-first)
+	work.Wait()
+}
+
 // TestQueue: there is an end to what waits, which is free for others when somebody goes.
 func TestQueue(t *testing.T) {
 	b := newBench(t, llama, nil, batching.Options{MaxTexts: 1, MaxQueue: 2})
