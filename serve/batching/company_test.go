@@ -35,6 +35,17 @@ func TestAnyCompany(t *testing.T) {
 		}
 		return known[key]
 	}
+	scorer, err := generate.NewScorer(dev, oracle.m, nil, longest)
+	require.NoError(t, err)
+	defer scorer.Close()
+	judged := map[string][]generate.Logprobs{}
+	ofPrompt := func(r batching.Request) []generate.Logprobs {
+		key := fmt.Sprint(r.Adapter, r.Prompt)
+		if judged[key] == nil {
+			judged[key] = oracle.ofPrompt(scorer, r)
+		}
+		return judged[key]
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		rows := rapid.SampledFrom([]int{1, 2, 4, 8}).Draw(t, "page rows")
 		texts := rapid.IntRange(1, 6).Draw(t, "texts")
@@ -63,6 +74,10 @@ func TestAnyCompany(t *testing.T) {
 				r.Answers, want = append(r.Answers, one), append(want, expected(r, one))
 			}
 			r.PromptLogprobs = rapid.IntRange(0, 3).Draw(t, "prompt logprobs") == 0
+			var said []generate.Logprobs
+			if r.PromptLogprobs {
+				said = ofPrompt(r)
+			}
 			leaves := rapid.IntRange(-6, 4).Draw(t, "leaves after")
 			work.Go(func() {
 				n, got := 0, make([]answer, len(want))
@@ -75,8 +90,8 @@ func TestAnyCompany(t *testing.T) {
 					}
 					a := &got[token.Answer]
 					a.IDs, a.Said, a.Finish = append(a.IDs, token.ID), append(a.Said, token.Logprobs), token.Finish
-					if r.PromptLogprobs && len(a.IDs) == 1 && token.Answer == 0 {
-						assert.Len(t, token.Prompt, len(r.Prompt))
+					if len(a.IDs) == 1 && token.Answer == 0 {
+						assert.Equal(t, said, token.Prompt)
 					} else {
 						assert.Empty(t, token.Prompt)
 					}

@@ -195,7 +195,8 @@ func (e *Engine) text(q *request) (*text, error) {
 }
 
 // root is what the pages of a request are found by: by the bytes of the adapter, not by
-// its name. Where the prompt has tables of its own, its length is a part of them.
+// its name. Where the prompt is read by tables for its own length, that is a part of it;
+// what comes behind any prompt is read by those for the text up to that token.
 func (e *Engine) root(q *request) pages.Root {
 	var digest []byte
 	if q.lease != nil {

@@ -93,21 +93,12 @@ func TestAnswers(t *testing.T) {
 // them, whatever is cached, and whatever is read beside them.
 func TestPromptLogprobs(t *testing.T) {
 	b := newBench(t, llama, adapters, batching.Options{PageRows: 4, MaxTexts: 2, MaxBatchTokens: 64})
-	state, err := lora.LoadState(adapters["lora"], b.m, b.m.Config.ModelType, b.m.Modules())
-	require.NoError(t, err)
-	scorer, err := generate.NewScorer(b.dev, b.m, state, 128)
+	scorer, err := generate.NewScorer(b.dev, b.m, nil, 128)
 	require.NoError(t, err)
 	defer scorer.Close()
 	for _, n := range []int{1, 5, 90} {
 		r := greedy("lora", prompt(b.m, 4, n), 3)
-		logits, err := scorer.Logits(ctx, [][]int32{r.Prompt})
-		require.NoError(t, err)
-		want := []generate.Logprobs{{}}
-		for i, id := range r.Prompt[1:] {
-			l, err := generate.NewLogprobs(logits[i*b.m.Config.VocabSize:][:b.m.Config.VocabSize], id, 2)
-			require.NoError(t, err)
-			want = append(want, l)
-		}
+		want := b.ofPrompt(scorer, r)
 		for range 2 {
 			_, _, err = collect(b.Engine, r)
 			require.NoError(t, err)

@@ -98,17 +98,37 @@ type answer struct {
 	Finish generate.Finish
 }
 
+// state is an adapter, nil for none.
+func (b *bench) state(name string) *lora.State {
+	b.t.Helper()
+	if name == "" {
+		return nil
+	}
+	s, err := lora.LoadState(b.dirs[name], b.m, b.m.Config.ModelType, b.m.Modules())
+	require.NoError(b.t, err)
+	return s
+}
+
+// ofPrompt is what a Scorer says of the tokens of a prompt.
+func (b *bench) ofPrompt(s *generate.Scorer, r batching.Request) []generate.Logprobs {
+	b.t.Helper()
+	require.NoError(b.t, s.SetAdapter(b.state(r.Adapter)))
+	logits, err := s.Logits(ctx, [][]int32{r.Prompt})
+	require.NoError(b.t, err)
+	said := []generate.Logprobs{{}}
+	for i, id := range r.Prompt[1:] {
+		l, err := generate.NewLogprobs(logits[i*b.m.Config.VocabSize:][:b.m.Config.VocabSize], id, r.Answers[0].TopLogprobs)
+		require.NoError(b.t, err)
+		said = append(said, l)
+	}
+	return said
+}
+
 // expected is what a Generator alone answers.
 func (b *bench) expected(r batching.Request) answer {
 	b.t.Helper()
 	if b.has != r.Adapter {
-		var s *lora.State
-		if r.Adapter != "" {
-			var err error
-			s, err = lora.LoadState(b.dirs[r.Adapter], b.m, b.m.Config.ModelType, b.m.Modules())
-			require.NoError(b.t, err)
-		}
-		require.NoError(b.t, b.alone.SetAdapter(ctx, s))
+		require.NoError(b.t, b.alone.SetAdapter(ctx, b.state(r.Adapter)))
 		b.has = r.Adapter
 	}
 	b.alone.Reset()

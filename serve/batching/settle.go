@@ -28,7 +28,7 @@ func (e *Engine) settle(b *batch, logits []float32) {
 		if p.t.pages == nil { // its request was dropped
 			continue
 		}
-		ends, err := e.advance(b, p, mine)
+		ends, err := e.advance(p, mine)
 		if err != nil {
 			e.drop(p.t.r, err)
 			continue
@@ -67,7 +67,7 @@ func (e *Engine) settle(b *batch, logits []float32) {
 
 // advance goes on with a text whose piece was read, and gives the texts of which the next
 // token is known: all answers, where the prompt was read to its end.
-func (e *Engine) advance(b *batch, p piece, logits [][]float32) ([]*text, error) {
+func (e *Engine) advance(p piece, logits [][]float32) ([]*text, error) {
 	t, r := p.t, p.t.r
 	end := p.from + p.n
 	if end > t.read {
@@ -76,12 +76,8 @@ func (e *Engine) advance(b *batch, p piece, logits [][]float32) ([]*text, error)
 		e.mu.Unlock()
 		t.read = end
 	}
-	// What was read by tables for a longer text is not found by others, but by those of
-	// as long a prompt.
-	if b.length == 1 || len(r.Prompt) > e.machine.until {
-		if err := t.pages.Commit(t.pages.Len()); err != nil {
-			return nil, err
-		}
+	if err := t.pages.Commit(t.pages.Len()); err != nil {
+		return nil, err
 	}
 	if t.judged() {
 		if err := t.judge(p.from, logits); err != nil {

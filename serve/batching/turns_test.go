@@ -14,22 +14,43 @@ import (
 	"github.com/lorafuse/lorafuse/serve/batching"
 )
 
+// order notes which answers begin, in the order in which an engine makes them.
+type order struct {
+	mu    sync.Mutex
+	begun []string
+}
+
+// beginning is a decoder that notes its name with the first token.
+type beginning struct {
+	order *order
+	name  string
+	once  sync.Once
+}
+
+func (d *beginning) Push(int32) (string, error) {
+	d.once.Do(func() {
+		d.order.mu.Lock()
+		defer d.order.mu.Unlock()
+		d.order.begun = append(d.order.begun, d.name)
+	})
+	return "", nil
+}
+
+func (d *beginning) Flush() string { return "" }
+
 // TestTurns: who asks for little is not kept waiting by who asks for much, whoever came
 // first, be it another client or one of another adapter.
 func TestTurns(t *testing.T) {
 	b := newBench(t, llama, adapters, batching.Options{MaxTexts: 1})
-	var mu sync.Mutex
-	var order []string
+	var order order
 	var work sync.WaitGroup
 	ask := func(adapter, client string, seed uint64) {
 		r := greedy(adapter, prompt(b.m, seed, 8), 8)
 		r.Client = client
+		r.Answers[0].Decoder = &beginning{order: &order, name: adapter + client}
 		work.Go(func() {
 			_, _, err := collect(b.Engine, r)
 			assert.NoError(t, err)
-			mu.Lock()
-			order = append(order, adapter+client)
-			mu.Unlock()
 		})
 	}
 	b.gate.Lock()
@@ -48,9 +69,9 @@ func TestTurns(t *testing.T) {
 		for i := range 3 { // each of the three flows has every third turn
 			at := -1
 			for range i + 1 {
-				at += 1 + slices.Index(order[at+1:], one)
+				at += 1 + slices.Index(order.begun[at+1:], one)
 			}
-			require.LessOrEqual(t, at, 3*(i+1)+2, "%s number %d in %v", one, i, order)
+			require.LessOrEqual(t, at, 3*(i+1)+2, "%s number %d in %v", one, i, order.begun)
 		}
 	}
 }
@@ -60,24 +81,20 @@ func TestLongPrompt(t *testing.T) {
 	b := newBench(t, llama, nil, batching.Options{MaxTexts: 4, MaxBatchTokens: 8, PageRows: 4})
 	long, short := greedy("", prompt(b.m, 1, 100), 3), greedy("", prompt(b.m, 2, 9), 3)
 	long.Client, short.Client = "long", "short"
-	first := make(chan string, 2)
+	var order order
 	var work sync.WaitGroup
 	b.gate.Lock()
 	for i, r := range []batching.Request{long, short} {
+		r.Answers[0].Decoder = &beginning{order: &order, name: r.Client}
 		work.Go(func() {
-			n := 0
-			for _, err := range b.Submit(ctx, r) {
-				assert.NoError(t, err)
-				if n++; n == 1 {
-					first <- r.Client
-				}
-			}
+			_, _, err := collect(b.Engine, r)
+			assert.NoError(t, err)
 		})
 		b.await(i + 1)
 	}
 	b.gate.Unlock()
-	require.Equal(t, "short", <-first)
 	work.Wait()
+	require.Equal(t, []string{"short", "long"}, order.begun)
 }
 
 // TestQueue: there is an end to what waits, which is free for others when somebody goes.
