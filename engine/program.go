@@ -56,10 +56,7 @@ func (p *Program) begin(ctx context.Context, s *Slot, given nn.Arrays, length in
 		return err
 	}
 	if !p.has(s) {
-		if !p.Fits(s) {
-			return fmt.Errorf("engine: %w: the program was planned for adapters of other shapes", ErrSlot)
-		}
-		if err := s.fill(ctx, p.draft); err != nil {
+		if err := p.Bring(ctx, s); err != nil {
 			return err
 		}
 	}
@@ -83,6 +80,15 @@ func (p *Program) begin(ctx context.Context, s *Slot, given nn.Arrays, length in
 		return err
 	}
 	return p.runs.begin(ctx, p.exe, s)
+}
+
+// Bring brings a slot that the program was not loaded with to the device, as Run does too.
+// Errors: ErrSlot, those of the device.
+func (p *Program) Bring(ctx context.Context, s *Slot) error {
+	if !p.Fits(s) {
+		return fmt.Errorf("engine: %w: the program was planned for adapters of other shapes", ErrSlot)
+	}
+	return s.fill(ctx, p.draft)
 }
 
 // make begins the run of what makes things of parameters alone.

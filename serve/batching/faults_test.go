@@ -21,13 +21,20 @@ import (
 type faulty struct {
 	backend.Device
 	backend.Memory
-	run, compile atomic.Pointer[func() error]
-	compiled     atomic.Int64 // programs
+	run, compile, alloc atomic.Pointer[func() error]
+	compiled            atomic.Int64 // programs
 }
 
 func newFaulty(t *testing.T) *faulty {
 	dev := testdevice.Open(t, backend.Options{Threads: 1, BatchInvariant: true})
 	return &faulty{Device: dev, Memory: dev.(backend.Memory)}
+}
+
+func (d *faulty) Alloc(bytes int) (backend.Buffer, error) {
+	if f := d.alloc.Load(); f != nil {
+		return nil, (*f)()
+	}
+	return d.Device.Alloc(bytes)
 }
 
 func (d *faulty) CompileIn(p *ir.Program, arena backend.Buffer) (backend.Executable, error) {
@@ -104,6 +111,35 @@ func TestFaults(t *testing.T) {
 	got, _, err := collect(b.Engine, other)
 	require.NoError(t, err)
 	require.Equal(t, wanted, got[0])
+}
+
+// TestNoRoom: an adapter that the device has no memory for ends the requests for it.
+func TestNoRoom(t *testing.T) {
+	dev := newFaulty(t)
+	b := benchOn(t, dev, open(t, llama), nil, batching.Options{})
+	b.dirs = map[string]string{}
+	for i := range 2 {
+		name := fmt.Sprint("a", i)
+		b.dirs[name] = built(t, b.m, `"target_modules":"all-linear","r":4`, uint64(i))
+		_, err := b.Adapters().Load(ctx, name, b.dirs[name])
+		require.NoError(t, err)
+	}
+	one, two := greedy("a0", prompt(b.m, 1, 5), 6), greedy("a1", prompt(b.m, 1, 5), 6)
+	first, second := b.expected(one), b.expected(two)
+	got, _, err := collect(b.Engine, one)
+	require.NoError(t, err)
+	require.Equal(t, first, got[0])
+	full := func() error { return backend.ErrOutOfMemory }
+	dev.alloc.Store(&full)
+	_, _, err = collect(b.Engine, two)
+	require.ErrorIs(t, err, backend.ErrOutOfMemory)
+	got, _, err = collect(b.Engine, one)
+	require.NoError(t, err)
+	require.Equal(t, first, got[0])
+	dev.alloc.Store(nil)
+	got, _, err = collect(b.Engine, two)
+	require.NoError(t, err)
+	require.Equal(t, second, got[0])
 }
 
 // TestSeats: an adapter of the shape of one that was there takes its place without a new

@@ -111,7 +111,7 @@ func (x *machine) load(ctx context.Context, s *engine.Slot, seats ...*engine.Slo
 	return &mix{ps[0], s, seats}, nil
 }
 
-// Put implements lora.Slots. The parameters come to the device with the first run.
+// Put implements lora.Slots. The parameters come to the device with the mix that has them.
 func (x *machine) Put(_ context.Context, v *lora.Version) error {
 	s, err := x.runtime.NewSlot(v.State())
 	if err != nil {
@@ -148,7 +148,11 @@ func (x *machine) mixOf(ctx context.Context, need []*engine.Slot) (*mix, error) 
 	for i, m := range x.mixes {
 		if seats := m.seat(need); seats != nil {
 			if !slices.Equal(seats, m.seats) {
-				m.seats, m.slot = seats, x.runtime.NewMix(seats...)
+				slot := x.runtime.NewMix(seats...)
+				if err := m.program.Bring(ctx, slot); err != nil {
+					return nil, err
+				}
+				m.seats, m.slot = seats, slot
 			}
 			x.mixes = slices.Insert(slices.Delete(x.mixes, i, i+1), 0, m)
 			return m, nil

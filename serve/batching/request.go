@@ -39,6 +39,7 @@ type Request struct {
 
 // Token is one step of an answer.
 type Token struct {
+	// The token has no Prob: its answer may have gone on.
 	generate.Token
 	Answer int             // its number in Request.Answers
 	Finish generate.Finish // of the answer, empty before its last token
