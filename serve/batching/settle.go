@@ -60,6 +60,7 @@ func (e *Engine) settle(b *batch, logits []float32) {
 		}
 	}
 	clear(b.said)
+	clear(b.pieces)
 	for len(e.running) > e.options.MaxTexts { // of the answers to one prompt
 		e.park(e.running[len(e.running)-1])
 	}

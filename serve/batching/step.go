@@ -2,6 +2,7 @@ package batching
 
 import (
 	"errors"
+	"fmt"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -41,7 +42,7 @@ func (e *Engine) loop() {
 		if err == nil {
 			continue
 		}
-		e.dropAll(err)
+		e.dropAll(err) // those that wait too, which may be why
 		if errors.Is(err, backend.ErrLost) || errors.Is(err, backend.ErrClosed) {
 			e.mu.Lock()
 			if e.failed == nil {
@@ -73,23 +74,25 @@ func (e *Engine) wait() bool {
 func (e *Engine) shut() {
 	e.mu.Lock()
 	failed := e.failed
-	waiting := e.waiting.all()
 	e.mu.Unlock()
 	e.dropAll(failed)
-	for _, t := range waiting {
-		e.drop(t.r, failed)
-	}
 	e.registry.Close()
 	e.machine.close()
 	e.cancel()
 }
 
-// dropAll ends all requests that were begun.
+// dropAll ends all requests.
 func (e *Engine) dropAll(err error) {
 	for _, list := range []*[]*text{&e.running, &e.parked} {
 		for len(*list) > 0 {
 			e.drop((*list)[0].r, err)
 		}
+	}
+	e.mu.Lock()
+	waiting := e.waiting.all()
+	e.mu.Unlock()
+	for _, t := range waiting {
+		e.drop(t.r, err)
 	}
 }
 
@@ -217,10 +220,40 @@ func (e *Engine) compose(b *batch) {
 		}
 	}
 	for _, t := range long {
-		if t.pages != nil {
+		if t.pages == nil {
+			continue
+		}
+		if e.follow(t); !e.reads(b, t) {
 			e.add(b, t)
 		}
 	}
+}
+
+// follow gives a text the pages that others have read since it was begun, of a prompt
+// that begins as its own.
+func (e *Engine) follow(t *text) {
+	known, had := t.known(), t.pages.Len()
+	if len(known)-had < e.options.PageRows {
+		return
+	}
+	if found, _ := e.pool.Find(t.r.root, known); found*e.options.PageRows <= had {
+		return
+	}
+	t.release()
+	t.pages = e.pool.Begin(t.r.root, known)
+	if t.read <= had { // and it is the first time that it comes here
+		t.r.cached += t.pages.Len() - had
+	}
+}
+
+// reads reports whether the next page of a text is read already in a batch, for another
+// one that begins as it does. Then it waits for that page.
+func (e *Engine) reads(b *batch, t *text) bool {
+	known := t.known()
+	end := (t.pages.Len()/e.options.PageRows + 1) * e.options.PageRows
+	return end <= len(known) && slices.ContainsFunc(b.pieces, func(p piece) bool {
+		return p.t.r.root == t.r.root && p.from < end && end <= p.from+p.n && slices.Equal(p.t.tokens()[:end], known[:end])
+	})
 }
 
 // add puts a piece of a text into a batch, as long as there is room for, and takes the
@@ -277,7 +310,9 @@ func (e *Engine) read(m *mix, b *batch) ([]float32, error) {
 		}
 		seat := int32(-1)
 		if v := p.t.version(); v != nil {
-			seat = int32(slices.Index(m.seats, e.machine.slotOf(v)))
+			if seat = int32(slices.Index(m.seats, e.machine.slotOf(v))); seat < 0 {
+				return nil, fmt.Errorf("batching: version %s of an adapter has no seat in the program", v.Digest().Short())
+			}
 		}
 		b.given.AddPiece(p.t.tokens()[p.from:p.from+p.n], p.from, p.t.pages.Pages(), e.options.PageRows)
 		for range p.n {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -95,6 +96,23 @@ func TestLongPrompt(t *testing.T) {
 	b.gate.Unlock()
 	work.Wait()
 	require.Equal(t, []string{"short", "long"}, order.begun)
+}
+
+// TestSamePrompt: a prompt that many ask for at the same time is read once, but for what
+// does not fill a page.
+func TestSamePrompt(t *testing.T) {
+	var read atomic.Int64
+	b := newBench(t, llama, adapters, batching.Options{MaxTexts: 10, MaxBatchTokens: 16, PageRows: 4, OnStep: func(s batching.Step) { read.Add(int64(s.Tokens)) }})
+	p := prompt(b.m, 1, 90)
+	var asked []batching.Request
+	var want []answer
+	for i := range 8 {
+		asked = append(asked, greedy([]string{"lora", "dora"}[i%2], append(slices.Clone(p), int32(i)), 1))
+		want = append(want, b.expected(asked[i]))
+	}
+	require.Equal(t, want, b.all(asked))
+	b.Close()
+	require.EqualValues(t, 2*88+8*3+2, read.Load(), "88 tokens with each adapter, the rest of each prompt, and a short text")
 }
 
 // TestQueue: there is an end to what waits, which is free for others when somebody goes.
