@@ -12,6 +12,26 @@ import (
 	"github.com/lorafuse/lorafuse/internal/dev/cputime"
 )
 
+// BenchmarkPlanMix is a program for a mix, of 24 layers: how long those wait who ask for
+// adapters that no program is there for.
+func BenchmarkPlanMix(b *testing.B) {
+	shape := checkpoint.Shape{Name: "bench", Hidden: 128, Layers: 24, Inter: 256, Heads: 4, KVHeads: 2, Vocab: 512, Positions: 512}
+	dir := b.TempDir()
+	require.NoError(b, shape.Write(dir))
+	var built []string
+	for range 16 {
+		built = append(built, `"target_modules":"all-linear","r":16`)
+	}
+	x := newMixture(b, dir, backend.Options{Threads: 1}, nil, built...)
+	for _, n := range []int{1, 4, 16} {
+		b.Run(fmt.Sprintf("adapters %d", n), func(b *testing.B) {
+			mix := x.r.NewMix(x.slots[:n]...)
+			least := cputime.Least(b, 1, nil, func(int) { x.r.Unload(x.load(b, mix)) })
+			b.ReportMetric(float64(least[0].Microseconds()), "program-µs")
+		})
+	}
+}
+
 // BenchmarkMix prints the time of a batch of 64 texts of one token with 16 adapters
 // by that of the same batch with one adapter of rank 16: the least of each,
 // taken in turns, in processor time of one worker.
