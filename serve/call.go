@@ -294,11 +294,14 @@ func (c *call) body() (*fields, error) {
 	raw, err := io.ReadAll(http.MaxBytesReader(c.ResponseWriter, c.request.Body, c.server.options.MaxBody))
 	_ = c.control.SetReadDeadline(time.Time{})
 	var timeout net.Error
+	var tooLarge *http.MaxBytesError
 	switch {
+	case err == nil:
+		return parseFields(raw)
+	case errors.As(err, &tooLarge):
+		return nil, &failure{status: http.StatusRequestEntityTooLarge, message: fmt.Sprintf("the body has more than %d bytes", tooLarge.Limit), cause: err}
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return nil, &failure{status: http.StatusRequestTimeout, message: "the body takes too long to come", cause: err}
-	case err != nil:
-		return nil, err
 	}
-	return parseFields(raw)
+	return nil, &failure{status: http.StatusBadRequest, message: "the body ends before it is complete", cause: err}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 
@@ -123,13 +122,10 @@ func failureOf(err error) *failure {
 		}
 		return false
 	}
-	var tooLarge *http.MaxBytesError
 	var left gone
 	switch {
 	case errors.As(err, &left):
 		return hidden(statusGone, 0, "the client has gone")
-	case errors.As(err, &tooLarge):
-		return hidden(http.StatusRequestEntityTooLarge, 0, fmt.Sprintf("the body has more than %d bytes", tooLarge.Limit))
 	case is(context.Canceled):
 		return hidden(statusGone, 0, "the request was cancelled")
 	case is(batching.ErrQueue):
@@ -154,8 +150,6 @@ func failureOf(err error) *failure {
 		tokenizer.ErrInvalidUTF8, tokenizer.ErrUnknownText, tokenizer.ErrTokenID,
 		chat.ErrRender, embed.ErrText):
 		return told(http.StatusBadRequest, "")
-	case is(io.ErrUnexpectedEOF):
-		return hidden(http.StatusBadRequest, 0, "the body ends before it is complete")
 	}
 	return hidden(http.StatusInternalServerError, 0, "the server failed; its log says why")
 }

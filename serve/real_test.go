@@ -27,12 +27,18 @@ import (
 // real is a server with an engine that computes, and adapters of all kinds.
 func real(t testing.TB) (*engine, *serve.Server) {
 	t.Helper()
+	e, _, s := realEngine(t)
+	return e, s
+}
+
+func realEngine(t testing.TB) (*engine, *batching.Engine, *serve.Server) {
+	t.Helper()
 	e := newEngine(t)
 	dev := testdevice.Open(t, backend.Options{Threads: 1, BatchInvariant: true})
 	b, err := batching.New(context.Background(), dev, e.model, batching.Options{Adapters: lora.RegistryOptions{Root: e.root}})
 	require.NoError(t, err)
 	t.Cleanup(b.Close)
-	return e, serving(t, e, func(o *serve.Options) { o.Engine, o.Name, o.MaxLength = b, "small", b.MaxLength() })
+	return e, b, serving(t, e, func(o *serve.Options) { o.Engine, o.Name, o.MaxLength = b, "small", b.MaxLength() })
 }
 
 // What openai-python sent when scripts/check_openai.py was run with --record is answered
@@ -116,4 +122,66 @@ func TestManyAdapters(t *testing.T) {
 	}
 	wg.Wait()
 	http.DefaultClient.CloseIdleConnections()
+}
+
+// Clients that go at any moment leave nothing behind, and disturb nobody, while adapters
+// are swapped.
+func TestClientsComeAndGo(t *testing.T) {
+	_, b, s := realEngine(t)
+	h := httptest.NewServer(s)
+	defer h.Close()
+	const staying = `{"model":"lora","prompt":[60,61,62],"max_tokens":20,"temperature":0}`
+	_, want := ask(t, s, "POST", "/v1/completions", staying)
+	var wg sync.WaitGroup
+	for i := range 40 {
+		wg.Go(func() {
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			body := fmt.Sprintf(`{"model":%q,"prompt":[%d,61,62],"n":2,"max_tokens":100,"ignore_eos":true,"stream":true}`, []string{"lora", "dora", "swapped", ""}[i%4], 60+i)
+			r, err := http.NewRequestWithContext(ctx, "POST", h.URL+"/v1/completions", strings.NewReader(body))
+			if !assert.NoError(t, err) {
+				return
+			}
+			r.Header.Set("Content-Type", "application/json")
+			resp, err := http.DefaultClient.Do(r)
+			if !assert.NoError(t, err) {
+				return
+			}
+			defer resp.Body.Close()
+			lines := bufio.NewScanner(resp.Body)
+			for range i {
+				lines.Scan()
+			}
+		})
+		wg.Go(func() {
+			dir := adapters + "/" + []string{"lora", "rslora_all", "patterns"}[i%3]
+			_, err := b.Adapters().Load(context.Background(), "swapped", dir)
+			assert.NoError(t, err)
+			r := request("POST", "/v1/completions", staying)
+			w := recorded(s, r)
+			assert.Equal(t, http.StatusOK, w.Code)
+			assert.Equal(t, textOf(want), textOf(w.Body.String()))
+		})
+	}
+	wg.Wait()
+	http.DefaultClient.CloseIdleConnections()
+	h.Close() // waits for the last requests
+	stats := b.Stats()
+	assert.Zero(t, stats.Pages.Used)
+	assert.Empty(t, stats.Running)
+	assert.Empty(t, stats.Waiting)
+	for _, info := range b.Adapters().List() {
+		for _, v := range info.Versions {
+			assert.Zero(t, v.Leases, info.Name)
+		}
+	}
+}
+
+// textOf is the text of a completion.
+func textOf(body string) string {
+	var x completion
+	if err := json.Unmarshal([]byte(body), &x); err != nil || len(x.Choices) != 1 {
+		return "no completion: " + body
+	}
+	return x.Choices[0].Text
 }

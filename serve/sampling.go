@@ -49,7 +49,7 @@ func (s *Server) wish(f *fields) *wish {
 		g.Sampler.TopP = math.SmallestNonzeroFloat32 // the most likely token; 0 would be all
 	}
 	g.Sampler.MinP = f.number("min_p", of(d.MinP, 0), 0, 1)
-	g.Sampler.RepetitionPenalty = f.number("repetition_penalty", of(d.Repetition, 1), math.SmallestNonzeroFloat32, math.MaxFloat32)
+	g.Sampler.RepetitionPenalty = f.number("repetition_penalty", of(d.Repetition, 1), 0.01, 100)
 	g.Sampler.FrequencyPenalty = f.number("frequency_penalty", 0, -2, 2)
 	g.Sampler.PresencePenalty = f.number("presence_penalty", 0, -2, 2)
 	g.Sampler.Bias = bias(f, vocab)
