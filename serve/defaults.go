@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/lorafuse/lorafuse/generate/sample"
 )
 
 // defaults are what generation_config.json says for requests that say nothing. Like vLLM,
@@ -35,6 +37,11 @@ func readDefaults(dir string) (defaults, error) {
 	}
 	if d.MaxTokens != nil && *d.MaxTokens < 1 {
 		return d, fmt.Errorf("serve: %s: max_new_tokens: found %d, expected 1 or more", path, *d.MaxTokens)
+	}
+	// As far as it says anything: what it leaves out is off.
+	said := sample.Sampler{Temperature: of(d.Temperature, 0), TopK: of(d.TopK, 0), TopP: of(d.TopP, 0), MinP: of(d.MinP, 0), RepetitionPenalty: of(d.Repetition, 0)}
+	if err := said.Validate(); err != nil {
+		return d, fmt.Errorf("serve: %s: %w", path, err)
 	}
 	return d, nil
 }

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
 // fields are those of a JSON object that a client sent, asked for by name. What is not
@@ -230,8 +232,6 @@ func (f *fields) choice(name string, words ...string) string {
 			return v
 		}
 	}
-	if f.err == nil {
-		f.fault(name, "%s", expectedWords(v, words))
-	}
+	f.fault(name, "%s", suggest.Expected(v, words))
 	return ""
 }

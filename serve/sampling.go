@@ -10,7 +10,6 @@ import (
 
 	"github.com/lorafuse/lorafuse/generate"
 	"github.com/lorafuse/lorafuse/generate/constrain"
-	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/tokenizer"
 )
 
@@ -46,7 +45,7 @@ func (s *Server) wish(f *fields) *wish {
 	}
 	g.Sampler.TopP = f.number("top_p", of(d.TopP, 1), 0, 1)
 	if g.Sampler.TopP == 0 {
-		g.Sampler.TopP = math.SmallestNonzeroFloat32 // the most likely token; 0 would be all
+		g.Sampler.TopP = 1e-6 // the most likely token; 0 would be all
 	}
 	g.Sampler.MinP = f.number("min_p", of(d.MinP, 0), 0, 1)
 	g.Sampler.RepetitionPenalty = f.number("repetition_penalty", of(d.Repetition, 1), 0.01, 100)
@@ -237,6 +236,3 @@ func (d silentEnd) Push(id int32) (string, error) {
 	}
 	return d.Decoder.Push(id)
 }
-
-// expectedWords says that a word is none of some.
-func expectedWords(word string, words []string) string { return suggest.Expected(word, words) }

@@ -88,7 +88,7 @@ func TestSettings(t *testing.T) {
 
 	o = ask(`"ignore_eos":true,"max_tokens":3,"stop":"zz","top_p":0,"top_k":-1`)
 	assert.True(t, o.IgnoreEOS)
-	assert.Positive(t, o.Sampler.TopP)
+	assert.Positive(t, o.Sampler.TopP) // 0 would be all tokens
 	assert.Equal(t, 0, o.Sampler.TopK)
 	o = ask(`"ignore_eos":true,"stop_token_ids":[7],"max_tokens":3`)
 	assert.False(t, o.IgnoreEOS)
@@ -130,9 +130,11 @@ func TestDefaults(t *testing.T) {
 	assert.Equal(t, 0.1, e.last().Answers[0].Sampler.Temperature)
 	assert.Equal(t, 5, e.last().Answers[0].MaxNewTokens)
 
-	write(`{"top_k":"all"}`)
-	_, err := serve.New(serve.Options{Engine: e, Model: e.model})
-	require.ErrorContains(t, err, "generation_config.json")
+	for _, wrong := range []string{`{"top_k":"all"}`, `{"top_p":2}`, `{"max_new_tokens":0}`, `{`} {
+		write(wrong)
+		_, err := serve.New(serve.Options{Engine: e, Model: e.model})
+		require.ErrorContains(t, err, "generation_config.json", wrong)
+	}
 }
 
 func TestKeys(t *testing.T) {
