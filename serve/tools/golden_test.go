@@ -68,6 +68,8 @@ func TestDetect(t *testing.T) {
 		`{{- '<tool_call>\n<function=' + call.name + '>\n' }}{{- '<parameter=' + name + '>\n' }}`:                                                                  tools.Qwen,
 		`<seed:tool_call>\n<function={{ name }}>\n<parameter={{ key }}>`:                                                                                           tools.None,
 		`'<tool_call>' + call.name }}<arg_key>{{ k }}</arg_key>\n<arg_value>{{ call.arguments }}</arg_value></tool_call>`:                                          tools.None,
+		`within <tool_call></tool_call> tags: <tool_calls>[{"name": {{ name }}, "arguments": {{ arguments }}}]</tool_calls>`:                                       tools.None,
+		`{{ ns + '<tool_call>' }}<invoke name="{{ call.name }}">{{ call.arguments }}{{ ns + '</tool_call>' }}`:                                                     tools.None,
 		`<minimax:tool_call>\n<invoke name="{{ call.name }}">{{ arguments }}`:                                                                                      tools.None,
 		`<|tool_call|>[{"name": "{{ call.name }}", "arguments": {{ arguments }}}]<|/tool_call|>`:                                                                   tools.None,
 		`Respond in the format {"name": function name, "parameters": dictionary}. {{ '{"name": "' + call.name + '", ' }}{{- '"parameters": ' }}{{ '<|eot_id|>' }}`: tools.Llama,

@@ -42,7 +42,7 @@ func Detect(template string) Syntax {
 		return Qwen
 	case has(deepSeekCall, deepSeekName, "```json"):
 		return DeepSeek
-	case has("<tool_call>", "</tool_call>", `arguments`) && !has("<arg_key>"):
+	case has("<tool_call>", "</tool_call>") && (has(`"arguments": `) || has(`\"arguments\": `)) && !has("<tool_calls>"):
 		return Hermes
 	case has(`"parameters": `, `{"name": "`, "<|eot_id|>"):
 		return Llama
