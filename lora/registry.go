@@ -126,7 +126,22 @@ func (r *Registry) Load(ctx context.Context, name, dir string) (*Version, error)
 	if err != nil {
 		return nil, fmt.Errorf("lora: load %q: %w", name, err)
 	}
-	return r.replace(ctx, name, source{dir: dir})
+	from := source{dir: dir}
+	return r.replace(ctx, name, from, from.read)
+}
+
+// Add is Load of an adapter that is open, of whatever file, and fails as Load does. None
+// of its memory is kept. A version that has gone to the disk is read again from a.Dir, as
+// Load reads.
+func (r *Registry) Add(ctx context.Context, name string, a *Adapter) (*Version, error) {
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	dir, err := filepath.Abs(a.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("lora: load %q: %w", name, err)
+	}
+	return r.replace(ctx, name, source{dir: dir}, func() (*Adapter, error) { return a, nil })
 }
 
 // LoadBelow is Load of a folder of Root, which may be named as it lies in Root or by its
@@ -147,15 +162,16 @@ func (r *Registry) LoadBelow(ctx context.Context, name, dir string) (*Version, e
 	if r.options.Root == "" || !filepath.IsLocal(dir) {
 		return nil, unknown
 	}
-	v, err := r.replace(ctx, name, source{r.options.Root, filepath.Clean(dir)})
+	from := source{r.options.Root, filepath.Clean(dir)}
+	v, err := r.replace(ctx, name, from, from.read)
 	if errors.Is(err, errUnknown) {
 		return nil, unknown
 	}
 	return v, err
 }
 
-// replace has name stand for what is loaded.
-func (r *Registry) replace(ctx context.Context, name string, from source) (*Version, error) {
+// replace has name stand for what read gives, whose files lie in from.
+func (r *Registry) replace(ctx context.Context, name string, from source, read func() (*Adapter, error)) (*Version, error) {
 	r.mu.Lock()
 	if err := r.table.Load().taken(name); err != nil {
 		r.mu.Unlock()
@@ -163,7 +179,7 @@ func (r *Registry) replace(ctx context.Context, name string, from source) (*Vers
 	}
 	f := r.begin(name)
 	r.mu.Unlock()
-	v, err := r.load(ctx, name, from, true)
+	v, err := r.load(ctx, name, from, read, true)
 	r.end(name, f, err)
 	return v, err
 }

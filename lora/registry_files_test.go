@@ -67,6 +67,38 @@ func TestRegistryFiles(t *testing.T) {
 	assert.EqualValues(t, 3, valueOf(t, mustLoad(t, r, "a", one)), "to load is to take what is there")
 }
 
+// An adapter that is open is taken as its file's would be, of whatever format, and what
+// becomes of the file changes nothing.
+func TestRegistryAdds(t *testing.T) {
+	ctx := context.Background()
+	dir := t.TempDir()
+	one, other := saveTiny(t, dir+"/one", 1), saveTiny(t, dir+"/other", 9)
+	r := newRegistry(t, lora.RegistryOptions{HostBytes: tinyBytes}) // room for one
+	a, err := lora.Load(one)
+	require.NoError(t, err)
+	v, err := r.Add(ctx, "a", a)
+	require.NoError(t, err)
+	require.NoError(t, a.Close())
+	require.NoError(t, os.Truncate(filepath.Join(one, lora.WeightsFile), 0))
+	assert.EqualValues(t, 1, valueOf(t, acquireOnce(t, r, "a")))
+	saveTiny(t, one, 1)
+	mustLoad(t, r, "other", other)
+	require.Equal(t, "disk", where(t, r, "a"))
+	assert.Same(t, v, acquireOnce(t, r, "a"), "from its folder")
+	_, err = r.Add(ctx, "..", a)
+	require.ErrorIs(t, err, lora.ErrName)
+
+	m := openModel(t, "../testdata/peft/base/small-llama")
+	bin := "../testdata/peft/file-bin/adapter"
+	want, err := lora.LoadState(bin, m, m.Config.ModelType, m.Modules())
+	require.NoError(t, err)
+	if a, err = lora.Load(bin); err == nil {
+		v, err = registryOf(t, m, m.Modules(), lora.RegistryOptions{}).Add(ctx, "bin", a)
+	}
+	require.NoError(t, err)
+	assert.Equal(t, want.Values, v.State().Values)
+}
+
 func TestRegistryRoot(t *testing.T) {
 	ctx := context.Background()
 	outside := saveTiny(t, filepath.Join(t.TempDir(), "outside"), 9)

@@ -16,13 +16,13 @@ import (
 // errGone is a version that was freed after a table with it was read.
 var errGone = errors.New("version is gone")
 
-// load reads an adapter and has name stand for it; without replace only where it
-// stands for nothing yet.
-func (r *Registry) load(ctx context.Context, name string, from source, replace bool) (*Version, error) {
+// load reads an adapter, whose files lie in from, and has name stand for it; without
+// replace only where it stands for nothing yet.
+func (r *Registry) load(ctx context.Context, name string, from source, read func() (*Adapter, error), replace bool) (*Version, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	a, err := from.read()
+	a, err := read()
 	if err != nil {
 		return nil, err
 	}
@@ -247,7 +247,8 @@ func (r *Registry) expect(ctx context.Context, name string) error {
 		f.demanded = true
 		ctx := context.WithoutCancel(ctx)
 		r.loads.Go(func() {
-			_, err := r.load(ctx, name, source{r.options.Root, name}, false)
+			from := source{r.options.Root, name}
+			_, err := r.load(ctx, name, from, from.read, false)
 			r.end(name, f, err)
 		})
 	}
