@@ -52,8 +52,9 @@ empty conversation begins with /new, and /exit or the end of the input ends it.
 /adapter DIR goes on with another adapter, /adapter alone without one; the weights
 of the model stay where they are.
 
---prompts reads JSON lines {"prompt": "..."} or {"messages": [...]} and writes one
-JSON line for each.
+--prompts reads JSON lines {"prompt": "..."} or {"messages": [...]}, - is standard
+input, and writes one JSON line for each, in their order. Many are answered at the same
+time, each as if it were alone: to the bit with --batch-invariant, else but for rounding.
 
 --schema keeps each answer to a JSON Schema, --json-object to any JSON object: only
 tokens that can follow are chosen from, and the answer ends where it is complete, if
@@ -63,8 +64,8 @@ where it has what cannot be kept to exactly.
 What is not given comes from the model's generation_config.json with the meaning and
 the defaults of transformers: the most likely token is taken unless do_sample is true
 there, or --temperature above 0, --top-k, --top-p or --min-p is given here; sampling
-then has temperature 1 and top-k 50 unless told otherwise. Draws depend on --seed
-alone. Speed is reported on standard error.`,
+then has temperature 1 and top-k 50 unless told otherwise. Draws depend on --seed, and
+on the number of the prompt, alone. Speed is reported on standard error.`,
 		Example: `  lorafuse generate --model path/to/model --prompt "Once upon a time"
   lorafuse generate --model owner/name --adapter output/adapter --chat messages.json --max-new-tokens 200
   echo "Once upon" | lorafuse generate --model path/to/model --temperature 0.8 --top-p 0.9 --seed 7
@@ -141,7 +142,7 @@ type writer struct {
 	flags     *generateFlags
 	tokenizer *tokenizer.Tokenizer
 	template  *chat.Template // nil where the model has none
-	generator *generate.Generator
+	generator *generate.Generator // nil with --prompts
 	sampler   sample.Sampler
 	newTokens int
 	load      *backend.LoadStats
@@ -175,17 +176,18 @@ func (a *app) runGenerate(ctx context.Context, f *generateFlags) error {
 	if err := w.settle(s.model.Dir); err != nil {
 		return err
 	}
+	if f.prompts != "" {
+		err = w.answerAll(ctx)
+		return errors.Join(err, s.profile.finish())
+	}
 	if w.generator, err = generate.New(ctx, s.dev, s.model, s.state, generate.Options{}); err != nil {
 		return err
 	}
 	defer w.generator.Close()
 	w.load = a.loaded(s.dev)
-	switch {
-	case f.interactive:
+	if f.interactive {
 		err = w.converse(ctx)
-	case f.prompts != "":
-		err = w.answerAll(ctx)
-	default:
+	} else {
 		err = w.answerOne(ctx)
 	}
 	return errors.Join(err, s.profile.finish())
@@ -198,7 +200,7 @@ func (w *writer) answerOne(ctx context.Context) error {
 		return err
 	}
 	if w.flags.json {
-		r, err := w.generate(ctx, ids, 0, nil)
+		r, err := w.generate(ctx, ids, nil)
 		if err != nil {
 			return err
 		}
@@ -214,7 +216,7 @@ func (w *writer) answerOne(ctx context.Context) error {
 func (w *writer) stream(ctx context.Context, ids []int32) (generate.Result, error) {
 	out := w.app.out
 	shown := false
-	r, err := w.generate(ctx, ids, 0, func(t generate.Token) error {
+	r, err := w.generate(ctx, ids, func(t generate.Token) error {
 		if t.Text == "" {
 			return nil
 		}
@@ -233,21 +235,32 @@ func (w *writer) stream(ctx context.Context, ids []int32) (generate.Result, erro
 	return r, nil
 }
 
-// generate answers one prompt. sequence numbers the prompts of a run, so that
+// generate answers one prompt.
+func (w *writer) generate(ctx context.Context, ids []int32, each func(generate.Token) error) (generate.Result, error) {
+	o, err := w.options(0)
+	if err != nil {
+		return generate.Result{}, err
+	}
+	r, err := w.generator.Generate(ctx, ids, o, each)
+	w.noteCut(r)
+	return r, underWay(err)
+}
+
+// options say how a prompt is answered. sequence numbers the prompts of a run, so that
 // each has draws of its own.
-func (w *writer) generate(ctx context.Context, ids []int32, sequence uint64, each func(generate.Token) error) (generate.Result, error) {
-	o := generate.GenerateOptions{
+func (w *writer) options(sequence uint64) (o generate.GenerateOptions, err error) {
+	o = generate.GenerateOptions{
 		MaxNewTokens: w.newTokens, Sampler: w.sampler, Stop: w.flags.stop,
 		Decoder: w.tokenizer.NewStream(!w.flags.raw),
 	}
 	o.Sampler.Sequence = sequence
-	var err error
-	if o.Grammar, err = w.shape.matcher(); err != nil {
-		return generate.Result{}, err
-	}
-	r, err := w.generator.Generate(ctx, ids, o, each)
+	o.Grammar, err = w.shape.matcher()
+	return o, err
+}
+
+// noteCut says where an answer is not what it is kept to.
+func (w *writer) noteCut(r generate.Result) {
 	if w.shape != nil && r.Finish == generate.FinishLength {
 		w.app.note("note     the answer is not whole: it ended at %d tokens (--max-new-tokens)", len(r.IDs))
 	}
-	return r, underWay(err)
 }

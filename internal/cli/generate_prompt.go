@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -136,68 +135,4 @@ func newAnswer(prompt []int32, r generate.Result) *answer {
 		Text: r.Text, IDs: append([]int32{}, r.IDs...), Finish: r.Finish, PromptTokens: len(prompt), NewTokens: len(r.IDs),
 		PromptSeconds: r.PromptTime.Seconds(), TokensPerSecond: r.TokensPerSecond(),
 	}
-}
-
-// answerAll answers the lines of --prompts, each as if it were alone.
-func (w *writer) answerAll(ctx context.Context) error {
-	var in io.Reader = w.app.in
-	name := "standard input"
-	if w.flags.prompts != "-" {
-		f, err := os.Open(w.flags.prompts)
-		if err != nil {
-			return fmt.Errorf("generate: --prompts: %w", err)
-		}
-		defer f.Close()
-		in, name = f, w.flags.prompts
-	}
-	var n uint64
-	return eachLine(in, w.app.out, name, func(out io.Writer, line []byte) error {
-		if len(bytes.TrimSpace(line)) == 0 {
-			return nil
-		}
-		a, err := w.answerLine(ctx, line, n)
-		if err != nil {
-			return err
-		}
-		n++
-		return encode(out, a, "")
-	})
-}
-
-func (w *writer) answerLine(ctx context.Context, line []byte, n uint64) (*answer, error) {
-	var in struct {
-		Prompt   *string           `json:"prompt"`
-		Messages json.RawMessage   `json:"messages"`
-		Tools    []json.RawMessage `json:"tools"`
-	}
-	if err := json.Unmarshal(line, &in); err != nil {
-		return nil, fmt.Errorf(`not {"prompt": "..."} or {"messages": [...]}: %w`, err)
-	}
-	var ids []int32
-	var err error
-	switch {
-	case in.Prompt != nil && in.Messages != nil:
-		return nil, errors.New("found prompt and messages, expected one of the two")
-	case in.Prompt != nil:
-		ids, err = w.textPrompt(*in.Prompt)
-	case in.Messages != nil:
-		c := conversation{Tools: in.Tools}
-		if err := json.Unmarshal(in.Messages, &c.Messages); err != nil {
-			return nil, fmt.Errorf("messages: %w", err)
-		}
-		ids, err = w.chatPrompt(c)
-	default:
-		return nil, errors.New(`found neither prompt nor messages, expected {"prompt": "..."} or {"messages": [...]}`)
-	}
-	if err != nil {
-		return nil, err
-	}
-	w.generator.Reset()
-	r, err := w.generate(ctx, ids, n, nil)
-	if err != nil {
-		return nil, err
-	}
-	a := newAnswer(ids, r)
-	a.Prompt, a.Messages = in.Prompt, in.Messages
-	return a, nil
 }

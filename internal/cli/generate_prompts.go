@@ -1,0 +1,298 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/serve/batching"
+)
+
+// This file answers the lines of --prompts, many at the same time.
+
+const (
+	// textsAtOnce is how many prompts are answered at the same time.
+	textsAtOnce = 16
+	// linesUnderWay is how many lines are read and not written at most. It is more, so
+	// that one long answer does not keep others waiting.
+	linesUnderWay = 4 * textsAtOnce
+	// shortestRoom is the least number of tokens that a text has room for.
+	shortestRoom = 512
+	// adapterName is the name of the adapter in the registry of an engine.
+	adapterName = "adapter"
+)
+
+// answering is --prompts under way.
+type answering struct {
+	*writer
+	name    string           // of the input
+	engine  *batching.Engine // nil until there is a prompt
+	prompts uint64           // that were read
+	pending []*task          // in the order of the input
+	next    *task            // waits for an engine with room for it, nil where none does
+	work    sync.WaitGroup
+}
+
+// task is a line and its answer.
+type task struct {
+	line    int // its number, 0 where none could be read
+	asked   asked
+	ids     []int32
+	options generate.GenerateOptions
+
+	done   chan struct{} // closed when what follows is there
+	result generate.Result
+	err    error
+}
+
+// asked is what a line asks for.
+type asked struct {
+	Prompt   *string           `json:"prompt"`
+	Messages json.RawMessage   `json:"messages"`
+	Tools    []json.RawMessage `json:"tools"`
+}
+
+// answerAll answers the lines of --prompts, each as if it were alone, and writes each
+// answer when its turn has come. The first error ends it, behind the answers to the lines
+// before.
+func (w *writer) answerAll(ctx context.Context) error {
+	if err := w.session.model.CheckTask(model.NextToken); err != nil {
+		return fmt.Errorf("generate: %w", err)
+	}
+	var in io.Reader = w.app.in
+	a := &answering{writer: w, name: "standard input"}
+	if w.flags.prompts != "-" {
+		f, err := os.Open(w.flags.prompts)
+		if err != nil {
+			return fmt.Errorf("generate: --prompts: %w", err)
+		}
+		defer f.Close()
+		in, a.name = f, w.flags.prompts
+	}
+	out := bufio.NewWriter(w.app.out)
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() {
+		cancel()
+		a.work.Wait()
+		a.close()
+	}()
+	return a.run(ctx, readLines(ctx, in), out)
+}
+
+// run takes lines and writes answers.
+func (a *answering) run(ctx context.Context, lines <-chan line, out *bufio.Writer) error {
+	for lines != nil || len(a.pending) > 0 || a.next != nil {
+		if a.next != nil && len(a.pending) == 0 {
+			if err := a.reopen(ctx, a.needs(a.next)); err != nil {
+				return err
+			}
+			a.begin(ctx, a.next)
+			a.next = nil
+		}
+		more, first := lines, (chan struct{})(nil)
+		if len(a.pending) > 0 {
+			first = a.pending[0].done
+		}
+		if a.next != nil || len(a.pending) == linesUnderWay {
+			more = nil
+		}
+		select {
+		case l, ok := <-more:
+			if !ok || a.take(ctx, l) != nil {
+				lines = nil
+			}
+		case <-first:
+			if err := a.write(out); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return errors.Join(out.Flush(), fmt.Errorf("%s: %w", a.name, ctx.Err()))
+		}
+	}
+	return nil
+}
+
+// take begins to answer a line. What is wrong with it is written when its turn has come.
+func (a *answering) take(ctx context.Context, l line) error {
+	if l.err == nil && len(bytes.TrimSpace(l.text)) == 0 {
+		return nil
+	}
+	t, err := &task{line: l.number, done: make(chan struct{})}, l.err
+	if err == nil {
+		err = a.prepare(t, l.text)
+	}
+	if err != nil {
+		t.err = err
+		close(t.done)
+		a.pending = append(a.pending, t)
+		return err
+	}
+	a.prompts++
+	if a.engine == nil || a.needs(t) > a.engine.MaxLength() {
+		a.next = t
+		return nil
+	}
+	a.begin(ctx, t)
+	return nil
+}
+
+// prepare reads a line and checks all that can be checked before it is answered.
+func (a *answering) prepare(t *task, text []byte) (err error) {
+	if err := json.Unmarshal(text, &t.asked); err != nil {
+		return fmt.Errorf(`not {"prompt": "..."} or {"messages": [...]}: %w`, err)
+	}
+	if t.ids, err = a.promptOf(t.asked); err != nil {
+		return err
+	}
+	if t.options, err = a.options(a.prompts); err != nil {
+		return err
+	}
+	c := a.session.model.Config
+	_, err = generate.NewAnswer(c.VocabSize, c.EOS, c.MaxLength()-len(t.ids), t.ids, t.options)
+	return err
+}
+
+// promptOf gives the ids that a line asks to continue.
+func (w *writer) promptOf(l asked) ([]int32, error) {
+	switch {
+	case l.Prompt != nil && l.Messages != nil:
+		return nil, errors.New("found prompt and messages, expected one of the two")
+	case l.Prompt != nil:
+		return w.textPrompt(*l.Prompt)
+	case l.Messages != nil:
+		c := conversation{Tools: l.Tools}
+		if err := json.Unmarshal(l.Messages, &c.Messages); err != nil {
+			return nil, fmt.Errorf("messages: %w", err)
+		}
+		return w.chatPrompt(c)
+	}
+	return nil, errors.New(`found neither prompt nor messages, expected {"prompt": "..."} or {"messages": [...]}`)
+}
+
+// needs is the room for a prompt and its answer.
+func (a *answering) needs(t *task) int {
+	return len(t.ids) + min(a.newTokens, a.session.model.Config.MaxLength()-len(t.ids))
+}
+
+// begin lets the engine answer a prompt.
+func (a *answering) begin(ctx context.Context, t *task) {
+	a.pending = append(a.pending, t)
+	r := batching.Request{Prompt: t.ids, Answers: []generate.GenerateOptions{t.options}}
+	if a.session.adapter != nil {
+		r.Adapter = adapterName
+	}
+	tokens := a.engine.Submit(ctx, r)
+	a.work.Go(func() {
+		defer close(t.done)
+		var text strings.Builder
+		for x, err := range tokens {
+			if err != nil {
+				t.err = underWay(err)
+				return
+			}
+			text.WriteString(x.Text)
+			t.result.IDs = append(t.result.IDs, x.ID)
+			t.result.Finish, t.result.PromptTime, t.result.TokenTime = x.Finish, x.Times.Prefill, x.Times.Decode
+		}
+		t.result.Text = text.String()
+	})
+}
+
+// write writes the first answer, which is there.
+func (a *answering) write(out *bufio.Writer) error {
+	t := a.pending[0]
+	a.pending[0] = nil
+	a.pending = a.pending[1:]
+	where := a.name
+	if t.line > 0 {
+		where = fmt.Sprintf("%s:%d", where, t.line)
+	}
+	if t.err != nil {
+		return errors.Join(out.Flush(), fmt.Errorf("%s: %w", where, t.err))
+	}
+	a.noteCut(t.result)
+	full := newAnswer(t.ids, t.result)
+	full.Prompt, full.Messages = t.asked.Prompt, t.asked.Messages
+	if err := encode(out, full, ""); err != nil {
+		return fmt.Errorf("%s: %w", where, err)
+	}
+	if len(a.pending) > 0 {
+		select {
+		case <-a.pending[0].done:
+			return nil // that one is written with it
+		default:
+		}
+	}
+	return out.Flush()
+}
+
+// reopen opens an engine for texts of so many tokens, in the place of the one that there
+// is. The room is a power of two, so that prompts that get longer do so a few times only.
+func (a *answering) reopen(ctx context.Context, tokens int) error {
+	first := a.engine == nil
+	a.close()
+	room := min(max(shortestRoom, 1<<bits.Len(uint(tokens-1))), a.session.model.Config.MaxLength())
+	e, err := batching.New(ctx, a.session.dev, a.session.model, batching.Options{MaxLength: room, MaxTexts: textsAtOnce})
+	if err != nil {
+		return err
+	}
+	a.engine = e
+	if first {
+		a.app.loaded(a.session.dev)
+	}
+	if a.session.adapter != nil {
+		_, err = e.Adapters().Add(ctx, adapterName, a.session.adapter)
+	}
+	return err
+}
+
+func (a *answering) close() {
+	if a.engine != nil {
+		a.engine.Close()
+		a.engine = nil
+	}
+}
+
+// line is a line of a file, without what ends it, or the error that ended reading, which
+// has no number.
+type line struct {
+	number int
+	text   []byte
+	err    error
+}
+
+// readLines reads ahead by one line. The channel is closed behind the last one, unless ctx
+// ends before.
+func readLines(ctx context.Context, in io.Reader) <-chan line {
+	lines := make(chan line)
+	go func() {
+		r := bufio.NewReader(in)
+		for n := 1; ; n++ {
+			text, err := r.ReadBytes('\n')
+			l := line{number: n, text: text}
+			if err != nil && !errors.Is(err, io.EOF) {
+				l = line{err: err}
+			}
+			select {
+			case lines <- l:
+			case <-ctx.Done():
+				return
+			}
+			if err != nil {
+				close(lines)
+				return
+			}
+		}
+	}()
+	return lines
+}
