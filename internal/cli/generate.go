@@ -141,7 +141,7 @@ type writer struct {
 	app       *app
 	flags     *generateFlags
 	tokenizer *tokenizer.Tokenizer
-	template  *chat.Template // nil where the model has none
+	template  *chat.Template      // nil where the model has none
 	generator *generate.Generator // nil with --prompts
 	sampler   sample.Sampler
 	newTokens int
