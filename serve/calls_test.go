@@ -157,3 +157,19 @@ func TestToolRefusals(t *testing.T) {
 	assert.Equal(t, 400, code)
 	assert.Contains(t, text, `"param":"messages[0].tool_calls[0].function.arguments"`)
 }
+
+// Clients send null for the content of a message that has calls alone; templates that
+// expect a text get an empty one.
+func TestCallsWithoutContent(t *testing.T) {
+	s := serving(t, newEngine(t, "x"), func(o *serve.Options) {
+		var err error
+		o.Template, err = chat.New(`{% for m in messages %}{{ m.role + m['content'] }}{% for c in m.tool_calls or [] %}{{ c.function.arguments.a }}{% endfor %}{% endfor %}`, nil)
+		require.NoError(t, err)
+	})
+	for _, content := range []string{``, `"content":null,`, `"content":"",`} {
+		code, text := ask(t, s, "POST", "/tokenize", `{"messages":[{"role":"assistant",`+content+`"tool_calls":[{"type":"function","function":{"name":"f","arguments":"{\"a\":\"b\"}"}}]},{"role":"user","content":"c"}]}`)
+		require.Equal(t, 200, code, text)
+		_, plain := ask(t, s, "POST", "/tokenize", `{"prompt":"assistantbuserc","add_special_tokens":false}`)
+		require.Equal(t, plain, text)
+	}
+}

@@ -142,7 +142,7 @@ func TestMessages(t *testing.T) {
 	text, err := e.words.Decode(e.last().Prompt, false)
 	require.NoError(t, err)
 	assert.Equal(t, `[{"role": "system", "content": "a\nb"}]`+
-		`[{"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": {"z": 1, "a": 2}}}]}]`+
+		`[{"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": {"z": 1, "a": 2}}}], "content": ""}]`+
 		`[{"role": "tool", "tool_call_id": "1", "content": "3"}]red`, strings.TrimSpace(text))
 }
 

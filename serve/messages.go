@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/lorafuse/lorafuse/serve/tools"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
@@ -81,8 +82,11 @@ func (s *Server) message(f *fields, raw json.RawMessage) chat.Message {
 		m.Role = "system" // as older templates know it
 	}
 	m.Fields = map[string]any{}
-	if f.has("content") {
+	switch {
+	case f.has("content"):
 		m.Fields["content"] = content(f)
+	case m.Role == "assistant" && s.syntax != tools.DeepSeek: // whose templates ask whether there is any
+		m.Fields["content"] = "" // clients send null beside calls, and many templates take it for a text
 	}
 	if raw := f.raw("tool_calls"); raw != nil {
 		calls, err := s.syntax.History(raw)
