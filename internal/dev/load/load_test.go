@@ -91,6 +91,22 @@ func TestStreams(t *testing.T) {
 	require.Equal(t, map[any]int{"a": 5, "b": 5}, models)
 }
 
+func TestIDs(t *testing.T) {
+	s := &server{}
+	_, err := measured(t, s, "--requests", "4", "--tokens", "2", "--words", "30", "--shared", "5", "--vocab", "20")
+	require.NoError(t, err)
+	for _, b := range s.bodies {
+		ids := b["prompt"].([]any)
+		require.Len(t, ids, 35)
+		require.Equal(t, s.bodies[0]["prompt"].([]any)[:5], ids[:5])
+		for _, id := range ids {
+			require.GreaterOrEqual(t, id, 16.0)
+			require.Less(t, id, 20.0)
+		}
+	}
+	require.NotEqual(t, s.bodies[0]["prompt"], s.bodies[1]["prompt"])
+}
+
 func TestOpenLoop(t *testing.T) {
 	s := &server{}
 	r, err := measured(t, s, "--rate", "2000", "--requests", "20", "--tokens", "3")
@@ -110,7 +126,7 @@ func TestFailures(t *testing.T) {
 		require.Equal(t, 2, r.Tokens)
 	}
 	for args, want := range map[string]string{
-		"--requests 1": "--url is missing", "--url x --tokens 0": "--tokens are 1 or more", "--url x --rate -1": "--rate: found -1", "--url x --variants []": "--variants: found an empty list",
+		"--requests 1": "--url is missing", "--url x --tokens 0": "--tokens are 1 or more", "--url x --rate -1": "--rate: found -1", "--url x --vocab 16": "--vocab: found 16, expected more than 16", "--url x --variants []": "--variants: found an empty list",
 		"--url x --variants 3": "--variants: json",
 	} {
 		require.ErrorContains(t, run(t.Context(), strings.Fields(args), &strings.Builder{}), want)

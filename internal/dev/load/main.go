@@ -50,6 +50,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags.Float64Var(&p.rate, "rate", 0, "requests per second that come, 0: as others end")
 	flags.IntVar(&p.words, "words", 32, "of each prompt")
 	flags.IntVar(&p.shared, "shared", 0, "more words that all prompts begin with")
+	flags.IntVar(&p.vocab, "vocab", 0, "prompts are of random token ids below this, as many as --words says: as long for every server")
 	flags.IntVar(&p.tokens, "tokens", 64, "of each answer")
 	flags.Uint64Var(&p.seed, "seed", 1, "of the words and the times")
 	variants := flags.String("variants", "[{}]", "list of JSON objects: fields of the requests, in turns")

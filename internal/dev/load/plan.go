@@ -11,6 +11,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,6 +24,7 @@ type plan struct {
 	streams       int
 	rate          float64
 	words, shared int
+	vocab         int // prompts are ids below it, 0: words
 	tokens        int
 	seed          uint64
 	variants      []map[string]any
@@ -34,6 +36,8 @@ func (p *plan) check() error {
 		return errors.New("--url is missing")
 	case p.requests < 1 || p.streams < 1 || p.words < 1 || p.shared < 0 || p.tokens < 1:
 		return errors.New("--requests, --streams, --words and --tokens are 1 or more, --shared is 0 or more")
+	case p.vocab != 0 && p.vocab <= reserved:
+		return fmt.Errorf("--vocab: found %d, expected more than %d", p.vocab, reserved)
 	case !(p.rate >= 0):
 		return fmt.Errorf("--rate: found %v, expected 0 or more", p.rate)
 	case len(p.variants) == 0:
@@ -96,16 +100,35 @@ func (p *plan) do(ctx context.Context) []sample {
 // bodies are the requests.
 func (p *plan) bodies() []map[string]any {
 	r := rand.New(rand.NewPCG(p.seed, 0))
-	shared := words(r, p.shared)
+	sharedWords, sharedIDs := words(r, p.shared), p.ids(r, p.shared)
 	bodies := make([]map[string]any, p.requests)
 	for i := range bodies {
+		var prompt any = strings.TrimSpace(sharedWords + " " + words(r, p.words))
+		if p.vocab > 0 {
+			prompt = slices.Concat(sharedIDs, p.ids(r, p.words))
+		}
 		bodies[i] = map[string]any{
-			"prompt": strings.TrimSpace(shared + " " + words(r, p.words)), "max_tokens": p.tokens, "min_tokens": p.tokens, "ignore_eos": true,
+			"prompt": prompt, "max_tokens": p.tokens, "min_tokens": p.tokens, "ignore_eos": true,
 			"temperature": 0, "stream": true, "stream_options": map[string]any{"include_usage": true},
 		}
 		maps.Copy(bodies[i], p.variants[i%len(p.variants)])
 	}
 	return bodies
+}
+
+// reserved are the first ids of a vocabulary, which mostly have meanings of their own.
+const reserved = 16
+
+// ids are n random ones; none without a vocabulary.
+func (p *plan) ids(r *rand.Rand, n int) []int {
+	if p.vocab == 0 {
+		return nil
+	}
+	ids := make([]int, n)
+	for i := range ids {
+		ids[i] = reserved + r.IntN(p.vocab-reserved)
+	}
+	return ids
 }
 
 // words are n random ones of a few letters.
