@@ -16,9 +16,9 @@ import (
 )
 
 // Engine continues texts with one model. One goroutine runs it step by step: each is a
-// run over one token of every text that goes on, and pieces of prompts. What does not
-// depend on its company stays what it is: an answer is that of a [generate.Generator] with
-// the adapter alone, to the bit on a device that is batch invariant.
+// run over one token of every text that goes on, and pieces of prompts. What else runs
+// changes nothing of an answer: it is that of a [generate.Generator] with the adapter
+// alone, to the bit on a device that is batch invariant, and else but for rounding.
 //
 // An Engine is safe for concurrent use.
 type Engine struct {

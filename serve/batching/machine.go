@@ -197,8 +197,7 @@ func (m *mix) seat(need []*engine.Slot) []*engine.Slot {
 }
 
 // spread is the seats of a new mix: of each shape a power of two, so that adapters that
-// come one by one are seldom planned for. Places that are free cost little: no token has
-// them.
+// come one by one are seldom planned for. A seat that is free costs little: no token has it.
 func spread(need []*engine.Slot) (seats []*engine.Slot) {
 	for i, s := range need {
 		like := func(o *engine.Slot) bool { return o.Shape() == s.Shape() }
