@@ -116,7 +116,7 @@ func (a *answering) run(ctx context.Context, lines <-chan line, out *bufio.Write
 				return err
 			}
 		case <-ctx.Done():
-			return errors.Join(out.Flush(), fmt.Errorf("%s: %w", a.name, ctx.Err()))
+			return fmt.Errorf("%s: %w", a.name, ctx.Err())
 		}
 	}
 	return nil
@@ -208,29 +208,29 @@ func (a *answering) begin(ctx context.Context, t *task) {
 	})
 }
 
-// write writes the first answer, which is there.
+// write writes the answers whose turn has come.
 func (a *answering) write(out *bufio.Writer) error {
-	t := a.pending[0]
-	a.pending[0] = nil
-	a.pending = a.pending[1:]
-	where := a.name
-	if t.line > 0 {
-		where = fmt.Sprintf("%s:%d", where, t.line)
-	}
-	if t.err != nil {
-		return errors.Join(out.Flush(), fmt.Errorf("%s: %w", where, t.err))
-	}
-	a.noteCut(t.result)
-	full := newAnswer(t.ids, t.result)
-	full.Prompt, full.Messages = t.asked.Prompt, t.asked.Messages
-	if err := encode(out, full, ""); err != nil {
-		return fmt.Errorf("%s: %w", where, err)
-	}
-	if len(a.pending) > 0 {
+	for len(a.pending) > 0 {
 		select {
 		case <-a.pending[0].done:
-			return nil // that one is written with it
 		default:
+			return out.Flush()
+		}
+		t := a.pending[0]
+		a.pending[0] = nil
+		a.pending = a.pending[1:]
+		where := a.name
+		if t.line > 0 {
+			where = fmt.Sprintf("%s:%d", where, t.line)
+		}
+		if t.err != nil {
+			return errors.Join(out.Flush(), fmt.Errorf("%s: %w", where, t.err))
+		}
+		a.noteCut(t.result)
+		full := newAnswer(t.ids, t.result)
+		full.Prompt, full.Messages = t.asked.Prompt, t.asked.Messages
+		if err := encode(out, full, ""); err != nil {
+			return fmt.Errorf("%s: %w", where, err)
 		}
 	}
 	return out.Flush()

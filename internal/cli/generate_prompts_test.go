@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -162,6 +163,39 @@ func TestPromptsBreak(t *testing.T) {
 	assert.Equal(t, ExitFailure, r.status)
 	assert.Empty(t, r.stdout)
 	assert.Regexp(t, `^lorafuse: standard input:1: generate: token \d+: .*\n$`, r.stderr)
+}
+
+// lineByLine gives a line with each read, and notes how many are under way.
+type lineByLine struct {
+	lines       []string
+	given, most int
+	written     atomic.Int64
+}
+
+func (l *lineByLine) Read(p []byte) (int, error) {
+	if l.given == len(l.lines) {
+		return 0, io.EOF
+	}
+	l.given++
+	l.most = max(l.most, l.given-int(l.written.Load()))
+	return copy(p, l.lines[l.given-1]+"\n"), nil
+}
+
+func (l *lineByLine) Write(p []byte) (int, error) {
+	l.written.Add(int64(strings.Count(string(p), "\n")))
+	return len(p), nil
+}
+
+// However many lines there are, a few are in memory.
+func TestPromptsAreBounded(t *testing.T) {
+	lines, _ := promptLines(t, 400)
+	l := &lineByLine{lines: lines}
+	var errs strings.Builder
+	status := Run(t.Context(), []string{"generate", "--model", llama, "--prompts", "-", "-n", "12"}, l, l, &errs)
+	require.Equal(t, ExitOK, status, errs.String())
+	assert.EqualValues(t, len(lines), l.written.Load())
+	assert.LessOrEqual(t, l.most, linesUnderWay+3, "and those that are read ahead")
+	assert.Greater(t, l.most, 1)
 }
 
 // An answer is written as soon as it is there, though the input goes on; an interruption
