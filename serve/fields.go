@@ -112,13 +112,13 @@ func (f *fields) text(name string) string {
 
 // integer is a whole number from least to most.
 func (f *fields) integer(name string, normal, least, most int) int {
-	if v, ok := f.wholeNumber(name, expectedRange(float64(least), float64(most), "a whole number"), least, most); ok {
-		return v
+	if v, ok := f.wholeNumber(name, expectedRange(float64(least), float64(most), "a whole number"), int64(least), int64(most)); ok {
+		return int(v)
 	}
 	return normal
 }
 
-func (f *fields) wholeNumber(name, expected string, least, most int) (int, bool) {
+func (f *fields) wholeNumber(name, expected string, least, most int64) (int64, bool) {
 	raw := f.raw(name)
 	if raw == nil {
 		return 0, false
@@ -132,11 +132,11 @@ func (f *fields) wholeNumber(name, expected string, least, most int) (int, bool)
 		}
 		v = int64(x)
 	}
-	if v < int64(least) || v > int64(most) {
+	if v < least || v > most {
 		f.unexpected(name, expected)
 		return 0, false
 	}
-	return int(v), true
+	return v, true
 }
 
 // number is one from least to most.
