@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/generate"
 	"github.com/lorafuse/lorafuse/internal/dev/bench/checkpoint"
+	"github.com/lorafuse/lorafuse/internal/dev/cputime"
 	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/serve/batching"
@@ -38,7 +38,7 @@ func BenchmarkEngine(b *testing.B) {
 	const tokens = 32
 	run := func(streams, adapters int) float64 { // tokens of a second
 		var work sync.WaitGroup
-		start := processor(b)
+		start := cputime.Process(b)
 		for i := range streams {
 			work.Go(func() {
 				r := greedy("", prompt(m, uint64(i), 16), tokens)
@@ -55,7 +55,7 @@ func BenchmarkEngine(b *testing.B) {
 			})
 		}
 		work.Wait()
-		return float64(streams*tokens) / (processor(b) - start).Seconds()
+		return float64(streams*tokens) / (cputime.Process(b) - start).Seconds()
 	}
 	for _, c := range [][2]int{{1, 0}, {1, 1}, {8, 0}, {8, 1}, {8, 8}} {
 		b.Run(fmt.Sprintf("streams %d, adapters %d", c[0], c[1]), func(b *testing.B) {
@@ -76,10 +76,10 @@ func BenchmarkEngine(b *testing.B) {
 				best = max(best, run(c[0], c[1]))
 				if alone != nil {
 					alone.Reset()
-					start := processor(b)
+					start := cputime.Process(b)
 					_, err := alone.Generate(context.Background(), prompt(m, 0, 16), generate.GenerateOptions{MaxNewTokens: tokens, IgnoreEOS: true}, nil)
 					require.NoError(b, err)
-					other = max(other, tokens/(processor(b)-start).Seconds())
+					other = max(other, tokens/(cputime.Process(b)-start).Seconds())
 				}
 			}
 			b.ReportMetric(best, "tokens/s")
@@ -88,11 +88,4 @@ func BenchmarkEngine(b *testing.B) {
 			}
 		})
 	}
-}
-
-// processor is what this process has taken of processors: machines are shared.
-func processor(b *testing.B) time.Duration {
-	var u unix.Rusage
-	require.NoError(b, unix.Getrusage(unix.RUSAGE_SELF, &u))
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
