@@ -41,8 +41,9 @@ func TestInterrupt(t *testing.T) {
 	args := append([]string{"train", file}, sets...)
 	for i, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
 		c, errs := program(t, args...)
+		had := stepsOf(l.path("output/metrics.jsonl"))
 		require.NoError(t, c.Start())
-		awaitSteps(t, l.path("output/metrics.jsonl"), 100*(i+1))
+		awaitSteps(t, l.path("output/metrics.jsonl"), had+100)
 		require.NoError(t, c.Process.Signal(signal))
 		err := c.Wait()
 		require.Equal(t, ExitInterrupted, c.ProcessState.ExitCode(), "%v %s", err, errs)
@@ -62,10 +63,13 @@ func TestInterrupt(t *testing.T) {
 
 // awaitSteps waits until a run has recorded so many steps.
 func awaitSteps(t *testing.T, metrics string, steps int) {
-	require.Eventually(t, func() bool {
-		raw, err := os.ReadFile(metrics)
-		return err == nil && bytes.Count(raw, []byte("\n")) >= steps
-	}, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return stepsOf(metrics) >= steps }, time.Minute, time.Millisecond)
+}
+
+// stepsOf is how many steps a run has recorded.
+func stepsOf(metrics string) int {
+	raw, _ := os.ReadFile(metrics) // none before there is a file
+	return bytes.Count(raw, []byte("\n"))
 }
 
 // TestInterruptElsewhere: the other commands stop too, and say no more than
