@@ -79,7 +79,11 @@ func benchOn(t testing.TB, dev backend.Device, m *model.Model, dirs map[string]s
 	}
 	e, err := batching.New(ctx, dev, m, o)
 	require.NoError(t, err)
-	t.Cleanup(e.Close)
+	t.Cleanup(func() {
+		gate.TryLock() // where a test has failed it may be held
+		gate.Unlock()
+		e.Close()
+	})
 	for name, dir := range dirs {
 		_, err := e.Adapters().Load(ctx, name, dir)
 		require.NoError(t, err, name)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -138,7 +139,7 @@ func TestQueue(t *testing.T) {
 	s := b.Stats()
 	require.Equal(t, []batching.AdapterCount{{"", 1}}, s.Running)
 	require.Equal(t, []batching.AdapterCount{{"", 2}}, s.Waiting)
-	require.Positive(t, s.Pages.Used)
+	require.Eventually(t, func() bool { return b.Stats().Pages.Used > 0 }, time.Minute, time.Millisecond, "as soon as its first step is over")
 	cancel()
 	b.gate.Unlock()
 	work.Wait()

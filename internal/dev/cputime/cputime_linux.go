@@ -33,15 +33,6 @@ func Least(b *testing.B, n int, before, run func(i int)) []time.Duration {
 	return least
 }
 
-// Process is what all threads of this process have taken of processors.
-func Process(b *testing.B) time.Duration {
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
 // thread is what this thread has taken of a processor.
 func thread(b *testing.B) time.Duration {
 	var t unix.Timespec
