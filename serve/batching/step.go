@@ -2,6 +2,7 @@ package batching
 
 import (
 	"errors"
+	"runtime"
 	"fmt"
 	"runtime/debug"
 	"slices"
@@ -137,6 +138,7 @@ func (e *Engine) step() error {
 	if e.options.OnStep != nil {
 		e.options.OnStep(s)
 	}
+	runtime.Gosched() // those who wait for tokens, before all processors compute again
 	return nil
 }
 
