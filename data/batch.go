@@ -140,6 +140,15 @@ func (b *Batch) Add(ids, labels []int32) {
 	}
 }
 
+// AddBatch puts the documents of another batch behind the others, with their labels.
+func (b *Batch) AddBatch(other *Batch) {
+	ids, labels := other.Tokens(), other.Labels()
+	for i := range other.Rows() {
+		from, to := other.Starts[i], other.Starts[i+1]
+		b.Add(ids[from:to], labels[from:to])
+	}
+}
+
 // AddAfter puts a piece of a document into an empty batch, of which the first
 // tokens, so many, have been read: it sees their keys in a cache, and then its own.
 func (b *Batch) AddAfter(ids []int32, read int) { b.add(ids, 0, read) }

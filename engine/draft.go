@@ -135,6 +135,14 @@ func (r *Runtime) planFirst(d *Draft, b *nn.Builder, slot int) (*Draft, error) {
 	return &q, nil
 }
 
+// Reads reports whether runs are given an input of that name.
+func (d *Draft) Reads(input string) bool {
+	return slices.ContainsFunc(d.inputs, func(in nn.Input) bool { return in.Name == input })
+}
+
+// ByLength reports whether tables depend on the longest text of a batch.
+func (d *Draft) ByLength() bool { return slices.ContainsFunc(d.tables, nn.Derived.Changes) }
+
 // Constants is the number of bytes of what the slots hold beside parameters.
 func (d *Draft) Constants() (n int64) {
 	for _, c := range d.constants {

@@ -61,6 +61,21 @@ type arena struct {
 // adapter of the slot. old may be programs that they take the place of: where a
 // plan is the same, its program is given again.
 func (r *Runtime) Load(ctx context.Context, s *Slot, old []*Program, drafts ...*Draft) (ps []*Program, err error) {
+	all := make([]Placed, len(drafts))
+	for i, d := range drafts {
+		all[i] = Placed{s, d}
+	}
+	return r.LoadAll(ctx, old, all...)
+}
+
+// Placed is a draft, and a slot that its program runs with.
+type Placed struct {
+	Slot  *Slot
+	Draft *Draft
+}
+
+// LoadAll is Load for programs of several slots. Drafts of the same plan are one program.
+func (r *Runtime) LoadAll(ctx context.Context, old []*Program, all ...Placed) (ps []*Program, err error) {
 	defer func() {
 		if err != nil {
 			r.Unload(without(ps, old)...)
@@ -68,9 +83,9 @@ func (r *Runtime) Load(ctx context.Context, s *Slot, old []*Program, drafts ...*
 		}
 	}()
 	var fresh []*Draft
-	for _, d := range drafts {
-		if find(old, d) == nil {
-			fresh = append(fresh, d)
+	for _, x := range all {
+		if find(old, x.Draft) == nil {
+			fresh = append(fresh, x.Draft)
 		}
 	}
 	if err := r.affordable(fresh); err != nil {
@@ -80,8 +95,12 @@ func (r *Runtime) Load(ctx context.Context, s *Slot, old []*Program, drafts ...*
 	if err != nil {
 		return nil, err
 	}
-	for _, d := range drafts {
+	for _, x := range all {
+		s, d := x.Slot, x.Draft
 		p := find(old, d)
+		if p == nil {
+			p = find(ps, d)
+		}
 		if p == nil {
 			if p, err = r.compile(d, shared); err != nil {
 				if shared != nil && shared.users == 0 {
@@ -193,8 +212,8 @@ func (r *Runtime) fill(ctx context.Context, s *Slot, d *Draft, p *Program) error
 // Unload frees programs, and their arena with the last that uses it.
 func (r *Runtime) Unload(ps ...*Program) {
 	for _, p := range ps {
-		if p == nil {
-			continue
+		if !slices.Contains(r.programs, p) {
+			continue // one of several drafts
 		}
 		p.close()
 		r.programs = slices.DeleteFunc(r.programs, func(x *Program) bool { return x == p })
@@ -214,6 +233,9 @@ func (r *Runtime) Commit() error {
 	}
 	return nil
 }
+
+// Wait waits for everything that is under way. Errors are those of the runs.
+func (r *Runtime) Wait() error { return r.settle() }
 
 // Read waits for everything that is under way, and gives the first len(dst)
 // elements of a result: the one place where a loop waits for the device. Errors

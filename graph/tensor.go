@@ -211,6 +211,12 @@ func (t Tensor) LinearCrossEntropy(w, labels Tensor) Tensor {
 	return t.of(t.g.ir.LinearCrossEntropy(t.v, t.with(w), t.with(labels)))
 }
 
+// LinearCrossEntropyByRow are the losses of the rows of the logits t Wᵀ, [n]: zero
+// where there is no label.
+func (t Tensor) LinearCrossEntropyByRow(w, labels Tensor) Tensor {
+	return t.of(t.g.ir.LinearCrossEntropyByRow(t.v, t.with(w), t.with(labels)))
+}
+
 // AdamW gives the param t and its moments after one step.
 func (t Tensor) AdamW(m, v, grad, rates, scale Tensor, a ir.AdamWAttr) (p2, m2, v2 Tensor) {
 	x, y, z := t.g.ir.AdamW(t.v, t.with(m), t.with(v), t.with(grad), t.with(rates), t.with(scale), a)

@@ -8,6 +8,15 @@ import (
 
 var scalar = f32(Shape{})
 
+// CrossEntropyAttr says whether a loss is that of each row, [n] with zero where there
+// is no label, instead of their sum; no attribute is their sum.
+type CrossEntropyAttr struct{ ByRow bool }
+
+func byRow(attr any) bool {
+	a, _ := attr.(CrossEntropyAttr)
+	return a.ByRow
+}
+
 var _ = define(CrossEntropy, OpDef{Name: "CrossEntropy", Doc: "Σ (logsumexp(logits) − logits[label]) over the rows of logits [n,v] whose label [n] is not negative",
 	Infer: func(_ any, in []Type) ([]Type, error) {
 		if len(in) != 2 {
@@ -16,13 +25,7 @@ var _ = define(CrossEntropy, OpDef{Name: "CrossEntropy", Doc: "Σ (logsumexp(log
 		return []Type{scalar}, checkLogits(in[0], in[1])
 	},
 	Decompose: func(g *Graph, _ any, in []Value) []Value {
-		x, labels := in[0], in[1]
-		z := g.Sub(x, g.keepReduce(ReduceMax, x))
-		lse := g.Unary(Log, g.keepReduce(ReduceSum, g.Unary(Exp, z)))
-		loss := g.Sub(lse, g.keepReduce(ReduceSum, g.Where(g.isLabel(x, labels), z, g.Const(0, g.Type(z)))))
-		n := g.Type(labels).Shape[0]
-		valid := g.Compare(GreaterEqual, labels, g.Const(0, g.Type(labels)))
-		return []Value{g.Reduce(ReduceSum, g.Where(valid, g.Reshape(loss, Shape{n}), g.Const(0, f32(Shape{n}))), 0)}
+		return []Value{g.Reduce(ReduceSum, g.losses(in[0], in[1]), 0)}
 	},
 	Gradient: func(b *Backward) {
 		if b.Needs(0) {
@@ -54,18 +57,18 @@ var _ = define(CrossEntropyGrad, OpDef{Name: "CrossEntropyGrad", Doc: "the gradi
 })
 
 var _ = define(LinearCrossEntropy, OpDef{Name: "LinearCrossEntropy",
-	Doc:   "CrossEntropy of the logits x Wᵀ, x [n,d], W [v,d], a few rows at a time: the logits of the whole batch never exist",
-	Infer: func(_ any, in []Type) ([]Type, error) { return inferLinearCE(in, 3) },
-	Decompose: func(g *Graph, _ any, in []Value) []Value {
-		return []Value{g.CrossEntropy(g.Linear(in[0], in[1], 0), in[2])}
+	Doc:   "CrossEntropy of the logits x Wᵀ, x [n,d], W [v,d], a few rows at a time: the logits of the whole batch never exist; the sum, or by row",
+	Infer: func(attr any, in []Type) ([]Type, error) { return inferLinearCE(attr, in, 3) },
+	Decompose: func(g *Graph, attr any, in []Value) []Value {
+		return []Value{g.lossOf(attr, g.Linear(in[0], in[1], 0), in[2])}
 	},
 	Gradient: func(b *Backward) {
 		g, x, w, labels := b.G, b.In(0), b.In(1), b.In(2)
 		if !b.Needs(1) {
-			b.Acc(0, g.Apply(LinearCrossEntropyGrad, nil, x, w, labels, b.Dy(0)))
+			b.Acc(0, g.Apply(LinearCrossEntropyGrad, b.Attr, x, w, labels, b.Dy(0)))
 			return
 		}
-		d := g.Apply(CrossEntropyGrad, nil, g.Linear(x, w, 0), labels, b.Dy(0))
+		d := g.lossGrad(b.Attr, g.Linear(x, w, 0), labels, b.Dy(0))
 		if b.Needs(0) {
 			b.Acc(0, g.MatMul(d, w, false, false))
 		}
@@ -78,20 +81,20 @@ var _ = define(LinearCrossEntropy, OpDef{Name: "LinearCrossEntropy",
 
 var _ = define(LinearCrossEntropyGrad, OpDef{Name: "LinearCrossEntropyGrad",
 	Doc: "the gradient of LinearCrossEntropy for x, and as second output the loss itself, from x, W, labels and dloss",
-	Infer: func(_ any, in []Type) ([]Type, error) {
-		out, err := inferLinearCE(in, 4)
+	Infer: func(attr any, in []Type) ([]Type, error) {
+		out, err := inferLinearCE(attr, in, 4)
 		if err != nil {
 			return nil, err
 		}
-		if !in[3].Equal(scalar) {
-			return nil, fmt.Errorf("dloss %v, expected %v", in[3], scalar)
+		if !in[3].Equal(out[0]) {
+			return nil, fmt.Errorf("dloss %v, expected %v", in[3], out[0])
 		}
 		return []Type{in[0], out[0]}, nil
 	},
-	Decompose: func(g *Graph, _ any, in []Value) []Value {
+	Decompose: func(g *Graph, attr any, in []Value) []Value {
 		logits := g.Linear(in[0], in[1], 0)
-		d := g.Apply(CrossEntropyGrad, nil, logits, in[2], in[3])
-		return []Value{g.MatMul(d, in[1], false, false), g.CrossEntropy(logits, in[2])}
+		d := g.lossGrad(attr, logits, in[2], in[3])
+		return []Value{g.MatMul(d, in[1], false, false), g.lossOf(attr, logits, in[2])}
 	},
 	Flops: func(_ any, in, _ []Type, dims []int) int {
 		return 4 * in[0].Shape.Elements(dims) * in[1].Shape[0].N
@@ -105,7 +108,7 @@ func checkLogits(x, labels Type) error {
 	return nil
 }
 
-func inferLinearCE(in []Type, n int) ([]Type, error) {
+func inferLinearCE(attr any, in []Type, n int) ([]Type, error) {
 	if len(in) != n {
 		return nil, arity(n, in)
 	}
@@ -114,7 +117,37 @@ func inferLinearCE(in []Type, n int) ([]Type, error) {
 		w.Shape[0].Var != 0 || !labels.Equal(Type{tensor.I32, x.Shape[:1]}) {
 		return nil, fmt.Errorf("expected f32 x [n,d], an F32, BF16, F16 or quantised W [v,d] and i32 labels [n]")
 	}
+	if byRow(attr) {
+		return []Type{f32(x.Shape[:1])}, nil
+	}
 	return []Type{scalar}, nil
+}
+
+// losses are those of the rows of logits, [n], zero where there is no label.
+func (g *Graph) losses(x, labels Value) Value {
+	z := g.Sub(x, g.keepReduce(ReduceMax, x))
+	lse := g.Unary(Log, g.keepReduce(ReduceSum, g.Unary(Exp, z)))
+	loss := g.Sub(lse, g.keepReduce(ReduceSum, g.Where(g.isLabel(x, labels), z, g.Const(0, g.Type(z)))))
+	n := g.Type(labels).Shape[0]
+	valid := g.Compare(GreaterEqual, labels, g.Const(0, g.Type(labels)))
+	return g.Where(valid, g.Reshape(loss, Shape{n}), g.Const(0, f32(Shape{n})))
+}
+
+// lossOf is the loss of logits, by row or in sum.
+func (g *Graph) lossOf(attr any, logits, labels Value) Value {
+	if byRow(attr) {
+		return g.losses(logits, labels)
+	}
+	return g.CrossEntropy(logits, labels)
+}
+
+// lossGrad is the gradient of lossOf for the logits.
+func (g *Graph) lossGrad(attr any, logits, labels, dloss Value) Value {
+	if !byRow(attr) {
+		return g.Apply(CrossEntropyGrad, nil, logits, labels, dloss)
+	}
+	n := g.Type(labels).Shape[0]
+	return g.Mul(g.Apply(CrossEntropyGrad, nil, logits, labels, g.Const(1, scalar)), g.Reshape(dloss, Shape{n, Static(1)}))
 }
 
 // isLabel is true at [i, labels[i]].
@@ -131,4 +164,10 @@ func (g *Graph) CrossEntropy(logits, labels Value) Value {
 // LinearCrossEntropy is the summed loss of the logits x Wᵀ.
 func (g *Graph) LinearCrossEntropy(x, w, labels Value) Value {
 	return g.Apply(LinearCrossEntropy, nil, x, w, labels)
+}
+
+// LinearCrossEntropyByRow are the losses of the rows of logits x Wᵀ, [n], zero where
+// there is no label.
+func (g *Graph) LinearCrossEntropyByRow(x, w, labels Value) Value {
+	return g.Apply(LinearCrossEntropy, CrossEntropyAttr{ByRow: true}, x, w, labels)
 }

@@ -128,6 +128,16 @@ func gradCases() []gradCase {
 			d := s.Apply(LinearCrossEntropyGrad, nil, s.normal("x", 3, 4), s.normal("w", 5, 4), s.ids("y", 2, -1, 0), s.normal("d"))
 			return []Value{d, s.Out(d, 1)}
 		}},
+		{op: LinearCrossEntropy, build: func(s *scene) []Value {
+			return one(s.LinearCrossEntropyByRow(s.normal("x", 3, 4), s.normal("w", 5, 4), s.ids("y", 2, -1, 0)))
+		}},
+		{op: LinearCrossEntropy, build: func(s *scene) []Value {
+			return one(s.LinearCrossEntropyByRow(s.normal("x", 3, 4), s.normal("w", 5, 4), s.ids("y", 2, -1, 0)))
+		}, frozen: "w"},
+		{op: LinearCrossEntropyGrad, build: func(s *scene) []Value {
+			d := s.Apply(LinearCrossEntropyGrad, CrossEntropyAttr{ByRow: true}, s.normal("x", 3, 4), s.normal("w", 5, 4), s.ids("y", 2, -1, 0), s.normal("d", 3))
+			return []Value{d, s.Out(d, 1)}
+		}},
 		{op: SumSquares, build: func(s *scene) []Value { return one(s.SumSquares(s.normal("x", 3, 5))) }},
 	}
 	for fn := Neg; fn < IsFinite; fn++ {

@@ -46,8 +46,11 @@ func newMixedLinear(x *Mix, b *nn.Builder, m nn.Module, in, w, bias graph.Tensor
 	return l
 }
 
+// emit has x be read by A, and then by the weight, as the graph of one adapter has it:
+// gradients add up in the opposite order.
 func (l *mixedLinear) emit() graph.Tensor {
-	return l.addLoraBias(l.stretch(l.multiply(l.base())))
+	up := l.down()
+	return l.addLoraBias(l.stretch(up(l.base())))
 }
 
 // base is the layer without what adapters add to it, by the weight and bias of each
@@ -81,8 +84,8 @@ func (l *mixedLinear) base() graph.Tensor {
 	return mine.Where(l.in.RowsGemm(index, own, begin), y)
 }
 
-// multiply adds the products of the adapters to y: one of all A, and one of all B.
-func (l *mixedLinear) multiply(y graph.Tensor) graph.Tensor {
+// down is the product of all A; up adds that of all B to y.
+func (l *mixedLinear) down() (up func(y graph.Tensor) graph.Tensor) {
 	var downs, ups graph.RowsWeights
 	var numbers []int
 	var scales []float32
@@ -96,11 +99,12 @@ func (l *mixedLinear) multiply(y graph.Tensor) graph.Tensor {
 		}
 	}
 	if len(numbers) == 0 {
-		return y
+		return func(y graph.Tensor) graph.Tensor { return y }
 	}
 	index := l.x.places(l.b, numbers)
 	ups.Out, ups.Scale = l.m.Out, constants(l.b, "adapters.scales", scales)
-	return l.in.RowsGemm(index, downs, graph.Tensor{}).RowsGemm(index, ups, y)
+	h := l.in.RowsGemm(index, downs, graph.Tensor{})
+	return func(y graph.Tensor) graph.Tensor { return h.RowsGemm(index, ups, y) }
 }
 
 // stretch multiplies rows by the g of DoRA, and adds their bias.

@@ -168,6 +168,20 @@ func (h Head) Rows(index graph.Tensor) Head {
 // Logits are the scores of all tokens of the vocabulary: [n, vocab].
 func (h Head) Logits() graph.Tensor { return h.b.linear(h.m, h.x, h.w, h.c) }
 
+// Losses are the cross-entropies of the rows, zero where a label is negative, and false
+// where the head has a bias or an adapter a part in it: its logits are needed whole then.
+func (h Head) Losses(labels graph.Tensor) (losses graph.Tensor, ok bool) {
+	if h.b.adapter != nil {
+		if _, ok := h.b.adapter.Linear(h.b, h.m, h.x, h.w, h.c); ok {
+			return graph.Tensor{}, false
+		}
+	}
+	if h.c.Valid() {
+		return graph.Tensor{}, false
+	}
+	return h.x.LinearCrossEntropyByRow(h.w, labels), true
+}
+
 // Loss is the cross-entropy summed over the labels that are not negative.
 func (h Head) Loss(labels graph.Tensor) graph.Tensor {
 	if h.b.adapter != nil {

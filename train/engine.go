@@ -97,6 +97,7 @@ type Engine struct {
 	layers              int
 	micro, update, eval *engine.Program // eval may be nil
 	memory              Memory
+	company             *company // of jobs that share the runtime, or nil
 
 	// What goes to the device and comes back, here so that a step allocates nothing.
 	given   given
@@ -280,6 +281,13 @@ func secondMoment(name string) string { return "moment2." + name }
 // Accumulate adds the gradients of one micro-batch. draw numbers the dropout
 // masks: two micro-batches of a run must not share one.
 func (e *Engine) Accumulate(ctx context.Context, b *data.Batch, draw uint32) error {
+	if e.company != nil {
+		return e.company.wait(b, draw)
+	}
+	return e.accumulate(ctx, b, draw)
+}
+
+func (e *Engine) accumulate(ctx context.Context, b *data.Batch, draw uint32) error {
 	e.given.key = [3]uint32{uint32(e.opts.Seed), uint32(e.opts.Seed >> 32), draw}
 	e.given.labels[0] = float32(cmp.Or(b.StepTokens, b.LossTokens))
 	return e.run(ctx, e.micro, b)
@@ -319,6 +327,12 @@ func (e *Engine) Update(ctx context.Context, tokens, number int, lr float64) (St
 		return Step{}, err
 	}
 	e.slot.Changed()
+	if e.company != nil && e.company.fused {
+		if err := e.slot.Set(ctx, lossName, []float32{e.company.loss}); err != nil {
+			return Step{}, err
+		}
+		e.company.loss = 0
+	}
 	if err := e.update.Run(ctx, e.slot, e, 1); err != nil {
 		return Step{}, err
 	}
@@ -407,9 +421,11 @@ func (e *Engine) SetMoments(ctx context.Context, moments map[string][]float32) e
 	return nil
 }
 
-// Close frees the device's memory.
+// Close frees the device's memory, but for what it shares with others.
 func (e *Engine) Close() {
-	e.runtime.Close()
+	if e.company == nil {
+		e.runtime.Close()
+	}
 	e.slot.Free()
 }
 

@@ -26,7 +26,10 @@ const processStep = 16 << 20
 
 // NewPlanner plans steps of a model with an adapter.
 func NewPlanner(dev backend.Device, m *model.Model, s *lora.State) (*Planner, error) {
-	r := engine.New(dev, m)
+	return newPlanner(engine.New(dev, m), m, s)
+}
+
+func newPlanner(r *engine.Runtime, m *model.Model, s *lora.State) (*Planner, error) {
 	slot, err := r.NewSlot(s)
 	if err != nil {
 		return nil, err

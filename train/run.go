@@ -97,6 +97,9 @@ func (r *Run) Train(ctx context.Context) (*Summary, error) {
 	if err = l.logPlan(); err == nil {
 		err = l.run(ctx)
 	}
+	if err == nil && r.base != nil && l.ahead && r.cfg.SaveSteps > 0 {
+		err = l.save() // the others may be gone on with, and this one then has nothing to do
+	}
 	if err == nil {
 		s, err = l.finish()
 	}
@@ -114,10 +117,10 @@ func (r *Run) Close() {
 	if r.engine != nil {
 		r.engine.Close()
 	}
-	if r.dev != nil {
+	if r.dev != nil && r.base == nil {
 		r.dev.Close()
 	}
-	if r.model != nil {
+	if r.model != nil && r.base == nil {
 		r.model.Close()
 	}
 	if r.lock != nil {

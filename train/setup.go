@@ -77,6 +77,8 @@ type Run struct {
 
 	transform *sentence.Transform // of task: embedding
 	longest   int                 // tokens of a text there
+
+	base *base // of jobs, which share what is the same for all; nil for a run alone
 }
 
 // New reads everything that the configuration names, plans the memory and
@@ -101,78 +103,123 @@ func open(ctx context.Context, c *config.Config, o Observer, lock bool) (_ *Run,
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
+	if c.Jobs.Len() > 0 {
+		return nil, fmt.Errorf("train: jobs: %w: found %d, expected a run of its own", ErrOption, c.Jobs.Len())
+	}
 	r := &Run{cfg: c, observer: o}
 	defer func() {
 		if err != nil {
 			r.Close()
 		}
 	}()
-	if err := r.makeOutput(lock); err != nil {
-		return nil, err
-	}
-	dir, err := hub.Resolve(ctx, c.Model, hub.Options{Progress: o.Load, Warn: func(err error) { o.note("%v", err) }})
+	ready, err := r.prepare(ctx, lock)
 	if err != nil {
 		return nil, err
 	}
+	if r.engine, err = ready.planner.Engine(ctx, ready.opts); err != nil {
+		return nil, err
+	}
+	if err := r.begin(ctx, ready); err != nil {
+		return nil, err
+	}
+	r.describe()
+	return r, nil
+}
+
+// prepared is what the engine of a run is made of.
+type prepared struct {
+	planner *Planner
+	opts    EngineOptions
+	moments map[string][]float32 // of the checkpoint that the run goes on from, or nil
+}
+
+// prepare reads all that the configuration names. A run that has a base takes the model
+// and the device from there.
+func (r *Run) prepare(ctx context.Context, lock bool) (p prepared, err error) {
+	c, o := r.cfg, r.observer
+	if err := r.makeOutput(lock); err != nil {
+		return p, err
+	}
+	dir, err := r.resolve(ctx)
+	if err != nil {
+		return p, err
+	}
 	if err := r.read(ctx, dir); err != nil {
-		return nil, err
+		return p, err
 	}
-	options := c.DeviceOptions()
-	options.Profile = r.observer.Profile
-	if r.dev, err = backend.Open(c.Backend, options); errors.Is(err, backend.ErrLoad) {
-		return nil, fmt.Errorf("load: %w", err)
-	} else if err != nil {
-		return nil, err
+	if err := r.openDevice(); err != nil {
+		return p, err
 	}
-	if c.Backend == backend.Auto {
+	if c.Backend == backend.Auto && r.base == nil {
 		if err := backend.Passed(r.dev.Info().Backend); err != nil {
 			o.note("computing on %s: %v", r.dev.Info().Backend, err)
 		}
 	}
 	state, err := r.adapter()
 	if err != nil {
-		return nil, err
+		return p, err
 	}
 	r.precision = c.Precision.On(r.dev.Info().Backend)
 	if err := r.settle(state, dir); err != nil {
-		return nil, err
+		return p, err
 	}
 	task, err := r.task()
 	if err != nil {
-		return nil, err
+		return p, err
 	}
-	opts := EngineOptions{
+	p.opts = EngineOptions{
 		Task: task, MaxTokens: r.train.MaxTokens(), Beta1: c.Betas[0], Beta2: c.Betas[1], Eps: c.Eps, WeightDecay: c.WeightDecay,
 		MaxGradNorm: c.MaxGradNorm, Checkpointing: c.ActivationCheckpointing, Seed: c.Seed, MemoryLimit: int64(c.MemoryLimit), Pack: c.Pack,
 	}
 	if r.eval != nil {
-		opts.MaxEvalTokens = r.eval.MaxTokens()
+		p.opts.MaxEvalTokens = r.eval.MaxTokens()
 	}
-	planner, err := NewPlanner(r.dev, r.model, state)
+	if r.base != nil {
+		p.planner, err = newPlanner(r.base.runtime, r.model, state)
+	} else {
+		p.planner, err = NewPlanner(r.dev, r.model, state)
+	}
 	if err != nil {
-		return nil, err
+		return p, err
 	}
-	if opts, err = r.fit(planner, opts); err != nil {
-		return nil, err
+	if p.opts, err = r.fit(p.planner, p.opts); err != nil {
+		return p, err
 	}
-	var moments map[string][]float32
-	if moments, err = r.resume(state); err != nil {
-		return nil, err
+	p.moments, err = r.resume(state)
+	return p, err
+}
+
+// resolve is the folder of the model.
+func (r *Run) resolve(ctx context.Context) (string, error) {
+	if r.base != nil {
+		return r.base.dir, nil
 	}
-	if r.engine, err = planner.Engine(ctx, opts); err != nil {
-		return nil, err
+	return hub.Resolve(ctx, r.cfg.Model, hub.Options{Progress: r.observer.Load, Warn: func(err error) { r.observer.note("%v", err) }})
+}
+
+// openDevice opens what the run computes on.
+func (r *Run) openDevice() (err error) {
+	if r.dev != nil {
+		return nil
 	}
+	options := r.cfg.DeviceOptions()
+	options.Profile = r.observer.Profile
+	if r.dev, err = backend.Open(r.cfg.Backend, options); errors.Is(err, backend.ErrLoad) {
+		return fmt.Errorf("load: %w", err)
+	}
+	return err
+}
+
+// begin brings what a run goes on from into its engine.
+func (r *Run) begin(ctx context.Context, p prepared) error {
 	r.fitted.Layers, r.fitted.Resident, r.fitted.Total = r.engine.layers, r.engine.Memory().Resident(), r.engine.Memory().Total()
-	if opts.Checkpointing && opts.Recomputed == 0 {
+	if p.opts.Checkpointing && p.opts.Recomputed == 0 {
 		r.fitted.Recomputed = r.fitted.Layers
 	}
-	if moments != nil {
-		if err := r.engine.SetMoments(ctx, moments); err != nil {
-			return nil, err
-		}
+	if p.moments == nil {
+		return nil
 	}
-	r.describe()
-	return r, nil
+	return r.engine.SetMoments(ctx, p.moments)
 }
 
 // fit chooses how the steps are computed: as the configuration says, or, where
@@ -256,6 +303,16 @@ func (r *Run) read(ctx context.Context, dir string) (err error) {
 	if r.cfg.Task == config.Classify {
 		return r.readClassified(ctx, dir)
 	}
+	if r.model == nil {
+		if err := r.openModel(dir); err != nil {
+			return err
+		}
+	}
+	return r.loadData(ctx, dir, r.model.Config, r.cfg.DataOptions())
+}
+
+// openModel opens the model in dir.
+func (r *Run) openModel(dir string) (err error) {
 	if r.model, err = model.OpenAs(dir, part(r.cfg.Task)); err != nil {
 		return err
 	}
@@ -264,10 +321,7 @@ func (r *Run) read(ctx context.Context, dir string) (err error) {
 			return fmt.Errorf("train: task: %s: %w", config.Language, err)
 		}
 	}
-	if err := r.quantize(); err != nil {
-		return err
-	}
-	return r.loadData(ctx, dir, r.model.Config, r.cfg.DataOptions())
+	return r.quantize()
 }
 
 // loadData reads and tokenises the files for the model in dir.
@@ -275,7 +329,7 @@ func (r *Run) loadData(ctx context.Context, dir string, m *model.Config, o data.
 	c := r.cfg
 	o.VocabSize = m.VocabSize
 	if !onlyTokens(c) {
-		tok, err := tokenizer.Load(dir)
+		tok, err := r.tokenizer(dir)
 		if err != nil {
 			return err
 		}
@@ -324,6 +378,17 @@ func (r *Run) loadData(ctx context.Context, dir string, m *model.Config, o data.
 	r.noteStats("evaluation", set.Stats())
 	r.eval, err = data.Sequential(set, r.evalRows())
 	return err
+}
+
+// tokenizer is that of the model in dir.
+func (r *Run) tokenizer(dir string) (tok *tokenizer.Tokenizer, err error) {
+	if r.base == nil {
+		return tokenizer.Load(dir)
+	}
+	if r.base.tokenizer == nil {
+		r.base.tokenizer, err = tokenizer.Load(dir)
+	}
+	return r.base.tokenizer, err
 }
 
 // evalRows is the number of rows of an evaluation batch.

@@ -21,9 +21,11 @@ type linearCE struct {
 	x, w ir.Ref
 	y    ir.Ref // labels
 	grad bool   // dx is computed too
+	each bool   // losses are those of the rows, not their sum
 
 	v, d     int
-	scale    float32
+	scales   []float32 // of the gradients: one, or those of all rows
+	all      []float32 // the losses of all rows, where each is asked for
 	in, dx   values  // of all rows
 	rows     []int32 // that have a label
 	labels   []int32
@@ -40,6 +42,9 @@ type linearCE struct {
 
 func newLinearCE(r *run, l *ir.Launch, grad bool) *linearCE {
 	c := &linearCE{r: r, x: l.In[0], w: l.In[1], y: l.In[2], grad: grad}
+	if a, ok := l.Attr.(ir.CrossEntropyAttr); ok {
+		c.each = a.ByRow
+	}
 	c.clean, c.gather, c.lossesOfRows, c.scatter = c.cleanRows, c.gatherRows, c.losses, c.scatterRows
 	c.measure()
 	n, _ := r.matrix(c.x)
@@ -70,13 +75,16 @@ func (c *linearCE) stretch(n int) int {
 // per.
 func (c *linearCE) room(n, per int) int { return 2*n + per*(c.v+2*c.d) }
 
-// run gives the sum of the losses; with grad, dx gets its gradient times scale.
-func (c *linearCE) run(dx values, scale float32) (float32, error) {
+// run gives the losses; with grad, dx gets their gradient times scales.
+func (c *linearCE) run(losses []float32, dx values, scales []float32) error {
 	r := c.r
 	c.measure()
-	c.in, c.labels, c.dx, c.scale = r.values(c.x), r.i32(c.y), dx, scale
+	c.in, c.labels, c.dx, c.scales, c.all = r.values(c.x), r.i32(c.y), dx, scales, losses
 	if err := checkLabels(c.labels, c.v); err != nil {
-		return 0, err
+		return err
+	}
+	if c.each {
+		clear(losses)
 	}
 	tmp := r.temp(c.room(len(c.labels), c.stretch(len(c.labels))))
 	c.rows, tmp = asWords(tmp[:len(c.labels)])[:0], tmp[len(c.labels):]
@@ -102,7 +110,10 @@ func (c *linearCE) run(dx values, scale float32) (float32, error) {
 			r.rows(c.m, c.d, c.scatter)
 		}
 	}
-	return total(c.loss), nil
+	if !c.each {
+		losses[0] = total(c.loss)
+	}
+	return nil
 }
 
 func (c *linearCE) multiply(call *gemm.Call, dst []float32, a, b gemm.Matrix, packs bool) {
@@ -124,13 +135,25 @@ func (c *linearCE) gatherRows(lo, hi int) {
 
 func (c *linearCE) losses(lo, hi int) {
 	for i := lo; i < hi; i++ {
-		row, label := c.logits[i*c.v:i*c.v+c.v], int(c.labels[c.rows[c.at+i]])
+		at := c.rows[c.at+i]
+		row, label := c.logits[i*c.v:i*c.v+c.v], int(c.labels[at])
 		var lse float32
 		c.loss[c.at+i], lse = vec.CrossEntropy(row, label)
+		if c.each {
+			c.all[at] = c.loss[c.at+i]
+		}
 		if c.grad {
-			vec.CrossEntropyGrad(row, row, label, lse, c.scale)
+			vec.CrossEntropyGrad(row, row, label, lse, c.scaleOf(at))
 		}
 	}
+}
+
+// scaleOf is that of the gradient of a row.
+func (c *linearCE) scaleOf(row int32) float32 {
+	if c.each {
+		return c.scales[row]
+	}
+	return c.scales[0]
 }
 
 func (c *linearCE) scatterRows(lo, hi int) {
@@ -142,16 +165,10 @@ func (c *linearCE) scatterRows(lo, hi int) {
 
 func linearCEKernel(r *run, l *ir.Launch) func() error {
 	c := newLinearCE(r, l, false)
-	return func() (err error) {
-		r.f32(l.Out[0])[0], err = c.run(values{}, 0)
-		return err
-	}
+	return func() error { return c.run(r.f32(l.Out[0]), values{}, nil) }
 }
 
 func linearCEGradKernel(r *run, l *ir.Launch) func() error {
 	c := newLinearCE(r, l, true)
-	return func() (err error) {
-		r.f32(l.Out[1])[0], err = c.run(r.values(l.Out[0]), r.f32(l.In[3])[0])
-		return err
-	}
+	return func() error { return c.run(r.f32(l.Out[1]), r.values(l.Out[0]), r.f32(l.In[3])) }
 }

@@ -14,8 +14,8 @@ var headTypes = map[tensor.DType]string{
 	tensor.F32: "f32", tensor.F16: "f16", tensor.BF16: "bf16", tensor.Q8: "q8", tensor.NF4: "nf4", tensor.FP4: "fp4",
 }
 
-func takesHead(_ any, in []ir.Type) bool {
-	return headTypes[in[1].DType] != ""
+func takesHead(attr any, in []ir.Type) bool {
+	return attr == nil && headTypes[in[1].DType] != ""
 }
 
 // stretchRows is how many of n rows are taken at a time for a vocabulary of v,

@@ -31,6 +31,15 @@ func linearCrossEntropyCases(name, n, w string, y fill) []testCase {
 				d := g.Apply(ir.LinearCrossEntropyGrad, nil, in...)
 				return []ir.Value{d, g.Out(d, 1)}
 			}},
+		{op: ir.LinearCrossEntropy, name: name + "/by row", bounds: "n=3/5", limit: gemmLimit, in: in,
+			build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+				return one(g.LinearCrossEntropyByRow(in[0], in[1], in[2]))
+			}},
+		{op: ir.LinearCrossEntropyGrad, name: name + "/by row", bounds: "n=3/5", limit: gemmLimit, in: append(in[:3:3], arg("f32["+n+"]", positive)),
+			build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+				d := g.Apply(ir.LinearCrossEntropyGrad, ir.CrossEntropyAttr{ByRow: true}, in...)
+				return []ir.Value{d, g.Out(d, 1)}
+			}},
 	}
 }
 

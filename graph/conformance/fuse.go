@@ -143,6 +143,11 @@ func patterns() []pattern {
 				mean := g.Scale(loss, 0.25)
 				return append([]ir.Value{loss, mean}, g.Gradients(mean, in[:1], ir.GradOptions{})...)
 			}, map[ir.Op]int{ir.LinearCrossEntropy: 0, ir.LinearCrossEntropyGrad: 1}},
+		{"losses of rows from the pass of their gradient, not their sum",
+			[]input{arg("f32[n,12]", normal), arg("f32[17,12]", normal), arg("i32[n]", labels(17))}, func(g *ir.Graph, in []ir.Value) []ir.Value {
+				losses, sum := g.LinearCrossEntropyByRow(in[0], in[1], in[2]), g.LinearCrossEntropy(in[0], in[1], in[2])
+				return append([]ir.Value{losses, sum}, g.Gradients(g.Reduce(ir.ReduceSum, losses, 0), in[:1], ir.GradOptions{})...)
+			}, map[ir.Op]int{ir.LinearCrossEntropy: 1, ir.LinearCrossEntropyGrad: 1}},
 		{"loss without a gradient",
 			[]input{arg("f32[n,12]", normal), arg("f32[17,12]", normal), arg("i32[n]", labels(17))}, func(g *ir.Graph, in []ir.Value) []ir.Value {
 				loss := g.LinearCrossEntropy(in[0], in[1], in[2])

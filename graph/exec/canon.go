@@ -95,7 +95,10 @@ func foldAdd(r *rewriter, n *ir.Node, in []ir.Value, keepSums bool) []ir.Value {
 			return []ir.Value{in[1-i]}
 		}
 	}
-	if out := joinGemms(r, n, in); out != nil || keepSums {
+	if keepSums {
+		return nil
+	}
+	if out := joinGemms(r, n, in); out != nil {
 		return out
 	}
 	// A Gemm that nothing else reads takes the other operand as its addend or

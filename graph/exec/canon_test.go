@@ -139,7 +139,7 @@ func TestCanonicalForm(t *testing.T) {
 // form is as it is.
 func TestKeepSums(t *testing.T) {
 	g := ir.New()
-	x, w, bias, c := g.Param("x", f32(3, 4)), g.Param("w", f32(5, 4)), g.Param("bias", f32(5)), g.Param("c", f32(3, 5))
+	x, w, v, bias, c := g.Param("x", f32(3, 4)), g.Param("w", f32(5, 4)), g.Param("v", f32(5, 4)), g.Param("bias", f32(5)), g.Param("c", f32(3, 5))
 	rows := g.RowsGemm(ir.RowsProduct{X: x, Index: g.Iota(0, ir.ShapeOf(3)), Weights: []ir.Value{w}, TB: true})
 	for _, y := range []struct {
 		of   ir.Value
@@ -148,6 +148,7 @@ func TestKeepSums(t *testing.T) {
 		{g.Add(c, g.Scale(g.MatMul(x, w, false, true), 2)), []string{"@ = Gemm{NT·2} $x, $w", "$r0 = Binary{Add} $c, @"}},
 		{g.Add(g.MatMul(x, w, false, true), bias), []string{"@ = Gemm{NT} $x, $w", "$r0 = Binary{Add} @, $bias"}},
 		{g.Add(g.Linear(x, w, bias), c), []string{"@ = Gemm{NT bias} $x, $w, $bias", "$r0 = Binary{Add} @, $c"}},
+		{g.Add(g.MatMul(x, w, false, true), g.MatMul(x, v, false, true)), []string{"@ = Gemm{NT} $x, $v", "@ = Gemm{NT} $x, $w", "$r0 = Binary{Add} @, @"}},
 		{g.Add(rows, c), []string{"@ = Iota{Axis:0}", "@ = RowsGemm{Tables:1 TB:true Width:5 HasScale:false HasBias:false HasC:false} $x, @, $w", "$r0 = Binary{Add} @, $c"}},
 	} {
 		spec := results(y.of)

@@ -155,13 +155,16 @@ func (m *matcher) softmax(n *ir.Node) ir.Value {
 // where LinearCrossEntropyGrad has the inputs of a LinearCrossEntropy, the
 // logits are computed once.
 func mergeLoss(g *ir.Graph, roots []ir.Value) (*ir.Graph, []ir.Value, error) {
-	type inputs [3]ir.Value
-	grads := map[inputs]ir.Value{}
+	type loss struct {
+		attr any
+		in   [3]ir.Value
+	}
+	grads := map[loss]ir.Value{}
 	for v := ir.Value(1); int(v) < len(g.Nodes); v++ {
 		if n := g.Node(v); n.Op == ir.LinearCrossEntropyGrad {
 			// A factor that is made of losses would wait for itself.
 			if !slices.ContainsFunc(ancestors(g, n.In[3]), func(op ir.Op) bool { return op == ir.LinearCrossEntropy }) {
-				grads[inputs(n.In[:3])] = v
+				grads[loss{n.Attr, [3]ir.Value(n.In[:3])}] = v
 			}
 		}
 	}
@@ -169,7 +172,7 @@ func mergeLoss(g *ir.Graph, roots []ir.Value) (*ir.Graph, []ir.Value, error) {
 		if n.Op != ir.LinearCrossEntropy {
 			return nil
 		}
-		grad, ok := grads[inputs(n.In)]
+		grad, ok := grads[loss{n.Attr, [3]ir.Value(n.In)}]
 		if !ok {
 			return nil
 		}

@@ -48,8 +48,9 @@ type Spec struct {
 	// the device takes it: the oracle of what a device stores.
 	StoreAll bool
 	// KeepSums has values be added as formulas have it: none becomes the addend of a
-	// product, which would begin with it. What a value is rounded to then depends on
-	// its formula alone, and not on what else reads the product.
+	// product, which would begin with it, and products stay apart. What a value is
+	// rounded to then depends on its formula alone, and not on what else reads the
+	// products.
 	KeepSums bool
 	// NoReuse gives every value memory of its own: the oracle of the memory plan.
 	NoReuse bool

@@ -15,8 +15,12 @@ import (
 
 // Validate checks every value against the table, then the keys against each
 // other, and settles epochs against steps: a run of so many steps has 0
-// epochs. It returns the first problem in the order of the reference.
+// epochs. It returns the first problem in the order of the reference. Where there are
+// jobs each of them is checked.
 func (c *Config) Validate() error {
+	if c.Jobs.Len() > 0 {
+		return c.validateJobs()
+	}
 	v := reflect.ValueOf(c).Elem()
 	for _, k := range table() {
 		if k.Section {

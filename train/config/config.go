@@ -86,6 +86,8 @@ type Config struct {
 	MemoryLimit    Bytes             `yaml:"memory_limit" default:"0" also:"max_memory" doc:"Refuse a plan that needs more than this, such as 8GiB; 0 is what the machine has free."`
 	Log            Log               `yaml:"log" doc:"What is recorded beside the adapter."`
 
+	Jobs Jobs `yaml:"jobs" doc:"Several runs on one model, trained side by side: a list of mappings, each with a name and the keys that differ from those beside jobs (data, adapter, learning_rate, seed, steps, …), but for what all share: model, quantize, task, backend, threads, precision, batch_invariant, pack, load, memory_limit and resume. The adapter of a job is bit for bit that of its run alone; its output_dir is output_dir/name unless it gives one. The weights are in memory once. With batch_invariant: true and precision: f32, micro-batches of several jobs are computed in one pass of at most 1024 tokens; without it, or where an adapter has dropout, DoRA, biases, saved modules, embeddings or a part in the head, jobs take turns, step by step. A job that fails leaves the others alone. Language models alone; memory is for a single run."`
+
 	places map[string]string // key → where it was given: file:line or --set
 }
 

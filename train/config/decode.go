@@ -102,6 +102,9 @@ func (d decoder) field(n *yaml.Node, v reflect.Value, key string) error {
 	if err := decodeInto(n, v); err != nil {
 		return d.refuse(n, key, err)
 	}
+	if jobs, ok := v.Addr().Interface().(*Jobs); ok {
+		jobs.place = d.place
+	}
 	return nil
 }
 

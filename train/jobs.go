@@ -1,0 +1,239 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/tokenizer"
+	"github.com/lorafuse/lorafuse/train/config"
+)
+
+// Jobs are runs on one model, which is in memory once, ready to go. They are trained
+// side by side: each has its own loop, from its data to its checkpoints, and the
+// micro-batches that loops wait for are computed together where that changes no bit, and
+// else one after the other. The adapter of a job is that of its run alone.
+type Jobs struct {
+	jobs   []*job
+	base   *base
+	mixed  *mixed // of those that share passes, nil where there are none
+	memory Memory
+}
+
+// base is what jobs have in common.
+type base struct {
+	dir       string
+	dev       backend.Device
+	model     *model.Model
+	runtime   *engine.Runtime
+	tokenizer *tokenizer.Tokenizer // read when the first job needs it
+	weights   string               // see weightsIdentity
+}
+
+// job is one of several runs.
+type job struct {
+	*Run
+	prepared
+	name    string
+	plan    plan
+	company company
+	outcome Outcome
+}
+
+// Outcome is what came of a job: its summary, or why there is none.
+type Outcome struct {
+	Name    string
+	Summary *Summary
+	Err     error
+}
+
+// NewJobs is New for a configuration with jobs. observe gives the observer of the job of
+// a name, and that of all where the name is empty, whose Profile counts.
+func NewJobs(ctx context.Context, c *config.Config, observe func(name string) Observer) (*Jobs, error) {
+	return openJobs(ctx, c, observe, true)
+}
+
+// DryRunJobs is DryRun for a configuration with jobs: the memory of all of them.
+func DryRunJobs(ctx context.Context, c *config.Config, observe func(name string) Observer) (Memory, error) {
+	j, err := openJobs(ctx, c, observe, false)
+	if err != nil {
+		return Memory{}, err
+	}
+	defer j.Close()
+	return j.memory, nil
+}
+
+func openJobs(ctx context.Context, c *config.Config, observe func(name string) Observer, lock bool) (_ *Jobs, err error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	each, err := c.Each()
+	if err != nil {
+		return nil, err
+	}
+	if len(each) == 0 {
+		return nil, fmt.Errorf("train: jobs: %w: found none", ErrOption)
+	}
+	j := &Jobs{}
+	defer func() {
+		if err != nil {
+			j.Close()
+		}
+	}()
+	all := observe("")
+	if err := j.open(ctx, each[0].Config, all); err != nil {
+		return nil, err
+	}
+	for _, own := range each {
+		x := &job{Run: &Run{cfg: own.Config, observer: observe(own.Name), dev: j.base.dev, model: j.base.model, base: j.base}, name: own.Name}
+		x.outcome.Name = own.Name
+		j.jobs = append(j.jobs, x)
+		if x.prepared, err = x.prepare(ctx, lock); err != nil {
+			return nil, fmt.Errorf("train: job %s: %w", own.Name, err)
+		}
+	}
+	if err := j.load(ctx, all); err != nil {
+		return nil, err
+	}
+	for _, x := range j.jobs {
+		if err := x.begin(ctx, x.prepared); err != nil {
+			return nil, fmt.Errorf("train: job %s: %w", x.name, err)
+		}
+		x.describe()
+	}
+	return j, nil
+}
+
+// open opens the model and the device.
+func (j *Jobs) open(ctx context.Context, c *config.Config, o Observer) error {
+	r := &Run{cfg: c, observer: o}
+	j.base = &base{}
+	dir, err := r.resolve(ctx)
+	if err != nil {
+		return err
+	}
+	err = r.openModel(dir)
+	j.base.dir, j.base.model = dir, r.model
+	if err != nil {
+		return err
+	}
+	if err := r.openDevice(); err != nil {
+		return err
+	}
+	j.base.dev, j.base.runtime = r.dev, engine.New(r.dev, r.model)
+	return nil
+}
+
+// Memory is what all jobs take together.
+func (j *Jobs) Memory() Memory { return j.memory }
+
+// Device is what the jobs compute on.
+func (j *Jobs) Device() backend.Info { return j.base.dev.Info() }
+
+// Train runs all jobs to their last steps, or until ctx ends: then each has saved a
+// checkpoint, and the error is ErrInterrupted. The other errors are those of jobs, by
+// their names; a job that fails leaves the others alone.
+func (j *Jobs) Train(ctx context.Context) ([]Outcome, error) {
+	live := slices.Clone(j.jobs)
+	for _, x := range live {
+		next, stop := iter.Pull(func(yield func(struct{}) bool) {
+			x.company.yield = yield
+			x.outcome.Summary, x.outcome.Err = x.Run.Train(ctx)
+		})
+		defer stop()
+		x.company.next = next
+	}
+	for {
+		live = slices.DeleteFunc(live, func(x *job) bool { _, waits := x.company.next(); return !waits })
+		if len(live) == 0 {
+			break
+		}
+		j.accumulate(ctx, live)
+	}
+	var all []Outcome
+	var failed []error
+	for _, x := range j.jobs {
+		all = append(all, x.outcome)
+		if x.outcome.Err != nil {
+			failed = append(failed, fmt.Errorf("job %s: %w", x.name, x.outcome.Err))
+		}
+	}
+	return all, errors.Join(failed...)
+}
+
+// accumulate computes the micro-batches that loops wait for.
+func (j *Jobs) accumulate(ctx context.Context, live []*job) {
+	var fused []*job
+	for _, x := range live {
+		if x.company.fused {
+			fused = append(fused, x)
+			continue
+		}
+		err := x.engine.accumulate(ctx, x.company.batch, x.company.draw)
+		if err == nil {
+			err = j.base.runtime.Wait()
+		}
+		x.company.err = err
+	}
+	for len(fused) > 0 {
+		fused = j.mixed.take(fused)
+		err := j.mixed.run(ctx, j.base.runtime)
+		for _, x := range j.mixed.taken {
+			x.company.err = err
+		}
+	}
+}
+
+// Close frees what the jobs hold, their output folders too.
+func (j *Jobs) Close() {
+	for _, x := range j.jobs {
+		x.Run.Close()
+		if x.engine == nil && x.planner != nil {
+			x.planner.slot.Free()
+		}
+	}
+	if j.base == nil {
+		return
+	}
+	if j.base.runtime != nil {
+		j.base.runtime.Close()
+	}
+	if j.base.dev != nil {
+		j.base.dev.Close()
+	}
+	if j.base.model != nil {
+		j.base.model.Close()
+	}
+}
+
+// company is the place of a job's loop among the others: the loop stands still in it
+// while a micro-batch is computed.
+type company struct {
+	next  func() (struct{}, bool) // has the loop go on until it waits again, or is at its end
+	yield func(struct{}) bool
+
+	batch *data.Batch // what it waits for
+	draw  uint32
+	err   error // what came of that
+
+	fused bool    // in passes with others,
+	loss  float32 // where the losses of rows are summed up here
+}
+
+// errStopped: nobody computes what a loop waits for any more.
+var errStopped = errors.New("train: the jobs have stopped")
+
+// wait has a micro-batch computed.
+func (c *company) wait(b *data.Batch, draw uint32) error {
+	c.batch, c.draw = b, draw
+	if !c.yield(struct{}{}) {
+		return errStopped
+	}
+	return c.err
+}

@@ -1,0 +1,278 @@
+package train
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// passTokens is how many tokens a pass over rows of several jobs has at most, unless one
+// job's micro-batch has more: beyond it a token costs no less for being in company.
+const passTokens = 1024
+
+// rowLosses is the result of a pass.
+const rowLosses = "losses"
+
+// mixed computes the gradients of micro-batches of several jobs in one pass. Each row
+// has the adapter of its job, and what a job's rows give depends on these alone, so that
+// the sums over them are those of the job's own program, bit for bit.
+type mixed struct {
+	slot    *engine.Slot
+	program *engine.Program
+	most    int // tokens
+
+	taken    []*job // whose micro-batches are in the pass
+	numbers  map[*job]int32
+	batch    data.Batch
+	adapters []int32
+	losses   []float32
+}
+
+// load plans and loads the programs of all jobs.
+func (j *Jobs) load(ctx context.Context, o Observer) error {
+	var company []*job
+	for _, x := range j.jobs {
+		if err := x.opts.check(); err != nil {
+			return fmt.Errorf("train: job %s: %w", x.name, err)
+		}
+		var err error
+		if x.plan, err = x.planner.plan(x.opts); err != nil {
+			return fmt.Errorf("train: job %s: %w", x.name, err)
+		}
+		if why := j.apart(x); why != "" {
+			o.note("note     the job %s takes turns with the others: %s", x.name, why)
+			continue
+		}
+		company = append(company, x)
+	}
+	var pass *engine.Draft
+	if len(company) > 1 {
+		var err error
+		if pass, err = j.mix(company); err != nil {
+			return err
+		}
+	}
+	var err error
+	if j.memory, err = j.measure(pass); err != nil {
+		return err
+	}
+	if err := j.memory.check(j.base.dev.Info(), j.jobs[0].opts.MemoryLimit); err != nil {
+		return err
+	}
+	return j.loadPrograms(ctx, pass)
+}
+
+// apart says why a job cannot share a pass with others and keep its bits, or nothing.
+func (j *Jobs) apart(x *job) string {
+	info := j.base.dev.Info()
+	switch {
+	case len(j.jobs) == 1:
+		return "there are none"
+	case !info.BatchInvariant:
+		return "batch_invariant is not set"
+	case x.precision != backend.F32:
+		return fmt.Sprintf("precision is %v", x.precision)
+	case j.base.model.Quantization().DType.Quantized():
+		return "the weights are quantised"
+	case x.plan.micro.ByLength():
+		return "rotary tables depend on the longest text of a batch"
+	case x.plan.micro.Reads(nn.StepLabels):
+		return "routers are balanced over a batch"
+	}
+	return apart(x.planner.state.Placement)
+}
+
+// apart says what of an adapter has gradients whose sums depend on company, or nothing.
+func apart(p *lora.Placement) string {
+	for _, t := range p.Targets {
+		switch {
+		case t.Kind != lora.Linear:
+			return fmt.Sprintf("%s is no linear layer", t.Name)
+		case t.OutputEmbedding:
+			return fmt.Sprintf("%s is the head", t.Name)
+		case t.Dropout > 0:
+			return "lora_dropout"
+		case t.DoRA:
+			return "use_dora"
+		case t.LoraBias:
+			return "lora_bias"
+		}
+	}
+	for _, s := range p.Tensors() {
+		if s.Role != lora.RoleA && s.Role != lora.RoleB && s.Role != lora.RoleBase {
+			return fmt.Sprintf("%s is trained", strings.TrimPrefix(s.Key, "base_model.model."))
+		}
+	}
+	return ""
+}
+
+// mix plans the pass of jobs.
+func (j *Jobs) mix(company []*job) (*engine.Draft, error) {
+	m := &mixed{numbers: map[*job]int32{}}
+	var slots []*engine.Slot
+	longest, all, recompute := 0, 0, false
+	for i, x := range company {
+		slots = append(slots, x.planner.slot)
+		m.numbers[x] = int32(i)
+		longest, all, recompute = max(longest, x.opts.MaxTokens), all+x.opts.MaxTokens, recompute || x.opts.Checkpointing
+		x.company.fused = true
+	}
+	m.slot, m.most = j.base.runtime.NewMix(slots...), max(longest, min(all, passTokens))
+	j.mixed = m
+	draft, err := j.base.runtime.Plan(m.slot, engine.Spec{Bounds: map[string]int{nn.Tokens: m.most}, Training: true, Build: func(b *nn.Builder, p *graph.Program) {
+		j.emit(b, p, recompute)
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("train: a pass of several jobs: %w", err)
+	}
+	return draft, nil
+}
+
+// emit has a pass give the loss of each row, and add to the gradients of all adapters.
+func (j *Jobs) emit(b *nn.Builder, p *graph.Program, recompute bool) {
+	losses, ok := j.base.model.Build(b).Head.Losses(b.Input(nn.Labels, tensor.I32, b.Axis(nn.Tokens)))
+	if !ok {
+		b.G.Fail(fmt.Errorf("the head has losses of its own"))
+		return
+	}
+	p.Result(rowLosses, losses)
+	trained := b.Trained()
+	params := make([]graph.Tensor, len(trained))
+	for i, t := range trained {
+		params[i] = b.G.Param(t.Param, tensor.F32, ir.ShapeOf(t.Shape...)...)
+	}
+	for i, g := range b.G.GradientsWith(losses.Sum(0), params, ir.GradOptions{Checkpoint: recompute}) {
+		slot := strings.TrimSuffix(trained[i].Param, trained[i].Name)
+		p.Accumulate(slot+gradParam(trained[i].Name), g)
+	}
+}
+
+// measure is the memory of all jobs.
+func (j *Jobs) measure(pass *engine.Draft) (Memory, error) {
+	first := j.jobs[0].planner
+	m := Memory{InPlace: first.runtime.Info().Unified, Weights: first.weights, Quantized: first.quantized, Process: j.jobs[len(j.jobs)-1].planner.process}
+	var drafts []*engine.Draft
+	saving := int64(0)
+	for _, x := range j.jobs {
+		own := Memory{}
+		for _, t := range x.plan.micro.Trained {
+			own.hold(int64(product(t.Shape)))
+		}
+		m.Adapter, m.Optimizer, saving = m.Adapter+own.Adapter, m.Optimizer+own.Optimizer, max(saving, own.Saving)
+		m.Constants += x.plan.micro.Constants()
+		m.Update = max(m.Update, int64(x.plan.update.Program.Arena))
+		if !x.company.fused {
+			m.Activations = max(m.Activations, int64(x.plan.micro.Program.Arena))
+		}
+		if x.plan.eval != nil {
+			m.Evaluation = max(m.Evaluation, int64(x.plan.eval.Program.Arena))
+		}
+		drafts = append(drafts, x.drafts()...)
+	}
+	if pass != nil {
+		m.Activations = max(m.Activations, int64(pass.Program.Arena))
+		drafts = append(drafts, pass)
+	}
+	m.Saving = saving
+	o := j.jobs[0].opts
+	need, err := first.runtime.Need(o.Pack, o.PackLimit, drafts...)
+	m.Arena, m.Scratch, m.Packed = need.Arena+need.Precompute, need.Scratch, need.Packed
+	return m, err
+}
+
+// drafts are the programs that the job has of its own.
+func (x *job) drafts() []*engine.Draft {
+	all := x.plan.drafts()
+	if x.company.fused {
+		return all[1:] // but for that of micro-batches
+	}
+	return all
+}
+
+// loadPrograms compiles the programs of all jobs, in one arena, and makes the engines.
+func (j *Jobs) loadPrograms(ctx context.Context, pass *engine.Draft) error {
+	var all []engine.Placed
+	if pass != nil {
+		all = append(all, engine.Placed{Slot: j.mixed.slot, Draft: pass})
+	}
+	for _, x := range j.jobs {
+		for _, d := range x.drafts() {
+			all = append(all, engine.Placed{Slot: x.planner.slot, Draft: d})
+		}
+	}
+	programs, err := j.base.runtime.LoadAll(ctx, nil, all...)
+	if err != nil {
+		return err
+	}
+	next := func() *engine.Program {
+		p := programs[0]
+		programs = programs[1:]
+		return p
+	}
+	if pass != nil {
+		j.mixed.program, j.mixed.losses = next(), make([]float32, j.mixed.most)
+	}
+	for _, x := range j.jobs {
+		e := &Engine{opts: x.opts, runtime: j.base.runtime, slot: x.planner.slot, trained: x.plan.micro.Trained, layers: x.plan.micro.Segments, memory: j.memory, company: &x.company}
+		if x.company.fused {
+			e.micro = j.mixed.program
+		} else {
+			e.micro = next()
+		}
+		e.update = next()
+		if x.plan.eval != nil {
+			e.eval = next()
+		}
+		x.engine = e
+	}
+	return nil
+}
+
+// take fills a pass with micro-batches of jobs, and gives the jobs that are left.
+func (p *mixed) take(jobs []*job) (left []*job) {
+	p.taken, p.adapters = p.taken[:0], p.adapters[:0]
+	p.batch.Reset()
+	for _, x := range jobs {
+		n := len(x.company.batch.Tokens())
+		if len(p.adapters)+n > p.most {
+			left = append(left, x)
+			continue
+		}
+		p.taken = append(p.taken, x)
+		p.batch.AddBatch(x.company.batch)
+		p.adapters = append(p.adapters, slices.Repeat([]int32{p.numbers[x]}, n)...)
+	}
+	p.batch.SetInts(nn.Adapters, p.adapters)
+	return left
+}
+
+// run computes the pass, and adds up the losses of each job.
+func (p *mixed) run(ctx context.Context, r *engine.Runtime) error {
+	err := p.program.Run(ctx, p.slot, &p.batch, p.batch.Longest())
+	losses := p.losses[:len(p.adapters)]
+	if err == nil {
+		err = r.Read(ctx, rowLosses, losses)
+	}
+	if err != nil {
+		return fmt.Errorf("train: %w", err)
+	}
+	for _, x := range p.taken {
+		sum, n := 0.0, len(x.company.batch.Tokens())
+		for _, loss := range losses[:n] {
+			sum += float64(loss)
+		}
+		x.company.loss += float32(sum)
+		losses = losses[n:]
+	}
+	return nil
+}
