@@ -2,10 +2,15 @@ package train
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"iter"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/data"
@@ -53,15 +58,34 @@ type Outcome struct {
 	Err     error
 }
 
+// MarshalJSON writes the error as text.
+func (o Outcome) MarshalJSON() ([]byte, error) {
+	text := ""
+	if o.Err != nil {
+		text = o.Err.Error()
+	}
+	return json.Marshal(struct {
+		Name    string   `json:"name"`
+		Summary *Summary `json:"summary,omitempty"`
+		Error   string   `json:"error,omitempty"`
+	}{o.Name, o.Summary, text})
+}
+
 // NewJobs is New for a configuration with jobs. observe gives the observer of the job of
 // a name, and that of all where the name is empty, whose Profile counts.
 func NewJobs(ctx context.Context, c *config.Config, observe func(name string) Observer) (*Jobs, error) {
-	return openJobs(ctx, c, observe, true)
+	return openJobs(ctx, c, observe, func(config.Job) bool { return true })
 }
 
-// DryRunJobs is DryRun for a configuration with jobs: the memory of all of them.
-func DryRunJobs(ctx context.Context, c *config.Config, observe func(name string) Observer) (Memory, error) {
-	j, err := openJobs(ctx, c, observe, false)
+// DryRunJobs is DryRun for a configuration with jobs: the memory of all of them. A job
+// whose output folder is not there yet has one in the folder called missing.
+func DryRunJobs(ctx context.Context, c *config.Config, missing string, observe func(name string) Observer) (Memory, error) {
+	j, err := openJobs(ctx, c, observe, func(job config.Job) bool {
+		if _, err := os.Stat(job.OutputDir); errors.Is(err, fs.ErrNotExist) {
+			job.Config.OutputDir = filepath.Join(missing, job.Name)
+		}
+		return false
+	})
 	if err != nil {
 		return Memory{}, err
 	}
@@ -69,7 +93,7 @@ func DryRunJobs(ctx context.Context, c *config.Config, observe func(name string)
 	return j.memory, nil
 }
 
-func openJobs(ctx context.Context, c *config.Config, observe func(name string) Observer, lock bool) (_ *Jobs, err error) {
+func openJobs(ctx context.Context, c *config.Config, observe func(name string) Observer, lock func(config.Job) bool) (_ *Jobs, err error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -91,10 +115,11 @@ func openJobs(ctx context.Context, c *config.Config, observe func(name string) O
 		return nil, err
 	}
 	for _, own := range each {
+		locks := lock(own)
 		x := &job{Run: &Run{cfg: own.Config, observer: observe(own.Name), dev: j.base.dev, model: j.base.model, base: j.base}, name: own.Name}
 		x.outcome.Name = own.Name
 		j.jobs = append(j.jobs, x)
-		if x.prepared, err = x.prepare(ctx, lock); err != nil {
+		if x.prepared, err = x.prepare(ctx, locks); err != nil {
 			return nil, fmt.Errorf("train: job %s: %w", own.Name, err)
 		}
 	}
@@ -105,9 +130,28 @@ func openJobs(ctx context.Context, c *config.Config, observe func(name string) O
 		if err := x.begin(ctx, x.prepared); err != nil {
 			return nil, fmt.Errorf("train: job %s: %w", x.name, err)
 		}
-		x.describe()
 	}
+	j.describe(all)
 	return j, nil
+}
+
+// describe notes what is about to happen.
+func (j *Jobs) describe(all Observer) {
+	common := *j.jobs[0].Run
+	common.observer = all
+	common.describeModel()
+	common.describeMemory(j.memory)
+	for _, x := range j.jobs {
+		x.describeOwn()
+		if x.resumed != "" {
+			x.observer.note("resume   %s, step %d of %d", x.resumed, x.progress.Step, x.steps)
+		}
+	}
+	if m := j.mixed; m != nil {
+		all.note("jobs     %d, %d of them in passes of at most %d tokens", len(j.jobs), len(m.numbers), m.most)
+	} else {
+		all.note("jobs     %d, one after the other", len(j.jobs))
+	}
 }
 
 // open opens the model and the device.
@@ -157,15 +201,33 @@ func (j *Jobs) Train(ctx context.Context) ([]Outcome, error) {
 		j.accumulate(ctx, live)
 	}
 	var all []Outcome
-	var failed []error
+	var failed failures
 	for _, x := range j.jobs {
 		all = append(all, x.outcome)
 		if x.outcome.Err != nil {
 			failed = append(failed, fmt.Errorf("job %s: %w", x.name, x.outcome.Err))
 		}
 	}
-	return all, errors.Join(failed...)
+	if len(failed) == 0 {
+		return all, nil
+	}
+	return all, failed
 }
+
+// failures are the errors of jobs.
+type failures []error
+
+// Error is a single line.
+func (f failures) Error() string {
+	var all []string
+	for _, err := range f {
+		all = append(all, err.Error())
+	}
+	return strings.Join(all, "; ")
+}
+
+// Unwrap gives all of them.
+func (f failures) Unwrap() []error { return f }
 
 // accumulate computes the micro-batches that loops wait for.
 func (j *Jobs) accumulate(ctx context.Context, live []*job) {

@@ -255,6 +255,22 @@ func (r *Run) quantize() error {
 
 // describe notes what is about to happen.
 func (r *Run) describe() {
+	r.describeModel()
+	r.describeOwn()
+	if r.fitted.Budget > 0 {
+		r.observer.note("plan     %v: %s of memory: %s", r.fitted, bytesize.Binary(r.fitted.Resident), bytesize.Binary(r.fitted.Budget))
+		if r.fitted.Cut > 1 {
+			r.observer.note("note     gradients of the %d parts of a micro-batch add up to the same but for rounding", r.fitted.Cut)
+		}
+	}
+	r.describeMemory(r.engine.Memory())
+	if r.resumed != "" {
+		r.observer.note("resume   %s, step %d of %d", r.resumed, r.progress.Step, r.steps)
+	}
+}
+
+// describeModel notes the model, and what computes it.
+func (r *Run) describeModel() {
 	info := r.dev.Info()
 	r.observer.note("model    %s, %s, %.1fM parameters", r.cfg.Model, r.model.Config.Architecture, float64(r.model.Parameters())/1e6)
 	for _, line := range r.model.Quantization().Lines() {
@@ -264,23 +280,21 @@ func (r *Run) describe() {
 		r.describeHead()
 	}
 	r.observer.note("backend  %s (%s), %v", info.Backend, info.Detail, r.precision)
+}
+
+// describeOwn notes what is trained, and on which rows.
+func (r *Run) describeOwn() {
 	r.observer.note("adapter  %d tensors, %.2fM trained parameters", len(r.engine.Trained()), float64(r.trainableNum)/1e6)
 	r.observer.note("data     %v", r.train)
 	if r.eval != nil {
 		r.observer.note("eval     %v", r.eval)
 	}
-	if r.fitted.Budget > 0 {
-		r.observer.note("plan     %v: %s of memory: %s", r.fitted, bytesize.Binary(r.fitted.Resident), bytesize.Binary(r.fitted.Budget))
-		if r.fitted.Cut > 1 {
-			r.observer.note("note     gradients of the %d parts of a micro-batch add up to the same but for rounding", r.fitted.Cut)
-		}
-	}
-	r.observer.note("memory   %v", r.engine.Memory())
+}
+
+func (r *Run) describeMemory(m Memory) {
+	r.observer.note("memory   %v", m)
 	if load := r.load(); load != nil {
 		r.observer.note("weights  %v", load)
-	}
-	if r.resumed != "" {
-		r.observer.note("resume   %s, step %d of %d", r.resumed, r.progress.Step, r.steps)
 	}
 }
 

@@ -26,8 +26,8 @@ type linearCE struct {
 	v, d     int
 	scales   []float32 // of the gradients: one, or those of all rows
 	all      []float32 // the losses of all rows, where each is asked for
-	in, dx   values  // of all rows
-	rows     []int32 // that have a label
+	in, dx   values    // of all rows
+	rows     []int32   // that have a label
 	labels   []int32
 	loss     []float32 // of these rows
 	at, m    int       // the stretch: rows[at:at+m]

@@ -148,7 +148,7 @@ func TestKeepSums(t *testing.T) {
 		{g.Add(c, g.Scale(g.MatMul(x, w, false, true), 2)), []string{"@ = Gemm{NT·2} $x, $w", "$r0 = Binary{Add} $c, @"}},
 		{g.Add(g.MatMul(x, w, false, true), bias), []string{"@ = Gemm{NT} $x, $w", "$r0 = Binary{Add} @, $bias"}},
 		{g.Add(g.Linear(x, w, bias), c), []string{"@ = Gemm{NT bias} $x, $w, $bias", "$r0 = Binary{Add} @, $c"}},
-		{g.Add(g.MatMul(x, w, false, true), g.MatMul(x, v, false, true)), []string{"@ = Gemm{NT} $x, $v", "@ = Gemm{NT} $x, $w", "$r0 = Binary{Add} @, @"}},
+		{g.Add(g.MatMul(x, w, false, true), g.MatMul(x, v, false, true)), []string{"@ = Gemm{NT} $x, $w", "@ = Gemm{NT} $x, $v", "$r0 = Binary{Add} @, @"}},
 		{g.Add(rows, c), []string{"@ = Iota{Axis:0}", "@ = RowsGemm{Tables:1 TB:true Width:5 HasScale:false HasBias:false HasC:false} $x, @, $w", "$r0 = Binary{Add} @, $c"}},
 	} {
 		spec := results(y.of)

@@ -49,7 +49,8 @@ enough it cuts micro-batches in parts, whose gradients add up to the same but fo
 rounding. output_dir
 receives the adapter, which PEFT loads, the checkpoints, metrics.jsonl, events for
 TensorBoard and the plot of the loss; a second run in it is refused while one is
-under way. Ctrl-C saves a checkpoint of the last whole
+under way. A file with jobs trains several adapters side by side on one model, each
+as its run alone would be. Ctrl-C saves a checkpoint of the last whole
 step, wherever it comes; a resumed run gives the same losses, evaluations and
 adapter, bit for bit, as one that was never interrupted.`,
 		Example: `  lorafuse train config.yaml
@@ -126,6 +127,9 @@ func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) (err 
 			}
 		}()
 	}
+	if c.Jobs.Len() > 0 {
+		return a.runJobs(ctx, c, file, f)
+	}
 	if f.dryRun {
 		return a.dryRun(ctx, c, f.json)
 	}
@@ -186,24 +190,29 @@ func (f *trainFlags) override(c *config.Config) error {
 
 // observer shows a run.
 func (a *app) observer(w *watched) train.Observer {
-	var mfu string // of the last step that it is known of
 	return train.Observer{
 		Figures: w.figures,
 		Note:    func(text string) { a.note("%s", text) },
 		Load:    a.loading(),
-		Step: func(r train.Report) {
-			w.see(r)
-			if r.MFU > 0 {
-				mfu = fmt.Sprintf(", MFU %.1f %%", 100*r.MFU)
-			}
-			a.progress().Steps("training", int64(r.Step), int64(r.Steps),
-				fmt.Sprintf("loss %.4f, lr %.3g, %.0f tokens/s%s%s", r.Loss, r.LearningRate, r.TokensPerSecond, mfu, w.tail()))
-			if r.Accuracy != nil {
-				a.note("eval     loss %.4f, accuracy %.1f %% after step %d", *r.Eval, 100**r.Accuracy, r.Step)
-			} else if r.Eval != nil {
-				a.note("eval     loss %.4f after step %d", *r.Eval, r.Step)
-			}
-		},
+		Step:    a.trained(w, "training", ""),
+	}
+}
+
+// trained shows the steps of a task; notes begin with from.
+func (a *app) trained(w *watched, task, from string) func(train.Report) {
+	var mfu string // of the last step that it is known of
+	return func(r train.Report) {
+		w.see(r)
+		if r.MFU > 0 {
+			mfu = fmt.Sprintf(", MFU %.1f %%", 100*r.MFU)
+		}
+		a.progress().Steps(task, int64(r.Step), int64(r.Steps),
+			fmt.Sprintf("loss %.4f, lr %.3g, %.0f tokens/s%s%s", r.Loss, r.LearningRate, r.TokensPerSecond, mfu, w.tail()))
+		if r.Accuracy != nil {
+			a.note("%seval     loss %.4f, accuracy %.1f %% after step %d", from, *r.Eval, 100**r.Accuracy, r.Step)
+		} else if r.Eval != nil {
+			a.note("%seval     loss %.4f after step %d", from, *r.Eval, r.Step)
+		}
 	}
 }
 

@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/lorafuse/lorafuse/train"
+	"github.com/lorafuse/lorafuse/train/config"
+)
+
+// jobsReport is what `train --json` prints of a configuration with jobs.
+type jobsReport struct {
+	Jobs   []train.Outcome `json:"jobs"`
+	Memory train.Memory    `json:"memory"` // of all of them
+}
+
+// runJobs runs the jobs of one configuration and prints what came of them.
+func (a *app) runJobs(ctx context.Context, c *config.Config, file string, f *trainFlags) error {
+	if f.dryRun {
+		return a.dryRunJobs(ctx, c, f.json)
+	}
+	each, err := c.Each()
+	if err != nil {
+		return err
+	}
+	made := make([]string, len(each))
+	for i, job := range each {
+		made[i] = firstMissing(job.OutputDir)
+	}
+	w, err := a.watch(f.metrics)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	profile, err := a.profiler(f.profile, c.Backend, c.DeviceOptions())
+	if err != nil {
+		return err
+	}
+	defer profile.abort()
+	j, err := train.NewJobs(ctx, c, func(name string) train.Observer {
+		o := a.observerOfJob(w, name)
+		o.Profile = profile.launches()
+		return o
+	})
+	if err != nil {
+		for i, job := range each {
+			removeEmpty(job.OutputDir, made[i])
+		}
+		return err
+	}
+	defer j.Close()
+	w.on(j.Device())
+	all, err := j.Train(ctx)
+	a.close()
+	if err := profile.finish(); err != nil {
+		a.note("note     %v", err)
+	}
+	if f.json {
+		if err := a.out.json(jobsReport{all, j.Memory()}); err != nil {
+			return err
+		}
+	} else {
+		for i, x := range all {
+			if x.Err == nil {
+				a.out.printf("job      %s\n", x.Name)
+				a.summarize(each[i].Config, x.Summary)
+			}
+		}
+	}
+	if errors.Is(err, train.ErrInterrupted) {
+		return &interrupted{fmt.Errorf("%w: %s", err, a.again(file, f, true))}
+	}
+	if err != nil {
+		return &failure{err}
+	}
+	return nil
+}
+
+// observerOfJob shows a job under its name, or what is of all where there is none.
+func (a *app) observerOfJob(w *watched, name string) train.Observer {
+	if name == "" {
+		return a.observer(w)
+	}
+	from := name + ": "
+	o := a.observer(w)
+	o.Note = func(text string) { a.note("%s%s", from, text) }
+	o.Step = a.trained(w, "training "+name, from)
+	return o
+}
+
+// dryRunJobs does everything but train.
+func (a *app) dryRunJobs(ctx context.Context, c *config.Config, asJSON bool) error {
+	tmp, err := os.MkdirTemp("", "lorafuse-dry-run-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	var p dryRunReport
+	p.Memory, err = train.DryRunJobs(ctx, c, tmp, func(name string) train.Observer {
+		from := ""
+		if name != "" {
+			from = name + ": "
+		}
+		return train.Observer{Note: func(text string) { p.Notes = append(p.Notes, from+text) }, Load: a.loading()}
+	})
+	if err != nil {
+		return err
+	}
+	a.close()
+	if asJSON {
+		return a.out.json(p)
+	}
+	for _, n := range p.Notes {
+		a.out.printf("%s\n", n)
+	}
+	return nil
+}
