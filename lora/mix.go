@@ -119,7 +119,7 @@ func (x *Mix) Linear(b *nn.Builder, m nn.Module, in, w, bias graph.Tensor) (grap
 		return in, len(with) > 0
 	}
 	for _, i := range with {
-		if t, ok := x.parts[i].targets[m.Name]; ok && b.Training() && t.Dropout > 0 {
+		if t, ok := x.parts[i].targets[m.Name]; ok && b.Training() && t.Dropout > 0 && (t.DoRA || !b.RowKeys()) {
 			return b.G.Fail(fmt.Errorf("lora: %w: dropout of adapter %d of several in one batch", ErrUnsupported, i)), true
 		}
 	}

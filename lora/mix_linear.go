@@ -1,6 +1,8 @@
 package lora
 
 import (
+	"slices"
+
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/nn"
@@ -84,27 +86,58 @@ func (l *mixedLinear) base() graph.Tensor {
 	return mine.Where(l.in.RowsGemm(index, own, begin), y)
 }
 
+// factored are the factors of adapters that read what is dropped with one probability.
+type factored struct {
+	drop      float64
+	downs, up graph.RowsWeights
+	numbers   []int // of the adapters
+	scales    []float32
+}
+
 // down is the product of all A; up adds that of all B to y.
 func (l *mixedLinear) down() (up func(y graph.Tensor) graph.Tensor) {
-	var downs, ups graph.RowsWeights
-	var numbers []int
-	var scales []float32
+	var adds []func(graph.Tensor) graph.Tensor
+	for _, f := range l.factors() {
+		x, index := l.in, l.x.places(l.b, f.numbers)
+		if f.drop > 0 {
+			x = x.Dropout(l.b.Key(), ir.DropoutAttr{P: f.drop, Stream: nn.Stream(l.m.Name)})
+		}
+		f.up.Out, f.up.Scale = l.m.Out, constants(l.b, "adapters.scales", f.scales)
+		h := x.RowsGemm(index, f.downs, graph.Tensor{})
+		adds = append(adds, func(y graph.Tensor) graph.Tensor { return h.RowsGemm(index, f.up, y) })
+	}
+	return func(y graph.Tensor) graph.Tensor {
+		for _, add := range adds {
+			y = add(y)
+		}
+		return y
+	}
+}
+
+// factors are those of all adapters that have some.
+func (l *mixedLinear) factors() (all []*factored) {
 	for i, j := range l.x.parts {
 		if j == nil {
 			continue
 		}
-		if down, up, scale, ok := j.factors(l.b.Part(i, j), l.m, l.weights[i]); ok {
-			downs.Matrices, ups.Matrices = append(downs.Matrices, down), append(ups.Matrices, up)
-			numbers, scales = append(numbers, i), append(scales, float32(scale))
+		down, up, scale, ok := j.factors(l.b.Part(i, j), l.m, l.weights[i])
+		if !ok {
+			continue
 		}
+		drop := 0.0
+		if t := l.targets[i]; t != nil && l.b.Training() {
+			drop = t.Dropout
+		}
+		at := slices.IndexFunc(all, func(f *factored) bool { return f.drop == drop })
+		if at < 0 {
+			at = len(all)
+			all = append(all, &factored{drop: drop})
+		}
+		f := all[at]
+		f.downs.Matrices, f.up.Matrices = append(f.downs.Matrices, down), append(f.up.Matrices, up)
+		f.numbers, f.scales = append(f.numbers, i), append(f.scales, float32(scale))
 	}
-	if len(numbers) == 0 {
-		return func(y graph.Tensor) graph.Tensor { return y }
-	}
-	index := l.x.places(l.b, numbers)
-	ups.Out, ups.Scale = l.m.Out, constants(l.b, "adapters.scales", scales)
-	h := l.in.RowsGemm(index, downs, graph.Tensor{})
-	return func(y graph.Tensor) graph.Tensor { return h.RowsGemm(index, ups, y) }
+	return all
 }
 
 // stretch multiplies rows by the g of DoRA, and adds their bias.

@@ -170,6 +170,9 @@ func (b *Builder) EndSegments() { b.G.SetSegment(0) }
 // Training reports whether dropout acts.
 func (b *Builder) Training() bool { return b.training }
 
+// RowKeys reports whether dropout draws by a key for each token.
+func (b *Builder) RowKeys() bool { return b.rowKeys }
+
 // Key is the random key of the step: an input of models that draw random numbers.
 func (b *Builder) Key() graph.Tensor {
 	if b.rowKeys {

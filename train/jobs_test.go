@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/train"
 	"github.com/lorafuse/lorafuse/train/config"
 )
@@ -80,7 +81,7 @@ func (w *workshop) alone(job string, sets ...string) string {
 	dir := filepath.Join(w.t.TempDir(), "alone")
 	base := slices.DeleteFunc(slices.Clone(w.base), func(set string) bool {
 		key, _, _ := strings.Cut(set, "=")
-		return strings.Contains(job, key+":") || key == "steps" && strings.Contains(job, "epochs:") || key == "data.train" && strings.Contains(job, "data:")
+		return strings.Contains(", "+job, ", "+key+":") || key == "steps" && strings.Contains(job, ", epochs:") || key == "data.train" && strings.Contains(job, "data:")
 	})
 	c, err := config.Parse("alone.yaml", []byte("{"+job+"}"), slices.Concat(base, []string{"output_dir=" + dir}, sets)...)
 	require.NoError(w.t, err)
@@ -98,6 +99,8 @@ func (w *workshop) mixedJobs() []string {
 		"adapter: {r: 4, target_modules: all-linear}, seed: 1",
 		"adapter: {r: 1, target_modules: [q_proj]}, seed: 2, steps: 7, gradient_accumulation_steps: 3, data: {train: " + w.data(0) + "}",
 		"adapter: {r: 16, lora_alpha: 32, target_modules: [v_proj, down_proj], use_rslora: true}, learning_rate: 1e-3, batch_size: 1, epochs: 0.2, schedule: cosine, weight_decay: 0.1",
+		"adapter: {r: 5, target_modules: all-linear, lora_dropout: 0.3}, seed: 3, batch_size: 20, gradient_accumulation_steps: 2, data: {train: " + w.data(2) + "}",
+		"adapter: {r: 4, target_modules: [v_proj, gate_proj], lora_dropout: 0.05}, seed: 4, batch_size: 1",
 		"adapter: {r: 3, target_modules: [k_proj, o_proj, up_proj], rank_pattern: {o_proj: 7}}, batch_size: 5, steps: 2, activation_checkpointing: true, data: {train: " + w.data(2) + ", packing: true, max_length: 128}",
 	}
 }
@@ -121,4 +124,133 @@ func TestJobsAreTheirRunsAlone(t *testing.T) {
 	}
 }
 
-var _ = rapid.Check
+// TestJobsOfAnyMix: as many jobs as come, of any ranks, targets, seeds, lengths and data.
+func TestJobsOfAnyMix(t *testing.T) {
+	w := newWorkshop(t, tinyModel, "threads=1")
+	alone := map[string]string{}
+	rapid.Check(t, func(r *rapid.T) {
+		var jobs []string
+		for range rapid.IntRange(2, 5).Draw(r, "jobs") {
+			targets := rapid.SampledFrom([]string{"all-linear", "[q_proj, v_proj]", "[k_proj, down_proj]", "[gate_proj]"}).Draw(r, "targets")
+			job := fmt.Sprintf("adapter: {r: %d, lora_alpha: %d, target_modules: %s, lora_dropout: %v}, seed: %d, steps: %d, batch_size: %d, gradient_accumulation_steps: %d, max_grad_norm: %d, data: {train: %s}",
+				rapid.IntRange(1, 17).Draw(r, "rank"), rapid.IntRange(1, 40).Draw(r, "alpha"), targets, rapid.SampledFrom([]float64{0, 0, 0.5}).Draw(r, "dropout"), rapid.IntRange(0, 3).Draw(r, "seed"), rapid.IntRange(1, 3).Draw(r, "steps"),
+				rapid.IntRange(1, 6).Draw(r, "batch size"), rapid.IntRange(1, 3).Draw(r, "accumulation"), rapid.IntRange(0, 1).Draw(r, "norm"), w.data(rapid.IntRange(0, 2).Draw(r, "data")))
+			jobs = append(jobs, job)
+		}
+		require.NoError(r, os.RemoveAll(filepath.Join(w.dir, "jobs")))
+		sums, _, err := w.train(w.together(jobs))
+		require.NoError(r, err)
+		for i, job := range jobs {
+			if alone[job] == "" {
+				alone[job] = w.alone(job)
+			}
+			require.Equal(r, alone[job], sums[fmt.Sprintf("job%d", i)], job)
+		}
+	})
+}
+
+// TestJobsThatFail: the NaN of a job, and its end, leave the others as they are.
+func TestJobsThatFail(t *testing.T) {
+	w := newWorkshop(t, tinyModel)
+	jobs := []string{
+		"adapter: {r: 4, target_modules: all-linear}",
+		"adapter: {r: 4, target_modules: all-linear}, learning_rate: 1e30",
+		"adapter: {r: 2, target_modules: [v_proj, o_proj]}, seed: 5, steps: 6",
+		"adapter: {r: 4, target_modules: all-linear}, learning_rate: 1e30, on_nan: skip, nan_limit: 2",
+	}
+	c := w.together(jobs)
+	j, err := train.NewJobs(t.Context(), c, func(string) train.Observer { return train.Observer{} })
+	require.NoError(t, err)
+	defer j.Close()
+	all, err := j.Train(t.Context())
+	require.ErrorIs(t, err, train.ErrNotFinite)
+	require.ErrorContains(t, err, "job job1: train: step ")
+	require.ErrorContains(t, err, "job job3: train: step ")
+	require.NotContains(t, err.Error(), "\n")
+	for i, x := range all {
+		require.Equal(t, i%2 == 1, x.Err != nil, x.Name)
+		if x.Err == nil {
+			require.Equal(t, w.alone(jobs[i]), adapterSum(t, x.Summary.Adapter))
+		}
+	}
+}
+
+// TestJobsTakeTurns: jobs that cannot share a pass are what they are alone too, beside
+// those that do.
+func TestJobsTakeTurns(t *testing.T) {
+	w := newWorkshop(t, tinyModel)
+	jobs := []string{
+		"adapter: {r: 4, target_modules: all-linear}",
+		"adapter: {r: 4, use_dora: true}, steps: 3",
+		"adapter: {r: 3, modules_to_save: [lm_head]}",
+		"adapter: {r: 4, lora_bias: true}",
+		"adapter: {r: 4}, data: {train: " + w.data(2) + "}",
+		"adapter: {r: 4, lora_dropout: 0.1, target_modules: [lm_head]}",
+	}
+	sums, notes, err := w.train(w.together(jobs))
+	require.NoError(t, err)
+	for _, why := range []string{"job1 takes turns with the others: use_dora", "job2 takes turns with the others: lm_head.weight is trained", "job3 takes turns with the others: lora_bias", "job5 takes turns with the others: lm_head is the head"} {
+		require.Contains(t, notes, ": note     the job "+why)
+	}
+	for i, job := range jobs {
+		require.Equal(t, w.alone(job), sums[fmt.Sprintf("job%d", i)], job)
+	}
+	for _, sets := range [][]string{{"batch_invariant=false"}, {"precision=bf16"}, {"quantize=int8"}} {
+		require.NoError(t, os.RemoveAll(filepath.Join(w.dir, "jobs")))
+		sums, notes, err = w.train(w.together(jobs[:2], sets...))
+		require.NoError(t, err)
+		require.Contains(t, strings.Join(notes, "\n"), "job0 takes turns")
+		for i, job := range jobs[:2] {
+			require.Equal(t, w.alone(job, sets...), sums[fmt.Sprintf("job%d", i)], job)
+		}
+	}
+}
+
+// TestJobsResume: jobs that are stopped anywhere, and gone on with, are as if nothing had
+// happened; so are those that had come to their end.
+func TestJobsResume(t *testing.T) {
+	w := newWorkshop(t, tinyModel, "save_steps=2", "steps=6")
+	w.base = append(w.base, "data.eval="+w.data(0))
+	jobs := append(w.mixedJobs(), "adapter: {use_dora: true}, steps: 5")
+	want, _, err := w.train(w.together(jobs))
+	require.NoError(t, err)
+	require.NoError(t, os.RemoveAll(filepath.Join(w.dir, "jobs")))
+	for stop := 1; ; stop += 3 {
+		ctx, cancel := context.WithCancel(t.Context())
+		seen := 0
+		j, err := train.NewJobs(ctx, w.together(jobs, "resume=latest"), func(string) train.Observer {
+			return train.Observer{Step: func(train.Report) {
+				if seen++; seen == stop {
+					cancel()
+				}
+			}}
+		})
+		require.NoError(t, err)
+		all, err := j.Train(ctx)
+		j.Close()
+		cancel()
+		if err == nil {
+			for _, x := range all {
+				require.Equal(t, want[x.Name], adapterSum(t, x.Summary.Adapter), x.Name)
+			}
+			require.Greater(t, stop, 4)
+			return
+		}
+		require.ErrorIs(t, err, train.ErrInterrupted)
+	}
+}
+
+// TestJobsMemory: the weights count once, and what does not fit is refused before a step.
+func TestJobsMemory(t *testing.T) {
+	w := newWorkshop(t, tinyModel)
+	jobs := w.mixedJobs()
+	all, err := train.DryRunJobs(t.Context(), w.together(jobs), t.TempDir(), func(string) train.Observer { return train.Observer{} })
+	require.NoError(t, err)
+	one, err := train.DryRunJobs(t.Context(), w.together(jobs[:1]), t.TempDir(), func(string) train.Observer { return train.Observer{} })
+	require.NoError(t, err)
+	require.Equal(t, one.Weights, all.Weights)
+	require.Greater(t, all.Adapter, one.Adapter)
+	require.NoDirExists(t, filepath.Join(w.dir, "jobs"))
+	_, err = train.NewJobs(t.Context(), w.together(jobs, "memory_limit=1MiB"), func(string) train.Observer { return train.Observer{} })
+	require.ErrorIs(t, err, backend.ErrOutOfMemory)
+}

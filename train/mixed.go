@@ -35,7 +35,16 @@ type mixed struct {
 	numbers  map[*job]int32
 	batch    data.Batch
 	adapters []int32
+	keys     []uint32 // of dropout, for each row
 	losses   []float32
+}
+
+// Array implements nn.Arrays.
+func (p *mixed) Array(name string) ([]byte, bool) {
+	if name == nn.RandomKey {
+		return tensor.BytesOf(p.keys), true
+	}
+	return p.batch.Array(name)
 }
 
 // load plans and loads the programs of all jobs.
@@ -100,8 +109,6 @@ func apart(p *lora.Placement) string {
 			return fmt.Sprintf("%s is no linear layer", t.Name)
 		case t.OutputEmbedding:
 			return fmt.Sprintf("%s is the head", t.Name)
-		case t.Dropout > 0:
-			return "lora_dropout"
 		case t.DoRA:
 			return "use_dora"
 		case t.LoraBias:
@@ -129,7 +136,7 @@ func (j *Jobs) mix(company []*job) (*engine.Draft, error) {
 	}
 	m.slot, m.most = j.base.runtime.NewMix(slots...), max(longest, min(all, passTokens))
 	j.mixed = m
-	draft, err := j.base.runtime.Plan(m.slot, engine.Spec{Bounds: map[string]int{nn.Tokens: m.most}, Training: true, Build: func(b *nn.Builder, p *graph.Program) {
+	draft, err := j.base.runtime.Plan(m.slot, engine.Spec{Bounds: map[string]int{nn.Tokens: m.most}, Training: true, RowKeys: true, Build: func(b *nn.Builder, p *graph.Program) {
 		j.emit(b, p, recompute)
 	}})
 	if err != nil {
@@ -240,7 +247,7 @@ func (j *Jobs) loadPrograms(ctx context.Context, pass *engine.Draft) error {
 
 // take fills a pass with micro-batches of jobs, and gives the jobs that are left.
 func (p *mixed) take(jobs []*job) (left []*job) {
-	p.taken, p.adapters = p.taken[:0], p.adapters[:0]
+	p.taken, p.adapters, p.keys = p.taken[:0], p.adapters[:0], p.keys[:0]
 	p.batch.Reset()
 	for _, x := range jobs {
 		n := len(x.company.batch.Tokens())
@@ -251,6 +258,9 @@ func (p *mixed) take(jobs []*job) (left []*job) {
 		p.taken = append(p.taken, x)
 		p.batch.AddBatch(x.company.batch)
 		p.adapters = append(p.adapters, slices.Repeat([]int32{p.numbers[x]}, n)...)
+		for row := range n {
+			p.keys = append(p.keys, uint32(x.opts.Seed), uint32(x.opts.Seed>>32), x.company.draw, uint32(row))
+		}
 	}
 	p.batch.SetInts(nn.Adapters, p.adapters)
 	return left
@@ -258,7 +268,7 @@ func (p *mixed) take(jobs []*job) (left []*job) {
 
 // run computes the pass, and adds up the losses of each job.
 func (p *mixed) run(ctx context.Context, r *engine.Runtime) error {
-	err := p.program.Run(ctx, p.slot, &p.batch, p.batch.Longest())
+	err := p.program.Run(ctx, p.slot, p, p.batch.Longest())
 	losses := p.losses[:len(p.adapters)]
 	if err == nil {
 		err = r.Read(ctx, rowLosses, losses)

@@ -92,8 +92,16 @@ func (d *Device) Info() backend.Info {
 	return i
 }
 
-// Supports reports whether there is a kernel for the composite op.
-func (d *Device) Supports(op ir.Op, attr any, in []ir.Type) bool { return kernels[op] != nil }
+// Supports reports whether there is a kernel for the composite op. Of a device that is
+// batch invariant there is none for dropout within a product: over many rows that takes
+// several products, whose sums depend on where these are cut.
+func (d *Device) Supports(op ir.Op, attr any, in []ir.Type) bool {
+	switch op {
+	case ir.LoRADown, ir.LoRADownGrad, ir.LoRADownInputGrad:
+		return !d.invariant
+	}
+	return kernels[op] != nil
+}
 
 // Alloc gives zeroed memory.
 func (d *Device) Alloc(bytes int) (backend.Buffer, error) {
