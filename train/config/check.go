@@ -19,6 +19,7 @@ import (
 // jobs each of them is checked.
 func (c *Config) Validate() error {
 	if c.Jobs.Len() > 0 {
+		c.settleSteps()
 		return c.validateJobs()
 	}
 	v := reflect.ValueOf(c).Elem()
@@ -30,9 +31,7 @@ func (c *Config) Validate() error {
 			return err
 		}
 	}
-	if c.Steps > 0 && !c.Given("epochs") {
-		c.Epochs = 0
-	}
+	c.settleSteps()
 	c.settleTask()
 	labels := c.Classification.Labels
 	for i, name := range labels {
@@ -46,6 +45,13 @@ func (c *Config) Validate() error {
 		}
 	}
 	return nil
+}
+
+// settleSteps has a run of so many steps have 0 epochs.
+func (c *Config) settleSteps() {
+	if c.Steps > 0 && !c.Given("epochs") {
+		c.Epochs = 0
+	}
 }
 
 // taskTypes are PEFT's names of the tasks.
