@@ -120,7 +120,7 @@ func openJobs(ctx context.Context, c *config.Config, observe func(name string) O
 		x.outcome.Name = own.Name
 		j.jobs = append(j.jobs, x)
 		if x.prepared, err = x.prepare(ctx, locks); err != nil {
-			return nil, fmt.Errorf("train: job %s: %w", own.Name, err)
+			return nil, inJob(own.Name, err)
 		}
 	}
 	if err := j.load(ctx, all); err != nil {
@@ -128,7 +128,7 @@ func openJobs(ctx context.Context, c *config.Config, observe func(name string) O
 	}
 	for _, x := range j.jobs {
 		if err := x.begin(ctx, x.prepared); err != nil {
-			return nil, fmt.Errorf("train: job %s: %w", x.name, err)
+			return nil, inJob(x.name, err)
 		}
 	}
 	j.describe(all)
@@ -205,7 +205,7 @@ func (j *Jobs) Train(ctx context.Context) ([]Outcome, error) {
 	for _, x := range j.jobs {
 		all = append(all, x.outcome)
 		if x.outcome.Err != nil {
-			failed = append(failed, fmt.Errorf("job %s: %w", x.name, x.outcome.Err))
+			failed = append(failed, inJob(x.name, x.outcome.Err))
 		}
 	}
 	if len(failed) == 0 {
@@ -213,6 +213,9 @@ func (j *Jobs) Train(ctx context.Context) ([]Outcome, error) {
 	}
 	return all, failed
 }
+
+// inJob says of which job an error is.
+func inJob(name string, err error) error { return fmt.Errorf("job %s: %w", name, err) }
 
 // failures are the errors of jobs.
 type failures []error

@@ -52,11 +52,11 @@ func (j *Jobs) load(ctx context.Context, o Observer) error {
 	var company []*job
 	for _, x := range j.jobs {
 		if err := x.opts.check(); err != nil {
-			return fmt.Errorf("train: job %s: %w", x.name, err)
+			return inJob(x.name, err)
 		}
 		var err error
 		if x.plan, err = x.planner.plan(x.opts); err != nil {
-			return fmt.Errorf("train: job %s: %w", x.name, err)
+			return inJob(x.name, err)
 		}
 		if why := j.apart(x); why != "" {
 			o.note("note     the job %s takes turns with the others: %s", x.name, why)

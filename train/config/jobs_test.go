@@ -54,7 +54,7 @@ func TestJobErrors(t *testing.T) {
 		`t:3: jobs[0].name: missing, expected: the name of the job`:                                               "jobs:\n  - {seed: 1}",
 		`t:3: jobs[0].name: found "../a", expected a name that a folder can have`:                                 "jobs:\n  - {name: ../a}",
 		`t:4: jobs[a]: given twice, expected names that differ`:                                                   "jobs:\n  - {name: a}\n  - {name: a}",
-		`t:4: jobs[b]: output_dir: output/./a is that of the job a, expected one of its own`:                        "jobs:\n  - {name: a}\n  - {name: b, output_dir: output/./a}",
+		`t:4: jobs[b]: output_dir: output/./a is that of the job a, expected one of its own`:                      "jobs:\n  - {name: a}\n  - {name: b, output_dir: output/./a}",
 		`t:2: jobs: found a list of 0, expected a list of mappings, each with a name and keys of its own`:         "jobs: []",
 		`t:2: jobs: found "a", expected a list of mappings, each with a name and keys of its own`:                 "jobs: [a]",
 		`t:2: jobs: found a mapping, expected a list of mappings, each with a name and keys of its own`:           "jobs: {a: {}}",
