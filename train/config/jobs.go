@@ -174,9 +174,12 @@ func (c *Config) validateJobs() error {
 	if err != nil {
 		return err
 	}
+	for _, job := range jobs {
+		if job.Task != Language {
+			return &Error{c.places["jobs"], fmt.Sprintf("jobs[%s].task", job.Name), fmt.Sprintf("found %s, expected %s, which jobs can learn", job.Task, Language), ErrConflict}
+		}
+	}
 	switch {
-	case jobs[0].Task != Language:
-		return &Error{c.places["task"], "task", fmt.Sprintf("found %s besides jobs, expected %s", jobs[0].Task, Language), ErrConflict}
 	case c.Memory > 0:
 		return &Error{c.places["memory"], "memory", "given besides jobs, expected memory_limit: the plan of a single run alone is fitted to memory", ErrConflict}
 	case c.Resume != "" && c.Resume != "latest":
