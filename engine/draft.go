@@ -83,7 +83,11 @@ func (r *Runtime) Plan(s *Slot, spec Spec) (*Draft, error) {
 	if spec.Training {
 		spare = spareTraining
 	}
-	planned, err := p.Store(r.dev, spare).KeepSums(r.dev.Info().BatchInvariant).Plan(r.dev.Supports)
+	invariant := r.dev.Info().BatchInvariant
+	if !invariant || !spec.Training { // what is worth storing depends on all that a pass computes
+		p.Store(r.dev, spare)
+	}
+	planned, err := p.KeepSums(invariant).Plan(r.dev.Supports)
 	if err != nil {
 		return nil, err
 	}

@@ -22,12 +22,16 @@ import (
 // one after the other as eight jobs side by side, both from opening the model to the saved
 // adapters, for rows of so many tokens. "plain" are runs without batch_invariant.
 func BenchmarkJobs(b *testing.B) {
-	const jobs, steps = 8, 10 // and one thread: others wait in loops
-	shape := checkpoint.Shape{Name: "bench", Hidden: 896, Layers: 6, Inter: 4864, Heads: 14, KVHeads: 2, Vocab: 32000, Positions: 512}
+	const jobs, steps = 8, 5 // and one thread: others wait in loops
+	shape := checkpoint.Shape{Name: "bench", Hidden: 896, Layers: 4, Inter: 4864, Heads: 14, KVHeads: 2, Vocab: 32000, Positions: 512}
 	dir := b.TempDir()
 	require.NoError(b, shape.Write(dir))
-	for _, length := range []int{8, 16, 32, 64, 128} {
-		b.Run(fmt.Sprintf("%d tokens", length), func(b *testing.B) {
+	for _, c := range []struct {
+		precision string
+		length    int
+	}{{"bf16", 4}, {"bf16", 8}, {"bf16", 16}, {"bf16", 64}, {"f32", 8}, {"f32", 64}} {
+		length := c.length
+		b.Run(fmt.Sprintf("%s, %d tokens", c.precision, length), func(b *testing.B) {
 			file := filepath.Join(b.TempDir(), "rows.safetensors")
 			ids := make([]int32, steps*length)
 			for i := range ids {
@@ -35,7 +39,7 @@ func BenchmarkJobs(b *testing.B) {
 			}
 			require.NoError(b, safetensors.WriteFile(file, []safetensors.Entry{{Name: "input_ids", DType: safetensors.I32, Shape: []int{steps, length}, Data: tensor.BytesOf(ids)}}, nil))
 			base := []string{"model=" + dir, "data.train=" + file, "batch_size=1", "steps=" + fmt.Sprint(steps), "adapter.r=16", "adapter.target_modules=all-linear",
-				"precision=f32", "log.plot=false", "log.tensorboard=false", "save_steps=0", "threads=1"}
+				"precision=" + c.precision, "log.plot=false", "log.tensorboard=false", "save_steps=0", "threads=1"}
 			var together, alone, plain time.Duration
 			for b.Loop() {
 				out := b.TempDir()

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/graph"
@@ -89,8 +88,6 @@ func (j *Jobs) apart(x *job) string {
 		return "there are none"
 	case !info.BatchInvariant:
 		return "batch_invariant is not set"
-	case x.precision != backend.F32:
-		return fmt.Sprintf("precision is %v", x.precision)
 	case j.base.model.Quantization().DType.Quantized():
 		return "the weights are quantised"
 	case x.plan.micro.ByLength():
