@@ -5,10 +5,12 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -246,6 +248,53 @@ func TestJobsResume(t *testing.T) {
 		}
 		require.ErrorIs(t, err, train.ErrInterrupted)
 	}
+}
+
+// childOfJobs trains jobs in a process that may be killed.
+func childOfJobs(c *config.Config) error {
+	j, err := train.NewJobs(context.Background(), c, func(string) train.Observer { return train.Observer{} })
+	if err != nil {
+		return err
+	}
+	defer j.Close()
+	_, err = j.Train(context.Background())
+	return err
+}
+
+// TestJobsKilled: so are jobs that are killed at any moment.
+func TestJobsKilled(t *testing.T) {
+	w := newWorkshop(t, tinyModel, "save_steps=1", "steps=12")
+	w.base[0] = "model=" + absolute(t, tinyModel)
+	jobs := append(w.mixedJobs(), "adapter: {use_dora: true}, steps: 5")
+	c := w.together(jobs)
+	want, _, err := w.train(c)
+	require.NoError(t, err)
+	require.NoError(t, os.RemoveAll(c.OutputDir))
+	raw, err := c.YAML()
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(w.dir, "train.yaml"), raw, 0o666))
+	for _, after := range []string{"job0/checkpoint-1", "job1/checkpoint-3", "job2/checkpoint-*", "job0/checkpoint-9"} {
+		child := exec.Command(os.Args[0])
+		child.Env = append(os.Environ(), childEnv+"="+w.dir)
+		require.NoError(t, child.Start())
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+			if found, _ := filepath.Glob(filepath.Join(c.OutputDir, after)); len(found) > 0 {
+				break
+			}
+		}
+		_ = child.Process.Kill()
+		_ = child.Wait()
+	}
+	runChild(t, w.dir)
+	for name, sum := range want {
+		require.Equal(t, sum, adapterSum(t, filepath.Join(c.OutputDir, name, train.AdapterDir)), name)
+	}
+}
+
+func absolute(t *testing.T, path string) string {
+	abs, err := filepath.Abs(path)
+	require.NoError(t, err)
+	return abs
 }
 
 // TestJobsMemory: the weights count once, and what does not fit is refused before a step.

@@ -40,6 +40,9 @@ func child(dir string) error {
 	if err != nil {
 		return err
 	}
+	if c.Jobs.Len() > 0 {
+		return childOfJobs(c)
+	}
 	r, err := train.New(context.Background(), c, train.Observer{})
 	if err != nil {
 		return err
