@@ -2,8 +2,8 @@ package batching
 
 import (
 	"errors"
-	"runtime"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"time"
