@@ -240,9 +240,7 @@ func casesOf(t *testing.T, base string) (dirs []string) {
 	}
 	lm, err := filepath.Glob(filepath.Join(filepath.Dir(base), "adapters", "*"))
 	require.NoError(t, err)
-	for _, dir := range lm {
-		dirs = append(dirs, dir)
-	}
+	dirs = append(dirs, lm...)
 	require.NotEmpty(t, dirs)
 	return dirs
 }

@@ -11,7 +11,7 @@ import (
 type Matcher struct {
 	tracker
 	vocabulary *Vocabulary
-	now, next  frontier
+	now        frontier
 	count      int // tokens
 
 	beyond map[exit][]int32

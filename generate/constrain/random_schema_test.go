@@ -31,7 +31,7 @@ func (m *maker) schema() made {
 	leaf := m.leaf()
 	m.definitions["leaf"] = leaf
 	m.definitions["tree"] = made{
-		fmt.Sprintf(`{"type":"object","properties":{"v":{"$ref":"#/$defs/leaf"},"kids":{"type":"array","items":{"$ref":"#/$defs/tree"},"maxItems":3},"up":{"anyOf":[{"$ref":"#/$defs/tree"},{"type":"null"}]}},"required":["v","kids"],"additionalProperties":false}`),
+		`{"type":"object","properties":{"v":{"$ref":"#/$defs/leaf"},"kids":{"type":"array","items":{"$ref":"#/$defs/tree"},"maxItems":3},"up":{"anyOf":[{"$ref":"#/$defs/tree"},{"type":"null"}]}},"required":["v","kids"],"additionalProperties":false}`,
 		func(t *rapid.T) string { return tree(t, leaf, 2) },
 	}
 	root := m.any(3)

@@ -62,13 +62,16 @@ func read(t require.TestingT, o tools.Options, pieces ...string) (string, []call
 
 var spaces = strings.Repeat(" ", 70)
 
-// answers are what models write, and what is read of it.
-var answers = []struct {
+// answerCase is an answer and what is to be read of it.
+type answerCase struct {
 	syntax tools.Syntax
 	answer string
 	text   string
 	calls  []call
-}{
+}
+
+// answers are what models write, and what is read of it.
+var answers = []answerCase{
 	{tools.None, "a <tool_call>{\"name\": \"f\"}</tool_call> \n", "a <tool_call>{\"name\": \"f\"}</tool_call> \n", nil},
 
 	{tools.Hermes, " Hi < there\n", " Hi < there\n", nil},
@@ -167,13 +170,6 @@ func TestCuts(t *testing.T) {
 			require.Equal(t, answer, text)
 		}
 	})
-}
-
-type answerCase = struct {
-	syntax tools.Syntax
-	answer string
-	text   string
-	calls  []call
 }
 
 // fragments are what answers are made of.
