@@ -145,6 +145,11 @@ func TestMemoryBudget(t *testing.T) {
 		memory := free.memory.Resident() - less
 		got, err := try(t, budgeted(t, model, fmt.Sprintf("memory=%d", memory)))
 		require.NoError(t, err)
+		if more := got.memory.Process - free.memory.Process; more != 0 { // it is a step more or less than for free
+			memory += more
+			got, err = try(t, budgeted(t, model, fmt.Sprintf("memory=%d", memory)))
+			require.NoError(t, err)
+		}
 		require.LessOrEqual(t, got.memory.Resident(), memory)
 		require.Greater(t, got.fit.Recomputed, last)
 		require.Equal(t, 1, got.fit.Cut)
