@@ -158,7 +158,7 @@ func (s *Server) room(w *wish, prompt, given, normal int, param string) error {
 			given = min(most, normal)
 		}
 	}
-	w.options.MaxNewTokens = min(given, of(s.defaults.MaxTokens, given))
+	w.options.MaxNewTokens = min(given, of(s.defaults.MaxNewTokens, given))
 	if w.options.MinNewTokens > w.options.MaxNewTokens {
 		return invalid("min_tokens", "min_tokens: found %d, expected no more than the %d tokens that the answer may have", w.options.MinNewTokens, w.options.MaxNewTokens)
 	}

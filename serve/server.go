@@ -26,6 +26,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lorafuse/lorafuse/generate"
 	"github.com/lorafuse/lorafuse/generate/constrain"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
@@ -88,7 +89,7 @@ type Server struct {
 	template   *chat.Template // nil where the model has none
 	syntax     tools.Syntax   // of the calls that the template teaches
 	developer  bool           // the template knows a role of that name
-	defaults   defaults
+	defaults   generate.Config
 	users      keys
 	admins     keys
 	started    time.Time

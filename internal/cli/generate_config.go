@@ -1,14 +1,9 @@
 package cli
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"slices"
 
+	"github.com/lorafuse/lorafuse/generate"
 	"github.com/lorafuse/lorafuse/generate/sample"
 )
 
@@ -19,62 +14,13 @@ const (
 	defaultNewTokens = 256
 )
 
-// generationConfig is what generation_config.json says of choosing tokens; its
-// end tokens are the model's business.
-type generationConfig struct {
-	DoSample     bool     `json:"do_sample"`
-	Temperature  *float64 `json:"temperature"`
-	TopK         *int     `json:"top_k"`
-	TopP         *float64 `json:"top_p"`
-	MinP         *float64 `json:"min_p"`
-	Repetition   *float64 `json:"repetition_penalty"`
-	MaxNewTokens *int     `json:"max_new_tokens"`
-
-	ignored []string // settings that would change the text and are not honoured
-}
-
-// neutral are settings of transformers that are not honoured, with the values
-// at which they do nothing.
-var neutral = map[string][]string{
-	"num_beams": {"1"}, "num_beam_groups": {"1"}, "penalty_alpha": {"0", "0.0"}, "no_repeat_ngram_size": {"0"},
-	"typical_p": {"1", "1.0"}, "epsilon_cutoff": {"0", "0.0"}, "eta_cutoff": {"0", "0.0"}, "top_h": nil,
-	"bad_words_ids": nil, "sequence_bias": nil, "suppress_tokens": nil, "begin_suppress_tokens": nil,
-	"forced_bos_token_id": nil, "forced_eos_token_id": nil, "min_length": {"0"}, "min_new_tokens": {"0"},
-	"encoder_repetition_penalty": {"1", "1.0"}, "exponential_decay_length_penalty": nil, "guidance_scale": {"1", "1.0"},
-	"watermarking_config": nil, "dola_layers": nil,
-}
-
-// readGenerationConfig reads the file in the model's folder; one that is
-// missing says nothing.
-func readGenerationConfig(dir string) (*generationConfig, error) {
-	path := filepath.Join(dir, "generation_config.json")
-	raw, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return &generationConfig{}, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("generate: %w", err)
-	}
-	g, all := &generationConfig{}, map[string]json.RawMessage{}
-	if err := errors.Join(json.Unmarshal(raw, g), json.Unmarshal(raw, &all)); err != nil {
-		return nil, fmt.Errorf("generate: %s: %w", path, err)
-	}
-	for key, values := range neutral {
-		if v, ok := all[key]; ok && string(v) != "null" && !slices.Contains(values, string(v)) {
-			g.ignored = append(g.ignored, fmt.Sprintf("%s: %s", key, v))
-		}
-	}
-	slices.Sort(g.ignored)
-	return g, nil
-}
-
 // settle works out how tokens are chosen from the flags and the file.
 func (w *writer) settle(dir string) error {
-	g, err := readGenerationConfig(dir)
+	g, err := generate.ReadConfig(dir)
 	if err != nil {
-		return err
+		return fmt.Errorf("generate: %w", err)
 	}
-	for _, s := range g.ignored {
+	for _, s := range g.Ignored {
 		w.app.note("note     generation_config.json: %s is not honoured", s)
 	}
 	f := w.flags
