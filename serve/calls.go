@@ -42,7 +42,7 @@ func (s *Server) toolUse(f *fields, w *wish, k *conversation) *toolUse {
 		if s.syntax == tools.None {
 			f.fault("tools", "the chat template of the model teaches no calls that are known; a tool_choice of required, or of a function, has them")
 		}
-		w.keep = s.tokensOf(s.syntax.Special())
+		w.keep = s.syntax.Special()
 		return u
 	}
 	schema, err := s.syntax.Forced(list, choice, u.parallel)
@@ -67,16 +67,6 @@ func (f *fields) faultOf(err error) {
 		return
 	}
 	f.fault("tools", "%v", err)
-}
-
-// tokensOf are the ids of those of the tokens that there are.
-func (s *Server) tokensOf(texts []string) (ids []int32) {
-	for _, text := range texts {
-		if id, ok := s.tokenizer.TokenID(text); ok {
-			ids = append(ids, id)
-		}
-	}
-	return ids
 }
 
 // toolCall is a call of a message, or a part of one that is under way.

@@ -10,21 +10,22 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/serve"
+	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
 const weather = `"tools":[{"type":"function","function":{"name":"weather","parameters":{"type":"object","properties":{"city":{"type":"string","maxLength":12}},"required":["city"],"additionalProperties":false},"strict":true}}],`
 
 // hermes is a server whose template teaches the calls of Hermes.
-func hermes(t testing.TB, e *engine) *serve.Server {
+func hermes(t testing.TB, e *engine, edits ...func(*serve.Options)) *serve.Server {
 	t.Helper()
-	return serving(t, e, func(o *serve.Options) {
+	return serving(t, e, append(edits, func(o *serve.Options) {
 		raw, err := os.ReadFile("../testdata/tokenizers/chat/qwen3_style.jinja")
 		require.NoError(t, err)
 		o.Template, err = chat.New(string(raw), nil)
 		require.NoError(t, err)
 		o.MaxLength = 2000
-	})
+	})...)
 }
 
 type call struct {
@@ -172,4 +173,25 @@ func TestCallsWithoutContent(t *testing.T) {
 		_, plain := ask(t, s, "POST", "/tokenize", `{"prompt":"assistantbuserc","add_special_tokens":false}`)
 		require.Equal(t, plain, text)
 	}
+}
+
+// TestSpecialCalls: the tokens that calls are written with are read where the tokenizer
+// has them as special ones, and other special tokens are left out of the text even so.
+func TestSpecialCalls(t *testing.T) {
+	raw, err := os.ReadFile(folder + "/tokenizer.json")
+	require.NoError(t, err)
+	words, err := tokenizer.Parse([]byte(strings.NewReplacer("<|pad|>", "<tool_call>", "<|im_start|>", "</tool_call>").Replace(string(raw))), nil)
+	require.NoError(t, err)
+	ids, err := words.Encode("<tool_call></tool_call>", false)
+	require.NoError(t, err)
+	require.Len(t, ids, 2)
+
+	e := newEngine(t, `A<|im_end|>B<tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}</tool_call>`)
+	e.words = words
+	s := hermes(t, e, func(o *serve.Options) { o.Tokenizer = words })
+	x := reply[toolAnswer](t, s, "/v1/chat/completions", `{`+weather+`"temperature":0,"ignore_eos":true,`+hello+`}`).Choices[0]
+	require.NotNil(t, x.Message.Content)
+	assert.Equal(t, "AB", *x.Message.Content)
+	require.Len(t, x.Message.Calls, 1)
+	assert.JSONEq(t, `{"city": "Oslo"}`, x.Message.Calls[0].Function.Arguments)
 }

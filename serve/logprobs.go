@@ -114,7 +114,9 @@ func (t topTokens) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// textLogprobs of tokens that stand behind so many characters; after is how many stand
+// textLogprobs are those of tokens that stand behind so many characters; after is how many
+// stand before what comes next. Before the first token of a prompt nothing stands, and it
+// has none.
 func (s *Server) textLogprobs(tokens []generate.Logprobs, top, offset int, prompt bool) (l *textLogprobs, after int) {
 	l = &textLogprobs{Tokens: []string{}, Values: []*float32{}, Top: []*topTokens{}, Offsets: []int{}}
 	for i, t := range tokens {

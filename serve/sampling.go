@@ -10,7 +10,6 @@ import (
 
 	"github.com/lorafuse/lorafuse/generate"
 	"github.com/lorafuse/lorafuse/generate/constrain"
-	"github.com/lorafuse/lorafuse/tokenizer"
 )
 
 // wish is what a request says of how its answers are made.
@@ -19,7 +18,7 @@ type wish struct {
 	n       int                      // answers to each prompt
 	// skipSpecial leaves special tokens out of the text.
 	skipSpecial bool
-	keep        []int32            // special tokens that the text has even so
+	keep        []string           // special tokens that the text has even so
 	grammar     *constrain.Grammar // nil: anything
 	salt        string
 
@@ -173,7 +172,7 @@ func (s *Server) answers(w *wish) ([]generate.GenerateOptions, error) {
 	for i := range all {
 		o := w.options
 		o.Sampler.Sequence = uint64(i)
-		o.Decoder = s.decoder(w)
+		o.Decoder = s.tokenizer.NewStream(w.skipSpecial, w.keep...)
 		if !o.IncludeStop {
 			o.Decoder = silentEnd{o.Decoder, o.EOS}
 		}
@@ -189,38 +188,6 @@ func (s *Server) answers(w *wish) ([]generate.GenerateOptions, error) {
 		all[i] = o
 	}
 	return all, nil
-}
-
-// decoder begins the text of an answer.
-func (s *Server) decoder(w *wish) generate.Decoder {
-	if w.skipSpecial && len(w.keep) > 0 {
-		return someSpecial{s.tokenizer.NewStream(false), s.tokenizer, w.keep}
-	}
-	return s.tokenizer.NewStream(w.skipSpecial)
-}
-
-// someSpecial is a decoder without special tokens, but for some.
-type someSpecial struct {
-	generate.Decoder
-	tokenizer *tokenizer.Tokenizer
-	keep      []int32
-}
-
-// Push implements generate.Decoder.
-func (d someSpecial) Push(id int32) (string, error) {
-	if !slices.Contains(d.keep, id) && isSpecial(d.tokenizer, id) {
-		return "", nil
-	}
-	return d.Decoder.Push(id)
-}
-
-func isSpecial(t *tokenizer.Tokenizer, id int32) bool {
-	with, err := t.Decode([]int32{id}, false)
-	if err != nil {
-		return false
-	}
-	without, err := t.Decode([]int32{id}, true)
-	return err == nil && with != without
 }
 
 // silentEnd is a decoder without the text of the tokens that end an answer.

@@ -144,17 +144,18 @@ func New(o Options) (*Server, error) {
 	if s.defaults, err = readDefaults(o.Model.Dir); err != nil {
 		return nil, err
 	}
+	tokenBytes := sync.OnceValues(s.tokenizer.TokenBytes)
 	s.vocabulary = sync.OnceValues(func() (*constrain.Vocabulary, error) {
-		tokens, err := s.tokenizer.TokenBytes()
+		tokens, err := tokenBytes()
 		if err != nil {
 			return nil, err
 		}
 		return constrain.NewVocabulary(tokens)
 	})
-	s.pieces = sync.OnceValue(func() [][]byte {
-		tokens, _ := s.tokenizer.TokenBytes() // without them tokens are as they stand in the vocabulary
+	s.pieces = func() [][]byte {
+		tokens, _ := tokenBytes() // without them tokens are as they stand in the vocabulary
 		return tokens
-	})
+	}
 	s.routes = s.newRoutes()
 	return s, nil
 }
