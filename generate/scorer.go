@@ -3,7 +3,6 @@ package generate
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/data"
@@ -128,11 +127,11 @@ func (s *Scorer) compiled(ctx context.Context, name string, results func(*nn.Bui
 	var x scored
 	draft, err := s.runtime.Plan(s.slot, engine.Spec{Bounds: map[string]int{nn.Tokens: s.maxTokens}, Build: func(b *nn.Builder, p *graph.Program) {
 		results(b, s.runtime.Model().Build(b), p)
-		x.alone = slices.ContainsFunc(b.Tables(), nn.Derived.Changes)
 	}})
 	if err != nil {
 		return x, err
 	}
+	x.alone = draft.ByLength()
 	programs, err := s.runtime.Load(ctx, s.slot, nil, draft)
 	if err != nil {
 		return x, err

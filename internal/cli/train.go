@@ -243,6 +243,11 @@ func (a *app) dryRun(ctx context.Context, c *config.Config, asJSON bool) error {
 	if err != nil {
 		return err
 	}
+	return a.planned(p, asJSON)
+}
+
+// planned prints what a dry run has found.
+func (a *app) planned(p dryRunReport, asJSON bool) error {
 	a.close()
 	if asJSON {
 		return a.out.json(p)

@@ -80,14 +80,22 @@ func (a *app) runJobs(ctx context.Context, c *config.Config, file string, f *tra
 
 // observerOfJob shows a job under its name, or what is of all where there is none.
 func (a *app) observerOfJob(w *watched, name string) train.Observer {
-	if name == "" {
-		return a.observer(w)
-	}
-	from := name + ": "
 	o := a.observer(w)
+	if name == "" {
+		return o
+	}
+	from := ofJob(name)
 	o.Note = func(text string) { a.note("%s%s", from, text) }
 	o.Step = a.trained(w, "training "+name, from)
 	return o
+}
+
+// ofJob begins what is said of a job, and is nothing for what is said of all.
+func ofJob(name string) string {
+	if name == "" {
+		return ""
+	}
+	return name + ": "
 }
 
 // dryRunJobs does everything but train.
@@ -99,21 +107,10 @@ func (a *app) dryRunJobs(ctx context.Context, c *config.Config, asJSON bool) err
 	defer os.RemoveAll(tmp)
 	var p dryRunReport
 	p.Memory, err = train.DryRunJobs(ctx, c, tmp, func(name string) train.Observer {
-		from := ""
-		if name != "" {
-			from = name + ": "
-		}
-		return train.Observer{Note: func(text string) { p.Notes = append(p.Notes, from+text) }, Load: a.loading()}
+		return train.Observer{Note: func(text string) { p.Notes = append(p.Notes, ofJob(name)+text) }, Load: a.loading()}
 	})
 	if err != nil {
 		return err
 	}
-	a.close()
-	if asJSON {
-		return a.out.json(p)
-	}
-	for _, n := range p.Notes {
-		a.out.printf("%s\n", n)
-	}
-	return nil
+	return a.planned(p, asJSON)
 }
