@@ -122,13 +122,19 @@ func (f *facts) property(name string) conjunction {
 
 // others are the properties that are not known by their names: their rule, and the
 // lexeme of their names, nil where there are none. Each has one spelling, so that none
-// of those that are known comes back in another.
+// of those that are known comes back in another. Where properties are given, others must be
+// asked for: the schema gives those that its reader looks at.
 func (c *compiler) others(f *facts, names []string) (r int32, key *lexeme, err error) {
 	var all conjunction
+	named, asked := false, false
 	for _, s := range f.parts {
+		named = named || s.properties != nil
 		if s.additional != nil {
-			all = all.with(s.additional)
+			all, asked = all.with(s.additional), true
 		}
+	}
+	if named && !asked {
+		return none, nil, nil
 	}
 	if len(all.groups) == 0 {
 		if x, err := c.facts(all); err != nil || x.never {

@@ -15,8 +15,8 @@
 //     have it from json.dumps. Line breaks and indents would be places where a model can
 //     write for ever without a word.
 //   - Properties come in the order of the schema, then the others, if
-//     additionalProperties allows them; it does, where it is not there, as JSON Schema
-//     has it.
+//     additionalProperties says what they are, or true. Where it is not there, an object
+//     that knows properties has no others.
 //   - Numbers have no more than 20 digits before and behind the point, where their
 //     bounds do not ask for more, and an exponent of at most two where nothing bounds
 //     them; there is no negative zero.

@@ -272,11 +272,17 @@ func (m *maker) object(depth int) made {
 	schema := `"properties":{` + strings.Join(properties, ",") + `},"required":[` + strings.Join(required, ",") + `]`
 	others := made{"true", anything}
 	more := 2
-	switch m.choose("additional", 3) {
+	switch m.choose("additional", 4) {
 	case 0:
 		schema += `,"additionalProperties":false`
 		more = 0
 	case 1:
+		if len(names) > 0 {
+			more = 0
+		}
+	case 2:
+		schema += `,"additionalProperties":true`
+	default:
 		others = m.any(depth - 1)
 		schema += `,"additionalProperties":` + others.schema
 	}
