@@ -175,6 +175,21 @@ func TestCallsWithoutContent(t *testing.T) {
 	}
 }
 
+// The templates of DeepSeek-R1 ask whether the content is none, and it is then.
+func TestCallsOfDeepSeekWithoutContent(t *testing.T) {
+	s := serving(t, newEngine(t, "x"), func(o *serve.Options) {
+		var err error
+		o.Template, err = chat.New(`{% for m in messages %}{% if m['content'] is none %}[{{ m['tool_calls'][0]['function']['name'] }}]{% if false %}<｜tool▁call▁begin｜><｜tool▁sep｜>`+"```"+`json{% endif %}{% else %}{{ m['content'] }}{% endif %}{% endfor %}`, nil)
+		require.NoError(t, err)
+	})
+	for _, content := range []string{``, `"content":null,`} {
+		code, text := ask(t, s, "POST", "/tokenize", `{"messages":[{"role":"assistant",`+content+`"tool_calls":[{"type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"user","content":"c"}]}`)
+		require.Equal(t, 200, code, text)
+		_, plain := ask(t, s, "POST", "/tokenize", `{"prompt":"[f]c","add_special_tokens":false}`)
+		require.Equal(t, plain, text)
+	}
+}
+
 // TestSpecialCalls: the tokens that calls are written with are read where the tokenizer
 // has them as special ones, and other special tokens are left out of the text even so.
 func TestSpecialCalls(t *testing.T) {

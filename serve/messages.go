@@ -85,7 +85,9 @@ func (s *Server) message(f *fields, raw json.RawMessage) chat.Message {
 	switch {
 	case f.has("content"):
 		m.Fields["content"] = content(f)
-	case m.Role == "assistant" && s.syntax != tools.DeepSeek: // whose templates ask whether there is any
+	case m.Role == "assistant" && s.syntax == tools.DeepSeek:
+		m.Fields["content"] = nil // whose templates ask whether it is none
+	case m.Role == "assistant":
 		m.Fields["content"] = "" // clients send null beside calls, and many templates take it for a text
 	}
 	if raw := f.raw("tool_calls"); raw != nil {

@@ -15,7 +15,7 @@ import (
 // template reads, such as "tool_calls" or "name"; the values are anything that encodes to
 // JSON. As a map has no order, its keys come sorted, behind role and content.
 //
-// Fields that are null are not passed to the template. The reasoning of a message can be
+// Fields that are null are not passed to the template, but for a content that Fields gives. The reasoning of a message can be
 // given as "reasoning_content", "thinking" or "reasoning": templates see it as each of the
 // first two.
 type Message struct {
@@ -88,7 +88,7 @@ func (m Message) value() (*dict, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: field %q of a message: %v", ErrRender, key, err)
 		}
-		if v != nil {
+		if v != nil || key == "content" {
 			d.put(key, v)
 		}
 	}
