@@ -127,6 +127,9 @@ func (p *Program) bind(s *Slot) error {
 		}
 		b := p.inputs.part(a.Name)
 		if b == nil {
+			b = p.r.weights.buffer(a.Name)
+		}
+		if b == nil {
 			store, name := p.place(s, a.Name)
 			var err error
 			if b, err = store.Alloc(name, a.Bytes(dims)); err != nil {

@@ -12,12 +12,13 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Runtime is a model on a device. It is not safe for concurrent use.
+// Runtime is a model on a device. It is not safe for concurrent use, but for Beside.
 type Runtime struct {
 	dev         backend.Device
 	memory      backend.Memory // the device, or nil where its memory cannot be planned
 	model       *model.Model
-	store       *nn.Store  // weights, tables and results
+	weights     *weights   // nil once it is closed
+	store       *nn.Store  // tables and results
 	programs    []*Program // that are loaded
 	precomputes []*Program // what makes things of parameters alone
 }
@@ -25,7 +26,16 @@ type Runtime struct {
 // New is a runtime of which nothing is on the device yet. m must stay open until
 // the runtime is closed.
 func New(dev backend.Device, m *model.Model) *Runtime {
-	r := &Runtime{dev: dev, model: m, store: nn.NewStore(dev)}
+	return with(&weights{store: nn.NewStore(dev)}, dev, m)
+}
+
+// Beside is a runtime of the same model on the same device, which has the weights of r
+// and everything else of its own: both may be used at the same time, each by one
+// goroutine. The weights are there until both are closed. r must not be closed yet.
+func (r *Runtime) Beside() *Runtime { return with(r.weights, r.dev, r.model) }
+
+func with(w *weights, dev backend.Device, m *model.Model) *Runtime {
+	r := &Runtime{dev: dev, model: m, weights: w.share(), store: nn.NewStore(dev)}
 	r.memory, _ = dev.(backend.Memory)
 	return r
 }
@@ -38,16 +48,22 @@ func (r *Runtime) Info() backend.Info { return r.dev.Info() }
 
 // Bytes is the device memory of weights, tables and results; inputs, arenas and
 // slots come beside it.
-func (r *Runtime) Bytes() int { return r.store.Bytes() }
+func (r *Runtime) Bytes() int { return r.weights.bytes() + r.store.Bytes() }
 
-// Close frees the device's memory, but that of slots and caches.
+// Close frees the device's memory, but that of slots and caches, and of weights that
+// another runtime has too. Closing twice does nothing.
 func (r *Runtime) Close() {
+	if r.weights == nil {
+		return
+	}
 	r.Unload(slices.Clone(r.programs)...)
 	for _, p := range r.precomputes {
 		p.close()
 	}
 	r.precomputes = nil
 	r.store.Free()
+	r.weights.release()
+	r.weights = nil
 }
 
 // arena is memory that programs share.
@@ -195,7 +211,7 @@ func (r *Runtime) fill(ctx context.Context, s *Slot, d *Draft, p *Program) error
 	if err := s.fill(ctx, d); err != nil {
 		return err
 	}
-	if err := r.store.Import(ctx, r.model, used); err != nil {
+	if err := r.weights.bring(ctx, r.model, used); err != nil {
 		return err
 	}
 	for _, t := range d.tables {

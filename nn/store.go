@@ -73,10 +73,18 @@ func (s *Store) Import(ctx context.Context, w Weights, names []string) error {
 	}
 	tasks := make([]func() error, len(made))
 	for i, name := range made {
-		s.buffers[name] = buffers[i]
 		tasks[i] = func() error { return s.fill(name, buffers[i], weights[i]) }
 	}
-	return together(tasks)
+	if err := together(tasks); err != nil {
+		for _, b := range buffers {
+			b.Free()
+		}
+		return err
+	}
+	for i, name := range made {
+		s.buffers[name] = buffers[i]
+	}
+	return nil
 }
 
 // loads tells whether a device can read a weight where it lies in a file.

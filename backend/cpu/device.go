@@ -39,6 +39,8 @@ type Device struct {
 	profile    *backend.Profile // nil if nobody asks
 	packing    packing
 
+	launching sync.Mutex // held by the launch under way, of whatever program
+
 	mu     sync.Mutex
 	closed bool
 }
@@ -223,6 +225,7 @@ func (d *Device) compile(p *ir.Program, arena *buffer) (*executable, error) {
 	}
 	e := &executable{dev: d, prog: p, arena: arena}
 	e.run, e.steps = newRun(d, p, d.packMode())
+	e.run.rest = e.rest
 	e.prefetches = newPrefetches(e.steps)
 	n := e.run.need
 	floats := n.temp + d.pool.Workers()*n.room
@@ -252,6 +255,8 @@ func (d *Device) Close() error {
 
 // reserve makes the engines ready for what the launches of a program need.
 func (d *Device) reserve(n needs) {
+	d.launching.Lock()
+	defer d.launching.Unlock()
 	d.gemm.Reserve(n.products)
 	if n.scores.Queries > 0 {
 		d.attention.Reserve(n.scores)
@@ -259,7 +264,7 @@ func (d *Device) reserve(n needs) {
 }
 
 // executable runs a program's launches one after the other; each spreads over
-// the workers.
+// the workers. Those of several programs that run at the same time alternate.
 type executable struct {
 	dev            *Device
 	prog           *ir.Program
@@ -268,6 +273,8 @@ type executable struct {
 	prefetches     *prefetches
 	arena, scratch *buffer
 	own            *buffer // the arena where it is not the caller's, or nil
+	yield          func() (over func())
+	over           func() // of the launch under way
 	closed         bool
 }
 
@@ -291,16 +298,45 @@ func (e *executable) Run(ctx context.Context, args backend.Args) (f backend.Fenc
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // see run.do
 	e.prefetches.update(r, e.steps)
+	e.yield = backend.Yield(ctx)
 	for i := range e.steps {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		e.dev.prefetcher.next.Store(e.prefetches.steps[i])
-		if err := e.step(i); err != nil {
+		if err := e.launch(ctx, i); err != nil {
 			return nil, err
 		}
 	}
 	return backend.Done{}, nil
+}
+
+// launch runs step i when the workers are free for it.
+func (e *executable) launch(ctx context.Context, i int) error {
+	e.begin()
+	defer e.end()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	e.dev.prefetcher.next.Store(e.prefetches.steps[i])
+	return e.step(i)
+}
+
+// begin waits until a launch may run, and end lets others.
+func (e *executable) begin() {
+	if e.yield != nil {
+		e.over = e.yield()
+	}
+	e.dev.launching.Lock()
+}
+
+func (e *executable) end() {
+	e.dev.launching.Unlock()
+	if e.yield != nil {
+		e.over()
+	}
+}
+
+// rest lets others run in the middle of a launch, one that takes long.
+func (e *executable) rest() {
+	e.end()
+	e.begin()
 }
 
 // step runs step i, and tells the profile, where there is one. What launches

@@ -101,6 +101,9 @@ func (c *linearCE) run(losses []float32, dx values, scales []float32) error {
 	c.logits, tmp = tmp[:per*c.v], tmp[per*c.v:]
 	c.gathered, c.back = tmp[:per*c.d], tmp[per*c.d:2*per*c.d]
 	for c.at = 0; c.at < len(c.rows); c.at += per {
+		if c.at > 0 {
+			r.rest() // with a large vocabulary each stretch takes as long as a layer
+		}
 		c.m = min(per, len(c.rows)-c.at)
 		r.rows(c.m, c.d, c.gather)
 		c.multiply(&c.forward, c.logits, gemm.Of(c.gathered, c.d), r.operand(c.w, true), c.packForward)

@@ -52,6 +52,8 @@ type run struct {
 	buffers []*buffer // of args
 	dims    []int
 
+	rest func() // lets others have the workers for a while
+
 	masks []*keptMask // of dropout
 
 	mode   backend.Pack

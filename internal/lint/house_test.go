@@ -105,7 +105,8 @@ var house = map[string]room{
 	"merge":              {floor: loops},
 	"convert":            {floor: loops},
 	"serve/pages":        {floor: loops},
-	"serve/batching":     {loops, with("generate", "says what an answer is", "serve/pages", "has the keys and values of texts there")},
+	"serve/share":        {floor: loops},
+	"serve/batching":     {loops, with("generate", "says what an answer is", "serve/pages", "has the keys and values of texts there", "serve/share", "lets training have its part of the time")},
 	"serve/tools":        {loops, with("generate/constrain", "asks whether a schema can be kept to")},
 
 	"serve":         {floor: services},

@@ -13,6 +13,7 @@ import (
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/serve/pages"
+	"github.com/lorafuse/lorafuse/serve/share"
 )
 
 // Engine continues texts with one model. One goroutine runs it step by step: each is a
@@ -27,6 +28,7 @@ type Engine struct {
 	machine  *machine
 	registry *lora.Registry
 	pool     *pages.Pool
+	gate     *share.Gate
 	context  context.Context // of all runs
 	cancel   context.CancelFunc
 	wake     chan struct{}
@@ -64,7 +66,7 @@ func New(ctx context.Context, dev backend.Device, m *model.Model, o Options) (*E
 	if err != nil {
 		return nil, fmt.Errorf("batching: %w", err)
 	}
-	e := &Engine{options: o, model: m, machine: x, wake: make(chan struct{}, 1), stopped: make(chan struct{})}
+	e := &Engine{options: o, model: m, machine: x, gate: share.New(o.TrainShare), wake: make(chan struct{}, 1), stopped: make(chan struct{})}
 	o.Adapters.Slots = x
 	if e.registry, err = lora.NewRegistry(m, m.Config.ModelType, m.Modules(), o.Adapters); err == nil {
 		e.pool, err = pages.New(pages.Options{Pages: o.pages(), Rows: o.PageRows})

@@ -29,6 +29,9 @@ type Options struct {
 	// Adapters are the limits of the registry. Its device is the engine, and MaxResident
 	// is 16 where it is 0.
 	Adapters lora.RegistryOptions
+	// TrainShare is the part of the time that training beside the engine gets while there
+	// are requests (see GiveWay), more than 0 and less than 1; 0 is 0.5.
+	TrainShare float64
 	// OnStep, if not nil, is called after each run, by the goroutine that makes them. It
 	// must not close the engine.
 	OnStep func(Step)
@@ -42,6 +45,7 @@ const (
 	defaultPageRows = 16
 	defaultQueue    = 1024
 	defaultResident = 16
+	defaultShare    = 0.5
 )
 
 // complete checks options and puts in what they are where they are 0, but for what
@@ -57,6 +61,12 @@ func (o *Options) complete(m *model.Model) error {
 		if x.value < 0 {
 			return fmt.Errorf("batching: %w: %s: found %d, expected 0 or more", generate.ErrOption, x.name, x.value)
 		}
+	}
+	if !(o.TrainShare >= 0 && o.TrainShare < 1) {
+		return fmt.Errorf("batching: %w: train share: found %v, expected more than 0 and less than 1, or 0 for %v", generate.ErrOption, o.TrainShare, defaultShare)
+	}
+	if o.TrainShare == 0 {
+		o.TrainShare = defaultShare
 	}
 	for _, x := range []struct {
 		value *int

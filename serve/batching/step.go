@@ -39,7 +39,9 @@ func (e *Engine) loop() {
 	defer close(e.stopped)
 	debug.SetPanicOnFault(true) // a page of a mapped file that cannot be read ends a step
 	for e.wait() {
+		e.gate.Begin()
 		err := safely(e.step)
+		e.gate.End(e.context)
 		if err == nil {
 			continue
 		}
@@ -67,12 +69,14 @@ func (e *Engine) wait() bool {
 		if len(e.running)+len(e.parked)+waiting > 0 {
 			return true
 		}
+		e.gate.Idle()
 		<-e.wake
 	}
 }
 
 // shut ends what there is.
 func (e *Engine) shut() {
+	e.gate.Idle()
 	e.mu.Lock()
 	failed := e.failed
 	e.mu.Unlock()

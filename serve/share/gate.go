@@ -1,0 +1,201 @@
+// Package share divides the time of one machine between what serves, step by step, and
+// what trains beside it, launch by launch: training has the whole machine while there is
+// nothing to serve, and else a slice of time behind each step.
+package share
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Gate says who may use the machine. Serving calls Begin and End around its steps, and
+// Idle where there are none to make; training calls Launch before whatever it runs.
+//
+// It is safe for concurrent use.
+type Gate struct {
+	ratio float64 // of a slice to the step before it
+
+	over func() // end, made once
+
+	mu       sync.Mutex
+	phase    phase
+	since    time.Time     // of the last account
+	credit   time.Duration // that training has in a slice; below 0: what it has had too much
+	step     time.Duration // that the step under way took so far, without launches in it
+	launches int           // under way
+	waiting  int           // launches that may not begin
+	left     time.Time     // when the last launch was over
+	changed  chan struct{} // closed with the phase, nil where nobody waits for that
+	used     Used
+}
+
+// phase is whose turn it is.
+type phase uint8
+
+const (
+	idle     phase = iota // there is nothing to serve
+	stepping              // a step is under way, and perhaps a launch that was begun before it
+	lending               // training has a slice
+)
+
+// Used is what the time has gone to.
+type Used struct {
+	Steps  uint64        // of serving
+	Step   time.Duration // that these took, without launches in them
+	Slices uint64        // that training was given behind steps
+	// Slice is the time that serving has waited for training: slices, and launches that
+	// went on into a step.
+	Slice time.Duration
+	// Idle is the time of launches while there was nothing to serve.
+	Idle time.Duration
+}
+
+// patience is how long serving waits in a slice for a launch to come: longer than a
+// training step is away between two of its launches.
+const patience = 2 * time.Millisecond
+
+// New is a gate behind which training gets a part of the time while there is something to
+// serve: more than 0, less than 1.
+func New(part float64) *Gate {
+	g := &Gate{ratio: part / (1 - part), since: time.Now()}
+	g.over = g.end
+	return g
+}
+
+// Begin begins a step of serving. It does not wait: launches under way go on to their
+// ends, and no more are begun.
+func (g *Gate) Begin() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.enter(stepping)
+}
+
+// End ends the step. Where training is there, End gives it a slice and waits for the end of
+// that, or until training goes away or ctx ends: the slice at most, however long a launch
+// takes.
+func (g *Gate) End(ctx context.Context) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.account()
+	g.used.Steps++
+	g.used.Step += g.step
+	g.credit += time.Duration(g.ratio * float64(g.step))
+	g.step = 0
+	if g.credit > 0 && g.launches+g.waiting > 0 {
+		g.used.Slices++
+		g.lend(ctx)
+	}
+	g.credit = min(g.credit, 0) // nobody wants the rest
+}
+
+// lend waits while training has what is left of its slice.
+func (g *Gate) lend(ctx context.Context) {
+	g.enter(lending)
+	for g.credit > 0 && ctx.Err() == nil {
+		g.sleep(ctx, min(g.credit, patience))
+		g.account()
+		if g.launches+g.waiting == 0 && g.since.Sub(g.left) >= patience {
+			break
+		}
+	}
+	g.enter(stepping)
+}
+
+// Idle says that there is nothing to serve until the next Begin: training runs as it
+// likes, and owes nothing.
+func (g *Gate) Idle() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.enter(idle)
+	g.credit, g.step = 0, 0
+}
+
+// Launch waits until training may run, or ctx has ended, and gives what is to be called
+// when that launch is over.
+func (g *Gate) Launch(ctx context.Context) (over func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.account()
+	g.waiting++
+	for !g.open() && ctx.Err() == nil {
+		g.wait(ctx)
+		g.account()
+	}
+	g.waiting--
+	g.launches++
+	return g.over
+}
+
+// end is what ends a launch.
+func (g *Gate) end() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.account()
+	g.launches--
+	g.left = g.since
+}
+
+// open reports whether a launch may begin.
+func (g *Gate) open() bool {
+	return g.phase == idle || g.phase == lending && g.credit > 0
+}
+
+// Used is what the time has gone to so far, up to the last step or launch.
+func (g *Gate) Used() Used {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.used
+}
+
+// enter begins a phase.
+func (g *Gate) enter(p phase) {
+	g.account()
+	g.phase = p
+	if g.changed != nil {
+		close(g.changed)
+		g.changed = nil
+	}
+}
+
+// account adds the time since the last account to what it has gone to.
+func (g *Gate) account() {
+	now := time.Now()
+	took := now.Sub(g.since)
+	g.since = now
+	switch {
+	case g.phase == lending, g.phase == stepping && g.launches > 0:
+		g.credit -= took
+		g.used.Slice += took
+	case g.phase == stepping:
+		g.step += took
+	case g.launches > 0:
+		g.used.Idle += took
+	}
+}
+
+// wait waits, without the lock, for another phase or the end of ctx.
+func (g *Gate) wait(ctx context.Context) {
+	if g.changed == nil {
+		g.changed = make(chan struct{})
+	}
+	changed := g.changed
+	g.mu.Unlock()
+	defer g.mu.Lock()
+	select {
+	case <-changed:
+	case <-ctx.Done():
+	}
+}
+
+// sleep waits, without the lock, for so long, or for the end of ctx.
+func (g *Gate) sleep(ctx context.Context, long time.Duration) {
+	g.mu.Unlock()
+	defer g.mu.Lock()
+	timer := time.NewTimer(long)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
