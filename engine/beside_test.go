@@ -93,8 +93,9 @@ func TestBeside(t *testing.T) {
 				`"r":4,"target_modules":["q_proj","o_proj"]`, `"r":9,"target_modules":["v_proj"],"use_dora":true`)
 			x.dev.(backend.Memory).SetPack(backend.PackAlways, 0)
 			texts := []text{{[]int32{3, 1, 4}, 0}, {[]int32{1, 5}, 1}, {[]int32{9}, -1}}
-			mix := x.r.NewMix(x.slots...)
+			slots := x.slots
 			serve := func(t require.TestingT) []float32 {
+				mix := x.r.NewMix(slots...)
 				p := x.load(t, mix)
 				defer x.r.Unload(p)
 				return x.run(t, p, mix, texts)
@@ -103,16 +104,17 @@ func TestBeside(t *testing.T) {
 
 			var beside []learner
 			var wants [][]float32
+			weights := engine.New(x.dev, m) // of which none is there yet
 			for i := range 2 {
-				r := x.r.Beside()
-				defer r.Close()
-				s, err := r.NewSlot(x.state(t, `"r":5,"target_modules":["q_proj","v_proj"],"lora_dropout":0`, uint64(i)))
+				s, err := x.r.NewSlot(x.state(t, `"r":5,"target_modules":["q_proj","v_proj"]`, uint64(i)))
 				require.NoError(t, err)
 				defer s.Free()
-				beside = append(beside, learner{r, s})
-				g, err := beside[i].gradients(t.Context(), learning(m))
+				alone, err := learner{x.r, s}.gradients(t.Context(), learning(m))
 				require.NoError(t, err)
-				wants = append(wants, g)
+				wants = append(wants, alone)
+				r := weights.Beside()
+				defer r.Close()
+				beside = append(beside, learner{r, s})
 			}
 			require.NotEqual(t, wants[0], wants[1])
 
@@ -126,6 +128,8 @@ func TestBeside(t *testing.T) {
 					}
 				})
 			}
+			x.r.Close()
+			x.r = weights
 			for range 20 {
 				require.True(t, slices.Equal(want, serve(t)))
 			}

@@ -51,7 +51,7 @@ func mixtureOf(t testing.TB, m *model.Model, o backend.Options, dirs []string, b
 	require.NoError(t, err)
 	t.Cleanup(func() { dev.Close() })
 	x := &mixture{dev: dev, m: m, r: engine.New(dev, m), names: map[*engine.Slot]string{}, alone: map[*engine.Slot]*engine.Program{}, width: m.Config.VocabSize}
-	t.Cleanup(x.r.Close)
+	t.Cleanup(func() { x.r.Close() })
 	if !x.speaks() {
 		x.width = m.Config.HiddenSize
 	}

@@ -255,8 +255,6 @@ func (d *Device) Close() error {
 
 // reserve makes the engines ready for what the launches of a program need.
 func (d *Device) reserve(n needs) {
-	d.launching.Lock()
-	defer d.launching.Unlock()
 	d.gemm.Reserve(n.products)
 	if n.scores.Queries > 0 {
 		d.attention.Reserve(n.scores)
