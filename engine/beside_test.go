@@ -179,6 +179,42 @@ func TestBesideMemory(t *testing.T) {
 	require.Zero(t, held())
 }
 
+// TestBesideAtOnce: runtimes that bring the same weights to a device at the same time have
+// them once.
+func TestBesideAtOnce(t *testing.T) {
+	m, err := model.Open(llama + "model")
+	require.NoError(t, err)
+	defer m.Close()
+	require.NoError(t, m.Quantize(quant.Bit4, nil))
+	for range 10 {
+		var dev null.Device
+		r := engine.New(&dev, m)
+		var all sync.WaitGroup
+		begin := make(chan struct{})
+		sizes := make([]int, 4)
+		for i := range sizes {
+			b := r.Beside()
+			defer b.Close()
+			s, err := b.NewSlot(nil)
+			require.NoError(t, err)
+			d, err := b.Plan(s, loss(m))
+			require.NoError(t, err)
+			all.Go(func() {
+				<-begin
+				_, err := b.Load(t.Context(), s, nil, d)
+				assert.NoError(t, err)
+				sizes[i] = b.Bytes()
+			})
+		}
+		close(begin)
+		all.Wait()
+		require.Equal(t, slices.Repeat(sizes[:1], len(sizes)), sizes)
+		now, _ := dev.Held()
+		require.Less(t, int(now), 2*r.Bytes())
+		r.Close()
+	}
+}
+
 // breaking is a device whose uploads fail while it is told to.
 type breaking struct {
 	backend.Device
