@@ -43,6 +43,8 @@ type Info struct {
 	Unified bool `json:"unified_memory,omitempty"`
 	// BatchInvariant says that it was opened with the option of that name.
 	BatchInvariant bool `json:"batch_invariant,omitempty"`
+	// Precision is that which it was opened with.
+	Precision Precision `json:"-"`
 	// Detail names what decides its speed: instruction set, threads.
 	Detail string `json:"detail,omitempty"`
 	// Rated is the most that the device can do by its data sheet, at the precision

@@ -177,36 +177,43 @@ type Need struct {
 	Arena      int64 // of all of them: the largest where they share it
 	Precompute int64 // arena of what is made of parameters alone
 	Scratch    int64
-	Packed     int64 // copies of weights
 }
 
 // Need is what the programs of drafts take together.
-func (r *Runtime) Need(pack backend.Pack, limit int64, drafts ...*Draft) (n Need, err error) {
-	var programs []*ir.Program
-	for _, d := range drafts {
-		programs = append(programs, d.Program)
-	}
+func (r *Runtime) Need(drafts ...*Draft) (n Need, err error) {
 	n.Arena = r.arenas(drafts)
-	var first []*ir.Program
+	all := programs(drafts)
+	for _, first := range all[len(drafts):] {
+		n.Precompute += int64(first.Arena)
+	}
+	n.Scratch, err = r.scratch(all)
+	return n, err
+}
+
+// Pack lets the device make copies of weights, of so many bytes at most, for programs that
+// are compiled from now on, and says how many bytes those for the programs of drafts take.
+func (r *Runtime) Pack(mode backend.Pack, limit int64, drafts ...*Draft) (int64, error) {
+	if r.memory == nil {
+		return 0, nil
+	}
+	most := r.memory.SetPack(mode, limit)
+	n, err := r.memory.PackedBytes(mode, programs(drafts)...)
+	return min(n, most), err
+}
+
+// programs are those of drafts, and then what makes things of parameters alone for them.
+func programs(drafts []*Draft) (all []*ir.Program) {
+	for _, d := range drafts {
+		all = append(all, d.Program)
+	}
 	for _, d := range drafts {
 		for _, f := range d.first() {
-			if !slices.ContainsFunc(first, func(p *ir.Program) bool { return reflect.DeepEqual(p, f.Program) }) {
-				n.Precompute += int64(f.Program.Arena)
-				first = append(first, f.Program)
+			if !slices.ContainsFunc(all[len(drafts):], func(p *ir.Program) bool { return reflect.DeepEqual(p, f.Program) }) {
+				all = append(all, f.Program)
 			}
 		}
 	}
-	programs = append(programs, first...)
-	if n.Scratch, err = r.scratch(programs); err != nil {
-		return n, err
-	}
-	if r.memory != nil {
-		most := r.memory.SetPack(pack, limit)
-		if n.Packed, err = r.memory.PackedBytes(pack, programs...); err == nil {
-			n.Packed = min(n.Packed, most)
-		}
-	}
-	return n, err
+	return all
 }
 
 // affordable refuses programs that have more to write than the device has memory,

@@ -339,7 +339,7 @@ func TestNothingIsLeft(t *testing.T) {
 		spec.Cache = r.NewCache(64)
 		large, err := r.Plan(s, spec)
 		require.NoError(t, err)
-		need, err := r.Need(backend.PackNever, 0, small, large)
+		need, err := r.Need(small, large)
 		require.NoError(t, err)
 		require.EqualValues(t, max(small.Program.Arena, large.Program.Arena), need.Arena)
 		ps, err := r.Load(t.Context(), s, nil, small, large)

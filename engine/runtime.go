@@ -43,6 +43,9 @@ func with(w *weights, dev backend.Device, m *model.Model) *Runtime {
 // Model is what the runtime runs.
 func (r *Runtime) Model() *model.Model { return r.model }
 
+// Device is what it runs on.
+func (r *Runtime) Device() backend.Device { return r.dev }
+
 // Info describes the device.
 func (r *Runtime) Info() backend.Info { return r.dev.Info() }
 

@@ -74,7 +74,7 @@ func (j *Jobs) load(ctx context.Context, o Observer) error {
 	if j.memory, err = j.measure(pass); err != nil {
 		return err
 	}
-	if err := j.memory.check(j.base.dev.Info(), j.jobs[0].opts.MemoryLimit); err != nil {
+	if err := j.memory.check(j.dev.Info(), j.jobs[0].opts.MemoryLimit); err != nil {
 		return err
 	}
 	return j.loadPrograms(ctx, pass)
@@ -82,13 +82,13 @@ func (j *Jobs) load(ctx context.Context, o Observer) error {
 
 // apart says why a job cannot share a pass with others and keep its bits, or nothing.
 func (j *Jobs) apart(x *job) string {
-	info := j.base.dev.Info()
+	info := j.dev.Info()
 	switch {
 	case len(j.jobs) == 1:
 		return "there are none"
 	case !info.BatchInvariant:
 		return "batch_invariant is not set"
-	case j.base.model.Quantization().DType.Quantized():
+	case j.model.Quantization().DType.Quantized():
 		return "the weights are quantised"
 	case x.plan.micro.ByLength():
 		return "rotary tables depend on the longest text of a batch"
@@ -144,7 +144,7 @@ func (j *Jobs) mix(company []*job) (*engine.Draft, error) {
 
 // emit has a pass give the loss of each row, and add to the gradients of all adapters.
 func (j *Jobs) emit(b *nn.Builder, p *graph.Program, recompute bool) {
-	losses, ok := j.base.model.Build(b).Head.Losses(b.Input(nn.Labels, tensor.I32, b.Axis(nn.Tokens)))
+	losses, ok := j.model.Build(b).Head.Losses(b.Input(nn.Labels, tensor.I32, b.Axis(nn.Tokens)))
 	if !ok {
 		b.G.Fail(fmt.Errorf("the head has losses of its own"))
 		return
@@ -189,8 +189,11 @@ func (j *Jobs) measure(pass *engine.Draft) (Memory, error) {
 	}
 	m.Saving = saving
 	o := j.jobs[0].opts
-	need, err := first.runtime.Need(o.Pack, o.PackLimit, drafts...)
-	m.Arena, m.Scratch, m.Packed = need.Arena+need.Precompute, need.Scratch, need.Packed
+	need, err := first.runtime.Need(drafts...)
+	m.Arena, m.Scratch = need.Arena+need.Precompute, need.Scratch
+	if err == nil {
+		m.Packed, err = first.runtime.Pack(o.Pack, o.PackLimit, drafts...)
+	}
 	return m, err
 }
 
@@ -227,7 +230,7 @@ func (j *Jobs) loadPrograms(ctx context.Context, pass *engine.Draft) error {
 		j.mixed.program, j.mixed.losses = next(), make([]float32, j.mixed.most)
 	}
 	for _, x := range j.jobs {
-		e := &Engine{opts: x.opts, runtime: j.base.runtime, slot: x.planner.slot, trained: x.plan.micro.Trained, layers: x.plan.micro.Segments, memory: j.memory, company: &x.company}
+		e := &Engine{opts: x.opts, runtime: j.base.runtime, base: j.base, slot: x.planner.slot, trained: x.plan.micro.Trained, layers: x.plan.micro.Segments, memory: j.memory, company: &x.company}
 		if x.company.fused {
 			e.micro = j.mixed.program
 		} else {

@@ -13,6 +13,7 @@ import (
 // nothing there; of what a device may pack, the last plan counts.
 type Planner struct {
 	runtime *engine.Runtime
+	base    *Base // whose runtime it is, nil for one of its own
 	slot    *engine.Slot
 	model   *model.Model
 	state   *lora.State
@@ -26,17 +27,20 @@ const processStep = 16 << 20
 
 // NewPlanner plans steps of a model with an adapter.
 func NewPlanner(dev backend.Device, m *model.Model, s *lora.State) (*Planner, error) {
-	return newPlanner(engine.New(dev, m), m, s)
+	return newPlanner(engine.New(dev, m), nil, s)
 }
 
-func newPlanner(r *engine.Runtime, m *model.Model, s *lora.State) (*Planner, error) {
+// planner plans steps on the base.
+func (b *Base) planner(s *lora.State) (*Planner, error) { return newPlanner(b.runtime, b, s) }
+
+func newPlanner(r *engine.Runtime, b *Base, s *lora.State) (*Planner, error) {
 	slot, err := r.NewSlot(s)
 	if err != nil {
 		return nil, err
 	}
-	p := &Planner{runtime: r, slot: slot, model: m, state: s}
-	for _, name := range m.Used() {
-		switch w, err := m.Weight(name); {
+	p := &Planner{runtime: r, base: b, slot: slot, model: r.Model(), state: s}
+	for _, name := range p.model.Used() {
+		switch w, err := p.model.Weight(name); {
 		case err != nil:
 		case w.Fill != nil:
 			p.quantized += int64(w.Size())
@@ -80,7 +84,10 @@ func (p *Planner) measure(o EngineOptions, all plan) (Memory, error) {
 		m.Evaluation = int64(all.eval.Program.Arena)
 		m.Constants = max(m.Constants, all.eval.Constants()) // it makes more of parameters
 	}
-	need, err := p.runtime.Need(o.Pack, o.PackLimit, all.drafts()...)
-	m.Arena, m.Scratch, m.Packed = need.Arena+need.Precompute, need.Scratch, need.Packed
+	need, err := p.runtime.Need(all.drafts()...)
+	m.Arena, m.Scratch = need.Arena+need.Precompute, need.Scratch
+	if err == nil && p.base == nil {
+		m.Packed, err = p.runtime.Pack(o.Pack, o.PackLimit, all.drafts()...)
+	}
 	return m, err
 }

@@ -90,7 +90,7 @@ func info(threads int) backend.Info {
 // Info describes the processor, its instruction set and the workers.
 func (d *Device) Info() backend.Info {
 	i := info(d.pool.Workers())
-	i.BatchInvariant = d.invariant
+	i.BatchInvariant, i.Precision = d.invariant, d.precision
 	return i
 }
 

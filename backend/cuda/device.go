@@ -142,6 +142,7 @@ func (d *Device) Close() error {
 // bf16, else of float32; a part of a GPU (MIG) has its own.
 func (d *Device) Info() backend.Info {
 	i := d.properties.info()
+	i.Precision = d.precision
 	i.Rated = backend.Peak{FlopsPerSecond: d.properties.flops(d.precision), BytesPerSecond: d.properties.bandwidth}
 	return i
 }

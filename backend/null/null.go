@@ -49,7 +49,7 @@ type Device struct {
 
 // Info describes the device.
 func (d *Device) Info() backend.Info {
-	return backend.Info{Backend: backend.Null, Name: "no device", Memory: d.Memory, Detail: "plans only, runs nothing"}
+	return backend.Info{Backend: backend.Null, Name: "no device", Memory: d.Memory, Precision: d.Precision, Detail: "plans only, runs nothing"}
 }
 
 // Supports asks Claims.
