@@ -98,7 +98,7 @@ func (s *State) share() {
 // [Target.Plain]), which every program reads right; with raw it is left as it is.
 func (s *State) Tensors(raw bool) (*Config, []Tensor, error) {
 	c, plain := s.Placement.Config(), false
-	if !raw && len(s.initial) > 0 && s.convertible() {
+	if !raw && s.Converts() {
 		p, err := c.Plain()
 		if err != nil {
 			return nil, nil, err
@@ -254,6 +254,9 @@ func (s *State) baseTensor(x TensorSpec) (Tensor, error) {
 	t, err := s.Placement.parameter(s.weights, x.Module, x.Param)
 	return Tensor{x.Key, t}, err
 }
+
+// Converts reports whether Tensors gives another adapter without raw than with it.
+func (s *State) Converts() bool { return len(s.initial) > 0 && s.convertible() }
 
 // convertible reports whether all targets can be turned into plain ones.
 func (s *State) convertible() bool {

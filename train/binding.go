@@ -201,13 +201,10 @@ func (r *Run) bindModel() error {
 	if err := r.bindFields("config.json ", raw, "EOS", "BOS", "DType"); err != nil {
 		return err
 	}
-	if r.base != nil && r.base.weights != "" {
-		r.settings["weights"] = r.base.weights
-		return nil
-	}
-	r.settings["weights"], err = weightsIdentity(r.model)
 	if r.base != nil {
-		r.base.weights = r.settings["weights"]
+		r.settings["weights"], err = r.base.weightsIdentity()
+	} else {
+		r.settings["weights"], err = weightsIdentity(r.model)
 	}
 	return err
 }

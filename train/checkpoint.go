@@ -32,8 +32,9 @@ const (
 )
 
 // writeCheckpoint writes dir/checkpoint-STEP: the adapter as PEFT has it, the
-// moments of AdamW and the progress. A kill at any moment leaves whole
-// checkpoints alone.
+// moments of AdamW and the progress; and, where that adapter is one for weights that
+// were changed by a method that begins it, one for those of the model beside it. A kill
+// at any moment leaves whole checkpoints alone.
 func writeCheckpoint(ctx context.Context, dir string, e *Engine, p progress) (string, error) {
 	s, err := e.State(ctx)
 	if err != nil {
@@ -47,6 +48,11 @@ func writeCheckpoint(ctx context.Context, dir string, e *Engine, p progress) (st
 	err = fsatomic.ReplaceDir(path, func(tmp string) error {
 		if err := saveAdapter(tmp, e.runtime.Model().Config, s, true); err != nil {
 			return err
+		}
+		if s.Converts() {
+			if err := saveAdapter(filepath.Join(tmp, AdapterDir), e.runtime.Model().Config, s, false); err != nil {
+				return err
+			}
 		}
 		var entries []safetensors.Entry
 		for _, name := range slices.Sorted(maps.Keys(moments)) {
@@ -69,6 +75,20 @@ func writeCheckpoint(ctx context.Context, dir string, e *Engine, p progress) (st
 		return "", fmt.Errorf("train: checkpoint %s: %w", path, err)
 	}
 	return path, nil
+}
+
+// CheckpointAdapter is the folder with the adapter of a checkpoint as PEFT has it, as a
+// finished run would save it.
+func CheckpointAdapter(checkpoint string) string {
+	if dir := filepath.Join(checkpoint, AdapterDir); isFolder(dir) {
+		return dir
+	}
+	return checkpoint
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // saveAdapter writes an adapter folder, with the names of the classes beside it where

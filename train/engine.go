@@ -91,13 +91,14 @@ func (o EngineOptions) task() Task {
 type Engine struct {
 	opts    EngineOptions
 	runtime *engine.Runtime
+	base    *Base // whose runtime it is, nil for one of its own
 	slot    *engine.Slot
 
 	trained             []nn.Trained
 	layers              int
 	micro, update, eval *engine.Program // eval may be nil
 	memory              Memory
-	company             *company // of jobs that share the runtime, or nil
+	company             *company // of jobs, which are computed together, or nil
 
 	// What goes to the device and comes back, here so that a step allocates nothing.
 	given   given
@@ -157,7 +158,7 @@ func (p *Planner) Engine(ctx context.Context, o EngineOptions) (*Engine, error) 
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{opts: o, runtime: p.runtime, slot: p.slot, trained: plan.micro.Trained, layers: plan.micro.Segments}
+	e := &Engine{opts: o, runtime: p.runtime, base: p.base, slot: p.slot, trained: plan.micro.Trained, layers: plan.micro.Segments}
 	if e.memory, err = p.measure(o, plan); err != nil {
 		return nil, err
 	}
@@ -166,7 +167,7 @@ func (p *Planner) Engine(ctx context.Context, o EngineOptions) (*Engine, error) 
 	}
 	programs, err := p.runtime.Load(ctx, p.slot, nil, plan.drafts()...)
 	if err != nil {
-		e.Close()
+		e.free()
 		return nil, err
 	}
 	e.micro, e.update = programs[0], programs[1]
@@ -223,9 +224,9 @@ func (p *Planner) planEvaluation(o EngineOptions) (*engine.Draft, error) {
 	task := o.task()
 	return p.runtime.Plan(p.slot, engine.Spec{Bounds: task.Bounds(o.MaxEvalTokens), Build: func(b *nn.Builder, program *graph.Program) {
 		out := p.model.Build(b)
-		program.Result(evalResult, task.Loss(b, out))
+		program.Result(engine.SlotPrefix+evalResult, task.Loss(b, out))
 		if j, ok := o.judge(); ok {
-			program.Result(evalScores, j.scores(b, out))
+			program.Result(engine.SlotPrefix+evalScores, j.scores(b, out))
 		}
 	}})
 }
@@ -284,7 +285,20 @@ func (e *Engine) Accumulate(ctx context.Context, b *data.Batch, draw uint32) err
 	if e.company != nil {
 		return e.company.wait(b, draw)
 	}
-	return e.accumulate(ctx, b, draw)
+	defer e.take()()
+	if err := e.accumulate(ctx, b, draw); err != nil || e.base == nil {
+		return err
+	}
+	return e.runtime.Wait() // so that the errors that others find are not of this
+}
+
+// take waits for the turn of the engine on a base. It gives what ends it.
+func (e *Engine) take() (end func()) {
+	if e.base == nil {
+		return func() {}
+	}
+	e.base.turn.Lock()
+	return e.base.turn.Unlock
 }
 
 func (e *Engine) accumulate(ctx context.Context, b *data.Batch, draw uint32) error {
@@ -323,6 +337,7 @@ func (e *Engine) Update(ctx context.Context, tokens, number int, lr float64) (St
 	if tokens > 0 {
 		e.inverse[0] = 1 / float32(tokens)
 	}
+	defer e.take()()
 	if err := e.runtime.Commit(); err != nil {
 		return Step{}, err
 	}
@@ -348,10 +363,11 @@ func (e *Engine) Update(ctx context.Context, tokens, number int, lr float64) (St
 
 // Evaluate is the loss of a batch, summed over its labels.
 func (e *Engine) Evaluate(ctx context.Context, b *data.Batch) (float64, error) {
+	defer e.take()()
 	if err := e.run(ctx, e.eval, b); err != nil {
 		return 0, err
 	}
-	err := e.runtime.Read(ctx, evalResult, e.loss[:])
+	err := e.runtime.ReadSlot(ctx, e.slot, evalResult, e.loss[:])
 	return float64(e.loss[0]), err
 }
 
@@ -361,8 +377,9 @@ func (e *Engine) right(ctx context.Context, b *data.Batch) (int, error) {
 	if !ok {
 		return 0, nil
 	}
+	defer e.take()()
 	scores := make([]float32, b.Rows()*j.perRow())
-	if err := e.runtime.Read(ctx, evalScores, scores); err != nil {
+	if err := e.runtime.ReadSlot(ctx, e.slot, evalScores, scores); err != nil {
 		return 0, err
 	}
 	return j.right(b, scores), nil
@@ -371,6 +388,7 @@ func (e *Engine) right(ctx context.Context, b *data.Batch) (int, error) {
 // Gradient copies the accumulated gradient of the trained parameter called
 // name: the sum over labels, not yet their mean.
 func (e *Engine) Gradient(ctx context.Context, name string, dst []float32) error {
+	defer e.take()()
 	return e.runtime.ReadSlot(ctx, e.slot, gradParam(name), dst)
 }
 
@@ -382,6 +400,7 @@ func (e *Engine) Flops(tokens int) int { return e.micro.Flops(nn.Tokens, tokens)
 
 // State brings the trained parameters back into the adapter's state.
 func (e *Engine) State(ctx context.Context) (*lora.State, error) {
+	defer e.take()()
 	s := e.slot.State()
 	for _, t := range e.trained {
 		if err := e.runtime.ReadSlot(ctx, e.slot, t.Name, s.Values[t.Name]); err != nil {
@@ -393,6 +412,7 @@ func (e *Engine) State(ctx context.Context) (*lora.State, error) {
 
 // Moments copies AdamW's two moments of all trained parameters, by name.
 func (e *Engine) Moments(ctx context.Context) (map[string][]float32, error) {
+	defer e.take()()
 	out := map[string][]float32{}
 	for _, t := range e.trained {
 		for _, name := range []string{firstMoment(t.Name), secondMoment(t.Name)} {
@@ -407,6 +427,7 @@ func (e *Engine) Moments(ctx context.Context) (map[string][]float32, error) {
 
 // SetMoments is the inverse of Moments.
 func (e *Engine) SetMoments(ctx context.Context, moments map[string][]float32) error {
+	defer e.take()()
 	for _, t := range e.trained {
 		for _, name := range []string{firstMoment(t.Name), secondMoment(t.Name)} {
 			x := moments[name]
@@ -423,8 +444,18 @@ func (e *Engine) SetMoments(ctx context.Context, moments map[string][]float32) e
 
 // Close frees the device's memory, but for what it shares with others.
 func (e *Engine) Close() {
-	if e.company == nil {
+	defer e.take()()
+	e.free()
+}
+
+func (e *Engine) free() {
+	switch {
+	case e.base == nil:
 		e.runtime.Close()
+	case e.company == nil:
+		for _, p := range []*engine.Program{e.micro, e.update, e.eval} {
+			e.runtime.Unload(p)
+		}
 	}
 	e.slot.Free()
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/model"
-	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
@@ -26,19 +25,11 @@ import (
 // else one after the other. The adapter of a job is that of its run alone.
 type Jobs struct {
 	jobs   []*job
-	base   *base
+	dev    backend.Device
+	model  *model.Model
+	base   *Base  // of both
 	mixed  *mixed // of those that share passes, nil where there are none
 	memory Memory
-}
-
-// base is what jobs have in common.
-type base struct {
-	dir       string
-	dev       backend.Device
-	model     *model.Model
-	runtime   *engine.Runtime
-	tokenizer *tokenizer.Tokenizer // read when the first job needs it
-	weights   string               // see weightsIdentity
 }
 
 // job is one of several runs.
@@ -116,10 +107,14 @@ func openJobs(ctx context.Context, c *config.Config, observe func(name string) O
 	}
 	for _, own := range each {
 		locks := lock(own)
-		x := &job{Run: &Run{cfg: own.Config, observer: observe(own.Name), dev: j.base.dev, model: j.base.model, base: j.base}, name: own.Name}
+		x := &job{Run: j.base.run(own.Config, observe(own.Name)), name: own.Name}
 		x.outcome.Name = own.Name
 		j.jobs = append(j.jobs, x)
-		if x.prepared, err = x.prepare(ctx, locks); err != nil {
+		dir, err := x.gather(ctx, locks)
+		if err != nil {
+			return nil, inJob(own.Name, err)
+		}
+		if x.prepared, err = x.prepare(dir); err != nil {
 			return nil, inJob(own.Name, err)
 		}
 	}
@@ -157,20 +152,19 @@ func (j *Jobs) describe(all Observer) {
 // open opens the model and the device.
 func (j *Jobs) open(ctx context.Context, c *config.Config, o Observer) error {
 	r := &Run{cfg: c, observer: o}
-	j.base = &base{}
 	dir, err := r.resolve(ctx)
 	if err != nil {
 		return err
 	}
 	err = r.openModel(dir)
-	j.base.dir, j.base.model = dir, r.model
+	j.model = r.model
 	if err != nil {
 		return err
 	}
 	if err := r.openDevice(); err != nil {
 		return err
 	}
-	j.base.dev, j.base.runtime = r.dev, engine.New(r.dev, r.model)
+	j.dev, j.base = r.dev, NewBase(engine.New(r.dev, r.model), dir)
 	return nil
 }
 
@@ -178,7 +172,7 @@ func (j *Jobs) open(ctx context.Context, c *config.Config, o Observer) error {
 func (j *Jobs) Memory() Memory { return j.memory }
 
 // Device is what the jobs compute on.
-func (j *Jobs) Device() backend.Info { return j.base.dev.Info() }
+func (j *Jobs) Device() backend.Info { return j.dev.Info() }
 
 // Train runs all jobs to their last steps, or until ctx ends: then each has saved a
 // checkpoint, and the error is ErrInterrupted. The other errors are those of jobs, by
@@ -263,17 +257,14 @@ func (j *Jobs) Close() {
 			x.planner.slot.Free()
 		}
 	}
-	if j.base == nil {
-		return
-	}
-	if j.base.runtime != nil {
+	if j.base != nil {
 		j.base.runtime.Close()
 	}
-	if j.base.dev != nil {
-		j.base.dev.Close()
+	if j.dev != nil {
+		j.dev.Close()
 	}
-	if j.base.model != nil {
-		j.base.model.Close()
+	if j.model != nil {
+		j.model.Close()
 	}
 }
 

@@ -220,6 +220,9 @@ func (l *loop) save() error {
 	}
 	l.ahead, l.saved = false, true
 	l.observer.note("saved    %s", path)
+	if l.observer.Saved != nil {
+		l.observer.Saved(l.progress.Step, path)
+	}
 	if err := prune(l.cfg.OutputDir, l.cfg.SaveLimit); err != nil {
 		return fmt.Errorf("train: save_limit: %w", err)
 	}

@@ -29,6 +29,9 @@ type Observer struct {
 	Load func(task string, done, total int64)
 	// Step gets each finished optimizer step.
 	Step func(Report)
+	// Saved gets each checkpoint of a step as soon as it is whole on the disk. It may be
+	// gone when later ones have come (save_limit). See [CheckpointAdapter].
+	Saved func(step int, dir string)
 	// Figures gives what else is recorded of a step, after it.
 	Figures func() []events.Scalar
 	// Profile gets the cost of every launch of the device.
@@ -78,7 +81,7 @@ type Run struct {
 	transform *sentence.Transform // of task: embedding
 	longest   int                 // tokens of a text there
 
-	base *base // of jobs, which share what is the same for all; nil for a run alone
+	base *Base // that the run shares with others; nil for a run alone
 }
 
 // New reads everything that the configuration names, plans the memory and
@@ -99,24 +102,36 @@ func DryRun(ctx context.Context, c *config.Config, o Observer) (Memory, Fit, err
 	return r.Memory(), r.Fit(), nil
 }
 
-func open(ctx context.Context, c *config.Config, o Observer, lock bool) (_ *Run, err error) {
-	if err := c.Validate(); err != nil {
+func open(ctx context.Context, c *config.Config, o Observer, lock bool) (*Run, error) {
+	if err := validate(c); err != nil {
 		return nil, err
 	}
-	if c.Jobs.Len() > 0 {
-		return nil, fmt.Errorf("train: jobs: %w: found %d, expected a run of its own", ErrOption, c.Jobs.Len())
+	return (&Run{cfg: c, observer: o}).open(ctx, lock)
+}
+
+// validate checks the configuration of a single run.
+func validate(c *config.Config) error {
+	if err := c.Validate(); err != nil {
+		return err
 	}
-	r := &Run{cfg: c, observer: o}
+	if c.Jobs.Len() > 0 {
+		return fmt.Errorf("train: jobs: %w: found %d, expected a run of its own", ErrOption, c.Jobs.Len())
+	}
+	return nil
+}
+
+func (r *Run) open(ctx context.Context, lock bool) (_ *Run, err error) {
 	defer func() {
 		if err != nil {
 			r.Close()
 		}
 	}()
-	ready, err := r.prepare(ctx, lock)
+	dir, err := r.gather(ctx, lock)
 	if err != nil {
 		return nil, err
 	}
-	if r.engine, err = ready.planner.Engine(ctx, ready.opts); err != nil {
+	ready, err := r.build(ctx, dir)
+	if err != nil {
 		return nil, err
 	}
 	if err := r.begin(ctx, ready); err != nil {
@@ -133,20 +148,34 @@ type prepared struct {
 	moments map[string][]float32 // of the checkpoint that the run goes on from, or nil
 }
 
-// prepare reads all that the configuration names. A run that has a base takes the model
-// and the device from there.
-func (r *Run) prepare(ctx context.Context, lock bool) (p prepared, err error) {
-	c, o := r.cfg, r.observer
+// gather makes the output folder and reads the data, and what they are read by. It gives
+// the folder of the model.
+func (r *Run) gather(ctx context.Context, lock bool) (dir string, err error) {
 	if err := r.makeOutput(lock); err != nil {
-		return p, err
+		return "", err
 	}
-	dir, err := r.resolve(ctx)
-	if err != nil {
-		return p, err
+	if dir, err = r.resolve(ctx); err != nil {
+		return "", err
 	}
-	if err := r.read(ctx, dir); err != nil {
-		return p, err
+	return dir, r.read(ctx, dir)
+}
+
+// build makes the engine. On a base nobody else computes meanwhile.
+func (r *Run) build(ctx context.Context, dir string) (p prepared, err error) {
+	if r.base != nil {
+		r.base.turn.Lock()
+		defer r.base.turn.Unlock()
 	}
+	if p, err = r.prepare(dir); err == nil {
+		r.engine, err = p.planner.Engine(ctx, p.opts)
+	}
+	return p, err
+}
+
+// prepare opens the device and plans the steps. A run that has a base takes the model
+// and the device from there.
+func (r *Run) prepare(dir string) (p prepared, err error) {
+	c, o := r.cfg, r.observer
 	if err := r.openDevice(); err != nil {
 		return p, err
 	}
@@ -175,7 +204,7 @@ func (r *Run) prepare(ctx context.Context, lock bool) (p prepared, err error) {
 		p.opts.MaxEvalTokens = r.eval.MaxTokens()
 	}
 	if r.base != nil {
-		p.planner, err = newPlanner(r.base.runtime, r.model, state)
+		p.planner, err = r.base.planner(state)
 	} else {
 		p.planner, err = NewPlanner(r.dev, r.model, state)
 	}
@@ -399,10 +428,7 @@ func (r *Run) tokenizer(dir string) (tok *tokenizer.Tokenizer, err error) {
 	if r.base == nil {
 		return tokenizer.Load(dir)
 	}
-	if r.base.tokenizer == nil {
-		r.base.tokenizer, err = tokenizer.Load(dir)
-	}
-	return r.base.tokenizer, err
+	return r.base.readTokenizer()
 }
 
 // evalRows is the number of rows of an evaluation batch.

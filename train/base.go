@@ -1,0 +1,89 @@
+package train
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/quant"
+	"github.com/lorafuse/lorafuse/tokenizer"
+	"github.com/lorafuse/lorafuse/train/config"
+)
+
+// Base is a model on a device that runs have in common: its weights are there once. Runs
+// may follow each other, or be under way at the same time, each on a goroutine of its
+// own: they take turns by micro-batches and updates. What a run learns depends on none
+// of the others.
+type Base struct {
+	dir     string
+	runtime *engine.Runtime
+	turn    sync.Mutex // of who uses the runtime
+
+	mu        sync.Mutex // of what follows, which is read when the first run needs it
+	tokenizer *tokenizer.Tokenizer
+	weights   string // see weightsIdentity
+}
+
+// NewBase is the model of a runtime, which was opened from the folder dir. Nobody else
+// uses the runtime while runs of the base do; it stays the caller's, and is closed after
+// them.
+func NewBase(r *engine.Runtime, dir string) *Base { return &Base{dir: dir, runtime: r} }
+
+// New is [New] on the base: what the run needs beside the model is on the device from
+// then until Close. Model, device and how they were opened are those of the base,
+// whatever the configuration says of them (backend, threads, precision, batch_invariant,
+// quantize, pack and load); its model is the name that adapters note. Errors: ErrTask for
+// a task that needs a model of its own.
+func (b *Base) New(ctx context.Context, c *config.Config, o Observer) (*Run, error) {
+	own := b.settings(c)
+	if err := validate(own); err != nil {
+		return nil, err
+	}
+	if part := part(own.Task); own.Task == config.Classify || part != model.AsSaved {
+		return nil, fmt.Errorf("train: task: %w: found %s, expected %s: the model is opened for it", ErrTask, own.Task, config.Language)
+	}
+	return b.run(own, o).open(ctx, true)
+}
+
+// run is a run on the base that is yet to be opened.
+func (b *Base) run(c *config.Config, o Observer) *Run {
+	return &Run{cfg: c, observer: o, dev: b.runtime.Device(), model: b.runtime.Model(), base: b}
+}
+
+// settings are those of a run on the base.
+func (b *Base) settings(c *config.Config) *config.Config {
+	own, byDefault, info := *c, config.Default(), b.runtime.Info()
+	if own.Model == "" {
+		own.Model = b.dir
+	}
+	own.Backend, own.Precision, own.BatchInvariant = info.Backend, info.Precision, info.BatchInvariant
+	own.Threads, own.Load, own.Pack = byDefault.Threads, byDefault.Load, backend.PackNever
+	own.Quantize = quant.None
+	if q := b.runtime.Model().Quantization(); !q.Stored && q.DType.Quantized() {
+		own.Quantize = quant.Method(quant.Name(q.DType))
+	}
+	return &own
+}
+
+// readTokenizer is the tokenizer of the model.
+func (b *Base) readTokenizer() (t *tokenizer.Tokenizer, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.tokenizer == nil {
+		b.tokenizer, err = tokenizer.Load(b.dir)
+	}
+	return b.tokenizer, err
+}
+
+// weightsIdentity is that of the model.
+func (b *Base) weightsIdentity() (id string, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.weights == "" {
+		b.weights, err = weightsIdentity(b.runtime.Model())
+	}
+	return b.weights, err
+}
