@@ -7,6 +7,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/serve/pages"
+	"github.com/lorafuse/lorafuse/serve/share"
 )
 
 // Step is what one run was.
@@ -30,6 +31,8 @@ type Stats struct {
 	PageRows    int
 	PageBytes   int    // memory of a page on the device
 	Preemptions uint64 // texts that lost their pages to others, and were read again
+	// Time is what serving, and training beside it, have had of the time.
+	Time share.Used
 }
 
 // AdapterCount is how many requests name an adapter.
@@ -53,7 +56,7 @@ func (e *Engine) Stats() Stats {
 		}
 	}
 	e.mu.Unlock()
-	s.Waiting = counts(waiting)
+	s.Waiting, s.Time = counts(waiting), e.gate.Used()
 	s.PageRows, s.PageBytes, s.MaxResident = e.options.PageRows, e.machine.pageBytes, e.options.Adapters.MaxResident
 	for _, info := range e.registry.List() {
 		if slices.ContainsFunc(info.Versions, func(v lora.VersionInfo) bool { return v.Where == lora.OnDevice }) {
