@@ -37,6 +37,7 @@ type serveFlags struct {
 	maxLength         int
 	queue             int
 	resident          int
+	trainShare        float64
 	adapterHostMemory string
 
 	given func(flag string) bool
@@ -102,6 +103,7 @@ files with a key on each line: others on the machine see the flags of a program.
 	flags.IntVar(&f.queue, "max-queue", 0, "most requests that wait, 0 is 1024; others are told to come again")
 	flags.IntVar(&f.resident, "max-adapters", 0, "most adapters on the device at the same time, 0 is 16; others take turns")
 	flags.StringVar(&f.adapterHostMemory, "adapter-host-memory", "", "memory for adapters on the host, such as 4GiB; those that are not in use are read again; default all there is")
+	flags.Float64Var(&f.trainShare, "train-share", 0.5, "part of the time that training gets while there are requests, more than 0 and less than 1")
 	return c
 }
 
@@ -151,6 +153,9 @@ func (f *serveFlags) check(command string) (s served, err error) {
 		if n < 0 || n == 0 && f.given(name) {
 			return s, fmt.Errorf("--%s: found %d, expected 1 or more", name, n)
 		}
+	}
+	if !(f.trainShare > 0 && f.trainShare < 1) {
+		return s, fmt.Errorf("--train-share: found %v, expected more than 0 and less than 1", f.trainShare)
 	}
 	if f.adapterHostMemory != "" {
 		if s.hostBytes, err = safetensors.ParseSize(f.adapterHostMemory); err != nil || s.hostBytes < 1 {

@@ -223,6 +223,7 @@ func TestServeRefuses(t *testing.T) {
 		{ExitUsage, "--api-key-file: " + l.path("none") + " has no key", with("--api-key-file", l.file("none", "\n\n"))},
 		{ExitUsage, "--api-key-file: open ", with("--api-key-file", l.path("missing"))},
 		{ExitUsage, "--max-texts: found 0, expected 1 or more", with("--max-texts", "0")},
+		{ExitUsage, "--train-share: found 1, expected more than 0 and less than 1", with("--train-share", "1")},
 		{ExitUsage, "--max-queue: found -1, expected 1 or more", with("--max-queue", "-1")},
 		{ExitUsage, "--drain-timeout: found \"5\", expected a time, such as 90s or 5m", with("--drain-timeout", "5")},
 		{ExitUsage, "--drain-timeout: found -1s", with("--drain-timeout", "-1s")},

@@ -101,8 +101,9 @@ func (a *app) openEngine(ctx context.Context, f *serveFlags, setup served, s *se
 	var m *metrics.Metrics
 	s.engine, err = batching.New(ctx, s.session.dev, s.session.model, batching.Options{
 		MaxLength: f.maxLength, MaxTexts: f.texts, MaxBatchTokens: f.batchTokens, CacheTokens: f.cacheTokens, MaxQueue: f.queue,
-		Adapters: lora.RegistryOptions{Root: f.adaptersDir, HostBytes: setup.hostBytes, MaxResident: f.resident},
-		OnStep:   func(step batching.Step) { m.Step(step) },
+		Adapters:   lora.RegistryOptions{Root: f.adaptersDir, HostBytes: setup.hostBytes, MaxResident: f.resident},
+		TrainShare: f.trainShare,
+		OnStep:     func(step batching.Step) { m.Step(step) },
 	})
 	if err != nil {
 		return f.blame(err)
@@ -217,7 +218,7 @@ func (a *app) openEmbedder(ctx context.Context, setup served, s *service, log *s
 func (f *serveFlags) vectorsOnly() error {
 	for _, name := range []string{
 		"adapter", "adapters-dir", "allow-adapter-updates", "max-adapters", "adapter-host-memory",
-		"chat-template", "max-texts", "max-batch-tokens", "cache-tokens", "max-length", "max-queue",
+		"chat-template", "max-texts", "max-batch-tokens", "cache-tokens", "max-length", "max-queue", "train-share",
 	} {
 		if f.given(name) {
 			return fmt.Errorf("--%s: the model %s makes vectors of texts, and has no use for it; lorafuse merge puts an adapter into its model", name, f.model)

@@ -3,6 +3,7 @@ package batching_test
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -159,12 +160,14 @@ func TestRefusals(t *testing.T) {
 func TestOptions(t *testing.T) {
 	dev, m := testdevice.Open(t, backend.Options{}), open(t, llama)
 	for want, o := range map[string]batching.Options{
-		"batching: bad option: max texts: found -1, expected 0 or more":                             {MaxTexts: -1},
-		"batching: bad option: page rows: found 3, expected a power of two":                         {PageRows: 3},
-		"batching: too many tokens: a length of 129, the model takes 128 (max_position_embeddings)": {MaxLength: 129},
-		"batching: bad option: 3 tokens of a run for 4 texts, expected as many or more":             {MaxTexts: 4, MaxBatchTokens: 3},
-		"batching: bad option: a cache of 30 tokens for texts of 20, expected as many or more":      {MaxLength: 20, CacheTokens: 30},
-		"batching: bad option: a cache of 8 tokens and pages of 16, expected one page or more":      {CacheTokens: 8},
+		"batching: bad option: max texts: found -1, expected 0 or more":                                    {MaxTexts: -1},
+		"batching: bad option: page rows: found 3, expected a power of two":                                {PageRows: 3},
+		"batching: too many tokens: a length of 129, the model takes 128 (max_position_embeddings)":        {MaxLength: 129},
+		"batching: bad option: 3 tokens of a run for 4 texts, expected as many or more":                    {MaxTexts: 4, MaxBatchTokens: 3},
+		"batching: bad option: a cache of 30 tokens for texts of 20, expected as many or more":             {MaxLength: 20, CacheTokens: 30},
+		"batching: bad option: a cache of 8 tokens and pages of 16, expected one page or more":             {CacheTokens: 8},
+		"batching: bad option: train share: found 1, expected more than 0 and less than 1, or 0 for 0.5":   {TrainShare: 1},
+		"batching: bad option: train share: found NaN, expected more than 0 and less than 1, or 0 for 0.5": {TrainShare: math.NaN()},
 	} {
 		_, err := batching.New(ctx, dev, m, o)
 		require.EqualError(t, err, want)

@@ -104,8 +104,11 @@ type factory struct {
 	labels   prometheus.Labels
 }
 
-// prefix is that of all names.
-const prefix = "vllm:"
+// The prefixes of names: of what vLLM has too, and of what it has not.
+const (
+	prefix    = "vllm:"
+	ownPrefix = "lorafuse:"
+)
 
 func (f factory) counter(name, help string, more prometheus.Labels) prometheus.Counter {
 	labels := prometheus.Labels{}

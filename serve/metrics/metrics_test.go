@@ -23,6 +23,7 @@ import (
 	"github.com/lorafuse/lorafuse/serve/batching"
 	"github.com/lorafuse/lorafuse/serve/metrics"
 	"github.com/lorafuse/lorafuse/serve/pages"
+	"github.com/lorafuse/lorafuse/serve/share"
 )
 
 func page(m *metrics.Metrics) *httptest.ResponseRecorder {
@@ -189,6 +190,7 @@ func TestPresent(t *testing.T) {
 	all := families(t, newMetrics(batching.Stats{
 		Running: counts("", 1, "a", 2), Waiting: counts("b", 2), Preemptions: 7, PageRows: 16,
 		Pages: pages.Stats{Pages: 40, Used: 10, Cached: 20, Free: 10, Queries: 5, Hits: 2},
+		Time:  share.Used{Steps: 9, Step: 3 * time.Second, Slices: 4, Slice: 2500 * time.Millisecond, Idle: time.Minute},
 	}))
 	for name, want := range map[string]float64{"num_requests_running": 3, "num_requests_waiting": 2, "kv_cache_usage_perc": .25} {
 		assert.Equal(t, want, gauge(all["vllm:"+name]), name)
@@ -197,6 +199,13 @@ func TestPresent(t *testing.T) {
 	for name, want := range map[string]float64{"num_preemptions_total": 7, "prefix_cache_queries_total": 80, "prefix_cache_hits_total": 32} {
 		assert.Equal(t, want, counter(all["vllm:"+name]), name)
 	}
+	assert.Equal(t, 3., counter(all["lorafuse:serving_seconds_total"]))
+	assert.Equal(t, 4., counter(all["lorafuse:training_slices_total"]))
+	trained := map[string]float64{}
+	for _, x := range all["lorafuse:training_seconds_total"].GetMetric() {
+		trained[labels(x)["while"]] = x.GetCounter().GetValue()
+	}
+	assert.Equal(t, map[string]float64{"serving": 2.5, "idle": 60}, trained)
 	cache := all["vllm:cache_config_info"].GetMetric()
 	require.Len(t, cache, 1)
 	assert.Equal(t, 1., cache[0].GetGauge().GetValue())

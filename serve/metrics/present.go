@@ -19,6 +19,7 @@ type present struct {
 
 	running, waiting, usage, cache, adapters *prometheus.Desc
 	preemptions, queries, hits               *prometheus.Desc
+	serving, training, slices                *prometheus.Desc
 
 	mu      sync.Mutex
 	said    [3]string // of the adapters
@@ -38,6 +39,10 @@ func newPresent(stats func() batching.Stats, labels prometheus.Labels) *present 
 		queries:     desc("prefix_cache_queries_total", "Tokens of prompts that were looked for in the cache."),
 		hits:        desc("prefix_cache_hits_total", "Tokens of prompts that were found in the cache."),
 		cache:       desc("cache_config_info", "The pages of the cache.", "block_size", "num_gpu_blocks"),
+		// vLLM trains nothing.
+		serving:  prometheus.NewDesc(ownPrefix+"serving_seconds_total", "Time of steps of serving, without what was trained in them.", nil, labels),
+		training: prometheus.NewDesc(ownPrefix+"training_seconds_total", "Time of training beside serving: of slices that serving waited for, and while there was nothing to serve.", []string{"while"}, labels),
+		slices:   prometheus.NewDesc(ownPrefix+"training_slices_total", "Slices of time that training had behind steps of serving.", nil, labels),
 		// Routers read these two labels and a number; they look for no others.
 		adapters: prometheus.NewDesc(prefix+"lora_requests_info", "Unix time since when the adapters are these.", []string{"max_lora", "running_lora_adapters", "waiting_lora_adapters"}, nil),
 	}
@@ -45,7 +50,7 @@ func newPresent(stats func() batching.Stats, labels prometheus.Labels) *present 
 
 // Describe implements prometheus.Collector.
 func (p *present) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{p.running, p.waiting, p.usage, p.preemptions, p.queries, p.hits, p.cache, p.adapters} {
+	for _, d := range []*prometheus.Desc{p.running, p.waiting, p.usage, p.preemptions, p.queries, p.hits, p.cache, p.adapters, p.serving, p.training, p.slices} {
 		out <- d
 	}
 }
@@ -56,15 +61,20 @@ func (p *present) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	count := func(d *prometheus.Desc, n uint64) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n))
+	sum := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
 	}
+	count := func(d *prometheus.Desc, n uint64) { sum(d, float64(n)) }
 	gauge(p.running, requests(s.Running))
 	gauge(p.waiting, requests(s.Waiting))
 	gauge(p.usage, float64(s.Pages.Used)/float64(max(s.Pages.Pages, 1)))
 	count(p.preemptions, s.Preemptions)
 	count(p.queries, s.Pages.Queries*uint64(s.PageRows))
 	count(p.hits, s.Pages.Hits*uint64(s.PageRows))
+	count(p.slices, s.Time.Slices)
+	sum(p.serving, s.Time.Step.Seconds())
+	sum(p.training, s.Time.Slice.Seconds(), "serving")
+	sum(p.training, s.Time.Idle.Seconds(), "idle")
 	gauge(p.cache, 1, strconv.Itoa(s.PageRows), strconv.Itoa(s.Pages.Pages))
 	said, since := p.since(s)
 	gauge(p.adapters, float64(since.UnixNano())/1e9, said[:]...)
