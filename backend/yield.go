@@ -5,10 +5,9 @@ import "context"
 // yieldKey is what a context has its yield under.
 type yieldKey struct{}
 
-// WithYield is a context whose runs give way to others on their device, where that
-// computes one launch after the other and can stop between them, as the CPU does: yield
-// is called before each launch, may wait, and gives what is called when the launch is
-// over.
+// WithYield is a context whose runs give way to others on their device: yield is called
+// before each launch where the device can stop between them, as the CPU does, and else
+// before each run. It may wait, and gives what is called when the launch or run is over.
 func WithYield(ctx context.Context, yield func() (over func())) context.Context {
 	return context.WithValue(ctx, yieldKey{}, yield)
 }

@@ -136,7 +136,8 @@ func (e *executable) Close() error {
 }
 
 // Run hands one run over. It waits for the first of those under way where they
-// are as many as may be.
+// are as many as may be, and where the context has a yield for that: a run does
+// not stop between its launches.
 func (e *executable) Run(ctx context.Context, args backend.Args) (backend.Fence, error) {
 	f := &e.flights[e.next]
 	select {
@@ -144,13 +145,16 @@ func (e *executable) Run(ctx context.Context, args backend.Args) (backend.Fence,
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	if yield := backend.Yield(ctx); yield != nil {
+		f.over = yield()
+	}
 	err := e.accept(f, args)
 	if err == nil {
 		f.ctx = ctx
 		err = e.dev.queue.send(f)
 	}
 	if err != nil {
-		f.landed <- struct{}{}
+		f.vacate()
 		return nil, err
 	}
 	e.next = (e.next + 1) % len(e.flights)

@@ -27,6 +27,7 @@ type flight struct {
 	// follows.
 	landed chan struct{}
 	ctx    context.Context
+	over   func() // of its yield, or nil
 	args   []*buffer
 	run    gpu.Run
 	trap   int   // among those of the executable
@@ -129,6 +130,15 @@ func (f *flight) finish(err error) {
 	}
 	f.exe.traps.give(f.trap)
 	f.ctx = nil
+	f.vacate()
+}
+
+// vacate is for the next run, with which the device may be another's before.
+func (f *flight) vacate() {
+	if f.over != nil {
+		f.over()
+		f.over = nil
+	}
 	f.landed <- struct{}{}
 }
 

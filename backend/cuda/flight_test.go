@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -80,6 +81,47 @@ func TestFlights(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestYields: a run waits for its yield before it is given, and tells when it is over,
+// also one that fails.
+func TestYields(t *testing.T) {
+	dev := opened(t, backend.Options{})
+	g := graph.New()
+	e, err := g.Program().Result("y", g.Param("x", tensor.F32, ir.Static(8)).Scale(2)).Compile(dev)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, e.Close()) }()
+	for _, name := range []string{"x", "y"} {
+		b, err := dev.Alloc(32)
+		require.NoError(t, err)
+		defer b.Free()
+		require.NoError(t, e.Bind(name, b))
+	}
+	var begun, over atomic.Int64
+	yields := backend.WithYield(t.Context(), func() func() {
+		begun.Add(1)
+		return func() { over.Add(1) }
+	})
+	require.NoError(t, dev.Unseen(func() {
+		for range backend.Flights {
+			_, err := e.Run(yields)
+			require.NoError(t, err)
+		}
+		require.EqualValues(t, backend.Flights, begun.Load())
+		require.Zero(t, over.Load(), "they are under way")
+	}))
+	require.NoError(t, e.RunWait(yields))
+	require.Equal(t, begun.Load(), over.Load())
+	require.NoError(t, e.RunWait(t.Context()))
+	require.EqualValues(t, backend.Flights+1, begun.Load())
+
+	gone, err := dev.Alloc(32)
+	require.NoError(t, err)
+	require.NoError(t, e.Bind("x", gone))
+	gone.Free()
+	require.ErrorIs(t, e.RunWait(yields), backend.ErrClosed)
+	require.EqualValues(t, backend.Flights+2, begun.Load())
+	require.Equal(t, begun.Load(), over.Load())
 }
 
 // TestTraps: what kernels report is said of their run, though the host looks only when

@@ -26,7 +26,7 @@ type Gate struct {
 	launches int           // under way
 	waiting  int           // launches that may not begin
 	left     time.Time     // when the last launch was over
-	changed  chan struct{} // closed with the phase, nil where nobody waits for that
+	changed  chan struct{} // closed when a launch may begin, nil where none waits
 	used     Used
 }
 
@@ -134,11 +134,15 @@ func (g *Gate) end() {
 	g.account()
 	g.launches--
 	g.left = g.since
+	if g.waiting > 0 {
+		g.tell()
+	}
 }
 
-// open reports whether a launch may begin.
+// open reports whether a launch may begin: in a slice one at a time, so that the least is
+// under way when it is over.
 func (g *Gate) open() bool {
-	return g.phase == idle || g.phase == lending && g.credit > 0
+	return g.phase == idle || g.phase == lending && g.credit > 0 && g.launches == 0
 }
 
 // Used is what the time has gone to so far, up to the last step or launch.
@@ -152,6 +156,11 @@ func (g *Gate) Used() Used {
 func (g *Gate) enter(p phase) {
 	g.account()
 	g.phase = p
+	g.tell()
+}
+
+// tell wakes the launches that wait, for what they wait for may have come.
+func (g *Gate) tell() {
 	if g.changed != nil {
 		close(g.changed)
 		g.changed = nil
@@ -174,7 +183,7 @@ func (g *Gate) account() {
 	}
 }
 
-// wait waits, without the lock, for another phase or the end of ctx.
+// wait waits, without the lock, until a launch may begin or ctx ends.
 func (g *Gate) wait(ctx context.Context) {
 	if g.changed == nil {
 		g.changed = make(chan struct{})
