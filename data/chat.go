@@ -33,7 +33,7 @@ func (r chatRenderer) RenderSpans(c Conversation) (string, []Span, error) {
 			options.Tools = append(options.Tools, tool)
 		}
 	}
-	text, answers, err := r.template.RenderSpans(messages, options)
+	text, answers, err := r.template.RenderSpans(messages, options, c.Silent...)
 	if err != nil {
 		return "", nil, err
 	}

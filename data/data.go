@@ -42,7 +42,8 @@ type Tokenizer interface {
 // from several goroutines at once.
 type ChatTemplate interface {
 	// RenderSpans renders a conversation and says which bytes of the text are
-	// answers that the model should learn to give, what ends a turn included.
+	// answers that the model should learn to give, what ends a turn included: all
+	// but those of silent messages.
 	// The spans are in ascending order and do not overlap.
 	RenderSpans(c Conversation) (text string, answers []Span, err error)
 }
@@ -52,6 +53,7 @@ type ChatTemplate interface {
 type Conversation struct {
 	Messages json.RawMessage
 	Tools    json.RawMessage
+	Silent   []int // numbers of messages whose answers are not learned
 }
 
 // Span is the half-open range [Start, End).

@@ -96,11 +96,9 @@ func (e encoder) conversation(c Conversation) (sample, error) {
 		return sample{}, fmt.Errorf("messages: %w", err)
 	}
 	if e.TrainOn == TrainOnAll {
-		ids, err := e.encode(text, false)
-		if err != nil {
+		if answers, err = e.loud(c, text, answers); err != nil {
 			return sample{}, err
 		}
-		return e.answered(sample{ids: ids, loss: []Span{{0, len(ids)}}})
 	}
 	if len(answers) == 0 {
 		return sample{}, problem(ErrNoTarget, "messages hold no answer of the assistant, so nothing is learned from them: leave the line out, or train_on all")
@@ -110,6 +108,25 @@ func (e encoder) conversation(c Conversation) (sample, error) {
 		return sample{}, err
 	}
 	return e.answered(sample{ids: ids, loss: loss})
+}
+
+// loud is all of a text but the answers that are not learned.
+func (e encoder) loud(c Conversation, text string, answers []Span) ([]Span, error) {
+	if len(c.Silent) == 0 {
+		return []Span{{0, len(text)}}, nil
+	}
+	c.Silent = nil
+	_, all, err := e.Template.RenderSpans(c)
+	if err != nil {
+		return nil, fmt.Errorf("messages: %w", err)
+	}
+	loud, from := []Span(nil), 0
+	for _, a := range all {
+		if !slices.Contains(answers, a) {
+			loud, from = append(loud, Span{from, a.Start}), a.End
+		}
+	}
+	return append(loud, Span{from, len(text)}), nil
 }
 
 // spans tokenises a text and finds the tokens of byte ranges in it. The text

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -76,13 +77,15 @@ func (chatTemplate) RenderSpans(c Conversation) (string, []Span, error) {
 	}
 	text := strings.Repeat("T", len(c.Tools))
 	var spans []Span
-	for _, m := range messages {
+	for i, m := range messages {
 		switch m.Role {
 		case "user":
 			text += "u:" + m.Content + ";"
 		case "assistant":
 			text += "a:"
-			spans = append(spans, Span{len(text), len(text) + len(m.Content) + 1})
+			if !slices.Contains(c.Silent, i) {
+				spans = append(spans, Span{len(text), len(text) + len(m.Content) + 1})
+			}
 			text += m.Content + ";"
 		default:
 			return "", nil, fmt.Errorf("%w: %s", errRole, m.Role)

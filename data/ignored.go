@@ -70,17 +70,28 @@ func refuseIgnored(k kind, fields map[string]json.RawMessage, keys []string) err
 	return nil
 }
 
-// refuseMessageWeight finds a message that its author wants to count for more or
-// less than the others.
-func refuseMessageWeight(where string, message map[string]json.RawMessage) error {
+// weigh reads how much a message counts: an answer of weight 0 is not learned, which
+// makes the message silent, and one of weight 1 is, as are all that have none. What else
+// its author wants of it is refused.
+func weigh(where string, message map[string]json.RawMessage) (silent bool, err error) {
 	for _, key := range []string{"weight", "train", "training"} {
 		raw, ok := message[key]
-		usual := slices.Contains([]string{"1", "1.0", "true"}, string(bytes.TrimSpace(raw)))
-		if ok && !usual && !saysNothing(raw) {
-			return problem(ErrIgnored, "%s: %s: found %s, which would be ignored: all answers of the assistant are learned", where, key, describe(raw))
+		if !ok || saysNothing(raw) {
+			continue
+		}
+		switch text := string(bytes.TrimSpace(raw)); {
+		case slices.Contains([]string{"1", "1.0", "true"}, text):
+		case key != "weight":
+			return false, problem(ErrIgnored, `%s: %s: found %s, which would be ignored: give an answer that is not to be learned "weight": 0`, where, key, describe(raw))
+		case text != "0" && text != "0.0":
+			return false, problem(ErrFormat, "%s: weight: found %s, expected 0 for an answer that is not learned, or 1", where, shorten(text))
+		case string(message["role"]) != `"assistant"`:
+			return false, problem(ErrIgnored, "%s: weight: found 0 for the role %s, which would be ignored: answers of the assistant have weights", where, shorten(string(message["role"])))
+		default:
+			silent = true
 		}
 	}
-	return nil
+	return silent, nil
 }
 
 // saysNothing reports whether a value is null or empty, as columns are that a

@@ -207,9 +207,6 @@ func conversationOf(fields map[string]json.RawMessage) (Conversation, error) {
 		if err := json.Unmarshal(raw, &message); err != nil || message == nil {
 			return c, problem(ErrFormat, "%s: found %s, expected an object with role and content", where, describe(raw))
 		}
-		if err := refuseMessageWeight(where, message); err != nil {
-			return c, err
-		}
 		role, ok := message["role"]
 		if !ok {
 			hint := ""
@@ -227,6 +224,13 @@ func conversationOf(fields map[string]json.RawMessage) (Conversation, error) {
 		}
 		if has && !strings.ContainsRune(`"[n`, rune(content[0])) { // text, parts or null
 			return c, problem(ErrFormat, "%s: content: found %s, expected text", where, describe(content))
+		}
+		silent, err := weigh(where, message)
+		if err != nil {
+			return c, err
+		}
+		if silent {
+			c.Silent = append(c.Silent, i)
 		}
 	}
 	if tools := bytes.TrimSpace(c.Tools); len(tools) > 0 && tools[0] != '[' {

@@ -91,7 +91,10 @@ func TestJSONLErrors(t *testing.T) {
 		{"a label of a completion", `{"prompt": "x", "completion": "y", "label": false}`, ErrIgnored, "t.jsonl:1: label: found false beside prompt and completion"},
 		{"a preference", `{"prompt": "x", "completion": "y", "rejected": "z"}`, ErrIgnored, "rejected: found text"},
 		{"a weight", `{"messages": [{"role": "user", "content": "x"}], "weight": 0.5}`, ErrIgnored, "weight: found a number beside messages"},
-		{"a weight of a message", `{"messages": [{"role": "assistant", "content": "x", "weight": 0}]}`, ErrIgnored, "messages[0]: weight: found a number"},
+		{"a weight of a message", `{"messages": [{"role": "assistant", "content": "x", "weight": 0.5}]}`, ErrFormat, "messages[0]: weight: found 0.5, expected 0 for an answer that is not learned, or 1"},
+		{"a weight of a question", `{"messages": [{"role": "user", "content": "x", "weight": 0}]}`, ErrIgnored, `messages[0]: weight: found 0 for the role "user"`},
+		{"a message not to train on", `{"messages": [{"role": "assistant", "content": "x", "train": false}]}`, ErrIgnored, "messages[0]: train: found false, which would be ignored: give an answer that"},
+		{"no answer that counts", `{"messages": [{"role": "assistant", "content": "x", "weight": 0}]}`, ErrNoTarget, "messages hold no answer of the assistant"},
 		{"tools without messages", `{"prompt": "x", "completion": "y", "tools": [{}]}`, ErrIgnored, "tools go with messages"},
 		{"a system prompt apart", `{"prompt": "x", "completion": "y", "system": "z"}`, ErrIgnored, `with the role "system"`},
 		{"images", `{"text": "x", "images": ["a.png"]}`, ErrIgnored, "images: found an array"},
@@ -177,4 +180,17 @@ func FuzzParseRecord(f *testing.F) {
 			t.Fatalf("not a one-line *Error: %#v", err)
 		}
 	})
+}
+
+// TestWeights: answers of weight 0 carry no loss, whatever else does.
+func TestWeights(t *testing.T) {
+	const row = `{"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y", "weight": 0}, {"role": "user", "content": "z"}, {"role": "assistant", "content": "v", "weight": 1}, {"role": "assistant", "content": "w", "weight": 0}]}`
+	for on, want := range map[TrainOn][]int32{
+		TrainOnAnswer: append(masked(14), append(idsOf("v;"), masked(4)...)...),
+		TrainOnAll:    append(idsOf("u:x;a:"), append(masked(2), append(idsOf("u:z;a:v;a:"), masked(2)...)...)...),
+	} {
+		d, err := load(t, "t.jsonl", row, Options{TrainOn: on})
+		require.NoError(t, err)
+		assert.Equal(t, Row{idsOf("u:x;a:y;u:z;a:v;a:w;"), want}, d.Row(0), on)
+	}
 }

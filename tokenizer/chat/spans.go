@@ -2,6 +2,7 @@ package chat
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -16,14 +17,18 @@ type Span struct{ Start, End int }
 // are found by rendering beginnings of the conversation: an answer is what its message adds
 // to the text before it with the generation prompt. White space that follows the end of a
 // turn is no part of it. A conversation whose answers cannot be found, since the template
-// rewrites them, gives [ErrSpans].
-func (t *Template) RenderSpans(messages []Message, opts Options) (text string, answers []Span, err error) {
+// rewrites them, gives [ErrSpans]. Those of messages whose numbers are in but are left out.
+func (t *Template) RenderSpans(messages []Message, opts Options, but ...int) (text string, answers []Span, err error) {
 	p, err := t.program(opts)
 	if err != nil {
 		return "", nil, err
 	}
 	text, answers, err = t.render(messages, opts)
-	if err != nil || p.hasAnswers {
+	switch {
+	case err != nil:
+		return "", nil, err
+	case p.hasAnswers:
+		answers, err = without(answers, messages, but)
 		return text, answers, err
 	}
 	done := 0 // text before this has been assigned
@@ -35,12 +40,34 @@ func (t *Template) RenderSpans(messages []Message, opts Options) (text string, a
 		if err != nil {
 			return "", nil, err
 		}
-		if span.Start < span.End {
+		if span.Start < span.End && !slices.Contains(but, i) {
 			answers = append(answers, span)
 		}
 		done = span.End
 	}
 	return text, answers, nil
+}
+
+// without leaves answers of messages out, where the template has marked one of each.
+func without(answers []Span, messages []Message, but []int) ([]Span, error) {
+	if len(but) == 0 {
+		return answers, nil
+	}
+	var left []Span
+	n := 0
+	for i, m := range messages {
+		if m.Role != "assistant" {
+			continue
+		}
+		if n < len(answers) && !slices.Contains(but, i) {
+			left = append(left, answers[n])
+		}
+		n++
+	}
+	if n != len(answers) {
+		return nil, fmt.Errorf("%w: the template marks %d answers of %d messages of the assistant, of which some are to be left out", ErrSpans, len(answers), n)
+	}
+	return left, nil
 }
 
 // answer finds the answer messages[i] in text, at or behind from.

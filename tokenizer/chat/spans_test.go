@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -106,4 +107,30 @@ func TestAnswersBehindAnotherPrompt(t *testing.T) {
 	text, spans, err := tmpl.RenderSpans([]Message{{Role: "user", Content: "a"}, {Role: "assistant", Content: "b"}}, Options{})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"</think>b<end>"}, answersOf(t, text, spans))
+}
+
+// Answers that are left out are those of their messages, and no others.
+func TestAnswersLeftOut(t *testing.T) {
+	for name, conversation := range map[string]string{"chatml": "disorder", "qwen3_style": "thought", "generation": "turns"} {
+		tmpl, f := loadGolden(t, name)
+		messages := f.Conversations[conversation]
+		text, all, err := tmpl.RenderSpans(messages, Options{})
+		require.NoError(t, err)
+		n := 0
+		for i, m := range messages {
+			if m.Role != "assistant" {
+				continue
+			}
+			same, left, err := tmpl.RenderSpans(messages, Options{}, i)
+			require.NoError(t, err)
+			assert.Equal(t, text, same)
+			assert.Equal(t, slices.Delete(slices.Clone(all), n, n+1), append([]Span{}, left...), "%s, message %d", name, i)
+			n++
+		}
+		require.Greater(t, n, 1, name)
+	}
+	tmpl, err := New("{% for m in messages %}{% if loop.last %}{% generation %}{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}", nil)
+	require.NoError(t, err)
+	_, _, err = tmpl.RenderSpans([]Message{{Role: "assistant", Content: "a"}, {Role: "assistant", Content: "b"}}, Options{}, 0)
+	require.ErrorIs(t, err, ErrSpans)
 }
