@@ -206,6 +206,12 @@ func (t Tensor) CrossEntropy(labels Tensor) Tensor {
 	return t.of(t.g.ir.CrossEntropy(t.v, t.with(labels)))
 }
 
+// CrossEntropyByRow are the losses of the rows of the logits t, [n]: zero where there is
+// no label.
+func (t Tensor) CrossEntropyByRow(labels Tensor) Tensor {
+	return t.of(t.g.ir.CrossEntropyByRow(t.v, t.with(labels)))
+}
+
 // LinearCrossEntropy is the summed loss of the logits t Wᵀ, a few rows at a time.
 func (t Tensor) LinearCrossEntropy(w, labels Tensor) Tensor {
 	return t.of(t.g.ir.LinearCrossEntropy(t.v, t.with(w), t.with(labels)))

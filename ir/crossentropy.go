@@ -17,19 +17,28 @@ func byRow(attr any) bool {
 	return a.ByRow
 }
 
-var _ = define(CrossEntropy, OpDef{Name: "CrossEntropy", Doc: "Σ (logsumexp(logits) − logits[label]) over the rows of logits [n,v] whose label [n] is not negative",
-	Infer: func(_ any, in []Type) ([]Type, error) {
+var _ = define(CrossEntropy, OpDef{Name: "CrossEntropy", Doc: "Σ (logsumexp(logits) − logits[label]) over the rows of logits [n,v] whose label [n] is not negative; the sum, or by row",
+	Infer: func(attr any, in []Type) ([]Type, error) {
 		if len(in) != 2 {
 			return nil, arity(2, in)
 		}
-		return []Type{scalar}, checkLogits(in[0], in[1])
+		if err := checkLogits(in[0], in[1]); err != nil {
+			return nil, err
+		}
+		if byRow(attr) {
+			return []Type{f32(in[0].Shape[:1])}, nil
+		}
+		return []Type{scalar}, nil
 	},
-	Decompose: func(g *Graph, _ any, in []Value) []Value {
+	Decompose: func(g *Graph, attr any, in []Value) []Value {
+		if byRow(attr) {
+			return []Value{g.losses(in[0], in[1])}
+		}
 		return []Value{g.Reduce(ReduceSum, g.losses(in[0], in[1]), 0)}
 	},
 	Gradient: func(b *Backward) {
 		if b.Needs(0) {
-			b.Acc(0, b.G.Apply(CrossEntropyGrad, nil, b.In(0), b.In(1), b.Dy(0)))
+			b.Acc(0, b.G.lossGrad(b.Attr, b.In(0), b.In(1), b.Dy(0)))
 		}
 	},
 	Flops: func(_ any, in, _ []Type, dims []int) int { return 4 * in[0].Shape.Elements(dims) },
@@ -159,6 +168,12 @@ func (g *Graph) isLabel(x, labels Value) Value {
 // CrossEntropy is the summed loss of the rows of logits that have a label.
 func (g *Graph) CrossEntropy(logits, labels Value) Value {
 	return g.Apply(CrossEntropy, nil, logits, labels)
+}
+
+// CrossEntropyByRow are the losses of the rows of logits, [n], zero where there is no
+// label.
+func (g *Graph) CrossEntropyByRow(logits, labels Value) Value {
+	return g.Apply(CrossEntropy, CrossEntropyAttr{ByRow: true}, logits, labels)
 }
 
 // LinearCrossEntropy is the summed loss of the logits x Wᵀ.

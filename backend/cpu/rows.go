@@ -182,8 +182,11 @@ func gluGradKernel(r *run, l *ir.Launch) func() error {
 }
 
 func crossEntropyKernel(r *run, l *ir.Launch) func() error {
-	n, _ := r.matrix(l.In[0])
-	r.reserve(n)
+	a, _ := l.Attr.(ir.CrossEntropyAttr)
+	if !a.ByRow {
+		n, _ := r.matrix(l.In[0])
+		r.reserve(n)
+	}
 	var x, loss []float32
 	var labels []int32
 	var v int
@@ -202,9 +205,15 @@ func crossEntropyKernel(r *run, l *ir.Launch) func() error {
 		if err := checkLabels(labels, v); err != nil {
 			return err
 		}
-		loss = r.temp(n)
+		if a.ByRow {
+			loss = r.f32(l.Out[0])
+		} else {
+			loss = r.temp(n)
+		}
 		r.rows(n, v, part)
-		r.f32(l.Out[0])[0] = total(loss)
+		if !a.ByRow {
+			r.f32(l.Out[0])[0] = total(loss)
+		}
 		return nil
 	}
 }

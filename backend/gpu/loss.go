@@ -21,6 +21,9 @@ func (c *compiler) sumLosses(vocabulary func(r *Run) int) (*Kernel, error) {
 	return k, nil
 }
 
+// takesSum claims losses that are summed up.
+func takesSum(attr any, _ []ir.Type) bool { return attr == nil }
+
 func prepareCrossEntropy(c *compiler, l *ir.Launch) (step, error) {
 	x, labels, out := l.In[0], l.In[1], l.Out[0]
 	rows, err := c.kernel("cross_entropy", "cross_entropy_f32", 1024)

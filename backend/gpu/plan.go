@@ -67,7 +67,7 @@ var families = map[ir.Op]family{
 	ir.RMSNorm: {prepare: prepareRMSNorm}, ir.RMSNormGrad: {prepare: prepareRMSNorm}, ir.Softmax: {prepare: prepareSoftmax},
 	ir.RoPETable: {prepare: prepareRoPETable}, ir.RoPE: {prepare: prepareRoPE},
 	ir.GLU: {prepare: prepareGLU}, ir.GLUGrad: {prepare: prepareGLU}, ir.Dropout: {prepareDropout, takesOneKey(1)},
-	ir.CrossEntropy: {prepare: prepareCrossEntropy}, ir.CrossEntropyGrad: {prepare: prepareCrossEntropyGrad},
+	ir.CrossEntropy: {prepareCrossEntropy, takesSum}, ir.CrossEntropyGrad: {prepare: prepareCrossEntropyGrad},
 	ir.LinearCrossEntropy: {prepare: prepareHead, takes: takesHead}, ir.LinearCrossEntropyGrad: {prepare: prepareHead, takes: takesHead},
 	ir.SumSquares: {prepare: prepareSumSquares}, ir.AdamW: {prepare: prepareAdamW},
 }

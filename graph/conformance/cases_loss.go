@@ -11,6 +11,8 @@ func crossEntropyCases(name, n string, vocab string, v int) []testCase {
 	return []testCase{
 		{op: ir.CrossEntropy, name: name, bounds: "n=3/5", in: []input{arg(x, normal), arg(y, labels(v))},
 			build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.CrossEntropy(in[0], in[1])) }},
+		{op: ir.CrossEntropy, name: name + "/by row", bounds: "n=3/5", in: []input{arg(x, normal), arg(y, labels(v))},
+			build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.CrossEntropyByRow(in[0], in[1])) }},
 		{op: ir.CrossEntropyGrad, name: name, bounds: "n=3/5", in: []input{arg(x, normal), arg(y, labels(v)), arg("f32[]", positive)},
 			build: func(g *ir.Graph, in []ir.Value) []ir.Value {
 				return one(g.Apply(ir.CrossEntropyGrad, nil, in...))
