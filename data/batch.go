@@ -199,7 +199,7 @@ func (b *Batch) label(at int, id int32) {
 func (b *Batch) addDocument(d *Dataset, doc int) {
 	if d.whole {
 		for t := doc * d.texts; t < (doc+1)*d.texts; t++ {
-			b.Add(d.ids[d.starts[t]:d.starts[t+1]], nil)
+			b.addText(d, t)
 		}
 		if d.labels != nil {
 			b.addLabel(d, doc)
@@ -212,6 +212,22 @@ func (b *Batch) addDocument(d *Dataset, doc int) {
 	b.Add(d.ids[start:end], nil)
 	for i := start; i+1 < end; i++ { // the last token predicts nothing of its document
 		b.label(lo+i-start, d.label(i+1))
+	}
+}
+
+// addText puts a text of a row that is read whole behind the others. What of it is an
+// answer is labelled, and counts for nothing by itself.
+func (b *Batch) addText(d *Dataset, t int) {
+	from, to := d.starts[t], d.starts[t+1]
+	lo := len(b.Tokens())
+	b.Add(d.ids[from:to], nil)
+	labels := b.Labels()
+	for i := from; i+1 < to; i++ {
+		labels[lo+i-from] = d.label(i + 1)
+	}
+	if d.numbers != nil {
+		a := b.named(d.named)
+		a.Floats = append(a.Floats, d.numbers[t])
 	}
 }
 

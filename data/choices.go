@@ -19,7 +19,7 @@ func TooLongs() []string { return []string{string(Truncate), string(Drop), strin
 
 // RowKinds lists the names of all kinds of rows.
 func RowKinds() []string {
-	return []string{string(LanguageRows), string(PairRows), string(LabelledRows)}
+	return []string{string(LanguageRows), string(PairRows), string(LabelledRows), string(PreferenceRows)}
 }
 
 // Problems lists the names of all problems.

@@ -1,6 +1,6 @@
 // Package data turns files into the batches of a training run: JSON lines
 // (plain text, prompts with completions, conversations, pairs of texts, texts
-// with labels), plain text, and files that hold token ids already. Everything is
+// with labels, pairs of answers), plain text, and files that hold token ids already. Everything is
 // tokenised once, when it is loaded. A Loader then gives any micro-batch of any
 // step as a function of its settings and the step number, so that resuming needs
 // nothing else.

@@ -20,6 +20,9 @@ type Dataset struct {
 	labels *rowLabels // of rows; nil where they have none
 	batch  int        // rows of a recorded batch; 0 where rows are free
 	stats  Stats
+
+	numbers []float32 // of texts, see SetNumbers
+	named   string
 }
 
 // Stats are the counts of a data set.
@@ -186,15 +189,30 @@ func (d *Dataset) appendText(ids []int32) {
 func (d *Dataset) append(ids []int32, loss []Span) {
 	base := len(d.ids)
 	d.appendText(ids)
+	d.mark(base, loss)
+	d.stats.Rows++
+	d.stats.Tokens += len(ids)
+	d.stats.Longest = max(d.stats.Longest, len(ids))
+	d.stats.LossTokens += d.Targets(d.Len() - 1)
+}
+
+// mark has the tokens in the spans behind token base carry loss.
+func (d *Dataset) mark(base int, loss []Span) {
 	for _, s := range loss {
 		for i := base + s.Start; i < base+s.End; i++ {
 			d.loss[i/64] |= 1 << (i % 64)
 		}
 	}
-	d.stats.Rows++
-	d.stats.Tokens += len(ids)
-	d.stats.Longest = max(d.stats.Longest, len(ids))
-	d.stats.LossTokens += d.Targets(d.Len() - 1)
+}
+
+// SetNumbers has batches hold a number for each text of their rows, under a name; x are
+// those of all texts. It is called before there are batches.
+func (d *Dataset) SetNumbers(name string, x []float32) error {
+	if len(x) != len(d.starts)-1 {
+		return problem(ErrOption, "%d numbers called %s for %d texts", len(x), name, len(d.starts)-1)
+	}
+	d.numbers, d.named = x, name
+	return nil
 }
 
 // countLoss counts the tokens in [from, to) that carry loss.

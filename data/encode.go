@@ -15,6 +15,7 @@ type sample struct {
 	texts     [][]int32 // of a row that is read whole
 	types     []int32   // of its tokens, where it has a label
 	label     *label    // what it is to teach
+	answers   [][]Span  // ranges of its texts that are answers to be compared
 }
 
 // An encoder tokenises records. It holds no state of its own.

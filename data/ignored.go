@@ -17,9 +17,9 @@ var meaningful = map[string]string{
 	"weights":         weightAdvice,
 	"sample_weight":   weightAdvice,
 	"loss_weight":     weightAdvice,
-	"chosen":          preferenceAdvice,
-	"rejected":        preferenceAdvice,
-	"reward":          preferenceAdvice,
+	"chosen":          preferredAdvice,
+	"rejected":        preferredAdvice,
+	"reward":          preferredAdvice,
 	"image":           mediaAdvice,
 	"images":          mediaAdvice,
 	"audio":           mediaAdvice,
@@ -38,13 +38,13 @@ var meaningful = map[string]string{
 }
 
 const (
-	labelAdvice      = "labels are learned with task: classification; for a model of language write the label as the text of a completion, or leave it out"
-	weightAdvice     = "all rows count the same: repeat the row, or leave the key out"
-	preferenceAdvice = "preferences are not trained here: give the answer to learn as completion, or as the last of messages, and leave the key out"
-	mediaAdvice      = "models of text are trained here: leave the row or the key out"
-	systemAdvice     = `give it as the first of messages, with the role "system", or put it into the prompt`
-	templateAdvice   = "chat templates are given messages and tools alone: put it into messages, or leave it out"
-	tokensAdvice     = "token ids are read from .safetensors files (format: tokens), not from JSON lines"
+	labelAdvice     = "labels are learned with task: classification; for a model of language write the label as the text of a completion, or leave it out"
+	weightAdvice    = "all rows count the same: repeat the row, or leave the key out"
+	preferredAdvice = "preferences are learned with task: preference; to learn one answer alone leave the key out"
+	mediaAdvice     = "models of text are trained here: leave the row or the key out"
+	systemAdvice    = `give it as the first of messages, with the role "system", or put it into the prompt`
+	templateAdvice  = "chat templates are given messages and tools alone: put it into messages, or leave it out"
+	tokensAdvice    = "token ids are read from .safetensors files (format: tokens), not from JSON lines"
 )
 
 // beside are keys that mean something beside one kind of row alone.

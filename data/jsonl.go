@@ -32,7 +32,7 @@ var keyNames = []string{"text", "prompt", "completion", "messages"}
 // synonyms are what other data sets call our keys, for error messages.
 var synonyms = map[string]string{
 	"instruction": "prompt", "input": "prompt", "question": "prompt", "query": "prompt",
-	"output": "completion", "response": "completion", "answer": "completion", "chosen": "completion",
+	"output": "completion", "response": "completion", "answer": "completion",
 	"conversations": "messages", "conversation": "messages", "dialog": "messages", "chat": "messages",
 	"content": "text", "body": "text", "document": "text",
 }
@@ -44,6 +44,7 @@ type record struct {
 	prompt, completion string
 	conversation       Conversation
 	texts              []string // of a row that is read whole
+	answers            []record // to one prompt: the one that is preferred, and the other
 	label              *label   // what it is to teach, where it has one
 }
 
@@ -54,6 +55,8 @@ func (r record) sample(e encoder) (sample, error) {
 		return e.labelled(r)
 	case r.texts != nil:
 		return e.whole(r)
+	case r.answers != nil:
+		return e.preference(r)
 	}
 	if e.Tokenizer == nil {
 		return sample{}, problem(ErrOption, "%s needs a tokenizer", r.kind)
@@ -74,6 +77,8 @@ func (e encoder) parse(line []byte) (record, error) {
 		return parsePair(line)
 	case LabelledRows:
 		return parseLabelled(line, e.Problem)
+	case PreferenceRows:
+		return parsePreference(line)
 	}
 	return parseRecord(line)
 }
@@ -190,19 +195,33 @@ func stringField(fields map[string]json.RawMessage, keys []string, key string) (
 	return *s, nil
 }
 
-// conversationOf checks the shape of messages; what roles there are and what
-// a content may be is the template's affair.
+// conversationOf reads messages and tools.
 func conversationOf(fields map[string]json.RawMessage) (Conversation, error) {
-	c := Conversation{Messages: fields["messages"], Tools: fields["tools"]}
-	var messages []json.RawMessage
-	if err := json.Unmarshal(c.Messages, &messages); err != nil || messages == nil {
-		return c, problem(ErrFormat, "messages: found %s, expected an array of objects with role and content", describe(c.Messages))
+	m, err := messagesOf("messages", fields["messages"])
+	if err != nil {
+		return Conversation{}, err
 	}
-	if len(messages) == 0 {
-		return c, problem(ErrFormat, "messages: found an empty array, expected objects with role and content")
+	tools, err := toolsOf(fields["tools"])
+	return Conversation{fields["messages"], tools, m.silent}, err
+}
+
+// messages are a conversation, or a part of one.
+type messages struct {
+	each   []json.RawMessage
+	silent []int // numbers of those whose answers are not learned
+}
+
+// messagesOf checks the shape of messages, which have the name key; what roles there are
+// and what a content may be is the template's affair.
+func messagesOf(key string, list json.RawMessage) (c messages, err error) {
+	if err := json.Unmarshal(list, &c.each); err != nil || c.each == nil {
+		return c, problem(ErrFormat, "%s: found %s, expected an array of objects with role and content", key, describe(list))
 	}
-	for i, raw := range messages {
-		where := fmt.Sprintf("messages[%d]", i)
+	if len(c.each) == 0 {
+		return c, problem(ErrFormat, "%s: found an empty array, expected objects with role and content", key)
+	}
+	for i, raw := range c.each {
+		where := fmt.Sprintf("%s[%d]", key, i)
 		var message map[string]json.RawMessage
 		if err := json.Unmarshal(raw, &message); err != nil || message == nil {
 			return c, problem(ErrFormat, "%s: found %s, expected an object with role and content", where, describe(raw))
@@ -230,16 +249,21 @@ func conversationOf(fields map[string]json.RawMessage) (Conversation, error) {
 			return c, err
 		}
 		if silent {
-			c.Silent = append(c.Silent, i)
+			c.silent = append(c.silent, i)
 		}
-	}
-	if tools := bytes.TrimSpace(c.Tools); len(tools) > 0 && tools[0] != '[' {
-		if string(tools) != "null" {
-			return c, problem(ErrFormat, "tools: found %s, expected an array", describe(tools))
-		}
-		c.Tools = nil
 	}
 	return c, nil
+}
+
+// toolsOf checks the shape of tools, of which there may be none.
+func toolsOf(raw json.RawMessage) (json.RawMessage, error) {
+	switch tools := bytes.TrimSpace(raw); {
+	case len(tools) == 0 || string(tools) == "null":
+		return nil, nil
+	case tools[0] != '[':
+		return nil, problem(ErrFormat, "tools: found %s, expected an array", describe(tools))
+	}
+	return raw, nil
 }
 
 // describe names a JSON value for error messages.
@@ -279,8 +303,11 @@ func keyHint(keys []string) string {
 		if _, known := kinds[key]; known {
 			continue
 		}
-		if key == "anchor" {
+		switch key {
+		case "anchor":
 			return " (pairs are learned with task: embedding)"
+		case "chosen", "rejected", "preferred_output", "non_preferred_output":
+			return " (preferences are learned with task: preference)"
 		}
 		if name, ok := synonyms[key]; ok {
 			return fmt.Sprintf(" (%q is called %q here)", key, name)

@@ -133,6 +133,8 @@ func (l *loading) add(s sample) {
 	case s.label != nil:
 		l.set.appendTyped(s.texts[0], s.types)
 		l.labels = append(l.labels, s.label)
+	case s.answers != nil:
+		l.set.appendPreference(s.texts, s.answers)
 	case s.texts != nil:
 		l.set.appendWhole(s.texts)
 	default:

@@ -25,6 +25,11 @@ const (
 	// LabelledRows are texts, or two that are joined, with what is to be said of them:
 	// text, in all rows of a file or in none text_pair, and label.
 	LabelledRows Rows = "labelled"
+	// PreferenceRows are two answers to one prompt, of which the first is preferred, as
+	// TRL has them (prompt, chosen and rejected, each of text or of messages, or both as
+	// conversations that begin alike) or OpenAI (input, preferred_output and
+	// non_preferred_output).
+	PreferenceRows Rows = "preferences"
 )
 
 // TextTokenizer is what this package needs of a tokenizer for rows that are read
@@ -87,11 +92,11 @@ func parsePair(line []byte) (record, error) {
 }
 
 // refuseKeys finds a key that means something and would be ignored: one of those that
-// have advice, or another name of the optional key where that is not there.
+// have advice, or another name of the optional key, if there is one, where that is not there.
 func refuseKeys(fields map[string]json.RawMessage, keys []string, optional string, synonyms, advice map[string]string) error {
 	for _, key := range keys {
 		text, means := advice[key]
-		if raw, there := fields[optional]; synonyms[key] == optional && !means && (!there || string(raw) == "null") {
+		if raw, there := fields[optional]; optional != "" && synonyms[key] == optional && !means && (!there || string(raw) == "null") {
 			means, text = true, fmt.Sprintf("it is called %q here", optional)
 		}
 		if means && !saysNothing(fields[key]) {
@@ -181,6 +186,8 @@ func (r Rows) keys() string {
 		return "anchor, positive, and perhaps negative"
 	case LabelledRows:
 		return "text, perhaps text_pair, and label"
+	case PreferenceRows:
+		return preferenceKeys
 	}
 	return "text, or prompt and completion, or messages"
 }
