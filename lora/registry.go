@@ -61,6 +61,10 @@ type RegistryOptions struct {
 	// first asked for, by the name of the folder. Links that lead out of Root are
 	// not followed. Empty is none.
 	Root string
+	// Find gives the folder of an adapter that is loaded when it is first asked for, by a
+	// name that nothing else is known of; it goes before Root. It may be called at any
+	// time, by several goroutines, and must not call the registry. nil finds none.
+	Find func(name string) (dir string, ok bool)
 	// HostBytes is the memory for adapters on the host; 0 is no limit. The file of an
 	// adapter comes beside it while that is loaded.
 	HostBytes int64
@@ -119,7 +123,7 @@ func NewRegistry(w nn.Weights, modelType string, modules []nn.Module, o Registry
 // with the error of ctx, which ends the wait but not the reading of files, and as
 // [LoadState] does; then nothing has changed.
 func (r *Registry) Load(ctx context.Context, name, dir string) (*Version, error) {
-	if err := checkName(name); err != nil {
+	if err := CheckName(name); err != nil {
 		return nil, err
 	}
 	dir, err := filepath.Abs(dir)
@@ -134,7 +138,7 @@ func (r *Registry) Load(ctx context.Context, name, dir string) (*Version, error)
 // of its memory is kept. A version that has gone to the disk is read again from a.Dir, as
 // Load reads.
 func (r *Registry) Add(ctx context.Context, name string, a *Adapter) (*Version, error) {
-	if err := checkName(name); err != nil {
+	if err := CheckName(name); err != nil {
 		return nil, err
 	}
 	dir, err := filepath.Abs(a.Dir)
@@ -148,7 +152,7 @@ func (r *Registry) Add(ctx context.Context, name string, a *Adapter) (*Version, 
 // whole path. Links that lead out of Root are not followed. It fails with ErrNotFound
 // where Root has no such folder, or there is no Root.
 func (r *Registry) LoadBelow(ctx context.Context, name, dir string) (*Version, error) {
-	if err := checkName(name); err != nil {
+	if err := CheckName(name); err != nil {
 		return nil, err
 	}
 	unknown := fmt.Errorf("lora: load %q: %w below %q: %.200q", name, ErrNotFound, r.options.Root, dir)
@@ -207,7 +211,7 @@ func (r *Registry) Unload(ref string) error {
 // come to stand for something else. It fails with ErrName, ErrNotFound, and with
 // ErrTaken where alias is the name of an adapter.
 func (r *Registry) Alias(alias, ref string) error {
-	if err := checkName(alias); err != nil {
+	if err := CheckName(alias); err != nil {
 		return err
 	}
 	return r.edit(ref, func(t *table, want reference) error {

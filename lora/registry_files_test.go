@@ -2,6 +2,7 @@ package lora_test
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -150,6 +151,30 @@ func TestRegistryRoot(t *testing.T) {
 
 	_, err = lora.NewRegistry(nil, "llama", tiny, lora.RegistryOptions{Root: filepath.Join(root, "file")})
 	require.Error(t, err)
+}
+
+// What is found elsewhere goes before a folder of the root, and is read when it is first
+// asked for.
+func TestRegistryFinds(t *testing.T) {
+	root, elsewhere := t.TempDir(), t.TempDir()
+	saveTiny(t, filepath.Join(root, "both"), 1)
+	saveTiny(t, filepath.Join(root, "folder"), 2)
+	saveTiny(t, filepath.Join(elsewhere, "x"), 3)
+	dirs := map[string]string{"both": "x", "a/b": "x", "gone": "y"}
+	r := newRegistry(t, lora.RegistryOptions{Root: root, Find: func(name string) (string, bool) {
+		dir, ok := dirs[name]
+		return filepath.Join(elsewhere, dir), ok
+	}})
+	for name, want := range map[string]float32{"both": 3, "a/b": 3, "folder": 2} {
+		require.NotContains(t, fmt.Sprint(r.List()), name)
+		assert.EqualValues(t, want, valueOf(t, acquireOnce(t, r, name)), name)
+	}
+	_, err := r.Acquire(t.Context(), "gone")
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	_, err = r.Acquire(t.Context(), "a/c")
+	require.ErrorIs(t, err, lora.ErrNotFound)
+	delete(dirs, "both")
+	assert.EqualValues(t, 3, valueOf(t, acquireOnce(t, r, "both")), "it is loaded")
 }
 
 // A folder below the root can be loaded by any name, and nothing outside of it.

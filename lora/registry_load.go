@@ -221,10 +221,17 @@ func (r *Registry) end(name string, f *flight, err error) {
 	close(f.done)
 }
 
-// expect waits for a load of a name that the table did not have, or loads the folder
-// of Root of that name. Then it is time to look again. It fails with errUnknown where
-// nothing brings the name.
+// expect waits for a load of a name that the table did not have, or loads what Find
+// gives, or the folder of Root of that name. Then it is time to look again. It fails with
+// errUnknown where nothing brings the name.
 func (r *Registry) expect(ctx context.Context, name string) error {
+	from := source{r.options.Root, name}
+	lies := r.options.Root != "" && !strings.Contains(name, "/")
+	if r.options.Find != nil {
+		if dir, ok := r.options.Find(name); ok {
+			from, lies = source{dir: dir}, true
+		}
+	}
 	r.mu.Lock()
 	f := r.pending[name]
 	if f == nil {
@@ -236,7 +243,7 @@ func (r *Registry) expect(ctx context.Context, name string) error {
 		case t.names[name] != nil || t.aliases[name] != reference{}:
 			r.mu.Unlock()
 			return nil
-		case r.options.Root == "" || strings.Contains(name, "/"):
+		case !lies:
 			err = errUnknown
 		}
 		if err != nil {
@@ -247,7 +254,6 @@ func (r *Registry) expect(ctx context.Context, name string) error {
 		f.demanded = true
 		ctx := context.WithoutCancel(ctx)
 		r.loads.Go(func() {
-			from := source{r.options.Root, name}
 			_, err := r.load(ctx, name, from, from.read, false)
 			r.end(name, f, err)
 		})
@@ -277,7 +283,7 @@ func (r *Registry) nearest(name string) string {
 	if r.options.Root != "" {
 		folders, _ := os.ReadDir(r.options.Root)
 		for _, f := range folders {
-			if f.IsDir() && checkName(f.Name()) == nil {
+			if f.IsDir() && CheckName(f.Name()) == nil {
 				known = append(known, f.Name())
 			}
 		}

@@ -34,7 +34,7 @@ func (ref reference) String() string {
 // parseReference splits name@version.
 func parseReference(s string) (reference, error) {
 	name, version, ok := strings.Cut(s, "@")
-	if err := checkName(name); err != nil {
+	if err := CheckName(name); err != nil {
 		return reference{}, err
 	}
 	if ok && (version == "" || len(version) > 2*len(Digest{}) || strings.Trim(version, "0123456789abcdef") != "") {
@@ -46,8 +46,8 @@ func parseReference(s string) (reference, error) {
 // maxName is what file systems allow a folder.
 const maxName = 255
 
-// checkName says what is wrong with a name.
-func checkName(name string) error {
+// CheckName fails with ErrName where an adapter cannot have a name.
+func CheckName(name string) error {
 	wrong := func(why string) error { return fmt.Errorf("lora: %w: %.80q %s", ErrName, name, why) }
 	if name == "" {
 		return wrong("is empty")

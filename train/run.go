@@ -170,7 +170,7 @@ func (l *loop) next(ctx context.Context) error {
 		return err
 	}
 	done := l.progress.Step
-	if l.cfg.SaveSteps > 0 && done%l.cfg.SaveSteps == 0 && done < l.steps {
+	if done < l.steps && l.due(done) {
 		if err := l.save(); err != nil {
 			return err
 		}
@@ -179,6 +179,12 @@ func (l *loop) next(ctx context.Context) error {
 		return nil // what is left is to save the adapter
 	}
 	return ctx.Err()
+}
+
+// due tells whether a checkpoint is to be saved after a step.
+func (l *loop) due(step int) bool {
+	asked := l.observer.Save != nil && l.observer.Save(step)
+	return asked || l.cfg.SaveSteps > 0 && step%l.cfg.SaveSteps == 0
 }
 
 // ended reports whether nothing is left to train.

@@ -29,6 +29,9 @@ type Observer struct {
 	Load func(task string, done, total int64)
 	// Step gets each finished optimizer step.
 	Step func(Report)
+	// Save is asked after each step but the last whether a checkpoint is to be saved,
+	// beside those of save_steps.
+	Save func(step int) bool
 	// Saved gets each checkpoint of a step as soon as it is whole on the disk. It may be
 	// gone when later ones have come (save_limit). See [CheckpointAdapter].
 	Saved func(step int, dir string)
