@@ -107,6 +107,7 @@ var house = map[string]room{
 	"serve/pages":        {floor: loops},
 	"serve/share":        {floor: loops},
 	"serve/batching":     {loops, with("generate", "says what an answer is", "serve/pages", "has the keys and values of texts there", "serve/share", "lets training have its part of the time")},
+	"serve/tuning":       {loops, with("train", "makes its runs", "train/config", "is what a job is as a run", "train/events", "reads what a run has recorded")},
 	"serve/tools":        {loops, with("generate/constrain", "asks whether a schema can be kept to")},
 
 	"serve":         {floor: services},

@@ -35,6 +35,7 @@ var dependencies = map[string]dependency{
 	"github.com/spf13/pflag":                   {why: "the flags of cobra, by whose types its API speaks", in: []string{"internal/cli"}},
 	"github.com/stretchr/testify":              {why: "assertions, also of the conformance suite", in: []string{"graph/conformance"}, tests: true},
 	"github.com/vbauerster/mpb/v8":             {why: "progress bars", in: []string{"internal/progress"}},
+	"go.etcd.io/bbolt":                         {why: "records of files and fine-tuning jobs that survive a crash, in one file; it brings no other module", in: []string{"serve/tuning"}},
 	"go.uber.org/goleak":                       {why: "goroutines that outlive their test", tests: true},
 	"go.yaml.in/yaml/v3":                       {why: "configurations, with line numbers in errors", in: []string{"train/config"}, tests: true},
 	"golang.org/x/sys":                         {why: "mapped files, instruction sets, locks, free memory and disk", in: []string{"backend/cpu", "backend/telemetry", "internal/dev/bench/load", "internal/dev/cputime", "internal/fsatomic", "model/hub", "safetensors", "tensor"}},

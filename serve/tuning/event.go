@@ -1,0 +1,108 @@
+package tuning
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Level is how much an event matters.
+type Level string
+
+// The levels.
+const (
+	Info  Level = "info"
+	Warn  Level = "warn"
+	Fault Level = "error"
+)
+
+// Event is something that happened to a job.
+type Event struct {
+	Number  uint64   `json:"number"` // of those of the job, from 1
+	Time    int64    `json:"time"`   // Unix, in seconds
+	Level   Level    `json:"level"`
+	Message string   `json:"message"`
+	Metrics *Metrics `json:"metrics,omitempty"` // of an event that is a step
+}
+
+// Metrics are the figures of a step. What is not finite is nil.
+type Metrics struct {
+	Step            int      `json:"step"`
+	Steps           int      `json:"total_steps"`
+	Loss            *float64 `json:"train_loss"`
+	ValidLoss       *float64 `json:"valid_loss,omitempty"`
+	ValidAccuracy   *float64 `json:"valid_accuracy,omitempty"`
+	LearningRate    *float64 `json:"learning_rate"`
+	GradNorm        *float64 `json:"grad_norm"`
+	TokensPerSecond *float64 `json:"tokens_per_second"`
+}
+
+func message(level Level, format string, args ...any) Event {
+	return Event{Time: time.Now().Unix(), Level: level, Message: fmt.Sprintf(format, args...)}
+}
+
+// event tells of a step.
+func (m *Metrics) event() Event {
+	e := message(Info, "Step %d/%d: training loss=%s", m.Step, m.Steps, short(m.Loss))
+	if m.ValidLoss != nil {
+		e.Message += ", validation loss=" + short(m.ValidLoss)
+	}
+	e.Metrics = m
+	return e
+}
+
+func short(x *float64) string {
+	if x == nil {
+		return "not finite"
+	}
+	return strconv.FormatFloat(*x, 'f', 4, 64)
+}
+
+// finite is a number that JSON can hold, nil where it cannot.
+func finite(x float64) *float64 {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return nil
+	}
+	return &x
+}
+
+// Events gives at most limit events of a job, the latest first, from the one behind the
+// event of the number after, and whether there are more. 0 begins with the latest.
+func (s *Service) Events(id string, after uint64, limit int) (page []Event, more bool, err error) {
+	if _, err := s.Job(id); err != nil {
+		return nil, false, err
+	}
+	s.flush(id)
+	err = s.store.view(func(t *txn) error {
+		for e, err := range t.events(id, after) {
+			if err != nil {
+				return err
+			}
+			if more = len(page) == limit; more {
+				break
+			}
+			page = append(page, e)
+		}
+		return nil
+	})
+	return page, more, err
+}
+
+const eventPrefix = "ftevent-"
+
+// EventID names an event of a job for clients.
+func EventID(job string, number uint64) string {
+	return fmt.Sprintf("%s%s-%d", eventPrefix, strings.TrimPrefix(job, jobPrefix), number)
+}
+
+// EventNumber is the number of an event by its name, 0 where no event of the job has it.
+func EventNumber(job, id string) uint64 {
+	digits, ok := strings.CutPrefix(id, eventPrefix+strings.TrimPrefix(job, jobPrefix)+"-")
+	n, err := strconv.ParseUint(digits, 10, 64)
+	if !ok || err != nil {
+		return 0
+	}
+	return n
+}

@@ -1,0 +1,194 @@
+package tuning
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/lorafuse/lorafuse/internal/fsatomic"
+	"github.com/lorafuse/lorafuse/internal/suggest"
+)
+
+// Purpose is what a file is for.
+type Purpose string
+
+// The purposes. Results are what jobs write; the others are those of clients.
+const (
+	FineTune Purpose = "fine-tune"
+	UserData Purpose = "user_data"
+	Results  Purpose = "fine-tune-results"
+)
+
+// others are purposes of OpenAI's that nothing here has a use for.
+var others = []string{"assistants", "batch", "vision", "evals", "assistants_output", "batch_output", string(Results)}
+
+// ParsePurpose reads the purpose of a file that is sent.
+func ParsePurpose(text string) (Purpose, error) {
+	switch p := Purpose(text); {
+	case p == FineTune, p == UserData:
+		return p, nil
+	case slices.Contains(others, text):
+		return "", invalid("purpose", "%s is not supported, expected %s or %s", text, FineTune, UserData)
+	}
+	return "", invalid("purpose", "%s", suggest.Expected(text, []string{string(FineTune), string(UserData)}))
+}
+
+// File is what is known of a file.
+type File struct {
+	ID      string  `json:"id"`
+	Order   uint64  `json:"order"` // of creation
+	Name    string  `json:"name"`
+	Purpose Purpose `json:"purpose"`
+	Bytes   int64   `json:"bytes"`
+	Created int64   `json:"created"`
+	Expires int64   `json:"expires,omitempty"` // 0: never
+	Owner   string  `json:"owner,omitempty"`   // who has sent it
+}
+
+const filePrefix = "file-"
+
+// Upload is a file that is being sent. It is there for others after Commit.
+type Upload struct {
+	service *Service
+	id      string
+	file    *fsatomic.File
+	bytes   int64
+}
+
+// Upload begins a file.
+func (s *Service) Upload() (*Upload, error) {
+	id := newID(filePrefix)
+	f, err := fsatomic.Create(s.path(filesDir, id))
+	if err != nil {
+		return nil, written(err)
+	}
+	return &Upload{service: s, id: id, file: f}, nil
+}
+
+// Write implements io.Writer. It fails with ErrTooLarge and ErrNoSpace.
+func (u *Upload) Write(p []byte) (int, error) {
+	if most := u.service.options.MaxFile; u.bytes+int64(len(p)) > most {
+		return 0, &Error{Kind: ErrTooLarge, Param: "file", Code: "file_too_large", Message: fmt.Sprintf("file: has more than %d bytes", most)}
+	}
+	n, err := u.file.Write(p)
+	u.bytes += int64(n)
+	return n, written(err)
+}
+
+// Commit brings the file to the disk and then its record, of which it fills in what it
+// knows.
+func (u *Upload) Commit(f File) (File, error) {
+	f.ID, f.Bytes, f.Created = u.id, u.bytes, time.Now().Unix()
+	if u.bytes == 0 {
+		u.Abort()
+		return File{}, invalid("file", "is empty")
+	}
+	if f.Expires > 0 {
+		f.Expires += f.Created
+	}
+	if err := u.file.Commit(); err != nil {
+		return File{}, written(err)
+	}
+	s := u.service
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.store.update(func(t *txn) (err error) { return t.putFile(&f) })
+	if err != nil {
+		return File{}, errors.Join(err, os.Remove(u.file.Name()))
+	}
+	s.files[f.ID] = f
+	return f, nil
+}
+
+func (t *txn) putFile(f *File) (err error) {
+	if f.Order, err = t.order(); err != nil {
+		return err
+	}
+	return t.put(fileBucket, f.ID, f)
+}
+
+// Abort removes what has come of a file that is not whole. After Commit it does nothing.
+func (u *Upload) Abort() { u.file.Abort() }
+
+// expire removes the files whose time is over. s.mu is held.
+func (s *Service) expire() {
+	now := time.Now().Unix()
+	for id, f := range s.files {
+		if f.Expires == 0 || f.Expires > now {
+			continue
+		}
+		if err := s.remove(id); err != nil {
+			s.options.Logger.Warn("a file that has expired is still there", "file", id, "error", err)
+		}
+	}
+}
+
+// Files gives all files, the latest first.
+func (s *Service) Files() []File {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.expire()
+	all := make([]File, 0, len(s.files))
+	for _, f := range s.files {
+		all = append(all, f)
+	}
+	slices.SortFunc(all, func(x, y File) int { return cmp.Compare(y.Order, x.Order) })
+	return all
+}
+
+// File gives a file. It fails with ErrNotFound.
+func (s *Service) File(id string) (File, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.expire()
+	return s.file(id)
+}
+
+func (s *Service) file(id string) (File, error) {
+	f, ok := s.files[id]
+	if !ok {
+		return f, &Error{Kind: ErrNotFound, Param: "id", Message: fmt.Sprintf("No such File object: %.200s", id)}
+	}
+	return f, nil
+}
+
+// Content opens a file.
+func (s *Service) Content(id string) (File, io.ReadCloser, error) {
+	f, err := s.File(id)
+	if err != nil {
+		return f, nil, err
+	}
+	r, err := os.Open(s.path(filesDir, f.ID))
+	if errors.Is(err, fs.ErrNotExist) { // it was removed just now
+		_, gone := s.File(id)
+		return f, nil, cmp.Or(gone, err)
+	}
+	return f, r, err
+}
+
+// DeleteFile removes a file. A job that was made with it keeps its own.
+func (s *Service) DeleteFile(id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, err := s.file(id); err != nil {
+		return err
+	}
+	return s.remove(id)
+}
+
+// remove removes a file that is there. s.mu is held.
+func (s *Service) remove(id string) error {
+	if err := s.store.update(func(t *txn) error { return t.remove(fileBucket, id) }); err != nil {
+		return err
+	}
+	delete(s.files, id)
+	if err := os.Remove(s.path(filesDir, id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.options.Logger.Warn("the bytes of a file that was removed are still there", "file", id, "error", err)
+	}
+	return nil
+}

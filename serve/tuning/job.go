@@ -1,0 +1,223 @@
+package tuning
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Status is how far a job is.
+type Status string
+
+// The statuses, in the order that a job has them.
+const (
+	Validating Status = "validating_files"
+	Queued     Status = "queued"
+	Running    Status = "running"
+	Paused     Status = "paused"
+	Succeeded  Status = "succeeded"
+	Failed     Status = "failed"
+	Cancelled  Status = "cancelled"
+)
+
+// Ended reports whether nothing more comes of a job.
+func (s Status) Ended() bool { return s == Succeeded || s == Failed || s == Cancelled }
+
+// Method is what a job learns from.
+type Method string
+
+// The methods.
+const (
+	Supervised Method = "supervised" // what is to be answered
+	DPO        Method = "dpo"        // which of two answers is preferred
+)
+
+// Hyperparameters are those of a job; nil is for the service to choose.
+type Hyperparameters struct {
+	Epochs         *int     `json:"n_epochs,omitempty"`
+	BatchSize      *int     `json:"batch_size,omitempty"`
+	RateMultiplier *float64 `json:"learning_rate_multiplier,omitempty"`
+	Beta           *float64 `json:"beta,omitempty"` // of DPO
+}
+
+// Request is what a job is to be.
+type Request struct {
+	Model           string            `json:"model"`
+	TrainingFile    string            `json:"training_file"`
+	ValidationFile  string            `json:"validation_file,omitempty"`
+	Suffix          string            `json:"suffix,omitempty"`
+	Seed            *uint64           `json:"seed,omitempty"`
+	Method          Method            `json:"method"`
+	Hyperparameters Hyperparameters   `json:"hyperparameters"`
+	Adapter         json.RawMessage   `json:"lora,omitempty"` // an object, by PEFT's names
+	Metadata        map[string]string `json:"metadata,omitempty"`
+}
+
+// Failure is why a job has failed.
+type Failure struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Param   string `json:"param,omitempty"`
+}
+
+// Checkpoint is what a job was at the end of an epoch.
+type Checkpoint struct {
+	ID      string  `json:"id"`
+	Created int64   `json:"created"`
+	Model   string  `json:"model"` // its name
+	Metrics Metrics `json:"metrics"`
+}
+
+// Job is what is known of a job.
+type Job struct {
+	ID       string `json:"id"`
+	Order    uint64 `json:"order"` // of creation
+	Turn     uint64 `json:"turn"`  // in the queue
+	Owner    string `json:"owner,omitempty"`
+	Created  int64  `json:"created"`
+	Finished int64  `json:"finished,omitempty"`
+	Status   Status `json:"status"`
+
+	Request       Request         `json:"request"`        // with a seed
+	Settled       Hyperparameters `json:"settled"`        // all of them, when the files are read
+	Continues     bool            `json:"continues"`      // an adapter
+	Rows          int             `json:"rows"`           // of the training file
+	Name          string          `json:"name"`           // that the adapter is to have
+	Tuned         string          `json:"tuned"`          // that it has
+	TrainedTokens int64           `json:"trained_tokens"` // when it has succeeded
+	ResultFiles   []string        `json:"result_files"`
+	Checkpoints   []Checkpoint    `json:"checkpoints"`
+	Error         *Failure        `json:"error,omitempty"`
+
+	// Estimated is when the job will have ended, 0 where nothing is known. It is not kept.
+	Estimated int64 `json:"-"`
+}
+
+const jobPrefix = "ftjob-"
+
+// tag is the part of the id that names have.
+func (j *Job) tag() string { return j.ID[len(jobPrefix) : len(jobPrefix)+8] }
+
+// Job gives a job. It fails with ErrNotFound.
+func (s *Service) Job(id string) (Job, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j, err := s.job(id)
+	if err != nil {
+		return Job{}, err
+	}
+	return s.estimated(j), nil
+}
+
+func (s *Service) job(id string) (*Job, error) {
+	j := s.jobs[id]
+	if j == nil {
+		return nil, &Error{Kind: ErrNotFound, Param: "fine_tune_id", Code: "fine_tune_not_found", Message: fmt.Sprintf("Could not find fine tune: %.200s", id)}
+	}
+	return j, nil
+}
+
+// estimated is a copy of a job for others. s.mu is held.
+func (s *Service) estimated(j *Job) Job {
+	c := *j
+	if u := s.runs[j.ID]; u != nil && j.Status == Running {
+		c.Estimated = u.estimate()
+	}
+	return c
+}
+
+// Jobs gives all jobs, the latest first.
+func (s *Service) Jobs() []Job {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]Job, 0, len(s.jobs))
+	for _, j := range slices.SortedFunc(maps.Values(s.jobs), func(x, y *Job) int { return cmp.Compare(y.Order, x.Order) }) {
+		all = append(all, s.estimated(j))
+	}
+	return all
+}
+
+// Cancel ends a job. It fails with ErrState where it has ended already.
+func (s *Service) Cancel(id string) (Job, error) {
+	return s.interrupt(id, errCancelled, func(j *Job) error {
+		if j.Status.Ended() {
+			return state(j, "Job has already completed: %s, which is %s", j.ID, j.Status)
+		}
+		j.Status, j.Finished = Cancelled, time.Now().Unix()
+		return nil
+	}, message(Info, "The job has been cancelled"))
+}
+
+// Pause has a job wait until it is resumed. It fails with ErrState where it neither waits
+// nor runs.
+func (s *Service) Pause(id string) (Job, error) {
+	return s.interrupt(id, errPaused, func(j *Job) error {
+		if j.Status != Queued && j.Status != Running {
+			return state(j, "only jobs that are queued or running can be paused, and %s is %s", j.ID, j.Status)
+		}
+		j.Status = Paused
+		return nil
+	}, message(Info, "The job has been paused"))
+}
+
+// Resume has a job that is paused go on. It fails with ErrState for others.
+func (s *Service) Resume(id string) (Job, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.change(id, func(t *txn, j *Job) (err error) {
+		if j.Status != Paused {
+			return state(j, "only jobs that are paused can be resumed, and %s is %s", j.ID, j.Status)
+		}
+		j.Status = Queued
+		j.Turn, err = t.order()
+		return err
+	}, message(Info, "The job has been resumed"))
+}
+
+func state(j *Job, format string, args ...any) error {
+	return &Error{Kind: ErrState, Code: "invalid_state", Message: fmt.Sprintf(format, args...)}
+}
+
+// interrupt changes a job, and stops what is under way of it.
+func (s *Service) interrupt(id string, why error, change func(*Job) error, e Event) (Job, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j, err := s.change(id, func(_ *txn, j *Job) error { return change(j) }, e)
+	if err != nil {
+		return j, err
+	}
+	if u := s.runs[id]; u != nil {
+		u.stop(why) // and tidies up
+	} else if j.Status.Ended() {
+		s.tidy(id)
+	}
+	return j, nil
+}
+
+// change replaces the record of a job, together with events. s.mu is held.
+func (s *Service) change(id string, change func(*txn, *Job) error, events ...Event) (Job, error) {
+	old, err := s.job(id)
+	if err != nil {
+		return Job{}, err
+	}
+	j := *old
+	err = s.store.update(func(t *txn) error {
+		j = *old
+		if err := change(t, &j); err != nil {
+			return err
+		}
+		if err := t.appendEvents(id, events...); err != nil {
+			return err
+		}
+		return t.put(jobBucket, id, &j)
+	})
+	if err != nil {
+		return Job{}, err
+	}
+	s.jobs[id] = &j
+	s.moved.Broadcast()
+	return s.estimated(&j), nil
+}

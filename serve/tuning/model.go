@@ -1,0 +1,139 @@
+package tuning
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/lorafuse/lorafuse/internal/fsatomic"
+)
+
+// Model is an adapter that a job has made.
+type Model struct {
+	Name    string `json:"name"`
+	Job     string `json:"job"`
+	Owner   string `json:"owner,omitempty"` // of the job
+	Dir     string `json:"dir"`             // in the folder of adapters
+	Step    int    `json:"step,omitempty"`  // of a checkpoint
+	Created int64  `json:"created"`
+}
+
+// Find gives the folder of an adapter that a job has made; see
+// [lora.RegistryOptions].
+func (s *Service) Find(name string) (dir string, ok bool) {
+	m, ok := s.Model(name)
+	return s.path(adaptersDir, m.Dir), ok
+}
+
+// Model is what is known of an adapter that a job has made.
+func (s *Service) Model(name string) (Model, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m, ok := s.models[name]
+	return m, ok
+}
+
+// Models are the adapters that jobs have made, the latest first. Checkpoints are none of
+// them, though they can be asked for.
+func (s *Service) Models() []Model {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []Model
+	for _, m := range s.models {
+		if m.Step == 0 {
+			all = append(all, m)
+		}
+	}
+	slices.SortFunc(all, func(x, y Model) int {
+		return cmp.Or(cmp.Compare(y.Created, x.Created), cmp.Compare(x.Name, y.Name))
+	})
+	return all
+}
+
+// DeleteModel removes an adapter that a job has made; requests that have it keep it to
+// their end. It fails with ErrNotFound.
+func (s *Service) DeleteModel(name string) error {
+	s.mu.Lock()
+	m, ok := s.models[name]
+	err := error(&Error{Kind: ErrNotFound, Param: "model", Code: "model_not_found", Message: fmt.Sprintf("there is no fine-tuned model %.200q", name)})
+	if ok {
+		err = s.store.update(func(t *txn) error { return t.remove(modelBucket, name) })
+	}
+	if err != nil {
+		s.mu.Unlock()
+		return err
+	}
+	delete(s.models, name)
+	s.mu.Unlock()
+	s.forget(m)
+	return nil
+}
+
+// forget takes an adapter that has no record any more out of the registry and from the
+// disk.
+func (s *Service) forget(m Model) {
+	dir := s.path(adaptersDir, m.Dir)
+	if err := fsatomic.RemoveDir(dir); err != nil {
+		s.options.Logger.Warn("the files of an adapter that was removed are still there", "model", m.Name, "error", err)
+	}
+	if s.loaded(m.Name) != dir {
+		return
+	}
+	if err := s.registry.Unload(m.Name); err != nil {
+		s.options.Logger.Warn("an adapter that was removed is still loaded", "model", m.Name, "error", err)
+	}
+}
+
+// loaded is where the adapter of that name lies, empty where none is loaded.
+func (s *Service) loaded(name string) string {
+	for _, info := range s.registry.List() {
+		if info.Name == name {
+			return info.Versions[0].Dir
+		}
+	}
+	return ""
+}
+
+// taken gives the names that are those of others.
+func (s *Service) taken() func(name string) bool {
+	names := map[string]bool{s.options.Name: true}
+	for _, info := range s.registry.List() {
+		names[info.Name] = true
+		for _, alias := range info.Aliases {
+			names[alias] = true
+		}
+	}
+	return func(name string) bool { return names[name] || s.options.Taken(name) }
+}
+
+// nameFor is what the adapter of a job is to be called: its suffix where that is free.
+// s.mu is held.
+func (s *Service) nameFor(j *Job, taken func(string) bool) string {
+	free := func(name string) bool {
+		if _, ok := s.models[name]; ok || taken(name) {
+			return false
+		}
+		for _, other := range s.jobs {
+			if other.Name == name && other.ID != j.ID && !other.Status.Ended() {
+				return false
+			}
+		}
+		return true
+	}
+	suffix := j.Request.Suffix
+	switch {
+	case suffix == "":
+		return "ft-" + j.tag()
+	case free(suffix):
+		return suffix
+	}
+	return suffix + "-" + j.tag()
+}
+
+// checkpointName is what the adapter of a job is called as it was after a step.
+func (j *Job) checkpointName(step int) string { return fmt.Sprintf("%s-step-%d", j.Name, step) }
+
+// keep copies an adapter to where it is served from.
+func (s *Service) keep(from, dir string) error {
+	return written(fsatomic.ReplaceDir(s.path(adaptersDir, dir), func(tmp string) error { return copyAdapter(from, tmp) }))
+}

@@ -1,0 +1,219 @@
+// Package tuning trains adapters of the model that a server has while it serves: what
+// stands behind OpenAI's API of files and fine-tuning jobs, without HTTP.
+//
+// A [Service] keeps files, jobs and the adapters that they made in one folder. What it
+// has acknowledged is there after a crash: records lie in a store that is written in
+// transactions, files and adapters take their names when they are whole, and a job that
+// was under way goes on from its last checkpoint. Adapters are loaded when they are first
+// asked for, by [Service.Find], and when their job is done.
+package tuning
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/internal/fsatomic"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/train"
+	"github.com/lorafuse/lorafuse/train/config"
+)
+
+// Trainer makes runs on the model that is served, of which several may be under way at the
+// same time.
+type Trainer interface {
+	New(ctx context.Context, c *config.Config, o train.Observer) (Run, error)
+}
+
+// Run is a training run, as *train.Run is one.
+type Run interface {
+	Train(ctx context.Context) (*train.Summary, error)
+	Close()
+}
+
+// Options are where a service keeps what it has, and what it trains.
+type Options struct {
+	Dir string // is made where it is not there
+
+	Name  string // of the model, for clients
+	Model string // its folder
+	// Data has the tokenizer, the template and the vocabulary of the model, which files
+	// are checked with. MaxLength is the longest row in tokens; longer ones are cut.
+	Data      data.Options
+	MaxLength int
+
+	MaxFile int64 // bytes of a file; 0 is 512 MiB
+	// Taken tells which names are those of others, beside those that the registry has
+	// loaded; nil is none.
+	Taken  func(name string) bool
+	Logger *slog.Logger // nil: slog.Default()
+}
+
+// Service is files, jobs and adapters. It is safe for concurrent use.
+type Service struct {
+	options  Options
+	store    *store
+	registry *lora.Registry
+
+	mu     sync.Mutex // for all that follows; neither the registry nor a trainer is called with it
+	moved  *sync.Cond // a job has another status, or the service ends
+	files  map[string]File
+	jobs   map[string]*Job // a record is replaced and never written to
+	models map[string]Model
+	runs   map[string]*underway
+	ending bool
+
+	workers sync.WaitGroup
+	all     context.Context // of all that is under way
+	stop    context.CancelCauseFunc
+}
+
+// The folders of a service.
+const (
+	filesDir    = "files"    // a file for each, by id
+	jobsDir     = "jobs"     // a folder for each that has not ended, by id
+	adaptersDir = "adapters" // a folder for each, by the id of the job, and a step for checkpoints
+)
+
+// Open opens the folder of a service, and puts what a crash has left in order. Jobs wait
+// until [Service.Start]. It fails with ErrInUse where another process has the folder.
+func Open(o Options) (_ *Service, err error) {
+	if o.MaxFile == 0 {
+		o.MaxFile = 512 << 20
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.Taken == nil {
+		o.Taken = func(string) bool { return false }
+	}
+	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
+		return nil, fmt.Errorf("tuning: %w", err)
+	}
+	for _, name := range []string{filesDir, jobsDir, adaptersDir} {
+		if err := os.MkdirAll(filepath.Join(o.Dir, name), 0o777); err != nil {
+			return nil, fmt.Errorf("tuning: %w", err)
+		}
+	}
+	s := &Service{options: o, runs: map[string]*underway{}}
+	s.moved = sync.NewCond(&s.mu)
+	s.all, s.stop = context.WithCancelCause(context.Background())
+	if s.store, err = openStore(o.Dir); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.store.db.Close())
+		}
+	}()
+	err = s.store.view(func(t *txn) error {
+		if s.files, err = all[File](t, fileBucket); err != nil {
+			return err
+		}
+		if s.models, err = all[Model](t, modelBucket); err != nil {
+			return err
+		}
+		s.jobs, err = all[*Job](t, jobBucket)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("tuning: %s: %w", storeFile, err)
+	}
+	if err := s.sweep(); err != nil {
+		return nil, fmt.Errorf("tuning: %w", err)
+	}
+	return s, nil
+}
+
+// sweep removes what no record speaks of: what was never whole, and what was removed.
+func (s *Service) sweep() error {
+	for _, folder := range []struct {
+		name string
+		keep func(entry string) bool
+	}{
+		{filesDir, func(id string) bool { _, ok := s.files[id]; return ok }},
+		{jobsDir, func(id string) bool { j, ok := s.jobs[id]; return ok && !j.Status.Ended() }},
+		{adaptersDir, func(dir string) bool {
+			for _, m := range s.models {
+				if m.Dir == dir {
+					return true
+				}
+			}
+			return false
+		}},
+	} {
+		dir := filepath.Join(s.options.Dir, folder.name)
+		if err := fsatomic.Sweep(dir); err != nil {
+			return err
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if folder.keep(e.Name()) {
+				continue
+			}
+			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// MaxFile is how many bytes a file can have.
+func (s *Service) MaxFile() int64 { return s.options.MaxFile }
+
+// Start begins to work: jobs are checked, and trained in their order, so many at the same
+// time. What they make is loaded into the registry.
+func (s *Service) Start(r *lora.Registry, t Trainer, jobs int) {
+	s.registry = r
+	s.workers.Go(s.check)
+	for range jobs {
+		s.workers.Go(func() { s.train(t) })
+	}
+}
+
+// Stop has jobs that are under way save a checkpoint, from which they go on when the
+// folder is opened again, and waits for them. No other begins.
+func (s *Service) Stop() {
+	s.mu.Lock()
+	s.ending = true
+	s.moved.Broadcast()
+	s.mu.Unlock()
+	s.stop(errStopped)
+	s.workers.Wait()
+}
+
+// Close ends the service; all that is asked for later fails with ErrClosed.
+func (s *Service) Close() error {
+	s.Stop()
+	return s.store.db.Close()
+}
+
+// newID gives a name that nobody has had.
+func newID(prefix string) string {
+	const letters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	id := []byte(prefix)
+	for len(id) < len(prefix)+24 {
+		var b [32]byte
+		rand.Read(b[:])
+		for _, x := range b {
+			if i := int(x & 63); i < len(letters) && len(id) < len(prefix)+24 {
+				id = append(id, letters[i])
+			}
+		}
+	}
+	return string(id)
+}
+
+func (s *Service) path(parts ...string) string {
+	return filepath.Join(append([]string{s.options.Dir}, parts...)...)
+}

@@ -1,0 +1,217 @@
+package tuning_test
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/serve/tuning"
+)
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childEnv); dir != "" {
+		child(dir)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// A job goes from its files to an adapter that can be asked for.
+func TestJob(t *testing.T) {
+	h := open(t, t.TempDir(), &trainer{})
+	j := h.create(func(r *tuning.Request) {
+		r.Suffix, r.ValidationFile = "mine", h.upload(four)
+		r.Hyperparameters.Epochs = new(5)
+		r.Metadata = map[string]string{"a": "b"}
+		r.Adapter = json.RawMessage(`{"r": 4, "use_rslora": true}`)
+	})
+	assert.Equal(t, tuning.Validating, j.Status)
+	assert.Regexp(t, "^ftjob-[0-9A-Za-z]{24}$", j.ID)
+	j = h.await(j.ID, tuning.Succeeded)
+	assert.Equal(t, "mine", j.Tuned)
+	assert.Equal(t, int64(20*10), j.TrainedTokens)
+	assert.Equal(t, []int{5, 1}, []int{*j.Settled.Epochs, *j.Settled.BatchSize})
+	assert.Equal(t, 1.0, *j.Settled.RateMultiplier)
+	assert.Nil(t, j.Settled.Beta)
+	assert.NotZero(t, j.Finished)
+
+	c := h.trainer.configs[0]
+	assert.Equal(t, [2]any{4, 8.0}, [2]any{c.Adapter.R, c.Adapter.LoraAlpha})
+	assert.True(t, c.Adapter.UseRSLora)
+	assert.Equal(t, 2e-4, c.LearningRate)
+	assert.Equal(t, [2]any{64, *j.Request.Seed}, [2]any{c.Data.MaxLength, c.Seed})
+
+	lease, err := h.registry.Acquire(t.Context(), "mine")
+	require.NoError(t, err)
+	a, err := lora.Load(made)
+	require.NoError(t, err)
+	defer a.Close()
+	want, err := a.Digest()
+	require.NoError(t, err)
+	assert.Equal(t, want, lease.Version().Digest())
+	lease.Release()
+
+	assert.Equal(t, []string{
+		"Created fine-tuning job: " + j.ID,
+		"Validating training file: " + j.Request.TrainingFile + " and validation file: " + j.Request.ValidationFile,
+		"Files validated, moving job to queued state", "Fine-tuning job started",
+		"Step 1/20: training loss=1.0000", "Step 2/20: training loss=0.5000", "Step 3/20: training loss=0.3333",
+		"Step 4/20: training loss=0.2500, validation loss=0.5000", "Checkpoint created at step 4",
+	}, h.messages(j.ID)[:9])
+	last := h.messages(j.ID)
+	assert.Equal(t, []string{"New fine-tuned model created: mine", "The job has successfully completed"}, last[len(last)-2:])
+
+	var names []string
+	for _, x := range j.Checkpoints {
+		names = append(names, x.Model)
+		lease, err := h.registry.Acquire(t.Context(), x.Model)
+		require.NoError(t, err)
+		lease.Release()
+	}
+	assert.Equal(t, []string{"mine-step-12", "mine-step-16", "mine"}, names)
+	assert.Equal(t, 0.125, *j.Checkpoints[1].Metrics.ValidLoss)
+	_, err = h.registry.Acquire(t.Context(), "mine-step-8")
+	require.ErrorIs(t, err, lora.ErrNotFound)
+	require.NoDirExists(t, filepath.Join(h.dir, "adapters", j.ID+"-8"))
+
+	f, r, err := h.Content(j.ResultFiles[0])
+	require.NoError(t, err)
+	defer r.Close()
+	raw, err := io.ReadAll(r)
+	require.NoError(t, err)
+	assert.Equal(t, int64(len(raw)), f.Bytes)
+	assert.Equal(t, tuning.Results, f.Purpose)
+	lines := strings.Split(string(raw), "\n")
+	assert.Equal(t, []string{"step,train_loss,train_accuracy,valid_loss,valid_mean_token_accuracy,learning_rate,grad_norm", "1,1,,,,0.5,", "2,0.5,,,,0.5,"}, lines[:3])
+	assert.Len(t, lines, 22)
+	require.Eventually(t, func() bool { _, err := os.Stat(filepath.Join(h.dir, "jobs", j.ID)); return os.IsNotExist(err) }, time.Minute, time.Millisecond)
+}
+
+// What was there is there after a restart, adapters are found by their names, and what was
+// made by a crash is not.
+func TestReopen(t *testing.T) {
+	dir := t.TempDir()
+	h := open(t, dir, &trainer{})
+	kept := h.upload(four)
+	j := h.await(h.create(func(r *tuning.Request) { r.Suffix = "mine" }).ID, tuning.Succeeded)
+	require.NoError(t, h.Close())
+	_, err := h.Upload()
+	require.NoError(t, err, "the disk takes it")
+	_, err = h.Create(t.Context(), tuning.Request{Model: "base", TrainingFile: kept}, "")
+	require.ErrorIs(t, err, tuning.ErrClosed)
+
+	for _, stray := range []string{"files/file-x", "jobs/ftjob-x/a", "adapters/ftjob-x/a", "files/.tmp-0123456789ab-file-y"} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, stray)), 0o777))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, stray), nil, 0o666))
+	}
+	h = open(t, dir, &trainer{})
+	for folder, want := range map[string]int{"files": 3, "jobs": 0, "adapters": 3} {
+		entries, err := os.ReadDir(filepath.Join(dir, folder))
+		require.NoError(t, err)
+		assert.Len(t, entries, want, folder)
+	}
+	again, err := h.Job(j.ID)
+	require.NoError(t, err)
+	assert.Equal(t, j, again)
+	assert.Len(t, h.Files(), 3)
+	assert.Empty(t, h.registry.List())
+	lease, err := h.registry.Acquire(t.Context(), "mine")
+	require.NoError(t, err)
+	lease.Release()
+	assert.Len(t, h.registry.List(), 1)
+
+	_, err = tuning.Open(options(t, dir))
+	require.ErrorIs(t, err, tuning.ErrInUse)
+}
+
+// Jobs are trained in their order; one waits where it is paused and goes on from its last
+// checkpoint; one that is cancelled is trained no more.
+func TestQueue(t *testing.T) {
+	x := &trainer{gate: make(chan struct{})}
+	h := open(t, t.TempDir(), x)
+	first, second, third := h.create(), h.create(), h.create()
+	h.await(third.ID, tuning.Queued)
+	h.await(first.ID, tuning.Running)
+	for range 5 {
+		x.gate <- struct{}{}
+	}
+	j, err := h.Pause(first.ID)
+	require.NoError(t, err)
+	assert.Equal(t, tuning.Paused, j.Status)
+	h.await(second.ID, tuning.Running)
+	j, err = h.Cancel(second.ID)
+	require.NoError(t, err)
+	assert.Equal(t, tuning.Cancelled, j.Status)
+	_, err = h.Cancel(second.ID)
+	require.ErrorIs(t, err, tuning.ErrState)
+	_, err = h.Resume(second.ID)
+	require.ErrorIs(t, err, tuning.ErrState)
+	h.await(third.ID, tuning.Running)
+	_, err = h.Resume(first.ID)
+	require.NoError(t, err)
+	h.await(first.ID, tuning.Queued)
+	close(x.gate)
+	done := h.await(first.ID, tuning.Succeeded)
+	h.await(third.ID, tuning.Succeeded)
+	assert.Equal(t, 1, x.most)
+	assert.Equal(t, 1, strings.Count(strings.Join(h.messages(first.ID), "\n"), "Step 6/12:"))
+	assert.Equal(t, 12, strings.Count(strings.Join(h.messages(first.ID), "\n"), "Step "))
+	assert.Equal(t, "ft-"+first.ID[6:14], done.Tuned)
+	require.Eventually(t, func() bool { _, err := os.Stat(filepath.Join(h.dir, "jobs", second.ID)); return os.IsNotExist(err) }, time.Minute, time.Millisecond)
+}
+
+// A service that ends has jobs save what they have done, and they go on from there; a
+// folder that was copied at any time, as a crash leaves it, too.
+func TestStopped(t *testing.T) {
+	dir := t.TempDir()
+	x := &trainer{gate: make(chan struct{})}
+	h := open(t, dir, x)
+	j := h.create()
+	for range 6 {
+		x.gate <- struct{}{}
+	}
+	require.NoError(t, h.DeleteFile(j.Request.TrainingFile), "the job has its own")
+	require.NoError(t, h.Close())
+	h = open(t, dir, &trainer{})
+	h.await(j.ID, tuning.Succeeded)
+	text := strings.Join(h.messages(j.ID), "\n")
+	assert.Contains(t, text, "goes on from its last checkpoint\nStep 7/12")
+	for step, line := range h.messages(j.ID) {
+		if step > 3 && step < 8 {
+			assert.Contains(t, line, "Step")
+		}
+	}
+	assert.Equal(t, 12, strings.Count(text, "Step "))
+}
+
+// An adapter goes on from another, also when that has gone.
+func TestContinues(t *testing.T) {
+	x := &trainer{}
+	h := open(t, t.TempDir(), x)
+	j := h.await(h.create(func(r *tuning.Request) { r.Suffix = "one" }).ID, tuning.Succeeded)
+	x.gate = make(chan struct{})
+	next := h.create(func(r *tuning.Request) { r.Model, r.Suffix = "one", "one" })
+	require.NoError(t, h.DeleteModel("one"))
+	require.ErrorIs(t, h.DeleteModel("one"), tuning.ErrNotFound)
+	_, err := h.registry.Acquire(t.Context(), "one")
+	require.ErrorIs(t, err, lora.ErrNotFound)
+	require.NoDirExists(t, filepath.Join(h.dir, "adapters", j.ID))
+	close(x.gate)
+	done := h.await(next.ID, tuning.Succeeded)
+	assert.Equal(t, "one-"+next.ID[6:14], done.Tuned, "the name was not free")
+	c := x.configs[1]
+	assert.Equal(t, "init", filepath.Base(c.InitAdapter))
+	_, err = h.Create(t.Context(), tuning.Request{Model: done.Tuned, TrainingFile: h.upload(four), Adapter: json.RawMessage(`{"r": 3}`)}, "")
+	require.ErrorContains(t, err, "lora: an adapter that is gone on from brings its own settings")
+	_, err = h.Create(t.Context(), tuning.Request{Model: "one", TrainingFile: h.upload(four)}, "")
+	require.ErrorIs(t, err, lora.ErrNotFound)
+}
