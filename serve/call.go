@@ -26,6 +26,7 @@ type call struct {
 	control *http.ResponseController
 	id      string
 	client  string // who asks, for turns and for the log
+	admin   bool   // who asks may do what admins may
 	began   time.Time
 	status  int // 0 while nothing is written
 	attrs   []slog.Attr
@@ -95,6 +96,7 @@ func (c *call) admit(a access) error {
 	}
 	isUser, isAdmin := s.users.have(key), s.admins.have(key)
 	allowed := isUser || isAdmin || s.users == nil
+	c.admin = isAdmin || s.admins == nil
 	if a == admins && s.admins != nil {
 		allowed = isAdmin
 	}
@@ -165,7 +167,7 @@ func (c *call) crossOrigin() (answered bool) {
 		return false
 	}
 	if h.Get("Access-Control-Allow-Origin") != "" {
-		h.Set("Access-Control-Allow-Methods", "GET, POST")
+		h.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
 		h.Set("Access-Control-Allow-Headers", c.request.Header.Get("Access-Control-Request-Headers"))
 		h.Set("Access-Control-Max-Age", "600")
 	}

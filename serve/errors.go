@@ -13,6 +13,7 @@ import (
 	"github.com/lorafuse/lorafuse/generate/sample"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/serve/batching"
+	"github.com/lorafuse/lorafuse/serve/tuning"
 	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
@@ -77,6 +78,9 @@ func (f *failure) headers(h http.Header) {
 	if f.retry > 0 {
 		h.Set("Retry-After", strconv.Itoa(f.retry))
 	}
+	if f.status == http.StatusInsufficientStorage {
+		h.Set("X-Should-Retry", "false") // which OpenAI's clients ask for
+	}
 	if f.status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", "Bearer")
 	}
@@ -123,7 +127,10 @@ func failureOf(err error) *failure {
 		return false
 	}
 	var left gone
+	var tuned *tuning.Error
 	switch {
+	case errors.As(err, &tuned):
+		return tuningFailure(tuned)
 	case errors.As(err, &left):
 		return hidden(statusGone, 0, "the client has gone")
 	case is(context.Canceled):
@@ -132,7 +139,7 @@ func failureOf(err error) *failure {
 		f := told(http.StatusTooManyRequests, "rate_limit_exceeded")
 		f.retry = 1
 		return f
-	case is(batching.ErrClosed, lora.ErrClosed):
+	case is(batching.ErrClosed, lora.ErrClosed, tuning.ErrClosed):
 		f := errDraining()
 		f.cause = err
 		return f
@@ -152,4 +159,18 @@ func failureOf(err error) *failure {
 		return told(http.StatusBadRequest, "")
 	}
 	return hidden(http.StatusInternalServerError, 0, "the server failed; its log says why")
+}
+
+// tuningFailure is what a client is told of what it cannot have of files and jobs.
+func tuningFailure(e *tuning.Error) *failure {
+	f := &failure{status: http.StatusBadRequest, message: e.Message, param: e.Param, code: e.Code, cause: e}
+	switch e.Kind {
+	case tuning.ErrNotFound:
+		f.status = http.StatusNotFound
+	case tuning.ErrTooLarge:
+		f.status = http.StatusRequestEntityTooLarge
+	case tuning.ErrNoSpace:
+		f.status = http.StatusInsufficientStorage
+	}
+	return f
 }

@@ -36,3 +36,27 @@ func FuzzBody(f *testing.F) {
 		}
 	})
 }
+
+// Whatever a job is to be, it is one, or an error that says so.
+func FuzzJob(f *testing.F) {
+	for _, body := range []string{
+		`{"model":"base","training_file":"FILE","suffix":"a","seed":1,"hyperparameters":{"n_epochs":1,"batch_size":"auto","learning_rate_multiplier":0.1}}`,
+		`{"model":"base","training_file":"FILE","validation_file":"FILE","metadata":{"a":"b"},"integrations":[],"lora":{"r":4,"target_modules":["q_proj"],"rank_pattern":{"a":1}}}`,
+		`{"model":"base","training_file":"FILE","lora":{"r":1e400,"lora_alpha":null,"init_lora_weights":"pissa_niter_4"}}`, `{"model":"base@12","training_file":null}`,
+		`{"model":"base","training_file":"FILE","lora":{"a":{"<<":{"r":1}},"target_modules":"(","modules_to_save":["\u2028"]}}`, `{"method":{"type":"supervised","supervised":[]}}`,
+	} {
+		f.Add(body)
+	}
+	s := tunes(f, &trainer{})
+	file := uploaded(f, s, chats)
+	f.Fuzz(func(t *testing.T, body string) {
+		code, text := ask(t, s, http.MethodPost, jobs, strings.ReplaceAll(body, "FILE", file))
+		if code == http.StatusOK {
+			return
+		}
+		var p problem
+		if err := json.Unmarshal([]byte(text), &p); err != nil || p.Error.Message == "" || p.Error.Type == "" || code >= 500 || !utf8.ValidString(text) {
+			t.Fatalf("%d is no error of OpenAI's form: %q", code, text)
+		}
+	})
+}

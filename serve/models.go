@@ -31,6 +31,11 @@ func (s *Server) baseInfo() modelInfo {
 func (s *Server) adapterInfo(id string, v lora.VersionInfo) modelInfo {
 	m := s.baseInfo()
 	m.ID, m.Root, m.Parent, m.Version = id, v.Dir, &s.options.Name, v.Digest.Short()
+	if s.options.Tuning != nil {
+		if made, ok := s.options.Tuning.Model(id); ok {
+			m.Created = made.Created
+		}
+	}
 	return m
 }
 
@@ -41,10 +46,29 @@ func (s *Server) listModels(c *call) error {
 			models = append(models, s.adapterInfo(id, info.Versions[0]))
 		}
 	}
+	models = append(models, s.tunedModels(models)...)
 	return c.json(struct {
 		Object string      `json:"object"`
 		Data   []modelInfo `json:"data"`
 	}{"list", models})
+}
+
+// tunedModels are those that jobs have made, but for those listed already: they are not
+// loaded yet.
+func (s *Server) tunedModels(listed []modelInfo) (models []modelInfo) {
+	if s.options.Tuning == nil {
+		return nil
+	}
+	for _, made := range s.options.Tuning.Models() {
+		if slices.ContainsFunc(listed, func(m modelInfo) bool { return m.ID == made.Name }) {
+			continue
+		}
+		m := s.baseInfo()
+		m.ID, m.Created, m.Parent = made.Name, made.Created, &s.options.Name
+		m.Root, _ = s.options.Tuning.Find(made.Name)
+		models = append(models, m)
+	}
+	return models
 }
 
 // adapters are those that are loaded.

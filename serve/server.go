@@ -32,6 +32,7 @@ import (
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/serve/batching"
 	"github.com/lorafuse/lorafuse/serve/tools"
+	"github.com/lorafuse/lorafuse/serve/tuning"
 	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
@@ -70,6 +71,8 @@ type Options struct {
 	// registry, and unload adapters.
 	AllowAdapterUpdates bool
 	Origins             []string // of web pages that may ask; "*" are all
+	// Tuning are the files and the fine-tuning jobs of clients; nil: there are none.
+	Tuning *tuning.Service
 
 	MaxBody        int64 // of a request, in bytes; 0 is 32 MiB
 	MaxAnswers     int   // to a request, which are n times its prompts; 0 is 128
@@ -181,13 +184,16 @@ const (
 	admins
 )
 
+// endpoint is what answers requests of a method and a path.
+type endpoint struct {
+	pattern string
+	access  access
+	handle  func(*call) error
+}
+
 func (s *Server) newRoutes() *http.ServeMux {
 	m := http.NewServeMux()
-	for _, r := range []struct {
-		pattern string
-		access  access
-		handle  func(*call) error
-	}{
+	for _, r := range append(s.tuningRoutes(), []endpoint{
 		{"GET /health", everyone, (*call).ok},
 		{"GET /ping", everyone, (*call).ok},
 		{"POST /ping", everyone, (*call).ok},
@@ -202,13 +208,37 @@ func (s *Server) newRoutes() *http.ServeMux {
 		{"POST /detokenize", users, s.detokenize},
 		{"POST /v1/load_lora_adapter", admins, s.loadAdapter},
 		{"POST /v1/unload_lora_adapter", admins, s.unloadAdapter},
-	} {
+	}...) {
 		if r.access == admins && (!s.options.AllowAdapterUpdates || s.options.Engine == nil) {
 			continue
 		}
 		m.Handle(r.pattern, route{s, r.access, r.handle})
 	}
 	return m
+}
+
+// tuningRoutes are those of files and jobs.
+func (s *Server) tuningRoutes() []endpoint {
+	t := s.options.Tuning
+	if t == nil {
+		return nil
+	}
+	return []endpoint{
+		{"POST /v1/files", users, s.uploadFile},
+		{"GET /v1/files", users, s.listFiles},
+		{"GET /v1/files/{id}", users, s.findFile},
+		{"GET /v1/files/{id}/content", users, s.readFile},
+		{"DELETE /v1/files/{id}", users, s.deleteFile},
+		{"POST /v1/fine_tuning/jobs", users, s.createJob},
+		{"GET /v1/fine_tuning/jobs", users, s.listJobs},
+		{"GET /v1/fine_tuning/jobs/{id}", users, job(t.Job)},
+		{"POST /v1/fine_tuning/jobs/{id}/cancel", users, job(t.Cancel)},
+		{"POST /v1/fine_tuning/jobs/{id}/pause", users, job(t.Pause)},
+		{"POST /v1/fine_tuning/jobs/{id}/resume", users, job(t.Resume)},
+		{"GET /v1/fine_tuning/jobs/{id}/events", users, s.listEvents},
+		{"GET /v1/fine_tuning/jobs/{id}/checkpoints", users, s.listCheckpoints},
+		{"DELETE /v1/models/{id...}", users, s.deleteModel},
+	}
 }
 
 func (c *call) ok() error {

@@ -1,0 +1,272 @@
+package serve
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/serve/tuning"
+)
+
+// owner is who owns what is made here.
+const owner = "lorafuse"
+
+// jobInfo is what a client is told of a job.
+type jobInfo struct {
+	ID              string            `json:"id"`
+	Object          string            `json:"object"`
+	Created         int64             `json:"created_at"`
+	Finished        *int64            `json:"finished_at"`
+	Estimated       *int64            `json:"estimated_finish"`
+	Status          tuning.Status     `json:"status"`
+	Model           string            `json:"model"`
+	Tuned           *string           `json:"fine_tuned_model"`
+	Organization    string            `json:"organization_id"`
+	TrainingFile    string            `json:"training_file"`
+	ValidationFile  *string           `json:"validation_file"`
+	Suffix          *string           `json:"user_provided_suffix"`
+	Seed            uint64            `json:"seed"`
+	Hyperparameters hyperparameters   `json:"hyperparameters"`
+	Method          methodInfo        `json:"method"`
+	Adapter         json.RawMessage   `json:"lora,omitempty"`
+	TrainedTokens   *int64            `json:"trained_tokens"`
+	ResultFiles     []string          `json:"result_files"`
+	Integrations    []struct{}        `json:"integrations"`
+	Metadata        map[string]string `json:"metadata"`
+	Error           *jobFailure       `json:"error"`
+}
+
+type jobFailure struct {
+	Code    string  `json:"code"`
+	Message string  `json:"message"`
+	Param   *string `json:"param"`
+}
+
+// auto is a number, or "auto" where that is not settled yet.
+type auto[T any] struct{ value *T }
+
+// MarshalJSON implements json.Marshaler.
+func (a auto[T]) MarshalJSON() ([]byte, error) {
+	if a.value == nil {
+		return []byte(`"auto"`), nil
+	}
+	return json.Marshal(*a.value)
+}
+
+type hyperparameters struct {
+	Epochs         auto[int]      `json:"n_epochs"`
+	BatchSize      auto[int]      `json:"batch_size"`
+	RateMultiplier auto[float64]  `json:"learning_rate_multiplier"`
+	Beta           *auto[float64] `json:"beta,omitempty"`
+}
+
+type methodInfo struct {
+	Type       tuning.Method  `json:"type"`
+	Supervised *methodDetails `json:"supervised,omitempty"`
+	DPO        *methodDetails `json:"dpo,omitempty"`
+}
+
+type methodDetails struct {
+	Hyperparameters hyperparameters `json:"hyperparameters"`
+}
+
+func newJobInfo(j tuning.Job) jobInfo {
+	r, h := j.Request, j.Settled
+	told := hyperparameters{Epochs: auto[int]{h.Epochs}, BatchSize: auto[int]{h.BatchSize}, RateMultiplier: auto[float64]{h.RateMultiplier}}
+	i := jobInfo{
+		ID: j.ID, Object: "fine_tuning.job", Created: j.Created, Finished: orNone(j.Finished), Estimated: orNone(j.Estimated), Status: j.Status,
+		Model: r.Model, Tuned: orNone(j.Tuned), Organization: owner, TrainingFile: r.TrainingFile, ValidationFile: orNone(r.ValidationFile), Suffix: orNone(r.Suffix),
+		Seed: *r.Seed, Hyperparameters: told, Method: methodInfo{Type: r.Method}, Adapter: r.Adapter,
+		ResultFiles: append([]string{}, j.ResultFiles...), Integrations: []struct{}{}, Metadata: r.Metadata,
+	}
+	if j.Status == tuning.Succeeded {
+		i.TrainedTokens = &j.TrainedTokens
+	}
+	if j.Error != nil {
+		i.Error = &jobFailure{j.Error.Code, j.Error.Message, orNone(j.Error.Param)}
+	}
+	if r.Method == tuning.DPO {
+		told.Beta = &auto[float64]{h.Beta}
+		i.Method.DPO = &methodDetails{told}
+	} else {
+		i.Method.Supervised = &methodDetails{told}
+	}
+	return i
+}
+
+// createJob answers POST /v1/fine_tuning/jobs.
+func (s *Server) createJob(c *call) error {
+	f, err := c.body()
+	if err != nil {
+		return err
+	}
+	r := tuningRequest(f)
+	if err := f.failed(); err != nil {
+		return err
+	}
+	c.note(slog.String("model", r.Model))
+	if r.Model != "" && r.Model != s.options.Name {
+		lease, err := s.lease(c, r.Model) // for the error that other requests get
+		if err != nil {
+			return err
+		}
+		defer lease.Release()
+	}
+	j, err := s.options.Tuning.Create(c.request.Context(), r, c.client)
+	if err != nil {
+		return err
+	}
+	c.note(slog.String("job", j.ID))
+	return c.json(newJobInfo(j))
+}
+
+// listJobs answers GET /v1/fine_tuning/jobs.
+func (s *Server) listJobs(c *call) error {
+	limit, err := c.limit(20, mostListed)
+	if err != nil {
+		return err
+	}
+	query := c.request.URL.Query()
+	all := s.options.Tuning.Jobs()
+	kept := all[:0]
+	for _, j := range all {
+		fits := true
+		for key, values := range query {
+			name, ok := strings.CutPrefix(key, "metadata[")
+			if name, closed := strings.CutSuffix(name, "]"); ok && closed {
+				value, has := j.Request.Metadata[name]
+				fits = fits && has && value == values[0]
+			}
+			if key == "metadata" && values[0] == "null" {
+				fits = fits && j.Request.Metadata == nil
+			}
+		}
+		if fits {
+			kept = append(kept, j)
+		}
+	}
+	p, err := page(kept, func(j tuning.Job) string { return j.ID }, query.Get("after"), limit, newJobInfo)
+	if err != nil {
+		return err
+	}
+	return c.json(p)
+}
+
+// job answers what gives a job: GET /v1/fine_tuning/jobs/{id}, and what changes it.
+func job(what func(id string) (tuning.Job, error)) func(*call) error {
+	return func(c *call) error {
+		j, err := what(c.request.PathValue("id"))
+		if err != nil {
+			return err
+		}
+		return c.json(newJobInfo(j))
+	}
+}
+
+// eventInfo is what a client is told of an event.
+type eventInfo struct {
+	ID      string          `json:"id"`
+	Object  string          `json:"object"`
+	Created int64           `json:"created_at"`
+	Level   tuning.Level    `json:"level"`
+	Message string          `json:"message"`
+	Type    string          `json:"type"`
+	Data    *tuning.Metrics `json:"data"`
+}
+
+// listEvents answers GET /v1/fine_tuning/jobs/{id}/events.
+func (s *Server) listEvents(c *call) error {
+	limit, err := c.limit(20, mostListed)
+	if err != nil {
+		return err
+	}
+	id := c.request.PathValue("id")
+	var after uint64
+	if text := c.request.URL.Query().Get("after"); text != "" {
+		if after = tuning.EventNumber(id, text); after == 0 {
+			return invalid("after", "after: the job has no event %.200q", text)
+		}
+	}
+	all, more, err := s.options.Tuning.Events(id, after, limit)
+	if err != nil {
+		return err
+	}
+	p, err := page(all, func(e tuning.Event) string { return tuning.EventID(id, e.Number) }, "", limit, func(e tuning.Event) eventInfo {
+		i := eventInfo{ID: tuning.EventID(id, e.Number), Object: "fine_tuning.job.event", Created: e.Time, Level: e.Level, Message: e.Message, Type: "message", Data: e.Metrics}
+		if e.Metrics != nil {
+			i.Type = "metrics"
+		}
+		return i
+	})
+	if err != nil {
+		return err
+	}
+	p.More = more
+	return c.json(p)
+}
+
+// checkpointInfo is what a client is told of a checkpoint.
+type checkpointInfo struct {
+	ID      string            `json:"id"`
+	Object  string            `json:"object"`
+	Created int64             `json:"created_at"`
+	Model   string            `json:"fine_tuned_model_checkpoint"`
+	Job     string            `json:"fine_tuning_job_id"`
+	Metrics checkpointMetrics `json:"metrics"`
+	Step    int               `json:"step_number"`
+}
+
+type checkpointMetrics struct {
+	Step         int      `json:"step"`
+	Loss         *float64 `json:"train_loss,omitempty"`
+	ValidLoss    *float64 `json:"valid_loss,omitempty"`
+	FullLoss     *float64 `json:"full_valid_loss,omitempty"`
+	FullAccuracy *float64 `json:"full_valid_mean_token_accuracy,omitempty"`
+}
+
+// listCheckpoints answers GET /v1/fine_tuning/jobs/{id}/checkpoints.
+func (s *Server) listCheckpoints(c *call) error {
+	limit, err := c.limit(10, mostListed)
+	if err != nil {
+		return err
+	}
+	j, err := s.options.Tuning.Job(c.request.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	var latestFirst []tuning.Checkpoint
+	for i := len(j.Checkpoints) - 1; i >= 0; i-- {
+		latestFirst = append(latestFirst, j.Checkpoints[i])
+	}
+	p, err := page(latestFirst, func(x tuning.Checkpoint) string { return x.ID }, c.request.URL.Query().Get("after"), limit, func(x tuning.Checkpoint) checkpointInfo {
+		m := x.Metrics // an evaluation is always of the whole file
+		return checkpointInfo{
+			ID: x.ID, Object: "fine_tuning.job.checkpoint", Created: x.Created, Model: x.Model, Job: j.ID, Step: m.Step,
+			Metrics: checkpointMetrics{Step: m.Step, Loss: m.Loss, ValidLoss: m.ValidLoss, FullLoss: m.ValidLoss, FullAccuracy: m.ValidAccuracy},
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return c.json(p)
+}
+
+// deleteModel answers DELETE /v1/models/{id}: of an adapter that a job has made, by who
+// has made the job, or by an admin.
+func (s *Server) deleteModel(c *call) error {
+	id := c.request.PathValue("id")
+	m, ok := s.options.Tuning.Model(id)
+	switch {
+	case !ok && id == s.options.Name:
+		return &failure{status: http.StatusForbidden, message: fmt.Sprintf("the model %.200q was not made by a fine-tuning job, and cannot be deleted", id), param: "model"}
+	case ok && !c.admin && m.Owner != c.client:
+		return &failure{status: http.StatusForbidden, message: fmt.Sprintf("the model %.200q belongs to another key", id), param: "model", code: "insufficient_permissions"}
+	}
+	if err := s.options.Tuning.DeleteModel(id); err != nil {
+		return err
+	}
+	c.note(slog.String("model", id))
+	return c.json(deletion{id, "model", true})
+}
