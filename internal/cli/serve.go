@@ -17,6 +17,7 @@ import (
 // serveFlags are what `serve` is called with.
 type serveFlags struct {
 	modelFlags
+	tuningFlags
 	adapters    []string
 	adaptersDir string
 	name        string
@@ -59,6 +60,11 @@ adapters are answered together, in one batch. An adapter has the name that --ada
 gives it, or is a folder below --adapters-dir and has its name: that one is read when
 it is first asked for. NAME@DIGITS is one version, by the first digits of its digest.
 
+With --train-dir clients also have /v1/files and /v1/fine_tuning/jobs: jobs are
+trained on the model while it serves, and what they make is served under its name at
+once. The folder keeps files, jobs and adapters; a job that was under way goes on when
+the program is started again.
+
 A model that makes vectors (an encoder, or a folder of sentence-transformers) serves
 /v1/embeddings alone; any other model serves text.
 
@@ -70,6 +76,7 @@ files with a key on each line: others on the machine see the flags of a program.
 		Example: `  lorafuse serve --model path/to/model --adapter sql=output/adapter
   lorafuse serve --model owner/name --adapters-dir adapters --listen :8000 --api-key-file keys.txt
   lorafuse serve --model path/to/model --adapters-dir adapters --allow-adapter-updates --admin-key-file admin.txt
+  lorafuse serve --model path/to/model --train-dir tuning --train-share 0.3 --api-key-file keys.txt
   lorafuse serve --model path/to/model --quantize int8 --max-texts 64 --cache-tokens 100000 --log json
   curl -s http://127.0.0.1:8000/v1/completions --json '{"model": "sql", "prompt": "SELECT"}'`,
 		Args: args(0),
@@ -91,7 +98,7 @@ files with a key on each line: others on the machine see the flags of a program.
 	flags.StringVar(&f.tlsKey, "tls-key", "", "file with the key of --tls-cert")
 	flags.StringArrayVar(&f.apiKeys, "api-key", nil, "key that clients must have, as often as needed; without one all may ask")
 	flags.StringVar(&f.apiKeyFile, "api-key-file", "", "file of such keys, one a line")
-	flags.StringArrayVar(&f.adminKeys, "admin-key", nil, "key to load and unload adapters with, as often as needed; without one that of a client will do")
+	flags.StringArrayVar(&f.adminKeys, "admin-key", nil, "key to load, unload and delete adapters with, as often as needed; without one that of a client will do")
 	flags.StringVar(&f.adminKeyFile, "admin-key-file", "", "file of such keys, one a line")
 	flags.BoolVar(&f.updates, "allow-adapter-updates", false, "let clients unload adapters, and load those below --adapters-dir")
 	flags.DurationVar(&f.drainTimeout, "drain-timeout", time.Minute, "how long requests may go on when the program is to end, such as 90s")
@@ -103,6 +110,7 @@ files with a key on each line: others on the machine see the flags of a program.
 	flags.IntVar(&f.queue, "max-queue", 0, "most requests that wait, 0 is 1024; others are told to come again")
 	flags.IntVar(&f.resident, "max-adapters", 0, "most adapters on the device at the same time, 0 is 16; others take turns")
 	flags.StringVar(&f.adapterHostMemory, "adapter-host-memory", "", "memory for adapters on the host, such as 4GiB; those that are not in use are read again; default all there is")
+	f.tuningFlags.flags(flags)
 	flags.Float64Var(&f.trainShare, "train-share", 0.5, "part of the time that training gets while there are requests, more than 0 and less than 1")
 	return c
 }
@@ -112,6 +120,7 @@ type served struct {
 	adapters  []namedDir
 	keys      serverKeys
 	hostBytes int64
+	maxFile   int64
 }
 
 // namedDir is an adapter that a flag names.
@@ -132,8 +141,8 @@ func (f *serveFlags) check(command string) (s served, err error) {
 		return s, usagef(command, "--allow-adapter-updates needs --adapters-dir, below which adapters may be loaded")
 	}
 	for _, admin := range []string{"admin-key", "admin-key-file"} {
-		if f.given(admin) && !f.updates {
-			return s, usagef(command, "--%s is for --allow-adapter-updates, which is not given", admin)
+		if f.given(admin) && !f.updates && f.trainDir == "" {
+			return s, usagef(command, "--%s is for --allow-adapter-updates or --train-dir, which are not given", admin)
 		}
 	}
 	if f.adaptersDir != "" {
@@ -156,6 +165,9 @@ func (f *serveFlags) check(command string) (s served, err error) {
 	}
 	if !(f.trainShare > 0 && f.trainShare < 1) {
 		return s, fmt.Errorf("--train-share: found %v, expected more than 0 and less than 1", f.trainShare)
+	}
+	if s.maxFile, err = f.checkTuning(command); err != nil {
+		return s, err
 	}
 	if f.adapterHostMemory != "" {
 		if s.hostBytes, err = safetensors.ParseSize(f.adapterHostMemory); err != nil || s.hostBytes < 1 {

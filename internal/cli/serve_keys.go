@@ -18,7 +18,7 @@ const (
 )
 
 func (f *serveFlags) serverKeys() (k serverKeys, err error) {
-	if k.users, err = readKeys("api-key", f.apiKeys, f.apiKeyFile, envKey); err == nil && f.updates {
+	if k.users, err = readKeys("api-key", f.apiKeys, f.apiKeyFile, envKey); err == nil && (f.updates || f.trainDir != "") {
 		k.admins, err = readKeys("admin-key", f.adminKeys, f.adminKeyFile, envAdminKey)
 	}
 	return k, err

@@ -16,6 +16,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/embed"
+	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/generate"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
@@ -23,6 +24,7 @@ import (
 	"github.com/lorafuse/lorafuse/serve"
 	"github.com/lorafuse/lorafuse/serve/batching"
 	"github.com/lorafuse/lorafuse/serve/metrics"
+	"github.com/lorafuse/lorafuse/serve/tuning"
 	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
@@ -43,6 +45,8 @@ type service struct {
 	session  *session
 	engine   *batching.Engine // nil where vectors are made
 	embedder *embed.Embedder  // nil where texts are continued
+	tuning   *tuning.Service  // nil where nobody trains
+	beside   *engine.Runtime  // that jobs are trained with
 }
 
 // openService opens the model and all that is to be there from the beginning.
@@ -98,10 +102,13 @@ func (a *app) openEngine(ctx context.Context, f *serveFlags, setup served, s *se
 	if o.Template, err = chat.Find(s.session.model.Dir, f.template, o.Tokenizer.SpecialTokens()); err != nil {
 		return fmt.Errorf("--chat-template: %w", err)
 	}
+	if err := f.openTuning(setup.maxFile, s, &o, log); err != nil {
+		return err
+	}
 	var m *metrics.Metrics
 	s.engine, err = batching.New(ctx, s.session.dev, s.session.model, batching.Options{
 		MaxLength: f.maxLength, MaxTexts: f.texts, MaxBatchTokens: f.batchTokens, CacheTokens: f.cacheTokens, MaxQueue: f.queue,
-		Adapters:   lora.RegistryOptions{Root: f.adaptersDir, HostBytes: setup.hostBytes, MaxResident: f.resident},
+		Adapters:   lora.RegistryOptions{Root: f.adaptersDir, Find: s.find, HostBytes: setup.hostBytes, MaxResident: f.resident},
 		TrainShare: f.trainShare,
 		OnStep:     func(step batching.Step) { m.Step(step) },
 	})
@@ -119,12 +126,16 @@ func (a *app) openEngine(ctx context.Context, f *serveFlags, setup served, s *se
 	if err != nil {
 		return err
 	}
+	f.startTuning(s)
 	routes := http.NewServeMux()
 	routes.Handle("GET /metrics", m)
 	routes.Handle("/", server)
 	s.handler = routes
 	s.drain = func(ctx context.Context) error {
 		server.Drain()
+		if s.tuning != nil {
+			s.tuning.Stop()
+		}
 		return s.engine.Drain(ctx)
 	}
 	s.cut = s.engine.Close
@@ -219,6 +230,7 @@ func (f *serveFlags) vectorsOnly() error {
 	for _, name := range []string{
 		"adapter", "adapters-dir", "allow-adapter-updates", "max-adapters", "adapter-host-memory",
 		"chat-template", "max-texts", "max-batch-tokens", "cache-tokens", "max-length", "max-queue", "train-share",
+		"train-dir", "train-jobs", "max-file-size",
 	} {
 		if f.given(name) {
 			return fmt.Errorf("--%s: the model %s makes vectors of texts, and has no use for it; lorafuse merge puts an adapter into its model", name, f.model)
@@ -228,6 +240,7 @@ func (f *serveFlags) vectorsOnly() error {
 }
 
 func (s *service) close() {
+	s.closeTuning()
 	if s.engine != nil {
 		s.engine.Close()
 	}

@@ -260,6 +260,9 @@ func (s *Service) config(j *Job) (*config.Config, error) {
 		"data": data, "epochs": *h.Epochs, "batch_size": *h.BatchSize, "learning_rate": rateOfSupervised * *h.RateMultiplier,
 		"save_steps": 0, "save_limit": 2, "log": map[string]any{"tensorboard": false, "plot": false},
 	}
+	if s.options.Template != "" {
+		data["chat_template"] = s.options.Template
+	}
 	if j.Request.ValidationFile != "" {
 		data["eval"] = in(validationData)
 	}

@@ -47,6 +47,7 @@ type Options struct {
 	// are checked with. MaxLength is the longest row in tokens; longer ones are cut.
 	Data      data.Options
 	MaxLength int
+	Template  string // file of Data.Template, where it is not the model's own
 
 	MaxFile int64 // bytes of a file; 0 is 512 MiB
 	// Taken tells which names are those of others, beside those that the registry has

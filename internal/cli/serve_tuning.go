@@ -1,0 +1,132 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/pflag"
+
+	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/safetensors"
+	"github.com/lorafuse/lorafuse/serve"
+	"github.com/lorafuse/lorafuse/serve/batching"
+	"github.com/lorafuse/lorafuse/serve/tuning"
+	"github.com/lorafuse/lorafuse/train"
+	"github.com/lorafuse/lorafuse/train/config"
+)
+
+// tuningFlags are those of training beside serving.
+type tuningFlags struct {
+	trainDir  string
+	trainJobs int
+	maxFile   string
+}
+
+func (f *tuningFlags) flags(flags *pflag.FlagSet) {
+	flags.StringVar(&f.trainDir, "train-dir", "", "folder for files, fine-tuning jobs and the adapters that they make: clients may train")
+	flags.IntVar(&f.trainJobs, "train-jobs", 1, "most fine-tuning jobs that are trained at the same time, in turns; others wait")
+	flags.StringVar(&f.maxFile, "max-file-size", "", "most bytes of a file that a client sends, such as 2GiB; default 512MiB")
+}
+
+// checkTuning reads what can be read without the model.
+func (f *serveFlags) checkTuning(command string) (maxFile int64, err error) {
+	for _, name := range []string{"train-jobs", "train-share", "max-file-size"} {
+		if f.given(name) && f.trainDir == "" {
+			return 0, usagef(command, "--%s is for --train-dir, which is not given", name)
+		}
+	}
+	if f.trainJobs < 1 {
+		return 0, fmt.Errorf("--train-jobs: found %d, expected 1 or more", f.trainJobs)
+	}
+	if f.maxFile != "" {
+		if maxFile, err = safetensors.ParseSize(f.maxFile); err != nil || maxFile < 1 {
+			return 0, fmt.Errorf("--max-file-size: found %q, expected bytes, such as 2GiB", f.maxFile)
+		}
+	}
+	return maxFile, nil
+}
+
+// openTuning opens the folder of --train-dir, if there is one.
+func (f *serveFlags) openTuning(maxFile int64, s *service, o *serve.Options, log *slog.Logger) (err error) {
+	if f.trainDir == "" {
+		return nil
+	}
+	t := tuning.Options{
+		Dir: f.trainDir, Name: s.name, Model: f.model, Template: f.template, MaxLength: s.session.model.Config.MaxLength(), MaxFile: maxFile, Logger: log,
+		Data: data.Options{Tokenizer: o.Tokenizer, VocabSize: s.session.model.Config.VocabSize},
+		Taken: func(name string) bool {
+			if f.adaptersDir == "" {
+				return false
+			}
+			_, err := os.Stat(filepath.Join(f.adaptersDir, filepath.FromSlash(name)))
+			return err == nil
+		},
+	}
+	if o.Template != nil {
+		t.Data.Template = data.Chat(o.Template)
+	}
+	if o.Tuning, err = tuning.Open(t); errors.Is(err, tuning.ErrInUse) {
+		return &failure{fmt.Errorf("--train-dir: %w", err)}
+	} else if err != nil {
+		return fmt.Errorf("--train-dir: %w", err)
+	}
+	s.tuning = o.Tuning
+	return nil
+}
+
+// find gives the folder of an adapter that a job has made.
+func (s *service) find(name string) (dir string, ok bool) {
+	if s.tuning == nil {
+		return "", false
+	}
+	return s.tuning.Find(name)
+}
+
+// startTuning has jobs trained on the model that is served.
+func (f *serveFlags) startTuning(s *service) {
+	if s.tuning == nil {
+		return
+	}
+	s.beside = s.engine.Beside()
+	s.tuning.Start(s.engine.Adapters(), besideServing{train.NewBase(s.beside, f.model), s.engine}, f.trainJobs)
+}
+
+// closeTuning ends what startTuning has begun.
+func (s *service) closeTuning() {
+	if s.tuning != nil {
+		s.tuning.Close()
+	}
+	if s.beside != nil {
+		s.beside.Close()
+	}
+}
+
+// besideServing trains while the engine serves.
+type besideServing struct {
+	base   *train.Base
+	engine *batching.Engine
+}
+
+// New implements tuning.Trainer.
+func (b besideServing) New(ctx context.Context, c *config.Config, o train.Observer) (tuning.Run, error) {
+	r, err := b.base.New(b.engine.GiveWay(ctx), c, o)
+	if err != nil {
+		return nil, err
+	}
+	return givingWay{r, b.engine}, nil
+}
+
+// givingWay is a run that leaves the engine its part of the time.
+type givingWay struct {
+	*train.Run
+	engine *batching.Engine
+}
+
+// Train implements tuning.Run.
+func (g givingWay) Train(ctx context.Context) (*train.Summary, error) {
+	return g.Run.Train(g.engine.GiveWay(ctx))
+}
