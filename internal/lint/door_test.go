@@ -24,6 +24,7 @@ var besideTheDoor = map[string]string{
 	"linear":                  "a model of its own in a file of its own",
 	"lora":                    "a single layer in a file of its own",
 	"train":                   "the optimizer's state in a checkpoint that the run wrote",
+	"train/session":           "the optimizer's state that a session saved",
 }
 
 // openers are what opens files, by the package that has it.

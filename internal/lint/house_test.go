@@ -96,6 +96,7 @@ var house = map[string]room{
 	"train/schedule":     {floor: loops},
 	"train/events":       {floor: loops},
 	"train/config":       {loops, with("train/schedule", "checks its names")},
+	"train/session":      {floor: loops},
 	"train":              {loops, with("train/config", "runs one", "train/events", "records", "train/schedule", "follows one")},
 	"generate/sample":    {floor: loops},
 	"generate/constrain": {floor: loops},

@@ -1,0 +1,81 @@
+package session
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/lora"
+)
+
+// defaultAlpha is the alpha of adapters of every rank, as Tinker's have it.
+const defaultAlpha = 32
+
+// config is the configuration of the adapter that options ask for. It fills in defaults.
+func (b *Base) config(o *Options) (*lora.Config, error) {
+	if o.Alpha == 0 {
+		o.Alpha = defaultAlpha
+	}
+	switch {
+	case o.Rank < 1 || o.Rank > math.MaxUint16:
+		return nil, invalid("rank", "found %d, expected 1 to %d", o.Rank, math.MaxUint16)
+	case !(o.Alpha > 0) || math.IsInf(o.Alpha, 1):
+		return nil, invalid("alpha", "found %v, expected a finite number above 0", o.Alpha)
+	case o.MaxTokens < 0 || o.MaxTokens > b.limits.tokens:
+		return nil, invalid("max tokens", "found %d, expected 1 to %d, as many as the model takes, or 0 for that", o.MaxTokens, b.limits.tokens)
+	case !o.Attention && !o.MLP && !o.Unembed:
+		return nil, invalid("options", "nothing is trained, expected attention, MLP or unembedding")
+	}
+	c := lora.DefaultConfig()
+	task := "CAUSAL_LM"
+	c.TaskType, c.R, c.LoraAlpha = &task, o.Rank, o.Alpha
+	if o.Name != "" {
+		c.BaseModelNameOrPath = &o.Name
+	}
+	c.TargetModules.Names = []string{}
+	for _, part := range []struct {
+		name   string
+		wanted bool
+		is     func(lora.Module) bool
+	}{
+		{"attention", o.Attention, isAttention}, {"MLP", o.MLP, isMLP},
+		{"unembedding", o.Unembed, func(m lora.Module) bool { return m.OutputEmbedding }},
+	} {
+		found := false
+		for _, m := range b.modules.Modules {
+			if !part.wanted || !part.is(m) {
+				continue
+			}
+			found = true
+			to, name := &c.TargetModules.Names, last(m.Name, 1)
+			if m.Kind == lora.Parameter {
+				to, name = &c.TargetParameters, last(m.Name, 2)
+			}
+			if !slices.Contains(*to, name) {
+				*to = append(*to, name)
+			}
+		}
+		if part.wanted && !found {
+			return nil, invalid("options", "the model has no modules of %s that are known", part.name)
+		}
+	}
+	return c, nil
+}
+
+func isAttention(m lora.Module) bool {
+	return m.Kind == lora.Linear && slices.Contains([]string{"q_proj", "k_proj", "v_proj", "o_proj"}, last(m.Name, 1))
+}
+
+// isMLP is true for routed experts too, and not for their router.
+func isMLP(m lora.Module) bool {
+	if m.Kind == lora.Parameter {
+		return strings.HasPrefix(last(m.Name, 2), "experts.")
+	}
+	return m.Kind == lora.Linear && slices.Contains([]string{"gate_proj", "up_proj", "down_proj"}, last(m.Name, 1))
+}
+
+// last is the last n parts of a module's name.
+func last(name string, n int) string {
+	parts := strings.Split(name, ".")
+	return strings.Join(parts[max(0, len(parts)-n):], ".")
+}

@@ -1,0 +1,133 @@
+package session
+
+import (
+	"math"
+	"strconv"
+
+	"github.com/lorafuse/lorafuse/data"
+)
+
+// Datum is a text, and what is to be learned at each of its tokens. Arrays that a loss
+// does not read are absent.
+type Datum struct {
+	Tokens []int32
+	// Targets are what is to be predicted at each token, which is mostly the next one: K
+	// of them, row by row. 0 is 1.
+	Targets []int32
+	K       int
+
+	Weights           []float32 // of the targets, for cross_entropy; absent: 1
+	Logprobs          []float32 // of the targets when they were drawn
+	Advantages        []float32 // of having drawn them
+	ClipLow, ClipHigh []float32 // by token, in the place of the loss's settings
+}
+
+// width is the number of targets of a token.
+func (d *Datum) width() int { return max(1, d.K) }
+
+// limits are what a model takes.
+type limits struct{ tokens, vocabulary int }
+
+// check refuses a datum that the loss or the model cannot be given.
+func (d *Datum) check(l *loss, m limits) error {
+	n, k := len(d.Tokens), d.width()
+	switch {
+	case n == 0:
+		return invalid("tokens", "found none, expected 1 or more")
+	case n > m.tokens:
+		return invalid("tokens", "found %d, expected at most %d, as many as the model takes", n, m.tokens)
+	case d.K < 0:
+		return invalid("K", "found %d, expected 1 or more targets of a token", d.K)
+	case k > 1 && !l.many:
+		return invalid("target_tokens", "found %d for each token, and %s takes one; cross_entropy takes several", k, l.name)
+	case len(d.Targets) != n*k:
+		return invalid("target_tokens", "found %d, expected %d, as many as tokens%s", len(d.Targets), n*k, times(k))
+	case k > 1 && n*m.vocabulary > math.MaxInt32:
+		return invalid("tokens", "found %d with several targets each, expected at most %d", n, math.MaxInt32/m.vocabulary)
+	}
+	for _, x := range []struct {
+		name string
+		ids  []int32
+	}{{"tokens", d.Tokens}, {"target_tokens", d.Targets}} {
+		for i, id := range x.ids {
+			if id < 0 || int(id) >= m.vocabulary {
+				return invalid(x.name, "found %d at %d, expected 0 to %d, the vocabulary of the model", id, i, m.vocabulary-1)
+			}
+		}
+	}
+	for _, x := range []struct {
+		name   string
+		values []float32
+		reads  reads
+	}{
+		{"weights", d.Weights, l.weights}, {"logprobs", d.Logprobs, l.logprobs}, {"advantages", d.Advantages, l.advantages},
+		{"clip_low_threshold", d.ClipLow, l.clip}, {"clip_high_threshold", d.ClipHigh, l.clip},
+	} {
+		switch {
+		case x.values == nil && x.reads == always:
+			return invalid(x.name, "found none, and %s reads them", l.name)
+		case x.values == nil:
+			continue
+		case x.reads == never:
+			return invalid(x.name, "%s does not read them", l.name)
+		case len(x.values) != n*k:
+			return invalid(x.name, "found %d, expected %d, as many as target_tokens", len(x.values), n*k)
+		}
+		for i, v := range x.values {
+			if f := float64(v); math.IsNaN(f) || math.IsInf(f, 0) {
+				return invalid(x.name, "found %v at %d, expected a finite number", v, i)
+			}
+		}
+	}
+	for i := range min(len(d.ClipLow), len(d.ClipHigh)) {
+		if d.ClipLow[i] > d.ClipHigh[i] {
+			return invalid("clip_low_threshold", "found %v at %d, expected at most %v, that of clip_high_threshold", d.ClipLow[i], i, d.ClipHigh[i])
+		}
+	}
+	return nil
+}
+
+func times(k int) string {
+	if k == 1 {
+		return ""
+	}
+	return " times " + strconv.Itoa(k)
+}
+
+// feed is what a run is given: a datum as a batch of one document, and arrays that are
+// used again and again.
+type feed struct {
+	batch          data.Batch
+	labels, places []int32
+	floats         [len(slopeInputs)][]float32
+}
+
+// set fills the feed with a datum.
+func (f *feed) set(d *Datum, l *loss, form form, vocabulary int) {
+	k := d.width()
+	f.labels, f.places = f.labels[:0], f.places[:0]
+	for i := range d.Tokens {
+		own := d.Targets[i*k : i*k+k]
+		f.labels = append(f.labels, own[0])
+		for j := 0; k > 1 && j < k; j++ {
+			f.places = append(f.places, int32(i*vocabulary)+own[j])
+		}
+	}
+	f.batch.Reset()
+	f.batch.Add(d.Tokens, f.labels)
+	f.batch.SetInts(placesInput, f.places)
+	for j := range f.floats {
+		f.floats[j] = f.floats[j][:0]
+	}
+	for i := range d.Targets {
+		for j, x := range l.slope(l, d, i).fields() {
+			f.floats[j] = append(f.floats[j], x)
+		}
+	}
+	for j := range form.fields() {
+		f.batch.SetFloats(slopeInputs[j], f.floats[j])
+	}
+}
+
+// Array implements nn.Arrays.
+func (f *feed) Array(name string) ([]byte, bool) { return f.batch.Array(name) }

@@ -1,0 +1,24 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors that calls wrap. All others are no fault of what a call was given: the device,
+// the disk, or a context that has ended.
+var (
+	// ErrInput: data, a loss, settings or options that make no sense.
+	ErrInput = errors.New("invalid input")
+	// ErrNotFinite: a step whose gradients are NaN or infinite.
+	ErrNotFinite = errors.New("not finite")
+	// ErrCheckpoint: a folder that cannot be loaded.
+	ErrCheckpoint = errors.New("unusable checkpoint")
+	// ErrDropped: the gradients since the last step were lost with a call that failed.
+	ErrDropped = errors.New("gradients were dropped")
+)
+
+// invalid is an ErrInput about what.
+func invalid(what, format string, args ...any) error {
+	return fmt.Errorf("session: %s: %w: %w", what, ErrInput, fmt.Errorf(format, args...))
+}

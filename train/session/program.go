@@ -1,0 +1,162 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// Names of what programs read and write beside the model.
+const (
+	gradientPrefix = "gradient."
+	firstPrefix    = "moment1."
+	secondPrefix   = "moment2."
+
+	placesInput = "target places"
+)
+
+// slopeInputs are the arrays of the fields of a slope, in their order.
+var slopeInputs = [...]string{"slope weight", "slope pull", "slope ratio", "slope q", "slope low", "slope high", "slope below", "slope above"}
+
+// fields are those of the slope.
+func (s slope) fields() [len(slopeInputs)]float32 {
+	return [...]float32{s.weight, s.pull, s.ratio, s.q, s.low, s.high, s.below, s.above}
+}
+
+// form is what a pass computes.
+type form uint8
+
+const (
+	forward form = iota // the losses of tokens
+	linear              // and gradients by weights that are given
+	bent                // or that depend on the losses
+)
+
+// fields is how many of a slope are read.
+func (f form) fields() int { return [...]int{0, 1, len(slopeInputs)}[f] }
+
+// pass is a kind of program: of one datum.
+type pass struct {
+	form   form
+	width  int // targets of a token
+	tokens int // at most
+}
+
+// result is where the losses of tokens are, of −log p of each target.
+func (p pass) result() string { return fmt.Sprintf("session.losses.%d.%d", p.tokens, p.width) }
+
+// emit has a program give the losses of the targets, and add to gradients.
+func (p pass) emit(b *nn.Builder, head *nn.Head, program *graph.Program, recompute bool) {
+	n := b.Axis(nn.Tokens)
+	rows := ir.Dim{N: n.N * p.width, Var: n.Var}
+	losses := p.losses(b, head, n)
+	if !losses.Valid() {
+		return
+	}
+	losses = losses.Reshape(rows)
+	program.Result(p.result(), losses)
+	if p.form == forward {
+		return
+	}
+	in := func(i int) graph.Tensor { return b.Input(slopeInputs[i], tensor.F32, rows) }
+	weight := in(0)
+	if p.form == bent {
+		pull, ratio, q, low, high, below, above := in(1), in(2), in(3), in(4), in(5), in(6), in(7)
+		off := losses.Scale(-1).Sub(q)
+		rho := off.Apply(ir.Exp)
+		g := rho.Compare(ir.Less, low).Where(below, rho.Compare(ir.Greater, high).Where(above, rho))
+		weight = weight.Add(ratio.Mul(g)).Sub(pull.Mul(off)).Detach()
+	}
+	trained := b.Trained()
+	params := make([]graph.Tensor, len(trained))
+	for i, t := range trained {
+		params[i] = b.Train(t.Name, t.Shape...)
+	}
+	for i, g := range b.G.GradientsWith(losses.Mul(weight).Sum(0), params, ir.GradOptions{Checkpoint: recompute}) {
+		program.Accumulate(engine.SlotPrefix+gradientPrefix+trained[i].Name, g)
+	}
+}
+
+// losses are those of the targets, [n] or [n, width].
+func (p pass) losses(b *nn.Builder, head *nn.Head, n ir.Dim) graph.Tensor {
+	labels := b.Input(nn.Labels, tensor.I32, n)
+	if p.width == 1 {
+		if losses, ok := head.Losses(labels); ok {
+			return losses
+		}
+		return head.Logits().CrossEntropyByRow(labels)
+	}
+	logits := head.Logits()
+	if !logits.Valid() {
+		return logits
+	}
+	one, v := ir.Static(1), logits.Type().Last().N
+	first := logits.CrossEntropyByRow(labels).Reshape(n, one)
+	all := logits.Reshape(ir.Dim{N: n.N * v, Var: n.Var}, one)
+	places := b.Input(placesInput, tensor.I32, ir.Dim{N: n.N * p.width, Var: n.Var})
+	each := all.Gather(places).Reshape(n, ir.Static(p.width))
+	return first.Add(each.Slice(1, 0, 1)).Sub(each) // logsumexp, which the first target has, less the logit
+}
+
+// kept is how many programs are kept; those that were used longest ago go first.
+const kept = 12
+
+// program is one of those that sessions of a shape share.
+type program struct {
+	shape string
+	what  any // a pass, or the constants of a step
+	*engine.Program
+}
+
+// program finds or loads the program of what, for sessions of the shape of s.
+func (b *Base) program(ctx context.Context, s *engine.Slot, what any, plan func(recompute bool) (*engine.Draft, error)) (*engine.Program, error) {
+	i := slices.IndexFunc(b.programs, func(p program) bool { return p.shape == s.Shape() && p.what == what })
+	if i >= 0 {
+		p := b.programs[i]
+		b.programs = append(slices.Delete(b.programs, i, i+1), p)
+		return p.Program, nil
+	}
+	for len(b.programs) >= kept {
+		b.runtime.Unload(b.programs[0].Program)
+		b.programs = slices.Delete(b.programs, 0, 1)
+	}
+	p, err := b.load(ctx, s, plan)
+	if err != nil {
+		return nil, fmt.Errorf("session: %w", err)
+	}
+	b.programs = append(b.programs, program{s.Shape(), what, p})
+	return p, nil
+}
+
+func (b *Base) load(ctx context.Context, s *engine.Slot, plan func(recompute bool) (*engine.Draft, error)) (*engine.Program, error) {
+	d, err := plan(false)
+	if err != nil {
+		return nil, err
+	}
+	ps, err := b.runtime.Load(ctx, s, nil, d)
+	if err != nil {
+		return nil, err
+	}
+	return ps[0], nil
+}
+
+// pass is the program that datums of up to so many tokens are computed by.
+func (b *Base) pass(ctx context.Context, s *engine.Slot, p pass) (*engine.Program, error) {
+	return b.program(ctx, s, p, func(recompute bool) (*engine.Draft, error) {
+		return b.runtime.Plan(s, engine.Spec{Bounds: map[string]int{nn.Tokens: p.tokens}, Training: p.form != forward, Build: func(n *nn.Builder, program *graph.Program) {
+			out := b.runtime.Model().Build(n)
+			if out.Head == nil {
+				n.G.Fail(errors.New("the model has no head that predicts tokens"))
+				return
+			}
+			p.emit(n, out.Head, program, recompute)
+		}})
+	})
+}

@@ -1,0 +1,265 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/lorafuse/lorafuse/internal/fsatomic"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/safetensors"
+)
+
+// Files of a session beside those of an adapter.
+const (
+	recordFile  = "session.json"
+	momentsFile = "optimizer.safetensors"
+)
+
+// Record is what is saved of a session beside its adapter.
+type Record struct {
+	Rank      int               `json:"rank"`
+	Alpha     float64           `json:"alpha"`
+	Seed      uint64            `json:"seed"`
+	Attention bool              `json:"attention"`
+	MLP       bool              `json:"mlp"`
+	Unembed   bool              `json:"unembed"`
+	MaxTokens int               `json:"max_tokens,omitempty"`
+	Model     string            `json:"model,omitempty"`
+	Step      int               `json:"step"`
+	Optimizer bool              `json:"optimizer"` // whether its state is there
+	Sums      map[string]string `json:"sums"`      // of the files with tensors
+}
+
+// Options are those of a session that the folder can be loaded into.
+func (r *Record) Options() Options {
+	return Options{Rank: r.Rank, Alpha: r.Alpha, Seed: r.Seed, Attention: r.Attention, MLP: r.MLP, Unembed: r.Unembed, MaxTokens: r.MaxTokens, Name: r.Model}
+}
+
+// ReadRecord reads what a session has saved in dir beside its adapter. Errors:
+// ErrCheckpoint.
+func ReadRecord(dir string) (*Record, error) {
+	raw, err := os.ReadFile(filepath.Join(dir, recordFile))
+	if err != nil {
+		return nil, unusable(dir, err)
+	}
+	r := &Record{}
+	if err := json.Unmarshal(raw, r); err != nil {
+		return nil, unusable(dir, fmt.Errorf("%s: %w", recordFile, err))
+	}
+	if r.Rank < 1 || r.Step < 0 {
+		return nil, unusable(dir, fmt.Errorf("%s: found rank %d and step %d, expected a rank of at least 1 and a step of at least 0", recordFile, r.Rank, r.Step))
+	}
+	return r, nil
+}
+
+// unusable says which folder cannot be loaded, and why.
+func unusable(dir string, err error) error {
+	return fmt.Errorf("session: %s: %w: %w", dir, ErrCheckpoint, err)
+}
+
+// Adapter is the adapter as it is now, in memory of its own.
+func (s *Session) Adapter(ctx context.Context) (*lora.Adapter, error) {
+	tensors, err := s.read(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	return lora.New(s.state.Placement.Config(), tensors)
+}
+
+// Save writes a folder with the adapter as PEFT has it, and with optimizer all that a
+// session needs to go on as if it had not ended, but for gradients. It takes the place of
+// what is there, and is there whole or not at all. The folder above it must exist.
+func (s *Session) Save(ctx context.Context, dir string, optimizer bool) error {
+	tensors, err := s.read(ctx, "")
+	if err != nil {
+		return err
+	}
+	o := s.options
+	r := Record{Rank: o.Rank, Alpha: o.Alpha, Seed: o.Seed, Attention: o.Attention, MLP: o.MLP, Unembed: o.Unembed, MaxTokens: o.MaxTokens, Model: o.Name, Step: s.step, Optimizer: optimizer}
+	var moments []safetensors.Entry
+	if optimizer {
+		for _, prefix := range []string{firstPrefix, secondPrefix} {
+			all, err := s.read(ctx, prefix)
+			if err != nil {
+				return err
+			}
+			for _, t := range all {
+				moments = append(moments, safetensors.Entry{Name: t.Key, DType: safetensors.F32, Shape: t.Shape, Data: t.Data})
+			}
+		}
+	}
+	err = fsatomic.ReplaceDir(dir, func(tmp string) error {
+		if err := lora.Save(tmp, s.state.Placement.Config(), tensors); err != nil {
+			return err
+		}
+		if optimizer {
+			if err := safetensors.WriteFile(filepath.Join(tmp, momentsFile), moments, nil); err != nil {
+				return err
+			}
+		}
+		var err error
+		if r.Sums, err = checksums(tmp, optimizer); err != nil {
+			return err
+		}
+		raw, err := json.MarshalIndent(r, "", "  ")
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(tmp, recordFile), append(raw, '\n'), 0o666)
+	})
+	if err != nil {
+		return fmt.Errorf("session: save %s: %w", dir, err)
+	}
+	return nil
+}
+
+// Load goes on from a folder that Save has written, with its moments of the optimizer and
+// its number of steps, or without. Without, it takes any adapter of PEFT with the session's
+// targets, ranks and scales. Gradients are cleared. Where the folder cannot be loaded
+// (ErrCheckpoint) nothing has changed.
+func (s *Session) Load(ctx context.Context, dir string, optimizer bool) error {
+	r, err := ReadRecord(dir)
+	switch {
+	case !optimizer && errors.Is(err, fs.ErrNotExist):
+		r = &Record{}
+	case err != nil:
+		return err
+	case optimizer && !r.Optimizer:
+		return unusable(dir, errors.New("it was saved without the state of the optimizer"))
+	default:
+		sums, err := checksums(dir, r.Optimizer)
+		if err != nil {
+			return unusable(dir, err)
+		}
+		for name, sum := range sums {
+			if r.Sums[name] != sum {
+				return unusable(dir, fmt.Errorf("damaged: %s is %s, and was %s", name, sum, r.Sums[name]))
+			}
+		}
+	}
+	values, err := s.readAdapter(dir)
+	if err != nil {
+		return unusable(dir, err)
+	}
+	var moments map[string][]float32
+	step := 0
+	if optimizer {
+		if moments, err = s.readMoments(filepath.Join(dir, momentsFile)); err != nil {
+			return unusable(dir, err)
+		}
+		step = r.Step
+	}
+	s.slot.Changed()
+	for _, x := range []struct {
+		prefix string
+		values map[string][]float32
+	}{{"", values}, {firstPrefix, moments}, {secondPrefix, moments}, {gradientPrefix, nil}} {
+		if err := s.fill(ctx, x.prefix, x.values); err != nil {
+			s.drop(err)
+			return err
+		}
+	}
+	s.step, s.pending, s.lost = step, 0, nil
+	return nil
+}
+
+// readAdapter gives the tensors of an adapter that is like that of the session.
+func (s *Session) readAdapter(dir string) (map[string][]float32, error) {
+	a, err := lora.Load(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer a.Close()
+	p, err := lora.NewPlacement(a.Config, s.base.modules)
+	if err != nil {
+		return nil, err
+	}
+	if err := alike(p, s.state.Placement); err != nil {
+		return nil, err
+	}
+	if err := a.Check(s.state.Placement, lora.CheckOptions{AllowZeroB: true}).Err(); err != nil {
+		return nil, err
+	}
+	values := map[string][]float32{}
+	for _, t := range s.trained {
+		if values[t.Key], err = a.Float32s(t.Key); err != nil {
+			return nil, err
+		}
+	}
+	return values, nil
+}
+
+// alike refuses an adapter that computes something else than the session's.
+func alike(found, expected *lora.Placement) error {
+	for _, t := range expected.Targets {
+		x, ok := found.Target(t.Name)
+		switch {
+		case !ok:
+			return fmt.Errorf("the adapter has no part in %q, which the session trains", t.Name)
+		case x.Rank != t.Rank || x.Scale != t.Scale || x.DoRA != t.DoRA || x.LoraBias != t.LoraBias:
+			return fmt.Errorf("the adapter of %q has rank %d and scale %v, expected %d and %v", t.Name, x.Rank, x.Scale, t.Rank, t.Scale)
+		}
+	}
+	for _, t := range found.Targets {
+		if _, ok := expected.Target(t.Name); !ok {
+			return fmt.Errorf("the adapter has a part in %q, which the session does not train", t.Name)
+		}
+	}
+	return nil
+}
+
+func (s *Session) readMoments(path string) (map[string][]float32, error) {
+	f, err := safetensors.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	moments := map[string][]float32{}
+	for _, prefix := range []string{firstPrefix, secondPrefix} {
+		for _, t := range s.trained {
+			v, err := f.Lookup(prefix + t.Key)
+			if err != nil {
+				return nil, err
+			}
+			if !slices.Equal(v.Shape, t.Shape) {
+				return nil, fmt.Errorf("%s: tensor %q is %v, expected %v", momentsFile, prefix+t.Key, v.Shape, t.Shape)
+			}
+			x, err := safetensors.As[float32](v)
+			if err != nil {
+				return nil, err
+			}
+			moments[prefix+t.Key] = slices.Clone(x)
+		}
+	}
+	return moments, nil
+}
+
+// checksums are those of the files with tensors.
+func checksums(dir string, optimizer bool) (map[string]string, error) {
+	names := []string{lora.WeightsFile}
+	if optimizer {
+		names = append(names, momentsFile)
+	}
+	sums := map[string]string{}
+	for _, name := range names {
+		f, err := os.Open(filepath.Join(dir, name))
+		if err != nil {
+			return nil, err
+		}
+		h := crc32.New(crc32.MakeTable(crc32.Castagnoli))
+		_, err = io.Copy(h, f)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return nil, err
+		}
+		sums[name] = fmt.Sprintf("crc32c %08x", h.Sum32())
+	}
+	return sums, nil
+}

@@ -1,0 +1,229 @@
+// Package session trains adapters call by call. Who drives a session gives it data and a
+// loss, as often as they like, has a step taken with the gradients that have added up, and
+// may save, load or serve the adapter between any two calls. What comes of it depends on the
+// data and their order alone: not on how they were divided into calls, nor on what other
+// sessions of the base did in between.
+package session
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// Session trains one adapter.
+type Session struct {
+	base    *Base
+	options Options
+	state   *lora.State
+	slot    *engine.Slot
+	trained []lora.TensorSpec
+	step    int // that were taken
+
+	pending int   // datums whose gradients have added up
+	lost    error // why there are fewer than there should be
+	feed    feed
+	adam    adamFeed
+}
+
+// Options say what adapter a session begins with. The zero value has nothing to train.
+type Options struct {
+	Rank                    int     // 1 or more
+	Alpha                   float64 // the adapter is scaled by Alpha/Rank; 0: 32
+	Seed                    uint64
+	Attention, MLP, Unembed bool   // what is adapted: the projections of attention, those of the MLP, the head
+	MaxTokens               int    // of a datum; 0: as many as the model takes
+	Name                    string // of the model, for base_model_name_or_path of what is saved
+}
+
+// New begins a session with a fresh adapter, the one that lorafuse train begins with by the
+// same seed. Errors: ErrInput, those of the device.
+func (b *Base) New(ctx context.Context, o Options) (*Session, error) {
+	c, err := b.config(&o)
+	if err != nil {
+		return nil, err
+	}
+	p, err := lora.NewPlacement(c, b.modules)
+	if err == nil {
+		err = p.Strict()
+	}
+	if err != nil {
+		return nil, invalid("options", "%w", err)
+	}
+	s := &Session{base: b, options: o}
+	if s.state, err = p.Begin(b.runtime.Model(), o.Seed); err != nil {
+		return nil, fmt.Errorf("session: %w", err)
+	}
+	s.trained = slices.DeleteFunc(p.Tensors(), func(t lora.TensorSpec) bool { return t.Role == lora.RoleBase })
+	if s.slot, err = b.runtime.NewSlot(s.state); err != nil {
+		return nil, fmt.Errorf("session: %w", err)
+	}
+	if _, err = s.stepper(ctx, DefaultAdam()); err != nil { // which brings the adapter to the device
+		s.slot.Free()
+		return nil, err
+	}
+	b.sessions = append(b.sessions, s)
+	return s, nil
+}
+
+// Options are those that the session began with.
+func (s *Session) Options() Options { return s.options }
+
+// Step is the number of steps that were taken.
+func (s *Session) Step() int { return s.step }
+
+// Close frees what the session holds on the device.
+func (s *Session) Close() {
+	i := slices.Index(s.base.sessions, s)
+	if i < 0 {
+		return
+	}
+	s.base.sessions = slices.Delete(s.base.sessions, i, i+1)
+	shape := s.slot.Shape()
+	if !slices.ContainsFunc(s.base.sessions, func(x *Session) bool { return x.slot.Shape() == shape }) {
+		s.base.forget(func(p program) bool { return p.shape == shape })
+	}
+	s.slot.Free()
+}
+
+// Output is what a call gives.
+type Output struct {
+	Logprobs [][]float32        // of the targets, by datum
+	Losses   []float64          // of the datums
+	Metrics  map[string]float64 // by name and how they add up over calls, as in loss:sum
+}
+
+// ForwardBackward adds the gradients of the losses of data, in their order, to those since
+// the last step; with forwardOnly it adds none. Where the data or the loss are refused
+// (ErrInput) nothing has changed; where it fails on its way, the gradients since the last
+// step are dropped, which the next step says.
+func (s *Session) ForwardBackward(ctx context.Context, data []Datum, x Loss, forwardOnly bool) (*Output, error) {
+	l, err := x.resolve()
+	if err != nil {
+		return nil, err
+	}
+	if len(data) == 0 {
+		return nil, invalid("data", "found none, expected 1 datum or more")
+	}
+	limits := s.base.limits
+	if s.options.MaxTokens > 0 {
+		limits.tokens = min(limits.tokens, s.options.MaxTokens)
+	}
+	targets := 0
+	for i := range data {
+		if err := data[i].check(l, limits); err != nil {
+			return nil, fmt.Errorf("session: datum %d: %w", i, err)
+		}
+		targets += len(data[i].Targets)
+	}
+	out := &Output{Logprobs: make([][]float32, len(data)), Losses: make([]float64, len(data)), Metrics: map[string]float64{}}
+	all, sum := make([]float32, targets), 0.0
+	form := forward
+	switch {
+	case forwardOnly:
+	case l.bends():
+		form = bent
+	default:
+		form = linear
+	}
+	for i := range data {
+		d := &data[i]
+		own := all[:len(d.Targets):len(d.Targets)]
+		all = all[len(own):]
+		if err := s.pass(ctx, d, l, form, own); err != nil {
+			if form != forward {
+				s.drop(err)
+			}
+			return nil, fmt.Errorf("session: datum %d: %w", i, err)
+		}
+		for j, p := range own {
+			out.Losses[i] += l.value(l, d, j, float64(p))
+		}
+		out.Logprobs[i] = own
+		sum += out.Losses[i]
+	}
+	if form != forward {
+		s.pending += len(data)
+	}
+	out.Metrics["loss:sum"] = sum
+	return out, nil
+}
+
+// pass computes one datum, and gives the log-probabilities of its targets.
+func (s *Session) pass(ctx context.Context, d *Datum, l *loss, f form, logprobs []float32) error {
+	what := pass{f, d.width(), s.base.bound(len(d.Tokens))}
+	p, err := s.base.pass(ctx, s.slot, what)
+	if err != nil {
+		return err
+	}
+	s.feed.set(d, l, what.form, s.base.limits.vocabulary)
+	if err := p.Run(ctx, s.slot, &s.feed, len(d.Tokens)); err != nil {
+		return err
+	}
+	if err := s.base.runtime.Read(ctx, what.result(), logprobs); err != nil {
+		return err
+	}
+	for i, loss := range logprobs {
+		logprobs[i] = 0 - loss
+	}
+	return nil
+}
+
+// drop forgets the gradients, which are no longer those of whole calls.
+func (s *Session) drop(why error) {
+	s.pending, s.lost = 0, why
+}
+
+// clear sets the gradients to zero.
+func (s *Session) clear(ctx context.Context) error {
+	return s.fill(ctx, gradientPrefix, nil)
+}
+
+// fill sets what is kept of the parameters under a prefix; nothing is zero.
+func (s *Session) fill(ctx context.Context, prefix string, values map[string][]float32) error {
+	var zero []float32
+	for _, t := range s.trained {
+		x := values[prefix+t.Key]
+		if values == nil {
+			n := elements(t.Shape)
+			zero = slices.Grow(zero[:0], n)[:n]
+			x = zero
+		}
+		if err := s.slot.Set(ctx, prefix+t.Key, x); err != nil {
+			return fmt.Errorf("session: %w", err)
+		}
+	}
+	return nil
+}
+
+// read copies what is kept of the parameters under a prefix.
+func (s *Session) read(ctx context.Context, prefix string) ([]lora.Tensor, error) {
+	var out []lora.Tensor
+	for _, t := range s.trained {
+		x := make([]float32, elements(t.Shape))
+		if err := s.base.runtime.ReadSlot(ctx, s.slot, prefix+t.Key, x); err != nil {
+			return nil, fmt.Errorf("session: %w", err)
+		}
+		own, err := tensor.New(tensor.F32, t.Shape...)
+		if err == nil {
+			err = tensor.FromFloat32(own.Data, x, tensor.F32)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("session: %w", err)
+		}
+		out = append(out, lora.Tensor{Key: prefix + t.Key, Tensor: own})
+	}
+	return out, nil
+}
+
+func elements(shape []int) int {
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	return n
+}
