@@ -124,11 +124,19 @@ func (s *Session) OptimStep(ctx context.Context, a Adam) (map[string]float64, er
 
 // stepper is the program of a step. It is planned for the constants of AdamW; all else is
 // given to it.
-func (s *Session) stepper(ctx context.Context, a Adam) (*engine.Program, error) {
-	attr := ir.AdamWAttr{Beta1: a.Beta1, Beta2: a.Beta2, Eps: a.Eps}
-	return s.base.program(ctx, s.slot, attr, func(bool) (*engine.Draft, error) {
-		return s.base.runtime.Plan(s.slot, engine.Spec{Build: func(b *nn.Builder, program *graph.Program) { s.emitStep(b, program, attr) }})
-	})
+func (s *Session) stepper(ctx context.Context, a Adam) (program, error) {
+	if p, ok := s.base.find(s.slot, a.constants()); ok {
+		return p, nil
+	}
+	return s.loadStepper(ctx, a)
+}
+
+func (s *Session) loadStepper(ctx context.Context, a Adam) (program, error) {
+	return s.base.load(ctx, s.slot, a.constants(), engine.Spec{Build: func(b *nn.Builder, program *graph.Program) { s.emitStep(b, program, a.constants()) }})
+}
+
+func (a Adam) constants() ir.AdamWAttr {
+	return ir.AdamWAttr{Beta1: a.Beta1, Beta2: a.Beta2, Eps: a.Eps}
 }
 
 // emitStep clips the gradients by their norm over all parameters, as

@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -53,7 +52,7 @@ type pass struct {
 func (p pass) result() string { return fmt.Sprintf("session.losses.%d.%d", p.tokens, p.width) }
 
 // emit has a program give the losses of the targets, and add to gradients.
-func (p pass) emit(b *nn.Builder, head *nn.Head, program *graph.Program, recompute bool) {
+func (p pass) emit(b *nn.Builder, head *nn.Head, program *graph.Program) {
 	n := b.Axis(nn.Tokens)
 	rows := ir.Dim{N: n.N * p.width, Var: n.Var}
 	losses := p.losses(b, head, n)
@@ -79,7 +78,7 @@ func (p pass) emit(b *nn.Builder, head *nn.Head, program *graph.Program, recompu
 	for i, t := range trained {
 		params[i] = b.Train(t.Name, t.Shape...)
 	}
-	for i, g := range b.G.GradientsWith(losses.Mul(weight).Sum(0), params, ir.GradOptions{Checkpoint: recompute}) {
+	for i, g := range b.G.Gradients(losses.Mul(weight).Sum(0), params, false) {
 		program.Accumulate(engine.SlotPrefix+gradientPrefix+trained[i].Name, g)
 	}
 }
@@ -105,58 +104,76 @@ func (p pass) losses(b *nn.Builder, head *nn.Head, n ir.Dim) graph.Tensor {
 	return first.Add(each.Slice(1, 0, 1)).Sub(each) // logsumexp, which the first target has, less the logit
 }
 
-// kept is how many programs are kept; those that were used longest ago go first.
-const kept = 12
+// kept is how many programs are kept at most, and keptArenas how many times the largest of
+// their arenas all of them may have together; those that were used longest ago go first.
+const kept, keptArenas = 64, 3
 
 // program is one of those that sessions of a shape share.
 type program struct {
 	shape string
 	what  any // a pass, or the constants of a step
 	*engine.Program
+	result string // of a pass
 }
 
-// program finds or loads the program of what, for sessions of the shape of s.
-func (b *Base) program(ctx context.Context, s *engine.Slot, what any, plan func(recompute bool) (*engine.Draft, error)) (*engine.Program, error) {
+// find gives the program of what, for sessions of the shape of s.
+func (b *Base) find(s *engine.Slot, what any) (p program, ok bool) {
 	i := slices.IndexFunc(b.programs, func(p program) bool { return p.shape == s.Shape() && p.what == what })
-	if i >= 0 {
-		p := b.programs[i]
-		b.programs = append(slices.Delete(b.programs, i, i+1), p)
-		return p.Program, nil
+	if i < 0 {
+		return p, false
 	}
-	for len(b.programs) >= kept {
-		b.runtime.Unload(b.programs[0].Program)
-		b.programs = slices.Delete(b.programs, 0, 1)
+	p = b.programs[i]
+	b.programs = append(slices.Delete(b.programs, i, i+1), p)
+	return p, true
+}
+
+// load loads the program of what, or brings s to the device where it is there.
+func (b *Base) load(ctx context.Context, s *engine.Slot, what any, spec engine.Spec) (program, error) {
+	var old []*engine.Program
+	p, loaded := b.find(s, what)
+	if loaded {
+		old = append(old, p.Program)
 	}
-	p, err := b.load(ctx, s, plan)
+	d, err := b.runtime.Plan(s, spec)
 	if err != nil {
-		return nil, fmt.Errorf("session: %w", err)
+		return p, fmt.Errorf("session: %w", err)
 	}
-	b.programs = append(b.programs, program{s.Shape(), what, p})
+	if !loaded {
+		b.makeRoom(d.Program.Arena)
+	}
+	ps, err := b.runtime.Load(ctx, s, old, d)
+	if err != nil {
+		return p, fmt.Errorf("session: %w", err)
+	}
+	if !slices.Contains(old, ps[0]) {
+		p = program{shape: s.Shape(), what: what, Program: ps[0]}
+		if x, ok := what.(pass); ok {
+			p.result = x.result()
+		}
+		b.programs = append(b.programs, p)
+	}
 	return p, nil
 }
 
-func (b *Base) load(ctx context.Context, s *engine.Slot, plan func(recompute bool) (*engine.Draft, error)) (*engine.Program, error) {
-	d, err := plan(false)
-	if err != nil {
-		return nil, err
+// makeRoom frees programs before one with an arena of so many bytes is loaded.
+func (b *Base) makeRoom(arena int) {
+	all, largest := arena, arena
+	for _, p := range b.programs {
+		all, largest = all+p.Plan().Arena, max(largest, p.Plan().Arena)
 	}
-	ps, err := b.runtime.Load(ctx, s, nil, d)
-	if err != nil {
-		return nil, err
+	for len(b.programs) > 0 && (len(b.programs) >= kept || all > keptArenas*largest) {
+		p := b.programs[0]
+		all -= p.Plan().Arena
+		b.forget(func(x program) bool { return x == p })
 	}
-	return ps[0], nil
 }
 
-// pass is the program that datums of up to so many tokens are computed by.
-func (b *Base) pass(ctx context.Context, s *engine.Slot, p pass) (*engine.Program, error) {
-	return b.program(ctx, s, p, func(recompute bool) (*engine.Draft, error) {
-		return b.runtime.Plan(s, engine.Spec{Bounds: map[string]int{nn.Tokens: p.tokens}, Training: p.form != forward, Build: func(n *nn.Builder, program *graph.Program) {
-			out := b.runtime.Model().Build(n)
-			if out.Head == nil {
-				n.G.Fail(errors.New("the model has no head that predicts tokens"))
-				return
-			}
-			p.emit(n, out.Head, program, recompute)
-		}})
-	})
+// pass is the program of a pass.
+func (b *Base) pass(ctx context.Context, s *engine.Slot, p pass) (program, error) {
+	if x, ok := b.find(s, p); ok {
+		return x, nil
+	}
+	return b.load(ctx, s, p, engine.Spec{Bounds: map[string]int{nn.Tokens: p.tokens}, Training: p.form != forward, Build: func(n *nn.Builder, program *graph.Program) {
+		p.emit(n, b.runtime.Model().Build(n).Head, program)
+	}})
 }

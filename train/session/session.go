@@ -62,7 +62,7 @@ func (b *Base) New(ctx context.Context, o Options) (*Session, error) {
 	if s.slot, err = b.runtime.NewSlot(s.state); err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
-	if _, err = s.stepper(ctx, DefaultAdam()); err != nil { // which brings the adapter to the device
+	if _, err = s.loadStepper(ctx, DefaultAdam()); err != nil { // which brings all of the session to the device
 		s.slot.Free()
 		return nil, err
 	}
@@ -164,7 +164,7 @@ func (s *Session) pass(ctx context.Context, d *Datum, l *loss, f form, logprobs 
 	if err := p.Run(ctx, s.slot, &s.feed, len(d.Tokens)); err != nil {
 		return err
 	}
-	if err := s.base.runtime.Read(ctx, what.result(), logprobs); err != nil {
+	if err := s.base.runtime.Read(ctx, p.result, logprobs); err != nil {
 		return err
 	}
 	for i, loss := range logprobs {
