@@ -68,6 +68,9 @@ type RegistryOptions struct {
 	// HostBytes is the memory for adapters on the host; 0 is no limit. The file of an
 	// adapter comes beside it while that is loaded.
 	HostBytes int64
+	// AllowZeroB takes adapters that do nothing, as those that training begins with: see
+	// [CheckOptions].
+	AllowZeroB bool
 	// Former is how many versions a name keeps beside its current one. Those that are
 	// pinned or have an alias stay in any case.
 	Former int

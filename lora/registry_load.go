@@ -80,7 +80,7 @@ func (r *Registry) intern(ctx context.Context, digest Digest, a *Adapter) (*Vers
 // build checks an adapter and makes its state, none of which lies in the file.
 func (r *Registry) build(a *Adapter) (s *State, report *Report, err error) {
 	err = reading(func() error {
-		s, report, err = a.state(r.weights, r.modelType, r.modules)
+		s, report, err = a.state(r.weights, r.modelType, r.modules, CheckOptions{AllowZeroB: r.options.AllowZeroB})
 		return err
 	})
 	if err != nil {

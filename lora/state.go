@@ -307,17 +307,17 @@ func LoadState(dir string, w nn.Weights, modelType string, modules []nn.Module) 
 		return nil, err
 	}
 	defer a.Close()
-	s, _, err := a.state(w, modelType, modules)
+	s, _, err := a.state(w, modelType, modules, CheckOptions{})
 	return s, err
 }
 
 // state checks all of the adapter against a model and gives its state.
-func (a *Adapter) state(w nn.Weights, modelType string, modules []nn.Module) (*State, *Report, error) {
+func (a *Adapter) state(w nn.Weights, modelType string, modules []nn.Module, o CheckOptions) (*State, *Report, error) {
 	p, err := NewPlacement(a.Config, ModelOf(modelType, modules))
 	if err != nil {
 		return nil, nil, fmt.Errorf("lora: adapter %s: %w", a.Dir, err)
 	}
-	report := a.Check(p, CheckOptions{})
+	report := a.Check(p, o)
 	if err := report.Err(); err != nil {
 		return nil, nil, err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
 	"github.com/lorafuse/lorafuse/train"
@@ -180,6 +181,29 @@ func TestReload(t *testing.T) {
 	})
 }
 
+// A registry takes the adapter of a session at any time, before the first step too, and
+// knows it by its bytes.
+func TestRegistry(t *testing.T) {
+	m, err := model.Open(qwen)
+	require.NoError(t, err)
+	defer m.Close()
+	s, err := open(t, qwen).New(ctx, all)
+	require.NoError(t, err)
+	for _, allow := range []bool{false, true} {
+		r, err := lora.NewRegistry(m, m.Config.ModelType, m.Modules(), lora.RegistryOptions{AllowZeroB: allow})
+		require.NoError(t, err)
+		a, err := s.Adapter(ctx)
+		require.NoError(t, err)
+		v, err := r.Add(ctx, "run/sampler_weights/0", a)
+		if !allow {
+			require.ErrorIs(t, err, lora.ErrZeroB)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, digest(t, s), v.Digest())
+	}
+}
+
 // A loop over a session makes the adapter that lorafuse train makes of the same rows: its
 // loss is the mean over the labels of a step, here 16, so that weights of 1/16 are the
 // same, bit for bit.
@@ -198,7 +222,7 @@ func TestTrain(t *testing.T) {
 	c.Adapter.TargetModules.List = []string{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
 	c.BatchSize, c.GradientAccumulationSteps, c.Steps, c.Schedule, c.LearningRate = 1, accumulated, steps, "constant", 1e-2
 	c.Betas, c.Eps, c.WeightDecay, c.MaxGradNorm, c.Seed = [2]float64{0.9, 0.95}, 1e-12, 0.01, 0, 9
-	c.Backend = "cpu"
+	c.Backend = backend.CPU
 	r, err := train.New(ctx, c, train.Observer{})
 	require.NoError(t, err)
 	defer r.Close()
