@@ -24,6 +24,7 @@ type Adapter struct {
 	tensors map[string]tensor.Tensor
 	set     *weights.Set
 	views   []*safetensors.View // hold the mapping
+	step    bool                // of training: it may do nothing
 }
 
 // Load opens the adapter in dir. Only where there is no WeightsFile, not even a

@@ -68,9 +68,6 @@ type RegistryOptions struct {
 	// HostBytes is the memory for adapters on the host; 0 is no limit. The file of an
 	// adapter comes beside it while that is loaded.
 	HostBytes int64
-	// AllowZeroB takes adapters that do nothing, as those that training begins with: see
-	// [CheckOptions].
-	AllowZeroB bool
 	// Former is how many versions a name keeps beside its current one. Those that are
 	// pinned or have an alias stay in any case.
 	Former int
@@ -137,6 +134,20 @@ func (r *Registry) Load(ctx context.Context, name, dir string) (*Version, error)
 	return r.replace(ctx, name, from, from.read)
 }
 
+// LoadStep is Load of a step of an adapter that is being trained: it may do nothing, as all
+// of its B is zero before training.
+func (r *Registry) LoadStep(ctx context.Context, name, dir string) (*Version, error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("lora: load %q: %w", name, err)
+	}
+	from := source{dir: dir, step: true}
+	return r.replace(ctx, name, from, from.read)
+}
+
 // Add is Load of an adapter that is open, of whatever file, and fails as Load does. None
 // of its memory is kept. A version that has gone to the disk is read again from a.Dir, as
 // Load reads.
@@ -169,7 +180,7 @@ func (r *Registry) LoadBelow(ctx context.Context, name, dir string) (*Version, e
 	if r.options.Root == "" || !filepath.IsLocal(dir) {
 		return nil, unknown
 	}
-	from := source{r.options.Root, filepath.Clean(dir)}
+	from := source{root: r.options.Root, dir: filepath.Clean(dir)}
 	v, err := r.replace(ctx, name, from, from.read)
 	if errors.Is(err, errUnknown) {
 		return nil, unknown

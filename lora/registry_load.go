@@ -80,7 +80,7 @@ func (r *Registry) intern(ctx context.Context, digest Digest, a *Adapter) (*Vers
 // build checks an adapter and makes its state, none of which lies in the file.
 func (r *Registry) build(a *Adapter) (s *State, report *Report, err error) {
 	err = reading(func() error {
-		s, report, err = a.state(r.weights, r.modelType, r.modules, CheckOptions{AllowZeroB: r.options.AllowZeroB})
+		s, report, err = a.state(r.weights, r.modelType, r.modules, CheckOptions{AllowZeroB: a.step})
 		return err
 	})
 	if err != nil {
@@ -225,7 +225,7 @@ func (r *Registry) end(name string, f *flight, err error) {
 // gives, or the folder of Root of that name. Then it is time to look again. It fails with
 // errUnknown where nothing brings the name.
 func (r *Registry) expect(ctx context.Context, name string) error {
-	from := source{r.options.Root, name}
+	from := source{root: r.options.Root, dir: name}
 	lies := r.options.Root != "" && !strings.Contains(name, "/")
 	if r.options.Find != nil {
 		if dir, ok := r.options.Find(name); ok {

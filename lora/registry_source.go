@@ -18,6 +18,7 @@ import (
 type source struct {
 	root string // empty where there is none
 	dir  string // in it
+	step bool   // of training, which may do nothing
 }
 
 func (s source) String() string { return filepath.Join(s.root, s.dir) }
@@ -73,7 +74,7 @@ func (s source) readFrom(files fs.FS, folder string) (*Adapter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w (in %s)", err, s)
 	}
-	a.Dir = s.String()
+	a.Dir, a.step = s.String(), s.step
 	return a, nil
 }
 

@@ -44,6 +44,7 @@ type service struct {
 
 	session  *session
 	engine   *batching.Engine // nil where vectors are made
+	tinker   func()           // closes it, nil where it is not served
 	embedder *embed.Embedder  // nil where texts are continued
 	tuning   *tuning.Service  // nil where nobody trains
 	beside   *engine.Runtime  // that jobs are trained with
@@ -59,6 +60,7 @@ func (a *app) openService(ctx context.Context, f *serveFlags, setup served, log 
 	if s.name == "" {
 		s.name = modelName(f.model, dir)
 	}
+	asked := f.model
 	f.model = dir
 	text, err := continuesText(dir)
 	if err != nil {
@@ -79,7 +81,7 @@ func (a *app) openService(ctx context.Context, f *serveFlags, setup served, log 
 		}
 	}()
 	if text {
-		err = a.openEngine(ctx, f, setup, s, log)
+		err = a.openEngine(ctx, f, setup, s, asked, log)
 	} else {
 		err = a.openEmbedder(ctx, setup, s, log)
 	}
@@ -90,7 +92,7 @@ func (a *app) openService(ctx context.Context, f *serveFlags, setup served, log 
 }
 
 // openEngine serves text.
-func (a *app) openEngine(ctx context.Context, f *serveFlags, setup served, s *service, log *slog.Logger) error {
+func (a *app) openEngine(ctx context.Context, f *serveFlags, setup served, s *service, asked string, log *slog.Logger) error {
 	o := serve.Options{
 		Model: s.session.model, Name: s.name, Keys: setup.keys.users, AdminKeys: setup.keys.admins,
 		AllowAdapterUpdates: f.updates, Logger: log, Version: readVersion().Version,
@@ -131,8 +133,21 @@ func (a *app) openEngine(ctx context.Context, f *serveFlags, setup served, s *se
 	routes.Handle("GET /metrics", m)
 	routes.Handle("/", server)
 	s.handler = routes
+	drain := server.Drain
+	if f.trainDir != "" {
+		t, close, err := f.openTinker(setup, s, o.Tokenizer, asked, o.Engine, log)
+		if err != nil {
+			return err
+		}
+		s.tinker = close
+		routes.Handle("/api/v1/", t)
+		drain = func() {
+			server.Drain()
+			t.Drain()
+		}
+	}
 	s.drain = func(ctx context.Context) error {
-		server.Drain()
+		drain()
 		if s.tuning != nil {
 			s.tuning.Stop()
 		}
@@ -241,6 +256,9 @@ func (f *serveFlags) vectorsOnly() error {
 
 func (s *service) close() {
 	s.closeTuning()
+	if s.tinker != nil {
+		s.tinker()
+	}
 	if s.engine != nil {
 		s.engine.Close()
 	}

@@ -27,7 +27,7 @@ type tuningFlags struct {
 }
 
 func (f *tuningFlags) flags(flags *pflag.FlagSet) {
-	flags.StringVar(&f.trainDir, "train-dir", "", "folder for files, fine-tuning jobs and the adapters that they make: clients may train")
+	flags.StringVar(&f.trainDir, "train-dir", "", "folder for files, fine-tuning jobs and adapters: clients may train, by OpenAI's API and by Tinker's")
 	flags.IntVar(&f.trainJobs, "train-jobs", 1, "most fine-tuning jobs that are trained at the same time, in turns; others wait")
 	flags.StringVar(&f.maxFile, "max-file-size", "", "most bytes of a file that a client sends, such as 2GiB; default 512MiB")
 }

@@ -113,6 +113,7 @@ var house = map[string]room{
 
 	"serve":         {floor: services},
 	"serve/metrics": {floor: services},
+	"serve/tinker":  {floor: services},
 
 	"internal/cli":     {floor: commands},
 	"cmd/lorafuse":     {commands, with("internal/cli", "is its main")},

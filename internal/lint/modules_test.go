@@ -42,6 +42,7 @@ var dependencies = map[string]dependency{
 	"golang.org/x/text":                        {why: "Unicode normal forms", in: []string{"tokenizer"}},
 	"gonum.org/v1/gonum":                       {why: "QR and SVD of PiSSA and OLoRA", in: []string{"internal/linalg"}, tests: true},
 	"gonum.org/v1/plot":                        {why: "loss.svg and loss.png", in: []string{"train/events"}},
+	"google.golang.org/protobuf":               {why: "the wire format of Tinker's messages; metrics bring the module anyway", in: []string{"serve/tinker"}},
 	"gorgonia.org/cu":                          {why: "the CUDA driver; compiled in with the tag cuda alone", in: []string{"backend/cuda"}},
 	"pgregory.net/rapid":                       {why: "property tests", tests: true},
 }

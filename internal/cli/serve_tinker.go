@@ -1,0 +1,40 @@
+package cli
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/lorafuse/lorafuse/serve"
+	"github.com/lorafuse/lorafuse/serve/tinker"
+	"github.com/lorafuse/lorafuse/tokenizer"
+)
+
+// openTinker serves Tinker's API below --train-dir. What it opens is closed by close,
+// which comes before that of the engine.
+func (f *serveFlags) openTinker(setup served, s *service, tok *tokenizer.Tokenizer, asked string, engine serve.Engine, log *slog.Logger) (_ *tinker.Server, close func(), err error) {
+	runtime := s.engine.Beside()
+	sessions, err := tinker.NewSessions(runtime, s.engine.GiveWay)
+	if err != nil {
+		runtime.Close()
+		return nil, nil, err
+	}
+	id := asked // as on the hub, where clients load their tokenizer from
+	if info, err := os.Stat(asked); err == nil && info.IsDir() {
+		id = ""
+	}
+	t, err := tinker.New(tinker.Options{
+		Engine: engine, Trainer: sessions, Model: s.session.model, Name: s.name,
+		Tokenizer: tok, TokenizerID: id, MaxLength: s.engine.MaxLength(), Dir: filepath.Join(f.trainDir, "tinker"), Keys: setup.keys.users, Logger: log,
+	})
+	if err != nil {
+		sessions.Close()
+		runtime.Close()
+		return nil, nil, err
+	}
+	return t, func() {
+		t.Close()
+		sessions.Close()
+		runtime.Close()
+	}, nil
+}

@@ -1,0 +1,269 @@
+package tinker
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+)
+
+// call is a request under way, and the way for its answer.
+type call struct {
+	http.ResponseWriter
+	request *http.Request
+	server  *Server
+	began   time.Time
+	status  int // 0 while nothing is written
+	err     error
+	quiet   bool // one of many: nothing to log of it
+}
+
+// ServeHTTP answers a request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := &call{ResponseWriter: w, request: r, server: s, began: time.Now()}
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	defer c.end()
+	if _, pattern := s.routes.Handler(r); pattern == "" {
+		c.fail(notFound("there is no %s %.200s", r.Method, r.URL.Path))
+		return
+	}
+	s.routes.ServeHTTP(c, r)
+}
+
+// access is who may use a route.
+type access int
+
+const (
+	everyone access = iota
+	users
+)
+
+// route is a handler for those who may use it.
+type route struct {
+	server *Server
+	access access
+	handle func(*call) error
+}
+
+// ServeHTTP is called by [Server.ServeHTTP], with its call.
+func (r route) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	c := w.(*call)
+	c.request = req // with the values of its path
+	if r.access == users && !c.server.keys.have(req.Header.Get("X-API-Key")) {
+		c.fail(&failure{status: http.StatusUnauthorized, message: "the key is missing or wrong; expected it as X-API-Key"})
+		return
+	}
+	if err := r.handle(c); err != nil {
+		c.fail(err)
+	}
+}
+
+// keys are the digests of keys; with none everyone has one.
+type keys [][sha256.Size]byte
+
+func newKeys(texts []string) (k keys) {
+	for _, text := range texts {
+		k = append(k, sha256.Sum256([]byte(text)))
+	}
+	return k
+}
+
+// have tells whether a key is one of them, in a time that says nothing of how far it is
+// right.
+func (k keys) have(key string) bool {
+	digest := sha256.Sum256([]byte(key))
+	found := 0
+	for i := range k {
+		found |= subtle.ConstantTimeCompare(k[i][:], digest[:])
+	}
+	return found == 1 || k == nil
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (c *call) WriteHeader(status int) {
+	if c.status == 0 {
+		c.status = status
+	}
+	c.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (c *call) Write(b []byte) (int, error) {
+	if c.status == 0 {
+		c.status = http.StatusOK
+	}
+	return c.ResponseWriter.Write(b)
+}
+
+// Unwrap is for http.ResponseController.
+func (c *call) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
+// json writes an answer.
+func (c *call) json(v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return c.bytes("application/json", b)
+}
+
+// writeTimeout is how long a client may take nothing of what is written.
+const writeTimeout = 30 * time.Second
+
+// bytes writes an answer.
+func (c *call) bytes(kind string, b []byte) error {
+	c.Header().Set("Content-Type", kind)
+	control := http.NewResponseController(c.ResponseWriter)
+	for {
+		const piece = 64 << 10
+		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // where the connection has any
+		if _, err := c.Write(b[:min(piece, len(b))]); err != nil {
+			return fmt.Errorf("%w: %w", errGone, err)
+		}
+		if b = b[min(piece, len(b)):]; len(b) == 0 {
+			return nil
+		}
+	}
+}
+
+// errGone is a client that does not take its answer.
+var errGone = errors.New("the client has gone")
+
+// bodyTimeout is how long a client may take to send a request.
+const bodyTimeout = time.Minute
+
+// body reads what was sent, which must be of a kind.
+func (c *call) body(kind string) ([]byte, error) {
+	if found, _, err := mime.ParseMediaType(c.request.Header.Get("Content-Type")); err != nil || found != kind {
+		return nil, &failure{status: http.StatusUnsupportedMediaType, message: fmt.Sprintf("found Content-Type %.100q, expected %s", c.request.Header.Get("Content-Type"), kind)}
+	}
+	if e := c.request.Header.Get("Content-Encoding"); e != "" && e != "identity" {
+		return nil, &failure{status: http.StatusUnsupportedMediaType, message: fmt.Sprintf("found Content-Encoding %.100q, expected none", e)}
+	}
+	_ = http.NewResponseController(c.ResponseWriter).SetReadDeadline(time.Now().Add(bodyTimeout)) // where the connection has any
+	raw, err := io.ReadAll(http.MaxBytesReader(c.ResponseWriter, c.request.Body, c.server.options.MaxBody))
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return nil, &failure{status: http.StatusRequestEntityTooLarge, message: fmt.Sprintf("the request has more than %d bytes", large.Limit)}
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", errGone, err)
+	}
+	_ = http.NewResponseController(c.ResponseWriter).SetReadDeadline(time.Time{}) // polls are held
+	return raw, nil
+}
+
+// read reads the JSON object that was sent into v.
+func (c *call) read(v any) error {
+	raw, err := c.body("application/json")
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(raw, v); err != nil {
+		return invalid("the body is not what was expected: %v", err)
+	}
+	return nil
+}
+
+// failure is what a client is told that gets no answer.
+type failure struct {
+	status  int
+	message string
+	retry   string // seconds until it is worth another try
+	cause   error  // for the log
+}
+
+func (f *failure) Error() string { return f.message }
+func (f *failure) Unwrap() error { return f.cause }
+
+func invalid(format string, args ...any) error {
+	return &failure{status: http.StatusBadRequest, message: fmt.Sprintf(format, args...)}
+}
+
+func notFound(format string, args ...any) error {
+	return &failure{status: http.StatusNotFound, message: fmt.Sprintf(format, args...)}
+}
+
+func unsupported(format string, args ...any) error {
+	return &failure{status: http.StatusBadRequest, message: fmt.Sprintf("not supported: "+format, args...)}
+}
+
+// failureOf says what an error means to a client.
+func failureOf(err error) *failure {
+	var f *failure
+	told := func(status int) *failure { return &failure{status: status, message: err.Error(), cause: err} }
+	switch {
+	case errors.As(err, &f):
+		return f
+	case errors.Is(err, errGone), errors.Is(err, context.Canceled):
+		return told(499)
+	case errors.Is(err, errFull), errors.Is(err, errAhead):
+		f := told(http.StatusTooManyRequests)
+		f.retry = "1"
+		return f
+	case errors.Is(err, errEnded):
+		return told(http.StatusGone)
+	case errors.Is(err, ErrNotFound):
+		return told(http.StatusNotFound)
+	case errors.Is(err, ErrRequest), errors.Is(err, ErrUnsupported), errors.Is(err, errWire), errors.Is(err, errPast):
+		return told(http.StatusBadRequest)
+	}
+	return &failure{status: http.StatusInternalServerError, message: "the server failed; its log says why", cause: err}
+}
+
+// fail answers with an error, if nothing has been written.
+func (c *call) fail(err error) {
+	f := failureOf(err)
+	if c.err = f.cause; c.err == nil {
+		c.err = f
+	}
+	if c.status != 0 {
+		return
+	}
+	if f.retry != "" {
+		c.Header().Set("Retry-After", f.retry)
+	}
+	body, err := json.Marshal(map[string]string{"detail": f.message})
+	if err == nil {
+		c.Header().Set("Content-Type", "application/json")
+		c.WriteHeader(f.status)
+		_, _ = c.Write(body) // nobody is left to be told
+	}
+}
+
+// end writes the line in the log. A panic is no more than a request that failed.
+func (c *call) end() {
+	p := recover()
+	attrs := []slog.Attr{slog.String("method", c.request.Method), slog.String("path", c.request.URL.Path)}
+	if p != nil {
+		attrs = append(attrs, slog.String("stack", string(debug.Stack())))
+		c.fail(fmt.Errorf("panic: %v", p))
+	}
+	attrs = append(attrs, slog.Int("status", c.status), slog.Duration("took", time.Since(c.began)))
+	level := slog.LevelInfo
+	if c.quiet {
+		level = slog.LevelDebug
+	}
+	if c.err != nil {
+		attrs = append(attrs, slog.String("error", c.err.Error()))
+	}
+	if c.status >= http.StatusInternalServerError && c.status != http.StatusServiceUnavailable {
+		level = slog.LevelError
+	}
+	c.server.options.Logger.LogAttrs(context.WithoutCancel(c.request.Context()), level, "request", attrs...)
+}
+
+// cut parts the method of a pattern from its path.
+func cut(pattern string) (method, path string) {
+	method, path, _ = strings.Cut(pattern, " ")
+	return method, path
+}

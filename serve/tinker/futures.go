@@ -1,0 +1,113 @@
+package tinker
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// future is a call under way, or its answer.
+type future struct {
+	id     string
+	tenant *tenant
+	done   chan struct{} // closed when answer is there
+	answer answer
+	taken  time.Time // when it was last given to a client; futures.mu
+	came   time.Time
+}
+
+// answer is what a client gets of a call: one of these.
+type answer struct {
+	proto  []byte
+	json   any
+	failed *failed
+}
+
+// failed is a call that could not be done, in the words of the protocol.
+type failed struct {
+	Error    string `json:"error"`
+	Category string `json:"category"`
+}
+
+// finish gives the answer to those who wait for it. It is called once.
+func (f *future) finish(a answer) {
+	f.answer = a
+	close(f.done)
+}
+
+// ready reports whether the answer is there.
+func (f *future) ready() bool {
+	select {
+	case <-f.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// futures are the calls of all sessions by their ids.
+type futures struct {
+	mu  sync.Mutex
+	all map[string]*future
+}
+
+// begin is the future of that id, and whether there was none before.
+func (t *futures) begin(id string, s *tenant) (f *future, fresh bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if f = t.all[id]; f != nil {
+		return f, false
+	}
+	if t.all == nil {
+		t.all = map[string]*future{}
+	}
+	f = &future{id: id, tenant: s, done: make(chan struct{}), came: time.Now()}
+	t.all[id] = f
+	return f, true
+}
+
+// find is nil where there is none.
+func (t *futures) find(id string) *future {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.all[id]
+}
+
+// forget takes a future out that was never given to anybody.
+func (t *futures) forget(f *future) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.all, f.id)
+}
+
+// wait waits for the answer of a future, until ctx ends, or one of the others is closed
+// or has something.
+func (t *futures) wait(ctx context.Context, f *future, timeout <-chan time.Time, stop <-chan struct{}) bool {
+	select {
+	case <-f.done:
+	case <-ctx.Done():
+		return false
+	case <-timeout:
+		return false
+	case <-stop:
+		if !f.ready() {
+			return false
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f.taken = time.Now()
+	return true
+}
+
+// sweep forgets answers that were given to a client before a time: it would have asked
+// again. Those of the sessions that gone names are forgotten too.
+func (t *futures) sweep(before time.Time, gone func(*tenant) bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id, f := range t.all {
+		if f.ready() && (!f.taken.IsZero() && f.taken.Before(before) || gone(f.tenant)) {
+			delete(t.all, id)
+		}
+	}
+}

@@ -1,0 +1,211 @@
+package tinker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// trainee is a model that a session trains.
+type trainee struct {
+	id     string
+	tenant *tenant
+	lane   *lane
+	submit sync.Mutex // held while a call gets its future and its place
+
+	// What the goroutine of the queue alone has.
+	training Session // nil: it could not be begun
+	broken   error   // why
+	dirty    bool    // it was trained since it was last saved
+
+	info sync.Mutex // held for run
+	run  *run
+}
+
+// current is the training run of a model, nil before it has begun.
+func (m *trainee) current() *run {
+	m.info.Lock()
+	defer m.info.Unlock()
+	return m.run
+}
+
+// modelID is the name of a session's model, which clients count on.
+func modelID(session string, number int64) string {
+	return session + ":train:" + strconv.FormatInt(number, 10)
+}
+
+// model finds one whose session has not ended.
+func (s *Server) model(id string) (*trainee, error) {
+	s.mu.Lock()
+	m := s.models[id]
+	s.mu.Unlock()
+	if m == nil {
+		return nil, fmt.Errorf("%w: model %.100q", ErrNotFound, id)
+	}
+	if _, err := s.session(m.tenant.id); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// addModel is the model of that number, and makes it if there is none.
+func (s *Server) addModel(x *tenant, number int64) *trainee {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := modelID(x.id, number)
+	if m := s.models[id]; m != nil {
+		return m
+	}
+	m := &trainee{id: id, tenant: x}
+	m.lane = newLane(0, func() { s.unload(m) })
+	s.models[id] = m
+	return m
+}
+
+// unload frees a model whose session has ended.
+func (s *Server) unload(m *trainee) {
+	if m.training != nil {
+		m.training.Close()
+	}
+	s.store.dropLive(m.id)
+	if run := m.current(); run != nil {
+		if err := s.store.conclude(run); err != nil {
+			s.options.Logger.Error("a training run could not be noted as ended", "model", m.id, "error", err)
+		}
+	}
+	if m.dirty {
+		s.options.Logger.Warn("a model was trained since it was last saved, and is dropped", "model", m.id)
+	}
+	s.mu.Lock()
+	delete(s.models, m.id)
+	s.mu.Unlock()
+}
+
+// later has a call of a model computed when its turn comes, and gives its future: that of
+// the call of the same number, if there was one.
+func (s *Server) later(c *call, m *trainee, number, size int64, do func(ctx context.Context) (answer, error)) error {
+	if err := s.open(); err != nil {
+		return err
+	}
+	m.submit.Lock()
+	defer m.submit.Unlock()
+	f, fresh := s.futures.begin(m.id+":"+strconv.FormatInt(number, 10), m.tenant)
+	if fresh {
+		t := &task{bytes: size, drop: func(err error) { f.finish(s.failed(err)) }, do: func(ctx context.Context) {
+			began := time.Now()
+			a, err := s.guard(ctx, do)
+			if err != nil {
+				a = s.failed(err)
+			}
+			s.options.Logger.LogAttrs(ctx, slog.LevelDebug, "computed", slog.String("future", f.id), slog.Duration("took", time.Since(began)))
+			f.finish(a)
+		}}
+		if err := s.queue.add(m.lane, number, t); err != nil {
+			s.futures.forget(f)
+			return err
+		}
+	}
+	return c.promise(f, m.id, nil)
+}
+
+// guard has a panic of a call end that call alone.
+func (s *Server) guard(ctx context.Context, do func(ctx context.Context) (answer, error)) (a answer, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return do(ctx)
+}
+
+// failed is the answer to a call that could not be done. Of what is no fault of the call
+// it tells the kind alone; the log has the rest.
+func (s *Server) failed(err error) answer {
+	for _, user := range userErrors {
+		if errors.Is(err, user) {
+			return answer{failed: &failed{err.Error(), "user"}}
+		}
+	}
+	if errors.Is(err, errEnded) || errors.Is(err, context.Canceled) {
+		return answer{failed: &failed{err.Error(), "server"}}
+	}
+	s.options.Logger.Error("a call failed", "error", err)
+	return answer{failed: &failed{"the server failed; its log says why", "server"}}
+}
+
+// promise answers with a future.
+func (c *call) promise(f *future, model string, sequences []string) error {
+	type promise struct {
+		ID        string   `json:"request_id"`
+		Model     string   `json:"model_id,omitempty"`
+		Sequences []string `json:"sample_sequence_ids,omitempty"`
+	}
+	return c.json(promise{f.id, model, sequences})
+}
+
+// retrieve gives the answer of a future, and waits for it a while.
+func (s *Server) retrieve(c *call) error {
+	c.quiet = true
+	var r struct {
+		ID string `json:"request_id"`
+	}
+	if err := c.read(&r); err != nil {
+		return err
+	}
+	f := s.futures.find(r.ID)
+	if f == nil {
+		return notFound("request %.100q; what a server before this one had is lost", r.ID)
+	}
+	if f.tenant != nil {
+		s.alive(f.tenant)
+	}
+	hold := time.NewTimer(s.options.Poll)
+	defer hold.Stop()
+	if !s.futures.wait(c.request.Context(), f, hold.C, s.draining) {
+		return c.json(map[string]any{"type": "try_again", "request_id": f.id, "queue_state": "active", "queue_state_reason": nil})
+	}
+	switch a := f.answer; {
+	case a.failed != nil:
+		return c.json(a.failed)
+	case a.proto != nil:
+		return c.bytes("application/x-protobuf", a.proto)
+	default:
+		return c.json(a.json)
+	}
+}
+
+// number checks the number of a call of a model.
+func number(seq *int64) (int64, error) {
+	if seq == nil || *seq < 1 {
+		return 0, invalid("seq_id: expected a number from 1")
+	}
+	return *seq, nil
+}
+
+// getInfo says what a model is.
+func (s *Server) getInfo(c *call) error {
+	var r struct {
+		Model string `json:"model_id"`
+	}
+	if err := c.read(&r); err != nil {
+		return err
+	}
+	m, err := s.model(r.Model)
+	if err != nil {
+		return err
+	}
+	run := m.current()
+	if run == nil {
+		return &failure{status: http.StatusBadRequest, message: fmt.Sprintf("model %s is not begun yet", m.id)}
+	}
+	return c.json(map[string]any{
+		"type": "get_info", "model_id": m.id, "is_lora": true, "lora_rank": run.Adapter.Rank, "model_name": s.options.Name,
+		"model_data":       map[string]any{"arch": s.options.Model.Config.ModelType, "model_name": s.options.Name, "tokenizer_id": s.options.TokenizerID},
+		"optimizer_config": map[string]any{"type": "adamw"},
+	})
+}

@@ -1,0 +1,185 @@
+package tinker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// queue does the tasks of many lanes on one goroutine: those of a lane in the order of
+// their numbers, in whatever order they come, and lanes in turns, a task of each.
+type queue struct {
+	window int64 // how far a number may be ahead of the next one of its lane
+	limit  int64 // bytes of the tasks that wait; the next of a lane is always taken
+
+	mu      sync.Mutex
+	ready   []*lane
+	bytes   int64
+	stopped bool
+	wake    chan struct{}
+	done    chan struct{}
+}
+
+// lane is a line of tasks with numbers, without gaps.
+type lane struct {
+	next    int64
+	waiting map[int64]*task
+	queued  bool   // it is among the ready, or its task is done just now
+	ended   bool   // no task is taken any more
+	end     func() // called on the goroutine of the queue, once, when it has ended
+}
+
+// task is something to be done.
+type task struct {
+	bytes int64
+	do    func(ctx context.Context)
+	drop  func(error) // in place of do, where that will never be called
+}
+
+// Errors of the queue.
+var (
+	errFull  = errors.New("too much waits to be computed")
+	errAhead = errors.New("the number of the request is too far ahead")
+	errPast  = errors.New("a request of that number was answered before")
+	errEnded = errors.New("the session has ended")
+)
+
+func newQueue(window, limit int64) *queue {
+	return &queue{window: window, limit: limit, wake: make(chan struct{}, 1), done: make(chan struct{})}
+}
+
+// newLane is a line that begins with number next.
+func newLane(next int64, end func()) *lane {
+	return &lane{next: next, waiting: map[int64]*task{}, end: end}
+}
+
+// add has a task done when it is its turn.
+func (q *queue) add(l *lane, number int64, t *task) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case l.ended || q.stopped:
+		return errEnded
+	case number < l.next || l.waiting[number] != nil:
+		return fmt.Errorf("%w: %d, the next is %d", errPast, number, l.next)
+	case number >= l.next+q.window:
+		return fmt.Errorf("%w: %d, the next is %d", errAhead, number, l.next)
+	case number > l.next && q.bytes+t.bytes > q.limit:
+		return errFull
+	}
+	l.waiting[number] = t
+	q.bytes += t.bytes
+	q.line(l)
+	return nil
+}
+
+// line puts a lane behind the others where it has something to do.
+func (q *queue) line(l *lane) {
+	if l.queued || l.waiting[l.next] == nil && !l.ended || l.ended && l.end == nil {
+		return
+	}
+	l.queued = true
+	q.ready = append(q.ready, l)
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// finish takes no more tasks for a lane. Those whose turn comes without a gap are done
+// unless drop says otherwise; all others are dropped with why.
+func (q *queue) finish(l *lane, drop bool, why error) {
+	q.mu.Lock()
+	var dropped []*task
+	l.ended = true
+	keep := l.next
+	for !drop && l.waiting[keep] != nil {
+		keep++
+	}
+	for number, t := range l.waiting {
+		if number >= keep {
+			dropped = append(dropped, t)
+			q.bytes -= t.bytes
+			delete(l.waiting, number)
+		}
+	}
+	q.line(l)
+	q.mu.Unlock()
+	for _, t := range dropped {
+		t.drop(why)
+	}
+}
+
+// run does tasks until ctx ends; then all that wait are dropped, and all lanes that it has
+// heard of end.
+func (q *queue) run(ctx context.Context, lanes func() []*lane) {
+	defer close(q.done)
+	for {
+		l, t := q.take()
+		if l == nil {
+			select {
+			case <-q.wake:
+				continue
+			case <-ctx.Done():
+			}
+		}
+		if ctx.Err() != nil {
+			if t != nil {
+				t.drop(errEnded)
+			}
+			break
+		}
+		if t != nil {
+			t.do(ctx)
+		}
+		q.give(l)
+	}
+	q.mu.Lock()
+	q.stopped = true
+	q.mu.Unlock()
+	for _, l := range lanes() {
+		q.finish(l, true, errEnded)
+		q.give(l)
+	}
+}
+
+// take is the next lane and its task; no task where the lane has ended.
+func (q *queue) take() (*lane, *task) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.ready) == 0 {
+		return nil, nil
+	}
+	l := q.ready[0]
+	q.ready = q.ready[1:]
+	t := l.waiting[l.next]
+	if t != nil {
+		delete(l.waiting, l.next)
+		l.next++
+		q.bytes -= t.bytes
+	}
+	return l, t
+}
+
+// give puts a lane back whose task is done.
+func (q *queue) give(l *lane) {
+	q.mu.Lock()
+	l.queued = false
+	var end func()
+	if l.ended && l.waiting[l.next] == nil {
+		end, l.end = l.end, nil
+	}
+	q.line(l)
+	q.mu.Unlock()
+	if end != nil {
+		end()
+	}
+}
+
+// depth is how many tasks of a lane wait.
+func (q *queue) depth(l *lane) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(l.waiting)
+}

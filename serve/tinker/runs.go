@@ -1,0 +1,243 @@
+package tinker
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// This file answers what is asked of runs and of what was saved of them.
+
+// shownRun is TrainingRun.
+type shownRun struct {
+	ID          string            `json:"training_run_id"`
+	BaseModel   string            `json:"base_model"`
+	Owner       string            `json:"model_owner"`
+	IsLora      bool              `json:"is_lora"`
+	Corrupted   bool              `json:"corrupted"`
+	Rank        int               `json:"lora_rank"`
+	Last        time.Time         `json:"last_request_time"`
+	Checkpoint  *shownCheckpoint  `json:"last_checkpoint"`
+	ForSampling *shownCheckpoint  `json:"last_sampler_checkpoint"`
+	Metadata    map[string]string `json:"user_metadata"`
+}
+
+// shownCheckpoint is Checkpoint.
+type shownCheckpoint struct {
+	ID       string            `json:"checkpoint_id"`
+	Type     string            `json:"checkpoint_type"`
+	Time     time.Time         `json:"time"`
+	Path     string            `json:"tinker_path"`
+	Bytes    int64             `json:"size_bytes"`
+	Public   bool              `json:"public"`
+	Metadata map[string]string `json:"user_metadata"`
+	Expires  *time.Time        `json:"expires_at"`
+}
+
+// owner is who has all that there is: keys open everything.
+const owner = "local"
+
+func showCheckpoint(p *checkpoint) *shownCheckpoint {
+	x := &shownCheckpoint{ID: p.id(), Time: p.Time, Path: p.URI(), Bytes: p.Bytes, Metadata: p.Metadata, Expires: p.Expires}
+	for _, k := range kinds {
+		if k.folder == p.Kind {
+			x.Type = k.name
+		}
+	}
+	return x
+}
+
+// showRun shows a run; all are the checkpoints of all runs, the latest first.
+func showRun(r *run, all []*checkpoint) *shownRun {
+	x := &shownRun{ID: r.ID, BaseModel: r.BaseModel, Owner: owner, IsLora: true, Rank: r.Adapter.Rank, Last: r.Last, Metadata: r.Metadata}
+	for _, p := range all {
+		switch {
+		case p.Run != r.ID:
+		case p.Kind == trainingKind.folder && x.Checkpoint == nil:
+			x.Checkpoint = showCheckpoint(p)
+		case p.Kind == samplerKind.folder && x.ForSampling == nil:
+			x.ForSampling = showCheckpoint(p)
+		}
+	}
+	return x
+}
+
+// page reads which part of a list is asked for.
+func (c *call) page(normal int) (limit, offset int, err error) {
+	limit = normal
+	for name, to := range map[string]*int{"limit": &limit, "offset": &offset} {
+		text := c.request.URL.Query().Get(name)
+		if text == "" {
+			continue
+		}
+		if *to, err = strconv.Atoi(text); err != nil || *to < 0 {
+			return 0, 0, invalid("%s: found %.40q, expected a number from 0", name, text)
+		}
+	}
+	return limit, offset, nil
+}
+
+// part is a part of a list.
+func part[T any](all []T, limit, offset int) []T {
+	offset = min(offset, len(all))
+	return all[offset:min(len(all), offset+min(limit, len(all)))]
+}
+
+// cursor says which part of a list an answer is.
+type cursor struct {
+	Offset int `json:"offset"`
+	Limit  int `json:"limit"`
+	Total  int `json:"total_count"`
+}
+
+func (s *Server) listRuns(c *call) error {
+	limit, offset, err := c.page(20)
+	if err != nil {
+		return err
+	}
+	runs, checkpoints := s.store.list()
+	shown := []*shownRun{}
+	for _, r := range part(runs, limit, offset) {
+		shown = append(shown, showRun(&r, checkpoints))
+	}
+	return c.json(map[string]any{"training_runs": shown, "cursor": cursor{offset, limit, len(runs)}})
+}
+
+// findRun finds a run by the path of a request.
+func (s *Server) findRun(c *call) (*run, []*checkpoint, error) {
+	id := c.request.PathValue("run")
+	runs, checkpoints := s.store.list()
+	for _, r := range runs {
+		if r.ID == id {
+			return &r, checkpoints, nil
+		}
+	}
+	return nil, nil, fmt.Errorf("%w: training run %.100q", ErrNotFound, id)
+}
+
+func (s *Server) getRun(c *call) error {
+	r, checkpoints, err := s.findRun(c)
+	if err != nil {
+		return err
+	}
+	return c.json(showRun(r, checkpoints))
+}
+
+func (s *Server) listCheckpoints(c *call) error {
+	r, checkpoints, err := s.findRun(c)
+	if err != nil {
+		return err
+	}
+	shown := []*shownCheckpoint{}
+	for _, p := range checkpoints {
+		if p.Run == r.ID {
+			shown = append(shown, showCheckpoint(p))
+		}
+	}
+	return c.json(map[string]any{"checkpoints": shown, "cursor": nil})
+}
+
+func (s *Server) listAll(c *call) error {
+	limit, offset, err := c.page(100)
+	if err != nil {
+		return err
+	}
+	_, checkpoints := s.store.list()
+	shown := []*shownCheckpoint{}
+	for _, p := range part(checkpoints, limit, offset) {
+		shown = append(shown, showCheckpoint(p))
+	}
+	return c.json(map[string]any{"checkpoints": shown, "cursor": cursor{offset, limit, len(checkpoints)}})
+}
+
+// checkpoint finds one by the path of a request.
+func (s *Server) checkpoint(c *call) (*checkpoint, error) {
+	return s.store.at(c.request.PathValue("run"), c.request.PathValue("kind"), c.request.PathValue("name"))
+}
+
+func (s *Server) deleteCheckpoint(c *call) error {
+	p, err := s.checkpoint(c)
+	if errors.Is(err, ErrNotFound) && s.store.wasRemoved(scheme+c.request.PathValue("run")+"/"+c.request.PathValue("kind")+"/"+c.request.PathValue("name")) {
+		err = nil // by this client, which did not get the answer
+	}
+	if err == nil && p != nil {
+		err = s.store.remove(p)
+	}
+	if err != nil {
+		return err
+	}
+	c.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (s *Server) setTTL(c *call) error {
+	var r struct {
+		TTL *int64 `json:"ttl_seconds"`
+	}
+	if err := c.read(&r); err != nil {
+		return err
+	}
+	p, err := s.checkpoint(c)
+	if err != nil {
+		return err
+	}
+	at, err := expiry(r.TTL)
+	if err != nil {
+		return err
+	}
+	if err := s.store.setExpiry(p, at); err != nil {
+		return err
+	}
+	c.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (s *Server) weightsInfo(c *call) error {
+	var r struct {
+		Path string `json:"tinker_path"`
+	}
+	if err := c.read(&r); err != nil {
+		return err
+	}
+	p, err := s.store.find(r.Path)
+	if err != nil {
+		return err
+	}
+	return c.json(map[string]any{
+		"base_model": p.BaseModel, "is_lora": true, "lora_rank": p.Adapter.Rank, "optimizer_config": map[string]any{"type": "adamw"},
+		"train_attn": p.Adapter.Attention, "train_mlp": p.Adapter.MLP, "train_unembed": p.Adapter.Unembed,
+	})
+}
+
+// What clients ask before anything else.
+
+func (s *Server) health(c *call) error {
+	c.quiet = true
+	return c.json(map[string]any{"status": "ok"})
+}
+
+func (s *Server) clientConfig(c *call) error {
+	return c.json(map[string]any{
+		"pjwt_auth_enabled": false, "credential_default_source": "api_key", "parallel_fwdbwd_chunks": true, "proto_compress_fwdbwd": false,
+		"sample_max_concurrent_requests": s.options.MaxSamples, "sample_use_retrieve_futures": false, "sample_join_sampling_session": false, "custom_loss_server_side": false,
+	})
+}
+
+func (s *Server) dynamicConfig(c *call) error {
+	c.quiet = true
+	return c.json(map[string]any{"refresh_interval_sec": 300, "sample_cancel_enabled": false, "sample_cancel_max_batch_size": 64})
+}
+
+func (s *Server) capabilities(c *call) error {
+	return c.json(map[string]any{"supported_models": []map[string]any{
+		{"model_name": s.options.Name, "max_context_length": s.options.MaxLength, "trainable": true, "sampleable": true},
+	}})
+}
+
+// telemetry takes what clients tell, and keeps nothing of it.
+func (s *Server) telemetry(c *call) error {
+	c.quiet = true
+	return c.json(map[string]any{"status": "accepted"})
+}

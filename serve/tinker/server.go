@@ -1,0 +1,215 @@
+package tinker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/serve/batching"
+	"github.com/lorafuse/lorafuse/tokenizer"
+)
+
+// Engine samples; *batching.Engine is one.
+type Engine interface {
+	Submit(ctx context.Context, r batching.Request) iter.Seq2[batching.Token, error]
+	Adapters() *lora.Registry
+}
+
+// Options are what a server needs: Engine, Trainer, Model and Dir; and its limits.
+type Options struct {
+	Engine  Engine
+	Trainer Trainer
+	Model   *model.Model // that of both
+	Name    string       // of the model, for clients; empty: that of its folder
+	// Tokenizer is that of the folder of the model where it is nil, and TokenizerID what
+	// clients load theirs by; empty: the folder, which is of use on one machine.
+	Tokenizer   *tokenizer.Tokenizer
+	TokenizerID string
+	MaxLength   int    // of prompt and answer, as the engine has it; 0 is what the model can take
+	Dir         string // what is saved lies below it; it is made where it is missing
+	// Keys are those that clients must have one of, as X-API-Key; with none all may ask.
+	Keys []string
+
+	MaxBody    int64 // of a request, in bytes; 0 is 64 MiB
+	MaxSamples int   // requests that sample at a time; 0 is 512
+	MaxAnswers int   // to one of them; 0 is 128
+	MaxWaiting int64 // bytes of data that wait to be trained on; 0 is 1 GiB
+	// Poll is how long a poll is held that has no answer yet; 0 is 30 s.
+	Poll time.Duration
+	// Keep is how long an answer is kept that a client was given; 0 is 5 minutes.
+	Keep time.Duration
+	// SessionTimeout is after how long without a sign of life a session has ended; 0 is 5
+	// minutes.
+	SessionTimeout time.Duration
+	Logger         *slog.Logger // nil: slog.Default()
+}
+
+// Server is an http.Handler for the paths below /api/v1. It is safe for concurrent use.
+type Server struct {
+	options   Options
+	routes    *http.ServeMux
+	keys      keys
+	tokenizer *tokenizer.Tokenizer
+	store     *store
+	futures   futures
+	queue     *queue
+	signature signer
+
+	context  context.Context // of all that is computed
+	cancel   context.CancelFunc
+	work     sync.WaitGroup
+	draining chan struct{}
+	drained  atomic.Bool
+	sampling atomic.Int64 // requests that sample
+
+	mu       sync.Mutex // held for what follows
+	sessions map[string]*tenant
+	models   map[string]*trainee
+	samplers map[string]*sampler
+	weights  map[string]*weights // by their names in the registry
+}
+
+// window is how many calls of a model may be ahead of the one that is computed.
+const window = 1024
+
+// New prepares a server, and begins to wait for what there is to train. It reads what was
+// saved, and removes what was not.
+func New(o Options) (*Server, error) {
+	if o.Engine == nil || o.Trainer == nil || o.Model == nil || o.Dir == "" {
+		return nil, errors.New("tinker: expected an engine, a trainer, a model and a folder")
+	}
+	dir, err := filepath.Abs(o.Model.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("tinker: %w", err)
+	}
+	if slices.Contains(o.Keys, "") {
+		return nil, errors.New("tinker: a key is empty: everyone would have it")
+	}
+	or(&o.Name, filepath.Base(dir))
+	or(&o.TokenizerID, dir)
+	or(&o.MaxLength, o.Model.Config.MaxLength())
+	or(&o.MaxBody, 64<<20)
+	or(&o.MaxSamples, 512)
+	or(&o.MaxAnswers, 128)
+	or(&o.MaxWaiting, 1<<30)
+	or(&o.Poll, 30*time.Second)
+	or(&o.Keep, 5*time.Minute)
+	or(&o.SessionTimeout, 5*time.Minute)
+	or(&o.Logger, slog.Default())
+	s := &Server{
+		options: o, keys: newKeys(o.Keys), tokenizer: o.Tokenizer, queue: newQueue(window, o.MaxWaiting), signature: newSigner(),
+		draining: make(chan struct{}), sessions: map[string]*tenant{}, models: map[string]*trainee{}, samplers: map[string]*sampler{}, weights: map[string]*weights{},
+	}
+	if s.tokenizer == nil {
+		if s.tokenizer, err = tokenizer.Load(o.Model.Dir); err != nil {
+			return nil, err
+		}
+	}
+	if s.store, err = openStore(o.Dir, o.Logger); err != nil {
+		return nil, err
+	}
+	s.routes = s.newRoutes()
+	s.context, s.cancel = context.WithCancel(context.Background())
+	s.work.Go(func() { s.queue.run(s.context, s.lanes) })
+	s.work.Go(s.tend)
+	return s, nil
+}
+
+// or sets what is zero.
+func or[T comparable](v *T, normal T) {
+	var zero T
+	if *v == zero {
+		*v = normal
+	}
+}
+
+// Drain takes no more calls, and has polls answered at once. What is under way goes on. It
+// is for the time before http.Server.Shutdown.
+func (s *Server) Drain() {
+	if !s.drained.Swap(true) {
+		close(s.draining)
+	}
+}
+
+// Close ends all that is computed, and waits for it. What was not saved is lost.
+func (s *Server) Close() {
+	s.Drain()
+	s.cancel()
+	s.work.Wait()
+	s.store.close()
+}
+
+// lanes are those of all models.
+func (s *Server) lanes() (all []*lane) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.models {
+		all = append(all, m.lane)
+	}
+	return all
+}
+
+func (s *Server) newRoutes() *http.ServeMux {
+	m := http.NewServeMux()
+	for _, r := range []struct {
+		pattern string
+		access  access
+		handle  func(*call) error
+	}{
+		{"GET healthz", everyone, s.health},
+		{"POST client/config", users, s.clientConfig},
+		{"POST client/dynamic_config", users, s.dynamicConfig},
+		{"GET get_server_capabilities", users, s.capabilities},
+		{"POST telemetry", users, s.telemetry},
+
+		{"POST create_session", users, s.createSession},
+		{"POST session_heartbeat", users, s.heartbeat},
+		{"GET sessions", users, s.listSessions},
+		{"GET sessions/{session}", users, s.getSession},
+		{"POST sessions/{session}/finish", users, s.finishSession},
+
+		{"POST create_model", users, s.createModel},
+		{"POST get_info", users, s.getInfo},
+		{"POST forward_backward", users, s.forwardBackward},
+		{"POST optim_step", users, s.optimStep},
+		{"POST save_weights", users, s.saveWeights},
+		{"POST save_weights_for_sampler", users, s.saveForSampler},
+		{"POST save_weights_external", users, s.saveExternal},
+		{"POST load_weights", users, s.loadWeights},
+		{"POST retrieve_future", users, s.retrieve},
+
+		{"POST create_sampling_session", users, s.createSampler},
+		{"GET samplers/{sampler}", users, s.getSampler},
+		{"POST asample", users, s.sample},
+
+		{"POST weights_info", users, s.weightsInfo},
+		{"GET training_runs", users, s.listRuns},
+		{"GET training_runs/{run}", users, s.getRun},
+		{"GET checkpoints", users, s.listAll},
+		{"GET training_runs/{run}/checkpoints", users, s.listCheckpoints},
+		{"DELETE training_runs/{run}/checkpoints/{kind}/{name}", users, s.deleteCheckpoint},
+		{"PUT training_runs/{run}/checkpoints/{kind}/{name}/ttl", users, s.setTTL},
+		{"GET training_runs/{run}/checkpoints/{kind}/{name}/external_weights_urls", users, s.externalURLs},
+		{"GET external_weights/{run}/{name}/{file}", everyone, s.download}, // who has its signature
+	} {
+		method, path := cut(r.pattern)
+		m.Handle(method+" "+root+path, route{s, r.access, r.handle})
+	}
+	for _, path := range []string{"auth/token", "retrieve_futures", "join_sampling_session", "cancel_future", "create_custom_loss", "copy_weights", "unload_model", "sessions/search"} {
+		m.Handle("POST "+root+path, route{s, users, func(*call) error { return unsupported("%s", path) }})
+	}
+	return m
+}
+
+// root is where the paths of the protocol are.
+const root = "/api/v1/"

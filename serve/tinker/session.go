@@ -1,0 +1,240 @@
+package tinker
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+)
+
+// tenant is the session of a client, and what it has here.
+type tenant struct {
+	id       string
+	metadata map[string]any
+	name     string // for people
+	context  context.Context
+	cancel   context.CancelFunc // of what it samples
+
+	// Server.mu is held for these.
+	seen  time.Time // it has last asked for something
+	ended time.Time // zero: it has not
+	why   string
+}
+
+func newID() string {
+	var b [8]byte
+	rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+// session finds one that has not ended, and notes that it is alive.
+func (s *Server) session(id string) (*tenant, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := s.sessions[id]
+	switch {
+	case found == nil:
+		return nil, fmt.Errorf("%w: session %.100q; what a server before this one had is lost, but for what was saved", ErrNotFound, id)
+	case !found.ended.IsZero():
+		return nil, fmt.Errorf("%w: %s: %s", errEnded, id, found.why)
+	}
+	found.seen = time.Now()
+	return found, nil
+}
+
+// alive notes that a session is.
+func (s *Server) alive(x *tenant) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x.seen = time.Now()
+}
+
+// open refuses calls while the server ends.
+func (s *Server) open() error {
+	if s.drained.Load() {
+		return &failure{status: http.StatusServiceUnavailable, message: "the server is being shut down", retry: "5"}
+	}
+	return nil
+}
+
+func (s *Server) createSession(c *call) error {
+	var r struct {
+		Metadata map[string]any `json:"user_metadata"`
+		Name     string         `json:"display_name"`
+	}
+	if err := c.read(&r); err != nil {
+		return err
+	}
+	if err := s.open(); err != nil {
+		return err
+	}
+	x := &tenant{id: newID(), metadata: r.Metadata, name: r.Name, seen: time.Now()}
+	x.context, x.cancel = context.WithCancel(s.context)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sessions[x.id] = x
+	return c.json(map[string]any{"type": "create_session", "session_id": x.id})
+}
+
+func (s *Server) heartbeat(c *call) error {
+	c.quiet = true
+	var r struct {
+		Session string `json:"session_id"`
+	}
+	if err := c.read(&r); err != nil {
+		return err
+	}
+	if _, err := s.session(r.Session); err != nil {
+		return err
+	}
+	return c.json(map[string]any{"type": "session_heartbeat"})
+}
+
+func (s *Server) finishSession(c *call) error {
+	var r struct {
+		Reason struct {
+			Type string `json:"type"`
+		} `json:"reason"`
+	}
+	if err := c.read(&r); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	found := s.sessions[c.request.PathValue("session")]
+	s.mu.Unlock()
+	if found == nil {
+		return notFound("session %.100q", c.request.PathValue("session"))
+	}
+	s.end(found, false, "the client has finished it: "+r.Reason.Type)
+	return c.json(map[string]any{})
+}
+
+// end ends a session: what it has sent is done unless drop says otherwise, then its
+// models are closed. What it samples is cut.
+func (s *Server) end(x *tenant, drop bool, why string) {
+	s.mu.Lock()
+	if !x.ended.IsZero() {
+		s.mu.Unlock()
+		return
+	}
+	x.ended, x.why = time.Now(), why
+	var models []*trainee
+	for _, m := range s.models {
+		if m.tenant == x {
+			models = append(models, m)
+		}
+	}
+	s.mu.Unlock()
+	for _, m := range models {
+		s.queue.finish(m.lane, drop, fmt.Errorf("%w: %s", errEnded, why))
+	}
+	x.cancel()
+}
+
+func (s *Server) listSessions(c *call) error {
+	limit, offset, err := c.page(20)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	ids := []string{}
+	for id := range s.sessions {
+		ids = append(ids, id)
+	}
+	s.mu.Unlock()
+	slices.Sort(ids)
+	return c.json(map[string]any{"sessions": part(ids, limit, offset)})
+}
+
+func (s *Server) getSession(c *call) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := s.sessions[c.request.PathValue("session")]
+	if found == nil {
+		return notFound("session %.100q", c.request.PathValue("session"))
+	}
+	models, samplers := []string{}, []string{}
+	for id, m := range s.models {
+		if m.tenant == found {
+			models = append(models, id)
+		}
+	}
+	for id, x := range s.samplers {
+		if x.tenant == found {
+			samplers = append(samplers, id)
+		}
+	}
+	slices.Sort(models)
+	slices.Sort(samplers)
+	return c.json(map[string]any{"training_run_ids": models, "sampler_ids": samplers, "user_metadata": texts(found.metadata), "display_name": orNull(found.name)})
+}
+
+// texts are those of metadata that are texts, and the others as they are printed.
+func texts(metadata map[string]any) map[string]string {
+	all := map[string]string{}
+	for k, v := range metadata {
+		if v != nil {
+			all[k] = fmt.Sprint(v)
+		}
+	}
+	return all
+}
+
+func orNull(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// How often the server looks after what has ended, how long a session is remembered that
+// has, and how long weights are kept loaded that nobody samples from.
+const (
+	tendInterval  = 5 * time.Second
+	remember      = 10 * time.Minute
+	samplerIdle   = 10 * time.Minute
+	samplerForget = 6 * time.Hour
+)
+
+// tend looks after what has ended, until the server is closed.
+func (s *Server) tend() {
+	ticks := time.NewTicker(min(tendInterval, s.options.SessionTimeout, s.options.Keep))
+	defer ticks.Stop()
+	for {
+		select {
+		case <-s.context.Done():
+			return
+		case now := <-ticks.C:
+			s.tidy(now)
+		}
+	}
+}
+
+// tidy ends sessions that give no sign of life, and forgets what nobody asks for.
+func (s *Server) tidy(now time.Time) {
+	s.mu.Lock()
+	var silent []*tenant
+	for id, x := range s.sessions {
+		switch {
+		case x.ended.IsZero() && now.Sub(x.seen) > s.options.SessionTimeout:
+			silent = append(silent, x)
+		case !x.ended.IsZero() && now.Sub(x.ended) > remember:
+			delete(s.sessions, id)
+		}
+	}
+	s.mu.Unlock()
+	for _, x := range silent {
+		s.options.Logger.Warn("a session gave no sign of life and has ended; of its models there is what was saved", "session", x.id)
+		s.end(x, true, fmt.Sprintf("it gave no sign of life for %v", s.options.SessionTimeout))
+	}
+	s.futures.sweep(now.Add(-s.options.Keep), func(x *tenant) bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return x != nil && s.sessions[x.id] == nil
+	})
+	s.tidySamplers(now)
+	s.store.expire(now)
+}

@@ -1,0 +1,482 @@
+package tinker
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lorafuse/lorafuse/internal/fsatomic"
+	"github.com/lorafuse/lorafuse/internal/suggest"
+	"github.com/lorafuse/lorafuse/train/session"
+)
+
+// store is what outlives the process: a folder for each training run, with what was saved
+// of it by kind and name. A checkpoint is there whole or not at all.
+//
+//	runs/SESSION.train.N/run.json
+//	runs/SESSION.train.N/weights/NAME/checkpoint.json, adapter/…
+//	live/SESSION.train.N/…    weights that are sampled from and were not saved
+type store struct {
+	path   string
+	root   *os.Root // out of which nothing is read
+	lock   *fsatomic.FileLock
+	logger *slog.Logger
+
+	writing sync.Mutex // held while files change
+	mu      sync.Mutex // held for what follows
+	runs    map[string]*run
+	removed map[string]time.Time // URIs, so that who asks again hears that it is done
+}
+
+// run is a training run. What is exported is never changed but by the store.
+type run struct {
+	ID        string            `json:"training_run_id"`
+	BaseModel string            `json:"base_model"`
+	Adapter   session.Options   `json:"adapter"`
+	Metadata  map[string]string `json:"user_metadata"`
+	Created   time.Time         `json:"created"`
+	Last      time.Time         `json:"last_request_time"`
+	Ended     bool              `json:"ended"` // what was not saved is gone
+
+	checkpoints map[string]*checkpoint // by kind and name
+}
+
+// checkpoint is what was saved of a run at one time.
+type checkpoint struct {
+	Run       string            `json:"training_run_id"`
+	Kind      string            `json:"kind"` // its folder
+	Name      string            `json:"name"`
+	Time      time.Time         `json:"time"`
+	Expires   *time.Time        `json:"expires_at"`
+	Bytes     int64             `json:"size_bytes"`
+	Metadata  map[string]string `json:"user_metadata"`
+	BaseModel string            `json:"base_model"`
+	Adapter   session.Options   `json:"adapter"`
+	Optimizer bool              `json:"optimizer"`
+}
+
+// kind is one of the kinds of checkpoints.
+type kind struct {
+	folder string // also in URIs
+	name   string // as lists have it
+	call   string // that makes one
+}
+
+var (
+	trainingKind = kind{"weights", "training", "save_weights"}
+	samplerKind  = kind{"sampler_weights", "sampler", "save_weights_for_sampler"}
+	externalKind = kind{"external_weights", "external", "save_weights_external"}
+	kinds        = []kind{trainingKind, samplerKind, externalKind}
+)
+
+// scheme begins all URIs.
+const scheme = "tinker://"
+
+// URI names a checkpoint.
+func (p *checkpoint) URI() string { return scheme + p.Run + "/" + p.id() }
+
+// id is its name within its run.
+func (p *checkpoint) id() string { return p.Kind + "/" + p.Name }
+
+// Names of files and folders.
+const (
+	runFile        = "run.json"
+	checkpointFile = "checkpoint.json"
+	adapterFolder  = "adapter"
+)
+
+var (
+	runName  = regexp.MustCompile(`^[0-9a-f]{16}:train:[0-9]{1,18}$`)
+	savedAs  = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
+	folderOf = strings.NewReplacer(":", ".")
+)
+
+const longestName = 128
+
+// isName tells what a checkpoint can be called.
+func isName(s string) bool { return len(s) <= longestName && savedAs.MatchString(s) }
+
+// openStore reads what there is below dir, which is made where it is missing.
+func openStore(dir string, logger *slog.Logger) (_ *store, err error) {
+	s := &store{logger: logger, runs: map[string]*run{}, removed: map[string]time.Time{}}
+	if s.path, err = filepath.Abs(dir); err != nil {
+		return nil, fmt.Errorf("tinker: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Join(s.path, "runs"), 0o777); err != nil {
+		return nil, fmt.Errorf("tinker: %w", err)
+	}
+	s.lock, err = fsatomic.TryLock(filepath.Join(s.path, ".lorafuse.lock"))
+	if errors.Is(err, fsatomic.ErrLockUnsupported) {
+		logger.Warn("the file system has no locks: let no other server have this folder", "dir", s.path)
+	} else if err != nil {
+		return nil, fmt.Errorf("tinker: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	if s.root, err = os.OpenRoot(s.path); err != nil {
+		return nil, fmt.Errorf("tinker: %w", err)
+	}
+	if err := os.RemoveAll(filepath.Join(s.path, "live")); err != nil {
+		return nil, fmt.Errorf("tinker: %w", err)
+	}
+	if err := fsatomic.Sweep(filepath.Join(s.path, "runs")); err != nil {
+		return nil, fmt.Errorf("tinker: %w", err)
+	}
+	folders, err := fs.ReadDir(s.root.FS(), "runs")
+	if err != nil {
+		return nil, fmt.Errorf("tinker: %w", err)
+	}
+	for _, f := range folders {
+		if err := s.read(f.Name()); err != nil {
+			logger.Error("a training run cannot be read, and is left alone", "folder", filepath.Join(s.path, "runs", f.Name()), "error", err)
+		}
+	}
+	return s, nil
+}
+
+func (s *store) close() {
+	if s.root != nil {
+		s.root.Close()
+	}
+	if s.lock != nil {
+		s.lock.Unlock()
+	}
+}
+
+// read reads the run of a folder.
+func (s *store) read(folder string) error {
+	r := &run{checkpoints: map[string]*checkpoint{}}
+	if err := s.readJSON(filepath.Join("runs", folder, runFile), r); err != nil {
+		return err
+	}
+	if !runName.MatchString(r.ID) || folderOf.Replace(r.ID) != folder {
+		return fmt.Errorf("%s: found the run %.100q", runFile, r.ID)
+	}
+	for _, k := range kinds {
+		within := filepath.Join("runs", folder, k.folder)
+		if err := fsatomic.Sweep(filepath.Join(s.path, within)); err != nil {
+			return err
+		}
+		names, err := fs.ReadDir(s.root.FS(), within)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		for _, n := range names {
+			p := &checkpoint{}
+			err := s.readJSON(filepath.Join(within, n.Name(), checkpointFile), p)
+			if err == nil && (p.Run != r.ID || p.Kind != k.folder || p.Name != n.Name() || !isName(p.Name)) {
+				err = fmt.Errorf("%s: found %.200q", checkpointFile, p.URI())
+			}
+			if err != nil {
+				s.logger.Error("a checkpoint cannot be read, and is left alone", "folder", filepath.Join(s.path, within, n.Name()), "error", err)
+				continue
+			}
+			r.checkpoints[p.id()] = p
+		}
+	}
+	s.runs[r.ID] = r
+	if !r.Ended {
+		s.logger.Warn("a model was being trained when the server before this one ended; what was not saved of it is dropped", "model", r.ID, "saved", len(r.checkpoints))
+		return s.conclude(r)
+	}
+	return nil
+}
+
+func (s *store) readJSON(path string, v any) error {
+	raw, err := s.root.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(raw, v); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+func (s *store) writeJSON(path string, v any) error {
+	raw, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	return fsatomic.WriteFile(path, append(raw, '\n'))
+}
+
+// folder is where a run lies.
+func (s *store) folder(run string) string {
+	return filepath.Join(s.path, "runs", folderOf.Replace(run))
+}
+
+// dir is where the adapter of a checkpoint lies.
+func (s *store) dir(p *checkpoint) string {
+	return filepath.Join(s.folder(p.Run), p.Kind, p.Name, adapterFolder)
+}
+
+// add notes a run that begins.
+func (s *store) add(r *run) error {
+	r.checkpoints, r.Last = map[string]*checkpoint{}, r.Created
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	err := os.MkdirAll(s.folder(r.ID), 0o777)
+	if err == nil {
+		err = s.writeJSON(filepath.Join(s.folder(r.ID), runFile), r)
+	}
+	if err != nil {
+		return fmt.Errorf("tinker: model %s: %w", r.ID, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.runs[r.ID] = r
+	return nil
+}
+
+// conclude notes that a run has ended. One of which nothing was saved is forgotten.
+func (s *store) conclude(r *run) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	s.mu.Lock()
+	r.Ended = true
+	saved := len(r.checkpoints)
+	if saved == 0 {
+		delete(s.runs, r.ID)
+	}
+	s.mu.Unlock()
+	if saved == 0 {
+		return fsatomic.RemoveDir(s.folder(r.ID))
+	}
+	return s.writeJSON(filepath.Join(s.folder(r.ID), runFile), r)
+}
+
+// save makes a checkpoint, whose adapter write puts into a folder that is not there yet.
+// Without overwrite there must be none of that name.
+func (s *store) save(p *checkpoint, overwrite bool, write func(dir string) error) error {
+	if !isName(p.Name) {
+		return fmt.Errorf("%w: path: found %.200q, expected at most %d letters, digits, _ and -, and single dots between them", ErrRequest, p.Name, longestName)
+	}
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if s.lookup(p.Run, p.id()) != nil && !overwrite {
+		return fmt.Errorf("%w: there is %s already; overwrite replaces it", ErrRequest, p.URI())
+	}
+	p.Time = time.Now().UTC()
+	parent := filepath.Join(s.folder(p.Run), p.Kind)
+	err := os.MkdirAll(parent, 0o777)
+	if err == nil {
+		err = fsatomic.ReplaceDir(filepath.Join(parent, p.Name), func(tmp string) error {
+			adapter := filepath.Join(tmp, adapterFolder)
+			if err := write(adapter); err != nil {
+				return err
+			}
+			var err error
+			if p.Bytes, err = sizeOf(adapter); err != nil {
+				return err
+			}
+			return s.writeJSON(filepath.Join(tmp, checkpointFile), p)
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("tinker: %s: %w", p.URI(), err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.runs[p.Run].checkpoints[p.id()] = p
+	s.runs[p.Run].Last = p.Time
+	return nil
+}
+
+// sizeOf is the size of the files in a folder.
+func sizeOf(dir string) (n int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			var info fs.FileInfo
+			if info, err = d.Info(); err == nil {
+				n += info.Size()
+			}
+		}
+		return err
+	})
+	return n, err
+}
+
+// lookup is nil where there is no such checkpoint, or it has expired.
+func (s *store) lookup(run, id string) *checkpoint {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.runs[run]
+	if r == nil {
+		return nil
+	}
+	p := r.checkpoints[id]
+	if p == nil || p.expired(time.Now()) {
+		return nil
+	}
+	return p
+}
+
+func (p *checkpoint) expired(now time.Time) bool { return p.Expires != nil && now.After(*p.Expires) }
+
+// find is the checkpoint of a URI. It fails with ErrRequest and ErrNotFound.
+func (s *store) find(uri string) (*checkpoint, error) {
+	rest, ok := strings.CutPrefix(uri, scheme)
+	parts := strings.Split(rest, "/")
+	if !ok || len(parts) != 3 {
+		return nil, fmt.Errorf("%w: found %.200q, expected tinker://RUN/weights/NAME", ErrRequest, uri)
+	}
+	return s.at(parts[0], parts[1], parts[2])
+}
+
+// at is the checkpoint of a run, kind and name, whose folder is one of this store.
+func (s *store) at(run, folder, name string) (*checkpoint, error) {
+	if !slices.ContainsFunc(kinds, func(k kind) bool { return k.folder == folder }) {
+		return nil, fmt.Errorf("%w: %s", ErrRequest, suggest.Expected(folder, []string{trainingKind.folder, samplerKind.folder, externalKind.folder}))
+	}
+	p := s.lookup(run, folder+"/"+name)
+	if p == nil {
+		return nil, fmt.Errorf("%w: %.200q%s", ErrNotFound, scheme+run+"/"+folder+"/"+name, s.nearest(run, folder+"/"+name))
+	}
+	inside := filepath.Join("runs", folderOf.Replace(p.Run), p.Kind, p.Name, adapterFolder)
+	if info, err := s.root.Stat(inside); err != nil || !info.IsDir() {
+		return nil, fmt.Errorf("%w: the files of %s", ErrNotFound, p.URI())
+	}
+	return p, nil
+}
+
+// nearest says what was probably meant.
+func (s *store) nearest(run, id string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.runs[run]
+	if r == nil {
+		return ""
+	}
+	var ids []string
+	for id := range r.checkpoints {
+		ids = append(ids, id)
+	}
+	return suggest.DidYouMean(id, ids)
+}
+
+// remove deletes a checkpoint.
+func (s *store) remove(p *checkpoint) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	s.mu.Lock()
+	r := s.runs[p.Run]
+	if r == nil || r.checkpoints[p.id()] != p { // another one has taken its place, or it is gone
+		s.mu.Unlock()
+		return nil
+	}
+	delete(r.checkpoints, p.id())
+	s.removed[p.URI()] = time.Now()
+	last := r.Ended && len(r.checkpoints) == 0
+	if last {
+		delete(s.runs, p.Run)
+	}
+	s.mu.Unlock()
+	if last {
+		return fsatomic.RemoveDir(s.folder(p.Run))
+	}
+	return fsatomic.RemoveDir(filepath.Join(s.folder(p.Run), p.Kind, p.Name))
+}
+
+// wasRemoved reports whether there was a checkpoint of that URI a short while ago.
+func (s *store) wasRemoved(uri string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, was := s.removed[uri]
+	return was
+}
+
+// setExpiry changes when a checkpoint ends.
+func (s *store) setExpiry(p *checkpoint, at *time.Time) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	changed := *p
+	changed.Expires = at
+	if err := s.writeJSON(filepath.Join(filepath.Dir(s.dir(p)), checkpointFile), &changed); err != nil {
+		return fmt.Errorf("tinker: %s: %w", p.URI(), err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.runs[p.Run]; r != nil && r.checkpoints[p.id()] == p {
+		r.checkpoints[p.id()] = &changed
+	}
+	return nil
+}
+
+// expire deletes what has expired.
+func (s *store) expire(now time.Time) {
+	s.mu.Lock()
+	for uri, at := range s.removed {
+		if now.Sub(at) > remember {
+			delete(s.removed, uri)
+		}
+	}
+	var all []*checkpoint
+	for _, r := range s.runs {
+		for _, p := range r.checkpoints {
+			if p.expired(now) {
+				all = append(all, p)
+			}
+		}
+	}
+	s.mu.Unlock()
+	for _, p := range all {
+		if err := s.remove(p); err != nil {
+			s.logger.Error("a checkpoint has expired and cannot be removed", "path", p.URI(), "error", err)
+			continue
+		}
+		s.logger.Info("a checkpoint has expired and is removed", "path", p.URI())
+	}
+}
+
+// liveDir is a folder for weights that are sampled from and not saved; it is not there yet.
+func (s *store) liveDir(model, name string) (string, error) {
+	parent := filepath.Join(s.path, "live", folderOf.Replace(model))
+	return filepath.Join(parent, name), os.MkdirAll(parent, 0o777)
+}
+
+// dropLive removes the live weights of a model.
+func (s *store) dropLive(model string) {
+	if err := os.RemoveAll(filepath.Join(s.path, "live", folderOf.Replace(model))); err != nil {
+		s.logger.Error("weights that nobody samples from cannot be removed", "model", model, "error", err)
+	}
+}
+
+// list gives copies of the runs and their checkpoints that have not expired, the latest
+// first.
+func (s *store) list() (runs []run, checkpoints []*checkpoint) {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.runs {
+		runs = append(runs, *r)
+		for _, p := range r.checkpoints {
+			if !p.expired(now) {
+				checkpoints = append(checkpoints, p)
+			}
+		}
+	}
+	slices.SortFunc(runs, func(a, b run) int { return cmpOrText(b.Created.Compare(a.Created), a.ID, b.ID) })
+	slices.SortFunc(checkpoints, func(a, b *checkpoint) int { return cmpOrText(b.Time.Compare(a.Time), a.URI(), b.URI()) })
+	return runs, checkpoints
+}
+
+// cmpOrText compares texts where all else is equal.
+func cmpOrText(c int, a, b string) int {
+	if c != 0 {
+		return c
+	}
+	return strings.Compare(a, b)
+}

@@ -1,0 +1,93 @@
+package tinker
+
+import (
+	"context"
+	"errors"
+
+	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/generate/sample"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/serve/batching"
+	"github.com/lorafuse/lorafuse/train/session"
+)
+
+// Trainer begins what trains an adapter; *Sessions is one. It and its sessions are used by
+// one goroutine.
+type Trainer interface {
+	New(ctx context.Context, o session.Options) (Session, error)
+}
+
+// Session trains one adapter; *session.Session is one.
+type Session interface {
+	ForwardBackward(ctx context.Context, data []session.Datum, l session.Loss, forwardOnly bool) (*session.Output, error)
+	OptimStep(ctx context.Context, a session.Adam) (map[string]float64, error)
+	Save(ctx context.Context, dir string, optimizer bool) error
+	Load(ctx context.Context, dir string, optimizer bool) error
+	Close()
+}
+
+// Sessions is a Trainer that computes.
+type Sessions struct {
+	base *session.Base
+	way  func(context.Context) context.Context
+}
+
+// NewSessions trains with a runtime, which stays the caller's. way is put around the
+// context of each pass, such as GiveWay of an engine; it may be nil. Errors:
+// model.ErrTask.
+func NewSessions(r *engine.Runtime, way func(context.Context) context.Context) (*Sessions, error) {
+	base, err := session.NewBase(r)
+	if err != nil {
+		return nil, err
+	}
+	if way == nil {
+		way = func(ctx context.Context) context.Context { return ctx }
+	}
+	return &Sessions{base, way}, nil
+}
+
+// Close frees what it has on the device. The server is to be closed before.
+func (t *Sessions) Close() { t.base.Close() }
+
+// New implements Trainer.
+func (t *Sessions) New(ctx context.Context, o session.Options) (Session, error) {
+	s, err := t.base.New(t.way(ctx), o)
+	if err != nil {
+		return nil, err
+	}
+	return polite{s, t.way}, nil
+}
+
+// polite is a session whose passes give way to others.
+type polite struct {
+	*session.Session
+	way func(context.Context) context.Context
+}
+
+// ForwardBackward implements Session.
+func (p polite) ForwardBackward(ctx context.Context, data []session.Datum, l session.Loss, forwardOnly bool) (*session.Output, error) {
+	return p.Session.ForwardBackward(p.way(ctx), data, l, forwardOnly)
+}
+
+// OptimStep implements Session.
+func (p polite) OptimStep(ctx context.Context, a session.Adam) (map[string]float64, error) {
+	return p.Session.OptimStep(p.way(ctx), a)
+}
+
+// Errors for requests that are well-formed and cannot be done.
+var (
+	// ErrUnsupported is the error for what the protocol has and this server has not.
+	ErrUnsupported = errors.New("not supported")
+	// ErrRequest is the error for what makes no sense.
+	ErrRequest = errors.New("wrong request")
+	// ErrNotFound is the error for names that stand for nothing.
+	ErrNotFound = errors.New("not found")
+)
+
+// userErrors are those that a client is told, as it can do something about them.
+var userErrors = []error{
+	ErrUnsupported, ErrRequest, ErrNotFound, errPast,
+	session.ErrInput, session.ErrNotFinite, session.ErrCheckpoint, session.ErrDropped, lora.ErrNotFinite,
+	batching.ErrRequest, generate.ErrTooLong, generate.ErrToken, generate.ErrOption, sample.ErrSetting,
+}

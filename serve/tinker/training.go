@@ -1,0 +1,408 @@
+package tinker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/lorafuse/lorafuse/internal/suggest"
+	"github.com/lorafuse/lorafuse/train/session"
+)
+
+// loraConfig is what a client says of its adapter.
+type loraConfig struct {
+	Rank    int    `json:"rank"`
+	Seed    *int64 `json:"seed"`
+	Unembed *bool  `json:"train_unembed"`
+	MLP     *bool  `json:"train_mlp"`
+	Attn    *bool  `json:"train_attn"`
+}
+
+// of is a value, or what it is where there is none.
+func of[T any](v *T, normal T) T {
+	if v == nil {
+		return normal
+	}
+	return *v
+}
+
+// alpha is that of the protocol, which has no word for it.
+const alpha = 32
+
+func (s *Server) createModel(c *call) error {
+	var r struct {
+		Session   string         `json:"session_id"`
+		Number    *int64         `json:"model_seq_id"`
+		Base      string         `json:"base_model"`
+		Lora      *loraConfig    `json:"lora_config"`
+		Optimizer optimizer      `json:"optimizer_config"`
+		Metadata  map[string]any `json:"user_metadata"`
+	}
+	if err := c.read(&r); err != nil {
+		return err
+	}
+	m, err := s.newModel(r.Session, r.Number)
+	if err != nil {
+		return err
+	}
+	return s.later(c, m, 0, 0, func(ctx context.Context) (answer, error) {
+		if err := errors.Join(s.isBase(r.Base), r.Optimizer.check()); err != nil {
+			return answer{}, err
+		}
+		if r.Lora == nil {
+			return answer{}, fmt.Errorf("%w: a model without lora_config: all of its weights would be trained", ErrUnsupported)
+		}
+		o := session.Options{
+			Rank: r.Lora.Rank, Alpha: alpha, Seed: uint64(of(r.Lora.Seed, 0)), Name: s.options.Name,
+			Attention: of(r.Lora.Attn, true), MLP: of(r.Lora.MLP, true), Unembed: of(r.Lora.Unembed, true),
+		}
+		if err := s.begin(ctx, m, o, r.Metadata); err != nil {
+			return answer{}, err
+		}
+		return answer{json: map[string]any{"type": "create_model", "model_id": m.id}}, nil
+	})
+}
+
+// newModel is the model of that number of a session.
+func (s *Server) newModel(id string, number *int64) (*trainee, error) {
+	x, err := s.session(id)
+	if err != nil {
+		return nil, err
+	}
+	if number == nil || *number < 0 {
+		return nil, invalid("model_seq_id: expected a number from 0")
+	}
+	return s.addModel(x, *number), nil
+}
+
+// begin begins the training of a model. It is called by the queue.
+func (s *Server) begin(ctx context.Context, m *trainee, o session.Options, metadata map[string]any) error {
+	training, err := s.options.Trainer.New(ctx, o)
+	if err != nil {
+		m.broken = fmt.Errorf("the model was not created: %w", err)
+		return err
+	}
+	r := &run{ID: m.id, BaseModel: s.options.Name, Adapter: o, Metadata: texts(metadata), Created: time.Now().UTC()}
+	if err := s.store.add(r); err != nil {
+		training.Close()
+		m.broken = err
+		return err
+	}
+	m.training = training
+	m.info.Lock()
+	m.run = r
+	m.info.Unlock()
+	return nil
+}
+
+// isBase refuses models that are not served.
+func (s *Server) isBase(name string) error {
+	if name != s.options.Name {
+		return fmt.Errorf("%w: base_model %q: this server has %q%s", ErrNotFound, name, s.options.Name, suggest.DidYouMean(name, []string{s.options.Name}))
+	}
+	return nil
+}
+
+// optimizer is what a client says of its optimizer.
+type optimizer struct {
+	Type string `json:"type"`
+}
+
+func (o optimizer) check() error {
+	if o.Type != "" && o.Type != "adamw" && o.Type != "adam" {
+		return fmt.Errorf("%w: the optimizer %q; there is adamw", ErrUnsupported, o.Type)
+	}
+	return nil
+}
+
+// trained is the session of a model, if it was begun.
+func (m *trainee) trained() (Session, error) {
+	switch {
+	case m.training != nil:
+		return m.training, nil
+	case m.broken != nil:
+		return nil, m.broken
+	}
+	return nil, fmt.Errorf("%w: the model was not created", ErrRequest)
+}
+
+func (s *Server) forwardBackward(c *call) error {
+	raw, err := c.body("application/x-protobuf")
+	if err != nil {
+		return err
+	}
+	r, err := parseRequest(raw)
+	if err != nil {
+		return err
+	}
+	m, err := s.model(r.modelID)
+	if err != nil {
+		return err
+	}
+	if r.seqID < 1 {
+		return invalid("seq_id: expected a number from 1")
+	}
+	data, loss, wrong := r.batch()
+	var widths []int
+	for i := range data {
+		widths = append(widths, data[i].K)
+	}
+	forwardOnly := r.forwardOnly
+	return s.later(c, m, r.seqID, int64(len(raw)), func(ctx context.Context) (answer, error) {
+		training, err := m.trained()
+		if err = cmpOr(err, wrong); err != nil {
+			return answer{}, err
+		}
+		out, err := training.ForwardBackward(ctx, data, loss, forwardOnly)
+		if err != nil {
+			return answer{}, err
+		}
+		o := trained{logprobs: out.Logprobs, widths: widths, metrics: out.Metrics}
+		return answer{proto: o.marshal()}, nil
+	})
+}
+
+// cmpOr is the first error.
+func cmpOr(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// called are the fields of all calls of a model.
+type called struct {
+	Model string `json:"model_id"`
+	Seq   *int64 `json:"seq_id"`
+}
+
+// find is the model, and the number of the call.
+func (s *Server) find(r called) (*trainee, int64, error) {
+	m, err := s.model(r.Model)
+	if err != nil {
+		return nil, 0, err
+	}
+	n, err := number(r.Seq)
+	return m, n, err
+}
+
+func (s *Server) optimStep(c *call) error {
+	normal := session.DefaultAdam()
+	var r struct {
+		called
+		Adam *struct {
+			LearningRate *float64 `json:"learning_rate"`
+			Beta1        *float64 `json:"beta1"`
+			Beta2        *float64 `json:"beta2"`
+			Eps          *float64 `json:"eps"`
+			WeightDecay  *float64 `json:"weight_decay"`
+			GradClipNorm *float64 `json:"grad_clip_norm"`
+		} `json:"adam_params"`
+		Other *optimizer `json:"optimizer_params"`
+	}
+	if err := c.read(&r); err != nil {
+		return err
+	}
+	m, n, err := s.find(r.called)
+	if err != nil {
+		return err
+	}
+	return s.later(c, m, n, 0, func(ctx context.Context) (answer, error) {
+		training, err := m.trained()
+		if err != nil {
+			return answer{}, err
+		}
+		if r.Other != nil {
+			if err := (optimizer{cmpText(r.Other.Type, "unnamed")}).check(); err != nil {
+				return answer{}, err
+			}
+		}
+		a := normal
+		if p := r.Adam; p != nil {
+			a = session.Adam{
+				LearningRate: of(p.LearningRate, a.LearningRate), Beta1: of(p.Beta1, a.Beta1), Beta2: of(p.Beta2, a.Beta2), Eps: of(p.Eps, a.Eps),
+				WeightDecay: of(p.WeightDecay, 0), GradClipNorm: of(p.GradClipNorm, 0),
+			}
+		}
+		metrics, err := training.OptimStep(ctx, a)
+		if err != nil {
+			return answer{}, err
+		}
+		m.dirty = true
+		return answer{json: map[string]any{"type": "optim_step", "metrics": metrics}}, nil
+	})
+}
+
+func cmpText(s, normal string) string {
+	if s == "" {
+		return normal
+	}
+	return s
+}
+
+// saving is a request to keep weights.
+type saving struct {
+	called
+	Path       *string           `json:"path"`
+	Sampler    *int64            `json:"sampling_session_seq_id"`
+	Kind       string            `json:"kind"`
+	TTL        *int64            `json:"ttl_seconds"`
+	Overwrite  bool              `json:"overwrite"`
+	Metadata   map[string]string `json:"user_metadata"`
+	Recipients []string          `json:"age_encryption_recipients"`
+}
+
+func (s *Server) saveWeights(c *call) error { return s.save(c, trainingKind) }
+
+func (s *Server) saveExternal(c *call) error { return s.save(c, externalKind) }
+
+// save keeps the weights of a model by name.
+func (s *Server) save(c *call, k kind) error {
+	var r saving
+	if err := c.read(&r); err != nil {
+		return err
+	}
+	m, n, err := s.find(r.called)
+	if err != nil {
+		return err
+	}
+	return s.later(c, m, n, 0, func(ctx context.Context) (answer, error) {
+		p, err := s.keep(ctx, m, k, &r, n)
+		if err != nil {
+			return answer{}, err
+		}
+		return answer{json: map[string]any{"type": k.call, "path": p.URI()}}, nil
+	})
+}
+
+// keep writes the weights of a model. It is called by the queue.
+func (s *Server) keep(ctx context.Context, m *trainee, k kind, r *saving, number int64) (*checkpoint, error) {
+	training, err := m.trained()
+	if err != nil {
+		return nil, err
+	}
+	if len(r.Recipients) > 0 {
+		return nil, fmt.Errorf("%w: age_encryption_recipients", ErrUnsupported)
+	}
+	p := &checkpoint{
+		Run: m.id, Kind: k.folder, Name: of(r.Path, fmt.Sprintf("%06d", number)), Metadata: r.Metadata,
+		BaseModel: s.options.Name, Adapter: m.current().Adapter, Optimizer: k == trainingKind,
+	}
+	if p.Expires, err = expiry(r.TTL); err != nil {
+		return nil, err
+	}
+	overwrite := r.Overwrite || k == externalKind
+	if err := s.store.save(p, overwrite, func(dir string) error { return training.Save(ctx, dir, k == trainingKind) }); err != nil {
+		return nil, err
+	}
+	if k == trainingKind {
+		m.dirty = false
+	}
+	return p, nil
+}
+
+// expiry is when what lives so many seconds from now ends; nil is never.
+func expiry(ttl *int64) (*time.Time, error) {
+	if ttl == nil {
+		return nil, nil
+	}
+	if *ttl < 1 || *ttl > int64(maxTTL/time.Second) {
+		return nil, fmt.Errorf("%w: ttl_seconds: found %d, expected 1 to %d", ErrRequest, *ttl, int64(maxTTL/time.Second))
+	}
+	at := time.Now().UTC().Add(time.Duration(*ttl) * time.Second)
+	return &at, nil
+}
+
+const maxTTL = 10 * 366 * 24 * time.Hour
+
+func (s *Server) saveForSampler(c *call) error {
+	var r saving
+	if err := c.read(&r); err != nil {
+		return err
+	}
+	m, n, err := s.find(r.called)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains([]string{"", "snapshot", "inflight"}, r.Kind) {
+		return invalid("kind: %s", suggest.Expected(r.Kind, []string{"snapshot", "inflight"}))
+	}
+	if r.Path != nil && r.Sampler != nil {
+		return invalid("found path and sampling_session_seq_id, expected one of them")
+	}
+	return s.later(c, m, n, 0, func(ctx context.Context) (answer, error) {
+		if r.Sampler == nil {
+			p, err := s.keep(ctx, m, samplerKind, &r, n)
+			if err != nil {
+				return answer{}, err
+			}
+			return answer{json: map[string]any{"type": samplerKind.call, "path": p.URI()}}, nil
+		}
+		x, err := s.live(ctx, m, *r.Sampler, n, r.Kind == "inflight")
+		if err != nil {
+			return answer{}, err
+		}
+		return answer{json: map[string]any{"type": samplerKind.call, "sampling_session_id": x.id}}, nil
+	})
+}
+
+func (s *Server) loadWeights(c *call) error {
+	var r struct {
+		called
+		Session   string         `json:"session_id"`
+		Number    *int64         `json:"model_seq_id"`
+		Path      string         `json:"path"`
+		Optimizer bool           `json:"optimizer"`
+		Base      *string        `json:"base_model"`
+		Config    optimizer      `json:"optimizer_config"`
+		Metadata  map[string]any `json:"user_metadata"`
+	}
+	if err := c.read(&r); err != nil {
+		return err
+	}
+	var m *trainee
+	var n int64
+	var err error
+	if creates := r.Session != ""; creates {
+		m, err = s.newModel(r.Session, r.Number)
+	} else {
+		m, n, err = s.find(r.called)
+	}
+	if err != nil {
+		return err
+	}
+	return s.later(c, m, n, 0, func(ctx context.Context) (answer, error) {
+		p, err := s.store.find(r.Path)
+		if err == nil {
+			err = r.Config.check()
+		}
+		if err == nil {
+			err = s.isBase(p.BaseModel)
+		}
+		if err == nil && r.Base != nil {
+			err = s.isBase(*r.Base)
+		}
+		if n == 0 && err == nil {
+			err = s.begin(ctx, m, p.Adapter, r.Metadata)
+		}
+		if err != nil {
+			if n == 0 && m.broken == nil {
+				m.broken = fmt.Errorf("the model was not created: %w", err)
+			}
+			return answer{}, err
+		}
+		training, err := m.trained()
+		if err == nil {
+			err = training.Load(ctx, s.store.dir(p), r.Optimizer)
+		}
+		if err != nil {
+			return answer{}, err
+		}
+		m.dirty = false
+		return answer{json: map[string]any{"type": "load_weights", "path": p.URI(), "model_id": m.id}}, nil
+	})
+}

@@ -1,0 +1,160 @@
+package tinker
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// weights are those of one step of a model, which are sampled from: an adapter in the
+// registry of the engine. It is loaded when it is first used, and unloaded when it was not
+// for a while.
+type weights struct {
+	name string // in the registry
+
+	mu     sync.Mutex
+	dir    string // of the adapter
+	loaded bool
+	users  int
+	used   time.Time
+}
+
+// hold brings weights into the registry, where they stay until they are given back.
+func (s *Server) hold(ctx context.Context, w *weights) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.loaded {
+		if _, err := s.options.Engine.Adapters().LoadStep(ctx, w.name, w.dir); err != nil {
+			return err
+		}
+		w.loaded = true
+	}
+	w.users++
+	return nil
+}
+
+// release gives weights back.
+func (w *weights) release() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.users--
+	w.used = time.Now()
+}
+
+// replace has weights be others from now on; what samples keeps what it has.
+func (s *Server) replace(ctx context.Context, w *weights, dir string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, err := s.options.Engine.Adapters().LoadStep(ctx, w.name, dir); err != nil {
+		return err
+	}
+	if w.dir != "" && w.dir != dir {
+		if err := os.RemoveAll(w.dir); err != nil {
+			s.options.Logger.Error("weights that nobody samples from cannot be removed", "folder", w.dir, "error", err)
+		}
+	}
+	w.dir, w.loaded, w.used = dir, true, time.Now()
+	return nil
+}
+
+// unload takes weights out of the registry that nobody uses and nobody has used since a
+// time.
+func (s *Server) unloadWeights(w *weights, since time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.loaded || w.users > 0 || w.used.After(since) {
+		return
+	}
+	if err := s.options.Engine.Adapters().Unload(w.name); err != nil {
+		s.options.Logger.Error("weights cannot be unloaded", "name", w.name, "error", err)
+	}
+	w.loaded = false
+}
+
+// idle reports whether nobody has used weights since a time. It does not wait.
+func (w *weights) idle(since time.Time) bool {
+	if !w.mu.TryLock() {
+		return false
+	}
+	defer w.mu.Unlock()
+	return w.users == 0 && w.used.Before(since)
+}
+
+// registryRoot begins the names of all weights in the registry.
+const registryRoot = "tinker/"
+
+// saved are the weights of a checkpoint, as it is now: one that takes its place later has
+// others.
+func (s *Server) saved(p *checkpoint) *weights {
+	name := registryRoot + folderOf.Replace(p.Run) + "/" + p.id() + "-" + strconv.FormatInt(p.Time.UnixNano(), 36)
+	return s.weightsOf(name, s.store.dir(p))
+}
+
+// weightsOf are the weights of that name, which lie in dir.
+func (s *Server) weightsOf(name, dir string) *weights {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.weights[name]
+	if w == nil {
+		w = &weights{name: name, dir: dir, used: time.Now()}
+		s.weights[name] = w
+	}
+	return w
+}
+
+// live makes a sampling session of a model as it is now. It is called by the queue.
+func (s *Server) live(ctx context.Context, m *trainee, number, step int64, inflight bool) (*sampler, error) {
+	training, err := m.trained()
+	if err != nil {
+		return nil, err
+	}
+	if number < 0 {
+		return nil, fmt.Errorf("%w: sampling_session_seq_id: found %d, expected a number from 0", ErrRequest, number)
+	}
+	dir, err := s.store.liveDir(m.id, strconv.FormatInt(step, 10))
+	if err != nil {
+		return nil, err
+	}
+	if err := training.Save(ctx, dir, false); err != nil {
+		return nil, err
+	}
+	name := registryRoot + folderOf.Replace(m.id) + "/live/" + strconv.FormatInt(step, 10)
+	if inflight {
+		name = registryRoot + folderOf.Replace(m.id) + "/inflight"
+	}
+	w := s.weightsOf(name, "")
+	if err := s.replace(ctx, w, dir); err != nil {
+		return nil, err
+	}
+	return s.addSampler(m.tenant, number, w, "", m)
+}
+
+// tidySamplers unloads weights that nobody has sampled from for a while, and forgets those
+// that can be of no use any more.
+func (s *Server) tidySamplers(now time.Time) {
+	s.mu.Lock()
+	needed := map[*weights]bool{}
+	for id, x := range s.samplers {
+		if s.sessions[x.tenant.id] == nil || x.model != nil && x.weights.idle(now.Add(-samplerForget)) {
+			delete(s.samplers, id)
+			continue
+		}
+		if x.tenant.ended.IsZero() {
+			needed[x.weights] = true
+		}
+	}
+	var all []*weights
+	for name, w := range s.weights {
+		all = append(all, w)
+		if !needed[w] && w.idle(now.Add(-samplerIdle)) {
+			delete(s.weights, name)
+		}
+	}
+	s.mu.Unlock()
+	for _, w := range all {
+		s.unloadWeights(w, now.Add(-samplerIdle))
+	}
+}
