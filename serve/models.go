@@ -22,10 +22,29 @@ type modelInfo struct {
 	Parent    *string `json:"parent"` // of an adapter
 	MaxLength int     `json:"max_model_len"`
 	Version   string  `json:"version,omitempty"` // of an adapter: the first digits of its digest
+	// Endpoints are those that take the model, so that clients need not try.
+	Endpoints []string `json:"supported_endpoints"`
 }
 
 func (s *Server) baseInfo() modelInfo {
-	return modelInfo{ID: s.options.Name, Object: "model", Created: s.started.Unix(), OwnedBy: "lorafuse", Root: s.options.Model.Dir, MaxLength: s.options.MaxLength}
+	return modelInfo{
+		ID: s.options.Name, Object: "model", Created: s.started.Unix(), OwnedBy: "lorafuse", Root: s.options.Model.Dir,
+		MaxLength: s.options.MaxLength, Endpoints: s.endpoints(),
+	}
+}
+
+// endpoints are what a model can be asked for.
+func (s *Server) endpoints() (all []string) {
+	if s.options.Engine != nil && s.template != nil {
+		all = append(all, "/v1/chat/completions")
+	}
+	if s.options.Engine != nil {
+		all = append(all, "/v1/completions")
+	}
+	if s.options.Embedder != nil {
+		all = append(all, "/v1/embeddings")
+	}
+	return all
 }
 
 func (s *Server) adapterInfo(id string, v lora.VersionInfo) modelInfo {

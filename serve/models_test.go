@@ -25,9 +25,9 @@ func TestModels(t *testing.T) {
 	dir, err := filepath.Abs(filepath.Join(adapters, "lora"))
 	require.NoError(t, err)
 
-	base := `{"id":"base","object":"model","created":0,"owned_by":"lorafuse","root":"` + folder + `","parent":null,"max_model_len":128}`
+	base := `{"id":"base","object":"model","created":0,"owned_by":"lorafuse","root":"` + folder + `","parent":null,"max_model_len":128,"supported_endpoints":["/v1/chat/completions","/v1/completions"]}`
 	adapter := func(id string) string {
-		return `{"id":"` + id + `","object":"model","created":0,"owned_by":"lorafuse","root":"` + dir + `","parent":"base","max_model_len":128,"version":"` + v.Digest().Short() + `"}`
+		return `{"id":"` + id + `","object":"model","created":0,"owned_by":"lorafuse","root":"` + dir + `","parent":"base","max_model_len":128,"version":"` + v.Digest().Short() + `","supported_endpoints":["/v1/chat/completions","/v1/completions"]}`
 	}
 	_, body := ask(t, s, "GET", "/v1/models", "")
 	assert.Equal(t, `{"object":"list","data":[`+base+","+adapter("support")+","+adapter("help")+`]}`, body)

@@ -33,6 +33,7 @@ import (
 	"github.com/lorafuse/lorafuse/serve/batching"
 	"github.com/lorafuse/lorafuse/serve/tools"
 	"github.com/lorafuse/lorafuse/serve/tuning"
+	"github.com/lorafuse/lorafuse/serve/webpage"
 	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
@@ -213,6 +214,12 @@ func (s *Server) newRoutes() *http.ServeMux {
 			continue
 		}
 		m.Handle(r.pattern, route{s, r.access, r.handle})
+	}
+	for pattern, h := range webpage.Routes() {
+		m.Handle(pattern, route{s, everyone, func(c *call) error {
+			h.ServeHTTP(c, c.request)
+			return nil
+		}})
 	}
 	return m
 }

@@ -111,9 +111,10 @@ var house = map[string]room{
 	"serve/tuning":       {loops, with("train", "makes its runs", "train/config", "is what a job is as a run", "train/events", "reads what a run has recorded")},
 	"serve/tools":        {loops, with("generate/constrain", "asks whether a schema can be kept to")},
 
-	"serve":         {floor: services},
+	"serve":         {services, with("serve/webpage", "shows it at /")},
 	"serve/metrics": {floor: services},
 	"serve/tinker":  {floor: services},
+	"serve/webpage": {floor: services},
 
 	"internal/cli":     {floor: commands},
 	"cmd/lorafuse":     {commands, with("internal/cli", "is its main")},

@@ -1,0 +1,83 @@
+// Package webpage is the page that a server shows to people: chat, fine-tuning, and what
+// the server does. It asks the server through the public HTTP API alone, and loads
+// nothing from elsewhere.
+package webpage
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"io/fs"
+	"maps"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"time"
+)
+
+//go:embed page
+var page embed.FS
+
+// policy lets the page have what is in this package and ask its own server, and nothing
+// be run that stands in no file, or be made of text.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+// index is the document; it names its files as lying in the folder assets.
+const index, assets = "index.html", "assets/"
+
+// Routes are the page at / and its files below /page/, by patterns of [http.ServeMux].
+// The address of a file has the digest of all of them: what a browser has is right for
+// as long as it is asked for, and files of two versions never meet.
+func Routes() map[string]http.Handler {
+	files := map[string][]byte{}
+	entries, err := page.ReadDir("page")
+	for _, e := range entries {
+		if err == nil {
+			files[e.Name()], err = fs.ReadFile(page, path.Join("page", e.Name()))
+		}
+	}
+	if err != nil {
+		panic(err) // what is embedded can be read
+	}
+	all := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		all.Write(files[name])
+	}
+	folder := "page/" + hex.EncodeToString(all.Sum(nil))[:16] + "/"
+	files[index] = bytes.ReplaceAll(files[index], []byte(assets), []byte(folder))
+	routes := map[string]http.Handler{"GET /{$}": file{index, files[index], "no-cache"}}
+	for name, content := range files {
+		if name != index {
+			routes["GET /"+folder+name] = file{name, content, "public, max-age=31536000, immutable"}
+		}
+	}
+	return routes
+}
+
+// file answers with one file.
+type file struct {
+	name    string
+	content []byte
+	cache   string // how long a browser may keep it
+}
+
+// types are those of the names that there are, whatever a system says of them.
+var types = map[string]string{
+	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
+}
+
+// ServeHTTP implements http.Handler.
+func (f file) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	digest := sha256.Sum256(f.content)
+	h := w.Header()
+	h.Set("Content-Type", types[path.Ext(f.name)])
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cache-Control", f.cache)
+	h.Set("ETag", `"`+hex.EncodeToString(digest[:16])+`"`)
+	http.ServeContent(w, r, f.name, time.Time{}, strings.NewReader(string(f.content)))
+}
