@@ -9,9 +9,10 @@ import * as monitor from './monitor.js';
 
 const views = { chat: () => {}, jobs: jobs.shown, server: monitor.shown };
 
-// go shows the view that the address names.
+// go shows the view that the address names; other names are places in a view.
 function go() {
-  const name = location.hash.slice(1) in views ? location.hash.slice(1) : 'chat';
+  let name = location.hash.slice(1);
+  if (!Object.hasOwn(views, name)) name = document.body.dataset.view ?? 'chat';
   for (const id of Object.keys(views)) get(id).hidden = id !== name;
   for (const link of document.querySelectorAll('nav a')) {
     if (link.hash === `#${name}`) link.setAttribute('aria-current', 'page');

@@ -15,6 +15,7 @@ class Answer {
   #body = make('div', { class: 'text' });
   #about = make('p', { class: 'about' });
   #written = document.createTextNode('');
+  #frame = 0; // in which what has come is shown
 
   constructor(model) {
     this.#model = model;
@@ -56,14 +57,23 @@ class Answer {
   }
 
   #add(piece) {
+    this.text += piece;
+    this.#frame ||= requestAnimationFrame(() => this.#flush());
+  }
+
+  // flush shows what has come since the last frame: to lay the page out for each token
+  // would keep a quick model waiting.
+  #flush() {
+    cancelAnimationFrame(this.#frame);
+    this.#frame = 0;
     const log = get('log');
     const follow = log.scrollHeight - log.scrollTop - log.clientHeight < 60;
-    this.text += piece;
-    this.#written.appendData(piece);
+    this.#written.appendData(this.text.slice(this.#written.length));
     if (follow) log.scrollTop = log.scrollHeight;
   }
 
   #end(about) {
+    this.#flush();
     this.element.setAttribute('aria-busy', 'false');
     this.#about.replaceChildren(about);
     if (this.text && navigator.clipboard) this.#about.append(' ', this.#copier());

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// upload fills in the form of a job and sends it.
+func (t *tab) upload(file string) {
+	t.view("jobs")
+	t.until("!document.querySelector('#jobs-present').hidden")
+	if !value[bool](t, "document.querySelector('#start').open") {
+		t.click("#start summary")
+	}
+	t.do(chromedp.SetUploadFiles(chromedp.CSS("#train-file"), []string{file}))
+}
+
+const status = `document.querySelector('#job h2 .chip')?.textContent`
+
+// job trains an adapter and asks it.
+func job(c *checker) error {
+	t := c.open("job", desk)
+	t.greedy("10")
+	t.upload(c.rows)
+	t.says("#train-about", "rows")
+	t.do(chromedp.SetUploadFiles(chromedp.CSS("#valid-file"), []string{c.rows}))
+	t.write("#suffix", "from-page")
+	t.write("#epochs", "3")
+	t.write("#batch-size", "4")
+	t.write("#rank", "4")
+	t.fits()
+	t.named()
+	t.click("#start-button")
+	t.says("#job", "from-page")
+	t.until(`document.querySelector('#job .line.train[d*="L"]')`)
+	t.says("#job .value", "training loss")
+	t.until(status + " === 'done'")
+	t.until(`document.querySelector('#job .frame .line.valid')`)
+	// The curve can be asked for its values, with the keys too.
+	value[bool](t, `document.querySelector('#job .frame').focus() ?? true`)
+	t.press(kb.ArrowLeft)
+	t.until(`document.querySelector('#job .hair') && document.querySelector('#status').textContent.startsWith('Step ')`)
+	t.says("#job .facts", "Rank")
+	t.named()
+	t.fits()
+	t.click("#job .actions .primary")
+	t.until("!document.querySelector('#chat').hidden")
+	t.ask("Say it.")
+	t.answered()
+	t.says(".about", "tokens")
+	t.says(".answer h3", "from-page")
+	t.do(chromedp.EmulateViewport(phone.width, phone.height))
+	t.view("jobs")
+	t.fits()
+	return t.close(c.pictures)
+}
+
+// cancelled ends a job before its time.
+func cancelled(c *checker) error {
+	t := c.open("cancel", desk)
+	t.upload(c.rows)
+	t.write("#suffix", "too-long")
+	t.write("#epochs", "1000")
+	t.click("#start-button")
+	t.says("#job h2", "too-long")
+	t.click("#job .actions .danger")
+	t.says("#job .actions", "Yes, cancel it")
+	t.click("#job .actions .danger")
+	t.until(status + " === 'cancelled'")
+	t.says("#job .events", "cancelled")
+	t.says("#job-list", "cancelled")
+	return t.close(c.pictures)
+}
+
+// wrongRows sends what cannot be trained with.
+func wrongRows(c *checker) error {
+	dir, err := os.MkdirTemp("", "check_page")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	broken, other := filepath.Join(dir, "broken.jsonl"), filepath.Join(dir, "other.jsonl")
+	for file, text := range map[string]string{broken: "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"prompt\"\n", other: "{\"neither\": 1}\n"} {
+		if err := os.WriteFile(file, []byte(text), 0o666); err != nil {
+			return err
+		}
+	}
+	t := c.open("rows", desk)
+	t.upload(broken)
+	t.says("#train-about", "Line 2 is not JSON.")
+	t.click("#start-button")
+	t.until("!document.querySelector('#train-file').checkValidity()")
+	t.upload(other)
+	t.click("#start-button")
+	t.until(status + " === 'failed'")
+	t.says("#job .error", "line 1")
+	t.fits()
+	return t.close(c.pictures)
+}
