@@ -44,6 +44,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.Header().Set(requestID, c.id)
 	c.Header().Set("X-Content-Type-Options", "nosniff")
 	defer c.end()
+	if r.ContentLength != 0 { // until it is read, or thrown away because the request is refused
+		_ = c.control.SetReadDeadline(c.began.Add(s.options.BodyTimeout)) // where the connection has any
+	}
 	if c.crossOrigin() {
 		return
 	}
@@ -284,24 +287,25 @@ func (c *call) end() {
 	}
 }
 
-// bodyTimeout is how long a client may take to send a request.
-const bodyTimeout = time.Minute
-
 // body reads the JSON object that was sent.
 func (c *call) body() (*fields, error) {
 	if kind, _, err := mime.ParseMediaType(c.request.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return nil, &failure{status: http.StatusUnsupportedMediaType, message: fmt.Sprintf("found Content-Type %.100q, expected application/json", c.request.Header.Get("Content-Type"))}
 	}
-	_ = c.control.SetReadDeadline(time.Now().Add(bodyTimeout)) // where the connection has any
-	raw, err := io.ReadAll(http.MaxBytesReader(c.ResponseWriter, c.request.Body, c.server.options.MaxBody))
-	_ = c.control.SetReadDeadline(time.Time{})
+	most := c.server.options.MaxBody
+	tooLarge := &failure{status: http.StatusRequestEntityTooLarge, message: fmt.Sprintf("the body has more than %d bytes", most)}
+	if c.request.ContentLength > most {
+		return nil, tooLarge // before any of it is read
+	}
+	raw, err := io.ReadAll(http.MaxBytesReader(c.ResponseWriter, c.request.Body, most))
 	var timeout net.Error
-	var tooLarge *http.MaxBytesError
+	var passed *http.MaxBytesError
 	switch {
 	case err == nil:
+		_ = c.control.SetReadDeadline(time.Time{}) // else the rest is still to be thrown away
 		return parseFields(raw)
-	case errors.As(err, &tooLarge):
-		return nil, &failure{status: http.StatusRequestEntityTooLarge, message: fmt.Sprintf("the body has more than %d bytes", tooLarge.Limit), cause: err}
+	case errors.As(err, &passed):
+		return nil, tooLarge
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return nil, &failure{status: http.StatusRequestTimeout, message: "the body takes too long to come", cause: err}
 	}

@@ -175,6 +175,8 @@ func (s *Server) lease(c *call, name string) (*lora.Lease, error) {
 			hint = base
 		}
 		return nil, unknown(hint)
+	case err != nil && c.request.Context().Err() == nil && !errors.Is(err, lora.ErrFull) && !errors.Is(err, lora.ErrClosed):
+		return nil, &failure{status: http.StatusInternalServerError, message: fmt.Sprintf("the adapter %.200q cannot be loaded; the log of the server says why", name), param: "model", cause: err}
 	}
 	return lease, err
 }

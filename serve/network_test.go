@@ -101,6 +101,43 @@ func TestHalfABody(t *testing.T) {
 	assert.Contains(t, string(text), "the body ends before it is complete")
 }
 
+// The rest of a body that does not come keeps no request, whether it is read or not.
+func TestBodyStalls(t *testing.T) {
+	url := listening(t, newEngine(t, "x"), func(o *serve.Options) { o.BodyTimeout, o.Keys = 50*time.Millisecond, []string{"sesame"} })
+	for key, status := range map[string]int{"sesame": http.StatusRequestTimeout, "wrong": http.StatusUnauthorized} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = io.WriteString(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+key+"\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"prompt\":")
+		require.NoError(t, err)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		assert.Equal(t, status, resp.StatusCode)
+		_, err = io.Copy(io.Discard, resp.Body)
+		require.NoError(t, err)
+		_, err = conn.Read(make([]byte, 1))
+		assert.Equal(t, io.EOF, err, "the server has closed the connection")
+	}
+}
+
+// untouched is a body that must not be read.
+type untouched struct{ t *testing.T }
+
+func (u untouched) Read([]byte) (int, error) {
+	u.t.Error("the body is read")
+	return 0, io.EOF
+}
+
+// A body that says that it is too large is not read.
+func TestBodyTooLarge(t *testing.T) {
+	s := serving(t, newEngine(t, "x"))
+	r := httptest.NewRequest("POST", "/v1/completions", untouched{t})
+	r.Header.Set("Content-Type", "application/json")
+	r.ContentLength = 100 << 20
+	assert.Equal(t, http.StatusRequestEntityTooLarge, recorded(s, r).Code)
+}
+
 // slow waits before its only token.
 type slow struct {
 	*engine

@@ -78,6 +78,8 @@ type Options struct {
 	MaxBody        int64 // of a request, in bytes; 0 is 32 MiB
 	MaxAnswers     int   // to a request, which are n times its prompts; 0 is 128
 	MaxTopLogprobs int   // 0 is 20
+	// BodyTimeout is how long a client may take to send a request; 0 is a minute.
+	BodyTimeout time.Duration
 	// WriteTimeout is how long a client may take nothing of what is written; 0 is 30 s.
 	WriteTimeout time.Duration
 
@@ -124,6 +126,7 @@ func New(o Options) (*Server, error) {
 	or(&o.MaxBody, 32<<20)
 	or(&o.MaxAnswers, 128)
 	or(&o.MaxTopLogprobs, 20)
+	or(&o.BodyTimeout, time.Minute)
 	or(&o.WriteTimeout, 30*time.Second)
 	or(&o.Logger, slog.Default())
 	s := &Server{
