@@ -57,7 +57,7 @@ type patientReader struct {
 }
 
 func (r patientReader) Read(b []byte) (int, error) {
-	_ = r.call.control.SetReadDeadline(time.Now().Add(bodyTimeout)) // where the connection has any
+	_ = r.call.control.SetReadDeadline(time.Now().Add(r.call.server.options.BodyTimeout)) // where the connection has any
 	return r.from.Read(b)
 }
 
@@ -68,12 +68,12 @@ func (s *Server) uploadFile(c *call) error {
 		return &failure{status: http.StatusUnsupportedMediaType, message: fmt.Sprintf("found Content-Type %.100q, expected multipart/form-data with a boundary", c.request.Header.Get("Content-Type"))}
 	}
 	body := http.MaxBytesReader(c.ResponseWriter, c.request.Body, s.options.Tuning.MaxFile()+envelope)
-	defer func() { _ = c.control.SetReadDeadline(time.Time{}) }()
 	form := &form{reader: multipart.NewReader(patientReader{c, body}, params["boundary"]), values: map[string]string{}, begin: s.options.Tuning.Upload}
 	defer form.abort()
 	if err := form.read(); err != nil {
 		return uploadFailure(err)
 	}
+	_ = c.control.SetReadDeadline(time.Time{}) // else the rest is still to be thrown away
 	f, err := form.file()
 	if err != nil {
 		return err
