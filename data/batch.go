@@ -194,9 +194,9 @@ func (b *Batch) label(at int, id int32) {
 	}
 }
 
-// addDocument puts a document of a data set behind the others, or the texts of a row
+// AddRow puts a row of a data set behind the others: a document, or the texts of a row
 // that is read whole, each as a document.
-func (b *Batch) addDocument(d *Dataset, doc int) {
+func (b *Batch) AddRow(d *Dataset, doc int) {
 	if d.whole {
 		for t := doc * d.texts; t < (doc+1)*d.texts; t++ {
 			b.addText(d, t)

@@ -300,14 +300,16 @@ func listKeys(keys []string) string {
 // keyHint says which of the keys found was probably meant as one of ours.
 func keyHint(keys []string) string {
 	for _, key := range keys {
-		if _, known := kinds[key]; known {
-			continue
-		}
 		switch key {
 		case "anchor":
 			return " (pairs are learned with task: embedding)"
 		case "chosen", "rejected", "preferred_output", "non_preferred_output":
 			return " (preferences are learned with task: preference)"
+		}
+	}
+	for _, key := range keys {
+		if _, known := kinds[key]; known {
+			continue
 		}
 		if name, ok := synonyms[key]; ok {
 			return fmt.Sprintf(" (%q is called %q here)", key, name)

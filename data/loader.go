@@ -2,6 +2,7 @@ package data
 
 import (
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 )
@@ -229,6 +230,28 @@ func (l *Loader) documents(step, first, last int, f func(doc int)) {
 	}
 }
 
+// First gives the rows that the first steps, so many, are made of, each once, in groups
+// of those that a micro-batch is the first to have. Where rows are packed they are
+// documents.
+func (l *Loader) First(steps int) iter.Seq[[]int] {
+	return func(yield func([]int) bool) {
+		seen, left := make([]bool, l.set.Len()), l.set.Len()
+		for step := 0; step < steps && left > 0; step++ {
+			for micro := range l.Micros(step) {
+				var group []int
+				l.documents(step, micro*l.cfg.BatchSize, (micro+1)*l.cfg.BatchSize, func(doc int) {
+					if !seen[doc] {
+						seen[doc], group = true, append(group, doc)
+					}
+				})
+				if left -= len(group); len(group) > 0 && !yield(group) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // eachDocument calls f with the documents of a row.
 func (l *Loader) eachDocument(row int, f func(doc int)) {
 	if l.packs == nil {
@@ -255,7 +278,7 @@ func (l *Loader) Fill(b *Batch, step, micro int) error {
 		return problem(ErrOption, "micro-batch %d of step %d, which has %d", micro, step, n)
 	}
 	b.Reset()
-	l.documents(step, micro*l.cfg.BatchSize, (micro+1)*l.cfg.BatchSize, func(doc int) { b.addDocument(l.set, doc) })
+	l.documents(step, micro*l.cfg.BatchSize, (micro+1)*l.cfg.BatchSize, func(doc int) { b.AddRow(l.set, doc) })
 	return nil
 }
 

@@ -7,7 +7,6 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/engine"
-	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/quant"
 	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/train/config"
@@ -42,8 +41,8 @@ func (b *Base) New(ctx context.Context, c *config.Config, o Observer) (*Run, err
 	if err := validate(own); err != nil {
 		return nil, err
 	}
-	if part := part(own.Task); own.Task == config.Classify || part != model.AsSaved {
-		return nil, fmt.Errorf("train: task: %w: found %s, expected %s: the model is opened for it", ErrTask, own.Task, config.Language)
+	if t := own.Task; t != config.Language && t != config.Prefer {
+		return nil, fmt.Errorf("train: task: %w: found %s, expected %s or %s: the model is opened for language", ErrTask, t, config.Language, config.Prefer)
 	}
 	return b.run(own, o).open(ctx, true)
 }

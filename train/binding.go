@@ -68,6 +68,9 @@ func (r *Run) bindSettings() {
 		r.bind("embedding.scale", c.Embedding.Scale)
 		r.bind("sentence-transformers files", fmt.Sprintf("sha256 %x", digest[:8]))
 	}
+	if c.Task == config.Prefer {
+		r.bind("preference.beta", c.Preference.Beta)
+	}
 	if c.Task == config.Classify {
 		classes := r.model.Config.Classes
 		r.bind("classification.labels", fmt.Sprintf("%q", classes.Names))

@@ -129,6 +129,19 @@ func try(t *testing.T, c *config.Config) (tried, error) {
 	return got, nil
 }
 
+// within is a run in so much memory, which was reckoned by what another run took: where
+// the process has a step more or less than it had then, in as much more or less.
+func within(t *testing.T, model string, memory int64, other tried) (tried, int64) {
+	got, err := try(t, budgeted(t, model, fmt.Sprintf("memory=%d", memory)))
+	require.NoError(t, err)
+	if more := got.memory.Process - other.memory.Process; more != 0 {
+		memory += more
+		got, err = try(t, budgeted(t, model, fmt.Sprintf("memory=%d", memory)))
+		require.NoError(t, err)
+	}
+	return got, memory
+}
+
 // TestMemoryBudget: less memory takes more recomputed layers, each time as few
 // as do, with the same bits; then micro-batches are cut.
 func TestMemoryBudget(t *testing.T) {
@@ -143,13 +156,7 @@ func TestMemoryBudget(t *testing.T) {
 	last := -1
 	for _, less := range []int64{-2 * layer, layer, 3 * layer} {
 		memory := free.memory.Resident() - less
-		got, err := try(t, budgeted(t, model, fmt.Sprintf("memory=%d", memory)))
-		require.NoError(t, err)
-		if more := got.memory.Process - free.memory.Process; more != 0 { // it is a step more or less than for free
-			memory += more
-			got, err = try(t, budgeted(t, model, fmt.Sprintf("memory=%d", memory)))
-			require.NoError(t, err)
-		}
+		got, memory := within(t, model, memory, free)
 		require.LessOrEqual(t, got.memory.Resident(), memory)
 		require.Greater(t, got.fit.Recomputed, last)
 		require.Equal(t, 1, got.fit.Cut)
@@ -164,8 +171,7 @@ func TestMemoryBudget(t *testing.T) {
 	require.Equal(t, 6, all.fit.Recomputed)
 	require.Equal(t, free.hash, all.hash)
 	memory := all.memory.Resident() - all.memory.Activations/4
-	cut, err := try(t, budgeted(t, model, fmt.Sprintf("memory=%d", memory)))
-	require.NoError(t, err)
+	cut, memory := within(t, model, memory, all)
 	require.Greater(t, cut.fit.Cut, 1)
 	require.Equal(t, 4, cut.fit.Rows*cut.fit.Cut)
 	require.LessOrEqual(t, cut.memory.Resident(), memory)

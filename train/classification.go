@@ -69,6 +69,13 @@ func (o EngineOptions) judge() (judged, bool) {
 	return j, ok && j.perRow() > 0
 }
 
+// accurate reports whether evaluations tell of rows that are right.
+func (o EngineOptions) accurate() bool {
+	_, preference := o.preference()
+	_, judged := o.judge()
+	return preference || judged
+}
+
 // readClassified reads the rows, and opens a classifier of their classes.
 func (r *Run) readClassified(ctx context.Context, dir string) error {
 	m, err := model.ReadConfig(dir)

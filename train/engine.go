@@ -12,8 +12,6 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/engine"
-	"github.com/lorafuse/lorafuse/graph"
-	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/nn"
@@ -32,6 +30,10 @@ const (
 	reportName = "step.report" // of the last update: loss, gradient norm
 	evalResult = "eval.loss"
 	evalScores = "eval.scores"
+
+	rewardsName   = "rewards.sum"
+	evalRewards   = "eval.rewards"
+	referenceName = "reference"
 
 	ratesInput   = "rates"
 	inverseInput = "inverse tokens"
@@ -93,17 +95,19 @@ type Engine struct {
 	runtime *engine.Runtime
 	base    *Base // whose runtime it is, nil for one of its own
 	slot    *engine.Slot
+	bare    *engine.Slot // without the adapter, nil where there is no reference
 
 	trained             []nn.Trained
 	layers              int
 	micro, update, eval *engine.Program // eval may be nil
+	reference           *engine.Program // may be nil
 	memory              Memory
 	company             *company // of jobs, which are computed together, or nil
 
 	// What goes to the device and comes back, here so that a step allocates nothing.
 	given   given
 	loss    [1]float32
-	report  [2]float32
+	report  [5]float32
 	rates   [3]float32
 	inverse [1]float32
 }
@@ -158,126 +162,37 @@ func (p *Planner) Engine(ctx context.Context, o EngineOptions) (*Engine, error) 
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{opts: o, runtime: p.runtime, base: p.base, slot: p.slot, trained: plan.micro.Trained, layers: plan.micro.Segments}
+	e := &Engine{opts: o, runtime: p.runtime, base: p.base, slot: p.slot, bare: p.bare, trained: plan.micro.Trained, layers: plan.micro.Segments}
 	if e.memory, err = p.measure(o, plan); err != nil {
 		return nil, err
 	}
 	if err := e.memory.check(p.runtime.Info(), o.MemoryLimit); err != nil {
 		return nil, err
 	}
-	programs, err := p.runtime.Load(ctx, p.slot, nil, plan.drafts()...)
+	programs, err := p.runtime.LoadAll(ctx, nil, p.placed(plan.drafts(), plan.reference)...)
 	if err != nil {
 		e.free()
 		return nil, err
 	}
-	e.micro, e.update = programs[0], programs[1]
-	if plan.eval != nil {
-		e.eval = programs[2]
-	}
+	e.use(plan, programs)
 	return e, nil
 }
 
-// plan is the programs of a step: a micro-batch that adds to gradients, an update
-// by them, and an evaluation, which may be nil.
-type plan struct{ micro, update, eval *engine.Draft }
-
-// drafts are those that there are.
-func (p plan) drafts() []*engine.Draft {
-	all := []*engine.Draft{p.micro, p.update}
-	if p.eval != nil {
-		all = append(all, p.eval)
+// use takes the programs of the drafts of a plan.
+func (e *Engine) use(p plan, programs []*engine.Program) {
+	for i, d := range p.drafts() {
+		switch d {
+		case p.micro:
+			e.micro = programs[i]
+		case p.update:
+			e.update = programs[i]
+		case p.eval:
+			e.eval = programs[i]
+		case p.reference:
+			e.reference = programs[i]
+		}
 	}
-	return all
 }
-
-// plan plans the programs of a step.
-func (p *Planner) plan(o EngineOptions) (all plan, err error) {
-	if all.micro, err = p.planMicro(o); err != nil {
-		return all, err
-	}
-	if all.update, err = p.planUpdate(o, all.micro.Trained); err != nil {
-		return all, err
-	}
-	if o.MaxEvalTokens > 0 {
-		all.eval, err = p.planEvaluation(o)
-	}
-	return all, err
-}
-
-func (p *Planner) planMicro(o EngineOptions) (*engine.Draft, error) {
-	task := o.task()
-	return p.runtime.Plan(p.slot, engine.Spec{Bounds: task.Bounds(o.MaxTokens), Training: true, Build: func(b *nn.Builder, program *graph.Program) {
-		loss := task.Loss(b, p.model.Build(b))
-		trained := b.Trained()
-		params := make([]graph.Tensor, len(trained))
-		for i, t := range trained {
-			params[i] = b.Train(t.Name, t.Shape...)
-		}
-		program.Accumulate(engine.SlotPrefix+lossName, loss)
-		for i, g := range b.G.GradientsWith(loss, params, ir.GradOptions{Checkpoint: o.Checkpointing, Segments: o.Recomputed}) {
-			program.Accumulate(engine.SlotPrefix+gradParam(trained[i].Name), g)
-		}
-	}})
-}
-
-func (p *Planner) planEvaluation(o EngineOptions) (*engine.Draft, error) {
-	task := o.task()
-	return p.runtime.Plan(p.slot, engine.Spec{Bounds: task.Bounds(o.MaxEvalTokens), Build: func(b *nn.Builder, program *graph.Program) {
-		out := p.model.Build(b)
-		program.Result(engine.SlotPrefix+evalResult, task.Loss(b, out))
-		if j, ok := o.judge(); ok {
-			program.Result(engine.SlotPrefix+evalScores, j.scores(b, out))
-		}
-	}})
-}
-
-// planUpdate clips the gradients by their norm over all trained parameters,
-// as torch.nn.utils.clip_grad_norm_ does, and takes one step of AdamW.
-func (p *Planner) planUpdate(o EngineOptions, trained []nn.Trained) (*engine.Draft, error) {
-	return p.runtime.Plan(p.slot, engine.Spec{Build: func(b *nn.Builder, program *graph.Program) {
-		g := b.G
-		param := func(name string, shape []int) graph.Tensor {
-			return g.Param(engine.SlotPrefix+name, tensor.F32, ir.ShapeOf(shape...)...)
-		}
-		grads := make([]graph.Tensor, len(trained))
-		var squares graph.Tensor
-		for i, t := range trained {
-			grads[i] = param(gradParam(t.Name), t.Shape)
-			if s := grads[i].SumSquares(); i == 0 {
-				squares = s
-			} else {
-				squares = squares.Add(s)
-			}
-		}
-		loss, scale := param(lossName, nil), b.Input(inverseInput, tensor.F32)
-		norm := squares.Apply(ir.Sqrt).Mul(scale)
-		if o.MaxGradNorm > 0 {
-			clip := g.Const(o.MaxGradNorm).Div(norm.AddScalar(1e-6)).Min(g.Const(1))
-			scale = scale.Mul(clip)
-		}
-		// A loss or a norm that is not finite makes the scale NaN, so that nothing
-		// is updated.
-		scale = scale.Add(norm.Sub(norm)).Add(loss.Sub(loss))
-		one := ir.Static(1)
-		program.Result(engine.SlotPrefix+reportName, graph.Concat(0, loss.Reshape(one), norm.Reshape(one)))
-		rates := b.Input(ratesInput, ir.AdamWRates.DType, ir.AdamWRates.Shape...)
-		attr := ir.AdamWAttr{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps}
-		update := func(name string, t graph.Tensor) { program.Update(engine.SlotPrefix+name, t) }
-		for i, t := range trained {
-			first, second := firstMoment(t.Name), secondMoment(t.Name)
-			w, m, v := b.Train(t.Name, t.Shape...).AdamW(param(first, t.Shape), param(second, t.Shape), grads[i], rates, scale, attr)
-			update(t.Name, w)
-			update(first, m)
-			update(second, v)
-			update(gradParam(t.Name), g.Const(0, ir.ShapeOf(t.Shape...)...))
-		}
-		update(lossName, g.Const(0))
-	}})
-}
-
-func gradParam(name string) string    { return "gradient." + name }
-func firstMoment(name string) string  { return "moment1." + name }
-func secondMoment(name string) string { return "moment2." + name }
 
 // Accumulate adds the gradients of one micro-batch. draw numbers the dropout
 // masks: two micro-batches of a run must not share one.
@@ -320,6 +235,7 @@ func (e *Engine) run(ctx context.Context, p *engine.Program, b *data.Batch) erro
 type Step struct {
 	Loss     float64 // mean over what the batches count as labels
 	GradNorm float64 // before clipping
+	Rewards  Rewards // of a task of preferences
 }
 
 // Update takes one step of AdamW with the gradients accumulated since the last
@@ -351,10 +267,18 @@ func (e *Engine) Update(ctx context.Context, tokens, number int, lr float64) (St
 	if err := e.update.Run(ctx, e.slot, e, 1); err != nil {
 		return Step{}, err
 	}
-	if err := e.runtime.ReadSlot(ctx, e.slot, reportName, e.report[:]); err != nil {
+	report := e.report[:2]
+	_, preference := e.opts.preference()
+	if preference {
+		report = e.report[:]
+	}
+	if err := e.runtime.ReadSlot(ctx, e.slot, reportName, report); err != nil {
 		return Step{}, err
 	}
-	s := Step{Loss: float64(e.report[0]) / float64(max(1, tokens)), GradNorm: float64(e.report[1])}
+	s := Step{Loss: float64(report[0]) / float64(max(1, tokens)), GradNorm: float64(report[1])}
+	if preference {
+		s.Rewards = rewardSums(report[2:]).mean(tokens)
+	}
 	if math.IsNaN(s.Loss+s.GradNorm) || math.IsInf(s.Loss+s.GradNorm, 0) {
 		return s, fmt.Errorf("train: step %d: loss %v, gradient norm %v: %w", number, s.Loss, s.GradNorm, ErrNotFinite)
 	}
@@ -374,10 +298,16 @@ func (e *Engine) Evaluate(ctx context.Context, b *data.Batch) (float64, error) {
 // right is how many rows of the batch that was evaluated last are right.
 func (e *Engine) right(ctx context.Context, b *data.Batch) (int, error) {
 	j, ok := e.opts.judge()
-	if !ok {
+	_, preference := e.opts.preference()
+	if !ok && !preference {
 		return 0, nil
 	}
 	defer e.take()()
+	if preference {
+		var sums rewardSums
+		err := e.runtime.ReadSlot(ctx, e.slot, evalRewards, sums[:])
+		return int(sums[2]), err
+	}
 	scores := make([]float32, b.Rows()*j.perRow())
 	if err := e.runtime.ReadSlot(ctx, e.slot, evalScores, scores); err != nil {
 		return 0, err
@@ -453,11 +383,12 @@ func (e *Engine) free() {
 	case e.base == nil:
 		e.runtime.Close()
 	case e.company == nil:
-		for _, p := range []*engine.Program{e.micro, e.update, e.eval} {
-			e.runtime.Unload(p)
-		}
+		e.runtime.Unload(e.micro, e.update, e.eval, e.reference)
 	}
 	e.slot.Free()
+	if e.bare != nil {
+		e.bare.Free()
+	}
 }
 
 func product(dims []int) int {

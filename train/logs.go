@@ -52,6 +52,12 @@ func (l *loop) log(r Report) error {
 		add(events.Loss, r.Loss)
 		add("learning_rate", r.LearningRate)
 		add("grad_norm", r.GradNorm)
+		if w := r.Rewards; w != nil { // by the names of TRL
+			add("rewards/chosen", w.Chosen)
+			add("rewards/rejected", w.Rejected)
+			add("rewards/margins", w.Margin())
+			add("rewards/accuracies", w.Accuracy)
+		}
 		add("epoch", float64(r.Step)/float64(l.train.StepsPerEpoch()))
 		add("tokens_per_second", r.TokensPerSecond)
 		if r.MFU > 0 {

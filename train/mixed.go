@@ -92,6 +92,8 @@ func (j *Jobs) apart(x *job) string {
 		return "the weights are quantised"
 	case x.plan.micro.ByLength():
 		return "rotary tables depend on the longest text of a batch"
+	case x.plan.reference != nil:
+		return "its task is preference"
 	case x.plan.micro.Reads(nn.StepLabels):
 		return "routers are balanced over a batch"
 	}
@@ -181,6 +183,9 @@ func (j *Jobs) measure(pass *engine.Draft) (Memory, error) {
 		if x.plan.eval != nil {
 			m.Evaluation = max(m.Evaluation, int64(x.plan.eval.Program.Arena))
 		}
+		if x.plan.reference != nil {
+			m.Evaluation = max(m.Evaluation, int64(x.plan.reference.Program.Arena))
+		}
 		drafts = append(drafts, x.drafts()...)
 	}
 	if pass != nil {
@@ -213,34 +218,25 @@ func (j *Jobs) loadPrograms(ctx context.Context, pass *engine.Draft) error {
 		all = append(all, engine.Placed{Slot: j.mixed.slot, Draft: pass})
 	}
 	for _, x := range j.jobs {
-		for _, d := range x.drafts() {
-			all = append(all, engine.Placed{Slot: x.planner.slot, Draft: d})
-		}
+		all = append(all, x.planner.placed(x.drafts(), x.plan.reference)...)
 	}
 	programs, err := j.base.runtime.LoadAll(ctx, nil, all...)
 	if err != nil {
 		return err
 	}
-	next := func() *engine.Program {
-		p := programs[0]
-		programs = programs[1:]
-		return p
-	}
 	if pass != nil {
-		j.mixed.program, j.mixed.losses = next(), make([]float32, j.mixed.most)
+		j.mixed.program, j.mixed.losses = programs[0], make([]float32, j.mixed.most)
+		programs = programs[1:]
 	}
 	for _, x := range j.jobs {
-		e := &Engine{opts: x.opts, runtime: j.base.runtime, base: j.base, slot: x.planner.slot, trained: x.plan.micro.Trained, layers: x.plan.micro.Segments, memory: j.memory, company: &x.company}
+		e := &Engine{opts: x.opts, runtime: j.base.runtime, base: j.base, slot: x.planner.slot, bare: x.planner.bare, trained: x.plan.micro.Trained, layers: x.plan.micro.Segments, memory: j.memory, company: &x.company}
+		own := x.plan
 		if x.company.fused {
-			e.micro = j.mixed.program
-		} else {
-			e.micro = next()
+			e.micro, own.micro = j.mixed.program, nil
 		}
-		e.update = next()
-		if x.plan.eval != nil {
-			e.eval = next()
-		}
-		x.engine = e
+		n := len(own.drafts())
+		e.use(own, programs[:n])
+		programs, x.engine = programs[n:], e
 	}
 	return nil
 }

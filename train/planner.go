@@ -15,6 +15,7 @@ type Planner struct {
 	runtime *engine.Runtime
 	base    *Base // whose runtime it is, nil for one of its own
 	slot    *engine.Slot
+	bare    *engine.Slot // without an adapter, where there is a reference
 	model   *model.Model
 	state   *lora.State
 
@@ -83,6 +84,9 @@ func (p *Planner) measure(o EngineOptions, all plan) (Memory, error) {
 	if all.eval != nil {
 		m.Evaluation = int64(all.eval.Program.Arena)
 		m.Constants = max(m.Constants, all.eval.Constants()) // it makes more of parameters
+	}
+	if all.reference != nil {
+		m.Evaluation = max(m.Evaluation, int64(all.reference.Program.Arena))
 	}
 	need, err := p.runtime.Need(all.drafts()...)
 	m.Arena, m.Scratch = need.Arena+need.Precompute, need.Scratch

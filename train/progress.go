@@ -49,11 +49,20 @@ type progress struct {
 
 // pending are the figures of a step that is not recorded yet.
 type pending struct {
-	Loss            number `json:"loss"`
-	GradNorm        number `json:"grad_norm"`
-	LearningRate    number `json:"learning_rate"`
-	TokensPerSecond number `json:"tokens_per_second"`
-	FlopsPerSecond  number `json:"flops_per_second"`
+	Loss            number     `json:"loss"`
+	GradNorm        number     `json:"grad_norm"`
+	LearningRate    number     `json:"learning_rate"`
+	TokensPerSecond number     `json:"tokens_per_second"`
+	FlopsPerSecond  number     `json:"flops_per_second"`
+	Rewards         *[3]number `json:"rewards,omitempty"` // chosen, rejected, accuracy
+}
+
+// rewards are those of the step, nil where it has none.
+func (p *pending) rewards() *Rewards {
+	if p.Rewards == nil {
+		return nil
+	}
+	return &Rewards{float64(p.Rewards[0]), float64(p.Rewards[1]), float64(p.Rewards[2])}
 }
 
 // stopped reports whether the evaluations have ended the run.

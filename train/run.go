@@ -149,7 +149,10 @@ type loop struct {
 // checkpoint may lie between the two; the run that goes on from it begins with
 // the second.
 func (l *loop) run(ctx context.Context) error {
-	err := l.evaluateFirst(ctx)
+	err := l.refer(ctx)
+	if err == nil {
+		err = l.evaluateFirst(ctx)
+	}
 	for err == nil && !l.ended() {
 		err = l.next(ctx)
 	}

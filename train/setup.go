@@ -25,7 +25,8 @@ import (
 type Observer struct {
 	// Note gets sentences: the memory plan, what was read, what was saved.
 	Note func(text string)
-	// Load gets the progress of downloads and of tokenising, in bytes.
+	// Load gets the progress of downloads, of tokenising, and of what is computed of rows
+	// before the first step, in bytes.
 	Load func(task string, done, total int64)
 	// Step gets each finished optimizer step.
 	Step func(Report)
@@ -52,7 +53,8 @@ type Report struct {
 	MFU             float64  // share of these in the most that the device can do by its data sheet; 0 if that is not known
 	Tokens          int64    // trained on by this process
 	Eval            *float64 // loss, where the step ended with an evaluation
-	Accuracy        *float64 // there, the share of rows whose classes are right; nil where rows have none
+	Accuracy        *float64 // there, the share of rows whose classes are right, or of those that prefer the chosen answer; nil where rows have none
+	Rewards         *Rewards // of the step, where preferences are learned
 }
 
 func (o Observer) note(format string, args ...any) {
@@ -317,6 +319,9 @@ func (r *Run) describeModel() {
 // describeOwn notes what is trained, and on which rows.
 func (r *Run) describeOwn() {
 	r.observer.note("adapter  %d tensors, %.2fM trained parameters", len(r.engine.Trained()), float64(r.trainableNum)/1e6)
+	if r.cfg.Task == config.Prefer && r.cfg.InitAdapter != "" {
+		r.observer.note("note     the reference of preferences is the model without an adapter, not with init_adapter")
+	}
 	r.observer.note("data     %v", r.train)
 	if r.eval != nil {
 		r.observer.note("eval     %v", r.eval)
@@ -362,9 +367,9 @@ func (r *Run) openModel(dir string) (err error) {
 	if r.model, err = model.OpenAs(dir, part(r.cfg.Task)); err != nil {
 		return err
 	}
-	if r.cfg.Task == config.Language {
+	if task := r.cfg.Task; task == config.Language || task == config.Prefer {
 		if err := r.model.CheckTask(model.NextToken); err != nil {
-			return fmt.Errorf("train: task: %s: %w", config.Language, err)
+			return fmt.Errorf("train: task: %s: %w", task, err)
 		}
 	}
 	return r.quantize()

@@ -30,7 +30,7 @@ func (r *Run) reading(dir string, m *model.Config, o *data.Options, tok *tokeniz
 	case config.Classify:
 		o.Texts, o.Types, o.MaxLength = tok, m.TokenTypes(), min(o.MaxLength, m.MaxLength())
 		return nil
-	case config.Language:
+	case config.Language, config.Prefer:
 		return nil
 	}
 	t, err := sentence.Read(dir)
@@ -60,6 +60,12 @@ func (r *Run) task() (Task, error) {
 		return Classification{r.model.Config, rows}, nil
 	case config.Language:
 		return NextToken{}, nil
+	case config.Prefer:
+		rows := r.train.MaxDocuments()
+		if r.eval != nil {
+			rows = max(rows, r.eval.MaxDocuments())
+		}
+		return Preference{r.cfg.Preference.Beta, rows / r.trainSet.Texts()}, nil
 	}
 	texts, rows := r.trainSet.Texts(), r.train.MaxDocuments()
 	if r.eval != nil {

@@ -276,8 +276,10 @@ func (a *app) summarize(c *config.Config, s *train.Summary) {
 	if s.Plot != "" {
 		a.out.printf("plot     %s\n", s.Plot)
 	}
-	use := map[config.Task]string{config.Language: `generate --model %s --adapter %s --prompt "..."`, config.Embed: "embed --model %s --adapter %s --input texts.txt",
-		config.Classify: "eval --model %s --adapter %s --data rows.jsonl"}
+	use := map[config.Task]string{config.Embed: "embed --model %s --adapter %s --input texts.txt", config.Classify: "eval --model %s --adapter %s --data rows.jsonl"}
+	for _, task := range []config.Task{config.Language, config.Prefer} {
+		use[task] = `generate --model %s --adapter %s --prompt "..."`
+	}
 	a.out.printf("use it   lorafuse "+use[c.Task]+"\n", shellWord(c.Model), shellWord(s.Adapter))
 }
 

@@ -55,7 +55,7 @@ func (c *Config) settleSteps() {
 }
 
 // taskTypes are PEFT's names of the tasks.
-var taskTypes = map[Task]string{Language: "CAUSAL_LM", Embed: "FEATURE_EXTRACTION", Classify: "SEQ_CLS"}
+var taskTypes = map[Task]string{Language: "CAUSAL_LM", Embed: "FEATURE_EXTRACTION", Classify: "SEQ_CLS", Prefer: "CAUSAL_LM"}
 
 // settleTask has task and adapter.task_type say the same where one of them is given.
 func (c *Config) settleTask() {
@@ -64,7 +64,7 @@ func (c *Config) settleTask() {
 		c.Adapter.TaskType = taskTypes[c.Task]
 	case !c.Given("task"):
 		for task, name := range taskTypes {
-			if name == c.Adapter.TaskType {
+			if name == c.Adapter.TaskType && task != Prefer { // which has no name of its own
 				c.Task = task
 			}
 		}
@@ -163,6 +163,8 @@ var rules = []rule{
 		"given besides another adapter.task_type, expected one of the two"},
 	{"embedding.scale", func(c *Config) bool { return c.Embedding.Scale != 20 && c.Task != Embed },
 		"belongs to task: embedding"},
+	{"preference.beta", func(c *Config) bool { return c.Preference.Beta != 0.1 && c.Task != Prefer },
+		"belongs to task: preference"},
 	{"classification.labels", func(c *Config) bool { return len(c.Classification.Labels) > 0 && c.Task != Classify },
 		"belongs to task: classification"},
 	{"classification.problem", func(c *Config) bool { return c.Classification.Problem != data.SingleLabel && c.Task != Classify },
@@ -177,8 +179,8 @@ var rules = []rule{
 		"packs texts of language (task: language) alone"},
 	{"data.train_on", func(c *Config) bool { return c.Data.TrainOn != "answer" && c.Task != Language },
 		"belongs to task: language"},
-	{"data.chat_template", func(c *Config) bool { return c.Data.ChatTemplate != "" && c.Task != Language },
-		"belongs to task: language"},
+	{"data.chat_template", func(c *Config) bool { return c.Data.ChatTemplate != "" && c.Task != Language && c.Task != Prefer },
+		"belongs to task: language and task: preference"},
 	{"data.format", func(c *Config) bool {
 		return c.Task != Language && c.Data.Format != "auto" && c.Data.Format != "jsonl"
 	}, "expected jsonl, the format of rows that are read whole"},

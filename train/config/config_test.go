@@ -25,7 +25,7 @@ func TestDefaults(t *testing.T) {
 	c, err := Parse("c.yaml", []byte(least))
 	require.NoError(t, err)
 	want := &Config{
-		Model: "m", OutputDir: "output", Task: Language, Embedding: Embedding{Scale: 20},
+		Model: "m", OutputDir: "output", Task: Language, Embedding: Embedding{Scale: 20}, Preference: Preference{Beta: 0.1},
 		Classification: Classification{Problem: data.SingleLabel},
 		Adapter:        Adapter{R: 8, LoraAlpha: 8, Bias: "none", InitLoraWeights: "true", TaskType: "CAUSAL_LM"},
 		Data: Data{
@@ -332,4 +332,18 @@ func TestBackends(t *testing.T) {
 	f, ok := reflect.TypeFor[Config]().FieldByName("Backend")
 	require.True(t, ok)
 	assert.Equal(t, []string{backend.Auto, backend.CPU, backend.CUDA, backend.Metal}, strings.Split(f.Tag.Get("one"), "|"))
+}
+
+// TestPreference: the task has PEFT's name of language, and no name of PEFT means it.
+func TestPreference(t *testing.T) {
+	for range 20 {
+		c, err := Parse("c.yaml", []byte("model: m\ndata: {train: t.jsonl}\nadapter: {task_type: CAUSAL_LM}\n"))
+		require.NoError(t, err)
+		require.Equal(t, Language, c.Task)
+	}
+	c, err := Parse("c.yaml", []byte("model: m\ndata: {train: t.jsonl, chat_template: x}\ntask: preference\npreference: {beta: 0.5}\n"))
+	require.NoError(t, err)
+	require.Equal(t, "CAUSAL_LM", c.Adapter.TaskType)
+	require.Equal(t, data.PreferenceRows, c.DataOptions().Rows)
+	require.Equal(t, 0.5, c.Preference.Beta)
 }

@@ -17,7 +17,10 @@ func (c *Config) DataOptions() data.Options {
 		OnTooLong:         c.Data.OnTooLong,
 		DocumentSeparator: c.Data.DocumentSeparator,
 	}
-	if c.Task == Classify {
+	switch c.Task {
+	case Prefer:
+		o.Rows = data.PreferenceRows
+	case Classify:
 		o.Rows, o.Problem, o.Classes = data.LabelledRows, c.Classification.Problem, c.Classification.Labels
 	}
 	return o

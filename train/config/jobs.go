@@ -175,8 +175,8 @@ func (c *Config) validateJobs() error {
 		return err
 	}
 	for _, job := range jobs {
-		if job.Task != Language {
-			return &Error{c.places["jobs"], fmt.Sprintf("jobs[%s].task", job.Name), fmt.Sprintf("found %s, expected %s, which jobs can learn", job.Task, Language), ErrConflict}
+		if job.Task != Language && job.Task != Prefer {
+			return &Error{c.places["jobs"], fmt.Sprintf("jobs[%s].task", job.Name), fmt.Sprintf("found %s, expected %s or %s, which jobs can learn", job.Task, Language, Prefer), ErrConflict}
 		}
 	}
 	switch {

@@ -63,10 +63,13 @@ const (
 	Language Task = "language"       // the tokens of texts
 	Embed    Task = "embedding"      // vectors of texts
 	Classify Task = "classification" // labels of texts
+	Prefer   Task = "preference"     // which of two answers is preferred
 )
 
 // Tasks lists the names of all tasks.
-func Tasks() []string { return []string{string(Language), string(Embed), string(Classify)} }
+func Tasks() []string {
+	return []string{string(Language), string(Embed), string(Classify), string(Prefer)}
+}
 
 // UnmarshalText reads the name of a task. It fails with ErrValue.
 func (t *Task) UnmarshalText(text []byte) error {
