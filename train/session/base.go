@@ -13,12 +13,20 @@ import (
 // leastTokens is the bound of the programs of the shortest datums.
 const leastTokens = 64
 
+// logitBytes is the size of the logits that exist at once, unless that makes more than
+// mostParts of them.
+const (
+	logitBytes = 128 << 20
+	mostParts  = 16
+)
+
 // Base is a model on a device that sessions share, with the programs that they run.
 // It and its sessions are used by one goroutine at a time.
 type Base struct {
 	runtime  *engine.Runtime
 	modules  lora.Model
 	limits   limits
+	logits   int       // bytes of them that exist at once
 	programs []program // those that were used last at the end
 	sessions []*Session
 }
@@ -32,7 +40,7 @@ func NewBase(r *engine.Runtime) (*Base, error) {
 	}
 	return &Base{
 		runtime: r, modules: lora.ModelOf(m.Config.ModelType, m.Modules()),
-		limits: limits{m.Config.MaxLength(), m.Config.VocabSize},
+		limits: limits{m.Config.MaxLength(), m.Config.VocabSize}, logits: logitBytes,
 	}, nil
 }
 
@@ -55,8 +63,9 @@ func (b *Base) forget(which func(program) bool) {
 	})
 }
 
-// bound is the bound of the program for datums of n tokens: it depends on nothing but n, so
-// that the bits of a datum's gradients do not depend on those before it.
-func (b *Base) bound(n int) int {
-	return min(max(leastTokens, 1<<bits.Len(uint(n-1))), b.limits.tokens)
+// passOf is the pass of a datum. It depends on nothing but the datum, so that the bits of
+// its gradients do not depend on those before it.
+func (b *Base) passOf(d *Datum, f form) pass {
+	n := min(max(leastTokens, 1<<bits.Len(uint(len(d.Tokens)-1))), b.limits.tokens)
+	return pass{form: f, width: d.width(), tokens: n, rows: max(1, min(n, b.logits/4/b.limits.vocabulary), (n+mostParts-1)/mostParts)}
 }

@@ -3,8 +3,6 @@ package session
 import (
 	"math"
 	"strconv"
-
-	"github.com/lorafuse/lorafuse/data"
 )
 
 // Datum is a text, and what is to be learned at each of its tokens. Arrays that a loss
@@ -42,8 +40,6 @@ func (d *Datum) check(l *loss, m limits) error {
 		return invalid("target_tokens", "found %d for each token, and %s takes one; cross_entropy takes several", k, l.name)
 	case len(d.Targets) != n*k:
 		return invalid("target_tokens", "found %d, expected %d, as many as tokens%s", len(d.Targets), n*k, times(k))
-	case k > 1 && n*m.vocabulary > math.MaxInt32:
-		return invalid("tokens", "found %d with several targets each, expected at most %d", n, math.MaxInt32/m.vocabulary)
 	}
 	for _, x := range []struct {
 		name string
@@ -93,41 +89,3 @@ func times(k int) string {
 	}
 	return " times " + strconv.Itoa(k)
 }
-
-// feed is what a run is given: a datum as a batch of one document, and arrays that are
-// used again and again.
-type feed struct {
-	batch          data.Batch
-	labels, places []int32
-	floats         [len(slopeInputs)][]float32
-}
-
-// set fills the feed with a datum.
-func (f *feed) set(d *Datum, l *loss, form form, vocabulary int) {
-	k := d.width()
-	f.labels, f.places = f.labels[:0], f.places[:0]
-	for i := range d.Tokens {
-		own := d.Targets[i*k : i*k+k]
-		f.labels = append(f.labels, own[0])
-		for j := 0; k > 1 && j < k; j++ {
-			f.places = append(f.places, int32(i*vocabulary)+own[j])
-		}
-	}
-	f.batch.Reset()
-	f.batch.Add(d.Tokens, f.labels)
-	f.batch.SetInts(placesInput, f.places)
-	for j := range f.floats {
-		f.floats[j] = f.floats[j][:0]
-	}
-	for i := range d.Targets {
-		for j, x := range l.slope(l, d, i).fields() {
-			f.floats[j] = append(f.floats[j], x)
-		}
-	}
-	for j := range form.fields() {
-		f.batch.SetFloats(slopeInputs[j], f.floats[j])
-	}
-}
-
-// Array implements nn.Arrays.
-func (f *feed) Array(name string) ([]byte, bool) { return f.batch.Array(name) }

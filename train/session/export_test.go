@@ -15,3 +15,14 @@ func (s *Session) Gradients(ctx context.Context) (map[string][]float32, error) {
 	}
 	return out, err
 }
+
+// SetLogits has at most so many rows of logits exist at once.
+func (b *Base) SetLogits(rows int) { b.logits = 4 * b.limits.vocabulary * rows }
+
+// Arena is the memory of the programs that are loaded, but for their arguments.
+func (b *Base) Arena() (n int) {
+	for _, p := range b.programs {
+		n += p.Plan().Arena
+	}
+	return n
+}

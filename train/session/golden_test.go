@@ -111,8 +111,11 @@ func TestGoldens(t *testing.T) {
 	for _, path := range cases {
 		dir := filepath.Dir(path)
 		g := readGolden(t, dir)
-		t.Run(filepath.Base(dir), func(t *testing.T) {
+		whole := func(t *testing.T, parts bool) {
 			b := open(t, filepath.Join("../../testdata", g.Model))
+			if parts {
+				b.SetLogits(5)
+			}
 			expected, given := readTensors(t, filepath.Join(dir, "golden.safetensors")), readTensors(t, filepath.Join(dir, "data.safetensors"))
 			for name, run := range g.Runs {
 				t.Run(name, func(t *testing.T) {
@@ -173,7 +176,9 @@ func TestGoldens(t *testing.T) {
 					}
 				})
 			}
-		})
+		}
+		t.Run(filepath.Base(dir), func(t *testing.T) { whole(t, false) })
+		t.Run(filepath.Base(dir)+" in parts", func(t *testing.T) { whole(t, true) })
 	}
 }
 

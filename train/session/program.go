@@ -2,9 +2,11 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/ir"
@@ -17,8 +19,6 @@ const (
 	gradientPrefix = "gradient."
 	firstPrefix    = "moment1."
 	secondPrefix   = "moment2."
-
-	placesInput = "target places"
 )
 
 // slopeInputs are the arrays of the fields of a slope, in their order.
@@ -46,60 +46,135 @@ type pass struct {
 	form   form
 	width  int // targets of a token
 	tokens int // at most
+	rows   int // of these, whose logits exist at once where they must exist whole
 }
+
+// parts is how many times there are logits of so many rows.
+func (p pass) parts() int { return (p.tokens + p.rows - 1) / p.rows }
 
 // result is where the losses of tokens are, of −log p of each target.
 func (p pass) result() string { return fmt.Sprintf("session.losses.%d.%d", p.tokens, p.width) }
 
 // emit has a program give the losses of the targets, and add to gradients.
-func (p pass) emit(b *nn.Builder, head *nn.Head, program *graph.Program) {
-	n := b.Axis(nn.Tokens)
-	rows := ir.Dim{N: n.N * p.width, Var: n.Var}
-	losses := p.losses(b, head, n)
-	if !losses.Valid() {
-		return
+func (p pass) emit(b *nn.Builder, head *nn.Head, program *graph.Program, recompute bool) {
+	n, body := b.Axis(nn.Tokens), b.Trained()
+	if p.width == 1 {
+		if losses, ok := head.Losses(b.Input(nn.Labels, tensor.I32, n)); ok {
+			program.Result(p.result(), losses)
+			if p.form != forward {
+				losses = losses.Reshape(n, ir.Static(1))
+				loss := losses.Mul(p.weight(b, losses, func(x graph.Tensor) graph.Tensor { return x }))
+				accumulate(b, program, loss, body, recompute)
+			}
+			return
+		}
 	}
-	losses = losses.Reshape(rows)
-	program.Result(p.result(), losses)
-	if p.form == forward {
-		return
+	p.emitParts(b, head, program, body, recompute)
+}
+
+// accumulate adds to the gradients of parameters by losses [n, width].
+func accumulate(b *nn.Builder, program *graph.Program, losses graph.Tensor, trained []nn.Trained, recompute bool) {
+	for i, g := range b.G.Gradients(losses.Sum(1).Sum(0), params(b, trained), recompute) {
+		program.Accumulate(engine.SlotPrefix+gradientPrefix+trained[i].Name, g)
 	}
-	in := func(i int) graph.Tensor { return b.Input(slopeInputs[i], tensor.F32, rows) }
+}
+
+func params(b *nn.Builder, trained []nn.Trained) (all []graph.Tensor) {
+	for _, t := range trained {
+		all = append(all, b.Train(t.Name, t.Shape...))
+	}
+	return all
+}
+
+// weight is −∂loss/∂p of the targets of some rows whose losses are −p, [m, width], where
+// pick takes these from all rows.
+func (p pass) weight(b *nn.Builder, losses graph.Tensor, pick func(graph.Tensor) graph.Tensor) graph.Tensor {
+	in := func(i int) graph.Tensor {
+		n := b.Axis(nn.Tokens)
+		return pick(b.Input(slopeInputs[i], tensor.F32, n, ir.Static(p.width)))
+	}
 	weight := in(0)
 	if p.form == bent {
 		pull, ratio, q, low, high, below, above := in(1), in(2), in(3), in(4), in(5), in(6), in(7)
 		off := losses.Scale(-1).Sub(q)
 		rho := off.Apply(ir.Exp)
 		g := rho.Compare(ir.Less, low).Where(below, rho.Compare(ir.Greater, high).Where(above, rho))
-		weight = weight.Add(ratio.Mul(g)).Sub(pull.Mul(off)).Detach()
+		weight = weight.Add(ratio.Mul(g)).Sub(pull.Mul(off))
 	}
-	trained := b.Trained()
-	params := make([]graph.Tensor, len(trained))
-	for i, t := range trained {
-		params[i] = b.Train(t.Name, t.Shape...)
+	return weight.Detach()
+}
+
+// emitParts is emit where the head has an adapter, or where there are several targets: then
+// the logits are needed whole. Those of a part of the rows are made, and used up, at a
+// time. The gradients go from there to what the head is applied to, and then into the body.
+func (p pass) emitParts(b *nn.Builder, head *nn.Head, program *graph.Program, body []nn.Trained, recompute bool) {
+	n, states, width := b.Axis(nn.Tokens), head.Hidden(), ir.Static(p.width)
+	if !states.Valid() {
+		return
 	}
-	for i, g := range b.G.Gradients(losses.Mul(weight).Sum(0), params, false) {
-		program.Accumulate(engine.SlotPrefix+gradientPrefix+trained[i].Name, g)
+	losses, back := b.G.Const(0, n, width), b.G.Const(0, states.Type().Shape...)
+	var sums []graph.Tensor // of the gradients of the head's own parameters
+	for i := range p.parts() {
+		h, m, in := *head, n, inputsOf(i)
+		pick := func(x graph.Tensor) graph.Tensor { return x }
+		put := func(_, rows graph.Tensor) graph.Tensor { return rows }
+		if p.parts() > 1 {
+			m = b.Axis(in.axis)
+			rows, to := b.Input(in.rows, tensor.I32, m), b.Input(in.to, tensor.I32, m)
+			one, zero := ir.Static(1), b.G.Of(b.G.IR().Const(0, ir.Type{DType: tensor.I32, Shape: ir.Shape{}}))
+			there := to.Compare(ir.GreaterEqual, zero).Reshape(m, one)
+			pick = func(x graph.Tensor) graph.Tensor { return there.Where(x.Gather(rows), b.G.Const(0)) }
+			put = func(table, rows graph.Tensor) graph.Tensor { return table.ScatterRows(rows, to) }
+			h = head.Rows(rows)
+		}
+		own := p.ofLogits(b, h, i, m)
+		if !own.Valid() {
+			return
+		}
+		losses = put(losses, own)
+		if p.form == forward {
+			continue
+		}
+		loss := own.Mul(p.weight(b, own, pick)).Sum(1).Sum(0)
+		trained := params(b, b.Trained()[len(body):])
+		if i == 0 {
+			sums = make([]graph.Tensor, len(trained))
+		}
+		gradients := b.G.Gradients(loss, append(trained, h.Hidden()), false)
+		for j := range trained {
+			g := gradients[j].Detach() // else sums of products become one, which keeps all logits
+			if i > 0 {
+				g = sums[j].Add(g)
+			}
+			sums[j] = g
+		}
+		back = put(back, gradients[len(trained)])
+	}
+	program.Result(p.result(), losses.Reshape(ir.Dim{N: n.N * p.width, Var: n.Var}))
+	if p.form == forward {
+		return
+	}
+	for j, t := range b.Trained()[len(body):] {
+		program.Accumulate(engine.SlotPrefix+gradientPrefix+t.Name, sums[j])
+	}
+	if len(body) > 0 {
+		accumulate(b, program, states.Mul(back.Detach()), body, recompute)
 	}
 }
 
-// losses are those of the targets, [n] or [n, width].
-func (p pass) losses(b *nn.Builder, head *nn.Head, n ir.Dim) graph.Tensor {
-	labels := b.Input(nn.Labels, tensor.I32, n)
-	if p.width == 1 {
-		if losses, ok := head.Losses(labels); ok {
-			return losses
-		}
-		return head.Logits().CrossEntropyByRow(labels)
-	}
-	logits := head.Logits()
+// ofLogits are the losses of the n rows of part i of a head, [n, width].
+func (p pass) ofLogits(b *nn.Builder, head nn.Head, i int, n ir.Dim) graph.Tensor {
+	logits, in := head.Logits(), inputsOf(i)
 	if !logits.Valid() {
 		return logits
 	}
 	one, v := ir.Static(1), logits.Type().Last().N
-	first := logits.CrossEntropyByRow(labels).Reshape(n, one)
+	first := logits.CrossEntropyByRow(b.Input(in.labels, tensor.I32, n)).Reshape(n, one)
+	if p.width == 1 {
+		return first
+	}
 	all := logits.Reshape(ir.Dim{N: n.N * v, Var: n.Var}, one)
-	places := b.Input(placesInput, tensor.I32, ir.Dim{N: n.N * p.width, Var: n.Var})
+	places := b.Input(in.places, tensor.I32, ir.Dim{N: n.N * p.width, Var: n.Var})
 	each := all.Gather(places).Reshape(n, ir.Static(p.width))
 	return first.Add(each.Slice(1, 0, 1)).Sub(each) // logsumexp, which the first target has, less the logit
 }
@@ -168,12 +243,24 @@ func (b *Base) makeRoom(arena int) {
 	}
 }
 
-// pass is the program of a pass.
+// pass is the program of a pass. Where the device has too little memory, each layer is
+// computed again for its gradients.
 func (b *Base) pass(ctx context.Context, s *engine.Slot, p pass) (program, error) {
 	if x, ok := b.find(s, p); ok {
 		return x, nil
 	}
-	return b.load(ctx, s, p, engine.Spec{Bounds: map[string]int{nn.Tokens: p.tokens}, Training: p.form != forward, Build: func(n *nn.Builder, program *graph.Program) {
-		p.emit(n, b.runtime.Model().Build(n).Head, program)
-	}})
+	bounds := map[string]int{nn.Tokens: p.tokens}
+	for i := range p.parts() {
+		bounds[inputsOf(i).axis] = p.rows
+	}
+	load := func(recompute bool) (program, error) {
+		return b.load(ctx, s, p, engine.Spec{Bounds: bounds, Training: p.form != forward, Build: func(n *nn.Builder, program *graph.Program) {
+			p.emit(n, b.runtime.Model().Build(n).Head, program, recompute)
+		}})
+	}
+	x, err := load(false)
+	if errors.Is(err, backend.ErrOutOfMemory) && p.form != forward {
+		return load(true) // which changes no bit
+	}
+	return x, err
 }

@@ -8,6 +8,7 @@ package session
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/lorafuse/lorafuse/engine"
@@ -118,6 +119,9 @@ func (s *Session) ForwardBackward(ctx context.Context, data []Datum, x Loss, for
 		if err := data[i].check(l, limits); err != nil {
 			return nil, fmt.Errorf("session: datum %d: %w", i, err)
 		}
+		if d := &data[i]; d.K > 1 && s.base.passOf(d, forward).rows > math.MaxInt32/limits.vocabulary {
+			return nil, invalid("tokens", "datum %d: found %d with several targets each, expected fewer", i, len(d.Tokens))
+		}
 		targets += len(data[i].Targets)
 	}
 	out := &Output{Logprobs: make([][]float32, len(data)), Losses: make([]float64, len(data)), Metrics: map[string]float64{}}
@@ -155,12 +159,12 @@ func (s *Session) ForwardBackward(ctx context.Context, data []Datum, x Loss, for
 
 // pass computes one datum, and gives the log-probabilities of its targets.
 func (s *Session) pass(ctx context.Context, d *Datum, l *loss, f form, logprobs []float32) error {
-	what := pass{f, d.width(), s.base.bound(len(d.Tokens))}
+	what := s.base.passOf(d, f)
 	p, err := s.base.pass(ctx, s.slot, what)
 	if err != nil {
 		return err
 	}
-	s.feed.set(d, l, what.form, s.base.limits.vocabulary)
+	s.feed.set(d, l, what, s.base.limits.vocabulary)
 	if err := p.Run(ctx, s.slot, &s.feed, len(d.Tokens)); err != nil {
 		return err
 	}
