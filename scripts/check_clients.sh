@@ -56,11 +56,23 @@ mkdir "$model"
 cp testdata/lm/qwen3/model/* "$model"
 cp testdata/tokenizers/chat/qwen3_style.jinja "$model/chat_template.jinja"
 sed 's/"max_position_embeddings": [0-9]*/"max_position_embeddings": 4096/' testdata/lm/qwen3/model/config.json >"$model/config.json"
-serve --model "$model" --adapter tiny=testdata/lm/qwen3/adapters/lora --adapter other=testdata/lm/qwen3/adapters/dora
+rm -rf "$dir/tuning"
+served="--model $model --adapter tiny=testdata/lm/qwen3/adapters/lora --adapter other=testdata/lm/qwen3/adapters/dora --train-dir $dir/tuning"
+serve $served
 [ -z "$python" ] || client 'openai for Python' "$python" scripts/check_openai.py --url "$url" --key sesame
-[ -z "$node" ] || (cd "$node" && client 'openai for JavaScript' node ../../../scripts/check_openai.mjs --url "$url" --key sesame --adapter tiny; exit $failed) || failed=1
+[ -z "$node" ] || (cd "$node" && client 'openai for JavaScript' node ../../../scripts/check_openai.mjs --url "$url" --key sesame --adapter tiny --tuning; exit $failed) || failed=1
 (cd scripts/check_openai_go && client 'openai for Go' go run . -url "$url" -key sesame -adapter other; exit $failed) || failed=1
 client curl sh scripts/check_curl.sh --url "$url" --key sesame --adapter tiny
+
+# A fine-tuning job goes on after kill -9.
+if [ -n "$python" ]; then
+	job=$("$python" scripts/check_openai.py --url "$url" --key sesame --begin) || failed=1
+	kill -9 "$pid"
+	wait "$pid" 2>/dev/null || true
+	pid=
+	serve $served
+	client 'openai for Python, after kill -9' "$python" scripts/check_openai.py --url "$url" --key sesame --end "$job"
+fi
 
 serve --model testdata/encoders/mpnet
 [ -z "$python" ] || client 'openai for Python, vectors' "$python" scripts/check_openai.py --url "$url" --key sesame

@@ -1,21 +1,21 @@
 // Checks a server with OpenAI's own client for JavaScript: values, not only that it answers.
 //
 //     mkdir -p output/openai && cd output/openai && npm install openai@7.57.0
-//     node ../../scripts/check_openai.mjs --url http://127.0.0.1:8000 [--key KEY] [--adapter NAME] [--embeddings]
+//     node ../../scripts/check_openai.mjs --url http://127.0.0.1:8000 [--key KEY] [--adapter NAME] [--embeddings] [--tuning]
 //
 // The client is looked for from the folder that it is started in. Any chat model will do: what is
 // checked holds whatever a model writes. --adapter also checks an adapter that is loaded,
-// --embeddings vectors alone, of a server that makes them. The exit status is that of the faults.
+// --embeddings vectors alone, of a server that makes them, --tuning also files and fine-tuning. The exit status is that of the faults.
 
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 import { parseArgs } from "node:util";
 
 const { values: args } = parseArgs({
-  options: { url: { type: "string" }, key: { type: "string" }, model: { type: "string" }, adapter: { type: "string" }, embeddings: { type: "boolean" }, only: { type: "string" } },
+  options: { url: { type: "string" }, key: { type: "string" }, model: { type: "string" }, adapter: { type: "string" }, embeddings: { type: "boolean" }, tuning: { type: "boolean" }, only: { type: "string" } },
 });
 if (!args.url) {
-  console.error("usage: check_openai.mjs --url URL [--key KEY] [--model NAME] [--adapter NAME] [--embeddings] [--only WORD]");
+  console.error("usage: check_openai.mjs --url URL [--key KEY] [--model NAME] [--adapter NAME] [--embeddings] [--tuning] [--only WORD]");
   process.exit(2);
 }
 const OpenAI = createRequire(process.cwd() + "/")("openai");
@@ -411,6 +411,61 @@ async function adapters() {
   });
 }
 
+async function tuning() {
+  const turns = (i) => [{ role: "user", content: `${i} + ${i} =` }, { role: "assistant", content: String(2 * i) }];
+  const lines = (rows) => rows.map((r) => JSON.stringify(r) + "\n").join("");
+  const upload = (text) => client.files.create({ file: new File([text], "rows.jsonl"), purpose: "fine-tune" });
+  const numbers = [...Array(24).keys()];
+  const text = lines(numbers.map((i) => ({ messages: turns(i) })));
+  const ended = async (job) => {
+    while (job.finished_at === null) {
+      await new Promise((done) => setTimeout(done, 100));
+      job = await client.fineTuning.jobs.retrieve(job.id);
+    }
+    return job;
+  };
+  const all = async (pages) => {
+    const out = [];
+    for await (const x of await pages) out.push(x);
+    return out;
+  };
+  await check("files are sent, read and deleted", async () => {
+    const f = await upload(text);
+    assert.equal(f.bytes, text.length);
+    assert.equal(await (await client.files.content(f.id)).text(), text);
+    assert.ok((await all(client.files.list({ limit: 2 }))).some((x) => x.id === f.id));
+    assert.equal((await client.files.delete(f.id)).deleted, true);
+    await refusal(client.files.retrieve(f.id), 404);
+  });
+  await check("a job makes a model", async () => {
+    const method = { type: "supervised", supervised: { hyperparameters: { n_epochs: 3, batch_size: 4 } } };
+    const job = await ended(await client.fineTuning.jobs.create({ model, training_file: (await upload(text)).id, suffix: "node", seed: 3, method }));
+    assert.equal(job.status, "succeeded", JSON.stringify(job.error));
+    const events = await all(client.fineTuning.jobs.listEvents(job.id, { limit: 5 }));
+    assert.deepEqual(events.filter((e) => e.type === "metrics").map((e) => e.data.step), [...Array(18).keys()].map((i) => 18 - i));
+    const points = await all(client.fineTuning.jobs.checkpoints.list(job.id, { limit: 1 }));
+    assert.deepEqual(points.map((p) => p.step_number), [18, 12, 6]);
+    assert.equal(points[0].fine_tuned_model_checkpoint, job.fine_tuned_model);
+    for (const name of points.map((p) => p.fine_tuned_model_checkpoint)) assert.equal((await chat({ model: name })).model, name);
+    assert.equal((await client.models.delete(job.fine_tuned_model)).deleted, true);
+    await refusal(chat({ model: job.fine_tuned_model }), 404);
+  });
+  await check("a job learns preferences", async () => {
+    const rows = numbers.map((i) => ({ input: { messages: turns(i).slice(0, 1) }, preferred_output: turns(i).slice(1), non_preferred_output: [{ role: "assistant", content: "no" }] }));
+    const method = { type: "dpo", dpo: { hyperparameters: { beta: 0.2, n_epochs: 2 } } };
+    const job = await ended(await client.fineTuning.jobs.create({ model, training_file: (await upload(lines(rows))).id, method }));
+    assert.equal(job.status, "succeeded", JSON.stringify(job.error));
+    assert.equal(job.method.dpo.hyperparameters.beta, 0.2);
+  });
+  await check("a job is cancelled", async () => {
+    const job = await client.fineTuning.jobs.create({ model, training_file: (await upload(text)).id, hyperparameters: { n_epochs: 1000 } });
+    assert.equal((await client.fineTuning.jobs.cancel(job.id)).status, "cancelled");
+    await refusal(client.fineTuning.jobs.cancel(job.id), 400);
+    const e = await refusal(client.fineTuning.jobs.create({ model, training_file: "file-none" }), 400);
+    assert.equal(e.param, "training_file");
+  });
+}
+
 async function vectors() {
   await check("embeddings: numbers and base64 are the same", async () => {
     const input = ["one text", "another 日本", "one text"];
@@ -445,6 +500,7 @@ if (args.embeddings) {
 } else {
   for (const group of [chats, shapes, calls, completions, transport]) await group();
   if (args.adapter) await adapters();
+  if (args.tuning) await tuning();
 }
 console.log(`${passed} passed, ${failed} failed`);
 process.exit(failed > 0 ? 1 : 0);

@@ -2,8 +2,8 @@
 """Ask a running server what OpenAI's clients ask, with openai-python, and check the answers.
 
 The server is to serve any model that continues texts, with --adapters-dir or not; chats are checked where its model has
-a chat template, tools where that teaches them, embeddings where they are served. Without an answer of the kind that is
-expected the script ends with 1.
+a chat template, tools where that teaches them, embeddings where they are served, files and fine-tuning with --train-dir.
+Without an answer of the kind that is expected the script ends with 1.
 
   lorafuse serve --model DIR --listen 127.0.0.1:8000
   pip install openai && python scripts/check_openai.py --url http://127.0.0.1:8000
@@ -13,6 +13,7 @@ import base64
 import json
 import struct
 import sys
+import time
 import typing
 import urllib.request
 
@@ -225,6 +226,151 @@ def embeddings(c, model):
     return f"{len(f.data[0].embedding)} numbers"
 
 
+def upload(c, rows):
+    """A file for fine-tuning."""
+    try:
+        return c.files.create(file=("rows.jsonl", "".join(json.dumps(r) + "\n" for r in rows).encode()), purpose="fine-tune")
+    except openai.NotFoundError as e:
+        raise Skip("there is no --train-dir") from e
+
+
+def conversation(i, answer=True):
+    return [{"role": "user", "content": f"{i} + {i} ="}] + ([{"role": "assistant", "content": str(2 * i)}] if answer else [])
+
+
+def chats_to_learn(n):
+    return [{"messages": conversation(i)} for i in range(n)]
+
+
+def ended(c, job):
+    while job.finished_at is None:
+        time.sleep(0.1)
+        job = c.fine_tuning.jobs.retrieve(job.id)
+    return job
+
+
+@check
+def files(c, model):
+    f = upload(c, chats_to_learn(3))
+    assert f.object == "file" and f.purpose == "fine-tune" and f.filename == "rows.jsonl" and f.status == "processed", f
+    assert c.files.retrieve(f.id) == f
+    content = c.files.content(f.id).read()
+    assert len(content) == f.bytes and json.loads(content.splitlines()[2]) == chats_to_learn(3)[2], content
+    g = c.files.create(file=("x.txt", b"x"), purpose="user_data", expires_after={"anchor": "created_at", "seconds": 3600})
+    assert g.expires_at == g.created_at + 3600, g
+    assert [x.id for x in c.files.list(limit=1)][:2] == [g.id, f.id], "the latest first, page by page"
+    assert f.id not in [x.id for x in c.files.list(purpose="user_data")]
+    for x in (f, g):
+        assert c.files.delete(x.id).deleted
+    try:
+        c.files.retrieve(f.id)
+        raise AssertionError("a file that is gone is no error")
+    except openai.NotFoundError:
+        pass
+    try:
+        c.files.create(file=("x.jsonl", b"x"), purpose="batch")
+    except openai.BadRequestError as e:
+        assert e.param == "purpose", e
+        return e.body["message"]
+    raise AssertionError("a purpose that nothing is done with is no error")
+
+
+@check
+def fine_tuning(c, model):
+    f, valid = upload(c, chats_to_learn(40)), upload(c, chats_to_learn(4))
+    chat(c, model, max_tokens=1)
+    job = c.fine_tuning.jobs.create(
+        model=model, training_file=f.id, validation_file=valid.id, suffix="check", seed=5, metadata={"by": "check"},
+        method={"type": "supervised", "supervised": {"hyperparameters": {"n_epochs": 4, "batch_size": 4, "learning_rate_multiplier": 5}}},
+        extra_body={"lora": {"r": 4}},
+    )
+    assert job.object == "fine_tuning.job" and job.status == "validating_files" and job.fine_tuned_model is None and job.seed == 5, job
+    job = ended(c, job)
+    assert job.status == "succeeded" and job.error is None and job.trained_tokens > 0 and job.estimated_finish is None, job
+    assert job.fine_tuned_model.startswith("check") and job.hyperparameters.n_epochs == 4 and job.method.supervised.hyperparameters.batch_size == 4, job
+    assert job.id in [j.id for j in c.fine_tuning.jobs.list(metadata={"by": "check"})]
+    assert job.id not in [j.id for j in c.fine_tuning.jobs.list(metadata={"by": "other"})]
+    events = list(c.fine_tuning.jobs.list_events(job.id, limit=7))
+    losses = [e.data["train_loss"] for e in events if e.type == "metrics"][::-1]
+    assert len(losses) == 40 and losses[-1] < losses[0], losses
+    assert [e.data["valid_loss"] for e in events if e.type == "metrics" and "valid_loss" in e.data], events
+    points = list(c.fine_tuning.jobs.checkpoints.list(job.id))
+    assert [p.step_number for p in points] == [40, 30, 20] and points[0].fine_tuned_model_checkpoint == job.fine_tuned_model, points
+    assert points[1].metrics.full_valid_loss > 0 and points[1].fine_tuning_job_id == job.id, points
+    for name in [p.fine_tuned_model_checkpoint for p in points]:
+        assert c.models.retrieve(name).id == name
+        assert c.chat.completions.create(model=name, messages=HELLO, max_tokens=4).model == name
+    table = c.files.content(job.result_files[0]).text.splitlines()
+    assert table[0].startswith("step,train_loss,") and len(table) == 41, table
+    more = c.fine_tuning.jobs.create(model=job.fine_tuned_model, training_file=f.id, suffix="check", hyperparameters={"n_epochs": 1})
+    assert ended(c, more).status == "succeeded", more
+    assert more.fine_tuned_model != job.fine_tuned_model
+    assert c.models.delete(job.fine_tuned_model).deleted
+    assert job.fine_tuned_model not in [m.id for m in c.models.list()]
+    return f"loss {losses[0]:.3f} to {losses[-1]:.3f}"
+
+
+@check
+def preferences(c, model):
+    f = upload(c, [
+        {"input": {"messages": conversation(i, answer=False)}, "preferred_output": [{"role": "assistant", "content": str(2 * i)}], "non_preferred_output": [{"role": "assistant", "content": str(3 * i + 1)}]}
+        for i in range(16)
+    ])
+    chat(c, model, max_tokens=1)
+    job = ended(c, c.fine_tuning.jobs.create(
+        model=model, training_file=f.id, suffix="prefers",
+        method={"type": "dpo", "dpo": {"hyperparameters": {"beta": 0.1, "n_epochs": 8, "learning_rate_multiplier": 20}}},
+    ))
+    assert job.status == "succeeded" and job.method.dpo.hyperparameters.beta == 0.1, job
+    losses = [e.data["train_loss"] for e in c.fine_tuning.jobs.list_events(job.id, limit=1000) if e.type == "metrics"][::-1]
+    assert losses[-1] < losses[0], losses
+    c.chat.completions.create(model=job.fine_tuned_model, messages=HELLO, max_tokens=4)
+    return f"loss {losses[0]:.3f} to {losses[-1]:.3f}"
+
+
+@check
+def stopped_jobs(c, model):
+    f = upload(c, chats_to_learn(40))
+    chat(c, model, max_tokens=1)
+    job = c.fine_tuning.jobs.create(model=model, training_file=f.id, hyperparameters={"n_epochs": 1000})
+    while c.fine_tuning.jobs.retrieve(job.id).status in ("validating_files", "queued"):
+        time.sleep(0.05)
+    assert c.fine_tuning.jobs.pause(job.id).status == "paused"
+    assert c.fine_tuning.jobs.resume(job.id).status == "queued"
+    assert c.fine_tuning.jobs.cancel(job.id).status == "cancelled"
+    try:
+        c.fine_tuning.jobs.cancel(job.id)
+    except openai.BadRequestError:
+        pass
+    bad = ended(c, c.fine_tuning.jobs.create(model=model, training_file=upload(c, [{"messages": "none"}]).id))
+    assert bad.status == "failed" and bad.error.code == "invalid_training_file" and "line 1" in bad.error.message, bad
+    try:
+        c.fine_tuning.jobs.create(model=model, training_file=f.id, extra_body={"lora": {"r": 0}})
+    except openai.BadRequestError as e:
+        assert e.param == "lora.r", e
+        return bad.error.message
+    raise AssertionError("a rank of 0 is no error")
+
+
+def begin(c, model):
+    """A job that goes on when the server is killed and started again."""
+    job = c.fine_tuning.jobs.create(model=model, training_file=upload(c, chats_to_learn(40)).id, suffix="survivor", hyperparameters={"n_epochs": 100, "batch_size": 1})
+    while not any(e.type == "metrics" for e in c.fine_tuning.jobs.list_events(job.id, limit=100).data):
+        time.sleep(0.05)
+    return job.id
+
+
+def end(c, job):
+    """Checks a job of begin to its end."""
+    job = ended(c, c.fine_tuning.jobs.retrieve(job))
+    assert job.status == "succeeded" and job.fine_tuned_model == "survivor", job
+    events = list(c.fine_tuning.jobs.list_events(job.id, limit=1000))
+    steps = [e.data["step"] for e in events if e.type == "metrics"][::-1]
+    assert steps == sorted(set(steps)) and steps[-1] == 4000, "a step twice, or not to the end"
+    assert any("started again" in e.message for e in events), "the server was not killed"
+    c.chat.completions.create(model="survivor", messages=HELLO, max_tokens=4)
+
+
 def post(c, path, body):
     """A request without the client."""
     r = urllib.request.Request(
@@ -239,7 +385,7 @@ def post(c, path, body):
 def recorded(r):
     """A request and the status of its answer, for tests that send it again."""
     headers = {k: r.request.headers[k] for k in ("content-type", "accept", "user-agent") if k in r.request.headers}
-    body = json.loads(r.request.content) if r.request.content else None
+    body = json.loads(r.request.content) if r.request.content and headers.get("content-type") == "application/json" else None
     return {"method": r.request.method, "path": r.request.url.path, "headers": headers, "body": body, "status": r.status_code}
 
 
@@ -249,6 +395,8 @@ def main():
     p.add_argument("--key", default="none")
     p.add_argument("--model", help="its name; default the first that is served")
     p.add_argument("--record", help="file for the requests that are sent and the status of their answers, as JSON lines")
+    p.add_argument("--begin", action="store_true", help="only begin a fine-tuning job, and print its id")
+    p.add_argument("--end", metavar="ID", help="only check that job to its end, after the server was killed and started again")
     a = p.parse_args()
     hooks = {}
     if a.record:
@@ -256,6 +404,10 @@ def main():
         hooks = {"response": [lambda r: print(json.dumps(recorded(r), ensure_ascii=False), file=lines, flush=True)]}
     c = openai.OpenAI(base_url=a.url.rstrip("/").removesuffix("/v1") + "/v1", api_key=a.key, max_retries=0, http_client=openai.DefaultHttpxClient(event_hooks=hooks))
     model = a.model or c.models.list().data[0].id
+    if a.begin:
+        return print(begin(c, model))
+    if a.end:
+        return end(c, a.end)
     text = True
     try:
         c.completions.create(model=model, prompt="a", max_tokens=1)
