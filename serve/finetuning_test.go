@@ -158,6 +158,8 @@ func TestJobRefusals(t *testing.T) {
 		{`"lora":{"rank":8}`, "lora.rank", `here it is called`},
 		{`"lora":{"lora_dropout":2}`, "lora.lora_dropout", "found 2"},
 		{`"lora":[]`, "lora", "PEFT"},
+		{`"lora":{"target_modules":["q_prj"]}`, "lora", "q_prj"},
+		{`"lora":{"rank_pattern":{"nothing":3}}`, "lora", "matches nothing in the model"},
 	} {
 		code, text := ask(t, s, "POST", jobs, merged(t, `{"model":"base","training_file":"`+file+`"}`, `{`+c.fields+`}`))
 		assert.Equal(t, 400, code, text)

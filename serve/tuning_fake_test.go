@@ -81,7 +81,7 @@ func tunesIn(t testing.TB, dir string, x *trainer, edits ...func(*serve.Options)
 	template, err := chat.New(string(chatml), e.words.SpecialTokens())
 	require.NoError(t, err)
 	service, err := tuning.Open(tuning.Options{
-		Dir: dir, Name: "base", Model: folder, MaxLength: 64, MaxFile: 4096,
+		Dir: dir, Name: "base", Model: e.model, MaxLength: 64, MaxFile: 4096,
 		Data:   data.Options{Tokenizer: e.words, Template: data.Chat(template)},
 		Logger: slog.New(slog.DiscardHandler),
 	})

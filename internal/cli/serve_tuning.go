@@ -56,8 +56,8 @@ func (f *serveFlags) openTuning(maxFile int64, s *service, o *serve.Options, log
 		return nil
 	}
 	t := tuning.Options{
-		Dir: f.trainDir, Name: s.name, Model: f.model, Template: f.template, MaxLength: s.session.model.Config.MaxLength(), MaxFile: maxFile, Logger: log,
-		Data: data.Options{Tokenizer: o.Tokenizer, VocabSize: s.session.model.Config.VocabSize},
+		Dir: f.trainDir, Name: s.name, Model: s.session.model, Template: f.template, MaxFile: maxFile, Logger: log,
+		Data: data.Options{Tokenizer: o.Tokenizer},
 		Taken: func(name string) bool {
 			if f.adaptersDir == "" {
 				return false

@@ -16,7 +16,13 @@ import (
 )
 
 // childEnv makes this test binary a server that is killed: it holds the folder.
-const childEnv = "LORAFUSE_TEST_TUNING_DIR"
+const (
+	childEnv = "LORAFUSE_TEST_TUNING_DIR"
+	roleEnv  = "LORAFUSE_TEST_TUNING_ROLE"
+)
+
+// children are what it can do, by roleEnv.
+var children = map[string]func(dir string){"": child}
 
 // child makes a job, has it trained slowly, begins a file, and says how far it is.
 func child(dir string) {

@@ -66,8 +66,18 @@ func (s *Service) Create(ctx context.Context, r Request, owner string) (_ Job, e
 			return Job{}, err
 		}
 	}
-	if _, err := s.config(j); err != nil {
+	c, err := s.config(j)
+	if err != nil {
 		return Job{}, err
+	}
+	if !j.Continues {
+		p, err := lora.NewPlacement(c.Adapter.LoRA(), lora.ModelOf(s.options.Model.Config.ModelType, s.options.Model.Modules()))
+		if err == nil {
+			err = p.Strict()
+		}
+		if err != nil {
+			return Job{}, invalid("lora", "%s", strings.TrimPrefix(err.Error(), "lora: "))
+		}
 	}
 	for _, f := range []struct{ param, id string }{{"training_file", r.TrainingFile}, {"validation_file", r.ValidationFile}} {
 		if err := s.usable(f.param, f.id); err != nil {
@@ -254,9 +264,9 @@ func (s *Service) config(j *Job) (*config.Config, error) {
 	h := j.Settled
 	h.settle(j.Request.Method, j.Rows)
 	in := func(name string) string { return s.path(jobsDir, j.ID, name) }
-	data := map[string]any{"train": in(trainingData), "format": "jsonl", "max_length": max(s.options.MaxLength, 2)}
+	data := map[string]any{"train": in(trainingData), "format": "jsonl", "max_length": s.options.MaxLength}
 	keys := map[string]any{
-		"model": s.options.Model, "output_dir": in(outputDir), "resume": "latest", "task": "language", "seed": *j.Request.Seed,
+		"model": s.options.Model.Dir, "output_dir": in(outputDir), "resume": "latest", "task": "language", "seed": *j.Request.Seed,
 		"data": data, "epochs": *h.Epochs, "batch_size": *h.BatchSize, "learning_rate": rateOfSupervised * *h.RateMultiplier,
 		"save_steps": 0, "save_limit": 2, "log": map[string]any{"tensorboard": false, "plot": false},
 	}

@@ -15,6 +15,7 @@ var (
 	ErrNoSpace  = errors.New("the disk is full")
 	ErrClosed   = errors.New("closed")
 	ErrInUse    = errors.New("the folder belongs to another server")
+	ErrModel    = errors.New("the folder is that of another model")
 )
 
 // Error is what a client can be told.
@@ -38,7 +39,7 @@ func invalid(param, format string, args ...any) *Error {
 
 // written is an error of writing, which is told apart where the disk is full.
 func written(err error) error {
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG) {
 		return &Error{Kind: ErrNoSpace, Code: "no_space", Message: "the disk of the server is full: nothing was kept"}
 	}
 	return err

@@ -5,6 +5,7 @@ import (
 	"log"
 	"os"
 
+	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/serve/tuning"
 )
 
@@ -15,7 +16,12 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	s, err := tuning.Open(tuning.Options{Dir: dir, Name: "base"})
+	m, err := model.Open("../../testdata/lm/llama/model")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	s, err := tuning.Open(tuning.Options{Dir: dir, Model: m, Name: "base"})
 	if err != nil {
 		log.Fatal(err)
 	}

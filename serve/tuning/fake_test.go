@@ -153,7 +153,7 @@ type house struct {
 }
 
 // options are those of a service in dir.
-func options(t testing.TB, dir string) tuning.Options {
+func options(t testing.TB, dir string, m *model.Model) tuning.Options {
 	words, err := tokenizer.Load(llama)
 	require.NoError(t, err)
 	chatml, err := os.ReadFile("../../testdata/tokenizers/chat/chatml.jinja")
@@ -161,7 +161,7 @@ func options(t testing.TB, dir string) tuning.Options {
 	template, err := chat.New(string(chatml), words.SpecialTokens())
 	require.NoError(t, err)
 	return tuning.Options{
-		Dir: dir, Name: "base", Model: llama, MaxLength: 64, MaxFile: 4096,
+		Dir: dir, Name: "base", Model: m, MaxLength: 64, MaxFile: 4096,
 		Data:   data.Options{Tokenizer: words, Template: data.Chat(template)},
 		Logger: slog.New(slog.DiscardHandler),
 	}
@@ -171,14 +171,13 @@ func options(t testing.TB, dir string) tuning.Options {
 func open(t testing.TB, dir string, x *trainer, edits ...func(*tuning.Options)) *house {
 	t.Helper()
 	h := &house{t: t, dir: dir, trainer: x}
-	o := options(t, dir)
+	m, err := model.Open(llama)
+	require.NoError(t, err)
+	o := options(t, dir, m)
 	for _, edit := range edits {
 		edit(&o)
 	}
-	var err error
 	h.Service, err = tuning.Open(o)
-	require.NoError(t, err)
-	m, err := model.Open(llama)
 	require.NoError(t, err)
 	h.registry, err = lora.NewRegistry(m, m.Config.ModelType, m.Modules(), lora.RegistryOptions{Find: h.Find})
 	require.NoError(t, err)

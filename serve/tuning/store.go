@@ -27,6 +27,7 @@ var (
 	eventBucket = []byte("events") // has a bucket for each job
 	metaBucket  = []byte("meta")
 	formatKey   = []byte("format")
+	modelKey    = []byte("model")
 )
 
 // storeFormat is what a later version of the program can tell this one's records by.
@@ -63,6 +64,19 @@ func openStore(dir string) (*store, error) {
 		return nil, errors.Join(fmt.Errorf("tuning: %s: %w", path, err), db.Close())
 	}
 	return s, nil
+}
+
+// belongs fails with ErrModel where the store is one of a model that is described otherwise.
+func (s *store) belongs(model string) error {
+	return s.update(func(t *txn) error {
+		var was string
+		if found, err := t.get(metaBucket, string(modelKey), &was); err != nil || found && was == model {
+			return err
+		} else if found {
+			return fmt.Errorf("tuning: %s: %w: it is for %s, and this one is %s", s.db.Path(), ErrModel, was, model)
+		}
+		return t.put(metaBucket, string(modelKey), model)
+	})
 }
 
 // update runs a transaction. Where it fails nothing has changed.

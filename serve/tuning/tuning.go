@@ -21,6 +21,7 @@ import (
 	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/train"
 	"github.com/lorafuse/lorafuse/train/config"
 )
@@ -41,13 +42,14 @@ type Run interface {
 type Options struct {
 	Dir string // is made where it is not there
 
-	Name  string // of the model, for clients
-	Model string // its folder
-	// Data has the tokenizer, the template and the vocabulary of the model, which files
-	// are checked with. MaxLength is the longest row in tokens; longer ones are cut.
-	Data      data.Options
+	Model *model.Model // is needed, and must stay open until the service is closed
+	Name  string       // of it, for clients
+	// Data has the tokenizer and the template of the model, which files are checked with.
+	Data     data.Options
+	Template string // file of Data.Template, where it is not the model's own
+	// MaxLength is the longest row in tokens, longer ones are cut; 0 is what the model
+	// can take.
 	MaxLength int
-	Template  string // file of Data.Template, where it is not the model's own
 
 	MaxFile int64 // bytes of a file; 0 is 512 MiB
 	// Taken tells which names are those of others, beside those that the registry has
@@ -83,7 +85,8 @@ const (
 )
 
 // Open opens the folder of a service, and puts what a crash has left in order. Jobs wait
-// until [Service.Start]. It fails with ErrInUse where another process has the folder.
+// until [Service.Start]. It fails with ErrInUse where another process has the folder, and
+// with ErrModel where it is one of another model.
 func Open(o Options) (_ *Service, err error) {
 	if o.MaxFile == 0 {
 		o.MaxFile = 512 << 20
@@ -94,6 +97,10 @@ func Open(o Options) (_ *Service, err error) {
 	if o.Taken == nil {
 		o.Taken = func(string) bool { return false }
 	}
+	if o.MaxLength == 0 {
+		o.MaxLength = o.Model.Config.MaxLength()
+	}
+	o.Data.VocabSize = o.Model.Config.VocabSize
 	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
 		return nil, fmt.Errorf("tuning: %w", err)
 	}
@@ -113,6 +120,9 @@ func Open(o Options) (_ *Service, err error) {
 			err = errors.Join(err, s.store.db.Close())
 		}
 	}()
+	if err = s.store.belongs(shape(o.Model.Config)); err != nil {
+		return nil, err
+	}
 	err = s.store.view(func(t *txn) error {
 		if s.files, err = all[File](t, fileBucket); err != nil {
 			return err
@@ -130,6 +140,11 @@ func Open(o Options) (_ *Service, err error) {
 		return nil, fmt.Errorf("tuning: %w", err)
 	}
 	return s, nil
+}
+
+// shape is what adapters of a model fit.
+func shape(c *model.Config) string {
+	return fmt.Sprintf("%s with %d layers of %d, and %d tokens", c.ModelType, c.Layers, c.HiddenSize, c.VocabSize)
 }
 
 // sweep removes what no record speaks of: what was never whole, and what was removed.

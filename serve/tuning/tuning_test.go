@@ -3,9 +3,11 @@ package tuning_test
 import (
 	"encoding/json"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,12 +16,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/serve/tuning"
 )
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childEnv); dir != "" {
-		child(dir)
+		children[os.Getenv(roleEnv)](dir)
 		return
 	}
 	goleak.VerifyTestMain(m)
@@ -129,8 +132,16 @@ func TestReopen(t *testing.T) {
 	lease.Release()
 	assert.Len(t, h.registry.List(), 1)
 
-	_, err = tuning.Open(options(t, dir))
+	m, err := model.Open(llama)
+	require.NoError(t, err)
+	defer m.Close()
+	_, err = tuning.Open(options(t, dir, m))
 	require.ErrorIs(t, err, tuning.ErrInUse)
+	require.NoError(t, h.Close())
+	m.Config.Layers++
+	_, err = tuning.Open(options(t, dir, m))
+	require.ErrorIs(t, err, tuning.ErrModel)
+	require.ErrorContains(t, err, "it is for llama with 2 layers of 64, and 512 tokens, and this one is llama with 3 layers")
 }
 
 // Jobs are trained in their order; one waits where it is paused and goes on from its last
@@ -214,4 +225,72 @@ func TestContinues(t *testing.T) {
 	require.ErrorContains(t, err, "lora: an adapter that is gone on from brings its own settings")
 	_, err = h.Create(t.Context(), tuning.Request{Model: "one", TrainingFile: h.upload(four)}, "")
 	require.ErrorIs(t, err, lora.ErrNotFound)
+}
+
+// Whatever clients do at the same time, each job comes to its end once, and the folder
+// holds no more than the records say.
+func TestManyClients(t *testing.T) {
+	dir := t.TempDir()
+	x := &trainer{}
+	h := open(t, dir, x)
+	var all sync.WaitGroup
+	ids := make(chan string, 1000)
+	for client := range 6 {
+		all.Go(func() {
+			random := rand.New(rand.NewPCG(1, uint64(client)))
+			for range 6 {
+				j := h.create(func(r *tuning.Request) { r.Suffix = "s"; r.Hyperparameters.Epochs = new(1 + random.IntN(3)) })
+				ids <- j.ID
+				for range random.IntN(6) {
+					var err error
+					switch random.IntN(4) {
+					case 0:
+						_, err = h.Pause(j.ID)
+					case 1:
+						_, err = h.Resume(j.ID)
+					case 2:
+						_, _, err = h.Events(j.ID, 0, 3)
+					case 3:
+						if random.IntN(3) == 0 {
+							_, err = h.Cancel(j.ID)
+						}
+					}
+					if err != nil {
+						assert.ErrorIs(t, err, tuning.ErrState)
+					}
+				}
+				if _, err := h.Resume(j.ID); err != nil {
+					assert.ErrorIs(t, err, tuning.ErrState)
+				}
+				h.Jobs()
+				if lease, err := h.registry.Acquire(t.Context(), "s"); err == nil {
+					lease.Release()
+					if err := h.DeleteModel("s"); err != nil {
+						assert.ErrorIs(t, err, tuning.ErrNotFound)
+					}
+				}
+				assert.NoError(t, h.DeleteFile(j.Request.TrainingFile))
+			}
+		})
+	}
+	all.Wait()
+	close(ids)
+	names := map[string]bool{}
+	for id := range ids {
+		j := h.await(id, tuning.Succeeded, tuning.Cancelled)
+		if _, ok := h.Model(j.Tuned); ok {
+			require.False(t, names[j.Tuned], j.Tuned)
+			names[j.Tuned] = true
+		}
+		text := strings.Join(h.messages(id), "\n")
+		require.LessOrEqual(t, strings.Count(text, "has successfully completed")+strings.Count(text, "has been cancelled"), 1, text)
+	}
+	require.NoError(t, h.Close())
+	h = open(t, dir, x)
+	entries, err := os.ReadDir(filepath.Join(dir, "jobs"))
+	require.NoError(t, err)
+	require.Empty(t, entries)
+	entries, err = os.ReadDir(filepath.Join(dir, "files"))
+	require.NoError(t, err)
+	require.Len(t, entries, len(h.Files()))
 }
