@@ -41,10 +41,13 @@ func (d *Draft) RowBytes() (n int) {
 	return n
 }
 
-// describe takes over what building the model put into n.
+// describe takes over what building the model put into n. Programs of one model have the
+// same entries: after the first nothing changes.
 func (c *Cache) describe(n *nn.Cache) {
 	for _, e := range n.Entries {
-		c.tables[e.Param] = true
+		if !c.tables[e.Param] {
+			c.tables[e.Param] = true
+		}
 	}
 }
 

@@ -58,9 +58,11 @@ type Draft struct {
 	constants  map[string]*tensor.Tensor
 	shapes     []string // of the adapters of its slots
 	precompute []*Draft // for each of these, what is made of parameters alone, or nil
+	ahead      *Program // see Prepare
 }
 
-// Plan plans a program that runs with slots like s.
+// Plan plans a program that runs with slots like s. Once a program has been planned with
+// the cache of spec, others may be by other goroutines, while the runtime is in use.
 func (r *Runtime) Plan(s *Slot, spec Spec) (*Draft, error) {
 	g := graph.New()
 	o := nn.Options{Bounds: spec.Bounds, Adapter: s.adapter, Training: spec.Training, RowKeys: spec.RowKeys, Precompute: !spec.Whole}

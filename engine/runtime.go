@@ -12,7 +12,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Runtime is a model on a device. It is not safe for concurrent use, but for Beside.
+// Runtime is a model on a device. It is not safe for concurrent use, but for Beside, Plan
+// and Prepare.
 type Runtime struct {
 	dev         backend.Device
 	memory      backend.Memory // the device, or nil where its memory cannot be planned
@@ -103,7 +104,7 @@ func (r *Runtime) LoadAll(ctx context.Context, old []*Program, all ...Placed) (p
 	}()
 	var fresh []*Draft
 	for _, x := range all {
-		if find(old, x.Draft) == nil {
+		if x.Draft.ahead == nil && find(old, x.Draft) == nil {
 			fresh = append(fresh, x.Draft)
 		}
 	}
@@ -139,6 +140,31 @@ func (r *Runtime) LoadAll(ctx context.Context, old []*Program, all ...Placed) (p
 	return ps, nil
 }
 
+// Prepare compiles the program of a draft ahead, in an arena of its own, for one Load that
+// takes it over. It may be called by another goroutine, while the runtime is in use. Errors:
+// those of Load.
+func (r *Runtime) Prepare(d *Draft) error {
+	if err := r.affordable([]*Draft{d}); err != nil {
+		return err
+	}
+	own, err := r.newArena([]*Draft{d})
+	if err != nil {
+		return err
+	}
+	if d.ahead, err = r.program(d, own); err != nil && own != nil && own.users == 0 {
+		own.buffer.Free()
+	}
+	return err
+}
+
+// Drop gives back what Prepare has made, where no program was loaded. A nil draft has nothing.
+func (d *Draft) Drop() {
+	if d != nil && d.ahead != nil {
+		d.ahead.close()
+		d.ahead = nil
+	}
+}
+
 // find gives the program among ps that d would make again.
 func find(ps []*Program, d *Draft) *Program {
 	for _, p := range ps {
@@ -166,8 +192,32 @@ func (r *Runtime) newArena(drafts []*Draft) (*arena, error) {
 	return &arena{buffer: b}, nil
 }
 
-// compile makes the program of a draft, in an arena or with one of its own.
-func (r *Runtime) compile(d *Draft, shared *arena) (*Program, error) {
+// compile gives the program of a draft: that which was made ahead, or a new one, in an
+// arena or with one of its own.
+func (r *Runtime) compile(d *Draft, shared *arena) (p *Program, err error) {
+	if p, d.ahead = d.ahead, nil; p == nil {
+		if p, err = r.program(d, shared); err != nil {
+			return nil, err
+		}
+	}
+	p.precompute = make([]*Program, len(d.precompute))
+	for i, first := range d.precompute {
+		if first == nil {
+			continue
+		}
+		if p.precompute[i] = find(r.precomputes, first); p.precompute[i] == nil {
+			if p.precompute[i], err = r.compile(first, nil); err != nil {
+				p.close()
+				return nil, err
+			}
+			r.precomputes = append(r.precomputes, p.precompute[i])
+		}
+	}
+	return p, nil
+}
+
+// program makes the program of a draft, but for what has to run before it.
+func (r *Runtime) program(d *Draft, shared *arena) (*Program, error) {
 	p := &Program{r: r, draft: d, shapes: [][]string{d.shapes}}
 	var err error
 	if shared == nil {
@@ -184,19 +234,6 @@ func (r *Runtime) compile(d *Draft, shared *arena) (*Program, error) {
 	if err := p.inputs.lay(r, p.exe, d); err != nil {
 		p.close()
 		return nil, err
-	}
-	p.precompute = make([]*Program, len(d.precompute))
-	for i, first := range d.precompute {
-		if first == nil {
-			continue
-		}
-		if p.precompute[i] = find(r.precomputes, first); p.precompute[i] == nil {
-			if p.precompute[i], err = r.compile(first, nil); err != nil {
-				p.close()
-				return nil, err
-			}
-			r.precomputes = append(r.precomputes, p.precompute[i])
-		}
 	}
 	return p, nil
 }

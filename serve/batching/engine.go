@@ -67,6 +67,7 @@ func New(ctx context.Context, dev backend.Device, m *model.Model, o Options) (*E
 		return nil, fmt.Errorf("batching: %w", err)
 	}
 	e := &Engine{options: o, model: m, machine: x, gate: share.New(o.TrainShare), wake: make(chan struct{}, 1), stopped: make(chan struct{})}
+	x.arrived = func() { wake(e.wake) }
 	o.Adapters.Slots = x
 	if e.registry, err = lora.NewRegistry(m, m.Config.ModelType, m.Modules(), o.Adapters); err == nil {
 		e.pool, err = pages.New(pages.Options{Pages: o.pages(), Rows: o.PageRows})

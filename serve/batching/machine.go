@@ -36,8 +36,11 @@ type machine struct {
 	logits    []float32
 	until     int // texts up to this length have the same derived tables; 0: all
 
-	base  *mix
-	mixes []*mix // the one that was used last comes first
+	base   *mix
+	mixes  []*mix  // the one that was used last comes first
+	coming *coming // that is prepared, or nil
+	// arrived is called when it is ready, by another goroutine.
+	arrived func()
 
 	mu      sync.Mutex
 	slots   map[*lora.Version]*engine.Slot
@@ -104,6 +107,11 @@ func (x *machine) load(ctx context.Context, s *engine.Slot, seats ...*engine.Slo
 	if err != nil {
 		return nil, err
 	}
+	return x.take(ctx, d, s, seats)
+}
+
+// take loads the program of a draft.
+func (x *machine) take(ctx context.Context, d *engine.Draft, s *engine.Slot, seats []*engine.Slot) (*mix, error) {
 	ps, err := x.runtime.Load(ctx, s, nil, d)
 	if err != nil {
 		return nil, err
@@ -140,34 +148,52 @@ func (x *machine) slotOf(v *lora.Version) *engine.Slot {
 	return x.slots[v]
 }
 
-// mixOf gives what runs with all of some slots.
+// mixOf gives what runs with slots: with all, or as long as no program is ready for all of
+// them, with as many as any can. Then one is prepared.
 func (x *machine) mixOf(ctx context.Context, need []*engine.Slot) (*mix, error) {
-	if len(need) == 0 {
-		return x.base, nil
-	}
-	for i, m := range x.mixes {
-		if seats := m.seat(need); seats != nil {
-			if !slices.Equal(seats, m.seats) {
-				slot := x.runtime.NewMix(seats...)
-				if err := m.program.Bring(ctx, slot); err != nil {
-					return nil, err
-				}
-				m.seats, m.slot = seats, slot
-			}
-			x.mixes = slices.Insert(slices.Delete(x.mixes, i, i+1), 0, m)
-			return m, nil
+	failed := x.arrive(ctx, need)
+	best, seated := x.base, need[:0]
+	for _, m := range x.mixes {
+		if some := m.some(need); len(some) > len(seated) {
+			best, seated = m, some
+		}
+		if len(seated) == len(need) {
+			break
 		}
 	}
-	seats := spread(need)
-	m, err := x.load(ctx, x.runtime.NewMix(seats...), seats...)
-	if err != nil {
-		return nil, err
+	if len(seated) < len(need) {
+		if failed != nil {
+			return nil, failed
+		}
+		x.prepare(need)
 	}
-	x.mixes = slices.Insert(x.mixes, 0, m)
-	for len(x.mixes) > maxMixes {
-		x.unload(x.mixes[maxMixes])
+	if best == x.base {
+		return best, nil
 	}
-	return m, nil
+	if seats := best.seat(seated); !slices.Equal(seats, best.seats) {
+		slot := x.runtime.NewMix(seats...)
+		if err := best.program.Bring(ctx, slot); err != nil {
+			return nil, err
+		}
+		best.seats, best.slot = seats, slot
+	}
+	i := slices.Index(x.mixes, best)
+	x.mixes = slices.Insert(slices.Delete(x.mixes, i, i+1), 0, best)
+	return best, nil
+}
+
+// some are those of some slots that can have seats together: all, or as many as can from
+// the first on.
+func (m *mix) some(need []*engine.Slot) (seated []*engine.Slot) {
+	if m.seat(need) != nil {
+		return need
+	}
+	for _, s := range need {
+		if more := append(slices.Clip(seated), s); m.seat(more) != nil {
+			seated = more
+		}
+	}
+	return seated
 }
 
 // seat gives slots a seat each of their shape: those that have one keep it. The other
@@ -280,6 +306,10 @@ func (x *machine) close() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.closed = true
+	if x.coming != nil {
+		<-x.coming.ready
+		x.coming.draft.Drop()
+	}
 	x.runtime.Close()
 	x.cache.Free()
 	for _, s := range x.dropped {

@@ -109,7 +109,12 @@ func (e *Engine) step() error {
 	e.admit()
 	m := e.prepare()
 	b := &e.steps
-	e.compose(b)
+	if len(e.running) > 0 && !slices.ContainsFunc(e.running, e.runsWith(m)) {
+		e.gate.Idle()
+		<-e.wake // what is prepared may be ready, or another request be there
+		return nil
+	}
+	e.compose(b, m)
 	if len(b.pieces) == 0 {
 		return nil
 	}
@@ -146,8 +151,8 @@ func (e *Engine) step() error {
 	return nil
 }
 
-// prepare gives what runs with the adapters of all texts that run. Requests with an
-// adapter that no program can be made for end.
+// prepare gives what runs with the adapters of all texts that run, or as long as that is
+// not ready, of some. Requests with an adapter that no program can be made for end.
 func (e *Engine) prepare() *mix {
 	for {
 		var need []*engine.Slot
@@ -167,6 +172,14 @@ func (e *Engine) prepare() *mix {
 			return m
 		}
 		e.blame(err)
+	}
+}
+
+// runsWith tells which texts a mix can read.
+func (e *Engine) runsWith(m *mix) func(*text) bool {
+	return func(t *text) bool {
+		v := t.version()
+		return v == nil || slices.Contains(m.seats, e.machine.slotOf(v))
 	}
 }
 
@@ -193,13 +206,17 @@ func (e *Engine) blame(err error) {
 	}
 }
 
-// compose chooses what is read: a token of each text that goes on, then pieces of what is
+// compose chooses what a mix reads: a token of each text that goes on, then pieces of what is
 // longer, by the turns of their flows, so that a long prompt keeps no short one waiting.
 // Texts that need derived tables of their own are read alone, in turns.
-func (e *Engine) compose(b *batch) {
+func (e *Engine) compose(b *batch, m *mix) {
 	b.pieces, b.length = b.pieces[:0], 1
 	var common, apart []*text
+	can := e.runsWith(m)
 	for _, t := range e.running {
+		if !can(t) {
+			continue
+		}
 		if _, length := t.stretch(e.machine.until); length > 0 {
 			apart = append(apart, t)
 		} else {

@@ -71,13 +71,16 @@ func (g *Gate) Begin() {
 	g.enter(stepping)
 }
 
-// End ends the step. Where training is there, End gives it a slice and waits for the end of
+// End ends the step, if it has not become Idle. Where training is there, End gives it a slice and waits for the end of
 // that, or until training goes away or ctx ends: the slice at most, however long a launch
 // takes.
 func (g *Gate) End(ctx context.Context) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.account()
+	if g.phase != stepping {
+		return
+	}
 	g.used.Steps++
 	g.used.Step += g.step
 	g.credit += time.Duration(g.ratio * float64(g.step))

@@ -110,6 +110,7 @@ func TestIdle(t *testing.T) {
 		time.Sleep(9 * ms)
 		cancel() // which lets a launch come to its end
 		require.Equal(t, 12*ms+16*ms+11*ms, <-ran)
+		g.End(ctx) // of nothing
 		require.Equal(t, share.Used{Steps: 1, Step: 18 * ms, Slices: 1, Slice: 18 * ms, Idle: 21 * ms}, g.Used())
 	})
 }
