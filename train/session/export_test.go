@@ -16,6 +16,12 @@ func (s *Session) Gradients(ctx context.Context) (map[string][]float32, error) {
 	return out, err
 }
 
+// Base is that of the session.
+func (s *Session) Base() *Base { return s.base }
+
+// Bytes is its memory on the device.
+func (s *Session) Bytes() int { return s.slot.Bytes() }
+
 // SetLogits has at most so many rows of logits exist at once.
 func (b *Base) SetLogits(rows int) { b.logits = 4 * b.limits.vocabulary * rows }
 

@@ -93,6 +93,8 @@ func TestPrograms(t *testing.T) {
 	one.Close()
 	one.Close()
 	require.Equal(t, held, b.Arena())
+	require.Zero(t, one.Bytes())
+	require.NotZero(t, two.Bytes())
 	two.Close()
 	require.Zero(t, b.Arena())
 }

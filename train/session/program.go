@@ -123,6 +123,7 @@ func (p pass) emitParts(b *nn.Builder, head *nn.Head, program *graph.Program, bo
 			rows, to := b.Input(in.rows, tensor.I32, m), b.Input(in.to, tensor.I32, m)
 			one, zero := ir.Static(1), b.G.Of(b.G.IR().Const(0, ir.Type{DType: tensor.I32, Shape: ir.Shape{}}))
 			there := to.Compare(ir.GreaterEqual, zero).Reshape(m, one)
+			// A row that is there because none would be weighs nothing.
 			pick = func(x graph.Tensor) graph.Tensor { return there.Where(x.Gather(rows), b.G.Const(0)) }
 			put = func(table, rows graph.Tensor) graph.Tensor { return table.ScatterRows(rows, to) }
 			h = head.Rows(rows)
