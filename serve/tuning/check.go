@@ -189,7 +189,7 @@ func (s *Service) failure(j *Job, err error) *Failure {
 		return &Failure{Code: "out_of_memory", Message: "There is not enough memory for the job: a smaller batch_size, shorter rows or a smaller adapter need less"}
 	case errors.Is(err, train.ErrNotFinite):
 		return &Failure{Code: "not_finite", Message: "The loss is not a finite number any more: a smaller learning_rate_multiplier may help", Param: "learning_rate_multiplier"}
-	case errors.Is(err, ErrNoSpace):
+	case errors.Is(written(err), ErrNoSpace):
 		return &Failure{Code: "no_space", Message: "The disk of the server is full"}
 	}
 	if e, ok := errors.AsType[*config.Error](err); ok {

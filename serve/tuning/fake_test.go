@@ -36,11 +36,12 @@ const (
 type trainer struct {
 	gate chan struct{} // nil, or each step waits for it
 	fail func(c *config.Config, step int) error
+	jobs int // at the same time; 0 is 1
 
 	mu      sync.Mutex
 	configs []*config.Config // of the runs that were made
-	running int
-	most    int // at the same time
+	running map[string]bool  // by their folders
+	most    int              // at the same time
 }
 
 func (f *trainer) New(_ context.Context, c *config.Config, o train.Observer) (tuning.Run, error) {
@@ -52,8 +53,14 @@ func (f *trainer) New(_ context.Context, c *config.Config, o train.Observer) (tu
 			return nil, err
 		}
 	}
-	f.running++
-	f.most = max(f.most, f.running)
+	if f.running[c.OutputDir] {
+		return nil, train.ErrRunning
+	}
+	if f.running == nil {
+		f.running = map[string]bool{}
+	}
+	f.running[c.OutputDir] = true
+	f.most = max(f.most, len(f.running))
 	return &run{f, c, o}, os.MkdirAll(c.OutputDir, 0o777)
 }
 
@@ -66,7 +73,7 @@ type run struct {
 func (r *run) Close() {
 	r.trainer.mu.Lock()
 	defer r.trainer.mu.Unlock()
-	r.trainer.running--
+	delete(r.trainer.running, r.config.OutputDir)
 }
 
 func (r *run) progress() string { return filepath.Join(r.config.OutputDir, "progress") }
@@ -181,7 +188,7 @@ func open(t testing.TB, dir string, x *trainer, edits ...func(*tuning.Options)) 
 	require.NoError(t, err)
 	h.registry, err = lora.NewRegistry(m, m.Config.ModelType, m.Modules(), lora.RegistryOptions{Find: h.Find})
 	require.NoError(t, err)
-	h.Start(h.registry, x, 1)
+	h.Start(h.registry, x, max(x.jobs, 1))
 	t.Cleanup(func() {
 		require.NoError(t, h.Close())
 		h.registry.Close()

@@ -2,12 +2,15 @@ package tuning_test
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,9 +18,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/serve/tuning"
+	"github.com/lorafuse/lorafuse/train"
+	"github.com/lorafuse/lorafuse/train/config"
 )
 
 func TestMain(m *testing.M) {
@@ -204,6 +210,66 @@ func TestStopped(t *testing.T) {
 	assert.Equal(t, 12, strings.Count(text, "Step "))
 }
 
+// A job that fails says why, and tells nothing of what is no fault of its own; others go
+// on. A name that was given away meanwhile is not taken from whoever has it.
+func TestFails(t *testing.T) {
+	x := &trainer{gate: make(chan struct{}), fail: func(c *config.Config, step int) error {
+		switch {
+		case c.Seed == 1 && step == 0:
+			return fmt.Errorf("train: %w: 1 GiB", backend.ErrOutOfMemory)
+		case c.Seed == 2 && step == 3:
+			return fmt.Errorf("train: step 3: %w", train.ErrNotFinite)
+		case c.Seed == 3 && step == 1:
+			panic("/secret")
+		case c.Seed == 4 && step == 1:
+			return fmt.Errorf("train: %w", syscall.ENOSPC)
+		}
+		return nil
+	}}
+	close(x.gate)
+	h := open(t, t.TempDir(), x)
+	for seed, want := range []string{1: "out_of_memory", 2: "not_finite", 3: "server_error", 4: "no_space"} {
+		if want == "" {
+			continue
+		}
+		j := h.await(h.create(func(r *tuning.Request) { r.Seed = new(uint64(seed)) }).ID, tuning.Failed)
+		assert.Equal(t, want, j.Error.Code)
+		assert.NotContains(t, j.Error.Message, "secret")
+		events, _, err := h.Events(j.ID, 0, 1)
+		require.NoError(t, err)
+		assert.Equal(t, []any{tuning.Fault, j.Error.Message}, []any{events[0].Level, events[0].Message})
+	}
+	x.gate = make(chan struct{})
+	j := h.create(func(r *tuning.Request) { r.Suffix = "mine" })
+	_, err := h.registry.Load(t.Context(), "mine", made)
+	require.NoError(t, err)
+	close(x.gate)
+	assert.Equal(t, "mine-"+j.ID[6:14], h.await(j.ID, tuning.Succeeded).Tuned)
+	assert.Len(t, h.Models(), 1)
+}
+
+// Rows that are too long are cut, and an event says so; a validation file that is no file
+// of rows is the one that is blamed.
+func TestFiles(t *testing.T) {
+	h := open(t, t.TempDir(), &trainer{})
+	long := `{"prompt": "a", "completion": "` + strings.Repeat("b c ", 100) + `"}` + "\n"
+	j := h.await(h.create(func(r *tuning.Request) { r.TrainingFile = h.upload(long) }).ID, tuning.Succeeded)
+	assert.Contains(t, strings.Join(h.messages(j.ID), "\n"), "1 of 1 rows are longer than 64 tokens, and cut there")
+	j = h.await(h.create(func(r *tuning.Request) { r.ValidationFile = h.upload(four + "[") }).ID, tuning.Failed)
+	assert.Equal(t, []any{"invalid_validation_file", "validation_file"}, []any{j.Error.Code, j.Error.Param})
+	assert.Contains(t, j.Error.Message, "rows.jsonl, line 5: ")
+
+	u, err := h.Upload()
+	require.NoError(t, err)
+	_, err = io.WriteString(u, four)
+	require.NoError(t, err)
+	f, err := u.Commit(tuning.File{Name: "a", Purpose: tuning.FineTune, Expires: 1})
+	require.NoError(t, err)
+	assert.Equal(t, f.Created+1, f.Expires)
+	require.Eventually(t, func() bool { _, err := h.File(f.ID); return errors.Is(err, tuning.ErrNotFound) }, time.Minute, 10*time.Millisecond)
+	require.NoFileExists(t, filepath.Join(h.dir, "files", f.ID))
+}
+
 // An adapter goes on from another, also when that has gone.
 func TestContinues(t *testing.T) {
 	x := &trainer{}
@@ -231,7 +297,7 @@ func TestContinues(t *testing.T) {
 // holds no more than the records say.
 func TestManyClients(t *testing.T) {
 	dir := t.TempDir()
-	x := &trainer{}
+	x := &trainer{jobs: 3}
 	h := open(t, dir, x)
 	var all sync.WaitGroup
 	ids := make(chan string, 1000)
