@@ -139,9 +139,13 @@ func compare(c *checker) error {
 	base := value[string](t, "document.querySelector('#model-1').value")
 	t.click("#compare")
 	t.choose("#model-2", c.adapter)
+	value[bool](t, `new MutationObserver(() => {
+		const writing = [...document.querySelectorAll('.answer[aria-busy=true] .text')].filter((x) => x.textContent !== '');
+		if (writing.length === 2) window.both = true;
+	}).observe(document.querySelector('#log'), {subtree: true, childList: true, characterData: true}) ?? true`)
 	t.ask("Say it.")
-	t.until(`[...document.querySelectorAll('.answer')].filter((a) => a.getAttribute('aria-busy') === 'true' && a.querySelector('.text').textContent !== '').length === 2`)
 	got := t.answered()
+	t.until("window.both") // they were written at the same time
 	if t.err != nil {
 		return t.close(c.pictures)
 	}

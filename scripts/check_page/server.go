@@ -5,12 +5,27 @@ import (
 	"strings"
 
 	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 )
 
 // press presses keys wherever the focus is.
 func (t *tab) press(keys string) { t.do(chromedp.KeyEvent(keys)) }
+
+// enter presses the key of that name; the one of chromedp is a character too, which a
+// page cannot take back.
+func (t *tab) enter() {
+	t.do(chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
+		for _, kind := range []input.DispatchKeyEventType{input.DispatchKeyEventTypeRawKeyDown, input.DispatchKeyEventTypeKeyUp} {
+			_, err := cdp.Call(ctx, target, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: kind, Key: "Enter", Code: "Enter", WindowsVirtualKeyCode: 13, NativeVirtualKeyCode: 13})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+}
 
 // monitor looks at what the page says of the server.
 func monitor(c *checker) error {

@@ -196,7 +196,8 @@ func (t *tab) view(name string) {
 
 // ask writes a message and sends it.
 func (t *tab) ask(text string) {
-	t.write("#prompt", text+"\r")
+	t.write("#prompt", text)
+	t.enter()
 	t.until(`document.querySelector('.turn:last-of-type .answer')`)
 }
 

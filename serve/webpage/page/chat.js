@@ -20,7 +20,7 @@ class Answer {
   constructor(model) {
     this.#model = model;
     this.#body.append(this.#written);
-    this.element = make('article', { class: 'answer', 'aria-label': `Answer of ${model}`, 'aria-busy': true },
+    this.element = make('article', { class: 'answer', 'aria-label': `Answer of ${model}`, 'aria-busy': 'true' },
       make('h3', {}, model), this.#body, this.#about);
   }
 
@@ -48,7 +48,7 @@ class Answer {
       if (tokens > 1 && last > first) about.push(`${short(((tokens - 1) * 1000) / (last - first))} a second`);
       if (first) about.push(`the first after ${short((first - began) / 1000)} s`);
       if (reason === 'length') about.push('cut: it has as many tokens as it may');
-      if (tokens === 0 || this.text === '') about.push('nothing to show');
+      if (this.text === '') about.push('the model ended at once and wrote nothing');
       this.#end(about.join(' · '));
     } catch (error) {
       if (error.name === 'AbortError') this.#end('stopped');
