@@ -109,8 +109,10 @@ func (s *Slot) bring(ctx context.Context, name string, d *Draft) error {
 		return nil
 	}
 	if s.state != nil {
-		if x, ok := s.state.Values[name]; ok {
-			return s.store.SetFloat32s(ctx, name, x)
+		if x, ok, err := s.state.Value(name); err != nil {
+			return fmt.Errorf("engine: %q of an adapter: %w", name, err)
+		} else if ok {
+			return s.store.Set(ctx, name, x.Data)
 		}
 		if t := s.injection.Constant(name); t != nil {
 			return s.store.Set(ctx, name, t.Data)

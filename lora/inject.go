@@ -37,6 +37,8 @@ type Injection struct {
 	base map[string]*tensor.Tensor
 	// norms holds ‖W‖² of DoRA's targets, per output.
 	norms map[string]*tensor.Tensor
+	// types are those of params that are not f32.
+	types map[string]tensor.DType
 }
 
 // NewInjection prepares the placement's part in graphs. w finds the weights of the
@@ -156,7 +158,15 @@ func (j *Injection) factors(b *nn.Builder, m nn.Module, w graph.Tensor) (down, u
 	if !ok {
 		return down, up, 0, false
 	}
-	return b.Train(t.Key(RoleA), t.Rank, t.In), b.Train(t.Key(RoleB), t.Out, t.Rank), t.Scale, true
+	return j.factor(b, t.Key(RoleA), t.Rank, t.In), j.factor(b, t.Key(RoleB), t.Out, t.Rank), t.Scale, true
+}
+
+// factor is A or B of a linear target.
+func (j *Injection) factor(b *nn.Builder, key string, shape ...int) graph.Tensor {
+	if d, ok := j.types[key]; ok {
+		return b.TrainedAs(d, key, shape...)
+	}
+	return b.Train(key, shape...)
 }
 
 // loraBias is what the bias of B adds to each row.

@@ -50,6 +50,9 @@ func (j *Injection) Shape() string {
 		}
 		s.WriteByte('\n')
 	}
+	for _, key := range slices.Sorted(maps.Keys(j.types)) {
+		fmt.Fprintf(&s, "%s %v\n", key, j.types[key])
+	}
 	for _, name := range slices.Sorted(maps.Keys(j.params)) {
 		fmt.Fprintf(&s, "%s trained as %s %v\n", name, j.params[name].Key, j.params[name].Shape)
 	}

@@ -19,8 +19,9 @@ type State struct {
 	Base map[string]*tensor.Tensor
 
 	weights nn.Weights
-	adapter *Adapter            // keeps the file mapped that Base may lie in
-	initial map[string]*Weights // of the targets whose base is a residual
+	types   map[string]tensor.DType // see KeepTypes
+	adapter *Adapter                // keeps the file mapped that Base may lie in
+	initial map[string]*Weights     // of the targets whose base is a residual
 }
 
 // Begin gives the state with which training begins: see [Target.Initialize].
@@ -145,8 +146,44 @@ func (s *State) Save(dir string, raw bool) error {
 	return Save(dir, c, tensors)
 }
 
+// KeepTypes has graphs read the factors of a, whose state it is, in the element type of
+// the file where that is narrower than f32: the same numbers, and half as many bytes in
+// each pass. It is not for states that are trained, which are f32.
+func (s *State) KeepTypes(a *Adapter) {
+	s.types = map[string]tensor.DType{}
+	for _, t := range s.Placement.Targets {
+		if t.Kind != Linear || t.DoRA { // of which more is made than products
+			continue
+		}
+		for _, key := range []string{t.Key(RoleA), t.Key(RoleB)} {
+			if v, ok := a.Tensor(key); ok && (v.DType == tensor.BF16 || v.DType == tensor.F16) {
+				s.types[key] = v.DType
+			}
+		}
+	}
+}
+
+// Value is the trained tensor of that key as graphs read it, and whether there is one.
+func (s *State) Value(key string) (t tensor.Tensor, ok bool, err error) {
+	values, ok := s.Values[key]
+	if !ok {
+		return t, false, nil
+	}
+	t = tensor.Tensor{DType: tensor.F32, Shape: []int{len(values)}, Data: tensor.BytesOf(values)}
+	if d, narrow := s.types[key]; narrow {
+		t, err = t.Convert(d)
+	}
+	return t, true, err
+}
+
 // Injection is the state's part in graphs.
-func (s *State) Injection() (*Injection, error) { return NewInjection(s.Placement, s.weights, s.Base) }
+func (s *State) Injection() (*Injection, error) {
+	j, err := NewInjection(s.Placement, s.weights, s.Base)
+	if err == nil {
+		j.types = s.types
+	}
+	return j, err
+}
 
 // Params is the number of trained numbers.
 func (s *State) Params() int {
@@ -327,5 +364,9 @@ func (a *Adapter) state(w nn.Weights, modelType string, modules []nn.Module, o C
 		}
 	}
 	s, err := p.Continue(a, w)
-	return s, report, err
+	if err != nil {
+		return nil, nil, err
+	}
+	s.KeepTypes(a)
+	return s, report, nil
 }

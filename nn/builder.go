@@ -116,7 +116,8 @@ type state struct {
 type Trained struct {
 	Name  string // in the file of the adapter
 	Param string // of the graph
-	Shape []int  // f32
+	Shape []int
+	DType tensor.DType // f32 where it is trained
 }
 
 // Options say what a model is built for.
@@ -225,12 +226,18 @@ func (b *Builder) Frozen(name string, shape ...int) graph.Tensor {
 
 // Train is a trained f32 parameter; asking twice gives the same one.
 func (b *Builder) Train(name string, shape ...int) graph.Tensor {
+	return b.TrainedAs(tensor.F32, name, shape...)
+}
+
+// TrainedAs is Train of a parameter that this graph does not train, in the element type
+// in which the adapter has it.
+func (b *Builder) TrainedAs(d tensor.DType, name string, shape ...int) graph.Tensor {
 	param := b.own(name)
 	if !b.isTrained[param] {
 		b.isTrained[param] = true
-		b.trained = append(b.trained, Trained{name, param, slices.Clone(shape)})
+		b.trained = append(b.trained, Trained{name, param, slices.Clone(shape), d})
 	}
-	return b.G.Of(b.G.IR().Param(param, ir.Type{DType: tensor.F32, Shape: ir.ShapeOf(shape...)}))
+	return b.G.Of(b.G.IR().Param(param, ir.Type{DType: d, Shape: ir.ShapeOf(shape...)}))
 }
 
 // Constant is a param of an adapter that holds fixed numbers.

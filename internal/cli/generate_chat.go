@@ -82,6 +82,7 @@ func (w *writer) setAdapter(ctx context.Context, dir string) error {
 			a.Close()
 			return err
 		}
+		state.KeepTypes(a)
 	}
 	began := time.Now()
 	if err := w.generator.SetAdapter(ctx, state); err != nil {

@@ -121,8 +121,11 @@ func (a *app) open(ctx context.Context, f *modelFlags) (_ *session, err error) {
 	if s.adapter, p, err = a.openAdapter(f.adapter, s.model); err != nil {
 		return nil, err
 	}
-	s.state, err = p.Continue(s.adapter, s.model)
-	return s, err
+	if s.state, err = p.Continue(s.adapter, s.model); err != nil {
+		return s, err
+	}
+	s.state.KeepTypes(s.adapter)
+	return s, nil
 }
 
 // loaded says how the weights have come to the device, nil where they are used
