@@ -1,0 +1,34 @@
+#!/bin/sh
+# Has a server work for so many minutes: requests for several adapters, clients that go,
+# adapters that are swapped under their requests. Prints what it has in use over the time,
+# and fails where that grows, or where pages or requests are left at the end.
+#
+#     scripts/soak.sh MINUTES
+#
+# One minute belongs to the nightly checks, an hour (scripts/soak.sh 60) to a release.
+set -eu
+cd "$(dirname "$0")/.."
+minutes=${1:?minutes}
+dir=$PWD/output/soak
+rm -rf "$dir"
+mkdir -p "$dir/adapters"
+go build -o "$dir/lorafuse" ./cmd/lorafuse
+go build -o "$dir/soak" ./internal/dev/soak
+model=testdata/lm/llama
+for name in lora dora rslora_all; do cp -r "$model/adapters/$name" "$dir/adapters/$name"; done
+"$dir/lorafuse" serve --model "$model/model" --adapter tiny="$model/adapters/lora" --adapter other="$model/adapters/dora" \
+	--adapter third="$model/adapters/patterns" --adapters-dir "$dir/adapters" --allow-adapter-updates --max-adapters 3 \
+	--cache-tokens 1024 --max-texts 8 --listen 127.0.0.1:0 2>"$dir/log" &
+pid=$!
+trap 'kill "$pid" 2>/dev/null || true' EXIT
+url=
+for _ in $(seq 300); do
+	url=$(sed -n 's/.*msg=serving url=\([^ ]*\).*/\1/p' "$dir/log")
+	[ -z "$url" ] || break
+	sleep 0.1
+done
+[ -n "$url" ] || { cat "$dir/log"; exit 1; }
+"$dir/soak" --url "$url" --for "${minutes}m" --adapters tiny,other,third --swap lora,dora,rslora_all
+kill "$pid"
+wait "$pid"
+trap - EXIT
