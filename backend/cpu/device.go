@@ -225,7 +225,7 @@ func (d *Device) compile(p *ir.Program, arena *buffer) (*executable, error) {
 	}
 	e := &executable{dev: d, prog: p, arena: arena}
 	e.run, e.steps = newRun(d, p, d.packMode())
-	e.run.rest = e.rest
+	e.pause = e.rest
 	e.prefetches = newPrefetches(e.steps)
 	n := e.run.need
 	floats := n.temp + d.pool.Workers()*n.room
@@ -273,6 +273,7 @@ type executable struct {
 	own            *buffer // the arena where it is not the caller's, or nil
 	yield          func() (over func())
 	over           func() // of the launch under way
+	pause          func() // rest, made once
 	closed         bool
 }
 
@@ -296,7 +297,9 @@ func (e *executable) Run(ctx context.Context, args backend.Args) (f backend.Fenc
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // see run.do
 	e.prefetches.update(r, e.steps)
-	e.yield = backend.Yield(ctx)
+	if e.yield, r.rest = backend.Yield(ctx), nil; e.yield != nil {
+		r.rest = e.pause
+	}
 	for i := range e.steps {
 		if err := e.launch(ctx, i); err != nil {
 			return nil, err

@@ -101,9 +101,6 @@ func (c *linearCE) run(losses []float32, dx values, scales []float32) error {
 	c.logits, tmp = tmp[:per*c.v], tmp[per*c.v:]
 	c.gathered, c.back = tmp[:per*c.d], tmp[per*c.d:2*per*c.d]
 	for c.at = 0; c.at < len(c.rows); c.at += per {
-		if c.at > 0 {
-			r.rest() // with a large vocabulary each stretch takes as long as a layer
-		}
 		c.m = min(per, len(c.rows)-c.at)
 		r.rows(c.m, c.d, c.gather)
 		c.multiply(&c.forward, c.logits, gemm.Of(c.gathered, c.d), r.operand(c.w, true), c.packForward)
@@ -125,7 +122,7 @@ func (c *linearCE) multiply(call *gemm.Call, dst []float32, a, b gemm.Matrix, pa
 	if packs {
 		c.r.prepack(&call.Pairs[0], c.w, call.N)
 	}
-	c.r.dev.gemm.Run(call)
+	c.r.multiply(call)
 }
 
 func (c *linearCE) cleanRows(lo, hi int) { c.dx.clear(lo, hi-lo) }

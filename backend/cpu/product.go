@@ -145,7 +145,7 @@ func (r *run) batched(l *ir.Launch, c *gemm.Call) func() {
 				pairs[0].A.Data, pairs[0].B.Data = pointer(x[b*dx:]), pointer(y[b*dy:])
 			}
 			each.C = c.C[b*c.M*c.N:][:c.M*c.N]
-			r.dev.gemm.Run(&each)
+			r.multiply(&each)
 		}
 	}
 }

@@ -52,7 +52,10 @@ type run struct {
 	buffers []*buffer // of args
 	dims    []int
 
-	rest func() // lets others have the workers for a while
+	rest func() // lets others have the workers for a while; nil where it need not
+	// The piece of a product that is under way, see multiply.
+	cut       gemm.Call
+	cutStored gemm.Stored
 
 	masks []*keptMask // of dropout
 

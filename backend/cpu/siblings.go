@@ -87,6 +87,6 @@ func (p *products) begin() {
 func (p *products) run() error {
 	calls := p.ready()
 	p.begin()
-	p.r.dev.gemm.RunAll(calls)
+	p.r.multiplyAll(calls)
 	return nil
 }

@@ -1,0 +1,120 @@
+package cpu
+
+import (
+	"unsafe"
+
+	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// A run that gives way computes large products in pieces of their columns, so that others
+// wait for a piece and not for a product.
+
+var pieceFlops = 1 << 29 // of a piece: some milliseconds on two cores; less in tests
+
+const (
+	pieceCols  = 256 // that it has at least, beside which packing A once more costs little
+	pieceRows  = 8   // that it has more of: fewer wait for memory, and are summed in an order by their columns
+	pieceAlign = 64  // of their first columns: whole blocks, and whole groups of all kernels
+)
+
+// multiply computes a product. Its bits are those of one piece: what decides how an element
+// is summed is neither where it lies, nor how many columns there are from 65 on.
+func (r *run) multiply(c *gemm.Call) {
+	n := r.pieces(c)
+	if n < 2 {
+		r.dev.gemm.Run(c)
+		return
+	}
+	for i := range n {
+		r.rest()
+		r.dev.gemm.Run(r.piece(c, i*c.N/n/pieceAlign*pieceAlign, (i+1)*c.N/n/pieceAlign*pieceAlign, i == n-1))
+	}
+}
+
+// multiplyAll computes products that do not depend on each other.
+func (r *run) multiplyAll(calls []*gemm.Call) {
+	large := false
+	for _, c := range calls {
+		large = large || r.pieces(c) > 1
+	}
+	if !large {
+		r.dev.gemm.RunAll(calls)
+		return
+	}
+	for _, c := range calls {
+		r.multiply(c)
+	}
+}
+
+// pieces is into how many a product is cut, 1 where the run does not give way.
+func (r *run) pieces(c *gemm.Call) int {
+	if r.rest == nil || c.M <= pieceRows || c.Filter != nil {
+		return 1
+	}
+	flops := 0
+	for i := range c.Pairs {
+		p := &c.Pairs[i]
+		if p.Alpha == 0 || p.K == 0 {
+			continue
+		}
+		if p.Ready != nil || p.FilterB != nil || p.A.Trans || p.B.Elem.Quantized() && p.B.Stride%tensor.QuantBlock != 0 {
+			return 1
+		}
+		flops += 2 * c.M * c.N * p.K
+	}
+	return max(1, min(flops/pieceFlops, c.N/pieceCols))
+}
+
+// piece is the columns [from,to) of a product, or all from there on.
+func (r *run) piece(c *gemm.Call, from, to int, last bool) *gemm.Call {
+	if last {
+		to = c.N
+	}
+	p, pairs := &r.cut, append(r.cut.Pairs[:0], c.Pairs...)
+	*p = *c
+	p.N, p.Pairs = to-from, pairs
+	if c.Bias != nil {
+		p.Bias = c.Bias[from:]
+	}
+	if c.Stored == nil {
+		p.C = c.C[from:]
+	} else {
+		r.cutStored = gemm.Stored{Data: unsafe.Add(c.Stored.Data, from*tensor.BF16.Size()), From: columns(c.Stored.From, from)}
+		p.Stored = &r.cutStored
+	}
+	for i := range pairs {
+		pairs[i].B = columns(pairs[i].B, from)
+	}
+	return p
+}
+
+// columns is op(M) without the first columns.
+func columns(m gemm.Matrix, from int) gemm.Matrix {
+	if m.Data == nil {
+		return m
+	}
+	n := from // elements of M before them
+	if m.Trans {
+		n *= m.Stride
+	}
+	m.Data = unsafe.Add(m.Data, dtypeOf(m.Elem).Bytes(n))
+	return m
+}
+
+// dtypeOf is the type of a matrix's elements.
+func dtypeOf(e gemm.Elem) tensor.DType {
+	switch e {
+	case gemm.F16:
+		return tensor.F16
+	case gemm.BF16:
+		return tensor.BF16
+	case gemm.Q8:
+		return tensor.Q8
+	case gemm.NF4:
+		return tensor.NF4
+	case gemm.FP4:
+		return tensor.FP4
+	}
+	return tensor.F32
+}
