@@ -19,9 +19,9 @@ import (
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
-// newBase opens the tiny model on a device.
-func newBase(t testing.TB, o backend.Options) (*train.Base, *engine.Runtime) {
-	m, err := model.Open(tinyModel)
+// newBase opens a model on a device.
+func newBase(t testing.TB, dir string, o backend.Options) (*train.Base, *engine.Runtime) {
+	m, err := model.Open(dir)
 	require.NoError(t, err)
 	t.Cleanup(func() { m.Close() })
 	dev, err := backend.Open(backend.CPU, o)
@@ -29,7 +29,7 @@ func newBase(t testing.TB, o backend.Options) (*train.Base, *engine.Runtime) {
 	t.Cleanup(func() { dev.Close() })
 	r := engine.New(dev, m)
 	t.Cleanup(r.Close)
-	return train.NewBase(r, tinyModel), r
+	return train.NewBase(r, dir), r
 }
 
 // ofBase is the configuration of a run on a base: the keys that the base decides say
@@ -48,7 +48,7 @@ func (w *workshop) ofBase(dir, job string, sets ...string) *config.Config {
 // runs alone, and leave nothing behind.
 func TestBase(t *testing.T) {
 	w := newWorkshop(t, tinyModel, "threads=2")
-	b, r := newBase(t, backend.Options{Threads: 2, BatchInvariant: true})
+	b, r := newBase(t, tinyModel, backend.Options{Threads: 2, BatchInvariant: true})
 	jobs := append(w.mixedJobs(), "adapter: {r: 4, target_modules: all-linear, use_dora: true}, eval_steps: 2, data: {train: "+w.data(1)+", eval: "+w.data(0)+"}")
 	train1 := func(i int) string {
 		run, err := b.New(t.Context(), w.ofBase(t.TempDir(), jobs[i]), train.Observer{})
@@ -78,7 +78,7 @@ func TestBase(t *testing.T) {
 // a base or alone, while another is open, and tells of each checkpoint.
 func TestBaseResumes(t *testing.T) {
 	w := newWorkshop(t, tinyModel, "threads=1", "save_steps=1", "save_limit=0")
-	b, _ := newBase(t, backend.Options{Threads: 1, BatchInvariant: true})
+	b, _ := newBase(t, tinyModel, backend.Options{Threads: 1, BatchInvariant: true})
 	job := "adapter: {r: 4, target_modules: all-linear, lora_dropout: 0.1}, steps: 5"
 	alone := w.alone(job)
 	other, err := b.New(t.Context(), w.ofBase(t.TempDir(), job), train.Observer{})
@@ -119,7 +119,7 @@ func TestCheckpointAdapter(t *testing.T) {
 	defer m.Close()
 	for _, begin := range []string{"true", "pissa", "pissa_niter_4", "olora"} {
 		dir, job := t.TempDir(), "adapter: {r: 4, target_modules: all-linear, init_lora_weights: "+begin+"}"
-		b, _ := newBase(t, backend.Options{Threads: 1})
+		b, _ := newBase(t, tinyModel, backend.Options{Threads: 1})
 		checkpoint := ""
 		run, err := b.New(t.Context(), w.ofBase(dir, job), train.Observer{Saved: func(_ int, path string) { checkpoint = path }})
 		require.NoError(t, err)
@@ -140,7 +140,7 @@ func TestCheckpointAdapter(t *testing.T) {
 // TestBaseRefuses: what a base cannot train, with an error before anything is written.
 func TestBaseRefuses(t *testing.T) {
 	w := newWorkshop(t, tinyModel, "threads=1")
-	b, _ := newBase(t, backend.Options{Threads: 1})
+	b, _ := newBase(t, tinyModel, backend.Options{Threads: 1})
 	dir := filepath.Join(t.TempDir(), "none")
 	_, err := b.New(t.Context(), w.ofBase(dir, "task: embedding, adapter: {r: 4}"), train.Observer{})
 	require.ErrorIs(t, err, train.ErrTask)

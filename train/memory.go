@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/internal/bytesize"
 )
 
@@ -37,6 +38,37 @@ func (m *Memory) hold(n int64) {
 	m.Adapter += 4 * n
 	m.Optimizer += 3 * 4 * n // gradient and two moments
 	m.Saving = m.Optimizer   // two moments, and the bytes of the adapter's file
+}
+
+// add adds an adapter and the programs that train it, of which those in own are its own.
+func (m *Memory) add(p plan, own []*engine.Draft) {
+	var a Memory
+	for _, t := range p.micro.Trained {
+		a.hold(int64(product(t.Shape)))
+	}
+	m.Adapter, m.Optimizer, m.Saving = m.Adapter+a.Adapter, m.Optimizer+a.Optimizer, max(m.Saving, a.Saving)
+	constants := p.micro.Constants()
+	if p.eval != nil {
+		constants = max(constants, p.eval.Constants()) // it makes more of parameters
+	}
+	m.Constants += constants
+	for _, d := range own {
+		turn := &m.Evaluation
+		switch d {
+		case p.micro:
+			turn = &m.Activations
+		case p.update:
+			turn = &m.Update
+		}
+		*turn = max(*turn, int64(d.Program.Arena))
+	}
+}
+
+// need adds what programs take that share a runtime.
+func (m *Memory) need(r *engine.Runtime, drafts []*engine.Draft) error {
+	need, err := r.Need(drafts...)
+	m.Arena, m.Scratch = need.Arena+need.Precompute, need.Scratch
+	return err
 }
 
 // Total is what the run needs beside weights that are used in place and what

@@ -165,40 +165,22 @@ func (j *Jobs) emit(b *nn.Builder, p *graph.Program, recompute bool) {
 
 // measure is the memory of all jobs.
 func (j *Jobs) measure(pass *engine.Draft) (Memory, error) {
-	first := j.jobs[0].planner
-	m := Memory{InPlace: first.runtime.Info().Unified, Weights: first.weights, Quantized: first.quantized, Process: j.jobs[len(j.jobs)-1].planner.process}
+	m := j.jobs[len(j.jobs)-1].planner.common() // whose process has the data of all
 	var drafts []*engine.Draft
-	saving := int64(0)
 	for _, x := range j.jobs {
-		own := Memory{}
-		for _, t := range x.plan.micro.Trained {
-			own.hold(int64(product(t.Shape)))
-		}
-		m.Adapter, m.Optimizer, saving = m.Adapter+own.Adapter, m.Optimizer+own.Optimizer, max(saving, own.Saving)
-		m.Constants += x.plan.micro.Constants()
-		m.Update = max(m.Update, int64(x.plan.update.Program.Arena))
-		if !x.company.fused {
-			m.Activations = max(m.Activations, int64(x.plan.micro.Program.Arena))
-		}
-		if x.plan.eval != nil {
-			m.Evaluation = max(m.Evaluation, int64(x.plan.eval.Program.Arena))
-		}
-		if x.plan.reference != nil {
-			m.Evaluation = max(m.Evaluation, int64(x.plan.reference.Program.Arena))
-		}
+		m.add(x.plan, x.drafts())
 		drafts = append(drafts, x.drafts()...)
 	}
 	if pass != nil {
 		m.Activations = max(m.Activations, int64(pass.Program.Arena))
 		drafts = append(drafts, pass)
 	}
-	m.Saving = saving
-	o := j.jobs[0].opts
-	need, err := first.runtime.Need(drafts...)
-	m.Arena, m.Scratch = need.Arena+need.Precompute, need.Scratch
-	if err == nil {
-		m.Packed, err = first.runtime.Pack(o.Pack, o.PackLimit, drafts...)
+	if err := m.need(j.base.runtime, drafts); err != nil {
+		return m, err
 	}
+	var err error
+	o := j.jobs[0].opts
+	m.Packed, err = j.base.runtime.Pack(o.Pack, o.PackLimit, drafts...)
 	return m, err
 }
 

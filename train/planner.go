@@ -75,23 +75,17 @@ func (p *Planner) Memory(o EngineOptions) (Memory, error) {
 }
 
 func (p *Planner) measure(o EngineOptions, all plan) (Memory, error) {
-	m := Memory{InPlace: p.runtime.Info().Unified, Weights: p.weights, Quantized: p.quantized, Process: p.process}
-	for _, t := range all.micro.Trained {
-		m.hold(int64(product(t.Shape)))
+	m := p.common()
+	m.add(all, all.drafts())
+	if err := m.need(p.runtime, all.drafts()); err != nil || p.base != nil { // whose owner says what is packed
+		return m, err
 	}
-	m.Constants = all.micro.Constants()
-	m.Activations, m.Update = int64(all.micro.Program.Arena), int64(all.update.Program.Arena)
-	if all.eval != nil {
-		m.Evaluation = int64(all.eval.Program.Arena)
-		m.Constants = max(m.Constants, all.eval.Constants()) // it makes more of parameters
-	}
-	if all.reference != nil {
-		m.Evaluation = max(m.Evaluation, int64(all.reference.Program.Arena))
-	}
-	need, err := p.runtime.Need(all.drafts()...)
-	m.Arena, m.Scratch = need.Arena+need.Precompute, need.Scratch
-	if err == nil && p.base == nil {
-		m.Packed, err = p.runtime.Pack(o.Pack, o.PackLimit, all.drafts()...)
-	}
+	var err error
+	m.Packed, err = p.runtime.Pack(o.Pack, o.PackLimit, all.drafts()...)
 	return m, err
+}
+
+// common is what the model takes, whatever is trained on it.
+func (p *Planner) common() Memory {
+	return Memory{InPlace: p.runtime.Info().Unified, Weights: p.weights, Quantized: p.quantized, Process: p.process}
 }

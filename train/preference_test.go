@@ -267,6 +267,14 @@ func TestPreferenceResumes(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, alone, resumed)
 
+	b, _ := newBase(t, p.model(), backend.Options{Threads: 1})
+	onBase, err := b.New(t.Context(), p.config(t, t.TempDir(), sets...), train.Observer{})
+	require.NoError(t, err)
+	defer onBase.Close()
+	s, err := onBase.Train(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, alone, adapterSum(t, s.Adapter))
+
 	together, err := config.Parse("jobs.yaml", []byte("jobs: [{name: a}, {name: b, adapter: {r: 2, lora_alpha: 4}}]"), slices.Concat([]string{
 		"task=preference", "model=" + p.model(), "data.train=" + p.rows(), "output_dir=" + t.TempDir(), "backend=cpu", "precision=f32", "schedule=constant", "log.plot=false", "log.tensorboard=false",
 		fmt.Sprintf("preference.beta=%v", p.Beta), fmt.Sprintf("learning_rate=%v", p.LR), fmt.Sprintf("weight_decay=%v", p.WeightDecay)}, sets[1:])...)

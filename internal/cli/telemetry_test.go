@@ -119,7 +119,7 @@ func TestWatchDevices(t *testing.T) {
 func TestMFUInProgress(t *testing.T) {
 	var notes bytes.Buffer
 	a := &app{out: &output{w: &bytes.Buffer{}}, err: &notes}
-	o := a.observer(nil)
+	o := (&onlooker{app: a}).observer("")
 	o.Step(train.Report{Step: 1, Steps: 2, MFU: 0.4123})
 	o.Step(train.Report{Step: 2, Steps: 2})
 	a.close()

@@ -134,30 +134,20 @@ func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) (err 
 		return a.dryRun(ctx, c, f.json)
 	}
 	made := firstMissing(c.OutputDir)
-	w, err := a.watch(f.metrics)
+	l, err := a.lookOn(c, f)
 	if err != nil {
 		return err
 	}
-	defer w.close()
-	observer := a.observer(w)
-	profile, err := a.profiler(f.profile, c.Backend, c.DeviceOptions())
-	if err != nil {
-		return err
-	}
-	defer profile.abort()
-	observer.Profile = profile.launches()
-	r, err := train.New(ctx, c, observer)
+	defer l.close()
+	r, err := train.New(ctx, c, l.observer(""))
 	if err != nil {
 		removeEmpty(c.OutputDir, made)
 		return err
 	}
 	defer r.Close()
-	w.on(r.Device())
+	l.on(r.Device())
 	s, err := r.Train(ctx)
-	a.close()
-	if err := profile.finish(); err != nil {
-		a.note("note     %v", err)
-	}
+	l.finish()
 	if errors.Is(err, train.ErrInterrupted) {
 		return &interrupted{fmt.Errorf("%w: %s", err, a.again(file, f, !errors.Is(err, train.ErrNothingNew)))}
 	}
@@ -188,13 +178,52 @@ func (f *trainFlags) override(c *config.Config) error {
 	return c.Validate()
 }
 
-// observer shows a run.
-func (a *app) observer(w *watched) train.Observer {
+// onlooker watches the machine and the launches while something trains.
+type onlooker struct {
+	*watched
+	app     *app
+	profile *profiler
+}
+
+// lookOn begins to watch.
+func (a *app) lookOn(c *config.Config, f *trainFlags) (*onlooker, error) {
+	l := &onlooker{app: a}
+	var err error
+	if l.watched, err = a.watch(f.metrics); err != nil {
+		return nil, err
+	}
+	if l.profile, err = a.profiler(f.profile, c.Backend, c.DeviceOptions()); err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *onlooker) close() {
+	l.profile.abort()
+	_ = l.watched.close()
+}
+
+// finish ends the display, and writes the profile.
+func (l *onlooker) finish() {
+	l.app.close()
+	if err := l.profile.finish(); err != nil {
+		l.app.note("note     %v", err)
+	}
+}
+
+// observer shows a run, or a job under its name.
+func (l *onlooker) observer(job string) train.Observer {
+	a, task, from := l.app, "training", ofJob(job)
+	if job != "" {
+		task += " " + job
+	}
 	return train.Observer{
-		Figures: w.figures,
-		Note:    func(text string) { a.note("%s", text) },
+		Figures: l.figures,
+		Note:    func(text string) { a.note("%s%s", from, text) },
 		Load:    a.loading(),
-		Step:    a.trained(w, "training", ""),
+		Step:    a.trained(l.watched, task, from),
+		Profile: l.profile.launches(),
 	}
 }
 

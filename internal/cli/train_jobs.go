@@ -29,21 +29,12 @@ func (a *app) runJobs(ctx context.Context, c *config.Config, file string, f *tra
 	for i, job := range each {
 		made[i] = firstMissing(job.OutputDir)
 	}
-	w, err := a.watch(f.metrics)
+	l, err := a.lookOn(c, f)
 	if err != nil {
 		return err
 	}
-	defer w.close()
-	profile, err := a.profiler(f.profile, c.Backend, c.DeviceOptions())
-	if err != nil {
-		return err
-	}
-	defer profile.abort()
-	j, err := train.NewJobs(ctx, c, func(name string) train.Observer {
-		o := a.observerOfJob(w, name)
-		o.Profile = profile.launches()
-		return o
-	})
+	defer l.close()
+	j, err := train.NewJobs(ctx, c, l.observer)
 	if err != nil {
 		for i, job := range each {
 			removeEmpty(job.OutputDir, made[i])
@@ -51,12 +42,9 @@ func (a *app) runJobs(ctx context.Context, c *config.Config, file string, f *tra
 		return err
 	}
 	defer j.Close()
-	w.on(j.Device())
+	l.on(j.Device())
 	all, err := j.Train(ctx)
-	a.close()
-	if err := profile.finish(); err != nil {
-		a.note("note     %v", err)
-	}
+	l.finish()
 	if f.json {
 		if err := a.out.json(jobsReport{all, j.Memory()}); err != nil {
 			return err
@@ -76,18 +64,6 @@ func (a *app) runJobs(ctx context.Context, c *config.Config, file string, f *tra
 		return &failure{err}
 	}
 	return nil
-}
-
-// observerOfJob shows a job under its name, or what is of all where there is none.
-func (a *app) observerOfJob(w *watched, name string) train.Observer {
-	o := a.observer(w)
-	if name == "" {
-		return o
-	}
-	from := ofJob(name)
-	o.Note = func(text string) { a.note("%s%s", from, text) }
-	o.Step = a.trained(w, "training "+name, from)
-	return o
 }
 
 // ofJob begins what is said of a job, and is nothing for what is said of all.
