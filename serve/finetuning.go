@@ -219,11 +219,10 @@ type checkpointInfo struct {
 }
 
 type checkpointMetrics struct {
-	Step         int      `json:"step"`
-	Loss         *float64 `json:"train_loss,omitempty"`
-	ValidLoss    *float64 `json:"valid_loss,omitempty"`
-	FullLoss     *float64 `json:"full_valid_loss,omitempty"`
-	FullAccuracy *float64 `json:"full_valid_mean_token_accuracy,omitempty"`
+	Step      int      `json:"step"`
+	Loss      *float64 `json:"train_loss,omitempty"`
+	ValidLoss *float64 `json:"valid_loss,omitempty"`
+	FullLoss  *float64 `json:"full_valid_loss,omitempty"`
 }
 
 // listCheckpoints answers GET /v1/fine_tuning/jobs/{id}/checkpoints.
@@ -244,7 +243,7 @@ func (s *Server) listCheckpoints(c *call) error {
 		m := x.Metrics // an evaluation is always of the whole file
 		return checkpointInfo{
 			ID: x.ID, Object: "fine_tuning.job.checkpoint", Created: x.Created, Model: x.Model, Job: j.ID, Step: m.Step,
-			Metrics: checkpointMetrics{Step: m.Step, Loss: m.Loss, ValidLoss: m.ValidLoss, FullLoss: m.ValidLoss, FullAccuracy: m.ValidAccuracy},
+			Metrics: checkpointMetrics{Step: m.Step, Loss: m.Loss, ValidLoss: m.ValidLoss, FullLoss: m.ValidLoss},
 		}
 	})
 	if err != nil {

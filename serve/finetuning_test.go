@@ -69,7 +69,7 @@ func TestFineTuning(t *testing.T) {
 	assert.Equal(t, []any{page["first_id"], page["last_id"]}, []any{last["id"], before["id"]})
 
 	_, text = ask(t, s, "GET", "/v1/files/"+done["result_files"].([]any)[0].(string)+"/content", "")
-	assert.True(t, strings.HasPrefix(text, "step,train_loss,train_accuracy,valid_loss,valid_mean_token_accuracy"), text)
+	assert.True(t, strings.HasPrefix(text, "step,train_loss,train_accuracy,valid_loss,valid_accuracy"), text)
 
 	_, text = ask(t, s, "GET", "/v1/models/mine", "")
 	assert.Equal(t, "base", decoded(t, text)["parent"])

@@ -42,6 +42,7 @@ func FuzzJob(f *testing.F) {
 	for _, body := range []string{
 		`{"model":"base","training_file":"FILE","suffix":"a","seed":1,"hyperparameters":{"n_epochs":1,"batch_size":"auto","learning_rate_multiplier":0.1}}`,
 		`{"model":"base","training_file":"FILE","validation_file":"FILE","metadata":{"a":"b"},"integrations":[],"lora":{"r":4,"target_modules":["q_proj"],"rank_pattern":{"a":1}}}`,
+		`{"model":"base","training_file":"FILE","method":{"type":"dpo","dpo":{"hyperparameters":{"beta":"auto","n_epochs":2}}}}`,
 		`{"model":"base","training_file":"FILE","lora":{"r":1e400,"lora_alpha":null,"init_lora_weights":"pissa_niter_4"}}`, `{"model":"base@12","training_file":null}`,
 		`{"model":"base","training_file":"FILE","lora":{"a":{"<<":{"r":1}},"target_modules":"(","modules_to_save":["\u2028"]}}`, `{"method":{"type":"supervised","supervised":[]}}`,
 	} {

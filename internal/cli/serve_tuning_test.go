@@ -140,14 +140,19 @@ func TestServeTrains(t *testing.T) {
 	for i := range 40 {
 		fmt.Fprintf(&rows, `{"prompt": "%d + %d =", "completion": " %d"}`+"\n", i, i, 2*i)
 	}
-	data := l.file("rows.jsonl", rows.String())
-	alone := func(name, more string) string {
+	alone := func(name, data, more string) string {
 		file := l.file(name+".yaml", fmt.Sprintf(`{model: %s, output_dir: %s, data: {train: %s, max_length: 128}, batch_size: 2, save_steps: 0, threads: 1, log: {tensorboard: false, plot: false}, %s}`, llama, l.path(name), data, more))
 		succeed(t, "train", file)
 		return readText(t, l.path(name+"/adapter/adapter_model.safetensors"))
 	}
-	first := alone("first", "adapter: {r: 4, lora_alpha: 8, target_modules: all-linear, lora_dropout: 0.1}, seed: 7, epochs: 20, learning_rate: 4e-4")
-	second := alone("second", "init_adapter: "+l.path("first/adapter")+", seed: 8, epochs: 2, learning_rate: 2e-4")
+	sums := l.file("rows.jsonl", rows.String())
+	first := alone("first", sums, "adapter: {r: 4, lora_alpha: 8, target_modules: all-linear, lora_dropout: 0.1}, seed: 7, epochs: 20, learning_rate: 4e-4")
+	var pairs string
+	for i := range 12 {
+		pairs += fmt.Sprintf(`{"prompt": "%d + %d =", "chosen": " %d", "rejected": " %d"}`+"\n", i, i, 2*i, 3*i+1)
+	}
+	third := alone("third", l.file("pairs.jsonl", pairs), "task: preference, preference: {beta: 0.2}, adapter: {r: 4, lora_alpha: 8, target_modules: all-linear}, seed: 9, epochs: 2, learning_rate: 5e-5")
+	second := alone("second", sums, "init_adapter: "+l.path("first/adapter")+", seed: 8, epochs: 2, learning_rate: 2e-4")
 
 	args := []string{"--model", llama, "--train-dir", l.path("tuning"), "--train-jobs", "2"}
 	s := startTuningServer(t, args...)
@@ -186,10 +191,12 @@ func TestServeTrains(t *testing.T) {
 	assert.Equal(t, answer, greedy("sums"))
 	greedy("sums-step-380")
 	more := `"training_file": "` + file + `", "hyperparameters": {"n_epochs": 2, "batch_size": 2}`
-	other := s.create(`{"model": "model", "seed": 9, ` + more + `}`)
+	other := s.create(`{"model": "model", "seed": 9, "training_file": "` + s.upload(pairs) + `", "lora": {"r": 4},
+		"method": {"type": "dpo", "dpo": {"hyperparameters": {"n_epochs": 2, "batch_size": 2, "beta": 0.2}}}}`)
 	j = s.create(`{"model": "sums", "seed": 8, ` + more + `}`)
 	s.end(j.ID)
 	s.end(other.ID)
+	assert.Equal(t, third, readText(t, l.path("tuning/adapters/"+other.ID+"/adapter_model.safetensors")))
 	assert.Equal(t, second, readText(t, l.path("tuning/adapters/"+j.ID+"/adapter_model.safetensors")))
 	require.Eventually(t, func() bool { left, err := os.ReadDir(l.path("tuning/jobs")); return err == nil && len(left) == 0 }, time.Minute, time.Millisecond)
 

@@ -32,8 +32,9 @@ type Metrics struct {
 	Step            int      `json:"step"`
 	Steps           int      `json:"total_steps"`
 	Loss            *float64 `json:"train_loss"`
+	Accuracy        *float64 `json:"train_accuracy,omitempty"` // of DPO: of rows whose chosen answer is preferred
 	ValidLoss       *float64 `json:"valid_loss,omitempty"`
-	ValidAccuracy   *float64 `json:"valid_accuracy,omitempty"`
+	ValidAccuracy   *float64 `json:"valid_accuracy,omitempty"` // likewise
 	LearningRate    *float64 `json:"learning_rate"`
 	GradNorm        *float64 `json:"grad_norm"`
 	TokensPerSecond *float64 `json:"tokens_per_second"`

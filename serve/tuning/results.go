@@ -13,7 +13,7 @@ import (
 // columns are those of a file of results: OpenAI's names, and the figures of metrics.jsonl
 // that stand there. What was not measured is empty.
 var columns = []struct{ name, figure string }{
-	{"train_loss", events.Loss}, {"train_accuracy", ""}, {"valid_loss", events.EvalLoss}, {"valid_mean_token_accuracy", events.EvalAccuracy},
+	{"train_loss", events.Loss}, {"train_accuracy", "rewards/accuracies"}, {"valid_loss", events.EvalLoss}, {"valid_accuracy", events.EvalAccuracy},
 	{"learning_rate", "learning_rate"}, {"grad_norm", "grad_norm"},
 }
 

@@ -100,7 +100,7 @@ func TestJob(t *testing.T) {
 	assert.Equal(t, int64(len(raw)), f.Bytes)
 	assert.Equal(t, tuning.Results, f.Purpose)
 	lines := strings.Split(string(raw), "\n")
-	assert.Equal(t, []string{"step,train_loss,train_accuracy,valid_loss,valid_mean_token_accuracy,learning_rate,grad_norm", "1,1,,,,0.5,", "2,0.5,,,,0.5,"}, lines[:3])
+	assert.Equal(t, []string{"step,train_loss,train_accuracy,valid_loss,valid_accuracy,learning_rate,grad_norm", "1,1,,,,0.5,", "2,0.5,,,,0.5,"}, lines[:3])
 	assert.Len(t, lines, 22)
 	require.Eventually(t, func() bool { _, err := os.Stat(filepath.Join(h.dir, "jobs", j.ID)); return os.IsNotExist(err) }, time.Minute, time.Millisecond)
 }

@@ -136,6 +136,9 @@ func figuresOf(r train.Report) *Metrics {
 	if r.Eval != nil {
 		m.ValidLoss = finite(*r.Eval)
 	}
+	if r.Rewards != nil {
+		m.Accuracy = finite(r.Rewards.Accuracy)
+	}
 	if r.Accuracy != nil {
 		m.ValidAccuracy = finite(*r.Accuracy)
 	}
