@@ -53,6 +53,7 @@ type checker struct {
 	url, key string
 	adapter  string
 	rows     string // a file
+	valid    string // another, to validate with
 	pictures string // a folder
 }
 
@@ -63,6 +64,7 @@ func main() {
 	flag.StringVar(&c.key, "key", "", "API key")
 	flag.StringVar(&c.adapter, "adapter", "", "an adapter that is loaded")
 	flag.StringVar(&c.rows, "rows", "", "file of rows to train with")
+	flag.StringVar(&c.valid, "valid", "", "file of rows to validate with")
 	flag.StringVar(&c.pictures, "pictures", "", "folder for pictures of faults")
 	show := flag.String("show", "", "write pictures for the documentation into this folder, and check nothing")
 	flag.Parse()

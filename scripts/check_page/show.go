@@ -7,32 +7,32 @@ import (
 )
 
 // show writes the pictures of the documentation, of a server that has the model of
-// examples/godoc and can train it.
+// examples/godoc and trains it with its rows.
 func (c *checker) show(dir string) error {
-	window := size{width: 1100, height: 760}
-	t := c.open("show", window)
+	t := c.open("show", size{width: 1100, height: 820})
+	t.upload(c.rows)
+	t.do(chromedp.SetUploadFiles(chromedp.CSS("#valid-file"), []string{c.valid}))
+	t.write("#suffix", "godoc")
+	t.write("#epochs", "3")
+	t.write("#batch-size", "16")
+	t.write("#rate", "10")
+	t.click("#start-button")
+	t.until("document.querySelectorAll('#job .dot.valid').length > 2")
+	t.until(status + " === 'done'")
+	t.until("document.querySelector('#job .actions .primary')")
+	tuned := value[string](t, "document.querySelector('#job h2').firstChild.textContent")
+	box := value[[]float64](t, "(() => { const b = document.querySelector('#job .frame').getBoundingClientRect(); return [b.x + 0.6 * b.width, b.y + 0.5 * b.height] })()")
+	if t.err == nil {
+		t.do(chromedp.MouseEvent("mouseMoved", box[0], box[1]))
+	}
+	t.picture(filepath.Join(dir, "page-jobs.png"))
+	t.view("chat")
 	t.greedy("40")
 	t.click("#compare")
-	t.choose("#model-2", c.adapter)
+	t.choose("#model-2", tuned)
 	t.ask("// package encoding/json\nfunc (n Number) Float64() (float64, error)\n// ")
 	t.answered()
-	t.ask("// package net\nfunc (ip IP) IsLoopback() bool\n// ")
-	t.answered()
+	t.do(chromedp.EmulateViewport(1100, 620))
 	t.picture(filepath.Join(dir, "page-chat.png"))
-	t.view("jobs")
-	t.until("document.querySelector('#job .line.valid')")
-	t.picture(filepath.Join(dir, "page-jobs.png"))
-	t.view("server")
-	t.picture(filepath.Join(dir, "page-server.png"))
-	t.scheme(true)
-	t.picture(filepath.Join(dir, "page-server-dark.png"))
-	t.view("jobs")
-	t.picture(filepath.Join(dir, "page-jobs-dark.png"))
-	t.do(chromedp.EmulateViewport(phone.width, phone.height))
-	t.picture(filepath.Join(dir, "page-jobs-phone.png"))
-	t.view("chat")
-	t.picture(filepath.Join(dir, "page-chat-phone.png"))
-	t.view("server")
-	t.picture(filepath.Join(dir, "page-server-phone.png"))
 	return t.close(c.pictures)
 }

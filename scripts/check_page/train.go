@@ -26,7 +26,7 @@ func job(c *checker) error {
 	t.greedy("10")
 	t.upload(c.rows)
 	t.says("#train-about", "rows")
-	t.do(chromedp.SetUploadFiles(chromedp.CSS("#valid-file"), []string{c.rows}))
+	t.do(chromedp.SetUploadFiles(chromedp.CSS("#valid-file"), []string{c.valid}))
 	t.write("#suffix", "from-page")
 	t.write("#epochs", "3")
 	t.write("#batch-size", "4")

@@ -32,7 +32,7 @@ async (folder) => {
   same('not there', find(metrics, 'f'), undefined);
 
   same('ticks', ticks(0, 100, 5), [0, 20, 40, 60, 80, 100]);
-  same('ticks of a loss', ticks(2.81, 3.9, 5), [3, 3.5]);
+  same('ticks of a loss', ticks(2.81, 3.9, 5), [3, 3.2, 3.4, 3.6, 3.8]);
   same('ticks that are small', ticks(0, 0.3, 3), [0, 0.1, 0.2, 0.3]);
   same('ticks of one value', ticks(2, 2, 5), [2]);
   same('ticks below zero', ticks(-1, 1, 4), [-1, -0.5, 0, 0.5, 1]);
@@ -45,7 +45,7 @@ async (folder) => {
   same('a list', rows('[1]\n', true), { wrong: 'Line 1 is no JSON object.' });
   same('no rows', rows('\n', true), { wrong: 'There are no rows.' });
 
-  same('numbers', [0, 1.23456, 23.456, 456.7, 0.01234, 12345678, NaN].map(short), ['0.000', '1.23', '23.5', '457', '0.012', '1.23e+7', '–']);
+  same('numbers', [0, 1.23456, 23.456, 456.7, 0.01234, 12345678, NaN].map(short), ['0', '1.23', '23.5', '457', '0.012', '1.23e+7', '–']);
   same('bytes', [0, 1023, 1024, 5 * 1024 ** 3].map(bytes), ['0 B', '1023 B', '1.0 KiB', '5.0 GiB']);
   same('plural', [plural(1, 'token'), plural(1200, 'token')], ['1 token', '1,200 tokens']);
   return faults;

@@ -7,7 +7,7 @@ export function ticks(low, high, wanted) {
   if (!(high > low)) return [low];
   const rough = (high - low) / wanted;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough * (1 - 1e-9));
+  const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= 0.7 * rough);
   const all = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) all.push(Number((i * step).toPrecision(12)));
   return all;

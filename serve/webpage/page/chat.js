@@ -5,6 +5,8 @@ import { stream, words } from './api.js';
 import { get, make, plural, say, short, show } from './dom.js';
 import { models, offer } from './models.js';
 
+const shortest = 200; // milliseconds in which a rate of tokens says something
+
 const turns = []; // {text, answers: [Answer, …]}
 let under = null; // the AbortController of the answers that are under way
 
@@ -45,9 +47,9 @@ class Answer {
       }
       const last = performance.now();
       const about = [plural(tokens, 'token')];
-      if (tokens > 1 && last > first) about.push(`${short(((tokens - 1) * 1000) / (last - first))} a second`);
-      if (first) about.push(`the first after ${short((first - began) / 1000)} s`);
-      if (reason === 'length') about.push('cut: it has as many tokens as it may');
+      if (last - first > shortest) about.push(`${short(((tokens - 1) * 1000) / (last - first))} a second`);
+      if (first) about.push(`first token after ${((first - began) / 1000).toFixed(2)} s`);
+      if (reason === 'length') about.push('cut: token limit reached');
       if (this.text === '') about.push('the model ended at once and wrote nothing');
       this.#end(about.join(' · '));
     } catch (error) {

@@ -48,7 +48,8 @@ export const plural = (n, one, many = one + 's') => `${count(n)} ${n === 1 ? one
 // short writes a number with three or four digits.
 export function short(n) {
   if (!Number.isFinite(n)) return '–';
-  if (n !== 0 && (Math.abs(n) < 1e-3 || Math.abs(n) >= 1e6)) return n.toExponential(2);
+  if (n === 0) return '0';
+  if ((Math.abs(n) < 1e-3 || Math.abs(n) >= 1e6)) return n.toExponential(2);
   const digits = Math.abs(n) >= 100 ? 0 : Math.abs(n) >= 10 ? 1 : Math.abs(n) >= 1 ? 2 : 3;
   return n.toFixed(digits);
 }
@@ -73,21 +74,24 @@ export function time(seconds) {
 // repeat calls f now and every so many seconds while the page can be seen; f says how
 // many, and null ends it. It returns a function that calls f at once.
 export function repeat(f) {
-  let timer, running = false, again = false;
-  const run = async () => {
-    if (running) {
-      again = true;
-      return;
-    }
-    running = true;
-    clearTimeout(timer);
+  let timer, current = null, again = false;
+  const calls = async () => {
     let seconds = 5;
-    do {
-      again = false;
-      seconds = await f();
-    } while (again);
-    running = false;
-    if (seconds !== null) timer = setTimeout(() => !document.hidden && run(), seconds * 1000);
+    clearTimeout(timer);
+    try {
+      do {
+        again = false;
+        seconds = await f();
+      } while (again);
+    } finally {
+      current = null;
+      if (seconds !== null) timer = setTimeout(() => !document.hidden && run(), seconds * 1000);
+    }
+  };
+  const run = () => {
+    if (current) again = true;
+    else current = calls();
+    return current;
   };
   document.addEventListener('visibilitychange', () => !document.hidden && run());
   run();

@@ -15,7 +15,7 @@ let jobs = []; // the newest first
 let selected = null; // the Job that is shown
 let poll = () => {};
 
-const title = (job) => job.fine_tuned_model ?? job.user_provided_suffix ?? job.suffix ?? job.id;
+const title = (job) => job.fine_tuned_model ?? job.user_provided_suffix ?? job.suffix ?? `Job …${job.id.slice(-6)}`;
 
 const chip = (job) => make('span', { class: `chip ${job.status}` }, named[job.status] ?? job.status);
 
@@ -62,6 +62,7 @@ class Job {
     show(p.error, job.status === 'failed' && (job.error?.message ?? 'The job failed.'));
     const points = this.#points();
     const last = points.at(-1);
+    this.#chart.element.hidden = ended.has(job.status) && !last;
     this.#chart.set(points, last?.total ?? 0);
     show(p.progress, last && `Step ${count(last.step)} of ${count(last.total)}${!ended.has(job.status) && last.speed ? `, ${short(last.speed)} tokens a second` : ''}`);
     p.facts.replaceChildren(...facts(job).flatMap(([name, value]) => [make('dt', {}, name), make('dd', {}, value)]));
@@ -128,7 +129,7 @@ function facts(job) {
   const numbers = { ...job.hyperparameters, ...method[method.type]?.hyperparameters };
   const all = [['Base', job.model], ['Method', method.type ?? 'supervised']];
   for (const [name, key] of [['Epochs', 'n_epochs'], ['Batch size', 'batch_size'], ['Learning rate ×', 'learning_rate_multiplier'], ['Beta', 'beta']]) {
-    if (numbers[key] !== undefined && numbers[key] !== null) all.push([name, String(numbers[key])]);
+    if (typeof numbers[key] === 'number') all.push([name, String(numbers[key])]);
   }
   if (job.lora?.r) all.push(['Rank', String(job.lora.r)]);
   if (job.trained_tokens) all.push(['Trained tokens', count(job.trained_tokens)]);

@@ -54,7 +54,7 @@ function adapters(samples) {
 function list(resident) {
   get('model-list').replaceChildren(...models.list.map((model) => make('li', {},
     make('span', { class: 'name' }, model.id), ' ',
-    model.parent ? make('span', { class: resident.has(model.id) ? 'chip running' : 'chip' }, resident.has(model.id) ? 'on the device' : 'in store') : make('span', { class: 'chip' }, 'base'),
+    model.parent ? make('span', { class: resident.has(model.id) ? 'chip running' : 'chip' }, resident.has(model.id) ? 'on the device' : 'not on the device') : make('span', { class: 'chip' }, 'base'),
     make('span', { class: 'muted' }, model.parent ? (model.version ? `version ${model.version}` : '') : `up to ${plural(model.max_model_len ?? 0, 'token')}`))));
 }
 

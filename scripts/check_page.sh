@@ -1,0 +1,89 @@
+#!/bin/sh
+# Serves small models of testdata and looks at the page of each server with a real Chromium
+# (Debian: chromium), by scripts/check_page.
+#
+#     scripts/check_page.sh              checks all
+#     scripts/check_page.sh --pictures   writes docs/page-*.png anew, of examples/godoc
+#
+# Where there is no Chromium it says so and passes. The exit status is 1 if a check finds a
+# fault; output/page then has a picture of it.
+set -eu
+cd "$(dirname "$0")/.."
+dir=$PWD/output/page
+found=
+for name in chromium chromium-browser google-chrome google-chrome-stable chrome; do
+	! command -v "$name" >/dev/null || found=$name
+done
+if [ -z "$found" ]; then
+	echo 'left out: the page in a browser, for there is no Chromium (Debian: apt-get install chromium)'
+	exit 0
+fi
+rm -rf "$dir"
+mkdir -p "$dir"
+go build -o "$dir/lorafuse" ./cmd/lorafuse
+(cd scripts/check_page && go build -o "$dir/check_page" .)
+pid= failed=0
+trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null || true' EXIT
+
+# ended waits for the server to end as it should.
+ended() {
+	[ -n "$pid" ] || return 0
+	kill "$pid"
+	wait "$pid" || failed=1
+	pid=
+}
+
+# serve ARGUMENTS…: the address is in $url when it takes requests.
+serve() {
+	ended
+	"$dir/lorafuse" serve --listen 127.0.0.1:0 "$@" 2>"$dir/log" &
+	pid=$!
+	url=
+	for _ in $(seq 300); do
+		url=$(sed -n 's/.*msg=serving url=\([^ ]*\).*/\1/p' "$dir/log")
+		[ -z "$url" ] || return 0
+		sleep 0.1
+	done
+	cat "$dir/log"
+	exit 1
+}
+
+# look KIND ARGUMENTS…
+look() {
+	printf -- '-- %s\n' "$1"
+	"$dir/check_page" -url "$url" -pictures "$dir" -kind "$@" || failed=1
+}
+
+rows=$dir/rows.jsonl valid=$dir/valid.jsonl
+if [ "${1:-}" = --pictures ]; then
+	head -n 1200 examples/godoc/train.jsonl >"$rows"
+	head -n 120 examples/godoc/eval.jsonl >"$valid"
+	serve --model examples/godoc/model --name godoc-model --train-dir "$dir/train"
+	look train -rows "$rows" -valid "$valid" -show docs
+	ended
+	exit $failed
+fi
+
+# A model of text with a chat template, and room for answers that can be stopped.
+model=$dir/model
+mkdir "$model"
+cp testdata/lm/qwen3/model/* "$model"
+cp testdata/tokenizers/chat/qwen3_style.jinja "$model/chat_template.jinja"
+sed 's/"max_position_embeddings": [0-9]*/"max_position_embeddings": 40960/' testdata/lm/qwen3/model/config.json >"$model/config.json"
+serve --model "$model" --adapter tiny=testdata/lm/qwen3/adapters/lora
+look chat -adapter tiny
+
+serve --model "$model" --api-key sesame
+look key -key sesame
+
+head -n 120 examples/godoc/train.jsonl >"$rows"
+head -n 20 examples/godoc/eval.jsonl >"$valid"
+serve --model examples/godoc/model --train-dir "$dir/train"
+look plain
+look train -rows "$rows" -valid "$valid"
+
+serve --model testdata/encoders/mpnet
+look vectors
+
+ended
+exit $failed
