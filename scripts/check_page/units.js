@@ -1,7 +1,7 @@
 // The functions of the page that need no page, with values: gives a list of faults.
 async (folder) => {
   const { EventReader } = await import(folder + 'sse.js');
-  const { parse, find } = await import(folder + 'prometheus.js');
+  const { parse, find, total } = await import(folder + 'prometheus.js');
   const { ticks, thin } = await import(folder + 'chart.js');
   const { rows } = await import(folder + 'start.js');
   const { short, bytes, plural } = await import(folder + 'dom.js');
@@ -29,6 +29,7 @@ async (folder) => {
   same('value', find(metrics, 'vllm:b').value, 2500);
   same('labels', find(metrics, 'vllm:b').labels, { x: '1', y: 'a,b"c\\d\n{}' });
   same('infinite', find(metrics, 'c').value === Infinity && Number.isNaN(find(metrics, 'd').value), true);
+  same('total', [total(parse('a{x="1"} 1\na{x="2"} 2\nb 4'), 'a'), Number.isNaN(total(metrics, 'f'))], [3, true]);
   same('not there', find(metrics, 'f'), undefined);
 
   same('ticks', ticks(0, 100, 5), [0, 20, 40, 60, 80, 100]);

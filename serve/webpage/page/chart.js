@@ -28,7 +28,7 @@ const lines = [
 
 // LossChart draws losses by step; it can be asked for each with a pointer or the keys.
 export class LossChart {
-  #points = []; // {step, train, valid}, by step
+  #points = []; // {step, train, valid, accuracy}, by step
   #total = 0;
   #at = -1; // the point that is shown
   #box = make('div', { class: 'plot' });
@@ -105,6 +105,7 @@ export class LossChart {
 
   #words(p) {
     const parts = lines.filter(({ of }) => Number.isFinite(p[of])).map(({ of, name }) => `${name} ${short(p[of])}`);
+    if (Number.isFinite(p.accuracy)) parts.push(`validation accuracy ${short(p.accuracy * 100)} %`);
     return `Step ${p.step}: ${parts.join(', ')}`;
   }
 

@@ -178,8 +178,8 @@ function describe() {
   get('welcome').textContent = welcome;
   show(get('mode'), plain && 'This model has no chat template. It continues what you write, each text by itself.');
   get('prompt').placeholder = plain
-    ? 'Begin a text. Enter sends, Shift+Enter begins a new line.'
-    : 'Ask something. Enter sends, Shift+Enter begins a new line.';
+    ? 'Begin a text. Shift+Enter: a new line.'
+    : 'Ask something. Shift+Enter: a new line.';
   get('system').closest('label').hidden = plain;
   for (const id of ['prompt', 'send', 'compare', 'model-1']) get(id).disabled = !text;
 }

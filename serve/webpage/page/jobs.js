@@ -77,7 +77,7 @@ class Job {
     const points = [];
     for (const { type, data } of this.#events.values()) {
       if (type === 'metrics' && data) {
-        points.push({ step: data.step, total: data.total_steps, train: data.train_loss ?? NaN, valid: data.valid_loss ?? NaN, speed: data.tokens_per_second });
+        points.push({ step: data.step, total: data.total_steps, train: data.train_loss ?? NaN, valid: data.valid_loss ?? NaN, accuracy: data.valid_accuracy ?? NaN, speed: data.tokens_per_second });
       }
     }
     return points.sort((a, b) => a.step - b.step);

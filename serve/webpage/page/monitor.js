@@ -4,22 +4,30 @@ import { read, text } from './api.js';
 import { sparkline } from './chart.js';
 import { bytes, count, get, make, plural, repeat, short, show } from './dom.js';
 import { models } from './models.js';
-import { find, parse } from './prometheus.js';
+import { find, parse, total } from './prometheus.js';
 
 const every = 2; // seconds
 const kept = 150; // samples: five minutes
 
-// rate is how much a counter grew in a second; it began anew where the server did.
-const rate = (name) => ({ of: name, rate: true });
-const level = (name) => ({ of: name });
+const percent = (part) => `${short(Math.min(part, 1) * 100)} %`;
+const resident = (samples) => {
+  const names = find(samples, 'vllm:lora_requests_info')?.labels.running_lora_adapters;
+  return names ? names.split(',') : [];
+};
+
+// level is a value as it is, rate how much one grew in a second.
+const level = (name) => ({ value: (samples) => total(samples, name) });
+const rate = (name) => ({ ...level(name), rate: true });
 
 const gauges = [
   { name: 'Tokens written', unit: 'a second', write: short, ...rate('vllm:generation_tokens_total') },
   { name: 'Tokens read', unit: 'a second', write: short, ...rate('vllm:prompt_tokens_total') },
   { name: 'Requests under way', write: count, ...level('vllm:num_requests_running') },
   { name: 'Requests waiting', write: count, ...level('vllm:num_requests_waiting') },
-  { name: 'Cache in use', write: (part) => `${short(part * 100)} %`, ...level('vllm:kv_cache_usage_perc') },
+  { name: 'Cache in use', write: percent, ...level('vllm:kv_cache_usage_perc') },
+  { name: 'Adapters on the device', write: count, value: (samples) => resident(samples).length },
   { name: 'Memory of the process', write: bytes, ...level('process_resident_memory_bytes') },
+  { name: 'Training', unit: 'of the time', write: percent, ...rate('lorafuse:training_seconds_total') },
 ];
 
 let before = null; // {at, samples} of the last time
@@ -28,37 +36,42 @@ function card(gauge) {
   gauge.values = [];
   gauge.number = make('span', { class: 'number' }, '–');
   gauge.line = make('div');
+  gauge.most = make('p', { class: 'hint' });
   return make('div', { class: 'card gauge', role: 'group', 'aria-label': gauge.name },
-    make('h2', {}, gauge.name), make('p', {}, gauge.number, gauge.unit ? ` ${gauge.unit}` : ''), gauge.line);
+    make('h2', {}, gauge.name), make('p', {}, gauge.number, gauge.unit ? ` ${gauge.unit}` : ''), gauge.line, gauge.most);
 }
 
 function take(gauge, samples, at) {
-  let value = find(samples, gauge.of)?.value ?? NaN;
+  let value = gauge.value(samples);
   if (gauge.rate) {
-    const earlier = before && find(before.samples, gauge.of)?.value;
-    const grown = earlier === undefined || earlier === null ? NaN : value < earlier ? value : value - earlier;
+    const earlier = before ? gauge.value(before.samples) : NaN;
+    const grown = value < earlier ? value : value - earlier; // less: the server has begun anew
     value = grown / ((at - before?.at) / 1000);
   }
   gauge.values.push(value);
   gauge.values.splice(0, gauge.values.length - kept);
-  gauge.number.textContent = Number.isFinite(value) ? gauge.write(value) : '–';
 }
 
-// adapters says which of the adapters lie on the device.
-function adapters(samples) {
-  const info = find(samples, 'vllm:lora_requests_info');
-  const names = info?.labels.running_lora_adapters;
-  return new Set(names ? names.split(',') : []);
+function redraw({ values, number, line, most, write }) {
+  const now = values.at(-1);
+  const high = Math.max(...values.filter(Number.isFinite));
+  number.textContent = Number.isFinite(now) ? write(now) : '–';
+  line.replaceChildren(sparkline(values, kept));
+  most.textContent = Number.isFinite(high) ? `at most ${write(high)}` : '';
 }
 
-function list(resident) {
+function list(names) {
   get('model-list').replaceChildren(...models.list.map((model) => make('li', {},
-    make('span', { class: 'name' }, model.id), ' ',
-    model.parent ? make('span', { class: resident.has(model.id) ? 'chip running' : 'chip' }, resident.has(model.id) ? 'on the device' : 'not on the device') : make('span', { class: 'chip' }, 'base'),
-    make('span', { class: 'muted' }, model.parent ? (model.version ? `version ${model.version}` : '') : `up to ${plural(model.max_model_len ?? 0, 'token')}`))));
+    make('span', { class: 'name' }, model.id),
+    model.parent ? null : make('span', { class: 'chip' }, 'base'),
+    names.includes(model.id) ? make('span', { class: 'chip running' }, 'on the device') : null,
+    make('span', { class: 'muted' }, about(model)))));
 }
 
-let resident = new Set();
+function about(model) {
+  if (!model.parent) return `up to ${plural(model.max_model_len ?? 0, 'token')}`;
+  return model.version ? `version ${model.version}` : 'read when it is asked for';
+}
 
 async function update() {
   let samples;
@@ -73,20 +86,19 @@ async function update() {
   const at = performance.now();
   for (const gauge of gauges) take(gauge, samples, at);
   before = { at, samples };
-  resident = adapters(samples);
   if (!get('server').hidden) shown();
   return every;
 }
 
 // shown draws what is known; people look at it.
 export function shown() {
-  for (const gauge of gauges) gauge.line.replaceChildren(sparkline(gauge.values, kept));
-  list(resident);
+  for (const gauge of gauges) redraw(gauge);
+  list(before ? resident(before.samples) : []);
 }
 
 export async function start() {
   get('gauges').append(...gauges.map(card));
-  models.addEventListener('change', () => list(resident));
+  models.addEventListener('change', shown);
   repeat(update);
   const { version } = await read('version');
   get('version').textContent = `lorafuse ${version}. The lines show the last five minutes.`;

@@ -23,7 +23,13 @@ function number(text) {
   return Number(text); // NaN is NaN
 }
 
-// find returns the sample of that name, or undefined.
+// find returns the first sample of that name, or undefined.
 export function find(samples, name) {
   return samples.find((sample) => sample.name === name);
+}
+
+// total is the sum of all samples of that name, NaN where there are none.
+export function total(samples, name) {
+  const values = samples.filter((sample) => sample.name === name).map((sample) => sample.value);
+  return values.length > 0 ? values.reduce((a, b) => a + b) : NaN;
 }
