@@ -280,21 +280,22 @@ def check_cookbook():
     from tinker_cookbook.supervised import train as supervised
     from tinker_cookbook.supervised.data import FromConversationFileBuilder
     from tinker_cookbook.supervised.types import ChatDatasetBuilderCommonConfig
-    from tinker_cookbook.tokenizer_utils import get_tokenizer
+    from tinker_cookbook.tokenizer_utils import get_tokenizer, register_tokenizer
+    from transformers import AutoTokenizer
 
     service, model = base_model()
     info = service.create_lora_training_client(base_model=model, rank=4).result().get_info()
-    folder = info.model_data.tokenizer_id
+    register_tokenizer(model, lambda: AutoTokenizer.from_pretrained(info.model_data.tokenizer_id))
     with tempfile.TemporaryDirectory() as tmp:
         rows = os.path.join(tmp, "rows.jsonl")
         with open(rows, "w") as f:
             for t in TEXTS * 4:
                 f.write(json.dumps({"messages": [{"role": "user", "content": t[:6]}, {"role": "assistant", "content": t[6:]}]}) + "\n")
         config = supervised.Config(
-            log_path=os.path.join(tmp, "sl"), model_name=model, learning_rate=1e-2, lora_rank=4, num_epochs=2, save_every=4, eval_every=0,
+            log_path=os.path.join(tmp, "sl"), recipe_name="check", model_name=model, learning_rate=1e-2, lora_rank=4, num_epochs=2, save_every=4, eval_every=0,
             dataset_builder=FromConversationFileBuilder(
                 file_path=rows,
-                common_config=ChatDatasetBuilderCommonConfig(model_name_for_tokenizer=folder, renderer_name="role_colon", max_length=100, batch_size=8),
+                common_config=ChatDatasetBuilderCommonConfig(model_name_for_tokenizer=model, renderer_name="role_colon", max_length=100, batch_size=8),
             ),
             base_url=args.url,
         )
@@ -305,13 +306,13 @@ def check_cookbook():
         kept = [json.loads(x) for x in open(os.path.join(tmp, "sl", "checkpoints.jsonl"))]
         check("and keeps its checkpoints", kept and kept[-1]["state_path"].startswith("tinker://"), kept)
 
-        rewards = check_rl(tmp, model, folder, renderers, get_tokenizer)
+        rewards = check_rl(tmp, model, renderers, get_tokenizer)
         third = len(rewards) // 3
         first, last = sum(rewards[:third]) / third, sum(rewards[-third:]) / third
         check("the cookbook's RL loop with ppo: the reward rises", last > first, rewards)
 
 
-def check_rl(tmp, model, folder, renderers, get_tokenizer):
+def check_rl(tmp, model, renderers, get_tokenizer):
     import chz
     from tinker_cookbook.rl import train as rl
     from tinker_cookbook.rl.problem_env import ProblemGroupBuilder
@@ -337,7 +338,7 @@ def check_rl(tmp, model, folder, renderers, get_tokenizer):
     class Toy(RLDataset):
         def __init__(self, batches):
             self.batches = batches
-            self.tokenizer = get_tokenizer(folder)
+            self.tokenizer = get_tokenizer(model)
             self.renderer = renderers.get_renderer("role_colon", self.tokenizer)
 
         def get_batch(self, index):
@@ -353,10 +354,8 @@ def check_rl(tmp, model, folder, renderers, get_tokenizer):
 
     path = os.path.join(tmp, "rl")
     config = rl.Config(
-        learning_rate=2e-2, dataset_builder=ToyBuilder(), model_name=model, max_tokens=8, log_path=path, lora_rank=4,
+        recipe_name="check", renderer_name="role_colon", learning_rate=2e-2, dataset_builder=ToyBuilder(), model_name=model, max_tokens=8, log_path=path, lora_rank=4,
         loss_fn="ppo", eval_every=0, save_every=4, base_url=args.url,
-        **({"recipe_name": "check"} if "recipe_name" in rl.Config.__annotations__ else {}),
-        **({"renderer_name": "role_colon"} if "renderer_name" in rl.Config.__annotations__ else {}),
     )
     asyncio.run(rl.main(config))
     rows = [json.loads(x) for x in open(os.path.join(path, "metrics.jsonl"))]

@@ -201,7 +201,7 @@ const (
 
 // tend looks after what has ended, until the server is closed.
 func (s *Server) tend() {
-	ticks := time.NewTicker(min(tendInterval, s.options.SessionTimeout, s.options.Keep))
+	ticks := time.NewTicker(max(10*time.Millisecond, min(tendInterval, s.options.SessionTimeout, s.options.Keep)))
 	defer ticks.Stop()
 	for {
 		select {
