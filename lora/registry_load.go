@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -268,6 +269,33 @@ func (r *Registry) expect(ctx context.Context, name string) error {
 		return f.err
 	}
 	return nil
+}
+
+// Folders are the folders of Root that look like adapters and whose name no adapter and
+// no alias has yet, by name: they are loaded when they are first asked for. Their files
+// are not read.
+func (r *Registry) Folders() (dirs map[string]string) {
+	t := r.table.Load()
+	if r.options.Root == "" || t.closed {
+		return nil
+	}
+	root, err := os.OpenRoot(r.options.Root)
+	if err != nil {
+		return nil
+	}
+	defer root.Close()
+	entries, _ := fs.ReadDir(root.FS(), ".")
+	dirs = map[string]string{}
+	for _, e := range entries {
+		name := e.Name()
+		if CheckName(name) != nil || t.names[name] != nil || t.aliases[name] != (reference{}) {
+			continue
+		}
+		if _, err := look(root.FS(), name); err == nil {
+			dirs[name] = filepath.Join(r.options.Root, name)
+		}
+	}
+	return dirs
 }
 
 // nearest says which names resemble one: of the table, and of the folders of Root.

@@ -201,6 +201,15 @@ func (r *Registry) Acquire(ctx context.Context, ref string) (*Lease, error) {
 	}
 }
 
+// Share is one more lease of the same version, whatever its name has come to stand for.
+// It must be released too. It fails where l is released.
+func (l *Lease) Share() (*Lease, error) {
+	if l.status.Load() == released || !l.version.hold() {
+		return nil, errReleased
+	}
+	return &Lease{registry: l.registry, version: l.version}, nil
+}
+
 // Version is what is leased.
 func (l *Lease) Version() *Version { return l.version }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -66,6 +67,14 @@ func (s *Server) listModels(c *call) error {
 		}
 	}
 	models = append(models, s.tunedModels(models)...)
+	if s.options.Engine != nil {
+		folders := s.options.Engine.Adapters().Folders()
+		for _, name := range slices.Sorted(maps.Keys(folders)) {
+			m := s.baseInfo()
+			m.ID, m.Root, m.Parent = name, folders[name], &s.options.Name
+			models = append(models, m)
+		}
+	}
 	return c.json(struct {
 		Object string      `json:"object"`
 		Data   []modelInfo `json:"data"`
@@ -122,6 +131,7 @@ func (s *Server) findModel(c *call) error {
 type target struct {
 	name    string // as the client has it
 	adapter string // in the registry, empty for the model alone
+	lease   *lora.Lease
 	release func()
 }
 
@@ -144,7 +154,7 @@ func (s *Server) target(c *call, f *fields) (*target, error) {
 		return nil, err
 	}
 	c.note(slog.String("adapter", lease.Version().Digest().Short()))
-	return &target{name: name, adapter: name, release: lease.Release}, nil
+	return &target{name: name, adapter: name, lease: lease, release: lease.Release}, nil
 }
 
 // writer is the target of a request for text.

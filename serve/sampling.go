@@ -56,7 +56,7 @@ func (s *Server) wish(f *fields) *wish {
 	g.Stop = stops(f)
 	g.IncludeStop = f.flag("include_stop_str_in_output", false)
 	g.MinNewTokens = f.integer("min_tokens", 0, 0, math.MaxInt32)
-	g.EOS = slices.Clip(o.Model.Config.EOS)
+	g.EOS = slices.Clip(s.eos)
 	if f.flag("ignore_eos", false) {
 		g.EOS = nil
 	}

@@ -96,6 +96,7 @@ type Server struct {
 	syntax     tools.Syntax   // of the calls that the template teaches
 	developer  bool           // the template knows a role of that name
 	defaults   generate.Config
+	eos        []int32 // ends of answers: those of the model, or that of the tokenizer
 	users      keys
 	admins     keys
 	started    time.Time
@@ -138,6 +139,10 @@ func New(o Options) (*Server, error) {
 		if s.tokenizer, err = tokenizer.Load(o.Model.Dir); err != nil {
 			return nil, err
 		}
+	}
+	s.eos = slices.Clip(o.Model.Config.EOS)
+	if id, ok := s.tokenizer.TokenID(s.tokenizer.SpecialTokens()["eos_token"]); ok && len(s.eos) == 0 {
+		s.eos = []int32{id}
 	}
 	if s.template == nil {
 		if s.template, err = chat.Find(o.Model.Dir, "", nil); err != nil {

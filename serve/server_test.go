@@ -97,6 +97,21 @@ func TestSettings(t *testing.T) {
 	assert.Equal(t, 4, o.MaxNewTokens)
 }
 
+// Where the model does not say how answers end, the tokenizer does.
+func TestEndOfTokenizer(t *testing.T) {
+	e := newEngine(t, "x")
+	end := e.model.Config.EOS // the engine needs it
+	e.model.Config.EOS = nil
+	s := serving(t, e)
+	e.model.Config.EOS = end
+	reply[struct{}](t, s, "/v1/chat/completions", `{`+hello+`}`)
+	o := e.last().Answers[0]
+	id, ok := e.words.TokenID(e.words.SpecialTokens()["eos_token"])
+	require.True(t, ok)
+	assert.Equal(t, []int32{id}, o.EOS)
+	assert.False(t, o.IgnoreEOS)
+}
+
 // A token that ends an answer is no part of it, unless it is asked for.
 func TestStopTokens(t *testing.T) {
 	e := newEngine(t, "xqn")

@@ -30,6 +30,7 @@ type serveFlags struct {
 	adminKeys         []string
 	adminKeyFile      string
 	updates           bool
+	origins           []string
 	drainTimeout      time.Duration
 	log               logForm
 	texts             int
@@ -101,6 +102,7 @@ files with a key on each line: others on the machine see the flags of a program.
 	flags.StringArrayVar(&f.adminKeys, "admin-key", nil, "key to load, unload and delete adapters with, as often as needed; without one that of a client will do")
 	flags.StringVar(&f.adminKeyFile, "admin-key-file", "", "file of such keys, one a line")
 	flags.BoolVar(&f.updates, "allow-adapter-updates", false, "let clients unload adapters, and load those below --adapters-dir")
+	flags.StringArrayVar(&f.origins, "allow-origin", nil, "web pages that may ask, such as https://chat.example.com, as often as needed; * is all")
 	flags.DurationVar(&f.drainTimeout, "drain-timeout", time.Minute, "how long requests may go on when the program is to end, such as 90s")
 	choose(flags, &f.log, "log", "text", []string{"text", "json"}, "form of the log on standard error: text or json")
 	flags.IntVar(&f.texts, "max-texts", 0, "most texts that are continued at the same time, 0 is 32")

@@ -38,11 +38,11 @@ const (
 func (f *serveFlags) open(log *slog.Logger) (*door, error) {
 	var config *tls.Config
 	if f.tlsCert != "" {
-		pair, err := tls.LoadX509KeyPair(f.tlsCert, f.tlsKey)
+		c, err := newCertificate(f.tlsCert, f.tlsKey, log)
 		if err != nil {
 			return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
 		}
-		config = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+		config = &tls.Config{GetCertificate: c.current, MinVersion: tls.VersionTLS12}
 	}
 	l, err := net.Listen("tcp", f.listen)
 	if errors.Is(err, syscall.EADDRINUSE) {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -16,6 +17,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -185,6 +187,35 @@ func TestServeTLS(t *testing.T) {
 	assert.Equal(t, http.StatusOK, a.StatusCode)
 	assert.Equal(t, 2, a.ProtoMajor)
 	assert.Equal(t, ExitOK, r.stop())
+}
+
+// A certificate that is renewed is shown from then on; files that are no good change
+// nothing.
+func TestServeCertificate(t *testing.T) {
+	l := newLab(t)
+	cert, key, _ := l.certificate()
+	var log bytes.Buffer
+	c, err := newCertificate(cert, key, slog.New(slog.NewTextHandler(&log, nil)))
+	require.NoError(t, err)
+	shown := func() string {
+		c.looked = time.Time{}
+		pair, err := c.current(nil)
+		require.NoError(t, err)
+		return string(pair.Certificate[0])
+	}
+	first := shown()
+	l.certificate() // into the same files
+	second := shown()
+	require.NotEqual(t, first, second)
+	require.Empty(t, log.String())
+	l.file("key.pem", "no key")
+	require.Equal(t, second, shown())
+	require.Equal(t, second, shown())
+	require.Equal(t, 1, strings.Count(log.String(), "stays what it was"))
+	require.NoError(t, os.Remove(cert))
+	require.Equal(t, second, shown())
+	l.certificate()
+	require.NotEqual(t, second, shown())
 }
 
 // What is wrong is said with the flag's name.

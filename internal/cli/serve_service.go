@@ -83,7 +83,7 @@ func (a *app) openService(ctx context.Context, f *serveFlags, setup served, log 
 	if text {
 		err = a.openEngine(ctx, f, setup, s, asked, log)
 	} else {
-		err = a.openEmbedder(ctx, setup, s, log)
+		err = a.openEmbedder(ctx, f, setup, s, log)
 	}
 	if err == nil {
 		a.loaded(s.session.dev)
@@ -95,7 +95,7 @@ func (a *app) openService(ctx context.Context, f *serveFlags, setup served, log 
 func (a *app) openEngine(ctx context.Context, f *serveFlags, setup served, s *service, asked string, log *slog.Logger) error {
 	o := serve.Options{
 		Model: s.session.model, Name: s.name, Keys: setup.keys.users, AdminKeys: setup.keys.admins,
-		AllowAdapterUpdates: f.updates, Logger: log, Version: readVersion().Version,
+		AllowAdapterUpdates: f.updates, Origins: f.origins, Logger: log, Version: readVersion().Version,
 	}
 	var err error
 	if o.Tokenizer, err = tokenizer.Load(s.session.model.Dir); err != nil {
@@ -219,14 +219,14 @@ func (a *app) loadAdapters(ctx context.Context, s *service, adapters []namedDir)
 }
 
 // openEmbedder serves vectors.
-func (a *app) openEmbedder(ctx context.Context, setup served, s *service, log *slog.Logger) (err error) {
+func (a *app) openEmbedder(ctx context.Context, f *serveFlags, setup served, s *service, log *slog.Logger) (err error) {
 	if s.embedder, err = embed.New(ctx, s.session.dev, s.session.model, nil, embed.Options{}); err != nil {
 		return err
 	}
 	s.maxLength = s.embedder.MaxLength()
 	server, err := serve.New(serve.Options{
 		Embedder: s.embedder, Model: s.session.model, Name: s.name, MaxLength: s.maxLength,
-		Keys: setup.keys.users, Logger: log, Version: readVersion().Version,
+		Keys: setup.keys.users, Origins: f.origins, Logger: log, Version: readVersion().Version,
 	})
 	if err != nil {
 		return err

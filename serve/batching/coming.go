@@ -11,8 +11,9 @@ import (
 // coming is a mix whose program is planned and compiled by a goroutine of its own, while
 // others run.
 type coming struct {
-	need, seats []*engine.Slot
-	slot        *engine.Slot
+	need  []*engine.Slot
+	seats []seat
+	slot  *engine.Slot
 
 	ready chan struct{} // closed when what follows is there
 	draft *engine.Draft
@@ -25,7 +26,7 @@ func (x *machine) prepare(need []*engine.Slot) {
 		return
 	}
 	seats := spread(need)
-	c := &coming{need: need, seats: seats, slot: x.runtime.NewMix(seats...), ready: make(chan struct{})}
+	c := &coming{need: need, seats: seats, slot: x.runtime.NewMix(slotsOf(seats)...), ready: make(chan struct{})}
 	x.coming = c
 	go func() {
 		debug.SetPanicOnFault(true) // a page of a mapped file that cannot be read
@@ -36,7 +37,7 @@ func (x *machine) prepare(need []*engine.Slot) {
 			return err
 		})
 		close(c.ready)
-		x.arrived()
+		x.news()
 	}()
 }
 
@@ -53,7 +54,7 @@ func (x *machine) arrive(ctx context.Context, need []*engine.Slot) error {
 		return nil
 	}
 	x.coming = nil
-	if c.err == nil && x.live(c.seats) {
+	if c.err == nil && x.live(slotsOf(c.seats)) {
 		var m *mix
 		if m, c.err = x.take(ctx, c.draft, c.slot, c.seats); c.err == nil {
 			x.mixes = slices.Insert(x.mixes, 0, m)

@@ -67,7 +67,7 @@ func New(ctx context.Context, dev backend.Device, m *model.Model, o Options) (*E
 		return nil, fmt.Errorf("batching: %w", err)
 	}
 	e := &Engine{options: o, model: m, machine: x, gate: share.New(o.TrainShare), wake: make(chan struct{}, 1), stopped: make(chan struct{})}
-	x.arrived = func() { wake(e.wake) }
+	x.news = func() { wake(e.wake) }
 	o.Adapters.Slots = x
 	if e.registry, err = lora.NewRegistry(m, m.Config.ModelType, m.Modules(), o.Adapters); err == nil {
 		e.pool, err = pages.New(pages.Options{Pages: o.pages(), Rows: o.PageRows})
@@ -150,13 +150,19 @@ func (e *Engine) take(ctx context.Context, r Request) (q *request, err error) {
 	if err := e.open(); err != nil { // before files are read for it
 		return nil, err
 	}
-	if r.Adapter != "" {
-		if q.lease, err = e.registry.Acquire(ctx, r.Adapter); err != nil {
-			if errors.Is(err, lora.ErrClosed) {
-				err = ErrClosed
-			}
-			return nil, fmt.Errorf("batching: %w", err)
+	switch {
+	case r.Lease != nil:
+		q.lease, err = r.Lease.Share()
+	case r.Adapter != "":
+		q.lease, err = e.registry.Acquire(ctx, r.Adapter)
+	}
+	if err != nil {
+		if errors.Is(err, lora.ErrClosed) {
+			err = ErrClosed
 		}
+		return nil, fmt.Errorf("batching: %w", err)
+	}
+	if q.lease != nil {
 		q.flow.adapter = q.lease.Version().Digest()
 	}
 	q.flow.client = r.Client

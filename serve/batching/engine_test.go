@@ -23,6 +23,30 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var adapters = map[string]string{"lora": "../../testdata/lm/llama/adapters/lora", "dora": "../../testdata/lm/llama/adapters/dora"}
 
+// TestLease: requests that name a version by a lease meet that one, whatever its name
+// has come to stand for, and leave the lease to who has it.
+func TestLease(t *testing.T) {
+	b := newBench(t, llama, adapters, batching.Options{})
+	_, err := b.Adapters().Load(ctx, "name", adapters["lora"])
+	require.NoError(t, err)
+	lease, err := b.Adapters().Acquire(ctx, "name")
+	require.NoError(t, err)
+	r := greedy("lora", prompt(b.m, 1, 5), 6)
+	want := b.expected(r)
+	r.Adapter, r.Lease = "name", lease
+	for range 2 {
+		got, _, err := collect(b.Engine, r)
+		require.NoError(t, err)
+		require.Equal(t, want, got[0])
+		_, err = b.Adapters().Load(ctx, "name", adapters["dora"])
+		require.NoError(t, err)
+	}
+	require.NotNil(t, lease.Version().State())
+	lease.Release()
+	_, _, err = collect(b.Engine, r)
+	require.ErrorContains(t, err, "the lease is released")
+}
+
 // TestPrefix: what was read of a prompt is not read again, by requests of the same
 // adapter and salt alone, and answers are the same. An adapter is its bytes, not its name.
 func TestPrefix(t *testing.T) {

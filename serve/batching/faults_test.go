@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -171,6 +172,31 @@ func TestSeats(t *testing.T) {
 	require.EqualValues(t, 1, ask(2, 3, 4), "four seats")
 	require.Zero(t, ask(5, 6, 7, 0))
 	require.Zero(t, ask(0, 1, 2, 3, 4, 5, 6, 7))
+}
+
+// TestDropped: the memory of an adapter that is unloaded is free at once, though nobody
+// asks and no other has its shape; one that comes to have it needs no new program.
+func TestDropped(t *testing.T) {
+	dev := newFaulty(t)
+	b := benchOn(t, dev, open(t, llama), adapters, batching.Options{})
+	both := []batching.Request{greedy("lora", prompt(b.m, 1, 5), 6), greedy("dora", prompt(b.m, 2, 5), 6)}
+	want := []answer{b.expected(both[0]), b.expected(both[1])}
+	require.Equal(t, want, b.all(both))
+	for i, r := range both {
+		lease, err := b.Adapters().Acquire(ctx, r.Adapter)
+		require.NoError(t, err)
+		bytes := b.SlotBytes(lease.Version())
+		require.Positive(t, bytes())
+		require.NoError(t, b.Adapters().Unload(r.Adapter))
+		require.Positive(t, bytes(), "it is leased")
+		lease.Release()
+		require.Eventually(t, func() bool { return bytes() == 0 }, time.Minute, time.Millisecond)
+		_, err = b.Adapters().Load(ctx, r.Adapter, b.dirs[r.Adapter])
+		require.NoError(t, err)
+		before := dev.compiled.Load()
+		require.Equal(t, want, b.all(both))
+		require.Equal(t, before, dev.compiled.Load(), "round %d", i)
+	}
 }
 
 // TestLost: a device that is lost ends everything, with an error that says so, and nothing

@@ -39,20 +39,37 @@ type machine struct {
 	base   *mix
 	mixes  []*mix  // the one that was used last comes first
 	coming *coming // that is prepared, or nil
-	// arrived is called when it is ready, by another goroutine.
-	arrived func()
+	news   func()  // is called when it is ready, and when slots are dropped, by other goroutines
 
 	mu      sync.Mutex
 	slots   map[*lora.Version]*engine.Slot
-	dropped []*engine.Slot // to be freed when no mix has them
+	dropped []*engine.Slot // to be freed by the engine's goroutine
 	closed  bool
 }
 
-// mix is a program and what it runs with. A seat takes adapters of one shape.
+// mix is a program and what it runs with.
 type mix struct {
 	program *engine.Program
-	slot    *engine.Slot
-	seats   []*engine.Slot
+	slot    *engine.Slot // of the seats; nil where it must be made anew
+	seats   []seat
+}
+
+// seat takes adapters of one shape; nil is none, for now.
+type seat struct {
+	slot  *engine.Slot
+	shape string
+}
+
+// seatOf is the number of the seat that has a slot, -1 where none has.
+func (m *mix) seatOf(s *engine.Slot) int {
+	return slices.IndexFunc(m.seats, func(o seat) bool { return o.slot == s })
+}
+
+func slotsOf(seats []seat) (slots []*engine.Slot) {
+	for _, s := range seats {
+		slots = append(slots, s.slot)
+	}
+	return slots
 }
 
 // maxMixes is how many programs are kept beside that of the model alone.
@@ -102,7 +119,7 @@ func (x *machine) plan(s *engine.Slot, c *engine.Cache) (d *engine.Draft, tables
 	return d, tables, err
 }
 
-func (x *machine) load(ctx context.Context, s *engine.Slot, seats ...*engine.Slot) (*mix, error) {
+func (x *machine) load(ctx context.Context, s *engine.Slot, seats ...seat) (*mix, error) {
 	d, _, err := x.plan(s, x.cache)
 	if err != nil {
 		return nil, err
@@ -111,7 +128,7 @@ func (x *machine) load(ctx context.Context, s *engine.Slot, seats ...*engine.Slo
 }
 
 // take loads the program of a draft.
-func (x *machine) take(ctx context.Context, d *engine.Draft, s *engine.Slot, seats []*engine.Slot) (*mix, error) {
+func (x *machine) take(ctx context.Context, d *engine.Draft, s *engine.Slot, seats []seat) (*mix, error) {
 	ps, err := x.runtime.Load(ctx, s, nil, d)
 	if err != nil {
 		return nil, err
@@ -137,6 +154,7 @@ func (x *machine) Drop(v *lora.Version) {
 	defer x.mu.Unlock()
 	if s := x.slots[v]; s != nil && !x.closed {
 		x.dropped = append(x.dropped, s)
+		x.news()
 	}
 	delete(x.slots, v)
 }
@@ -170,8 +188,8 @@ func (x *machine) mixOf(ctx context.Context, need []*engine.Slot) (*mix, error) 
 	if best == x.base {
 		return best, nil
 	}
-	if seats := best.seat(seated); !slices.Equal(seats, best.seats) {
-		slot := x.runtime.NewMix(seats...)
+	if seats := best.seat(seated); best.slot == nil || !slices.Equal(seats, best.seats) {
+		slot := x.runtime.NewMix(slotsOf(seats)...)
 		if err := best.program.Bring(ctx, slot); err != nil {
 			return nil, err
 		}
@@ -197,13 +215,14 @@ func (m *mix) some(need []*engine.Slot) (seated []*engine.Slot) {
 }
 
 // seat gives slots a seat each of their shape: those that have one keep it. The other
-// seats stay as they are. It is nil where there are not enough.
-func (m *mix) seat(need []*engine.Slot) []*engine.Slot {
+// seats stay as they are; those that are vacant get one of the slots too. It is nil where
+// there are not enough seats, or nothing for one.
+func (m *mix) seat(need []*engine.Slot) []seat {
 	seats := slices.Clone(m.seats)
 	taken := make([]bool, len(seats))
 	var left []*engine.Slot
 	for _, s := range need {
-		if i := slices.Index(seats, s); i >= 0 {
+		if i := slices.IndexFunc(seats, func(o seat) bool { return o.slot == s }); i >= 0 {
 			taken[i] = true
 		} else {
 			left = append(left, s)
@@ -211,20 +230,30 @@ func (m *mix) seat(need []*engine.Slot) []*engine.Slot {
 	}
 	for _, s := range left {
 		i := 0
-		for i < len(seats) && (taken[i] || seats[i].Shape() != s.Shape()) {
+		for i < len(seats) && (taken[i] || seats[i].shape != s.Shape()) {
 			i++
 		}
 		if i == len(seats) {
 			return nil
 		}
-		seats[i], taken[i] = s, true
+		seats[i].slot, taken[i] = s, true
+	}
+	for i, s := range seats {
+		if s.slot != nil {
+			continue
+		}
+		like := slices.IndexFunc(seats, func(o seat) bool { return o.slot != nil && o.shape == s.shape })
+		if like < 0 {
+			return nil
+		}
+		seats[i].slot = seats[like].slot
 	}
 	return seats
 }
 
 // spread is the seats of a new mix: of each shape a power of two, so that adapters that
 // come one by one are seldom planned for. A seat that is free costs little: no token has it.
-func spread(need []*engine.Slot) (seats []*engine.Slot) {
+func spread(need []*engine.Slot) (seats []seat) {
 	for i, s := range need {
 		like := func(o *engine.Slot) bool { return o.Shape() == s.Shape() }
 		if slices.IndexFunc(need, like) < i {
@@ -233,55 +262,48 @@ func spread(need []*engine.Slot) (seats []*engine.Slot) {
 		n := 0
 		for _, o := range need {
 			if like(o) {
-				seats = append(seats, o)
+				seats = append(seats, seat{o, o.Shape()})
 				n++
 			}
 		}
 		for ; n&(n-1) != 0; n++ {
-			seats = append(seats, s)
+			seats = append(seats, seat{s, s.Shape()})
 		}
 	}
 	return seats
 }
 
-// sweep frees the slots that were dropped. Where a seat has one, any other of its shape
-// takes it; where there is none, the last mix keeps it for now, and others go.
+// sweep frees the slots that were dropped. Where a seat has one, another of its shape
+// takes it; where there is none, the seat is vacant until one comes, and the mix runs no
+// more before that.
 func (x *machine) sweep() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if len(x.dropped) == 0 {
 		return
 	}
-	kept := map[*engine.Slot]bool{}
-	for i, m := range slices.Clone(x.mixes) {
+	for _, m := range x.mixes {
 		seats := slices.Clone(m.seats)
 		for j, s := range seats {
-			if !slices.Contains(x.dropped, s) {
+			if !slices.Contains(x.dropped, s.slot) {
 				continue
 			}
+			seats[j].slot = nil
 			for _, other := range x.slots {
-				if other.Shape() == s.Shape() {
-					seats[j] = other
+				if other.Shape() == s.shape {
+					seats[j].slot = other
 					break
 				}
 			}
-			if seats[j] == s && i > 0 {
-				x.unload(m)
-				seats = nil
-				break
-			}
-			kept[seats[j]] = true
 		}
-		if seats != nil && !slices.Equal(seats, m.seats) {
-			m.seats, m.slot = seats, x.runtime.NewMix(seats...)
+		if !slices.Equal(seats, m.seats) {
+			m.seats, m.slot = seats, nil // to be brought before it runs
 		}
 	}
-	x.dropped = slices.DeleteFunc(x.dropped, func(s *engine.Slot) bool {
-		if !kept[s] {
-			s.Free()
-		}
-		return !kept[s]
-	})
+	for _, s := range x.dropped {
+		s.Free()
+	}
+	x.dropped = nil
 }
 
 func (x *machine) unload(m *mix) {

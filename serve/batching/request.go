@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/lora"
 )
 
 // Errors of requests, which are about one of them and leave all others as they are.
@@ -26,6 +27,9 @@ type Request struct {
 	// Adapter is a reference in the registry of the engine, empty for the model alone.
 	// What it stands for is settled when the request is taken, and stays until its end.
 	Adapter string
+	// Lease, if not nil, is the version that is meant, and stays the caller's: requests
+	// that belong together meet one version. Adapter is then what it is called.
+	Lease *lora.Lease
 	// Answers say how each answer is made. All have the pages of the prompt in common.
 	// Decoder and Grammar are of one answer each.
 	Answers []generate.GenerateOptions

@@ -70,6 +70,7 @@ func (e *Engine) wait() bool {
 			return true
 		}
 		e.gate.Idle()
+		e.machine.sweep()
 		<-e.wake
 	}
 }
@@ -179,7 +180,7 @@ func (e *Engine) prepare() *mix {
 func (e *Engine) runsWith(m *mix) func(*text) bool {
 	return func(t *text) bool {
 		v := t.version()
-		return v == nil || slices.Contains(m.seats, e.machine.slotOf(v))
+		return v == nil || m.seatOf(e.machine.slotOf(v)) >= 0
 	}
 }
 
@@ -333,7 +334,7 @@ func (e *Engine) read(m *mix, b *batch) ([]float32, error) {
 		}
 		seat := int32(-1)
 		if v := p.t.version(); v != nil {
-			if seat = int32(slices.Index(m.seats, e.machine.slotOf(v))); seat < 0 {
+			if seat = int32(m.seatOf(e.machine.slotOf(v))); seat < 0 {
 				return nil, fmt.Errorf("batching: version %s of an adapter has no seat in the program", v.Digest().Short())
 			}
 		}
