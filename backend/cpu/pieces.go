@@ -10,7 +10,7 @@ import (
 // A run that gives way computes large products in pieces of their columns, so that others
 // wait for a piece and not for a product.
 
-var pieceFlops = 1 << 29 // of a piece: some milliseconds on two cores; less in tests
+var pieceFlops = 1 << 28 // of a piece: some milliseconds on two cores; less in tests
 
 const (
 	pieceCols  = 256 // that it has at least, beside which packing A once more costs little

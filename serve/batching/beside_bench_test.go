@@ -29,9 +29,9 @@ import (
 // at some shares. Each is measured a while in each round, so that what else the machine
 // does meets all of them; it needs the machine for itself all the same.
 func BenchmarkBeside(b *testing.B) {
-	const streams, tokens, length = 4, 48, 128
+	const streams, tokens, length = 4, 64, 64
 	shares := []float64{0.2, 0.5}
-	shape := checkpoint.Shape{Name: "bench", Hidden: 896, Layers: 12, Inter: 4864, Heads: 14, KVHeads: 2, Vocab: 32000, Positions: 2048}
+	shape := checkpoint.Shape{Name: "bench", Hidden: 896, Layers: 6, Inter: 4864, Heads: 14, KVHeads: 2, Vocab: 32000, Positions: 2048}
 	dir := b.TempDir()
 	require.NoError(b, shape.Write(dir))
 	rows := filepath.Join(b.TempDir(), "rows.safetensors")
@@ -63,7 +63,7 @@ func BenchmarkBeside(b *testing.B) {
 		if !row.trains {
 			continue
 		}
-		c, err := config.Parse("bench", nil, "model="+dir, "data.train="+rows, "batch_size=2", "steps=100000", "adapter.r=16", "adapter.target_modules=all-linear",
+		c, err := config.Parse("bench", nil, "model="+dir, "data.train="+rows, "batch_size=1", "steps=100000", "adapter.r=16", "adapter.target_modules=all-linear",
 			"log.plot=false", "log.tensorboard=false", "save_steps=0", "output_dir="+filepath.Join(b.TempDir(), "out"))
 		require.NoError(b, err)
 		r := row.engine.Beside()
@@ -78,9 +78,9 @@ func BenchmarkBeside(b *testing.B) {
 		}
 	}
 	w := tabwriter.NewWriter(os.Stderr, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "\t\tp50 ms\tp99 ms\tmax ms\tanswered tokens/s\tlearned tokens/s\t")
+	fmt.Fprintln(w, "\tp50 ms\tp99 ms\tmax ms\tanswered tokens/s\tlearned tokens/s\tshare had\t")
 	for _, row := range all {
-		fmt.Fprintf(w, "%s\t\t%s\t%.0f\t%.0f\t\n", row.name, row.gapsText(), row.per(int64(row.answered)), row.per(row.taught))
+		fmt.Fprintf(w, "%s\t%s\t%.0f\t%.0f\t%.2f\t\n", row.name, row.gapsText(), row.per(int64(row.answered)), row.per(row.taught), row.had())
 	}
 	require.NoError(b, w.Flush())
 	p99 := func(r *besideRow) float64 { return float64(r.quantile(0.99)) }
@@ -149,6 +149,15 @@ func (r *besideRow) measure(b *testing.B, round, streams, tokens int) {
 	r.taught += r.learned.Load() - before
 	stop()
 	training.Wait()
+}
+
+// had is the part of the time that training had while something was served.
+func (r *besideRow) had() float64 {
+	u := r.engine.Stats().Time
+	if r.adapter == "" || u.Step == 0 {
+		return 0
+	}
+	return u.Slice.Seconds() / (u.Step + u.Slice).Seconds()
 }
 
 // per is n by the second.
