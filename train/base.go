@@ -58,8 +58,8 @@ func (b *Base) settings(c *config.Config) *config.Config {
 	if own.Model == "" {
 		own.Model = b.dir
 	}
-	own.Backend, own.Precision, own.BatchInvariant = info.Backend, info.Precision, info.BatchInvariant
-	own.Threads, own.Load, own.Pack = byDefault.Threads, byDefault.Load, backend.PackNever
+	own.Precision, own.BatchInvariant = info.Precision, info.BatchInvariant
+	own.Backend, own.Threads, own.Load, own.Pack = byDefault.Backend, byDefault.Threads, byDefault.Load, backend.PackNever
 	own.Quantize = quant.None
 	if q := b.runtime.Model().Quantization(); !q.Stored && q.DType.Quantized() {
 		own.Quantize = quant.Method(quant.Name(q.DType))

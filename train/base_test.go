@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/backend/null"
 	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
@@ -74,6 +75,50 @@ func TestBase(t *testing.T) {
 	require.Equal(t, held, r.Bytes())
 }
 
+// TestBaseGivesBack: what a run has on the device goes with it, also where it fails to
+// begin.
+func TestBaseGivesBack(t *testing.T) {
+	w := newWorkshop(t, tinyModel)
+	m, err := model.Open(tinyModel)
+	require.NoError(t, err)
+	defer m.Close()
+	dev := &null.Device{}
+	r := engine.New(dev, m)
+	defer r.Close()
+	b := train.NewBase(r, tinyModel)
+	preferences := filepath.Join(t.TempDir(), "preferences.jsonl")
+	require.NoError(t, os.WriteFile(preferences, []byte(`{"prompt": "a", "chosen": "b", "rejected": "c"}`), 0o666))
+	jobs := append(w.mixedJobs(), "adapter: {r: 2, use_dora: true}, data: {train: "+w.data(1)+", eval: "+w.data(0)+"}", "task: preference, data: {train: "+preferences+", eval: "+preferences+"}")
+	begin := func(job string) error {
+		run, err := b.New(t.Context(), w.ofBase(t.TempDir(), job), train.Observer{})
+		if err == nil {
+			run.Close()
+		}
+		return err
+	}
+	for _, job := range jobs { // weights stay, and what makes things of weights of a shape
+		require.NoError(t, begin(job))
+	}
+	held, peak := dev.Held()
+	for _, job := range jobs {
+		require.NoError(t, begin(job))
+		now, _ := dev.Held()
+		require.Equal(t, held, now, job)
+	}
+	failed := 0
+	for memory := held + 1<<12; memory < peak; memory += (peak - held) / 20 {
+		dev.Memory = memory
+		for _, job := range jobs {
+			if begin(job) != nil {
+				failed++
+			}
+			now, _ := dev.Held()
+			require.Equal(t, held, now, job)
+		}
+	}
+	require.Greater(t, failed, len(jobs))
+}
+
 // TestBaseResumes: a run on a base that was stopped goes on, from checkpoints of a run on
 // a base or alone, while another is open, and tells of each checkpoint.
 func TestBaseResumes(t *testing.T) {
@@ -109,6 +154,58 @@ func TestBaseResumes(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, alone, adapterSum(t, s.Adapter))
 	require.Equal(t, []int{1, 2, 3, 4, 5}, saved)
+}
+
+// TestBaseStops: a run that is stopped anywhere in its step is no matter to another, and
+// goes on from where it was.
+func TestBaseStops(t *testing.T) {
+	w := newWorkshop(t, tinyModel, "threads=2", "save_steps=1")
+	b, _ := newBase(t, tinyModel, backend.Options{Threads: 2, BatchInvariant: true})
+	job := "adapter: {r: 4, target_modules: all-linear}, steps: 12, gradient_accumulation_steps: 2"
+	alone := w.alone(job)
+	train1 := func(ctx context.Context, c *config.Config, step func(train.Report)) (string, error) {
+		run, err := b.New(t.Context(), c, train.Observer{Step: step})
+		if err != nil {
+			return "", err
+		}
+		defer run.Close()
+		s, err := run.Train(ctx)
+		if err != nil {
+			return "", err
+		}
+		return adapterSum(t, s.Adapter), nil
+	}
+	stopped, dir := 0, t.TempDir()
+	var mu sync.Mutex
+	stop := func() {}
+	var other string
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		other, _ = train1(t.Context(), w.ofBase(t.TempDir(), job), func(train.Report) {
+			mu.Lock()
+			defer mu.Unlock()
+			stop()
+		})
+	})
+	for sum := ""; sum == ""; {
+		ctx, cancel := context.WithCancel(t.Context())
+		mu.Lock()
+		stop = cancel
+		mu.Unlock()
+		c := w.ofBase(dir, job)
+		c.Resume = "latest"
+		var err error
+		if sum, err = train1(ctx, c, nil); err != nil {
+			require.ErrorIs(t, err, train.ErrInterrupted)
+			stopped++
+		} else {
+			require.Equal(t, alone, sum)
+		}
+		cancel()
+	}
+	wait.Wait()
+	require.Equal(t, alone, other)
+	require.Positive(t, stopped)
 }
 
 // TestCheckpointAdapter: the adapter of a checkpoint can be used whatever it began by.
