@@ -75,7 +75,7 @@ func (f *adamFeed) Array(name string) ([]byte, bool) {
 // leave none. The metrics are grad_norm, of before clipping, and step.
 func (s *Session) OptimStep(ctx context.Context, a Adam) (map[string]float64, error) {
 	if err := a.check(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("session: %w", err)
 	}
 	metrics := map[string]float64{"grad_norm": 0, "step": float64(s.step)}
 	if why := s.lost; why != nil {

@@ -75,9 +75,9 @@ func (d *Datum) check(l *loss, m limits) error {
 			}
 		}
 	}
-	for i := range min(len(d.ClipLow), len(d.ClipHigh)) {
-		if d.ClipLow[i] > d.ClipHigh[i] {
-			return invalid("clip_low_threshold", "found %v at %d, expected at most %v, that of clip_high_threshold", d.ClipLow[i], i, d.ClipHigh[i])
+	for i := range max(len(d.ClipLow), len(d.ClipHigh)) {
+		if low, high := l.thresholds(d, i); low < 0 || low > high {
+			return invalid("clip_low_threshold", "found %v at %d, expected 0 to %v, which clip_high_threshold is", low, i, high)
 		}
 	}
 	return nil

@@ -18,7 +18,7 @@ var (
 	ErrDropped = errors.New("gradients were dropped")
 )
 
-// invalid is an ErrInput about what.
+// invalid is an ErrInput about what, for a message that begins with the package.
 func invalid(what, format string, args ...any) error {
-	return fmt.Errorf("session: %s: %w: %w", what, ErrInput, fmt.Errorf(format, args...))
+	return fmt.Errorf("%s: %w: %w", what, ErrInput, fmt.Errorf(format, args...))
 }

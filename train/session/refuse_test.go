@@ -14,7 +14,9 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
+	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/tensor"
 	"github.com/lorafuse/lorafuse/train/session"
 )
 
@@ -46,8 +48,8 @@ func TestRefusals(t *testing.T) {
 		data []session.Datum
 		want string
 	}{
-		{"no data", ce, nil, "data: invalid input: found none"},
-		{"no tokens", ce, with(text, func(d *session.Datum) { d.Tokens = nil }), "datum 1: session: tokens"},
+		{"no data", ce, nil, "session: data: invalid input: found none"},
+		{"no tokens", ce, with(text, func(d *session.Datum) { d.Tokens = nil }), "session: datum 1: tokens: invalid input: found none"},
 		{"too long", ce, with(text, func(d *session.Datum) {
 			d.Tokens, d.Targets = make([]int32, 101), make([]int32, 101)
 		}), "found 101, expected at most 100"},
@@ -68,7 +70,12 @@ func TestRefusals(t *testing.T) {
 			d := policy()
 			d.ClipLow, d.ClipHigh = []float32{0, 2}, []float32{1, 1}
 			return d
-		}()}, "found 2 at 1, expected at most 1"},
+		}()}, "found 2 at 1, expected 0 to 1"},
+		{"clip of one", ppo, []session.Datum{func() session.Datum {
+			d := policy()
+			d.ClipLow = []float32{0, 1.5}
+			return d
+		}()}, "found 1.5 at 1, expected 0 to 1.2"},
 		{"loss", session.Loss{Name: "cross_entrpy"}, []session.Datum{text}, `found "cross_entrpy", expected cross_entropy, importance_sampling, ppo, cispo or dro, did you mean "cross_entropy"?`},
 		{"loss of others", session.Loss{Name: "gspo"}, []session.Datum{text}, `found "gspo", expected cross_entropy`},
 		{"key", config("ppo", "clip_low_treshold", 0.5), []session.Datum{policy()}, `did you mean "clip_low_threshold"?`},
@@ -168,6 +175,19 @@ func TestNotFinite(t *testing.T) {
 	require.Equal(t, after, digest(t, s), "the step in between has left its marks")
 }
 
+// late is a context that ends when it has been asked so often.
+type late struct {
+	context.Context
+	left int
+}
+
+func (l *late) Err() error {
+	if l.left--; l.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
 // A call that fails on its way takes the gradients with it, which the next step says.
 func TestDropped(t *testing.T) {
 	s, err := open(t, llama).New(ctx, all)
@@ -178,17 +198,27 @@ func TestDropped(t *testing.T) {
 	require.NoError(t, err)
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	_, err = s.ForwardBackward(ended, text, loss, true)
+	for _, forward := range []bool{true, false} { // neither has begun
+		_, err = s.ForwardBackward(ended, text, loss, forward)
+		require.ErrorIs(t, err, context.Canceled)
+		require.NotErrorIs(t, err, session.ErrInput)
+	}
+	_, err = s.OptimStep(ctx, session.DefaultAdam())
+	require.NoError(t, err)
+	before = digest(t, s)
+
+	_, err = s.ForwardBackward(&late{ctx, 3}, slices.Repeat(text, 5), loss, false)
 	require.ErrorIs(t, err, context.Canceled)
-	_, err = s.ForwardBackward(ended, text, loss, false)
-	require.ErrorIs(t, err, context.Canceled)
-	require.NotErrorIs(t, err, session.ErrInput)
 	_, err = s.ForwardBackward(ctx, text, loss, false)
 	require.NoError(t, err)
 	_, err = s.OptimStep(ctx, session.DefaultAdam())
 	require.ErrorIs(t, err, session.ErrDropped)
 	require.Equal(t, before, digest(t, s))
 	fresh, err := s.Base().New(ctx, all)
+	require.NoError(t, err)
+	_, err = fresh.ForwardBackward(ctx, text, loss, false)
+	require.NoError(t, err)
+	_, err = fresh.OptimStep(ctx, session.DefaultAdam())
 	require.NoError(t, err)
 	for _, x := range []*session.Session{s, fresh} {
 		take(t, x, []lesson{{loss, text}}, whole, func() {})
@@ -233,6 +263,21 @@ func TestUnusable(t *testing.T) {
 			require.NoError(t, os.WriteFile(path, raw, 0o666))
 			return dir
 		}, "damaged: optimizer.safetensors"},
+		"a weight": {func(t *testing.T) string {
+			dir := saved(t, b, all)
+			a, err := lora.Load(dir)
+			require.NoError(t, err)
+			var tensors []lora.Tensor
+			for _, key := range a.Names() {
+				x, _ := a.Tensor(key)
+				tensors = append(tensors, lora.Tensor{Key: key, Tensor: x})
+			}
+			weight, err := tensor.New(tensor.F32, 512, 64)
+			require.NoError(t, err)
+			other := filepath.Join(t.TempDir(), "adapter")
+			require.NoError(t, lora.Save(other, a.Config, append(tensors, lora.Tensor{Key: "base_model.model.lm_head.base_layer.weight", Tensor: weight})))
+			return other
+		}, "it brings \"base_model.model.lm_head.base_layer.weight\""},
 		"cut short": {func(t *testing.T) string {
 			dir := save(t, other, true)
 			require.NoError(t, os.Truncate(filepath.Join(dir, "adapter_model.safetensors"), 1000))
@@ -246,7 +291,7 @@ func TestUnusable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := x.make(t)
-			err := s.Load(ctx, dir, true)
+			err := s.Load(ctx, dir, name != "a weight")
 			require.ErrorIs(t, err, session.ErrCheckpoint)
 			require.ErrorContains(t, err, x.want)
 			require.ErrorContains(t, err, dir)

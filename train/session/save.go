@@ -188,6 +188,11 @@ func (s *Session) readAdapter(dir string) (map[string][]float32, error) {
 	if err := a.Check(s.state.Placement, lora.CheckOptions{AllowZeroB: true}).Err(); err != nil {
 		return nil, err
 	}
+	for _, name := range a.Names() {
+		if !slices.ContainsFunc(s.trained, func(t lora.TensorSpec) bool { return t.Key == name }) {
+			return nil, fmt.Errorf("it brings %q, a weight of the model: a session trains on those that the model has", name)
+		}
+	}
 	values := map[string][]float32{}
 	for _, t := range s.trained {
 		if values[t.Key], err = a.Float32s(t.Key); err != nil {

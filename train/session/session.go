@@ -46,14 +46,14 @@ type Options struct {
 func (b *Base) New(ctx context.Context, o Options) (*Session, error) {
 	c, err := b.config(&o)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("session: %w", err)
 	}
 	p, err := lora.NewPlacement(c, b.modules)
 	if err == nil {
 		err = p.Strict()
 	}
 	if err != nil {
-		return nil, invalid("options", "%w", err)
+		return nil, fmt.Errorf("session: %w", invalid("options", "%w", err))
 	}
 	s := &Session{base: b, options: o}
 	if s.state, err = p.Begin(b.runtime.Model(), o.Seed); err != nil {
@@ -103,26 +103,9 @@ type Output struct {
 // (ErrInput) nothing has changed; where it fails on its way, the gradients since the last
 // step are dropped, which the next step says.
 func (s *Session) ForwardBackward(ctx context.Context, data []Datum, x Loss, forwardOnly bool) (*Output, error) {
-	l, err := x.resolve()
+	l, targets, err := s.check(data, x)
 	if err != nil {
-		return nil, err
-	}
-	if len(data) == 0 {
-		return nil, invalid("data", "found none, expected 1 datum or more")
-	}
-	limits := s.base.limits
-	if s.options.MaxTokens > 0 {
-		limits.tokens = min(limits.tokens, s.options.MaxTokens)
-	}
-	targets := 0
-	for i := range data {
-		if err := data[i].check(l, limits); err != nil {
-			return nil, fmt.Errorf("session: datum %d: %w", i, err)
-		}
-		if d := &data[i]; d.K > 1 && s.base.passOf(d, forward).rows > math.MaxInt32/limits.vocabulary {
-			return nil, invalid("tokens", "datum %d: found %d with several targets each, expected fewer", i, len(d.Tokens))
-		}
-		targets += len(data[i].Targets)
+		return nil, fmt.Errorf("session: %w", err)
 	}
 	out := &Output{Logprobs: make([][]float32, len(data)), Losses: make([]float64, len(data)), Metrics: map[string]float64{}}
 	all, sum := make([]float32, targets), 0.0
@@ -138,8 +121,8 @@ func (s *Session) ForwardBackward(ctx context.Context, data []Datum, x Loss, for
 		d := &data[i]
 		own := all[:len(d.Targets):len(d.Targets)]
 		all = all[len(own):]
-		if err := s.pass(ctx, d, l, form, own); err != nil {
-			if form != forward {
+		if begun, err := s.pass(ctx, d, l, form, own); err != nil {
+			if form != forward && (i > 0 || begun) {
 				s.drop(err)
 			}
 			return nil, fmt.Errorf("session: datum %d: %w", i, err)
@@ -157,24 +140,54 @@ func (s *Session) ForwardBackward(ctx context.Context, data []Datum, x Loss, for
 	return out, nil
 }
 
-// pass computes one datum, and gives the log-probabilities of its targets.
-func (s *Session) pass(ctx context.Context, d *Datum, l *loss, f form, logprobs []float32) error {
+// check finds the loss, and refuses data that it or the model cannot be given; targets is
+// how many these have.
+func (s *Session) check(data []Datum, x Loss) (l *loss, targets int, err error) {
+	if l, err = x.resolve(); err != nil {
+		return nil, 0, err
+	}
+	if len(data) == 0 {
+		return nil, 0, invalid("data", "found none, expected 1 datum or more")
+	}
+	limits := s.base.limits
+	if s.options.MaxTokens > 0 {
+		limits.tokens = min(limits.tokens, s.options.MaxTokens)
+	}
+	for i := range data {
+		d := &data[i]
+		if err := d.check(l, limits); err != nil {
+			return nil, 0, fmt.Errorf("datum %d: %w", i, err)
+		}
+		if d.K > 1 && s.base.passOf(d, forward).rows > math.MaxInt32/limits.vocabulary {
+			return nil, 0, fmt.Errorf("datum %d: %w", i, invalid("tokens", "found %d with several targets each, expected fewer", len(d.Tokens)))
+		}
+		targets += len(d.Targets)
+	}
+	return l, targets, nil
+}
+
+// pass computes one datum, and gives the log-probabilities of its targets. begun says
+// whether gradients may have changed.
+func (s *Session) pass(ctx context.Context, d *Datum, l *loss, f form, logprobs []float32) (begun bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
 	what := s.base.passOf(d, f)
 	p, err := s.base.pass(ctx, s.slot, what)
 	if err != nil {
-		return err
+		return false, err
 	}
 	s.feed.set(d, l, what, s.base.limits.vocabulary)
 	if err := p.Run(ctx, s.slot, &s.feed, len(d.Tokens)); err != nil {
-		return err
+		return true, err
 	}
 	if err := s.base.runtime.Read(ctx, p.result, logprobs); err != nil {
-		return err
+		return true, err
 	}
 	for i, loss := range logprobs {
 		logprobs[i] = 0 - loss
 	}
-	return nil
+	return true, nil
 }
 
 // drop forgets the gradients, which are no longer those of whole calls.
