@@ -157,6 +157,13 @@ func (u *underway) fail(err error) {
 	}
 	f := s.failure(j, err)
 	s.options.Logger.Warn("a fine-tuning job has failed", "job", u.id, "error", err)
+	if errors.Is(err, backend.ErrLost) { // which is no fault of the job
+		lost := message(Warn, "The machine is lost: the job can be resumed when the server has started again")
+		if _, err := s.change(u.id, func(_ *txn, j *Job) error { j.Status = Paused; return nil }, lost); err != nil {
+			s.options.Logger.Error("a job is paused, and that could not be recorded", "job", u.id, "error", err)
+		}
+		return
+	}
 	_, err = s.change(u.id, func(_ *txn, j *Job) error {
 		j.Status, j.Finished, j.Error = Failed, time.Now().Unix(), f
 		return nil

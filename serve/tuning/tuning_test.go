@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -213,6 +214,7 @@ func TestStopped(t *testing.T) {
 // A job that fails says why, and tells nothing of what is no fault of its own; others go
 // on. A name that was given away meanwhile is not taken from whoever has it.
 func TestFails(t *testing.T) {
+	var lost atomic.Bool
 	x := &trainer{gate: make(chan struct{}), fail: func(c *config.Config, step int) error {
 		switch {
 		case c.Seed == 1 && step == 0:
@@ -223,6 +225,8 @@ func TestFails(t *testing.T) {
 			panic("/secret")
 		case c.Seed == 4 && step == 1:
 			return fmt.Errorf("train: %w", syscall.ENOSPC)
+		case c.Seed == 5 && step == 5 && !lost.Swap(true):
+			return fmt.Errorf("train: %w", backend.ErrLost)
 		}
 		return nil
 	}}
@@ -239,13 +243,23 @@ func TestFails(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, []any{tuning.Fault, j.Error.Message}, []any{events[0].Level, events[0].Message})
 	}
+	paused := h.await(h.create(func(r *tuning.Request) { r.Seed = new(uint64(5)) }).ID, tuning.Paused)
+	_, err := h.Resume(paused.ID)
+	require.NoError(t, err)
+	h.await(paused.ID, tuning.Succeeded)
+	assert.Contains(t, strings.Join(h.messages(paused.ID), "\n"), "The machine is lost")
+
 	x.gate = make(chan struct{})
 	j := h.create(func(r *tuning.Request) { r.Suffix = "mine" })
-	_, err := h.registry.Load(t.Context(), "mine", made)
+	_, err = h.registry.Load(t.Context(), "mine", made)
 	require.NoError(t, err)
 	close(x.gate)
 	assert.Equal(t, "mine-"+j.ID[6:14], h.await(j.ID, tuning.Succeeded).Tuned)
-	assert.Len(t, h.Models(), 1)
+	assert.Len(t, h.Models(), 2)
+
+	many := h.await(h.create(func(r *tuning.Request) { r.Hyperparameters.Epochs = new(25) }).ID, tuning.Succeeded)
+	assert.Equal(t, 9, strings.Count(strings.Join(h.messages(many.ID), "\n"), "Checkpoint created"), "3, 6 … 24, and 23")
+	assert.Equal(t, []int{92, 96, 100}, []int{many.Checkpoints[0].Metrics.Step, many.Checkpoints[1].Metrics.Step, many.Checkpoints[2].Metrics.Step})
 }
 
 // Rows that are too long are cut, and an event says so; a validation file that is no file

@@ -75,6 +75,7 @@ func (u *underway) train(t Trainer) error {
 	if err != nil {
 		return err
 	}
+	s.options.Logger.Info("a fine-tuning job begins", "job", u.id, "rows", j.Rows, "method", j.Request.Method)
 	u.job = j
 	summary, err := u.run(t)
 	if errors.Is(err, train.ErrCheckpoint) {
@@ -189,16 +190,26 @@ func (u *underway) estimate() int64 {
 	return u.finish.Unix()
 }
 
-// endsEpoch tells whether a step is the last of an epoch.
-func (u *underway) endsEpoch(step int) bool {
-	each := u.last.Steps / *u.job.Settled.Epochs
-	return each > 0 && step%each == 0
+// mostCheckpoints is how many epochs of a job can be asked for, the last one among them.
+const mostCheckpoints = 3
+
+// isServed tells whether a step is the last of an epoch that can be asked for: of the last
+// ones, and of those before that where there are few.
+func (u *underway) isServed(step int) bool {
+	const before = 10
+	epochs := *u.job.Settled.Epochs
+	each := u.last.Steps / epochs
+	if each == 0 || step%each != 0 {
+		return false
+	}
+	epoch := step / each
+	return epochs-epoch < mostCheckpoints || epoch%((epochs+before-1)/before) == 0
 }
 
-// due tells whether a checkpoint is to be saved after a step: at the end of an epoch, and
-// when the last one is old.
+// due tells whether a checkpoint is to be saved after a step: where it is one that can be
+// asked for, and when the last one is old.
 func (u *underway) due(step int) bool {
-	if !u.endsEpoch(step) && time.Since(u.saved) < saveInterval {
+	if !u.isServed(step) && time.Since(u.saved) < saveInterval {
 		return false
 	}
 	u.saved = time.Now()
@@ -206,12 +217,9 @@ func (u *underway) due(step int) bool {
 	return true
 }
 
-// mostCheckpoints is how many epochs of a job can be asked for, the last one among them.
-const mostCheckpoints = 3
-
-// keep serves a checkpoint that is whole on the disk, where it is one of an epoch.
+// keep serves a checkpoint that is whole on the disk, where it is one to be asked for.
 func (u *underway) keep(step int, dir string) {
-	if u.last.Step != step || !u.endsEpoch(step) {
+	if u.last.Step != step || !u.isServed(step) {
 		return
 	}
 	s := u.service
@@ -294,6 +302,7 @@ func (u *underway) succeed(summary *train.Summary) error {
 		s.forget(m)
 		return errors.Join(err, os.Remove(s.path(filesDir, result.ID)))
 	}
+	s.options.Logger.Info("a fine-tuning job has succeeded", "job", u.id, "model", m.Name, "steps", summary.Steps, "tokens", summary.Tokens)
 	if _, err := s.registry.Load(u.ctx, m.Name, s.path(adaptersDir, m.Dir)); err != nil {
 		u.tell(message(Warn, "The model is not loaded yet, and will be when it is asked for: %v", err))
 	}
