@@ -38,7 +38,7 @@ var kinds = map[string][]check{
 	"key":     {{"key", wrongKey}},
 	"plain":   {{"continuing", continuing}},
 	"vectors": {{"vectors", vectors}},
-	"train":   {{"job", job}, {"cancel", cancelled}, {"wrong rows", wrongRows}},
+	"train":   {{"job", job}, {"preferences", preferences}, {"cancel", cancelled}, {"wrong rows", wrongRows}},
 }
 
 // check is one of them.

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -55,6 +57,41 @@ func job(c *checker) error {
 	t.do(chromedp.EmulateViewport(phone.width, phone.height))
 	t.view("jobs")
 	t.fits()
+	return t.close(c.pictures)
+}
+
+// preferences trains by pairs of answers, from the adapter that job has made.
+func preferences(c *checker) error {
+	dir, err := os.MkdirTemp("", "check_page")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	var rows strings.Builder
+	for i := range 24 {
+		fmt.Fprintf(&rows, "{\"prompt\": \"func F%d()\", \"chosen\": \" {\\n\\treturn\", \"rejected\": \" error\"}\n", i)
+	}
+	file := filepath.Join(dir, "pairs.jsonl")
+	if err := os.WriteFile(file, []byte(rows.String()), 0o666); err != nil {
+		return err
+	}
+	t := c.open("preferences", desk)
+	t.upload(file)
+	t.choose("#method", "dpo")
+	t.says("#method-about", "rejected")
+	t.choose("#origin", "from-page")
+	t.write("#suffix", "preferred")
+	t.click("#start-button")
+	t.says("#job h2", "preferred")
+	t.until(status + " === 'done'")
+	t.says("#job .facts", "dpo")
+	t.says("#job .facts", "from-page")
+	// The loss begins at that of a coin, and falls.
+	t.until("document.querySelector('#job .line.train[d*=\"L\"]')")
+	t.do(chromedp.Focus(chromedp.CSS("#job .frame")), chromedp.KeyEvent(kb.Home))
+	t.says("#job .value", "Step 1: training loss 0.693")
+	t.press(kb.End)
+	t.until(`parseFloat(/loss ([\d.]+)/.exec(document.querySelector('#job .value').textContent)[1]) < 0.6`)
 	return t.close(c.pictures)
 }
 

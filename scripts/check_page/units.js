@@ -11,8 +11,8 @@ async (folder) => {
   };
 
   // Events are the same wherever the bytes are cut.
-  const stream = ': ping\n\ndata: {"a":"ä🙂"}\n\ndata:x\r\n\r\nevent: y\rdata: one\rdata: two\r\rdata\n\nid: 1\n\ndata:  z\n\ndata: [DONE]\n\ndata: cut';
-  const want = ['{"a":"ä🙂"}', 'x', 'one\ntwo', '', ' z', '[DONE]'];
+  const stream = ': ping\n\ndata: {"a":"ä🙂"}\n\ndata:x\r\n\r\nevent: y\rdata: one\rdata: two\r\rdata: 3\r\ndata: 4\r\n\r\ndata\n\nid: 1\n\ndata:  z\n\ndata: [DONE]\n\ndata: cut';
+  const want = ['{"a":"ä🙂"}', 'x', 'one\ntwo', '3\n4', '', ' z', '[DONE]'];
   const raw = new TextEncoder().encode(stream);
   for (let i = 0; i <= raw.length; i++) {
     for (let j = i; j <= raw.length; j += 7) {
