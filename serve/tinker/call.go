@@ -12,6 +12,7 @@ import (
 	"mime"
 	"net/http"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -88,11 +89,21 @@ func (k keys) have(key string) bool {
 	return found == 1 || k == nil
 }
 
+// writeTimeout is how long a client may take nothing of what is written.
+const writeTimeout = 30 * time.Second
+
+// extend gives the client time to take what is written next; a connection still has the
+// deadline of the answer before.
+func (c *call) extend() {
+	_ = http.NewResponseController(c.ResponseWriter).SetWriteDeadline(time.Now().Add(writeTimeout)) // where the connection has any
+}
+
 // WriteHeader implements http.ResponseWriter.
 func (c *call) WriteHeader(status int) {
 	if c.status == 0 {
 		c.status = status
 	}
+	c.extend()
 	c.ResponseWriter.WriteHeader(status)
 }
 
@@ -101,6 +112,7 @@ func (c *call) Write(b []byte) (int, error) {
 	if c.status == 0 {
 		c.status = http.StatusOK
 	}
+	c.extend()
 	return c.ResponseWriter.Write(b)
 }
 
@@ -116,23 +128,17 @@ func (c *call) json(v any) error {
 	return c.bytes("application/json", b)
 }
 
-// writeTimeout is how long a client may take nothing of what is written.
-const writeTimeout = 30 * time.Second
-
-// bytes writes an answer.
+// bytes writes an answer, in pieces that a slow client can take.
 func (c *call) bytes(kind string, b []byte) error {
+	const piece = 64 << 10
 	c.Header().Set("Content-Type", kind)
-	control := http.NewResponseController(c.ResponseWriter)
-	for {
-		const piece = 64 << 10
-		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // where the connection has any
+	c.Header().Set("Content-Length", strconv.Itoa(len(b)))
+	for ; len(b) > 0; b = b[min(piece, len(b)):] {
 		if _, err := c.Write(b[:min(piece, len(b))]); err != nil {
 			return fmt.Errorf("%w: %w", errGone, err)
 		}
-		if b = b[min(piece, len(b)):]; len(b) == 0 {
-			return nil
-		}
 	}
+	return nil
 }
 
 // errGone is a client that does not take its answer.

@@ -2,6 +2,7 @@ package tinker
 
 import (
 	"context"
+	"encoding/json"
 	"sync"
 	"time"
 )
@@ -12,14 +13,14 @@ type future struct {
 	tenant *tenant
 	done   chan struct{} // closed when answer is there
 	answer answer
+	ended  time.Time // when answer was there
 	taken  time.Time // when it was last given to a client; futures.mu
-	came   time.Time
 }
 
 // answer is what a client gets of a call: one of these.
 type answer struct {
 	proto  []byte
-	json   any
+	json   json.RawMessage
 	failed *failed
 }
 
@@ -29,9 +30,15 @@ type failed struct {
 	Category string `json:"category"`
 }
 
+// answered is an answer in JSON.
+func answered(v any) (answer, error) {
+	raw, err := json.Marshal(v)
+	return answer{json: raw}, err
+}
+
 // finish gives the answer to those who wait for it. It is called once.
 func (f *future) finish(a answer) {
-	f.answer = a
+	f.answer, f.ended = a, time.Now()
 	close(f.done)
 }
 
@@ -61,7 +68,7 @@ func (t *futures) begin(id string, s *tenant) (f *future, fresh bool) {
 	if t.all == nil {
 		t.all = map[string]*future{}
 	}
-	f = &future{id: id, tenant: s, done: make(chan struct{}), came: time.Now()}
+	f = &future{id: id, tenant: s, done: make(chan struct{})}
 	t.all[id] = f
 	return f, true
 }
@@ -100,13 +107,19 @@ func (t *futures) wait(ctx context.Context, f *future, timeout <-chan time.Time,
 	return true
 }
 
-// sweep forgets answers that were given to a client before a time: it would have asked
-// again. Those of the sessions that gone names are forgotten too.
-func (t *futures) sweep(before time.Time, gone func(*tenant) bool) {
+// unfetched is how long an answer is kept that nobody asks for.
+const unfetched = time.Hour
+
+// sweep forgets answers that were given to a client longer ago than keep: it would have
+// asked again. Those that nobody asks for, and those of the sessions that gone names, are
+// forgotten too.
+func (t *futures) sweep(now time.Time, keep time.Duration, gone func(*tenant) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for id, f := range t.all {
-		if f.ready() && (!f.taken.IsZero() && f.taken.Before(before) || gone(f.tenant)) {
+		switch {
+		case !f.ready():
+		case !f.taken.IsZero() && now.Sub(f.taken) > keep, f.taken.IsZero() && now.Sub(f.ended) > unfetched, gone(f.tenant):
 			delete(t.all, id)
 		}
 	}

@@ -54,17 +54,23 @@ func (s *Server) model(id string) (*trainee, error) {
 }
 
 // addModel is the model of that number, and makes it if there is none.
-func (s *Server) addModel(x *tenant, number int64) *trainee {
+func (s *Server) addModel(x *tenant, number int64) (*trainee, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id := modelID(x.id, number)
 	if m := s.models[id]; m != nil {
-		return m
+		return m, nil
+	}
+	if !x.ended.IsZero() {
+		return nil, fmt.Errorf("%w: %s", errEnded, x.why)
+	}
+	if len(s.models) >= maxModels {
+		return nil, &failure{status: http.StatusTooManyRequests, message: fmt.Sprintf("there are %d models, as many as may be", maxModels), retry: "5"}
 	}
 	m := &trainee{id: id, tenant: x}
 	m.lane = newLane(0, func() { s.unload(m) })
 	s.models[id] = m
-	return m
+	return m, nil
 }
 
 // unload frees a model whose session has ended.
@@ -175,7 +181,7 @@ func (s *Server) retrieve(c *call) error {
 	case a.proto != nil:
 		return c.bytes("application/x-protobuf", a.proto)
 	default:
-		return c.json(a.json)
+		return c.bytes("application/json", a.json)
 	}
 }
 

@@ -176,10 +176,3 @@ func (q *queue) give(l *lane) {
 		end()
 	}
 }
-
-// depth is how many tasks of a lane wait.
-func (q *queue) depth(l *lane) int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(l.waiting)
-}

@@ -24,6 +24,9 @@ type tenant struct {
 	why   string
 }
 
+// maxSessions and maxModels are how many there may be at a time.
+const maxSessions, maxModels = 4096, 256
+
 func newID() string {
 	var b [8]byte
 	rand.Read(b[:])
@@ -75,6 +78,9 @@ func (s *Server) createSession(c *call) error {
 	x.context, x.cancel = context.WithCancel(s.context)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(s.sessions) >= maxSessions {
+		return &failure{status: http.StatusTooManyRequests, message: fmt.Sprintf("there are %d sessions, as many as may be", maxSessions), retry: "5"}
+	}
 	s.sessions[x.id] = x
 	return c.json(map[string]any{"type": "create_session", "session_id": x.id})
 }
@@ -230,7 +236,7 @@ func (s *Server) tidy(now time.Time) {
 		s.options.Logger.Warn("a session gave no sign of life and has ended; of its models there is what was saved", "session", x.id)
 		s.end(x, true, fmt.Sprintf("it gave no sign of life for %v", s.options.SessionTimeout))
 	}
-	s.futures.sweep(now.Add(-s.options.Keep), func(x *tenant) bool {
+	s.futures.sweep(now, s.options.Keep, func(x *tenant) bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return x != nil && s.sessions[x.id] == nil

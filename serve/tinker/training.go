@@ -61,7 +61,7 @@ func (s *Server) createModel(c *call) error {
 		if err := s.begin(ctx, m, o, r.Metadata); err != nil {
 			return answer{}, err
 		}
-		return answer{json: map[string]any{"type": "create_model", "model_id": m.id}}, nil
+		return answered(map[string]any{"type": "create_model", "model_id": m.id})
 	})
 }
 
@@ -74,7 +74,7 @@ func (s *Server) newModel(id string, number *int64) (*trainee, error) {
 	if number == nil || *number < 0 {
 		return nil, invalid("model_seq_id: expected a number from 0")
 	}
-	return s.addModel(x, *number), nil
+	return s.addModel(x, *number)
 }
 
 // begin begins the training of a model. It is called by the queue.
@@ -233,7 +233,7 @@ func (s *Server) optimStep(c *call) error {
 			return answer{}, err
 		}
 		m.dirty = true
-		return answer{json: map[string]any{"type": "optim_step", "metrics": metrics}}, nil
+		return answered(map[string]any{"type": "optim_step", "metrics": metrics})
 	})
 }
 
@@ -275,7 +275,7 @@ func (s *Server) save(c *call, k kind) error {
 		if err != nil {
 			return answer{}, err
 		}
-		return answer{json: map[string]any{"type": k.call, "path": p.URI()}}, nil
+		return answered(map[string]any{"type": k.call, "path": p.URI()})
 	})
 }
 
@@ -340,13 +340,13 @@ func (s *Server) saveForSampler(c *call) error {
 			if err != nil {
 				return answer{}, err
 			}
-			return answer{json: map[string]any{"type": samplerKind.call, "path": p.URI()}}, nil
+			return answered(map[string]any{"type": samplerKind.call, "path": p.URI()})
 		}
 		x, err := s.live(ctx, m, *r.Sampler, n, r.Kind == "inflight")
 		if err != nil {
 			return answer{}, err
 		}
-		return answer{json: map[string]any{"type": samplerKind.call, "sampling_session_id": x.id}}, nil
+		return answered(map[string]any{"type": samplerKind.call, "sampling_session_id": x.id})
 	})
 }
 
@@ -403,6 +403,6 @@ func (s *Server) loadWeights(c *call) error {
 			return answer{}, err
 		}
 		m.dirty = false
-		return answer{json: map[string]any{"type": "load_weights", "path": p.URI(), "model_id": m.id}}, nil
+		return answered(map[string]any{"type": "load_weights", "path": p.URI(), "model_id": m.id})
 	})
 }
