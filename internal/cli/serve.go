@@ -31,6 +31,7 @@ type serveFlags struct {
 	adminKeyFile      string
 	updates           bool
 	origins           []string
+	traceURL          string
 	drainTimeout      time.Duration
 	log               logForm
 	texts             int
@@ -104,6 +105,7 @@ files with a key on each line: others on the machine see the flags of a program.
 	flags.BoolVar(&f.updates, "allow-adapter-updates", false, "let clients unload adapters, and load those below --adapters-dir")
 	flags.StringArrayVar(&f.origins, "allow-origin", nil, "web pages that may ask, such as https://chat.example.com, as often as needed; * is all")
 	flags.DurationVar(&f.drainTimeout, "drain-timeout", time.Minute, "how long requests may go on when the program is to end, such as 90s")
+	flags.StringVar(&f.traceURL, "trace-url", "", "collector of OpenTelemetry that gets a span for each request, such as http://127.0.0.1:4318")
 	choose(flags, &f.log, "log", "text", []string{"text", "json"}, "form of the log on standard error: text or json")
 	flags.IntVar(&f.texts, "max-texts", 0, "most texts that are continued at the same time, 0 is 32")
 	flags.IntVar(&f.batchTokens, "max-batch-tokens", 0, "most tokens of a step, 0 is 256: the more, the sooner a prompt is read, and the longer others wait meanwhile")

@@ -261,6 +261,7 @@ func TestServeRefuses(t *testing.T) {
 		{ExitUsage, "--max-queue: found -1, expected 1 or more", with("--max-queue", "-1")},
 		{ExitUsage, "--drain-timeout: found \"5\", expected a time, such as 90s or 5m", with("--drain-timeout", "5")},
 		{ExitUsage, "--drain-timeout: found -1s", with("--drain-timeout", "-1s")},
+		{ExitUsage, `--trace-url: traces: found "localhost:4318", expected`, with("--trace-url", "localhost:4318")},
 		{ExitUsage, `--log: found "xml", expected text or json`, with("--log", "xml")},
 		{ExitUsage, "--max-length: ", with("--max-length", "100000")},
 		{ExitUsage, "--max-length, --cache-tokens: batching: ", with("--cache-tokens", "16", "--max-length", "32")},

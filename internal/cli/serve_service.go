@@ -24,6 +24,7 @@ import (
 	"github.com/lorafuse/lorafuse/serve"
 	"github.com/lorafuse/lorafuse/serve/batching"
 	"github.com/lorafuse/lorafuse/serve/metrics"
+	"github.com/lorafuse/lorafuse/serve/traces"
 	"github.com/lorafuse/lorafuse/serve/tuning"
 	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
@@ -43,6 +44,7 @@ type service struct {
 	maxLength   int
 
 	session  *session
+	traces   *traces.Traces   // nil where nobody wants any
 	engine   *batching.Engine // nil where vectors are made
 	tinker   func()           // closes it, nil where it is not served
 	embedder *embed.Embedder  // nil where texts are continued
@@ -61,6 +63,17 @@ func (a *app) openService(ctx context.Context, f *serveFlags, setup served, log 
 		s.name = modelName(f.model, dir)
 	}
 	asked := f.model
+	if f.traceURL != "" {
+		o := traces.Options{URL: f.traceURL, Model: s.name, Version: readVersion().Version, Logger: log}
+		if s.traces, err = traces.New(o); err != nil {
+			return nil, fmt.Errorf("--trace-url: %w", err)
+		}
+		defer func() {
+			if s.handler != nil {
+				s.handler = s.traces.Handler(s.handler)
+			}
+		}()
+	}
 	f.model = dir
 	text, err := continuesText(dir)
 	if err != nil {
@@ -123,7 +136,11 @@ func (a *app) openEngine(ctx context.Context, f *serveFlags, setup served, s *se
 	}
 	stats := s.engine.Stats()
 	s.cacheTokens, s.maxLength = stats.Pages.Pages*stats.PageRows, s.engine.MaxLength()
-	o.Engine, o.MaxLength = observed{s.engine, m.Watch(s.engine.Submit), s.lost}, s.maxLength
+	submit := m.Watch(s.engine.Submit)
+	if s.traces != nil {
+		submit = metrics.Submit(s.traces.Watch(traces.Submit(submit)))
+	}
+	o.Engine, o.MaxLength = observed{s.engine, submit, s.lost}, s.maxLength
 	server, err := serve.New(o)
 	if err != nil {
 		return err
@@ -264,6 +281,11 @@ func (s *service) close() {
 	}
 	if s.embedder != nil {
 		s.embedder.Close()
+	}
+	if s.traces != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), lastWords)
+		defer cancel()
+		s.traces.Close(ctx)
 	}
 	s.session.close()
 }

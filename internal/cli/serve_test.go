@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strings"
 	"sync"
@@ -237,6 +238,32 @@ func TestServeAdaptersDir(t *testing.T) {
 	for line := range strings.Lines(r.logged()) {
 		assert.True(t, json.Valid([]byte(line)), line)
 	}
+}
+
+// A collector gets a span for each request, at the end of the server at the latest.
+func TestServeTraces(t *testing.T) {
+	var mu sync.Mutex
+	var said bytes.Buffer
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		io.Copy(&said, r.Body)
+	}))
+	defer collector.Close()
+	r := startServe(t, "--model", llama, "--adapter", "a="+llamaLoRA, "--trace-url", collector.URL)
+	r.get("/v1/completions", `{"model": "a", "prompt": "Once", "max_tokens": 3, "ignore_eos": true}`, "Traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+	r.get("/health", "")
+	assert.Equal(t, ExitOK, r.stop())
+	mu.Lock()
+	defer mu.Unlock()
+	assert.Equal(t, 4, strings.Count(said.String(), `"traceId":"4bf92f3577b34da6a3ce929d0e0e4736"`))
+	for _, want := range []string{
+		`"parentSpanId":"00f067aa0ba902b7"`, `"name":"prefill"`, `{"key":"gen_ai.request.model","value":{"stringValue":"a"}}`,
+		`{"key":"gen_ai.usage.output_tokens","value":{"intValue":"3"}}`, `{"key":"lorafuse.adapter.version"`,
+	} {
+		assert.Contains(t, said.String(), want)
+	}
+	assert.NotContains(t, said.String(), "health")
 }
 
 // A model that makes vectors serves these alone.

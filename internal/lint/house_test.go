@@ -115,6 +115,7 @@ var house = map[string]room{
 	"serve/metrics": {floor: services},
 	"serve/tinker":  {floor: services},
 	"serve/webpage": {floor: services},
+	"serve/traces":  {floor: services},
 
 	"internal/cli":     {floor: commands},
 	"cmd/lorafuse":     {commands, with("internal/cli", "is its main")},

@@ -36,15 +36,20 @@ var dependencies = map[string]dependency{
 	"github.com/stretchr/testify":              {why: "assertions, also of the conformance suite", in: []string{"graph/conformance"}, tests: true},
 	"github.com/vbauerster/mpb/v8":             {why: "progress bars", in: []string{"internal/progress"}},
 	"go.etcd.io/bbolt":                         {why: "records of files and fine-tuning jobs that survive a crash, in one file; it brings no other module", in: []string{"serve/tuning"}},
-	"go.uber.org/goleak":                       {why: "goroutines that outlive their test", tests: true},
-	"go.yaml.in/yaml/v3":                       {why: "configurations, with line numbers in errors", in: []string{"train/config"}, tests: true},
-	"golang.org/x/sys":                         {why: "mapped files, instruction sets, locks, free memory and disk", in: []string{"backend/cpu", "backend/telemetry", "internal/dev/bench/load", "internal/dev/cputime", "internal/fsatomic", "model/hub", "safetensors", "tensor"}},
-	"golang.org/x/text":                        {why: "Unicode normal forms", in: []string{"tokenizer"}},
-	"gonum.org/v1/gonum":                       {why: "QR and SVD of PiSSA and OLoRA", in: []string{"internal/linalg"}, tests: true},
-	"gonum.org/v1/plot":                        {why: "loss.svg and loss.png", in: []string{"train/events"}},
-	"google.golang.org/protobuf":               {why: "the wire format of Tinker's messages; metrics bring the module anyway", in: []string{"serve/tinker"}},
-	"gorgonia.org/cu":                          {why: "the CUDA driver; compiled in with the tag cuda alone", in: []string{"backend/cuda"}},
-	"pgregory.net/rapid":                       {why: "property tests", tests: true},
+	"go.opentelemetry.io/otel":                 {why: "traces: attributes and traceparent as everyone has them", in: []string{"serve/traces"}},
+	// The exporter otlptracehttp would bring nine modules more, gRPC among them, to post a message whose JSON form is
+	// as stable and is written by serve/traces/export.go.
+	"go.opentelemetry.io/otel/sdk":   {why: "traces: sampling, batches, limits", in: []string{"serve/traces"}},
+	"go.opentelemetry.io/otel/trace": {why: "traces: spans", in: []string{"serve/traces"}},
+	"go.uber.org/goleak":             {why: "goroutines that outlive their test", tests: true},
+	"go.yaml.in/yaml/v3":             {why: "configurations, with line numbers in errors", in: []string{"train/config"}, tests: true},
+	"golang.org/x/sys":               {why: "mapped files, instruction sets, locks, free memory and disk", in: []string{"backend/cpu", "backend/telemetry", "internal/dev/bench/load", "internal/dev/cputime", "internal/fsatomic", "model/hub", "safetensors", "tensor"}},
+	"golang.org/x/text":              {why: "Unicode normal forms", in: []string{"tokenizer"}},
+	"gonum.org/v1/gonum":             {why: "QR and SVD of PiSSA and OLoRA", in: []string{"internal/linalg"}, tests: true},
+	"gonum.org/v1/plot":              {why: "loss.svg and loss.png", in: []string{"train/events"}},
+	"google.golang.org/protobuf":     {why: "the wire format of Tinker's messages; metrics bring the module anyway", in: []string{"serve/tinker"}},
+	"gorgonia.org/cu":                {why: "the CUDA driver; compiled in with the tag cuda alone", in: []string{"backend/cuda"}},
+	"pgregory.net/rapid":             {why: "property tests", tests: true},
 }
 
 // goMod is what the rules read of a go.mod.

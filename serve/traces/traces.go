@@ -1,0 +1,163 @@
+// Package traces tells a collector of OpenTelemetry what became of each request: a span
+// with how long it waited, how long its prompt was read and its answer written, in the
+// trace of who asked.
+//
+// Spans go to the collector as JSON over HTTP (OTLP), in batches, beside the requests.
+package traces
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Options say where spans go, and of what server they are.
+type Options struct {
+	URL     string       // of the collector; spans go to v1/traces below it
+	Model   string       // the name that the model has for clients
+	Version string       // of the program
+	Logger  *slog.Logger // hears of spans that do not arrive; nil: slog.Default()
+}
+
+// Traces are those of one server. All methods are safe for concurrent use.
+type Traces struct {
+	model    string
+	provider *sdktrace.TracerProvider
+	tracer   trace.Tracer
+}
+
+// name is that of the service, and of what makes its spans.
+const name = "lorafuse"
+
+// New prepares to send spans. Nothing is sent yet, so that a collector may come later.
+// Which requests have spans is for who asks to say, and else for the variables
+// OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG; without these all have.
+func New(o Options) (*Traces, error) {
+	u, err := url.Parse(o.URL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("traces: found %q, expected the address of a collector, such as http://127.0.0.1:4318", o.URL)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	about := resource.NewSchemaless(attribute.String("service.name", name), attribute.String("service.version", o.Version))
+	if env, err := resource.New(context.Background(), resource.WithFromEnv()); err == nil {
+		if about, err = resource.Merge(about, env); err != nil {
+			return nil, fmt.Errorf("traces: %w", err)
+		}
+	}
+	e := &exporter{url: u.JoinPath("v1", "traces").String(), client: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment}}, log: o.Logger}
+	p := sdktrace.NewTracerProvider(sdktrace.WithBatcher(e), sdktrace.WithResource(about))
+	return &Traces{model: o.Model, provider: p, tracer: p.Tracer(name, trace.WithInstrumentationVersion(o.Version))}, nil
+}
+
+// Close sends what is left, as long as ctx allows.
+func (t *Traces) Close(ctx context.Context) error { return t.provider.Shutdown(ctx) }
+
+// operations are the paths that have spans, with the names of OpenTelemetry for what is
+// done there.
+var operations = map[string]string{
+	"/v1/chat/completions":    "chat",
+	"/v1/completions":         "text_completion",
+	"/v1/embeddings":          "embeddings",
+	"/v1/load_lora_adapter":   "",
+	"/v1/unload_lora_adapter": "",
+}
+
+// request is what is known of one under way.
+type request struct {
+	mu             sync.Mutex
+	span           trace.Span
+	prompt, answer int // tokens
+	model          string
+	finished       []string
+}
+
+type key struct{}
+
+// Handler is h with a span for each request, in the trace that traceparent names.
+func (t *Traces) Handler(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		operation, ok := operations[r.URL.Path]
+		if !ok {
+			h.ServeHTTP(w, r)
+			return
+		}
+		ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+		ctx, span := t.tracer.Start(ctx, r.Method+" "+r.URL.Path, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
+			attribute.String("http.request.method", r.Method), attribute.String("url.path", r.URL.Path),
+		))
+		defer span.End() // behind a panic too
+		if !span.IsRecording() {
+			h.ServeHTTP(w, r.WithContext(ctx))
+			return
+		}
+		q := &request{span: span, model: t.model}
+		said := &status{ResponseWriter: w}
+		defer q.end(operation, said)
+		h.ServeHTTP(said, r.WithContext(context.WithValue(ctx, key{}, q)))
+	})
+}
+
+// end says of the span what is known when all is over.
+func (q *request) end(operation string, said *status) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if operation != "" {
+		q.span.SetAttributes(
+			attribute.String("gen_ai.operation.name", operation), attribute.String("gen_ai.provider.name", name), attribute.String("gen_ai.request.model", q.model),
+		)
+	}
+	if q.prompt > 0 {
+		q.span.SetAttributes(
+			attribute.String("gen_ai.response.model", q.model),
+			attribute.Int("gen_ai.usage.input_tokens", q.prompt), attribute.Int("gen_ai.usage.output_tokens", q.answer),
+			attribute.StringSlice("gen_ai.response.finish_reasons", q.finished),
+		)
+	}
+	code := said.code
+	if code == 0 {
+		code = http.StatusOK
+	}
+	q.span.SetAttributes(attribute.Int("http.response.status_code", code))
+	if code >= http.StatusInternalServerError {
+		q.span.SetAttributes(attribute.String("error.type", fmt.Sprint(code)))
+		q.span.SetStatus(codes.Error, "")
+	}
+}
+
+// status is a writer that keeps the status of an answer.
+type status struct {
+	http.ResponseWriter
+	code int
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (s *status) WriteHeader(code int) {
+	if s.code == 0 {
+		s.code = code
+	}
+	s.ResponseWriter.WriteHeader(code)
+}
+
+// Unwrap is for http.ResponseController.
+func (s *status) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+// phase is a span of a request that is over: a part of it by its times.
+func (t *Traces) phase(ctx context.Context, name string, from time.Time, took time.Duration) time.Time {
+	end := from.Add(took)
+	_, span := t.tracer.Start(ctx, name, trace.WithTimestamp(from))
+	span.End(trace.WithTimestamp(end))
+	return end
+}

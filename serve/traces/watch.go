@@ -1,0 +1,106 @@
+package traces
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+
+	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/serve/batching"
+)
+
+// Submit is what an engine does with a request.
+type Submit func(ctx context.Context, r batching.Request) iter.Seq2[batching.Token, error]
+
+// Watch is submit, whose requests say in the span of the HTTP request what they took, and
+// have spans below it for the times that they waited, read their prompt and wrote.
+func (t *Traces) Watch(submit Submit) Submit {
+	return func(ctx context.Context, r batching.Request) iter.Seq2[batching.Token, error] {
+		q, ok := ctx.Value(key{}).(*request)
+		if !ok {
+			return submit(ctx, r)
+		}
+		return func(yield func(batching.Token, error) bool) {
+			w := watched{traces: t, request: q, came: time.Now()}
+			defer w.end(ctx, r)
+			for token, err := range submit(ctx, r) {
+				if err != nil {
+					w.err = err
+				} else {
+					w.take(token)
+				}
+				if !yield(token, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// watched is the request of a prompt under way.
+type watched struct {
+	traces   *Traces
+	request  *request
+	came     time.Time
+	first    time.Time // token
+	tokens   int
+	finished []string
+	times    batching.Times // of the answer that ended last
+	err      error
+}
+
+func (w *watched) take(t batching.Token) {
+	if w.tokens++; w.tokens == 1 {
+		w.first = time.Now()
+	}
+	if t.Finish != "" {
+		w.finished, w.times = append(w.finished, reasonOf(t.Finish)), t.Times
+	}
+}
+
+// end says what is known, also of a request that was left or has failed.
+func (w *watched) end(ctx context.Context, r batching.Request) {
+	q := w.request
+	q.mu.Lock()
+	if r.Adapter != "" {
+		q.model = r.Adapter
+	}
+	if w.tokens > 0 {
+		q.prompt += len(r.Prompt)
+	}
+	q.answer += w.tokens
+	q.finished = append(q.finished, w.finished...)
+	if r.Lease != nil {
+		q.span.SetAttributes(attribute.String("lorafuse.adapter.version", r.Lease.Version().Digest().Short()))
+	}
+	if w.err != nil && ctx.Err() == nil && !errors.Is(w.err, context.Canceled) {
+		q.span.RecordError(w.err)
+		q.span.SetStatus(codes.Error, "")
+	}
+	q.mu.Unlock()
+	switch {
+	case len(w.finished) > 0:
+		at := w.traces.phase(ctx, "queue", w.came, w.times.Queued)
+		at = w.traces.phase(ctx, "prefill", at, w.times.Prefill)
+		w.traces.phase(ctx, "decode", at, w.times.Decode)
+	case w.tokens > 0: // of which only this is known
+		w.traces.phase(ctx, "decode", w.first, time.Since(w.first))
+	default:
+		w.traces.phase(ctx, "queue", w.came, time.Since(w.came))
+	}
+}
+
+// reasonOf is OpenAI's word for why an answer ended.
+func reasonOf(f generate.Finish) string {
+	switch f {
+	case generate.FinishLength:
+		return "length"
+	case generate.FinishCancelled, generate.FinishError:
+		return "error"
+	}
+	return "stop"
+}
