@@ -53,6 +53,19 @@ func TestModels(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, code)
 }
 
+// All prompts of a request meet one version of an adapter.
+func TestOneVersion(t *testing.T) {
+	e := newEngine(t, "x")
+	s := serving(t, e)
+	reply[struct{}](t, s, "/v1/completions", `{"model":"dora","prompt":["a","b","c"],"temperature":0}`)
+	require.Len(t, e.requests, 3)
+	for _, r := range e.requests {
+		require.NotNil(t, r.Lease)
+		assert.Same(t, e.requests[0].Lease, r.Lease)
+		assert.Equal(t, "dora", r.Adapter)
+	}
+}
+
 // An adapter is asked for by its name, and is held as long as its request runs.
 func TestAdapterOfRequest(t *testing.T) {
 	e := newEngine(t, "x")

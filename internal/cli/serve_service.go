@@ -248,7 +248,10 @@ func (a *app) openEmbedder(ctx context.Context, f *serveFlags, setup served, s *
 	if err != nil {
 		return err
 	}
-	s.handler = server
+	m, routes := metrics.NewVectors(s.name), http.NewServeMux()
+	routes.Handle("GET /metrics", m)
+	routes.Handle("/", m.Handler(server))
+	s.handler = routes
 	s.drain = func(context.Context) error {
 		server.Drain()
 		return nil // the door waits for the rest

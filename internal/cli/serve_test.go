@@ -278,6 +278,7 @@ func TestServeVectors(t *testing.T) {
 		got = append(got, d.Embedding)
 	}
 	requireVectors(t, vectorsOf(t, encoders+"/bert/golden.safetensors", "embedding"), got)
+	assert.Contains(t, r.get("/metrics", ""), `vllm:e2e_request_latency_seconds_count{engine="0",model_name="bert"} 1`)
 	status, text := r.ask("/v1/completions", `{"prompt": "Once"}`)
 	assert.Equal(t, http.StatusBadRequest, status, text)
 	assert.Equal(t, ExitOK, r.stop())

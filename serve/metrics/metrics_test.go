@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -271,6 +272,26 @@ func TestAdapters(t *testing.T) {
 		}
 		assert.Len(t, families(t, m)["vllm:lora_requests_info"].GetMetric()[0].GetLabel(), 3)
 	})
+}
+
+// A server of vectors says how long requests take, and how many run.
+func TestVectors(t *testing.T) {
+	v := metrics.NewVectors("base")
+	said := func() string {
+		w := httptest.NewRecorder()
+		v.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		return w.Body.String()
+	}
+	h := v.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		assert.Contains(t, said(), "\nvllm:num_requests_running{engine=\"0\",model_name=\"base\"} 1\n")
+	}))
+	for range 3 {
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/v1/embeddings", nil))
+	}
+	v.Handler(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/health", nil))
+	assert.Contains(t, said(), "\nvllm:num_requests_running{engine=\"0\",model_name=\"base\"} 0\n")
+	assert.Contains(t, said(), "\nvllm:e2e_request_latency_seconds_count{engine=\"0\",model_name=\"base\"} 3\n")
+	assert.Contains(t, said(), "\ngo_goroutines ")
 }
 
 // Requests are counted while the page is read.

@@ -1,0 +1,46 @@
+package metrics
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Vectors are the metrics of a server that makes vectors and continues no texts.
+type Vectors struct {
+	page    http.Handler
+	running prometheus.Gauge
+	whole   prometheus.Observer
+}
+
+// NewVectors is the metrics of a server that makes vectors: how long its requests take,
+// and what the process has in use.
+func NewVectors(model string) *Vectors {
+	r := prometheus.NewRegistry()
+	f := factory{r, prometheus.Labels{"model_name": model, "engine": engine}}
+	v := &Vectors{
+		page:    promhttp.HandlerFor(r, promhttp.HandlerOpts{}),
+		running: prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "num_requests_running", Help: "Requests that are being answered, or wait for it.", ConstLabels: f.labels}),
+		whole:   f.histogram("e2e_request_latency_seconds", "Time from a request to the end of its answer.", requestBuckets),
+	}
+	r.MustRegister(v.running, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return v
+}
+
+// ServeHTTP answers in the text format of Prometheus.
+func (v *Vectors) ServeHTTP(w http.ResponseWriter, r *http.Request) { v.page.ServeHTTP(w, r) }
+
+// Handler is h, whose requests for vectors are counted.
+func (v *Vectors) Handler(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/embeddings" {
+			v.running.Inc()
+			defer v.running.Dec()
+			defer func(came time.Time) { observe(v.whole, time.Since(came)) }(time.Now())
+		}
+		h.ServeHTTP(w, r)
+	})
+}
