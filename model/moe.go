@@ -120,13 +120,14 @@ func (m *MoE) Build(c *Config, b *nn.Builder) Outputs {
 		return out
 	}
 	// The loss of a step is divided by its labels: that of each batch counts whole.
-	out.loss(NextToken, func() graph.Tensor {
-		sum, balance := loss(), b.Balance()
+	out.balance = func(sum graph.Tensor) graph.Tensor {
+		balance := b.Balance()
 		if !balance.Valid() {
 			return sum
 		}
 		return sum.Add(balance.Scale(m.Balance).Mul(b.Input(nn.StepLabels, tensor.F32)))
-	})
+	}
+	out.loss(NextToken, func() graph.Tensor { return out.Balanced(loss()) })
 	return out
 }
 

@@ -42,6 +42,17 @@ type Outputs struct {
 	Named map[string]graph.Tensor
 	// Losses are those of the tasks that the model can be trained for.
 	Losses map[Task]Loss
+
+	balance func(loss graph.Tensor) graph.Tensor
+}
+
+// Balanced adds to a loss in training, a sum over labels, what the model wants beside that
+// of any task: the loss of balance of routers, where config.json asks for it.
+func (o Outputs) Balanced(loss graph.Tensor) graph.Tensor {
+	if o.balance == nil {
+		return loss
+	}
+	return o.balance(loss)
 }
 
 // language makes a head that ends a language model an output, with its loss.

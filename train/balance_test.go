@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -71,6 +72,20 @@ func TestBalanceOfRuns(t *testing.T) {
 	_, err := try(t, configure(t, t.TempDir(), rows, append(sets, "batch_size=2", "memory=4KiB")...))
 	require.ErrorIs(t, err, backend.ErrOutOfMemory)
 	require.ErrorContains(t, err, "router_aux_loss_coef balances the experts of each")
+}
+
+// Routers are balanced whatever the task: what preferences have beside it is the same for
+// all models before the first step.
+func TestBalanceOfPreferences(t *testing.T) {
+	rows := []string{}
+	for range 6 {
+		rows = append(rows, `{"prompt": "one", "chosen": " of many", "rejected": " alone"}`)
+	}
+	first := func(model string) float64 {
+		return losses(t, configure(t, t.TempDir(), rows, "task=preference", "model="+model, "batch_size=2", "steps=1", "log.tensorboard=false", "adapter.target_modules=[q_proj]"))[0]
+	}
+	require.InDelta(t, math.Ln2, first(tinyModel), 1e-5)
+	require.InDelta(t, math.Ln2+0.3*2, first(writeBalanced(t, filepath.Join(t.TempDir(), "model"))), 0.2)
 }
 
 // writeBalanced writes the model of mixtral-balance under the vocabulary of the tiny

@@ -65,7 +65,7 @@ func (p Preference) emit(b *nn.Builder, out model.Outputs) (loss, sums graph.Ten
 	}
 	pairs, one := b.Axis(pairAxis), ir.Static(1)
 	rewards := likely.Sub(b.Input(referenceInput, tensor.F32, answers(pairs))).Scale(p.Beta).Reshape(pairs, ir.Static(2))
-	loss = rewards.CrossEntropy(b.Input(chosenInput, tensor.I32, pairs))
+	loss = out.Balanced(rewards.CrossEntropy(b.Input(chosenInput, tensor.I32, pairs)))
 	chosen, rejected := rewards.Slice(1, 0, 1), rewards.Slice(1, 1, 2)
 	right := chosen.Compare(ir.Greater, rejected).Where(b.G.Const(1, pairs, one), b.G.Const(0, pairs, one))
 	return loss, graph.Concat(0, chosen.Sum(0), rejected.Sum(0), right.Sum(0))
