@@ -9,6 +9,7 @@ Weights, adapter and all sums are float64. Losses are sums over the targets of a
   python scripts/make_session_goldens.py --out train/session/testdata
 """
 import argparse
+import json
 import os
 import shutil
 import sys
@@ -124,6 +125,12 @@ def make(case, testdata, out):
     model.peft_config["default"].base_model_name_or_path = "model"
     model.float().save_pretrained(os.path.join(folder, "init"), save_embedding_layers=False)
     os.remove(os.path.join(folder, "init", "README.md"))
+    settings = os.path.join(folder, "init", "adapter_config.json")
+    with open(settings, encoding="utf-8") as file:
+        config = json.load(file)
+    for k in ("target_modules", "target_parameters"):  # sets, in any order
+        config[k] = config[k] and sorted(config[k])
+    reference.save_json(settings, config)
     model.double().eval()
     params = reference.trainable(model)
     key = lambda name: name.replace(".default", "")
