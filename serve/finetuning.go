@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/lorafuse/lorafuse/serve/tuning"
@@ -129,29 +131,29 @@ func (s *Server) listJobs(c *call) error {
 		return err
 	}
 	query := c.request.URL.Query()
-	all := s.options.Tuning.Jobs()
-	kept := all[:0]
-	for _, j := range all {
-		fits := true
-		for key, values := range query {
-			name, ok := strings.CutPrefix(key, "metadata[")
-			if name, closed := strings.CutSuffix(name, "]"); ok && closed {
-				value, has := j.Request.Metadata[name]
-				fits = fits && has && value == values[0]
-			}
-			if key == "metadata" && values[0] == "null" {
-				fits = fits && j.Request.Metadata == nil
-			}
-		}
-		if fits {
-			kept = append(kept, j)
-		}
-	}
-	p, err := page(kept, func(j tuning.Job) string { return j.ID }, query.Get("after"), limit, newJobInfo)
+	all := slices.DeleteFunc(s.options.Tuning.Jobs(), func(j tuning.Job) bool { return !marked(j, query) })
+	p, err := page(all, func(j tuning.Job) string { return j.ID }, query.Get("after"), limit, newJobInfo)
 	if err != nil {
 		return err
 	}
 	return c.json(p)
+}
+
+// marked tells whether a job has the metadata that a query asks for: metadata[key]=value,
+// or metadata=null for none at all.
+func marked(j tuning.Job, query url.Values) bool {
+	for key, values := range query {
+		if key == "metadata" && values[0] == "null" && j.Request.Metadata != nil {
+			return false
+		}
+		name, ok := strings.CutPrefix(key, "metadata[")
+		if name, closed := strings.CutSuffix(name, "]"); ok && closed {
+			if value, has := j.Request.Metadata[name]; !has || value != values[0] {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // job answers what gives a job: GET /v1/fine_tuning/jobs/{id}, and what changes it.
@@ -235,10 +237,8 @@ func (s *Server) listCheckpoints(c *call) error {
 	if err != nil {
 		return err
 	}
-	var latestFirst []tuning.Checkpoint
-	for i := len(j.Checkpoints) - 1; i >= 0; i-- {
-		latestFirst = append(latestFirst, j.Checkpoints[i])
-	}
+	latestFirst := slices.Clone(j.Checkpoints)
+	slices.Reverse(latestFirst)
 	p, err := page(latestFirst, func(x tuning.Checkpoint) string { return x.ID }, c.request.URL.Query().Get("after"), limit, func(x tuning.Checkpoint) checkpointInfo {
 		m := x.Metrics // an evaluation is always of the whole file
 		return checkpointInfo{

@@ -2,7 +2,6 @@ package tuning
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -25,36 +24,6 @@ const (
 
 // Ended reports whether nothing more comes of a job.
 func (s Status) Ended() bool { return s == Succeeded || s == Failed || s == Cancelled }
-
-// Method is what a job learns from.
-type Method string
-
-// The methods.
-const (
-	Supervised Method = "supervised" // what is to be answered
-	DPO        Method = "dpo"        // which of two answers is preferred
-)
-
-// Hyperparameters are those of a job; nil is for the service to choose.
-type Hyperparameters struct {
-	Epochs         *int     `json:"n_epochs,omitempty"`
-	BatchSize      *int     `json:"batch_size,omitempty"`
-	RateMultiplier *float64 `json:"learning_rate_multiplier,omitempty"`
-	Beta           *float64 `json:"beta,omitempty"` // of DPO
-}
-
-// Request is what a job is to be.
-type Request struct {
-	Model           string            `json:"model"`
-	TrainingFile    string            `json:"training_file"`
-	ValidationFile  string            `json:"validation_file,omitempty"`
-	Suffix          string            `json:"suffix,omitempty"`
-	Seed            *uint64           `json:"seed,omitempty"`
-	Method          Method            `json:"method"`
-	Hyperparameters Hyperparameters   `json:"hyperparameters"`
-	Adapter         json.RawMessage   `json:"lora,omitempty"` // an object, by PEFT's names
-	Metadata        map[string]string `json:"metadata,omitempty"`
-}
 
 // Failure is why a job has failed.
 type Failure struct {

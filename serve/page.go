@@ -1,0 +1,61 @@
+package serve
+
+import "strconv"
+
+// listing is a page of a list, as OpenAI has it.
+type listing[T any] struct {
+	Object string  `json:"object"`
+	Data   []T     `json:"data"`
+	More   bool    `json:"has_more"`
+	First  *string `json:"first_id"`
+	Last   *string `json:"last_id"`
+}
+
+// page is at most limit of all, from the one behind that of the id after.
+func page[T, W any](all []T, id func(T) string, after string, limit int, tell func(T) W) (p listing[W], err error) {
+	p = listing[W]{Object: "list", Data: []W{}}
+	if after != "" {
+		for len(all) > 0 && id(all[0]) != after {
+			all = all[1:]
+		}
+		if len(all) == 0 {
+			return p, invalid("after", "after: nothing in the list has the id %.200q", after)
+		}
+		all = all[1:]
+	}
+	if p.More = len(all) > limit; p.More {
+		all = all[:limit]
+	}
+	for _, x := range all {
+		p.Data = append(p.Data, tell(x))
+	}
+	if len(all) > 0 {
+		p.First, p.Last = orNone(id(all[0])), orNone(id(all[len(all)-1]))
+	}
+	return p, nil
+}
+
+// limit is how many of a list a client wants at once.
+func (c *call) limit(normal, most int) (int, error) {
+	text := c.request.URL.Query().Get("limit")
+	if text == "" {
+		return normal, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > most {
+		return 0, invalid("limit", "limit: found %.100q, expected a whole number from 1 to %d", text, most)
+	}
+	return n, nil
+}
+
+// mostListed is how much a client can have of a list at once.
+const mostListed = 10_000
+
+// orNone is nil for 0.
+func orNone[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}

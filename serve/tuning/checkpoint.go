@@ -1,0 +1,87 @@
+package tuning
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/lorafuse/lorafuse/train"
+)
+
+// saveInterval is the most training that a crash can lose.
+const saveInterval = time.Minute
+
+// mostCheckpoints is how many epochs of a job can be asked for, the last one among them.
+const mostCheckpoints = 3
+
+// isServed tells whether a step is the last of an epoch that can be asked for: of the last
+// ones, and of those before that where there are few.
+func (u *underway) isServed(step int) bool {
+	const before = 10
+	epochs := *u.job.Settled.Epochs
+	each := u.last.Steps / epochs
+	if each == 0 || step%each != 0 {
+		return false
+	}
+	epoch := step / each
+	return epochs-epoch < mostCheckpoints || epoch%((epochs+before-1)/before) == 0
+}
+
+// due tells whether a checkpoint is to be saved after a step: where it is one that can be
+// asked for, and when the last one is old.
+func (u *underway) due(step int) bool {
+	if !u.isServed(step) && time.Since(u.saved) < saveInterval {
+		return false
+	}
+	u.saved = time.Now()
+	u.flush() // the figures of its steps do not come again
+	return true
+}
+
+// keep serves a checkpoint that is whole on the disk, where it is one to be asked for.
+func (u *underway) keep(step int, dir string) {
+	if u.last.Step != step || !u.isServed(step) {
+		return
+	}
+	s := u.service
+	c := Checkpoint{ID: newID("ftckpt_"), Created: time.Now().Unix(), Model: u.job.checkpointName(step), Metrics: *figuresOf(u.last)}
+	m := Model{Name: c.Model, Job: u.id, Owner: u.job.Owner, Dir: fmt.Sprintf("%s-%d", u.id, step), Step: step, Created: c.Created}
+	if err := s.keep(train.CheckpointAdapter(dir), m.Dir); err != nil {
+		u.tell(message(Warn, "The checkpoint of step %d is not served: %v", step, err))
+		return
+	}
+	s.mu.Lock()
+	var gone []Model
+	_, err := s.change(u.id, func(t *txn, j *Job) error {
+		if j.Status != Running {
+			return context.Cause(u.ctx)
+		}
+		gone = nil
+		j.Checkpoints = slices.DeleteFunc(slices.Clone(j.Checkpoints), func(c Checkpoint) bool { return c.Metrics.Step == step })
+		j.Checkpoints = append(j.Checkpoints, c)
+		for len(j.Checkpoints) > mostCheckpoints-1 {
+			old, ok := s.models[j.Checkpoints[0].Model]
+			if ok {
+				gone = append(gone, old)
+			}
+			if err := t.remove(modelBucket, j.Checkpoints[0].Model); err != nil {
+				return err
+			}
+			j.Checkpoints = j.Checkpoints[1:]
+		}
+		return t.put(modelBucket, m.Name, m)
+	}, message(Info, "Checkpoint created at step %d", step))
+	if err == nil {
+		s.models[m.Name] = m
+		for _, old := range gone {
+			delete(s.models, old.Name)
+		}
+	} else {
+		gone = []Model{m}
+	}
+	s.mu.Unlock()
+	for _, old := range gone {
+		s.forget(old)
+	}
+}

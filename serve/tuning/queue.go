@@ -1,0 +1,82 @@
+package tuning
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+
+	"github.com/lorafuse/lorafuse/internal/fsatomic"
+)
+
+// Why something under way is stopped.
+var (
+	errStopped   = errors.New("the server ends")
+	errCancelled = errors.New("the job was cancelled")
+	errPaused    = errors.New("the job was paused")
+)
+
+// next waits for the first job, by its turn, of one of the statuses, and marks it as under
+// way. It gives nil when the service ends.
+func (s *Service) next(statuses ...Status) *underway {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for !s.ending {
+		var first *Job
+		for _, j := range s.jobs {
+			if slices.Contains(statuses, j.Status) && s.runs[j.ID] == nil && (first == nil || j.before(first)) {
+				first = j
+			}
+		}
+		if first != nil {
+			u := &underway{service: s, id: first.ID}
+			u.ctx, u.stop = context.WithCancelCause(s.all)
+			s.runs[first.ID] = u
+			return u
+		}
+		s.moved.Wait()
+	}
+	return nil
+}
+
+// before tells which of two jobs comes first: what was under way, then by turn.
+func (j *Job) before(other *Job) bool {
+	late := func(j *Job) int {
+		if j.Status == Running {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(late(j), late(other)), cmp.Compare(j.Turn, other.Turn), cmp.Compare(j.Order, other.Order)) < 0
+}
+
+// done ends what next has begun.
+func (s *Service) done(u *underway) {
+	u.stop(nil)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.runs, u.id)
+	if s.jobs[u.id].Status.Ended() {
+		s.tidy(u.id)
+	}
+	s.moved.Broadcast()
+}
+
+// tidy removes the folder of a job that has ended.
+func (s *Service) tidy(id string) {
+	if err := fsatomic.RemoveDir(s.path(jobsDir, id)); err != nil {
+		s.options.Logger.Warn("the folder of a job that has ended is still there", "job", id, "error", err)
+	}
+}
+
+// caught turns a panic into an error.
+func caught(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return f()
+}

@@ -1,0 +1,154 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"mime/multipart"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/lorafuse/lorafuse/serve/tuning"
+)
+
+// Room for what stands around a file that is sent, and in a field beside it.
+const (
+	envelope  = 1 << 20
+	fieldRoom = 4 << 10
+)
+
+// patientReader gives a client some time for each piece of what it sends.
+type patientReader struct {
+	call *call
+	from io.Reader
+}
+
+func (r patientReader) Read(b []byte) (int, error) {
+	_ = r.call.control.SetReadDeadline(time.Now().Add(r.call.server.options.BodyTimeout)) // where the connection has any
+	return r.from.Read(b)
+}
+
+// uploadFile answers POST /v1/files: it writes the file as it comes.
+func (s *Server) uploadFile(c *call) error {
+	kind, params, err := mime.ParseMediaType(c.request.Header.Get("Content-Type"))
+	if err != nil || kind != "multipart/form-data" || params["boundary"] == "" {
+		return &failure{status: http.StatusUnsupportedMediaType, message: fmt.Sprintf("found Content-Type %.100q, expected multipart/form-data with a boundary", c.request.Header.Get("Content-Type"))}
+	}
+	body := http.MaxBytesReader(c.ResponseWriter, c.request.Body, s.options.Tuning.MaxFile()+envelope)
+	form := &form{reader: multipart.NewReader(patientReader{c, body}, params["boundary"]), values: map[string]string{}, begin: s.options.Tuning.Upload}
+	defer form.abort()
+	if err := form.read(); err != nil {
+		return uploadFailure(err)
+	}
+	_ = c.control.SetReadDeadline(time.Time{}) // else the rest is still to be thrown away
+	f, err := form.file()
+	if err != nil {
+		return err
+	}
+	f.Owner = c.client
+	if f, err = form.upload.Commit(f); err != nil {
+		return err
+	}
+	c.note(slog.String("file", f.ID), slog.Int64("bytes", f.Bytes))
+	return c.json(newFileInfo(f))
+}
+
+// form is what is sent with a file.
+type form struct {
+	reader *multipart.Reader
+	begin  func() (*tuning.Upload, error)
+	upload *tuning.Upload // nil before there is a file
+	name   string         // of the file
+	values map[string]string
+}
+
+func (f *form) abort() {
+	if f.upload != nil {
+		f.upload.Abort()
+	}
+}
+
+func (f *form) read() error {
+	for {
+		part, err := f.reader.NextPart()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := f.part(part); err != nil {
+			return err
+		}
+	}
+}
+
+func (f *form) part(part *multipart.Part) (err error) {
+	name := part.FormName()
+	if name != "file" {
+		raw, err := io.ReadAll(io.LimitReader(part, fieldRoom+1))
+		if err == nil && len(raw) > fieldRoom {
+			err = invalid(name, "%.100s: has more than %d bytes", name, fieldRoom)
+		}
+		f.values[name] = string(raw)
+		return err
+	}
+	if f.upload != nil {
+		return invalid("file", "file: found two of them")
+	}
+	if f.name = part.FileName(); f.name == "" || f.name == "/" || !utf8.ValidString(f.name) {
+		return invalid("file", "file: found no file with a name")
+	}
+	if f.upload, err = f.begin(); err != nil {
+		return err
+	}
+	_, err = io.Copy(f.upload, part)
+	return err
+}
+
+// file is what the fields say of the file.
+func (f *form) file() (x tuning.File, err error) {
+	if f.upload == nil {
+		return x, invalid("file", "file: is missing")
+	}
+	if f.values["purpose"] == "" {
+		return x, invalid("purpose", "purpose: is missing")
+	}
+	x.Name = f.name
+	if x.Purpose, err = tuning.ParsePurpose(f.values["purpose"]); err != nil {
+		return x, err
+	}
+	const anchor, seconds = "expires_after[anchor]", "expires_after[seconds]"
+	if f.values[anchor] == "" && f.values[seconds] == "" {
+		return x, nil
+	}
+	if f.values[anchor] != "created_at" {
+		return x, invalid("expires_after.anchor", "expires_after.anchor: found %.100q, expected created_at", f.values[anchor])
+	}
+	if x.Expires, err = strconv.ParseInt(f.values[seconds], 10, 64); err != nil || x.Expires < 3600 || x.Expires > 2592000 {
+		return x, invalid("expires_after.seconds", "expires_after.seconds: found %.100q, expected a whole number from 3600 to 2592000", f.values[seconds])
+	}
+	return x, nil
+}
+
+// uploadFailure says what went wrong while a file came.
+func uploadFailure(err error) error {
+	var mine *tuning.Error
+	var known *failure
+	var tooLarge *http.MaxBytesError
+	var timeout net.Error
+	switch {
+	case errors.As(err, &mine), errors.As(err, &known):
+		return err
+	case errors.As(err, &tooLarge):
+		return &failure{status: http.StatusRequestEntityTooLarge, message: fmt.Sprintf("the body has more than %d bytes", tooLarge.Limit), param: "file", cause: err}
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return &failure{status: http.StatusRequestTimeout, message: "the file takes too long to come", cause: err}
+	}
+	return &failure{status: http.StatusBadRequest, message: "the body is no whole multipart/form-data", cause: err}
+}
