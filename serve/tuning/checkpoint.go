@@ -9,9 +9,6 @@ import (
 	"github.com/lorafuse/lorafuse/train"
 )
 
-// saveInterval is the most training that a crash can lose.
-const saveInterval = time.Minute
-
 // mostCheckpoints is how many epochs of a job can be asked for, the last one among them.
 const mostCheckpoints = 3
 
@@ -31,7 +28,7 @@ func (u *underway) isServed(step int) bool {
 // due tells whether a checkpoint is to be saved after a step: where it is one that can be
 // asked for, and when the last one is old.
 func (u *underway) due(step int) bool {
-	if !u.isServed(step) && time.Since(u.saved) < saveInterval {
+	if !u.isServed(step) && time.Since(u.saved) < u.service.options.SaveInterval {
 		return false
 	}
 	u.saved = time.Now()

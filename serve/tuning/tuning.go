@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
@@ -52,6 +53,8 @@ type Options struct {
 	MaxLength int
 
 	MaxFile int64 // bytes of a file; 0 is 512 MiB
+	// SaveInterval is the most training of a job that a crash can lose; 0 is a minute.
+	SaveInterval time.Duration
 	// Taken tells which names are those of others, beside those that the registry has
 	// loaded; nil is none.
 	Taken  func(name string) bool
@@ -90,6 +93,9 @@ const (
 func Open(o Options) (_ *Service, err error) {
 	if o.MaxFile == 0 {
 		o.MaxFile = 512 << 20
+	}
+	if o.SaveInterval == 0 {
+		o.SaveInterval = time.Minute
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()

@@ -211,6 +211,33 @@ func TestStopped(t *testing.T) {
 	assert.Equal(t, 12, strings.Count(text, "Step "))
 }
 
+// A checkpoint is saved when the last one is old, also within an epoch, where it is none
+// to be asked for.
+func TestSaveInterval(t *testing.T) {
+	for _, c := range []struct {
+		interval time.Duration
+		want     []string
+	}{{time.Nanosecond, []string{"checkpoint-1", "checkpoint-2", "checkpoint-3"}}, {time.Hour, nil}} {
+		x := &trainer{gate: make(chan struct{})}
+		h := open(t, t.TempDir(), x, func(o *tuning.Options) { o.SaveInterval = c.interval })
+		j := h.create()
+		for range 4 { // when the fourth begins, the third is saved
+			x.gate <- struct{}{}
+		}
+		found, err := filepath.Glob(filepath.Join(h.dir, "jobs", j.ID, "output", "checkpoint-[123]"))
+		require.NoError(t, err)
+		for i := range found {
+			found[i] = filepath.Base(found[i])
+		}
+		assert.Equal(t, c.want, found)
+		j, err = h.Job(j.ID)
+		require.NoError(t, err)
+		for _, p := range j.Checkpoints {
+			assert.Equal(t, 4, p.Metrics.Step)
+		}
+	}
+}
+
 // A job that fails says why, and tells nothing of what is no fault of its own; others go
 // on. A name that was given away meanwhile is not taken from whoever has it.
 func TestFails(t *testing.T) {
