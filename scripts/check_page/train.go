@@ -86,12 +86,16 @@ func preferences(c *checker) error {
 	t.until(status + " === 'done'")
 	t.says("#job .facts", "dpo")
 	t.says("#job .facts", "from-page")
-	// The loss begins at that of a coin, and falls.
 	t.until("document.querySelector('#job .line.train[d*=\"L\"]')")
+	const loss = `parseFloat(/loss ([\d.]+)/.exec(document.querySelector('#job .value').textContent)[1])`
 	t.do(chromedp.Focus(chromedp.CSS("#job .frame")), chromedp.KeyEvent(kb.Home))
-	t.says("#job .value", "Step 1: training loss 0.693")
+	t.says("#job .value", "Step 1: training loss")
+	first := value[float64](t, loss)
 	t.press(kb.End)
-	t.until(`parseFloat(/loss ([\d.]+)/.exec(document.querySelector('#job .value').textContent)[1]) < 0.6`)
+	t.says("#job .value", "Step 72: training loss")
+	if last := value[float64](t, loss); last > first-0.05 {
+		t.fail("the loss goes from %v to %v", first, last)
+	}
 	return t.close(c.pictures)
 }
 
