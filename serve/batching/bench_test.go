@@ -16,11 +16,12 @@ import (
 	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/serve/batching"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // BenchmarkEngine prints the tokens of a second of one processor, for one stream and for
-// eight, with the model alone, one adapter and one for each stream, and what one stream
-// gets of the speed of a generator that does nothing else.
+// eight, with the model alone, one adapter and one for each stream, in f32 and in bf16, and
+// what one stream gets of the speed of a generator that does nothing else.
 func BenchmarkEngine(b *testing.B) {
 	shape := checkpoint.Shape{Name: "bench", Hidden: 1024, Layers: 6, Inter: 4096, Heads: 16, KVHeads: 4, Vocab: 16384, Positions: 2048}
 	dir := b.TempDir()
@@ -32,14 +33,17 @@ func BenchmarkEngine(b *testing.B) {
 	var dirs []string
 	for i := range 8 {
 		dirs = append(dirs, built(b, m, `"target_modules":"all-linear","r":16`, uint64(i)))
-		_, err := e.Adapters().Load(ctx, fmt.Sprint("a", i), dirs[i])
+		_, err := e.Adapters().Load(ctx, fmt.Sprint("f32-", i), dirs[i])
+		require.NoError(b, err)
+		narrow, _ := narrowed(b, dirs[i], tensor.BF16)
+		_, err = e.Adapters().Load(ctx, fmt.Sprint("bf16-", i), narrow)
 		require.NoError(b, err)
 	}
 	const tokens = 32
 	meter := telemetry.Open()
 	defer meter.Close()
 	processor := func() float64 { return meter.Read().Process.CPUSeconds } // machines are shared
-	run := func(streams, adapters int) float64 {                           // tokens of a second
+	run := func(streams, adapters int, as string) float64 {                // tokens of a second
 		var work sync.WaitGroup
 		start := processor()
 		for i := range streams {
@@ -47,7 +51,7 @@ func BenchmarkEngine(b *testing.B) {
 				r := greedy("", prompt(m, uint64(i), 16), tokens)
 				r.Salt = fmt.Sprint(time.Now()) // nothing is cached
 				if adapters > 0 {
-					r.Adapter = fmt.Sprint("a", i%adapters)
+					r.Adapter = fmt.Sprint(as, "-", i%adapters)
 				}
 				r.Answers[0].Logprobs, r.Answers[0].TopLogprobs = false, 0
 				for _, err := range e.Submit(ctx, r) {
@@ -60,12 +64,15 @@ func BenchmarkEngine(b *testing.B) {
 		work.Wait()
 		return float64(streams*tokens) / (processor() - start)
 	}
-	for _, c := range [][2]int{{1, 0}, {1, 1}, {8, 0}, {8, 1}, {8, 8}} {
-		b.Run(fmt.Sprintf("streams %d, adapters %d", c[0], c[1]), func(b *testing.B) {
+	for _, c := range []struct {
+		streams, adapters int
+		as                string
+	}{{1, 0, ""}, {1, 1, "f32"}, {8, 0, ""}, {8, 1, "f32"}, {8, 8, "f32"}, {8, 1, "bf16"}, {8, 8, "bf16"}} {
+		b.Run(fmt.Sprintf("streams %d, adapters %d %s", c.streams, c.adapters, c.as), func(b *testing.B) {
 			var alone *generate.Generator
-			if c[0] == 1 {
+			if c.streams == 1 {
 				var s *lora.State
-				if c[1] > 0 {
+				if c.adapters > 0 {
 					s, err = lora.LoadState(dirs[0], m, m.Config.ModelType, m.Modules())
 					require.NoError(b, err)
 				}
@@ -73,10 +80,10 @@ func BenchmarkEngine(b *testing.B) {
 				require.NoError(b, err)
 				defer alone.Close()
 			}
-			run(c[0], c[1])
+			run(c.streams, c.adapters, c.as)
 			best, other := 0.0, 0.0
 			for b.Loop() {
-				best = max(best, run(c[0], c[1]))
+				best = max(best, run(c.streams, c.adapters, c.as))
 				if alone != nil {
 					alone.Reset()
 					start := processor()
