@@ -62,8 +62,8 @@ type RegistryOptions struct {
 	// not followed. Empty is none.
 	Root string
 	// Find gives the folder of an adapter that is loaded when it is first asked for, by a
-	// name that nothing else is known of; it goes before Root. It may be called at any
-	// time, by several goroutines, and must not call the registry. nil finds none.
+	// name that nothing else is known of; it goes before Root, and is loaded as by LoadStep.
+	// It may be called at any time, by several goroutines, and must not call the registry. nil finds none.
 	Find func(name string) (dir string, ok bool)
 	// HostBytes is the memory for adapters on the host; 0 is no limit. The file of an
 	// adapter comes beside it while that is loaded.

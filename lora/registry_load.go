@@ -230,7 +230,7 @@ func (r *Registry) expect(ctx context.Context, name string) error {
 	lies := r.options.Root != "" && !strings.Contains(name, "/")
 	if r.options.Find != nil {
 		if dir, ok := r.options.Find(name); ok {
-			from, lies = source{dir: dir}, true
+			from, lies = source{dir: dir, step: true}, true
 		}
 	}
 	r.mu.Lock()

@@ -123,7 +123,7 @@ func (a *app) openEngine(ctx context.Context, f *serveFlags, setup served, s *se
 	var m *metrics.Metrics
 	s.engine, err = batching.New(ctx, s.session.dev, s.session.model, batching.Options{
 		MaxLength: f.maxLength, MaxTexts: f.texts, MaxBatchTokens: f.batchTokens, CacheTokens: f.cacheTokens, MaxQueue: f.queue,
-		Adapters:   lora.RegistryOptions{Root: f.adaptersDir, Find: s.find, HostBytes: setup.hostBytes, MaxResident: f.resident, AllowZeroB: f.trainDir != ""},
+		Adapters:   lora.RegistryOptions{Root: f.adaptersDir, Find: s.find, HostBytes: setup.hostBytes, MaxResident: f.resident},
 		TrainShare: f.trainShare,
 		OnStep:     func(step batching.Step) { m.Step(step) },
 	})

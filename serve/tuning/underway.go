@@ -135,7 +135,7 @@ func (u *underway) succeed(summary *train.Summary) error {
 		return errors.Join(err, os.Remove(s.path(filesDir, result.ID)))
 	}
 	s.options.Logger.Info("a fine-tuning job has succeeded", "job", u.id, "model", m.Name, "steps", summary.Steps, "tokens", summary.Tokens)
-	if _, err := s.registry.Load(u.ctx, m.Name, s.path(adaptersDir, m.Dir)); err != nil {
+	if _, err := s.registry.LoadStep(u.ctx, m.Name, s.path(adaptersDir, m.Dir)); err != nil {
 		u.tell(message(Warn, "The model is not loaded yet, and will be when it is asked for: %v", err))
 	}
 	return nil
