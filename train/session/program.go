@@ -58,13 +58,12 @@ func (p pass) result() string { return fmt.Sprintf("session.losses.%d.%d", p.tok
 // emit has a program give the losses of the targets, and add to gradients.
 func (p pass) emit(b *nn.Builder, head *nn.Head, program *graph.Program, recompute bool) {
 	n, body := b.Axis(nn.Tokens), b.Trained()
-	if p.width == 1 {
+	if p.width == 1 && p.form != bent {
 		if losses, ok := head.Losses(b.Input(nn.Labels, tensor.I32, n)); ok {
 			program.Result(p.result(), losses)
-			if p.form != forward {
+			if p.form == linear {
 				losses = losses.Reshape(n, ir.Static(1))
-				loss := losses.Mul(p.weight(b, losses, func(x graph.Tensor) graph.Tensor { return x }))
-				accumulate(b, program, loss, body, recompute)
+				accumulate(b, program, losses.Mul(b.Input(slopeInputs[0], tensor.F32, n, ir.Static(1))), body, recompute)
 			}
 			return
 		}
@@ -104,9 +103,9 @@ func (p pass) weight(b *nn.Builder, losses graph.Tensor, pick func(graph.Tensor)
 	return weight.Detach()
 }
 
-// emitParts is emit where the head has an adapter, or where there are several targets: then
-// the logits are needed whole. Those of a part of the rows are made, and used up, at a
-// time. The gradients go from there to what the head is applied to, and then into the body.
+// emitParts is emit where the head has an adapter, or there are several targets, for which
+// the logits are needed whole, and where gradients depend on losses, for which they would be
+// made twice. Those of a part of the rows are made, and used up, at a time. The gradients go from there to what the head is applied to, and then into the body.
 func (p pass) emitParts(b *nn.Builder, head *nn.Head, program *graph.Program, body []nn.Trained, recompute bool) {
 	n, states, width := b.Axis(nn.Tokens), head.Hidden(), ir.Static(p.width)
 	if !states.Valid() {
