@@ -13,7 +13,6 @@ import (
 type coming struct {
 	need  []*engine.Slot
 	seats []seat
-	slot  *engine.Slot
 
 	ready chan struct{} // closed when what follows is there
 	draft *engine.Draft
@@ -26,12 +25,13 @@ func (x *machine) prepare(need []*engine.Slot) {
 		return
 	}
 	seats := spread(need)
-	c := &coming{need: need, seats: seats, slot: x.runtime.NewMix(slotsOf(seats)...), ready: make(chan struct{})}
+	c := &coming{need: need, seats: seats, ready: make(chan struct{})}
+	slot := x.runtime.NewMix(slotsOf(seats)...)
 	x.coming = c
 	go func() {
 		debug.SetPanicOnFault(true) // a page of a mapped file that cannot be read
 		c.err = safely(func() (err error) {
-			if c.draft, _, err = x.plan(c.slot, x.cache); err == nil {
+			if c.draft, _, err = x.plan(slot, x.cache); err == nil {
 				err = x.runtime.Prepare(c.draft)
 			}
 			return err
@@ -54,9 +54,9 @@ func (x *machine) arrive(ctx context.Context, need []*engine.Slot) error {
 		return nil
 	}
 	x.coming = nil
-	if c.err == nil && x.live(slotsOf(c.seats)) {
+	if seats := x.reseated(c.seats); c.err == nil && seats != nil {
 		var m *mix
-		if m, c.err = x.take(ctx, c.draft, c.slot, c.seats); c.err == nil {
+		if m, c.err = x.take(ctx, c.draft, x.runtime.NewMix(slotsOf(seats)...), seats); c.err == nil {
 			x.mixes = slices.Insert(x.mixes, 0, m)
 			for len(x.mixes) > maxMixes {
 				x.unload(x.mixes[maxMixes])
@@ -71,18 +71,30 @@ func (x *machine) arrive(ctx context.Context, need []*engine.Slot) error {
 	return c.err
 }
 
-// live reports whether all of some slots are those of adapters that are on the device.
-func (x *machine) live(slots []*engine.Slot) bool {
+// reseated is seats with others of their shapes in the place of slots that were dropped
+// meanwhile, nil where there are none.
+func (x *machine) reseated(seats []seat) []seat {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for _, s := range slots {
-		found := false
-		for _, o := range x.slots {
-			found = found || o == s
-		}
-		if !found {
-			return false
+	seats = slices.Clone(seats)
+	for i, s := range seats {
+		if seats[i].slot = x.inPlaceOf(s); seats[i].slot == nil {
+			return nil
 		}
 	}
-	return true
+	return seats
+}
+
+// inPlaceOf is the slot of a seat, or where it was dropped any other of the shape, nil if
+// there is none. It holds x.mu.
+func (x *machine) inPlaceOf(s seat) (other *engine.Slot) {
+	for _, o := range x.slots {
+		if o == s.slot {
+			return o
+		}
+		if o.Shape() == s.shape {
+			other = o
+		}
+	}
+	return other
 }

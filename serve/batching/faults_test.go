@@ -169,7 +169,9 @@ func TestSeats(t *testing.T) {
 	require.EqualValues(t, 1, ask(0))
 	require.Zero(t, ask(1))
 	require.Zero(t, ask(0))
-	require.EqualValues(t, 1, ask(2, 3, 4), "four seats")
+	before := dev.compiled.Load()
+	ask(2, 3, 4)
+	require.Eventually(t, func() bool { return dev.compiled.Load() == before+1 }, time.Minute, time.Millisecond, "four seats, which they need not have waited for")
 	require.Zero(t, ask(5, 6, 7, 0))
 	require.Zero(t, ask(0, 1, 2, 3, 4, 5, 6, 7))
 }

@@ -288,13 +288,7 @@ func (x *machine) sweep() {
 			if !slices.Contains(x.dropped, s.slot) {
 				continue
 			}
-			seats[j].slot = nil
-			for _, other := range x.slots {
-				if other.Shape() == s.shape {
-					seats[j].slot = other
-					break
-				}
-			}
+			seats[j].slot = x.inPlaceOf(s)
 		}
 		if !slices.Equal(seats, m.seats) {
 			m.seats, m.slot = seats, nil // to be brought before it runs
