@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -59,6 +60,16 @@ func (e faultyExecutable) Run(ctx context.Context, args backend.Args) (backend.F
 	return e.Executable.Run(ctx, args)
 }
 
+// breaker is a decoder that does something at each token.
+type breaker func()
+
+func (b breaker) Push(int32) (string, error) {
+	b()
+	return "", nil
+}
+
+func (breaker) Flush() string { return "" }
+
 // TestFaults: a run that fails or panics ends the requests that were in it, and nothing
 // else; a program that cannot be made ends those that need it. Then all is as before.
 func TestFaults(t *testing.T) {
@@ -72,15 +83,15 @@ func TestFaults(t *testing.T) {
 	for _, f := range []func() error{fails, panics} {
 		n := 0
 		var last error
-		b.gate.Lock()
-		for token, err := range b.Submit(ctx, r) {
+		first := r
+		first.Answers = slices.Clone(r.Answers)
+		first.Answers[0].Decoder = breaker(func() { dev.run.Store(&f) })
+		for token, err := range b.Submit(ctx, first) {
 			if last = err; err != nil {
 				break
 			}
 			require.Equal(t, want.IDs[n], token.ID)
 			n++
-			dev.run.Store(&f)
-			b.gate.Unlock()
 		}
 		require.ErrorIs(t, last, why)
 		require.Equal(t, 1, n)
