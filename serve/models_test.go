@@ -34,7 +34,7 @@ func TestModels(t *testing.T) {
 	assert.True(t, ok, body)
 	folders := "" // that can be loaded
 	for _, folder := range []string{"dora", "lora", "patterns", "rslora_all", "saved_head"} {
-		folders += `,\{"id":"` + folder + `","object":"model","created":0,"owned_by":"lorafuse","root":"/[^"]*/` + folder + `","parent":"base","max_model_len":128\}`
+		folders += `,\{"id":"` + folder + `","object":"model","created":0,"owned_by":"lorafuse","root":"/[^"]*/` + folder + `","parent":"base","max_model_len":128,"supported_endpoints":\["/v1/chat/completions","/v1/completions"\]\}`
 	}
 	assert.Regexp(t, `^`+folders+`\]\}$`, rest)
 	for id, want := range map[string]string{"base": base, "support": adapter("support"), "help": adapter("help"), "support@" + v.Digest().Short(): adapter("support@" + v.Digest().Short())} {

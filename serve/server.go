@@ -141,7 +141,7 @@ func New(o Options) (*Server, error) {
 		}
 	}
 	s.eos = slices.Clip(o.Model.Config.EOS)
-	if id, ok := s.tokenizer.TokenID(s.tokenizer.SpecialTokens()["eos_token"]); ok && len(s.eos) == 0 {
+	if id, ok := s.tokenizer.EOS(); ok && len(s.eos) == 0 {
 		s.eos = []int32{id}
 	}
 	if s.template == nil {

@@ -253,6 +253,9 @@ func (w *writer) options(sequence uint64) (o generate.GenerateOptions, err error
 		MaxNewTokens: w.newTokens, Sampler: w.sampler, Stop: w.flags.stop,
 		Decoder: w.tokenizer.NewStream(!w.flags.raw),
 	}
+	if id, ok := w.tokenizer.EOS(); ok && len(w.session.model.Config.EOS) == 0 {
+		o.EOS = []int32{id} // the model names none
+	}
 	o.Sampler.Sequence = sequence
 	o.Grammar, err = w.shape.matcher()
 	return o, err

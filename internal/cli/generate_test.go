@@ -204,3 +204,30 @@ func TestGenerateRaw(t *testing.T) {
 	raw := command(t, "", "generate", "--model", m, "--prompt", "x", "-n", "3", "--raw")
 	assert.Equal(t, end+"\n", raw.stdout)
 }
+
+// TestGenerateEnd: where the model names no token that ends a text, the tokenizer's does.
+func TestGenerateEnd(t *testing.T) {
+	l := newLab(t)
+	m := l.model()
+	l.tensors(weightsFile(m), func(e *safetensors.Entry) bool {
+		if e.Name == "lm_head.weight" {
+			clear(e.Data) // equal logits give token 0
+		}
+		return true
+	})
+	for _, file := range []string{"config.json", "generation_config.json"} {
+		l.setJSON(m+"/"+file, map[string]any{"eos_token_id": nil})
+	}
+	tok, err := tokenizer.Load(m)
+	require.NoError(t, err)
+	end, ok := tok.EOS()
+	require.True(t, ok)
+	require.Zero(t, end)
+	r := command(t, "", "generate", "--model", m, "--prompt", "x", "-n", "3", "--json")
+	require.Equal(t, ExitOK, r.status, r.stderr)
+	assert.Equal(t, []int32{0}, decode[answer](t, r.stdout).IDs)
+	l.setJSON(m+"/tokenizer_config.json", map[string]any{"eos_token": nil})
+	r = command(t, "", "generate", "--model", m, "--prompt", "x", "-n", "3", "--json")
+	require.Equal(t, ExitOK, r.status, r.stderr)
+	assert.Equal(t, []int32{0, 0, 0}, decode[answer](t, r.stdout).IDs)
+}

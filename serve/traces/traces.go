@@ -73,6 +73,8 @@ var operations = map[string]string{
 	"/v1/embeddings":          "embeddings",
 	"/v1/load_lora_adapter":   "",
 	"/v1/unload_lora_adapter": "",
+	"/v1/files":               "",
+	"/v1/fine_tuning/jobs":    "",
 }
 
 // request is what is known of one under way.
