@@ -20,7 +20,7 @@ test: ## all tests
 	$(GO) test ./...
 
 # What runs side by side, and tests of just that where a package has many others.
-CONCURRENT = ./backend ./backend/null ./backend/telemetry ./backend/cpu/internal/pool ./tokenizer ./generate/constrain ./data/... ./safetensors ./model/hub ./internal/progress ./internal/fsatomic ./serve ./serve/metrics
+CONCURRENT = ./backend ./backend/null ./backend/telemetry ./backend/cpu/internal/pool ./tokenizer ./generate/constrain ./data/... ./safetensors ./model/hub ./internal/progress ./internal/fsatomic ./serve ./serve/metrics ./serve/share ./serve/traces ./serve/tinker ./serve/tuning
 KERNEL_RACES = ^Test(ConcurrentAndNested|ManyWorkers|RunAll|RunAfter|EvenTasks|SameBitsForAnyNumberOfWorkers|BothWaysOfBackwardAreUsed|Ahead|AheadEnds|Decode|Queries.*)$$
 DEVICE_RACES = ^Test(FirstRun|JoinedSteps|Threads|ThreadsOfAProcess)$$|^TestConformance$$/^(device|contents|chaos)$$
 
@@ -30,12 +30,14 @@ race: ## tests of what runs concurrently under the race detector
 	$(GO) test -race -timeout 30m -run '$(KERNEL_RACES)' ./backend/cpu/internal/gemm ./backend/cpu/internal/attention
 	$(GO) test -race -timeout 30m -run '$(DEVICE_RACES)' ./backend/cpu
 	$(GO) test -race -timeout 30m -run '^TestRegistry' ./lora
+	$(GO) test -race -timeout 30m -run '^Test(Beside|Base)' ./engine ./train
 	$(GO) test -race -timeout 30m ./serve/batching -rapid.checks 20
 
 race-all: ## all tests of the concurrent packages under the race detector
 	$(GO) test -race -timeout 30m $(CONCURRENT) ./backend/... ./graph/conformance
 	$(GO) test -race -timeout 30m -run '^Test(Serve|Door)' ./internal/cli
 	$(GO) test -race -timeout 30m -run '^TestRegistry' ./lora
+	$(GO) test -race -timeout 30m -run '^Test(Beside|Base)' ./engine ./train
 	$(GO) test -race -timeout 30m ./serve/batching
 
 purego: ## tests without assembly, of what there is some for and of what computes with it
