@@ -29,7 +29,7 @@ import (
 // at some shares. Each is measured a while in each round, so that what else the machine
 // does meets all of them; it needs the machine for itself all the same.
 func BenchmarkBeside(b *testing.B) {
-	const streams, tokens, length = 4, 64, 64
+	const streams, tokens, length = 4, 256, 64
 	shares := []float64{0.2, 0.5}
 	shape := checkpoint.Shape{Name: "bench", Hidden: 896, Layers: 6, Inter: 4864, Heads: 14, KVHeads: 2, Vocab: 32000, Positions: 2048}
 	dir := b.TempDir()
