@@ -22,7 +22,9 @@ type Gate struct {
 	phase    phase
 	since    time.Time     // of the last account
 	credit   time.Duration // that training has in a slice; below 0: what it has had too much
+	floor    time.Duration // of credit, where the slice ends
 	step     time.Duration // that the step under way took so far, without launches in it
+	usual    time.Duration // that steps take, the last ones most of all
 	launches int           // under way
 	waiting  int           // launches that may not begin
 	left     time.Time     // when the last launch was over
@@ -55,6 +57,10 @@ type Used struct {
 // training step is away between two of its launches.
 const patience = 2 * time.Millisecond
 
+// longest is how much longer than behind a usual step a slice is: what a long step, such as
+// one that reads a prompt, gives beyond that is for the slices behind others.
+const longest = 1.25
+
 // New is a gate behind which training gets a part of the time while there is something to
 // serve: more than 0, less than 1.
 func New(part float64) *Gate {
@@ -84,21 +90,29 @@ func (g *Gate) End(ctx context.Context) {
 	g.used.Steps++
 	g.used.Step += g.step
 	g.credit += time.Duration(g.ratio * float64(g.step))
+	if g.usual == 0 {
+		g.usual = g.step
+	}
+	g.usual += (g.step - g.usual) / 16
 	g.step = 0
-	if g.credit > 0 && g.launches+g.waiting > 0 {
+	switch {
+	case g.launches+g.waiting == 0:
+		g.credit = min(g.credit, 0) // nobody wants it
+	case g.credit > 0:
 		g.used.Slices++
 		g.lend(ctx)
 	}
-	g.credit = min(g.credit, 0) // nobody wants the rest
 }
 
 // lend waits while training has what is left of its slice.
 func (g *Gate) lend(ctx context.Context) {
+	g.floor = max(0, g.credit-time.Duration(longest*g.ratio*float64(g.usual)))
 	g.enter(lending)
-	for g.credit > 0 && ctx.Err() == nil {
-		g.sleep(ctx, min(g.credit, patience))
+	for g.credit > g.floor && ctx.Err() == nil {
+		g.sleep(ctx, min(g.credit-g.floor, patience))
 		g.account()
 		if g.launches+g.waiting == 0 && g.since.Sub(g.left) >= patience {
+			g.credit = min(g.credit, 0)
 			break
 		}
 	}
@@ -145,7 +159,7 @@ func (g *Gate) end() {
 // open reports whether a launch may begin: in a slice one at a time, so that the least is
 // under way when it is over.
 func (g *Gate) open() bool {
-	return g.phase == idle || g.phase == lending && g.credit > 0 && g.launches == 0
+	return g.phase == idle || g.phase == lending && g.credit > g.floor && g.launches == 0
 }
 
 // Used is what the time has gone to so far, up to the last step or launch.

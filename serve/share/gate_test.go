@@ -2,6 +2,7 @@ package share_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -42,7 +43,7 @@ type day struct {
 
 	all     time.Duration
 	used    share.Used
-	longest time.Duration // that serving has waited behind a step, beyond the slice that this gives
+	longest time.Duration // that serving has waited behind a step, beyond the longest slice
 }
 
 func (d *day) live(t *testing.T) {
@@ -61,7 +62,7 @@ func (d *day) live(t *testing.T) {
 		time.Sleep(took)
 		ended := time.Now()
 		g.End(ctx)
-		d.longest = max(d.longest, time.Since(ended)-time.Duration(d.part/(1-d.part)*float64(took)))
+		d.longest = max(d.longest, time.Since(ended)-time.Duration(1.25*d.part/(1-d.part)*float64(slices.Max(d.steps))))
 	}
 	d.used, d.all = g.Used(), time.Since(begun)
 	g.Idle()
@@ -112,6 +113,38 @@ func TestIdle(t *testing.T) {
 		require.Equal(t, 12*ms+16*ms+11*ms, <-ran)
 		g.End(ctx) // of nothing
 		require.Equal(t, share.Used{Steps: 1, Step: 18 * ms, Slices: 1, Slice: 18 * ms, Idle: 21 * ms}, g.Used())
+	})
+}
+
+// TestLongSteps: a step that takes longer than others is followed by a slice that is little
+// longer, and what training lacks then it has behind others.
+func TestLongSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := share.New(0.5)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		g.Begin()
+		go train(ctx, g, ms/4)
+		synctest.Wait()
+		for i := range 60 {
+			took := 10 * ms
+			if i == 10 {
+				took = 80 * ms
+			}
+			g.Begin()
+			time.Sleep(took)
+			begun := time.Now()
+			g.End(ctx)
+			slice := time.Since(begun)
+			require.LessOrEqual(t, slice, 18*ms+ms/2, "behind step %d", i)
+			if i < 10 || i == 59 {
+				require.InDelta(t, 10*ms, slice, float64(ms))
+			}
+		}
+		used := g.Used()
+		require.InDelta(t, used.Step, used.Slice, float64(2*ms))
+		cancel()
+		time.Sleep(ms) // until its launch is over
 	})
 }
 
