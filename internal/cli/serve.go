@@ -62,10 +62,10 @@ adapters are answered together, in one batch. An adapter has the name that --ada
 gives it, or is a folder below --adapters-dir and has its name: that one is read when
 it is first asked for. NAME@DIGITS is one version, by the first digits of its digest.
 
-With --train-dir clients also have /v1/files and /v1/fine_tuning/jobs, and Tinker's
-API below /api/v1: they train on the model while it serves, and what a job makes is
-served under its name at once. The folder keeps files, jobs and adapters; a job that was under way goes on when
-the program is started again.
+With --train-dir clients also have /v1/files and /v1/fine_tuning/jobs, and Tinker's API
+below /api/v1: they train on the model while it serves, and what a job makes is served
+under its name at once. The folder keeps files, jobs and adapters; a job that was under
+way goes on when the program is started again.
 
 A model that makes vectors (an encoder, or a folder of sentence-transformers) serves
 /v1/embeddings alone; any other model serves text.
