@@ -12,23 +12,7 @@ cd "$(dirname "$0")/.."
 dir=$PWD/output/clients
 mkdir -p "$dir"
 go build -o "$dir/lorafuse" ./cmd/lorafuse
-pid= failed=0
-trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null || true' EXIT
-
-# serve ARGUMENTS…: the address is in $url when it takes requests.
-serve() {
-	[ -z "$pid" ] || { kill "$pid"; wait "$pid" || failed=1; }
-	"$dir/lorafuse" serve --listen 127.0.0.1:0 --api-key sesame "$@" 2>"$dir/log" &
-	pid=$!
-	url=
-	for _ in $(seq 300); do
-		url=$(sed -n 's/.*msg=serving url=\([^ ]*\).*/\1/p' "$dir/log")
-		[ -z "$url" ] || return 0
-		sleep 0.1
-	done
-	cat "$dir/log"
-	exit 1
-}
+. scripts/server.sh
 
 # client NAME COMMAND…
 client() {
@@ -58,7 +42,7 @@ cp testdata/tokenizers/chat/qwen3_style.jinja "$model/chat_template.jinja"
 sed 's/"max_position_embeddings": [0-9]*/"max_position_embeddings": 4096/' testdata/lm/qwen3/model/config.json >"$model/config.json"
 rm -rf "$dir/tuning"
 served="--model $model --adapter tiny=testdata/lm/qwen3/adapters/lora --adapter other=testdata/lm/qwen3/adapters/dora --train-dir $dir/tuning"
-serve $served
+serve --api-key sesame $served
 [ -z "$python" ] || client 'openai for Python' "$python" scripts/check_openai.py --url "$url" --key sesame
 [ -z "$node" ] || (cd "$node" && client 'openai for JavaScript' node ../../../scripts/check_openai.mjs --url "$url" --key sesame --adapter tiny --tuning; exit $failed) || failed=1
 (cd scripts/check_openai_go && client 'openai for Go' go run . -url "$url" -key sesame -adapter other; exit $failed) || failed=1
@@ -70,17 +54,15 @@ if [ -n "$python" ]; then
 	kill -9 "$pid"
 	wait "$pid" 2>/dev/null || true
 	pid=
-	serve $served
+	serve --api-key sesame $served
 	client 'openai for Python, after kill -9' "$python" scripts/check_openai.py --url "$url" --key sesame --end "$job"
 fi
 
-serve --model testdata/encoders/mpnet
+serve --api-key sesame --model testdata/encoders/mpnet
 [ -z "$python" ] || client 'openai for Python, vectors' "$python" scripts/check_openai.py --url "$url" --key sesame
 [ -z "$node" ] || (cd "$node" && client 'openai for JavaScript, vectors' node ../../../scripts/check_openai.mjs --url "$url" --key sesame --embeddings; exit $failed) || failed=1
 (cd scripts/check_openai_go && client 'openai for Go, vectors' go run . -url "$url" -key sesame -embeddings; exit $failed) || failed=1
 
 # The server ends as it should.
-kill "$pid"
-wait "$pid" || failed=1
-pid=
+ended
 exit $failed

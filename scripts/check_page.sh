@@ -22,31 +22,7 @@ rm -rf "$dir"
 mkdir -p "$dir"
 go build -o "$dir/lorafuse" ./cmd/lorafuse
 (cd scripts/check_page && go build -o "$dir/check_page" .)
-pid= failed=0
-trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null || true' EXIT
-
-# ended waits for the server to end as it should.
-ended() {
-	[ -n "$pid" ] || return 0
-	kill "$pid"
-	wait "$pid" || failed=1
-	pid=
-}
-
-# serve ARGUMENTS…: the address is in $url when it takes requests.
-serve() {
-	ended
-	"$dir/lorafuse" serve --listen 127.0.0.1:0 "$@" 2>"$dir/log" &
-	pid=$!
-	url=
-	for _ in $(seq 300); do
-		url=$(sed -n 's/.*msg=serving url=\([^ ]*\).*/\1/p' "$dir/log")
-		[ -z "$url" ] || return 0
-		sleep 0.1
-	done
-	cat "$dir/log"
-	exit 1
-}
+. scripts/server.sh
 
 # look KIND ARGUMENTS…
 look() {

@@ -34,36 +34,23 @@ if ! "$python" -c 'import tinker_cookbook.rl.train, tinker_cookbook.supervised.t
 	cookbook=
 fi
 
-pid= failed=0
-trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null || true' EXIT
+. scripts/server.sh
 store=$dir/tinker-store
 rm -rf "$store"
 
-# serve: the address is in $url when it takes requests.
-serve() {
-	"$dir/lorafuse" serve --listen 127.0.0.1:0 --api-key tml-sesame --model testdata/lm/llama/model --name tiny --train-dir "$store" 2>"$dir/log" &
-	pid=$!
-	url=
-	for _ in $(seq 300); do
-		url=$(sed -n 's/.*msg=serving url=\([^ ]*\).*/\1/p' "$dir/log")
-		[ -z "$url" ] || return 0
-		sleep 0.1
-	done
-	cat "$dir/log"
-	exit 1
-}
+# again serves what is in the store.
+again() { serve --api-key tml-sesame --model testdata/lm/llama/model --name tiny --train-dir "$store"; }
 
 # client ARGUMENTS…
 client() { "$python" scripts/check_tinker.py --url "$url" --key tml-sesame "$@"; }
 
-serve
+again
 client --fields serve/tinker/testdata/tinker_public.json --proxy $cookbook || failed=1
 saved=$(client --begin) || failed=1
 kill -9 "$pid"
 wait "$pid" 2>/dev/null || true
-serve
-client --end "$saved" || failed=1
-kill "$pid"
-wait "$pid" || failed=1
 pid=
+again
+client --end "$saved" || failed=1
+ended
 exit $failed
