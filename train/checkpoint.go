@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -62,7 +60,7 @@ func writeCheckpoint(ctx context.Context, dir string, e *Engine, p progress) (st
 		if err := safetensors.WriteFile(filepath.Join(tmp, optimizerFile), entries, nil); err != nil {
 			return err
 		}
-		if p.Sums, err = checksums(tmp); err != nil {
+		if p.Sums, err = fsatomic.Sums(tmp, lora.WeightsFile, optimizerFile); err != nil {
 			return err
 		}
 		raw, err := json.MarshalIndent(p, "", "  ")
@@ -155,7 +153,7 @@ func readTensors(path string, p progress, s *lora.State) (map[string][]float32, 
 		}
 		moments[name] = slices.Clone(x)
 	}
-	sums, err := checksums(path)
+	sums, err := fsatomic.Sums(path, lora.WeightsFile, optimizerFile)
 	if err != nil {
 		return fail(err)
 	}
@@ -163,24 +161,6 @@ func readTensors(path string, p progress, s *lora.State) (map[string][]float32, 
 		return fail(fmt.Errorf("damaged: the checksum of %s", strings.Join(changed, "; ")))
 	}
 	return moments, nil
-}
-
-// checksums are those of the files of a checkpoint that hold tensors.
-func checksums(dir string) (map[string]string, error) {
-	sums := map[string]string{}
-	for _, name := range []string{lora.WeightsFile, optimizerFile} {
-		f, err := os.Open(filepath.Join(dir, name))
-		if err != nil {
-			return nil, err
-		}
-		h := crc32.New(crc32.MakeTable(crc32.Castagnoli))
-		_, err = io.Copy(h, f)
-		if err := errors.Join(err, f.Close()); err != nil {
-			return nil, err
-		}
-		sums[name] = fmt.Sprintf("crc32c %08x", h.Sum32())
-	}
-	return sums, nil
 }
 
 // checkpoints lists the checkpoints in dir by their steps, the oldest first.
