@@ -16,6 +16,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"time"
+
+	"github.com/lorafuse/lorafuse/serve/keys"
 )
 
 // call is a request under way, and the way for its answer.
@@ -97,7 +99,7 @@ func (c *call) admit(a access) error {
 	if !strings.EqualFold(scheme, "Bearer") {
 		key = ""
 	}
-	isUser, isAdmin := s.users.have(key), s.admins.have(key)
+	isUser, isAdmin := s.users.Has(key), s.admins.Has(key)
 	allowed := isUser || isAdmin || s.users == nil
 	c.admin = isAdmin || s.admins == nil
 	if a == admins && s.admins != nil {
@@ -115,7 +117,7 @@ func (c *call) admit(a access) error {
 // clientOf names who asks: by a part of the digest of the key, or by the address.
 func (s *Server) clientOf(key string, known bool, addr string) string {
 	if known {
-		return "key-" + digestOf(key)[:8]
+		return keys.Name(key)
 	}
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {

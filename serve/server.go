@@ -31,6 +31,7 @@ import (
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/serve/batching"
+	"github.com/lorafuse/lorafuse/serve/keys"
 	"github.com/lorafuse/lorafuse/serve/tools"
 	"github.com/lorafuse/lorafuse/serve/tuning"
 	"github.com/lorafuse/lorafuse/serve/webpage"
@@ -97,8 +98,8 @@ type Server struct {
 	developer  bool           // the template knows a role of that name
 	defaults   generate.Config
 	eos        []int32 // ends of answers: those of the model, or that of the tokenizer
-	users      keys
-	admins     keys
+	users      keys.Set
+	admins     keys.Set
 	started    time.Time
 	vocabulary func() (*constrain.Vocabulary, error) // made when a grammar first needs it
 	pieces     func() [][]byte                       // the bytes of tokens, by id
@@ -132,7 +133,7 @@ func New(o Options) (*Server, error) {
 	or(&o.Logger, slog.Default())
 	s := &Server{
 		options: o, tokenizer: o.Tokenizer, template: o.Template,
-		users: newKeys(o.Keys), admins: newKeys(o.AdminKeys), started: time.Now(), embedding: make(chan struct{}, 1),
+		users: keys.NewSet(o.Keys), admins: keys.NewSet(o.AdminKeys), started: time.Now(), embedding: make(chan struct{}, 1),
 	}
 	var err error
 	if s.tokenizer == nil {

@@ -105,6 +105,7 @@ var house = map[string]room{
 	"classify":           {floor: loops},
 	"merge":              {floor: loops},
 	"convert":            {floor: loops},
+	"serve/keys":         {floor: ground},
 	"serve/pages":        {floor: loops},
 	"serve/share":        {floor: loops},
 	"serve/batching":     {loops, with("generate", "says what an answer is", "serve/pages", "has the keys and values of texts there", "serve/share", "lets training have its part of the time")},

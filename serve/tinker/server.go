@@ -16,6 +16,7 @@ import (
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/serve/batching"
+	"github.com/lorafuse/lorafuse/serve/keys"
 	"github.com/lorafuse/lorafuse/tokenizer"
 )
 
@@ -58,7 +59,7 @@ type Options struct {
 type Server struct {
 	options   Options
 	routes    *http.ServeMux
-	keys      keys
+	keys      keys.Set // with none everyone has one
 	tokenizer *tokenizer.Tokenizer
 	store     *store
 	futures   futures
@@ -107,7 +108,7 @@ func New(o Options) (*Server, error) {
 	or(&o.SessionTimeout, 5*time.Minute)
 	or(&o.Logger, slog.Default())
 	s := &Server{
-		options: o, keys: newKeys(o.Keys), tokenizer: o.Tokenizer, queue: newQueue(window, o.MaxWaiting), signature: newSigner(),
+		options: o, keys: keys.NewSet(o.Keys), tokenizer: o.Tokenizer, queue: newQueue(window, o.MaxWaiting), signature: newSigner(),
 		draining: make(chan struct{}), sessions: map[string]*tenant{}, models: map[string]*trainee{}, samplers: map[string]*sampler{}, weights: map[string]*weights{},
 	}
 	if s.tokenizer == nil {
