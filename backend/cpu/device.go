@@ -253,8 +253,10 @@ func (d *Device) Close() error {
 	return nil
 }
 
-// reserve makes the engines ready for what the launches of a program need.
+// reserve makes the engines ready for what the launches of a program need, while none runs.
 func (d *Device) reserve(n needs) {
+	d.launching.Lock()
+	defer d.launching.Unlock()
 	d.gemm.Reserve(n.products)
 	if n.scores.Queries > 0 {
 		d.attention.Reserve(n.scores)

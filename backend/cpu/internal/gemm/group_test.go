@@ -2,6 +2,7 @@ package gemm_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -53,6 +54,43 @@ func TestRunAllOfTokens(t *testing.T) {
 			requireSameBits(t, got, c.C, rows)
 		}
 	}
+}
+
+// TestRunAllAhead: room is made for other calls while some run, and changes nothing of
+// these.
+func TestRunAllAhead(t *testing.T) {
+	e := engine(t, 2, gemm.Supported()[len(gemm.Supported())-1])
+	var calls []*gemm.Call
+	for _, n := range []int{512, 256, 257} {
+		c, _ := lora(xWt(8, 512, n, gemm.BF16), 16).call(t)
+		calls = append(calls, c)
+	}
+	e.RunAll(calls)
+	var want [][]float32
+	for _, c := range calls {
+		want = append(want, slices.Clone(c.C))
+	}
+	need, stop, stopped := e.NeedAll(calls), make(chan struct{}), make(chan struct{})
+	require.Positive(t, need.Group)
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				e.Reserve(need)
+			}
+		}
+	}()
+	for range 500 {
+		e.RunAll(calls)
+		for i, c := range calls {
+			requireSameBits(t, want[i], c.C, i)
+		}
+	}
+	close(stop)
+	<-stopped
 }
 
 // TestRunAllOfOneMatrix: what calls with one A have in common is packed once,

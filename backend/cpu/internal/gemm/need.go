@@ -88,6 +88,11 @@ func (e *Engine) NeedAfter(downs, calls []*Call) Scratch {
 // Reserve makes room for calls that need s at most, of one Run after the
 // other, so that these allocate nothing.
 func (e *Engine) Reserve(s Scratch) {
+	if s.Group > 0 { // before mu, which calls under way take behind it
+		e.groups.Lock()
+		e.group.reserve(e, s.Group, s.Few, s.FewWhole)
+		e.groups.Unlock()
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for len(e.jobs) < 2 {
@@ -98,11 +103,6 @@ func (e *Engine) Reserve(s Scratch) {
 	e.jobs[len(e.jobs)-1].panels.downB.take(s.Down)
 	e.jobs[len(e.jobs)-1].whole.data.take(s.Whole)
 	e.jobs[len(e.jobs)-2].memory.take(s.Inner)
-	if s.Group > 0 {
-		e.groups.Lock()
-		e.group.reserve(e, s.Group, s.Few, s.FewWhole)
-		e.groups.Unlock()
-	}
 	for len(e.spare) < e.pool.Workers() {
 		e.spare = append(e.spare, new(scratch))
 	}
