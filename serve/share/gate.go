@@ -25,6 +25,7 @@ type Gate struct {
 	floor    time.Duration // of credit, where the slice ends
 	step     time.Duration // that the step under way took so far, without launches in it
 	usual    time.Duration // that steps take, the last ones most of all
+	late     time.Duration // that slices end behind the floor, likewise: a launch goes on to its end
 	launches int           // under way
 	waiting  int           // launches that may not begin
 	left     time.Time     // when the last launch was over
@@ -59,7 +60,7 @@ const patience = 2 * time.Millisecond
 
 // longest is how much longer than behind a usual step a slice is: what a long step, such as
 // one that reads a prompt, gives beyond that is for the slices behind others.
-const longest = 1.25
+const longest = 1.0625
 
 // New is a gate behind which training gets a part of the time while there is something to
 // serve: more than 0, less than 1.
@@ -106,7 +107,7 @@ func (g *Gate) End(ctx context.Context) {
 
 // lend waits while training has what is left of its slice.
 func (g *Gate) lend(ctx context.Context) {
-	g.floor = max(0, g.credit-time.Duration(longest*g.ratio*float64(g.usual)))
+	g.floor = max(0, g.credit-time.Duration(longest*g.ratio*float64(g.usual))) + g.late
 	g.enter(lending)
 	for g.credit > g.floor && ctx.Err() == nil {
 		g.sleep(ctx, min(g.credit-g.floor, patience))
@@ -116,6 +117,7 @@ func (g *Gate) lend(ctx context.Context) {
 			break
 		}
 	}
+	g.late += (max(0, g.floor-g.credit) - g.late) / 16
 	g.enter(stepping)
 }
 
