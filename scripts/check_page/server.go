@@ -140,7 +140,9 @@ func vectors(c *checker) error {
 	t.view("jobs")
 	t.says("#jobs-absent", "vectors")
 	t.view("server")
-	t.says("#server-absent", "no metrics")
+	t.until(`/[KMG]iB/.test(document.querySelector('[aria-label="Memory of the process"] .number').textContent)`)
+	t.until(`document.querySelector('[aria-label="Requests under way"]').checkVisibility()`)
+	t.until(`!document.querySelector('[aria-label="Cache in use"]').checkVisibility()`)
 	t.fits()
 	return t.close(c.pictures)
 }

@@ -112,6 +112,7 @@ func (u *underway) succeed(summary *train.Summary) error {
 	if m.Name = u.job.Name; taken(m.Name) { // since the job was made
 		m.Name += "-" + u.job.tag()
 	}
+	_, unloaded := s.registry.LoadStep(u.ctx, m.Name, s.path(adaptersDir, m.Dir)) // who hears of it can ask it
 	s.mu.Lock()
 	_, err = s.change(u.id, func(t *txn, j *Job) error {
 		if j.Status != Running {
@@ -135,8 +136,8 @@ func (u *underway) succeed(summary *train.Summary) error {
 		return errors.Join(err, os.Remove(s.path(filesDir, result.ID)))
 	}
 	s.options.Logger.Info("a fine-tuning job has succeeded", "job", u.id, "model", m.Name, "steps", summary.Steps, "tokens", summary.Tokens)
-	if _, err := s.registry.LoadStep(u.ctx, m.Name, s.path(adaptersDir, m.Dir)); err != nil {
-		u.tell(message(Warn, "The model is not loaded yet, and will be when it is asked for: %v", err))
+	if unloaded != nil {
+		u.tell(message(Warn, "The model is not loaded yet, and will be when it is asked for: %v", unloaded))
 	}
 	return nil
 }

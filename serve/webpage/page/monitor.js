@@ -16,8 +16,8 @@ const resident = (samples) => {
 };
 
 // level is a value as it is, rate how much one grew in a second.
-const level = (name) => ({ value: (samples) => total(samples, name) });
-const rate = (name) => ({ ...level(name), rate: true });
+const level = (of) => ({ of, value: (samples) => total(samples, of) });
+const rate = (of) => ({ ...level(of), rate: true });
 
 const gauges = [
   { name: 'Tokens written', unit: 'a second', write: short, ...rate('vllm:generation_tokens_total') },
@@ -25,7 +25,7 @@ const gauges = [
   { name: 'Requests under way', write: count, ...level('vllm:num_requests_running') },
   { name: 'Requests waiting', write: count, ...level('vllm:num_requests_waiting') },
   { name: 'Cache in use', write: percent, ...level('vllm:kv_cache_usage_perc') },
-  { name: 'Adapters on the device', write: count, value: (samples) => resident(samples).length },
+  { name: 'Adapters on the device', write: count, of: 'vllm:lora_requests_info', value: (samples) => resident(samples).length },
   { name: 'Memory of the process', write: bytes, ...level('process_resident_memory_bytes') },
   { name: 'Training', unit: 'of the time', write: percent, ...rate('lorafuse:training_seconds_total') },
 ];
@@ -37,11 +37,12 @@ function card(gauge) {
   gauge.number = make('span', { class: 'number' }, '–');
   gauge.line = make('div');
   gauge.most = make('p', { class: 'hint' });
-  return make('div', { class: 'card gauge', role: 'group', 'aria-label': gauge.name },
+  return gauge.card = make('div', { class: 'card gauge', role: 'group', 'aria-label': gauge.name },
     make('h2', {}, gauge.name), make('p', {}, gauge.number, gauge.unit ? ` ${gauge.unit}` : ''), gauge.line, gauge.most);
 }
 
 function take(gauge, samples, at) {
+  gauge.card.hidden = !find(samples, gauge.of); // what the server does not do
   let value = gauge.value(samples);
   if (gauge.rate) {
     const earlier = before ? gauge.value(before.samples) : NaN;
@@ -79,7 +80,7 @@ async function update() {
     samples = parse(await text('metrics'));
   } catch (error) {
     if (error.status !== 404) return every;
-    show(get('server-absent'), 'This server has no metrics: it makes vectors of texts.');
+    show(get('server-absent'), 'This server has no metrics.');
     get('gauges').hidden = true;
     return null;
   }
