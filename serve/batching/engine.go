@@ -89,6 +89,9 @@ func (e *Engine) Adapters() *lora.Registry { return e.registry }
 // MaxLength is the number of tokens that prompt and answer may have together.
 func (e *Engine) MaxLength() int { return e.options.MaxLength }
 
+// Submit is what an engine does with a request: see [Engine.Submit].
+type Submit func(ctx context.Context, r Request) iter.Seq2[Token, error]
+
 // Submit gives the tokens of the answers to a request as they come, those of one answer in
 // their order, and may be gone through once. It begins when it is gone through. An error
 // comes last, without a token. Leaving the loop, or the end of ctx, ends the request: when

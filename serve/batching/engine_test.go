@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -231,8 +232,14 @@ func TestDrain(t *testing.T) {
 // TestClose: what is under way and what waits ends with ErrClosed, and so does all that
 // comes later.
 func TestClose(t *testing.T) {
-	steps := make(chan struct{}, 100)
-	b := newBench(t, llama, adapters, batching.Options{MaxTexts: 1, OnStep: func(batching.Step) { steps <- struct{}{} }})
+	steps, closing := make(chan struct{}, 1), make(chan struct{})
+	b := newBench(t, llama, adapters, batching.Options{MaxTexts: 1, OnStep: func(batching.Step) {
+		select {
+		case steps <- struct{}{}:
+		default:
+		}
+		<-closing // whatever time the test takes
+	}})
 	failed := make(chan error)
 	for _, adapter := range []string{"lora", "", "dora"} {
 		go func() {
@@ -241,6 +248,12 @@ func TestClose(t *testing.T) {
 		}()
 	}
 	<-steps
+	go func() {
+		for !b.Closing() {
+			time.Sleep(100 * time.Microsecond)
+		}
+		close(closing)
+	}()
 	b.Close()
 	for range 3 {
 		require.ErrorIs(t, <-failed, batching.ErrClosed)

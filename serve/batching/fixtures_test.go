@@ -53,6 +53,12 @@ func (b *bench) await(n int) {
 	}, time.Minute, 100*time.Microsecond)
 }
 
+// begun waits until a step has been made with a request: what comes later is not in it.
+func (b *bench) begun() {
+	b.t.Helper()
+	require.Eventually(b.t, func() bool { return len(b.Stats().Running) > 0 }, time.Minute, 100*time.Microsecond)
+}
+
 func open(t testing.TB, dir string) *model.Model {
 	t.Helper()
 	m, err := model.Open(dir)

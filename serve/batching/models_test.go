@@ -52,7 +52,7 @@ func (b *bench) all(asked []batching.Request) []answer {
 		_, _, err := collect(b.Engine, greedy("", []int32{1}, 2))
 		assert.NoError(b.t, err)
 	})
-	b.await(1)
+	b.begun()
 	for i := range asked {
 		work.Go(func() {
 			answers, _, err := collect(b.Engine, asked[i])

@@ -111,6 +111,7 @@ func (e *Engine) step() error {
 	m := e.prepare()
 	b := &e.steps
 	if len(e.running) > 0 && !slices.ContainsFunc(e.running, e.runsWith(m)) {
+		e.publish()
 		e.gate.Idle()
 		<-e.wake // what is prepared may be ready, or another request be there
 		return nil

@@ -130,7 +130,7 @@ func TestQueue(t *testing.T) {
 		})
 	}
 	begin()
-	b.await(1)
+	b.begun()
 	begin()
 	begin()
 	b.await(3)
