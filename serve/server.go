@@ -141,10 +141,7 @@ func New(o Options) (*Server, error) {
 			return nil, err
 		}
 	}
-	s.eos = slices.Clip(o.Model.Config.EOS)
-	if id, ok := s.tokenizer.EOS(); ok && len(s.eos) == 0 {
-		s.eos = []int32{id}
-	}
+	s.eos = slices.Clip(s.tokenizer.Ends(o.Model.Config.EOS))
 	if s.template == nil {
 		if s.template, err = chat.Find(o.Model.Dir, "", nil); err != nil {
 			return nil, err

@@ -105,6 +105,15 @@ func (t *Tokenizer) Token(id int32) (string, bool) {
 // EOS is the token that ends a text, if tokenizer_config.json names one.
 func (t *Tokenizer) EOS() (int32, bool) { return t.eos, t.eos != noID }
 
+// Ends are the tokens that end a text: those that a model names, and where it names none
+// the EOS.
+func (t *Tokenizer) Ends(named []int32) []int32 {
+	if len(named) > 0 || t.eos == noID {
+		return named
+	}
+	return []int32{t.eos}
+}
+
 // BOS is the token that begins a text, if tokenizer_config.json names one.
 func (t *Tokenizer) BOS() (int32, bool) { return t.bos, t.bos != noID }
 

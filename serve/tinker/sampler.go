@@ -1,6 +1,7 @@
 package tinker
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -291,6 +292,9 @@ func (s *Server) batchingRequest(r *sampleRequest, n int, id string) (batching.R
 	if err != nil {
 		return q, err
 	}
+	if o.EOS == nil {
+		o.EOS = s.tokenizer.Ends(s.options.Model.Config.EOS)
+	}
 	o.Logprobs, o.TopLogprobs = true, max(r.TopPrompt, r.TopSample)
 	if o.Sampler.Seed = drawnSeed(id); r.Params.Seed != nil {
 		o.Sampler.Seed = uint64(*r.Params.Seed)
@@ -388,7 +392,7 @@ func (s *Server) submit(ctx context.Context, r *sampleRequest, q batching.Reques
 		open--
 	}
 	if open > 0 {
-		return nil, cmpOr(ctx.Err(), errors.New("the engine has ended an answer early"))
+		return nil, cmp.Or(ctx.Err(), errors.New("the engine has ended an answer early"))
 	}
 	return out, nil
 }
