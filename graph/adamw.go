@@ -71,13 +71,9 @@ func (o *AdamW) Step(ctx context.Context, e *Evaluator, loss Tensor, params ...T
 		}
 	}
 	for _, s := range o.states {
-		n := float64(s.steps + 1)
-		rates := []float32{
-			float32(1 - o.Rate*o.options.WeightDecay),
-			float32(o.Rate / (1 - math.Pow(o.options.Beta1, n))),
-			float32(math.Sqrt(1 - math.Pow(o.options.Beta2, n))),
-		}
-		if err := tensor.FromFloat32(s.rates.Data, rates, tensor.F32); err != nil {
+		attr := ir.AdamWAttr{Beta1: o.options.Beta1, Beta2: o.options.Beta2}
+		rates := attr.Rates(o.Rate, o.options.WeightDecay, s.steps+1)
+		if err := tensor.FromFloat32(s.rates.Data, rates[:], tensor.F32); err != nil {
 			return 0, err
 		}
 	}

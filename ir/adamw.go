@@ -1,9 +1,22 @@
 package ir
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // AdamWAttr holds the constants of AdamW.
 type AdamWAttr struct{ Beta1, Beta2, Eps float64 }
+
+// Rates are the run-time numbers of a step, of AdamWRates. step counts from 1.
+func (a AdamWAttr) Rates(rate, weightDecay float64, step int) [3]float32 {
+	t := float64(step)
+	return [3]float32{
+		float32(1 - rate*weightDecay),
+		float32(rate / (1 - math.Pow(a.Beta1, t))),
+		float32(math.Sqrt(1 - math.Pow(a.Beta2, t))),
+	}
+}
 
 var _ = define(SumSquares, OpDef{Name: "SumSquares", Doc: "Σ x² over all elements",
 	Infer: func(_ any, in []Type) ([]Type, error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/nn"
@@ -79,6 +80,10 @@ func (o EngineOptions) check() error {
 		}
 	}
 	return nil
+}
+
+func (o EngineOptions) constants() ir.AdamWAttr {
+	return ir.AdamWAttr{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps}
 }
 
 // task is what is learned.
@@ -243,12 +248,7 @@ type Step struct {
 // Where the loss or the norm is not finite nothing is changed and the error is
 // ErrNotFinite.
 func (e *Engine) Update(ctx context.Context, tokens, number int, lr float64) (Step, error) {
-	o, t := e.opts, float64(number)
-	e.rates = [3]float32{
-		float32(1 - lr*o.WeightDecay),
-		float32(lr / (1 - math.Pow(o.Beta1, t))),
-		float32(math.Sqrt(1 - math.Pow(o.Beta2, t))),
-	}
+	e.rates = e.opts.constants().Rates(lr, e.opts.WeightDecay, number)
 	e.inverse[0] = 0
 	if tokens > 0 {
 		e.inverse[0] = 1 / float32(tokens)

@@ -122,7 +122,7 @@ func (p *Planner) planUpdate(o EngineOptions, trained []nn.Trained) (*engine.Dra
 		}
 		program.Result(engine.SlotPrefix+reportName, graph.Concat(0, report...))
 		rates := b.Input(ratesInput, ir.AdamWRates.DType, ir.AdamWRates.Shape...)
-		attr := ir.AdamWAttr{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps}
+		attr := o.constants()
 		update := func(name string, t graph.Tensor) { program.Update(engine.SlotPrefix+name, t) }
 		for i, t := range trained {
 			first, second := firstMoment(t.Name), secondMoment(t.Name)

@@ -53,31 +53,31 @@ func (r *Run) reading(dir string, m *model.Config, o *data.Options, tok *tokeniz
 func (r *Run) task() (Task, error) {
 	switch r.cfg.Task {
 	case config.Classify:
-		rows := r.train.MaxDocuments()
-		if r.eval != nil {
-			rows = max(rows, r.eval.MaxDocuments())
-		}
-		return Classification{r.model.Config, rows}, nil
+		return Classification{r.model.Config, r.documents()}, nil
 	case config.Language:
 		return NextToken{}, nil
 	case config.Prefer:
-		rows := r.train.MaxDocuments()
-		if r.eval != nil {
-			rows = max(rows, r.eval.MaxDocuments())
-		}
-		return Preference{r.cfg.Preference.Beta, rows / r.trainSet.Texts()}, nil
+		return Preference{r.cfg.Preference.Beta, r.documents() / r.trainSet.Texts()}, nil
 	}
-	texts, rows := r.trainSet.Texts(), r.train.MaxDocuments()
+	texts := r.trainSet.Texts()
 	if r.eval != nil {
 		if is := r.evalSet.Texts(); is != texts {
 			return nil, fmt.Errorf("train: data.eval: %w: found rows of %d texts, expected %d as in data.train", ErrTask, is, texts)
 		}
-		rows = max(rows, r.eval.MaxDocuments())
 	}
 	if texts == 2 && r.cfg.BatchSize == 1 {
 		return nil, fmt.Errorf("train: batch_size: %w: found 1, expected 2 or more for task: embedding: the negatives of a row are the other rows of its micro-batch", ErrTask)
 	}
-	return Embedding{sentence.Contrast{Rows: rows / texts, Texts: texts, Scale: r.cfg.Embedding.Scale}, r.transform, r.longest}, nil
+	return Embedding{sentence.Contrast{Rows: r.documents() / texts, Texts: texts, Scale: r.cfg.Embedding.Scale}, r.transform, r.longest}, nil
+}
+
+// documents is how many a batch has at most.
+func (r *Run) documents() int {
+	n := r.train.MaxDocuments()
+	if r.eval != nil {
+		n = max(n, r.eval.MaxDocuments())
+	}
+	return n
 }
 
 // pooler is a module of BERT that the states of a text do not go through.

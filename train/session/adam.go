@@ -92,12 +92,7 @@ func (s *Session) OptimStep(ctx context.Context, a Adam) (map[string]float64, er
 	if err != nil {
 		return nil, err
 	}
-	t := float64(s.step + 1)
-	s.adam.rates = [3]float32{
-		float32(1 - a.LearningRate*a.WeightDecay),
-		float32(a.LearningRate / (1 - math.Pow(a.Beta1, t))),
-		float32(math.Sqrt(1 - math.Pow(a.Beta2, t))),
-	}
+	s.adam.rates = a.constants().Rates(a.LearningRate, a.WeightDecay, s.step+1)
 	s.adam.clip[0] = float32(math.Inf(1))
 	if a.GradClipNorm > 0 {
 		s.adam.clip[0] = float32(a.GradClipNorm)

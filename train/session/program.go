@@ -105,7 +105,8 @@ func (p pass) weight(b *nn.Builder, losses graph.Tensor, pick func(graph.Tensor)
 
 // emitParts is emit where the head has an adapter, or there are several targets, for which
 // the logits are needed whole, and where gradients depend on losses, for which they would be
-// made twice. Those of a part of the rows are made, and used up, at a time. The gradients go from there to what the head is applied to, and then into the body.
+// made twice. Those of a part of the rows are made, and used up, at a time. The gradients
+// go from there to what the head is applied to, and then into the body.
 func (p pass) emitParts(b *nn.Builder, head *nn.Head, program *graph.Program, body []nn.Trained, recompute bool) {
 	n, states, width := b.Axis(nn.Tokens), head.Hidden(), ir.Static(p.width)
 	if !states.Valid() {

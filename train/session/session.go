@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -237,10 +238,4 @@ func (s *Session) read(ctx context.Context, prefix string) ([]lora.Tensor, error
 	return out, nil
 }
 
-func elements(shape []int) int {
-	n := 1
-	for _, d := range shape {
-		n *= d
-	}
-	return n
-}
+func elements(shape []int) int { return ir.ShapeOf(shape...).Elements(nil) }
