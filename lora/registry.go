@@ -62,8 +62,9 @@ type RegistryOptions struct {
 	// not followed. Empty is none.
 	Root string
 	// Find gives the folder of an adapter that is loaded when it is first asked for, by a
-	// name that nothing else is known of; it goes before Root, and is loaded as by LoadStep.
-	// It may be called at any time, by several goroutines, and must not call the registry. nil finds none.
+	// name that nothing else is known of; it goes before Root, and is loaded as by
+	// LoadStep. It may be called at any time, by several goroutines, and must not call the
+	// registry. nil finds none.
 	Find func(name string) (dir string, ok bool)
 	// HostBytes is the memory for adapters on the host; 0 is no limit. The file of an
 	// adapter comes beside it while that is loaded.
@@ -123,28 +124,22 @@ func NewRegistry(w nn.Weights, modelType string, modules []nn.Module, o Registry
 // with the error of ctx, which ends the wait but not the reading of files, and as
 // [LoadState] does; then nothing has changed.
 func (r *Registry) Load(ctx context.Context, name, dir string) (*Version, error) {
-	if err := CheckName(name); err != nil {
-		return nil, err
-	}
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return nil, fmt.Errorf("lora: load %q: %w", name, err)
-	}
-	from := source{dir: dir}
-	return r.replace(ctx, name, from, from.read)
+	return r.loadFrom(ctx, name, source{dir: dir})
 }
 
 // LoadStep is Load of a step of an adapter that is being trained: it may do nothing, as all
 // of its B is zero before training.
 func (r *Registry) LoadStep(ctx context.Context, name, dir string) (*Version, error) {
+	return r.loadFrom(ctx, name, source{dir: dir, step: true})
+}
+
+func (r *Registry) loadFrom(ctx context.Context, name string, from source) (_ *Version, err error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
 	}
-	dir, err := filepath.Abs(dir)
-	if err != nil {
+	if from.dir, err = filepath.Abs(from.dir); err != nil {
 		return nil, fmt.Errorf("lora: load %q: %w", name, err)
 	}
-	from := source{dir: dir, step: true}
 	return r.replace(ctx, name, from, from.read)
 }
 
