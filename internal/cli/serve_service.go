@@ -138,7 +138,7 @@ func (a *app) openEngine(ctx context.Context, f *serveFlags, setup served, s *se
 	s.cacheTokens, s.maxLength = stats.Pages.Pages*stats.PageRows, s.engine.MaxLength()
 	submit := m.Watch(s.engine.Submit)
 	if s.traces != nil {
-		submit = metrics.Submit(s.traces.Watch(traces.Submit(submit)))
+		submit = s.traces.Watch(submit)
 	}
 	o.Engine, o.MaxLength = observed{s.engine, submit, s.lost}, s.maxLength
 	server, err := serve.New(o)
@@ -191,7 +191,7 @@ func (f *serveFlags) blame(err error) error {
 // observed is an engine whose requests are counted, and whose end is noticed.
 type observed struct {
 	*batching.Engine
-	submit metrics.Submit
+	submit batching.Submit
 	lost   chan<- error
 }
 

@@ -51,7 +51,7 @@ func newMetrics(s batching.Stats) *metrics.Metrics {
 
 // played is a submit whose tokens come one after the other, with an error at the end,
 // if there is one.
-func played(wait time.Duration, err error, tokens ...batching.Token) metrics.Submit {
+func played(wait time.Duration, err error, tokens ...batching.Token) batching.Submit {
 	return func(context.Context, batching.Request) iter.Seq2[batching.Token, error] {
 		return func(yield func(batching.Token, error) bool) {
 			for _, t := range tokens {
@@ -71,7 +71,7 @@ func request(prompt, answers int) batching.Request {
 	return batching.Request{Prompt: make([]int32, prompt), Answers: make([]generate.GenerateOptions, answers)}
 }
 
-func drain(ctx context.Context, s metrics.Submit, r batching.Request, most int) (n int, err error) {
+func drain(ctx context.Context, s batching.Submit, r batching.Request, most int) (n int, err error) {
 	for _, err := range s(ctx, r) {
 		if err != nil {
 			return n, err

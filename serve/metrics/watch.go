@@ -13,11 +13,8 @@ import (
 	"github.com/lorafuse/lorafuse/serve/batching"
 )
 
-// Submit is what an engine does with a request.
-type Submit func(ctx context.Context, r batching.Request) iter.Seq2[batching.Token, error]
-
 // Watch is submit, counted. Requests that are refused do not count.
-func (m *Metrics) Watch(submit Submit) Submit {
+func (m *Metrics) Watch(submit batching.Submit) batching.Submit {
 	return func(ctx context.Context, r batching.Request) iter.Seq2[batching.Token, error] {
 		return func(yield func(batching.Token, error) bool) {
 			w := watched{metrics: m, request: r, answers: make([]answer, len(r.Answers))}

@@ -78,9 +78,9 @@ func (g *Gate) Begin() {
 	g.enter(stepping)
 }
 
-// End ends the step, if it has not become Idle. Where training is there, End gives it a slice and waits for the end of
-// that, or until training goes away or ctx ends: the slice at most, however long a launch
-// takes.
+// End ends the step, if it has not become Idle. Where training is there, End gives it a
+// slice and waits for the end of that, or until training goes away or ctx ends: the slice
+// at most, however long a launch takes.
 func (g *Gate) End(ctx context.Context) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

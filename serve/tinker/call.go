@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -31,6 +30,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{ResponseWriter: w, request: r, server: s, began: time.Now()}
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	defer c.end()
+	if r.ContentLength != 0 { // until it is read, or thrown away because the request is refused
+		_ = http.NewResponseController(w).SetReadDeadline(c.began.Add(bodyTimeout)) // where the connection has any
+	}
 	if _, pattern := s.routes.Handler(r); pattern == "" {
 		c.fail(notFound("there is no %s %.200s", r.Method, r.URL.Path))
 		return
@@ -132,7 +134,6 @@ func (c *call) body(kind string) ([]byte, error) {
 	if e := c.request.Header.Get("Content-Encoding"); e != "" && e != "identity" {
 		return nil, &failure{status: http.StatusUnsupportedMediaType, message: fmt.Sprintf("found Content-Encoding %.100q, expected none", e)}
 	}
-	_ = http.NewResponseController(c.ResponseWriter).SetReadDeadline(time.Now().Add(bodyTimeout)) // where the connection has any
 	raw, err := io.ReadAll(http.MaxBytesReader(c.ResponseWriter, c.request.Body, c.server.options.MaxBody))
 	var large *http.MaxBytesError
 	switch {
@@ -243,10 +244,4 @@ func (c *call) end() {
 		level = slog.LevelError
 	}
 	c.server.options.Logger.LogAttrs(context.WithoutCancel(c.request.Context()), level, "request", attrs...)
-}
-
-// cut parts the method of a pattern from its path.
-func cut(pattern string) (method, path string) {
-	method, path, _ = strings.Cut(pattern, " ")
-	return method, path
 }

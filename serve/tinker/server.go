@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -203,7 +204,7 @@ func (s *Server) newRoutes() *http.ServeMux {
 		{"GET training_runs/{run}/checkpoints/{kind}/{name}/external_weights_urls", users, s.externalURLs},
 		{"GET external_weights/{run}/{name}/{file}", everyone, s.download}, // who has its signature
 	} {
-		method, path := cut(r.pattern)
+		method, path, _ := strings.Cut(r.pattern, " ")
 		m.Handle(method+" "+root+path, route{s, r.access, r.handle})
 	}
 	for _, path := range []string{"auth/token", "retrieve_futures", "join_sampling_session", "cancel_future", "create_custom_loss", "copy_weights", "unload_model", "sessions/search"} {

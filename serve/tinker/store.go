@@ -1,6 +1,7 @@
 package tinker
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -468,15 +469,7 @@ func (s *store) list() (runs []run, checkpoints []*checkpoint) {
 			}
 		}
 	}
-	slices.SortFunc(runs, func(a, b run) int { return cmpOrText(b.Created.Compare(a.Created), a.ID, b.ID) })
-	slices.SortFunc(checkpoints, func(a, b *checkpoint) int { return cmpOrText(b.Time.Compare(a.Time), a.URI(), b.URI()) })
+	slices.SortFunc(runs, func(a, b run) int { return cmp.Or(b.Created.Compare(a.Created), strings.Compare(a.ID, b.ID)) })
+	slices.SortFunc(checkpoints, func(a, b *checkpoint) int { return cmp.Or(b.Time.Compare(a.Time), strings.Compare(a.URI(), b.URI())) })
 	return runs, checkpoints
-}
-
-// cmpOrText compares texts where all else is equal.
-func cmpOrText(c int, a, b string) int {
-	if c != 0 {
-		return c
-	}
-	return strings.Compare(a, b)
 }

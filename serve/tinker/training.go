@@ -1,6 +1,7 @@
 package tinker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -152,7 +153,7 @@ func (s *Server) forwardBackward(c *call) error {
 	forwardOnly := r.forwardOnly
 	return s.later(c, m, r.seqID, int64(len(raw)), func(ctx context.Context) (answer, error) {
 		training, err := m.trained()
-		if err = cmpOr(err, wrong); err != nil {
+		if err = cmp.Or(err, wrong); err != nil {
 			return answer{}, err
 		}
 		out, err := training.ForwardBackward(ctx, data, loss, forwardOnly)
@@ -162,16 +163,6 @@ func (s *Server) forwardBackward(c *call) error {
 		o := trained{logprobs: out.Logprobs, widths: widths, metrics: out.Metrics}
 		return answer{proto: o.marshal()}, nil
 	})
-}
-
-// cmpOr is the first error.
-func cmpOr(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // called are the fields of all calls of a model.
@@ -217,7 +208,7 @@ func (s *Server) optimStep(c *call) error {
 			return answer{}, err
 		}
 		if r.Other != nil {
-			if err := (optimizer{cmpText(r.Other.Type, "unnamed")}).check(); err != nil {
+			if err := (optimizer{cmp.Or(r.Other.Type, "unnamed")}).check(); err != nil {
 				return answer{}, err
 			}
 		}
@@ -235,13 +226,6 @@ func (s *Server) optimStep(c *call) error {
 		m.dirty = true
 		return answered(map[string]any{"type": "optim_step", "metrics": metrics})
 	})
-}
-
-func cmpText(s, normal string) string {
-	if s == "" {
-		return normal
-	}
-	return s
 }
 
 // saving is a request to keep weights.

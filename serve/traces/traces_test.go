@@ -169,7 +169,7 @@ func (c *collector) checkNames(raw []byte) {
 }
 
 // played is a submit with some tokens, and an error behind them where there is one.
-func played(err error, tokens ...batching.Token) traces.Submit {
+func played(err error, tokens ...batching.Token) batching.Submit {
 	return func(context.Context, batching.Request) iter.Seq2[batching.Token, error] {
 		return func(yield func(batching.Token, error) bool) {
 			for _, t := range tokens {
@@ -185,7 +185,7 @@ func played(err error, tokens ...batching.Token) traces.Submit {
 }
 
 // served gives the spans of one request to a server whose engine is submit.
-func served(t *testing.T, c *collector, submit traces.Submit, path, parent string, status int) []span {
+func served(t *testing.T, c *collector, submit batching.Submit, path, parent string, status int) []span {
 	t.Helper()
 	tr, err := traces.New(traces.Options{URL: c.URL + "/", Model: "base", Version: "v1", Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)

@@ -13,12 +13,9 @@ import (
 	"github.com/lorafuse/lorafuse/serve/batching"
 )
 
-// Submit is what an engine does with a request.
-type Submit func(ctx context.Context, r batching.Request) iter.Seq2[batching.Token, error]
-
 // Watch is submit, whose requests say in the span of the HTTP request what they took, and
 // have spans below it for the times that they waited, read their prompt and wrote.
-func (t *Traces) Watch(submit Submit) Submit {
+func (t *Traces) Watch(submit batching.Submit) batching.Submit {
 	return func(ctx context.Context, r batching.Request) iter.Seq2[batching.Token, error] {
 		q, ok := ctx.Value(key{}).(*request)
 		if !ok {
