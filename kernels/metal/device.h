@@ -1,0 +1,151 @@
+// The one header that kernels include. It has what both tiers are written with: a
+// kernel says once what its threads exchange, and LF_SIMD decides how.
+//
+//   LF_SIMD    1: simdgroups of 32 threads exchange numbers by themselves, and have
+//              matrices of 8 by 8 (Apple7 and later). 0: by threadgroup memory.
+//   LF_BFLOAT  1: there is the type bfloat (language 3.1, Apple6 and later). 0: its
+//              bits are those of ushort.
+//
+// A kernel is
+//
+//   struct name_args { LF_ARGS; long rows; float eps; };
+//
+//   LF_KERNEL(256) name(device float* out [[buffer(0)]], device const float* x [[buffer(1)]],
+//                       constant name_args& a [[buffer(2)]], LF_THREAD) {
+//     LF_BEGIN;
+//     …
+//   }
+//
+// Pointers come first, in the order of the launch, as buffers 0, 1, …; all numbers are
+// the fields of one struct behind them, in their order, with its names. Kernels are
+// handed nothing else.
+//
+// What threads exchange (lf_barrier, lf_warp_*, lf_shuffle*, lf_ballot) all threads of
+// a threadgroup come to, the same number of times: without simdgroups each is a barrier
+// of the threadgroup. So no thread returns, and no warp leaves a loop, before the last of
+// them; who has nothing to do brings zeros.
+#pragma once
+
+#include <metal_stdlib>
+using namespace metal;
+
+#ifndef LF_SIMD
+#define LF_SIMD 1
+#endif
+#ifndef LF_BFLOAT
+#define LF_BFLOAT 1
+#endif
+
+#define LF_KERNEL(threads) [[max_total_threads_per_threadgroup(threads)]] kernel void
+
+// The first fields of the numbers of a launch: bit i of bound says that pointer i is not
+// null (what is not bound must not be read), bit i of wide that it lies on 16 bytes.
+#define LF_ARGS uint bound, wide
+#define LF_BOUND(a, i) (((a).bound >> (i) & 1) != 0)
+#define LF_WIDE_ALL(a, mask) (((a).wide & (mask)) == (mask))
+
+#define LF_THREAD                                                                                       \
+  uint3 lf_group_ [[threadgroup_position_in_grid]], uint3 lf_groups_ [[threadgroups_per_grid]],         \
+      uint lf_index_ [[thread_index_in_threadgroup]], uint3 lf_size_ [[threads_per_threadgroup]]
+
+// Where a thread finds itself. room is what the plain tier exchanges by.
+struct lf_thread {
+  uint3 group, groups;  // position in the grid of threadgroups, and its size
+  uint index, size;     // in the threadgroup, and of it: threadgroups have one axis
+  uint lane, warp;      // in the simdgroup, and which one that is
+  threadgroup uint* room;
+};
+
+#if LF_SIMD
+#define LF_BEGIN const lf_thread t = {lf_group_, lf_groups_, lf_index_, lf_size_.x, lf_index_ % 32, lf_index_ / 32, 0}
+#else
+#define LF_BEGIN                  \
+  threadgroup uint lf_room_[1024]; \
+  const lf_thread t = {lf_group_, lf_groups_, lf_index_, lf_size_.x, lf_index_ % 32, lf_index_ / 32, lf_room_}
+#endif
+
+// All threads of the threadgroup have come here, and see what the others have written
+// to threadgroup memory.
+inline void lf_barrier() { threadgroup_barrier(mem_flags::mem_threadgroup); }
+// …and to device memory.
+inline void lf_barrier_device() { threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup); }
+
+// The 32 threads of a warp have.
+inline void lf_warp_barrier() {
+#if LF_SIMD
+  simdgroup_barrier(mem_flags::mem_threadgroup);
+#else
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+#endif
+}
+
+// The number that another lane of the warp has brought; T is of 4 bytes.
+template <class T>
+inline T lf_shuffle(lf_thread t, T v, uint lane) {
+#if LF_SIMD
+  return simd_shuffle(v, (ushort)lane);
+#else
+  threadgroup_barrier(mem_flags::mem_threadgroup); // what was exchanged before has been read
+  t.room[t.index] = as_type<uint>(v);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  uint from = (t.index & ~31u) + lane;
+  return as_type<T>(t.room[from < t.size ? from : t.index]);
+#endif
+}
+template <class T>
+inline T lf_shuffle_xor(lf_thread t, T v, uint mask) {
+#if LF_SIMD
+  return simd_shuffle_xor(v, (ushort)mask);
+#else
+  return lf_shuffle(t, v, t.lane ^ mask);
+#endif
+}
+
+// A bit for each lane of the warp.
+inline uint lf_ballot(lf_thread t, bool p) {
+#if LF_SIMD
+  return (uint)(ulong)simd_ballot(p);
+#else
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  t.room[t.index] = p;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  uint votes = 0, from = t.index & ~31u;
+  for (uint l = 0; l < 32 && from + l < t.size; l++) votes |= t.room[from + l] << l;
+  return votes;
+#endif
+}
+
+// One butterfly for all: every lane ends with the same bits, and so do both tiers.
+inline float lf_warp_sum(lf_thread t, float v) {
+#if LF_SIMD
+  for (uint o = 16; o; o >>= 1) v += simd_shuffle_xor(v, (ushort)o);
+  return v;
+#else
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  t.room[t.index] = as_type<uint>(v);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  float x[32];
+  uint from = t.index & ~31u;
+  for (uint l = 0; l < 32; l++) x[l] = from + l < t.size ? as_type<float>(t.room[from + l]) : 0.0f;
+  for (uint o = 16; o; o >>= 1)
+    for (uint l = 0; l < o; l++) x[l] += x[l + o];
+  return x[0];
+#endif
+}
+inline float lf_warp_max(lf_thread t, float v) {
+#if LF_SIMD
+  for (uint o = 16; o; o >>= 1) v = fmax(v, simd_shuffle_xor(v, (ushort)o));
+  return v;
+#else
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  t.room[t.index] = as_type<uint>(v);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  uint from = t.index & ~31u;
+  for (uint l = 0; l < 32; l++)
+    if (from + l < t.size) v = fmax(v, as_type<float>(t.room[from + l]));
+  return v;
+#endif
+}
+
+// Halves of 32 bits as floats: the first element of a pair in the low half.
+inline float2 lf_unpack_bf16(uint p) { return float2(as_type<float>(p << 16), as_type<float>(p & 0xffff0000u)); }
