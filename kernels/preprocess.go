@@ -6,11 +6,12 @@ import (
 	"io/fs"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
 // preprocessor is as much of that of C++ as the kernels need: macros with and
-// without parameters, pasting, #include of the same folder, #ifdef and #ifndef.
+// without parameters, pasting, #include of the same folder, #ifdef, #ifndef and #if of numbers.
 type preprocessor struct {
 	folder  fs.FS
 	macros  map[string]*macro
@@ -62,6 +63,12 @@ func (p *preprocessor) file(name string) error {
 		case "ifdef", "ifndef":
 			name := strings.TrimSpace(m[2])
 			off = append(off, (p.macros[name] != nil || p.defined[name]) != (m[1] == "ifdef"))
+		case "if":
+			holds, err := p.holds(m[2])
+			if err != nil {
+				return err
+			}
+			off = append(off, !holds)
 		case "else", "endif":
 			if len(off) == 0 {
 				return fmt.Errorf("#%s without a condition", m[1])
@@ -83,6 +90,25 @@ func (p *preprocessor) file(name string) error {
 		return errors.New("a condition has no #endif")
 	}
 	return nil
+}
+
+// holds is whether the condition of an #if does: numbers and macros of numbers, each
+// perhaps denied, between "and"s.
+func (p *preprocessor) holds(condition string) (bool, error) {
+	for _, part := range strings.Split(condition, "&&") {
+		part, deny := strings.CutPrefix(strings.TrimSpace(part), "!")
+		if m := p.macros[part]; m != nil {
+			part = strings.TrimSpace(strings.Join(m.body, ""))
+		}
+		n, err := strconv.Atoi(part)
+		if err != nil {
+			return false, fmt.Errorf("#if %s: expected macros of numbers with && between them", condition)
+		}
+		if (n != 0) == deny {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // directive does what is no condition.

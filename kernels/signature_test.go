@@ -47,7 +47,7 @@ func TestSignaturesRefuse(t *testing.T) {
 		"__global__ void f(int n":                   "f: expected a list in parentheses",
 		"#ifdef X\n":                                "a condition has no #endif",
 		"#endif\n":                                  "#endif without a condition",
-		"#if X\n#endif\n":                           "#if is not known",
+		"#if X\n#endif\n":                           "expected macros of numbers",
 		"#include \"gone.cuh\"\n":                   "gone.cuh: open gone.cuh: file does not exist",
 		"#define F(a, b) a\nF(1)\n":                 "macro F has 1 arguments, expected 2",
 		"__global__ void f(); __global__ void f();": "kernel f is in k.cu too",

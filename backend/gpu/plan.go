@@ -37,6 +37,15 @@ type Sizes struct {
 // DefaultSizes are the sizes for GPUs of NVIDIA.
 func DefaultSizes() Sizes { return Sizes{DecodeQueries: 32, LogitBytes: 128 << 20, LogitRows: 256} }
 
+// MetalTarget is what programs are planned for on Apple GPUs, whose kernels, those of
+// kernels/metal, declare their memory of a threadgroup themselves. The logits that exist
+// at one time are fewer, since they lie in the memory that the host computes in.
+func MetalTarget(p backend.Precision, threads int) Target {
+	s := DefaultSizes()
+	s.LogitBytes, s.LogitRows = 64<<20, 128
+	return Target{Precision: p, Limits: Limits{Threads: threads}, Sizes: s}
+}
+
 // family is what there is for one operation.
 type family struct {
 	// prepare takes the kernels that a launch of a program is made of, once,
