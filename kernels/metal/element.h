@@ -234,8 +234,9 @@ inline float lf_q8(device const uchar* blocks, long i) {
   return (float)(char)b[i & 63] * *(device const float*)(b + 64);
 }
 
-// Element i of a 4-bit type; book has the numbers of its codes.
-inline float lf_q4(device const uchar* blocks, long i, constant float* book) {
+// Element i of a 4-bit type; book has the numbers of its codes, wherever it lies.
+template <class Book>
+inline float lf_q4(device const uchar* blocks, long i, Book book) {
   device const uchar* b = blocks + (i >> 6) * 36;
   int j = (int)(i & 63);
   return book[b[j & 31] >> (j >> 5) * 4 & 15] * *(device const float*)(b + 32);
