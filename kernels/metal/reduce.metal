@@ -91,7 +91,7 @@ inline void lf_reduce_row(lf_thread t, threadgroup float2* part, device float* o
 
 // outer is on y, which is short: threadgroups take several.
 template <class R>
-inline void lf_reduce_cols(lf_thread t, threadgroup float2 (*part)[32], device float* out, device const float* x, long outer,
+inline void lf_reduce_cols(lf_thread t, threadgroup float2* part, device float* out, device const float* x, long outer,
                            long n, long inner) {
   long i = (long)t.group.x * 32 + t.lane;
   for (long o = t.group.y; o < outer; o += t.groups.y) {
@@ -99,10 +99,10 @@ inline void lf_reduce_cols(lf_thread t, threadgroup float2 (*part)[32], device f
     r.start();
     if (i < inner)
       for (long k = t.warp; k < n; k += 8) r.add(x[(o * n + k) * inner + i]);
-    part[t.warp][t.lane] = r.state();
+    part[t.index] = r.state();
     lf_barrier();
     if (t.warp == 0 && i < inner) {
-      for (int w = 1; w < 8; w++) r.join(part[w][t.lane]);
+      for (int w = 1; w < 8; w++) r.join(part[32 * w + t.lane]);
       out[o * inner + i] = r.value();
     }
     lf_barrier();
@@ -137,7 +137,7 @@ struct reduce_cols_args {
   LF_KERNEL(256) reduce_##name##_cols_f32(device float* out [[buffer(0)]], device const float* x [[buffer(1)]], \
                                           constant reduce_cols_args& a [[buffer(2)]], LF_THREAD) {              \
     LF_BEGIN;                                                                                                   \
-    threadgroup float2 part[8][32];                                                                             \
+    threadgroup float2 part[8 * 32];                                                                            \
     lf_reduce_cols<R>(t, part, out, x, a.outer, a.n, a.inner);                                                  \
   }
 LF_REDUCE(sum, lf_sum)
