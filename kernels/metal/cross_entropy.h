@@ -4,7 +4,7 @@
 
 #include "row.h"
 
-inline lf_softmax lf_logits(lf_thread t, device const float* x, int v, bool wide, threadgroup lf_softmax* part) {
+inline lf_softmax lf_logits(lf_thread t, device const float* x, int v, bool wide, threadgroup float2* part) {
   return wide ? lf_softmax_row<4>(t, x, v, part) : lf_softmax_row<1>(t, x, v, part);
 }
 

@@ -77,19 +77,19 @@ struct lf_softmax {
   }
 
   // Over the threadgroup, for all threads; part as for lf_block_sum.
-  void join_block(lf_thread t, threadgroup lf_softmax* part) {
+  void join_block(lf_thread t, threadgroup float2* part) {
     join_warp(t);
-    if (t.lane == 0) part[t.warp].m = m, part[t.warp].s = s;
+    if (t.lane == 0) part[t.warp] = float2(m, s);
     lf_barrier();
     start();
-    if (t.lane < t.size / 32) m = part[t.lane].m, s = part[t.lane].s;
+    if (t.lane < t.size / 32) m = part[t.lane].x, s = part[t.lane].y;
     join_warp(t);
   }
 };
 
 // All of a row by the threads of a threadgroup.
 template <int V>
-inline lf_softmax lf_softmax_row(lf_thread t, device const float* x, int n, threadgroup lf_softmax* part) {
+inline lf_softmax lf_softmax_row(lf_thread t, device const float* x, int n, threadgroup float2* part) {
   lf_softmax a;
   a.start();
   lf_pack<V> v;
