@@ -33,9 +33,6 @@ func prepareSumSquares(c *compiler, l *ir.Launch) (step, error) {
 	}, nil
 }
 
-// adamWTensors is how many tensors a launch of adamw_f32 takes.
-const adamWTensors = 10
-
 // adamWAhead is how many launches are searched for more tensors.
 const adamWAhead = 64
 
@@ -53,6 +50,7 @@ func prepareAdamW(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
+	most := c.target.AdamWTensors
 	return func(r *Run) {
 		total := 0
 		for _, t := range tensors {
@@ -60,7 +58,7 @@ func prepareAdamW(c *compiler, l *ir.Launch) (step, error) {
 		}
 		k.grid(total, 1, 1)
 		k.adamWRates(r, l)
-		for i := range adamWTensors {
+		for i := range most {
 			if i >= len(tensors) {
 				k.adamWTensor(i, 0, 0, 0, 0, 0)
 				continue
@@ -107,7 +105,7 @@ func (c *compiler) adamWGroup(l *ir.Launch) []*ir.Launch {
 	group := []*ir.Launch{l}
 	var between []*ir.Launch
 	all := c.prog.Launches
-	for i := c.launch + 1; i < min(len(all), c.launch+1+adamWAhead) && len(group) < adamWTensors; i++ {
+	for i := c.launch + 1; i < min(len(all), c.launch+1+adamWAhead) && len(group) < c.target.AdamWTensors; i++ {
 		next := &all[i]
 		if c.merged[i] {
 			continue // it has run by then

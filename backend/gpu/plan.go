@@ -32,10 +32,15 @@ type Sizes struct {
 	// each stretch of rows, and with fewer of them memory could not keep up with the
 	// tensor cores.
 	LogitBytes, LogitRows int
+	// AdamWTensors is how many tensors a launch of AdamW takes, at most 10: as many as its
+	// kernel declares.
+	AdamWTensors int
 }
 
 // DefaultSizes are the sizes for GPUs of NVIDIA.
-func DefaultSizes() Sizes { return Sizes{DecodeQueries: 32, LogitBytes: 128 << 20, LogitRows: 256} }
+func DefaultSizes() Sizes {
+	return Sizes{DecodeQueries: 32, LogitBytes: 128 << 20, LogitRows: 256, AdamWTensors: 10}
+}
 
 // MetalTarget is what programs are planned for on Apple GPUs, whose kernels, those of
 // kernels/metal, declare their memory of a threadgroup themselves. The logits that exist
@@ -43,6 +48,7 @@ func DefaultSizes() Sizes { return Sizes{DecodeQueries: 32, LogitBytes: 128 << 2
 func MetalTarget(p backend.Precision, threads int) Target {
 	s := DefaultSizes()
 	s.LogitBytes, s.LogitRows = 64<<20, 128
+	s.AdamWTensors = 7 // a kernel has 31 buffers
 	return Target{Precision: p, Limits: Limits{Threads: threads}, Sizes: s}
 }
 
