@@ -24,8 +24,8 @@ type product interface {
 }
 
 // prepareGemm takes the kernels of a sum of products: those of gemv.cu for few
-// rows, and of gemm_mma.cu or, where operands must not be rounded, of gemm_f32.cu
-// for others. Where the number of rows shows when it runs only, both are taken.
+// rows, and for others of gemm_mma.cu or, where that would round operands that must not
+// be, of gemm_f32.cu. Where the number of rows shows when it runs only, both are taken.
 func prepareGemm(c *compiler, l *ir.Launch) (step, error) {
 	for p := range l.Attr.(ir.GemmAttr).N {
 		x, y := l.In[2*p].Type.DType, l.In[2*p+1].Type.DType
@@ -44,8 +44,10 @@ func prepareGemm(c *compiler, l *ir.Launch) (step, error) {
 	}
 	switch {
 	case few != nil && most <= vectorRows:
-	case c.target.Precision == backend.BF16 && t.chained():
+	case t.chained() && (c.target.Precision == backend.BF16 || c.target.ExactSums):
 		many, err = newMMA(c, t)
+	case c.target.ExactSums:
+		many, err = newSeparate(c, t)
 	default:
 		many, err = newExact(c, l)
 	}

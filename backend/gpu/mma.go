@@ -1,7 +1,9 @@
 package gpu
 
+import "github.com/lorafuse/lorafuse/backend"
+
 // The launches here are those of kernels/cuda/gemm_mma.cu: all products of a sum
-// at once, by the tensor cores.
+// at once, by the tensor cores, or by what is like them on other devices.
 
 const (
 	// A tile of 128 by 128 feeds the tensor cores best, if there are tiles enough
@@ -12,32 +14,39 @@ const (
 
 type mma struct {
 	t                 terms
-	large, small, sum *Kernel
+	large, small, sum *Kernel // large is nil where there are no large tiles
 }
 
-func newMMA(c *compiler, t terms) (product, error) {
+func newMMA(c *compiler, t terms) (*mma, error) {
 	p := &mma{t: t}
 	var err error
-	if p.large, err = c.kernel("gemm_mma", "gemm_mma_128", 256); err != nil {
-		return nil, err
+	if c.target.LargeTiles {
+		if p.large, err = c.tile("gemm_mma_128", 256, largeTile); err != nil {
+			return nil, err
+		}
 	}
-	if p.small, err = c.kernel("gemm_mma", "gemm_mma_64", 128); err != nil {
+	small := "gemm_mma_64"
+	if c.target.Precision != backend.BF16 {
+		small = "gemm_mma_f32_64"
+	}
+	if p.small, err = c.tile(small, 128, smallTile); err != nil {
 		return nil, err
 	}
 	if p.sum, err = c.kernel("gemm_mma", "gemm_sum", 256); err != nil {
 		return nil, err
 	}
-	for _, k := range []struct {
-		*Kernel
-		tile int
-	}{{p.large, largeTile}, {p.small, smallTile}} {
-		if err := c.share(k.Kernel, stagesBytes(k.tile)); err != nil {
-			return nil, err
-		}
-	}
 	m, n, batch := t.sizes(c.dims)
 	c.reserve(partial(m*n*batch, p.stages(c.dims)))
 	return p, nil
+}
+
+// tile takes a kernel of gemm_mma.cu for tiles of a side.
+func (c *compiler) tile(name string, threads, side int) (*Kernel, error) {
+	k, err := c.kernel("gemm_mma", name, threads)
+	if err != nil {
+		return nil, err
+	}
+	return k, c.share(k, stagesBytes(side))
 }
 
 // stagesBytes is the shared memory of tiles of a side: three stages of both
@@ -53,7 +62,9 @@ func (p *mma) stages(dims []int) int {
 }
 
 func (p *mma) skip() {
-	p.large.skip()
+	if p.large != nil {
+		p.large.skip()
+	}
 	p.small.skip()
 	p.sum.skip()
 }
@@ -62,7 +73,7 @@ func (p *mma) fill(r *Run) {
 	p.skip()
 	m, n, batch := p.t.sizes(r.Dims)
 	k, tile := p.small, smallTile
-	if m > smallTile && n > smallTile && blocks(m, largeTile)*blocks(n, largeTile)*batch >= enoughTiles {
+	if p.large != nil && m > smallTile && n > smallTile && blocks(m, largeTile)*blocks(n, largeTile)*batch >= enoughTiles {
 		k, tile = p.large, largeTile
 	}
 	down, across, parts := blocks(m, tile), blocks(n, tile), 1
@@ -76,5 +87,37 @@ func (p *mma) fill(r *Run) {
 	p.t.add(r, k)
 	if parts > 1 {
 		sumParts(p.sum, r, p.t.out, m*n, n, batch, parts).pointer("bias", bias).pointer("addend", addend)
+	}
+}
+
+// separate is a sum of products whose factors are too far apart for one sum: a launch
+// for each, of which those after the first add to what is there.
+type separate []*mma
+
+func newSeparate(c *compiler, t terms) (product, error) {
+	list := make(separate, len(t.list))
+	for i := range list {
+		one := t
+		one.list = t.list[i : i+1]
+		if i > 0 {
+			one.hasBias, one.hasC, one.addend = false, true, t.out
+		}
+		var err error
+		if list[i], err = newMMA(c, one); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+func (s separate) fill(r *Run) {
+	for _, p := range s {
+		p.fill(r)
+	}
+}
+
+func (s separate) skip() {
+	for _, p := range s {
+		p.skip()
 	}
 }

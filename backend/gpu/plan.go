@@ -20,6 +20,9 @@ type Target struct {
 type Limits struct {
 	Threads int // of a block
 	Shared  int // bytes of shared memory of a block
+	// Declared: kernels declare the shared memory of their blocks in their sources, and
+	// launches ask for none.
+	Declared bool
 }
 
 // Sizes decide between kernels. What is summed in which order depends on them.
@@ -35,11 +38,15 @@ type Sizes struct {
 	// AdamWTensors is how many tensors a launch of AdamW takes, at most 10: as many as its
 	// kernel declares.
 	AdamWTensors int
+	// LargeTiles: products of many rows and columns are computed by tiles of 128 by 128.
+	LargeTiles bool
+	// ExactSums: a sum of products is one launch in float32 too.
+	ExactSums bool
 }
 
 // DefaultSizes are the sizes for GPUs of NVIDIA.
 func DefaultSizes() Sizes {
-	return Sizes{DecodeQueries: 32, LogitBytes: 128 << 20, LogitRows: 256, AdamWTensors: 10}
+	return Sizes{DecodeQueries: 32, LogitBytes: 128 << 20, LogitRows: 256, AdamWTensors: 10, LargeTiles: true}
 }
 
 // MetalTarget is what programs are planned for on Apple GPUs, whose kernels, those of
@@ -49,7 +56,8 @@ func MetalTarget(p backend.Precision, threads int) Target {
 	s := DefaultSizes()
 	s.LogitBytes, s.LogitRows = 64<<20, 128
 	s.AdamWTensors = 7 // a kernel has 31 buffers
-	return Target{Precision: p, Limits: Limits{Threads: threads}, Sizes: s}
+	s.LargeTiles, s.ExactSums = false, true
+	return Target{Precision: p, Limits: Limits{Threads: threads, Declared: true}, Sizes: s}
 }
 
 // family is what there is for one operation.
@@ -209,6 +217,9 @@ func (c *compiler) kernel(file, name string, threads int) (*Kernel, error) {
 // share gives the kernel's blocks so many bytes of dynamic shared memory. It is
 // called while a launch is planned.
 func (c *compiler) share(k *Kernel, bytes int) error {
+	if c.target.Declared {
+		return nil
+	}
 	if most := c.target.Shared; most > 0 && bytes > most {
 		return unsupported("kernel %s has blocks of %d bytes of shared memory, the device of at most %d", k.Name, bytes, most)
 	}

@@ -21,29 +21,20 @@
 #define LF_COPY 1 // bf16, rows of a multiple of 8 elements on 16 bytes
 #define LF_WIDE 2 // f32 and f16, rows of a multiple of 16 bytes on 16 bytes; quantised, rows of whole blocks
 
-#define LF_BOOKS 32 // numbers of both code books, NF4's first
-
-inline void lf_open_books(lf_thread t, threadgroup float* books) {
-  if (t.index < 16) {
-    books[t.index] = lf_nf4((int)t.index);
-    books[16 + t.index] = lf_fp4((int)t.index);
-  }
-}
-
-inline threadgroup const float* lf_book(int kind, threadgroup const float* books) { return books + (kind == LF_KIND_FP4 ? 16 : 0); }
+inline constant float* lf_book(int kind) { return kind == LF_KIND_FP4 ? lf_fp4_book : lf_nf4_book; }
 
 // Two halves of a word, the first in its lower bits.
 inline float2 lf_halves(uint w) { return float2(lf_as_f16::get((ushort)w), lf_as_f16::get((ushort)(w >> 16))); }
 
 // Element i of an operand, however long its rows are.
-inline float lf_element(int kind, device const uchar* p, long i, threadgroup const float* books) {
+inline float lf_element(int kind, device const uchar* p, long i) {
   switch (kind) {
     case LF_KIND_F32: return ((device const float*)p)[i];
     case LF_KIND_F16: return lf_as_f16::get(((device const ushort*)p)[i]);
     case LF_KIND_BF16: return lf_as_bf16::get(((device const ushort*)p)[i]);
     case LF_KIND_Q8: return lf_q8(p, i);
   }
-  return lf_q4(p, i, lf_book(kind, books));
+  return lf_q4(p, i, lf_book(kind));
 }
 
 // The four codes of a word of Q8, times their scale.
@@ -52,27 +43,17 @@ inline float4 lf_codes8(uint w, float scale) {
 }
 
 // The lower code of each byte of a word of a 4-bit type, times their scale.
-inline float4 lf_codes4(uint w, float scale, threadgroup const float* book) {
+inline float4 lf_codes4(uint w, float scale, constant float* book) {
   return float4(book[w & 15] * scale, book[w >> 8 & 15] * scale, book[w >> 16 & 15] * scale, book[w >> 24 & 15] * scale);
 }
 
 // Dropout: which elements of x are kept, by the words of internal/philox, and
 // what those are multiplied by.
 struct lf_drop {
-  uint3 key; // seed low, seed high, step
+  device const uint* key; // seed low, seed high, step
   uint stream, threshold;
   float scale;
 };
-
-inline lf_drop lf_open_drop(device const uint* key, uint stream, uint threshold, float scale) {
-  lf_drop d = {uint3(key[0], key[1], key[2]), stream, threshold, scale};
-  return d;
-}
-
-inline lf_drop lf_no_drop() {
-  lf_drop d = {uint3(0, 0, 0), 0, 0, 1.0f};
-  return d;
-}
 
 // dropout of the four elements from i on.
 inline float4 lf_dropped(lf_drop d, long i, float4 v) {
