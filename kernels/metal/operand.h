@@ -55,6 +55,12 @@ struct lf_drop {
   float scale;
 };
 
+// For tiles without dropout.
+inline lf_drop lf_no_drop() {
+  lf_drop d = {nullptr, 0, 0, 1.0f};
+  return d;
+}
+
 // dropout of the four elements from i on.
 inline float4 lf_dropped(lf_drop d, long i, float4 v) {
   uint4 w = lf_philox(d.key, d.stream, i >> 2);
