@@ -87,6 +87,8 @@ var families = map[ir.Op]family{
 	ir.Attention: {prepareAttention, takesAttention}, ir.AttentionGrad: {prepareAttentionGrad, takesAttention},
 	ir.GatherRows: {prepare: prepareGather}, ir.ScatterAddRows: {prepare: prepareScatter}, ir.UpdateRows: {prepare: prepareUpdate},
 
+	ir.RowsGemm: {prepareRows, takesRows},
+
 	ir.RMSNorm: {prepare: prepareRMSNorm}, ir.RMSNormGrad: {prepare: prepareRMSNorm}, ir.Softmax: {prepare: prepareSoftmax},
 	ir.RoPETable: {prepare: prepareRoPETable}, ir.RoPE: {prepare: prepareRoPE},
 	ir.GLU: {prepare: prepareGLU}, ir.GLUGrad: {prepare: prepareGLU}, ir.Dropout: {prepareDropout, takesOneKey(1)},
