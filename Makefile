@@ -2,6 +2,8 @@
 GO ?= go
 STATICCHECK = $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+CLANG ?= clang-19
+CLANGXX ?= clang++-19
 BUILD = $(GO) build -trimpath -ldflags "-s -w"
 
 help: ## list the targets
@@ -81,6 +83,10 @@ test-cuda: sim cuda-kernels ## all tests of -tags cuda, on the simulated driver
 	sh scripts/cuda_goldens.sh
 	sh scripts/cuda_alone.sh
 
+test-metal: metal-sim ## all tests of the backend for Apple GPUs, on the fake Metal (needs clang-19 and GNUstep)
+	CC=$(CLANG) CXX=$(CLANGXX) CGO_ENABLED=1 $(GO) test -tags 'metal metalfake' ./kernels/... ./backend/metal/...
+	CC=$(CLANG) CXX=$(CLANGXX) sh scripts/metal_goldens.sh
+
 gpu-pack: ## output/gpu_pack, everything that is to be run on a GPU, to be carried there
 	sh scripts/gpu_check.sh --pack output/gpu_pack
 
@@ -96,5 +102,5 @@ install: ## lorafuse into GOBIN
 clean: ## remove what was built and trained here
 	rm -rf bin examples/godoc/output
 
-.PHONY: help build build-cuda example test race race-all purego arm64 ci nightly fuzz bench lint kernels assembly cuda-kernels sim env test-cuda gpu-pack docker docker-steps install clean
+.PHONY: help build build-cuda example test race race-all purego arm64 ci nightly fuzz bench lint kernels assembly cuda-kernels sim env test-cuda test-metal gpu-pack docker docker-steps install clean
 .DEFAULT_GOAL := help
