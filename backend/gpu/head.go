@@ -46,7 +46,7 @@ type headStretch struct{ gather, logits, losses, back, scatter *Kernel }
 
 func prepareHead(c *compiler, l *ir.Launch) (step, error) {
 	h := &head{l: l, grad: l.Op == ir.LinearCrossEntropyGrad, mma: c.target.Precision == backend.BF16, tile: smallTile, launch: c.launch}
-	if h.mma {
+	if h.mma && c.target.LargeTiles {
 		h.tile = largeTile
 	}
 	n := l.In[2].Type.Shape.Elements(c.dims)
@@ -89,7 +89,7 @@ func (h *head) take(c *compiler, n int, weights string) (err error) {
 		if !h.mma {
 			return get("linear_ce_f32", name+"_f32_"+weights, 256)
 		}
-		k := get("linear_ce_mma", name+"_mma", 256)
+		k := get("linear_ce_mma", name+"_mma", 2*h.tile) // threads: two for each row of the tile
 		if err == nil {
 			err = c.share(k, stagesBytes(h.tile))
 		}

@@ -44,14 +44,14 @@ inline float4 lf_wide2(uint lo, uint hi, bool f16) {
 // The sums of one product over this thread's part of k; row[r] is the number of
 // the row of B.
 template <int M>
-inline void lf_dots(lf_thread t, thread lf_sums<M>& sum, lf_product p, thread const long* row, int m, threadgroup const float* books) {
+inline void lf_dots(lf_thread t, thread lf_sums<M>& sum, lf_product p, thread const long* row, int m) {
   int k = p.k, kind = LF_KIND(p.flags >> 8), lane = (int)t.index;
   if (LF_WAY(p.flags) != LF_WIDE || LF_KIND(p.flags) != LF_KIND_F32 || LF_WAY(p.flags >> 8) == LF_ANY) {
     for (int l = lane; l < k; l += LF_LANES) {
       float w[LF_ROWS];
-      for (int r = 0; r < LF_ROWS; r++) w[r] = lf_element(kind, p.b, row[r] * k + l, books);
+      for (int r = 0; r < LF_ROWS; r++) w[r] = lf_element(kind, p.b, row[r] * k + l);
       for (int i = 0; i < M; i++) {
-        float x = lf_element(LF_KIND(p.flags), p.a, (long)min(i, m - 1) * k + l, books);
+        float x = lf_element(LF_KIND(p.flags), p.a, (long)min(i, m - 1) * k + l);
         for (int r = 0; r < LF_ROWS; r++) sum.v[r][i] = fma(w[r], x, sum.v[r][i]);
       }
     }
@@ -89,7 +89,7 @@ inline void lf_dots(lf_thread t, thread lf_sums<M>& sum, lf_product p, thread co
       }
       return;
   }
-  threadgroup const float* book = lf_book(kind, books);
+  constant float* book = lf_book(kind);
   for (int u = lane; u < k / 8; u += LF_LANES) { // four bytes, eight codes, of a block
     int l = u / 8 * 64 + u % 8 * 4;
     for (int r = 0; r < LF_ROWS; r++) {
@@ -105,10 +105,8 @@ inline void lf_dots(lf_thread t, thread lf_sums<M>& sum, lf_product p, thread co
 
 // bound are the bits of the pointers that are not null: bias is number 1, addend 2.
 template <int M>
-inline void lf_gemv(lf_thread t, threadgroup float* books, threadgroup float* shared, device float* out, device const float* bias,
-                    device const float* addend, uint bound, int m, int n, int count, thread const lf_products& all) {
-  lf_open_books(t, books);
-  lf_barrier();
+inline void lf_gemv(lf_thread t, threadgroup float* shared, device float* out, device const float* bias, device const float* addend,
+                    uint bound, int m, int n, int count, thread const lf_products& all) {
   long row[LF_ROWS];
   int j0 = (int)t.group.x * LF_ROWS;
   for (int r = 0; r < LF_ROWS; r++) row[r] = min(j0 + r, n - 1); // the last rows once more, where there are none
@@ -116,7 +114,7 @@ inline void lf_gemv(lf_thread t, threadgroup float* books, threadgroup float* sh
   for (int i = 0; i < count; i++) {
     lf_product p = lf_pick(all, i);
     lf_sums<M> sum = {};
-    lf_dots<M>(t, sum, p, row, m, books);
+    lf_dots<M>(t, sum, p, row, m);
     for (int r = 0; r < LF_ROWS; r++)
       for (int c = 0; c < M; c++) total.v[r][c] = fma(p.alpha, sum.v[r][c], total.v[r][c]);
   }
@@ -148,10 +146,9 @@ struct gemv_args {
                                LF_PRODUCTS(3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18),                \
                                constant gemv_args& a [[buffer(19)]], LF_THREAD) {                                   \
     LF_BEGIN;                                                                                                       \
-    threadgroup float books[LF_BOOKS];                                                                              \
     threadgroup float shared[LF_LANES / 32 * LF_ROWS * M];                                                          \
     lf_products all = LF_PRODUCTS_OF(a);                                                                            \
-    lf_gemv<M>(t, books, shared, out, bias, addend, a.bound, a.m, a.n, a.count, all);                               \
+    lf_gemv<M>(t, shared, out, bias, addend, a.bound, a.m, a.n, a.count, all);                               \
   }
 LF_GEMV(1)
 LF_GEMV(2)

@@ -76,7 +76,7 @@ LF_KERNEL(1024) lce_losses(device float* loss [[buffer(0)]], device float* logit
                            device const int* rows [[buffer(3)]], device const int* count [[buffer(4)]], device const float* dloss [[buffer(5)]],
                            constant lce_losses_args& a [[buffer(6)]], LF_THREAD) {
   LF_BEGIN;
-  threadgroup lf_softmax part[32];
+  threadgroup float2 part[32];
   int i = a.first + (int)t.group.x;
   if (i >= *count) return;
   device float* row = logits + (long)t.group.x * a.v;

@@ -20,24 +20,16 @@
 
 template <class T>
 struct lf_plain {
-  static inline void start(lf_thread, threadgroup float*) {}
-  static inline float get(device const uchar* w, long i, threadgroup const float*) { return T::get(((device const typename T::raw*)w)[i]); }
+  static inline float get(device const uchar* w, long i) { return T::get(((device const typename T::raw*)w)[i]); }
 };
 struct lf_w_q8 {
-  static inline void start(lf_thread, threadgroup float*) {}
-  static inline float get(device const uchar* w, long i, threadgroup const float*) { return lf_q8(w, i); }
+  static inline float get(device const uchar* w, long i) { return lf_q8(w, i); }
 };
 struct lf_w_nf4 {
-  static inline void start(lf_thread t, threadgroup float* book) {
-    if (t.index < 16) book[t.index] = lf_nf4((int)t.index);
-  }
-  static inline float get(device const uchar* w, long i, threadgroup const float* book) { return lf_q4(w, i, book); }
+  static inline float get(device const uchar* w, long i) { return lf_q4(w, i, lf_nf4_book); }
 };
 struct lf_w_fp4 {
-  static inline void start(lf_thread t, threadgroup float* book) {
-    if (t.index < 16) book[t.index] = lf_fp4((int)t.index);
-  }
-  static inline float get(device const uchar* w, long i, threadgroup const float* book) { return lf_q4(w, i, book); }
+  static inline float get(device const uchar* w, long i) { return lf_q4(w, i, lf_fp4_book); }
 };
 typedef lf_plain<lf_as_f32> lf_w_f32;
 typedef lf_plain<lf_as_f16> lf_w_f16;
@@ -45,21 +37,20 @@ typedef lf_plain<lf_as_bf16> lf_w_bf16;
 
 // ALONG_K: k is the contiguous axis of W.
 template <class W, bool ALONG_K>
-inline void lf_lce(lf_thread t, threadgroup float (*sa)[LF_TILE + 4], threadgroup float (*sb)[LF_TILE + 4], threadgroup float* book,
-                   device float* out, device const float* a, device const uchar* w, int m, int n, int k, int from, int to) {
+inline void lf_lce(lf_thread t, threadgroup float (*sa)[LF_TILE + 4], threadgroup float (*sb)[LF_TILE + 4], device float* out,
+                   device const float* a, device const uchar* w, int m, int n, int k, int from, int to) {
   int m0 = (int)t.group.y * LF_TILE, n0 = (int)t.group.x * LF_TILE;
   if (m0 >= m) return;
-  W::start(t, book);
   int tx = (int)t.index % 16, ty = (int)t.index / 16;
   float sum[4][4] = {};
   for (int k0 = from; k0 < to; k0 += LF_DEEP) {
-    lf_barrier(); // the tile before has been read, and the book is there
+    lf_barrier(); // the tile before has been read
     for (int q = 0; q < LF_DEEP * LF_TILE / 256; q++) {
       int e = (int)t.index + 256 * q, l = e % LF_DEEP, i = e / LF_DEEP;
       sa[l][i] = m0 + i < m && k0 + l < to ? a[(long)(m0 + i) * k + k0 + l] : 0.0f;
       if (!ALONG_K) i = e % LF_TILE, l = e / LF_TILE;
       long row = k0 + l, col = n0 + i;
-      sb[l][i] = row < to && col < n ? W::get(w, ALONG_K ? col * k + row : row * n + col, book) : 0.0f;
+      sb[l][i] = row < to && col < n ? W::get(w, ALONG_K ? col * k + row : row * n + col) : 0.0f;
     }
     lf_barrier();
     for (int l = 0; l < LF_DEEP; l++) {
@@ -87,8 +78,7 @@ struct lce_back_f32_args { LF_ARGS; int first, per, n, k, parts; };
     LF_BEGIN;                                                                                                                        \
     threadgroup float sa[LF_DEEP][LF_TILE + 4];                                                                                      \
     threadgroup float sb[LF_DEEP][LF_TILE + 4];                                                                                      \
-    threadgroup float book[16];                                                                                                      \
-    lf_lce<lf_w_##w, true>(t, sa, sb, book, out, x, weights, min(a.per, *count - a.first), a.n, a.k, 0, a.k);                        \
+    lf_lce<lf_w_##w, true>(t, sa, sb, out, x, weights, min(a.per, *count - a.first), a.n, a.k, 0, a.k);                        \
   }                                                                                                                                  \
   LF_KERNEL(256) lce_back_f32_##w(device float* partial [[buffer(0)]], device const float* d [[buffer(1)]],                          \
                                   device const uchar* weights [[buffer(2)]], device const int* count [[buffer(3)]],                  \
@@ -96,9 +86,8 @@ struct lce_back_f32_args { LF_ARGS; int first, per, n, k, parts; };
     LF_BEGIN;                                                                                                                        \
     threadgroup float sa[LF_DEEP][LF_TILE + 4];                                                                                      \
     threadgroup float sb[LF_DEEP][LF_TILE + 4];                                                                                      \
-    threadgroup float book[16];                                                                                                      \
     int part = (int)t.group.z;                                                                                                       \
-    lf_lce<lf_w_##w, false>(t, sa, sb, book, partial + (long)part * a.per * a.n, d, weights, min(a.per, *count - a.first), a.n, a.k, \
+    lf_lce<lf_w_##w, false>(t, sa, sb, partial + (long)part * a.per * a.n, d, weights, min(a.per, *count - a.first), a.n, a.k, \
                             lf_part(a.k, LF_DEEP, part, a.parts) * LF_DEEP,                                                          \
                             min(a.k, lf_part(a.k, LF_DEEP, part + 1, a.parts) * LF_DEEP));                                           \
   }

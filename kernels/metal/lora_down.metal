@@ -28,20 +28,42 @@ struct lora_down_args {
   device float* out [[buffer(0)]], device float* partial [[buffer(1)]], device const uchar* a [[buffer(2)]],         \
       device const uchar* b [[buffer(3)]], device const uint* key [[buffer(4)]], constant lora_down_args& args [[buffer(5)]], LF_THREAD
 
+template <bool GRAD>
+inline void lf_down_mma(lf_thread t, threadgroup uint4* shared, device float* out, device float* partial, device const uchar* a,
+                        device const uchar* b, device const uint* key, constant lora_down_args& args) {
+  int m = args.m, n = args.n, k = args.k, parts = args.parts;
+  int tiles = args.tiles_m * args.tiles_n, part = (int)t.group.x / tiles, ti, tj;
+  lf_tile_order((int)t.group.x % tiles, args.tiles_m, args.tiles_n, ti, tj);
+  lf_products all = lf_one_product(a, b, k, args.flags);
+  lf_drop drop = {key, args.stream, args.threshold, args.scale};
+  lf_tile<lf_cells_bf16, !GRAD, GRAD> tile;
+  tile.run(t, shared, all, lf_part(k, LF_TILE_K, part, parts), lf_part(k, LF_TILE_K, part + 1, parts), ti * 64, tj * 64, m, n, drop);
+  tile.write(t, shared, parts == 1 ? out : partial + (long)part * m * n, false, out, false, out, ti * 64, tj * 64, m, n);
+}
+
+#define LF_DOWN_MMA(name, GRAD)                                               \
+  LF_KERNEL(128) name(LF_DOWN_PARAMS) {                                       \
+    LF_BEGIN;                                                                 \
+    threadgroup uint4 shared[lf_cells_bf16::words];                           \
+    lf_down_mma<GRAD>(t, shared, out, partial, a, b, key, args);              \
+  }
+LF_DOWN_MMA(lora_down_mma, false)
+LF_DOWN_MMA(lora_down_grad_mma, true)
+
 #define LF_K 32 // elements of the k axis in threadgroup memory
 
 // Four elements of a row of the operand, with dropout if DROP; zeros behind its end.
 template <bool DROP>
-inline float4 lf_four(device const uchar* p, int kind, bool wide, long at, int left, thread const lf_drop& drop) {
+inline float4 lf_four(device const uchar* p, int kind, bool wide, long at, int left, lf_drop drop) {
   if (left <= 0) return float4(0.0f);
   float4 v = float4(0.0f);
   if (kind == LF_KIND_F32 && left >= 4 && wide && (at & 3) == 0) {
     v = *(device const float4*)(p + 4 * at);
   } else {
-    v.x = lf_element(kind, p, at, (threadgroup const float*)0);
-    if (left > 1) v.y = lf_element(kind, p, at + 1, (threadgroup const float*)0);
-    if (left > 2) v.z = lf_element(kind, p, at + 2, (threadgroup const float*)0);
-    if (left > 3) v.w = lf_element(kind, p, at + 3, (threadgroup const float*)0);
+    v.x = lf_element(kind, p, at);
+    if (left > 1) v.y = lf_element(kind, p, at + 1);
+    if (left > 2) v.z = lf_element(kind, p, at + 2);
+    if (left > 3) v.w = lf_element(kind, p, at + 3);
   }
   return DROP ? lf_dropped(drop, at, v) : v;
 }
@@ -50,7 +72,7 @@ inline float4 lf_four(device const uchar* p, int kind, bool wide, long at, int l
 // 16 bytes.
 template <int R, bool ALONG_K, bool DROP>
 inline void lf_fill(lf_thread t, threadgroup float (*tile)[R + 4], device const uchar* p, int kind, bool wide, int first, int rows, int k0,
-                    int k, thread const lf_drop& drop) {
+                    int k, lf_drop drop) {
   for (int e = (int)t.index; e < R * LF_K / 4; e += 256) {
     if (ALONG_K) {
       int i = e / (LF_K / 4), l = e % (LF_K / 4) * 4;
@@ -70,7 +92,7 @@ template <int BM, int BN, bool GRAD>
 inline void lf_down_f32(lf_thread t, threadgroup float (*sa)[BM + 4], threadgroup float (*sb)[BN + 4], device float* out, device float* partial,
                         device const uchar* a, device const uchar* b, device const uint* key, constant lora_down_args& args) {
   const int tm = BM / 16, tn = BN / 16;
-  const lf_drop drop = lf_open_drop(key, args.stream, args.threshold, args.scale);
+  lf_drop drop = {key, args.stream, args.threshold, args.scale};
   int tiles = args.tiles_m * args.tiles_n, part = (int)t.group.x / tiles, ti, tj;
   lf_tile_order((int)t.group.x % tiles, args.tiles_m, args.tiles_n, ti, tj);
   int m0 = ti * BM, n0 = tj * BN, ty = (int)t.index / 16, tx = (int)t.index % 16;
