@@ -7,8 +7,8 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// The launches here are those of kernels/cuda/attention.cu, attention_grad.cu
-// and attention_decode.cu.
+// The launches here are those of attention, attention_grad and attention_decode in
+// kernels/cuda and kernels/metal.
 
 // attentionTile describes the kernels for heads of up to size elements: how many
 // queries and keys a block has at a time.
@@ -19,7 +19,7 @@ type attentionTile struct {
 	queries2, key2 int // for dk and dv
 }
 
-// The sizes of kernels, which are those of the macros at the end of each kernel.
+// The sizes of CUDA's kernels, which are those of the macros at the end of each kernel.
 // Together with the number of queries and keys they decide what is summed in
 // which order, and nothing else does.
 var (
@@ -60,6 +60,7 @@ type attention struct {
 	ir.AttentionAttr
 	tile    attentionTile
 	rounded bool
+	square  bool // the tile is Sizes.AttentionTile
 	lo, hi  ir.Ref
 	q, k    ir.Ref
 	launch  int
@@ -76,6 +77,9 @@ func (c *compiler) attention(l *ir.Launch, q, k, lo, hi ir.Ref) *attention {
 		if a.tile = tiles[i]; a.HeadDim <= a.tile.size {
 			break
 		}
+	}
+	if n := c.target.AttentionTile; n > 0 {
+		a.square, a.tile = true, attentionTile{a.tile.size, n, n, n, n, n, n}
 	}
 	c.refuse(func(r *Run, where, _ int) error {
 		return fmt.Errorf("query %d has an interval outside of the %d keys", where, r.axis(k, 0))
@@ -96,7 +100,7 @@ func (a *attention) name(kernel string) string {
 
 // threads is the number of threads of such kernels.
 func (a *attention) threads() int {
-	if a.rounded {
+	if a.rounded && !a.square {
 		return 128
 	}
 	return 256

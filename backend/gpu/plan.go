@@ -30,6 +30,9 @@ type Sizes struct {
 	// DecodeQueries is the number of queries of attention up to which each of them has
 	// blocks of its own.
 	DecodeQueries int
+	// AttentionTile is how many queries and how many keys a block of attention has at a
+	// time, for heads of any size; 0 for as many as the kernels of CUDA have.
+	AttentionTile int
 	// The logits that exist at one time are at most LogitBytes, or those of
 	// LogitRows rows where the vocabulary is large: the weights are read once for
 	// each stretch of rows, and with fewer of them memory could not keep up with the
@@ -54,6 +57,7 @@ func DefaultSizes() Sizes {
 // at one time are fewer, since they lie in the memory that the host computes in.
 func MetalTarget(p backend.Precision, threads int) Target {
 	s := DefaultSizes()
+	s.AttentionTile = 32
 	s.LogitBytes, s.LogitRows = 64<<20, 128
 	s.AdamWTensors = 7 // a kernel has 31 buffers
 	s.LargeTiles, s.ExactSums = false, true
