@@ -35,6 +35,8 @@ struct Site {
   const char* file;
   int line;
   static constexpr Site here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) { return {file, line}; }
+  // code is a place that is known by its address only.
+  static Site code(const void* address) { return {static_cast<const char*>(address), 0}; }
 };
 
 // fail ends the launch with an error that names kernel, block and thread.

@@ -9,7 +9,7 @@
 
 namespace lfsim {
 
-enum class Op { SyncWarp, Shuffle, Vote, Match, Ldmatrix, Mma };
+enum class Op { SyncWarp, Shuffle, Vote, Match, Ldmatrix, Mma, Metal };  // Metal and beyond: the operations of its simdgroups
 
 // Only __syncwarp orders memory between lanes; what the others do with their
 // arguments, on the stacks of sleeping lanes, is not for the race detector.

@@ -18,7 +18,7 @@ unsigned barrier(unsigned id, unsigned n, bool predicate, bool wait, Site site) 
     b.site = site;
     b.expected = n;
   } else if (id == 0 && !same(b.site, site)) {
-    fail("divergent barrier: __syncthreads of %s, others of the block wait at %s", to_string(site).c_str(), to_string(b.site).c_str());
+    fail("divergent barrier: %s of %s, others of the %s wait at %s", options.words->barrier, to_string(site).c_str(), options.words->block, to_string(b.site).c_str());
   } else if (b.expected != n) {
     fail("barrier %u of %u threads, others came for %u", id, n, b.expected);
   }
@@ -66,7 +66,7 @@ static bool complete(Warp& w, Fiber* lanes, uint32_t mask) {
 // perform does the collective of mask; lane f may be none of them.
 static void perform(Block& block, Warp& w, Fiber* lanes, uint32_t mask, Fiber& f) {
   const Fiber& first = lanes[__builtin_ctz(w.waiting & mask)];
-  if (first.whole && w.live != all_lanes) fail("%s: all 32 lanes must take part, of this warp only %08x run", to_string(first.site).c_str(), w.live);
+  if (first.whole && w.live != all_lanes) fail("%s: all 32 lanes must take part, of this %s only %08x run", to_string(first.site).c_str(), options.words->warp, w.live);
   mask &= w.live;
   void* args[32];
   Collective fn = nullptr;
@@ -104,7 +104,7 @@ void collective(uint32_t mask, Op op, Site site, bool whole, void* arg, Collecti
     if (o.mask != mask) {
       w.mixed = true;
     } else if (o.op != op || !same(o.site, site)) {
-      fail("lanes of one warp are at different warp primitives: lane %u at %s, lane %u at %s", f.lane, to_string(site).c_str(), o.lane, to_string(o.site).c_str());
+      fail("lanes of one %s are at different %ss: lane %u at %s, lane %u at %s", options.words->warp, options.words->collective, f.lane, to_string(site).c_str(), o.lane, to_string(o.site).c_str());
     }
   }
   if (w.mixed) {

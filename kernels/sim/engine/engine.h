@@ -13,11 +13,19 @@ namespace lfsim {
 // get their turn. A result that depends on it is a missing barrier.
 enum class Order { Forward, Reverse, Random };
 
+// Words are what a language calls things, for messages.
+struct Words {
+  const char *barrier, *block, *shared, *collective, *warp;
+};
+extern const Words cuda_words, metal_words;
+
 struct Options {
   Order order = Order::Forward;
   uint64_t seed = 1;
   bool eager_copies = false;  // cp.async copies at once, not when waited for
   int threads = 1;            // of the host, each with a block at a time
+  const Words* words = &cuda_words;
+  bool code_addresses = false;  // faults say where in the code: "code 0x…"
 };
 extern Options options;
 

@@ -16,15 +16,18 @@ static constexpr int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 static struct sigaction previous[NSIG];
 static thread_local void* fault_address;
 static thread_local int fault_signal;
+static thread_local uintptr_t fault_code;
 
 // report runs on the stack of the fiber that faulted, from its top.
 [[noreturn]] static void report() {
   Block& b = *running;
-  if (fault_signal == SIGFPE) b.fail(Outcome::Failed, "integer division by zero");
-  if (fault_signal == SIGILL) b.fail(Outcome::IllegalInstruction, "illegal instruction, or a trap");
+  std::string at;
+  if (options.code_addresses) at = to_string(Site::code(reinterpret_cast<void*>(fault_code))) + ": ";
+  if (fault_signal == SIGFPE) b.fail(Outcome::Failed, at + "integer division by zero");
+  if (fault_signal == SIGILL) b.fail(Outcome::IllegalInstruction, at + "illegal instruction, or a trap");
   char text[64];
   snprintf(text, sizeof text, "illegal address %p", fault_address);
-  std::string s = text;
+  std::string s = at + text;
   for (unsigned i = 0; i < b.threads; i++) {
     if (b.fibers[i].stack.overflown_at(fault_address)) {
       b.fail(Outcome::Failed, s + ": the stack of thread " + std::to_string(i) + " has overflown (" + std::to_string(Stack::size / 1024) + " KiB)");
@@ -43,9 +46,11 @@ static void on_fault(int sig, siginfo_t* info, void* context) {
     auto& m = static_cast<ucontext_t*>(context)->uc_mcontext;
     auto top = ((uintptr_t)self()->stack.top() - 4160) & ~(uintptr_t)15;  // what prepare laid down is not needed any more
 #if defined(__x86_64__)
+    fault_code = (uintptr_t)m.gregs[REG_RIP];
     m.gregs[REG_RSP] = (greg_t)(top - 8);
     m.gregs[REG_RIP] = (greg_t)(uintptr_t)&report;
 #else
+    fault_code = m.pc;
     m.sp = top;
     m.pc = (uintptr_t)&report;
 #endif

@@ -10,6 +10,8 @@ namespace lfsim {
 
 thread_local Lane* current;
 thread_local Block* running;
+const Words cuda_words = {"__syncthreads", "block", "shared", "warp primitive", "warp"};
+const Words metal_words = {"threadgroup_barrier", "threadgroup", "threadgroup", "simdgroup function", "simdgroup"};
 Options options;
 Describe describe_address;
 
@@ -127,11 +129,11 @@ void Block::run() {
   if (outcome == Outcome::Done) {
     std::string s = shared.trampled();
     if (s.empty() && shared.total() > launch->shared_limit) {
-      s = std::to_string(shared.total()) + " bytes of shared memory, static and dynamic, of at most " + std::to_string(launch->shared_limit);
+      s = std::to_string(shared.total()) + " bytes of " + options.words->shared + " memory, static and dynamic, of at most " + std::to_string(launch->shared_limit);
     }
     if (!s.empty()) {
       outcome = Outcome::Failed;
-      message = std::string(launch->kernel->name) + ": block (" + std::to_string(place.block.x) + "," + std::to_string(place.block.y) + "," + std::to_string(place.block.z) + "): " + s;
+      message = std::string(launch->kernel->name) + ": " + options.words->block + " (" + std::to_string(place.block.x) + "," + std::to_string(place.block.y) + "," + std::to_string(place.block.z) + "): " + s;
     }
   }
   current = nullptr;
@@ -190,7 +192,7 @@ void Block::fail(Outcome o, const std::string& what) {
   Fiber& f = *self();
   if (outcome == Outcome::Done) {
     char at[160];
-    snprintf(at, sizeof at, ": block (%u,%u,%u) thread (%u,%u,%u): ", place.block.x, place.block.y, place.block.z, f.thread.x, f.thread.y, f.thread.z);
+    snprintf(at, sizeof at, ": %s (%u,%u,%u) thread (%u,%u,%u): ", options.words->block, place.block.x, place.block.y, place.block.z, f.thread.x, f.thread.y, f.thread.z);
     outcome = o;
     message = launch->kernel->name + std::string(at) + what;
   }
@@ -209,6 +211,11 @@ void fail(const char* format, ...) {
 
 std::string to_string(Site s) {
   if (!s.file) return "?";
+  if (!s.line) {
+    char text[32];
+    snprintf(text, sizeof text, "code %p", static_cast<const void*>(s.file));
+    return text;
+  }
   const char* slash = strrchr(s.file, '/');
   return std::string(slash ? slash + 1 : s.file) + ":" + std::to_string(s.line);
 }
@@ -218,9 +225,9 @@ void Block::deadlock() {
   std::string s;
   auto reason = [&](const Fiber& f) {
     if (f.done) return std::string("returned");
-    if (f.waiting == Waiting::Collective) return "at the warp primitive of " + to_string(f.site);
+    if (f.waiting == Waiting::Collective) return std::string("at the ") + options.words->collective + " of " + to_string(f.site);
     if (f.barrier) return "at barrier " + std::to_string(f.barrier) + " of " + to_string(f.site);
-    return "at __syncthreads of " + to_string(f.site);
+    return std::string("at ") + options.words->barrier + " of " + to_string(f.site);
   };
   for (unsigned i = 0, first = 0; i < threads; i++) {
     std::string r = reason(fibers[i]);
@@ -233,7 +240,7 @@ void Block::deadlock() {
     }
   }
   outcome = Outcome::Failed;
-  message = std::string(launch->kernel->name) + ": block (" + std::to_string(place.block.x) + "," + std::to_string(place.block.y) + "," + std::to_string(place.block.z) +
+  message = std::string(launch->kernel->name) + ": " + options.words->block + " (" + std::to_string(place.block.x) + "," + std::to_string(place.block.y) + "," + std::to_string(place.block.z) +
             "): deadlock, a divergent barrier or a lane missing from its mask:" + s;
 }
 

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <new>
 
+#include "engine.h"
+
 namespace lfsim {
 
 static constexpr size_t page = 4096;
@@ -88,10 +90,10 @@ bool SharedMemory::contains(const void* p, size_t bytes) const {
 std::string SharedMemory::name(const Array& a, bool is_dynamic) {
   char text[128];
   if (is_dynamic) {
-    snprintf(text, sizeof text, "dynamic shared memory (%zu bytes)", (size_t)(a.end - a.begin));
+    snprintf(text, sizeof text, "dynamic %s memory (%zu bytes)", options.words->shared, (size_t)(a.end - a.begin));
   } else {
     const char* file = strrchr(a.site.file, '/');
-    snprintf(text, sizeof text, "the shared array of %s:%d (%zu bytes)", file ? file + 1 : a.site.file, a.site.line, (size_t)(a.end - a.begin));
+    snprintf(text, sizeof text, "the %s array of %s:%d (%zu bytes)", options.words->shared, file ? file + 1 : a.site.file, a.site.line, (size_t)(a.end - a.begin));
   }
   return text;
 }

@@ -45,7 +45,12 @@ struct Overflow {
 
 }  // namespace
 
+// Shaders that are compiled while the simulator runs look for these by name.
+#ifdef LFSIM_METAL
+#define HANDLER extern "C" __attribute__((visibility("default"))) void
+#else
 #define HANDLER extern "C" __attribute__((visibility("hidden"))) void
+#endif
 
 HANDLER __ubsan_handle_type_mismatch_v1(TypeMismatch* d, uintptr_t p) {
   static const char* const kinds[] = {"a load of", "a store of", "a reference to", "an access in", "a call of a member of"};

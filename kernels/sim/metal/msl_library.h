@@ -1,0 +1,15 @@
+// A compiled shader in memory.
+#pragma once
+#include <string>
+
+#include "msl.h"
+
+struct lf_msl {
+  void* handle = nullptr;
+  const lf_msl_library* table = nullptr;
+
+  explicit lf_msl(const std::string& shared_object);  // throws lfmsl::Error
+  lf_msl(const lf_msl&) = delete;
+  lf_msl& operator=(const lf_msl&) = delete;
+  ~lf_msl();
+};

@@ -1,0 +1,21 @@
+// All of Metal's language that kernels use: what the rewriter includes where a source
+// includes a header of Metal's.
+#pragma once
+
+// Metal inlines all functions, and so does the simulator: the address of a barrier's call
+// then tells where in a kernel it is.
+#define inline inline __attribute__((always_inline))
+
+#include "types.h"
+#include "traits.h"
+#include "math.h"
+#include "integer.h"
+#include "simd.h"
+#include "matrix.h"
+#include "kernel.h"
+
+// The keywords, last. An address space is a part of the type and nothing else: memory is flat.
+#define device __attribute__((opencl_global))
+#define constant const __attribute__((opencl_constant))
+#define threadgroup __attribute__((opencl_local))
+#define thread
