@@ -86,8 +86,9 @@ pack() {
 	for package in $(folders '^//go:build .*\<cuda\>' | grep -vxE 'internal/lint|kernels|backend/cuda/internal/shim'); do
 		program "$package" false
 	done
-	for package in $(folders '/internal/dev/testdevice"'); do
-		# Of these packages only the tests that ask for the device.
+	for package in $(folders '/internal/dev/testdevice"' | grep -vxE 'serve|serve/tinker'); do
+		# Of these packages only the tests that ask for the device; what serve computes
+		# with is in serve/batching and train/session.
 		program "$package" true "$(grep -l '/internal/dev/testdevice"' "$package"/*_test.go | xargs sed -n 's/^func \(Test[A-Za-z0-9_]*\)(.*/\1/p' | grep -vx TestMain | paste -sd '|')"
 	done
 	commit=$(git rev-parse --short HEAD)$(git diff --quiet HEAD || echo ' with changes')
@@ -137,7 +138,7 @@ case ${1:-} in
 	cd "$(dirname "$0")/.."
 	LORAFUSE_LIBCUDA=$(sh scripts/cuda_sim.sh)
 	export LORAFUSE_LIBCUDA LFSIM_CC=9.0
-	pack output/gpu_check/pack
+	pack output/gpu_check/pack --tree
 	out=${2:-output/gpu_check/simulated}
 	(from output/gpu_check/pack --out "$out" --simulate)
 	if grep 'not measured' "$out/report.md" | grep -qv PEFT; then
