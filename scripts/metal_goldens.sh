@@ -1,22 +1,25 @@
 #!/bin/sh
-# Goldens on the fake Metal: the tests that hold the CPU to PyTorch, with
-# LORAFUSE_TEST_BACKEND=metal. Logits, hidden states and greedy tokens of models;
-# adapters of every kind, as they are and merged; gradients, training runs, resumed
-# ones and steps of the example; in float32 and with operands rounded to bfloat16; and
-# how often a step waits. Tiers and forms of bfloat16 follow from the family and the
-# language of the device: family 9 has simdgroups and bfloat, 5 has neither.
+# Goldens on a Metal device, which without a Mac is the fake one: the tests that hold
+# the CPU to PyTorch, with LORAFUSE_TEST_BACKEND=metal. Logits, hidden states and greedy
+# tokens of models; adapters of every kind, as they are and merged; gradients, training
+# runs, resumed ones and steps of the example; in float32 and with operands rounded to
+# bfloat16; and how often a step waits. Tiers and forms of bfloat16 follow from the family
+# and the language of the device: family 9 has simdgroups and bfloat, 5 has neither.
 #   scripts/metal_goldens.sh                     some of each, and of the plain tier
 #   LORAFUSE_LONG=1 scripts/metal_goldens.sh     all, and some in every tier and form,
 #                                                in every order of threads
 set -eu
 cd "$(dirname "$0")/.."
 root=$PWD
-export CC="${CC:-clang-19}" CXX="${CXX:-clang++-19}" CGO_ENABLED=1
+# On a Mac, whose builds need no tag, LORAFUSE_METAL_TAGS is empty.
+tags=${LORAFUSE_METAL_TAGS-metal metalfake}
+[ -z "$tags" ] || export CC="${CC:-clang-19}" CXX="${CXX:-clang++-19}"
+export CGO_ENABLED=1
 export LORAFUSE_TEST_BACKEND=metal
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 for package in model lora train generate; do
-	"${GO:-go}" test -c -tags 'metal metalfake' -o "$out/$package" "./$package"
+	"${GO:-go}" test -c -tags "$tags" -o "$out/$package" "./$package"
 done
 
 # goldens PACKAGE TESTS: as go test -run TESTS ./PACKAGE, under the environment of
