@@ -123,7 +123,7 @@ const Choices = Auto + ", " + CPU + ", " + CUDA + " or " + Metal
 var known = map[string]string{
 	CPU:   "this program does not import it",
 	CUDA:  "this build has no CUDA: it is part of builds for Linux with the tag cuda",
-	Metal: "lorafuse has no Metal backend yet",
+	Metal: "this build has no Metal: it is part of builds for macOS with cgo",
 }
 
 var (

@@ -50,6 +50,18 @@ func (v *View) Extent() (path string, offset, length int64) {
 // Those of other views are read when they are asked for.
 func (v *View) InPlace() bool { return v.source == nil }
 
+// Mapping returns the whole mapped file that the bytes lie in, for those who can use the
+// pages of a file where they are, as a GPU that shares the host's memory: it begins at a
+// page, and what its last page has behind it is zero. It is nil where the file is not
+// mapped, or closed, and else valid as long as v is reachable, as Bytes is.
+func (v *View) Mapping() []byte {
+	m := v.file.mapping
+	if v.source != nil || !m.pin() || !m.region.mapped {
+		return nil
+	}
+	return m.data
+}
+
 // Use calls fn with the bytes of the tensor, which are valid until fn returns,
 // and returns what fn returns. While fn runs the file cannot be closed.
 //

@@ -27,7 +27,8 @@ type Kernel struct {
 
 	block  [3]uint32
 	shared int
-	record func(Arg) // tests see each argument
+	kinds  [MaxArgs]Kind // of the launch's arguments
+	record func(Arg)     // tests see each argument
 }
 
 // Kind is the type of an argument.
@@ -51,6 +52,9 @@ type Arg struct {
 	Value uint64
 }
 
+// Kinds are the types of the arguments that the launch was filled in with.
+func (k *Kernel) Kinds() []Kind { return k.kinds[:k.Launch.Count] }
+
 // SharedBytes is the dynamic shared memory of the kernel's blocks.
 func (k *Kernel) SharedBytes() int { return k.shared }
 
@@ -72,6 +76,7 @@ func (k *Kernel) threads(n uint32) { k.Launch.Block[0] = n }
 
 func (k *Kernel) arg(kind Kind, name string, x uint64) *Kernel {
 	k.Launch.Args[k.Launch.Count] = x
+	k.kinds[k.Launch.Count] = kind
 	k.Launch.Count++
 	if k.record != nil {
 		k.record(Arg{kind, name, x})

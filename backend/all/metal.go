@@ -1,0 +1,5 @@
+//go:build cgo && (darwin || (metal && metalfake))
+
+package all
+
+import _ "github.com/lorafuse/lorafuse/backend/metal" // Apple GPUs

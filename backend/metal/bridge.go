@@ -1,0 +1,247 @@
+//go:build cgo && (darwin || (metal && metalfake))
+
+package metal
+
+/*
+#include <stdlib.h>
+#include "lfmetal.h"
+
+#cgo noescape lfm_run
+#cgo nocallback lfm_run
+#cgo noescape lfm_copy
+#cgo nocallback lfm_copy
+#cgo noescape lfm_wait
+#cgo nocallback lfm_wait
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"time"
+	"unsafe"
+
+	"github.com/lorafuse/lorafuse/backend/gpu"
+)
+
+// This file is all that calls C: the functions of lfmetal.h as Go has them.
+
+// runtimeError is what Metal says is wrong.
+type runtimeError string
+
+func (e runtimeError) Error() string { return string(e) }
+
+// errOf takes over a text of C. It is nil where there is none.
+func errOf(text *C.char) error {
+	if text == nil {
+		return nil
+	}
+	defer C.free(unsafe.Pointer(text))
+	return runtimeError(C.GoString(text))
+}
+
+// system is a device of Metal.
+type system struct{ device *C.lfm_device }
+
+// openSystem takes the default device into use.
+func openSystem() (*system, error) {
+	var text *C.char
+	d := C.lfm_open(&text)
+	if d == nil {
+		return nil, errOf(text)
+	}
+	return &system{d}, nil
+}
+
+func (s *system) close() { C.lfm_close(s.device) }
+
+// traits are what is known of a device.
+type traits struct {
+	name                   string
+	workingSet, maxBuffer  int64 // bytes
+	sharedMemory, threads  int   // of a threadgroup
+	apple, metal, language int   // families, 0 where it is of none, and language
+	unified                bool
+}
+
+func (s *system) traits() traits {
+	i := C.lfm_describe(s.device)
+	return traits{
+		name: C.GoString(&i.name[0]), workingSet: int64(i.working_set), maxBuffer: int64(i.max_buffer),
+		sharedMemory: int(i.threadgroup_memory), threads: int(i.threads),
+		apple: int(i.apple), metal: int(i.metal), language: int(i.language), unified: i.unified != 0,
+	}
+}
+
+// allocated is the memory that the device has given this process, in bytes.
+func (s *system) allocated() int64 { return int64(C.lfm_describe(s.device).allocated) }
+
+// library is a text of shaders that is compiled.
+type library struct{ l *C.lfm_library }
+
+func (s *system) compile(source string, language int, f form) (library, error) {
+	text, number := C.CString(source), func(b bool) C.int {
+		if b {
+			return 1
+		}
+		return 0
+	}
+	defer C.free(unsafe.Pointer(text))
+	var why *C.char
+	l := C.lfm_compile(s.device, text, C.size_t(len(source)), C.uint32_t(language), number(f.simd), number(f.bfloat), &why)
+	if l == nil {
+		return library{}, errOf(why)
+	}
+	return library{l}, nil
+}
+
+func (l library) free() { C.lfm_library_free(l.l) }
+
+// pipeline is a kernel that can be launched.
+type pipeline struct {
+	k       *C.lfm_kernel
+	threads int // of a threadgroup, at most
+}
+
+var errNoKernel = errors.New("there is no such kernel")
+
+// pipeline finds a kernel of a library. Errors: errNoKernel.
+func (s *system) pipeline(l library, name string) (pipeline, error) {
+	text := C.CString(name)
+	defer C.free(unsafe.Pointer(text))
+	var why *C.char
+	var threads C.uint32_t
+	k := C.lfm_pipeline(s.device, l.l, text, &threads, &why)
+	if k == nil {
+		if err := errOf(why); err != nil {
+			return pipeline{}, err
+		}
+		return pipeline{}, errNoKernel
+	}
+	return pipeline{k, int(threads)}, nil
+}
+
+func (p pipeline) free() { C.lfm_kernel_free(p.k) }
+
+// handle is what launches have as their function.
+func (p pipeline) handle() uintptr { return uintptr(unsafe.Pointer(p.k)) }
+
+// layout says how the kernel takes its arguments.
+func (p pipeline) layout(kinds []gpu.Kind) {
+	var list [gpu.MaxArgs]C.uint8_t
+	for i, k := range kinds {
+		switch k {
+		case gpu.PointerKind:
+			list[i] = C.LFM_POINTER
+		case gpu.LongKind:
+			list[i] = C.LFM_EIGHT
+		default:
+			list[i] = C.LFM_FOUR
+		}
+	}
+	C.lfm_layout(p.k, &list[0], C.int(len(kinds)))
+}
+
+// slot is a buffer of the device, 0 for none.
+type slot uint32
+
+// at is a place in a buffer.
+func (s slot) at(off int) gpu.Pointer {
+	if s == 0 {
+		return 0
+	}
+	return gpu.Pointer(s)<<C.LFM_SHIFT + gpu.Pointer(off)
+}
+
+// alloc gives zeroed memory, which the host has at contents; no slot where there is
+// none.
+func (s *system) alloc(bytes int) (at slot, contents []byte) {
+	var p unsafe.Pointer
+	at = slot(C.lfm_alloc(s.device, C.uint64_t(bytes), &p))
+	if at == 0 {
+		return 0, nil
+	}
+	return at, unsafe.Slice((*byte)(p), bytes)
+}
+
+// wrap makes a buffer of pages that are not Go's; no slot where the device does not.
+func (s *system) wrap(pages unsafe.Pointer, bytes int) slot {
+	return slot(C.lfm_wrap(s.device, pages, C.uint64_t(bytes)))
+}
+
+func (s *system) free(at slot) { C.lfm_free(s.device, C.uint32_t(at)) }
+
+// launches are the launches of a program, in C's memory.
+type launches []gpu.Launch
+
+// The sizes of both descriptions of a launch are the same.
+var (
+	_ [unsafe.Sizeof(gpu.Launch{}) - C.sizeof_lfm_launch]struct{}
+	_ [C.sizeof_lfm_launch - unsafe.Sizeof(gpu.Launch{})]struct{}
+	_ [gpu.MaxArgs - C.LFM_ARGS]struct{}
+	_ [C.LFM_ARGS - gpu.MaxArgs]struct{}
+)
+
+func newLaunches(n int) launches {
+	if n == 0 {
+		return nil
+	}
+	p := C.calloc(C.size_t(n), C.sizeof_lfm_launch)
+	return unsafe.Slice((*gpu.Launch)(p), n)
+}
+
+func (l launches) free() { C.free(unsafe.Pointer(unsafe.SliceData(l))) }
+
+// work is a command that was given.
+type work struct{ c *C.lfm_command }
+
+// wrongLaunch is the error of a launch that cannot be given.
+type wrongLaunch struct {
+	number int
+	error
+}
+
+// run gives launches as one command.
+func (s *system) run(l launches) (work, error) {
+	var failed C.int
+	var why *C.char
+	c := C.lfm_run(s.device, (*C.lfm_launch)(unsafe.Pointer(unsafe.SliceData(l))), C.int(len(l)), &failed, &why)
+	if c == nil {
+		return work{}, &wrongLaunch{int(failed), errOf(why)}
+	}
+	return work{c}, nil
+}
+
+// copy gives a copy between buffers as a command.
+func (s *system) copy(to, from gpu.Pointer, bytes int) (work, error) {
+	var why *C.char
+	c := C.lfm_copy(s.device, C.uint64_t(to), C.uint64_t(from), C.uint64_t(bytes), &why)
+	if c == nil {
+		return work{}, errOf(why)
+	}
+	return work{c}, nil
+}
+
+// The ways in which commands fail.
+var (
+	errDevice  = errors.New("the device has failed")
+	errMemory  = errors.New("the device has no memory for a command")
+	errTimeout = errors.New("a command took too long")
+)
+
+// wait waits for a command and ends it. It gives how long it took the device.
+func (w work) wait() (time.Duration, error) {
+	var seconds C.double
+	var why *C.char
+	how := C.lfm_wait(w.c, &seconds, &why)
+	err := errOf(why)
+	switch how {
+	case C.LFM_LOST:
+		err = fmt.Errorf("%w: %w", errDevice, err)
+	case C.LFM_MEMORY:
+		err = fmt.Errorf("%w: %w", errMemory, err)
+	case C.LFM_TIMEOUT:
+		err = fmt.Errorf("%w: %w", errTimeout, err)
+	}
+	return time.Duration(float64(seconds) * float64(time.Second)), err
+}

@@ -1,0 +1,76 @@
+//go:build cgo && (darwin || (metal && metalfake))
+
+package metal_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/backend/metal"
+	"github.com/lorafuse/lorafuse/graph/conformance"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func open() (backend.Device, error) { return metal.Open(backend.Options{}) }
+
+// need skips the test where there is no device, unless LORAFUSE_REQUIRE_METAL=1 says that
+// there is one.
+func need(t testing.TB) {
+	t.Helper()
+	if _, err := metal.Devices(); err != nil {
+		if os.Getenv("LORAFUSE_REQUIRE_METAL") == "1" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+}
+
+func TestConformance(t *testing.T) {
+	need(t)
+	conformance.RunAll(t, open)
+}
+
+// TestForms: so do all forms of shaders.
+func TestForms(t *testing.T) {
+	need(t)
+	long(t)
+	for _, tier := range []string{"plain", "simd"} {
+		for _, bfloat := range []string{"0", "1"} {
+			t.Run(tier+" "+bfloat, func(t *testing.T) {
+				t.Setenv(metal.EnvTier, tier)
+				t.Setenv(metal.EnvBFloat, bfloat)
+				dev, err := open()
+				if err != nil {
+					t.Skip(err)
+				}
+				require.NoError(t, dev.Close())
+				conformance.RunAll(t, open)
+			})
+		}
+	}
+}
+
+// long are tests that only some runs have the time for.
+func long(t *testing.T) {
+	t.Helper()
+	if os.Getenv("LORAFUSE_LONG") != "1" {
+		t.Skip("LORAFUSE_LONG=1 runs it")
+	}
+}
+
+// TestAllocations: a run leaves no garbage of Go's.
+func TestAllocations(t *testing.T) {
+	need(t)
+	long(t)
+	conformance.RunAllocs(t, open)
+}
+
+func BenchmarkDevice(b *testing.B) {
+	need(b)
+	conformance.RunBenchmarks(b, open)
+}

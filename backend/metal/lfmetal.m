@@ -1,0 +1,380 @@
+//go:build cgo && (darwin || (metal && metalfake))
+
+// Metal behind lfmetal.h: the only Objective-C of the backend. Retain and release are
+// written out; what Metal returns autoreleased is retained, and every entry has its pool.
+// Strings are made of C's, since @"…" is not the same in all runtimes that this is for.
+
+#import <Foundation/Foundation.h>
+#import <Metal/Metal.h>
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lfmetal.h"
+
+struct lfm_device {
+  id<MTLDevice> device;
+  id<MTLCommandQueue> queue;
+  id<MTLBuffer> none; // what null pointers are bound to
+  pthread_mutex_t mutex;
+  id<MTLBuffer>* slots; // slot i + 1
+  uint32_t count, room;
+  uint32_t* idle; // slots without a buffer, as many as there is room for
+  uint32_t idles;
+};
+
+struct lfm_library {
+  id<MTLLibrary> library;
+};
+
+struct lfm_kernel {
+  id<MTLComputePipelineState> pipeline;
+  uint8_t kinds[LFM_ARGS];
+  int count, pointers;
+};
+
+struct lfm_command {
+  id<MTLCommandBuffer> buffer;
+};
+
+static NSString* string(const char* text) { return [NSString stringWithUTF8String:text]; }
+
+static void say(char** error, const char* text) {
+  if (error && !*error) *error = strdup(text);
+}
+
+static void say_error(char** error, NSError* e, const char* otherwise) {
+  const char* text = e ? [[e localizedDescription] UTF8String] : NULL;
+  say(error, text && *text ? text : otherwise);
+}
+
+// Devices.
+
+lfm_device* lfm_open(char** error) {
+  @autoreleasepool {
+    id<MTLDevice> device = MTLCreateSystemDefaultDevice();
+    if (!device) {
+      say(error, "this machine has no device of Metal");
+      return NULL;
+    }
+    lfm_device* d = calloc(1, sizeof *d);
+    d->device = device;
+    d->queue = [device newCommandQueue];
+    d->none = [device newBufferWithLength:256 options:MTLResourceStorageModeShared];
+    pthread_mutex_init(&d->mutex, NULL);
+    if (!d->queue || !d->none) {
+      say(error, d->queue ? "the device gives no memory" : "the device gives no queue");
+      lfm_close(d);
+      return NULL;
+    }
+    return d;
+  }
+}
+
+void lfm_close(lfm_device* d) {
+  @autoreleasepool {
+    for (uint32_t i = 0; i < d->count; i++) [d->slots[i] release];
+    [d->none release];
+    [d->queue release];
+    [d->device release];
+    pthread_mutex_destroy(&d->mutex);
+    free(d->slots);
+    free(d->idle);
+    free(d);
+  }
+}
+
+static uint32_t language(void) {
+  if (@available(macOS 14.0, *)) return 310;
+  return 300;
+}
+
+lfm_info lfm_describe(lfm_device* d) {
+  @autoreleasepool {
+    lfm_info info = {0};
+    const char* name = [[d->device name] UTF8String];
+    snprintf(info.name, sizeof info.name, "%s", name ? name : "");
+    info.working_set = [d->device recommendedMaxWorkingSetSize];
+    info.max_buffer = [d->device maxBufferLength];
+    info.allocated = [d->device currentAllocatedSize];
+    info.threadgroup_memory = [d->device maxThreadgroupMemoryLength];
+    info.threads = (uint32_t)[d->device maxThreadsPerThreadgroup].width;
+    info.unified = [d->device hasUnifiedMemory] ? 1 : 0;
+    info.language = language();
+    for (uint32_t n = 1; n <= 32; n++) // families that are newer than this text are numbers like the others
+      if ([d->device supportsFamily:(MTLGPUFamily)(1000 + n)]) info.apple = n;
+    for (uint32_t n = 1; n <= 8; n++)
+      if ([d->device supportsFamily:(MTLGPUFamily)(5000 + n)]) info.metal = n + 2; // 5001 is Metal 3
+    return info;
+  }
+}
+
+// Shaders.
+
+lfm_library* lfm_compile(lfm_device* d, const char* source, size_t bytes, uint32_t version, int simd, int bfloat, char** error) {
+  @autoreleasepool {
+    NSString* text = [[[NSString alloc] initWithBytes:source length:bytes encoding:NSUTF8StringEncoding] autorelease];
+    MTLCompileOptions* options = [[[MTLCompileOptions alloc] init] autorelease];
+    if (!text || !options) {
+      say(error, "the text is not UTF-8");
+      return NULL;
+    }
+    options.preprocessorMacros =
+        [NSDictionary dictionaryWithObjectsAndKeys:string(simd ? "1" : "0"), string("LF_SIMD"), string(bfloat ? "1" : "0"), string("LF_BFLOAT"), nil];
+    options.languageVersion = MTLLanguageVersion3_0;
+    if (@available(macOS 14.0, *))
+      if (version >= 310) options.languageVersion = MTLLanguageVersion3_1;
+    if (@available(macOS 15.0, *)) {
+      options.mathMode = MTLMathModeSafe;
+    } else {
+      options.fastMathEnabled = NO;
+    }
+    NSError* e = nil;
+    id<MTLLibrary> library = [d->device newLibraryWithSource:text options:options error:&e];
+    if (!library) {
+      say_error(error, e, "the compiler of shaders gives no reason");
+      return NULL;
+    }
+    lfm_library* l = calloc(1, sizeof *l);
+    l->library = library;
+    return l;
+  }
+}
+
+void lfm_library_free(lfm_library* l) {
+  @autoreleasepool {
+    [l->library release];
+    free(l);
+  }
+}
+
+lfm_kernel* lfm_pipeline(lfm_device* d, lfm_library* l, const char* name, uint32_t* threads, char** error) {
+  @autoreleasepool {
+    id<MTLFunction> function = [[l->library newFunctionWithName:string(name)] autorelease];
+    if (!function) return NULL; // and no error: there is no such kernel
+    NSError* e = nil;
+    id<MTLComputePipelineState> pipeline = [d->device newComputePipelineStateWithFunction:function error:&e];
+    if (!pipeline) {
+      say_error(error, e, "the device gives no pipeline, and no reason");
+      return NULL;
+    }
+    lfm_kernel* k = calloc(1, sizeof *k);
+    k->pipeline = pipeline;
+    *threads = (uint32_t)[pipeline maxTotalThreadsPerThreadgroup];
+    return k;
+  }
+}
+
+void lfm_kernel_free(lfm_kernel* k) {
+  @autoreleasepool {
+    [k->pipeline release];
+    free(k);
+  }
+}
+
+void lfm_layout(lfm_kernel* k, const uint8_t* kinds, int count) {
+  memcpy(k->kinds, kinds, (size_t)count);
+  k->count = count;
+  k->pointers = 0;
+  for (int i = 0; i < count; i++) k->pointers += kinds[i] == LFM_POINTER;
+}
+
+// Buffers.
+
+// Keeps a buffer, which it takes over: its slot.
+static uint32_t keep(lfm_device* d, id<MTLBuffer> b) {
+  pthread_mutex_lock(&d->mutex);
+  if (d->idles == 0 && d->count == d->room) {
+    d->room = d->room ? 2 * d->room : 64;
+    d->slots = realloc(d->slots, d->room * sizeof *d->slots);
+    d->idle = realloc(d->idle, d->room * sizeof *d->idle);
+  }
+  uint32_t at = d->idles ? d->idle[--d->idles] : d->count++;
+  d->slots[at] = b;
+  pthread_mutex_unlock(&d->mutex);
+  return at + 1;
+}
+
+uint32_t lfm_alloc(lfm_device* d, uint64_t bytes, void** contents) {
+  @autoreleasepool {
+    id<MTLBuffer> b = [d->device newBufferWithLength:bytes options:MTLResourceStorageModeShared];
+    if (!b) return 0;
+    if ([b length] < bytes || ![b contents]) {
+      [b release];
+      return 0;
+    }
+    *contents = [b contents];
+    return keep(d, b);
+  }
+}
+
+uint32_t lfm_wrap(lfm_device* d, void* pages, uint64_t bytes) {
+  @autoreleasepool {
+    id<MTLBuffer> b = [d->device newBufferWithBytesNoCopy:pages length:bytes options:MTLResourceStorageModeShared deallocator:nil];
+    if (!b) return 0;
+    if ([b length] < bytes || [b contents] != pages) { // what some virtual machines give
+      [b release];
+      return 0;
+    }
+    return keep(d, b);
+  }
+}
+
+void lfm_free(lfm_device* d, uint32_t slot) {
+  @autoreleasepool {
+    pthread_mutex_lock(&d->mutex);
+    id<MTLBuffer> b = d->slots[slot - 1];
+    d->slots[slot - 1] = nil;
+    d->idle[d->idles++] = slot - 1;
+    pthread_mutex_unlock(&d->mutex);
+    [b release];
+  }
+}
+
+// The buffer and the offset of a pointer, while nobody changes the slots: nil for one
+// to no buffer.
+static id<MTLBuffer> find(const lfm_device* d, uint64_t pointer, uint64_t* offset) {
+  uint64_t slot = pointer >> LFM_SHIFT;
+  *offset = pointer & (((uint64_t)1 << LFM_SHIFT) - 1);
+  return slot && slot <= d->count ? d->slots[slot - 1] : nil;
+}
+
+// Commands.
+
+static lfm_command* commit(id<MTLCommandBuffer> buffer) {
+  lfm_command* c = calloc(1, sizeof *c);
+  c->buffer = [buffer retain];
+  [buffer commit];
+  return c;
+}
+
+// What an encoder has bound: binding the same again is left out.
+typedef struct {
+  id<MTLComputePipelineState> pipeline;
+  id<MTLBuffer> buffers[LFM_BUFFERS];
+  uint64_t offsets[LFM_BUFFERS];
+} bound;
+
+// Encodes a launch. The text is what is wrong with it, or NULL.
+static const char* encode(const lfm_device* d, id<MTLComputeCommandEncoder> encoder, const lfm_launch* l, bound* now) {
+  const lfm_kernel* k = (const lfm_kernel*)l->kernel;
+  if (!k || k->count == 0) return "the kernel has no layout";
+  if ((int)l->count != k->count) return "it has another number of arguments than the kernel";
+  uint32_t numbers[2 + 2 * LFM_ARGS]; // bound, wide, and then the numbers
+  uint32_t given = 0, wide = 0, bytes = 8;
+  int at = 0;
+  for (int i = 0; i < k->count; i++) {
+    uint64_t a = l->args[i];
+    switch (k->kinds[i]) {
+    case LFM_POINTER: {
+      uint64_t offset = 0;
+      id<MTLBuffer> b = d->none;
+      if (a) {
+        b = find(d, a, &offset);
+        if (!b) return "a pointer is to no buffer";
+        given |= (uint32_t)1 << at;
+        if (offset > [b length]) return "a pointer is to what lies behind its buffer";
+        if (offset == [b length]) b = d->none, offset = 0; // to nothing at its end
+        if (a % 16 == 0) wide |= (uint32_t)1 << at;
+      }
+      if (now->buffers[at] != b || now->offsets[at] != offset) {
+        [encoder setBuffer:b offset:offset atIndex:(NSUInteger)at];
+        now->buffers[at] = b;
+        now->offsets[at] = offset;
+      }
+      at++;
+      break;
+    }
+    case LFM_EIGHT:
+      bytes = (bytes + 7) / 8 * 8;
+      memcpy((char*)numbers + bytes, &a, 8);
+      bytes += 8;
+      break;
+    default:
+      memcpy((char*)numbers + bytes, &a, 4);
+      bytes += 4;
+    }
+  }
+  numbers[0] = given;
+  numbers[1] = wide;
+  bytes = (bytes + 7) / 8 * 8; // as a struct with a long is
+  if (now->pipeline != k->pipeline) {
+    [encoder setComputePipelineState:k->pipeline];
+    now->pipeline = k->pipeline;
+  }
+  [encoder setBytes:numbers length:bytes atIndex:(NSUInteger)at];
+  now->buffers[at] = nil;
+  if ((NSUInteger)l->block[0] * l->block[1] * l->block[2] > [k->pipeline maxTotalThreadsPerThreadgroup])
+    return "its threadgroups have more threads than the device has for the kernel";
+  [encoder dispatchThreadgroups:MTLSizeMake(l->grid[0], l->grid[1], l->grid[2])
+          threadsPerThreadgroup:MTLSizeMake(l->block[0], l->block[1], l->block[2])];
+  return NULL;
+}
+
+lfm_command* lfm_run(lfm_device* d, const lfm_launch* launches, int count, int* failed, char** error) {
+  @autoreleasepool {
+    *failed = 0;
+    id<MTLCommandBuffer> buffer = [d->queue commandBuffer];
+    id<MTLComputeCommandEncoder> encoder = [buffer computeCommandEncoderWithDispatchType:MTLDispatchTypeSerial];
+    if (!encoder) {
+      say(error, "the device gives no encoder");
+      return NULL;
+    }
+    bound now = {0};
+    const char* wrong = NULL;
+    pthread_mutex_lock(&d->mutex);
+    for (int i = 0; i < count && !wrong; i++) {
+      if (launches[i].grid[0] == 0) continue; // left out
+      wrong = encode(d, encoder, &launches[i], &now);
+      *failed = i;
+    }
+    pthread_mutex_unlock(&d->mutex);
+    [encoder endEncoding];
+    if (wrong) {
+      say(error, wrong);
+      return NULL;
+    }
+    return commit(buffer);
+  }
+}
+
+lfm_command* lfm_copy(lfm_device* d, uint64_t to, uint64_t from, uint64_t bytes, char** error) {
+  @autoreleasepool {
+    uint64_t at = 0, off = 0;
+    pthread_mutex_lock(&d->mutex);
+    id<MTLBuffer> dst = find(d, to, &at), src = find(d, from, &off);
+    pthread_mutex_unlock(&d->mutex);
+    id<MTLCommandBuffer> buffer = [d->queue commandBuffer];
+    id<MTLBlitCommandEncoder> encoder = dst && src ? [buffer blitCommandEncoder] : nil;
+    if (!encoder) {
+      say(error, dst && src ? "the device gives no encoder" : "a copy is between no buffers");
+      return NULL;
+    }
+    [encoder copyFromBuffer:src sourceOffset:off toBuffer:dst destinationOffset:at size:bytes];
+    [encoder endEncoding];
+    return commit(buffer);
+  }
+}
+
+// Codes of MTLCommandBufferErrorDomain after which the device works on.
+enum { error_timeout = 2, error_memory = 8 };
+
+int lfm_wait(lfm_command* c, double* seconds, char** error) {
+  @autoreleasepool {
+    [c->buffer waitUntilCompleted];
+    int how = LFM_DONE;
+    NSError* e = [c->buffer error];
+    if ([c->buffer status] != MTLCommandBufferStatusCompleted || e) {
+      how = LFM_LOST;
+      if (e && [e code] == error_timeout) how = LFM_TIMEOUT;
+      if (e && [e code] == error_memory) how = LFM_MEMORY;
+      say_error(error, e, "the command ended without a result, and without a reason");
+    }
+    *seconds = [c->buffer GPUEndTime] - [c->buffer GPUStartTime];
+    [c->buffer release];
+    free(c);
+    return how;
+  }
+}

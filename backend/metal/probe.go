@@ -1,0 +1,94 @@
+//go:build cgo && (darwin || (metal && metalfake))
+
+package metal
+
+import (
+	_ "embed"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"os"
+
+	"github.com/lorafuse/lorafuse/backend/gpu"
+)
+
+// For tests, these force how shaders are compiled: "plain" or "simd", and "0" or "1".
+const (
+	EnvTier   = "LORAFUSE_METAL_TIER"
+	EnvBFloat = "LORAFUSE_METAL_BFLOAT"
+)
+
+//go:embed probe.metal
+var probeText string
+
+// probe finds the form of shaders for a device: what its families promise, as far as a
+// small kernel proves it. Errors: what the environment asks for and the device cannot.
+func probe(s *system, t traits) (f form, err error) {
+	f.simd = t.apple >= 7 || t.metal >= 3
+	f.bfloat = (t.apple >= 6 || t.metal >= 3) && t.language >= 310
+	f.simd = f.simd && proven(s, t, form{simd: true}) == nil
+	f.bfloat = f.bfloat && proven(s, t, form{bfloat: true}) == nil
+	for _, v := range []struct {
+		env, off, on string
+		has          *bool
+	}{{EnvTier, "plain", "simd", &f.simd}, {EnvBFloat, "0", "1", &f.bfloat}} {
+		switch value := os.Getenv(v.env); value {
+		case "":
+		case v.off:
+			*v.has = false
+		case v.on:
+			if !*v.has {
+				return f, fmt.Errorf("%s=%s: %s cannot: it has %s", v.env, value, t.name, f)
+			}
+		default:
+			return f, fmt.Errorf("%s: found %q, expected %s or %s", v.env, value, v.off, v.on)
+		}
+	}
+	return f, nil
+}
+
+// proven has the device run the probe in a form.
+func proven(s *system, t traits, f form) error {
+	const threads = 32
+	l, err := s.compile(probeText, t.language, f)
+	if err != nil {
+		return err
+	}
+	defer l.free()
+	p, err := s.pipeline(l, "probe")
+	if err != nil {
+		return err
+	}
+	defer p.free()
+	p.layout([]gpu.Kind{gpu.PointerKind})
+	out, contents := s.alloc(4 * threads)
+	if out == 0 {
+		return errMemory
+	}
+	defer s.free(out)
+	list := newLaunches(1)
+	defer list.free()
+	list[0] = gpu.Launch{Function: p.handle(), Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{threads, 1, 1}, Count: 1}
+	list[0].Args[0] = uint64(out.at(0))
+	w, err := s.run(list)
+	if err == nil {
+		_, err = w.wait()
+	}
+	if err != nil {
+		return err
+	}
+	for i := range threads {
+		x := float32(i + 1)
+		want := x
+		if f.simd {
+			want = threads*(threads+1)/2 + float32(i^1+1)/64 + 8
+		}
+		if f.bfloat {
+			want += 0.5
+		}
+		if got := math.Float32frombits(binary.LittleEndian.Uint32(contents[4*i:])); got != want {
+			return fmt.Errorf("the probe gives %v for thread %d, expected %v", got, i, want)
+		}
+	}
+	return nil
+}

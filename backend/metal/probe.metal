@@ -1,0 +1,28 @@
+// What a device must get right for kernels to be compiled with LF_SIMD or LF_BFLOAT:
+// 32 threads, of which thread i writes out[i].
+#include <metal_stdlib>
+using namespace metal;
+
+[[max_total_threads_per_threadgroup(32)]] kernel void probe(device float* out [[buffer(0)]],
+                                                            uint i [[thread_index_in_threadgroup]]) {
+  float x = (float)(i + 1);
+#if LF_SIMD
+  // 32 ones of a product of 8 by 8, the sum of all, a neighbour and a vote.
+  threadgroup float tile[64];
+  tile[i] = 1.0f;
+  tile[i + 32] = 1.0f;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  simdgroup_float8x8 a, c = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+  simdgroup_load(a, tile, 8);
+  simdgroup_multiply_accumulate(c, a, a, c);
+  simdgroup_barrier(mem_flags::mem_threadgroup);
+  simdgroup_store(c, tile, 8);
+  simdgroup_barrier(mem_flags::mem_threadgroup);
+  float votes = ((ulong)simd_ballot(i < 4)) == 15 ? 1.0f : 0.0f;
+  x = simd_sum(x) + simd_shuffle_xor(x, (ushort)1) / 64.0f + tile[i] * votes;
+#endif
+#if LF_BFLOAT
+  x += (float)(bfloat)0.5f;
+#endif
+  out[i] = x;
+}

@@ -1,0 +1,121 @@
+//go:build cgo && (darwin || (metal && metalfake))
+
+package metal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"sync"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/backend/gpu"
+	"github.com/lorafuse/lorafuse/kernels"
+)
+
+// form is how shaders are compiled: with what simdgroups exchange, with the type bfloat.
+type form struct{ simd, bfloat bool }
+
+func (f form) String() string {
+	s := "threadgroups alone"
+	if f.simd {
+		s = "simdgroups"
+	}
+	if f.bfloat {
+		s += " and bfloat"
+	}
+	return s
+}
+
+// shaders are the kernels of a device: a file is compiled when the first of its kernels
+// is asked for, once.
+type shaders struct {
+	system   *system
+	form     form
+	language int
+
+	mu        sync.Mutex
+	closed    bool
+	libraries map[string]library // by files
+	kernels   map[string]*kernel // by files and names
+}
+
+// kernel is a kernel that programs launch.
+type kernel struct {
+	pipeline
+	known bool // its arguments; under the device's order
+}
+
+func newShaders(s *system, f form, language int) *shaders {
+	return &shaders{system: s, form: f, language: language, libraries: map[string]library{}, kernels: map[string]*kernel{}}
+}
+
+// kernel finds a kernel of a plan. Errors: backend.ErrUnsupported.
+func (s *shaders) kernel(k *gpu.Kernel) (*kernel, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, errClosedDevice
+	}
+	full := k.File + "/" + k.Name
+	found := s.kernels[full]
+	if found == nil {
+		l, err := s.library(k.File)
+		if err != nil {
+			return nil, err
+		}
+		p, err := s.system.pipeline(l, k.Name)
+		switch {
+		case errors.Is(err, errNoKernel):
+			return nil, fmt.Errorf("%w: kernels/metal/%s.metal has no kernel %s", backend.ErrUnsupported, k.File, k.Name)
+		case err != nil:
+			return nil, fmt.Errorf("kernel %s of kernels/metal/%s.metal: %w", k.Name, k.File, err)
+		}
+		found = &kernel{pipeline: p}
+		s.kernels[full] = found
+	}
+	if b := k.Launch.Block; int(b[0]*b[1]*b[2]) > found.threads {
+		return nil, fmt.Errorf("%w: kernel %s has threadgroups of %d threads, the device has at most %d for it", backend.ErrUnsupported, k.Name, b[0]*b[1]*b[2], found.threads)
+	}
+	return found, nil
+}
+
+// library is the library of a file. Errors: backend.ErrUnsupported.
+func (s *shaders) library(file string) (library, error) {
+	if l, ok := s.libraries[file]; ok {
+		return l, nil
+	}
+	text, err := kernels.MetalSource(kernels.Metal(), file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return library{}, fmt.Errorf("%w: there is no kernels/metal/%s.metal", backend.ErrUnsupported, file)
+	}
+	if err != nil {
+		return library{}, err
+	}
+	l, err := s.system.compile(text, s.language, s.form)
+	if err != nil {
+		return library{}, fmt.Errorf("compiling kernels/metal/%s.metal: %w", file, err)
+	}
+	s.libraries[file] = l
+	return l, nil
+}
+
+// learn has the kernel take the arguments of a launch that was filled in.
+func (k *kernel) learn(of *gpu.Kernel) {
+	if !k.known {
+		k.layout(of.Kinds())
+		k.known = true
+	}
+}
+
+func (s *shaders) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range s.kernels {
+		k.free()
+	}
+	for _, l := range s.libraries {
+		l.free()
+	}
+	s.closed, s.kernels, s.libraries = true, nil, nil
+}
