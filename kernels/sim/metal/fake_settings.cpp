@@ -1,0 +1,170 @@
+#include "fake_settings.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace {
+
+// Entry is kind[:name][:n[+]] of LFSIM_METAL_FAIL.
+struct Entry {
+  std::string kind, name;
+  uint64_t from = 1;
+  bool onward = false;  // n+: this call and all after it
+  uint64_t seen = 0;
+
+  bool now() {
+    seen++;
+    return onward ? seen >= from : seen == from;
+  }
+};
+
+// Ways in which a command buffer fails, with their MTLCommandBufferError.
+const struct {
+  const char* name;
+  int code;
+} ways[] = {{"memory", 8}, {"internal", 1}, {"timeout", 2}, {"fault", 3}, {"revoked", 4}, {"invalid", 9}, {"removed", 11}, {"stack", 12}};
+
+int code_of(const std::string& name) {
+  for (auto& w : ways) {
+    if (name == w.name) return w.code;
+  }
+  return 0;
+}
+
+[[noreturn]] void bad(const char* variable, const char* value, const char* expected) {
+  fprintf(stderr, "fake Metal: %s=%s: expected %s\n", variable, value, expected);
+  exit(2);
+}
+
+const char* get(const char* variable) {
+  const char* v = getenv(variable);
+  return v && *v ? v : nullptr;
+}
+
+// number reads bytes and counts; K, M and G multiply.
+uint64_t number(const char* variable, uint64_t otherwise) {
+  const char* v = get(variable);
+  if (!v) return otherwise;
+  char* end;
+  uint64_t n = strtoull(v, &end, 0);
+  bool any = end != v;
+  switch (*end) {
+    case 'G':
+      n <<= 10;
+      [[fallthrough]];
+    case 'M':
+      n <<= 10;
+      [[fallthrough]];
+    case 'K':
+      n <<= 10;
+      end++;
+  }
+  if (!any || *end) bad(variable, v, "a number, K, M or G behind it");
+  return n;
+}
+
+Entry entry_of(const std::string& text, const char* all) {
+  Entry e;
+  size_t colon = text.find(':');
+  e.kind = text.substr(0, colon);
+  while (colon != std::string::npos) {
+    size_t next = text.find(':', colon + 1);
+    std::string part = text.substr(colon + 1, next == std::string::npos ? next : next - colon - 1);
+    if (!part.empty() && part.find_first_not_of("0123456789+") == std::string::npos) {
+      e.onward = part.back() == '+';
+      e.from = strtoull(part.c_str(), nullptr, 10);
+    } else {
+      e.name = part;
+    }
+    colon = next;
+  }
+  bool known = e.kind == "alloc" || e.kind == "library" || e.kind == "pipeline" || e.kind == "lost" ||
+               (e.kind == "command" && (e.name.empty() || code_of(e.name)));
+  if (!known) {
+    bad("LFSIM_METAL_FAIL", all,
+        "entries kind[:name][:n[+]], kinds alloc, library, pipeline:KERNEL, lost, and command with memory, internal, timeout, fault, "
+        "revoked, invalid, removed or stack");
+  }
+  return e;
+}
+
+}  // namespace
+
+struct lf_failures {
+  std::mutex mu;
+  std::vector<Entry> entries;
+};
+
+extern "C" {
+
+lf_settings lf_settings_read(void) {
+  lf_settings s{};
+  s.no_device = number("LFSIM_METAL_NO_DEVICE", 0) != 0;
+  s.family = (int)number("LFSIM_METAL_FAMILY", 9);
+  if (s.family < 5 || s.family > 10) bad("LFSIM_METAL_FAMILY", get("LFSIM_METAL_FAMILY"), "5 … 10");
+  s.max_buffer = number("LFSIM_METAL_MAX_BUFFER", (uint64_t)4 << 30);
+  s.memory = number("LFSIM_METAL_MEMORY", (uint64_t)8 << 30);
+  s.page = number("LFSIM_METAL_PAGE", (uint64_t)getpagesize());
+  if (s.page == 0 || (s.page & (s.page - 1)) != 0) bad("LFSIM_METAL_PAGE", get("LFSIM_METAL_PAGE"), "a power of two");
+  if (const char* v = get("LFSIM_METAL_NO_COPY")) {
+    if (!strcmp(v, "0")) {
+      s.no_copy = LF_NO_COPY_NIL;
+    } else if (!strcmp(v, "empty")) {
+      s.no_copy = LF_NO_COPY_EMPTY;
+    } else if (strcmp(v, "1")) {
+      bad("LFSIM_METAL_NO_COPY", v, "0, 1 or empty");
+    }
+  }
+  unsigned major = 4, minor = 0;
+  if (const char* v = get("LFSIM_METAL_LANGUAGE")) {
+    if (sscanf(v, "%u.%u", &major, &minor) != 2) bad("LFSIM_METAL_LANGUAGE", v, "a version of the shading language such as 3.1");
+  }
+  s.language = major << 16 | minor;
+  s.patience = number("LFSIM_METAL_PATIENCE", 60000);
+  s.failures = new lf_failures;
+  if (const char* v = get("LFSIM_METAL_FAIL")) {
+    std::string rest = v;
+    while (!rest.empty()) {
+      size_t comma = rest.find(',');
+      s.failures->entries.push_back(entry_of(rest.substr(0, comma), v));
+      rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
+    }
+  }
+  return s;
+}
+
+void lf_settings_free(lf_settings* s) {
+  delete s->failures;
+  s->failures = nullptr;
+}
+
+bool lf_injected(lf_failures* f, const char* kind, const char* name) {
+  std::lock_guard<std::mutex> lock(f->mu);
+  bool fail = false;
+  for (Entry& e : f->entries) {
+    if (e.kind == kind && (e.name.empty() || e.name == name)) fail |= e.now();
+  }
+  return fail;
+}
+
+int lf_injected_command(lf_failures* f) {
+  std::lock_guard<std::mutex> lock(f->mu);
+  int code = 0;
+  for (Entry& e : f->entries) {
+    if (e.kind == "lost") {
+      e.onward = true;  // a device that is lost stays so
+      if (e.now()) code = code_of("removed");
+    } else if (e.kind == "command" && e.now() && !code) {
+      code = code_of(e.name.empty() ? "internal" : e.name);
+    }
+  }
+  return code;
+}
+
+}  // extern "C"
