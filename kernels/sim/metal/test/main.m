@@ -4,7 +4,7 @@
 test_case *test_cases;
 
 // The shaders of the cases.
-static const char shaders[] =
+const char test_shaders[] =
     "#include <metal_stdlib>\n"
     "using namespace metal;\n"
     "struct scale_args { float factor; uint n; };\n"
@@ -17,6 +17,22 @@ static const char shaders[] =
     "  threadgroup_barrier(mem_flags::mem_threadgroup);\n"
     "  x[i] = t[n - 1 - i];\n"
     "}\n"
+    "[[max_total_threads_per_threadgroup(64)]] kernel void few(device float* x [[buffer(0)]]) { x[0] = 1; }\n"
+    "kernel void declared(device float* x [[buffer(0)]], threadgroup float* t [[threadgroup(0)]]) {\n"
+    "  threadgroup float mine[512];\n"
+    "  mine[0] = t[0] = 1;\n"
+    "  x[0] = mine[0];\n"
+    "}\n"
+    "kernel void beside(device float* x [[buffer(0)]], constant int& away [[buffer(1)]]) { x[away] = 1; }\n"
+    "kernel void fast(device float* x [[buffer(0)]]) {\n"
+    "#ifdef __FAST_MATH__\n"
+    "  x[0] = 1;\n"
+    "#endif\n"
+    "#ifdef FLAG\n"
+    "  x[1] = FLAG;\n"
+    "#endif\n"
+    "  x[2] = __METAL_VERSION__;\n"
+    "}\n"
     "kernel void divergent(device float* x [[buffer(0)]], uint i [[thread_position_in_threadgroup]]) {\n"
     "  if (i < 5) threadgroup_barrier(mem_flags::mem_threadgroup);\n"
     "  x[i] = 1;\n"
@@ -27,7 +43,7 @@ setup test_setup(void) {
   s.device = test_device();
   s.queue = [s.device newCommandQueue];
   NSError *e = nil;
-  s.library = test_compile(s.device, shaders, &e);
+  s.library = test_compile(s.device, test_shaders, &e);
   if (!s.library) printf("%s\n", [[e localizedDescription] UTF8String]);
   REQUIRE(s.queue && s.library);
   return s;

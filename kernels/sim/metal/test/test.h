@@ -39,8 +39,9 @@ extern test_case *test_cases;
 typedef struct {
   id<MTLDevice> device;
   id<MTLCommandQueue> queue;
-  id<MTLLibrary> library;  // of shaders.metal
+  id<MTLLibrary> library;  // of test_shaders
 } setup;
+extern const char test_shaders[];
 setup test_setup(void);  // with shaders; test_device without
 id<MTLDevice> test_device(void);
 
