@@ -6,9 +6,6 @@
 
 NSString *const MTLCommandBufferErrorDomain = @"MTLCommandBufferErrorDomain";
 
-// What lfsim::Outcome says of an address.
-enum { LF_ILLEGAL_ADDRESS = 1 };
-
 @implementation LFCommandBuffer
 - (id)initWithQueue:(LFQueue *)q retains:(BOOL)r {
   if ((self = [super initWithKind:LF_COMMAND_BUFFER device:q->device])) {
@@ -236,7 +233,7 @@ static void push(MTLCommandBufferHandler **list, int *n, MTLCommandBufferHandler
       char *text = NULL;
       int outcome = lf_msl_dispatch(w->pipeline->library->shaders, w->pipeline->kernel, w->args, &text);
       if (!outcome) return nil;
-      NSError *e = lf_error(MTLCommandBufferErrorDomain, outcome == LF_ILLEGAL_ADDRESS ? MTLCommandBufferErrorPageFault : MTLCommandBufferErrorInternal, "%s",
+      NSError *e = lf_error(MTLCommandBufferErrorDomain, outcome == LF_MSL_ILLEGAL_ADDRESS ? MTLCommandBufferErrorPageFault : MTLCommandBufferErrorInternal, "%s",
                             text ? text : w->pipeline->name);
       free(text);
       return e;

@@ -38,11 +38,7 @@ struct Book {
   std::deque<uint64_t> freed;
   uint64_t last = 0, mapped = 0, borrowed = 0;
 
-  // Never destroyed: threads end after main does.
-  static Book& get() {
-    static auto* book = new Book;
-    return *book;
-  }
+  static Book& get();
 };
 
 size_t page() {
@@ -85,6 +81,15 @@ std::string describe(const void* address) {
   return beside;
 }
 
+// Never destroyed: threads end after main does.
+Book& Book::get() {
+  static auto* book = [] {
+    lfsim::describe_address = describe;
+    return new Book;
+  }();
+  return *book;
+}
+
 }  // namespace
 
 extern "C" {
@@ -107,7 +112,6 @@ void* lf_memory_map(size_t bytes, uint64_t* serial) {
   memset(r.mapping + page(), margin, (size_t)(begin - (r.mapping + page())));
   memset(begin + bytes, margin, (size_t)(r.mapping + r.mapped - page() - (begin + bytes)));
   std::lock_guard<std::mutex> lock(book.mu);
-  lfsim::describe_address = describe;
   *serial = r.serial = ++book.last;
   book.ranges[r.serial] = r;
   book.mapped += bytes;

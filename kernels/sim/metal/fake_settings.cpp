@@ -9,6 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "../engine/environment.h"
+
+using lfsim::bad;
+using lfsim::get;
+using lfsim::number;
+
 namespace {
 
 // Entry is kind[:name][:n[+]] of LFSIM_METAL_FAIL.
@@ -35,38 +41,6 @@ int code_of(const std::string& name) {
     if (name == w.name) return w.code;
   }
   return 0;
-}
-
-[[noreturn]] void bad(const char* variable, const char* value, const char* expected) {
-  fprintf(stderr, "fake Metal: %s=%s: expected %s\n", variable, value, expected);
-  exit(2);
-}
-
-const char* get(const char* variable) {
-  const char* v = getenv(variable);
-  return v && *v ? v : nullptr;
-}
-
-// number reads bytes and counts; K, M and G multiply.
-uint64_t number(const char* variable, uint64_t otherwise) {
-  const char* v = get(variable);
-  if (!v) return otherwise;
-  char* end;
-  uint64_t n = strtoull(v, &end, 0);
-  bool any = end != v;
-  switch (*end) {
-    case 'G':
-      n <<= 10;
-      [[fallthrough]];
-    case 'M':
-      n <<= 10;
-      [[fallthrough]];
-    case 'K':
-      n <<= 10;
-      end++;
-  }
-  if (!any || *end) bad(variable, v, "a number, K, M or G behind it");
-  return n;
 }
 
 Entry entry_of(const std::string& text, const char* all) {
@@ -105,7 +79,7 @@ extern "C" {
 
 lf_settings lf_settings_read(void) {
   lf_settings s{};
-  s.no_device = number("LFSIM_METAL_NO_DEVICE", 0) != 0;
+  s.no_device = lfsim::flag("LFSIM_METAL_NO_DEVICE");
   s.family = (int)number("LFSIM_METAL_FAMILY", 9);
   if (s.family < 5 || s.family > 10) bad("LFSIM_METAL_FAMILY", get("LFSIM_METAL_FAMILY"), "5 … 10");
   s.max_buffer = number("LFSIM_METAL_MAX_BUFFER", (uint64_t)4 << 30);

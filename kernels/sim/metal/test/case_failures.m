@@ -72,12 +72,12 @@ RIGHT(barrier_that_some_threads_miss) {
   setup s = test_setup();
   id<MTLCommandBuffer> c = [s.queue commandBuffer];
   id<MTLComputeCommandEncoder> e = [c computeCommandEncoder];
-  [e setComputePipelineState:test_pipeline(s, "divergent")];
+  [e setComputePipelineState:test_pipeline(s, "split")];
   [e setBuffer:test_buffer(s, 256) offset:0 atIndex:0];
   [e dispatchThreadgroups:MTLSizeMake(1, 1, 1) threadsPerThreadgroup:MTLSizeMake(64, 1, 1)];
   [e endEncoding];
   test_run(c, MTLCommandBufferStatusError);
-  REQUIRE([c.error code] == MTLCommandBufferErrorInternal && test_says(c.error, "divergent"));
+  REQUIRE([c.error code] == MTLCommandBufferErrorInternal && test_says(c.error, "divergent barrier: threadgroup_barrier of program_source:3"));
 }
 
 static NSError *beside(setup s, id<MTLBuffer> x, int away) {
@@ -115,7 +115,7 @@ RIGHT(event_that_nobody_signals) {
   REQUIRE([c.error code] == MTLCommandBufferErrorTimeout && test_says(c.error, "waited 20 ms for an event to come to 3, it is at 0"));
 }
 
-// fast runs the kernel of that name and gives what it has written.
+// fast runs the kernel of options and gives what it has written.
 static const float *fast(id<MTLDevice> d, MTLCompileOptions *options) {
   NSError *e = nil;
   setup s = {d, [d newCommandQueue], [d newLibraryWithSource:[NSString stringWithUTF8String:test_shaders] options:options error:&e]};
@@ -124,7 +124,7 @@ static const float *fast(id<MTLDevice> d, MTLCompileOptions *options) {
   id<MTLBuffer> x = test_buffer(s, 12);
   id<MTLCommandBuffer> c = [s.queue commandBuffer];
   id<MTLComputeCommandEncoder> encoder = [c computeCommandEncoder];
-  [encoder setComputePipelineState:test_pipeline(s, "fast")];
+  [encoder setComputePipelineState:test_pipeline(s, "options")];
   [encoder setBuffer:x offset:0 atIndex:0];
   [encoder dispatchThreadgroups:MTLSizeMake(1, 1, 1) threadsPerThreadgroup:MTLSizeMake(1, 1, 1)];
   [encoder endEncoding];

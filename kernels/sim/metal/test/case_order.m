@@ -255,7 +255,8 @@ static void *load(void *argument) {
       [b commit];
       [e release];
       [b waitUntilCompleted];
-      REQUIRE(completed == 1 && a.status == MTLCommandBufferStatusCompleted);
+      [a waitUntilCompleted];
+      REQUIRE(completed == 1 && b.status == MTLCommandBufferStatusCompleted && a.status == MTLCommandBufferStatusCompleted);
       for (int j = 0; j < 100; j++) REQUIRE(v[j] == 6 * (float)(j + mine->rank));
       [x release];
     }

@@ -24,7 +24,7 @@ const char test_shaders[] =
     "  x[0] = mine[0];\n"
     "}\n"
     "kernel void beside(device float* x [[buffer(0)]], constant int& away [[buffer(1)]]) { x[away] = 1; }\n"
-    "kernel void fast(device float* x [[buffer(0)]]) {\n"
+    "kernel void options(device float* x [[buffer(0)]]) {\n"
     "#ifdef __FAST_MATH__\n"
     "  x[0] = 1;\n"
     "#endif\n"
@@ -33,8 +33,9 @@ const char test_shaders[] =
     "#endif\n"
     "  x[2] = __METAL_VERSION__;\n"
     "}\n"
-    "kernel void divergent(device float* x [[buffer(0)]], uint i [[thread_position_in_threadgroup]]) {\n"
+    "kernel void split(device float* x [[buffer(0)]], uint i [[thread_position_in_threadgroup]]) {\n"
     "  if (i < 5) threadgroup_barrier(mem_flags::mem_threadgroup);\n"
+    "  else threadgroup_barrier(mem_flags::mem_none);\n"
     "  x[i] = 1;\n"
     "}\n";
 
