@@ -54,7 +54,7 @@ LF_KERNEL(LF_PEAK_THREADS) peak_mma_bf16(device float* out [[buffer(0)]], consta
     simdgroup_load(a[i], numbers + t.warp * 16 + i, 8);
     simdgroup_load(b[i], numbers + t.warp * 16 + 8 + i, 8);
   }
-  for (uint i = 0; i < 16; i++) d[i] = make_filled_simdgroup_matrix<float, 8>(0.0f);
+  for (uint i = 0; i < 16; i++) d[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
   for (int i = 0; i < args.n; i++)
     for (uint j = 0; j < 32; j++) {
       uint to = j % 16, k = j / 16;
