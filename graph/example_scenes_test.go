@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -148,48 +149,111 @@ func apart(want, got []float32) float64 {
 	return diff / size
 }
 
-// Lazy is eager, in values and in gradients, which are those of finite
-// differences, with and without dropout, on the backend of the build's tests.
+// Lazy is eager, in values and in gradients, which are those of finite differences,
+// with and without dropout, on the backend of the build's tests; and both are what the
+// CPU makes of them.
 func TestScenes(t *testing.T) {
-	ctx := context.Background()
-	e := graph.NewEvaluator(testdevice.Open(t, backend.Options{}), graph.EvaluatorOptions{})
-	defer func() { require.NoError(t, e.Close()) }()
+	e, once, host := evaluator(t, testdevice.Backend()), evaluator(t, testdevice.Backend()), evaluator(t, backend.CPU)
 	for _, s := range scenes() {
 		for _, dropout := range []float64{0, 0.25} {
 			t.Run(fmt.Sprintf("%s, dropout %v", s.name, dropout), func(t *testing.T) {
-				ls, numbersOfX := s.layers(t, dropout), numbers(product(s.shape), 90)
-				var outs []*tensor.Tensor
-				for range 2 { // a graph of its own each time
-					g := graph.New()
-					x := g.Floats(numbersOfX, s.shape...)
-					y := s.lazy(ls, x, g.Key(seed, step))
-					wrt := []graph.Tensor{x}
-					for _, l := range ls {
-						wrt = append(wrt, l.Params(g)...)
-					}
-					n := y.Type().Shape.Elements(nil)
-					weighted := y.Mul(g.Floats(numbers(n, 91), y.Type().Shape.Resolve(nil)...))
-					grads := g.Gradients(weighted.Reshape(ir.Static(n)).Sum(0), wrt, false)
-					var err error
-					outs, err = e.Eval(ctx, append([]graph.Tensor{y}, grads...)...)
-					require.NoError(t, err)
-				}
-				want, got := s.eager(t, ls, numbersOfX), values(t, outs[0])
-				assert.LessOrEqual(t, apart(want, got), 1e-6)
-				assert.Equal(t, append(s.shape[:len(s.shape)-1:len(s.shape)-1], s.channels[len(s.channels)-1]), outs[0].Shape)
+				ls, x := s.layers(t, dropout), numbers(product(s.shape), 90)
+				s.evaluate(t, e, ls, x)
+				got := s.evaluate(t, e, ls, x) // in a graph of its own
+				want := s.eager(t, ls, x)
+				assert.LessOrEqual(t, apart(want, values(t, got[0])), 1e-6)
+				assert.Equal(t, append(s.shape[:len(s.shape)-1:len(s.shape)-1], s.channels[len(s.channels)-1]), got[0].Shape)
 
-				params := [][]float32{numbersOfX}
+				params := [][]float32{x}
 				for _, l := range ls {
 					params = append(params, l.A, l.B)
 				}
 				for i, p := range params {
-					assert.LessOrEqual(t, s.gradientError(t, ls, numbersOfX, p, values(t, outs[1+i])), 2e-5, "gradient %d", i)
+					assert.LessOrEqual(t, s.gradientError(t, ls, x, p, values(t, got[1+i])), 2e-5, "gradient %d", i)
+				}
+				ofCPU := s.evaluate(t, host, ls, x)
+				for i := range ofCPU {
+					assert.LessOrEqual(t, apart(values(t, ofCPU[i]), values(t, got[i])), 1e-6, "result %d beside the CPU's", i)
+				}
+				if dropout == 0 {
+					for i, v := range s.atOnce(t, once, ls, x) {
+						assert.LessOrEqual(t, apart(v, values(t, got[i])), 1e-6, "result %d at once", i)
+					}
 				}
 			})
 		}
 	}
 	st := e.Stats()
 	assert.Equal(t, st.Misses, st.Hits, "the second graph of each scene is compiled already")
+}
+
+// evaluator evaluates on a device of a backend for the time of a test.
+func evaluator(t *testing.T, name string) *graph.Evaluator {
+	dev := testdevice.OpenOn(t, name, backend.Options{})
+	e := graph.NewEvaluator(dev, graph.EvaluatorOptions{})
+	t.Cleanup(func() { assert.NoError(t, e.Close()) })
+	return e
+}
+
+// evaluate makes a scene's result and the gradients for its input and its matrices, of
+// the sum of the result's elements with weights, by one graph.
+func (s scene) evaluate(t testing.TB, e *graph.Evaluator, ls []*lora.Layer, numbersOfX []float32) []*tensor.Tensor {
+	g := graph.New()
+	x := g.Floats(numbersOfX, s.shape...)
+	y := s.lazy(ls, x, g.Key(seed, step))
+	wrt := []graph.Tensor{x}
+	for _, l := range ls {
+		wrt = append(wrt, l.Params(g)...)
+	}
+	n := y.Type().Shape.Elements(nil)
+	weighted := y.Mul(g.Floats(numbers(n, 91), y.Type().Shape.Resolve(nil)...))
+	grads := g.Gradients(weighted.Reshape(ir.Static(n)).Sum(0), wrt, false)
+	outs, err := e.Eval(context.Background(), append([]graph.Tensor{y}, grads...)...)
+	require.NoError(t, err)
+	return outs
+}
+
+// atOnce makes what evaluate does without dropout, by a graph for each operation: what
+// is computed at once is the same.
+func (s scene) atOnce(t testing.TB, e *graph.Evaluator, ls []*lora.Layer, numbersOfX []float32) [][]float32 {
+	// The matrix of n columns is made by an operation on others of so many columns.
+	type matrix struct {
+		cols int
+		x    []float32
+	}
+	do := func(op func(in []graph.Tensor) graph.Tensor, in ...matrix) matrix {
+		g := graph.New()
+		var ts []graph.Tensor
+		for _, m := range in {
+			ts = append(ts, g.Floats(m.x, len(m.x)/m.cols, m.cols))
+		}
+		out, err := op(ts).Eval(context.Background(), e)
+		require.NoError(t, err)
+		return matrix{out.Shape[1], values(t, out)}
+	}
+	timesT := func(in []graph.Tensor) graph.Tensor { return in[0].MatMulT(in[1]) }
+	times := func(in []graph.Tensor) graph.Tensor { return in[0].MatMul(in[1]) }
+	tTimes := func(in []graph.Tensor) graph.Tensor { return in[0].Transpose(1, 0).MatMul(in[1]) }
+
+	inputs, downs := []matrix{{s.shape[len(s.shape)-1], numbersOfX}}, []matrix(nil)
+	for i, l := range ls {
+		h := do(timesT, inputs[i], matrix{l.In, l.A})
+		y := do(timesT, h, matrix{l.Rank, l.B})
+		y = do(func(in []graph.Tensor) graph.Tensor { return in[0].Scale(float64(l.Scale())) }, y)
+		inputs, downs = append(inputs, y), append(downs, h)
+	}
+	y := inputs[len(ls)]
+	results := make([][]float32, 2+2*len(ls))
+	results[0] = y.x
+	dy := matrix{y.cols, numbers(len(y.x), 91)}
+	for i, l := range slices.Backward(ls) {
+		dy = do(func(in []graph.Tensor) graph.Tensor { return in[0].Scale(float64(l.Scale())) }, dy)
+		dh := do(times, dy, matrix{l.Rank, l.B})
+		results[2+2*i], results[3+2*i] = do(tTimes, dh, inputs[i]).x, do(tTimes, dy, downs[i]).x
+		dy = do(times, dh, matrix{l.In, l.A})
+	}
+	results[1] = dy.x
+	return results
 }
 
 // gradientError compares some of a gradient with central differences, which are

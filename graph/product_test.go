@@ -9,7 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/graph/exec"
+	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -190,17 +193,42 @@ func TestProductErrors(t *testing.T) {
 }
 
 // A chain of products, scale and sum, as one writes it down, is one product
-// with a longer inner axis, whatever the rank of x.
+// with a longer inner axis, whatever the rank of x, for the backend of the build's tests
+// too, which makes of it what the loops make.
 func TestHandWrittenLoRAIsOneProduct(t *testing.T) {
+	dev := testdevice.Open(t, backend.Options{})
+	e := graph.NewEvaluator(dev, graph.EvaluatorOptions{})
+	defer func() { require.NoError(t, e.Close()) }()
 	for _, shape := range [][]int{{6, 10}, {2, 3, 10}, {1, 2, 3, 10}, {10}} {
 		g := graph.New()
-		x, w := g.Param("x", tensor.F32, ir.ShapeOf(shape...)...), g.Param("w", tensor.F32, ir.ShapeOf(7, 10)...)
-		a, b := g.Param("a", tensor.F32, ir.ShapeOf(4, 10)...), g.Param("b", tensor.F32, ir.ShapeOf(7, 4)...)
-		y := x.MatMulT(a).MatMulT(b).Scale(2).Add(x.MatMulT(w))
-		p, err := g.Program().Result("y", y).Plan(nil)
+		chain := func(x, w, a, b graph.Tensor) graph.Tensor {
+			return x.MatMulT(a).MatMulT(b).Scale(2).Add(x.MatMulT(w))
+		}
+		y := chain(g.Param("x", tensor.F32, ir.ShapeOf(shape...)...), g.Param("w", tensor.F32, ir.ShapeOf(7, 10)...),
+			g.Param("a", tensor.F32, ir.ShapeOf(4, 10)...), g.Param("b", tensor.F32, ir.ShapeOf(7, 4)...))
+		for _, supports := range []exec.Supports{nil, dev.Supports} {
+			p, err := g.Program().Result("y", y).Plan(supports)
+			require.NoError(t, err)
+			require.Len(t, p.Launches, 2, "%v\n%v", shape, p)
+			assert.Equal(t, ir.Gemm, p.Launches[0].Op)
+			assert.Contains(t, p.String(), "Gemm{NT·2 NT}", fmt.Sprint(shape))
+		}
+
+		x, w, a, b := numbers(product(shape), 1), numbers(70, 2), numbers(40, 3), numbers(28, 4)
+		g = graph.New()
+		out, err := chain(g.Floats(x, shape...), g.Floats(w, 7, 10), g.Floats(a, 4, 10), g.Floats(b, 7, 4)).Eval(context.Background(), e)
 		require.NoError(t, err)
-		require.Len(t, p.Launches, 2, "%v\n%v", shape, p)
-		assert.Equal(t, ir.Gemm, p.Launches[0].Op)
-		assert.Contains(t, p.String(), "Gemm{NT·2 NT}", fmt.Sprint(shape))
+		rows := len(x) / 10
+		want := naive(x, w, []int{rows, 10}, []int{7, 10}, nil, true)
+		var down []float32
+		for _, v := range naive(x, a, []int{rows, 10}, []int{4, 10}, nil, true) {
+			down = append(down, float32(v))
+		}
+		for i, v := range naive(down, b, []int{rows, 4}, []int{7, 4}, nil, true) {
+			want[i] += 2 * v
+		}
+		for i, v := range values(t, out) {
+			assert.InDelta(t, want[i], v, 5e-6, "%v, element %d", shape, i)
+		}
 	}
 }
