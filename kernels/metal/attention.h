@@ -17,13 +17,13 @@
 // the columns from d on are not written. Tiles hold floats in both precisions; in bf16
 // these have been rounded, so that their products are exact.
 #pragma once
-#include "device.h"
+#include "element.h"
 
 #define LF_NO_KEY 0x7fffffff
-#define LF_TILE 32                                               // rows and columns of scores
-#define LF_CHUNK(DP) ((DP) == 96 ? 48 : (DP) < 64 ? (DP) : 64)   // columns of a row that are there
-#define LF_PITCH (64 + 4)                                        // floats between rows of a chunk
-#define LF_SPITCH (LF_TILE + 4)                                  // and of scores
+#define LF_TILE 32                                             // rows and columns of scores
+#define LF_CHUNK(DP) ((DP) == 96 ? 48 : (DP) < 64 ? (DP) : 64) // columns of a row that are there
+#define LF_PITCH (64 + 4)                                      // floats from row to row of a chunk
+#define LF_SPITCH (LF_TILE + 4)                                // and of scores
 
 // The memory of a threadgroup: two chunks of rows, and a matrix of scores.
 #define LF_ATTENTION_ROOM \
@@ -87,20 +87,21 @@ struct lf_view {
   }
 };
 
-// The bits of bfloat16 that are nearest to x, of two the even ones.
-inline uint lf_bits_bf16(float x) {
-  uint u = as_type<uint>(x);
-  if ((u & 0x7fffffffu) > 0x7f800000u) return u >> 16 | 0x40u; // not a number
-  return (u + 0x7fffu + (u >> 16 & 1u)) >> 16;
-}
-inline float lf_round_bf16(float x) { return as_type<float>(lf_bits_bf16(x) << 16); }
-// Pairs of them: the first element in the low half.
-inline uint lf_pack_bf16(float lo, float hi) { return lf_bits_bf16(lo) | lf_bits_bf16(hi) << 16; }
+// The nearest number of bfloat16, and pairs of them: the first element in the low half.
+inline float lf_round_bf16(float x) { return lf_as_bf16::get(lf_as_bf16::put(x)); }
+inline uint lf_pack_bf16(float lo, float hi) { return (uint)lf_as_bf16::put(lo) | (uint)lf_as_bf16::put(hi) << 16; }
 
 // The four elements of a row from column c on, zeros from d on.
 inline float4 lf_four(device const float* row, int c, int d, int vec) {
   if (vec) return c < d ? *(device const float4*)(row + c) : float4(0.0f);
   return float4(c < d ? row[c] : 0.0f, c + 1 < d ? row[c + 1] : 0.0f, c + 2 < d ? row[c + 2] : 0.0f, c + 3 < d ? row[c + 3] : 0.0f);
+}
+
+inline void lf_put4(threadgroup float* to, float4 x) {
+  to[0] = x.x;
+  to[1] = x.y;
+  to[2] = x.z;
+  to[3] = x.w;
 }
 
 // How the elements of a matrix lie: what four of them are, how many a head has, and what
@@ -144,11 +145,7 @@ inline void lf_load(lf_thread t, threadgroup float* tile, lf_rows<X> m, int c0, 
     int r = e / (CH / 4), c = e % (CH / 4) * 4, row = m.first + r;
     float4 x = float4(0.0f);
     if (row >= m.begin && row < m.end) x = X::four(m.x + row * m.stride, c0 + c, d, vec);
-    threadgroup float* to = tile + r * LF_PITCH + c;
-    to[0] = x.x;
-    to[1] = x.y;
-    to[2] = x.z;
-    to[3] = x.w;
+    lf_put4(tile + r * LF_PITCH + c, x);
   }
 }
 

@@ -88,8 +88,8 @@ inline void lf_decode(lf_thread t, threadgroup float4* qs, threadgroup float* ro
     qs[e] = h < count ? lf_four(q + (long)h * d, c, d, 0) : float4(0.0f);
   }
   for (int index = (int)t.group.x; index < a.chunks; index += (int)t.groups.x) {
-    const int begin = seen.x + (int)min((long)index * a.chunk, (long)(seen.y - seen.x));
-    const int end = (int)min((long)seen.y, (long)begin + a.chunk);
+    const int begin = seen.x + (int)lf_least((long)index * a.chunk, seen.y - seen.x);
+    const int end = (int)lf_least(seen.y, (long)begin + a.chunk);
     if (begin >= end && parts) break; // for all threads alike, as all loops are
     float4 acc[G][ACROSS];
     for (int h = 0; h < G; h++)
@@ -154,12 +154,7 @@ inline void lf_decode(lf_thread t, threadgroup float4* qs, threadgroup float* ro
           x.z += lf_shuffle_xor(t, x.z, b);
           x.w += lf_shuffle_xor(t, x.w, b);
         }
-        threadgroup float* to = room + (warp * G + h) * DP + lane * 4 + 128 * c;
-        if (lane >= WIDE) continue; // no lane waits for another after the last step
-        to[0] = x.x;
-        to[1] = x.y;
-        to[2] = x.z;
-        to[3] = x.w;
+        if (lane < WIDE) lf_put4(room + (warp * G + h) * DP + lane * 4 + 128 * c, x);
       }
     lf_barrier();
     const long place = ((long)row * a.heads + head) * a.chunks + index;
