@@ -89,24 +89,24 @@ std::string wrappers(const std::vector<Kernel>& kernels) {
         n++;
       };
       if (p.attribute == "buffer" && p.reference) {
-        call += "*(" + p.type + "*)lf_args->buffer[" + index + "]";
+        call += "*(" + p.type + "*)msl_args->buffer[" + index + "]";
         describe("LF_MSL_REFERENCE", p.type);
       } else if (p.attribute == "buffer") {
-        call += "(" + p.type + ")lf_args->buffer[" + index + "]";
+        call += "(" + p.type + ")msl_args->buffer[" + index + "]";
         describe("LF_MSL_BUFFER", "*(" + p.type + ")nullptr");
       } else if (p.attribute == "threadgroup") {
-        call += "(" + p.type + ")lf_msl_dynamic(lf_args, " + index + ")";
+        call += "(" + p.type + ")lf_msl_dynamic(msl_args, " + index + ")";
         describe("LF_MSL_THREADGROUP", "*(" + p.type + ")nullptr");
       } else {
-        call += "lf_thread_is." + p.attribute + "<" + p.type + ">()";
+        call += "msl_thread_is." + p.attribute + "<" + p.type + ">()";
       }
     }
-    out += "static void lf_call_" + k.name + "(const lf_msl_args* lf_args) { (void)lf_args; const lf_attributes lf_thread_is; " + k.name + "(" + call + "); }\n";
-    out += "static const lf_msl_param lf_params_" + k.name + "[] = {" + params + "{LF_MSL_BUFFER, 0, 0, 0, nullptr}};\n";
-    table += "{\"" + k.name + "\", lf_call_" + k.name + ", lf_params_" + k.name + ", " + std::to_string(n) + ", " + (k.threads.empty() ? "0" : "(" + k.threads + ")") + "}, ";
+    out += "static void msl_call_" + k.name + "(const lf_msl_args* msl_args) { (void)msl_args; const msl_attributes msl_thread_is; " + k.name + "(" + call + "); }\n";
+    out += "static const lf_msl_param msl_params_" + k.name + "[] = {" + params + "{LF_MSL_BUFFER, 0, 0, 0, nullptr}};\n";
+    table += "{\"" + k.name + "\", msl_call_" + k.name + ", msl_params_" + k.name + ", " + std::to_string(n) + ", " + (k.threads.empty() ? "0" : "(" + k.threads + ")") + "}, ";
   }
-  out += "static const lf_msl_kernel lf_kernels[] = {" + table + "{nullptr, nullptr, nullptr, 0, 0}};\n";
-  out += "extern \"C\" __attribute__((visibility(\"default\"))) const lf_msl_library lf_msl_table = {lf_kernels, " + std::to_string(kernels.size()) +
+  out += "static const lf_msl_kernel msl_kernels[] = {" + table + "{nullptr, nullptr, nullptr, 0, 0}};\n";
+  out += "extern \"C\" __attribute__((visibility(\"default\"))) const lf_msl_library lf_msl_table = {msl_kernels, " + std::to_string(kernels.size()) +
          ", __start_lf_msl_shared, __stop_lf_msl_shared};\n";
   return out;
 }

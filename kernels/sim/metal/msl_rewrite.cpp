@@ -83,13 +83,13 @@ class Rewriter {
     if (t.is("threadgroup") && parens_ == 0 && braces_ > 0 && declares_array(i)) return array(i);
     if (scalars().count(t.text) || is_vector(t)) check_pointer(i);
     if (is_vector(t) && t_.is(t_.after(i), "(") && constructs(i)) {
-      out_ += "lf_make<" + t.text + ">";
+      out_ += "msl_make<" + t.text + ">";
       return i + 1;
     }
     if (t.is("vec") && t_.is(t_.after(i), "<")) {
       size_t close = t_.angle(t_.after(i));
       if (t_.is(t_.after(close), "(") && constructs(i)) {
-        out_ += "lf_make<" + t_.join(i, close + 1) + ">";
+        out_ += "msl_make<" + t_.join(i, close + 1) + ">";
         return close + 1;
       }
     }
@@ -252,7 +252,7 @@ class Rewriter {
   }
 
   void declare(size_t at, const std::string& type, const std::string& dims) {
-    const std::string &name = t_[at].text, T = "lf_type_" + name, record = "lf_record_" + name;
+    const std::string &name = t_[at].text, T = "msl_type_" + name, record = "msl_record_" + name;
     std::string flat;  // on one line
     for (char c : dims) flat += c == '\n' ? ' ' : c;
     std::string align = alignment_.empty() ? "__alignof__(" + T + ")" : "(" + alignment_ + ")";

@@ -2,24 +2,24 @@
 #pragma once
 #include "abi.h"
 
-// lf_axes is a position or a size as a kernel asks for it: of one, two or three axes.
+// msl_axes is a position or a size as a kernel asks for it: of one, two or three axes.
 template <class T>
-struct lf_axes {
+struct msl_axes {
   static T of(const uint* v) { return (T)v[0]; }
 };
 template <class T>
-struct lf_axes<T __attribute__((ext_vector_type(2)))> {
-  static metal::vec<T, 2> of(const uint* v) { return lf_make<metal::vec<T, 2>>(v[0], v[1]); }
+struct msl_axes<T __attribute__((ext_vector_type(2)))> {
+  static metal::vec<T, 2> of(const uint* v) { return msl_make<metal::vec<T, 2>>(v[0], v[1]); }
 };
 template <class T>
-struct lf_axes<T __attribute__((ext_vector_type(3)))> {
-  static metal::vec<T, 3> of(const uint* v) { return lf_make<metal::vec<T, 3>>(v[0], v[1], v[2]); }
+struct msl_axes<T __attribute__((ext_vector_type(3)))> {
+  static metal::vec<T, 3> of(const uint* v) { return msl_make<metal::vec<T, 3>>(v[0], v[1], v[2]); }
 };
 
-// lf_attributes are a thread's answers to the attributes of a kernel's parameters.
-class lf_attributes {
+// msl_attributes are a thread's answers to the attributes of a kernel's parameters.
+class msl_attributes {
  public:
-  lf_attributes() {
+  msl_attributes() {
     lf_msl_where(&p_);
     index_ = (p_.thread[2] * p_.threads[1] + p_.thread[1]) * p_.threads[0] + p_.thread[0];
     size_ = p_.threads[0] * p_.threads[1] * p_.threads[2];
@@ -31,7 +31,7 @@ class lf_attributes {
 #define LF_AXES(name, value) \
   template <class T>         \
   T name() const {           \
-    return lf_axes<T>::of(value); \
+    return msl_axes<T>::of(value); \
   }
   LF_AXES(thread_position_in_threadgroup, p_.thread)
   LF_AXES(threadgroup_position_in_grid, p_.group)
@@ -44,7 +44,7 @@ class lf_attributes {
 #define LF_NUMBER(name, value) \
   template <class T>           \
   T name() const {             \
-    static_assert((int)lf_element<T>::n == 1, #name " is one number"); \
+    static_assert((int)msl_element<T>::n == 1, #name " is one number"); \
     return (T)(value);         \
   }
   LF_NUMBER(thread_index_in_threadgroup, index_)

@@ -1,5 +1,5 @@
 // Metal's scalar and vector types, and constructors of vectors: the rewriter makes
-// lf_make<float4>(…) of float4(…).
+// msl_make<float4>(…) of float4(…).
 #pragma once
 
 typedef unsigned char uchar;
@@ -49,73 +49,73 @@ template <class T, int N>
 using vec = T __attribute__((ext_vector_type(N)));
 }
 
-// lf_element is the element and the number of elements of a vector; of a scalar, itself.
+// msl_element is the element and the number of elements of a vector; of a scalar, itself.
 template <class V>
-struct lf_element {
+struct msl_element {
   typedef V type;
   enum { n = 1 };
 };
 template <class T, int N>
-struct lf_element<T __attribute__((ext_vector_type(N)))> {
+struct msl_element<T __attribute__((ext_vector_type(N)))> {
   typedef T type;
   enum { n = N };
 };
 
 template <class... A>
-struct lf_count;
+struct msl_count;
 template <>
-struct lf_count<> {
+struct msl_count<> {
   enum { n = 0 };
 };
 template <class A, class... B>
-struct lf_count<A, B...> {
-  enum { n = lf_element<A>::n + lf_count<B...>::n };
+struct msl_count<A, B...> {
+  enum { n = msl_element<A>::n + msl_count<B...>::n };
 };
 
 template <int N>
-struct lf_piece {
+struct msl_piece {
   template <class V, class A>
   static void put(V& v, int at, A a) {
-    for (int i = 0; i < N; i++) v[at + i] = (typename lf_element<V>::type)a[i];
+    for (int i = 0; i < N; i++) v[at + i] = (typename msl_element<V>::type)a[i];
   }
 };
 template <>
-struct lf_piece<1> {
+struct msl_piece<1> {
   template <class V, class A>
   static void put(V& v, int at, A a) {
-    v[at] = (typename lf_element<V>::type)a;
+    v[at] = (typename msl_element<V>::type)a;
   }
 };
 
 template <class V>
-inline void lf_put(V&, int) {}
+inline void msl_put(V&, int) {}
 template <class V, class A, class... B>
-inline void lf_put(V& v, int at, A a, B... b) {
-  lf_piece<lf_element<A>::n>::put(v, at, a);
-  lf_put(v, at + lf_element<A>::n, b...);
+inline void msl_put(V& v, int at, A a, B... b) {
+  msl_piece<msl_element<A>::n>::put(v, at, a);
+  msl_put(v, at + msl_element<A>::n, b...);
 }
 
 // One scalar fills a vector; otherwise the parts must have as many elements as it has.
 template <class V, bool Fill>
-struct lf_maker {
+struct msl_maker {
   template <class... A>
   static V make(A... a) {
-    static_assert((int)lf_count<A...>::n == (int)lf_element<V>::n, "a vector is made of as many elements as it has, or of one scalar");
+    static_assert((int)msl_count<A...>::n == (int)msl_element<V>::n, "a vector is made of as many elements as it has, or of one scalar");
     V v;
-    lf_put(v, 0, a...);
+    msl_put(v, 0, a...);
     return v;
   }
 };
 template <class V>
-struct lf_maker<V, true> {
+struct msl_maker<V, true> {
   template <class A>
   static V make(A a) {
-    return (V)(typename lf_element<V>::type)a;
+    return (V)(typename msl_element<V>::type)a;
   }
 };
 template <class V, class... A>
-inline V lf_make(A... a) {
-  return lf_maker<V, sizeof...(A) == 1 && (int)lf_count<A...>::n == 1>::make(a...);
+inline V msl_make(A... a) {
+  return msl_maker<V, sizeof...(A) == 1 && (int)msl_count<A...>::n == 1>::make(a...);
 }
 
 namespace metal {
