@@ -2,6 +2,7 @@
 // can be told, and keeps its device alive, as Apple's do.
 #import <Metal/Metal.h>
 #include <pthread.h>
+#include <time.h>
 
 #include "fake_live.h"
 #include "fake_memory.h"
@@ -127,6 +128,7 @@ typedef struct {
   size_t count, capacity;
   NSMutableArray *kept;
   NSMutableArray *copies;  // of setBytes
+  NSMutableIndexSet *used; // the serials of memory
   MTLCommandBufferHandler *scheduled, *completed;
   int schedules, completions;
   pthread_mutex_t mu;
@@ -139,6 +141,7 @@ typedef struct {
 - (id)initWithQueue:(LFQueue *)queue retains:(BOOL)retains;
 - (lf_work *)add:(lf_work_kind)kind;       // valid until the next one
 - (void)keep:(id)object;                   // until the command buffer has ended
+- (void)use:(LFBuffer *)buffer as:(uint64_t *)serial;
 - (const void *)copy:(const void *)bytes length:(NSUInteger)length;
 - (void)encoderEnded;
 - (BOOL)isCommitted;
@@ -179,4 +182,7 @@ NSError *lf_error(NSString *domain, NSInteger code, const char *format, ...) __a
 // lf_label is the text behind the name of an object in messages: its label, if it has one.
 const char *lf_label(LFObject *object);
 
+// Time, by the monotonic clock: a condition that waits by it, a point ahead, and now.
+void lf_cond_init(pthread_cond_t *c);
+struct timespec lf_after(uint64_t milliseconds);
 double lf_now(void);

@@ -25,10 +25,8 @@ static void check_range(LFBuffer *b, NSUInteger offset, NSUInteger bytes, const 
   w->from = s->memory + from;
   w->to = d->memory + to;
   w->bytes = size;
-  w->serials[0] = s->serial;
-  w->serials[1] = d->serial;
-  [commands keep:s];
-  [commands keep:d];
+  [commands use:s as:&w->serials[0]];
+  [commands use:d as:&w->serials[1]];
 }
 - (void)fillBuffer:(id<MTLBuffer>)buffer range:(NSRange)range value:(uint8_t)value {
   [self check:"fillBuffer"];
@@ -39,7 +37,6 @@ static void check_range(LFBuffer *b, NSUInteger offset, NSUInteger bytes, const 
   w->to = b->memory + range.location;
   w->bytes = range.length;
   w->fill = value;
-  w->serials[0] = b->serial;
-  [commands keep:b];
+  [commands use:b as:&w->serials[0]];
 }
 @end

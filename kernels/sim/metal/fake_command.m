@@ -13,6 +13,7 @@ NSString *const MTLCommandBufferErrorDomain = @"MTLCommandBufferErrorDomain";
     retains = r;
     kept = [[NSMutableArray alloc] init];
     copies = [[NSMutableArray alloc] init];
+    used = [[NSMutableIndexSet alloc] init];
     pthread_mutex_init(&mu, NULL);
     pthread_cond_init(&changed, NULL);
   }
@@ -37,7 +38,9 @@ NSString *const MTLCommandBufferErrorDomain = @"MTLCommandBufferErrorDomain";
   count = capacity = 0;
   [kept release];
   [copies release];
+  [used release];
   kept = copies = nil;
+  used = nil;
   for (int i = 0; i < schedules; i++) Block_release(scheduled[i]);
   for (int i = 0; i < completions; i++) Block_release(completed[i]);
   free(scheduled);
@@ -64,6 +67,11 @@ NSString *const MTLCommandBufferErrorDomain = @"MTLCommandBufferErrorDomain";
 }
 - (void)keep:(id)object {
   if (retains && [kept lastObject] != object) [kept addObject:object];
+}
+- (void)use:(LFBuffer *)buffer as:(uint64_t *)serial {
+  *serial = buffer->serial;
+  [used addIndex:(NSUInteger)buffer->serial];
+  [self keep:buffer];
 }
 - (const void *)copy:(const void *)bytes length:(NSUInteger)length {
   NSData *d = [[NSData alloc] initWithBytes:bytes length:length];
@@ -269,13 +277,6 @@ static void push(MTLCommandBufferHandler **list, int *n, MTLCommandBufferHandler
 }
 
 - (void)checkMemory {
-  uint64_t last = 0;
-  for (size_t i = 0; i < count; i++) {
-    for (int j = 0; j < LF_MOST_BUFFERS; j++) {
-      uint64_t s = work[i].serials[j];
-      if (s && s != last) lf_memory_check(s);
-      if (s) last = s;
-    }
-  }
+  for (NSUInteger i = [used firstIndex]; i != NSNotFound; i = [used indexGreaterThanIndex:i]) lf_memory_check(i);
 }
 @end

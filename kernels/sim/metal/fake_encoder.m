@@ -149,9 +149,7 @@ static bool fits(MTLSize s) { return s.width <= UINT32_MAX && s.height <= UINT32
     [self checkBound:i];
     a->buffer[i] = (char *)bound[i].bytes + bound[i].offset;
     a->length[i] = bound[i].length - bound[i].offset;
-    if (!bound[i].buffer) continue;
-    w->serials[i] = bound[i].buffer->serial;
-    [commands keep:bound[i].buffer];
+    if (bound[i].buffer) [commands use:bound[i].buffer as:&w->serials[i]];
   }
   for (int i = 0; i < LF_THREADGROUP_SLOTS; i++) a->threadgroup[i] = pipeline->about.threadgroups >> i & 1 ? threadgroup[i] : 0;
   a->grid[0] = (uint32_t)groups.width, a->grid[1] = (uint32_t)groups.height, a->grid[2] = (uint32_t)groups.depth;

@@ -48,10 +48,11 @@ size_t page() {
 
 // written_at gives the address of the first byte of [from, to) that was written.
 const unsigned char* written_at(const void* from, const void* to) {
-  for (auto* p = static_cast<const unsigned char*>(from); p < to; p++) {
-    if (*p != margin) return p;
-  }
-  return nullptr;
+  auto* p = static_cast<const unsigned char*>(from);
+  auto* end = static_cast<const unsigned char*>(to);
+  if (p == end || (*p == margin && !memcmp(p, p + 1, (size_t)(end - p) - 1))) return nullptr;
+  while (*p == margin) p++;
+  return p;
 }
 
 void check(const Range& r) {

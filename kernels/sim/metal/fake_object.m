@@ -55,6 +55,26 @@ const char *lf_label(LFObject *object) {
   return object->label ? [[NSString stringWithFormat:@" \"%@\"", object->label] UTF8String] : "";
 }
 
+void lf_cond_init(pthread_cond_t *c) {
+  pthread_condattr_t attributes;
+  pthread_condattr_init(&attributes);
+  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+  pthread_cond_init(c, &attributes);
+  pthread_condattr_destroy(&attributes);
+}
+
+struct timespec lf_after(uint64_t milliseconds) {
+  // Longer than a century is for ever; the clock's seconds must not overflow.
+  const uint64_t century = 100ull * 366 * 24 * 3600 * 1000;
+  if (milliseconds > century) milliseconds = century;
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  t.tv_sec += (time_t)(milliseconds / 1000);
+  t.tv_nsec += (long)(milliseconds % 1000) * 1000000;
+  if (t.tv_nsec >= 1000000000) t.tv_sec++, t.tv_nsec -= 1000000000;
+  return t;
+}
+
 double lf_now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);

@@ -2,6 +2,7 @@
 // were enqueued. So two queues meet only by events, or by the program.
 #import "fake.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,7 +67,7 @@ static void *line_run(void *argument) {
 - (id)initWithDevice:(LFDevice *)d most:(NSUInteger)n {
   if ((self = [super initWithKind:LF_QUEUE device:d])) {
     pthread_mutex_init(&mu, NULL);
-    pthread_cond_init(&room, NULL);
+    lf_cond_init(&room);
     most = n;
     line = line_new();
   }
@@ -87,9 +88,12 @@ static void *line_run(void *argument) {
 
 - (id<MTLCommandBuffer>)make:(BOOL)retains {
   pthread_mutex_lock(&mu);
+  struct timespec end = lf_after(device->settings.patience);
   while (made >= most) {
-    if (!running) lf_die("commandBuffer: all %lu of the queue are made and none is committed: it would wait for ever", (unsigned long)most);
-    pthread_cond_wait(&room, &mu);
+    if (pthread_cond_timedwait(&room, &mu, &end) != ETIMEDOUT || made < most) continue;
+    end = lf_after(device->settings.patience);
+    if (!running)  // and no other thread was about to commit one
+      lf_die("commandBuffer: all %lu of the queue are made and none is committed: it waits for ever", (unsigned long)most);
   }
   made++;
   pthread_mutex_unlock(&mu);
