@@ -34,4 +34,12 @@ if [ -n "${CUDA_HOME:-}" ] || [ -d output/cuda ]; then
 else
 	echo "no vet for tags: cuda, which needs CUDA's headers: make cuda-kernels installs them"
 fi
+if command -v clang-19 >/dev/null && [ -e /usr/include/GNUstep/Foundation/Foundation.h ]; then
+	echo "vet and staticcheck, tags: metal metalfake${1:+, vet alone}"
+	export CGO_ENABLED=1 CC=clang-19 CXX=clang++-19
+	$go vet -tags 'metal metalfake' ./backend/... ./internal/cli
+	[ "${1:-}" = short ] || $staticcheck -tags 'metal metalfake' ./backend/... ./internal/cli
+else
+	echo "no vet for tags: metal metalfake, which need clang-19 and GNUstep: make metal-sim installs them"
+fi
 (cd tools && $go vet ./...)

@@ -72,10 +72,10 @@ var house = map[string]room{
 	"backend/cpu":       {machines, with("backend", "is a machine")},
 	"backend/cuda":      {machines, with("backend", "is a machine", "backend/gpu", "launches what that plans")},
 	"backend/gpu":       {machines, with("backend", "plans for its devices")},
-	"backend/metal":     {machines, with("backend", "is a machine")},
+	"backend/metal":     {machines, with("backend", "is a machine", "backend/gpu", "launches what that plans")},
 	"backend/null":      {machines, with("backend", "is a machine")},
 	"backend/telemetry": {floor: machines},
-	"backend/all":       {machines, with("backend/cpu", "brings in the machines of a build", "backend/cuda", "brings in the machines of a build", "backend/null", "brings in the machines of a build")},
+	"backend/all":       {machines, with("backend/cpu", "brings in the machines of a build", "backend/cuda", "brings in the machines of a build", "backend/metal", "brings in the machines of a build", "backend/null", "brings in the machines of a build")},
 
 	"graph/exec":        {floor: graphs},
 	"graph":             {graphs, with("graph/exec", "Eval and Compile run what was built")},
