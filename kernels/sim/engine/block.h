@@ -46,7 +46,7 @@ struct Fiber : Lane {
 };
 
 struct Warp {
-  uint32_t live = 0, ready = 0, waiting = 0;  // lanes
+  uint32_t born = 0, live = 0, ready = 0, waiting = 0;  // lanes
   unsigned generation = 0;
   bool mixed = false;  // the lanes that wait do not all wait for the same
   char tag[2];

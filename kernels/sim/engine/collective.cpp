@@ -27,7 +27,7 @@ unsigned barrier(unsigned id, unsigned n, bool predicate, bool wait, Site site) 
   race::release(tag);
   b.arrived++;
   b.votes += predicate;
-  if (b.arrived == (id ? n : block.live)) {
+  if (b.arrived == (id ? n : options.everybody ? block.threads : block.live)) {
     block.release(b);
     if (wait && options.order == Order::Random) {  // the last to come need not be the first to go
       f.waiting = Waiting::No;
@@ -54,7 +54,7 @@ unsigned block_live() { return running->live; }
 // and then counting them is enough. Warps whose halves have gone their own
 // ways (mixed) are looked through lane by lane.
 static bool complete(Warp& w, Fiber* lanes, uint32_t mask) {
-  uint32_t wanted = mask & w.live;  // who has returned, or lies past the block's end, is not waited for
+  uint32_t wanted = mask & (options.everybody ? w.born : w.live);  // who has returned, or lies past the block's end, is not waited for
   if ((w.waiting & wanted) != wanted) return false;
   if (!w.mixed) return true;
   for (uint32_t m = wanted; m; m &= m - 1) {

@@ -25,6 +25,7 @@ struct Options {
   bool eager_copies = false;  // cp.async copies at once, not when waited for
   int threads = 1;            // of the host, each with a block at a time
   const Words* words = &cuda_words;
+  bool everybody = false;       // barriers and collectives wait for threads that have returned
   bool code_addresses = false;  // faults say where in the code: "code 0x…"
 };
 extern Options options;

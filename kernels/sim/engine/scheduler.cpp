@@ -83,7 +83,7 @@ void Block::start(const Launch& l, uint64_t index) {
   }
   for (unsigned w = 0; w < nwarps; w++) {
     unsigned n = threads - w * 32;
-    warps[w].live = warps[w].ready = n >= 32 ? all_lanes : (1u << n) - 1;
+    warps[w].born = warps[w].live = warps[w].ready = n >= 32 ? all_lanes : (1u << n) - 1;
     warps[w].waiting = 0;
   }
 }
@@ -176,7 +176,7 @@ void Block::release(Barrier& b) {
   b.generation++;
 }
 
-// A thread that has returned is not waited for.
+// A thread that has returned is not waited for, in CUDA.
 void Block::finish(Fiber& f) {
   f.done = true;
   Warp& w = warps[f.warp];
@@ -184,7 +184,7 @@ void Block::finish(Fiber& f) {
   w.ready &= ~(1u << f.lane);
   live--;
   Barrier& b = barriers[0];
-  if (live && b.arrived == live) release(b);
+  if (live && !options.everybody && b.arrived == live) release(b);
   settle(*this, f);
 }
 

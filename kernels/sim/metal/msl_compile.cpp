@@ -78,7 +78,7 @@ const std::string& shim_text() {
 
 // The checks are those of CUDA kernels (../Makefile): the engine has their handlers.
 std::vector<std::string> code_flags() {
-  std::vector<std::string> flags = {"-O2", "-g1", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-nostdlib++",
+  std::vector<std::string> flags = {"-O2", "-g1", "-gdwarf-4", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-nostdlib++",
                                     "-ffp-contract=off", "-fno-math-errno", "-Xclang", "-ffloat16-excess-precision=none", "-Xclang", "-fbfloat16-excess-precision=none",
                                     "-fsanitize=alignment,bounds,shift,integer-divide-by-zero", "-ftrivial-auto-var-init=pattern"};
 #if defined(__x86_64__)
@@ -87,12 +87,12 @@ std::vector<std::string> code_flags() {
   return flags;
 }
 
-// What is language of both passes. Metal's is C++14, and what is newer an error.
+// What is language of both passes. Metal's is C++14.
 std::vector<std::string> language_flags() {
   return {"-x", "c++", "-std=c++14", "-nostdinc", "-nostdinc++", "-fsigned-char", "-fno-color-diagnostics", "-fno-caret-diagnostics", "-ferror-limit=20",
           "-Xclang", "-cl-single-precision-constant", "-D__LF_NO_SIMD=0", "-D__LF_NO_BFLOAT=0"};
 }
-const std::vector<std::string> warning_flags = {"-w", "-Werror=c++17-extensions", "-Werror=c++20-extensions", "-Werror=vla-cxx-extension", "-Werror=return-type", "-Werror=unknown-attributes",
+const std::vector<std::string> warning_flags = {"-Wno-everything", "-Werror=c++20-extensions", "-Werror=vla-cxx-extension", "-Werror=return-type", "-Werror=unknown-attributes",
                                                 "-Werror=address-of-temporary", "-Werror=implicit-function-declaration"};
 
 bool starts(const std::string& s, const char* with) { return s.rfind(with, 0) == 0; }
@@ -143,7 +143,7 @@ void generate(const Source& s, const std::string& code, const Scratch& scratch) 
   for (const std::string& m : s.macros) {
     if (starts(m, "__LF_")) words.push_back("-D" + m);
   }
-  append(words, {"-I" + shim(), "-o", scratch.file("code.so"), scratch.file("code.cpp"), "-lm"});
+  append(words, {"-isystem", shim(), "-o", scratch.file("code.so"), scratch.file("code.cpp"), "-lm"});
   run_compiler(words, scratch.file("log"));
 }
 

@@ -26,16 +26,20 @@ lfsim::Describe runtime_describes;
 std::string describe(const void* address) {
   const lf_msl_kernel* k = kernel_of(lfsim::running->launch);
   const lf_msl_args* a = args_of(lfsim::running->launch);
-  constexpr uintptr_t near = 1 << 16;
+  uintptr_t nearest = 1 << 16;
+  std::string found;
   auto p = (uintptr_t)address;
   for (uint32_t i = 0; i < k->nparams; i++) {
     if (k->params[i].kind == LF_MSL_THREADGROUP) continue;
     uint32_t n = k->params[i].index;
     auto begin = (uintptr_t)a->buffer[n], end = begin + a->length[n];
     std::string name = "buffer " + std::to_string(n) + " (" + k->params[i].name + ") of " + std::to_string(a->length[n]) + " bytes";
-    if (p >= end && p - end < near) return std::to_string(p - end) + " bytes past the end of " + name;
-    if (p < begin && begin - p < near) return std::to_string(begin - p) + " bytes before " + name;
+    uintptr_t distance = p >= end ? p - end : p < begin ? begin - p : 0;
+    if (distance >= nearest || (p >= begin && p < end)) continue;
+    nearest = distance;
+    found = std::to_string(distance) + (p >= end ? " bytes past the end of " : " bytes before ") + name;
   }
+  if (!found.empty()) return found;
   return runtime_describes ? runtime_describes(address) : "";
 }
 
@@ -84,11 +88,14 @@ std::string refusal(const lf_msl_kernel& k, const lf_msl_info& info, const lf_ms
   return "";
 }
 
-void prepare_engine() {
+}  // namespace
+
+void lfmsl::prepare_engine() {
   static std::once_flag once;
   std::call_once(once, [] {
     lfsim::read_options();
     lfsim::options.words = &lfsim::metal_words;
+    lfsim::options.everybody = true;
     lfsim::options.code_addresses = true;
     runtime_describes = lfsim::describe_address;
     lfsim::describe_address = describe;
@@ -96,10 +103,8 @@ void prepare_engine() {
   });
 }
 
-}  // namespace
-
 extern "C" __attribute__((visibility("default"))) int lf_msl_dispatch(const lf_msl* m, int kernel, const lf_msl_args* args, char** error) {
-  prepare_engine();
+  lfmsl::prepare_engine();
   const lf_msl_kernel& k = m->table->kernels[kernel];
   std::string message = refusal(k, lf_msl_about(m, kernel), *args);
   if (!message.empty()) {

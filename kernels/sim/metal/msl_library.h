@@ -4,6 +4,11 @@
 
 #include "msl.h"
 
+namespace lfmsl {
+// prepare_engine reads the engine's settings and tells it of Metal; once, before the first dispatch.
+void prepare_engine();
+}  // namespace lfmsl
+
 struct lf_msl {
   void* handle = nullptr;
   const lf_msl_library* table = nullptr;

@@ -71,6 +71,7 @@ class Rewriter {
     if (t.kind != Kind::Word) return copy(i);
     if (refused.count(t.text) && (t.text != "std" || t_.is(t_.after(i), "::"))) refuse(i, "Metal has no " + t.text);
     if (t.is("long") && t_.is(t_.after(i), "long")) refuse(i, "Metal has no long long: a long has 64 bits");
+    if (t.is("if") && t_.is(t_.after(i), "constexpr")) refuse(i, "if constexpr is of C++17, Metal's language is C++14");
     if (t.is("static") && kernel_ >= 0) refuse(i, "Metal has no static variables in functions");
     if (t.is("kernel")) return kernel(i);
     if (t.is("alignas") && kernel_ >= 0) {

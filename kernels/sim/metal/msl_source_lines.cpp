@@ -14,7 +14,7 @@
 namespace lfmsl {
 
 // lines asks addr2line for the calls that were inlined at an address, innermost first,
-// and leaves out those within the shim.
+// and leaves out the shim and the wrappers.
 static std::string lines(uintptr_t address) {
   Dl_info info;
   if (!dladdr(reinterpret_cast<void*>(address), &info)) return "";
@@ -32,7 +32,7 @@ static std::string lines(uintptr_t address) {
   unlink(log);
   std::istringstream stream(text);
   for (std::string line; std::getline(stream, line);) {
-    if (line.find("/shim/lf/") != std::string::npos || line.rfind("??", 0) == 0) continue;
+    if (line.find("/shim/lf/") != std::string::npos || line.rfind("??", 0) == 0 || line.find("wrappers of kernels:") != std::string::npos) continue;
     line = line.substr(line.rfind('/') + 1);
     size_t extra = line.find(" (discriminator");
     found += (found.empty() ? "" : " of ") + line.substr(0, extra);
