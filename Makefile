@@ -83,6 +83,9 @@ test-cuda: sim cuda-kernels ## all tests of -tags cuda, on the simulated driver
 	sh scripts/cuda_goldens.sh
 	sh scripts/cuda_alone.sh
 
+metal-sim: ## the fake Metal and lfmsl, which compiles shaders, for machines that are no Mac (needs clang-19 and GNUstep)
+	CLANG=$(CLANG) CLANGXX=$(CLANGXX) sh scripts/metal_sim.sh
+
 test-metal: metal-sim ## all tests of the backend for Apple GPUs, on the fake Metal (needs clang-19 and GNUstep)
 	CC=$(CLANG) CXX=$(CLANGXX) CGO_ENABLED=1 $(GO) test -tags 'metal metalfake' ./kernels/... ./backend/metal/...
 	CC=$(CLANG) CXX=$(CLANGXX) sh scripts/metal_goldens.sh
@@ -102,5 +105,5 @@ install: ## lorafuse into GOBIN
 clean: ## remove what was built and trained here
 	rm -rf bin examples/godoc/output
 
-.PHONY: help build build-cuda example test race race-all purego arm64 ci nightly fuzz bench lint kernels assembly cuda-kernels sim env test-cuda test-metal gpu-pack docker docker-steps install clean
+.PHONY: help build build-cuda example test race race-all purego arm64 ci nightly fuzz bench lint kernels assembly cuda-kernels sim env test-cuda metal-sim test-metal gpu-pack docker docker-steps install clean
 .DEFAULT_GOAL := help

@@ -51,7 +51,7 @@ func sources(t *testing.T) map[string]string {
 				return err
 			}
 			switch filepath.Ext(name) {
-			case ".cu", ".cuh", ".h", ".cpp", ".m":
+			case ".cu", ".cuh", ".h", ".cpp", ".m", ".metal":
 				raw, err := os.ReadFile(name)
 				found[name] = string(raw)
 				return err
