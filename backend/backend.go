@@ -19,6 +19,8 @@ var (
 	ErrOutOfMemory = errors.New("out of memory")
 	// ErrUnavailable: the backend is not in this build, or this host has no such device.
 	ErrUnavailable = errors.New("backend unavailable")
+	// ErrFaulty: the device is there, and does not compute what it should.
+	ErrFaulty = errors.New("faulty device")
 	// ErrUnsupported: the device cannot run an operation.
 	ErrUnsupported = errors.New("unsupported operation")
 	// ErrClosed: the device or executable was closed.

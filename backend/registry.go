@@ -129,6 +129,7 @@ var known = map[string]string{
 var (
 	mu      sync.RWMutex
 	drivers = map[string]Driver{}
+	faults  = map[string]error{} // why Auto passed over backends that have a device
 )
 
 // Register makes a backend known under name. It panics when the name is taken.
@@ -192,7 +193,7 @@ func Devices(name string) ([]Info, error) {
 }
 
 // Open opens a device of the named backend, or of the best one that has a
-// device for Auto and the empty name. A program has those that it imports:
+// device for Auto and the empty name: one that computes what it should (ErrFaulty). A program has those that it imports:
 // package backend/all brings in those of its build. Errors: ErrUnavailable, with
 // the reason.
 func Open(name string, opts Options) (Device, error) {
@@ -201,9 +202,16 @@ func Open(name string, opts Options) (Device, error) {
 			if rank(n) < 0 {
 				continue
 			}
-			if infos, err := Devices(n); err == nil && len(infos) > 0 {
-				return Open(n, opts)
+			if infos, err := Devices(n); err != nil || len(infos) == 0 {
+				continue
 			}
+			dev, err := Open(n, opts)
+			if !errors.Is(err, ErrFaulty) {
+				return dev, err
+			}
+			mu.Lock()
+			faults[n] = err
+			mu.Unlock()
 		}
 		return nil, noDevice()
 	}
@@ -233,11 +241,20 @@ func Passed(chosen string) error {
 		if err == nil && len(infos) == 0 {
 			err = fmt.Errorf("backend %s: %w: no device", n, ErrUnavailable)
 		}
+		if err == nil {
+			err = faultOf(n)
+		}
 		if err != nil {
 			why = append(why, err)
 		}
 	}
 	return errors.Join(why...)
+}
+
+func faultOf(name string) error {
+	mu.RLock()
+	defer mu.RUnlock()
+	return faults[name]
 }
 
 func rank(name string) int {
@@ -254,7 +271,11 @@ func noDevice() error {
 		if rank(n) < 0 {
 			continue
 		}
-		if _, err := Devices(n); err != nil {
+		_, err := Devices(n)
+		if err == nil {
+			err = faultOf(n)
+		}
+		if err != nil {
 			why = append(why, err.Error())
 		} else {
 			why = append(why, "backend "+n+" lists none")

@@ -3,6 +3,7 @@ package backend_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -86,9 +87,22 @@ func TestRegistry(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, infos, 2)
 
+	faulty := fmt.Errorf("%w: 2 and 2 are 5", backend.ErrFaulty)
+	backend.Register("faulty", backend.Driver{
+		Rank:    7,
+		Devices: func() ([]backend.Info, error) { return make([]backend.Info, 1), nil },
+		Open:    func(backend.Options) (backend.Device, error) { return nil, faulty },
+	})
+	dev, err = backend.Open(backend.Auto, backend.Options{})
+	require.NoError(t, err, "what computes something else is passed over")
+	assert.Equal(t, "fast", dev.(named).name)
+	assert.ErrorContains(t, backend.Passed("fast"), "backend faulty: faulty device: 2 and 2 are 5")
+	_, err = backend.Open("faulty", backend.Options{})
+	require.ErrorIs(t, err, faulty)
+
 	_, err = backend.Open(backend.CUDA, backend.Options{})
 	require.ErrorIs(t, err, backend.ErrUnavailable)
-	assert.ErrorContains(t, err, "this program has: broken, empty, fast, slow, planner")
+	assert.ErrorContains(t, err, "this program has: broken, empty, faulty, fast, slow, planner")
 	_, err = backend.Devices("tpu")
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 	assert.ErrorContains(t, err, `backend "tpu"`)

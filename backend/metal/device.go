@@ -62,7 +62,7 @@ func Open(o backend.Options) (*Device, error) {
 	d.queue = newQueue(d.reap)
 	if err := d.selfTest(); err != nil {
 		_ = d.Close()
-		return nil, fmt.Errorf("metal: %w: %s: %w", backend.ErrUnavailable, d.traits.name, err)
+		return nil, fmt.Errorf("metal: %w: %w: %s: %w", backend.ErrUnavailable, backend.ErrFaulty, d.traits.name, err)
 	}
 	return d, nil
 }
@@ -83,6 +83,7 @@ func (d *Device) Close() error {
 	for e := range d.programs {
 		e.dispose()
 	}
+	clear(d.programs)
 	d.forget()
 	d.shaders.close()
 	d.system.close()

@@ -52,6 +52,10 @@ type block struct {
 	window // of a mapped file
 }
 
+// blockAlign is what the sizes of blocks are multiples of: copies of their last bytes
+// stay within.
+const blockAlign = 16
+
 // obtain allocates zeroed memory for a use; what says whom for. Errors:
 // backend.ErrOutOfMemory.
 func (d *Device) obtain(bytes int, u use, what string) (*block, error) {
@@ -80,7 +84,7 @@ func (d *Device) allocate(bytes int, u use, what string) (*block, error) {
 		return b, nil
 	}
 	if int64(bytes) <= d.traits.maxBuffer && m.taken+int64(bytes) <= d.traits.workingSet {
-		b.slot, b.contents = d.system.alloc(bytes)
+		b.slot, b.contents = d.system.alloc((bytes + blockAlign - 1) / blockAlign * blockAlign)
 	}
 	if b.slot == 0 {
 		return nil, d.refused(bytes, what)

@@ -23,6 +23,9 @@ const (
 	leastBytes  = 64 << 10
 )
 
+// blitAlign is what places and sizes of copies by commands are multiples of.
+const blitAlign = 4
+
 // stages is memory for copies that is idle.
 type stages struct {
 	mu   sync.Mutex
@@ -71,11 +74,12 @@ func (d *Device) unstage(b *block) {
 
 // transfer is a copy under way: its fence.
 type transfer struct {
-	dev  *Device
-	via  *block
-	dst  []byte // of the host, what comes from the device
-	done chan struct{}
-	err  error
+	dev    *Device
+	via    *block
+	dst    []byte // of the host, for what comes from the device, after so many bytes
+	before int
+	done   chan struct{}
+	err    error
 }
 
 // finish ends the copy.
@@ -83,7 +87,7 @@ func (t *transfer) finish(err error) {
 	if err != nil {
 		t.err = t.dev.failed(err)
 	} else {
-		copy(t.dst, t.via.contents)
+		copy(t.dst, t.via.contents[t.before:])
 	}
 	t.dev.unstage(t.via)
 	close(t.done)
@@ -116,7 +120,11 @@ func (d *Device) Upload(dst backend.Buffer, off int, src []byte) (backend.Fence,
 	if off < 0 || off > b.bytes || len(src) > b.bytes-off {
 		return nil, fmt.Errorf("metal: upload of %d bytes at %d into a buffer of %d", len(src), off, b.bytes)
 	}
-	return d.transfer(b, &b.block.used, len(src), func() { copy(b.contents(off, len(src)), src) }, func(t *transfer) (work, error) {
+	staged := len(src)
+	if int(b.at(off)%blitAlign) != 0 || len(src)%blitAlign != 0 {
+		staged = stagedBytes + 1 // what is beside it stays as it is
+	}
+	return d.transfer(b, &b.block.used, staged, func() { copy(b.contents(off, len(src)), src) }, func(t *transfer) (work, error) {
 		copy(t.via.contents, src)
 		b.block.written.Store(d.queue.next())
 		return d.system.copy(b.at(off), t.via.slot.at(0), len(src))
@@ -132,14 +140,16 @@ func (d *Device) Download(dst []byte, src backend.Buffer, off int) (backend.Fenc
 	if off < 0 || off > b.bytes || len(dst) > b.bytes-off {
 		return nil, fmt.Errorf("metal: download of %d bytes at %d from a buffer of %d", len(dst), off, b.bytes)
 	}
-	return d.transfer(b, &b.block.written, len(dst), func() { copy(dst, b.contents(off, len(dst))) }, func(t *transfer) (work, error) {
-		t.dst = dst
-		return d.system.copy(t.via.slot.at(0), b.at(off), len(dst))
+	before := int(b.at(off) % blitAlign)
+	staged := (before + len(dst) + blitAlign - 1) / blitAlign * blitAlign
+	return d.transfer(b, &b.block.written, staged, func() { copy(dst, b.contents(off, len(dst))) }, func(t *transfer) (work, error) {
+		t.dst, t.before = dst, before
+		return d.system.copy(t.via.slot.at(0), b.at(off-before), staged)
 	})
 }
 
-// transfer copies n bytes of b in its turn: at once, where the last command that is in
-// the way has ended or can be waited for, else by a command.
+// transfer copies to or from b in its turn: at once, where the last command that is in
+// the way has ended or is waited for, else by a command, through n bytes.
 func (d *Device) transfer(b *buffer, last ticket, n int, copy func(), give func(*transfer) (work, error)) (backend.Fence, error) {
 	d.order.Lock()
 	defer d.order.Unlock()
