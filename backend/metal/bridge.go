@@ -79,7 +79,7 @@ func (s *system) allocated() int64 { return int64(C.lfm_describe(s.device).alloc
 // library is a text of shaders that is compiled.
 type library struct{ l *C.lfm_library }
 
-func (s *system) compile(source string, language int, f form) (library, error) {
+func (s *system) compile(source string, f form) (library, error) {
 	text, number := C.CString(source), func(b bool) C.int {
 		if b {
 			return 1
@@ -88,7 +88,7 @@ func (s *system) compile(source string, language int, f form) (library, error) {
 	}
 	defer C.free(unsafe.Pointer(text))
 	var why *C.char
-	l := C.lfm_compile(s.device, text, C.size_t(len(source)), C.uint32_t(language), number(f.simd), number(f.bfloat), &why)
+	l := C.lfm_compile(s.device, text, C.size_t(len(source)), C.uint32_t(f.language()), number(f.simd), number(f.bfloat), &why)
 	if l == nil {
 		return library{}, errOf(why)
 	}

@@ -51,19 +51,20 @@ func Open(o backend.Options) (*Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("metal: %w: %w", backend.ErrUnavailable, err)
 	}
-	d := &Device{system: s, traits: s.traits(), precision: o.Precision, profile: o.Profile, programs: map[*executable]struct{}{}}
+	d := &Device{system: s, traits: s.traits(), precision: o.Precision, programs: map[*executable]struct{}{}}
 	d.memory.live, d.memory.windows = map[*block]struct{}{}, map[extent]*block{}
 	f, err := probe(s, d.traits)
 	if err != nil {
 		s.close()
 		return nil, fmt.Errorf("metal: %w: %w", backend.ErrUnavailable, err)
 	}
-	d.shaders = newShaders(s, f, d.traits.language)
+	d.shaders = newShaders(s, f)
 	d.queue = newQueue(d.reap)
 	if err := d.selfTest(); err != nil {
 		_ = d.Close()
 		return nil, fmt.Errorf("metal: %w: %w: %s: %w", backend.ErrUnavailable, backend.ErrFaulty, d.traits.name, err)
 	}
+	d.profile = o.Profile // of what its users run
 	return d, nil
 }
 

@@ -52,6 +52,12 @@ func (d *Device) Limbo() int {
 	return len(d.memory.limbo)
 }
 
+// Settle waits until no command is under way, and nothing waits to be given back.
+func (d *Device) Settle() {
+	d.drain()
+	d.reap()
+}
+
 // Programs is how many executables a closed device still keeps memory for.
 func (d *Device) Programs() int { return len(d.programs) }
 

@@ -22,9 +22,7 @@ import (
 // TestWindows: a file that is longer than a buffer may be is several, which overlap so
 // that each tensor lies whole in one.
 func TestWindows(t *testing.T) {
-	if !alone(t, "LFSIM_METAL_MAX_BUFFER=64K") {
-		return
-	}
+	with(t, "LFSIM_METAL_MAX_BUFFER=64K")
 	var pieces []piece
 	for i := range 40 {
 		pieces = append(pieces, piece{fmt.Sprint("t", i), 4 * (100 + 397*(i%11)), "F32"})
@@ -66,9 +64,7 @@ func TestWindows(t *testing.T) {
 func TestNoPages(t *testing.T) {
 	for _, how := range []string{"0", "empty"} {
 		t.Run(how, func(t *testing.T) {
-			if !alone(t, "LFSIM_METAL_NO_COPY="+how) {
-				return
-			}
+			with(t, "LFSIM_METAL_NO_COPY="+how)
 			pieces := []piece{{"a", 4 * 1024, "F32"}, {"b", 4 * 2048, "F32"}}
 			f, data := mapped(t, 0, pieces)
 			dev := opened(t, backend.Options{})
@@ -85,9 +81,7 @@ func TestNoPages(t *testing.T) {
 
 // TestLargePages: pages of 16 KiB, as Apple's.
 func TestLargePages(t *testing.T) {
-	if !alone(t, "LFSIM_METAL_PAGE=16K") {
-		return
-	}
+	with(t, "LFSIM_METAL_PAGE=16K")
 	metal.SetPageSize(t, 16<<10)
 	dev := opened(t, backend.Options{})
 	// A file of a huge page or more is mapped at the multiple of one.

@@ -26,8 +26,8 @@ var probeText string
 func probe(s *system, t traits) (f form, err error) {
 	f.simd = t.apple >= 7 || t.metal >= 3
 	f.bfloat = (t.apple >= 6 || t.metal >= 3) && t.language >= 310
-	f.simd = f.simd && proven(s, t, form{simd: true}) == nil
-	f.bfloat = f.bfloat && proven(s, t, form{bfloat: true}) == nil
+	f.simd = f.simd && proven(s, form{simd: true}) == nil
+	f.bfloat = f.bfloat && proven(s, form{bfloat: true}) == nil
 	for _, v := range []struct {
 		env, off, on string
 		has          *bool
@@ -48,9 +48,9 @@ func probe(s *system, t traits) (f form, err error) {
 }
 
 // proven has the device run the probe in a form.
-func proven(s *system, t traits, f form) error {
+func proven(s *system, f form) error {
 	const threads = 32
-	l, err := s.compile(probeText, t.language, f)
+	l, err := s.compile(probeText, f)
 	if err != nil {
 		return err
 	}

@@ -27,12 +27,19 @@ func (f form) String() string {
 	return s
 }
 
+// language is the version of Metal's language that has it.
+func (f form) language() int {
+	if f.bfloat {
+		return 310
+	}
+	return 300
+}
+
 // shaders are the kernels of a device: a file is compiled when the first of its kernels
 // is asked for, once.
 type shaders struct {
-	system   *system
-	form     form
-	language int
+	system *system
+	form   form
 
 	mu        sync.Mutex
 	closed    bool
@@ -46,8 +53,8 @@ type kernel struct {
 	known bool // its arguments; under the device's order
 }
 
-func newShaders(s *system, f form, language int) *shaders {
-	return &shaders{system: s, form: f, language: language, libraries: map[string]library{}, kernels: map[string]*kernel{}}
+func newShaders(s *system, f form) *shaders {
+	return &shaders{system: s, form: f, libraries: map[string]library{}, kernels: map[string]*kernel{}}
 }
 
 // kernel finds a kernel of a plan. Errors: backend.ErrUnsupported.
@@ -92,7 +99,7 @@ func (s *shaders) library(file string) (library, error) {
 	if err != nil {
 		return library{}, err
 	}
-	l, err := s.system.compile(text, s.language, s.form)
+	l, err := s.system.compile(text, s.form)
 	if err != nil {
 		return library{}, fmt.Errorf("compiling kernels/metal/%s.metal: %w", file, err)
 	}
