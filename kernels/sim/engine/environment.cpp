@@ -50,15 +50,17 @@ bool flag(const char* variable) {
 }
 
 void read_options() {
+  Order order = Order::Forward;
   if (const char* v = get("LFSIM_ORDER")) {
     if (!strcmp(v, "reverse")) {
-      options.order = Order::Reverse;
+      order = Order::Reverse;
     } else if (!strcmp(v, "random")) {
-      options.order = Order::Random;
+      order = Order::Random;
     } else if (strcmp(v, "forward")) {
       bad("LFSIM_ORDER", v, "forward, reverse or random");
     }
   }
+  options.order = order;
   options.seed = number("LFSIM_SEED", 1);
   options.eager_copies = flag("LFSIM_EAGER_CP");
   options.threads = (int)std::clamp<uint64_t>(number("LFSIM_THREADS", std::thread::hardware_concurrency()), 1, 256);

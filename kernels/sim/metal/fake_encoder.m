@@ -119,8 +119,10 @@ static bool fits(MTLSize s) { return s.width <= UINT32_MAX && s.height <= UINT32
   if (!bound[i].bytes) lf_die("%s: nothing is bound to buffer %d", name, i);
   if (about->align[i] && bound[i].offset % about->align[i])
     lf_die("%s: buffer %d is bound at offset %lu, its type is aligned to %u bytes", name, i, (unsigned long)bound[i].offset, about->align[i]);
-  if (bound[i].length - bound[i].offset < about->bytes[i])
-    lf_die("%s: buffer %d has %lu bytes, its type %u", name, i, (unsigned long)(bound[i].length - bound[i].offset), about->bytes[i]);
+  // Of what a pointer points to, one must be there: its alignment is known of it.
+  uint32_t least = about->bytes[i] ? about->bytes[i] : about->align[i];
+  NSUInteger there = bound[i].length - bound[i].offset;
+  if (there < least) lf_die("%s: buffer %d has %lu bytes at offset %lu, its type %u", name, i, (unsigned long)there, (unsigned long)bound[i].offset, least);
 }
 
 - (void)checkThreadgroupMemory {

@@ -78,6 +78,7 @@ struct lf_failures {
 extern "C" {
 
 lf_settings lf_settings_read(void) {
+  lfsim::read_options();  // LFSIM_ORDER and its like may change with each device too
   lf_settings s{};
   s.no_device = lfsim::flag("LFSIM_METAL_NO_DEVICE");
   s.family = (int)number("LFSIM_METAL_FAMILY", 9);

@@ -45,7 +45,13 @@ WRONG(offset_misaligned, "scale: buffer 0 is bound at offset 6, its type is alig
   [e setBuffer:test_buffer(s, 64) offset:6 atIndex:0];
   dispatch(e, 1, 14);
 }
-WRONG(struct_too_short, "scale: buffer 1 has 4 bytes, its type 8") {
+WRONG(less_than_an_element, "scale: buffer 0 has 2 bytes at offset 60, its type 4") {
+  setup s = test_setup();
+  id<MTLComputeCommandEncoder> e = encoding(s, "scale");
+  [e setBuffer:test_buffer(s, 62) offset:60 atIndex:0];
+  dispatch(e, 1, 1);
+}
+WRONG(struct_too_short, "scale: buffer 1 has 4 bytes at offset 0, its type 8") {
   setup s = test_setup();
   id<MTLComputeCommandEncoder> e = encoding(s, "scale");
   [e setBytes:"1234" length:4 atIndex:1];

@@ -215,9 +215,12 @@ static float concurrent(bool barrier) {
   return *(float *)[a contents];
 }
 RIGHT(concurrent_dispatches) {
-  REQUIRE(concurrent(true) == 3);
-  const char *order = getenv("LFSIM_ORDER");
-  if (order && !strcmp(order, "reverse")) REQUIRE(concurrent(false) == 1);
+  const char *orders[] = {"reverse", "forward", "random"};
+  for (int i = 0; i < 3; i++) {
+    setenv("LFSIM_ORDER", orders[i], 1);
+    REQUIRE(concurrent(true) == 3);
+    if (i < 2) REQUIRE(concurrent(false) == (i ? 3 : 1));
+  }
 }
 
 // Threads that share a device, each with queues of its own, and one queue that all use.
