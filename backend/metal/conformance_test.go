@@ -55,6 +55,12 @@ func TestForms(t *testing.T) {
 	}
 }
 
+// TestRounded: precision bf16 is within what its rounding costs.
+func TestRounded(t *testing.T) {
+	need(t)
+	conformance.RunRounded(t, func() (backend.Device, error) { return metal.Open(backend.Options{Precision: backend.BF16}) })
+}
+
 // long are tests that only some runs have the time for.
 func long(t *testing.T) {
 	t.Helper()
