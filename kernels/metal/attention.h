@@ -160,7 +160,7 @@ struct lf_scores {
 
   inline void clear() {
 #if LF_SIMD
-    for (int j = 0; j < 2; j++) s[j] = make_filled_simdgroup_matrix<float, 8>(0.0f);
+    for (int j = 0; j < 2; j++) s[j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
 #else
     for (int j = 0; j < 4; j++) s[j] = 0.0f;
 #endif
@@ -248,7 +248,7 @@ struct lf_sums {
 #if LF_SIMD
       const uint at = t.warp / 2 * 8, half_of = t.warp % 2 * (LF_CHUNK(DP) / 2);
       simdgroup_float8x8 o[LF_CHUNK(DP) / 16];
-      for (int j = 0; j < LF_CHUNK(DP) / 16; j++) o[j] = make_filled_simdgroup_matrix<float, 8>(0.0f);
+      for (int j = 0; j < LF_CHUNK(DP) / 16; j++) o[j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
       for (int k = 0; k < LF_TILE; k += 8) {
         simdgroup_float8x8 w, y;
         simdgroup_load(w, p + at * LF_SPITCH + k, LF_SPITCH);
