@@ -129,6 +129,9 @@ func (s *shader) ofType(i int) bool {
 		}
 		return i > 0 && s.types[s.words[i-1]]
 	}
+	if i > 0 && s.words[i-1] == "." { // a member of the name of a type
+		return false
+	}
 	return s.words[i] == "const" || s.types[s.words[i]]
 }
 
@@ -137,15 +140,13 @@ func (s *shader) inFunction(f shaderFunc) (findings []string) {
 	if f.kernel {
 		findings = append(findings, s.arguments(f)...)
 	}
-	memory := int64(0)
+	memory, fixed := int64(0), map[string]bool{}
 	for i := f.body; i < f.end; i++ {
 		switch s.words[i] {
+		case "const", "constexpr":
+			s.constants(i+1, fixed)
 		case "static":
 			findings = append(findings, "a static variable of a function (5.3)")
-		case "constexpr":
-			if s.words[i+1] != "constant" && s.words[i-1] != "constant" {
-				findings = append(findings, "a constexpr that is not in constant memory (4.2)")
-			}
 		case "threadgroup":
 			if s.words[i-1] == "(" && s.words[i-2] != "for" || slices.Contains([]string{",", "<", "const"}, s.words[i-1]) {
 				continue // a type
@@ -165,7 +166,7 @@ func (s *shader) inFunction(f shaderFunc) (findings []string) {
 			memory += n
 		}
 		if s.words[i] == "[" && word.MatchString(s.words[i-1]) && s.ofType(i-2) {
-			if inside := s.words[i+1 : s.match[i]]; !s.fixedSize(inside) {
+			if inside := s.words[i+1 : s.match[i]]; !s.fixedSize(inside, fixed) {
 				findings = append(findings, fmt.Sprintf("%s[%s]: an array of a size that is no constant (1.5)", s.words[i-1], strings.Join(inside, " ")))
 			}
 		}
@@ -193,10 +194,23 @@ func (s *shader) arguments(f shaderFunc) (findings []string) {
 	return findings
 }
 
-// fixedSize is whether a size is one that compilers know.
-func (s *shader) fixedSize(words []string) bool {
+// constants adds the names of the integers of a declaration that compilers know.
+func (s *shader) constants(from int, fixed map[string]bool) {
+	end := from + slices.Index(s.words[from:], ";")
+	if !slices.Contains([]string{"int", "uint", "short", "ushort", "long", "ulong"}, s.words[from]) {
+		return
+	}
+	for _, one := range split(s.words[from+1 : end]) {
+		if len(one) > 2 && one[1] == "=" && s.fixedSize(one[2:], fixed) {
+			fixed[one[0]] = true
+		}
+	}
+}
+
+// fixedSize is whether a size is one that compilers know, the names in fixed among them.
+func (s *shader) fixedSize(words []string, fixed map[string]bool) bool {
 	for i, w := range words {
-		if _, known := s.enums[w]; word.MatchString(w) && !known && !s.fixed[w] && w != "sizeof" && !s.types[w] && !(i > 0 && words[i-1] == "::") && !(i+1 < len(words) && words[i+1] == "::") {
+		if _, known := s.enums[w]; word.MatchString(w) && !known && !s.fixed[w] && !fixed[w] && w != "sizeof" && !s.types[w] && !(i > 0 && words[i-1] == "::") && !(i+1 < len(words) && words[i+1] == "::") {
 			return false
 		}
 	}
@@ -378,9 +392,9 @@ func TestShaderRulesFind(t *testing.T) {
 		"void f(void (*g)(int)) { }":                                                "pointer to a function",
 		"void f() { static int x; }":                                                "static variable",
 		"void f(int n) { float x[n]; }":                                             "no constant",
+		"void f(int n) { const int m = n; float x[m]; }":                            "no constant",
 		"void f(int n) { float x[2 * n]; }":                                         "no constant",
 		"void f() { threadgroup int x[3]; }":                                        "no kernel",
-		"void f() { constexpr int n = 3; }":                                         "not in constant memory",
 		"constexpr int n = 3;":                                                      "not in constant memory",
 		"const float table[2] = {1.0f, 2.0f};":                                      "not in constant memory",
 		"struct s { static constexpr int n = 3; };":                                 "a static member",
@@ -411,9 +425,13 @@ func TestShaderRulesFind(t *testing.T) {
 	}, sourceRules("x.metal", "#include <cmath>\nkernel void k() {}\n"+strings.Repeat("\n", 499)))
 }
 
-// onlyOne are the kernels that are in one of the folders alone, and why.
+// onlyOne are the kernels, and files of them, that are in one of the folders alone, and
+// why.
 var onlyOne = map[string]string{
-	"probe_axpy_f32": "asks whether the driver and its simulator are there", "probe_gemm_bf16": "asks for tensor cores and cp.async",
+	"probe":           "asks for what NVIDIA's devices have; Metal's probe is in backend/metal",
+	"gemm_f32":        "gemm_mma_f32_64 is for them: tiles by simdgroups are as exact in float32",
+	"gemm_mma_f32_64": "tensor cores round float32, which simdgroups do not",
+	"gemm_mma_128":    "its tiles want more threadgroup memory than there is",
 }
 
 // Every kernel of kernels/cuda has its twin of the same name in the file of the same name
@@ -423,25 +441,30 @@ func TestTwins(t *testing.T) {
 	require.NoError(t, err)
 	files, err := fs.Glob(Metal(), "*.metal")
 	require.NoError(t, err)
-	twins := map[string]string{}
+	metal := map[string]Signature{}
 	for _, name := range files {
-		file := strings.TrimSuffix(name, ".metal")
-		list, err := MetalSignatures(Metal(), file)
+		list, err := MetalSignatures(Metal(), strings.TrimSuffix(name, ".metal"))
 		require.NoError(t, err)
-		for kernel := range list {
-			twins[kernel] = file
-			if onlyOne[kernel] == "" && cuda[kernel].File != file {
-				t.Errorf("%s.metal: kernel %s is not in kernels/cuda/%s.cu", file, kernel, file)
-			}
+		for kernel, s := range list {
+			require.NotContains(t, metal, kernel)
+			metal[kernel] = s
 		}
 	}
-	for kernel, s := range cuda {
-		if onlyOne[kernel] == "" && twins[kernel] != s.File {
-			t.Errorf("%s.cu: kernel %s is not in kernels/metal/%s.metal", s.File, kernel, s.File)
+	for _, f := range single(cuda, metal, "kernels/metal") {
+		t.Error(f)
+	}
+	for _, f := range single(metal, cuda, "kernels/cuda") {
+		t.Error(f)
+	}
+	require.Equal(t, []string{"x: kernel a is not in file x of there"}, single(map[string]Signature{"a": {File: "x"}}, map[string]Signature{"a": {File: "y"}}, "there"))
+}
+
+// single are the kernels that others, those of a folder, do not have in the same file.
+func single(kernels, others map[string]Signature, folder string) (findings []string) {
+	for name, s := range kernels {
+		if onlyOne[name] == "" && onlyOne[s.File] == "" && others[name].File != s.File {
+			findings = append(findings, fmt.Sprintf("%s: kernel %s is not in file %s of %s", s.File, name, s.File, folder))
 		}
 	}
-	for kernel := range onlyOne {
-		_, ok := cuda[kernel]
-		require.NotEqual(t, ok, twins[kernel] != "", "kernel %s", kernel)
-	}
+	return findings
 }
