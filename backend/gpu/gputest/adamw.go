@@ -1,0 +1,102 @@
+package gputest
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/backend/cpu"
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// AdamWTogether: a step on 23 tensors, as training takes it, needs so many launches and
+// does what the CPU does. merged is how many launches of a program run as a part of one
+// before them.
+func AdamWTogether(t *testing.T, dev backend.Device, launches int, merged func(backend.Executable) int) {
+	host, err := cpu.Open(backend.Options{})
+	require.NoError(t, err)
+	defer host.Close()
+	v := newValues(9)
+	p := v.g.Program()
+	rates, scale := v.g.Const(0.9, ir.Static(3)), v.floats(tensor.F32, 1)
+	const tensors = 23
+	var names []string
+	param := func(n int, scale float64) graph.Tensor {
+		names = append(names, fmt.Sprintf("in%d", len(v.args)))
+		return v.floats(tensor.F32, scale, n)
+	}
+	for i := range tensors {
+		n := []int{7, 1024, 1500, 3, 0}[i%5]
+		w, m, s, g := param(n, 1), param(n, 1), param(n, 0), param(n, 1)
+		own := names[len(names)-4:]
+		w2, m2, s2 := w.AdamW(m, s, g, rates, scale, ir.AdamWAttr{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8})
+		p.Update(own[0], w2).Update(own[1], m2).Update(own[2], s2).Update(own[3], v.g.Const(0, ir.Static(n)))
+	}
+	prog, err := p.Plan(dev.Supports)
+	require.NoError(t, err)
+	want := v.inPlace(t, host, prog, func(backend.Executable) {})
+	got := v.inPlace(t, dev, prog, func(e backend.Executable) {
+		require.Equal(t, launches, tensors-merged(e), "launches of AdamW for %d tensors", tensors)
+	})
+	for i := range want {
+		for j, w := range want[i] {
+			require.InDelta(t, w, got[i][j], 1e-6*(1+math.Abs(float64(w))), prog.Args[i].Name)
+		}
+	}
+}
+
+// inPlace runs a program on buffers with the values, twice, and gives what they hold
+// then; look sees what is run.
+func (v *values) inPlace(t *testing.T, dev backend.Device, prog *ir.Program, look func(backend.Executable)) (all [][]float32) {
+	t.Helper()
+	e, err := dev.Compile(prog)
+	require.NoError(t, err)
+	defer e.Close()
+	look(e)
+	args := backend.Args{Dims: []int{0}}
+	for _, a := range prog.Args {
+		b, err := dev.Alloc(a.Type.Bytes(nil))
+		require.NoError(t, err)
+		defer b.Free()
+		wait(t)(dev.Upload(b, 0, v.args[a.Name].Data))
+		args.Buffers = append(args.Buffers, b)
+	}
+	for range 2 {
+		wait(t)(e.Run(context.Background(), args))
+	}
+	for i, a := range prog.Args {
+		data, f := make([]byte, a.Type.Bytes(nil)), make([]float32, a.Type.Shape.Elements(nil))
+		wait(t)(dev.Download(data, args.Buffers[i], 0))
+		require.NoError(t, tensor.ToFloat32(f, data, tensor.F32))
+		all = append(all, f)
+	}
+	return all
+}
+
+// AdamWInOrder: steps that depend on each other are not taken together.
+func AdamWInOrder(t *testing.T, dev backend.Device) {
+	v := newValues(2)
+	attr := ir.AdamWAttr{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8}
+	w, m, s, g := v.floats(tensor.F32, 1, 40), v.floats(tensor.F32, 1, 40), v.floats(tensor.F32, 1, 40), v.floats(tensor.F32, 1, 40)
+	rates, scale := v.g.Const(0.9, ir.Static(3)), v.g.Const(0.5)
+	s = s.Mul(s)
+	for range 4 {
+		w, m, s = w.AdamW(m, s, g, rates, scale, attr)
+		g = w.Scale(0.5)
+	}
+	v.check(t, dev, 1e-5, w, m, s)
+}
+
+func wait(t *testing.T) func(f backend.Fence, err error) {
+	return func(f backend.Fence, err error) {
+		t.Helper()
+		require.NoError(t, err)
+		require.NoError(t, f.Wait(context.Background()))
+	}
+}

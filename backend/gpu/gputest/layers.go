@@ -1,0 +1,61 @@
+package gputest
+
+import (
+	"encoding/binary"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/backend/cpu"
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// Rows runs kernels on rows of awkward lengths: those of a warp, of a block,
+// of a large block, with and without 16-byte accesses.
+func Rows(t *testing.T, dev backend.Device) {
+	for _, d := range []int{1, 3, 31, 128, 1000, 1023, 1024, 1025, 1028, 4099, 8200} {
+		v := newValues(uint64(d))
+		apply := func(op ir.Op, attr any, in ...graph.Tensor) graph.Tensor {
+			ids := make([]ir.Value, len(in))
+			for i, x := range in {
+				ids[i] = x.Value()
+			}
+			return v.g.Of(v.g.IR().Apply(op, attr, ids...))
+		}
+		x, dy, w := v.floats(tensor.F32, 1, 3, d), v.floats(tensor.F32, 1, 3, d), v.floats(tensor.F32, 1, d)
+		labels, dloss := v.labels(3, d), v.g.Const(0.25)
+		v.check(t, dev, 3e-6,
+			x.RMSNorm(w, 1e-6), apply(ir.RMSNormGrad, ir.NormAttr{Eps: 0.1}, dy, x, w), x.Scale(4).Softmax(),
+			apply(ir.CrossEntropy, nil, x, labels), apply(ir.CrossEntropyGrad, nil, x, labels, dloss),
+			x.GLU(dy, ir.GELU), x.GLU(dy, ir.GELUTanh), x.GLU(dy, ir.SiLU), x.SumSquares())
+	}
+}
+
+// ExactBits: masks of dropout and tables of rotary positions are those of the
+// CPU, bit for bit: positions up to two thousand million, where the angle is many
+// turns away from zero.
+func ExactBits(t *testing.T, dev backend.Device) {
+	host, err := cpu.Open(backend.Options{})
+	require.NoError(t, err)
+	defer host.Close()
+	v := newValues(5)
+	key := v.words(tensor.U32, 0x11223344, 0x99aabbcc, 7)
+	positions := v.words(tensor.I32, 0, 1, 2, 17, 4095, 131071, 999_999, 1_048_577, 2_000_000_000)
+	h := 33
+	frequencies := v.floats(tensor.F32, 1, h)
+	for i := range h {
+		f := float32(math.Pow(10000, -float64(i)/float64(h)))
+		binary.LittleEndian.PutUint32(v.args["in2"].Data[4*i:], math.Float32bits(f))
+	}
+	var outs []graph.Tensor
+	for _, n := range []int{1, 5, 4096, 4099} {
+		x := v.floats(tensor.F32, 1, n)
+		outs = append(outs, v.g.Of(v.g.IR().Dropout(x.Value(), key.Value(), ir.DropoutAttr{P: 0.3, Stream: 1 << 31})))
+	}
+	outs = append(outs, v.g.Of(v.g.IR().RoPETable(positions.Value(), frequencies.Value(), 1.25)))
+	require.Equal(t, v.on(t, host, outs), v.on(t, dev, outs))
+}

@@ -1,0 +1,129 @@
+// Package gputest holds the kernels of GPUs to values that the reference of package ir
+// computes, where conformance has no case: at the lengths of rows at which kernels change,
+// bit for bit where the CPU's bits are promised, for many tensors at once. What a device
+// must do is the same for CUDA and for Metal, whose tests call this.
+package gputest
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/quant"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// values are the params of a graph under test, made as they are asked for.
+type values struct {
+	g      *graph.Graph
+	random *rand.Rand
+	args   map[string]*tensor.Tensor
+	hosts  map[string]*ir.Host
+}
+
+func newValues(seed uint64) *values {
+	return &values{graph.New(), rand.New(rand.NewPCG(seed, 1)), map[string]*tensor.Tensor{}, map[string]*ir.Host{}}
+}
+
+func (v *values) param(d tensor.DType, data []byte, numbers []float64, dims ...int) graph.Tensor {
+	name := fmt.Sprintf("in%d", len(v.args))
+	v.args[name] = &tensor.Tensor{DType: d, Shape: dims, Data: data}
+	v.hosts[name] = &ir.Host{DType: d, Shape: dims, Data: numbers}
+	return v.g.Param(name, d, ir.ShapeOf(dims...)...)
+}
+
+// floats is a param of normal numbers times scale, rounded to type d.
+func (v *values) floats(d tensor.DType, scale float64, dims ...int) graph.Tensor {
+	n := 1
+	for _, x := range dims {
+		n *= x
+	}
+	f := make([]float32, n)
+	for i := range f {
+		f[i] = float32(scale * v.random.NormFloat64())
+	}
+	data := make([]byte, d.Bytes(n))
+	var err error
+	if d.Quantized() {
+		if err = quant.Quantize(data, f, d); err == nil {
+			err = quant.Dequantize(f, data, 0, d)
+		}
+	} else if err = tensor.FromFloat32(data, f, d); err == nil {
+		err = tensor.ToFloat32(f, data, d)
+	}
+	if err != nil {
+		panic(err)
+	}
+	numbers := make([]float64, n)
+	for i, x := range f {
+		numbers[i] = float64(x)
+	}
+	return v.param(d, data, numbers, dims...)
+}
+
+// words is a param of whole numbers.
+func (v *values) words(d tensor.DType, x ...int) graph.Tensor {
+	data, numbers := []byte(nil), []float64(nil)
+	for _, w := range x {
+		data, numbers = binary.LittleEndian.AppendUint32(data, uint32(w)), append(numbers, float64(w))
+	}
+	return v.param(d, data, numbers, len(x))
+}
+
+// labels are n classes below count; every third row has none.
+func (v *values) labels(n, count int) graph.Tensor {
+	x := make([]int, n)
+	for i := range x {
+		if x[i] = v.random.IntN(count); i%3 == 1 {
+			x[i] = -100
+		}
+	}
+	return v.words(tensor.I32, x...)
+}
+
+func (v *values) on(t testing.TB, dev backend.Device, outs []graph.Tensor) [][]float32 {
+	t.Helper()
+	got, err := graph.Eval(context.Background(), dev, outs, v.args, nil)
+	require.NoError(t, err)
+	all := make([][]float32, len(got))
+	for i := range got {
+		all[i], err = got[i].Float32s()
+		require.NoError(t, err)
+	}
+	return all
+}
+
+// check requires the reference's results within limit, of the element and the
+// root mean square of all, and the same bits again.
+func (v *values) check(t testing.TB, dev backend.Device, limit float64, outs ...graph.Tensor) {
+	t.Helper()
+	ids := make([]ir.Value, len(outs))
+	for i, o := range outs {
+		ids[i] = o.Value()
+	}
+	want, err := v.g.IR().Reference(ids, v.hosts, nil)
+	require.NoError(t, err)
+	got := v.on(t, dev, outs)
+	require.Equal(t, got, v.on(t, dev, outs), "a second run")
+	for i := range outs {
+		squares := 0.0
+		for _, w := range want[i].Data {
+			squares += w * w
+		}
+		rms := math.Sqrt(squares / float64(max(1, len(want[i].Data))))
+		require.Len(t, got[i], len(want[i].Data))
+		for j, w := range want[i].Data {
+			if d := math.Abs(float64(got[i][j]) - w); !(d <= limit*(math.Abs(w)+rms)) {
+				require.Failf(t, "wrong", "output %d element %d: %v, expected %v", i, j, got[i][j], w)
+			}
+		}
+	}
+}

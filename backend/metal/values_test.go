@@ -1,0 +1,42 @@
+//go:build cgo && (darwin || (metal && metalfake))
+
+package metal_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/backend/gpu/gputest"
+	"github.com/lorafuse/lorafuse/backend/metal"
+)
+
+// forms runs a test on a device of each tier of shaders that there is.
+func forms(t *testing.T, o backend.Options, run func(t *testing.T, dev backend.Device)) {
+	need(t)
+	for _, tier := range []string{"plain", "simd"} {
+		t.Run(tier, func(t *testing.T) {
+			t.Setenv(metal.EnvTier, tier)
+			dev, err := metal.Open(o)
+			if err != nil {
+				t.Skip(err)
+			}
+			defer func() { require.NoError(t, dev.Close()) }()
+			run(t, dev)
+		})
+	}
+}
+
+func TestRows(t *testing.T)         { forms(t, backend.Options{}, gputest.Rows) }
+func TestExactBits(t *testing.T)    { forms(t, backend.Options{}, gputest.ExactBits) }
+func TestAdamWInOrder(t *testing.T) { forms(t, backend.Options{}, gputest.AdamWInOrder) }
+func TestHead(t *testing.T)         { forms(t, backend.Options{}, gputest.Head) }
+
+func TestAdamWTogether(t *testing.T) {
+	forms(t, backend.Options{}, func(t *testing.T, dev backend.Device) { gputest.AdamWTogether(t, dev, 4, metal.Merged) })
+}
+
+func TestHeadRounded(t *testing.T) {
+	forms(t, backend.Options{Precision: backend.BF16}, gputest.HeadRounded)
+}
