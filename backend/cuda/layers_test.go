@@ -11,4 +11,6 @@ import (
 
 func TestRows(t *testing.T) { gputest.Rows(t, opened(t, backend.Options{})) }
 
+func TestSums(t *testing.T) { gputest.Sums(t, opened(t, backend.Options{})) }
+
 func TestExactBits(t *testing.T) { gputest.ExactBits(t, opened(t, backend.Options{})) }

@@ -1,6 +1,7 @@
 package gputest
 
 import (
+	"context"
 	"encoding/binary"
 	"math"
 	"testing"
@@ -33,6 +34,30 @@ func Rows(t *testing.T, dev backend.Device) {
 			apply(ir.CrossEntropy, nil, x, labels), apply(ir.CrossEntropyGrad, nil, x, labels, dloss),
 			x.GLU(dy, ir.GELU), x.GLU(dy, ir.GELUTanh), x.GLU(dy, ir.SiLU), x.SumSquares())
 	}
+}
+
+// Sums: sums of squares keep what is small beside a large square, as sums in double do, and
+// are infinite where they are too large.
+func Sums(t *testing.T, dev backend.Device) {
+	const n = 300_000
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = 0.5
+	}
+	x[0] = 1 << 20
+	sum := func(x []float32) float32 {
+		g := graph.New()
+		out, err := graph.Eval(context.Background(), dev, []graph.Tensor{g.Floats(x, len(x)).SumSquares()}, nil, nil)
+		require.NoError(t, err)
+		f, err := out[0].Float32s()
+		require.NoError(t, err)
+		return f[0]
+	}
+	require.Equal(t, float32(1<<40+(n-1)*0.25), sum(x))
+	require.Equal(t, float32(1<<40+4095*0.25), sum(x[:4096]))
+	x[n-1] = 1e30
+	require.Equal(t, float32(math.Inf(1)), sum(x))
+	require.Equal(t, float32(math.Inf(1)), sum(x[n-5:]))
 }
 
 // ExactBits: masks of dropout and tables of rotary positions are those of the
