@@ -106,6 +106,14 @@ RIGHT(shader_in_a_buffer_that_was_released) {
   NSError *e = beside(s, x, away + 100);
   REQUIRE([e code] == MTLCommandBufferErrorPageFault && test_says(e, "use after free of buffer 1 of 1048576 bytes"));
 }
+RIGHT(shader_in_pages_that_are_gone) {
+  setup s = test_setup();
+  char *p = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  id<MTLBuffer> x = [s.device newBufferWithBytesNoCopy:p length:65536 options:0 deallocator:nil];
+  REQUIRE(x && mprotect(p, 65536, PROT_NONE) == 0);  // as munmap, but nothing else gets the addresses
+  NSError *e = beside(s, x, 4);
+  REQUIRE([e code] == MTLCommandBufferErrorPageFault && test_says(e, "inside of buffer 1 of 65536 bytes, which was not copied"));
+}
 RIGHT(event_that_nobody_signals) {
   setenv("LFSIM_METAL_PATIENCE", "20", 1);
   setup s = test_setup();

@@ -73,6 +73,9 @@ RIGHT(injected_allocations) {
   setenv("LFSIM_METAL_FAIL", "alloc:2", 1);
   id<MTLDevice> d = test_device();
   REQUIRE([d newBufferWithLength:1 options:0] && ![d newBufferWithLength:1 options:0] && [d newBufferWithLength:1 options:0]);
+  setenv("LFSIM_METAL_FAIL", "alloc:2+", 1);
+  d = test_device();
+  REQUIRE([d newBufferWithLength:1 options:0] && ![d newBufferWithLength:1 options:0] && ![d newBufferWithLength:1 options:0]);
 }
 RIGHT(no_copies_by_the_environment) {
   setenv("LFSIM_METAL_NO_COPY", "0", 1);
