@@ -92,7 +92,7 @@ func (t tensors) datum(i int, arrays []string) session.Datum {
 	return d
 }
 
-const tolerance = 1e-5
+const tolerance = 2e-5
 
 func closeTo(t *testing.T, what string, got, want []float32) {
 	t.Helper()
