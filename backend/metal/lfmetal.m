@@ -121,8 +121,8 @@ lfm_library* lfm_compile(lfm_device* d, const char* source, size_t bytes, uint32
       say(error, "the text is not UTF-8");
       return NULL;
     }
-    options.preprocessorMacros =
-        [NSDictionary dictionaryWithObjectsAndKeys:string(simd ? "1" : "0"), string("LF_SIMD"), string(bfloat ? "1" : "0"), string("LF_BFLOAT"), nil];
+    id names[] = {string("LF_SIMD"), string("LF_BFLOAT")}, values[] = {string(simd ? "1" : "0"), string(bfloat ? "1" : "0")};
+    options.preprocessorMacros = [NSDictionary dictionaryWithObjects:values forKeys:names count:2];
     options.languageVersion = MTLLanguageVersion3_0;
     if (@available(macOS 14.0, *))
       if (version >= 310) options.languageVersion = MTLLanguageVersion3_1;
