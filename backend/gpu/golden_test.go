@@ -19,18 +19,15 @@ import (
 
 var update = flag.Bool("update", false, "write testdata again")
 
-// The limits of two devices: an H100, and GPUs of Apple.
-var (
-	h100  = Limits{Threads: 1024, Shared: 227 << 10}
-	apple = Limits{Threads: 1024, Shared: 32 << 10}
-)
+// The limits of an H100.
+var h100 = Limits{Threads: 1024, Shared: 227 << 10}
 
 // TestLaunches: what devices launch for some programs does not change unseen.
 // go test ./backend/gpu -update writes testdata.
 func TestLaunches(t *testing.T) {
 	for file, target := range map[string]Target{
 		"h100_f32.txt": {Precision: backend.F32, Limits: h100, Sizes: DefaultSizes()}, "h100_bf16.txt": {Precision: backend.BF16, Limits: h100, Sizes: DefaultSizes()},
-		"apple_f32.txt": {Precision: backend.F32, Limits: apple, Sizes: DefaultSizes()}, "apple_bf16.txt": {Precision: backend.BF16, Limits: apple, Sizes: DefaultSizes()},
+		"apple_f32.txt": MetalTarget(backend.F32, 1024), "apple_bf16.txt": MetalTarget(backend.BF16, 1024),
 	} {
 		t.Run(file, func(t *testing.T) {
 			var got strings.Builder

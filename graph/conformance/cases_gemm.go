@@ -87,6 +87,11 @@ var sumCases = []testCase{
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
 			return one(g.Gemm([]ir.Product{{A: in[0], B: in[1], Alpha: 1}, {A: in[2], B: in[3], Alpha: 2}}, 0, in[4]))
 		}},
+	{op: ir.Gemm, name: "factors far apart", limit: gemmLimit,
+		in: []input{arg("f32[9,40]", normal), arg("f32[24,40]", normal), frozen("f32[24,40]", tiny), arg("f32[24]", normal), arg("f32[9,24]", normal)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Gemm([]ir.Product{{A: in[0], B: in[1], TB: true, Alpha: 1}, {A: in[0], B: in[2], TB: true, Alpha: 0x1p70}}, in[3], in[4]))
+		}},
 	{op: ir.Gemm, name: "eight products", limit: gemmLimit,
 		in: []input{arg("f32[5,9]", normal), arg("f32[9,11]", normal), arg("f32[5,3]", normal), arg("f32[11,3]", normal),
 			arg("f32[2,5]", normal), arg("bf16[2,11]", normal), arg("f32[11]", normal), arg("f32[5,11]", normal)},

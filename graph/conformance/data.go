@@ -32,6 +32,11 @@ func each(shape []int, f func() float64) []float64 {
 // normal has mean 0 and deviation 1.
 func normal(r *rand.Rand, shape []int) []float64 { return each(shape, r.NormFloat64) }
 
+// tiny is normal times 2^-70.
+func tiny(r *rand.Rand, shape []int) []float64 {
+	return each(shape, func() float64 { return math.Ldexp(r.NormFloat64(), -70) })
+}
+
 // positive lies in [0.5, 2).
 func positive(r *rand.Rand, shape []int) []float64 {
 	return each(shape, func() float64 { return 0.5 + 1.5*r.Float64() })
