@@ -51,8 +51,8 @@ typedef struct {
 } lf_msl_place;
 
 /* A barrier or collective is known by the address of its call: the compiler must neither
- * merge two calls nor make one depend on more conditions. */
-#define LF_MSL_CALL __attribute__((convergent, nomerge, visibility("default")))
+ * merge two calls, nor copy one, nor make it depend on more conditions. */
+#define LF_MSL_CALL __attribute__((convergent, noduplicate, nomerge, visibility("default")))
 
 LF_MSL_CALL void lf_msl_barrier(void);
 LF_MSL_CALL void lf_msl_simdgroup_barrier(void);
