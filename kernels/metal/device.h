@@ -29,6 +29,11 @@
 #include <metal_stdlib>
 using namespace metal;
 
+// What is written as a product and a sum is rounded twice, on every compiler: sums that
+// keep their own errors rely on it, and where one rounding is meant there is fma. Metal's
+// own compiler would contract them.
+#pragma METAL fp contract(off)
+
 #ifndef LF_SIMD
 #define LF_SIMD 1
 #endif
