@@ -14,7 +14,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cuda"
-	"github.com/lorafuse/lorafuse/internal/dev/attentiontest"
+	"github.com/lorafuse/lorafuse/internal/dev/gputest"
 )
 
 // TestAttention compares with the definition in float64, in both precisions.
@@ -22,7 +22,7 @@ func TestAttention(t *testing.T) {
 	limits := map[backend.Precision]float64{backend.F32: 3e-6, backend.BF16: 0.03}
 	for _, precision := range []backend.Precision{backend.F32, backend.BF16} {
 		dev := opened(t, backend.Options{Precision: precision})
-		for _, c := range attentiontest.Table() {
+		for _, c := range gputest.Table() {
 			t.Run(fmt.Sprintf("%v/%v", precision, c), func(t *testing.T) {
 				cuda.DecodeQueries(t, 0)
 				c.RequireClose(t, dev, limits[precision])
@@ -36,7 +36,7 @@ func TestAttention(t *testing.T) {
 func TestAttentionDecode(t *testing.T) {
 	for _, precision := range []backend.Precision{backend.F32, backend.BF16} {
 		dev := opened(t, backend.Options{Precision: precision})
-		for _, c := range attentiontest.Table() {
+		for _, c := range gputest.Table() {
 			c = c.Decoded()
 			t.Run(fmt.Sprintf("%v/%v", precision, c), func(t *testing.T) { c.RequireClose(t, dev, 3e-6) })
 		}
@@ -47,7 +47,7 @@ func TestAttentionDecode(t *testing.T) {
 // blocks as it takes.
 func TestAttentionChunks(t *testing.T) {
 	dev := opened(t, backend.Options{})
-	for _, c := range attentiontest.Chunks() {
+	for _, c := range gputest.Chunks() {
 		t.Run(c.String(), func(t *testing.T) {
 			c.RequireClose(t, dev, 3e-6)
 		})
@@ -60,17 +60,17 @@ func TestAttentionAlone(t *testing.T) {
 	for _, precision := range []backend.Precision{backend.F32, backend.BF16} {
 		dev := opened(t, backend.Options{Precision: precision})
 		cuda.DecodeQueries(t, 0)
-		all := attentiontest.Of(100, 100, 2, 1, 32, 0, attentiontest.Documents(30))
-		some := attentiontest.Of(100, 100, 2, 1, 32, 0, func(i int) (int, int) {
+		all := gputest.NewAttention(100, 100, 2, 1, 32, 0, gputest.Documents(30))
+		some := gputest.NewAttention(100, 100, 2, 1, 32, 0, func(i int) (int, int) {
 			if i%3 != 0 {
 				return 0, 0
 			}
-			return attentiontest.Documents(30)(i)
+			return gputest.Documents(30)(i)
 		})
 		a, b := all.Eval(t, dev), some.Eval(t, dev)
 		for i := 0; i < 100; i += 3 {
 			for _, j := range []int{0, 2} {
-				require.Equal(t, a[j][i*64:(i+1)*64], b[j][i*64:(i+1)*64], "%v %s of query %d", precision, attentiontest.Outs[j], i)
+				require.Equal(t, a[j][i*64:(i+1)*64], b[j][i*64:(i+1)*64], "%v %s of query %d", precision, gputest.Outs[j], i)
 			}
 		}
 	}
@@ -84,7 +84,7 @@ func TestAttentionRandom(t *testing.T) {
 		group, keyHeads := rapid.IntRange(1, 3).Draw(r, "group"), rapid.IntRange(1, 2).Draw(r, "key heads")
 		dim := rapid.SampledFrom([]int{1, 7, 8, 24, 33, 64, 80}).Draw(r, "head size")
 		window := rapid.SampledFrom([]int{0, 0, 1, 20}).Draw(r, "window")
-		c := attentiontest.Of(n, m, group*keyHeads, keyHeads, dim, window, func(int) (int, int) {
+		c := gputest.NewAttention(n, m, group*keyHeads, keyHeads, dim, window, func(int) (int, int) {
 			lo := rapid.IntRange(0, m).Draw(r, "lo")
 			return lo, rapid.IntRange(0, m).Draw(r, "hi")
 		})
@@ -97,8 +97,8 @@ func TestAttentionRandom(t *testing.T) {
 		want := c.Reference()
 		for i, dev := range devices {
 			got := c.Eval(r, dev)
-			for j, name := range attentiontest.Outs {
-				assert.LessOrEqual(r, attentiontest.Error(r, got[j], want[j], 1, name), []float64{1e-5, 0.05}[i], name)
+			for j, name := range gputest.Outs {
+				assert.LessOrEqual(r, gputest.Error(r, got[j], want[j], 1, name), []float64{1e-5, 0.05}[i], name)
 			}
 		}
 	})
@@ -109,7 +109,7 @@ func TestAttentionRefuses(t *testing.T) {
 	dev := opened(t, backend.Options{})
 	for _, few := range []int{0, 32} {
 		cuda.DecodeQueries(t, few)
-		c := attentiontest.Of(5, 4, 2, 1, 8, 0, attentiontest.Causal(0))
+		c := gputest.NewAttention(5, 4, 2, 1, 8, 0, gputest.Causal(0))
 		_, err := c.Try(dev)
 		require.ErrorContains(t, err, "Attention: query 4 has an interval outside of the 4 keys")
 		require.NotErrorIs(t, err, backend.ErrLost)
@@ -132,12 +132,12 @@ func TestAttentionRounding(t *testing.T) {
 	require.NoError(t, json.Unmarshal(raw, &rows))
 	dev := opened(t, backend.Options{Precision: backend.BF16})
 	for _, r := range rows {
-		c := attentiontest.Of(r.N, r.N, r.Heads, r.KVHeads, r.Dim, 0, func(i int) (int, int) { return i / r.Document * r.Document, i + 1 })
+		c := gputest.NewAttention(r.N, r.N, r.Heads, r.KVHeads, r.Dim, 0, func(i int) (int, int) { return i / r.Document * r.Document, i + 1 })
 		t.Run(c.String(), func(t *testing.T) {
 			want, got := c.Reference(), c.Eval(t, dev)
-			for i, name := range attentiontest.Outs {
+			for i, name := range gputest.Outs {
 				if limit, ok := r.Error[name]; ok {
-					e := attentiontest.Error(t, got[i], want[i], 0, name)
+					e := gputest.Error(t, got[i], want[i], 0, name)
 					t.Logf("%s: %.2e, PyTorch %.2e", name, e, limit)
 					assert.LessOrEqual(t, e, limit, name)
 				}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/metal"
-	"github.com/lorafuse/lorafuse/internal/dev/attentiontest"
+	"github.com/lorafuse/lorafuse/internal/dev/gputest"
 )
 
 var precisions = []backend.Precision{backend.F32, backend.BF16}
@@ -29,7 +29,7 @@ func TestAttention(t *testing.T) {
 	limits := map[backend.Precision]float64{backend.F32: 3e-6, backend.BF16: 0.03}
 	for _, p := range precisions {
 		dev := openedFor(t, p)
-		for _, c := range attentiontest.Table() {
+		for _, c := range gputest.Table() {
 			t.Run(fmt.Sprintf("%v/%v", p, c), func(t *testing.T) { c.RequireClose(t, dev, limits[p]) })
 		}
 	}
@@ -40,8 +40,8 @@ func TestAttention(t *testing.T) {
 func TestAttentionDecode(t *testing.T) {
 	for _, p := range precisions {
 		dev := openedFor(t, p)
-		list := attentiontest.Chunks()
-		for _, c := range attentiontest.Table() {
+		list := gputest.Chunks()
+		for _, c := range gputest.Table() {
 			list = append(list, c.Decoded())
 		}
 		for _, c := range list {
@@ -52,9 +52,9 @@ func TestAttentionDecode(t *testing.T) {
 
 // TestAttentionAlone: what a query gets does not depend on the others.
 func TestAttentionAlone(t *testing.T) {
-	see := attentiontest.Documents(30)
-	all := attentiontest.Of(100, 100, 2, 1, 32, 0, see)
-	some := attentiontest.Of(100, 100, 2, 1, 32, 0, func(i int) (int, int) {
+	see := gputest.Documents(30)
+	all := gputest.NewAttention(100, 100, 2, 1, 32, 0, see)
+	some := gputest.NewAttention(100, 100, 2, 1, 32, 0, func(i int) (int, int) {
 		if i%3 != 0 {
 			return 0, 0
 		}
@@ -65,7 +65,7 @@ func TestAttentionAlone(t *testing.T) {
 		a, b := all.Eval(t, dev), some.Eval(t, dev)
 		for i := 0; i < 100; i += 3 {
 			for _, j := range []int{0, 2} {
-				require.Equal(t, a[j][i*64:(i+1)*64], b[j][i*64:(i+1)*64], "%v %s of query %d", p, attentiontest.Outs[j], i)
+				require.Equal(t, a[j][i*64:(i+1)*64], b[j][i*64:(i+1)*64], "%v %s of query %d", p, gputest.Outs[j], i)
 			}
 		}
 	}
@@ -76,7 +76,7 @@ func TestAttentionAlone(t *testing.T) {
 func TestAttentionRefuses(t *testing.T) {
 	dev := openedFor(t, backend.F32)
 	for _, n := range []int{5, 40} {
-		c := attentiontest.Of(n, n-1, 2, 1, 8, 0, attentiontest.Causal(0))
+		c := gputest.NewAttention(n, n-1, 2, 1, 8, 0, gputest.Causal(0))
 		_, err := c.Try(dev)
 		require.ErrorContains(t, err, fmt.Sprintf("Attention: query %d has an interval outside of the %d keys", n-1, n-1))
 		require.NotErrorIs(t, err, backend.ErrLost)

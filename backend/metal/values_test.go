@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/backend/gpu/gputest"
 	"github.com/lorafuse/lorafuse/backend/metal"
+	"github.com/lorafuse/lorafuse/internal/dev/gputest"
 )
 
 // forms runs a test on a device of each tier of shaders that there is.

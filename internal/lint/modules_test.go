@@ -33,7 +33,7 @@ var dependencies = map[string]dependency{
 	"github.com/santhosh-tekuri/jsonschema/v6": {why: "says whether what was written by a JSON Schema is valid", tests: true},
 	"github.com/spf13/cobra":                   {why: "the command line: help, completion, errors as people know them", in: []string{"internal/cli"}},
 	"github.com/spf13/pflag":                   {why: "the flags of cobra, by whose types its API speaks", in: []string{"internal/cli"}},
-	"github.com/stretchr/testify":              {why: "assertions, also of the conformance suite", in: []string{"graph/conformance"}, tests: true},
+	"github.com/stretchr/testify":              {why: "assertions, also of the conformance suite", in: []string{"graph/conformance", "internal/dev/gputest"}, tests: true},
 	"github.com/vbauerster/mpb/v8":             {why: "progress bars", in: []string{"internal/progress"}},
 	"go.etcd.io/bbolt":                         {why: "records of files and fine-tuning jobs that survive a crash, in one file; it brings no other module", in: []string{"serve/tuning"}},
 	"go.opentelemetry.io/otel":                 {why: "traces: attributes and traceparent as everyone has them", in: []string{"serve/traces"}},

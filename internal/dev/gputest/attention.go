@@ -1,6 +1,4 @@
-// Package attentiontest holds GPU backends to the definition of attention, in shapes that
-// meet each of their kernels.
-package attentiontest
+package gputest
 
 import (
 	"context"
@@ -18,17 +16,17 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Case is an attention and the intervals of its queries.
-type Case struct {
+// Attention is one and the intervals of its queries.
+type Attention struct {
 	N, M    int // queries and keys
 	Attr    ir.AttentionAttr
 	Lo, Hi  []int32
 	Forward bool // without the gradient
 }
 
-// Of is a case of n queries, each of which sees the keys [lo, hi) of m.
-func Of(n, m, heads, keyHeads, dim, window int, see func(i int) (lo, hi int)) *Case {
-	c := &Case{N: n, M: m, Attr: ir.AttentionAttr{Heads: heads, KVHeads: keyHeads, HeadDim: dim, Window: window,
+// NewAttention is a case of n queries, each of which sees the keys [lo, hi) of m.
+func NewAttention(n, m, heads, keyHeads, dim, window int, see func(i int) (lo, hi int)) *Attention {
+	c := &Attention{N: n, M: m, Attr: ir.AttentionAttr{Heads: heads, KVHeads: keyHeads, HeadDim: dim, Window: window,
 		Scale: float32(1 / math.Sqrt(float64(dim)))}}
 	for i := range n {
 		lo, hi := see(i)
@@ -38,13 +36,14 @@ func Of(n, m, heads, keyHeads, dim, window int, see func(i int) (lo, hi int)) *C
 }
 
 // Decoded is the last queries of c, of which no gradient is asked for.
-func (c *Case) Decoded() *Case {
+func (c *Attention) Decoded() *Attention {
 	d, first := *c, max(0, c.N-12)
 	d.N, d.Lo, d.Hi, d.Forward = c.N-first, c.Lo[first:], c.Hi[first:], true
 	return &d
 }
 
-func (c *Case) String() string {
+// String names its sizes.
+func (c *Attention) String() string {
 	return fmt.Sprintf("%d of %d, heads %d/%d of %d, window %d", c.N, c.M, c.Attr.Heads, c.Attr.KVHeads, c.Attr.HeadDim, c.Attr.Window)
 }
 
@@ -83,13 +82,13 @@ func numbers(seed uint64, n int) []float32 {
 }
 
 // inputs are q, k, v and do.
-func (c *Case) inputs() (q, k, v, do []float32) {
+func (c *Attention) inputs() (q, k, v, do []float32) {
 	wide, narrow := c.N*c.Attr.Heads*c.Attr.HeadDim, c.M*c.Attr.KVHeads*c.Attr.HeadDim
 	return numbers(1, wide), numbers(2, narrow), numbers(3, narrow), numbers(4, wide)
 }
 
 // Reference is o, lse, dq, dk and dv by the definition.
-func (c *Case) Reference() [5][]float64 {
+func (c *Attention) Reference() [5][]float64 {
 	q, k, v, do := c.inputs()
 	a, d := c.Attr, c.Attr.HeadDim
 	o, lse := make([]float64, len(q)), make([]float64, c.N*a.Heads)
@@ -147,14 +146,14 @@ func (c *Case) Reference() [5][]float64 {
 }
 
 // Eval computes o, lse, dq, dk and dv on a device.
-func (c *Case) Eval(t require.TestingT, dev backend.Device) [5][]float32 {
+func (c *Attention) Eval(t require.TestingT, dev backend.Device) [5][]float32 {
 	out, err := c.Try(dev)
 	require.NoError(t, err)
 	return out
 }
 
 // Try is Eval where that may fail.
-func (c *Case) Try(dev backend.Device) (out [5][]float32, err error) {
+func (c *Attention) Try(dev backend.Device) (out [5][]float32, err error) {
 	g := graph.New()
 	wide, narrow := c.Attr.Heads*c.Attr.HeadDim, c.Attr.KVHeads*c.Attr.HeadDim
 	param := func(name string, rows, cols int) graph.Tensor {
@@ -227,24 +226,24 @@ func Error(t assert.TestingT, got []float32, want []float64, smallest float64, w
 
 // Table has cases whose shapes are such that each kernel meets tiles that are full, cut
 // off, skipped and divided between documents.
-func Table() []*Case {
-	return []*Case{
-		Of(150, 150, 2, 1, 16, 0, Causal(0)),
-		Of(133, 133, 3, 1, 64, 0, Documents(50)),
-		Of(70, 100, 2, 2, 96, 0, Causal(30)),
-		Of(65, 129, 2, 1, 128, 40, Causal(64)),
-		Of(40, 70, 2, 1, 256, 0, Documents(17)),
-		Of(36, 41, 2, 2, 72, 0, Causal(5)),
-		Of(35, 50, 7, 1, 20, 0, Causal(15)),
-		Of(34, 34, 4, 2, 33, 9, Causal(0)),
-		Of(1, 1, 1, 1, 8, 0, Causal(0)),
-		Of(33, 1, 2, 1, 8, 0, func(int) (int, int) { return 0, 1 }),
-		Of(40, 300, 2, 1, 32, 0, func(i int) (int, int) { return i * 7, i*7 + 3 }),
+func Table() []*Attention {
+	return []*Attention{
+		NewAttention(150, 150, 2, 1, 16, 0, Causal(0)),
+		NewAttention(133, 133, 3, 1, 64, 0, Documents(50)),
+		NewAttention(70, 100, 2, 2, 96, 0, Causal(30)),
+		NewAttention(65, 129, 2, 1, 128, 40, Causal(64)),
+		NewAttention(40, 70, 2, 1, 256, 0, Documents(17)),
+		NewAttention(36, 41, 2, 2, 72, 0, Causal(5)),
+		NewAttention(35, 50, 7, 1, 20, 0, Causal(15)),
+		NewAttention(34, 34, 4, 2, 33, 9, Causal(0)),
+		NewAttention(1, 1, 1, 1, 8, 0, Causal(0)),
+		NewAttention(33, 1, 2, 1, 8, 0, func(int) (int, int) { return 0, 1 }),
+		NewAttention(40, 300, 2, 1, 32, 0, func(i int) (int, int) { return i * 7, i*7 + 3 }),
 	}
 }
 
 // RequireClose holds a device to the reference, and to the same bytes every run.
-func (c *Case) RequireClose(t *testing.T, dev backend.Device, limit float64) {
+func (c *Attention) RequireClose(t *testing.T, dev backend.Device, limit float64) {
 	t.Helper()
 	want, got := c.Reference(), c.Eval(t, dev)
 	for i, name := range Outs[:c.outs()] {
@@ -253,7 +252,7 @@ func (c *Case) RequireClose(t *testing.T, dev backend.Device, limit float64) {
 	require.Equal(t, bits(got), bits(c.Eval(t, dev)), "the same bytes every run")
 }
 
-func (c *Case) outs() int {
+func (c *Attention) outs() int {
 	if c.Forward {
 		return 2
 	}
@@ -272,14 +271,14 @@ func bits(x [5][]float32) (out [][]uint32) {
 }
 
 // Chunks are caches that are so long that they are read in chunks.
-func Chunks() []*Case {
-	list := []*Case{
-		Of(2, 1500, 4, 2, 64, 0, Causal(1400)),
-		Of(3, 700, 9, 1, 16, 0, func(i int) (int, int) { return 13 * i, 400 + 100*i }),
-		Of(2, 900, 2, 2, 64, 0, Causal(850)),
-		Of(1, 513, 2, 1, 128, 300, Causal(512)),
-		Of(2, 17000, 1, 1, 8, 0, func(i int) (int, int) { return 0, 100 + 16900*i }),
-		Of(3, 600, 2, 1, 256, 0, func(i int) (int, int) { return 300, 300 + 150*i }),
+func Chunks() []*Attention {
+	list := []*Attention{
+		NewAttention(2, 1500, 4, 2, 64, 0, Causal(1400)),
+		NewAttention(3, 700, 9, 1, 16, 0, func(i int) (int, int) { return 13 * i, 400 + 100*i }),
+		NewAttention(2, 900, 2, 2, 64, 0, Causal(850)),
+		NewAttention(1, 513, 2, 1, 128, 300, Causal(512)),
+		NewAttention(2, 17000, 1, 1, 8, 0, func(i int) (int, int) { return 0, 100 + 16900*i }),
+		NewAttention(3, 600, 2, 1, 256, 0, func(i int) (int, int) { return 300, 300 + 150*i }),
 	}
 	for _, c := range list {
 		c.Forward = true
