@@ -77,9 +77,11 @@ const std::string& shim_text() {
 }
 
 // The checks are those of CUDA kernels (../Makefile): the engine has their handlers.
+// Functions of shaders may have barriers inside: without -fconvergent-functions their
+// calls are copied into the branches around them, and one barrier becomes two.
 std::vector<std::string> code_flags() {
   std::vector<std::string> flags = {"-O2", "-g1", "-gdwarf-4", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-nostdlib++",
-                                    "-ffp-contract=off", "-fno-math-errno", "-Xclang", "-ffloat16-excess-precision=none", "-Xclang", "-fbfloat16-excess-precision=none",
+                                    "-ffp-contract=off", "-fno-math-errno", "-Xclang", "-fconvergent-functions", "-Xclang", "-ffloat16-excess-precision=none", "-Xclang", "-fbfloat16-excess-precision=none",
                                     "-fsanitize=alignment,bounds,shift,integer-divide-by-zero", "-ftrivial-auto-var-init=pattern"};
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) flags.push_back("-march=x86-64-v3");
