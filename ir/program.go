@@ -134,26 +134,33 @@ func (p *Program) String() string {
 		fmt.Fprintf(&b, "arg %d %s %v%s%s\n", i, a.Name, a.Type, as(a.Store), mark)
 	}
 	fmt.Fprintf(&b, "arena %d\n", p.Arena)
-	for _, l := range p.Launches {
-		for i, r := range l.Out {
-			if i > 0 {
-				b.WriteString(", ")
-			}
-			fmt.Fprintf(&b, "%v", r)
+	for i := range p.Launches {
+		fmt.Fprintf(&b, "%v\n", &p.Launches[i])
+	}
+	return b.String()
+}
+
+// String writes the launch as what it makes, its operation with attributes, and what it
+// reads: @0:f32[8,32] = Gemm{NT} $0:f32[8,64], $1:f32[32,64].
+func (l *Launch) String() string {
+	var b strings.Builder
+	for i, r := range l.Out {
+		if i > 0 {
+			b.WriteString(", ")
 		}
-		fmt.Fprintf(&b, " = %v", l.Op)
-		if s := attrString(l.Attr); s != "" {
-			fmt.Fprintf(&b, "{%s}", s)
+		fmt.Fprintf(&b, "%v", r)
+	}
+	fmt.Fprintf(&b, " = %v", l.Op)
+	if s := attrString(l.Attr); s != "" {
+		fmt.Fprintf(&b, "{%s}", s)
+	}
+	for i, r := range l.In {
+		if i == 0 {
+			b.WriteByte(' ')
+		} else {
+			b.WriteString(", ")
 		}
-		for i, r := range l.In {
-			if i == 0 {
-				b.WriteByte(' ')
-			} else {
-				b.WriteString(", ")
-			}
-			fmt.Fprintf(&b, "%v", r)
-		}
-		b.WriteByte('\n')
+		fmt.Fprintf(&b, "%v", r)
 	}
 	return b.String()
 }

@@ -33,7 +33,7 @@ func (a *app) devices() *cobra.Command {
 			"another: portable, avx2, avx512, avx512bf16, amx, or on arm64 neon, neonbf16.\n\n" +
 			"GPUs of NVIDIA are part of builds with the tag cuda. LORAFUSE_LIBCUDA names another\n" +
 			"library of the driver than the one that is installed; LORAFUSE_CUDA_GRAPH=0 has programs\n" +
-			"run launch by launch.\n\n" +
+			"run launch by launch. GPUs of Apple are part of builds for macOS with cgo.\n\n" +
 			"--watch prints what NVIDIA GPUs do, by NVML, every second or as often as it says, until\nCtrl-C: memory, use, power, temperature, clocks and what holds them down. With --json\na line of JSON has all of it, with energy, PCIe, NVLink, MIG and processes.",
 		Example: "  lorafuse devices\n  lorafuse devices --json\n  lorafuse devices --watch\n  lorafuse devices --watch=10s --json",
 		Args:    args(0),
