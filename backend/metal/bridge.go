@@ -195,21 +195,16 @@ func (l launches) free() { C.free(unsafe.Pointer(unsafe.SliceData(l))) }
 // work is a command that was given.
 type work struct{ c *C.lfm_command }
 
-// wrongLaunch is the error of a launch that cannot be given.
-type wrongLaunch struct {
-	number int
-	error
-}
-
-// run gives launches as one command.
-func (s *system) run(l launches) (work, error) {
+// run gives launches as one command. Where that fails, wrong is the number of the launch
+// that is the reason.
+func (s *system) run(l launches) (w work, wrong int, err error) {
 	var failed C.int
 	var why *C.char
 	c := C.lfm_run(s.device, (*C.lfm_launch)(unsafe.Pointer(unsafe.SliceData(l))), C.int(len(l)), &failed, &why)
 	if c == nil {
-		return work{}, &wrongLaunch{int(failed), errOf(why)}
+		return work{}, int(failed), errOf(why)
 	}
-	return work{c}, nil
+	return work{c}, 0, nil
 }
 
 // copy gives a copy between buffers as a command.

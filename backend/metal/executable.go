@@ -4,7 +4,6 @@ package metal
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/lorafuse/lorafuse/backend"
@@ -231,14 +230,11 @@ func (e *executable) issue(from, to int) (work, error) {
 	}
 	first, _ := e.plan.Range(from)
 	_, last := e.plan.Range(to - 1)
-	w, err := e.dev.system.run(e.launches[first:last])
-	var wrong *wrongLaunch
-	if errors.As(err, &wrong) {
-		at := e.plan.Of(first + wrong.number)
-		err = fmt.Errorf("launch %d %v, kernel %s: %w", at, e.prog.Launches[at].Op, e.plan.Kernels[first+wrong.number].Name, wrong.error)
-	}
+	w, wrong, err := e.dev.system.run(e.launches[first:last])
 	if err != nil {
-		return work{}, e.dev.failed(err)
+		k := first + wrong
+		at := e.plan.Of(k)
+		return work{}, e.dev.failed(fmt.Errorf("launch %d %v, kernel %s: %w", at, e.prog.Launches[at].Op, e.plan.Kernels[k].Name, err))
 	}
 	return w, nil
 }

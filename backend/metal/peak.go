@@ -120,7 +120,7 @@ func (d *Device) timed(l launches) (time.Duration, error) {
 	if err := d.alive(); err != nil {
 		return 0, err
 	}
-	w, err := d.system.run(l)
+	w, _, err := d.system.run(l)
 	if err != nil {
 		return 0, d.failed(err)
 	}

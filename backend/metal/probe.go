@@ -70,7 +70,7 @@ func proven(s *system, f form) error {
 	defer list.free()
 	list[0] = gpu.Launch{Function: p.handle(), Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{threads, 1, 1}, Count: 1}
 	list[0].Args[0] = uint64(out.at(0))
-	w, err := s.run(list)
+	w, _, err := s.run(list)
 	if err == nil {
 		_, err = w.wait()
 	}

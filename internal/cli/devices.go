@@ -33,7 +33,10 @@ func (a *app) devices() *cobra.Command {
 			"another: portable, avx2, avx512, avx512bf16, amx, or on arm64 neon, neonbf16.\n\n" +
 			"GPUs of NVIDIA are part of builds with the tag cuda. LORAFUSE_LIBCUDA names another\n" +
 			"library of the driver than the one that is installed; LORAFUSE_CUDA_GRAPH=0 has programs\n" +
-			"run launch by launch. GPUs of Apple are part of builds for macOS with cgo.\n\n" +
+			"run launch by launch.\n\n" +
+			"Apple GPUs are part of builds for macOS with cgo, and tested without one: auto takes one\n" +
+			"after a small self-test, and says why it does not. LORAFUSE_METAL_TIER=plain and\n" +
+			"LORAFUSE_METAL_BFLOAT=0 keep its shaders from simdgroups and from the type bfloat.\n\n" +
 			"--watch prints what NVIDIA GPUs do, by NVML, every second or as often as it says, until\nCtrl-C: memory, use, power, temperature, clocks and what holds them down. With --json\na line of JSON has all of it, with energy, PCIe, NVLink, MIG and processes.",
 		Example: "  lorafuse devices\n  lorafuse devices --json\n  lorafuse devices --watch\n  lorafuse devices --watch=10s --json",
 		Args:    args(0),

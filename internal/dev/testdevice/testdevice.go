@@ -45,11 +45,11 @@ func OpenOn(t testing.TB, name string, o backend.Options) backend.Device {
 	return dev
 }
 
-// CopyAllocs is the most allocations that a copy to or from a device makes: none in
-// memory that the host shares; else its fence, which the caller may keep, with the
-// channel that ends it, and the calls of the goroutine that has the device.
+// CopyAllocs is the most allocations that a copy to or from a device makes: none on the
+// CPU; else its fence, which the caller may keep, with the channel that ends it, and
+// the calls of the goroutine that has the device.
 func CopyAllocs(info backend.Info) int {
-	if info.Unified {
+	if info.Backend == backend.CPU {
 		return 0
 	}
 	return 8

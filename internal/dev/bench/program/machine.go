@@ -142,9 +142,9 @@ func (m *Machine) Report(title string) *bench.Report {
 	return r
 }
 
-// OnGPU tells whether the device has memory of its own. The bars of GPUs are
-// others than those of the CPU.
-func (m *Machine) OnGPU() bool { return !m.Info.Unified }
+// OnGPU tells whether the device is a GPU. The bars of GPUs are others than those of
+// the CPU.
+func (m *Machine) OnGPU() bool { return m.Info.Backend != backend.CPU }
 
 // Device gives the device that computes with a precision.
 func (m *Machine) Device(p backend.Precision) backend.Device { return m.devices[p] }
