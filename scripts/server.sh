@@ -16,6 +16,7 @@ ended() {
 # requests.
 serve() {
 	ended
+	: >"$dir/log"
 	"$dir/lorafuse" serve --listen 127.0.0.1:0 "$@" 2>"$dir/log" &
 	pid=$!
 	url=
