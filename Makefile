@@ -15,6 +15,9 @@ build: ## bin/lorafuse, a static binary without cgo
 build-cuda: cuda-kernels ## bin/lorafuse-cuda, with the backend for NVIDIA GPUs; needs a C compiler, and no driver
 	eval "$$(sh scripts/cuda_env.sh)" && CGO_ENABLED=1 $(BUILD) -tags cuda -o bin/lorafuse-cuda ./cmd/lorafuse
 
+build-metal: ## bin/lorafuse-metal, on a Mac: with the backend for Apple GPUs; needs Xcode's command-line tools
+	CGO_ENABLED=1 $(BUILD) -o bin/lorafuse-metal ./cmd/lorafuse
+
 example: ## fine-tune the shipped model on Go doc comments (about a minute)
 	$(GO) run ./examples/godoc
 
@@ -87,8 +90,11 @@ metal-sim: ## the fake Metal and lfmsl, which compiles shaders, for machines tha
 	CLANG=$(CLANG) CLANGXX=$(CLANGXX) sh scripts/metal_sim.sh
 
 test-metal: metal-sim ## all tests of the backend for Apple GPUs, on the fake Metal (needs clang-19 and GNUstep)
-	CC=$(CLANG) CXX=$(CLANGXX) CGO_ENABLED=1 $(GO) test -tags 'metal metalfake' ./kernels/... ./backend/metal/...
+	CC=$(CLANG) CXX=$(CLANGXX) CGO_ENABLED=1 $(GO) test -tags 'metal metalfake' ./kernels ./backend/metal/...
 	CC=$(CLANG) CXX=$(CLANGXX) sh scripts/metal_goldens.sh
+
+check-darwin: ## the program for macOS and its tests: vet, build and link without a Mac (installs zig)
+	sh scripts/check_darwin.sh
 
 gpu-pack: ## output/gpu_pack, everything that is to be run on a GPU, to be carried there
 	sh scripts/gpu_check.sh --pack output/gpu_pack
@@ -105,5 +111,5 @@ install: ## lorafuse into GOBIN
 clean: ## remove what was built and trained here
 	rm -rf bin examples/godoc/output
 
-.PHONY: help build build-cuda example test race race-all purego arm64 ci nightly fuzz bench lint kernels assembly cuda-kernels sim env test-cuda metal-sim test-metal gpu-pack docker docker-steps install clean
+.PHONY: help build build-cuda example test race race-all purego arm64 ci nightly fuzz bench lint kernels assembly cuda-kernels sim env test-cuda build-metal metal-sim test-metal check-darwin gpu-pack docker docker-steps install clean
 .DEFAULT_GOAL := help
