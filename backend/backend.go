@@ -40,6 +40,8 @@ type Info struct {
 	UUID string `json:"uuid,omitempty"`
 	// Memory is the device's memory in bytes, 0 if it is not known.
 	Memory int64 `json:"memory_bytes"`
+	// GPU says that the device is another processor than the host's.
+	GPU bool `json:"gpu,omitempty"`
 	// Unified says that the device computes in the host's memory: what it imports
 	// is used where it lies.
 	Unified bool `json:"unified_memory,omitempty"`

@@ -124,6 +124,6 @@ func (p *properties) supported() error {
 func version(capability int) string { return fmt.Sprintf("%d.%d", capability/10, capability%10) }
 
 func (p *properties) info() backend.Info {
-	return backend.Info{Backend: backend.CUDA, Index: p.index, Name: p.name, UUID: p.uuid, Memory: p.memory, Quantizes: gpu.Quantizes, Detail: fmt.Sprintf(
+	return backend.Info{Backend: backend.CUDA, Index: p.index, Name: p.name, UUID: p.uuid, Memory: p.memory, GPU: true, Quantizes: gpu.Quantizes, Detail: fmt.Sprintf(
 		"compute capability %s, %d multiprocessors, driver %d.%d", version(p.capability), p.processors, p.driver/1000, p.driver%1000/10)}
 }

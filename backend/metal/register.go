@@ -35,7 +35,7 @@ func Devices() ([]backend.Info, error) {
 // info is what is known of a GPU before anything ran on it. Its memory is what the
 // device recommends to have in use at one time.
 func (t traits) info() backend.Info {
-	i := backend.Info{Backend: backend.Metal, Name: t.name, Memory: t.workingSet, Unified: t.unified}
+	i := backend.Info{Backend: backend.Metal, Name: t.name, Memory: t.workingSet, GPU: true, Unified: t.unified}
 	var families []string
 	if t.apple > 0 {
 		families = append(families, fmt.Sprintf("Apple%d", t.apple))

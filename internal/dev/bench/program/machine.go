@@ -144,7 +144,7 @@ func (m *Machine) Report(title string) *bench.Report {
 
 // OnGPU tells whether the device is a GPU. The bars of GPUs are others than those of
 // the CPU.
-func (m *Machine) OnGPU() bool { return m.Info.Backend != backend.CPU }
+func (m *Machine) OnGPU() bool { return m.Info.GPU }
 
 // Device gives the device that computes with a precision.
 func (m *Machine) Device(p backend.Precision) backend.Device { return m.devices[p] }
