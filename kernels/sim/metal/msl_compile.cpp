@@ -80,7 +80,7 @@ const std::string& shim_text() {
 // Functions of shaders may have barriers inside: without -fconvergent-functions their
 // calls are copied into the branches around them, and one barrier becomes two.
 std::vector<std::string> code_flags() {
-  std::vector<std::string> flags = {"-O2", "-g1", "-gdwarf-4", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-nostdlib++",
+  std::vector<std::string> flags = {"-O2", "-g1", "-gdwarf-4", "-Xclang", "-fexperimental-assignment-tracking=disabled", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-nostdlib++",
                                     "-ffp-contract=off", "-fno-math-errno", "-Xclang", "-fconvergent-functions", "-Xclang", "-ffloat16-excess-precision=none", "-Xclang", "-fbfloat16-excess-precision=none",
                                     "-fsanitize=alignment,bounds,shift,integer-divide-by-zero", "-ftrivial-auto-var-init=pattern"};
 #if defined(__x86_64__)

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "msl_calls.h"
 #include "msl_kernel.h"
 #include "msl_tokens.h"
 
@@ -37,7 +38,7 @@ bool is_vector(const Token& t) {
 
 class Rewriter {
  public:
-  explicit Rewriter(const Text& t) : t_(t) {}
+  explicit Rewriter(const Text& t) : t_(t), meeting_(meeting_functions(t)) {}
 
   std::string run() {
     for (size_t i = 0; i < t_.size();) i = step(i);
@@ -47,6 +48,7 @@ class Rewriter {
 
  private:
   const Text& t_;
+  const std::set<size_t> meeting_;  // where functions begin that must be inlined
   std::string out_;
   std::vector<Kernel> kernels_;
   bool metal_ = false;
@@ -61,6 +63,7 @@ class Rewriter {
   // step rewrites what begins at i, and returns where to go on.
   size_t step(size_t i) {
     const Token& t = t_[i];
+    if (meeting_.count(i)) out_ += "msl_inlined ";
     if (t.kind == Kind::Directive) return directive(i);
     if (t.kind == Kind::Mark) {
       size_t past = attribute_end(t_, i);

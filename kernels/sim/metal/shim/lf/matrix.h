@@ -105,13 +105,13 @@ LF_MATRIX_MEMORY(opencl_local)
 
 // d = a*b + c: sums are of float, by fma, in the order of k.
 template <class T, class A, class B>
-inline void simdgroup_multiply_accumulate(simdgroup_matrix<T, 8, 8>& d, simdgroup_matrix<A, 8, 8> a, simdgroup_matrix<B, 8, 8> b, simdgroup_matrix<T, 8, 8> c) {
+msl_inlined inline void simdgroup_multiply_accumulate(simdgroup_matrix<T, 8, 8>& d, simdgroup_matrix<A, 8, 8> a, simdgroup_matrix<B, 8, 8> b, simdgroup_matrix<T, 8, 8> c) {
   lf_msl_product p = msl_matrix_access::begin(a, b, c);
   lf_msl_multiply(&p);
   msl_matrix_access::end(d, p);
 }
 template <class T, class A, class B>
-inline void simdgroup_multiply(simdgroup_matrix<T, 8, 8>& d, simdgroup_matrix<A, 8, 8> a, simdgroup_matrix<B, 8, 8> b) {
+msl_inlined inline void simdgroup_multiply(simdgroup_matrix<T, 8, 8>& d, simdgroup_matrix<A, 8, 8> a, simdgroup_matrix<B, 8, 8> b) {
   simdgroup_multiply_accumulate(d, a, b, make_filled_simdgroup_matrix<T, 8, 8>((T)0));
 }
 

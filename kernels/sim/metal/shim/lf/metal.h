@@ -2,9 +2,9 @@
 // includes a header of Metal's.
 #pragma once
 
-// Metal inlines all functions, and so does the simulator: the address of a barrier's call
-// then tells where in a kernel it is.
-#define inline inline __attribute__((always_inline))
+// What comes to a barrier or collective is inlined, as Metal does with all functions: the
+// address of its call then tells where in a kernel it is.
+#define msl_inlined __attribute__((always_inline))
 
 #include "types.h"
 #include "traits.h"

@@ -8,11 +8,11 @@ namespace metal {
 enum class mem_flags { mem_none = 0, mem_device = 1, mem_threadgroup = 2, mem_texture = 4, mem_threadgroup_imageblock = 8 };
 inline constexpr mem_flags operator|(mem_flags a, mem_flags b) { return (mem_flags)((int)a | (int)b); }
 
-inline void threadgroup_barrier(mem_flags) { lf_msl_barrier(); }
+msl_inlined inline void threadgroup_barrier(mem_flags) { lf_msl_barrier(); }
 
 #if !__LF_NO_SIMD
 
-inline void simdgroup_barrier(mem_flags) { lf_msl_simdgroup_barrier(); }
+msl_inlined inline void simdgroup_barrier(mem_flags) { lf_msl_simdgroup_barrier(); }
 
 // The operations that a lane may be at, to tell one from another.
 enum { msl_op_shuffle = 1, msl_op_vote, msl_op_reduce, msl_op_scan };
@@ -51,35 +51,35 @@ struct msl_exchange {
 };
 
 template <class T>
-inline T msl_shuffle_from(T v, uint source) {
+msl_inlined inline T msl_shuffle_from(T v, uint source) {
   LF_CHECK_EXCHANGED(T);
   msl_exchange<T> arg = {v, v, source};
   lf_msl_collective(msl_op_shuffle, &arg, &msl_exchange<T>::work);
   return arg.out;
 }
 template <class T>
-inline T simd_shuffle(T v, ushort lane) {
+msl_inlined inline T simd_shuffle(T v, ushort lane) {
   return msl_shuffle_from(v, lane);
 }
 template <class T>
-inline T simd_broadcast(T v, ushort lane) {
+msl_inlined inline T simd_broadcast(T v, ushort lane) {
   return msl_shuffle_from(v, lane);
 }
 template <class T>
-inline T simd_broadcast_first(T v) {
+msl_inlined inline T simd_broadcast_first(T v) {
   return msl_shuffle_from(v, 0);
 }
 template <class T>
-inline T simd_shuffle_xor(T v, ushort mask) {
+msl_inlined inline T simd_shuffle_xor(T v, ushort mask) {
   return msl_shuffle_from(v, msl_lane() ^ mask);
 }
 template <class T>
-inline T simd_shuffle_up(T v, ushort delta) {
+msl_inlined inline T simd_shuffle_up(T v, ushort delta) {
   uint lane = msl_lane();
   return msl_shuffle_from(v, lane < delta ? lane : lane - delta);
 }
 template <class T>
-inline T simd_shuffle_down(T v, ushort delta) {
+msl_inlined inline T simd_shuffle_down(T v, ushort delta) {
   uint lane = msl_lane();
   return msl_shuffle_from(v, lane + delta > 31 ? lane : lane + delta);
 }
@@ -111,17 +111,17 @@ struct msl_vote {
     }
   }
 };
-inline simd_vote simd_ballot(bool p) {
+msl_inlined inline simd_vote simd_ballot(bool p) {
   msl_vote arg = {p, 0, 0};
   lf_msl_collective(msl_op_vote, &arg, &msl_vote::work);
   return simd_vote(arg.out);
 }
-inline bool simd_any(bool p) {
+msl_inlined inline bool simd_any(bool p) {
   msl_vote arg = {p, 0, 0};
   lf_msl_collective(msl_op_vote, &arg, &msl_vote::work);
   return arg.out != 0;
 }
-inline bool simd_all(bool p) {
+msl_inlined inline bool simd_all(bool p) {
   msl_vote arg = {p, 0, 0};
   lf_msl_collective(msl_op_vote, &arg, &msl_vote::work);
   return arg.out == arg.mask;
@@ -174,7 +174,7 @@ struct msl_scan {
 };
 #define LF_REDUCTION(name, F)                                                \
   template <class T>                                                         \
-  inline T name(T v) {                                                       \
+  msl_inlined inline T name(T v) {                                                       \
     LF_CHECK_EXCHANGED(T);                                                   \
     msl_reduction<T, F> arg = {v};                                            \
     lf_msl_collective(msl_op_reduce, &arg, &msl_reduction<T, F>::work);        \
@@ -190,7 +190,7 @@ LF_REDUCTION(simd_xor, msl_xor)
 #undef LF_REDUCTION
 #define LF_SCAN(name, F, first, what)                                        \
   template <class T>                                                         \
-  inline T name(T v) {                                                       \
+  msl_inlined inline T name(T v) {                                                       \
     LF_CHECK_EXCHANGED(T);                                                   \
     msl_scan<T, F> arg = {v, (T)first};                                       \
     lf_msl_collective(msl_op_scan, &arg, &msl_scan<T, F>::work);               \
