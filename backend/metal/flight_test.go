@@ -237,6 +237,7 @@ func TestUnaligned(t *testing.T) {
 				assert.NoError(t, f.Wait(context.Background()))
 			}
 		})
+		time.Sleep(50 * time.Millisecond) // it waits meanwhile
 	})
 	uploading.Wait()
 	wait(t)(down, nil)
