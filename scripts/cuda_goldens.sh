@@ -15,8 +15,8 @@ export LORAFUSE_LIBCUDA="${LORAFUSE_LIBCUDA:-$root/kernels/sim/build/libcuda_sim
 export LORAFUSE_TEST_BACKEND=cuda
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
-for package in model lora train generate; do
-	"${GO:-go}" test -c -tags cuda -o "$out/$package" "./$package"
+for package in model lora train generate graph serve/batching; do
+	"${GO:-go}" test -c -tags cuda -o "$out/$(basename "$package")" "./$package"
 done
 
 # goldens PACKAGE TESTS: as go test -run TESTS ./PACKAGE, under the environment of
@@ -24,7 +24,7 @@ done
 goldens() {
 	began=$(date +%s)
 	log=$(mktemp "$out/XXXXXX")
-	(cd "$root/$1" && "$out/$1" -test.v -test.run "$2" >"$log" 2>&1) || {
+	(cd "$root/$1" && "$out/$(basename "$1")" -test.v -test.run "$2" >"$log" 2>&1) || {
 		grep -v '^=== ' "$log"
 		echo "cuda_goldens: FAILED: $1 $2 $(env | grep '^LFSIM_' | tr '\n' ' ')"
 		exit 1
@@ -41,18 +41,22 @@ goldens() {
 some() {
 	goldens model 'TestGoldens/^(llama|extra)$/^(bf16|mistral-window|qwen3-biases|llama-f16)$|TestStoredQuantized/^(int8|nf4-double)$|TestRounding/^extra$/^(linear|mistral-window)$'
 	goldens lora 'TestGoldenAdapters/^peft$/^(dora-biases|tokens-tied|embedding)$|TestRounding/^peft$/^(dora-biases|patterns-rslora)$'
-	goldens train 'TestPEFTTraces/^(dora-biases|embedding|bias-all)$|TestTaskTraces/^classes-(llama|xlm-roberta)$|TestQuantizedTraces/nf4-odd|TestResumeIsExact|TestAStepWaitsOnce'
+	goldens train 'TestPEFTTraces/^(dora-biases|embedding|bias-all)$|TestTaskTraces/^classes-(llama|xlm-roberta)$|TestQuantizedTraces/nf4-odd|TestResumeIsExact|TestAStepWaitsOnce|TestJobsOnAnyDevice'
+	goldens serve/batching 'TestMixedOnAnyDevice'
+	goldens graph 'TestScenes|TestHandWrittenLoRAIsOneProduct'
 }
 if [ "${LORAFUSE_LONG:-}" != 1 ]; then
 	some
 	exit 0
 fi
 # Training takes as long as all else: side by side.
-goldens train 'Traces|TestRounding|TestResumeIsExact|TestExampleSteps' &
+goldens train 'Traces|TestRounding|TestResumeIsExact|TestExampleSteps|TestJobsOnAnyDevice' &
 training=$!
 goldens model 'TestGoldens|TestRounding|TestStoredQuantized$|TestQuantize$'
 goldens lora 'TestGoldenAdapters|TestRounding'
 goldens generate 'TestCacheWithAdapters|TestDynamicRotaryScaling|TestPrefixIsReused|TestScorerRows|TestScorerLoss|TestSamplingIsReproducible|SetAdapter'
+goldens serve/batching 'TestMixedOnAnyDevice'
+goldens graph 'TestScenes|TestHandWrittenLoRAIsOneProduct'
 for order in forward reverse random; do
 	for eager in 0 1; do
 		[ "$order $eager" = "forward 0" ] && continue # that is all of the above

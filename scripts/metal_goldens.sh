@@ -18,8 +18,8 @@ export CGO_ENABLED=1
 export LORAFUSE_TEST_BACKEND=metal
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
-for package in model lora train generate; do
-	"${GO:-go}" test -c -tags "$tags" -o "$out/$package" "./$package"
+for package in model lora train generate graph serve/batching; do
+	"${GO:-go}" test -c -tags "$tags" -o "$out/$(basename "$package")" "./$package"
 done
 
 # goldens PACKAGE TESTS: as go test -run TESTS ./PACKAGE, under the environment of
@@ -27,7 +27,7 @@ done
 goldens() {
 	began=$(date +%s)
 	log=$(mktemp "$out/XXXXXX")
-	(cd "$root/$1" && "$out/$1" -test.v -test.run "$2" >"$log" 2>&1) || {
+	(cd "$root/$1" && "$out/$(basename "$1")" -test.v -test.run "$2" >"$log" 2>&1) || {
 		grep -v '^=== ' "$log"
 		echo "metal_goldens: FAILED: $1 $2 $(env | grep '^LFSIM_' | tr '\n' ' ')"
 		exit 1
@@ -51,7 +51,9 @@ few() {
 some() {
 	goldens model 'TestGoldens/^(llama|extra)$/^(bf16|mistral-window|qwen3-biases|llama-f16)$|TestStoredQuantized/^(int8|nf4-double)$|TestRounding/^extra$/^(linear|mistral-window)$'
 	goldens lora 'TestGoldenAdapters/^peft$/^(dora-biases|tokens-tied|embedding)$|TestRounding/^peft$/^(dora-biases|patterns-rslora)$'
-	goldens train 'TestPEFTTraces/^(dora-biases|embedding|bias-all)$|TestTaskTraces/^classes-(llama|xlm-roberta)$|TestQuantizedTraces/nf4-odd|TestResumeIsExact|TestAStepWaitsOnce'
+	goldens train 'TestPEFTTraces/^(dora-biases|embedding|bias-all)$|TestTaskTraces/^classes-(llama|xlm-roberta)$|TestQuantizedTraces/nf4-odd|TestResumeIsExact|TestAStepWaitsOnce|TestJobsOnAnyDevice'
+	goldens serve/batching 'TestMixedOnAnyDevice'
+	goldens graph 'TestScenes|TestHandWrittenLoRAIsOneProduct'
 }
 if [ "${LORAFUSE_LONG:-}" != 1 ]; then
 	some
@@ -61,11 +63,13 @@ if [ "${LORAFUSE_LONG:-}" != 1 ]; then
 	exit 0
 fi
 # Training takes as long as all else: side by side.
-goldens train 'Traces|TestRounding|TestResumeIsExact|TestExampleSteps' &
+goldens train 'Traces|TestRounding|TestResumeIsExact|TestExampleSteps|TestJobsOnAnyDevice' &
 training=$!
 goldens model 'TestGoldens|TestRounding|TestStoredQuantized$|TestQuantize$'
 goldens lora 'TestGoldenAdapters|TestRounding'
 goldens generate 'TestCacheWithAdapters|TestDynamicRotaryScaling|TestPrefixIsReused|TestScorerRows|TestScorerLoss|TestSamplingIsReproducible|SetAdapter'
+goldens serve/batching 'TestMixedOnAnyDevice'
+goldens graph 'TestScenes|TestHandWrittenLoRAIsOneProduct'
 for order in forward reverse random; do
 	for device in '9 4.0' '9 3.0' '6 4.0' '5 4.0'; do # simdgroups or not, bfloat or not
 		[ "$order $device" = 'forward 9 4.0' ] && continue # that is all of the above

@@ -17,6 +17,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/train"
 	"github.com/lorafuse/lorafuse/train/config"
 )
@@ -131,6 +134,46 @@ func TestJobsAreTheirRunsAlone(t *testing.T) {
 					require.Equal(t, w.alone(job), sums[fmt.Sprintf("job%d", i)], job)
 				}
 			})
+		}
+	}
+}
+
+// TestJobsOnAnyDevice: on a device whose bits depend on the company too, jobs side by side
+// learn what the CPU's do, but for the order of sums.
+func TestJobsOnAnyDevice(t *testing.T) {
+	w := newWorkshop(t, "../testdata/lm/qwen3/model", "batch_invariant=false")
+	jobs := w.mixedJobs()[:4]
+	learned := func(machine string) (all []map[string][]float32) {
+		j, err := train.NewJobs(context.Background(), w.together(jobs, "backend="+machine, "output_dir="+t.TempDir()), func(string) train.Observer { return train.Observer{} })
+		require.NoError(t, err)
+		defer j.Close()
+		done, err := j.Train(context.Background())
+		require.NoError(t, err)
+		for _, x := range done {
+			require.NoError(t, x.Err)
+			f, err := safetensors.Open(filepath.Join(x.Summary.Adapter, lora.WeightsFile))
+			require.NoError(t, err)
+			tensors := map[string][]float32{}
+			for _, name := range f.Names() {
+				v, err := f.Lookup(name)
+				require.NoError(t, err)
+				x, err := safetensors.As[float32](v)
+				require.NoError(t, err)
+				tensors[name] = slices.Clone(x) // the file is closed behind it
+			}
+			require.NoError(t, f.Close())
+			all = append(all, tensors)
+		}
+		return all
+	}
+	want := learned(backend.CPU)
+	for i, tensors := range learned(testdevice.Backend()) {
+		for name, got := range tensors {
+			var off testdevice.Deviation
+			for k := range got {
+				off.Add(float64(got[k]), float64(want[i][name][k]))
+			}
+			require.LessOrEqual(t, off.Relative(), 1e-3, "job %d, %s", i, name)
 		}
 	}
 }

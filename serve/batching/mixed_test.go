@@ -104,6 +104,22 @@ func TestMixed(t *testing.T) {
 	}
 }
 
+// TestMixedOnAnyDevice: on a device whose bits depend on the company too, answers in a
+// mix of adapters of all kinds are those alone, but for the order of sums.
+func TestMixedOnAnyDevice(t *testing.T) {
+	dirs, m := casesOf(t, smallLlama), open(t, smallLlama)
+	b := benchOn(t, testdevice.Open(t, backend.Options{Threads: 1}), m, dirs, batching.Options{MaxLength: 40, MaxTexts: 8, MaxBatchTokens: 48, PageRows: 4})
+	var asked []batching.Request
+	var want []answer
+	for i, name := range append(slices.Sorted(maps.Keys(dirs)), "") {
+		r := greedy(name, prompt(m, uint64(i), 3+i%9), 6)
+		asked, want = append(asked, r), append(want, b.expected(r))
+	}
+	for i, got := range b.all(asked) {
+		requireNear(t, want[i], got)
+	}
+}
+
 // leave begins a request and leaves it after a few tokens, or cancels it.
 func (b *bench) leave(r batching.Request, want answer, after int, cancels bool) {
 	ctx, cancel := context.WithCancel(ctx)

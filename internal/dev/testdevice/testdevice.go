@@ -24,7 +24,8 @@ func Backend() string {
 }
 
 // Open opens a device for the time of a test. A backend that was asked for and
-// is not there fails the test.
+// is not there fails the test; one that is not batch invariant, which the test asks
+// for, skips it.
 func Open(t testing.TB, o backend.Options) backend.Device {
 	t.Helper()
 	return OpenOn(t, Backend(), o)
@@ -33,6 +34,9 @@ func Open(t testing.TB, o backend.Options) backend.Device {
 // OpenOn is Open on a backend that the test names: what it compares with.
 func OpenOn(t testing.TB, name string, o backend.Options) backend.Device {
 	t.Helper()
+	if o.BatchInvariant && name != backend.CPU {
+		t.Skip("batch invariance is the CPU's alone")
+	}
 	dev, err := backend.Open(name, o)
 	if err != nil {
 		t.Fatalf("%s=%s: %v", Env, os.Getenv(Env), err)
