@@ -93,6 +93,10 @@ test-metal: metal-sim ## all tests of the backend for Apple GPUs, on the fake Me
 	CC=$(CLANG) CXX=$(CLANGXX) CGO_ENABLED=1 $(GO) test -tags 'metal metalfake' ./kernels ./backend/metal/...
 	CC=$(CLANG) CXX=$(CLANGXX) sh scripts/metal_goldens.sh
 
+test-metal-short: metal-sim ## the conformance suite and a few goldens on the fake Metal
+	CC=$(CLANG) CXX=$(CLANGXX) CGO_ENABLED=1 $(GO) test -tags 'metal metalfake' -run 'TestConformance' ./backend/metal
+	CC=$(CLANG) CXX=$(CLANGXX) sh scripts/metal_goldens.sh few
+
 check-darwin: ## the program for macOS and its tests: vet, build and link without a Mac (installs zig)
 	sh scripts/check_darwin.sh
 
@@ -111,5 +115,5 @@ install: ## lorafuse into GOBIN
 clean: ## remove what was built and trained here
 	rm -rf bin examples/godoc/output
 
-.PHONY: help build build-cuda example test race race-all purego arm64 ci nightly fuzz bench lint kernels assembly cuda-kernels sim env test-cuda build-metal metal-sim test-metal check-darwin gpu-pack docker docker-steps install clean
+.PHONY: help build build-cuda example test race race-all purego arm64 ci nightly fuzz bench lint kernels assembly cuda-kernels sim env test-cuda build-metal metal-sim test-metal test-metal-short check-darwin gpu-pack docker docker-steps install clean
 .DEFAULT_GOAL := help

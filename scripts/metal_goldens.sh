@@ -6,6 +6,7 @@
 # bfloat16; and how often a step waits. Tiers and forms of bfloat16 follow from the family
 # and the language of the device: family 9 has simdgroups and bfloat, 5 has neither.
 #   scripts/metal_goldens.sh                     some of each, and of the plain tier
+#   scripts/metal_goldens.sh few                 fewer, in both tiers
 #   LORAFUSE_LONG=1 scripts/metal_goldens.sh     all, and some in every tier and form,
 #                                                in every order of threads
 set -eu
@@ -56,7 +57,10 @@ some() {
 	goldens graph 'TestScenes|TestHandWrittenLoRAIsOneProduct'
 }
 if [ "${LORAFUSE_LONG:-}" != 1 ]; then
-	some
+	case ${1:-} in
+	few) few ;;
+	*) some ;;
+	esac
 	LFSIM_METAL_FAMILY=5
 	export LFSIM_METAL_FAMILY
 	few
