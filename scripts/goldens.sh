@@ -1,0 +1,60 @@
+# The goldens that devices are held to: to be sourced by a script that is in the root of
+# the repository, has set LORAFUSE_TEST_BACKEND, $tags of the build, and the environment of
+# a simulated device where there is one. They are the tests that hold the CPU to PyTorch.
+# Logits, hidden states and greedy tokens of models; adapters of every kind, as they are,
+# merged and in a mix; gradients, training runs, resumed ones, jobs side by side and steps
+# of the example; in float32 and with operands rounded to bfloat16; and how often a step
+# waits.
+root=$PWD
+script=$(basename "$0" .sh)
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+for package in model lora train generate graph serve/batching; do
+	"${GO:-go}" test -c -tags "$tags" -o "$out/$(basename "$package")" "./$package"
+done
+
+# goldens PACKAGE TESTS: as go test -run TESTS ./PACKAGE, under the environment of
+# the simulated device that is set.
+goldens() {
+	began=$(date +%s)
+	log=$(mktemp "$out/XXXXXX")
+	(cd "$root/$1" && "$out/$(basename "$1")" -test.v -test.run "$2" >"$log" 2>&1) || {
+		grep -v '^=== ' "$log"
+		echo "$script: FAILED: $1 $2 $(env | grep '^LFSIM_' | tr '\n' ' ')"
+		exit 1
+	}
+	n=$(grep -c '^ *--- PASS' "$log" || true)
+	echo "$script: $1 $2 $(env | grep '^LFSIM_' | tr '\n' ' '): $n passed in $(($(date +%s) - began)) s"
+	[ "$n" != 0 ]
+}
+
+# few reaches models, adapters and training, in both precisions.
+few() {
+	goldens model 'TestGoldens/^extra$/^mistral-window$|TestRounding/^extra$/^linear$'
+	goldens lora 'TestGoldenAdapters/^peft$/^dora-biases$|TestRounding/^peft$/^patterns-rslora$'
+	goldens train 'TestPEFTTraces/^dora-biases$'
+}
+
+# some reaches every family of kernels: prompts and decoding, grouped heads and
+# windows, biases, an adapter with dropout on its way, DoRA, quantised weights,
+# training with clipping and AdamW, of classifiers too; products in float32 and of
+# rounded operands.
+some() {
+	goldens model 'TestGoldens/^(llama|extra)$/^(bf16|mistral-window|qwen3-biases|llama-f16)$|TestStoredQuantized/^(int8|nf4-double)$|TestRounding/^extra$/^(linear|mistral-window)$'
+	goldens lora 'TestGoldenAdapters/^peft$/^(dora-biases|tokens-tied|embedding)$|TestRounding/^peft$/^(dora-biases|patterns-rslora)$'
+	goldens train 'TestPEFTTraces/^(dora-biases|embedding|bias-all)$|TestTaskTraces/^classes-(llama|xlm-roberta)$|TestQuantizedTraces/nf4-odd|TestResumeIsExact|TestAStepWaitsOnce|TestJobsOnAnyDevice'
+	goldens serve/batching 'TestMixedOnAnyDevice'
+	goldens graph 'TestScenes|TestHandWrittenLoRAIsOneProduct'
+}
+
+# all is all of them. Training takes as long as all else: side by side.
+all() {
+	goldens train 'Traces|TestRounding|TestResumeIsExact|TestExampleSteps|TestJobsOnAnyDevice' &
+	training=$!
+	goldens model 'TestGoldens|TestRounding|TestStoredQuantized$|TestQuantize$'
+	goldens lora 'TestGoldenAdapters|TestRounding'
+	goldens generate 'TestCacheWithAdapters|TestDynamicRotaryScaling|TestPrefixIsReused|TestScorerRows|TestScorerLoss|TestSamplingIsReproducible|SetAdapter'
+	goldens serve/batching 'TestMixedOnAnyDevice'
+	goldens graph 'TestScenes|TestHandWrittenLoRAIsOneProduct'
+	wait $training
+}
