@@ -178,7 +178,7 @@ func TestMemoryBudget(t *testing.T) {
 	require.InDeltaSlice(t, free.losses, cut.losses, 2e-6)
 	require.Contains(t, strings.Join(cut.notes, "\n"), "add up to the same but for rounding")
 
-	for _, step := range []int64{0, 1, -1} { // of the process, more or less than for all
+	for _, step := range []int64{0, 1, 2, 3, -1} { // of the process, more or less than for all
 		memory = all.memory.Resident() - all.memory.Activations/2 + step<<24
 		_, err = try(t, budgeted(t, model, fmt.Sprintf("memory=%d", memory), "adapter.lora_dropout=0.1"))
 		if err != nil && strings.Contains(err.Error(), "tokens would fit") {
