@@ -166,32 +166,18 @@ func (e *executable) accept(f *flight, args backend.Args) error {
 	if e.closed {
 		return fmt.Errorf("cuda: executable: %w", backend.ErrClosed)
 	}
-	p := e.prog
-	if len(args.Buffers) != len(p.Args) {
-		return fmt.Errorf("cuda: %d buffers, expected %d", len(args.Buffers), len(p.Args))
+	if err := f.run.Accept(e.prog, args); err != nil {
+		return fmt.Errorf("cuda: %w", err)
 	}
-	if len(args.Dims) != len(p.Bounds) {
-		return fmt.Errorf("cuda: %d dimensions, expected %d", len(args.Dims), len(p.Bounds))
-	}
-	for v := 1; v < len(p.Bounds); v++ {
-		if n := args.Dims[v]; n < 1 || n > p.Bounds[v].Max {
-			return fmt.Errorf("cuda: %s = %d, expected 1 to %d", p.Bounds[v].Name, n, p.Bounds[v].Max)
-		}
-	}
-	copy(f.run.Dims, args.Dims)
 	for i, b := range args.Buffers {
-		a := &p.Args[i]
 		c, err := e.dev.bufferOf(b)
 		if err != nil {
-			return fmt.Errorf("argument %q: %w", a.Name, err)
+			return fmt.Errorf("argument %q: %w", e.prog.Args[i].Name, err)
 		}
-		if a.Written && c.readOnly {
-			return fmt.Errorf("cuda: the program writes %q, which is an imported buffer", a.Name)
+		if err := f.run.Take(e.prog, i, gpu.Pointer(c.address()), c.bytes, c.readOnly); err != nil {
+			return fmt.Errorf("cuda: %w", err)
 		}
-		if n := a.Bytes(f.run.Dims); n > c.bytes {
-			return fmt.Errorf("cuda: argument %q: %d bytes of %v in a buffer of %d", a.Name, n, a.Type, c.bytes)
-		}
-		f.args[i], f.run.Args[i] = c, gpu.Pointer(c.address())
+		f.args[i] = c
 	}
 	return nil
 }

@@ -167,6 +167,19 @@ func New(p *ir.Program, t Target) (*Plan, error) {
 	return c.Plan, nil
 }
 
+// Scratch is the memory in bytes that the launches of programs keep in passing, beside
+// arenas and arguments: that of each program is its own. Errors: backend.ErrUnsupported.
+func Scratch(t Target, programs ...*ir.Program) (sum int64, err error) {
+	for _, p := range programs {
+		plan, err := New(p, t)
+		if err != nil {
+			return 0, err
+		}
+		sum += int64(plan.Scratch)
+	}
+	return sum, nil
+}
+
 // Bind gives each kernel the launch that it is filled into.
 func (p *Plan) Bind(launches []Launch) {
 	for i, k := range p.Kernels {

@@ -1,6 +1,11 @@
 package gpu
 
-import "github.com/lorafuse/lorafuse/ir"
+import (
+	"fmt"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/ir"
+)
 
 // Run is what a program runs on: where its values lie, and how large they are.
 type Run struct {
@@ -9,6 +14,38 @@ type Run struct {
 	Trap    Pointer // where kernels report what is wrong
 	Args    []Pointer
 	Dims    []int // of the program's bounded dimensions
+}
+
+// Accept checks how many arguments of a run there are and the sizes of the dimensions,
+// which it copies. Take checks the arguments.
+func (r *Run) Accept(p *ir.Program, args backend.Args) error {
+	if len(args.Buffers) != len(p.Args) {
+		return fmt.Errorf("%d buffers, expected %d", len(args.Buffers), len(p.Args))
+	}
+	if len(args.Dims) != len(p.Bounds) {
+		return fmt.Errorf("%d dimensions, expected %d", len(args.Dims), len(p.Bounds))
+	}
+	for v := 1; v < len(p.Bounds); v++ {
+		if n := args.Dims[v]; n < 1 || n > p.Bounds[v].Max {
+			return fmt.Errorf("%s = %d, expected 1 to %d", p.Bounds[v].Name, n, p.Bounds[v].Max)
+		}
+	}
+	copy(r.Dims, args.Dims)
+	return nil
+}
+
+// Take makes a buffer of so many bytes argument i of the program, for the dimensions
+// that Accept has copied.
+func (r *Run) Take(p *ir.Program, i int, at Pointer, bytes int, readOnly bool) error {
+	a := &p.Args[i]
+	if a.Written && readOnly {
+		return fmt.Errorf("the program writes %q, which is an imported buffer", a.Name)
+	}
+	if n := a.Bytes(r.Dims); n > bytes {
+		return fmt.Errorf("argument %q: %d bytes of %v in a buffer of %d", a.Name, n, a.Type, bytes)
+	}
+	r.Args[i] = at
+	return nil
 }
 
 // at is where a value lies.

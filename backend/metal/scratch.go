@@ -16,16 +16,11 @@ func (d *Device) SetPack(backend.Pack, int64) int64 { return 0 }
 // PackedBytes is nothing.
 func (d *Device) PackedBytes(backend.Pack, ...*ir.Program) (int64, error) { return 0, nil }
 
-// Scratch is the memory in bytes that the launches of programs keep in passing,
-// beside arenas and arguments: that of each program is its own. Errors:
-// backend.ErrUnsupported.
-func (d *Device) Scratch(programs ...*ir.Program) (sum int64, err error) {
-	for _, p := range programs {
-		plan, err := gpu.New(p, d.target())
-		if err != nil {
-			return 0, fmt.Errorf("metal: %w", err)
-		}
-		sum += int64(plan.Scratch)
+// Scratch is gpu.Scratch of programs on the device.
+func (d *Device) Scratch(programs ...*ir.Program) (int64, error) {
+	sum, err := gpu.Scratch(d.target(), programs...)
+	if err != nil {
+		return 0, fmt.Errorf("metal: %w", err)
 	}
 	return sum, nil
 }
