@@ -5,11 +5,8 @@ package cuda_test
 import (
 	"bytes"
 	"context"
-	"math/rand/v2"
-	"sync"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/backend"
@@ -17,6 +14,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend/cuda/internal/simtest"
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/graph/exec"
+	"github.com/lorafuse/lorafuse/internal/dev/gputest"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -30,110 +28,18 @@ func opened(t *testing.T, o backend.Options) *cuda.Device {
 	return dev
 }
 
-func wait(t *testing.T) func(f backend.Fence, err error) {
-	return func(f backend.Fence, err error) {
-		t.Helper()
-		require.NoError(t, err)
-		require.NoError(t, f.Wait(context.Background()))
-	}
-}
+// What the tests of both backends for GPUs use.
+var wait, noise, scaled, twice = gputest.Wait, gputest.Noise, gputest.Scaled, gputest.Twice
 
-func noise(n int, seed uint64) []byte {
-	r := rand.New(rand.NewPCG(seed, 0))
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = byte(r.Uint32())
-	}
-	return b
-}
+func TestLargeCopies(t *testing.T) { gputest.LargeCopies(t, opened(t, backend.Options{})) }
 
-// Copies that are larger than all pinned memory arrive whole, in both
-// directions, several at once and in parts; what was uploaded is the caller's
-// again at once.
-func TestLargeCopies(t *testing.T) {
-	dev := opened(t, backend.Options{})
-	const n = 19<<20 + 13
-	var all sync.WaitGroup
-	for i := range uint64(3) {
-		all.Go(func() {
-			want := noise(n, i)
-			b, err := dev.Alloc(n + 5)
-			if !assert.NoError(t, err) {
-				return
-			}
-			defer b.Free()
-			src := bytes.Clone(want)
-			up, err := dev.Upload(b, 5, src)
-			clear(src)
-			got, head := make([]byte, n), make([]byte, 5)
-			down, err2 := dev.Download(got, b, 5) // in the order of the calls
-			_, err3 := dev.Download(head, b, 0)
-			if assert.NoError(t, err) && assert.NoError(t, err2) && assert.NoError(t, err3) {
-				assert.NoError(t, down.Wait(context.Background()))
-				assert.NoError(t, up.Wait(context.Background()))
-				assert.True(t, bytes.Equal(want, got))
-			}
-		})
-	}
-	all.Wait()
-	src := noise(n, 9)
-	b, err := dev.Import(backend.Source{Bytes: src})
-	require.NoError(t, err)
-	want := bytes.Clone(src)
-	clear(src) // it has been read
-	got := make([]byte, 1000)
-	wait(t)(dev.Download(got, b, n-1000))
-	require.True(t, bytes.Equal(want[n-1000:], got))
-	b.Free()
-}
-
-// A closed device refuses everything; what is left of it can still be closed.
 func TestClosed(t *testing.T) {
 	if !onSimulator(t) { // which looks for what was left behind
 		return
 	}
 	dev, err := cuda.Open(backend.Options{})
 	require.NoError(t, err)
-	b, err := dev.Alloc(64)
-	require.NoError(t, err)
-	p := &ir.Program{Bounds: make([]ir.Bound, 1)}
-	e, err := dev.Compile(p)
-	require.NoError(t, err)
-	require.NoError(t, dev.Close())
-	require.NoError(t, dev.Close(), "closing twice does nothing")
-	require.Zero(t, dev.Programs())
-	_, err = dev.Alloc(8)
-	require.ErrorIs(t, err, backend.ErrClosed)
-	_, err = dev.Import(backend.Source{Bytes: []byte{1}})
-	require.ErrorIs(t, err, backend.ErrClosed)
-	_, err = dev.Upload(b, 0, []byte{1})
-	require.ErrorIs(t, err, backend.ErrClosed)
-	_, err = dev.Download(make([]byte, 1), b, 0)
-	require.ErrorIs(t, err, backend.ErrClosed)
-	_, err = dev.Compile(p)
-	require.ErrorIs(t, err, backend.ErrClosed)
-	_, err = e.Run(context.Background(), backend.Args{Dims: []int{0}})
-	require.ErrorIs(t, err, backend.ErrClosed)
-	require.NoError(t, e.Close())
-	b.Free()
-}
-
-// scaled is y = -exp(x) for n rows, with a buffer for x and y.
-func scaled(t *testing.T, dev backend.Device) *exec.Executable {
-	t.Helper()
-	g := graph.New()
-	n := g.Bound("n", 8)
-	x := g.Param("x", tensor.F32, n, ir.Static(64))
-	e, err := g.Program().Result("y", x.Apply(ir.Exp).Apply(ir.Neg)).Compile(dev)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, e.Close()) })
-	for _, name := range []string{"x", "y"} {
-		b, err := dev.Alloc(4 * 8 * 64)
-		require.NoError(t, err)
-		t.Cleanup(b.Free)
-		require.NoError(t, e.Bind(name, b))
-	}
-	return e
+	gputest.Closed(t, dev, dev.Programs)
 }
 
 // Runs that come again become graphs: one for each size, and no more than some.
@@ -190,88 +96,11 @@ func TestGraphs(t *testing.T) {
 	}
 }
 
-// Uploads, runs and downloads happen in the order of the calls, whether anybody
-// waits for them or not.
-func TestOrder(t *testing.T) {
-	dev := opened(t, backend.Options{})
-	const n = 5 << 18 // more than a slot
-	g := graph.New()
-	p, err := exec.Plan(g.IR(), exec.Spec{Results: []exec.Result{{Name: "y", Value: g.Param("x", tensor.U32, ir.Static(n)).Slice(0, n-64, n).Value()}}}, nil)
-	require.NoError(t, err)
-	e, err := dev.Compile(p)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, e.Close()) }()
-	x, err := dev.Alloc(4 * n)
-	require.NoError(t, err)
-	y, err := dev.Alloc(4 * 64)
-	require.NoError(t, err)
-	data := make([]byte, 4*n)
-	got := make([][]byte, 12)
-	var last backend.Fence
-	for i := range got {
-		copy(data[4*n-256:], bytes.Repeat([]byte{byte(i + 1)}, 256))
-		_, err = dev.Upload(x, 0, data)
-		require.NoError(t, err)
-		_, err = e.Run(context.Background(), backend.Args{Buffers: []backend.Buffer{x, y}, Dims: []int{0}})
-		require.NoError(t, err)
-		got[i] = make([]byte, 256)
-		last, err = dev.Download(got[i], y, 0)
-		require.NoError(t, err)
-	}
-	require.NoError(t, last.Wait(context.Background()))
-	for i := range got {
-		require.Equal(t, bytes.Repeat([]byte{byte(i + 1)}, 256), got[i], "run %d", i)
-	}
-}
+func TestOrder(t *testing.T) { gputest.Order(t, opened(t, backend.Options{})) }
 
-// Launches are measured, one by one.
 func TestProfile(t *testing.T) {
 	profile := &backend.Profile{}
-	dev := opened(t, backend.Options{Profile: profile})
-	e := scaled(t, dev)
-	require.NoError(t, e.SetDim("n", 5))
-	for range 3 {
-		require.NoError(t, e.RunWait(context.Background()))
-	}
-	rows := profile.Rows()
-	require.Len(t, rows, 1, "both launches are unary and of one shape")
-	require.Equal(t, 6, rows[0].Calls)
-	require.Positive(t, rows[0].Time)
+	gputest.Profile(t, opened(t, backend.Options{Profile: profile}), profile)
 }
 
-// Buffers are freed, and contexts end, while runs are under way.
-func TestRestless(t *testing.T) {
-	dev := opened(t, backend.Options{})
-	e := scaled(t, dev)
-	ctx, cancel := context.WithCancel(context.Background())
-	var all sync.WaitGroup
-	for range 4 {
-		all.Go(func() {
-			for i := range 20 {
-				b, err := dev.Alloc(1000 + i)
-				if !assert.NoError(t, err) {
-					return
-				}
-				_, err = dev.Upload(b, i, noise(1000, 1))
-				assert.NoError(t, err)
-				b.Free()
-			}
-		})
-	}
-	for i := range 40 {
-		f, err := e.Run(ctx)
-		if i == 30 {
-			cancel()
-		}
-		if err == nil {
-			err = f.Wait(context.Background())
-		}
-		if i > 30 {
-			require.ErrorIs(t, err, context.Canceled)
-		} else if i < 30 {
-			require.NoError(t, err)
-		}
-	}
-	all.Wait()
-	cancel()
-}
+func TestRestless(t *testing.T) { gputest.Restless(t, opened(t, backend.Options{})) }

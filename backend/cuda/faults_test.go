@@ -3,7 +3,6 @@
 package cuda_test
 
 import (
-	"context"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -15,9 +14,7 @@ import (
 	_ "github.com/lorafuse/lorafuse/backend/cpu"
 	"github.com/lorafuse/lorafuse/backend/cuda"
 	"github.com/lorafuse/lorafuse/backend/cuda/internal/shim"
-	"github.com/lorafuse/lorafuse/graph/exec"
 	"github.com/lorafuse/lorafuse/ir"
-	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // Without a driver the backend is not there, and says where it looked.
@@ -97,46 +94,6 @@ func TestDevices(t *testing.T) {
 	for _, dev := range devs {
 		require.NoError(t, twice(dev))
 	}
-}
-
-// twice is a run of a program of two launches: y = -(-x) + x.
-func twice(dev backend.Device) (err error) {
-	g := ir.New()
-	x := g.Param("x", ir.Type{DType: tensor.F32, Shape: ir.ShapeOf(64)})
-	p, err := exec.Plan(g, exec.Spec{Results: []exec.Result{{Name: "y", Value: g.Add(g.Unary(ir.Neg, g.Unary(ir.Exp, x)), x)}}}, nil)
-	if err != nil {
-		return err
-	}
-	e, err := dev.Compile(p)
-	if err != nil {
-		return err
-	}
-	defer e.Close()
-	buffers := make([]backend.Buffer, 2)
-	for i := range buffers {
-		if buffers[i], err = dev.Alloc(256); err != nil {
-			return err
-		}
-		defer buffers[i].Free()
-	}
-	for range 3 { // as launches, and as a graph
-		f, err := e.Run(context.Background(), backend.Args{Buffers: buffers, Dims: []int{0}})
-		if err == nil {
-			err = f.Wait(context.Background())
-		}
-		if err != nil {
-			return err
-		}
-	}
-	got := make([]byte, 256)
-	f, err := dev.Download(got, buffers[1], 0)
-	if err == nil {
-		err = f.Wait(context.Background())
-	}
-	if err == nil && string(got[:4]) != "\x00\x00\x80\xbf" { // -1
-		err = fmt.Errorf("wrong result %v", got[:4])
-	}
-	return err
 }
 
 func TestOutOfMemory(t *testing.T) {

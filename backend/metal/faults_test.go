@@ -13,9 +13,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	_ "github.com/lorafuse/lorafuse/backend/cpu"
 	"github.com/lorafuse/lorafuse/backend/metal"
-	"github.com/lorafuse/lorafuse/graph/exec"
 	"github.com/lorafuse/lorafuse/ir"
-	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // with sets variables of the stand-in for Metal, which reads them for each device.
@@ -116,46 +114,6 @@ func TestOptions(t *testing.T) {
 			require.ErrorIs(t, err, backend.ErrLoad)
 		}
 	}
-}
-
-// twice is a run of a program of two launches: y = -exp(x) + x.
-func twice(dev backend.Device) (err error) {
-	g := ir.New()
-	x := g.Param("x", ir.Type{DType: tensor.F32, Shape: ir.ShapeOf(64)})
-	p, err := exec.Plan(g, exec.Spec{Results: []exec.Result{{Name: "y", Value: g.Add(g.Unary(ir.Neg, g.Unary(ir.Exp, x)), x)}}}, nil)
-	if err != nil {
-		return err
-	}
-	e, err := dev.Compile(p)
-	if err != nil {
-		return err
-	}
-	defer e.Close()
-	buffers := make([]backend.Buffer, 2)
-	for i := range buffers {
-		if buffers[i], err = dev.Alloc(256); err != nil {
-			return err
-		}
-		defer buffers[i].Free()
-	}
-	for range 3 {
-		f, err := e.Run(context.Background(), backend.Args{Buffers: buffers, Dims: []int{0}})
-		if err == nil {
-			err = f.Wait(context.Background())
-		}
-		if err != nil {
-			return err
-		}
-	}
-	got := make([]byte, 256)
-	f, err := dev.Download(got, buffers[1], 0)
-	if err == nil {
-		err = f.Wait(context.Background())
-	}
-	if err == nil && string(got[:4]) != "\x00\x00\x80\xbf" { // -1
-		err = fmt.Errorf("wrong result %v", got[:4])
-	}
-	return err
 }
 
 func TestOutOfMemory(t *testing.T) {

@@ -3,7 +3,6 @@
 package metal_test
 
 import (
-	"context"
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
@@ -13,122 +12,19 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/internal/dev/gputest"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/quant"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// special are numbers at which conversions and functions change their ways.
-var special = []float32{0, float32(math.Copysign(0, -1)), 1, -1, -0.5, 0.5, 1.5, 2.5, -2.5, 127.5, 128, 255.5, 256, -128.5, -129, 32767.5, 65535.5, 65504, 65519, 65520,
-	1e-8, 6e-8, 3e-8, -6.1e-5, 1e-45, -1e-40, 1.1754943e-38, 1e38, -1e38, 3.4e38, 2147483520, 2147483648, -2147483648, 4294967040, 4294967296,
-	9.2233715e18, 9.223372e18, 1.8446743e19, 1.8446744e19, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN())}
-
-// drawn are the special numbers, and many that are not.
-func drawn(n int) []float32 {
-	r, x := rand.New(rand.NewPCG(1, 2)), append([]float32(nil), special...)
-	for len(x) < n {
-		x = append(x, math.Float32frombits(r.Uint32()), float32(r.NormFloat64()*300))
-	}
-	return x
-}
-
-// Casts have the bits of package tensor, from every code of 16 bits and less, and from
-// numbers that are special and many that are not.
-func TestCasts(t *testing.T) {
-	dev := opened(t, backend.Options{})
-	x := drawn(1 << 13)
-	for _, d := range []tensor.DType{tensor.Bool, tensor.U8, tensor.I8, tensor.U16, tensor.I16, tensor.U32, tensor.I32, tensor.U64, tensor.I64,
-		tensor.BF16, tensor.F16, tensor.F64, tensor.F8E5M2, tensor.F8E4M3, tensor.F8E8M0, tensor.F8E4M3FNUZ, tensor.F8E5M2FNUZ} {
-		t.Run(d.String(), func(t *testing.T) {
-			want := make([]byte, d.Bytes(len(x)))
-			require.NoError(t, tensor.FromFloat32(want, x, d))
-			require.Equal(t, want, cast(t, dev, &tensor.Tensor{DType: tensor.F32, Shape: []int{len(x)}, Data: tensor.BytesOf(x)}, d))
-
-			raw := codes(d)
-			n := len(raw) / d.Size()
-			wide := make([]float32, n)
-			require.NoError(t, tensor.ToFloat32(wide, raw, d))
-			in := &tensor.Tensor{DType: d, Shape: []int{n}, Data: raw}
-			results := [][]byte{cast(t, dev, in, tensor.F32)}
-			if d.IsFloat() {
-				results = append(results, gather(t, dev, in))
-			}
-			for _, got := range results {
-				for i, w := range wide {
-					g := math.Float32frombits(binary.LittleEndian.Uint32(got[4*i:]))
-					if w == w || g == g {
-						require.Equal(t, math.Float32bits(w), math.Float32bits(g), "element %d: %v, expected %v", i, g, w)
-					}
-				}
-			}
-		})
-	}
-}
-
-// codes are all codes of a type of 16 bits and less; else noise, and doubles where those
-// of 32 bits begin, end and are halfway.
-func codes(d tensor.DType) (raw []byte) {
-	switch {
-	case d == tensor.Bool:
-		return []byte{0, 1, 1, 0}
-	case d.Size() == 1:
-		for c := range 1 << 8 {
-			raw = append(raw, byte(c))
-		}
-	case d.Size() == 2:
-		for c := range 1 << 16 {
-			raw = binary.LittleEndian.AppendUint16(raw, uint16(c))
-		}
-	default:
-		raw = noise(1<<13*d.Size(), 7)
-	}
-	if d != tensor.F64 {
-		return raw
-	}
-	r := rand.New(rand.NewPCG(3, 4))
-	for range 1 << 12 {
-		for _, exponent := range []uint64{870 + r.Uint64N(30), 1145 + r.Uint64N(10), 1023} {
-			bits := r.Uint64()&^(0x7ff<<52) | exponent<<52
-			raw = binary.LittleEndian.AppendUint64(raw, bits)
-			raw = binary.LittleEndian.AppendUint64(raw, bits&^(1<<29-1)|1<<28) // halfway between two
-		}
-	}
-	return raw
-}
-
-// cast converts a tensor on the device.
-func cast(t *testing.T, dev backend.Device, x *tensor.Tensor, to tensor.DType) []byte {
-	t.Helper()
-	return eval(t, dev, x, func(_ *graph.Graph, x graph.Tensor) graph.Tensor { return x.Cast(to) })
-}
-
-// gather takes all elements of x as the rows of a table.
-func gather(t *testing.T, dev backend.Device, x *tensor.Tensor) []byte {
-	t.Helper()
-	n := ir.Static(x.Shape[0])
-	return eval(t, dev, &tensor.Tensor{DType: x.DType, Shape: []int{x.Shape[0], 1}, Data: x.Data}, func(g *graph.Graph, x graph.Tensor) graph.Tensor {
-		return x.Gather(g.Of(g.IR().Iota(0, ir.Shape{n})))
-	})
-}
-
-// eval is what the device makes of a tensor.
-func eval(t *testing.T, dev backend.Device, x *tensor.Tensor, f func(g *graph.Graph, x graph.Tensor) graph.Tensor) []byte {
-	t.Helper()
-	g := graph.New()
-	dims := make([]ir.Dim, len(x.Shape))
-	for i, n := range x.Shape {
-		dims[i] = ir.Static(n)
-	}
-	out, err := graph.Eval(context.Background(), dev, []graph.Tensor{f(g, g.Param("x", x.DType, dims...))}, map[string]*tensor.Tensor{"x": x}, nil)
-	require.NoError(t, err)
-	return out[0].Data
-}
+func TestCasts(t *testing.T) { gputest.Casts(t, opened(t, backend.Options{})) }
 
 // Functions are near those of package math, in units of the last place. Numbers below
 // the smallest normal one may be zeros.
 func TestFunctions(t *testing.T) {
 	dev := opened(t, backend.Options{})
-	x := append([]float32(nil), special...)
+	x := append([]float32(nil), gputest.Special...)
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, most := range []float64{1e-6, 1e-3, 0.92, 4, 10, 20, 90} {
 		for range 1000 {
@@ -145,7 +41,7 @@ func TestFunctions(t *testing.T) {
 		ir.Sin: {math.Sin, 4}, ir.Cos: {math.Cos, 4}, ir.Abs: {math.Abs, 0}, ir.Neg: {func(x float64) float64 { return -x }, 0},
 	} {
 		t.Run(fn.String(), func(t *testing.T) {
-			got := eval(t, dev, in, func(g *graph.Graph, x graph.Tensor) graph.Tensor { return g.Of(g.IR().Unary(fn, x.Value())) })
+			got := gputest.Eval(t, dev, in, func(g *graph.Graph, x graph.Tensor) graph.Tensor { return g.Of(g.IR().Unary(fn, x.Value())) })
 			for i, v := range x {
 				y, want := math.Float32frombits(binary.LittleEndian.Uint32(got[4*i:])), c.f(float64(v))
 				switch {
@@ -163,29 +59,7 @@ func TestFunctions(t *testing.T) {
 	}
 }
 
-// Rows that are added to one row are added in their order.
-func TestScatterOrder(t *testing.T) {
-	dev := opened(t, backend.Options{})
-	const n, d, rows = 600, 37, 5
-	r := rand.New(rand.NewPCG(3, 4))
-	x, ids, want := make([]float32, n*d), make([]int32, n), make([]float32, rows*d)
-	for i := range ids {
-		ids[i] = int32(r.IntN(rows-1)) + int32(i%2)
-		for j := range d {
-			x[i*d+j] = float32(r.NormFloat64() * math.Exp(5*r.NormFloat64()))
-			want[int(ids[i])*d+j] += x[i*d+j]
-		}
-	}
-	g := graph.New()
-	y := g.Of(g.IR().ScatterAddRows(g.Param("x", tensor.F32, ir.Static(n), ir.Static(d)).Value(), g.Param("ids", tensor.I32, ir.Static(n)).Value(), ir.Static(rows)))
-	in, err := tensor.FromFloat32s(x, n, d)
-	require.NoError(t, err)
-	out, err := graph.Eval(context.Background(), dev, []graph.Tensor{y}, map[string]*tensor.Tensor{"x": &in, "ids": {DType: tensor.I32, Shape: []int{n}, Data: tensor.BytesOf(ids)}}, nil)
-	require.NoError(t, err)
-	got, err := out[0].Float32s()
-	require.NoError(t, err)
-	require.Equal(t, want, got)
-}
+func TestScatterOrder(t *testing.T) { gputest.ScatterOrder(t, opened(t, backend.Options{})) }
 
 // The device makes the blocks that package quant makes, byte for byte, and finds the
 // numbers that no block can hold.

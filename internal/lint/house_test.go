@@ -135,7 +135,7 @@ var house = map[string]room{
 	"internal/dev/bench/checkpoint": {files, with("safetensors", "writes files", "tensor", "rounds weights")},
 	"internal/dev/bench/peer":       {floor: machines},
 	"internal/dev/testdevice":       {machines, with("backend", "opens one", "backend/all", "which the build has")},
-	"internal/dev/gputest":          {graphs, with("graph", "computes on the device and by the reference")},
+	"internal/dev/gputest":          {graphs, with("graph", "computes on the device and by the reference", "graph/exec", "runs programs")},
 	"internal/dev/bench/program":    {graphs, with("graph", "compiles graphs", "graph/exec", "runs them")},
 	"internal/dev/bench/kernels":    {floor: models},
 	"internal/dev/bench/layer":      {floor: models},

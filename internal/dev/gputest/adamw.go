@@ -64,15 +64,15 @@ func (v *values) inPlace(t *testing.T, dev backend.Device, prog *ir.Program, loo
 		b, err := dev.Alloc(a.Type.Bytes(nil))
 		require.NoError(t, err)
 		defer b.Free()
-		wait(t)(dev.Upload(b, 0, v.args[a.Name].Data))
+		Wait(t)(dev.Upload(b, 0, v.args[a.Name].Data))
 		args.Buffers = append(args.Buffers, b)
 	}
 	for range 2 {
-		wait(t)(e.Run(context.Background(), args))
+		Wait(t)(e.Run(context.Background(), args))
 	}
 	for i, a := range prog.Args {
 		data, f := make([]byte, a.Type.Bytes(nil)), make([]float32, a.Type.Shape.Elements(nil))
-		wait(t)(dev.Download(data, args.Buffers[i], 0))
+		Wait(t)(dev.Download(data, args.Buffers[i], 0))
 		require.NoError(t, tensor.ToFloat32(f, data, tensor.F32))
 		all = append(all, f)
 	}
@@ -91,12 +91,4 @@ func AdamWInOrder(t *testing.T, dev backend.Device) {
 		g = w.Scale(0.5)
 	}
 	v.check(t, dev, 1e-5, w, m, s)
-}
-
-func wait(t *testing.T) func(f backend.Fence, err error) {
-	return func(f backend.Fence, err error) {
-		t.Helper()
-		require.NoError(t, err)
-		require.NoError(t, f.Wait(context.Background()))
-	}
 }

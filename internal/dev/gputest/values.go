@@ -1,7 +1,8 @@
 // Package gputest holds the kernels of GPUs to values that the reference of package ir
 // computes, where conformance has no case: at the lengths of rows at which kernels change,
-// bit for bit where the CPU's bits are promised, for many tensors at once. What a device
-// must do is the same for CUDA and for Metal, whose tests call this.
+// bit for bit where the CPU's bits are promised, for many tensors at once; and devices to the
+// order of what is under way on them. What a device must do is the same for CUDA and for
+// Metal, whose tests call this.
 package gputest
 
 import (
