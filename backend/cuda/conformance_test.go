@@ -14,6 +14,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend/cuda"
 	"github.com/lorafuse/lorafuse/backend/cuda/internal/simtest"
 	"github.com/lorafuse/lorafuse/graph/conformance"
+	"github.com/lorafuse/lorafuse/internal/dev/gputest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -87,7 +88,7 @@ func TestAllocations(t *testing.T) {
 func TestAllocationsOfRun(t *testing.T) {
 	for _, graphs := range []string{"1", "0"} {
 		t.Setenv(cuda.EnvGraph, graphs)
-		e := scaled(t, opened(t, backend.Options{}))
+		e := gputest.Scaled(t, opened(t, backend.Options{}))
 		require.Zero(t, testing.AllocsPerRun(50, func() { require.NoError(t, e.RunWait(t.Context())) }))
 		require.Zero(t, testing.AllocsPerRun(50, func() {
 			_, err := e.Run(t.Context())

@@ -28,9 +28,6 @@ func opened(t *testing.T, o backend.Options) *cuda.Device {
 	return dev
 }
 
-// What the tests of both backends for GPUs use.
-var wait, noise, scaled, twice = gputest.Wait, gputest.Noise, gputest.Scaled, gputest.Twice
-
 func TestLargeCopies(t *testing.T) { gputest.LargeCopies(t, opened(t, backend.Options{})) }
 
 func TestClosed(t *testing.T) {
@@ -60,14 +57,14 @@ func TestGraphs(t *testing.T) {
 		for i := range ones {
 			ones[i] = 1
 		}
-		wait(t)(dev.Upload(in, 0, tensor.BytesOf(ones)))
+		gputest.Wait(t)(dev.Upload(in, 0, tensor.BytesOf(ones)))
 		out, err := dev.Alloc(80)
 		require.NoError(t, err)
 		run := func(size int) []byte {
-			wait(t)(dev.Upload(out, 0, make([]byte, 80)))
-			wait(t)(e.Run(context.Background(), backend.Args{Buffers: []backend.Buffer{in, out}, Dims: []int{0, size}}))
+			gputest.Wait(t)(dev.Upload(out, 0, make([]byte, 80)))
+			gputest.Wait(t)(e.Run(context.Background(), backend.Args{Buffers: []backend.Buffer{in, out}, Dims: []int{0, size}}))
 			got := make([]byte, 80)
-			wait(t)(dev.Download(got, out, 0))
+			gputest.Wait(t)(dev.Download(got, out, 0))
 			return got
 		}
 		for i, want := range []int{0, 1, 1} {

@@ -14,6 +14,7 @@ import (
 	_ "github.com/lorafuse/lorafuse/backend/cpu"
 	"github.com/lorafuse/lorafuse/backend/cuda"
 	"github.com/lorafuse/lorafuse/backend/cuda/internal/shim"
+	"github.com/lorafuse/lorafuse/internal/dev/gputest"
 	"github.com/lorafuse/lorafuse/ir"
 )
 
@@ -92,7 +93,7 @@ func TestDevices(t *testing.T) {
 	_, err = devs[2].Upload(b, 0, []byte{1})
 	require.ErrorContains(t, err, "a buffer of another device")
 	for _, dev := range devs {
-		require.NoError(t, twice(dev))
+		require.NoError(t, gputest.Twice(dev))
 	}
 }
 
@@ -123,7 +124,7 @@ func TestOutOfMemory(t *testing.T) {
 	_, err = dev.Import(backend.Source{Bytes: make([]byte, 40<<20)})
 	require.ErrorIs(t, err, backend.ErrOutOfMemory)
 	w.Free()
-	require.NoError(t, twice(dev), "the device lives on")
+	require.NoError(t, gputest.Twice(dev), "the device lives on")
 	require.Zero(t, dev.Held())
 }
 
@@ -140,7 +141,7 @@ func TestFailedAllocations(t *testing.T) {
 				for range 3 {
 					dev, err := cuda.Open(backend.Options{})
 					if err == nil {
-						err = twice(dev)
+						err = gputest.Twice(dev)
 						require.NoError(t, dev.Close())
 					}
 					if err != nil {
@@ -166,8 +167,8 @@ func TestLost(t *testing.T) {
 			}
 			dev, err := cuda.Open(backend.Options{})
 			require.NoError(t, err)
-			require.ErrorIs(t, twice(dev), backend.ErrLost)
-			require.ErrorIs(t, twice(dev), backend.ErrLost, "and it stays so")
+			require.ErrorIs(t, gputest.Twice(dev), backend.ErrLost)
+			require.ErrorIs(t, gputest.Twice(dev), backend.ErrLost, "and it stays so")
 			_, err = dev.Alloc(8)
 			require.ErrorIs(t, err, backend.ErrLost)
 			require.NoError(t, dev.Close())

@@ -51,7 +51,7 @@ func TestLostUnderWay(t *testing.T) {
 	}
 	dev, err := cuda.Open(backend.Options{})
 	require.NoError(t, err)
-	e := scaled(t, dev) // two launches
+	e := gputest.Scaled(t, dev) // two launches
 	var fences []backend.Fence
 	for range backend.Flights {
 		f, err := e.Run(context.Background())

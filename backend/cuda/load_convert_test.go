@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/internal/dev/gputest"
 	"github.com/lorafuse/lorafuse/quant"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
@@ -68,7 +69,7 @@ func TestLoadConverts(t *testing.T) {
 					for i, v := range views {
 						want := blocksOf(t, v, from, weights[i].DType)
 						got := make([]byte, buffers[i].Size())
-						wait(t)(dev.Download(got, buffers[i], 0))
+						gputest.Wait(t)(dev.Download(got, buffers[i], 0))
 						require.True(t, bytes.Equal(want, got), "%s %v", v.Name, v.Shape)
 						buffers[i].Free()
 					}
@@ -140,7 +141,7 @@ func TestConversionFails(t *testing.T) {
 			require.ErrorIs(t, err, kind)
 			if !errors.Is(kind, backend.ErrLost) {
 				require.Zero(t, dev.Held())
-				require.NoError(t, twice(dev), "the device lives on")
+				require.NoError(t, gputest.Twice(dev), "the device lives on")
 			}
 		})
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cuda"
+	"github.com/lorafuse/lorafuse/internal/dev/gputest"
 )
 
 // faulty opens a device in a process of its own.
@@ -40,7 +41,7 @@ func TestRegistrationFails(t *testing.T) {
 			require.ErrorContains(t, err, "cannot load weights by register: the mapping cannot be registered: ")
 			require.ErrorContains(t, err, "model.safetensors: CUDA_ERROR_")
 			require.Zero(t, dev.Held())
-			require.NoError(t, twice(dev), "the device lives on")
+			require.NoError(t, gputest.Twice(dev), "the device lives on")
 		})
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cuda"
 	"github.com/lorafuse/lorafuse/backend/cuda/internal/simtest"
+	"github.com/lorafuse/lorafuse/internal/dev/gputest"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -70,7 +71,7 @@ func fileOf(sizes ...int) []byte {
 		text += " "
 	}
 	file := binary.LittleEndian.AppendUint64(nil, uint64(len(text)))
-	return append(append(file, text...), noise(at, uint64(at))...)
+	return append(append(file, text...), gputest.Noise(at, uint64(at))...)
 }
 
 // written opens a file of its own.
@@ -112,7 +113,7 @@ func same(t *testing.T, dev backend.Device, views []*safetensors.View, buffers [
 	for i, v := range views {
 		require.Equal(t, v.Len(), buffers[i].Size())
 		got := make([]byte, v.Len())
-		wait(t)(dev.Download(got, buffers[i], 0))
+		gputest.Wait(t)(dev.Download(got, buffers[i], 0))
 		require.NoError(t, v.Use(func(want []byte) error {
 			require.True(t, bytes.Equal(want, got), "%s, %d bytes", v.Name, len(want))
 			return nil

@@ -21,9 +21,6 @@ func opened(t *testing.T, o backend.Options) *metal.Device {
 	return dev
 }
 
-// What the tests of both backends for GPUs use.
-var wait, noise, scaled, twice = gputest.Wait, gputest.Noise, gputest.Scaled, gputest.Twice
-
 func TestLargeCopies(t *testing.T) { gputest.LargeCopies(t, opened(t, backend.Options{})) }
 
 func TestClosed(t *testing.T) {

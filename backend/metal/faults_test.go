@@ -13,6 +13,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	_ "github.com/lorafuse/lorafuse/backend/cpu"
 	"github.com/lorafuse/lorafuse/backend/metal"
+	"github.com/lorafuse/lorafuse/internal/dev/gputest"
 	"github.com/lorafuse/lorafuse/ir"
 )
 
@@ -79,7 +80,7 @@ func TestFamilies(t *testing.T) {
 			require.Contains(t, dev.Info().Detail, c.detail)
 			require.True(t, dev.Info().Unified)
 			require.EqualValues(t, 8<<30, dev.Info().Memory)
-			require.NoError(t, twice(dev))
+			require.NoError(t, gputest.Twice(dev))
 		})
 	}
 }
@@ -139,7 +140,7 @@ func TestOutOfMemory(t *testing.T) {
 	require.ErrorContains(t, err, "this process holds 30.0 MiB imported weights")
 	w.Free()
 	// What is freed and in use is waited for.
-	e := scaled(t, dev)
+	e := gputest.Scaled(t, dev)
 	dev.Unseen(func() {
 		big, err := dev.Alloc(40 << 20)
 		require.NoError(t, err)
@@ -152,7 +153,7 @@ func TestOutOfMemory(t *testing.T) {
 	b, err := dev.Alloc(40 << 20)
 	require.NoError(t, err)
 	b.Free()
-	require.NoError(t, twice(dev), "the device lives on")
+	require.NoError(t, gputest.Twice(dev), "the device lives on")
 }
 
 // Whatever fails while a device is opened and used, the error says so, nothing is left
@@ -178,7 +179,7 @@ func TestFailures(t *testing.T) {
 					defer func() { require.NoError(t, dev.Close()) }()
 					failures := 0
 					for range 3 {
-						if e := twice(dev); e != nil {
+						if e := gputest.Twice(dev); e != nil {
 							failures, err = failures+1, e
 						}
 					}
@@ -207,10 +208,10 @@ func TestLost(t *testing.T) {
 			before := metal.FakeObjects()
 			dev, err := metal.Open(backend.Options{})
 			require.NoError(t, err)
-			err = twice(dev)
+			err = gputest.Twice(dev)
 			require.ErrorIs(t, err, backend.ErrLost)
 			t.Log(err)
-			require.ErrorIs(t, twice(dev), backend.ErrLost, "and it stays so")
+			require.ErrorIs(t, gputest.Twice(dev), backend.ErrLost, "and it stays so")
 			_, err = dev.Alloc(8)
 			require.ErrorIs(t, err, backend.ErrLost)
 			require.NoError(t, dev.Close())
@@ -224,7 +225,7 @@ func TestLostUnderWay(t *testing.T) {
 	with(t, "LFSIM_METAL_FAIL=lost:4")
 	dev, err := metal.Open(backend.Options{})
 	require.NoError(t, err)
-	e := scaled(t, dev)
+	e := gputest.Scaled(t, dev)
 	var fences []backend.Fence
 	dev.Unseen(func() {
 		for range backend.Flights {
@@ -246,10 +247,10 @@ func TestTimeout(t *testing.T) {
 	dev, err := metal.Open(backend.Options{})
 	require.NoError(t, err)
 	defer dev.Close()
-	err = twice(dev)
+	err = gputest.Twice(dev)
 	require.ErrorContains(t, err, "a command took too long")
 	require.NotErrorIs(t, err, backend.ErrLost)
-	require.NoError(t, twice(dev))
+	require.NoError(t, gputest.Twice(dev))
 }
 
 // TestNothingLeft: a thousand steps leave as much as one, with copies that are commands
@@ -258,12 +259,12 @@ func TestNothingLeft(t *testing.T) {
 	before := metal.FakeObjects()
 	dev, err := metal.Open(backend.Options{})
 	require.NoError(t, err)
-	e := scaled(t, dev)
+	e := gputest.Scaled(t, dev)
 	step := func() {
 		x, err := dev.Alloc(4 * 8 * 64)
 		require.NoError(t, err)
 		require.NoError(t, e.Bind("x", x))
-		data := noise(4*8*64, 3)
+		data := gputest.Noise(4*8*64, 3)
 		got := make([]byte, len(data))
 		_, err = dev.Upload(x, 0, data)
 		require.NoError(t, err)

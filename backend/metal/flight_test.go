@@ -59,8 +59,8 @@ func TestUnaligned(t *testing.T) {
 		require.NoError(t, e.Bind(name, b))
 		buffers[name] = b
 	}
-	data := noise(33, 5)
-	wait(t)(dev.Upload(buffers["x"], 0, data))
+	data := gputest.Noise(33, 5)
+	gputest.Wait(t)(dev.Upload(buffers["x"], 0, data))
 	var uploading sync.WaitGroup
 	var down, end backend.Fence
 	got, last := make([]byte, 13), make([]byte, 1)
@@ -80,12 +80,12 @@ func TestUnaligned(t *testing.T) {
 		time.Sleep(50 * time.Millisecond) // it waits meanwhile
 	})
 	uploading.Wait()
-	wait(t)(down, nil)
-	wait(t)(end, nil)
+	gputest.Wait(t)(down, nil)
+	gputest.Wait(t)(end, nil)
 	require.Equal(t, data[5:18], got, "as it was before the upload")
 	require.Equal(t, []byte{0}, last)
 	all := make([]byte, 33)
-	wait(t)(dev.Download(all, buffers["x"], 0))
+	gputest.Wait(t)(dev.Download(all, buffers["x"], 0))
 	copy(data[6:], []byte{1, 2, 3})
 	require.Equal(t, data, all)
 }
@@ -98,14 +98,14 @@ func TestCopyAllocations(t *testing.T) {
 	defer b.Free()
 	data := make([]byte, 64)
 	require.Zero(t, testing.AllocsPerRun(50, func() {
-		wait(t)(dev.Upload(b, 0, data))
-		wait(t)(dev.Download(data, b, 0))
+		gputest.Wait(t)(dev.Upload(b, 0, data))
+		gputest.Wait(t)(dev.Download(data, b, 0))
 	}))
 }
 
 // TestRunAllocations: so do runs, whether anybody waits for them or not.
 func TestRunAllocations(t *testing.T) {
-	e := scaled(t, opened(t, backend.Options{}))
+	e := gputest.Scaled(t, opened(t, backend.Options{}))
 	require.Zero(t, testing.AllocsPerRun(50, func() { require.NoError(t, e.RunWait(t.Context())) }))
 	require.Zero(t, testing.AllocsPerRun(50, func() {
 		_, err := e.Run(t.Context())

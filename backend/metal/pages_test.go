@@ -18,6 +18,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend/metal"
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/graph/exec"
+	"github.com/lorafuse/lorafuse/internal/dev/gputest"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
@@ -48,7 +49,7 @@ func mapped(t testing.TB, off int, pieces []piece) (*safetensors.File, []byte) {
 	header.WriteString("}")
 	header.WriteString(strings.Repeat(" ", (2*16-8-header.Len()%16)%16+off))
 	n := header.Len()
-	data := noise(at, 7)
+	data := gputest.Noise(at, 7)
 	raw := append([]byte{byte(n), byte(n >> 8), byte(n >> 16), 0, 0, 0, 0, 0}, header.String()...)
 	path := filepath.Join(t.TempDir(), "model.safetensors")
 	require.NoError(t, os.WriteFile(path, append(raw, data...), 0o600))
@@ -140,7 +141,7 @@ func TestInPlace(t *testing.T) {
 				require.Equal(t, uint64(offset)%16, metal.Address(all[i])%16)
 			}
 			got := make([]byte, p.bytes)
-			wait(t)(dev.Download(got, all[i], 0))
+			gputest.Wait(t)(dev.Download(got, all[i], 0))
 			require.True(t, bytes.Equal(data[at:at+p.bytes], got), p.name)
 			if p.dtype == "F32" {
 				requireSame(t, twiceOf(data[at:at+p.bytes]), doubled(t, dev, all[i], p.bytes/4))
@@ -217,6 +218,6 @@ func TestMappedAsLong(t *testing.T) {
 	})
 	require.Zero(t, dev.Limbo())
 	got := make([]float32, 8)
-	wait(t)(dev.Download(tensor.BytesOf(got), y, 0))
+	gputest.Wait(t)(dev.Download(tensor.BytesOf(got), y, 0))
 	requireSame(t, twiceOf(data[8*n-32:]), got)
 }
