@@ -92,6 +92,17 @@ var sumCases = []testCase{
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
 			return one(g.Gemm([]ir.Product{{A: in[0], B: in[1], TB: true, Alpha: 1}, {A: in[0], B: in[2], TB: true, Alpha: 0x1p70}}, in[3], in[4]))
 		}},
+	// Few outputs and a long k axis, which devices divide into parts.
+	{op: ir.Gemm, name: "a long axis", limit: gemmLimit,
+		in: []input{frozen("f32[9,1100]", normal), frozen("f32[10,1100]", normal), frozen("f32[9,600]", normal), frozen("bf16[10,600]", normal), frozen("f32[10]", normal), frozen("f32[9,10]", normal)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Gemm([]ir.Product{{A: in[0], B: in[1], TB: true, Alpha: 1}, {A: in[2], B: in[3], TB: true, Alpha: 0.5}}, in[4], in[5]))
+		}},
+	{op: ir.Gemm, name: "a long axis of columns", limit: gemmLimit,
+		in: []input{frozen("f32[1100,9]", normal), frozen("f32[1100,10]", normal), frozen("f32[9,10]", normal)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Gemm([]ir.Product{{A: in[0], B: in[1], TA: true, Alpha: 2}}, 0, in[2]))
+		}},
 	{op: ir.Gemm, name: "eight products", limit: gemmLimit,
 		in: []input{arg("f32[5,9]", normal), arg("f32[9,11]", normal), arg("f32[5,3]", normal), arg("f32[11,3]", normal),
 			arg("f32[2,5]", normal), arg("bf16[2,11]", normal), arg("f32[11]", normal), arg("f32[5,11]", normal)},
