@@ -2,6 +2,7 @@
 # Goldens on a CUDA device, which without a GPU is the simulated one: those of
 # scripts/goldens.sh.
 #   scripts/cuda_goldens.sh                     some of each
+#   scripts/cuda_goldens.sh few                 fewer
 #   LORAFUSE_LONG=1 scripts/cuda_goldens.sh     all, and some in every order of
 #                                               threads, copies late and at once
 set -eu
@@ -12,7 +13,10 @@ export LORAFUSE_TEST_BACKEND=cuda
 tags=cuda
 . scripts/goldens.sh
 if [ "${LORAFUSE_LONG:-}" != 1 ]; then
-	some
+	case ${1:-} in
+	few) few ;;
+	*) some ;;
+	esac
 	exit 0
 fi
 all
