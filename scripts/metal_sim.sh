@@ -3,6 +3,7 @@
 # shaders: what changed only. Prints the path of the library.
 #   scripts/metal_sim.sh            both
 #   scripts/metal_sim.sh TARGET…    other targets of kernels/sim/Makefile
+#   scripts/metal_sim.sh tools      nothing; whether what they take is there
 #
 # It takes clang 19, GNUstep's Foundation and the runtime of blocks (Debian: clang-19
 # libobjc-12-dev libgnustep-base-dev libblocksruntime-dev). In CI, as root, it installs
@@ -28,6 +29,7 @@ if [ -n "$(missing)" ]; then
 	echo "metal_sim: missing:" $(missing) "(Debian: $packages)" >&2
 	exit 1
 fi
+[ "${1:-}" != tools ] || exit 0
 [ $# -gt 0 ] || set -- metal
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
