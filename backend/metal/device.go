@@ -41,28 +41,28 @@ var errClosedDevice = fmt.Errorf("metal: device: %w", backend.ErrClosed)
 func Open(o backend.Options) (*Device, error) {
 	switch {
 	case o.BatchInvariant:
-		return nil, fmt.Errorf("metal: %w: batch invariance; expected the CPU, which has it", backend.ErrUnavailable)
+		return nil, fmt.Errorf("%w: batch invariance; expected the CPU, which has it", backend.ErrUnavailable)
 	case o.Index != 0:
-		return nil, fmt.Errorf("metal: %w: device %d; there is 1", backend.ErrUnavailable, o.Index)
+		return nil, fmt.Errorf("%w: device %d; there is 1", backend.ErrUnavailable, o.Index)
 	case o.Load != backend.LoadAuto && o.Load != backend.LoadPlain:
-		return nil, fmt.Errorf("metal: %w %v: they are used in place, where they are mapped; expected auto or plain", backend.ErrLoad, o.Load)
+		return nil, fmt.Errorf("%w %v: they are used in place, where they are mapped; expected auto or plain", backend.ErrLoad, o.Load)
 	}
 	s, err := openSystem()
 	if err != nil {
-		return nil, fmt.Errorf("metal: %w: %w", backend.ErrUnavailable, err)
+		return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 	}
 	d := &Device{system: s, traits: s.traits(), precision: o.Precision, programs: map[*executable]struct{}{}}
 	d.memory.live, d.memory.windows = map[*block]struct{}{}, map[extent]*block{}
 	f, err := probe(s, d.traits)
 	if err != nil {
 		s.close()
-		return nil, fmt.Errorf("metal: %w: %w", backend.ErrUnavailable, err)
+		return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 	}
 	d.shaders = newShaders(s, f)
 	d.queue = newQueue(d.reap)
 	if err := d.selfTest(); err != nil {
 		_ = d.Close()
-		return nil, fmt.Errorf("metal: %w: %w: %s: %w", backend.ErrUnavailable, backend.ErrFaulty, d.traits.name, err)
+		return nil, fmt.Errorf("%w: %w: %s: %w", backend.ErrUnavailable, backend.ErrFaulty, d.traits.name, err)
 	}
 	d.profile = o.Profile // of what its users run
 	return d, nil
