@@ -46,6 +46,8 @@ func Casts(t *testing.T, dev backend.Device) {
 			require.NoError(t, tensor.ToFloat32(wide, raw, d))
 			in := &tensor.Tensor{DType: d, Shape: []int{n}, Data: raw}
 			results := [][]byte{cast(t, dev, in, tensor.F32)}
+			few := min(n, 64)
+			require.Equal(t, results[0][:4*few], cast(t, dev, &tensor.Tensor{DType: d, Shape: []int{few}, Data: raw[:few*d.Size()]}, tensor.F32), "of few of them")
 			if d.IsFloat() {
 				results = append(results, gather(t, dev, in))
 			}

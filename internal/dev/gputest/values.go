@@ -71,7 +71,7 @@ func (v *values) floats(d tensor.DType, scale float64, dims ...int) graph.Tensor
 }
 
 // words is a param of whole numbers.
-func (v *values) words(d tensor.DType, x ...int) graph.Tensor {
+func (v *values) words(d tensor.DType, x ...int64) graph.Tensor {
 	data, numbers := []byte(nil), []float64(nil)
 	for _, w := range x {
 		data, numbers = binary.LittleEndian.AppendUint32(data, uint32(w)), append(numbers, float64(w))
@@ -81,9 +81,9 @@ func (v *values) words(d tensor.DType, x ...int) graph.Tensor {
 
 // labels are n classes below count; every third row has none.
 func (v *values) labels(n, count int) graph.Tensor {
-	x := make([]int, n)
+	x := make([]int64, n)
 	for i := range x {
-		if x[i] = v.random.IntN(count); i%3 == 1 {
+		if x[i] = v.random.Int64N(int64(count)); i%3 == 1 {
 			x[i] = -100
 		}
 	}
