@@ -3,6 +3,7 @@ package train_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -131,15 +132,24 @@ func try(t *testing.T, c *config.Config) (tried, error) {
 
 // within is a run in so much memory, which was reckoned by what another run took: where
 // the process has a step more or less than it had then, in as much more or less.
-func within(t *testing.T, model string, memory int64, other tried) (tried, int64) {
-	got, err := try(t, budgeted(t, model, fmt.Sprintf("memory=%d", memory)))
+func within(t *testing.T, model string, memory int64, other tried, sets ...string) (tried, int64) {
+	run := func(more int64) (tried, error) {
+		return try(t, budgeted(t, model, append([]string{fmt.Sprintf("memory=%d", memory+more)}, sets...)...))
+	}
+	const step = 1 << 24
+	given := int64(0)
+	got, err := run(given)
+	for errors.Is(err, backend.ErrOutOfMemory) && given < 4*step {
+		given += step
+		got, err = run(given)
+	}
 	require.NoError(t, err)
-	if more := got.memory.Process - other.memory.Process; more != 0 {
-		memory += more
-		got, err = try(t, budgeted(t, model, fmt.Sprintf("memory=%d", memory)))
+	if more := got.memory.Process - other.memory.Process; more != given {
+		given = more
+		got, err = run(given)
 		require.NoError(t, err)
 	}
-	return got, memory
+	return got, memory + given
 }
 
 // TestMemoryBudget: less memory takes more recomputed layers, each time as few
@@ -261,9 +271,7 @@ func TestPack(t *testing.T) {
 	small, err := try(t, budgeted(t, model, "batch_size=1", "data.max_length=100", "pack=never"))
 	require.NoError(t, err)
 	left := always.memory.Packed / 2
-	memory := small.memory.Resident() + left
-	some, err := try(t, budgeted(t, model, "batch_size=1", "data.max_length=100", "pack=auto", fmt.Sprintf("memory=%d", memory)))
-	require.NoError(t, err)
+	some, memory := within(t, model, small.memory.Resident()+left, small, "batch_size=1", "data.max_length=100", "pack=auto")
 	require.Equal(t, small.hash, some.hash)
 	require.Positive(t, some.memory.Packed)
 	require.LessOrEqual(t, some.memory.Resident(), memory)
