@@ -87,7 +87,7 @@ func (e *executable) prepare() (err error) {
 		return err
 	}
 	if err = e.traps.allocate(); err != nil {
-		return d.refused(backend.Flights*trapBytes, "pinned memory of a program", err)
+		return d.refused(backend.Flights*gpu.TrapBytes, "pinned memory of a program", err)
 	}
 	e.launches = driver.NewLaunches(len(e.plan.Kernels))
 	e.plan.Bind(e.launches)
@@ -101,7 +101,7 @@ func (e *executable) prepare() (err error) {
 		at = e.shared.address()
 	}
 	for i := range e.flights {
-		r := &e.flights[i].run
+		r := &e.flights[i].Run
 		r.Arena, r.Scratch = gpu.Pointer(at), gpu.Pointer(e.scratch.at)
 	}
 	d.programs[e] = struct{}{}
@@ -129,7 +129,7 @@ func (e *executable) Close() error {
 	}
 	e.closed = true
 	for i := range e.flights {
-		e.flights[i].land()
+		e.flights[i].Land()
 	}
 	_ = e.dev.queue.do(func() error { e.dispose(); return nil }) // a closed device has done so
 	return nil
@@ -140,13 +140,8 @@ func (e *executable) Close() error {
 // not stop between its launches.
 func (e *executable) Run(ctx context.Context, args backend.Args) (backend.Fence, error) {
 	f := &e.flights[e.next]
-	select {
-	case <-f.landed:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	if yield := backend.Yield(ctx); yield != nil {
-		f.over = yield()
+	if err := f.Begin(ctx); err != nil {
+		return nil, err
 	}
 	err := e.accept(f, args)
 	if err == nil {
@@ -154,7 +149,7 @@ func (e *executable) Run(ctx context.Context, args backend.Args) (backend.Fence,
 		err = e.dev.queue.send(f)
 	}
 	if err != nil {
-		f.vacate()
+		f.End()
 		return nil, err
 	}
 	e.next = (e.next + 1) % len(e.flights)
@@ -166,7 +161,7 @@ func (e *executable) accept(f *flight, args backend.Args) error {
 	if e.closed {
 		return fmt.Errorf("cuda: executable: %w", backend.ErrClosed)
 	}
-	if err := f.run.Accept(e.prog, args); err != nil {
+	if err := f.Accept(e.prog, args); err != nil {
 		return fmt.Errorf("cuda: %w", err)
 	}
 	for i, b := range args.Buffers {
@@ -174,7 +169,7 @@ func (e *executable) accept(f *flight, args backend.Args) error {
 		if err != nil {
 			return fmt.Errorf("argument %q: %w", e.prog.Args[i].Name, err)
 		}
-		if err := f.run.Take(e.prog, i, gpu.Pointer(c.address()), c.bytes, c.readOnly); err != nil {
+		if err := f.Take(e.prog, i, gpu.Pointer(c.address()), c.bytes, c.readOnly); err != nil {
 			return fmt.Errorf("cuda: %w", err)
 		}
 		f.args[i] = c
@@ -205,7 +200,7 @@ func (e *executable) launched(f *flight) error {
 // enqueued, which has copied them.
 func (e *executable) fill(f *flight, from, to int) {
 	for i := from; i < to; i++ {
-		e.plan.Fill(i, &f.run)
+		e.plan.Fill(i, &f.Run)
 	}
 }
 
@@ -240,7 +235,7 @@ func (e *executable) measured(f *flight) error {
 		if err != nil {
 			return err
 		}
-		e.dev.profile.Add(&e.prog.Launches[i], f.run.Dims, 0, took)
+		e.dev.profile.Add(&e.prog.Launches[i], f.Dims, 0, took)
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ package cuda
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"math/bits"
 	"sync/atomic"
@@ -18,55 +17,28 @@ import (
 )
 
 // flight is a run under way: its job in the device's queue, its fence and its
-// completion. It is there for one run after the other, so that they allocate
-// nothing.
+// completion.
 type flight struct {
-	exe *executable
-
-	// landed holds one token while no run is under way; who has it may touch what
-	// follows.
-	landed chan struct{}
-	ctx    context.Context
-	over   func() // of its yield, or nil
-	args   []*buffer
-	run    gpu.Run
-	trap   int   // among those of the executable
-	failed error // of the run that ended last
+	gpu.Flight
+	exe  *executable
+	ctx  context.Context
+	args []*buffer
+	trap int // among those of the executable
 }
 
 func newFlight(e *executable) flight {
-	f := flight{exe: e, landed: make(chan struct{}, 1), args: make([]*buffer, len(e.prog.Args))}
-	f.run = gpu.Run{Args: make([]gpu.Pointer, len(e.prog.Args)), Dims: make([]int, len(e.prog.Bounds))}
-	f.landed <- struct{}{}
+	f := flight{exe: e, args: make([]*buffer, len(e.prog.Args))}
+	f.Prepare(e.prog)
 	return f
 }
-
-// Wait waits for the run.
-func (f *flight) Wait(ctx context.Context) error {
-	select {
-	case <-f.landed:
-	default:
-		select {
-		case <-f.landed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	err := f.failed
-	f.landed <- struct{}{}
-	return err
-}
-
-// land waits until no run is under way.
-func (f *flight) land() { _ = f.Wait(context.Background()) }
 
 // perform enqueues the run. A run that cannot go on ends when what it has
 // enqueued is done.
 func (f *flight) perform() {
 	e, d := f.exe, f.exe.dev
 	f.trap = e.traps.take()
-	f.run.Trap = gpu.Pointer(pointerTo(e.traps.at(f.trap)))
-	f.failed = f.enqueue()
+	f.Trap = gpu.Pointer(pointerTo(e.traps.at(f.trap)))
+	f.Failed = f.enqueue()
 	ticket := d.compute.issued + 1
 	for _, b := range f.args {
 		b.block.used = ticket
@@ -74,8 +46,8 @@ func (f *flight) perform() {
 	e.arena.used, e.scratch.used = ticket, ticket
 	// From here on the run may end at any time, and another have its flight.
 	if _, err := d.compute.mark(f); err != nil {
-		if f.failed == nil {
-			f.failed = d.failed(err)
+		if f.Failed == nil {
+			f.Failed = d.failed(err)
 		}
 		f.finish(nil)
 	}
@@ -122,36 +94,23 @@ func (f *flight) enqueue() (err error) {
 
 // finish ends the run.
 func (f *flight) finish(err error) {
-	if err != nil && f.failed == nil {
-		f.failed = f.exe.dev.lost(err)
+	if err != nil && f.Failed == nil {
+		f.Failed = f.exe.dev.lost(err)
 	}
-	if found := f.trapped(); f.failed == nil {
-		f.failed = found
+	if found := f.trapped(); f.Failed == nil {
+		f.Failed = found
 	}
 	f.exe.traps.give(f.trap)
 	f.ctx = nil
-	f.vacate()
-}
-
-// vacate is for the next run, with which the device may be another's before.
-func (f *flight) vacate() {
-	if f.over != nil {
-		f.over()
-		f.over = nil
-	}
-	f.landed <- struct{}{}
+	f.End()
 }
 
 // trapped is what kernels have found wrong in this run.
 func (f *flight) trapped() error {
-	trap := f.exe.traps.at(f.trap)
-	i := word(trap, 0) - 1
-	if i < 0 {
-		return nil
+	if err := f.exe.plan.Trapped(&f.Run, f.exe.traps.at(f.trap)); err != nil {
+		return fmt.Errorf("cuda: %w", err)
 	}
-	where, value := word(trap, 1), word(trap, 2)
-	clear(trap)
-	return fmt.Errorf("cuda: %w", f.exe.plan.Wrong(&f.run, i, where, value))
+	return nil
 }
 
 // traps are memory in which kernels say what is wrong, one for each run under
@@ -161,12 +120,8 @@ type traps struct {
 	idle   atomic.Uint32 // a bit for each that no run has
 }
 
-// trapBytes is the memory that the kernels of a run report in: the number of the
-// launch plus one, a place and a value, as 64-bit numbers. The first report stays.
-const trapBytes = 64
-
 func (t *traps) allocate() (err error) {
-	if t.memory, err = driver.HostAlloc(backend.Flights * trapBytes); err != nil {
+	if t.memory, err = driver.HostAlloc(backend.Flights * gpu.TrapBytes); err != nil {
 		return err
 	}
 	clear(t.memory)
@@ -189,10 +144,7 @@ func (t *traps) take() int {
 
 func (t *traps) give(i int) { t.idle.Or(1 << i) }
 
-func (t *traps) at(i int) []byte { return t.memory[i*trapBytes : (i+1)*trapBytes] }
-
-// word is one of the numbers of a report.
-func word(trap []byte, i int) int { return int(binary.LittleEndian.Uint64(trap[8*i:])) }
+func (t *traps) at(i int) []byte { return t.memory[i*gpu.TrapBytes : (i+1)*gpu.TrapBytes] }
 
 // pointerTo is where the device finds pinned memory: at the same address.
 func pointerTo(b []byte) cu.DevicePtr {

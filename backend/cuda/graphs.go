@@ -38,13 +38,13 @@ const mostSeen = 16
 func (e *executable) graphed(f *flight) error {
 	g := &e.graphs
 	g.key = g.key[:0]
-	for _, n := range f.run.Dims[min(1, len(f.run.Dims)):] {
+	for _, n := range f.Dims[min(1, len(f.Dims)):] {
 		g.key = append(g.key, uint64(n))
 	}
-	for _, p := range f.run.Args {
+	for _, p := range f.Args {
 		g.key = append(g.key, uint64(p))
 	}
-	g.key = append(g.key, uint64(f.run.Trap))
+	g.key = append(g.key, uint64(f.Trap))
 	for i := range g.ready {
 		if slices.Equal(g.ready[i].key, g.key) {
 			hit := g.ready[i]

@@ -136,9 +136,9 @@ func (d *Device) newConversion(bytes int) (*conversion, error) {
 	if c.staging, err = d.obtain(bytes, useArena, "weights before they are converted"); err != nil {
 		return nil, err
 	}
-	if c.trap, err = driver.HostAlloc(trapBytes); err != nil {
+	if c.trap, err = driver.HostAlloc(gpu.TrapBytes); err != nil {
 		d.release(c.staging)
-		return nil, d.refused(trapBytes, "pinned memory of a conversion", err)
+		return nil, d.refused(gpu.TrapBytes, "pinned memory of a conversion", err)
 	}
 	clear(c.trap)
 	return c, nil
@@ -160,8 +160,8 @@ func (c *conversion) run(l *loading, batch []piece) error {
 	if err := end.result(); err != nil {
 		return c.dev.lost(err)
 	}
-	if word(c.trap, 0) != 0 {
-		return c.refused(l.weights, batch[word(c.trap, 0)-1])
+	if i, _, _, ok := gpu.ReadTrap(c.trap); ok {
+		return c.refused(l.weights, batch[i])
 	}
 	return nil
 }

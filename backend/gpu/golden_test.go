@@ -131,8 +131,8 @@ func TestReports(t *testing.T) {
 	})
 	plan, err := New(p.Program, Target{Sizes: DefaultSizes()})
 	require.NoError(t, err)
-	require.EqualError(t, plan.Wrong(&Run{Dims: p.Dims}, 0, 2, 17), "GatherRows: id 17 at 2, the table has 10 rows")
-	require.EqualError(t, plan.Wrong(&Run{Dims: p.Dims}, 1, 2, 17), "launch 1 reports 17 at 2")
+	require.EqualError(t, plan.wrong(&Run{Dims: p.Dims}, 0, 2, 17), "GatherRows: id 17 at 2, the table has 10 rows")
+	require.EqualError(t, plan.wrong(&Run{Dims: p.Dims}, 1, 2, 17), "launch 1 reports 17 at 2")
 }
 
 // TestSupported: programs that store values in fewer bits, and operations without

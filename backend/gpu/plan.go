@@ -203,9 +203,9 @@ func (p *Plan) Of(kernel int) int {
 	return slices.IndexFunc(p.steps, func(s prepared) bool { return kernel < s.to })
 }
 
-// Wrong is the error of a kernel of launch i of the program that has reported a
+// wrong is the error of a kernel of launch i of the program that has reported a
 // place and a value.
-func (p *Plan) Wrong(r *Run, i, where, value int) error {
+func (p *Plan) wrong(r *Run, i, where, value int) error {
 	f := p.reports[i]
 	if f == nil {
 		return fmt.Errorf("launch %d reports %d at %d", i, value, where)

@@ -80,7 +80,7 @@ func (e *executable) prepare() (err error) {
 	if e.scratch, err = d.obtain(e.plan.Scratch, useArena, "what kernels keep in passing"); err != nil {
 		return err
 	}
-	if e.traps, err = d.obtain(backend.Flights*trapBytes, useArena, "what kernels report in"); err != nil {
+	if e.traps, err = d.obtain(backend.Flights*gpu.TrapBytes, useArena, "what kernels report in"); err != nil {
 		return err
 	}
 	e.launches = newLaunches(len(e.plan.Kernels))
@@ -99,7 +99,7 @@ func (e *executable) prepare() (err error) {
 	for i := range e.flights {
 		f := &e.flights[i]
 		f.init(e, i)
-		f.run.Arena, f.run.Scratch, f.run.Trap = at, e.scratch.slot.at(0), e.traps.slot.at(i*trapBytes)
+		f.Arena, f.Scratch, f.Trap = at, e.scratch.slot.at(0), e.traps.slot.at(i*gpu.TrapBytes)
 	}
 	return nil
 }
@@ -123,7 +123,7 @@ func (e *executable) Close() error {
 	}
 	e.closed = true
 	for i := range e.flights {
-		e.flights[i].land()
+		e.flights[i].Land()
 	}
 	d := e.dev
 	d.order.Lock()
@@ -140,20 +140,15 @@ func (e *executable) Close() error {
 // its launches.
 func (e *executable) Run(ctx context.Context, args backend.Args) (backend.Fence, error) {
 	f := &e.flights[e.next]
-	select {
-	case <-f.landed:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	if yield := backend.Yield(ctx); yield != nil {
-		f.over = yield()
+	if err := f.Begin(ctx); err != nil {
+		return nil, err
 	}
 	err := e.accept(f, args)
 	if err == nil {
 		err = f.give(ctx)
 	}
 	if err != nil {
-		f.vacate()
+		f.End()
 		return nil, err
 	}
 	e.next = (e.next + 1) % len(e.flights)
@@ -165,7 +160,7 @@ func (e *executable) accept(f *flight, args backend.Args) error {
 	if e.closed {
 		return fmt.Errorf("metal: executable: %w", backend.ErrClosed)
 	}
-	if err := f.run.Accept(e.prog, args); err != nil {
+	if err := f.Accept(e.prog, args); err != nil {
 		return fmt.Errorf("metal: %w", err)
 	}
 	for i, b := range args.Buffers {
@@ -173,7 +168,7 @@ func (e *executable) accept(f *flight, args backend.Args) error {
 		if err != nil {
 			return fmt.Errorf("argument %q: %w", e.prog.Args[i].Name, err)
 		}
-		if err := f.run.Take(e.prog, i, c.at(0), c.bytes, c.readOnly); err != nil {
+		if err := f.Take(e.prog, i, c.at(0), c.bytes, c.readOnly); err != nil {
 			return fmt.Errorf("metal: %w", err)
 		}
 		f.args[i] = c
@@ -199,7 +194,7 @@ func (e *executable) encode(f *flight) (work, error) {
 // fill sets the sizes and parameters of launches.
 func (e *executable) fill(f *flight, from, to int) {
 	for i := from; i < to; i++ {
-		e.plan.Fill(i, &f.run)
+		e.plan.Fill(i, &f.Run)
 		first, last := e.plan.Range(i)
 		for k := first; k < last; k++ {
 			if e.launches[k].Grid[0] > 0 {
@@ -235,7 +230,7 @@ func (e *executable) measured(f *flight) error {
 		e.fill(f, i, i+1)
 		first, last := e.plan.Range(i)
 		if first == last {
-			e.dev.profile.Add(&e.prog.Launches[i], f.run.Dims, 0, 0)
+			e.dev.profile.Add(&e.prog.Launches[i], f.Dims, 0, 0)
 			continue
 		}
 		w, err := e.issue(i, i+1)
@@ -246,7 +241,7 @@ func (e *executable) measured(f *flight) error {
 		if err != nil {
 			return e.dev.failed(err)
 		}
-		e.dev.profile.Add(&e.prog.Launches[i], f.run.Dims, 0, took)
+		e.dev.profile.Add(&e.prog.Launches[i], f.Dims, 0, took)
 	}
 	return nil
 }

@@ -4,54 +4,26 @@ package metal
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/gpu"
 )
 
-// flight is a run under way: its fence and its completion. It is there for one run
-// after the other, so that they allocate nothing.
+// flight is a run under way: its fence and its completion.
 type flight struct {
-	exe *executable
-
-	// landed holds one token while no run is under way; who has it may touch what
-	// follows.
-	landed chan struct{}
-	ctx    context.Context
-	over   func() // of its yield, or nil
-	args   []*buffer
-	run    gpu.Run
-	trap   []byte // of the run's kernels
-	failed error  // of the run that ended last
+	gpu.Flight
+	exe  *executable
+	ctx  context.Context
+	args []*buffer
+	trap []byte // of the run's kernels
 }
 
 func (f *flight) init(e *executable, i int) {
-	f.exe, f.landed, f.args = e, make(chan struct{}, 1), make([]*buffer, len(e.prog.Args))
-	f.run = gpu.Run{Args: make([]gpu.Pointer, len(e.prog.Args)), Dims: make([]int, len(e.prog.Bounds))}
-	f.trap = e.traps.contents[i*trapBytes : (i+1)*trapBytes]
-	f.landed <- struct{}{}
+	f.exe, f.args = e, make([]*buffer, len(e.prog.Args))
+	f.trap = e.traps.contents[i*gpu.TrapBytes : (i+1)*gpu.TrapBytes]
+	f.Prepare(e.prog)
 }
-
-// Wait waits for the run.
-func (f *flight) Wait(ctx context.Context) error {
-	select {
-	case <-f.landed:
-	default:
-		select {
-		case <-f.landed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	err := f.failed
-	f.landed <- struct{}{}
-	return err
-}
-
-// land waits until no run is under way.
-func (f *flight) land() { _ = f.Wait(context.Background()) }
 
 // give gives the run in its turn. What is found wrong from there on its fence tells,
 // in its turn too.
@@ -79,7 +51,7 @@ func (f *flight) give(ctx context.Context) error {
 	}
 	f.ctx = ctx
 	w, err := f.start()
-	f.failed = err
+	f.Failed = err
 	// From here on the run may end at any time, and another have its flight.
 	d.queue.add(w, f)
 	return nil
@@ -131,39 +103,20 @@ func (f *flight) start() (w work, err error) {
 
 // finish ends the run.
 func (f *flight) finish(err error) {
-	if err != nil && f.failed == nil {
-		f.failed = f.exe.dev.failed(err)
+	if err != nil && f.Failed == nil {
+		f.Failed = f.exe.dev.failed(err)
 	}
-	if found := f.trapped(); f.failed == nil {
-		f.failed = found
+	if found := f.trapped(); f.Failed == nil {
+		f.Failed = found
 	}
 	f.ctx = nil
-	f.vacate()
+	f.End()
 }
-
-// vacate is for the next run, with which the device may be another's before.
-func (f *flight) vacate() {
-	if f.over != nil {
-		f.over()
-		f.over = nil
-	}
-	f.landed <- struct{}{}
-}
-
-// trapBytes is the memory that the kernels of a run report in: the number of the
-// launch plus one, a place and a value, as 64-bit numbers. The first report stays.
-const trapBytes = 64
 
 // trapped is what kernels have found wrong in this run.
 func (f *flight) trapped() error {
-	i := word(f.trap, 0) - 1
-	if i < 0 {
-		return nil
+	if err := f.exe.plan.Trapped(&f.Run, f.trap); err != nil {
+		return fmt.Errorf("metal: %w", err)
 	}
-	where, value := word(f.trap, 1), word(f.trap, 2)
-	clear(f.trap)
-	return fmt.Errorf("metal: %w", f.exe.plan.Wrong(&f.run, i, where, value))
+	return nil
 }
-
-// word is one of the numbers of a report.
-func word(trap []byte, i int) int { return int(binary.LittleEndian.Uint64(trap[8*i:])) }
