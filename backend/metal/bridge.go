@@ -59,7 +59,7 @@ func (s *system) close() { C.lfm_close(s.device) }
 type traits struct {
 	name                   string
 	workingSet, maxBuffer  int64 // bytes
-	sharedMemory, threads  int   // of a threadgroup
+	threads                int   // of a threadgroup, at most
 	apple, metal, language int   // families, 0 where it is of none, and language
 	unified                bool
 }
@@ -68,13 +68,10 @@ func (s *system) traits() traits {
 	i := C.lfm_describe(s.device)
 	return traits{
 		name: C.GoString(&i.name[0]), workingSet: int64(i.working_set), maxBuffer: int64(i.max_buffer),
-		sharedMemory: int(i.threadgroup_memory), threads: int(i.threads),
-		apple: int(i.apple), metal: int(i.metal), language: int(i.language), unified: i.unified != 0,
+		threads: int(i.threads),
+		apple:   int(i.apple), metal: int(i.metal), language: int(i.language), unified: i.unified != 0,
 	}
 }
-
-// allocated is the memory that the device has given this process, in bytes.
-func (s *system) allocated() int64 { return int64(C.lfm_describe(s.device).allocated) }
 
 // library is a text of shaders that is compiled.
 type library struct{ l *C.lfm_library }

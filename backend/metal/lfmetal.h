@@ -19,11 +19,10 @@ void lfm_close(lfm_device*);        // after all else of it was given back
 
 typedef struct {
   char name[128];
-  uint64_t working_set, max_buffer, allocated; // bytes
-  uint64_t threadgroup_memory;                 // bytes of a threadgroup
-  uint32_t threads;                            // of a threadgroup
-  uint32_t apple, metal;                       // the highest family Apple… and Metal…, 0 if none
-  uint32_t language;                           // of shaders, at most: 300 for 3.0
+  uint64_t working_set, max_buffer; // bytes
+  uint32_t threads;                 // of a threadgroup, at most
+  uint32_t apple, metal;            // the highest family Apple… and Metal…, 0 if none
+  uint32_t language;                // of shaders, at most: 300 for 3.0
   uint32_t unified;
 } lfm_info;
 

@@ -98,8 +98,6 @@ lfm_info lfm_describe(lfm_device* d) {
     snprintf(info.name, sizeof info.name, "%s", name ? name : "");
     info.working_set = [d->device recommendedMaxWorkingSetSize];
     info.max_buffer = [d->device maxBufferLength];
-    info.allocated = [d->device currentAllocatedSize];
-    info.threadgroup_memory = [d->device maxThreadgroupMemoryLength];
     info.threads = (uint32_t)[d->device maxThreadsPerThreadgroup].width;
     info.unified = [d->device hasUnifiedMemory] ? 1 : 0;
     info.language = language();

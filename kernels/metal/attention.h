@@ -87,9 +87,8 @@ struct lf_view {
   }
 };
 
-// The nearest number of bfloat16, and pairs of them: the first element in the low half.
+// The nearest number of bfloat16.
 inline float lf_round_bf16(float x) { return lf_as_bf16::get(lf_as_bf16::put(x)); }
-inline uint lf_pack_bf16(float lo, float hi) { return (uint)lf_as_bf16::put(lo) | (uint)lf_as_bf16::put(hi) << 16; }
 
 // The four elements of a row from column c on, zeros from d on.
 inline float4 lf_four(device const float* row, int c, int d, int vec) {

@@ -151,6 +151,3 @@ inline float lf_warp_max(lf_thread t, float v) {
   return v;
 #endif
 }
-
-// Halves of 32 bits as floats: the first element of a pair in the low half.
-inline float2 lf_unpack_bf16(uint p) { return float2(as_type<float>(p << 16), as_type<float>(p & 0xffff0000u)); }

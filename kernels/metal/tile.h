@@ -43,8 +43,6 @@ struct lf_cells_f32 {
   }
 };
 
-inline uint lf_round_pair(float lo, float hi) { return lf_as_bf16::put(lo) | (uint)lf_as_bf16::put(hi) << 16; }
-
 #if LF_BFLOAT
 struct lf_cells_bf16 {
   typedef bfloat cell;
@@ -54,7 +52,7 @@ struct lf_cells_bf16 {
   enum { along = 40, across = 72, words = 2 * LF_TILE * along / 8 };
   static float get(bfloat x) { return (float)x; }
   static void put(threadgroup bfloat* to, float4 x, float4 y) {
-    copy(to, uint4(lf_round_pair(x.x, x.y), lf_round_pair(x.z, x.w), lf_round_pair(y.x, y.y), lf_round_pair(y.z, y.w)));
+    copy(to, uint4(lf_pack_bf16(x.x, x.y), lf_pack_bf16(x.z, x.w), lf_pack_bf16(y.x, y.y), lf_pack_bf16(y.z, y.w)));
   }
   static void copy(threadgroup bfloat* to, uint4 v) { *(threadgroup uint4*)to = v; }
 };
@@ -67,7 +65,7 @@ struct lf_cells_bf16 {
   enum { along = 36, across = 68, words = 2 * LF_TILE * along / 4 };
   static float get(float x) { return x; }
   static void put(threadgroup float* to, float4 x, float4 y) {
-    copy(to, uint4(lf_round_pair(x.x, x.y), lf_round_pair(x.z, x.w), lf_round_pair(y.x, y.y), lf_round_pair(y.z, y.w)));
+    copy(to, uint4(lf_pack_bf16(x.x, x.y), lf_pack_bf16(x.z, x.w), lf_pack_bf16(y.x, y.y), lf_pack_bf16(y.z, y.w)));
   }
   static void copy(threadgroup float* to, uint4 v) { lf_cells_f32::copy(to, v); }
 };
