@@ -192,10 +192,10 @@ func Devices(name string) ([]Info, error) {
 	return infos, nil
 }
 
-// Open opens a device of the named backend, or of the best one that has a
-// device for Auto and the empty name: one that computes what it should (ErrFaulty). A program has those that it imports:
-// package backend/all brings in those of its build. Errors: ErrUnavailable, with
-// the reason.
+// Open opens a device of the named backend, or of the best one that has a device for
+// Auto and the empty name, which passes over devices that do not compute what they
+// should (ErrFaulty). A program has those that it imports: package backend/all brings
+// in those of its build. Errors: ErrUnavailable, with the reason.
 func Open(name string, opts Options) (Device, error) {
 	if name == "" || name == Auto {
 		for _, n := range Names() {

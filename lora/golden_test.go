@@ -98,7 +98,10 @@ func TestGoldenAdapters(t *testing.T) {
 				return
 			}
 			alone := merged(t, m, a, s.Placement)
-			limit := 3e-6
+			limit := 2e-6
+			if testdevice.Backend() != backend.CPU {
+				limit = 3e-6 // sums are in other orders
+			}
 			if m.Config.ModelType == "gemma3_text" {
 				limit = 5e-6 // norms behind attention and MLP amplify rounding: what PyTorch merges is twice as far off as with others
 			}

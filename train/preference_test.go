@@ -110,7 +110,11 @@ func TestPreferenceGradients(t *testing.T) {
 				require.NoError(t, err)
 				require.NoError(t, e.Accumulate(t.Context(), b, 0))
 			}
-			checkGradients(t, e, filepath.Join(p.dir, "grads_step0.safetensors"), float32(l.LossTokens(0)), 2e-5)
+			limit := 1e-5
+			if !testdevice.Assembly() {
+				limit = 2e-5
+			}
+			checkGradients(t, e, filepath.Join(p.dir, "grads_step0.safetensors"), float32(l.LossTokens(0)), limit)
 
 			if filepath.Base(p.dir) == "dora" {
 				return // whose norms count as constants, as in PEFT: the gradients are no slopes

@@ -6,7 +6,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"testing"
 
@@ -14,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/safetensors"
@@ -250,18 +250,12 @@ func TestTrain(t *testing.T) {
 	saved := filepath.Join(dir, "saved")
 	require.NoError(t, s.Save(ctx, saved, false))
 	files := []string{lora.WeightsFile, lora.ConfigFile}
-	if withoutAssembly() {
+	if !testdevice.Assembly() {
 		files = files[1:] // the loss of a session rounds otherwise than that of a run there
 	}
 	for _, name := range files {
 		require.Equal(t, sum(t, filepath.Join(summary.Adapter, name)), sum(t, filepath.Join(saved, name)), name)
 	}
-}
-
-// withoutAssembly is whether the tests are built with the tag purego.
-func withoutAssembly() bool {
-	info, _ := debug.ReadBuildInfo()
-	return info != nil && slices.Contains(info.Settings, debug.BuildSetting{Key: "-tags", Value: "purego"})
 }
 
 func sum(t *testing.T, path string) string {

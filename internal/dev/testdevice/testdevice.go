@@ -6,6 +6,8 @@ package testdevice
 
 import (
 	"os"
+	"runtime/debug"
+	"slices"
 	"testing"
 
 	"github.com/lorafuse/lorafuse/backend"
@@ -47,6 +49,13 @@ func OpenOn(t testing.TB, name string, o backend.Options) backend.Device {
 		}
 	})
 	return dev
+}
+
+// Assembly is whether the CPU's kernels are in assembly: not in builds with the tag
+// purego, which sum in another order.
+func Assembly() bool {
+	info, _ := debug.ReadBuildInfo()
+	return info == nil || !slices.Contains(info.Settings, debug.BuildSetting{Key: "-tags", Value: "purego"})
 }
 
 // CopyAllocs is the most allocations that a copy to or from a device makes: none on the
