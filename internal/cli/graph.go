@@ -34,7 +34,7 @@ type dumpFlags struct {
 // dump is what `graph dump --json` prints.
 type dump struct {
 	Backend string `json:"backend"`
-	// Launches are what the machine does for them, in this order.
+	// Launches are what the machine does, in this order.
 	Launches []string `json:"launches"`
 	Arena    int      `json:"arena_bytes"`
 	Program  string   `json:"program"`
