@@ -55,31 +55,31 @@ type look func(q, k, v graph.Tensor) graph.Tensor
 
 func readBert(c *Config, f *Fields) Family {
 	e := f.encoder(c, "bert.")
-	e.Types = f.int("type_vocab_size", 2)
+	e.Types = f.Int("type_vocab_size", 2)
 	e.PooledHead = true
-	if t := f.string("position_embedding_type", "absolute"); t != "absolute" {
-		f.unsupported("position_embedding_type", t, []string{"absolute"})
+	if t := f.String("position_embedding_type", "absolute"); t != "absolute" {
+		f.Unsupported("position_embedding_type", t, []string{"absolute"})
 	}
 	return e
 }
 
 // encoder reads the keys that encoders share.
 func (f *Fields) encoder(c *Config, prefix string) *Encoder {
-	c.MaxPositions = f.int("max_position_embeddings", 512)
+	c.MaxPositions = f.Int("max_position_embeddings", 512)
 	if _, given := f.values["pad_token_id"]; !given && c.VocabSize > 0 {
 		c.Padding = 0
 	}
 	e := &Encoder{
-		Intermediate: f.need("intermediate_size"),
-		Heads:        f.need("num_attention_heads"),
+		Intermediate: f.Need("intermediate_size"),
+		Heads:        f.Need("num_attention_heads"),
 		Positions:    c.MaxPositions,
-		NormEps:      float32(f.float("layer_norm_eps", 1e-12)),
+		NormEps:      float32(f.Float("layer_norm_eps", 1e-12)),
 		Activation:   f.activation("hidden_act", "gelu"),
 		Prefix:       prefix,
 	}
 	for _, key := range []string{"is_decoder", "add_cross_attention"} {
-		if f.bool(key, false) {
-			f.unsupported(key, "true", []string{"false"})
+		if f.Bool(key, false) {
+			f.Unsupported(key, "true", []string{"false"})
 		}
 	}
 	return e
@@ -94,7 +94,7 @@ func (e *Encoder) from(c *Config, padding int) {
 
 // Check implements Family.
 func (e *Encoder) Check(c *Config) error {
-	if err := checkSizes(size{"intermediate_size", e.Intermediate}, size{"num_attention_heads", e.Heads}); err != nil {
+	if err := CheckSizes(Size{"intermediate_size", e.Intermediate}, Size{"num_attention_heads", e.Heads}); err != nil {
 		return err
 	}
 	switch {
@@ -107,9 +107,6 @@ func (e *Encoder) Check(c *Config) error {
 	}
 	return nil
 }
-
-// Stretch implements Family.
-func (e *Encoder) Stretch() float64 { return 1 }
 
 // OtherNames implements [Renamer]: weights have the prefix of the body where there
 // is a head, and the norms of the oldest files have gamma and beta.

@@ -129,9 +129,9 @@ func (f *Fields) classes() Classes {
 	labels := read(f, "id2label", "an object of names by numbers", map[string]string(nil))
 	c := Classes{Names: make([]string, len(labels))}
 	if labels == nil {
-		n := f.int("num_labels", 2)
+		n := f.Int("num_labels", 2)
 		if n < 1 || n > maxClasses {
-			f.fail("num_labels", n, fmt.Sprintf("1 to %d", maxClasses))
+			f.Fail("num_labels", n, fmt.Sprintf("1 to %d", maxClasses))
 			return c
 		}
 		c = UnnamedClasses(n)
@@ -139,12 +139,12 @@ func (f *Fields) classes() Classes {
 	for key, name := range labels {
 		i, err := strconv.Atoi(key)
 		if err != nil || i < 0 || i >= len(labels) || strconv.Itoa(i) != key {
-			f.fail("id2label", fmt.Sprintf("%q", key), fmt.Sprintf("numbers from 0 to %d", len(labels)-1))
+			f.Fail("id2label", fmt.Sprintf("%q", key), fmt.Sprintf("numbers from 0 to %d", len(labels)-1))
 			return c
 		}
 		c.Names[i] = name
 	}
-	c.Problem = data.Problem(f.string("problem_type", ""))
+	c.Problem = data.Problem(f.String("problem_type", ""))
 	if err := c.Check(); err != nil && f.err == nil {
 		f.err = err
 	}
@@ -166,7 +166,7 @@ func ReadClasses(dir string) (c Classes, found bool, err error) {
 	if err != nil {
 		return c, false, fmt.Errorf("model: %w", err)
 	}
-	f, err := parseFields(raw)
+	f, err := ParseFields(raw)
 	if err == nil {
 		c = f.classes()
 		err = f.err

@@ -120,17 +120,17 @@ func (c *Config) TokenTypes() int {
 // names say something that somebody has given.
 func (c *Config) readClasses(f *Fields) {
 	const deviation = 0.02 // of transformers, also where 0 is given
-	switch c.Deviation = f.float("initializer_range", deviation); {
+	switch c.Deviation = f.Float("initializer_range", deviation); {
 	case c.Deviation == 0:
 		c.Deviation = deviation
 	case c.Deviation < 0:
-		f.fail("initializer_range", c.Deviation, "0 or more")
+		f.Fail("initializer_range", c.Deviation, "0 or more")
 	}
 	if c.Part == Classifier {
 		c.Classes = f.classes()
 		return
 	}
-	if !f.has("id2label") {
+	if !f.Has("id2label") {
 		return
 	}
 	alone := &Fields{values: f.values}

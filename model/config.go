@@ -1,7 +1,6 @@
 package model
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -20,11 +19,13 @@ var ErrUnsupported = errors.New("unsupported model")
 // ErrConfig is wrapped where config.json is wrong.
 var ErrConfig = errors.New("bad config.json")
 
-// Config is what all models share, read from config.json as transformers 4 or 5
-// writes it. What is one family's own is in Family.
+// Config is what models share, read from config.json as transformers 4 or 5, or
+// diffusers, writes it. What is one family's own is in Family. Of a model of diffusers
+// nothing that has to do with tokens is set.
 type Config struct {
-	Architecture string // such as LlamaForCausalLM
-	ModelType    string // such as llama
+	Architecture string // such as LlamaForCausalLM, or FluxTransformer2DModel
+	ModelType    string // such as llama; nothing for models of diffusers
+	Diffusers    bool   // the configuration is one of diffusers
 	// Part is how much of it the model is: Body where the architecture has no head,
 	// Classifier where its head is one, else AsSaved, unless another was asked for.
 	Part  Part   `json:"-"`
@@ -57,10 +58,14 @@ type Config struct {
 type Family interface {
 	// Check says what is wrong with the numbers. Errors: ErrConfig.
 	Check(c *Config) error
-	// Stretch is by how much texts may be longer than MaxPositions: 1 mostly.
-	Stretch() float64
 	// Build emits the graph.
 	Build(c *Config, b *nn.Builder) Outputs
+}
+
+// Stretcher is a Family whose texts may be longer than MaxPositions.
+type Stretcher interface {
+	// Stretch is by how much they may be: 1 where they may not.
+	Stretch() float64
 }
 
 // Renamer is a Family whose weights have other names in some files.
@@ -73,11 +78,14 @@ type Renamer interface {
 // max_position_embeddings, and with dynamic rotary scaling as many times more
 // as its factor says, as far as positions are numbers of 32 bits.
 func (c *Config) MaxLength() int {
-	if s := c.Family.Stretch(); s > 1 {
-		return int(min(float64(c.MaxPositions)*s, math.MaxInt32))
+	if s, ok := c.Family.(Stretcher); ok {
+		return int(min(float64(c.MaxPositions)*s.Stretch(), math.MaxInt32))
 	}
 	return c.MaxPositions
 }
+
+// className is the key of diffusers' config.json that names the architecture.
+const className = "_class_name"
 
 // maxLayers keeps a wrong number from taking all memory.
 const maxLayers = 1 << 14
@@ -104,14 +112,14 @@ func ReadConfig(dir string) (*Config, error) {
 	} else if err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}
-	f, err := parseFields(raw)
+	f, err := ParseFields(raw)
 	if err != nil {
 		return nil, fmt.Errorf("model: %s: %w", path, err)
 	}
-	if ids := f.ids("eos_token_id"); len(ids) > 0 {
+	if ids := f.IDs("eos_token_id"); len(ids) > 0 {
 		c.EOS = ids
 	}
-	if ids := f.ids("bos_token_id"); len(ids) > 0 {
+	if ids := f.IDs("bos_token_id"); len(ids) > 0 {
 		c.BOS = ids[0]
 	}
 	if f.err != nil {
@@ -122,16 +130,19 @@ func ReadConfig(dir string) (*Config, error) {
 
 // ParseConfig reads the contents of a config.json.
 func ParseConfig(raw []byte) (*Config, error) {
-	f, err := parseFields(raw)
+	f, err := ParseFields(raw)
 	if err != nil {
 		return nil, err
 	}
 	c := &Config{BOS: -1, Padding: -1}
-	arch := f.strings("architectures")
-	c.ModelType = f.string("model_type", "")
+	arch := f.Strings("architectures")
+	c.ModelType = f.String("model_type", "")
+	class := f.String(className, "")
 	switch {
 	case f.err != nil:
 		return nil, f.err
+	case class != "":
+		c.Architecture = class
 	case len(arch) > 0:
 		c.Architecture = arch[0]
 	default:
@@ -145,11 +156,15 @@ func ParseConfig(raw []byte) (*Config, error) {
 		}
 		return nil, fmt.Errorf("%w: architecture %q%s; supported: %s", ErrUnsupported, name, suggest.DidYouMean(name, Architectures()), strings.Join(Architectures(), ", "))
 	}
-	f.shared(c)
+	if c.Diffusers = class != ""; !c.Diffusers && !a.Whole {
+		f.shared(c)
+	}
 	if f.err == nil {
 		c.Family = a.Read(c, f)
 	}
 	switch {
+	case c.Diffusers:
+		c.ModelType = ""
 	case strings.HasSuffix(c.Architecture, bodySuffix):
 		c.Part = Body
 	case strings.HasSuffix(c.Architecture, classifierSuffix):
@@ -168,42 +183,46 @@ func ParseConfig(raw []byte) (*Config, error) {
 
 // shared reads the keys that all architectures have.
 func (f *Fields) shared(c *Config) {
-	c.DType = f.string("dtype", f.string("torch_dtype", ""))
-	c.HiddenSize = f.need("hidden_size")
-	c.Layers = f.need("num_hidden_layers")
-	c.VocabSize = f.need("vocab_size")
-	c.MaxPositions = f.int("max_position_embeddings", 2048)
-	c.TiedEmbeddings = f.bool("tie_word_embeddings", false)
+	c.DType = f.String("dtype", f.String("torch_dtype", ""))
+	c.HiddenSize = f.Need("hidden_size")
+	c.Layers = f.Need("num_hidden_layers")
+	c.VocabSize = f.Need("vocab_size")
+	c.MaxPositions = f.Int("max_position_embeddings", 2048)
+	c.TiedEmbeddings = f.Bool("tie_word_embeddings", false)
 	if c.Layers > maxLayers {
-		f.fail("num_hidden_layers", c.Layers, fmt.Sprintf("%d at most", maxLayers))
+		f.Fail("num_hidden_layers", c.Layers, fmt.Sprintf("%d at most", maxLayers))
 	}
-	c.EOS = f.ids("eos_token_id")
-	if ids := f.ids("bos_token_id"); len(ids) > 0 {
+	c.EOS = f.IDs("eos_token_id")
+	if ids := f.IDs("bos_token_id"); len(ids) > 0 {
 		c.BOS = ids[0]
 	}
-	if ids := f.ids("pad_token_id"); len(ids) > 0 && ids[0] >= 0 && int(ids[0]) < c.VocabSize {
+	if ids := f.IDs("pad_token_id"); len(ids) > 0 && ids[0] >= 0 && int(ids[0]) < c.VocabSize {
 		c.Padding = int(ids[0])
 	}
 }
 
-// size is a number of config.json that must be 1 or more.
-type size struct {
-	key string
-	n   int
+// Size is a number of config.json that must be 1 or more.
+type Size struct {
+	Key string
+	N   int
 }
 
-func checkSizes(sizes ...size) error {
+// CheckSizes refuses numbers that are no sizes. Errors: ErrConfig.
+func CheckSizes(sizes ...Size) error {
 	for _, v := range sizes {
-		if v.n < 1 || v.n > maxSize {
-			return fmt.Errorf("%w: %s: found %d, expected 1 to %d", ErrConfig, v.key, v.n, maxSize)
+		if v.N < 1 || v.N > maxSize {
+			return fmt.Errorf("%w: %s: found %d, expected 1 to %d", ErrConfig, v.Key, v.N, maxSize)
 		}
 	}
 	return nil
 }
 
 func (c *Config) check() error {
-	err := checkSizes(size{"hidden_size", c.HiddenSize}, size{"num_hidden_layers", c.Layers},
-		size{"vocab_size", c.VocabSize}, size{"max_position_embeddings", c.MaxPositions})
+	if c.Diffusers {
+		return c.Family.Check(c)
+	}
+	err := CheckSizes(Size{"hidden_size", c.HiddenSize}, Size{"num_hidden_layers", c.Layers},
+		Size{"vocab_size", c.VocabSize}, Size{"max_position_embeddings", c.MaxPositions})
 	if err != nil {
 		return err
 	}
@@ -213,16 +232,16 @@ func (c *Config) check() error {
 // quantization reads whether weights are stored quantised, and by what.
 func (f *Fields) quantization(c *Config) {
 	const key = "quantization_config"
-	if !f.has(key) || f.err != nil {
+	if !f.Has(key) || f.err != nil {
 		return
 	}
-	q, err := parseFields(f.values[key])
+	q, err := ParseFields(f.values[key])
 	if err != nil {
-		f.fail(key, string(f.values[key]), "an object")
+		f.Fail(key, string(f.values[key]), "an object")
 		return
 	}
-	method := q.string("quant_method", "")
-	if method == "" && (q.bool("load_in_4bit", false) || q.bool("load_in_8bit", false)) {
+	method := q.String("quant_method", "")
+	if method == "" && (q.Bool("load_in_4bit", false) || q.Bool("load_in_8bit", false)) {
 		method = "bitsandbytes" // as it was written at first
 	}
 	if f.err = q.err; f.err != nil {
@@ -231,85 +250,4 @@ func (f *Fields) quantization(c *Config) {
 	if c.Quantized = method == "bitsandbytes"; !c.Quantized {
 		f.err = fmt.Errorf("%w: %s: quant_method %q; supported: bitsandbytes; or use the unquantised checkpoint", ErrUnsupported, key, method)
 	}
-}
-
-// Fields are the keys of a JSON object; the first wrong one is kept as err.
-type Fields struct {
-	values map[string]json.RawMessage
-	err    error
-}
-
-func parseFields(raw []byte) (*Fields, error) {
-	f := &Fields{}
-	if err := json.Unmarshal(raw, &f.values); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
-	}
-	if f.values == nil {
-		return nil, fmt.Errorf("%w: found null, expected an object", ErrConfig)
-	}
-	return f, nil
-}
-
-func (f *Fields) has(key string) bool {
-	v, ok := f.values[key]
-	return ok && string(v) != "null"
-}
-
-func (f *Fields) fail(key string, found, expected any) {
-	if f.err == nil {
-		f.err = fmt.Errorf("%w: %s: found %v, expected %v", ErrConfig, key, found, expected)
-	}
-}
-
-func (f *Fields) unsupported(key string, found any, supported []string) {
-	if f.err == nil {
-		f.err = fmt.Errorf("%w: %s %q; supported: %s", ErrUnsupported, key, fmt.Sprint(found), strings.Join(supported, ", "))
-	}
-}
-
-func read[T any](f *Fields, key, expected string, def T) T {
-	if !f.has(key) {
-		return def
-	}
-	var v T
-	if json.Unmarshal(f.values[key], &v) != nil {
-		f.fail(key, string(f.values[key]), expected)
-		return def
-	}
-	return v
-}
-
-func (f *Fields) int(key string, def int) int { return read(f, key, "an integer", def) }
-func (f *Fields) float(key string, def float64) float64 {
-	return read(f, key, "a number", def)
-}
-func (f *Fields) bool(key string, def bool) bool { return read(f, key, "true or false", def) }
-func (f *Fields) string(key, def string) string  { return read(f, key, "a string", def) }
-func (f *Fields) strings(key string) []string {
-	return read(f, key, "a list of strings", []string(nil))
-}
-
-// object reads a nested object: an empty one where the key is missing.
-func (f *Fields) object(key string) *Fields {
-	return &Fields{values: read(f, key, "an object", map[string]json.RawMessage(nil))}
-}
-
-func (f *Fields) need(key string) int {
-	if !f.has(key) {
-		f.fail(key, "nothing", "an integer")
-		return 0
-	}
-	return f.int(key, 0)
-}
-
-// ids reads one token id or a list of them.
-func (f *Fields) ids(key string) []int32 {
-	if !f.has(key) {
-		return nil
-	}
-	var one int32
-	if json.Unmarshal(f.values[key], &one) == nil {
-		return []int32{one}
-	}
-	return read(f, key, "a token id or a list of them", []int32(nil))
 }

@@ -49,20 +49,20 @@ type Norms struct{ BeforeAttention, AfterAttention, BeforeMLP, AfterMLP string }
 // decoder reads the keys that decoders share, but for those of the rotary embedding.
 func (f *Fields) decoder(c *Config) *Decoder {
 	d := &Decoder{
-		Intermediate: f.need("intermediate_size"),
-		Heads:        f.need("num_attention_heads"),
-		NormEps:      float32(f.float("rms_norm_eps", 1e-6)),
+		Intermediate: f.Need("intermediate_size"),
+		Heads:        f.Need("num_attention_heads"),
+		NormEps:      float32(f.Float("rms_norm_eps", 1e-6)),
 		Windows:      make([]int, max(0, c.Layers)),
 		Norms:        Norms{BeforeAttention: "input_layernorm", BeforeMLP: "post_attention_layernorm"},
 	}
-	d.KVHeads = f.int("num_key_value_heads", d.Heads)
+	d.KVHeads = f.Int("num_key_value_heads", d.Heads)
 	if f.err == nil && d.Heads < 1 {
-		f.fail("num_attention_heads", d.Heads, "1 or more")
+		f.Fail("num_attention_heads", d.Heads, "1 or more")
 	}
 	if f.err != nil {
 		return d
 	}
-	d.HeadDim = f.int("head_dim", c.HiddenSize/d.Heads)
+	d.HeadDim = f.Int("head_dim", c.HiddenSize/d.Heads)
 	d.Activation = f.activation("hidden_act", "silu")
 	return d
 }
@@ -70,17 +70,17 @@ func (f *Fields) decoder(c *Config) *Decoder {
 // activation reads the name of an activation function.
 func (f *Fields) activation(key, def string) ir.Activation {
 	acts := map[string]ir.Activation{"silu": ir.SiLU, "swish": ir.SiLU, "gelu": ir.GELU, "gelu_pytorch_tanh": ir.GELUTanh, "gelu_new": ir.GELUTanh}
-	name := f.string(key, def)
+	name := f.String(key, def)
 	act, ok := acts[name]
 	if !ok {
-		f.unsupported(key, name, slices.Sorted(maps.Keys(acts)))
+		f.Unsupported(key, name, slices.Sorted(maps.Keys(acts)))
 	}
 	return act
 }
 
 // Check implements Family.
 func (d *Decoder) Check(*Config) error {
-	if err := checkSizes(size{"num_attention_heads", d.Heads}, size{"intermediate_size", d.Intermediate}, size{"num_key_value_heads", d.KVHeads}, size{"head_dim", d.HeadDim}); err != nil {
+	if err := CheckSizes(Size{"num_attention_heads", d.Heads}, Size{"intermediate_size", d.Intermediate}, Size{"num_key_value_heads", d.KVHeads}, Size{"head_dim", d.HeadDim}); err != nil {
 		return err
 	}
 	if d.Heads%d.KVHeads != 0 {
@@ -95,7 +95,7 @@ func (d *Decoder) Check(*Config) error {
 	return nil
 }
 
-// Stretch implements Family.
+// Stretch implements [Stretcher].
 func (d *Decoder) Stretch() float64 {
 	if d.RoPE.Dynamic() {
 		return d.RoPE.Factor

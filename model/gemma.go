@@ -16,18 +16,18 @@ func init() {
 func readGemma3(c *Config, f *Fields) Family {
 	f.gemmaDefaults(c)
 	d := f.decoder(c)
-	if !f.has("head_dim") {
+	if !f.Has("head_dim") {
 		d.HeadDim = 256
 	}
 	d.Activation = f.activation("hidden_activation", "gelu_pytorch_tanh")
-	d.AttentionBias = f.bool("attention_bias", false)
+	d.AttentionBias = f.Bool("attention_bias", false)
 	d.OutputBias = d.AttentionBias
 	d.HeadNorm = true
 	d.EmbeddingScale = math.Sqrt(float64(c.HiddenSize))
-	if query := f.float("query_pre_attn_scalar", 256); query > 0 {
+	if query := f.Float("query_pre_attn_scalar", 256); query > 0 {
 		d.Scale = 1 / math.Sqrt(query)
 	} else {
-		f.fail("query_pre_attn_scalar", query, "more than 0")
+		f.Fail("query_pre_attn_scalar", query, "more than 0")
 	}
 	d.Norms = Norms{
 		BeforeAttention: "input_layernorm", AfterAttention: "post_attention_layernorm",
@@ -36,20 +36,20 @@ func readGemma3(c *Config, f *Fields) Family {
 	d.NormOrigin = 1
 	f.gemmaLayers(c, d)
 	for _, key := range []string{"attn_logit_softcapping", "final_logit_softcapping"} {
-		if f.has(key) {
-			f.unsupported(key, f.float(key, 0), []string{"null"})
+		if f.Has(key) {
+			f.Unsupported(key, f.Float(key, 0), []string{"null"})
 		}
 	}
-	if f.bool("use_bidirectional_attention", false) {
-		f.unsupported("use_bidirectional_attention", "true", []string{"false"})
+	if f.Bool("use_bidirectional_attention", false) {
+		f.Unsupported("use_bidirectional_attention", "true", []string{"false"})
 	}
 	return d
 }
 
 // gemmaDefaults takes the values that a Gemma means where config.json has no such key.
 func (f *Fields) gemmaDefaults(c *Config) {
-	c.TiedEmbeddings = f.bool("tie_word_embeddings", true)
-	c.MaxPositions = f.int("max_position_embeddings", 131072)
+	c.TiedEmbeddings = f.Bool("tie_word_embeddings", true)
+	c.MaxPositions = f.Int("max_position_embeddings", 131072)
 	if _, given := f.values["pad_token_id"]; !given {
 		c.Padding = 0
 	}
@@ -63,13 +63,13 @@ func (f *Fields) gemmaDefaults(c *Config) {
 
 // gemmaLayers reads which layers slide, and the rotary embedding of either kind.
 func (f *Fields) gemmaLayers(c *Config, d *Decoder) {
-	window, pattern := f.int("sliding_window", 4096), f.int("sliding_window_pattern", 6)
+	window, pattern := f.Int("sliding_window", 4096), f.Int("sliding_window_pattern", 6)
 	types := f.layerTypes(len(d.Windows))
 	if window < 1 {
-		f.fail("sliding_window", window, "1 or more")
+		f.Fail("sliding_window", window, "1 or more")
 	}
 	if pattern < 1 {
-		f.fail("sliding_window_pattern", pattern, "1 or more")
+		f.Fail("sliding_window_pattern", pattern, "1 or more")
 		return
 	}
 	if types == nil {
@@ -82,9 +82,9 @@ func (f *Fields) gemmaLayers(c *Config, d *Decoder) {
 	}
 	ropes := map[string]RoPE{
 		fullAttention:    f.ropeOf(c, fullAttention, plainRoPE(c, d.HeadDim, 1e6)),
-		slidingAttention: f.ropeOf(c, slidingAttention, plainRoPE(c, d.HeadDim, f.float("rope_local_base_freq", 10000))),
+		slidingAttention: f.ropeOf(c, slidingAttention, plainRoPE(c, d.HeadDim, f.Float("rope_local_base_freq", 10000))),
 	}
-	if !f.has("rope_parameters") { // transformers 4 scaled full attention alone
+	if !f.Has("rope_parameters") { // transformers 4 scaled full attention alone
 		ropes[fullAttention] = f.rope(c, d.HeadDim, 1e6)
 	}
 	d.RoPE, d.Ropes, d.LayerTypes = ropes[fullAttention], ropes, types

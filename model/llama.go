@@ -10,11 +10,11 @@ func init() {
 func readLlama(c *Config, f *Fields) Family {
 	d := f.decoder(c)
 	d.RoPE = f.rope(c, d.HeadDim, 10000)
-	d.AttentionBias = f.bool("attention_bias", false)
+	d.AttentionBias = f.Bool("attention_bias", false)
 	d.OutputBias = d.AttentionBias
-	d.MLPBias = f.bool("mlp_bias", false)
-	if tp := f.int("pretraining_tp", 1); tp > 1 {
-		f.unsupported("pretraining_tp", tp, []string{"1"})
+	d.MLPBias = f.Bool("mlp_bias", false)
+	if tp := f.Int("pretraining_tp", 1); tp > 1 {
+		f.Unsupported("pretraining_tp", tp, []string{"1"})
 	}
 	return d
 }

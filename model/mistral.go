@@ -15,14 +15,14 @@ func readMistral(c *Config, f *Fields) Family {
 	if _, given := f.values["sliding_window"]; !given {
 		window = 4096
 	}
-	f.slide(d, f.int("sliding_window", window))
+	f.slide(d, f.Int("sliding_window", window))
 	return d
 }
 
 // slide gives all layers one window, 0 for none.
 func (f *Fields) slide(d *Decoder, window int) {
 	if window < 0 {
-		f.fail("sliding_window", window, "null or 1 and more")
+		f.Fail("sliding_window", window, "null or 1 and more")
 	}
 	for i := range d.Windows {
 		d.Windows[i] = window

@@ -50,8 +50,9 @@ type Model struct {
 
 // Open reads dir/config.json, maps the weights and checks that every tensor
 // that the model needs is there with its shape. Where there are no safetensors
-// files, those of torch.save take their place, see weights.OpenModel. Errors:
-// ErrConfig, ErrUnsupported, nn.ErrMissing, nn.ErrShape and those of
+// files, those of torch.save take their place, see weights.OpenModel and
+// weights.OpenDiffusion. Errors: ErrConfig, ErrUnsupported, nn.ErrMissing, nn.ErrShape and
+// those of
 // weights.OpenModel.
 func Open(dir string) (*Model, error) { return OpenAs(dir, AsSaved) }
 
@@ -76,7 +77,11 @@ func open(dir string, choose func(*Model) error) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	set, err := weights.OpenModel(dir)
+	open := weights.OpenModel
+	if c.Diffusers {
+		open = weights.OpenDiffusion
+	}
+	set, err := open(dir)
 	if err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}

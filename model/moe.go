@@ -37,14 +37,14 @@ type MoE struct {
 
 func readMixtral(c *Config, f *Fields) Family {
 	d := f.decoder(c)
-	if !f.has("rms_norm_eps") {
+	if !f.Has("rms_norm_eps") {
 		d.NormEps = 1e-5
 	}
 	d.RoPE = f.rope(c, d.HeadDim, 1e6)
-	f.slide(d, f.int("sliding_window", 0))
+	f.slide(d, f.Int("sliding_window", 0))
 	// Noise that is multiplied into what experts read while they are trained.
-	if noise := f.float("router_jitter_noise", 0); noise != 0 {
-		f.unsupported("router_jitter_noise", noise, []string{"0"})
+	if noise := f.Float("router_jitter_noise", 0); noise != 0 {
+		f.Unsupported("router_jitter_noise", noise, []string{"0"})
 	}
 	return f.experts(&MoE{Decoder: d, Renamed: "block_sparse_moe", Experts: nn.Experts{
 		Gate: "experts.%d.w1.weight", Up: "experts.%d.w3.weight", Down: "experts.%d.w2.weight",
@@ -55,21 +55,21 @@ func readMixtral(c *Config, f *Fields) Family {
 func readQwen3MoE(c *Config, f *Fields) Family {
 	d := f.decoder(c)
 	d.RoPE = f.rope(c, d.HeadDim, 10000)
-	d.AttentionBias = f.bool("attention_bias", false)
+	d.AttentionBias = f.Bool("attention_bias", false)
 	d.OutputBias = d.AttentionBias
 	d.HeadNorm = true
-	window := f.int("sliding_window", 4096)
-	if !f.bool("use_sliding_window", false) {
+	window := f.Int("sliding_window", 4096)
+	if !f.Bool("use_sliding_window", false) {
 		window = 0
 	}
 	f.slide(d, window)
 	m := f.experts(&MoE{Decoder: d, Experts: nn.Experts{
 		Gate: "experts.%d.gate_proj.weight", Up: "experts.%d.up_proj.weight", Down: "experts.%d.down_proj.weight",
-		Count: 128, Chosen: 8, Units: f.int("moe_intermediate_size", 768), Normalized: f.bool("norm_topk_prob", false),
+		Count: 128, Chosen: 8, Units: f.Int("moe_intermediate_size", 768), Normalized: f.Bool("norm_topk_prob", false),
 	}})
-	step, plain := f.int("decoder_sparse_step", 1), read(f, "mlp_only_layers", "a list of layers", []int(nil))
+	step, plain := f.Int("decoder_sparse_step", 1), read(f, "mlp_only_layers", "a list of layers", []int(nil))
 	if step < 1 {
-		f.fail("decoder_sparse_step", step, "1 or more")
+		f.Fail("decoder_sparse_step", step, "1 or more")
 		return m
 	}
 	m.Plain = make([]bool, len(d.Windows))
@@ -84,10 +84,10 @@ func (f *Fields) experts(m *MoE) *MoE {
 	e := &m.Experts
 	e.Router, e.GateUp, e.Downs = "gate.weight", "experts.gate_up_proj", "experts.down_proj"
 	e.Activation = m.Activation
-	e.Count = f.int("num_local_experts", f.int("num_experts", e.Count))
-	e.Chosen = f.int("num_experts_per_tok", e.Chosen)
-	if f.bool("output_router_logits", false) {
-		m.Balance = f.float("router_aux_loss_coef", 0.001)
+	e.Count = f.Int("num_local_experts", f.Int("num_experts", e.Count))
+	e.Chosen = f.Int("num_experts_per_tok", e.Chosen)
+	if f.Bool("output_router_logits", false) {
+		m.Balance = f.Float("router_aux_loss_coef", 0.001)
 		e.Balanced = m.Balance != 0
 	}
 	m.MLP = m.mlp
@@ -97,7 +97,7 @@ func (f *Fields) experts(m *MoE) *MoE {
 // Check implements Family.
 func (m *MoE) Check(c *Config) error {
 	e := m.Experts
-	if err := checkSizes(size{"num_local_experts", e.Count}, size{"num_experts_per_tok", e.Chosen}, size{"moe_intermediate_size", e.Units}); err != nil {
+	if err := CheckSizes(Size{"num_local_experts", e.Count}, Size{"num_experts_per_tok", e.Chosen}, Size{"moe_intermediate_size", e.Units}); err != nil {
 		return err
 	}
 	if e.Count > maxExperts {

@@ -26,9 +26,9 @@ const (
 
 func readMPNet(c *Config, f *Fields) Family {
 	e := f.encoder(c, "mpnet.")
-	rows := f.int("relative_attention_num_buckets", mpnetBuckets)
+	rows := f.Int("relative_attention_num_buckets", mpnetBuckets)
 	if rows < mpnetBuckets {
-		f.fail("relative_attention_num_buckets", rows, "32 or more")
+		f.Fail("relative_attention_num_buckets", rows, "32 or more")
 	}
 	c.Padding = mpnetPadding
 	e.from(c, mpnetPadding)

@@ -20,7 +20,6 @@ import (
 type bag struct{ modules []string }
 
 func (bag) Check(*Config) error { return nil }
-func (bag) Stretch() float64    { return 1 }
 
 func (f bag) Build(c *Config, b *nn.Builder) Outputs {
 	n := b.Axis("words")

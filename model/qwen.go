@@ -25,11 +25,11 @@ func readQwen2(c *Config, f *Fields) Family {
 
 func readQwen3(c *Config, f *Fields) Family {
 	d := f.decoder(c)
-	if !f.has("head_dim") {
+	if !f.Has("head_dim") {
 		d.HeadDim = 128
 	}
 	d.RoPE = f.rope(c, d.HeadDim, 10000)
-	d.AttentionBias = f.bool("attention_bias", false)
+	d.AttentionBias = f.Bool("attention_bias", false)
 	d.OutputBias = d.AttentionBias
 	d.HeadNorm = true
 	f.qwenWindows(d)
@@ -39,18 +39,18 @@ func readQwen3(c *Config, f *Fields) Family {
 // qwenWindows reads which layers slide: those of layer_types, or those from
 // max_window_layers on.
 func (f *Fields) qwenWindows(d *Decoder) {
-	window := f.int("sliding_window", 4096)
-	if !f.bool("use_sliding_window", false) {
+	window := f.Int("sliding_window", 4096)
+	if !f.Bool("use_sliding_window", false) {
 		window = 0
 	}
-	from := f.int("max_window_layers", 28)
+	from := f.Int("max_window_layers", 28)
 	types := f.layerTypes(len(d.Windows))
 	for i := range d.Windows {
 		slides := i >= from && window > 0
 		if types != nil {
 			slides = types[i] == slidingAttention
 			if slides && window <= 0 {
-				f.fail("layer_types", types[i], "sliding_window and use_sliding_window with it")
+				f.Fail("layer_types", types[i], "sliding_window and use_sliding_window with it")
 			}
 		}
 		if slides {
@@ -67,17 +67,17 @@ const (
 
 // layerTypes reads the kind of each layer, nil where the key is missing.
 func (f *Fields) layerTypes(layers int) []string {
-	types := f.strings("layer_types")
+	types := f.Strings("layer_types")
 	if types == nil {
 		return nil
 	}
 	if len(types) != layers {
-		f.fail("layer_types", fmt.Sprintf("%d entries", len(types)), fmt.Sprintf("%d, one for each layer", layers))
+		f.Fail("layer_types", fmt.Sprintf("%d entries", len(types)), fmt.Sprintf("%d, one for each layer", layers))
 		return nil
 	}
 	for _, t := range types {
 		if t != fullAttention && t != slidingAttention {
-			f.unsupported("layer_types", t, []string{fullAttention, slidingAttention})
+			f.Unsupported("layer_types", t, []string{fullAttention, slidingAttention})
 			return nil
 		}
 	}

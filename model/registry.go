@@ -7,9 +7,12 @@ import (
 )
 
 // Architecture is a family of models, registered by the name that config.json
-// lists under architectures.
+// lists under architectures, or, as diffusers writes it, under _class_name.
 type Architecture struct {
 	ModelType string
+	// Whole says that Read reads all of config.json: it has not the keys that language
+	// models share. Those of diffusers never have.
+	Whole bool
 	// Read reads what is the family's own; what all share is in c already.
 	Read func(c *Config, f *Fields) Family
 }

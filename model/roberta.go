@@ -10,9 +10,9 @@ func init() {
 }
 
 func readRoberta(c *Config, f *Fields) Family {
-	padding := f.int("pad_token_id", 1)
+	padding := f.Int("pad_token_id", 1)
 	if padding < 0 || padding >= c.VocabSize {
-		f.fail("pad_token_id", padding, "a row of the vocabulary")
+		f.Fail("pad_token_id", padding, "a row of the vocabulary")
 	}
 	e := readBert(c, f).(*Encoder)
 	e.Prefix, e.PooledHead = "roberta.", false

@@ -41,17 +41,17 @@ func plainRoPE(c *Config, headDim int, theta float64) RoPE {
 // rope reads rope_parameters as transformers 5 writes it, or rope_theta and
 // rope_scaling as transformers 4 did. theta is the base where none is given.
 func (f *Fields) rope(c *Config, headDim int, theta float64) RoPE {
-	r := plainRoPE(c, headDim, f.float("rope_theta", theta))
+	r := plainRoPE(c, headDim, f.Float("rope_theta", theta))
 	key := "rope_parameters"
-	if !f.has(key) {
+	if !f.Has(key) {
 		key = "rope_scaling"
 	}
-	if f.float("partial_rotary_factor", 1) != 1 {
-		f.unsupported("partial_rotary_factor", f.float("partial_rotary_factor", 1), []string{"1"})
+	if f.Float("partial_rotary_factor", 1) != 1 {
+		f.Unsupported("partial_rotary_factor", f.Float("partial_rotary_factor", 1), []string{"1"})
 	}
-	s := f.object(key)
-	if s.has(fullAttention) || s.has(slidingAttention) {
-		f.unsupported(key, "a table for each layer type", []string{"one table for all layers"})
+	s := f.Object(key)
+	if s.Has(fullAttention) || s.Has(slidingAttention) {
+		f.Unsupported(key, "a table for each layer type", []string{"one table for all layers"})
 	}
 	return r.scaled(c, f, s, key)
 }
@@ -60,11 +60,11 @@ func (f *Fields) rope(c *Config, headDim int, theta float64) RoPE {
 // writes it where types differ; base is what holds where it says nothing.
 func (f *Fields) ropeOf(c *Config, layerType string, base RoPE) RoPE {
 	const key = "rope_parameters"
-	types := f.object(key)
-	if len(types.values) > 0 && !types.has(fullAttention) && !types.has(slidingAttention) {
-		f.fail(key, "one table", "one for each layer type")
+	types := f.Object(key)
+	if len(types.values) > 0 && !types.Has(fullAttention) && !types.Has(slidingAttention) {
+		f.Fail(key, "one table", "one for each layer type")
 	}
-	s := types.object(layerType)
+	s := types.Object(layerType)
 	if types.err != nil && f.err == nil {
 		f.err = fmt.Errorf("%s: %w", key, types.err)
 	}
@@ -73,20 +73,20 @@ func (f *Fields) ropeOf(c *Config, layerType string, base RoPE) RoPE {
 
 // scaled is r with what s, the object at key, says; nothing where it is empty.
 func (r RoPE) scaled(c *Config, f, s *Fields, key string) RoPE {
-	r.Type = s.string("rope_type", s.string("type", "default"))
-	r.Theta = s.float("rope_theta", r.Theta)
-	if p := s.float("partial_rotary_factor", 1); p != 1 {
-		s.unsupported("partial_rotary_factor", p, []string{"1"})
+	r.Type = s.String("rope_type", s.String("type", "default"))
+	r.Theta = s.Float("rope_theta", r.Theta)
+	if p := s.Float("partial_rotary_factor", 1); p != 1 {
+		s.Unsupported("partial_rotary_factor", p, []string{"1"})
 	}
 	factor := func() float64 {
-		if !s.has("factor") {
-			s.fail("factor", "nothing", "a number")
+		if !s.Has("factor") {
+			s.Fail("factor", "nothing", "a number")
 		}
-		return s.float("factor", 1)
+		return s.Float("factor", 1)
 	}
 	original := func() float64 {
-		def := s.float("original_max_position_embeddings", float64(c.MaxPositions))
-		return f.float("original_max_position_embeddings", def)
+		def := s.Float("original_max_position_embeddings", float64(c.MaxPositions))
+		return f.Float("original_max_position_embeddings", def)
 	}
 	switch r.Type {
 	case "default":
@@ -94,15 +94,15 @@ func (r RoPE) scaled(c *Config, f, s *Fields, key string) RoPE {
 		r.Factor = factor()
 	case "llama3":
 		r.Factor, r.Original = factor(), original()
-		r.LowFreqFactor, r.HighFreqFactor = s.float("low_freq_factor", 1), s.float("high_freq_factor", 4)
+		r.LowFreqFactor, r.HighFreqFactor = s.Float("low_freq_factor", 1), s.Float("high_freq_factor", 4)
 	case "yarn":
 		r.Original = original()
-		r.Factor = s.float("factor", float64(c.MaxPositions)/r.Original)
-		r.BetaFast, r.BetaSlow = orElse(s.float("beta_fast", 0), 32), orElse(s.float("beta_slow", 0), 1)
-		r.Truncate = s.bool("truncate", true)
+		r.Factor = s.Float("factor", float64(c.MaxPositions)/r.Original)
+		r.BetaFast, r.BetaSlow = orElse(s.Float("beta_fast", 0), 32), orElse(s.Float("beta_slow", 0), 1)
+		r.Truncate = s.Bool("truncate", true)
 		r.AttentionFactor = yarnAttention(s, r.Factor)
 	default:
-		s.unsupported("rope_type", r.Type, ropeTypes)
+		s.Unsupported("rope_type", r.Type, ropeTypes)
 	}
 	if s.err != nil && f.err == nil {
 		f.err = fmt.Errorf("%s: %w", key, s.err)
@@ -112,10 +112,10 @@ func (r RoPE) scaled(c *Config, f, s *Fields, key string) RoPE {
 
 func (r RoPE) check(f *Fields, key string) RoPE {
 	if r.Theta > maxTheta || r.Factor > maxFactor {
-		f.fail(key, fmt.Sprintf("theta %v, factor %v", r.Theta, r.Factor), fmt.Sprintf("at most %g and %g", maxTheta, maxFactor))
+		f.Fail(key, fmt.Sprintf("theta %v, factor %v", r.Theta, r.Factor), fmt.Sprintf("at most %g and %g", maxTheta, maxFactor))
 	}
 	if !(r.Theta > 0) || !(r.Factor > 0) || r.Type == "yarn" && !(r.Original > 0) || r.Type == "llama3" && r.HighFreqFactor == r.LowFreqFactor {
-		f.fail(key, fmt.Sprintf("theta %v, factor %v", r.Theta, r.Factor), "positive numbers, and factors that differ")
+		f.Fail(key, fmt.Sprintf("theta %v, factor %v", r.Theta, r.Factor), "positive numbers, and factors that differ")
 	}
 	return r
 }
@@ -130,8 +130,8 @@ func orElse(x, def float64) float64 {
 // yarnAttention is the attention factor of yarn, given or inferred from the
 // factor (Peng et al. 2023, arXiv 2309.00071, section 3.4).
 func yarnAttention(s *Fields, factor float64) float64 {
-	if s.has("attention_factor") {
-		return s.float("attention_factor", 1)
+	if s.Has("attention_factor") {
+		return s.Float("attention_factor", 1)
 	}
 	scale := func(m float64) float64 {
 		if factor <= 1 {
@@ -139,7 +139,7 @@ func yarnAttention(s *Fields, factor float64) float64 {
 		}
 		return 0.1*m*math.Log(factor) + 1
 	}
-	m, all := s.float("mscale", 0), s.float("mscale_all_dim", 0)
+	m, all := s.Float("mscale", 0), s.Float("mscale_all_dim", 0)
 	if m != 0 && all != 0 {
 		return scale(m) / scale(all)
 	}

@@ -77,7 +77,11 @@ func (d Derived) Changes() bool { return d.Until > 0 }
 
 // Axis is a dimension whose size is set for each run. How large it gets is said
 // by Options.Bounds.
-func (b *Builder) Axis(name string) ir.Dim {
+func (b *Builder) Axis(name string) ir.Dim { return b.G.Bound(name, b.Size(name)) }
+
+// Size is the bound of an axis: its size, where that is the same in all runs of a
+// program.
+func (b *Builder) Size(name string) int {
 	most, ok := b.bounds[name]
 	if !ok {
 		most = b.otherBounds
@@ -87,7 +91,7 @@ func (b *Builder) Axis(name string) ir.Dim {
 		b.G.Fail(fmt.Errorf("%w: the model reads an axis of %q%s, and there are bounds for %s", ErrInput, name, suggest.DidYouMean(name, known), list(known)))
 		most = 1
 	}
-	return b.G.Bound(name, most)
+	return most
 }
 
 // list writes names, or that there are none.

@@ -30,6 +30,12 @@ func OpenModel(dir string) (*Set, error) {
 	return openNamed(dir, safetensors.ModelFile, safetensors.ModelIndex, TorchModelFile, TorchModelIndex)
 }
 
+// OpenDiffusion is OpenModel for the models of diffusers, whose files have other names.
+func OpenDiffusion(dir string) (*Set, error) {
+	const stem = "diffusion_pytorch_model"
+	return openNamed(dir, stem+".safetensors", stem+".safetensors.index.json", stem+".bin", stem+".bin.index.json")
+}
+
 // OpenAdapter opens the adapter in a folder as PEFT does: AdapterFile, and only if
 // there is none, not even a broken one, TorchAdapterFile. It fails as OpenModel does.
 func OpenAdapter(dir string) (*Set, error) { return openNamed(dir, AdapterFile, TorchAdapterFile) }

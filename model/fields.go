@@ -1,0 +1,116 @@
+package model
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// Fields are the keys of a JSON object. The first thing that is wrong is kept as Err, and
+// what is read after it counts for nothing.
+type Fields struct {
+	values map[string]json.RawMessage
+	err    error
+}
+
+// ParseFields reads a JSON object. Errors: ErrConfig.
+func ParseFields(raw []byte) (*Fields, error) {
+	f := &Fields{}
+	if err := json.Unmarshal(raw, &f.values); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	if f.values == nil {
+		return nil, fmt.Errorf("%w: found null, expected an object", ErrConfig)
+	}
+	return f, nil
+}
+
+// Err is the first thing that was wrong.
+func (f *Fields) Err() error { return f.err }
+
+// Has reports whether the key is there and not null.
+func (f *Fields) Has(key string) bool {
+	v, ok := f.values[key]
+	return ok && string(v) != "null"
+}
+
+// Fail says what is wrong with a key, unless something was wrong before. Errors: ErrConfig.
+func (f *Fields) Fail(key string, found, expected any) {
+	if f.err == nil {
+		f.err = fmt.Errorf("%w: %s: found %v, expected %v", ErrConfig, key, found, expected)
+	}
+}
+
+// Unsupported is Fail for what is right and not supported. Errors: ErrUnsupported.
+func (f *Fields) Unsupported(key string, found any, supported []string) {
+	if f.err == nil {
+		f.err = fmt.Errorf("%w: %s %q; supported: %s", ErrUnsupported, key, fmt.Sprint(found), strings.Join(supported, ", "))
+	}
+}
+
+func read[T any](f *Fields, key, expected string, def T) T {
+	if !f.Has(key) {
+		return def
+	}
+	var v T
+	if json.Unmarshal(f.values[key], &v) != nil {
+		f.Fail(key, string(f.values[key]), expected)
+		return def
+	}
+	return v
+}
+
+// Int reads an integer, def where the key is missing; so do those below.
+func (f *Fields) Int(key string, def int) int { return read(f, key, "an integer", def) }
+
+// Float reads a number.
+func (f *Fields) Float(key string, def float64) float64 {
+	return read(f, key, "a number", def)
+}
+
+// Bool reads true or false.
+func (f *Fields) Bool(key string, def bool) bool { return read(f, key, "true or false", def) }
+
+// String reads a string.
+func (f *Fields) String(key, def string) string { return read(f, key, "a string", def) }
+
+// Strings reads a list of strings, nil where the key is missing.
+func (f *Fields) Strings(key string) []string {
+	return read(f, key, "a list of strings", []string(nil))
+}
+
+// Ints reads a list of integers, def where the key is missing.
+func (f *Fields) Ints(key string, def ...int) []int {
+	return read(f, key, "a list of integers", def)
+}
+
+// Floats reads a list of numbers, def where the key is missing.
+func (f *Fields) Floats(key string, def ...float64) []float64 {
+	return read(f, key, "a list of numbers", def)
+}
+
+// Object reads a nested object: an empty one where the key is missing.
+func (f *Fields) Object(key string) *Fields {
+	return &Fields{values: read(f, key, "an object", map[string]json.RawMessage(nil))}
+}
+
+// Need reads an integer that must be there.
+func (f *Fields) Need(key string) int {
+	if !f.Has(key) {
+		f.Fail(key, "nothing", "an integer")
+		return 0
+	}
+	return f.Int(key, 0)
+}
+
+// IDs reads one token id or a list of them.
+func (f *Fields) IDs(key string) []int32 {
+	if !f.Has(key) {
+		return nil
+	}
+	var one int32
+	if json.Unmarshal(f.values[key], &one) == nil {
+		return []int32{one}
+	}
+	return read(f, key, "a token id or a list of them", []int32(nil))
+}
