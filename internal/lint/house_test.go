@@ -90,7 +90,7 @@ var house = map[string]room{
 	"data":      {floor: models},
 	"inspect":   {floor: models},
 
-	"diffusion/dit":  {models, with("model", "registers architectures", "nn", "builds them", "data", "fills batches")},
+	"diffusion/dit": {models, with("model", "registers architectures", "nn", "builds them", "data", "fills batches")},
 
 	"data/cache":       {floor: models},
 	"data/imagefolder": {models, with("data/cache", "checks the cache of a folder")},
