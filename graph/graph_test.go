@@ -113,6 +113,7 @@ func TestMethods(t *testing.T) {
 		{"RMSNorm", g.Const(2, s(1), s(2)).RMSNorm(row, 0), []float32{10, 20}},
 		{"GLU", g.Const(0, s(2), s(2)).GLU(x, ir.SiLU), []float32{0, 0, 0, 0}},
 		{"RoPE", x.RoPE(g.Param("zero", tensor.I32, s(2)).RoPETable(g.Const(1, s(1)), 1), 2), []float32{1, 2, 3, 4}},
+		{"RoPEInterleaved", x.RoPEInterleaved(g.Const(1, s(2), s(2)), 2), []float32{1 - 2, 1 + 2, 3 - 4, 3 + 4}},
 		{"Attention", g.Const(0, s(2), s(2)).Attention(x, y, lo, hi, ir.AttentionAttr{Heads: 1, KVHeads: 1, HeadDim: 2, Scale: 1}), []float32{5, 6, 6, 7}},
 		{"Gather", x.Gather(ids), []float32{3, 4, 1, 2}},
 		{"UpdateRows", x.UpdateRows(row.Reshape(s(1), s(2)), offset), []float32{1, 2, 10, 20}},

@@ -170,6 +170,12 @@ func (t Tensor) RoPE(table Tensor, headDim int) Tensor {
 	return t.of(t.g.ir.RoPE(t.v, t.with(table), headDim))
 }
 
+// RoPEInterleaved is RoPE where elements 2j and 2j+1 of a head are a pair, as those of
+// diffusion transformers are.
+func (t Tensor) RoPEInterleaved(table Tensor, headDim int) Tensor {
+	return t.of(t.g.ir.RoPEInterleaved(t.v, t.with(table), headDim))
+}
+
 // RoPETable gives the cosines and sines for positions t.
 func (t Tensor) RoPETable(inverseFrequencies Tensor, scale float32) Tensor {
 	return t.of(t.g.ir.RoPETable(t.v, t.with(inverseFrequencies), scale))

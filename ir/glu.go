@@ -5,18 +5,19 @@ import (
 	"math"
 )
 
-// Activation is the function of a gated linear unit.
+// Activation is the function of a feed-forward block, gated or not.
 type Activation uint8
 
-// The activations of [GLU].
+// The activations of [GLU] and [Activate].
 const (
 	SiLU Activation = iota
 	GELU
 	GELUTanh
+	QuickGELU // x·σ(1.702x), as CLIP has it (Hendrycks and Gimpel 2016, arXiv 1606.08415)
 )
 
 // String is the activation's name.
-func (a Activation) String() string { return [...]string{"silu", "gelu", "gelu_tanh"}[a] }
+func (a Activation) String() string { return [...]string{"silu", "gelu", "gelu_tanh", "quick_gelu"}[a] }
 
 // GLUAttr is the activation of the gate.
 type GLUAttr struct{ Act Activation }
@@ -79,6 +80,12 @@ func (g *Graph) activation(a Activation, x Value) (act, slope Value) {
 		act = g.Mul(x, s)
 		// s + x·s·(1−s)
 		return act, g.Add(s, g.Mul(act, g.AddScalar(g.Unary(Neg, s), 1)))
+	case QuickGELU:
+		const c = 1.702
+		s := g.Unary(Sigmoid, g.Scale(x, c))
+		act = g.Mul(x, s)
+		// s + c·x·s·(1−s)
+		return act, g.Add(s, g.Scale(g.Mul(act, g.AddScalar(g.Unary(Neg, s), 1)), c))
 	case GELU:
 		// Φ(x) + x·φ(x)
 		cdf := g.Scale(g.AddScalar(g.Unary(Erf, g.Scale(x, math.Sqrt2/2)), 1), 0.5)

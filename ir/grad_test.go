@@ -94,6 +94,9 @@ func gradCases() []gradCase {
 		}},
 		{op: Softmax, build: func(s *scene) []Value { return one(s.Softmax(s.normal("x", 3, 5))) }},
 		{op: RoPE, build: func(s *scene) []Value { return one(s.RoPE(s.normal("x", 3, 8), s.normal("table", 3, 4), 4)) }, frozen: "table"},
+		{op: RoPE, build: func(s *scene) []Value {
+			return one(s.RoPEInterleaved(s.normal("x", 3, 8), s.normal("table", 3, 4), 4))
+		}, frozen: "table"},
 		{op: Attention, build: func(s *scene) []Value {
 			o, _, _, _, _, _, _ := s.attention(head, 1, 3, 0, 5)
 			return one(o)

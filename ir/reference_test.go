@@ -33,6 +33,7 @@ func TestClosedForms(t *testing.T) {
 		{"silu", func(s *scene) Value { return s.act(SiLU, -1, 0, 1) }, []float64{-0.2689414213699951, 0, 0.7310585786300049}},
 		{"gelu", func(s *scene) Value { return s.act(GELU, -1, 0, 1) }, []float64{-0.15865525393145707, 0, 0.8413447460685429}},
 		{"gelu_tanh", func(s *scene) Value { return s.act(GELUTanh, 0, 1) }, []float64{0, 0.8411919906082768}},
+		{"quick_gelu", func(s *scene) Value { return s.act(QuickGELU, -1, 0, 1) }, []float64{-1 / (1 + math.Exp(1.702)), 0, 1 / (1 + math.Exp(-1.702))}},
 		{"quarter turn", func(s *scene) Value {
 			// cos 0 and sin 1 turn (1, 2) of a head into (-2, 1).
 			return s.RoPE(s.given("x", tensor.F32, ShapeOf(1, 4), 1, 2, 10, 20), s.given("t", tensor.F32, ShapeOf(1, 2), 0, 1), 2)
@@ -40,6 +41,9 @@ func TestClosedForms(t *testing.T) {
 		{"halves, not neighbours, are turned", func(s *scene) Value {
 			return s.RoPE(s.given("x", tensor.F32, ShapeOf(1, 4), 1, 2, 3, 4), s.given("t", tensor.F32, ShapeOf(1, 4), 0, 1, 1, 0), 4)
 		}, []float64{-3, 2, 1, 4}},
+		{"neighbours, not halves, are turned", func(s *scene) Value {
+			return s.RoPEInterleaved(s.given("x", tensor.F32, ShapeOf(1, 4), 1, 2, 3, 4), s.given("t", tensor.F32, ShapeOf(1, 4), 0, 0.6, 1, 0.8), 4)
+		}, []float64{-2, 1, 0.6*3 - 0.8*4, 0.6*4 + 0.8*3}},
 		{"angles", func(s *scene) Value {
 			return s.RoPETable(s.ids("p", 0, 2), s.given("f", tensor.F32, ShapeOf(1), 0.5), 2)
 		}, []float64{2, 0, 2 * math.Cos(1), 2 * math.Sin(1)}},
@@ -124,7 +128,7 @@ func TestRoPEKeepsProducts(t *testing.T) {
 	}
 	assert.InDelta(t, product("a", 5, 3), product("b", 105, 103), 1e-9)
 	assert.NotEqual(t, product("c", 5, 3), product("d", 5, 4))
-	back := s.Apply(RoPE, RoPEAttr{8, true}, s.RoPE(q, s.RoPETable(s.ids("e", 9), freq, 1), 8), s.RoPETable(s.ids("g", 9), freq, 1))
+	back := s.Apply(RoPE, RoPEAttr{HeadDim: 8, Inverse: true}, s.RoPE(q, s.RoPETable(s.ids("e", 9), freq, 1), 8), s.RoPETable(s.ids("g", 9), freq, 1))
 	s.close(s.value(q), s.value(back), tiny)
 }
 

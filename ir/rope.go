@@ -10,10 +10,11 @@ import (
 // RoPETableAttr scales the cosines and sines (the attention factor of yarn).
 type RoPETableAttr struct{ Scale float32 }
 
-// RoPEAttr is the size of a head, and whether to turn backwards.
+// RoPEAttr is the size of a head, whether to turn backwards, and which elements of a
+// head make a pair: the halves j and j+d/2, or the neighbours 2j and 2j+1 (Interleaved).
 type RoPEAttr struct {
-	HeadDim int
-	Inverse bool
+	HeadDim              int
+	Inverse, Interleaved bool
 }
 
 var _ = define(RoPETable, OpDef{Name: "RoPETable", NoGradient: true,
@@ -45,7 +46,7 @@ var _ = define(RoPETable, OpDef{Name: "RoPETable", NoGradient: true,
 })
 
 var _ = define(RoPE, OpDef{Name: "RoPE",
-	Doc: "rotary position embedding (Su et al. 2021, arXiv 2104.09864) of x [n,heads·d] in the rotate-half layout of Hugging Face, with a table [n,d] of RoPETable",
+	Doc: "rotary position embedding (Su et al. 2021, arXiv 2104.09864) of x [n,heads·d] with a table [n,d] of RoPETable: in the rotate-half layout of Hugging Face, or of neighbours as diffusion transformers have it",
 	Infer: func(attr any, in []Type) ([]Type, error) {
 		d := attr.(RoPEAttr).HeadDim
 		if len(in) != 2 {
@@ -59,22 +60,27 @@ var _ = define(RoPE, OpDef{Name: "RoPE",
 	},
 	Decompose: func(g *Graph, attr any, in []Value) []Value {
 		a, s := attr.(RoPEAttr), g.Type(in[0]).Shape
-		n, h := s[0], a.HeadDim/2
-		x := g.Reshape(in[0], Shape{n, Static(s[1].N / a.HeadDim), Static(2), Static(h)})
-		x1, x2 := g.Slice(x, 2, 0, 1), g.Slice(x, 2, 1, 2)
-		row := Shape{n, Static(1), Static(1), Static(h)}
+		n, heads, h := s[0], Static(s[1].N/a.HeadDim), a.HeadDim/2
+		// A head is two halves, or h pairs.
+		head, row, axis := Shape{n, heads, Static(2), Static(h)}, Shape{n, Static(1), Static(1), Static(h)}, 2
+		if a.Interleaved {
+			head, row, axis = Shape{n, heads, Static(h), Static(2)}, Shape{n, Static(1), Static(h), Static(1)}, 3
+		}
+		x := g.Reshape(in[0], head)
+		x1, x2 := g.Slice(x, axis, 0, 1), g.Slice(x, axis, 1, 2)
 		cos, sin := g.Reshape(g.Slice(in[1], 1, 0, h), row), g.Reshape(g.Slice(in[1], 1, h, 2*h), row)
 		if a.Inverse {
 			sin = g.Unary(Neg, sin)
 		}
 		y1 := g.Sub(g.Mul(x1, cos), g.Mul(x2, sin))
 		y2 := g.Add(g.Mul(x2, cos), g.Mul(x1, sin))
-		return []Value{g.Reshape(g.Concat(2, y1, y2), s)}
+		return []Value{g.Reshape(g.Concat(axis, y1, y2), s)}
 	},
 	Gradient: func(b *Backward) {
 		a := b.Attr.(RoPEAttr)
 		if b.Needs(0) {
-			b.Acc(0, b.G.Apply(RoPE, RoPEAttr{a.HeadDim, !a.Inverse}, b.Dy(0), b.In(1)))
+			a.Inverse = !a.Inverse
+			b.Acc(0, b.G.Apply(RoPE, a, b.Dy(0), b.In(1)))
 		}
 	},
 	Flops:   func(_ any, in, _ []Type, dims []int) int { return 3 * in[0].Shape.Elements(dims) },
@@ -89,4 +95,10 @@ func (g *Graph) RoPETable(positions, inverseFrequencies Value, scale float32) Va
 // RoPE turns the heads of x by the angles of table.
 func (g *Graph) RoPE(x, table Value, headDim int) Value {
 	return g.Apply(RoPE, RoPEAttr{HeadDim: headDim}, x, table)
+}
+
+// RoPEInterleaved is RoPE of pairs of neighbours: (a, b) = (x[2j], x[2j+1]) of a head
+// becomes (a·cos[j] − b·sin[j], b·cos[j] + a·sin[j]).
+func (g *Graph) RoPEInterleaved(x, table Value, headDim int) Value {
+	return g.Apply(RoPE, RoPEAttr{HeadDim: headDim, Interleaved: true}, x, table)
 }

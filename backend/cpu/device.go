@@ -101,6 +101,14 @@ func (d *Device) Supports(op ir.Op, attr any, in []ir.Type) bool {
 	switch op {
 	case ir.LoRADown, ir.LoRADownGrad, ir.LoRADownInputGrad:
 		return !d.invariant
+	case ir.RoPE:
+		return !attr.(ir.RoPEAttr).Interleaved
+	case ir.Activate, ir.ActivateGrad:
+		_, ok := activations[attr.(ir.ActivateAttr).Act]
+		return ok
+	case ir.GLU, ir.GLUGrad:
+		_, ok := activations[attr.(ir.GLUAttr).Act]
+		return ok
 	}
 	return kernels[op] != nil
 }

@@ -136,6 +136,12 @@ func prepareRoPE(c *compiler, l *ir.Launch) (step, error) {
 	}, nil
 }
 
+// takesHalves claims the rotary embedding whose pairs are the halves of a head.
+func takesHalves(attr any, _ []ir.Type) bool { return !attr.(ir.RoPEAttr).Interleaved }
+
+// takesGLU claims the activations that kernels are named after.
+func takesGLU(attr any, _ []ir.Type) bool { return attr.(ir.GLUAttr).Act <= ir.GELUTanh }
+
 func prepareGLU(c *compiler, l *ir.Launch) (step, error) {
 	name, outs, ins := "glu_", []string{"out"}, []string{"gate", "up"}
 	if l.Op == ir.GLUGrad {

@@ -115,21 +115,26 @@ func tableCase(name, pos, freq string, scale float32) testCase {
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.RoPETable(in[0], in[1], scale)) }}
 }
 
-func ropeCase(name, x, table string, headDim int, inverse bool) testCase {
+func ropeCase(name, x, table string, attr ir.RoPEAttr) testCase {
 	return testCase{op: ir.RoPE, name: name, bounds: "n=4/7", in: []input{arg(x, normal), frozen(table, normal)},
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
-			return one(g.Apply(ir.RoPE, ir.RoPEAttr{HeadDim: headDim, Inverse: inverse}, in...))
+			return one(g.Apply(ir.RoPE, attr, in...))
 		}}
 }
 
 var ropeCases = []testCase{
 	tableCase("", "i32[5]", "f32[16]", 1),
 	tableCase("bounded", "i32[n]", "f32[9]", 1.25),
-	ropeCase("", "f32[5,32]", "f32[5,8]", 8, false),
-	ropeCase("one head", "f32[5,10]", "f32[5,10]", 10, false),
-	ropeCase("odd half", "f32[3,30]", "f32[3,6]", 6, false),
-	ropeCase("inverse", "f32[5,32]", "f32[5,8]", 8, true),
-	ropeCase("bounded", "f32[n,128]", "f32[n,64]", 64, false),
+	ropeCase("", "f32[5,32]", "f32[5,8]", ir.RoPEAttr{HeadDim: 8}),
+	ropeCase("one head", "f32[5,10]", "f32[5,10]", ir.RoPEAttr{HeadDim: 10}),
+	ropeCase("odd half", "f32[3,30]", "f32[3,6]", ir.RoPEAttr{HeadDim: 6}),
+	ropeCase("inverse", "f32[5,32]", "f32[5,8]", ir.RoPEAttr{HeadDim: 8, Inverse: true}),
+	ropeCase("bounded", "f32[n,128]", "f32[n,64]", ir.RoPEAttr{HeadDim: 64}),
+	ropeCase("neighbours", "f32[5,32]", "f32[5,8]", ir.RoPEAttr{HeadDim: 8, Interleaved: true}),
+	ropeCase("neighbours, odd half", "f32[3,30]", "f32[3,6]", ir.RoPEAttr{HeadDim: 6, Interleaved: true}),
+	ropeCase("neighbours, one pair", "f32[5,6]", "f32[5,2]", ir.RoPEAttr{HeadDim: 2, Interleaved: true}),
+	ropeCase("neighbours, inverse", "f32[5,32]", "f32[5,8]", ir.RoPEAttr{HeadDim: 8, Inverse: true, Interleaved: true}),
+	ropeCase("neighbours, bounded", "f32[n,128]", "f32[n,64]", ir.RoPEAttr{HeadDim: 64, Interleaved: true}),
 	{op: ir.RoPE, name: "bench", bench: true, in: []input{arg("f32[512,2048]", normal), arg("f32[512,128]", normal)},
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.RoPE(in[0], in[1], 128)) }},
 }
@@ -140,7 +145,7 @@ func gluCases() []testCase {
 		{op: ir.GLU, name: "bench", bench: true, in: bench,
 			build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.GLU(in[0], in[1], ir.SiLU)) }},
 	}
-	for _, act := range []ir.Activation{ir.SiLU, ir.GELU, ir.GELUTanh} {
+	for _, act := range []ir.Activation{ir.SiLU, ir.GELU, ir.GELUTanh, ir.QuickGELU} {
 		for _, x := range []struct {
 			name, typ string
 			f         fill
