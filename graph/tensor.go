@@ -157,6 +157,21 @@ func (t Tensor) LayerNorm(w, b Tensor, eps float32) Tensor {
 	return t.of(t.g.ir.LayerNorm(t.v, t.with(w), t.with(b), eps))
 }
 
+// GroupNorm brings each group of channels of each sample of images t [b, ..., c] to
+// mean 0 and variance 1, times w plus b.
+func (t Tensor) GroupNorm(w, b Tensor, groups int, eps float32) Tensor {
+	return t.of(t.g.ir.GroupNorm(t.v, t.with(w), t.with(b), groups, eps))
+}
+
+// Conv2D moves the windows of w [out, kh, kw, c] over images t [b, h, w, c]; bias may be
+// the zero Tensor. See [ir.Conv2D].
+func (t Tensor) Conv2D(w, bias Tensor, a ir.Conv2DAttr) Tensor {
+	return t.of(t.g.ir.Conv2D(t.v, t.with(w), t.with(bias), a))
+}
+
+// Upsample repeats each pixel of images t [b, h, w, c] so many times in both directions.
+func (t Tensor) Upsample(times int) Tensor { return t.of(t.g.ir.Upsample(t.v, times)) }
+
 // Activate is act of each element.
 func (t Tensor) Activate(act ir.Activation) Tensor { return t.of(t.g.ir.Activate(t.v, act)) }
 

@@ -92,6 +92,12 @@ func gradCases() []gradCase {
 		{op: LayerNormGrad, build: func(s *scene) []Value {
 			return one(s.Apply(LayerNormGrad, LayerNormAttr{Eps: 0.1, HasWeight: true}, s.normal("dy", 3, 5), s.normal("x", 3, 5), s.positive("w", 5)))
 		}},
+		{op: GroupNorm, build: func(s *scene) []Value {
+			return one(s.GroupNorm(s.normal("x", 2, 3, 4), s.positive("w", 4), s.normal("b", 4), 2, 0.1))
+		}},
+		{op: Conv2D, build: func(s *scene) []Value {
+			return one(s.Conv2D(s.normal("x", 2, 3, 4, 2), s.normal("w", 3, 2, 3, 2), s.normal("b", 3), Conv2DAttr{Stride: 2, Top: 1, Left: 1, Right: 1}))
+		}},
 		{op: Softmax, build: func(s *scene) []Value { return one(s.Softmax(s.normal("x", 3, 5))) }},
 		{op: RoPE, build: func(s *scene) []Value { return one(s.RoPE(s.normal("x", 3, 8), s.normal("table", 3, 4), 4)) }, frozen: "table"},
 		{op: RoPE, build: func(s *scene) []Value {

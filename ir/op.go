@@ -42,6 +42,8 @@ const (
 	RMSNormGrad
 	LayerNorm
 	LayerNormGrad
+	GroupNorm
+	Conv2D
 	Softmax
 	TopK
 	ScatterRows

@@ -79,6 +79,8 @@ func examples() []example {
 		{TopK, TopKAttr{2}, []Type{x}},
 		{LayerNorm, LayerNormAttr{1e-6, true, true}, []Type{x, f32(ShapeOf(6)), f32(ShapeOf(6))}},
 		{LayerNormGrad, LayerNormAttr{1e-6, true, false}, []Type{x, x, f32(ShapeOf(6))}},
+		{GroupNorm, GroupNormAttr{3, 1e-6}, []Type{f32(ShapeOf(2, 5, 6)), f32(ShapeOf(6)), f32(ShapeOf(6))}},
+		{Conv2D, Conv2DAttr{Stride: 2, Top: 1, Right: 2, HasBias: true}, []Type{f32(ShapeOf(2, 5, 4, 6)), bf16(7, 3, 3, 6), f32(ShapeOf(7))}},
 		{Softmax, nil, []Type{x}},
 		{RoPETable, RoPETableAttr{1}, []Type{ends, f32(ShapeOf(3))}},
 		{RoPE, RoPEAttr{HeadDim: 2}, []Type{x, f32(ShapeOf(4, 2))}},

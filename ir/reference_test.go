@@ -30,6 +30,20 @@ func TestClosedForms(t *testing.T) {
 		{"eps under the root", func(s *scene) Value {
 			return s.RMSNorm(s.given("x", tensor.F32, ShapeOf(2), 3, 4), s.given("w", tensor.F32, ShapeOf(2), 1, 1), 12.5)
 		}, []float64{0.6, 0.8}},
+		{"a window of two pixels, zeros around", func(s *scene) Value {
+			x := s.given("x", tensor.F32, ShapeOf(1, 1, 3, 1), 1, 2, 4)
+			return s.Conv2D(x, s.given("w", tensor.F32, ShapeOf(1, 1, 2, 1), 1, 10), s.given("b", tensor.F32, ShapeOf(1), 100), Conv2DAttr{Stride: 1, Left: 1, Right: 1})
+		}, []float64{110, 121, 142, 104}},
+		{"every second row", func(s *scene) Value {
+			x := s.given("x", tensor.F32, ShapeOf(1, 4, 1, 2), 1, 2, 3, 4, 5, 6, 7, 8)
+			return s.Conv2D(x, s.given("w", tensor.F32, ShapeOf(1, 3, 1, 2), 1, 0, 0, 10, 1, 1), 0, Conv2DAttr{Stride: 2, Bottom: 1})
+		}, []float64{1 + 40 + 11, 5 + 80}},
+		{"groups of channels", func(s *scene) Value {
+			x := s.given("x", tensor.F32, ShapeOf(1, 2, 3), 1, 2, 9, 3, 6, 1)
+			return s.GroupNorm(x, s.given("w", tensor.F32, ShapeOf(3), 1, 1, 10), s.given("b", tensor.F32, ShapeOf(3), 0, 0, 5), 3, 0)
+		}, []float64{-1, -1, 15, 1, 1, -5}},
+		{"nearest pixels", func(s *scene) Value { return s.Upsample(s.given("x", tensor.F32, ShapeOf(1, 1, 2, 2), 1, 2, 3, 4), 2) },
+			[]float64{1, 2, 1, 2, 3, 4, 3, 4, 1, 2, 1, 2, 3, 4, 3, 4}},
 		{"silu", func(s *scene) Value { return s.act(SiLU, -1, 0, 1) }, []float64{-0.2689414213699951, 0, 0.7310585786300049}},
 		{"gelu", func(s *scene) Value { return s.act(GELU, -1, 0, 1) }, []float64{-0.15865525393145707, 0, 0.8413447460685429}},
 		{"gelu_tanh", func(s *scene) Value { return s.act(GELUTanh, 0, 1) }, []float64{0, 0.8411919906082768}},

@@ -12,7 +12,7 @@ import (
 // cases is the whole table.
 func cases() []testCase {
 	return slices.Concat(sourceCases, castCases(), unaryCases(), binaryCases(), chooseCases(), shapeCases, rowCases,
-		gemmCases(), rowsCases(), normCases, ropeCases, gluCases(), dropoutCases, attentionCases(), lossCases, optimizerCases)
+		gemmCases(), rowsCases(), normCases, imageCases, ropeCases, gluCases(), dropoutCases, attentionCases(), lossCases, optimizerCases)
 }
 
 // one wraps a single output.
