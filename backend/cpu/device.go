@@ -101,8 +101,6 @@ func (d *Device) Supports(op ir.Op, attr any, in []ir.Type) bool {
 	switch op {
 	case ir.LoRADown, ir.LoRADownGrad, ir.LoRADownInputGrad:
 		return !d.invariant
-	case ir.RoPE:
-		return !attr.(ir.RoPEAttr).Interleaved
 	case ir.Activate, ir.ActivateGrad:
 		_, ok := activations[attr.(ir.ActivateAttr).Act]
 		return ok
