@@ -1,0 +1,53 @@
+package dit
+
+import (
+	"math"
+
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/nn"
+)
+
+// timeChannels is the number of sinusoids of a timestep, where config.json does not say.
+const timeChannels = 256
+
+// sinusoid is [cos, sin] of scale·t·w with w_i = 10000^(−2i/channels), as f32 has it: the
+// timestep embedding of Ho et al. 2020 (arXiv 2006.11239), cosines first.
+func sinusoid(t, scale float32, channels int) []float32 {
+	half := channels / 2
+	out := make([]float32, 2*half)
+	for i := range half {
+		exponent := float32(-math.Log(10000)) * float32(i) / float32(half)
+		angle := scale * (t * float32(math.Exp(float64(exponent))))
+		sin, cos := math.Sincos(float64(angle))
+		out[i], out[half+i] = float32(cos), float32(sin)
+	}
+	return out
+}
+
+// mlp is linear_2(SiLU(linear_1(x))), the embedding of a timestep or of a vector of text.
+func mlp(b *nn.Builder, x graph.Tensor, size int) graph.Tensor {
+	x = b.Linear("linear_1", x, size, true)
+	if !x.Valid() {
+		return x
+	}
+	return b.Linear("linear_2", x.Activate(ir.SiLU), size, true)
+}
+
+// feedForward is net.2(GELU(net.0.proj(x))), with four times as many units inside.
+func feedForward(b *nn.Builder, x graph.Tensor, size int) graph.Tensor {
+	x = b.Linear("net.0.proj", x, 4*size, true)
+	if !x.Valid() {
+		return x
+	}
+	return b.Linear("net.2", x.Activate(ir.GELUTanh), size, true)
+}
+
+// normOut is the last norm, modulated by linear(c) of each sample: scale, then shift.
+func normOut(b *nn.Builder, s stream, x, c graph.Tensor, eps float32) graph.Tensor {
+	if !x.Valid() {
+		return x
+	}
+	e := chunks(b.Linear("linear", c, 2*x.Type().Last().N, true), 2)
+	return s.modulated(x, e[1], e[0], eps)
+}

@@ -1,0 +1,30 @@
+package dit
+
+import (
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// outputs are those of a transformer that gives a velocity [predicted tokens, channels].
+func outputs(b *nn.Builder, velocity graph.Tensor) model.Outputs {
+	return model.Outputs{
+		Named:  map[string]graph.Tensor{Velocity: velocity},
+		Losses: map[model.Task]model.Loss{FlowMatching: func() graph.Tensor { return flowMatching(b, velocity) }},
+	}
+}
+
+// flowMatching is Σ over samples of weight · Σ (velocity − target)²: the weights hold the
+// number of elements already.
+func flowMatching(b *nn.Builder, velocity graph.Tensor) graph.Tensor {
+	if !velocity.Valid() {
+		return velocity
+	}
+	s, channels := newStream(b, PredictedTokens), velocity.Type().Last()
+	n := ir.Static(s.samples)
+	off := velocity.Sub(b.Input(Target, tensor.F32, s.rows(), channels))
+	squares := off.Mul(off).Reshape(n, s.tokens, channels).Sum(2).Sum(1)
+	return squares.Mul(b.Input(Weights, tensor.F32, n)).Sum(0)
+}

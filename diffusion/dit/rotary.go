@@ -1,0 +1,75 @@
+package dit
+
+import "math"
+
+// precision says how the angles of a rotary table are rounded.
+type precision uint8
+
+const (
+	angles64     precision = iota // f64
+	angles32                      // f32 from the frequencies on
+	angles64to32                  // f64, then rounded to f32
+)
+
+// rotary is a rotary embedding of several axes: axis a has dims[a]/2 pairs of a head, pair
+// j of which is turned by position·θ^(−2j/dims[a]).
+type rotary struct {
+	theta     float64
+	dims      []int
+	precision precision
+}
+
+// size is that of a head.
+func (r rotary) size() (n int) {
+	for _, d := range r.dims {
+		n += d
+	}
+	return n
+}
+
+// table writes the rows of a rotary table: cosines of all pairs, then sines. at gives the
+// position of row i on each axis.
+func (r rotary) table(rows int, at func(i int, position []int)) []float32 {
+	frequencies := r.frequencies()
+	size := r.size()
+	out, position := make([]float32, rows*size), make([]int, len(r.dims))
+	for i := range rows {
+		at(i, position)
+		row, pair := out[i*size:(i+1)*size], 0
+		for axis, fs := range frequencies {
+			for _, f := range fs {
+				sin, cos := math.Sincos(r.angle(position[axis], f))
+				row[pair], row[size/2+pair] = float32(cos), float32(sin)
+				pair++
+			}
+		}
+	}
+	return out
+}
+
+// angle is position·f, rounded.
+func (r rotary) angle(position int, f float64) float64 {
+	switch r.precision {
+	case angles32:
+		return float64(float32(position) * float32(f))
+	case angles64to32:
+		return float64(float32(float64(position) * f))
+	}
+	return float64(position) * f
+}
+
+// frequencies are those of the pairs of each axis.
+func (r rotary) frequencies() [][]float64 {
+	all := make([][]float64, len(r.dims))
+	for axis, dim := range r.dims {
+		for j := 0; j < dim; j += 2 {
+			if r.precision == angles32 {
+				power := float32(math.Pow(r.theta, float64(float32(j)/float32(dim))))
+				all[axis] = append(all[axis], float64(1/power))
+				continue
+			}
+			all[axis] = append(all[axis], 1/math.Pow(r.theta, float64(j)/float64(dim)))
+		}
+	}
+	return all
+}
