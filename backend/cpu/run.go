@@ -31,7 +31,7 @@ var kernels = map[ir.Op]kernel{
 	ir.RMSNorm: rmsNormKernel, ir.RMSNormGrad: rmsNormGradKernel, ir.Softmax: softmaxKernel,
 	ir.TopK: topKKernel, ir.ScatterRows: scatterRowsKernel,
 	ir.RowsGemm: rowsGemmKernel, ir.RowsGemmGrad: rowsGemmGradKernel, ir.LayerNorm: layerNormKernel, ir.LayerNormGrad: layerNormGradKernel,
-	ir.Conv2D:    conv2DKernel,
+	ir.Conv2D: conv2DKernel, ir.GroupNorm: groupNormKernel,
 	ir.RoPETable: ropeTableKernel, ir.RoPE: ropeKernel,
 	ir.Attention: attentionKernel, ir.AttentionGrad: attentionGradKernel,
 	ir.Activate: activateKernel, ir.ActivateGrad: activateGradKernel,
@@ -125,6 +125,9 @@ func (r *run) newStep(launches []ir.Launch) step {
 	if list := dropping(launches); len(list) > 0 {
 		p := newLoRADowns(r, list)
 		return step{launches: list, run: p.run, products: p}
+	}
+	if s, ok := r.activated(launches); ok {
+		return s
 	}
 	return step{launches: launches[:1], run: kernels[launches[0].Op](r, &launches[0])}
 }
