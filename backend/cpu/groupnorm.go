@@ -2,31 +2,36 @@ package cpu
 
 import (
 	"math"
-	"unsafe"
 
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/vec"
 	"github.com/lorafuse/lorafuse/ir"
 )
 
 const (
-	groupNormPart   = 32768 // elements of a part of a sample that one task takes
-	groupNormRepeat = 1024  // elements that factors are repeated to at least, for long loops
+	groupNormPart = 32768 // elements of a part of a sample that one task takes
+	groupNormWide = 512   // elements, of several pixels, that loops have at least
 )
 
-// groupNorm is a launch of a GroupNorm, perhaps with the activation of its result. The
-// sums over a group are those of its parts, in float64: they do not depend on the workers.
+// groupNorm is a launch of a GroupNorm, perhaps with the activation of its result.
+//
+// Sums are those of parts, so that they do not depend on the workers: in float32 over the
+// pixels of a part, of differences to its first ones, lest squares cancel where a mean is
+// large; in float64 over parts and channels.
 type groupNorm struct {
-	r             *run
-	l             *ir.Launch
-	a             ir.GroupNormAttr
-	act           vec.Act
-	acts          bool
-	pixels, c     int // of a sample
-	parts, pixel  int // tasks of a sample, and pixels of each
-	x, y          []float32
-	sums          []float64 // of each part and group, with those of squares
-	factor, shift []float32 // of several pixels
-	sum, apply    func(lo, hi int)
+	r            *run
+	l            *ir.Launch
+	a            ir.GroupNormAttr
+	acts         bool
+	act          vec.Act
+	pixels, c    int // of a sample
+	parts, pixel int // tasks of a sample, and pixels of each
+	wide         int // elements of as many pixels as are taken at once
+
+	x, y          []float32 // of the sample under way
+	sums          []float32 // of each part: differences, their sums and those of their squares
+	factor, shift []float32 // of the channels of several pixels
+	sum, squares  []float64 // of a group
+	add, apply    func(lo, hi int)
 }
 
 func groupNormKernel(r *run, l *ir.Launch) func() error { return newGroupNorm(r, l).run }
@@ -54,25 +59,21 @@ func newGroupNorm(r *run, l *ir.Launch) *groupNorm {
 	}
 	p.pixel = max(1, groupNormPart/p.c)
 	p.parts = (p.pixels + p.pixel - 1) / p.pixel
-	r.reserve(2*p.sizeOfSums() + 2*p.sizeOfFactors())
-	p.sum, p.apply = p.sumParts, p.applyParts
+	p.wide = p.c * max(1, min(p.pixel, p.pixels, groupNormWide/p.c))
+	p.sum, p.squares = make([]float64, p.a.Groups), make([]float64, p.a.Groups)
+	r.reserve((3*p.parts + 2) * p.wide)
+	p.add, p.apply = p.addParts, p.applyParts
 	return p
 }
 
-func (p *groupNorm) sizeOfSums() int { return 2 * p.parts * p.a.Groups }
-
-// sizeOfFactors is the channels of some pixels.
-func (p *groupNorm) sizeOfFactors() int { return p.c * max(1, min(p.pixels, groupNormRepeat/p.c)) }
-
 func (p *groupNorm) run() error {
-	r, sums, n := p.r, p.sizeOfSums(), p.sizeOfFactors()
+	r, n := p.r, p.wide
 	x, y := r.f32(p.l.In[0]), r.f32(p.l.Out[0])
-	free := r.temp(2*sums + 2*n)
-	p.sums = asDoubles(free[:2*sums])
-	p.factor, p.shift = free[2*sums:][:n], free[2*sums+n:]
+	free := r.temp((3*p.parts + 2) * n)
+	p.factor, p.shift, p.sums = free[:n], free[n:2*n], free[2*n:]
 	for size := p.pixels * p.c; len(x) > 0; x, y = x[size:], y[size:] {
 		p.x, p.y = x[:size], y[:size]
-		r.spread(p.parts, 1, p.sum)
+		r.spread(p.parts, 1, p.add)
 		p.setFactors()
 		r.spread(p.parts, 1, p.apply)
 	}
@@ -84,55 +85,64 @@ func (p *groupNorm) part(i int) (lo, hi int) {
 	return i * p.pixel * p.c, min(p.pixels, (i+1)*p.pixel) * p.c
 }
 
-func (p *groupNorm) sumParts(lo, hi int) {
-	size := p.c / p.a.Groups
+// room is what a part has of sums.
+func (p *groupNorm) room(i int) (d, sum, squares []float32) {
+	room := p.sums[3*i*p.wide:][:3*p.wide]
+	return room[:p.wide], room[p.wide : 2*p.wide], room[2*p.wide:]
+}
+
+func (p *groupNorm) addParts(lo, hi int) {
 	for i := lo; i < hi; i++ {
+		d, sum, squares := p.room(i)
+		clear(sum)
+		clear(squares)
 		from, to := p.part(i)
-		for g := range p.a.Groups {
-			at := 2 * (i*p.a.Groups + g)
-			p.sums[at], p.sums[at+1] = sumsOf(p.x[from:to], p.c, g*size, size)
+		x := p.x[from:to]
+		for at := p.wide; at < len(x); at += p.wide {
+			n := min(p.wide, len(x)-at)
+			vec.Sub(d[:n], x[at:at+n], x)
+			vec.Add(sum[:n], sum, d)
+			vec.FMA(squares[:n], d, d)
 		}
 	}
 }
 
-// sumsOf adds up the elements [first,first+size) of each row of c elements, and their
-// squares, four at a time.
-func sumsOf(x []float32, c, first, size int) (sum, squares float64) {
-	var s0, s1, s2, s3, q0, q1, q2, q3 float64
-	for ; len(x) >= c; x = x[c:] {
-		row := x[first : first+size]
-		for ; len(row) >= 4; row = row[4:] {
-			a, b, c, d := float64(row[0]), float64(row[1]), float64(row[2]), float64(row[3])
-			s0, s1, s2, s3 = s0+a, s1+b, s2+c, s3+d
-			q0, q1, q2, q3 = q0+a*a, q1+b*b, q2+c*c, q3+d*d
-		}
-		for _, v := range row {
-			s0, q0 = s0+float64(v), q0+float64(v)*float64(v)
+// collect adds up the sums of all parts by group, of x itself.
+func (p *groupNorm) collect() {
+	clear(p.sum)
+	clear(p.squares)
+	size := p.c / p.a.Groups
+	for i := range p.parts {
+		from, to := p.part(i)
+		_, sums, squares := p.room(i)
+		first := p.x[from:to]
+		first = first[:min(p.wide, len(first))]
+		rows, more := (to-from)/p.wide, (to-from)%p.wide
+		for j, v := range first {
+			n, k, s := float64(rows), float64(v), float64(sums[j])
+			if j < more {
+				n++
+			}
+			g := j % p.c / size
+			p.sum[g] += n*k + s
+			p.squares[g] += n*k*k + 2*k*s + float64(squares[j])
 		}
 	}
-	return s0 + s1 + s2 + s3, q0 + q1 + q2 + q3
 }
 
 // setFactors makes of the sums what elements are multiplied with, and what is added.
 func (p *groupNorm) setFactors() {
+	p.collect()
 	w, b := p.r.f32(p.l.In[1]), p.r.f32(p.l.In[2])
 	size := p.c / p.a.Groups
 	n := float64(p.pixels * size)
-	for g := range p.a.Groups {
-		var sum, squares float64
-		for i := range p.parts {
-			at := 2 * (i*p.a.Groups + g)
-			sum += p.sums[at]
-			squares += p.sums[at+1]
-		}
-		mean := sum / n
-		scale := 1 / math.Sqrt(max(0, squares/n-mean*mean)+float64(p.a.Eps))
-		for j := g * size; j < (g+1)*size; j++ {
-			factor := scale * float64(w[j])
-			p.factor[j], p.shift[j] = float32(factor), float32(float64(b[j])-mean*factor)
-		}
+	for j := range p.c {
+		mean := p.sum[j/size] / n
+		variance := max(0, p.squares[j/size]/n-mean*mean)
+		factor := float64(w[j]) / math.Sqrt(variance+float64(p.a.Eps))
+		p.factor[j], p.shift[j] = float32(factor), float32(float64(b[j])-mean*factor)
 	}
-	for at := p.c; at < len(p.factor); at += p.c {
+	for at := p.c; at < p.wide; at += p.c {
 		copy(p.factor[at:], p.factor[:p.c])
 		copy(p.shift[at:], p.shift[:p.c])
 	}
@@ -141,7 +151,7 @@ func (p *groupNorm) setFactors() {
 func (p *groupNorm) applyParts(lo, hi int) {
 	from, _ := p.part(lo)
 	_, to := p.part(hi - 1)
-	for n := len(p.factor); from < to; from += n {
+	for n := p.wide; from < to; from += n {
 		n = min(n, to-from)
 		y := p.y[from : from+n]
 		vec.Mul(y, p.x[from:from+n], p.factor)
@@ -150,9 +160,4 @@ func (p *groupNorm) applyParts(lo, hi int) {
 			vec.Activate(p.act, y, y)
 		}
 	}
-}
-
-// asDoubles gives the memory of x, from the beginning of a run's own, to float64.
-func asDoubles(x []float32) []float64 {
-	return unsafe.Slice((*float64)(unsafe.Pointer(unsafe.SliceData(x))), len(x)/2)
 }
