@@ -3,7 +3,11 @@ package model
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+
+	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
 // Fields are the keys of a JSON object. The first thing that is wrong is kept as Err, and
@@ -38,6 +42,16 @@ func (f *Fields) Has(key string) bool {
 func (f *Fields) Fail(key string, found, expected any) {
 	if f.err == nil {
 		f.err = fmt.Errorf("%w: %s: found %v, expected %v", ErrConfig, key, found, expected)
+	}
+}
+
+// Only refuses keys that are none of these: nothing would read them. Those that begin with
+// an underscore are the file's own. Errors: ErrConfig.
+func (f *Fields) Only(keys ...string) {
+	for _, key := range slices.Sorted(maps.Keys(f.values)) {
+		if !strings.HasPrefix(key, "_") && !slices.Contains(keys, key) && f.err == nil {
+			f.err = fmt.Errorf("%w: %s: unknown key%s", ErrConfig, key, suggest.DidYouMean(key, keys))
+		}
 	}
 }
 
@@ -87,6 +101,11 @@ func (f *Fields) Ints(key string, def ...int) []int {
 // Floats reads a list of numbers, def where the key is missing.
 func (f *Fields) Floats(key string, def ...float64) []float64 {
 	return read(f, key, "a list of numbers", def)
+}
+
+// Bools reads a list of true and false, def where the key is missing.
+func (f *Fields) Bools(key string, def ...bool) []bool {
+	return read(f, key, "a list of true and false", def)
 }
 
 // Object reads a nested object: an empty one where the key is missing.

@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/nn"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
@@ -202,7 +204,8 @@ func (m *Model) inFile(name string) string {
 
 // Weight finds a tensor of the checkpoint where it lies in the mapped file. One
 // that does not lie there in order (a transposed view, a compressed file) is read
-// once and kept in memory. A quantised one is made when its bytes are asked for.
+// once and kept in memory. A quantised one is made when its bytes are asked for. Of one
+// that has more axes than a value can have (ir.MaxRank), the last are one axis.
 func (m *Model) Weight(name string) (nn.Weight, error) {
 	if w, ok := m.fresh[name]; ok {
 		return w, nil
@@ -226,11 +229,23 @@ func (m *Model) Weight(name string) (nn.Weight, error) {
 	if data == nil && v.Len() > 0 { // reading has failed, for the reason that Use gives
 		return nn.Weight{}, v.Use(func([]byte) error { return nil })
 	}
-	w := nn.Weight{DType: d, Shape: v.Shape, Source: backend.Source{Bytes: data, Keep: v}}
+	w := nn.Weight{DType: d, Shape: withinRank(v.Shape), Source: backend.Source{Bytes: data, Keep: v}}
 	if v.InPlace() {
 		w.View = v
 	}
 	return w, nil
+}
+
+// withinRank is a shape whose last axes are one where there are too many.
+func withinRank(shape []int) []int {
+	if len(shape) <= ir.MaxRank {
+		return shape
+	}
+	merged := slices.Clone(shape[:ir.MaxRank])
+	for _, n := range shape[ir.MaxRank:] {
+		merged[ir.MaxRank-1] *= n
+	}
+	return merged
 }
 
 func (m *Model) view(name string) (*safetensors.View, error) {

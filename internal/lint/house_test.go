@@ -91,6 +91,7 @@ var house = map[string]room{
 	"inspect":   {floor: models},
 
 	"diffusion/dit": {models, with("model", "registers architectures", "nn", "builds them", "data", "fills batches")},
+	"diffusion/vae": {floor: loops},
 
 	"data/cache":       {floor: models},
 	"data/imagefolder": {models, with("data/cache", "checks the cache of a folder")},

@@ -1,0 +1,159 @@
+package vae
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/diffusion/dit"
+	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/model"
+)
+
+// Options change how pictures are computed.
+type Options struct {
+	// Tile is the side of the squares, in pixels, in which larger pictures are encoded and
+	// decoded to take less memory; 0: all are whole. The result is another one then, if not
+	// by much, since a tile does not see the others.
+	Tile int
+	// Overlap is how many pixels of a tile are those of the next too, where one fades into
+	// the other; 0 is a quarter.
+	Overlap int
+}
+
+// VAE is an autoencoder on a device. It is not safe for concurrent use.
+type VAE struct {
+	model    *model.Model
+	family   Autoencoder
+	space    Space
+	runtime  *engine.Runtime
+	slot     *engine.Slot
+	tile     int // rows and columns of latents; 0: none
+	overlap  int
+	programs []*programs // those that were used last are last
+	batch    data.Batch
+}
+
+// Open brings the autoencoder in dir to a device: a folder of diffusers with config.json
+// and weights. What it computes is f32, whatever the weights are. Errors: ErrModel,
+// ErrOption, and those of model.Open.
+func Open(dev backend.Device, dir string, o Options) (_ *VAE, err error) {
+	m, err := model.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	v := &VAE{model: m}
+	defer func() {
+		if err != nil {
+			m.Close()
+			err = fmt.Errorf("vae: %s: %w", filepath.Clean(dir), err)
+		}
+	}()
+	if v.family, err = of(m.Config); err != nil {
+		return nil, err
+	}
+	v.space = v.family.Space()
+	if err := v.divide(o); err != nil {
+		return nil, err
+	}
+	v.runtime = engine.New(dev, m)
+	if v.slot, err = v.runtime.NewSlot(nil); err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+// divide checks the sizes of tiles.
+func (v *VAE) divide(o Options) error {
+	if o.Tile == 0 && o.Overlap == 0 {
+		return nil
+	}
+	p := v.space.Pixels
+	if o.Overlap == 0 {
+		o.Overlap = o.Tile / p / 4 * p
+	}
+	if o.Tile <= 0 || o.Tile%p != 0 || o.Overlap < 0 || o.Overlap%p != 0 || 2*o.Overlap > o.Tile {
+		return fmt.Errorf("%w: tiles of %d pixels that overlap by %d, expected multiples of %d and an overlap of half a tile at most", ErrOption, o.Tile, o.Overlap, p)
+	}
+	v.tile, v.overlap = o.Tile/p, o.Overlap/p
+	return nil
+}
+
+// Close frees what is on the device.
+func (v *VAE) Close() error {
+	v.runtime.Close()
+	v.slot.Free()
+	return v.model.Close()
+}
+
+// Space is what latents are like.
+func (v *VAE) Space() Space { return v.space }
+
+// largestSide is the largest side of a picture, in pixels.
+const largestSide = 1 << 16
+
+// Encode gives the moments of a picture of Space.Colours channels whose sides are multiples
+// of Space.Multiple. They are as the autoencoder has them, not scaled: see [ReadScale].
+// Errors: ErrSize, and those of the device.
+func (v *VAE) Encode(ctx context.Context, p Picture) (Moments, error) {
+	s := v.space
+	if err := v.check(p); err != nil {
+		return Moments{}, fmt.Errorf("vae: %w", err)
+	}
+	y, err := v.run(ctx, encoder, p, p.Height/s.Pixels, p.Width/s.Pixels)
+	if err != nil {
+		return Moments{}, fmt.Errorf("vae: %w", err)
+	}
+	z := dit.Latent{Channels: s.Channels, Frames: 1, Height: y.Height, Width: y.Width}
+	m := Moments{z, z}
+	n := len(y.Values) / 2
+	m.Mean.Values, m.LogVar.Values = y.Values[:n:n], y.Values[n:]
+	for i, x := range m.LogVar.Values {
+		m.LogVar.Values[i] = min(max(x, leastLogVar), mostLogVar)
+	}
+	return m, nil
+}
+
+func (v *VAE) check(p Picture) error {
+	s := v.space
+	switch {
+	case p.Channels != s.Colours:
+		return fmt.Errorf("%w: a picture of %d channels, %s takes %d", ErrSize, p.Channels, v.model.Config.Architecture, s.Colours)
+	case p.Height < s.Multiple || p.Width < s.Multiple || p.Height%s.Multiple != 0 || p.Width%s.Multiple != 0:
+		return fmt.Errorf("%w: a picture of %d by %d pixels, %s takes multiples of %d", ErrSize, p.Width, p.Height, v.model.Config.Architecture, s.Multiple)
+	case p.Height > largestSide || p.Width > largestSide:
+		return fmt.Errorf("%w: a picture of %d by %d pixels, at most %d by %d", ErrSize, p.Width, p.Height, largestSide, largestSide)
+	case len(p.Values) != p.Channels*p.Height*p.Width:
+		return fmt.Errorf("%w: %d values of a picture of %d by %d pixels and %d channels", ErrSize, len(p.Values), p.Width, p.Height, p.Channels)
+	}
+	return nil
+}
+
+// Decode gives the picture of a latent, which is as the autoencoder has it, not scaled.
+// Pixels may lie a little outside of −1 to 1. Errors: ErrSize, and those of the device.
+func (v *VAE) Decode(ctx context.Context, z dit.Latent) (Picture, error) {
+	s := v.space
+	limit := largestSide / s.Pixels
+	switch {
+	case z.Frames != 1:
+		return Picture{}, fmt.Errorf("vae: %w: a latent of %d frames, %s decodes one", ErrSize, z.Frames, v.model.Config.Architecture)
+	case z.Channels != s.Channels:
+		return Picture{}, fmt.Errorf("vae: %w: a latent of %d channels, %s has %d", ErrSize, z.Channels, v.model.Config.Architecture, s.Channels)
+	case z.Height < 1 || z.Width < 1 || z.Height > limit || z.Width > limit:
+		return Picture{}, fmt.Errorf("vae: %w: a latent of %d by %d, expected 1 to %d", ErrSize, z.Width, z.Height, limit)
+	case len(z.Values) != z.Channels*z.Height*z.Width:
+		return Picture{}, fmt.Errorf("vae: %w: %d values of a latent of %d by %d and %d channels", ErrSize, len(z.Values), z.Width, z.Height, z.Channels)
+	}
+	p, err := v.run(ctx, decoder, Picture{z.Channels, z.Height, z.Width, z.Values}, z.Height, z.Width)
+	if err != nil {
+		return Picture{}, fmt.Errorf("vae: %w", err)
+	}
+	if v.family.clamped() {
+		for i, x := range p.Values {
+			p.Values[i] = min(max(x, -1), 1)
+		}
+	}
+	return p, nil
+}

@@ -1,0 +1,145 @@
+package vae
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/nn"
+)
+
+const qwenClass = "AutoencoderKLQwenImage"
+
+func init() {
+	// AutoencoderKLQwenImage (Wan 2.1, arXiv 2503.20314, trained on by Qwen-Image, arXiv
+	// 2508.02324): made for films, of which a picture is the first frame.
+	model.Register(qwenClass, model.Architecture{Read: func(_ *model.Config, f *model.Fields) model.Family {
+		a := &qwen{Base: f.Int("base_dim", 96), Latent: f.Int("z_dim", 16), Colours: f.Int("input_channels", 3),
+			Times: f.Ints("dim_mult", 1, 2, 4, 4), Layers: f.Int("num_res_blocks", 2), Attention: f.Floats("attn_scales")}
+		a.Mean = f.Floats("latents_mean", -0.7571, -0.7089, -0.9113, 0.1075, -0.1745, 0.9653, -0.1517, 1.5508, 0.4134, -0.0715, 0.5517, -0.3632, -0.1922, -0.9497, 0.2503, -0.2921)
+		a.Std = f.Floats("latents_std", 2.8184, 1.4541, 2.3275, 2.6558, 1.2196, 1.7708, 2.6052, 2.0743, 3.2687, 2.1526, 2.8652, 1.5579, 1.6382, 1.1253, 2.8251, 1.9160)
+		f.Float("dropout", 0) // of its training
+		frames := f.Bools("temperal_downsample", false, true, true)
+		if len(frames) != len(a.Times)-1 { // how frames are brought together, beside rows and columns
+			f.Fail("temperal_downsample", fmt.Sprintf("%d steps", len(frames)), fmt.Sprintf("one less than the levels of dim_mult, %d", len(a.Times)-1))
+		}
+		f.Only("base_dim", "z_dim", "input_channels", "dim_mult", "num_res_blocks", "attn_scales", "latents_mean", "latents_std", "dropout", "temperal_downsample")
+		return a
+	}})
+}
+
+// qwen is an AutoencoderKLQwenImage for one frame: of the kernels, which look at a frame and
+// at two before it, what they see of the frame itself. What brings frames together has no
+// part in the first one.
+type qwen struct {
+	Base, Latent, Colours int
+	Times                 []int // widths of levels, in Base
+	Layers                int   // residual blocks of a level of the encoder
+	Attention             []float64
+
+	Mean, Std []float64
+}
+
+// Check implements [model.Family].
+func (a *qwen) Check(*model.Config) error {
+	if err := checkDepth("dim_mult", len(a.Times), "num_res_blocks", a.Layers); err != nil {
+		return err
+	}
+	sizes := []model.Size{{Key: "base_dim", N: a.Base}, {Key: "z_dim", N: a.Latent}, {Key: "input_channels", N: a.Colours}, {Key: "num_res_blocks", N: a.Layers}}
+	for _, t := range a.Times {
+		sizes = append(sizes, model.Size{Key: "dim_mult", N: t})
+	}
+	if err := model.CheckSizes(sizes...); err != nil {
+		return err
+	}
+	if a.Base*slices.Max(a.Times) >= 1<<30 {
+		return fmt.Errorf("%w: dim_mult: %d times base_dim %d is too large", model.ErrConfig, slices.Max(a.Times), a.Base)
+	}
+	return nil
+}
+
+// Space implements [Autoencoder].
+func (a *qwen) Space() Space {
+	pixels := 1 << (len(a.Times) - 1)
+	return Space{Channels: a.Latent, Pixels: pixels, Multiple: pixels, Colours: a.Colours}
+}
+
+// Build implements [model.Family].
+func (a *qwen) Build(_ *model.Config, b *nn.Builder) model.Outputs { return build(a, b) }
+
+func (a *qwen) clamped() bool { return true }
+
+func (a *qwen) encode(n net, x image) image {
+	e := n.sub("encoder")
+	x = e.frameConv("conv_in", x, a.Base)
+	at, scale := 0, 1.0
+	next := func() net { at++; return e.sub("down_blocks.%d", at-1) }
+	for i, t := range a.Times {
+		for range a.Layers {
+			x = a.resnet(next(), x, t*a.Base)
+			if slices.Contains(a.Attention, scale) {
+				x = a.attention(next(), x)
+			}
+		}
+		if i < len(a.Times)-1 {
+			x = next().conv("resample.1", x, x.c, half)
+			scale /= 2
+		}
+	}
+	x = a.middle(e.sub("mid_block"), x)
+	x = e.frameConv("conv_out", a.norm(e, "norm_out", x, 1).silu(), 2*a.Latent)
+	return n.pointConv("quant_conv", x, 2*a.Latent)
+}
+
+func (a *qwen) decode(n net, z image) image {
+	z = n.pointConv("post_quant_conv", z, a.Latent)
+	d := n.sub("decoder")
+	last := len(a.Times) - 1
+	x := a.middle(d.sub("mid_block"), d.frameConv("conv_in", z, a.Times[last]*a.Base))
+	for i := range a.Times {
+		level, width := d.sub("up_blocks.%d", i), a.Times[last-i]*a.Base
+		for j := range a.Layers + 1 {
+			x = a.resnet(level.sub("resnets.%d", j), x, width)
+		}
+		if i < last {
+			x = level.conv("upsamplers.0.resample.1", x.twice(), width/2, around)
+		}
+	}
+	return d.frameConv("conv_out", a.norm(d, "norm_out", x, 1).silu(), a.Colours)
+}
+
+// middle is a residual block, attention, and another block.
+func (a *qwen) middle(n net, x image) image {
+	x = a.resnet(n.sub("resnets.0"), x, x.c)
+	x = a.attention(n.sub("attentions.0"), x)
+	return a.resnet(n.sub("resnets.1"), x, x.c)
+}
+
+// resnet is x, through a convolution where it gets another width, plus two convolutions
+// of it.
+func (a *qwen) resnet(n net, x image, width int) image {
+	h := n.frameConv("conv1", a.norm(n, "norm1", x, 1).silu(), width)
+	h = n.frameConv("conv2", a.norm(n, "norm2", h, 1).silu(), width)
+	if x.c != width {
+		x = n.pointConv("conv_shortcut", x, width)
+	}
+	return x.add(h)
+}
+
+// attention is x plus what its pixels see of each other.
+func (a *qwen) attention(n net, x image) image {
+	rows := n.pointConv("to_qkv", a.norm(n, "norm", x), 3*x.c).rows()
+	h := x.attend(rows.Slice(1, 0, x.c), rows.Slice(1, x.c, 2*x.c), rows.Slice(1, 2*x.c, 3*x.c))
+	return x.add(n.pointConv("proj", h, x.c))
+}
+
+// leastNorm is what the norm of a pixel is at least.
+const leastNorm = 1e-12
+
+// norm is x / ‖x‖ · √c · gamma by pixel, which is the root of its mean square; the shape of
+// gamma has axes of one element behind the channels: two, and more.
+func (a *qwen) norm(n net, name string, x image, more ...int) image {
+	gamma := n.vector(name+".gamma", append([]int{x.c, 1, 1}, more...)...)
+	x.Tensor = x.RMSNorm(gamma, float32(leastNorm*leastNorm/float64(x.c)))
+	return x
+}

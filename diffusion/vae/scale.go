@@ -1,0 +1,145 @@
+package vae
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/lorafuse/lorafuse/diffusion/dit"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/weights"
+)
+
+// Scale brings latents of an autoencoder to the numbers that transformers take, of mean 0
+// and deviation 1 more or less: (z − Mean)·Factor. There is one number for all, one for
+// each channel, or one for each channel of a patch of Patch by Patch pixels: that of
+// channel c·Patch² + row·Patch + column.
+type Scale struct {
+	Mean, Factor []float32
+	Patch        int
+}
+
+// ReadScale reads how latents of the autoencoder in dir are scaled: its config.json, and
+// where that does not say it, as for FLUX.2, two small tensors of its weights. Errors:
+// ErrModel, and those of model.ReadConfig and weights.OpenDiffusion.
+func ReadScale(dir string) (*Scale, error) {
+	c, err := model.ReadConfig(dir)
+	if err != nil {
+		return nil, err
+	}
+	a, err := of(c)
+	if err != nil {
+		return nil, fmt.Errorf("vae: %s: %w", filepath.Clean(dir), err)
+	}
+	var set *weights.Set
+	defer func() {
+		if set != nil {
+			set.Close()
+		}
+	}()
+	s, err := a.scale(func(name string) ([]float32, error) {
+		if set == nil {
+			var err error
+			if set, err = weights.OpenDiffusion(dir); err != nil {
+				return nil, err
+			}
+		}
+		return floats(set, name)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("vae: %s: %w", filepath.Clean(dir), err)
+	}
+	return s, nil
+}
+
+// floats reads a tensor.
+func floats(set *weights.Set, name string) (x []float32, err error) {
+	v, err := set.Lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	d, err := tensor.ParseDType(v.DType.String())
+	if err != nil {
+		return nil, fmt.Errorf("tensor %q: %w", name, err)
+	}
+	err = v.Use(func(data []byte) error {
+		x, err = tensor.Tensor{DType: d, Shape: v.Shape, Data: data}.Float32s()
+		return err
+	})
+	return x, err
+}
+
+// Normalise brings the values of a latent to those that a transformer takes, in place.
+func (s *Scale) Normalise(z dit.Latent) {
+	s.each(z, func(x, mean, factor float32) float32 { return (x - mean) * factor })
+}
+
+// Denormalise undoes Normalise.
+func (s *Scale) Denormalise(z dit.Latent) {
+	s.each(z, func(x, mean, factor float32) float32 { return float32(x/factor) + mean })
+}
+
+func (s *Scale) each(z dit.Latent, f func(x, mean, factor float32) float32) {
+	patch := max(s.Patch, 1)
+	i := 0
+	for c := range z.Channels {
+		for range z.Frames {
+			for y := range z.Height {
+				for x := range z.Width {
+					at := 0
+					if len(s.Mean) > 1 {
+						at = (c*patch+y%patch)*patch + x%patch
+					}
+					z.Values[i] = f(z.Values[i], s.Mean[at], s.Factor[at])
+					i++
+				}
+			}
+		}
+	}
+}
+
+// Channels is the number of channels of latents that there are numbers for, 0 where there
+// is one for all.
+func (s *Scale) Channels() int {
+	if len(s.Mean) == 1 {
+		return 0
+	}
+	return len(s.Mean) / (max(s.Patch, 1) * max(s.Patch, 1))
+}
+
+// scale implements [Autoencoder]: (z − shift)·scaling, or with numbers for each channel
+// (z − mean)/std·scaling.
+func (a *kl) scale(func(string) ([]float32, error)) (*Scale, error) {
+	if a.Scaling == 0 {
+		return nil, fmt.Errorf("%w: scaling_factor: found 0, expected another number", model.ErrConfig)
+	}
+	if len(a.Mean) == 0 && len(a.Std) == 0 {
+		return &Scale{Mean: []float32{float32(a.Shift)}, Factor: []float32{float32(a.Scaling)}}, nil
+	}
+	if a.Shift != 0 {
+		return nil, fmt.Errorf("%w: shift_factor %v beside latents_mean", model.ErrConfig, a.Shift)
+	}
+	return byChannel(a.Mean, a.Std, a.Scaling, a.Latent)
+}
+
+// scale implements [Autoencoder]: (z − mean)/std by channel.
+func (a *qwen) scale(func(string) ([]float32, error)) (*Scale, error) {
+	return byChannel(a.Mean, a.Std, 1, a.Latent)
+}
+
+func byChannel(mean, std []float64, scaling float64, channels int) (*Scale, error) {
+	s := &Scale{}
+	for key, x := range map[string][]float64{"latents_mean": mean, "latents_std": std} {
+		if len(x) != channels {
+			return nil, fmt.Errorf("%w: %s: found %d numbers, expected one for each of the %d channels", model.ErrConfig, key, len(x), channels)
+		}
+	}
+	for i := range mean {
+		if std[i] == 0 {
+			return nil, fmt.Errorf("%w: latents_std: found 0 for channel %d, expected another number", model.ErrConfig, i)
+		}
+		s.Mean = append(s.Mean, float32(mean[i]))
+		s.Factor = append(s.Factor, float32(scaling)/float32(std[i]))
+	}
+	return s, nil
+}

@@ -1,0 +1,128 @@
+package vae
+
+import (
+	"context"
+	"slices"
+)
+
+// run gives what a coder makes of x, whose latent has so many rows and columns: at once, or
+// in tiles that fade into each other.
+//
+// Tiles begin every tile − overlap rows and columns, those at the ends are smaller. The
+// first rows of one, as many as the overlap, fade from what the tile above has there; then
+// its first columns from the tile on the left. That is how diffusers' enable_tiling
+// divides and joins pictures.
+func (v *VAE) run(ctx context.Context, c *coder, x Picture, rows, columns int) (Picture, error) {
+	whole := size{rows, columns}
+	down, across := v.cuts(rows, columns)
+	var sizes []size
+	for _, r := range down {
+		for _, k := range across {
+			if s := (size{r.n, k.n}); !slices.Contains(sizes, s) {
+				sizes = append(sizes, s)
+			}
+		}
+	}
+	p, err := v.load(ctx, c, whole, sizes)
+	if err != nil {
+		return Picture{}, err
+	}
+	if len(down) == 1 && len(across) == 1 {
+		return v.compute(ctx, p, whole, x)
+	}
+	in, out := c.in(v.space), c.out(v.space)
+	all := Picture{Channels: out.channels, Height: rows * out.pixels, Width: columns * out.pixels}
+	all.Values = make([]float32, all.Channels*all.Height*all.Width)
+	fade, step := v.overlap*out.pixels, (v.tile-v.overlap)*out.pixels
+	above := make([]Picture, len(across))
+	for i, r := range down {
+		for j, k := range across {
+			tile, err := v.compute(ctx, p, size{r.n, k.n}, x.cut(r.scaled(in.pixels), k.scaled(in.pixels)))
+			if err != nil {
+				return Picture{}, err
+			}
+			if i > 0 {
+				tile.fadeRows(above[j], fade)
+			}
+			if j > 0 {
+				tile.fadeColumns(above[j-1], fade) // of this row by now
+			}
+			above[j] = tile
+			all.put(tile, i*step, j*step, step)
+		}
+	}
+	return all, nil
+}
+
+// stretch is n rows or columns from first on.
+type stretch struct{ first, n int }
+
+func (s stretch) scaled(times int) stretch { return stretch{s.first * times, s.n * times} }
+
+// cuts are the rows and the columns of the tiles of a latent.
+func (v *VAE) cuts(rows, columns int) (down, across []stretch) {
+	if v.tile == 0 || rows <= v.tile && columns <= v.tile {
+		return []stretch{{0, rows}}, []stretch{{0, columns}}
+	}
+	cut := func(n int) (all []stretch) {
+		for at := 0; at < n; at += v.tile - v.overlap {
+			all = append(all, stretch{at, min(v.tile, n-at)})
+		}
+		return all
+	}
+	return cut(rows), cut(columns)
+}
+
+// cut is a part of a picture.
+func (p Picture) cut(rows, columns stretch) Picture {
+	q := Picture{Channels: p.Channels, Height: rows.n, Width: columns.n}
+	for c := range p.Channels {
+		for y := range rows.n {
+			at := (c*p.Height+rows.first+y)*p.Width + columns.first
+			q.Values = append(q.Values, p.Values[at:at+columns.n]...)
+		}
+	}
+	return q
+}
+
+// put copies the first rows and columns of a tile, so many of both at most, to a place.
+func (p Picture) put(tile Picture, row, column, most int) {
+	w := min(tile.Width, most, p.Width-column)
+	for c := range p.Channels {
+		for y := range min(tile.Height, most, p.Height-row) {
+			copy(p.Values[(c*p.Height+row+y)*p.Width+column:][:w], tile.Values[(c*tile.Height+y)*tile.Width:])
+		}
+	}
+}
+
+// fadeRows has the first n rows begin as the last n of the picture above and end as they
+// are.
+func (p Picture) fadeRows(above Picture, n int) {
+	n = min(n, p.Height, above.Height)
+	for c := range p.Channels {
+		for y := range n {
+			to := p.Values[(c*p.Height+y)*p.Width:][:p.Width]
+			from := above.Values[(c*above.Height+above.Height-n+y)*above.Width:]
+			for x := range to {
+				to[x] = mix(from[x], to[x], y, n)
+			}
+		}
+	}
+}
+
+// fadeColumns is fadeRows for the first n columns and the picture on the left.
+func (p Picture) fadeColumns(left Picture, n int) {
+	n = min(n, p.Width, left.Width)
+	for row := range p.Channels * p.Height {
+		to, from := p.Values[row*p.Width:][:n], left.Values[(row+1)*left.Width-n:]
+		for x := range to {
+			to[x] = mix(from[x], to[x], x, n)
+		}
+	}
+}
+
+// mix is at the i-th of n steps from a to b.
+func mix(a, b float32, i, n int) float32 {
+	t := float32(i) / float32(n)
+	return float32(a*(1-t)) + float32(b*t)
+}
