@@ -15,7 +15,10 @@ func init() {
 	// 2508.02324): made for films, of which a picture is the first frame.
 	model.Register(qwenClass, model.Architecture{Read: func(_ *model.Config, f *model.Fields) model.Family {
 		a := &qwen{Base: f.Int("base_dim", 96), Latent: f.Int("z_dim", 16), Colours: f.Int("input_channels", 3),
-			Times: f.Ints("dim_mult", 1, 2, 4, 4), Layers: f.Int("num_res_blocks", 2), Attention: f.Floats("attn_scales")}
+			Times: f.Ints("dim_mult", 1, 2, 4, 4), Layers: f.Int("num_res_blocks", 2)}
+		if scales := f.Floats("attn_scales"); len(scales) > 0 { // diffusers cannot run them either
+			f.Fail("attn_scales", scales, "none")
+		}
 		a.Mean = f.Floats("latents_mean", -0.7571, -0.7089, -0.9113, 0.1075, -0.1745, 0.9653, -0.1517, 1.5508, 0.4134, -0.0715, 0.5517, -0.3632, -0.1922, -0.9497, 0.2503, -0.2921)
 		a.Std = f.Floats("latents_std", 2.8184, 1.4541, 2.3275, 2.6558, 1.2196, 1.7708, 2.6052, 2.0743, 3.2687, 2.1526, 2.8652, 1.5579, 1.6382, 1.1253, 2.8251, 1.9160)
 		f.Float("dropout", 0) // of its training
@@ -35,7 +38,6 @@ type qwen struct {
 	Base, Latent, Colours int
 	Times                 []int // widths of levels, in Base
 	Layers                int   // residual blocks of a level of the encoder
-	Attention             []float64
 
 	Mean, Std []float64
 }
@@ -72,18 +74,14 @@ func (a *qwen) clamped() bool { return true }
 func (a *qwen) encode(n net, x image) image {
 	e := n.sub("encoder")
 	x = e.frameConv("conv_in", x, a.Base)
-	at, scale := 0, 1.0
+	at := 0
 	next := func() net { at++; return e.sub("down_blocks.%d", at-1) }
 	for i, t := range a.Times {
 		for range a.Layers {
 			x = a.resnet(next(), x, t*a.Base)
-			if slices.Contains(a.Attention, scale) {
-				x = a.attention(next(), x)
-			}
 		}
 		if i < len(a.Times)-1 {
 			x = next().conv("resample.1", x, x.c, half)
-			scale /= 2
 		}
 	}
 	x = a.middle(e.sub("mid_block"), x)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -60,34 +61,115 @@ func requireClose(t *testing.T, want, got []float32) {
 	t.Logf("worst %.2g of %.2g", worst, largest)
 }
 
+// has reports whether a golden has a tensor.
+func has(t *testing.T, path, name string) bool {
+	t.Helper()
+	f, err := safetensors.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	_, err = f.Lookup(name)
+	return err == nil
+}
+
+// goldens are folders of autoencoders with a golden each: the first two are made by others.
+var goldens = map[string]string{
+	root + "/vae-flux/vae": root + "/vae-flux", root + "/vae-qwen/vae": root + "/vae-qwen",
+	"testdata/kl-bf16": "testdata/kl-bf16", "testdata/kl-plain": "testdata/kl-plain", "testdata/kl-tiles": "testdata/kl-tiles",
+	"testdata/flux2": "testdata/flux2", "testdata/qwen-bf16": "testdata/qwen-bf16", "testdata/qwen-tiles": "testdata/qwen-tiles",
+}
+
 func TestGoldens(t *testing.T) {
-	for _, name := range []string{"vae-flux", "vae-qwen"} {
-		t.Run(name, func(t *testing.T) {
-			v := opened(t, filepath.Join(root, name, "vae"), Options{})
-			path := filepath.Join(root, name, "golden.safetensors")
-			images, h, w := golden(t, path, "image")
-			means, _, _ := golden(t, path, "mean")
-			logvars, _, _ := golden(t, path, "logvar")
-			stds, _, _ := golden(t, path, "std")
-			latents, lh, lw := golden(t, path, "latents")
-			pictures, _, _ := golden(t, path, "decoded")
-			for i := range images {
-				m, err := v.Encode(context.Background(), Picture{v.Space().Colours, h, w, images[i]})
-				require.NoError(t, err)
-				requireClose(t, means[i], m.Mean.Values)
-				requireClose(t, logvars[i], m.LogVar.Values)
-				std := m
-				std.Mean.Values = make([]float32, len(m.Mean.Values))
-				ones := make([]float32, len(m.Mean.Values))
-				for i := range ones {
-					ones[i] = 1
+	for dir, folder := range goldens {
+		t.Run(filepath.Base(folder), func(t *testing.T) {
+			path := filepath.Join(folder, "golden.safetensors")
+			v := opened(t, dir, Options{})
+			v.requireGolden(t, path, "")
+			if has(t, path, "tiled.mean") {
+				opened(t, dir, Options{Tile: 32}).requireGolden(t, path, "tiled.")
+				opened(t, dir, Options{Tile: 64}).requireGolden(t, path, "")
+			}
+			if has(t, path, "std") {
+				stds, _, _ := golden(t, path, "std")
+				logvars, _, _ := golden(t, path, "logvar")
+				for i, l := range logvars {
+					n := dit.Latent{Values: l}
+					requireClose(t, stds[i], Moments{dit.Latent{Values: make([]float32, len(l))}, n}.Sample(slices.Repeat([]float32{1}, len(l))).Values)
 				}
-				requireClose(t, stds[i], std.Sample(ones).Values)
-				p, err := v.Decode(context.Background(), dit.Latent{Channels: v.Space().Channels, Frames: 1, Height: lh, Width: lw, Values: latents[i]})
-				require.NoError(t, err)
-				assert.Equal(t, []int{h, w}, []int{p.Height, p.Width})
-				requireClose(t, pictures[i], p.Values)
 			}
 		})
 	}
+}
+
+// requireGolden encodes and decodes what a golden has; prefix is that of the results.
+func (v *VAE) requireGolden(t *testing.T, path, prefix string) {
+	t.Helper()
+	images, h, w := golden(t, path, "image")
+	means, _, _ := golden(t, path, prefix+"mean")
+	logvars, _, _ := golden(t, path, prefix+"logvar")
+	latents, lh, lw := golden(t, path, "latents")
+	pictures, _, _ := golden(t, path, prefix+"decoded")
+	for i := range images {
+		m, err := v.Encode(context.Background(), Picture{v.Space().Colours, h, w, images[i]})
+		require.NoError(t, err)
+		require.Equal(t, []int{1, lh, lw}, []int{m.Mean.Frames, m.Mean.Height, m.Mean.Width})
+		requireClose(t, means[i], m.Mean.Values)
+		requireClose(t, logvars[i], m.LogVar.Values)
+		p, err := v.Decode(context.Background(), dit.Latent{Channels: v.Space().Channels, Frames: 1, Height: lh, Width: lw, Values: latents[i]})
+		require.NoError(t, err)
+		require.Equal(t, []int{h, w}, []int{p.Height, p.Width})
+		requireClose(t, pictures[i], p.Values)
+	}
+}
+
+func TestScale(t *testing.T) {
+	for dir, folder := range goldens {
+		path := filepath.Join(folder, "golden.safetensors")
+		s, err := ReadScale(dir)
+		require.NoError(t, err)
+		if !has(t, path, "normalised") {
+			continue
+		}
+		latents, h, w := golden(t, path, "latents")
+		want, _, _ := golden(t, path, "normalised")
+		for i, x := range latents {
+			z := dit.Latent{Channels: len(x) / h / w, Frames: 1, Height: h, Width: w, Values: slices.Clone(x)}
+			require.Contains(t, []int{0, z.Channels}, s.Channels())
+			s.Normalise(z)
+			requireClose(t, want[i], z.Values)
+			s.Denormalise(z)
+			requireClose(t, x, z.Values)
+		}
+	}
+	s, err := ReadScale(root + "/vae-flux/vae")
+	require.NoError(t, err)
+	z := dit.Latent{Channels: 1, Frames: 2, Height: 1, Width: 1, Values: []float32{0.1159, 1.1159}}
+	s.Normalise(z)
+	assert.InDeltaSlice(t, []float32{0, 0.3611}, z.Values, 1e-6)
+}
+
+// TestProgramsAreKept has pictures of two sizes in turns.
+func TestProgramsAreKept(t *testing.T) {
+	v := opened(t, "testdata/kl-tiles", Options{})
+	picture := func(h, w int) Picture {
+		p := Picture{3, h, w, make([]float32, 3*h*w)}
+		for i := range p.Values {
+			p.Values[i] = float32(i%7)/4 - 0.5
+		}
+		return p
+	}
+	first, err := v.Encode(context.Background(), picture(8, 6))
+	require.NoError(t, err)
+	for range 2 {
+		_, err = v.Encode(context.Background(), picture(10, 12))
+		require.NoError(t, err)
+		again, err := v.Encode(context.Background(), picture(8, 6))
+		require.NoError(t, err)
+		assert.Equal(t, first, again)
+	}
+	assert.Len(t, v.programs, 2)
+	v.unload(0)
+	assert.Empty(t, v.programs)
+	again, err := v.Encode(context.Background(), picture(8, 6))
+	require.NoError(t, err)
+	assert.Equal(t, first, again)
 }
