@@ -156,7 +156,7 @@ func requireNear(t testing.TB, want, got []float32, absolute, relative float64) 
 }
 
 func TestGoldens(t *testing.T) {
-	for _, name := range []string{"flux"} {
+	for _, name := range []string{"flux", "qwenimage", "qwenimage-edit", "qwenimage-edit-zero-cond"} {
 		t.Run(name, func(t *testing.T) {
 			g := readGolden(t, name)
 			m, f := open(t, name)
