@@ -1,0 +1,78 @@
+package dialects
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/lorafuse/lorafuse/lora"
+)
+
+// config is PEFT's configuration of the pieces: that of the file's metadata, or one that
+// gives each module its rank and alpha.
+func (f *file) config(pieces []piece) (*lora.Config, error) {
+	metadata, _ := f.set.Metadata()
+	c, err := parseMetadata(metadata)
+	if err != nil {
+		return nil, err
+	}
+	chosen := make([]string, len(pieces))
+	for i, p := range pieces {
+		chosen[i] = p.module.Name
+	}
+	if c == nil {
+		if c, err = configOf(pieces); err != nil {
+			return nil, err
+		}
+	}
+	if !c.TargetModules.IsSet() {
+		c.TargetModules.Names, c.ExcludeModules.Names = targets(f.model, chosen)
+	}
+	return c, nil
+}
+
+// configOf is the configuration of pieces without one: their most frequent rank and
+// alpha, and patterns for the others.
+func configOf(pieces []piece) (*lora.Config, error) {
+	c := lora.DefaultConfig()
+	ranks, alphas := map[int]int{}, map[float64]int{}
+	biases, magnitudes := 0, 0
+	for _, p := range pieces {
+		ranks[p.rank()]++
+		alphas[p.alpha]++
+		if p.bias != nil {
+			biases++
+		}
+		if p.magnitude != nil {
+			magnitudes++
+		}
+	}
+	for _, some := range []struct {
+		what string
+		n    int
+		set  *bool
+	}{{"a bias", biases, &c.LoraBias}, {"a magnitude", magnitudes, &c.UseDoRA}} {
+		if some.n != 0 && some.n != len(pieces) {
+			return nil, fmt.Errorf("%w: %d of %d layers have %s, expected all or none", lora.ErrUnsupported, some.n, len(pieces), some.what)
+		}
+		*some.set = some.n > 0
+	}
+	c.R, c.LoraAlpha = mostFrequent(ranks), mostFrequent(alphas)
+	for _, p := range pieces {
+		key := "^" + p.module.Name // this one, not others whose names end so
+		if p.rank() != c.R {
+			c.RankPattern = append(c.RankPattern, lora.RankRule{Key: key, R: p.rank()})
+		}
+		if p.alpha != c.LoraAlpha {
+			c.AlphaPattern = append(c.AlphaPattern, lora.AlphaRule{Key: key, Alpha: p.alpha})
+		}
+	}
+	return c, nil
+}
+
+// mostFrequent is the value that is counted most often, the least of several.
+func mostFrequent[T cmp.Ordered](counts map[T]int) T {
+	values := slices.Sorted(maps.Keys(counts))
+	return slices.MaxFunc(values, func(a, b T) int { return cmp.Compare(counts[a], counts[b]) })
+}

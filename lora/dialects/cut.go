@@ -1,0 +1,92 @@
+package dialects
+
+import (
+	"slices"
+
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// cut takes the adapter of a layer apart into those of the modules that it is. Modules
+// to which it adds nothing have none, unless it adds nothing to any.
+func cut(l layer, whole piece) []piece {
+	if l.swapped {
+		whole.b = swap(whole.b)
+	}
+	n := len(l.modules)
+	if n == 1 {
+		whole.module = l.modules[0]
+		return []piece{whole}
+	}
+	diagonal, nothing := isDiagonal(l, whole.b), isZero(whole.b)
+	row := 0
+	var out []piece
+	for i, m := range l.modules {
+		p := whole
+		p.module = m
+		p.b = rows(whole.b, row, row+m.Out)
+		row += m.Out
+		if !nothing && isZero(p.b) {
+			continue // the file adapts the others
+		}
+		if diagonal { // rank and alpha shrink alike: the scale stays
+			r := whole.rank() / n
+			p.a = rows(whole.a, i*r, i*r+r)
+			p.b = columns(p.b, i*r, i*r+r)
+			p.alpha /= float64(n)
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// isDiagonal reports whether each module has columns of B of its own, as many as the
+// others, and zeros in those of the others.
+func isDiagonal(l layer, b tensor.Tensor) bool {
+	n, rank := len(l.modules), b.Shape[1]
+	if rank%n != 0 {
+		return false
+	}
+	row := 0
+	for i, m := range l.modules {
+		for j := range n {
+			if i == j {
+				continue
+			}
+			block := columns(rows(b, row, row+m.Out), j*rank/n, (j+1)*rank/n)
+			if !isZero(block) {
+				return false
+			}
+		}
+		row += m.Out
+	}
+	return true
+}
+
+// isZero reports whether all elements are zero, of either sign.
+func isZero(t tensor.Tensor) bool {
+	v, err := t.Float32s()
+	return err == nil && !slices.ContainsFunc(v, func(x float32) bool { return x != 0 })
+}
+
+// rows are the rows from..to of a matrix, in place.
+func rows(t tensor.Tensor, from, to int) tensor.Tensor {
+	n := t.DType.Bytes(t.Shape[1])
+	return tensor.Tensor{DType: t.DType, Shape: []int{to - from, t.Shape[1]}, Data: t.Data[from*n : to*n]}
+}
+
+// columns are a copy of the columns from..to of a matrix.
+func columns(t tensor.Tensor, from, to int) tensor.Tensor {
+	n, size := t.DType.Bytes(t.Shape[1]), t.DType.Bytes(1)
+	data := make([]byte, 0, t.Shape[0]*(to-from)*size)
+	for i := range t.Shape[0] {
+		data = append(data, t.Data[i*n+from*size:i*n+to*size]...)
+	}
+	return tensor.Tensor{DType: t.DType, Shape: []int{t.Shape[0], to - from}, Data: data}
+}
+
+// swap is a copy of a matrix whose lower half comes first.
+func swap(t tensor.Tensor) tensor.Tensor {
+	half := len(t.Data) / 2
+	t.Data = slices.Concat(t.Data[half:], t.Data[:half])
+	return t
+}

@@ -1,0 +1,189 @@
+package dialects
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/safetensors"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// joined is the file in the forms of kohya and ComfyUI.
+func (w *writer) joined() ([]safetensors.Entry, map[string]string, error) {
+	layers, original := w.layers()
+	ranks, alphas := map[int]int{}, map[float64]int{}
+	var entries []safetensors.Entry
+	for _, l := range layers {
+		x, err := w.join(l)
+		if err != nil {
+			return nil, nil, fmt.Errorf("lora: save adapter: %s: %w", l, err)
+		}
+		ranks[x.rank()]++
+		alphas[x.alpha]++
+		number, err := tensor.FromFloat32s([]float32{float32(x.alpha)})
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, part := range []struct {
+			part part
+			t    tensor.Tensor
+		}{{down, x.a}, {up, x.b}, {alpha, number}} {
+			e, err := entry(w.key(l, part.part, original), part.t)
+			if err != nil {
+				return nil, nil, err
+			}
+			entries = append(entries, e)
+		}
+	}
+	metadata := map[string]string{"format": "pt"}
+	if w.form == Kohya {
+		metadata["ss_network_module"] = "networks.lora"
+		metadata["ss_network_dim"] = strconv.Itoa(mostFrequent(ranks))
+		metadata["ss_network_alpha"] = strconv.FormatFloat(mostFrequent(alphas), 'g', -1, 32)
+	}
+	return entries, metadata, nil
+}
+
+// layers are those that have an adapter, as the form names them, in the order of their
+// first modules, and whether the names are of the original release.
+func (w *writer) layers() (layers []layer, original bool) {
+	n := namesOf(w.model)
+	in := map[string]layer{} // by their modules
+	for _, l := range n.originals {
+		for _, m := range l.modules {
+			in[m.Name] = l
+		}
+	}
+	for _, t := range w.placement.Targets {
+		l, ok := in[t.Name]
+		if !ok {
+			l = n.dotted[t.Name]
+		}
+		if !slices.ContainsFunc(layers, func(x layer) bool { return x.name == l.name }) {
+			layers = append(layers, l)
+		}
+	}
+	return layers, len(n.originals) > 0
+}
+
+// key is what the form calls a tensor. Of models with names of their own ComfyUI, and
+// diffusers after it, reads .lora_down, of others diffusers reads .lora_A alone.
+func (w *writer) key(l layer, p part, original bool) string {
+	prefix, name, style := "lora_unet_", flatten(l.name), 4 // .lora_down.weight of endings
+	if w.form == ComfyUI {
+		prefix, name = "diffusion_model.", l.name
+		if !original {
+			style = 0 // .lora_A.weight
+		}
+	}
+	if p == alpha {
+		return prefix + name + ".alpha"
+	}
+	return prefix + name + endings[style+int(p)].text
+}
+
+// join is the adapter of one layer made of those of its modules.
+func (w *writer) join(l layer) (piece, error) {
+	var pieces []piece
+	for _, m := range l.modules {
+		t, ok := w.placement.Target(m.Name)
+		if !ok {
+			continue
+		}
+		a, _ := w.adapter.Tensor(t.Key(lora.RoleA))
+		b, _ := w.adapter.Tensor(t.Key(lora.RoleB))
+		pieces = append(pieces, piece{module: m, a: a, b: b, alpha: t.Scale * float64(t.Rank)})
+	}
+	whole := pieces[0]
+	var err error
+	switch {
+	case len(l.modules) == 1:
+	case len(pieces) == len(l.modules) && shareA(pieces):
+		data := make([][]byte, len(pieces))
+		for i, p := range pieces {
+			data[i] = p.b.Data
+		}
+		whole.b = tensor.Tensor{DType: whole.b.DType, Shape: []int{l.out(), whole.rank()}, Data: slices.Concat(data...)}
+	default:
+		whole, err = diagonal(l, pieces)
+	}
+	if l.swapped {
+		whole.b = swap(whole.b)
+	}
+	return whole, err
+}
+
+// shareA reports whether all pieces have the same A and scale, and B of one type.
+func shareA(pieces []piece) bool {
+	first := pieces[0]
+	return !slices.ContainsFunc(pieces[1:], func(p piece) bool {
+		return p.alpha != first.alpha || p.a.DType != first.a.DType || p.b.DType != first.b.DType || !bytes.Equal(p.a.Data, first.a.Data)
+	})
+}
+
+// diagonal joins adapters so that each keeps rows of A, and columns of B, of its own. The
+// scale is that of the first: B of the others is multiplied by what theirs differ.
+func diagonal(l layer, pieces []piece) (piece, error) {
+	rank, in := 0, pieces[0].module.In
+	for _, p := range pieces {
+		rank += p.rank()
+	}
+	scale := pieces[0].alpha / float64(pieces[0].rank())
+	dtype := pieces[0].b.DType
+	a, b := make([]float32, 0, rank*in), make([]float32, l.out()*rank)
+	column := 0
+	for _, p := range pieces {
+		values, err := p.a.Float32s()
+		if err != nil {
+			return piece{}, err
+		}
+		a = append(a, values...)
+		if values, err = p.b.Float32s(); err != nil {
+			return piece{}, err
+		}
+		factor := p.alpha / float64(p.rank()) / scale
+		if factor != 1 || p.a.DType != dtype || p.b.DType != dtype {
+			dtype = tensor.F32
+		}
+		row := 0
+		for _, m := range l.modules {
+			if m.Name == p.module.Name {
+				break
+			}
+			row += m.Out
+		}
+		for i := range p.module.Out {
+			for j := range p.rank() {
+				b[(row+i)*rank+column+j] = float32(float64(values[i*p.rank()+j]) * factor)
+			}
+		}
+		column += p.rank()
+	}
+	whole := piece{alpha: scale * float64(rank)}
+	var err error
+	if whole.a, err = matrix(a, rank, in, dtype); err == nil {
+		whole.b, err = matrix(b, l.out(), rank, dtype)
+	}
+	return whole, err
+}
+
+// matrix is a tensor of that type.
+func matrix(values []float32, rows, columns int, d tensor.DType) (tensor.Tensor, error) {
+	t, err := tensor.FromFloat32s(values, rows, columns)
+	if err != nil {
+		return t, err
+	}
+	return t.Convert(d)
+}
+
+// entry is a tensor of a file.
+func entry(key string, t tensor.Tensor) (safetensors.Entry, error) {
+	d, err := safetensors.ParseDType(t.DType.String())
+	if err != nil {
+		return safetensors.Entry{}, fmt.Errorf("lora: save adapter: tensor %q: %w", key, err)
+	}
+	return safetensors.Entry{Name: key, DType: d, Shape: t.Shape, Data: t.Data}, nil
+}

@@ -1,0 +1,120 @@
+package dialects
+
+import (
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/internal/suggest"
+	"github.com/lorafuse/lorafuse/lora"
+)
+
+// layer is what one name in a file stands for: a module of the model, or several whose
+// outputs are those of one layer of the original model, one behind the other.
+type layer struct {
+	name    string
+	modules []lora.Module
+	swapped bool // the halves of the outputs have changed places
+}
+
+// out is the number of outputs.
+func (l layer) out() int {
+	n := 0
+	for _, m := range l.modules {
+		n += m.Out
+	}
+	return n
+}
+
+// String names the modules.
+func (l layer) String() string {
+	parts := make([]string, len(l.modules))
+	for i, m := range l.modules {
+		parts[i] = m.Name
+	}
+	return strings.Join(parts, " + ")
+}
+
+// names are all names by which files call the linear layers of a model.
+type names struct {
+	dotted, flat map[string]layer // flat: with _ for the dots
+	originals    []layer          // by which kohya and ComfyUI call them, if not as diffusers
+}
+
+// namesOf lists the names of a model's layers.
+func namesOf(model lora.Model) *names {
+	n := &names{dotted: map[string]layer{}, flat: map[string]layer{}}
+	linear := map[string]lora.Module{}
+	for _, m := range model.Modules {
+		if m.Kind == lora.Linear {
+			linear[m.Name] = m
+			n.add(layer{name: m.Name, modules: []lora.Module{m}})
+		}
+	}
+	for _, r := range releases {
+		if !r.of(model) {
+			continue
+		}
+		for _, o := range r.layers {
+			for _, l := range o.layers(model, linear) {
+				n.add(l)
+				if r.written {
+					n.originals = append(n.originals, l)
+				}
+			}
+		}
+	}
+	return n
+}
+
+// add takes in a layer; a name that is taken stays what it is.
+func (n *names) add(l layer) {
+	if n.dotted[l.name].name == "" {
+		n.dotted[l.name] = l
+	}
+	if flat := flatten(l.name); n.flat[flat].name == "" {
+		n.flat[flat] = l
+	}
+}
+
+// flatten is a name as kohya writes it.
+func flatten(name string) string { return strings.ReplaceAll(name, ".", "_") }
+
+// find gives the layer that a file calls so, with its prefix.
+func (n *names) find(module string) (layer, bool) {
+	for name, table := range n.readings(module) {
+		if l, ok := table[name]; ok {
+			return l, true
+		}
+	}
+	return layer{}, false
+}
+
+// nearest is the end of a message on a name that find does not know.
+func (n *names) nearest(module string) string {
+	for name, table := range n.readings(module) {
+		return suggest.DidYouMean(name, slices.Collect(maps.Keys(table)))
+	}
+	return ""
+}
+
+// readings are what the name of a module can mean, without each prefix that it has, and
+// the table with names like it.
+func (n *names) readings(module string) iter.Seq2[string, map[string]layer] {
+	return func(yield func(string, map[string]layer) bool) {
+		for _, p := range prefixes {
+			name, ok := strings.CutPrefix(module, p.text)
+			if !ok {
+				continue
+			}
+			table := n.dotted
+			if p.flat {
+				table = n.flat
+			}
+			if !yield(name, table) {
+				return
+			}
+		}
+	}
+}
