@@ -30,7 +30,7 @@ Results go to standard output, progress and notes to standard error.
 	c.SetHelpCommand(a.help(c))
 	c.AddCommand(
 		a.train(), a.generate(), a.serve(), a.embed(), a.eval(), a.merge(),
-		a.inspect(), a.convert(), a.diff(), a.compare(), a.tokenize(), a.data(),
+		a.inspect(), a.convert(), a.adapter(), a.diff(), a.compare(), a.tokenize(), a.data(),
 		a.config(), a.devices(), a.graph(), a.health(), a.hub(), a.bench(), a.version(),
 	)
 	for _, sub := range c.Commands() {

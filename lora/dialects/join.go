@@ -124,43 +124,44 @@ func shareA(pieces []piece) bool {
 	})
 }
 
-// diagonal joins adapters so that each keeps rows of A, and columns of B, of its own. The
-// scale is that of the first: B of the others is multiplied by what theirs differ.
+// diagonal joins adapters so that each keeps rows of A, and columns of B, of its own: as
+// many for all modules of the layer as the largest rank, zeros where there are fewer, so
+// that readers find the blocks. The scale is that of the first: B of the others is
+// multiplied by what theirs differ.
 func diagonal(l layer, pieces []piece) (piece, error) {
-	rank, in := 0, pieces[0].module.In
+	block, in := 0, l.modules[0].In
 	for _, p := range pieces {
-		rank += p.rank()
+		block = max(block, p.rank())
 	}
+	rank := block * len(l.modules)
 	scale := pieces[0].alpha / float64(pieces[0].rank())
 	dtype := pieces[0].b.DType
-	a, b := make([]float32, 0, rank*in), make([]float32, l.out()*rank)
-	column := 0
-	for _, p := range pieces {
-		values, err := p.a.Float32s()
-		if err != nil {
-			return piece{}, err
-		}
-		a = append(a, values...)
-		if values, err = p.b.Float32s(); err != nil {
-			return piece{}, err
-		}
-		factor := p.alpha / float64(p.rank()) / scale
-		if factor != 1 || p.a.DType != dtype || p.b.DType != dtype {
-			dtype = tensor.F32
-		}
-		row := 0
-		for _, m := range l.modules {
-			if m.Name == p.module.Name {
-				break
+	a, b := make([]float32, rank*in), make([]float32, l.out()*rank)
+	row := 0
+	for k, m := range l.modules {
+		i := slices.IndexFunc(pieces, func(p piece) bool { return p.module.Name == m.Name })
+		if i >= 0 {
+			p := pieces[i]
+			valuesA, err := p.a.Float32s()
+			if err != nil {
+				return piece{}, err
 			}
-			row += m.Out
-		}
-		for i := range p.module.Out {
-			for j := range p.rank() {
-				b[(row+i)*rank+column+j] = float32(float64(values[i*p.rank()+j]) * factor)
+			copy(a[k*block*in:], valuesA)
+			valuesB, err := p.b.Float32s()
+			if err != nil {
+				return piece{}, err
+			}
+			factor := p.alpha / float64(p.rank()) / scale
+			if factor != 1 || p.a.DType != dtype || p.b.DType != dtype {
+				dtype = tensor.F32
+			}
+			for o := range m.Out {
+				for r := range p.rank() {
+					b[(row+o)*rank+k*block+r] = float32(float64(valuesB[o*p.rank()+r]) * factor)
+				}
 			}
 		}
-		column += p.rank()
+		row += m.Out
 	}
 	whole := piece{alpha: scale * float64(rank)}
 	var err error

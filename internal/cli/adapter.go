@@ -1,0 +1,181 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	_ "github.com/lorafuse/lorafuse/diffusion/dit" // registers transformers
+	"github.com/lorafuse/lorafuse/internal/suggest"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/lora/dialects"
+	"github.com/lorafuse/lorafuse/model"
+)
+
+// peftForm is the folder of PEFT, which package lora writes.
+const peftForm = "peft"
+
+// adapterConvertFlags are what `adapter convert` is called with.
+type adapterConvertFlags struct {
+	model           string
+	to              string
+	transformerOnly bool
+	force           bool
+	json            bool
+}
+
+// adapterConversion is what `adapter convert --json` prints.
+type adapterConversion struct {
+	Input   string   `json:"input"`
+	Output  string   `json:"output"`
+	Form    string   `json:"form"`
+	Modules int      `json:"modules"`
+	Tensors int      `json:"tensors"` // of the adapter, before modules are joined
+	Rank    int      `json:"rank"`
+	Alpha   float64  `json:"alpha"`
+	Targets []string `json:"target_modules"`
+}
+
+func (a *app) adapter() *cobra.Command {
+	c := a.group(&cobra.Command{
+		Use:   "adapter",
+		Short: "Look after the files of adapters",
+	})
+	c.AddCommand(a.adapterConvert())
+	return c
+}
+
+func (a *app) adapterConvert() *cobra.Command {
+	var f adapterConvertFlags
+	c := &cobra.Command{
+		Use:   "convert INPUT OUTPUT --model DIR",
+		Short: "Rewrite an adapter of a diffusion transformer as another tool names it",
+		Long: `Read an adapter of a diffusion transformer in any form and write it in another. INPUT
+is a file of diffusers, kohya, musubi-tuner, ComfyUI or ai-toolkit, a folder with a
+pytorch_lora_weights.safetensors, or a folder of PEFT's. --model is the model that it is
+for: a folder of diffusers, or of its transformer alone. Every tensor must belong to it.
+
+--to diffusers   pytorch_lora_weights.safetensors, with PEFT's configuration in the
+                 metadata, so that diffusers loads it with the strength it was trained at
+--to kohya       lora_unet_… and .alpha; layers of FLUX have the names of its first
+                 release, where q, k and v are one
+--to comfyui     diffusion_model.… and .alpha
+--to peft        a folder with adapter_config.json and adapter_model.safetensors
+
+Strength stays what it is: numbers are not scaled but where parts that have become one
+layer differ in theirs.`,
+		Example: `  lorafuse adapter convert style.safetensors output --model path/to/flux
+  lorafuse adapter convert output/adapter style.safetensors --model path/to/flux --to kohya
+  lorafuse adapter convert style.safetensors adapter --model path/to/flux/transformer --to peft`,
+		Args: args(2, "INPUT", "OUTPUT"),
+		RunE: func(c *cobra.Command, args []string) error {
+			if f.model == "" {
+				return usagef(c.CommandPath(), "--model is missing: the folder of the model that the adapter is for")
+			}
+			r, err := runAdapterConvert(c.Context(), args[0], args[1], &f)
+			if err != nil {
+				return err
+			}
+			if f.json {
+				return a.out.json(r)
+			}
+			a.out.printf("wrote %d modules of rank %d and alpha %v into %s, in the form of %s\n", r.Modules, r.Rank, r.Alpha, r.Output, r.Form)
+			return nil
+		},
+	}
+	flags := c.Flags()
+	flags.StringVarP(&f.model, "model", "m", "", "folder of the model, or of its transformer")
+	flags.StringVar(&f.to, "to", string(dialects.Diffusers), "form to write: "+suggest.Or(adapterForms()))
+	flags.BoolVar(&f.transformerOnly, "transformer-only", false, "leave out what the file has for text encoders")
+	flags.BoolVar(&f.force, "force", false, "replace the file that is there")
+	flags.BoolVar(&f.json, "json", false, "print JSON")
+	return c
+}
+
+// adapterForms are the forms that can be written.
+func adapterForms() []string {
+	var names []string
+	for _, form := range dialects.Forms() {
+		names = append(names, string(form))
+	}
+	return append(names, peftForm)
+}
+
+// runAdapterConvert reads the adapter and writes it.
+func runAdapterConvert(_ context.Context, input, output string, f *adapterConvertFlags) (*adapterConversion, error) {
+	if !slices.Contains(adapterForms(), f.to) {
+		return nil, fmt.Errorf("adapter convert: --to: %s", suggest.Expected(f.to, adapterForms()))
+	}
+	path, err := f.file(output)
+	if err != nil {
+		return nil, err
+	}
+	m, err := openTransformer(f.model)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	modules := lora.ModelOf(m.Config.ModelType, m.Modules())
+	adapter, err := dialects.Open(input, modules, dialects.Options{TransformerOnly: f.transformerOnly})
+	if err != nil {
+		return nil, err
+	}
+	defer adapter.Close()
+	p, err := lora.NewPlacement(adapter.Config, modules)
+	if err != nil {
+		return nil, fmt.Errorf("adapter convert: %s: %w", input, err)
+	}
+	var tensors []lora.Tensor
+	for _, key := range adapter.Names() {
+		t, _ := adapter.Tensor(key)
+		tensors = append(tensors, lora.Tensor{Key: key, Tensor: t})
+	}
+	if f.to == peftForm {
+		err = lora.Save(output, p.Config(), tensors)
+	} else if err = os.MkdirAll(filepath.Dir(path), 0o777); err == nil {
+		err = dialects.Write(path, dialects.Form(f.to), modules, adapter.Config, tensors)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("adapter convert: %s: %w", output, err)
+	}
+	c := p.Config()
+	return &adapterConversion{
+		Input: input, Output: path, Form: f.to, Modules: len(p.Targets), Tensors: len(tensors),
+		Rank: c.R, Alpha: c.LoraAlpha, Targets: append([]string{}, c.TargetModules.Names...),
+	}, nil
+}
+
+// file is the file that is written: OUTPUT itself, or one in it.
+func (f *adapterConvertFlags) file(output string) (string, error) {
+	path := output
+	switch {
+	case f.to == peftForm && isFile(output):
+		return "", fmt.Errorf("adapter convert: OUTPUT %s: PEFT's form is a folder", output)
+	case f.to == peftForm:
+		path = filepath.Join(output, lora.WeightsFile)
+	case f.to == string(dialects.Diffusers) && !isFile(output):
+		path = filepath.Join(output, dialects.File)
+	case !isFile(output):
+		return "", fmt.Errorf("adapter convert: OUTPUT %s: the form %s is one file, whose name ends in .safetensors", output, f.to)
+	}
+	if _, err := os.Stat(path); err == nil && !f.force {
+		return "", fmt.Errorf("adapter convert: %s is there already; --force replaces it", path)
+	} else if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("adapter convert: %w", err)
+	}
+	return path, nil
+}
+
+// openTransformer opens the transformer of a folder of diffusers, or the one that the
+// folder is.
+func openTransformer(dir string) (*model.Model, error) {
+	if _, err := os.Stat(filepath.Join(dir, "model_index.json")); err == nil {
+		dir = filepath.Join(dir, "transformer")
+	}
+	return model.Open(dir)
+}
