@@ -74,10 +74,10 @@ func (s stream) added(x, y, gate graph.Tensor) graph.Tensor {
 // chunks cuts the last axis of x into n equal parts.
 func chunks(x graph.Tensor, n int) []graph.Tensor {
 	parts := make([]graph.Tensor, n)
-	if !x.Valid() {
-		return parts
+	size := 0
+	if x.Valid() {
+		size = x.Type().Last().N / n
 	}
-	size := x.Type().Last().N / n
 	for i := range parts {
 		parts[i] = x.Slice(-1, i*size, (i+1)*size)
 	}

@@ -1,0 +1,42 @@
+package dit
+
+import (
+	"fmt"
+
+	"github.com/lorafuse/lorafuse/model"
+)
+
+// maxPatch keeps the sizes of tokens in range.
+const maxPatch = 1 << 8
+
+// checkLayers refuses what is no number of layers. Errors: model.ErrConfig.
+func checkLayers(key string, n int) error {
+	if n < 0 || n > maxLayers {
+		return fmt.Errorf("%w: %s: found %d, expected 0 to %d", model.ErrConfig, key, n, maxLayers)
+	}
+	return nil
+}
+
+// checkRotary refuses what are not so many axes of a rotary embedding that make up a head.
+// Errors: model.ErrConfig.
+func checkRotary(key string, dims []int, axes int, head string, size int) error {
+	sum := 0
+	for _, d := range dims {
+		if d < 0 || d%2 != 0 || d > size {
+			return fmt.Errorf("%w: %s: found %v, expected even numbers of 0 to %d", model.ErrConfig, key, dims, size)
+		}
+		sum += d
+	}
+	if len(dims) != axes || sum != size {
+		return fmt.Errorf("%w: %s: found %v, expected %d that add up to %s, %d", model.ErrConfig, key, dims, axes, head, size)
+	}
+	return nil
+}
+
+// maxRatio is how much wider than a stream its feed-forward layers may be.
+const maxRatio = 1 << 10
+
+// checkSize refuses so many heads of a size. Errors: model.ErrConfig.
+func checkSize(heads string, n int, head string, size int) error {
+	return model.CheckSizes(model.Size{Key: heads, N: n}, model.Size{Key: head, N: size}, model.Size{Key: heads + " times " + head, N: n * size})
+}

@@ -1,0 +1,70 @@
+package dit
+
+// patches says which values of a latent one token has: those of so many frames, rows and
+// columns. Where Last, the channels of a value lie side by side, else the values of a
+// channel do.
+type patches struct {
+	frames, height, width int
+	last                  bool
+}
+
+// grid is how many tokens a latent has.
+func (p patches) grid(l Latent) grid {
+	return grid{l.Frames / p.frames, l.Height / p.height, l.Width / p.width}
+}
+
+// fits reports whether a latent has whole patches only.
+func (p patches) fits(l Latent) bool {
+	return l.Frames%p.frames == 0 && l.Height%p.height == 0 && l.Width%p.width == 0
+}
+
+// size is how many values one token has.
+func (p patches) size(channels int) int { return p.frames * p.height * p.width * channels }
+
+// pack writes the values of a latent token by token: frames, then rows, then columns.
+func (p patches) pack(dst []float32, l Latent) {
+	p.each(l, func(packed, value int) { dst[packed] = l.Values[value] })
+}
+
+// unpack undoes pack: like says the size.
+func (p patches) unpack(tokens []float32, like Latent) []float32 {
+	out := make([]float32, like.size())
+	p.each(like, func(packed, value int) { out[value] = tokens[packed] })
+	return out
+}
+
+// each calls f with the place of each value among tokens, and in the latent.
+func (p patches) each(l Latent, f func(packed, value int)) {
+	g, inside, at := p.grid(l), p.size(1), 0
+	for frame := range g.frames {
+		for row := range g.height {
+			for column := range g.width {
+				for i := range inside {
+					y, x := row*p.height+i/p.width%p.height, column*p.width+i%p.width
+					z := frame*p.frames + i/(p.height*p.width)
+					for c := range l.Channels {
+						packed := at + c*inside + i
+						if p.last {
+							packed = at + i*l.Channels + c
+						}
+						f(packed, ((c*l.Frames+z)*l.Height+y)*l.Width+x)
+					}
+				}
+				at += inside * l.Channels
+			}
+		}
+	}
+}
+
+// unpackAll gives each sample's part of rows as a latent. Errors: ErrSample.
+func (p patches) unpackAll(rows []float32, samples int, like Latent) ([][]float32, error) {
+	n := like.size()
+	if len(rows) != samples*n || !p.fits(like) {
+		return nil, fmtSize(len(rows), samples*n)
+	}
+	out := make([][]float32, samples)
+	for i := range out {
+		out[i] = p.unpack(rows[i*n:(i+1)*n], like)
+	}
+	return out, nil
+}

@@ -1,0 +1,55 @@
+package dit_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/diffusion/dit"
+	"github.com/lorafuse/lorafuse/safetensors"
+)
+
+// readZImage reads the samples of a case of Z-Image, whose texts have lengths of their own.
+func readZImage(t testing.TB, name string) golden {
+	f, err := safetensors.Open(filepath.Join(testdata, name, "golden.safetensors"))
+	require.NoError(t, err)
+	t.Cleanup(func() { f.Close() })
+	times, _ := floats(t, f, "timestep")
+	g := golden{name: name, tensors: f}
+	for i, at := range times {
+		latents, shape := floats(t, f, fmt.Sprintf("latents.%d", i))
+		noise, _ := floats(t, f, fmt.Sprintf("noise.%d", i))
+		text, textShape := floats(t, f, fmt.Sprintf("cap_feats.%d", i))
+		s := noised(at, latents, noise)
+		s.Latent = latent(append([]int{1}, shape...), s.Latent.Values)
+		s.Prompt = dit.Prompt{Features: textShape[1], Values: text}
+		g.samples = append(g.samples, s)
+	}
+	return g
+}
+
+// noised is a sample on its way: the latent's size is not set.
+func noised(t float32, latent, noise []float32) dit.Sample {
+	s, sigma := dit.Sample{Timestep: t, Weight: 1}, t/1000
+	s.Latent.Values, s.Target = make([]float32, len(latent)), make([]float32, len(latent))
+	for i, x := range latent {
+		s.Latent.Values[i] = (1-sigma)*x + sigma*noise[i]
+		s.Target[i] = noise[i] - x
+	}
+	return s
+}
+
+func TestZImage(t *testing.T) {
+	g := readZImage(t, "zimage")
+	m, f := open(t, "zimage")
+	rows, err := f.Unpack(run(t, m, nil, g.samples), len(g.samples), g.samples[0].Latent)
+	require.NoError(t, err)
+	want, shape := g.floats(t, "velocity")
+	target, _ := g.floats(t, "target")
+	for i, v := range rows {
+		requireNear(t, part(want, shape[0], i), v, 1e-4, 1e-5)
+		requireNear(t, part(target, shape[0], i), g.samples[i].Target, 1e-6, 1e-6)
+	}
+}
