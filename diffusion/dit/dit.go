@@ -66,7 +66,10 @@ type Prompt struct {
 	Features int
 	Values   []float32 // [tokens, Features]
 	Mask     []bool    // which tokens are real; nil: all
-	Pooled   []float32 // one vector of the whole text, where the architecture reads one
+	// Slots are the tokens in whose places controls lie, four tokens of a control in each;
+	// nil: none. Architectures read it that have one stream of text and pictures.
+	Slots  []bool
+	Pooled []float32 // one vector of the whole text, where the architecture reads one
 }
 
 // Sample is a picture on its way from noise.

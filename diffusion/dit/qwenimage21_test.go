@@ -1,0 +1,61 @@
+package dit_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/diffusion/dit"
+	"github.com/lorafuse/lorafuse/safetensors"
+)
+
+// readTokens reads the samples of a case whose latents are tokens [samples, height·width,
+// channels].
+func readTokens(t testing.TB, name string, height, width int) golden {
+	f, err := safetensors.Open(filepath.Join(testdata, name, "golden.safetensors"))
+	require.NoError(t, err)
+	t.Cleanup(func() { f.Close() })
+	g := golden{name: name, tensors: f}
+	times, _ := floats(t, f, "timestep")
+	latents, shape := floats(t, f, "latents")
+	noise, _ := floats(t, f, "noise")
+	text, textShape := floats(t, f, "encoder_hidden_states")
+	mask := int64s(t, f, "encoder_hidden_states_mask")
+	require.Equal(t, height*width, shape[1])
+	for i, at := range times {
+		s := noised(at, turned(part(latents, shape[0], i), shape[1]), turned(part(noise, shape[0], i), shape[1]))
+		s.Latent = latent([]int{1, shape[2], height, width}, s.Latent.Values)
+		s.Prompt = dit.Prompt{Features: textShape[2], Values: part(text, shape[0], i)}
+		for _, real := range part(mask, shape[0], i) {
+			s.Prompt.Mask = append(s.Prompt.Mask, real != 0)
+		}
+		g.samples = append(g.samples, s)
+	}
+	return g
+}
+
+// turned is x [rows, columns] as [columns, rows].
+func turned(x []float32, rows int) []float32 {
+	columns := len(x) / rows
+	y := make([]float32, len(x))
+	for i := range x {
+		y[i%columns*rows+i/columns] = x[i]
+	}
+	return y
+}
+
+func int64s(t testing.TB, f *safetensors.File, name string) []int64 {
+	v, err := f.Lookup(name)
+	require.NoError(t, err)
+	x, err := safetensors.As[int64](v)
+	require.NoError(t, err)
+	return x
+}
+
+func TestQwenImage21(t *testing.T) {
+	g := readTokens(t, "qwenimage21", 4, 4)
+	m, _ := open(t, "qwenimage21")
+	want, _ := g.floats(t, "output")
+	requireNear(t, want, run(t, m, nil, g.samples), 1e-4, 1e-5)
+}
