@@ -79,6 +79,9 @@ type Sample struct {
 	Prompt   Prompt
 	Timestep float32 // 1000·σ, of 0 to 1000
 	Guidance float32 // what models that were distilled are told
+	// Stretch is by how much further apart frames, rows and columns are than in training,
+	// where an architecture reads it; 0: they are not.
+	Stretch [3]float32
 	// Target is what is to be learned, noise − picture, with the weight of the sample in
 	// the loss; nil where nothing is.
 	Target []float32

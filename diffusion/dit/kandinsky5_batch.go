@@ -1,0 +1,231 @@
+package dit
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/lorafuse/lorafuse/data"
+)
+
+// Positions that diffusers' tables have.
+const (
+	kandinskyPlaces = 128  // of frames, rows and columns
+	kandinskyText   = 1024 // of tokens of text
+)
+
+// Space implements [Transformer].
+func (m *Kandinsky5) Space() Space {
+	return Space{Channels: m.Channels, Multiple: lcm(m.Patch[1], m.Patch[2]), Text: m.Text, Pooled: m.Pooled, Controls: m.Conditioned}
+}
+
+// lcm is the least number that both are factors of.
+func lcm(a, b int) int {
+	n := a
+	for n%b != 0 {
+		n += a
+	}
+	return n
+}
+
+// patches is what of a latent a token has: channels lie side by side in what is given, and
+// apart in what comes out.
+func (m *Kandinsky5) patches(given bool) patches {
+	return patches{m.Patch[0], m.Patch[1], m.Patch[2], given}
+}
+
+// layout is l with tokens of patches.
+func (m *Kandinsky5) layout(l layout, s Sample) layout {
+	l.grids = []grid{m.patches(true).grid(s.Latent)}
+	return l
+}
+
+// Bounds implements [Transformer].
+func (m *Kandinsky5) Bounds(samples int, s Sample) map[string]int {
+	return m.layout(layoutOf(samples, s), s).bounds()
+}
+
+// Arrays implements [Transformer]. A transformer with visual_cond is given beside a latent
+// what it is made from: one control, which counts everywhere, or whose last channel, one
+// more than those of a latent, says where; or none.
+func (m *Kandinsky5) Arrays(b *data.Batch, samples []Sample) error {
+	given := make([]Sample, len(samples))
+	for i, s := range samples {
+		given[i] = s
+		given[i].Controls = nil // channels, not tokens
+	}
+	space := m.Space()
+	space.Multiple = 1
+	l, err := space.newLayout(given)
+	if err != nil {
+		return err
+	}
+	l = m.layout(l, samples[0])
+	for i, s := range samples {
+		if err := m.check(l, s); err != nil {
+			return fmt.Errorf("dit: %w: sample %d: %w", ErrSample, i, err)
+		}
+	}
+	b.Reset()
+	m.setPictures(b, l, samples)
+	l.setPooled(b, samples)
+	setSinusoids(b, Time, samples, func(s Sample) []float32 { return sinusoid(s.Timestep, 1, m.Width) })
+	m.setTokens(b, l, samples)
+	return nil
+}
+
+// check refuses a sample that the transformer cannot take, once it is like the others.
+func (m *Kandinsky5) check(l layout, s Sample) error {
+	g := l.grids[0]
+	switch {
+	case !m.patches(true).fits(s.Latent):
+		return fmt.Errorf("latent: found %d frames of %d×%d, expected multiples of %d and %d×%d", s.Latent.Frames, s.Latent.Height, s.Latent.Width, m.Patch[0], m.Patch[1], m.Patch[2])
+	case max(g.frames, g.height, g.width) > kandinskyPlaces:
+		return fmt.Errorf("latent: found %d×%d×%d tokens, expected %d at most on each axis", g.frames, g.height, g.width, kandinskyPlaces)
+	case s.Prompt.seen() < 1 || s.Prompt.seen() > kandinskyText:
+		return fmt.Errorf("text: found %d tokens that are seen, expected 1 to %d", s.Prompt.seen(), kandinskyText)
+	case len(s.Controls) > 0 && !m.Conditioned:
+		return fmt.Errorf("found %d controls, expected none: visual_cond is false", len(s.Controls))
+	case len(s.Controls) > 1:
+		return fmt.Errorf("found %d controls, expected one at most", len(s.Controls))
+	}
+	for axis, by := range s.Stretch {
+		if by != 0 && !(by > 0 && !math.IsInf(float64(by), 0)) {
+			return fmt.Errorf("stretch: found %v on axis %d, expected more than 0", by, axis)
+		}
+	}
+	for _, c := range s.Controls {
+		if c.Frames != s.Latent.Frames || c.Height != s.Latent.Height || c.Width != s.Latent.Width {
+			return fmt.Errorf("control: found %d frames of %d×%d, expected %d of %d×%d as the latent has", c.Frames, c.Height, c.Width, s.Latent.Frames, s.Latent.Height, s.Latent.Width)
+		}
+		if (c.Channels != m.Channels && c.Channels != m.Channels+1) || len(c.Values) != c.size() {
+			return fmt.Errorf("control: found %d channels of %d values in all, expected %d, or %d with a mask", c.Channels, len(c.Values), m.Channels, m.Channels+1)
+		}
+	}
+	return nil
+}
+
+// setPictures gives a batch its latents, with what they are made from, and what is to be
+// learned, whose channels lie as those that come out do.
+func (m *Kandinsky5) setPictures(b *data.Batch, l layout, samples []Sample) {
+	l.setPictures(b, samples, m.patches(false).pack) // for the targets
+	if !m.Conditioned {
+		latents := make([]float32, 0, l.samples*samples[0].Latent.size())
+		for _, s := range samples {
+			latents = m.append(latents, s.Latent)
+		}
+		b.SetFloats(Latents, latents)
+		return
+	}
+	var latents []float32
+	for _, s := range samples {
+		all := s.Latent
+		all.Channels = m.given()
+		all.Values = make([]float32, all.size())
+		copy(all.Values, s.Latent.Values)
+		if behind := all.Values[s.Latent.size():]; len(s.Controls) > 0 {
+			rest := behind[copy(behind, s.Controls[0].Values):]
+			for i := range rest { // the mask
+				rest[i] = 1
+			}
+		}
+		latents = m.append(latents, all)
+	}
+	b.SetFloats(Latents, latents)
+}
+
+// append writes the tokens of a latent behind others.
+func (m *Kandinsky5) append(all []float32, l Latent) []float32 {
+	at := len(all)
+	all = append(all, make([]float32, l.size())...)
+	m.patches(true).pack(all[at:], l)
+	return all
+}
+
+// setTokens gives a batch its texts, the tokens that are seen first, and says where all
+// tokens are and what they see.
+func (m *Kandinsky5) setTokens(b *data.Batch, l layout, samples []Sample) {
+	text := make([]float32, l.samples*l.text*m.Text)
+	var seesText, sees intervals
+	from, to := make([]int32, 0, l.samples*l.image()), make([]int32, 0, l.samples*l.image())
+	for i, s := range samples {
+		first := i * l.text
+		at := first
+		for t := range s.Prompt.tokens() {
+			if s.Prompt.sees(t) {
+				copy(text[at*m.Text:(at+1)*m.Text], s.Prompt.Values[t*m.Text:])
+				at++
+			}
+		}
+		seesText.add(l.text, at-first)
+		sees.add(l.image(), l.image())
+		for range l.image() {
+			from, to = append(from, int32(first)), append(to, int32(at))
+		}
+	}
+	b.SetFloats(Text, text)
+	seesText.set(b, textLo, textHi)
+	sees.set(b, imageLo, imageHi)
+	b.SetInts(imageText, from)
+	b.SetInts(imageTo, to)
+	b.SetFloats(textRotary, m.textTable(l))
+	var table []float32
+	for _, s := range samples {
+		table = append(table, m.imageTable(l.grids[0], s.Stretch)...)
+	}
+	b.SetFloats(Rotary, table)
+}
+
+// textTable is the rotary table of texts, which have one axis.
+func (m *Kandinsky5) textTable(l layout) []float32 {
+	size, f := m.headDim(), kandinskyFrequencies(m.headDim())
+	table := make([]float32, l.samples*l.text*size)
+	for row := range l.samples * l.text {
+		for pair, w := range f {
+			turn(table[row*size:(row+1)*size], pair, float32(row%l.text)*w)
+		}
+	}
+	return table
+}
+
+// imageTable is that of a picture: angles are divided by what stretches its axes.
+func (m *Kandinsky5) imageTable(g grid, stretch [3]float32) []float32 {
+	size := m.headDim()
+	table := make([]float32, g.tokens()*size)
+	for row := range g.tokens() {
+		at, pair := [3]int{row / (g.height * g.width), row / g.width % g.height, row % g.width}, 0
+		for axis, d := range m.Axes {
+			by := stretch[axis]
+			if by == 0 {
+				by = 1
+			}
+			for _, w := range kandinskyFrequencies(d) {
+				turn(table[row*size:(row+1)*size], pair, float32(at[axis])*w/by)
+				pair++
+			}
+		}
+	}
+	return table
+}
+
+// turn writes the cosine and the sine of the angle of a pair.
+func turn(row []float32, pair int, angle float32) {
+	sin, cos := math.Sincos(float64(angle))
+	row[pair], row[len(row)/2+pair] = float32(cos), float32(sin)
+}
+
+// kandinskyFrequencies are those of the pairs of so many elements, made as those of a
+// sinusoid are.
+func kandinskyFrequencies(size int) []float32 {
+	f := make([]float32, size/2)
+	for i := range f {
+		f[i] = float32(math.Exp(float64(float32(-math.Log(10000)) * float32(i) / float32(len(f)))))
+	}
+	return f
+}
+
+// Unpack implements [Transformer].
+func (m *Kandinsky5) Unpack(rows []float32, samples int, like Latent) ([][]float32, error) {
+	return m.patches(false).unpackAll(rows, samples, like)
+}
+
+var _ Transformer = (*Kandinsky5)(nil)
