@@ -1,0 +1,147 @@
+package flow
+
+import "math"
+
+// Mu is the dynamic shift µ for a picture of so many tokens: on the line through
+// (BaseTokens, BaseShift) and (MaxTokens, MaxShift).
+func (s *Schedule) Mu(tokens int) float64 {
+	m := (s.MaxShift - s.BaseShift) / float64(s.MaxTokens-s.BaseTokens)
+	b := s.BaseShift - m*float64(s.BaseTokens)
+	return float64(tokens)*m + b
+}
+
+// Flux2Mu is the µ of FLUX.2, which depends on the number of steps too.
+func Flux2Mu(tokens, steps int) float64 {
+	n := float64(tokens)
+	m200 := 0.00016927*n + 0.45666666
+	if tokens > 4300 {
+		return m200
+	}
+	m10 := 8.73809524e-05*n + 1.89833333
+	a := (m200 - m10) / 190
+	return a*float64(steps) + (m200 - 200*a)
+}
+
+// Levels of a run of sampling: Sigmas are those between which it steps, one more than there
+// are steps, and Timesteps what the model is told before each.
+type Levels struct {
+	Sigmas, Timesteps []float32
+}
+
+// Steps is the number of steps.
+func (l Levels) Steps() int { return len(l.Timesteps) }
+
+// Sample gives the levels of a run of so many steps, at least one, that go out from
+// 1 … 1/steps, as the pipelines of diffusers do. µ counts where s is Dynamic.
+func (s *Schedule) Sample(steps int, mu float64) Levels {
+	sigmas := make([]float32, steps)
+	for i, v := range linspace(1, 1/float64(steps), steps) {
+		sigmas[i] = float32(v)
+	}
+	for i, t := range sigmas {
+		sigmas[i] = shifted(s, t, mu)
+	}
+	if s.Terminal > 0 {
+		stretch(sigmas, s.Terminal)
+	}
+	return levels(s, sigmas)
+}
+
+// SampleTable is Sample for pipelines that go out from the first and the last level of
+// training (Kandinsky's). A static shift thereby counts twice, as in diffusers.
+func (s *Schedule) SampleTable(steps int, mu float64) Levels {
+	table := s.Table()
+	n := float64(s.Levels)
+	wide := linspace(float64(table.Sigmas[0])*n, float64(table.Sigmas[len(table.Sigmas)-1])*n, steps)
+	for i, t := range wide {
+		wide[i] = shifted(s, t/n, mu)
+	}
+	if s.Terminal > 0 {
+		stretch(wide, s.Terminal)
+	}
+	return levels(s, wide)
+}
+
+// levels puts shifted levels as the spacing has them, and the end behind them.
+func levels[T number](s *Schedule, sigmas []T) Levels {
+	n := len(sigmas)
+	wide := make([]float64, n)
+	for i, t := range sigmas {
+		wide[i] = float64(t)
+	}
+	first, last := wide[0], wide[n-1]
+	switch s.Spacing {
+	case Karras:
+		const rho = 7
+		low, high := math.Pow(last, 1.0/rho), math.Pow(first, 1.0/rho)
+		for i, r := range linspace(0, 1, n) {
+			wide[i] = math.Pow(high+float64(r*(low-high)), rho)
+		}
+	case Exponential:
+		for i, l := range linspace(math.Log(first), math.Log(last), n) {
+			wide[i] = math.Exp(l)
+		}
+	case Even:
+	}
+	l := Levels{Sigmas: make([]float32, n+1), Timesteps: make([]float32, n)}
+	for i, v := range wide {
+		l.Sigmas[i] = float32(v)
+		if s.Inverted {
+			l.Sigmas[i] = 1 - l.Sigmas[i]
+		}
+		l.Timesteps[i] = l.Sigmas[i] * float32(s.Levels)
+	}
+	if s.Inverted {
+		l.Sigmas[n] = 1
+	}
+	return l
+}
+
+// number is a precision that levels are computed in. Products are converted before they are
+// added to, or some machines would not round them.
+type number interface{ float32 | float64 }
+
+// shifted moves a level towards noise.
+func shifted[T number](s *Schedule, t T, mu float64) T {
+	switch {
+	case !s.Dynamic:
+		return static(t, s.Shift)
+	case s.Linear:
+		return dynamic(t, mu)
+	}
+	return dynamic(t, math.Exp(mu))
+}
+
+// static is s·σ/(1 + (s − 1)·σ).
+func static[T number](t T, shift float64) T {
+	return T(T(shift)*t) / (1 + T(T(shift-1)*t))
+}
+
+// dynamic is s/(s + 1/σ − 1): the same in exact numbers.
+func dynamic[T number](t T, shift float64) T {
+	return T(shift) / (T(shift) + (1/t - 1))
+}
+
+// stretch moves levels away from 1 or towards it, so that the last is terminal.
+func stretch[T number](sigmas []T, terminal float64) {
+	scale := (1 - sigmas[len(sigmas)-1]) / T(1-terminal)
+	if scale == 0 { // one step, which begins at 1
+		return
+	}
+	for i, t := range sigmas {
+		sigmas[i] = 1 - (1-t)/scale
+	}
+}
+
+// linspace is n numbers from the first to the last.
+func linspace(first, last float64, n int) []float64 {
+	x := make([]float64, n)
+	step := (last - first) / float64(max(1, n-1))
+	for i := range x {
+		x[i] = float64(float64(i)*step) + first
+	}
+	if n > 1 {
+		x[n-1] = last
+	}
+	return x
+}

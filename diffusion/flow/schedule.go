@@ -1,0 +1,171 @@
+// Package flow is the arithmetic of flow matching, without models: the noise levels σ of
+// sampling and of training, how they are drawn and weighted, the Euler step, guidance, and
+// the random numbers of a run. A picture on its way is x(σ) = (1 − σ)·picture + σ·noise, and
+// what is learned is its velocity, noise − picture (Lipman et al. 2022, arXiv 2210.02747;
+// Esser et al. 2024, arXiv 2403.03206). All is rounded to float32 where diffusers does.
+package flow
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/lorafuse/lorafuse/internal/suggest"
+)
+
+// ErrSchedule is wrapped where a schedule or a setting of it is wrong or not supported.
+var ErrSchedule = errors.New("wrong schedule")
+
+// ConfigFile is the file of a scheduler's folder.
+const ConfigFile = "scheduler_config.json"
+
+// class is the only scheduler there is.
+const class = "FlowMatchEulerDiscreteScheduler"
+
+// Schedule says which noise levels sampling passes, and which there are in training: what
+// diffusers keeps in scheduler_config.json.
+type Schedule struct {
+	// Levels is the number of noise levels in training; timesteps go from 0 to it.
+	Levels int
+	// Shift s moves levels towards noise, σ·s/(1 + (s − 1)·σ): of training, and of sampling
+	// unless Dynamic.
+	Shift float64
+	// Dynamic says that sampling is shifted by the size of the picture, see Mu, and training
+	// not at all.
+	Dynamic               bool
+	BaseShift, MaxShift   float64
+	BaseTokens, MaxTokens int
+	// Linear has the dynamic shift be µ itself, not e^µ.
+	Linear bool
+	// Terminal is where the last step begins, 0 where nothing is stretched to it.
+	Terminal float64
+	// Spacing says how levels lie between the first and the last.
+	Spacing Spacing
+	// Inverted levels rise from 0 to 1.
+	Inverted bool
+}
+
+// Spacing says how the levels of sampling lie between the first and the last.
+type Spacing string
+
+// The spacings: even before they are shifted, and those of Karras et al. 2022 (arXiv
+// 2206.00364, ρ = 7) and in even ratios, both of which come in place of the shifted ones.
+const (
+	Even        Spacing = ""
+	Karras      Spacing = "karras"
+	Exponential Spacing = "exponential"
+)
+
+// Open reads the schedule of a scheduler's folder. Errors: those of the file, those of Parse.
+func Open(dir string) (*Schedule, error) {
+	path := filepath.Join(dir, ConfigFile)
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("flow: %w", err)
+	}
+	s, err := Parse(raw)
+	if err != nil {
+		return nil, fmt.Errorf("%w (%s)", err, path)
+	}
+	return s, nil
+}
+
+// Parse reads scheduler_config.json. What it asks for is done or refused: a key that is not
+// known counts for nothing only where it is null or false. Errors: ErrSchedule.
+func Parse(raw []byte) (*Schedule, error) {
+	c := &keys{left: map[string]json.RawMessage{}}
+	if err := json.Unmarshal(raw, &c.left); err != nil {
+		return nil, fmt.Errorf("flow: %w: not a JSON object: %w", ErrSchedule, err)
+	}
+	if name := get(c, "_class_name", "a string", class); name != class {
+		c.fail("flow: %w: _class_name %q, the only one supported is %s", ErrSchedule, name, class)
+	}
+	s := &Schedule{
+		Levels:     get(c, "num_train_timesteps", "an integer", 1000),
+		Shift:      get(c, "shift", "a number", 1.0),
+		Dynamic:    get(c, "use_dynamic_shifting", "true or false", false),
+		BaseShift:  get(c, "base_shift", "a number", 0.5),
+		MaxShift:   get(c, "max_shift", "a number", 1.15),
+		BaseTokens: get(c, "base_image_seq_len", "an integer", 256),
+		MaxTokens:  get(c, "max_image_seq_len", "an integer", 4096),
+		Terminal:   get(c, "shift_terminal", "a number", 0.0),
+		Inverted:   get(c, "invert_sigmas", "true or false", false),
+	}
+	switch kind := get(c, "time_shift_type", "a string", "exponential"); kind {
+	case "exponential":
+	case "linear":
+		s.Linear = true
+	default:
+		c.fail("flow: %w: time_shift_type: %s", ErrSchedule, suggest.Expected(kind, []string{"exponential", "linear"}))
+	}
+	for key, spacing := range map[string]Spacing{"use_karras_sigmas": Karras, "use_exponential_sigmas": Exponential} {
+		if !get(c, key, "true or false", false) {
+			continue
+		}
+		if s.Spacing != Even {
+			c.fail("flow: %w: use_karras_sigmas and use_exponential_sigmas are both true, expected at most one", ErrSchedule)
+		}
+		s.Spacing = spacing
+	}
+	c.rest()
+	if c.err != nil {
+		return nil, c.err
+	}
+	return s, s.check()
+}
+
+// check refuses numbers that no level can be made of.
+func (s *Schedule) check() error {
+	switch {
+	case s.Levels < 1 || s.Levels > 1<<20:
+		return fmt.Errorf("flow: %w: num_train_timesteps: found %d, expected 1 to %d", ErrSchedule, s.Levels, 1<<20)
+	case !(s.Shift > 0):
+		return fmt.Errorf("flow: %w: shift: found %v, expected a number above 0", ErrSchedule, s.Shift)
+	case s.Terminal < 0 || s.Terminal >= 1:
+		return fmt.Errorf("flow: %w: shift_terminal: found %v, expected at least 0 and less than 1", ErrSchedule, s.Terminal)
+	case s.Dynamic && s.BaseTokens == s.MaxTokens:
+		return fmt.Errorf("flow: %w: base_image_seq_len and max_image_seq_len are both %d, expected two sizes to shift between", ErrSchedule, s.MaxTokens)
+	}
+	return nil
+}
+
+// keys are those of a config that nothing has read yet, and the first thing that was wrong.
+type keys struct {
+	left map[string]json.RawMessage
+	err  error
+}
+
+func (c *keys) fail(format string, args ...any) {
+	if c.err == nil {
+		c.err = fmt.Errorf(format, args...)
+	}
+}
+
+// get reads a key, or gives def where it is missing or null.
+func get[T any](c *keys, key, expected string, def T) T {
+	raw, ok := c.left[key]
+	delete(c.left, key)
+	if !ok || string(raw) == "null" {
+		return def
+	}
+	v := def
+	if json.Unmarshal(raw, &v) != nil {
+		c.fail("flow: %w: %s: found %s, expected %s", ErrSchedule, key, raw, expected)
+	}
+	return v
+}
+
+// rest refuses keys that ask for something and were not read.
+func (c *keys) rest() {
+	for _, key := range slices.Sorted(maps.Keys(c.left)) {
+		raw := string(c.left[key])
+		if raw == "null" || raw == "false" || key[:min(1, len(key))] == "_" {
+			continue
+		}
+		c.fail("flow: %w: %s: found %s, which is not supported, expected null or false", ErrSchedule, key, raw)
+	}
+}
