@@ -99,6 +99,8 @@ var house = map[string]room{
 	"data/cache":       {floor: models},
 	"data/imagefolder": {models, with("data/cache", "checks the cache of a folder")},
 
+	"diffusion": {floor: loops},
+
 	"train/schedule":     {floor: loops},
 	"train/events":       {floor: loops},
 	"train/config":       {loops, with("train/schedule", "checks its names")},

@@ -1,0 +1,81 @@
+package diffusion
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// folder makes a pipeline with an index and folders of parts.
+func folder(t *testing.T, index string, parts ...string) string {
+	dir := t.TempDir()
+	if index != "" {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, IndexFile), []byte(index), 0o600))
+	}
+	for _, name := range parts {
+		require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o700))
+	}
+	return dir
+}
+
+func TestPipeline(t *testing.T) {
+	dir := folder(t, `{"_class_name": "FluxPipeline", "_diffusers_version": "0.42.1",
+		"transformer": ["diffusers", "FluxTransformer2DModel"], "vae": ["diffusers", "AutoencoderKL"],
+		"image_encoder": [null, null], "is_distilled": true, "boundary": 0.5}`, "transformer")
+	p, err := Open(dir)
+	require.NoError(t, err)
+	assert.Equal(t, "FluxPipeline", p.Class)
+	assert.True(t, p.Distilled)
+	assert.Len(t, p.Parts, 2)
+	assert.True(t, p.Has(Transformer))
+	assert.False(t, p.Has(VAE))
+
+	_, err = p.Folder(VAE)
+	require.ErrorIs(t, err, ErrPart)
+	assert.ErrorContains(t, err, "model_index.json lists vae as AutoencoderKL")
+	_, err = p.Folder(TextEncoder)
+	require.ErrorIs(t, err, ErrPart)
+	assert.ErrorContains(t, err, "has no text_encoder")
+	assert.ErrorContains(t, err, "it has transformer")
+
+	s, err := p.Schedule()
+	require.NoError(t, err)
+	assert.InDelta(t, 1, s.Shift, 0)
+}
+
+func TestPipelineWithoutIndex(t *testing.T) {
+	p, err := Open(folder(t, "", "transformer", "scheduler", "other"))
+	require.NoError(t, err)
+	assert.Len(t, p.Parts, 2)
+	_, err = p.Schedule()
+	assert.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func TestWrongPipelines(t *testing.T) {
+	for index, says := range map[string]string{
+		"":                   "neither model_index.json nor a folder called transformer",
+		`{`:                  "unexpected end of JSON input",
+		`{"_class_name": 1}`: "_class_name: found 1",
+		`{"_class_name": "X", "vae": ["diffusers"], "transformer": ["diffusers", "Y"]}`: `vae: found ["diffusers"]`,
+		`{"_class_name": "StableDiffusionPipeline", "unet": ["diffusers", "UNet"]}`:     "StableDiffusionPipeline has no transformer; it has none",
+	} {
+		_, err := Open(folder(t, index))
+		require.ErrorIs(t, err, ErrPipeline)
+		assert.ErrorContains(t, err, says)
+	}
+	_, err := Open(filepath.Join(t.TempDir(), "nothing"))
+	assert.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func FuzzIndex(f *testing.F) {
+	f.Add([]byte(`{"_class_name": "FluxPipeline", "transformer": ["diffusers", "FluxTransformer2DModel"]}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		p := &Pipeline{Parts: map[string]Part{}}
+		if p.read(raw) == nil {
+			assert.Contains(t, p.Parts, Transformer)
+		}
+	})
+}
