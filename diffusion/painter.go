@@ -1,0 +1,248 @@
+package diffusion
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/diffusion/dit"
+	"github.com/lorafuse/lorafuse/diffusion/flow"
+	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/nn"
+)
+
+// ErrDrawing is wrapped where something cannot be drawn as it is asked for.
+var ErrDrawing = errors.New("wrong drawing")
+
+// maxSteps is more than any schedule gains by.
+const maxSteps = 1000
+
+// Drawing says what is to be drawn. What is zero is as the style of the painter has it.
+type Drawing struct {
+	Prompt dit.Prompt
+	// Negative is what the picture is led away from, nil for nothing.
+	Negative *dit.Prompt
+	Controls []dit.Latent // pictures that it is made from
+	// Frames, Height and Width are the size of the latent; no frames are one.
+	Frames, Height, Width int
+	Steps                 int
+	// Scale is that of guidance by the negative prompt. One that asks for no guidance leaves
+	// the negative prompt aside: 1, or 0 for Z-Image; nil is the style's.
+	Scale *float64
+	// Told is the guidance that a distilled transformer is told; nil is the style's.
+	Told *float64
+	// Seed is what the noise is drawn by, that the picture begins as.
+	Seed uint64
+	// Start is the noise itself, [Channels, Frames, Height, Width], in its place.
+	Start []float32
+	// Each, if not nil, is called after each step with what there is of the latent, which it
+	// must not keep.
+	Each func(step, steps int, latent []float32) error
+}
+
+// Painter draws with a transformer that a runtime has, and an adapter in a slot. It is not
+// safe for concurrent use.
+type Painter struct {
+	Style Style
+
+	runtime     *engine.Runtime
+	transformer dit.Transformer
+	schedule    *flow.Schedule
+	programs    []program
+	batch       data.Batch
+}
+
+// program is what gives a velocity, for slots like one and samples up to its bounds.
+type program struct {
+	run    *engine.Program
+	bounds map[string]int
+	result string
+}
+
+// NewPainter is a painter with the transformer of a runtime, which stays the caller's.
+// Errors: ErrPipeline where the model draws nothing.
+func NewPainter(r *engine.Runtime, s *flow.Schedule, style Style) (*Painter, error) {
+	t, ok := r.Model().Config.Family.(dit.Transformer)
+	if !ok {
+		return nil, fmt.Errorf("diffusion: %w: %s is no diffusion transformer", ErrPipeline, r.Model().Config.Architecture)
+	}
+	return &Painter{Style: style, runtime: r, transformer: t, schedule: s}, nil
+}
+
+// Close frees what the painter has on the device; the runtime stays open.
+func (p *Painter) Close() {
+	for _, x := range p.programs {
+		p.runtime.Unload(x.run)
+	}
+	p.programs = nil
+}
+
+// Space is what the latents of the transformer are like.
+func (p *Painter) Space() dit.Space { return p.transformer.Space() }
+
+// Draw gives the latent of a picture, normalised as the transformer has it, drawn with the
+// adapter of a slot. Errors: ErrDrawing, dit.ErrSample, those of the device, of ctx, and of
+// d.Each.
+func (p *Painter) Draw(ctx context.Context, slot *engine.Slot, d Drawing) (dit.Latent, error) {
+	if err := p.settle(&d); err != nil {
+		return dit.Latent{}, err
+	}
+	x, err := p.begin(d)
+	if err != nil {
+		return x, err
+	}
+	s := dit.Sample{Latent: x, Controls: d.Controls, Prompt: d.Prompt, Guidance: float32(*d.Told)}
+	prog, err := p.program(ctx, slot, d, s)
+	if err != nil {
+		return x, err
+	}
+	tokens := p.transformer.Bounds(1, s)[dit.PredictedTokens]
+	levels := p.Style.levels(p.schedule, tokens, d.Steps)
+	for i := range levels.Steps() {
+		s.Timestep = levels.Timesteps[i]
+		velocity, err := p.velocity(ctx, slot, prog, d, s, tokens)
+		if err != nil {
+			return x, err
+		}
+		levels.Step(x.Values, velocity, i)
+		if d.Each != nil {
+			if err := d.Each(i+1, levels.Steps(), x.Values); err != nil {
+				return x, err
+			}
+		}
+	}
+	for i, v := range x.Values {
+		if v64 := float64(v); math.IsNaN(v64) || math.IsInf(v64, 0) {
+			return x, fmt.Errorf("diffusion: the latent has %v at place %d, expected numbers: the transformer or the adapter computes none", v, i)
+		}
+	}
+	return x, nil
+}
+
+// settle fills in what the style says, and checks the rest.
+func (p *Painter) settle(d *Drawing) error {
+	if d.Frames == 0 {
+		d.Frames = 1
+	}
+	if d.Steps == 0 {
+		d.Steps = p.Style.Steps
+	}
+	if d.Scale == nil {
+		d.Scale = &p.Style.Scale
+	}
+	if d.Told == nil {
+		d.Told = &p.Style.Told
+	}
+	space := p.Space()
+	switch {
+	case d.Steps < 1 || d.Steps > maxSteps:
+		return fmt.Errorf("diffusion: %w: found %d steps, expected 1 to %d", ErrDrawing, d.Steps, maxSteps)
+	case d.Height < 1 || d.Width < 1 || d.Height%space.Multiple != 0 || d.Width%space.Multiple != 0:
+		return fmt.Errorf("diffusion: %w: found a latent of %d×%d, expected multiples of %d", ErrDrawing, d.Width, d.Height, space.Multiple)
+	case !finite(*d.Scale) || !finite(*d.Told):
+		return fmt.Errorf("diffusion: %w: found guidance %v and %v, expected numbers", ErrDrawing, *d.Scale, *d.Told)
+	}
+	if d.Negative != nil && !p.Style.Guidance.Asks(*d.Scale) {
+		d.Negative = nil
+	}
+	return nil
+}
+
+func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
+
+// begin is the noise that a picture begins as.
+func (p *Painter) begin(d Drawing) (dit.Latent, error) {
+	x := dit.Latent{Channels: p.Space().Channels, Frames: d.Frames, Height: d.Height, Width: d.Width}
+	n := x.Channels * x.Frames * x.Height * x.Width
+	x.Values = make([]float32, n)
+	if d.Start == nil {
+		flow.NewDraw(d.Seed, 0, 0).Noise(x.Values)
+	} else if copy(x.Values, d.Start); len(d.Start) != n {
+		return x, fmt.Errorf("diffusion: %w: found %d values to start from, expected %d for %d×%d×%d×%d", ErrDrawing, len(d.Start), n, x.Channels, x.Frames, x.Height, x.Width)
+	}
+	return x, nil
+}
+
+// velocity is where the picture lies, by the transformer and guidance.
+func (p *Painter) velocity(ctx context.Context, slot *engine.Slot, prog program, d Drawing, s dit.Sample, tokens int) ([]float32, error) {
+	rows, err := p.rows(ctx, slot, prog, s)
+	if err != nil {
+		return nil, err
+	}
+	if d.Negative != nil {
+		s.Prompt = *d.Negative
+		away, err := p.rows(ctx, slot, prog, s)
+		if err != nil {
+			return nil, err
+		}
+		p.Style.Guidance.Combine(rows, away, *d.Scale, len(rows)/tokens)
+	}
+	all, err := p.transformer.Unpack(rows, 1, s.Latent)
+	if err != nil {
+		return nil, err
+	}
+	return all[0], nil
+}
+
+// rows is what the transformer says of a sample.
+func (p *Painter) rows(ctx context.Context, slot *engine.Slot, prog program, s dit.Sample) ([]float32, error) {
+	if err := p.transformer.Arrays(&p.batch, []dit.Sample{s}); err != nil {
+		return nil, err
+	}
+	if err := prog.run.Run(ctx, slot, &p.batch, prog.bounds[nn.Tokens]); err != nil {
+		return nil, err
+	}
+	rows := make([]float32, len(s.Latent.Values))
+	return rows, p.runtime.Read(ctx, prog.result, rows)
+}
+
+// textStep is what the number of tokens of a text is rounded up to, so that texts of about
+// the same length share a program.
+const textStep = 32
+
+// program gives one that runs with a slot and has room for a drawing.
+func (p *Painter) program(ctx context.Context, slot *engine.Slot, d Drawing, s dit.Sample) (program, error) {
+	text := len(s.Prompt.Values) / max(1, s.Prompt.Features)
+	if d.Negative != nil {
+		text = max(text, len(d.Negative.Values)/max(1, d.Negative.Features))
+	}
+	s.Prompt = dit.Prompt{Features: s.Prompt.Features, Mask: make([]bool, max(1, (text+textStep-1)/textStep)*textStep)}
+	bounds := p.transformer.Bounds(1, s)
+	for _, x := range p.programs {
+		if x.run.Fits(slot) && covers(x.bounds, bounds) {
+			return x, nil
+		}
+	}
+	x := program{bounds: bounds, result: fmt.Sprintf("%s %d %d %d", dit.Velocity, d.Frames, d.Height, d.Width)}
+	m := p.runtime.Model()
+	draft, err := p.runtime.Plan(slot, engine.Spec{Bounds: bounds, Build: func(b *nn.Builder, g *graph.Program) {
+		g.Result(x.result, m.Build(b).Output(b, dit.Velocity))
+	}})
+	if err != nil {
+		return x, err
+	}
+	loaded, err := p.runtime.Load(ctx, slot, nil, draft)
+	if err != nil {
+		return x, err
+	}
+	x.run = loaded[0]
+	p.programs = append(p.programs, x)
+	return x, nil
+}
+
+// covers reports whether a program has room: axes that other sizes than planned for would
+// change are those of all.
+func covers(have, want map[string]int) bool {
+	if len(have) != len(want) {
+		return false
+	}
+	for axis, n := range want {
+		if have[axis] < n {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,148 @@
+package diffusion_test
+
+import (
+	"context"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/diffusion"
+	"github.com/lorafuse/lorafuse/diffusion/dit"
+	"github.com/lorafuse/lorafuse/diffusion/flow"
+	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/safetensors"
+)
+
+const testdata = "../testdata/dit"
+
+// tensors are those of a golden file.
+type tensors struct {
+	t testing.TB
+	f *safetensors.File
+}
+
+func readTensors(t testing.TB, folder string) tensors {
+	f, err := safetensors.Open(filepath.Join(testdata, folder, "golden.safetensors"))
+	require.NoError(t, err)
+	t.Cleanup(func() { f.Close() })
+	return tensors{t, f}
+}
+
+// part is part i of the outer axis of a tensor.
+func part[T safetensors.Element](g tensors, name string, i int) []T {
+	v, err := g.f.Lookup(name)
+	require.NoError(g.t, err)
+	x, err := safetensors.As[T](v)
+	require.NoError(g.t, err)
+	n := len(x) / v.Shape[0]
+	return x[i*n : (i+1)*n]
+}
+
+func (g tensors) shape(name string) []int {
+	v, err := g.f.Lookup(name)
+	require.NoError(g.t, err)
+	return v.Shape
+}
+
+// prompt is the text of sample i, of tensors that begin with a name.
+func (g tensors) prompt(before string, i int) dit.Prompt {
+	p := dit.Prompt{Features: g.shape(before + "prompt_embeds")[2], Values: part[float32](g, before+"prompt_embeds", i)}
+	if name := before + "prompt_embeds_mask"; g.f.Has(name) {
+		for _, m := range part[int64](g, name, i) {
+			p.Mask = append(p.Mask, m != 0)
+		}
+	}
+	if g.f.Has("pooled_prompt_embeds") {
+		p.Pooled = part[float32](g, "pooled_prompt_embeds", i)
+	}
+	return p
+}
+
+// painter is one with the transformer of a folder, and a slot without an adapter.
+func painter(t testing.TB, transformer, scheduler string) (*diffusion.Painter, *engine.Slot) {
+	m, err := model.Open(filepath.Join(testdata, transformer, "transformer"))
+	require.NoError(t, err)
+	t.Cleanup(func() { m.Close() })
+	schedule, err := flow.Parse([]byte("{}"))
+	if scheduler != "" {
+		schedule, err = flow.Open(filepath.Join(testdata, scheduler, "scheduler"))
+	}
+	require.NoError(t, err)
+	r := engine.New(testdevice.Open(t, backend.Options{}), m)
+	t.Cleanup(r.Close)
+	slot, err := r.NewSlot(nil)
+	require.NoError(t, err)
+	t.Cleanup(slot.Free)
+	p, err := diffusion.NewPainter(r, schedule, diffusion.StyleOf(m.Config, false))
+	require.NoError(t, err)
+	t.Cleanup(p.Close)
+	return p, slot
+}
+
+// Latents are those of the pipelines of diffusers, step by step.
+func TestSampling(t *testing.T) {
+	for _, c := range []struct {
+		transformer, folder string
+		scale, told         float64
+	}{{"flux", "sampling-flux", 1, 3.5}, {"qwenimage", "sampling-qwenimage", 4, 1}} {
+		t.Run(c.folder, func(t *testing.T) {
+			g := readTensors(t, c.folder)
+			p, slot := painter(t, c.transformer, c.folder)
+			family := slotless(t, c.transformer)
+			samples := g.shape("start")[0]
+			for i := range samples {
+				const side = 8
+				like := dit.Latent{Channels: p.Space().Channels, Frames: 1, Height: side, Width: side}
+				unpack := func(rows []float32) []float32 {
+					like.Values = make([]float32, len(rows))
+					x, err := family.Unpack(rows, 1, like)
+					require.NoError(t, err)
+					return x[0]
+				}
+				d := diffusion.Drawing{
+					Prompt: g.prompt("", i), Height: side, Width: side, Steps: 4,
+					Scale: &c.scale, Told: &c.told, Start: unpack(part[float32](g, "start", i)),
+				}
+				if g.f.Has("negative_prompt_embeds") {
+					n := g.prompt("negative_", i)
+					d.Negative = &n
+				}
+				steps := 0
+				d.Each = func(step, of int, latent []float32) error {
+					steps++
+					assert.Equal(t, 4, of)
+					near(t, unpack(part[float32](g, "latents."+strconv.Itoa(step-1), i)), latent, 1e-5)
+					return nil
+				}
+				_, err := p.Draw(context.Background(), slot, d)
+				require.NoError(t, err)
+				assert.Equal(t, 4, steps)
+			}
+		})
+	}
+}
+
+func slotless(t testing.TB, name string) dit.Transformer {
+	c, err := model.ReadConfig(filepath.Join(testdata, name, "transformer"))
+	require.NoError(t, err)
+	return c.Family.(dit.Transformer)
+}
+
+// near holds values to others, by the largest of these.
+func near(t testing.TB, want, got []float32, relative float64) {
+	require.Len(t, got, len(want))
+	largest, off := 0.0, 0.0
+	for i := range want {
+		largest = max(largest, abs(want[i]))
+		off = max(off, abs(want[i]-got[i]))
+	}
+	assert.LessOrEqual(t, off, relative*largest)
+}
+
+func abs(x float32) float64 { return float64(max(x, -x)) }

@@ -1,0 +1,70 @@
+package diffusion
+
+import (
+	"github.com/lorafuse/lorafuse/diffusion/dit"
+	"github.com/lorafuse/lorafuse/diffusion/flow"
+	"github.com/lorafuse/lorafuse/model"
+)
+
+// Style is how the pipelines of an architecture draw, unless they are told otherwise.
+type Style struct {
+	Steps    int
+	Guidance flow.Guidance
+	// Scale is that of guidance by a negative prompt, where one is given or Negative is one.
+	Scale float64
+	// Told is the guidance that a distilled transformer is told.
+	Told float64
+	// Negative is the negative prompt, nil where there is none unless one is given.
+	Negative *string
+	// mu is the dynamic shift, nil for that of the schedule.
+	mu func(tokens, steps int) float64
+	// table has the noise levels go out from those of training.
+	table bool
+}
+
+// StyleOf is the style of a transformer of a pipeline, as diffusers has it. Distilled ones
+// take four steps and no guidance.
+func StyleOf(c *model.Config, distilled bool) Style {
+	blank, empty := " ", ""
+	s := Style{Steps: 28, Guidance: flow.Extrapolate, Scale: 4, Told: 3.5}
+	switch c.Architecture {
+	case "QwenImageTransformer2DModel":
+		s = Style{Steps: 50, Guidance: flow.Rescale, Scale: 4, Told: 1, Negative: &blank}
+	case "QwenImage21Transformer2DModel":
+		s = Style{Steps: 50, Guidance: flow.Extrapolate, Scale: 4}
+	case "Flux2Transformer2DModel":
+		s = Style{Steps: 50, Guidance: flow.Extrapolate, Scale: 4, Told: 4, mu: flow.Flux2Mu}
+		if !tellsGuidance(c) {
+			s.Negative = &empty
+		}
+	case "ZImageTransformer2DModel":
+		s = Style{Steps: 50, Guidance: flow.Beyond, Scale: 5, Negative: &empty}
+	case "Kandinsky5Transformer3DModel":
+		s = Style{Steps: 50, Guidance: flow.Extrapolate, Scale: 3.5, Negative: &empty, table: true}
+	case "FluxTransformer2DModel":
+		if !tellsGuidance(c) {
+			s.Steps = 4 // schnell
+		}
+	}
+	if distilled {
+		s.Steps, s.Negative = 4, nil
+	}
+	return s
+}
+
+// levels are those of a run for a picture of so many tokens.
+func (s Style) levels(schedule *flow.Schedule, tokens, steps int) flow.Levels {
+	mu := schedule.Mu(tokens)
+	if s.mu != nil {
+		mu = s.mu(tokens, steps)
+	}
+	if s.table {
+		return schedule.SampleTable(steps, mu)
+	}
+	return schedule.Sample(steps, mu)
+}
+
+func tellsGuidance(c *model.Config) bool {
+	t, ok := c.Family.(dit.Transformer)
+	return ok && t.Space().Guidance
+}
