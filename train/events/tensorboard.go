@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// TensorBoard writes scalars as an event file of TensorBoard.
+// TensorBoard writes scalars and pictures as an event file of TensorBoard.
 type TensorBoard struct {
 	f   *os.File
 	now func() time.Time

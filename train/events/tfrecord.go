@@ -29,8 +29,8 @@ func appendFrame(b, data []byte) []byte {
 }
 
 // largestFrame bounds what a reader allocates; an event of scalars has a few
-// hundred bytes.
-const largestFrame = 1 << 24
+// hundred bytes, one with a picture some megabytes.
+const largestFrame = 1 << 27
 
 var errFrame = errors.New("damaged TFRecord")
 
