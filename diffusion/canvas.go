@@ -1,0 +1,94 @@
+package diffusion
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/diffusion/dit"
+	"github.com/lorafuse/lorafuse/diffusion/vae"
+	"github.com/lorafuse/lorafuse/model"
+)
+
+// colours are the channels of a picture.
+const colours = 3
+
+// Canvas makes pictures of latents: by the autoencoder of a pipeline, or as they are where
+// the transformer works on pixels and there is none.
+type Canvas struct {
+	// Pixels of a picture, along each side, are one place of a latent.
+	Pixels int
+	// Multiple is what the sides of a picture are multiples of.
+	Multiple int
+
+	dir   string // of the autoencoder; "": there is none
+	scale *vae.Scale
+	vae   *vae.VAE
+}
+
+// Canvas reads how pictures are made of latents of a transformer. Nothing is on a device
+// before it is opened. Errors: ErrPart where there is no autoencoder and the latents are no
+// pixels, ErrPipeline for one of other latents, those of package vae.
+func (p *Pipeline) Canvas(space dit.Space) (*Canvas, error) {
+	if _, listed := p.Parts[VAE]; !listed && space.Channels == colours {
+		return &Canvas{Pixels: 1, Multiple: space.Multiple}, nil
+	}
+	dir, err := p.Folder(VAE)
+	if err != nil {
+		return nil, err
+	}
+	config, err := model.ReadConfig(dir)
+	if err != nil {
+		return nil, err
+	}
+	a, ok := config.Family.(vae.Autoencoder)
+	if !ok {
+		return nil, fmt.Errorf("diffusion: %w: %s is a %s, expected an autoencoder", ErrPipeline, dir, config.Architecture)
+	}
+	s := a.Space()
+	if s.Channels != space.Channels {
+		return nil, fmt.Errorf("diffusion: %w: the latents of %s have %d channels, those of the transformer %d", ErrPipeline, dir, s.Channels, space.Channels)
+	}
+	c := &Canvas{Pixels: s.Pixels, Multiple: s.Pixels * space.Multiple, dir: dir}
+	c.scale, err = vae.ReadScale(dir)
+	return c, err
+}
+
+// Latent is the size of a latent of a picture. Errors: ErrDrawing where there is none.
+func (c *Canvas) Latent(width, height int) (w, h int, err error) {
+	if width < 1 || height < 1 || width%c.Multiple != 0 || height%c.Multiple != 0 {
+		return 0, 0, fmt.Errorf("diffusion: %w: found a size of %dx%d, expected multiples of %d, such as %dx%d",
+			ErrDrawing, width, height, c.Multiple, nearest(width, c.Multiple), nearest(height, c.Multiple))
+	}
+	return width / c.Pixels, height / c.Pixels, nil
+}
+
+func nearest(x, multiple int) int { return max(1, (x+multiple/2)/multiple) * multiple }
+
+// Open brings the autoencoder to a device. Errors: those of vae.Open.
+func (c *Canvas) Open(dev backend.Device, o vae.Options) (err error) {
+	if c.dir != "" && c.vae == nil {
+		c.vae, err = vae.Open(dev, c.dir, o)
+	}
+	return err
+}
+
+// Close frees what Open has brought; it may be opened again.
+func (c *Canvas) Close() error {
+	if c.vae == nil {
+		return nil
+	}
+	err := c.vae.Close()
+	c.vae = nil
+	return err
+}
+
+// Paint makes the picture of a latent that is normalised as the transformer has it, whose
+// values it changes. The canvas must be open. Errors: those of vae.VAE.Decode.
+func (c *Canvas) Paint(ctx context.Context, x dit.Latent) (vae.Picture, error) {
+	if c.dir == "" {
+		return vae.Picture{Channels: x.Channels, Height: x.Height, Width: x.Width, Values: x.Values}, nil
+	}
+	c.scale.Denormalise(x)
+	return c.vae.Decode(ctx, x)
+}
