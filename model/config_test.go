@@ -46,7 +46,7 @@ func TestConfigErrors(t *testing.T) {
 		{map[string]any{"num_attention_heads": 0}, model.ErrConfig, "num_attention_heads: found 0"},
 		{map[string]any{"num_key_value_heads": 3}, model.ErrConfig, "num_attention_heads 4 is not a multiple of num_key_value_heads 3"},
 		{map[string]any{"head_dim": 15}, model.ErrConfig, "head_dim: found 15, expected an even number"},
-		{map[string]any{"hidden_act": "relu"}, model.ErrUnsupported, `hidden_act "relu"; supported: gelu, gelu_new, gelu_pytorch_tanh, silu, swish`},
+		{map[string]any{"hidden_act": "relu"}, model.ErrUnsupported, `hidden_act "relu"; supported: gelu, gelu_new, gelu_pytorch_tanh, quick_gelu, silu, swish`},
 		{map[string]any{"rms_norm_eps": -1}, model.ErrConfig, "rms_norm_eps"},
 		{map[string]any{"quantization_config": map[string]any{"bits": 4}}, model.ErrUnsupported, "quantization_config"},
 		{map[string]any{"pretraining_tp": 2}, model.ErrUnsupported, `pretraining_tp "2"; supported: 1`},

@@ -30,6 +30,8 @@ type Decoder struct {
 	Scale                     float64 // of the scores; 0: 1/√HeadDim
 	EmbeddingScale            float64 // of the rows of the input embedding; 0: 1
 
+	// Within names the part of a larger model that the decoder is.
+	Within string `json:",omitempty"`
 	// NormOrigin is what the weights of norms are kept as differences from.
 	NormOrigin float64
 	// LayerTypes names the kind of each layer, and Ropes the rotary embedding of
@@ -69,7 +71,7 @@ func (f *Fields) decoder(c *Config) *Decoder {
 
 // activation reads the name of an activation function.
 func (f *Fields) activation(key, def string) ir.Activation {
-	acts := map[string]ir.Activation{"silu": ir.SiLU, "swish": ir.SiLU, "gelu": ir.GELU, "gelu_pytorch_tanh": ir.GELUTanh, "gelu_new": ir.GELUTanh}
+	acts := map[string]ir.Activation{"silu": ir.SiLU, "swish": ir.SiLU, "gelu": ir.GELU, "gelu_pytorch_tanh": ir.GELUTanh, "gelu_new": ir.GELUTanh, "quick_gelu": ir.QuickGELU}
 	name := f.String(key, def)
 	act, ok := acts[name]
 	if !ok {
@@ -118,6 +120,9 @@ func (d *Decoder) Build(c *Config, b *nn.Builder) Outputs {
 	if c.Part == Body {
 		m = b // a checkpoint of the body alone
 	}
+	if d.Within != "" {
+		m = m.Sub("%s", d.Within)
+	}
 	x := m.Embedding(nn.Vocabulary, "embed_tokens", in.Tokens, c.VocabSize, c.HiddenSize, c.Padding)
 	if d.EmbeddingScale != 0 {
 		x = x.Scale(d.EmbeddingScale)
@@ -141,7 +146,7 @@ func (d *Decoder) Build(c *Config, b *nn.Builder) Outputs {
 	}
 	tied := ""
 	if c.TiedEmbeddings {
-		tied = "model.embed_tokens"
+		tied = strings.TrimSuffix("model."+d.Within, ".") + ".embed_tokens"
 	}
 	out.language(b, b.Head("lm_head", x, c.VocabSize, tied))
 	return out

@@ -123,7 +123,7 @@ func TestEncoderErrors(t *testing.T) {
 		{"bert", "position_embedding_type", "relative_key", model.ErrUnsupported, `position_embedding_type "relative_key"; supported: absolute`},
 		{"bert", "is_decoder", true, model.ErrUnsupported, `is_decoder "true"; supported: false`},
 		{"roberta", "add_cross_attention", true, model.ErrUnsupported, `add_cross_attention "true"`},
-		{"bert", "hidden_act", "quick_gelu", model.ErrUnsupported, `hidden_act "quick_gelu"`},
+		{"bert", "hidden_act", "mish", model.ErrUnsupported, `hidden_act "mish"`},
 		{"bert", "num_attention_heads", 5, model.ErrConfig, "hidden_size 24 is not a multiple of num_attention_heads 5"},
 		{"bert", "layer_norm_eps", 0, model.ErrConfig, "layer_norm_eps: found 0, expected more than 0"},
 		{"bert", "type_vocab_size", -1, model.ErrConfig, "type_vocab_size: found -1"},

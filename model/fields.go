@@ -113,6 +113,17 @@ func (f *Fields) Object(key string) *Fields {
 	return &Fields{values: read(f, key, "an object", map[string]json.RawMessage(nil))}
 }
 
+// enter goes on with the keys of a nested object, where a model is a part of another; how
+// weights are stored is said of the whole.
+func (f *Fields) enter(key string) {
+	inner := f.Object(key)
+	const stored = "quantization_config"
+	if v, ok := f.values[stored]; ok && !inner.Has(stored) && inner.values != nil {
+		inner.values[stored] = v
+	}
+	f.values = inner.values
+}
+
 // Need reads an integer that must be there.
 func (f *Fields) Need(key string) int {
 	if !f.Has(key) {

@@ -1,12 +1,8 @@
 package model
 
 import (
-	"fmt"
-	"math"
-
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/nn"
-	"github.com/lorafuse/lorafuse/tensor"
 )
 
 func init() {
@@ -43,36 +39,7 @@ func readMPNet(c *Config, f *Fields) Family {
 		}
 		return b.LayerNorm("LayerNorm", o.Add(x), e.NormEps)
 	}
-	e.Bias = func(_ *Config, b *nn.Builder) graph.Tensor {
-		kinds := b.Derived(nn.Derived{Name: "relative_positions", Shape: []int{2*mpnetFarthest + 1}, Values: func(int) []float32 { return mpnetKinds() }})
-		const name = "relative_attention_bias"
-		trained := len(b.Trained())
-		bias := b.Embedding(nn.Attributes, name, kinds.Cast(tensor.I32), rows, e.Heads, -1)
-		if b.Training() && len(b.Trained()) > trained {
-			return b.G.Fail(fmt.Errorf("%w: training of %s, which attention has no gradient for; leave it out of target_modules and modules_to_save", ErrUnsupported, name))
-		}
-		return bias.Transpose(1, 0)
-	}
+	kinds := relative{name: "relative_attention_bias", rows: rows, kinds: mpnetBuckets, farthest: mpnetFarthest}
+	e.Bias = func(_ *Config, b *nn.Builder) graph.Tensor { return kinds.bias(b, e.Heads) }
 	return e
-}
-
-// mpnetKinds are the kinds of the relative positions -128 to 128: half of them for
-// keys before the query and for itself, half for those behind; of either, the first
-// half are one position each, and the others stretches that grow.
-func mpnetKinds() []float32 {
-	const half, exact = mpnetBuckets / 2, mpnetBuckets / 4
-	kinds := make([]float32, 2*mpnetFarthest+1)
-	for i := range kinds {
-		apart, kind := mpnetFarthest-i, 0
-		if apart < 0 {
-			apart, kind = -apart, half
-		}
-		if apart >= exact {
-			// The model's own arithmetic, which is that of float32.
-			far := float32(math.Log(float64(float32(apart)/exact))) / float32(math.Log(mpnetFarthest/exact)) * (half - exact)
-			apart = min(exact+int(far), half-1)
-		}
-		kinds[i] = float32(kind + apart)
-	}
-	return kinds
 }

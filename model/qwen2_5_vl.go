@@ -1,0 +1,81 @@
+package model
+
+import (
+	"cmp"
+	"encoding/json"
+	"strings"
+)
+
+func init() {
+	// Qwen2.5-VL (Bai et al. 2025, arXiv 2502.13923): what of it reads text, which is
+	// Qwen2. Its rotary positions have three axes; those of text are all the same number.
+	for name, within := range map[string]string{
+		"Qwen2_5_VLForConditionalGeneration": qwenVLText,
+		"Qwen2_5_VLModel":                    qwenVLText,
+		"Qwen2_5_VLTextModel":                "",
+	} {
+		modelType := "qwen2_5_vl"
+		if within == "" {
+			modelType = "qwen2_5_vl_text"
+		}
+		Register(name, Architecture{ModelType: modelType, Whole: true, Read: func(c *Config, f *Fields) Family {
+			return readQwenVL(c, f, within)
+		}})
+	}
+}
+
+// qwenVLText is the part of the model that reads text.
+const qwenVLText = "language_model"
+
+func readQwenVL(c *Config, f *Fields, within string) Family {
+	if f.Has("text_config") { // as transformers 5 writes it; before, all keys lay at the top
+		tied, dtype := f.Bool("tie_word_embeddings", false), f.String("dtype", f.String("torch_dtype", ""))
+		f.enter("text_config")
+		f.shared(c)
+		c.TiedEmbeddings = tied || c.TiedEmbeddings
+		c.DType = cmp.Or(c.DType, dtype)
+	} else {
+		f.shared(c)
+	}
+	f.oneAxis()
+	d := f.decoder(c)
+	d.NormEps = float32(f.Float("rms_norm_eps", 1e-5))
+	d.RoPE = f.rope(c, d.HeadDim, 1e6)
+	d.AttentionBias = true
+	d.Within = within
+	f.qwenWindows(d)
+	if within == "" {
+		return d
+	}
+	return &qwenVL{d}
+}
+
+// oneAxis takes the kind of rotary positions called mrope, which says no more than how
+// three axes share a head, for the plain one that it is where all three are the same.
+func (f *Fields) oneAxis() {
+	for _, key := range []string{"rope_parameters", "rope_scaling"} {
+		s := f.Object(key)
+		if s.String("rope_type", s.String("type", "")) != "mrope" {
+			continue
+		}
+		delete(s.values, "rope_type")
+		delete(s.values, "type")
+		f.values[key], _ = json.Marshal(s.values) // as they were read: never fails
+	}
+}
+
+// qwenVL is the part of a model that reads text, whose names are those of the whole.
+type qwenVL struct{ *Decoder }
+
+// OtherNames implements [Renamer]: by the version of transformers that has written a file,
+// the decoder lies in model, in language_model, or in both.
+func (q *qwenVL) OtherNames(name string) []string {
+	core := strings.TrimPrefix(strings.TrimPrefix(name, "model."), qwenVLText+".")
+	var names []string
+	for _, prefix := range []string{"model.", "", "model.language_model.", "language_model.", "language_model.model."} {
+		if prefix+core != name {
+			names = append(names, prefix+core)
+		}
+	}
+	return names
+}
