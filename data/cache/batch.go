@@ -11,30 +11,36 @@ import "context"
 func (c *Cache) Batch(ctx context.Context, samples []Sample, dropped func(sample int) bool) (*Batch, error) {
 	encoded := make([]Encoded, len(samples))
 	for i, s := range samples {
-		e := &encoded[i]
-		e.Name = s.Image
-		text, err := c.get(ctx, c.prompt(s, dropped != nil && dropped(i)), nil, true)
-		if err != nil {
+		var err error
+		if encoded[i], err = c.Sample(ctx, s, dropped != nil && dropped(i)); err != nil {
 			return nil, err
 		}
-		if e.Text, err = text.embedding(); err != nil {
-			return nil, err
-		}
-		image, err := c.get(ctx, c.imageSlot(s.Image), nil, true)
-		if err != nil {
-			return nil, err
-		}
-		e.Latent = image[latentName]
-		if s.Control == "" {
-			continue
-		}
-		control, err := c.get(ctx, c.controlSlot(s.Control), nil, true)
-		if err != nil {
-			return nil, err
-		}
-		e.Control = control[latentName]
 	}
 	return Collate(encoded)
+}
+
+// Sample reads the entries of one sample, with that of the empty prompt for its text
+// where its caption is dropped. See Batch for what is built and looked at, and for errors.
+func (c *Cache) Sample(ctx context.Context, s Sample, dropped bool) (Encoded, error) {
+	e := Encoded{Name: s.Image}
+	text, err := c.get(ctx, c.prompt(s, dropped), nil, true)
+	if err != nil {
+		return e, err
+	}
+	if e.Text, err = text.embedding(); err != nil {
+		return e, err
+	}
+	image, err := c.get(ctx, c.imageSlot(s.Image), nil, true)
+	if err != nil {
+		return e, err
+	}
+	e.Latent = image[latentName]
+	if s.Control == "" {
+		return e, nil
+	}
+	control, err := c.get(ctx, c.controlSlot(s.Control), nil, true)
+	e.Control = control[latentName]
+	return e, err
 }
 
 // prompt is the entry for the caption of a sample, or for the empty prompt in

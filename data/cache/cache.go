@@ -3,7 +3,8 @@
 // for each caption, image and control image, in the layout of the Python
 // trainers, which read these files as we read theirs.
 //
-//	text_embs/<caption>.txt.safetensors           prompt_embeds [L, D], prompt_embeds_mask [L] int64
+//	text_embs/<caption>.txt.safetensors           prompt_embeds [L, D], prompt_embeds_mask [L] int64,
+//	                                              and for some models pooled_prompt_embeds [P]
 //	text_embs/empty_embedding.safetensors         the same, of the prompt " "
 //	img_embs/<image>.<ext>.safetensors            latent [C, …, H, W]
 //	img_embs_control/<image>.<ext>.safetensors    latent

@@ -11,6 +11,7 @@ import (
 const (
 	embedsName = "prompt_embeds"
 	maskName   = "prompt_embeds_mask"
+	pooledName = "pooled_prompt_embeds"
 	latentName = "latent"
 )
 
@@ -18,6 +19,9 @@ const (
 type Embedding struct {
 	Embeds tensor.Tensor // [L, D] in F32, F16 or BF16
 	Mask   []int64       // [L]: 1 for a token, 0 for padding
+	// Pooled is one vector of the whole caption [P], where an encoder gives one for the
+	// model; it is of type Invalid where none does.
+	Pooled tensor.Tensor
 }
 
 // tensors are what an entry holds, by name.
@@ -33,6 +37,9 @@ func (e Embedding) tensors() (tensors, error) {
 		binary.LittleEndian.PutUint64(mask.Data[8*i:], uint64(m))
 	}
 	t := tensors{embedsName: e.Embeds, maskName: mask}
+	if e.Pooled.DType != tensor.Invalid {
+		t[pooledName] = e.Pooled
+	}
 	_, err = t.embedding()
 	return t, err
 }
@@ -42,9 +49,13 @@ func (t tensors) embedding() (Embedding, error) {
 	if err := checkText(t.shapes()); err != nil {
 		return Embedding{}, err
 	}
-	e := Embedding{Embeds: t[embedsName], Mask: make([]int64, t[maskName].Shape[0])}
-	if err := e.Embeds.Check(); err != nil {
-		return Embedding{}, fmt.Errorf("%s: %w: %w", embedsName, ErrTensor, err)
+	e := Embedding{Embeds: t[embedsName], Mask: make([]int64, t[maskName].Shape[0]), Pooled: t[pooledName]}
+	for _, name := range []string{embedsName, pooledName} {
+		if x, ok := t[name]; ok {
+			if err := x.Check(); err != nil {
+				return Embedding{}, fmt.Errorf("%s: %w: %w", name, ErrTensor, err)
+			}
+		}
 	}
 	for i := range e.Mask {
 		m := int64(binary.LittleEndian.Uint64(t[maskName].Data[8*i:]))
@@ -108,7 +119,14 @@ func checkText(s shapes) error {
 	case len(mask.shape) != 1 || mask.shape[0] != embeds.shape[0]:
 		return fmt.Errorf("%s: found shape %v, expected [%d] as %s has tokens: %w", maskName, mask.shape, embeds.shape[0], embedsName, ErrTensor)
 	}
-	return nil
+	if _, ok := s[pooledName]; !ok {
+		return nil
+	}
+	pooled, err := s.float(pooledName)
+	if err == nil && len(pooled.shape) != 1 {
+		err = fmt.Errorf("%s: found shape %v, expected [features]: %w", pooledName, pooled.shape, ErrTensor)
+	}
+	return err
 }
 
 func checkLatent(s shapes) error {

@@ -102,7 +102,9 @@ type look struct {
 // found is an entry that can be used.
 type found struct {
 	tensors tensors // where they were asked for
-	recipe  string  // what its metadata says of how it was made, empty for an entry without a key
+	shapes  shapes
+	recipe  string // what its metadata says of how it was made, empty for an entry without a key
+	sum     string // the same of its tensors: see checksum
 }
 
 // look reads an entry and checks it. It fails with ErrMissing, ErrStale,
@@ -129,7 +131,7 @@ func (c *Cache) look(ctx context.Context, s slot, how look) (*found, error) {
 	if err := c.compare(ctx, s, metadata, how); err != nil {
 		return nil, err
 	}
-	entry := &found{recipe: metadata[recipeKey]}
+	entry := &found{shapes: header, recipe: metadata[recipeKey], sum: metadata[sumKey]}
 	if !how.values {
 		return entry, nil
 	}

@@ -88,7 +88,11 @@ func (s slot) checkValues(t tensors) error {
 // written is a tensor without a name.
 func (s slot) within(f *safetensors.File, from torchfile.Source) named {
 	if s.isText() {
-		return named{f, map[string]string{embedsName: embedsName, maskName: maskName}}
+		in := named{f, map[string]string{embedsName: embedsName, maskName: maskName}}
+		if f.Has(pooledName) {
+			in.names[pooledName] = pooledName
+		}
+		return in
 	}
 	if from.Format != "safetensors" && f.Has(torchfile.BareName) {
 		return named{f, map[string]string{latentName: torchfile.BareName}}
