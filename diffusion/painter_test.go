@@ -2,6 +2,7 @@ package diffusion_test
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -12,7 +13,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/diffusion"
 	"github.com/lorafuse/lorafuse/diffusion/dit"
-	"github.com/lorafuse/lorafuse/diffusion/flow"
+	"github.com/lorafuse/lorafuse/diffusion/vae"
 	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
 	"github.com/lorafuse/lorafuse/model"
@@ -64,17 +65,26 @@ func (g tensors) prompt(before string, i int) dit.Prompt {
 	return p
 }
 
-// painter is one with the transformer of a folder, and a slot without an adapter.
-func painter(t testing.TB, transformer, scheduler string) (*diffusion.Painter, *engine.Slot) {
-	m, err := model.Open(filepath.Join(testdata, transformer, "transformer"))
+// pipelineOf is a pipeline whose parts are those of cases.
+func pipelineOf(t testing.TB, parts map[string]string) *diffusion.Pipeline {
+	dir := t.TempDir()
+	for part, name := range parts {
+		require.NoError(t, os.CopyFS(filepath.Join(dir, part), os.DirFS(filepath.Join(testdata, name, part))))
+	}
+	p, err := diffusion.Open(dir)
+	require.NoError(t, err)
+	return p
+}
+
+// painter is one with the transformer of a pipeline, and a slot without an adapter.
+func painter(t testing.TB, pipeline *diffusion.Pipeline) (*diffusion.Painter, *engine.Slot, backend.Device) {
+	m, _, err := pipeline.OpenTransformer()
 	require.NoError(t, err)
 	t.Cleanup(func() { m.Close() })
-	schedule, err := flow.Parse([]byte("{}"))
-	if scheduler != "" {
-		schedule, err = flow.Open(filepath.Join(testdata, scheduler, "scheduler"))
-	}
+	schedule, err := pipeline.Schedule()
 	require.NoError(t, err)
-	r := engine.New(testdevice.Open(t, backend.Options{}), m)
+	dev := testdevice.Open(t, backend.Options{})
+	r := engine.New(dev, m)
 	t.Cleanup(r.Close)
 	slot, err := r.NewSlot(nil)
 	require.NoError(t, err)
@@ -82,19 +92,26 @@ func painter(t testing.TB, transformer, scheduler string) (*diffusion.Painter, *
 	p, err := diffusion.NewPainter(r, schedule, diffusion.StyleOf(m.Config, false))
 	require.NoError(t, err)
 	t.Cleanup(p.Close)
-	return p, slot
+	return p, slot, dev
 }
 
 // Latents are those of the pipelines of diffusers, step by step.
 func TestSampling(t *testing.T) {
 	for _, c := range []struct {
-		transformer, folder string
-		scale, told         float64
-	}{{"flux", "sampling-flux", 1, 3.5}, {"qwenimage", "sampling-qwenimage", 4, 1}} {
+		transformer, vae, folder string
+		scale, told              float64
+	}{{"flux", "vae-flux", "sampling-flux", 1, 3.5}, {"qwenimage", "vae-qwen", "sampling-qwenimage", 4, 1}} {
 		t.Run(c.folder, func(t *testing.T) {
 			g := readTensors(t, c.folder)
-			p, slot := painter(t, c.transformer, c.folder)
-			family := slotless(t, c.transformer)
+			pipeline := pipelineOf(t, map[string]string{
+				diffusion.Transformer: c.transformer, diffusion.VAE: c.vae, diffusion.Scheduler: c.folder,
+			})
+			p, slot, dev := painter(t, pipeline)
+			family := family(t, pipeline)
+			canvas, err := pipeline.Canvas(p.Space())
+			require.NoError(t, err)
+			require.NoError(t, canvas.Open(dev, vae.Options{}))
+			defer canvas.Close()
 			samples := g.shape("start")[0]
 			for i := range samples {
 				const side = 8
@@ -120,16 +137,25 @@ func TestSampling(t *testing.T) {
 					near(t, unpack(part[float32](g, "latents."+strconv.Itoa(step-1), i)), latent, 1e-5)
 					return nil
 				}
-				_, err := p.Draw(context.Background(), slot, d)
+				latent, err := p.Draw(context.Background(), slot, d)
 				require.NoError(t, err)
 				assert.Equal(t, 4, steps)
+
+				picture, err := canvas.Paint(context.Background(), latent)
+				require.NoError(t, err)
+				for j, x := range picture.Values {
+					picture.Values[j] = min(max(x/2+0.5, 0), 1)
+				}
+				near(t, part[float32](g, "image", i), picture.Values, 2e-5)
 			}
 		})
 	}
 }
 
-func slotless(t testing.TB, name string) dit.Transformer {
-	c, err := model.ReadConfig(filepath.Join(testdata, name, "transformer"))
+func family(t testing.TB, p *diffusion.Pipeline) dit.Transformer {
+	dir, err := p.Folder(diffusion.Transformer)
+	require.NoError(t, err)
+	c, err := model.ReadConfig(dir)
 	require.NoError(t, err)
 	return c.Family.(dit.Transformer)
 }

@@ -78,11 +78,8 @@ type session struct {
 // open opens what the flags name, the machine first: it costs nothing to see
 // that it is not there.
 func (a *app) open(ctx context.Context, f *modelFlags) (_ *session, err error) {
-	if f.threads < 0 {
-		return nil, fmt.Errorf("--threads: found %d, expected 0 or more", f.threads)
-	}
-	o := backend.Options{Threads: f.threads, Precision: f.precision, Load: f.load, BatchInvariant: f.invariant}
 	s := &session{}
+	o := f.machine()
 	if s.profile, err = a.profiler(f.profile, f.backend, o); err != nil {
 		return nil, err
 	}
@@ -92,18 +89,8 @@ func (a *app) open(ctx context.Context, f *modelFlags) (_ *session, err error) {
 			s.close()
 		}
 	}()
-	if s.dev, err = backend.Open(f.backend, o); errors.Is(err, backend.ErrLoad) {
-		return nil, fmt.Errorf("--load: %w", err)
-	} else if err != nil {
+	if s.dev, err = a.openDevice(f, o); err != nil {
 		return nil, err
-	}
-	if f.backend == backend.Auto {
-		if err := backend.Passed(s.dev.Info().Backend); err != nil {
-			a.note("note     computing on %s: %v", s.dev.Info().Backend, err)
-		}
-	}
-	if d, ok := s.dev.(backend.Memory); ok {
-		d.SetPack(f.pack, 0)
 	}
 	if s.model, err = a.openModel(ctx, f); err != nil {
 		return nil, err
@@ -126,6 +113,33 @@ func (a *app) open(ctx context.Context, f *modelFlags) (_ *session, err error) {
 	}
 	s.state.KeepTypes(s.adapter)
 	return s, nil
+}
+
+// machine is how the flags want the machine.
+func (f *modelFlags) machine() backend.Options {
+	return backend.Options{Threads: f.threads, Precision: f.precision, Load: f.load, BatchInvariant: f.invariant}
+}
+
+// openDevice opens the machine that the flags name.
+func (a *app) openDevice(f *modelFlags, o backend.Options) (backend.Device, error) {
+	if f.threads < 0 {
+		return nil, fmt.Errorf("--threads: found %d, expected 0 or more", f.threads)
+	}
+	dev, err := backend.Open(f.backend, o)
+	if errors.Is(err, backend.ErrLoad) {
+		return nil, fmt.Errorf("--load: %w", err)
+	} else if err != nil {
+		return nil, err
+	}
+	if f.backend == backend.Auto {
+		if err := backend.Passed(dev.Info().Backend); err != nil {
+			a.note("note     computing on %s: %v", dev.Info().Backend, err)
+		}
+	}
+	if d, ok := dev.(backend.Memory); ok {
+		d.SetPack(f.pack, 0)
+	}
+	return dev, nil
 }
 
 // loaded says how the weights have come to the device, nil where they are used

@@ -1,0 +1,177 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lorafuse/lorafuse/diffusion/vae"
+)
+
+// drawFlags are what `draw` is called with.
+type drawFlags struct {
+	modelFlags
+	prompts, embeddings []string
+	negative            string
+	negativeEmbedding   string
+	size                string
+	steps               int
+	guidance            float64
+	seeds               []string
+	weight              float64
+	before              bool
+	output              string
+	tile                int
+	json                bool
+
+	width, height int
+	numbers       []uint64 // of seeds
+	given         func(flag string) bool
+}
+
+func (a *app) draw() *cobra.Command {
+	var f drawFlags
+	c := &cobra.Command{
+		Use:   "draw --model DIR [--adapter PATH] --prompt TEXT --output FILE.png",
+		Short: "Draw pictures with a diffusion model and an adapter",
+		Long: `Draw a picture of a text with a diffusion transformer in the layout of diffusers:
+Qwen-Image, FLUX.1, FLUX.2, Z-Image, Kandinsky 5. The adapter is a folder that PEFT or
+lorafuse train writes, or a file of diffusers, kohya or ComfyUI.
+
+Several prompts and seeds make a grid, a row for each prompt and a column for each seed.
+With --before each picture is drawn without the adapter too, to the left of what the
+adapter makes of it. A seed gives the same noise wherever it is drawn, which is not that of
+torch.
+
+What is not given is as diffusers has it for the model: steps, guidance, and the negative
+prompt that guidance leads away from. --embedding takes a file of a cache in the place of a
+text, and needs no text encoder. A folder without vae/ whose latents have three channels
+draws pixels.`,
+		Example: `  lorafuse draw --model path/to/flux --prompt "a lighthouse at night" --size 768x512 -o lighthouse.png
+  lorafuse draw --model path/to/qwen-image -p "a fox" -p "a bear" --seed 1,2,3 --adapter output -o grid.png
+  lorafuse draw --model path/to/flux --adapter style.safetensors --adapter-weight 0.7 --before -p "a fox" -o fox.png
+  lorafuse draw --model path/to/qwen-image --quantize nf4 --embedding cache/text_embs/fox.txt.safetensors -o fox.png`,
+		Args: args(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			f.given = c.Flags().Changed
+			if err := f.check(c.CommandPath()); err != nil {
+				return err
+			}
+			return a.runDraw(c.Context(), &f)
+		},
+	}
+	f.modelFlag(c)
+	f.machineFlags(c)
+	f.quantizeFlag(c)
+	flags := c.Flags()
+	flags.StringVarP(&f.adapter, "adapter", "a", "", "folder of a PEFT adapter, or file of diffusers, kohya or ComfyUI")
+	flags.Float64Var(&f.weight, "adapter-weight", 1, "strength of the adapter, times what its file says")
+	flags.StringArrayVarP(&f.prompts, "prompt", "p", nil, "what to draw, as often as needed")
+	flags.StringArrayVar(&f.embeddings, "embedding", nil, "file of an encoded prompt, such as text_embs/….safetensors of a cache, as often as needed")
+	flags.StringVar(&f.negative, "negative", "", "what to draw less of")
+	flags.StringVar(&f.negativeEmbedding, "negative-embedding", "", "file of an encoded negative prompt")
+	flags.StringVar(&f.size, "size", "1024x1024", "width and height in pixels")
+	flags.IntVar(&f.steps, "steps", 0, "steps from noise to picture; default that of the model")
+	flags.Float64Var(&f.guidance, "guidance", 0, "how much the prompt counts; default that of the model")
+	flags.StringSliceVar(&f.seeds, "seed", []string{"0"}, "key of the noise, with commas between several")
+	flags.BoolVar(&f.before, "before", false, "draw without the adapter too, to the left")
+	flags.StringVarP(&f.output, "output", "o", "", "PNG file to write")
+	flags.IntVar(&f.tile, "vae-tile", 0, "decode in squares of so many pixels, for less memory; 0 decodes at once")
+	flags.BoolVar(&f.json, "json", false, "print what was drawn as JSON")
+	return c
+}
+
+// check looks at the flags alone.
+func (f *drawFlags) check(command string) error {
+	switch {
+	case len(f.prompts)+len(f.embeddings) == 0:
+		return usagef(command, "nothing to draw: --prompt or --embedding")
+	case len(f.prompts) > 0 && len(f.embeddings) > 0:
+		return usagef(command, "--prompt and --embedding are given, expected one of them")
+	case f.given("negative") && f.negativeEmbedding != "":
+		return usagef(command, "--negative and --negative-embedding are given, expected one of them")
+	case f.given("negative") && len(f.embeddings) > 0:
+		return usagef(command, "--negative goes with --prompt; with --embedding it is --negative-embedding")
+	case f.output == "":
+		return usagef(command, "--output is missing: the PNG file to write")
+	case f.adapter == "" && f.before:
+		return usagef(command, "--before goes with --adapter")
+	case f.adapter == "" && f.given("adapter-weight"):
+		return usagef(command, "--adapter-weight goes with --adapter")
+	case f.given("steps") && f.steps < 1:
+		return fmt.Errorf("draw: --steps: found %d, expected 1 or more", f.steps)
+	}
+	for _, s := range f.seeds {
+		n, err := strconv.ParseUint(strings.TrimSpace(s), 10, 64)
+		if err != nil {
+			return usagef(command, "--seed: found %q, expected whole numbers of 0 or more, with commas between them", s)
+		}
+		f.numbers = append(f.numbers, n)
+	}
+	return f.parseSize(command)
+}
+
+func (f *drawFlags) parseSize(command string) error {
+	w, h, ok := strings.Cut(f.size, "x")
+	var wrong error
+	if f.width, wrong = strconv.Atoi(w); ok && wrong == nil {
+		f.height, wrong = strconv.Atoi(h)
+	}
+	if !ok || wrong != nil || f.width < 1 || f.height < 1 || f.width > maxSide || f.height > maxSide {
+		return usagef(command, "--size: found %q, expected width and height such as 768x512, of %d at most", f.size, maxSide)
+	}
+	return nil
+}
+
+// maxSide is the longest side of a picture.
+const maxSide = 1 << 14
+
+func (f *drawFlags) tiles() vae.Options { return vae.Options{Tile: f.tile} }
+
+// drawn is what `draw --json` prints.
+type drawn struct {
+	Output   string         `json:"output"`
+	Width    int            `json:"width"`  // of the file
+	Height   int            `json:"height"` //
+	Pictures []drawnPicture `json:"pictures"`
+	Steps    int            `json:"steps"`
+	Seconds  float64        `json:"seconds"`
+}
+
+// drawnPicture is one of a grid.
+type drawnPicture struct {
+	Prompt  string `json:"prompt"` // or the file of its embedding
+	Seed    uint64 `json:"seed"`
+	Adapter string `json:"adapter,omitempty"`
+	Row     int    `json:"row"`
+	Column  int    `json:"column"`
+}
+
+func (a *app) runDraw(ctx context.Context, f *drawFlags) error {
+	d, err := a.openDrawing(ctx, f)
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	r, err := d.draw(ctx)
+	if err != nil {
+		return underWay(err)
+	}
+	a.close()
+	if f.json {
+		return a.out.json(r)
+	}
+	each := r.Seconds / float64(len(r.Pictures))
+	a.out.printf("drew %d picture%s in %.1f s, %.1f s each: %s, %dx%d\n", len(r.Pictures), plural(len(r.Pictures)), r.Seconds, each, r.Output, r.Width, r.Height)
+	return nil
+}
+
+func plural(n int) string {
+	if n == 1 {
+		return ""
+	}
+	return "s"
+}

@@ -1,0 +1,318 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"image"
+	"image/png"
+	"time"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/diffusion"
+	"github.com/lorafuse/lorafuse/diffusion/dit"
+	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/internal/fsatomic"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/lora/dialects"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/model/hub"
+)
+
+// drawing is one run of `draw`: what is open of its pipeline.
+type drawing struct {
+	app      *app
+	flags    *drawFlags
+	dev      backend.Device
+	pipeline *diffusion.Pipeline
+	model    *model.Model
+	space    dit.Space
+	style    diffusion.Style
+	canvas   *diffusion.Canvas
+	state    *lora.State // nil without an adapter
+	what     diffusion.Drawing
+	prompts  []dit.Prompt
+}
+
+// openDrawing opens what the flags name, and finds all that can be wrong before the first
+// step.
+func (a *app) openDrawing(ctx context.Context, f *drawFlags) (_ *drawing, err error) {
+	d := &drawing{app: a, flags: f}
+	defer func() {
+		if err != nil {
+			d.close()
+		}
+	}()
+	if d.dev, err = a.openDevice(&f.modelFlags, f.machine()); err != nil {
+		return nil, err
+	}
+	dir, err := a.resolve(ctx, "draw", f.model, hub.Options{})
+	if err != nil {
+		return nil, err
+	}
+	if d.pipeline, err = diffusion.Open(dir); err != nil {
+		return nil, err
+	}
+	var t dit.Transformer
+	if d.model, t, err = d.pipeline.OpenTransformer(); err != nil {
+		return nil, err
+	}
+	a.noteSource(d.model.Source)
+	d.space, d.style = t.Space(), diffusion.StyleOf(d.model.Config, d.pipeline.Distilled)
+	if err := d.plan(); err != nil {
+		return nil, err
+	}
+	if f.adapter != "" {
+		if d.state, err = d.adapter(); err != nil {
+			return nil, err
+		}
+	}
+	return d, d.read(ctx)
+}
+
+// plan is what the flags say of every picture.
+func (d *drawing) plan() (err error) {
+	f := d.flags
+	if d.canvas, err = d.pipeline.Canvas(d.space); err != nil {
+		return err
+	}
+	if !f.given("size") && !d.pipeline.Has(diffusion.VAE) {
+		return fmt.Errorf("draw: --size is missing: the model draws pixels, of any size that is a multiple of %d", d.canvas.Multiple)
+	}
+	if d.what.Width, d.what.Height, err = d.canvas.Latent(f.width, f.height); err != nil {
+		return fmt.Errorf("--size: %w", err)
+	}
+	if d.what.Steps = f.steps; f.steps == 0 {
+		d.what.Steps = d.style.Steps
+	}
+	if d.space.Guidance {
+		if f.given("negative") || f.negativeEmbedding != "" {
+			return fmt.Errorf("draw: --negative: a %s is told its guidance, and not led away from a prompt", d.model.Config.Architecture)
+		}
+		d.style.Negative = nil
+	}
+	if f.given("guidance") {
+		if d.space.Guidance {
+			d.what.Told = &f.guidance
+		} else {
+			d.what.Scale = &f.guidance
+		}
+	}
+	return nil
+}
+
+// adapter loads the adapter, at the strength that is asked for.
+func (d *drawing) adapter() (*lora.State, error) {
+	m := d.model
+	state, err := dialects.LoadState(d.flags.adapter, m, lora.ModelOf(m.Config.ModelType, m.Modules()), lora.CheckOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for i := range state.Placement.Targets {
+		state.Placement.Targets[i].Scale *= d.flags.weight
+	}
+	return state, nil
+}
+
+// read encodes the prompts, or reads what was encoded before. The encoders are closed
+// before the transformer is on the device.
+func (d *drawing) read(ctx context.Context) error {
+	f := d.flags
+	for _, path := range f.embeddings {
+		p, err := diffusion.ReadPrompt(path)
+		if err != nil {
+			return fmt.Errorf("--embedding: %w", err)
+		}
+		d.prompts = append(d.prompts, p)
+	}
+	if f.negativeEmbedding != "" {
+		p, err := diffusion.ReadPrompt(f.negativeEmbedding)
+		if err != nil {
+			return fmt.Errorf("--negative-embedding: %w", err)
+		}
+		d.what.Negative = &p
+	}
+	if len(f.prompts) == 0 {
+		return nil
+	}
+	e, err := d.pipeline.OpenEncoder(ctx, d.dev)
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	began := time.Now()
+	for i, text := range f.prompts {
+		p, err := e.Encode(ctx, text)
+		if err != nil {
+			return fmt.Errorf("--prompt %q: %w", text, err)
+		}
+		d.prompts = append(d.prompts, p)
+		d.app.steps("encoding prompts", i+1, len(f.prompts), began)
+	}
+	negative, ok := d.negative()
+	if !ok {
+		return nil
+	}
+	p, err := e.Encode(ctx, negative)
+	if err != nil {
+		return fmt.Errorf("--negative %q: %w", negative, err)
+	}
+	d.what.Negative = &p
+	return nil
+}
+
+// negative is the negative prompt, if there is one that counts.
+func (d *drawing) negative() (string, bool) {
+	scale := d.style.Scale
+	if d.what.Scale != nil {
+		scale = *d.what.Scale
+	}
+	switch {
+	case d.what.Negative != nil || !d.style.Guidance.Asks(scale):
+		return "", false
+	case d.flags.given("negative"):
+		return d.flags.negative, true
+	case d.style.Negative != nil:
+		return *d.style.Negative, true
+	}
+	return "", false
+}
+
+// draw draws all pictures and writes the file.
+func (d *drawing) draw(ctx context.Context) (*drawn, error) {
+	began := time.Now()
+	r := &drawn{Output: d.flags.output, Steps: d.what.Steps}
+	latents, err := d.latents(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := d.paint(ctx, latents)
+	if err != nil {
+		return nil, err
+	}
+	m := rows[0][0]
+	if len(rows) > 1 || len(rows[0]) > 1 {
+		m = diffusion.Grid(rows)
+	}
+	r.Seconds = time.Since(began).Seconds()
+	r.Width, r.Height = m.Bounds().Dx(), m.Bounds().Dy()
+	var encoded bytes.Buffer
+	if err := png.Encode(&encoded, m); err != nil {
+		return nil, err
+	}
+	return r, fsatomic.WriteFile(d.flags.output, encoded.Bytes())
+}
+
+// latents draws a row of latents for each prompt, and says what they are.
+func (d *drawing) latents(ctx context.Context, r *drawn) (rows [][]dit.Latent, err error) {
+	if err := d.model.Quantize(d.flags.quantize, d.app.quantizing()); err != nil {
+		return nil, err
+	}
+	for _, line := range d.model.Quantization().Lines() {
+		d.app.note("%s", line)
+	}
+	schedule, err := d.pipeline.Schedule()
+	if err != nil {
+		return nil, err
+	}
+	runtime := engine.New(d.dev, d.model)
+	defer runtime.Close()
+	painter, err := diffusion.NewPainter(runtime, schedule, d.style)
+	if err != nil {
+		return nil, err
+	}
+	slots, err := d.slots(runtime)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		painter.Close()
+		for _, s := range slots {
+			s.Free()
+		}
+	}()
+	all := len(d.prompts) * len(d.flags.numbers) * len(slots)
+	began := time.Now()
+	for y, prompt := range d.prompts {
+		var row []dit.Latent
+		for _, seed := range d.flags.numbers {
+			for _, slot := range slots {
+				what, done := d.what, len(r.Pictures)
+				what.Prompt, what.Seed = prompt, seed
+				what.Each = func(step, steps int, _ []float32) error {
+					d.app.steps("drawing", done*steps+step, all*steps, began)
+					return nil
+				}
+				x, err := painter.Draw(ctx, slot, what)
+				if err != nil {
+					return nil, err
+				}
+				p := drawnPicture{Prompt: d.name(y), Seed: seed, Row: y, Column: len(row)}
+				if slot.State() != nil {
+					p.Adapter = d.flags.adapter
+				}
+				r.Pictures = append(r.Pictures, p)
+				row = append(row, x)
+			}
+		}
+		rows = append(rows, row)
+	}
+	d.app.loaded(d.dev)
+	return rows, nil
+}
+
+// name is what a row is called.
+func (d *drawing) name(row int) string {
+	if len(d.flags.prompts) > 0 {
+		return d.flags.prompts[row]
+	}
+	return d.flags.embeddings[row]
+}
+
+// slots are those that each picture is drawn with.
+func (d *drawing) slots(r *engine.Runtime) (slots []*engine.Slot, err error) {
+	states := []*lora.State{d.state}
+	if d.flags.before {
+		states = []*lora.State{nil, d.state}
+	}
+	for _, state := range states {
+		s, err := r.NewSlot(state)
+		if err != nil {
+			return nil, err
+		}
+		slots = append(slots, s)
+	}
+	return slots, nil
+}
+
+// paint makes pictures of latents, once the transformer is off the device.
+func (d *drawing) paint(ctx context.Context, latents [][]dit.Latent) (rows [][]image.Image, err error) {
+	if err := d.canvas.Open(d.dev, d.flags.tiles()); err != nil {
+		return nil, err
+	}
+	defer func() { _ = d.canvas.Close() }()
+	began, done := time.Now(), 0
+	for _, row := range latents {
+		var images []image.Image
+		for _, x := range row {
+			p, err := d.canvas.Paint(ctx, x)
+			if err != nil {
+				return nil, err
+			}
+			images = append(images, diffusion.Image(p))
+			done++
+			d.app.steps("decoding", done, len(latents)*len(row), began)
+		}
+		rows = append(rows, images)
+	}
+	return rows, nil
+}
+
+func (d *drawing) close() {
+	if d.model != nil {
+		d.model.Close()
+	}
+	if d.dev != nil {
+		d.dev.Close()
+	}
+}
