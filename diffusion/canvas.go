@@ -22,6 +22,7 @@ type Canvas struct {
 	Multiple int
 
 	dir   string // of the autoencoder; "": there is none
+	fold  int    // a place of a latent is so many of the autoencoder's along each side
 	scale *vae.Scale
 	vae   *vae.VAE
 }
@@ -46,10 +47,14 @@ func (p *Pipeline) Canvas(space dit.Space) (*Canvas, error) {
 		return nil, fmt.Errorf("diffusion: %w: %s is a %s, expected an autoencoder", ErrPipeline, dir, config.Architecture)
 	}
 	s := a.Space()
-	if s.Channels != space.Channels {
+	c := &Canvas{dir: dir}
+	for c.fold = 1; c.fold*c.fold*s.Channels < space.Channels; c.fold++ {
+	}
+	if c.fold*c.fold*s.Channels != space.Channels {
 		return nil, fmt.Errorf("diffusion: %w: the latents of %s have %d channels, those of the transformer %d", ErrPipeline, dir, s.Channels, space.Channels)
 	}
-	c := &Canvas{Pixels: s.Pixels, Multiple: s.Pixels * space.Multiple, dir: dir}
+	c.Pixels = c.fold * s.Pixels
+	c.Multiple = c.Pixels * space.Multiple
 	c.scale, err = vae.ReadScale(dir)
 	return c, err
 }
@@ -83,12 +88,13 @@ func (c *Canvas) Close() error {
 	return err
 }
 
-// Paint makes the picture of a latent that is normalised as the transformer has it, whose
-// values it changes. The canvas must be open. Errors: those of vae.VAE.Decode.
+// Paint makes the picture of a latent that is normalised as the transformer has it. The
+// canvas must be open. Errors: those of vae.VAE.Decode.
 func (c *Canvas) Paint(ctx context.Context, x dit.Latent) (vae.Picture, error) {
 	if c.dir == "" {
 		return vae.Picture{Channels: x.Channels, Height: x.Height, Width: x.Width, Values: x.Values}, nil
 	}
+	x = x.Unfold(c.fold)
 	c.scale.Denormalise(x)
 	return c.vae.Decode(ctx, x)
 }
