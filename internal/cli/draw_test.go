@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"encoding/json"
+	"image"
+	"image/png"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/safetensors"
+)
+
+const dits = goldens + "/dit"
+
+// flux makes a pipeline of FLUX in the lab, without text encoders, and a file of an encoded
+// prompt.
+func (l *lab) flux() (dir, embedding string) {
+	dir = l.path("flux")
+	for part, from := range map[string]string{"transformer": "flux", "vae": "vae-flux", "scheduler": "sampling-flux"} {
+		l.copy(filepath.Join(dits, from, part), filepath.Join("flux", part))
+	}
+	l.file("flux/model_index.json", `{"_class_name": "FluxPipeline",
+		"transformer": ["diffusers", "FluxTransformer2DModel"], "vae": ["diffusers", "AutoencoderKL"],
+		"scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"],
+		"text_encoder": ["transformers", "CLIPTextModel"], "text_encoder_2": ["transformers", "T5EncoderModel"],
+		"tokenizer": ["transformers", "CLIPTokenizer"], "tokenizer_2": ["transformers", "T5TokenizerFast"]}`)
+	f, err := safetensors.Open(filepath.Join(dits, "sampling-flux/golden.safetensors"))
+	require.NoError(l.t, err)
+	defer f.Close()
+	read := func(name string) []float32 {
+		v, err := f.Lookup(name)
+		require.NoError(l.t, err)
+		x, err := safetensors.As[float32](v)
+		require.NoError(l.t, err)
+		return x[:len(x)/2]
+	}
+	return dir, l.write("prompt.safetensors",
+		floats("prompt_embeds", read("prompt_embeds"), 7, 32), floats("pooled_prompt_embeds", read("pooled_prompt_embeds"), 24))
+}
+
+func (l *lab) picture(path string) image.Image {
+	f, err := os.Open(path)
+	require.NoError(l.t, err)
+	defer f.Close()
+	m, err := png.Decode(f)
+	require.NoError(l.t, err)
+	return m
+}
+
+func TestDraw(t *testing.T) {
+	l := newLab(t)
+	dir, embedding := l.flux()
+	draw := func(name string, args ...string) image.Image {
+		path := l.path(name)
+		succeed(t, append([]string{"draw", "--model", dir, "--embedding", embedding, "--size", "32x16", "--steps", "2", "-o", path}, args...)...)
+		return l.picture(path)
+	}
+	one := draw("one.png", "--seed", "2")
+	assert.Equal(t, image.Rect(0, 0, 32, 16), one.Bounds())
+	assert.Equal(t, one, draw("again.png", "--seed", "2"))
+	assert.NotEqual(t, one, draw("other.png", "--seed", "3"))
+	assert.NotEqual(t, one, draw("told.png", "--seed", "2", "--guidance", "1"))
+
+	// Rows are prompts, columns seeds, each of them without the adapter and with it.
+	path := l.path("grid.png")
+	out := succeed(t, "draw", "--model", dir, "--embedding", embedding, "--embedding", embedding, "--size", "32x16", "--steps", "2",
+		"--seed", "1,2", "--adapter", filepath.Join(dits, "flux/train/final.safetensors"), "--before", "--json", "-o", path)
+	var r drawn
+	require.NoError(t, json.Unmarshal([]byte(out), &r))
+	require.Len(t, r.Pictures, 8)
+	assert.Equal(t, drawnPicture{Prompt: embedding, Seed: 2, Row: 1, Column: 2}, r.Pictures[6])
+	assert.NotEmpty(t, r.Pictures[7].Adapter)
+	assert.Equal(t, 4*32+3*4, r.Width)
+	grid := l.picture(path).(interface {
+		SubImage(image.Rectangle) image.Image
+	})
+	at := func(column int) image.Image { return moved(grid.SubImage(image.Rect(36*column, 0, 36*column+32, 16))) }
+	assert.Equal(t, moved(one), at(2))
+	assert.NotEqual(t, at(2), at(3), "the adapter does something")
+
+	none := draw("none.png", "--seed", "2", "--adapter", filepath.Join(dits, "flux/train/final.safetensors"), "--adapter-weight", "0")
+	assert.Equal(t, one, none, "an adapter of no weight does nothing")
+}
+
+// moved is an image with its own pixels alone.
+func moved(m image.Image) *image.NRGBA {
+	b := m.Bounds()
+	out := image.NewNRGBA(image.Rect(0, 0, b.Dx(), b.Dy()))
+	for i := range b.Dx() * b.Dy() {
+		out.Set(i%b.Dx(), i/b.Dx(), m.At(b.Min.X+i%b.Dx(), b.Min.Y+i/b.Dx()))
+	}
+	return out
+}
+
+func TestDrawBadInput(t *testing.T) {
+	l := newLab(t)
+	dir, embedding := l.flux()
+	out := l.path("x.png")
+	other := l.write("other.safetensors", floats("latent", []float32{1}, 1))
+	narrow := l.write("narrow.safetensors", floats("prompt_embeds", make([]float32, 14), 7, 2))
+	for _, c := range []struct {
+		says string
+		args []string
+	}{
+		{"nothing to draw", []string{"-o", out}},
+		{"--output is missing", []string{"--embedding", embedding}},
+		{`--size: found "32", expected width and height`, []string{"--embedding", embedding, "--size", "32", "-o", out}},
+		{"multiples of 4, such as 32x16", []string{"--embedding", embedding, "--size", "33x15", "-o", out}},
+		{"found 0, expected 1 or more", []string{"--embedding", embedding, "--steps", "0", "-o", out}},
+		{`--seed: found "x"`, []string{"--embedding", embedding, "--seed", "1,x", "-o", out}},
+		{"--before goes with --adapter", []string{"--embedding", embedding, "--before", "-o", out}},
+		{"other.safetensors has no tensor prompt_embeds", []string{"--embedding", other, "--size", "32x16", "-o", out}},
+		{"found 2 features of a token, expected 32", []string{"--embedding", narrow, "--size", "32x16", "-o", out}},
+		{"is told its guidance", []string{"--embedding", embedding, "--negative-embedding", embedding, "--size", "32x16", "-o", out}},
+		{"lists text_encoder_2 as T5EncoderModel, and there is no folder", []string{"--prompt", "a", "--size", "32x16", "-o", out}},
+		{"no such file", []string{"--embedding", embedding, "--size", "32x16", "--steps", "1", "-o", l.path("no/x.png")}},
+		{"adapter", []string{"--embedding", embedding, "--size", "32x16", "--adapter", llamaLoRA, "-o", out}},
+	} {
+		r := command(t, "", append([]string{"draw", "--model", dir}, c.args...)...)
+		assert.NotZero(t, r.status, c.says)
+		assert.Contains(t, r.stderr, c.says)
+		assert.NotContains(t, r.stderr, "internal error")
+	}
+	r := command(t, "", "draw", "--model", llama, "--embedding", embedding, "-o", out)
+	assert.Equal(t, ExitUsage, r.status)
+	assert.Contains(t, r.stderr, "neither model_index.json nor a folder called transformer")
+}
