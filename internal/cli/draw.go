@@ -43,12 +43,12 @@ lorafuse train writes, or a file of diffusers, kohya or ComfyUI.
 
 Several prompts and seeds make a grid, a row for each prompt and a column for each seed.
 With --before each picture is drawn without the adapter too, to the left of what the
-adapter makes of it. A seed gives the same noise wherever it is drawn, which is not that of
+adapter makes of it. A seed gives the same noise on every machine, which is not that of
 torch.
 
 What is not given is as diffusers has it for the model: steps, guidance, and the negative
-prompt that guidance leads away from. --embedding takes a file of a cache in the place of a
-text, and needs no text encoder. A folder without vae/ whose latents have three channels
+prompt that guidance leads away from. --embedding takes a file of a cache in the place of
+a text, and needs no text encoder. A folder without vae/ whose latents have three channels
 draws pixels.`,
 		Example: `  lorafuse draw --model path/to/flux --prompt "a lighthouse at night" --size 768x512 -o lighthouse.png
   lorafuse draw --model path/to/qwen-image -p "a fox" -p "a bear" --seed 1,2,3 --adapter output -o grid.png

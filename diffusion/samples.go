@@ -1,0 +1,84 @@
+package diffusion
+
+import (
+	"context"
+	"image"
+
+	"github.com/lorafuse/lorafuse/diffusion/dit"
+	"github.com/lorafuse/lorafuse/diffusion/vae"
+	"github.com/lorafuse/lorafuse/engine"
+)
+
+// Samples draw the same pictures again and again while an adapter learns: each beside what
+// the model drew of the same noise without it. It is not safe for concurrent use.
+type Samples struct {
+	Painter  *Painter
+	Canvas   *Canvas // closed: it is on the device only while it makes pictures
+	Drawings []Drawing
+	VAE      vae.Options
+
+	before []image.Image
+}
+
+// Draw gives a grid with a row for each drawing: without an adapter, and with that of a slot.
+// What the painter has on the device is freed again. Errors: those of Painter.Draw and
+// Canvas.Paint.
+func (s *Samples) Draw(ctx context.Context, slot *engine.Slot) (image.Image, error) {
+	defer s.Painter.Close()
+	if s.before == nil {
+		bare, err := s.Painter.runtime.NewSlot(nil)
+		if err != nil {
+			return nil, err
+		}
+		defer bare.Free()
+		if s.before, err = s.draw(ctx, bare); err != nil {
+			return nil, err
+		}
+	}
+	after, err := s.draw(ctx, slot)
+	if err != nil {
+		return nil, err
+	}
+	var rows [][]image.Image
+	for i := range after {
+		rows = append(rows, []image.Image{s.before[i], after[i]})
+	}
+	return Grid(rows), nil
+}
+
+// draw makes the pictures with one slot: all latents first, so that the autoencoder is on
+// the device after the transformer's programs.
+func (s *Samples) draw(ctx context.Context, slot *engine.Slot) (images []image.Image, err error) {
+	latents, err := s.latents(ctx, slot)
+	if err != nil {
+		return nil, err
+	}
+	s.Painter.Close()
+	if err := s.Canvas.Open(s.Painter.runtime.Device(), s.VAE); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if closed := s.Canvas.Close(); err == nil {
+			err = closed
+		}
+	}()
+	for _, x := range latents {
+		p, err := s.Canvas.Paint(ctx, x)
+		if err != nil {
+			return nil, err
+		}
+		images = append(images, Image(p))
+	}
+	return images, nil
+}
+
+func (s *Samples) latents(ctx context.Context, slot *engine.Slot) (all []dit.Latent, err error) {
+	for _, d := range s.Drawings {
+		x, err := s.Painter.Draw(ctx, slot, d)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, x)
+	}
+	return all, nil
+}
