@@ -14,7 +14,7 @@ import (
 const colours = 3
 
 // Canvas makes pictures of latents: by the autoencoder of a pipeline, or as they are where
-// the transformer works on pixels and there is none.
+// there is none and the transformer works on pixels, or on squares of pixels (dit.Latent.Fold).
 type Canvas struct {
 	// Pixels of a picture, along each side, are one place of a latent.
 	Pixels int
@@ -31,8 +31,10 @@ type Canvas struct {
 // before it is opened. Errors: ErrPart where there is no autoencoder and the latents are no
 // pixels, ErrPipeline for one of other latents, those of package vae.
 func (p *Pipeline) Canvas(space dit.Space) (*Canvas, error) {
-	if _, listed := p.Parts[VAE]; !listed && space.Channels == colours {
-		return &Canvas{Pixels: 1, Multiple: space.Multiple}, nil
+	if _, listed := p.Parts[VAE]; !listed {
+		if side := folds(space.Channels, colours); side > 0 {
+			return &Canvas{Pixels: side, Multiple: side * space.Multiple, fold: side}, nil
+		}
 	}
 	dir, err := p.Folder(VAE)
 	if err != nil {
@@ -47,16 +49,25 @@ func (p *Pipeline) Canvas(space dit.Space) (*Canvas, error) {
 		return nil, fmt.Errorf("diffusion: %w: %s is a %s, expected an autoencoder", ErrPipeline, dir, config.Architecture)
 	}
 	s := a.Space()
-	c := &Canvas{dir: dir}
-	for c.fold = 1; c.fold*c.fold*s.Channels < space.Channels; c.fold++ {
-	}
-	if c.fold*c.fold*s.Channels != space.Channels {
+	c := &Canvas{dir: dir, fold: folds(space.Channels, s.Channels)}
+	if c.fold == 0 {
 		return nil, fmt.Errorf("diffusion: %w: the latents of %s have %d channels, those of the transformer %d", ErrPipeline, dir, s.Channels, space.Channels)
 	}
 	c.Pixels = c.fold * s.Pixels
 	c.Multiple = c.Pixels * space.Multiple
 	c.scale, err = vae.ReadScale(dir)
 	return c, err
+}
+
+// folds is the side of the squares that a latent of channels has been folded by into more of
+// them, 0 where it has not.
+func folds(more, channels int) int {
+	for side := 1; side*side*channels <= more; side++ {
+		if side*side*channels == more {
+			return side
+		}
+	}
+	return 0
 }
 
 // Latent is the size of a latent of a picture. Errors: ErrDrawing where there is none.
@@ -91,10 +102,10 @@ func (c *Canvas) Close() error {
 // Paint makes the picture of a latent that is normalised as the transformer has it. The
 // canvas must be open. Errors: those of vae.VAE.Decode.
 func (c *Canvas) Paint(ctx context.Context, x dit.Latent) (vae.Picture, error) {
+	x = x.Unfold(c.fold)
 	if c.dir == "" {
 		return vae.Picture{Channels: x.Channels, Height: x.Height, Width: x.Width, Values: x.Values}, nil
 	}
-	x = x.Unfold(c.fold)
 	c.scale.Denormalise(x)
 	return c.vae.Decode(ctx, x)
 }

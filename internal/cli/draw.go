@@ -47,9 +47,8 @@ adapter makes of it. A seed gives the same noise on every machine, which is not 
 torch.
 
 What is not given is as diffusers has it for the model: steps, guidance, and the negative
-prompt that guidance leads away from. --embedding takes a file of a cache in the place of
-a text, and needs no text encoder. A folder without vae/ whose latents have three channels
-draws pixels.`,
+prompt that guidance leads away from. --embedding takes a file of a cache in the place
+of a text, and needs no text encoder. A folder without vae/ draws pixels.`,
 		Example: `  lorafuse draw --model path/to/flux --prompt "a lighthouse at night" --size 768x512 -o lighthouse.png
   lorafuse draw --model path/to/qwen-image -p "a fox" -p "a bear" --seed 1,2,3 --adapter output -o grid.png
   lorafuse draw --model path/to/flux --adapter style.safetensors --adapter-weight 0.7 --before -p "a fox" -o fox.png

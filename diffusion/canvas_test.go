@@ -1,0 +1,44 @@
+package diffusion
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/diffusion/dit"
+)
+
+// A pipeline without an autoencoder draws pixels, or squares of them.
+func TestPixels(t *testing.T) {
+	p := &Pipeline{Dir: "x", Parts: map[string]Part{Transformer: {There: true}}}
+	for channels, side := range map[int]int{3: 1, 12: 2, 48: 4} {
+		c, err := p.Canvas(dit.Space{Channels: channels, Multiple: 2})
+		require.NoError(t, err)
+		assert.Equal(t, side, c.Pixels)
+		w, h, err := c.Latent(4*side, 2*side)
+		require.NoError(t, err)
+		assert.Equal(t, [2]int{4, 2}, [2]int{w, h})
+
+		x := dit.Latent{Channels: channels, Frames: 1, Height: h, Width: w}
+		for i := range channels * h * w {
+			x.Values = append(x.Values, float32(i))
+		}
+		picture, err := c.Paint(context.Background(), x)
+		require.NoError(t, err)
+		assert.Equal(t, x.Unfold(side).Values, picture.Values)
+		assert.Equal(t, 3, picture.Channels)
+	}
+	_, err := p.Canvas(dit.Space{Channels: 16, Multiple: 2})
+	require.ErrorIs(t, err, ErrPart)
+	assert.ErrorContains(t, err, "x has no vae")
+}
+
+func TestCanvasSizes(t *testing.T) {
+	c := &Canvas{Pixels: 8, Multiple: 16}
+	for _, size := range [][2]int{{0, 16}, {16, 15}, {-16, 16}} {
+		_, _, err := c.Latent(size[0], size[1])
+		assert.ErrorIs(t, err, ErrDrawing)
+	}
+}
