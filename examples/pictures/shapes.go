@@ -1,0 +1,124 @@
+package main
+
+import (
+	"image"
+	"image/color"
+	"math"
+
+	"github.com/lorafuse/lorafuse/internal/philox"
+)
+
+// side is that of a picture in pixels.
+const side = 32
+
+// The words of captions: "red star".
+var (
+	colours = []colour{
+		{"red", [3]float64{0.85, 0.10, 0.12}}, {"orange", [3]float64{0.97, 0.55, 0.05}}, {"green", [3]float64{0.10, 0.60, 0.20}},
+		{"blue", [3]float64{0.10, 0.30, 0.85}}, {"purple", [3]float64{0.50, 0.15, 0.65}}, {"pink", [3]float64{0.97, 0.50, 0.70}},
+	}
+	shapes = []shape{
+		{"circle", func(x, y float64) float64 { return math.Hypot(x, y) - 0.9 }},
+		{"square", func(x, y float64) float64 { return max(math.Abs(x), math.Abs(y)) - 0.78 }},
+		{"triangle", func(x, y float64) float64 { return max(y-0.7, 0.87*math.Abs(x)-0.5*y-0.5) }},
+		{"diamond", func(x, y float64) float64 { return (math.Abs(x)*1.2+math.Abs(y))*0.7 - 0.68 }},
+		{"star", star},
+		{"heart", heart},
+		{"cross", func(x, y float64) float64 { return max(min(math.Abs(x), math.Abs(y))-0.3, max(math.Abs(x), math.Abs(y))-0.88) }},
+		{"moon", func(x, y float64) float64 { return max(math.Hypot(x, y)-0.9, 0.75-math.Hypot(x-0.5, y+0.2)) }},
+	}
+)
+
+type colour struct {
+	name string
+	rgb  [3]float64
+}
+
+// shape is a shape around the origin: a point is inside where it is below zero, and about
+// as far from the edge as it says.
+type shape struct {
+	name     string
+	distance func(x, y float64) float64
+}
+
+// star has five points: the inside of the edges between its inner and outer corners.
+func star(x, y float64) float64 {
+	const turn = 2 * math.Pi / 5
+	a := math.Atan2(x, -y) // from the upper point
+	a -= turn * math.Round(a/turn)
+	r := math.Hypot(x, y)
+	px, py := r*math.Sin(math.Abs(a)), r*math.Cos(a)
+	const outer, inner = 1.0, 0.45
+	ix, iy := inner*math.Sin(turn/2), inner*math.Cos(turn/2)
+	dx, dy := ix, iy-outer
+	return (px*-dy + (py-outer)*dx) / math.Hypot(dx, dy)
+}
+
+func heart(x, y float64) float64 {
+	x, y = math.Abs(x)*1.15, -y*1.15+0.15
+	z := x*x + y*y - 0.7
+	return (z*z*z - x*x*y*y*y) * 0.6
+}
+
+// picture is what a caption shows, somewhere around the middle.
+type picture struct {
+	colour, shape int
+	x, y, size    float64 // of the middle, and half of the width, in pixels
+}
+
+func (p picture) caption() string { return colours[p.colour].name + " " + shapes[p.shape].name }
+
+// place puts the picture number i somewhere.
+func (p picture) place(i int) picture {
+	r := philox.NewStream(uint64(i), 0, 0)
+	u := func(n uint64) float64 { return 2*float64(r.Uniform(n)) - 1 }
+	p.x, p.y, p.size = side/2+2*u(0), side/2+2*u(1), 11+u(2)
+	return p
+}
+
+// style paints a point of a picture that is so far from the edge of its shape, in pixels.
+type style func(distance float64, rgb [3]float64) [3]float64
+
+// plain is a flat shape on paper.
+func plain(distance float64, rgb [3]float64) [3]float64 {
+	if distance < 0 {
+		return rgb
+	}
+	return [3]float64{0.96, 0.94, 0.90}
+}
+
+// neon is a bright tube along the edge, at night.
+func neon(distance float64, rgb [3]float64) [3]float64 {
+	night := [3]float64{0.04, 0.04, 0.12}
+	light := math.Exp(-distance * distance / 8)
+	core := math.Exp(-distance * distance / 1.2)
+	for i, c := range rgb {
+		night[i] = min(1, night[i]+(0.3+0.9*c)*light*0.8+core*0.35)
+	}
+	return night
+}
+
+// fine is how many points of a pixel are painted along each side.
+const fine = 3
+
+// paint draws the picture.
+func (p picture) paint(s style) *image.NRGBA {
+	m := image.NewNRGBA(image.Rect(0, 0, side, side))
+	for py := range side {
+		for px := range side {
+			var sum [3]float64
+			for k := range fine * fine {
+				x := (float64(px) + (float64(k%fine)+0.5)/fine - p.x) / p.size
+				y := (float64(py) + (float64(k/fine)+0.5)/fine - p.y) / p.size
+				at := s(shapes[p.shape].distance(x, y)*p.size, colours[p.colour].rgb)
+				for i := range sum {
+					sum[i] += at[i] / (fine * fine)
+				}
+			}
+			m.SetNRGBA(px, py, color.NRGBA{level(sum[0]), level(sum[1]), level(sum[2]), 255})
+		}
+	}
+	return m
+}
+
+func level(x float64) uint8 { return uint8(math.Round(255 * min(max(x, 0), 1))) }
