@@ -16,10 +16,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-const (
-	features = 32 // of a word
-	fold     = 2  // a place of a latent is a square of so many pixels along each side
-)
+// features of a word.
+const features = 32
 
 // word is the vector of a word: random numbers that are always the same. It is all that
 // there is of a text encoder.
@@ -72,7 +70,7 @@ func pixels(m image.Image) dit.Latent {
 			x.Values[c*b.Dy()*b.Dx()+i] = float32(v)/0x7FFF - 1
 		}
 	}
-	return x.Fold(fold)
+	return x
 }
 
 // latent is pixels for a cache.

@@ -22,4 +22,7 @@ func main() {
 	f, _ := os.Create("/tmp/shapes.png")
 	png.Encode(f, diffusion.Grid(rows))
 	f.Close()
+	if err := begin("/tmp/base"); err != nil {
+		panic(err)
+	}
 }

@@ -24,7 +24,9 @@ var (
 		{"diamond", func(x, y float64) float64 { return (math.Abs(x)*1.2+math.Abs(y))*0.7 - 0.68 }},
 		{"star", star},
 		{"heart", heart},
-		{"cross", func(x, y float64) float64 { return max(min(math.Abs(x), math.Abs(y))-0.3, max(math.Abs(x), math.Abs(y))-0.88) }},
+		{"cross", func(x, y float64) float64 {
+			return max(min(math.Abs(x), math.Abs(y))-0.3, max(math.Abs(x), math.Abs(y))-0.88)
+		}},
 		{"moon", func(x, y float64) float64 { return max(math.Hypot(x, y)-0.9, 0.75-math.Hypot(x-0.5, y+0.2)) }},
 	}
 )
@@ -54,10 +56,15 @@ func star(x, y float64) float64 {
 	return (px*-dy + (py-outer)*dx) / math.Hypot(dx, dy)
 }
 
+// heart is two circles over a corner.
 func heart(x, y float64) float64 {
-	x, y = math.Abs(x)*1.15, -y*1.15+0.15
-	z := x*x + y*y - 0.7
-	return (z*z*z - x*x*y*y*y) * 0.6
+	const size = 0.65
+	x, y = math.Abs(x)*size, 0.58-y*size
+	if x+y > 1 {
+		return (math.Hypot(x-0.25, y-0.75) - math.Sqrt2/4) / size
+	}
+	half := 0.5 * max(x+y, 0)
+	return math.Copysign(min(math.Hypot(x, y-1), math.Hypot(x-half, y-half)), x-y) / size
 }
 
 // picture is what a caption shows, somewhere around the middle.

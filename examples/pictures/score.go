@@ -1,0 +1,65 @@
+package main
+
+import (
+	"image"
+	"math"
+)
+
+// template is a picture that our program can draw, as pixels.
+type template struct {
+	picture
+	neon   bool
+	pixels []float32
+}
+
+// templates are all captions in both styles, at many places and sizes.
+func templates() (all []template) {
+	for colour := range colours {
+		for shape := range shapes {
+			for at := range 5 * 5 * 3 {
+				p := picture{colour, shape, side/2 + float64(at%5-2), side/2 + float64(at/5%5-2), float64(10 + at/25)}
+				all = append(all, template{p, false, pixels(p.paint(plain)).Values}, template{p, true, pixels(p.paint(neon)).Values})
+			}
+		}
+	}
+	return all
+}
+
+// score says of drawn pictures how many are in the style, and how many show the colour and
+// the shape of their captions: those of the template that they are nearest to.
+type score struct{ drawn, neon, colour, shape int }
+
+func judge(drawn []image.Image, asked []picture, all []template) (s score) {
+	for i, m := range drawn {
+		found := nearest(pixels(m).Values, all)
+		s.drawn++
+		s.neon += count(found.neon)
+		s.colour += count(found.colour == asked[i].colour)
+		s.shape += count(found.shape == asked[i].shape)
+	}
+	return s
+}
+
+func count(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+func nearest(x []float32, all []template) (best template) {
+	least := math.Inf(1)
+	for _, t := range all {
+		sum := 0.0
+		for i, v := range t.pixels {
+			d := float64(v - x[i])
+			if sum += d * d; sum > least {
+				break
+			}
+		}
+		if sum < least {
+			least, best = sum, t
+		}
+	}
+	return best
+}
