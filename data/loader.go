@@ -168,6 +168,9 @@ func (l *Loader) Tokens(step int) int {
 	return n
 }
 
+// Unit is what Tokens counts.
+func (l *Loader) Unit() string { return "tokens" }
+
 // MaxTokens is the most tokens that any micro-batch of any epoch can have.
 func (l *Loader) MaxTokens() int {
 	return l.largest(func(row int) int {

@@ -29,10 +29,17 @@ type Program struct {
 // Plan is what was compiled.
 func (p *Program) Plan() *ir.Program { return p.draft.Program }
 
-// Flops is the work of a run with an axis of a given size, the others as they are.
-func (p *Program) Flops(axis string, size int) int {
-	if p.exe.SetDim(axis, size) != nil {
-		return 0
+// Flops is the work of a run with arrays: those that are given say how long their axes
+// are, the other axes are as they were.
+func (p *Program) Flops(given nn.Arrays) int {
+	sized := uint64(0)
+	for _, f := range p.inputs.fields {
+		if f.table != nil {
+			continue
+		}
+		if data, ok := f.in.Array(given); ok && len(data) > 0 && axis(p.exe, f.in, len(data), &sized) != nil {
+			return 0
+		}
 	}
 	return p.exe.Flops()
 }

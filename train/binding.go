@@ -28,7 +28,7 @@ var tokenizerFiles = []string{"tokenizer.json", "tokenizer_config.json", "specia
 
 // settle works out the number of steps, and what a run depends on: a resumed
 // one must share it.
-func (r *Run) settle(s *lora.State, dir string) error {
+func (r *Run) settle(s *lora.State) error {
 	c := r.cfg
 	r.steps = c.TotalSteps(r.train.StepsPerEpoch())
 	if r.steps > math.MaxInt32 {
@@ -42,7 +42,7 @@ func (r *Run) settle(s *lora.State, dir string) error {
 	r.trainableNum = s.Params()
 	r.settings = map[string]string{"precision": r.precision.String()}
 	r.bindSettings()
-	r.bindRows(dir)
+	r.material.bind(r)
 	if err := r.bindAdapter(s); err != nil {
 		return err
 	}
@@ -62,20 +62,6 @@ func (r *Run) bindSettings() {
 	c := r.cfg
 	if r.cfg.Task != config.Language {
 		r.bind("task", c.Task)
-	}
-	if c.Task == config.Embed {
-		digest := r.transform.Digest()
-		r.bind("embedding.scale", c.Embedding.Scale)
-		r.bind("sentence-transformers files", fmt.Sprintf("sha256 %x", digest[:8]))
-	}
-	if c.Task == config.Prefer {
-		r.bind("preference.beta", c.Preference.Beta)
-	}
-	if c.Task == config.Classify {
-		classes := r.model.Config.Classes
-		r.bind("classification.labels", fmt.Sprintf("%q", classes.Names))
-		r.bind("classification.problem", classes.Problem)
-		r.bind("config.json initializer_range", r.model.Config.Deviation)
 	}
 	r.bind("batch_size", c.BatchSize)
 	r.bind("gradient_accumulation_steps", c.GradientAccumulationSteps)
@@ -99,11 +85,6 @@ func (r *Run) bindSettings() {
 	r.bind("weight_decay", c.WeightDecay)
 	r.bind("max_grad_norm", c.MaxGradNorm)
 	r.bind("data.shuffle", c.Data.Shuffle)
-	r.bind("data.packing", c.Data.Packing)
-	if c.Data.Packing { // else it shows in the rows
-		r.bind("data.max_length", c.Data.MaxLength)
-	}
-	r.bind("data.length_bucketing", c.Data.LengthBucketing)
 	r.bind("data.drop_last", c.Data.DropLast)
 	r.bind("quantize", cmp.Or(c.Quantize, quant.None))
 	if c.BatchInvariant {
@@ -116,29 +97,6 @@ func (r *Run) bindSettings() {
 		r.bind("eval_steps", c.EvalSteps)
 		r.bind("eval_batch_size", r.evalRows())
 	}
-}
-
-// bindRows takes the rows as they are trained on, whatever they were made
-// from. Where they differ, what they were made by says why.
-func (r *Run) bindRows(dir string) {
-	c := r.cfg
-	digest := r.trainSet.Digest()
-	r.settings["data.train"] = fmt.Sprintf("rows %x", digest[:8])
-	if c.EarlyStopping.Patience > 0 && r.evalSet != nil {
-		digest := r.evalSet.Digest()
-		r.settings["data.eval"] = fmt.Sprintf("rows %x", digest[:8])
-	}
-	by := map[string]string{
-		"data.format": string(c.Data.Format), "data.train_on": string(c.Data.TrainOn), "data.on_too_long": string(c.Data.OnTooLong),
-		"data.max_length": fmt.Sprint(c.Data.MaxLength), "data.document_separator": fmt.Sprintf("%q", c.Data.DocumentSeparator),
-	}
-	for _, name := range tokenizerFiles {
-		by[name] = fileHash(filepath.Join(dir, name))
-	}
-	if c.Data.ChatTemplate != "" {
-		by["data.chat_template"] = fileHash(c.Data.ChatTemplate)
-	}
-	r.progress.RowsBy = by
 }
 
 func fileHash(path string) string {

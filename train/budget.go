@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/internal/bytesize"
 	"github.com/lorafuse/lorafuse/model"
 )
@@ -42,9 +41,9 @@ func (p Fit) String() string {
 // candidate is a way to compute the steps.
 type candidate struct {
 	Fit
-	options     EngineOptions
-	memory      Memory
-	train, eval *data.Loader
+	options  EngineOptions
+	memory   Memory
+	material material
 }
 
 // budget looks for the fastest plan in so many bytes.
@@ -89,11 +88,11 @@ func (b *budget) packed(o EngineOptions, m Memory) EngineOptions {
 func (b *budget) find() (*candidate, error) {
 	var c *candidate
 	for _, cut := range b.cuts() {
-		loaders, err := b.cut(cut)
+		whole, err := b.cut(cut)
 		if err != nil {
 			return nil, err
 		}
-		if c, err = b.fewest(loaders); err != nil || c.memory.Resident() <= b.bytes {
+		if c, err = b.fewest(whole); err != nil || c.memory.Resident() <= b.bytes {
 			return c, err
 		}
 	}
@@ -134,27 +133,20 @@ func (b *budget) whole() string {
 	return ""
 }
 
-// cut is a candidate with other loaders; its layers are not decided.
-func (b *budget) cut(n int) (*candidate, error) {
-	r := b.run
-	c := &candidate{options: b.options, train: r.train, eval: r.eval}
-	c.Layers, c.Cut, c.Rows, c.Budget = b.layers, n, r.cfg.BatchSize/n, b.bytes
-	if n > 1 {
-		l := r.cfg.LoaderConfig()
-		l.BatchSize, l.Accumulation = c.Rows, l.Accumulation*n
-		var err error
-		if c.train, err = data.NewLoader(r.trainSet, l); err != nil {
-			return nil, err
-		}
-		if r.eval != nil {
-			if c.eval, err = data.Sequential(r.evalSet, max(1, r.evalRows()/n)); err != nil {
-				return nil, err
-			}
-		}
+// cut is a candidate with micro-batches that are cut; its layers are not decided.
+func (b *budget) cut(n int) (_ *candidate, err error) {
+	c := &candidate{options: b.options}
+	c.Layers, c.Cut, c.Rows, c.Budget = b.layers, n, b.run.cfg.BatchSize/n, b.bytes
+	if c.material, err = b.run.material.cut(n); err != nil {
+		return nil, err
 	}
-	c.options.MaxTokens = c.train.MaxTokens()
-	if c.eval != nil {
-		c.options.MaxEvalTokens = c.eval.MaxTokens()
+	if c.options.Task, err = c.material.task(); err != nil {
+		return nil, err
+	}
+	train, eval := c.material.rows()
+	c.options.MaxTokens = train.MaxTokens()
+	if eval != nil {
+		c.options.MaxEvalTokens = eval.MaxTokens()
 	}
 	return c, nil
 }

@@ -91,11 +91,12 @@ func (r *Run) readClassified(ctx context.Context, dir string) error {
 	if classes.Problem == data.Regression {
 		o.Classes, classes.Names = nil, model.UnnamedClasses(1).Names
 	}
-	if err := r.loadData(ctx, dir, m, o); err != nil {
+	set, err := r.loadData(ctx, dir, m, o)
+	if err != nil {
 		return err
 	}
 	if classes.Problem != data.Regression {
-		classes.Names = r.trainSet.Classes()
+		classes.Names = set.Classes()
 	}
 	if r.model, err = model.OpenClassifier(dir, classes, r.cfg.Seed); err != nil {
 		return err

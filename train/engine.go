@@ -325,8 +325,8 @@ func (e *Engine) Gradient(ctx context.Context, name string, dst []float32) error
 // Trained lists the trained parameters.
 func (e *Engine) Trained() []nn.Trained { return e.trained }
 
-// Flops is the work of one micro-batch of the given number of tokens.
-func (e *Engine) Flops(tokens int) int { return e.micro.Flops(nn.Tokens, tokens) }
+// Flops is the work of a micro-batch.
+func (e *Engine) Flops(b *data.Batch) int { return e.micro.Flops(b) }
 
 // State brings the trained parameters back into the adapter's state.
 func (e *Engine) State(ctx context.Context) (*lora.State, error) {

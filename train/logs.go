@@ -59,7 +59,7 @@ func (l *loop) log(r Report) error {
 			add("rewards/accuracies", w.Accuracy)
 		}
 		add("epoch", float64(r.Step)/float64(l.train.StepsPerEpoch()))
-		add("tokens_per_second", r.TokensPerSecond)
+		add(r.Unit+"_per_second", r.TokensPerSecond)
 		if r.MFU > 0 {
 			add("mfu", r.MFU)
 		}

@@ -144,14 +144,14 @@ func (e *Engine) Reference(ctx context.Context, b *data.Batch, dst []float32) er
 
 // refer gives the rows of preferences their reference: once for each that there are steps
 // for, in the micro-batches that it is first in, so that a resumed run has the same bits.
-func (l *loop) refer(ctx context.Context) error {
+func (t *texts) refer(ctx context.Context, l *loop) error {
 	if _, ok := l.engine.opts.preference(); !ok || l.ended() {
 		return nil
 	}
-	if err := l.referSet(ctx, l.trainSet, l.train, l.steps, "reference of training data"); err != nil || l.eval == nil {
+	if err := l.referSet(ctx, t.set, t.loader, l.steps, "reference of training data"); err != nil || t.evalLoader == nil {
 		return err
 	}
-	return l.referSet(ctx, l.evalSet, l.eval, l.eval.StepsPerEpoch(), "reference of evaluation data")
+	return l.referSet(ctx, t.evalSet, t.evalLoader, t.evalLoader.StepsPerEpoch(), "reference of evaluation data")
 }
 
 func (l *loop) referSet(ctx context.Context, set *data.Dataset, rows *data.Loader, steps int, what string) error {

@@ -30,8 +30,9 @@ const AdapterDir = "adapter"
 type Summary struct {
 	Steps           int      `json:"steps"`
 	Seconds         float64  `json:"seconds"` // of this process
-	Tokens          int64    `json:"tokens"`
+	Tokens          int64    `json:"tokens"` // or images, as Unit says
 	TokensPerSecond float64  `json:"tokens_per_second"`
+	Unit            string   `json:"unit,omitempty"` // images, nothing for tokens
 	FirstLoss       float64  `json:"first_loss"`
 	LastLoss        float64  `json:"last_loss"`
 	FirstEval       *float64 `json:"first_eval_loss,omitempty"`
@@ -149,7 +150,7 @@ type loop struct {
 // checkpoint may lie between the two; the run that goes on from it begins with
 // the second.
 func (l *loop) run(ctx context.Context) error {
-	err := l.refer(ctx)
+	err := l.material.begin(ctx, l)
 	if err == nil {
 		err = l.evaluateFirst(ctx)
 	}

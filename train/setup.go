@@ -4,19 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
-	"slices"
-	"strings"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/internal/bytesize"
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/model/hub"
-	"github.com/lorafuse/lorafuse/sentence"
-	"github.com/lorafuse/lorafuse/tokenizer"
-	"github.com/lorafuse/lorafuse/tokenizer/chat"
 	"github.com/lorafuse/lorafuse/train/config"
 	"github.com/lorafuse/lorafuse/train/events"
 )
@@ -52,6 +45,7 @@ type Report struct {
 	FlopsPerSecond  float64  // of steps that are recorded, else 0
 	MFU             float64  // share of these in the most that the device can do by its data sheet; 0 if that is not known
 	Tokens          int64    // trained on by this process
+	Unit            string   // of what Tokens and TokensPerSecond count: tokens, or images
 	Eval            *float64 // loss, where the step ended with an evaluation
 	Accuracy        *float64 // there, the share of rows whose classes are right, or of those that prefer the chosen answer; nil where rows have none
 	Rewards         *Rewards // of the step, where preferences are learned
@@ -73,18 +67,14 @@ type Run struct {
 	precision    backend.Precision // that dev computes in
 	model        *model.Model
 	engine       *Engine
-	train, eval  *data.Loader
-	trainSet     *data.Dataset
-	evalSet      *data.Dataset // nil without evaluation
+	material     material
+	train, eval  Rows // of the material; eval may be nil
 	fitted       Fit
 	steps        int
 	progress     progress
 	resumed      string
 	settings     map[string]string // see bind
 	trainableNum int
-
-	transform *sentence.Transform // of task: embedding
-	longest   int                 // tokens of a text there
 
 	base *Base // that the run shares with others; nil for a run alone
 }
@@ -194,10 +184,10 @@ func (r *Run) prepare(dir string) (p prepared, err error) {
 		return p, err
 	}
 	r.precision = c.Precision.On(r.dev.Info().Backend)
-	if err := r.settle(state, dir); err != nil {
+	if err := r.settle(state); err != nil {
 		return p, err
 	}
-	task, err := r.task()
+	task, err := r.material.task()
 	if err != nil {
 		return p, err
 	}
@@ -271,7 +261,8 @@ func (r *Run) fit(p *Planner, o EngineOptions) (EngineOptions, error) {
 	if err != nil {
 		return o, err
 	}
-	r.fitted, r.train, r.eval = c.Fit, c.train, c.eval
+	r.fitted = c.Fit
+	r.use(c.material)
 	if c.Cut > 1 { // a last bit depends on it
 		r.settings["micro-batches"] = fmt.Sprintf("cut in %d to fit memory", c.Cut)
 	}
@@ -359,7 +350,8 @@ func (r *Run) read(ctx context.Context, dir string) (err error) {
 			return err
 		}
 	}
-	return r.loadData(ctx, dir, r.model.Config, r.cfg.DataOptions())
+	_, err = r.loadData(ctx, dir, r.model.Config, r.cfg.DataOptions())
+	return err
 }
 
 // openModel opens the model in dir.
@@ -373,70 +365,6 @@ func (r *Run) openModel(dir string) (err error) {
 		}
 	}
 	return r.quantize()
-}
-
-// loadData reads and tokenises the files for the model in dir.
-func (r *Run) loadData(ctx context.Context, dir string, m *model.Config, o data.Options) error {
-	c := r.cfg
-	o.VocabSize = m.VocabSize
-	if !onlyTokens(c) {
-		tok, err := r.tokenizer(dir)
-		if err != nil {
-			return err
-		}
-		o.Tokenizer = tok
-		if err := r.reading(dir, m, &o, tok); err != nil {
-			return err
-		}
-		template, err := chat.Find(dir, c.Data.ChatTemplate, tok.SpecialTokens())
-		if err != nil {
-			return fmt.Errorf("train: data.chat_template: %w", err)
-		}
-		if template != nil {
-			o.Template = data.Chat(template)
-		}
-	}
-	load := func(files []string, task string) (*data.Dataset, error) {
-		o.Progress = func(p data.Progress) {
-			if r.observer.Load != nil {
-				r.observer.Load(task, p.Bytes, p.Size)
-			}
-		}
-		return data.Load(ctx, files, o)
-	}
-	set, err := load(c.Data.Train, "reading training data")
-	if err != nil {
-		return err
-	}
-	r.trainSet = set
-	r.noteStats("training", set.Stats())
-	if o.Rows == data.LabelledRows {
-		o.Classes = set.Classes()
-	}
-	if r.train, err = data.NewLoader(set, c.LoaderConfig()); err != nil {
-		return err
-	}
-	if longest, most := set.Stats().Longest, m.MaxPositions; longest > most {
-		r.observer.note("note     rows of up to %d tokens are longer than max_position_embeddings %d of the model", longest, most)
-	}
-	if len(c.Data.Eval) == 0 {
-		return nil
-	}
-	if set, err = load(c.Data.Eval, "reading evaluation data"); err != nil {
-		return err
-	}
-	r.evalSet = set
-	r.noteStats("evaluation", set.Stats())
-	r.eval, err = data.Sequential(set, r.evalRows())
-	return err
-}
-
-// tokenizer is that of the model in dir.
-func (r *Run) tokenizer(dir string) (tok *tokenizer.Tokenizer, err error) {
-	if r.base == nil {
-		return tokenizer.Load(dir)
-	}
-	return r.base.readTokenizer()
 }
 
 // evalRows is the number of rows of an evaluation batch.
@@ -455,19 +383,3 @@ func (r *Run) Memory() Memory { return r.engine.Memory() }
 
 // Device is what the run computes on.
 func (r *Run) Device() backend.Info { return r.dev.Info() }
-
-func (r *Run) noteStats(what string, s data.Stats) {
-	if s.Truncated > 0 || s.Dropped > 0 {
-		r.observer.note("note     %s data: %d rows truncated, %d dropped for their length", what, s.Truncated, s.Dropped)
-	}
-}
-
-// onlyTokens reports whether no file needs a tokenizer.
-func onlyTokens(c *config.Config) bool {
-	if c.Data.Format != data.FormatAuto {
-		return c.Data.Format == data.FormatTokens
-	}
-	return !slices.ContainsFunc(slices.Concat(c.Data.Train, c.Data.Eval), func(f string) bool {
-		return strings.ToLower(filepath.Ext(f)) != ".safetensors"
-	})
-}

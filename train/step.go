@@ -20,7 +20,7 @@ func (l *loop) step(ctx context.Context) error {
 			return err
 		}
 		l.batch.StepTokens = l.train.LossTokens(step)
-		flops += l.flops(len(l.batch.Tokens()))
+		flops += l.flops(&l.batch)
 		// Cut micro-batches have no dropout to draw for.
 		draw := uint32(step*l.cfg.GradientAccumulationSteps + micro)
 		if err := l.engine.Accumulate(ctx, &l.batch, draw); err != nil {
@@ -65,7 +65,7 @@ func (l *loop) complete(ctx context.Context) error {
 	s := l.progress.Pending
 	report := Report{
 		Step: l.progress.Step, Steps: l.steps, Loss: float64(s.Loss), GradNorm: float64(s.GradNorm), LearningRate: float64(s.LearningRate),
-		TokensPerSecond: float64(s.TokensPerSecond), FlopsPerSecond: float64(s.FlopsPerSecond), Tokens: l.tokens,
+		TokensPerSecond: float64(s.TokensPerSecond), FlopsPerSecond: float64(s.FlopsPerSecond), Tokens: l.tokens, Unit: l.train.Unit(),
 		Rewards: s.rewards(),
 	}
 	if peak := l.rated.FlopsPerSecond; peak > 0 {
@@ -94,11 +94,11 @@ func (l *loop) complete(ctx context.Context) error {
 
 // flops is the work of a micro-batch, if the step is one that is recorded: to
 // count it takes a while.
-func (l *loop) flops(tokens int) int {
+func (l *loop) flops(b *data.Batch) int {
 	if !l.recorded(l.progress.Step + 1) {
 		return 0
 	}
-	return l.engine.Flops(tokens)
+	return l.engine.Flops(b)
 }
 
 // notFinite counts steps without a finite loss, as the policy says.

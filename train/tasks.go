@@ -24,60 +24,29 @@ func part(task config.Task) model.Part {
 	return model.AsSaved
 }
 
-// reading says how rows are read for the task, of the model in dir.
-func (r *Run) reading(dir string, m *model.Config, o *data.Options, tok *tokenizer.Tokenizer) error {
-	switch r.cfg.Task {
+// reading says how rows are read for the task.
+func (t *texts) reading(m *model.Config, o *data.Options, tok *tokenizer.Tokenizer) error {
+	switch t.cfg.Task {
 	case config.Classify:
 		o.Texts, o.Types, o.MaxLength = tok, m.TokenTypes(), min(o.MaxLength, m.MaxLength())
 		return nil
 	case config.Language, config.Prefer:
 		return nil
 	}
-	t, err := sentence.Read(dir)
+	transform, err := sentence.Read(t.dir)
 	if err != nil {
 		return fmt.Errorf("train: %w", err)
 	}
-	if t.LowerCase {
+	if transform.LowerCase {
 		tok = tok.Lowercased()
 	}
-	r.transform, o.Rows, o.Texts = t, data.PairRows, tok
-	o.MaxLength = t.Longest(min(o.MaxLength, m.MaxLength()))
+	t.transform, o.Rows, o.Texts = transform, data.PairRows, tok
+	o.MaxLength = transform.Longest(min(o.MaxLength, m.MaxLength()))
 	if specials := tok.Specials(); o.MaxLength <= specials {
 		return fmt.Errorf("train: data.max_length: texts have at most %d tokens, expected more than the %d special ones of each", o.MaxLength, specials)
 	}
-	r.longest = o.MaxLength
+	t.longest = o.MaxLength
 	return nil
-}
-
-// task is what the rows that were read are to teach.
-func (r *Run) task() (Task, error) {
-	switch r.cfg.Task {
-	case config.Classify:
-		return Classification{r.model.Config, r.documents()}, nil
-	case config.Language:
-		return NextToken{}, nil
-	case config.Prefer:
-		return Preference{r.cfg.Preference.Beta, r.documents() / r.trainSet.Texts()}, nil
-	}
-	texts := r.trainSet.Texts()
-	if r.eval != nil {
-		if is := r.evalSet.Texts(); is != texts {
-			return nil, fmt.Errorf("train: data.eval: %w: found rows of %d texts, expected %d as in data.train", ErrTask, is, texts)
-		}
-	}
-	if texts == 2 && r.cfg.BatchSize == 1 {
-		return nil, fmt.Errorf("train: batch_size: %w: found 1, expected 2 or more for task: embedding: the negatives of a row are the other rows of its micro-batch", ErrTask)
-	}
-	return Embedding{sentence.Contrast{Rows: r.documents() / texts, Texts: texts, Scale: r.cfg.Embedding.Scale}, r.transform, r.longest}, nil
-}
-
-// documents is how many a batch has at most.
-func (r *Run) documents() int {
-	n := r.train.MaxDocuments()
-	if r.eval != nil {
-		n = max(n, r.eval.MaxDocuments())
-	}
-	return n
 }
 
 // pooler is a module of BERT that the states of a text do not go through.

@@ -1,0 +1,110 @@
+package train
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/tokenizer"
+	"github.com/lorafuse/lorafuse/tokenizer/chat"
+	"github.com/lorafuse/lorafuse/train/config"
+)
+
+// loadData has the run learn from its files, read and tokenised for the model in dir. It
+// gives the rows to train on.
+func (r *Run) loadData(ctx context.Context, dir string, m *model.Config, o data.Options) (*data.Dataset, error) {
+	t := &texts{Run: r, dir: dir}
+	if err := t.load(ctx, m, o); err != nil {
+		return nil, err
+	}
+	r.use(t)
+	return t.set, nil
+}
+
+// load reads and tokenises the files for a model.
+func (t *texts) load(ctx context.Context, m *model.Config, o data.Options) (err error) {
+	c := t.cfg
+	o.VocabSize = m.VocabSize
+	if !onlyTokens(c) {
+		tok, err := t.tokenizer(t.dir)
+		if err != nil {
+			return err
+		}
+		o.Tokenizer = tok
+		if err := t.reading(m, &o, tok); err != nil {
+			return err
+		}
+		template, err := chat.Find(t.dir, c.Data.ChatTemplate, tok.SpecialTokens())
+		if err != nil {
+			return fmt.Errorf("train: data.chat_template: %w", err)
+		}
+		if template != nil {
+			o.Template = data.Chat(template)
+		}
+	}
+	load := func(files []string, task string) (*data.Dataset, error) {
+		o.Progress = func(p data.Progress) {
+			if t.observer.Load != nil {
+				t.observer.Load(task, p.Bytes, p.Size)
+			}
+		}
+		return data.Load(ctx, files, o)
+	}
+	set, err := load(c.Data.Train, "reading training data")
+	if err != nil {
+		return err
+	}
+	t.set = set
+	t.noteStats("training", set.Stats())
+	if o.Rows == data.LabelledRows {
+		o.Classes = set.Classes()
+	}
+	if t.loader, err = data.NewLoader(set, c.LoaderConfig()); err != nil {
+		return err
+	}
+	if longest, most := set.Stats().Longest, m.MaxPositions; longest > most {
+		t.observer.note("note     rows of up to %d tokens are longer than max_position_embeddings %d of the model", longest, most)
+	}
+	t.documents = t.loader.MaxDocuments()
+	if len(c.Data.Eval) == 0 {
+		return nil
+	}
+	if set, err = load(c.Data.Eval, "reading evaluation data"); err != nil {
+		return err
+	}
+	t.evalSet = set
+	t.noteStats("evaluation", set.Stats())
+	if t.evalLoader, err = data.Sequential(set, t.evalRows()); err != nil {
+		return err
+	}
+	t.documents = max(t.documents, t.evalLoader.MaxDocuments())
+	return nil
+}
+
+// tokenizer is that of the model in dir.
+func (r *Run) tokenizer(dir string) (tok *tokenizer.Tokenizer, err error) {
+	if r.base == nil {
+		return tokenizer.Load(dir)
+	}
+	return r.base.readTokenizer()
+}
+
+func (r *Run) noteStats(what string, s data.Stats) {
+	if s.Truncated > 0 || s.Dropped > 0 {
+		r.observer.note("note     %s data: %d rows truncated, %d dropped for their length", what, s.Truncated, s.Dropped)
+	}
+}
+
+// onlyTokens reports whether no file needs a tokenizer.
+func onlyTokens(c *config.Config) bool {
+	if c.Data.Format != data.FormatAuto {
+		return c.Data.Format == data.FormatTokens
+	}
+	return !slices.ContainsFunc(slices.Concat(c.Data.Train, c.Data.Eval), func(f string) bool {
+		return strings.ToLower(filepath.Ext(f)) != ".safetensors"
+	})
+}
