@@ -96,6 +96,8 @@ var house = map[string]room{
 	"diffusion/dit": {models, with("model", "registers architectures", "nn", "builds them", "data", "fills batches")},
 	"diffusion/vae": {floor: loops},
 
+	"diffusion/feed": {models, with("diffusion/dit", "fills its batches", "diffusion/flow", "draws noise and its levels", "data", "gives batches", "data/cache", "reads samples", "nn", "names the axis of tokens")},
+
 	"data/cache":       {floor: models},
 	"data/imagefolder": {models, with("data/cache", "checks the cache of a folder")},
 
@@ -105,7 +107,7 @@ var house = map[string]room{
 	"train/events":       {floor: loops},
 	"train/config":       {loops, with("train/schedule", "checks its names")},
 	"train/session":      {floor: loops},
-	"train":              {loops, with("train/config", "runs one", "train/events", "records", "train/schedule", "follows one")},
+	"train":              {loops, with("train/config", "runs one", "train/events", "records", "train/schedule", "follows one", "diffusion", "opens pipelines")},
 	"generate/sample":    {floor: loops},
 	"generate/constrain": {floor: loops},
 	"generate":           {loops, with("generate/sample", "draws tokens", "generate/constrain", "keeps an answer to a schema")},

@@ -1,0 +1,90 @@
+package feed
+
+import (
+	"context"
+
+	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/data/cache"
+	"github.com/lorafuse/lorafuse/diffusion/dit"
+	"github.com/lorafuse/lorafuse/diffusion/flow"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// fill makes a micro-batch of pictures, the first of which is sample number first of the
+// step. Where they are too few, others that count for nothing fill it.
+func (f *Feed) fill(b *data.Batch, step, first int, pictures batch) error {
+	samples := make([]dit.Sample, f.rows())
+	for i := range samples {
+		if i >= len(pictures) {
+			samples[i] = samples[0]
+			samples[i].Weight = 0
+			continue
+		}
+		var err error
+		if samples[i], err = f.sample(step, first+i, f.pictures[pictures[i]]); err != nil {
+			return err
+		}
+	}
+	return f.Model.Arrays(b, samples)
+}
+
+// sample is a picture on its way from noise: sample number n of a step.
+func (f *Feed) sample(step, n int, p picture) (s dit.Sample, err error) {
+	dropped := cache.DropCaption(f.Seed, uint32(step), n, f.CaptionDropout)
+	e, err := f.Cache.Sample(context.Background(), p.Sample, dropped)
+	if err != nil {
+		return s, err
+	}
+	clean, err := f.latent(e.Latent)
+	if err != nil {
+		return s, err
+	}
+	if e.Control.DType != tensor.Invalid {
+		control, err := f.latent(e.Control)
+		if err != nil {
+			return s, err
+		}
+		s.Controls = []dit.Latent{control}
+	}
+	if s.Prompt, err = prompt(e.Text); err != nil {
+		return s, err
+	}
+	draw := flow.NewDraw(f.Seed, step, n)
+	sigma, timestep := f.Timesteps.At(f.Table, draw, f.buckets[p.bucket].image)
+	noise := make([]float32, len(clean.Values))
+	draw.Noise(noise)
+	s.Latent, s.Target = clean, make([]float32, len(noise))
+	s.Latent.Values = make([]float32, len(noise))
+	flow.Mix(s.Latent.Values, s.Target, clean.Values, noise, sigma)
+	s.Timestep, s.Guidance, s.Weight = timestep, f.Guidance, f.Weighting.Weight(sigma)
+	return s, nil
+}
+
+// latent reads a latent, as the transformer takes it.
+func (f *Feed) latent(x tensor.Tensor) (l dit.Latent, err error) {
+	n := len(x.Shape)
+	l = dit.Latent{Channels: x.Shape[0], Frames: 1, Height: x.Shape[n-2], Width: x.Shape[n-1]}
+	if n == 4 {
+		l.Frames = x.Shape[1]
+	}
+	if l.Values, err = x.Float32s(); err == nil && f.Scale != nil {
+		f.Scale.Normalise(l)
+	}
+	return l, err
+}
+
+// prompt reads the embedding of a caption.
+func prompt(e cache.Embedding) (p dit.Prompt, err error) {
+	p.Features = e.Embeds.Shape[1]
+	if p.Values, err = e.Embeds.Float32s(); err != nil {
+		return p, err
+	}
+	p.Mask = make([]bool, len(e.Mask))
+	for i, m := range e.Mask {
+		p.Mask[i] = m != 0
+	}
+	if e.Pooled.DType != tensor.Invalid {
+		p.Pooled, err = e.Pooled.Float32s()
+	}
+	return p, err
+}
