@@ -23,6 +23,7 @@ func (c *Config) Validate() error {
 		return c.validateJobs()
 	}
 	v := reflect.ValueOf(c).Elem()
+	c.settleTask()
 	for _, k := range table() {
 		if k.Section {
 			continue
@@ -32,7 +33,6 @@ func (c *Config) Validate() error {
 		}
 	}
 	c.settleSteps()
-	c.settleTask()
 	labels := c.Classification.Labels
 	for i, name := range labels {
 		if slices.Contains(labels[:i], name) {
@@ -54,17 +54,19 @@ func (c *Config) settleSteps() {
 	}
 }
 
-// taskTypes are PEFT's names of the tasks.
+// taskTypes are PEFT's names of the tasks; it has none for diffusion.
 var taskTypes = map[Task]string{Language: "CAUSAL_LM", Embed: "FEATURE_EXTRACTION", Classify: "SEQ_CLS", Prefer: "CAUSAL_LM"}
+
+const taskType = "adapter.task_type"
 
 // settleTask has task and adapter.task_type say the same where one of them is given.
 func (c *Config) settleTask() {
 	switch {
-	case !c.Given("adapter.task_type"):
+	case !c.Given(taskType):
 		c.Adapter.TaskType = taskTypes[c.Task]
 	case !c.Given("task"):
 		for task, name := range taskTypes {
-			if name == c.Adapter.TaskType && task != Prefer { // which has no name of its own
+			if name == c.Adapter.TaskType && name != "" && task != Prefer { // which has no name of its own
 				c.Task = task
 			}
 		}
@@ -73,6 +75,9 @@ func (c *Config) settleTask() {
 
 // check compares one value with its key.
 func (c *Config) check(k Key, v reflect.Value) error {
+	if !k.of(c.Task) {
+		return c.foreign(k, v)
+	}
 	if k.Required && v.IsZero() {
 		return &Error{c.places[k.Path], k.Path, "missing, expected: " + k.Doc, ErrMissing}
 	}
@@ -82,7 +87,7 @@ func (c *Config) check(k Key, v reflect.Value) error {
 	if k.Filled && v.IsZero() {
 		return fail("nothing", ": it may be left out, but not be empty")
 	}
-	if word := wordOf(v); len(k.Words) > 0 && !slices.Contains(k.Words, word) {
+	if word := wordOf(v); len(k.Words) > 0 && !slices.Contains(k.Words, word) && (k.Path != taskType || word != taskTypes[c.Task]) {
 		return fail(strconv.Quote(shorten(word)), suggest.DidYouMean(word, k.Words))
 	}
 	if list, ok := v.Interface().(Strings); ok && slices.Contains(list, "") {
@@ -101,6 +106,19 @@ func (c *Config) check(k Key, v reflect.Value) error {
 		}
 	}
 	return nil
+}
+
+// foreign refuses a key of another task that is not as it is by default.
+func (c *Config) foreign(k Key, v reflect.Value) error {
+	byDefault := reflect.ValueOf(Default()).Elem().FieldByIndex(k.index)
+	if jobs, ok := v.Interface().(Jobs); v.IsZero() || ok && jobs.Len() == 0 || reflect.DeepEqual(v.Interface(), byDefault.Interface()) {
+		return nil
+	}
+	belongs := "belongs to task: diffusion"
+	if k.task != string(Diffuse) {
+		belongs = "belongs to texts, expected without it for task: diffusion"
+	}
+	return &Error{c.places[k.Path], k.Path, belongs, ErrConflict}
 }
 
 // wordOf is the word that a value of a few is written as.
@@ -159,6 +177,17 @@ var rules = []rule{
 		"belongs to the schedule polynomial"},
 	{"lr_end", func(c *Config) bool { return c.Schedule == schedule.Polynomial && c.LREnd >= c.LearningRate },
 		"not below learning_rate, expected a polynomial that falls"},
+	{"diffusion.logit_mean", func(c *Config) bool { return c.Diffusion.LogitMean != 0 && c.Diffusion.Timesteps != "logit_normal" },
+		"belongs to timesteps: logit_normal"},
+	{"diffusion.logit_std", func(c *Config) bool { return c.Diffusion.LogitStd != 1 && c.Diffusion.Timesteps != "logit_normal" },
+		"belongs to timesteps: logit_normal"},
+	{"diffusion.mode_scale", func(c *Config) bool { return c.Diffusion.ModeScale != 1.29 && c.Diffusion.Timesteps != "mode" },
+		"belongs to timesteps: mode"},
+	{"diffusion.shift", func(c *Config) bool { return c.Diffusion.Shift != 3 && c.Diffusion.Timesteps != "shift" },
+		"belongs to timesteps: shift"},
+	{"diffusion.sigmoid_scale", func(c *Config) bool {
+		return c.Diffusion.SigmoidScale != 1 && c.Diffusion.Timesteps != "sigmoid" && !strings.HasSuffix(c.Diffusion.Timesteps, "shift")
+	}, "belongs to timesteps: sigmoid, shift, flux_shift and qwen_shift"},
 	{"task", func(c *Config) bool { return c.Adapter.TaskType != taskTypes[c.Task] },
 		"given besides another adapter.task_type, expected one of the two"},
 	{"embedding.scale", func(c *Config) bool { return c.Embedding.Scale != 20 && c.Task != Embed },

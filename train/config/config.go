@@ -8,6 +8,7 @@ package config
 import (
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/data"
@@ -23,6 +24,8 @@ import (
 //	one      the valid words, separated by |; what has a type of its own reads them by
 //	         its UnmarshalText, so that nothing behind the file reads them again
 //	need     "yes" where the key must be given, "text" where it may not be empty
+//	task     "diffusion" where it belongs to that task alone, "texts" where to all others;
+//	         elsewhere it may be given only as it is by default
 //	also     what other trainers call it, for the error message alone
 //	doc      what it means, with its unit
 //
@@ -36,10 +39,12 @@ type Config struct {
 	InitAdapter string `yaml:"init_adapter" also:"resume_adapter_file,lora_model_dir,adapter_name_or_path" doc:"Folder of a PEFT adapter to go on training. Its adapter_config.json then stands in for the adapter block, of which only lora_dropout may be given."`
 	Resume      string `yaml:"resume" also:"resume_from_checkpoint" doc:"latest goes on from the newest checkpoint in output_dir, a folder from that checkpoint; empty starts anew. What its numbers depend on must be as it was (data, weights, precision, seed, batches, optimizer, adapter); logs, checkpoints, threads, memory and paths may change."`
 
-	Task           Task           `yaml:"task" default:"language" one:"language|embedding|classification|preference" also:"task_type,objective,loss" doc:"What is learned. language: the tokens of texts. embedding: vectors of texts, by pairs that belong together (rows of anchor, positive, and perhaps negative); pooling and dense layers are those of the model's sentence-transformers files. The adapter has the names of the model's body (AutoModel), and the model's own dropout does not act. classification: the label of a text, or of two that are joined (rows of text, perhaps text_pair, and label), by a head on the model (AutoModelForSequenceClassification), which is trained and saved with the adapter; a new one begins as random numbers of seed where the checkpoint has none. preference: which of two answers to a prompt is preferred (rows of prompt, chosen and rejected), by direct preference optimization (DPO) against the model itself: the reference is the model without an adapter, also where init_adapter is given; it is computed once for each row, before the first step."`
+	Task           Task           `yaml:"task" default:"language" one:"language|embedding|classification|preference|diffusion" also:"task_type,objective,loss" doc:"What is learned. language: the tokens of texts. embedding: vectors of texts, by pairs that belong together (rows of anchor, positive, and perhaps negative); pooling and dense layers are those of the model's sentence-transformers files. The adapter has the names of the model's body (AutoModel), and the model's own dropout does not act. classification: the label of a text, or of two that are joined (rows of text, perhaps text_pair, and label), by a head on the model (AutoModelForSequenceClassification), which is trained and saved with the adapter; a new one begins as random numbers of seed where the checkpoint has none. preference: which of two answers to a prompt is preferred (rows of prompt, chosen and rejected), by direct preference optimization (DPO) against the model itself: the reference is the model without an adapter, also where init_adapter is given; it is computed once for each row, before the first step. diffusion: pictures and their captions, by a transformer that draws: model is a folder in the layout of diffusers, with model_index.json, or one of a transformer alone."`
 	Embedding      Embedding      `yaml:"embedding" doc:"Of task: embedding. Each anchor has to find its positive among the positives and negatives of all rows of its micro-batch (batch_size rows), by the cross-entropy of scaled cosines; with gradient_accumulation_steps each micro-batch has its own, as in sentence-transformers' MultipleNegativesRankingLoss."`
 	Preference     Preference     `yaml:"preference" also:"dpo" doc:"Of task: preference. The loss of a row is -log sigmoid(reward of chosen - reward of rejected); the reward of an answer is beta times the logarithm of how much likelier it is with the adapter than without. It is TRL's DPOTrainer with loss_type sigmoid, without label smoothing and with ref_model None."`
 	Classification Classification `yaml:"classification" doc:"Of task: classification. What the labels of rows are, and the loss that goes with them, as transformers has it for the problem_type of the same name."`
+
+	Diffusion Diffusion `yaml:"diffusion" task:"diffusion" doc:"Of task: diffusion: flow matching. A step has batch_size times gradient_accumulation_steps pictures; those of a micro-batch are of one size, and one that is not full counts as many as it has. The loss is the mean over the pictures of a step of the mean square of what the transformer is off. Other trainers' names for keys are taken too: img_dir, rank (which is alpha too), max_train_steps and more."`
 
 	Adapter Adapter `yaml:"adapter" also:"lora,lora_config,lora_parameters,peft" doc:"The LoRA adapter, by the names of PEFT's LoraConfig."`
 	Data    Data    `yaml:"data" also:"dataset,datasets,data_config" doc:"What is trained on. A line of JSON holds text, or prompt and completion, or messages (and tools), or, for task: embedding, anchor and positive (and negative), or, for task: classification, text (and text_pair) and label, or, for task: preference, what TRL or OpenAI have for it: prompt, chosen and rejected, each of text or of messages, chosen and rejected messages that begin with the same ones, or input (messages, and tools), preferred_output and non_preferred_output; an answer of messages with \"weight\": 0 carries no loss; further keys are passed over, but for those that say what is to be learned and are not honoured (label, weight, rejected, images, …), which are refused; plain text and files of token ids (input_ids, labels) are read too."`
@@ -68,10 +73,10 @@ type Config struct {
 	OnNaN                   NaNPolicy `yaml:"on_nan" default:"stop" one:"stop|skip" also:"nan_policy" doc:"What to do when the loss or a gradient is not finite: stop the run, or skip the step."`
 	NaNLimit                int       `yaml:"nan_limit" default:"10" range:"[1,2147483647]" doc:"With on_nan: skip, stop all the same after so many skipped steps in a row."`
 
-	EvalSteps     int           `yaml:"eval_steps" default:"0" range:"[0,2147483647]" also:"eval_every,steps_per_eval,eval_interval" doc:"Evaluate every so many steps; 0 is once per epoch."`
-	EvalAtStart   bool          `yaml:"eval_at_start" default:"false" also:"eval_on_start" doc:"Evaluate before the first step."`
-	EvalAtEnd     bool          `yaml:"eval_at_end" default:"true" doc:"Evaluate after the last step."`
-	EvalBatchSize int           `yaml:"eval_batch_size" default:"0" range:"[0,1048576]" also:"per_device_eval_batch_size" doc:"Rows of one evaluation batch; 0 is batch_size."`
+	EvalSteps     int           `yaml:"eval_steps" task:"texts" default:"0" range:"[0,2147483647]" also:"eval_every,steps_per_eval,eval_interval" doc:"Evaluate every so many steps; 0 is once per epoch."`
+	EvalAtStart   bool          `yaml:"eval_at_start" task:"texts" default:"false" also:"eval_on_start" doc:"Evaluate before the first step."`
+	EvalAtEnd     bool          `yaml:"eval_at_end" task:"texts" default:"true" doc:"Evaluate after the last step."`
+	EvalBatchSize int           `yaml:"eval_batch_size" task:"texts" default:"0" range:"[0,1048576]" also:"per_device_eval_batch_size" doc:"Rows of one evaluation batch; 0 is batch_size."`
 	EarlyStopping EarlyStopping `yaml:"early_stopping" doc:"Stop when the evaluation loss no longer falls."`
 	SaveSteps     int           `yaml:"save_steps" default:"500" range:"[0,2147483647]" also:"checkpointing_steps,save_every,save_interval" doc:"Write a checkpoint every so many steps; 0 never does."`
 	SaveLimit     int           `yaml:"save_limit" default:"3" range:"[0,2147483647]" also:"save_total_limit,checkpoints_total_limit" doc:"Keep the newest so many checkpoints; 0 keeps all."`
@@ -87,24 +92,24 @@ type Config struct {
 	MemoryLimit    Bytes             `yaml:"memory_limit" default:"0" also:"max_memory" doc:"Refuse a plan that needs more than this, such as 8GiB; 0 is what the machine has free."`
 	Log            Log               `yaml:"log" doc:"What is recorded beside the adapter."`
 
-	Jobs Jobs `yaml:"jobs" doc:"Several runs on one model, trained side by side: a list of mappings, each with a name and the keys that differ from those beside jobs (data, adapter, learning_rate, seed, steps, …), but for what all share: model, quantize, task, backend, threads, precision, batch_invariant, pack, load, memory_limit and resume. The adapter of a job is bit for bit that of its run alone; its output_dir is output_dir/name unless it gives one. The weights are in memory once. With batch_invariant: true micro-batches of several jobs are computed in one pass of at most 1024 tokens; without it, with quantised weights, for task: preference, or where an adapter has DoRA, biases, saved modules, embeddings or a part in the head, jobs take turns, step by step. A job that fails leaves the others alone. Language models alone; memory is for a single run."`
+	Jobs Jobs `yaml:"jobs" task:"texts" doc:"Several runs on one model, trained side by side: a list of mappings, each with a name and the keys that differ from those beside jobs (data, adapter, learning_rate, seed, steps, …), but for what all share: model, quantize, task, backend, threads, precision, batch_invariant, pack, load, memory_limit and resume. The adapter of a job is bit for bit that of its run alone; its output_dir is output_dir/name unless it gives one. The weights are in memory once. With batch_invariant: true micro-batches of several jobs are computed in one pass of at most 1024 tokens; without it, with quantised weights, for task: preference, or where an adapter has DoRA, biases, saved modules, embeddings or a part in the head, jobs take turns, step by step. A job that fails leaves the others alone. Language models alone; memory is for a single run."`
 
 	places map[string]string // key → where it was given: file:line or --set
 }
 
 // Data says which rows are read, what of them is learned, and in which order.
 type Data struct {
-	Train             Strings      `yaml:"train" need:"yes" also:"train_file,train_files,path,paths,files" doc:"Files to train on, read as one: .jsonl, .txt, or .safetensors with token ids."`
-	Eval              Strings      `yaml:"eval" also:"val,valid,validation,test,eval_file,eval_files,validation_file" doc:"Files to evaluate on, in file order."`
-	Format            data.Format  `yaml:"format" default:"auto" one:"auto|jsonl|text|tokens" also:"type" doc:"Format of the files; auto goes by the ending of the name."`
-	TrainOn           data.TrainOn `yaml:"train_on" default:"answer" one:"answer|all" also:"mask_prompt,train_on_inputs,completion_only_loss,assistant_only_loss" doc:"Tokens that carry loss: completions and answers alone, or prompts too. Plain text always counts in full."`
-	MaxLength         int          `yaml:"max_length" default:"1024" range:"[2,2147483647]" also:"max_seq_length,max_seq_len,sequence_len,cutoff_len,block_size" doc:"Longest row in tokens."`
-	OnTooLong         data.TooLong `yaml:"on_too_long" default:"truncate" one:"truncate|drop|error" also:"truncation" doc:"What becomes of a longer row: cut at its end, left out, or an error. Cuts are counted and reported; one that leaves no answer token is an error."`
-	DocumentSeparator string       `yaml:"document_separator" also:"separator" doc:"Splits plain text into documents, one row each: the separating text, or blank-line. Without it the whole file is cut into windows of max_length."`
-	ChatTemplate      string       `yaml:"chat_template" doc:"File with a Jinja template for messages; empty is the tokenizer's own."`
+	Train             Strings      `yaml:"train" task:"texts" need:"yes" also:"train_file,train_files,path,paths,files" doc:"Files to train on, read as one: .jsonl, .txt, or .safetensors with token ids."`
+	Eval              Strings      `yaml:"eval" task:"texts" also:"val,valid,validation,test,eval_file,eval_files,validation_file" doc:"Files to evaluate on, in file order."`
+	Format            data.Format  `yaml:"format" task:"texts" default:"auto" one:"auto|jsonl|text|tokens" also:"type" doc:"Format of the files; auto goes by the ending of the name."`
+	TrainOn           data.TrainOn `yaml:"train_on" task:"texts" default:"answer" one:"answer|all" also:"mask_prompt,train_on_inputs,completion_only_loss,assistant_only_loss" doc:"Tokens that carry loss: completions and answers alone, or prompts too. Plain text always counts in full."`
+	MaxLength         int          `yaml:"max_length" task:"texts" default:"1024" range:"[2,2147483647]" also:"max_seq_length,max_seq_len,sequence_len,cutoff_len,block_size" doc:"Longest row in tokens."`
+	OnTooLong         data.TooLong `yaml:"on_too_long" task:"texts" default:"truncate" one:"truncate|drop|error" also:"truncation" doc:"What becomes of a longer row: cut at its end, left out, or an error. Cuts are counted and reported; one that leaves no answer token is an error."`
+	DocumentSeparator string       `yaml:"document_separator" task:"texts" also:"separator" doc:"Splits plain text into documents, one row each: the separating text, or blank-line. Without it the whole file is cut into windows of max_length."`
+	ChatTemplate      string       `yaml:"chat_template" task:"texts" doc:"File with a Jinja template for messages; empty is the tokenizer's own."`
 	Shuffle           bool         `yaml:"shuffle" default:"true" doc:"Draw the rows in a new order in each epoch. Recorded batches are never shuffled."`
-	Packing           bool         `yaml:"packing" default:"false" also:"sample_packing" doc:"Fill rows of max_length with several documents, which do not see each other."`
-	LengthBucketing   bool         `yaml:"length_bucketing" default:"false" also:"group_by_length,bucketing,use_bucketing" doc:"Make batches of rows of similar length."`
+	Packing           bool         `yaml:"packing" task:"texts" default:"false" also:"sample_packing" doc:"Fill rows of max_length with several documents, which do not see each other."`
+	LengthBucketing   bool         `yaml:"length_bucketing" task:"texts" default:"false" also:"group_by_length,bucketing,use_bucketing" doc:"Make batches of rows of similar length."`
 	DropLast          bool         `yaml:"drop_last" default:"false" also:"dataloader_drop_last" doc:"Leave out the rows that do not fill the last step of an epoch."`
 }
 
@@ -126,8 +131,8 @@ type Classification struct {
 
 // EarlyStopping stops a run whose evaluation loss no longer falls.
 type EarlyStopping struct {
-	Patience int     `yaml:"patience" default:"0" range:"[0,2147483647]" also:"early_stopping_patience" doc:"Evaluations without a better loss before the run stops; 0 never stops."`
-	MinDelta float64 `yaml:"min_delta" default:"0" range:"[0,1e30]" also:"early_stopping_threshold,threshold" doc:"A loss is better when it is lower by more than this."`
+	Patience int     `yaml:"patience" task:"texts" default:"0" range:"[0,2147483647]" also:"early_stopping_patience" doc:"Evaluations without a better loss before the run stops; 0 never stops."`
+	MinDelta float64 `yaml:"min_delta" task:"texts" default:"0" range:"[0,1e30]" also:"early_stopping_threshold,threshold" doc:"A loss is better when it is lower by more than this."`
 }
 
 // Log says what is recorded beside the adapter.
@@ -161,6 +166,9 @@ func Load(path string, sets ...string) (*Config, error) {
 // Parse is Load for YAML at hand; name stands for the file in errors.
 func Parse(name string, raw []byte, sets ...string) (*Config, error) {
 	c := Default()
+	if slices.Contains(sets, "task="+string(Diffuse)) { // whose files have keys of their own
+		c.Task = Diffuse
+	}
 	if err := c.decode(name, raw); err != nil {
 		return nil, err
 	}

@@ -37,7 +37,11 @@ func (c *Config) decode(name string, raw []byte) error {
 		return syntaxError(name, err)
 	}
 	d := decoder{config: c, place: func(n *yaml.Node) string { return fmt.Sprintf("%s:%d", name, n.Line) }}
-	return d.section(doc.Content[0], reflect.ValueOf(c).Elem(), "")
+	root, err := d.translate(doc.Content[0])
+	if err != nil {
+		return err
+	}
+	return d.section(root, reflect.ValueOf(c).Elem(), "")
 }
 
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)

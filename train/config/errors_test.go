@@ -91,7 +91,7 @@ func TestErrors(t *testing.T) {
 		{"template of pairs", least + "task: embedding\n", "data.chat_template=x", ErrConflict, "data.chat_template: belongs to task: language"},
 		{"plain text of pairs", least + "task: embedding\n", "data.format=text", ErrConflict, "data.format: expected jsonl"},
 		{"scale of language", least, "embedding.scale=3", ErrConflict, "embedding.scale: belongs to task: embedding"},
-		{"no such task", least + "task: embeding\n", "", ErrValue, `expected language, embedding, classification or preference, did you mean "embedding"?`},
+		{"no such task", least + "task: embeding\n", "", ErrValue, `expected language, embedding, classification, preference or diffusion, did you mean "embedding"?`},
 		{"beta of language", least, "preference.beta=0.2", ErrConflict, "preference.beta: belongs to task: preference"},
 		{"beta is 0", least + "task: preference\n", "preference.beta=0", ErrValue, "preference.beta: found 0, expected a number > 0"},
 		{"smoothed labels", least + "task: preference\n", "preference.label_smoothing=0.1", ErrUnknownKey, "preference.label_smoothing: unknown key, preference has beta"},

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -25,6 +26,7 @@ type Key struct {
 	Doc      string
 
 	also  []string // what other trainers call it
+	task  string   // that it belongs to, see the tags of Config
 	index []int    // the field in Config
 }
 
@@ -33,7 +35,7 @@ type Key struct {
 func Keys() []Key { return slices.Clone(table()) }
 
 var table = sync.OnceValue(func() []Key {
-	return appendKeys(nil, reflect.TypeFor[Config](), "", nil)
+	return appendKeys(nil, reflect.TypeFor[Config](), "", "", nil)
 })
 
 var byPath = sync.OnceValue(func() map[string]Key {
@@ -46,7 +48,7 @@ var byPath = sync.OnceValue(func() map[string]Key {
 
 func keyed(path string) Key { return byPath()[path] }
 
-func appendKeys(keys []Key, t reflect.Type, path string, index []int) []Key {
+func appendKeys(keys []Key, t reflect.Type, path, task string, index []int) []Key {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		if !f.IsExported() {
@@ -61,6 +63,7 @@ func appendKeys(keys []Key, t reflect.Type, path string, index []int) []Key {
 			Filled:   f.Tag.Get("need") == "text",
 			Section:  isSection(f.Type),
 			Doc:      f.Tag.Get("doc"),
+			task:     cmp.Or(f.Tag.Get("task"), task),
 			index:    at,
 		}
 		if words := f.Tag.Get("one"); words != "" {
@@ -71,7 +74,7 @@ func appendKeys(keys []Key, t reflect.Type, path string, index []int) []Key {
 		}
 		if key.Section {
 			key.Type = "mapping"
-			keys = appendKeys(append(keys, key), f.Type, key.Path, at)
+			keys = appendKeys(append(keys, key), f.Type, key.Path, key.task, at)
 			continue
 		}
 		key.Type = typeName(f.Type)
@@ -79,6 +82,9 @@ func appendKeys(keys []Key, t reflect.Type, path string, index []int) []Key {
 	}
 	return keys
 }
+
+// of reports whether the key belongs to a task.
+func (k Key) of(t Task) bool { return k.task == "" || (k.task == string(Diffuse)) == (t == Diffuse) }
 
 // typeName says what a value of the type is written as.
 func typeName(t reflect.Type) string {

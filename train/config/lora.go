@@ -7,7 +7,9 @@ import "github.com/lorafuse/lorafuse/lora"
 // is checked where the two meet.
 func (a Adapter) LoRA() *lora.Config {
 	c := lora.DefaultConfig()
-	c.TaskType = &a.TaskType
+	if a.TaskType != "" {
+		c.TaskType = &a.TaskType
+	}
 	c.R, c.LoraAlpha, c.LoraDropout = a.R, a.LoraAlpha, a.LoraDropout
 	c.UseRSLoRA, c.UseDoRA, c.LoraBias, c.FanInFanOut = a.UseRSLora, a.UseDora, a.LoraBias, a.FanInFanOut
 	c.Bias = a.Bias

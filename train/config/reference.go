@@ -73,7 +73,7 @@ func writeRows(b *strings.Builder, keys []Key, section string) {
 func required() string {
 	var names []string
 	for _, k := range table() {
-		if k.Required {
+		if k.Required && k.of(Language) {
 			names = append(names, "`"+k.Path+"`")
 		}
 	}

@@ -64,11 +64,12 @@ const (
 	Embed    Task = "embedding"      // vectors of texts
 	Classify Task = "classification" // labels of texts
 	Prefer   Task = "preference"     // which of two answers is preferred
+	Diffuse  Task = "diffusion"      // pictures, by transformers that draw them
 )
 
 // Tasks lists the names of all tasks.
 func Tasks() []string {
-	return []string{string(Language), string(Embed), string(Classify), string(Prefer)}
+	return []string{string(Language), string(Embed), string(Classify), string(Prefer), string(Diffuse)}
 }
 
 // UnmarshalText reads the name of a task. It fails with ErrValue.

@@ -1,0 +1,29 @@
+package config
+
+import "path/filepath"
+
+// Diffusion says what a diffusion transformer learns of, and how.
+type Diffusion struct {
+	Images   string `yaml:"images" need:"yes" also:"img_dir,image_dir,train_data_dir,instance_data_dir" doc:"Folder of the pictures, each beside its caption in a .txt file of the same name."`
+	Controls string `yaml:"controls" also:"control_dir,conditioning_data_dir" doc:"Folder of the pictures that those of images are made from, by the same file names, for models that edit."`
+	Cache    string `yaml:"cache" also:"cache_dir" doc:"Folder of the cache with what the encoders make of pictures and captions, which lorafuse data cache builds and training only reads; without it cache in output_dir, where the Python trainers have theirs."`
+	VAE      string `yaml:"vae" also:"vae_path,pretrained_vae_model_name_or_path" doc:"Folder of the autoencoder, whose config.json says how latents are normalised; without it vae of the pipeline. none: those of the cache are as the transformer takes them."`
+
+	CaptionDropoutRate float64 `yaml:"caption_dropout_rate" default:"0" range:"[0,1]" also:"caption_dropout" doc:"Part of the captions that give way to the empty prompt of the cache, drawn anew for each sample of each step."`
+	Timesteps          string  `yaml:"timesteps" default:"none" one:"none|logit_normal|mode|sigmoid|shift|flux_shift|qwen_shift" also:"timestep_sampling,timestep_type,timestep_density,density" doc:"How noise levels are drawn. none: all of the scheduler's table alike (scheduler_config.json, with its static shift). logit_normal and mode: those of the table by the densities of Stable Diffusion 3. sigmoid: sigmoid(sigmoid_scale · normal). shift, flux_shift and qwen_shift: the same, moved towards noise by the number shift, or by the size of the picture as FLUX.1 and Qwen-Image do when they draw."`
+	LogitMean          float64 `yaml:"logit_mean" default:"0" range:"[-100,100]" doc:"Mean of timesteps: logit_normal."`
+	LogitStd           float64 `yaml:"logit_std" default:"1" range:"(0,100]" doc:"Standard deviation of timesteps: logit_normal."`
+	ModeScale          float64 `yaml:"mode_scale" default:"1.29" range:"[-100,100]" doc:"Scale of timesteps: mode."`
+	SigmoidScale       float64 `yaml:"sigmoid_scale" default:"1" range:"(0,100]" doc:"Scale of timesteps: sigmoid, shift, flux_shift and qwen_shift."`
+	Shift              float64 `yaml:"shift" default:"3" range:"(0,1000]" also:"discrete_flow_shift,flow_shift" doc:"Shift s of timesteps: shift: a noise level σ becomes s·σ/(1 + (s - 1)·σ)."`
+	Weighting          string  `yaml:"weighting" default:"none" one:"none|sigma_sqrt|cosmap" also:"weighting_scheme,loss_weighting" doc:"Weight of a sample in the loss by its noise level σ: 1, σ⁻², or 2/(π·(1 - 2σ + 2σ²))."`
+	Guidance           float64 `yaml:"guidance" default:"1" range:"[0,1000]" also:"guidance_scale" doc:"Guidance that models which were distilled (FLUX.1-dev) are told while they are trained."`
+}
+
+// CacheDir is the folder of the cache of pictures and captions.
+func (c *Config) CacheDir() string {
+	if c.Diffusion.Cache != "" {
+		return c.Diffusion.Cache
+	}
+	return filepath.Join(c.OutputDir, "cache")
+}

@@ -1,0 +1,29 @@
+package train
+
+import (
+	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/diffusion/dit"
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/nn"
+)
+
+// FlowMatching is the task of diffusion transformers: in which direction a picture lies
+// that is on its way from noise.
+type FlowMatching struct {
+	Axes map[string]int // sizes of the axes of batches, at most
+}
+
+// Bounds implements Task: a batch has as many samples as it is planned for.
+func (t FlowMatching) Bounds(int) map[string]int { return t.Axes }
+
+// Mark implements Task: samples have their targets.
+func (FlowMatching) Mark(*data.Batch) {}
+
+// Loss implements Task.
+func (FlowMatching) Loss(b *nn.Builder, out model.Outputs) graph.Tensor {
+	return out.Loss(b, dit.FlowMatching)
+}
+
+// Whole implements Task.
+func (FlowMatching) Whole() string { return "" }
