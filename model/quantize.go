@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"sync"
 
@@ -60,7 +61,9 @@ func (m *Model) Quantization() Quantization {
 
 // Quantize lets the weights of all linear layers but the head be quantised on
 // their way to a device, a piece at a time; embeddings, norms, biases and the
-// head stay as they are in the files. What has been built of the model before
+// head stay as they are in the files. Of the models of diffusers they are those in
+// blocks, which have nearly all of the weights, also the layers that give the modulations
+// of a block (a third of Qwen-Image); what lies before and behind the blocks stays. What has been built of the model before
 // does not change. progress, if not nil, is told how many bytes of the
 // quantised weights are done each time that they are brought to a device; calls
 // come one after the other.
@@ -83,7 +86,7 @@ func (m *Model) Quantize(method quant.Method, progress func(done, total int64)) 
 	report := &progressOf{report: progress}
 	for _, module := range m.modules {
 		name := m.inFile(module.Name + ".weight")
-		if module.Kind != nn.KindLinear || module.OutputEmbedding || m.Config.ofHead(module) {
+		if module.Kind != nn.KindLinear || module.OutputEmbedding || m.Config.ofHead(module) || m.Config.Diffusers && !inBlock(module.Name) {
 			continue
 		}
 		v, err := m.view(name)
@@ -101,6 +104,12 @@ func (m *Model) Quantize(method quant.Method, progress func(done, total int64)) 
 	}
 	return nil
 }
+
+// block begins the names of what lies in a block of a model of diffusers, as in
+// transformer_blocks.3.attn.to_q.
+var block = regexp.MustCompile(`^[a-z_]+\.[0-9]+\.`)
+
+func inBlock(module string) bool { return block.MatchString(module) }
 
 // pieceElements is how many elements are quantised at a time: whole blocks, and
 // few enough to stay in the cache of a core.

@@ -60,7 +60,7 @@ func (r *Run) bind(key string, v any) { r.settings[key] = fmt.Sprint(v) }
 // themselves.
 func (r *Run) bindSettings() {
 	c := r.cfg
-	if r.cfg.Task != config.Language {
+	if c.Task != config.Language {
 		r.bind("task", c.Task)
 	}
 	r.bind("batch_size", c.BatchSize)

@@ -2,6 +2,7 @@ package train
 
 import (
 	"fmt"
+	"maps"
 	"sort"
 	"strings"
 
@@ -184,6 +185,9 @@ func (b *budget) refuse(c *candidate) error {
 		c.Fit, c.Rows, bytesize.Binary(c.Resident), c.memory, bytesize.Binary(c.Resident-b.bytes), bytesize.Binary(b.bytes))
 	if why := b.whole(); why != "" && b.run.cfg.BatchSize > 1 {
 		text += fmt.Sprintf("; micro-batches of %d rows were not cut, since %s: a smaller batch_size takes less", b.run.cfg.BatchSize, why)
+	}
+	if task := c.options.task(); maps.Equal(task.Bounds(1), task.Bounds(2)) {
+		return fmt.Errorf("train: %w: %s; pictures of fewer pixels take less", backend.ErrOutOfMemory, text)
 	}
 	longest := c.options.MaxTokens
 	shorter := sort.Search(longest, func(i int) bool { // the first that does not fit

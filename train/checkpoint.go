@@ -13,8 +13,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/lorafuse/lorafuse/diffusion/dit"
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/lora/dialects"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
@@ -44,13 +46,17 @@ func writeCheckpoint(ctx context.Context, dir string, e *Engine, p progress) (st
 	}
 	path := filepath.Join(dir, checkpointPrefix+strconv.Itoa(p.Step))
 	err = fsatomic.ReplaceDir(path, func(tmp string) error {
-		if err := saveAdapter(tmp, e.runtime.Model().Config, s, true); err != nil {
+		m := e.runtime.Model()
+		if err := saveAdapter(tmp, m.Config, s, true); err != nil {
 			return err
 		}
 		if s.Converts() {
-			if err := saveAdapter(filepath.Join(tmp, AdapterDir), e.runtime.Model().Config, s, false); err != nil {
+			if err := saveAdapter(filepath.Join(tmp, AdapterDir), m.Config, s, false); err != nil {
 				return err
 			}
+		}
+		if err := saveForDiffusers(tmp, m, s); err != nil {
+			return err
 		}
 		var entries []safetensors.Entry
 		for _, name := range slices.Sorted(maps.Keys(moments)) {
@@ -96,6 +102,19 @@ func saveAdapter(dir string, m *model.Config, s *lora.State, raw bool) error {
 		return err
 	}
 	return m.Classes.Save(dir)
+}
+
+// saveForDiffusers writes the file that diffusers loads, where the adapter is one of a
+// diffusion transformer.
+func saveForDiffusers(dir string, m *model.Model, s *lora.State) error {
+	if _, ok := m.Config.Family.(dit.Transformer); !ok {
+		return nil
+	}
+	c, tensors, err := s.Tensors(false)
+	if err != nil {
+		return err
+	}
+	return dialects.Write(filepath.Join(dir, dialects.File), dialects.Diffusers, lora.ModelOf(m.Config.ModelType, m.Modules()), c, tensors)
 }
 
 // unusable says which checkpoint cannot be gone on from, and why.

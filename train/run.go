@@ -30,7 +30,7 @@ const AdapterDir = "adapter"
 type Summary struct {
 	Steps           int      `json:"steps"`
 	Seconds         float64  `json:"seconds"` // of this process
-	Tokens          int64    `json:"tokens"` // or images, as Unit says
+	Tokens          int64    `json:"tokens"`  // or images, as Unit says
 	TokensPerSecond float64  `json:"tokens_per_second"`
 	Unit            string   `json:"unit,omitempty"` // images, nothing for tokens
 	FirstLoss       float64  `json:"first_loss"`
@@ -128,6 +128,14 @@ func (r *Run) Close() {
 		_ = r.lock.Unlock() // which ends with the process at the latest
 		r.lock = nil
 	}
+}
+
+// unit is what a summary names: nothing for tokens.
+func unit(r Rows) string {
+	if u := r.Unit(); u != "tokens" {
+		return u
+	}
+	return ""
 }
 
 // loop is a run under way.
@@ -249,9 +257,12 @@ func (l *loop) finish() (*Summary, error) {
 	if err := fsatomic.ReplaceDir(dir, func(tmp string) error { return saveAdapter(tmp, l.model.Config, state, false) }); err != nil {
 		return nil, fmt.Errorf("train: %s: %w", dir, err)
 	}
+	if err := saveForDiffusers(l.cfg.OutputDir, l.model, state); err != nil {
+		return nil, fmt.Errorf("train: %s: %w", l.cfg.OutputDir, err)
+	}
 	seconds := time.Since(l.begin).Seconds()
 	s := &Summary{
-		Steps: l.progress.Step, Seconds: seconds, Tokens: l.progress.Tokens, TokensPerSecond: float64(l.tokens) / seconds,
+		Steps: l.progress.Step, Seconds: seconds, Tokens: l.progress.Tokens, TokensPerSecond: float64(l.tokens) / seconds, Unit: unit(l.train),
 		FirstLoss: l.progress.FirstLoss, LastLoss: l.progress.LastLoss,
 		FirstEval: (*float64)(l.progress.FirstEval), LastEval: (*float64)(l.progress.LastEval), Accuracy: l.progress.Accuracy,
 		EarlyStop: l.progress.stopped(l.cfg.EarlyStopping.Patience), Adapter: dir, Parameters: l.trainableNum, Memory: l.engine.Memory(), Fit: l.fitted, Load: l.load(),

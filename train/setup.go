@@ -342,8 +342,11 @@ func (r *Run) load() *backend.LoadStats {
 // read opens the model in dir and reads the data. Of a classifier the rows come first:
 // they may say how many classes it has.
 func (r *Run) read(ctx context.Context, dir string) (err error) {
-	if r.cfg.Task == config.Classify {
+	switch r.cfg.Task {
+	case config.Classify:
 		return r.readClassified(ctx, dir)
+	case config.Diffuse:
+		return r.readPictures(ctx, dir)
 	}
 	if r.model == nil {
 		if err := r.openModel(dir); err != nil {

@@ -54,8 +54,11 @@ const pooler = "pooler.dense"
 
 // targets plans an adapter for the task: what vectors do not depend on gets none.
 func (r *Run) targets(c *lora.Config, target lora.Model) (*lora.Placement, error) {
-	if r.cfg.Task == config.Classify {
+	switch r.cfg.Task {
+	case config.Classify:
 		c = r.pooling(c)
+	case config.Diffuse:
+		c = r.attention(c)
 	}
 	p, err := lora.NewPlacement(c, target)
 	if err != nil || r.cfg.Task != config.Embed {

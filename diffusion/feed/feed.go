@@ -30,6 +30,7 @@ type Options struct {
 	Samples []cache.Sample
 	Cache   *cache.Cache // has an entry for each of them
 	Scale   Scale        // nil: latents in the cache are as the transformer takes them
+	Fold    int          // places of them along each side that are one of the transformer's; 0 is 1
 	Model   dit.Transformer
 
 	Table     flow.Table // the noise levels of training
@@ -69,7 +70,7 @@ type Feed struct {
 // Errors: ErrOption, dit.ErrSample where an entry is none that the transformer can take,
 // with its file, and those of [cache.Cache.Outline].
 func New(ctx context.Context, o Options) (*Feed, error) {
-	o.Accumulation, o.Cut = max(o.Accumulation, 1), max(o.Cut, 1)
+	o.Accumulation, o.Cut, o.Fold = max(o.Accumulation, 1), max(o.Cut, 1), max(o.Fold, 1)
 	switch {
 	case o.BatchSize < 1:
 		return nil, fmt.Errorf("feed: %w: found a batch size of %d, expected 1 or more", ErrOption, o.BatchSize)

@@ -67,10 +67,16 @@ func (f *Feed) latent(x tensor.Tensor) (l dit.Latent, err error) {
 	if n == 4 {
 		l.Frames = x.Shape[1]
 	}
-	if l.Values, err = x.Float32s(); err == nil && f.Scale != nil {
+	if l.Values, err = x.Float32s(); err != nil {
+		return l, err
+	}
+	if f.Scale != nil {
 		f.Scale.Normalise(l)
 	}
-	return l, err
+	if f.Fold > 1 {
+		l = l.Fold(f.Fold)
+	}
+	return l, nil
 }
 
 // prompt reads the embedding of a caption.

@@ -88,9 +88,11 @@ func (f *Feed) measure(s cache.Sample, o cache.Outline) (of size, err error) {
 	return of, err
 }
 
-// plane checks the shape of a latent, [C, H, W] or [C, frames, H, W].
+// plane checks the shape of a latent, [C, H, W] or [C, frames, H, W], and gives its size for
+// the transformer.
 func (f *Feed) plane(file string, shape []int) (p plane, err error) {
 	space := f.Model.Space()
+	channels, multiple := space.Channels/(f.Fold*f.Fold), space.Multiple*f.Fold
 	p = plane{frames: 1, height: shape[len(shape)-2], width: shape[len(shape)-1]}
 	switch len(shape) {
 	case 3:
@@ -100,13 +102,14 @@ func (f *Feed) plane(file string, shape []int) (p plane, err error) {
 		return p, refuse(file, "found a latent of shape %v, expected [channels, frames, height, width]", shape)
 	}
 	switch {
-	case shape[0] != space.Channels:
-		return p, refuse(file, "found a latent of %d channels, expected %d as the transformer has: is the cache that of another model?", shape[0], space.Channels)
+	case shape[0] != channels:
+		return p, refuse(file, "found a latent of %d channels, expected %d as the transformer has: is the cache that of another model?", shape[0], channels)
 	case p.frames < 1 || p.height < 1 || p.width < 1:
 		return p, refuse(file, "found a latent of shape %v, expected sides of 1 or more", shape)
-	case p.height%space.Multiple != 0 || p.width%space.Multiple != 0:
-		return p, refuse(file, "found a latent of %d×%d, expected multiples of %d: the size of the picture does not fit the transformer", p.height, p.width, space.Multiple)
+	case p.height%multiple != 0 || p.width%multiple != 0:
+		return p, refuse(file, "found a latent of %d×%d, expected multiples of %d: the size of the picture does not fit the transformer", p.height, p.width, multiple)
 	}
+	p.height, p.width = p.height/f.Fold, p.width/f.Fold
 	return p, nil
 }
 

@@ -158,18 +158,22 @@ func (w *watched) metrics() []telemetry.Metric {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.step
+	unit, loss := "tokens", "Mean loss of the last step, nats per token."
+	if r.Unit == "images" {
+		unit, loss = r.Unit, "Mean loss of the last step."
+	}
 	all := []telemetry.Metric{
 		{Name: "lorafuse_train_step", Help: "Optimizer steps done.", Value: float64(r.Step)},
 		{Name: "lorafuse_train_steps", Help: "Optimizer steps of the whole run.", Value: float64(r.Steps)},
-		{Name: "lorafuse_train_tokens_total", Help: "Tokens trained on by this process.", Counter: true, Value: float64(r.Tokens)},
+		{Name: "lorafuse_train_" + unit + "_total", Help: strings.ToUpper(unit[:1]) + unit[1:] + " trained on by this process.", Counter: true, Value: float64(r.Tokens)},
 	}
 	if r.Step > 0 {
 		all = append(all,
 			telemetry.Metric{Name: lastStep, Help: "When the last step ended, since 1970.", Value: float64(w.ended.UnixMicro()) / 1e6},
-			telemetry.Metric{Name: "lorafuse_train_loss", Help: "Mean loss of the last step, nats per token.", Value: r.Loss},
+			telemetry.Metric{Name: "lorafuse_train_loss", Help: loss, Value: r.Loss},
 			telemetry.Metric{Name: "lorafuse_train_learning_rate", Help: "Learning rate of the last step.", Value: r.LearningRate},
 			telemetry.Metric{Name: "lorafuse_train_grad_norm", Help: "Norm of the last step's gradient.", Value: r.GradNorm},
-			telemetry.Metric{Name: "lorafuse_train_tokens_per_second", Help: "Speed of the last step.", Value: r.TokensPerSecond},
+			telemetry.Metric{Name: "lorafuse_train_" + unit + "_per_second", Help: "Speed of the last step.", Value: r.TokensPerSecond},
 			telemetry.Metric{Name: "lorafuse_train_flops_per_second", Help: "Floating-point operations of the last step, each second.", Value: r.FlopsPerSecond})
 	}
 	if r.MFU > 0 {

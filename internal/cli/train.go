@@ -236,13 +236,21 @@ func (a *app) trained(w *watched, task, from string) func(train.Report) {
 			mfu = fmt.Sprintf(", MFU %.1f %%", 100*r.MFU)
 		}
 		a.progress().Steps(task, int64(r.Step), int64(r.Steps),
-			fmt.Sprintf("loss %.4f, lr %.3g, %.0f tokens/s%s%s", r.Loss, r.LearningRate, r.TokensPerSecond, mfu, w.tail()))
+			fmt.Sprintf("loss %.4f, lr %.3g, %s%s%s", r.Loss, r.LearningRate, speed(r.TokensPerSecond, r.Unit), mfu, w.tail()))
 		if r.Accuracy != nil {
 			a.note("%seval     loss %.4f, accuracy %.1f %% after step %d", from, *r.Eval, 100**r.Accuracy, r.Step)
 		} else if r.Eval != nil {
 			a.note("%seval     loss %.4f after step %d", from, *r.Eval, r.Step)
 		}
 	}
+}
+
+// speed is so many of a unit in a second; no unit is tokens.
+func speed(perSecond float64, unit string) string {
+	if unit == "images" {
+		return fmt.Sprintf("%.3g images/s", perSecond)
+	}
+	return fmt.Sprintf("%.0f tokens/s", perSecond)
 }
 
 // dryRunReport is what `train --dry-run --json` prints.
@@ -289,7 +297,7 @@ func (a *app) planned(p dryRunReport, asJSON bool) error {
 
 // summarize prints the end of a run.
 func (a *app) summarize(c *config.Config, s *train.Summary) {
-	a.out.printf("done     %d steps in %.1f s, %.0f tokens/s\n", s.Steps, s.Seconds, s.TokensPerSecond)
+	a.out.printf("done     %d steps in %.1f s, %s\n", s.Steps, s.Seconds, speed(s.TokensPerSecond, s.Unit))
 	a.out.printf("loss     %.4f → %.4f\n", s.FirstLoss, s.LastLoss)
 	switch first, last := s.FirstEval, s.LastEval; {
 	case first == nil || last == nil:
@@ -305,7 +313,7 @@ func (a *app) summarize(c *config.Config, s *train.Summary) {
 	if s.Plot != "" {
 		a.out.printf("plot     %s\n", s.Plot)
 	}
-	use := map[config.Task]string{config.Embed: "embed --model %s --adapter %s --input texts.txt", config.Classify: "eval --model %s --adapter %s --data rows.jsonl"}
+	use := map[config.Task]string{config.Embed: "embed --model %s --adapter %s --input texts.txt", config.Classify: "eval --model %s --adapter %s --data rows.jsonl", config.Diffuse: `draw --model %s --adapter %s --prompt "..." --output picture.png`}
 	for _, task := range []config.Task{config.Language, config.Prefer} {
 		use[task] = `generate --model %s --adapter %s --prompt "..."`
 	}

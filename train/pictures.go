@@ -1,0 +1,198 @@
+package train
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/data/cache"
+	"github.com/lorafuse/lorafuse/data/imagefolder"
+	"github.com/lorafuse/lorafuse/diffusion"
+	"github.com/lorafuse/lorafuse/diffusion/dit"
+	"github.com/lorafuse/lorafuse/diffusion/feed"
+	"github.com/lorafuse/lorafuse/diffusion/flow"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// ErrPictures is wrapped where a folder of pictures cannot be learned from.
+var ErrPictures = errors.New("pictures that cannot be learned from")
+
+// pictures is the material of diffusion.
+type pictures struct {
+	*Run
+	feed  *feed.Feed
+	scale [sha256.Size]byte // of latents
+}
+
+// readPictures opens the transformer of the pipeline in dir, and looks at the cache of the
+// pictures.
+func (r *Run) readPictures(ctx context.Context, dir string) error {
+	p, err := diffusion.Open(dir)
+	if err != nil {
+		return err
+	}
+	var t dit.Transformer
+	if r.model, t, err = p.OpenTransformer(); err != nil {
+		return err
+	}
+	if err := r.model.CheckTask(dit.FlowMatching); err != nil {
+		return fmt.Errorf("train: task: %s: %w", r.cfg.Task, err)
+	}
+	if err := r.quantize(); err != nil {
+		return err
+	}
+	o, err := r.feedOptions(ctx, p, t)
+	if err != nil {
+		return err
+	}
+	m := &pictures{Run: r, scale: scaleDigest(o, t.Space())}
+	if m.feed, err = feed.New(ctx, o); err != nil {
+		if errors.Is(err, cache.ErrMissing) {
+			return fmt.Errorf("train: diffusion.cache: %w; lorafuse data cache builds it", err)
+		}
+		return fmt.Errorf("train: diffusion.cache: %w", err)
+	}
+	r.use(m)
+	return nil
+}
+
+// feedOptions say what the transformer is fed with.
+func (r *Run) feedOptions(ctx context.Context, p *diffusion.Pipeline, t dit.Transformer) (o feed.Options, err error) {
+	c, d := r.cfg, r.cfg.Diffusion
+	o = feed.Options{
+		Model: t, Guidance: float32(d.Guidance), CaptionDropout: d.CaptionDropoutRate,
+		BatchSize: c.BatchSize, Accumulation: c.GradientAccumulationSteps, Seed: c.Seed, Shuffle: c.Data.Shuffle, DropLast: c.Data.DropLast,
+	}
+	if o.Samples, err = r.samples(ctx); err != nil {
+		return o, err
+	}
+	if o.Cache, err = cache.Open(c.CacheDir(), cache.Options{Unkeyed: cache.Accept}); err != nil {
+		return o, err
+	}
+	levels, err := p.Schedule()
+	if err != nil {
+		return o, err
+	}
+	o.Table = levels.Table()
+	if o.Timesteps, err = flow.NamedTimesteps(d.Timesteps); err != nil {
+		return o, err
+	}
+	o.Timesteps.Mean, o.Timesteps.Std, o.Timesteps.ModeScale = d.LogitMean, d.LogitStd, d.ModeScale
+	o.Timesteps.Scale, o.Timesteps.By = d.SigmoidScale, d.Shift
+	if o.Weighting, err = flow.ParseWeighting(d.Weighting); err != nil {
+		return o, err
+	}
+	return o, r.latents(&o, p, t.Space())
+}
+
+// asTransformer is the diffusion.vae of latents that are normalised already.
+const asTransformer = "none"
+
+// latents says how latents of the cache are brought to what the transformer takes.
+func (r *Run) latents(o *feed.Options, p *diffusion.Pipeline, space dit.Space) error {
+	switch dir := r.cfg.Diffusion.VAE; dir {
+	case asTransformer:
+		return nil
+	case "":
+	default:
+		p.Parts[diffusion.VAE] = diffusion.Part{Dir: dir, There: true}
+	}
+	canvas, err := p.Canvas(space)
+	if errors.Is(err, diffusion.ErrPart) {
+		return fmt.Errorf("train: diffusion.vae: %w: expected a folder with the config.json of the autoencoder, or %s where latents of the cache are normalised already", err, asTransformer)
+	}
+	if err != nil {
+		return fmt.Errorf("train: diffusion.vae: %w", err)
+	}
+	o.Scale, o.Fold = canvas, canvas.Fold()
+	return nil
+}
+
+// scaleDigest is a SHA-256 of what latents become.
+func scaleDigest(o feed.Options, space dit.Space) [sha256.Size]byte {
+	if o.Scale == nil {
+		return [sha256.Size]byte{}
+	}
+	h := sha256.New()
+	for x := range 2 {
+		z := dit.Latent{Channels: space.Channels / (o.Fold * o.Fold), Frames: 1, Height: o.Fold, Width: o.Fold}
+		z.Values = slices.Repeat([]float32{float32(x)}, space.Channels)
+		o.Scale.Normalise(z)
+		h.Write(tensor.BytesOf(z.Values))
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// harmless are the problems of a folder that training does not mind.
+var harmless = []imagefolder.Kind{imagefolder.EmptyCaption, imagefolder.UnknownImage, imagefolder.OrphanControl}
+
+// samples are those of the folder of pictures.
+func (r *Run) samples(ctx context.Context) ([]cache.Sample, error) {
+	d := r.cfg.Diffusion
+	f, err := imagefolder.Read(ctx, d.Images, imagefolder.Options{Control: d.Controls, Progress: func(task string, done, total int) {
+		if r.observer.Load != nil {
+			r.observer.Load("reading "+task, int64(done), int64(total))
+		}
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("train: diffusion.images: %w", err)
+	}
+	for _, p := range f.Problems {
+		if !slices.Contains(harmless, p.Kind) {
+			return nil, fmt.Errorf("train: diffusion.images: %w: %s: %v: %s", ErrPictures, p.File, p.Kind, p.Detail)
+		}
+		r.observer.note("note     %s: %v: %s", p.File, p.Kind, p.Detail)
+	}
+	return f.Samples, nil
+}
+
+// attention has the projections of attention be targets where none are given, as trainers of
+// diffusion models do, by the names that they have in the transformers of diffusers.
+func (r *Run) attention(c *lora.Config) *lora.Config {
+	if c.TargetModules.IsSet() || len(c.TargetParameters) > 0 {
+		return c
+	}
+	c = c.Clone()
+	for _, name := range []string{"to_k", "to_q", "to_v", "to_out.0", "to_qkv_mlp_proj", "attn.to_out", "to_query", "to_key", "to_value"} {
+		if slices.ContainsFunc(r.model.Modules(), func(m nn.Module) bool { return strings.HasSuffix(m.Name, "."+name) }) {
+			c.TargetModules.Names = append(c.TargetModules.Names, name)
+		}
+	}
+	return c
+}
+
+// rows implements material.
+func (p *pictures) rows() (train, eval Rows) { return p.feed, nil }
+
+// cut implements material.
+func (p *pictures) cut(n int) (material, error) {
+	f, err := p.feed.Recut(n)
+	return &pictures{p.Run, f, p.scale}, err
+}
+
+// task implements material.
+func (p *pictures) task() (Task, error) { return FlowMatching{p.feed.Bounds()}, nil }
+
+// bind implements material.
+func (p *pictures) bind(r *Run) {
+	d := r.cfg.Diffusion
+	digest := p.feed.Digest()
+	r.bind("data.train", fmt.Sprintf("pictures %x", digest[:8]))
+	r.bind("diffusion.vae", fmt.Sprintf("sha256 %x", p.scale[:8]))
+	r.bind("diffusion.caption_dropout_rate", d.CaptionDropoutRate)
+	r.bind("diffusion.timesteps", fmt.Sprintf("%+v", p.feed.Timesteps))
+	r.bind("diffusion.weighting", d.Weighting)
+	if p.feed.Model.Space().Guidance {
+		r.bind("diffusion.guidance", d.Guidance)
+	}
+	table := sha256.Sum256(tensor.BytesOf(p.feed.Table.Sigmas))
+	r.bind("scheduler_config.json", fmt.Sprintf("sha256 %x", table[:8]))
+}
+
+// begin implements material.
+func (p *pictures) begin(context.Context, *loop) error { return nil }
