@@ -263,3 +263,15 @@ func (c *Cache) Prune(samples []Sample) ([]string, error) {
 	}
 	return orphans, c.sources.forget(keep)
 }
+
+// Foreign finds an entry of the samples that another model has made than the recipes of
+// Open name, and says what it was made with; nothing where there is none.
+func (c *Cache) Foreign(samples []Sample) (entry, made string) {
+	for _, s := range c.expected(samples) {
+		r, ok := recorded(s.path)
+		if ok && s.recipe.Model != "" && r.Model != "" && r.Model != s.recipe.Model {
+			return s.path, r.Model
+		}
+	}
+	return "", ""
+}

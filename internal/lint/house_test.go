@@ -100,8 +100,9 @@ var house = map[string]room{
 
 	"data/cache":       {floor: models},
 	"data/imagefolder": {models, with("data/cache", "checks the cache of a folder")},
+	"data/picture":     {floor: models},
 
-	"diffusion": {floor: loops},
+	"diffusion": {loops, with("diffusion/vae", "makes pictures of latents")},
 
 	"train/schedule":     {floor: loops},
 	"train/events":       {floor: loops},

@@ -1,0 +1,148 @@
+package diffusion
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"sync"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/data/cache"
+	"github.com/lorafuse/lorafuse/data/picture"
+	"github.com/lorafuse/lorafuse/diffusion/dit"
+	"github.com/lorafuse/lorafuse/diffusion/flow"
+	"github.com/lorafuse/lorafuse/diffusion/vae"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// embedding encodes a text as a cache keeps it: in the element type of the encoder's
+// weights, as the reference does.
+func (e *Encoder) embedding(ctx context.Context, text string) (cache.Embedding, error) {
+	p, err := e.Encode(ctx, text)
+	if err != nil {
+		return cache.Embedding{}, err
+	}
+	d := storedAs(e.DType())
+	tokens := len(p.Values) / p.Features
+	var made cache.Embedding
+	if made.Embeds, err = stored(d, p.Values, tokens, p.Features); err != nil {
+		return made, err
+	}
+	made.Mask = make([]int64, tokens)
+	for i := range made.Mask {
+		if p.Mask == nil || p.Mask[i] {
+			made.Mask[i] = 1
+		}
+	}
+	if p.Pooled != nil {
+		made.Pooled, err = stored(d, p.Pooled, len(p.Pooled))
+	}
+	return made, err
+}
+
+// storedAs is the element type that config.json names.
+func storedAs(name string) tensor.DType {
+	switch name {
+	case "bfloat16":
+		return tensor.BF16
+	case "float16":
+		return tensor.F16
+	}
+	return tensor.F32
+}
+
+// stored are numbers as a tensor, all of which must be finite in its type.
+func stored(d tensor.DType, values []float32, shape ...int) (tensor.Tensor, error) {
+	for i, x := range values {
+		if x-x != 0 || d == tensor.F16 && (x > 65504 || x < -65504) {
+			return tensor.Tensor{}, fmt.Errorf("element %d: found %v, expected a number that %v has", i, x, d)
+		}
+	}
+	t, err := tensor.New(d, shape...)
+	if err != nil {
+		return t, err
+	}
+	return t, tensor.FromFloat32(t.Data, values, d)
+}
+
+// latents encodes pictures. It may be called by several goroutines.
+type latents struct {
+	pipeline *Pipeline
+	ctx      context.Context // of the one call of BuildCache that it serves
+	dev      backend.Device
+	buckets  *picture.Buckets
+	options  CacheOptions
+
+	mu      sync.Mutex
+	encoder *vae.VAE
+	frames  bool // latents have an axis of frames
+}
+
+// framed are the autoencoders of videos, whose latents have an axis of frames.
+const framed = "AutoencoderKLQwenImage"
+
+// encode gives the latent of a picture, not normalised: [C, H, W], or [C, 1, H, W].
+func (l *latents) encode(content []byte) (tensor.Tensor, error) {
+	img, err := picture.Decode(content)
+	if err != nil {
+		return tensor.Tensor{}, err
+	}
+	size := l.buckets.Of(picture.SizeOf(img))
+	pixels := vae.Picture{Channels: 3, Height: size.Height, Width: size.Width, Values: picture.Cover(img, size)}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.open(); err != nil {
+		return tensor.Tensor{}, err
+	}
+	m, err := l.encoder.Encode(l.ctx, pixels)
+	if err != nil {
+		return tensor.Tensor{}, err
+	}
+	z := m.Mean
+	if l.options.Sample {
+		z = m.Sample(l.noise(content, len(z.Values)))
+	}
+	return l.stored(z)
+}
+
+func (l *latents) open() (err error) {
+	if l.encoder != nil {
+		return nil
+	}
+	dir, err := l.pipeline.Folder(VAE)
+	if err != nil {
+		return err
+	}
+	c, err := model.ReadConfig(dir)
+	if err != nil {
+		return err
+	}
+	l.frames = c.Architecture == framed
+	l.encoder, err = vae.Open(l.dev, dir, vae.Options{Tile: l.options.Tile})
+	return err
+}
+
+// noise is drawn by the seed and the content of the picture, so that it does not depend on
+// what else is in the folder.
+func (l *latents) noise(content []byte, n int) []float32 {
+	sum := sha256.Sum256(content)
+	noise := make([]float32, n)
+	flow.NewDraw(l.options.Seed, int(binary.LittleEndian.Uint32(sum[:])), int(binary.LittleEndian.Uint32(sum[4:]))).Posterior(noise)
+	return noise
+}
+
+func (l *latents) stored(z dit.Latent) (tensor.Tensor, error) {
+	if l.frames {
+		return stored(tensor.F32, z.Values, z.Channels, z.Frames, z.Height, z.Width)
+	}
+	return stored(tensor.F32, z.Values, z.Channels, z.Height, z.Width)
+}
+
+func (l *latents) close() error {
+	if l.encoder == nil {
+		return nil
+	}
+	return l.encoder.Close()
+}
