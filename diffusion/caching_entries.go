@@ -83,14 +83,18 @@ type latents struct {
 // framed are the autoencoders of videos, whose latents have an axis of frames.
 const framed = "AutoencoderKLQwenImage"
 
-// encode gives the latent of a picture, not normalised: [C, H, W], or [C, 1, H, W].
+// encode gives the latent of a picture, not normalised: [C, H, W], or [C, 1, H, W]. Where
+// there is no autoencoder that is the picture.
 func (l *latents) encode(content []byte) (tensor.Tensor, error) {
 	img, err := picture.Decode(content)
 	if err != nil {
 		return tensor.Tensor{}, err
 	}
 	size := l.buckets.Of(picture.SizeOf(img))
-	pixels := vae.Picture{Channels: 3, Height: size.Height, Width: size.Width, Values: picture.Cover(img, size)}
+	pixels := vae.Picture{Channels: colours, Height: size.Height, Width: size.Width, Values: picture.Cover(img, size)}
+	if l.pipeline.pixels() {
+		return stored(tensor.F32, pixels.Values, pixels.Channels, size.Height, size.Width)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.open(); err != nil {

@@ -1,0 +1,160 @@
+package diffusion
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/lorafuse/lorafuse/data/cache"
+	"github.com/lorafuse/lorafuse/data/picture"
+	"github.com/lorafuse/lorafuse/diffusion/dit"
+	"github.com/lorafuse/lorafuse/diffusion/vae"
+	"github.com/lorafuse/lorafuse/model"
+)
+
+// defaultSide is that of pictures for all models that are trained here.
+const defaultSide = 1024
+
+// CacheOptions gives the options with which package cache opens the cache of a pipeline:
+// its recipes name the encoders by what is in their files, and what o says of entries.
+// Parts of the pipeline that are not needed (TextOnly, PicturesOnly) need not be there.
+// Errors: ErrPart, ErrPipeline, picture.ErrSize, those of files.
+func (p *Pipeline) CacheOptions(o CacheOptions) (cache.Options, error) {
+	var made cache.Options
+	if !o.PicturesOnly {
+		r, err := p.textRecipe()
+		if err != nil {
+			return made, err
+		}
+		made.Text = r
+	}
+	if !o.TextOnly {
+		r, _, err := p.pictureRecipe(o)
+		if err != nil {
+			return made, err
+		}
+		made.Image = r
+	}
+	return made, nil
+}
+
+// textRecipe is what embeddings are made with.
+func (p *Pipeline) textRecipe() (cache.Recipe, error) {
+	c, err := p.captions()
+	if err == nil {
+		err = p.checkText(c)
+	}
+	if err != nil {
+		return cache.Recipe{}, err
+	}
+	names := []string{c.main.encoder, c.main.tokenizer}
+	if c.second != nil {
+		names = append(names, c.second.encoder, c.second.tokenizer)
+	}
+	id, err := p.fingerprint(names...)
+	if err != nil {
+		return cache.Recipe{}, err
+	}
+	return cache.Recipe{Model: id, Settings: map[string]string{
+		"prompts": c.name, "max_sequence_length": strconv.Itoa(c.main.longest - c.drop),
+	}}, nil
+}
+
+// pictureRecipe is what latents are made with, and the sizes of pictures.
+func (p *Pipeline) pictureRecipe(o CacheOptions) (cache.Recipe, *picture.Buckets, error) {
+	side, multiple, err := p.sizes(o)
+	if err != nil {
+		return cache.Recipe{}, nil, err
+	}
+	buckets, err := picture.NewBuckets(side, multiple)
+	if err != nil {
+		return cache.Recipe{}, nil, fmt.Errorf("diffusion: %w", err)
+	}
+	id := "pixels"
+	if !p.pixels() {
+		if id, err = p.fingerprint(VAE); err != nil {
+			return cache.Recipe{}, nil, err
+		}
+	}
+	settings := map[string]string{
+		"side": strconv.Itoa(side), "multiple": strconv.Itoa(multiple), "resize": "catmull-rom, cover", "latents": "mean",
+	}
+	if o.Sample {
+		settings["latents"] = fmt.Sprintf("sample of seed %d", o.Seed)
+	}
+	if o.Tile > 0 {
+		settings["tile"] = strconv.Itoa(o.Tile)
+	}
+	return cache.Recipe{Model: id, Settings: settings}, buckets, nil
+}
+
+// editMultiple is of which sides are multiples where pictures are edited, as in the
+// reference.
+const editMultiple = 32
+
+// sizes are the side of pictures and the number of which sides are multiples. Errors:
+// picture.ErrSize, ErrPart, ErrPipeline.
+func (p *Pipeline) sizes(o CacheOptions) (side, multiple int, err error) {
+	least, err := p.leastMultiple()
+	if err != nil {
+		return 0, 0, err
+	}
+	multiple = o.Multiple
+	if multiple == 0 {
+		if multiple = least; p.edits() {
+			multiple = max(editMultiple, least)
+		}
+	}
+	if multiple < 0 || multiple%least != 0 {
+		return 0, 0, fmt.Errorf("diffusion: %w: sides that are multiples of %d, expected multiples of %d, which the pipeline takes", picture.ErrSize, multiple, least)
+	}
+	return cmp.Or(o.Side, defaultSide), multiple, nil
+}
+
+// leastMultiple is of which sides of pictures must be multiples.
+func (p *Pipeline) leastMultiple() (int, error) {
+	if t, _ := p.transformer(); t != nil {
+		c, err := p.Canvas(t.Space())
+		if err != nil {
+			return 0, err
+		}
+		return c.Multiple, nil
+	}
+	dir, err := p.Folder(VAE)
+	if err != nil {
+		return 0, err
+	}
+	c, err := model.ReadConfig(dir)
+	if err != nil {
+		return 0, err
+	}
+	a, ok := c.Family.(vae.Autoencoder)
+	if !ok {
+		return 0, fmt.Errorf("diffusion: %w: %s is a %s, expected an autoencoder", ErrPipeline, dir, c.Architecture)
+	}
+	return 2 * a.Space().Pixels, nil // patches of most transformers
+}
+
+// pixels reports whether the transformer works on pixels: there is no autoencoder.
+func (p *Pipeline) pixels() bool {
+	_, listed := p.Parts[VAE]
+	t, _ := p.transformer()
+	return !listed && t != nil && t.Space().Channels == colours
+}
+
+// transformer is what the pipeline's transformer is like, and its class; nil where that is
+// not known here.
+func (p *Pipeline) transformer() (dit.Transformer, string) {
+	c, err := model.ReadConfig(p.Parts[Transformer].Dir)
+	if err != nil {
+		return nil, ""
+	}
+	t, _ := c.Family.(dit.Transformer)
+	return t, c.Architecture
+}
+
+// edits reports whether the pipeline makes pictures of others.
+func (p *Pipeline) edits() bool {
+	return slices.Contains([]string{"QwenImageEditPipeline", "QwenImageEditPlusPipeline"}, p.Class)
+}
