@@ -16,7 +16,7 @@ func (a *app) data() *cobra.Command {
 		Use:   "data",
 		Short: "Look after data sets",
 	})
-	c.AddCommand(a.dataValidate())
+	c.AddCommand(a.dataValidate(), a.dataCache())
 	return c
 }
 

@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lorafuse/lorafuse/data/cache"
+	"github.com/lorafuse/lorafuse/data/imagefolder"
+	"github.com/lorafuse/lorafuse/diffusion"
+	"github.com/lorafuse/lorafuse/model/hub"
+)
+
+// cacheFlags are what `data cache` is called with.
+type cacheFlags struct {
+	modelFlags
+	cache, control string
+	latents, only  oneWord
+	made           diffusion.CacheOptions
+	json           bool
+}
+
+// oneWord is the value of a flag that takes one of a few words.
+type oneWord string
+
+// UnmarshalText takes any, of those that the flag lists.
+func (w *oneWord) UnmarshalText(text []byte) error {
+	*w = oneWord(text)
+	return nil
+}
+
+// The words of --latents and --only.
+const (
+	latentMean   = "mean"
+	latentSample = "sample"
+	onlyText     = "text"
+	onlyPictures = "pictures"
+	onlyNothing  = ""
+)
+
+func (a *app) dataCache() *cobra.Command {
+	var f cacheFlags
+	c := &cobra.Command{
+		Use:   "cache DIR --model PIPELINE --cache DIR",
+		Short: "Encode captions and images for training a diffusion model",
+		Long: `Encode a folder of images with captions once, for training a diffusion model: what its
+text encoders make of each caption, and of the empty one, and the latents of each
+image. lorafuse train with task: diffusion reads them from the cache, as the Python
+trainers do.
+
+PIPELINE is a folder of diffusers: model_index.json, text_encoder, tokenizer, vae. The
+text encoders are closed before the autoencoder is opened. What is there already is
+not made again: after a change of one caption one entry is, and a command that was
+ended goes on where it was. An entry says what it was made with; a cache of another
+model is an error, unless --rebuild is given.
+
+Each image is brought to the size of about --resolution squared pixels that is nearest
+to its shape, with sides that are multiples of what the model takes: scaled until it
+covers that size (Catmull-Rom, which is Pillow's bicubic), and cut in the middle. What
+is transparent is white.
+
+With --control the images of the same names there are encoded, too, for models that
+edit images. Text encoders that see these (Qwen-Image-Edit) are not supported: --only
+pictures encodes the images.`,
+		Example: `  lorafuse data cache pictures --model path/to/flux --cache output/cache
+  lorafuse data cache pictures --model path/to/qwen-image --cache output/cache --resolution 768
+  lorafuse data cache pictures --control originals --model path/to/qwen-image-edit --cache output/cache --only pictures`,
+		Args: args(1, "DIR"),
+		RunE: func(c *cobra.Command, args []string) error {
+			if f.model == "" {
+				return usagef(c.CommandPath(), "--model is missing: the folder of a pipeline of diffusers")
+			}
+			if f.cache == "" {
+				return usagef(c.CommandPath(), "--cache is missing: the folder to keep the entries in")
+			}
+			return a.buildCache(c.Context(), args[0], &f)
+		},
+	}
+	f.modelFlag(c)
+	flags := c.Flags()
+	flags.StringVar(&f.cache, "cache", "", "folder of the cache; it is made where it is not there")
+	flags.StringVar(&f.control, "control", "", "folder of the images that a model edits")
+	flags.IntVar(&f.made.Side, "resolution", 1024, "side of a square of as many pixels as images are brought to")
+	flags.IntVar(&f.made.Multiple, "multiple", 0, "number of which sides are multiples; 0 is what the model takes")
+	choose(flags, &f.latents, "latents", latentMean, []string{latentMean, latentSample}, "what of the autoencoder's distribution is kept: its mean, or a sample, which is drawn once for all epochs")
+	flags.Uint64Var(&f.made.Seed, "seed", 0, "seed of samples")
+	choose(flags, &f.only, "only", onlyNothing, []string{onlyText, onlyPictures}, "encode only text or pictures")
+	flags.IntVar(&f.made.Tile, "tile", 0, "side of tiles in which larger images are encoded to take less memory; 0 encodes them whole")
+	flags.BoolVar(&f.made.Rebuild, "rebuild", false, "make the entries of a cache of another model again")
+	flags.IntVar(&f.made.Workers, "workers", 0, "images that are read and scaled at once; 0 is one per core")
+	f.machineFlags(c)
+	flags.BoolVar(&f.json, "json", false, "print JSON")
+	return c
+}
+
+// built is what `data cache --json` prints.
+type built struct {
+	Cache   string `json:"cache"`
+	Entries int    `json:"entries"`
+	Built   int    `json:"built"` // of them, now
+}
+
+func (a *app) buildCache(ctx context.Context, dir string, f *cacheFlags) error {
+	if f.made.Workers < 0 {
+		return fmt.Errorf("--workers: found %d, expected 0 or more", f.made.Workers)
+	}
+	dev, err := a.openDevice(&f.modelFlags, f.machine())
+	if err != nil {
+		return err
+	}
+	path, err := a.resolve(ctx, "data cache", f.model, hub.Options{})
+	if err != nil {
+		return err
+	}
+	p, err := diffusion.Open(path)
+	if err != nil {
+		return err
+	}
+	samples, err := a.albums(ctx, dir, f)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	o := f.made
+	o.Sample = f.latents == latentSample
+	o.TextOnly, o.PicturesOnly = f.only == onlyText, f.only == onlyPictures
+	if o.Workers == 0 {
+		o.Workers = runtime.NumCPU()
+	}
+	o.Progress = func(task string, done, total int) { a.steps(task, done, total, began) }
+	stats, err := p.BuildCache(ctx, dev, f.cache, samples, o)
+	a.close()
+	if err != nil {
+		return err
+	}
+	if f.json {
+		return a.out.json(built{f.cache, stats.Entries, stats.Built})
+	}
+	a.out.printf("%d entries in %s, %d of them made now\n", stats.Entries, oneLine(f.cache), stats.Built)
+	return nil
+}
+
+// albums reads the folder of images, which must have nothing wrong.
+func (a *app) albums(ctx context.Context, dir string, f *cacheFlags) ([]cache.Sample, error) {
+	folder, err := a.readImageFolder(ctx, dir, imagefolder.Options{Control: f.control})
+	if err != nil {
+		return nil, err
+	}
+	if n := len(folder.Problems); n > 0 {
+		first, more := folder.Problems[0], ""
+		if n > 1 {
+			more = fmt.Sprintf("; %d more, which lorafuse data validate lists", n-1)
+		}
+		return nil, fmt.Errorf("data cache: %s: %v: %s%s", first.File, first.Kind, first.Detail, more)
+	}
+	return folder.Samples, nil
+}

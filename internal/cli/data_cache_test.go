@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// captioner makes a pipeline of Qwen-Image in the lab, with all that captions and images
+// are encoded with.
+func (l *lab) captioner() string {
+	const prompts = "../../diffusion/testdata/prompts"
+	l.copy(filepath.Join(prompts, "qwenimage/text_encoder"), "pipeline/text_encoder")
+	l.copy(filepath.Join(prompts, "tokenizer"), "pipeline/tokenizer")
+	l.copy(filepath.Join(dits, "vae-qwen/vae"), "pipeline/vae")
+	l.copy(filepath.Join(dits, "qwenimage/transformer"), "pipeline/transformer")
+	l.file("pipeline/model_index.json", `{"_class_name": "QwenImagePipeline",
+		"transformer": ["diffusers", "QwenImageTransformer2DModel"], "vae": ["diffusers", "AutoencoderKLQwenImage"],
+		"text_encoder": ["transformers", "Qwen2_5_VLForConditionalGeneration"], "tokenizer": ["transformers", "Qwen2Tokenizer"]}`)
+	return l.path("pipeline")
+}
+
+func TestDataCache(t *testing.T) {
+	l := newLab(t)
+	dir, model, cache := l.pictures(), l.captioner(), l.path("cache")
+	run := func(args ...string) built {
+		return decode[built](t, succeed(t, append([]string{"data", "cache", dir, "--model", model, "--cache", cache, "--resolution", "48", "--json"}, args...)...))
+	}
+	require.Equal(t, built{cache, 5, 5}, run())
+	require.Equal(t, built{cache, 5, 0}, run())
+	out := succeed(t, "data", "validate", dir, "--cache", cache)
+	require.Contains(t, out, "cache     3 texts, 2 images, 0 control images; 0 not built yet, 0 without a key")
+	l.file("pictures/a.txt", "another picture of a")
+	require.Equal(t, built{cache, 5, 1}, run())
+	require.Equal(t, built{cache, 2, 2}, run("--only", "pictures", "--latents", "sample"))
+	require.Equal(t, built{cache, 4, 2}, run("--only", "pictures", "--latents", "sample", "--control", l.path("originals")))
+	out = succeed(t, "data", "cache", dir, "--model", model, "--cache", cache, "--only", "text")
+	require.Equal(t, "3 entries in "+cache+", 0 of them made now\n", out)
+}
+
+func TestDataCacheErrors(t *testing.T) {
+	l := newLab(t)
+	dir, model, cache := l.pictures(), l.captioner(), l.path("cache")
+	all := []string{"data", "cache", dir, "--model", model, "--cache", cache, "--resolution", "48"}
+	for says, args := range map[string][]string{
+		"--model is missing":           {"data", "cache", dir, "--cache", cache},
+		"--cache is missing":           {"data", "cache", dir, "--model", model},
+		"--workers: found -1":          append(all, "--workers", "-1"),
+		"expected text or pictures":    append(all, "--only", "texts"),
+		"multiples of 5, expected":     append(all, "--multiple", "5"),
+		"buckets of 3×3 pixels":        append(all[:len(all)-1:len(all)-1], "3"),
+		"tiles of 3 pixels":            append(all, "--tile", "3"),
+		"neither model_index.json nor": {"data", "cache", dir, "--model", dir, "--cache", cache},
+		"missing control: expected":    append(all, "--control", l.path("pipeline")),
+		"no such file or directory":    {"data", "cache", l.path("none"), "--model", model, "--cache", cache},
+	} {
+		r := command(t, "", args...)
+		require.NotEqual(t, ExitOK, r.status, says)
+		require.Contains(t, r.stderr, says)
+		require.Equal(t, 1, strings.Count(r.stderr, "\n"), r.stderr)
+	}
+	l.file("pictures/lone.txt", "nothing to see")
+	r := command(t, "", all...)
+	require.Equal(t, "lorafuse: data cache: "+filepath.Join(dir, "lone.txt")+": orphan caption: expected an image lone.png, .jpg, .jpeg or .webp\n", r.stderr)
+	l.remove(filepath.Join(dir, "lone.txt"))
+	l.file("pipeline/model_index.json", `{"_class_name": "QwenImageEditPipeline", "transformer": ["diffusers", "QwenImageTransformer2DModel"]}`)
+	r = command(t, "", all...)
+	require.Contains(t, r.stderr, "the vision tower of Qwen2.5-VL is not supported")
+}
