@@ -111,11 +111,15 @@ func (r *Run) aligned(values ...ir.Ref) bool {
 
 func prepareRoPE(c *compiler, l *ir.Launch) (step, error) {
 	a, x, table, out := l.Attr.(ir.RoPEAttr), l.In[0], l.In[1], l.Out[0]
-	one, err := c.kernel("rope", "rope_f32", elementThreads)
+	name := "rope"
+	if a.Interleaved {
+		name = "rope_neighbours"
+	}
+	one, err := c.kernel("rope", name+"_f32", elementThreads)
 	if err != nil {
 		return nil, err
 	}
-	four, err := c.kernel("rope", "rope_v4_f32", elementThreads)
+	four, err := c.kernel("rope", name+"_v4_f32", elementThreads)
 	if err != nil {
 		return nil, err
 	}
@@ -135,9 +139,6 @@ func prepareRoPE(c *compiler, l *ir.Launch) (step, error) {
 		k.long("pairs", pairs).int("heads", d/a.HeadDim).int("h", h).float("sign", sign)
 	}, nil
 }
-
-// takesHalves claims the rotary embedding whose pairs are the halves of a head.
-func takesHalves(attr any, _ []ir.Type) bool { return !attr.(ir.RoPEAttr).Interleaved }
 
 // takesGLU claims the activations that kernels are named after.
 func takesGLU(attr any, _ []ir.Type) bool { return attr.(ir.GLUAttr).Act <= ir.GELUTanh }

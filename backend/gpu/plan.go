@@ -94,7 +94,7 @@ var families = map[ir.Op]family{
 	ir.RowsGemm: {prepareRows, takesRows},
 
 	ir.RMSNorm: {prepare: prepareRMSNorm}, ir.RMSNormGrad: {prepare: prepareRMSNorm}, ir.Softmax: {prepare: prepareSoftmax},
-	ir.RoPETable: {prepare: prepareRoPETable}, ir.RoPE: {prepareRoPE, takesHalves},
+	ir.RoPETable: {prepare: prepareRoPETable}, ir.RoPE: {prepare: prepareRoPE},
 	ir.GLU: {prepareGLU, takesGLU}, ir.GLUGrad: {prepareGLU, takesGLU}, ir.Dropout: {prepareDropout, takesOneKey(1)},
 	ir.CrossEntropy: {prepareCrossEntropy, takesSum}, ir.CrossEntropyGrad: {prepare: prepareCrossEntropyGrad},
 	ir.LinearCrossEntropy: {prepare: prepareHead, takes: takesHead}, ir.LinearCrossEntropyGrad: {prepare: prepareHead, takes: takesHead},

@@ -1,8 +1,10 @@
 // Rotary position embedding (Su et al. 2021, arXiv 2104.09864), in the
-// rotate-half layout of Hugging Face.
+// rotate-half layout of Hugging Face, and of neighbours (…_neighbours_…), as
+// diffusion transformers have it.
 //
 //   table:   a = round32(position · frequency); row = scale·[cos a …, sin a …]
 //   forward: y[j] = x[j] cos − x[j+h] sin,  y[j+h] = x[j+h] cos + x[j] sin
+//   neighbours: y[2j] = x[2j] cos − x[2j+1] sin,  y[2j+1] = x[2j+1] cos + x[2j] sin
 //   inverse: the same with −sin, which is the gradient
 //
 // Layout: positions [n] (i32), frequencies [h], table [n, 2h]; x and y
@@ -15,7 +17,8 @@
 //   needs more digits of π than float32 has. In double the quarter turns are
 //   taken off in two steps of fma, which leaves an error below 1e-16 for all
 //   angles below 3·10⁹; a Taylor series does the rest.
-// Registers: table 20 on sm_80, 22 on sm_90a; 24, and 28 for four pairs, on both.
+// Registers: table 20 on sm_80, 22 on sm_90a; 24, and 28 for four pairs, on both;
+//   26 or 27 for four pairs of neighbours.
 // Reference: for i, j { a = float32(position[i])·frequency[j]
 //                       table[i, j], table[i, h+j] = scale·cos(a), scale·sin(a) }
 #include "row.cuh"
@@ -61,8 +64,27 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 LF_KERNEL(rope_table_f32);
 
-// pairs counts groups of V pairs: those of a row are heads·h/V.
+// The numbers of V pairs of neighbours, those before and those behind: the 2·V of p
+// and q are theirs in turn. Of their turned pairs the other function makes p and q.
 template <int V>
+LF_DEVICE void lf_apart(const lf_pack<V>& p, const lf_pack<V>& q, lf_pack<V>& x1, lf_pack<V>& x2) {
+#pragma unroll
+  for (int k = 0; k < V; k++) {
+    x1.v[k] = 2 * k < V ? p.v[2 * k % V] : q.v[2 * k % V];
+    x2.v[k] = 2 * k + 1 < V ? p.v[(2 * k + 1) % V] : q.v[(2 * k + 1) % V];
+  }
+}
+template <int V>
+LF_DEVICE void lf_in_turn(const lf_pack<V>& y1, const lf_pack<V>& y2, lf_pack<V>& p, lf_pack<V>& q) {
+#pragma unroll
+  for (int k = 0; k < V; k++) {
+    p.v[k] = k % 2 == 0 ? y1.v[k / 2] : y2.v[k / 2];
+    q.v[k] = (V + k) % 2 == 0 ? y1.v[(V + k) / 2] : y2.v[(V + k) / 2];
+  }
+}
+
+// pairs counts groups of V pairs: those of a row are heads·h/V.
+template <int V, bool NEIGHBOURS>
 LF_DEVICE void lf_rope(float* out, const float* x, const float* table, long long pairs, int heads, int h, float sign) {
   long long i = (long long)blockIdx.x * 256 + threadIdx.x;
   if (i >= pairs) return;
@@ -77,11 +99,16 @@ LF_DEVICE void lf_rope(float* out, const float* x, const float* table, long long
     row = i / groups / heads;
   }
   long long at = (i - j) * V; // the pairs before this head
-  const float* a = x + 2 * at + j * V;
-  float* b = out + 2 * at + j * V;
+  int first = NEIGHBOURS ? 2 * j * V : j * V, next = NEIGHBOURS ? V : h; // in the head
+  const float* a = x + 2 * at + first;
+  float* b = out + 2 * at + first;
   const float* t = table + row * 2 * h + j * V;
   lf_pack<V> x1, x2, c, s, y1, y2;
-  x1.load(a), x2.load(a + h);
+  x1.load(a), x2.load(a + next);
+  if constexpr (NEIGHBOURS) {
+    lf_pack<V> p = x1, q = x2;
+    lf_apart(p, q, x1, x2);
+  }
   c.load(t), s.load(t + h);
 #pragma unroll
   for (int k = 0; k < V; k++) {
@@ -89,17 +116,23 @@ LF_DEVICE void lf_rope(float* out, const float* x, const float* table, long long
     y1.v[k] = x1.v[k] * c.v[k] - x2.v[k] * turn;
     y2.v[k] = x2.v[k] * c.v[k] + x1.v[k] * turn;
   }
-  y1.store(b), y2.store(b + h);
+  if constexpr (NEIGHBOURS) {
+    lf_pack<V> p = y1, q = y2;
+    lf_in_turn(p, q, y1, y2);
+  }
+  y1.store(b), y2.store(b + next);
 }
 
-#define LF_ROPE(name, V)                                                                                            \
+#define LF_ROPE(name, V, NEIGHBOURS)                                                                                \
   extern "C" __global__ void __launch_bounds__(256)                                                                 \
       name(float* out, const float* x, const float* table, long long pairs, int heads, int h, float sign) {         \
-    lf_rope<V>(out, x, table, pairs, heads, h, sign);                                                               \
+    lf_rope<V, NEIGHBOURS>(out, x, table, pairs, heads, h, sign);                                                   \
   }                                                                                                                 \
   LF_KERNEL(name);
-LF_ROPE(rope_f32, 1)
-LF_ROPE(rope_v4_f32, 4)
+LF_ROPE(rope_f32, 1, false)
+LF_ROPE(rope_v4_f32, 4, false)
+LF_ROPE(rope_neighbours_f32, 1, true)
+LF_ROPE(rope_neighbours_v4_f32, 4, true)
 
 #ifdef LF_RACE
 #include "../sim/test/race.h"
@@ -110,5 +143,7 @@ LF_RACE_CASE(rope) {
   lf_race_launch(rope_table_f32, {1}, {256}, 0, table.data(), positions.data(), f.data(), 3, 8, 1.0f);
   lf_race_launch(rope_f32, {1}, {256}, 0, x.data(), x.data(), table.data(), 3 * 4 * 8, 4, 8, 1.0f);
   lf_race_launch(rope_v4_f32, {1}, {256}, 0, x.data(), x.data(), table.data(), 3 * 4 * 2, 4, 8, -1.0f);
+  lf_race_launch(rope_neighbours_f32, {1}, {256}, 0, x.data(), x.data(), table.data(), 3 * 4 * 8, 4, 8, 1.0f);
+  lf_race_launch(rope_neighbours_v4_f32, {1}, {256}, 0, x.data(), x.data(), table.data(), 3 * 4 * 2, 4, 8, -1.0f);
 }
 #endif

@@ -1,8 +1,10 @@
 // Rotary position embedding (Su et al. 2021, arXiv 2104.09864), in the
-// rotate-half layout of Hugging Face.
+// rotate-half layout of Hugging Face, and of neighbours (…_neighbours_…), as
+// diffusion transformers have it.
 //
 //   table:   a = round32(position · frequency); row = scale·[cos a …, sin a …]
 //   forward: y[j] = x[j] cos − x[j+h] sin,  y[j+h] = x[j+h] cos + x[j] sin
+//   neighbours: y[2j] = x[2j] cos − x[2j+1] sin,  y[2j+1] = x[2j+1] cos + x[2j] sin
 //   inverse: the same with −sin, which is the gradient
 //
 // Layout: positions [n] (i32), frequencies [h], table [n, 2h]; x and y
@@ -94,8 +96,25 @@ rope_table_f32(device float* out [[buffer(0)]], device const int* positions [[bu
   out[row * 2 * a.h + a.h + j] = sc.x * a.scale;
 }
 
-// pairs counts groups of V pairs: those of a row are heads·h/V.
+// The numbers of V pairs of neighbours, those before and those behind: the 2·V of p
+// and q are theirs in turn. Of their turned pairs the other function makes p and q.
 template <int V>
+inline void lf_apart(thread const lf_pack<V>& p, thread const lf_pack<V>& q, thread lf_pack<V>& x1, thread lf_pack<V>& x2) {
+  for (int k = 0; k < V; k++) {
+    x1.v[k] = 2 * k < V ? p.v[2 * k % V] : q.v[2 * k % V];
+    x2.v[k] = 2 * k + 1 < V ? p.v[(2 * k + 1) % V] : q.v[(2 * k + 1) % V];
+  }
+}
+template <int V>
+inline void lf_in_turn(thread const lf_pack<V>& y1, thread const lf_pack<V>& y2, thread lf_pack<V>& p, thread lf_pack<V>& q) {
+  for (int k = 0; k < V; k++) {
+    p.v[k] = k % 2 == 0 ? y1.v[k / 2] : y2.v[k / 2];
+    q.v[k] = (V + k) % 2 == 0 ? y1.v[(V + k) / 2] : y2.v[(V + k) / 2];
+  }
+}
+
+// pairs counts groups of V pairs: those of a row are heads·h/V.
+template <int V, bool NEIGHBOURS>
 inline void lf_rope(lf_thread t, device float* out, device const float* x, device const float* table, long pairs, int heads, int h,
                     float sign) {
   long i = (long)t.group.x * 256 + t.index;
@@ -111,27 +130,38 @@ inline void lf_rope(lf_thread t, device float* out, device const float* x, devic
     row = i / groups / heads;
   }
   long at = (i - j) * V; // the pairs before this head
-  device const float* from = x + 2 * at + j * V;
-  device float* to = out + 2 * at + j * V;
+  int first = NEIGHBOURS ? 2 * j * V : j * V, next = NEIGHBOURS ? V : h; // in the head
+  device const float* from = x + 2 * at + first;
+  device float* to = out + 2 * at + first;
   device const float* turns = table + row * 2 * h + j * V;
   lf_pack<V> x1, x2, c, s, y1, y2;
-  x1.load(from), x2.load(from + h);
+  x1.load(from), x2.load(from + next);
+  if (NEIGHBOURS) {
+    lf_pack<V> p = x1, q = x2;
+    lf_apart(p, q, x1, x2);
+  }
   c.load(turns), s.load(turns + h);
   for (int k = 0; k < V; k++) {
     float turn = sign * s.v[k];
     y1.v[k] = x1.v[k] * c.v[k] - x2.v[k] * turn;
     y2.v[k] = x2.v[k] * c.v[k] + x1.v[k] * turn;
   }
-  y1.store(to), y2.store(to + h);
+  if (NEIGHBOURS) {
+    lf_pack<V> p = y1, q = y2;
+    lf_in_turn(p, q, y1, y2);
+  }
+  y1.store(to), y2.store(to + next);
 }
 
-#define LF_ROPE(name, V)                                                                                                       \
+#define LF_ROPE(name, V, NEIGHBOURS)                                                                                           \
   struct name##_args { LF_ARGS; long pairs; int heads, h; float sign; };                                                       \
   LF_KERNEL(256)                                                                                                               \
   name(device float* out [[buffer(0)]], device const float* x [[buffer(1)]], device const float* table [[buffer(2)]],          \
        constant name##_args& a [[buffer(3)]], LF_THREAD) {                                                                     \
     LF_BEGIN;                                                                                                                  \
-    lf_rope<V>(t, out, x, table, a.pairs, a.heads, a.h, a.sign);                                                               \
+    lf_rope<V, NEIGHBOURS>(t, out, x, table, a.pairs, a.heads, a.h, a.sign);                                                   \
   }
-LF_ROPE(rope_f32, 1)
-LF_ROPE(rope_v4_f32, 4)
+LF_ROPE(rope_f32, 1, false)
+LF_ROPE(rope_v4_f32, 4, false)
+LF_ROPE(rope_neighbours_f32, 1, true)
+LF_ROPE(rope_neighbours_v4_f32, 4, true)
