@@ -192,6 +192,31 @@ func (b *Builder) Used() []string { return slices.Clone(b.used) }
 // Trained lists the trained parameters in the order in which they were met.
 func (b *Builder) Trained() []Trained { return slices.Clone(b.trained) }
 
+// TrainFor leaves of the trained parameters those that loss depends on: the others get no
+// gradient, and stay as they are. It fails where none is left.
+func (b *Builder) TrainFor(loss graph.Tensor) {
+	if !loss.Valid() || len(b.trained) == 0 {
+		return
+	}
+	nodes, first := b.G.IR().Nodes, b.trained[0].Name
+	reached := make([]bool, loss.Value()+1)
+	reached[loss.Value()] = true
+	for v := loss.Value(); v > 0; v-- {
+		if reached[v] {
+			for _, in := range nodes[v].In {
+				reached[in] = true
+			}
+		}
+	}
+	b.trained = slices.DeleteFunc(b.trained, func(t Trained) bool {
+		v, ok := b.G.IR().Lookup(t.Param)
+		return !ok || int(v) >= len(reached) || !reached[v]
+	})
+	if len(b.trained) == 0 {
+		b.G.Fail(fmt.Errorf("the loss depends on nothing that is trained, such as %q", first))
+	}
+}
+
 // Constants are the values of an adapter's params that hold fixed numbers.
 func (b *Builder) Constants() map[string]*tensor.Tensor { return b.constants }
 

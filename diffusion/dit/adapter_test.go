@@ -16,7 +16,7 @@ import (
 // Adapters that diffusers has saved have the strength that they have there, which is
 // twice their rank's: scripts/check_diffusers_adapter.py --write.
 func TestAdaptersOfDiffusers(t *testing.T) {
-	for _, name := range []string{"flux-0", "flux-1"} {
+	for _, name := range []string{"flux-0", "flux-1", "qwenimage-2"} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(testdata, "adapters", name)
 			f, err := safetensors.Open(filepath.Join(dir, "output.safetensors"))

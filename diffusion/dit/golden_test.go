@@ -155,8 +155,11 @@ func requireNear(t testing.TB, want, got []float32, absolute, relative float64) 
 	require.LessOrEqual(t, off, relative*largest)
 }
 
+// goldens are the cases of FLUX.1 and Qwen-Image.
+var goldens = []string{"flux", "qwenimage", "qwenimage-edit", "qwenimage-edit-zero-cond"}
+
 func TestGoldens(t *testing.T) {
-	for _, name := range []string{"flux", "qwenimage", "qwenimage-edit", "qwenimage-edit-zero-cond"} {
+	for _, name := range goldens {
 		t.Run(name, func(t *testing.T) {
 			g := readGolden(t, name)
 			m, f := open(t, name)
