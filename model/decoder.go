@@ -116,18 +116,32 @@ func (d *Decoder) OtherNames(name string) []string {
 
 // Build implements Family.
 func (d *Decoder) Build(c *Config, b *nn.Builder) Outputs {
-	in, m := b.Text(), b.Sub("model")
-	if c.Part == Body {
-		m = b // a checkpoint of the body alone
+	in, m := b.Text(), d.body(c, b)
+	x := d.embed(c, m, in)
+	return d.from(c, b, m, in, x, d.rotary(c, b, in.Positions)) // before the layers: tables are of no segment
+}
+
+// body is the builder of the decoder's own modules.
+func (d *Decoder) body(c *Config, b *nn.Builder) *nn.Builder {
+	if c.Part != Body { // a checkpoint of more than the body
+		b = b.Sub("model")
 	}
 	if d.Within != "" {
-		m = m.Sub("%s", d.Within)
+		b = b.Sub("%s", d.Within)
 	}
+	return b
+}
+
+func (d *Decoder) embed(c *Config, m *nn.Builder, in nn.Text) graph.Tensor {
 	x := m.Embedding(nn.Vocabulary, "embed_tokens", in.Tokens, c.VocabSize, c.HiddenSize, c.Padding)
 	if d.EmbeddingScale != 0 {
 		x = x.Scale(d.EmbeddingScale)
 	}
-	tables := d.rotary(c, b, in.Positions) // before the layers: they are of no segment
+	return x
+}
+
+// from builds what comes behind the embeddings x, with the cosines and sines of each layer.
+func (d *Decoder) from(c *Config, b, m *nn.Builder, in nn.Text, x graph.Tensor, tables []graph.Tensor) Outputs {
 	var out Outputs
 	for i := range c.Layers {
 		out.Hidden = append(out.Hidden, x)

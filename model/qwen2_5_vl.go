@@ -3,6 +3,7 @@ package model
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"strings"
 )
 
@@ -28,6 +29,7 @@ func init() {
 const qwenVLText = "language_model"
 
 func readQwenVL(c *Config, f *Fields, within string) Family {
+	vision, picture := f.vision(), f.Int("image_token_id", 151655)
 	if f.Has("text_config") { // as transformers 5 writes it; before, all keys lay at the top
 		tied, dtype := f.Bool("tie_word_embeddings", false), f.String("dtype", f.String("torch_dtype", ""))
 		f.enter("text_config")
@@ -47,7 +49,10 @@ func readQwenVL(c *Config, f *Fields, within string) Family {
 	if within == "" {
 		return d
 	}
-	return &qwenVL{d}
+	if vision != nil && vision.Out != c.HiddenSize {
+		f.Fail("vision_config: out_hidden_size", vision.Out, fmt.Sprintf("the hidden_size of texts, %d", c.HiddenSize))
+	}
+	return &qwenVL{Decoder: d, Picture: int32(picture), vision: vision}
 }
 
 // oneAxis takes the kind of rotary positions called mrope, which says no more than how
@@ -64,8 +69,14 @@ func (f *Fields) oneAxis() {
 	}
 }
 
-// qwenVL is the part of a model that reads text, whose names are those of the whole.
-type qwenVL struct{ *Decoder }
+// qwenVL is the part of a model that reads text, whose names are those of the whole. It is
+// [Sighted] where config.json describes a vision tower.
+type qwenVL struct {
+	*Decoder
+	Picture int32 // the token in whose place a picture's features are
+
+	vision *Vision
+}
 
 // OtherNames implements [Renamer]: by the version of transformers that has written a file,
 // the decoder lies in model, in language_model, or in both.

@@ -1,0 +1,108 @@
+package model
+
+import (
+	"fmt"
+
+	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// Inputs of a model of text that sees pictures, beside those of text, and the axis of the
+// tokens that are pictures' places.
+const (
+	Features    = "features of pictures" // f32 [seen places, hidden size]
+	FeatureRows = "rows of pictures"     // i32 [seen places]: the tokens that they take the place of
+	SeenPlaces  = "seen places"
+)
+
+// Sighted is the [Family] of a model of text that sees pictures, by a vision tower whose
+// results are read in the place of some tokens.
+type Sighted interface {
+	Family
+	// Tower is what the vision tower is like, nil where config.json has none.
+	Tower() *Vision
+	// Look emits the tower: f32 [places, features].
+	Look(c *Config, b *nn.Builder) graph.Tensor
+	// Read is Build of a text with pictures.
+	Read(c *Config, b *nn.Builder) Outputs
+	// Feed makes one text the batch that Read reads: its ids have as many tokens of
+	// pictures, one behind the other, as each picture has places. Errors: nn.ErrInput.
+	Feed(b *data.Batch, ids []int32, pictures []Seen) error
+	// Token is the id in whose place those are.
+	Token() int32
+}
+
+// Seen is a picture as the tower has it: Features are [Places, features], row by row.
+type Seen struct {
+	Places   int
+	Features []float32
+}
+
+// Tower implements [Sighted].
+func (q *qwenVL) Tower() *Vision { return q.vision }
+
+// Token implements [Sighted].
+func (q *qwenVL) Token() int32 { return q.Picture }
+
+// Look implements [Sighted].
+func (q *qwenVL) Look(c *Config, b *nn.Builder) graph.Tensor {
+	if q.vision == nil {
+		return b.G.Fail(fmt.Errorf("%w: a vision tower: config.json has no vision_config", ErrTask))
+	}
+	prefix := "visual"
+	if c.Part != Body {
+		prefix = "model.visual"
+	}
+	return q.vision.build(b, prefix)
+}
+
+// Read implements [Sighted].
+func (q *qwenVL) Read(c *Config, b *nn.Builder) Outputs {
+	in, m := b.Text(), q.body(c, b)
+	x := q.embed(c, m, in)
+	places := b.Axis(SeenPlaces)
+	features := b.Input(Features, tensor.F32, places, ir.Static(c.HiddenSize))
+	x = x.ScatterRows(features, b.Input(FeatureRows, tensor.I32, places))
+	return q.from(c, b, m, in, x, q.rotary(c, b, in.Positions))
+}
+
+// Feed implements [Sighted]. All tokens count on, those of pictures too: so diffusers has it
+// with transformers 5, which leaves positions by row and column to callers that ask for them.
+func (q *qwenVL) Feed(b *data.Batch, ids []int32, pictures []Seen) error {
+	var rows []int32
+	var features []float32
+	seen := 0
+	for i := 0; i < len(ids); {
+		if ids[i] != q.Picture {
+			i++
+			continue
+		}
+		if seen == len(pictures) {
+			return fmt.Errorf("model: %w: token %d is one of a picture, and there are %d", nn.ErrInput, i, len(pictures))
+		}
+		p := pictures[seen]
+		if p.Places < 1 || i+p.Places > len(ids) || len(p.Features) != p.Places*q.vision.Out {
+			return fmt.Errorf("model: %w: picture %d has %d places and %d features, with %d tokens left", nn.ErrInput, seen+1, p.Places, len(p.Features), len(ids)-i)
+		}
+		for range p.Places {
+			if ids[i] != q.Picture {
+				return fmt.Errorf("model: %w: token %d is none of picture %d, which has %d", nn.ErrInput, i, seen+1, p.Places)
+			}
+			rows = append(rows, int32(i))
+			i++
+		}
+		features = append(features, p.Features...)
+		seen++
+	}
+	if seen != len(pictures) {
+		return fmt.Errorf("model: %w: tokens of %d pictures, and there are %d", nn.ErrInput, seen, len(pictures))
+	}
+	b.Reset()
+	b.Add(ids, nil)
+	b.SetInts(FeatureRows, rows)
+	b.SetFloats(Features, features)
+	return nil
+}
