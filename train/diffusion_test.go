@@ -8,6 +8,7 @@ import (
 	"image/png"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -79,9 +80,7 @@ func (s *studio) picture(name string, shade int) {
 // shoot makes a picture of each size of latents, with captions of different lengths, and
 // their cache.
 func (s *studio) shoot(sizes ...[2]int) {
-	recipe := cache.Recipe{Model: "tiny"}
-	c, err := cache.Open(s.path("cache"), cache.Options{Text: recipe, Image: recipe})
-	require.NoError(s.t, err)
+	c := s.cache("cache")
 	text := func(tokens int, number uint32) func(string) (cache.Embedding, error) {
 		return func(string) (cache.Embedding, error) {
 			e := cache.Embedding{Embeds: s.random(number, tokens, s.features), Mask: slices.Repeat([]int64{1}, tokens)}
@@ -91,7 +90,7 @@ func (s *studio) shoot(sizes ...[2]int) {
 			return e, nil
 		}
 	}
-	_, err = c.Empty(s.t.Context(), text(2, 0))
+	_, err := c.Empty(s.t.Context(), text(2, 0))
 	require.NoError(s.t, err)
 	for i, size := range sizes {
 		name := fmt.Sprintf("pictures/%03d", i)
@@ -110,6 +109,18 @@ func (s *studio) shoot(sizes ...[2]int) {
 			require.NoError(s.t, err)
 		}
 	}
+}
+
+// cache opens a cache of the pipeline, which has no text encoder.
+func (s *studio) cache(name string) *cache.Cache {
+	p, err := diffusion.Open(s.path("model"))
+	require.NoError(s.t, err)
+	o, err := p.CacheOptions(diffusion.CacheOptions{PicturesOnly: true})
+	require.NoError(s.t, err)
+	o.Text = cache.Recipe{Model: "an encoder"}
+	c, err := cache.Open(s.path(name), o)
+	require.NoError(s.t, err)
+	return c
 }
 
 func (s *studio) random(number uint32, shape ...int) tensor.Tensor {
@@ -285,14 +296,20 @@ func TestDiffusionInMemory(t *testing.T) {
 	require.NoError(t, err)
 	_, err = trainUntil(t, t.Context(), c)
 	require.NoError(t, err)
-	least := m.Resident() - m.Activations*6/10
-	tight := s.config("tight", "batch_size=4", "steps=2", fmt.Sprintf("memory=%d", least))
-	_, fit, err := train.DryRun(t.Context(), tight, train.Observer{})
-	require.NoError(t, err)
-	require.Greater(t, fit.Recomputed+fit.Cut, 1, "%+v", fit)
-	_, err = trainUntil(t, t.Context(), tight)
-	require.NoError(t, err)
-	require.InDeltaSlice(t, figures(t, c, events.Loss), figures(t, tight, events.Loss), 1e-5)
+	for share := int64(1); ; share++ { // what the process has changes in between
+		require.Less(t, share, int64(10))
+		tight := s.config(fmt.Sprint("tight", share), "batch_size=4", "steps=2", fmt.Sprintf("memory=%d", m.Resident()-m.Activations*share/10))
+		debug.FreeOSMemory()
+		r, err := train.New(t.Context(), tight, train.Observer{})
+		if err != nil || r.Fit().Recomputed+r.Fit().Cut < 2 {
+			continue
+		}
+		_, err = r.Train(t.Context())
+		r.Close()
+		require.NoError(t, err)
+		require.InDeltaSlice(t, figures(t, c, events.Loss), figures(t, tight, events.Loss), 1e-5)
+		break
+	}
 	_, _, err = train.DryRun(t.Context(), s.config("none", fmt.Sprintf("memory=%d", 1<<20)), train.Observer{})
 	require.ErrorContains(t, err, "pictures of fewer pixels")
 }
@@ -335,9 +352,7 @@ func TestDiffusionErrors(t *testing.T) {
 	require.NoError(t, os.Rename(s.path("model/elsewhere"), s.path("model/vae")))
 	require.ErrorContains(t, open("memory_limit=1KiB"), "memory_limit is 1.0 KiB")
 
-	recipe := cache.Recipe{Model: "another"}
-	c, err := cache.Open(s.path("other"), cache.Options{Text: recipe, Image: recipe})
-	require.NoError(t, err)
+	c := s.cache("other")
 	for i := range 2 {
 		name := s.path(fmt.Sprintf("pictures/%03d", i))
 		_, err = c.Text(t.Context(), name+".txt", func(string) (cache.Embedding, error) {
@@ -353,6 +368,13 @@ func TestDiffusionErrors(t *testing.T) {
 	require.NoError(t, os.RemoveAll(s.path("other/text_embs")))
 	require.NoError(t, os.CopyFS(s.path("other/text_embs"), os.DirFS(s.path("cache/text_embs"))))
 	require.ErrorContains(t, open("diffusion.cache="+s.path("other")), "000.png: wrong sample: found a latent of 4×5, expected multiples of 2")
+
+	raw, err := os.ReadFile(s.path("model/vae/config.json"))
+	require.NoError(t, err)
+	s.write("model/vae/config.json", strings.Replace(string(raw), "2.8", "2.9", 1))
+	err = open()
+	require.ErrorIs(t, err, diffusion.ErrCache)
+	require.ErrorContains(t, err, "000.png.safetensors was made with ")
 
 	require.NoError(t, os.RemoveAll(s.path("model/transformer")))
 	require.ErrorIs(t, open(), diffusion.ErrPart)

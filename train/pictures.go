@@ -87,7 +87,29 @@ func (r *Run) feedOptions(ctx context.Context, p *diffusion.Pipeline, t dit.Tran
 	if o.Weighting, err = flow.ParseWeighting(d.Weighting); err != nil {
 		return o, err
 	}
-	return o, r.latents(&o, p, t.Space())
+	if err := r.latents(&o, p, t.Space()); err != nil {
+		return o, err
+	}
+	return o, r.ours(p, o.Samples)
+}
+
+// ours refuses a cache that encoders of another pipeline have made. Those that are not there
+// are not asked.
+func (r *Run) ours(p *diffusion.Pipeline, samples []cache.Sample) error {
+	for _, o := range []diffusion.CacheOptions{{TextOnly: true}, {PicturesOnly: true}} {
+		made, err := p.CacheOptions(o)
+		if err != nil || o.PicturesOnly && r.cfg.Diffusion.VAE == asTransformer {
+			continue
+		}
+		c, err := cache.Open(r.cfg.CacheDir(), made)
+		if err != nil {
+			return err
+		}
+		if entry, other := c.Foreign(samples); other != "" {
+			return fmt.Errorf("train: diffusion.cache: %w: %s was made with %s, expected the encoders of %s", diffusion.ErrCache, entry, other, p.Dir)
+		}
+	}
+	return nil
 }
 
 // asTransformer is the diffusion.vae of latents that are normalised already.

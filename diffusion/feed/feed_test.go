@@ -246,6 +246,11 @@ func samples(t require.TestingT, f *feed.Feed, step int) (all []dit.Sample) {
 		}
 	}
 	require.Len(t, all, f.LossTokens(step))
+	drawn := map[float32]bool{}
+	for _, s := range all {
+		drawn[s.Target[0]] = true
+	}
+	require.Len(t, drawn, len(all), "each has noise of its own")
 	return all
 }
 
