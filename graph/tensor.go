@@ -250,6 +250,16 @@ func (t Tensor) AdamW(m, v, grad, rates, scale Tensor, a ir.AdamWAttr) (p2, m2, 
 	return t.of(x), t.of(y), t.of(z)
 }
 
+// AdamW8 gives the param t, the codes of its moments of 8 bits and their scales after one
+// step. maps are what codes stand for, see [ir.AdamW8Maps].
+func (t Tensor) AdamW8(m, v, mScale, vScale, grad, maps, rates, scale Tensor, a ir.AdamWAttr) (out [5]Tensor) {
+	vs := t.g.ir.AdamW8(t.v, t.with(m), t.with(v), t.with(mScale), t.with(vScale), t.with(grad), t.with(maps), t.with(rates), t.with(scale), a)
+	for i, v := range vs {
+		out[i] = t.of(v)
+	}
+	return out
+}
+
 // Concat joins tensors along axis.
 func Concat(axis int, ts ...Tensor) Tensor {
 	vs := make([]ir.Value, len(ts))

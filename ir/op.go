@@ -67,6 +67,7 @@ const (
 	LinearCrossEntropyGrad
 	SumSquares
 	AdamW
+	AdamW8
 
 	numOps
 )

@@ -101,6 +101,7 @@ func examples() []example {
 		{LinearCrossEntropyGrad, nil, []Type{x, w, ends, one}},
 		{SumSquares, nil, []Type{x}},
 		{AdamW, AdamWAttr{0.9, 0.99, 1e-8}, []Type{x, x, x, x, AdamWRates, one}},
+		{AdamW8, AdamWAttr{0.9, 0.99, 1e-8}, []Type{f32(ShapeOf(3, 100)), {tensor.U8, ShapeOf(3, 100)}, {tensor.U8, ShapeOf(3, 100)}, f32(ShapeOf(2)), f32(ShapeOf(2)), f32(ShapeOf(3, 100)), AdamW8Maps, AdamWRates, one}},
 	}
 }
 

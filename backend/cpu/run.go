@@ -40,7 +40,7 @@ var kernels = map[ir.Op]kernel{
 	ir.LoRADownInputGrad: loraDownInputGradKernel,
 	ir.CrossEntropy:      crossEntropyKernel, ir.CrossEntropyGrad: crossEntropyGradKernel,
 	ir.LinearCrossEntropy: linearCEKernel, ir.LinearCrossEntropyGrad: linearCEGradKernel,
-	ir.SumSquares: sumSquaresKernel, ir.AdamW: adamWKernel,
+	ir.SumSquares: sumSquaresKernel, ir.AdamW: adamWKernel, ir.AdamW8: adamW8Kernel,
 }
 
 // run is one execution of a program: where its values lie, and memory that

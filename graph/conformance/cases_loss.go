@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"math"
+	"math/rand/v2"
 
 	"github.com/lorafuse/lorafuse/ir"
 )
@@ -87,6 +88,28 @@ func adamWCase(name, typ string, scale float64) testCase {
 		}}
 }
 
+// adamW8Case allows a code to be the next one: devices that have the decomposition round
+// sums twice.
+func adamW8Case(name, shape, blocks string, scale float64) testCase {
+	return testCase{op: ir.AdamW8, name: name, limit: 0.005,
+		in: []input{arg("f32"+shape, normal), frozen("u8"+shape, below(256)), frozen("u8"+shape, below(256)), frozen("f32"+blocks, positive),
+			frozen("f32"+blocks, positive), arg("f32"+shape, normal), frozen("f32[2,256]", dynamicMaps),
+			frozen("f32[3]", values(1-1e-3*0.01, 1e-3/(1-0.9), math.Sqrt(1-0.999))), frozen("f32[]", values(scale))},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			out := g.AdamW8(in[0], in[1], in[2], in[3], in[4], in[5], in[6], in[7], in[8], ir.AdamWAttr{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8})
+			return out[:]
+		}}
+}
+
+// dynamicMaps are bitsandbytes' maps of 8 bits.
+func dynamicMaps(*rand.Rand, []int) []float64 {
+	var x []float64
+	for _, v := range ir.AdamW8MapValues() {
+		x = append(x, float64(v))
+	}
+	return x
+}
+
 var optimizerCases = []testCase{
 	{op: ir.SumSquares, in: []input{arg("f32[7,33]", normal)}, build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.SumSquares(in[0])) }},
 	{op: ir.SumSquares, name: "bounded", bounds: "n=3/5", in: []input{arg("f32[n,5]", normal)},
@@ -100,6 +123,10 @@ var optimizerCases = []testCase{
 	adamWCase("long", "f32[3,8195]", 0.5),
 	adamWCase("infinite", "f32[9]", math.Inf(1)),
 	adamWCase("not a number", "f32[9]", math.NaN()),
+	adamW8Case("", "[5,33]", "[1]", 1),
+	adamW8Case("clipped", "[4,128]", "[2]", 0.125),
+	adamW8Case("long", "[3,8195]", "[97]", 0.5),
+	adamW8Case("infinite", "[300]", "[2]", math.Inf(1)),
 	{op: ir.AdamW, name: "bench", bench: true,
 		in: []input{arg("f32[1000000]", normal), arg("f32[1000000]", normal), arg("f32[1000000]", positive), arg("f32[1000000]", normal),
 			arg("f32[3]", values(0.999, 0.01, 0.03)), arg("f32[]", values(1))},

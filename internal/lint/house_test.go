@@ -63,7 +63,7 @@ var house = map[string]room{
 	"weights":               {files, with("safetensors", "opens its files", "safetensors/torchfile", "and those of PyTorch", "tensor", "names element types")},
 	"tokenizer":             {floor: files},
 	"tokenizer/chat":        {floor: files},
-	"ir":                    {files, with("tensor", "values have its element types, references its conversions")},
+	"ir":                    {files, with("tensor", "values have its element types, references its conversions", "quant", "moments of 8 bits are read by its maps")},
 	"kernels":               {floor: files},
 	"kernels/sim":           {floor: files},
 	"linear":                {files, with("safetensors", "keeps its models in files")},
