@@ -3,13 +3,13 @@
 # a simulated device where there is one. They are the tests that hold the CPU to PyTorch.
 # Logits, hidden states and greedy tokens of models; adapters of every kind, as they are,
 # merged and in a mix; gradients, training runs, resumed ones, jobs side by side and steps
-# of the example; in float32 and with operands rounded to bfloat16; and how often a step
+# of the example; diffusion transformers, autoencoders and pictures that are drawn; in float32 and with operands rounded to bfloat16; and how often a step
 # waits.
 root=$PWD
 script=$(basename "$0" .sh)
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
-for package in model lora train generate graph serve/batching; do
+for package in model lora train generate graph serve/batching diffusion/dit diffusion/vae diffusion; do
 	"${GO:-go}" test -c -tags "$tags" -o "$out/$(basename "$package")" "./$package"
 done
 
@@ -33,6 +33,7 @@ few() {
 	goldens model 'TestGoldens/^extra$/^mistral-window$|TestRounding/^extra$/^linear$'
 	goldens lora 'TestGoldenAdapters/^peft$/^dora-biases$|TestRounding/^peft$/^patterns-rslora$'
 	goldens train 'TestPEFTTraces/^dora-biases$'
+	goldens diffusion/dit 'TestGoldens/^flux$|TestTraces/^qwenimage-edit-zero-cond$'
 }
 
 # some reaches every family of kernels: prompts and decoding, grouped heads and
@@ -45,6 +46,8 @@ some() {
 	goldens train 'TestPEFTTraces/^(dora-biases|embedding|bias-all)$|TestTaskTraces/^classes-(llama|xlm-roberta)$|TestQuantizedTraces/nf4-odd|TestResumeIsExact|TestAStepWaitsOnce|TestJobsOnAnyDevice'
 	goldens serve/batching 'TestMixedOnAnyDevice'
 	goldens graph 'TestScenes|TestHandWrittenLoRAIsOneProduct'
+	goldens diffusion/dit 'TestGoldens/^(flux|zimage|qwenimage-edit-zero-cond)$|TestTraces/^qwenimage$'
+	goldens diffusion/vae 'TestGoldens'
 }
 
 # all is all of them. Training takes as long as all else: side by side.
@@ -56,5 +59,8 @@ all() {
 	goldens generate 'TestCacheWithAdapters|TestDynamicRotaryScaling|TestPrefixIsReused|TestScorerRows|TestScorerLoss|TestSamplingIsReproducible|SetAdapter'
 	goldens serve/batching 'TestMixedOnAnyDevice'
 	goldens graph 'TestScenes|TestHandWrittenLoRAIsOneProduct'
+	goldens diffusion/dit 'TestGoldens|TestTraces|TestFlux2|TestZImage|TestQwenImage21|TestKandinsky5'
+	goldens diffusion/vae 'TestGoldens'
+	goldens diffusion 'TestSampling|TestEncoders'
 	wait $training
 }
