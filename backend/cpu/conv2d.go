@@ -50,6 +50,9 @@ func conv2DKernel(r *run, l *ir.Launch) func() error {
 		r.reserveProduct(&p.call)
 		return p.multiplyFlat
 	}
+	if p.fewer() {
+		return newWinograd(p).run
+	}
 	p.rows = max(1, min(p.oh, stripFloats/(p.ow*p.kw*p.c)))
 	p.call.M = p.rows * p.ow
 	r.reserveProduct(&p.call)
