@@ -31,6 +31,14 @@ type Weights interface {
 	Has(name string) bool
 }
 
+// Blank is Weights that have whatever a model asks for: what there is of a model whose
+// configuration alone is known.
+type Blank interface {
+	Weights
+	// Blank is a tensor of the shape that the model expects, in which -1 is any size.
+	Blank(name string, shape []int) Weight
+}
+
 // Kind says how a module lays out its weight.
 type Kind uint8
 
@@ -226,7 +234,7 @@ func (b *Builder) Has(name string) bool { return b.weights.Has(name) }
 // Frozen is the tensor called name of the checkpoint as a param of the graph.
 // shape is what the model expects; -1 takes any size.
 func (b *Builder) Frozen(name string, shape ...int) graph.Tensor {
-	w, err := b.weights.Weight(name)
+	w, err := b.weight(name, shape)
 	if err != nil {
 		return b.G.Fail(err)
 	}
@@ -247,6 +255,13 @@ func (b *Builder) Frozen(name string, shape ...int) graph.Tensor {
 		b.used = append(b.used, name)
 	}
 	return b.G.Of(b.G.IR().Param(name, ir.Type{DType: w.DType, Shape: ir.ShapeOf(w.Shape...)}))
+}
+
+func (b *Builder) weight(name string, shape []int) (Weight, error) {
+	if blank, ok := b.weights.(Blank); ok {
+		return blank.Blank(name, shape), nil
+	}
+	return b.weights.Weight(name)
 }
 
 // Train is a trained f32 parameter; asking twice gives the same one.
