@@ -120,13 +120,7 @@ func run(t testing.TB, m *model.Model, state *lora.State, samples []dit.Sample) 
 	slot, err := r.NewSlot(state)
 	require.NoError(t, err)
 	defer slot.Free()
-	bounds := f.Bounds(len(samples), samples[0])
-	for _, s := range samples {
-		for axis, n := range f.Bounds(len(samples), s) {
-			bounds[axis] = max(bounds[axis], n)
-		}
-	}
-	draft, err := r.Plan(slot, engine.Spec{Bounds: bounds, Build: func(b *nn.Builder, p *graph.Program) {
+	draft, err := r.Plan(slot, engine.Spec{Bounds: bounds(f, samples), Build: func(b *nn.Builder, p *graph.Program) {
 		p.Result("velocity", m.Build(b).Output(b, dit.Velocity))
 	}})
 	require.NoError(t, err)
@@ -138,6 +132,17 @@ func run(t testing.TB, m *model.Model, state *lora.State, samples []dit.Sample) 
 	out := make([]float32, len(samples)*len(samples[0].Latent.Values))
 	require.NoError(t, r.Read(ctx, "velocity", out))
 	return out
+}
+
+// bounds are the sizes of axes that hold all samples.
+func bounds(f dit.Transformer, samples []dit.Sample) map[string]int {
+	all := map[string]int{}
+	for _, s := range samples {
+		for axis, n := range f.Bounds(len(samples), s) {
+			all[axis] = max(all[axis], n)
+		}
+	}
+	return all
 }
 
 // requireNear holds values to a limit, absolute and as a part of the largest.

@@ -1,6 +1,8 @@
 package dit_test
 
 import (
+	"encoding/json"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -10,9 +12,9 @@ import (
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
-// readTokens reads the samples of a case whose latents are tokens [samples, height·width,
-// channels].
-func readTokens(t testing.TB, name string, height, width int) golden {
+// readQwenImage21 reads the samples of a case of Qwen-Image 2.1, whose latents are tokens
+// [samples, height·width, channels].
+func readQwenImage21(t testing.TB, name string) golden {
 	f, err := safetensors.Open(filepath.Join(testdata, name, "golden.safetensors"))
 	require.NoError(t, err)
 	t.Cleanup(func() { f.Close() })
@@ -22,10 +24,16 @@ func readTokens(t testing.TB, name string, height, width int) golden {
 	noise, _ := floats(t, f, "noise")
 	text, textShape := floats(t, f, "encoder_hidden_states")
 	mask := int64s(t, f, "encoder_hidden_states_mask")
-	require.Equal(t, height*width, shape[1])
+	raw, err := os.ReadFile(filepath.Join(testdata, name, "inputs.json"))
+	require.NoError(t, err)
+	var inputs struct {
+		Pictures [][][3]int `json:"img_shapes"`
+	}
+	require.NoError(t, json.Unmarshal(raw, &inputs))
+	size := inputs.Pictures[0][0]
 	for i, at := range times {
 		s := noised(at, turned(part(latents, shape[0], i), shape[1]), turned(part(noise, shape[0], i), shape[1]))
-		s.Latent = latent([]int{1, shape[2], height, width}, s.Latent.Values)
+		s.Latent = latent([]int{1, shape[2], size[1], size[2]}, s.Latent.Values)
 		s.Prompt = dit.Prompt{Features: textShape[2], Values: part(text, shape[0], i)}
 		for _, real := range part(mask, shape[0], i) {
 			s.Prompt.Mask = append(s.Prompt.Mask, real != 0)
@@ -54,7 +62,7 @@ func int64s(t testing.TB, f *safetensors.File, name string) []int64 {
 }
 
 func TestQwenImage21(t *testing.T) {
-	g := readTokens(t, "qwenimage21", 4, 4)
+	g := readQwenImage21(t, "qwenimage21")
 	m, _ := open(t, "qwenimage21")
 	want, _ := g.floats(t, "output")
 	requireNear(t, want, run(t, m, nil, g.samples), 1e-4, 1e-5)
