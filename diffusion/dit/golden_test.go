@@ -2,6 +2,7 @@ package dit_test
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"path/filepath"
 	"testing"
@@ -49,8 +50,8 @@ func readGolden(t testing.TB, name string) golden {
 			s.Latent.Values[k] = (1-sigma)*x0[k] + sigma*n[k]
 			s.Target[k] = n[k] - x0[k]
 		}
-		if f.Has("control.0") {
-			c, shape := g.floats(t, "control.0")
+		for k := 0; f.Has(fmt.Sprintf("control.%d", k)); k++ {
+			c, shape := g.floats(t, fmt.Sprintf("control.%d", k))
 			s.Controls = append(s.Controls, latent(shape, part(c, shape[0], i)))
 		}
 		s.Prompt = dit.Prompt{Features: textShape[2], Values: part(text, textShape[0], i)}

@@ -66,7 +66,8 @@ func (m *Kandinsky5) Arrays(b *data.Batch, samples []Sample) error {
 		}
 	}
 	b.Reset()
-	m.setPictures(b, l, samples)
+	l.setPictures(b, given, m.patches(false).pack) // targets, as what comes out
+	m.setLatents(b, samples)
 	l.setPooled(b, samples)
 	setSinusoids(b, Time, samples, func(s Sample) []float32 { return sinusoid(s.Timestep, 1, m.Width) })
 	m.setTokens(b, l, samples)
@@ -104,40 +105,34 @@ func (m *Kandinsky5) check(l layout, s Sample) error {
 	return nil
 }
 
-// setPictures gives a batch its latents, with what they are made from, and what is to be
-// learned, whose channels lie as those that come out do.
-func (m *Kandinsky5) setPictures(b *data.Batch, l layout, samples []Sample) {
-	l.setPictures(b, samples, m.patches(false).pack) // for the targets
-	if !m.Conditioned {
-		latents := make([]float32, 0, l.samples*samples[0].Latent.size())
-		for _, s := range samples {
-			latents = m.append(latents, s.Latent)
-		}
-		b.SetFloats(Latents, latents)
-		return
-	}
+// setLatents gives a batch its latents, with what they are made from.
+func (m *Kandinsky5) setLatents(b *data.Batch, samples []Sample) {
 	var latents []float32
 	for _, s := range samples {
 		all := s.Latent
-		all.Channels = m.given()
-		all.Values = make([]float32, all.size())
-		copy(all.Values, s.Latent.Values)
-		if behind := all.Values[s.Latent.size():]; len(s.Controls) > 0 {
-			rest := behind[copy(behind, s.Controls[0].Values):]
-			for i := range rest { // the mask
-				rest[i] = 1
-			}
+		if m.Conditioned {
+			all = m.conditioned(s)
 		}
-		latents = m.append(latents, all)
+		at := len(latents)
+		latents = append(latents, make([]float32, all.size())...)
+		m.patches(true).pack(latents[at:], all)
 	}
 	b.SetFloats(Latents, latents)
 }
 
-// append writes the tokens of a latent behind others.
-func (m *Kandinsky5) append(all []float32, l Latent) []float32 {
-	at := len(all)
-	all = append(all, make([]float32, l.size())...)
-	m.patches(true).pack(all[at:], l)
+// conditioned is the latent of a sample, then its control, then the mask of where that
+// counts, as the channels of one: zeros where there is no control.
+func (m *Kandinsky5) conditioned(s Sample) Latent {
+	all := s.Latent
+	all.Channels = m.given()
+	all.Values = make([]float32, all.size())
+	rest := all.Values[copy(all.Values, s.Latent.Values):]
+	if len(s.Controls) > 0 {
+		mask := rest[copy(rest, s.Controls[0].Values):]
+		for i := range mask {
+			mask[i] = 1
+		}
+	}
 	return all
 }
 
