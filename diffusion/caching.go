@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"sync"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/data/cache"
@@ -96,25 +95,13 @@ func add(stats *cache.Stats, more cache.Stats) {
 }
 
 func (p *Pipeline) buildText(ctx context.Context, dev backend.Device, c *cache.Cache, samples []cache.Sample, o CacheOptions, stats *cache.Stats) error {
-	var mu sync.Mutex // one text at a time: each has all of the device
-	var e *Encoder
-	defer func() {
-		if e != nil {
-			e.Close()
-		}
-	}()
-	encode := func(text string) (cache.Embedding, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if e == nil {
-			var err error
-			if e, err = p.OpenEncoder(ctx, dev); err != nil {
-				return cache.Embedding{}, err
-			}
-		}
-		return e.embedding(ctx, text)
+	l := &texts{pipeline: p, ctx: ctx, dev: dev}
+	defer l.close()
+	e := cache.Encoders{Text: l.encode}
+	if way, err := p.captions(); err == nil && way.shows != nil {
+		e = cache.Encoders{TextWith: l.encodeWith}
 	}
-	more, err := c.Build(ctx, samples, cache.Encoders{Text: encode}, o.building(TextTask))
+	more, err := c.Build(ctx, samples, e, o.building(TextTask))
 	add(stats, more)
 	return err
 }

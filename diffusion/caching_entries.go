@@ -17,16 +17,66 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// embedding encodes a text as a cache keeps it: in the element type of the encoder's
-// weights, as the reference does.
-func (e *Encoder) embedding(ctx context.Context, text string) (cache.Embedding, error) {
-	p, err := e.Encode(ctx, text)
+// texts encodes captions, one at a time: each has all of the device. It may be called by
+// several goroutines.
+type texts struct {
+	pipeline *Pipeline
+	ctx      context.Context // of the one call of BuildCache that it serves
+	dev      backend.Device
+
+	mu      sync.Mutex
+	encoder *Encoder
+}
+
+func (t *texts) encode(text string) (cache.Embedding, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.open(); err != nil {
+		return cache.Embedding{}, err
+	}
+	p, err := t.encoder.Encode(t.ctx, text)
 	if err != nil {
 		return cache.Embedding{}, err
 	}
+	return t.encoder.embedding(p)
+}
+
+// encodeWith encodes a caption along with the content of the picture that is edited.
+func (t *texts) encodeWith(text string, content []byte) (cache.Embedding, error) {
+	img, err := picture.Decode(content)
+	if err != nil {
+		return cache.Embedding{}, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.open(); err != nil {
+		return cache.Embedding{}, err
+	}
+	p, err := t.encoder.EncodeWith(t.ctx, text, img)
+	if err != nil {
+		return cache.Embedding{}, err
+	}
+	return t.encoder.embedding(p)
+}
+
+func (t *texts) open() (err error) {
+	if t.encoder == nil {
+		t.encoder, err = t.pipeline.OpenEncoder(t.ctx, t.dev)
+	}
+	return err
+}
+
+func (t *texts) close() {
+	if t.encoder != nil {
+		t.encoder.Close()
+	}
+}
+
+// embedding is a prompt as a cache keeps it: in the element type of the encoder's weights,
+// as the reference does.
+func (e *Encoder) embedding(p dit.Prompt) (made cache.Embedding, err error) {
 	d := storedAs(e.DType())
 	tokens := len(p.Values) / p.Features
-	var made cache.Embedding
 	if made.Embeds, err = stored(d, p.Values, tokens, p.Features); err != nil {
 		return made, err
 	}

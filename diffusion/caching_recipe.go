@@ -52,13 +52,25 @@ func (p *Pipeline) textRecipe() (cache.Recipe, error) {
 	if c.second != nil {
 		names = append(names, c.second.encoder, c.second.tokenizer)
 	}
+	if c.shows != nil && p.Has(Processor) {
+		names = append(names, Processor)
+	}
 	id, err := p.fingerprint(names...)
 	if err != nil {
 		return cache.Recipe{}, err
 	}
 	return cache.Recipe{Model: id, Settings: map[string]string{
-		"prompts": c.name, "max_sequence_length": strconv.Itoa(c.main.longest - c.drop),
+		"prompts": c.name, "max_sequence_length": strconv.Itoa(c.length()),
 	}}, nil
+}
+
+// length is how many tokens of a text are read, without those of the template and of
+// pictures.
+func (c captions) length() int {
+	if c.shows != nil {
+		return c.main.longest - c.drop - c.shows.most
+	}
+	return c.main.longest - c.drop
 }
 
 // pictureRecipe is what latents are made with, and the sizes of pictures.

@@ -45,6 +45,9 @@ type album struct {
 
 func newAlbum(t *testing.T, name, auto string) *album {
 	dir := goldenPipeline(t, name)
+	if name == "qwenimage-edit" {
+		dir = editor(t, "QwenImageEditPlusPipeline")
+	}
 	require.NoError(t, os.CopyFS(filepath.Join(dir, VAE), os.DirFS(filepath.Join("../testdata/dit", auto, "vae"))))
 	listed(t, dir)
 	p, err := Open(dir)

@@ -20,6 +20,7 @@ type Encoder struct {
 	captions
 	main   *textModel
 	second *textModel
+	eyes   *eyes // nil where no pictures are seen
 }
 
 // encodeFunc encodes a text.
@@ -37,11 +38,17 @@ func (p *Pipeline) OpenEncoder(ctx context.Context, dev backend.Device) (_ *Enco
 	if err := p.checkText(c); err != nil { // before minutes go by
 		return nil, err
 	}
-	if e.main, err = openText(ctx, dev, p, c.main); err != nil {
+	if e.main, err = openText(ctx, dev, p, c.main, c.shows); err != nil {
 		return nil, err
 	}
+	if c.shows != nil {
+		if e.eyes, err = e.main.openEyes(ctx, p, *c.shows); err != nil {
+			e.Close()
+			return nil, err
+		}
+	}
 	if c.second != nil {
-		if e.second, err = openText(ctx, dev, p, *c.second); err != nil {
+		if e.second, err = openText(ctx, dev, p, *c.second, nil); err != nil {
 			e.Close()
 			return nil, err
 		}

@@ -42,7 +42,7 @@ type textModel struct {
 
 // openText opens a text encoder and brings it to the device. Errors: ErrPart, ErrPipeline,
 // those of the model, of the tokenizer and of the device.
-func openText(ctx context.Context, dev backend.Device, p *Pipeline, r reading) (_ *textModel, err error) {
+func openText(ctx context.Context, dev backend.Device, p *Pipeline, r reading, s *shows) (_ *textModel, err error) {
 	dir, err := p.Folder(r.encoder)
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func openText(ctx context.Context, dev backend.Device, p *Pipeline, r reading) (
 	if most := t.model.Config.MaxLength(); most < t.longest {
 		t.longest = most
 	}
-	if err := t.compile(ctx, dev); err != nil {
+	if err := t.compile(ctx, dev, s); err != nil {
 		return nil, fmt.Errorf("diffusion: %s: %w", dir, err)
 	}
 	return t, nil
@@ -99,18 +99,29 @@ func (p *Pipeline) openTokenizer(r reading) (*tokenizer.Tokenizer, *chat.Templat
 
 func result(i int) string { return fmt.Sprintf("states.%d", i) }
 
-// compile makes the program, which has room for the longest text.
-func (t *textModel) compile(ctx context.Context, dev backend.Device) error {
+// compile makes the program, which has room for the longest text and the pictures that s
+// shows.
+func (t *textModel) compile(ctx context.Context, dev backend.Device, s *shows) error {
 	t.runtime = engine.New(dev, t.model)
+	bounds := map[string]int{nn.Tokens: t.longest, nn.Documents: 1}
+	build := t.model.Build
+	if s != nil {
+		q, ok := t.model.Config.Family.(model.Sighted)
+		if !ok {
+			return fmt.Errorf("%w: found a %s, expected a text encoder that sees pictures", ErrPipeline, t.model.Config.Architecture)
+		}
+		bounds[model.SeenPlaces] = s.most
+		build = func(b *nn.Builder) model.Outputs { return q.Read(t.model.Config, b) }
+	}
 	var err error
 	if t.slot, err = t.runtime.NewSlot(nil); err != nil {
 		return err
 	}
 	var failed error
 	draft, err := t.runtime.Plan(t.slot, engine.Spec{
-		Bounds: map[string]int{nn.Tokens: t.longest, nn.Documents: 1},
+		Bounds: bounds,
 		Build: func(b *nn.Builder, p *graph.Program) {
-			states, err := t.states(b)
+			states, err := t.states(b, build(b))
 			for i, x := range states {
 				p.Result(result(i), x)
 				if x.Valid() {
@@ -132,8 +143,7 @@ func (t *textModel) compile(ctx context.Context, dev backend.Device) error {
 }
 
 // states are what is read: hidden states, or the pooled one.
-func (t *textModel) states(b *nn.Builder) ([]graph.Tensor, error) {
-	out := t.model.Build(b)
+func (t *textModel) states(b *nn.Builder, out model.Outputs) ([]graph.Tensor, error) {
 	if t.layers == nil {
 		at := b.Input(nn.ReadToken, tensor.I32, b.Axis(nn.Documents))
 		return []graph.Tensor{out.Output(b, model.Pooler).Gather(at)}, nil
@@ -162,20 +172,25 @@ func (t *textModel) encode(ctx context.Context, ids []int32, real int) ([]float3
 			hi[i] = min(hi[i], int32(real))
 		}
 	}
-	if err := t.program.Run(ctx, t.slot, &t.batch, len(ids)); err != nil {
+	return t.run(ctx, len(ids))
+}
+
+// run gives the states of the batch, which has so many tokens.
+func (t *textModel) run(ctx context.Context, tokens int) ([]float32, error) {
+	if err := t.program.Run(ctx, t.slot, &t.batch, tokens); err != nil {
 		return nil, err
 	}
 	features := 0
 	for _, size := range t.sizes {
 		features += size
 	}
-	all, from := make([]float32, len(ids)*features), 0
+	all, from := make([]float32, tokens*features), 0
 	for i, size := range t.sizes {
-		rows := make([]float32, len(ids)*size)
+		rows := make([]float32, tokens*size)
 		if err := t.runtime.Read(ctx, result(i), rows); err != nil {
 			return nil, err
 		}
-		for row := range len(ids) {
+		for row := range tokens {
 			copy(all[row*features+from:], rows[row*size:(row+1)*size])
 		}
 		from += size

@@ -39,6 +39,7 @@ type captions struct {
 	main   reading
 	second *reading // of the vector of a whole text, nil where there is none
 	drop   int      // tokens of the template that come before the text
+	shows  *shows   // how pictures are shown along with a text, nil where none are
 	read   encodeFunc
 }
 
@@ -50,15 +51,17 @@ var waysToRead = map[string]func(p *Pipeline) (captions, error){
 	"Flux2KleinPipeline":    readsFlux2Klein,
 	"ZImagePipeline":        readsZImage,
 	"Kandinsky5T2IPipeline": readsKandinsky,
+	// Their pictures have 1024² and 384² pixels, of which 28² are a place; sides that are
+	// rounded up take a few more.
+	"QwenImageEditPipeline":     readsEdit("qwen-image-edit", shows{area: 1024 * 1024, most: 1536}),
+	"QwenImageEditPlusPipeline": readsEdit("qwen-image-edit-plus", shows{area: 384 * 384, numbered: true, most: 1024}),
 }
 
 // notRead are pipelines whose captions cannot be encoded here, and why.
 var notRead = map[string]string{
-	"QwenImageEditPipeline":     "its text encoder sees the pictures to edit, and the vision tower of Qwen2.5-VL is not supported",
-	"QwenImageEditPlusPipeline": "its text encoder sees the pictures to edit, and the vision tower of Qwen2.5-VL is not supported",
-	"Kandinsky5I2IPipeline":     "its text encoder sees the picture to begin with, and the vision tower of Qwen2.5-VL is not supported",
-	"Flux2Pipeline":             "its text encoder, Mistral3, is not supported",
-	"QwenImage21Pipeline":       "its text encoder, Qwen3-VL, is not supported",
+	"Kandinsky5I2IPipeline": "its text encoder sees the picture to begin with, which is not supported",
+	"Flux2Pipeline":         "its text encoder, Mistral3, is not supported",
+	"QwenImage21Pipeline":   "its text encoder, Qwen3-VL, is not supported",
 }
 
 // classOf is the pipeline that a transformer alone is taken for.

@@ -52,20 +52,49 @@ func Decode(data []byte) (image.Image, error) {
 // SizeOf is the size of a picture.
 func SizeOf(img image.Image) Size { return Size{img.Bounds().Dx(), img.Bounds().Dy()} }
 
-// Cover is the picture at a size, [3, Height, Width] of −1 to 1 (a byte by 127.5, less 1):
-// scaled by the filter of Catmull and Rom, which is Pillow's BICUBIC, until it covers the
-// size, and cut at both ends of the longer side alike. What is transparent is white.
-func Cover(img image.Image, s Size) []float32 {
+// Filter is by what pictures are scaled: a kernel that widens where they get smaller.
+type Filter struct{ kernel draw.Kernel }
+
+// Filters, both as Pillow has them: BICUBIC, which is that of Catmull and Rom, and LANCZOS.
+var (
+	Bicubic = &Filter{*draw.CatmullRom}
+	Lanczos = &Filter{draw.Kernel{Support: 3, At: func(t float64) float64 {
+		if t == 0 {
+			return 1
+		}
+		x := math.Pi * t
+		return 3 * math.Sin(x) * math.Sin(x/3) / (x * x)
+	}}}
+)
+
+// Scale is the whole picture at a size, whatever shape it has. What is transparent is white.
+func (f *Filter) Scale(img image.Image, s Size) *image.RGBA { return f.part(img, img.Bounds(), s) }
+
+// part is a part of a picture at a size.
+func (f *Filter) part(img image.Image, from image.Rectangle, s Size) *image.RGBA {
 	if o, ok := img.(interface{ Opaque() bool }); !ok || !o.Opaque() {
 		img = onWhite(img)
 	}
 	dst := image.NewRGBA(image.Rect(0, 0, s.Width, s.Height))
-	draw.CatmullRom.Scale(dst, dst.Bounds(), img, middle(img.Bounds(), s), draw.Src, nil)
-	n := s.Width * s.Height
+	f.kernel.Scale(dst, dst.Bounds(), img, from, draw.Src, nil)
+	return dst
+}
+
+// Cover is the picture at a size, [3, Height, Width] of −1 to 1 (a byte by 127.5, less 1):
+// scaled by [Bicubic] until it covers the size, and cut at both ends of the longer side
+// alike. What is transparent is white.
+func Cover(img image.Image, s Size) []float32 {
+	mid := [3]float32{127.5, 127.5, 127.5}
+	return Values(Bicubic.part(img, middle(img.Bounds(), s), s), mid, mid)
+}
+
+// Values are the bytes of a picture less a mean, by a deviation: [3, Height, Width].
+func Values(img *image.RGBA, mean, deviation [3]float32) []float32 {
+	n := img.Rect.Dx() * img.Rect.Dy()
 	out := make([]float32, 3*n)
 	for i := range n {
 		for c := range 3 {
-			out[c*n+i] = float32(dst.Pix[4*i+c])/127.5 - 1
+			out[c*n+i] = (float32(img.Pix[4*i+c]) - mean[c]) / deviation[c]
 		}
 	}
 	return out

@@ -63,11 +63,11 @@ covers that size (Catmull-Rom, which is Pillow's bicubic), and cut in the middle
 is transparent is white.
 
 With --control the images of the same names there are encoded, too, for models that
-edit images. Text encoders that see these (Qwen-Image-Edit) are not supported: --only
-pictures encodes the images.`,
+edit images; text encoders that see pictures (Qwen-Image-Edit) are shown these along with
+the caption, or the image itself without --control.`,
 		Example: `  lorafuse data cache pictures --model path/to/flux --cache output/cache
   lorafuse data cache pictures --model path/to/qwen-image --cache output/cache --resolution 768
-  lorafuse data cache pictures --control originals --model path/to/qwen-image-edit --cache output/cache --only pictures`,
+  lorafuse data cache pictures --control originals --model path/to/qwen-image-edit --cache output/cache`,
 		Args: args(1, "DIR"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if f.model == "" {

@@ -65,7 +65,7 @@ func TestDataCacheErrors(t *testing.T) {
 	r := command(t, "", all...)
 	require.Equal(t, "lorafuse: data cache: "+filepath.Join(dir, "lone.txt")+": orphan caption: expected an image lone.png, .jpg, .jpeg or .webp\n", r.stderr)
 	l.remove(filepath.Join(dir, "lone.txt"))
-	l.file("pipeline/model_index.json", `{"_class_name": "QwenImageEditPipeline", "transformer": ["diffusers", "QwenImageTransformer2DModel"]}`)
+	l.file("pipeline/model_index.json", `{"_class_name": "Flux2Pipeline", "transformer": ["diffusers", "QwenImageTransformer2DModel"]}`)
 	r = command(t, "", all...)
-	require.Contains(t, r.stderr, "the vision tower of Qwen2.5-VL is not supported")
+	require.Contains(t, r.stderr, "its text encoder, Mistral3, is not supported")
 }

@@ -1,0 +1,119 @@
+package diffusion
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"image"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/data/cache"
+	"github.com/lorafuse/lorafuse/data/picture"
+	"github.com/lorafuse/lorafuse/safetensors"
+)
+
+func init() {
+	borrowed["qwenimage-edit"] = map[string]string{Tokenizer: prompts + "/tokenizer"}
+}
+
+// editor is the golden pipeline that edits pictures, as one of its two classes.
+func editor(t testing.TB, class string) string {
+	dir := goldenPipeline(t, "qwenimage-edit")
+	path := filepath.Join(dir, IndexFile)
+	raw, err := os.ReadFile(path)
+	require.NoError(t, err)
+	var index map[string]any
+	require.NoError(t, json.Unmarshal(raw, &index))
+	delete(index, Processor) // as CLIP has it
+	index["_class_name"] = class
+	raw, err = json.Marshal(index)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, raw, 0o600))
+	return dir
+}
+
+// shown are the pictures that the goldens were made with.
+func shown(t testing.TB, names ...string) (all []image.Image) {
+	for _, name := range names {
+		raw, err := os.ReadFile(filepath.Join(prompts, "pictures", name+".png"))
+		require.NoError(t, err)
+		img, err := picture.Decode(raw)
+		require.NoError(t, err)
+		all = append(all, img)
+	}
+	return all
+}
+
+// TestEdit: texts with pictures are what diffusers makes of them; where pictures are scaled,
+// up to what filters round otherwise than Pillow.
+func TestEdit(t *testing.T) {
+	raw, err := os.ReadFile(filepath.Join(prompts, "texts.json"))
+	require.NoError(t, err)
+	var texts []string
+	require.NoError(t, json.Unmarshal(raw, &texts))
+	f, err := safetensors.Open(filepath.Join(prompts, "qwenimage-edit", "golden.safetensors"))
+	require.NoError(t, err)
+	defer f.Close()
+	check := func(e *Encoder, golden, text string, most float64, names ...string) {
+		t.Helper()
+		p, err := e.EncodeWith(context.Background(), text, shown(t, names...)...)
+		require.NoError(t, err)
+		want, shape := values(t, f, golden)
+		v, err := f.Lookup(golden + ".tokens")
+		require.NoError(t, err)
+		tokens, err := safetensors.As[int64](v)
+		require.NoError(t, err)
+		require.Equal(t, shape[1], p.Features)
+		require.Len(t, p.Values, int(tokens[0])*p.Features, golden)
+		half := shape[0] / 2 * p.Features
+		got := append(append([]float32{}, p.Values[:half]...), p.Values[len(p.Values)-half:]...)
+		for i := range want {
+			require.InDelta(t, want[i], got[i], most, "%s: element %d", golden, i)
+		}
+	}
+	e := encoderOf(t, editor(t, "QwenImageEditPipeline"))
+	check(e, "edit.flat", texts[0], 1e-4, "flat")
+	check(e, "edit.drawn", texts[0], 2e-2, "drawn")
+	_, err = e.EncodeWith(context.Background(), "x", shown(t, "flat", "drawn")...)
+	require.ErrorIs(t, err, ErrPrompt)
+	_, err = e.Encode(context.Background(), "x")
+	require.ErrorIs(t, err, ErrPrompt)
+
+	e = encoderOf(t, editor(t, "QwenImageEditPlusPipeline"))
+	check(e, "plus.flat", texts[0], 1e-4, "flat")
+	check(e, "plus.drawn", texts[0], 2e-2, "drawn")
+	check(e, "plus.both", texts[1], 2e-2, "flat", "drawn")
+	_, err = e.EncodeWith(context.Background(), "x", shown(t, "flat", "flat", "flat", "flat", "flat", "flat", "flat")...)
+	require.ErrorIs(t, err, ErrPrompt)
+
+	e = encoderOf(t, goldenPipeline(t, "zimage"))
+	_, err = e.EncodeWith(context.Background(), "x", shown(t, "flat")...)
+	require.ErrorIs(t, err, ErrPrompt)
+}
+
+// TestCacheOfEdits: captions are encoded along with what is edited, and so is the empty one.
+func TestCacheOfEdits(t *testing.T) {
+	a := newAlbum(t, "qwenimage-edit", "vae-qwen")
+	for i := range a.samples {
+		a.samples[i].Control = a.write(fmt.Sprintf("control %d.png", i), drawn(t, image.Pt(50+i, 40)))
+	}
+	o := CacheOptions{Side: 64}
+	stats, err := a.build(o)
+	require.NoError(t, err)
+	require.Equal(t, cache.Stats{Entries: 12, Built: 12}, stats, "texts and empty ones, pictures, controls")
+	stats, err = a.build(o)
+	require.NoError(t, err)
+	require.Zero(t, stats.Built)
+	require.Zero(t, a.dev.compiled)
+	require.NoError(t, os.WriteFile(a.samples[1].Control, drawn(t, image.Pt(20, 20)), 0o600))
+	stats, err = a.build(o)
+	require.NoError(t, err)
+	require.Equal(t, 3, stats.Built, "two texts that see the control image, and its latent")
+	for _, e := range a.entries(o) {
+		require.NotEmpty(t, e.Control.Shape)
+	}
+}
