@@ -57,6 +57,9 @@ func (r *Run) readPictures(ctx context.Context, dir string) error {
 		}
 		return fmt.Errorf("train: diffusion.cache: %w", err)
 	}
+	if n := m.feed.Unkeyed(); n > 0 {
+		r.observer.note("note     %d of %d pictures have entries in the cache that another program has written: whether they are of the pictures and captions as they are now, nobody can know", n, len(o.Samples))
+	}
 	r.use(m)
 	return nil
 }

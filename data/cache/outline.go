@@ -11,6 +11,8 @@ type Outline struct {
 	Tokens          int   // of the text
 	Features        int   // of a token
 	Pooled          int   // features of the vector of the whole text, 0 where there is none
+	// Unkeyed says that one at least does not say what it was made of.
+	Unkeyed bool
 	// Sums are the checksums of what the entries hold. They are those of the tensors,
 	// whatever kind of file these are in, and differ where a value does.
 	Sums []string
@@ -36,6 +38,7 @@ func (c *Cache) Outline(ctx context.Context, s Sample, dropped bool) (Outline, e
 	}
 	o.Latent = slices.Clone(image.shapes[latentName].shape)
 	o.Sums = []string{text.sum, image.sum}
+	o.Unkeyed = text.recipe == "" || image.recipe == ""
 	if s.Control == "" {
 		return o, nil
 	}
@@ -45,6 +48,7 @@ func (c *Cache) Outline(ctx context.Context, s Sample, dropped bool) (Outline, e
 	}
 	o.Control = slices.Clone(control.shapes[latentName].shape)
 	o.Sums = append(o.Sums, control.sum)
+	o.Unkeyed = o.Unkeyed || control.recipe == ""
 	return o, nil
 }
 

@@ -21,6 +21,7 @@ func TestOutline(t *testing.T) {
 		require.Equal(t, e.Control.Shape, o.Control)
 		require.Equal(t, e.Text.Embeds.Shape, []int{o.Tokens, o.Features})
 		require.Zero(t, o.Pooled)
+		require.True(t, o.Unkeyed)
 		require.Len(t, o.Sums, 3)
 		text, err := e.Text.tensors()
 		require.NoError(t, err)
@@ -40,6 +41,7 @@ func TestOutline(t *testing.T) {
 	text, err := e.Text.tensors()
 	require.NoError(t, err)
 	require.Equal(t, checksum(text), keyed.Sums[0])
+	require.False(t, keyed.Unkeyed)
 
 	_, err = c.Outline(t.Context(), Sample{Image: "a.png", Caption: "none.txt"}, false)
 	require.ErrorIs(t, err, ErrMissing)

@@ -56,6 +56,7 @@ type Options struct {
 type Feed struct {
 	Options
 	pictures []picture
+	unkeyed  int // of them
 	buckets  []bucket
 	batches  int // of an epoch
 	steps    int // of an epoch
@@ -96,7 +97,7 @@ func (f *Feed) Recut(n int) (*Feed, error) {
 	if n < 1 || f.BatchSize%n != 0 {
 		return nil, fmt.Errorf("feed: %w: found batches of %d cut in %d, expected a divisor", ErrOption, f.BatchSize, n)
 	}
-	c := &Feed{Options: f.Options, pictures: f.pictures, buckets: f.buckets, epoch: -1}
+	c := &Feed{Options: f.Options, pictures: f.pictures, unkeyed: f.unkeyed, buckets: f.buckets, epoch: -1}
 	c.Cut = n
 	c.settle()
 	return c, nil
@@ -132,6 +133,10 @@ func (f *Feed) MaxTokens() int { return f.rows() * f.bounds[tokens] }
 
 // Bounds are the largest sizes of the axes of micro-batches.
 func (f *Feed) Bounds() map[string]int { return f.bounds }
+
+// Unkeyed is the number of samples with an entry that does not say what it was made of, as
+// other programs write them: whether it belongs to its source nobody can know.
+func (f *Feed) Unkeyed() int { return f.unkeyed }
 
 // Digest is a SHA-256 of what the entries of all samples hold, in their order.
 func (f *Feed) Digest() [sha256.Size]byte {

@@ -289,6 +289,7 @@ func TestFileForms(t *testing.T) {
 	safe, fromSafe := read(".safetensors")
 	require.Equal(t, fromPT, fromSafe)
 	require.Equal(t, pt.Digest(), safe.Digest())
+	require.Equal(t, 2, safe.Unkeyed())
 	require.False(t, math.IsNaN(float64(fromPT[0].Latent.Values[0])))
 }
 

@@ -45,6 +45,9 @@ func (f *Feed) look(ctx context.Context) error {
 			return err
 		}
 		p := picture{Sample: s, sums: o.Sums}
+		if o.Unkeyed {
+			f.unkeyed++
+		}
 		longest := o.Tokens
 		if f.CaptionDropout > 0 {
 			empty, err := f.Cache.Outline(ctx, s, true)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -247,10 +248,10 @@ func (a *app) trained(w *watched, task, from string) func(train.Report) {
 
 // speed is so many of a unit in a second; no unit is tokens.
 func speed(perSecond float64, unit string) string {
-	if unit == "images" {
+	if unit == "images" && perSecond < 100 { // most take seconds
 		return fmt.Sprintf("%.3g images/s", perSecond)
 	}
-	return fmt.Sprintf("%.0f tokens/s", perSecond)
+	return fmt.Sprintf("%.0f %s/s", perSecond, cmp.Or(unit, "tokens"))
 }
 
 // dryRunReport is what `train --dry-run --json` prints.
