@@ -25,8 +25,9 @@ var ErrPictures = errors.New("pictures that cannot be learned from")
 // pictures is the material of diffusion.
 type pictures struct {
 	*Run
-	feed  *feed.Feed
-	scale [sha256.Size]byte // of latents
+	feed    *feed.Feed
+	scale   [sha256.Size]byte // of latents
+	sampler *sampler          // nil where nothing is drawn
 }
 
 // readPictures opens the transformer of the pipeline in dir, and looks at the cache of the
@@ -61,7 +62,8 @@ func (r *Run) readPictures(ctx context.Context, dir string) error {
 		r.observer.note("note     %d of %d pictures have entries in the cache that another program has written: whether they are of the pictures and captions as they are now, nobody can know", n, len(o.Samples))
 	}
 	r.use(m)
-	return nil
+	m.sampler, err = m.newSampler(ctx, p)
+	return err
 }
 
 // feedOptions say what the transformer is fed with.
@@ -197,7 +199,7 @@ func (p *pictures) rows() (train, eval Rows) { return p.feed, nil }
 // cut implements material.
 func (p *pictures) cut(n int) (material, error) {
 	f, err := p.feed.Recut(n)
-	return &pictures{p.Run, f, p.scale}, err
+	return &pictures{p.Run, f, p.scale, p.sampler}, err
 }
 
 // task implements material.
@@ -221,3 +223,6 @@ func (p *pictures) bind(r *Run) {
 
 // begin implements material.
 func (p *pictures) begin(context.Context, *loop) error { return nil }
+
+// after implements material.
+func (p *pictures) after(ctx context.Context, l *loop, step int) error { return p.draw(ctx, l, step) }

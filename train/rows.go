@@ -38,6 +38,8 @@ type material interface {
 	bind(r *Run)
 	// begin does what comes before the first step, or the first of a resumed run.
 	begin(ctx context.Context, l *loop) error
+	// after does what follows a step, once it is recorded.
+	after(ctx context.Context, l *loop, step int) error
 }
 
 // use has the run learn from m.

@@ -84,6 +84,9 @@ func (l *loop) complete(ctx context.Context) error {
 	if err := l.log(report); err != nil {
 		return err
 	}
+	if err := l.material.after(ctx, l, report.Step); err != nil {
+		return err
+	}
 	if report.Eval != nil {
 		l.progress.Accuracy = report.Accuracy
 		l.judge(*report.Eval)

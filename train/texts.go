@@ -115,3 +115,6 @@ func (t *texts) bind(r *Run) {
 
 // begin implements material: preferences need their reference.
 func (t *texts) begin(ctx context.Context, l *loop) error { return t.refer(ctx, l) }
+
+// after implements material.
+func (t *texts) after(context.Context, *loop, int) error { return nil }

@@ -27,7 +27,7 @@ func TestDefaults(t *testing.T) {
 	want := &Config{
 		Model: "m", OutputDir: "output", Task: Language, Embedding: Embedding{Scale: 20}, Preference: Preference{Beta: 0.1},
 		Classification: Classification{Problem: data.SingleLabel},
-		Diffusion:      Diffusion{Timesteps: "none", LogitStd: 1, ModeScale: 1.29, SigmoidScale: 1, Shift: 3, Weighting: "none", Guidance: 1},
+		Diffusion:      Diffusion{Timesteps: "none", LogitStd: 1, ModeScale: 1.29, SigmoidScale: 1, Shift: 3, Weighting: "none", Guidance: 1, DrawSamples: true},
 		Adapter:        Adapter{R: 8, LoraAlpha: 8, Bias: "none", InitLoraWeights: "true", TaskType: "CAUSAL_LM"},
 		Data: Data{
 			Train: Strings{"t.jsonl"}, Format: "auto", TrainOn: "answer", MaxLength: 1024,

@@ -18,6 +18,14 @@ type Diffusion struct {
 	Shift              float64 `yaml:"shift" default:"3" range:"(0,1000]" also:"discrete_flow_shift,flow_shift" doc:"Shift s of timesteps: shift: a noise level σ becomes s·σ/(1 + (s - 1)·σ)."`
 	Weighting          string  `yaml:"weighting" default:"none" one:"none|sigma_sqrt|cosmap" also:"weighting_scheme,loss_weighting" doc:"Weight of a sample in the loss by its noise level σ: 1, σ⁻², or 2/(π·(1 - 2σ + 2σ²))."`
 	Guidance           float64 `yaml:"guidance" default:"1" range:"[0,1000]" also:"guidance_scale" doc:"Guidance that models which were distilled (FLUX.1-dev) are told while they are trained."`
+
+	SampleEvery    int     `yaml:"sample_every" default:"0" range:"[0,2147483647]" also:"validation_steps" doc:"Draw pictures every so many steps and after the last, of the same noise without the adapter and with it, side by side: samples/step-….png in output_dir, and in TensorBoard. 0 draws none."`
+	SamplePrompts  Strings `yaml:"sample_prompts" also:"sample_prompt,validation_prompt,validation_prompts" doc:"What is drawn: texts, which the text encoders of the pipeline read before the first step, or files of encoded texts (text_embs/….safetensors of a cache). Without it the caption of the first picture."`
+	SampleWidth    int     `yaml:"sample_width" default:"0" range:"[0,16384]" doc:"Width of what is drawn in pixels; 0 is that of the first picture as it is cached."`
+	SampleHeight   int     `yaml:"sample_height" default:"0" range:"[0,16384]" doc:"Height of what is drawn in pixels; 0 is that of the first picture as it is cached."`
+	SampleSteps    int     `yaml:"sample_steps" default:"0" range:"[0,1000]" also:"num_inference_steps" doc:"Steps from noise to picture; 0 is what the model's pipeline takes."`
+	SampleGuidance float64 `yaml:"sample_guidance" default:"0" range:"[0,1000]" also:"sample_guidance_scale" doc:"How much the prompt counts in what is drawn; 0 is what the model's pipeline takes."`
+	DrawSamples    bool    `yaml:"draw_samples" default:"true" doc:"false draws no samples, whatever sample_every says."`
 }
 
 // CacheDir is the folder of the cache of pictures and captions.

@@ -38,6 +38,11 @@ rank: 16
 quantize: true
 report_to: null
 precompute_text_embeddings: true
+disable_sampling: true
+sample_every: 250
+sample_width: 1024
+sample_height: 768
+sample_steps: 20
 `
 	for _, sets := range [][]string{{"task=diffusion"}, nil} {
 		text := theirs
@@ -66,6 +71,9 @@ precompute_text_embeddings: true
 			assert.True(t, c.ActivationCheckpointing)
 			assert.False(t, c.Log.TensorBoard)
 			assert.Zero(t, c.Epochs)
+			d := c.Diffusion
+			assert.Equal(t, []int{250, 1024, 768, 20}, []int{d.SampleEvery, d.SampleWidth, d.SampleHeight, d.SampleSteps})
+			assert.False(t, d.DrawSamples)
 		}
 		assert.True(t, c.Given("diffusion.images"))
 	}

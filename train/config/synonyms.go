@@ -55,6 +55,12 @@ var synonyms = map[string]synonym{
 	"gradient_checkpointing":         {key: "activation_checkpointing"},
 	"disable_gradient_checkpointing": {key: "activation_checkpointing", words: map[string]string{"true": "false", "false": "true"}},
 	"report_to":                      {key: "log.tensorboard", words: map[string]string{"tensorboard": "true", "none": "false"}},
+	"sample_every":                   {key: "diffusion.sample_every"},
+	"sample_prompts":                 {key: "diffusion.sample_prompts"},
+	"sample_width":                   {key: "diffusion.sample_width"},
+	"sample_height":                  {key: "diffusion.sample_height"},
+	"sample_steps":                   {key: "diffusion.sample_steps"},
+	"disable_sampling":               {key: "diffusion.draw_samples", words: map[string]string{"true": "false", "false": "true"}},
 	"weighting_scheme":               {help: `expected "diffusion.timesteps" for a density, "diffusion.weighting" for a weight of the loss`},
 
 	"precompute_text_embeddings": always, "precompute_image_embeddings": always, "save_cache_on_disk": always,

@@ -1,0 +1,184 @@
+package train
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"image/png"
+	"os"
+	"path/filepath"
+
+	"github.com/lorafuse/lorafuse/data/cache"
+	"github.com/lorafuse/lorafuse/diffusion"
+	"github.com/lorafuse/lorafuse/diffusion/dit"
+	"github.com/lorafuse/lorafuse/diffusion/flow"
+	"github.com/lorafuse/lorafuse/internal/fsatomic"
+	"github.com/lorafuse/lorafuse/train/events"
+)
+
+// SamplesDir is the folder in output_dir of the pictures that are drawn while an adapter
+// learns.
+const SamplesDir = "samples"
+
+// sampler draws pictures while an adapter learns.
+type sampler struct {
+	style    diffusion.Style
+	schedule *flow.Schedule
+	canvas   *diffusion.Canvas
+	drawings []diffusion.Drawing
+	samples  *diffusion.Samples // nil before the first are drawn
+}
+
+// newSampler reads what is to be drawn, nil where nothing is.
+func (p *pictures) newSampler(ctx context.Context, pipeline *diffusion.Pipeline) (*sampler, error) {
+	d := p.cfg.Diffusion
+	if d.SampleEvery == 0 || !d.DrawSamples {
+		return nil, nil
+	}
+	s := &sampler{style: diffusion.StyleOf(p.model.Config, pipeline.Distilled)}
+	var err error
+	if s.canvas, err = pipeline.Canvas(p.feed.Model.Space()); err != nil {
+		return nil, fmt.Errorf("train: diffusion.sample_every: %w", err)
+	}
+	if s.schedule, err = pipeline.Schedule(); err != nil {
+		return nil, err
+	}
+	first, err := p.feed.Scene(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	what := diffusion.Drawing{
+		Controls: first.Controls, Frames: first.Latent.Frames, Height: first.Latent.Height, Width: first.Latent.Width,
+		Steps: d.SampleSteps, Seed: p.cfg.Seed,
+	}
+	if d.SampleWidth > 0 || d.SampleHeight > 0 {
+		c := s.canvas
+		w, h := d.SampleWidth, d.SampleHeight
+		if w == 0 {
+			w = first.Latent.Width * c.Pixels
+		}
+		if h == 0 {
+			h = first.Latent.Height * c.Pixels
+		}
+		if what.Width, what.Height, err = c.Latent(w, h); err != nil {
+			return nil, fmt.Errorf("train: diffusion.sample_width and sample_height: %w", err)
+		}
+	}
+	if d.SampleGuidance > 0 && p.feed.Model.Space().Guidance {
+		what.Told = &d.SampleGuidance
+	} else if d.SampleGuidance > 0 {
+		what.Scale = &d.SampleGuidance
+	}
+	return s, p.addPrompts(ctx, s, pipeline, what, first)
+}
+
+// addPrompts makes a drawing of each prompt.
+func (p *pictures) addPrompts(ctx context.Context, s *sampler, pipeline *diffusion.Pipeline, what diffusion.Drawing, first dit.Sample) error {
+	prompts := p.cfg.Diffusion.SamplePrompts
+	scale := s.style.Scale
+	if what.Scale != nil {
+		scale = *what.Scale
+	}
+	guided := s.style.Negative != nil && s.style.Guidance.Asks(scale)
+	texts := false
+	for _, x := range prompts {
+		texts = texts || !isEncoded(x)
+	}
+	var encoder *diffusion.Encoder
+	if texts {
+		if err := p.openDevice(); err != nil {
+			return err
+		}
+		var err error
+		if encoder, err = pipeline.OpenEncoder(ctx, p.dev); err != nil {
+			return fmt.Errorf("train: diffusion.sample_prompts: %w", err)
+		}
+		defer encoder.Close()
+	}
+	if guided {
+		negative, err := p.negative(ctx, s, encoder)
+		if err != nil {
+			return err
+		}
+		what.Negative = negative
+	}
+	if len(prompts) == 0 {
+		what.Prompt = first.Prompt
+		s.drawings = []diffusion.Drawing{what}
+	}
+	for _, x := range prompts {
+		var err error
+		if isEncoded(x) {
+			what.Prompt, err = diffusion.ReadPrompt(x)
+		} else {
+			what.Prompt, err = encoder.Encode(ctx, x)
+		}
+		if err != nil {
+			return fmt.Errorf("train: diffusion.sample_prompts: %q: %w", x, err)
+		}
+		s.drawings = append(s.drawings, what)
+	}
+	return nil
+}
+
+// isEncoded reports whether a prompt is a file of an encoded text.
+func isEncoded(prompt string) bool {
+	ending := filepath.Ext(prompt)
+	return ending == ".safetensors" || ending == ".pt"
+}
+
+// negative is the negative prompt of the model's pipeline: encoded, or, without encoders,
+// the empty prompt of the cache. Where there is none either, nothing leads the pictures.
+func (p *pictures) negative(ctx context.Context, s *sampler, encoder *diffusion.Encoder) (*dit.Prompt, error) {
+	var n dit.Prompt
+	var err error
+	if encoder != nil {
+		n, err = encoder.Encode(ctx, *s.style.Negative)
+	} else if n, err = p.feed.Empty(ctx, 0); errors.Is(err, cache.ErrMissing) {
+		p.observer.note("note     samples are drawn without guidance: the cache has no empty prompt")
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("train: diffusion.sample_every: the negative prompt: %w", err)
+	}
+	return &n, nil
+}
+
+// draw draws pictures, where that is due after a step, into output_dir and TensorBoard.
+func (p *pictures) draw(ctx context.Context, l *loop, step int) error {
+	s := p.sampler
+	if s == nil || step%l.cfg.Diffusion.SampleEvery != 0 && step != l.steps {
+		return nil
+	}
+	if s.samples == nil {
+		painter, err := diffusion.NewPainter(l.engine.runtime, s.schedule, s.style)
+		if err != nil {
+			return err
+		}
+		s.samples = &diffusion.Samples{Painter: painter, Canvas: s.canvas, Drawings: s.drawings}
+	}
+	grid, err := s.samples.Draw(ctx, l.engine.slot)
+	if err != nil {
+		return fmt.Errorf("train: samples of step %d: %w", step, err)
+	}
+	var file bytes.Buffer
+	if err := png.Encode(&file, grid); err != nil {
+		return err
+	}
+	path := filepath.Join(l.cfg.OutputDir, SamplesDir, fmt.Sprintf("step-%06d.png", step))
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return fmt.Errorf("train: %w", err)
+	}
+	if err := fsatomic.WriteFile(path, file.Bytes()); err != nil {
+		return fmt.Errorf("train: %w", err)
+	}
+	l.observer.note("samples  %s", path)
+	if l.tensorboard == nil {
+		return nil
+	}
+	if err := l.tensorboard.WriteImage(events.Image{Step: int64(step), Tag: SamplesDir, Picture: grid}); err != nil {
+		return fmt.Errorf("train: tensorboard: %w", err)
+	}
+	return nil
+}
