@@ -105,7 +105,8 @@ func saveAdapter(dir string, m *model.Config, s *lora.State, raw bool) error {
 }
 
 // saveForDiffusers writes the file that diffusers loads, where the adapter is one of a
-// diffusion transformer.
+// diffusion transformer. What that form cannot hold, such as modules that are trained whole,
+// is in PEFT's folder alone.
 func saveForDiffusers(dir string, m *model.Model, s *lora.State) error {
 	if _, ok := m.Config.Family.(dit.Transformer); !ok {
 		return nil
@@ -114,7 +115,11 @@ func saveForDiffusers(dir string, m *model.Model, s *lora.State) error {
 	if err != nil {
 		return err
 	}
-	return dialects.Write(filepath.Join(dir, dialects.File), dialects.Diffusers, lora.ModelOf(m.Config.ModelType, m.Modules()), c, tensors)
+	err = dialects.Write(filepath.Join(dir, dialects.File), dialects.Diffusers, lora.ModelOf(m.Config.ModelType, m.Modules()), c, tensors)
+	if errors.Is(err, lora.ErrUnsupported) {
+		return nil
+	}
+	return err
 }
 
 // unusable says which checkpoint cannot be gone on from, and why.

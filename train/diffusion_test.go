@@ -406,3 +406,18 @@ func TestDiffusionKilled(t *testing.T) {
 	require.NoError(t, json.Unmarshal(raw, &p))
 	require.EqualValues(t, 3, p["step"])
 }
+
+// TestDiffusionWhole: modules that are trained whole are saved as PEFT does, and not in the
+// file of diffusers, which cannot hold them.
+func TestDiffusionWhole(t *testing.T) {
+	s := newStudio(t, "flux")
+	s.shoot([2]int{4, 4}, [2]int{4, 4})
+	c := s.config("out", "steps=2", "save_steps=1", "adapter.target_modules=[to_q]", "adapter.modules_to_save=[proj_mlp]")
+	sum, err := trainUntil(t, context.Background(), c)
+	require.NoError(t, err)
+	require.NoFileExists(t, filepath.Join(c.OutputDir, dialects.File))
+	a, err := lora.Load(sum.Adapter)
+	require.NoError(t, err)
+	defer a.Close()
+	require.Contains(t, a.Names(), "base_model.model.single_transformer_blocks.0.proj_mlp.weight")
+}
