@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/lorafuse/lorafuse/internal/philox"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -51,8 +53,51 @@ func begin(dir string) error {
 			return err
 		}
 	}
-	return safetensors.WriteFile(filepath.Join(dir, "transformer/diffusion_pytorch_model.safetensors"), weights(), map[string]string{"format": "pt"})
+	return safetensors.WriteFile(filepath.Join(dir, transformerFile), weights(), map[string]string{"format": "pt"})
 }
+
+// finish writes a pipeline with the weights that a training of them has made, in bf16.
+func finish(from, adapter, to string) error {
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		return err
+	}
+	m, err := model.Open(filepath.Join(from, "transformer"))
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	a, err := lora.Load(adapter)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	p, err := lora.NewPlacement(a.Config, lora.ModelOf(m.Config.ModelType, m.Modules()))
+	if err != nil {
+		return err
+	}
+	merger, err := lora.NewMerger(a, p)
+	if err != nil {
+		return err
+	}
+	all := weights()
+	for i, e := range all {
+		w, err := tensor.Tensor{DType: tensor.F32, Shape: e.Shape, Data: e.Data}.Float32s()
+		if err != nil {
+			return err
+		}
+		if _, err := merger.Merge(e.Name, w, tensor.F32); err != nil {
+			return err
+		}
+		x, err := tensor.Tensor{DType: tensor.F32, Shape: e.Shape, Data: tensor.BytesOf(w)}.Convert(tensor.BF16)
+		if err != nil {
+			return err
+		}
+		all[i].DType, all[i].Data = safetensors.BF16, x.Data
+	}
+	return safetensors.WriteFile(filepath.Join(to, transformerFile), all, map[string]string{"format": "pt"})
+}
+
+const transformerFile = "transformer/diffusion_pytorch_model.safetensors"
 
 // weights are those of the transformer, at random.
 func weights() (all []safetensors.Entry) {

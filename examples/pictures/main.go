@@ -1,28 +1,125 @@
-// Command pictures is being written.
+// Command pictures teaches a small model that draws plain shapes to draw them as neon signs,
+// and shows what it drew before and after. The pictures that it learns of are drawn by this
+// program, and so were those that the model itself has learned of.
+//
+//	go run ./examples/pictures         teaches the style
+//	go run ./examples/pictures -base   makes the model anew, which takes longer
 package main
 
 import (
-	"image"
-	"image/png"
+	"context"
+	"flag"
+	"fmt"
+	"log"
 	"os"
+	"path/filepath"
+	"time"
 
-	"github.com/lorafuse/lorafuse/diffusion"
+	_ "github.com/lorafuse/lorafuse/backend/all"
+	"github.com/lorafuse/lorafuse/data/cache"
+	"github.com/lorafuse/lorafuse/train"
+	"github.com/lorafuse/lorafuse/train/config"
+)
+
+// The folders of the example, from the root of the repository.
+const (
+	folder   = "examples/pictures"
+	modelDir = folder + "/model"
+	outputs  = folder + "/output"
 )
 
 func main() {
-	var rows [][]image.Image
-	for s := range shapes {
-		var row []image.Image
-		for c := range colours {
-			p := picture{colour: c, shape: s}.place(s*8 + c)
-			row = append(row, p.paint(plain), p.paint(neon))
+	base := flag.Bool("base", false, "make the model anew")
+	flag.Parse()
+	run := teach
+	if *base {
+		run = makeBase
+	}
+	if err := run(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// perCaption is how many pictures of a caption the model learns of.
+const perCaption = 16
+
+// makeBase makes the model: random weights, trained whole.
+func makeBase(ctx context.Context) error {
+	dir := filepath.Join(outputs, "base")
+	var all []picture
+	for i := range perCaption * len(colours) * len(shapes) {
+		all = append(all, picture{colour: i % len(colours), shape: i / len(colours) % len(shapes)}.place(i))
+	}
+	if err := prepare(ctx, dir, all, plain); err != nil {
+		return err
+	}
+	if err := begin(filepath.Join(dir, "model")); err != nil {
+		return err
+	}
+	sum, err := learn(ctx, "base.yaml")
+	if err != nil {
+		return err
+	}
+	if err := os.RemoveAll(modelDir); err != nil {
+		return err
+	}
+	return finish(filepath.Join(dir, "model"), sum.Adapter, modelDir)
+}
+
+// teach teaches the style, of pictures of a third of the captions, and shows what that has
+// done to all of them.
+func teach(ctx context.Context) error {
+	var learned, all []picture
+	for i := range len(colours) * len(shapes) {
+		p := picture{colour: i % len(colours), shape: i / len(colours)}
+		all = append(all, p)
+		if i%3 == p.shape%3 {
+			learned = append(learned, p.place(i))
 		}
-		rows = append(rows, row)
 	}
-	f, _ := os.Create("/tmp/shapes.png")
-	png.Encode(f, diffusion.Grid(rows))
-	f.Close()
-	if err := begin("/tmp/base"); err != nil {
-		panic(err)
+	if err := prepare(ctx, filepath.Join(outputs, "style"), learned, neon); err != nil {
+		return err
 	}
+	began := time.Now()
+	sum, err := learn(ctx, "style.yaml")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("learned of %d pictures in %.0f s\n", len(learned), time.Since(began).Seconds())
+	return show(ctx, sum.Adapter, all)
+}
+
+// prepare draws pictures, each beside its caption, and what encoders would make of them.
+func prepare(ctx context.Context, dir string, all []picture, s style) error {
+	samples, err := write(filepath.Join(dir, "images"), all, s)
+	if err != nil {
+		return err
+	}
+	recipe := cache.Recipe{Model: folder}
+	c, err := cache.Open(filepath.Join(dir, "cache"), cache.Options{Text: recipe, Image: recipe})
+	if err != nil {
+		return err
+	}
+	if _, err := c.Build(ctx, samples, cache.Encoders{Text: text, Image: latent}, cache.BuildOptions{}); err != nil {
+		return err
+	}
+	return c.Close()
+}
+
+// learn runs the training that a file describes.
+func learn(ctx context.Context, file string) (*train.Summary, error) {
+	c, err := config.Load(filepath.Join(folder, file))
+	if err != nil {
+		return nil, err
+	}
+	r, err := train.New(ctx, c, train.Observer{Step: func(s train.Report) {
+		if s.Step%50 == 0 {
+			fmt.Fprintf(os.Stderr, "step %4d of %d  loss %.4f\n", s.Step, s.Steps, s.Loss)
+		}
+	}})
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return r.Train(ctx)
 }
