@@ -129,12 +129,13 @@ var house = map[string]room{
 	"serve/webpage": {floor: services},
 	"serve/traces":  {floor: services},
 
-	"internal/cli":     {floor: commands},
-	"cmd/lorafuse":     {commands, with("internal/cli", "is its main")},
-	"cmd/gpucheck":     {floor: commands},
-	"examples/godoc":   {floor: commands},
-	"examples/library": {floor: commands},
-	"examples/linear":  {floor: commands},
+	"internal/cli":      {floor: commands},
+	"cmd/lorafuse":      {commands, with("internal/cli", "is its main")},
+	"cmd/gpucheck":      {floor: commands},
+	"examples/godoc":    {floor: commands},
+	"examples/library":  {floor: commands},
+	"examples/linear":   {floor: commands},
+	"examples/pictures": {floor: commands},
 
 	// Tools of those who work on the house; see TestToolsStayApart.
 	"internal/dev/image":            {floor: ground},
