@@ -96,13 +96,13 @@ func TestTorchWeights(t *testing.T) {
 	require.Equal(t, 1, gathered)
 }
 
-// respelled is a folder with the files of dir and another config.json.
+// respelled is a folder with the files of dir, but for folders, and another config.json.
 func respelled(t *testing.T, dir, config string) string {
 	to := t.TempDir()
 	files, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	for _, f := range files {
-		if strings.HasPrefix(f.Name(), "config.") {
+		if f.IsDir() || strings.HasPrefix(f.Name(), "config.") {
 			continue
 		}
 		copyFile(t, filepath.Join(to, f.Name()), filepath.Join(dir, f.Name()))

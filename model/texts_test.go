@@ -16,6 +16,7 @@ import (
 	"github.com/lorafuse/lorafuse/generate"
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
+	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/nn"
 	"github.com/lorafuse/lorafuse/safetensors"
@@ -132,6 +133,21 @@ func TestQwenVL(t *testing.T) {
 		m, f, s := texts(t, dir)
 		require.True(t, m.Config.TiedEmbeddings)
 		checkHidden(t, s, intRows(t, f, "input_ids"), f)
+	}
+}
+
+// TestTextAdapters: adapters of PEFT find their modules in models that read texts.
+func TestTextAdapters(t *testing.T) {
+	for _, name := range []string{"t5-relu", "clip-projection", "qwen2_5_vl-tied"} {
+		dir := filepath.Join(textGoldens, name)
+		m, f, _ := texts(t, dir)
+		state, err := lora.LoadState(filepath.Join(dir, "adapter"), m, m.Config.ModelType, m.Modules())
+		require.NoError(t, err)
+		rows := intRows(t, f, "input_ids")
+		s, err := generate.NewScorer(testdevice.Open(t, backend.Options{}), m, state, len(rows)*len(rows[0]))
+		require.NoError(t, err)
+		requireClose(t, name, last(t, s, rows), floats(t, f, "adapter.last"))
+		s.Close()
 	}
 }
 

@@ -1,12 +1,13 @@
 """Writes testdata/text: text encoders of diffusion pipelines in forms that the shared fixtures lack.
 
-Usage: python scripts/make_text_goldens.py  (torch, transformers, safetensors)
+Usage: python scripts/make_text_goldens.py  (torch, transformers, peft, safetensors)
 """
 
 import json
 import pathlib
 
 import torch
+from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import (
     CLIPTextConfig,
@@ -18,6 +19,17 @@ from transformers import (
 )
 
 OUT = pathlib.Path(__file__).parent.parent / "testdata" / "text"
+
+
+def adapted(name, model, targets, **inputs):
+    """The last states with an adapter of PEFT, which is saved beside the model."""
+    peft = get_peft_model(model, LoraConfig(r=3, lora_alpha=5, target_modules=targets, init_lora_weights=False)).eval()
+    out = peft(**inputs, output_hidden_states=True)
+    peft.save_pretrained(OUT / name / "adapter")
+    (OUT / name / "adapter" / "README.md").unlink(missing_ok=True)
+    peft.unload()
+    last = out.last_hidden_state if hasattr(out, "last_hidden_state") else out.hidden_states[-1]
+    return {"adapter.last": last.contiguous()}
 
 
 def write(name, model, tensors, dtype=None):
@@ -51,7 +63,8 @@ def t5():
     model = T5EncoderModel(config).eval()
     randomise(model, 0.3)
     ids = torch.randint(2, 50, (2, 57))
-    write("t5-relu", model, {"input_ids": ids, **hidden(model(ids, output_hidden_states=True))}, torch.bfloat16)
+    golden = {"input_ids": ids, **hidden(model(ids, output_hidden_states=True))}
+    write("t5-relu", model, golden | adapted("t5-relu", model, ["q", "v", "wo"], input_ids=ids), torch.bfloat16)
 
 
 @torch.no_grad()
@@ -69,7 +82,8 @@ def clip():
         ids[row, end + 1:] = 0
     ids[0, 6] = 30  # a second end
     out = model(ids)
-    write("clip-projection", model, {"input_ids": ids, "last_hidden_state": out.last_hidden_state, "pooler_output": out.text_embeds}, torch.bfloat16)
+    golden = {"input_ids": ids, "last_hidden_state": out.last_hidden_state, "pooler_output": out.text_embeds}
+    write("clip-projection", model, golden | adapted("clip-projection", model, ["q_proj", "out_proj", "fc1"], input_ids=ids), torch.bfloat16)
 
 
 @torch.no_grad()
@@ -84,7 +98,9 @@ def qwen():
     model = Qwen2_5_VLForConditionalGeneration(config).eval()
     randomise(model, 0.15)
     ids = torch.randint(3, 60, (2, 33))
-    write("qwen2_5_vl-tied", model, {"input_ids": ids, **hidden(model(input_ids=ids, output_hidden_states=True))}, torch.bfloat16)
+    golden = {"input_ids": ids, **hidden(model(input_ids=ids, output_hidden_states=True))}
+    golden |= adapted("qwen2_5_vl-tied", model, r".*language_model.*(q_proj|down_proj)", input_ids=ids)
+    write("qwen2_5_vl-tied", model, golden, torch.bfloat16)
     # config.json as the checkpoints of 2025 have it: flat.
     folder = OUT / "qwen2_5_vl-tied"
     flat = {**text, "architectures": ["Qwen2_5_VLForConditionalGeneration"], "model_type": "qwen2_5_vl", "hidden_act": "silu",
