@@ -6,6 +6,8 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/bytesize"
 	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/lora/dialects"
+	"github.com/lorafuse/lorafuse/train/config"
 )
 
 // adapter gives the state that training begins with.
@@ -28,7 +30,7 @@ func (r *Run) adapter() (*lora.State, error) {
 		}
 		return p.Begin(r.model, c.Seed)
 	}
-	a, err := lora.Load(c.InitAdapter)
+	a, err := r.openAdapter(target)
 	if err != nil {
 		return nil, err
 	}
@@ -61,6 +63,15 @@ func (r *Run) adapter() (*lora.State, error) {
 		return nil, err
 	}
 	return p.Continue(a, r.model)
+}
+
+// openAdapter opens the adapter that training goes on with: one of a diffusion transformer
+// may be a file of other tools.
+func (r *Run) openAdapter(target lora.Model) (*lora.Adapter, error) {
+	if r.cfg.Task == config.Diffuse {
+		return dialects.Open(r.cfg.InitAdapter, target, dialects.Options{})
+	}
+	return lora.Load(r.cfg.InitAdapter)
 }
 
 // affordable refuses an adapter whose values, gradients and moments alone are

@@ -208,9 +208,21 @@ func TestDiffusion(t *testing.T) {
 				require.Equal(t, 8.0, a.Config.LoraAlpha)
 				p, err := lora.NewPlacement(a.Config, modules)
 				require.NoError(t, err)
-				require.Len(t, p.Tensors(), 2*targets/2)
+				require.Len(t, p.Tensors(), targets)
 				a.Close()
 			}
+
+			// Another run goes on from either form alike.
+			all := [][]float64{figures(t, c, events.Loss)}
+			for i, from := range []string{sum.Adapter, filepath.Join(c.OutputDir, dialects.File)} {
+				on := s.config(fmt.Sprint("on", i), "steps=2", "threads=1")
+				on.Adapter, on.InitAdapter = config.Default().Adapter, from
+				_, err := trainUntil(t, t.Context(), on)
+				require.NoError(t, err)
+				all = append(all, figures(t, on, events.Loss))
+			}
+			require.Equal(t, all[1], all[2])
+			require.NotEqual(t, all[0][:2], all[1])
 		})
 	}
 }

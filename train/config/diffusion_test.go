@@ -77,9 +77,12 @@ sample_steps: 20
 		}
 		assert.True(t, c.Given("diffusion.images"))
 	}
-	c, err := Parse("theirs.yaml", []byte("task: diffusion\npretrained_model_name_or_path: m\nimg_dir: d\nrank: 4\nlora_alpha: 8\n"))
-	require.NoError(t, err)
-	assert.Equal(t, 8.0, c.Adapter.LoraAlpha)
+	for _, adapter := range []string{"", "adapter:\n", "adapter: {r: 4}\n", "adapter: {lora_alpha: 8}\n"} {
+		c, err := Parse("theirs.yaml", []byte("task: diffusion\npretrained_model_name_or_path: m\nimg_dir: d\nrank: 4\nlora_alpha: 8\n"+adapter))
+		require.NoError(t, err)
+		assert.Equal(t, 8.0, c.Adapter.LoraAlpha)
+		assert.Equal(t, 4, c.Adapter.R)
+	}
 }
 
 func TestDiffusionErrors(t *testing.T) {

@@ -144,6 +144,8 @@ func FuzzParse(f *testing.F) {
 	f.Add(least, "adapter.r=3")
 	f.Add(full, "data.train=[a]")
 	f.Add(least+"task: classification\nclassification: {labels: [a, no, 1]}", "classification.problem=multi_label_classification")
+	f.Add("task: diffusion\nimg_dir: d\ntrain_batch_size: 1\ndata_config: {train_batch_size: 1, control_dir: &a [*a]}\nadam_beta1: 0.8\nbetas: [1]\nadapter: *a\nrank: *a", "task=diffusion")
+	f.Add("model: m\npretrained_model_name_or_path: m\ndata_config: {img_dir: d}\nadapter:\nrank: 4\nreport_to: null\nquantize: true", "task=diffusion")
 	f.Add("model: &a [*a]\ndata: *a", "log={steps: 2}")
 	f.Add("? [a]\n: b\n<<: {model: m}\n!!binary x: y", "a.b.c=&x *x")
 	f.Fuzz(func(t *testing.T, src, set string) {

@@ -192,6 +192,9 @@ func (t *translation) name(name string, key, v *yaml.Node) error {
 func (t *translation) at(path string, make bool) *yaml.Node {
 	n := t.root
 	for name := range strings.SplitSeq(path, ".") {
+		if make && isNull(n) {
+			*n = yaml.Node{Kind: yaml.MappingNode, Line: n.Line}
+		}
 		i := 0
 		for i+1 < len(n.Content) && n.Content[i].Value != name {
 			i += 2
