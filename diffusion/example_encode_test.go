@@ -31,7 +31,7 @@ func ExamplePipeline_OpenEncoder() {
 }
 
 func encode(dir, text string) error {
-	dev, err := backend.Open("cpu", backend.Options{})
+	dev, err := backend.Open(backend.CPU, backend.Options{})
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func Example() {
 		if err != nil {
 			return err
 		}
-		dev, err := backend.Open("cpu", backend.Options{})
+		dev, err := backend.Open(backend.CPU, backend.Options{})
 		if err != nil {
 			return err
 		}

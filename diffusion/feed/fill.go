@@ -31,12 +31,39 @@ func (f *Feed) fill(b *data.Batch, step, first int, pictures batch) error {
 // sample is a picture on its way from noise: sample number n of a step.
 func (f *Feed) sample(step, n int, p picture) (s dit.Sample, err error) {
 	dropped := cache.DropCaption(f.Seed, uint32(step), n, f.CaptionDropout)
-	e, err := f.Cache.Sample(context.Background(), p.Sample, dropped)
+	if s, err = f.scene(context.Background(), p, dropped); err != nil {
+		return s, err
+	}
+	clean := s.Latent
+	draw := flow.NewDraw(f.Seed, step, n)
+	sigma, timestep := f.Timesteps.At(f.Table, draw, f.buckets[p.bucket].image)
+	noise := make([]float32, len(clean.Values))
+	draw.Noise(noise)
+	s.Target = make([]float32, len(noise))
+	s.Latent.Values = make([]float32, len(noise))
+	flow.Mix(s.Latent.Values, s.Target, clean.Values, noise, sigma)
+	s.Timestep, s.Guidance, s.Weight = timestep, f.Guidance, f.Weighting.Weight(sigma)
+	return s, nil
+}
+
+// Scene is sample number i without noise: its latent, the controls and the caption.
+func (f *Feed) Scene(ctx context.Context, i int) (s dit.Sample, err error) {
+	return f.scene(ctx, f.pictures[i], false)
+}
+
+// Empty is the empty prompt, as sample number i has it. Errors: cache.ErrMissing where the cache has none.
+func (f *Feed) Empty(ctx context.Context, i int) (dit.Prompt, error) {
+	s, err := f.scene(ctx, f.pictures[i], true)
+	return s.Prompt, err
+}
+
+// scene is sample p, with the empty prompt where its caption is dropped.
+func (f *Feed) scene(ctx context.Context, p picture, dropped bool) (s dit.Sample, err error) {
+	e, err := f.Cache.Sample(ctx, p.Sample, dropped)
 	if err != nil {
 		return s, err
 	}
-	clean, err := f.latent(e.Latent)
-	if err != nil {
+	if s.Latent, err = f.latent(e.Latent); err != nil {
 		return s, err
 	}
 	if e.Control.DType != tensor.Invalid {
@@ -46,18 +73,8 @@ func (f *Feed) sample(step, n int, p picture) (s dit.Sample, err error) {
 		}
 		s.Controls = []dit.Latent{control}
 	}
-	if s.Prompt, err = prompt(e.Text); err != nil {
-		return s, err
-	}
-	draw := flow.NewDraw(f.Seed, step, n)
-	sigma, timestep := f.Timesteps.At(f.Table, draw, f.buckets[p.bucket].image)
-	noise := make([]float32, len(clean.Values))
-	draw.Noise(noise)
-	s.Latent, s.Target = clean, make([]float32, len(noise))
-	s.Latent.Values = make([]float32, len(noise))
-	flow.Mix(s.Latent.Values, s.Target, clean.Values, noise, sigma)
-	s.Timestep, s.Guidance, s.Weight = timestep, f.Guidance, f.Weighting.Weight(sigma)
-	return s, nil
+	s.Prompt, err = prompt(e.Text)
+	return s, err
 }
 
 // latent reads a latent, as the transformer takes it.
