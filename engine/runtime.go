@@ -305,8 +305,17 @@ func (r *Runtime) ReadSlot(ctx context.Context, s *Slot, name string, dst []floa
 	return r.read(ctx, s.store, name, dst)
 }
 
+// ReadSlotBytes is ReadSlot for elements of any type, as they lie in memory.
+func (r *Runtime) ReadSlotBytes(ctx context.Context, s *Slot, name string, dst []byte) error {
+	return r.readBytes(ctx, s.store, name, dst)
+}
+
 func (r *Runtime) read(ctx context.Context, from *nn.Store, name string, dst []float32) error {
-	err := from.Get(ctx, name, tensor.BytesOf(dst))
+	return r.readBytes(ctx, from, name, tensor.BytesOf(dst))
+}
+
+func (r *Runtime) readBytes(ctx context.Context, from *nn.Store, name string, dst []byte) error {
+	err := from.Get(ctx, name, dst)
 	if failed := r.settle(); failed != nil {
 		return failed
 	}

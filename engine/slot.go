@@ -7,6 +7,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // ErrSlot: a program cannot run with a slot, whose adapter has another shape.
@@ -127,8 +128,13 @@ func (s *Slot) bring(ctx context.Context, name string, d *Draft) error {
 // Set overwrites floats of the slot: a parameter by its name in the adapter's
 // file, or what a program has made.
 func (s *Slot) Set(ctx context.Context, name string, x []float32) error {
-	if b := s.store.Buffer(name); b == nil || b.Size() != 4*len(x) {
-		return fmt.Errorf("engine: %d elements for %q of a slot, which has not so many", len(x), name)
+	return s.SetBytes(ctx, name, tensor.BytesOf(x))
+}
+
+// SetBytes is Set for elements of any type, as they lie in memory.
+func (s *Slot) SetBytes(ctx context.Context, name string, data []byte) error {
+	if b := s.store.Buffer(name); b == nil || b.Size() != len(data) {
+		return fmt.Errorf("engine: %d bytes for %q of a slot, which has not so many", len(data), name)
 	}
-	return s.store.SetFloat32s(ctx, name, x)
+	return s.store.Set(ctx, name, data)
 }

@@ -88,7 +88,7 @@ func (r *Run) affordable(p *lora.Placement) error {
 	var m Memory
 	for _, t := range p.Tensors() {
 		if t.Role != lora.RoleBase && !shares[t.Module] {
-			m.hold(int64(product(t.Shape)))
+			m.hold(t.Shape, Optimizer(r.cfg.Optimizer))
 		}
 	}
 	have, what := int64(r.cfg.MemoryLimit), "memory_limit is"

@@ -216,7 +216,7 @@ func weightsIdentity(m *model.Model) (string, error) {
 }
 
 // resume reads the checkpoint that the configuration asks for, if any.
-func (r *Run) resume(s *lora.State) (map[string][]float32, error) {
+func (r *Run) resume(s *lora.State) (map[string]tensor.Tensor, error) {
 	c := r.cfg
 	if c.Resume == "" {
 		steps, err := checkpoints(c.OutputDir)

@@ -61,7 +61,11 @@ func writeCheckpoint(ctx context.Context, dir string, e *Engine, p progress) (st
 		var entries []safetensors.Entry
 		for _, name := range slices.Sorted(maps.Keys(moments)) {
 			x := moments[name]
-			entries = append(entries, safetensors.Entry{Name: name, DType: safetensors.F32, Shape: []int{len(x)}, Data: tensor.BytesOf(x)})
+			d, err := safetensors.ParseDType(x.DType.String())
+			if err != nil {
+				return err
+			}
+			entries = append(entries, safetensors.Entry{Name: name, DType: d, Shape: x.Shape, Data: x.Data})
 		}
 		if err := safetensors.WriteFile(filepath.Join(tmp, optimizerFile), entries, nil); err != nil {
 			return err
@@ -143,8 +147,8 @@ func readProgress(path string) (p progress, err error) {
 }
 
 // readTensors brings the state and the moments back.
-func readTensors(path string, p progress, s *lora.State) (map[string][]float32, error) {
-	fail := func(err error) (map[string][]float32, error) { return nil, unusable(path, err) }
+func readTensors(path string, p progress, s *lora.State) (map[string]tensor.Tensor, error) {
+	fail := func(err error) (map[string]tensor.Tensor, error) { return nil, unusable(path, err) }
 	a, err := lora.Load(path)
 	if err != nil {
 		return fail(err)
@@ -165,17 +169,24 @@ func readTensors(path string, p progress, s *lora.State) (map[string][]float32, 
 		return fail(err)
 	}
 	defer f.Close()
-	moments := map[string][]float32{}
+	moments := map[string]tensor.Tensor{}
 	for _, name := range f.Names() {
 		v, err := f.Lookup(name)
 		if err != nil {
 			return fail(err)
 		}
-		x, err := safetensors.As[float32](v)
+		d, err := tensor.ParseDType(v.DType.String())
 		if err != nil {
 			return fail(err)
 		}
-		moments[name] = slices.Clone(x)
+		x, err := tensor.New(d, v.Shape...)
+		if err == nil {
+			err = v.Use(func(data []byte) error { copy(x.Data, data); return nil })
+		}
+		if err != nil {
+			return fail(err)
+		}
+		moments[name] = x
 	}
 	sums, err := fsatomic.Sums(path, lora.WeightsFile, optimizerFile)
 	if err != nil {

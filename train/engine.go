@@ -38,13 +38,15 @@ const (
 
 	ratesInput   = "rates"
 	inverseInput = "inverse tokens"
+	mapsInput    = "maps of moments"
 )
 
 // EngineOptions fix what a training step computes.
 type EngineOptions struct {
-	Task          Task // nil: NextToken
-	MaxTokens     int  // of one micro-batch
-	MaxEvalTokens int  // of one evaluation batch; 0: no evaluation
+	Task          Task      // nil: NextToken
+	MaxTokens     int       // of one micro-batch
+	MaxEvalTokens int       // of one evaluation batch; 0: no evaluation
+	Optimizer     Optimizer // "": AdamW
 	Beta1, Beta2  float64
 	Eps           float64
 	WeightDecay   float64
@@ -79,7 +81,7 @@ func (o EngineOptions) check() error {
 			return fmt.Errorf("train: %w: %s: found %v, expected %s", ErrOption, v.name, v.value, v.want)
 		}
 	}
-	return nil
+	return o.Optimizer.check()
 }
 
 func (o EngineOptions) constants() ir.AdamWAttr {
@@ -115,6 +117,7 @@ type Engine struct {
 	report  [5]float32
 	rates   [3]float32
 	inverse [1]float32
+	maps    []float32 // of moments of 8 bits
 }
 
 // given is what a run is given: the arrays of a batch, the random key, and how many
@@ -143,6 +146,8 @@ func (e *Engine) Array(name string) ([]byte, bool) {
 		return tensor.BytesOf(e.rates[:]), true
 	case inverseInput:
 		return tensor.BytesOf(e.inverse[:]), true
+	case mapsInput:
+		return tensor.BytesOf(e.maps), true
 	}
 	return nil, false
 }
@@ -167,7 +172,7 @@ func (p *Planner) Engine(ctx context.Context, o EngineOptions) (*Engine, error) 
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{opts: o, runtime: p.runtime, base: p.base, slot: p.slot, bare: p.bare, trained: plan.micro.Trained, layers: plan.micro.Segments}
+	e := &Engine{opts: o, maps: ir.AdamW8MapValues(), runtime: p.runtime, base: p.base, slot: p.slot, bare: p.bare, trained: plan.micro.Trained, layers: plan.micro.Segments}
 	if e.memory, err = p.measure(o, plan); err != nil {
 		return nil, err
 	}
@@ -338,38 +343,6 @@ func (e *Engine) State(ctx context.Context) (*lora.State, error) {
 		}
 	}
 	return s, nil
-}
-
-// Moments copies AdamW's two moments of all trained parameters, by name.
-func (e *Engine) Moments(ctx context.Context) (map[string][]float32, error) {
-	defer e.take()()
-	out := map[string][]float32{}
-	for _, t := range e.trained {
-		for _, name := range []string{firstMoment(t.Name), secondMoment(t.Name)} {
-			out[name] = make([]float32, product(t.Shape))
-			if err := e.runtime.ReadSlot(ctx, e.slot, name, out[name]); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return out, nil
-}
-
-// SetMoments is the inverse of Moments.
-func (e *Engine) SetMoments(ctx context.Context, moments map[string][]float32) error {
-	defer e.take()()
-	for _, t := range e.trained {
-		for _, name := range []string{firstMoment(t.Name), secondMoment(t.Name)} {
-			x := moments[name]
-			if len(x) != product(t.Shape) {
-				return fmt.Errorf("train: the moments have %d elements for %q, expected %d", len(x), name, product(t.Shape))
-			}
-			if err := e.slot.Set(ctx, name, x); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // Close frees the device's memory, but for what it shares with others.

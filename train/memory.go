@@ -33,18 +33,23 @@ type Memory struct {
 	InPlace bool `json:"weights_in_place"`
 }
 
-// hold adds a trained parameter of n elements.
-func (m *Memory) hold(n int64) {
-	m.Adapter += 4 * n
-	m.Optimizer += 3 * 4 * n // gradient and two moments
-	m.Saving = m.Optimizer   // two moments, and the bytes of the adapter's file
+// hold adds a trained parameter.
+func (m *Memory) hold(shape []int, o Optimizer) {
+	values := 4 * int64(product(shape))
+	moments := int64(0)
+	for _, x := range o.moments("", shape) {
+		moments += int64(x.Bytes(nil))
+	}
+	m.Adapter += values
+	m.Optimizer += values + moments // with the gradient
+	m.Saving += moments + values    // with the bytes of the adapter's file
 }
 
 // add adds an adapter and the programs that train it, of which those in own are its own.
-func (m *Memory) add(p plan, own []*engine.Draft) {
+func (m *Memory) add(p plan, own []*engine.Draft, o Optimizer) {
 	var a Memory
 	for _, t := range p.micro.Trained {
-		a.hold(int64(product(t.Shape)))
+		a.hold(t.Shape, o)
 	}
 	m.Adapter, m.Optimizer, m.Saving = m.Adapter+a.Adapter, m.Optimizer+a.Optimizer, max(m.Saving, a.Saving)
 	constants := p.micro.Constants()

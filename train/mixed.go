@@ -168,7 +168,7 @@ func (j *Jobs) measure(pass *engine.Draft) (Memory, error) {
 	m := j.jobs[len(j.jobs)-1].planner.common() // whose process has the data of all
 	var drafts []*engine.Draft
 	for _, x := range j.jobs {
-		m.add(x.plan, x.drafts())
+		m.add(x.plan, x.drafts(), x.opts.Optimizer)
 		drafts = append(drafts, x.drafts()...)
 	}
 	if pass != nil {
@@ -211,7 +211,7 @@ func (j *Jobs) loadPrograms(ctx context.Context, pass *engine.Draft) error {
 		programs = programs[1:]
 	}
 	for _, x := range j.jobs {
-		e := &Engine{opts: x.opts, runtime: j.base.runtime, base: j.base, slot: x.planner.slot, bare: x.planner.bare, trained: x.plan.micro.Trained, layers: x.plan.micro.Segments, memory: j.memory, company: &x.company}
+		e := &Engine{opts: x.opts, maps: ir.AdamW8MapValues(), runtime: j.base.runtime, base: j.base, slot: x.planner.slot, bare: x.planner.bare, trained: x.plan.micro.Trained, layers: x.plan.micro.Segments, memory: j.memory, company: &x.company}
 		own := x.plan
 		if x.company.fused {
 			e.micro, own.micro = j.mixed.program, nil

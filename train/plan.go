@@ -125,11 +125,7 @@ func (p *Planner) planUpdate(o EngineOptions, trained []nn.Trained) (*engine.Dra
 		attr := o.constants()
 		update := func(name string, t graph.Tensor) { program.Update(engine.SlotPrefix+name, t) }
 		for i, t := range trained {
-			first, second := firstMoment(t.Name), secondMoment(t.Name)
-			w, m, v := b.Train(t.Name, t.Shape...).AdamW(param(first, t.Shape), param(second, t.Shape), grads[i], rates, scale, attr)
-			update(t.Name, w)
-			update(first, m)
-			update(second, v)
+			o.Optimizer.step(b, program, t, grads[i], rates, scale, attr)
 			update(gradParam(t.Name), g.Const(0, ir.ShapeOf(t.Shape...)...))
 		}
 		update(lossName, g.Const(0))
@@ -139,6 +135,4 @@ func (p *Planner) planUpdate(o EngineOptions, trained []nn.Trained) (*engine.Dra
 	}})
 }
 
-func gradParam(name string) string    { return "gradient." + name }
-func firstMoment(name string) string  { return "moment1." + name }
-func secondMoment(name string) string { return "moment2." + name }
+func gradParam(name string) string { return "gradient." + name }

@@ -76,7 +76,7 @@ func (p *Planner) Memory(o EngineOptions) (Memory, error) {
 
 func (p *Planner) measure(o EngineOptions, all plan) (Memory, error) {
 	m := p.common()
-	m.add(all, all.drafts())
+	m.add(all, all.drafts(), o.Optimizer)
 	if err := m.need(p.runtime, all.drafts()); err != nil || p.base != nil { // whose owner says what is packed
 		return m, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/model/hub"
+	"github.com/lorafuse/lorafuse/tensor"
 	"github.com/lorafuse/lorafuse/train/config"
 	"github.com/lorafuse/lorafuse/train/events"
 )
@@ -140,7 +141,7 @@ func (r *Run) open(ctx context.Context, lock bool) (_ *Run, err error) {
 type prepared struct {
 	planner *Planner
 	opts    EngineOptions
-	moments map[string][]float32 // of the checkpoint that the run goes on from, or nil
+	moments map[string]tensor.Tensor // of the checkpoint that the run goes on from, or nil
 }
 
 // gather makes the output folder and reads the data, and what they are read by. It gives
@@ -192,7 +193,7 @@ func (r *Run) prepare(dir string) (p prepared, err error) {
 		return p, err
 	}
 	p.opts = EngineOptions{
-		Task: task, MaxTokens: r.train.MaxTokens(), Beta1: c.Betas[0], Beta2: c.Betas[1], Eps: c.Eps, WeightDecay: c.WeightDecay,
+		Task: task, MaxTokens: r.train.MaxTokens(), Optimizer: Optimizer(c.Optimizer), Beta1: c.Betas[0], Beta2: c.Betas[1], Eps: c.Eps, WeightDecay: c.WeightDecay,
 		MaxGradNorm: c.MaxGradNorm, Checkpointing: c.ActivationCheckpointing, Seed: c.Seed, MemoryLimit: int64(c.MemoryLimit), Pack: c.Pack,
 	}
 	if r.eval != nil {

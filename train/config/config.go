@@ -62,7 +62,7 @@ type Config struct {
 	Power        float64       `yaml:"power" default:"1" range:"(0,1000]" doc:"Exponent of the polynomial schedule."`
 	LREnd        float64       `yaml:"lr_end" default:"1e-7" range:"[0,1e30]" also:"min_lr" doc:"Last learning rate of the polynomial schedule."`
 
-	Optimizer   string     `yaml:"optimizer" default:"adamw" one:"adamw" also:"optim" doc:"Optimizer; adamw decays the weights apart from the gradient."`
+	Optimizer   string     `yaml:"optimizer" default:"adamw" one:"adamw|adamw_8bit" also:"optim" doc:"Optimizer; adamw decays the weights apart from the gradient. adamw_8bit keeps its two moments in 8 bits each, with a scale for each 256 numbers, as bitsandbytes' AdamW8bit does; trained tensors of fewer than 4096 numbers keep them in 32."`
 	Betas       [2]float64 `yaml:"betas" default:"[0.9, 0.999]" range:"[0,1)" also:"adam_beta1,adam_beta2,beta1,beta2" doc:"Decay rates of AdamW's two moments."`
 	Eps         float64    `yaml:"eps" default:"1e-8" range:"[1e-30,1000]" also:"adam_epsilon,epsilon,adam_eps" doc:"Added to the root of AdamW's second moment."`
 	WeightDecay float64    `yaml:"weight_decay" default:"0" range:"[0,1000]" also:"adam_weight_decay" doc:"Weight decay per unit of learning rate, on every trained tensor."`

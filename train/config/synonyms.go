@@ -27,7 +27,7 @@ type synonym struct {
 var (
 	inCache = synonym{help: "pictures have the size that they are cached in: lorafuse data cache --resolution"}
 	always  = synonym{only: []string{"true"}, help: "training reads a cache of texts and pictures: lorafuse data cache builds it"}
-	eights  = synonym{key: "optimizer", words: map[string]string{"true": "adamw8bit", "false": "adamw"}}
+	eights  = synonym{key: "optimizer", words: map[string]string{"true": "adamw_8bit", "false": "adamw"}}
 	images  = synonym{key: "diffusion.images"}
 	control = synonym{key: "diffusion.controls"}
 	batch   = synonym{key: "batch_size"}
