@@ -7,9 +7,13 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// stripFloats is about how much of an image lies unfolded at a time: enough rows of a
-// product that packing the weight for it costs little.
-const stripFloats = 2 << 20
+// How much of an image lies unfolded at a time: little enough for a cache, and enough that
+// packing the weight for it costs little.
+const (
+	stripLeast   = 256 << 10 // floats
+	stripMost    = 4 << 20
+	stripWeights = 2 // times the weight, in between
+)
 
 // conv2D is a launch of a convolution: an image is unfolded a strip of rows at a time,
 // each pixel to a row of the window, [kw·c] (im2col, Chellapilla et al. 2006, along one
@@ -53,7 +57,8 @@ func conv2DKernel(r *run, l *ir.Launch) func() error {
 	if p.fewer() {
 		return newWinograd(p).run
 	}
-	p.rows = max(1, min(p.oh, stripFloats/(p.ow*p.kw*p.c)))
+	strip := min(max(stripLeast, stripWeights*p.kh*p.kw*p.c*p.out), stripMost)
+	p.rows = max(1, min(p.oh, strip/(p.ow*p.kw*p.c)))
 	p.call.M = p.rows * p.ow
 	r.reserveProduct(&p.call)
 	r.reserve(p.groups(p.rows) * p.ow * p.kw * p.c)
