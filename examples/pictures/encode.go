@@ -67,7 +67,7 @@ func pixels(m image.Image) dit.Latent {
 	for i := range b.Dy() * b.Dx() {
 		red, green, blue, _ := m.At(b.Min.X+i%b.Dx(), b.Min.Y+i/b.Dx()).RGBA()
 		for c, v := range []uint32{red, green, blue} {
-			x.Values[c*b.Dy()*b.Dx()+i] = float32(v)/0x7FFF - 1
+			x.Values[c*b.Dy()*b.Dx()+i] = float32(v)/32767.5 - 1
 		}
 	}
 	return x

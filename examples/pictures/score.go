@@ -16,8 +16,8 @@ type template struct {
 func templates() (all []template) {
 	for colour := range colours {
 		for shape := range shapes {
-			for at := range 5 * 5 * 3 {
-				p := picture{colour, shape, side/2 + float64(at%5-2), side/2 + float64(at/5%5-2), float64(10 + at/25)}
+			for at := range 3 * 3 * 3 {
+				p := picture{colour, shape, side/2 + 1.5*float64(at%3-1), side/2 + 1.5*float64(at/3%3-1), float64(10 + at/9)}
 				all = append(all, template{p, false, pixels(p.paint(plain)).Values}, template{p, true, pixels(p.paint(neon)).Values})
 			}
 		}
