@@ -2,6 +2,8 @@ package diffusion_test
 
 import (
 	"context"
+	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -13,6 +15,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/diffusion"
 	"github.com/lorafuse/lorafuse/diffusion/dit"
+	"github.com/lorafuse/lorafuse/diffusion/flow"
 	"github.com/lorafuse/lorafuse/diffusion/vae"
 	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
@@ -42,7 +45,7 @@ func part[T safetensors.Element](g tensors, name string, i int) []T {
 	x, err := safetensors.As[T](v)
 	require.NoError(g.t, err)
 	n := len(x) / v.Shape[0]
-	return x[i*n : (i+1)*n]
+	return x[i*n : (i+1)*n : (i+1)*n]
 }
 
 func (g tensors) shape(name string) []int {
@@ -172,3 +175,93 @@ func near(t testing.TB, want, got []float32, relative float64) {
 }
 
 func abs(x float32) float64 { return float64(max(x, -x)) }
+
+// What cannot be drawn is refused before the first step.
+func TestWrongDrawings(t *testing.T) {
+	p, slot, _ := painter(t, pipelineOf(t, map[string]string{diffusion.Transformer: "flux"}))
+	g := readTensors(t, "sampling-flux")
+	good := func() diffusion.Drawing {
+		return diffusion.Drawing{Prompt: g.prompt("", 0), Height: 4, Width: 4, Steps: 1, Each: func(int, int, []float32) error {
+			return errStopped
+		}}
+	}
+	nan := math.NaN()
+	for says, change := range map[string]func(d *diffusion.Drawing){
+		"found 1001 steps, expected 1 to 1000":                    func(d *diffusion.Drawing) { d.Steps = 1001 },
+		"found a latent of 3×4, expected multiples of 2":          func(d *diffusion.Drawing) { d.Width = 3 },
+		"found a latent of 4×0":                                   func(d *diffusion.Drawing) { d.Height = 0 },
+		"expected numbers":                                        func(d *diffusion.Drawing) { d.Scale = &nan },
+		"found 3 values to start from, expected 64 for 4×1×4×4":   func(d *diffusion.Drawing) { d.Start = make([]float32, 3) },
+		"text: found 7 features of a token, expected 32":          func(d *diffusion.Drawing) { d.Prompt.Features = 7 },
+		"found 5 pooled features, expected 24":                    func(d *diffusion.Drawing) { d.Prompt.Pooled = d.Prompt.Pooled[:5] },
+		"found 0 values, expected 32 for each of 1 token or more": func(d *diffusion.Drawing) { d.Prompt.Values = nil },
+	} {
+		d := good()
+		change(&d)
+		_, err := p.Draw(context.Background(), slot, d)
+		require.Error(t, err)
+		assert.ErrorContains(t, err, says)
+		assert.True(t, errors.Is(err, diffusion.ErrDrawing) || errors.Is(err, dit.ErrSample), "%v", err)
+	}
+	_, err := p.Draw(context.Background(), slot, good())
+	require.ErrorIs(t, err, errStopped)
+
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err = p.Draw(ctx, slot, good())
+	assert.ErrorIs(t, err, context.Canceled)
+}
+
+var errStopped = errors.New("stopped")
+
+// Pictures of other sizes and texts of other lengths are those of painters of their own,
+// whatever was drawn before.
+func TestPainterIsUsedAgain(t *testing.T) {
+	pipeline := pipelineOf(t, map[string]string{diffusion.Transformer: "qwenimage"})
+	g := readTensors(t, "sampling-qwenimage")
+	away := g.prompt("negative_", 0)
+	long := g.prompt("", 0)
+	for len(long.Mask) < 40 {
+		long.Values, long.Mask = append(long.Values, g.prompt("", 1).Values...), append(long.Mask, g.prompt("", 1).Mask...)
+	}
+	drawings := []diffusion.Drawing{
+		{Prompt: g.prompt("", 0), Height: 4, Width: 8, Steps: 2, Seed: 1},
+		{Prompt: long, Height: 8, Width: 4, Steps: 2, Seed: 2, Negative: &away},
+		{Prompt: g.prompt("", 1), Height: 2, Width: 4, Steps: 2, Seed: 3},
+		{Prompt: g.prompt("", 0), Height: 4, Width: 8, Steps: 2, Seed: 1},
+	}
+	shared, slot, _ := painter(t, pipeline)
+	for _, d := range drawings {
+		got, err := shared.Draw(context.Background(), slot, d)
+		require.NoError(t, err)
+		alone, other, _ := painter(t, pipeline)
+		want, err := alone.Draw(context.Background(), other, d)
+		require.NoError(t, err)
+		near(t, want.Values, got.Values, 1e-5)
+	}
+}
+
+// Every transformer is drawn with, with guidance where its pipeline has it.
+func TestEveryTransformerDraws(t *testing.T) {
+	for _, name := range []string{"flux", "flux2", "kandinsky5", "qwenimage", "qwenimage-edit", "qwenimage21", "zimage"} {
+		t.Run(name, func(t *testing.T) {
+			p, slot, _ := painter(t, pipelineOf(t, map[string]string{diffusion.Transformer: name}))
+			space := p.Space()
+			text := func(tokens int) dit.Prompt {
+				x := dit.Prompt{Features: space.Text, Values: make([]float32, tokens*space.Text), Pooled: make([]float32, space.Pooled)}
+				flow.NewDraw(uint64(tokens), 0, 0).Noise(x.Values)
+				return x
+			}
+			away := text(3)
+			size := 4 * space.Multiple
+			d := diffusion.Drawing{Prompt: text(7), Negative: &away, Height: size, Width: 2 * size, Steps: 2}
+			x, err := p.Draw(context.Background(), slot, d)
+			require.NoError(t, err)
+			require.Len(t, x.Values, space.Channels*size*2*size)
+			d.Negative = nil
+			plain, err := p.Draw(context.Background(), slot, d)
+			require.NoError(t, err)
+			require.NotEqual(t, x.Values, plain.Values)
+		})
+	}
+}
