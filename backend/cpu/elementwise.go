@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"math"
+	"slices"
 
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/vec"
 	"github.com/lorafuse/lorafuse/ir"
@@ -57,6 +58,9 @@ const (
 type layout struct {
 	kind    repeat
 	strides [ir.MaxRank]int // over the output's axes, for general
+	// group, where positive, says that a general operand has a row for so many rows of the
+	// output, one behind the other: a vector for each sample, and its tokens.
+	group int
 }
 
 func (r *run) layout(v ir.Ref, out []int) layout {
@@ -83,7 +87,25 @@ func (r *run) layout(v ir.Ref, out []int) layout {
 		}
 		step *= in[i]
 	}
+	y.group = group(in, out)
 	return y
+}
+
+// group is how many rows of an output each row of an operand is repeated for, 0 where
+// rows are repeated in another order.
+func group(in, out []int) int {
+	last := len(out) - 1
+	if len(in) != len(out) || in[last] != out[last] {
+		return 0
+	}
+	n, i := 1, last-1
+	for ; i >= 0 && in[i] == 1; i-- {
+		n *= out[i]
+	}
+	if !slices.Equal(in[:max(0, i+1)], out[:max(0, i+1)]) {
+		return 0
+	}
+	return n
 }
 
 // index gives the operand's element for element i of the output.
@@ -190,6 +212,13 @@ func fastBinary(r *run, p *pair[float32], fn ir.BinaryFn) func() bool {
 			f(dst, x, p.y)
 		}
 	}
+	byGroup := func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			dst, x := row(i)
+			at := i / p.b.group * cols
+			f(dst, x, p.y[at:at+cols])
+		}
+	}
 	scaled := func(lo, hi int) { vec.Scale(p.dst[lo:hi], p.y[0], p.x[lo:hi]) }
 	byRow := func(lo, hi int) {
 		for i := lo; i < hi; i++ {
@@ -207,6 +236,8 @@ func fastBinary(r *run, p *pair[float32], fn ir.BinaryFn) func() bool {
 			r.elements(len(p.dst), equal)
 		case kind == perCol:
 			r.rows(len(p.dst)/cols, cols, byColumn)
+		case p.b.group > 0:
+			r.rows(len(p.dst)/cols, cols, byGroup)
 		case kind == one && fn == ir.Mul:
 			r.elements(len(p.dst), scaled)
 		case kind == perRow && fn == ir.Mul:

@@ -122,6 +122,8 @@ func binaryCases() []testCase {
 		add(fn, "/scalar first", "f32[1]", normal, "f32[5,17]", positive)
 		add(fn, "/outer", "f32[5,1]", normal, "f32[1,7]", positive)
 		add(fn, "/middle", "f32[2,3,5,2]", normal, "f32[3,1,2]", positive)
+		add(fn, "/samples", "f32[3,m,17]", normal, "f32[3,1,17]", positive)
+		add(fn, "/samples first", "f32[2,1,1,5]", normal, "f32[2,n,3,5]", positive)
 		add(fn, "/bounded", "f32[n,2m]", normal, "f32[n,1]", positive)
 		add(fn, "/long", "f32[3,8195]", normal, "f32[8195]", positive)
 	}
