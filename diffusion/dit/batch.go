@@ -159,16 +159,3 @@ func (l layout) eachToken(f func(i, picture, frame, row, column int)) {
 		}
 	}
 }
-
-// unpack gives each sample's part of rows as a latent.
-func unpack(rows []float32, samples int, like Latent) ([][]float32, error) {
-	n := like.size()
-	if len(rows) != samples*n {
-		return nil, fmtSize(len(rows), samples*n)
-	}
-	out := make([][]float32, samples)
-	for i := range out {
-		out[i] = unpacked(rows[i*n:(i+1)*n], like)
-	}
-	return out, nil
-}

@@ -52,8 +52,8 @@ func (m *Flux) Check(*model.Config) error {
 	if err != nil {
 		return err
 	}
-	if m.SingleLayers < 0 || m.SingleLayers > maxLayers {
-		return fmt.Errorf("%w: num_single_layers: found %d, expected 0 to %d", model.ErrConfig, m.SingleLayers, maxLayers)
+	if err = checkLayers("num_single_layers", m.SingleLayers); err != nil {
+		return err
 	}
 	return model.CheckSizes(model.Size{Key: "pooled_projection_dim", N: m.Pooled})
 }

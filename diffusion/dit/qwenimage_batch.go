@@ -30,7 +30,7 @@ func (m *QwenImage) Arrays(b *data.Batch, samples []Sample) error {
 	}
 	b.Reset()
 	l.setPictures(b, samples, packed)
-	l.setText(b, samples, Prompt.real)
+	l.setText(b, samples, Prompt.sees)
 	setSinusoids(b, Time, samples, func(s Sample) []float32 { return sinusoid(s.Timestep/1000, 1000, timeChannels) })
 	if m.ClearControls {
 		b.SetInts(ConditionRows, m.conditionRows(l))
@@ -44,9 +44,6 @@ func (m *QwenImage) Arrays(b *data.Batch, samples []Sample) error {
 	l.setRotary(b, rotary{10000, m.Axes, angles32}, text, func(i int, position []int) { copy(position, positions[i][:]) })
 	return nil
 }
-
-// real tells which tokens are seen.
-func (p Prompt) real(token int) bool { return p.Mask == nil || p.Mask[token] }
 
 // positions are those of the tokens of pictures, which are centred, and that of the first
 // token of the text on all axes: beyond all of them. On the first axis pictures are

@@ -108,7 +108,7 @@ func TestMoreWrongConfigs(t *testing.T) {
 		is                error
 	}{
 		{"ZImageTransformer2D", `"siglip_feat_dim": 1152`, `siglip_feat_dim "1152"; supported: null`, model.ErrUnsupported},
-		{"ZImageTransformer2D", `"axes_dims": [32, 48, 50]`, "axes_dims: found [32 48 50], expected 3 that add up to dim/n_heads, 128", model.ErrConfig},
+		{"ZImageTransformer2D", `"axes_dims": [32, 48, 50]`, "axes_dims: found [32 48 50], expected 3 that add up to dim/n_heads 128", model.ErrConfig},
 		{"ZImageTransformer2D", `"axes_lens": [32]`, "axes_lens: found 1, expected one for each of the 3 of axes_dims", model.ErrConfig},
 		{"ZImageTransformer2D", `"all_patch_size": []`, "all_f_patch_size: found 1 sizes, expected one for each of the 0 of all_patch_size", model.ErrConfig},
 		{"ZImageTransformer2D", `"all_patch_size": [0]`, "all_patch_size: found 0, expected 1 to", model.ErrConfig},
@@ -116,7 +116,7 @@ func TestMoreWrongConfigs(t *testing.T) {
 		{"ZImageTransformer2D", `"n_layers": -2`, "n_layers: found -2, expected 0 to 16384", model.ErrConfig},
 		{"ZImageTransformer2D", `"qk_norm": 3`, "qk_norm: found 3, expected true or false", model.ErrConfig},
 		{"Flux2Transformer2D", `"patch_size": 2`, `in_channels "128"; supported: 512, the channels of a token that come out`, model.ErrUnsupported},
-		{"Flux2Transformer2D", `"axes_dims_rope": [64, 64]`, "axes_dims_rope: found [64 64], expected 4 that add up to attention_head_dim, 128", model.ErrConfig},
+		{"Flux2Transformer2D", `"axes_dims_rope": [64, 64]`, "axes_dims_rope: found [64 64], expected 4 that add up to attention_head_dim 128", model.ErrConfig},
 		{"Flux2Transformer2D", `"mlp_ratio": 0`, "mlp_ratio: found 0, expected more than 0", model.ErrConfig},
 		{"Flux2Transformer2D", `"timestep_guidance_channels": 7`, "timestep_guidance_channels: found 7, expected an even number", model.ErrConfig},
 		{"QwenImage21Transformer2D", `"patch_size": 2`, `patch_size "2"; supported: 1`, model.ErrUnsupported},
