@@ -36,7 +36,7 @@ const (
 	Rotary    = "rotary"         // f32 [samples·tokens, size of a head]: cosines, then sines
 	ImageRows = "image rows"     // i32 [samples·image tokens]: their rows among all tokens
 	TextRows  = "text rows"      // i32 [samples·text tokens]: the same
-	Predicted = "predicted rows" // i32 [samples·predicted tokens]: rows of Latents
+	Predicted = "predicted rows" // i32 [samples·predicted tokens]: rows of Latents; of Z-Image, of all tokens
 	Target    = "target"         // f32 [samples·predicted tokens, channels]
 	Weights   = "weights"        // f32 [samples]
 )
