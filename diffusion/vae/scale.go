@@ -69,7 +69,9 @@ func floats(set *weights.Set, name string) (x []float32, err error) {
 	return x, err
 }
 
-// Normalise brings the values of a latent to those that a transformer takes, in place.
+// Normalise brings the values of a latent to those that a transformer takes, in place. A
+// latent of more channels than there are numbers for is another autoencoder's, and is left
+// as it is: no transformer that goes with this one takes it.
 func (s *Scale) Normalise(z dit.Latent) {
 	s.each(z, func(x, mean, factor float32) float32 { return (x - mean) * factor })
 }
@@ -81,6 +83,9 @@ func (s *Scale) Denormalise(z dit.Latent) {
 
 func (s *Scale) each(z dit.Latent, f func(x, mean, factor float32) float32) {
 	patch := max(s.Patch, 1)
+	if n := s.Channels(); n > 0 && z.Channels > n {
+		return
+	}
 	i := 0
 	for c := range z.Channels {
 		for range z.Frames {

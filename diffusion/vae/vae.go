@@ -40,8 +40,8 @@ type Picture struct {
 // Mean, with the logarithms LogVar of their variances.
 type Moments struct{ Mean, LogVar dit.Latent }
 
-// Sample is the latent of standard normal numbers: mean + exp(logvar/2)·noise.
-// flow.Draw.Posterior draws them.
+// Sample is the latent of standard normal numbers, one for each value:
+// mean + exp(logvar/2)·noise. flow.Draw.Posterior draws them.
 func (m Moments) Sample(noise []float32) dit.Latent {
 	z := m.Mean
 	z.Values = make([]float32, len(m.Mean.Values))

@@ -145,6 +145,11 @@ func TestScale(t *testing.T) {
 	z := dit.Latent{Channels: 1, Frames: 2, Height: 1, Width: 1, Values: []float32{0.1159, 1.1159}}
 	s.Normalise(z)
 	assert.InDeltaSlice(t, []float32{0, 0.3611}, z.Values, 1e-6)
+	s, err = ReadScale(root + "/vae-qwen/vae")
+	require.NoError(t, err)
+	z = dit.Latent{Channels: 5, Frames: 1, Height: 1, Width: 1, Values: []float32{1, 2, 3, 4, 5}}
+	s.Normalise(z)
+	assert.Equal(t, []float32{1, 2, 3, 4, 5}, z.Values, "of another autoencoder")
 }
 
 // TestProgramsAreKept has pictures of two sizes in turns.
