@@ -1,6 +1,6 @@
-// Command pictures teaches a small model that draws plain shapes to draw them as neon signs,
-// and shows what it drew before and after. The pictures that it learns of are drawn by this
-// program, and so were those that the model itself has learned of.
+// Command pictures teaches a small model that draws plain shapes to draw them as lamps in the
+// dark, and shows what it drew before and after. The pictures that it learns of are drawn by
+// this program, and so were those that the model itself has learned of.
 //
 //	go run ./examples/pictures         teaches the style
 //	go run ./examples/pictures -base   makes the model anew, which takes longer
@@ -77,7 +77,7 @@ func teach(ctx context.Context) error {
 			learned = append(learned, p.place(i))
 		}
 	}
-	if err := prepare(ctx, filepath.Join(outputs, "style"), learned, neon); err != nil {
+	if err := prepare(ctx, filepath.Join(outputs, "style"), learned, glow); err != nil {
 		return err
 	}
 	began := time.Now()

@@ -13,9 +13,9 @@ import (
 func TestJudge(t *testing.T) {
 	known := templates()
 	for _, in := range []struct {
-		style style
-		neon  int
-	}{{plain, 0}, {neon, len(colours) * len(shapes)}} {
+		style   style
+		glowing int
+	}{{plain, 0}, {glow, len(colours) * len(shapes)}} {
 		var drawn []image.Image
 		var asked []picture
 		for i := range len(colours) * len(shapes) {
@@ -23,7 +23,7 @@ func TestJudge(t *testing.T) {
 			drawn, asked = append(drawn, p.paint(in.style)), append(asked, p)
 		}
 		n := len(drawn)
-		assert.Equal(t, score{drawn: n, neon: in.neon, colour: n, shape: n}, judge(drawn, asked, known))
+		assert.Equal(t, score{drawn: n, glowing: in.glowing, colour: n, shape: n}, judge(drawn, asked, known))
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 // template is a picture that our program can draw, as pixels.
 type template struct {
 	picture
-	neon   bool
-	pixels []float32
+	glowing bool
+	pixels  []float32
 }
 
 // templates are all captions in both styles, at many places and sizes.
@@ -18,7 +18,7 @@ func templates() (all []template) {
 		for shape := range shapes {
 			for at := range 3 * 3 * 3 {
 				p := picture{colour, shape, side/2 + 1.5*float64(at%3-1), side/2 + 1.5*float64(at/3%3-1), float64(10 + at/9)}
-				all = append(all, template{p, false, pixels(p.paint(plain)).Values}, template{p, true, pixels(p.paint(neon)).Values})
+				all = append(all, template{p, false, pixels(p.paint(plain)).Values}, template{p, true, pixels(p.paint(glow)).Values})
 			}
 		}
 	}
@@ -27,13 +27,13 @@ func templates() (all []template) {
 
 // score says of drawn pictures how many are in the style, and how many show the colour and
 // the shape of their captions: those of the template that they are nearest to.
-type score struct{ drawn, neon, colour, shape int }
+type score struct{ drawn, glowing, colour, shape int }
 
 func judge(drawn []image.Image, asked []picture, all []template) (s score) {
 	for i, m := range drawn {
 		found := nearest(pixels(m).Values, all)
 		s.drawn++
-		s.neon += count(found.neon)
+		s.glowing += count(found.glowing)
 		s.colour += count(found.colour == asked[i].colour)
 		s.shape += count(found.shape == asked[i].shape)
 	}

@@ -94,15 +94,17 @@ func plain(distance float64, rgb [3]float64) [3]float64 {
 	return [3]float64{0.96, 0.94, 0.90}
 }
 
-// neon is a bright tube along the edge, at night.
-func neon(distance float64, rgb [3]float64) [3]float64 {
-	night := [3]float64{0.04, 0.04, 0.12}
-	light := math.Exp(-distance * distance / 8)
-	core := math.Exp(-distance * distance / 1.2)
+// glow is a lamp in the dark: its colour fades around it.
+func glow(distance float64, rgb [3]float64) [3]float64 {
+	at := [3]float64{0.05, 0.05, 0.15}
+	light := math.Exp(-max(distance, 0) / 2.5)
 	for i, c := range rgb {
-		night[i] = min(1, night[i]+(0.3+0.9*c)*light*0.8+core*0.35)
+		at[i] += light * (0.15 + 0.75*c)
+		if distance < 0 {
+			at[i] = min(1, 0.25+0.85*c)
+		}
 	}
-	return night
+	return at
 }
 
 // fine is how many points of a pixel are painted along each side.

@@ -70,7 +70,7 @@ func show(ctx context.Context, adapter string, asked []picture) error {
 			return err
 		}
 		s := judge(drawn, asked, known)
-		fmt.Printf("%-6s  %2d of %d are neon signs, %2d have the colour and %2d the shape of their caption\n", look.name, s.neon, s.drawn, s.colour, s.shape)
+		fmt.Printf("%-6s  %2d of %d glow, %2d have the colour and %2d the shape of their caption\n", look.name, s.glowing, s.drawn, s.colour, s.shape)
 		if err := save(filepath.Join(outputs, look.name+".png"), drawn); err != nil {
 			return err
 		}
