@@ -194,7 +194,8 @@ func (d *differ) recomputes(segment int) bool {
 func (d *differ) recompute(v Value) Value {
 	g := d.g
 	n := g.Nodes[v]
-	if !d.recomputes(n.Segment) || n.Segment != d.seg || n.Op == Param || n.Op == Const {
+	widened := d.isWidened(v)
+	if !widened && (!d.recomputes(n.Segment) || n.Segment != d.seg) || n.Op == Param || n.Op == Const {
 		return v
 	}
 	if c, ok := d.clones[v]; ok {
@@ -207,10 +208,27 @@ func (d *differ) recompute(v Value) Value {
 	clone := n
 	clone.In = in
 	g.segment, g.clone = 0, int(d.seg)
+	if widened && g.clone == 0 {
+		g.clone = -1
+	}
 	c := g.append(clone)
 	g.clone = 0
 	d.clones[v] = c
 	return c
+}
+
+// isWidened reports whether v is a param of 8-bit floats made wide, perhaps times another:
+// it is cheaper to make again than to keep.
+func (d *differ) isWidened(v Value) bool {
+	n := &d.g.Nodes[v]
+	switch n.Op {
+	case Cast:
+		from := d.g.Nodes[n.In[0]]
+		return from.Op == Param && from.Outs[0].DType.IsFloat() && from.Outs[0].DType.Bits() == 8
+	case Binary:
+		return d.isWidened(n.In[0]) && d.g.Nodes[n.In[1]].Op == Param
+	}
+	return false
 }
 
 // throughDecomposition differentiates the composite's decomposition, whose

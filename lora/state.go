@@ -216,7 +216,7 @@ func (s *State) start(t Target, seed uint64) (*Weights, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lora: %w", err)
 	}
-	if w.DType.Quantized() {
+	if w.DType.Quantized() || w.DType == tensor.F8E4M3 {
 		return nil, fmt.Errorf("lora: %w: the adapter begins by taking a part out of the weight of %q, which is quantised; leave the model unquantised, or convert the adapter to a plain one", ErrUnsupported, t.Name)
 	}
 	if err := t.Residual(base, first, w.DType); err != nil {

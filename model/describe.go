@@ -25,14 +25,16 @@ func (q Quantization) Lines() (lines []string) {
 	return lines
 }
 
-// Storage says how bitsandbytes has stored the weights, and is empty where it has
-// not.
+// Storage says how quantised weights are stored, and is empty where there are none.
 func (q Quantization) Storage() string {
 	if !q.Stored {
 		return ""
 	}
 	if len(q.Weights) == 0 {
 		return fmt.Sprintf("by bitsandbytes: %d linear layers as int8", len(q.Widened))
+	}
+	if q.DType == tensor.F8E4M3 {
+		return fmt.Sprintf("in the file: %d linear layers as %s in %s, %s in 16 bits", len(q.Weights), quant.Name(q.DType), bytesize.Binary(q.Bytes), bytesize.Binary(q.Plain))
 	}
 	return fmt.Sprintf("by bitsandbytes: %d linear layers as %s in %s, %s in 16 bits", len(q.Weights), quant.Name(q.DType), bytesize.Binary(q.Bytes), bytesize.Binary(q.Plain))
 }

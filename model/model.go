@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/lorafuse/lorafuse/backend"
@@ -43,7 +44,8 @@ type Model struct {
 	tasks   map[Task]bool // that it can be trained for
 
 	converted map[string]*converted // weights that are quantised on load or in the files, by name
-	stored    bool                  // in the files
+	stored    bool                  // in the files, by bitsandbytes
+	float8    []string              // weights that the files have in 8-bit floats and that stay so
 	fresh     map[string]nn.Weight  // of no file, see begin
 
 	mu   sync.Mutex
@@ -88,9 +90,11 @@ func open(dir string, choose func(*Model) error) (*Model, error) {
 		return nil, fmt.Errorf("model: %w", err)
 	}
 	m := &Model{Config: c, Dir: dir, Source: set.Origin(), set: set, converted: map[string]*converted{}}
-	if err := m.findStored(); err != nil {
-		set.Close()
-		return nil, err
+	for _, find := range []func(*Model) error{(*Model).findStored, (*Model).findFloat8} {
+		if err := find(m); err != nil {
+			set.Close()
+			return nil, err
+		}
 	}
 	for _, step := range []func(*Model) error{choose, (*Model).probe} {
 		if err := step(m); err != nil {
@@ -185,11 +189,15 @@ func (m *Model) Set() *weights.Set { return m.set }
 // Has reports whether the model has a tensor of that name, of the checkpoint or fresh.
 func (m *Model) Has(name string) bool {
 	_, ok := m.fresh[name]
-	return ok || m.set.Has(m.inFile(name))
+	name = m.inFile(name)
+	return ok || m.converted[name] != nil || m.set.Has(name)
 }
 
 // inFile is the name that the tensor called name has in this checkpoint.
 func (m *Model) inFile(name string) string {
+	if weight, ok := strings.CutSuffix(name, weightSuffix+nn.ScaleSuffix); ok { // made of what lies beside the weight
+		return m.inFile(weight+weightSuffix) + nn.ScaleSuffix
+	}
 	r, ok := m.Config.Family.(Renamer)
 	if !ok || m.set.Has(name) {
 		return name
@@ -212,7 +220,7 @@ func (m *Model) Weight(name string) (nn.Weight, error) {
 	}
 	name = m.inFile(name)
 	if p := m.converted[name]; p != nil {
-		return nn.Weight{DType: p.dtype, Shape: p.shape, View: p.view, Fill: p.fill}, nil
+		return nn.Weight{DType: p.dtype, Shape: p.shape, View: p.view, Fill: p.fill, RowScales: m.scalesOf(name)}, nil
 	}
 	v, err := m.view(name)
 	if err != nil {
@@ -229,7 +237,7 @@ func (m *Model) Weight(name string) (nn.Weight, error) {
 	if data == nil && v.Len() > 0 { // reading has failed, for the reason that Use gives
 		return nn.Weight{}, v.Use(func([]byte) error { return nil })
 	}
-	w := nn.Weight{DType: d, Shape: withinRank(v.Shape), Source: backend.Source{Bytes: data, Keep: v}}
+	w := nn.Weight{DType: d, Shape: withinRank(v.Shape), Source: backend.Source{Bytes: data, Keep: v}, RowScales: m.scalesOf(name)}
 	if v.InPlace() {
 		w.View = v
 	}
@@ -268,7 +276,7 @@ func (m *Model) view(name string) (*safetensors.View, error) {
 func (m *Model) Parameters() int {
 	n := 0
 	for _, name := range m.used {
-		if w, err := m.Weight(name); err == nil {
+		if w, err := m.Weight(name); err == nil && !strings.HasSuffix(name, weightSuffix+nn.ScaleSuffix) {
 			p := 1
 			for _, d := range w.Shape {
 				p *= d

@@ -44,19 +44,31 @@ type Quantization struct {
 
 // Quantization says which weights are quantised, and how.
 func (m *Model) Quantization() Quantization {
-	q := Quantization{Stored: m.stored}
+	q := Quantization{Stored: m.stored || len(m.float8) > 0}
+	for _, name := range m.float8 {
+		if w, err := m.Weight(name); err == nil {
+			q.add(name, w.DType, w.Size()+m.scaleBytes(name), w.Shape)
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(m.converted)) {
 		p := m.converted[name]
-		if !p.dtype.Quantized() {
+		if p.dtype != tensor.F8E4M3 && !p.dtype.Quantized() {
+			if !m.stored { // of 8-bit floats, scales and what is small
+				continue
+			}
 			q.Widened = append(q.Widened, name)
 			continue
 		}
-		q.DType = p.dtype
-		q.Weights = append(q.Weights, name)
-		q.Bytes += int64(p.size())
-		q.Plain += int64(tensor.BF16.Bytes(p.shape[0] * p.shape[1]))
+		q.add(name, p.dtype, p.size()+m.scaleBytes(name), p.shape)
 	}
 	return q
+}
+
+func (q *Quantization) add(name string, d tensor.DType, bytes int, shape []int) {
+	q.DType = d
+	q.Weights = append(q.Weights, name)
+	q.Bytes += int64(bytes)
+	q.Plain += int64(tensor.BF16.Bytes(shape[0] * shape[1]))
 }
 
 // Quantize lets the weights of all linear layers but the head be quantised on
@@ -76,13 +88,16 @@ func (m *Model) Quantize(method quant.Method, progress func(done, total int64)) 
 	if to == tensor.Invalid {
 		return nil
 	}
-	if m.stored {
+	if m.stored || len(m.float8) > 0 {
 		if is := m.Quantization().DType; is != to {
 			return fmt.Errorf("model: %s: %w: quantize: found weights that are stored as %s, expected %s, or weights that are not quantised: leave quantize out, or begin with the unquantised model", m.Dir, ErrUnsupported, quant.Name(is), method)
 		}
 		return nil
 	}
 	m.converted = map[string]*converted{}
+	if err := m.findFloat8(); err != nil { // of what is in no block
+		return err
+	}
 	report := &progressOf{report: progress}
 	for _, module := range m.modules {
 		name := m.inFile(module.Name + ".weight")
@@ -96,6 +111,10 @@ func (m *Model) Quantize(method quant.Method, progress func(done, total int64)) 
 		from, err := tensor.ParseDType(v.DType.String())
 		if err != nil {
 			return fmt.Errorf("tensor %q: %w", name, err)
+		}
+		if to == tensor.F8E4M3 {
+			m.toFloat8(name, v, from, report)
+			continue
 		}
 		p := &converted{dtype: to, shape: slices.Clone(v.Shape), from: []string{name}, view: v}
 		p.fill = func(put func(int, []byte) error) error { return quantizeView(v, from, to, report.watch(put)) }

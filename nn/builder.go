@@ -231,7 +231,8 @@ func (b *Builder) Constants() map[string]*tensor.Tensor { return b.constants }
 // Has reports whether the checkpoint has a tensor of that name.
 func (b *Builder) Has(name string) bool { return b.weights.Has(name) }
 
-// Frozen is the tensor called name of the checkpoint as a param of the graph.
+// Frozen is the tensor called name of the checkpoint as a param of the graph, or, of 8-bit
+// floats, that param made wide.
 // shape is what the model expects; -1 takes any size.
 func (b *Builder) Frozen(name string, shape ...int) graph.Tensor {
 	w, err := b.weight(name, shape)
@@ -246,7 +247,7 @@ func (b *Builder) Frozen(name string, shape ...int) graph.Tensor {
 		return b.G.Fail(fmt.Errorf("%w: tensor %q is %v, expected %v from config.json", ErrShape, name, w.Shape, shape))
 	}
 	switch w.DType {
-	case tensor.F32, tensor.F16, tensor.BF16, tensor.Q8, tensor.NF4, tensor.FP4:
+	case tensor.F32, tensor.F16, tensor.BF16, tensor.F8E4M3, tensor.Q8, tensor.NF4, tensor.FP4:
 	default:
 		return b.G.Fail(fmt.Errorf("tensor %q has elements of type %v; supported: F32, F16, BF16", name, w.DType))
 	}
@@ -254,7 +255,11 @@ func (b *Builder) Frozen(name string, shape ...int) graph.Tensor {
 		b.isUsed[name] = true
 		b.used = append(b.used, name)
 	}
-	return b.G.Of(b.G.IR().Param(name, ir.Type{DType: w.DType, Shape: ir.ShapeOf(w.Shape...)}))
+	param := b.G.Of(b.G.IR().Param(name, ir.Type{DType: w.DType, Shape: ir.ShapeOf(w.Shape...)}))
+	if isFloat8(w.DType) {
+		return b.widened(name, param)
+	}
+	return param
 }
 
 func (b *Builder) weight(name string, shape []int) (Weight, error) {

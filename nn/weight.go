@@ -23,6 +23,9 @@ type Weight struct {
 	// each at its offset, and ends with the first error. The bytes of a stretch
 	// are the caller's again when put returns. Nil where Source has the bytes.
 	Fill func(put func(offset int, data []byte) error) error
+	// RowScales gives what the rows of a weight in 8-bit floats are multiplied by; nil
+	// where there are no scales.
+	RowScales func() ([]float32, error)
 }
 
 // Size is the number of bytes.
@@ -51,7 +54,19 @@ func (w Weight) Float32s() ([]float32, error) {
 		}
 	}
 	if !w.DType.Quantized() {
-		return t.Float32s()
+		values, err := t.Float32s()
+		if err != nil || w.RowScales == nil {
+			return values, err
+		}
+		scales, err := w.RowScales()
+		if err != nil {
+			return nil, err
+		}
+		row := len(values) / max(1, len(scales))
+		for i := range values {
+			values[i] *= scales[i/row]
+		}
+		return values, nil
 	}
 	if err := t.Check(); err != nil {
 		return nil, err

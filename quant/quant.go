@@ -38,16 +38,17 @@ const (
 	None Method = "none"
 	Int8 Method = "int8" // Q8: 8.5 bits per weight
 	Bit4 Method = "nf4"  // NF4: 4.5 bits per weight
+	Fp8  Method = "fp8"  // F8_E4M3 and a scale for each row: 8 bits per weight
 )
 
 // Methods lists the names of all methods.
-func Methods() []string { return []string{string(None), string(Int8), string(Bit4)} }
+func Methods() []string { return []string{string(None), string(Int8), string(Bit4), string(Fp8)} }
 
 // ParseMethod finds a method by its name; the empty name is None. It fails with
 // ErrMethod.
 func ParseMethod(name string) (Method, error) {
 	switch m := Method(name); m {
-	case None, Int8, Bit4:
+	case None, Int8, Bit4, Fp8:
 		return m, nil
 	case "":
 		return None, nil
@@ -68,14 +69,19 @@ func (m Method) DType() tensor.DType {
 		return tensor.Q8
 	case Bit4:
 		return tensor.NF4
+	case Fp8:
+		return tensor.F8E4M3
 	}
 	return tensor.Invalid
 }
 
-// Name is the name that people know a quantised type by: int8, nf4 or fp4.
+// Name is the name that people know a quantised type by: int8, nf4, fp4 or fp8.
 func Name(d tensor.DType) string {
-	if d == tensor.Q8 {
+	switch d {
+	case tensor.Q8:
 		return string(Int8)
+	case tensor.F8E4M3:
+		return string(Fp8)
 	}
 	return strings.ToLower(d.String())
 }

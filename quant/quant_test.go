@@ -109,15 +109,15 @@ func TestErrors(t *testing.T) {
 }
 
 func TestParseMethod(t *testing.T) {
-	for name, want := range map[string]tensor.DType{"": tensor.Invalid, "none": tensor.Invalid, "int8": tensor.Q8, "nf4": tensor.NF4} {
+	for name, want := range map[string]tensor.DType{"": tensor.Invalid, "none": tensor.Invalid, "int8": tensor.Q8, "nf4": tensor.NF4, "fp8": tensor.F8E4M3} {
 		m, err := quant.ParseMethod(name)
 		require.NoError(t, err)
 		require.Equal(t, want, m.DType())
 	}
-	require.Equal(t, "int8 nf4 fp4", quant.Name(tensor.Q8)+" "+quant.Name(tensor.NF4)+" "+quant.Name(tensor.FP4))
+	require.Equal(t, "int8 nf4 fp4 fp8", quant.Name(tensor.Q8)+" "+quant.Name(tensor.NF4)+" "+quant.Name(tensor.FP4)+" "+quant.Name(tensor.F8E4M3))
 	_, err := quant.ParseMethod("in8")
 	require.ErrorIs(t, err, quant.ErrMethod)
-	require.ErrorContains(t, err, `found "in8", expected none, int8 or nf4, did you mean "int8"?`)
+	require.ErrorContains(t, err, `found "in8", expected none, int8, nf4 or fp8, did you mean "int8"?`)
 }
 
 func BenchmarkQuantize(b *testing.B) {

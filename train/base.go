@@ -61,7 +61,7 @@ func (b *Base) settings(c *config.Config) *config.Config {
 	own.Precision, own.BatchInvariant = info.Precision, info.BatchInvariant
 	own.Backend, own.Threads, own.Load, own.Pack = byDefault.Backend, byDefault.Threads, byDefault.Load, backend.PackNever
 	own.Quantize = quant.None
-	if q := b.runtime.Model().Quantization(); !q.Stored && q.DType.Quantized() {
+	if q := b.runtime.Model().Quantization(); !q.Stored && len(q.Weights) > 0 {
 		own.Quantize = quant.Method(quant.Name(q.DType))
 	}
 	return &own

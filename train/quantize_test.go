@@ -68,7 +68,7 @@ func TestQuantizedSteps(t *testing.T) {
 		}
 		return steps, gradients, e.Memory()
 	}
-	for _, method := range []quant.Method{quant.Int8, quant.Bit4} {
+	for _, method := range []quant.Method{quant.Int8, quant.Bit4, quant.Fp8} {
 		t.Run(string(method), func(t *testing.T) {
 			m, err := model.Open(base)
 			require.NoError(t, err)

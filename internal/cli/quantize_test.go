@@ -53,7 +53,7 @@ func TestQuantizeRefusals(t *testing.T) {
 		says string
 		args []string
 	}{
-		{`--quantize: found "nf5", expected none, int8 or nf4, did you mean "nf4"?`,
+		{`--quantize: found "nf5", expected none, int8, nf4 or fp8, did you mean "nf4"?`,
 			[]string{"generate", "--model", llama, "--prompt", "x", "--quantize", "nf5"}},
 		{"quantize: found weights that are stored as nf4, expected int8, or weights that are not quantised",
 			[]string{"compare", "--model", quantized + "/nf4", "--golden", quantized + "/nf4/golden.safetensors", "--quantize", "int8"}},

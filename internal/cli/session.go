@@ -63,7 +63,7 @@ const invariantUsage = "make what a row gives independent, bit for bit, of the o
 
 // quantizeFlag adds --quantize.
 func (f *modelFlags) quantizeFlag(c *cobra.Command) {
-	choose(c.Flags(), &f.quantize, "quantize", string(quant.None), quant.Methods(), "make the weights of linear layers smaller on load: none, int8 (8.5 bits each) or nf4 (4.5 bits each)")
+	choose(c.Flags(), &f.quantize, "quantize", string(quant.None), quant.Methods(), "make the weights of linear layers smaller on load: none, int8 (8.5 bits each), nf4 (4.5) or fp8 (8)")
 }
 
 // session is an open model, with its adapter and a machine where asked for.

@@ -50,7 +50,7 @@ var synonyms = map[string]synonym{
 	"checkpointing_steps": {key: "save_steps"}, "checkpoints_total_limit": {key: "save_limit"},
 	"resume_from_checkpoint": {key: "resume"},
 	"rank":                   {key: "adapter.r"}, "lora_alpha": {key: "adapter.lora_alpha"},
-	"quantize": {key: "quantize", words: map[string]string{"true": "int8", "false": "none", "int8": "int8", "nf4": "nf4", "none": "none"}},
+	"quantize": {key: "quantize", words: map[string]string{"true": "int8", "false": "none", "int8": "int8", "nf4": "nf4", "fp8": "fp8", "qfloat8": "fp8", "none": "none"}},
 	"adam8bit": eights, "use_8bit_adam": eights,
 	"gradient_checkpointing":         {key: "activation_checkpointing"},
 	"disable_gradient_checkpointing": {key: "activation_checkpointing", words: map[string]string{"true": "false", "false": "true"}},

@@ -1,0 +1,30 @@
+package quant
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// largestFloat8 is the largest number of F8_E4M3.
+const largestFloat8 = 448
+
+// Float8Row gives a row as F8_E4M3 with one scale, the largest of the sizes divided by
+// 448: value i is about dst[i]·scale, as quanto's qfloat8 has it. Errors: ErrNotFinite.
+func Float8Row(dst []byte, row []float32) (scale float32, err error) {
+	for i, x := range row {
+		if f := float64(x); math.IsNaN(f) || math.IsInf(f, 0) {
+			return 0, fmt.Errorf("quant: element %d is %v: %w", i, x, ErrNotFinite)
+		}
+		scale = max(scale, x, -x)
+	}
+	scale /= largestFloat8
+	if scale == 0 {
+		scale = 1
+	}
+	for i, x := range row {
+		dst[i] = tensor.Float32ToF8E4M3(max(-largestFloat8, min(largestFloat8, x/scale)))
+	}
+	return scale, nil
+}
