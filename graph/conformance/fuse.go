@@ -154,6 +154,15 @@ func patterns() []pattern {
 				g.Gradients(loss, in[:1], ir.GradOptions{}) // nobody reads it
 				return one(loss)
 			}, map[ir.Op]int{ir.LinearCrossEntropy: 1, ir.LinearCrossEntropyGrad: 0}},
+		{"activation in the place of a group norm",
+			[]input{arg("f32[n,5,7,12]", normal), arg("f32[12]", positive), arg("f32[12]", normal)}, func(g *ir.Graph, in []ir.Value) []ir.Value {
+				return one(g.Scale(g.Activate(g.GroupNorm(in[0], in[1], in[2], 4, 1e-6), ir.SiLU), 2))
+			}, map[ir.Op]int{ir.GroupNorm: 1, ir.Activate: 1}},
+		{"group norm that is read beside its activation",
+			[]input{arg("f32[n,5,7,12]", normal), arg("f32[12]", positive), arg("f32[12]", normal)}, func(g *ir.Graph, in []ir.Value) []ir.Value {
+				x := g.GroupNorm(in[0], in[1], in[2], 4, 1e-6)
+				return one(g.Mul(g.Activate(x, ir.GELU), x))
+			}, map[ir.Op]int{ir.GroupNorm: 1, ir.Activate: 1}},
 		{"equal expressions", xw[:1], func(g *ir.Graph, in []ir.Value) []ir.Value {
 			return one(g.Add(g.Mul(g.Unary(ir.Exp, in[0]), in[0]), g.Unary(ir.Tanh, g.Mul(g.Unary(ir.Exp, in[0]), in[0]))))
 		}, map[ir.Op]int{ir.Unary: 2, ir.Binary: 2}},
