@@ -24,10 +24,10 @@ func sinusoid(t, scale float32, channels int) []float32 {
 	return out
 }
 
-// frequency is 10000^(−i/n) as PyTorch has it on a CPU. Vectorised exponentials are off by
-// a bit here and there, by which depends on the machine; frequencies 13 and 44 of 128 come
-// out as the floats above the nearest where the goldens were made, and an angle of 500 by
-// 3e-5 larger.
+// frequency is 10000^(−i/n) as PyTorch has it. Its vectorised exponential is off by one
+// float here and there, where depends on the machine; on those that the goldens are from,
+// numbers 13 and 44 of 128 are the floats above the nearest. That turns an angle of 500 by
+// 3e-5, and moves what a transformer gives by up to 1e-5 of its largest number.
 func frequency(i, n int) float32 {
 	w := float32(math.Exp(float64(float32(-math.Log(10000)) * float32(i) / float32(n))))
 	if 128*i == 13*n || 128*i == 44*n {
