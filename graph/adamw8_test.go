@@ -35,7 +35,7 @@ func TestAdamW8Golden(t *testing.T) {
 		t.Run(map[bool]string{true: "whole", false: "decomposed"}[whole], func(t *testing.T) {
 			e := graph.NewEvaluator(device, graph.EvaluatorOptions{})
 			defer func() { require.NoError(t, e.Close()) }()
-			exact := whole && device.Info().Backend == "cpu"
+			exact := whole && !device.Info().GPU
 			state := firstState(t, read("init.0"))
 			maps, err := tensor.FromFloat32s(ir.AdamW8MapValues(), 2, 256)
 			require.NoError(t, err)

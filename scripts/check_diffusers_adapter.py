@@ -6,9 +6,9 @@ lorafuse rewrites the file in each of its forms; diffusers loads each into a mod
 output must be the same (1e-5 of the largest). With --write the adapter and the output are kept as goldens:
 go test ./diffusion/dit -run TestAdaptersOfDiffusers computes the same output from diffusers' file.
 
-  go build -o /tmp/lorafuse ./cmd/lorafuse
-  python scripts/check_diffusers_adapter.py --lorafuse /tmp/lorafuse
-  python scripts/check_diffusers_adapter.py --lorafuse /tmp/lorafuse --write
+  make build
+  python scripts/check_diffusers_adapter.py --lorafuse bin/lorafuse
+  python scripts/check_diffusers_adapter.py --lorafuse bin/lorafuse --write
 
 Needs torch, diffusers and peft. Nothing is downloaded.
 """
