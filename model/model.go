@@ -47,6 +47,7 @@ type Model struct {
 	stored    bool                  // in the files, by bitsandbytes
 	float8    []string              // weights that the files have in 8-bit floats and that stay so
 	fresh     map[string]nn.Weight  // of no file, see begin
+	made      bool                  // weights that are not in place are not kept
 
 	mu   sync.Mutex
 	kept map[string]*safetensors.View // weights that are not in place, with their bytes
@@ -56,8 +57,7 @@ type Model struct {
 // that the model needs is there with its shape. Where there are no safetensors
 // files, those of torch.save take their place, see weights.OpenModel and
 // weights.OpenDiffusion. Errors: ErrConfig, ErrUnsupported, nn.ErrMissing, nn.ErrShape and
-// those of
-// weights.OpenModel.
+// those of weights.OpenModel.
 func Open(dir string) (*Model, error) { return OpenAs(dir, AsSaved) }
 
 // OpenAs is Open for a part of what the checkpoint has, AsSaved or Body.
@@ -89,7 +89,21 @@ func open(dir string, choose func(*Model) error) (*Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}
-	m := &Model{Config: c, Dir: dir, Source: set.Origin(), set: set, converted: map[string]*converted{}}
+	return assemble(&Model{Config: c, Dir: dir, set: set}, choose)
+}
+
+// OpenSet is Open for weights that have been opened already, and a configuration that was
+// made for them; path stands for the model in messages. Weights that do not lie in their
+// file as they are used are made each time that they are brought to a device. The model
+// closes the weights, also where OpenSet fails.
+func OpenSet(c *Config, path string, set *weights.Set) (*Model, error) {
+	return assemble(&Model{Config: c, Dir: path, set: set, made: true}, func(*Model) error { return nil })
+}
+
+// assemble looks through the weights of a model.
+func assemble(m *Model, choose func(*Model) error) (*Model, error) {
+	set, dir := m.set, m.Dir
+	m.Source, m.converted = set.Origin(), map[string]*converted{}
 	for _, find := range []func(*Model) error{(*Model).findStored, (*Model).findFloat8} {
 		if err := find(m); err != nil {
 			set.Close()
@@ -233,6 +247,9 @@ func (m *Model) Weight(name string) (nn.Weight, error) {
 	if err != nil {
 		return nn.Weight{}, fmt.Errorf("tensor %q: %w", name, err)
 	}
+	if m.made && !v.InPlace() {
+		return nn.Weight{DType: d, Shape: withinRank(v.Shape), Fill: readView(v)}, nil
+	}
 	data := v.Bytes()
 	if data == nil && v.Len() > 0 { // reading has failed, for the reason that Use gives
 		return nn.Weight{}, v.Use(func([]byte) error { return nil })
@@ -242,6 +259,23 @@ func (m *Model) Weight(name string) (nn.Weight, error) {
 		w.View = v
 	}
 	return w, nil
+}
+
+// readView gives put the bytes of a view, a piece at a time.
+func readView(v *safetensors.View) func(put func(int, []byte) error) error {
+	return func(put func(int, []byte) error) error {
+		piece := make([]byte, min(v.Len(), 1<<20))
+		for at := 0; at < v.Len(); at += len(piece) {
+			piece = piece[:min(len(piece), v.Len()-at)]
+			if n, err := v.ReadAt(piece, int64(at)); n < len(piece) {
+				return err
+			}
+			if err := put(at, piece); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 }
 
 // withinRank is a shape whose last axes are one where there are too many.

@@ -76,6 +76,13 @@ func New(f *safetensors.File) *Set {
 	}
 }
 
+// NewFrom is New for a file whose source is told.
+func NewFrom(f *safetensors.File, source Source) *Set {
+	s := New(f)
+	s.sources[0] = source
+	return s
+}
+
 // openFile opens the only file of a set.
 func openFile(path string) (*Set, error) {
 	f, source, err := torchfile.OpenAny(path)

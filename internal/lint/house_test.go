@@ -90,8 +90,10 @@ var house = map[string]room{
 	"data":      {floor: models},
 	"inspect":   {floor: models},
 
-	"diffusion/flow": {floor: models},
-	"lora/dialects":  {models, with("lora", "is what files are made of and become", "nn", "finds weights that an adapter begins with")},
+	"diffusion/flow":     {floor: models},
+	"diffusion/original": {floor: files},
+	"diffusion/single":   {models, with("model", "opens one")},
+	"lora/dialects":      {models, with("lora", "is what files are made of and become", "nn", "finds weights that an adapter begins with")},
 
 	"diffusion/dit": {models, with("model", "registers architectures", "nn", "builds them", "data", "fills batches")},
 	"diffusion/vae": {floor: loops},

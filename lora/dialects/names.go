@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lorafuse/lorafuse/diffusion/original"
 	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/lora"
 )
@@ -52,14 +53,14 @@ func namesOf(model lora.Model) *names {
 			n.add(layer{name: m.Name, modules: []lora.Module{m}})
 		}
 	}
-	for _, r := range releases {
-		if !r.of(model) {
+	for _, r := range original.Releases() {
+		if !isOf(r, model) {
 			continue
 		}
-		for _, o := range r.layers {
-			for _, l := range o.layers(model, linear) {
+		for _, o := range r.Layers {
+			for _, l := range layersOf(o, model, linear) {
 				n.add(l)
-				if r.written {
+				if r.Written {
 					n.originals = append(n.originals, l)
 				}
 			}

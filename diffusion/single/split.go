@@ -1,0 +1,168 @@
+package single
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/diffusion/original"
+	"github.com/lorafuse/lorafuse/internal/suggest"
+	"github.com/lorafuse/lorafuse/safetensors"
+)
+
+// part is a tensor of diffusers in the file: the rows of a tensor that it is made of.
+type part struct {
+	name  string // in diffusers
+	key   string // in the file
+	dtype safetensors.DType
+	shape []int
+	rows  []safetensors.Span // one behind the other; nil: all
+	scale string             // the tensor that it is multiplied by, or ""
+}
+
+// The ends of names of what lies beside weights of 8 bits, as ComfyUI has them: factors of
+// the weights, then what is not needed where activations are not of 8 bits.
+var (
+	scales = []string{"scale_weight", "weight_scale"}
+	unused = []string{"scale_input", "input_scale", "comfy_quant"}
+)
+
+// marks are tensors that say something by being there: that weights are of 8 bits, and that
+// controls of Qwen-Image-Edit are modulated as at timestep 0.
+const (
+	markScaled = "scaled_fp8"
+	markClear  = "__index_timestep_zero__"
+)
+
+// split finds the parts of all tensors.
+func (f *file) split() error {
+	scale := map[string]string{} // by the weight
+	for _, key := range f.raw.Names() {
+		inner, ours, err := f.kind.inner(key)
+		if err != nil {
+			return err
+		}
+		if !ours {
+			continue
+		}
+		switch module, param := cut(inner); {
+		case inner == markScaled || inner == markClear:
+			f.marks = append(f.marks, inner)
+		case slices.Contains(scales, param):
+			scale[f.kind.prefix+module+".weight"] = key
+		case slices.Contains(unused, param):
+		case f.kind.release != nil && slices.Contains(f.kind.release.Unused, inner):
+		default:
+			v, err := f.raw.Lookup(key)
+			if err != nil {
+				return err
+			}
+			parts, err := f.kind.parts(inner, part{key: key, dtype: v.DType, shape: v.Shape})
+			if err != nil {
+				return err
+			}
+			f.parts = append(f.parts, parts...)
+		}
+	}
+	known := map[string]string{}
+	for i := range f.parts {
+		p := &f.parts[i]
+		if other, ok := known[p.name]; ok {
+			return fmt.Errorf("%w: a mix of forms: %q and %q are both %s", ErrFile, other, p.key, p.name)
+		}
+		known[p.name], p.scale = p.key, scale[p.key]
+	}
+	for _, weight := range slices.Sorted(maps.Keys(scale)) {
+		if !f.raw.Has(weight) {
+			return fmt.Errorf("%w: tensor %q: found no tensor %q that it is the scale of", ErrFile, scale[weight], weight)
+		}
+	}
+	return nil
+}
+
+// inner is a name without the prefix; ours is false for tensors of another part.
+func (k kind) inner(key string) (name string, ours bool, err error) {
+	if name, ok := strings.CutPrefix(key, k.prefix); ok {
+		return name, true, nil
+	}
+	for _, other := range otherParts {
+		if k.prefix == wholeCheckpoint && strings.HasPrefix(key, other) {
+			return "", false, nil
+		}
+	}
+	return "", false, fmt.Errorf("%w: a mix of forms: tensor %q has not the prefix %q of the others", ErrFile, key, k.prefix)
+}
+
+// parts are those of the tensor called inner.
+func (k kind) parts(inner string, whole part) ([]part, error) {
+	if k.release == nil {
+		whole.name = inner
+		return []part{whole}, nil
+	}
+	module, param := cut(inner)
+	if param == "scale" {
+		param = "weight" // of norms
+	}
+	for _, l := range k.release.Layers {
+		if block, ok := original.Number(module, l.Name); ok {
+			return divide(l, block, param, whole)
+		}
+	}
+	key := k.key(inner)
+	switch {
+	case key != whole.key:
+		return nil, fmt.Errorf("%w: a mix of forms: tensor %q has a name of diffusers, the others have those of the first release: it is %q there", ErrFile, whole.key, key)
+	case k.release.Whole:
+		return nil, fmt.Errorf("%w: tensor %q: unknown name%s", ErrFile, whole.key, suggest.DidYouMean(module, k.layers()))
+	}
+	whole.name = inner
+	return []part{whole}, nil
+}
+
+// layers lists the names of the release.
+func (k kind) layers() []string {
+	names := make([]string, len(k.release.Layers))
+	for i, l := range k.release.Layers {
+		names[i] = l.Numbered("0")
+	}
+	return names
+}
+
+// divide gives each module of a layer its rows.
+func divide(l original.Layer, block, param string, whole part) ([]part, error) {
+	shares, total := l.Shares, 0
+	if shares == nil {
+		for range l.Modules {
+			shares = append(shares, 1)
+		}
+	}
+	for _, n := range shares {
+		total += n
+	}
+	halves := 1
+	if l.Swapped {
+		halves = 2
+	}
+	if len(whole.shape) == 0 && total*halves > 1 || len(whole.shape) > 0 && whole.shape[0]%(total*halves) != 0 {
+		return nil, fmt.Errorf("%w: tensor %q: found the shape %v, expected rows that are a multiple of %d", ErrFile, whole.key, whole.shape, total*halves)
+	}
+	var parts []part
+	from := 0
+	for i, n := range shares {
+		p := whole
+		p.name = l.Module(i, block) + "." + param
+		switch {
+		case l.Swapped:
+			half := whole.shape[0] / 2
+			p.rows = []safetensors.Span{{From: half, To: 2 * half}, {From: 0, To: half}}
+		case total > 1:
+			n *= whole.shape[0] / total
+			p.shape = append([]int{n}, whole.shape[1:]...)
+			p.rows = []safetensors.Span{{From: from, To: from + n}}
+			from += n
+		}
+		parts = append(parts, p)
+	}
+	return parts, nil
+}
