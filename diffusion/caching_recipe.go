@@ -158,7 +158,11 @@ func (p *Pipeline) pixels() bool {
 // transformer is what the pipeline's transformer is like, and its class; nil where that is
 // not known here.
 func (p *Pipeline) transformer() (dit.Transformer, string) {
-	c, err := model.ReadConfig(p.Parts[Transformer].Dir)
+	raw, err := p.transformerConfig()
+	if err != nil {
+		return nil, ""
+	}
+	c, err := model.ParseConfig(raw)
 	if err != nil {
 		return nil, ""
 	}

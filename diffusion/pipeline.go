@@ -51,6 +51,8 @@ type Pipeline struct {
 	Parts map[string]Part // by name
 	// Distilled says that the transformer draws in few steps and without guidance.
 	Distilled bool
+
+	single Single // the transformer, where it is no folder
 }
 
 // Part is a part of a pipeline.
@@ -61,24 +63,30 @@ type Part struct {
 }
 
 // Open reads model_index.json and looks which parts are there. A folder without the file is
-// taken for a pipeline if it has a folder called transformer, or is the transformer itself.
-// Errors: ErrPipeline, those of files.
-func Open(dir string) (*Pipeline, error) {
-	if info, err := os.Stat(dir); err != nil {
-		return nil, fmt.Errorf("diffusion: %w", err)
-	} else if !info.IsDir() {
-		return nil, fmt.Errorf("diffusion: %w: %s is a file, expected a folder with %s", ErrPipeline, dir, IndexFile)
-	}
+// taken for a pipeline if it has a folder called transformer, or is the transformer itself;
+// so is a file of a transformer (package single). Errors: ErrPipeline, those of files and of
+// OpenWith.
+func Open(path string) (*Pipeline, error) { return OpenWith(path, Single{}) }
+
+// open reads what a folder has. needed says that it must have a transformer.
+func open(dir string, needed bool) (*Pipeline, error) {
 	p := &Pipeline{Dir: dir, Parts: map[string]Part{}}
 	raw, err := os.ReadFile(filepath.Join(dir, IndexFile))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return p, p.look()
+		err = p.look()
 	case err != nil:
 		return nil, fmt.Errorf("diffusion: %w", err)
+	default:
+		if err := p.read(raw); err != nil {
+			return nil, fmt.Errorf("diffusion: %w: %s: %w", ErrPipeline, filepath.Join(dir, IndexFile), err)
+		}
+		if _, ok := p.Parts[Transformer]; !ok {
+			err = fmt.Errorf("diffusion: %w: %s: %s has no transformer; it has %s", ErrPipeline, filepath.Join(dir, IndexFile), p.Class, p.list())
+		}
 	}
-	if err := p.read(raw); err != nil {
-		return nil, fmt.Errorf("diffusion: %w: %s: %w", ErrPipeline, filepath.Join(dir, IndexFile), err)
+	if err != nil && needed {
+		return nil, err
 	}
 	return p, nil
 }
@@ -106,9 +114,6 @@ func (p *Pipeline) read(raw []byte) error {
 		if part[1] != nil { // a pipeline may be without it
 			p.add(name, filepath.Join(p.Dir, name), *part[1])
 		}
-	}
-	if _, ok := p.Parts[Transformer]; !ok {
-		return fmt.Errorf("%s has no transformer; it has %s", p.Class, p.list())
 	}
 	return nil
 }
@@ -185,7 +190,11 @@ func (p *Pipeline) OpenTransformer() (*model.Model, dit.Transformer, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	m, err := model.Open(dir)
+	open := model.Open
+	if p.single.File != "" {
+		open = p.single.open
+	}
+	m, err := open(dir)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"html"
 	"maps"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -92,7 +90,7 @@ func (p *Pipeline) captions() (captions, error) {
 
 // transformerFields are the keys of the transformer's config.json, none where it cannot be read.
 func (p *Pipeline) transformerFields() *model.Fields {
-	raw, err := os.ReadFile(filepath.Join(p.Parts[Transformer].Dir, "config.json"))
+	raw, err := p.transformerConfig()
 	if err == nil {
 		if f, err := model.ParseFields(raw); err == nil {
 			return f

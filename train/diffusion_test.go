@@ -52,7 +52,7 @@ func newStudio(t testing.TB, transformer string) *studio {
 	}
 	s.copy("model/vae", "../testdata/dit/"+vae+"/vae")
 	s.copy("model/scheduler", "../testdata/dit/sampling-flux/scheduler")
-	s.write("model/model_index.json", fmt.Sprintf(`{"_class_name": "APipeline", "transformer": ["diffusers", "X"], "vae": ["diffusers", %q], "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"], "text_encoder": ["transformers", "Y"]}`, class))
+	s.write("model/model_index.json", fmt.Sprintf(`{"_class_name": "APipeline", "transformer": ["diffusers", %q], "vae": ["diffusers", %q], "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"], "text_encoder": ["transformers", "Y"]}`, m.Architecture, class))
 	return s
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -33,13 +34,16 @@ type pictures struct {
 // readPictures opens the transformer of the pipeline in dir, and looks at the cache of the
 // pictures.
 func (r *Run) readPictures(ctx context.Context, dir string) error {
-	p, err := diffusion.Open(dir)
+	p, err := r.openPipeline(dir)
 	if err != nil {
 		return err
 	}
 	var t dit.Transformer
 	if r.model, t, err = p.OpenTransformer(); err != nil {
 		return err
+	}
+	if why := r.model.Source.Why; why != "" {
+		r.observer.note("note     reading %s: %s", r.model.Source.Path, why)
 	}
 	if err := r.model.CheckTask(dit.FlowMatching); err != nil {
 		return fmt.Errorf("train: task: %s: %w", r.cfg.Task, err)
@@ -64,6 +68,28 @@ func (r *Run) readPictures(ctx context.Context, dir string) error {
 	r.use(m)
 	m.sampler, err = m.newSampler(ctx, p)
 	return err
+}
+
+// openPipeline opens the pipeline in dir, or of the file of a transformer.
+func (r *Run) openPipeline(dir string) (*diffusion.Pipeline, error) {
+	own := diffusion.Single{File: r.cfg.Diffusion.Transformer, Config: r.cfg.Diffusion.TransformerConfig}
+	switch {
+	case own.File == "" && isFile(dir):
+		own.File, dir = dir, ""
+	case own.File == "" && own.Config != "":
+		return nil, errors.New("train: diffusion.transformer_config: found no transformer in a single file, expected one as model or diffusion.transformer")
+	}
+	p, err := diffusion.OpenWith(dir, own)
+	if err != nil {
+		return nil, fmt.Errorf("train: %w", err)
+	}
+	return p, nil
+}
+
+// isFile reports whether there is a file at path.
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && !info.IsDir()
 }
 
 // feedOptions say what the transformer is fed with.

@@ -219,6 +219,9 @@ func (r *Run) resolve(ctx context.Context) (string, error) {
 	if r.base != nil {
 		return r.base.dir, nil
 	}
+	if r.cfg.Task == config.Diffuse && isFile(r.cfg.Model) {
+		return r.cfg.Model, nil
+	}
 	return hub.Resolve(ctx, r.cfg.Model, hub.Options{Progress: r.observer.Load, Warn: func(err error) { r.observer.note("%v", err) }})
 }
 

@@ -76,11 +76,16 @@ func New(f *safetensors.File) *Set {
 	}
 }
 
-// NewFrom is New for a file whose source is told.
-func NewFrom(f *safetensors.File, source Source) *Set {
+// Place returns tensors that are said to lie in the file at path, or are made of what lies
+// there, see [safetensors.OpenPlaced]; why says of them what there is to say to people.
+func Place(path string, tensors []safetensors.Placed, metadata map[string]string, why string) (*Set, error) {
+	f, err := safetensors.OpenPlaced(path, tensors, metadata)
+	if err != nil {
+		return nil, err
+	}
 	s := New(f)
-	s.sources[0] = source
-	return s
+	s.sources[0].Why = why
+	return s, nil
 }
 
 // openFile opens the only file of a set.

@@ -8,6 +8,7 @@ package single
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -67,7 +68,7 @@ func Config(path, config string) ([]byte, error) {
 // file is a file with a transformer.
 type file struct {
 	path  string
-	raw   *safetensors.File
+	raw   *weights.Set
 	kind  kind
 	parts []part
 	names map[string]*part // by the name in diffusers
@@ -76,11 +77,17 @@ type file struct {
 
 // read reads the header of a file.
 func read(path string) (*file, error) {
-	raw, err := safetensors.Open(path)
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return nil, fmt.Errorf("single: %w: %s is a folder, expected a file", ErrFile, path)
+	}
+	raw, err := weights.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("single: %w", err)
 	}
-	f := &file{path: path, raw: raw, names: map[string]*part{}}
+	if raw.Index != nil {
+		return nil, errors.Join(fmt.Errorf("single: %w: %s is an index of several files", ErrFile, path), raw.Close())
+	}
+	f := &file{path: raw.Path(), raw: raw, names: map[string]*part{}}
 	if f.kind, err = detect(raw.Names()); err == nil {
 		err = f.split()
 	}
@@ -116,7 +123,8 @@ func (f *file) set() (*weights.Set, error) {
 			widened = fmt.Sprintf("weights of %v are widened to %v", p.dtype, x.DType)
 		}
 	}
-	mapped, err := safetensors.OpenPlaced(f.path, placed, f.raw.Metadata())
+	metadata, _ := f.raw.Metadata()
+	mapped, err := weights.Place(f.path, placed, metadata, widened)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("single: %w", err), f.close())
 	}
@@ -125,7 +133,7 @@ func (f *file) set() (*weights.Set, error) {
 			return nil, errors.Join(err, mapped.Close())
 		}
 	}
-	return weights.NewFrom(mapped, weights.Source{Path: f.path, Format: "safetensors", Why: widened}), nil
+	return mapped, nil
 }
 
 // named is an error of a model with the name that a missing tensor should have had in the

@@ -6,10 +6,11 @@ import (
 
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/weights"
 )
 
 // place says where a part lies: in the file, or in values that are made of it.
-func (p *part) place(f *safetensors.File) (safetensors.Placed, error) {
+func (p *part) place(f *weights.Set) (safetensors.Placed, error) {
 	x := safetensors.Placed{Name: p.name, DType: p.dtype, Shape: p.shape}
 	v, err := f.Lookup(p.key)
 	if err != nil {
@@ -43,8 +44,9 @@ func (p *part) place(f *safetensors.File) (safetensors.Placed, error) {
 		}
 	}
 	if len(r.views) == 1 && r.to == r.from && r.scale == nil {
-		_, x.Offset, _ = r.views[0].Extent()
-		return x, nil
+		if _, x.Offset, _ = r.views[0].Extent(); x.Offset >= 0 {
+			return x, nil
+		}
 	}
 	x.Reader = r
 	return x, nil
@@ -53,7 +55,7 @@ func (p *part) place(f *safetensors.File) (safetensors.Placed, error) {
 // values are the elements of rows of a tensor, in another order, another type, or times a
 // factor. It owns the file.
 type values struct {
-	file     *safetensors.File
+	file     *weights.Set
 	views    []*safetensors.View // rows, one behind the other
 	from, to tensor.DType
 	scale    []float32 // nil, one, or one for each row
@@ -61,7 +63,7 @@ type values struct {
 }
 
 // readScale reads the factors of a tensor of so many rows: one of all, or one of each.
-func (r *values) readScale(f *safetensors.File, p *part, shape []int) error {
+func (r *values) readScale(f *weights.Set, p *part, shape []int) error {
 	v, err := f.Lookup(p.scale)
 	if err != nil {
 		return err

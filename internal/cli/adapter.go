@@ -10,7 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lorafuse/lorafuse/diffusion"
 	_ "github.com/lorafuse/lorafuse/diffusion/dit" // registers transformers
+	"github.com/lorafuse/lorafuse/diffusion/single"
 	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/lora/dialects"
@@ -22,7 +24,7 @@ const peftForm = "peft"
 
 // adapterConvertFlags are what `adapter convert` is called with.
 type adapterConvertFlags struct {
-	model           string
+	model, config   string
 	to              string
 	transformerOnly bool
 	force           bool
@@ -58,7 +60,8 @@ func (a *app) adapterConvert() *cobra.Command {
 		Long: `Read an adapter of a diffusion transformer in any form and write it in another. INPUT
 is a file of diffusers, kohya, musubi-tuner, ComfyUI or ai-toolkit, a folder with a
 pytorch_lora_weights.safetensors, or a folder of PEFT's. --model is the model that it is
-for: a folder of diffusers, or of its transformer alone. Every tensor must belong to it.
+for: a folder of diffusers, or its transformer alone, a folder or a single file. Every
+tensor must belong to it.
 
 --to diffusers   pytorch_lora_weights.safetensors, with PEFT's configuration in the
                  metadata, so that diffusers loads it with the strength it was trained at
@@ -89,7 +92,8 @@ layer differ in theirs.`,
 		},
 	}
 	flags := c.Flags()
-	flags.StringVarP(&f.model, "model", "m", "", "folder of the model, or of its transformer")
+	flags.StringVarP(&f.model, "model", "m", "", "folder of the model, or its transformer, a folder or a file")
+	transformerFlag(c, &f.config)
 	flags.StringVar(&f.to, "to", string(dialects.Diffusers), "form to write: "+suggest.Or(adapterForms()))
 	flags.BoolVar(&f.transformerOnly, "transformer-only", false, "leave out what the file has for text encoders")
 	flags.BoolVar(&f.force, "force", false, "replace the file that is there")
@@ -115,7 +119,7 @@ func runAdapterConvert(_ context.Context, input, output string, f *adapterConver
 	if err != nil {
 		return nil, err
 	}
-	m, err := openTransformer(f.model)
+	m, err := openTransformer(f.model, f.config)
 	if err != nil {
 		return nil, err
 	}
@@ -172,10 +176,16 @@ func (f *adapterConvertFlags) file(output string) (string, error) {
 }
 
 // openTransformer opens the transformer of a folder of diffusers, or the one that the
-// folder is.
-func openTransformer(dir string) (*model.Model, error) {
-	if _, err := os.Stat(filepath.Join(dir, "model_index.json")); err == nil {
-		dir = filepath.Join(dir, "transformer")
+// folder or the file is.
+func openTransformer(path, config string) (*model.Model, error) {
+	switch info, err := os.Stat(path); {
+	case err == nil && !info.IsDir():
+		return single.Open(path, config)
+	case config != "":
+		return nil, errors.New("adapter convert: --transformer-config goes with a transformer in a single file")
 	}
-	return model.Open(dir)
+	if _, err := os.Stat(filepath.Join(path, diffusion.IndexFile)); err == nil {
+		path = filepath.Join(path, diffusion.Transformer)
+	}
+	return model.Open(path)
 }

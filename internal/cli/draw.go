@@ -8,12 +8,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lorafuse/lorafuse/diffusion"
 	"github.com/lorafuse/lorafuse/diffusion/vae"
 )
 
 // drawFlags are what `draw` is called with.
 type drawFlags struct {
 	modelFlags
+	transformer         diffusion.Single
 	prompts, embeddings []string
 	negative            string
 	negativeEmbedding   string
@@ -48,11 +50,16 @@ torch.
 
 What is not given is as diffusers has it for the model: steps, guidance, and the negative
 prompt that guidance leads away from. --embedding takes a file of a cache in the place
-of a text, and needs no text encoder. A folder without vae/ draws pixels.`,
+of a text, and needs no text encoder. A folder without vae/ draws pixels.
+
+--transformer takes a single file of safetensors in the place of the transformer in the
+folder, which need not have one: with the names of diffusers or of the first release, as
+ComfyUI has them too, in whole or in 8 bits.`,
 		Example: `  lorafuse draw --model path/to/flux --prompt "a lighthouse at night" --size 768x512 -o lighthouse.png
   lorafuse draw --model path/to/qwen-image -p "a fox" -p "a bear" --seed 1,2,3 --adapter output -o grid.png
   lorafuse draw --model path/to/flux --adapter style.safetensors --adapter-weight 0.7 --before -p "a fox" -o fox.png
-  lorafuse draw --model path/to/qwen-image --quantize nf4 --embedding cache/text_embs/fox.txt.safetensors -o fox.png`,
+  lorafuse draw --model path/to/qwen-image --quantize nf4 --embedding cache/text_embs/fox.txt.safetensors -o fox.png
+  lorafuse draw --model path/to/flux --transformer flux1-dev.safetensors -p "a fox" -o fox.png`,
 		Args: args(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			f.given = c.Flags().Changed
@@ -65,7 +72,9 @@ of a text, and needs no text encoder. A folder without vae/ draws pixels.`,
 	f.modelFlag(c)
 	f.machineFlags(c)
 	f.quantizeFlag(c)
+	transformerFlag(c, &f.transformer.Config)
 	flags := c.Flags()
+	flags.StringVar(&f.transformer.File, "transformer", "", "file of the transformer, in the place of the one of --model")
 	flags.StringVarP(&f.adapter, "adapter", "a", "", "folder of a PEFT adapter, or file of diffusers, kohya or ComfyUI")
 	flags.Float64Var(&f.weight, "adapter-weight", 1, "strength of the adapter, times what its file says")
 	flags.StringArrayVarP(&f.prompts, "prompt", "p", nil, "what to draw, as often as needed")

@@ -16,7 +16,6 @@ import (
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/lora/dialects"
 	"github.com/lorafuse/lorafuse/model"
-	"github.com/lorafuse/lorafuse/model/hub"
 )
 
 // drawing is one run of `draw`: what is open of its pipeline.
@@ -46,11 +45,7 @@ func (a *app) openDrawing(ctx context.Context, f *drawFlags) (_ *drawing, err er
 	if d.dev, err = a.openDevice(&f.modelFlags, f.machine()); err != nil {
 		return nil, err
 	}
-	dir, err := a.resolve(ctx, "draw", f.model, hub.Options{})
-	if err != nil {
-		return nil, err
-	}
-	if d.pipeline, err = diffusion.Open(dir); err != nil {
+	if d.pipeline, err = a.openPipeline(ctx, "draw", f.model, f.transformer); err != nil {
 		return nil, err
 	}
 	var t dit.Transformer

@@ -9,6 +9,9 @@ type Diffusion struct {
 	Cache    string `yaml:"cache" also:"cache_dir" doc:"Folder of the cache with what the encoders make of pictures and captions, which lorafuse data cache builds and training only reads; without it cache in output_dir, where the Python trainers have theirs."`
 	VAE      string `yaml:"vae" also:"vae_path,pretrained_vae_model_name_or_path" doc:"Folder of the autoencoder, whose config.json says how latents are normalised; without it vae of the pipeline. none: those of the cache are as the transformer takes them."`
 
+	Transformer       string `yaml:"transformer" also:"transformer_path,dit" doc:"File of the transformer, a single one of safetensors, in the place of the one of the pipeline; where model is such a file there is no other part."`
+	TransformerConfig string `yaml:"transformer_config" doc:"config.json of diffusers for a transformer in a single file; without it the one beside the file, or what shapes tell."`
+
 	CaptionDropoutRate float64 `yaml:"caption_dropout_rate" default:"0" range:"[0,1]" also:"caption_dropout" doc:"Part of the captions that give way to the empty prompt of the cache, drawn anew for each sample of each step."`
 	Timesteps          string  `yaml:"timesteps" default:"none" one:"none|logit_normal|mode|sigmoid|shift|flux_shift|qwen_shift" also:"timestep_sampling,timestep_type,timestep_density,density" doc:"How noise levels are drawn. none: all of the scheduler's table alike (scheduler_config.json, with its static shift). logit_normal and mode: those of the table by the densities of Stable Diffusion 3. sigmoid: sigmoid(sigmoid_scale · normal). shift, flux_shift and qwen_shift: the same, moved towards noise by the number shift, or by the size of the picture as FLUX.1 and Qwen-Image do when they draw."`
 	LogitMean          float64 `yaml:"logit_mean" default:"0" range:"[-100,100]" doc:"Mean of timesteps: logit_normal."`
