@@ -53,7 +53,7 @@ func TestTransformerInAFile(t *testing.T) {
 		{"goes with a transformer in a single file", []string{"draw", "--model", dir, "--transformer-config", config}},
 		{"is one of an adapter", []string{"draw", "--model", dir, "--transformer", fluxAdapter}},
 		{"is one of an autoencoder", []string{"draw", "--model", dir, "--transformer", dits + "/vae-flux/vae/diffusion_pytorch_model.safetensors"}},
-		{"no such file", []string{"draw", "--model", dir, "--transformer", l.path("none.safetensors")}},
+		{"file does not exist", []string{"draw", "--model", dir, "--transformer", l.path("none.safetensors")}},
 		{"is a folder", []string{"draw", "--model", dir, "--transformer", dir}},
 		{"expected a FluxTransformer2DModel for", []string{"draw", "--model", dir, "--transformer", dits + "/zimage/transformer/diffusion_pytorch_model.safetensors"}},
 	} {
