@@ -248,7 +248,7 @@ func (m *Model) Weight(name string) (nn.Weight, error) {
 		return nn.Weight{}, fmt.Errorf("tensor %q: %w", name, err)
 	}
 	if m.made && !v.InPlace() {
-		return nn.Weight{DType: d, Shape: withinRank(v.Shape), Fill: readView(v)}, nil
+		return nn.Weight{DType: d, Shape: withinRank(v.Shape), Fill: readView(v), RowScales: m.scalesOf(name)}, nil
 	}
 	data := v.Bytes()
 	if data == nil && v.Len() > 0 { // reading has failed, for the reason that Use gives

@@ -156,7 +156,7 @@ func (f *file) unread(m *model.Model) error {
 		used[name] = true
 	}
 	for _, p := range f.parts {
-		if !used[p.name] {
+		if !used[p.name] && !used[p.of] {
 			return f.fail(ErrFile, "tensor %q: a %s of its configuration reads none of that name%s", p.key, f.kind.class, suggest.DidYouMean(p.name, m.Used()))
 		}
 	}

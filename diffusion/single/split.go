@@ -19,6 +19,7 @@ type part struct {
 	shape []int
 	rows  []safetensors.Span // one behind the other; nil: all
 	scale string             // the tensor that it is multiplied by, or ""
+	of    string             // the tensor that it is the scale of, or ""
 }
 
 // The ends of names of what lies beside weights of 8 bits, as ComfyUI has them: factors of
@@ -73,11 +74,43 @@ func (f *file) split() error {
 		}
 		known[p.name], p.scale = p.key, scale[p.key]
 	}
+	if err := f.keepScales(); err != nil {
+		return err
+	}
 	for _, weight := range slices.Sorted(maps.Keys(scale)) {
 		if !f.raw.Has(weight) {
 			return fmt.Errorf("%w: tensor %q: found no tensor %q that it is the scale of", ErrFile, scale[weight], weight)
 		}
 	}
+	return nil
+}
+
+// keepScales has scales of weights of 8 bits that the model reads itself, F8_E4M3, lie beside
+// them: that of a matrix beside each of its parts, those of its rows with these.
+func (f *file) keepScales() error {
+	var kept []part
+	for i := range f.parts {
+		p := &f.parts[i]
+		if p.scale == "" || p.dtype != safetensors.F8E4M3 {
+			continue
+		}
+		v, err := f.raw.Lookup(p.scale)
+		if err != nil {
+			return err
+		}
+		whole, err := f.raw.Lookup(p.key)
+		if err != nil {
+			return err
+		}
+		module, _ := cut(p.name)
+		s := part{name: module + "." + scales[0], key: p.scale, dtype: v.DType, shape: v.Shape, of: p.name}
+		if len(v.Shape) > 0 && v.Shape[0] == whole.Shape[0] && v.Shape[0] > 1 && p.rows != nil {
+			s.rows = p.rows
+			s.shape = append([]int{p.shape[0]}, v.Shape[1:]...)
+		}
+		kept, p.scale = append(kept, s), ""
+	}
+	f.parts = append(f.parts, kept...)
 	return nil
 }
 

@@ -35,7 +35,7 @@ func (p *part) place(f *weights.Set) (safetensors.Placed, error) {
 	if r.from, err = tensor.ParseDType(p.dtype.String()); err != nil {
 		return x, err
 	}
-	if r.to = r.from; r.from.Size() == 1 {
+	if r.to = r.from; r.from == tensor.F8E5M2 {
 		r.to, x.DType = tensor.BF16, safetensors.BF16
 	}
 	if p.scale != "" {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/diffusion/single"
+	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/quant"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
@@ -23,7 +24,7 @@ func encode(t testing.TB, x any) []byte {
 var narrow = map[string]any{"_class_name": "FluxTransformer2DModel", "num_layers": 1, "num_single_layers": 1, "num_attention_heads": 1,
 	"in_channels": 16, "joint_attention_dim": 8, "pooled_projection_dim": 8}
 
-// Weights of 8 bits become BF16, times their scale: one of the matrix, or one of each row,
+// Weights of 8 bits are what they are times their scale: one of the matrix, or one of each row,
 // which parts of a matrix have of their own rows.
 func TestEightBits(t *testing.T) {
 	_, plain := fresh(t, narrow, safetensors.F8E4M3)
@@ -65,12 +66,11 @@ func TestEightBits(t *testing.T) {
 			m, err := single.Open(write(t, t.TempDir(), "", file), "")
 			require.NoError(t, err)
 			defer m.Close()
-			require.Contains(t, m.Source.Why, "weights of F8_E4M3 are widened to BF16")
 
 			// What the released form of what the model has should be.
 			wide := make([]safetensors.Entry, len(plain))
 			for i, e := range plain {
-				wide[i] = safetensors.Entry{Name: e.Name, DType: safetensors.BF16, Shape: e.Shape, Data: bytesOf(t, m, e.Name)}
+				wide[i] = safetensors.Entry{Name: e.Name, DType: safetensors.F32, Shape: e.Shape, Data: tensor.BytesOf(valuesOf(t, m, e.Name))}
 			}
 			got := map[string][]byte{}
 			for _, e := range released(t, "FluxTransformer2DModel", wide) {
@@ -84,13 +84,44 @@ func TestEightBits(t *testing.T) {
 						values[i] *= all[i/(len(values)/len(all))]
 					}
 				}
-				want := make([]byte, 2*len(values))
-				require.NoError(t, tensor.FromFloat32(want, values, tensor.BF16))
-				require.Equal(t, want, got[e.Name], e.Name)
+				require.Equal(t, tensor.BytesOf(values), got[e.Name], e.Name)
 			}
-			require.NoError(t, m.Quantize(quant.Bit4, nil))
-			require.NotEmpty(t, bytesOf(t, m, "transformer_blocks.0.attn.to_k.weight"))
 			require.Len(t, velocity(t, m), 4*4*4)
 		})
 	}
+}
+
+// valuesOf are what a weight stands for.
+func valuesOf(t testing.TB, m *model.Model, name string) []float32 {
+	w, err := m.Weight(name)
+	require.NoError(t, err)
+	values, err := w.Float32s()
+	require.NoError(t, err)
+	return values
+}
+
+// The other kind of 8 bits becomes BF16, times its scale.
+func TestFewerBits(t *testing.T) {
+	_, plain := fresh(t, narrow, safetensors.F8E5M2)
+	file := append(released(t, "FluxTransformer2DModel", plain), scaleOf("img_in", 0.5))
+	m, err := single.Open(write(t, t.TempDir(), "", file), "")
+	require.NoError(t, err)
+	defer m.Close()
+	require.Equal(t, "weights of F8_E5M2 are widened to BF16", m.Source.Why)
+	for _, e := range plain {
+		values := make([]float32, len(e.Data))
+		for i, b := range e.Data {
+			values[i] = tensor.F8E5M2ToFloat32(b)
+			if e.Name == "x_embedder.weight" {
+				values[i] *= 0.5
+			}
+		}
+		require.Equal(t, values, valuesOf(t, m, e.Name), e.Name)
+	}
+	require.NoError(t, m.Quantize(quant.Bit4, nil))
+	require.Len(t, velocity(t, m), 4*4*4)
+}
+
+func scaleOf(module string, x float32) safetensors.Entry {
+	return safetensors.Entry{Name: module + ".scale_weight", DType: safetensors.F32, Data: tensor.BytesOf([]float32{x})}
 }
