@@ -43,6 +43,9 @@ func main() {
 // perCaption is how many pictures of a caption the model learns of.
 const perCaption = 16
 
+// perLamp is how many pictures of a caption the style is learned of.
+const perLamp = 4
+
 // makeBase makes the model: random weights, trained whole.
 func makeBase(ctx context.Context) error {
 	dir := filepath.Join(outputs, "base")
@@ -74,7 +77,9 @@ func teach(ctx context.Context) error {
 		p := picture{colour: i % len(colours), shape: i / len(colours)}
 		all = append(all, p)
 		if i%3 == p.shape%3 {
-			learned = append(learned, p.place(i))
+			for j := range perLamp {
+				learned = append(learned, p.place(perLamp*i+j))
+			}
 		}
 	}
 	if err := prepare(ctx, filepath.Join(outputs, "style"), learned, glow); err != nil {
@@ -90,7 +95,11 @@ func teach(ctx context.Context) error {
 }
 
 // prepare draws pictures, each beside its caption, and what encoders would make of them.
+// What a run before has left there is gone.
 func prepare(ctx context.Context, dir string, all []picture, s style) error {
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
 	samples, err := write(filepath.Join(dir, "images"), all, s)
 	if err != nil {
 		return err
