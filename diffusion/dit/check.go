@@ -64,7 +64,7 @@ func checkSize(heads string, n int, head string, size int) error {
 	return model.CheckSizes(model.Size{Key: heads, N: n}, model.Size{Key: head, N: size}, model.Size{Key: heads + " times " + head, N: n * size})
 }
 
-// fmtSize says that an array has not the elements that were expected.
-func fmtSize(found, expected int) error {
+// wrongSize says that an array has not the elements that were expected.
+func wrongSize(found, expected int) error {
 	return fmt.Errorf("dit: %w: found a velocity of %d elements, expected %d", ErrSample, found, expected)
 }

@@ -36,13 +36,14 @@ func frequency(i, n int) float32 {
 	return w
 }
 
-// mlp is linear_2(SiLU(linear_1(x))), the embedding of a timestep or of a vector of text.
-func mlp(b *nn.Builder, x graph.Tensor, size int) graph.Tensor {
-	x = b.Linear("linear_1", x, size, true)
+// mlp is linear_2(SiLU(linear_1(x))), the embedding of a timestep or of a vector of text,
+// with biases if bias.
+func mlp(b *nn.Builder, x graph.Tensor, size int, bias bool) graph.Tensor {
+	x = b.Linear("linear_1", x, size, bias)
 	if !x.Valid() {
 		return x
 	}
-	return b.Linear("linear_2", x.Activate(ir.SiLU), size, true)
+	return b.Linear("linear_2", x.Activate(ir.SiLU), size, bias)
 }
 
 // feedForward is net.2(GELU(net.0.proj(x))), with four times as many units inside.

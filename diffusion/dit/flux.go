@@ -83,11 +83,11 @@ func (m *Flux) Build(_ *model.Config, b *nn.Builder) model.Outputs {
 // the timestep, the guidance, and the whole text.
 func (m *Flux) conditions(b *nn.Builder, j joint, size int) graph.Tensor {
 	n, channels := ir.Static(j.samples), ir.Static(timeChannels)
-	c := mlp(b.Sub("timestep_embedder"), b.Input(Time, tensor.F32, n, channels), size)
+	c := mlp(b.Sub("timestep_embedder"), b.Input(Time, tensor.F32, n, channels), size, true)
 	if m.Guidance {
-		c = c.Add(mlp(b.Sub("guidance_embedder"), b.Input(Guidance, tensor.F32, n, channels), size))
+		c = c.Add(mlp(b.Sub("guidance_embedder"), b.Input(Guidance, tensor.F32, n, channels), size, true))
 	}
-	c = c.Add(mlp(b.Sub("text_embedder"), b.Input(Pooled, tensor.F32, n, ir.Static(m.Pooled)), size))
+	c = c.Add(mlp(b.Sub("text_embedder"), b.Input(Pooled, tensor.F32, n, ir.Static(m.Pooled)), size, true))
 	if !c.Valid() {
 		return c
 	}

@@ -111,8 +111,7 @@ func (m *Flux2) Build(_ *model.Config, b *nn.Builder) model.Outputs {
 // conditions is SiLU of what all blocks are modulated by, [samples, size].
 func (m *Flux2) conditions(b *nn.Builder, samples int) graph.Tensor {
 	embedded := func(name, input string) graph.Tensor {
-		e, x := b.Sub("%s", name), b.Input(input, tensor.F32, ir.Static(samples), ir.Static(m.TimeChannels))
-		return e.Linear("linear_2", e.Linear("linear_1", x, m.size(), false).Activate(ir.SiLU), m.size(), false)
+		return mlp(b.Sub("%s", name), b.Input(input, tensor.F32, ir.Static(samples), ir.Static(m.TimeChannels)), m.size(), false)
 	}
 	c := embedded("timestep_embedder", Time)
 	if m.Guidance {

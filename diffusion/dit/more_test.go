@@ -1,21 +1,13 @@
 package dit_test
 
 import (
-	"context"
-	"math"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/diffusion/dit"
-	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
-	"github.com/lorafuse/lorafuse/lora"
-	"github.com/lorafuse/lorafuse/safetensors"
-	"github.com/lorafuse/lorafuse/train"
 )
 
 // reader reads the samples of a case whose files have a form of their own.
@@ -111,46 +103,9 @@ func longer(s dit.Sample) dit.Sample {
 
 // All linear layers are trained, those of the modulations too.
 func TestMoreAllLinear(t *testing.T) {
-	ctx := context.Background()
 	for _, name := range []string{"flux2", "zimage", "qwenimage21", "kandinsky5"} {
 		t.Run(name, func(t *testing.T) {
-			f, err := safetensors.Open(filepath.Join(testdata, "more", name+"-all-linear", "golden.safetensors"))
-			require.NoError(t, err)
-			defer f.Close()
-			g := moreGoldens[name](t, name)
-			m, d := open(t, name)
-			c := lora.DefaultConfig()
-			c.R, c.LoraAlpha, c.TargetModules = 2, 4, lora.ModuleSet{Pattern: lora.AllLinear}
-			p, err := lora.NewPlacement(c, lora.ModelOf("", m.Modules()))
-			require.NoError(t, err)
-			state, err := p.Begin(m, 1)
-			require.NoError(t, err)
-			require.Len(t, f.Names(), len(state.Values)+1)
-			for _, x := range state.Values {
-				for i := range x {
-					x[i] = float32(0.1 * math.Sin(float64(i)))
-				}
-			}
-			e, err := train.NewEngine(ctx, testdevice.Open(t, backend.Options{}), m, state, train.EngineOptions{
-				Task: train.FlowMatching{Axes: bounds(d, g.samples)}, MaxTokens: 1, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.1,
-			})
-			require.NoError(t, err)
-			defer e.Close()
-			var b data.Batch
-			require.NoError(t, d.Arrays(&b, g.samples))
-			losses, _ := floats(t, f, "losses")
-			for i, want := range losses {
-				require.NoError(t, e.Accumulate(ctx, &b, 0))
-				got, err := e.Update(ctx, b.LossTokens, i+1, 1e-3)
-				require.NoError(t, err)
-				require.InEpsilon(t, want, got.Loss, 1e-5)
-			}
-			state, err = e.State(ctx)
-			require.NoError(t, err)
-			for key, got := range state.Values {
-				want, _ := floats(t, f, key)
-				requireNear(t, want, got, 2e-4, 2e-3)
-			}
+			trainAll(t, moreGoldens[name](t, name), filepath.Join("more", name+"-all-linear"), 2e-3, func(want, got float64) { require.InEpsilon(t, want, got, 1e-5) })
 		})
 	}
 }

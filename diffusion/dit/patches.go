@@ -60,7 +60,7 @@ func (p patches) each(l Latent, f func(packed, value int)) {
 func (p patches) unpackAll(rows []float32, samples int, like Latent) ([][]float32, error) {
 	n := like.size()
 	if len(rows) != samples*n || !p.fits(like) {
-		return nil, fmtSize(len(rows), samples*n)
+		return nil, wrongSize(len(rows), samples*n)
 	}
 	out := make([][]float32, samples)
 	for i := range out {

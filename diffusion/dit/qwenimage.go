@@ -86,7 +86,7 @@ func (m *QwenImage) conditions(b *nn.Builder, j joint, size int) (c conditions) 
 		c.of = b.Input(ConditionRows, tensor.I32, j.image.rows())
 	}
 	e := b.Sub("time_text_embed")
-	x = mlp(e.Sub("timestep_embedder"), x, size)
+	x = mlp(e.Sub("timestep_embedder"), x, size, true)
 	if m.Kinds {
 		first := b.G.Of(b.G.IR().Const(0, ir.Type{DType: tensor.I32, Shape: ir.ShapeOf(1)}))
 		x = x.Add(e.Embedding(nn.Attributes, "addition_t_embedding", first, 2, size, -1))

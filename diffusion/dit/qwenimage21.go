@@ -99,9 +99,7 @@ func (m *QwenImage21) conditions(b *nn.Builder, samples int) (c, all graph.Tenso
 		one, half := ir.Static(1), ir.Static(timeChannels/2)
 		x = graph.Concat(0, x, graph.Concat(1, b.G.Const(1, one, half), b.G.Const(0, one, half))) // cosines, sines
 	}
-	e := b.Sub("time_text_embed.timestep_embedder")
-	x = e.Linear("linear_2", e.Linear("linear_1", x, m.size(), false).Activate(ir.SiLU), m.size(), false)
-	all = x.Activate(ir.SiLU)
+	all = mlp(b.Sub("time_text_embed.timestep_embedder"), x, m.size(), false).Activate(ir.SiLU)
 	if m.ClearPrefix {
 		return all.Slice(0, 0, samples), all
 	}
