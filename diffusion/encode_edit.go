@@ -198,9 +198,6 @@ func (e *eyes) whole(s picture.Size, place int) picture.Size {
 	return picture.Size{Width: int(x), Height: int(y)}
 }
 
-// Sees reports whether texts are encoded along with pictures: see [Encoder.EncodeWith].
-func (e *Encoder) Sees() bool { return e.shows != nil }
-
 // EncodeWith is Encode of a text along with the pictures that are edited. Errors: those of
 // Encode, and ErrPrompt for pictures that are too many, or that are not looked at.
 func (e *Encoder) EncodeWith(ctx context.Context, text string, pictures ...image.Image) (dit.Prompt, error) {

@@ -145,7 +145,7 @@ func (p *Painter) settle(d *Drawing) error {
 	case !finite(*d.Scale) || !finite(*d.Told):
 		return fmt.Errorf("diffusion: %w: found guidance %v and %v, expected numbers", ErrDrawing, *d.Scale, *d.Told)
 	}
-	if d.Negative != nil && !p.Style.Guidance.Asks(*d.Scale) {
+	if !p.Style.Guided(*d) {
 		d.Negative = nil
 	}
 	return nil

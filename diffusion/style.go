@@ -52,6 +52,15 @@ func StyleOf(c *model.Config, distilled bool) Style {
 	return s
 }
 
+// Guided reports whether a drawing is led away from a negative prompt, if it has one.
+func (s Style) Guided(d Drawing) bool {
+	scale := s.Scale
+	if d.Scale != nil {
+		scale = *d.Scale
+	}
+	return s.Guidance.Asks(scale)
+}
+
 // levels are those of a run for a picture of so many tokens.
 func (s Style) levels(schedule *flow.Schedule, tokens, steps int) flow.Levels {
 	mu := schedule.Mu(tokens)

@@ -1,11 +1,9 @@
 package train
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"image/png"
 	"os"
 	"path/filepath"
 
@@ -13,7 +11,6 @@ import (
 	"github.com/lorafuse/lorafuse/diffusion"
 	"github.com/lorafuse/lorafuse/diffusion/dit"
 	"github.com/lorafuse/lorafuse/diffusion/flow"
-	"github.com/lorafuse/lorafuse/internal/fsatomic"
 	"github.com/lorafuse/lorafuse/train/events"
 )
 
@@ -76,11 +73,6 @@ func (p *pictures) newSampler(ctx context.Context, pipeline *diffusion.Pipeline)
 // addPrompts makes a drawing of each prompt.
 func (p *pictures) addPrompts(ctx context.Context, s *sampler, pipeline *diffusion.Pipeline, what diffusion.Drawing, first dit.Sample) error {
 	prompts := p.cfg.Diffusion.SamplePrompts
-	scale := s.style.Scale
-	if what.Scale != nil {
-		scale = *what.Scale
-	}
-	guided := s.style.Negative != nil && s.style.Guidance.Asks(scale)
 	texts := false
 	for _, x := range prompts {
 		texts = texts || !isEncoded(x)
@@ -96,7 +88,7 @@ func (p *pictures) addPrompts(ctx context.Context, s *sampler, pipeline *diffusi
 		}
 		defer encoder.Close()
 	}
-	if guided {
+	if s.style.Negative != nil && s.style.Guided(what) {
 		negative, err := p.negative(ctx, s, encoder)
 		if err != nil {
 			return err
@@ -162,15 +154,11 @@ func (p *pictures) draw(ctx context.Context, l *loop, step int) error {
 	if err != nil {
 		return fmt.Errorf("train: samples of step %d: %w", step, err)
 	}
-	var file bytes.Buffer
-	if err := png.Encode(&file, grid); err != nil {
-		return err
-	}
 	path := filepath.Join(l.cfg.OutputDir, SamplesDir, fmt.Sprintf("step-%06d.png", step))
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return fmt.Errorf("train: %w", err)
 	}
-	if err := fsatomic.WriteFile(path, file.Bytes()); err != nil {
+	if err := diffusion.WritePNG(path, grid); err != nil {
 		return fmt.Errorf("train: %w", err)
 	}
 	l.observer.note("samples  %s", path)

@@ -1,18 +1,15 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"image"
-	"image/png"
 	"time"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/diffusion"
 	"github.com/lorafuse/lorafuse/diffusion/dit"
 	"github.com/lorafuse/lorafuse/engine"
-	"github.com/lorafuse/lorafuse/internal/fsatomic"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/lora/dialects"
 	"github.com/lorafuse/lorafuse/model"
@@ -158,12 +155,8 @@ func (d *drawing) read(ctx context.Context) error {
 
 // negative is the negative prompt, if there is one that counts.
 func (d *drawing) negative() (string, bool) {
-	scale := d.style.Scale
-	if d.what.Scale != nil {
-		scale = *d.what.Scale
-	}
 	switch {
-	case d.what.Negative != nil || !d.style.Guidance.Asks(scale):
+	case d.what.Negative != nil || !d.style.Guided(d.what):
 		return "", false
 	case d.flags.given("negative"):
 		return d.flags.negative, true
@@ -191,11 +184,7 @@ func (d *drawing) draw(ctx context.Context) (*drawn, error) {
 	}
 	r.Seconds = time.Since(began).Seconds()
 	r.Width, r.Height = m.Bounds().Dx(), m.Bounds().Dy()
-	var encoded bytes.Buffer
-	if err := png.Encode(&encoded, m); err != nil {
-		return nil, err
-	}
-	return r, fsatomic.WriteFile(d.flags.output, encoded.Bytes())
+	return r, diffusion.WritePNG(d.flags.output, m)
 }
 
 // latents draws a row of latents for each prompt, and says what they are.
