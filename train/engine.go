@@ -172,7 +172,7 @@ func (p *Planner) Engine(ctx context.Context, o EngineOptions) (*Engine, error) 
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{opts: o, maps: ir.AdamW8MapValues(), runtime: p.runtime, base: p.base, slot: p.slot, bare: p.bare, trained: plan.micro.Trained, layers: plan.micro.Segments}
+	e := &Engine{opts: o, maps: o.Optimizer.maps(), runtime: p.runtime, base: p.base, slot: p.slot, bare: p.bare, trained: plan.micro.Trained, layers: plan.micro.Segments}
 	if e.memory, err = p.measure(o, plan); err != nil {
 		return nil, err
 	}

@@ -211,7 +211,7 @@ func (j *Jobs) loadPrograms(ctx context.Context, pass *engine.Draft) error {
 		programs = programs[1:]
 	}
 	for _, x := range j.jobs {
-		e := &Engine{opts: x.opts, maps: ir.AdamW8MapValues(), runtime: j.base.runtime, base: j.base, slot: x.planner.slot, bare: x.planner.bare, trained: x.plan.micro.Trained, layers: x.plan.micro.Segments, memory: j.memory, company: &x.company}
+		e := &Engine{opts: x.opts, maps: x.opts.Optimizer.maps(), runtime: j.base.runtime, base: j.base, slot: x.planner.slot, bare: x.planner.bare, trained: x.plan.micro.Trained, layers: x.plan.micro.Segments, memory: j.memory, company: &x.company}
 		own := x.plan
 		if x.company.fused {
 			e.micro, own.micro = j.mixed.program, nil

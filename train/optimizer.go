@@ -37,6 +37,14 @@ func (o Optimizer) check() error {
 // narrow reports whether a parameter of n elements has moments of 8 bits.
 func (o Optimizer) narrow(n int) bool { return o == AdamW8bit && n >= least8 }
 
+// maps are what the codes of moments of 8 bits stand for, nil where there are none.
+func (o Optimizer) maps() []float32 {
+	if o != AdamW8bit {
+		return nil
+	}
+	return ir.AdamW8MapValues()
+}
+
 // moment is what is kept of a parameter from step to step.
 type moment struct {
 	name string // in the slot
