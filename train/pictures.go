@@ -73,10 +73,7 @@ func (r *Run) readPictures(ctx context.Context, dir string) error {
 // openPipeline opens the pipeline in dir, or of the file of a transformer.
 func (r *Run) openPipeline(dir string) (*diffusion.Pipeline, error) {
 	own := diffusion.Single{File: r.cfg.Diffusion.Transformer, Config: r.cfg.Diffusion.TransformerConfig}
-	switch {
-	case own.File == "" && isFile(dir):
-		own.File, dir = dir, ""
-	case own.File == "" && own.Config != "":
+	if own.File == "" && own.Config != "" && !isFile(dir) {
 		return nil, errors.New("train: diffusion.transformer_config: found no transformer in a single file, expected one as model or diffusion.transformer")
 	}
 	p, err := diffusion.OpenWith(dir, own)

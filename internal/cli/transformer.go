@@ -21,7 +21,7 @@ func transformerFlag(c *cobra.Command, path *string) {
 func (a *app) openPipeline(ctx context.Context, command, name string, s diffusion.Single) (*diffusion.Pipeline, error) {
 	if s.File == "" {
 		if info, err := os.Stat(name); err == nil && !info.IsDir() {
-			name, s.File = "", name
+			return diffusion.OpenWith(name, s)
 		}
 	}
 	if s.File == "" && s.Config != "" {
