@@ -75,7 +75,8 @@ func (q *Quantization) add(name string, d tensor.DType, bytes int, shape []int) 
 // their way to a device, a piece at a time; embeddings, norms, biases and the
 // head stay as they are in the files. Of the models of diffusers they are those in
 // blocks, which have nearly all of the weights, also the layers that give the modulations
-// of a block (a third of Qwen-Image); what lies before and behind the blocks stays. What has been built of the model before
+// of a block (a third of Qwen-Image); what lies before and behind the blocks stays. What
+// has been built of the model before
 // does not change. progress, if not nil, is told how many bytes of the
 // quantised weights are done each time that they are brought to a device; calls
 // come one after the other.
