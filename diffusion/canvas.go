@@ -55,7 +55,9 @@ func (p *Pipeline) Canvas(space dit.Space) (*Canvas, error) {
 	}
 	c.Pixels = c.fold * s.Pixels
 	c.Multiple = c.Pixels * space.Multiple
-	c.scale, err = vae.ReadScale(dir)
+	if c.scale, err = vae.ReadScale(dir); err == nil && space.Unshifted {
+		clear(c.scale.Mean)
+	}
 	return c, err
 }
 

@@ -113,4 +113,6 @@ type Space struct {
 	Pooled   int  // of the vector of the whole text; 0: none is read
 	Guidance bool // the transformer was distilled and is told the guidance
 	Controls bool // it takes pictures to begin with
+	// Unshifted latents are scaled as the autoencoder says, and not shifted.
+	Unshifted bool
 }

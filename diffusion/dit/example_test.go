@@ -38,7 +38,7 @@ func ExampleTransformer() {
 	sample.Latent.Height = 3
 	fmt.Println(t.Arrays(&b, []dit.Sample{sample}))
 	// Output:
-	// {Channels:4 Multiple:2 Text:32 Pooled:24 Guidance:true Controls:true}
+	// {Channels:4 Multiple:2 Text:32 Pooled:24 Guidance:true Controls:true Unshifted:false}
 	// map[image tokens:6 predicted tokens:6 samples:2 text tokens:5 tokens:11]
 	// 192 numbers: 2 samples of 6 tokens of 16 channels
 	// dit: wrong sample: sample 0: latent: found 3×6, expected multiples of 2

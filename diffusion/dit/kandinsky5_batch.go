@@ -15,7 +15,7 @@ const (
 
 // Space implements [Transformer].
 func (m *Kandinsky5) Space() Space {
-	return Space{Channels: m.Channels, Multiple: lcm(m.Patch[1], m.Patch[2]), Text: m.Text, Pooled: m.Pooled, Controls: m.Conditioned}
+	return Space{Channels: m.Channels, Multiple: lcm(m.Patch[1], m.Patch[2]), Text: m.Text, Pooled: m.Pooled, Controls: m.Conditioned, Unshifted: true}
 }
 
 // lcm is the least number that both are factors of.
