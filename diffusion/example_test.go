@@ -39,7 +39,7 @@ func Example() {
 			return err
 		}
 		defer slot.Free()
-		painter, err := diffusion.NewPainter(runtime, schedule, diffusion.StyleOf(m.Config, pipeline.Distilled))
+		painter, err := diffusion.NewPainter(runtime, schedule, pipeline.Style(m.Config))
 		if err != nil {
 			return err
 		}

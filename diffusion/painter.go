@@ -32,6 +32,12 @@ type Drawing struct {
 	// Scale is that of guidance by the negative prompt. One that asks for no guidance leaves
 	// the negative prompt aside: 1, or 0 for Z-Image; nil is the style's.
 	Scale *float64
+	// Cap is how many times as long as without guidance a velocity may become by it; 0: it
+	// may become as long as it does. Z-Image's cfg_normalization.
+	Cap float64
+	// Until ends guidance where σ is below 1 − Until; 0: it does not end.
+	// Z-Image's cfg_truncation.
+	Until float64
 	// Told is the guidance that a distilled transformer is told; nil is the style's.
 	Told *float64
 	// Seed is what the noise is drawn by, that the picture begins as.
@@ -142,6 +148,8 @@ func (p *Painter) settle(d *Drawing) error {
 		return fmt.Errorf("diffusion: %w: found %d steps, expected 1 to %d", ErrDrawing, d.Steps, maxSteps)
 	case d.Height < 1 || d.Width < 1 || d.Height%space.Multiple != 0 || d.Width%space.Multiple != 0:
 		return fmt.Errorf("diffusion: %w: found a latent of %d×%d, expected multiples of %d", ErrDrawing, d.Width, d.Height, space.Multiple)
+	case d.Cap < 0 || d.Until < 0 || !finite(d.Cap) || !finite(d.Until):
+		return fmt.Errorf("diffusion: %w: found a cap of guidance of %v until %v, expected numbers of at least 0", ErrDrawing, d.Cap, d.Until)
 	case !finite(*d.Scale) || !finite(*d.Told):
 		return fmt.Errorf("diffusion: %w: found guidance %v and %v, expected numbers", ErrDrawing, *d.Scale, *d.Told)
 	}
@@ -172,13 +180,18 @@ func (p *Painter) velocity(ctx context.Context, slot *engine.Slot, prog program,
 	if err != nil {
 		return nil, err
 	}
-	if d.Negative != nil {
+	picture := (1000 - s.Timestep) / 1000 // how much of it there is
+	if d.Negative != nil && (d.Until == 0 || float64(picture) <= d.Until) {
 		s.Prompt = *d.Negative
 		away, err := p.rows(ctx, slot, prog, s)
 		if err != nil {
 			return nil, err
 		}
+		limit := float32(d.Cap) * flow.Norm(rows)
 		p.Style.Guidance.Combine(rows, away, *d.Scale, len(rows)/tokens)
+		if d.Cap > 0 {
+			flow.Shorten(rows, limit)
+		}
 	}
 	all, err := p.transformer.Unpack(rows, 1, s.Latent)
 	if err != nil {

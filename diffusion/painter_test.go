@@ -40,12 +40,18 @@ func readTensors(t testing.TB, folder string) tensors {
 
 // part is part i of the outer axis of a tensor.
 func part[T safetensors.Element](g tensors, name string, i int) []T {
+	x := all[T](g, name)
+	n := len(x) / g.shape(name)[0]
+	return x[i*n : (i+1)*n : (i+1)*n]
+}
+
+// all is a whole tensor.
+func all[T safetensors.Element](g tensors, name string) []T {
 	v, err := g.f.Lookup(name)
 	require.NoError(g.t, err)
 	x, err := safetensors.As[T](v)
 	require.NoError(g.t, err)
-	n := len(x) / v.Shape[0]
-	return x[i*n : (i+1)*n : (i+1)*n]
+	return x
 }
 
 func (g tensors) shape(name string) []int {
@@ -92,7 +98,7 @@ func painter(t testing.TB, pipeline *diffusion.Pipeline) (*diffusion.Painter, *e
 	slot, err := r.NewSlot(nil)
 	require.NoError(t, err)
 	t.Cleanup(slot.Free)
-	p, err := diffusion.NewPainter(r, schedule, diffusion.StyleOf(m.Config, false))
+	p, err := diffusion.NewPainter(r, schedule, pipeline.Style(m.Config))
 	require.NoError(t, err)
 	t.Cleanup(p.Close)
 	return p, slot, dev
@@ -190,7 +196,9 @@ func TestWrongDrawings(t *testing.T) {
 		"found 1001 steps, expected 1 to 1000":                    func(d *diffusion.Drawing) { d.Steps = 1001 },
 		"found a latent of 3×4, expected multiples of 2":          func(d *diffusion.Drawing) { d.Width = 3 },
 		"found a latent of 4×0":                                   func(d *diffusion.Drawing) { d.Height = 0 },
-		"expected numbers":                                        func(d *diffusion.Drawing) { d.Scale = &nan },
+		"found guidance NaN and 3.5, expected numbers":            func(d *diffusion.Drawing) { d.Scale = &nan },
+		"found a cap of guidance of -1 until 0":                   func(d *diffusion.Drawing) { d.Cap = -1 },
+		"found a cap of guidance of 0 until NaN":                  func(d *diffusion.Drawing) { d.Until = nan },
 		"found 3 values to start from, expected 64 for 4×1×4×4":   func(d *diffusion.Drawing) { d.Start = make([]float32, 3) },
 		"text: found 7 features of a token, expected 32":          func(d *diffusion.Drawing) { d.Prompt.Features = 7 },
 		"found 5 pooled features, expected 24":                    func(d *diffusion.Drawing) { d.Prompt.Pooled = d.Prompt.Pooled[:5] },
@@ -253,8 +261,8 @@ func TestEveryTransformerDraws(t *testing.T) {
 				return x
 			}
 			away := text(3)
-			size := 4 * space.Multiple
-			d := diffusion.Drawing{Prompt: text(7), Negative: &away, Height: size, Width: 2 * size, Steps: 2}
+			size, scale := 4*space.Multiple, 2.0
+			d := diffusion.Drawing{Prompt: text(7), Negative: &away, Scale: &scale, Height: size, Width: 2 * size, Steps: 2}
 			x, err := p.Draw(context.Background(), slot, d)
 			require.NoError(t, err)
 			require.Len(t, x.Values, space.Channels*size*2*size)

@@ -51,6 +51,9 @@ type Pipeline struct {
 	Parts map[string]Part // by name
 	// Distilled says that the transformer draws in few steps and without guidance.
 	Distilled bool
+	// Sigmas are the noise levels that its author draws with, from 1 downwards, before they
+	// are shifted; nil where they are even.
+	Sigmas []float64
 
 	single Single // the transformer, where it is no folder
 }
@@ -103,9 +106,17 @@ func (p *Pipeline) read(raw []byte) error {
 	if err := setting(entries, "is_distilled", &p.Distilled); err != nil {
 		return err
 	}
+	if err := setting(entries, "sample_sigmas", &p.Sigmas); err != nil {
+		return err
+	}
+	for _, x := range p.Sigmas {
+		if !(x > 0 && x <= 1) {
+			return fmt.Errorf("sample_sigmas: found %v, expected numbers above 0 and up to 1", x)
+		}
+	}
 	for name, raw := range entries {
 		var part []*string
-		if strings.HasPrefix(name, "_") || json.Unmarshal(raw, &part) != nil {
+		if strings.HasPrefix(name, "_") || json.Unmarshal(raw, &part) != nil || part == nil {
 			continue // a setting
 		}
 		if len(part) != 2 {

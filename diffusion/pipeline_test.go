@@ -24,11 +24,13 @@ func folder(t *testing.T, index string, parts ...string) string {
 func TestPipeline(t *testing.T) {
 	dir := folder(t, `{"_class_name": "FluxPipeline", "_diffusers_version": "0.42.1",
 		"transformer": ["diffusers", "FluxTransformer2DModel"], "vae": ["diffusers", "AutoencoderKL"],
-		"image_encoder": [null, null], "is_distilled": true, "boundary": 0.5}`, "transformer")
+		"image_encoder": [null, null], "is_distilled": true, "boundary": 0.5,
+		"nothing": null, "sample_sigmas": [1, 0.5]}`, "transformer")
 	p, err := Open(dir)
 	require.NoError(t, err)
 	assert.Equal(t, "FluxPipeline", p.Class)
 	assert.True(t, p.Distilled)
+	assert.Equal(t, []float64{1, 0.5}, p.Sigmas)
 	assert.Len(t, p.Parts, 2)
 	assert.True(t, p.Has(Transformer))
 	assert.False(t, p.Has(VAE))
@@ -56,9 +58,10 @@ func TestPipelineWithoutIndex(t *testing.T) {
 
 func TestWrongPipelines(t *testing.T) {
 	for index, says := range map[string]string{
-		"":                   "neither model_index.json nor a folder called transformer",
-		`{`:                  "unexpected end of JSON input",
-		`{"_class_name": 1}`: "_class_name: found 1",
+		"":                            "neither model_index.json nor a folder called transformer",
+		`{`:                           "unexpected end of JSON input",
+		`{"_class_name": 1}`:          "_class_name: found 1",
+		`{"sample_sigmas": [0.5, 0]}`: "sample_sigmas: found 0, expected numbers above 0 and up to 1",
 		`{"_class_name": "X", "vae": ["diffusers"], "transformer": ["diffusers", "Y"]}`: `vae: found ["diffusers"]`,
 		`{"_class_name": "StableDiffusionPipeline", "unet": ["diffusers", "UNet"]}`:     "StableDiffusionPipeline has no transformer; it has none",
 	} {

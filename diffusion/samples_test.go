@@ -31,7 +31,7 @@ func TestSamples(t *testing.T) {
 	defer slot.Free()
 	schedule, err := pipeline.Schedule()
 	require.NoError(t, err)
-	painter, err := diffusion.NewPainter(r, schedule, diffusion.StyleOf(m.Config, false))
+	painter, err := diffusion.NewPainter(r, schedule, pipeline.Style(m.Config))
 	require.NoError(t, err)
 	canvas, err := pipeline.Canvas(f.Space())
 	require.NoError(t, err)

@@ -16,22 +16,37 @@ type Style struct {
 	Told float64
 	// Negative is the negative prompt, nil where there is none unless one is given.
 	Negative *string
+	// Sigmas are the levels that a run of as many steps goes out from, before they are
+	// shifted; nil for even ones.
+	Sigmas []float64
 	// mu is the dynamic shift, nil for that of the schedule.
 	mu func(tokens, steps int) float64
 	// table has the noise levels go out from those of training.
 	table bool
 }
 
-// StyleOf is the style of a transformer of a pipeline, as diffusers has it. Distilled ones
-// take four steps and no guidance.
-func StyleOf(c *model.Config, distilled bool) Style {
+// Style is how the pipeline draws with its transformer, of which c is the config: as
+// diffusers does. Distilled ones take four steps and no guidance.
+func (p *Pipeline) Style(c *model.Config) Style {
+	s := styleOf(c)
+	if p.Distilled {
+		s.Steps, s.Scale, s.Negative = 4, s.Guidance.None(), nil
+	}
+	if len(p.Sigmas) > 0 {
+		s.Steps, s.Sigmas = len(p.Sigmas), p.Sigmas
+	}
+	return s
+}
+
+// styleOf is that of an architecture.
+func styleOf(c *model.Config) Style {
 	blank, empty := " ", ""
-	s := Style{Steps: 28, Guidance: flow.Extrapolate, Scale: 4, Told: 3.5}
+	s := Style{Steps: 28, Guidance: flow.Extrapolate, Scale: 1, Told: 3.5}
 	switch c.Architecture {
 	case "QwenImageTransformer2DModel":
 		s = Style{Steps: 50, Guidance: flow.Rescale, Scale: 4, Told: 1, Negative: &blank}
 	case "QwenImage21Transformer2DModel":
-		s = Style{Steps: 50, Guidance: flow.Extrapolate, Scale: 4}
+		s = Style{Steps: 40, Guidance: flow.Extrapolate, Scale: 1}
 	case "Flux2Transformer2DModel":
 		s = Style{Steps: 50, Guidance: flow.Extrapolate, Scale: 4, Told: 4, mu: flow.Flux2Mu}
 		if !tellsGuidance(c) {
@@ -45,9 +60,6 @@ func StyleOf(c *model.Config, distilled bool) Style {
 		if !tellsGuidance(c) {
 			s.Steps = 4 // schnell
 		}
-	}
-	if distilled {
-		s.Steps, s.Negative = 4, nil
 	}
 	return s
 }
@@ -66,6 +78,9 @@ func (s Style) levels(schedule *flow.Schedule, tokens, steps int) flow.Levels {
 	mu := schedule.Mu(tokens)
 	if s.mu != nil {
 		mu = s.mu(tokens, steps)
+	}
+	if steps == len(s.Sigmas) {
+		return schedule.SampleFrom(s.Sigmas, mu)
 	}
 	if s.table {
 		return schedule.SampleTable(steps, mu)

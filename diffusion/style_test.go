@@ -12,7 +12,7 @@ import (
 
 func TestStyles(t *testing.T) {
 	of := func(name string, family model.Family, distilled bool) Style {
-		return StyleOf(&model.Config{Architecture: name, Family: family}, distilled)
+		return (&Pipeline{Distilled: distilled}).Style(&model.Config{Architecture: name, Family: family})
 	}
 	dev := of("FluxTransformer2DModel", &dit.Flux{Guidance: true}, false)
 	assert.Equal(t, 28, dev.Steps)
@@ -27,6 +27,15 @@ func TestStyles(t *testing.T) {
 	distilled := of("Flux2Transformer2DModel", nil, true)
 	assert.Nil(t, distilled.Negative)
 	assert.Equal(t, 4, distilled.Steps)
+	assert.False(t, distilled.Guided(Drawing{}))
+	assert.False(t, of("ZImageTransformer2DModel", nil, true).Guided(Drawing{}))
+
+	// What is not guided unless it is asked for.
+	some := 2.0
+	for _, name := range []string{"FluxTransformer2DModel", "QwenImage21Transformer2DModel"} {
+		assert.False(t, of(name, &dit.Flux{}, false).Guided(Drawing{}))
+		assert.True(t, of(name, &dit.Flux{}, false).Guided(Drawing{Scale: &some}))
+	}
 
 	// FLUX.2 is shifted by its own µ, Kandinsky goes out from the table of training.
 	s, err := flow.Parse([]byte(`{"use_dynamic_shifting": true}`))
@@ -34,4 +43,14 @@ func TestStyles(t *testing.T) {
 	assert.Equal(t, s.Sample(8, flow.Flux2Mu(1024, 8)), distilled.levels(s, 1024, 8))
 	assert.Equal(t, s.Sample(8, s.Mu(1024)), qwen.levels(s, 1024, 8))
 	assert.Equal(t, s.SampleTable(8, s.Mu(1024)), of("Kandinsky5Transformer3DModel", nil, false).levels(s, 1024, 8))
+}
+
+// Pipelines may have levels of their own, which count unless there are to be more steps.
+func TestStyleWithSigmas(t *testing.T) {
+	s, err := flow.Parse([]byte(`{"shift": 3}`))
+	assert.NoError(t, err)
+	own := (&Pipeline{Sigmas: []float64{1, 0.9, 0.2}}).Style(&model.Config{Architecture: "QwenImage21Transformer2DModel"})
+	assert.Equal(t, 3, own.Steps)
+	assert.Equal(t, s.SampleFrom([]float64{1, 0.9, 0.2}, 0), own.levels(s, 64, 3))
+	assert.Equal(t, s.Sample(4, 0), own.levels(s, 64, 4))
 }

@@ -33,7 +33,7 @@ func (p *pictures) newSampler(ctx context.Context, pipeline *diffusion.Pipeline)
 	if d.SampleEvery == 0 || !d.DrawSamples {
 		return nil, nil
 	}
-	s := &sampler{style: diffusion.StyleOf(p.model.Config, pipeline.Distilled)}
+	s := &sampler{style: pipeline.Style(p.model.Config)}
 	var err error
 	if s.canvas, err = pipeline.Canvas(p.feed.Model.Space()); err != nil {
 		return nil, fmt.Errorf("train: diffusion.sample_every: %w", err)

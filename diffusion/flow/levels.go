@@ -34,12 +34,14 @@ func (l Levels) Steps() int { return len(l.Timesteps) }
 // Sample gives the levels of a run of so many steps, at least one, that go out from
 // 1 … 1/steps, as the pipelines of diffusers do. µ counts where s is Dynamic.
 func (s *Schedule) Sample(steps int, mu float64) Levels {
-	sigmas := make([]float32, steps)
-	for i, v := range linspace(1, 1/float64(steps), steps) {
-		sigmas[i] = float32(v)
-	}
-	for i, t := range sigmas {
-		sigmas[i] = shifted(s, t, mu)
+	return s.SampleFrom(linspace(1, 1/float64(steps), steps), mu)
+}
+
+// SampleFrom is Sample for levels of one's own, at least one, before they are shifted.
+func (s *Schedule) SampleFrom(from []float64, mu float64) Levels {
+	sigmas := make([]float32, len(from))
+	for i, v := range from {
+		sigmas[i] = shifted(s, float32(v), mu)
 	}
 	if s.Terminal > 0 {
 		stretch(sigmas, s.Terminal)

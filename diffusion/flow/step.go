@@ -22,12 +22,17 @@ const (
 	Beyond      Guidance = "beyond"      // v + s·(v − u): Z-Image
 )
 
+// None is the scale that asks for no guidance.
+func (g Guidance) None() float64 {
+	if g == Beyond {
+		return 0
+	}
+	return 1
+}
+
 // Asks reports whether a scale asks for a negative prompt at all.
 func (g Guidance) Asks(scale float64) bool {
-	if g == Beyond {
-		return scale > 0
-	}
-	return scale > 1
+	return scale > g.None()
 }
 
 // Combine makes the guided velocity of v, in place, and u: rows of channels, one for each
@@ -51,11 +56,11 @@ func (g Guidance) Combine(v, u []float32, scale float64, channels int) {
 }
 
 func rescale(v, u []float32, s float32) {
-	before := norm(v)
+	before := Norm(v)
 	for i, x := range v {
 		v[i] = u[i] + float32(s*(x-u[i]))
 	}
-	after := norm(v)
+	after := Norm(v)
 	if after == 0 {
 		return
 	}
@@ -64,7 +69,19 @@ func rescale(v, u []float32, s float32) {
 	}
 }
 
-func norm(x []float32) float32 {
+// Shorten has a velocity be no longer than a limit, in place.
+func Shorten(v []float32, limit float32) {
+	long := Norm(v)
+	if long <= limit {
+		return
+	}
+	for i := range v {
+		v[i] *= limit / long
+	}
+}
+
+// Norm is the length of a vector.
+func Norm(x []float32) float32 {
 	sum := 0.0
 	for _, v := range x {
 		sum += float64(v) * float64(v)

@@ -49,7 +49,7 @@ func show(ctx context.Context, adapter string, asked []picture) error {
 	defer dev.Close()
 	runtime := engine.New(dev, m)
 	defer runtime.Close()
-	painter, err := diffusion.NewPainter(runtime, schedule, diffusion.StyleOf(m.Config, pipeline.Distilled))
+	painter, err := diffusion.NewPainter(runtime, schedule, pipeline.Style(m.Config))
 	if err != nil {
 		return err
 	}

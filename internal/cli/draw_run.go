@@ -50,7 +50,7 @@ func (a *app) openDrawing(ctx context.Context, f *drawFlags) (_ *drawing, err er
 		return nil, err
 	}
 	a.noteSource(d.model.Source)
-	d.space, d.style = t.Space(), diffusion.StyleOf(d.model.Config, d.pipeline.Distilled)
+	d.space, d.style = t.Space(), d.pipeline.Style(d.model.Config)
 	if err := d.plan(); err != nil {
 		return nil, err
 	}
