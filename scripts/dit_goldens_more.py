@@ -153,13 +153,14 @@ def kandinsky5_loss(model, g):
     return ((v - g["target"]) ** 2).mean()
 
 
-Kandinsky = kandinsky()
-with torch.no_grad():
-    qwenimage21("qwen21-controls", True)
-    qwenimage21("qwen21-uniform", False)
-    flux2()
-    kandinsky5(Kandinsky)
-all_linear("flux2", Flux2Transformer2DModel, flux2_loss)
-all_linear("zimage", ZImageTransformer2DModel, zimage_loss)
-all_linear("qwenimage21", QwenImage21Transformer2DModel, qwenimage21_loss)
-all_linear("kandinsky5", Kandinsky, kandinsky5_loss)
+if __name__ == "__main__":
+    Kandinsky = kandinsky()
+    with torch.no_grad():
+        qwenimage21("qwen21-controls", True)
+        qwenimage21("qwen21-uniform", False)
+        flux2()
+        kandinsky5(Kandinsky)
+    all_linear("flux2", Flux2Transformer2DModel, flux2_loss)
+    all_linear("zimage", ZImageTransformer2DModel, zimage_loss)
+    all_linear("qwenimage21", QwenImage21Transformer2DModel, qwenimage21_loss)
+    all_linear("kandinsky5", Kandinsky, kandinsky5_loss)
