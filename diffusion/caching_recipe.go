@@ -3,7 +3,6 @@ package diffusion
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strconv"
 
 	"github.com/lorafuse/lorafuse/data/cache"
@@ -114,7 +113,7 @@ func (p *Pipeline) sizes(o CacheOptions) (side, multiple int, err error) {
 	}
 	multiple = o.Multiple
 	if multiple == 0 {
-		if multiple = least; p.edits() {
+		if multiple = least; p.Edits() {
 			multiple = max(editMultiple, least)
 		}
 	}
@@ -168,9 +167,4 @@ func (p *Pipeline) transformer() (dit.Transformer, string) {
 	}
 	t, _ := c.Family.(dit.Transformer)
 	return t, c.Architecture
-}
-
-// edits reports whether the pipeline makes pictures of others.
-func (p *Pipeline) edits() bool {
-	return slices.Contains([]string{"QwenImageEditPipeline", "QwenImageEditPlusPipeline"}, p.Class)
 }

@@ -101,6 +101,21 @@ func (c *Canvas) Close() error {
 	return err
 }
 
+// Encode makes the latent of a picture, the mean of what the autoencoder says, normalised as
+// the transformer has it. The canvas must be open. Errors: those of vae.VAE.Encode.
+func (c *Canvas) Encode(ctx context.Context, p vae.Picture) (dit.Latent, error) {
+	if c.dir == "" {
+		x := dit.Latent{Channels: p.Channels, Frames: 1, Height: p.Height, Width: p.Width, Values: p.Values}
+		return x.Fold(c.fold), nil
+	}
+	m, err := c.vae.Encode(ctx, p)
+	if err != nil {
+		return dit.Latent{}, err
+	}
+	c.Normalise(m.Mean)
+	return m.Mean.Fold(c.fold), nil
+}
+
 // Paint makes the picture of a latent that is normalised as the transformer has it. The
 // canvas must be open. Errors: those of vae.VAE.Decode.
 func (c *Canvas) Paint(ctx context.Context, x dit.Latent) (vae.Picture, error) {

@@ -40,8 +40,9 @@ type shows struct {
 }
 
 // readsEdit is how captions of pictures that are edited are read.
-func readsEdit(name string, s shows) func(*Pipeline) (captions, error) {
-	return func(*Pipeline) (captions, error) {
+func readsEdit(name string) func(*Pipeline) (captions, error) {
+	return func(p *Pipeline) (captions, error) {
+		s := edits[p.Class].shows
 		return captions{
 			name:  name,
 			main:  reading{TextEncoder, Tokenizer, qwenLength + editDrop + s.most, lastState, false},
@@ -197,6 +198,9 @@ func (e *eyes) whole(s picture.Size, place int) picture.Size {
 	}
 	return picture.Size{Width: int(x), Height: int(y)}
 }
+
+// Sees reports whether texts are encoded along with pictures.
+func (e *Encoder) Sees() bool { return e.shows != nil }
 
 // EncodeWith is Encode of a text along with the pictures that are edited. Errors: those of
 // Encode, and ErrPrompt for pictures that are too many, or that are not looked at.

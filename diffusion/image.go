@@ -8,7 +8,9 @@ import (
 	"image/draw"
 	"image/png"
 	"math"
+	"os"
 
+	"github.com/lorafuse/lorafuse/data/picture"
 	"github.com/lorafuse/lorafuse/diffusion/vae"
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 )
@@ -27,6 +29,19 @@ func Image(p vae.Picture) *image.NRGBA {
 		}
 	}
 	return m
+}
+
+// ReadImage reads the picture at path. Errors: those of files and of picture.Decode.
+func ReadImage(path string) (image.Image, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("diffusion: %w", err)
+	}
+	m, err := picture.Decode(raw)
+	if err != nil {
+		return nil, fmt.Errorf("diffusion: %s: %w", path, err)
+	}
+	return m, nil
 }
 
 // WritePNG writes a picture as the PNG file at path, whole or not at all.

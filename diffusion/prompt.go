@@ -43,16 +43,14 @@ type captions struct {
 
 // waysToRead are those of pipelines, by their classes.
 var waysToRead = map[string]func(p *Pipeline) (captions, error){
-	"QwenImagePipeline":     readsQwen,
-	"FluxPipeline":          readsFlux,
-	"FluxKontextPipeline":   readsFlux,
-	"Flux2KleinPipeline":    readsFlux2Klein,
-	"ZImagePipeline":        readsZImage,
-	"Kandinsky5T2IPipeline": readsKandinsky,
-	// Their pictures have 1024² and 384² pixels, of which 28² are a place; sides that are
-	// rounded up take a few more.
-	"QwenImageEditPipeline":     readsEdit("qwen-image-edit", shows{area: 1024 * 1024, most: 1536}),
-	"QwenImageEditPlusPipeline": readsEdit("qwen-image-edit-plus", shows{area: 384 * 384, numbered: true, most: 1024}),
+	"QwenImagePipeline":         readsQwen,
+	"FluxPipeline":              readsFlux,
+	"FluxKontextPipeline":       readsFlux,
+	"Flux2KleinPipeline":        readsFlux2Klein,
+	"ZImagePipeline":            readsZImage,
+	"Kandinsky5T2IPipeline":     readsKandinsky,
+	"QwenImageEditPipeline":     readsEdit("qwen-image-edit"),
+	"QwenImageEditPlusPipeline": readsEdit("qwen-image-edit-plus"),
 }
 
 // notRead are pipelines whose captions cannot be encoded here, and why.

@@ -1,7 +1,6 @@
 package diffusion
 
 import (
-	"github.com/lorafuse/lorafuse/diffusion/dit"
 	"github.com/lorafuse/lorafuse/diffusion/flow"
 	"github.com/lorafuse/lorafuse/model"
 )
@@ -28,38 +27,12 @@ type Style struct {
 // Style is how the pipeline draws with its transformer, of which c is the config: as
 // diffusers does. Distilled ones take four steps and no guidance.
 func (p *Pipeline) Style(c *model.Config) Style {
-	s := styleOf(c)
+	s := familyOf(c.Architecture).style(tells(c.Family))
 	if p.Distilled {
 		s.Steps, s.Scale, s.Negative = 4, s.Guidance.None(), nil
 	}
 	if len(p.Sigmas) > 0 {
 		s.Steps, s.Sigmas = len(p.Sigmas), p.Sigmas
-	}
-	return s
-}
-
-// styleOf is that of an architecture.
-func styleOf(c *model.Config) Style {
-	blank, empty := " ", ""
-	s := Style{Steps: 28, Guidance: flow.Extrapolate, Scale: 1, Told: 3.5}
-	switch c.Architecture {
-	case "QwenImageTransformer2DModel":
-		s = Style{Steps: 50, Guidance: flow.Rescale, Scale: 4, Told: 1, Negative: &blank}
-	case "QwenImage21Transformer2DModel":
-		s = Style{Steps: 40, Guidance: flow.Extrapolate, Scale: 1}
-	case "Flux2Transformer2DModel":
-		s = Style{Steps: 50, Guidance: flow.Extrapolate, Scale: 4, Told: 4, mu: flow.Flux2Mu}
-		if !tellsGuidance(c) {
-			s.Negative = &empty
-		}
-	case "ZImageTransformer2DModel":
-		s = Style{Steps: 50, Guidance: flow.Beyond, Scale: 5, Negative: &empty}
-	case "Kandinsky5Transformer3DModel":
-		s = Style{Steps: 50, Guidance: flow.Extrapolate, Scale: 3.5, Negative: &empty, table: true}
-	case "FluxTransformer2DModel":
-		if !tellsGuidance(c) {
-			s.Steps = 4 // schnell
-		}
 	}
 	return s
 }
@@ -86,9 +59,4 @@ func (s Style) levels(schedule *flow.Schedule, tokens, steps int) flow.Levels {
 		return schedule.SampleTable(steps, mu)
 	}
 	return schedule.Sample(steps, mu)
-}
-
-func tellsGuidance(c *model.Config) bool {
-	t, ok := c.Family.(dit.Transformer)
-	return ok && t.Space().Guidance
 }

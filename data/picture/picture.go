@@ -80,12 +80,25 @@ func (f *Filter) part(img image.Image, from image.Rectangle, s Size) *image.RGBA
 	return dst
 }
 
-// Cover is the picture at a size, [3, Height, Width] of −1 to 1 (a byte by 127.5, less 1):
-// scaled by [Bicubic] until it covers the size, and cut at both ends of the longer side
-// alike. What is transparent is white.
+// Cover is the picture at a size, as [Signed] numbers: scaled by [Bicubic] until it covers
+// the size, and cut at both ends of the longer side alike. What is transparent is white.
 func Cover(img image.Image, s Size) []float32 {
+	return Signed(Bicubic.part(img, middle(img.Bounds(), s), s))
+}
+
+// Middle is the middle of a picture, of a size that it has room for.
+func Middle(img *image.RGBA, s Size) *image.RGBA {
+	from := img.Rect.Min.Add(image.Pt((img.Rect.Dx()-s.Width)/2, (img.Rect.Dy()-s.Height)/2))
+	out := image.NewRGBA(image.Rect(0, 0, s.Width, s.Height))
+	draw.Draw(out, out.Rect, img, from, draw.Src)
+	return out
+}
+
+// Signed are the bytes of a picture as numbers of −1 to 1, [3, Height, Width]: a byte by
+// 127.5, less 1.
+func Signed(img *image.RGBA) []float32 {
 	mid := [3]float32{127.5, 127.5, 127.5}
-	return Values(Bicubic.part(img, middle(img.Bounds(), s), s), mid, mid)
+	return Values(img, mid, mid)
 }
 
 // Values are the bytes of a picture less a mean, by a deviation: [3, Height, Width].

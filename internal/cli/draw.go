@@ -19,6 +19,8 @@ type drawFlags struct {
 	prompts, embeddings []string
 	negative            string
 	negativeEmbedding   string
+	controls            []string
+	controlSide         int
 	size                string
 	steps               int
 	guidance            float64
@@ -52,6 +54,11 @@ What is not given is as diffusers has it for the model: steps, guidance, and the
 prompt that guidance leads away from. --embedding takes a file of a cache in the place
 of a text, and needs no text encoder. A folder without vae/ draws pixels.
 
+--control gives a picture to draw from to models that take one: FLUX.1 Kontext, FLUX.2,
+and Qwen-Image-Edit, several to FLUX.2 and to Qwen-Image-Edit since 2509. It is brought
+to the size that the model takes; what is drawn has its shape, unless --size says
+otherwise (Kontext: 1024x1024).
+
 --transformer takes a single file of safetensors in the place of the transformer in the
 folder, which need not have one: with the names of diffusers or of the first release, as
 ComfyUI has them too, in whole or in 8 bits.`,
@@ -59,7 +66,8 @@ ComfyUI has them too, in whole or in 8 bits.`,
   lorafuse draw --model path/to/qwen-image -p "a fox" -p "a bear" --seed 1,2,3 --adapter output -o grid.png
   lorafuse draw --model path/to/flux --adapter style.safetensors --adapter-weight 0.7 --before -p "a fox" -o fox.png
   lorafuse draw --model path/to/qwen-image --quantize nf4 --embedding cache/text_embs/fox.txt.safetensors -o fox.png
-  lorafuse draw --model path/to/flux --transformer flux1-dev.safetensors -p "a fox" -o fox.png`,
+  lorafuse draw --model path/to/flux --transformer flux1-dev.safetensors -p "a fox" -o fox.png
+  lorafuse draw --model path/to/qwen-image-edit --control street.jpg -p "make it rain" -o rain.png`,
 		Args: args(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			f.given = c.Flags().Changed
@@ -81,6 +89,8 @@ ComfyUI has them too, in whole or in 8 bits.`,
 	flags.StringArrayVar(&f.embeddings, "embedding", nil, "file of an encoded prompt, such as text_embs/….safetensors of a cache, as often as needed")
 	flags.StringVar(&f.negative, "negative", "", "what to draw less of")
 	flags.StringVar(&f.negativeEmbedding, "negative-embedding", "", "file of an encoded negative prompt")
+	flags.StringArrayVar(&f.controls, "control", nil, "PNG, JPEG or WebP to draw from, as often as the model takes several")
+	flags.IntVar(&f.controlSide, "control-resolution", 0, "side of a square of as many pixels as a control is brought to; default that of the model")
 	flags.StringVar(&f.size, "size", "1024x1024", "width and height in pixels")
 	flags.IntVar(&f.steps, "steps", 0, "steps from noise to picture; default that of the model")
 	flags.Float64Var(&f.guidance, "guidance", 0, "how much the prompt counts; default that of the model")
@@ -109,6 +119,10 @@ func (f *drawFlags) check(command string) error {
 		return usagef(command, "--before goes with --adapter")
 	case f.adapter == "" && f.given("adapter-weight"):
 		return usagef(command, "--adapter-weight goes with --adapter")
+	case f.given("control-resolution") && len(f.controls) == 0:
+		return usagef(command, "--control-resolution goes with --control")
+	case f.given("control-resolution") && (f.controlSide < 1 || f.controlSide > maxSide):
+		return usagef(command, "--control-resolution: found %d, expected 1 to %d", f.controlSide, maxSide)
 	case f.given("steps") && f.steps < 1:
 		return fmt.Errorf("draw: --steps: found %d, expected 1 or more", f.steps)
 	}

@@ -25,7 +25,8 @@ type drawing struct {
 	space    dit.Space
 	style    diffusion.Style
 	canvas   *diffusion.Canvas
-	state    *lora.State // nil without an adapter
+	state    *lora.State         // nil without an adapter
+	controls *diffusion.Controls // nil without --control
 	what     diffusion.Drawing
 	prompts  []dit.Prompt
 }
@@ -59,7 +60,10 @@ func (a *app) openDrawing(ctx context.Context, f *drawFlags) (_ *drawing, err er
 			return nil, err
 		}
 	}
-	return d, d.read(ctx)
+	if err := d.read(ctx); err != nil {
+		return nil, err
+	}
+	return d, d.encodeControls(ctx)
 }
 
 // plan is what the flags say of every picture.
@@ -68,10 +72,14 @@ func (d *drawing) plan() (err error) {
 	if d.canvas, err = d.pipeline.Canvas(d.space); err != nil {
 		return err
 	}
-	if !f.given("size") && !d.pipeline.Has(diffusion.VAE) {
-		return fmt.Errorf("draw: --size is missing: the model draws pixels, of any size that is a multiple of %d", d.canvas.Multiple)
+	if err := d.readControls(); err != nil {
+		return err
 	}
-	if d.what.Width, d.what.Height, err = d.canvas.Latent(f.width, f.height); err != nil {
+	width, height, err := d.size()
+	if err != nil {
+		return err
+	}
+	if d.what.Width, d.what.Height, err = d.canvas.Latent(width, height); err != nil {
 		return fmt.Errorf("--size: %w", err)
 	}
 	if d.what.Steps = f.steps; f.steps == 0 {
@@ -134,7 +142,7 @@ func (d *drawing) read(ctx context.Context) error {
 	defer e.Close()
 	began := time.Now()
 	for i, text := range f.prompts {
-		p, err := e.Encode(ctx, text)
+		p, err := d.controls.Encode(ctx, e, text)
 		if err != nil {
 			return fmt.Errorf("--prompt %q: %w", text, err)
 		}
@@ -145,7 +153,7 @@ func (d *drawing) read(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
-	p, err := e.Encode(ctx, negative)
+	p, err := d.controls.Encode(ctx, e, negative)
 	if err != nil {
 		return fmt.Errorf("--negative %q: %w", negative, err)
 	}

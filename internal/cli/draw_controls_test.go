@@ -1,0 +1,142 @@
+package cli
+
+import (
+	"encoding/json"
+	"image"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/diffusion"
+	"github.com/lorafuse/lorafuse/safetensors"
+)
+
+const shots = "../../diffusion/testdata/prompts/pictures"
+
+// editor makes a pipeline of Qwen-Image-Edit in the lab, of one of its two classes. Its
+// transformer reads texts of as many features as the encoder gives.
+func (l *lab) editor(class string) string {
+	const prompts, features = "../../diffusion/testdata/prompts", 16
+	l.copy(filepath.Join(prompts, "qwenimage-edit/text_encoder"), "editor/text_encoder")
+	l.copy(filepath.Join(prompts, "tokenizer"), "editor/tokenizer")
+	l.copy(filepath.Join(dits, "vae-qwen/vae"), "editor/vae")
+	l.copy(filepath.Join(dits, "qwenimage-edit/transformer"), "editor/transformer")
+	l.file("editor/model_index.json", `{"_class_name": "`+class+`",
+		"transformer": ["diffusers", "QwenImageTransformer2DModel"], "vae": ["diffusers", "AutoencoderKLQwenImage"],
+		"text_encoder": ["transformers", "Qwen2_5_VLForConditionalGeneration"], "tokenizer": ["transformers", "Qwen2Tokenizer"]}`)
+	l.setJSON(l.path("editor/transformer/config.json"), map[string]any{"joint_attention_dim": features})
+	l.tensors(l.path("editor/transformer/diffusion_pytorch_model.safetensors"), func(e *safetensors.Entry) bool {
+		if last := len(e.Shape) - 1; e.Name == "txt_in.weight" || e.Name == "txt_norm.weight" {
+			had := e.Shape[last]
+			var data []byte
+			for at := 0; at < len(e.Data); at += 4 * had {
+				data = append(data, e.Data[at:at+4*features]...)
+			}
+			e.Shape[last], e.Data = features, data
+		}
+		return true
+	})
+	return l.path("editor")
+}
+
+// TestDrawControls: what is drawn depends on the pictures that it is drawn from, and has
+// their shape.
+func TestDrawControls(t *testing.T) {
+	l := newLab(t)
+	dir := l.editor("QwenImageEditPlusPipeline")
+	l.file("landscape.png", string(photo(t, 80, 40)))
+	flat, other, landscape := filepath.Join(shots, "flat.png"), filepath.Join(shots, "drawn.png"), l.path("landscape.png")
+	draw := func(args ...string) image.Image {
+		path := l.path("out.png")
+		succeed(t, append([]string{"draw", "--model", dir, "-p", "make it rain", "--control-resolution", "64", "--steps", "2", "-o", path}, args...)...)
+		return l.picture(path)
+	}
+	one := draw("--control", flat)
+	assert.Equal(t, image.Rect(0, 0, 64, 64), one.Bounds())
+	assert.NotEqual(t, one, draw("--control", other))
+	assert.NotEqual(t, one, draw("--control", flat, "--control", other))
+	assert.Equal(t, image.Rect(0, 0, 96, 32), draw("--control", landscape).Bounds(), "the shape of the control")
+	assert.Equal(t, image.Rect(0, 0, 96, 32), draw("--control", flat, "--control", landscape).Bounds(), "that of the last")
+	assert.Equal(t, image.Rect(0, 0, 32, 16), draw("--control", flat, "--size", "32x16").Bounds())
+	assert.NotEqual(t, one, draw("--control", flat, "--negative", "sunshine"), "which is read along with the picture")
+}
+
+// photo is a PNG with something in it.
+func photo(t *testing.T, width, height int) []byte {
+	m := image.NewRGBA(image.Rect(0, 0, width, height))
+	for i := range m.Pix {
+		m.Pix[i] = uint8(i * i)
+	}
+	path := filepath.Join(t.TempDir(), "photo.png")
+	require.NoError(t, diffusion.WritePNG(path, m))
+	raw, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return raw
+}
+
+// TestDrawKontext: FLUX draws from a picture and an encoded prompt.
+func TestDrawKontext(t *testing.T) {
+	l := newLab(t)
+	dir, embedding := l.flux()
+	l.setJSON(l.path("flux/model_index.json"), map[string]any{"_class_name": "FluxKontextPipeline"})
+	draw := func(args ...string) image.Image {
+		path := l.path("out.png")
+		out := succeed(t, append([]string{"draw", "--model", dir, "--embedding", embedding, "--steps", "2", "--json", "-o", path}, args...)...)
+		var r drawn
+		require.NoError(t, json.Unmarshal([]byte(out), &r))
+		return l.picture(path)
+	}
+	control := []string{"--control", filepath.Join(shots, "flat.png"), "--control-resolution", "32"}
+	one := draw(control...)
+	assert.Equal(t, image.Rect(0, 0, 32, 32), one.Bounds())
+	assert.NotEqual(t, one, draw("--size", "32x32"))
+	assert.NotEqual(t, one, draw("--control", filepath.Join(shots, "drawn.png"), "--control-resolution", "32"))
+}
+
+func TestDrawBadControls(t *testing.T) {
+	l := newLab(t)
+	dir := l.editor("QwenImageEditPipeline")
+	_, embedding := l.flux()
+	l.copy(filepath.Join(dits, "zimage/transformer"), "zimage/transformer")
+	l.copy(filepath.Join(dits, "vae-flux/vae"), "zimage/vae")
+	out, flat := l.path("x.png"), filepath.Join(shots, "flat.png")
+	low := l.file("low.png", string(photo(t, 80, 40)))
+	text := l.file("text.png", "no picture")
+	for _, c := range []struct {
+		says string
+		args []string
+	}{
+		{"draw: --control is missing: a QwenImageEditPipeline draws from pictures", []string{"-p", "rain"}},
+		{"--control: diffusion: open " + l.path("none.png") + ": no such file", []string{"-p", "rain", "--control", l.path("none.png")}},
+		{"text.png: picture: not a picture that can be read", []string{"-p", "rain", "--control", text}},
+		{"is a directory", []string{"-p", "rain", "--control", dir}},
+		{"2 pictures, expected 1 at most for a QwenImageEditPipeline", []string{"-p", "rain", "--control", flat, "--control", flat}},
+		{"--control-resolution goes with --control", []string{"-p", "rain", "--control-resolution", "64"}},
+		{"--control-resolution: found -1", []string{"-p", "rain", "--control", flat, "--control-resolution", "-1"}},
+		{"an area of 7² pixels, expected 8² at least", []string{"-p", "rain", "--control", flat, "--control-resolution", "7"}},
+		{"found 80×40 pixels, expected sides of 64 at least", []string{"--model", l.flux2(), "--embedding", embedding, "--control", low}},
+		{"a pipeline of a ZImageTransformer2DModel takes no pictures to begin with; those of Flux2Transformer2DModel, FluxTransformer2DModel, QwenImageTransformer2DModel do",
+			[]string{"--model", l.path("zimage"), "--embedding", embedding, "--control", flat}},
+	} {
+		if c.args[0] != "--model" {
+			c.args = append([]string{"--model", dir}, c.args...)
+		}
+		r := command(t, "", append([]string{"draw", "-o", out}, c.args...)...)
+		assert.NotZero(t, r.status, c.says)
+		assert.Contains(t, r.stderr, c.says)
+		assert.NotContains(t, r.stderr, "internal error")
+		assert.Regexp(t, "^[^\n]+\n", r.stderr)
+	}
+}
+
+// flux2 makes a pipeline of FLUX.2 in the lab that works on pixels, without text encoders.
+func (l *lab) flux2() string {
+	l.copy(filepath.Join(dits, "flux2/transformer"), "flux2/transformer")
+	l.copy(filepath.Join(dits, "vae-flux/vae"), "flux2/vae")
+	l.file("flux2/model_index.json", `{"_class_name": "Flux2KleinPipeline",
+		"transformer": ["diffusers", "Flux2Transformer2DModel"], "vae": ["diffusers", "AutoencoderKL"]}`)
+	return l.path("flux2")
+}
