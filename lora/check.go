@@ -15,6 +15,10 @@ type CheckOptions struct {
 	// AllowZeroB lets an adapter do nothing: one with which training begins or
 	// goes on.
 	AllowZeroB bool
+	// AllowSomeZeroB lets targets do nothing as long as one of them does something: no
+	// training moves those that the loss does not depend on, such as those of the text in
+	// the last block of a diffusion transformer.
+	AllowSomeZeroB bool
 	// AllowRandomBase lets init_lora_weights be pissa_niter_N. The base weights
 	// of such an adapter depend on random numbers; only who made it by
 	// Initialize, and knows its seed, can make them again.
@@ -154,7 +158,7 @@ func (a *Adapter) Check(p *Placement, opts CheckOptions) *Report {
 	}
 	r.strangers(strange, missing)
 	if !opts.AllowZeroB {
-		r.checkPairs(p, zero)
+		r.checkPairs(p, zero, opts.AllowSomeZeroB)
 	}
 	return r
 }
@@ -220,15 +224,19 @@ func (r *Report) checkValues(key string, t tensor.Tensor) (zero bool) {
 	return zero
 }
 
-// checkPairs notes targets whose adapter does nothing.
-func (r *Report) checkPairs(p *Placement, zero map[string]bool) {
+// checkPairs notes targets whose adapter does nothing; some of them may.
+func (r *Report) checkPairs(p *Placement, zero map[string]bool, some bool) {
+	var idle []Problem
 	for _, t := range p.Targets {
 		for _, role := range []Role{RoleB, RoleA} {
 			if key := t.Key(role); zero[key] {
-				r.add(ErrZeroB, key, "all of %v is zero, as before training", role)
+				idle = append(idle, Problem{ErrZeroB, key, fmt.Sprintf("all of %v is zero, as before training", role)})
 				break
 			}
 		}
+	}
+	if !some || len(idle) == len(p.Targets) {
+		r.Problems = append(r.Problems, idle...)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -144,6 +145,22 @@ func TestCheckProblems(t *testing.T) {
 	require.NoError(t, adapterOf(t, p.Config(), m).Check(p, lora.CheckOptions{}).Err())
 	m[keyB] = zeros(t, 4, 2)
 	require.NoError(t, adapterOf(t, p.Config(), m).Check(p, lora.CheckOptions{AllowZeroB: true}).Err())
+}
+
+// Some targets may do nothing where that is allowed, and never all of them.
+func TestCheckSomeZeroB(t *testing.T) {
+	const key = "base_model.model.model.layers.%d.self_attn.k_proj.lora_%s.weight"
+	p := place(t, `"target_modules":["k_proj"],"layers_to_transform":[0,1],"r":2`, decoder(false))
+	m := map[string]tensor.Tensor{}
+	for i := range 2 {
+		m[fmt.Sprintf(key, i, "A")], m[fmt.Sprintf(key, i, "B")] = ramp(t, 2, 8), ramp(t, 4, 2)
+	}
+	some := lora.CheckOptions{AllowSomeZeroB: true}
+	m[fmt.Sprintf(key, 1, "B")] = zeros(t, 4, 2)
+	require.NoError(t, adapterOf(t, p.Config(), m).Check(p, some).Err())
+	require.ErrorIs(t, adapterOf(t, p.Config(), m).Check(p, lora.CheckOptions{}).Err(), lora.ErrZeroB)
+	m[fmt.Sprintf(key, 0, "B")] = zeros(t, 4, 2)
+	require.ErrorIs(t, adapterOf(t, p.Config(), m).Check(p, some).Err(), lora.ErrZeroB)
 }
 
 func with(t *testing.T, v tensor.Tensor, i int, f float32) tensor.Tensor {

@@ -104,7 +104,7 @@ func (d *drawing) plan() (err error) {
 // adapter loads the adapter, at the strength that is asked for.
 func (d *drawing) adapter() (*lora.State, error) {
 	m := d.model
-	state, err := dialects.LoadState(d.flags.adapter, m, lora.ModelOf(m.Config.ModelType, m.Modules()), lora.CheckOptions{})
+	state, err := dialects.LoadState(d.flags.adapter, m, lora.ModelOf(m.Config.ModelType, m.Modules()), lora.CheckOptions{AllowSomeZeroB: true})
 	if err != nil {
 		return nil, err
 	}
