@@ -38,6 +38,9 @@ func (f *Fields) Has(key string) bool {
 	return ok && string(v) != "null"
 }
 
+// Null reports whether the key is there and null, where that is not what a missing key is.
+func (f *Fields) Null(key string) bool { return string(f.values[key]) == "null" }
+
 // Fail says what is wrong with a key, unless something was wrong before. Errors: ErrConfig.
 func (f *Fields) Fail(key string, found, expected any) {
 	if f.err == nil {

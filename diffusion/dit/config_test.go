@@ -39,6 +39,17 @@ func TestWrongConfigs(t *testing.T) {
 	}
 }
 
+// As many channels come out as go in where out_channels is null; a missing one is 16.
+func TestChannelsThatComeOut(t *testing.T) {
+	for keys, ok := range map[string]bool{
+		`"in_channels": 12, "patch_size": 1, "out_channels": null`: true, `"in_channels": 64, "out_channels": null`: false,
+		`"in_channels": 16, "patch_size": 1`: true, `"in_channels": 12, "patch_size": 1`: false,
+	} {
+		_, err := model.ParseConfig([]byte(fmt.Sprintf(`{"_class_name": "QwenImageTransformer2DModel", %s}`, keys)))
+		require.Equal(t, ok, err == nil, keys)
+	}
+}
+
 // without is a checkpoint that lacks one tensor.
 type without struct {
 	nn.Weights

@@ -41,8 +41,12 @@ func readQwenImage(_ *model.Config, f *model.Fields) model.Family {
 	if f.Bool("guidance_embeds", false) {
 		f.Unsupported("guidance_embeds", true, []string{"false"})
 	}
+	channels := 16
+	if f.Null("out_channels") {
+		channels = m.Channels
+	}
 	side := f.Int("patch_size", 2)
-	if out := side * side * f.Int("out_channels", 16); out != m.Channels {
+	if out := side * side * f.Int("out_channels", channels); out != m.Channels {
 		f.Unsupported("in_channels", m.Channels, []string{fmt.Sprintf("%d, the channels of a token that come out", out)})
 	}
 	return m
