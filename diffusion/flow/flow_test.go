@@ -159,7 +159,7 @@ func TestWrongSchedules(t *testing.T) {
 	for config, says := range map[string]string{
 		`[]`:                                "not a JSON object",
 		`{"_class_name": "DDIMScheduler"}`:  "DDIMScheduler",
-		`{"use_beta_sigmas": true}`:         "use_beta_sigmas: found true",
+		`{"use_beta_sigmas": 1}`:            "use_beta_sigmas: found 1",
 		`{"stochastic_sampling": true}`:     "stochastic_sampling: found true",
 		`{"shift": "a"}`:                    `shift: found "a", expected a number`,
 		`{"shift": 0}`:                      "shift: found 0",
@@ -168,6 +168,7 @@ func TestWrongSchedules(t *testing.T) {
 		`{"shift_terminal": 1}`:             "shift_terminal",
 		`{"sigma_data": 1.5}`:               "sigma_data",
 		`{"use_karras_sigmas": true, "use_exponential_sigmas": true}`:                         "at most one",
+		`{"use_karras_sigmas": true, "use_beta_sigmas": true}`:                                "use_karras_sigmas and use_beta_sigmas are both true",
 		`{"use_dynamic_shifting": true, "base_image_seq_len": 256, "max_image_seq_len": 256}`: "both 256",
 	} {
 		_, err := Parse([]byte(config))

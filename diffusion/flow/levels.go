@@ -83,6 +83,10 @@ func levels[T number](s *Schedule, sigmas []T) Levels {
 		for i, l := range linspace(math.Log(first), math.Log(last), n) {
 			wide[i] = math.Exp(l)
 		}
+	case Beta:
+		for i, r := range linspace(0, 1, n) {
+			wide[i] = last + float64(betaQuantile(1-r)*(first-last))
+		}
 	case Even:
 	}
 	l := Levels{Sigmas: make([]float32, n+1), Timesteps: make([]float32, n)}

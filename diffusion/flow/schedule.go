@@ -53,11 +53,13 @@ type Schedule struct {
 type Spacing string
 
 // The spacings: even before they are shifted, and those of Karras et al. 2022 (arXiv
-// 2206.00364, ρ = 7) and in even ratios, both of which come in place of the shifted ones.
+// 2206.00364, ρ = 7), in even ratios, and by a beta distribution (Lee et al. 2024, arXiv
+// 2407.12173), all of which come in place of the shifted ones.
 const (
 	Even        Spacing = ""
 	Karras      Spacing = "karras"
 	Exponential Spacing = "exponential"
+	Beta        Spacing = "beta"
 )
 
 // Open reads the schedule of a scheduler's folder. Errors: those of the file, those of Parse.
@@ -102,12 +104,12 @@ func Parse(raw []byte) (*Schedule, error) {
 	default:
 		c.fail("flow: %w: time_shift_type: %s", ErrSchedule, suggest.Expected(kind, []string{"exponential", "linear"}))
 	}
-	for key, spacing := range map[string]Spacing{"use_karras_sigmas": Karras, "use_exponential_sigmas": Exponential} {
-		if !get(c, key, "true or false", false) {
+	for _, spacing := range []Spacing{Karras, Exponential, Beta} {
+		if !get(c, fmt.Sprintf("use_%s_sigmas", spacing), "true or false", false) {
 			continue
 		}
 		if s.Spacing != Even {
-			c.fail("flow: %w: use_karras_sigmas and use_exponential_sigmas are both true, expected at most one", ErrSchedule)
+			c.fail("flow: %w: use_%s_sigmas and use_%s_sigmas are both true, expected at most one", ErrSchedule, s.Spacing, spacing)
 		}
 		s.Spacing = spacing
 	}
