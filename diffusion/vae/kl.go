@@ -111,7 +111,7 @@ func checkDepth(levelKey string, levels int, layerKey string, layers int) error 
 // Space implements [Autoencoder].
 func (a *kl) Space() Space {
 	pixels := 1 << (len(a.Encoder) - 1)
-	return Space{Channels: a.Latent, Pixels: pixels, Multiple: pixels, Colours: a.In}
+	return Space{Channels: a.Latent, Pixels: pixels, Multiple: pixels, Colours: a.In, Painted: a.Out}
 }
 
 // Build implements [model.Family].

@@ -27,9 +27,11 @@ func latents(s Space) side { return side{s.Channels, 1} }
 
 func colours(s Space) side { return side{s.Colours, s.Pixels} }
 
+func painted(s Space) side { return side{s.Painted, s.Pixels} }
+
 var (
 	encoder = &coder{Pixels, moments, emitEncoder, colours, func(s Space) side { return side{2 * s.Channels, 1} }}
-	decoder = &coder{Latent, decoded, emitDecoder, latents, colours}
+	decoder = &coder{Latent, decoded, emitDecoder, latents, painted}
 )
 
 // size is how large a latent is.

@@ -63,7 +63,7 @@ func (a *qwen) Check(*model.Config) error {
 // Space implements [Autoencoder].
 func (a *qwen) Space() Space {
 	pixels := 1 << (len(a.Times) - 1)
-	return Space{Channels: a.Latent, Pixels: pixels, Multiple: pixels, Colours: a.Colours}
+	return Space{Channels: a.Latent, Pixels: pixels, Multiple: pixels, Colours: a.Colours, Painted: a.Colours}
 }
 
 // Build implements [model.Family].

@@ -74,7 +74,8 @@ type Space struct {
 	Channels int // of a latent
 	Pixels   int // a row of a latent is so many rows of pixels
 	Multiple int // height and width of a picture are multiples of it
-	Colours  int // channels of a picture
+	Colours  int // channels of a picture that is encoded
+	Painted  int // channels of one that is decoded
 }
 
 // Autoencoder is the [model.Family] of an autoencoder.

@@ -74,7 +74,7 @@ func has(t *testing.T, path, name string) bool {
 // goldens are folders of autoencoders with a golden each: the first two are made by others.
 var goldens = map[string]string{
 	root + "/vae-flux/vae": root + "/vae-flux", root + "/vae-qwen/vae": root + "/vae-qwen",
-	"testdata/kl-bf16": "testdata/kl-bf16", "testdata/kl-plain": "testdata/kl-plain", "testdata/kl-tiles": "testdata/kl-tiles",
+	"testdata/kl-bf16": "testdata/kl-bf16", "testdata/kl-plain": "testdata/kl-plain", "testdata/kl-tiles": "testdata/kl-tiles", "testdata/kl-colours": "testdata/kl-colours",
 	"testdata/flux2": "testdata/flux2", "testdata/qwen-bf16": "testdata/qwen-bf16", "testdata/qwen-tiles": "testdata/qwen-tiles",
 }
 
