@@ -142,6 +142,7 @@ var house = map[string]room{
 	// Tools of those who work on the house; see TestToolsStayApart.
 	"internal/dev/image":            {floor: ground},
 	"internal/dev/load":             {floor: ground},
+	"internal/dev/testhub":          {floor: ground},
 	"internal/dev/soak":             {floor: ground},
 	"internal/dev/bench":            {floor: ground},
 	"internal/dev/cputime":          {floor: ground},

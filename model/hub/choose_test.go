@@ -12,7 +12,7 @@ import (
 
 func TestShards(t *testing.T) {
 	h, o := setup(t)
-	files := h.tiny().trees[commitA]
+	files := tiny(h).Trees[commitA]
 	index, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"total_size": 2},
 		"weight_map": map[string]string{
@@ -48,7 +48,7 @@ func TestWithoutWeights(t *testing.T) {
 	require.NoError(t, err)
 	assert.FileExists(t, filepath.Join(dir, "tokenizer.json"))
 	assert.NoFileExists(t, filepath.Join(dir, "model.safetensors"))
-	assert.Empty(t, h.ranges())
+	assert.Empty(t, h.Ranges())
 
 	o.Offline = true
 	_, err = Resolve(t.Context(), "acme/tiny", o)

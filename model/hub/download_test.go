@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/lorafuse/lorafuse/internal/dev/testhub"
 )
 
 // fast is fetchModel with pauses that a test can wait for.
@@ -28,40 +30,29 @@ func fast(t *testing.T, o Options) (string, error) {
 	return fetchModel(t.Context(), r, cacheOf(s.cache, repo), o, false)
 }
 
-func (h *fakeHub) ranges() (list []string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, s := range h.seen {
-		if s.host == "cdn" {
-			list = append(list, s.rng)
-		}
-	}
-	return list
-}
-
 func blobPath(o Options) string {
-	return filepath.Join(o.Cache, "models--acme--tiny", "blobs", sha(weights))
+	return filepath.Join(o.Cache, "models--acme--tiny", "blobs", testhub.SHA256(weights))
 }
 
 func TestBrokenConnections(t *testing.T) {
 	for name, c := range map[string]struct {
-		faults []fault
+		faults []testhub.Fault
 		ranges []string
 	}{
-		"cut twice":       {[]fault{{cut: 100_000}, {cut: 50_000}}, []string{"", "bytes=100000-", "bytes=150000-"}},
-		"cut at the end":  {[]fault{{cut: len(weights) - 1}}, []string{"", fmt.Sprintf("bytes=%d-", len(weights)-1)}},
-		"range ignored":   {[]fault{{cut: 1000}, {ignoreRange: true}}, []string{"", "bytes=1000-"}},
-		"silence":         {[]fault{{cut: 5000, stall: true}}, []string{"", "bytes=5000-"}},
-		"errors between":  {[]fault{{status: 500}, {cut: 10}, {status: 429}, {status: 502}}, []string{"", "", "bytes=10-", "bytes=10-", "bytes=10-"}},
-		"many short ones": {[]fault{{cut: 1}, {cut: 1}, {cut: 1}, {cut: 1}, {cut: 1}, {cut: 1}, {cut: 1}}, []string{"", "bytes=1-", "bytes=2-", "bytes=3-", "bytes=4-", "bytes=5-", "bytes=6-", "bytes=7-"}},
+		"cut twice":       {[]testhub.Fault{{Cut: 100_000}, {Cut: 50_000}}, []string{"", "bytes=100000-", "bytes=150000-"}},
+		"cut at the end":  {[]testhub.Fault{{Cut: len(weights) - 1}}, []string{"", fmt.Sprintf("bytes=%d-", len(weights)-1)}},
+		"range ignored":   {[]testhub.Fault{{Cut: 1000}, {IgnoreRange: true}}, []string{"", "bytes=1000-"}},
+		"silence":         {[]testhub.Fault{{Cut: 5000, Stall: true}}, []string{"", "bytes=5000-"}},
+		"errors between":  {[]testhub.Fault{{Status: 500}, {Cut: 10}, {Status: 429}, {Status: 502}}, []string{"", "", "bytes=10-", "bytes=10-", "bytes=10-"}},
+		"many short ones": {[]testhub.Fault{{Cut: 1}, {Cut: 1}, {Cut: 1}, {Cut: 1}, {Cut: 1}, {Cut: 1}, {Cut: 1}}, []string{"", "bytes=1-", "bytes=2-", "bytes=3-", "bytes=4-", "bytes=5-", "bytes=6-", "bytes=7-"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, o := setup(t)
-			h.faults = c.faults
+			h.Faults = c.faults
 			dir, err := fast(t, o)
 			require.NoError(t, err)
 			assert.Equal(t, weights, read(t, filepath.Join(dir, "model.safetensors")))
-			assert.Equal(t, c.ranges, h.ranges())
+			assert.Equal(t, c.ranges, h.Ranges())
 			assert.NoFileExists(t, blobPath(o)+incomplete)
 		})
 	}
@@ -69,7 +60,7 @@ func TestBrokenConnections(t *testing.T) {
 
 func TestGivingUpAndResuming(t *testing.T) {
 	h, o := setup(t)
-	h.faults = []fault{{cut: 70_000}, {status: 500}, {status: 500}, {status: 500}, {status: 500}, {status: 500}}
+	h.Faults = []testhub.Fault{{Cut: 70_000}, {Status: 500}, {Status: 500}, {Status: 500}, {Status: 500}, {Status: 500}}
 	_, err := fast(t, o)
 	assert.ErrorIs(t, err, ErrUnreachable)
 	assert.ErrorContains(t, err, "model.safetensors")
@@ -82,25 +73,25 @@ func TestGivingUpAndResuming(t *testing.T) {
 	assert.ErrorIs(t, err, ErrOffline, "half a model is none")
 
 	o.Offline = false
-	n := len(h.ranges())
+	n := len(h.Ranges())
 	_, err = Resolve(t.Context(), "acme/tiny", o)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"bytes=70000-"}, h.ranges()[n:])
+	assert.Equal(t, []string{"bytes=70000-"}, h.Ranges()[n:])
 	assert.Equal(t, weights, read(t, blobPath(o)))
 }
 
 func TestDamagedDownloads(t *testing.T) {
 	for name, c := range map[string]struct {
-		faults []fault
+		faults []testhub.Fault
 		want   string
 	}{
-		"other bytes":  {[]fault{{garbage: true}}, "its hash is " + sha(strings.Repeat("x", len(weights))) + ", expected " + sha(weights)},
-		"longer":       {[]fault{{longer: true}}, "longer than the 262144 bytes announced"},
-		"out of range": {[]fault{{cut: 9}, {status: 416}}, "the server has no byte 9 of 262144"},
+		"other bytes":  {[]testhub.Fault{{Garbage: true}}, "its hash is " + testhub.SHA256(strings.Repeat("x", len(weights))) + ", expected " + testhub.SHA256(weights)},
+		"longer":       {[]testhub.Fault{{Longer: true}}, "longer than the 262144 bytes announced"},
+		"out of range": {[]testhub.Fault{{Cut: 9}, {Status: 416}}, "the server has no byte 9 of 262144"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, o := setup(t)
-			h.faults = c.faults
+			h.Faults = c.faults
 			_, err := fast(t, o)
 			assert.ErrorIs(t, err, ErrCorrupt)
 			assert.ErrorContains(t, err, "acme/tiny, file model.safetensors: ")
@@ -175,13 +166,13 @@ func TestStrangeAnswers(t *testing.T) {
 	}
 	for _, name := range []string{"../evil.json", "/etc/x", `a\b`, "a/../../b", "c:x"} {
 		h, o := setup(t)
-		h.tiny().trees[commitA][name] = "x"
+		tiny(h).Trees[commitA][name] = "x"
 		_, err := fast(t, o)
 		assert.ErrorIs(t, err, ErrCorrupt)
 		assert.ErrorContains(t, err, fmt.Sprintf("lists a file %q", name))
 	}
 	h, o := setup(t)
-	h.answers = []int{200} // an empty page, as some proxies send
+	h.Answers = []int{200} // an empty page, as some proxies send
 	_, err := fast(t, o)
 	assert.ErrorIs(t, err, ErrUnreachable)
 	assert.ErrorContains(t, err, "does not answer as a Hub does")
@@ -189,10 +180,10 @@ func TestStrangeAnswers(t *testing.T) {
 
 func TestServerErrorsAreRetried(t *testing.T) {
 	h, o := setup(t)
-	h.answers = []int{503, 429, 500}
+	h.Answers = []int{503, 429, 500}
 	_, err := fast(t, o)
 	require.NoError(t, err)
-	h.answers = []int{503, 503, 503, 503, 503}
+	h.Answers = []int{503, 503, 503, 503, 503}
 	o.Cache = t.TempDir()
 	_, err = fast(t, o)
 	assert.ErrorIs(t, err, ErrUnreachable)
@@ -211,13 +202,13 @@ func TestConcurrentDownloads(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	assert.Len(t, h.ranges(), 1)
-	assert.Equal(t, 5, h.requests(func(s seen) bool { return s.method == "GET" && strings.Contains(s.path, "/resolve/") }), "five different small files")
+	assert.Len(t, h.Ranges(), 1)
+	assert.Equal(t, 5, h.Requests(func(s testhub.Seen) bool { return s.Method == "GET" && strings.Contains(s.Path, "/resolve/") }), "five different small files")
 }
 
 func TestCancel(t *testing.T) {
 	h, o := setup(t)
-	h.faults = []fault{{cut: 3000, stall: true}}
+	h.Faults = []testhub.Fault{{Cut: 3000, Stall: true}}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	o.Progress = func(file string, done, _ int64) {
@@ -247,8 +238,8 @@ func TestDiskTooFull(t *testing.T) {
 
 func TestRedirectedNames(t *testing.T) {
 	h, o := setup(t)
-	inner := h.hub.Config.Handler
-	h.hub.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	inner := h.Server.Config.Handler
+	h.Server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.URL.Path, "old/name") { // renamed: the Hub redirects to itself
 			w.Header().Set("X-Linked-Etag", `"not yet"`)
 			http.Redirect(w, r, strings.Replace(r.URL.Path, "old/name", "acme/tiny", 1), http.StatusTemporaryRedirect)
@@ -256,7 +247,7 @@ func TestRedirectedNames(t *testing.T) {
 		}
 		inner.ServeHTTP(w, r)
 	})
-	h.tiny().token = "hf_t"
+	tiny(h).Token = "hf_t"
 	o.Token = "hf_t"
 	dir, err := Resolve(t.Context(), "old/name", o)
 	require.NoError(t, err)
@@ -280,8 +271,8 @@ func TestRefusedRedirections(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, o := setup(t)
-			inner, n := h.hub.Config.Handler, atomic.Int32{}
-			h.hub.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			inner, n := h.Server.Config.Handler, atomic.Int32{}
+			h.Server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if strings.Contains(r.Method+" "+r.URL.Path, c.from) {
 					n.Add(1)
 					if c.to != "" {
@@ -295,7 +286,7 @@ func TestRefusedRedirections(t *testing.T) {
 			_, err := fast(t, o)
 			require.ErrorIs(t, err, ErrRedirect)
 			assert.NotErrorIs(t, err, ErrUnreachable)
-			assert.ErrorContains(t, err, "acme/tiny: redirection refused: from "+h.hub.URL)
+			assert.ErrorContains(t, err, "acme/tiny: redirection refused: from "+h.Server.URL)
 			assert.ErrorContains(t, err, c.why)
 			assert.ErrorContains(t, err, "check HF_ENDPOINT")
 			assert.EqualValues(t, c.requests, n.Load())
@@ -304,8 +295,8 @@ func TestRefusedRedirections(t *testing.T) {
 }
 
 func TestHashes(t *testing.T) {
-	assert.Equal(t, "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391", gitSHA(""), "git's well-known empty blob")
-	assert.True(t, isHash(sha("")) && isHash(gitSHA("")))
+	assert.Equal(t, "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391", testhub.GitSHA(""), "git's well-known empty blob")
+	assert.True(t, isHash(testhub.SHA256("")) && isHash(testhub.GitSHA("")))
 	assert.False(t, isHash("5d41402abc4b2a76b9719d911017c592-3"), "a multipart etag of S3")
 	assert.Equal(t, "abc", normalizeEtag(`W/"abc"`))
 	assert.Equal(t, "abc", normalizeEtag(`"abc"`))

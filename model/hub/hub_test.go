@@ -15,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/internal/dev/testhub"
 )
 
 // isolate keeps the environment of the machine out of a test.
@@ -28,13 +30,33 @@ func isolate(t *testing.T) {
 	t.Setenv("HF_HOME", t.TempDir())
 }
 
+var (
+	commitA = strings.Repeat("a1", 20)
+	commitB = strings.Repeat("b2", 20)
+	weights = strings.Repeat("0123456789abcdef", 1<<14) // 256 KiB
+)
+
+func newHub(t *testing.T) *testhub.Hub {
+	return testhub.New(t, map[string]*testhub.Repo{"acme/tiny": {
+		Refs: map[string]string{"main": commitA, "v1": commitA, "refs/pr/1": commitA},
+		Trees: map[string]map[string]string{commitA: {
+			"README.md": "read me", "config.json": `{"model_type":"llama"}`, "tokenizer.json": "{}", "generation_config.json": "{}",
+			"chat_template.jinja": "{{ messages }}", "model.safetensors": weights, "pytorch_model.bin": "pickle",
+			"onnx/model.onnx": "onnx", "additional_chat_templates/tool.jinja": "tool",
+		}},
+		Large: map[string]bool{"model.safetensors": true},
+	}})
+}
+
+func tiny(h *testhub.Hub) *testhub.Repo { return h.Repos["acme/tiny"] }
+
 // setup is a fake Hub, and Options to use it with an empty cache.
-func setup(t *testing.T) (*fakeHub, Options) {
+func setup(t *testing.T) (*testhub.Hub, Options) {
 	isolate(t)
-	h := newFakeHub(t)
+	h := newHub(t)
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	return h, Options{Cache: filepath.Join(t.TempDir(), "hub"), Endpoint: h.hub.URL, Transport: transport}
+	return h, Options{Cache: filepath.Join(t.TempDir(), "hub"), Endpoint: h.Server.URL, Transport: transport}
 }
 
 // tree lists the files below dir, links as "name -> target".
@@ -78,15 +100,15 @@ func TestDownload(t *testing.T) {
 	require.NoError(t, err)
 	repo := filepath.Join(o.Cache, "models--acme--tiny")
 	assert.Equal(t, filepath.Join(repo, "snapshots", commitA), dir)
-	files := h.tiny().trees[commitA]
+	files := tiny(h).Trees[commitA]
 	want := []string{"refs/main"}
 	for name, up := range map[string]string{
 		"config.json": "../../", "tokenizer.json": "../../", "generation_config.json": "../../", "chat_template.jinja": "../../",
 		"model.safetensors": "../../", "additional_chat_templates/tool.jinja": "../../../",
 	} {
-		etag := gitSHA(files[name])
+		etag := testhub.GitSHA(files[name])
 		if name == "model.safetensors" {
-			etag = sha(files[name])
+			etag = testhub.SHA256(files[name])
 		}
 		want = append(want, "blobs/"+etag)
 		if runtime.GOOS != "windows" {
@@ -105,11 +127,11 @@ func TestDownload(t *testing.T) {
 	assert.Equal(t, commitA, read(t, filepath.Join(repo, "refs", "main")))
 	assert.True(t, strings.HasPrefix(read(t, filepath.Join(o.Cache, "CACHEDIR.TAG")), "Signature: 8a477f597d28d172789f06886806bc55\n"))
 
-	before := h.total()
+	before := h.Total()
 	again, err := Resolve(t.Context(), "acme/tiny", o)
 	require.NoError(t, err)
 	assert.Equal(t, dir, again)
-	assert.Equal(t, before+1, h.total(), "one question: which commit is main")
+	assert.Equal(t, before+1, h.Total(), "one question: which commit is main")
 }
 
 func TestLocalFolder(t *testing.T) {
@@ -143,7 +165,7 @@ func TestBrokenLinks(t *testing.T) {
 		require.ErrorIs(t, err, ErrName)
 		assert.ErrorContains(t, err, name+" is a link that leads nowhere: ")
 	}
-	assert.Zero(t, h.total())
+	assert.Zero(t, h.Total())
 }
 
 func TestNames(t *testing.T) {
@@ -173,7 +195,7 @@ func TestNames(t *testing.T) {
 func TestTokenStaysAtTheHub(t *testing.T) {
 	for _, from := range []string{"option", "environment", "file", "path"} {
 		h, o := setup(t)
-		h.tiny().token = "hf_secret"
+		tiny(h).Token = "hf_secret"
 		switch from {
 		case "option":
 			o.Token = "hf_secret"
@@ -188,9 +210,9 @@ func TestTokenStaysAtTheHub(t *testing.T) {
 		}
 		_, err := Resolve(t.Context(), "acme/tiny", o)
 		require.NoError(t, err, from)
-		assert.Zero(t, h.requests(func(s seen) bool { return s.host == "cdn" && s.token != "" }), "the token leaked")
-		assert.Zero(t, h.requests(func(s seen) bool { return s.host == "hub" && s.token != "Bearer hf_secret" }))
-		assert.NotZero(t, h.requests(func(s seen) bool { return s.host == "cdn" }))
+		assert.Zero(t, h.Requests(func(s testhub.Seen) bool { return s.Host == "cdn" && s.Token != "" }), "the token leaked")
+		assert.Zero(t, h.Requests(func(s testhub.Seen) bool { return s.Host == "hub" && s.Token != "Bearer hf_secret" }))
+		assert.NotZero(t, h.Requests(func(s testhub.Seen) bool { return s.Host == "cdn" }))
 
 		t.Setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")
 		o.Cache = t.TempDir()
@@ -211,20 +233,20 @@ func TestRefusals(t *testing.T) {
 		assert.NotContains(t, err.Error(), "\n")
 		assert.NotContains(t, err.Error(), "hf_")
 	}
-	check("acme/tini", ErrNotFound, "acme/tini", "no such folder here either", "check the name", "set HF_TOKEN to a token from "+h.hub.URL+"/settings/tokens")
+	check("acme/tini", ErrNotFound, "acme/tini", "no such folder here either", "check the name", "set HF_TOKEN to a token from "+h.Server.URL+"/settings/tokens")
 	check("acme/tiny@v9", ErrRevision, `acme/tiny has no branch, tag or commit "v9"`)
-	h.tiny().token = "hf_right"
+	tiny(h).Token = "hf_right"
 	check("acme/tiny", ErrNotFound, "private or gated, set HF_TOKEN")
 	o.Token = "hf_wrong"
 	check("acme/tiny", ErrUnauthorized, "Invalid credentials", "the access token is not valid")
-	h.tiny().gated = true
-	check("acme/tiny", ErrGated, "accept the terms of acme/tiny at "+h.hub.URL+"/acme/tiny", "use a token of the account that may read it")
+	tiny(h).Gated = true
+	check("acme/tiny", ErrGated, "accept the terms of acme/tiny at "+h.Server.URL+"/acme/tiny", "use a token of the account that may read it")
 	o.Token = ""
 	check("acme/tiny", ErrGated, "then set HF_TOKEN")
-	h.tiny().token = ""
-	h.answers = []int{403}
+	tiny(h).Token = ""
+	h.Answers = []int{403}
 	check("acme/tiny", ErrUnauthorized, "403 Forbidden", "may not read this model")
-	h.answers = []int{410}
+	h.Answers = []int{410}
 	check("acme/tiny", ErrUnreachable, "410 Gone")
 	assert.NoDirExists(t, filepath.Join(o.Cache, "models--acme--tini"), "nothing is made for what is not there")
 
@@ -242,11 +264,11 @@ func TestRevisions(t *testing.T) {
 		assert.Equal(t, commitA, filepath.Base(dir))
 		assert.Equal(t, commitA, read(t, filepath.Join(o.Cache, "models--acme--tiny", "refs", filepath.FromSlash(revision))))
 	}
-	before := h.total()
+	before := h.Total()
 	dir, err := Resolve(t.Context(), "acme/tiny@"+commitA, o)
 	require.NoError(t, err)
 	assert.Equal(t, commitA, filepath.Base(dir))
-	assert.Equal(t, before, h.total(), "a commit does not change: no question")
+	assert.Equal(t, before, h.Total(), "a commit does not change: no question")
 	assert.NoFileExists(t, filepath.Join(o.Cache, "models--acme--tiny", "refs", commitA))
 
 	o.Cache = t.TempDir()
@@ -260,14 +282,14 @@ func TestBranchMoves(t *testing.T) {
 	old, err := Resolve(t.Context(), "acme/tiny", o)
 	require.NoError(t, err)
 	tree := map[string]string{}
-	for name, content := range h.tiny().trees[commitA] {
+	for name, content := range tiny(h).Trees[commitA] {
 		tree[name] = content
 	}
 	tree["config.json"] = `{"model_type":"qwen2"}`
-	h.tiny().trees[commitB] = tree
-	h.tiny().refs["main"] = commitB
+	tiny(h).Trees[commitB] = tree
+	tiny(h).Refs["main"] = commitB
 	downloads := func() int {
-		return h.requests(func(s seen) bool { return s.method == "GET" && !strings.HasPrefix(s.path, "/api") })
+		return h.Requests(func(s testhub.Seen) bool { return s.Method == "GET" && !strings.HasPrefix(s.Path, "/api") })
 	}
 	before := downloads()
 	dir, err := Resolve(t.Context(), "acme/tiny", o)
@@ -288,7 +310,7 @@ func TestOffline(t *testing.T) {
 	t.Setenv("HF_HUB_OFFLINE", "")
 	want, err := Resolve(t.Context(), "acme/tiny@v1", o)
 	require.NoError(t, err)
-	before := h.total()
+	before := h.Total()
 	o.Offline = true
 	for _, name := range []string{"acme/tiny@v1", "acme/tiny@" + commitA} {
 		dir, err := Resolve(t.Context(), name, o)
@@ -300,14 +322,14 @@ func TestOffline(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(want, "model.safetensors")))
 	_, err = Resolve(t.Context(), "acme/tiny@v1", o)
 	assert.ErrorContains(t, err, "model.safetensors is missing")
-	assert.Equal(t, before, h.total(), "offline asks nobody")
+	assert.Equal(t, before, h.Total(), "offline asks nobody")
 }
 
 func TestHubIsDown(t *testing.T) {
 	h, o := setup(t)
 	want, err := Resolve(t.Context(), "acme/tiny", o)
 	require.NoError(t, err)
-	h.answers = []int{503}
+	h.Answers = []int{503}
 	var warned []error
 	o.Warn = func(err error) { warned = append(warned, err) }
 	dir, err := Resolve(t.Context(), "acme/tiny", o)
@@ -317,7 +339,7 @@ func TestHubIsDown(t *testing.T) {
 	assert.ErrorIs(t, warned[0], ErrUnreachable)
 	assert.ErrorContains(t, warned[0], "503 Service Unavailable; using the copy of acme/tiny in the cache")
 
-	h.hub.Close()
+	h.Server.Close()
 	_, err = Resolve(t.Context(), "acme/tiny", o)
 	require.NoError(t, err)
 	assert.ErrorContains(t, warned[1], "connection refused")

@@ -11,16 +11,16 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/internal/dev/testhub"
 )
 
 func TestKilledInTheMiddle(t *testing.T) {
 	h, o := setup(t)
 	// The lock orders this before the handlers: no request of this process does.
-	h.mu.Lock()
-	h.faults = []fault{{cut: 120_000, stall: true}}
-	h.mu.Unlock()
+	h.Spoil(testhub.Fault{Cut: 120_000, Stall: true})
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "HUB_TEST_KILLED="+h.hub.URL+" "+o.Cache)
+	cmd.Env = append(os.Environ(), "HUB_TEST_KILLED="+h.Server.URL+" "+o.Cache)
 	require.NoError(t, cmd.Start())
 	require.Eventually(t, func() bool {
 		info, err := os.Stat(blobPath(o) + incomplete)
@@ -32,5 +32,5 @@ func TestKilledInTheMiddle(t *testing.T) {
 	dir, err := Resolve(t.Context(), "acme/tiny", o)
 	require.NoError(t, err)
 	assert.Equal(t, weights, read(t, dir+"/model.safetensors"))
-	assert.Equal(t, []string{"", "bytes=120000-"}, h.ranges())
+	assert.Equal(t, []string{"", "bytes=120000-"}, h.Ranges())
 }

@@ -1,0 +1,252 @@
+// Package testhub is a Hugging Face Hub for tests: it answers as huggingface.co does, spoils
+// answers as networks do, and remembers what it was asked for.
+package testhub
+
+import (
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Hub answers as huggingface.co does, with the contents of large files on a second server,
+// the CDN. What tests change of it they change before it is asked, or through Spoil.
+type Hub struct {
+	Server, CDN *httptest.Server
+	Repos       map[string]*Repo // by owner/name
+	Faults      []Fault          // of the CDN, one for each request, in order
+	Answers     []int            // status of the first answers of the Hub, before it is well
+
+	mu   sync.Mutex
+	seen []Seen
+}
+
+// Seen is a request as it came in.
+type Seen struct {
+	Host   string // hub or cdn
+	Method string
+	Path   string
+	Token  string
+	Range  string
+}
+
+// Repo is a model on the Hub.
+type Repo struct {
+	Token string // that it asks for
+	Gated bool
+	Refs  map[string]string            // revision → commit
+	Trees map[string]map[string]string // commit → path → contents
+	Large map[string]bool              // paths that lie on the CDN
+}
+
+// Fault is how the CDN spoils an answer.
+type Fault struct {
+	Cut         int  // close the connection after so many bytes
+	Stall       bool // and before that, do nothing until the client is gone
+	IgnoreRange bool
+	Garbage     bool // other bytes
+	Longer      bool // more bytes, and no Content-Length
+	Status      int
+}
+
+// New is a Hub with these models, which answers until the test ends.
+func New(t testing.TB, repos map[string]*Repo) *Hub {
+	h := &Hub{Repos: repos}
+	h.Server = httptest.NewServer(http.HandlerFunc(h.serveHub))
+	h.mu.Lock()
+	h.CDN = httptest.NewServer(http.HandlerFunc(h.serveCDN))
+	h.mu.Unlock()
+	t.Cleanup(h.Server.Close)
+	t.Cleanup(h.CDN.Close)
+	return h
+}
+
+func (h *Hub) note(host string, r *http.Request) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.seen = append(h.seen, Seen{host, r.Method, r.URL.Path, r.Header.Get("Authorization"), r.Header.Get("Range")})
+}
+
+// Requests counts those that match, and forgets nothing.
+func (h *Hub) Requests(match func(Seen) bool) (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.seen {
+		if match(s) {
+			n++
+		}
+	}
+	return n
+}
+
+// Total counts all requests.
+func (h *Hub) Total() int { return h.Requests(func(Seen) bool { return true }) }
+
+// Ranges are those that the CDN was asked for, "" for whole files.
+func (h *Hub) Ranges() (list []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.seen {
+		if s.Host == "cdn" {
+			list = append(list, s.Range)
+		}
+	}
+	return list
+}
+
+// Spoil sets the faults while requests are under way.
+func (h *Hub) Spoil(faults ...Fault) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Faults = faults
+}
+
+func (h *Hub) serveHub(w http.ResponseWriter, r *http.Request) {
+	h.note("hub", r)
+	h.mu.Lock()
+	if len(h.Answers) > 0 {
+		status := h.Answers[0]
+		h.Answers = h.Answers[1:]
+		h.mu.Unlock()
+		w.Header().Set("Retry-After", "0")
+		w.WriteHeader(status)
+		return
+	}
+	h.mu.Unlock()
+	fail := func(status int, code, message string) {
+		w.Header().Set("X-Error-Code", code)
+		w.Header().Set("X-Error-Message", message)
+		w.WriteHeader(status)
+	}
+	path, isAPI := strings.CutPrefix(r.URL.Path, "/api/models/")
+	path = strings.TrimPrefix(path, "/")
+	parts := strings.SplitN(path, "/", 4)
+	if len(parts) < 4 {
+		fail(404, "", "no route")
+		return
+	}
+	id, revision, file := parts[0]+"/"+parts[1], parts[3], ""
+	repo := h.Repos[id]
+	if repo == nil {
+		fail(401, "RepoNotFound", "Repository not found")
+		return
+	}
+	if repo.Token != "" && r.Header.Get("Authorization") != "Bearer "+repo.Token {
+		switch {
+		case repo.Gated:
+			fail(403, "GatedRepo", "Access to model "+id+" is restricted")
+		case r.Header.Get("Authorization") != "":
+			fail(401, "", "Invalid credentials in Authorization header")
+		default:
+			fail(401, "RepoNotFound", "Repository not found")
+		}
+		return
+	}
+	if !isAPI {
+		revision, file, _ = strings.Cut(revision, "/")
+	}
+	commit, ok := repo.Refs[revision]
+	if !ok {
+		commit = revision
+	}
+	tree, ok := repo.Trees[commit]
+	if !ok {
+		fail(404, "RevisionNotFound", "Invalid rev id: "+revision)
+		return
+	}
+	if isAPI {
+		listing := map[string]any{"sha": commit}
+		var siblings []map[string]string
+		for name := range tree {
+			siblings = append(siblings, map[string]string{"rfilename": name})
+		}
+		slices.SortFunc(siblings, func(a, b map[string]string) int { return strings.Compare(a["rfilename"], b["rfilename"]) })
+		listing["siblings"] = siblings
+		json.NewEncoder(w).Encode(listing)
+		return
+	}
+	content, ok := tree[file]
+	if !ok {
+		fail(404, "EntryNotFound", "Entry not found")
+		return
+	}
+	w.Header().Set("X-Repo-Commit", commit)
+	if repo.Large[file] {
+		etag := SHA256(content)
+		w.Header().Set("X-Linked-Etag", `"`+etag+`"`)
+		w.Header().Set("X-Linked-Size", strconv.Itoa(len(content)))
+		w.Header().Set("ETag", `"etag of the pointer"`)
+		w.Header().Set("Location", h.CDN.URL+"/"+id+"/"+commit+"/"+file+"?signed=secret")
+		w.WriteHeader(http.StatusFound)
+		return
+	}
+	w.Header().Set("ETag", `W/"`+GitSHA(content)+`"`)
+	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(content))
+}
+
+func (h *Hub) serveCDN(w http.ResponseWriter, r *http.Request) {
+	h.note("cdn", r)
+	h.mu.Lock()
+	var f Fault
+	if len(h.Faults) > 0 {
+		f, h.Faults = h.Faults[0], h.Faults[1:]
+	}
+	h.mu.Unlock()
+	parts := strings.SplitN(strings.TrimPrefix(r.URL.Path, "/"), "/", 4)
+	content := h.Repos[parts[0]+"/"+parts[1]].Trees[parts[2]][parts[3]]
+	if f.Status != 0 {
+		w.WriteHeader(f.Status)
+		return
+	}
+	if f.Garbage {
+		content = strings.Repeat("x", len(content))
+	}
+	if f.Longer {
+		w.Write([]byte(content))
+		w.(http.Flusher).Flush() // chunked: no Content-Length
+		w.Write([]byte("more"))
+		return
+	}
+	if f.IgnoreRange {
+		r.Header.Del("Range")
+	}
+	if f.Cut > 0 || f.Stall {
+		start := 0
+		if rng := r.Header.Get("Range"); rng != "" {
+			fmt.Sscanf(rng, "bytes=%d-", &start)
+			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", start, len(content)-1, len(content)))
+		}
+		w.Header().Set("Content-Length", strconv.Itoa(len(content)-start))
+		if start > 0 {
+			w.WriteHeader(http.StatusPartialContent)
+		}
+		w.Write([]byte(content[start:min(start+f.Cut, len(content))]))
+		w.(http.Flusher).Flush()
+		if f.Stall {
+			<-r.Context().Done()
+		}
+		panic(http.ErrAbortHandler)
+	}
+	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(content))
+}
+
+// SHA256 is the etag of a large file.
+func SHA256(content string) string {
+	sum := sha256.Sum256([]byte(content))
+	return hex.EncodeToString(sum[:])
+}
+
+// GitSHA is the etag of a small file.
+func GitSHA(content string) string {
+	sum := sha1.Sum([]byte(fmt.Sprintf("blob %d\x00%s", len(content), content)))
+	return hex.EncodeToString(sum[:])
+}
