@@ -60,17 +60,26 @@ func (c *cache) makeFolders() error {
 	return nil
 }
 
+// commit is what a revision was when the Hub was last asked.
+func (c *cache) commit(repo repository) (string, error) {
+	if isCommit(repo.revision) {
+		return repo.revision, nil
+	}
+	text, err := os.ReadFile(c.ref(repo.revision))
+	if err != nil {
+		return "", err
+	}
+	if commit := strings.TrimSpace(string(text)); isCommit(commit) {
+		return commit, nil
+	}
+	return "", fmt.Errorf("%s holds no commit", c.ref(repo.revision))
+}
+
 // cached returns the snapshot of a revision if the cache has all of it.
 func (c *cache) cached(repo repository, withoutWeights bool) (string, error) {
-	commit := repo.revision
-	if !isCommit(commit) {
-		text, err := os.ReadFile(c.ref(repo.revision))
-		if err != nil {
-			return "", c.notCached(repo, err)
-		}
-		if commit = strings.TrimSpace(string(text)); !isCommit(commit) {
-			return "", c.notCached(repo, fmt.Errorf("%s holds no commit", c.ref(repo.revision)))
-		}
+	commit, err := c.commit(repo)
+	if err != nil {
+		return "", c.notCached(repo, err)
 	}
 	dir := c.snapshot(commit)
 	if err := whole(dir, withoutWeights); err != nil {

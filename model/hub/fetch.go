@@ -27,7 +27,7 @@ func fetchModel(ctx context.Context, r *remote, c *cache, o Options, haveStale b
 	if err != nil {
 		return "", err
 	}
-	f := &fetcher{remote: r, cache: c, commit: commit, progress: o.Progress, workers: cmp.Or(o.Workers, defaultWorkers)}
+	f := newFetcher(r, c, commit, o)
 	dir := c.snapshot(commit)
 	small := chooseSmall(files)
 	var weights, first []string
@@ -77,6 +77,10 @@ type fetcher struct {
 	progress func(file string, done, total int64)
 	workers  int
 	wrote    bool // into the cache: so it can be written
+}
+
+func newFetcher(r *remote, c *cache, commit string, o Options) *fetcher {
+	return &fetcher{remote: r, cache: c, commit: commit, progress: o.Progress, workers: cmp.Or(o.Workers, defaultWorkers)}
 }
 
 // all brings files into the snapshot, those that are not there yet.

@@ -15,7 +15,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 )
 
 // Options say where to look and where to keep; the zero value follows the
@@ -57,17 +56,10 @@ type Options struct {
 // file is compared with its hash. Without the Hub (offline, or it cannot be
 // reached) the copy in the cache is used if it is whole.
 func Resolve(ctx context.Context, name string, o Options) (dir string, err error) {
-	info, err := os.Stat(name)
-	switch {
-	case err == nil && info.IsDir():
+	if here, err := isFolder(name); here {
 		return name, nil
-	case err == nil:
-		return "", fmt.Errorf("%w: %s is a file, expected the folder of a model", ErrName, name)
-	case !errors.Is(err, fs.ErrNotExist) && !isSyntax(err):
+	} else if err != nil {
 		return "", err
-	}
-	if _, linked := os.Lstat(name); linked == nil {
-		return "", fmt.Errorf("%w: %s is a link that leads nowhere: %w", ErrName, name, err)
 	}
 	repo, err := parseName(name)
 	if err != nil {
@@ -88,6 +80,24 @@ func Resolve(ctx context.Context, name string, o Options) (dir string, err error
 		}
 	}
 	return resolveOnline(ctx, repo, c, s, o)
+}
+
+// isFolder reports whether a name is that of a folder on the disk. Errors: ErrName where it
+// is that of something else, those of the disk.
+func isFolder(name string) (bool, error) {
+	info, err := os.Stat(name)
+	switch {
+	case err == nil && info.IsDir():
+		return true, nil
+	case err == nil:
+		return false, fmt.Errorf("%w: %s is a file, expected the folder of a model", ErrName, name)
+	case !errors.Is(err, fs.ErrNotExist) && !isSyntax(err):
+		return false, err
+	}
+	if _, linked := os.Lstat(name); linked == nil {
+		return false, fmt.Errorf("%w: %s is a link that leads nowhere: %w", ErrName, name, err)
+	}
+	return false, nil
 }
 
 // isSyntax reports whether a name cannot be that of a file on this system, as
@@ -131,57 +141,4 @@ func hasTokenizer(dir string) bool {
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
-}
-
-// A repository is a model on the Hub at a revision.
-type repository struct {
-	id       string // owner/name
-	revision string
-}
-
-const defaultRevision = "main"
-
-func (r repository) String() string {
-	if r.revision == defaultRevision {
-		return r.id
-	}
-	return r.id + "@" + r.revision
-}
-
-// parseName reads owner/name[@revision] by the rules of the Hub.
-func parseName(name string) (repository, error) {
-	id, revision, pinned := strings.Cut(name, "@")
-	bad := func(why string) (repository, error) {
-		return repository{}, fmt.Errorf("%w: %q is no folder here and %s; expected a folder or owner/name[@revision]", ErrName, name, why)
-	}
-	if !pinned {
-		revision = defaultRevision
-	}
-	// The revision becomes a file name (refs/…) and a part of an address.
-	if revision == "" || !filepath.IsLocal(filepath.FromSlash(revision)) || strings.ContainsAny(revision, "\\:\x00") {
-		return bad("has a revision that cannot be one")
-	}
-	if len(id) > 96 || strings.Count(id, "/") > 1 {
-		return bad("cannot be the name of a model on the Hub")
-	}
-	for part := range strings.SplitSeq(id, "/") {
-		if part == "" || strings.Trim(part, "-.") != part || strings.ContainsFunc(part, notInName) {
-			return bad("cannot be the name of a model on the Hub")
-		}
-	}
-	if strings.Contains(id, "--") || strings.Contains(id, "..") || strings.HasSuffix(id, ".git") {
-		return bad("cannot be the name of a model on the Hub")
-	}
-	return repository{id, revision}, nil
-}
-
-func notInName(c rune) bool {
-	return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' && c != '.'
-}
-
-// isCommit reports whether a revision is a commit hash.
-func isCommit(revision string) bool { return len(revision) == 40 && isHex(revision) }
-
-func isHex(s string) bool {
-	return !strings.ContainsFunc(s, func(c rune) bool { return (c < '0' || c > '9') && (c < 'a' || c > 'f') })
 }

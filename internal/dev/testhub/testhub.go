@@ -26,8 +26,9 @@ type Hub struct {
 	Faults      []Fault          // of the CDN, one for each request, in order
 	Answers     []int            // status of the first answers of the Hub, before it is well
 
-	mu   sync.Mutex
-	seen []Seen
+	mu     sync.Mutex
+	seen   []Seen
+	listed int // of seen, by Files
 }
 
 // Seen is a request as it came in.
@@ -86,6 +87,21 @@ func (h *Hub) Requests(match func(Seen) bool) (n int) {
 		}
 	}
 	return n
+}
+
+// Files are the files that were downloaded since the last call, in the order of their names.
+func (h *Hub) Files() (names []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.seen[h.listed:] {
+		if _, file, ok := strings.Cut(s.Path, "/resolve/"); ok && s.Method == http.MethodGet {
+			_, name, _ := strings.Cut(file, "/")
+			names = append(names, name)
+		}
+	}
+	h.listed = len(h.seen)
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // Total counts all requests.

@@ -1,0 +1,90 @@
+package hub
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"path/filepath"
+	"slices"
+)
+
+// Fetch brings a folder to the disk, "" for the tree's own files, and gives its path there:
+// configurations and tokenizer, and the weights if they are asked for. Of a local folder it
+// does not look what is there. Errors: ErrNotFound, ErrNoWeights, ErrOffline, and those of
+// downloads.
+func (t *Tree) Fetch(folder string, weights bool) (dir string, err error) {
+	dir = filepath.Join(t.Dir, filepath.FromSlash(folder))
+	if t.remote == nil {
+		return dir, nil
+	}
+	if !t.known { // what there is, is all that can be had
+		return dir, t.lacks(folder, wholePart(dir, weights))
+	}
+	names := below(t.files, folder)
+	if len(names) == 0 {
+		return "", fmt.Errorf("%w: %s", ErrNotFound, t.Path(folder))
+	}
+	needed, err := Needed(names, weights)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", t.Path(folder), err)
+	}
+	if err := t.bring(folder, needed); err != nil || !weights {
+		return dir, err
+	}
+	more, err := shards(dir, needed[len(needed)-1])
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", t.Path(folder), err)
+	}
+	return dir, t.bring(folder, more)
+}
+
+// bring downloads files of a folder that are not there yet.
+func (t *Tree) bring(folder string, names []string) error {
+	var early, last []string
+	for _, name := range names {
+		name := path.Join(folder, name)
+		switch {
+		case exists(filepath.Join(t.Dir, filepath.FromSlash(name))):
+		case t.why != nil:
+			return t.lacks(folder, fmt.Errorf("%s is missing", path.Base(name)))
+		case !slices.Contains(t.files, name):
+			return fmt.Errorf("%w: %s", ErrNotFound, t.Path(name))
+		case slices.Contains(lastFiles, path.Base(name)):
+			last = append(last, path.Join(t.inside, name))
+		default:
+			early = append(early, path.Join(t.inside, name))
+		}
+	}
+	if len(early)+len(last) == 0 {
+		if t.why == nil {
+			_ = t.cache.setRef(t.remote.repo.revision, t.commit) // which a cache that cannot be written has, or never will
+		}
+		return nil
+	}
+	slices.SortFunc(last, func(a, b string) int {
+		return slices.Index(lastFiles, path.Base(a)) - slices.Index(lastFiles, path.Base(b))
+	})
+	r := newRemote(t.remote.settings, t.remote.repo, t.options.Transport)
+	defer r.close()
+	f := newFetcher(r, t.cache, t.commit, t.options)
+	if err := f.all(t.ctx, early); err != nil {
+		return err
+	}
+	for _, name := range last {
+		if err := f.all(t.ctx, []string{name}); err != nil {
+			return err
+		}
+	}
+	return t.cache.setRef(t.remote.repo.revision, t.commit)
+}
+
+// lacks says that something is not in the cache, and why it does not come there.
+func (t *Tree) lacks(folder string, missing error) error {
+	switch {
+	case missing == nil:
+		return nil
+	case errors.Is(t.why, ErrOffline):
+		return t.cache.notCached(t.remote.repo, fmt.Errorf("%s: %w", path.Join(t.inside, folder), missing))
+	}
+	return fmt.Errorf("%w; and the cache %s has not all of %s: %w", t.why, t.cache.root, t.Path(folder), missing)
+}
