@@ -135,7 +135,7 @@ CASE("streams/timing", "") {
 
 static std::atomic<int> called;
 
-CASE("streams/host_function", "LFSIM_STREAMS=lazy LFSIM_PATIENCE=30000") {
+CASE("streams/host_function", "LFSIM_STREAMS=lazy") {
   open_device();
   void* s;
   OK(cuStreamCreate(&s, 1));
