@@ -29,14 +29,22 @@ CONCURRENT = ./backend ./backend/null ./backend/telemetry ./backend/cpu/internal
 KERNEL_RACES = ^Test(ConcurrentAndNested|ManyWorkers|RunAll|RunAfter|EvenTasks|SameBitsForAnyNumberOfWorkers|BothWaysOfBackwardAreUsed|Ahead|AheadEnds|Decode|Queries.*)$$
 DEVICE_RACES = ^Test(FirstRun|JoinedSteps|Threads|ThreadsOfAProcess)$$|^TestConformance$$/^(device|contents|chaos)$$
 
-race: ## tests of what runs concurrently under the race detector
-	$(GO) test -race -timeout 30m $(CONCURRENT)
-	$(GO) test -race -timeout 30m -run '^Test(Serve|Door)' ./internal/cli
+race: race-kernels race-packages race-serving race-training ## tests of what runs concurrently under the race detector; -j 2 keeps two cores busy
+
+race-kernels:
 	$(GO) test -race -timeout 30m -run '$(KERNEL_RACES)' ./backend/cpu/internal/gemm ./backend/cpu/internal/attention
 	$(GO) test -race -timeout 30m -run '$(DEVICE_RACES)' ./backend/cpu
+
+race-packages:
+	$(GO) test -race -timeout 30m $(CONCURRENT)
+
+race-serving:
+	$(GO) test -race -timeout 30m -run '^Test(Serve|Door)' ./internal/cli
+	$(GO) test -race -timeout 30m ./serve/batching -rapid.checks 20
+
+race-training:
 	$(GO) test -race -timeout 30m -run '^TestRegistry' ./lora
 	$(GO) test -race -timeout 30m -run '^Test(Beside|Base)' ./engine ./train
-	$(GO) test -race -timeout 30m ./serve/batching -rapid.checks 20
 
 race-all: ## all tests of the concurrent packages under the race detector
 	$(GO) test -race -timeout 30m $(CONCURRENT) ./backend/... ./graph/conformance
@@ -116,5 +124,5 @@ install: ## lorafuse into GOBIN
 clean: ## remove what was built and trained here
 	rm -rf bin examples/godoc/output
 
-.PHONY: help build build-cuda example test race race-all purego arm64 ci nightly fuzz bench lint kernels assembly cuda-kernels sim env test-cuda build-metal metal-sim test-metal test-metal-short check-darwin gpu-pack docker docker-steps install clean
+.PHONY: help build build-cuda example test race race-kernels race-packages race-serving race-training race-all purego arm64 ci nightly fuzz bench lint kernels assembly cuda-kernels sim env test-cuda build-metal metal-sim test-metal test-metal-short check-darwin gpu-pack docker docker-steps install clean
 .DEFAULT_GOAL := help
