@@ -203,7 +203,7 @@ func TestLoadThreads(t *testing.T) {
 		select {
 		case <-together:
 			return nil
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			return errors.New("too few readers")
 		}
 	}

@@ -244,5 +244,5 @@ func TestOpenFSOfOddFiles(t *testing.T) {
 		require.NoError(t, err)
 		assert.NotNil(t, lookup(t, f, "x").Bytes())
 	}()
-	assert.Eventually(t, func() bool { runtime.GC(); return closed.Load() == 2 }, 5*time.Second, 5*time.Millisecond)
+	assert.Eventually(t, func() bool { runtime.GC(); return closed.Load() == 2 }, time.Minute, 5*time.Millisecond)
 }

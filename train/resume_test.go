@@ -193,7 +193,7 @@ func TestKill(t *testing.T) {
 		cmd := command()
 		require.NoError(t, cmd.Start())
 		if kill%2 == 0 {
-			if awaitCheckpoint(c.OutputDir, 5*time.Second) {
+			if awaitCheckpoint(c.OutputDir, 30*time.Second) {
 				inside++
 			}
 		} else {

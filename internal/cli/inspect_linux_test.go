@@ -24,7 +24,7 @@ func TestInspectReadsHeadersOnly(t *testing.T) {
 	began := time.Now()
 	i := decode[inspection](t, succeed(t, "inspect", path, "--json"))
 	assert.EqualValues(t, int64(size), i.Bytes)
-	assert.Less(t, time.Since(began), 10*time.Second)
+	assert.Less(t, time.Since(began), time.Minute)
 
 	f, err := os.Open(path)
 	require.NoError(t, err)

@@ -150,7 +150,7 @@ func TestInterruptReading(t *testing.T) {
 		began := time.Now()
 		assert.Equal(t, ExitInterrupted, Run(ctx, args, strings.NewReader(""), io.Discard, &errs), args)
 		assert.Equal(t, "lorafuse: interrupted\n", errs.String())
-		assert.Less(t, time.Since(began), 10*time.Second)
+		assert.Less(t, time.Since(began), time.Minute)
 	}
 }
 
@@ -163,7 +163,7 @@ func TestSecondSignal(t *testing.T) {
 	require.NoError(t, c.Start())
 	done := make(chan struct{})
 	go func() { c.Wait(); close(done) }()
-	for range 200 {
+	for range 1200 { // a minute
 		c.Process.Signal(syscall.SIGTERM)
 		select {
 		case <-done:

@@ -219,7 +219,7 @@ func TestCancel(t *testing.T) {
 	start := time.Now()
 	_, err := Resolve(ctx, "acme/tiny", o)
 	assert.ErrorIs(t, err, context.Canceled)
-	assert.Less(t, time.Since(start), 5*time.Second)
+	assert.Less(t, time.Since(start), time.Minute)
 	assert.Equal(t, weights[:3000], read(t, blobPath(o)+incomplete))
 }
 

@@ -318,5 +318,5 @@ func bodyOf(t testing.TB, w *httptest.ResponseRecorder) (v object) {
 // logged waits until the log has a text.
 func (p *place) logged(text string) {
 	p.Helper()
-	require.Eventually(p, func() bool { return strings.Contains(p.log.String(), text) }, 10*time.Second, 5*time.Millisecond, text)
+	require.Eventually(p, func() bool { return strings.Contains(p.log.String(), text) }, time.Minute, 5*time.Millisecond, text)
 }

@@ -254,9 +254,8 @@ func TestFewerProcessorsThanWorkers(t *testing.T) {
 		p.Run(8, func(int) { total.Add(1) })
 	}
 	assert.EqualValues(t, 2000*8, total.Load())
-	// A worker that spins out its time would cost 50 µs of each run, or,
-	// waiting for preemption, 10 ms.
-	assert.Less(t, time.Since(start), 2*time.Second)
+	// A worker that waits for preemption would cost 10 ms of each run.
+	assert.Less(t, time.Since(start), 10*time.Second)
 }
 
 // Workers that have parked come back.
