@@ -22,9 +22,12 @@ type Release struct {
 	// Written says that kohya and ComfyUI write the names of the release; else they know
 	// those of diffusers as well.
 	Written bool
-	Whole   bool // no name is one of diffusers
-	Layers  []Layer
-	Unused  []string // tensors that nothing reads
+	// Folded says that diffusers reads ComfyUI's adapters of it by A and B alone, so that
+	// alpha has no place but in B.
+	Folded bool
+	Whole  bool // no name is one of diffusers
+	Layers []Layer
+	Unused []string // tensors that nothing reads
 }
 
 // Releases lists those whose names are not the ones of diffusers.
@@ -65,7 +68,7 @@ var releases = []Release{{
 		{Name: "guidance_in.out_layer", In: "time_text_embed.", Modules: []string{"guidance_embedder.linear_2"}},
 	}, flux...),
 }, {
-	Class: "Flux2Transformer2DModel", Marker: "double_stream_modulation_img.linear", Written: true, Whole: true,
+	Class: "Flux2Transformer2DModel", Marker: "double_stream_modulation_img.linear", Written: true, Folded: true, Whole: true,
 	Layers: append([]Layer{
 		{Name: "double_blocks.#.img_mlp.0", In: double, Modules: []string{"ff.linear_in"}},
 		{Name: "double_blocks.#.img_mlp.2", In: double, Modules: []string{"ff.linear_out"}},

@@ -13,13 +13,20 @@ import (
 
 // joined is the file in the forms of kohya and ComfyUI.
 func (w *writer) joined() ([]safetensors.Entry, map[string]string, error) {
-	layers, original := w.layers()
+	n := namesOf(w.model)
+	layers, original := w.layers(n), len(n.originals) > 0
+	folded := n.folded && w.form == ComfyUI
 	ranks, alphas := map[int]int{}, map[float64]int{}
 	var entries []safetensors.Entry
 	for _, l := range layers {
 		x, err := w.join(l)
 		if err != nil {
 			return nil, nil, fmt.Errorf("lora: save adapter: %s: %w", l, err)
+		}
+		if folded {
+			if x, err = fold(x); err != nil {
+				return nil, nil, fmt.Errorf("lora: save adapter: %s: %w", l, err)
+			}
 		}
 		ranks[x.rank()]++
 		alphas[x.alpha]++
@@ -31,7 +38,10 @@ func (w *writer) joined() ([]safetensors.Entry, map[string]string, error) {
 			part part
 			t    tensor.Tensor
 		}{{down, x.a}, {up, x.b}, {alpha, number}} {
-			e, err := entry(w.key(l, part.part, original), part.t)
+			if folded && part.part == alpha {
+				continue
+			}
+			e, err := entry(w.key(l, part.part, original && !folded), part.t)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -48,9 +58,8 @@ func (w *writer) joined() ([]safetensors.Entry, map[string]string, error) {
 }
 
 // layers are those that have an adapter, as the form names them, in the order of their
-// first modules, and whether the names are of the original release.
-func (w *writer) layers() (layers []layer, original bool) {
-	n := namesOf(w.model)
+// first modules.
+func (w *writer) layers(n *names) (layers []layer) {
 	in := map[string]layer{} // by their modules
 	for _, l := range n.originals {
 		for _, m := range l.modules {
@@ -66,11 +75,12 @@ func (w *writer) layers() (layers []layer, original bool) {
 			layers = append(layers, l)
 		}
 	}
-	return layers, len(n.originals) > 0
+	return layers
 }
 
 // key is what the form calls a tensor. Of models with names of their own ComfyUI, and
-// diffusers after it, reads .lora_down, of others diffusers reads .lora_A alone.
+// diffusers after it, reads .lora_down, of others and of those that are folded diffusers
+// reads .lora_A alone.
 func (w *writer) key(l layer, p part, original bool) string {
 	prefix, name, style := "lora_unet_", flatten(l.name), 4 // .lora_down.weight of endings
 	if w.form == ComfyUI {
@@ -169,6 +179,27 @@ func diagonal(l layer, pieces []piece) (piece, error) {
 		whole.b, err = matrix(b, l.out(), rank, dtype)
 	}
 	return whole, err
+}
+
+// fold is an adapter as strong without an alpha: B is multiplied by what it says.
+func fold(p piece) (piece, error) {
+	factor := p.alpha / float64(p.rank())
+	if factor == 1 {
+		return p, nil
+	}
+	values, err := p.b.Float32s()
+	if err != nil {
+		return p, err
+	}
+	b := make([]float32, len(values))
+	for i, v := range values {
+		b[i] = float32(float64(v) * factor)
+	}
+	p.alpha = float64(p.rank())
+	if p.b, err = tensor.FromFloat32s(b, p.b.Shape...); err == nil {
+		p.a, err = p.a.Convert(tensor.F32)
+	}
+	return p, err
 }
 
 // matrix is a tensor of that type.
