@@ -41,7 +41,7 @@ func readGolden(t testing.TB, name string) golden {
 	times, _ := g.floats(t, "timestep")
 	text, textShape := g.floats(t, "encoder_hidden_states")
 	for i := range shape[0] {
-		s := dit.Sample{Timestep: timestep(times[i]), Guidance: 3.5, Weight: 1}
+		s := dit.Sample{Timestep: timestep(times[i]), Weight: 1}
 		sigma := s.Timestep / 1000
 		x0, n := part(latents, shape[0], i), part(noise, shape[0], i)
 		s.Latent = latent(shape, make([]float32, len(x0)))
@@ -63,6 +63,10 @@ func readGolden(t testing.TB, name string) golden {
 			for _, m := range part(mask, textShape[0], i) {
 				s.Prompt.Mask = append(s.Prompt.Mask, m != 0)
 			}
+		}
+		if f.Has("guidance") {
+			guidance, _ := g.floats(t, "guidance")
+			s.Guidance = guidance[i]
 		}
 		if f.Has("pooled_projections") {
 			pooled, _ := g.floats(t, "pooled_projections")
