@@ -1,13 +1,19 @@
 package diffusion
 
 import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/diffusion/dit"
 	"github.com/lorafuse/lorafuse/diffusion/flow"
 	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/safetensors"
 )
 
 func TestStyles(t *testing.T) {
@@ -43,6 +49,39 @@ func TestStyles(t *testing.T) {
 	assert.Equal(t, s.Sample(8, flow.Flux2Mu(1024, 8)), distilled.levels(s, 1024, 8))
 	assert.Equal(t, s.Sample(8, s.Mu(1024)), qwen.levels(s, 1024, 8))
 	assert.Equal(t, s.SampleTable(8, s.Mu(1024)), of("Kandinsky5Transformer3DModel", nil, false).levels(s, 1024, 8))
+}
+
+// Timesteps are exactly those that the pipelines of diffusers tell their transformers.
+func TestTimestepsOfPipelines(t *testing.T) {
+	raw, err := os.ReadFile("../testdata/dit/sampling/cases.json")
+	require.NoError(t, err)
+	var cases map[string]struct {
+		Height, Width, Steps int
+		Transformer          string
+		Scheduler            json.RawMessage
+		Sigmas               []float64
+	}
+	require.NoError(t, json.Unmarshal(raw, &cases))
+	f, err := safetensors.Open("../testdata/dit/sampling/golden.safetensors")
+	require.NoError(t, err)
+	defer f.Close()
+	for name, c := range cases {
+		config, err := model.ReadConfig(filepath.Join("../testdata/dit", c.Transformer, "transformer"))
+		require.NoError(t, err)
+		schedule, err := flow.Parse(c.Scheduler)
+		require.NoError(t, err)
+		transformer := config.Family.(dit.Transformer)
+		x := dit.Latent{Channels: transformer.Space().Channels, Frames: 1, Height: c.Height, Width: c.Width}
+		tokens := transformer.Bounds(1, dit.Sample{Latent: x})[dit.PredictedTokens]
+		l := (&Pipeline{Sigmas: c.Sigmas}).Style(config).levels(schedule, tokens, c.Steps)
+		for i, got := range l.Timesteps {
+			v, err := f.Lookup(fmt.Sprintf("%s.timestep.%d", name, i))
+			require.NoError(t, err)
+			want, err := safetensors.As[float32](v)
+			require.NoError(t, err)
+			assert.InDelta(t, want[0], got, 0, "%s, step %d", name, i)
+		}
+	}
 }
 
 // Pipelines may have levels of their own, which count unless there are to be more steps.

@@ -63,6 +63,7 @@ func (a *app) openDrawing(ctx context.Context, f *drawFlags) (_ *drawing, err er
 	if err := d.read(ctx); err != nil {
 		return nil, err
 	}
+	d.noteGuidance()
 	return d, d.encodeControls(ctx)
 }
 
@@ -172,6 +173,18 @@ func (d *drawing) negative() (string, bool) {
 		return *d.style.Negative, true
 	}
 	return "", false
+}
+
+// noteGuidance says where a negative prompt counts for nothing, and where guidance does.
+func (d *drawing) noteGuidance() {
+	f, guided := d.flags, d.style.Guided(d.what)
+	switch {
+	case d.space.Guidance:
+	case !guided && (f.given("negative") || f.negativeEmbedding != ""):
+		d.app.note("note     drawing without guidance: the negative prompt counts where --guidance is above %v", d.style.Guidance.None())
+	case guided && d.what.Negative == nil && (f.given("guidance") || d.style.Negative != nil):
+		d.app.note("note     drawing without guidance: it leads away from --negative or --negative-embedding, and there is none")
+	}
 }
 
 // draw draws all pictures and writes the file.

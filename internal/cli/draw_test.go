@@ -42,6 +42,37 @@ func (l *lab) flux() (dir, embedding string) {
 		floats("prompt_embeds", read("prompt_embeds"), 7, 32), floats("pooled_prompt_embeds", read("pooled_prompt_embeds"), 24))
 }
 
+// zimage makes a pipeline of Z-Image in the lab, without text encoders, and a file of an
+// encoded prompt.
+func (l *lab) zimage() (dir, embedding string) {
+	for part, from := range map[string]string{"transformer": "zimage", "vae": "vae-flux"} {
+		l.copy(filepath.Join(dits, from, part), filepath.Join("zimage", part))
+	}
+	return l.path("zimage"), l.write("caption.safetensors", floats("prompt_embeds", make([]float32, 3*20), 3, 20))
+}
+
+// Guidance that leads away from nothing, and a negative prompt without guidance, are noted.
+func TestDrawNotesGuidance(t *testing.T) {
+	l := newLab(t)
+	dir, embedding := l.zimage()
+	const missing, useless = "and there is none", "counts where --guidance is above 0"
+	for _, c := range []struct {
+		says string
+		args []string
+	}{
+		{missing, nil},
+		{"", []string{"--guidance", "0"}},
+		{"", []string{"--negative-embedding", embedding}},
+		{useless, []string{"--negative-embedding", embedding, "--guidance", "0"}},
+	} {
+		r := command(t, "", append([]string{"draw", "--model", dir, "--embedding", embedding, "--size", "8x8", "--steps", "1", "-o", l.path("x.png")}, c.args...)...)
+		assert.Zero(t, r.status, r.stderr)
+		if assert.Contains(t, r.stderr, c.says); c.says == "" {
+			assert.NotContains(t, r.stderr, "without guidance")
+		}
+	}
+}
+
 func (l *lab) picture(path string) image.Image {
 	f, err := os.Open(path)
 	require.NoError(l.t, err)
