@@ -107,26 +107,26 @@ func (p *Pipeline) buildText(ctx context.Context, dev backend.Device, c *cache.C
 }
 
 func (p *Pipeline) buildPictures(ctx context.Context, dev backend.Device, c *cache.Cache, samples []cache.Sample, o CacheOptions, stats *cache.Stats) error {
-	_, buckets, err := p.pictureRecipe(o)
+	_, sizes, err := p.pictureRecipe(o)
 	if err != nil {
 		return err
 	}
-	l := &latents{pipeline: p, ctx: ctx, dev: dev, buckets: buckets, options: o}
-	more, err := c.Build(ctx, bySize(samples, buckets), cache.Encoders{Image: l.encode}, o.building(PictureTask))
+	l := &latents{pipeline: p, ctx: ctx, dev: dev, sizes: sizes, options: o}
+	more, err := c.Build(ctx, bySize(samples, sizes), cache.Encoders{Image: l.encode}, o.building(PictureTask))
 	add(stats, more)
 	return errors.Join(err, l.close())
 }
 
 // bySize are samples in the order of the sizes that their pictures are brought to: the
 // autoencoder has a program for each. What cannot be read comes first.
-func bySize(samples []cache.Sample, buckets *picture.Buckets) []cache.Sample {
-	sizes := make(map[string]picture.Size, len(samples))
+func bySize(samples []cache.Sample, of sizing) []cache.Sample {
+	at := make(map[string]picture.Size, len(samples))
 	for _, s := range samples {
-		sizes[s.Image] = buckets.Of(headerSize(s.Image))
+		at[s.Image] = of.of(headerSize(s.Image))
 	}
 	sorted := slices.Clone(samples)
 	slices.SortStableFunc(sorted, func(a, b cache.Sample) int {
-		x, y := sizes[a.Image], sizes[b.Image]
+		x, y := at[a.Image], at[b.Image]
 		return cmp.Or(cmp.Compare(x.Width, y.Width), cmp.Compare(x.Height, y.Height))
 	})
 	return sorted

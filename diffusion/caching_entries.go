@@ -122,7 +122,7 @@ type latents struct {
 	pipeline *Pipeline
 	ctx      context.Context // of the one call of BuildCache that it serves
 	dev      backend.Device
-	buckets  *picture.Buckets
+	sizes    sizing
 	options  CacheOptions
 
 	mu      sync.Mutex
@@ -140,8 +140,8 @@ func (l *latents) encode(content []byte) (tensor.Tensor, error) {
 	if err != nil {
 		return tensor.Tensor{}, err
 	}
-	size := l.buckets.Of(picture.SizeOf(img))
-	pixels := vae.Picture{Channels: colours, Height: size.Height, Width: size.Width, Values: picture.Cover(img, size)}
+	size := l.sizes.of(picture.SizeOf(img))
+	pixels := vae.Picture{Channels: colours, Height: size.Height, Width: size.Width, Values: l.sizes.scale(img, size)}
 	if l.pipeline.pixels() {
 		return stored(tensor.F32, pixels.Values, pixels.Channels, size.Height, size.Width)
 	}

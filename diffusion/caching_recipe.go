@@ -73,23 +73,23 @@ func (c captions) length() int {
 }
 
 // pictureRecipe is what latents are made with, and the sizes of pictures.
-func (p *Pipeline) pictureRecipe(o CacheOptions) (cache.Recipe, *picture.Buckets, error) {
+func (p *Pipeline) pictureRecipe(o CacheOptions) (cache.Recipe, sizing, error) {
 	side, multiple, err := p.sizes(o)
 	if err != nil {
-		return cache.Recipe{}, nil, err
+		return cache.Recipe{}, sizing{}, err
 	}
-	buckets, err := picture.NewBuckets(side, multiple)
+	sizes, err := p.sizing(side, multiple)
 	if err != nil {
-		return cache.Recipe{}, nil, fmt.Errorf("diffusion: %w", err)
+		return cache.Recipe{}, sizing{}, err
 	}
 	id := "pixels"
 	if !p.pixels() {
 		if id, err = p.fingerprint(VAE); err != nil {
-			return cache.Recipe{}, nil, err
+			return cache.Recipe{}, sizing{}, err
 		}
 	}
 	settings := map[string]string{
-		"side": strconv.Itoa(side), "multiple": strconv.Itoa(multiple), "resize": "catmull-rom, cover", "latents": "mean",
+		"side": strconv.Itoa(side), "multiple": strconv.Itoa(multiple), "resize": sizes.name, "latents": "mean",
 	}
 	if o.Sample {
 		settings["latents"] = fmt.Sprintf("sample of seed %d", o.Seed)
@@ -97,7 +97,7 @@ func (p *Pipeline) pictureRecipe(o CacheOptions) (cache.Recipe, *picture.Buckets
 	if o.Tile > 0 {
 		settings["tile"] = strconv.Itoa(o.Tile)
 	}
-	return cache.Recipe{Model: id, Settings: settings}, buckets, nil
+	return cache.Recipe{Model: id, Settings: settings}, sizes, nil
 }
 
 // editMultiple is of which sides are multiples where pictures are edited, as in the

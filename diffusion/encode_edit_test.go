@@ -13,6 +13,8 @@ import (
 
 	"github.com/lorafuse/lorafuse/data/cache"
 	"github.com/lorafuse/lorafuse/data/picture"
+	"github.com/lorafuse/lorafuse/diffusion/dit"
+	"github.com/lorafuse/lorafuse/diffusion/vae"
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
@@ -115,4 +117,44 @@ func TestCacheOfEdits(t *testing.T) {
 	for _, e := range a.entries(o) {
 		require.NotEmpty(t, e.Control.Shape)
 	}
+}
+
+// TestSizesOfEdits: pictures and controls of a cache keep all that they show, with sides as
+// the pipeline that draws has them; other pipelines cut theirs to buckets, by another recipe.
+func TestSizesOfEdits(t *testing.T) {
+	a := newAlbum(t, "qwenimage-edit", "vae-qwen")
+	a.samples = a.samples[:1]
+	a.samples[0].Image = a.write("wide.png", drawn(t, image.Pt(150, 40)))
+	a.samples[0].Control = a.write("control.png", drawn(t, image.Pt(150, 40)))
+	o := CacheOptions{Side: 64}
+	_, err := a.build(o)
+	require.NoError(t, err)
+	e := a.entries(o)[0]
+	require.Equal(t, []int{4, 1, 32 / 4, 128 / 4}, e.Control.Shape, "124×33 pixels, rounded")
+	require.Equal(t, e.Latent.Data, e.Control.Data)
+
+	canvas, err := a.pipeline.Canvas(dit.Space{Channels: 4, Multiple: 2})
+	require.NoError(t, err)
+	m, err := ReadImage(a.samples[0].Control)
+	require.NoError(t, err)
+	c, err := a.pipeline.Controls(canvas, 64, m)
+	require.NoError(t, err)
+	require.NoError(t, canvas.Open(a.dev, vae.Options{}))
+	defer canvas.Close()
+	drawn, err := c.Latents(t.Context(), canvas)
+	require.NoError(t, err)
+	got, err := e.Control.Float32s()
+	require.NoError(t, err)
+	canvas.Normalise(dit.Latent{Channels: 4, Frames: 1, Height: 8, Width: 32, Values: got})
+	require.Equal(t, drawn[0].Values, got, "what it is drawn from is what was learned of")
+
+	whole, err := a.pipeline.CacheOptions(o)
+	require.NoError(t, err)
+	a.pipeline.Class = "QwenImagePipeline"
+	cut, err := a.pipeline.CacheOptions(CacheOptions{Side: 64, Multiple: 32, PicturesOnly: true})
+	require.NoError(t, err)
+	require.NotEqual(t, whole.Image.Settings, cut.Image.Settings)
+	stats, err := a.build(CacheOptions{Side: 64, Multiple: 32, PicturesOnly: true})
+	require.NoError(t, err)
+	require.Equal(t, 2, stats.Built)
 }
