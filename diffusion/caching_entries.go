@@ -165,7 +165,7 @@ func (l *latents) open() (err error) {
 	if l.encoder != nil {
 		return nil
 	}
-	dir, err := l.pipeline.Folder(VAE)
+	dir, err := l.pipeline.Weights(VAE)
 	if err != nil {
 		return err
 	}

@@ -21,8 +21,9 @@ type Canvas struct {
 	// Multiple is what the sides of a picture are multiples of.
 	Multiple int
 
-	dir   string // of the autoencoder; "": there is none
-	fold  int    // a place of a latent is so many of the autoencoder's along each side
+	dir   string                 // of the autoencoder; "": there is none
+	fetch func() (string, error) // gives dir, when the weights are there, too
+	fold  int                    // a place of a latent is so many of the autoencoder's along each side
 	scale *vae.Scale
 	vae   *vae.VAE
 }
@@ -49,13 +50,13 @@ func (p *Pipeline) Canvas(space dit.Space) (*Canvas, error) {
 		return nil, fmt.Errorf("diffusion: %w: %s is a %s, expected an autoencoder", ErrPipeline, dir, config.Architecture)
 	}
 	s := a.Space()
-	c := &Canvas{dir: dir, fold: folds(space.Channels, s.Channels)}
+	c := &Canvas{dir: dir, fetch: func() (string, error) { return p.Weights(VAE) }, fold: folds(space.Channels, s.Channels)}
 	if c.fold == 0 {
 		return nil, fmt.Errorf("diffusion: %w: the latents of %s have %d channels, those of the transformer %d", ErrPipeline, dir, s.Channels, space.Channels)
 	}
 	c.Pixels = c.fold * s.Pixels
 	c.Multiple = c.Pixels * space.Multiple
-	if c.scale, err = vae.ReadScale(dir); err == nil && space.Unshifted {
+	if c.scale, err = vae.ReadScaleOf(dir, c.fetch); err == nil && space.Unshifted {
 		clear(c.scale.Mean)
 	}
 	return c, err
@@ -83,11 +84,25 @@ func (c *Canvas) Latent(width, height int) (w, h int, err error) {
 
 func nearest(x, multiple int) int { return max(1, (x+multiple/2)/multiple) * multiple }
 
-// Open brings the autoencoder to a device. Errors: those of vae.Open.
-func (c *Canvas) Open(dev backend.Device, o vae.Options) (err error) {
-	if c.dir != "" && c.vae == nil {
-		c.vae, err = vae.Open(dev, c.dir, o)
+// Fetch brings the weights of the autoencoder to the disk, so that Open does not wait for
+// a download. Errors: those of Pipeline.Weights.
+func (c *Canvas) Fetch() (err error) {
+	if c.dir != "" {
+		_, err = c.fetch()
 	}
+	return err
+}
+
+// Open brings the autoencoder to a device. Errors: those of Fetch and of vae.Open.
+func (c *Canvas) Open(dev backend.Device, o vae.Options) error {
+	if c.dir == "" || c.vae != nil {
+		return nil
+	}
+	if err := c.Fetch(); err != nil {
+		return err
+	}
+	var err error
+	c.vae, err = vae.Open(dev, c.dir, o)
 	return err
 }
 

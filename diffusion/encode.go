@@ -35,7 +35,7 @@ func (p *Pipeline) OpenEncoder(ctx context.Context, dev backend.Device) (_ *Enco
 		return nil, err
 	}
 	e := &Encoder{captions: c}
-	if err := p.checkText(c); err != nil { // before minutes go by
+	if err := p.checkText(c); err != nil {
 		return nil, err
 	}
 	if e.main, err = openText(ctx, dev, p, c.main, c.shows); err != nil {
@@ -56,7 +56,16 @@ func (p *Pipeline) OpenEncoder(ctx context.Context, dev backend.Device) (_ *Enco
 	return e, nil
 }
 
-// checkText looks whether all parts that read captions are there. Errors: ErrPart.
+// CheckText looks whether all parts that read captions are there, before minutes go by.
+// Errors: ErrPart, ErrPipeline.
+func (p *Pipeline) CheckText() error {
+	c, err := p.captions()
+	if err != nil {
+		return err
+	}
+	return p.checkText(c)
+}
+
 func (p *Pipeline) checkText(c captions) error {
 	names := []string{c.main.encoder, c.main.tokenizer}
 	if c.second != nil {

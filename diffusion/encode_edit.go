@@ -100,7 +100,11 @@ func (e *eyes) readProcessor(p *Pipeline) error {
 	e.least, e.largest = 56*56, 28*28*1280
 	mean, deviation := []float64{0.48145466, 0.4578275, 0.40821073}, []float64{0.26862954, 0.26130258, 0.27577711}
 	if p.Has(Processor) {
-		path := filepath.Join(p.Parts[Processor].Dir, processorFile)
+		dir, err := p.Folder(Processor)
+		if err != nil {
+			return err
+		}
+		path := filepath.Join(dir, processorFile)
 		raw, err := os.ReadFile(path)
 		if err == nil {
 			err = e.parseProcessor(raw, &mean, &deviation)

@@ -43,7 +43,7 @@ type textModel struct {
 // openText opens a text encoder and brings it to the device. Errors: ErrPart, ErrPipeline,
 // those of the model, of the tokenizer and of the device.
 func openText(ctx context.Context, dev backend.Device, p *Pipeline, r reading, s *shows) (_ *textModel, err error) {
-	dir, err := p.Folder(r.encoder)
+	dir, err := p.Weights(r.encoder)
 	if err != nil {
 		return nil, err
 	}

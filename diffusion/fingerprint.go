@@ -3,6 +3,7 @@ package diffusion
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/model/hub"
 )
 
 // What is read of files that are too large to be read whole: so many stretches of so many
@@ -27,11 +29,12 @@ const (
 func (p *Pipeline) fingerprint(names ...string) (string, error) {
 	sum := sha256.New()
 	for _, name := range names {
-		dir, err := p.Folder(name)
+		weights := !slices.Contains(weightless, name)
+		dir, err := p.fetch(name, weights)
 		if err != nil {
 			return "", err
 		}
-		if err := digestFolder(sum, dir); err != nil {
+		if err := digestFolder(sum, dir, weights); err != nil {
 			return "", fmt.Errorf("diffusion: %w", err)
 		}
 	}
@@ -50,8 +53,29 @@ func (p *Pipeline) className(name string) string {
 	return name
 }
 
-// digestFolder adds the files of a model or of a tokenizer.
-func digestFolder(sum hash.Hash, dir string) error {
+// weightless are parts that have no weights.
+var weightless = []string{Scheduler, Tokenizer, Tokenizer2, Processor}
+
+// digestFolder adds the files of a model or of a tokenizer that are read: what else lies
+// there, variants and what other programs have left, makes no other model of it.
+func digestFolder(sum hash.Hash, dir string, weights bool) error {
+	names, err := hub.NeededOf(dir, weights)
+	if errors.Is(err, hub.ErrNoWeights) { // they are in a file of torch.save, or of another name
+		return digestAll(sum, dir)
+	}
+	if err != nil {
+		return err
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if err := digestFile(sum, filepath.Join(dir, filepath.FromSlash(name))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func digestAll(sum hash.Hash, dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err

@@ -1,6 +1,6 @@
-// Package diffusion runs pipelines of diffusers: folders with a transformer, the encoders
-// of its texts, the autoencoder of its pictures and a schedule of noise. It draws pictures
-// by prompts, and shows what an adapter makes of them.
+// Package diffusion runs pipelines of diffusers: folders, or models on the Hugging Face Hub,
+// with a transformer, the encoders of its texts, the autoencoder of its pictures and a
+// schedule of noise. It draws pictures by prompts, and shows what an adapter makes of them.
 package diffusion
 
 import (
@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/lorafuse/lorafuse/diffusion/flow"
 	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/model/hub"
 )
 
 // ErrPipeline is wrapped where a folder is no pipeline, or one of another kind than is
@@ -43,10 +45,11 @@ var parts = []string{Transformer, VAE, Scheduler, TextEncoder, TextEncoder2, Tok
 // IndexFile lists the parts of a pipeline.
 const IndexFile = "model_index.json"
 
-// Pipeline is a folder in the layout of diffusers. Nothing of it is open: its parts are
-// opened one by one, and closed by whoever opened them.
+// Pipeline is a model in the layout of diffusers. Nothing of it is open: its parts are
+// opened one by one, and closed by whoever opened them. What is on the Hub is downloaded
+// when it is opened or read.
 type Pipeline struct {
-	Dir   string
+	Dir   string          // where it lies, or is downloaded to
 	Class string          // such as FluxPipeline; "" where there is no IndexFile
 	Parts map[string]Part // by name
 	// Distilled says that the transformer draws in few steps and without guidance.
@@ -55,6 +58,7 @@ type Pipeline struct {
 	// are shifted; nil where they are even.
 	Sigmas []float64
 
+	files  *hub.Tree
 	single Single // the transformer, where it is no folder
 }
 
@@ -62,7 +66,10 @@ type Pipeline struct {
 type Part struct {
 	Class string // such as AutoencoderKL; "" where there is no IndexFile
 	Dir   string
-	There bool // the folder is there
+	There bool // the folder is there, downloaded or not
+
+	files  *hub.Tree // nil for a file
+	folder string    // of files
 }
 
 // Open reads model_index.json and looks which parts are there. A folder without the file is
@@ -71,10 +78,13 @@ type Part struct {
 // OpenWith.
 func Open(path string) (*Pipeline, error) { return OpenWith(path, Single{}) }
 
-// open reads what a folder has. needed says that it must have a transformer.
-func open(dir string, needed bool) (*Pipeline, error) {
-	p := &Pipeline{Dir: dir, Parts: map[string]Part{}}
-	raw, err := os.ReadFile(filepath.Join(dir, IndexFile))
+// open reads what a model has. needed says that it must have a transformer.
+func open(files *hub.Tree, needed bool) (*Pipeline, error) {
+	p := &Pipeline{Dir: files.Dir, Parts: map[string]Part{}, files: files}
+	if _, err := files.Fetch("", false); err != nil {
+		return nil, err
+	}
+	raw, err := os.ReadFile(filepath.Join(p.Dir, IndexFile))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		err = p.look()
@@ -82,16 +92,19 @@ func open(dir string, needed bool) (*Pipeline, error) {
 		return nil, fmt.Errorf("diffusion: %w", err)
 	default:
 		if err := p.read(raw); err != nil {
-			return nil, fmt.Errorf("diffusion: %w: %s: %w", ErrPipeline, filepath.Join(dir, IndexFile), err)
+			return nil, fmt.Errorf("diffusion: %w: %s: %w", ErrPipeline, files.Path(IndexFile), err)
 		}
 		if _, ok := p.Parts[Transformer]; !ok {
-			err = fmt.Errorf("diffusion: %w: %s: %s has no transformer; it has %s", ErrPipeline, filepath.Join(dir, IndexFile), p.Class, p.list())
+			err = fmt.Errorf("diffusion: %w: %s: %s has no transformer; it has %s", ErrPipeline, files.Path(IndexFile), p.Class, p.list())
 		}
 	}
-	if err != nil && needed {
-		return nil, err
+	if !needed {
+		return p, nil
 	}
-	return p, nil
+	if err == nil && p.Has(Transformer) { // all that is done with a pipeline begins with its config.json
+		_, err = p.Folder(Transformer)
+	}
+	return p, err
 }
 
 // read reads model_index.json: names of parts with [library, class], and settings.
@@ -123,7 +136,7 @@ func (p *Pipeline) read(raw []byte) error {
 			return fmt.Errorf("%s: found %s, expected [library, class]", name, raw)
 		}
 		if part[1] != nil { // a pipeline may be without it
-			p.add(name, filepath.Join(p.Dir, name), *part[1])
+			p.add(name, name, *part[1])
 		}
 	}
 	return nil
@@ -139,8 +152,8 @@ func setting(entries map[string]json.RawMessage, key string, v any) error {
 // look finds the parts of a folder that does not list them.
 func (p *Pipeline) look() error {
 	for _, name := range parts {
-		if dir := filepath.Join(p.Dir, name); isDir(dir) {
-			p.add(name, dir, "")
+		if has, _ := p.files.Has(name); has {
+			p.add(name, name, "")
 		}
 	}
 	if _, ok := p.Parts[Transformer]; ok {
@@ -148,20 +161,34 @@ func (p *Pipeline) look() error {
 	}
 	if c, err := model.ReadConfig(p.Dir); err == nil {
 		if _, ok := c.Family.(dit.Transformer); ok {
-			p.add(Transformer, p.Dir, c.Architecture)
+			p.add(Transformer, "", c.Architecture)
 			return nil
 		}
 	}
-	return fmt.Errorf("diffusion: %w: %s has neither %s nor a folder called %s, expected a pipeline of diffusers", ErrPipeline, p.Dir, IndexFile, Transformer)
+	return fmt.Errorf("diffusion: %w: %s has neither %s nor a folder called %s, expected a pipeline of diffusers", ErrPipeline, p.files, IndexFile, Transformer)
 }
 
-func (p *Pipeline) add(name, dir, class string) {
-	p.Parts[name] = Part{Class: class, Dir: dir, There: isDir(dir)}
+func (p *Pipeline) add(name, folder, class string) {
+	has, known := p.files.Has(folder)
+	p.Parts[name] = Part{Class: class, Dir: filepath.Join(p.Dir, folder), There: has || !known, files: p.files, folder: folder}
 }
 
-func isDir(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
+// Put takes the folder that a tree is for a part of the pipeline.
+func (p *Pipeline) Put(name string, files *hub.Tree) {
+	p.Parts[name] = Part{Dir: files.Dir, There: true, files: files}
+}
+
+// Here is the pipeline without the Hub: what of its parts is not on the disk is an error.
+func (p *Pipeline) Here() *Pipeline {
+	own := *p
+	own.Parts = maps.Clone(p.Parts)
+	for name, part := range own.Parts {
+		if part.files != nil {
+			part.files = part.files.Here()
+			own.Parts[name] = part
+		}
+	}
+	return &own
 }
 
 // list names the parts that the pipeline has.
@@ -182,39 +209,32 @@ func (p *Pipeline) list() string {
 // Has reports whether a part is there.
 func (p *Pipeline) Has(name string) bool { return p.Parts[name].There }
 
-// Folder is where a part lies. Errors: ErrPart where it is not there.
-func (p *Pipeline) Folder(name string) (string, error) {
+// Folder is where a part lies: its configuration, or its tokenizer. Errors: ErrPart where
+// it is not there, those of hub.Tree.Fetch.
+func (p *Pipeline) Folder(name string) (string, error) { return p.fetch(name, false) }
+
+// Weights is Folder with the weights of the part.
+func (p *Pipeline) Weights(name string) (string, error) { return p.fetch(name, true) }
+
+func (p *Pipeline) fetch(name string, weights bool) (string, error) {
 	part, listed := p.Parts[name]
 	switch {
+	case part.There && part.files != nil:
+		return part.files.Fetch(part.folder, weights)
 	case part.There:
 		return part.Dir, nil
 	case listed:
-		return "", fmt.Errorf("diffusion: %w: %s lists %s as %s, and there is no folder %s", ErrPart, IndexFile, name, part.Class, part.Dir)
+		return "", fmt.Errorf("diffusion: %w: %s lists %s as %s, and there is no folder %s", ErrPart, IndexFile, name, part.Class, p.files.Path(part.folder))
 	}
-	return "", fmt.Errorf("diffusion: %w: %s has no %s%s; it has %s", ErrPart, p.Dir, name, suggest.DidYouMean(name, parts), p.list())
+	return "", fmt.Errorf("diffusion: %w: %s has no %s%s; it has %s", ErrPart, p, name, suggest.DidYouMean(name, parts), p.list())
 }
 
-// OpenTransformer opens the transformer, and says how it is fed. Errors: ErrPart, ErrPipeline
-// where it is of no architecture that draws, those of model.Open.
-func (p *Pipeline) OpenTransformer() (*model.Model, dit.Transformer, error) {
-	dir, err := p.Folder(Transformer)
-	if err != nil {
-		return nil, nil, err
+// String is what people call the pipeline: its folder, its file or its name on the Hub.
+func (p *Pipeline) String() string {
+	if p.files == nil {
+		return p.Dir
 	}
-	open := model.Open
-	if p.single.File != "" {
-		open = p.single.open
-	}
-	m, err := open(dir)
-	if err != nil {
-		return nil, nil, err
-	}
-	t, ok := m.Config.Family.(dit.Transformer)
-	if !ok {
-		_ = m.Close()
-		return nil, nil, fmt.Errorf("diffusion: %w: %s is a %s, expected a diffusion transformer", ErrPipeline, dir, m.Config.Architecture)
-	}
-	return m, t, nil
+	return p.files.String()
 }
 
 // Schedule reads the schedule of noise: levels that are not shifted where the pipeline lists

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/model/hub"
 )
 
 // folder makes a pipeline with an index and folders of parts.
@@ -76,7 +78,7 @@ func TestWrongPipelines(t *testing.T) {
 func FuzzIndex(f *testing.F) {
 	f.Add([]byte(`{"_class_name": "FluxPipeline", "transformer": ["diffusers", "FluxTransformer2DModel"]}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		p := &Pipeline{Parts: map[string]Part{}}
+		p := &Pipeline{Parts: map[string]Part{}, files: hub.Local("none")}
 		if p.read(raw) == nil {
 			assert.Contains(t, p.Parts, Transformer)
 		}

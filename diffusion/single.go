@@ -1,12 +1,14 @@
 package diffusion
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 
 	"github.com/lorafuse/lorafuse/diffusion/single"
 	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/model/hub"
 )
 
 // Single is a transformer in a single file, see package single.
@@ -21,30 +23,68 @@ func (s Single) open(string) (*model.Model, error) { return single.Open(s.File, 
 // need not have one; path "" stands for a pipeline of nothing else. Errors: ErrPipeline where
 // the pipeline is for transformers of another class, those of Open and of single.Config.
 func OpenWith(path string, s Single) (*Pipeline, error) {
-	p := &Pipeline{Dir: path, Parts: map[string]Part{}}
+	files := (*hub.Tree)(nil)
 	if path != "" {
 		info, err := os.Stat(path)
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("diffusion: %w", err)
 		case info.IsDir():
-			if p, err = open(path, s.File == ""); err != nil {
-				return nil, err
-			}
+			files = hub.Local(path)
 		case s.File != "":
 			return nil, fmt.Errorf("diffusion: %w: %s is a file and so is the transformer %s, expected a folder with the other parts", ErrPipeline, path, s.File)
 		default:
 			s.File = path
 		}
 	}
+	return openTree(files, s)
+}
+
+// Find is OpenWith for what may be on the Hub: path is a folder, a file, owner/name[@revision],
+// or owner/name[@revision]/file.safetensors, and s.File is a file, here or there. What is
+// read of a model on the Hub is downloaded when it is; ctx ends that. Errors: those of
+// OpenWith, of hub.Open and of hub.File.
+func Find(ctx context.Context, path string, s Single, o hub.Options) (*Pipeline, error) {
+	var err error
+	if s.File != "" {
+		if s.File, err = hub.File(ctx, s.File, o); err != nil {
+			return nil, err
+		}
+	}
+	if info, err := os.Stat(path); path == "" || err == nil && !info.IsDir() {
+		return OpenWith(path, s)
+	}
+	if filepath.Ext(path) == fileEnding && s.File == "" {
+		if path, err = hub.File(ctx, path, o); err != nil {
+			return nil, err
+		}
+		return OpenWith(path, s)
+	}
+	files, err := hub.Open(ctx, path, o)
+	if err != nil {
+		return nil, err
+	}
+	return openTree(files, s)
+}
+
+// fileEnding is that of files that a transformer may lie in.
+const fileEnding = ".safetensors"
+
+// openTree opens what is in a tree, which may be nil, and in the file of a transformer.
+func openTree(files *hub.Tree, s Single) (p *Pipeline, err error) {
+	if files == nil {
+		p = &Pipeline{Dir: s.File, Parts: map[string]Part{}}
+	} else if p, err = open(files, s.File == ""); err != nil {
+		return nil, err
+	}
 	if s.File == "" {
 		return p, nil
 	}
-	if p.Dir == "" {
-		p.Dir = s.File
-	}
 	return p, p.put(s)
 }
+
+// IsSingle reports whether the transformer is in a single file.
+func (p *Pipeline) IsSingle() bool { return p.single.File != "" }
 
 // put takes the transformer of a file for the pipeline's.
 func (p *Pipeline) put(s Single) error {
@@ -58,7 +98,7 @@ func (p *Pipeline) put(s Single) error {
 	}
 	class := f.String("_class_name", "")
 	if own := p.Parts[Transformer].Class; own != "" && own != class {
-		return fmt.Errorf("diffusion: %w: %s has a %s, expected a %s for %s", ErrPipeline, s.File, class, own, p.Dir)
+		return fmt.Errorf("diffusion: %w: %s has a %s, expected a %s for %s", ErrPipeline, s.File, class, own, p)
 	}
 	p.single = s
 	p.Parts[Transformer] = Part{Class: class, Dir: s.File, There: true}

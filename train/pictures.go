@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/lorafuse/lorafuse/diffusion/feed"
 	"github.com/lorafuse/lorafuse/diffusion/flow"
 	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/model/hub"
 	"github.com/lorafuse/lorafuse/nn"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -31,24 +31,14 @@ type pictures struct {
 	sampler *sampler          // nil where nothing is drawn
 }
 
-// readPictures opens the transformer of the pipeline in dir, and looks at the cache of the
-// pictures.
-func (r *Run) readPictures(ctx context.Context, dir string) error {
-	p, err := r.openPipeline(dir)
+// readPictures opens the transformer of the pipeline, and looks at the cache of the pictures.
+func (r *Run) readPictures(ctx context.Context) error {
+	p, err := r.openPipeline(ctx)
 	if err != nil {
 		return err
 	}
-	var t dit.Transformer
-	if r.model, t, err = p.OpenTransformer(); err != nil {
-		return err
-	}
-	if why := r.model.Source.Why; why != "" {
-		r.observer.note("note     reading %s: %s", r.model.Source.Path, why)
-	}
-	if err := r.model.CheckTask(dit.FlowMatching); err != nil {
-		return fmt.Errorf("train: task: %s: %w", r.cfg.Task, err)
-	}
-	if err := r.quantize(); err != nil {
+	_, t, err := p.Config()
+	if err != nil {
 		return err
 	}
 	o, err := r.feedOptions(ctx, p, t)
@@ -65,28 +55,40 @@ func (r *Run) readPictures(ctx context.Context, dir string) error {
 	if n := m.feed.Unkeyed(); n > 0 {
 		r.observer.note("note     %d of %d pictures have entries in the cache that another program has written: whether they are of the pictures and captions as they are now, nobody can know", n, len(o.Samples))
 	}
+	if err := r.openTransformer(p); err != nil { // all that is small was right
+		return err
+	}
 	r.use(m)
 	m.sampler, err = m.newSampler(ctx, p)
 	return err
 }
 
-// openPipeline opens the pipeline in dir, or of the file of a transformer.
-func (r *Run) openPipeline(dir string) (*diffusion.Pipeline, error) {
-	own := diffusion.Single{File: r.cfg.Diffusion.Transformer, Config: r.cfg.Diffusion.TransformerConfig}
-	if own.File == "" && own.Config != "" && !isFile(dir) {
-		return nil, errors.New("train: diffusion.transformer_config: found no transformer in a single file, expected one as model or diffusion.transformer")
+// openTransformer opens the transformer.
+func (r *Run) openTransformer(p *diffusion.Pipeline) (err error) {
+	if r.model, _, err = p.OpenTransformer(); err != nil {
+		return err
 	}
-	p, err := diffusion.OpenWith(dir, own)
-	if err != nil {
-		return nil, fmt.Errorf("train: %w", err)
+	if why := r.model.Source.Why; why != "" {
+		r.observer.note("note     reading %s: %s", r.model.Source.Path, why)
 	}
-	return p, nil
+	if err := r.model.CheckTask(dit.FlowMatching); err != nil {
+		return fmt.Errorf("train: task: %s: %w", r.cfg.Task, err)
+	}
+	return r.quantize()
 }
 
-// isFile reports whether there is a file at path.
-func isFile(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && !info.IsDir()
+// openPipeline opens the pipeline, or the file of a transformer. What is read of one on the
+// Hub is downloaded when it is.
+func (r *Run) openPipeline(ctx context.Context) (*diffusion.Pipeline, error) {
+	own := diffusion.Single{File: r.cfg.Diffusion.Transformer, Config: r.cfg.Diffusion.TransformerConfig}
+	p, err := diffusion.Find(ctx, r.cfg.Model, own, r.hubOptions())
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("train: %w", err)
+	case own.Config != "" && !p.IsSingle():
+		return nil, errors.New("train: diffusion.transformer_config: found no transformer in a single file, expected one as model or diffusion.transformer")
+	}
+	return p, nil
 }
 
 // feedOptions say what the transformer is fed with.
@@ -115,17 +117,17 @@ func (r *Run) feedOptions(ctx context.Context, p *diffusion.Pipeline, t dit.Tran
 	if o.Weighting, err = flow.ParseWeighting(d.Weighting); err != nil {
 		return o, err
 	}
-	if err := r.latents(&o, p, t.Space()); err != nil {
+	if err := r.latents(ctx, &o, p, t.Space()); err != nil {
 		return o, err
 	}
 	return o, r.ours(p, o.Samples)
 }
 
 // ours refuses a cache that encoders of another pipeline have made. Those that are not there
-// are not asked.
+// are not asked, nor downloaded.
 func (r *Run) ours(p *diffusion.Pipeline, samples []cache.Sample) error {
 	for _, o := range []diffusion.CacheOptions{{TextOnly: true}, {PicturesOnly: true}} {
-		made, err := p.CacheOptions(o)
+		made, err := p.Here().CacheOptions(o)
 		if err != nil || o.PicturesOnly && r.cfg.Diffusion.VAE == asTransformer {
 			continue
 		}
@@ -134,7 +136,7 @@ func (r *Run) ours(p *diffusion.Pipeline, samples []cache.Sample) error {
 			return err
 		}
 		if entry, other := c.Foreign(samples); other != "" {
-			return fmt.Errorf("train: diffusion.cache: %w: %s was made with %s, expected the encoders of %s", diffusion.ErrCache, entry, other, p.Dir)
+			return fmt.Errorf("train: diffusion.cache: %w: %s was made with %s, expected the encoders of %s", diffusion.ErrCache, entry, other, p)
 		}
 	}
 	return nil
@@ -144,13 +146,17 @@ func (r *Run) ours(p *diffusion.Pipeline, samples []cache.Sample) error {
 const asTransformer = "none"
 
 // latents says how latents of the cache are brought to what the transformer takes.
-func (r *Run) latents(o *feed.Options, p *diffusion.Pipeline, space dit.Space) error {
-	switch dir := r.cfg.Diffusion.VAE; dir {
+func (r *Run) latents(ctx context.Context, o *feed.Options, p *diffusion.Pipeline, space dit.Space) error {
+	switch own := r.cfg.Diffusion.VAE; own {
 	case asTransformer:
 		return nil
 	case "":
 	default:
-		p.Parts[diffusion.VAE] = diffusion.Part{Dir: dir, There: true}
+		files, err := hub.Open(ctx, own, r.hubOptions())
+		if err != nil {
+			return fmt.Errorf("train: diffusion.vae: %w", err)
+		}
+		p.Put(diffusion.VAE, files)
 	}
 	canvas, err := p.Canvas(space)
 	if errors.Is(err, diffusion.ErrPart) {

@@ -35,7 +35,10 @@ func (p *pictures) newSampler(ctx context.Context, pipeline *diffusion.Pipeline)
 	}
 	s := &sampler{style: pipeline.Style(p.model.Config)}
 	var err error
-	if s.canvas, err = pipeline.Canvas(p.feed.Model.Space()); err != nil {
+	if s.canvas, err = pipeline.Canvas(p.feed.Model.Space()); err == nil {
+		err = s.canvas.Fetch() // now, and not in the middle of the run
+	}
+	if err != nil {
 		return nil, fmt.Errorf("train: diffusion.sample_every: %w", err)
 	}
 	if s.schedule, err = pipeline.Schedule(); err != nil {

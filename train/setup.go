@@ -214,15 +214,20 @@ func (r *Run) prepare(dir string) (p prepared, err error) {
 	return p, err
 }
 
-// resolve is the folder of the model.
+// resolve is the folder of a model of texts.
 func (r *Run) resolve(ctx context.Context) (string, error) {
 	if r.base != nil {
 		return r.base.dir, nil
 	}
-	if r.cfg.Task == config.Diffuse && isFile(r.cfg.Model) {
-		return r.cfg.Model, nil
+	if r.cfg.Task == config.Diffuse {
+		return "", nil // its parts are found one by one, when they are read
 	}
-	return hub.Resolve(ctx, r.cfg.Model, hub.Options{Progress: r.observer.Load, Warn: func(err error) { r.observer.note("%v", err) }})
+	return hub.Resolve(ctx, r.cfg.Model, r.hubOptions())
+}
+
+// hubOptions tell the observer of downloads.
+func (r *Run) hubOptions() hub.Options {
+	return hub.Options{Progress: r.observer.Load, Warn: func(err error) { r.observer.note("%v", err) }}
 }
 
 // openDevice opens what the run computes on.
@@ -350,7 +355,7 @@ func (r *Run) read(ctx context.Context, dir string) (err error) {
 	case config.Classify:
 		return r.readClassified(ctx, dir)
 	case config.Diffuse:
-		return r.readPictures(ctx, dir)
+		return r.readPictures(ctx)
 	}
 	if r.model == nil {
 		if err := r.openModel(dir); err != nil {

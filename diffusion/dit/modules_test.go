@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/diffusion/dit"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/nn"
@@ -30,10 +30,9 @@ func (blank) Blank(_ string, shape []int) nn.Weight {
 func modulesOf(t *testing.T, config string) []nn.Module {
 	c, err := model.ParseConfig([]byte(config))
 	require.NoError(t, err)
-	b := nn.NewBuilder(graph.New(), blank{}, nn.Options{OtherBounds: 2})
-	c.Family.Build(c, b)
-	require.NoError(t, b.G.Err())
-	return b.Modules()
+	modules, err := dit.Modules(c)
+	require.NoError(t, err)
+	return modules
 }
 
 // The adapters of real models are as large as PEFT makes them.

@@ -23,6 +23,12 @@ type Scale struct {
 // where that does not say it, as for FLUX.2, two small tensors of its weights. Errors:
 // ErrModel, and those of model.ReadConfig and weights.OpenDiffusion.
 func ReadScale(dir string) (*Scale, error) {
+	return ReadScaleOf(dir, func() (string, error) { return dir, nil })
+}
+
+// ReadScaleOf is ReadScale for a folder whose weights are brought there by fetch, which is
+// asked only where they are read; it gives the folder. Errors: those of fetch, too.
+func ReadScaleOf(dir string, fetch func() (string, error)) (*Scale, error) {
 	c, err := model.ReadConfig(dir)
 	if err != nil {
 		return nil, err
@@ -39,7 +45,10 @@ func ReadScale(dir string) (*Scale, error) {
 	}()
 	s, err := a.scale(func(name string) ([]float32, error) {
 		if set == nil {
-			var err error
+			dir, err := fetch()
+			if err != nil {
+				return nil, err
+			}
 			if set, err = weights.OpenDiffusion(dir); err != nil {
 				return nil, err
 			}

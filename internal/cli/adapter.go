@@ -11,12 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lorafuse/lorafuse/diffusion"
-	_ "github.com/lorafuse/lorafuse/diffusion/dit" // registers transformers
-	"github.com/lorafuse/lorafuse/diffusion/single"
 	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/lora/dialects"
-	"github.com/lorafuse/lorafuse/model"
 )
 
 // peftForm is the folder of PEFT, which package lora writes.
@@ -55,13 +52,14 @@ func (a *app) adapter() *cobra.Command {
 func (a *app) adapterConvert() *cobra.Command {
 	var f adapterConvertFlags
 	c := &cobra.Command{
-		Use:   "convert INPUT OUTPUT --model DIR",
+		Use:   "convert INPUT OUTPUT --model MODEL",
 		Short: "Rewrite an adapter of a diffusion transformer as another tool names it",
 		Long: `Read an adapter of a diffusion transformer in any form and write it in another. INPUT
 is a file of diffusers, kohya, musubi-tuner, ComfyUI or ai-toolkit, a folder with a
 pytorch_lora_weights.safetensors, or a folder of PEFT's. --model is the model that it is
-for: a folder of diffusers, or its transformer alone, a folder or a single file. Every
-tensor must belong to it.
+for: a folder of diffusers, or its transformer alone, a folder or a single file, here or
+on the hub (owner/name[@revision], owner/name/file.safetensors). Every tensor must belong
+to it. Of a folder config.json is enough: weights are not read, nor downloaded.
 
 --to diffusers   pytorch_lora_weights.safetensors, with PEFT's configuration in the
                  metadata, so that diffusers loads it with the strength it was trained at
@@ -73,14 +71,14 @@ tensor must belong to it.
 Strength stays what it is: numbers are not scaled but where parts that have become one
 layer differ in theirs.`,
 		Example: `  lorafuse adapter convert style.safetensors output --model path/to/flux
-  lorafuse adapter convert output/adapter style.safetensors --model path/to/flux --to kohya
+  lorafuse adapter convert output/adapter style.safetensors --model Qwen/Qwen-Image --to kohya
   lorafuse adapter convert style.safetensors adapter --model path/to/flux/transformer --to peft`,
 		Args: args(2, "INPUT", "OUTPUT"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if f.model == "" {
-				return usagef(c.CommandPath(), "--model is missing: the folder of the model that the adapter is for")
+				return usagef(c.CommandPath(), "--model is missing: the model that the adapter is for, a folder or owner/name on the hub")
 			}
-			r, err := runAdapterConvert(c.Context(), args[0], args[1], &f)
+			r, err := a.runAdapterConvert(c.Context(), args[0], args[1], &f)
 			if err != nil {
 				return err
 			}
@@ -92,7 +90,7 @@ layer differ in theirs.`,
 		},
 	}
 	flags := c.Flags()
-	flags.StringVarP(&f.model, "model", "m", "", "folder of the model, or its transformer, a folder or a file")
+	flags.StringVarP(&f.model, "model", "m", "", "the model, or its transformer: folder, file, or name on the hub")
 	transformerFlag(c, &f.config)
 	flags.StringVar(&f.to, "to", string(dialects.Diffusers), "form to write: "+suggest.Or(adapterForms()))
 	flags.BoolVar(&f.transformerOnly, "transformer-only", false, "leave out what the file has for text encoders")
@@ -111,7 +109,7 @@ func adapterForms() []string {
 }
 
 // runAdapterConvert reads the adapter and writes it.
-func runAdapterConvert(_ context.Context, input, output string, f *adapterConvertFlags) (*adapterConversion, error) {
+func (a *app) runAdapterConvert(ctx context.Context, input, output string, f *adapterConvertFlags) (*adapterConversion, error) {
 	if !slices.Contains(adapterForms(), f.to) {
 		return nil, fmt.Errorf("adapter convert: --to: %s", suggest.Expected(f.to, adapterForms()))
 	}
@@ -119,12 +117,15 @@ func runAdapterConvert(_ context.Context, input, output string, f *adapterConver
 	if err != nil {
 		return nil, err
 	}
-	m, err := openTransformer(f.model, f.config)
+	pipeline, err := a.openPipeline(ctx, "adapter convert", f.model, diffusion.Single{Config: f.config})
 	if err != nil {
 		return nil, err
 	}
-	defer m.Close()
-	modules := lora.ModelOf(m.Config.ModelType, m.Modules())
+	config, layers, err := pipeline.Modules()
+	if err != nil {
+		return nil, err
+	}
+	modules := lora.ModelOf(config.ModelType, layers)
 	adapter, err := dialects.Open(input, modules, dialects.Options{TransformerOnly: f.transformerOnly})
 	if err != nil {
 		return nil, err
@@ -173,19 +174,4 @@ func (f *adapterConvertFlags) file(output string) (string, error) {
 		return "", fmt.Errorf("adapter convert: %w", err)
 	}
 	return path, nil
-}
-
-// openTransformer opens the transformer of a folder of diffusers, or the one that the
-// folder or the file is.
-func openTransformer(path, config string) (*model.Model, error) {
-	switch info, err := os.Stat(path); {
-	case err == nil && !info.IsDir():
-		return single.Open(path, config)
-	case config != "":
-		return nil, errors.New("adapter convert: --transformer-config goes with a transformer in a single file")
-	}
-	if _, err := os.Stat(filepath.Join(path, diffusion.IndexFile)); err == nil {
-		path = filepath.Join(path, diffusion.Transformer)
-	}
-	return model.Open(path)
 }

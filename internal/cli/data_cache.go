@@ -11,7 +11,6 @@ import (
 	"github.com/lorafuse/lorafuse/data/cache"
 	"github.com/lorafuse/lorafuse/data/imagefolder"
 	"github.com/lorafuse/lorafuse/diffusion"
-	"github.com/lorafuse/lorafuse/model/hub"
 )
 
 // cacheFlags are what `data cache` is called with.
@@ -51,8 +50,9 @@ text encoders make of each caption, and of the empty one, and the latents of eac
 image. lorafuse train with task: diffusion reads them from the cache, as the Python
 trainers do.
 
-PIPELINE is a folder of diffusers: model_index.json, text_encoder, tokenizer, vae. The
-text encoders are closed before the autoencoder is opened. What is there already is
+PIPELINE is a folder of diffusers: model_index.json, text_encoder, tokenizer, vae; or a
+name on the hub, owner/name[@revision], of which these parts are downloaded, and not the
+transformer. The text encoders are closed before the autoencoder is opened. What is there already is
 not made again: after a change of one caption one entry is, and a command that was
 ended goes on where it was. An entry says what it was made with; a cache of another
 model is an error, unless --rebuild is given.
@@ -66,12 +66,12 @@ With --control the images of the same names there are encoded, too, for models t
 edit images; text encoders that see pictures (Qwen-Image-Edit) are shown these along with
 the caption, or the image itself without --control.`,
 		Example: `  lorafuse data cache pictures --model path/to/flux --cache output/cache
-  lorafuse data cache pictures --model path/to/qwen-image --cache output/cache --resolution 768
+  lorafuse data cache pictures --model Qwen/Qwen-Image --cache output/cache --resolution 768
   lorafuse data cache pictures --control originals --model path/to/qwen-image-edit --cache output/cache`,
 		Args: args(1, "DIR"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if f.model == "" {
-				return usagef(c.CommandPath(), "--model is missing: the folder of a pipeline of diffusers")
+				return usagef(c.CommandPath(), "--model is missing: a pipeline of diffusers, a folder or owner/name on the hub")
 			}
 			if f.cache == "" {
 				return usagef(c.CommandPath(), "--cache is missing: the folder to keep the entries in")
@@ -111,11 +111,7 @@ func (a *app) buildCache(ctx context.Context, dir string, f *cacheFlags) error {
 	if err != nil {
 		return err
 	}
-	path, err := a.resolve(ctx, "data cache", f.model, hub.Options{})
-	if err != nil {
-		return err
-	}
-	p, err := diffusion.Open(path)
+	p, err := a.openPipeline(ctx, "data cache", f.model, diffusion.Single{})
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ type drawFlags struct {
 func (a *app) draw() *cobra.Command {
 	var f drawFlags
 	c := &cobra.Command{
-		Use:   "draw --model DIR [--adapter PATH] --prompt TEXT --output FILE.png",
+		Use:   "draw --model MODEL [--adapter PATH] --prompt TEXT --output FILE.png",
 		Short: "Draw pictures with a diffusion model and an adapter",
 		Long: `Draw a picture of a text with a diffusion transformer in the layout of diffusers:
 Qwen-Image, FLUX.1, FLUX.2, Z-Image, Kandinsky 5. The adapter is a folder that PEFT or
@@ -59,15 +59,20 @@ and Qwen-Image-Edit, several to FLUX.2 and to Qwen-Image-Edit since 2509. It is 
 to the size that the model takes; what is drawn has its shape, unless --size says
 otherwise (Kontext: 1024x1024).
 
---transformer takes a single file of safetensors in the place of the transformer in the
-folder, which need not have one: with the names of diffusers or of the first release, as
-ComfyUI has them too, in whole or in 8 bits.`,
+--model may be a name on the hub, owner/name[@revision], of which the parts that the
+picture needs are downloaded.
+
+--transformer takes a single file of safetensors in the place of the transformer of the
+model, which need not have one: with the names of diffusers or of the first release, as
+ComfyUI has them too, in whole or in 8 bits. It may be owner/name/file.safetensors on the
+hub, too.`,
 		Example: `  lorafuse draw --model path/to/flux --prompt "a lighthouse at night" --size 768x512 -o lighthouse.png
   lorafuse draw --model path/to/qwen-image -p "a fox" -p "a bear" --seed 1,2,3 --adapter output -o grid.png
   lorafuse draw --model path/to/flux --adapter style.safetensors --adapter-weight 0.7 --before -p "a fox" -o fox.png
   lorafuse draw --model path/to/qwen-image --quantize nf4 --embedding cache/text_embs/fox.txt.safetensors -o fox.png
   lorafuse draw --model path/to/flux --transformer flux1-dev.safetensors -p "a fox" -o fox.png
-  lorafuse draw --model path/to/qwen-image-edit --control street.jpg -p "make it rain" -o rain.png`,
+  lorafuse draw --model path/to/qwen-image-edit --control street.jpg -p "make it rain" -o rain.png
+  lorafuse draw --model black-forest-labs/FLUX.1-schnell --prompt "a fox" -o fox.png`,
 		Args: args(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			f.given = c.Flags().Changed

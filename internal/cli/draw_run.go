@@ -9,6 +9,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/diffusion"
 	"github.com/lorafuse/lorafuse/diffusion/dit"
+	"github.com/lorafuse/lorafuse/diffusion/flow"
 	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/lora/dialects"
@@ -24,6 +25,7 @@ type drawing struct {
 	model    *model.Model
 	space    dit.Space
 	style    diffusion.Style
+	schedule *flow.Schedule
 	canvas   *diffusion.Canvas
 	state    *lora.State         // nil without an adapter
 	controls *diffusion.Controls // nil without --control
@@ -46,15 +48,18 @@ func (a *app) openDrawing(ctx context.Context, f *drawFlags) (_ *drawing, err er
 	if d.pipeline, err = a.openPipeline(ctx, "draw", f.model, f.transformer); err != nil {
 		return nil, err
 	}
-	var t dit.Transformer
-	if d.model, t, err = d.pipeline.OpenTransformer(); err != nil {
+	config, t, err := d.pipeline.Config()
+	if err != nil {
+		return nil, err
+	}
+	d.space, d.style = t.Space(), d.pipeline.Style(config)
+	if err := d.plan(config.Architecture); err != nil {
+		return nil, err
+	}
+	if d.model, _, err = d.pipeline.OpenTransformer(); err != nil {
 		return nil, err
 	}
 	a.noteSource(d.model.Source)
-	d.space, d.style = t.Space(), d.pipeline.Style(d.model.Config)
-	if err := d.plan(); err != nil {
-		return nil, err
-	}
 	if f.adapter != "" {
 		if d.state, err = d.adapter(); err != nil {
 			return nil, err
@@ -64,12 +69,24 @@ func (a *app) openDrawing(ctx context.Context, f *drawFlags) (_ *drawing, err er
 		return nil, err
 	}
 	d.noteGuidance()
+	if err := d.canvas.Fetch(); err != nil {
+		return nil, err
+	}
 	return d, d.encodeControls(ctx)
 }
 
-// plan is what the flags say of every picture.
-func (d *drawing) plan() (err error) {
+// plan is what the flags say of every picture by a transformer, and looks whether all parts
+// are there that it takes.
+func (d *drawing) plan(transformer string) (err error) {
 	f := d.flags
+	if d.schedule, err = d.pipeline.Schedule(); err != nil {
+		return err
+	}
+	if len(f.prompts) > 0 {
+		if err := d.pipeline.CheckText(); err != nil {
+			return err
+		}
+	}
 	if d.canvas, err = d.pipeline.Canvas(d.space); err != nil {
 		return err
 	}
@@ -88,7 +105,7 @@ func (d *drawing) plan() (err error) {
 	}
 	if d.space.Guidance {
 		if f.given("negative") || f.negativeEmbedding != "" {
-			return fmt.Errorf("draw: --negative: a %s is told its guidance, and not led away from a prompt", d.model.Config.Architecture)
+			return fmt.Errorf("draw: --negative: a %s is told its guidance, and not led away from a prompt", transformer)
 		}
 		d.style.Negative = nil
 	}
@@ -216,13 +233,9 @@ func (d *drawing) latents(ctx context.Context, r *drawn) (rows [][]dit.Latent, e
 	for _, line := range d.model.Quantization().Lines() {
 		d.app.note("%s", line)
 	}
-	schedule, err := d.pipeline.Schedule()
-	if err != nil {
-		return nil, err
-	}
 	runtime := engine.New(d.dev, d.model)
 	defer runtime.Close()
-	painter, err := diffusion.NewPainter(runtime, schedule, d.style)
+	painter, err := diffusion.NewPainter(runtime, d.schedule, d.style)
 	if err != nil {
 		return nil, err
 	}

@@ -207,8 +207,8 @@ func (a *app) resolve(ctx context.Context, command, name string, o hub.Options) 
 	if name == "" {
 		return "", noModel("lorafuse " + command)
 	}
-	o.Progress = func(file string, done, total int64) { a.progress().Bytes(file, done, total) }
-	o.Warn = func(err error) { a.note("note     %v", err) }
+	shown := a.hubOptions()
+	o.Progress, o.Warn = shown.Progress, shown.Warn
 	dir, err := hub.Resolve(ctx, name, o)
 	a.close()
 	return dir, err

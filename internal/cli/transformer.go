@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -17,22 +16,23 @@ func transformerFlag(c *cobra.Command, path *string) {
 }
 
 // openPipeline opens the pipeline called name, a folder, a name on the hub, or the file of a
-// transformer; or nothing but s, where there is no name.
+// transformer; or nothing but s, where there is no name. What is read of one on the hub is
+// downloaded when it is.
 func (a *app) openPipeline(ctx context.Context, command, name string, s diffusion.Single) (*diffusion.Pipeline, error) {
-	if s.File == "" {
-		if info, err := os.Stat(name); err == nil && !info.IsDir() {
-			return diffusion.OpenWith(name, s)
-		}
+	if name == "" && s.File == "" {
+		return nil, noModel("lorafuse " + command)
 	}
-	if s.File == "" && s.Config != "" {
+	p, err := diffusion.Find(ctx, name, s, a.hubOptions())
+	if err == nil && s.Config != "" && !p.IsSingle() {
 		return nil, errors.New(command + ": --transformer-config goes with a transformer in a single file")
 	}
-	if name == "" && s.File != "" {
-		return diffusion.OpenWith("", s)
+	return p, err
+}
+
+// hubOptions show downloads, and say what goes wrong with them.
+func (a *app) hubOptions() hub.Options {
+	return hub.Options{
+		Progress: func(file string, done, total int64) { a.progress().Bytes(file, done, total) },
+		Warn:     func(err error) { a.note("note     %v", err) },
 	}
-	dir, err := a.resolve(ctx, command, name, hub.Options{})
-	if err != nil {
-		return nil, err
-	}
-	return diffusion.OpenWith(dir, s)
 }

@@ -7,9 +7,9 @@ type Diffusion struct {
 	Images   string `yaml:"images" need:"yes" also:"img_dir,image_dir,train_data_dir,instance_data_dir" doc:"Folder of the pictures, each beside its caption in a .txt file of the same name."`
 	Controls string `yaml:"controls" also:"control_dir,conditioning_data_dir" doc:"Folder of the pictures that those of images are made from, by the same file names, for models that edit."`
 	Cache    string `yaml:"cache" also:"cache_dir" doc:"Folder of the cache with what the encoders make of pictures and captions, which lorafuse data cache builds and training only reads; without it cache in output_dir, where the Python trainers have theirs."`
-	VAE      string `yaml:"vae" also:"vae_path,pretrained_vae_model_name_or_path" doc:"Folder of the autoencoder, whose config.json says how latents are normalised; without it vae of the pipeline. none: those of the cache are as the transformer takes them."`
+	VAE      string `yaml:"vae" also:"vae_path,pretrained_vae_model_name_or_path" doc:"Folder of the autoencoder, or its name on the hub (owner/name[@revision][/folder]), whose config.json says how latents are normalised; without it vae of the pipeline. none: those of the cache are as the transformer takes them."`
 
-	Transformer       string `yaml:"transformer" also:"transformer_path,dit" doc:"File of the transformer, a single one of safetensors, in the place of the one of the pipeline; where model is such a file there is no other part."`
+	Transformer       string `yaml:"transformer" also:"transformer_path,dit" doc:"File of the transformer, a single one of safetensors, or its name on the hub (owner/name[@revision]/file.safetensors), in the place of the one of the pipeline; where model is such a file there is no other part."`
 	TransformerConfig string `yaml:"transformer_config" doc:"config.json of diffusers for a transformer in a single file; without it the one beside the file, or what shapes tell."`
 
 	CaptionDropoutRate float64 `yaml:"caption_dropout_rate" default:"0" range:"[0,1]" also:"caption_dropout" doc:"Part of the captions that give way to the empty prompt of the cache, drawn anew for each sample of each step."`

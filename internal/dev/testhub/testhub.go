@@ -8,8 +8,11 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -68,6 +71,46 @@ func New(t testing.TB, repos map[string]*Repo) *Hub {
 	h.mu.Unlock()
 	t.Cleanup(h.Server.Close)
 	t.Cleanup(h.CDN.Close)
+	return h
+}
+
+// Commit is that of what Upload has.
+const Commit = "0123456789abcdef0123456789abcdef01234567"
+
+// Upload is a repository of the files in a folder and deeper, those of weights on the CDN.
+func Upload(t testing.TB, dir string) *Repo {
+	t.Helper()
+	r := &Repo{Refs: map[string]string{"main": Commit}, Trees: map[string]map[string]string{Commit: {}}, Large: map[string]bool{}}
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		name = filepath.ToSlash(name)
+		r.Trees[Commit][name], r.Large[name] = string(raw), strings.HasSuffix(name, ".safetensors")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// Serve is New with the environment that has this process find the Hub, and an empty cache.
+func Serve(t *testing.T, repos map[string]*Repo) *Hub {
+	for _, name := range []string{
+		"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH",
+		"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_IMPLICIT_TOKEN",
+	} {
+		t.Setenv(name, "")
+	}
+	h := New(t, repos)
+	t.Setenv("HF_ENDPOINT", h.Server.URL)
+	t.Setenv("HF_HOME", t.TempDir())
 	return h
 }
 

@@ -1,0 +1,77 @@
+package diffusion
+
+import (
+	"fmt"
+
+	"github.com/lorafuse/lorafuse/diffusion/dit"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/nn"
+)
+
+// OpenTransformer opens the transformer, and says how it is fed. Errors: ErrPart, ErrPipeline
+// where it is of no architecture that draws, those of model.Open.
+func (p *Pipeline) OpenTransformer() (*model.Model, dit.Transformer, error) {
+	dir, err := p.Weights(Transformer)
+	if err != nil {
+		return nil, nil, err
+	}
+	open := model.Open
+	if p.single.File != "" {
+		open = p.single.open
+	}
+	m, err := open(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	t, ok := m.Config.Family.(dit.Transformer)
+	if !ok {
+		_ = m.Close()
+		return nil, nil, notTransformer(dir, m.Config)
+	}
+	return m, t, nil
+}
+
+// Config is the configuration of the transformer, and says how it is fed, without its
+// weights. Errors: those of OpenTransformer but for weights.
+func (p *Pipeline) Config() (*model.Config, dit.Transformer, error) {
+	if _, err := p.Folder(Transformer); err != nil {
+		return nil, nil, err
+	}
+	path := p.Parts[Transformer].Dir
+	raw, err := p.transformerConfig()
+	if err != nil {
+		return nil, nil, fmt.Errorf("diffusion: %w", err)
+	}
+	c, err := model.ParseConfig(raw)
+	if err != nil {
+		return nil, nil, fmt.Errorf("diffusion: %s: %w", path, err)
+	}
+	t, ok := c.Family.(dit.Transformer)
+	if !ok {
+		return nil, nil, notTransformer(path, c)
+	}
+	return c, t, nil
+}
+
+// Modules gives the layers of the transformer, for adapters, and its configuration: of a
+// folder without its weights, of a single file by what it holds. Errors: those of Config, of
+// dit.Modules, and for a file those of OpenTransformer.
+func (p *Pipeline) Modules() (*model.Config, []nn.Module, error) {
+	if p.IsSingle() {
+		m, _, err := p.OpenTransformer()
+		if err != nil {
+			return nil, nil, err
+		}
+		return m.Config, m.Modules(), m.Close()
+	}
+	c, _, err := p.Config()
+	if err != nil {
+		return nil, nil, err
+	}
+	modules, err := dit.Modules(c)
+	return c, modules, err
+}
+
+func notTransformer(dir string, c *model.Config) error {
+	return fmt.Errorf("diffusion: %w: %s is a %s, expected a diffusion transformer", ErrPipeline, dir, c.Architecture)
+}
