@@ -20,6 +20,8 @@ type Style struct {
 	Sigmas []float64
 	// mu is the dynamic shift, nil for that of the schedule.
 	mu func(tokens, steps int) float64
+	// single has even levels be even in float32.
+	single bool
 	// table has the noise levels go out from those of training.
 	table bool
 }
@@ -55,8 +57,11 @@ func (s Style) levels(schedule *flow.Schedule, tokens, steps int) flow.Levels {
 	if steps == len(s.Sigmas) {
 		return schedule.SampleFrom(s.Sigmas, mu)
 	}
-	if s.table {
+	switch {
+	case s.table:
 		return schedule.SampleTable(steps, mu)
+	case s.single:
+		return schedule.SampleSingle(steps, mu)
 	}
 	return schedule.Sample(steps, mu)
 }

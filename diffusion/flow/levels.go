@@ -49,6 +49,11 @@ func (s *Schedule) SampleFrom(from []float64, mu float64) Levels {
 	return levels(s, sigmas)
 }
 
+// SampleSingle is Sample with the levels that it goes out from computed in float32 (Z-Image).
+func (s *Schedule) SampleSingle(steps int, mu float64) Levels {
+	return s.SampleFrom(linspace32(steps), mu)
+}
+
 // SampleTable is Sample for pipelines that go out from the first and the last level of
 // training (Kandinsky's). A static shift thereby counts twice, as in diffusers.
 func (s *Schedule) SampleTable(steps int, mu float64) Levels {
@@ -148,6 +153,22 @@ func linspace(first, last float64, n int) []float64 {
 	}
 	if n > 1 {
 		x[n-1] = last
+	}
+	return x
+}
+
+// linspace32 is 1 … 1/n as torch.linspace has it: in float32 from either end to the middle,
+// products not rounded before they are added.
+func linspace32(n int) []float64 {
+	x := make([]float64, n)
+	last := 1 / float32(n)
+	step := (last - 1) / float32(max(1, n-1))
+	for i := range x {
+		v := 1 + float64(step)*float64(i)
+		if i >= n/2 {
+			v = float64(last) - float64(step)*float64(n-1-i)
+		}
+		x[i] = float64(float32(v))
 	}
 	return x
 }
