@@ -142,7 +142,7 @@ def zimage():
 
     case("zimage", 3.0, (6, 10), 7, 7, 5.0)
     case("zimage-turbo", 3.0, (10, 4), 9, 40, 0.0)
-    case("zimage-capped", 6.0, (4, 4), 4, 5, 4.0, cfg_normalization=True, cfg_truncation=0.6)
+    case("zimage-capped", 6.0, (4, 4), 4, 5, 4.0, cfg_normalization=True, cfg_truncation=0.1)
 
 
 def flux2():
