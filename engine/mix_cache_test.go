@@ -24,6 +24,7 @@ const longest, page = 24, 4
 // over one cache, in pieces of any length and in any order, get the logits that each gets
 // alone, without a cache. Their pages lie anywhere, and move.
 func TestMixedDecode(t *testing.T) {
+	fewer(t, 30)
 	for _, c := range mixtures {
 		if filepath.Base(c.base) == "bert" {
 			continue

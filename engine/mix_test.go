@@ -2,12 +2,14 @@ package engine_test
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -271,6 +273,7 @@ var mixtures = []struct {
 // of NaN beside them, get what the program of their adapter alone gives them: to the bit
 // on a device that is batch invariant.
 func TestMix(t *testing.T) {
+	fewer(t, 30)
 	for i, c := range mixtures {
 		for _, exact := range []bool{true, false} {
 			threads := 1 + (i+2)%3
@@ -302,6 +305,18 @@ func TestMix(t *testing.T) {
 			})
 		}
 	}
+}
+
+// fewer is how many draws there are of each kind of model without LORAFUSE_LONG, where
+// rapid.checks does not say otherwise.
+func fewer(t *testing.T, checks int) {
+	t.Helper()
+	const asRapidHasIt = "100"
+	if flag.Lookup("rapid.checks").Value.String() != asRapidHasIt || os.Getenv("LORAFUSE_LONG") != "" {
+		return
+	}
+	require.NoError(t, flag.Set("rapid.checks", strconv.Itoa(checks)))
+	t.Cleanup(func() { _ = flag.Set("rapid.checks", asRapidHasIt) })
 }
 
 // requireAll mixes all adapters at once.

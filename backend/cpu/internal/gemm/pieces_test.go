@@ -145,6 +145,9 @@ func TestInfinitiesOfPieces(t *testing.T) {
 									if inB && i%n == at || !inB && i/n == m/2 {
 										want = math.Inf(1)
 									}
+									if float64(v) == want {
+										continue
+									}
 									require.Equal(t, want, float64(v), "m=%d n=%d %v trans=%d pair=%d in B=%v ready=%v [%d,%d]", m, n, elem, trans, pair, inB, ready, i/n, i%n)
 								}
 							}

@@ -46,8 +46,10 @@ func newMatrix(t cleaner, r *rand.Rand, rows, cols int, elem gemm.Elem, trans bo
 	} else {
 		m.f16 = unsafe.Slice((*uint16)(m.Data), size)
 	}
-	for i := range size {
-		m.set(i, float32(math.NaN()))
+	if pad > 0 {
+		for i := range size {
+			m.set(i, float32(math.NaN()))
+		}
 	}
 	for i := range rows {
 		for j := range cols {
