@@ -32,6 +32,9 @@ def main():
         exif = Image.Exif()
         exif[0x0112] = orientation
         picture.save(OUT / f"turned{orientation}.jpg", exif=exif, quality=70, subsampling=0)
+    exif[0x0112] = 6
+    picture.save(OUT / "turned6.png", exif=exif)
+    picture.save(OUT / "turned6.webp", exif=exif, lossless=True)
     golden = {}
     for path in sorted(OUT.glob("*.*")):
         if path.suffix == ".json":

@@ -9,20 +9,61 @@ import (
 // upright is the orientation of a picture that lies as it is to be seen.
 const upright = 1
 
-// orientation is how a JPEG is to be turned, 1 to 8, by its EXIF data; upright where it
+// orientation is how a picture is to be turned, 1 to 8, by its EXIF data; upright where it
 // does not say.
-func orientation(jpeg []byte) int {
-	for at := 2; at+4 <= len(jpeg) && jpeg[at] == 0xff; {
-		marker, size := jpeg[at+1], int(binary.BigEndian.Uint16(jpeg[at+2:]))
-		if marker == 0xda || size < 2 || at+2+size > len(jpeg) { // pixels begin
+func orientation(format string, file []byte) int {
+	tiff := file[:0]
+	switch format {
+	case "jpeg":
+		tiff = exifOfJPEG(file)
+	case "png":
+		tiff = chunk(file, len(pngHead), binary.BigEndian, 4, "eXIf")
+	case "webp":
+		tiff = chunk(file, len("RIFF....WEBP"), binary.LittleEndian, 0, "EXIF")
+	}
+	return orientationOf(bytes.TrimPrefix(tiff, []byte(exifHead)))
+}
+
+const (
+	exifHead = "Exif\x00\x00"
+	pngHead  = "\x89PNG\r\n\x1a\n"
+)
+
+// exifOfJPEG is the segment of EXIF data, nil where there is none.
+func exifOfJPEG(file []byte) []byte {
+	for at := 2; at+4 <= len(file) && file[at] == 0xff; {
+		marker, size := file[at+1], int(binary.BigEndian.Uint16(file[at+2:]))
+		if marker == 0xda || size < 2 || at+2+size > len(file) { // pixels begin
 			break
 		}
-		if body := jpeg[at+4 : at+2+size]; marker == 0xe1 && bytes.HasPrefix(body, []byte("Exif\x00\x00")) {
-			return orientationOf(body[6:])
+		if body := file[at+4 : at+2+size]; marker == 0xe1 && bytes.HasPrefix(body, []byte(exifHead)) {
+			return body
 		}
 		at += 2 + size
 	}
-	return upright
+	return nil
+}
+
+// chunk is the first chunk of a name, nil where there is none: of PNG, which has the name
+// behind the size and a checksum of so many bytes, or of RIFF, which has them the other way
+// round and an even number of bytes.
+func chunk(file []byte, at int, order binary.ByteOrder, checksum int, name string) []byte {
+	for at+8 <= len(file) {
+		kind, size := file[at:at+4], int64(order.Uint32(file[at+4:]))
+		if checksum > 0 {
+			kind, size = file[at+4:at+8], int64(order.Uint32(file[at:]))
+		} else if string(kind) != name {
+			size += size % 2
+		}
+		if at += 8; size > int64(len(file)-at) {
+			break
+		}
+		if string(kind) == name {
+			return file[at : at+int(size)]
+		}
+		at += int(size) + checksum
+	}
+	return nil
 }
 
 // orientationOf reads the tag 0x0112 of the first directory of a TIFF header.

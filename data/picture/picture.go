@@ -8,12 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"image"
-	"image/color"
+	"image/draw"
 	_ "image/jpeg" // is read
 	_ "image/png"  // is read
 	"math"
 
-	"golang.org/x/image/draw"
 	_ "golang.org/x/image/webp" // is read
 )
 
@@ -29,7 +28,7 @@ const (
 	maxPixels = 1 << 28
 )
 
-// Decode reads a PNG, a JPEG or a WebP, turned as the EXIF data of a JPEG says. Errors:
+// Decode reads a PNG, a JPEG or a WebP, turned as its EXIF data says. Errors:
 // ErrPicture, and ErrSize for more than 2²⁸ pixels.
 func Decode(data []byte) (image.Image, error) {
 	config, format, err := image.DecodeConfig(bytes.NewReader(data))
@@ -43,42 +42,11 @@ func Decode(data []byte) (image.Image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("picture: %w: %s: %w", ErrPicture, format, err)
 	}
-	if format == "jpeg" {
-		img = turned(img, orientation(data))
-	}
-	return img, nil
+	return turned(img, orientation(format, data)), nil
 }
 
 // SizeOf is the size of a picture.
 func SizeOf(img image.Image) Size { return Size{img.Bounds().Dx(), img.Bounds().Dy()} }
-
-// Filter is by what pictures are scaled: a kernel that widens where they get smaller.
-type Filter struct{ kernel draw.Kernel }
-
-// Filters, both as Pillow has them: BICUBIC, which is that of Catmull and Rom, and LANCZOS.
-var (
-	Bicubic = &Filter{*draw.CatmullRom}
-	Lanczos = &Filter{draw.Kernel{Support: 3, At: func(t float64) float64 {
-		if t == 0 {
-			return 1
-		}
-		x := math.Pi * t
-		return 3 * math.Sin(x) * math.Sin(x/3) / (x * x)
-	}}}
-)
-
-// Scale is the whole picture at a size, whatever shape it has. What is transparent is white.
-func (f *Filter) Scale(img image.Image, s Size) *image.RGBA { return f.part(img, img.Bounds(), s) }
-
-// part is a part of a picture at a size.
-func (f *Filter) part(img image.Image, from image.Rectangle, s Size) *image.RGBA {
-	if o, ok := img.(interface{ Opaque() bool }); !ok || !o.Opaque() {
-		img = onWhite(img)
-	}
-	dst := image.NewRGBA(image.Rect(0, 0, s.Width, s.Height))
-	f.kernel.Scale(dst, dst.Bounds(), img, from, draw.Src, nil)
-	return dst
-}
 
 // Cover is the picture at a size, as [Signed] numbers: scaled by [Bicubic] until it covers
 // the size, and cut at both ends of the longer side alike. What is transparent is white.
@@ -111,13 +79,6 @@ func Values(img *image.RGBA, mean, deviation [3]float32) []float32 {
 		}
 	}
 	return out
-}
-
-func onWhite(img image.Image) image.Image {
-	flat := image.NewRGBA(img.Bounds())
-	draw.Draw(flat, flat.Bounds(), image.NewUniform(color.White), image.Point{}, draw.Src)
-	draw.Draw(flat, flat.Bounds(), img, img.Bounds().Min, draw.Over)
-	return flat
 }
 
 // middle is the middle of a picture that has the shape of s.
