@@ -124,10 +124,14 @@ func (c *Cache) look(ctx context.Context, s slot, how look) (*found, error) {
 	if err != nil {
 		return nil, s.unreadable(err)
 	}
+	metadata := f.Metadata()
+	foreign := metadata[keyKey] == ""
+	if foreign {
+		header = foreignShapes(header)
+	}
 	if err := s.check(header); err != nil {
 		return nil, s.corrupt(err)
 	}
-	metadata := f.Metadata()
 	if err := c.compare(ctx, s, metadata, how); err != nil {
 		return nil, err
 	}
@@ -138,7 +142,9 @@ func (c *Cache) look(ctx context.Context, s slot, how look) (*found, error) {
 	if entry.tensors, err = in.read(); err != nil {
 		return nil, s.unreadable(err)
 	}
-	if sum := metadata[sumKey]; metadata[keyKey] != "" && sum != checksum(entry.tensors) {
+	if foreign {
+		entry.tensors = foreignTensors(entry.tensors)
+	} else if sum := metadata[sumKey]; sum != checksum(entry.tensors) {
 		return nil, s.corrupt(fmt.Errorf("found bytes with the checksum %s, expected %q", checksum(entry.tensors), sum))
 	}
 	if err := s.checkValues(entry.tensors); err != nil {

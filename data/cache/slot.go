@@ -88,9 +88,11 @@ func (s slot) checkValues(t tensors) error {
 // written is a tensor without a name.
 func (s slot) within(f *safetensors.File, from torchfile.Source) named {
 	if s.isText() {
-		in := named{f, map[string]string{embedsName: embedsName, maskName: maskName}}
-		if f.Has(pooledName) {
-			in.names[pooledName] = pooledName
+		in := named{f, map[string]string{embedsName: embedsName}}
+		for _, name := range []string{maskName, pooledName} {
+			if f.Has(name) {
+				in.names[name] = name
+			}
 		}
 		return in
 	}
