@@ -35,6 +35,9 @@ def main():
     exif[0x0112] = 6
     picture.save(OUT / "turned6.png", exif=exif)
     picture.save(OUT / "turned6.webp", exif=exif, lossless=True)
+    picture.save(OUT / "lossy.webp", quality=80)
+    for subsampling in (1, 2):
+        picture.save(OUT / f"chroma{subsampling}.jpg", quality=90, subsampling=subsampling)
     golden = {}
     for path in sorted(OUT.glob("*.*")):
         if path.suffix == ".json":

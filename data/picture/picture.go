@@ -42,7 +42,7 @@ func Decode(data []byte) (image.Image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("picture: %w: %s: %w", ErrPicture, format, err)
 	}
-	return turned(img, orientation(format, data)), nil
+	return turned(coloured(img, format), orientation(format, data)), nil
 }
 
 // SizeOf is the size of a picture.

@@ -30,7 +30,7 @@ func TestGoldens(t *testing.T) {
 	require.NoError(t, err)
 	var golden map[string]map[string][]int
 	require.NoError(t, json.Unmarshal(raw, &golden))
-	require.Len(t, golden, 15)
+	require.Len(t, golden, 18)
 	for name, sizes := range golden {
 		img, off := load(t, name), 0.01
 		if filepath.Ext(name) == ".jpg" {
