@@ -65,7 +65,7 @@ to it. Of a folder config.json is enough: weights are not read, nor downloaded.
                  metadata, so that diffusers loads it with the strength it was trained at
 --to kohya       lora_unet_… and .alpha; layers of FLUX have the names of its first
                  release, where q, k and v are one
---to comfyui     diffusion_model.… and .alpha
+--to comfyui     diffusion_model.… and .alpha; of FLUX.2 B times the scale, without it
 --to peft        a folder with adapter_config.json and adapter_model.safetensors
 
 Strength stays what it is: numbers are not scaled but where parts that have become one

@@ -114,14 +114,23 @@ func otherHalf(there string, p part) string {
 
 // load copies a tensor of a floating-point type into memory.
 func (f *file) load(key string) (t tensor.Tensor, ok bool) {
+	if t, ok = f.loadAny(key); ok && !t.DType.IsFloat() {
+		f.add(lora.ErrDType, key, "found %v, expected a float", t.DType)
+		ok = false
+	}
+	return t, ok
+}
+
+// loadAny copies a tensor into memory.
+func (f *file) loadAny(key string) (t tensor.Tensor, ok bool) {
 	v, err := f.set.Lookup(key)
 	if err != nil {
 		f.add(lora.ErrMissing, key, "%v", err)
 		return t, false
 	}
 	d, err := tensor.ParseDType(v.DType.String())
-	if err != nil || !d.IsFloat() {
-		f.add(lora.ErrDType, key, "found %v, expected a float", v.DType)
+	if err != nil {
+		f.add(lora.ErrDType, key, "%v", err)
 		return t, false
 	}
 	t = tensor.Tensor{DType: d, Shape: slices.Clone(v.Shape)}

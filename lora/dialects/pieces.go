@@ -104,9 +104,9 @@ func (f *file) fits(g *group, a, b tensor.Tensor) bool {
 	return false
 }
 
-// number reads a tensor of one element.
+// number reads a tensor of one element: trainers write an integer where they were given one.
 func (f *file) number(key string) (float64, bool) {
-	t, ok := f.load(key)
+	t, ok := f.loadAny(key)
 	if !ok {
 		return 0, false
 	}

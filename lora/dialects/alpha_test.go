@@ -9,6 +9,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/lora/dialects"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // FLUX.2 in the form of ComfyUI is read by diffusers with A and B alone: they hold the scale.
@@ -29,5 +30,17 @@ func TestFoldedAlpha(t *testing.T) {
 		want := deltas(t, a, model)
 		same(t, want, deltas(t, rewrite(t, a, model, dialects.ComfyUI), model), 1e-6*largest(want))
 		assert.Contains(t, strings.Join(keys(t, a, model, dialects.Kohya), " "), ".alpha")
+	}
+}
+
+// An alpha may be an integer, as torch.tensor makes it of one.
+func TestAlphaOfIntegers(t *testing.T) {
+	const q = "lora_unet_transformer_blocks_0_attn_to_q"
+	for _, d := range []tensor.DType{tensor.I64, tensor.I32, tensor.BF16} {
+		a, err := dialects.Read(write(t, nil, map[string]tensor.Tensor{
+			q + ".lora_down.weight": random(1, tensor.F32, 4, 8), q + ".lora_up.weight": random(2, tensor.F32, 12, 4), q + ".alpha": must(one(8).Convert(d)),
+		}), qwen(), dialects.Options{})
+		require.NoError(t, err)
+		assert.Equal(t, 8.0, a.Config.LoraAlpha)
 	}
 }
