@@ -21,6 +21,14 @@ const defaultSide = 1024
 // Errors: ErrPart, ErrPipeline, picture.ErrSize, those of files.
 func (p *Pipeline) CacheOptions(o CacheOptions) (cache.Options, error) {
 	var made cache.Options
+	if !o.TextOnly && !o.PicturesOnly { // before text encoders are downloaded
+		if err := p.CheckText(); err != nil {
+			return made, err
+		}
+		if _, _, err := p.sizes(o); err != nil {
+			return made, err
+		}
+	}
 	if !o.PicturesOnly {
 		r, err := p.textRecipe()
 		if err != nil {

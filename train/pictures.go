@@ -37,7 +37,7 @@ func (r *Run) readPictures(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, t, err := p.Config()
+	config, t, err := p.Config()
 	if err != nil {
 		return err
 	}
@@ -55,12 +55,11 @@ func (r *Run) readPictures(ctx context.Context) error {
 	if n := m.feed.Unkeyed(); n > 0 {
 		r.observer.note("note     %d of %d pictures have entries in the cache that another program has written: whether they are of the pictures and captions as they are now, nobody can know", n, len(o.Samples))
 	}
-	if err := r.openTransformer(p); err != nil { // all that is small was right
+	if m.sampler, err = m.newSampler(ctx, p, config); err != nil {
 		return err
 	}
 	r.use(m)
-	m.sampler, err = m.newSampler(ctx, p)
-	return err
+	return r.openTransformer(p) // which may be a long download: all else was right
 }
 
 // openTransformer opens the transformer.

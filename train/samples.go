@@ -11,6 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/diffusion"
 	"github.com/lorafuse/lorafuse/diffusion/dit"
 	"github.com/lorafuse/lorafuse/diffusion/flow"
+	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/train/events"
 )
 
@@ -28,12 +29,12 @@ type sampler struct {
 }
 
 // newSampler reads what is to be drawn, nil where nothing is.
-func (p *pictures) newSampler(ctx context.Context, pipeline *diffusion.Pipeline) (*sampler, error) {
+func (p *pictures) newSampler(ctx context.Context, pipeline *diffusion.Pipeline, transformer *model.Config) (*sampler, error) {
 	d := p.cfg.Diffusion
 	if d.SampleEvery == 0 || !d.DrawSamples {
 		return nil, nil
 	}
-	s := &sampler{style: pipeline.Style(p.model.Config)}
+	s := &sampler{style: pipeline.Style(transformer)}
 	var err error
 	if s.canvas, err = pipeline.Canvas(p.feed.Model.Space()); err == nil {
 		err = s.canvas.Fetch() // now, and not in the middle of the run

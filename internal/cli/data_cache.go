@@ -52,10 +52,10 @@ trainers do.
 
 PIPELINE is a folder of diffusers: model_index.json, text_encoder, tokenizer, vae; or a
 name on the hub, owner/name[@revision], of which these parts are downloaded, and not the
-transformer. The text encoders are closed before the autoencoder is opened. What is there already is
-not made again: after a change of one caption one entry is, and a command that was
-ended goes on where it was. An entry says what it was made with; a cache of another
-model is an error, unless --rebuild is given.
+transformer. The text encoders are closed before the autoencoder is opened. What is
+there already is not made again: after a change of one caption one entry is, and a
+command that was ended goes on where it was. An entry says what it was made with; a
+cache of another model is an error, unless --rebuild is given.
 
 Each image is brought to the size of about --resolution squared pixels that is nearest
 to its shape, with sides that are multiples of what the model takes: scaled until it

@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"context"
+	"errors"
+
 	"github.com/spf13/cobra"
 
 	"github.com/lorafuse/lorafuse/model/hub"
@@ -21,8 +24,9 @@ func (a *app) hubDownload() *cobra.Command {
 		Use:   "download NAME",
 		Short: "Download a model into the Hugging Face cache and print its folder",
 		Long: `Download a model, owner/name[@revision], into the cache that all Hugging Face
-libraries share, and print the folder it is in. What is there already is not
-downloaded again, and a download that was interrupted goes on.
+libraries share, and print the folder it is in. Of a pipeline of diffusers all parts are
+downloaded; draw, data cache and train download by themselves those that they read. What
+is there already is not downloaded again, and a download that was interrupted goes on.
 
 HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN, HF_TOKEN_PATH and HF_HUB_OFFLINE
 are honoured.`,
@@ -31,6 +35,9 @@ are honoured.`,
 		Args: args(1, "the model's NAME"),
 		RunE: func(c *cobra.Command, args []string) error {
 			dir, err := a.resolve(c.Context(), "hub download", args[0], o)
+			if errors.Is(err, hub.ErrPipeline) {
+				dir, err = a.downloadPipeline(c.Context(), args[0], o)
+			}
 			if err != nil {
 				return err
 			}
@@ -41,4 +48,16 @@ are honoured.`,
 	c.Flags().BoolVar(&o.WithoutWeights, "no-weights", false, "leave the weights out: configuration, tokenizer and chat template alone")
 	c.Flags().BoolVar(&o.Offline, "offline", false, "look in the cache alone")
 	return c
+}
+
+// downloadPipeline downloads all parts of a pipeline.
+func (a *app) downloadPipeline(ctx context.Context, name string, o hub.Options) (string, error) {
+	shown := a.hubOptions()
+	o.Progress, o.Warn = shown.Progress, shown.Warn
+	defer a.close()
+	files, err := hub.Open(ctx, name, o)
+	if err != nil {
+		return "", err
+	}
+	return files.FetchAll(!o.WithoutWeights)
 }

@@ -99,6 +99,31 @@ func TestPipelinesOnTheHub(t *testing.T) {
 	}, h.Files(), "the rest was there")
 }
 
+// All of a pipeline is downloaded at once where that is asked for, and by no command that
+// reads texts alone.
+func TestDownloadPipeline(t *testing.T) {
+	l := newLab(t)
+	h, _ := l.uploaded()
+	r := command(t, "", "generate", "--model", "acme/qwen-image", "--prompt", "a")
+	assert.Equal(t, ExitUsage, r.status)
+	assert.Contains(t, r.stderr, "a pipeline of diffusers, expected a model of texts: acme/qwen-image")
+	assert.Empty(t, h.Files())
+	succeed(t, "hub", "download", "--no-weights", "acme/qwen-image")
+	small := []string{
+		"model_index.json", "text_encoder/config.json", "tokenizer/chat_template.jinja", "tokenizer/tokenizer.json",
+		"tokenizer/tokenizer_config.json", "transformer/config.json", "vae/config.json",
+	}
+	assert.Equal(t, small, h.Files())
+	r = command(t, "", "hub", "download", "--offline", "acme/qwen-image")
+	assert.Equal(t, ExitFailure, r.status)
+	assert.Contains(t, r.stderr, "text_encoder: ")
+	dir := strings.TrimSpace(succeed(t, "hub", "download", "acme/qwen-image"))
+	assert.Equal(t, []string{"text_encoder/model.safetensors", "transformer/diffusion_pytorch_model.safetensors", "vae/diffusion_pytorch_model.safetensors"}, h.Files())
+	before := h.Total()
+	assert.Equal(t, dir, strings.TrimSpace(succeed(t, "hub", "download", "--offline", "acme/qwen-image")))
+	assert.Equal(t, before, h.Total())
+}
+
 func TestDataCacheOnTheHub(t *testing.T) {
 	l := newLab(t)
 	h, _ := l.uploaded()

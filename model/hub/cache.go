@@ -82,6 +82,9 @@ func (c *cache) cached(repo repository, withoutWeights bool) (string, error) {
 		return "", c.notCached(repo, err)
 	}
 	dir := c.snapshot(commit)
+	if exists(filepath.Join(dir, pipelineFile)) && !exists(filepath.Join(dir, configFile)) {
+		return "", isPipeline(repo)
+	}
 	if err := whole(dir, withoutWeights); err != nil {
 		return "", c.notCached(repo, err)
 	}

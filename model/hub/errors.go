@@ -38,6 +38,9 @@ var (
 	ErrCorrupt = errors.New("the download is damaged")
 	// ErrNoWeights is the error for a repository without usable weights.
 	ErrNoWeights = errors.New("no safetensors weights")
+	// ErrPipeline is the error for a pipeline of diffusers in the place of a model: its parts
+	// are what Open fetches.
+	ErrPipeline = errors.New("a pipeline of diffusers, expected a model of texts")
 	// ErrNoSpace is the error for a cache on a disk too full for the download.
 	ErrNoSpace = errors.New("not enough disk space")
 )

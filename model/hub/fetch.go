@@ -27,6 +27,9 @@ func fetchModel(ctx context.Context, r *remote, c *cache, o Options, haveStale b
 	if err != nil {
 		return "", err
 	}
+	if slices.Contains(files, pipelineFile) && !slices.Contains(files, configFile) {
+		return "", isPipeline(r.repo)
+	}
 	f := newFetcher(r, c, commit, o)
 	dir := c.snapshot(commit)
 	small := chooseSmall(files)

@@ -26,6 +26,10 @@ const weightsEnding, indexEnding = ".safetensors", ".safetensors.index.json"
 // order: they say that it is.
 var lastFiles = []string{"tokenizer_config.json", "tokenizer.json", processorFile, schedulerFile, pipelineFile, adapterConfigFile, configFile}
 
+func isPipeline(repo repository) error {
+	return fmt.Errorf("%w: %s; lorafuse draw, data cache and train with task: diffusion take it", ErrPipeline, repo)
+}
+
 // Needed picks of the names of the files in a folder of a pipeline those that are read:
 // configurations, tokenizer, and with weights the file that these lie in, or the index that
 // names their files. Errors: ErrNoWeights.

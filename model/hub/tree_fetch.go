@@ -1,11 +1,15 @@
 package hub
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // Fetch brings a folder to the disk, "" for the tree's own files, and gives its path there:
@@ -36,6 +40,35 @@ func (t *Tree) Fetch(folder string, weights bool) (dir string, err error) {
 		return "", fmt.Errorf("%s: %w", t.Path(folder), err)
 	}
 	return dir, t.bring(folder, more)
+}
+
+// FetchAll is Fetch of all that is read of a pipeline: of the folders that its index lists.
+// Parts that there is no folder of are left out. Errors: those of Fetch, and ErrCorrupt for
+// an index that is none.
+func (t *Tree) FetchAll(weights bool) (dir string, err error) {
+	if dir, err = t.Fetch("", false); err != nil {
+		return "", err
+	}
+	raw, err := os.ReadFile(filepath.Join(dir, pipelineFile))
+	if err != nil {
+		return "", err
+	}
+	var parts map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &parts); err != nil {
+		return "", fmt.Errorf("%w: %s: %w", ErrCorrupt, t.Path(pipelineFile), err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(parts)) {
+		has, known := t.Has(name)
+		if !has && known || !safePath(name) || !strings.HasPrefix(string(parts[name]), "[") {
+			continue
+		}
+		// What has no config.json is a tokenizer or a schedule.
+		model := exists(filepath.Join(dir, name, configFile)) || slices.Contains(t.files, path.Join(name, configFile))
+		if _, err := t.Fetch(name, weights && model); err != nil {
+			return "", err
+		}
+	}
+	return dir, nil
 }
 
 // bring downloads files of a folder that are not there yet.
