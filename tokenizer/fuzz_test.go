@@ -69,3 +69,23 @@ func FuzzRoundTrip(f *testing.F) {
 		}
 	})
 }
+
+func FuzzVocabulary(f *testing.F) {
+	f.Add([]byte(`{"a": 0, "b</w>": 1, "ab</w>": 2, "<|startoftext|>": 3, "<|endoftext|>": 4}`), []byte("#version: 0.2\na b</w>\n"), []byte(`{"tokenizer_class": "CLIPTokenizer"}`))
+	f.Add([]byte(`{"a": 0}`), []byte("a"), []byte(`{"tokenizer_class": "Qwen2Tokenizer", "added_tokens_decoder": {"7": {"content": "<|endoftext|>"}}}`))
+	f.Fuzz(func(t *testing.T, vocabulary, merges, configJSON []byte) {
+		c, err := readConfig(configJSON, nil)
+		if err != nil {
+			return
+		}
+		for _, r := range classRules {
+			raw, err := r.join(vocabulary, merges, c)
+			if err != nil {
+				continue
+			}
+			if tok, err := parse(raw, configJSON, nil); err == nil {
+				_, _ = tok.Encode("a b ab", true)
+			}
+		}
+	})
+}

@@ -15,7 +15,8 @@ const (
 	specialFile   = "special_tokens_map.json" // what older models have of the configuration
 )
 
-// Load reads a tokenizer from a folder with a tokenizer.json, or from such a file itself.
+// Load reads a tokenizer from a folder with a tokenizer.json, or from such a file itself. A
+// folder of CLIP or Qwen2 may have vocab.json and merges.txt in its place.
 // A tokenizer_config.json beside it is honoured as transformers does: special tokens, added
 // tokens, clean_up_tokenization_spaces, and add_bos_token and add_eos_token for the classes
 // of tokenizers that heed them (Llama, Gemma, Cohere, GPT-NeoX).
@@ -27,9 +28,9 @@ func Load(path string) (*Tokenizer, error) {
 	} else if info.IsDir() {
 		path = filepath.Join(path, tokenizerFile)
 	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("tokenizer: %w", err)
+	data, missing := os.ReadFile(path)
+	if missing != nil && !errors.Is(missing, fs.ErrNotExist) {
+		return nil, fmt.Errorf("tokenizer: %w", missing)
 	}
 	config, err := readOptional(filepath.Join(filepath.Dir(path), configFile))
 	if err != nil {
@@ -38,6 +39,15 @@ func Load(path string) (*Tokenizer, error) {
 	special, err := readOptional(filepath.Join(filepath.Dir(path), specialFile))
 	if err != nil {
 		return nil, err
+	}
+	if missing != nil {
+		data, err = readVocabulary(filepath.Dir(path), config)
+		if err != nil {
+			return nil, fmt.Errorf("tokenizer %s: %w", filepath.Dir(path), err)
+		}
+		if data == nil {
+			return nil, fmt.Errorf("tokenizer: %w", missing)
+		}
 	}
 	t, err := parse(data, config, special)
 	if err != nil {
