@@ -254,6 +254,20 @@ func TestCacheErrors(t *testing.T) {
 	require.Equal(t, cache.Stats{Entries: 3, Built: 3}, stats)
 }
 
+// What other programs have left in a folder makes no other model of it.
+func TestCacheMindsWhatIsRead(t *testing.T) {
+	a := newAlbum(t, "qwenimage", "vae-qwen")
+	stats, err := a.build(CacheOptions{Side: 48})
+	require.NoError(t, err)
+	require.Equal(t, 7, stats.Built)
+	for _, name := range []string{"text_encoder/model.fp16.safetensors", "text_encoder/pytorch_model.bin", "vae/README.md", "tokenizer/tokenizer.model.bin"} {
+		require.NoError(t, os.WriteFile(filepath.Join(a.pipeline.Dir, name), []byte(name), 0o600))
+	}
+	stats, err = a.build(CacheOptions{Side: 48})
+	require.NoError(t, err)
+	require.Zero(t, stats.Built)
+}
+
 // A call that was ended goes on where it was.
 func TestCacheGoesOn(t *testing.T) {
 	a := newAlbum(t, "flux", "vae-flux")

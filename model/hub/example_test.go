@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/lorafuse/lorafuse/model/hub"
 )
@@ -27,4 +28,29 @@ func ExampleResolve() {
 	// Output:
 	// true <nil>
 	// true
+}
+
+func ExampleOpen() {
+	pipeline, err := os.MkdirTemp("", "")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(pipeline)
+	if err := os.Mkdir(filepath.Join(pipeline, "vae"), 0o777); err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	// Of a folder nothing is downloaded; of owner/name, what Fetch is asked for.
+	files, err := hub.Open(context.Background(), pipeline, hub.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	dir, err := files.Fetch("vae", true)
+	has, _ := files.Has("transformer")
+	fmt.Println(filepath.Base(dir), err, has)
+	// Output:
+	// vae <nil> false
 }
