@@ -3,6 +3,7 @@ package hub
 import (
 	"context"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -217,6 +218,30 @@ func TestTreeLosesFiles(t *testing.T) {
 	_, err = files.Fetch("text_encoder", true)
 	require.NoError(t, err)
 	assert.Equal(t, "two", read(t, filepath.Join(dir, "model-00002-of-00002.safetensors")))
+}
+
+// What names a folder whole comes last, so that half a tokenizer is none without the Hub.
+func TestTreeBrokenOff(t *testing.T) {
+	h, o := setupTree(t)
+	h.Repos["acme/flux"].Large["tokenizer/merges.txt"] = true
+	h.Spoil(testhub.Fault{Status: http.StatusForbidden})
+	files, err := Open(t.Context(), "acme/flux", o)
+	require.NoError(t, err)
+	_, err = files.Fetch("", false)
+	require.NoError(t, err)
+	dir, err := files.Fetch("tokenizer", false)
+	require.ErrorIs(t, err, ErrUnauthorized)
+	assert.NoFileExists(t, filepath.Join(dir, "tokenizer.json"))
+	offline := o
+	offline.Offline = true
+	gone, err := Open(t.Context(), "acme/flux", offline)
+	require.NoError(t, err)
+	_, err = gone.Fetch("tokenizer", false)
+	require.ErrorIs(t, err, ErrOffline)
+	_, err = files.Fetch("tokenizer", false)
+	require.NoError(t, err)
+	_, err = gone.Fetch("tokenizer", false)
+	require.NoError(t, err)
 }
 
 // TestTreeNames: folders and files have names, with revisions.
