@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/lorafuse/lorafuse/data/cache"
 	"github.com/lorafuse/lorafuse/diffusion"
@@ -49,10 +50,7 @@ func (p *pictures) newSampler(ctx context.Context, pipeline *diffusion.Pipeline,
 	if err != nil {
 		return nil, err
 	}
-	what := diffusion.Drawing{
-		Controls: first.Controls, Frames: first.Latent.Frames, Height: first.Latent.Height, Width: first.Latent.Width,
-		Steps: d.SampleSteps, Seed: p.cfg.Seed,
-	}
+	what := diffusion.Drawing{Frames: first.Latent.Frames, Height: first.Latent.Height, Width: first.Latent.Width, Steps: d.SampleSteps, Seed: p.cfg.Seed}
 	if d.SampleWidth > 0 || d.SampleHeight > 0 {
 		c := s.canvas
 		w, h := d.SampleWidth, d.SampleHeight
@@ -77,43 +75,50 @@ func (p *pictures) newSampler(ctx context.Context, pipeline *diffusion.Pipeline,
 // addPrompts makes a drawing of each prompt.
 func (p *pictures) addPrompts(ctx context.Context, s *sampler, pipeline *diffusion.Pipeline, what diffusion.Drawing, first dit.Sample) error {
 	prompts := p.cfg.Diffusion.SamplePrompts
-	texts := false
-	for _, x := range prompts {
-		texts = texts || !isEncoded(x)
+	texts := slices.ContainsFunc(prompts, func(x string) bool { return !isEncoded(x) })
+	origins, err := p.origins(ctx, s, pipeline, first, texts)
+	if err != nil {
+		return err
 	}
 	var encoder *diffusion.Encoder
 	if texts {
 		if err := p.openDevice(); err != nil {
 			return err
 		}
-		var err error
 		if encoder, err = pipeline.OpenEncoder(ctx, p.dev); err != nil {
 			return fmt.Errorf("train: diffusion.sample_prompts: %w", err)
 		}
 		defer encoder.Close()
 	}
-	if s.style.Negative != nil && s.style.Guided(what) {
-		negative, err := p.negative(ctx, s, encoder)
-		if err != nil {
-			return err
-		}
-		what.Negative = negative
-	}
 	if len(prompts) == 0 {
-		what.Prompt = first.Prompt
-		s.drawings = []diffusion.Drawing{what}
+		prompts = []string{""} // the caption of the first picture
 	}
-	for _, x := range prompts {
-		var err error
-		if isEncoded(x) {
-			what.Prompt, err = diffusion.ReadPrompt(x)
-		} else {
-			what.Prompt, err = encoder.Encode(ctx, x)
+	led := s.style.Negative != nil && s.style.Guided(what)
+	for i, x := range prompts {
+		from := origins[min(i, len(origins)-1)]
+		d := what
+		d.Controls = from.latents
+		if from.resized {
+			d.Width, d.Height = from.size(s.canvas)
+		}
+		if led {
+			if d.Negative, err = p.negative(ctx, s, encoder, from.controls); err != nil {
+				return err
+			}
+			led = d.Negative != nil
+		}
+		switch {
+		case x == "":
+			d.Prompt = first.Prompt
+		case isEncoded(x):
+			d.Prompt, err = diffusion.ReadPrompt(x)
+		default:
+			d.Prompt, err = from.controls.Encode(ctx, encoder, x)
 		}
 		if err != nil {
 			return fmt.Errorf("train: diffusion.sample_prompts: %q: %w", x, err)
 		}
-		s.drawings = append(s.drawings, what)
+		s.drawings = append(s.drawings, d)
 	}
 	return nil
 }
@@ -126,11 +131,11 @@ func isEncoded(prompt string) bool {
 
 // negative is the negative prompt of the model's pipeline: encoded, or, without encoders,
 // the empty prompt of the cache. Where there is none either, nothing leads the pictures.
-func (p *pictures) negative(ctx context.Context, s *sampler, encoder *diffusion.Encoder) (*dit.Prompt, error) {
+func (p *pictures) negative(ctx context.Context, s *sampler, encoder *diffusion.Encoder, controls *diffusion.Controls) (*dit.Prompt, error) {
 	var n dit.Prompt
 	var err error
 	if encoder != nil {
-		n, err = encoder.Encode(ctx, *s.style.Negative)
+		n, err = controls.Encode(ctx, encoder, *s.style.Negative)
 	} else if n, err = p.feed.Empty(ctx, 0); errors.Is(err, cache.ErrMissing) {
 		p.observer.note("note     samples are drawn without guidance: the cache has no empty prompt")
 		return nil, nil

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
 	"image"
 	"os"
 	"path/filepath"
@@ -139,4 +140,48 @@ func (l *lab) flux2() string {
 	l.file("flux2/model_index.json", `{"_class_name": "Flux2KleinPipeline",
 		"transformer": ["diffusers", "Flux2Transformer2DModel"], "vae": ["diffusers", "AutoencoderKL"]}`)
 	return l.path("flux2")
+}
+
+// TestTrainOfEdits: a cache of an editing model is built, an adapter learns of it, and is
+// seen drawing from the control of the first picture, or from another one.
+func TestTrainOfEdits(t *testing.T) {
+	l := newLab(t)
+	dir, pictures, cache := l.editor("QwenImageEditPlusPipeline"), l.pictures(), l.path("cache")
+	l.file("low.png", string(photo(t, 80, 40)))
+	succeed(t, "data", "cache", pictures, "--model", dir, "--cache", cache, "--control", l.path("originals"), "--resolution", "64")
+	config := l.file("edits.yaml", fmt.Sprintf(`task: diffusion
+model: %s
+steps: 2
+diffusion: {images: %s, controls: %s, cache: %s, sample_every: 2, sample_steps: 1}
+adapter: {r: 2}
+log: {plot: false}
+`, dir, pictures, l.path("originals"), cache))
+	runs := 0
+	run := func(sets ...string) []string {
+		runs++
+		args := []string{"train", config, "--set", fmt.Sprintf("output_dir=%s%d", l.path("out"), runs)}
+		for _, set := range sets {
+			args = append(args, "--set", "diffusion."+set)
+		}
+		return args
+	}
+	train := func(sets ...string) image.Image {
+		succeed(t, run(sets...)...)
+		return l.picture(l.path(fmt.Sprintf("out%d/samples/step-000002.png", runs)))
+	}
+	cached := train()
+	asked := train("sample_prompts=make it rain")
+	assert.NotEqual(t, cached, asked)
+	assert.Equal(t, cached.Bounds(), asked.Bounds())
+	assert.Equal(t, image.Rect(0, 0, 2*96+4, 32), train("sample_prompts=make it rain", "sample_controls="+l.path("low.png")).Bounds())
+
+	for says, sets := range map[string][]string{
+		"diffusion.sample_controls: found 2 pictures for 1 of sample_prompts": {"sample_prompts=x", "sample_controls=[a.png, b.png]"},
+		"diffusion.sample_controls: found no sample_prompts":                  {"sample_controls=a.png"},
+		"diffusion.sample_controls: diffusion: open a.png: no such file":      {"sample_prompts=x", "sample_controls=a.png"},
+	} {
+		r := command(t, "", run(sets...)...)
+		assert.NotZero(t, r.status, says)
+		assert.Contains(t, r.stderr, says)
+	}
 }

@@ -24,6 +24,7 @@ type Diffusion struct {
 
 	SampleEvery    int     `yaml:"sample_every" default:"0" range:"[0,2147483647]" also:"validation_steps" doc:"Draw pictures every so many steps and after the last, of the same noise without the adapter and with it, side by side: samples/step-….png in output_dir, and in TensorBoard. 0 draws none."`
 	SamplePrompts  Strings `yaml:"sample_prompts" also:"sample_prompt,validation_prompt,validation_prompts" doc:"What is drawn: texts, which the text encoders of the pipeline read before the first step, or files of encoded texts (text_embs/….safetensors of a cache). Without it the caption of the first picture."`
+	SampleControls Strings `yaml:"sample_controls" also:"sample_control,validation_image" doc:"Pictures that samples are drawn from, for models that edit: one for all of sample_prompts, or one for each. Without it the control of the first picture."`
 	SampleWidth    int     `yaml:"sample_width" default:"0" range:"[0,16384]" doc:"Width of what is drawn in pixels; 0 is that of the first picture as it is cached."`
 	SampleHeight   int     `yaml:"sample_height" default:"0" range:"[0,16384]" doc:"Height of what is drawn in pixels; 0 is that of the first picture as it is cached."`
 	SampleSteps    int     `yaml:"sample_steps" default:"0" range:"[0,1000]" also:"num_inference_steps" doc:"Steps from noise to picture; 0 is what the model's pipeline takes."`
