@@ -2,7 +2,6 @@ package train
 
 import (
 	"fmt"
-	"maps"
 	"sort"
 	"strings"
 
@@ -186,8 +185,8 @@ func (b *budget) refuse(c *candidate) error {
 	if why := b.whole(); why != "" && b.run.cfg.BatchSize > 1 {
 		text += fmt.Sprintf("; micro-batches of %d rows were not cut, since %s: a smaller batch_size takes less", b.run.cfg.BatchSize, why)
 	}
-	if task := c.options.task(); maps.Equal(task.Bounds(1), task.Bounds(2)) {
-		return fmt.Errorf("train: %w: %s; pictures of fewer pixels take less", backend.ErrOutOfMemory, text)
+	if smaller := c.options.task().Smaller(); smaller != "" {
+		return fmt.Errorf("train: %w: %s; %s", backend.ErrOutOfMemory, text, smaller)
 	}
 	longest := c.options.MaxTokens
 	shorter := sort.Search(longest, func(i int) bool { // the first that does not fit

@@ -36,6 +36,9 @@ func (Classification) Loss(b *nn.Builder, out model.Outputs) graph.Tensor {
 // Whole implements Task.
 func (Classification) Whole() string { return "" }
 
+// Smaller implements Task.
+func (Classification) Smaller() string { return "" }
+
 // scores implements judged.
 func (t Classification) scores(b *nn.Builder, out model.Outputs) graph.Tensor {
 	return out.Score(b)

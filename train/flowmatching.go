@@ -27,3 +27,6 @@ func (FlowMatching) Loss(b *nn.Builder, out model.Outputs) graph.Tensor {
 
 // Whole implements Task.
 func (FlowMatching) Whole() string { return "" }
+
+// Smaller implements Task: a batch has as many tokens as its pictures.
+func (FlowMatching) Smaller() string { return "pictures of fewer pixels take less" }

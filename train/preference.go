@@ -57,6 +57,9 @@ func (p Preference) Loss(b *nn.Builder, out model.Outputs) graph.Tensor {
 // Whole implements Task: both answers of a row are in one micro-batch however it is cut.
 func (Preference) Whole() string { return "" }
 
+// Smaller implements Task.
+func (Preference) Smaller() string { return "" }
+
 // emit is the loss of a batch, and the sums of what Rewards has, f32 [3].
 func (p Preference) emit(b *nn.Builder, out model.Outputs) (loss, sums graph.Tensor) {
 	likely := p.likelihoods(b, out)

@@ -19,6 +19,9 @@ type Task interface {
 	// Whole says why a micro-batch cannot be cut without changing what is learned,
 	// or nothing.
 	Whole() string
+	// Smaller says what would take less memory than the smallest plan, or nothing where
+	// that is rows of fewer tokens.
+	Smaller() string
 }
 
 // NextToken is the task of language models: each token from those before it.
@@ -37,6 +40,9 @@ func (NextToken) Loss(b *nn.Builder, out model.Outputs) graph.Tensor {
 
 // Whole implements Task.
 func (NextToken) Whole() string { return "" }
+
+// Smaller implements Task.
+func (NextToken) Smaller() string { return "" }
 
 // Embedding is the task of models that make vectors of texts: those that belong
 // together near each other, and away from the others of a micro-batch.
@@ -59,3 +65,6 @@ func (t Embedding) Loss(b *nn.Builder, out model.Outputs) graph.Tensor {
 func (Embedding) Whole() string {
 	return "the texts of a micro-batch are held against each other (task: embedding)"
 }
+
+// Smaller implements Task.
+func (Embedding) Smaller() string { return "" }

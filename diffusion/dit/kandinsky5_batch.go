@@ -172,40 +172,41 @@ func (m *Kandinsky5) setTokens(b *data.Batch, l layout, samples []Sample) {
 
 // textTable is the rotary table of texts, which have one axis.
 func (m *Kandinsky5) textTable(l layout) []float32 {
-	size, f := m.headDim(), kandinskyFrequencies(m.headDim())
+	size := m.headDim()
+	t := kandinskyTurns(size, 1)
 	table := make([]float32, l.samples*l.text*size)
 	for row := range l.samples * l.text {
-		for pair, w := range f {
-			turn(table[row*size:(row+1)*size], pair, float32(row%l.text)*w)
-		}
+		t.write(table[row*size:(row+1)*size], 0, row%l.text)
 	}
 	return table
 }
 
 // imageTable is that of a picture: angles are divided by what stretches its axes.
 func (m *Kandinsky5) imageTable(g grid, stretch [3]float32) []float32 {
+	var axes [3]*turns
+	for axis, d := range m.Axes {
+		by := stretch[axis]
+		if by == 0 {
+			by = 1
+		}
+		axes[axis] = kandinskyTurns(d, by)
+	}
 	size := m.headDim()
 	table := make([]float32, g.tokens()*size)
 	for row := range g.tokens() {
-		at, pair := [3]int{row / (g.height * g.width), row / g.width % g.height, row % g.width}, 0
-		for axis, d := range m.Axes {
-			by := stretch[axis]
-			if by == 0 {
-				by = 1
-			}
-			for _, w := range kandinskyFrequencies(d) {
-				turn(table[row*size:(row+1)*size], pair, float32(at[axis])*w/by)
-				pair++
-			}
+		pair := 0
+		for axis, at := range [3]int{row / (g.height * g.width), row / g.width % g.height, row % g.width} {
+			pair += axes[axis].write(table[row*size:(row+1)*size], pair, at)
 		}
 	}
 	return table
 }
 
-// turn writes the cosine and the sine of the angle of a pair.
-func turn(row []float32, pair int, angle float32) {
-	sin, cos := math.Sincos(float64(angle))
-	row[pair], row[len(row)/2+pair] = float32(cos), float32(sin)
+// kandinskyTurns are those of an axis of so many elements of a head, whose angles are
+// divided by a number.
+func kandinskyTurns(size int, by float32) *turns {
+	f := kandinskyFrequencies(size)
+	return newTurns(len(f), func(position, pair int) float64 { return float64(float32(position) * f[pair] / by) })
 }
 
 // kandinskyFrequencies are those of the pairs of so many elements, made as those of a

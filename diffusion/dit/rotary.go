@@ -30,21 +30,49 @@ func (r rotary) size() (n int) {
 // table writes the rows of a rotary table: cosines of all pairs, then sines. at gives the
 // position of row i on each axis.
 func (r rotary) table(rows int, at func(i int, position []int)) []float32 {
-	frequencies := r.frequencies()
+	var axes []*turns
+	for _, fs := range r.frequencies() {
+		axes = append(axes, newTurns(len(fs), func(position, pair int) float64 { return r.angle(position, fs[pair]) }))
+	}
 	size := r.size()
 	out, position := make([]float32, rows*size), make([]int, len(r.dims))
 	for i := range rows {
 		at(i, position)
-		row, pair := out[i*size:(i+1)*size], 0
-		for axis, fs := range frequencies {
-			for _, f := range fs {
-				sin, cos := math.Sincos(r.angle(position[axis], f))
-				row[pair], row[size/2+pair] = float32(cos), float32(sin)
-				pair++
-			}
+		pair := 0
+		for axis, t := range axes {
+			pair += t.write(out[i*size:(i+1)*size], pair, position[axis])
 		}
 	}
 	return out
+}
+
+// turns are the cosines and the sines of the pairs of an axis. Tokens share their rows and
+// columns with many others: those of a position are computed once.
+type turns struct {
+	pairs int
+	angle func(position, pair int) float64
+	known map[int][]float32 // by position: cosines, then sines
+}
+
+func newTurns(pairs int, angle func(position, pair int) float64) *turns {
+	return &turns{pairs, angle, map[int][]float32{}}
+}
+
+// write writes those of a position into a row of a table, from a pair on, and says how many
+// pairs they are.
+func (t *turns) write(row []float32, first, position int) int {
+	x, ok := t.known[position]
+	if !ok {
+		x = make([]float32, 2*t.pairs)
+		for pair := range t.pairs {
+			sin, cos := math.Sincos(t.angle(position, pair))
+			x[pair], x[t.pairs+pair] = float32(cos), float32(sin)
+		}
+		t.known[position] = x
+	}
+	copy(row[first:], x[:t.pairs])
+	copy(row[len(row)/2+first:], x[t.pairs:])
+	return t.pairs
 }
 
 // angle is position·f, rounded.
