@@ -2,6 +2,7 @@ package diffusion
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/lorafuse/lorafuse/backend"
@@ -129,6 +130,24 @@ func (c *Canvas) Encode(ctx context.Context, p vae.Picture) (dit.Latent, error) 
 	}
 	c.Normalise(m.Mean)
 	return m.Mean.Fold(c.fold), nil
+}
+
+// Need is what painting latents takes on a device, in bytes. Of latents the height and the
+// width are read. Errors: those of vae.Open and vae.VAE.Need.
+func (c *Canvas) Need(dev backend.Device, o vae.Options, latents ...dit.Latent) (n int64, err error) {
+	if c.dir == "" {
+		return 0, nil
+	}
+	v, err := vae.Open(dev, c.dir, o)
+	if err != nil {
+		return 0, err
+	}
+	for i := range latents {
+		latents[i].Height *= c.fold
+		latents[i].Width *= c.fold
+	}
+	n, err = v.Need(latents...)
+	return n, errors.Join(err, v.Close())
 }
 
 // Paint makes the picture of a latent that is normalised as the transformer has it. The

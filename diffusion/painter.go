@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/diffusion/dit"
@@ -218,22 +219,13 @@ const textStep = 32
 
 // program gives one that runs with a slot and has room for a drawing.
 func (p *Painter) program(ctx context.Context, slot *engine.Slot, d Drawing, s dit.Sample) (program, error) {
-	text := len(s.Prompt.Values) / max(1, s.Prompt.Features)
-	if d.Negative != nil {
-		text = max(text, len(d.Negative.Values)/max(1, d.Negative.Features))
-	}
-	s.Prompt = dit.Prompt{Features: s.Prompt.Features, Mask: make([]bool, max(1, (text+textStep-1)/textStep)*textStep)}
-	bounds := p.transformer.Bounds(1, s)
-	for _, x := range p.programs {
-		if x.run.Fits(slot) && covers(x.bounds, bounds) {
-			return x, nil
+	x := p.room(d, s)
+	for _, have := range p.programs {
+		if have.run.Fits(slot) && covers(have.bounds, x.bounds) {
+			return have, nil
 		}
 	}
-	x := program{bounds: bounds, result: fmt.Sprintf("%s %d %d %d", dit.Velocity, d.Frames, d.Height, d.Width)}
-	m := p.runtime.Model()
-	draft, err := p.runtime.Plan(slot, engine.Spec{Bounds: bounds, Build: func(b *nn.Builder, g *graph.Program) {
-		g.Result(x.result, m.Build(b).Output(b, dit.Velocity))
-	}})
+	draft, err := p.plan(slot, x)
 	if err != nil {
 		return x, err
 	}
@@ -244,6 +236,46 @@ func (p *Painter) program(ctx context.Context, slot *engine.Slot, d Drawing, s d
 	x.run = loaded[0]
 	p.programs = append(p.programs, x)
 	return x, nil
+}
+
+// room is a program, to be planned, with room for a drawing: for its texts, rounded up.
+func (p *Painter) room(d Drawing, s dit.Sample) program {
+	text := len(s.Prompt.Values) / max(1, s.Prompt.Features)
+	if d.Negative != nil {
+		text = max(text, len(d.Negative.Values)/max(1, d.Negative.Features))
+	}
+	s.Prompt = dit.Prompt{Features: s.Prompt.Features, Mask: make([]bool, max(1, (text+textStep-1)/textStep)*textStep)}
+	return program{bounds: p.transformer.Bounds(1, s), result: fmt.Sprintf("%s %d %d %d", dit.Velocity, d.Frames, d.Height, d.Width)}
+}
+
+func (p *Painter) plan(slot *engine.Slot, x program) (*engine.Draft, error) {
+	m := p.runtime.Model()
+	return p.runtime.Plan(slot, engine.Spec{Bounds: x.bounds, Build: func(b *nn.Builder, g *graph.Program) {
+		g.Result(x.result, m.Build(b).Output(b, dit.Velocity))
+	}})
+}
+
+// Need is what drawings take on the device until Close, beside the weights of the
+// transformer, in bytes. Errors: those of Draw.
+func (p *Painter) Need(slot *engine.Slot, drawings []Drawing) (int64, error) {
+	var all []program
+	var loads [][]*engine.Draft
+	for _, d := range drawings {
+		if err := p.settle(&d); err != nil {
+			return 0, err
+		}
+		latent := dit.Latent{Channels: p.Space().Channels, Frames: d.Frames, Height: d.Height, Width: d.Width}
+		x := p.room(d, dit.Sample{Latent: latent, Controls: d.Controls, Prompt: d.Prompt})
+		if slices.ContainsFunc(all, func(have program) bool { return covers(have.bounds, x.bounds) }) {
+			continue
+		}
+		draft, err := p.plan(slot, x)
+		if err != nil {
+			return 0, err
+		}
+		all, loads = append(all, x), append(loads, []*engine.Draft{draft})
+	}
+	return p.runtime.Takes(loads...)
 }
 
 // covers reports whether a program has room: axes that other sizes than planned for would

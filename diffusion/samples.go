@@ -46,6 +46,21 @@ func (s *Samples) Draw(ctx context.Context, slot *engine.Slot) (image.Image, err
 	return Grid(rows), nil
 }
 
+// Need is what drawing takes on the device beside the runtime of the painter, in bytes: the
+// painter's programs, and after them the autoencoder. Errors: those of Draw.
+func (s *Samples) Need(slot *engine.Slot) (int64, error) {
+	programs, err := s.Painter.Need(slot, s.Drawings)
+	if err != nil {
+		return 0, err
+	}
+	var latents []dit.Latent
+	for _, d := range s.Drawings {
+		latents = append(latents, dit.Latent{Height: d.Height, Width: d.Width})
+	}
+	autoencoder, err := s.Canvas.Need(s.Painter.runtime.Device(), s.VAE, latents...)
+	return max(programs, autoencoder), err
+}
+
 // draw makes the pictures with one slot: all latents first, so that the autoencoder is on
 // the device after the transformer's programs.
 func (s *Samples) draw(ctx context.Context, slot *engine.Slot) (images []image.Image, err error) {

@@ -10,7 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/backend/null"
 	"github.com/lorafuse/lorafuse/diffusion"
+	"github.com/lorafuse/lorafuse/diffusion/vae"
 	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
 	"github.com/lorafuse/lorafuse/lora"
@@ -49,7 +51,53 @@ func TestSamples(t *testing.T) {
 	assert.Equal(t, grid, again)
 	assert.NotEqual(t, grid.At(3, 3), grid.At(3+20, 3), "the adapter draws something else")
 
+	need, err := s.Need(slot)
+	require.NoError(t, err)
+	assert.Positive(t, need)
+
 	s.Drawings[0].Steps = -1
+	_, err = s.Need(slot)
+	require.ErrorIs(t, err, diffusion.ErrDrawing)
 	_, err = s.Draw(context.Background(), slot)
 	assert.ErrorIs(t, err, diffusion.ErrDrawing)
+}
+
+// TestSamplesNeed: what samples are said to take is what they take.
+func TestSamplesNeed(t *testing.T) {
+	for _, tile := range []int{0, 16} {
+		pipeline := pipelineOf(t, map[string]string{diffusion.Transformer: "flux", diffusion.VAE: "vae-flux"})
+		m, f, err := pipeline.OpenTransformer()
+		require.NoError(t, err)
+		defer m.Close()
+		dev := &null.Device{}
+		r := engine.New(dev, m)
+		defer r.Close()
+		slot, err := r.NewSlot(nil)
+		require.NoError(t, err)
+		schedule, err := pipeline.Schedule()
+		require.NoError(t, err)
+		painter, err := diffusion.NewPainter(r, schedule, diffusion.StyleOf(m.Config, false))
+		require.NoError(t, err)
+		canvas, err := pipeline.Canvas(f.Space())
+		require.NoError(t, err)
+		g := readTensors(t, "sampling-flux")
+		for _, side := range [][]int{{16, 16, 24}, {8}} {
+			s := diffusion.Samples{Painter: painter, Canvas: canvas, VAE: vae.Options{Tile: tile}}
+			for _, n := range side {
+				s.Drawings = append(s.Drawings, diffusion.Drawing{Prompt: g.prompt("", 0), Width: n, Height: n, Steps: 1})
+			}
+			need, err := s.Need(slot)
+			require.NoError(t, err)
+			_, err = s.Draw(t.Context(), slot) // weights are there from now on
+			require.NoError(t, err)
+			before, _ := dev.Held()
+			dev.Memory = before + need
+			_, err = s.Draw(t.Context(), slot)
+			require.NoError(t, err)
+			dev.Memory = before + need*9/10
+			_, err = s.Draw(t.Context(), slot)
+			require.ErrorIs(t, err, backend.ErrOutOfMemory, "%d bytes for %v", need, side)
+			dev.Memory = 0
+		}
+	}
 }

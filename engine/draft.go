@@ -192,6 +192,49 @@ func (r *Runtime) Need(drafts ...*Draft) (n Need, err error) {
 	return n, err
 }
 
+// Takes is what programs take beside weights, in bytes: what they compute in, what they are
+// given, and what they give. Each load is of drafts that are loaded together; what is made
+// of parameters is there once.
+func (r *Runtime) Takes(loads ...[]*Draft) (n int64, err error) {
+	constants := int64(0)
+	for _, drafts := range loads {
+		need, err := r.Need(drafts...)
+		if err != nil {
+			return 0, err
+		}
+		n += need.Arena + need.Precompute + need.Scratch
+		for _, d := range drafts {
+			constants = max(constants, d.Constants())
+			n += d.arguments()
+		}
+	}
+	return n + constants, nil
+}
+
+// arguments is the number of bytes of inputs and results.
+func (d *Draft) arguments() (n int64) {
+	dims := d.Program.MaxDims()
+	for _, in := range d.inputs {
+		n += int64(in.Type.Bytes(dims))
+	}
+	for _, a := range d.Program.Args {
+		if a.Written {
+			n += int64(a.Bytes(dims))
+		}
+	}
+	return n
+}
+
+// Weights is the number of bytes of the weights that a draft reads.
+func (r *Runtime) Weights(d *Draft) (n int64) {
+	for _, name := range d.used {
+		if w, err := r.model.Weight(name); err == nil {
+			n += int64(w.Size())
+		}
+	}
+	return n
+}
+
 // Pack lets the device make copies of weights, of so many bytes at most, for programs that
 // are compiled from now on, and says how many bytes those for the programs of drafts take.
 func (r *Runtime) Pack(mode backend.Pack, limit int64, drafts ...*Draft) (int64, error) {

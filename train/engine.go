@@ -57,6 +57,7 @@ type EngineOptions struct {
 	MemoryLimit   int64 // bytes, 0: the device's own
 	Pack          backend.Pack
 	PackLimit     int64 // bytes of packed copies at most; 0: as backend.Packer has it
+	Samples       int64 // bytes that are taken between steps, beside what the engine has
 }
 
 // check refuses options of which no step can be made: without Eps, AdamW divides

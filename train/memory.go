@@ -25,6 +25,9 @@ type Memory struct {
 	Constants   int64 `json:"constants_bytes"`   // inputs and fixed numbers
 	Packed      int64 `json:"packed_bytes"`      // copies of weights, see the key pack
 	Saving      int64 `json:"saving_bytes"`      // copies while a checkpoint is written
+	// Samples is what is drawn with between steps: programs of the model, and after them an
+	// autoencoder. It is not there while a checkpoint is written.
+	Samples int64 `json:"samples_bytes"`
 	// Process is what the process held when it planned (the data set, the
 	// tokenizer, the adapter that the run begins with), rounded up to 16 MiB.
 	Process int64 `json:"process_bytes"`
@@ -79,7 +82,7 @@ func (m *Memory) need(r *engine.Runtime, drafts []*engine.Draft) error {
 // Total is what the run needs beside weights that are used in place and what
 // the process holds already.
 func (m Memory) Total() int64 {
-	n := m.Quantized + m.Adapter + m.Optimizer + m.Arena + m.Scratch + m.Constants + m.Packed + m.Saving
+	n := m.Quantized + m.Adapter + m.Optimizer + m.Arena + m.Scratch + m.Constants + m.Packed + max(m.Saving, m.Samples)
 	if !m.InPlace {
 		n += m.Weights
 	}
@@ -114,6 +117,9 @@ func (m Memory) String() string {
 	}
 	if m.Packed > 0 {
 		parts = append(parts, "packed "+bytesize.Binary(m.Packed))
+	}
+	if m.Samples > 0 {
+		parts = append(parts, "samples "+bytesize.Binary(m.Samples))
 	}
 	text := fmt.Sprintf("%s (%s)", bytesize.Binary(m.Total()), strings.Join(parts, ", "))
 	if m.InPlace {

@@ -77,6 +77,7 @@ func (p *Planner) Memory(o EngineOptions) (Memory, error) {
 func (p *Planner) measure(o EngineOptions, all plan) (Memory, error) {
 	m := p.common()
 	m.add(all, all.drafts(), o.Optimizer)
+	m.Samples = o.Samples
 	if err := m.need(p.runtime, all.drafts()); err != nil || p.base != nil { // whose owner says what is packed
 		return m, err
 	}

@@ -26,7 +26,7 @@ type sampler struct {
 	schedule *flow.Schedule
 	canvas   *diffusion.Canvas
 	drawings []diffusion.Drawing
-	samples  *diffusion.Samples // nil before the first are drawn
+	samples  *diffusion.Samples // once there is a planner
 }
 
 // newSampler reads what is to be drawn, nil where nothing is.
@@ -146,18 +146,35 @@ func (p *pictures) negative(ctx context.Context, s *sampler, encoder *diffusion.
 	return &n, nil
 }
 
+// drawing is a material that draws between steps.
+type drawing interface {
+	// samplesNeed is what that takes on the device, in bytes, beside the runtime of a planner.
+	samplesNeed(p *Planner) (int64, error)
+}
+
+// samplesNeed implements drawing.
+func (p *pictures) samplesNeed(planner *Planner) (int64, error) {
+	s := p.sampler
+	if s == nil {
+		return 0, nil
+	}
+	painter, err := diffusion.NewPainter(planner.runtime, s.schedule, s.style)
+	if err != nil {
+		return 0, err
+	}
+	s.samples = &diffusion.Samples{Painter: painter, Canvas: s.canvas, Drawings: s.drawings}
+	n, err := s.samples.Need(planner.slot)
+	if err != nil {
+		return 0, fmt.Errorf("train: diffusion.sample_every: %w", err)
+	}
+	return n, nil
+}
+
 // draw draws pictures, where that is due after a step, into output_dir and TensorBoard.
 func (p *pictures) draw(ctx context.Context, l *loop, step int) error {
 	s := p.sampler
 	if s == nil || step%l.cfg.Diffusion.SampleEvery != 0 && step != l.steps {
 		return nil
-	}
-	if s.samples == nil {
-		painter, err := diffusion.NewPainter(l.engine.runtime, s.schedule, s.style)
-		if err != nil {
-			return err
-		}
-		s.samples = &diffusion.Samples{Painter: painter, Canvas: s.canvas, Drawings: s.drawings}
 	}
 	grid, err := s.samples.Draw(ctx, l.engine.slot)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/train"
 )
 
@@ -127,4 +128,33 @@ func TestSamplesAsAsked(t *testing.T) {
 	}
 	_, err = train.New(t.Context(), s.config("wrong", "diffusion.sample_every=1", "diffusion.sample_prompts=missing.safetensors"), train.Observer{})
 	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// TestSamplesPlanned: the plan of the memory has what samples take, and a budget that has no
+// room for them is refused.
+func TestSamplesPlanned(t *testing.T) {
+	s := newStudio(t, "flux")
+	s.shoot([2]int{32, 32}, [2]int{32, 32})
+	plan := func(sets ...string) (train.Memory, error) {
+		m, _, err := train.DryRun(t.Context(), s.config("out", sets...), train.Observer{})
+		return m, err
+	}
+	without, err := plan()
+	require.NoError(t, err)
+	require.Zero(t, without.Samples)
+	with, err := plan("diffusion.sample_every=2")
+	require.NoError(t, err)
+	require.Greater(t, with.Samples, with.Saving)
+	require.Equal(t, without.Total()+with.Samples-without.Saving, with.Total())
+	require.Contains(t, with.String(), ", samples ")
+	larger, err := plan("diffusion.sample_every=2", "diffusion.sample_width=512", "diffusion.sample_height=512")
+	require.NoError(t, err)
+	require.Greater(t, larger.Samples, 8*with.Samples, "64 times as many pixels")
+
+	room := fmt.Sprintf("memory=%d", without.Resident()+larger.Samples/2)
+	_, err = plan(room)
+	require.NoError(t, err)
+	_, err = plan(room, "diffusion.sample_every=2", "diffusion.sample_width=512", "diffusion.sample_height=512")
+	require.ErrorIs(t, err, backend.ErrOutOfMemory)
+	require.ErrorContains(t, err, ", samples ")
 }

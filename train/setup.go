@@ -207,6 +207,11 @@ func (r *Run) prepare(dir string) (p prepared, err error) {
 	if err != nil {
 		return p, err
 	}
+	if d, ok := r.material.(drawing); ok {
+		if p.opts.Samples, err = d.samplesNeed(p.planner); err != nil {
+			return p, err
+		}
+	}
 	if p.opts, err = r.fit(p.planner, p.opts); err != nil {
 		return p, err
 	}

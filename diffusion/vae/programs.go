@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/lorafuse/lorafuse/diffusion/dit"
 	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/nn"
@@ -59,16 +60,9 @@ func (v *VAE) load(ctx context.Context, c *coder, whole size, sizes []size) (*pr
 		return p, nil
 	}
 	p := &programs{coder: c, whole: whole, sizes: sizes}
-	var drafts []*engine.Draft
-	for _, s := range sizes {
-		d, err := v.runtime.Plan(v.slot, engine.Spec{
-			Bounds: map[string]int{Rows: s.rows, Columns: s.columns},
-			Build:  func(b *nn.Builder, g *graph.Program) { g.Result(c.result(s), c.emit(v.family, b)) },
-		})
-		if err != nil {
-			return nil, err
-		}
-		drafts = append(drafts, d)
+	drafts, err := v.plan(c, sizes)
+	if err != nil {
+		return nil, err
 	}
 	need, err := v.runtime.Need(drafts...)
 	if err != nil {
@@ -81,6 +75,44 @@ func (v *VAE) load(ctx context.Context, c *coder, whole size, sizes []size) (*pr
 	}
 	v.programs = append(v.programs, p)
 	return p, nil
+}
+
+// plan plans the programs of sizes.
+func (v *VAE) plan(c *coder, sizes []size) (drafts []*engine.Draft, err error) {
+	for _, s := range sizes {
+		d, err := v.runtime.Plan(v.slot, engine.Spec{
+			Bounds: map[string]int{Rows: s.rows, Columns: s.columns},
+			Build:  func(b *nn.Builder, g *graph.Program) { g.Result(c.result(s), c.emit(v.family, b)) },
+		})
+		if err != nil {
+			return nil, err
+		}
+		drafts = append(drafts, d)
+	}
+	return drafts, nil
+}
+
+// Need is what decoding latents takes on the device, in bytes: the weights of the decoder, and
+// the programs of each size. Of latents the height and the width are read. Errors: those of
+// the device.
+func (v *VAE) Need(latents ...dit.Latent) (int64, error) {
+	weights, seen := int64(0), map[size]bool{}
+	var loads [][]*engine.Draft
+	for _, z := range latents {
+		whole := size{z.Height, z.Width}
+		if seen[whole] {
+			continue
+		}
+		seen[whole] = true
+		_, _, sizes := v.tiles(z.Height, z.Width)
+		drafts, err := v.plan(decoder, sizes)
+		if err != nil {
+			return 0, err
+		}
+		loads, weights = append(loads, drafts), v.runtime.Weights(drafts[0])
+	}
+	n, err := v.runtime.Takes(loads...)
+	return n + weights, err
 }
 
 // unload frees programs, those first that were not used for longest, until they have no

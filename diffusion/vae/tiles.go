@@ -14,15 +14,7 @@ import (
 // divides and joins pictures.
 func (v *VAE) run(ctx context.Context, c *coder, x Picture, rows, columns int) (Picture, error) {
 	whole := size{rows, columns}
-	down, across := v.cuts(rows, columns)
-	var sizes []size
-	for _, r := range down {
-		for _, k := range across {
-			if s := (size{r.n, k.n}); !slices.Contains(sizes, s) {
-				sizes = append(sizes, s)
-			}
-		}
-	}
+	down, across, sizes := v.tiles(rows, columns)
 	p, err := v.load(ctx, c, whole, sizes)
 	if err != nil {
 		return Picture{}, err
@@ -52,6 +44,19 @@ func (v *VAE) run(ctx context.Context, c *coder, x Picture, rows, columns int) (
 		}
 	}
 	return all, nil
+}
+
+// tiles are the rows and the columns of the tiles of a latent, and the sizes that they have.
+func (v *VAE) tiles(rows, columns int) (down, across []stretch, sizes []size) {
+	down, across = v.cuts(rows, columns)
+	for _, r := range down {
+		for _, k := range across {
+			if s := (size{r.n, k.n}); !slices.Contains(sizes, s) {
+				sizes = append(sizes, s)
+			}
+		}
+	}
+	return down, across, sizes
 }
 
 // stretch is n rows or columns from first on.
