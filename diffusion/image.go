@@ -1,18 +1,15 @@
 package diffusion
 
 import (
-	"bytes"
 	"fmt"
 	"image"
 	"image/color"
 	"image/draw"
-	"image/png"
 	"math"
 	"os"
 
 	"github.com/lorafuse/lorafuse/data/picture"
 	"github.com/lorafuse/lorafuse/diffusion/vae"
-	"github.com/lorafuse/lorafuse/internal/fsatomic"
 )
 
 // Image is a picture as an image: −1 to 1 become 0 to 255, and what lies outside the ends.
@@ -42,15 +39,6 @@ func ReadImage(path string) (image.Image, error) {
 		return nil, fmt.Errorf("diffusion: %s: %w", path, err)
 	}
 	return m, nil
-}
-
-// WritePNG writes a picture as the PNG file at path, whole or not at all.
-func WritePNG(path string, m image.Image) error {
-	var file bytes.Buffer
-	if err := png.Encode(&file, m); err != nil {
-		return fmt.Errorf("diffusion: %s: %w", path, err)
-	}
-	return fsatomic.WriteFile(path, file.Bytes())
 }
 
 // level is round(255·(x/2 + 1/2)), half to even as NumPy rounds.

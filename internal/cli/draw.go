@@ -48,7 +48,7 @@ lorafuse train writes, or a file of diffusers, kohya or ComfyUI.
 Several prompts and seeds make a grid, a row for each prompt and a column for each seed.
 With --before each picture is drawn without the adapter too, to the left of what the
 adapter makes of it. A seed gives the same noise on every machine, which is not that of
-torch.
+torch. The file says how it was drawn, in texts that other tools read too.
 
 What is not given is as diffusers has it for the model: steps, guidance, and the negative
 prompt that guidance leads away from. --embedding takes a file of a cache in the place
@@ -157,25 +157,6 @@ func (f *drawFlags) parseSize(command string) error {
 const maxSide = 1 << 14
 
 func (f *drawFlags) tiles() vae.Options { return vae.Options{Tile: f.tile} }
-
-// drawn is what `draw --json` prints.
-type drawn struct {
-	Output   string         `json:"output"`
-	Width    int            `json:"width"`  // of the file
-	Height   int            `json:"height"` //
-	Pictures []drawnPicture `json:"pictures"`
-	Steps    int            `json:"steps"`
-	Seconds  float64        `json:"seconds"`
-}
-
-// drawnPicture is one of a grid.
-type drawnPicture struct {
-	Prompt  string `json:"prompt"` // or the file of its embedding
-	Seed    uint64 `json:"seed"`
-	Adapter string `json:"adapter,omitempty"`
-	Row     int    `json:"row"`
-	Column  int    `json:"column"`
-}
 
 func (a *app) runDraw(ctx context.Context, f *drawFlags) error {
 	d, err := a.openDrawing(ctx, f)

@@ -76,9 +76,12 @@ func (a *app) openDrawing(ctx context.Context, f *drawFlags) (_ *drawing, err er
 }
 
 // plan is what the flags say of every picture by a transformer, and looks whether all parts
-// are there that it takes.
+// are there that it takes, and the folder of the file.
 func (d *drawing) plan(transformer string) (err error) {
 	f := d.flags
+	if err := checkOutput(f.output); err != nil {
+		return err
+	}
 	if d.schedule, err = d.pipeline.Schedule(); err != nil {
 		return err
 	}
@@ -207,7 +210,7 @@ func (d *drawing) noteGuidance() {
 // draw draws all pictures and writes the file.
 func (d *drawing) draw(ctx context.Context) (*drawn, error) {
 	began := time.Now()
-	r := &drawn{Output: d.flags.output, Steps: d.what.Steps}
+	r := &drawn{Output: d.flags.output, recipe: d.recipe()}
 	latents, err := d.latents(ctx, r)
 	if err != nil {
 		return nil, err
@@ -222,7 +225,7 @@ func (d *drawing) draw(ctx context.Context) (*drawn, error) {
 	}
 	r.Seconds = time.Since(began).Seconds()
 	r.Width, r.Height = m.Bounds().Dx(), m.Bounds().Dy()
-	return r, diffusion.WritePNG(d.flags.output, m)
+	return r, diffusion.WritePNG(d.flags.output, m, r.texts()...)
 }
 
 // latents draws a row of latents for each prompt, and says what they are.

@@ -1,16 +1,19 @@
 package cli
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"image"
 	"image/png"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lorafuse/lorafuse/diffusion"
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
@@ -159,4 +162,58 @@ func TestDrawBadInput(t *testing.T) {
 	r := command(t, "", "draw", "--model", llama, "--embedding", embedding, "-o", out)
 	assert.Equal(t, ExitUsage, r.status)
 	assert.Contains(t, r.stderr, "neither model_index.json nor a folder called transformer")
+}
+
+// TestDrawnTexts: a file says how it was drawn, as other tools read it, in Latin-1 or not.
+func TestDrawnTexts(t *testing.T) {
+	l := newLab(t)
+	dir, embedding := l.flux()
+	path := l.path("x.png")
+	draw := func(args ...string) map[string]string {
+		succeed(t, append([]string{"draw", "--model", dir, "--embedding", embedding, "--size", "32x16", "--steps", "2", "-o", path}, args...)...)
+		l.picture(path) // with checksums that are right
+		return pngTexts(t, path)
+	}
+	texts := draw("--seed", "7,8", "--guidance", "2.5", "--adapter", filepath.Join(dits, "flux/train/final.safetensors"), "--adapter-weight", "0.5")
+	assert.Regexp(t, `^prompt.safetensors\nSteps: 2, Sampler: Euler, CFG scale: 2.5, Seed: 7, Size: 32x16, Model: flux, Adapter: final.safetensors, Adapter weight: 0.5, Version: lorafuse `, texts["parameters"])
+	var r recipe
+	require.NoError(t, json.Unmarshal([]byte(texts["lorafuse"]), &r))
+	assert.Equal(t, drawnPicture{Prompt: "prompt.safetensors", Seed: 8, Adapter: "final.safetensors", Column: 1}, r.Pictures[1])
+	assert.NotContains(t, texts["lorafuse"], l.dir)
+	first, err := os.ReadFile(path)
+	require.NoError(t, err)
+	draw("--seed", "7,8", "--guidance", "2.5", "--adapter", filepath.Join(dits, "flux/train/final.safetensors"), "--adapter-weight", "0.5")
+	again, err := os.ReadFile(path)
+	require.NoError(t, err)
+	assert.Equal(t, first, again, "byte for byte")
+
+	for _, prompt := range []string{"a café", "狐狸"} {
+		r := drawn{recipe: recipe{Model: "a, b", Negative: "rain", Size: "32x16", Pictures: []drawnPicture{{Prompt: prompt}}}}
+		require.NoError(t, diffusion.WritePNG(path, image.NewGray(image.Rect(0, 0, 1, 1)), r.texts()...))
+		l.picture(path)
+		assert.Regexp(t, "^"+prompt+"\nNegative prompt: rain\nSteps: 0, .* Model: \"a, b\", ", pngTexts(t, path)["parameters"])
+	}
+}
+
+// pngTexts are the texts of a PNG file.
+func pngTexts(t *testing.T, path string) map[string]string {
+	raw, err := os.ReadFile(path)
+	require.NoError(t, err)
+	texts := map[string]string{}
+	for at := 8; at < len(raw); {
+		n, kind := int(binary.BigEndian.Uint32(raw[at:])), string(raw[at+4:at+8])
+		key, value, _ := strings.Cut(string(raw[at+8:at+8+n]), "\x00")
+		switch kind {
+		case "tEXt":
+			var runes []rune
+			for _, b := range []byte(value) {
+				runes = append(runes, rune(b))
+			}
+			texts[key] = string(runes)
+		case "iTXt":
+			texts[key] = strings.TrimLeft(value, "\x00")
+		}
+		at += 12 + n
+	}
+	return texts
 }

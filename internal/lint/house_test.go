@@ -110,7 +110,7 @@ var house = map[string]room{
 	"train/events":       {floor: loops},
 	"train/config":       {loops, with("train/schedule", "checks its names")},
 	"train/session":      {floor: loops},
-	"train":              {loops, with("train/config", "runs one", "train/events", "records", "train/schedule", "follows one", "diffusion", "opens pipelines")},
+	"train":              {loops, with("train/config", "runs one", "train/events", "records", "train/schedule", "follows one", "diffusion", "opens pipelines", "diffusion/vae", "has options of autoencoders")},
 	"generate/sample":    {floor: loops},
 	"generate/constrain": {floor: loops},
 	"generate":           {loops, with("generate/sample", "draws tokens", "generate/constrain", "keeps an answer to a schema")},
