@@ -188,6 +188,9 @@ var rules = []rule{
 	{"diffusion.sigmoid_scale", func(c *Config) bool {
 		return c.Diffusion.SigmoidScale != 1 && c.Diffusion.Timesteps != "sigmoid" && !strings.HasSuffix(c.Diffusion.Timesteps, "shift")
 	}, "belongs to timesteps: sigmoid, shift, flux_shift and qwen_shift"},
+	{"diffusion.sample_prompts", func(c *Config) bool {
+		return len(c.Diffusion.SamplePrompts) > 0 && c.Diffusion.SampleEvery == 0 && c.Diffusion.DrawSamples
+	}, "given without sample_every, the number of steps"},
 	{"task", func(c *Config) bool { return c.Adapter.TaskType != taskTypes[c.Task] },
 		"given besides another adapter.task_type, expected one of the two"},
 	{"embedding.scale", func(c *Config) bool { return c.Embedding.Scale != 20 && c.Task != Embed },

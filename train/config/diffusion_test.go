@@ -108,7 +108,17 @@ func TestDiffusionErrors(t *testing.T) {
 		"img_dir: d\nadapter: {task_type: CAUSAL_LM}\n":                          "t:1: task: given besides another adapter.task_type, expected one of the two",
 		"img_dir: d\ndiffusion: {shift: 2}\n":                                    "t:4: diffusion.shift: belongs to timesteps: shift",
 		"img_dir: d\ndiffusion: {timesteps: modes}\n":                            `t:4: diffusion.timesteps: found "modes", expected none, logit_normal, mode, sigmoid, shift, flux_shift or qwen_shift, did you mean "mode"?`,
-		"img_dir: d\nembedding: {scale: 3}\n":                                    "embedding.scale: belongs to task: embedding",
+		"img_dir: d\nnetwork_dim: 4\nnetwork_alpha: 2\noptimizer_type: AdamW8bit\nfp8_base: true\ntimestep_sampling: shift\ndiscrete_flow_shift: 2.2\ncache_latents: true\n": "",
+		"img_dir: d\nvalidation_prompt: a fox\n":    "t:4: diffusion.sample_prompts: given without sample_every",
+		"img_dir: d\noptimizer_type: Prodigy\n":     `t:4: optimizer_type: found "Prodigy", expected AdamW, AdamW8bit, adamw or adamw8bit`,
+		"img_dir: d\nresolution: [512, 768]\n":      "t:4: resolution: pictures have the size that they are cached in: lorafuse data cache --resolution",
+		"img_dir: d\nflip_aug: true\n":              "t:4: flip_aug: found true, expected false: pictures are not flipped",
+		"img_dir: d\ntrigger_word: ohwx\n":          "t:4: trigger_word: captions are .txt files: write it into each",
+		"img_dir: d\nlora_layers: attn.to_k\n":      `t:4: lora_layers: expected "adapter: {target_modules: [`,
+		"img_dir: d\nnum_repeats: 10\n":             `t:4: num_repeats: found 10, expected 1: pictures are shown as often as "epochs" or "steps" says`,
+		"img_dir: d\ncaption_extension: .caption\n": `t:4: caption_extension: found ".caption", expected txt or .txt`,
+		"img_dir: d\nrank: 4\nnetwork_dim: 8\n":     "t:5: network_dim: found 8, and 4 for rank: expected one of the two",
+		"img_dir: d\nembedding: {scale: 3}\n":       "embedding.scale: belongs to task: embedding",
 	} {
 		c, err := Parse("t", []byte(least+text))
 		if says == "" {

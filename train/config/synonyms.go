@@ -34,6 +34,15 @@ var (
 	dropped = synonym{key: "diffusion.caption_dropout_rate"}
 	unread  = synonym{help: "nothing reads it here, expected without it"}
 	videos  = synonym{help: "videos are not trained on, expected without it"}
+	off     = []string{"false"}
+	flips   = synonym{only: off, help: "pictures are not flipped: put flipped ones into the folder"}
+	repeats = synonym{only: []string{"1"}, help: `pictures are shown as often as "epochs" or "steps" says`}
+	trigger = synonym{help: "captions are .txt files: write it into each of them"}
+	ema     = synonym{only: off, help: "no mean of weights is kept"}
+	prior   = synonym{only: off, help: "put pictures of the class and their captions into the folder"}
+	trained = synonym{help: `expected "adapter: {target_modules: [to_k, to_q, to_v, to_out.0]}"`}
+	txt     = synonym{only: []string{"txt", ".txt"}, help: "captions are .txt files"}
+	single  = synonym{only: []string{"f32", "fp32", "float", "float32"}, help: "adapters are saved in float32"}
 )
 
 var synonyms = map[string]synonym{
@@ -64,7 +73,10 @@ var synonyms = map[string]synonym{
 	"weighting_scheme":               {help: `expected "diffusion.timesteps" for a density, "diffusion.weighting" for a weight of the loss`},
 
 	"precompute_text_embeddings": always, "precompute_image_embeddings": always, "save_cache_on_disk": always,
+	"cache_latents": always, "cache_latents_to_disk": always,
+	"cache_text_encoder_outputs": always, "cache_text_encoder_outputs_to_disk": always, "cache_text_embeddings": always,
 	"freeze_text_encoder":       {only: []string{"true"}, help: "encoders of texts are not trained"},
+	"train_text_encoder":        {only: off, help: "encoders of texts are not trained"},
 	"data_config.use_bucketing": {only: []string{"true"}, help: "batches are of one size"},
 	"data_config.caption_type":  {only: []string{"txt"}, help: "captions are .txt files"},
 	"data_config.random_ratio":  {only: []string{"false"}, help: "pictures are not cropped at random"},
@@ -75,6 +87,31 @@ var synonyms = map[string]synonym{
 	"tracker_project_name": unread, "use_fastsafetensors": unread, "fastsafetensors_num_threads": unread,
 	"unified_memory": unread, "disable_cpu_offload": unread, "memory_efficient_attention": unread, "expandable_segments": unread,
 	"double_blocks": unread, "cuda_features": unread, "aarch64_optimizations": unread,
+	"timestep_sampling": {key: "diffusion.timesteps"}, "discrete_flow_shift": {key: "diffusion.shift"},
+	"logit_mean": {key: "diffusion.logit_mean"}, "logit_std": {key: "diffusion.logit_std"}, "mode_scale": {key: "diffusion.mode_scale"},
+	"sigmoid_scale": {key: "diffusion.sigmoid_scale"}, "guidance_scale": {key: "diffusion.guidance"},
+	"validation_prompt": {key: "diffusion.sample_prompts"}, "validation_steps": {key: "diffusion.sample_every"},
+	"lr_scheduler_num_cycles": {key: "num_cycles"}, "lr_num_cycles": {key: "num_cycles"}, "lr_scheduler_power": {key: "power"}, "lr_power": {key: "power"},
+	"network_dim": {key: "adapter.r"}, "network_alpha": {key: "adapter.lora_alpha"}, "lora_dropout": {key: "adapter.lora_dropout"},
+	"save_every_n_steps": {key: "save_steps"}, "logging_steps": {key: "log.steps"},
+	"optimizer_type": {key: "optimizer", words: map[string]string{"AdamW": "adamw", "adamw": "adamw", "AdamW8bit": "adamw_8bit", "adamw8bit": "adamw_8bit"}},
+	"fp8_base":       {key: "quantize", words: map[string]string{"true": "fp8", "false": "none"}},
+
+	"resolution": inCache, "enable_bucket": {only: []string{"true"}, help: "batches are of one size"},
+	"bucket_reso_steps": {help: "pictures have the size that they are cached in: lorafuse data cache --multiple"},
+	"center_crop":       {only: []string{"true"}, help: "pictures are cut in the middle"},
+	"random_flip":       flips, "flip_aug": flips, "repeats": repeats, "num_repeats": repeats,
+	"trigger_word": trigger, "instance_prompt": trigger, "shuffle_caption": {only: off, help: "captions are encoded once, as they are"},
+	"caption_extension": txt, "caption_ext": txt,
+	"use_ema": ema, "ema_decay": {help: "no mean of weights is kept, expected without it"},
+	"with_prior_preservation": prior, "class_data_dir": prior, "class_prompt": prior,
+	"layers": trained, "lora_layers": trained, "save_precision": single, "save_dtype": single,
+	"max_sequence_length": {help: "texts have the length that they are cached in, expected without it"},
+	"blocks_to_swap":      {only: []string{"0"}, help: `expected "memory", in bytes, or "activation_checkpointing" or "quantize"`},
+	"validation_epochs":   {help: `expected "diffusion.sample_every", in steps`}, "save_every_n_epochs": {help: `expected "save_steps"`},
+	"noise_offset": unread, "min_snr_gamma": unread, "snr_gamma": unread, "network_module": unread, "unet_lr": {help: `expected "learning_rate"`},
+	"dataloader_num_workers": unread, "max_data_loader_n_workers": unread, "allow_tf32": unread, "enable_xformers_memory_efficient_attention": unread,
+	"push_to_hub": {only: off, help: "nothing is sent to the hub"}, "output_name": unread,
 	"disable_quantization": {help: `expected "quantize: none"`},
 	"memory_fraction":      {help: `expected "memory" or "memory_limit", in bytes`},
 }
@@ -173,7 +210,7 @@ func (t *translation) name(name string, key, v *yaml.Node) error {
 		}
 	}
 	switch name {
-	case "rank":
+	case "rank", "network_dim":
 		t.rank = v
 	case "adam_beta1":
 		return t.beta(0, v)
