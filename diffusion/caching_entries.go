@@ -75,6 +75,11 @@ func (t *texts) close() {
 // embedding is a prompt as a cache keeps it: in the element type of the encoder's weights,
 // as the reference does.
 func (e *Encoder) embedding(p dit.Prompt) (made cache.Embedding, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("what the text encoders give: %w", err)
+		}
+	}()
 	d := storedAs(e.DType())
 	tokens := len(p.Values) / p.Features
 	if made.Embeds, err = stored(d, p.Values, tokens, p.Features); err != nil {
@@ -188,10 +193,15 @@ func (l *latents) noise(content []byte, n int) []float32 {
 }
 
 func (l *latents) stored(z dit.Latent) (tensor.Tensor, error) {
+	shape := []int{z.Channels, z.Height, z.Width}
 	if l.frames {
-		return stored(tensor.F32, z.Values, z.Channels, z.Frames, z.Height, z.Width)
+		shape = []int{z.Channels, z.Frames, z.Height, z.Width}
 	}
-	return stored(tensor.F32, z.Values, z.Channels, z.Height, z.Width)
+	t, err := stored(tensor.F32, z.Values, shape...)
+	if err != nil {
+		return t, fmt.Errorf("what the autoencoder gives: %w", err)
+	}
+	return t, nil
 }
 
 func (l *latents) close() error {

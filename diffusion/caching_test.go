@@ -20,6 +20,7 @@ import (
 	"github.com/lorafuse/lorafuse/diffusion/vae"
 	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
 	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
@@ -64,10 +65,13 @@ func newAlbum(t *testing.T, name, auto string) *album {
 
 // listed adds the autoencoder to the index of a pipeline.
 func listed(t *testing.T, dir string) {
+	c, err := model.ReadConfig(filepath.Join(dir, VAE))
+	require.NoError(t, err)
+	class := c.Architecture
 	path := filepath.Join(dir, IndexFile)
 	raw, err := os.ReadFile(path)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(path, bytes.Replace(raw, []byte("{"), []byte(`{"vae": ["diffusers", "AutoencoderKL"],`), 1), 0o600))
+	require.NoError(t, os.WriteFile(path, bytes.Replace(raw, []byte("{"), fmt.Appendf(nil, `{"vae": ["diffusers", %q],`, class), 1), 0o600))
 }
 
 func (a *album) write(name string, data []byte) string {

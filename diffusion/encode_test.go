@@ -157,7 +157,12 @@ func TestEncoderErrors(t *testing.T) {
 			return os.CopyFS(filepath.Join(dir, TextEncoder), os.DirFS(filepath.Join(dir, TextEncoder2)))
 		}, ErrPipeline, "is a T5EncoderModel, expected CLIPTextModel"},
 		{"qwenimage", func(dir string) error { return reclass(dir, "QwenImagPipeline") }, ErrPipeline, `did you mean "QwenImagePipeline"`},
-		{"qwenimage", func(dir string) error { return reclass(dir, "Flux2KleinPipeline") }, ErrPipeline, "found a text encoder of 2 layers, expected one with hidden state 9"},
+		{"flux2-klein", func(dir string) error {
+			if err := os.RemoveAll(filepath.Join(dir, TextEncoder)); err != nil {
+				return err
+			}
+			return os.CopyFS(filepath.Join(dir, TextEncoder), os.DirFS("testdata/prompts/zimage/text_encoder"))
+		}, ErrPipeline, "found a text encoder of 3 layers, expected one with hidden state 9"},
 		{"qwenimage", func(dir string) error {
 			return os.Remove(filepath.Join(dir, Tokenizer, "tokenizer.json"))
 		}, os.ErrNotExist, "tokenizer.json"},

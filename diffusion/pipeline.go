@@ -16,7 +16,6 @@ import (
 
 	"github.com/lorafuse/lorafuse/diffusion/dit"
 	"github.com/lorafuse/lorafuse/diffusion/flow"
-	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/model/hub"
 )
@@ -96,6 +95,9 @@ func open(files *hub.Tree, needed bool) (*Pipeline, error) {
 		}
 		if _, ok := p.Parts[Transformer]; !ok {
 			err = fmt.Errorf("diffusion: %w: %s: %s has no transformer; it has %s", ErrPipeline, files.Path(IndexFile), p.Class, p.list())
+		}
+		if err == nil {
+			err = p.checkClasses()
 		}
 	}
 	if !needed {
@@ -226,7 +228,20 @@ func (p *Pipeline) fetch(name string, weights bool) (string, error) {
 	case listed:
 		return "", fmt.Errorf("diffusion: %w: %s lists %s as %s, and there is no folder %s", ErrPart, IndexFile, name, part.Class, p.files.Path(part.folder))
 	}
-	return "", fmt.Errorf("diffusion: %w: %s has no %s%s; it has %s", ErrPart, p, name, suggest.DidYouMean(name, parts), p.list())
+	if p.unlisted(name) {
+		return "", fmt.Errorf("diffusion: %w: %s does not list %s, which is there", ErrPart, p.files.Path(IndexFile), p.files.Path(name))
+	}
+	return "", fmt.Errorf("diffusion: %w: %s has no %s; it has %s", ErrPart, p, name, p.list())
+}
+
+// unlisted reports whether there is a folder that model_index.json does not list.
+func (p *Pipeline) unlisted(name string) bool {
+	if p.Class == "" || p.files == nil {
+		return false
+	}
+	_, listed := p.Parts[name]
+	has, _ := p.files.Has(name)
+	return has && !listed
 }
 
 // String is what people call the pipeline: its folder, its file or its name on the Hub.
@@ -240,7 +255,7 @@ func (p *Pipeline) String() string {
 // Schedule reads the schedule of noise: levels that are not shifted where the pipeline lists
 // none. Errors: ErrPart, those of flow.Open.
 func (p *Pipeline) Schedule() (*flow.Schedule, error) {
-	if _, ok := p.Parts[Scheduler]; !ok {
+	if _, ok := p.Parts[Scheduler]; !ok && !p.unlisted(Scheduler) {
 		return flow.Parse([]byte("{}"))
 	}
 	dir, err := p.Folder(Scheduler)

@@ -40,6 +40,12 @@ func TestPipeline(t *testing.T) {
 	_, err = p.Folder(VAE)
 	require.ErrorIs(t, err, ErrPart)
 	assert.ErrorContains(t, err, "model_index.json lists vae as AutoencoderKL")
+	require.NoError(t, os.Mkdir(filepath.Join(dir, Scheduler), 0o700))
+	_, err = p.Schedule()
+	require.ErrorIs(t, err, ErrPart)
+	assert.ErrorContains(t, err, "does not list "+filepath.Join(dir, Scheduler)+", which is there")
+	require.NoError(t, os.Remove(filepath.Join(dir, Scheduler)))
+
 	_, err = p.Folder(TextEncoder)
 	require.ErrorIs(t, err, ErrPart)
 	assert.ErrorContains(t, err, "has no text_encoder")
@@ -64,8 +70,10 @@ func TestWrongPipelines(t *testing.T) {
 		`{`:                           "unexpected end of JSON input",
 		`{"_class_name": 1}`:          "_class_name: found 1",
 		`{"sample_sigmas": [0.5, 0]}`: "sample_sigmas: found 0, expected numbers above 0 and up to 1",
-		`{"_class_name": "X", "vae": ["diffusers"], "transformer": ["diffusers", "Y"]}`: `vae: found ["diffusers"]`,
-		`{"_class_name": "StableDiffusionPipeline", "unet": ["diffusers", "UNet"]}`:     "StableDiffusionPipeline has no transformer; it has none",
+		`{"_class_name": "X", "vae": ["diffusers"], "transformer": ["diffusers", "Y"]}`:                       `vae: found ["diffusers"]`,
+		`{"_class_name": "StableDiffusionPipeline", "unet": ["diffusers", "UNet"]}`:                           "StableDiffusionPipeline has no transformer; it has none",
+		`{"_class_name": "FluxKontextPipeline", "transformer": ["diffusers", "Flux2Transformer2DModel"]}`:     "lists the transformer as Flux2Transformer2DModel, expected FluxTransformer2DModel",
+		`{"_class_name": "QwenImage21Pipeline", "transformer": ["diffusers", "QwenImageTransformer2DModel"]}`: "expected QwenImage21Transformer2DModel",
 	} {
 		_, err := Open(folder(t, index))
 		require.ErrorIs(t, err, ErrPipeline)

@@ -76,7 +76,7 @@ func TestSamplesNeed(t *testing.T) {
 		require.NoError(t, err)
 		schedule, err := pipeline.Schedule()
 		require.NoError(t, err)
-		painter, err := diffusion.NewPainter(r, schedule, diffusion.StyleOf(m.Config, false))
+		painter, err := diffusion.NewPainter(r, schedule, pipeline.Style(m.Config))
 		require.NoError(t, err)
 		canvas, err := pipeline.Canvas(f.Space())
 		require.NoError(t, err)

@@ -183,9 +183,6 @@ func scaleDigest(o feed.Options, space dit.Space) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// harmless are the problems of a folder that training does not mind.
-var harmless = []imagefolder.Kind{imagefolder.EmptyCaption, imagefolder.UnknownImage, imagefolder.OrphanControl}
-
 // samples are those of the folder of pictures.
 func (r *Run) samples(ctx context.Context) ([]cache.Sample, error) {
 	d := r.cfg.Diffusion
@@ -198,10 +195,12 @@ func (r *Run) samples(ctx context.Context) ([]cache.Sample, error) {
 		return nil, fmt.Errorf("train: diffusion.images: %w", err)
 	}
 	for _, p := range f.Problems {
-		if !slices.Contains(harmless, p.Kind) {
+		if !p.Kind.Harmless() {
 			return nil, fmt.Errorf("train: diffusion.images: %w: %s: %v: %s", ErrPictures, p.File, p.Kind, p.Detail)
 		}
-		r.observer.note("note     %s: %v: %s", p.File, p.Kind, p.Detail)
+	}
+	for _, n := range f.Notes() {
+		r.observer.note("note     %s", n)
 	}
 	return f.Samples, nil
 }

@@ -184,4 +184,14 @@ func (s slot) buildImage(build func(image []byte) (tensor.Tensor, error)) builde
 	}
 }
 
-func (s slot) notBuilt(err error) error { return fmt.Errorf("cache: build %s: %w", s.path, err) }
+// notBuilt is an error that names the entry and what it would have been made of.
+func (s slot) notBuilt(err error) error {
+	of := "the empty prompt"
+	switch {
+	case s.caption != "":
+		of = s.caption
+	case s.image != "":
+		of = s.image
+	}
+	return fmt.Errorf("cache: build %s of %s: %w", s.path, of, err)
+}

@@ -15,6 +15,8 @@ import (
 type Header struct {
 	Format        string // "png", "jpeg" or "webp", by the content
 	Width, Height int    // in pixels, at least 1
+	// Animated says that a WebP has several frames, none of which is the image.
+	Animated bool
 }
 
 // ErrImage is the error for files that are no image, or not a whole one.
@@ -61,7 +63,7 @@ func readPNG(r *io.SectionReader) (Header, error) {
 	if err != nil {
 		return Header{}, short(err)
 	}
-	h := Header{"png", config.Width, config.Height}
+	h := Header{Format: "png", Width: config.Width, Height: config.Height}
 	// Chunks are a length, a name, that many bytes and a checksum.
 	for at := int64(8); ; {
 		var chunk [8]byte
@@ -83,7 +85,7 @@ func readJPEG(r *io.SectionReader) (Header, error) {
 	if err != nil {
 		return Header{}, short(err)
 	}
-	h := Header{"jpeg", config.Width, config.Height}
+	h := Header{Format: "jpeg", Width: config.Width, Height: config.Height}
 	// Segments are a marker and a length, until the first with pixels. Before
 	// it a small preview may lie, whose end is not that of the image.
 	at := int64(2)
@@ -152,6 +154,7 @@ func readWebP(r *io.SectionReader) (Header, error) {
 	case kind == "VP8X":
 		h.Width = 1 + int(data[4]) + int(data[5])<<8 + int(data[6])<<16
 		h.Height = 1 + int(data[7]) + int(data[8])<<8 + int(data[9])<<16
+		h.Animated = data[0]&2 != 0
 	default:
 		return h, fmt.Errorf("found %q, expected a frame", kind)
 	}

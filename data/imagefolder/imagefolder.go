@@ -52,6 +52,10 @@ const (
 // String is the kind in words.
 func (k Kind) String() string { return strings.ReplaceAll(string(k), "_", " ") }
 
+// Harmless reports whether the rest of a folder can be learned from in spite of a problem of
+// the kind.
+func (k Kind) Harmless() bool { return k == EmptyCaption || k == UnknownImage || k == OrphanControl }
+
 // Problem is one thing that is wrong.
 type Problem struct {
 	Kind   Kind   `json:"kind"`
@@ -75,6 +79,8 @@ type Folder struct {
 	Captions int    `json:"captions"`
 	Pairs    int    `json:"pairs"` // images with a caption
 	Others   int    `json:"others"`
+	// Folders is the number of folders within it, which are left alone.
+	Folders int `json:"folders,omitempty"`
 	// Controls is the number of images in Options.Control.
 	Controls int `json:"controls,omitempty"`
 	// Cache counts the entries of Options.Cache.
@@ -84,6 +90,20 @@ type Folder struct {
 	// Samples are the images with what belongs to them, in the order of their
 	// names, whatever else is wrong with them.
 	Samples []cache.Sample `json:"-"`
+}
+
+// Notes say what is not learned from, or perhaps not as it was meant: harmless problems, and
+// folders within this one.
+func (f *Folder) Notes() (notes []string) {
+	for _, p := range f.Problems {
+		if p.Kind.Harmless() {
+			notes = append(notes, fmt.Sprintf("%s: %v: %s", p.File, p.Kind, p.Detail))
+		}
+	}
+	if f.Folders > 0 {
+		notes = append(notes, fmt.Sprintf("%s: %d folders within it are not looked at", f.Dir, f.Folders))
+	}
+	return notes
 }
 
 // Entries count the entries of a cache.
@@ -147,11 +167,10 @@ func (r *reading) list(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("data: %w", err)
 	}
-	folders := 0
 	for _, e := range entries {
 		name := e.Name()
-		if e.IsDir() {
-			folders++
+		if e.IsDir() && !strings.HasPrefix(name, ".") {
+			r.Folders++
 		}
 		switch extension := strings.ToLower(filepath.Ext(name)); {
 		case strings.HasPrefix(name, "."):
@@ -168,7 +187,7 @@ func (r *reading) list(context.Context) error {
 	r.Images, r.Captions = len(r.images), len(r.captions)
 	if r.Images == 0 {
 		hint := ""
-		if folders > 0 {
+		if r.Folders > 0 {
 			hint = "; folders within it are not looked at"
 		}
 		r.problem(NoImages, r.Dir, "expected files that end in %s%s", orList(extensions), hint)
@@ -237,15 +256,18 @@ func (r *reading) readImage(path string) {
 		return
 	}
 	defer f.Close()
+	var h Header
 	info, err := f.Stat()
 	if err == nil {
-		_, err = ReadHeader(f, info.Size())
+		h, err = ReadHeader(f, info.Size())
 	}
 	switch {
 	case errors.Is(err, ErrImage):
 		r.problem(BadImage, path, "%s", strings.TrimSuffix(strings.TrimPrefix(err.Error(), ErrImage.Error()+": "), ": "+ErrImage.Error()))
 	case err != nil:
 		r.problem(Unreadable, path, "%v", cause(err))
+	case h.Animated:
+		r.problem(BadImage, path, "found an animation, expected a single image")
 	}
 }
 

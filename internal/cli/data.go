@@ -109,6 +109,9 @@ func (a *app) printValidation(v validation) {
 	if v.Others > 0 {
 		rows = append(rows, []string{"other files", fmt.Sprint(v.Others)})
 	}
+	if v.Folders > 0 {
+		rows = append(rows, []string{"folders", fmt.Sprintf("%d, which are not looked at", v.Folders)})
+	}
 	if e := v.Cache; e != nil {
 		rows = append(rows, []string{"cache", fmt.Sprintf("%d texts, %d images, %d control images; %d not built yet, %d without a key", e.Text, e.Images, e.Controls, e.Missing, e.Unkeyed)})
 	}

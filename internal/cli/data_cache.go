@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -76,6 +77,9 @@ the caption, or the image itself without --control.`,
 			if f.cache == "" {
 				return usagef(c.CommandPath(), "--cache is missing: the folder to keep the entries in")
 			}
+			if c.Flags().Changed("seed") && f.latents != latentSample {
+				return usagef(c.CommandPath(), "--seed goes with --latents %s", latentSample)
+			}
 			return a.buildCache(c.Context(), args[0], &f)
 		},
 	}
@@ -96,6 +100,19 @@ the caption, or the image itself without --control.`,
 	return c
 }
 
+// check looks at the numbers alone.
+func (f *cacheFlags) check() error {
+	for _, n := range []struct {
+		flag       string
+		value, min int
+	}{{"workers", f.made.Workers, 0}, {"resolution", f.made.Side, 1}, {"multiple", f.made.Multiple, 0}, {"tile", f.made.Tile, 0}} {
+		if n.value < n.min {
+			return fmt.Errorf("data cache: --%s: found %d, expected %d or more", n.flag, n.value, n.min)
+		}
+	}
+	return nil
+}
+
 // built is what `data cache --json` prints.
 type built struct {
 	Cache   string `json:"cache"`
@@ -104,8 +121,8 @@ type built struct {
 }
 
 func (a *app) buildCache(ctx context.Context, dir string, f *cacheFlags) error {
-	if f.made.Workers < 0 {
-		return fmt.Errorf("--workers: found %d, expected 0 or more", f.made.Workers)
+	if err := f.check(); err != nil {
+		return err
 	}
 	dev, err := a.openDevice(&f.modelFlags, f.machine())
 	if err != nil {
@@ -139,18 +156,22 @@ func (a *app) buildCache(ctx context.Context, dir string, f *cacheFlags) error {
 	return nil
 }
 
-// albums reads the folder of images, which must have nothing wrong.
+// albums reads the folder of images, which must have nothing wrong that matters.
 func (a *app) albums(ctx context.Context, dir string, f *cacheFlags) ([]cache.Sample, error) {
 	folder, err := a.readImageFolder(ctx, dir, imagefolder.Options{Control: f.control})
 	if err != nil {
 		return nil, err
 	}
-	if n := len(folder.Problems); n > 0 {
-		first, more := folder.Problems[0], ""
+	problems := slices.DeleteFunc(slices.Clone(folder.Problems), func(p imagefolder.Problem) bool { return p.Kind.Harmless() })
+	if n := len(problems); n > 0 {
+		first, more := problems[0], ""
 		if n > 1 {
 			more = fmt.Sprintf("; %d more, which lorafuse data validate lists", n-1)
 		}
 		return nil, fmt.Errorf("data cache: %s: %v: %s%s", first.File, first.Kind, first.Detail, more)
+	}
+	for _, n := range folder.Notes() {
+		a.note("note: %s", n)
 	}
 	return folder.Samples, nil
 }

@@ -45,16 +45,19 @@ func TestDataCacheErrors(t *testing.T) {
 	dir, model, cache := l.pictures(), l.captioner(), l.path("cache")
 	all := []string{"data", "cache", dir, "--model", model, "--cache", cache, "--resolution", "48"}
 	for says, args := range map[string][]string{
-		"--model is missing":           {"data", "cache", dir, "--cache", cache},
-		"--cache is missing":           {"data", "cache", dir, "--model", model},
-		"--workers: found -1":          append(all, "--workers", "-1"),
-		"expected text or pictures":    append(all, "--only", "texts"),
-		"multiples of 5, expected":     append(all, "--multiple", "5"),
-		"buckets of 3×3 pixels":        append(all[:len(all)-1:len(all)-1], "3"),
-		"tiles of 3 pixels":            append(all, "--tile", "3"),
-		"neither model_index.json nor": {"data", "cache", dir, "--model", dir, "--cache", cache},
-		"missing control: expected":    append(all, "--control", l.path("pipeline")),
-		"no such file or directory":    {"data", "cache", l.path("none"), "--model", model, "--cache", cache},
+		"--model is missing":                        {"data", "cache", dir, "--cache", cache},
+		"--cache is missing":                        {"data", "cache", dir, "--model", model},
+		"--workers: found -1":                       append(all, "--workers", "-1"),
+		"--resolution: found 0, expected 1 or more": append(all[:len(all)-1:len(all)-1], "0"),
+		"--tile: found -1, expected 0 or more":      append(all, "--tile", "-1"),
+		"--seed goes with --latents sample":         append(all, "--seed", "3"),
+		"expected text or pictures":                 append(all, "--only", "texts"),
+		"multiples of 5, expected":                  append(all, "--multiple", "5"),
+		"buckets of 3×3 pixels":                     append(all[:len(all)-1:len(all)-1], "3"),
+		"tiles of 3 pixels":                         append(all, "--tile", "3"),
+		"neither model_index.json nor":              {"data", "cache", dir, "--model", dir, "--cache", cache},
+		"missing control: expected":                 append(all, "--control", l.path("pipeline")),
+		"no such file or directory":                 {"data", "cache", l.path("none"), "--model", model, "--cache", cache},
 	} {
 		r := command(t, "", args...)
 		require.NotEqual(t, ExitOK, r.status, says)
@@ -66,6 +69,12 @@ func TestDataCacheErrors(t *testing.T) {
 	require.Equal(t, "lorafuse: data cache: "+filepath.Join(dir, "lone.txt")+": orphan caption: expected an image lone.png, .jpg, .jpeg or .webp\n", r.stderr)
 	l.remove(filepath.Join(dir, "lone.txt"))
 	l.file("pipeline/model_index.json", `{"_class_name": "Flux2Pipeline", "transformer": ["diffusers", "QwenImageTransformer2DModel"]}`)
+	r = command(t, "", all...)
+	require.Contains(t, r.stderr, "Flux2Pipeline lists the transformer as QwenImageTransformer2DModel, expected Flux2Transformer2DModel")
+	l.file("pipeline/model_index.json", `{"_class_name": "Flux2Pipeline", "transformer": ["diffusers", "Flux2Transformer2DModel"]}`)
+	r = command(t, "", all...)
+	require.Contains(t, r.stderr, "config.json is a QwenImageTransformer2DModel")
+	l.file("pipeline/transformer/config.json", `{"_class_name": "Flux2Transformer2DModel"}`)
 	r = command(t, "", all...)
 	require.Contains(t, r.stderr, "its text encoder, Mistral3, is not supported")
 }
