@@ -243,7 +243,7 @@ func TestCacheErrors(t *testing.T) {
 	a.samples[1].Image = a.write("bad.png", []byte("\x89PNG\r\n\x1a\n"))
 	_, err = a.build(CacheOptions{Side: 48})
 	require.ErrorIs(t, err, picture.ErrPicture)
-	assert.ErrorContains(t, err, "bad.png")
+	assert.ErrorContains(t, err, "bad.png.safetensors of "+a.samples[1].Image+": ")
 
 	// Parts that are not needed need not be there.
 	a = newAlbum(t, "qwenimage", "vae-qwen")

@@ -101,7 +101,7 @@ func (f *Folder) Notes() (notes []string) {
 		}
 	}
 	if f.Folders > 0 {
-		notes = append(notes, fmt.Sprintf("%s: %d folders within it are not looked at", f.Dir, f.Folders))
+		notes = append(notes, fmt.Sprintf("%s: folders within it are not looked at, found %d", f.Dir, f.Folders))
 	}
 	return notes
 }

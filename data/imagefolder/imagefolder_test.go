@@ -124,6 +124,22 @@ func TestNoImages(t *testing.T) {
 	require.Equal(t, []string{"no images data: expected files that end in .png, .jpg, .jpeg or .webp; folders within it are not looked at"}, p.problems(p.read(Options{})))
 }
 
+func TestNotes(t *testing.T) {
+	p := newPlace(t)
+	p.images("data/a.png", "data/more/b.png", "data/.git/c.png")
+	p.write("data/a.txt", " ")
+	p.write("data/lone.txt", "x")
+	f := p.read(Options{})
+	require.Equal(t, []string{
+		filepath.Join(f.Dir, "a.txt") + ": empty caption: found white space alone",
+		f.Dir + ": folders within it are not looked at, found 1",
+	}, f.Notes())
+	images, _ := golden(t)
+	p.write("data/still.webp", string(images["animated.webp"]))
+	p.write("data/still.txt", "x")
+	require.Contains(t, p.problems(p.read(Options{})), "bad image data/still.webp: found an animation, expected a single image")
+}
+
 func TestLinks(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("links need a privilege there")
