@@ -95,6 +95,9 @@ func (p *Pipeline) pictureRecipe(o CacheOptions) (cache.Recipe, sizing, error) {
 		if id, err = p.fingerprint(VAE); err != nil {
 			return cache.Recipe{}, sizing{}, err
 		}
+		if err := p.checkTiles(o.Tile); err != nil {
+			return cache.Recipe{}, sizing{}, err
+		}
 	}
 	settings := map[string]string{
 		"side": strconv.Itoa(side), "multiple": strconv.Itoa(multiple), "resize": sizes.name, "latents": "mean",
@@ -140,19 +143,37 @@ func (p *Pipeline) leastMultiple() (int, error) {
 		}
 		return c.Multiple, nil
 	}
+	s, err := p.latentSpace()
+	return 2 * s.Pixels, err // patches of most transformers
+}
+
+// checkTiles refuses tiles that the autoencoder cannot take.
+func (p *Pipeline) checkTiles(side int) error {
+	s, err := p.latentSpace()
+	if err != nil {
+		return err
+	}
+	if err := (vae.Options{Tile: side}).Check(s.Pixels); err != nil {
+		return fmt.Errorf("diffusion: %w", err)
+	}
+	return nil
+}
+
+// latentSpace is what latents of the autoencoder are like.
+func (p *Pipeline) latentSpace() (s vae.Space, err error) {
 	dir, err := p.Folder(VAE)
 	if err != nil {
-		return 0, err
+		return s, err
 	}
 	c, err := model.ReadConfig(dir)
 	if err != nil {
-		return 0, err
+		return s, err
 	}
 	a, ok := c.Family.(vae.Autoencoder)
 	if !ok {
-		return 0, fmt.Errorf("diffusion: %w: %s is a %s, expected an autoencoder", ErrPipeline, dir, c.Architecture)
+		return s, fmt.Errorf("diffusion: %w: %s is a %s, expected an autoencoder", ErrPipeline, dir, c.Architecture)
 	}
-	return 2 * a.Space().Pixels, nil // patches of most transformers
+	return a.Space(), nil
 }
 
 // pixels reports whether the transformer works on pixels: there is no autoencoder.

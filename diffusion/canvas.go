@@ -85,6 +85,15 @@ func (c *Canvas) Latent(width, height int) (w, h int, err error) {
 
 func nearest(x, multiple int) int { return max(1, (x+multiple/2)/multiple) * multiple }
 
+// CheckTiles refuses tiles that the autoencoder cannot take, before it is opened. Errors:
+// vae.ErrOption.
+func (c *Canvas) CheckTiles(o vae.Options) error {
+	if c.dir == "" {
+		return nil
+	}
+	return o.Check(c.Pixels / c.fold)
+}
+
 // Fetch brings the weights of the autoencoder to the disk, so that Open does not wait for
 // a download. Errors: those of Pipeline.Weights.
 func (c *Canvas) Fetch() (err error) {

@@ -18,8 +18,8 @@ import (
 // ErrDrawing is wrapped where something cannot be drawn as it is asked for.
 var ErrDrawing = errors.New("wrong drawing")
 
-// maxSteps is more than any schedule gains by.
-const maxSteps = 1000
+// MaxSteps is more than any schedule gains by.
+const MaxSteps = 1000
 
 // Drawing says what is to be drawn. What is zero is as the style of the painter has it.
 type Drawing struct {
@@ -145,8 +145,8 @@ func (p *Painter) settle(d *Drawing) error {
 	}
 	space := p.Space()
 	switch {
-	case d.Steps < 1 || d.Steps > maxSteps:
-		return fmt.Errorf("diffusion: %w: found %d steps, expected 1 to %d", ErrDrawing, d.Steps, maxSteps)
+	case d.Steps < 1 || d.Steps > MaxSteps:
+		return fmt.Errorf("diffusion: %w: found %d steps, expected 1 to %d", ErrDrawing, d.Steps, MaxSteps)
 	case d.Height < 1 || d.Width < 1 || d.Height%space.Multiple != 0 || d.Width%space.Multiple != 0:
 		return fmt.Errorf("diffusion: %w: found a latent of %d×%d, expected multiples of %d", ErrDrawing, d.Width, d.Height, space.Multiple)
 	case d.Cap < 0 || d.Until < 0 || !finite(d.Cap) || !finite(d.Until):

@@ -16,6 +16,7 @@ import (
 	"github.com/lorafuse/lorafuse/diffusion"
 	"github.com/lorafuse/lorafuse/diffusion/dit"
 	"github.com/lorafuse/lorafuse/diffusion/vae"
+	"github.com/lorafuse/lorafuse/model"
 )
 
 // sampling is a case of scripts/make_sampling_goldens.py: what a pipeline of diffusers was
@@ -35,7 +36,11 @@ func (c sampling) pipeline(t testing.TB) *diffusion.Pipeline {
 	dir := t.TempDir()
 	index := map[string]any{"_class_name": "Pipeline", "is_distilled": c.Distilled, "sample_sigmas": c.Sigmas}
 	add := func(part, from string) {
-		index[part] = []string{"diffusers", "Part"}
+		class := "Part"
+		if config, err := model.ReadConfig(from); err == nil {
+			class = config.Architecture
+		}
+		index[part] = []string{"diffusers", class}
 		require.NoError(t, os.CopyFS(filepath.Join(dir, part), os.DirFS(from)))
 	}
 	write := func(path string, data []byte) {

@@ -65,19 +65,34 @@ func Open(dev backend.Device, dir string, o Options) (_ *VAE, err error) {
 	return v, nil
 }
 
-// divide checks the sizes of tiles.
+// divide takes the sizes of tiles.
 func (v *VAE) divide(o Options) error {
+	p := v.space.Pixels
+	if err := o.Check(p); err != nil {
+		return err
+	}
+	v.tile, v.overlap = o.Tile/p, o.overlap(p)/p
+	return nil
+}
+
+func (o Options) overlap(pixels int) int {
+	if o.Overlap == 0 {
+		return o.Tile / pixels / 4 * pixels
+	}
+	return o.Overlap
+}
+
+// Check refuses tiles that an autoencoder cannot take whose places are so many pixels along
+// each side (Space.Pixels). Errors: ErrOption.
+func (o Options) Check(pixels int) error {
 	if o.Tile == 0 && o.Overlap == 0 {
 		return nil
 	}
-	p := v.space.Pixels
-	if o.Overlap == 0 {
-		o.Overlap = o.Tile / p / 4 * p
-	}
+	p := pixels
+	o.Overlap = o.overlap(p)
 	if o.Tile <= 0 || o.Tile%p != 0 || o.Overlap < 0 || o.Overlap%p != 0 || 2*o.Overlap > o.Tile {
 		return fmt.Errorf("%w: tiles of %d pixels that overlap by %d, expected multiples of %d and an overlap of half a tile at most", ErrOption, o.Tile, o.Overlap, p)
 	}
-	v.tile, v.overlap = o.Tile/p, o.Overlap/p
 	return nil
 }
 

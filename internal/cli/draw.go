@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -128,8 +129,16 @@ func (f *drawFlags) check(command string) error {
 		return usagef(command, "--control-resolution goes with --control")
 	case f.given("control-resolution") && (f.controlSide < 1 || f.controlSide > maxSide):
 		return usagef(command, "--control-resolution: found %d, expected 1 to %d", f.controlSide, maxSide)
-	case f.given("steps") && f.steps < 1:
-		return fmt.Errorf("draw: --steps: found %d, expected 1 or more", f.steps)
+	case !strings.EqualFold(filepath.Ext(f.output), ".png"):
+		return usagef(command, "--output: found %q, expected a name that ends in .png", f.output)
+	case f.given("steps") && (f.steps < 1 || f.steps > diffusion.MaxSteps):
+		return fmt.Errorf("draw: --steps: found %d, expected 1 to %d", f.steps, diffusion.MaxSteps)
+	case f.guidance-f.guidance != 0:
+		return fmt.Errorf("draw: --guidance: found %v, expected a finite number", f.guidance)
+	case f.weight-f.weight != 0:
+		return fmt.Errorf("draw: --adapter-weight: found %v, expected a finite number", f.weight)
+	case len(f.seeds) == 0:
+		return usagef(command, "--seed: found none, expected whole numbers of 0 or more, with commas between them")
 	}
 	for _, s := range f.seeds {
 		n, err := strconv.ParseUint(strings.TrimSpace(s), 10, 64)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/lorafuse/lorafuse/diffusion"
+	"github.com/lorafuse/lorafuse/internal/fsatomic"
 )
 
 // drawn is what `draw --json` prints.
@@ -154,17 +155,16 @@ func settingValue(value string) string {
 	return value
 }
 
-// checkOutput looks whether a file can be written at path, before anything is drawn.
+// checkOutput looks whether a file can be written at path: a run that draws for an hour
+// should not end with a folder that is not there.
 func checkOutput(path string) error {
-	info, err := os.Stat(filepath.Dir(path))
-	if err != nil {
-		return fmt.Errorf("--output: %w", err)
-	}
-	if !info.IsDir() {
-		return fmt.Errorf("--output: %s is no folder", filepath.Dir(path))
-	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return fmt.Errorf("--output: %s is a folder, expected a PNG file to write", path)
+		return fmt.Errorf("%s is a folder, expected a PNG file to write", path)
 	}
+	f, err := fsatomic.Create(path)
+	if err != nil {
+		return err
+	}
+	f.Abort()
 	return nil
 }

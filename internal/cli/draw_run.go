@@ -42,6 +42,9 @@ func (a *app) openDrawing(ctx context.Context, f *drawFlags) (_ *drawing, err er
 			d.close()
 		}
 	}()
+	if err := checkOutput(f.output); err != nil {
+		return nil, fmt.Errorf("draw: --output: %w", err)
+	}
 	if d.dev, err = a.openDevice(&f.modelFlags, f.machine()); err != nil {
 		return nil, err
 	}
@@ -76,12 +79,9 @@ func (a *app) openDrawing(ctx context.Context, f *drawFlags) (_ *drawing, err er
 }
 
 // plan is what the flags say of every picture by a transformer, and looks whether all parts
-// are there that it takes, and the folder of the file.
+// are there that it takes.
 func (d *drawing) plan(transformer string) (err error) {
 	f := d.flags
-	if err := checkOutput(f.output); err != nil {
-		return err
-	}
 	if d.schedule, err = d.pipeline.Schedule(); err != nil {
 		return err
 	}
@@ -102,6 +102,9 @@ func (d *drawing) plan(transformer string) (err error) {
 	}
 	if d.what.Width, d.what.Height, err = d.canvas.Latent(width, height); err != nil {
 		return fmt.Errorf("--size: %w", err)
+	}
+	if err := d.canvas.CheckTiles(f.tiles()); err != nil {
+		return fmt.Errorf("--vae-tile: %w", err)
 	}
 	if d.what.Steps = f.steps; f.steps == 0 {
 		d.what.Steps = d.style.Steps
@@ -140,14 +143,14 @@ func (d *drawing) adapter() (*lora.State, error) {
 func (d *drawing) read(ctx context.Context) error {
 	f := d.flags
 	for _, path := range f.embeddings {
-		p, err := diffusion.ReadPrompt(path)
+		p, err := d.encoded(path)
 		if err != nil {
 			return fmt.Errorf("--embedding: %w", err)
 		}
 		d.prompts = append(d.prompts, p)
 	}
 	if f.negativeEmbedding != "" {
-		p, err := diffusion.ReadPrompt(f.negativeEmbedding)
+		p, err := d.encoded(f.negativeEmbedding)
 		if err != nil {
 			return fmt.Errorf("--negative-embedding: %w", err)
 		}
@@ -180,6 +183,15 @@ func (d *drawing) read(ctx context.Context) error {
 	}
 	d.what.Negative = &p
 	return nil
+}
+
+// encoded reads an encoded prompt, which must be one for this transformer.
+func (d *drawing) encoded(path string) (dit.Prompt, error) {
+	p, err := diffusion.ReadPrompt(path)
+	if err == nil && p.Features != d.space.Text {
+		err = fmt.Errorf("%s: found %d features of a token, expected %d as the transformer has: is it that of another model?", path, p.Features, d.space.Text)
+	}
+	return p, err
 }
 
 // negative is the negative prompt, if there is one that counts.
