@@ -2,7 +2,6 @@ package train_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"image"
 	"image/png"
@@ -392,31 +391,46 @@ func TestDiffusionErrors(t *testing.T) {
 	require.ErrorIs(t, open(), diffusion.ErrPart)
 }
 
-// TestDiffusionKilled: a run that is killed goes on to the same bits, in a process of its
-// own.
+// TestDiffusionKilled: a run that is killed while it writes a checkpoint or a picture, or at any
+// other moment, goes on to the same bits.
 func TestDiffusionKilled(t *testing.T) {
 	s := newStudio(t, "qwenimage")
 	s.shoot(threeSizes...)
-	run := func(name string) string {
-		c := s.config(name+"/out", "save_steps=1", "steps=4")
+	run := func(name string) (dir, out string) {
+		c := s.config(name+"/out", "save_steps=1", "save_limit=2", "steps=9", "diffusion.sample_every=2", "diffusion.sample_steps=1")
 		raw, err := c.YAML()
 		require.NoError(t, err)
 		s.write(name+"/train.yaml", string(raw))
-		return s.path(name)
+		return s.path(name), c.OutputDir
 	}
-	whole := run("whole")
-	runChild(t, whole)
-	killed := run("killed")
-	runChild(t, killed)
-	require.NoError(t, os.RemoveAll(filepath.Join(killed, "out", "checkpoint-3")))
-	require.NoError(t, os.RemoveAll(filepath.Join(killed, "out", train.AdapterDir)))
-	runChild(t, killed)
-	require.Equal(t, adapterHash(t, filepath.Join(whole, "out")), adapterHash(t, filepath.Join(killed, "out")))
-	var p map[string]any
-	raw, err := os.ReadFile(filepath.Join(killed, "out", "checkpoint-3", "training.json"))
-	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(raw, &p))
-	require.EqualValues(t, 3, p["step"])
+	dir, want := run("whole")
+	runChild(t, dir)
+	dir, got := run("killed")
+	for _, at := range []string{"samples/*step-000002.png", "checkpoint-3", ".tmp-*checkpoint-5*", "samples/*step-000006.png", "metrics.jsonl"} {
+		killChild(t, dir, filepath.Join(got, at))
+		require.NoDirExists(t, filepath.Join(got, train.AdapterDir), "it was killed too late")
+	}
+	s.write("killed/out/samples/.tmp-0123456789ab-step-000008.png", "the leavings of a write")
+	runChild(t, dir)
+	require.Equal(t, adapterHash(t, want), adapterHash(t, got))
+	for _, name := range []string{"samples", "checkpoint-8", dialects.File} {
+		require.Equal(t, bytesUnder(t, filepath.Join(want, name)), bytesUnder(t, filepath.Join(got, name)), name)
+	}
+}
+
+// bytesUnder are the files of a folder, or a file.
+func bytesUnder(t *testing.T, path string) map[string]string {
+	all := map[string]string{}
+	require.NoError(t, filepath.WalkDir(path, func(p string, e os.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		raw, err := os.ReadFile(p)
+		name, _ := filepath.Rel(path, p)
+		all[name] = string(raw)
+		return err
+	}))
+	return all
 }
 
 // TestDiffusionWhole: modules that are trained whole are saved as PEFT does, and not in the

@@ -6,12 +6,10 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -328,16 +326,7 @@ func TestJobsKilled(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(w.dir, "train.yaml"), raw, 0o666))
 	for _, after := range []string{"job0/checkpoint-1", "job1/checkpoint-3", "job2/checkpoint-*", "job0/checkpoint-9"} {
-		child := exec.Command(os.Args[0])
-		child.Env = append(os.Environ(), childEnv+"="+w.dir)
-		require.NoError(t, child.Start())
-		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
-			if found, _ := filepath.Glob(filepath.Join(c.OutputDir, after)); len(found) > 0 {
-				break
-			}
-		}
-		_ = child.Process.Kill()
-		_ = child.Wait()
+		killChild(t, w.dir, filepath.Join(c.OutputDir, after))
 	}
 	runChild(t, w.dir)
 	for name, sum := range want {

@@ -67,6 +67,21 @@ func runChild(t *testing.T, dir string) {
 	require.NoError(t, err, string(out))
 }
 
+// killChild trains in dir in a process of its own, and kills it as soon as a file of pattern is
+// there: kill -9, of which a process does not learn.
+func killChild(t *testing.T, dir, pattern string) {
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), childEnv+"="+dir)
+	require.NoError(t, c.Start())
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if found, _ := filepath.Glob(pattern); len(found) > 0 {
+			break
+		}
+	}
+	_ = c.Process.Kill()
+	_ = c.Wait()
+}
+
 // writeRun writes the data and the settings of a run with all that could make
 // a resumed one differ: dropout, accumulation, packing, shuffling.
 func writeRun(t *testing.T, dir string) *config.Config {

@@ -12,6 +12,7 @@ import (
 	"github.com/lorafuse/lorafuse/diffusion"
 	"github.com/lorafuse/lorafuse/diffusion/dit"
 	"github.com/lorafuse/lorafuse/diffusion/flow"
+	"github.com/lorafuse/lorafuse/internal/fsatomic"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/train/events"
 )
@@ -182,6 +183,9 @@ func (p *pictures) draw(ctx context.Context, l *loop, step int) error {
 	}
 	path := filepath.Join(l.cfg.OutputDir, SamplesDir, fmt.Sprintf("step-%06d.png", step))
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return fmt.Errorf("train: %w", err)
+	}
+	if err := fsatomic.Sweep(filepath.Dir(path)); err != nil { // what a killed run has left
 		return fmt.Errorf("train: %w", err)
 	}
 	if err := diffusion.WritePNG(path, grid); err != nil {
