@@ -160,12 +160,21 @@ func (c *Canvas) Need(dev backend.Device, o vae.Options, latents ...dit.Latent) 
 }
 
 // Paint makes the picture of a latent that is normalised as the transformer has it. The
-// canvas must be open. Errors: those of vae.VAE.Decode.
+// canvas must be open. Errors: those of vae.VAE.Decode, ErrDrawing for what is no picture.
 func (c *Canvas) Paint(ctx context.Context, x dit.Latent) (vae.Picture, error) {
 	x = x.Unfold(c.fold)
 	if c.dir == "" {
 		return vae.Picture{Channels: x.Channels, Height: x.Height, Width: x.Width, Values: x.Values}, nil
 	}
 	c.scale.Denormalise(x)
-	return c.vae.Decode(ctx, x)
+	p, err := c.vae.Decode(ctx, x)
+	if err != nil {
+		return p, err
+	}
+	for i, v := range p.Values {
+		if v-v != 0 {
+			return p, fmt.Errorf("diffusion: %w: %s makes %v of the latent at place %d of the picture, expected numbers", ErrDrawing, c.dir, v, i)
+		}
+	}
+	return p, nil
 }

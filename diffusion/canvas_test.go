@@ -2,12 +2,16 @@ package diffusion
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/diffusion/dit"
+	"github.com/lorafuse/lorafuse/diffusion/vae"
+	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
 )
 
 // A pipeline without an autoencoder draws pixels, or squares of them.
@@ -41,4 +45,17 @@ func TestCanvasSizes(t *testing.T) {
 		_, _, err := c.Latent(size[0], size[1])
 		assert.ErrorIs(t, err, ErrDrawing)
 	}
+}
+
+// What an autoencoder makes that is no number is not drawn as black.
+func TestPaintNumbersAlone(t *testing.T) {
+	p := &Pipeline{Dir: "x", Parts: map[string]Part{VAE: {Dir: "../testdata/dit/vae-flux/vae", There: true}}}
+	c, err := p.Canvas(dit.Space{Channels: 4, Multiple: 2})
+	require.NoError(t, err)
+	require.NoError(t, c.Open(testdevice.Open(t, backend.Options{}), vae.Options{}))
+	defer func() { require.NoError(t, c.Close()) }()
+	x := dit.Latent{Channels: 4, Frames: 1, Height: 2, Width: 2, Values: slices.Repeat([]float32{3e38}, 16)}
+	_, err = c.Paint(t.Context(), x)
+	require.ErrorIs(t, err, ErrDrawing)
+	require.ErrorContains(t, err, "vae makes NaN of the latent at place 0")
 }

@@ -352,6 +352,10 @@ func TestDiffusionErrors(t *testing.T) {
 	require.NoError(t, os.Remove(s.path("pictures/new.png")))
 	require.NoError(t, os.Remove(s.path("pictures/new.txt")))
 
+	s.write("pictures/001.txt", "another caption")
+	require.ErrorContains(t, open(), "001.txt.safetensors: its source has changed: stale entry; lorafuse data cache builds it")
+	s.write("pictures/001.txt", "picture 1")
+
 	require.ErrorContains(t, open("diffusion.controls="+s.path("none")), "none")
 	require.NoError(t, os.Rename(s.path("model/vae"), s.path("model/elsewhere")))
 	err = open()

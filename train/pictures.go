@@ -47,7 +47,7 @@ func (r *Run) readPictures(ctx context.Context) error {
 	}
 	m := &pictures{Run: r, scale: scaleDigest(o, t.Space())}
 	if m.feed, err = feed.New(ctx, o); err != nil {
-		if errors.Is(err, cache.ErrMissing) {
+		if errors.Is(err, cache.ErrMissing) || errors.Is(err, cache.ErrStale) || errors.Is(err, cache.ErrCorrupt) {
 			return fmt.Errorf("train: diffusion.cache: %w; lorafuse data cache builds it", err)
 		}
 		return fmt.Errorf("train: diffusion.cache: %w", err)
