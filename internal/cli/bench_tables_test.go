@@ -23,11 +23,19 @@ func reports(t *testing.T, text string) (all []report) {
 	return all
 }
 
+// TestBenchTables takes one sample of everything that two tables have, or all of them with
+// LORAFUSE_LONG.
 func TestBenchTables(t *testing.T) {
 	path, err := exec.LookPath("lorafuse")
 	require.NoError(t, err)
 	kept := filepath.Join(t.TempDir(), "kept.json")
-	got := started(exec.Command(path, "bench", "--quick", "--threads", "1", "--dir", t.TempDir(), "--save", kept, "--json"))
+	asked, suites, tables := " --tables step,files", []string{"step", "load"}, []string{"## Training steps", "## Files"}
+	if os.Getenv("LORAFUSE_LONG") != "" {
+		asked, suites = "", []string{"step", "decode", "kernels", "layer", "load"}
+		tables = append(tables, "## Decoding", "## Products and attention", "## Adapters")
+	}
+	args := strings.Fields("bench --quick" + asked + " --threads 1")
+	got := started(exec.Command(path, append(args, "--dir", t.TempDir(), "--save", kept, "--json")...))
 	require.Equal(t, ExitOK, got.status, got.stderr)
 	all := reports(t, got.stdout)
 	var titles []string
@@ -39,14 +47,14 @@ func TestBenchTables(t *testing.T) {
 			assert.Len(t, row.Seconds, 1)
 		}
 	}
-	assert.Equal(t, []string{"step", "decode", "kernels", "layer", "load"}, titles)
+	assert.Equal(t, suites, titles)
 	raw, err := os.ReadFile(kept)
 	require.NoError(t, err)
 	assert.Equal(t, got.stdout, string(raw), "what is kept is what is printed")
-	assert.Contains(t, string(raw), `"command": "lorafuse bench --quick --threads 1",`)
+	assert.Contains(t, string(raw), `"command": "lorafuse bench --quick`+asked+` --threads 1",`)
 
 	page := succeed(t, "bench", "--markdown", "--from", kept)
-	for _, line := range []string{"## Training steps", "| step, f32 | tiny, 2 × 16 tokens, r=16 | 1 |", "## Decoding", "## Products and attention", "## Adapters", "## Files", "| header, FromBytes | 1,000 tensors |", "(kept.json).\n"} {
+	for _, line := range append(tables, "| step, f32 | tiny, 2 × 16 tokens, r=16 | 1 |", "| header, FromBytes | 1,000 tensors |", "(kept.json).\n") {
 		assert.Contains(t, page, line)
 	}
 	assert.Equal(t, strings.ReplaceAll(page, " (kept.json)", ""), strings.ReplaceAll(succeed(t, "bench", "--markdown", "--from", filepath.Dir(kept), kept), " (kept.json)", ""), "the same twice adds nothing")
