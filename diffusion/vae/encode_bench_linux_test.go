@@ -4,15 +4,13 @@ import (
 	"context"
 	"math"
 	"os"
-	"slices"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/internal/dev/cputime"
 	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
 )
 
@@ -33,23 +31,9 @@ func BenchmarkEncode(b *testing.B) {
 	for i := range p.Values {
 		p.Values[i] = float32(math.Sin(float64(i * i)))
 	}
-	encode := func() {
+	least := cputime.Least(b, 1, nil, func(int) {
 		_, err := v.Encode(context.Background(), p)
 		require.NoError(b, err)
-	}
-	encode() // plans and loads
-	var times []time.Duration
-	for b.Loop() {
-		start := processor(b)
-		encode()
-		times = append(times, processor(b)-start)
-	}
-	b.ReportMetric(slices.Min(times).Seconds()*1e3, "ms")
-}
-
-// processor is the time that this process has taken of processors.
-func processor(b *testing.B) time.Duration {
-	var t unix.Timespec
-	require.NoError(b, unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t))
-	return time.Duration(t.Nano())
+	})
+	b.ReportMetric(least[0].Seconds()*1e3, "ms")
 }
