@@ -94,7 +94,7 @@ env: ## print the environment of builds with -tags cuda: eval "$(make -s env)"
 test-cuda: sim cuda-kernels ## all tests of -tags cuda, on the simulated driver
 	eval "$$(sh scripts/cuda_env.sh)" && export LORAFUSE_CUDA_TEST=1 LORAFUSE_LIBCUDA=$(CURDIR)/kernels/sim/build/libcuda_sim.so && \
 		$(GO) test -tags cuda -run TestStructures ./kernels/sim && \
-		$(GO) test -tags cuda ./kernels ./backend/cuda/... ./backend/telemetry/...
+		$(GO) test -timeout 30m -tags cuda ./kernels ./backend/cuda/... ./backend/telemetry/...
 	sh scripts/cuda_goldens.sh $(GOLDENS)
 	sh scripts/cuda_alone.sh
 
@@ -102,11 +102,11 @@ metal-sim: ## the fake Metal and lfmsl, which compiles shaders, for machines tha
 	CLANG=$(CLANG) CLANGXX=$(CLANGXX) sh scripts/metal_sim.sh
 
 test-metal: metal-sim ## all tests of the backend for Apple GPUs, on the fake Metal (needs clang-19 and GNUstep)
-	CC=$(CLANG) CXX=$(CLANGXX) CGO_ENABLED=1 $(GO) test -tags 'metal metalfake' ./kernels ./backend/metal/...
+	CC=$(CLANG) CXX=$(CLANGXX) CGO_ENABLED=1 $(GO) test -timeout 30m -tags 'metal metalfake' ./kernels ./backend/metal/...
 	CC=$(CLANG) CXX=$(CLANGXX) sh scripts/metal_goldens.sh
 
 test-metal-short: metal-sim ## the conformance suite and a few goldens on the fake Metal
-	CC=$(CLANG) CXX=$(CLANGXX) CGO_ENABLED=1 $(GO) test -tags 'metal metalfake' -run 'TestConformance' ./backend/metal
+	CC=$(CLANG) CXX=$(CLANGXX) CGO_ENABLED=1 $(GO) test -timeout 30m -tags 'metal metalfake' -run 'TestConformance' ./backend/metal
 	CC=$(CLANG) CXX=$(CLANGXX) sh scripts/metal_goldens.sh few
 
 check-darwin: ## the program for macOS and its tests: vet, build and link without a Mac (installs zig)
