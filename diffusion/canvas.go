@@ -142,10 +142,13 @@ func (c *Canvas) Encode(ctx context.Context, p vae.Picture) (dit.Latent, error) 
 }
 
 // Need is what painting latents takes on a device, in bytes. Of latents the height and the
-// width are read. Errors: those of vae.Open and vae.VAE.Need.
+// width are read. Errors: those of Fetch, vae.Open and vae.VAE.Need.
 func (c *Canvas) Need(dev backend.Device, o vae.Options, latents ...dit.Latent) (n int64, err error) {
 	if c.dir == "" {
 		return 0, nil
+	}
+	if err := c.Fetch(); err != nil {
+		return 0, err
 	}
 	v, err := vae.Open(dev, c.dir, o)
 	if err != nil {

@@ -61,7 +61,8 @@ cache of another model is an error, unless --rebuild is given.
 Each image is brought to the size of about --resolution squared pixels that is nearest
 to its shape, with sides that are multiples of what the model takes: scaled until it
 covers that size (Catmull-Rom, which is Pillow's bicubic), and cut in the middle. What
-is transparent is white.
+is transparent is white. For Qwen-Image-Edit images and control images are not cut: their
+sides are rounded, as in drawing.
 
 With --control the images of the same names there are encoded, too, for models that
 edit images; text encoders that see pictures (Qwen-Image-Edit) are shown these along with

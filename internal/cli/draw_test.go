@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"image"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -221,4 +223,23 @@ func pngTexts(t *testing.T, path string) map[string]string {
 		at += 12 + n
 	}
 	return texts
+}
+
+// TestDrawInterrupted: a drawing that is stopped leaves the file that was there.
+func TestDrawInterrupted(t *testing.T) {
+	l := newLab(t)
+	dir, embedding := l.flux()
+	path := l.file("x.png", "what was there")
+	ctx, stop := context.WithCancel(t.Context())
+	time.AfterFunc(300*time.Millisecond, stop)
+	var out, errs strings.Builder
+	status := Run(ctx, []string{"draw", "--model", dir, "--embedding", embedding, "--size", "64x64", "--steps", "1000", "-o", path}, os.Stdin, &out, &errs)
+	assert.Equal(t, ExitInterrupted, status)
+	assert.Equal(t, "lorafuse: interrupted\n", errs.String())
+	raw, err := os.ReadFile(path)
+	require.NoError(t, err)
+	assert.Equal(t, "what was there", string(raw))
+	left, err := filepath.Glob(l.path(".*"))
+	require.NoError(t, err)
+	assert.Empty(t, left)
 }
