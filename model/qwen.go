@@ -19,7 +19,7 @@ func readQwen2(c *Config, f *Fields) Family {
 	d := f.decoder(c)
 	d.RoPE = f.rope(c, d.HeadDim, 10000)
 	d.AttentionBias = true
-	f.qwenWindows(d)
+	f.qwenWindows(d, 28)
 	return d
 }
 
@@ -32,18 +32,18 @@ func readQwen3(c *Config, f *Fields) Family {
 	d.AttentionBias = f.Bool("attention_bias", false)
 	d.OutputBias = d.AttentionBias
 	d.HeadNorm = true
-	f.qwenWindows(d)
+	f.qwenWindows(d, 28)
 	return d
 }
 
 // qwenWindows reads which layers slide: those of layer_types, or those from
-// max_window_layers on.
-func (f *Fields) qwenWindows(d *Decoder) {
+// max_window_layers on, which is from where it is missing.
+func (f *Fields) qwenWindows(d *Decoder, from int) {
 	window := f.Int("sliding_window", 4096)
 	if !f.Bool("use_sliding_window", false) {
 		window = 0
 	}
-	from := f.Int("max_window_layers", 28)
+	from = f.Int("max_window_layers", from)
 	types := f.layerTypes(len(d.Windows))
 	for i := range d.Windows {
 		slides := i >= from && window > 0

@@ -45,7 +45,7 @@ func readQwenVL(c *Config, f *Fields, within string) Family {
 	d.RoPE = f.rope(c, d.HeadDim, 1e6)
 	d.AttentionBias = true
 	d.Within = within
-	f.qwenWindows(d)
+	f.qwenWindows(d, 80)
 	if within == "" {
 		return d
 	}
