@@ -19,8 +19,8 @@ import sys
 import tempfile
 
 import torch
-from diffusers import FlowMatchEulerDiscreteScheduler, FluxPipeline, FluxTransformer2DModel
-from diffusers import QwenImagePipeline, QwenImageTransformer2DModel
+from diffusers import FlowMatchEulerDiscreteScheduler, Flux2KleinPipeline, Flux2Transformer2DModel, FluxPipeline
+from diffusers import FluxTransformer2DModel, QwenImagePipeline, QwenImageTransformer2DModel, ZImagePipeline, ZImageTransformer2DModel
 from peft import LoraConfig
 from peft.utils import get_peft_model_state_dict
 from safetensors.torch import load_file, save_file
@@ -34,6 +34,14 @@ def flux_pipeline(transformer):
 
 def qwen_pipeline(transformer):
     return QwenImagePipeline(FlowMatchEulerDiscreteScheduler(), None, None, None, transformer)
+
+
+def flux2_pipeline(transformer):
+    return Flux2KleinPipeline(FlowMatchEulerDiscreteScheduler(), None, None, None, transformer)
+
+
+def zimage_pipeline(transformer):
+    return ZImagePipeline(FlowMatchEulerDiscreteScheduler(), None, None, None, transformer)
 
 
 def flux_output(transformer, g):
@@ -51,6 +59,18 @@ def qwen_output(transformer, g):
         img_shapes=[[(1, height // 2, width // 2)]] * batch, return_dict=False)[0]
 
 
+def flux2_output(transformer, g):
+    return transformer(
+        hidden_states=g["hidden_states"], timestep=g["timestep"], guidance=g["guidance"],
+        encoder_hidden_states=g["encoder_hidden_states"], txt_ids=g["txt_ids"], img_ids=g["img_ids"], return_dict=False)[0]
+
+
+def zimage_output(transformer, g):
+    latents = [g[f"latents.{i}"].unsqueeze(1) for i in range(2)]
+    texts = [g[f"cap_feats.{i}"] for i in range(2)]
+    return torch.stack(transformer(latents, g["timestep"], texts, return_dict=False)[0])
+
+
 # What is checked: targets of the adapter, and the forms in which diffusers loads it. The tool's own names of FLUX
 # are read by diffusers for layers of FLUX's real sizes alone, but for those of double blocks.
 ATTENTION = r"^transformer_blocks\.\d+\.(attn\.(to_[qkv]|to_out\.0|add_[qkv]_proj|to_add_out)|ff\.net\.0\.proj)$"
@@ -61,6 +81,11 @@ CASES = [
     ("qwenimage", QwenImageTransformer2DModel, qwen_pipeline, qwen_output,
      ["to_k", "to_q", "to_v", "to_out.0", "add_q_proj", "to_add_out", "img_mlp.net.0.proj", "txt_mlp.net.2", "img_mod.1"],
      ["diffusers", "kohya", "comfyui"]),
+    ("flux2", Flux2Transformer2DModel, flux2_pipeline, flux2_output,
+     ["to_q", "to_k", "to_v", "to_add_out", "add_q_proj", "ff.linear_in", "to_qkv_mlp_proj", "single_transformer_blocks.0.attn.to_out", "x_embedder"],
+     ["diffusers", "kohya", "comfyui"]),
+    ("zimage", ZImageTransformer2DModel, zimage_pipeline, zimage_output,
+     ["to_q", "to_v", "to_out.0", "w2", "layers.0.adaLN_modulation.0"], ["diffusers", "kohya", "comfyui"]),
 ]
 
 
