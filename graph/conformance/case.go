@@ -26,6 +26,7 @@ type testCase struct {
 	// and for integers that there must be none.
 	limit float64
 	bench bool // large: for benchmarks only
+	slow  bool // where it is decomposed: without LORAFUSE_LONG for values and threads only
 	// lossOuts is how many of the outputs have a gradient; 0 means all.
 	lossOuts int
 }

@@ -310,7 +310,7 @@ func (shared) Close() error { return nil }
 func runChaos(t *testing.T, dev backend.Device) {
 	wild := Chaos(shared{dev}, 1)
 	t.Cleanup(func() { require.NoError(t, wild.Close()) })
-	eachCase(t, func(t *testing.T, c *testCase) {
+	eachQuick(t, func(t *testing.T, c *testCase) {
 		s := c.amidst(t)
 		outs := append(s.outs, s.gradients(t)...)
 		want := s.run(t, dev, outs, exec.Spec{})

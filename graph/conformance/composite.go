@@ -20,7 +20,7 @@ const decomposedLimit = 4
 // runComposite compares the kernels of composites with their decompositions
 // on the same device, and both with the reference: values and gradients.
 func runComposite(t *testing.T, dev backend.Device) {
-	eachCase(t, func(t *testing.T, c *testCase) {
+	eachQuick(t, func(t *testing.T, c *testCase) {
 		if !c.op.IsComposite() {
 			t.Skip("a primitive")
 		}

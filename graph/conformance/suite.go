@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"bytes"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -45,6 +46,16 @@ func eachCase(t *testing.T, f func(t *testing.T, c *testCase)) {
 	}
 }
 
+// eachQuick is eachCase without the rows that are slow, unless LORAFUSE_LONG is set.
+func eachQuick(t *testing.T, f func(t *testing.T, c *testCase)) {
+	long := os.Getenv("LORAFUSE_LONG") != ""
+	for _, c := range cases() {
+		if !c.bench && (long || !c.slow) {
+			t.Run(c.String(), func(t *testing.T) { f(t, &c) })
+		}
+	}
+}
+
 func runValue(t *testing.T, dev backend.Device) {
 	eachCase(t, func(t *testing.T, c *testCase) {
 		s := c.set(t)
@@ -56,7 +67,7 @@ func runValue(t *testing.T, dev backend.Device) {
 // operation sits between others, so that its inputs and outputs lie in the
 // arena and it may work in place.
 func runPlan(t *testing.T, dev backend.Device) {
-	eachCase(t, func(t *testing.T, c *testCase) {
+	eachQuick(t, func(t *testing.T, c *testCase) {
 		s := c.amidst(t)
 		want := s.run(t, dev, s.outs, exec.Spec{NoReuse: true})
 		got := s.run(t, dev, s.outs, exec.Spec{})
