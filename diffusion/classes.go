@@ -9,14 +9,17 @@ import (
 	"github.com/lorafuse/lorafuse/model"
 )
 
-// transformersOf are the transformers of pipelines, by how the names of these begin.
-var transformersOf = []struct{ pipeline, transformer string }{
-	{"QwenImage21", "QwenImage21Transformer2DModel"}, // before its prefix
-	{"QwenImage", "QwenImageTransformer2DModel"},
-	{"Flux2", "Flux2Transformer2DModel"},
-	{"Flux", "FluxTransformer2DModel"},
-	{"ZImage", "ZImageTransformer2DModel"},
-	{"Kandinsky5", "Kandinsky5Transformer3DModel"},
+// transformerOf is the class of the transformer of a pipeline, by how both names begin: a
+// Flux2KleinPipeline has a Flux2Transformer2DModel. "" is one that no family is of.
+func transformerOf(pipeline string) (class string) {
+	longest := 0
+	for c := range families {
+		name, _, _ := strings.Cut(c, "Transformer")
+		if strings.HasPrefix(pipeline, name) && len(name) > longest { // QwenImage21, not QwenImage
+			class, longest = c, len(name)
+		}
+	}
+	return class
 }
 
 // checkClasses compares what model_index.json says with itself and with the parts that are
@@ -24,14 +27,9 @@ var transformersOf = []struct{ pipeline, transformer string }{
 // scales, and say nothing. Errors: ErrPipeline.
 func (p *Pipeline) checkClasses() error {
 	index := p.files.Path(IndexFile)
-	for _, t := range transformersOf {
-		if !strings.HasPrefix(p.Class, t.pipeline) {
-			continue
-		}
-		if found := p.Parts[Transformer].Class; found != "" && found != t.transformer {
-			return fmt.Errorf("diffusion: %w: %s: %s lists the transformer as %s, expected %s", ErrPipeline, index, p.Class, found, t.transformer)
-		}
-		break
+	want, found := transformerOf(p.Class), p.Parts[Transformer].Class
+	if want != "" && found != "" && found != want {
+		return fmt.Errorf("diffusion: %w: %s: %s lists the transformer as %s, expected %s", ErrPipeline, index, p.Class, found, want)
 	}
 	for _, name := range []string{Transformer, VAE} {
 		part := p.Parts[name]
