@@ -314,11 +314,32 @@ func (a *app) summarize(c *config.Config, s *train.Summary) {
 	if s.Plot != "" {
 		a.out.printf("plot     %s\n", s.Plot)
 	}
-	use := map[config.Task]string{config.Embed: "embed --model %s --adapter %s --input texts.txt", config.Classify: "eval --model %s --adapter %s --data rows.jsonl", config.Diffuse: `draw --model %s --adapter %s --prompt "..." --output picture.png`}
-	for _, task := range []config.Task{config.Language, config.Prefer} {
-		use[task] = `generate --model %s --adapter %s --prompt "..."`
+	a.out.printf("use it   lorafuse %s\n", toUse(c, s.Adapter))
+}
+
+// toUse is a command that shows what an adapter does.
+func toUse(c *config.Config, adapter string) string {
+	command, rest := "generate", `--prompt "..."`
+	switch c.Task {
+	case config.Embed:
+		command, rest = "embed", "--input texts.txt"
+	case config.Classify:
+		command, rest = "eval", "--data rows.jsonl"
+	case config.Diffuse:
+		command, rest = "draw", `--prompt "..." --output picture.png`
 	}
-	a.out.printf("use it   lorafuse "+use[c.Task]+"\n", shellWord(c.Model), shellWord(s.Adapter))
+	model, transformer := c.Model, c.Diffusion.Transformer
+	if info, err := os.Stat(model); c.Task == config.Diffuse && err == nil && !info.IsDir() {
+		model, transformer = "path/to/pipeline", c.Model // which has the encoders
+	}
+	words := []string{command, "--model", shellWord(model)}
+	if transformer != "" {
+		words = append(words, "--transformer", shellWord(transformer))
+	}
+	if own := c.Diffusion.TransformerConfig; own != "" {
+		words = append(words, "--transformer-config", shellWord(own))
+	}
+	return strings.Join(append(words, "--adapter", shellWord(adapter), rest), " ")
 }
 
 // again is the command line that goes on with an interrupted run.

@@ -1,0 +1,22 @@
+package cli
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/lorafuse/lorafuse/train/config"
+)
+
+// The command that shows what was learned names the transformer that has learned it.
+func TestToUse(t *testing.T) {
+	l := newLab(t)
+	file := l.write("own.safetensors", floats("x", []float32{1}, 1))
+	c := config.Default()
+	c.Task, c.Model = config.Diffuse, "flux"
+	assert.Equal(t, `draw --model flux --adapter out --prompt "..." --output picture.png`, toUse(c, "out"))
+	c.Diffusion.Transformer, c.Diffusion.TransformerConfig = "own.safetensors", "own.json"
+	assert.Equal(t, `draw --model flux --transformer own.safetensors --transformer-config own.json --adapter out --prompt "..." --output picture.png`, toUse(c, "out"))
+	c.Diffusion, c.Model = config.Diffusion{}, file
+	assert.Equal(t, "draw --model path/to/pipeline --transformer "+file+` --adapter out --prompt "..." --output picture.png`, toUse(c, "out"))
+}
