@@ -270,6 +270,9 @@ func (a *app) dryRun(ctx context.Context, c *config.Config, asJSON bool) error {
 			return err
 		}
 		defer os.RemoveAll(tmp)
+		if c.Task == config.Diffuse {
+			c.Diffusion.Cache = c.CacheDir() // which an error names
+		}
 		c.OutputDir = tmp
 	}
 	var p dryRunReport

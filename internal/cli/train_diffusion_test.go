@@ -8,6 +8,17 @@ import (
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
+// A plan names the cache of the run, and not that of a temporary folder.
+func TestDryRunWithoutCache(t *testing.T) {
+	l := newLab(t)
+	dir, model := l.pictures(), l.captioner()
+	file := l.file("style.yaml", "task: diffusion\nmodel: "+model+"\noutput_dir: "+l.path("out")+"\ndiffusion: {images: "+dir+"}\n")
+	r := command(t, "", "train", file, "--dry-run")
+	assert.Contains(t, r.stderr, l.path("out/cache/text_embs"))
+	assert.Contains(t, r.stderr, "no such entry; lorafuse data cache builds it")
+	assert.NoDirExists(t, l.path("out"))
+}
+
 // The command that shows what was learned names the transformer that has learned it.
 func TestToUse(t *testing.T) {
 	l := newLab(t)
