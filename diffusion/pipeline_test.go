@@ -7,8 +7,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/lorafuse/lorafuse/model/hub"
 )
 
 // folder makes a pipeline with an index and folders of parts.
@@ -85,10 +83,16 @@ func TestWrongPipelines(t *testing.T) {
 
 func FuzzIndex(f *testing.F) {
 	f.Add([]byte(`{"_class_name": "FluxPipeline", "transformer": ["diffusers", "FluxTransformer2DModel"]}`))
+	f.Add([]byte(`{"sample_sigmas": [1]}`))
+	dir := f.TempDir()
+	require.NoError(f, os.Mkdir(filepath.Join(dir, Transformer), 0o700))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		p := &Pipeline{Parts: map[string]Part{}, files: hub.Local("none")}
-		if p.read(raw) == nil {
-			assert.Contains(t, p.Parts, Transformer)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, IndexFile), raw, 0o600))
+		p, err := Open(dir)
+		if err == nil {
+			assert.True(t, p.Has(Transformer))
+			return
 		}
+		assert.NotContains(t, err.Error(), "\n")
 	})
 }
