@@ -3,6 +3,7 @@ package tuning
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -38,11 +39,43 @@ func (u *underway) due(step int) bool {
 
 // keep serves a checkpoint that is whole on the disk, where it is one to be asked for.
 func (u *underway) keep(step int, dir string) {
-	if u.last.Step != step || !u.isServed(step) {
+	if u.last.Step == step && u.isServed(step) {
+		u.serve(dir, *figuresOf(u.last))
+	}
+}
+
+// goesOn serves the checkpoint that the run goes on from, where the process ended when it
+// was on the disk and not served yet.
+func (u *underway) goesOn(step int) {
+	served := func(c Checkpoint) bool { return c.Metrics.Step == step }
+	if step == 0 || !u.isServed(step) || slices.ContainsFunc(u.job.Checkpoints, served) {
 		return
 	}
-	s := u.service
-	c := Checkpoint{ID: newID("ftckpt_"), Created: time.Now().Unix(), Model: u.job.checkpointName(step), Metrics: *figuresOf(u.last)}
+	figures := Metrics{Step: step, Steps: u.last.Steps}
+	err := u.service.store.view(func(t *txn) error {
+		for e, err := range t.events(u.id, 0) {
+			if err != nil {
+				return err
+			}
+			if e.Metrics != nil && e.Metrics.Step <= step {
+				if e.Metrics.Step == step {
+					figures = *e.Metrics
+				}
+				return nil
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		u.service.options.Logger.Warn("the figures of a checkpoint are lost", "job", u.id, "error", err)
+	}
+	u.serve(filepath.Join(u.service.path(jobsDir, u.id, outputDir), fmt.Sprintf("checkpoint-%d", step)), figures)
+}
+
+// serve has the adapter of a checkpoint be a model that can be asked.
+func (u *underway) serve(dir string, figures Metrics) {
+	s, step := u.service, figures.Step
+	c := Checkpoint{ID: newID("ftckpt_"), Created: time.Now().Unix(), Model: u.job.checkpointName(step), Metrics: figures}
 	m := Model{Name: c.Model, Job: u.id, Owner: u.job.Owner, Dir: fmt.Sprintf("%s-%d", u.id, step), Step: step, Created: c.Created}
 	if err := s.keep(train.CheckpointAdapter(dir), m.Dir); err != nil {
 		u.tell(message(Warn, "The checkpoint of step %d is not served: %v", step, err))

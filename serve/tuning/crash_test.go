@@ -22,12 +22,21 @@ const (
 )
 
 // children are what it can do, by roleEnv.
-var children = map[string]func(dir string){"": child}
+var children = map[string]func(dir string){"": child, "saver": saver}
 
 // child makes a job, has it trained slowly, begins a file, and says how far it is.
-func child(dir string) {
+func child(dir string) { slowly(dir, &trainer{gate: make(chan struct{})}) }
+
+// saver is child, but stays where a checkpoint is on the disk that nobody knows of yet.
+func saver(dir string) {
+	slowly(dir, &trainer{gate: make(chan struct{}), saved: func(step int) {
+		fmt.Println("saved", step)
+		select {}
+	}})
+}
+
+func slowly(dir string, x *trainer) {
 	t := &adult{}
-	x := &trainer{gate: make(chan struct{})}
 	h := open(t, dir, x)
 	j := h.create(func(r *tuning.Request) { r.Suffix = "mine" })
 	fmt.Println("job", j.ID)
@@ -57,10 +66,13 @@ func (*adult) FailNow()                          { os.Exit(1) }
 // TestKilled: after kill -9 at any step the job goes on, nothing is there twice, and half
 // a file is not there at all.
 func TestKilled(t *testing.T) {
-	for _, step := range []string{"job", "step 2", "step 5", "step 9", "step 11"} {
+	for _, step := range []string{"job", "step 2", "saved 4", "step 5", "step 9", "step 11"} {
 		dir := t.TempDir()
 		c := exec.Command(os.Args[0])
 		c.Env = append(os.Environ(), childEnv+"="+dir)
+		if strings.HasPrefix(step, "saved") {
+			c.Env = append(c.Env, roleEnv+"=saver")
+		}
 		out, err := c.StdoutPipe()
 		require.NoError(t, err)
 		require.NoError(t, c.Start())
@@ -89,7 +101,11 @@ func TestKilled(t *testing.T) {
 		for n := 1; n <= 12; n++ {
 			require.Equal(t, 1, strings.Count(text, fmt.Sprintf("Step %d/12:", n)), text)
 		}
-		require.Len(t, j.Checkpoints, 3)
+		require.Len(t, j.Checkpoints, 3, step)
+		for i, c := range j.Checkpoints {
+			require.Equal(t, 4*(i+1), c.Metrics.Step)
+			require.NotNil(t, c.Metrics.Loss)
+		}
 		require.NoError(t, h.Close())
 		entries, err := os.ReadDir(filepath.Join(dir, "jobs"))
 		require.NoError(t, err)

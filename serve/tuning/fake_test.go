@@ -34,9 +34,10 @@ const (
 // trainer makes runs that learn nothing, but have steps, checkpoints and an end as others
 // do.
 type trainer struct {
-	gate chan struct{} // nil, or each step waits for it
-	fail func(c *config.Config, step int) error
-	jobs int // at the same time; 0 is 1
+	gate  chan struct{} // nil, or each step waits for it
+	fail  func(c *config.Config, step int) error
+	saved func(step int) // when a checkpoint is whole, before that is said; may be nil
+	jobs  int            // at the same time; 0 is 1
 
 	mu      sync.Mutex
 	configs []*config.Config // of the runs that were made
@@ -88,6 +89,9 @@ func (r *run) save(step int) error {
 	}
 	if err := os.WriteFile(r.progress(), []byte(strconv.Itoa(step)), 0o666); err != nil {
 		return err
+	}
+	if r.trainer.saved != nil {
+		r.trainer.saved(step)
 	}
 	r.o.Saved(step, dir)
 	return nil

@@ -16,7 +16,8 @@ const flushInterval = time.Second
 func (u *underway) step(r train.Report) {
 	now := time.Now()
 	u.mu.Lock()
-	if !u.reported { // what was known of this step and of later ones is of a run that was cut
+	first := !u.reported
+	if first { // what was known of this step and of later ones is of a run that was cut
 		u.reported = true
 		u.began, u.beganAt = now, r.Step
 		u.figures = nil
@@ -33,6 +34,9 @@ func (u *underway) step(r train.Report) {
 	}
 	late := now.Sub(u.flushed) > flushInterval
 	u.mu.Unlock()
+	if first {
+		u.goesOn(r.Step - 1)
+	}
 	if late {
 		u.flush()
 	}
