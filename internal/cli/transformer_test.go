@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"image"
 	"os"
 	"path/filepath"
 	"testing"
@@ -16,12 +17,10 @@ import (
 func TestTransformerInAFile(t *testing.T) {
 	l := newLab(t)
 	dir, embedding := l.flux()
-	picture := func(name string, args ...string) []byte {
+	picture := func(name string, args ...string) image.Image {
 		args = append([]string{"draw", "--embedding", embedding, "--size", "32x16", "--steps", "1", "-o", l.path(name)}, args...)
 		succeed(t, args...)
-		raw, err := os.ReadFile(l.path(name))
-		require.NoError(t, err)
-		return raw
+		return l.picture(l.path(name))
 	}
 	convert := func(model ...string) []byte {
 		out := l.path("adapter.safetensors")
