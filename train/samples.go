@@ -65,9 +65,13 @@ func (p *pictures) newSampler(ctx context.Context, pipeline *diffusion.Pipeline,
 			return nil, fmt.Errorf("train: diffusion.sample_width and sample_height: %w", err)
 		}
 	}
-	if d.SampleGuidance > 0 && p.feed.Model.Space().Guidance {
+	switch {
+	case d.SampleGuidance == 0:
+	case p.feed.Model.Space().Guidance:
 		what.Told = &d.SampleGuidance
-	} else if d.SampleGuidance > 0 {
+	case s.style.Negative == nil:
+		return nil, fmt.Errorf("train: diffusion.sample_guidance: found %v, expected none: the pipeline of this %s has no prompt to lead away from", d.SampleGuidance, transformer.Architecture)
+	default:
 		what.Scale = &d.SampleGuidance
 	}
 	return s, p.addPrompts(ctx, s, pipeline, what, first)

@@ -8,6 +8,7 @@ import (
 	"image/png"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -128,6 +129,21 @@ func TestSamplesAsAsked(t *testing.T) {
 	}
 	_, err = train.New(t.Context(), s.config("wrong", "diffusion.sample_every=1", "diffusion.sample_prompts=missing.safetensors"), train.Observer{})
 	require.ErrorIs(t, err, os.ErrNotExist)
+
+	s = newStudio(t, "qwenimage")
+	s.shoot([2]int{4, 4}, [2]int{4, 4})
+	guided := func() error {
+		r, err := train.New(t.Context(), s.config("guided", "diffusion.sample_every=1", "diffusion.sample_guidance=2"), train.Observer{})
+		if err == nil {
+			r.Close()
+		}
+		return err
+	}
+	require.NoError(t, guided())
+	index, err := os.ReadFile(s.path("model/model_index.json"))
+	require.NoError(t, err)
+	s.write("model/model_index.json", strings.Replace(string(index), "{", `{"is_distilled": true, `, 1))
+	require.ErrorContains(t, guided(), "diffusion.sample_guidance: found 2, expected none")
 }
 
 // TestSamplesPlanned: the plan of the memory has what samples take, and a budget that has no
