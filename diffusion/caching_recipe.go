@@ -143,13 +143,13 @@ func (p *Pipeline) leastMultiple() (int, error) {
 		}
 		return c.Multiple, nil
 	}
-	s, err := p.latentSpace()
+	_, s, err := p.autoencoder()
 	return 2 * s.Pixels, err // patches of most transformers
 }
 
 // checkTiles refuses tiles that the autoencoder cannot take.
 func (p *Pipeline) checkTiles(side int) error {
-	s, err := p.latentSpace()
+	_, s, err := p.autoencoder()
 	if err != nil {
 		return err
 	}
@@ -157,23 +157,6 @@ func (p *Pipeline) checkTiles(side int) error {
 		return fmt.Errorf("diffusion: %w", err)
 	}
 	return nil
-}
-
-// latentSpace is what latents of the autoencoder are like.
-func (p *Pipeline) latentSpace() (s vae.Space, err error) {
-	dir, err := p.Folder(VAE)
-	if err != nil {
-		return s, err
-	}
-	c, err := model.ReadConfig(dir)
-	if err != nil {
-		return s, err
-	}
-	a, ok := c.Family.(vae.Autoencoder)
-	if !ok {
-		return s, fmt.Errorf("diffusion: %w: %s is a %s, expected an autoencoder", ErrPipeline, dir, c.Architecture)
-	}
-	return a.Space(), nil
 }
 
 // pixels reports whether the transformer works on pixels: there is no autoencoder.

@@ -38,19 +38,10 @@ func (p *Pipeline) Canvas(space dit.Space) (*Canvas, error) {
 			return &Canvas{Pixels: side, Multiple: side * space.Multiple, fold: side}, nil
 		}
 	}
-	dir, err := p.Folder(VAE)
+	dir, s, err := p.autoencoder()
 	if err != nil {
 		return nil, err
 	}
-	config, err := model.ReadConfig(dir)
-	if err != nil {
-		return nil, err
-	}
-	a, ok := config.Family.(vae.Autoencoder)
-	if !ok {
-		return nil, fmt.Errorf("diffusion: %w: %s is a %s, expected an autoencoder", ErrPipeline, dir, config.Architecture)
-	}
-	s := a.Space()
 	c := &Canvas{dir: dir, fetch: func() (string, error) { return p.Weights(VAE) }, fold: folds(space.Channels, s.Channels)}
 	if c.fold == 0 {
 		return nil, fmt.Errorf("diffusion: %w: the latents of %s have %d channels, those of the transformer %d", ErrPipeline, dir, s.Channels, space.Channels)
@@ -61,6 +52,23 @@ func (p *Pipeline) Canvas(space dit.Space) (*Canvas, error) {
 		clear(c.scale.Mean)
 	}
 	return c, err
+}
+
+// autoencoder is the folder of the autoencoder, and what its latents are like. Errors: ErrPart,
+// ErrPipeline, those of model.ReadConfig.
+func (p *Pipeline) autoencoder() (dir string, s vae.Space, err error) {
+	if dir, err = p.Folder(VAE); err != nil {
+		return dir, s, err
+	}
+	c, err := model.ReadConfig(dir)
+	if err != nil {
+		return dir, s, err
+	}
+	a, ok := c.Family.(vae.Autoencoder)
+	if !ok {
+		return dir, s, fmt.Errorf("diffusion: %w: %s is a %s, expected an autoencoder", ErrPipeline, dir, c.Architecture)
+	}
+	return dir, a.Space(), nil
 }
 
 // folds is the side of the squares that a latent of channels has been folded by into more of

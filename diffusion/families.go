@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/lorafuse/lorafuse/diffusion/dit"
-	"github.com/lorafuse/lorafuse/diffusion/flow"
 )
 
 // family is what the pipelines of a transformer have in common. Each lies in a file of its
@@ -21,12 +20,12 @@ var families = map[string]family{}
 
 func register(class string, f family) { families[class] = f }
 
-// familyOf is the family of a transformer, by its class.
+// familyOf is the family of a transformer, by its class: others draw as FLUX.1 does.
 func familyOf(class string) family {
 	if f, ok := families[class]; ok {
 		return f
 	}
-	return family{style: func(bool) Style { return Style{Steps: 28, Guidance: flow.Extrapolate, Scale: 1, Told: 3.5} }}
+	return family{style: func(bool) Style { return fluxStyle(true) }}
 }
 
 // editors are the classes of transformers that take pictures to begin with.

@@ -54,10 +54,9 @@ func (s Style) levels(schedule *flow.Schedule, tokens, steps int) flow.Levels {
 	if s.mu != nil {
 		mu = s.mu(tokens, steps)
 	}
-	if steps == len(s.Sigmas) {
-		return schedule.SampleFrom(s.Sigmas, mu)
-	}
 	switch {
+	case steps == len(s.Sigmas):
+		return schedule.SampleFrom(s.Sigmas, mu)
 	case s.table:
 		return schedule.SampleTable(steps, mu)
 	case s.single:
