@@ -125,8 +125,9 @@ func (r *Run) feedOptions(ctx context.Context, p *diffusion.Pipeline, t dit.Tran
 // ours refuses a cache that encoders of another pipeline have made. Those that are not there
 // are not asked, nor downloaded.
 func (r *Run) ours(p *diffusion.Pipeline, samples []cache.Sample) error {
+	here := p.Here()
 	for _, o := range []diffusion.CacheOptions{{TextOnly: true}, {PicturesOnly: true}} {
-		made, err := p.Here().CacheOptions(o)
+		made, err := here.CacheOptions(o)
 		if err != nil || o.PicturesOnly && r.cfg.Diffusion.VAE == asTransformer {
 			continue
 		}

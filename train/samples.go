@@ -95,35 +95,39 @@ func (p *pictures) addPrompts(ctx context.Context, s *sampler, pipeline *diffusi
 		}
 		defer encoder.Close()
 	}
-	if len(prompts) == 0 {
-		prompts = []string{""} // the caption of the first picture
+	if s.style.Negative != nil && s.style.Guided(what) {
+		for i := range origins {
+			if origins[i].negative, err = p.negative(ctx, s, encoder, origins[i].controls); err != nil {
+				return err
+			}
+			if origins[i].negative == nil {
+				break // nor has any other one
+			}
+		}
 	}
-	led := s.style.Negative != nil && s.style.Guided(what)
-	for i, x := range prompts {
-		from := origins[min(i, len(origins)-1)]
+	add := func(from origin, prompt dit.Prompt) {
 		d := what
-		d.Controls = from.latents
+		d.Prompt, d.Controls, d.Negative = prompt, from.latents, from.negative
 		if from.resized {
 			d.Width, d.Height = from.size(s.canvas)
 		}
-		if led {
-			if d.Negative, err = p.negative(ctx, s, encoder, from.controls); err != nil {
-				return err
-			}
-			led = d.Negative != nil
-		}
-		switch {
-		case x == "":
-			d.Prompt = first.Prompt
-		case isEncoded(x):
-			d.Prompt, err = diffusion.ReadPrompt(x)
-		default:
-			d.Prompt, err = from.controls.Encode(ctx, encoder, x)
+		s.drawings = append(s.drawings, d)
+	}
+	if len(prompts) == 0 {
+		add(origins[0], first.Prompt)
+	}
+	for i, x := range prompts {
+		from := origins[min(i, len(origins)-1)]
+		var prompt dit.Prompt
+		if isEncoded(x) {
+			prompt, err = diffusion.ReadPrompt(x)
+		} else {
+			prompt, err = from.controls.Encode(ctx, encoder, x)
 		}
 		if err != nil {
 			return fmt.Errorf("train: diffusion.sample_prompts: %q: %w", x, err)
 		}
-		s.drawings = append(s.drawings, d)
+		add(from, prompt)
 	}
 	return nil
 }

@@ -14,7 +14,8 @@ import (
 type origin struct {
 	controls *diffusion.Controls // that text encoders are shown; nil where there are none
 	latents  []dit.Latent
-	resized  bool // the sample has the size that goes with the controls
+	negative *dit.Prompt // what it is led away from, nil for nothing
+	resized  bool        // the sample has the size that goes with the controls
 }
 
 // size is that of the latent that goes with the controls.
@@ -62,7 +63,7 @@ func (p *pictures) origins(ctx context.Context, s *sampler, pipeline *diffusion.
 		if err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", key, path, err)
 		}
-		all = append(all, origin{c, latents, d.SampleWidth == 0 && d.SampleHeight == 0})
+		all = append(all, origin{controls: c, latents: latents, resized: d.SampleWidth == 0 && d.SampleHeight == 0})
 	}
 	return all, nil
 }
