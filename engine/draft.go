@@ -155,10 +155,17 @@ func (d *Draft) Constants() (n int64) {
 		n += int64(len(c.Data))
 	}
 	for _, first := range d.first() {
-		for _, a := range first.Program.Args {
-			if a.Written {
-				n += int64(a.Bytes(first.Program.MaxDims()))
-			}
+		n += first.written()
+	}
+	return n
+}
+
+// written is the number of bytes of what the program gives.
+func (d *Draft) written() (n int64) {
+	dims := d.Program.MaxDims()
+	for _, a := range d.Program.Args {
+		if a.Written {
+			n += int64(a.Bytes(dims))
 		}
 	}
 	return n
@@ -217,12 +224,7 @@ func (d *Draft) arguments() (n int64) {
 	for _, in := range d.inputs {
 		n += int64(in.Type.Bytes(dims))
 	}
-	for _, a := range d.Program.Args {
-		if a.Written {
-			n += int64(a.Bytes(dims))
-		}
-	}
-	return n
+	return n + d.written()
 }
 
 // Weights is the number of bytes of the weights that a draft reads.
