@@ -76,10 +76,9 @@ func (q *Quantization) add(name string, d tensor.DType, bytes int, shape []int) 
 // head stay as they are in the files. Of the models of diffusers they are those in
 // blocks, which have nearly all of the weights, also the layers that give the modulations
 // of a block (a third of Qwen-Image); what lies before and behind the blocks stays. What
-// has been built of the model before
-// does not change. progress, if not nil, is told how many bytes of the
-// quantised weights are done each time that they are brought to a device; calls
-// come one after the other.
+// has been built of the model before does not change. progress, if not nil, is told how
+// many bytes of the quantised weights are done each time that they are brought to a device;
+// calls come one after the other.
 //
 // Weights that are stored with the same number of bits and the same code stay
 // as they are. It fails with ErrUnsupported where they are stored in another
