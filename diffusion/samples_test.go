@@ -12,34 +12,38 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/null"
 	"github.com/lorafuse/lorafuse/diffusion"
-	"github.com/lorafuse/lorafuse/diffusion/vae"
 	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/lora/dialects"
 )
 
-func TestSamples(t *testing.T) {
+// fluxSamples has FLUX on a device, and its autoencoder ready, with nothing to draw yet.
+func fluxSamples(t *testing.T, dev backend.Device) (diffusion.Samples, *engine.Runtime) {
 	pipeline := pipelineOf(t, map[string]string{diffusion.Transformer: "flux", diffusion.VAE: "vae-flux"})
 	m, f, err := pipeline.OpenTransformer()
 	require.NoError(t, err)
-	defer m.Close()
-	r := engine.New(testdevice.Open(t, backend.Options{}), m)
-	defer r.Close()
-	state, err := dialects.LoadState(filepath.Join(testdata, "flux/train/final.safetensors"), m, lora.ModelOf("", m.Modules()), lora.CheckOptions{})
-	require.NoError(t, err)
-	slot, err := r.NewSlot(state)
-	require.NoError(t, err)
-	defer slot.Free()
+	t.Cleanup(func() { m.Close() })
+	r := engine.New(dev, m)
+	t.Cleanup(r.Close)
 	schedule, err := pipeline.Schedule()
 	require.NoError(t, err)
 	painter, err := diffusion.NewPainter(r, schedule, pipeline.Style(m.Config))
 	require.NoError(t, err)
 	canvas, err := pipeline.Canvas(f.Space())
 	require.NoError(t, err)
+	return diffusion.Samples{Painter: painter, Canvas: canvas}, r
+}
 
+func TestSamples(t *testing.T) {
+	s, r := fluxSamples(t, testdevice.Open(t, backend.Options{}))
+	m := r.Model()
+	state, err := dialects.LoadState(filepath.Join(testdata, "flux/train/final.safetensors"), m, lora.ModelOf("", m.Modules()), lora.CheckOptions{})
+	require.NoError(t, err)
+	slot, err := r.NewSlot(state)
+	require.NoError(t, err)
+	defer slot.Free()
 	g := readTensors(t, "sampling-flux")
-	s := diffusion.Samples{Painter: painter, Canvas: canvas}
 	for i := range 2 {
 		s.Drawings = append(s.Drawings, diffusion.Drawing{Prompt: g.prompt("", i), Width: 8, Height: 8, Steps: 2, Seed: 5})
 	}
@@ -65,24 +69,14 @@ func TestSamples(t *testing.T) {
 // TestSamplesNeed: what samples are said to take is what they take.
 func TestSamplesNeed(t *testing.T) {
 	for _, tile := range []int{0, 16} {
-		pipeline := pipelineOf(t, map[string]string{diffusion.Transformer: "flux", diffusion.VAE: "vae-flux"})
-		m, f, err := pipeline.OpenTransformer()
-		require.NoError(t, err)
-		defer m.Close()
 		dev := &null.Device{}
-		r := engine.New(dev, m)
-		defer r.Close()
+		s, r := fluxSamples(t, dev)
+		s.VAE.Tile = tile
 		slot, err := r.NewSlot(nil)
-		require.NoError(t, err)
-		schedule, err := pipeline.Schedule()
-		require.NoError(t, err)
-		painter, err := diffusion.NewPainter(r, schedule, pipeline.Style(m.Config))
-		require.NoError(t, err)
-		canvas, err := pipeline.Canvas(f.Space())
 		require.NoError(t, err)
 		g := readTensors(t, "sampling-flux")
 		for _, side := range [][]int{{16, 16, 24}, {8}} {
-			s := diffusion.Samples{Painter: painter, Canvas: canvas, VAE: vae.Options{Tile: tile}}
+			s.Drawings = nil
 			for _, n := range side {
 				s.Drawings = append(s.Drawings, diffusion.Drawing{Prompt: g.prompt("", 0), Width: n, Height: n, Steps: 1})
 			}

@@ -50,7 +50,7 @@ func FuzzConfigs(f *testing.F) {
 		if !ok {
 			return
 		}
-		b := nn.NewBuilder(graph.New(), blank{}, nn.Options{OtherBounds: 2})
+		b := nn.NewBuilder(graph.New(), dit.Nothing{}, nn.Options{OtherBounds: 2})
 		c.Family.Build(c, b)
 		s := d.Space()
 		d.Bounds(1, dit.Sample{Latent: dit.Latent{Channels: s.Channels, Frames: 1, Height: s.Multiple, Width: s.Multiple}, Prompt: dit.Prompt{Mask: []bool{true}}})

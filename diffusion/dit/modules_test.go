@@ -11,20 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/nn"
-	"github.com/lorafuse/lorafuse/tensor"
 )
-
-// blank is a checkpoint of which nothing is known.
-type blank struct{}
-
-func (blank) Has(string) bool { return true }
-
-func (blank) Weight(string) (nn.Weight, error) { return nn.Weight{}, nn.ErrMissing }
-
-// Blank implements nn.Blank.
-func (blank) Blank(_ string, shape []int) nn.Weight {
-	return nn.Weight{DType: tensor.BF16, Shape: shape}
-}
 
 // modulesOf are the modules of what a config.json describes.
 func modulesOf(t *testing.T, config string) []nn.Module {

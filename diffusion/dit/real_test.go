@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lorafuse/lorafuse/diffusion/dit"
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
@@ -28,13 +29,13 @@ type real struct {
 
 // shapes is a checkpoint that writes down which tensors it is asked for.
 type shapes struct {
-	blank
+	dit.Nothing
 	asked map[string][]int
 }
 
 func (s shapes) Blank(name string, shape []int) nn.Weight {
 	s.asked[name] = append([]int(nil), shape...)
-	return s.blank.Blank(name, shape)
+	return s.Nothing.Blank(name, shape)
 }
 
 var blockNumber = regexp.MustCompile(`((?:layers|refiner|blocks)\.)\d+\.`)

@@ -2,24 +2,46 @@ package cli
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/safetensors"
 )
 
 // captioner makes a pipeline of Qwen-Image in the lab, with all that captions and images
 // are encoded with.
 func (l *lab) captioner() string {
+	l.qwen("pipeline", "QwenImagePipeline", "qwenimage")
+	return l.path("pipeline")
+}
+
+// qwen makes a pipeline of a class of Qwen-Image in the lab, of the parts for a model.
+func (l *lab) qwen(dir, class, model string) {
 	const prompts = "../../diffusion/testdata/prompts"
-	l.copy(filepath.Join(prompts, "qwenimage/text_encoder"), "pipeline/text_encoder")
-	l.copy(filepath.Join(prompts, "tokenizer"), "pipeline/tokenizer")
-	l.copy(filepath.Join(dits, "vae-qwen/vae"), "pipeline/vae")
-	l.copy(filepath.Join(dits, "qwenimage/transformer"), "pipeline/transformer")
-	l.file("pipeline/model_index.json", `{"_class_name": "QwenImagePipeline",
+	l.copy(filepath.Join(prompts, model, "text_encoder"), dir+"/text_encoder")
+	l.copy(filepath.Join(prompts, "tokenizer"), dir+"/tokenizer")
+	l.copy(filepath.Join(dits, "vae-qwen/vae"), dir+"/vae")
+	l.copy(filepath.Join(dits, model, "transformer"), dir+"/transformer")
+	l.file(dir+"/model_index.json", `{"_class_name": "`+class+`",
 		"transformer": ["diffusers", "QwenImageTransformer2DModel"], "vae": ["diffusers", "AutoencoderKLQwenImage"],
 		"text_encoder": ["transformers", "Qwen2_5_VLForConditionalGeneration"], "tokenizer": ["transformers", "Qwen2Tokenizer"]}`)
-	return l.path("pipeline")
+}
+
+// narrow cuts tensors of a transformer in the lab to fewer numbers in their last axis.
+func (l *lab) narrow(dir string, features int, names ...string) {
+	l.tensors(l.path(dir+"/diffusion_pytorch_model.safetensors"), func(e *safetensors.Entry) bool {
+		if last := len(e.Shape) - 1; slices.Contains(names, e.Name) {
+			var cut []byte
+			for row := range slices.Chunk(e.Data, 4*e.Shape[last]) {
+				cut = append(cut, row[:4*features]...)
+			}
+			e.Shape[last], e.Data = features, cut
+		}
+		return true
+	})
 }
 
 func TestDataCache(t *testing.T) {

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/diffusion"
-	"github.com/lorafuse/lorafuse/safetensors"
 )
 
 const shots = "../../diffusion/testdata/prompts/pictures"
@@ -20,26 +19,9 @@ const shots = "../../diffusion/testdata/prompts/pictures"
 // editor makes a pipeline of Qwen-Image-Edit in the lab, of one of its two classes. Its
 // transformer reads texts of as many features as the encoder gives.
 func (l *lab) editor(class string) string {
-	const prompts, features = "../../diffusion/testdata/prompts", 16
-	l.copy(filepath.Join(prompts, "qwenimage-edit/text_encoder"), "editor/text_encoder")
-	l.copy(filepath.Join(prompts, "tokenizer"), "editor/tokenizer")
-	l.copy(filepath.Join(dits, "vae-qwen/vae"), "editor/vae")
-	l.copy(filepath.Join(dits, "qwenimage-edit/transformer"), "editor/transformer")
-	l.file("editor/model_index.json", `{"_class_name": "`+class+`",
-		"transformer": ["diffusers", "QwenImageTransformer2DModel"], "vae": ["diffusers", "AutoencoderKLQwenImage"],
-		"text_encoder": ["transformers", "Qwen2_5_VLForConditionalGeneration"], "tokenizer": ["transformers", "Qwen2Tokenizer"]}`)
-	l.setJSON(l.path("editor/transformer/config.json"), map[string]any{"joint_attention_dim": features})
-	l.tensors(l.path("editor/transformer/diffusion_pytorch_model.safetensors"), func(e *safetensors.Entry) bool {
-		if last := len(e.Shape) - 1; e.Name == "txt_in.weight" || e.Name == "txt_norm.weight" {
-			had := e.Shape[last]
-			var data []byte
-			for at := 0; at < len(e.Data); at += 4 * had {
-				data = append(data, e.Data[at:at+4*features]...)
-			}
-			e.Shape[last], e.Data = features, data
-		}
-		return true
-	})
+	l.qwen("editor", class, "qwenimage-edit")
+	l.setJSON(l.path("editor/transformer/config.json"), map[string]any{"joint_attention_dim": 16})
+	l.narrow("editor/transformer", 16, "txt_in.weight", "txt_norm.weight")
 	return l.path("editor")
 }
 

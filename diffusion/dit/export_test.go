@@ -1,0 +1,4 @@
+package dit
+
+// Nothing is the checkpoint that Modules builds with.
+type Nothing = blank
