@@ -42,7 +42,7 @@ race-packages:
 	$(GO) test -race -timeout 30m -run '^Test(Concurrent|Vocabularies|Accept)' ./generate/constrain
 
 race-serving:
-	$(GO) test -race -timeout 30m -run '^Test(Serve|Door)' ./internal/cli
+	$(GO) test -race -timeout 30m -run '^Test(Serve|Door)' ./cmd/lorafuse/cli
 	$(GO) test -race -timeout 30m ./serve/batching -rapid.checks 20
 
 race-training:
@@ -51,7 +51,7 @@ race-training:
 
 race-all: ## all tests of the concurrent packages under the race detector
 	$(GO) test -race -timeout 30m $(CONCURRENT) ./generate/constrain ./backend/... ./graph/conformance
-	$(GO) test -race -timeout 30m -run '^Test(Serve|Door)' ./internal/cli
+	$(GO) test -race -timeout 30m -run '^Test(Serve|Door)' ./cmd/lorafuse/cli
 	$(GO) test -race -timeout 30m -run '^TestRegistry' ./lora
 	$(GO) test -race -timeout 30m -run '^Test(Beside|Base)' ./engine ./train
 	$(GO) test -race -timeout 30m ./serve/batching

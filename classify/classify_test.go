@@ -15,7 +15,7 @@ import (
 	_ "github.com/lorafuse/lorafuse/backend/all"
 	"github.com/lorafuse/lorafuse/classify"
 	"github.com/lorafuse/lorafuse/data"
-	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
+	"github.com/lorafuse/lorafuse/dev/testdevice"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/safetensors"

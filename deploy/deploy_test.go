@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/lorafuse/lorafuse/internal/cli"
+	"github.com/lorafuse/lorafuse/cmd/lorafuse/cli"
 )
 
 // kustomization is what is used of such a file.

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/dev/testdevice"
 	"github.com/lorafuse/lorafuse/diffusion/dit"
 	"github.com/lorafuse/lorafuse/diffusion/vae"
-	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
 )
 
 // A pipeline without an autoencoder draws pixels, or squares of them.

@@ -7,9 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/dev/bench/checkpoint"
+	"github.com/lorafuse/lorafuse/dev/cputime"
 	"github.com/lorafuse/lorafuse/engine"
-	"github.com/lorafuse/lorafuse/internal/dev/bench/checkpoint"
-	"github.com/lorafuse/lorafuse/internal/dev/cputime"
 )
 
 // BenchmarkPlanMix is a program for a mix, of 24 layers: how long those wait who ask for

@@ -6,9 +6,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lorafuse/lorafuse/dev/testdevice"
 	"github.com/lorafuse/lorafuse/generate"
 	"github.com/lorafuse/lorafuse/generate/sample"
-	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
 )
 
 // A token of an answer of known length allocates nothing but what its two copies do,

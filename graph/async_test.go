@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/dev/testdevice"
 	"github.com/lorafuse/lorafuse/graph"
-	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
 )
 
 // Evaluations are handed over while the first has not begun to run, on a

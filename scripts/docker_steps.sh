@@ -10,4 +10,4 @@ set -eu
 cd "$(dirname "$0")/.."
 LORAFUSE_DOCKER_STEPS=${1:-all}
 export LORAFUSE_DOCKER_STEPS
-exec "${GO:-go}" test ./internal/dev/image -count=1 -run 'TestSteps|TestContext|TestDockerfile|TestCompose' -v -timeout 20m
+exec "${GO:-go}" test ./dev/image -count=1 -run 'TestSteps|TestContext|TestDockerfile|TestCompose' -v -timeout 20m

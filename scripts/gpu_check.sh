@@ -86,10 +86,10 @@ pack() {
 	for package in $(folders '^//go:build .*\<cuda\>' | grep -vxE 'internal/lint|kernels|backend/cuda/internal/shim'); do
 		program "$package" false
 	done
-	for package in $(folders '/internal/dev/testdevice"' | grep -vxE 'serve|serve/tinker'); do
+	for package in $(folders '/dev/testdevice"' | grep -vxE 'serve|serve/tinker'); do
 		# Of these packages only the tests that ask for the device; what serve computes
 		# with is in serve/batching and train/session.
-		program "$package" true "$(grep -l '/internal/dev/testdevice"' "$package"/*_test.go | xargs sed -n 's/^func \(Test[A-Za-z0-9_]*\)(.*/\1/p' | grep -vx TestMain | paste -sd '|')"
+		program "$package" true "$(grep -l '/dev/testdevice"' "$package"/*_test.go | xargs sed -n 's/^func \(Test[A-Za-z0-9_]*\)(.*/\1/p' | grep -vx TestMain | paste -sd '|')"
 	done
 	commit=$(git rev-parse --short HEAD)$(git diff --quiet HEAD || echo ' with changes')
 	printf '{"commit": "%s", "built": "%s, nvcc %s", "tests": [%s]}\n' "$commit" "$($go env GOVERSION)" \

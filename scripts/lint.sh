@@ -29,16 +29,16 @@ done
 if [ -n "${CUDA_HOME:-}" ] || [ -d output/cuda ]; then
 	echo "vet and staticcheck, tags: cuda${1:+, vet alone}"
 	eval "$(sh scripts/cuda_env.sh)"
-	$go vet -tags cuda ./backend/... ./kernels/... ./internal/cli
-	[ "${1:-}" = short ] || $staticcheck -tags cuda ./backend/... ./kernels/... ./internal/cli
+	$go vet -tags cuda ./backend/... ./kernels/... ./cmd/lorafuse/cli
+	[ "${1:-}" = short ] || $staticcheck -tags cuda ./backend/... ./kernels/... ./cmd/lorafuse/cli
 else
 	echo "no vet for tags: cuda, which needs CUDA's headers: make cuda-kernels installs them"
 fi
 if command -v clang-19 >/dev/null && [ -e /usr/include/GNUstep/Foundation/Foundation.h ]; then
 	echo "vet and staticcheck, tags: metal metalfake${1:+, vet alone}"
 	export CGO_ENABLED=1 CC=clang-19 CXX=clang++-19
-	$go vet -tags 'metal metalfake' ./backend/... ./internal/cli
-	[ "${1:-}" = short ] || $staticcheck -tags 'metal metalfake' ./backend/... ./internal/cli
+	$go vet -tags 'metal metalfake' ./backend/... ./cmd/lorafuse/cli
+	[ "${1:-}" = short ] || $staticcheck -tags 'metal metalfake' ./backend/... ./cmd/lorafuse/cli
 else
 	echo "no vet for tags: metal metalfake, which need clang-19 and GNUstep: make metal-sim installs them"
 fi

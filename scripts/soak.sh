@@ -13,7 +13,7 @@ dir=$PWD/output/soak
 rm -rf "$dir"
 mkdir -p "$dir/adapters"
 go build -o "$dir/lorafuse" ./cmd/lorafuse
-go build -o "$dir/soak" ./internal/dev/soak
+go build -o "$dir/soak" ./dev/soak
 model=testdata/lm/llama
 for name in lora dora rslora_all; do cp -r "$model/adapters/$name" "$dir/adapters/$name"; done
 "$dir/lorafuse" serve --model "$model/model" --adapter tiny="$model/adapters/lora" --adapter other="$model/adapters/dora" \

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lorafuse/lorafuse/internal/dev/testhub"
+	"github.com/lorafuse/lorafuse/dev/testhub"
 	"github.com/lorafuse/lorafuse/model/hub"
 	"github.com/lorafuse/lorafuse/train"
 	"github.com/lorafuse/lorafuse/train/config"

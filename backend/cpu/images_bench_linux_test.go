@@ -10,8 +10,8 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cpu"
+	"github.com/lorafuse/lorafuse/dev/cputime"
 	"github.com/lorafuse/lorafuse/graph"
-	"github.com/lorafuse/lorafuse/internal/dev/cputime"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )

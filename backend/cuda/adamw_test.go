@@ -7,7 +7,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cuda"
-	"github.com/lorafuse/lorafuse/internal/dev/gputest"
+	"github.com/lorafuse/lorafuse/dev/gputest"
 )
 
 func TestAdamWTogether(t *testing.T) {

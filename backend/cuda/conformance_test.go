@@ -13,8 +13,8 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cuda"
 	"github.com/lorafuse/lorafuse/backend/cuda/internal/simtest"
+	"github.com/lorafuse/lorafuse/dev/gputest"
 	"github.com/lorafuse/lorafuse/graph/conformance"
-	"github.com/lorafuse/lorafuse/internal/dev/gputest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

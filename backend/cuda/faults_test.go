@@ -14,7 +14,7 @@ import (
 	_ "github.com/lorafuse/lorafuse/backend/cpu"
 	"github.com/lorafuse/lorafuse/backend/cuda"
 	"github.com/lorafuse/lorafuse/backend/cuda/internal/shim"
-	"github.com/lorafuse/lorafuse/internal/dev/gputest"
+	"github.com/lorafuse/lorafuse/dev/gputest"
 	"github.com/lorafuse/lorafuse/ir"
 )
 

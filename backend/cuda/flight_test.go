@@ -11,7 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cuda"
 	"github.com/lorafuse/lorafuse/backend/cuda/internal/simtest"
-	"github.com/lorafuse/lorafuse/internal/dev/gputest"
+	"github.com/lorafuse/lorafuse/dev/gputest"
 )
 
 func TestFlights(t *testing.T) {

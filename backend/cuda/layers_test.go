@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/internal/dev/gputest"
+	"github.com/lorafuse/lorafuse/dev/gputest"
 )
 
 func TestRows(t *testing.T) { gputest.Rows(t, opened(t, backend.Options{})) }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/metal"
-	"github.com/lorafuse/lorafuse/internal/dev/gputest"
+	"github.com/lorafuse/lorafuse/dev/gputest"
 )
 
 func opened(t *testing.T, o backend.Options) *metal.Device {

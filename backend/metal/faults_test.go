@@ -13,7 +13,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	_ "github.com/lorafuse/lorafuse/backend/cpu"
 	"github.com/lorafuse/lorafuse/backend/metal"
-	"github.com/lorafuse/lorafuse/internal/dev/gputest"
+	"github.com/lorafuse/lorafuse/dev/gputest"
 	"github.com/lorafuse/lorafuse/ir"
 )
 

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/lorafuse/lorafuse/internal/dev/gpucheck"
+	"github.com/lorafuse/lorafuse/dev/gpucheck"
 )
 
 const usage = `usage:

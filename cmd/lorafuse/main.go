@@ -5,7 +5,7 @@ import (
 	"os"
 
 	_ "github.com/lorafuse/lorafuse/backend/all"
-	"github.com/lorafuse/lorafuse/internal/cli"
+	"github.com/lorafuse/lorafuse/cmd/lorafuse/cli"
 )
 
 func main() { os.Exit(cli.Main()) }

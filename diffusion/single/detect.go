@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/lorafuse/lorafuse/diffusion/original"
 	"github.com/lorafuse/lorafuse/internal/suggest"
+	"github.com/lorafuse/lorafuse/model/original"
 )
 
 // kind is what a file is: of which class, under which names.

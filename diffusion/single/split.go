@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lorafuse/lorafuse/diffusion/original"
 	"github.com/lorafuse/lorafuse/internal/suggest"
+	"github.com/lorafuse/lorafuse/model/original"
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/internal/dev/cputime"
-	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
+	"github.com/lorafuse/lorafuse/dev/cputime"
+	"github.com/lorafuse/lorafuse/dev/testdevice"
 )
 
 // BenchmarkEncode prints the least time in which one worker encodes a picture by the

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lorafuse/lorafuse/dev/cputime"
 	"github.com/lorafuse/lorafuse/generate/constrain"
-	"github.com/lorafuse/lorafuse/internal/dev/cputime"
 )
 
 // manyTokens are 128,000 tokens as byte-level models have them: bytes, numbers of up to

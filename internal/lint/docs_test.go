@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lorafuse/lorafuse/internal/dev/bench/page"
+	"github.com/lorafuse/lorafuse/dev/bench/page"
 	"github.com/lorafuse/lorafuse/train/config"
 )
 

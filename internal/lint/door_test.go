@@ -17,14 +17,14 @@ const door = "weights"
 // besideTheDoor are the packages that open files of tensors by themselves: these
 // hold no weights of a model, or are measured. Each has its reason.
 var besideTheDoor = map[string]string{
-	"data":                    "rows of token ids",
-	"data/cache":              "entries of a cache, whose .pt twins trainers wrote",
-	"internal/cli":            "recorded logits, and files behind a URL",
-	"internal/dev/bench/load": "measures the reader itself",
-	"linear":                  "a model of its own in a file of its own",
-	"lora":                    "a single layer in a file of its own",
-	"train":                   "the optimizer's state in a checkpoint that the run wrote",
-	"train/session":           "the optimizer's state that a session saved",
+	"data":             "rows of token ids",
+	"data/cache":       "entries of a cache, whose .pt twins trainers wrote",
+	"cmd/lorafuse/cli": "recorded logits, and files behind a URL",
+	"dev/bench/load":   "measures the reader itself",
+	"linear":           "a model of its own in a file of its own",
+	"lora":             "a single layer in a file of its own",
+	"train":            "the optimizer's state in a checkpoint that the run wrote",
+	"train/session":    "the optimizer's state that a session saved",
 }
 
 // openers are what opens files, by the package that has it.

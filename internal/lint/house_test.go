@@ -90,10 +90,10 @@ var house = map[string]room{
 	"data":      {floor: models},
 	"inspect":   {floor: models},
 
-	"diffusion/flow":     {floor: models},
-	"diffusion/original": {floor: files},
-	"diffusion/single":   {models, with("model", "opens one")},
-	"lora/dialects":      {models, with("lora", "is what files are made of and become", "nn", "finds weights that an adapter begins with")},
+	"diffusion/flow":   {floor: models},
+	"model/original":   {floor: files},
+	"diffusion/single": {models, with("model", "opens one")},
+	"lora/dialects":    {models, with("lora", "is what files are made of and become", "nn", "finds weights that an adapter begins with")},
 
 	"diffusion/dit": {models, with("model", "registers architectures", "nn", "builds them", "data", "fills batches")},
 	"diffusion/vae": {floor: loops},
@@ -131,8 +131,8 @@ var house = map[string]room{
 	"serve/webpage": {floor: services},
 	"serve/traces":  {floor: services},
 
-	"internal/cli":      {floor: commands},
-	"cmd/lorafuse":      {commands, with("internal/cli", "is its main")},
+	"cmd/lorafuse/cli":  {floor: commands},
+	"cmd/lorafuse":      {commands, with("cmd/lorafuse/cli", "is its main")},
 	"cmd/gpucheck":      {floor: commands},
 	"examples/godoc":    {floor: commands},
 	"examples/library":  {floor: commands},
@@ -140,25 +140,25 @@ var house = map[string]room{
 	"examples/pictures": {floor: commands},
 
 	// Tools of those who work on the house; see TestToolsStayApart.
-	"internal/dev/image":            {floor: ground},
-	"internal/dev/load":             {floor: ground},
-	"internal/dev/testhub":          {floor: ground},
-	"internal/dev/soak":             {floor: ground},
-	"internal/dev/bench":            {floor: ground},
-	"internal/dev/cputime":          {floor: ground},
-	"internal/dev/bench/page":       {ground, with("internal/dev/bench", "shows its results", "internal/suggest", "finds the table that was meant")},
-	"internal/dev/bench/checkpoint": {files, with("safetensors", "writes files", "tensor", "rounds weights")},
-	"internal/dev/bench/peer":       {floor: machines},
-	"internal/dev/testdevice":       {machines, with("backend", "opens one", "backend/all", "which the build has")},
-	"internal/dev/gputest":          {graphs, with("graph", "computes on the device and by the reference", "graph/exec", "runs programs")},
-	"internal/dev/bench/program":    {graphs, with("graph", "compiles graphs", "graph/exec", "runs them")},
-	"internal/dev/bench/kernels":    {floor: models},
-	"internal/dev/bench/layer":      {floor: models},
-	"internal/dev/bench/load":       {loops, with("convert", "is measured")},
-	"internal/dev/bench/decode":     {loops, with("generate", "is measured")},
-	"internal/dev/bench/upload":     {floor: loops},
-	"internal/dev/bench/step":       {loops, with("train", "is measured", "train/config", "is what it is measured with")},
-	"internal/dev/gpucheck":         {floor: loops},
+	"dev/image":            {floor: ground},
+	"dev/load":             {floor: ground},
+	"dev/testhub":          {floor: ground},
+	"dev/soak":             {floor: ground},
+	"dev/bench":            {floor: ground},
+	"dev/cputime":          {floor: ground},
+	"dev/bench/page":       {ground, with("dev/bench", "shows its results", "internal/suggest", "finds the table that was meant")},
+	"dev/bench/checkpoint": {files, with("safetensors", "writes files", "tensor", "rounds weights")},
+	"dev/bench/peer":       {floor: machines},
+	"dev/testdevice":       {machines, with("backend", "opens one", "backend/all", "which the build has")},
+	"dev/gputest":          {graphs, with("graph", "computes on the device and by the reference", "graph/exec", "runs programs")},
+	"dev/bench/program":    {graphs, with("graph", "compiles graphs", "graph/exec", "runs them")},
+	"dev/bench/kernels":    {floor: models},
+	"dev/bench/layer":      {floor: models},
+	"dev/bench/load":       {loops, with("convert", "is measured")},
+	"dev/bench/decode":     {loops, with("generate", "is measured")},
+	"dev/bench/upload":     {floor: loops},
+	"dev/bench/step":       {loops, with("train", "is measured", "train/config", "is what it is measured with")},
+	"dev/gpucheck":         {floor: loops},
 }
 
 // roomOf finds the room of a package: its own, or that of the package whose
@@ -221,12 +221,12 @@ func (r *repo) floors(rooms map[string]room) (findings []string) {
 func TestFloors(t *testing.T) { none(t, theRepo(t).floors(house)) }
 
 // tools is the folder of what measures and checks, and computes for no user.
-const tools = "internal/dev"
+const tools = "dev"
 
 // toolUsers are the packages outside of tools that may import it, with the reason.
 var toolUsers = map[string]string{
-	"internal/cli": "has the command lorafuse bench",
-	"cmd/gpucheck": "is its main",
+	"cmd/lorafuse/cli": "has the command lorafuse bench",
+	"cmd/gpucheck":     "is its main",
 }
 
 // strays finds imports of tools by packages that do without; tests may have them.

@@ -19,7 +19,7 @@ const registry = "backend/registry.go"
 // where they must be spelled, each with the reason.
 var spelling = map[string]string{
 	"safetensors/torchfile/": "PyTorch's devices, as pickles name them",
-	"internal/dev/image/":    "stages of the Dockerfile",
+	"dev/image/":             "stages of the Dockerfile",
 	"internal/lint/":         "looks for them",
 	"kernels/":               "folders of sources",
 	"train/config/config.go": "a tag of a struct is a literal; TestBackends holds it against the registry",
@@ -27,7 +27,7 @@ var spelling = map[string]string{
 
 // asking are files that compare the kind of a device with a name, with the reason.
 var asking = map[string]string{
-	"internal/dev/gpucheck/device.go": "looks for the one kind that it checks in a list of all",
+	"dev/gpucheck/device.go": "looks for the one kind that it checks in a list of all",
 }
 
 var (

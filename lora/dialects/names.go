@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lorafuse/lorafuse/diffusion/original"
 	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/model/original"
 )
 
 // layer is what one name in a file stands for: a module of the model, or several whose

@@ -3,8 +3,8 @@ package dialects
 import (
 	"slices"
 
-	"github.com/lorafuse/lorafuse/diffusion/original"
 	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/model/original"
 )
 
 // isOf reports whether the modules are those of a release.

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/lorafuse/lorafuse/internal/dev/testhub"
+	"github.com/lorafuse/lorafuse/dev/testhub"
 )
 
 // fast is fetchModel with pauses that a test can wait for.

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lorafuse/lorafuse/internal/dev/testhub"
+	"github.com/lorafuse/lorafuse/dev/testhub"
 )
 
 // isolate keeps the environment of the machine out of a test.

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lorafuse/lorafuse/internal/dev/testhub"
+	"github.com/lorafuse/lorafuse/dev/testhub"
 )
 
 func TestKilledInTheMiddle(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/internal/dev/testdevice"
+	"github.com/lorafuse/lorafuse/dev/testdevice"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/serve/batching"
 	"github.com/lorafuse/lorafuse/serve/tinker"

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
-	"github.com/lorafuse/lorafuse/internal/dev/cputime"
+	"github.com/lorafuse/lorafuse/dev/cputime"
 )
 
 // BenchmarkInvariant prints what it costs that the bits of a row do not depend on the

@@ -1,0 +1,151 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lorafuse/lorafuse/dev/bench"
+	"github.com/lorafuse/lorafuse/dev/bench/load"
+	"github.com/lorafuse/lorafuse/safetensors"
+)
+
+func (a *app) bench() *cobra.Command {
+	var f tablesFlags
+	c := a.group(&cobra.Command{
+		Use:   "bench",
+		Short: "Measure how fast this machine does it",
+		Long: `Measure how fast this machine does it, and print the figures with what the machine is.
+
+Each suite is a command: kernels, layer, step, decode, upload, load. With flags alone
+all that docs/benchmarks.md has is measured: training steps, decoding, products,
+adapters and files, in some ten minutes on two cores, and a quarter of an hour with
+torch beside them. --markdown prints these five tables, --json and --save keep the
+results, one row a line.
+
+--from prints results that were saved, by this command or by suites with --json, from
+any number of machines: of each row the newest figure of each machine.`,
+		Example: `  lorafuse bench --markdown
+  lorafuse bench --tables step,decode --python .venv/bin/python --save docs/benchmarks/mine.json
+  lorafuse bench --markdown --from docs/benchmarks > docs/benchmarks.md
+  lorafuse bench --from before.json after.json
+  lorafuse bench --quick --tables files
+  lorafuse bench kernels --help`,
+	})
+	names := c.Args
+	c.Args = func(c *cobra.Command, args []string) error {
+		if f.from != nil {
+			return nil // more files
+		}
+		return names(c, args)
+	}
+	c.RunE = a.tables(&f)
+	f.flags(c)
+	c.AddCommand(a.benchKernels(), a.benchLayer(), a.benchStep(), a.benchDecode(), a.benchUpload(), a.benchLoad(), a.measureLoad(), a.measureStep())
+	return c
+}
+
+func (a *app) benchLoad() *cobra.Command {
+	var o load.Options
+	var f reportFlags
+	var peers, size, only string
+	c := &cobra.Command{
+		Use:   "load",
+		Short: "Measure opening, reading and writing of safetensors files",
+		Long: `Measure how fast files are opened, read and written: a model of 218 bf16 tensors
+(1,112.8 MB), an adapter of 336 f32 tensors (74.8 MB), and files of 1,000 and 50,000
+small tensors for their headers. They are made in a folder that is removed again and
+takes up to seven times --size.
+
+Each sample is taken in a process of its own, with the files in the page cache, and
+the rows of a group take turns. Printed are the median, the 10th and the 90th
+percentile of the samples, the rate by the median in 10^9 bytes a second, and the most
+memory that the processes held. With --peers other programs are measured in the same
+run and ours is held against them; scripts/bench_load/build.sh builds them. A run that
+is interrupted prints what it has measured.`,
+		Example: `  lorafuse bench load --size 100MB --runs 3
+  lorafuse bench load --only 'Header' --json
+  sh scripts/bench_load/build.sh output/bench-peers
+  lorafuse bench load --peers output/bench-peers --markdown > bench.md`,
+		Args: args(0),
+		RunE: func(c *cobra.Command, _ []string) (err error) {
+			if o.Size, err = safetensors.ParseSize(size); err != nil {
+				return fmt.Errorf("bench load: --size: %w", err)
+			}
+			if o.Only, err = regexp.Compile(only); err != nil {
+				return fmt.Errorf("bench load: --only: %w", err)
+			}
+			if peers != "" {
+				if o.Peers, err = load.ReadPeers(peers); err != nil {
+					return fmt.Errorf("bench load: --peers: %w", err)
+				}
+			}
+			self, err := os.Executable()
+			if err != nil {
+				return &failure{fmt.Errorf("bench load: %w", err)}
+			}
+			o.Self = []string{self, "bench", measureCommand}
+			running := work{}
+			o.Progress = func(done, total int) {
+				running.begun.Store(true)
+				a.progress().Steps("measuring", int64(done), int64(total), "")
+			}
+			report, err := runLoad(c.Context(), o)
+			a.close()
+			if err != nil {
+				err = running.failed(fmt.Errorf("bench %w", err))
+			}
+			if report != nil && len(report.Rows) > 0 {
+				report.Command = commandLine(c)
+				err = errors.Join(err, a.printReport(report, &f))
+			}
+			return err
+		},
+	}
+	f.flags(c)
+	c.Flags().StringVar(&o.Dir, "dir", "", "folder in which the files are made; its file system is what is measured (default: the temporary folder)")
+	c.Flags().StringVar(&size, "size", "1112764704", "size of the model's file, such as 200MB; the adapter is smaller in proportion")
+	c.Flags().IntVar(&o.Runs, "runs", 9, "samples of each row")
+	c.Flags().StringVar(&peers, "peers", "", "folder of other programs to measure as well")
+	c.Flags().StringVar(&only, "only", "", "measure only rows that match this expression, as \"group: program: what, file\"")
+	return c
+}
+
+// measureCommand does one operation of a benchmark in a process of its own.
+const measureCommand = "measure-load"
+
+func (a *app) measureLoad() *cobra.Command {
+	return &cobra.Command{
+		Use:    measureCommand + " OP FILE OUT REPEAT",
+		Short:  "Do one operation of bench load",
+		Hidden: true,
+		RunE:   func(_ *cobra.Command, args []string) error { return load.Measure(a.out, args) },
+	}
+}
+
+// reportFlags are how a benchmark's report is printed.
+type reportFlags struct{ json, markdown bool }
+
+func (f *reportFlags) flags(c *cobra.Command) {
+	c.Flags().BoolVar(&f.json, "json", false, "print JSON")
+	c.Flags().BoolVar(&f.markdown, "markdown", false, "print Markdown")
+	c.MarkFlagsMutuallyExclusive("json", "markdown")
+}
+
+// printReport prints a report, and fails where a row of it has.
+func (a *app) printReport(r *bench.Report, f *reportFlags) error {
+	var err error
+	switch {
+	case f.json:
+		err = a.out.json(r)
+	case f.markdown:
+		a.out.printf("%s", r.Markdown())
+	default:
+		a.out.printf("%s\n", r.Environment)
+		a.out.table(r.Text())
+	}
+	return errors.Join(err, failedRows(r))
+}

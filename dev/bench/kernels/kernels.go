@@ -1,0 +1,74 @@
+// Package kernels measures operations one by one, as a device runs them: the
+// matrix products of training and decoding, and what is bound by the memory.
+//
+// Each is a graph of one operation, compiled and run as in any program, so that
+// the figures hold for every backend and with all that a launch costs.
+package kernels
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/lorafuse/lorafuse/dev/bench"
+	"github.com/lorafuse/lorafuse/dev/bench/peer"
+	"github.com/lorafuse/lorafuse/dev/bench/program"
+)
+
+// Options are what Run goes by.
+type Options struct {
+	bench.Turns
+	Backend string // name of the backend, empty for the best
+	Threads int    // of the device, 0 for one per core
+	// Shrink divides all sizes, for a quick look; 0 and 1 do not.
+	Shrink int
+	// Python is a Python with torch and numpy, which are measured in turn with
+	// the products and attention of this module; empty for none.
+	Python string
+}
+
+// Run takes all samples. It fails with [bench.ErrOptions], where the device
+// does and with the error of ctx; the report then holds what has been measured
+// so far. That a peer fails is said in its row.
+func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
+	if o.Shrink < 0 {
+		return nil, fmt.Errorf("kernels: %w: found a divisor of sizes of %d, expected 1 or more", bench.ErrOptions, o.Shrink)
+	}
+	m, err := program.Open(o.Backend, o.Threads)
+	if err != nil {
+		return nil, fmt.Errorf("kernels: %w", err)
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	m.Quick = o.Shrink > 1
+	s := &suite{Options: o, machine: m}
+	if o.Python != "" {
+		s.torch = peer.Torch(o.Python, o.Threads)
+		defer func() { err = errors.Join(err, s.torch.Close()) }()
+	}
+	tasks, err := o.Select(slices.Concat(s.products(), s.passes(), s.attentions()))
+	if err != nil {
+		return nil, fmt.Errorf("kernels: %w", err)
+	}
+	report := m.Report("kernels")
+	if err := m.Measure(ctx, o.Turns, tasks, report); err != nil {
+		return report, fmt.Errorf("kernels: %w", err)
+	}
+	return report, nil
+}
+
+// Who is measured.
+const (
+	ours     = "lorafuse"
+	torch    = "torch"
+	openBLAS = "numpy"
+)
+
+type suite struct {
+	Options
+	machine *program.Machine
+	torch   *peer.Peer // nil if nobody asks
+}
+
+// shrunk divides a size, to no less than least.
+func (s *suite) shrunk(n, least int) int { return max(min(n, least), n/max(1, s.Shrink)) }

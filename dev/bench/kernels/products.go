@@ -1,0 +1,193 @@
+package kernels
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/dev/bench"
+	"github.com/lorafuse/lorafuse/dev/bench/program"
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// form is a product of two matrices as a layer asks for it: op(A) is [m,k],
+// op(B) is [k,n], and B is the weight where there is one.
+type form struct {
+	name   string
+	ta, tb bool
+	weight bool // B is in the file, in 16 bits where that is measured
+	// atLeast is the least part of the peak that is asked of many rows, 0 for
+	// what the machine's threads allow; see share.
+	atLeast float64
+}
+
+var (
+	forward  = form{name: "x·Wᵀ", tb: true, weight: true}
+	backward = form{name: "dy·W", weight: true}
+	down     = form{name: "LoRA x·Aᵀ", tb: true, atLeast: 0.8}
+	up       = form{name: "LoRA h·Bᵀ", tb: true}
+	gradA    = form{name: "LoRA dA = dhᵀ·x", ta: true}
+	gradB    = form{name: "LoRA dB = dyᵀ·h", ta: true}
+)
+
+// kind is how a product is computed: what the weight is stored as, and whether
+// operands may be rounded.
+type kind struct {
+	name      string
+	weights   tensor.DType
+	precision backend.Precision
+	peer      string // what torch calls it, empty where it has none
+}
+
+var kinds = []kind{
+	{"f32", tensor.F32, backend.F32, "f32"},
+	{"f32 × bf16 weights", tensor.BF16, backend.F32, "f32"}, // torch has no such product: it widens the weights first
+	{"bf16", tensor.BF16, backend.BF16, "bf16"},
+	{"f32 × int8 weights", tensor.Q8, backend.F32, ""},
+	{"f32 × nf4 weights", tensor.NF4, backend.F32, ""},
+}
+
+type size struct{ m, k, n int }
+
+// shapes are those of a layer of 2,048 channels, with 5,632 in its MLP and
+// adapters of rank 8 to 64.
+var shapes = []struct {
+	form  form
+	sizes []size
+}{
+	{forward, []size{{1, 2048, 2048}, {8, 2048, 2048}, {16, 2048, 2048}, {64, 2048, 2048}, {512, 2048, 2048}, {2048, 2048, 2048},
+		{1, 2048, 8192}, {8, 2048, 8192}, {16, 2048, 8192}, {64, 2048, 5632}, {512, 2048, 5632}, {2048, 2048, 5632}}},
+	{backward, []size{{64, 5632, 2048}, {512, 5632, 2048}, {2048, 5632, 2048}, {2048, 2048, 2048}}},
+	{down, []size{{1024, 2048, 8}, {1024, 2048, 16}, {1024, 2048, 64}}},
+	{up, []size{{1024, 8, 2048}, {1024, 16, 2048}, {1024, 64, 2048}}},
+	{gradA, []size{{8, 1024, 2048}, {16, 1024, 2048}, {64, 1024, 2048}}},
+	{gradB, []size{{2048, 1024, 8}, {2048, 1024, 16}, {2048, 1024, 64}}},
+}
+
+// products lists the tasks of all products, each beside its peers.
+func (s *suite) products() (tasks []bench.Task) {
+	for _, g := range shapes {
+		sizes := g.sizes
+		if g.form == forward && s.machine.OnGPU() {
+			sizes = append(slices.Clone(sizes), target)
+		}
+		for _, z := range sizes {
+			for _, k := range kinds {
+				if k.precision == backend.F32 && k.weights != tensor.F32 && !g.form.weight {
+					continue // the same as f32
+				}
+				tasks = append(tasks, s.product(g.form, k, z)...)
+			}
+		}
+	}
+	return tasks
+}
+
+// target is where the products of a GPU are held against its peak: of a size
+// that keeps all of it busy.
+var target = size{4096, 4096, 4096}
+
+// product is one product, and the same by others.
+func (s *suite) product(f form, k kind, z size) []bench.Task {
+	full := z
+	z = size{s.shrunk(z.m, 1), s.shrunk(z.k, 8), s.shrunk(z.n, 8)}
+	row := func(program string) *bench.Row {
+		return &bench.Row{Group: f.name, Program: program, Name: k.name, Input: fmt.Sprintf("m=%d k=%d n=%d", z.m, z.k, z.n),
+			Flops: 2 * float64(z.m) * float64(z.k) * float64(z.n)}
+	}
+	mine := row(ours)
+	mine.Bytes = k.moved(f, z)
+	spec := func() program.Spec {
+		a, b := tensor.F32, tensor.F32
+		if f.weight {
+			b = k.weights
+		}
+		g := graph.New()
+		x, y := g.Param("a", a, dims(z.m, z.k, f.ta)...), g.Param("b", b, dims(z.k, z.n, f.tb)...)
+		p := ir.Product{A: x.Value(), B: y.Value(), TA: f.ta, TB: f.tb, Alpha: 1}
+		return program.Spec{Graph: g, Results: []graph.Tensor{g.Gemm([]ir.Product{p}, graph.Tensor{}, graph.Tensor{})}}
+	}
+	own := s.machine.Task(mine, k.precision, spec)
+	if s.machine.OnGPU() {
+		if full == target && k.precision == backend.BF16 {
+			own.Marks = append(own.Marks, bench.Mark{Name: bench.TargetProduct, Row: mine.ID(), FlopPeak: bench.LeastProduct})
+		}
+	} else if asked := s.share(f, k, full); asked > 0 {
+		own.Marks = append(own.Marks, bench.Mark{Name: fmt.Sprintf("%s, %s, %s: share of the peak", f.name, k.name, mine.Input), Row: mine.ID(), FlopPeak: asked})
+	}
+	tasks := []bench.Task{own}
+	if s.torch == nil || k.peer == "" {
+		return tasks
+	}
+	for _, program := range []string{torch, openBLAS} {
+		if program == openBLAS && k.peer != "f32" {
+			continue
+		}
+		theirs := row(program)
+		tasks = append(tasks, bench.Task{Row: theirs, Foreign: true, Begin: func(ctx context.Context) (bench.Sampler, error) {
+			return s.torch.Begin(ctx, map[string]any{"op": "matmul", "m": z.m, "k": z.k, "n": z.n, "ta": f.ta, "tb": f.tb, "dtype": k.peer, "numpy": program == openBLAS})
+		}})
+		if factor := beside(program, f, k, full); factor > 0 {
+			tasks[0].Marks = append(tasks[0].Marks, bench.Mark{
+				Name: fmt.Sprintf("%s, %s, %s: %.4g× %s", f.name, k.name, mine.Input, 1/factor, program), Row: mine.ID(), Beside: []string{theirs.ID()}, Factor: factor,
+			})
+		}
+	}
+	return tasks
+}
+
+// manyRows is where a product is bound by the multiplier alone.
+const manyRows = 512
+
+// share is the least part of the peak that is asked of a product.
+func (s *suite) share(f form, k kind, z size) float64 {
+	one := s.machine.Threads == 1
+	switch {
+	case f.atLeast > 0:
+		return f.atLeast
+	case !f.weight || z.m < manyRows || k.weights.Quantized():
+		return 0
+	case k.precision == backend.F32 && one:
+		return 0.92
+	case k.precision == backend.F32:
+		return 0.88
+	case one:
+		return 0.91
+	}
+	return 0.87
+}
+
+// beside is the most time that is asked of a product, as a part of another
+// program's; 0 where nothing is.
+func beside(program string, f form, k kind, z size) float64 {
+	many, few := z.m >= manyRows, z.m >= 8 && z.m <= 64
+	switch {
+	case !f.weight || !many && !few || program == openBLAS && !many:
+		return 0
+	case program == openBLAS || k.precision == backend.BF16:
+		return 1
+	case many:
+		return 1 / 1.1
+	}
+	return 1 / 1.2
+}
+
+// moved is what a product of ours reads and writes, once.
+func (k kind) moved(f form, z size) int64 {
+	second := 4 * z.k * z.n
+	if f.weight {
+		second = k.weights.Bytes(z.k * z.n)
+	}
+	return int64(4*(z.m*z.k+z.m*z.n) + second)
+}
+
+// dims are those of a matrix whose transpose is asked for, or it itself.
+func dims(rows, cols int, transposed bool) []ir.Dim {
+	if transposed {
+		rows, cols = cols, rows
+	}
+	return ir.ShapeOf(rows, cols)
+}

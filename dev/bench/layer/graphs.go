@@ -1,0 +1,105 @@
+package layer
+
+import (
+	"fmt"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/dev/bench/program"
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// size is that of a linear layer: m rows of k channels to n, with an adapter
+// of rank r or, where it is 0, without one.
+type size struct{ m, k, n, r int }
+
+func (z size) String() string { return fmt.Sprintf("m=%d k=%d n=%d", z.m, z.k, z.n) }
+
+// kind is how a layer is computed. Weights are bf16, as files have them.
+type kind struct {
+	name      string
+	precision backend.Precision
+}
+
+var kinds = []kind{{"f32 × bf16 weights", backend.F32}, {"bf16", backend.BF16}}
+
+// scale is that of all adapters here.
+const scale = 2
+
+// layer has the params of a layer with its gradient.
+type layer struct {
+	g        *graph.Graph
+	x, w, dy graph.Tensor
+	a, b     graph.Tensor // of the adapter
+
+}
+
+func newLayer(z size) *layer {
+	g := graph.New()
+	l := &layer{
+		g: g, x: g.Param("x", tensor.F32, ir.ShapeOf(z.m, z.k)...), w: g.Param("w", tensor.BF16, ir.ShapeOf(z.n, z.k)...),
+		dy: g.Param("dy", tensor.F32, ir.ShapeOf(z.m, z.n)...),
+	}
+	if z.r > 0 {
+		l.a, l.b = g.Param("a", tensor.F32, ir.ShapeOf(z.r, z.k)...), g.Param("b", tensor.F32, ir.ShapeOf(z.n, z.r)...)
+	}
+	return l
+}
+
+// frozen is the layer without an adapter: y and dx.
+func frozen(z size) program.Spec {
+	l := newLayer(size{z.m, z.k, z.n, 0})
+	y := l.x.Linear(l.w, graph.Tensor{})
+	return program.Spec{Graph: l.g, Results: append(program.Gradients(y, l.dy, []graph.Tensor{l.x}), y)}
+}
+
+// fused is the layer with an adapter as models build it: y, dx, dA and dB.
+func fused(z size, dropout float64) program.Spec {
+	l := newLayer(z)
+	var key graph.Tensor
+	if dropout > 0 {
+		key = l.g.Of(l.g.IR().Param("key", ir.RandomKey))
+	}
+	h := l.x.LoRADown(l.a, key, ir.DropoutAttr{P: dropout})
+	y := l.x.LoRA(l.w, graph.Tensor{}, h, l.b, scale)
+	return program.Spec{Graph: l.g, Results: append(program.Gradients(y, l.dy, []graph.Tensor{l.x, l.a, l.b}), y)}
+}
+
+// unfused is the same as one writes it down, one product after the other: the
+// adapter's part of y and of dx is added to what is there.
+func unfused(z size) program.Spec {
+	l := newLayer(z)
+	none := graph.Tensor{}
+	product := func(x, y graph.Tensor, tx, ty bool, alpha float32, to graph.Tensor) graph.Tensor {
+		return l.g.Gemm([]ir.Product{{A: x.Value(), B: y.Value(), TA: tx, TB: ty, Alpha: alpha}}, none, to)
+	}
+	h := product(l.x, l.a, false, true, 1, none)
+	y := product(h, l.b, false, true, scale, product(l.x, l.w, false, true, 1, none))
+	dh := product(l.dy, l.b, false, false, scale, none)
+	dx := product(dh, l.a, false, false, 1, product(l.dy, l.w, false, false, 1, none))
+	da, db := product(dh, l.x, true, false, 1, none), product(l.dy, h, true, false, scale, none)
+	return program.Spec{Graph: l.g, Plain: true, Results: []graph.Tensor{dx, da, db, y}}
+}
+
+// pair is (x A B)·s, the adapter alone, on d channels.
+func pair(m, d, r int) program.Spec {
+	g := graph.New()
+	x, a, b := g.Param("x", tensor.F32, ir.ShapeOf(m, d)...), g.Param("a", tensor.F32, ir.ShapeOf(d, r)...), g.Param("b", tensor.F32, ir.ShapeOf(r, d)...)
+	return program.Spec{Graph: g, Results: []graph.Tensor{x.MatMul(a).MatMul(b).Scale(scale)}}
+}
+
+// many is a program of n adapted layers, so small that their arithmetic takes
+// less than the graph around it.
+func many(n int) program.Spec {
+	const channels, rank = 16, 4
+	g := graph.New()
+	x, w := g.Param("x", tensor.F32, ir.ShapeOf(1, channels)...), g.Param("w", tensor.F32, ir.ShapeOf(channels, channels)...)
+	s := program.Spec{Graph: g}
+	for i := range n {
+		a := g.Param(fmt.Sprintf("a%d", i), tensor.F32, ir.ShapeOf(rank, channels)...)
+		b := g.Param(fmt.Sprintf("b%d", i), tensor.F32, ir.ShapeOf(channels, rank)...)
+		s.Results = append(s.Results, x.LoRA(w, graph.Tensor{}, x.LoRADown(a, graph.Tensor{}, ir.DropoutAttr{}), b, scale))
+	}
+	return s
+}

@@ -1,0 +1,81 @@
+// Package layer measures linear layers with LoRA adapters: what the adapter
+// costs beside the frozen layer, whether one product with a longer inner axis
+// is ever slower than the products of the formula one by one, and what a node
+// of a graph costs beside its arithmetic.
+package layer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/lorafuse/lorafuse/dev/bench"
+	"github.com/lorafuse/lorafuse/dev/bench/peer"
+	"github.com/lorafuse/lorafuse/dev/bench/program"
+)
+
+// Options are what Run goes by.
+type Options struct {
+	bench.Turns
+	Backend string // name of the backend, empty for the best
+	Threads int    // of the device, 0 for one per core
+	// Shrink divides all sizes, for a quick look; 0 and 1 do not.
+	Shrink int
+	// Sweep is how many shapes fused and unfused layers are compared on; the
+	// same ones each time. 0 for none.
+	Sweep int
+	// Python is a Python with torch, which is measured in turn with the single
+	// layers; empty for none.
+	Python string
+}
+
+// Run takes all samples. It fails with [bench.ErrOptions], where the device
+// does and with the error of ctx; the report then holds what has been measured
+// so far. That a peer fails is said in its row.
+func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
+	switch {
+	case o.Shrink < 0:
+		return nil, fmt.Errorf("layer: %w: found a divisor of sizes of %d, expected 1 or more", bench.ErrOptions, o.Shrink)
+	case o.Sweep < 0 || o.Sweep > maxSweep:
+		return nil, fmt.Errorf("layer: %w: found a sweep of %d shapes, expected 0 to %d", bench.ErrOptions, o.Sweep, maxSweep)
+	}
+	m, err := program.Open(o.Backend, o.Threads)
+	if err != nil {
+		return nil, fmt.Errorf("layer: %w", err)
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	m.Quick = o.Shrink > 1
+	s := &suite{Options: o, machine: m}
+	if o.Python != "" {
+		s.torch = peer.Torch(o.Python, o.Threads)
+		defer func() { err = errors.Join(err, s.torch.Close()) }()
+	}
+	tasks, err := o.Select(slices.Concat(s.overheads(), s.nodes(), s.single(), s.sweep()))
+	if err != nil {
+		return nil, fmt.Errorf("layer: %w", err)
+	}
+	report := m.Report("layer")
+	if err = m.Measure(ctx, o.Turns, tasks, report); err == nil {
+		err = s.judgeSweep(ctx, tasks, report)
+	}
+	if err != nil {
+		return report, fmt.Errorf("layer: %w", err)
+	}
+	return report, nil
+}
+
+// Who is measured.
+const (
+	ours  = "lorafuse"
+	torch = "torch"
+)
+
+type suite struct {
+	Options
+	machine *program.Machine
+	torch   *peer.Peer // nil if nobody asks
+}
+
+// shrunk divides a size, to no less than 1.
+func (s *suite) shrunk(n int) int { return max(1, n/max(1, s.Shrink)) }

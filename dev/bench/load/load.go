@@ -1,0 +1,204 @@
+// Package load measures how fast files are opened, read and written: by this
+// module's safetensors package, by plain system calls and, where they have been
+// built, by other libraries.
+//
+// Every sample is taken in a process of its own, so that none finds the memory
+// that another has left, and the rows of a group take turns, so that all of
+// them see the same moods of the machine. A program that is measured, ours
+// included, is called
+//
+//	PROGRAM OP FILE OUT REPEAT
+//
+// does OP on FILE, writing to OUT what it writes, REPEAT times, and prints an
+// [Answer] as JSON.
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"runtime"
+	"slices"
+
+	"github.com/lorafuse/lorafuse/dev/bench"
+)
+
+// Options are what Run goes by.
+type Options struct {
+	// Self is the command that does one operation of ours, up to OP; see Measure.
+	Self []string
+	// Peers are the commands of other programs, by name; see ReadPeers.
+	Peers map[string][]string
+	// Dir is where the folder with the files is made, which is removed at the
+	// end; empty for the system's temporary folder. It takes up to seven times
+	// Size.
+	Dir string
+	// Size is that of the larger of the two models in bytes, 0 for FullSize.
+	Size int64
+	// Runs is how many samples a row has.
+	Runs int
+	// Only leaves out the rows that it does not match, as "group: program: what,
+	// file"; nil leaves out none.
+	Only *regexp.Regexp
+	// Progress is told how many of the samples have been taken; nil for nobody.
+	Progress func(done, total int)
+}
+
+// ErrOptions is the error of options that make no sense.
+var ErrOptions = errors.New("bad options")
+
+// Run takes all samples. It fails with ErrOptions, where files cannot be
+// written, where an operation of ours fails, and with the error of ctx; the
+// report then holds what has been measured so far. A peer that fails is no
+// error: its row says why.
+func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
+	if o.Size == 0 {
+		o.Size = FullSize
+	}
+	switch {
+	case o.Runs < 1:
+		return nil, fmt.Errorf("load: %w: found %d runs, expected 1 or more", ErrOptions, o.Runs)
+	case o.Size < MinSize || o.Size > 100*FullSize:
+		return nil, fmt.Errorf("load: %w: found a size of %d bytes, expected %d to %d", ErrOptions, o.Size, MinSize, int64(100*FullSize))
+	}
+	rows := o.rows()
+	if len(rows) == 0 {
+		return nil, fmt.Errorf("load: %w: no row matches %q", ErrOptions, o.Only)
+	}
+	dir, err := os.MkdirTemp(o.Dir, "lorafuse-bench-")
+	if err != nil {
+		return nil, fmt.Errorf("load: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	r := &runner{Options: o, files: files{dir: dir, size: o.Size}, total: o.Runs * len(rows)}
+	report := &bench.Report{Title: "load", Environment: bench.Machine(dir)}
+	for len(rows) > 0 && err == nil {
+		n := slices.IndexFunc(rows, func(m *measured) bool { return m.group != rows[0].group })
+		if n < 0 {
+			n = len(rows)
+		}
+		err = r.measure(ctx, rows[:n])
+		for _, m := range rows[:n] {
+			if len(m.row.Seconds) > 0 || m.row.Failure != "" {
+				report.Rows = append(report.Rows, m.row)
+				report.Marks = append(report.Marks, m.marks...)
+			}
+		}
+		rows = rows[n:]
+	}
+	return report, err
+}
+
+// measured is a row on its way.
+type measured struct {
+	spec
+	row   *bench.Row
+	marks []bench.Mark
+}
+
+// rows lists what is asked for and can be measured.
+func (o *Options) rows() (rows []*measured) {
+	for _, s := range specs {
+		if !s.own() && o.Peers[s.program] == nil || s.linux && runtime.GOOS != "linux" {
+			continue
+		}
+		for _, in := range s.inputs {
+			m := &measured{spec: s, row: s.row(in)}
+			if o.Only == nil || o.Only.MatchString(m.row.ID()) {
+				rows = append(rows, m)
+			}
+		}
+	}
+	return rows
+}
+
+// runner takes the samples.
+type runner struct {
+	Options
+	files files
+	done  int // samples
+	total int
+}
+
+// measure has the rows of a group take turns.
+func (r *runner) measure(ctx context.Context, rows []*measured) error {
+	for _, m := range rows {
+		f, err := r.files.open(m.row.Input)
+		if err != nil {
+			return err
+		}
+		m.row.Bytes = m.bytes(f)
+		m.marks = m.bars(f)
+	}
+	for range r.Runs {
+		for _, m := range rows {
+			if m.row.Failure == "" {
+				if err := r.sample(ctx, m); err != nil {
+					return err
+				}
+			}
+			r.done++
+			if r.Progress != nil {
+				r.Progress(r.done, r.total)
+			}
+		}
+	}
+	return r.files.clear()
+}
+
+// memoryOfSample is how many times the size of a file the programs use of memory,
+// page cache included: Python holds it twice and writes it.
+const memoryOfSample = 4
+
+// sample takes one sample of a row.
+func (r *runner) sample(ctx context.Context, m *measured) error {
+	command := r.Self
+	if !m.own() {
+		command = r.Peers[m.program]
+	}
+	f, err := r.files.open(m.row.Input)
+	if err != nil {
+		return err
+	}
+	path := f.path
+	if m.pickled {
+		path, err = r.pickle(ctx, f)
+	}
+	var out string
+	if err == nil {
+		out, err = r.files.place(m.out, f)
+	}
+	if err != nil {
+		return err
+	}
+	if m.moves == allBytes {
+		warm(memoryOfSample * f.size)
+	}
+	a, err := call(ctx, command, m.op, path, out, max(m.repeat, 1))
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil && m.own():
+		return err
+	case err != nil:
+		m.row.Failure, m.row.Seconds = err.Error(), nil
+		return nil
+	}
+	m.row.Seconds = append(m.row.Seconds, m.figure(a.Seconds))
+	m.row.PeakRSS = max(m.row.PeakRSS, a.PeakRSS)
+	m.row.Share = max(m.row.Share, a.Share)
+	m.row.Detail = a.Detail
+	return nil
+}
+
+// pickle returns the .pt twin of a file, which torch has to write.
+func (r *runner) pickle(ctx context.Context, f *file) (string, error) {
+	path := f.path + ".pt"
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	_, err := call(ctx, r.Peers[python], "torch_save", f.path, path, 1)
+	return path, err
+}

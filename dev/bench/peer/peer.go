@@ -1,0 +1,197 @@
+// Package peer has other programs do what is measured: a process that is
+// started once, answers line by line, and waits while others have their turn.
+package peer
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	_ "embed" // the peers' own part
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/lorafuse/lorafuse/dev/bench"
+)
+
+//go:embed torch_peer.py
+var torch string
+
+//go:embed llama_peer.py
+var llama string
+
+// Peer is a program that speaks the protocol: for each line of JSON that it
+// reads it writes one. It is started when it is first asked for something.
+type Peer struct {
+	command []string
+
+	mu     sync.Mutex
+	failed error // why it cannot be asked any more
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    *bufio.Reader
+	said   tail // on its standard error
+	last   int  // number of the last thing begun
+}
+
+// New is a peer that is started with command.
+func New(command ...string) *Peer { return &Peer{command: command} }
+
+// Torch is PyTorch, and NumPy, of a Python; threads is 0 for what they choose.
+func Torch(python string, threads int) *Peer {
+	return New(python, "-c", torch, strconv.Itoa(threads))
+}
+
+// Llama is llama.cpp of a Python with llama-cpp-python; threads is 0 for one per
+// core.
+func Llama(python string, threads int) *Peer {
+	return New(python, "-c", llama, strconv.Itoa(threads))
+}
+
+type request struct {
+	Do   string `json:"do"`
+	ID   int    `json:"id"`
+	What any    `json:"what,omitempty"`
+}
+
+type answer struct {
+	Seconds float64 `json:"seconds"`
+	Error   string  `json:"error"`
+}
+
+// Begin has the peer get ready for what. The peer's own errors come back as
+// errors, with what it has said last.
+func (p *Peer) Begin(ctx context.Context, what any) (bench.Sampler, error) {
+	p.mu.Lock()
+	p.last++
+	id := p.last
+	p.mu.Unlock()
+	if _, err := p.ask(ctx, request{"begin", id, what}); err != nil {
+		return nil, err
+	}
+	return &sampler{p, id}, nil
+}
+
+type sampler struct {
+	p  *Peer
+	id int
+}
+
+func (s *sampler) Sample(ctx context.Context) (float64, error) {
+	a, err := s.p.ask(ctx, request{Do: "sample", ID: s.id})
+	return a.Seconds, err
+}
+
+// Close ends the task. A peer that is gone has ended it.
+func (s *sampler) Close() error {
+	s.p.ask(context.Background(), request{Do: "end", ID: s.id})
+	return nil
+}
+
+// ask sends a line and waits for the answer, or for the end of ctx, which ends
+// the peer too.
+func (p *Peer) ask(ctx context.Context, r request) (a answer, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.failed != nil {
+		return a, p.failed
+	}
+	name := filepath.Base(p.command[0])
+	if err := p.start(); err != nil {
+		p.failed = fmt.Errorf("peer: %w", err)
+		return a, p.failed
+	}
+	stop := context.AfterFunc(ctx, func() { p.cmd.Process.Kill() })
+	defer stop()
+	line, err := json.Marshal(r)
+	if err != nil {
+		return a, fmt.Errorf("peer: %w", err)
+	}
+	if _, err = p.in.Write(append(line, '\n')); err == nil {
+		line, err = p.out.ReadBytes('\n')
+	}
+	if err != nil {
+		p.end()
+		p.failed = fmt.Errorf("peer: %s has ended%s", name, p.said.lastLine())
+		return a, p.failed
+	}
+	if err := json.Unmarshal(line, &a); err != nil {
+		return a, fmt.Errorf("peer: %s: %w", name, err)
+	}
+	if a.Error != "" {
+		return a, fmt.Errorf("peer: %s: %s", name, a.Error)
+	}
+	return a, nil
+}
+
+func (p *Peer) start() (err error) {
+	if p.cmd != nil {
+		return nil
+	}
+	c := exec.Command(p.command[0], p.command[1:]...)
+	c.Stderr = &p.said
+	if p.in, err = c.StdinPipe(); err != nil {
+		return err
+	}
+	out, err := c.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	p.out = bufio.NewReader(out)
+	if err := c.Start(); err != nil {
+		return err
+	}
+	p.cmd = c
+	return nil
+}
+
+// end waits for the process, whose input is closed first.
+func (p *Peer) end() error {
+	return errors.Join(p.in.Close(), p.cmd.Wait())
+}
+
+// Close ends the process.
+func (p *Peer) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil || p.failed != nil {
+		return nil
+	}
+	p.failed = errors.New("peer: closed")
+	if err := p.end(); err != nil {
+		return fmt.Errorf("peer: %w%s", err, p.said.lastLine())
+	}
+	return nil
+}
+
+// tail keeps the end of what is written.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (t *tail) Write(b []byte) (int, error) {
+	const most = 4 << 10
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, b...)
+	t.text = t.text[max(0, len(t.text)-most):]
+	return len(b), nil
+}
+
+// lastLine is what was written in the end, behind a colon.
+func (t *tail) lastLine() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	text := bytes.TrimSpace(t.text)
+	if len(text) == 0 {
+		return ""
+	}
+	return ": " + string(text[strings.LastIndexByte(string(text), '\n')+1:])
+}

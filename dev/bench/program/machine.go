@@ -1,0 +1,161 @@
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/dev/bench"
+)
+
+// Machine is a device at each precision, and what it reaches at most.
+type Machine struct {
+	Info    backend.Info
+	Threads int
+	// Quick takes shorter samples, and measures the peaks once only, in the end:
+	// a look, no figures.
+	Quick   bool
+	devices [2]backend.Device
+	peaks   [2]bench.Peak
+	held    [2][]*bench.Row // against the peaks
+}
+
+// Open opens the devices.
+func Open(name string, threads int) (*Machine, error) {
+	if threads < 0 {
+		return nil, fmt.Errorf("%w: found %d threads, expected 1 or more, or 0 for one per core", bench.ErrOptions, threads)
+	}
+	m := &Machine{Threads: threads}
+	if threads == 0 {
+		m.Threads = runtime.GOMAXPROCS(0)
+	}
+	for _, p := range []backend.Precision{backend.F32, backend.BF16} {
+		dev, err := backend.Open(name, backend.Options{Threads: threads, Precision: p})
+		if err != nil {
+			return nil, errors.Join(err, m.Close())
+		}
+		m.devices[p], m.Info = dev, dev.Info()
+	}
+	return m, nil
+}
+
+// Measure takes the samples of tasks, and measures the peaks of the machine in
+// between. The best counts: whatever else runs on the machine only lowers it.
+func (m *Machine) Measure(ctx context.Context, t bench.Turns, tasks []bench.Task, report *bench.Report) error {
+	if !m.Quick {
+		t.Between = m.measurePeaks
+	}
+	if save := t.Save; save != nil {
+		t.Save = func(r *bench.Report) error {
+			m.hold()
+			return save(r)
+		}
+	}
+	err := t.Measure(ctx, tasks, report)
+	if err == nil {
+		err = m.measurePeaks()
+	}
+	m.hold()
+	return err
+}
+
+// hold gives the rows the peaks that have been measured so far.
+func (m *Machine) hold() {
+	for p, rows := range m.held {
+		for _, row := range rows {
+			row.Peak = m.peaks[p]
+		}
+	}
+}
+
+// Stretch is how long a sample runs at least.
+func (m *Machine) Stretch() time.Duration {
+	if m.Quick {
+		return Stretch / 10
+	}
+	return Stretch
+}
+
+// measurePeaks measures them once more, where devices can do that.
+func (m *Machine) measurePeaks() error {
+	if m.Quick && m.peaks[0].Flops > 0 {
+		return nil
+	}
+	for p, dev := range m.devices {
+		meter, ok := dev.(backend.Meter)
+		if !ok {
+			continue
+		}
+		peak, err := meter.Peak()
+		if err != nil {
+			return err
+		}
+		m.peaks[p].Flops = max(m.peaks[p].Flops, peak.FlopsPerSecond)
+		for q := range m.peaks { // memory knows of no precision
+			m.peaks[q].Bytes = max(m.peaks[q].Bytes, peak.BytesPerSecond)
+		}
+	}
+	return nil
+}
+
+// GainsByBF16 tells whether products are clearly faster where their operands may be
+// rounded to bf16. Where they are not, other programs may be slow beyond measure.
+func (m *Machine) GainsByBF16() (bool, error) {
+	for range 4 { // other programs may have the machine now and then
+		if err := m.measurePeaks(); err != nil {
+			return false, err
+		}
+	}
+	return m.peaks[backend.BF16].Flops > 1.5*m.peaks[backend.F32].Flops, nil
+}
+
+// Hold has a row held against the peaks of a precision.
+func (m *Machine) Hold(row *bench.Row, p backend.Precision) { m.held[p] = append(m.held[p], row) }
+
+// Task is a row of a program of ours, held against the peaks. Where the row
+// does not say what a run costs, the program's shapes do.
+func (m *Machine) Task(row *bench.Row, p backend.Precision, spec func() Spec) bench.Task {
+	m.Hold(row, p)
+	return bench.Task{Row: row, Begin: func(ctx context.Context) (bench.Sampler, error) {
+		x, err := New(ctx, m.devices[p], spec())
+		if err != nil {
+			return nil, err
+		}
+		if row.Flops == 0 {
+			flops, bytes := x.Cost()
+			row.Flops, row.Bytes = float64(flops), int64(bytes)
+		}
+		return x.Sampler(m.Stretch()), nil
+	}}
+}
+
+// Report begins a report of what is measured on the machine.
+func (m *Machine) Report(title string) *bench.Report {
+	r := &bench.Report{Title: title, Environment: bench.Machine("")}
+	r.Environment.Device, r.Environment.Threads = m.Info.Detail, m.Threads
+	if m.OnGPU() { // else the machine itself, which is named
+		r.Environment.Device = m.Info.Name + ", " + m.Info.Detail
+	}
+	return r
+}
+
+// OnGPU tells whether the device is a GPU. The bars of GPUs are others than those of
+// the CPU.
+func (m *Machine) OnGPU() bool { return m.Info.GPU }
+
+// Device gives the device that computes with a precision.
+func (m *Machine) Device(p backend.Precision) backend.Device { return m.devices[p] }
+
+// Close closes the devices.
+func (m *Machine) Close() error {
+	var err error
+	for _, d := range m.devices {
+		if d != nil {
+			err = errors.Join(err, d.Close())
+		}
+	}
+	return err
+}

@@ -1,0 +1,191 @@
+// Package program makes programs for benchmarks: graphs compiled for a device,
+// with arguments of random numbers, that can be run again and again.
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/dev/bench"
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/graph/exec"
+	"github.com/lorafuse/lorafuse/internal/philox"
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/quant"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// Spec says what is compiled: the results and updates of a graph.
+type Spec struct {
+	Graph   *graph.Graph
+	Results []graph.Tensor
+	Updates map[string]graph.Tensor // new contents of params
+	// Plain compiles the graph as it is written, without rewriting it.
+	Plain bool
+	// Words are the contents of params of integers; others are zero.
+	Words map[string][]int32
+}
+
+// Program is compiled and has its arguments. It is not safe for concurrent use.
+type Program struct {
+	exe     *exec.Executable
+	buffers []backend.Buffer
+}
+
+// New compiles a graph. The arguments are random numbers in [-1, 1), the same
+// ones each time. Close the program when it is done with.
+func New(ctx context.Context, dev backend.Device, s Spec) (*Program, error) {
+	spec := exec.Spec{NoFuse: s.Plain}
+	for i, t := range s.Results {
+		spec.Results = append(spec.Results, exec.Result{Name: fmt.Sprintf("result.%d", i), Value: t.Value()})
+	}
+	for name, t := range s.Updates {
+		spec.Updates = append(spec.Updates, exec.Update{Param: name, Value: t.Value()})
+	}
+	e, err := exec.Compile(s.Graph.IR(), spec, dev)
+	if err != nil {
+		return nil, err
+	}
+	p := &Program{exe: e}
+	if err := p.bind(ctx, dev, s.Words); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+// bind makes the arguments.
+func (p *Program) bind(ctx context.Context, dev backend.Device, words map[string][]int32) error {
+	prog := p.exe.Program()
+	for i, a := range prog.Args {
+		n := a.Bytes(prog.MaxDims())
+		b, err := dev.Alloc(n)
+		if err != nil {
+			return fmt.Errorf("program: %q: %w", a.Name, err)
+		}
+		p.buffers = append(p.buffers, b)
+		if err := p.exe.Bind(a.Name, b); err != nil {
+			return err
+		}
+		if w := words[a.Name]; w != nil {
+			if 4*len(w) != n {
+				return fmt.Errorf("program: %q: found %d words, expected %d bytes", a.Name, len(w), n)
+			}
+			err = upload(ctx, dev, b, 0, tensor.BytesOf(w))
+		} else {
+			// Results too: the pages of a buffer are there when it was written once.
+			err = fill(ctx, dev, b, a.Stored(), n, uint32(i))
+		}
+		if err != nil {
+			return fmt.Errorf("program: %q: %w", a.Name, err)
+		}
+	}
+	return nil
+}
+
+// fill writes n bytes of random elements; a stretch of them repeats itself.
+func fill(ctx context.Context, dev backend.Device, b backend.Buffer, d tensor.DType, n int, stream uint32) error {
+	stretch := min(n, 1<<20)
+	if size := d.BlockBytes(); size > 0 && n > 0 {
+		stretch = max(1, stretch/size) * size
+	}
+	block := make([]byte, stretch)
+	if err := randomElements(block, d, philox.NewStream(0, 0, stream)); err != nil {
+		return err
+	}
+	for at := 0; at < n; at += len(block) {
+		if err := upload(ctx, dev, b, at, block[:min(len(block), n-at)]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// randomElements draws numbers; integers stay zero.
+func randomElements(dst []byte, d tensor.DType, random philox.Stream) error {
+	n := 0
+	switch {
+	case d.Quantized():
+		n = len(dst) / d.BlockBytes() * tensor.QuantBlock
+	case d.IsFloat():
+		n = len(dst) / d.Size()
+	default:
+		return nil
+	}
+	numbers := make([]float32, n)
+	for i := range numbers {
+		numbers[i] = 2*random.Uniform(uint64(i)) - 1
+	}
+	if d.Quantized() {
+		return quant.Quantize(dst, numbers, d)
+	}
+	return tensor.FromFloat32(dst, numbers, d)
+}
+
+func upload(ctx context.Context, dev backend.Device, b backend.Buffer, at int, data []byte) error {
+	f, err := dev.Upload(b, at, data)
+	if err != nil {
+		return err
+	}
+	return f.Wait(ctx)
+}
+
+// Cost is the number of floating-point operations and of bytes read and
+// written by one run, counted by shapes; see [ir.Cost].
+func (p *Program) Cost() (flops, bytes int) {
+	prog := p.exe.Program()
+	for i := range prog.Launches {
+		f, b := prog.Launches[i].Cost(prog.MaxDims())
+		flops += f
+		bytes += b
+	}
+	return flops, bytes
+}
+
+// Launches lists the operations in the order in which they run.
+func (p *Program) Launches() []ir.Op {
+	var ops []ir.Op
+	for _, l := range p.exe.Program().Launches {
+		ops = append(ops, l.Op)
+	}
+	return ops
+}
+
+// Run runs it once and waits for the end.
+func (p *Program) Run(ctx context.Context) error { return p.exe.RunWait(ctx) }
+
+// Close frees the memory.
+func (p *Program) Close() error {
+	for _, b := range p.buffers {
+		b.Free()
+	}
+	p.buffers = nil
+	return p.exe.Close()
+}
+
+// Stretch is how long a sample runs at least: a clock's error and a worker that
+// has to be woken weigh little beside it.
+const Stretch = 5 * time.Millisecond
+
+// Sampler takes samples of running p that take a stretch of time, and closes it.
+func (p *Program) Sampler(stretch time.Duration) bench.Sampler {
+	return &sampler{bench.Repeat(p.Run, stretch), p}
+}
+
+type sampler struct {
+	bench.Sampler
+	p *Program
+}
+
+func (s *sampler) Close() error { return s.p.Close() }
+
+// Gradients gives those of y for each of wrt where that of y is dy.
+func Gradients(y, dy graph.Tensor, wrt []graph.Tensor) []graph.Tensor {
+	loss := y.Mul(dy)
+	for range y.Type().Shape {
+		loss = loss.Sum(0)
+	}
+	return y.Graph().Gradients(loss, wrt, false)
+}

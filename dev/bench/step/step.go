@@ -1,0 +1,262 @@
+// Package step measures training steps: of this module as lorafuse train makes
+// them, and of torch with PEFT where a Python is given.
+//
+// Every round of a program is a process of its own, so that its memory and its
+// start are seen as well; the programs take turns.
+package step
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/dev/bench"
+	"github.com/lorafuse/lorafuse/dev/bench/checkpoint"
+	"github.com/lorafuse/lorafuse/dev/bench/program"
+	"github.com/lorafuse/lorafuse/quant"
+)
+
+// Options are what Run goes by. Turns.Runs are rounds.
+type Options struct {
+	bench.Turns
+	// Self is the command that makes one round of ours, up to the order; see Measure.
+	Self []string
+	// Python is a Python with torch, transformers and peft; empty for none.
+	Python  string
+	Backend string
+	Threads int // of all programs, 0 for one per core
+	// Sizes are names of models, see checkpoint.Shapes.
+	Sizes []string
+	// Quantize are the methods by which the base is made smaller on load, each
+	// measured beside the weights as they are.
+	Quantize []string
+	Rank     int // of the adapters, on all linear layers but the head
+	Steps    int // timed ones of a round, after two that are not
+	// Batch and Length are rows of a step and tokens of a row; 0 for what goes
+	// with the size.
+	Batch, Length int
+	// Dir is where the models are made, which are removed at the end; empty for
+	// the system's temporary folder.
+	Dir string
+}
+
+// batches are the rows and tokens of a step that figures are of.
+var batches = map[string]struct{ rows, length int }{"tiny": {2, 16}, "small": {4, 256}, "wide": {1, 512}, "large": {1, 512}, "qwen-0.5b": {8, 1024}, "qwen-7b": {4, 512}}
+
+func (o *Options) check() ([]checkpoint.Shape, error) {
+	for _, n := range []struct {
+		what         string
+		found, least int
+	}{{"steps", o.Steps, 1}, {"a rank", o.Rank, 1}, {"rows of a step", o.Batch, 0}, {"tokens of a row", o.Length, 0}, {"threads", o.Threads, 0}} {
+		if n.found < n.least {
+			return nil, fmt.Errorf("%w: found %s of %d, expected %d or more", bench.ErrOptions, n.what, n.found, n.least)
+		}
+	}
+	if len(o.Sizes) == 0 {
+		return nil, fmt.Errorf("%w: no size of a model", bench.ErrOptions)
+	}
+	for _, name := range o.Quantize {
+		if m, err := quant.ParseMethod(name); err != nil {
+			return nil, fmt.Errorf("%w: %w", bench.ErrOptions, err)
+		} else if m == quant.None {
+			return nil, fmt.Errorf("%w: found quantization %q, expected int8 or nf4", bench.ErrOptions, name)
+		}
+	}
+	var shapes []checkpoint.Shape
+	for _, name := range o.Sizes {
+		s, err := checkpoint.ByName(name)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", bench.ErrOptions, err)
+		}
+		shapes = append(shapes, s)
+	}
+	return shapes, nil
+}
+
+// Run takes all samples. It fails with [bench.ErrOptions], where a round of
+// ours fails and with the error of ctx; the report then holds what has been
+// measured so far. That a peer fails is said in its row.
+func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
+	shapes, err := o.check()
+	if err != nil {
+		return nil, fmt.Errorf("step: %w", err)
+	}
+	m, err := program.Open(o.Backend, o.Threads)
+	if err != nil {
+		return nil, fmt.Errorf("step: %w", err)
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	dir, err := os.MkdirTemp(o.Dir, "lorafuse-bench-")
+	if err != nil {
+		return nil, fmt.Errorf("step: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	s := &suite{Options: o, machine: m, dir: dir}
+	m.Quick = true
+	for _, shape := range shapes {
+		m.Quick = m.Quick && shape.Name == "tiny"
+		s.add(shape)
+	}
+	s.Cold = true
+	tasks, err := s.Select(s.tasks)
+	if err != nil {
+		return nil, fmt.Errorf("step: %w", err)
+	}
+	report := m.Report("step")
+	err = m.Measure(ctx, s.Turns, tasks, report)
+	for _, r := range s.starts {
+		if len(r.row.Seconds) > 0 {
+			report.Rows, report.Marks = append(report.Rows, r.row), append(report.Marks, r.marks...)
+		}
+	}
+	if err != nil {
+		return report, fmt.Errorf("step: %w", err)
+	}
+	return report, nil
+}
+
+// Who is measured.
+const (
+	ours     = "lorafuse"
+	torch    = "torch + PEFT"
+	compiled = "torch.compile + PEFT" // on GPUs only
+)
+
+// suite lists the rows of all models.
+type suite struct {
+	Options
+	machine *program.Machine
+	dir     string
+	tasks   []bench.Task
+	starts  []started
+}
+
+// started is the row of how long a program takes up to its first step.
+type started struct {
+	row   *bench.Row
+	marks []bench.Mark
+}
+
+// Bars of steps.
+const (
+	besideTorch    = 1 / 1.4 // of the time of torch at the same precision
+	besideF32      = 1 / 2.3 // of the time of torch at f32, in bf16
+	memoryOfTorch  = 0.4
+	startOfTorch   = 0.1
+	startSeconds   = 0.5
+	shareOfCeiling = 0.75
+	wideChannels   = 1024 // from which on that share is asked
+)
+
+// add lists the programs for one model.
+func (s *suite) add(shape checkpoint.Shape) {
+	rows, length := batches[shape.Name].rows, batches[shape.Name].length
+	if s.Batch > 0 {
+		rows = s.Batch
+	}
+	if s.Length > 0 {
+		length = s.Length
+	}
+	input := fmt.Sprintf("%s, %d × %d tokens, r=%d", shape, rows, length, s.Rank)
+	o := order{
+		Model: filepath.Join(s.dir, shape.Name), Rows: filepath.Join(s.dir, shape.Name+".safetensors"), Out: filepath.Join(s.dir, "run"),
+		Backend: s.Backend, Threads: s.Threads, Batch: rows, Length: length, Rank: s.Rank, Steps: s.Steps, Vocab: shape.Vocab,
+	}
+	row := func(program, precision string) (steps, start *bench.Row) {
+		tokens := rows * length
+		steps = &bench.Row{Group: "Training step", Program: program, Name: precision, Input: input, Tokens: float64(tokens), Flops: flops(shape, rows, length)}
+		return steps, &bench.Row{Group: "From the start of the process to its first step", Program: program, Name: precision, Input: input}
+	}
+	theirs := map[backend.Precision][2]*bench.Row{}
+	var peers []bench.Task
+	var beside []string // what GPUs are compared with, in bf16
+	for _, p := range []backend.Precision{backend.F32, backend.BF16} {
+		if s.Python == "" {
+			break
+		}
+		steps, start := row(torch, p.String())
+		theirs[p] = [2]*bench.Row{steps, start}
+		o := o
+		o.Precision, o.Backend = p.String(), s.machine.Info.Backend
+		peers = append(peers, s.task(steps, start, peer{s.Python}, shape, o))
+		peers[len(peers)-1].Foreign = true
+		if s.machine.OnGPU() && p == backend.BF16 {
+			o.Compile = true
+			steps, start := row(compiled, p.String())
+			peers = append(peers, s.task(steps, start, peer{s.Python}, shape, o))
+			peers[len(peers)-1].Foreign = true
+			beside = append(beside, steps.ID())
+		}
+	}
+	for _, p := range []backend.Precision{backend.F32, backend.BF16} {
+		steps, start := row(ours, p.String())
+		s.machine.Hold(steps, p)
+		o := o
+		o.Precision = p.String()
+		t := s.task(steps, start, own{s.Self}, shape, o)
+		switch {
+		case !s.machine.OnGPU():
+			t.Marks = marks(p, steps, theirs)
+			if shape.Hidden >= wideChannels {
+				t.Marks = append(t.Marks, bench.Mark{Name: p.String() + ": share of the ceiling", Row: steps.ID(), FlopPeak: shareOfCeiling})
+			}
+		case p == backend.BF16:
+			t.Marks = []bench.Mark{{Name: bench.TargetStep, Row: steps.ID(), FlopPeak: bench.LeastStep}}
+			if other, ok := theirs[p]; ok {
+				t.Marks = append(t.Marks, bench.Mark{Name: bench.TargetPEFT, Row: steps.ID(), Beside: append(beside, other[0].ID()), Factor: bench.MostPEFT})
+			}
+		}
+		s.tasks = append(s.tasks, t)
+		first := started{row: start}
+		if !s.machine.OnGPU() {
+			first.marks = []bench.Mark{{Name: p.String() + ": start", Row: start.ID(), Seconds: startSeconds}}
+		}
+		if other, ok := theirs[p]; ok && !s.machine.OnGPU() {
+			first.marks = append(first.marks, bench.Mark{Name: p.String() + ": start beside torch", Row: start.ID(), Beside: []string{other[1].ID()}, Factor: startOfTorch})
+		}
+		s.starts = append(s.starts, first)
+	}
+	for _, method := range s.Quantize {
+		for _, p := range []backend.Precision{backend.F32, backend.BF16} {
+			steps, start := row(ours, fmt.Sprintf("%v, %s weights", p, method))
+			s.machine.Hold(steps, p)
+			o := o
+			o.Precision, o.Quantize = p.String(), method
+			s.tasks = append(s.tasks, s.task(steps, start, own{s.Self}, shape, o))
+			s.starts = append(s.starts, started{row: start})
+		}
+	}
+	s.tasks = append(s.tasks, peers...)
+	for _, p := range []backend.Precision{backend.F32, backend.BF16} {
+		if other, ok := theirs[p]; ok {
+			s.starts = append(s.starts, started{row: other[1]})
+		}
+	}
+}
+
+// marks holds the steps of ours against those of torch.
+func marks(p backend.Precision, steps *bench.Row, theirs map[backend.Precision][2]*bench.Row) (marks []bench.Mark) {
+	other, ok := theirs[p]
+	if !ok {
+		return nil
+	}
+	marks = []bench.Mark{
+		{Name: p.String() + ": 1.4× torch", Row: steps.ID(), Beside: []string{other[0].ID()}, Factor: besideTorch},
+		{Name: p.String() + ": memory", Row: steps.ID(), Beside: []string{other[0].ID()}, Factor: memoryOfTorch, InMemory: true},
+	}
+	if p == backend.BF16 {
+		marks = append(marks, bench.Mark{Name: "bf16: 2.3× torch at f32", Row: steps.ID(), Beside: []string{theirs[backend.F32][0].ID()}, Factor: besideF32})
+	}
+	return marks
+}
+
+// flops are those that a step cannot do without: two products with every weight
+// of a linear layer for each token, and attention, whose backward is twice its
+// forward. Adapters are not counted.
+func flops(s checkpoint.Shape, rows, length int) float64 {
+	pairs := rows * length * (length + 1) / 2
+	return 4*float64(s.LinearParams())*float64(rows*length) + 12*float64(pairs)*float64(s.Hidden)*float64(s.Layers)
+}
