@@ -136,7 +136,8 @@ var withoutExample = map[string]string{
 	"graph/conformance": "needs a *testing.T, which an example does not have; its package comment shows the three lines",
 }
 
-// examples finds library packages without an example that runs.
+// examples finds library packages without an example that runs. Commands and
+// tools of development are no libraries.
 func (r *repo) examples() (findings []string) {
 	tests := map[string][]*ast.File{}
 	for _, f := range r.files {
@@ -145,7 +146,7 @@ func (r *repo) examples() (findings []string) {
 		}
 	}
 	for pkg, files := range r.packages() {
-		if withoutExample[pkg] != "" {
+		if withoutExample[pkg] != "" || strings.HasPrefix(pkg, "cmd/") || strings.HasPrefix(pkg, tools+"/") {
 			continue
 		}
 		api := slices.ContainsFunc(files, func(f *source) bool { return len(f.exports()) > 0 })
