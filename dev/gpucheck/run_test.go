@@ -297,7 +297,7 @@ func TestReadsOwnReports(t *testing.T) {
 
 // The script is one that sh takes, and explains itself.
 func TestScript(t *testing.T) {
-	out, err := exec.Command("sh", "../../../scripts/gpu_check.sh").Output()
+	out, err := exec.Command("sh", "../../scripts/gpu_check.sh").Output()
 	var exit *exec.ExitError
 	require.ErrorAs(t, err, &exit)
 	assert.Equal(t, 2, exit.ExitCode())

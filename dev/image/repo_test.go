@@ -22,7 +22,7 @@ import (
 // root is the folder of the Dockerfile.
 func root(t testing.TB) string {
 	t.Helper()
-	dir, err := filepath.Abs("../../..")
+	dir, err := filepath.Abs("../..")
 	require.NoError(t, err)
 	return dir
 }

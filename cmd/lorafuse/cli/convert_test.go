@@ -110,7 +110,7 @@ func TestGlob(t *testing.T) {
 	assert.False(t, newGlob("norm").matches("model.norm"))
 }
 
-const torchFiles = "../../safetensors/torchfile/testdata/read/"
+const torchFiles = "../../../safetensors/torchfile/testdata/read/"
 
 // TestConvertTorch says what a PyTorch file holds beside tensors, and which of
 // them are one.

@@ -14,7 +14,7 @@ import (
 	"github.com/lorafuse/lorafuse/diffusion"
 )
 
-const shots = "../../diffusion/testdata/prompts/pictures"
+const shots = "../../../diffusion/testdata/prompts/pictures"
 
 // editor makes a pipeline of Qwen-Image-Edit in the lab, of one of its two classes. Its
 // transformer reads texts of as many features as the encoder gives.

@@ -19,7 +19,7 @@ import (
 
 // The golden cases that the whole project shares.
 const (
-	goldens     = "../../testdata"
+	goldens     = "../../../testdata"
 	llama       = goldens + "/lm/llama/model"
 	llamaLoRA   = goldens + "/lm/llama/adapters/lora"
 	llamaGolden = goldens + "/lm/llama/golden.safetensors"

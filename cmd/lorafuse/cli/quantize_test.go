@@ -16,7 +16,7 @@ const quantized = goldens + "/quant"
 // Quantised on load, the model of the example loses next to nothing: 0.5 % of
 // perplexity in int8, 2 % in nf4, of all rows with LORAFUSE_LONG.
 func TestQuantizeQuality(t *testing.T) {
-	const example = "../../examples/godoc/"
+	const example = "../../../examples/godoc/"
 	raw, err := os.ReadFile(example + "eval.jsonl")
 	require.NoError(t, err)
 	rows := strings.SplitAfter(string(raw), "\n")

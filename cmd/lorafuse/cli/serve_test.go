@@ -286,7 +286,7 @@ func TestServeVectors(t *testing.T) {
 
 // The page about serving names every flag, and no others.
 func TestServePage(t *testing.T) {
-	page := readText(t, "../../docs/serve.md")
+	page := readText(t, "../../../docs/serve.md")
 	_, table, ok := strings.Cut(page, "\n## Flags\n")
 	require.True(t, ok)
 	table, _, ok = strings.Cut(table, "\n## ")

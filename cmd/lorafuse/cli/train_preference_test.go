@@ -17,7 +17,7 @@ const preferenceRows = `{"prompt": "two and two", "chosen": " are four", "reject
 // TestTrainPreference: preferences are learned, the adapter generates, and what reads rows
 // of language says where preferences belong.
 func TestTrainPreference(t *testing.T) {
-	const tiny = "../../testdata/lm/llama/model"
+	const tiny = "../../../testdata/lm/llama/model"
 	l := newLab(t)
 	rows := l.file("rows.jsonl", preferenceRows)
 	file := l.file("train.yaml", fmt.Sprintf("model: %s\noutput_dir: %s\ntask: preference\npreference: {beta: 0.5}\ndata: {train: %s, eval: %s}\nadapter: {r: 4, target_modules: all-linear}\n"+
