@@ -88,3 +88,27 @@ func TestTools(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, idsOf("22024-07-26x"), d.Row(0).IDs)
 }
+
+// TestParts learns the text of parts, as the template would show it as a string, and names the line
+// and message of a part that is not text.
+func TestParts(t *testing.T) {
+	template, err := chat.New("{% for m in messages %}{{ m.role[0] }}:{{ m.content | trim }};{% endfor %}", nil)
+	require.NoError(t, err)
+	o := Options{Template: Chat(template)}
+	file := func(answer string) string {
+		return `{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": ` + answer + `}]}` + "\n"
+	}
+	want, err := load(t, "t.jsonl", file(`"a\nb"`), o)
+	require.NoError(t, err)
+	got, err := load(t, "t.jsonl", file(`[{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]`), o)
+	require.NoError(t, err)
+	assert.Equal(t, want.Row(0), got.Row(0))
+
+	_, err = load(t, "t.jsonl", file(`"a"`)+file(`[{"type": "text", "text": "a"}, {"type": "audio", "audio": "a.wav"}]`), o)
+	require.ErrorIs(t, err, ErrFormat)
+	assert.ErrorContains(t, err, `t.jsonl:2: messages[1].content[1].type: found "audio", expected text`)
+
+	o.Rows = PreferenceRows
+	_, err = load(t, "t.jsonl", `{"prompt": [{"role": "user", "content": "q"}], "chosen": [{"role": "assistant", "content": "a"}], "rejected": [{"role": "assistant", "content": [{"type": "image"}]}]}`, o)
+	assert.ErrorContains(t, err, `t.jsonl:1: rejected[0].content[0].type: found "image", expected text`)
+}

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/lorafuse/lorafuse/internal/suggest"
+	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
 // kind is what a line of JSON holds.
@@ -211,8 +212,8 @@ type messages struct {
 	silent []int // numbers of those whose answers are not learned
 }
 
-// messagesOf checks the shape of messages, which have the name key; what roles there are
-// and what a content may be is the template's affair.
+// messagesOf checks the shape of messages, which have the name key; which roles there are
+// is the template's affair.
 func messagesOf(key string, list json.RawMessage) (c messages, err error) {
 	if err := json.Unmarshal(list, &c.each); err != nil || c.each == nil {
 		return c, problem(ErrFormat, "%s: found %s, expected an array of objects with role and content", key, describe(list))
@@ -242,7 +243,10 @@ func messagesOf(key string, list json.RawMessage) (c messages, err error) {
 			return c, problem(ErrKeys, "%s: no content", where)
 		}
 		if has && !strings.ContainsRune(`"[n`, rune(content[0])) { // text, parts or null
-			return c, problem(ErrFormat, "%s: content: found %s, expected text", where, describe(content))
+			return c, problem(ErrFormat, "%s: content: found %s, expected text or a list of parts", where, describe(content))
+		}
+		if err := chat.CheckContent(content); err != nil {
+			return c, problem(ErrFormat, "%s.%v", where, err)
 		}
 		silent, err := weigh(where, message)
 		if err != nil {

@@ -111,6 +111,7 @@ func TestJSONLErrors(t *testing.T) {
 		{"role is a number", `{"messages": [{"role": 1, "content": "x"}]}`, ErrFormat, "messages[0]: role: found a number"},
 		{"no content", `{"messages": [{"role": "user"}]}`, ErrKeys, "messages[0]: no content"},
 		{"content is a number", `{"messages": [{"role": "user", "content": 1}]}`, ErrFormat, "messages[0]: content: found a number"},
+		{"content has a picture", `{"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image", "image": "a.png"}]}]}`, ErrFormat, `messages[1].content[1].type: found "image", expected text`},
 		{"tools is text", `{"messages": [{"role": "user", "content": "x"}], "tools": "t"}`, ErrFormat, "tools: found text, expected an array"},
 		{"no answer", `{"messages": [{"role": "user", "content": "x"}]}`, ErrNoTarget, "t.jsonl:1: messages hold no answer of the assistant"},
 		{"template refuses", `{"messages": [{"role": "robot", "content": "x"}]}`, errRole, "t.jsonl:1: messages: no such role: robot"},

@@ -55,7 +55,7 @@ CONVERSATIONS = {
     "tool": [{"role": "user", "content": "w?"}, call({"city": "Köln", "n": 1, "x": 1.5, "l": [1, {"a": None, "b": True}]}, content=""), {"role": "tool", "name": "get_weather", "tool_call_id": "abcdefghi", "content": "{\"t\": 3}"}, {"role": "assistant", "content": "Cold."}, {"role": "user", "content": "ok"}],
     "tool_text": [{"role": "user", "content": "w?"}, call("{\"city\": \"K\"}"), {"role": "tool", "tool_call_id": "abcdefghi", "content": "3"}],
     "built_in": [{"role": "user", "content": "w?"}, call({"query": "Köln"}, "brave_search"), {"role": "tool", "tool_call_id": "abcdefghi", "content": "3"}],
-    "parts": [{"role": "user", "content": [{"type": "text", "text": "Look: "}, {"type": "image"}, {"type": "text", "text": "x"}]}, {"role": "assistant", "content": [{"type": "text", "text": "A cat."}]}],
+    "parts": [{"role": "user", "content": [{"type": "text", "text": "Look: "}, {"type": "text", "text": "x"}]}, {"role": "assistant", "content": [{"type": "text", "text": "A cat."}]}],
     "thought": [{"role": "user", "content": "q"}, {"role": "assistant", "reasoning": "hmm\n", "content": "a1"}, {"role": "user", "content": "q2"}, {"role": "assistant", "content": "<think>\nwell\n</think>\n\na2"}],
     "disorder": [{"role": "assistant", "content": "x"}, {"role": "assistant", "content": "y"}],
     "null": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": None, "tool_calls": None}, {"role": "user", "content": "b"}],

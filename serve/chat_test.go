@@ -146,6 +146,20 @@ func TestMessages(t *testing.T) {
 		`[{"role": "tool", "tool_call_id": "1", "content": "3"}]red`, strings.TrimSpace(text))
 }
 
+// Parts of a content reach a template that goes through them.
+func TestContentParts(t *testing.T) {
+	e := newEngine(t, "x")
+	s := serving(t, e, func(o *serve.Options) {
+		o.Template = template(t, `{% for m in messages %}{% for p in m.content %}[{{ p.text }}]{% endfor %}{% endfor %}`)
+		o.MaxLength = 500
+	})
+	reply[struct{}](t, s, "/v1/chat/completions", `{"messages":[
+		{"role":"system","content":"s"},{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}]}`)
+	text, err := e.words.Decode(e.last().Prompt, false)
+	require.NoError(t, err)
+	assert.Equal(t, `[s][a][b]`, strings.TrimSpace(text))
+}
+
 // Answers are kept to what response_format says.
 func TestResponseFormat(t *testing.T) {
 	s := serving(t, newEngine(t, `{"name": "Bo", "extra": 1}`))

@@ -2,8 +2,8 @@ package serve
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/lorafuse/lorafuse/serve/tools"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
@@ -66,8 +66,7 @@ func (s *Server) messages(f *fields) []chat.Message {
 	return all
 }
 
-// message is one for a template: its content is a text, and the arguments of calls are
-// objects.
+// message reads one for a template: the arguments of its calls become objects.
 func (s *Server) message(f *fields, raw json.RawMessage) chat.Message {
 	var m chat.Message
 	if f.text("role") == "" {
@@ -100,27 +99,20 @@ func (s *Server) message(f *fields, raw json.RawMessage) chat.Message {
 	return m
 }
 
-// content is the text of a message, which may come in parts.
-func content(f *fields) string {
+// content reads the content of a message: a text, or a list of parts, of which package chat makes
+// what the template reads.
+func content(f *fields) any {
 	var text string
 	raw := f.raw("content")
 	if json.Unmarshal(raw, &text) == nil {
 		return text
 	}
-	parts := list[json.RawMessage](f, "content", "a string or a list of parts")
-	var texts []string
-	for i, raw := range parts {
-		p := &fields{within: fmt.Sprintf("%scontent[%d].", f.within, i)}
-		if err := json.Unmarshal(raw, &p.values); err != nil {
-			p.fault("type", "found %s, expected a part, such as {\"type\": \"text\", \"text\": \"…\"}", brief(raw))
-		}
-		if kind := p.text("type"); kind != "text" {
-			p.fault("type", "found %.40q, expected text: the model reads nothing else", kind)
-		} else if !p.has("text") {
-			p.fault("text", "is missing")
-		}
-		texts = append(texts, p.text("text"))
-		f.take(p)
+	list[json.RawMessage](f, "content", "a string or a list of parts")
+	err := chat.CheckContent(raw)
+	if e, ok := errors.AsType[*chat.PartError](err); ok {
+		f.fault(e.Place(), "%s", e.Problem)
+	} else if err != nil {
+		f.fault("content", "%v", err)
 	}
-	return strings.Join(texts, "\n")
+	return raw
 }

@@ -10,4 +10,8 @@
 //
 // Like transformers the package leaves out message fields that are null and offers the
 // reasoning of a message under its usual names; see [Message].
+//
+// Content given as a list of parts must be text. As in vLLM, templates that loop over parts get
+// the list, and others get the texts joined by newlines; a template that reads nothing but parts
+// gets a string as one part. transformers would show Python's text of the list instead.
 package chat

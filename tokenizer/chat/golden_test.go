@@ -113,6 +113,13 @@ func TestTemplates(t *testing.T) {
 			require.NoError(t, err, name)
 		}
 		got, err := templates[name].Render(f.Conversations[conversation], f.Options[option].options())
+		if conversation == "parts" && templates[name].programs["default"].content == contentText {
+			// transformers shows Python's text of the list, nothing of it, or fails.
+			joined := []Message{{Role: "user", Content: "Look: \nx"}, {Role: "assistant", Content: "A cat."}}
+			text, err := templates[name].Render(joined, f.Options[option].options())
+			require.NoError(t, err)
+			want = &text
+		}
 		if want == nil {
 			assert.ErrorIs(t, err, ErrRender, "%s, %s, options %d", name, conversation, option)
 			continue

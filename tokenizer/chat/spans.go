@@ -91,7 +91,7 @@ func (t *Template) answer(messages []Message, i int, opts Options, text string, 
 	}
 	known := prompt != "" && start >= len(before) && strings.HasPrefix(upTo, before)
 	if known {
-		end := start + len(turn(upTo[start:], messages[i].Content))
+		end := start + len(turn(upTo[start:], messages[i].text()))
 		if start >= from && strings.HasPrefix(text, upTo[:end]) {
 			return Span{start, end}, nil
 		}

@@ -46,6 +46,9 @@ func TestGenerationTags(t *testing.T) {
 		var want []string
 		require.NoError(t, json.Unmarshal(row[0], &name))
 		require.NoError(t, json.Unmarshal(row[1], &want))
+		if name == "parts" { // whose list transformers shows as Python's text
+			want = []string{"A cat.<|end|>\n"}
+		}
 		text, spans, err := tmpl.RenderSpans(f.Conversations[name], Options{})
 		require.NoError(t, err)
 		assert.Equal(t, want, answersOf(t, text, spans), name)

@@ -19,6 +19,7 @@ type program struct {
 	body       []statement
 	source     string
 	hasAnswers bool // marks them with generation tags
+	content    contentFormat
 }
 
 // New compiles a template. The tokens are variables, such as "bos_token".
@@ -36,7 +37,7 @@ func newTemplate(sources, tokens map[string]string) (*Template, error) {
 			}
 			return nil, err
 		}
-		t.programs[name] = &program{body, source, hasGeneration(body)}
+		t.programs[name] = &program{body, source, hasGeneration(body), detectContentFormat(body)}
 	}
 	return t, nil
 }
@@ -96,11 +97,34 @@ func (t *Template) render(messages []Message, opts Options) (string, []Span, err
 	if err != nil {
 		return "", nil, err
 	}
+	text, spans, parts, err := t.run(p, p.content, messages, opts)
+	for _, list := range parts {
+		if err == nil && strings.Contains(text, unlimited().repr(list)) { // the template reads parts elsewhere only
+			text, spans, _, err = t.run(p, contentText, messages, opts)
+			break
+		}
+	}
+	return text, spans, err
+}
+
+// run renders messages whose content is made what the format says. It also returns the lists of
+// parts that the template was given.
+func (t *Template) run(p *program, f contentFormat, messages []Message, opts Options) (string, []Span, [][]any, error) {
+	fail := func(err error) (string, []Span, [][]any, error) { return "", nil, nil, err }
+	var err error
+	var lists [][]any
 	list := make([]any, len(messages))
 	for i, m := range messages {
 		d, err := m.value()
 		if err != nil {
-			return "", nil, err
+			return fail(err)
+		}
+		parts, err := f.adapt(d)
+		if err != nil {
+			return fail(fmt.Errorf("%w: messages[%d].%w", ErrRender, i, err))
+		}
+		if len(parts) > 0 {
+			lists = append(lists, parts)
 		}
 		list[i] = withReasoning(d)
 	}
@@ -110,7 +134,7 @@ func (t *Template) render(messages []Message, opts Options) (string, []Span, err
 	}
 	for name, v := range opts.Extra {
 		if vars[name], err = fromGo(v); err != nil {
-			return "", nil, fmt.Errorf("%w: variable %q: %v", ErrRender, name, err)
+			return fail(fmt.Errorf("%w: variable %q: %v", ErrRender, name, err))
 		}
 	}
 	vars["messages"], vars["add_generation_prompt"] = list, opts.AddGenerationPrompt
@@ -119,7 +143,7 @@ func (t *Template) render(messages []Message, opts Options) (string, []Span, err
 		tools := make([]any, len(opts.Tools))
 		for i, tool := range opts.Tools {
 			if tools[i], err = fromGo(tool); err != nil {
-				return "", nil, fmt.Errorf("%w: tool %d: %v", ErrRender, i, err)
+				return fail(fmt.Errorf("%w: tool %d: %v", ErrRender, i, err))
 			}
 		}
 		vars["tools"] = tools
@@ -141,7 +165,7 @@ func (t *Template) render(messages []Message, opts Options) (string, []Span, err
 		if !errors.Is(err, ErrRender) {
 			err = fmt.Errorf("%w: %w", ErrRender, err)
 		}
-		return "", nil, err
+		return fail(err)
 	}
-	return root.String(), in.spans, nil
+	return root.String(), in.spans, lists, nil
 }

@@ -43,8 +43,11 @@ func TestMessageKeepsItsFields(t *testing.T) {
 	assert.Equal(t, want, render(t, all, Options{}, again))
 
 	assert.Equal(t, `{"role": "user", "content": ""}`, render(t, all, Options{}, Message{Role: "user"}))
-	parts := Message{Role: "user", Fields: map[string]any{"content": []any{map[string]string{"type": "text"}}}}
-	assert.Equal(t, `{"role": "user", "content": [{"type": "text"}]}`, render(t, all, Options{}, parts))
+	parts := Message{Role: "user", Fields: map[string]any{"content": []any{map[string]string{"text": "a"}, "b"}}}
+	assert.Equal(t, `{"role": "user", "content": "a\nb"}`, render(t, all, Options{}, parts))
+	data, err = json.Marshal(parts)
+	require.NoError(t, err)
+	assert.Equal(t, `{"role":"user","content":[{"text":"a"},"b"]}`, string(data))
 
 	for _, bad := range []string{`[]`, `{"content":"x"}`, `{"role":1}`, `{"role":"user","n":123456789012345678901234567890}`} {
 		assert.Error(t, json.Unmarshal([]byte(bad), &m), bad)

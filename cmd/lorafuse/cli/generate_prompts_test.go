@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -44,6 +45,30 @@ func answersOf(t testing.TB, text string) (all []answer) {
 		all = append(all, decode[answer](t, l))
 	}
 	return all
+}
+
+// A content in parts is the text that they make, and a part that is not text is named with its
+// line and message.
+func TestPromptsInParts(t *testing.T) {
+	template := filepath.Join(t.TempDir(), "chat.jinja")
+	require.NoError(t, os.WriteFile(template, []byte("{% for m in messages %}{{ m.content }}{% endfor %}"), 0o666))
+	run := func(contents ...string) result {
+		var lines strings.Builder
+		for _, c := range contents {
+			fmt.Fprintf(&lines, `{"messages": [{"role": "system", "content": "Hi."}, {"role": "user", "content": %s}]}`+"\n", c)
+		}
+		return command(t, lines.String(), "generate", "--model", llama, "--chat-template", template, "--prompts", "-", "-n", "2")
+	}
+	r := run(`"the\nquick"`, `[{"type": "text", "text": "the"}, {"type": "text", "text": "quick"}]`)
+	require.Equal(t, ExitOK, r.status, r.stderr)
+	answers := answersOf(t, r.stdout)
+	require.Len(t, answers, 2)
+	assert.Equal(t, answers[0].PromptTokens, answers[1].PromptTokens)
+	assert.Equal(t, answers[0].IDs, answers[1].IDs)
+
+	r = run(`"a"`, `[{"type": "image"}]`)
+	assert.Equal(t, ExitUsage, r.status)
+	assert.Contains(t, r.stderr, `standard input:2: generate: chat template failed: messages[1].content[0].type: found "image", expected text`)
 }
 
 // Answers to many prompts are those of a generator that answers one after the other,
