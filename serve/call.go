@@ -240,13 +240,7 @@ func (c *call) fail(err error) {
 	if c.status != 0 {
 		return
 	}
-	h := c.Header()
-	h.Set("Content-Type", "application/json")
-	f.headers(h)
-	c.WriteHeader(f.status)
-	if body, err := marshal(f); err == nil {
-		_, _ = c.Write(body) // nobody is left to be told
-	}
+	f.write(c)
 }
 
 // failed notes an error for the log.
@@ -276,7 +270,7 @@ func (c *call) end() {
 	switch {
 	case c.status >= http.StatusInternalServerError && c.status != http.StatusServiceUnavailable || p != nil:
 		level = slog.LevelError
-	case c.request.URL.Path == "/health" || c.request.URL.Path == "/ready" || c.request.URL.Path == "/ping":
+	case isProbe(c.request.URL.Path):
 		level = slog.LevelDebug
 	}
 	attrs := append([]slog.Attr{

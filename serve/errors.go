@@ -86,6 +86,17 @@ func (f *failure) headers(h http.Header) {
 	}
 }
 
+// write answers a request with f.
+func (f *failure) write(w http.ResponseWriter) {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	f.headers(h)
+	w.WriteHeader(f.status)
+	if body, err := marshal(f); err == nil {
+		_, _ = w.Write(body) // nobody is left to be told
+	}
+}
+
 // invalid blames a field of a request.
 func invalid(param, format string, args ...any) *failure {
 	return &failure{status: http.StatusBadRequest, param: param, message: fmt.Sprintf(format, args...)}

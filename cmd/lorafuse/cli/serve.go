@@ -31,6 +31,7 @@ type serveFlags struct {
 	adminKeyFile      string
 	updates           bool
 	origins           []string
+	allowedHosts      []string
 	traceURL          string
 	drainTimeout      time.Duration
 	log               logForm
@@ -104,6 +105,7 @@ files with a key on each line: others on the machine see the flags of a program.
 	flags.StringVar(&f.adminKeyFile, "admin-key-file", "", "file of such keys, one a line")
 	flags.BoolVar(&f.updates, "allow-adapter-updates", false, "let clients unload adapters, and load those below --adapters-dir")
 	flags.StringArrayVar(&f.origins, "allow-origin", nil, "web pages that may ask, such as https://chat.example.com, as often as needed; * is all")
+	flags.StringArrayVar(&f.allowedHosts, "allowed-host", nil, "host name that clients may ask the server by besides localhost and its address, as often as needed; * is all")
 	flags.DurationVar(&f.drainTimeout, "drain-timeout", time.Minute, "how long requests may go on when the program is to end, such as 90s")
 	flags.StringVar(&f.traceURL, "trace-url", "", "collector of OpenTelemetry that gets a span for each request, such as http://127.0.0.1:4318")
 	choose(flags, &f.log, "log", "text", []string{"text", "json"}, "form of the log on standard error: text or json")
@@ -154,6 +156,11 @@ func (f *serveFlags) check(command string) (s served, err error) {
 			return s, fmt.Errorf("--adapters-dir: %w", err)
 		} else if !info.IsDir() {
 			return s, fmt.Errorf("--adapters-dir: %s is no folder", f.adaptersDir)
+		}
+	}
+	for _, host := range f.allowedHosts {
+		if strings.ContainsAny(host, "/ ") || host == "" {
+			return s, fmt.Errorf("--allowed-host: found %q, expected a name or an address, such as lora.example.com", host)
 		}
 	}
 	if f.drainTimeout < 0 {
@@ -212,7 +219,7 @@ func (a *app) runServe(ctx context.Context, command string, f *serveFlags) error
 	if f.log == "json" {
 		a.err = &logLines{log: log} // so that all there is can be read by machines
 	}
-	door, err := f.open(log)
+	door, err := f.open(setup.keys, log)
 	if err != nil {
 		return err
 	}

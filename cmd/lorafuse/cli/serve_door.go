@@ -5,14 +5,16 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/lorafuse/lorafuse/serve"
 )
 
 // door is where clients come in. It is open before there is anything to serve, so that
@@ -21,6 +23,7 @@ type door struct {
 	listener net.Listener
 	scheme   string // http or https
 	server   *http.Server
+	guarded  http.Handler // serve, for requests that the guard lets in
 	failed   chan error // gets why nobody can come in any more
 	service  atomic.Pointer[service]
 	inside   sync.RWMutex // requests read, so that whoever writes has waited for them
@@ -29,13 +32,14 @@ type door struct {
 
 const (
 	headerTimeout = 10 * time.Second
+	bodyTimeout   = time.Minute
 	idleTimeout   = 2 * time.Minute
 	mostHeader    = 64 << 10
 	lastWords     = time.Second // for what clients are told whose requests are cut
 )
 
-// open listens.
-func (f *serveFlags) open(log *slog.Logger) (*door, error) {
+// open listens. Clients must have one of the keys, if there are any.
+func (f *serveFlags) open(k serverKeys, log *slog.Logger) (*door, error) {
 	var config *tls.Config
 	if f.tlsCert != "" {
 		c, err := newCertificate(f.tlsCert, f.tlsKey, log)
@@ -56,9 +60,12 @@ func (f *serveFlags) open(log *slog.Logger) (*door, error) {
 	if config != nil {
 		d.scheme = "https"
 	}
+	if d.guarded, err = f.guard(k, d.addr()).Protect(http.HandlerFunc(d.serve)); err != nil {
+		return nil, errors.Join(fmt.Errorf("--allow-origin: %w", err), l.Close())
+	}
 	d.server = &http.Server{
 		Handler: d, TLSConfig: config, BaseContext: func(net.Listener) context.Context { return all },
-		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: mostHeader,
+		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: mostHeader, ConnContext: withFraming,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	go func() {
@@ -66,13 +73,26 @@ func (f *serveFlags) open(log *slog.Logger) (*door, error) {
 		if config != nil {
 			err = d.server.ServeTLS(l, "", "")
 		} else {
-			err = d.server.Serve(l)
+			err = d.server.Serve(framedListener{l})
 		}
 		if !errors.Is(err, http.ErrServerClosed) {
 			d.failed <- err
 		}
 	}()
 	return d, nil
+}
+
+// guard returns what the Host and Origin headers of requests may have. Of a server that asks
+// for keys, any host may reach an address of the network.
+func (f *serveFlags) guard(k serverKeys, at *net.TCPAddr) serve.Guard {
+	g := serve.Guard{Hosts: slices.Clone(f.allowedHosts), Addresses: !at.IP.IsLoopback(), Origins: f.origins}
+	if host, _, err := net.SplitHostPort(f.listen); err == nil && host != "" {
+		g.Hosts = append(g.Hosts, host)
+	}
+	if g.Addresses && len(k.users) > 0 {
+		g.Hosts = append(g.Hosts, "*")
+	}
+	return g
 }
 
 func (d *door) addr() *net.TCPAddr { return d.listener.Addr().(*net.TCPAddr) }
@@ -82,10 +102,20 @@ func (d *door) url() string { return d.scheme + "://" + d.listener.Addr().String
 // admit lets clients have what there is from now on.
 func (d *door) admit(s *service) { d.service.Store(s) }
 
-// ServeHTTP has the service answer, once there is one.
+// ServeHTTP implements http.Handler.
 func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.inside.RLock()
 	defer d.inside.RUnlock()
+	if r.ContentLength != 0 { // the body of a request that is refused is read too
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
+	}
+	if isFramed(w, r) {
+		d.guarded.ServeHTTP(w, r)
+	}
+}
+
+// serve has the service answer, once there is one.
+func (d *door) serve(w http.ResponseWriter, r *http.Request) {
 	if s := d.service.Load(); s != nil {
 		s.handler.ServeHTTP(w, r)
 		return
@@ -94,10 +124,15 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Retry-After", "5")
-	w.WriteHeader(http.StatusServiceUnavailable)
-	io.WriteString(w, `{"error": {"message": "the model is being read", "type": "server_error", "param": null, "code": "loading"}}`+"\n")
+	writeError(w, http.StatusServiceUnavailable, "server_error", "loading", "the model is being read")
+}
+
+// writeError answers with an error in OpenAI's form.
+func writeError(w http.ResponseWriter, status int, kind, code, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	fmt.Fprintf(w, `{"error": {"message": %q, "type": %q, "param": null, "code": %q}}`+"\n", message, kind, code)
 }
 
 // drain lets the requests that there are end, and no others begin. It fails where they

@@ -32,7 +32,7 @@ import (
 // openDoor opens one on a free port.
 func openDoor(t *testing.T) *door {
 	t.Helper()
-	d, err := (&serveFlags{listen: "127.0.0.1:0"}).open(slog.New(slog.DiscardHandler))
+	d, err := (&serveFlags{listen: "127.0.0.1:0"}).open(serverKeys{}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	t.Cleanup(d.close)
 	return d
@@ -236,6 +236,8 @@ func TestServeRefuses(t *testing.T) {
 		{ExitUsage, `--listen: found "8000", expected HOST:PORT or :PORT`, []string{"--model", llama, "--listen", "8000"}},
 		{ExitUsage, "--listen: listen tcp: address 99999: invalid port", []string{"--model", llama, "--listen", ":99999"}},
 		{ExitFailure, "--listen: another program listens on " + busy.Addr().String(), []string{"--model", llama, "--listen", busy.Addr().String()}},
+		{ExitUsage, `--allow-origin: serve: found "chat.example", expected an origin such as https://chat.example.com`, with("--allow-origin", "chat.example")},
+		{ExitUsage, `--allowed-host: found "http://lora.example", expected a name or an address`, with("--allowed-host", "http://lora.example")},
 		{ExitUsage, "--tls-cert and --tls-key go together", with("--tls-cert", cert)},
 		{ExitUsage, "--tls-cert, --tls-key: ", with("--tls-cert", key, "--tls-key", cert)},
 		{ExitUsage, `--adapter: found "sql", expected NAME=DIR`, with("--adapter", "sql")},

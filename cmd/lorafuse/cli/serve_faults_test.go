@@ -119,7 +119,7 @@ func (p *prey) raw(t *testing.T, text string) *net.TCPConn {
 
 // post is the head of a request, and a part of its body.
 func post(path string, length int, body string, headers ...string) string {
-	return "POST " + path + " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer sesame\r\n" +
+	return "POST " + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAuthorization: Bearer sesame\r\n" +
 		strings.Join(append(headers, ""), "\r\n") + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", length, body)
 }
 
@@ -241,7 +241,7 @@ func TestServeFaults(t *testing.T) {
 		for range 50 { // of which nothing more comes
 			waits = append(waits, p.raw(t, post("/v1/completions", 100, `{"prompt":`)),
 				p.raw(t, strings.Replace(post("/v1/completions", 100, `{"prompt":`), "sesame", "wrong", 1)),
-				p.raw(t, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-"))
+				p.raw(t, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-"))
 		}
 		status, text = ask(`{"prompt": "Once", "max_tokens": 3}`)
 		require.Equal(t, http.StatusOK, status, text)

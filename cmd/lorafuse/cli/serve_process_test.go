@@ -38,7 +38,7 @@ func TestServeSignals(t *testing.T) {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(at, "http://"))
 		require.NoError(t, err)
 		body := `{"prompt": "Once", "max_tokens": 3}`
-		_, err = io.WriteString(conn, "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 35\r\nExpect: 100-continue\r\n\r\n")
+		_, err = io.WriteString(conn, "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 35\r\nExpect: 100-continue\r\n\r\n")
 		require.NoError(t, err)
 		answer := bufio.NewReader(conn)
 		line, err := answer.ReadString('\n')

@@ -1,0 +1,92 @@
+package serve
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Guard refuses requests that a web page of another site may have sent through the browser
+// of a visitor: those whose Host header is not one of the server (DNS rebinding), with status
+// 421, and those from another origin that may change something (cross-site request forgery),
+// with status 403. It is meant for every handler of a port, not for a [Server] alone.
+type Guard struct {
+	// Hosts are names and addresses that the Host header may have besides localhost and
+	// loopback addresses; ports are ignored. "*" allows all.
+	Hosts []string
+	// Addresses allows every IP address as the host: pages that were rebound have a name.
+	Addresses bool
+	// Origins are origins of trusted web pages, such as https://chat.example.com; "*" allows
+	// all.
+	Origins []string
+}
+
+// Protect returns a handler that passes on to h the requests that are allowed. It fails if
+// an origin is malformed. /health, /ready and /ping are answered for any host, so that probes
+// need no configuration.
+func (g Guard) Protect(h http.Handler) (http.Handler, error) {
+	p := &protected{Guard: g, next: h}
+	p.Hosts = nil
+	for _, host := range g.Hosts {
+		p.Hosts = append(p.Hosts, hostOf(host))
+	}
+	for _, origin := range g.Origins {
+		if origin == "*" {
+			p.anyOrigin = true
+		} else if err := p.origins.AddTrustedOrigin(origin); err != nil {
+			return nil, fmt.Errorf("serve: found %.100q, expected an origin such as https://chat.example.com: %w", origin, err)
+		}
+	}
+	return p, nil
+}
+
+// protected is a handler behind a guard.
+type protected struct {
+	Guard
+	next      http.Handler
+	origins   http.CrossOriginProtection
+	anyOrigin bool
+}
+
+// ServeHTTP implements http.Handler.
+func (p *protected) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !isProbe(r.URL.Path) && !p.isAllowed(hostOf(r.Host)) {
+		(&failure{
+			status: http.StatusMisdirectedRequest, code: "host_not_allowed",
+			message: fmt.Sprintf("the host %.200q is not allowed; the flag --allowed-host of the server adds one", r.Host),
+		}).write(w)
+		return
+	}
+	if err := p.origins.Check(r); err != nil && !p.anyOrigin {
+		(&failure{
+			status: http.StatusForbidden, code: "cross_origin",
+			message: fmt.Sprintf("the origin %.200q is not allowed; the flag --allow-origin of the server adds one", r.Header.Get("Origin")), cause: err,
+		}).write(w)
+		return
+	}
+	p.next.ServeHTTP(w, r)
+}
+
+// isAllowed reports whether the Host header may have a host.
+func (p *protected) isAllowed(host string) bool {
+	if ip, err := netip.ParseAddr(host); err == nil && (p.Addresses || ip.Unmap().IsLoopback()) {
+		return true
+	}
+	return host == "localhost" || slices.Contains(p.Hosts, host) || slices.Contains(p.Hosts, "*")
+}
+
+// hostOf returns the host of a Host header: without port, brackets and the dot at the end, in
+// lower case.
+func hostOf(s string) string {
+	if host, _, err := net.SplitHostPort(s); err == nil {
+		s = host
+	}
+	return strings.ToLower(strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]"), "."))
+}
+
+// isProbe reports whether a path is one that orchestrators and load balancers ask for the
+// health of a server, which tells nothing else.
+func isProbe(path string) bool { return path == "/health" || path == "/ready" || path == "/ping" }
