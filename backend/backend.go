@@ -11,6 +11,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/weights"
 )
 
 // Errors that backends wrap.
@@ -80,14 +81,6 @@ type Fence interface {
 	Wait(ctx context.Context) error
 }
 
-// Source is bytes on the host, mostly a part of a mapped file. They stay as
-// they are, and stay mapped, until the buffer that was made from them is freed.
-type Source struct {
-	Bytes []byte
-	// Keep is held as long as the buffer: what keeps the bytes mapped.
-	Keep any
-}
-
 // Device runs programs. Its methods may be called from several goroutines. It does
 // copies and runs as if in the order in which it was given them: a run reads what
 // was uploaded before it, whether the upload was waited for or not.
@@ -108,7 +101,7 @@ type Device interface {
 	Alloc(bytes int) (Buffer, error)
 	// Import gives a read-only buffer with the contents of src: in place
 	// where the device shares the host's memory.
-	Import(src Source) (Buffer, error)
+	Import(src weights.Data) (Buffer, error)
 	// Upload copies src into dst from byte off on. src is the caller's again when
 	// Upload returns.
 	Upload(dst Buffer, off int, src []byte) (Fence, error)

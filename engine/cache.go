@@ -11,12 +11,12 @@ import (
 type Cache struct {
 	rows   int
 	tables map[string]bool // names
-	store  *nn.Store
+	store  *Store
 }
 
 // NewCache is a cache with room for so many tokens.
 func (r *Runtime) NewCache(rows int) *Cache {
-	return &Cache{rows, map[string]bool{}, nn.NewStore(r.dev)}
+	return &Cache{rows, map[string]bool{}, NewStore(r.dev)}
 }
 
 // Rows is the number of tokens that there is room for.

@@ -152,7 +152,7 @@ func (p *Program) bind(s *Slot) error {
 }
 
 // place is where a param lies.
-func (p *Program) place(s *Slot, param string) (store *nn.Store, name string) {
+func (p *Program) place(s *Slot, param string) (store *Store, name string) {
 	if i, name, ok := local(param); ok {
 		return s.parts[i].store, name
 	}

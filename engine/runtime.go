@@ -8,7 +8,6 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/graph/exec"
 	"github.com/lorafuse/lorafuse/model"
-	"github.com/lorafuse/lorafuse/nn"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
@@ -19,7 +18,7 @@ type Runtime struct {
 	memory      backend.Memory // the device, or nil where its memory cannot be planned
 	model       *model.Model
 	weights     *weights   // nil once it is closed
-	store       *nn.Store  // tables and results
+	store       *Store     // tables and results
 	programs    []*Program // that are loaded
 	precomputes []*Program // what makes things of parameters alone
 }
@@ -27,7 +26,7 @@ type Runtime struct {
 // New is a runtime of which nothing is on the device yet. m must stay open until
 // the runtime is closed.
 func New(dev backend.Device, m *model.Model) *Runtime {
-	return with(&weights{store: nn.NewStore(dev)}, dev, m)
+	return with(&weights{store: NewStore(dev)}, dev, m)
 }
 
 // Beside is a runtime of the same model on the same device, which has the weights of r
@@ -36,7 +35,7 @@ func New(dev backend.Device, m *model.Model) *Runtime {
 func (r *Runtime) Beside() *Runtime { return with(r.weights, r.dev, r.model) }
 
 func with(w *weights, dev backend.Device, m *model.Model) *Runtime {
-	r := &Runtime{dev: dev, model: m, weights: w.share(), store: nn.NewStore(dev)}
+	r := &Runtime{dev: dev, model: m, weights: w.share(), store: NewStore(dev)}
 	r.memory, _ = dev.(backend.Memory)
 	return r
 }
@@ -310,11 +309,11 @@ func (r *Runtime) ReadSlotBytes(ctx context.Context, s *Slot, name string, dst [
 	return r.readBytes(ctx, s.store, name, dst)
 }
 
-func (r *Runtime) read(ctx context.Context, from *nn.Store, name string, dst []float32) error {
+func (r *Runtime) read(ctx context.Context, from *Store, name string, dst []float32) error {
 	return r.readBytes(ctx, from, name, tensor.BytesOf(dst))
 }
 
-func (r *Runtime) readBytes(ctx context.Context, from *nn.Store, name string, dst []byte) error {
+func (r *Runtime) readBytes(ctx context.Context, from *Store, name string, dst []byte) error {
 	err := from.Get(ctx, name, dst)
 	if failed := r.settle(); failed != nil {
 		return failed

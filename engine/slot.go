@@ -25,14 +25,14 @@ type Slot struct {
 	adapter   nn.Adapter      // the same, or that of a mix
 	shape     string          // what programs depend on of the adapter
 	parts     []*Slot         // the slot alone, or those that it mixes
-	store     *nn.Store
+	store     *Store
 	made      []*Program // that have made of the parameters what they make, since these have changed
 }
 
 // NewSlot prepares a slot for an adapter, or for none where state is nil. Nothing
 // is on the device before a program is loaded with it.
 func (r *Runtime) NewSlot(state *lora.State) (*Slot, error) {
-	s := &Slot{state: state, store: nn.NewStore(r.dev)}
+	s := &Slot{state: state, store: NewStore(r.dev)}
 	s.parts = []*Slot{s}
 	if state == nil {
 		return s, nil
@@ -49,7 +49,7 @@ func (r *Runtime) NewSlot(state *lora.State) (*Slot, error) {
 // of slots[i], of a slot that mixes others itself those of all its parts. The slots
 // stay the caller's, to be freed, and may be parts of several mixes.
 func (r *Runtime) NewMix(slots ...*Slot) *Slot {
-	s := &Slot{store: nn.NewStore(r.dev)}
+	s := &Slot{store: NewStore(r.dev)}
 	var injections []*lora.Injection
 	for _, part := range slots {
 		s.parts = append(s.parts, part.parts...)

@@ -6,14 +6,13 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/model"
-	"github.com/lorafuse/lorafuse/nn"
 )
 
 // weights are those of a model on a device, once for all runtimes that have them. They
 // are safe for concurrent use.
 type weights struct {
 	mu    sync.Mutex // held while some are brought to the device: others wait for them
-	store *nn.Store
+	store *Store
 	users int
 }
 

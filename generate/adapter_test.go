@@ -14,6 +14,7 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/weights"
 )
 
 // counting counts what is brought to a device, and what is compiled there.
@@ -22,7 +23,7 @@ type counting struct {
 	bytes, programs atomic.Int64
 }
 
-func (c *counting) Import(src backend.Source) (backend.Buffer, error) {
+func (c *counting) Import(src weights.Data) (backend.Buffer, error) {
 	c.bytes.Add(int64(len(src.Bytes)))
 	return c.Device.Import(src)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/graph/exec"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/weights"
 )
 
 // plan is a compiled formula with the buffers of its arguments.
@@ -41,7 +42,7 @@ type arg struct {
 // importsInPlace finds out whether the device reads host memory where it lies.
 func importsInPlace(dev backend.Device) bool {
 	host, seen := make([]byte, 64), make([]byte, 64)
-	b, err := dev.Import(backend.Source{Bytes: host})
+	b, err := dev.Import(weights.Data{Bytes: host})
 	if err != nil {
 		return false
 	}
@@ -230,7 +231,7 @@ func (c *call) bind(ctx context.Context) error {
 func (c *call) input(ctx context.Context, a *arg, data []byte) (b backend.Buffer, err error) {
 	const small = 4 << 10
 	if c.plan.inPlace && len(data) >= small && len(data) == a.bytes && isAligned(data) {
-		if b, err = c.plan.dev.Import(backend.Source{Bytes: data}); err == nil {
+		if b, err = c.plan.dev.Import(weights.Data{Bytes: data}); err == nil {
 			c.imported = append(c.imported, b)
 		}
 		return b, err

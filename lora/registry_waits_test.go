@@ -14,10 +14,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/nn"
 	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/weights"
 )
 
 // gate is a layer's weight that is given when the gate opens, and counts who came.
@@ -30,7 +30,7 @@ func (g *gate) Weight(string) (nn.Weight, error) {
 	g.came.Add(1)
 	<-g.open
 	x := tensor.BytesOf([]float32{3, 0, 0, 0, 0, 2, 0, 0})
-	return nn.Weight{DType: tensor.F32, Shape: []int{2, 4}, Source: backend.Source{Bytes: x}}, nil
+	return nn.Weight{DType: tensor.F32, Shape: []int{2, 4}, Source: weights.Data{Bytes: x}}, nil
 }
 
 func (g *gate) Has(string) bool { return true }

@@ -5,10 +5,10 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/philox"
 	"github.com/lorafuse/lorafuse/nn"
 	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/weights"
 )
 
 // Fresh lists the weights that the model reads and the checkpoint does not have, sorted:
@@ -36,7 +36,7 @@ func (m *Model) begin(layers []nn.Module, seed uint64) error {
 
 func (m *Model) add(name string, values []float32, shape ...int) error {
 	t, err := tensor.FromFloat32s(values, shape...)
-	m.fresh[name] = nn.Weight{DType: t.DType, Shape: t.Shape, Source: backend.Source{Bytes: t.Data}}
+	m.fresh[name] = nn.Weight{DType: t.DType, Shape: t.Shape, Source: weights.Data{Bytes: t.Data}}
 	return err
 }
 

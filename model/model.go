@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/nn"
@@ -254,7 +253,7 @@ func (m *Model) Weight(name string) (nn.Weight, error) {
 	if data == nil && v.Len() > 0 { // reading has failed, for the reason that Use gives
 		return nn.Weight{}, v.Use(func([]byte) error { return nil })
 	}
-	w := nn.Weight{DType: d, Shape: withinRank(v.Shape), Source: backend.Source{Bytes: data, Keep: v}, RowScales: m.scalesOf(name)}
+	w := nn.Weight{DType: d, Shape: withinRank(v.Shape), Source: weights.Data{Bytes: data, Keep: v}, RowScales: m.scalesOf(name)}
 	if v.InPlace() {
 		w.View = v
 	}

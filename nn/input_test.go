@@ -1,6 +1,7 @@
 package nn_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,10 +12,19 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
+// noWeights are the weights of a model that has none.
+type noWeights struct{}
+
+func (noWeights) Has(string) bool { return false }
+
+func (noWeights) Weight(name string) (nn.Weight, error) {
+	return nn.Weight{}, fmt.Errorf("%w: %q", nn.ErrMissing, name)
+}
+
 // TestDeclaredInputs: a model says what it reads, once each.
 func TestDeclaredInputs(t *testing.T) {
 	g := graph.New()
-	b := nn.NewBuilder(g, made{}, nn.Options{Bounds: map[string]int{"pixels": 4}})
+	b := nn.NewBuilder(g, noWeights{}, nn.Options{Bounds: map[string]int{"pixels": 4}})
 	n := b.Axis("pixels")
 	x := b.Input("rows", tensor.F32, n, ir.Static(2))
 	which := b.Input("which", tensor.I32, n)
@@ -39,7 +49,7 @@ func TestDeclaredInputs(t *testing.T) {
 
 // TestPlaces counts the tokens of each text that are no padding.
 func TestPlaces(t *testing.T) {
-	b := nn.NewBuilder(graph.New(), made{}, nn.Options{Bounds: map[string]int{nn.Tokens: 8}})
+	b := nn.NewBuilder(graph.New(), noWeights{}, nn.Options{Bounds: map[string]int{nn.Tokens: 8}})
 	require.Equal(t, "i32[v1]", b.Places(1).Type().String())
 	in := b.Inputs()[0]
 	_, ok := in.Array(arrays{nn.Positions: {0}})
@@ -58,11 +68,11 @@ func (a arrays) Array(name string) ([]byte, bool) { x, ok := a[name]; return ten
 // there is.
 func TestAxisWithoutABound(t *testing.T) {
 	g := graph.New()
-	nn.NewBuilder(g, made{}, nn.Options{Bounds: map[string]int{"tokens": 4}}).Axis("token")
+	nn.NewBuilder(g, noWeights{}, nn.Options{Bounds: map[string]int{"tokens": 4}}).Axis("token")
 	require.ErrorIs(t, g.Err(), nn.ErrInput)
 	require.ErrorContains(t, g.Err(), `an axis of "token", did you mean "tokens"?, and there are bounds for tokens`)
 	g = graph.New()
-	require.Equal(t, 1, nn.NewBuilder(g, made{}, nn.Options{OtherBounds: 2}).Axis("x").N)
+	require.Equal(t, 1, nn.NewBuilder(g, noWeights{}, nn.Options{OtherBounds: 2}).Axis("x").N)
 	require.NoError(t, g.Err())
 	require.Equal(t, []int{0, 2}, g.IR().MaxDims())
 }

@@ -3,17 +3,17 @@ package nn
 import (
 	"fmt"
 
-	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/quant"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/weights"
 )
 
 // Weight is a tensor of a checkpoint: where it lies, or how it is made.
 type Weight struct {
 	DType  tensor.DType
 	Shape  []int
-	Source backend.Source
+	Source weights.Data
 	// View is the tensor of a file that the weight is, or is made of, element by
 	// element: a device with memory of its own reads it there, and makes the
 	// weight itself where it can. Nil where there is none.

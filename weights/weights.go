@@ -33,6 +33,14 @@ var (
 // to say.
 type Source = torchfile.Source
 
+// Data is the bytes of a tensor in host memory, usually a range of a mapped file. The
+// bytes do not change, and stay mapped until every buffer made of them is freed.
+type Data struct {
+	Bytes []byte
+	// Keep is held as long as such a buffer, and keeps the file mapped. May be nil.
+	Keep any
+}
+
 // Set is the tensors at a path. It is safe for concurrent use.
 type Set struct {
 	*safetensors.Set

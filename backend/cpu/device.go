@@ -15,6 +15,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/pool"
 	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/weights"
 )
 
 // MaxThreads is the most workers that a device can have: each has memory of its
@@ -164,7 +165,7 @@ func (d *Device) Part(b backend.Buffer, off, n int) (backend.Buffer, error) {
 }
 
 // Import gives a buffer on the bytes themselves.
-func (d *Device) Import(src backend.Source) (backend.Buffer, error) {
+func (d *Device) Import(src weights.Data) (backend.Buffer, error) {
 	return &buffer{data: src.Bytes, keep: src.Keep, readOnly: true}, nil
 }
 

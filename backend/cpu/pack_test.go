@@ -12,6 +12,7 @@ import (
 	"github.com/lorafuse/lorafuse/graph/exec"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/weights"
 )
 
 // packedRun is a small network whose weights are imported, forward and
@@ -44,7 +45,7 @@ func newPackedRun(t *testing.T, dev *cpu.Device) *packedRun {
 		if arg.Type.DType != tensor.I32 {
 			require.NoError(t, tensor.FromFloat32(data, values, arg.Type.DType))
 		}
-		buf, err := dev.Import(backend.Source{Bytes: data})
+		buf, err := dev.Import(weights.Data{Bytes: data})
 		require.NoError(t, err)
 		if arg.Written {
 			buf, err = dev.Alloc(size)

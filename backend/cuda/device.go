@@ -14,6 +14,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend/gpu"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/weights"
 )
 
 // EnvGraph, set to 0, has programs run launch by launch instead of as CUDA
@@ -246,7 +247,7 @@ func (d *Device) Part(b backend.Buffer, off, n int) (backend.Buffer, error) {
 
 // Import copies src to the device. Its bytes have been read when Import
 // returns.
-func (d *Device) Import(src backend.Source) (backend.Buffer, error) {
+func (d *Device) Import(src weights.Data) (backend.Buffer, error) {
 	b := &buffer{dev: d, bytes: len(src.Bytes), readOnly: true}
 	t := &transfer{dev: d, done: make(chan struct{})}
 	err := d.queue.do(func() (err error) {

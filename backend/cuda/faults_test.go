@@ -16,6 +16,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend/cuda/internal/shim"
 	"github.com/lorafuse/lorafuse/dev/gputest"
 	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/weights"
 )
 
 // Without a driver the backend is not there, and says where it looked.
@@ -115,13 +116,13 @@ func TestOutOfMemory(t *testing.T) {
 		require.NoError(t, err)
 		b.Free()
 	}
-	w, err := dev.Import(backend.Source{Bytes: make([]byte, 30<<20)})
+	w, err := dev.Import(weights.Data{Bytes: make([]byte, 30<<20)})
 	require.NoError(t, err)
 	_, err = dev.Compile(&ir.Program{Bounds: make([]ir.Bound, 1), Arena: 50 << 20})
 	require.ErrorIs(t, err, backend.ErrOutOfMemory)
 	require.ErrorContains(t, err, "asked for 50.0 MiB for the arena of a program of 0 launches, ")
 	require.ErrorContains(t, err, "this process holds 30.0 MiB imported weights")
-	_, err = dev.Import(backend.Source{Bytes: make([]byte, 40<<20)})
+	_, err = dev.Import(weights.Data{Bytes: make([]byte, 40<<20)})
 	require.ErrorIs(t, err, backend.ErrOutOfMemory)
 	w.Free()
 	require.NoError(t, gputest.Twice(dev), "the device lives on")

@@ -15,6 +15,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend/metal"
 	"github.com/lorafuse/lorafuse/dev/gputest"
 	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/weights"
 )
 
 // with sets variables of the stand-in for Metal, which reads them for each device.
@@ -132,7 +133,7 @@ func TestOutOfMemory(t *testing.T) {
 		require.NoError(t, err)
 		b.Free()
 	}
-	w, err := dev.Import(backend.Source{Bytes: make([]byte, 30<<20)})
+	w, err := dev.Import(weights.Data{Bytes: make([]byte, 30<<20)})
 	require.NoError(t, err)
 	_, err = dev.Compile(&ir.Program{Bounds: make([]ir.Bound, 1), Arena: 40 << 20})
 	require.ErrorIs(t, err, backend.ErrOutOfMemory)

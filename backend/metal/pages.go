@@ -10,6 +10,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/bytesize"
 	"github.com/lorafuse/lorafuse/safetensors"
+	"github.com/lorafuse/lorafuse/weights"
 )
 
 // pageSize is that of the host: a variable for tests.
@@ -39,7 +40,7 @@ type copied struct {
 // multiples of half as many, so that each tensor of up to that half lies whole in one;
 // what is larger has one for itself. Windows are shared by the tensors in them. Where
 // there is none, why says so; it is empty for what is in no mapped file.
-func (d *Device) inPlace(src backend.Source) (b *buffer, why string) {
+func (d *Device) inPlace(src weights.Data) (b *buffer, why string) {
 	v, ok := src.Keep.(*safetensors.View)
 	if !ok || len(src.Bytes) == 0 {
 		return nil, ""
@@ -119,7 +120,7 @@ func (d *Device) leave(w *block) {
 
 // Import gives a buffer of src: of its own pages where they are those of a mapped file
 // that the device takes, else a copy.
-func (d *Device) Import(src backend.Source) (backend.Buffer, error) {
+func (d *Device) Import(src weights.Data) (backend.Buffer, error) {
 	if err := d.alive(); err != nil {
 		return nil, err
 	}

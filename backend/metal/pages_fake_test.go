@@ -17,6 +17,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/metal"
 	"github.com/lorafuse/lorafuse/safetensors"
+	"github.com/lorafuse/lorafuse/weights"
 )
 
 // TestWindows: a file that is longer than a buffer may be is several, which overlap so
@@ -55,7 +56,7 @@ func TestWindows(t *testing.T) {
 	f, _ = mapped(t, 0, []piece{{"huge", 80 << 10, "F32"}})
 	v, err := f.Lookup("huge")
 	require.NoError(t, err)
-	_, err = dev.Import(backend.Source{Bytes: v.Bytes(), Keep: v})
+	_, err = dev.Import(weights.Data{Bytes: v.Bytes(), Keep: v})
 	require.ErrorIs(t, err, backend.ErrOutOfMemory)
 	require.ErrorContains(t, err, "a buffer has at most 64.0 KiB")
 }
@@ -105,7 +106,7 @@ func TestSharedPages(t *testing.T) {
 		dev := opened(t, backend.Options{})
 		v, err := f.Lookup("a")
 		require.NoError(t, err)
-		b, err := dev.Import(backend.Source{Bytes: v.Bytes(), Keep: v})
+		b, err := dev.Import(weights.Data{Bytes: v.Bytes(), Keep: v})
 		require.NoError(t, err)
 		defer b.Free()
 		require.NoError(t, dev.Read([]backend.Buffer{b}))

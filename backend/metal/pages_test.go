@@ -22,6 +22,7 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/weights"
 )
 
 // piece is a tensor of a file: so many bytes.
@@ -65,7 +66,7 @@ func imported(t testing.TB, dev backend.Device, f *safetensors.File, pieces []pi
 	for _, p := range pieces {
 		v, err := f.Lookup(p.name)
 		require.NoError(t, err)
-		b, err := dev.Import(backend.Source{Bytes: v.Bytes(), Keep: v})
+		b, err := dev.Import(weights.Data{Bytes: v.Bytes(), Keep: v})
 		require.NoError(t, err)
 		require.Equal(t, p.bytes, b.Size())
 		all = append(all, b)
@@ -168,7 +169,7 @@ func TestHeapIsCopied(t *testing.T) {
 	v, err := f.Lookup("a")
 	require.NoError(t, err)
 	src := bytes.Clone(v.Bytes())
-	b, err := dev.Import(backend.Source{Bytes: src, Keep: v}) // not the view's bytes
+	b, err := dev.Import(weights.Data{Bytes: src, Keep: v}) // not the view's bytes
 	require.NoError(t, err)
 	defer b.Free()
 	require.False(t, metal.InPlace(b))
@@ -178,7 +179,7 @@ func TestHeapIsCopied(t *testing.T) {
 	require.NoError(t, err)
 	v, err = g.Lookup("a")
 	require.NoError(t, err)
-	c, err := dev.Import(backend.Source{Bytes: v.Bytes(), Keep: v})
+	c, err := dev.Import(weights.Data{Bytes: v.Bytes(), Keep: v})
 	require.NoError(t, err)
 	defer c.Free()
 	require.False(t, metal.InPlace(c))

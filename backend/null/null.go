@@ -12,6 +12,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/weights"
 )
 
 func init() {
@@ -92,7 +93,7 @@ func (d *Device) Alloc(bytes int) (backend.Buffer, error) {
 }
 
 // Import counts the bytes of src.
-func (d *Device) Import(src backend.Source) (backend.Buffer, error) { return d.Alloc(len(src.Bytes)) }
+func (d *Device) Import(src weights.Data) (backend.Buffer, error) { return d.Alloc(len(src.Bytes)) }
 
 // Upload checks its arguments.
 func (d *Device) Upload(dst backend.Buffer, off int, src []byte) (backend.Fence, error) {

@@ -13,6 +13,7 @@ import (
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/weights"
 )
 
 func TestRegistered(t *testing.T) {
@@ -35,7 +36,7 @@ func TestMemory(t *testing.T) {
 	_, err = dev.Alloc(41)
 	require.ErrorIs(t, err, backend.ErrOutOfMemory)
 	assert.ErrorContains(t, err, "asked for 41 bytes, 40 of 100 are free")
-	b, err := dev.Import(backend.Source{Bytes: make([]byte, 40)})
+	b, err := dev.Import(weights.Data{Bytes: make([]byte, 40)})
 	require.NoError(t, err)
 	a.Free()
 	a.Free()

@@ -16,6 +16,7 @@ import (
 	"github.com/lorafuse/lorafuse/graph/exec"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/weights"
 )
 
 // Wait requires that something is given, and waits for it.
@@ -124,7 +125,7 @@ func LargeCopies(t *testing.T, dev backend.Device) {
 	}
 	all.Wait()
 	src := Noise(n, 9)
-	b, err := dev.Import(backend.Source{Bytes: src})
+	b, err := dev.Import(weights.Data{Bytes: src})
 	require.NoError(t, err)
 	want := bytes.Clone(src)
 	clear(src) // it has been read
@@ -147,7 +148,7 @@ func Closed(t *testing.T, dev backend.Device, programs func() int) {
 	require.Zero(t, programs())
 	_, err = dev.Alloc(8)
 	require.ErrorIs(t, err, backend.ErrClosed)
-	_, err = dev.Import(backend.Source{Bytes: []byte{1}})
+	_, err = dev.Import(weights.Data{Bytes: []byte{1}})
 	require.ErrorIs(t, err, backend.ErrClosed)
 	_, err = dev.Upload(b, 0, []byte{1})
 	require.ErrorIs(t, err, backend.ErrClosed)

@@ -17,6 +17,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/graph/exec"
 	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/weights"
 )
 
 // Chaos wraps a device so that mistakes of its users and of its kernels show:
@@ -131,7 +132,7 @@ func (c *chaos) wrap(b backend.Buffer, err error) (backend.Buffer, error) {
 
 func (c *chaos) Alloc(n int) (backend.Buffer, error) { return c.wrap(c.Device.Alloc(n)) }
 
-func (c *chaos) Import(src backend.Source) (backend.Buffer, error) {
+func (c *chaos) Import(src weights.Data) (backend.Buffer, error) {
 	return c.wrap(c.Device.Import(src))
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/lorafuse/lorafuse/graph/exec"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/weights"
 )
 
 // bytesType is a run of n bytes.
@@ -134,7 +135,7 @@ func testFreed(t *testing.T, dev backend.Device) {
 
 func testImport(t *testing.T, dev backend.Device) {
 	src := []byte{1, 2, 3, 4, 5, 6, 7, 8}
-	b, err := dev.Import(backend.Source{Bytes: src, Keep: t})
+	b, err := dev.Import(weights.Data{Bytes: src, Keep: t})
 	require.NoError(t, err)
 	defer b.Free()
 	require.Equal(t, len(src), b.Size())

@@ -220,6 +220,60 @@ func (r *repo) floors(rooms map[string]room) (findings []string) {
 
 func TestFloors(t *testing.T) { none(t, theRepo(t).floors(house)) }
 
+// folders are the top-level folders, lowest first. Packages of a folder import packages
+// of that folder and of earlier ones only, whatever their floors are.
+var folders = []string{
+	"internal", "safetensors", "tensor", "kernels", "tokenizer",
+	"quant", "weights", "linear", "ir", "data", "inspect", "convert",
+	"backend", "graph", "nn", "model", "sentence", "lora", "merge",
+	"engine", "embed", "classify", "generate", "diffusion",
+	"train", "serve", "dev", "cmd", "examples",
+}
+
+// upward finds imports of packages whose top-level folder comes later in order, and
+// folders that order lacks, or has without a package.
+func (r *repo) upward(order []string) (findings []string) {
+	found := map[string]bool{}
+	for pkg, sources := range r.packages() {
+		from, _, _ := strings.Cut(pkg, "/")
+		at := slices.Index(order, from)
+		if found[from] = true; at < 0 {
+			findings = append(findings, pkg+": folder "+from+" has no place in the order of folders (internal/lint/house_test.go)")
+			continue
+		}
+		for _, f := range sources {
+			for _, imp := range f.imports() {
+				pkg, ok := own(imp)
+				to, _, _ := strings.Cut(pkg, "/")
+				if ok && slices.Index(order, to) > at {
+					findings = append(findings, fmt.Sprintf("%s: folder %s imports %s, of the higher folder %s", f.path, from, pkg, to))
+				}
+			}
+		}
+	}
+	for _, name := range order {
+		if !found[name] {
+			findings = append(findings, name+": is in the order of folders, but has no package")
+		}
+	}
+	return findings
+}
+
+func TestFoldersDependDownward(t *testing.T) { none(t, theRepo(t).upward(folders)) }
+
+// Formulas are built without knowing a device: engine has those.
+func TestFormulasKnowNoDevice(t *testing.T) {
+	r := theRepo(t)
+	for _, pkg := range []string{"nn", "model"} {
+		require.NotEmpty(t, r.packages()[pkg])
+		for _, f := range r.packages()[pkg] {
+			for _, imp := range f.imports() {
+				require.False(t, strings.HasPrefix(imp+"/", module+"/backend/"), "%s imports %s", f.path, imp)
+			}
+		}
+	}
+}
+
 // tools is the folder of what measures and checks, and computes for no user.
 const tools = "dev"
 

@@ -35,6 +35,7 @@ var broken = fstest.MapFS{
 		"var _ = t.X", "var _ = files.OpenFS"),
 	"ir/kind.go":     text("package ir", `var _ = kind == "cpu" || x.Backend == y.CPU || x.Backend != y.Auto`),
 	"README.md":      text("To"+"do is a word, TO"+"DO is not.", "See /ro"+"ot/x, ./ro"+"ot/x and https://a.b/ro"+"ot/x.", "Get it from http://proxy.co"+"rp/ or 10.0.0."+"1."),
+	"docs/twice.md":  text("Once.", "Once.", "", "", "```", "code", "code", "```"),
 	"bin/skipped.md": text("FIX" + "ME"),
 }
 
@@ -65,6 +66,12 @@ func TestRules(t *testing.T) {
 			"ir/ir.go: ir, on floor 0, imports graph, on floor 2",
 			"stray: has no room in the house (internal/lint/house_test.go)",
 		}},
+		"folders": {r.upward([]string{"ir", "graph", "cmd", "gone"}), []string{
+			"gone: is in the order of folders, but has no package",
+			"ir/ir.go: folder ir imports graph, of the higher folder graph",
+			"stray: folder stray has no place in the order of folders (internal/lint/house_test.go)",
+		}},
+		"doubled":  {r.doubledLines(), []string{"docs/twice.md:2: repeats the line before it"}},
 		"tools":    {r.strays(map[string]string{"ir": "needs none"}), []string{"cmd/x/main.go: imports dev/t, a tool, which only tests and ir may", "ir: need not import dev, as the house says it may"}},
 		"doors":    {r.otherDoors(map[string]string{"ir": "none"}), []string{"cmd/x/main.go:6: files.OpenFS opens a file of tensors, for which there is package weights", "ir: opens no file of tensors, as the rule says it may (internal/lint/door_test.go)"}},
 		"foreign":  {r.foreign("ir", "golang.org/x/sys"), []string{"ir/ir.go: imports " + module + "/graph; allowed: the standard library golang.org/x/sys", "ir/ir.go: imports example.org/other; allowed: the standard library golang.org/x/sys"}},

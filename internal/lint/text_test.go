@@ -98,3 +98,29 @@ func TestFuzzScript(t *testing.T) {
 	slices.Sort(found)
 	assert.Equal(t, theRepo(t).fuzzTargets(), found)
 }
+
+// doubledLines finds lines of Markdown that repeat the line before them, outside of code.
+func (r *repo) doubledLines() (findings []string) {
+	for _, name := range r.texts {
+		if path.Ext(name) != ".md" {
+			continue
+		}
+		raw, err := fs.ReadFile(r.fsys, name)
+		if err != nil {
+			return append(findings, err.Error())
+		}
+		code, before := false, ""
+		for i, line := range strings.Split(string(raw), "\n") {
+			if strings.HasPrefix(line, "```") {
+				code = !code
+			}
+			if !code && line != "" && line == before {
+				findings = append(findings, fmt.Sprintf("%s:%d: repeats the line before it", name, i+1))
+			}
+			before = line
+		}
+	}
+	return findings
+}
+
+func TestNoDoubledLines(t *testing.T) { none(t, theRepo(t).doubledLines()) }

@@ -14,8 +14,8 @@ import (
 	"github.com/lorafuse/lorafuse/dev/bench"
 	"github.com/lorafuse/lorafuse/dev/bench/checkpoint"
 	"github.com/lorafuse/lorafuse/dev/bench/program"
+	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/model"
-	"github.com/lorafuse/lorafuse/nn"
 )
 
 // Options are what Run goes by.
@@ -162,7 +162,7 @@ func newLoading(dev backend.Device, dir string) (*loading, error) {
 
 // Sample loads them once; their memory on the device is given back.
 func (l *loading) Sample(ctx context.Context) (float64, error) {
-	s := nn.NewStore(l.dev)
+	s := engine.NewStore(l.dev)
 	defer s.Free()
 	start := time.Now()
 	if err := s.Import(ctx, l.model, l.names); err != nil {

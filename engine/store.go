@@ -1,4 +1,4 @@
-package nn
+package engine
 
 import (
 	"context"
@@ -9,17 +9,18 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/fork"
+	"github.com/lorafuse/lorafuse/nn"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Store keeps the buffers of a model on one device: weights are imported once
+// Store holds the buffers of a model on one device by name. Weights are imported once
 // for all executables, in place where the device shares the host's memory.
 type Store struct {
 	dev     backend.Device
 	buffers map[string]backend.Buffer
 }
 
-// NewStore is an empty store.
+// NewStore returns an empty store for a device.
 func NewStore(dev backend.Device) *Store {
 	return &Store{dev, map[string]backend.Buffer{}}
 }
@@ -30,9 +31,9 @@ func (s *Store) Buffer(name string) backend.Buffer { return s.buffers[name] }
 // Import brings the named tensors of a checkpoint to the device, those that are
 // not there yet: all at once where it is a backend.Loader. Those that must be
 // made are made there too, or else on all cores, each in its own buffer.
-func (s *Store) Import(ctx context.Context, w Weights, names []string) error {
+func (s *Store) Import(ctx context.Context, w nn.Weights, names []string) error {
 	var made, loaded []string
-	var weights []Weight
+	var weights []nn.Weight
 	var files []backend.Weight
 	var sizes []int
 	loader, _ := s.dev.(backend.Loader)
@@ -88,7 +89,7 @@ func (s *Store) Import(ctx context.Context, w Weights, names []string) error {
 }
 
 // loads tells whether a device can read a weight where it lies in a file.
-func loads(d backend.Info, w Weight) bool {
+func loads(d backend.Info, w nn.Weight) bool {
 	if w.View == nil {
 		return false
 	}
@@ -115,7 +116,7 @@ func (s *Store) allocAll(sizes []int) ([]backend.Buffer, error) {
 }
 
 // fill makes the contents of a buffer.
-func (s *Store) fill(name string, b backend.Buffer, w Weight) error {
+func (s *Store) fill(name string, b backend.Buffer, w nn.Weight) error {
 	err := w.Fill(func(offset int, data []byte) error {
 		f, err := s.dev.Upload(b, offset, data)
 		if err != nil {

@@ -1,4 +1,4 @@
-package nn_test
+package engine_test
 
 import (
 	"context"
@@ -10,9 +10,11 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	_ "github.com/lorafuse/lorafuse/backend/cpu"
+	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/nn"
 	"github.com/lorafuse/lorafuse/quant"
 	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/weights"
 )
 
 // made are weights that are made when they are asked for.
@@ -64,10 +66,10 @@ func TestImportMakesWeights(t *testing.T) {
 	floats := []float32{1, 2, 3}
 	w := made{
 		"a": counted(3), "b": counted(40),
-		"c": {DType: tensor.F32, Shape: []int{3}, Source: backend.Source{Bytes: tensor.BytesOf(floats)}},
+		"c": {DType: tensor.F32, Shape: []int{3}, Source: weights.Data{Bytes: tensor.BytesOf(floats)}},
 	}
 	devices(t, func(t *testing.T, dev backend.Device) {
-		s := nn.NewStore(dev)
+		s := engine.NewStore(dev)
 		defer s.Free()
 		require.NoError(t, s.Import(t.Context(), w, []string{"a", "c", "b", "a"}))
 		require.NoError(t, s.Import(t.Context(), w, []string{"b"}), "which is there")
@@ -99,7 +101,7 @@ func TestImportFails(t *testing.T) {
 		"large":  {DType: tensor.NF4, Shape: []int{1 << 30, 1 << 30}, Fill: func(func(int, []byte) error) error { return nil }},
 	}
 	devices(t, func(t *testing.T, dev backend.Device) {
-		s := nn.NewStore(dev)
+		s := engine.NewStore(dev)
 		defer s.Free()
 		err := s.Import(t.Context(), w, []string{"good", "broken"})
 		require.ErrorIs(t, err, broken)
