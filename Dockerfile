@@ -5,8 +5,7 @@
 #   docker run --rm -v "$PWD:/data" -p 127.0.0.1:8000:8000 lorafuse serve --listen :8000 --model /data/model
 #   docker run --rm --gpus all -v "$PWD:/data" lorafuse:cuda train train.yaml
 # compose.yaml runs both. Models from the hub are kept in /models: mount a volume
-# there to keep them. scripts/docker_steps.sh does all of this without Docker;
-# it reads no more of this language than is used here, and no absolute path in RUN.
+# there to keep them.
 
 # No step runs go mod download: it would fetch what only tests need.
 FROM --platform=$BUILDPLATFORM golang:1.26-bookworm AS build

@@ -118,14 +118,11 @@ gpu-pack: ## output/gpu_pack, everything that is to be run on a GPU, to be carri
 docker: ## both container images, with docker, podman or buildah
 	sh scripts/docker_build.sh
 
-docker-steps: ## what their builds do, without a container engine
-	sh scripts/docker_steps.sh
-
 install: ## lorafuse into GOBIN
 	$(GO) install ./cmd/lorafuse
 
 clean: ## remove what was built and trained here
 	rm -rf bin examples/godoc/output
 
-.PHONY: help build build-cuda example test race race-kernels race-packages race-serving race-training race-all purego arm64 ci nightly fuzz bench lint kernels assembly cuda-kernels sim env test-cuda build-metal metal-sim test-metal test-metal-short check-darwin gpu-pack docker docker-steps install clean
+.PHONY: help build build-cuda example test race race-kernels race-packages race-serving race-training race-all purego arm64 ci nightly fuzz bench lint kernels assembly cuda-kernels sim env test-cuda build-metal metal-sim test-metal test-metal-short check-darwin gpu-pack docker install clean
 .DEFAULT_GOAL := help

@@ -26,6 +26,5 @@ for engine in ${ENGINE:-docker podman buildah}; do
 	"$engine" build $platform --target cuda -t lorafuse:cuda .
 	exit 0
 done
-echo "docker_build: no container engine that works:$why
-scripts/docker_steps.sh takes the same steps without one" >&2
+echo "docker_build: no container engine that works:$why" >&2
 exit 1

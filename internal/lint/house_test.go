@@ -140,7 +140,6 @@ var house = map[string]room{
 	"examples/pictures": {floor: commands},
 
 	// Tools of those who work on the house; see TestToolsStayApart.
-	"dev/image":            {floor: ground},
 	"dev/load":             {floor: ground},
 	"dev/testhub":          {floor: ground},
 	"dev/soak":             {floor: ground},

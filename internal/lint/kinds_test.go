@@ -19,7 +19,6 @@ const registry = "backend/registry.go"
 // where they must be spelled, each with the reason.
 var spelling = map[string]string{
 	"safetensors/torchfile/": "PyTorch's devices, as pickles name them",
-	"dev/image/":             "stages of the Dockerfile",
 	"internal/lint/":         "looks for them",
 	"kernels/":               "folders of sources",
 	"train/config/config.go": "a tag of a struct is a literal; TestBackends holds it against the registry",
