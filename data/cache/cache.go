@@ -22,11 +22,10 @@
 // written, is an error or built again, as Options.Corrupt says; nothing else
 // ever takes its place.
 //
-// # Batches
+// # Samples
 //
-// [Collate] puts samples of different sizes into one batch, padded, with masks
-// that say what is real. [DropCaption] says which captions of a step give way
-// to the empty prompt.
+// [Cache.Sample] reads the entries of one sample. [DropCaption] reports which captions
+// of a step are replaced by the empty prompt.
 package cache
 
 import (

@@ -116,13 +116,13 @@ func TestCheckTextWith(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, removed, 4)
 
-	// Batches find the empty prompt of each caption.
-	b, err := w.open(recipes()).Batch(t.Context(), w.samples[:1], func(int) bool { return true })
+	// Each caption has an empty prompt of its own.
+	e, err := w.open(recipes()).Sample(t.Context(), w.samples[0], true)
 	require.NoError(t, err)
-	require.Equal(t, embed(" control a").Embeds.Data, b.Embeds.Data)
-	b, err = w.open(recipes()).Batch(t.Context(), w.samples[:1], nil)
+	require.Equal(t, embed(" control a"), e.Text)
+	e, err = w.open(recipes()).Sample(t.Context(), w.samples[0], false)
 	require.NoError(t, err)
-	require.Equal(t, embed("caption acontrol a").Embeds.Data, b.Embeds.Data)
+	require.Equal(t, embed("caption acontrol a"), e.Text)
 }
 
 // Of entries without a key only the time can be compared.

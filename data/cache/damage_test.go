@@ -85,7 +85,7 @@ func TestDamage(t *testing.T) {
 			require.ErrorIs(t, err, ErrCorrupt)
 			require.ErrorContains(t, err, path)
 			require.ErrorContains(t, err, d.says)
-			_, err = refusing.Batch(t.Context(), w.samples, nil)
+			_, err = w.all(refusing, false)
 			require.ErrorIs(t, err, ErrCorrupt)
 			_, err = refusing.Build(t.Context(), w.samples, w.encoders(), BuildOptions{Verify: true})
 			require.ErrorIs(t, err, ErrCorrupt)

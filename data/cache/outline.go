@@ -20,7 +20,7 @@ type Outline struct {
 
 // Outline reads what the entries of a sample say of themselves, with that of the empty
 // prompt for its text where its caption is dropped. The values of an entry are read
-// where it has no key. It fails as Batch does.
+// where it has no key. It fails as Sample does.
 func (c *Cache) Outline(ctx context.Context, s Sample, dropped bool) (Outline, error) {
 	var o Outline
 	text, err := c.outline(ctx, c.prompt(s, dropped))

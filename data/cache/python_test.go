@@ -23,31 +23,50 @@ var pythonSamples = []Sample{
 	{Image: "c.webp", Caption: "c.txt", Control: "c.webp"},
 }
 
-// TestPythonBatch: what Python has cached, in either format, collates to what
-// Python's function makes of it, bit for bit.
-func TestPythonBatch(t *testing.T) {
+// TestPythonSamples: what Python has cached, in either format, is read as Python reads it
+// into a padded batch, bit for bit.
+func TestPythonSamples(t *testing.T) {
 	for name, dtype := range pythonCaches {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join("testdata", "python", name)
 			c, err := Open(dir, Options{Unkeyed: Accept})
 			require.NoError(t, err)
-			b, err := c.Batch(t.Context(), pythonSamples, nil)
-			require.NoError(t, err)
-			require.Equal(t, dtype, b.Latents.DType)
 			want, err := LoadEmbeddings(filepath.Join(dir, "batch.safetensors"))
 			require.NoError(t, err)
-			require.Equal(t, want, map[string]tensor.Tensor{
-				"latents": b.Latents, "control_latents": b.Controls, "prompt_embeds": b.Embeds, "prompt_embeds_mask": b.EmbedsMask,
-			})
-
 			empty, err := c.Empty(t.Context(), nil)
 			require.NoError(t, err)
-			b, err = c.Batch(t.Context(), pythonSamples, func(i int) bool { return i == 0 })
-			require.NoError(t, err)
-			require.Equal(t, empty.Embeds.Data, b.Embeds.Data[:len(empty.Embeds.Data)])
-			require.Equal(t, []int{3, 3, 3}, b.Embeds.Shape, "the longest caption has been dropped")
+			for i, s := range pythonSamples {
+				e, err := c.Sample(t.Context(), s, false)
+				require.NoError(t, err)
+				for name, x := range map[string]tensor.Tensor{"latents": e.Latent, "control_latents": e.Control, "prompt_embeds": e.Text.Embeds} {
+					require.Equal(t, dtype, x.DType)
+					require.Equal(t, x.Data, corner(want[name], append([]int{i}, x.Shape...)), name)
+				}
+				mask := int64s(want["prompt_embeds_mask"])
+				require.Equal(t, e.Text.Mask, mask[i*len(mask)/len(pythonSamples):][:len(e.Text.Mask)])
+				e, err = c.Sample(t.Context(), s, true)
+				require.NoError(t, err)
+				require.Equal(t, empty, e.Text)
+			}
 		})
 	}
+}
+
+// corner returns the bytes of the first shape[1:] elements along the axes of x[shape[0]].
+func corner(x tensor.Tensor, shape []int) (data []byte) {
+	size := len(x.Data) / x.NumElements()
+	var visit func(axis, at int)
+	visit = func(axis, at int) {
+		if axis == len(shape) {
+			data = append(data, x.Data[at*size:][:size]...)
+			return
+		}
+		for i := range shape[axis] {
+			visit(axis+1, at*x.Shape[axis]+i)
+		}
+	}
+	visit(1, shape[0])
+	return data
 }
 
 // Entries without a key are refused, rebuilt or accepted.

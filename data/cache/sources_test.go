@@ -48,7 +48,7 @@ func TestReadsAsLittleAsNeeded(t *testing.T) {
 	run := func() (reads int) {
 		c := w.counting(&reads)
 		w.build(c, BuildOptions{})
-		_, err := c.Batch(t.Context(), w.samples, nil)
+		_, err := w.all(c, false)
 		require.NoError(t, err)
 		require.NoError(t, c.Close())
 		return reads

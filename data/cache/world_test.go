@@ -123,6 +123,18 @@ func floats(d tensor.DType, values []byte, shape ...int) tensor.Tensor {
 	return x
 }
 
+// all reads samples, those with a dropped caption with the empty prompt.
+func (w *world) all(c *Cache, dropped bool) (encoded []Encoded, err error) {
+	for _, s := range w.samples {
+		e, err := c.Sample(w.t.Context(), s, dropped)
+		if err != nil {
+			return nil, err
+		}
+		encoded = append(encoded, e)
+	}
+	return encoded, nil
+}
+
 // build runs Build with everything.
 func (w *world) build(c *Cache, o BuildOptions) Stats {
 	w.t.Helper()

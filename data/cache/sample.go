@@ -1,26 +1,23 @@
 package cache
 
-import "context"
+import (
+	"context"
 
-// Batch reads the entries of the samples and collates them. Where dropped says
-// so of a sample, its caption gives way to the empty prompt; nil drops none. A
-// source is not looked at again once this Cache has found its entry fresh.
-//
-// Nothing is built: it fails with ErrMissing, ErrStale, ErrCorrupt and
-// ErrUnkeyed, and as Collate does.
-func (c *Cache) Batch(ctx context.Context, samples []Sample, dropped func(sample int) bool) (*Batch, error) {
-	encoded := make([]Encoded, len(samples))
-	for i, s := range samples {
-		var err error
-		if encoded[i], err = c.Sample(ctx, s, dropped != nil && dropped(i)); err != nil {
-			return nil, err
-		}
-	}
-	return Collate(encoded)
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// Encoded is a sample as the encoders have left it.
+type Encoded struct {
+	Name    string // for errors
+	Text    Embedding
+	Latent  tensor.Tensor // [C, …, H, W]
+	Control tensor.Tensor // the same, zero for none
 }
 
-// Sample reads the entries of one sample, with that of the empty prompt for its text
-// where its caption is dropped. See Batch for what is built and looked at, and for errors.
+// Sample reads the entries of one sample. If its caption is dropped, its text is the empty
+// prompt. A source is not read again once this Cache has found its entry fresh.
+//
+// Sample builds nothing: it fails with ErrMissing, ErrStale, ErrCorrupt and ErrUnkeyed.
 func (c *Cache) Sample(ctx context.Context, s Sample, dropped bool) (Encoded, error) {
 	e := Encoded{Name: s.Image}
 	text, err := c.get(ctx, c.prompt(s, dropped), nil, true)
