@@ -80,7 +80,7 @@ lint: ## gofmt, vet and staticcheck on every tag combination
 kernels: assembly cuda-kernels ## what is generated: the assembly from tools/, and the fat binaries of kernels/cuda (installs nvcc)
 
 assembly: ## generate the assembly again from tools/
-	$(GO) generate ./backend/cpu/... ./tensor
+	$(GO) generate ./backend/cpu/... ./internal/vec ./tensor
 
 cuda-kernels: ## fat binaries of kernels/cuda, for builds with -tags cuda (installs nvcc)
 	sh scripts/cuda_kernels.sh

@@ -86,7 +86,7 @@ func (r *Runtime) Plan(s *Slot, spec Spec) (*Draft, error) {
 		spare = spareTraining
 	}
 	invariant := r.dev.Info().BatchInvariant
-	if !invariant || !spec.Training { // what is worth storing depends on all that a pass computes
+	if !invariant { // which values are stored depends on all that a program computes
 		p.Store(r.dev, spare)
 	}
 	planned, err := p.KeepSums(invariant).Plan(r.dev.Supports)

@@ -2,10 +2,10 @@ package generate
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/lorafuse/lorafuse/generate/sample"
+	"github.com/lorafuse/lorafuse/internal/vec"
 )
 
 // Logprobs are the log-probabilities, in nats, that the model itself gives a token and
@@ -22,9 +22,10 @@ type Logprob struct {
 	Logprob float32
 }
 
-// NewLogprobs gives the log-softmax of logits for a token and for the top most likely
-// ones, fewer where the vocabulary is smaller. A logit of -Inf gives -Inf. Errors:
-// sample.ErrLogits, ErrToken for an id that has no logit.
+// NewLogprobs returns the log-softmax of logits for a token and for the top most likely
+// ones, fewer if the vocabulary is smaller. The CPU backend's cross-entropy uses the same
+// formula: equal logits give the trainer's log-probabilities, bit for bit. A logit of -Inf
+// gives -Inf. Errors: sample.ErrLogits; ErrToken for an id that has no logit.
 func NewLogprobs(logits []float32, id int32, top int) (Logprobs, error) {
 	if err := sample.CheckLogits(logits); err != nil {
 		return Logprobs{}, fmt.Errorf("generate: log-probabilities: %w", err)
@@ -32,17 +33,10 @@ func NewLogprobs(logits []float32, id int32, top int) (Logprobs, error) {
 	if id < 0 || int(id) >= len(logits) {
 		return Logprobs{}, fmt.Errorf("generate: log-probabilities: %w: id %d of %d logits", ErrToken, id, len(logits))
 	}
-	most := float64(slices.Max(logits))
-	sum := 0.0
-	for _, x := range logits {
-		sum += math.Exp(float64(x) - most)
-	}
-	// The largest logit adds 1, so that the sum is never 0.
-	sum = math.Log(sum)
-	of := func(x float32) float32 { return float32(float64(x) - most - sum) }
-	l := Logprobs{ID: id, Logprob: of(logits[id]), Top: largest(logits, top)}
+	normalizer := vec.LogNormalizer(logits)
+	l := Logprobs{ID: id, Logprob: vec.LogProb(logits[id], normalizer), Top: largest(logits, top)}
 	for i := range l.Top {
-		l.Top[i].Logprob = of(l.Top[i].Logprob)
+		l.Top[i].Logprob = vec.LogProb(l.Top[i].Logprob, normalizer)
 	}
 	return l, nil
 }

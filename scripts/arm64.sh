@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 go=${GO:-go}
 unset LORAFUSE_LONG || true
 gemm=./backend/cpu/internal/gemm
-vec=./backend/cpu/internal/vec
+vec=./internal/vec
 
 if [ "$($go env GOHOSTARCH)" = arm64 ]; then
 	exec $go test ./backend/cpu/... ./tensor

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/backend/cpu/internal/vec"
+	"github.com/lorafuse/lorafuse/internal/vec"
 )
 
 // Peak measures what the workers reach together: products of matrices in the

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/lorafuse/lorafuse/backend/cpu/internal/vec"
+	"github.com/lorafuse/lorafuse/internal/vec"
 	"github.com/lorafuse/lorafuse/internal/philox"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/quant"

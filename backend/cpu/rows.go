@@ -3,7 +3,7 @@ package cpu
 import (
 	"fmt"
 
-	"github.com/lorafuse/lorafuse/backend/cpu/internal/vec"
+	"github.com/lorafuse/lorafuse/internal/vec"
 	"github.com/lorafuse/lorafuse/ir"
 )
 

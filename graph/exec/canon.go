@@ -9,7 +9,7 @@ import (
 // canonical is the rule that brings a graph into its normal form: constants
 // folded, scales moved into the alpha of a Gemm, addends into its products, C
 // or bias, unless sums are kept, transposes into its flags, chains of reshapes
-// shortened.
+// shortened. If sums are kept, products with quantised weights are computed first.
 func canonical(keepSums bool) rule {
 	return func(r *rewriter, v ir.Value, n *ir.Node, in []ir.Value) []ir.Value {
 		switch n.Op {
@@ -21,6 +21,9 @@ func canonical(keepSums bool) rule {
 				return foldAdd(r, n, in, keepSums)
 			}
 		case ir.Gemm:
+			if out := splitQuantized(r, n, in, keepSums); out != nil {
+				return out
+			}
 			return foldTransposes(r, n, in)
 		}
 		return shorten(r, n, in)
@@ -47,6 +50,37 @@ func shorten(r *rewriter, n *ir.Node, in []ir.Value) []ir.Value {
 		}
 	}
 	return nil
+}
+
+// splitQuantized makes two Gemms of one with quantised and other weights: the second
+// adds to the first. A RowsGemm, which serves rows of several adapters, adds them in
+// the same way, so that a row has the same bits alone and among others: kernels for
+// quantised weights sum the products of an adapter in another order.
+func splitQuantized(r *rewriter, n *ir.Node, in []ir.Value, keepSums bool) []ir.Value {
+	a := n.Attr.(ir.GemmAttr)
+	if !keepSums || a.N < 2 {
+		return nil
+	}
+	var first, second []ir.Product
+	for i, p := range a.P[:a.N] {
+		product := ir.Product{A: in[2*i], B: in[2*i+1], TA: p.TA, TB: p.TB, Alpha: p.Alpha}
+		if r.new.Type(product.B).DType.Quantized() {
+			first = append(first, product)
+		} else {
+			second = append(second, product)
+		}
+	}
+	if len(first) == 0 || len(second) == 0 {
+		return nil
+	}
+	var bias, c ir.Value
+	if i := a.Bias(); i >= 0 {
+		bias = in[i]
+	}
+	if i := a.C(); i >= 0 {
+		c = in[i]
+	}
+	return []ir.Value{r.new.Gemm(second, 0, r.new.Gemm(first, bias, c))}
 }
 
 // constant gives the number that v is filled with.

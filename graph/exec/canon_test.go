@@ -9,6 +9,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/graph/exec"
 	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // canonCase is a graph over x [3,4], w [5,4], a [2,4], b [5,2], bias [5] and
@@ -135,11 +136,14 @@ func TestCanonicalForm(t *testing.T) {
 	}
 }
 
-// TestKeepSums: no product begins with what is added to it, and the rest of the normal
-// form is as it is.
+// TestKeepSums: no product begins with what is added to it, products with quantised weights
+// are computed before others, and the rest of the normal form is as it is.
 func TestKeepSums(t *testing.T) {
 	g := ir.New()
-	x, w, v, bias, c := g.Param("x", f32(3, 4)), g.Param("w", f32(5, 4)), g.Param("v", f32(5, 4)), g.Param("bias", f32(5)), g.Param("c", f32(3, 5))
+	q, a, h := g.Param("q", ir.Type{DType: tensor.NF4, Shape: ir.ShapeOf(5, 64)}), g.Param("a", f32(3, 64)), g.Param("h", f32(3, 2))
+	up, own := g.Param("up", f32(5, 2)), g.Param("bias", f32(5))
+	both := g.Gemm([]ir.Product{{A: h, B: up, TB: true, Alpha: 2}, {A: a, B: q, TB: true, Alpha: 1}}, own, 0)
+	x, w, v, bias, c := g.Param("x", f32(3, 4)), g.Param("w", f32(5, 4)), g.Param("v", f32(5, 4)), own, g.Param("c", f32(3, 5))
 	rows := g.RowsGemm(ir.RowsProduct{X: x, Index: g.Iota(0, ir.ShapeOf(3)), Weights: []ir.Value{w}, TB: true})
 	for _, y := range []struct {
 		of   ir.Value
@@ -149,6 +153,7 @@ func TestKeepSums(t *testing.T) {
 		{g.Add(g.MatMul(x, w, false, true), bias), []string{"@ = Gemm{NT} $x, $w", "$r0 = Binary{Add} @, $bias"}},
 		{g.Add(g.Linear(x, w, bias), c), []string{"@ = Gemm{NT bias} $x, $w, $bias", "$r0 = Binary{Add} @, $c"}},
 		{g.Add(g.MatMul(x, w, false, true), g.MatMul(x, v, false, true)), []string{"@ = Gemm{NT} $x, $w", "@ = Gemm{NT} $x, $v", "$r0 = Binary{Add} @, @"}},
+		{both, []string{"@ = Gemm{NT bias} $a, $q, $bias", "$r0 = Gemm{NT·2 C} $h, $up, @"}},
 		{g.Add(rows, c), []string{"@ = Iota{Axis:0}", "@ = RowsGemm{Tables:1 TB:true Width:5 HasScale:false HasBias:false HasC:false} $x, @, $w", "$r0 = Binary{Add} @, $c"}},
 	} {
 		spec := results(y.of)

@@ -54,6 +54,7 @@ var house = map[string]room{
 	"internal/progress": {ground, with("internal/bytesize", "says how much")},
 	"internal/pyjson":   {floor: ground},
 	"internal/suggest":  {floor: ground},
+	"internal/vec":      {ground, with("internal/philox", "draws masks of dropout")},
 
 	"safetensors":           {floor: files},
 	"safetensors/remote":    {files, with("safetensors", "opens its files")},

@@ -44,7 +44,7 @@ var dependencies = map[string]dependency{
 	"go.uber.org/goleak":             {why: "goroutines that outlive their test", tests: true},
 	"go.yaml.in/yaml/v3":             {why: "configurations, with line numbers in errors", in: []string{"train/config"}, tests: true},
 	"golang.org/x/image":             {why: "scaling of pictures, and WebP", in: []string{"data/picture"}},
-	"golang.org/x/sys":               {why: "mapped files, instruction sets, locks, free memory and disk", in: []string{"backend/cpu", "backend/telemetry", "dev/bench/load", "dev/cputime", "internal/fsatomic", "model/hub", "safetensors", "tensor"}},
+	"golang.org/x/sys":               {why: "mapped files, instruction sets, locks, free memory and disk", in: []string{"backend/cpu", "backend/telemetry", "dev/bench/load", "dev/cputime", "internal/fsatomic", "internal/vec", "model/hub", "safetensors", "tensor"}},
 	"golang.org/x/text":              {why: "Unicode normal forms", in: []string{"tokenizer"}},
 	"gonum.org/v1/gonum":             {why: "QR and SVD of PiSSA and OLoRA", in: []string{"internal/linalg"}, tests: true},
 	"gonum.org/v1/plot":              {why: "loss.svg and loss.png", in: []string{"train/events"}},

@@ -17,18 +17,30 @@ type said struct {
 	err    error
 }
 
+// scored is a token of a prompt whose log-probability was asked for, and the logits of
+// the token before it.
+type scored struct {
+	t      *text
+	at     int // in the prompt
+	logits []float32
+	err    error
+}
+
 // settle gives the texts of a batch what was read for them, and hands out their next
-// tokens, which are chosen side by side.
+// tokens. Tokens are chosen, and those of prompts are scored, in parallel.
 func (e *Engine) settle(b *batch, logits []float32) {
 	vocab := e.model.Config.VocabSize
-	b.said = b.said[:0]
+	b.said, b.scored = b.said[:0], b.scored[:0]
 	for _, p := range b.pieces {
 		mine := slices.Collect(slices.Chunk(logits[:p.rows*vocab], vocab))
 		logits = logits[p.rows*vocab:]
 		if p.t.pages == nil { // its request was dropped
 			continue
 		}
-		ends, err := e.advance(p, mine)
+		if p.t.judged() {
+			b.scored = p.t.addPromptLogprobs(b.scored, p.from, mine)
+		}
+		ends, err := e.advance(p)
 		if err != nil {
 			e.drop(p.t.r, err)
 			continue
@@ -40,16 +52,25 @@ func (e *Engine) settle(b *batch, logits []float32) {
 	var next atomic.Int64
 	var workers fork.Group
 	work := func() {
-		for i := next.Add(1) - 1; int(i) < len(b.said); i = next.Add(1) - 1 {
-			x := &b.said[i]
-			x.token, x.err = x.t.next(x.logits)
+		for i := int(next.Add(1) - 1); i < len(b.said)+len(b.scored); i = int(next.Add(1) - 1) {
+			if i < len(b.said) {
+				x := &b.said[i]
+				x.token, x.err = x.t.next(x.logits)
+			} else {
+				b.scored[i-len(b.said)].score()
+			}
 		}
 	}
-	for range min(len(b.said), runtime.GOMAXPROCS(0)) - 1 {
+	for range min(len(b.said)+len(b.scored), runtime.GOMAXPROCS(0)) - 1 {
 		workers.Go(work)
 	}
 	work()
 	workers.Wait()
+	for _, x := range b.scored {
+		if x.err != nil && x.t.pages != nil {
+			e.drop(x.t.r, x.err)
+		}
+	}
 	for _, x := range b.said {
 		switch {
 		case x.t.pages == nil:
@@ -60,6 +81,7 @@ func (e *Engine) settle(b *batch, logits []float32) {
 		}
 	}
 	clear(b.said)
+	clear(b.scored)
 	clear(b.pieces)
 	for len(e.running) > e.options.MaxTexts { // of the answers to one prompt
 		e.park(e.running[len(e.running)-1])
@@ -68,7 +90,7 @@ func (e *Engine) settle(b *batch, logits []float32) {
 
 // advance goes on with a text whose piece was read, and gives the texts of which the next
 // token is known: all answers, where the prompt was read to its end.
-func (e *Engine) advance(p piece, logits [][]float32) ([]*text, error) {
+func (e *Engine) advance(p piece) ([]*text, error) {
 	t, r := p.t, p.t.r
 	end := p.from + p.n
 	if end > t.read {
@@ -79,11 +101,6 @@ func (e *Engine) advance(p piece, logits [][]float32) ([]*text, error) {
 	}
 	if err := t.pages.Commit(t.pages.Len()); err != nil {
 		return nil, err
-	}
-	if t.judged() {
-		if err := t.judge(p.from, logits); err != nil {
-			return nil, err
-		}
 	}
 	if end < len(t.tokens()) {
 		return nil, nil

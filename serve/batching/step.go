@@ -23,6 +23,7 @@ type batch struct {
 	adapters []int32 // of the tokens
 	reads    []int32 // tokens whose logits are read
 	said     []said
+	scored   []scored
 }
 
 // piece is the tokens of one text that a step reads.

@@ -74,23 +74,26 @@ func (t *text) stretch(until int) (n, length int) {
 	return 1, length
 }
 
-// judge notes what was asked for of the tokens of the prompt, by the logits of those that
-// stand before them, from one on.
-func (t *text) judge(from int, logits [][]float32) error {
+// addPromptLogprobs adds to list the tokens of the prompt that stand after those of which
+// the logits are given, from one on, and makes room for their log-probabilities.
+func (t *text) addPromptLogprobs(list []scored, from int, logits [][]float32) []scored {
 	r := t.r
 	if len(r.prompt) == 0 {
 		r.prompt = append(r.prompt, generate.Logprobs{})
 	}
 	for i, x := range logits {
 		if next := from + i + 1; next < len(r.Prompt) {
-			l, err := generate.NewLogprobs(x, r.Prompt[next], r.Answers[0].TopLogprobs)
-			if err != nil {
-				return err
-			}
-			r.prompt = append(r.prompt, l)
+			r.prompt = append(r.prompt, generate.Logprobs{})
+			list = append(list, scored{t: t, at: next, logits: x})
 		}
 	}
-	return nil
+	return list
+}
+
+// score computes the log-probability of a token of a prompt.
+func (x *scored) score() {
+	r := x.t.r
+	r.prompt[x.at], x.err = generate.NewLogprobs(x.logits, r.Prompt[x.at], r.Answers[0].TopLogprobs)
 }
 
 // next chooses a token. What panics in a decoder or a grammar is an error of this text.

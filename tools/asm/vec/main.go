@@ -1,4 +1,4 @@
-// Command vec generates the amd64 kernels of backend/cpu/internal/vec. Run it
+// Command vec generates the amd64 kernels of internal/vec. Run it
 // by go generate in that package.
 //
 // A kernel is written once, as a formula over groups of registers, for every

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
-	"github.com/lorafuse/lorafuse/backend/cpu/internal/vec"
+	"github.com/lorafuse/lorafuse/internal/vec"
 )
 
 // Gradients are the matrices that Backward overwrites. None may overlap

@@ -3,7 +3,7 @@ package attention
 import (
 	"math"
 
-	"github.com/lorafuse/lorafuse/backend/cpu/internal/vec"
+	"github.com/lorafuse/lorafuse/internal/vec"
 )
 
 const (

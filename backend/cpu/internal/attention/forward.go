@@ -5,7 +5,7 @@ import (
 	"math"
 
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
-	"github.com/lorafuse/lorafuse/backend/cpu/internal/vec"
+	"github.com/lorafuse/lorafuse/internal/vec"
 )
 
 var negInf = float32(math.Inf(-1))

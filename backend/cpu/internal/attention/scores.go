@@ -3,7 +3,7 @@ package attention
 import (
 	"fmt"
 
-	"github.com/lorafuse/lorafuse/backend/cpu/internal/vec"
+	"github.com/lorafuse/lorafuse/internal/vec"
 )
 
 // Bias is what is added to scores: for head h, query i and key j the element at

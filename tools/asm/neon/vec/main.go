@@ -1,4 +1,4 @@
-// Command vec generates the arm64 kernels of backend/cpu/internal/vec. Run it
+// Command vec generates the arm64 kernels of internal/vec. Run it
 // by go generate in that package.
 //
 // A kernel is a formula over groups of registers, the same as in tools/asm/vec

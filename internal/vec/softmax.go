@@ -22,12 +22,14 @@ func ScoreGrad(ds, p, dp []float32, delta, scale float32) {
 	active.softmaxGrad(ds, p[:len(ds)], dp[:len(ds)], delta, scale)
 }
 
-// LogSumExp is log Σ exp(x), −Inf if x is empty or all −Inf.
+// LogSumExp returns log Σ exp(x), −Inf if x is empty or all −Inf.
 func LogSumExp(x []float32) float32 {
-	return float32(logSumExp(x))
+	return float32(LogNormalizer(x))
 }
 
-func logSumExp(x []float32) float64 {
+// LogNormalizer returns log Σ exp(x) before its rounding to float32: what
+// [LogProb] subtracts. It is −Inf if x is empty or all −Inf.
+func LogNormalizer(x []float32) float64 {
 	m := active.max(x)
 	if math.IsInf(float64(m), 0) {
 		return float64(m)
@@ -35,12 +37,21 @@ func logSumExp(x []float32) float64 {
 	return float64(m) + math.Log(float64(active.expTotal(x, 1, m)))
 }
 
-// CrossEntropy is −log softmax(x)[target] for one row of logits. It returns
-// log Σ exp(x) too, which CrossEntropyGrad wants.
-func CrossEntropy(x []float32, target int) (loss, lse float32) {
-	// The difference is taken before rounding: both terms may be large.
-	l := logSumExp(x)
-	return float32(l - float64(x[target])), float32(l)
+// LogProb returns the log-softmax of a logit x of a row, given the row's
+// [LogNormalizer]: 0 − the loss that [CrossEntropy] returns, so that sampling
+// and training agree bit for bit on equal logits.
+func LogProb(x float32, normalizer float64) float32 {
+	return 0 - loss(x, normalizer) // not −0 for a certain token
+}
+
+// loss takes the difference before rounding: both terms may be large.
+func loss(x float32, normalizer float64) float32 { return float32(normalizer - float64(x)) }
+
+// CrossEntropy returns −log softmax(x)[target] for one row of logits, and
+// log Σ exp(x), which CrossEntropyGrad takes.
+func CrossEntropy(x []float32, target int) (ce, lse float32) {
+	l := LogNormalizer(x)
+	return loss(x[target], l), float32(l)
 }
 
 // CrossEntropyGrad sets dx = scale·(softmax(x) − onehot(target)), with lse as

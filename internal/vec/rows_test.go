@@ -201,6 +201,7 @@ func TestCrossEntropy(t *testing.T) {
 			loss, lse := CrossEntropy(x, target)
 			require.InDelta(t, -math.Log(p[target]), float64(loss), 2e-6*max(1, float64(loss)))
 			require.Equal(t, lse, LogSumExp(x))
+			require.Equal(t, 0-loss, LogProb(x[target], LogNormalizer(x)))
 			CrossEntropyGrad(x, x, target, lse, 0.25)
 			for i := range x {
 				want := 0.25 * p[i]
