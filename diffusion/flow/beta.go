@@ -2,28 +2,29 @@ package flow
 
 import "math"
 
-// betaShape is both parameters of the distribution that the spacing Beta is made of.
+// betaShape is the value of both parameters of the beta distribution behind use_beta_sigmas.
 const betaShape = 0.6
 
-// betaQuantile is the x that so much of the beta distribution with both parameters
-// betaShape lies below: by halving, since the distribution rises with x.
+// betaQuantile returns the x in [0, 1] below which a share p of the beta distribution lies.
+// It bisects the bits of x, whose order is that of positive numbers, so that a tiny x is as
+// exact as a large one: a bisection of x itself ends at 2^-65, where p is 2e-12.
 func betaQuantile(p float64) float64 {
-	if p > 0.5 { // it is symmetric
+	if p > 0.5 { // the distribution is symmetric
 		return 1 - betaQuantile(1-p)
 	}
-	low, high := 0.0, 0.5
-	for range 64 {
-		if x := (low + high) / 2; betaBelow(x) < p {
-			low = x
+	low, high := uint64(0), math.Float64bits(0.5)
+	for high-low > 1 {
+		if mid := low + (high-low)/2; betaBelow(math.Float64frombits(mid)) < p {
+			low = mid
 		} else {
-			high = x
+			high = mid
 		}
 	}
-	return low
+	return math.Float64frombits(low)
 }
 
-// betaBelow is how much of the distribution lies below x, for x from 0 to 1/2: the regularised
-// incomplete beta function, by its continued fraction (DLMF 8.17.22) from the end of it.
+// betaBelow returns the share of the distribution below x, for x in [0, 1/2]. It evaluates the
+// continued fraction of the regularized incomplete beta function (DLMF 8.17.22) backwards.
 func betaBelow(x float64) float64 {
 	const (
 		a     = betaShape

@@ -16,14 +16,17 @@ func TestBeta(t *testing.T) {
 	assert.InDeltaSlice(t, want, s.Sample(8, 0).Sigmas, 1.2e-7)
 }
 
-// TestBetaQuantile: it undoes what it is the quantile of, and both ends are those.
+// TestBetaQuantile: betaQuantile inverts betaBelow, down to the smallest shares.
 func TestBetaQuantile(t *testing.T) {
 	assert.Zero(t, betaQuantile(0))
 	assert.Equal(t, 1.0, betaQuantile(1))
+	for p := 0.5; p > 1e-150; p /= 3 {
+		assert.InEpsilon(t, p, betaBelow(betaQuantile(p)), 1e-14, "p = %v", p)
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		p := rapid.Float64Range(0, 0.5).Draw(t, "p")
 		x := betaQuantile(p)
-		assert.InDelta(t, p, betaBelow(x), 1e-12)
+		assert.InDelta(t, p, betaBelow(x), 1e-15+1e-14*p)
 		assert.InDelta(t, 1, x+betaQuantile(1-p), 1e-14)
 	})
 }
