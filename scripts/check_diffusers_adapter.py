@@ -71,8 +71,8 @@ def zimage_output(transformer, g):
     return torch.stack(transformer(latents, g["timestep"], texts, return_dict=False)[0])
 
 
-# What is checked: targets of the adapter, and the forms in which diffusers loads it. The tool's own names of FLUX
-# are read by diffusers for layers of FLUX's real sizes alone, but for those of double blocks.
+# What is checked: targets of the adapter, and the forms in which diffusers loads it; lorafuse must refuse the others in
+# REFUSED. Of kohya's names of FLUX, diffusers reads those of single blocks for layers of FLUX's real sizes alone.
 ATTENTION = r"^transformer_blocks\.\d+\.(attn\.(to_[qkv]|to_out\.0|add_[qkv]_proj|to_add_out)|ff\.net\.0\.proj)$"
 CASES = [
     ("flux", FluxTransformer2DModel, flux_pipeline, flux_output,
@@ -86,12 +86,19 @@ CASES = [
      ["diffusers", "kohya", "comfyui"]),
     ("zimage", ZImageTransformer2DModel, zimage_pipeline, zimage_output,
      ["to_q", "to_v", "to_out.0", "w2", "layers.0.adaLN_modulation.0"], ["diffusers", "kohya", "comfyui"]),
+    ("flux", FluxTransformer2DModel, flux_pipeline, flux_output, "all-linear", ["diffusers"]),
+    ("flux2", Flux2Transformer2DModel, flux2_pipeline, flux2_output, "all-linear", ["diffusers"]),
+    ("qwenimage", QwenImageTransformer2DModel, qwen_pipeline, qwen_output, "all-linear", ["diffusers", "kohya", "comfyui"]),
+    ("zimage", ZImageTransformer2DModel, zimage_pipeline, zimage_output, "all-linear", ["diffusers", "kohya", "comfyui"]),
 ]
+REFUSED = {5: ["kohya", "comfyui"], 6: ["kohya", "comfyui"]}
 
 
 def make(transformer, targets):
     """Adds an adapter of twice the strength that its rank has."""
     generator = torch.Generator().manual_seed(7)
+    if targets == "all-linear":
+        targets = [name for name, module in transformer.named_modules() if isinstance(module, torch.nn.Linear)]
     transformer.add_adapter(LoraConfig(r=RANK, lora_alpha=2 * RANK, target_modules=targets))
     for name, p in transformer.named_parameters():
         if "lora_" in name:
@@ -126,6 +133,12 @@ def check(a, number, case):
                 keep, transformer_lora_layers=get_peft_model_state_dict(model),
                 transformer_lora_adapter_metadata=model.peft_config["default"].to_dict())
             save_file({"output": want}, os.path.join(keep, "output.safetensors"))
+        for form in REFUSED.get(number, []):
+            run = subprocess.run([a.lorafuse, "adapter", "convert", theirs, os.path.join(tmp, "refused.safetensors"), "--model",
+                                  os.path.join(folder, "transformer"), "--to", form], capture_output=True, text=True)
+            refused = run.returncode != 0 and "diffusers would not load" in run.stderr
+            ok = ok and refused
+            print(f"{name}-{number} {form:9}: {'refused, ok' if refused else 'WRITTEN, WRONG'}")
         for form in forms:
             ours = os.path.join(tmp, form + ".safetensors")
             subprocess.run([a.lorafuse, "adapter", "convert", theirs, ours, "--model", os.path.join(folder, "transformer"), "--to", form],

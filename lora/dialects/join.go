@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/model/original"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -14,8 +16,11 @@ import (
 // joined is the file in the forms of kohya and ComfyUI.
 func (w *writer) joined() ([]safetensors.Entry, map[string]string, error) {
 	n := namesOf(w.model)
-	layers, original := w.layers(n), len(n.originals) > 0
-	folded := n.folded && w.form == ComfyUI
+	layers, released := w.layers(n), len(n.originals) > 0
+	if err := w.checkLoads(n.release, layers); err != nil {
+		return nil, nil, err
+	}
+	folded := n.release.Folded && w.form == ComfyUI
 	ranks, alphas := map[int]int{}, map[float64]int{}
 	var entries []safetensors.Entry
 	for _, l := range layers {
@@ -41,7 +46,7 @@ func (w *writer) joined() ([]safetensors.Entry, map[string]string, error) {
 			if folded && part.part == alpha {
 				continue
 			}
-			e, err := entry(w.key(l, part.part, original && !folded), part.t)
+			e, err := entry(w.key(l, part.part, released && !folded), part.t)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -55,6 +60,21 @@ func (w *writer) joined() ([]safetensors.Entry, map[string]string, error) {
 		metadata["ss_network_alpha"] = strconv.FormatFloat(mostFrequent(alphas), 'g', -1, 32)
 	}
 	return entries, metadata, nil
+}
+
+// checkLoads refuses layers whose adapters diffusers would drop or change in silence.
+func (w *writer) checkLoads(r original.Release, layers []layer) error {
+	var modules []string
+	for _, l := range layers {
+		if lost(r, w.form, l.name) {
+			modules = append(modules, l.String())
+		}
+	}
+	if len(modules) == 0 {
+		return nil
+	}
+	return fmt.Errorf("lora: save adapter: %w by the form %s: adapters of %s, which diffusers would not load from it; expected the form %s",
+		lora.ErrUnsupported, w.form, strings.Join(modules, ", "), Diffusers)
 }
 
 // layers are those that have an adapter, as the form names them, in the order of their
@@ -119,9 +139,6 @@ func (w *writer) join(l layer) (piece, error) {
 		whole.b = tensor.Tensor{DType: whole.b.DType, Shape: []int{l.out(), whole.rank()}, Data: slices.Concat(data...)}
 	default:
 		whole, err = diagonal(l, pieces)
-	}
-	if l.swapped {
-		whole.b = swap(whole.b)
 	}
 	return whole, err
 }

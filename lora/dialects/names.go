@@ -41,7 +41,7 @@ func (l layer) String() string {
 type names struct {
 	dotted, flat map[string]layer // flat: with _ for the dots
 	originals    []layer          // by which kohya and ComfyUI call them, if not as diffusers
-	folded       bool             // diffusers reads no alpha in the form of ComfyUI
+	release      original.Release // zero if the model has the names of diffusers only
 }
 
 // namesOf lists the names of a model's layers.
@@ -58,7 +58,7 @@ func namesOf(model lora.Model) *names {
 		if !isOf(r, model) {
 			continue
 		}
-		n.folded = n.folded || r.Folded
+		n.release = r
 		for _, o := range r.Layers {
 			for _, l := range layersOf(o, model, linear) {
 				n.add(l)

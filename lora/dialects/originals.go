@@ -2,6 +2,7 @@ package dialects
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model/original"
@@ -13,6 +14,25 @@ func isOf(r original.Release, model lora.Model) bool {
 		_, ok := original.Number(m.Name, r.Marker)
 		return ok
 	})
+}
+
+// lost reports whether diffusers (0.42.1, loaders/lora_conversion_utils.py) drops or changes an
+// adapter of a layer when it loads a file of the form. Of FLUX.1 it loads the blocks only. Of
+// FLUX.2 it has no names in kohya's form for modulations and guidance, and in ComfyUI's form
+// it leaves the halves of the last modulation swapped.
+func lost(r original.Release, form Form, layer string) bool {
+	block := strings.HasPrefix(layer, "double_blocks.") || strings.HasPrefix(layer, "single_blocks.")
+	switch {
+	case block || form == Diffusers:
+		return false
+	case r.Class == "FluxTransformer2DModel":
+		return true
+	case r.Class == "Flux2Transformer2DModel" && form == Kohya:
+		return !slices.Contains([]string{"img_in", "txt_in", "time_in.in_layer", "time_in.out_layer", "final_layer.linear"}, layer)
+	case r.Class == "Flux2Transformer2DModel":
+		return layer == "final_layer.adaLN_modulation.1"
+	}
+	return false
 }
 
 // layersOf lists the layers called so in the release whose modules the model has, by their

@@ -32,7 +32,7 @@ func ParseForm(name string) (Form, error) {
 // that are one layer there are joined, A above A and B as the blocks of a diagonal.
 //
 // Errors: those of [lora.NewPlacement] and [lora.Adapter.Check]; lora.ErrUnsupported for
-// what the form has no place for.
+// what the form has no place for, or diffusers would not load from it.
 func Write(path string, form Form, model lora.Model, c *lora.Config, tensors []lora.Tensor) error {
 	if _, err := ParseForm(string(form)); err != nil {
 		return err
