@@ -6,11 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"image"
-	"strings"
+	"slices"
 
 	"github.com/lorafuse/lorafuse/data/picture"
 	"github.com/lorafuse/lorafuse/diffusion/dit"
 	"github.com/lorafuse/lorafuse/diffusion/vae"
+	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
 // ErrControl is wrapped where a picture is none that others can be made from.
@@ -49,7 +50,23 @@ func (p *Pipeline) fitting() (*fitting, error) {
 	if f := familyOf(class).fit; f != nil {
 		return f, nil
 	}
-	return nil, fmt.Errorf("diffusion: %w: a pipeline of a %s takes no pictures to begin with; those of %s do", ErrControl, class, strings.Join(editors(), ", "))
+	return nil, fmt.Errorf("diffusion: %w: a pipeline of a %s takes no control image; expected %s", ErrControl, class, suggest.Or(controlled))
+}
+
+// controlled lists the pipelines that take control images.
+var controlled = []string{
+	"Flux2KleinPipeline", "Flux2Pipeline", "FluxKontextPipeline", "QwenImageEditPipeline", "QwenImageEditPlusPipeline",
+}
+
+// CheckControls reports an error if the pipeline itself takes no control image, although its
+// transformer may have learned from an adapter to read some. A transformer without
+// model_index.json, or in a single file, does not say for which pipeline it is. Errors:
+// ErrControl.
+func (p *Pipeline) CheckControls() error {
+	if p.Class == "" || p.IsSingle() || slices.Contains(controlled, p.Class) {
+		return nil
+	}
+	return fmt.Errorf("diffusion: %w: a %s takes no control image; expected %s", ErrControl, p.Class, suggest.Or(controlled))
 }
 
 // Edits reports whether the pipeline draws from pictures alone: its text encoder is shown

@@ -93,7 +93,7 @@ func TestControlsRefused(t *testing.T) {
 			return editorOf(t, "Flux2KleinPipeline").Controls(canvas, 0, gradient(64, 513))
 		},
 		"an area of 15² pixels, expected 16² at least": func() (*Controls, error) { return editorOf(t, "Flux2KleinPipeline").Controls(canvas, 15, m) },
-		"a pipeline of a ZImageTransformer2DModel takes no pictures": func() (*Controls, error) {
+		"a pipeline of a ZImageTransformer2DModel takes no control image": func() (*Controls, error) {
 			p := editorOf(t, "ZImagePipeline")
 			require.NoError(t, os.WriteFile(filepath.Join(p.Dir, "config.json"), []byte(`{"_class_name": "ZImageTransformer2DModel"}`), 0o600))
 			return p.Controls(canvas, 0, m)
@@ -106,6 +106,25 @@ func TestControlsRefused(t *testing.T) {
 	none, err := editorOf(t, "ZImagePipeline").Controls(canvas, 0)
 	require.NoError(t, err)
 	require.Nil(t, none)
+}
+
+// TestCheckControls: a pipeline takes control images by its own class, not by that of its
+// transformer.
+func TestCheckControls(t *testing.T) {
+	for class, takes := range map[string]bool{
+		"FluxPipeline": false, "FluxControlPipeline": false, "QwenImagePipeline": false, "ZImagePipeline": false, "Kandinsky5T2IPipeline": false,
+		"FluxKontextPipeline": true, "Flux2Pipeline": true, "Flux2KleinPipeline": true, "QwenImageEditPipeline": true, "QwenImageEditPlusPipeline": true,
+		"": true,
+	} {
+		err := (&Pipeline{Class: class}).CheckControls()
+		if takes {
+			require.NoError(t, err, class)
+			continue
+		}
+		require.ErrorIs(t, err, ErrControl)
+		require.ErrorContains(t, err, "a "+class+" takes no control image; expected")
+		require.ErrorContains(t, err, "FluxKontextPipeline")
+	}
 }
 
 // TestCanvasEncodes: what is encoded and painted again is the picture, where there is no

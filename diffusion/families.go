@@ -1,10 +1,6 @@
 package diffusion
 
-import (
-	"slices"
-
-	"github.com/lorafuse/lorafuse/diffusion/dit"
-)
+import "github.com/lorafuse/lorafuse/diffusion/dit"
 
 // family is what the pipelines of a transformer have in common. Each lies in a file of its
 // own, which registers it.
@@ -26,17 +22,6 @@ func familyOf(class string) family {
 		return f
 	}
 	return family{style: func(bool) Style { return fluxStyle(true) }}
-}
-
-// editors are the classes of transformers that take pictures to begin with.
-func editors() (classes []string) {
-	for class, f := range families {
-		if f.fit != nil {
-			classes = append(classes, class)
-		}
-	}
-	slices.Sort(classes)
-	return classes
 }
 
 // tells reports whether a transformer is told its guidance.

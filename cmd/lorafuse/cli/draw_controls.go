@@ -17,6 +17,12 @@ func (d *drawing) readControls() (err error) {
 		}
 		return nil
 	}
+	if err := d.pipeline.CheckControls(); err != nil {
+		if f.adapter == "" {
+			return fmt.Errorf("--control: %w, or an adapter that was trained with controls", err)
+		}
+		d.app.note("note     a %s takes no control image by itself: the adapter must have been trained with controls", d.pipeline.Class)
+	}
 	var pictures []image.Image
 	for _, path := range f.controls {
 		m, err := diffusion.ReadImage(path)

@@ -82,7 +82,7 @@ func TestDrawKontext(t *testing.T) {
 func TestDrawBadControls(t *testing.T) {
 	l := newLab(t)
 	dir := l.editor("QwenImageEditPipeline")
-	_, embedding := l.flux()
+	plain, embedding := l.flux()
 	l.copy(filepath.Join(dits, "zimage/transformer"), "zimage/transformer")
 	l.copy(filepath.Join(dits, "vae-flux/vae"), "zimage/vae")
 	out, flat := l.path("x.png"), filepath.Join(shots, "flat.png")
@@ -101,8 +101,9 @@ func TestDrawBadControls(t *testing.T) {
 		{"--control-resolution: found -1", []string{"-p", "rain", "--control", flat, "--control-resolution", "-1"}},
 		{"an area of 7² pixels, expected 8² at least", []string{"-p", "rain", "--control", flat, "--control-resolution", "7"}},
 		{"found 80×40 pixels, expected sides of 64 at least", []string{"--model", l.flux2(), "--embedding", embedding, "--control", low}},
-		{"a pipeline of a ZImageTransformer2DModel takes no pictures to begin with; those of Flux2Transformer2DModel, FluxTransformer2DModel, QwenImageTransformer2DModel do",
+		{"a pipeline of a ZImageTransformer2DModel takes no control image; expected Flux2KleinPipeline,",
 			[]string{"--model", l.path("zimage"), "--embedding", embedding, "--control", flat}},
+		{"a FluxPipeline takes no control image; expected Flux2KleinPipeline,", []string{"--model", plain, "--embedding", embedding, "--control", flat}},
 	} {
 		if c.args[0] != "--model" {
 			c.args = append([]string{"--model", dir}, c.args...)
