@@ -27,8 +27,8 @@ type call struct {
 	server  *Server
 	control *http.ResponseController
 	id      string
-	client  string // who asks, for turns and for the log
-	admin   bool   // who asks may do what admins may
+	who     keys.Client
+	client  string // name of who, or the address without keys: for turns and for the log
 	began   time.Time
 	status  int // 0 while nothing is written
 	attrs   []slog.Attr
@@ -99,31 +99,28 @@ func (c *call) admit(a access) error {
 	if !strings.EqualFold(scheme, "Bearer") {
 		key = ""
 	}
-	isUser, isAdmin := s.users.Has(key), s.admins.Has(key)
-	allowed := isUser || isAdmin || s.users == nil
-	c.admin = isAdmin || s.admins == nil
-	if a == admins && s.admins != nil {
-		allowed = isAdmin
-	}
-	if !allowed {
+	who, allowed := s.keys.Client(key)
+	if !allowed || a == admins && s.keys.Admins != nil && !who.Admin {
 		return &failure{status: http.StatusUnauthorized, message: "the key is missing or wrong; expected it as Authorization: Bearer KEY", code: "invalid_api_key"}
 	}
-	if c.client = s.clientOf(key, isUser || isAdmin, c.request.RemoteAddr); s.draining.Load() {
+	if c.who, c.client = who, who.Name; c.client == "" {
+		c.client = c.request.RemoteAddr
+		if host, _, err := net.SplitHostPort(c.client); err == nil {
+			c.client = host
+		}
+	}
+	if s.draining.Load() {
 		return errDraining()
 	}
 	return nil
 }
 
-// clientOf names who asks: by a part of the digest of the key, or by the address.
-func (s *Server) clientOf(key string, known bool, addr string) string {
-	if known {
-		return keys.Name(key)
+// salt returns the salt of the prefix cache for a text of the client.
+func (c *call) salt(chosen string) string {
+	if c.server.options.SharePrefixCache {
+		return chosen
 	}
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return addr
-	}
-	return host
+	return c.who.Salt(chosen)
 }
 
 // noRoute writes an error in OpenAI's form in place of what h says of a path or method

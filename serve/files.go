@@ -35,7 +35,7 @@ func (s *Server) listFiles(c *call) error {
 	if err != nil {
 		return err
 	}
-	all := s.options.Tuning.Files()
+	all := s.options.Tuning.Files(c.who)
 	switch order := query.Get("order"); order {
 	case "", "desc":
 	case "asc":
@@ -55,7 +55,7 @@ func (s *Server) listFiles(c *call) error {
 
 // findFile answers GET /v1/files/{id}.
 func (s *Server) findFile(c *call) error {
-	f, err := s.options.Tuning.File(c.request.PathValue("id"))
+	f, err := s.options.Tuning.File(c.who, c.request.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (s *Server) findFile(c *call) error {
 
 // readFile answers GET /v1/files/{id}/content.
 func (s *Server) readFile(c *call) error {
-	f, r, err := s.options.Tuning.Content(c.request.PathValue("id"))
+	f, r, err := s.options.Tuning.Content(c.who, c.request.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (s *Server) readFile(c *call) error {
 // deleteFile answers DELETE /v1/files/{id}.
 func (s *Server) deleteFile(c *call) error {
 	id := c.request.PathValue("id")
-	if err := s.options.Tuning.DeleteFile(id); err != nil {
+	if err := s.options.Tuning.DeleteFile(c.who, id); err != nil {
 		return err
 	}
 	return c.json(deletion{id, "file", true})

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lorafuse/lorafuse/serve/keys"
 	"github.com/lorafuse/lorafuse/serve/tuning"
 )
 
@@ -116,7 +117,7 @@ func (s *Server) createJob(c *call) error {
 		}
 		defer lease.Release()
 	}
-	j, err := s.options.Tuning.Create(c.request.Context(), r, c.client)
+	j, err := s.options.Tuning.Create(c.request.Context(), r, c.who)
 	if err != nil {
 		return err
 	}
@@ -131,7 +132,7 @@ func (s *Server) listJobs(c *call) error {
 		return err
 	}
 	query := c.request.URL.Query()
-	all := slices.DeleteFunc(s.options.Tuning.Jobs(), func(j tuning.Job) bool { return !marked(j, query) })
+	all := slices.DeleteFunc(s.options.Tuning.Jobs(c.who), func(j tuning.Job) bool { return !marked(j, query) })
 	p, err := page(all, func(j tuning.Job) string { return j.ID }, query.Get("after"), limit, newJobInfo)
 	if err != nil {
 		return err
@@ -157,9 +158,9 @@ func marked(j tuning.Job, query url.Values) bool {
 }
 
 // job answers what gives a job: GET /v1/fine_tuning/jobs/{id}, and what changes it.
-func job(what func(id string) (tuning.Job, error)) func(*call) error {
+func job(what func(who keys.Client, id string) (tuning.Job, error)) func(*call) error {
 	return func(c *call) error {
-		j, err := what(c.request.PathValue("id"))
+		j, err := what(c.who, c.request.PathValue("id"))
 		if err != nil {
 			return err
 		}
@@ -191,7 +192,7 @@ func (s *Server) listEvents(c *call) error {
 			return invalid("after", "after: the job has no event %.200q", text)
 		}
 	}
-	all, more, err := s.options.Tuning.Events(id, after, limit)
+	all, more, err := s.options.Tuning.Events(c.who, id, after, limit)
 	if err != nil {
 		return err
 	}
@@ -233,7 +234,7 @@ func (s *Server) listCheckpoints(c *call) error {
 	if err != nil {
 		return err
 	}
-	j, err := s.options.Tuning.Job(c.request.PathValue("id"))
+	j, err := s.options.Tuning.Job(c.who, c.request.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -252,18 +253,13 @@ func (s *Server) listCheckpoints(c *call) error {
 	return c.json(p)
 }
 
-// deleteModel answers DELETE /v1/models/{id}: of an adapter that a job has made, by who
-// has made the job, or by an admin.
+// deleteModel answers DELETE /v1/models/{id}, of an adapter that a job of the client has made.
 func (s *Server) deleteModel(c *call) error {
 	id := c.request.PathValue("id")
-	m, ok := s.options.Tuning.Model(id)
-	switch {
-	case !ok && id == s.options.Name:
+	if _, ok := s.options.Tuning.Model(id); !ok && id == s.options.Name {
 		return &failure{status: http.StatusForbidden, message: fmt.Sprintf("the model %.200q was not made by a fine-tuning job, and cannot be deleted", id), param: "model"}
-	case ok && !c.admin && m.Owner != c.client:
-		return &failure{status: http.StatusForbidden, message: fmt.Sprintf("the model %.200q belongs to another key", id), param: "model", code: "insufficient_permissions"}
 	}
-	if err := s.options.Tuning.DeleteModel(id); err != nil {
+	if err := s.options.Tuning.DeleteModel(c.who, id); err != nil {
 		return err
 	}
 	c.note(slog.String("model", id))

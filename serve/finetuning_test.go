@@ -8,8 +8,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/lorafuse/lorafuse/serve"
 )
 
 const jobs = "/v1/fine_tuning/jobs"
@@ -192,28 +190,4 @@ func merged(t testing.TB, x, y string) string {
 	raw, err := json.Marshal(v)
 	require.NoError(t, err)
 	return string(raw)
-}
-
-// An adapter is deleted by whoever has made it, or by an admin.
-func TestDeleteModel(t *testing.T) {
-	s := tunes(t, &trainer{}, func(o *serve.Options) { o.Keys, o.AdminKeys = []string{"one", "two"}, []string{"root"} })
-	as := func(key, method, path, body string) (int, string) {
-		r := request(method, path, body)
-		r.Header.Set("Authorization", "Bearer "+key)
-		return send(t, s, r)
-	}
-	for name, who := range map[string]string{"a": "one", "b": "root"} {
-		id := uploadedBy(t, s, "one")
-		code, text := as("one", "POST", jobs, `{"model":"base","training_file":"`+id+`","suffix":"`+name+`"}`)
-		require.Equal(t, 200, code, text)
-		for decoded(t, text)["finished_at"] == nil {
-			_, text = as("one", "GET", jobs+"/"+decoded(t, text)["id"].(string), "")
-		}
-		code, text = as("two", "DELETE", "/v1/models/"+name, "")
-		assert.Equal(t, 403, code, text)
-		code, text = as(who, "DELETE", "/v1/models/"+name, "")
-		assert.Equal(t, 200, code, text)
-	}
-	code, _ := as("none", "GET", jobs, "")
-	assert.Equal(t, 401, code)
 }

@@ -59,14 +59,37 @@ func (s *Server) adapterInfo(id string, v lora.VersionInfo) modelInfo {
 	return m
 }
 
+// sees reports whether the client may use the adapter that a reference names. Of others it
+// learns no more than of names that nobody has.
+func (c *call) sees(ref string) bool {
+	name, _, _ := strings.Cut(ref, "@")
+	o := &c.server.options
+	if o.Tuning != nil {
+		if m, ok := o.Tuning.Model(name); ok && !c.who.Sees(m.Owner) {
+			return false
+		}
+	}
+	return o.Visible == nil || o.Visible(c.who, name)
+}
+
 func (s *Server) listModels(c *call) error {
+	return c.json(struct {
+		Object string      `json:"object"`
+		Data   []modelInfo `json:"data"`
+	}{"list", s.models(c)})
+}
+
+// models returns the model and the adapters that the client sees.
+func (s *Server) models(c *call) []modelInfo {
 	models := []modelInfo{s.baseInfo()}
 	for _, info := range s.adapters() {
 		for _, id := range append([]string{info.Name}, info.Aliases...) {
-			models = append(models, s.adapterInfo(id, info.Versions[0]))
+			if c.sees(id) {
+				models = append(models, s.adapterInfo(id, info.Versions[0]))
+			}
 		}
 	}
-	models = append(models, s.tunedModels(models)...)
+	models = append(models, s.tunedModels(c, models)...)
 	if s.options.Engine != nil {
 		folders := s.options.Engine.Adapters().Folders()
 		for _, name := range slices.Sorted(maps.Keys(folders)) {
@@ -75,19 +98,16 @@ func (s *Server) listModels(c *call) error {
 			models = append(models, m)
 		}
 	}
-	return c.json(struct {
-		Object string      `json:"object"`
-		Data   []modelInfo `json:"data"`
-	}{"list", models})
+	return models
 }
 
 // tunedModels are those that jobs have made, but for those listed already: they are not
 // loaded yet.
-func (s *Server) tunedModels(listed []modelInfo) (models []modelInfo) {
+func (s *Server) tunedModels(c *call, listed []modelInfo) (models []modelInfo) {
 	if s.options.Tuning == nil {
 		return nil
 	}
-	for _, made := range s.options.Tuning.Models() {
+	for _, made := range s.options.Tuning.Models(c.who) {
 		if slices.ContainsFunc(listed, func(m modelInfo) bool { return m.ID == made.Name }) {
 			continue
 		}
@@ -171,20 +191,26 @@ func (s *Server) lease(c *call, name string) (*lora.Lease, error) {
 	unknown := func(hint string) error {
 		return &failure{status: http.StatusNotFound, message: fmt.Sprintf("the model %.200q does not exist%s", name, hint), param: "model", code: unknownModel}
 	}
-	base := suggest.DidYouMean(name, []string{s.options.Name})
-	if s.options.Engine == nil {
-		return nil, unknown(base)
+	nearest := func() string {
+		var names []string
+		for _, m := range s.models(c) {
+			names = append(names, m.ID)
+		}
+		return suggest.DidYouMean(name, names)
+	}
+	if s.options.Engine == nil || !c.sees(name) {
+		return nil, unknown(nearest())
 	}
 	lease, err := s.options.Engine.Adapters().Acquire(c.request.Context(), name)
 	switch {
 	case errors.Is(err, lora.ErrName):
-		return nil, unknown(base)
+		return nil, unknown(nearest())
 	case errors.Is(err, lora.ErrNotFound):
-		_, hint, _ := strings.Cut(err.Error(), lora.ErrNotFound.Error())
-		if hint == "" {
-			hint = base
+		_, versions, _ := strings.Cut(err.Error(), lora.ErrNotFound.Error()+": ")
+		if versions != "" {
+			return nil, unknown(": " + versions)
 		}
-		return nil, unknown(hint)
+		return nil, unknown(nearest()) // the registry knows names of other clients too
 	case err != nil && c.request.Context().Err() == nil && !errors.Is(err, lora.ErrFull) && !errors.Is(err, lora.ErrClosed):
 		return nil, &failure{status: http.StatusInternalServerError, message: fmt.Sprintf("the adapter %.200q cannot be loaded; the log of the server says why", name), param: "model", cause: err}
 	}
@@ -207,6 +233,8 @@ func (s *Server) loadAdapter(c *call) error {
 		return &failure{status: http.StatusBadRequest, message: "Both 'lora_name' and 'lora_path' must be provided."}
 	case name == s.options.Name:
 		return invalid("lora_name", "lora_name: %q is the name of the model", name)
+	case !c.sees(name):
+		return invalid("lora_name", "lora_name: %q is the name of another adapter", name)
 	case !inPlace && slices.ContainsFunc(registry.List(), func(i lora.Info) bool { return i.Name == name }):
 		return invalid("lora_name", "The lora adapter '%s' has already been loaded. If you want to load the adapter in place, set 'load_inplace' to True.", name)
 	}
@@ -238,7 +266,9 @@ func (s *Server) unloadAdapter(c *call) error {
 	if name == "" {
 		return invalid("lora_name", "'lora_name' needs to be provided to unload a LoRA adapter.")
 	}
-	err = s.options.Engine.Adapters().Unload(name)
+	if err = lora.ErrNotFound; c.sees(name) {
+		err = s.options.Engine.Adapters().Unload(name)
+	}
 	if errors.Is(err, lora.ErrNotFound) || errors.Is(err, lora.ErrName) {
 		return &failure{status: http.StatusNotFound, message: fmt.Sprintf("The lora adapter '%.200s' cannot be found.", name), param: "lora_name", cause: err}
 	}

@@ -66,9 +66,17 @@ type Options struct {
 	Tokenizer *tokenizer.Tokenizer
 	Template  *chat.Template
 
-	// Keys are those that clients must have one of; with none all may ask. Where there
-	// are AdminKeys, adapters can be loaded and unloaded with one of those alone.
+	// Keys are the API keys of clients, each KEY or NAME KEY; with none, no key is needed and
+	// everything belongs to all. Files, jobs, models and the prefix cache belong to the name of
+	// a key. If there are AdminKeys, they alone can load and unload adapters; they see what all
+	// keys own.
 	Keys, AdminKeys []string
+	// Visible reports whether a client may use an adapter that others than Tuning have made;
+	// nil allows all.
+	Visible func(who keys.Client, adapter string) bool
+	// SharePrefixCache lets a key reuse what was computed for the prompts of others, and so
+	// find out by times and cached_tokens what they have asked.
+	SharePrefixCache bool
 	// AllowAdapterUpdates lets clients load adapters that lie below the root of the
 	// registry, and unload adapters.
 	AllowAdapterUpdates bool
@@ -98,8 +106,7 @@ type Server struct {
 	developer  bool           // the template knows a role of that name
 	defaults   generate.Config
 	eos        []int32 // ends of answers: those of the model, or that of the tokenizer
-	users      keys.Set
-	admins     keys.Set
+	keys       keys.Ring
 	started    time.Time
 	vocabulary func() (*constrain.Vocabulary, error) // made when a grammar first needs it
 	pieces     func() [][]byte                       // the bytes of tokens, by id
@@ -121,9 +128,6 @@ func New(o Options) (*Server, error) {
 		}
 		o.Name = filepath.Base(dir)
 	}
-	if slices.Contains(o.Keys, "") || slices.Contains(o.AdminKeys, "") {
-		return nil, errors.New("serve: a key is empty: everyone would have it")
-	}
 	or(&o.MaxLength, o.Model.Config.MaxLength())
 	or(&o.MaxBody, 32<<20)
 	or(&o.MaxAnswers, 128)
@@ -133,9 +137,12 @@ func New(o Options) (*Server, error) {
 	or(&o.Logger, slog.Default())
 	s := &Server{
 		options: o, tokenizer: o.Tokenizer, template: o.Template,
-		users: keys.NewSet(o.Keys), admins: keys.NewSet(o.AdminKeys), started: time.Now(), embedding: make(chan struct{}, 1),
+		started: time.Now(), embedding: make(chan struct{}, 1),
 	}
 	var err error
+	if s.keys, err = keys.NewRing(o.Keys, o.AdminKeys); err != nil {
+		return nil, fmt.Errorf("serve: %w", err)
+	}
 	if s.tokenizer == nil {
 		if s.tokenizer, err = tokenizer.Load(o.Model.Dir); err != nil {
 			return nil, err

@@ -50,7 +50,7 @@ func (s *Server) uploadFile(c *call) error {
 	if err != nil {
 		return err
 	}
-	f.Owner = c.client
+	f.Owner = c.who.Name
 	if f, err = form.upload.Commit(f); err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ func (s *Server) work(c *call, t *target, w *wish, prompts [][]int32) (*work, er
 			return nil, err
 		}
 		job.requests = append(job.requests, batching.Request{
-			Prompt: ids, Adapter: t.adapter, Lease: t.lease, Answers: answers, PromptLogprobs: w.promptLogprobs >= 0, Client: c.client, Salt: w.salt,
+			Prompt: ids, Adapter: t.adapter, Lease: t.lease, Answers: answers, PromptLogprobs: w.promptLogprobs >= 0, Client: c.client, Salt: c.salt(w.salt),
 		})
 		job.usage.Prompt += len(ids)
 	}

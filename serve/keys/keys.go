@@ -1,36 +1,131 @@
-// Package keys knows the keys that open a server without keeping them.
+// Package keys checks API keys, of which it keeps digests alone, and names their owners.
 package keys
 
 import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"strings"
+	"unicode"
 )
 
-// Set are the digests of keys, nil where there are none.
-type Set [][sha256.Size]byte
+// Set holds the digests of keys with the names of their owners. Nil has none.
+type Set []entry
 
-// NewSet is the set of some keys.
-func NewSet(texts []string) (s Set) {
+type entry struct {
+	digest [sha256.Size]byte
+	name   string
+}
+
+// NewSet returns the set of keys, each written as [Parse] reads it. Several keys may have the
+// same name: they are keys of one owner.
+func NewSet(texts []string) (s Set, err error) {
+	unnamed := map[string]string{} // keys by the names that they have therefore
 	for _, text := range texts {
-		s = append(s, sha256.Sum256([]byte(text)))
+		name, key, err := Parse(text)
+		if err != nil {
+			return nil, err
+		}
+		if other, found := unnamed[name]; found && other != key && name == Name(key) {
+			return nil, fmt.Errorf("two keys have the name %s, expected NAME KEY for one of them", name)
+		}
+		if name == Name(key) {
+			unnamed[name] = key
+		}
+		s = append(s, entry{sha256.Sum256([]byte(key)), name})
 	}
-	return s
+	return s, nil
 }
 
-// Has tells whether a key is one of them, in a time that says nothing of how far it is
-// right.
-func (s Set) Has(key string) bool {
+var ownerName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._-]{0,63}$`)
+
+// Parse reads KEY or NAME KEY. A key without a name has the one that [Name] returns.
+func Parse(text string) (name, key string, err error) {
+	switch words := strings.Fields(text); len(words) {
+	case 0:
+		return "", "", errors.New("a key is empty")
+	case 1:
+		name, key = Name(words[0]), words[0]
+	case 2:
+		if name, key = words[0], words[1]; !ownerName.MatchString(name) {
+			return "", "", fmt.Errorf("the name of a key is %.80q, expected a letter, then letters, digits and . _ -, at most 64", name)
+		}
+	default:
+		return "", "", fmt.Errorf("a key has %d spaces in it, expected KEY or NAME KEY", len(words)-1)
+	}
+	if strings.ContainsFunc(key, unicode.IsControl) {
+		return "", "", errors.New("a key has a control character in it")
+	}
+	return name, key, nil
+}
+
+// Find returns the name of the owner of a key, if the set has it. The time it takes does not
+// tell how much of the key is right.
+func (s Set) Find(key string) (name string, ok bool) {
 	digest := sha256.Sum256([]byte(key))
-	found := 0
 	for i := range s {
-		found |= subtle.ConstantTimeCompare(s[i][:], digest[:])
+		if subtle.ConstantTimeCompare(s[i].digest[:], digest[:]) == 1 {
+			name, ok = s[i].name, true
+		}
 	}
-	return found == 1
+	return name, ok
 }
 
-// Name is a name for who has a key, which does not tell it.
+// Name returns a name for the owner of a key, which does not reveal the key.
 func Name(key string) string {
 	d := sha256.Sum256([]byte(key))
 	return "key-" + hex.EncodeToString(d[:4])
+}
+
+// Ring holds the keys of a server.
+type Ring struct {
+	Users  Set // with none, no key is needed
+	Admins Set
+}
+
+// NewRing returns the keys of users and administrators, each written as [Parse] reads it.
+func NewRing(users, admins []string) (r Ring, err error) {
+	if r.Users, err = NewSet(users); err == nil {
+		r.Admins, err = NewSet(admins)
+	}
+	return r, err
+}
+
+// Client returns the client that a key belongs to; ok is false if it needs another key.
+func (r Ring) Client(key string) (c Client, ok bool) {
+	if name, isAdmin := r.Admins.Find(key); isAdmin {
+		return Client{name, true}, true
+	}
+	name, isUser := r.Users.Find(key)
+	return Client{Name: name}, isUser || r.Users == nil
+}
+
+// Client is a client of a server. The zero Client is one of a server without keys.
+type Client struct {
+	Name  string // owner of what the client makes
+	Admin bool   // sees what others own
+}
+
+// Sees reports whether the client may see and change what an owner has made. What was made
+// without a key belongs to all; records of earlier versions then have an address as their
+// owner.
+func (c Client) Sees(owner string) bool {
+	if c.Name == "" || c.Admin || owner == "" || owner == c.Name {
+		return true
+	}
+	_, err := netip.ParseAddr(owner)
+	return err == nil
+}
+
+// Salt returns the salt of a prefix cache that keeps the texts of clients apart, and within
+// those of a client the salts that it chooses.
+func (c Client) Salt(chosen string) string {
+	if c.Name == "" {
+		return chosen
+	}
+	return c.Name + "\x00" + chosen
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/serve/keys"
 )
 
 // This file hands out adapters as PEFT reads them: by URLs that are signed, as who fetches
@@ -74,7 +75,7 @@ func (s *Server) download(c *call) error {
 	if err != nil || !hmac.Equal([]byte(right), []byte(r.URL.Query().Get("signature"))) || time.Now().Unix() > until {
 		return &failure{status: http.StatusForbidden, message: "the URL is not signed, or too old"}
 	}
-	p, err := s.store.at(run, externalKind.folder, name)
+	p, err := s.store.at(keys.Client{}, run, externalKind.folder, name)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,8 @@ import (
 	"runtime/debug"
 	"strconv"
 	"time"
+
+	"github.com/lorafuse/lorafuse/serve/keys"
 )
 
 // call is a request under way, and the way for its answer.
@@ -19,6 +21,7 @@ type call struct {
 	http.ResponseWriter
 	request *http.Request
 	server  *Server
+	who     keys.Client
 	began   time.Time
 	status  int // 0 while nothing is written
 	err     error
@@ -59,9 +62,12 @@ type route struct {
 func (r route) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	c := w.(*call)
 	c.request = req // with the values of its path
-	if r.access == users && c.server.keys != nil && !c.server.keys.Has(req.Header.Get("X-API-Key")) {
-		c.fail(&failure{status: http.StatusUnauthorized, message: "the key is missing or wrong; expected it as X-API-Key"})
-		return
+	if r.access == users {
+		var ok bool
+		if c.who, ok = c.server.keys.Client(req.Header.Get("X-API-Key")); !ok {
+			c.fail(&failure{status: http.StatusUnauthorized, message: "the key is missing or wrong; expected it as X-API-Key"})
+			return
+		}
 	}
 	if err := r.handle(c); err != nil {
 		c.fail(err)
@@ -227,7 +233,7 @@ func (c *call) fail(err error) {
 // end writes the line in the log. A panic is no more than a request that failed.
 func (c *call) end() {
 	p := recover()
-	attrs := []slog.Attr{slog.String("method", c.request.Method), slog.String("path", c.request.URL.Path)}
+	attrs := []slog.Attr{slog.String("method", c.request.Method), slog.String("path", c.request.URL.Path), slog.String("client", c.who.Name)}
 	if p != nil {
 		attrs = append(attrs, slog.String("stack", string(debug.Stack())))
 		c.fail(fmt.Errorf("panic: %v", p))

@@ -2,6 +2,7 @@ package tinker_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -123,6 +124,7 @@ type place struct {
 	engine  *batching.Engine
 	options tinker.Options
 	log     *lines
+	key     string // of the client; empty: tml-x
 }
 
 // engineOf samples with the model of the tests.
@@ -189,7 +191,7 @@ func (p *place) send(method, path, kind string, body []byte) *httptest.ResponseR
 	if body != nil {
 		r.Header.Set("Content-Type", kind)
 	}
-	r.Header.Set("X-API-Key", "tml-x")
+	r.Header.Set("X-API-Key", cmp.Or(p.key, "tml-x"))
 	w := httptest.NewRecorder()
 	p.ServeHTTP(w, r)
 	return w
@@ -201,9 +203,15 @@ type object = map[string]any
 // try posts JSON.
 func (p *place) try(path string, body object) (int, object) {
 	p.Helper()
+	return p.json(http.MethodPost, path, body)
+}
+
+// json sends JSON.
+func (p *place) json(method, path string, body object) (int, object) {
+	p.Helper()
 	raw, err := json.Marshal(body)
 	require.NoError(p, err)
-	return p.read(p.send(http.MethodPost, path, "application/json", raw))
+	return p.read(p.send(method, path, "application/json", raw))
 }
 
 // get asks for JSON.

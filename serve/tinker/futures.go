@@ -10,7 +10,8 @@ import (
 // future is a call under way, or its answer.
 type future struct {
 	id     string
-	tenant *tenant
+	tenant *tenant       // nil without a session
+	owner  string        // name of the key that has called
 	done   chan struct{} // closed when answer is there
 	answer answer
 	ended  time.Time // when answer was there
@@ -59,7 +60,7 @@ type futures struct {
 }
 
 // begin is the future of that id, and whether there was none before.
-func (t *futures) begin(id string, s *tenant) (f *future, fresh bool) {
+func (t *futures) begin(id string, s *tenant, owner string) (f *future, fresh bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if f = t.all[id]; f != nil {
@@ -68,7 +69,7 @@ func (t *futures) begin(id string, s *tenant) (f *future, fresh bool) {
 	if t.all == nil {
 		t.all = map[string]*future{}
 	}
-	f = &future{id: id, tenant: s, done: make(chan struct{})}
+	f = &future{id: id, tenant: s, owner: owner, done: make(chan struct{})}
 	t.all[id] = f
 	return f, true
 }

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/lorafuse/lorafuse/serve/keys"
 )
 
 // trainee is a model that a session trains.
@@ -39,15 +41,15 @@ func modelID(session string, number int64) string {
 	return session + ":train:" + strconv.FormatInt(number, 10)
 }
 
-// model finds one whose session has not ended.
-func (s *Server) model(id string) (*trainee, error) {
+// model returns a model that a client sees and whose session has not ended.
+func (s *Server) model(who keys.Client, id string) (*trainee, error) {
 	s.mu.Lock()
 	m := s.models[id]
 	s.mu.Unlock()
-	if m == nil {
+	if m == nil || !who.Sees(m.tenant.owner) {
 		return nil, fmt.Errorf("%w: model %.100q", ErrNotFound, id)
 	}
-	if _, err := s.session(m.tenant.id); err != nil {
+	if _, err := s.session(who, m.tenant.id); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -100,7 +102,7 @@ func (s *Server) later(c *call, m *trainee, number, size int64, do func(ctx cont
 	}
 	m.submit.Lock()
 	defer m.submit.Unlock()
-	f, fresh := s.futures.begin(m.id+":"+strconv.FormatInt(number, 10), m.tenant)
+	f, fresh := s.futures.begin(m.id+":"+strconv.FormatInt(number, 10), m.tenant, m.tenant.owner)
 	if fresh {
 		t := &task{bytes: size, drop: func(err error) { f.finish(s.failed(err)) }, do: func(ctx context.Context) {
 			began := time.Now()
@@ -164,7 +166,7 @@ func (s *Server) retrieve(c *call) error {
 		return err
 	}
 	f := s.futures.find(r.ID)
-	if f == nil {
+	if f == nil || !c.who.Sees(f.owner) {
 		return notFound("request %.100q; what a server before this one had is lost", r.ID)
 	}
 	if f.tenant != nil {
@@ -201,7 +203,7 @@ func (s *Server) getInfo(c *call) error {
 	if err := c.read(&r); err != nil {
 		return err
 	}
-	m, err := s.model(r.Model)
+	m, err := s.model(c.who, r.Model)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package tinker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -36,8 +37,8 @@ type shownCheckpoint struct {
 	Expires  *time.Time        `json:"expires_at"`
 }
 
-// owner is who has all that there is: keys open everything.
-const owner = "local"
+// local is the owner of what was made without a key.
+const local = "local"
 
 func showCheckpoint(p *checkpoint) *shownCheckpoint {
 	x := &shownCheckpoint{ID: p.id(), Time: p.Time, Path: p.URI(), Bytes: p.Bytes, Metadata: p.Metadata, Expires: p.Expires}
@@ -51,7 +52,7 @@ func showCheckpoint(p *checkpoint) *shownCheckpoint {
 
 // showRun shows a run; all are the checkpoints of all runs, the latest first.
 func showRun(r *run, all []*checkpoint) *shownRun {
-	x := &shownRun{ID: r.ID, BaseModel: r.BaseModel, Owner: owner, IsLora: true, Rank: r.Adapter.Rank, Last: r.Last, Metadata: r.Metadata}
+	x := &shownRun{ID: r.ID, BaseModel: r.BaseModel, Owner: cmp.Or(r.Owner, local), IsLora: true, Rank: r.Adapter.Rank, Last: r.Last, Metadata: r.Metadata}
 	for _, p := range all {
 		switch {
 		case p.Run != r.ID:
@@ -97,7 +98,7 @@ func (s *Server) listRuns(c *call) error {
 	if err != nil {
 		return err
 	}
-	runs, checkpoints := s.store.list()
+	runs, checkpoints := s.store.list(c.who)
 	shown := []*shownRun{}
 	for _, r := range part(runs, limit, offset) {
 		shown = append(shown, showRun(&r, checkpoints))
@@ -108,7 +109,7 @@ func (s *Server) listRuns(c *call) error {
 // findRun finds a run by the path of a request.
 func (s *Server) findRun(c *call) (*run, []*checkpoint, error) {
 	id := c.request.PathValue("run")
-	runs, checkpoints := s.store.list()
+	runs, checkpoints := s.store.list(c.who)
 	for _, r := range runs {
 		if r.ID == id {
 			return &r, checkpoints, nil
@@ -144,7 +145,7 @@ func (s *Server) listAll(c *call) error {
 	if err != nil {
 		return err
 	}
-	_, checkpoints := s.store.list()
+	_, checkpoints := s.store.list(c.who)
 	shown := []*shownCheckpoint{}
 	for _, p := range part(checkpoints, limit, offset) {
 		shown = append(shown, showCheckpoint(p))
@@ -154,12 +155,12 @@ func (s *Server) listAll(c *call) error {
 
 // checkpoint finds one by the path of a request.
 func (s *Server) checkpoint(c *call) (*checkpoint, error) {
-	return s.store.at(c.request.PathValue("run"), c.request.PathValue("kind"), c.request.PathValue("name"))
+	return s.store.at(c.who, c.request.PathValue("run"), c.request.PathValue("kind"), c.request.PathValue("name"))
 }
 
 func (s *Server) deleteCheckpoint(c *call) error {
 	p, err := s.checkpoint(c)
-	if errors.Is(err, ErrNotFound) && s.store.wasRemoved(scheme+c.request.PathValue("run")+"/"+c.request.PathValue("kind")+"/"+c.request.PathValue("name")) {
+	if errors.Is(err, ErrNotFound) && s.store.wasRemoved(c.who, scheme+c.request.PathValue("run")+"/"+c.request.PathValue("kind")+"/"+c.request.PathValue("name")) {
 		err = nil // by this client, which did not get the answer
 	}
 	if err == nil && p != nil {
@@ -201,7 +202,7 @@ func (s *Server) weightsInfo(c *call) error {
 	if err := c.read(&r); err != nil {
 		return err
 	}
-	p, err := s.store.find(r.Path)
+	p, err := s.store.find(c.who, r.Path)
 	if err != nil {
 		return err
 	}

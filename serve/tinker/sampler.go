@@ -15,6 +15,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/generate"
 	"github.com/lorafuse/lorafuse/serve/batching"
+	"github.com/lorafuse/lorafuse/serve/keys"
 )
 
 // sampler is a sampling session: weights that a client samples from.
@@ -45,22 +46,22 @@ func (s *Server) addSampler(x *tenant, number int64, w *weights, path string, m 
 	return found, nil
 }
 
-// sampler finds one whose session has not ended.
-func (s *Server) sampler(id string) (*sampler, error) {
+// sampler returns a sampling session that a client sees and whose session has not ended.
+func (s *Server) sampler(who keys.Client, id string) (*sampler, error) {
 	s.mu.Lock()
 	x := s.samplers[id]
 	s.mu.Unlock()
-	if x == nil {
+	if x == nil || !who.Sees(x.tenant.owner) {
 		return nil, fmt.Errorf("%w: sampling session %.100q", ErrNotFound, id)
 	}
-	if _, err := s.session(x.tenant.id); err != nil {
+	if _, err := s.session(who, x.tenant.id); err != nil {
 		return nil, err
 	}
 	return x, nil
 }
 
-// source finds the weights that a request names; nil are those of the model alone.
-func (s *Server) source(base, path string) (*weights, error) {
+// source returns the weights that a request of a client names; nil are those of the model alone.
+func (s *Server) source(who keys.Client, base, path string) (*weights, error) {
 	if base != "" || path == "" {
 		if err := s.isBase(base); err != nil {
 			return nil, err
@@ -69,7 +70,7 @@ func (s *Server) source(base, path string) (*weights, error) {
 	if path == "" {
 		return nil, nil
 	}
-	p, err := s.store.find(path)
+	p, err := s.store.find(who, path)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +90,7 @@ func (s *Server) createSampler(c *call) error {
 	if err := c.read(&r); err != nil {
 		return err
 	}
-	x, err := s.session(r.Session)
+	x, err := s.session(c.who, r.Session)
 	if err != nil {
 		return err
 	}
@@ -99,7 +100,7 @@ func (s *Server) createSampler(c *call) error {
 	if err := s.open(); err != nil {
 		return err
 	}
-	w, err := s.source(r.Base, r.Path)
+	w, err := s.source(c.who, r.Base, r.Path)
 	if err != nil {
 		return err
 	}
@@ -117,7 +118,7 @@ func (s *Server) createSampler(c *call) error {
 }
 
 func (s *Server) getSampler(c *call) error {
-	x, err := s.sampler(c.request.PathValue("sampler"))
+	x, err := s.sampler(c.who, c.request.PathValue("sampler"))
 	if err != nil {
 		return err
 	}
@@ -171,9 +172,9 @@ func (s *Server) sample(c *call) error {
 	}
 	var w *weights
 	var x *tenant
-	ctx, client, id := s.context, "", newID()
+	ctx, client, id := s.context, c.who.Name, newID()
 	if r.Sampler != "" {
-		found, err := s.sampler(r.Sampler)
+		found, err := s.sampler(c.who, r.Sampler)
 		if err != nil {
 			return err
 		}
@@ -184,7 +185,7 @@ func (s *Server) sample(c *call) error {
 		ctx, client, id = x.context, x.id, found.id+":"+strconv.FormatInt(*r.Seq, 10)
 	} else {
 		var err error
-		if w, err = s.source(r.Base, r.Path); err != nil {
+		if w, err = s.source(c.who, r.Base, r.Path); err != nil {
 			return err
 		}
 	}
@@ -196,6 +197,10 @@ func (s *Server) sample(c *call) error {
 	for i := range sequences {
 		sequences[i] = id + ":" + strconv.Itoa(i)
 	}
+	salt := ""
+	if !s.options.SharePrefixCache {
+		salt = c.who.Salt("")
+	}
 	f := s.futures.find(id)
 	if f == nil {
 		if s.sampling.Add(1) > int64(s.options.MaxSamples) {
@@ -203,12 +208,12 @@ func (s *Server) sample(c *call) error {
 			return &failure{status: http.StatusTooManyRequests, message: fmt.Sprintf("%d requests sample already, as many as may", s.options.MaxSamples), retry: "1"}
 		}
 		var fresh bool
-		if f, fresh = s.futures.begin(id, x); !fresh {
+		if f, fresh = s.futures.begin(id, x, c.who.Name); !fresh {
 			s.sampling.Add(-1)
 		} else {
 			s.work.Go(func() {
 				defer s.sampling.Add(-1)
-				a, err := s.guard(ctx, func(ctx context.Context) (answer, error) { return s.draw(ctx, &r, w, n, id, client) })
+				a, err := s.guard(ctx, func(ctx context.Context) (answer, error) { return s.draw(ctx, &r, w, n, id, client, salt) })
 				if err != nil {
 					a = s.failed(err)
 				}
@@ -220,19 +225,21 @@ func (s *Server) sample(c *call) error {
 }
 
 // draw samples. What it gives depends on the request and its id alone.
-func (s *Server) draw(ctx context.Context, r *sampleRequest, w *weights, n int, id, client string) (answer, error) {
-	q, err := s.batchingRequest(r, n, id)
-	if err != nil {
-		return answer{}, err
-	}
-	if q.Client = client; w != nil {
+func (s *Server) draw(ctx context.Context, r *sampleRequest, w *weights, n int, id, client, salt string) (answer, error) {
+	adapter := ""
+	if w != nil {
 		if err := s.hold(ctx, w); err != nil {
 			return answer{}, err
 		}
 		defer w.release()
-		q.Adapter = w.name
+		adapter = w.name
 	}
 	for {
+		q, err := s.batchingRequest(r, n, id) // of one try, as decoders are
+		if err != nil {
+			return answer{}, err
+		}
+		q.Client, q.Adapter, q.Salt = client, adapter, salt
 		out, err := s.submit(ctx, r, q)
 		if !errors.Is(err, batching.ErrQueue) {
 			if err != nil {
@@ -244,9 +251,6 @@ func (s *Server) draw(ctx context.Context, r *sampleRequest, w *weights, n int, 
 		case <-time.After(queueWait):
 		case <-ctx.Done():
 			return answer{}, ctx.Err()
-		}
-		if q, err = s.batchingRequest(r, n, id); err != nil { // decoders are of one try
-			return answer{}, err
 		}
 	}
 }

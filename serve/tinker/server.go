@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -39,8 +38,13 @@ type Options struct {
 	TokenizerID string
 	MaxLength   int    // of prompt and answer, as the engine has it; 0 is what the model can take
 	Dir         string // what is saved lies below it; it is made where it is missing
-	// Keys are those that clients must have one of, as X-API-Key; with none all may ask.
-	Keys []string
+	// Keys are the API keys of clients, each KEY or NAME KEY, sent as X-API-Key; with none, no
+	// key is needed and everything belongs to all. Sessions, runs, checkpoints and the prefix
+	// cache belong to the name of a key. AdminKeys see what all keys own.
+	Keys, AdminKeys []string
+	// SharePrefixCache lets a key reuse what was computed for the prompts of others, and so
+	// find out by times what they have asked.
+	SharePrefixCache bool
 
 	MaxBody    int64 // of a request, in bytes; 0 is 64 MiB
 	MaxSamples int   // requests that sample at a time; 0 is 512
@@ -60,7 +64,7 @@ type Options struct {
 type Server struct {
 	options   Options
 	routes    *http.ServeMux
-	keys      keys.Set // with none everyone has one
+	keys      keys.Ring
 	tokenizer *tokenizer.Tokenizer
 	store     *store
 	futures   futures
@@ -94,8 +98,9 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tinker: %w", err)
 	}
-	if slices.Contains(o.Keys, "") {
-		return nil, errors.New("tinker: a key is empty: everyone would have it")
+	ring, err := keys.NewRing(o.Keys, o.AdminKeys)
+	if err != nil {
+		return nil, fmt.Errorf("tinker: %w", err)
 	}
 	or(&o.Name, filepath.Base(dir))
 	or(&o.TokenizerID, dir)
@@ -109,7 +114,7 @@ func New(o Options) (*Server, error) {
 	or(&o.SessionTimeout, 5*time.Minute)
 	or(&o.Logger, slog.Default())
 	s := &Server{
-		options: o, keys: keys.NewSet(o.Keys), tokenizer: o.Tokenizer, queue: newQueue(window, o.MaxWaiting), signature: newSigner(),
+		options: o, keys: ring, tokenizer: o.Tokenizer, queue: newQueue(window, o.MaxWaiting), signature: newSigner(),
 		draining: make(chan struct{}), sessions: map[string]*tenant{}, models: map[string]*trainee{}, samplers: map[string]*sampler{}, weights: map[string]*weights{},
 	}
 	if s.tokenizer == nil {

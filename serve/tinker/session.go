@@ -8,11 +8,14 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	"github.com/lorafuse/lorafuse/serve/keys"
 )
 
 // tenant is the session of a client, and what it has here.
 type tenant struct {
 	id       string
+	owner    string // name of its key
 	metadata map[string]any
 	name     string // for people
 	context  context.Context
@@ -33,13 +36,14 @@ func newID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// session finds one that has not ended, and notes that it is alive.
-func (s *Server) session(id string) (*tenant, error) {
+// session returns a session that a client sees and that has not ended, and notes that it is
+// alive.
+func (s *Server) session(who keys.Client, id string) (*tenant, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found := s.sessions[id]
 	switch {
-	case found == nil:
+	case found == nil || !who.Sees(found.owner):
 		return nil, fmt.Errorf("%w: session %.100q; what a server before this one had is lost, but for what was saved", ErrNotFound, id)
 	case !found.ended.IsZero():
 		return nil, fmt.Errorf("%w: %s: %s", errEnded, id, found.why)
@@ -74,7 +78,7 @@ func (s *Server) createSession(c *call) error {
 	if err := s.open(); err != nil {
 		return err
 	}
-	x := &tenant{id: newID(), metadata: r.Metadata, name: r.Name, seen: time.Now()}
+	x := &tenant{id: newID(), owner: c.who.Name, metadata: r.Metadata, name: r.Name, seen: time.Now()}
 	x.context, x.cancel = context.WithCancel(s.context)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +97,7 @@ func (s *Server) heartbeat(c *call) error {
 	if err := c.read(&r); err != nil {
 		return err
 	}
-	if _, err := s.session(r.Session); err != nil {
+	if _, err := s.session(c.who, r.Session); err != nil {
 		return err
 	}
 	return c.json(map[string]any{"type": "session_heartbeat"})
@@ -111,7 +115,7 @@ func (s *Server) finishSession(c *call) error {
 	s.mu.Lock()
 	found := s.sessions[c.request.PathValue("session")]
 	s.mu.Unlock()
-	if found == nil {
+	if found == nil || !c.who.Sees(found.owner) {
 		return notFound("session %.100q", c.request.PathValue("session"))
 	}
 	s.end(found, false, "the client has finished it: "+r.Reason.Type)
@@ -147,8 +151,10 @@ func (s *Server) listSessions(c *call) error {
 	}
 	s.mu.Lock()
 	ids := []string{}
-	for id := range s.sessions {
-		ids = append(ids, id)
+	for id, x := range s.sessions {
+		if c.who.Sees(x.owner) {
+			ids = append(ids, id)
+		}
 	}
 	s.mu.Unlock()
 	slices.Sort(ids)
@@ -159,7 +165,7 @@ func (s *Server) getSession(c *call) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found := s.sessions[c.request.PathValue("session")]
-	if found == nil {
+	if found == nil || !c.who.Sees(found.owner) {
 		return notFound("session %.100q", c.request.PathValue("session"))
 	}
 	models, samplers := []string{}, []string{}

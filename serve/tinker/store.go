@@ -17,6 +17,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 	"github.com/lorafuse/lorafuse/internal/suggest"
+	"github.com/lorafuse/lorafuse/serve/keys"
 	"github.com/lorafuse/lorafuse/train/session"
 )
 
@@ -35,12 +36,19 @@ type store struct {
 	writing sync.Mutex // held while files change
 	mu      sync.Mutex // held for what follows
 	runs    map[string]*run
-	removed map[string]time.Time // URIs, so that who asks again hears that it is done
+	removed map[string]removal // by URI, so that who asks again hears that it is done
+}
+
+// removal is when a checkpoint of an owner was removed.
+type removal struct {
+	owner string
+	at    time.Time
 }
 
 // run is a training run. What is exported is never changed but by the store.
 type run struct {
 	ID        string            `json:"training_run_id"`
+	Owner     string            `json:"owner,omitempty"` // name of a key
 	BaseModel string            `json:"base_model"`
 	Adapter   session.Options   `json:"adapter"`
 	Metadata  map[string]string `json:"user_metadata"`
@@ -63,6 +71,8 @@ type checkpoint struct {
 	BaseModel string            `json:"base_model"`
 	Adapter   session.Options   `json:"adapter"`
 	Optimizer bool              `json:"optimizer"`
+
+	owner string // of its run
 }
 
 // kind is one of the kinds of checkpoints.
@@ -108,7 +118,7 @@ func isName(s string) bool { return len(s) <= longestName && savedAs.MatchString
 
 // openStore reads what there is below dir, which is made where it is missing.
 func openStore(dir string, logger *slog.Logger) (_ *store, err error) {
-	s := &store{logger: logger, runs: map[string]*run{}, removed: map[string]time.Time{}}
+	s := &store{logger: logger, runs: map[string]*run{}, removed: map[string]removal{}}
 	if s.path, err = filepath.Abs(dir); err != nil {
 		return nil, fmt.Errorf("tinker: %w", err)
 	}
@@ -184,6 +194,7 @@ func (s *store) read(folder string) error {
 				s.logger.Error("a checkpoint cannot be read, and is left alone", "folder", filepath.Join(s.path, within, n.Name()), "error", err)
 				continue
 			}
+			p.owner = r.Owner
 			r.checkpoints[p.id()] = p
 		}
 	}
@@ -291,8 +302,8 @@ func (s *store) save(p *checkpoint, overwrite bool, write func(dir string) error
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.runs[p.Run].checkpoints[p.id()] = p
-	s.runs[p.Run].Last = p.Time
+	r := s.runs[p.Run]
+	p.owner, r.Last, r.checkpoints[p.id()] = r.Owner, p.Time, p
 	return nil
 }
 
@@ -327,24 +338,26 @@ func (s *store) lookup(run, id string) *checkpoint {
 
 func (p *checkpoint) expired(now time.Time) bool { return p.Expires != nil && now.After(*p.Expires) }
 
-// find is the checkpoint of a URI. It fails with ErrRequest and ErrNotFound.
-func (s *store) find(uri string) (*checkpoint, error) {
+// find returns the checkpoint of a URI, which the client must see. It fails with ErrRequest and
+// ErrNotFound.
+func (s *store) find(who keys.Client, uri string) (*checkpoint, error) {
 	rest, ok := strings.CutPrefix(uri, scheme)
 	parts := strings.Split(rest, "/")
 	if !ok || len(parts) != 3 {
 		return nil, fmt.Errorf("%w: found %.200q, expected tinker://RUN/weights/NAME", ErrRequest, uri)
 	}
-	return s.at(parts[0], parts[1], parts[2])
+	return s.at(who, parts[0], parts[1], parts[2])
 }
 
-// at is the checkpoint of a run, kind and name, whose folder is one of this store.
-func (s *store) at(run, folder, name string) (*checkpoint, error) {
+// at returns the checkpoint of a run, kind and name, which the client must see and whose folder
+// is one of this store.
+func (s *store) at(who keys.Client, run, folder, name string) (*checkpoint, error) {
 	if !slices.ContainsFunc(kinds, func(k kind) bool { return k.folder == folder }) {
 		return nil, fmt.Errorf("%w: %s", ErrRequest, suggest.Expected(folder, []string{trainingKind.folder, samplerKind.folder, externalKind.folder}))
 	}
 	p := s.lookup(run, folder+"/"+name)
-	if p == nil {
-		return nil, fmt.Errorf("%w: %.200q%s", ErrNotFound, scheme+run+"/"+folder+"/"+name, s.nearest(run, folder+"/"+name))
+	if p == nil || !who.Sees(p.owner) {
+		return nil, fmt.Errorf("%w: %.200q%s", ErrNotFound, scheme+run+"/"+folder+"/"+name, s.nearest(who, run, folder+"/"+name))
 	}
 	inside := filepath.Join("runs", folderOf.Replace(p.Run), p.Kind, p.Name, adapterFolder)
 	if info, err := s.root.Stat(inside); err != nil || !info.IsDir() {
@@ -353,12 +366,12 @@ func (s *store) at(run, folder, name string) (*checkpoint, error) {
 	return p, nil
 }
 
-// nearest says what was probably meant.
-func (s *store) nearest(run, id string) string {
+// nearest says what a client probably meant.
+func (s *store) nearest(who keys.Client, run, id string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.runs[run]
-	if r == nil {
+	if r == nil || !who.Sees(r.Owner) {
 		return ""
 	}
 	var ids []string
@@ -379,7 +392,7 @@ func (s *store) remove(p *checkpoint) error {
 		return nil
 	}
 	delete(r.checkpoints, p.id())
-	s.removed[p.URI()] = time.Now()
+	s.removed[p.URI()] = removal{p.owner, time.Now()}
 	last := r.Ended && len(r.checkpoints) == 0
 	if last {
 		delete(s.runs, p.Run)
@@ -391,12 +404,12 @@ func (s *store) remove(p *checkpoint) error {
 	return fsatomic.RemoveDir(filepath.Join(s.folder(p.Run), p.Kind, p.Name))
 }
 
-// wasRemoved reports whether there was a checkpoint of that URI a short while ago.
-func (s *store) wasRemoved(uri string) bool {
+// wasRemoved reports whether a client saw a checkpoint of that URI a short while ago.
+func (s *store) wasRemoved(who keys.Client, uri string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, was := s.removed[uri]
-	return was
+	x, was := s.removed[uri]
+	return was && who.Sees(x.owner)
 }
 
 // setExpiry changes when a checkpoint ends.
@@ -419,8 +432,8 @@ func (s *store) setExpiry(p *checkpoint, at *time.Time) error {
 // expire deletes what has expired.
 func (s *store) expire(now time.Time) {
 	s.mu.Lock()
-	for uri, at := range s.removed {
-		if now.Sub(at) > remember {
+	for uri, x := range s.removed {
+		if now.Sub(x.at) > remember {
 			delete(s.removed, uri)
 		}
 	}
@@ -455,13 +468,16 @@ func (s *store) dropLive(model string) {
 	}
 }
 
-// list gives copies of the runs and their checkpoints that have not expired, the latest
-// first.
-func (s *store) list() (runs []run, checkpoints []*checkpoint) {
+// list returns copies of the runs that a client sees, and their checkpoints that have not
+// expired, the latest first.
+func (s *store) list(who keys.Client) (runs []run, checkpoints []*checkpoint) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.runs {
+		if !who.Sees(r.Owner) {
+			continue
+		}
 		runs = append(runs, *r)
 		for _, p := range r.checkpoints {
 			if !p.expired(now) {

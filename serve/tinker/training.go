@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lorafuse/lorafuse/internal/suggest"
+	"github.com/lorafuse/lorafuse/serve/keys"
 	"github.com/lorafuse/lorafuse/train/session"
 )
 
@@ -44,7 +45,7 @@ func (s *Server) createModel(c *call) error {
 	if err := c.read(&r); err != nil {
 		return err
 	}
-	m, err := s.newModel(r.Session, r.Number)
+	m, err := s.newModel(c.who, r.Session, r.Number)
 	if err != nil {
 		return err
 	}
@@ -66,9 +67,9 @@ func (s *Server) createModel(c *call) error {
 	})
 }
 
-// newModel is the model of that number of a session.
-func (s *Server) newModel(id string, number *int64) (*trainee, error) {
-	x, err := s.session(id)
+// newModel returns the model of that number of a session that a client sees.
+func (s *Server) newModel(who keys.Client, id string, number *int64) (*trainee, error) {
+	x, err := s.session(who, id)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +86,7 @@ func (s *Server) begin(ctx context.Context, m *trainee, o session.Options, metad
 		m.broken = fmt.Errorf("the model was not created: %w", err)
 		return err
 	}
-	r := &run{ID: m.id, BaseModel: s.options.Name, Adapter: o, Metadata: texts(metadata), Created: time.Now().UTC()}
+	r := &run{ID: m.id, Owner: m.tenant.owner, BaseModel: s.options.Name, Adapter: o, Metadata: texts(metadata), Created: time.Now().UTC()}
 	if err := s.store.add(r); err != nil {
 		training.Close()
 		m.broken = err
@@ -138,7 +139,7 @@ func (s *Server) forwardBackward(c *call) error {
 	if err != nil {
 		return err
 	}
-	m, err := s.model(r.modelID)
+	m, err := s.model(c.who, r.modelID)
 	if err != nil {
 		return err
 	}
@@ -171,9 +172,9 @@ type called struct {
 	Seq   *int64 `json:"seq_id"`
 }
 
-// find is the model, and the number of the call.
-func (s *Server) find(r called) (*trainee, int64, error) {
-	m, err := s.model(r.Model)
+// find returns the model of a call, which the client must see, and its number.
+func (s *Server) find(who keys.Client, r called) (*trainee, int64, error) {
+	m, err := s.model(who, r.Model)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -198,7 +199,7 @@ func (s *Server) optimStep(c *call) error {
 	if err := c.read(&r); err != nil {
 		return err
 	}
-	m, n, err := s.find(r.called)
+	m, n, err := s.find(c.who, r.called)
 	if err != nil {
 		return err
 	}
@@ -250,7 +251,7 @@ func (s *Server) save(c *call, k kind) error {
 	if err := c.read(&r); err != nil {
 		return err
 	}
-	m, n, err := s.find(r.called)
+	m, n, err := s.find(c.who, r.called)
 	if err != nil {
 		return err
 	}
@@ -308,7 +309,7 @@ func (s *Server) saveForSampler(c *call) error {
 	if err := c.read(&r); err != nil {
 		return err
 	}
-	m, n, err := s.find(r.called)
+	m, n, err := s.find(c.who, r.called)
 	if err != nil {
 		return err
 	}
@@ -352,15 +353,15 @@ func (s *Server) loadWeights(c *call) error {
 	var n int64
 	var err error
 	if creates := r.Session != ""; creates {
-		m, err = s.newModel(r.Session, r.Number)
+		m, err = s.newModel(c.who, r.Session, r.Number)
 	} else {
-		m, n, err = s.find(r.called)
+		m, n, err = s.find(c.who, r.called)
 	}
 	if err != nil {
 		return err
 	}
 	return s.later(c, m, n, 0, func(ctx context.Context) (answer, error) {
-		p, err := s.store.find(r.Path)
+		p, err := s.store.find(c.who, r.Path)
 		if err == nil {
 			err = r.Config.check()
 		}

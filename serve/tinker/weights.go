@@ -5,15 +5,19 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/lorafuse/lorafuse/serve/keys"
 )
 
 // weights are those of one step of a model, which are sampled from: an adapter in the
 // registry of the engine. It is loaded when it is first used, and unloaded when it was not
 // for a while.
 type weights struct {
-	name string // in the registry
+	name  string // in the registry
+	owner string // name of a key
 
 	mu     sync.Mutex
 	dir    string // of the adapter
@@ -90,19 +94,31 @@ const registryRoot = "tinker/"
 // others.
 func (s *Server) saved(p *checkpoint) *weights {
 	name := registryRoot + folderOf.Replace(p.Run) + "/" + p.id() + "-" + strconv.FormatInt(p.Time.UnixNano(), 36)
-	return s.weightsOf(name, s.store.dir(p))
+	return s.weightsOf(name, s.store.dir(p), p.owner)
 }
 
-// weightsOf are the weights of that name, which lie in dir.
-func (s *Server) weightsOf(name, dir string) *weights {
+// weightsOf returns the weights of that name, which lie in dir.
+func (s *Server) weightsOf(name, dir, owner string) *weights {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.weights[name]
 	if w == nil {
-		w = &weights{name: name, dir: dir, used: time.Now()}
+		w = &weights{name: name, owner: owner, dir: dir, used: time.Now()}
 		s.weights[name] = w
 	}
 	return w
+}
+
+// Visible reports whether a client may use an adapter of the registry by its name. All may use
+// those that are not weights of this server.
+func (s *Server) Visible(who keys.Client, adapter string) bool {
+	if !strings.HasPrefix(adapter, registryRoot) {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.weights[adapter]
+	return w != nil && who.Sees(w.owner)
 }
 
 // live makes a sampling session of a model as it is now. It is called by the queue.
@@ -125,7 +141,7 @@ func (s *Server) live(ctx context.Context, m *trainee, number, step int64, infli
 	if inflight {
 		name = registryRoot + folderOf.Replace(m.id) + "/inflight"
 	}
-	w := s.weightsOf(name, "")
+	w := s.weightsOf(name, "", m.tenant.owner)
 	if err := s.replace(ctx, w, dir); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package tuning
 
 import (
 	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/serve/keys"
 )
 
 // check reads the files of jobs, one job after the other.
@@ -17,7 +18,7 @@ func (s *Service) check() {
 // validate reads the files of a job as its run will, and settles what depends on them.
 func (u *underway) validate() error {
 	s := u.service
-	j, err := s.Job(u.id)
+	j, err := s.Job(keys.Client{}, u.id)
 	if err != nil {
 		return err
 	}

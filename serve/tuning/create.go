@@ -14,6 +14,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/serve/keys"
 )
 
 // What belongs to a job lies in its folder, so that it goes on whatever becomes of the
@@ -25,10 +26,10 @@ const (
 	outputDir      = "output"
 )
 
-// Create takes a job, which is checked and then waits for its turn. It fails with
-// ErrInvalid, with ErrNotFound of files, and as [lora.Registry.Acquire] does where the
-// model is not there.
-func (s *Service) Create(ctx context.Context, r Request, owner string) (_ Job, err error) {
+// Create adds a job of a client, which is checked and then waits for its turn. It fails with
+// ErrInvalid, also for files that the client does not see, and as [lora.Registry.Acquire] does
+// if the model is unknown; whether the client may use the model is for the caller to check.
+func (s *Service) Create(ctx context.Context, r Request, who keys.Client) (_ Job, err error) {
 	if r.Method == "" {
 		r.Method = Supervised
 	}
@@ -38,7 +39,7 @@ func (s *Service) Create(ctx context.Context, r Request, owner string) (_ Job, e
 	if r.Seed == nil {
 		r.Seed = new(uint64(rand.Uint32() >> 1))
 	}
-	j := &Job{ID: newID(jobPrefix), Owner: owner, Created: time.Now().Unix(), Status: Validating, Request: r, Settled: r.Hyperparameters, Continues: r.Model != s.options.Name}
+	j := &Job{ID: newID(jobPrefix), Owner: who.Name, Created: time.Now().Unix(), Status: Validating, Request: r, Settled: r.Hyperparameters, Continues: r.Model != s.options.Name}
 	var initial string
 	if j.Continues {
 		lease, err := s.registry.Acquire(ctx, r.Model)
@@ -64,7 +65,7 @@ func (s *Service) Create(ctx context.Context, r Request, owner string) (_ Job, e
 		}
 	}
 	for _, f := range []struct{ param, id string }{{"training_file", r.TrainingFile}, {"validation_file", r.ValidationFile}} {
-		if err := s.usable(f.param, f.id); err != nil {
+		if err := s.usable(who, f.param, f.id); err != nil {
 			return Job{}, err
 		}
 	}
@@ -111,11 +112,11 @@ func files(r Request) string {
 }
 
 // usable fails where there is no file of an id that a job can be made with.
-func (s *Service) usable(param, id string) error {
+func (s *Service) usable(who keys.Client, param, id string) error {
 	if id == "" {
 		return nil
 	}
-	f, err := s.File(id)
+	f, err := s.File(who, id)
 	if err != nil {
 		return &Error{Kind: ErrInvalid, Param: param, Code: "invalid_file", Message: fmt.Sprintf("%s: there is no file %.200q", param, id)}
 	}

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/lorafuse/lorafuse/serve/keys"
 )
 
 // Level is how much an event matters.
@@ -69,10 +71,11 @@ func finite(x float64) *float64 {
 	return &x
 }
 
-// Events gives at most limit events of a job, the latest first, from the one behind the
-// event of the number after, and whether there are more. 0 begins with the latest.
-func (s *Service) Events(id string, after uint64, limit int) (page []Event, more bool, err error) {
-	if _, err := s.Job(id); err != nil {
+// Events returns at most limit events of a job that a client sees, the latest first, from the
+// one behind the event of the number after, and whether there are more. 0 begins with the
+// latest. It fails with ErrNotFound.
+func (s *Service) Events(who keys.Client, id string, after uint64, limit int) (page []Event, more bool, err error) {
+	if _, err := s.Job(who, id); err != nil {
 		return nil, false, err
 	}
 	s.flush(id)

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/serve/keys"
 	"github.com/lorafuse/lorafuse/serve/tuning"
 )
 
@@ -35,7 +36,7 @@ func Example() {
 	if _, err := u.Commit(tuning.File{Name: "sums.jsonl", Purpose: tuning.FineTune}); err != nil {
 		log.Fatal(err)
 	}
-	for _, f := range s.Files() {
+	for _, f := range s.Files(keys.Client{}) {
 		fmt.Println(f.Name, f.Purpose, f.Bytes, "bytes")
 	}
 	// Output: sums.jsonl fine-tune 42 bytes

@@ -18,6 +18,7 @@ import (
 	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/serve/keys"
 	"github.com/lorafuse/lorafuse/serve/tuning"
 	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
@@ -227,7 +228,7 @@ func (h *house) create(edits ...func(*tuning.Request)) tuning.Job {
 	for _, edit := range edits {
 		edit(&r)
 	}
-	j, err := h.Create(h.t.Context(), r, "me")
+	j, err := h.Create(h.t.Context(), r, keys.Client{Name: "me"})
 	require.NoError(h.t, err)
 	return j
 }
@@ -236,7 +237,7 @@ func (h *house) create(edits ...func(*tuning.Request)) tuning.Job {
 func (h *house) await(id string, want ...tuning.Status) tuning.Job {
 	h.t.Helper()
 	for {
-		j, err := h.Job(id)
+		j, err := h.Job(keys.Client{}, id)
 		require.NoError(h.t, err)
 		for _, s := range want {
 			if j.Status == s {
@@ -251,7 +252,7 @@ func (h *house) await(id string, want ...tuning.Status) tuning.Job {
 // messages are those of the events of a job, the first first.
 func (h *house) messages(id string) (all []string) {
 	h.t.Helper()
-	events, more, err := h.Events(id, 0, 1000)
+	events, more, err := h.Events(keys.Client{}, id, 0, 1000)
 	require.NoError(h.t, err)
 	require.False(h.t, more)
 	for _, e := range events {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 	"github.com/lorafuse/lorafuse/internal/suggest"
+	"github.com/lorafuse/lorafuse/serve/keys"
 )
 
 // Purpose is what a file is for.
@@ -47,7 +48,7 @@ type File struct {
 	Bytes   int64   `json:"bytes"`
 	Created int64   `json:"created"`
 	Expires int64   `json:"expires,omitempty"` // 0: never
-	Owner   string  `json:"owner,omitempty"`   // who has sent it
+	Owner   string  `json:"owner,omitempty"`   // name of the key that made it
 }
 
 const filePrefix = "file-"
@@ -128,54 +129,57 @@ func (s *Service) expire() {
 	}
 }
 
-// Files gives all files, the latest first.
-func (s *Service) Files() []File {
+// Files returns the files that a client sees, the latest first.
+func (s *Service) Files(who keys.Client) []File {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.expire()
 	all := make([]File, 0, len(s.files))
 	for _, f := range s.files {
-		all = append(all, f)
+		if who.Sees(f.Owner) {
+			all = append(all, f)
+		}
 	}
 	slices.SortFunc(all, func(x, y File) int { return cmp.Compare(y.Order, x.Order) })
 	return all
 }
 
-// File gives a file. It fails with ErrNotFound.
-func (s *Service) File(id string) (File, error) {
+// File returns a file that a client sees. It fails with ErrNotFound.
+func (s *Service) File(who keys.Client, id string) (File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.expire()
-	return s.file(id)
+	return s.file(who, id)
 }
 
-func (s *Service) file(id string) (File, error) {
+func (s *Service) file(who keys.Client, id string) (File, error) {
 	f, ok := s.files[id]
-	if !ok {
-		return f, &Error{Kind: ErrNotFound, Param: "id", Message: fmt.Sprintf("No such File object: %.200s", id)}
+	if !ok || !who.Sees(f.Owner) {
+		return File{}, &Error{Kind: ErrNotFound, Param: "id", Message: fmt.Sprintf("No such File object: %.200s", id)}
 	}
 	return f, nil
 }
 
-// Content opens a file.
-func (s *Service) Content(id string) (File, io.ReadCloser, error) {
-	f, err := s.File(id)
+// Content opens a file that a client sees. It fails with ErrNotFound.
+func (s *Service) Content(who keys.Client, id string) (File, io.ReadCloser, error) {
+	f, err := s.File(who, id)
 	if err != nil {
 		return f, nil, err
 	}
 	r, err := os.Open(s.path(filesDir, f.ID))
 	if errors.Is(err, fs.ErrNotExist) { // it was removed just now
-		_, gone := s.File(id)
+		_, gone := s.File(who, id)
 		return f, nil, cmp.Or(gone, err)
 	}
 	return f, r, err
 }
 
-// DeleteFile removes a file. A job that was made with it keeps its own.
-func (s *Service) DeleteFile(id string) error {
+// DeleteFile removes a file that a client sees. A job that was made with it keeps its own. It
+// fails with ErrNotFound.
+func (s *Service) DeleteFile(who keys.Client, id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, err := s.file(id); err != nil {
+	if _, err := s.file(who, id); err != nil {
 		return err
 	}
 	return s.remove(id)

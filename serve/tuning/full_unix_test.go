@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lorafuse/lorafuse/serve/keys"
 	"github.com/lorafuse/lorafuse/serve/tuning"
 )
 
@@ -35,7 +36,7 @@ func full(dir string) {
 	fmt.Println(errors.Is(err, tuning.ErrNoSpace), err)
 	_, err = u.Commit(tuning.File{Name: "large", Purpose: tuning.FineTune})
 	fmt.Println(errors.Is(err, tuning.ErrNoSpace))
-	fmt.Println(len(h.upload(four)), len(h.Files()))
+	fmt.Println(len(h.upload(four)), len(h.Files(keys.Client{})))
 }
 
 // Where the disk is full the error says so, nothing is left, and what fits is taken.

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/lorafuse/lorafuse/serve/keys"
 )
 
 // Status is how far a job is.
@@ -43,9 +45,9 @@ type Checkpoint struct {
 // Job is what is known of a job.
 type Job struct {
 	ID       string `json:"id"`
-	Order    uint64 `json:"order"` // of creation
-	Turn     uint64 `json:"turn"`  // in the queue
-	Owner    string `json:"owner,omitempty"`
+	Order    uint64 `json:"order"`           // of creation
+	Turn     uint64 `json:"turn"`            // in the queue
+	Owner    string `json:"owner,omitempty"` // name of the key that made it
 	Created  int64  `json:"created"`
 	Finished int64  `json:"finished,omitempty"`
 	Status   Status `json:"status"`
@@ -70,20 +72,20 @@ const jobPrefix = "ftjob-"
 // tag is the part of the id that names have.
 func (j *Job) tag() string { return j.ID[len(jobPrefix) : len(jobPrefix)+8] }
 
-// Job gives a job. It fails with ErrNotFound.
-func (s *Service) Job(id string) (Job, error) {
+// Job returns a job that a client sees. It fails with ErrNotFound.
+func (s *Service) Job(who keys.Client, id string) (Job, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	j, err := s.job(id)
+	j, err := s.job(who, id)
 	if err != nil {
 		return Job{}, err
 	}
 	return s.estimated(j), nil
 }
 
-func (s *Service) job(id string) (*Job, error) {
+func (s *Service) job(who keys.Client, id string) (*Job, error) {
 	j := s.jobs[id]
-	if j == nil {
+	if j == nil || !who.Sees(j.Owner) {
 		return nil, &Error{Kind: ErrNotFound, Param: "fine_tune_id", Code: "fine_tune_not_found", Message: fmt.Sprintf("Could not find fine tune: %.200s", id)}
 	}
 	return j, nil
@@ -98,20 +100,23 @@ func (s *Service) estimated(j *Job) Job {
 	return c
 }
 
-// Jobs gives all jobs, the latest first.
-func (s *Service) Jobs() []Job {
+// Jobs returns the jobs that a client sees, the latest first.
+func (s *Service) Jobs(who keys.Client) []Job {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := make([]Job, 0, len(s.jobs))
 	for _, j := range slices.SortedFunc(maps.Values(s.jobs), func(x, y *Job) int { return cmp.Compare(y.Order, x.Order) }) {
-		all = append(all, s.estimated(j))
+		if who.Sees(j.Owner) {
+			all = append(all, s.estimated(j))
+		}
 	}
 	return all
 }
 
-// Cancel ends a job. It fails with ErrState where it has ended already.
-func (s *Service) Cancel(id string) (Job, error) {
-	return s.interrupt(id, errCancelled, func(j *Job) error {
+// Cancel ends a job that a client sees. It fails with ErrNotFound, and with ErrState if the
+// job has ended already.
+func (s *Service) Cancel(who keys.Client, id string) (Job, error) {
+	return s.interrupt(who, id, errCancelled, func(j *Job) error {
 		if j.Status.Ended() {
 			return state(j, "Job has already completed: %s, which is %s", j.ID, j.Status)
 		}
@@ -120,10 +125,10 @@ func (s *Service) Cancel(id string) (Job, error) {
 	}, message(Info, "The job has been cancelled"))
 }
 
-// Pause has a job wait until it is resumed. It fails with ErrState where it neither waits
-// nor runs.
-func (s *Service) Pause(id string) (Job, error) {
-	return s.interrupt(id, errPaused, func(j *Job) error {
+// Pause has a job that a client sees wait until it is resumed. It fails with ErrNotFound, and
+// with ErrState if the job neither waits nor runs.
+func (s *Service) Pause(who keys.Client, id string) (Job, error) {
+	return s.interrupt(who, id, errPaused, func(j *Job) error {
 		if j.Status != Queued && j.Status != Running {
 			return state(j, "only jobs that are queued or running can be paused, and %s is %s", j.ID, j.Status)
 		}
@@ -132,10 +137,14 @@ func (s *Service) Pause(id string) (Job, error) {
 	}, message(Info, "The job has been paused"))
 }
 
-// Resume has a job that is paused go on. It fails with ErrState for others.
-func (s *Service) Resume(id string) (Job, error) {
+// Resume continues a paused job that a client sees. It fails with ErrNotFound, and with
+// ErrState if the job is not paused.
+func (s *Service) Resume(who keys.Client, id string) (Job, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if _, err := s.job(who, id); err != nil {
+		return Job{}, err
+	}
 	return s.change(id, func(t *txn, j *Job) (err error) {
 		if j.Status != Paused {
 			return state(j, "only jobs that are paused can be resumed, and %s is %s", j.ID, j.Status)
@@ -151,9 +160,12 @@ func state(j *Job, format string, args ...any) error {
 }
 
 // interrupt changes a job, and stops what is under way of it.
-func (s *Service) interrupt(id string, why error, change func(*Job) error, e Event) (Job, error) {
+func (s *Service) interrupt(who keys.Client, id string, why error, change func(*Job) error, e Event) (Job, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if _, err := s.job(who, id); err != nil {
+		return Job{}, err
+	}
 	j, err := s.change(id, func(_ *txn, j *Job) error { return change(j) }, e)
 	if err != nil {
 		return j, err
@@ -168,7 +180,7 @@ func (s *Service) interrupt(id string, why error, change func(*Job) error, e Eve
 
 // change replaces the record of a job, together with events. s.mu is held.
 func (s *Service) change(id string, change func(*txn, *Job) error, events ...Event) (Job, error) {
-	old, err := s.job(id)
+	old, err := s.job(keys.Client{}, id)
 	if err != nil {
 		return Job{}, err
 	}

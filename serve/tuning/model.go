@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
+	"github.com/lorafuse/lorafuse/serve/keys"
 )
 
 // Model is an adapter that a job has made.
@@ -25,7 +26,7 @@ func (s *Service) Find(name string) (dir string, ok bool) {
 	return s.path(adaptersDir, m.Dir), ok
 }
 
-// Model is what is known of an adapter that a job has made.
+// Model returns what is known of an adapter that a job has made, whoever owns it.
 func (s *Service) Model(name string) (Model, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -33,14 +34,14 @@ func (s *Service) Model(name string) (Model, bool) {
 	return m, ok
 }
 
-// Models are the adapters that jobs have made, the latest first. Checkpoints are none of
-// them, though they can be asked for.
-func (s *Service) Models() []Model {
+// Models returns the adapters of jobs that a client sees, the latest first. Checkpoints are
+// not among them, though they can be asked for.
+func (s *Service) Models(who keys.Client) []Model {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []Model
 	for _, m := range s.models {
-		if m.Step == 0 {
+		if m.Step == 0 && who.Sees(m.Owner) {
 			all = append(all, m)
 		}
 	}
@@ -50,13 +51,13 @@ func (s *Service) Models() []Model {
 	return all
 }
 
-// DeleteModel removes an adapter that a job has made; requests that have it keep it to
+// DeleteModel removes an adapter of a job that a client sees; requests that have it keep it to
 // their end. It fails with ErrNotFound.
-func (s *Service) DeleteModel(name string) error {
+func (s *Service) DeleteModel(who keys.Client, name string) error {
 	s.mu.Lock()
 	m, ok := s.models[name]
 	err := error(&Error{Kind: ErrNotFound, Param: "model", Code: "model_not_found", Message: fmt.Sprintf("there is no fine-tuned model %.200q", name)})
-	if ok {
+	if ok && who.Sees(m.Owner) {
 		err = s.store.update(func(t *txn) error { return t.remove(modelBucket, name) })
 	}
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/serve/keys"
 	"github.com/lorafuse/lorafuse/serve/tuning"
 	"github.com/lorafuse/lorafuse/train"
 	"github.com/lorafuse/lorafuse/train/config"
@@ -93,7 +94,7 @@ func TestJob(t *testing.T) {
 	require.ErrorIs(t, err, lora.ErrNotFound)
 	require.NoDirExists(t, filepath.Join(h.dir, "adapters", j.ID+"-8"))
 
-	f, r, err := h.Content(j.ResultFiles[0])
+	f, r, err := h.Content(keys.Client{}, j.ResultFiles[0])
 	require.NoError(t, err)
 	defer r.Close()
 	raw, err := io.ReadAll(r)
@@ -116,7 +117,7 @@ func TestReopen(t *testing.T) {
 	require.NoError(t, h.Close())
 	_, err := h.Upload()
 	require.NoError(t, err, "the disk takes it")
-	_, err = h.Create(t.Context(), tuning.Request{Model: "base", TrainingFile: kept}, "")
+	_, err = h.Create(t.Context(), tuning.Request{Model: "base", TrainingFile: kept}, keys.Client{})
 	require.ErrorIs(t, err, tuning.ErrClosed)
 
 	for _, stray := range []string{"files/file-x", "jobs/ftjob-x/a", "adapters/ftjob-x/a", "files/.tmp-0123456789ab-file-y"} {
@@ -129,10 +130,10 @@ func TestReopen(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, entries, want, folder)
 	}
-	again, err := h.Job(j.ID)
+	again, err := h.Job(keys.Client{}, j.ID)
 	require.NoError(t, err)
 	assert.Equal(t, j, again)
-	assert.Len(t, h.Files(), 3)
+	assert.Len(t, h.Files(keys.Client{}), 3)
 	assert.Empty(t, h.registry.List())
 	lease, err := h.registry.Acquire(t.Context(), "mine")
 	require.NoError(t, err)
@@ -162,19 +163,19 @@ func TestQueue(t *testing.T) {
 	for range 5 {
 		x.gate <- struct{}{}
 	}
-	j, err := h.Pause(first.ID)
+	j, err := h.Pause(keys.Client{}, first.ID)
 	require.NoError(t, err)
 	assert.Equal(t, tuning.Paused, j.Status)
 	h.await(second.ID, tuning.Running)
-	j, err = h.Cancel(second.ID)
+	j, err = h.Cancel(keys.Client{}, second.ID)
 	require.NoError(t, err)
 	assert.Equal(t, tuning.Cancelled, j.Status)
-	_, err = h.Cancel(second.ID)
+	_, err = h.Cancel(keys.Client{}, second.ID)
 	require.ErrorIs(t, err, tuning.ErrState)
-	_, err = h.Resume(second.ID)
+	_, err = h.Resume(keys.Client{}, second.ID)
 	require.ErrorIs(t, err, tuning.ErrState)
 	h.await(third.ID, tuning.Running)
-	_, err = h.Resume(first.ID)
+	_, err = h.Resume(keys.Client{}, first.ID)
 	require.NoError(t, err)
 	h.await(first.ID, tuning.Queued)
 	close(x.gate)
@@ -197,7 +198,7 @@ func TestStopped(t *testing.T) {
 	for range 6 {
 		x.gate <- struct{}{}
 	}
-	require.NoError(t, h.DeleteFile(j.Request.TrainingFile), "the job has its own")
+	require.NoError(t, h.DeleteFile(keys.Client{}, j.Request.TrainingFile), "the job has its own")
 	require.NoError(t, h.Close())
 	h = open(t, dir, &trainer{})
 	h.await(j.ID, tuning.Succeeded)
@@ -230,7 +231,7 @@ func TestSaveInterval(t *testing.T) {
 			found[i] = filepath.Base(found[i])
 		}
 		assert.Equal(t, c.want, found)
-		j, err = h.Job(j.ID)
+		j, err = h.Job(keys.Client{}, j.ID)
 		require.NoError(t, err)
 		for _, p := range j.Checkpoints {
 			assert.Equal(t, 4, p.Metrics.Step)
@@ -266,12 +267,12 @@ func TestFails(t *testing.T) {
 		j := h.await(h.create(func(r *tuning.Request) { r.Seed = new(uint64(seed)) }).ID, tuning.Failed)
 		assert.Equal(t, want, j.Error.Code)
 		assert.NotContains(t, j.Error.Message, "secret")
-		events, _, err := h.Events(j.ID, 0, 1)
+		events, _, err := h.Events(keys.Client{}, j.ID, 0, 1)
 		require.NoError(t, err)
 		assert.Equal(t, []any{tuning.Fault, j.Error.Message}, []any{events[0].Level, events[0].Message})
 	}
 	paused := h.await(h.create(func(r *tuning.Request) { r.Seed = new(uint64(5)) }).ID, tuning.Paused)
-	_, err := h.Resume(paused.ID)
+	_, err := h.Resume(keys.Client{}, paused.ID)
 	require.NoError(t, err)
 	h.await(paused.ID, tuning.Succeeded)
 	assert.Contains(t, strings.Join(h.messages(paused.ID), "\n"), "The machine is lost")
@@ -282,7 +283,7 @@ func TestFails(t *testing.T) {
 	require.NoError(t, err)
 	close(x.gate)
 	assert.Equal(t, "mine-"+j.ID[6:14], h.await(j.ID, tuning.Succeeded).Tuned)
-	assert.Len(t, h.Models(), 2)
+	assert.Len(t, h.Models(keys.Client{}), 2)
 
 	many := h.await(h.create(func(r *tuning.Request) { r.Hyperparameters.Epochs = new(25) }).ID, tuning.Succeeded)
 	assert.Equal(t, 9, strings.Count(strings.Join(h.messages(many.ID), "\n"), "Checkpoint created"), "3, 6 … 24, and 23")
@@ -307,7 +308,7 @@ func TestFiles(t *testing.T) {
 	f, err := u.Commit(tuning.File{Name: "a", Purpose: tuning.FineTune, Expires: 1})
 	require.NoError(t, err)
 	assert.Equal(t, f.Created+1, f.Expires)
-	require.Eventually(t, func() bool { _, err := h.File(f.ID); return errors.Is(err, tuning.ErrNotFound) }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := h.File(keys.Client{}, f.ID); return errors.Is(err, tuning.ErrNotFound) }, time.Minute, 10*time.Millisecond)
 	require.NoFileExists(t, filepath.Join(h.dir, "files", f.ID))
 }
 
@@ -318,8 +319,8 @@ func TestContinues(t *testing.T) {
 	j := h.await(h.create(func(r *tuning.Request) { r.Suffix = "one" }).ID, tuning.Succeeded)
 	x.gate = make(chan struct{})
 	next := h.create(func(r *tuning.Request) { r.Model, r.Suffix = "one", "one" })
-	require.NoError(t, h.DeleteModel("one"))
-	require.ErrorIs(t, h.DeleteModel("one"), tuning.ErrNotFound)
+	require.NoError(t, h.DeleteModel(keys.Client{}, "one"))
+	require.ErrorIs(t, h.DeleteModel(keys.Client{}, "one"), tuning.ErrNotFound)
 	_, err := h.registry.Acquire(t.Context(), "one")
 	require.ErrorIs(t, err, lora.ErrNotFound)
 	require.NoDirExists(t, filepath.Join(h.dir, "adapters", j.ID))
@@ -328,9 +329,9 @@ func TestContinues(t *testing.T) {
 	assert.Equal(t, "one-"+next.ID[6:14], done.Tuned, "the name was not free")
 	c := x.configs[1]
 	assert.Equal(t, "init", filepath.Base(c.InitAdapter))
-	_, err = h.Create(t.Context(), tuning.Request{Model: done.Tuned, TrainingFile: h.upload(four), Adapter: json.RawMessage(`{"r": 3}`)}, "")
+	_, err = h.Create(t.Context(), tuning.Request{Model: done.Tuned, TrainingFile: h.upload(four), Adapter: json.RawMessage(`{"r": 3}`)}, keys.Client{})
 	require.ErrorContains(t, err, "lora: an adapter that is gone on from brings its own settings")
-	_, err = h.Create(t.Context(), tuning.Request{Model: "one", TrainingFile: h.upload(four)}, "")
+	_, err = h.Create(t.Context(), tuning.Request{Model: "one", TrainingFile: h.upload(four)}, keys.Client{})
 	require.ErrorIs(t, err, lora.ErrNotFound)
 }
 
@@ -352,31 +353,31 @@ func TestManyClients(t *testing.T) {
 					var err error
 					switch random.IntN(4) {
 					case 0:
-						_, err = h.Pause(j.ID)
+						_, err = h.Pause(keys.Client{}, j.ID)
 					case 1:
-						_, err = h.Resume(j.ID)
+						_, err = h.Resume(keys.Client{}, j.ID)
 					case 2:
-						_, _, err = h.Events(j.ID, 0, 3)
+						_, _, err = h.Events(keys.Client{}, j.ID, 0, 3)
 					case 3:
 						if random.IntN(3) == 0 {
-							_, err = h.Cancel(j.ID)
+							_, err = h.Cancel(keys.Client{}, j.ID)
 						}
 					}
 					if err != nil {
 						assert.ErrorIs(t, err, tuning.ErrState)
 					}
 				}
-				if _, err := h.Resume(j.ID); err != nil {
+				if _, err := h.Resume(keys.Client{}, j.ID); err != nil {
 					assert.ErrorIs(t, err, tuning.ErrState)
 				}
-				h.Jobs()
+				h.Jobs(keys.Client{})
 				if lease, err := h.registry.Acquire(t.Context(), "s"); err == nil {
 					lease.Release()
-					if err := h.DeleteModel("s"); err != nil {
+					if err := h.DeleteModel(keys.Client{}, "s"); err != nil {
 						assert.ErrorIs(t, err, tuning.ErrNotFound)
 					}
 				}
-				assert.NoError(t, h.DeleteFile(j.Request.TrainingFile))
+				assert.NoError(t, h.DeleteFile(keys.Client{}, j.Request.TrainingFile))
 			}
 		})
 	}
@@ -399,5 +400,5 @@ func TestManyClients(t *testing.T) {
 	require.Empty(t, entries)
 	entries, err = os.ReadDir(filepath.Join(dir, "files"))
 	require.NoError(t, err)
-	require.Len(t, entries, len(h.Files()))
+	require.Len(t, entries, len(h.Files(keys.Client{})))
 }

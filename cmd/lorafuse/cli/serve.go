@@ -30,6 +30,7 @@ type serveFlags struct {
 	adminKeys         []string
 	adminKeyFile      string
 	updates           bool
+	sharePrefixCache  bool
 	origins           []string
 	allowedHosts      []string
 	traceURL          string
@@ -75,7 +76,9 @@ SIGTERM and Ctrl-C let requests that are under way end: /ready says 503 from the
 and no request is taken any more. A second signal ends the program at once.
 
 Keys are best kept in the environment, LORAFUSE_API_KEY and LORAFUSE_ADMIN_KEY, or in
-files with a key on each line: others on the machine see the flags of a program.`,
+files with a key on each line: others on the machine see the flags of a program. What a
+client makes belongs to its key; a name before the key, as in "ann KEY", keeps it when the
+key is replaced.`,
 		Example: `  lorafuse serve --model path/to/model --adapter sql=output/adapter
   lorafuse serve --model owner/name --adapters-dir adapters --listen :8000 --api-key-file keys.txt
   lorafuse serve --model path/to/model --adapters-dir adapters --allow-adapter-updates --admin-key-file admin.txt
@@ -99,7 +102,7 @@ files with a key on each line: others on the machine see the flags of a program.
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8000", "address and port to listen on; :8000 is all addresses, port 0 any port that is free")
 	flags.StringVar(&f.tlsCert, "tls-cert", "", "file with a certificate, and those that it is signed by: speaks HTTPS")
 	flags.StringVar(&f.tlsKey, "tls-key", "", "file with the key of --tls-cert")
-	flags.StringArrayVar(&f.apiKeys, "api-key", nil, "key that clients must have, as often as needed; without one all may ask")
+	flags.StringArrayVar(&f.apiKeys, "api-key", nil, "API key of clients, or a name for its owner and the key, as often as needed; without one no key is needed")
 	flags.StringVar(&f.apiKeyFile, "api-key-file", "", "file of such keys, one a line")
 	flags.StringArrayVar(&f.adminKeys, "admin-key", nil, "key to load, unload and delete adapters with, as often as needed; without one that of a client will do")
 	flags.StringVar(&f.adminKeyFile, "admin-key-file", "", "file of such keys, one a line")
@@ -116,6 +119,7 @@ files with a key on each line: others on the machine see the flags of a program.
 	flags.IntVar(&f.queue, "max-queue", 0, "most requests that wait, 0 is 1024; others are told to come again")
 	flags.IntVar(&f.resident, "max-adapters", 0, "most adapters on the device at the same time, 0 is 16; others take turns")
 	flags.StringVar(&f.adapterHostMemory, "adapter-host-memory", "", "memory for adapters on the host, such as 4GiB; those that are not in use are read again; default all there is")
+	flags.BoolVar(&f.sharePrefixCache, "share-prefix-cache", false, "reuse what was computed for prompts of other keys too: keys can then find out what others have asked")
 	f.tuningFlags.flags(flags)
 	flags.Float64Var(&f.trainShare, "train-share", 0.5, "part of the time that training gets while there are requests, more than 0 and less than 1")
 	return c

@@ -24,7 +24,7 @@ type door struct {
 	scheme   string // http or https
 	server   *http.Server
 	guarded  http.Handler // serve, for requests that the guard lets in
-	failed   chan error // gets why nobody can come in any more
+	failed   chan error   // gets why nobody can come in any more
 	service  atomic.Pointer[service]
 	inside   sync.RWMutex // requests read, so that whoever writes has waited for them
 	cut      context.CancelFunc

@@ -252,7 +252,7 @@ func TestServeRefuses(t *testing.T) {
 		{ExitUsage, "--allow-adapter-updates needs --adapters-dir", with("--allow-adapter-updates")},
 		{ExitUsage, "--admin-key is for --allow-adapter-updates", with("--admin-key", "k")},
 		{ExitUsage, "--api-key: a key is empty", with("--api-key", " ")},
-		{ExitUsage, "--api-key-file: a key has a space in it", with("--api-key-file", l.file("spaced", "a b"))},
+		{ExitUsage, "--api-key-file: a key has 2 spaces in it, expected KEY or NAME KEY", with("--api-key-file", l.file("spaced", "a b c"))},
 		{ExitUsage, "--api-key-file: " + l.path("none") + " has no key", with("--api-key-file", l.file("none", "\n\n"))},
 		{ExitUsage, "--api-key-file: open ", with("--api-key-file", l.path("missing"))},
 		{ExitUsage, "--max-texts: found 0, expected 1 or more", with("--max-texts", "0")},

@@ -5,7 +5,8 @@ import (
 	"net"
 	"os"
 	"strings"
-	"unicode"
+
+	apikeys "github.com/lorafuse/lorafuse/serve/keys"
 )
 
 // serverKeys are what clients of a server must have.
@@ -24,15 +25,12 @@ func (f *serveFlags) serverKeys() (k serverKeys, err error) {
 	return k, err
 }
 
-// readKeys takes keys from a flag and from a file that has one on each line, or else
-// from the environment.
+// readKeys returns the keys of a flag and of a file that has one on each line, or else that of
+// the environment. Each is KEY or NAME KEY.
 func readKeys(flag string, keys []string, file, variable string) (all []string, err error) {
 	add := func(from, key string) error {
-		if key = strings.TrimSpace(key); key == "" {
-			return fmt.Errorf("%s: a key is empty", from)
-		}
-		if strings.ContainsFunc(key, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
-			return fmt.Errorf("%s: a key has a space in it, or a control character", from)
+		if _, _, err := apikeys.Parse(key); err != nil {
+			return fmt.Errorf("%s: %w", from, err)
 		}
 		all = append(all, key)
 		return nil

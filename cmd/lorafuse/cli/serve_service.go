@@ -23,7 +23,9 @@ import (
 	"github.com/lorafuse/lorafuse/model/hub"
 	"github.com/lorafuse/lorafuse/serve"
 	"github.com/lorafuse/lorafuse/serve/batching"
+	"github.com/lorafuse/lorafuse/serve/keys"
 	"github.com/lorafuse/lorafuse/serve/metrics"
+	"github.com/lorafuse/lorafuse/serve/tinker"
 	"github.com/lorafuse/lorafuse/serve/traces"
 	"github.com/lorafuse/lorafuse/serve/tuning"
 	"github.com/lorafuse/lorafuse/tokenizer"
@@ -109,7 +111,10 @@ func (a *app) openEngine(ctx context.Context, f *serveFlags, setup served, s *se
 	o := serve.Options{
 		Model: s.session.model, Name: s.name, Keys: setup.keys.users, AdminKeys: setup.keys.admins,
 		AllowAdapterUpdates: f.updates, Origins: f.origins, Logger: log, Version: readVersion().Version,
+		SharePrefixCache: f.sharePrefixCache,
 	}
+	var t *tinker.Server
+	o.Visible = func(who keys.Client, adapter string) bool { return t == nil || t.Visible(who, adapter) }
 	var err error
 	if o.Tokenizer, err = tokenizer.Load(s.session.model.Dir); err != nil {
 		return err
@@ -152,11 +157,9 @@ func (a *app) openEngine(ctx context.Context, f *serveFlags, setup served, s *se
 	s.handler = routes
 	drain := server.Drain
 	if f.trainDir != "" {
-		t, close, err := f.openTinker(setup, s, o.Tokenizer, asked, o.Engine, log)
-		if err != nil {
+		if t, s.tinker, err = f.openTinker(setup, s, o.Tokenizer, asked, o.Engine, log); err != nil {
 			return err
 		}
-		s.tinker = close
 		routes.Handle("/api/v1/", t)
 		drain = func() {
 			server.Drain()
@@ -264,7 +267,7 @@ func (a *app) openEmbedder(ctx context.Context, f *serveFlags, setup served, s *
 func (f *serveFlags) vectorsOnly() error {
 	for _, name := range []string{
 		"adapter", "adapters-dir", "allow-adapter-updates", "max-adapters", "adapter-host-memory",
-		"chat-template", "max-texts", "max-batch-tokens", "cache-tokens", "max-length", "max-queue", "train-share",
+		"chat-template", "max-texts", "max-batch-tokens", "cache-tokens", "max-length", "max-queue", "train-share", "share-prefix-cache",
 		"train-dir", "train-jobs", "max-file-size",
 	} {
 		if f.given(name) {

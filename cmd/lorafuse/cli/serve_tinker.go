@@ -25,7 +25,7 @@ func (f *serveFlags) openTinker(setup served, s *service, tok *tokenizer.Tokeniz
 	}
 	t, err := tinker.New(tinker.Options{
 		Engine: engine, Trainer: sessions, Model: s.session.model, Name: s.name,
-		Tokenizer: tok, TokenizerID: id, MaxLength: s.engine.MaxLength(), Dir: filepath.Join(f.trainDir, "tinker"), Keys: setup.keys.users, Logger: log,
+		Tokenizer: tok, TokenizerID: id, MaxLength: s.engine.MaxLength(), Dir: filepath.Join(f.trainDir, "tinker"), Keys: setup.keys.users, AdminKeys: setup.keys.admins, SharePrefixCache: f.sharePrefixCache, Logger: log,
 	})
 	if err != nil {
 		sessions.Close()
