@@ -19,22 +19,19 @@ type precision struct {
 // used most first.
 func Types() []tensor.DType {
 	return []tensor.DType{
-		tensor.F32, tensor.BF16, tensor.F16, tensor.F64, tensor.F8E4M3, tensor.F8E5M2, tensor.F8E4M3FNUZ, tensor.F8E5M2FNUZ,
+		tensor.F32, tensor.BF16, tensor.F16, tensor.F64, tensor.F8E4M3, tensor.F8E5M2,
 	}
 }
 
 // precisions are the types that weights can be converted from and to. Sources:
-// IEEE 754; Micikevicius et al., arXiv 2209.05433, table 1; for the FNUZ kinds
-// Noune et al., arXiv 2206.02915.
+// IEEE 754; Micikevicius et al., arXiv 2209.05433, table 1.
 var precisions = map[tensor.DType]precision{
-	tensor.F64:        {52, -1022, math.MaxFloat64},
-	tensor.F32:        {23, -126, math.MaxFloat32},
-	tensor.BF16:       {7, -126, 0x1.fep127},
-	tensor.F16:        {10, -14, 65504},
-	tensor.F8E5M2:     {2, -14, 57344},
-	tensor.F8E4M3:     {3, -6, 448},
-	tensor.F8E5M2FNUZ: {2, -15, 57344},
-	tensor.F8E4M3FNUZ: {3, -7, 240},
+	tensor.F64:    {52, -1022, math.MaxFloat64},
+	tensor.F32:    {23, -126, math.MaxFloat32},
+	tensor.BF16:   {7, -126, 0x1.fep127},
+	tensor.F16:    {10, -14, 65504},
+	tensor.F8E5M2: {2, -14, 57344},
+	tensor.F8E4M3: {3, -6, 448},
 }
 
 // limit is the number beyond which all others are too large for the type: half

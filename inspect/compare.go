@@ -36,8 +36,8 @@ type Difference struct {
 // of 64 bits with each other. Runs of equal bytes are passed over at the speed
 // of the memory.
 //
-// It fails with ErrDType where a type is not of numbers, or one of the two is
-// complex alone, with ErrShape where the shapes differ, with what reading fails
+// It fails with ErrDType where the values of a type are not known (F4, F6, F8_E8M0 and the
+// FNUZ floats) and the bytes differ, or one of the two is complex alone, with ErrShape where the shapes differ, with what reading fails
 // with, and with the error of ctx.
 func Compare(ctx context.Context, pairs []Pair, o Options) ([]Difference, error) {
 	lengths := make([]int64, len(pairs))
@@ -211,6 +211,9 @@ func (w *comparer) chunk(ctx context.Context, c *comparison, from, length int64)
 				if a.DType == b.DType && bytes.Equal(x, y) {
 					g.skipped = true
 					return nil
+				}
+				if c.kind == asBytes {
+					return fmt.Errorf("tensor %q: %v: %w", a.Name, a.DType, ErrDType)
 				}
 				return w.block(&g, c.kind, x, y, a.DType, b.DType, int(count))
 			})

@@ -26,7 +26,7 @@ func newCounter(d safetensors.DType) *counter {
 	if values == nil {
 		return nil
 	}
-	return &counter{dtype: d, values: values, counts: make([]uint32, max(len(values), 256))}
+	return &counter{dtype: d, values: values, counts: make([]uint32, len(values))}
 }
 
 // tables remembers valuesOf: 256 KiB for each type of 16 bits.
@@ -43,13 +43,9 @@ func valuesOf(d safetensors.DType) []float32 {
 		return nil
 	}
 	values := make([]float32, 1<<d.Bits())
-	patterns := make([]byte, len(values)*d.Bits()/8)
-	for i := range values { // packed as in a file, from the lowest bit on
-		for bit := range d.Bits() {
-			if at := i*d.Bits() + bit; i>>bit&1 != 0 {
-				patterns[at/8] |= 1 << (at % 8)
-			}
-		}
+	var patterns []byte
+	for i := range values {
+		patterns = binary.LittleEndian.AppendUint16(patterns, uint16(i))[:(i+1)*t.Size()]
 	}
 	if err := tensor.ToFloat32(values, patterns, t); err != nil {
 		return nil
@@ -60,18 +56,9 @@ func valuesOf(d safetensors.DType) []float32 {
 
 // count counts whole elements; less than 2^32 of them until the next sum.
 func (c *counter) count(data []byte) {
-	switch c.dtype.Bits() {
-	case 16:
+	if c.dtype.Bits() == 16 {
 		c.countPairs(data)
-	case 6:
-		for ; len(data) >= 3; data = data[3:] {
-			x := uint(data[0]) | uint(data[1])<<8 | uint(data[2])<<16
-			c.counts[x&63]++
-			c.counts[x>>6&63]++
-			c.counts[x>>12&63]++
-			c.counts[x>>18]++
-		}
-	default: // of F4, two elements at once
+	} else {
 		c.countBytes(data)
 	}
 }
@@ -108,9 +95,6 @@ func (c *counter) countPairs(data []byte) {
 
 // sum adds what was counted to p and begins anew.
 func (c *counter) sum(p *part) {
-	if c.dtype.Bits() == 4 {
-		c.halve()
-	}
 	var o part
 	lo, hi, sum := math.Inf(1), math.Inf(-1), 0.0
 	for i, n := range c.counts[:len(c.values)] {
@@ -157,15 +141,4 @@ func (c *counter) spread(o *part, lo, hi, mean float64) {
 		o.moments.m2 += (x - mean) * (x - mean) * float64(n)
 		o.floats.counts[gridPlace(x, scale)-o.floats.base] += int64(n)
 	}
-}
-
-// halve turns counts of bytes into counts of their two halves.
-func (c *counter) halve() {
-	var halves [16]uint32
-	for i, n := range c.counts {
-		halves[i&15] += n
-		halves[i>>4] += n
-	}
-	clear(c.counts)
-	copy(c.counts, halves[:])
 }

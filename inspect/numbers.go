@@ -18,6 +18,7 @@ const (
 	asFloat64             // also F64, I32, U32
 	asWhole               // integers, of which one is I64 or U64
 	asComplex             // C64
+	asBytes               // of a type whose values are not known: equal, or refused
 )
 
 // mix finds the kind for two types.
@@ -36,6 +37,9 @@ func mix(a, b safetensors.DType) (kind, error) {
 			return asComplex, nil
 		case safetensors.F32:
 		default:
+			if valuesOf(d) == nil && a == b {
+				return asBytes, nil
+			}
 			if valuesOf(d) == nil {
 				return 0, fmt.Errorf("%v: %w", d, ErrDType)
 			}

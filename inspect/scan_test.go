@@ -168,8 +168,8 @@ func plain(x []float64) (v Values, lo, hi float64) {
 
 // numeric are the types whose elements float32 or float64 hold.
 var numeric = []safetensors.DType{
-	safetensors.Bool, safetensors.F4, safetensors.F6E2M3, safetensors.F6E3M2, safetensors.U8, safetensors.I8,
-	safetensors.F8E5M2, safetensors.F8E4M3, safetensors.F8E8M0, safetensors.F8E4M3FNUZ, safetensors.F8E5M2FNUZ, safetensors.I16, safetensors.U16,
+	safetensors.Bool, safetensors.U8, safetensors.I8,
+	safetensors.F8E5M2, safetensors.F8E4M3, safetensors.I16, safetensors.U16,
 	safetensors.F16, safetensors.BF16, safetensors.I32, safetensors.U32, safetensors.F32, safetensors.F64, safetensors.I64, safetensors.U64,
 }
 

@@ -120,7 +120,6 @@ func TestCheckProblems(t *testing.T) {
 		"infinity":     {func(m tensors) { m[keyB] = with(t, m[keyB], 7, float32(math.Inf(-1))) }, []error{lora.ErrNotFinite}, "element 7 is -Inf"},
 		"B is zero":    {func(m tensors) { m[keyB] = zeros(t, 4, 2) }, []error{lora.ErrZeroB}, keyB + ": does nothing: all of B is zero"},
 		"A is zero":    {func(m tensors) { m[keyA] = zeros(t, 2, 8) }, []error{lora.ErrZeroB}, keyA + ": does nothing: all of A is zero"},
-		"four bits":    {func(m tensors) { m[keyA] = tensor.Tensor{DType: tensor.F4, Shape: []int{2, 8}, Data: make([]byte, 8)} }, []error{lora.ErrZeroB}, keyA + ": does nothing: all of A is zero"},
 		"resized":      {func(m tensors) { m["base_model.model.lm_head.weight"] = ramp(t, 21, 8) }, []error{lora.ErrShape}, "the vocabulary of the base model was resized"},
 	} {
 		t.Run(name, func(t *testing.T) {

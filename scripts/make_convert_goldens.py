@@ -5,15 +5,13 @@ it widens them, and of millions of float32 numbers when it narrows them.
 
 Results are given as checksums, the first 8 bytes of SHA-256: one for all codes that are widened,
 and one for each sign and each 16 exponents of what is narrowed; and some in full. NaN counts as one
-code, without sign and payload. PyTorch does not convert the types of 4 and 6 bits; for those
-ml_dtypes is asked, which has no NaN for them either.
+code, without sign and payload.
 """
 
 import hashlib
 import json
 import sys
 
-import ml_dtypes
 import numpy as np
 import torch
 
@@ -29,44 +27,30 @@ def checksum(a):
     return hashlib.sha256(a.tobytes()).hexdigest()[:16]
 
 
-# name: type of torch or ml_dtypes, unsigned type of its codes, the code of NaN
+# name: type of torch, unsigned type of its codes, the code of NaN
 FORMATS = {
     "F16": (torch.float16, np.uint16, 0x7E00),
     "BF16": (torch.bfloat16, np.uint16, 0x7FC0),
     "F8_E5M2": (torch.float8_e5m2, np.uint8, 0x7F),
     "F8_E4M3": (torch.float8_e4m3fn, np.uint8, 0x7F),
-    "F8_E8M0": (torch.float8_e8m0fnu, np.uint8, 0xFF),
-    "F8_E4M3FNUZ": (torch.float8_e4m3fnuz, np.uint8, 0x80),
-    "F8_E5M2FNUZ": (torch.float8_e5m2fnuz, np.uint8, 0x80),
-    "F4": (ml_dtypes.float4_e2m1fn, np.uint8, None),
-    "F6_E2M3": (ml_dtypes.float6_e2m3fn, np.uint8, None),
-    "F6_E3M2": (ml_dtypes.float6_e3m2fn, np.uint8, None),
 }
 
 
 def widen(codes, kind):
-    if isinstance(kind, torch.dtype):
-        bits = torch.from_numpy(codes.copy()).view(kind).float().numpy()
-    else:
-        bits = codes.view(kind).astype(np.float32)
+    bits = torch.from_numpy(codes.copy()).view(kind).float().numpy()
     return np.where(np.isnan(bits), np.uint32(0x7FC00000), bits.view(np.uint32))
 
 
 def narrow(bits, kind, code, nan):
     x = bits.view(np.float32)
-    if isinstance(kind, torch.dtype):
-        out = torch.from_numpy(x.copy()).to(kind)
-        codes = out.view(torch.uint8 if code == np.uint8 else torch.uint16).numpy().copy()
-        codes[np.isnan(out.float().numpy())] = nan
-    else:
-        x = np.where(np.isnan(x), np.float32(0), x)
-        codes = x.astype(kind).view(code)
+    out = torch.from_numpy(x.copy()).to(kind)
+    codes = out.view(torch.uint8 if code == np.uint8 else torch.uint16).numpy().copy()
+    codes[np.isnan(out.float().numpy())] = nan
     return codes
 
 
 def all_codes(kind, code):
-    bits = kind.itemsize * 8 if isinstance(kind, torch.dtype) else ml_dtypes.finfo(kind).bits
-    return np.arange(1 << bits, dtype=code)
+    return np.arange(1 << kind.itemsize * 8, dtype=code)
 
 
 def main():
@@ -91,7 +75,7 @@ def main():
     # Every number of one small type to every other.
     for a, (ka, ca, _) in FORMATS.items():
         for b, (kb, cb, nan) in FORMATS.items():
-            if a != b and isinstance(ka, torch.dtype) and isinstance(kb, torch.dtype):
+            if a != b:
                 source = torch.from_numpy(all_codes(ka, ca)).view(ka)
                 result = source.to(kb)
                 codes = result.view(torch.uint8 if cb == np.uint8 else torch.uint16).numpy().copy()
@@ -115,7 +99,7 @@ def main():
         out["pairs"]["F64 F16"] = checksum(x.astype(np.float16))
 
     with open(sys.argv[1], "w") as f:
-        note = f"python scripts/make_convert_goldens.py tensor/testdata/convert.json with torch {torch.__version__.split('+')[0]}, numpy {np.__version__}, ml_dtypes {ml_dtypes.__version__}"
+        note = f"python scripts/make_convert_goldens.py tensor/testdata/convert.json with torch {torch.__version__.split('+')[0]}, numpy {np.__version__}"
         f.write(f'{{\n "command": {json.dumps(note)},\n' + ",\n".join(f' {json.dumps(k)}: {{\n' + ",\n".join(f"  {json.dumps(n)}: {json.dumps(v)}" for n, v in d.items()) + "\n }" for k, d in out.items()) + "\n}\n")
 
 

@@ -34,17 +34,16 @@ func widen(dst []float32, src []byte, d DType) {
 		return
 	}
 	n := vectorWiden(dst, src, d)
-	portableWiden(dst[n:], src[n*d.Bits()/8:], d)
+	portableWiden(dst[n:], src[n*d.Size():], d)
 }
 
 // FromFloat32 converts src to elements of type d, little-endian in dst, which
 // needs no alignment and must not overlap src. What a type cannot hold becomes:
 //
 //   - in a float, the nearest number, ties to even. Beyond the largest number
-//     F16, BF16 and F8_E5M2 go on to infinity; F8_E4M3 and the F6 and F4 types
-//     stay at the largest; the FNUZ types and F8_E8M0 become NaN. NaN stays NaN
-//     and is quiet, but the F6 and F4 types have none: they take the largest
-//     number. See the functions for single numbers, such as Float32ToF8E4M3.
+//     F16, BF16 and F8_E5M2 go on to infinity; F8_E4M3 stays at the largest. NaN
+//     stays NaN and is quiet. See the functions for single numbers, such as
+//     Float32ToF8E4M3.
 //   - in an integer, the nearest, ties to even, so that what is out of range
 //     becomes the smallest or the largest; NaN becomes 0;
 //   - in a Bool, whether it differs from 0.
@@ -67,30 +66,16 @@ func narrow(dst []byte, src []float32, d DType) {
 		return
 	}
 	n := vectorNarrow(dst, src, d)
-	portableNarrow(dst[n*d.Bits()/8:], src[n:], d)
+	portableNarrow(dst[n*d.Size():], src[n:], d)
 }
 
 func checkLength(elements, bytes int, d DType) error {
-	bits := d.Bits()
-	if bits == 0 {
+	size := d.Size()
+	if size == 0 {
 		return fmt.Errorf("tensor: convert %v: %w", d, ErrDType)
 	}
-	if n, ok := elementsIn(bytes, d); !ok || n != elements {
-		return fmt.Errorf("tensor: %d elements of %v take %d bits each, found %d bytes in all: %w", elements, d, bits, bytes, ErrLength)
+	if bytes%size != 0 || bytes/size != elements {
+		return fmt.Errorf("tensor: %d elements of %v take %d bytes each, found %d bytes in all: %w", elements, d, size, bytes, ErrLength)
 	}
 	return nil
-}
-
-// elementsIn is the number of elements of type d in so many bytes, if it is
-// whole.
-func elementsIn(bytes int, d DType) (n int, ok bool) {
-	bits := d.Bits()
-	if bits >= 8 {
-		return bytes / (bits / 8), bytes%(bits/8) == 0
-	}
-	// In an order that does not overflow: 4 bits, or 3 bytes of 4 times 6.
-	if bits == 4 {
-		return 2 * bytes, true
-	}
-	return bytes / 3 * 4, bytes%3 == 0
 }

@@ -15,16 +15,10 @@ type DType uint8
 const (
 	Invalid DType = iota
 	Bool          // one byte, 0 or 1
-	F4            // E2M1: two in a byte, the first in the lower half
-	F6E2M3        // four in three bytes, see F6E3M2
-	F6E3M2        // element i is the 6 bits from bit 6·i on, counted from the lowest bit of the first byte
 	U8
 	I8
 	F8E5M2
-	F8E4M3     // the "fn" kind: no infinities
-	F8E8M0     // a power of two, the scale of the MX formats
-	F8E4M3FNUZ // no infinities, no negative zero
-	F8E5M2FNUZ // no infinities, no negative zero
+	F8E4M3 // the "fn" kind: no infinities
 	I16
 	U16
 	F16
@@ -50,31 +44,25 @@ var dtypes = [...]struct {
 	name string
 	bits int
 }{
-	Invalid:    {"INVALID", 0},
-	Bool:       {"BOOL", 8},
-	F4:         {"F4", 4},
-	F6E2M3:     {"F6_E2M3", 6},
-	F6E3M2:     {"F6_E3M2", 6},
-	U8:         {"U8", 8},
-	I8:         {"I8", 8},
-	F8E5M2:     {"F8_E5M2", 8},
-	F8E4M3:     {"F8_E4M3", 8},
-	F8E8M0:     {"F8_E8M0", 8},
-	F8E4M3FNUZ: {"F8_E4M3FNUZ", 8},
-	F8E5M2FNUZ: {"F8_E5M2FNUZ", 8},
-	I16:        {"I16", 16},
-	U16:        {"U16", 16},
-	F16:        {"F16", 16},
-	BF16:       {"BF16", 16},
-	I32:        {"I32", 32},
-	U32:        {"U32", 32},
-	F32:        {"F32", 32},
-	F64:        {"F64", 64},
-	I64:        {"I64", 64},
-	U64:        {"U64", 64},
-	Q8:         {"Q8", 0},
-	NF4:        {"NF4", 0},
-	FP4:        {"FP4", 0},
+	Invalid: {"INVALID", 0},
+	Bool:    {"BOOL", 8},
+	U8:      {"U8", 8},
+	I8:      {"I8", 8},
+	F8E5M2:  {"F8_E5M2", 8},
+	F8E4M3:  {"F8_E4M3", 8},
+	I16:     {"I16", 16},
+	U16:     {"U16", 16},
+	F16:     {"F16", 16},
+	BF16:    {"BF16", 16},
+	I32:     {"I32", 32},
+	U32:     {"U32", 32},
+	F32:     {"F32", 32},
+	F64:     {"F64", 64},
+	I64:     {"I64", 64},
+	U64:     {"U64", 64},
+	Q8:      {"Q8", 0},
+	NF4:     {"NF4", 0},
+	FP4:     {"FP4", 0},
 }
 
 // Bits is the number of bits of one element, 0 for Invalid and for the
@@ -86,15 +74,8 @@ func (d DType) Bits() int {
 	return dtypes[d].bits
 }
 
-// Size is the number of bytes of one element. It is 0 for Invalid, for the
-// types F4, F6E2M3 and F6E3M2, whose elements share bytes, and for the
-// quantised types.
-func (d DType) Size() int {
-	if bits := d.Bits(); bits%8 == 0 {
-		return bits / 8
-	}
-	return 0
-}
+// Size is the number of bytes of one element, 0 for Invalid and for the quantised types.
+func (d DType) Size() int { return d.Bits() / 8 }
 
 // Quantized reports whether d is a type of weights in blocks: Q8, NF4 or FP4.
 // Matrices of these are multiplied with, and are turned into numbers by package
@@ -114,13 +95,12 @@ func (d DType) BlockBytes() int {
 }
 
 // Bytes is the number of bytes that n elements take. Those of a quantised type
-// fill whole blocks, and those of less than a byte whole bytes.
+// fill whole blocks.
 func (d DType) Bytes(n int) int {
 	if b := d.BlockBytes(); b > 0 {
 		return (n + QuantBlock - 1) / QuantBlock * b
 	}
-	bits := d.Bits()
-	return n/8*bits + (n%8*bits+7)/8
+	return n * d.Size()
 }
 
 // String is the name that the safetensors format gives the type.
@@ -134,7 +114,7 @@ func (d DType) String() string {
 // IsFloat reports whether d is a floating-point type.
 func (d DType) IsFloat() bool {
 	switch d {
-	case F4, F6E2M3, F6E3M2, F8E5M2, F8E4M3, F8E8M0, F8E4M3FNUZ, F8E5M2FNUZ, F16, BF16, F32, F64:
+	case F8E5M2, F8E4M3, F16, BF16, F32, F64:
 		return true
 	}
 	return false
@@ -143,7 +123,8 @@ func (d DType) IsFloat() bool {
 // isInteger reports whether d is a whole number or a truth value.
 func (d DType) isInteger() bool { return d.Bits() > 0 && !d.IsFloat() }
 
-// ParseDType is the inverse of String.
+// ParseDType is the inverse of String. It refuses the types of the safetensors format
+// that no checkpoint in use has, F4, F6, F8_E8M0 and the FNUZ floats.
 func ParseDType(s string) (DType, error) {
 	for d, t := range dtypes {
 		if t.name == s && d != int(Invalid) {

@@ -48,10 +48,10 @@ func ExampleView() {
 }
 
 func ExampleConvert() {
-	// The four numbers 0.5, -1.5, 6 and 0, two in a byte.
-	packed := []byte{0xb1, 0x07}
+	// The four numbers 0.5, -1.5, 6 and 0, a byte each.
+	packed := []byte{0x30, 0xbc, 0x4c, 0x00}
 	half := make([]byte, 8)
-	if err := tensor.Convert(half, tensor.BF16, packed, tensor.F4); err != nil {
+	if err := tensor.Convert(half, tensor.BF16, packed, tensor.F8E4M3); err != nil {
 		fmt.Println(err)
 		return
 	}

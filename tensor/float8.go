@@ -35,57 +35,6 @@ func Float32ToF8E4M3(f float32) uint8 {
 	return sign | uint8(min(encode(abs, 3, 7), 0x7e))
 }
 
-// F8E8M0ToFloat32 widens a power of two: the exponent of a float32, without
-// sign or mantissa. 0 is 2^-127, 0xFF is NaN; there is no zero.
-// Format: OCP Microscaling Formats (MX) 1.0, section 5.4.1.
-func F8E8M0ToFloat32(h uint8) float32 { return f8e8m0[h] }
-
-// Float32ToF8E8M0 rounds the magnitude of f to a power of two as PyTorch does:
-// up from the middle between two on (and from 2^-127 to 2^-126 whatever is
-// more). The sign is dropped, zero becomes 2^-127; NaN, infinities, and what
-// would round to 2^128 become NaN.
-func Float32ToF8E8M0(f float32) uint8 {
-	abs := math.Float32bits(f) & 0x7fffffff
-	half := uint32(0x00400000)
-	if abs < 0x00800000 {
-		half-- // for subnormals it is the value of the smallest power
-	}
-	return uint8(min((abs+half)>>23, 0xff))
-}
-
-// F8E4M3FNUZToFloat32 widens an 8-bit float of 4 exponent and 3 mantissa bits
-// without infinities and negative zero, whose code is NaN; largest number 240.
-// Format: "8-bit Numerical Formats for Deep Neural Networks", arXiv 2206.02915.
-func F8E4M3FNUZToFloat32(h uint8) float32 { return f8e4m3fnuz[h] }
-
-// Float32ToF8E4M3FNUZ rounds to the nearest F8_E4M3FNUZ number, ties to even.
-// What rounds beyond 240, infinities and NaN become NaN; zero has no sign.
-func Float32ToF8E4M3FNUZ(f float32) uint8 {
-	b := math.Float32bits(f)
-	return unsignedZero(b, encode(b&0x7fffffff, 3, 8))
-}
-
-// F8E5M2FNUZToFloat32 widens an 8-bit float of 5 exponent and 2 mantissa bits
-// without infinities and negative zero, whose code is NaN; largest number 57344.
-// Format: as for F8E4M3FNUZToFloat32.
-func F8E5M2FNUZToFloat32(h uint8) float32 { return f8e5m2fnuz[h] }
-
-// Float32ToF8E5M2FNUZ rounds to the nearest F8_E5M2FNUZ number, ties to even.
-// What rounds beyond 57344, infinities and NaN become NaN; zero has no sign.
-func Float32ToF8E5M2FNUZ(f float32) uint8 {
-	b := math.Float32bits(f)
-	return unsignedZero(b, encode(b&0x7fffffff, 2, 16))
-}
-
-// unsignedZero adds the sign of b to the code of its magnitude, where zero has
-// none and 0x80 is what is beyond all numbers.
-func unsignedZero(b, code uint32) uint8 {
-	if code == 0 {
-		return 0
-	}
-	return uint8(min(code, 0x80) | b>>24&0x80)
-}
-
 const infinity = 0x7f800000 // the bits of a float32
 
 // encode is the code of a float of few bits that is nearest to a float32 of
@@ -113,13 +62,8 @@ func decode(code, bits, mantissa, bias uint32) float32 {
 }
 
 var (
-	f8e5m2     = table8(func(h uint32) float32 { return F16ToFloat32(uint16(h) << 8) })
-	f8e4m3     = table8(func(h uint32) float32 { return orNaN(h&0x7f == 0x7f, h, decode(h, 8, 3, 7)) })
-	f8e4m3fnuz = table8(func(h uint32) float32 { return orNaN(h == 0x80, 0, decode(h, 8, 3, 8)) })
-	f8e5m2fnuz = table8(func(h uint32) float32 { return orNaN(h == 0x80, 0, decode(h, 8, 2, 16)) })
-	f8e8m0     = table8(func(h uint32) float32 {
-		return orNaN(h == 0xff, 0, math.Float32frombits(max(h<<23, 0x00400000)))
-	})
+	f8e5m2 = table8(func(h uint32) float32 { return F16ToFloat32(uint16(h) << 8) })
+	f8e4m3 = table8(func(h uint32) float32 { return orNaN(h&0x7f == 0x7f, h, decode(h, 8, 3, 7)) })
 )
 
 func table8(value func(h uint32) float32) *[256]float32 {

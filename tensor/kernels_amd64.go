@@ -4,22 +4,10 @@ package tensor
 
 func widenAVX512(dst, src *byte, n int, stream bool, d DType) bool {
 	switch d {
-	case F4:
-		widenF4AVX512(dst, src, n, stream)
-	case F6E2M3:
-		widenF6E2M3AVX512(dst, src, n, stream)
-	case F6E3M2:
-		widenF6E3M2AVX512(dst, src, n, stream)
 	case F8E5M2:
 		widenF8E5M2AVX512(dst, src, n, stream)
 	case F8E4M3:
 		widenF8E4M3AVX512(dst, src, n, stream)
-	case F8E8M0:
-		widenF8E8M0AVX512(dst, src, n, stream)
-	case F8E4M3FNUZ:
-		widenF8E4M3FNUZAVX512(dst, src, n, stream)
-	case F8E5M2FNUZ:
-		widenF8E5M2FNUZAVX512(dst, src, n, stream)
 	case F16:
 		widenF16AVX512(dst, src, n, stream)
 	case BF16:
@@ -52,22 +40,10 @@ func widenAVX512(dst, src *byte, n int, stream bool, d DType) bool {
 
 func narrowAVX512(dst, src *byte, n int, stream bool, d DType) bool {
 	switch d {
-	case F4:
-		narrowF4AVX512(dst, src, n, stream)
-	case F6E2M3:
-		narrowF6E2M3AVX512(dst, src, n, stream)
-	case F6E3M2:
-		narrowF6E3M2AVX512(dst, src, n, stream)
 	case F8E5M2:
 		narrowF8E5M2AVX512(dst, src, n, stream)
 	case F8E4M3:
 		narrowF8E4M3AVX512(dst, src, n, stream)
-	case F8E8M0:
-		narrowF8E8M0AVX512(dst, src, n, stream)
-	case F8E4M3FNUZ:
-		narrowF8E4M3FNUZAVX512(dst, src, n, stream)
-	case F8E5M2FNUZ:
-		narrowF8E5M2FNUZAVX512(dst, src, n, stream)
 	case F16:
 		narrowF16AVX512(dst, src, n, stream)
 	case BF16:
@@ -100,22 +76,10 @@ func narrowAVX512(dst, src *byte, n int, stream bool, d DType) bool {
 
 func widenAVX2(dst, src *byte, n int, stream bool, d DType) bool {
 	switch d {
-	case F4:
-		widenF4AVX2(dst, src, n, stream)
-	case F6E2M3:
-		widenF6E2M3AVX2(dst, src, n, stream)
-	case F6E3M2:
-		widenF6E3M2AVX2(dst, src, n, stream)
 	case F8E5M2:
 		widenF8E5M2AVX2(dst, src, n, stream)
 	case F8E4M3:
 		widenF8E4M3AVX2(dst, src, n, stream)
-	case F8E8M0:
-		widenF8E8M0AVX2(dst, src, n, stream)
-	case F8E4M3FNUZ:
-		widenF8E4M3FNUZAVX2(dst, src, n, stream)
-	case F8E5M2FNUZ:
-		widenF8E5M2FNUZAVX2(dst, src, n, stream)
 	case F16:
 		widenF16AVX2(dst, src, n, stream)
 	case BF16:
@@ -142,22 +106,10 @@ func widenAVX2(dst, src *byte, n int, stream bool, d DType) bool {
 
 func narrowAVX2(dst, src *byte, n int, stream bool, d DType) bool {
 	switch d {
-	case F4:
-		narrowF4AVX2(dst, src, n, stream)
-	case F6E2M3:
-		narrowF6E2M3AVX2(dst, src, n, stream)
-	case F6E3M2:
-		narrowF6E3M2AVX2(dst, src, n, stream)
 	case F8E5M2:
 		narrowF8E5M2AVX2(dst, src, n, stream)
 	case F8E4M3:
 		narrowF8E4M3AVX2(dst, src, n, stream)
-	case F8E8M0:
-		narrowF8E8M0AVX2(dst, src, n, stream)
-	case F8E4M3FNUZ:
-		narrowF8E4M3FNUZAVX2(dst, src, n, stream)
-	case F8E5M2FNUZ:
-		narrowF8E5M2FNUZAVX2(dst, src, n, stream)
 	case F16:
 		narrowF16AVX2(dst, src, n, stream)
 	case BF16:

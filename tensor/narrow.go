@@ -26,27 +26,6 @@ func portableNarrow(dst []byte, src []float32, d DType) {
 		for i, f := range src {
 			dst[i] = Float32ToF8E4M3(f)
 		}
-	case F8E8M0:
-		dst = dst[:len(src)]
-		for i, f := range src {
-			dst[i] = Float32ToF8E8M0(f)
-		}
-	case F8E4M3FNUZ:
-		dst = dst[:len(src)]
-		for i, f := range src {
-			dst[i] = Float32ToF8E4M3FNUZ(f)
-		}
-	case F8E5M2FNUZ:
-		dst = dst[:len(src)]
-		for i, f := range src {
-			dst[i] = Float32ToF8E5M2FNUZ(f)
-		}
-	case F4:
-		pack4(dst, src)
-	case F6E2M3:
-		pack6(dst, src, Float32ToF6E2M3)
-	case F6E3M2:
-		pack6(dst, src, Float32ToF6E3M2)
 	case F64:
 		for i, f := range src {
 			little.PutUint64(dst[8*i:], math.Float64bits(float64(f)))

@@ -23,8 +23,8 @@ func Convert(dst []byte, to DType, src []byte, from DType) error {
 	if from.Bits() == 0 || to.Bits() == 0 {
 		return fmt.Errorf("tensor: convert %v to %v: %w", from, to, ErrDType)
 	}
-	n, ok := elementsIn(len(src), from)
-	if !ok {
+	n := len(src) / from.Size()
+	if len(src)%from.Size() != 0 {
 		return fmt.Errorf("tensor: convert %d bytes, no whole number of elements of %v: %w", len(src), from, ErrLength)
 	}
 	if err := checkLength(n, len(dst), to); err != nil {
@@ -82,14 +82,12 @@ func ToFloat64(dst []float64, src []byte, d DType) error {
 }
 
 // chunk is the number of elements that are converted at a time by way of
-// another type. It is small enough for the stack and the first cache, and whole
-// groups of every type of less than a byte.
+// another type. It is small enough for the stack and the first cache.
 const chunk = 1024
 
-// part are the bytes of k elements from one on that is a multiple of chunk.
+// part returns the bytes of k elements from element at on.
 func part(data []byte, at, k int, d DType) []byte {
-	bits := d.Bits()
-	return data[at/8*bits : at/8*bits+k*bits/8]
+	return data[at*d.Size():][:k*d.Size()]
 }
 
 // convertChunk converts k elements by way of a type that holds them all.

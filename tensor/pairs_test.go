@@ -111,12 +111,10 @@ func TestSmallTypesRoundOnce(t *testing.T) {
 	}
 	check := func(t require.TestingT, x float64, src []byte, from DType) {
 		for _, f := range formats {
-			// As many copies as make whole bytes.
-			all := append(append(append(append([]byte{}, src...), src...), src...), src...)
-			got := make([]byte, bytesFor(4, f.d))
-			require.NoError(t, Convert(got, f.d, all, from))
+			got := make([]byte, f.d.Size())
+			require.NoError(t, Convert(got, f.d, src, from))
 			want := f.nearest(x)
-			require.Equal(t, want, code(unpacked(got, f.d)[:(f.bits+7)/8]), "%v %v to %v", from, x, f.d)
+			require.Equal(t, want, code(got), "%v %v to %v", from, x, f.d)
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -160,12 +158,10 @@ func TestSmallTypesRoundOnce(t *testing.T) {
 // identity, also where data is not aligned and longer than a chunk.
 func TestConvertThereAndBack(t *testing.T) {
 	holds := map[DType][]DType{
-		Bool:   numbers, // but one without zero
-		F4:     {F6E2M3, F6E3M2, F8E5M2, F8E4M3, F16, BF16, F32, F64},
-		F6E2M3: {F8E4M3, F16, BF16, F32, F64}, F6E3M2: {F8E5M2, F8E4M3, F16, BF16, F32, F64},
-		U8: {I16, U16, I32, U32, I64, U64, F16, BF16, F32, F64}, I8: {I16, I32, I64, F16, BF16, F32, F64},
-		F8E5M2: {F16, BF16, F32, F64}, F8E4M3: {F16, BF16, F32, F64}, F8E4M3FNUZ: {F16, BF16, F32, F64}, F8E5M2FNUZ: {BF16, F32, F64},
-		F8E8M0: {F32, F64, BF16}, I16: {I32, I64, F32, F64}, U16: {I32, U32, I64, U64, F32, F64},
+		Bool: numbers,
+		U8:   {I16, U16, I32, U32, I64, U64, F16, BF16, F32, F64}, I8: {I16, I32, I64, F16, BF16, F32, F64},
+		F8E5M2: {F16, BF16, F32, F64}, F8E4M3: {F16, BF16, F32, F64},
+		I16: {I32, I64, F32, F64}, U16: {I32, U32, I64, U64, F32, F64},
 		F16: {F32, F64}, BF16: {F32, F64}, I32: {I64, F64}, U32: {I64, U64, F64}, F32: {F64},
 	}
 	each(t, func(t *testing.T) {
@@ -178,9 +174,6 @@ func TestConvertThereAndBack(t *testing.T) {
 				}
 			}
 			for _, to := range wider {
-				if from == Bool && to == F8E8M0 {
-					continue
-				}
 				there, back := make([]byte, bytesFor(n, to)+3)[3:], make([]byte, len(src)+5)[5:]
 				require.NoError(t, Convert(there, to, src, from))
 				require.NoError(t, Convert(back, from, there, to))
@@ -200,11 +193,8 @@ func TestConvertErrors(t *testing.T) {
 	assert.ErrorIs(t, Convert(four, Invalid, four, F32), ErrDType)
 	assert.ErrorIs(t, Convert(four, F32, four, DType(77)), ErrDType)
 	assert.ErrorIs(t, Convert(four, F32, four, F64), ErrLength, "half an element")
-	assert.ErrorIs(t, Convert(four, F32, four, F6E2M3), ErrLength, "a third of four elements")
 	assert.ErrorIs(t, Convert(four, BF16, four, F32), ErrLength)
-	assert.ErrorIs(t, Convert(four[:1], F4, four, F32), ErrLength, "an odd number of elements")
-	assert.NoError(t, Convert(nil, F4, nil, F6E2M3))
-	assert.NoError(t, Convert(four[:2], F4, append(four, four...), F16))
+	assert.NoError(t, Convert(nil, U8, nil, F16))
 }
 
 func TestConvertAllocatesNothing(t *testing.T) {

@@ -22,10 +22,8 @@ type format struct {
 type kind int
 
 const (
-	ieee   kind = iota // the largest exponent: infinities and NaN
-	fn                 // NaN is all ones; what is too large is the largest number
-	fnuz               // NaN is the code of negative zero, and what is too large
-	finite             // all are numbers; what is too large is the largest
+	ieee kind = iota // the largest exponent: infinities and NaN
+	fn               // NaN is all ones; what is too large is the largest number
 )
 
 func bytewise(d DType, bits, mantissa, bias int, k kind, widen func(uint8) float32, narrow func(float32) uint8) format {
@@ -39,11 +37,6 @@ var formats = []format{
 	{BF16, 16, 7, 127, ieee, BF16ToFloat32, Float32ToBF16},
 	bytewise(F8E5M2, 8, 2, 15, ieee, F8E5M2ToFloat32, Float32ToF8E5M2),
 	bytewise(F8E4M3, 8, 3, 7, fn, F8E4M3ToFloat32, Float32ToF8E4M3),
-	bytewise(F8E4M3FNUZ, 8, 3, 8, fnuz, F8E4M3FNUZToFloat32, Float32ToF8E4M3FNUZ),
-	bytewise(F8E5M2FNUZ, 8, 2, 16, fnuz, F8E5M2FNUZToFloat32, Float32ToF8E5M2FNUZ),
-	bytewise(F6E2M3, 6, 3, 1, finite, F6E2M3ToFloat32, Float32ToF6E2M3),
-	bytewise(F6E3M2, 6, 2, 3, finite, F6E3M2ToFloat32, Float32ToF6E3M2),
-	bytewise(F4, 4, 1, 1, finite, F4ToFloat32, Float32ToF4),
 }
 
 func (f format) patterns() int { return 1 << f.bits }
@@ -59,7 +52,7 @@ func (f format) decode(h uint16) float64 {
 	switch {
 	case f.kind == ieee && abs == f.infinity():
 		return math.Inf(int(sign))
-	case f.kind == ieee && abs > f.infinity(), f.kind == fn && abs == f.sign()-1, f.kind == fnuz && h == f.sign():
+	case f.kind == ieee && abs > f.infinity(), f.kind == fn && abs == f.sign()-1:
 		return math.NaN()
 	}
 	return sign * f.magnitude(abs)
@@ -79,13 +72,10 @@ func (f format) magnitude(abs uint16) float64 {
 
 // beyond is the first code past the finite numbers.
 func (f format) beyond() uint16 {
-	switch f.kind {
-	case ieee:
+	if f.kind == ieee {
 		return f.infinity()
-	case fn:
-		return f.sign() - 1
 	}
-	return f.sign()
+	return f.sign() - 1
 }
 
 // nearest finds the code of the number nearest to x by bisection over all of
@@ -108,11 +98,8 @@ func (f format) nearest(x float64) uint16 {
 	if above < below || above == below && hi%2 == 0 || math.IsInf(abs, 1) {
 		lo = hi
 	}
-	switch {
-	case lo == f.beyond() && (f.kind == fn || f.kind == finite):
+	if lo == f.beyond() && f.kind == fn {
 		lo--
-	case f.kind == fnuz && (lo == 0 || lo == f.sign()):
-		return lo
 	}
 	return sign | lo
 }
@@ -198,14 +185,6 @@ func TestNarrowExtremes(t *testing.T) {
 	assert.Equal(t, uint8(0x7c), Float32ToF8E5M2(61440))
 	assert.Equal(t, uint8(0x7e), Float32ToF8E4M3(465))
 	assert.Equal(t, uint8(0xfe), Float32ToF8E4M3(-inf))
-	assert.Equal(t, uint8(0x7f), Float32ToF8E4M3FNUZ(247.9))
-	assert.Equal(t, uint8(0x80), Float32ToF8E4M3FNUZ(248))
-	assert.Equal(t, uint8(0x80), Float32ToF8E5M2FNUZ(-inf))
-	assert.Equal(t, uint8(0), Float32ToF8E5M2FNUZ(-1e-30))
-	assert.Equal(t, uint8(7), Float32ToF4(inf))
-	assert.Equal(t, uint8(15), Float32ToF4(-7))
-	assert.Equal(t, uint8(31), Float32ToF6E2M3(8))
-	assert.Equal(t, uint8(63), Float32ToF6E3M2(-inf))
 	assert.Equal(t, uint16(0x8000), Float32ToF16(float32(math.Copysign(0, -1))))
 
 	signalling := math.Float32frombits(0xff800001)
@@ -213,33 +192,6 @@ func TestNarrowExtremes(t *testing.T) {
 	assert.Equal(t, uint16(0xffc0), Float32ToBF16(signalling))
 	assert.Equal(t, uint8(0xff), Float32ToF8E5M2(signalling))
 	assert.Equal(t, uint8(0xff), Float32ToF8E4M3(signalling))
-	assert.Equal(t, uint8(7), Float32ToF4(signalling))
-	assert.Equal(t, uint8(31), Float32ToF6E2M3(signalling))
-	assert.Equal(t, uint8(31), Float32ToF6E3M2(signalling))
 	assert.Equal(t, uint32(0x7fc02000), math.Float32bits(F16ToFloat32(0x7c01)))
 	assert.Equal(t, uint32(0xffc00000), math.Float32bits(F8E4M3ToFloat32(0xff)))
-}
-
-// The powers of two have no sign and no zero.
-func TestE8M0(t *testing.T) {
-	for h := range 255 {
-		v := F8E8M0ToFloat32(uint8(h))
-		require.Equal(t, math.Ldexp(1, h-127), float64(v))
-		require.Equal(t, uint8(h), Float32ToF8E8M0(v))
-		require.Equal(t, uint8(h), Float32ToF8E8M0(-v))
-		if h > 0 { // from the middle on up, which below it is a subnormal float32 for 0
-			require.Equal(t, uint8(h+1), Float32ToF8E8M0(v*1.5))
-			require.Equal(t, uint8(h), Float32ToF8E8M0(math.Nextafter32(v*1.5, 0)))
-		}
-	}
-	assert.True(t, math.IsNaN(float64(F8E8M0ToFloat32(255))))
-	for _, c := range []struct {
-		x    float32
-		want uint8
-	}{
-		{0, 0}, {0x1p-149, 0}, {0x1p-127, 0}, {math.Nextafter32(0x1p-127, 1), 1}, {0x1p-126, 1},
-		{math.MaxFloat32, 255}, {float32(math.Inf(-1)), 255}, {float32(math.NaN()), 255}, {math.Float32frombits(0x7f800001), 255}, {math.Float32frombits(0xffffffff), 255},
-	} {
-		assert.Equal(t, c.want, Float32ToF8E8M0(c.x), "%g", c.x)
-	}
 }

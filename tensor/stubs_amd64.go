@@ -44,66 +44,6 @@ func widenF8E4M3AVX2(dst *byte, src *byte, n int, stream bool)
 //go:noescape
 func narrowF8E4M3AVX2(dst *byte, src *byte, n int, stream bool)
 
-// widenF8E4M3FNUZAVX2 widens F8E4M3FNUZ.
-//
-//go:noescape
-func widenF8E4M3FNUZAVX2(dst *byte, src *byte, n int, stream bool)
-
-// narrowF8E4M3FNUZAVX2 rounds to F8E4M3FNUZ.
-//
-//go:noescape
-func narrowF8E4M3FNUZAVX2(dst *byte, src *byte, n int, stream bool)
-
-// widenF8E5M2FNUZAVX2 widens F8E5M2FNUZ.
-//
-//go:noescape
-func widenF8E5M2FNUZAVX2(dst *byte, src *byte, n int, stream bool)
-
-// narrowF8E5M2FNUZAVX2 rounds to F8E5M2FNUZ.
-//
-//go:noescape
-func narrowF8E5M2FNUZAVX2(dst *byte, src *byte, n int, stream bool)
-
-// widenF8E8M0AVX2 widens F8E8M0.
-//
-//go:noescape
-func widenF8E8M0AVX2(dst *byte, src *byte, n int, stream bool)
-
-// narrowF8E8M0AVX2 rounds to F8E8M0.
-//
-//go:noescape
-func narrowF8E8M0AVX2(dst *byte, src *byte, n int, stream bool)
-
-// widenF4AVX2 widens F4.
-//
-//go:noescape
-func widenF4AVX2(dst *byte, src *byte, n int, stream bool)
-
-// narrowF4AVX2 rounds to F4.
-//
-//go:noescape
-func narrowF4AVX2(dst *byte, src *byte, n int, stream bool)
-
-// widenF6E2M3AVX2 widens F6E2M3.
-//
-//go:noescape
-func widenF6E2M3AVX2(dst *byte, src *byte, n int, stream bool)
-
-// narrowF6E2M3AVX2 rounds to F6E2M3.
-//
-//go:noescape
-func narrowF6E2M3AVX2(dst *byte, src *byte, n int, stream bool)
-
-// widenF6E3M2AVX2 widens F6E3M2.
-//
-//go:noescape
-func widenF6E3M2AVX2(dst *byte, src *byte, n int, stream bool)
-
-// narrowF6E3M2AVX2 rounds to F6E3M2.
-//
-//go:noescape
-func narrowF6E3M2AVX2(dst *byte, src *byte, n int, stream bool)
-
 // widenU8AVX2 converts U8.
 //
 //go:noescape
@@ -213,66 +153,6 @@ func widenF8E4M3AVX512(dst *byte, src *byte, n int, stream bool)
 //
 //go:noescape
 func narrowF8E4M3AVX512(dst *byte, src *byte, n int, stream bool)
-
-// widenF8E4M3FNUZAVX512 widens F8E4M3FNUZ.
-//
-//go:noescape
-func widenF8E4M3FNUZAVX512(dst *byte, src *byte, n int, stream bool)
-
-// narrowF8E4M3FNUZAVX512 rounds to F8E4M3FNUZ.
-//
-//go:noescape
-func narrowF8E4M3FNUZAVX512(dst *byte, src *byte, n int, stream bool)
-
-// widenF8E5M2FNUZAVX512 widens F8E5M2FNUZ.
-//
-//go:noescape
-func widenF8E5M2FNUZAVX512(dst *byte, src *byte, n int, stream bool)
-
-// narrowF8E5M2FNUZAVX512 rounds to F8E5M2FNUZ.
-//
-//go:noescape
-func narrowF8E5M2FNUZAVX512(dst *byte, src *byte, n int, stream bool)
-
-// widenF8E8M0AVX512 widens F8E8M0.
-//
-//go:noescape
-func widenF8E8M0AVX512(dst *byte, src *byte, n int, stream bool)
-
-// narrowF8E8M0AVX512 rounds to F8E8M0.
-//
-//go:noescape
-func narrowF8E8M0AVX512(dst *byte, src *byte, n int, stream bool)
-
-// widenF4AVX512 widens F4.
-//
-//go:noescape
-func widenF4AVX512(dst *byte, src *byte, n int, stream bool)
-
-// narrowF4AVX512 rounds to F4.
-//
-//go:noescape
-func narrowF4AVX512(dst *byte, src *byte, n int, stream bool)
-
-// widenF6E2M3AVX512 widens F6E2M3.
-//
-//go:noescape
-func widenF6E2M3AVX512(dst *byte, src *byte, n int, stream bool)
-
-// narrowF6E2M3AVX512 rounds to F6E2M3.
-//
-//go:noescape
-func narrowF6E2M3AVX512(dst *byte, src *byte, n int, stream bool)
-
-// widenF6E3M2AVX512 widens F6E3M2.
-//
-//go:noescape
-func widenF6E3M2AVX512(dst *byte, src *byte, n int, stream bool)
-
-// narrowF6E3M2AVX512 rounds to F6E3M2.
-//
-//go:noescape
-func narrowF6E3M2AVX512(dst *byte, src *byte, n int, stream bool)
 
 // widenU8AVX512 converts U8.
 //

@@ -181,8 +181,7 @@ func cast[T Element](data []byte) ([]T, error) {
 }
 
 func byteSize(d DType, shape []int) (int, error) {
-	bits := d.Bits()
-	if bits == 0 && !d.Quantized() {
+	if d.Size() == 0 && !d.Quantized() {
 		return 0, fmt.Errorf("tensor: dtype %v: %w", d, ErrDType)
 	}
 	n, err := NumElements(shape)
@@ -191,20 +190,10 @@ func byteSize(d DType, shape []int) (int, error) {
 	}
 	// The largest array is half the address space, for which the Go runtime
 	// has a panic, not an error.
-	if n > math.MaxInt/2/max(bits/8, 1) {
+	if n > math.MaxInt/2/max(d.Size(), 1) {
 		return 0, fmt.Errorf("tensor: %v%v exceeds the address space: %w", d, shape, ErrShape)
 	}
-	if d.Quantized() {
-		return d.Bytes(n), nil
-	}
-	if bits%8 == 0 {
-		return n * (bits / 8), nil
-	}
-	size := n/8*bits + n%8*bits/8
-	if n%8*bits%8 != 0 {
-		return 0, fmt.Errorf("tensor: %d elements of %v are no whole number of bytes: %w", n, d, ErrShape)
-	}
-	return size, nil
+	return d.Bytes(n), nil
 }
 
 // alignedBytes returns n zero bytes that start on an 8-byte boundary.

@@ -16,10 +16,8 @@ func TestDTypeNames(t *testing.T) {
 		assert.NotZero(t, d.Bits(), d)
 	}
 	assert.Equal(t, 8, F64.Size())
-	assert.Equal(t, 1, F8E8M0.Size())
-	assert.Equal(t, []int{4, 6, 6, 0}, []int{F4.Bits(), F6E2M3.Bits(), F6E3M2.Bits(), DType(99).Bits()})
-	assert.Zero(t, F4.Size()+F6E2M3.Size()+F6E3M2.Size(), "no whole bytes")
-	for _, s := range []string{"", "f32", "INVALID", "F33"} {
+	assert.Zero(t, DType(99).Bits())
+	for _, s := range []string{"", "f32", "INVALID", "F33", "F4", "F6_E2M3", "F8_E8M0", "F8_E4M3FNUZ"} {
 		_, err := ParseDType(s)
 		assert.Error(t, err, s)
 	}
@@ -57,23 +55,6 @@ func TestNewAndCheck(t *testing.T) {
 
 	_, err = New(Invalid, 1)
 	assert.ErrorIs(t, err, ErrDType)
-	for shape, size := range map[[2]int]int{{2, 3}: 3, {7, 4}: 14, {0, 3}: 0, {1, 1}: -1, {3, 5}: -1} {
-		x, err = New(F4, shape[:]...)
-		if size < 0 {
-			assert.ErrorIs(t, err, ErrShape, shape)
-			continue
-		}
-		require.NoError(t, err)
-		assert.Len(t, x.Data, size)
-	}
-	x, err = New(F6E3M2, 3, 4)
-	require.NoError(t, err)
-	assert.Len(t, x.Data, 9)
-	_, err = New(F6E2M3, 2, 3)
-	assert.ErrorIs(t, err, ErrShape)
-	_, err = New(F4, math.MaxInt)
-	assert.ErrorIs(t, err, ErrShape)
-
 	_, err = New(F64, math.MaxInt/8)
 	assert.ErrorIs(t, err, ErrShape)
 	_, err = New(F32, -1)
@@ -120,7 +101,7 @@ func TestViewTypes(t *testing.T) {
 		"float32": viewError[float32], "float64": viewError[float64],
 	}
 	goType := map[DType]string{
-		Bool: "uint8", U8: "uint8", F8E5M2: "uint8", F8E4M3: "uint8", F8E8M0: "uint8", F8E4M3FNUZ: "uint8", F8E5M2FNUZ: "uint8", I8: "int8", U16: "uint16", F16: "uint16", BF16: "uint16", I16: "int16",
+		Bool: "uint8", U8: "uint8", F8E5M2: "uint8", F8E4M3: "uint8", I8: "int8", U16: "uint16", F16: "uint16", BF16: "uint16", I16: "int16",
 		U32: "uint32", I32: "int32", U64: "uint64", I64: "int64", F32: "float32", F64: "float64",
 	}
 	for _, d := range numbers {

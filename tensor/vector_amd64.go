@@ -43,16 +43,16 @@ const (
 // vectorWiden converts whole groups of elements and returns their number, 0
 // where there is no kernel.
 func vectorWiden(dst []float32, src []byte, d DType) (done int) {
-	bits := d.Bits()
+	size := d.Size()
 	// Past the end of neither slice, but it may be the end.
 	p, q := unsafe.Pointer(unsafe.SliceData(dst)), unsafe.Pointer(unsafe.SliceData(src))
 	run := func(n int, stream bool) bool {
-		return widenGroups((*byte)(unsafe.Add(p, 4*done)), (*byte)(unsafe.Add(q, done*bits/8)), n, stream, d)
+		return widenGroups((*byte)(unsafe.Add(p, 4*done)), (*byte)(unsafe.Add(q, done*size)), n, stream, d)
 	}
 	if 4*len(dst) >= streamFrom && active != portable {
 		head, ok := untilLine(p, 4)
-		if n := (len(dst) - head) / turn * turn; ok && head*bits%8 == 0 && n > 0 {
-			portableWiden(dst[:head], src[:head*bits/8], d)
+		if n := (len(dst) - head) / turn * turn; ok && n > 0 {
+			portableWiden(dst[:head], src[:head*size], d)
 			if done = head; !run(n, true) {
 				return 0
 			}
@@ -67,15 +67,15 @@ func vectorWiden(dst []float32, src []byte, d DType) (done int) {
 
 // vectorNarrow is the inverse of vectorWiden.
 func vectorNarrow(dst []byte, src []float32, d DType) (done int) {
-	bits := d.Bits()
+	size := d.Size()
 	p, q := unsafe.Pointer(unsafe.SliceData(dst)), unsafe.Pointer(unsafe.SliceData(src))
 	run := func(n int, stream bool) bool {
-		return narrowGroups((*byte)(unsafe.Add(p, done*bits/8)), (*byte)(unsafe.Add(q, 4*done)), n, stream, d)
+		return narrowGroups((*byte)(unsafe.Add(p, done*size)), (*byte)(unsafe.Add(q, 4*done)), n, stream, d)
 	}
-	if len(dst) >= streamFrom && bits >= 8 && active != portable {
-		head, ok := untilLine(p, bits/8)
+	if len(dst) >= streamFrom && active != portable {
+		head, ok := untilLine(p, size)
 		if n := (len(src) - head) / turn * turn; ok && n > 0 {
-			portableNarrow(dst[:head*bits/8], src[:head], d)
+			portableNarrow(dst[:head*size], src[:head], d)
 			if done = head; !run(n, true) {
 				return 0
 			}

@@ -75,9 +75,6 @@ func TestKernelsAreThePortableForm(t *testing.T) {
 			each(t, func(t *testing.T) {
 				for _, d := range numbers {
 					for i, n := range lengths() {
-						if bytesFor(n, d)*8 != n*d.Bits() {
-							continue
-						}
 						raw := anyBytes(uint64(n), bytesFor(n, d))
 						want := make([]float32, n)
 						portableWiden(want, raw, d)
@@ -121,7 +118,7 @@ func TestLargeArrays(t *testing.T) {
 	const n = 3<<20 + 61*4 // more than 8 MiB of float32 and of BF16 numbers
 	x := floats(1, 2*n)[1:]
 	x = x[:2*n-4]
-	for _, d := range []DType{BF16, F16, F8E4M3, F64, F4} {
+	for _, d := range []DType{BF16, F16, F8E4M3, F64} {
 		want, got := make([]byte, bytesFor(len(x), d)), make([]byte, bytesFor(len(x), d)+6)[6:]
 		portableNarrow(want, x, d)
 		require.NoError(t, FromFloat32(got, x, d))
@@ -137,14 +134,13 @@ func TestLargeArrays(t *testing.T) {
 func FuzzConvert(f *testing.F) {
 	f.Add(bytes.Repeat([]byte("0123456789abcdef"), 13), uint8(F16), uint8(BF16), uint8(1))
 	f.Add(anyBytes(7, 4*96), uint8(F32), uint8(F8E4M3), uint8(0))
-	f.Add(anyBytes(8, 4*96), uint8(F32), uint8(F6E2M3), uint8(3))
-	f.Add(anyBytes(9, 8*48), uint8(I64), uint8(F4), uint8(2))
+	f.Add(anyBytes(8, 4*96), uint8(F32), uint8(F8E5M2), uint8(3))
+	f.Add(anyBytes(9, 8*48), uint8(I64), uint8(U8), uint8(2))
 	f.Add(anyBytes(10, 8*48), uint8(F64), uint8(U64), uint8(5))
 	f.Fuzz(func(t *testing.T, data []byte, a, b, shift uint8) {
 		from, to := numbers[int(a)%len(numbers)], numbers[int(b)%len(numbers)]
 		data = data[:len(data)/96*96] // four times any number of elements
-		n, ok := elementsIn(len(data), from)
-		require.True(t, ok)
+		n := len(data) / from.Size()
 		chosen, usual := active, streamFrom
 		defer func() { active, streamFrom = chosen, usual }()
 		streamFrom = 64

@@ -18,18 +18,6 @@ func portableWiden(dst []float32, src []byte, d DType) {
 		lookUp(dst, src, f8e5m2)
 	case F8E4M3:
 		lookUp(dst, src, f8e4m3)
-	case F8E8M0:
-		lookUp(dst, src, f8e8m0)
-	case F8E4M3FNUZ:
-		lookUp(dst, src, f8e4m3fnuz)
-	case F8E5M2FNUZ:
-		lookUp(dst, src, f8e5m2fnuz)
-	case F4:
-		unpack4(dst, src)
-	case F6E2M3:
-		unpack6(dst, src, &f6e2m3)
-	case F6E3M2:
-		unpack6(dst, src, &f6e3m2)
 	case F64:
 		for i := range dst {
 			dst[i] = float32(math.Float64frombits(little.Uint64(src[8*i:])))

@@ -79,7 +79,7 @@ func preparePhilox(c *compiler, l *ir.Launch) (step, error) {
 var castable = map[tensor.DType]bool{
 	tensor.Bool: true, tensor.U8: true, tensor.I8: true, tensor.U16: true, tensor.I16: true, tensor.U32: true, tensor.I32: true,
 	tensor.U64: true, tensor.I64: true, tensor.BF16: true, tensor.F16: true, tensor.F64: true,
-	tensor.F8E5M2: true, tensor.F8E4M3: true, tensor.F8E8M0: true, tensor.F8E4M3FNUZ: true, tensor.F8E5M2FNUZ: true,
+	tensor.F8E5M2: true, tensor.F8E4M3: true,
 	tensor.Q8: true, tensor.NF4: true, tensor.FP4: true,
 }
 

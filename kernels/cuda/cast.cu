@@ -33,9 +33,6 @@ LF_CAST(f16)
 LF_CAST(f64)
 LF_CAST(f8_e5m2)
 LF_CAST(f8_e4m3)
-LF_CAST(f8_e8m0)
-LF_CAST(f8_e4m3fnuz)
-LF_CAST(f8_e5m2fnuz)
 
 extern "C" __global__ void __launch_bounds__(LF_THREADS) cast_q8_f32(float* out, const unsigned char* x, long long n) {
   LF_EACH(i, n) out[i] = lf_q8(x, i);

@@ -147,8 +147,7 @@ LF_DEVICE float lf_decode(unsigned code, int mantissa, int bias) {
 }
 
 // The 8-bit floats: E5M2 is the upper half of a 16-bit float; E4M3 has no
-// infinities and stays at its largest number; the FNUZ kinds have one NaN, in
-// the place of a negative zero; E8M0 is an exponent.
+// infinities and stays at its largest number.
 struct lf_as_f8_e5m2 {
   typedef unsigned char raw;
   static LF_DEVICE float get(raw x) { return lf_as_f16::get((unsigned short)(x << 8)); }
@@ -167,31 +166,6 @@ struct lf_as_f8_e4m3 {
     return (raw)(sign | (abs > 0x7f800000u ? 0x7fu : code < 0x7e ? code : 0x7eu));
   }
 };
-struct lf_as_f8_e8m0 {
-  typedef unsigned char raw;
-  static LF_DEVICE float get(raw x) {
-    return __uint_as_float(x == 0xff ? 0x7fc00000u : x == 0 ? 0x00400000u : (unsigned)x << 23);
-  }
-  static LF_DEVICE raw put(float f) {
-    unsigned abs = __float_as_uint(f) & 0x7fffffffu, half = abs < 0x00800000u ? 0x003fffffu : 0x00400000u;
-    unsigned code = (abs + half) >> 23;
-    return (raw)(code < 0xff ? code : 0xffu);
-  }
-};
-#define LF_FNUZ(name, mantissa, bias)                                                                  \
-  struct name {                                                                                        \
-    typedef unsigned char raw;                                                                         \
-    static LF_DEVICE float get(raw x) {                                                                \
-      return x == 0x80 ? __uint_as_float(0x7fc00000u) : lf_decode(x, mantissa, bias);                  \
-    }                                                                                                  \
-    static LF_DEVICE raw put(float f) {                                                                \
-      unsigned b = __float_as_uint(f), code = lf_encode(b & 0x7fffffffu, mantissa, bias);              \
-      if (code == 0) return 0;                                                                         \
-      return (raw)((code < 0x80 ? code : 0x80u) | (b >> 24 & 0x80u));                                  \
-    }                                                                                                  \
-  }
-LF_FNUZ(lf_as_f8_e4m3fnuz, 3, 8);
-LF_FNUZ(lf_as_f8_e5m2fnuz, 2, 16);
 
 // Quantised weights: blocks of 64 elements, codes with one float behind them.
 #define LF_QUANT_BLOCK 64

@@ -50,9 +50,6 @@ LF_GATHER(f16)
 LF_GATHER(f64)
 LF_GATHER(f8_e5m2)
 LF_GATHER(f8_e4m3)
-LF_GATHER(f8_e8m0)
-LF_GATHER(f8_e4m3fnuz)
-LF_GATHER(f8_e5m2fnuz)
 
 extern "C" __global__ void __launch_bounds__(LF_THREADS)
     scatter_add_rows_f32(float* out, const float* x, const int* ids, int n, int rows, int cols) {

@@ -39,9 +39,6 @@ LF_CAST(f16)
 LF_CAST(f64)
 LF_CAST(f8_e5m2)
 LF_CAST(f8_e4m3)
-LF_CAST(f8_e8m0)
-LF_CAST(f8_e4m3fnuz)
-LF_CAST(f8_e5m2fnuz)
 
 #define LF_CAST_BLOCKS(name, element)                                                                        \
   LF_KERNEL(LF_THREADS) cast_##name##_f32(device float* out [[buffer(0)]], device const uchar* x [[buffer(1)]], \

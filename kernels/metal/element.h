@@ -172,8 +172,7 @@ inline float lf_decode(uint code, int mantissa, int bias) {
 }
 
 // The 8-bit floats: E5M2 is the upper half of a 16-bit float; E4M3 has no
-// infinities and stays at its largest number; the FNUZ kinds have one NaN, in
-// the place of a negative zero; E8M0 is an exponent.
+// infinities and stays at its largest number.
 struct lf_as_f8_e5m2 {
   typedef uchar raw;
   static inline float get(raw x) { return lf_as_f16::get((ushort)(x << 8)); }
@@ -192,31 +191,6 @@ struct lf_as_f8_e4m3 {
     return (raw)(sign | (abs > 0x7f800000u ? 0x7fu : code < 0x7e ? code : 0x7eu));
   }
 };
-struct lf_as_f8_e8m0 {
-  typedef uchar raw;
-  static inline float get(raw x) {
-    return as_type<float>(x == 0xff ? 0x7fc00000u : x == 0 ? 0x00400000u : (uint)x << 23);
-  }
-  static inline raw put(float f) {
-    uint abs = as_type<uint>(f) & 0x7fffffffu, half_way = abs < 0x00800000u ? 0x003fffffu : 0x00400000u;
-    uint code = (abs + half_way) >> 23;
-    return (raw)(code < 0xff ? code : 0xffu);
-  }
-};
-#define LF_FNUZ(name, mantissa, bias)                                                   \
-  struct name {                                                                         \
-    typedef uchar raw;                                                                  \
-    static inline float get(raw x) {                                                    \
-      return x == 0x80 ? as_type<float>(0x7fc00000u) : lf_decode(x, mantissa, bias);    \
-    }                                                                                   \
-    static inline raw put(float f) {                                                    \
-      uint b = as_type<uint>(f), code = lf_encode(b & 0x7fffffffu, mantissa, bias);     \
-      if (code == 0) return 0;                                                          \
-      return (raw)((code < 0x80 ? code : 0x80u) | (b >> 24 & 0x80u));                   \
-    }                                                                                   \
-  }
-LF_FNUZ(lf_as_f8_e4m3fnuz, 3, 8);
-LF_FNUZ(lf_as_f8_e5m2fnuz, 2, 16);
 
 // The code books of package quant.
 constant float lf_nf4_book[16] = {

@@ -58,9 +58,6 @@ LF_GATHER(f16)
 LF_GATHER(f64)
 LF_GATHER(f8_e5m2)
 LF_GATHER(f8_e4m3)
-LF_GATHER(f8_e8m0)
-LF_GATHER(f8_e4m3fnuz)
-LF_GATHER(f8_e5m2fnuz)
 
 struct scatter_add_rows_args {
   LF_ARGS;

@@ -151,10 +151,18 @@ func TestDiffProperty(t *testing.T) {
 	})
 }
 
-// TestDiffPacked compares elements that share bytes.
-func TestDiffPacked(t *testing.T) {
+// TestPacked: elements that share bytes are listed, copied and compared as bytes.
+func TestPacked(t *testing.T) {
 	l := newLab(t)
-	a := l.write("a.safetensors", floats("x", []float32{1.5, -2}, 2))
-	b := l.write("b.safetensors", safetensors.Entry{Name: "x", DType: safetensors.F4, Shape: []int{2}, Data: []byte{0xc3}})
-	assert.True(t, differing(t, ExitOK, a, b).Equal)
+	packed := func(name string, code byte) string {
+		return l.write(name, safetensors.Entry{Name: "x", DType: safetensors.F4, Shape: []int{2}, Data: []byte{code}})
+	}
+	a := packed("a.safetensors", 0xc3)
+	assert.True(t, differing(t, ExitOK, a, packed("b.safetensors", 0xc3)).Equal)
+	r := command(t, "", "diff", a, packed("c.safetensors", 0xc4))
+	assert.Equal(t, ExitUsage, r.status)
+	assert.Contains(t, r.stderr, `tensor "x": F4: cannot be compared as numbers`)
+	assert.Contains(t, succeed(t, "inspect", a, "--stats"), "F4")
+	succeed(t, "convert", a, l.path("d.safetensors"), "--dtype", "bf16")
+	assert.True(t, differing(t, ExitOK, a, l.path("d.safetensors")).Equal)
 }

@@ -233,7 +233,7 @@ func describeFormat(format, why string) string {
 // table lists the tensors.
 func (i *inspection) table() [][]string {
 	head := []string{"", "TENSOR", "DTYPE", "SHAPE", "SIZE"}
-	sharded, stats := i.Tensors[0].File != "", i.Tensors[0].Stats != nil
+	sharded, stats := i.Tensors[0].File != "", slices.ContainsFunc(i.Tensors, func(t tensorInfo) bool { return t.Stats != nil })
 	if sharded {
 		head = append(head, "FILE")
 	}

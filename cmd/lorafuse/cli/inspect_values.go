@@ -140,7 +140,11 @@ func (a *app) check(ctx context.Context, i *inspection, set *weights.Set, stats 
 	return nil
 }
 
+// newStatistics returns nil for elements whose values are not known.
 func newStatistics(v *inspect.Values) *statistics {
+	if v.Elements > 0 && math.IsNaN(v.Mean) && v.NaN+v.Inf == 0 {
+		return nil
+	}
 	share := func(n int64) float64 { return float64(n) / float64(max(v.Elements, 1)) }
 	known := func(x float64) *float64 {
 		if math.IsNaN(x) {
@@ -158,8 +162,11 @@ func newStatistics(v *inspect.Values) *statistics {
 	return s
 }
 
-// columns are the statistics in a line of a table.
+// columns returns the statistics in a line of a table, dashes if s is nil.
 func (s *statistics) columns() []string {
+	if s == nil {
+		return slices.Repeat([]string{"-"}, 8)
+	}
 	short := func(n json.Number) string {
 		x, err := n.Float64()
 		if err != nil {

@@ -26,8 +26,7 @@ const ahead = 2048
 
 // emit writes the function. A light kernel does four groups in a turn, for the
 // work that a turn costs. If asked to stream, every kernel does so and stores
-// past the cache, which takes a dst that is aligned to 64 bytes and whole turns;
-// elements of less than a byte are too small for that and not asked for.
+// past the cache, which takes a dst that is aligned to 64 bytes and whole turns.
 func (k kernel) emit(v *isa) {
 	TEXT(k.name+v.suffix, NOSPLIT, "func(dst, src *byte, n int, stream bool)")
 	Pragma("noescape")
@@ -44,12 +43,10 @@ func (k kernel) emit(v *isa) {
 		ADDQ(I32(groups*group*k.to/8), dst)
 		ADDQ(I32(groups*group*k.from/8), src)
 	}
-	if k.to >= 8 {
-		stream := GP8()
-		Load(Param("stream"), stream)
-		TESTB(stream, stream)
-		JNE(LabelRef("streamed"))
-	}
+	stream := GP8()
+	Load(Param("stream"), stream)
+	TESTB(stream, stream)
+	JNE(LabelRef("streamed"))
 
 	for _, groups := range []int{4, 1} {
 		if groups > 1 && !k.light {
@@ -70,9 +67,6 @@ func (k kernel) emit(v *isa) {
 	}
 	VZEROUPPER()
 	RET()
-	if k.to < 8 {
-		return
-	}
 
 	Label("streamed")
 	v.stream = true

@@ -61,7 +61,6 @@ func (v *isa) three(op func(ops ...Op), a, b val) val {
 func (v *isa) add(a, b val) val  { return v.three(VPADDD, a, b) }
 func (v *isa) sub(a, b val) val  { return v.three(VPSUBD, a, b) }
 func (v *isa) min(a, b val) val  { return v.three(VPMINUD, a, b) } // as unsigned numbers
-func (v *isa) max(a, b val) val  { return v.three(VPMAXUD, a, b) }
 func (v *isa) addF(a, b val) val { return v.three(VADDPS, a, b) }
 func (v *isa) mulF(a, b val) val { return v.three(VMULPS, a, b) }
 func (v *isa) minF(a, b val) val { return v.three(VMINPS, a, b) }

@@ -18,7 +18,6 @@ func main() {
 	for _, v := range []*isa{avx2, avx512} {
 		halves(v)
 		smallFloats(v)
-		packedFloats(v)
 		integers(v)
 		doubles(v)
 	}

@@ -7,34 +7,25 @@ import (
 	. "github.com/mmcloughlin/avo/operand"
 )
 
-// small is a float of at most 8 bits: sign, exponent, mantissa.
+// small is a float of 8 bits: sign, exponent, mantissa.
 type small struct {
 	name     string
-	bits     int
 	mantissa int
 	bias     int
 
 	infinite bool   // has infinities and NaNs as IEEE formats do
-	nan      uint32 // the code of NaN, if it has one
-	signed   bool   // NaN has a sign
-	fnuz     bool   // the code of negative zero is NaN, to which all goes that is too large
-	largest  uint32 // the code to which all goes that is too large, unless fnuz
+	nan      uint32 // the code of NaN without its sign
+	largest  uint32 // the code to which all goes that is too large
 }
 
 var (
-	f8E5M2     = small{name: "F8E5M2", bits: 8, mantissa: 2, bias: 15, infinite: true, nan: 0x7f, signed: true, largest: 0x7c}
-	f8E4M3     = small{name: "F8E4M3", bits: 8, mantissa: 3, bias: 7, nan: 0x7f, signed: true, largest: 0x7e}
-	f8E4M3FNUZ = small{name: "F8E4M3FNUZ", bits: 8, mantissa: 3, bias: 8, nan: 0x80, fnuz: true}
-	f8E5M2FNUZ = small{name: "F8E5M2FNUZ", bits: 8, mantissa: 2, bias: 16, nan: 0x80, fnuz: true}
-
-	f4     = small{name: "F4", bits: 4, mantissa: 1, bias: 1, largest: 7}
-	f6E2M3 = small{name: "F6E2M3", bits: 6, mantissa: 3, bias: 1, largest: 31}
-	f6E3M2 = small{name: "F6E3M2", bits: 6, mantissa: 2, bias: 3, largest: 31}
+	f8E5M2 = small{name: "F8E5M2", mantissa: 2, bias: 15, infinite: true, nan: 0x7f, largest: 0x7c}
+	f8E4M3 = small{name: "F8E4M3", mantissa: 3, bias: 7, nan: 0x7f, largest: 0x7e}
 )
 
 // smallFloats emits the conversions of the 8-bit floats.
 func smallFloats(v *isa) {
-	for _, f := range []small{f8E5M2, f8E4M3, f8E4M3FNUZ, f8E5M2FNUZ} {
+	for _, f := range []small{f8E5M2, f8E4M3} {
 		kernel{"widen" + f.name, "widens " + f.name + ".", 8, 32, false, func(v *isa) body {
 			widen := f.widen(v)
 			return func(dst, src Mem) { v.put(widen(src), dst) }
@@ -44,8 +35,6 @@ func smallFloats(v *isa) {
 			return func(dst, src Mem) { v.store(v.bytesOf(narrow(v.lanes(src))), dst) }
 		}}.emit(v)
 	}
-	kernel{"widenF8E8M0", "widens F8E8M0.", 8, 32, false, (*isa).widenE8M0}.emit(v)
-	kernel{"narrowF8E8M0", "rounds to F8E8M0.", 32, 8, false, (*isa).narrowE8M0}.emit(v)
 }
 
 // widen emits the value of 16 codes, a byte each.
@@ -87,25 +76,16 @@ func (v *isa) quarters(widen func(ops ...Op), src Mem) val {
 // subnormal: whole multiples of the smallest. All others take their place in a
 // float32 and the difference of the biases.
 func (f small) value(v *isa) func(code val) val {
-	rest := v.word(1<<(f.bits-1) - 1)
+	rest := v.word(1<<(7) - 1)
 	sign := v.word(0x80000000)
 	normal, bias := v.word(1<<f.mantissa), v.word(uint32(127-f.bias)<<23)
 	step := v.word(math.Float32bits(float32(math.Ldexp(1, 1-f.bias-f.mantissa))))
-	var nan, nanCode val
-	if f.nan != 0 {
-		nan, nanCode = v.word(0x7fc00000), v.word(f.nan)
-	}
+	nan, nanCode := v.word(0x7fc00000), v.word(f.nan)
 	return func(code val) val {
 		abs := v.and(code, rest)
 		x := v.choose(v.less(abs, normal), v.mulF(v.two(VCVTDQ2PS, abs), step), v.add(v.left(abs, 23-f.mantissa), bias))
-		if f.signed {
-			x = v.choose(v.equal(abs, nanCode), nan, x)
-		}
-		x = v.or(x, v.and(v.left(code, 32-f.bits), sign))
-		if f.fnuz {
-			x = v.choose(v.equal(code, nanCode), nan, x)
-		}
-		return x
+		x = v.choose(v.equal(abs, nanCode), nan, x)
+		return v.or(x, v.and(v.left(code, 24), sign))
 	}
 }
 
@@ -119,55 +99,16 @@ func (f small) narrow(v *isa) func(x val) val {
 	// Where float32 numbers are as far apart as the subnormals: adding this
 	// rounds to one, and leaves its code in the last bits.
 	magic := v.word(uint32(127+24-f.bias-f.mantissa) << 23)
-	sign := v.word(1 << (f.bits - 1))
+	sign := v.word(1 << (8 - 1))
 	infinity := v.word(0x7f800000)
-	var nan, limit, zero val
-	if f.fnuz {
-		limit, zero = v.word(0x80), v.word(0)
-	} else {
-		limit = v.word(f.largest)
-		nan = v.word(f.largest)
-		if f.nan != 0 {
-			nan = v.word(f.nan)
-		}
-	}
+	limit, nan := v.word(f.largest), v.word(f.nan)
 	return func(x val) val {
 		abs := v.and(x, rest)
 		odd := v.and(v.right(abs, drop), one)
 		code := v.right(v.add(v.add(abs, round), odd), drop)
 		code = v.choose(v.less(abs, normal), v.sub(v.addF(abs, magic), magic), code)
 		code = v.min(code, limit)
-		signBit := v.and(v.right(x, 32-f.bits), sign)
-		switch {
-		case f.fnuz: // neither zero nor NaN has a sign: both are one code
-			code = v.choose(v.equal(code, zero), code, v.or(code, signBit))
-		case f.signed:
-			code = v.or(v.choose(v.less(infinity, abs), nan, code), signBit)
-		default: // NaN becomes the largest number
-			code = v.choose(v.less(infinity, abs), nan, v.or(code, signBit))
-		}
-		return code
-	}
-}
-
-// widenE8M0 moves the code to the exponent. The smallest, 2^-127, is subnormal
-// in float32; NaN is what would be infinite.
-func (v *isa) widenE8M0() body {
-	smallest, nan := v.word(0x00400000), v.word(0x7fc00000)
-	infinity := v.word(0x7f800000)
-	return func(dst, src Mem) {
-		x := v.max(v.left(v.quarters(VPMOVZXBD, src), 23), smallest)
-		v.put(v.choose(v.equal(x, infinity), nan, x), dst)
-	}
-}
-
-// narrowE8M0 keeps the exponent, rounded up from the half on.
-func (v *isa) narrowE8M0() body {
-	rest, half := v.word(0x7fffffff), v.word(0x00400000)
-	normal, one, limit := v.word(0x00800000), v.word(1), v.word(255)
-	return func(dst, src Mem) {
-		abs := v.and(v.lanes(src), rest)
-		code := v.sub(v.add(abs, half), v.where(v.less(abs, normal), one))
-		v.store(v.bytesOf(v.min(v.right(code, 23), limit)), dst)
+		signBit := v.and(v.right(x, 24), sign)
+		return v.or(v.choose(v.less(infinity, abs), nan, code), signBit)
 	}
 }
