@@ -3,6 +3,7 @@ package lora
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -140,7 +141,7 @@ func (r *Registry) loadFrom(ctx context.Context, name string, from source) (_ *V
 	if from.dir, err = filepath.Abs(from.dir); err != nil {
 		return nil, fmt.Errorf("lora: load %q: %w", name, err)
 	}
-	return r.replace(ctx, name, from, from.read)
+	return r.replace(name, func() (*Version, error) { return r.load(ctx, name, from, from.read, true) })
 }
 
 // Add is Load of an adapter that is open, of whatever file, and fails as Load does. None
@@ -154,7 +155,23 @@ func (r *Registry) Add(ctx context.Context, name string, a *Adapter) (*Version, 
 	if err != nil {
 		return nil, fmt.Errorf("lora: load %q: %w", name, err)
 	}
-	return r.replace(ctx, name, source{dir: dir}, func() (*Adapter, error) { return a, nil })
+	return r.replace(name, func() (*Version, error) {
+		return r.load(ctx, name, source{dir: dir}, func() (*Adapter, error) { return a, nil }, true)
+	})
+}
+
+// Publish has name stand for a step of an adapter that is being trained, without a file. The
+// registry keeps s, which must not change any more, until no name stands for it. It may do
+// nothing yet. identity takes the place of the digest of its bytes: the caller gives every
+// state one of its own. Errors: ErrName, ErrTaken, ErrFull, that of ctx.
+func (r *Registry) Publish(ctx context.Context, name, identity string, s *State) (*Version, error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
+	digest := Digest(sha256.Sum256([]byte("lorafuse published state 1\x00" + identity)))
+	return r.replace(name, func() (*Version, error) {
+		return r.enter(ctx, name, source{published: s}, digest, s.built, true)
+	})
 }
 
 // LoadBelow is Load of a folder of Root, which may be named as it lies in Root or by its
@@ -176,15 +193,15 @@ func (r *Registry) LoadBelow(ctx context.Context, name, dir string) (*Version, e
 		return nil, unknown
 	}
 	from := source{root: r.options.Root, dir: filepath.Clean(dir)}
-	v, err := r.replace(ctx, name, from, from.read)
+	v, err := r.replace(name, func() (*Version, error) { return r.load(ctx, name, from, from.read, true) })
 	if errors.Is(err, errUnknown) {
 		return nil, unknown
 	}
 	return v, err
 }
 
-// replace has name stand for what read gives, whose files lie in from.
-func (r *Registry) replace(ctx context.Context, name string, from source, read func() (*Adapter, error)) (*Version, error) {
+// replace has name stand for what load gives; those who ask for name meanwhile wait for it.
+func (r *Registry) replace(name string, load func() (*Version, error)) (*Version, error) {
 	r.mu.Lock()
 	if err := r.table.Load().taken(name); err != nil {
 		r.mu.Unlock()
@@ -192,7 +209,7 @@ func (r *Registry) replace(ctx context.Context, name string, from source, read f
 	}
 	f := r.begin(name)
 	r.mu.Unlock()
-	v, err := r.load(ctx, name, from, read, true)
+	v, err := load()
 	r.end(name, f, err)
 	return v, err
 }

@@ -31,7 +31,13 @@ func (r *Registry) load(ctx context.Context, name string, from source, read func
 	if err != nil {
 		return nil, err
 	}
-	v, err := r.intern(ctx, digest, a)
+	return r.enter(ctx, name, from, digest, func() (*State, *Report, error) { return r.build(a) }, replace)
+}
+
+// enter has name stand for the version of a digest, whose state build makes unless it is on
+// the host; without replace only where it stands for nothing yet.
+func (r *Registry) enter(ctx context.Context, name string, from source, digest Digest, build func() (*State, *Report, error), replace bool) (*Version, error) {
+	v, err := r.intern(ctx, digest, build)
 	if err != nil {
 		return nil, err
 	}
@@ -59,8 +65,8 @@ func (r *Registry) load(ctx context.Context, name string, from source, read func
 	return v, nil
 }
 
-// intern holds the version of that digest, which a is.
-func (r *Registry) intern(ctx context.Context, digest Digest, a *Adapter) (*Version, error) {
+// intern holds the version of that digest, whose state build makes.
+func (r *Registry) intern(ctx context.Context, digest Digest, build func() (*State, *Report, error)) (*Version, error) {
 	for {
 		r.mu.Lock()
 		v := r.live[digest]
@@ -71,7 +77,7 @@ func (r *Registry) intern(ctx context.Context, digest Digest, a *Adapter) (*Vers
 			v.sources.Store(&[]source{})
 			r.live[digest] = v
 		}
-		err := r.await(ctx, v, func() (*State, *Report, error) { return r.build(a) })
+		err := r.await(ctx, v, build)
 		if !errors.Is(err, ErrChanged) { // of files that others wanted it from
 			return v, err
 		}
@@ -174,6 +180,9 @@ func (r *Registry) revive(ctx context.Context, v *Version) error {
 		return errGone
 	}
 	return r.await(ctx, v, func() (*State, *Report, error) {
+		if s := v.published(); s != nil {
+			return s.built()
+		}
 		a, err := v.reread()
 		if err != nil {
 			return nil, nil, err
@@ -181,6 +190,19 @@ func (r *Registry) revive(ctx context.Context, v *Version) error {
 		return r.build(a)
 	})
 }
+
+// published returns the state that a version was published as, or nil.
+func (v *Version) published() *State {
+	for _, from := range *v.sources.Load() {
+		if from.published != nil {
+			return from.published
+		}
+	}
+	return nil
+}
+
+// built returns a state that was published, which need not be checked again.
+func (s *State) built() (*State, *Report, error) { return s, &Report{}, nil }
 
 // reread reads the files of a version again, the latest that are still the same.
 func (v *Version) reread() (*Adapter, error) {

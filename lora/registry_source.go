@@ -19,8 +19,11 @@ type source struct {
 	root string // empty where there is none
 	dir  string // in it
 	step bool   // of training, which may do nothing
+
+	published *State // in the place of files
 }
 
+// String returns the folder, or an empty string for a state that was published.
 func (s source) String() string { return filepath.Join(s.root, s.dir) }
 
 // read reads an adapter into memory. It fails with errUnknown where a root has no

@@ -401,6 +401,45 @@ func TestRegistryEviction(t *testing.T) {
 	require.ErrorContains(t, e.Upload(ctx), "the lease is released")
 }
 
+// A state that was published needs no file, also after it had to make room for others.
+func TestRegistryPublish(t *testing.T) {
+	ctx, dir := context.Background(), t.TempDir()
+	r := newRegistry(t, lora.RegistryOptions{HostBytes: 2 * tinyBytes})
+	mustLoad(t, r, "a", saveTiny(t, dir+"a", 1))
+	first := acquire(t, r, "a")
+	before := first.Version().State()
+	values := map[string][]float32{}
+	for key, x := range before.Values {
+		values[key] = make([]float32, len(x)) // a step may do nothing yet
+	}
+	state, err := before.WithValues(values)
+	require.NoError(t, err)
+	for _, identity := range []string{"run/1", "run/2"} {
+		v, err := r.Publish(ctx, "live", identity, state)
+		require.NoError(t, err)
+		assert.Same(t, state, v.State())
+	}
+	one, err := r.Publish(ctx, "live", "run/1", state)
+	require.NoError(t, err)
+	two, err := r.Publish(ctx, "live", "run/2", state)
+	require.NoError(t, err)
+	assert.NotEqual(t, one.Digest(), two.Digest(), "states differ by their identity")
+	first.Release()
+	mustLoad(t, r, "b", saveTiny(t, dir+"b", 2))
+	acquire(t, r, "a").Release()
+	require.Nil(t, two.State(), "evicted")
+	l := acquire(t, r, "live")
+	assert.Same(t, state, l.Version().State())
+	l.Release()
+	_, err = r.Publish(ctx, "no name", "x", state)
+	require.ErrorIs(t, err, lora.ErrName)
+	for key := range values {
+		values[key] = values[key][1:]
+		_, err = before.WithValues(values)
+		require.ErrorIs(t, err, lora.ErrShape)
+	}
+}
+
 func TestRegistryCloses(t *testing.T) {
 	ctx := context.Background()
 	d := &device{t: t}

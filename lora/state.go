@@ -84,6 +84,28 @@ func (p *Placement) Continue(a *Adapter, w nn.Weights) (*State, error) {
 	return s, nil
 }
 
+// WithValues returns a state like s with other trained values, which it keeps: a step of
+// training. It has one slice for each of [Placement.Tensors] but those of the base, of the
+// length that its shape says. The rest is shared with s. Errors: ErrShape.
+func (s *State) WithValues(values map[string][]float32) (*State, error) {
+	out := *s
+	out.Values = values
+	for _, x := range s.Placement.Tensors() {
+		if x.Role == RoleBase {
+			continue
+		}
+		n := 1
+		for _, d := range x.Shape {
+			n *= d
+		}
+		if found, ok := values[x.Key]; len(found) != n && (ok || !x.Optional) {
+			return nil, fmt.Errorf("lora: %q: %w: found %d values, expected %v", x.Key, ErrShape, len(found), x.Shape)
+		}
+	}
+	out.share()
+	return &out, nil
+}
+
 // share lets saved modules that are one parameter have one memory.
 func (s *State) share() {
 	key := func(module string) string { return keyPrefix + module + ".weight" }

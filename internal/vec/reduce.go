@@ -6,6 +6,19 @@ import "math"
 // sums, whose error grows with len(x)/32 rather than len(x).
 func Sum(x []float32) float32 { return active.sum(x) }
 
+// Finite reports whether no element of x is NaN or infinite.
+func Finite(x []float32) bool {
+	if s := Sum(x); s-s == 0 {
+		return true
+	}
+	for _, v := range x { // finite elements may have an infinite sum
+		if v-v != 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // SumSquares is the sum of x².
 func SumSquares(x []float32) float32 { return active.sumSquares(x) }
 

@@ -25,6 +25,7 @@ type Metrics struct {
 	firstToken, nextToken, perToken    prometheus.Observer
 	whole, queued, prefilled, decoding prometheus.Observer
 	prompts, answers, steps            prometheus.Observer
+	samplerGap                         prometheus.Gauge
 }
 
 // Options say what server it is.
@@ -64,8 +65,12 @@ func New(o Options) *Metrics {
 	for _, reason := range reasons {
 		m.finished[reason] = f.counter("request_success_total", "Answers that have ended, by the reason.", prometheus.Labels{"finished_reason": reason})
 	}
+	m.samplerGap = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: ownPrefix + "sampler_gap", ConstLabels: f.labels,
+		Help: "Largest difference between sampled and trained log-probabilities in the last call of training that brought sampled ones.",
+	})
 	r.MustRegister(
-		newPresent(o.Stats, f.labels),
+		m.samplerGap, newPresent(o.Stats, f.labels),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	return m
@@ -76,6 +81,9 @@ func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.page.Ser
 
 // Step counts a step of the engine.
 func (m *Metrics) Step(s batching.Step) { m.steps.Observe(float64(s.Tokens)) }
+
+// SetSamplerGap records the gap between sampler and trainer of a call; see session.GapMetric.
+func (m *Metrics) SetSamplerGap(gap float64) { m.samplerGap.Set(gap) }
 
 // The buckets of vLLM, so that what is drawn of both can be compared.
 var (

@@ -23,6 +23,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/dev/testdevice"
+	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/serve/batching"
 	"github.com/lorafuse/lorafuse/serve/tinker"
@@ -41,6 +42,7 @@ type trainer struct {
 	mu    sync.Mutex
 	calls []string
 	gate  chan struct{} // each pass waits for something in it, unless it is nil
+	model *model.Model
 }
 
 func (t *trainer) note(format string, args ...any) {
@@ -106,6 +108,12 @@ func (f *fake) Save(_ context.Context, dir string, optimizer bool) error {
 	return os.CopyFS(dir, os.DirFS(adapter))
 }
 
+func (f *fake) Snapshot(context.Context) (*lora.State, error) {
+	f.t.note("%d: snapshot", f.rank)
+	m := f.t.model
+	return lora.LoadState(adapter, m, m.Config.ModelType, m.Modules())
+}
+
 func (f *fake) Load(_ context.Context, dir string, optimizer bool) error {
 	if _, err := os.Stat(dir + "/adapter_config.json"); err != nil {
 		return err
@@ -164,7 +172,7 @@ func (l *lines) String() string {
 func open(t testing.TB, edits ...func(*tinker.Options)) *place {
 	t.Helper()
 	e, m := engineOf(t)
-	p := &place{TB: t, trainer: &trainer{}, engine: e, log: &lines{}}
+	p := &place{TB: t, trainer: &trainer{model: m}, engine: e, log: &lines{}}
 	p.options = tinker.Options{
 		Engine: e, Trainer: p.trainer, Model: m, Name: "tiny", MaxLength: e.MaxLength(), Dir: t.TempDir(),
 		Logger: slog.New(slog.NewTextHandler(p.log, nil)), Poll: 20 * time.Second,

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/dev/bench/checkpoint"
 	"github.com/lorafuse/lorafuse/dev/testdevice"
 	"github.com/lorafuse/lorafuse/generate"
 	"github.com/lorafuse/lorafuse/model"
@@ -58,6 +59,8 @@ type gapBench struct {
 	engine *batching.Engine
 	base   *session.Base
 	random *rand.Rand
+
+	published int
 }
 
 func (c gapCase) open(t testing.TB, o batching.Options) *gapBench {
@@ -97,9 +100,10 @@ func (b *gapBench) publish(s *session.Session, name string) {
 	adam.LearningRate = 0.02
 	_, err = s.OptimStep(ctx, adam)
 	require.NoError(b, err)
-	dir := b.TempDir()
-	require.NoError(b, s.Save(ctx, dir, false))
-	_, err = b.engine.Adapters().LoadStep(ctx, name, dir)
+	b.published++
+	state, err := s.Snapshot(ctx)
+	require.NoError(b, err)
+	_, err = b.engine.Adapters().Publish(ctx, name, fmt.Sprint(b.published), state)
 	require.NoError(b, err)
 }
 
@@ -215,5 +219,51 @@ func TestGapOfAllDecoders(t *testing.T) {
 				t.Run(c.String(), func(t *testing.T) { c.run(t, []int{1, 16, 64}, []int{1, 7, 16, 40}) })
 			}
 		}
+	}
+}
+
+// The metric of the gap is 0 for what was sampled from the same weights, and the largest
+// difference otherwise. Tokens without an advantage do not count.
+func TestGapMetric(t *testing.T) {
+	c := gapCase{"../../testdata/lm/llama/model", quant.None, backend.F32, 1}
+	b := c.open(t, batching.Options{MaxTexts: 2})
+	ctx := context.Background()
+	s, err := b.base.New(ctx, session.Options{Rank: 3, Attention: true, Unembed: true})
+	require.NoError(t, err)
+	b.publish(s, "a")
+	prompt := b.tokens(5)
+	tokens, sampled := b.sample(prompt, "a", 4)
+	text := slices.Concat(prompt, tokens)
+	d := session.Datum{Tokens: text[:8], Targets: text[1:], Logprobs: make([]float32, 8), Advantages: make([]float32, 8)}
+	copy(d.Logprobs[4:], sampled)
+	copy(d.Advantages[4:], []float32{1, -1, 0.5, 1})
+	gap := func(loss string) float64 {
+		out, err := s.ForwardBackward(ctx, []session.Datum{d}, session.Loss{Name: loss}, true)
+		require.NoError(t, err)
+		require.Contains(t, out.Metrics, session.GapMetric)
+		return out.Metrics[session.GapMetric]
+	}
+	require.Zero(t, gap("importance_sampling"))
+	d.Logprobs[5] -= 0.25
+	require.InDelta(t, 0.25, gap("ppo"), 1e-6)
+	d.Advantages[5] = 0
+	require.Zero(t, gap("ppo"))
+}
+
+// BenchmarkPublish measures what new weights take from the trainer to the registry: an
+// adapter of rank 16 on all linear layers of a model of the size of SmolLM2-135M.
+func BenchmarkPublish(b *testing.B) {
+	dir := b.TempDir()
+	require.NoError(b, checkpoint.Shape{Name: "135m", Hidden: 576, Layers: 30, Inter: 1536, Heads: 9, KVHeads: 3, Vocab: 4096, Positions: 64}.Write(dir))
+	c := gapCase{dir, quant.None, backend.F32, 2}
+	p := c.open(b, batching.Options{MaxTexts: 2, MaxLength: 64})
+	s, err := p.base.New(context.Background(), session.Options{Rank: 16, Attention: true, MLP: true})
+	require.NoError(b, err)
+	for b.Loop() {
+		p.published++
+		state, err := s.Snapshot(context.Background())
+		require.NoError(b, err)
+		_, err = p.engine.Adapters().Publish(context.Background(), "a", fmt.Sprint(p.published), state)
+		require.NoError(b, err)
 	}
 }

@@ -57,7 +57,10 @@ type Options struct {
 	// SessionTimeout is after how long without a sign of life a session has ended; 0 is 5
 	// minutes.
 	SessionTimeout time.Duration
-	Logger         *slog.Logger // nil: slog.Default()
+	// OnSamplerGap, if not nil, is given session.GapMetric of each call of training that
+	// brings sampled log-probabilities.
+	OnSamplerGap func(gap float64)
+	Logger       *slog.Logger // nil: slog.Default()
 }
 
 // Server is an http.Handler for the paths below /api/v1. It is safe for concurrent use.

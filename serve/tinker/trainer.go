@@ -23,6 +23,7 @@ type Session interface {
 	ForwardBackward(ctx context.Context, data []session.Datum, l session.Loss, forwardOnly bool) (*session.Output, error)
 	OptimStep(ctx context.Context, a session.Adam) (map[string]float64, error)
 	Save(ctx context.Context, dir string, optimizer bool) error
+	Snapshot(ctx context.Context) (*lora.State, error)
 	Load(ctx context.Context, dir string, optimizer bool) error
 	Close()
 }

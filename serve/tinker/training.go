@@ -161,6 +161,9 @@ func (s *Server) forwardBackward(c *call) error {
 		if err != nil {
 			return answer{}, err
 		}
+		if gap, ok := out.Metrics[session.GapMetric]; ok && s.options.OnSamplerGap != nil {
+			s.options.OnSamplerGap(gap)
+		}
 		o := trained{logprobs: out.Logprobs, widths: widths, metrics: out.Metrics}
 		return answer{proto: o.marshal()}, nil
 	})

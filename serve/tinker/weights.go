@@ -9,18 +9,22 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/serve/keys"
 )
 
 // weights are those of one step of a model, which are sampled from: an adapter in the
-// registry of the engine. It is loaded when it is first used, and unloaded when it was not
-// for a while.
+// registry of the engine. It enters the registry when it is first used, and leaves it when
+// it has not been used for a while. Weights that were not saved are in memory until then,
+// and in a folder afterwards.
 type weights struct {
 	name  string // in the registry
 	owner string // name of a key
 
 	mu     sync.Mutex
-	dir    string // of the adapter
+	dir    string      // of the adapter, empty while it is in memory alone
+	spill  string      // the folder for it then
+	state  *lora.State // of the adapter, or nil
 	loaded bool
 	users  int
 	used   time.Time
@@ -31,13 +35,24 @@ func (s *Server) hold(ctx context.Context, w *weights) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.loaded {
-		if _, err := s.options.Engine.Adapters().LoadStep(ctx, w.name, w.dir); err != nil {
+		if err := s.enter(ctx, w); err != nil {
 			return err
 		}
 		w.loaded = true
 	}
 	w.users++
 	return nil
+}
+
+// enter brings weights into the registry. w.mu is held.
+func (s *Server) enter(ctx context.Context, w *weights) error {
+	var err error
+	if w.state != nil {
+		_, err = s.options.Engine.Adapters().Publish(ctx, w.name, w.spill, w.state)
+	} else {
+		_, err = s.options.Engine.Adapters().LoadStep(ctx, w.name, w.dir)
+	}
+	return err
 }
 
 // release gives weights back.
@@ -48,34 +63,52 @@ func (w *weights) release() {
 	w.used = time.Now()
 }
 
-// replace has weights be others from now on; what samples keeps what it has.
-func (s *Server) replace(ctx context.Context, w *weights, dir string) error {
+// replace has w stand for a state from now on; requests that are sampling keep what they
+// have. spill is a folder that is not there yet, and identifies the state.
+func (s *Server) replace(ctx context.Context, w *weights, state *lora.State, spill string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, err := s.options.Engine.Adapters().LoadStep(ctx, w.name, dir); err != nil {
+	next := &weights{name: w.name, spill: spill, state: state}
+	if err := s.enter(ctx, next); err != nil {
 		return err
 	}
-	if w.dir != "" && w.dir != dir {
+	if w.dir != "" {
 		if err := os.RemoveAll(w.dir); err != nil {
 			s.options.Logger.Error("weights that nobody samples from cannot be removed", "folder", w.dir, "error", err)
 		}
 	}
-	w.dir, w.loaded, w.used = dir, true, time.Now()
+	w.dir, w.spill, w.state, w.loaded, w.used = "", spill, state, true, time.Now()
 	return nil
 }
 
-// unload takes weights out of the registry that nobody uses and nobody has used since a
-// time.
+// unloadWeights takes weights out of the registry that nobody uses and nobody has used since
+// a time. Those that are in memory alone go to a folder.
 func (s *Server) unloadWeights(w *weights, since time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.loaded || w.users > 0 || w.used.After(since) {
 		return
 	}
+	if w.state != nil {
+		if err := save(w.spill, w.state); err != nil {
+			s.options.Logger.Error("weights that nobody has sampled from for a while stay in memory", "name", w.name, "error", err)
+			return
+		}
+		w.dir, w.state = w.spill, nil
+	}
 	if err := s.options.Engine.Adapters().Unload(w.name); err != nil {
 		s.options.Logger.Error("weights cannot be unloaded", "name", w.name, "error", err)
 	}
 	w.loaded = false
+}
+
+// save writes a state as an adapter of PEFT.
+func save(dir string, s *lora.State) error {
+	config, tensors, err := s.Tensors(true)
+	if err != nil {
+		return err
+	}
+	return lora.Save(dir, config, tensors)
 }
 
 // idle reports whether nobody has used weights since a time. It does not wait.
@@ -134,7 +167,8 @@ func (s *Server) live(ctx context.Context, m *trainee, number, step int64, infli
 	if err != nil {
 		return nil, err
 	}
-	if err := training.Save(ctx, dir, false); err != nil {
+	state, err := training.Snapshot(ctx)
+	if err != nil {
 		return nil, err
 	}
 	name := registryRoot + folderOf.Replace(m.id) + "/live/" + strconv.FormatInt(step, 10)
@@ -142,7 +176,7 @@ func (s *Server) live(ctx context.Context, m *trainee, number, step int64, infli
 		name = registryRoot + folderOf.Replace(m.id) + "/inflight"
 	}
 	w := s.weightsOf(name, "", m.tenant.owner)
-	if err := s.replace(ctx, w, dir); err != nil {
+	if err := s.replace(ctx, w, state, dir); err != nil {
 		return nil, err
 	}
 	return s.addSampler(m.tenant, number, w, "", m)

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
+	"github.com/lorafuse/lorafuse/internal/vec"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/safetensors"
 )
@@ -70,6 +71,29 @@ func (s *Session) Adapter(ctx context.Context) (*lora.Adapter, error) {
 		return nil, err
 	}
 	return lora.New(s.state.Placement.Config(), tensors)
+}
+
+// Snapshot returns the adapter as it is now as a state in memory of its own, which later
+// steps do not change: what a registry publishes. Errors: lora.ErrNotFinite.
+func (s *Session) Snapshot(ctx context.Context) (*lora.State, error) {
+	n := 0
+	for _, t := range s.trained {
+		n += elements(t.Shape)
+	}
+	all, values := make([]float32, n), make(map[string][]float32, len(s.trained))
+	for _, t := range s.trained {
+		n := elements(t.Shape)
+		x := all[:n:n]
+		all = all[n:]
+		if err := s.base.runtime.ReadSlot(ctx, s.slot, t.Key, x); err != nil {
+			return nil, fmt.Errorf("session: %w", err)
+		}
+		if !vec.Finite(x) {
+			return nil, fmt.Errorf("session: %q: %w", t.Key, lora.ErrNotFinite)
+		}
+		values[t.Key] = x
+	}
+	return s.state.WithValues(values)
 }
 
 // Save writes a folder with the adapter as PEFT has it, and with optimizer all that a

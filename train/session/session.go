@@ -99,6 +99,12 @@ type Output struct {
 	Metrics  map[string]float64 // by name and how they add up over calls, as in loss:sum
 }
 
+// GapMetric names the largest difference between a log-probability that a datum brings from
+// sampling and the one that training computes for it, over the targets with an advantage. For
+// weights that are those sampled from, it is 0 on a batch-invariant device, and elsewhere the
+// rounding by which the device's programs differ.
+const GapMetric = "sampler_gap:max"
+
 // ForwardBackward adds the gradients of the losses of data, in their order, to those since
 // the last step; with forwardOnly it adds none. Where the data or the loss are refused
 // (ErrInput) nothing has changed; where it fails on its way, the gradients since the last
@@ -109,7 +115,7 @@ func (s *Session) ForwardBackward(ctx context.Context, data []Datum, x Loss, for
 		return nil, fmt.Errorf("session: %w", err)
 	}
 	out := &Output{Logprobs: make([][]float32, len(data)), Losses: make([]float64, len(data)), Metrics: map[string]float64{}}
-	all, sum := make([]float32, targets), 0.0
+	all, sum, gap := make([]float32, targets), 0.0, 0.0
 	form := forward
 	switch {
 	case forwardOnly:
@@ -130,6 +136,9 @@ func (s *Session) ForwardBackward(ctx context.Context, data []Datum, x Loss, for
 		}
 		for j, p := range own {
 			out.Losses[i] += l.value(l, d, j, float64(p))
+			if l.logprobs == always && d.Advantages[j] != 0 {
+				gap = max(gap, math.Abs(float64(p)-float64(d.Logprobs[j])))
+			}
 		}
 		out.Logprobs[i] = own
 		sum += out.Losses[i]
@@ -138,6 +147,9 @@ func (s *Session) ForwardBackward(ctx context.Context, data []Datum, x Loss, for
 		s.pending += len(data)
 	}
 	out.Metrics["loss:sum"] = sum
+	if l.logprobs == always {
+		out.Metrics[GapMetric] = gap
+	}
 	return out, nil
 }
 

@@ -157,7 +157,7 @@ func (a *app) openEngine(ctx context.Context, f *serveFlags, setup served, s *se
 	s.handler = routes
 	drain := server.Drain
 	if f.trainDir != "" {
-		if t, s.tinker, err = f.openTinker(setup, s, o.Tokenizer, asked, o.Engine, log); err != nil {
+		if t, s.tinker, err = f.openTinker(setup, s, o.Tokenizer, asked, o.Engine, m.SetSamplerGap, log); err != nil {
 			return err
 		}
 		routes.Handle("/api/v1/", t)

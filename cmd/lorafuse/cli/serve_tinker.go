@@ -12,7 +12,7 @@ import (
 
 // openTinker serves Tinker's API below --train-dir. What it opens is closed by close,
 // which comes before that of the engine.
-func (f *serveFlags) openTinker(setup served, s *service, tok *tokenizer.Tokenizer, asked string, engine serve.Engine, log *slog.Logger) (_ *tinker.Server, close func(), err error) {
+func (f *serveFlags) openTinker(setup served, s *service, tok *tokenizer.Tokenizer, asked string, engine serve.Engine, onSamplerGap func(float64), log *slog.Logger) (_ *tinker.Server, close func(), err error) {
 	runtime := s.engine.Beside()
 	sessions, err := tinker.NewSessions(runtime, s.engine.GiveWay)
 	if err != nil {
@@ -25,7 +25,7 @@ func (f *serveFlags) openTinker(setup served, s *service, tok *tokenizer.Tokeniz
 	}
 	t, err := tinker.New(tinker.Options{
 		Engine: engine, Trainer: sessions, Model: s.session.model, Name: s.name,
-		Tokenizer: tok, TokenizerID: id, MaxLength: s.engine.MaxLength(), Dir: filepath.Join(f.trainDir, "tinker"), Keys: setup.keys.users, AdminKeys: setup.keys.admins, SharePrefixCache: f.sharePrefixCache, Logger: log,
+		Tokenizer: tok, TokenizerID: id, MaxLength: s.engine.MaxLength(), Dir: filepath.Join(f.trainDir, "tinker"), Keys: setup.keys.users, AdminKeys: setup.keys.admins, SharePrefixCache: f.sharePrefixCache, OnSamplerGap: onSamplerGap, Logger: log,
 	})
 	if err != nil {
 		sessions.Close()
