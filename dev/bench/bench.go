@@ -28,7 +28,6 @@ type Row struct {
 	Share   float64   `json:"share,omitempty"`          // of the input that was needed, 0 where nobody asked
 	Detail  string    `json:"detail,omitempty"`         // what else there is to say
 	Failure string    `json:"failure,omitempty"`        // why there are no seconds
-	Quiet   bool      `json:"-"`                        // in JSON only: one of too many for a table
 	Seconds []float64 `json:"seconds"`                  // of each time, in the order in which they were taken
 
 	stated Figures // of a row whose samples nobody kept

@@ -31,10 +31,10 @@ func (r *Report) MarshalJSON() ([]byte, error) {
 	}{r.Title, r.Command, r.Note, r.Environment, rows, append([]Verdict{}, r.Verdicts()...)})
 }
 
-// groups goes through the groups of rows that are for tables.
+// groups goes through the groups of rows.
 func (r *Report) groups() iter.Seq[[]*Row] {
 	return func(yield func([]*Row) bool) {
-		for rest := slices.DeleteFunc(slices.Clone(r.Rows), func(row *Row) bool { return row.Quiet }); len(rest) > 0; {
+		for rest := r.Rows; len(rest) > 0; {
 			n := slices.IndexFunc(rest, func(row *Row) bool { return row.Group != rest[0].Group })
 			if n < 0 {
 				n = len(rest)

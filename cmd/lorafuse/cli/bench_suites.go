@@ -271,37 +271,25 @@ const (
 	modelsUsage = "folder in which the models are made (default: the temporary folder)"
 )
 
-// sweepShapes is how many shapes --sweep compares.
-const sweepShapes = 200
-
 func (a *app) benchLayer() *cobra.Command {
 	var f suiteFlags
-	var shrink, sweep int
+	var shrink int
 	c := &cobra.Command{
 		Use:   "layer",
 		Short: "Measure linear layers with LoRA adapters",
 		Long: `Measure what an adapter costs: linear layers with adapters of rank 8, 16 and 64, with
 dropout and without, forward and backward, beside the frozen layer alone and beside
-the same products one by one; adapters alone, (x A B)·s; and a node of the graph with
-next to nothing to compute. Weights are bf16, products f32 or bf16.
-
---sweep compares the fused layer with the unfused one on other shapes, 200 where no
-number is given: 1 to 2,048 rows, 64 to 8,192 channels, rank 1 to 128, the same shapes
-each time, f32 and bf16 in turn. Shapes on which it was slower are measured twice
-more, all samples counting. Tables have the worst ten, JSON has all.
+the same products one by one; and adapters alone, (x A B)·s. Weights are bf16, products f32 or bf16.
 
 ` + measured,
 		Example: `  lorafuse bench layer
-  lorafuse bench layer --sweep --only Sweep --json
   lorafuse bench layer --python .venv/bin/python --only 'Adapter alone' --threads 1`,
 		Args: args(0),
 		RunE: a.suite(&f, func(ctx context.Context, t bench.Turns) (*bench.Report, error) {
-			return layer.Run(ctx, layer.Options{Turns: t, Backend: f.backend, Threads: f.threads, Shrink: shrink, Sweep: sweep, Python: f.python})
+			return layer.Run(ctx, layer.Options{Turns: t, Backend: f.backend, Threads: f.threads, Shrink: shrink, Python: f.python})
 		}),
 	}
 	f.flags(c, 9, "Python with torch to measure as well")
 	shrinkFlag(c, &shrink)
-	c.Flags().IntVar(&sweep, "sweep", 0, "shapes on which fused and unfused layers are compared")
-	c.Flags().Lookup("sweep").NoOptDefVal = fmt.Sprint(sweepShapes)
 	return c
 }

@@ -88,18 +88,3 @@ func pair(m, d, r int) program.Spec {
 	x, a, b := g.Param("x", tensor.F32, ir.ShapeOf(m, d)...), g.Param("a", tensor.F32, ir.ShapeOf(d, r)...), g.Param("b", tensor.F32, ir.ShapeOf(r, d)...)
 	return program.Spec{Graph: g, Results: []graph.Tensor{x.MatMul(a).MatMul(b).Scale(scale)}}
 }
-
-// many is a program of n adapted layers, so small that their arithmetic takes
-// less than the graph around it.
-func many(n int) program.Spec {
-	const channels, rank = 16, 4
-	g := graph.New()
-	x, w := g.Param("x", tensor.F32, ir.ShapeOf(1, channels)...), g.Param("w", tensor.F32, ir.ShapeOf(channels, channels)...)
-	s := program.Spec{Graph: g}
-	for i := range n {
-		a := g.Param(fmt.Sprintf("a%d", i), tensor.F32, ir.ShapeOf(rank, channels)...)
-		b := g.Param(fmt.Sprintf("b%d", i), tensor.F32, ir.ShapeOf(channels, rank)...)
-		s.Results = append(s.Results, x.LoRA(w, graph.Tensor{}, x.LoRADown(a, graph.Tensor{}, ir.DropoutAttr{}), b, scale))
-	}
-	return s
-}

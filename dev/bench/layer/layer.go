@@ -1,14 +1,11 @@
-// Package layer measures linear layers with LoRA adapters: what the adapter
-// costs beside the frozen layer, whether one product with a longer inner axis
-// is ever slower than the products of the formula one by one, and what a node
-// of a graph costs beside its arithmetic.
+// Package layer measures linear layers with LoRA adapters: what an adapter adds to the
+// time of the frozen layer, fused with it and computed apart, and adapters alone.
 package layer
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/lorafuse/lorafuse/dev/bench"
 	"github.com/lorafuse/lorafuse/dev/bench/peer"
@@ -22,9 +19,6 @@ type Options struct {
 	Threads int    // of the device, 0 for one per core
 	// Shrink divides all sizes, for a quick look; 0 and 1 do not.
 	Shrink int
-	// Sweep is how many shapes fused and unfused layers are compared on; the
-	// same ones each time. 0 for none.
-	Sweep int
 	// Python is a Python with torch, which is measured in turn with the single
 	// layers; empty for none.
 	Python string
@@ -34,11 +28,8 @@ type Options struct {
 // does and with the error of ctx; the report then holds what has been measured
 // so far. That a peer fails is said in its row.
 func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
-	switch {
-	case o.Shrink < 0:
+	if o.Shrink < 0 {
 		return nil, fmt.Errorf("layer: %w: found a divisor of sizes of %d, expected 1 or more", bench.ErrOptions, o.Shrink)
-	case o.Sweep < 0 || o.Sweep > maxSweep:
-		return nil, fmt.Errorf("layer: %w: found a sweep of %d shapes, expected 0 to %d", bench.ErrOptions, o.Sweep, maxSweep)
 	}
 	m, err := program.Open(o.Backend, o.Threads)
 	if err != nil {
@@ -51,15 +42,12 @@ func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
 		s.torch = peer.Torch(o.Python, o.Threads)
 		defer func() { err = errors.Join(err, s.torch.Close()) }()
 	}
-	tasks, err := o.Select(slices.Concat(s.overheads(), s.nodes(), s.single(), s.sweep()))
+	tasks, err := o.Select(append(s.overheads(), s.single()...))
 	if err != nil {
 		return nil, fmt.Errorf("layer: %w", err)
 	}
 	report := m.Report("layer")
-	if err = m.Measure(ctx, o.Turns, tasks, report); err == nil {
-		err = s.judgeSweep(ctx, tasks, report)
-	}
-	if err != nil {
+	if err := m.Measure(ctx, o.Turns, tasks, report); err != nil {
 		return report, fmt.Errorf("layer: %w", err)
 	}
 	return report, nil

@@ -116,40 +116,9 @@ func TestPrograms(t *testing.T) {
 	assert.Equal(t, "Gemm Gemm", launches(pair(4, 8, 2)))
 }
 
-func TestNodesAndSingle(t *testing.T) {
-	r := run(t, small("^(Lazy|Adapter alone)"))
-	assert.Len(t, r.Rows, 2+7, "sizes that are the same when divided are measured once")
-	v := r.Verdicts()
-	require.Len(t, v, 1)
-	assert.Equal(t, "a LoRA node beside its kernels", v[0].Name)
-}
-
-func TestSweep(t *testing.T) {
-	o := small("^Sweep")
-	o.Sweep = 12
-	r, err := Run(t.Context(), o)
-	require.NoError(t, err)
-	require.Len(t, r.Rows, 24, "JSON has all shapes")
-	loud := 0
-	for _, row := range r.Rows {
-		if !row.Quiet {
-			loud++
-		}
-		assert.GreaterOrEqual(t, len(row.Seconds), 2)
-		assert.LessOrEqual(t, len(row.Seconds), 6, "measured again at most twice")
-	}
-	assert.Equal(t, 2*worstShown, loud)
-	v := r.Verdicts()
-	require.Len(t, v, 1)
-	assert.Contains(t, v[0].Name, "the worst of 12 shapes")
-	for i := 0; i < len(r.Rows); i += 2 {
-		assert.LessOrEqual(t, r.Rows[i].Figures().Median/r.Rows[i+1].Figures().Median, v[0].Ratio+1e-9)
-	}
-	assert.Equal(t, sizes(12), sizes(200)[:12], "the same shapes each time")
-	for i, z := range sizes(200) {
-		assert.True(t, z.m >= 1 && z.m <= 2048 && z.k >= 64 && z.k <= 8192 && z.n >= 64 && z.n <= 8192 && z.r >= 1 && z.r <= 128, "%v", z)
-		assert.False(t, i%2 == 1 && (z.k%64 != 0 || z.n%64 != 0), "%v", z)
-	}
+func TestSingle(t *testing.T) {
+	r := run(t, small("^Adapter alone"))
+	assert.Len(t, r.Rows, 7, "sizes that are the same when divided are measured once")
 }
 
 // fakePython is a program that answers as torch_peer.py does.
@@ -176,11 +145,9 @@ func TestBadOptions(t *testing.T) {
 	for says, change := range map[string]func(*Options){
 		"found 0 runs":               func(o *Options) { o.Runs = 0 },
 		"a divisor of sizes of -1":   func(o *Options) { o.Shrink = -1 },
-		"a sweep of -1 shapes":       func(o *Options) { o.Sweep = -1 },
 		"found -2 threads":           func(o *Options) { o.Threads = -2 },
 		`no row matches "nothing$"`:  func(o *Options) { o.Only = regexp.MustCompile("nothing$") },
-		`expected 0 to 10000`:        func(o *Options) { o.Sweep = 10_001 },
-		`no row matches "^Sweep.*x"`: func(o *Options) { o.Only = regexp.MustCompile("^Sweep.*x") },
+		`no row matches "^Other.*x"`: func(o *Options) { o.Only = regexp.MustCompile("^Other.*x") },
 	} {
 		o := small("")
 		change(&o)
