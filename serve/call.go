@@ -296,7 +296,11 @@ func (c *call) body() (*fields, error) {
 	switch {
 	case err == nil:
 		_ = c.control.SetReadDeadline(time.Time{}) // else the rest is still to be thrown away
-		return parseFields(raw)
+		f, err := parseFields(raw)
+		if err == nil {
+			f.has("model") // is read last, by target
+		}
+		return f, err
 	case errors.As(err, &passed):
 		return nil, tooLarge
 	case errors.As(err, &timeout) && timeout.Timeout():

@@ -56,11 +56,7 @@ func (s *Server) chat(c *call) error {
 	}
 	most := f.integer(param, -1, 1, 1<<31-1)
 	stream := streaming(f, w)
-	for _, name := range []string{"functions", "function_call"} {
-		f.refuse(name, "; tools and tool_choice are")
-	}
-	f.refuse("audio", ": the model writes text")
-	if err := f.failed(); err != nil {
+	if err := c.checkUnread(f); err != nil {
 		return err
 	}
 	t, err := s.writer(c, f)

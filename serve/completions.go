@@ -53,7 +53,6 @@ func (s *Server) complete(c *call) error {
 	special := f.flag("add_special_tokens", true)
 	most := f.integer("max_tokens", -1, 0, 1<<31-1)
 	stream := streaming(f, q.wish)
-	f.refuse("suffix", ": the model continues texts, and fills no gaps")
 	if best := f.integer("best_of", q.n, 1, 1<<31-1); best != q.n {
 		f.fault("best_of", "found %d, expected n, which is %d", best, q.n)
 	}
@@ -63,7 +62,7 @@ func (s *Server) complete(c *call) error {
 	case len(q.prompts)*q.n > s.options.MaxAnswers:
 		f.fault("n", "found %d for each of %d prompts, expected %d answers or fewer altogether", q.n, len(q.prompts), s.options.MaxAnswers)
 	}
-	if err := f.failed(); err != nil {
+	if err := c.checkUnread(f); err != nil {
 		return err
 	}
 	t, err := s.writer(c, f)

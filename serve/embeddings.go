@@ -26,7 +26,7 @@ func (s *Server) embed(c *call) error {
 	encoding := f.choice("encoding_format", "float", "base64")
 	size := f.integer("dimensions", 0, 1, math.MaxInt32)
 	f.text("user")
-	if err := f.failed(); err != nil {
+	if err := c.checkUnread(f); err != nil {
 		return err
 	}
 	t, err := s.target(c, f)

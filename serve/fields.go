@@ -16,9 +16,11 @@ import (
 // there, or null, is what it normally is. The first that is not what it should be is err;
 // that is to be looked at when all have been asked for.
 type fields struct {
-	values map[string]json.RawMessage
-	within string // the name of the object and a dot, empty for the body itself
-	err    *failure
+	values  map[string]json.RawMessage
+	asked   map[string]bool // names that have been asked for
+	within  string          // the name of the object and a dot, empty for the body itself
+	objects []*fields       // read with object
+	err     *failure
 }
 
 // parseFields reads the body of a request.
@@ -74,8 +76,12 @@ func (f *fields) failed() error {
 	return nil
 }
 
-// raw is the JSON of a field, nil where there is none.
+// raw returns the JSON of a field, nil if there is none.
 func (f *fields) raw(name string) json.RawMessage {
+	if f.asked == nil {
+		f.asked = map[string]bool{}
+	}
+	f.asked[name] = true
 	v := f.values[name]
 	if string(v) == "null" {
 		return nil
@@ -204,20 +210,14 @@ func (f *fields) ids(name string, tokens int) []int32 {
 func (f *fields) object(name string) *fields {
 	o := &fields{within: f.within + name + "."}
 	f.into(name, &o.values, "an object")
+	f.objects = append(f.objects, o)
 	return o
 }
 
-// take is about an object in f: what is wrong with that is wrong with f.
+// take makes an error of an object in f the error of f.
 func (f *fields) take(o *fields) {
 	if f.err == nil {
 		f.err = o.err
-	}
-}
-
-// refuse names what cannot be done as asked.
-func (f *fields) refuse(name, why string) {
-	if f.has(name) {
-		f.fault(name, "not supported%s", why)
 	}
 }
 

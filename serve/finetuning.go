@@ -106,7 +106,7 @@ func (s *Server) createJob(c *call) error {
 		return err
 	}
 	r := tuningRequest(f)
-	if err := f.failed(); err != nil {
+	if err := c.checkUnread(f); err != nil {
 		return err
 	}
 	c.note(slog.String("model", r.Model))

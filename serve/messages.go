@@ -21,12 +21,10 @@ func (s *Server) conversation(f *fields) *conversation {
 	k := &conversation{messages: s.messages(f), special: f.flag("add_special_tokens", false)}
 	k.options.AddGenerationPrompt = f.flag("add_generation_prompt", true)
 	k.options.Extra = map[string]any{}
-	for name, value := range f.object("chat_template_kwargs").values {
-		k.options.Extra[name] = value // as it stands: templates see keys in their order
-	}
-	f.refuse("chat_template", ": a server has one of its own")
-	if f.flag("continue_final_message", false) {
-		f.refuse("continue_final_message", "; /v1/completions continues a text")
+	var variables map[string]json.RawMessage
+	f.into("chat_template_kwargs", &variables, "an object")
+	for name, value := range variables {
+		k.options.Extra[name] = value // unparsed: templates see keys in their order
 	}
 	return k
 }

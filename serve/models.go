@@ -224,7 +224,7 @@ func (s *Server) loadAdapter(c *call) error {
 		return err
 	}
 	name, dir, inPlace := f.text("lora_name"), f.text("lora_path"), f.flag("load_inplace", false)
-	if err := f.failed(); err != nil {
+	if err := c.checkUnread(f); err != nil {
 		return err
 	}
 	registry := s.options.Engine.Adapters()
@@ -260,7 +260,7 @@ func (s *Server) unloadAdapter(c *call) error {
 		return err
 	}
 	name := f.text("lora_name")
-	if err := f.failed(); err != nil {
+	if err := c.checkUnread(f); err != nil {
 		return err
 	}
 	if name == "" {

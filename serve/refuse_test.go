@@ -65,7 +65,7 @@ func TestRefusals(t *testing.T) {
 		{`"cache_salt":""`, "cache_salt", "is empty"},
 		{`"user":1`, "user", "a string"},
 		{`"use_beam_search":true`, "use_beam_search", "not supported"},
-		{`"functions":[]`, "functions", "not supported"},
+		{`"functions":[{}]`, "functions", "not supported"},
 		{`"chat_template":"x"`, "chat_template", "not supported"},
 		{`"chat_template_kwargs":[]`, "chat_template_kwargs", "an object"},
 		{`"response_format":"json"`, "response_format", "an object"},

@@ -71,9 +71,6 @@ func (s *Server) wish(f *fields) *wish {
 	f.text("user")
 	f.text("request_id")
 	w.grammar = s.shape(f)
-	if f.flag("use_beam_search", false) {
-		f.refuse("use_beam_search", "")
-	}
 	return w
 }
 

@@ -2,9 +2,10 @@
 // adapters, with one model and its adapters.
 //
 // A [Server] is an http.Handler. It reads requests, checks them, turns messages into
-// tokens, and writes what an [Engine] answers, whole or as server-sent events. What it
-// does not know in a request it passes over, as OpenAI does; what it knows and cannot do
-// as asked it refuses, with the name of the field.
+// tokens, and writes what an [Engine] answers, whole or as server-sent events. It refuses
+// fields of a request that OpenAI or another server knows and that it does not implement,
+// by name, unless their value leaves the feature off. It ignores unknown fields, and logs
+// each name once.
 //
 // Where a request says nothing of how tokens are chosen, generation_config.json of the
 // model does, as with vLLM: repetition_penalty, temperature, top_k, top_p, min_p, and
@@ -111,6 +112,7 @@ type Server struct {
 	vocabulary func() (*constrain.Vocabulary, error) // made when a grammar first needs it
 	pieces     func() [][]byte                       // the bytes of tokens, by id
 	grammars   grammars
+	unknown    unknownFields
 	embedding  chan struct{} // has room for the request that the embedder works on
 	draining   atomic.Bool
 }

@@ -41,15 +41,9 @@ func (s *Server) shape(f *fields) *constrain.Grammar {
 	if outputs.flag("json_object", false) {
 		set("structured_outputs", constrain.JSON())
 	}
-	for _, name := range []string{"regex", "choice", "grammar", "structural_tag"} {
-		outputs.refuse(name, "; json and json_object are")
-	}
 	f.take(outputs)
 
 	set("guided_json", s.schema(f, "guided_json"))
-	for _, name := range []string{"guided_regex", "guided_choice", "guided_grammar"} {
-		f.refuse(name, "; guided_json is")
-	}
 	return found
 }
 

@@ -6,22 +6,27 @@ func (s *Server) tokenize(c *call) error {
 	if err != nil {
 		return err
 	}
-	var ids []int32
 	strs := f.flag("return_token_strs", false)
-	if f.has("messages") {
-		k := s.conversation(f)
-		if err := f.failed(); err != nil {
-			return err
-		}
+	var k *conversation
+	var text string
+	special := f.flag("add_special_tokens", true)
+	switch isText := f.has("prompt"); {
+	case isText && f.has("messages"):
+		f.fault("prompt", "is given besides messages")
+	case isText:
+		text = f.text("prompt")
+	case f.has("messages"):
+		k = s.conversation(f)
+	default:
+		f.fault("prompt", "is missing, and so is messages")
+	}
+	if err := c.checkUnread(f); err != nil {
+		return err
+	}
+	var ids []int32
+	if k != nil {
 		ids, err = s.prompt(k)
 	} else {
-		text, special := f.text("prompt"), f.flag("add_special_tokens", true)
-		if !f.has("prompt") {
-			f.fault("prompt", "is missing, and so is messages")
-		}
-		if err := f.failed(); err != nil {
-			return err
-		}
 		ids, err = s.encode(prompt{text: text}, special)
 	}
 	if err != nil {
@@ -57,7 +62,7 @@ func (s *Server) detokenize(c *call) error {
 	if !f.has("tokens") {
 		f.fault("tokens", "is missing")
 	}
-	if err := f.failed(); err != nil {
+	if err := c.checkUnread(f); err != nil {
 		return err
 	}
 	t, err := s.target(c, f)
