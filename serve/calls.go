@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"errors"
 	"strings"
 
@@ -18,7 +19,7 @@ type toolUse struct {
 
 // toolUse reads what a request says of tools: templates see them, and answers are kept to
 // calls where those must come.
-func (s *Server) toolUse(f *fields, w *wish, k *conversation) *toolUse {
+func (s *Server) toolUse(ctx context.Context, f *fields, w *wish, k *conversation) *toolUse {
 	u := &toolUse{parallel: f.flag("parallel_tool_calls", true), none: true}
 	list, err := tools.Read(f.raw("tools"))
 	if err != nil {
@@ -53,8 +54,8 @@ func (s *Server) toolUse(f *fields, w *wish, k *conversation) *toolUse {
 	if w.grammar != nil {
 		f.fault("tool_choice", "the answer cannot be calls and what response_format says")
 	}
-	if w.grammar, err = s.grammars.of(schema); err != nil {
-		f.fault("tools", "%v", err)
+	if w.grammar, err = s.grammars.of(ctx, schema); err != nil {
+		f.failGrammar("tools", err)
 	}
 	return u
 }

@@ -42,9 +42,10 @@ func (s *Server) chat(c *call) error {
 	if err != nil {
 		return err
 	}
-	w := s.wish(f)
+	ctx := c.request.Context()
+	w := s.wish(ctx, f)
 	k := s.conversation(f)
-	u := s.toolUse(f, w, k)
+	u := s.toolUse(ctx, f, w, k)
 	w.logprobs = f.flag("logprobs", false)
 	w.top = f.integer("top_logprobs", 0, 0, s.options.MaxTopLogprobs)
 	if w.top > 0 && !w.logprobs {
@@ -64,7 +65,7 @@ func (s *Server) chat(c *call) error {
 		return err
 	}
 	defer t.release()
-	ids, err := s.prompt(k)
+	ids, err := s.prompt(ctx, k)
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func (s *Server) complete(c *call) error {
 	if err != nil {
 		return err
 	}
-	q := completion{wish: s.wish(f)}
+	q := completion{wish: s.wish(c.request.Context(), f)}
 	q.prompts = s.prompts(f, "prompt", s.options.MaxAnswers)
 	q.echo = f.flag("echo", false)
 	q.logprobs = f.has("logprobs")

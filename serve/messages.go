@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,12 +31,20 @@ func (s *Server) conversation(f *fields) *conversation {
 }
 
 // prompt is the tokens of a conversation, up to where the answer begins.
-func (s *Server) prompt(k *conversation) ([]int32, error) {
+func (s *Server) prompt(ctx context.Context, k *conversation) ([]int32, error) {
 	if s.template == nil {
 		return nil, invalid("messages", "the model has no chat template; /v1/completions needs none")
 	}
-	text, err := s.template.Render(k.messages, k.options)
-	if err != nil {
+	k.options.MaxBytes = maxTokenBytes * s.options.MaxLength
+	text, err := s.template.RenderContext(ctx, k.messages, k.options)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, ctx.Err()
+	case errors.Is(err, chat.ErrTooLong):
+		f := invalidBecause("messages", err)
+		f.code = tooLong
+		return nil, f
+	case err != nil:
 		return nil, invalidBecause("messages", err)
 	}
 	return s.tokens("messages", text, k.special)
@@ -49,6 +58,10 @@ func (s *Server) messages(f *fields) []chat.Message {
 		f.fault(name, "there are none")
 		return nil
 	}
+	left := s.options.MaxLength
+	if s.tooMany(f, name, len(raws), "messages", &left) {
+		return nil
+	}
 	all := make([]chat.Message, len(raws))
 	for i, raw := range raws {
 		m := &fields{within: fmt.Sprintf("%s[%d].", name, i)}
@@ -56,7 +69,7 @@ func (s *Server) messages(f *fields) []chat.Message {
 			f.fault(m.within[:len(m.within)-1], "found %s, expected a message, such as {\"role\": \"user\", \"content\": \"…\"}", brief(raw))
 			return nil
 		}
-		all[i] = s.message(m, raw)
+		all[i] = s.message(m, raw, &left)
 		if f.take(m); f.err != nil {
 			return nil
 		}
@@ -64,8 +77,21 @@ func (s *Server) messages(f *fields) []chat.Message {
 	return all
 }
 
-// message reads one for a template: the arguments of its calls become objects.
-func (s *Server) message(f *fields, raw json.RawMessage) chat.Message {
+// tooMany takes n of what is left of the tokens that a prompt may have, since each of its
+// messages, parts and calls has at least one. It reports whether they do not fit, before
+// any of them is read.
+func (s *Server) tooMany(f *fields, name string, n int, what string, left *int) bool {
+	if *left -= n; *left >= 0 {
+		return false
+	}
+	f.fault(name, "found %d %s; prompt and answer can have %d tokens together", n, what, s.options.MaxLength)
+	f.err.code = tooLong
+	return true
+}
+
+// message reads a message for the template: the arguments of its calls become objects. left
+// is what tooMany takes from.
+func (s *Server) message(f *fields, raw json.RawMessage, left *int) chat.Message {
 	var m chat.Message
 	if f.text("role") == "" {
 		f.fault("role", "is missing, expected system, user, assistant or tool")
@@ -81,13 +107,17 @@ func (s *Server) message(f *fields, raw json.RawMessage) chat.Message {
 	m.Fields = map[string]any{}
 	switch {
 	case f.has("content"):
-		m.Fields["content"] = content(f)
+		m.Fields["content"] = s.content(f, left)
 	case m.Role == "assistant" && s.syntax == tools.DeepSeek:
 		m.Fields["content"] = nil // whose templates ask whether it is none
 	case m.Role == "assistant":
 		m.Fields["content"] = "" // clients send null beside calls, and many templates take it for a text
 	}
 	if raw := f.raw("tool_calls"); raw != nil {
+		var list []json.RawMessage
+		if json.Unmarshal(raw, &list) == nil && s.tooMany(f, "tool_calls", len(list), "calls", left) {
+			return m
+		}
 		calls, err := s.syntax.History(raw)
 		if err != nil {
 			f.faultOf(err)
@@ -97,15 +127,18 @@ func (s *Server) message(f *fields, raw json.RawMessage) chat.Message {
 	return m
 }
 
-// content reads the content of a message: a text, or a list of parts, of which package chat makes
-// what the template reads.
-func content(f *fields) any {
+// content returns the content of a message for the template: a text, or a list of parts,
+// which package chat adapts to what the template reads.
+func (s *Server) content(f *fields, left *int) any {
 	var text string
 	raw := f.raw("content")
 	if json.Unmarshal(raw, &text) == nil {
 		return text
 	}
-	list[json.RawMessage](f, "content", "a string or a list of parts")
+	parts := list[json.RawMessage](f, "content", "a string or a list of parts")
+	if s.tooMany(f, "content", len(parts), "parts", left) {
+		return nil
+	}
 	err := chat.CheckContent(raw)
 	if e, ok := errors.AsType[*chat.PartError](err); ok {
 		f.fault(e.Place(), "%s", e.Problem)

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/json"
@@ -28,7 +29,7 @@ type wish struct {
 }
 
 // wish reads what chats and completions have in common.
-func (s *Server) wish(f *fields) *wish {
+func (s *Server) wish(ctx context.Context, f *fields) *wish {
 	o := &s.options
 	vocab := o.Model.Config.VocabSize
 	w := &wish{
@@ -70,7 +71,7 @@ func (s *Server) wish(f *fields) *wish {
 	}
 	f.text("user")
 	f.text("request_id")
-	w.grammar = s.shape(f)
+	w.grammar = s.shape(ctx, f)
 	return w
 }
 

@@ -139,7 +139,7 @@ func New(o Options) (*Server, error) {
 	or(&o.Logger, slog.Default())
 	s := &Server{
 		options: o, tokenizer: o.Tokenizer, template: o.Template,
-		started: time.Now(), embedding: make(chan struct{}, 1),
+		started: time.Now(), embedding: make(chan struct{}, 1), grammars: grammars{compiling: make(chan struct{}, 1)},
 	}
 	var err error
 	if s.keys, err = keys.NewRing(o.Keys, o.AdminKeys); err != nil {

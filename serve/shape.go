@@ -1,14 +1,16 @@
 package serve
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"sync"
 
 	"github.com/lorafuse/lorafuse/generate/constrain"
 )
 
 // shape is the grammar that a request wants its answers kept to, nil where it wants none.
-func (s *Server) shape(f *fields) *constrain.Grammar {
+func (s *Server) shape(ctx context.Context, f *fields) *constrain.Grammar {
 	var found *constrain.Grammar
 	var from string // which field it is of
 	set := func(name string, g *constrain.Grammar) {
@@ -29,7 +31,7 @@ func (s *Server) shape(f *fields) *constrain.Grammar {
 		if !schema.has("schema") {
 			schema.fault("schema", "is missing")
 		}
-		set("response_format", s.schema(schema, "schema"))
+		set("response_format", s.schema(ctx, schema, "schema"))
 		format.take(schema)
 	case kind == "" && f.has("response_format"):
 		format.fault("type", "is missing, expected text, json_object or json_schema")
@@ -37,18 +39,18 @@ func (s *Server) shape(f *fields) *constrain.Grammar {
 	f.take(format)
 
 	outputs := f.object("structured_outputs")
-	set("structured_outputs", s.schema(outputs, "json"))
+	set("structured_outputs", s.schema(ctx, outputs, "json"))
 	if outputs.flag("json_object", false) {
 		set("structured_outputs", constrain.JSON())
 	}
 	f.take(outputs)
 
-	set("guided_json", s.schema(f, "guided_json"))
+	set("guided_json", s.schema(ctx, f, "guided_json"))
 	return found
 }
 
 // schema is the grammar of a field that has a JSON Schema, as an object or as text.
-func (s *Server) schema(f *fields, name string) *constrain.Grammar {
+func (s *Server) schema(ctx context.Context, f *fields, name string) *constrain.Grammar {
 	raw := f.raw(name)
 	if raw == nil {
 		return nil
@@ -57,42 +59,67 @@ func (s *Server) schema(f *fields, name string) *constrain.Grammar {
 	if json.Unmarshal(raw, &text) == nil {
 		raw = []byte(text)
 	}
-	g, err := s.grammars.of(raw)
+	g, err := s.grammars.of(ctx, raw)
 	if err != nil {
-		f.fault(name, "%v", err)
+		f.failGrammar(name, err)
 	}
 	return g
 }
 
-// maxGrammars is how many are kept, and maxKept how large a schema of one may be.
-const (
-	maxGrammars = 64
-	maxKept     = 64 << 10
-)
-
-// grammars are those of schemas that came before: clients send one again and again.
-type grammars struct {
-	mu       sync.Mutex
-	bySchema map[string]*constrain.Grammar
+// failGrammar notes an error of grammars.of, if it is the first.
+func (f *fields) failGrammar(name string, err error) {
+	if f.err == nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+		f.err = failureOf(err)
+	}
+	f.fault(name, "%v", err)
 }
 
-// of is the grammar of a schema.
-func (k *grammars) of(schema []byte) (*constrain.Grammar, error) {
-	k.mu.Lock()
-	g := k.bySchema[string(schema)]
-	k.mu.Unlock()
-	if g != nil {
+const (
+	maxGrammars  = 64       // that are kept
+	maxKept      = 64 << 10 // bytes of a schema whose grammar is kept
+	maxKeptBytes = 64 << 20 // of all grammars that are kept
+)
+
+// grammars compiles schemas, one at a time since that takes memory, and keeps the grammars
+// of the last ones: clients send a schema again and again.
+type grammars struct {
+	compiling chan struct{} // has room for the one that compiles
+
+	mu       sync.Mutex
+	bySchema map[string]*constrain.Grammar
+	bytes    int // of grammars
+}
+
+// of returns the grammar of a schema. It waits for others until ctx ends.
+func (k *grammars) of(ctx context.Context, schema []byte) (*constrain.Grammar, error) {
+	if g := k.known(schema); g != nil {
+		return g, nil
+	}
+	select {
+	case k.compiling <- struct{}{}:
+		defer func() { <-k.compiling }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if g := k.known(schema); g != nil { // of a request that came at the same time
 		return g, nil
 	}
 	g, err := constrain.Schema(schema)
-	if err != nil || len(schema) > maxKept {
+	if err != nil || len(schema) > maxKept || g.Bytes() > maxKeptBytes {
 		return g, err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.bySchema == nil || len(k.bySchema) == maxGrammars {
-		k.bySchema = map[string]*constrain.Grammar{}
+	if k.bySchema == nil || len(k.bySchema) == maxGrammars || k.bytes+g.Bytes() > maxKeptBytes {
+		k.bySchema, k.bytes = map[string]*constrain.Grammar{}, 0
 	}
 	k.bySchema[string(schema)] = g
+	k.bytes += g.Bytes()
 	return g, nil
+}
+
+func (k *grammars) known(schema []byte) *constrain.Grammar {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.bySchema[string(schema)]
 }

@@ -25,7 +25,7 @@ func (s *Server) tokenize(c *call) error {
 	}
 	var ids []int32
 	if k != nil {
-		ids, err = s.prompt(k)
+		ids, err = s.prompt(c.request.Context(), k)
 	} else {
 		ids, err = s.encode(prompt{text: text}, special)
 	}

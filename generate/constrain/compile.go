@@ -179,8 +179,13 @@ func (c *compiler) spend(at string, states int) error {
 	return nil
 }
 
-// failed gives an error of an automaton its place.
-func failed(at string, err error) error { return fmt.Errorf("constrain: #%s: %w", at, err) }
+// failed adds the place in the schema to an error of an automaton.
+func failed(at string, err error) error {
+	if err == automaton.ErrTooLarge { // without a reason of its own
+		return tooLarge(at, "the grammar needs more than %d states", maxStates)
+	}
+	return fmt.Errorf("constrain: #%s: %w", at, err)
+}
 
 // alternatives resolves the first of the groups.
 func (c *compiler) alternatives(all conjunction, start, end int32) error {

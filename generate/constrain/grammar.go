@@ -57,6 +57,19 @@ var anyObject = sync.OnceValue(func() *Grammar {
 	return g
 })
 
+// Bytes returns about how much memory the grammar takes.
+func (g *Grammar) Bytes() int {
+	const perState, perArc = 32, 48
+	n := perState * len(g.states)
+	for _, s := range g.states {
+		n += perArc * len(s.arcs)
+	}
+	for _, d := range g.lexemes {
+		n += d.Bytes()
+	}
+	return n
+}
+
 func (g *Grammar) newState(final bool) int32 {
 	g.states = append(g.states, state{final: final})
 	return int32(len(g.states) - 1)

@@ -18,6 +18,8 @@ var (
 	// ErrLimit reports a template that does more work, makes more text and values or nests
 	// them deeper than any rendering may. It is also an [ErrRender].
 	ErrLimit = fmt.Errorf("%w: beyond the limit of a rendering", ErrRender)
+	// ErrTooLong reports a text of more than [Options].MaxBytes. It is also an [ErrRender].
+	ErrTooLong = fmt.Errorf("%w: the text is too long", ErrRender)
 	// ErrSpans reports a conversation whose answers cannot be found in the rendered text.
 	ErrSpans = errors.New("cannot locate the answers in the rendered chat")
 )

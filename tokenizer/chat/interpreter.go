@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"fmt"
 	"strings"
 	"time"
 )
@@ -12,6 +13,8 @@ type interpreter struct {
 	globals map[string]any
 	spans   []Span // of generation blocks, in root
 	now     time.Time
+	// maxBytes is the most bytes that root may have, zero for no limit.
+	maxBytes int
 	*meter
 }
 
@@ -49,6 +52,9 @@ func (in *interpreter) run(body []statement, sc *scope) error {
 func (in *interpreter) write(s string) error {
 	if err := in.read(s); err != nil {
 		return err
+	}
+	if in.maxBytes > 0 && in.out == in.root && in.root.Len()+len(s) > in.maxBytes {
+		return fmt.Errorf("%w: more than %d bytes", ErrTooLong, in.maxBytes)
 	}
 	in.out.WriteString(s)
 	return nil

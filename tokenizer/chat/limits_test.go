@@ -1,6 +1,8 @@
 package chat
 
 import (
+	"context"
+	"errors"
 	"runtime"
 	"strings"
 	"testing"
@@ -204,4 +206,25 @@ func TestLongSources(t *testing.T) {
 	text, err := tmpl.Render(nil, Options{})
 	require.NoError(t, err)
 	assert.Len(t, text, 200_000)
+}
+
+// A rendering ends with its context, and with a text that is too long.
+func TestRenderBounds(t *testing.T) {
+	x, err := New("{% for i in range(100000) %}{% for j in range(100000) %}{% set x = j %}{% endfor %}{% endfor %}", nil)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("the client has gone"))
+	_, err = x.RenderContext(ctx, nil, Options{})
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, ErrLimit)
+
+	x, err = New("{% set x %}{{ 'y' * 100 }}{% endset %}{% for m in messages %}{{ m.content }}{% endfor %}", nil)
+	require.NoError(t, err)
+	messages := []Message{{Role: "user", Content: "12345"}, {Role: "user", Content: "67890"}}
+	text, err := x.Render(messages, Options{MaxBytes: 10})
+	require.NoError(t, err)
+	require.Equal(t, "1234567890", text)
+	_, err = x.Render(messages, Options{MaxBytes: 9})
+	require.ErrorIs(t, err, ErrTooLong)
+	require.ErrorIs(t, err, ErrRender)
 }

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -18,6 +19,7 @@ type meter struct {
 	depth, maxDepth int   // of values within values, where they are walked
 	calls           int   // of macros and recursive loops
 	open            []*namespace
+	ctx             context.Context // nil: the rendering cannot be cancelled
 	err             error
 }
 
@@ -85,6 +87,10 @@ func (in *meter) fail(format string, args ...any) error {
 func (in *meter) step() error {
 	if in.steps++; in.steps > in.maxSteps {
 		return in.fail("more than %d steps", in.maxSteps)
+	}
+	const often = 1 << 10
+	if in.steps%often == 0 && in.ctx != nil && in.err == nil {
+		in.err = in.ctx.Err()
 	}
 	return in.err
 }

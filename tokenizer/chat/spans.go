@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,7 +24,7 @@ func (t *Template) RenderSpans(messages []Message, opts Options, but ...int) (te
 	if err != nil {
 		return "", nil, err
 	}
-	text, answers, err = t.render(messages, opts)
+	text, answers, err = t.render(context.Background(), messages, opts)
 	switch {
 	case err != nil:
 		return "", nil, err

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -58,12 +59,19 @@ type Options struct {
 	// Name chooses among several templates. By default it is "tool_use" if there are tools
 	// and such a template, else "default".
 	Name string
+	// MaxBytes is the most bytes that the text may have. Zero means no limit of its own.
+	MaxBytes int
 }
 
-// Render gives the text of a conversation. Errors wrap [ErrRender], those that the template
-// raises itself [ErrRefused].
+// Render returns the text of a conversation. Errors wrap [ErrRender], those that the template
+// raises itself [ErrRefused], and those of a text that is longer than MaxBytes [ErrTooLong].
 func (t *Template) Render(messages []Message, opts Options) (string, error) {
-	text, _, err := t.render(messages, opts)
+	return t.RenderContext(context.Background(), messages, opts)
+}
+
+// RenderContext is Render until ctx ends, whose error it wraps then.
+func (t *Template) RenderContext(ctx context.Context, messages []Message, opts Options) (string, error) {
+	text, _, err := t.render(ctx, messages, opts)
 	return text, err
 }
 
@@ -92,15 +100,25 @@ func (t *Template) program(opts Options) (*program, error) {
 	return p, nil
 }
 
-func (t *Template) render(messages []Message, opts Options) (string, []Span, error) {
+func (t *Template) render(ctx context.Context, messages []Message, opts Options) (string, []Span, error) {
 	p, err := t.program(opts)
 	if err != nil {
 		return "", nil, err
 	}
-	text, spans, parts, err := t.run(p, p.content, messages, opts)
+	text, spans, parts, err := t.run(ctx, p, p.content, messages, opts)
+	if err != nil {
+		return "", nil, err
+	}
+	const begin = "[{'type': 'text', 'text': " // of the text of a list of parts
+	if !strings.Contains(text, begin) {
+		return text, spans, nil
+	}
 	for _, list := range parts {
-		if err == nil && strings.Contains(text, unlimited().repr(list)) { // the template reads parts elsewhere only
-			text, spans, _, err = t.run(p, contentText, messages, opts)
+		if err := ctx.Err(); err != nil {
+			return "", nil, fmt.Errorf("%w: %w", ErrRender, err)
+		}
+		if strings.Contains(text, unlimited().repr(list)) { // the template reads parts elsewhere only
+			text, spans, _, err = t.run(ctx, p, contentText, messages, opts)
 			break
 		}
 	}
@@ -109,7 +127,7 @@ func (t *Template) render(messages []Message, opts Options) (string, []Span, err
 
 // run renders messages whose content is made what the format says. It also returns the lists of
 // parts that the template was given.
-func (t *Template) run(p *program, f contentFormat, messages []Message, opts Options) (string, []Span, [][]any, error) {
+func (t *Template) run(ctx context.Context, p *program, f contentFormat, messages []Message, opts Options) (string, []Span, [][]any, error) {
 	fail := func(err error) (string, []Span, [][]any, error) { return "", nil, nil, err }
 	var err error
 	var lists [][]any
@@ -160,7 +178,8 @@ func (t *Template) run(p *program, f contentFormat, messages []Message, opts Opt
 		size += sizeOf(v)
 	}
 	root := &strings.Builder{}
-	in := &interpreter{out: root, root: root, globals: builtins, now: now, meter: t.limits.meter(size)}
+	in := &interpreter{out: root, root: root, globals: builtins, now: now, maxBytes: opts.MaxBytes, meter: t.limits.meter(size)}
+	in.ctx = ctx
 	if err := in.run(p.body, &scope{vars: vars}); err != nil {
 		if !errors.Is(err, ErrRender) {
 			err = fmt.Errorf("%w: %w", ErrRender, err)

@@ -5,11 +5,17 @@ import "errors"
 // ErrTooLarge is the error for what would need more states than the budget allows.
 var ErrTooLarge = errors.New("too large")
 
-// A Budget bounds what is built for one grammar, whatever is asked for.
-type Budget struct{ left int }
+// A Budget bounds the memory and the time of building one grammar.
+type Budget struct {
+	left     int // steps
+	patterns int // steps of making patterns deterministic
+}
 
-// NewBudget allows so many states.
-func NewBudget(states int) *Budget { return &Budget{left: states * steps} }
+// NewBudget returns a budget of states. Making patterns deterministic may take an eighth
+// of it: that is the work that grows exponentially with a short pattern.
+func NewBudget(states int) *Budget {
+	return &Budget{left: states * steps, patterns: states * steps / 8}
+}
 
 // steps is the number of steps of the work on a state that count as one state.
 const steps = 256
@@ -24,4 +30,13 @@ func (b *Budget) work(n int) error {
 		return ErrTooLarge
 	}
 	return nil
+}
+
+// determinize takes n steps of the part for patterns.
+func (b *Budget) determinize(n int) error {
+	if b.patterns -= n; b.patterns < 0 {
+		b.patterns = 0
+		return ErrTooLarge
+	}
+	return b.work(n)
 }

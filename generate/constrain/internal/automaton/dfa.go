@@ -33,6 +33,9 @@ func (d *DFA) Ends(q int32) bool { return d.ends[q] }
 // States is the number of states.
 func (d *DFA) States() int { return len(d.final) }
 
+// Bytes returns how much memory the states take.
+func (d *DFA) Bytes() int { return 4*len(d.next) + len(d.final) + len(d.ends) }
+
 // Match reports whether text as a whole is matched.
 func (d *DFA) Match(text string) bool {
 	if d.States() == 0 {
@@ -103,24 +106,60 @@ func backwards(before [][]int32, final []bool) []bool {
 	return good
 }
 
+// computed is the cost of a state whose 256 next states are computed, rather than looked
+// up: that takes most of the time of building a grammar.
+const computed = 4
+
+// row holds the next states of one state, as runs: a run begins at its byte and ends
+// before the next one. Rows of UTF-8 automata have few.
+type row []run
+
+type run struct {
+	from uint8
+	to   int32
+}
+
+// add appends the next state for byte b; bytes come in order.
+func (r row) add(b uint8, to int32) row {
+	if len(r) > 0 && r[len(r)-1].to == to {
+		return r
+	}
+	return append(r, run{b, to})
+}
+
+// expand returns the next state of every byte.
+func (r row) expand() (all [256]int32) {
+	for i, x := range r {
+		end := 256
+		if i+1 < len(r) {
+			end = int(r[i+1].from)
+		}
+		for b := int(x.from); b < end; b++ {
+			all[b] = x.to
+		}
+	}
+	return all
+}
+
 // Build makes the DFA whose states are the values of S that step leads to from
-// start. It takes one unit of the budget for each.
-func Build[S comparable](b *Budget, start S, step func(S, byte) (S, bool), final func(S) bool) (*DFA, error) {
+// start. Each takes cost units of the budget.
+func Build[S comparable](b *Budget, cost int, start S, step func(S, byte) (S, bool), final func(S) bool) (*DFA, error) {
 	number := map[S]int32{start: 0}
 	states := []S{start}
-	var rows [][256]int32
+	var rows []row
 	var finals []bool
+	var scratch row
 	for i := 0; i < len(states); i++ {
-		if err := b.Spend(1); err != nil {
+		if err := b.Spend(cost); err != nil {
 			return nil, err
 		}
-		var row [256]int32
+		next := scratch[:0]
 		var last S
 		n := Dead // the number of last
-		for c := range row {
+		for c := range 256 {
 			to, ok := step(states[i], byte(c))
 			if !ok {
-				row[c] = Dead
+				next = next.add(byte(c), Dead)
 				continue
 			}
 			if n == Dead || to != last {
@@ -132,9 +171,10 @@ func Build[S comparable](b *Budget, start S, step func(S, byte) (S, bool), final
 				}
 				last = to
 			}
-			row[c] = n
+			next = next.add(byte(c), n)
 		}
-		rows = append(rows, row)
+		scratch = next
+		rows = append(rows, slices.Clone(next))
 		finals = append(finals, final(states[i]))
 	}
 	return pack(rows, finals), nil
@@ -142,12 +182,12 @@ func Build[S comparable](b *Budget, start S, step func(S, byte) (S, bool), final
 
 // pack leaves out the states that lead nowhere, and bytes that all states treat alike
 // share a column.
-func pack(rows [][256]int32, finals []bool) *DFA {
+func pack(rows []row, finals []bool) *DFA {
 	before := make([][]int32, len(rows))
 	for q := range rows {
-		for c, to := range rows[q] {
-			if to != Dead && (c == 0 || to != rows[q][c-1]) {
-				before[to] = append(before[to], int32(q))
+		for _, x := range rows[q] {
+			if x.to != Dead {
+				before[x.to] = append(before[x.to], int32(q))
 			}
 		}
 	}
@@ -169,20 +209,19 @@ func pack(rows [][256]int32, finals []bool) *DFA {
 		if !good[q] {
 			continue
 		}
-		row := rows[q]
-		for c, to := range row {
-			if to != Dead {
-				row[c] = renumbered[to]
+		for i, x := range rows[q] {
+			if x.to != Dead {
+				rows[q][i].to = renumbered[x.to]
 			}
 		}
-		kept = append(kept, row)
+		kept = append(kept, rows[q])
 	}
 	d.class, d.classes = classesOf(kept)
 	d.next = make([]int32, len(kept)*d.classes)
 	d.ends = make([]bool, len(kept))
 	for q := range kept {
 		d.ends[q] = true
-		for c, to := range kept[q] {
+		for c, to := range kept[q].expand() {
 			d.next[q*d.classes+int(d.class[c])] = to
 			d.ends[q] = d.ends[q] && to == Dead
 		}
@@ -191,18 +230,19 @@ func pack(rows [][256]int32, finals []bool) *DFA {
 }
 
 // classesOf numbers the bytes so that two have the same number where all rows agree.
-func classesOf(rows [][256]int32) (class [256]uint8, n int) {
+func classesOf(rows []row) (class [256]uint8, n int) {
 	n = 1
 	type split struct {
 		class uint8
 		to    int32
 	}
 	for q := range rows {
-		if agrees(&class, &rows[q]) {
+		next := rows[q].expand()
+		if agrees(&class, &next) {
 			continue
 		}
 		numbers := make(map[split]uint8, n)
-		for c, to := range rows[q] {
+		for c, to := range next {
 			s := split{class[c], to}
 			k, ok := numbers[s]
 			if !ok {

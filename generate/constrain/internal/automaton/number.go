@@ -121,7 +121,7 @@ func Number(b *Budget, n Numbers) (*DFA, error) {
 		m.places = 0
 	}
 	m.positive, m.negative = intervalOf(n.Min, n.Max, false), intervalOf(n.Max, n.Min, true)
-	return Build(b, numeralState{}, m.step, m.final)
+	return Build(b, computed, numeralState{}, m.step, m.final)
 }
 
 // numeral is what the states of a number are followed with.

@@ -2,6 +2,7 @@ package automaton
 
 import (
 	"encoding/binary"
+	"fmt"
 	"slices"
 )
 
@@ -32,6 +33,9 @@ type machine struct {
 	budget *Budget
 	places []spot
 	last   int32 // up to here are the places behind the pattern, where all matches
+
+	todo []int32 // scratch of closure
+	cuts []rune  // scratch of pieces
 }
 
 // spot is one place of a pattern.
@@ -124,7 +128,8 @@ func (n *machine) repeat(s *syntax, to int32) (int32, error) {
 // closure adds the places that p leads to without a character. What is kept reads a
 // character, matches, or waits for the end.
 func (n *machine) closure(set []int32, seen []bool, p int32, atBegin, atEnd bool) []int32 {
-	todo := []int32{p}
+	todo := append(n.todo[:0], p)
+	defer func() { n.todo = todo }()
 	for len(todo) > 0 {
 		p := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
@@ -161,12 +166,14 @@ func (n *machine) determine(start int32) (*Chars, error) {
 	empty := n.matches(n.closure(nil, seen, start, true, true))
 	number := map[string]int32{}
 	var sets [][]int32
+	var key []byte
+	// add returns the state of a set, which it copies.
 	add := func(set []int32) int32 {
 		if n.matches(set) {
 			set = slices.DeleteFunc(set, func(p int32) bool { return p > n.last })
 		}
 		slices.Sort(set)
-		key := make([]byte, 0, 4*len(set))
+		key = key[:0]
 		for _, p := range set {
 			key = binary.LittleEndian.AppendUint32(key, uint32(p))
 		}
@@ -174,31 +181,41 @@ func (n *machine) determine(start int32) (*Chars, error) {
 		if !ok {
 			q = int32(len(sets))
 			number[string(key)] = q
-			sets = append(sets, set)
+			sets = append(sets, slices.Clone(set))
 		}
 		return q
 	}
 	c := &Chars{}
+	spend := func(work int) error {
+		err := n.budget.determinize(work)
+		if err != nil {
+			err = fmt.Errorf("%w: the pattern needs more than %d states, which overlapping repetitions such as .*a.{20} multiply", err, len(c.states))
+		}
+		return err
+	}
 	sets = append(sets, first) // apart from the others, since it is the beginning
+	var set, all []int32
+	var ranges []charRange
 	for i := 0; i < len(sets); i++ {
-		if err := n.budget.Spend(1); err != nil {
+		if err := spend(steps); err != nil {
 			return nil, err
 		}
 		s := charState{final: empty}
 		if i > 0 {
 			clear(seen)
-			var all []int32
+			all = all[:0]
 			for _, p := range sets[i] {
 				all = n.closure(all, seen, p, false, true)
 			}
 			s.final = n.matches(all)
 		}
-		for _, r := range n.pieces(sets[i]) {
-			if err := n.budget.work(8 + len(sets[i]) + len(seen)/16); err != nil {
+		ranges = n.pieces(ranges[:0], sets[i])
+		for _, r := range ranges {
+			if err := spend(8 + len(sets[i]) + len(seen)/16); err != nil {
 				return nil, err
 			}
 			clear(seen)
-			var set []int32
+			set = set[:0]
 			for _, p := range sets[i] {
 				if at := n.places[p]; at.kind == reads && contains(at.chars, r.lo) {
 					set = n.closure(set, seen, at.next[0], false, false)
@@ -217,9 +234,10 @@ func (n *machine) matches(set []int32) bool {
 	return slices.ContainsFunc(set, func(p int32) bool { return n.places[p].kind == matched })
 }
 
-// pieces cuts the characters so that each place reads all of a piece or nothing of it.
-func (n *machine) pieces(set []int32) []charRange {
-	cuts := []rune{}
+// pieces appends ranges of characters to out, cut so that each place reads all of a range
+// or nothing of it.
+func (n *machine) pieces(out []charRange, set []int32) []charRange {
+	cuts := n.cuts[:0]
 	for _, r := range every {
 		cuts = append(cuts, r.lo, r.hi+1)
 	}
@@ -230,7 +248,7 @@ func (n *machine) pieces(set []int32) []charRange {
 	}
 	slices.Sort(cuts)
 	cuts = slices.Compact(cuts)
-	var out []charRange
+	n.cuts = cuts
 	for i := range len(cuts) - 1 {
 		if contains(every, cuts[i]) {
 			out = append(out, charRange{cuts[i], cuts[i+1] - 1})

@@ -9,7 +9,7 @@ func Quoted(b *Budget, c *Chars) (*DFA, error) {
 	if c.Empty() {
 		return &DFA{Loop: Dead}, nil
 	}
-	return Build(b, quoted{at: opening}, c.quotedStep, func(s quoted) bool { return s.at == closed })
+	return Build(b, computed, quoted{at: opening}, c.quotedStep, func(s quoted) bool { return s.at == closed })
 }
 
 // quoted is a place in a JSON string.

@@ -5,7 +5,7 @@ import "unicode/utf8"
 // String matches every JSON string, whatever escapes it has; surrogates come in pairs.
 // Its characters can be counted by its Loop.
 func String() *DFA {
-	d, err := Build(NewBudget(1<<10), jsonString{}, jsonString.step, func(s jsonString) bool { return s.at == closed })
+	d, err := Build(NewBudget(1<<10), 1, jsonString{}, jsonString.step, func(s jsonString) bool { return s.at == closed })
 	if err != nil {
 		return &DFA{Loop: Dead} // it has a few dozen states
 	}

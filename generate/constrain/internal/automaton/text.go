@@ -28,7 +28,7 @@ func Texts(b *Budget, texts []Text) (*DFA, error) {
 		*textNode
 		spaced bool
 	}
-	return Build(b, at{textNode: root}, func(s at, b byte) (at, bool) {
+	return Build(b, 1, at{textNode: root}, func(s at, b byte) (at, bool) {
 		if b == ' ' && s.space && !s.spaced {
 			return at{s.textNode, true}, true
 		}
