@@ -2,6 +2,7 @@ package serve_test
 
 import (
 	"encoding/json"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -154,9 +155,9 @@ func TestToolRefusals(t *testing.T) {
 		}
 		assert.Contains(t, p.Error.Message, c.message)
 	}
-	code, text := ask(t, s, "POST", "/v1/chat/completions", `{"messages":[{"role":"assistant","tool_calls":[{"type":"function","function":{"name":"f","arguments":"{"}}]}]}`)
+	code, text := ask(t, s, "POST", "/v1/chat/completions", `{"messages":[{"role":"assistant","tool_calls":[{"type":"function","function":{"name":"f","arguments":{}}}]}]}`)
 	assert.Equal(t, 400, code)
-	assert.Contains(t, text, `"param":"messages[0].tool_calls[0].function.arguments"`)
+	assert.Contains(t, text, `"param":"messages[0].tool_calls[0].function"`)
 }
 
 // Clients send null for the content of a message that has calls alone; templates that
@@ -209,4 +210,21 @@ func TestSpecialCalls(t *testing.T) {
 	assert.Equal(t, "AB", *x.Message.Content)
 	require.Len(t, x.Message.Calls, 1)
 	assert.JSONEq(t, `{"city": "Oslo"}`, x.Message.Calls[0].Function.Arguments)
+}
+
+// A call that max_tokens has cut can be sent back: the template sees the text.
+func TestCutCallSentBack(t *testing.T) {
+	e := newEngine(t, "x")
+	s := serving(t, e, func(o *serve.Options) {
+		o.Template = template(t, `{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.arguments }}|{% endfor %}{% endfor %}`)
+	})
+	call := func(arguments string) string {
+		return `{"id":"c","type":"function","function":{"name":"f","arguments":` + arguments + `}}`
+	}
+	body := `{"messages":[{"role":"assistant","content":null,"tool_calls":[` + call(`"{\"city\": \"Os"`) + `,` + call(`"{\"a\": 1}"`) + `]},{"role":"tool","tool_call_id":"c","content":"error"}]}`
+	code, text := ask(t, s, "POST", "/v1/chat/completions", body)
+	require.Equal(t, http.StatusOK, code, text)
+	prompt, err := e.words.Decode(e.last().Prompt, false)
+	require.NoError(t, err)
+	assert.Equal(t, `{"city": "Os|{'a': 1}|`, prompt)
 }

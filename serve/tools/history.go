@@ -5,10 +5,11 @@ import (
 	"fmt"
 )
 
-// History makes of the calls of an earlier answer, as requests have them in "tool_calls"
-// of a message, what chat templates read: most want the arguments as an object, where
-// the API has them as its text. Fields of errors, which are FieldErrors, begin with
-// tool_calls.
+// History converts the tool calls of an earlier answer, as requests have them in
+// "tool_calls" of a message, to the form that chat templates read: most want the arguments
+// as an object, and the API has them as its text. Arguments that are no JSON object, such
+// as those of a call that max_tokens has cut, remain text. Errors are FieldErrors; their
+// fields begin with tool_calls.
 func (s Syntax) History(calls json.RawMessage) (json.RawMessage, error) {
 	var list []json.RawMessage
 	if json.Unmarshal(calls, &list) != nil {
@@ -49,11 +50,15 @@ func (s Syntax) historic(call json.RawMessage, at string) (json.RawMessage, erro
 	if *f.Arguments == "" {
 		arguments = json.RawMessage("{}")
 	}
-	if !isJSONObject(arguments) || !json.Valid(arguments) {
-		return nil, wrong(at+".arguments", "expected the text of a JSON object, found %.40q", *f.Arguments)
+	isObject := isJSONObject(arguments) && json.Valid(arguments)
+	if s == DeepSeek || !isObject { // DeepSeek's templates insert the text
+		var err error
+		if arguments, err = json.Marshal(string(arguments)); err != nil {
+			return nil, err
+		}
 	}
-	if s == DeepSeek { // its templates put the text in as it is
-		arguments, _ = json.Marshal(string(arguments))
+	if s == Qwen && !isObject { // its templates iterate over the arguments
+		arguments = write([]member{{"arguments", arguments}})
 	}
 	return replaced(call, "function", replaced(outer.Function, "arguments", arguments)), nil
 }
