@@ -54,6 +54,9 @@ type Registry struct {
 	bytes    int64              // on the host
 	resident int                // on the device
 	loads    sync.WaitGroup
+
+	foldersMu sync.Mutex
+	folders   map[string]folderState // folders of Root by name
 }
 
 // RegistryOptions are the limits of a registry. The zero value has none.

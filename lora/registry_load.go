@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -25,11 +24,11 @@ func (r *Registry) load(ctx context.Context, name string, from source, read func
 	}
 	a, err := read()
 	if err != nil {
-		return nil, err
+		return nil, unusable(from, err)
 	}
 	digest, err := a.Digest()
 	if err != nil {
-		return nil, err
+		return nil, unusable(from, err)
 	}
 	return r.enter(ctx, name, from, digest, func() (*State, *Report, error) { return r.build(a) }, replace)
 }
@@ -39,7 +38,7 @@ func (r *Registry) load(ctx context.Context, name string, from source, read func
 func (r *Registry) enter(ctx context.Context, name string, from source, digest Digest, build func() (*State, *Report, error), replace bool) (*Version, error) {
 	v, err := r.intern(ctx, digest, build)
 	if err != nil {
-		return nil, err
+		return nil, unusable(from, err)
 	}
 	defer r.unhold(v)
 	r.mu.Lock()
@@ -277,7 +276,14 @@ func (r *Registry) expect(ctx context.Context, name string) error {
 		f.demanded = true
 		ctx := context.WithoutCancel(ctx)
 		r.loads.Go(func() {
+			var files []fs.FileInfo
+			if from.root != "" {
+				files = r.lookFolder(name)
+			}
 			_, err := r.load(ctx, name, from, from.read, false)
+			if files != nil {
+				r.noteFolder(name, files, err)
+			}
 			r.end(name, f, err)
 		})
 	}
@@ -291,33 +297,6 @@ func (r *Registry) expect(ctx context.Context, name string) error {
 		return f.err
 	}
 	return nil
-}
-
-// Folders are the folders of Root that look like adapters and whose name no adapter and
-// no alias has yet, by name: they are loaded when they are first asked for. Their files
-// are not read.
-func (r *Registry) Folders() (dirs map[string]string) {
-	t := r.table.Load()
-	if r.options.Root == "" || t.closed {
-		return nil
-	}
-	root, err := os.OpenRoot(r.options.Root)
-	if err != nil {
-		return nil
-	}
-	defer root.Close()
-	entries, _ := fs.ReadDir(root.FS(), ".")
-	dirs = map[string]string{}
-	for _, e := range entries {
-		name := e.Name()
-		if CheckName(name) != nil || t.names[name] != nil || t.aliases[name] != (reference{}) {
-			continue
-		}
-		if _, err := look(root.FS(), name); err == nil {
-			dirs[name] = filepath.Join(r.options.Root, name)
-		}
-	}
-	return dirs
 }
 
 // nearest says which names resemble one: of the table, and of the folders of Root.

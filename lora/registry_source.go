@@ -26,6 +26,9 @@ type source struct {
 // String returns the folder, or an empty string for a state that was published.
 func (s source) String() string { return filepath.Join(s.root, s.dir) }
 
+// errRoot is the error of a root of adapters that cannot be opened any more.
+var errRoot = errors.New("root of adapters")
+
 // read reads an adapter into memory. It fails with errUnknown where a root has no
 // such folder.
 func (s source) read() (*Adapter, error) {
@@ -34,7 +37,7 @@ func (s source) read() (*Adapter, error) {
 	}
 	root, err := os.OpenRoot(s.root)
 	if err != nil {
-		return nil, fmt.Errorf("lora: root of adapters: %w", err)
+		return nil, fmt.Errorf("lora: %w: %w", errRoot, err)
 	}
 	defer root.Close()
 	info, err := root.Stat(s.dir)

@@ -46,6 +46,10 @@ func parseReference(s string) (reference, error) {
 // maxName is what file systems allow a folder.
 const maxName = 255
 
+// ReservedPrefix begins the names of the weights that clients of Tinker's API train. It is
+// for servers to refuse such names for other adapters.
+const ReservedPrefix = "tinker/"
+
 // CheckName fails with ErrName where an adapter cannot have a name.
 func CheckName(name string) error {
 	wrong := func(why string) error { return fmt.Errorf("lora: %w: %.80q %s", ErrName, name, why) }

@@ -159,6 +159,9 @@ type target struct {
 // where there is no such field, or an adapter. It must be released.
 func (s *Server) target(c *call, f *fields) (*target, error) {
 	name := f.text("model")
+	if f.has("model") && name == "" {
+		f.fault("model", "is empty")
+	}
 	if err := f.failed(); err != nil {
 		return nil, err
 	}
@@ -212,9 +215,26 @@ func (s *Server) lease(c *call, name string) (*lora.Lease, error) {
 		}
 		return nil, unknown(nearest()) // the registry knows names of other clients too
 	case err != nil && c.request.Context().Err() == nil && !errors.Is(err, lora.ErrFull) && !errors.Is(err, lora.ErrClosed):
-		return nil, &failure{status: http.StatusInternalServerError, message: fmt.Sprintf("the adapter %.200q cannot be loaded; the log of the server says why", name), param: "model", cause: err}
+		return nil, adapterFailure("model", name, err)
 	}
 	return lease, err
+}
+
+// adapterFailure returns the failure of a request for an adapter that cannot be loaded. The
+// message has no path of the server.
+func adapterFailure(param, name string, err error) *failure {
+	var unusable *lora.UnusableError
+	f := &failure{status: http.StatusBadRequest, param: param, code: "adapter_unusable", cause: err}
+	switch {
+	case errors.Is(err, lora.ErrChanged):
+		f.message = fmt.Sprintf("%s: the files of the adapter %.200q have changed since it was loaded", param, name)
+	case errors.As(err, &unusable):
+		f.message = fmt.Sprintf("%s: the adapter %.200q cannot be used: %s", param, name, strings.TrimPrefix(unusable.Reason(), "lora: "))
+	default:
+		f.status, f.code = http.StatusInternalServerError, ""
+		f.message = fmt.Sprintf("the adapter %.200q cannot be loaded; the log of the server says why", name)
+	}
+	return f
 }
 
 // loadAdapter loads an adapter, or what an adapter is to be from now on.
@@ -235,6 +255,10 @@ func (s *Server) loadAdapter(c *call) error {
 		return invalid("lora_name", "lora_name: %q is the name of the model", name)
 	case !c.sees(name):
 		return invalid("lora_name", "lora_name: %q is the name of another adapter", name)
+	case strings.HasPrefix(name, lora.ReservedPrefix):
+		return invalid("lora_name", "lora_name: found %.200q; names that begin with %s are reserved", name, lora.ReservedPrefix)
+	case s.tuned(name):
+		return invalid("lora_name", "lora_name: %.200q is the name of a fine-tuned model", name)
 	case !inPlace && slices.ContainsFunc(registry.List(), func(i lora.Info) bool { return i.Name == name }):
 		return invalid("lora_name", "The lora adapter '%s' has already been loaded. If you want to load the adapter in place, set 'load_inplace' to True.", name)
 	}
@@ -247,10 +271,19 @@ func (s *Server) loadAdapter(c *call) error {
 	case errors.Is(err, lora.ErrFull), errors.Is(err, lora.ErrClosed), err != nil && c.request.Context().Err() != nil:
 		return err
 	case err != nil:
-		return invalidBecause("lora_path", err)
+		return adapterFailure("lora_path", dir, err)
 	}
 	c.note(slog.String("model", name), slog.String("adapter", v.Digest().Short()))
 	return c.text(fmt.Sprintf("Success: LoRA adapter '%s' added successfully.", name))
+}
+
+// tuned reports whether a fine-tuning job has made, or makes, the model of that name.
+func (s *Server) tuned(name string) bool {
+	if s.options.Tuning == nil {
+		return false
+	}
+	_, ok := s.options.Tuning.Find(name)
+	return ok
 }
 
 // unloadAdapter forgets an adapter; requests that have it keep it to their end.

@@ -124,6 +124,7 @@ func TestAdapterUpdates(t *testing.T) {
 		{load, `{"lora_name":"../b","lora_path":"lora"}`, 400, "lora_name"},
 		{load, `{"lora_name":"a,b","lora_path":"lora"}`, 400, "lora_name"},
 		{load, `{"lora_name":"base","lora_path":"lora"}`, 400, "is the name of the model"},
+		{load, `{"lora_name":"tinker/run","lora_path":"lora"}`, 400, "names that begin with tinker/ are reserved"},
 		{unload, `{"lora_name":"a","lora_int_id":1}`, 200, "Success: LoRA adapter 'a' removed successfully."},
 		{unload, `{"lora_name":"a"}`, 404, "The lora adapter 'a' cannot be found."},
 		{unload, `{}`, 400, "'lora_name' needs to be provided to unload a LoRA adapter."},
@@ -138,4 +139,50 @@ func TestAdapterUpdates(t *testing.T) {
 		}
 	}
 	assert.Empty(t, e.registry.List())
+}
+
+// A broken adapter is the fault of who made it: the client is told what is wrong, without
+// the path of the server, and it is not listed.
+func TestBrokenAdapters(t *testing.T) {
+	e := newEngine(t, "x")
+	s := serving(t, e, updates)
+	put := func(name, file string, data []byte) {
+		dir := filepath.Join(e.root, name)
+		require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join(adapters, "lora"))))
+		if data == nil {
+			require.NoError(t, os.Remove(filepath.Join(dir, file)))
+		} else {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, file), data, 0o666))
+		}
+	}
+	weights, err := os.ReadFile(filepath.Join(adapters, "lora", "adapter_model.safetensors"))
+	require.NoError(t, err)
+	nan := append([]byte{}, weights...)
+	for i := len(nan) - 64; i < len(nan); i++ {
+		nan[i] = 0xff
+	}
+	put("nan", "adapter_model.safetensors", nan)
+	put("empty", "adapter_model.safetensors", []byte{})
+	put("cut", "adapter_model.safetensors", weights[:len(weights)/2])
+	put("without", "adapter_model.safetensors", nil)
+	put("ia3", "adapter_config.json", []byte(`{"peft_type":"IA3"}`))
+	put("text", "adapter_config.json", []byte(`{`))
+	for name, want := range map[string]string{
+		"nan": "not finite", "empty": "cannot be used", "cut": "cannot be used", "without": "adapter_model.safetensors", "ia3": "IA3", "text": "adapter_config.json",
+	} {
+		code, body := ask(t, s, "POST", "/v1/completions", `{"prompt":"a","model":"`+name+`"}`)
+		assert.Equal(t, http.StatusBadRequest, code, body)
+		assert.Contains(t, body, want)
+		assert.Contains(t, body, `"code":"adapter_unusable"`)
+		assert.NotContains(t, body, e.root)
+		code, body = ask(t, s, "POST", "/v1/load_lora_adapter", `{"lora_name":"b","lora_path":"`+name+`"}`)
+		assert.Equal(t, http.StatusBadRequest, code, body)
+		assert.Contains(t, body, want)
+		assert.NotContains(t, body, e.root)
+		_, body = ask(t, s, "GET", "/v1/models", "")
+		assert.NotContains(t, body, `"id":"`+name+`"`)
+	}
+	code, body := ask(t, s, "POST", "/v1/completions", `{"prompt":"a","model":""}`)
+	assert.Equal(t, http.StatusBadRequest, code)
+	assert.Contains(t, body, "model: is empty")
 }

@@ -80,9 +80,9 @@ func TestManyAdapters(t *testing.T) {
 	defer h.Close()
 	ids := []int32{60, 61, 62, 63, 64}
 	want := map[string]string{}
-	for _, name := range []string{"", "lora", "dora", "rslora_all", "saved_head"} {
+	for _, name := range []string{"small", "lora", "dora", "rslora_all", "saved_head"} {
 		var state *lora.State
-		if name != "" {
+		if name != "small" {
 			var err error
 			state, err = lora.LoadState(adapters+"/"+name, e.model, e.model.Config.ModelType, e.model.Modules())
 			require.NoError(t, err)
@@ -137,7 +137,7 @@ func TestClientsComeAndGo(t *testing.T) {
 		wg.Go(func() {
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
-			body := fmt.Sprintf(`{"model":%q,"prompt":[%d,61,62],"n":2,"max_tokens":100,"ignore_eos":true,"stream":true}`, []string{"lora", "dora", "swapped", ""}[i%4], 60+i)
+			body := fmt.Sprintf(`{"model":%q,"prompt":[%d,61,62],"n":2,"max_tokens":100,"ignore_eos":true,"stream":true}`, []string{"lora", "dora", "swapped", "small"}[i%4], 60+i)
 			r, err := http.NewRequestWithContext(ctx, "POST", h.URL+"/v1/completions", strings.NewReader(body))
 			if !assert.NoError(t, err) {
 				return

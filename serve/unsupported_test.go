@@ -103,3 +103,19 @@ func TestUnknownFields(t *testing.T) {
 	}
 	assert.Equal(t, 256, strings.Count(log.String(), "unknown request field"))
 }
+
+// Chats have the log-probabilities of their prompt, at the place where vLLM has them.
+func TestChatPromptLogprobs(t *testing.T) {
+	s := serving(t, newEngine(t, "x"))
+	code, text := ask(t, s, "POST", "/v1/chat/completions", `{"prompt_logprobs":1,`+hello+`}`)
+	require.Equal(t, http.StatusOK, code, text)
+	var answer struct {
+		Prompt []map[string]struct{ Rank int } `json:"prompt_logprobs"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(text), &answer))
+	require.Len(t, answer.Prompt, 33)
+	assert.Nil(t, answer.Prompt[0])
+	for _, position := range answer.Prompt[1:] {
+		assert.NotEmpty(t, position)
+	}
+}

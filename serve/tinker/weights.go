@@ -121,7 +121,7 @@ func (w *weights) idle(since time.Time) bool {
 }
 
 // registryRoot begins the names of all weights in the registry.
-const registryRoot = "tinker/"
+const registryRoot = lora.ReservedPrefix
 
 // saved are the weights of a checkpoint, as it is now: one that takes its place later has
 // others.

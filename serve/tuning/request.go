@@ -83,6 +83,9 @@ func (r *Request) check() error {
 		if err := lora.CheckName(r.Suffix); err != nil {
 			return invalid("suffix", "%s", strings.TrimPrefix(err.Error(), "lora: "))
 		}
+		if strings.HasPrefix(r.Suffix, lora.ReservedPrefix) {
+			return invalid("suffix", "found %q; names that begin with %s are reserved", r.Suffix, lora.ReservedPrefix)
+		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(r.Metadata)) {
 		if value := r.Metadata[key]; len(key) > mostMetadataKey || len(value) > mostMetadataValue {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
@@ -203,6 +204,9 @@ func (f *serveFlags) namedAdapters() (all []namedDir, err error) {
 		name, dir, ok := strings.Cut(text, "=")
 		if !ok || name == "" || dir == "" {
 			return nil, fmt.Errorf("--adapter: found %q, expected NAME=DIR, such as sql=output/adapter", text)
+		}
+		if strings.HasPrefix(name, lora.ReservedPrefix) {
+			return nil, fmt.Errorf("--adapter: found %q; names that begin with %s are reserved", name, lora.ReservedPrefix)
 		}
 		if other, twice := given[name]; twice {
 			return nil, fmt.Errorf("--adapter: %q is %s and %s, expected one of them", name, other, dir)

@@ -294,7 +294,7 @@ func TestServeFaults(t *testing.T) {
 			refused(t, status, text, http.StatusBadRequest)
 		}
 		status, text := ask(`{"model": "out", "prompt": "Once"}`) // as good a name as any, but a link that is not followed
-		refused(t, status, text, http.StatusInternalServerError)
+		refused(t, status, text, http.StatusBadRequest)
 		status, text = ask(`{"model": "out/outside", "prompt": "Once"}`)
 		refused(t, status, text, http.StatusNotFound)
 		p.well(before)
@@ -321,7 +321,7 @@ func TestServeFaults(t *testing.T) {
 		refused(t, status, text, http.StatusNotFound)
 		require.NoError(t, os.Mkdir(filepath.Dir(weights), 0o755)) // and nothing in it
 		status, text = ask(`{"model": "one", "prompt": "Once", "max_tokens": 1}`)
-		refused(t, status, text, http.StatusNotFound, http.StatusInternalServerError)
+		refused(t, status, text, http.StatusBadRequest)
 		require.NoError(t, os.Remove(filepath.Dir(weights)))
 		l.copy(goldens+"/lm/llama/adapters/dora", "adapters/one")
 		require.Equal(t, two, said("one"))

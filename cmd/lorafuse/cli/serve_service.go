@@ -8,9 +8,11 @@ import (
 	"io/fs"
 	"iter"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -139,6 +141,7 @@ func (a *app) openEngine(ctx context.Context, f *serveFlags, setup served, s *se
 	if err := a.loadAdapters(ctx, s, setup.adapters); err != nil {
 		return err
 	}
+	a.noteSkipped(s.engine.Adapters().Skipped())
 	stats := s.engine.Stats()
 	s.cacheTokens, s.maxLength = stats.Pages.Pages*stats.PageRows, s.engine.MaxLength()
 	submit := m.Watch(s.engine.Submit)
@@ -236,6 +239,23 @@ func (a *app) loadAdapters(ctx context.Context, s *service, adapters []namedDir)
 		}
 	}
 	return nil
+}
+
+// noteSkipped names the folders of --adapters-dir that are not offered as models.
+func (a *app) noteSkipped(skipped map[string]error) {
+	if len(skipped) == 0 {
+		return
+	}
+	const most = 4
+	var why []string
+	for _, name := range slices.Sorted(maps.Keys(skipped)) {
+		if len(why) == most {
+			why = append(why, "…")
+			break
+		}
+		why = append(why, fmt.Sprintf("%q: %s", name, strings.TrimPrefix(skipped[name].Error(), "lora: ")))
+	}
+	a.note("note     --adapters-dir: %d adapters are not offered as models: %s", len(skipped), strings.Join(why, "; "))
 }
 
 // openEmbedder serves vectors.
