@@ -1,6 +1,7 @@
 package serve_test
 
 import (
+	"bufio"
 	"encoding/json"
 	"io"
 	"net"
@@ -132,4 +133,44 @@ func TestBrokenUpload(t *testing.T) {
 	uploaded(t, s, chats)
 	require.NoError(t, c.Close())
 	require.Eventually(t, func() bool { e, _ := os.ReadDir(dir); return len(e) == 1 && strings.HasPrefix(e[0].Name(), "file-") }, time.Minute, time.Millisecond)
+}
+
+// An upload that only just moves ends, and leaves nothing; one that moves well has all its time.
+func TestSlowUpload(t *testing.T) {
+	const head = "POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=b\r\nContent-Length: 100000\r\n\r\n--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\n"
+	dir := t.TempDir()
+	h := httptest.NewServer(tunesIn(t, dir, &trainer{}, func(o *serve.Options) { o.BodyTimeout = 300 * time.Millisecond }))
+	defer h.Close()
+	c, err := net.Dial("tcp", strings.TrimPrefix(h.URL, "http://"))
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = io.WriteString(c, head)
+	require.NoError(t, err)
+	go func() {
+		for err := error(nil); err == nil; _, err = io.WriteString(c, "x") {
+			time.Sleep(20 * time.Millisecond)
+		}
+	}()
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(waitMost)))
+	a, err := http.ReadResponse(bufio.NewReader(c), nil)
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusRequestTimeout, a.StatusCode)
+	entries, err := os.ReadDir(filepath.Join(dir, "files"))
+	require.NoError(t, err)
+	assert.Empty(t, entries)
+
+	slow, w := io.Pipe() // 100 KB a second, in four times the timeout
+	go func() {
+		io.WriteString(w, "--b\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nfine-tune\r\n--b\r\nContent-Disposition: form-data; name=\"other\"\r\n\r\nx")
+		for range 60 {
+			time.Sleep(20 * time.Millisecond)
+			io.WriteString(w, "\r\n--b\r\nContent-Disposition: form-data; name=\"other\"\r\n\r\n"+strings.Repeat("x", 2000))
+		}
+		io.WriteString(w, "\r\n--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\nrow\r\n--b--\r\n")
+		w.Close()
+	}()
+	a, err = http.Post(h.URL+"/v1/files", "multipart/form-data; boundary=b", slow)
+	require.NoError(t, err)
+	a.Body.Close()
+	assert.Equal(t, http.StatusOK, a.StatusCode)
 }

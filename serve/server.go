@@ -88,7 +88,8 @@ type Options struct {
 	MaxBody        int64 // of a request, in bytes; 0 is 32 MiB
 	MaxAnswers     int   // to a request, which are n times its prompts; 0 is 128
 	MaxTopLogprobs int   // 0 is 20
-	// BodyTimeout is how long a client may take to send a request; 0 is a minute.
+	// BodyTimeout is how long a client may take to send a request, and to send the next part of
+	// a file, of 16 KiB for each second; 0 is a minute.
 	BodyTimeout time.Duration
 	// WriteTimeout is how long a client may take nothing of what is written; 0 is 30 s.
 	WriteTimeout time.Duration

@@ -22,15 +22,25 @@ const (
 	fieldRoom = 4 << 10
 )
 
-// patientReader gives a client some time for each piece of what it sends.
-type patientReader struct {
+// slowestUpload is the fewest bytes a second of an upload: each BodyTimeout must bring what that
+// makes, or the rest of the body.
+const slowestUpload = 16 << 10
+
+// steadyReader reads a body whose client gets more time for each part that has come.
+type steadyReader struct {
 	call *call
 	from io.Reader
+	part int64 // bytes since the deadline was last moved
 }
 
-func (r patientReader) Read(b []byte) (int, error) {
-	_ = r.call.control.SetReadDeadline(time.Now().Add(r.call.server.options.BodyTimeout)) // where the connection has any
-	return r.from.Read(b)
+func (r *steadyReader) Read(b []byte) (int, error) {
+	n, err := r.from.Read(b)
+	timeout := r.call.server.options.BodyTimeout
+	if r.part += int64(n); float64(r.part) >= slowestUpload*timeout.Seconds() {
+		r.part = 0
+		_ = r.call.control.SetReadDeadline(time.Now().Add(timeout)) // where the connection has any
+	}
+	return n, err
 }
 
 // uploadFile answers POST /v1/files: it writes the file as it comes.
@@ -40,7 +50,7 @@ func (s *Server) uploadFile(c *call) error {
 		return &failure{status: http.StatusUnsupportedMediaType, message: fmt.Sprintf("found Content-Type %.100q, expected multipart/form-data with a boundary", c.request.Header.Get("Content-Type"))}
 	}
 	body := http.MaxBytesReader(c.ResponseWriter, c.request.Body, s.options.Tuning.MaxFile()+envelope)
-	form := &form{reader: multipart.NewReader(patientReader{c, body}, params["boundary"]), values: map[string]string{}, begin: s.options.Tuning.Upload}
+	form := &form{reader: multipart.NewReader(&steadyReader{call: c, from: body}, params["boundary"]), values: map[string]string{}, begin: s.options.Tuning.Upload}
 	defer form.abort()
 	if err := form.read(); err != nil {
 		return uploadFailure(err)

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+
+	"github.com/lorafuse/lorafuse/internal/fsatomic"
 )
 
 // defaultWorkers is how many files are downloaded at once: enough to fill most
@@ -125,7 +127,7 @@ func (f *fetcher) fits(files []remoteFile) error {
 			}
 		}
 	}
-	free, ok := freeSpace(f.cache.root)
+	free, _, ok := fsatomic.FreeSpace(f.cache.root)
 	if ok && need > free {
 		return fmt.Errorf("%w: %s needs %.1f GB more, %s has %.1f GB left; set HF_HOME to a folder on a larger disk",
 			ErrNoSpace, f.repo, float64(need)/1e9, f.cache.root, float64(free)/1e9)

@@ -100,6 +100,7 @@ func (s *Service) Create(ctx context.Context, r Request, who keys.Client) (_ Job
 		return Job{}, err
 	}
 	s.jobs[j.ID] = j
+	s.countHeld(j)
 	s.moved.Broadcast()
 	return *j, nil
 }

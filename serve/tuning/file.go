@@ -59,10 +59,14 @@ type Upload struct {
 	id      string
 	file    *fsatomic.File
 	bytes   int64
+	counted int64 // reserved of the storage
 }
 
 // Upload begins a file.
 func (s *Service) Upload() (*Upload, error) {
+	s.mu.Lock()
+	s.expire() // which may make room
+	s.mu.Unlock()
 	id := newID(filePrefix)
 	f, err := fsatomic.Create(s.path(filesDir, id))
 	if err != nil {
@@ -76,6 +80,10 @@ func (u *Upload) Write(p []byte) (int, error) {
 	if most := u.service.options.MaxFile; u.bytes+int64(len(p)) > most {
 		return 0, &Error{Kind: ErrTooLarge, Param: "file", Code: "file_too_large", Message: fmt.Sprintf("file: has more than %d bytes", most)}
 	}
+	if err := u.service.storage.reserve(int64(len(p))); err != nil {
+		return 0, err
+	}
+	u.counted += int64(len(p))
 	n, err := u.file.Write(p)
 	u.bytes += int64(n)
 	return n, written(err)
@@ -103,6 +111,8 @@ func (u *Upload) Commit(f File) (File, error) {
 		return File{}, errors.Join(err, os.Remove(u.file.Name()))
 	}
 	s.files[f.ID] = f
+	s.storage.add(f.ID, f.Bytes, u.counted)
+	u.counted = 0
 	return f, nil
 }
 
@@ -113,8 +123,13 @@ func (t *txn) putFile(f *File) (err error) {
 	return t.put(fileBucket, f.ID, f)
 }
 
-// Abort removes what has come of a file that is not whole. After Commit it does nothing.
-func (u *Upload) Abort() { u.file.Abort() }
+// Abort removes what has come of a file that is not whole. After a successful Commit it does
+// nothing; it must follow one that has failed.
+func (u *Upload) Abort() {
+	u.file.Abort()
+	u.service.storage.used.Add(-u.counted)
+	u.counted = 0
+}
 
 // expire removes the files whose time is over. s.mu is held.
 func (s *Service) expire() {
@@ -191,6 +206,7 @@ func (s *Service) remove(id string) error {
 		return err
 	}
 	delete(s.files, id)
+	s.uncount(id)
 	if err := os.Remove(s.path(filesDir, id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		s.options.Logger.Warn("the bytes of a file that was removed are still there", "file", id, "error", err)
 	}

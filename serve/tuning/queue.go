@@ -69,6 +69,10 @@ func (s *Service) tidy(id string) {
 	if err := fsatomic.RemoveDir(s.path(jobsDir, id)); err != nil {
 		s.options.Logger.Warn("the folder of a job that has ended is still there", "job", id, "error", err)
 	}
+	if j := s.jobs[id]; j != nil {
+		s.uncount(j.Request.TrainingFile)
+		s.uncount(j.Request.ValidationFile)
+	}
 }
 
 // caught turns a panic into an error.

@@ -53,6 +53,12 @@ type Options struct {
 	MaxLength int
 
 	MaxFile int64 // bytes of a file; 0 is 512 MiB
+	// MaxFiles is the most bytes of all files together; 0 is 16 times MaxFile. Results of jobs
+	// count, but are written in any case.
+	MaxFiles int64
+	// KeepFree is the number of bytes that uploads leave free on the disk; 0 is 1 GiB, or 5 % of
+	// a smaller disk.
+	KeepFree int64
 	// SaveInterval is the most training of a job that a crash can lose; 0 is a minute.
 	SaveInterval time.Duration
 	// Taken tells which names are those of others, beside those that the registry has
@@ -75,6 +81,8 @@ type Service struct {
 	runs   map[string]*underway
 	ending bool
 
+	storage *storage // of files
+
 	workers sync.WaitGroup
 	all     context.Context // of all that is under way
 	stop    context.CancelCauseFunc
@@ -93,6 +101,9 @@ const (
 func Open(o Options) (_ *Service, err error) {
 	if o.MaxFile == 0 {
 		o.MaxFile = 512 << 20
+	}
+	if o.MaxFiles == 0 {
+		o.MaxFiles = 16 * o.MaxFile
 	}
 	if o.SaveInterval == 0 {
 		o.SaveInterval = time.Minute
@@ -144,6 +155,15 @@ func Open(o Options) (_ *Service, err error) {
 	}
 	if err := s.sweep(); err != nil {
 		return nil, fmt.Errorf("tuning: %w", err)
+	}
+	s.storage = newStorage(s.path(filesDir), o.MaxFiles, o.KeepFree)
+	for id, f := range s.files {
+		s.storage.add(id, f.Bytes, 0)
+	}
+	for _, j := range s.jobs {
+		if !j.Status.Ended() {
+			s.countHeld(j)
+		}
 	}
 	return s, nil
 }

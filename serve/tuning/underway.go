@@ -129,6 +129,7 @@ func (u *underway) succeed(summary *train.Summary) error {
 	}, message(Info, "New fine-tuned model created: %s", m.Name), message(Info, "The job has successfully completed"))
 	if err == nil {
 		s.models[m.Name], s.files[result.ID] = m, result
+		s.storage.add(result.ID, result.Bytes, 0)
 	}
 	s.mu.Unlock()
 	if err != nil {

@@ -131,7 +131,7 @@ type served struct {
 	adapters  []namedDir
 	keys      serverKeys
 	hostBytes int64
-	maxFile   int64
+	limits    fileLimits
 }
 
 // namedDir is an adapter that a flag names.
@@ -182,7 +182,7 @@ func (f *serveFlags) check(command string) (s served, err error) {
 	if !(f.trainShare > 0 && f.trainShare < 1) {
 		return s, fmt.Errorf("--train-share: found %v, expected more than 0 and less than 1", f.trainShare)
 	}
-	if s.maxFile, err = f.checkTuning(command); err != nil {
+	if s.limits, err = f.checkTuning(command); err != nil {
 		return s, err
 	}
 	if f.adapterHostMemory != "" {

@@ -260,6 +260,7 @@ func TestServeRefuses(t *testing.T) {
 		{ExitUsage, "--train-jobs is for --train-dir, which is not given", with("--train-jobs", "2")},
 		{ExitUsage, "--train-jobs: found 0, expected 1 or more", with("--train-dir", l.path("tuning"), "--train-jobs", "0")},
 		{ExitUsage, "--max-file-size: found \"big\", expected bytes, such as 2GiB", with("--train-dir", l.path("tuning"), "--max-file-size", "big")},
+		{ExitUsage, "--max-files-size: found \"0\", expected bytes, such as 2GiB", with("--train-dir", l.path("tuning"), "--max-files-size", "0")},
 		{ExitUsage, "--max-queue: found -1, expected 1 or more", with("--max-queue", "-1")},
 		{ExitUsage, "--drain-timeout: found \"5\", expected a time, such as 90s or 5m", with("--drain-timeout", "5")},
 		{ExitUsage, "--drain-timeout: found -1s", with("--drain-timeout", "-1s")},

@@ -124,7 +124,7 @@ func (a *app) openEngine(ctx context.Context, f *serveFlags, setup served, s *se
 	if o.Template, err = chat.Find(s.session.model.Dir, f.template, o.Tokenizer.SpecialTokens()); err != nil {
 		return fmt.Errorf("--chat-template: %w", err)
 	}
-	if err := f.openTuning(setup.maxFile, s, &o, log); err != nil {
+	if err := f.openTuning(setup.limits, s, &o, log); err != nil {
 		return err
 	}
 	var m *metrics.Metrics
@@ -288,7 +288,7 @@ func (f *serveFlags) vectorsOnly() error {
 	for _, name := range []string{
 		"adapter", "adapters-dir", "allow-adapter-updates", "max-adapters", "adapter-host-memory",
 		"chat-template", "max-texts", "max-batch-tokens", "cache-tokens", "max-length", "max-queue", "train-share", "share-prefix-cache",
-		"train-dir", "train-jobs", "max-file-size",
+		"train-dir", "train-jobs", "max-file-size", "max-files-size",
 	} {
 		if f.given(name) {
 			return fmt.Errorf("--%s: the model %s makes vectors of texts, and has no use for it; lorafuse merge puts an adapter into its model", name, f.model)

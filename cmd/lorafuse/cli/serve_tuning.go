@@ -24,39 +24,50 @@ type tuningFlags struct {
 	trainDir  string
 	trainJobs int
 	maxFile   string
+	maxFiles  string
 }
 
 func (f *tuningFlags) flags(flags *pflag.FlagSet) {
 	flags.StringVar(&f.trainDir, "train-dir", "", "folder for files, fine-tuning jobs and adapters: clients may train, by OpenAI's API and by Tinker's")
 	flags.IntVar(&f.trainJobs, "train-jobs", 1, "most fine-tuning jobs that are trained at the same time, in turns; others wait")
 	flags.StringVar(&f.maxFile, "max-file-size", "", "most bytes of a file that a client sends, such as 2GiB; default 512MiB")
+	flags.StringVar(&f.maxFiles, "max-files-size", "", "most bytes of all files of clients together, such as 100GiB; default 16 times --max-file-size")
 }
 
+// fileLimits are the most bytes of a file, and of all files; 0 is the default.
+type fileLimits struct{ file, files int64 }
+
 // checkTuning reads what can be read without the model.
-func (f *serveFlags) checkTuning(command string) (maxFile int64, err error) {
-	for _, name := range []string{"train-jobs", "train-share", "max-file-size"} {
+func (f *serveFlags) checkTuning(command string) (l fileLimits, err error) {
+	for _, name := range []string{"train-jobs", "train-share", "max-file-size", "max-files-size"} {
 		if f.given(name) && f.trainDir == "" {
-			return 0, usagef(command, "--%s is for --train-dir, which is not given", name)
+			return l, usagef(command, "--%s is for --train-dir, which is not given", name)
 		}
 	}
 	if f.trainJobs < 1 {
-		return 0, fmt.Errorf("--train-jobs: found %d, expected 1 or more", f.trainJobs)
+		return l, fmt.Errorf("--train-jobs: found %d, expected 1 or more", f.trainJobs)
 	}
-	if f.maxFile != "" {
-		if maxFile, err = safetensors.ParseSize(f.maxFile); err != nil || maxFile < 1 {
-			return 0, fmt.Errorf("--max-file-size: found %q, expected bytes, such as 2GiB", f.maxFile)
+	for _, x := range []struct {
+		flag, text string
+		bytes      *int64
+	}{{"max-file-size", f.maxFile, &l.file}, {"max-files-size", f.maxFiles, &l.files}} {
+		if x.text == "" {
+			continue
+		}
+		if *x.bytes, err = safetensors.ParseSize(x.text); err != nil || *x.bytes < 1 {
+			return l, fmt.Errorf("--%s: found %q, expected bytes, such as 2GiB", x.flag, x.text)
 		}
 	}
-	return maxFile, nil
+	return l, nil
 }
 
 // openTuning opens the folder of --train-dir, if there is one.
-func (f *serveFlags) openTuning(maxFile int64, s *service, o *serve.Options, log *slog.Logger) (err error) {
+func (f *serveFlags) openTuning(limits fileLimits, s *service, o *serve.Options, log *slog.Logger) (err error) {
 	if f.trainDir == "" {
 		return nil
 	}
 	t := tuning.Options{
-		Dir: f.trainDir, Name: s.name, Model: s.session.model, Template: f.template, MaxFile: maxFile, Logger: log,
+		Dir: f.trainDir, Name: s.name, Model: s.session.model, Template: f.template, MaxFile: limits.file, MaxFiles: limits.files, Logger: log,
 		Data: data.Options{Tokenizer: o.Tokenizer},
 		Taken: func(name string) bool {
 			if f.adaptersDir == "" {
