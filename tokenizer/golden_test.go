@@ -68,6 +68,36 @@ func TestFixtures(t *testing.T) {
 	}
 }
 
+// TestDiffusionFixtures: what transformers makes of prompts with the tokenizers of T5 (Unigram)
+// and CLIP (BPE of words), whose rows are padded to 77 tokens.
+func TestDiffusionFixtures(t *testing.T) {
+	for _, name := range []string{"tokenizer-t5", "tokenizer-clip"} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join("../testdata/dit", name)
+			tok := load(t, dir)
+			var rows []struct {
+				Text string
+				IDs  []int32
+			}
+			readJSON(t, filepath.Join(dir, "golden.json"), &rows)
+			require.NotEmpty(t, rows)
+			for _, row := range rows {
+				ids, cut, err := tok.EncodeWithin(row.Text, 77)
+				require.NoError(t, err)
+				assert.False(t, cut)
+				if name == "tokenizer-clip" {
+					pad, ok := tok.PAD()
+					require.True(t, ok)
+					for len(ids) < 77 {
+						ids = append(ids, pad)
+					}
+				}
+				assert.Equal(t, row.IDs, ids, "text %q", row.Text)
+			}
+		})
+	}
+}
+
 // TestFamilies compares with Hugging Face tokenizers on some 2,000 texts of mixed scripts for
 // one small tokenizer of each kind; scripts/make_tokenizer_goldens.py made both.
 func TestFamilies(t *testing.T) {
