@@ -7,7 +7,6 @@ autoencoder of Qwen-Image 2.1 is a stand-in that has no pictures.
 Run from the root of the module: python scripts/make_sampling_goldens.py
 """
 import json
-import math
 import pathlib
 import types
 
@@ -47,13 +46,8 @@ QWEN = dict(use_dynamic_shifting=True, base_shift=0.5, max_shift=0.9, base_image
 
 
 def exponential(x, exp=torch.exp):
-    """torch's, whose last bit depends on the machine, as those have it that the other fixtures are from."""
-    if x.ndim != 1 or x.dtype != torch.float32:
-        return exp(x)
-    number = x / -math.log(10000) * 128  # of a frequency of timesteps, of 128
-    up = ((number - 13).abs() < 1e-3) | ((number - 44).abs() < 1e-3)
-    y = exp(x.double()).float()
-    return torch.where(up, y.nextafter(torch.ones_like(y)), y)
+    """Rounds to the nearest number: the last bit of torch's float32 exponential depends on the processor."""
+    return exp(x.double()).to(x.dtype)
 
 
 def transformer(kind, name):

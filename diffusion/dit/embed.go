@@ -11,8 +11,9 @@ import (
 // timeChannels is the number of sinusoids of a timestep, where config.json does not say.
 const timeChannels = 256
 
-// sinusoid is [cos, sin] of scale·t·w with w_i = 10000^(−2i/channels), as f32 has it: the
-// timestep embedding of Ho et al. 2020 (arXiv 2006.11239), cosines first.
+// sinusoid returns [cos, sin] of scale·t·w with w_i = 10000^(−2i/channels), cosines first:
+// the timestep embedding of Ho et al. 2020 (arXiv 2006.11239). Angles are float32, as in
+// diffusers: models are trained with their rounding, up to 3e-5 at timestep 500.
 func sinusoid(t, scale float32, channels int) []float32 {
 	half := channels / 2
 	out := make([]float32, 2*half)
@@ -24,17 +25,10 @@ func sinusoid(t, scale float32, channels int) []float32 {
 	return out
 }
 
-// frequency is 10000^(−i/n) as PyTorch has it on Intel's processors with AVX-512. Its
-// exponential, vmsExp of MKL, gives the float above the nearest for numbers 13, 44 and 119
-// of 128; on AMD's it does so for 12 and 106 (MKL 2024.2). Number 13 alone turns the angle
-// of timestep 500 by 3e-5, and what a transformer gives by up to 1e-5 of its largest number.
+// frequency returns e^x for the float32 exponent x = −ln(10000)·i/n, rounded to the nearest
+// float32. PyTorch's own exponential misses it for some i, which depend on the processor.
 func frequency(i, n int) float32 {
-	w := float32(math.Exp(float64(float32(-math.Log(10000)) * float32(i) / float32(n))))
-	switch 128 * i {
-	case 13 * n, 44 * n, 119 * n:
-		return math.Nextafter32(w, 1)
-	}
-	return w
+	return float32(math.Exp(float64(float32(-math.Log(10000)) * float32(i) / float32(n))))
 }
 
 // mlp is linear_2(SiLU(linear_1(x))), the embedding of a timestep or of a vector of text,
