@@ -33,6 +33,9 @@ type CacheOptions struct {
 	Workers int // that read and scale pictures at once; 0: 1
 	// Progress is told after each entry which kind is made, and how many of it are done.
 	Progress func(task string, done, total int)
+	// Truncated is called for each caption that is encoded and longer than a text encoder
+	// reads, one at a time.
+	Truncated func(caption string, t Truncation)
 }
 
 // The kinds of entries, as Progress is told.
@@ -95,7 +98,7 @@ func add(stats *cache.Stats, more cache.Stats) {
 }
 
 func (p *Pipeline) buildText(ctx context.Context, dev backend.Device, c *cache.Cache, samples []cache.Sample, o CacheOptions, stats *cache.Stats) error {
-	l := &texts{pipeline: p, ctx: ctx, dev: dev}
+	l := &texts{pipeline: p, ctx: ctx, dev: dev, truncated: o.Truncated}
 	defer l.close()
 	e := cache.Encoders{Text: l.encode}
 	if way, err := p.captions(); err == nil && way.shows != nil {

@@ -24,6 +24,8 @@ type texts struct {
 	ctx      context.Context // of the one call of BuildCache that it serves
 	dev      backend.Device
 
+	truncated func(caption string, t Truncation) // nil: nobody is told
+
 	mu      sync.Mutex
 	encoder *Encoder
 }
@@ -37,6 +39,11 @@ func (t *texts) encode(text string) (cache.Embedding, error) {
 	p, err := t.encoder.Encode(t.ctx, text)
 	if err != nil {
 		return cache.Embedding{}, err
+	}
+	if t.truncated != nil {
+		for _, x := range t.encoder.Truncations() {
+			t.truncated(text, x)
+		}
 	}
 	return t.encoder.embedding(p)
 }

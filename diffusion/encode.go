@@ -84,9 +84,11 @@ func (p *Pipeline) checkText(c captions) error {
 func (e *Encoder) DType() string { return e.main.model.Config.DType }
 
 // Encode encodes a text, as its pipeline does: into a template, cut or filled up to a
-// length, and without the states of the template. Errors: ErrPrompt,
+// length, and without the states of the template. [Encoder.Truncations] lists what was cut off.
+// Errors: ErrPrompt,
 // tokenizer.ErrInvalidUTF8, and those of the device.
 func (e *Encoder) Encode(ctx context.Context, text string) (dit.Prompt, error) {
+	e.forgetTruncations()
 	prompt, err := e.read(e, ctx, text)
 	if err != nil {
 		return dit.Prompt{}, fmt.Errorf("diffusion: %w", err)
@@ -123,7 +125,7 @@ func (e *Encoder) behind(ctx context.Context, ids []int32) (dit.Prompt, error) {
 
 // qwen is how Qwen-Image reads a text: the states of the text alone.
 func (e *Encoder) qwen(ctx context.Context, text string) (dit.Prompt, error) {
-	ids, err := e.main.ids(strings.Replace(qwenTemplate, "{}", text, 1))
+	ids, err := e.main.ids(strings.Replace(qwenTemplate, "{}", text, 1), text)
 	if err != nil {
 		return dit.Prompt{}, err
 	}
@@ -134,11 +136,11 @@ func (e *Encoder) qwen(ctx context.Context, text string) (dit.Prompt, error) {
 // vector that CLIP has of it.
 func (e *Encoder) kandinsky(ctx context.Context, text string) (dit.Prompt, error) {
 	text = cleaned(text)
-	full, err := e.cutKandinsky(strings.Replace(kandinskyTemplate, "{}", text, 1))
+	full, err := e.cutKandinsky(strings.Replace(kandinskyTemplate, "{}", text, 1), text)
 	if err != nil {
 		return dit.Prompt{}, err
 	}
-	ids, err := e.main.ids(full)
+	ids, err := e.main.ids(full, text)
 	if err != nil {
 		return dit.Prompt{}, err
 	}
@@ -152,7 +154,7 @@ func (e *Encoder) kandinsky(ctx context.Context, text string) (dit.Prompt, error
 
 // cutKandinsky takes as many characters off the end of a text that is too long as diffusers
 // does: those of the tokens that are too many, counted from the end of the template.
-func (e *Encoder) cutKandinsky(full string) (string, error) {
+func (e *Encoder) cutKandinsky(full, text string) (string, error) {
 	words, longest := e.main.words, e.main.longest
 	ids, err := words.Encode(full, true)
 	if err != nil || len(ids) <= longest {
@@ -163,13 +165,15 @@ func (e *Encoder) cutKandinsky(full string) (string, error) {
 		return "", err
 	}
 	runes := []rune(full)
-	return string(runes[:max(0, len(runes)-len([]rune(removed)))]), nil
+	kept := max(0, len(runes)-len([]rune(removed)))
+	e.main.recordTruncation(full, text, string(runes[kept:]), len(ids))
+	return string(runes[:kept]), nil
 }
 
 // flux is how FLUX.1 reads a text: the states of as many tokens as there is room for,
 // padding among them, and the vector that CLIP has of it.
 func (e *Encoder) flux(ctx context.Context, text string) (dit.Prompt, error) {
-	ids, err := e.main.ids(text)
+	ids, err := e.main.ids(text, text)
 	if err == nil {
 		ids, err = e.main.padded(ids)
 	}
@@ -187,7 +191,7 @@ func (e *Encoder) flux(ctx context.Context, text string) (dit.Prompt, error) {
 
 // whole is the vector that CLIP has of a text.
 func (e *Encoder) whole(ctx context.Context, text string) ([]float32, error) {
-	ids, err := e.second.ids(text)
+	ids, err := e.second.ids(text, text)
 	if err == nil {
 		ids, err = e.second.padded(ids)
 	}
@@ -230,6 +234,6 @@ func (e *Encoder) chatIDs(text string, thinking bool) ([]int32, error) {
 	if err != nil {
 		return nil, err
 	}
-	ids, err := e.main.ids(full)
+	ids, err := e.main.ids(full, text)
 	return slices.Clip(ids), err
 }

@@ -209,6 +209,7 @@ func (e *Encoder) Sees() bool { return e.shows != nil }
 // EncodeWith is Encode of a text along with the pictures that are edited. Errors: those of
 // Encode, and ErrPrompt for pictures that are too many, or that are not looked at.
 func (e *Encoder) EncodeWith(ctx context.Context, text string, pictures ...image.Image) (dit.Prompt, error) {
+	e.forgetTruncations()
 	p, err := e.edit(ctx, text, pictures)
 	if err != nil {
 		return dit.Prompt{}, fmt.Errorf("diffusion: %w", err)

@@ -38,6 +38,8 @@ type textModel struct {
 	program  *engine.Program
 	sizes    []int // of a row of each result
 	batch    data.Batch
+
+	truncated *Truncation // of the last text; nil if it was read whole
 }
 
 // openText opens a text encoder and brings it to the device. Errors: ErrPart, ErrPipeline,
@@ -211,11 +213,23 @@ func (t *textModel) pool(ctx context.Context, ids []int32) ([]float32, error) {
 	return out, t.runtime.Read(ctx, result(0), out)
 }
 
-// ids are the tokens of a text, cut to what is read at most.
-func (t *textModel) ids(text string) ([]int32, error) {
-	ids, _, err := t.words.EncodeWithin(text, t.longest)
+// ids returns the tokens of full, which is text in its template, cut to what is read at most.
+func (t *textModel) ids(full, text string) ([]int32, error) {
+	ids, cut, err := t.words.EncodeWithin(full, t.longest)
 	if err != nil {
 		return nil, err
+	}
+	if cut {
+		all, err := t.words.Encode(full, false)
+		if err != nil {
+			return nil, err
+		}
+		specials := t.words.Specials()
+		end, err := t.words.Decode(all[max(0, t.longest-specials):], false)
+		if err != nil {
+			return nil, err
+		}
+		t.recordTruncation(full, text, end, len(all)+specials)
 	}
 	vocabulary := t.model.Config.VocabSize
 	if i := slices.IndexFunc(ids, func(id int32) bool { return id < 0 || int(id) >= vocabulary }); i >= 0 {

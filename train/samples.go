@@ -123,6 +123,9 @@ func (p *pictures) addPrompts(ctx context.Context, s *sampler, pipeline *diffusi
 			prompt, err = diffusion.ReadPrompt(x)
 		} else {
 			prompt, err = from.controls.Encode(ctx, encoder, x)
+			for _, t := range encoder.Truncations() {
+				p.observer.note("note     diffusion.sample_prompts: prompt %d is %v", i+1, t)
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("train: diffusion.sample_prompts: %q: %w", x, err)

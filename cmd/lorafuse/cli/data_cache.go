@@ -119,6 +119,26 @@ type built struct {
 	Cache   string `json:"cache"`
 	Entries int    `json:"entries"`
 	Built   int    `json:"built"` // of them, now
+	// Truncated counts captions that were encoded now and are longer than an encoder reads.
+	Truncated []*truncatedCaptions `json:"truncated,omitempty"`
+}
+
+// truncatedCaptions counts the captions that one text encoder did not read whole.
+type truncatedCaptions struct {
+	Captions int    `json:"captions"`
+	Caption  string `json:"first_caption"`
+	diffusion.Truncation
+}
+
+// addTruncated counts a caption.
+func (b *built) addTruncated(caption string, t diffusion.Truncation) {
+	for _, x := range b.Truncated {
+		if x.Encoder == t.Encoder {
+			x.Captions++
+			return
+		}
+	}
+	b.Truncated = append(b.Truncated, &truncatedCaptions{1, caption, t})
 }
 
 func (a *app) buildCache(ctx context.Context, dir string, f *cacheFlags) error {
@@ -145,16 +165,29 @@ func (a *app) buildCache(ctx context.Context, dir string, f *cacheFlags) error {
 		o.Workers = runtime.NumCPU()
 	}
 	o.Progress = func(task string, done, total int) { a.steps(task, done, total, began) }
+	r := built{Cache: f.cache}
+	o.Truncated = r.addTruncated
 	stats, err := p.BuildCache(ctx, dev, f.cache, samples, o)
 	a.close()
 	if err != nil {
 		return err
 	}
-	if f.json {
-		return a.out.json(built{f.cache, stats.Entries, stats.Built})
+	for _, x := range r.Truncated {
+		a.note("note: captions longer than %s reads: %d; first: %q is %v", x.Encoder, x.Captions, firstRunes(x.Caption, 40), x.Truncation)
+	}
+	if r.Entries, r.Built = stats.Entries, stats.Built; f.json {
+		return a.out.json(r)
 	}
 	a.out.printf("%d entries in %s, %d of them made now\n", stats.Entries, oneLine(f.cache), stats.Built)
 	return nil
+}
+
+// firstRunes returns the first n runes of s, and … if there are more.
+func firstRunes(s string, n int) string {
+	if r := []rune(s); len(r) > n {
+		return string(r[:n]) + "…"
+	}
+	return s
 }
 
 // albums reads the folder of images, which must have nothing wrong that matters.

@@ -50,16 +50,45 @@ func TestDataCache(t *testing.T) {
 	run := func(args ...string) built {
 		return decode[built](t, succeed(t, append([]string{"data", "cache", dir, "--model", model, "--cache", cache, "--resolution", "48", "--json"}, args...)...))
 	}
-	require.Equal(t, built{cache, 5, 5}, run())
-	require.Equal(t, built{cache, 5, 0}, run())
+	require.Equal(t, built{cache, 5, 5, nil}, run())
+	require.Equal(t, built{cache, 5, 0, nil}, run())
 	out := succeed(t, "data", "validate", dir, "--cache", cache)
 	require.Contains(t, out, "cache     3 texts, 2 images, 0 control images; 0 not built yet, 0 without a key")
 	l.file("pictures/a.txt", "another picture of a")
-	require.Equal(t, built{cache, 5, 1}, run())
-	require.Equal(t, built{cache, 2, 2}, run("--only", "pictures", "--latents", "sample"))
-	require.Equal(t, built{cache, 4, 2}, run("--only", "pictures", "--latents", "sample", "--control", l.path("originals")))
+	require.Equal(t, built{cache, 5, 1, nil}, run())
+	require.Equal(t, built{cache, 2, 2, nil}, run("--only", "pictures", "--latents", "sample"))
+	require.Equal(t, built{cache, 4, 2, nil}, run("--only", "pictures", "--latents", "sample", "--control", l.path("originals")))
 	out = succeed(t, "data", "cache", dir, "--model", model, "--cache", cache, "--only", "text")
 	require.Equal(t, "3 entries in "+cache+", 0 of them made now\n", out)
+}
+
+// TestTruncatedTexts: captions and prompts that are too long are counted and shown, on stderr
+// and as JSON.
+func TestTruncatedTexts(t *testing.T) {
+	l := newLab(t)
+	dir, model := l.pictures(), l.captioner()
+	long := strings.Repeat("one two three ", 700) + "with a zebra"
+	l.file("pictures/a.txt", long)
+	r := command(t, "", "data", "cache", dir, "--model", model, "--cache", l.path("cache"), "--only", "text", "--json")
+	require.Zero(t, r.status, r.stderr)
+	b := decode[built](t, r.stdout)
+	require.Len(t, b.Truncated, 1)
+	require.Equal(t, 1, b.Truncated[0].Captions)
+	require.Equal(t, long, b.Truncated[0].Caption)
+	require.Equal(t, 1058, b.Truncated[0].MaxTokens)
+	require.True(t, strings.HasSuffix(b.Truncated[0].Text, "with a zebra"))
+	require.Contains(t, r.stderr, "captions longer than text_encoder reads: 1; first: \"one two three")
+
+	l.setJSON(l.path("pipeline/transformer/config.json"), map[string]any{"joint_attention_dim": 16})
+	l.narrow("pipeline/transformer", 16, "txt_in.weight", "txt_norm.weight")
+	r = command(t, "", "draw", "--model", model, "-p", long, "--size", "16x16", "--steps", "1", "--guidance", "1", "--json", "-o", l.path("x.png"))
+	require.Zero(t, r.status, r.stderr)
+	d := decode[drawn](t, r.stdout)
+	require.Len(t, d.Truncated, 1)
+	require.Equal(t, long, d.Truncated[0].Prompt)
+	require.True(t, strings.HasSuffix(d.Truncated[0].Text, "with a zebra"))
+	require.Contains(t, r.stderr, "note     --prompt \"one two three")
+	require.Contains(t, r.stderr, "to 1058 tokens for text_encoder; cut off: \"")
 }
 
 func TestDataCacheErrors(t *testing.T) {

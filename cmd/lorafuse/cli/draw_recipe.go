@@ -18,7 +18,15 @@ type drawn struct {
 	Width  int    `json:"width"`  // of the file
 	Height int    `json:"height"` //
 	recipe
-	Seconds float64 `json:"seconds"`
+	// Truncated lists the prompts that a text encoder did not read whole.
+	Truncated []truncatedPrompt `json:"truncated,omitempty"`
+	Seconds   float64           `json:"seconds"`
+}
+
+// truncatedPrompt is a prompt, or negative prompt, that is longer than an encoder reads.
+type truncatedPrompt struct {
+	Prompt string `json:"prompt"`
+	diffusion.Truncation
 }
 
 // recipe is what pictures are drawn by: the same once more gives the same pictures. The

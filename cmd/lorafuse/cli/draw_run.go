@@ -18,19 +18,20 @@ import (
 
 // drawing is one run of `draw`: what is open of its pipeline.
 type drawing struct {
-	app      *app
-	flags    *drawFlags
-	dev      backend.Device
-	pipeline *diffusion.Pipeline
-	model    *model.Model
-	space    dit.Space
-	style    diffusion.Style
-	schedule *flow.Schedule
-	canvas   *diffusion.Canvas
-	state    *lora.State         // nil without an adapter
-	controls *diffusion.Controls // nil without --control
-	what     diffusion.Drawing
-	prompts  []dit.Prompt
+	app       *app
+	flags     *drawFlags
+	dev       backend.Device
+	pipeline  *diffusion.Pipeline
+	model     *model.Model
+	space     dit.Space
+	style     diffusion.Style
+	schedule  *flow.Schedule
+	canvas    *diffusion.Canvas
+	state     *lora.State         // nil without an adapter
+	controls  *diffusion.Controls // nil without --control
+	what      diffusion.Drawing
+	prompts   []dit.Prompt
+	truncated []truncatedPrompt
 }
 
 // openDrawing opens what the flags name, and finds all that can be wrong before the first
@@ -171,6 +172,7 @@ func (d *drawing) read(ctx context.Context) error {
 			return fmt.Errorf("--prompt %q: %w", text, err)
 		}
 		d.prompts = append(d.prompts, p)
+		d.noteTruncations("--prompt", text, e)
 		d.app.steps("encoding prompts", i+1, len(f.prompts), began)
 	}
 	negative, ok := d.negative()
@@ -181,8 +183,17 @@ func (d *drawing) read(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--negative %q: %w", negative, err)
 	}
+	d.noteTruncations("--negative", negative, e)
 	d.what.Negative = &p
 	return nil
+}
+
+// noteTruncations reports what e did not read of a prompt that it has just encoded.
+func (d *drawing) noteTruncations(flag, text string, e *diffusion.Encoder) {
+	for _, t := range e.Truncations() {
+		d.app.note("note     %s %q: %v", flag, firstRunes(text, 40), t)
+		d.truncated = append(d.truncated, truncatedPrompt{text, t})
+	}
 }
 
 // encoded reads an encoded prompt, which must be one for this transformer.
@@ -222,7 +233,7 @@ func (d *drawing) noteGuidance() {
 // draw draws all pictures and writes the file.
 func (d *drawing) draw(ctx context.Context) (*drawn, error) {
 	began := time.Now()
-	r := &drawn{Output: d.flags.output, recipe: d.recipe()}
+	r := &drawn{Output: d.flags.output, recipe: d.recipe(), Truncated: d.truncated}
 	latents, err := d.latents(ctx, r)
 	if err != nil {
 		return nil, err

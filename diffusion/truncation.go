@@ -1,0 +1,62 @@
+package diffusion
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Truncation describes the end of a text that a text encoder did not read.
+type Truncation struct {
+	Encoder   string `json:"encoder"`    // part of the pipeline, such as text_encoder_2
+	Tokens    int    `json:"tokens"`     // of the text, with its template
+	MaxTokens int    `json:"max_tokens"` // that the encoder reads
+	Text      string `json:"text"`       // what was cut off
+}
+
+// String returns a sentence without a subject, for notes. It shortens a long text.
+func (t Truncation) String() string {
+	const most = 200
+	text := []rune(t.Text)
+	if len(text) > most {
+		text = append(text[:most], '…')
+	}
+	return fmt.Sprintf("truncated from %d to %d tokens for %s; cut off: %q", t.Tokens, t.MaxTokens, t.Encoder, string(text))
+}
+
+// Truncations lists what the text encoders did not read of the last text, in the order of
+// the encoders; a text of the usual length has none.
+func (e *Encoder) Truncations() (all []Truncation) {
+	for _, t := range []*textModel{e.main, e.second} {
+		if t != nil && t.truncated != nil {
+			all = append(all, *t.truncated)
+		}
+	}
+	return all
+}
+
+// forgetTruncations begins a new text.
+func (e *Encoder) forgetTruncations() {
+	for _, t := range []*textModel{e.main, e.second} {
+		if t != nil {
+			t.truncated = nil
+		}
+	}
+}
+
+// recordTruncation records that the end of full, which is text in its template, is not read.
+// For a text that was cut before it adds to the end.
+func (t *textModel) recordTruncation(full, text, end string, tokens int) {
+	end = strings.ReplaceAll(end, "</w>", " ") // CLIP's mark of the end of a word
+	if before := t.truncated; before != nil {
+		before.Text = end + before.Text
+		return
+	}
+	template := full
+	if i := strings.LastIndex(full, text); i >= 0 {
+		template = full[i+len(text):]
+	}
+	if cut := strings.TrimSuffix(end, template); cut != "" {
+		end = cut
+	}
+	t.truncated = &Truncation{Encoder: t.encoder, Tokens: tokens, MaxTokens: t.longest, Text: end}
+}
