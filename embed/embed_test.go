@@ -34,9 +34,14 @@ func texts(t *testing.T) (all []string) {
 	return all
 }
 
-// floats are the elements of a tensor of a golden, as rows.
+// golden reads a tensor of a golden.
 func golden(t *testing.T, name, what string) [][]float32 {
-	f, err := safetensors.Open(filepath.Join(root, name, "golden.safetensors"))
+	return rows(t, filepath.Join(root, name, "golden.safetensors"), what)
+}
+
+// rows reads the rows of a tensor.
+func rows(t *testing.T, file, what string) [][]float32 {
+	f, err := safetensors.Open(file)
 	require.NoError(t, err)
 	defer f.Close()
 	v, err := f.Lookup(what)
@@ -51,7 +56,11 @@ func golden(t *testing.T, name, what string) [][]float32 {
 }
 
 func open(t *testing.T, name string, o embed.Options) *embed.Embedder {
-	m, err := model.Open(filepath.Join(root, name))
+	dir := name
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(root, name)
+	}
+	m, err := model.Open(dir)
 	require.NoError(t, err)
 	t.Cleanup(func() { m.Close() })
 	e, err := embed.New(context.Background(), testdevice.Open(t, backend.Options{}), m, nil, o)
@@ -93,6 +102,27 @@ func TestGoldens(t *testing.T) {
 			require.NoError(t, err)
 			requireClose(t, small, want)
 		})
+	}
+}
+
+// TestBidirectional compares the vectors of a decoder with is_causal: false, by the pooling
+// of its folder and by the mean that a folder without modules.json gets.
+func TestBidirectional(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join(root, "llama"))))
+	config := filepath.Join(dir, "config.json")
+	raw, err := os.ReadFile(config)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(config, []byte(strings.Replace(string(raw), "{", `{"is_causal": false,`, 1)), 0o644))
+	for _, what := range []string{"embedding", "embedding.unlisted"} {
+		if what == "embedding.unlisted" {
+			for _, name := range []string{"modules.json", "sentence_bert_config.json"} { // which counts for nothing then
+				require.NoError(t, os.Remove(filepath.Join(dir, name)))
+			}
+		}
+		got, err := open(t, dir, embed.Options{}).Embed(t.Context(), texts(t))
+		require.NoError(t, err)
+		requireClose(t, got, rows(t, "../testdata/bidirectional/embed.safetensors", what))
 	}
 }
 

@@ -53,9 +53,9 @@ func (s *Scorer) Close() {
 
 // Logits gives the logits of all tokens of the rows, one row behind the other:
 // [tokens, vocab]. Errors: ErrTooLong for a row of more than maxTokens,
-// ErrToken, model.ErrTask for a model that continues no texts, and those of the device.
+// ErrToken, model.ErrTask for a model without a language head, and those of the device.
 func (s *Scorer) Logits(ctx context.Context, rows [][]int32) ([]float32, error) {
-	if err := s.runtime.Model().CheckTask(model.NextToken); err != nil {
+	if err := s.runtime.Model().CheckLogits(); err != nil {
 		return nil, fmt.Errorf("generate: %w", err)
 	}
 	e, err := s.compiled(ctx, logitsResult, func(b *nn.Builder, out model.Outputs, p *graph.Program) {

@@ -52,6 +52,9 @@ func readCLIP(c *Config, f *Fields, prefix string) Family {
 		f.enter("text_config")
 		c.DType = f.String("dtype", dtype)
 	}
+	if f.Null(isCausal) || !f.Bool(isCausal, true) { // transformers obeys it or not, by its kernel of attention
+		f.Unsupported(isCausal, "false", []string{"true"})
+	}
 	c.HiddenSize = f.Int("hidden_size", 512)
 	c.Layers = f.Int("num_hidden_layers", 12)
 	c.VocabSize = f.Int("vocab_size", 49408)

@@ -60,7 +60,6 @@ func TestConfigErrors(t *testing.T) {
 		{map[string]any{"architectures": []string{"Qwen3ForCausalLM"}, "layer_types": []string{"full_attention", "linear_attention"}}, model.ErrUnsupported, `layer_types "linear_attention"`},
 		{map[string]any{"architectures": []string{"MistralForCausalLM"}, "sliding_window": -5}, model.ErrConfig, "sliding_window: found -5"},
 		{map[string]any{"architectures": []string{"Gemma3ForCausalLM"}, "final_logit_softcapping": 30.0}, model.ErrUnsupported, `final_logit_softcapping "30"; supported: null`},
-		{map[string]any{"architectures": []string{"Gemma3ForCausalLM"}, "use_bidirectional_attention": true}, model.ErrUnsupported, "use_bidirectional_attention"},
 		{map[string]any{"architectures": []string{"Gemma3ForCausalLM"}, "query_pre_attn_scalar": 0}, model.ErrConfig, "query_pre_attn_scalar: found 0, expected more than 0"},
 		{map[string]any{"architectures": []string{"Gemma3ForCausalLM"}, "rope_parameters": map[string]any{"rope_type": "default"}}, model.ErrConfig, "rope_parameters: found one table, expected one for each layer type"},
 		{map[string]any{"architectures": []string{"Gemma3ForCausalLM"}, "rope_parameters": map[string]any{"full_attention": 3}}, model.ErrConfig, "full_attention: found 3, expected an object"},

@@ -23,13 +23,18 @@ type Decoder struct {
 	Activation                ir.Activation
 	AttentionBias, OutputBias bool // of q, k, v and of o
 	MLPBias                   bool
-	HeadNorm                  bool    // a norm of each head of q and k
-	Windows                   []int   // keys that a query of each layer sees at most, 0 for all
-	RoPE                      RoPE    // of all layers, but those of a kind that has another
-	Norms                     Norms   // of a layer
-	Scale                     float64 // of the scores; 0: 1/√HeadDim
-	EmbeddingScale            float64 // of the rows of the input embedding; 0: 1
+	HeadNorm                  bool // a norm of each head of q and k
+	// Windows bounds attention by layer: a query sees the keys less than so many tokens
+	// away. Zero means no bound.
+	Windows        []int
+	RoPE           RoPE    // of all layers, but those of a kind that has another
+	Norms          Norms   // of a layer
+	Scale          float64 // of the scores; 0: 1/√HeadDim
+	EmbeddingScale float64 // of the rows of the input embedding; 0: 1
 
+	// Bidirectional reports that a query sees the keys on both sides, those of its whole
+	// text: the model embeds and classifies texts, and continues none.
+	Bidirectional bool `json:",omitempty"`
 	// Within names the part of a larger model that the decoder is.
 	Within string `json:",omitempty"`
 	// NormOrigin is what the weights of norms are kept as differences from.
@@ -65,8 +70,21 @@ func (f *Fields) decoder(c *Config) *Decoder {
 		return d
 	}
 	d.HeadDim = f.Int("head_dim", c.HiddenSize/d.Heads)
+	d.Bidirectional = f.Null(isCausal) || !f.Bool(isCausal, true) // as transformers has it
 	d.Activation = f.activation("hidden_act", "silu")
 	return d
+}
+
+// isCausal is the key by which any decoder of transformers becomes bidirectional.
+const isCausal = "is_causal"
+
+// window is the bound of attention that config.json calls a sliding window of so many
+// tokens: of the keys before a query it counts the query itself, on both sides it does not.
+func (d *Decoder) window(tokens int) int {
+	if d.Bidirectional && tokens > 0 {
+		return min(tokens, maxSize) + 1
+	}
+	return tokens
 }
 
 // activation reads the name of an activation function.
@@ -116,9 +134,19 @@ func (d *Decoder) OtherNames(name string) []string {
 
 // Build implements Family.
 func (d *Decoder) Build(c *Config, b *nn.Builder) Outputs {
-	in, m := b.Text(), d.body(c, b)
+	in, m := d.text(b), d.body(c, b)
 	x := d.embed(c, m, in)
 	return d.from(c, b, m, in, x, d.rotary(c, b, in.Positions)) // before the layers: tables are of no segment
+}
+
+func (d *Decoder) bidirectional() bool { return d.Bidirectional }
+
+// text declares the inputs of the decoder.
+func (d *Decoder) text(b *nn.Builder) nn.Text {
+	if d.Bidirectional {
+		return b.Document()
+	}
+	return b.Text()
 }
 
 // body is the builder of the decoder's own modules.
@@ -162,7 +190,12 @@ func (d *Decoder) from(c *Config, b, m *nn.Builder, in nn.Text, x graph.Tensor, 
 	if c.TiedEmbeddings {
 		tied = strings.TrimSuffix("model."+d.Within, ".") + ".embed_tokens"
 	}
-	out.language(b, b.Head("lm_head", x, c.VocabSize, tied))
+	h := b.Head("lm_head", x, c.VocabSize, tied)
+	if d.Bidirectional { // a token sees the next one: there is nothing to predict
+		out.Head = &h
+		return out
+	}
+	out.language(b, h)
 	return out
 }
 
@@ -215,6 +248,9 @@ func (d *Decoder) attention(c *Config, b *nn.Builder, in nn.Text, x, table graph
 	scale := d.Scale
 	if scale == 0 {
 		scale = 1 / math.Sqrt(float64(d.HeadDim))
+	}
+	if d.Bidirectional && window > 0 {
+		in, window = b.Near(in, window), 0
 	}
 	o := b.Attention(in, q, k, v, ir.AttentionAttr{
 		Heads: d.Heads, KVHeads: d.KVHeads, HeadDim: d.HeadDim, Window: window, Scale: float32(scale),

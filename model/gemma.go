@@ -40,9 +40,6 @@ func readGemma3(c *Config, f *Fields) Family {
 			f.Unsupported(key, f.Float(key, 0), []string{"null"})
 		}
 	}
-	if f.Bool("use_bidirectional_attention", false) {
-		f.Unsupported("use_bidirectional_attention", "true", []string{"false"})
-	}
 	return d
 }
 
@@ -79,6 +76,13 @@ func (f *Fields) gemmaLayers(c *Config, d *Decoder) {
 				types[i] = fullAttention
 			}
 		}
+	}
+	if f.Bool("use_bidirectional_attention", false) {
+		// The window is split between both sides, and is_causal: false counts the query.
+		window = d.window(window/2 + 1)
+		d.Bidirectional = true
+	} else {
+		window = d.window(window)
 	}
 	ropes := map[string]RoPE{
 		fullAttention:    f.ropeOf(c, fullAttention, plainRoPE(c, d.HeadDim, 1e6)),

@@ -25,6 +25,6 @@ func (f *Fields) slide(d *Decoder, window int) {
 		f.Fail("sliding_window", window, "null or 1 and more")
 	}
 	for i := range d.Windows {
-		d.Windows[i] = window
+		d.Windows[i] = d.window(window)
 	}
 }

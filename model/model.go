@@ -41,6 +41,7 @@ type Model struct {
 	modules []nn.Module
 	used    []string
 	tasks   map[Task]bool // that it can be trained for
+	logits  bool          // it has a language head
 
 	converted map[string]*converted // weights that are quantised on load or in the files, by name
 	stored    bool                  // in the files, by bitsandbytes
@@ -131,8 +132,9 @@ func (m *Model) probe() error {
 	for t := range out.Losses {
 		m.tasks[t] = true
 	}
+	m.logits = out.Head != nil
 	switch {
-	case out.Head != nil:
+	case m.logits:
 		out.Head.Logits()
 	case out.Scores != nil:
 		out.Scores()
@@ -144,12 +146,28 @@ func (m *Model) probe() error {
 	return nn.CheckStreams(m.modules)
 }
 
+// bidirectional is a Family whose tokens may see later ones.
+type bidirectional interface{ bidirectional() bool }
+
 // CheckTask fails with ErrTask where the model is none for the task.
 func (m *Model) CheckTask(t Task) error {
 	if m.tasks[t] {
 		return nil
 	}
+	if f, ok := m.Config.Family.(bidirectional); t == NextToken && ok && f.bidirectional() {
+		return fmt.Errorf("model: %s: %s: %w: the task %q: config.json makes attention bidirectional (is_causal false, or use_bidirectional_attention), so the model embeds and classifies texts and does not continue them",
+			filepath.Clean(m.Dir), m.Config.Architecture, ErrTask, t)
+	}
 	return fmt.Errorf("model: %s: %s: %w: the task %q; it has %s", filepath.Clean(m.Dir), m.Config.Architecture, ErrTask, t, known(m.tasks))
+}
+
+// CheckLogits fails with ErrTask if the model has no language head. A bidirectional model
+// may have one, although it continues no texts.
+func (m *Model) CheckLogits() error {
+	if m.logits {
+		return nil
+	}
+	return m.CheckTask(NextToken)
 }
 
 // rootError leaves out where in the model's code a tensor was asked for: the

@@ -54,7 +54,7 @@ func (f *Fields) qwenWindows(d *Decoder, from int) {
 			}
 		}
 		if slides {
-			d.Windows[i] = window
+			d.Windows[i] = d.window(window)
 		}
 	}
 }

@@ -61,7 +61,7 @@ func (q *qwenVL) Look(c *Config, b *nn.Builder) graph.Tensor {
 
 // Read implements [Sighted].
 func (q *qwenVL) Read(c *Config, b *nn.Builder) Outputs {
-	in, m := b.Text(), q.body(c, b)
+	in, m := q.text(b), q.body(c, b)
 	x := q.embed(c, m, in)
 	places := b.Axis(SeenPlaces)
 	features := b.Input(Features, tensor.F32, places, ir.Static(c.HiddenSize))

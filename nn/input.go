@@ -140,8 +140,35 @@ type Text struct {
 func (b *Builder) Text() Text { return b.text(Hi) }
 
 // Document declares the inputs of a model whose tokens see all of their own text,
-// what comes later too.
-func (b *Builder) Document() Text { return b.text(End) }
+// what comes later too. With a cache it fails with ErrInput: what comes later would change
+// the keys and values of earlier tokens.
+func (b *Builder) Document() Text {
+	if b.cache != nil {
+		b.G.Fail(fmt.Errorf("%w: a cache of keys and values, and the model attends in both directions", ErrInput))
+	}
+	return b.text(End)
+}
+
+// Near returns a text whose tokens see, of the keys that they see in a [Builder.Document],
+// those less than so many tokens away. The inputs are made of those of the document.
+func (b *Builder) Near(in Text, window int) Text {
+	bound := func(of string, at func(i, bound int) int) graph.Tensor {
+		return b.input(Input{
+			Name: fmt.Sprintf("%s within %d", of, window), Type: ir.Type{DType: tensor.I32, Shape: ir.Shape{b.Axis(Tokens)}},
+			from: func(given Arrays) ([]byte, bool) {
+				bounds, ok := given.Array(of)
+				out := make([]byte, 0, len(bounds))
+				for i := 0; i < len(bounds); i += 4 {
+					out = binary.NativeEndian.AppendUint32(out, uint32(at(i/4, int(int32(binary.NativeEndian.Uint32(bounds[i:]))))))
+				}
+				return out, ok
+			},
+		})
+	}
+	in.Lo = bound(Lo, func(i, lo int) int { return max(lo, i-window+1) })
+	in.Hi = bound(End, func(i, end int) int { return min(end, i+window) })
+	return in
+}
 
 // text declares a text whose tokens see the keys before what the input called hi says.
 func (b *Builder) text(hi string) Text {

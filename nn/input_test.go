@@ -59,6 +59,33 @@ func TestPlaces(t *testing.T) {
 	require.Equal(t, tensor.BytesOf([]int32{2, 1, 3, 1, 1, 2, 2}), rows)
 }
 
+// TestNear bounds the keys of each token on both sides, within its own text.
+func TestNear(t *testing.T) {
+	b := nn.NewBuilder(graph.New(), noWeights{}, nn.Options{Bounds: map[string]int{nn.Tokens: 8}})
+	b.Near(b.Document(), 2)
+	given := arrays{nn.Lo: {0, 0, 0, 0, 4, 4}, nn.End: {4, 4, 4, 4, 6, 6}}
+	want := map[string][]int32{"lo within 2": {0, 0, 1, 2, 4, 4}, "end within 2": {2, 3, 4, 4, 6, 6}}
+	for _, in := range b.Inputs() {
+		if w, ok := want[in.Name]; ok {
+			rows, ok := in.Array(given)
+			require.True(t, ok)
+			require.Equal(t, tensor.BytesOf(w), rows, in.Name)
+			delete(want, in.Name)
+			_, ok = in.Array(arrays{})
+			require.False(t, ok, "without a document")
+		}
+	}
+	require.Empty(t, want)
+}
+
+// TestDocumentWithoutCache: tokens that see later ones have no cache.
+func TestDocumentWithoutCache(t *testing.T) {
+	g := graph.New()
+	b := nn.NewBuilder(g, noWeights{}, nn.Options{Bounds: map[string]int{nn.Tokens: 8}, Cache: &nn.Cache{Max: 8}})
+	b.Document()
+	require.ErrorIs(t, g.Err(), nn.ErrInput)
+}
+
 // arrays are what a run is given.
 type arrays map[string][]int32
 

@@ -127,11 +127,11 @@ func Read(dir string) (*Transform, error) {
 func (t *Transform) unlisted(dir string) error {
 	var model struct {
 		Architectures []string
-		Causal        *bool `json:"is_causal"`
+		Causal        json.RawMessage `json:"is_causal"`
 	}
 	_, err := readJSON(filepath.Join(dir, moduleConfig), &model)
 	t.Pooling = []Mode{Mean}
-	if a := model.Architectures; len(a) > 0 && strings.HasSuffix(a[0], "ForCausalLM") && (model.Causal == nil || *model.Causal) {
+	if a := model.Architectures; len(a) > 0 && strings.HasSuffix(a[0], "ForCausalLM") && !slices.Contains([]string{"false", "null"}, string(model.Causal)) {
 		t.Pooling = []Mode{Last}
 	}
 	return err

@@ -33,6 +33,20 @@ func packed(starts ...int) interval {
 	}
 }
 
+// near sees less than window tokens away on both sides, within documents that begin at
+// starts, of which the last is the end.
+func near(window int, starts ...int) interval {
+	return func(i int) (lo, hi int) {
+		for _, s := range starts {
+			if hi = s; s > i {
+				break
+			}
+			lo = s
+		}
+		return max(lo, i-window+1), min(hi, i+window)
+	}
+}
+
 // between is the ends of the intervals, one behind the other.
 func between(ends ...int) interval { return func(i int) (lo, hi int) { return ends[2*i], ends[2*i+1] } }
 
@@ -81,6 +95,8 @@ var attentionRows = []attentionRow{
 	{name: "packed", n: "11", m: "11", a: heads(2, 1, 8), see: packed(0, 4, 5)},
 	{name: "window", n: "12", m: "12", a: windowed(heads(2, 2, 8), 4), see: causal},
 	{name: "window and packed", n: "12", m: "12", a: windowed(heads(4, 2, 8), 3), see: packed(0, 7)},
+	{name: "both sides", n: "12", m: "12", a: heads(4, 2, 8), see: near(3, 0, 5, 12)},
+	{name: "tiles of both sides", n: "150", m: "150", a: heads(2, 1, 16), see: near(9, 0, 61, 150)},
 	{name: "empty", n: "7", m: "7", a: heads(2, 1, 8), see: holes(causal)},
 	{name: "all empty", n: "3", m: "4", a: heads(2, 1, 8), see: func(int) (int, int) { return 2, 2 }},
 	{name: "cache", n: "3", m: "17", a: heads(4, 2, 8), see: after(9)},

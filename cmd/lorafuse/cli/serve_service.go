@@ -344,9 +344,10 @@ func continuesText(dir string) (bool, error) {
 	var c struct {
 		Architectures []string `json:"architectures"`
 		Causal        *bool    `json:"is_causal"`
+		Bidirectional bool     `json:"use_bidirectional_attention"`
 	}
 	if json.Unmarshal(raw, &c) != nil || len(c.Architectures) == 0 {
 		return true, nil
 	}
-	return strings.HasSuffix(c.Architectures[0], "ForCausalLM") && (c.Causal == nil || *c.Causal), nil
+	return strings.HasSuffix(c.Architectures[0], "ForCausalLM") && (c.Causal == nil || *c.Causal) && !c.Bidirectional, nil
 }
