@@ -82,7 +82,7 @@ func (r *remote) statusError(resp *http.Response, file string) error {
 	case code == "GatedRepo":
 		return fmt.Errorf("%w: accept the terms of %s at %s, then %s", ErrGated, r.repo.id, page, r.useToken())
 	case code == "RepoNotFound" || status == http.StatusNotFound, status == http.StatusUnauthorized && r.token == "":
-		return fmt.Errorf("%w: %s, and there is no such folder here either; check the name, or if the model is private or gated, %s", ErrNotFound, what, r.useToken())
+		return fmt.Errorf("%w: %s, and there is no such folder here either%s; check the name, or if the model is private or gated, %s", ErrNotFound, what, didYouMean(r.repo.id), r.useToken())
 	case status == http.StatusUnauthorized:
 		return fmt.Errorf("%w: %s (%s): the access token is not valid; make a new one at %s/settings/tokens", ErrUnauthorized, what, said, r.endpoint)
 	case status == http.StatusForbidden:

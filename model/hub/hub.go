@@ -70,6 +70,12 @@ func Resolve(ctx context.Context, name string, o Options) (dir string, err error
 		return "", err
 	}
 	c := cacheOf(s.cache, repo)
+	if !repo.owned() { // of the first models; the Hub is not asked for what is most probably a mistyped folder
+		if dir, err := c.cached(repo, o.WithoutWeights); err == nil {
+			return dir, nil
+		}
+		return "", noFolder(name)
+	}
 	if s.offline {
 		return c.cached(repo, o.WithoutWeights)
 	}
@@ -113,6 +119,9 @@ func resolveOnline(ctx context.Context, repo repository, c *cache, s settings, o
 	stale, staleErr := c.cached(repo, o.WithoutWeights)
 	dir, err := fetchModel(ctx, r, c, o, staleErr == nil)
 	if err == nil || ctx.Err() != nil || staleErr != nil || !mayUseStale(err) {
+		if errors.Is(err, ErrUnreachable) {
+			err = fmt.Errorf("%w (and there is no folder %q%s)", err, repo.id, didYouMean(repo.id))
+		}
 		return dir, err
 	}
 	if o.Warn != nil {

@@ -192,6 +192,46 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// TestNoFolder: a name without owner is a mistyped folder, of which the Hub is not asked.
+func TestNoFolder(t *testing.T) {
+	h, o := setup(t)
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.MkdirAll(filepath.Join("models", "qwen3-small"), 0o777))
+	require.NoError(t, os.Mkdir("llama-tiny", 0o777))
+	require.NoError(t, os.WriteFile("llama-tny", nil, 0o666))
+	for name, says := range map[string]string{
+		"lama-tiny":           `there is no folder "lama-tiny", did you mean "llama-tiny"?; a model on the Hub is owner/name`,
+		"nosuch":              `there is no folder "nosuch"; a model on the Hub is owner/name`,
+		"lama-tiny@v2":        `there is no folder "lama-tiny@v2"`,
+		"model.gguf":          `there is no folder "model.gguf"`,
+		"./models/qwen-small": `is no folder here, did you mean "models/qwen3-small"? and cannot be the name`,
+		"models/a/qwen-small": `is no folder here and cannot be the name`,
+	} {
+		_, err := Resolve(t.Context(), name, o)
+		require.ErrorIs(t, err, ErrName, name)
+		require.ErrorContains(t, err, says)
+		if filepath.Dir(name) == "." {
+			_, err = Open(t.Context(), name, o)
+			require.ErrorIs(t, err, ErrName, name)
+			require.ErrorContains(t, err, says)
+		}
+	}
+	_, err := File(t.Context(), "nosuch.safetensors", o)
+	require.ErrorIs(t, err, ErrName)
+	assert.Zero(t, h.Total(), "the Hub was asked")
+	_, err = Resolve(t.Context(), "models/qwen-small", o)
+	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorContains(t, err, `no such folder here either, did you mean "models/qwen3-small"?;`)
+
+	// The oldest models have no owner; what is in the cache of them stays usable.
+	want, err := Resolve(t.Context(), "acme/tiny", o)
+	require.NoError(t, err)
+	require.NoError(t, os.CopyFS(filepath.Join(o.Cache, "models--tiny"), os.DirFS(filepath.Join(o.Cache, "models--acme--tiny"))))
+	got, err := Resolve(t.Context(), "tiny", o)
+	require.NoError(t, err)
+	assert.Equal(t, filepath.Base(want), filepath.Base(got))
+}
+
 func TestTokenStaysAtTheHub(t *testing.T) {
 	for _, from := range []string{"option", "environment", "file", "path"} {
 		h, o := setup(t)

@@ -2,8 +2,12 @@ package hub
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
 // A repository is a model on the Hub at a revision.
@@ -21,11 +25,42 @@ func (r repository) String() string {
 	return r.id + "@" + r.revision
 }
 
+// owned reports whether the name has an owner, as all but the oldest on the Hub have.
+func (r repository) owned() bool { return strings.Contains(r.id, "/") }
+
+// noFolder is the error for a name that is none of the Hub. Errors: ErrName.
+func noFolder(name string) error {
+	return fmt.Errorf("%w: there is no folder %q%s; a model on the Hub is owner/name", ErrName, name, didYouMean(name))
+}
+
+// maxEntries bounds how many entries of a folder are compared with a name.
+const maxEntries = 4096
+
+// didYouMean names the folders that a mistyped one probably meant.
+func didYouMean(name string) string {
+	within := filepath.Dir(name)
+	f, err := os.Open(within)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	entries, _ := f.ReadDir(maxEntries)
+	var folders []string
+	for _, e := range entries {
+		path := filepath.Join(within, e.Name())
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			folders = append(folders, path)
+		}
+	}
+	slices.Sort(folders)
+	return suggest.DidYouMean(filepath.Clean(name), folders)
+}
+
 // parseName reads owner/name[@revision] by the rules of the Hub.
 func parseName(name string) (repository, error) {
 	id, revision, pinned := strings.Cut(name, "@")
 	bad := func(why string) (repository, error) {
-		return repository{}, fmt.Errorf("%w: %q is no folder here and %s; expected a folder or owner/name[@revision]", ErrName, name, why)
+		return repository{}, fmt.Errorf("%w: %q is no folder here%s and %s; expected a folder or owner/name[@revision]", ErrName, name, didYouMean(name), why)
 	}
 	if !pinned {
 		revision = defaultRevision

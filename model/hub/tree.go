@@ -41,6 +41,9 @@ func Open(ctx context.Context, name string, o Options) (*Tree, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !repo.owned() {
+		return nil, noFolder(name)
+	}
 	return openTree(ctx, repo, inside, o)
 }
 
@@ -58,6 +61,9 @@ func File(ctx context.Context, name string, o Options) (string, error) {
 	repo, inside, err := parsePath(name)
 	if err != nil || path.Ext(inside) != ".safetensors" {
 		return "", fmt.Errorf("%w: %s: %w; expected a file, or owner/name[@revision]/file.safetensors of the Hub", ErrName, name, fs.ErrNotExist)
+	}
+	if !repo.owned() {
+		return "", noFolder(name)
 	}
 	folder, base := path.Split(inside)
 	t, err := openTree(ctx, repo, strings.TrimSuffix(folder, "/"), o)
