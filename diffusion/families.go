@@ -1,6 +1,12 @@
 package diffusion
 
-import "github.com/lorafuse/lorafuse/diffusion/dit"
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/diffusion/dit"
+)
 
 // family is what the pipelines of a transformer have in common. Each lies in a file of its
 // own, which registers it.
@@ -23,6 +29,9 @@ func familyOf(class string) family {
 	}
 	return family{style: func(bool) Style { return fluxStyle(true) }}
 }
+
+// supported names the classes of transformers.
+func supported() string { return strings.Join(slices.Sorted(maps.Keys(families)), ", ") }
 
 // tells reports whether a transformer is told its guidance.
 func tells(f any) bool {

@@ -94,7 +94,7 @@ func open(files *hub.Tree, needed bool) (*Pipeline, error) {
 			return nil, fmt.Errorf("diffusion: %w: %s: %w", ErrPipeline, files.Path(IndexFile), err)
 		}
 		if _, ok := p.Parts[Transformer]; !ok {
-			err = fmt.Errorf("diffusion: %w: %s: %s has no transformer; it has %s", ErrPipeline, files.Path(IndexFile), p.Class, p.list())
+			err = fmt.Errorf("diffusion: %w: %s: %s has no transformer; it has %s; supported: pipelines of %s", ErrPipeline, files.Path(IndexFile), p.Class, p.list(), supported())
 		}
 		if err == nil {
 			err = p.checkClasses()
@@ -161,7 +161,11 @@ func (p *Pipeline) look() error {
 	if _, ok := p.Parts[Transformer]; ok {
 		return nil
 	}
-	if c, err := model.ReadConfig(p.Dir); err == nil {
+	c, err := model.ReadConfig(p.Dir)
+	if errors.Is(err, model.ErrAdapter) {
+		return fmt.Errorf("diffusion: %w", err)
+	}
+	if err == nil {
 		if _, ok := c.Family.(dit.Transformer); ok {
 			p.add(Transformer, "", c.Architecture)
 			return nil

@@ -73,5 +73,5 @@ func (p *Pipeline) Modules() (*model.Config, []nn.Module, error) {
 }
 
 func notTransformer(dir string, c *model.Config) error {
-	return fmt.Errorf("diffusion: %w: %s is a %s, expected a diffusion transformer", ErrPipeline, dir, c.Architecture)
+	return fmt.Errorf("diffusion: %w: %s is a %s, expected a diffusion transformer: %s", ErrPipeline, dir, c.Architecture, supported())
 }

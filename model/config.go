@@ -19,6 +19,25 @@ var ErrUnsupported = errors.New("unsupported model")
 // ErrConfig is wrapped where config.json is wrong.
 var ErrConfig = errors.New("bad config.json")
 
+// ErrAdapter is wrapped if a folder holds an adapter in the place of a model.
+var ErrAdapter = errors.New("folder is an adapter, expected a model")
+
+// checkAdapter fails with ErrAdapter, and names the base model, if dir holds an adapter of PEFT.
+func checkAdapter(dir string) error {
+	const file, key = "adapter_config.json", "base_model_name_or_path"
+	raw, err := os.ReadFile(filepath.Join(dir, file))
+	if err != nil {
+		return nil
+	}
+	base := "its " + file + " names no base model"
+	if f, err := ParseFields(raw); err == nil {
+		if name := f.String(key, ""); name != "" {
+			base = fmt.Sprintf("its base model is %q", name)
+		}
+	}
+	return fmt.Errorf("%s: %w; %s", filepath.Clean(dir), ErrAdapter, base)
+}
+
 // Config is what models share, read from config.json as transformers 4 or 5, or
 // diffusers, writes it. What is one family's own is in Family. Of a model of diffusers
 // nothing that has to do with tokens is set.
@@ -100,6 +119,9 @@ func ReadConfig(dir string) (*Config, error) {
 	path := filepath.Join(dir, "config.json")
 	raw, err := os.ReadFile(path)
 	if err != nil {
+		if adapter := checkAdapter(dir); adapter != nil {
+			return nil, fmt.Errorf("model: %w", adapter)
+		}
 		return nil, fmt.Errorf("model: %w", err)
 	}
 	c, err := ParseConfig(raw)
@@ -154,7 +176,8 @@ func ParseConfig(raw []byte) (*Config, error) {
 		if name == "" {
 			name = c.ModelType
 		}
-		return nil, fmt.Errorf("%w: architecture %q%s; supported: %s", ErrUnsupported, name, suggest.DidYouMean(name, Architectures()), strings.Join(Architectures(), ", "))
+		names := alternatives(name, class != "")
+		return nil, fmt.Errorf("%w: architecture %q%s; supported: %s", ErrUnsupported, name, suggest.DidYouMean(name, names), strings.Join(names, ", "))
 	}
 	if c.Diffusers = class != ""; !c.Diffusers && !a.Whole {
 		f.shared(c)

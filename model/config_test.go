@@ -6,7 +6,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -38,7 +37,8 @@ func TestConfigErrors(t *testing.T) {
 		kind    error
 		says    string
 	}{
-		{map[string]any{"architectures": []string{"LlamaForCausalML"}}, model.ErrUnsupported, `architecture "LlamaForCausalML", did you mean "LlamaForCausalLM"?; supported: ` + strings.Join(model.Architectures(), ", ")},
+		{map[string]any{"architectures": []string{"LlamaForCausalML"}}, model.ErrUnsupported, `architecture "LlamaForCausalML", did you mean "LlamaForCausalLM"?; supported: BertForMaskedLM, `},
+		{map[string]any{"architectures": []string{"Phi3ForCausalLM"}}, model.ErrUnsupported, `architecture "Phi3ForCausalLM", did you mean "Qwen3ForCausalLM"?; supported: Gemma3ForCausalLM, LlamaForCausalLM, MistralForCausalLM, MixtralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM`},
 		{map[string]any{"architectures": nil, "model_type": "gpt_neox"}, model.ErrUnsupported, `architecture "gpt_neox"`},
 		{map[string]any{"hidden_size": nil}, model.ErrConfig, "hidden_size: found nothing, expected an integer"},
 		{map[string]any{"hidden_size": "64"}, model.ErrConfig, `hidden_size: found "64", expected an integer`},

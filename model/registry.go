@@ -60,5 +60,29 @@ func classifierOf(modelType string) string {
 	return ""
 }
 
+// alternatives lists the supported architectures of the same kind as an unsupported one:
+// autoencoders or transformers of diffusers, and of text models those with the same head.
+func alternatives(name string, diffusers bool) []string {
+	isVAE := func(name string) bool { return strings.HasPrefix(name, "Autoencoder") || strings.HasPrefix(name, "VQ") }
+	isText := func(name string) bool { return registry[name].ModelType != "" }
+	names := slices.DeleteFunc(Architectures(), func(n string) bool {
+		if isText(n) {
+			return diffusers
+		}
+		return !diffusers || isVAE(n) != isVAE(name)
+	})
+	if diffusers {
+		return names
+	}
+	heads := []string{"ForCausalLM", "ForConditionalGeneration", "ForMaskedLM", classifierSuffix, "EncoderModel", "TextModel", bodySuffix}
+	for _, head := range heads {
+		same := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !strings.HasSuffix(n, head) })
+		if strings.HasSuffix(name, head) && len(same) > 0 {
+			return same
+		}
+	}
+	return names
+}
+
 // Architectures lists the supported architectures.
 func Architectures() []string { return slices.Sorted(maps.Keys(registry)) }
