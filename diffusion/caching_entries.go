@@ -186,8 +186,11 @@ func (l *latents) open() (err error) {
 		return err
 	}
 	l.frames = c.Architecture == framed
-	l.encoder, err = vae.Open(l.dev, dir, vae.Options{Tile: l.options.Tile})
-	return err
+	if l.encoder, err = vae.Open(l.dev, dir, vae.Options{Tile: l.options.Tile}); err != nil {
+		return err
+	}
+	l.pipeline.notes.add(l.encoder.UnreadLine())
+	return nil
 }
 
 // noise is drawn by the seed and the content of the picture, so that it does not depend on

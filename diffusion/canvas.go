@@ -27,6 +27,7 @@ type Canvas struct {
 	fold  int                    // a place of a latent is so many of the autoencoder's along each side
 	scale *vae.Scale
 	vae   *vae.VAE
+	notes *notes
 }
 
 // Canvas reads how pictures are made of latents of a transformer. Nothing is on a device
@@ -42,7 +43,7 @@ func (p *Pipeline) Canvas(space dit.Space) (*Canvas, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Canvas{dir: dir, fetch: func() (string, error) { return p.Weights(VAE) }, fold: folds(space.Channels, s.Channels)}
+	c := &Canvas{dir: dir, notes: p.notes, fetch: func() (string, error) { return p.Weights(VAE) }, fold: folds(space.Channels, s.Channels)}
 	if c.fold == 0 {
 		return nil, fmt.Errorf("diffusion: %w: the latents of %s have %d channels, those of the transformer %d", ErrPipeline, dir, s.Channels, space.Channels)
 	}
@@ -119,9 +120,13 @@ func (c *Canvas) Open(dev backend.Device, o vae.Options) error {
 	if err := c.Fetch(); err != nil {
 		return err
 	}
-	var err error
-	c.vae, err = vae.Open(dev, c.dir, o)
-	return err
+	v, err := vae.Open(dev, c.dir, o)
+	if err != nil {
+		return err
+	}
+	c.vae = v
+	c.notes.add(v.UnreadLine())
+	return nil
 }
 
 // Close frees what Open has brought; it may be opened again.

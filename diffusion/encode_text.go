@@ -65,6 +65,7 @@ func openText(ctx context.Context, dev backend.Device, p *Pipeline, r reading, s
 	if t.model, err = model.OpenAs(dir, part); err != nil {
 		return nil, err
 	}
+	p.notes.add(t.model.UnreadLine(model.VisionTower)) // eyes may read it
 	if r.layers == nil {
 		if _, ok := t.model.Config.Family.(model.Pooling); !ok {
 			return nil, fmt.Errorf("diffusion: %w: %s is a %s, expected CLIPTextModel, whose pooled output is read", ErrPipeline, dir, t.model.Config.Architecture)

@@ -59,6 +59,7 @@ type Pipeline struct {
 
 	files  *hub.Tree
 	single Single // the transformer, where it is no folder
+	notes  *notes // nil until Notify
 }
 
 // Part is a part of a pipeline.

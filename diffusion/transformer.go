@@ -28,6 +28,7 @@ func (p *Pipeline) OpenTransformer() (*model.Model, dit.Transformer, error) {
 		_ = m.Close()
 		return nil, nil, notTransformer(dir, m.Config)
 	}
+	p.notes.add(m.UnreadLine())
 	return m, t, nil
 }
 

@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -103,6 +104,11 @@ func (t *clip) OtherNames(name string) []string {
 		return []string{s}
 	}
 	return []string{"text_model." + name}
+}
+
+// Skips implements [Skipper]: files may have both sides of CLIP.
+func (t *clip) Skips(*Config) []Skip {
+	return []Skip{{Names: regexp.MustCompile(`^(logit_scale|visual_projection\.weight|text_projection\.weight)$`), Why: "comparison of texts with pictures"}}
 }
 
 // PoolAt implements [Pooling]: the first end of the text, or its first token where it has none.

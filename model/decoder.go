@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -138,6 +139,18 @@ func (d *Decoder) Build(c *Config, b *nn.Builder) Outputs {
 	x := d.embed(c, m, in)
 	return d.from(c, b, m, in, x, d.rotary(c, b, in.Positions)) // before the layers: tables are of no segment
 }
+
+// Skips implements [Skipper]: a body, and a classifier, is asked for without the head.
+func (d *Decoder) Skips(c *Config) []Skip {
+	if c.Part == AsSaved {
+		return nil
+	}
+	return []Skip{{Names: languageHead, Why: "language head", Expected: true}}
+}
+
+var languageHead = regexp.MustCompile(`(^|\.)lm_head\.`)
+
+func (d *Decoder) normOrigin() float64 { return d.NormOrigin }
 
 func (d *Decoder) bidirectional() bool { return d.Bidirectional }
 

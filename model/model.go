@@ -40,6 +40,7 @@ type Model struct {
 	set     *weights.Set
 	modules []nn.Module
 	used    []string
+	unread  []Unread
 	tasks   map[Task]bool // that it can be trained for
 	logits  bool          // it has a language head
 
@@ -56,8 +57,9 @@ type Model struct {
 // Open reads dir/config.json, maps the weights and checks that every tensor
 // that the model needs is there with its shape. Where there are no safetensors
 // files, those of torch.save take their place, see weights.OpenModel and
-// weights.OpenDiffusion. Errors: ErrConfig, ErrUnsupported, nn.ErrMissing, nn.ErrShape and
-// those of weights.OpenModel.
+// weights.OpenDiffusion. Tensors that it does not read are in [Model.Unread].
+// Errors: ErrConfig, ErrUnsupported, ErrUnread, nn.ErrMissing, nn.ErrShape and those of
+// weights.OpenModel.
 func Open(dir string) (*Model, error) { return OpenAs(dir, AsSaved) }
 
 // OpenAs is Open for a part of what the checkpoint has, AsSaved or Body.
@@ -110,7 +112,7 @@ func assemble(m *Model, choose func(*Model) error) (*Model, error) {
 			return nil, err
 		}
 	}
-	for _, step := range []func(*Model) error{choose, (*Model).probe} {
+	for _, step := range []func(*Model) error{choose, (*Model).probe, (*Model).findUnread} {
 		if err := step(m); err != nil {
 			set.Close()
 			return nil, fmt.Errorf("model: %s: %w", filepath.Clean(dir), err)

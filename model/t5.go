@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/lorafuse/lorafuse/graph"
@@ -102,6 +103,14 @@ func (t *t5) OtherNames(name string) []string {
 		return []string{"encoder.embed_tokens.weight"}
 	}
 	return nil
+}
+
+// Skips implements [Skipper], by what transformers ignores.
+func (t *t5) Skips(*Config) []Skip {
+	return []Skip{
+		{Names: regexp.MustCompile(`^(decoder|lm_head)\.`), Why: "decoder", Expected: true},
+		{Names: regexp.MustCompile(`^encoder\.embed_tokens\.weight$`), Why: "copy of the embedding", Expected: true},
+	}
 }
 
 // Build implements Family.

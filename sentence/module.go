@@ -130,6 +130,11 @@ func (t *Transform) dense(dir, name string) error {
 	if d.Weight, err = floats(set, "linear.weight", d.Out, d.In); err == nil && (c.Bias == nil || *c.Bias) {
 		d.Bias, err = floats(set, "linear.bias", d.Out)
 	}
+	for _, other := range set.Names() { // which sentence-transformers refuses too
+		if err == nil && other != "linear.weight" && (other != "linear.bias" || d.Bias == nil) {
+			err = fmt.Errorf("%w: tensor %q is not read: bias is %v in %s", ErrFile, other, d.Bias != nil, path)
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}

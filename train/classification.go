@@ -104,6 +104,7 @@ func (r *Run) readClassified(ctx context.Context, dir string) error {
 	if r.model, err = model.OpenClassifier(dir, classes, r.cfg.Seed); err != nil {
 		return err
 	}
+	r.noteUnread()
 	return r.quantize()
 }
 

@@ -87,6 +87,7 @@ func (r *Run) openPipeline(ctx context.Context) (*diffusion.Pipeline, error) {
 	case own.Config != "" && !p.IsSingle():
 		return nil, errors.New("train: diffusion.transformer_config: found no transformer in a single file, expected one as model or diffusion.transformer")
 	}
+	p.Notify(func(text string) { r.observer.note("note     %s", text) })
 	return p, nil
 }
 

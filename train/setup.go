@@ -381,7 +381,15 @@ func (r *Run) openModel(dir string) (err error) {
 			return fmt.Errorf("train: task: %s: %w", task, err)
 		}
 	}
+	r.noteUnread()
 	return r.quantize()
+}
+
+// noteUnread says which tensors of the checkpoint the model does not read.
+func (r *Run) noteUnread() {
+	if line := r.model.UnreadLine(); line != "" {
+		r.observer.note("note     %s", line)
+	}
 }
 
 // evalRows is the number of rows of an evaluation batch.

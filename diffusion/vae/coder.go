@@ -65,6 +65,9 @@ func Open(dev backend.Device, dir string, o Options) (_ *VAE, err error) {
 	return v, nil
 }
 
+// UnreadLine is that of the model, see [model.Model.UnreadLine].
+func (v *VAE) UnreadLine() string { return v.model.UnreadLine() }
+
 // divide takes the sizes of tiles.
 func (v *VAE) divide(o Options) error {
 	p := v.space.Pixels

@@ -3,6 +3,7 @@ package vae
 import (
 	"fmt"
 	"math"
+	"regexp"
 
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/nn"
@@ -45,6 +46,11 @@ func (a *flux2) Space() Space {
 	s := a.kl.Space()
 	s.Multiple *= a.Patch
 	return s
+}
+
+// Skips implements [model.Skipper]: scale reads the statistics.
+func (a *flux2) Skips(*model.Config) []model.Skip {
+	return []model.Skip{{Names: regexp.MustCompile(`^bn\.`), Why: "statistics of latents", Expected: true}}
 }
 
 // Build implements [model.Family].

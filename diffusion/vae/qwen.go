@@ -2,6 +2,7 @@ package vae
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 
 	"github.com/lorafuse/lorafuse/model"
@@ -64,6 +65,11 @@ func (a *qwen) Check(*model.Config) error {
 func (a *qwen) Space() Space {
 	pixels := 1 << (len(a.Times) - 1)
 	return Space{Channels: a.Latent, Pixels: pixels, Multiple: pixels, Colours: a.Colours, Painted: a.Colours}
+}
+
+// Skips implements [model.Skipper].
+func (a *qwen) Skips(*model.Config) []model.Skip {
+	return []model.Skip{{Names: regexp.MustCompile(`\.time_conv\.`), Why: "frames of a film behind the first", Expected: true}}
 }
 
 // Build implements [model.Family].

@@ -69,16 +69,8 @@ func (i *inspection) inspectModel(set *weights.Set) {
 			}
 		}
 	}
-	used := map[string]bool{}
-	for _, name := range m.Used() {
-		for _, stored := range m.Stored(name) {
-			used[stored] = true
-		}
-	}
-	for _, name := range m.Set().Names() {
-		if !used[name] {
-			r.Unused = append(r.Unused, name)
-		}
+	for _, u := range m.Unread() {
+		r.Unused = append(r.Unused, u.Name)
 	}
 }
 

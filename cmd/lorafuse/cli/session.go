@@ -177,6 +177,7 @@ func (a *app) openModel(ctx context.Context, f *modelFlags) (*model.Model, error
 	m, err := f.openPart(dir)
 	if err == nil {
 		a.noteSource(m.Source)
+		a.noteUnread(m)
 	}
 	return m, err
 }
@@ -199,6 +200,13 @@ func (f *modelFlags) openPart(dir string) (*model.Model, error) {
 func (a *app) noteSource(s weights.Source) {
 	if s.Why != "" {
 		a.note("note     reading %s: %s", s.Path, s.Why)
+	}
+}
+
+// noteUnread says which tensors of the checkpoint the model does not read.
+func (a *app) noteUnread(m *model.Model) {
+	if line := m.UnreadLine(); line != "" {
+		a.note("note     %s", line)
 	}
 }
 

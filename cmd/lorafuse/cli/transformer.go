@@ -26,6 +26,9 @@ func (a *app) openPipeline(ctx context.Context, command, name string, s diffusio
 	if err == nil && s.Config != "" && !p.IsSingle() {
 		return nil, errors.New(command + ": --transformer-config goes with a transformer in a single file")
 	}
+	if err == nil {
+		p.Notify(func(text string) { a.note("note     %s", text) })
+	}
 	return p, err
 }
 

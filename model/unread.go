@@ -1,0 +1,269 @@
+package model
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// ErrUnread is wrapped where a checkpoint has a tensor that changes what the model computes,
+// and that its architecture does not read.
+var ErrUnread = errors.New("tensor is not read")
+
+// Unread is a tensor of a checkpoint that the model does not read.
+type Unread struct {
+	Name string
+	// Why is the reason, or empty if none is known.
+	Why string
+	// Expected reports that checkpoints of the architecture have such tensors, and that
+	// nothing is lost without them. [Model.UnreadLine] leaves them out.
+	Expected bool
+}
+
+// Skip names tensors that an architecture does not read, although its checkpoints have them.
+type Skip struct {
+	Names    *regexp.Regexp
+	Why      string
+	Expected bool // see [Unread]
+}
+
+// Skipper is a [Family] that knows such tensors. Those that all families share need not be
+// among them.
+type Skipper interface{ Skips(c *Config) []Skip }
+
+// VisionTower is the reason why text models leave the tensors of a vision tower out.
+const VisionTower = "vision tower"
+
+// skips are those of all families.
+var skips = []Skip{
+	{Names: regexp.MustCompile(`(^|\.)rotary_emb\.inv_freq$`), Why: "rotary frequencies are computed from config.json"},
+	{Names: regexp.MustCompile(`(^|\.)position_ids$`), Why: "positions are computed"},
+	{Names: regexp.MustCompile(`(^|\.)(visual|vision_tower|vision_model|multi_modal_projector)\.`), Why: VisionTower},
+	{Names: regexp.MustCompile(`(^|\.)mtp(_[a-z]+)*\.`), Why: "multi-token prediction"},
+	{Names: regexp.MustCompile(`^(lm_head|cls|predictions|qa_outputs|classifier|score)\.`), Why: "head of another task"},
+	{Names: regexp.MustCompile(`(^|\.)pooler\.`), Why: "pooler of another task"},
+}
+
+// findUnread finds the tensors that the model does not read. Errors: ErrUnread for the bias
+// or the norm of a layer that it reads, unless its values are neutral: 0 of a bias, and of a
+// norm those that it begins with.
+func (m *Model) findUnread() error {
+	read := map[string]bool{}
+	modules := map[string]bool{} // that something is read of, directly
+	for _, name := range m.used {
+		for _, stored := range m.Stored(name) {
+			read[stored] = true
+			modules[parent(stored)] = true
+		}
+	}
+	for name := range modules { // and those around them
+		for name != "" && !modules[parent(name)] {
+			name = parent(name)
+			modules[name] = true
+		}
+	}
+	known := skips
+	if s, ok := m.Config.Family.(Skipper); ok {
+		known = slices.Concat(s.Skips(m.Config), skips)
+	}
+	for _, name := range m.set.Names() {
+		if read[name] {
+			continue
+		}
+		u, err := m.unreadTensor(name, modules, known)
+		if err != nil {
+			return err
+		}
+		m.unread = append(m.unread, u)
+	}
+	return nil
+}
+
+// unreadTensor says why a tensor is not read.
+func (m *Model) unreadTensor(name string, modules map[string]bool, known []Skip) (Unread, error) {
+	if name == "lm_head.weight" && m.Config.TiedEmbeddings && m.Config.Part == AsSaved && m.logits {
+		return m.unreadHead(name)
+	}
+	neutral, what, ok := m.neutral(name, modules)
+	if !ok {
+		return m.skipped(name, known), nil
+	}
+	values, err := m.floats(name)
+	if err != nil {
+		return Unread{}, err
+	}
+	for i, x := range values {
+		if x != neutral {
+			return Unread{}, fmt.Errorf("%w: %q is a %s that no layer of %s has with this config.json: found %v at element %d, expected %v everywhere; check architectures and the keys that give layers a bias or a norm",
+				ErrUnread, name, what, m.Config.Architecture, x, i, neutral)
+		}
+	}
+	return Unread{Name: name, Why: fmt.Sprintf("%s of %vs", what, neutral)}, nil
+}
+
+// skipped says why a tensor that is part of no layer is not read.
+func (m *Model) skipped(name string, known []Skip) Unread {
+	for _, s := range known {
+		if s.Names.MatchString(name) {
+			return Unread{name, s.Why, s.Expected}
+		}
+	}
+	if layer, ok := numberOf(name); ok && m.Config.Layers > 0 && layer >= m.Config.Layers {
+		return Unread{Name: name, Why: fmt.Sprintf("num_hidden_layers is %d", m.Config.Layers)}
+	}
+	return Unread{Name: name}
+}
+
+// neutral is the value at which an unread bias or norm of a layer changes nothing; ok is
+// false for other tensors.
+func (m *Model) neutral(name string, modules map[string]bool) (value float32, what string, ok bool) {
+	module, param := parent(name), name[strings.LastIndexByte(name, '.')+1:]
+	isBias := param == "bias" || param == "beta" || strings.HasSuffix(param, "_bias")
+	switch {
+	case isBias && modules[module]:
+		return 0, "bias", true
+	case !isNorm(module) || !modules[parent(module)]:
+		return 0, "", false
+	case isBias:
+		return 0, "bias", true
+	case param != "weight" && param != "gamma":
+		return 0, "", false
+	}
+	if d, ok := m.Config.Family.(interface{ normOrigin() float64 }); ok {
+		return float32(1 - d.normOrigin()), "norm", true
+	}
+	return 1, "norm", true
+}
+
+// isNorm reports whether a module is a norm by its name: q_norm, LayerNorm, ln_1, norm2.
+func isNorm(module string) bool {
+	last := strings.ToLower(module[strings.LastIndexByte(module, '.')+1:])
+	return strings.Contains(last, "norm") || strings.HasPrefix(last, "ln_") || strings.HasPrefix(last, "ln") && strings.Trim(last[2:], "0123456789") == ""
+}
+
+// unreadHead compares the weight of a head with that of the embedding that it is tied to. As
+// transformers has it, two that differ are not tied.
+func (m *Model) unreadHead(name string) (Unread, error) {
+	for _, module := range m.modules {
+		if !strings.HasSuffix(module.Name, "embed_tokens") {
+			continue
+		}
+		embedding := m.inFile(module.Name + weightSuffix)
+		same, err := m.equal(name, embedding)
+		if err != nil {
+			return Unread{}, err
+		}
+		if !same {
+			return Unread{}, fmt.Errorf("%w: %q differs from %q, and tie_word_embeddings of config.json makes them one; set it to false if the head has its own weight", ErrUnread, name, embedding)
+		}
+	}
+	return Unread{name, "copy of the embedding", true}, nil
+}
+
+// equal reports whether two tensors of the checkpoint have the same shape and values.
+func (m *Model) equal(a, b string) (same bool, err error) {
+	x, err := m.view(a)
+	if err != nil {
+		return false, err
+	}
+	y, err := m.view(b)
+	if err != nil || !slices.Equal(x.Shape, y.Shape) {
+		return false, err
+	}
+	if x.DType != y.DType {
+		u, err := m.floats(a)
+		if err != nil {
+			return false, err
+		}
+		v, err := m.floats(b)
+		return slices.Equal(u, v), err
+	}
+	err = x.Use(func(data []byte) error {
+		return y.Use(func(other []byte) error { same = bytes.Equal(data, other); return nil })
+	})
+	return same, err
+}
+
+// floats reads a tensor.
+func (m *Model) floats(name string) ([]float32, error) {
+	v, err := m.set.Lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	d, err := tensor.ParseDType(v.DType.String())
+	if err != nil || !d.IsFloat() {
+		return nil, fmt.Errorf("%w: %q has elements of type %v, expected floats", ErrUnread, name, v.DType)
+	}
+	var x []float32
+	err = v.Use(func(data []byte) error {
+		x, err = tensor.Tensor{DType: d, Shape: v.Shape, Data: data}.Float32s()
+		return err
+	})
+	return x, err
+}
+
+// parent is the name of the module that a tensor or a module is in.
+func parent(name string) string {
+	i := strings.LastIndexByte(name, '.')
+	return name[:max(i, 0)]
+}
+
+// layerNumber finds the number of the layer that a tensor is in.
+var layerNumber = regexp.MustCompile(`(?:^|\.)(?:layers|encoder\.layer)\.([0-9]+)\.`)
+
+func numberOf(name string) (int, bool) {
+	found := layerNumber.FindStringSubmatch(name)
+	if found == nil {
+		return 0, false
+	}
+	n, err := strconv.Atoi(found[1])
+	return n, err == nil
+}
+
+// Unread lists the tensors of the checkpoint that the model does not read.
+func (m *Model) Unread() []Unread { return m.unread }
+
+// UnreadLine says in one line which tensors of the checkpoint the model does not read,
+// without those that are expected or left out for a reason in except; it is empty if there
+// are none.
+func (m *Model) UnreadLine(except ...string) string {
+	var order []string
+	byReason := map[string][]string{}
+	n := 0
+	for _, u := range m.unread {
+		if u.Expected || slices.Contains(except, u.Why) && u.Why != "" {
+			continue
+		}
+		if byReason[u.Why] == nil {
+			order = append(order, u.Why)
+		}
+		byReason[u.Why] = append(byReason[u.Why], u.Name)
+		n++
+	}
+	if n == 0 {
+		return ""
+	}
+	slices.SortStableFunc(order, func(a, b string) int { return min(len(a), 1) - min(len(b), 1) }) // unknown reasons first
+	const most = 3
+	var parts []string
+	for _, why := range order {
+		names := byReason[why]
+		text := strings.Join(names[:min(most, len(names))], ", ") + andMore(max(0, len(names)-most))
+		if why != "" {
+			text += " (" + why + ")"
+		}
+		parts = append(parts, text)
+	}
+	tensors := "tensors of the checkpoint are"
+	if n == 1 {
+		tensors = "tensor of the checkpoint is"
+	}
+	return fmt.Sprintf("%s: %d %s not read: %s", filepath.Clean(m.Dir), n, tensors, strings.Join(parts, "; "))
+}
