@@ -122,7 +122,7 @@ func (a *Adapter) Check(p *Placement, opts CheckOptions) *Report {
 	}
 	r.Warnings = append(append(r.Warnings, a.Config.Warnings...), p.Warnings...)
 	for _, u := range p.Unused {
-		r.Warnings = append(r.Warnings, "matches nothing: "+u.String())
+		r.Warnings = append(r.Warnings, "without effect: "+u.String())
 	}
 	if kind, iterations, err := a.Config.InitLoraWeights.parse(); err == nil && kind == InitPiSSA && iterations >= 0 && !opts.AllowRandomBase {
 		r.add(ErrUnsupported, ConfigFile, "init_lora_weights is %q: random numbers took the adapter out of the base weights, which cannot be made again; save it with path_initial_model_for_weight_conversion in PEFT", a.Config.InitLoraWeights)

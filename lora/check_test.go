@@ -184,7 +184,7 @@ func TestCheckReportsConfiguration(t *testing.T) {
 	r := a.Check(p, lora.CheckOptions{})
 	require.NoError(t, r.Err())
 	assert.Contains(t, r.Warnings, `unknown key "future_key" is ignored`)
-	assert.Contains(t, r.Warnings, `matches nothing: target_modules: "nope", did you mean "norm"?`)
+	assert.Contains(t, r.Warnings, `without effect: target_modules: "nope", did you mean "norm"?`)
 	assert.Equal(t, 2, r.Tensors)
 	assert.Equal(t, 24, r.Params)
 	assert.Equal(t, 1, r.Targets)

@@ -15,8 +15,8 @@ var (
 	ErrUnsupported = errors.New("not supported")
 	// ErrNoTarget: the configuration targets no module of the model.
 	ErrNoTarget = errors.New("no module is targeted")
-	// ErrUnused: a name or a pattern of the configuration matches nothing.
-	ErrUnused = errors.New("matches nothing in the model")
+	// ErrUnused: a name or a pattern of the configuration has no effect on the model.
+	ErrUnused = errors.New("name or pattern without effect")
 
 	// ErrUnmatched: a tensor of the file that belongs to no target.
 	ErrUnmatched = errors.New("tensor matches no target")

@@ -69,11 +69,11 @@ type TokenPlacement struct {
 	Tied   []Module // those that share the weight and therefore follow
 }
 
-// Unused is a name or pattern in a configuration that matches nothing.
+// Unused is a name or pattern in a configuration that has no effect.
 type Unused struct {
-	Key     string // of the configuration
-	Name    string
-	Nearest string // ", did you mean …?", or nothing
+	Key  string // of the configuration
+	Name string
+	Why  string // ", did you mean …?", or why there is no effect; empty if the name matches nothing
 }
 
 // NewPlacement applies c to a model. It fails with ErrConfig or ErrUnsupported
@@ -111,8 +111,8 @@ func (p *Placement) Target(name string) (Target, bool) {
 	return p.Targets[i], true
 }
 
-// Strict fails with ErrUnused where a name or a pattern of the configuration
-// matches nothing in the model. To train with such a configuration is a
+// Strict fails with ErrUnused if a name or a pattern of the configuration
+// has no effect on the model. To train with such a configuration is a
 // mistake; a finished adapter may well carry one.
 func (p *Placement) Strict() error {
 	if len(p.Unused) == 0 {
@@ -125,8 +125,8 @@ func (p *Placement) Strict() error {
 	return fmt.Errorf("lora: %w: %s", ErrUnused, strings.Join(parts, "; "))
 }
 
-// String is key: name and a suggestion.
-func (u Unused) String() string { return fmt.Sprintf("%s: %q%s", u.Key, u.Name, u.Nearest) }
+// String returns key, name and reason.
+func (u Unused) String() string { return fmt.Sprintf("%s: %q%s", u.Key, u.Name, u.Why) }
 
 // placer builds a Placement.
 type placer struct {
@@ -338,14 +338,40 @@ func (p *placer) rules() error {
 			t.Rank = min(t.Rank, t.In, t.Out)
 		}
 	}
-	for i, used := range rankUsed {
-		if !used {
-			p.unused("rank_pattern", c.RankPattern[i].Key)
-		}
+	if err := p.unusedRules("rank_pattern", rankKeys, rankUsed); err != nil {
+		return err
 	}
-	for i, used := range alphaUsed {
-		if !used {
-			p.unused("alpha_pattern", c.AlphaPattern[i].Key)
+	return p.unusedRules("alpha_pattern", alphaKeys, alphaUsed)
+}
+
+// unusedRules notes the patterns that set nothing: the first pattern that matches a module wins,
+// and modules that are not targeted have no rule.
+func (p *placer) unusedRules(key string, patterns []*pattern, used []bool) error {
+	for i, rule := range patterns {
+		if used[i] {
+			continue
+		}
+		var shadows []string
+		for _, t := range p.Targets {
+			ok, err := rule.match(t.Name)
+			if err != nil {
+				return configError(key, "%w", err)
+			}
+			if first, _ := ruleIndex(patterns, t.Name); ok && !slices.Contains(shadows, patterns[first].source) {
+				shadows = append(shadows, patterns[first].source)
+			}
+		}
+		untargeted := slices.ContainsFunc(p.model.Modules, func(m Module) bool {
+			ok, err := rule.match(m.Name)
+			return ok && err == nil
+		})
+		switch {
+		case len(shadows) > 0:
+			p.Unused = append(p.Unused, Unused{key, rule.source, fmt.Sprintf(" is shadowed by %s, which matches the same modules and comes first", list(shadows))})
+		case untargeted:
+			p.Unused = append(p.Unused, Unused{key, rule.source, " matches no target, only modules that are not adapted"})
+		default:
+			p.unused(key, rule.source)
 		}
 	}
 	return nil

@@ -85,7 +85,7 @@ func (p *placer) tokens() error {
 		if !found {
 			p.unused(key, name)
 			u := p.Unused[len(p.Unused)-1]
-			return fmt.Errorf("lora: %w: %s: %q is not in the model%s", ErrNoTarget, key, name, u.Nearest)
+			return fmt.Errorf("lora: %w: %s: %q is not in the model%s", ErrNoTarget, key, name, u.Why)
 		}
 	}
 	return p.tieTokens()
@@ -152,6 +152,9 @@ func (p *placer) tieTokens() error {
 // weights are saved along with the adapter.
 func (p *placer) ties() error {
 	for _, m := range p.model.Modules {
+		if t, ok := p.Target(m.Name); ok && m.TiedTo != "" && t.MutatesBase() {
+			return unsupported("init_lora_weights", "%q takes a part out of the weight of %q, which %q shares: PEFT changes both, lorafuse cannot; leave %s out of target_modules, or begin by another method", t.Init, m.Name, m.TiedTo, m.base())
+		}
 		if m.TiedTo == "" || p.tieTargets || p.tieSaved {
 			continue
 		}

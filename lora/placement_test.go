@@ -167,11 +167,36 @@ func TestUnused(t *testing.T) {
 	}
 	assert.Equal(t, []string{
 		`target_modules: "up_prj", did you mean "up_proj"?`, `exclude_modules: "vproj", did you mean "v_proj"?`,
-		`rank_pattern: "k_proj", did you mean "k_proj"?`, `alpha_pattern: "x.*"`, `modules_to_save: "lm_haed", did you mean "lm_head"?`,
+		`rank_pattern: "k_proj" matches no target, only modules that are not adapted`, `alpha_pattern: "x.*"`, `modules_to_save: "lm_haed", did you mean "lm_head"?`,
 	}, got)
 	require.ErrorIs(t, p.Strict(), lora.ErrUnused)
 	assert.Contains(t, p.Warnings, `exclude_modules ["vproj"] excludes nothing`)
 	assert.NoError(t, place(t, `"target_modules":["q_proj"]`, decoder(false)).Strict())
+}
+
+// TestShadowedRules names the pattern that takes all modules of another.
+func TestShadowedRules(t *testing.T) {
+	p := place(t, `"target_modules":["q_proj","v_proj"],"rank_pattern":{"[qv]_proj":2,"layers.1.*.q_proj":4,"q_proj":3},"alpha_pattern":{"v_proj":2,"0.self_attn.v_proj":5}`, decoder(false))
+	require.EqualError(t, p.Strict(), `lora: name or pattern without effect: rank_pattern: "layers.1.*.q_proj" is shadowed by ["[qv]_proj"], which matches the same modules and comes first; `+
+		`rank_pattern: "q_proj" is shadowed by ["[qv]_proj"], which matches the same modules and comes first; alpha_pattern: "0.self_attn.v_proj" is shadowed by ["v_proj"], which matches the same modules and comes first`)
+}
+
+// TestResidualOfTiedHead: PEFT takes the part that PiSSA begins with out of the embedding too.
+func TestResidualOfTiedHead(t *testing.T) {
+	for _, method := range []string{"pissa", "pissa_niter_2", "olora"} {
+		for targets, want := range map[string]string{`["q_proj","lm_head"]`: `takes a part out of the weight of "lm_head", which "model.embed_tokens" shares`, `["q_proj"]`: "", `"all-linear"`: ""} {
+			settings := `"init_lora_weights":"` + method + `","target_modules":` + targets
+			_, err := lora.NewPlacement(parse(t, settings), decoder(true))
+			if want == "" {
+				assert.NoError(t, err, settings)
+				continue
+			}
+			require.ErrorIs(t, err, lora.ErrUnsupported)
+			assert.ErrorContains(t, err, want)
+			_, err = lora.NewPlacement(parse(t, settings), decoder(false))
+			assert.NoError(t, err, settings)
+		}
+	}
 }
 
 func TestRanksAndScales(t *testing.T) {

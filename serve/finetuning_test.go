@@ -157,7 +157,7 @@ func TestJobRefusals(t *testing.T) {
 		{`"lora":{"lora_dropout":2}`, "lora.lora_dropout", "found 2"},
 		{`"lora":[]`, "lora", "PEFT"},
 		{`"lora":{"target_modules":["q_prj"]}`, "lora", "q_prj"},
-		{`"lora":{"rank_pattern":{"nothing":3}}`, "lora", "matches nothing in the model"},
+		{`"lora":{"rank_pattern":{"nothing":3}}`, "lora", "without effect"},
 	} {
 		code, text := ask(t, s, "POST", jobs, merged(t, `{"model":"base","training_file":"`+file+`"}`, `{`+c.fields+`}`))
 		assert.Equal(t, 400, code, text)

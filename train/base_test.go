@@ -198,7 +198,7 @@ func TestBaseStops(t *testing.T) {
 		c := w.ofBase(dir, job)
 		c.Resume = "latest"
 		var err error
-		if sum, err = train1(ctx, c, nil); err != nil {
+		if sum, err = train1(ctx, resumable(t, c), nil); err != nil {
 			require.ErrorIs(t, err, train.ErrInterrupted)
 			stopped++
 		} else {

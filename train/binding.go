@@ -227,7 +227,7 @@ func (r *Run) resume(s *lora.State) (map[string]tensor.Tensor, error) {
 		return nil, err
 	}
 	path, err := findCheckpoint(c.Resume, c.OutputDir)
-	if err != nil || path == "" {
+	if err != nil {
 		return nil, err
 	}
 	if err := r.checkHome(path); err != nil {

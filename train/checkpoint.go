@@ -25,6 +25,13 @@ import (
 // ErrCheckpoint is wrapped where a checkpoint cannot be gone on from.
 var ErrCheckpoint = errors.New("unusable checkpoint")
 
+// ErrNothingToResume is wrapped by the error of a run that is to resume from the latest checkpoint
+// and has none.
+var ErrNothingToResume = errors.New("nothing to resume")
+
+// latest is the value of resume for the newest checkpoint in output_dir.
+const latest = "latest"
+
 const (
 	checkpointPrefix = "checkpoint-"
 	optimizerFile    = "optimizer.safetensors"
@@ -217,20 +224,34 @@ func checkpoints(dir string) ([]int, error) {
 	return steps, nil
 }
 
-// findCheckpoint resolves what resume asks for: a folder, or latest, for which
-// there may be none.
-func findCheckpoint(resume, dir string) (string, error) {
-	if resume != "latest" {
+// LatestCheckpoint returns the folder of the newest checkpoint in an output_dir, or "" if there is
+// none.
+func LatestCheckpoint(outputDir string) (string, error) {
+	steps, err := checkpoints(outputDir)
+	if err != nil || len(steps) == 0 {
+		return "", err
+	}
+	return filepath.Join(outputDir, checkpointPrefix+strconv.Itoa(steps[len(steps)-1])), nil
+}
+
+// findCheckpoint resolves the value of resume, a folder or latest, to the folder of a checkpoint.
+func findCheckpoint(resume, outputDir string) (string, error) {
+	if resume != latest {
 		if _, err := os.Stat(filepath.Join(resume, progressFile)); err != nil {
 			return "", fmt.Errorf("train: resume %s: %w: %w", resume, ErrCheckpoint, err)
 		}
 		return resume, nil
 	}
-	steps, err := checkpoints(dir)
-	if err != nil || len(steps) == 0 {
-		return "", err
+	path, err := LatestCheckpoint(outputDir)
+	if err == nil && path == "" {
+		err = nothingToResume(outputDir)
 	}
-	return filepath.Join(dir, checkpointPrefix+strconv.Itoa(steps[len(steps)-1])), nil
+	return path, err
+}
+
+// nothingToResume is the error of a run, or of jobs, without a checkpoint.
+func nothingToResume(outputDirs ...string) error {
+	return fmt.Errorf("train: %w: no %s* in output_dir %s; leave resume out to start a new run", ErrNothingToResume, checkpointPrefix, strings.Join(outputDirs, ", "))
 }
 
 // forget removes the checkpoints in dir of steps after the given one: their

@@ -79,10 +79,23 @@ func outcomeOf(t *testing.T, c *config.Config, s *train.Summary) outcome {
 
 // trainUntil runs with the context of Train and of nothing else ended as told.
 func trainUntil(t *testing.T, ctx context.Context, c *config.Config) (*train.Summary, error) {
+	c = resumable(t, c)
 	r, err := train.New(context.Background(), c, train.Observer{})
 	require.NoError(t, err)
 	defer r.Close()
 	return r.Train(ctx)
+}
+
+// resumable returns c without resume: latest if there is no checkpoint yet.
+func resumable(t *testing.T, c *config.Config) *config.Config {
+	path, err := train.LatestCheckpoint(c.OutputDir)
+	require.NoError(t, err)
+	if c.Resume != "latest" || path != "" {
+		return c
+	}
+	anew := *c
+	anew.Resume = ""
+	return &anew
 }
 
 // interruptible are small runs whose end depends on their evaluations.

@@ -95,6 +95,9 @@ func openJobs(ctx context.Context, c *config.Config, observe func(name string) O
 	if len(each) == 0 {
 		return nil, fmt.Errorf("train: jobs: %w: found none", ErrOption)
 	}
+	if err := restartJobs(each, observe); err != nil {
+		return nil, err
+	}
 	j := &Jobs{}
 	defer func() {
 		if err != nil {
@@ -128,6 +131,33 @@ func openJobs(ctx context.Context, c *config.Config, observe func(name string) O
 	}
 	j.describe(all)
 	return j, nil
+}
+
+// restartJobs has jobs without a checkpoint start anew where others resume. It fails if no job has
+// a checkpoint.
+func restartJobs(each []config.Job, observe func(job string) Observer) error {
+	if each[0].Config.Resume == "" {
+		return nil
+	}
+	var without []config.Job
+	var dirs []string
+	for _, job := range each {
+		path, err := LatestCheckpoint(job.Config.OutputDir)
+		if err != nil {
+			return inJob(job.Name, err)
+		}
+		if path == "" {
+			without, dirs = append(without, job), append(dirs, job.Config.OutputDir)
+		}
+	}
+	if len(without) == len(each) {
+		return nothingToResume(dirs...)
+	}
+	for _, job := range without {
+		observe(job.Name).note("note     no checkpoint in output_dir %s to resume from: the job starts a new run", job.Config.OutputDir)
+		job.Config.Resume = ""
+	}
+	return nil
 }
 
 // describe notes what is about to happen.

@@ -280,7 +280,14 @@ func TestJobsResume(t *testing.T) {
 	for stop := 1; ; stop += 3 {
 		ctx, cancel := context.WithCancel(t.Context())
 		seen := 0
-		j, err := train.NewJobs(ctx, w.together(jobs, "resume=latest"), func(string) train.Observer {
+		c := w.together(jobs, "resume=latest")
+		if stop == 1 {
+			_, err := train.NewJobs(ctx, c, func(string) train.Observer { return train.Observer{} })
+			require.ErrorIs(t, err, train.ErrNothingToResume)
+			require.ErrorContains(t, err, "no checkpoint-* in output_dir "+filepath.Join(c.OutputDir, "job0")+", ")
+			c.Resume = ""
+		}
+		j, err := train.NewJobs(ctx, c, func(string) train.Observer {
 			return train.Observer{Step: func(train.Report) {
 				if seen++; seen == stop {
 					cancel()

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/train"
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
@@ -134,9 +135,14 @@ func (s *Service) config(j *Job) (*config.Config, error) {
 	in := func(name string) string { return s.path(jobsDir, j.ID, name) }
 	data := map[string]any{"train": in(trainingData), "format": "jsonl", "max_length": s.options.MaxLength}
 	keys := map[string]any{
-		"model": s.options.Model.Dir, "output_dir": in(outputDir), "resume": "latest", "task": "language", "seed": *j.Request.Seed,
+		"model": s.options.Model.Dir, "output_dir": in(outputDir), "task": "language", "seed": *j.Request.Seed,
 		"data": data, "epochs": *h.Epochs, "batch_size": *h.BatchSize, "learning_rate": rateOfSupervised * *h.RateMultiplier,
 		"save_steps": 0, "save_limit": 2, "log": map[string]any{"tensorboard": false, "plot": false},
+	}
+	if path, err := train.LatestCheckpoint(in(outputDir)); err != nil {
+		return nil, err
+	} else if path != "" {
+		keys["resume"] = path
 	}
 	if s.options.Template != "" {
 		data["chat_template"] = s.options.Template

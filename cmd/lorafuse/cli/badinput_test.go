@@ -215,6 +215,7 @@ var badRuns = []bad{
 		return []string{"train", l.settings(m, "")}
 	}, says: []string{"step 1", "not finite"}, status: ExitFailure, changes: true},
 	{name: "started twice", args: trained(nil), says: []string{"checkpoints of an earlier run", "--resume"}},
+	{name: "nothing to resume", args: training("", "--resume"), says: []string{"nothing to resume: no checkpoint-* in output_dir ", "leave resume out"}},
 	{name: "resume from nothing", args: training("", "--resume=/no/such/checkpoint"), says: []string{"/no/such/checkpoint"}},
 	{name: "resume with other settings", args: trained(nil, "--resume", "--set", "learning_rate=1"), says: []string{"checkpoint-2", "learning_rate was 0.0002, is now 1"}},
 	{name: "resume with other data", args: trained(func(l *lab) { l.file("train.jsonl", `{"text": "something else"}`) }, "--resume"), says: []string{"checkpoint-2"}},

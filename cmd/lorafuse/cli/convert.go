@@ -185,6 +185,11 @@ func dropped(set *weights.Set) ([]string, error) {
 // isFile reports whether the output is one file.
 func isFile(output string) bool { return strings.EqualFold(filepath.Ext(output), ".safetensors") }
 
+// otherFormats are the extensions of weight files in formats that convert does not write.
+var otherFormats = []string{
+	".gguf", ".ggml", ".bin", ".pt", ".pth", ".ckpt", ".pkl", ".onnx", ".h5", ".hdf5", ".keras", ".msgpack", ".tflite", ".npz", ".npy", ".mlmodel", ".mlpackage", ".pb",
+}
+
 // options checks the flags.
 func (f *convertFlags) options(c *cobra.Command, output string) (*convert.Options, error) {
 	o := &convert.Options{Stem: f.stem, DropTied: f.dropTied, Replace: f.force, Unverified: !f.verify}
@@ -200,8 +205,8 @@ func (f *convertFlags) options(c *cobra.Command, output string) (*convert.Option
 		return nil, usagef(c.CommandPath(), "--max-shard-size: %s is one file; name a folder for shards", output)
 	case isFile(output) && f.stem != "":
 		return nil, usagef(c.CommandPath(), "--stem: %s is one file and has its name", output)
-	case ext == ".bin" || ext == ".pt" || ext == ".pth" || ext == ".ckpt":
-		return nil, usagef(c.CommandPath(), "OUTPUT %s: safetensors is what is written, to a file that ends in .safetensors or a folder", output)
+	case slices.Contains(otherFormats, ext):
+		return nil, usagef(c.CommandPath(), "OUTPUT %s: %s files are not written; expected a file that ends in .safetensors, or a folder", output, ext)
 	case len(f.keep) > 0 && o.DType == tensor.Invalid:
 		return nil, usagef(c.CommandPath(), "--keep goes with --dtype: without it all types are kept")
 	}

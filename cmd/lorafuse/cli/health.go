@@ -21,6 +21,7 @@ const lastStep = "lorafuse_train_last_step_timestamp_seconds"
 func (a *app) health() *cobra.Command {
 	var addr string
 	var stalled, timeout time.Duration
+	var asJSON bool
 	c := &cobra.Command{
 		Use:   "health",
 		Short: "Say whether the run of this container goes on",
@@ -38,45 +39,69 @@ that this program starts is all there is to know.`,
 			}
 			ctx, cancel := context.WithTimeout(c.Context(), timeout)
 			defer cancel()
-			said, err := askHealth(ctx, addr, stalled, time.Now())
+			h, err := askHealth(ctx, addr, stalled, time.Now())
 			if err != nil {
 				return fmt.Errorf("health: %w", err)
 			}
-			a.out.printf("%s\n", said)
+			if asJSON {
+				return a.out.json(h)
+			}
+			a.out.printf("%s\n", h)
 			return nil
 		},
 	}
 	c.Flags().StringVar(&addr, "metrics-addr", ":9400", "where the run answers, if it does")
 	c.Flags().DurationVar(&stalled, "stalled", 30*time.Minute, "how long ago the last step may have ended")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "how long an answer may take")
 	return c
 }
 
-// askHealth asks the run at addr for its metrics. It gives what is said of a
-// run that is well.
-func askHealth(ctx context.Context, addr string, stalled time.Duration, now time.Time) (string, error) {
+// runHealth describes a healthy run. `health --json` prints it.
+type runHealth struct {
+	Address string `json:"address"`
+	// Running is false if nothing listens at the address.
+	Running bool `json:"running"`
+	Step    int  `json:"step"`
+	Steps   int  `json:"steps"`
+	// SecondsAgo is how long ago the last step ended, nil before the first.
+	SecondsAgo *int64 `json:"seconds_ago"`
+}
+
+func (h *runHealth) String() string {
+	switch {
+	case !h.Running:
+		return "nobody listens at " + h.Address + ": no run to ask"
+	case h.SecondsAgo == nil:
+		return "the run has not ended its first step"
+	}
+	return fmt.Sprintf("step %d of %d ended %v ago", h.Step, h.Steps, time.Duration(*h.SecondsAgo)*time.Second)
+}
+
+// askHealth reads the metrics of the run at addr. It fails unless the run is healthy.
+func askHealth(ctx context.Context, addr string, stalled time.Duration, now time.Time) (*runHealth, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return "", fmt.Errorf("--metrics-addr: found %q, expected HOST:PORT or :PORT", addr)
+		return nil, fmt.Errorf("--metrics-addr: found %q, expected HOST:PORT or :PORT", addr)
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1" // by its number: an image from scratch knows no names
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+"/metrics", nil)
 	if err != nil {
-		return "", fmt.Errorf("--metrics-addr: found %q: %w", addr, err)
+		return nil, fmt.Errorf("--metrics-addr: found %q: %w", addr, err)
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // and no proxy
 	r, err := client.Do(request)
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		return "nobody listens at " + addr + ": no run to ask", nil
+		return &runHealth{Address: addr}, nil
 	}
 	if err != nil {
-		return "", differs("the run at %s: %v", addr, err)
+		return nil, differs("the run at %s: %v", addr, err)
 	}
 	defer r.Body.Close()
 	if r.StatusCode != http.StatusOK {
-		return "", differs("the run at %s answers %s", addr, r.Status)
+		return nil, differs("the run at %s answers %s", addr, r.Status)
 	}
 	values := map[string]float64{}
 	lines := bufio.NewScanner(r.Body)
@@ -88,19 +113,22 @@ func askHealth(ctx context.Context, addr string, stalled time.Duration, now time
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return "", differs("the run at %s: %v", addr, err)
+		return nil, differs("the run at %s: %v", addr, err)
 	}
 	steps, ours := values["lorafuse_train_steps"]
 	if !ours {
-		return "", differs("what answers at %s is no run of this program", addr)
+		return nil, differs("what answers at %s is no run of this program", addr)
 	}
+	h := &runHealth{Address: addr, Running: true, Step: int(values["lorafuse_train_step"]), Steps: int(steps)}
 	ended, any := values[lastStep]
 	if !any {
-		return "the run has not ended its first step", nil
+		return h, nil
 	}
 	ago := now.Sub(time.UnixMicro(int64(1e6 * ended))).Truncate(time.Second)
 	if ago > stalled {
-		return "", differs("step %.0f of %.0f ended %v ago, and none since", values["lorafuse_train_step"], steps, ago)
+		return nil, differs("step %d of %d ended %v ago, and none since", h.Step, h.Steps, ago)
 	}
-	return fmt.Sprintf("step %.0f of %.0f ended %v ago", values["lorafuse_train_step"], steps, ago), nil
+	seconds := int64(ago / time.Second)
+	h.SecondsAgo = &seconds
+	return h, nil
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,6 +50,9 @@ func TestHelp(t *testing.T) {
 			require.True(t, sub.HasParent(), line)
 			assert.NoError(t, sub.ParseFlags(rest), line)
 			seen[sub.Name()] = true
+		}
+		if c != root && c.Name() != "serve" {
+			assert.NotNil(t, c.Flags().Lookup("json"), "%s has no --json", c.CommandPath())
 		}
 		help := succeed(t, append(strings.Fields(strings.TrimPrefix(c.CommandPath(), "lorafuse")), "--help")...)
 		assert.Contains(t, help, "Examples:")
@@ -98,6 +102,10 @@ func TestVersionAndDevices(t *testing.T) {
 	d := decode[deviceList](t, succeed(t, "devices", "--json"))
 	assert.Equal(t, backend.CPU, d.Devices[len(d.Devices)-2].Backend, "null comes last")
 	assert.Contains(t, succeed(t, "devices"), "cpu:0  ")
+	keys := decode[[]configKey](t, succeed(t, "config", "adapter", "--json"))
+	assert.Greater(t, len(keys), 10)
+	assert.Contains(t, keys, configKey{"adapter.r", "a whole number", nil, keys[slices.IndexFunc(keys, func(k configKey) bool { return k.Path == "adapter.r" })].Range, "8", false, "Rank of the adapter."})
+	assert.Greater(t, len(decode[[]configKey](t, succeed(t, "config", "--json"))), 100)
 }
 
 // TestPanic: a mistake of ours is one line as well.

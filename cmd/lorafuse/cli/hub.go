@@ -18,8 +18,15 @@ func (a *app) hub() *cobra.Command {
 	return c
 }
 
+// download is the output of `hub download --json`.
+type download struct {
+	Model  string `json:"model"`
+	Folder string `json:"folder"`
+}
+
 func (a *app) hubDownload() *cobra.Command {
 	var o hub.Options
+	var asJSON bool
 	c := &cobra.Command{
 		Use:   "download NAME",
 		Short: "Download a model into the Hugging Face cache and print its folder",
@@ -41,11 +48,15 @@ are honoured.`,
 			if err != nil {
 				return err
 			}
+			if asJSON {
+				return a.out.json(download{args[0], dir})
+			}
 			a.out.printf("%s\n", dir)
 			return nil
 		},
 	}
 	c.Flags().BoolVar(&o.WithoutWeights, "no-weights", false, "leave the weights out: configuration, tokenizer and chat template alone")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.Flags().BoolVar(&o.Offline, "offline", false, "look in the cache alone")
 	return c
 }
