@@ -7,6 +7,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/tokenizer/chat"
 	"github.com/lorafuse/lorafuse/weights"
 )
 
@@ -25,6 +26,10 @@ type Adapter struct {
 	set     *weights.Set
 	views   []*safetensors.View // hold the mapping
 	step    bool                // of training: it may do nothing
+
+	template     *chat.Template // of a registry's adapter, nil if its folder has none
+	templateText []byte         // the files that it is from
+	tokenizer    []byte         // tokenizer.json of a registry's adapter
 }
 
 // Load opens the adapter in dir. Only where there is no WeightsFile, not even a

@@ -23,7 +23,8 @@ func (d Digest) Short() string { return d.String()[:12] }
 // bytes, in the order of the keys, and of the configuration as far as what the
 // adapter computes depends on it: neither on who wrote it, nor on the base model's
 // name, nor on the dropout of its training. The order in which a file lists tensors
-// and target modules changes nothing. It fails with safetensors.ErrFault where the
+// and target modules changes nothing. In a [Registry] it also covers the files of the chat
+// template that lies beside the adapter, if there is one. It fails with safetensors.ErrFault where the
 // file has been cut short since it was opened.
 func (a *Adapter) Digest() (Digest, error) {
 	h := sha256.New()
@@ -33,6 +34,9 @@ func (a *Adapter) Digest() (Digest, error) {
 	}
 	write([]byte("lorafuse adapter 1"))
 	write(a.Config.essence())
+	if a.template != nil {
+		write(a.templateText)
+	}
 	err := reading(func() error {
 		for _, key := range slices.Sorted(slices.Values(a.names)) {
 			t := a.tensors[key]

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/tokenizer"
 )
 
 // Registry keeps adapters of one model by name: what requests name, and operators
@@ -70,6 +71,9 @@ type RegistryOptions struct {
 	// LoadStep. It may be called at any time, by several goroutines, and must not call the
 	// registry. nil finds none.
 	Find func(name string) (dir string, ok bool)
+	// Tokenizer is that of the model. An adapter whose folder has a tokenizer with other tokens
+	// gets a warning: requests are tokenized for the model. nil compares nothing.
+	Tokenizer *tokenizer.Tokenizer
 	// HostBytes is the memory for adapters on the host; 0 is no limit. The file of an
 	// adapter comes beside it while that is loaded.
 	HostBytes int64

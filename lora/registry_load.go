@@ -11,6 +11,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/tokenizer"
 )
 
 // errGone is a version that was freed after a table with it was read.
@@ -92,7 +93,16 @@ func (r *Registry) build(a *Adapter) (s *State, report *Report, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	s.adapter = nil
+	s.adapter, s.Template = nil, a.template
+	if base := r.options.Tokenizer; base != nil && a.tokenizer != nil {
+		own, err := tokenizer.Parse(a.tokenizer, nil)
+		switch {
+		case err != nil:
+			report.Warnings = append(report.Warnings, fmt.Sprintf("tokenizer.json is not used: %v", err))
+		case !own.SameTokens(base):
+			report.Warnings = append(report.Warnings, "tokenizer.json has other tokens than that of the model and is not used: requests are tokenized for the model")
+		}
+	}
 	for _, x := range s.Placement.embeddingBases() {
 		if t := s.Base[x.Module]; t != nil {
 			s.Base[x.Module] = &tensor.Tensor{DType: t.DType, Shape: t.Shape, Data: slices.Clone(t.Data)}

@@ -1,6 +1,7 @@
 package lora
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
 // source is where an adapter's files lie: in a folder, or in one of a root out of
@@ -65,6 +67,14 @@ func (s source) readFrom(files fs.FS, folder string) (*Adapter, error) {
 	if err != nil {
 		return nil, failed(err)
 	}
+	template, templateText, err := readTemplate(files, folder)
+	if err != nil {
+		return nil, failed(err)
+	}
+	words, err := fs.ReadFile(files, path.Join(folder, "tokenizer.json"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, failed(err)
+	}
 	if after, err := look(files, folder); err != nil || !slices.EqualFunc(before, after, same) {
 		return nil, failed(fmt.Errorf("%w while they were read", ErrChanged))
 	}
@@ -81,7 +91,31 @@ func (s source) readFrom(files fs.FS, folder string) (*Adapter, error) {
 		return nil, fmt.Errorf("%w (in %s)", err, s)
 	}
 	a.Dir, a.step = s.String(), s.step
+	a.template, a.templateText, a.tokenizer = template, templateText, words
 	return a, nil
+}
+
+// readTemplate reads the chat template of an adapter, if it has one, and the files that it is from.
+func readTemplate(files fs.FS, folder string) (*chat.Template, []byte, error) {
+	sub, err := fs.Sub(files, folder)
+	if err != nil {
+		return nil, nil, err
+	}
+	before, err := chat.FilesFS(sub)
+	if err != nil {
+		return nil, nil, err
+	}
+	template, err := chat.LoadFS(sub)
+	if errors.Is(err, chat.ErrNoTemplate) {
+		return nil, nil, nil
+	} else if err != nil {
+		return nil, nil, err
+	}
+	after, err := chat.FilesFS(sub)
+	if err == nil && !bytes.Equal(before, after) {
+		err = fmt.Errorf("%w while they were read", ErrChanged)
+	}
+	return template, after, err
 }
 
 // look describes the files of an adapter.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/nn"
 	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
 // State is an adapter in host memory: what training begins with, goes on from
@@ -20,8 +21,12 @@ type State struct {
 
 	weights nn.Weights
 	types   map[string]tensor.DType // see KeepTypes
-	adapter *Adapter                // keeps the file mapped that Base may lie in
-	initial map[string]*Weights     // of the targets whose base is a residual
+	// Template is the chat template in the folder of an adapter that a [Registry] has loaded,
+	// nil if there is none.
+	Template *chat.Template
+
+	adapter *Adapter            // keeps the file mapped that Base may lie in
+	initial map[string]*Weights // of the targets whose base is a residual
 }
 
 // Begin gives the state with which training begins: see [Target.Initialize].

@@ -5,7 +5,8 @@
 // Weights pass through one at a time, so a model larger than the memory can be
 // merged. Embeddings that the adapter separates are untied, in the weights and
 // in config.json. What stands beside the weights (configuration, tokenizer,
-// chat templates, licence) is copied. Everything is read back and compared
+// chat templates, licence) is copied, the tokenizer and the chat template from the
+// adapter's folder if it has some. Everything is read back and compared
 // with what was computed before the folder takes its name: it is there whole
 // or not at all. A model or an adapter that is cut short while it is read is
 // safetensors.ErrFault.
@@ -88,7 +89,7 @@ func Write(ctx context.Context, dir string, m *model.Model, a *lora.Adapter, p *
 	if err != nil {
 		return nil, fmt.Errorf("merge: %s: %w", strings.TrimSpace("adapter "+a.Dir), err)
 	}
-	w := &writer{model: m, merger: merger, options: o}
+	w := &writer{model: m, adapter: a.Dir, merger: merger, options: o}
 	if err := fsatomic.ReplaceDir(dir, func(temp string) error { return w.write(ctx, temp) }); err != nil {
 		return nil, fmt.Errorf("merge: %s: %w", dir, err)
 	}

@@ -18,6 +18,7 @@ import (
 
 // writer streams a model through a merger into a folder.
 type writer struct {
+	adapter string // its folder
 	model   *model.Model
 	merger  *lora.Merger
 	options Options
@@ -72,6 +73,9 @@ func (w *writer) write(ctx context.Context, dir string) error {
 		return err
 	}
 	if _, err := weights.CopyBeside(w.model.Dir, dir, config); err != nil {
+		return err
+	}
+	if err := w.copyTexts(dir); err != nil {
 		return err
 	}
 	return w.verify(ctx, dir)

@@ -35,18 +35,18 @@ func (s *Server) toolUse(ctx context.Context, f *fields, w *wish, k *conversatio
 		return u
 	}
 	u.none = false
-	u.options = tools.Options{Syntax: s.syntax, Tools: list, Forced: choice.Mode != tools.Auto}
+	u.options = tools.Options{Syntax: k.format.syntax, Tools: list, Forced: choice.Mode != tools.Auto}
 	for _, t := range list {
 		k.options.Tools = append(k.options.Tools, t.JSON)
 	}
 	if !u.options.Forced {
-		if s.syntax == tools.None {
+		if k.format.syntax == tools.None {
 			f.fault("tools", "the chat template of the model teaches no calls that are known; a tool_choice of required, or of a function, has them")
 		}
-		w.keep = s.syntax.Special()
+		w.keep = k.format.syntax.Special()
 		return u
 	}
-	schema, err := s.syntax.Forced(list, choice, u.parallel)
+	schema, err := k.format.syntax.Forced(list, choice, u.parallel)
 	if err != nil {
 		f.faultOf(err)
 		return u

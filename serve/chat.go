@@ -42,9 +42,14 @@ func (s *Server) chat(c *call) error {
 	if err != nil {
 		return err
 	}
+	t, err := s.writer(c, f)
+	if err != nil {
+		return err
+	}
+	defer t.release()
 	ctx := c.request.Context()
 	w := s.wish(ctx, f)
-	k := s.conversation(f)
+	k := s.conversation(f, s.formatOf(t))
 	u := s.toolUse(ctx, f, w, k)
 	w.logprobs = f.flag("logprobs", false)
 	w.top = f.integer("top_logprobs", 0, 0, s.options.MaxTopLogprobs)
@@ -60,11 +65,6 @@ func (s *Server) chat(c *call) error {
 	if err := c.checkUnread(f); err != nil {
 		return err
 	}
-	t, err := s.writer(c, f)
-	if err != nil {
-		return err
-	}
-	defer t.release()
 	ids, err := s.prompt(ctx, k)
 	if err != nil {
 		return err

@@ -5,21 +5,50 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/lorafuse/lorafuse/serve/tools"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
+// chatFormat is how a model, or an adapter with a chat template of its own, reads conversations.
+type chatFormat struct {
+	template  *chat.Template // nil if there is none
+	syntax    tools.Syntax   // of the calls that the template teaches
+	developer bool           // the template knows a role of that name
+}
+
+func newChatFormat(t *chat.Template) chatFormat {
+	if t == nil {
+		return chatFormat{}
+	}
+	source := t.Source(chat.Options{Tools: []any{}})
+	return chatFormat{t, tools.Detect(source), strings.Contains(source, "developer")}
+}
+
+// formatOf returns the chat format of a target.
+func (s *Server) formatOf(t *target) chatFormat {
+	if t.lease == nil || s.options.OneTemplate {
+		return s.format
+	}
+	own := t.lease.Version().State().Template
+	if own == nil {
+		return s.format
+	}
+	return newChatFormat(own.OrTokens(s.tokenizer.SpecialTokens()))
+}
+
 // conversation is what a chat template makes a prompt of.
 type conversation struct {
+	format   chatFormat
 	messages []chat.Message
 	options  chat.Options
 	special  bool // the tokens that begin a text are added to what the template writes
 }
 
 // conversation reads messages and what is said of their template.
-func (s *Server) conversation(f *fields) *conversation {
-	k := &conversation{messages: s.messages(f), special: f.flag("add_special_tokens", false)}
+func (s *Server) conversation(f *fields, format chatFormat) *conversation {
+	k := &conversation{format: format, messages: s.messages(f, format), special: f.flag("add_special_tokens", false)}
 	k.options.AddGenerationPrompt = f.flag("add_generation_prompt", true)
 	k.options.Extra = map[string]any{}
 	var variables map[string]json.RawMessage
@@ -32,11 +61,11 @@ func (s *Server) conversation(f *fields) *conversation {
 
 // prompt is the tokens of a conversation, up to where the answer begins.
 func (s *Server) prompt(ctx context.Context, k *conversation) ([]int32, error) {
-	if s.template == nil {
+	if k.format.template == nil {
 		return nil, invalid("messages", "the model has no chat template; /v1/completions needs none")
 	}
 	k.options.MaxBytes = maxTokenBytes * s.options.MaxLength
-	text, err := s.template.RenderContext(ctx, k.messages, k.options)
+	text, err := k.format.template.RenderContext(ctx, k.messages, k.options)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, ctx.Err()
@@ -51,7 +80,7 @@ func (s *Server) prompt(ctx context.Context, k *conversation) ([]int32, error) {
 }
 
 // messages are those of the field of that name.
-func (s *Server) messages(f *fields) []chat.Message {
+func (s *Server) messages(f *fields, format chatFormat) []chat.Message {
 	const name = "messages"
 	raws := list[json.RawMessage](f, name, "a list of messages")
 	if len(raws) == 0 {
@@ -69,7 +98,7 @@ func (s *Server) messages(f *fields) []chat.Message {
 			f.fault(m.within[:len(m.within)-1], "found %s, expected a message, such as {\"role\": \"user\", \"content\": \"…\"}", brief(raw))
 			return nil
 		}
-		all[i] = s.message(m, raw, &left)
+		all[i] = s.message(m, raw, format, &left)
 		if f.take(m); f.err != nil {
 			return nil
 		}
@@ -91,7 +120,7 @@ func (s *Server) tooMany(f *fields, name string, n int, what string, left *int) 
 
 // message reads a message for the template: the arguments of its calls become objects. left
 // is what tooMany takes from.
-func (s *Server) message(f *fields, raw json.RawMessage, left *int) chat.Message {
+func (s *Server) message(f *fields, raw json.RawMessage, format chatFormat, left *int) chat.Message {
 	var m chat.Message
 	if f.text("role") == "" {
 		f.fault("role", "is missing, expected system, user, assistant or tool")
@@ -101,14 +130,14 @@ func (s *Server) message(f *fields, raw json.RawMessage, left *int) chat.Message
 		f.fault("content", "%v", err)
 		return m
 	}
-	if m.Role == "developer" && !s.developer {
+	if m.Role == "developer" && !format.developer {
 		m.Role = "system" // as older templates know it
 	}
 	m.Fields = map[string]any{}
 	switch {
 	case f.has("content"):
 		m.Fields["content"] = s.content(f, left)
-	case m.Role == "assistant" && s.syntax == tools.DeepSeek:
+	case m.Role == "assistant" && format.syntax == tools.DeepSeek:
 		m.Fields["content"] = nil // whose templates ask whether it is none
 	case m.Role == "assistant":
 		m.Fields["content"] = "" // clients send null beside calls, and many templates take it for a text
@@ -118,7 +147,7 @@ func (s *Server) message(f *fields, raw json.RawMessage, left *int) chat.Message
 		if json.Unmarshal(raw, &list) == nil && s.tooMany(f, "tool_calls", len(list), "calls", left) {
 			return m
 		}
-		calls, err := s.syntax.History(raw)
+		calls, err := format.syntax.History(raw)
 		if err != nil {
 			f.faultOf(err)
 		}

@@ -36,7 +36,7 @@ func (s *Server) baseInfo() modelInfo {
 
 // endpoints are what a model can be asked for.
 func (s *Server) endpoints() (all []string) {
-	if s.options.Engine != nil && s.template != nil {
+	if s.options.Engine != nil && s.format.template != nil {
 		all = append(all, "/v1/chat/completions")
 	}
 	if s.options.Engine != nil {

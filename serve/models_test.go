@@ -186,3 +186,27 @@ func TestBrokenAdapters(t *testing.T) {
 	assert.Equal(t, http.StatusBadRequest, code)
 	assert.Contains(t, body, "model: is empty")
 }
+
+// An adapter with a chat template of its own is asked by it; other adapters and the model are not.
+func TestTemplateOfAdapter(t *testing.T) {
+	e := newEngine(t, "x")
+	own := filepath.Join(e.root, "own")
+	require.NoError(t, os.CopyFS(own, os.DirFS(filepath.Join(adapters, "lora"))))
+	require.NoError(t, os.WriteFile(filepath.Join(own, "chat_template.jinja"), []byte("{% for m in messages %}OWN {{ m.content }} {{ eos_token }}{% endfor %}"), 0o666))
+	show := func(s *serve.Server, name string) string {
+		reply[struct{}](t, s, "/v1/chat/completions", `{"model":"`+name+`","messages":[{"role":"user","content":"Hi."}]}`)
+		text, err := e.words.Decode(e.last().Prompt, false)
+		require.NoError(t, err)
+		return text
+	}
+	s := serving(t, e)
+	base := show(s, "base")
+	assert.NotContains(t, base, "OWN")
+	assert.Equal(t, base, show(s, "lora"))
+	assert.Equal(t, "OWN Hi. <|endoftext|>", show(s, "own"))
+	prompt := e.last().Prompt
+	assert.Equal(t, base, show(serving(t, e, func(o *serve.Options) { o.OneTemplate = true }), "own"))
+
+	x := reply[struct{ Tokens []int32 }](t, s, "/tokenize", `{"model":"own","messages":[{"role":"user","content":"Hi."}]}`)
+	assert.Equal(t, prompt, x.Tokens)
+}

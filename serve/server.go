@@ -22,7 +22,6 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,7 +32,6 @@ import (
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/serve/batching"
 	"github.com/lorafuse/lorafuse/serve/keys"
-	"github.com/lorafuse/lorafuse/serve/tools"
 	"github.com/lorafuse/lorafuse/serve/tuning"
 	"github.com/lorafuse/lorafuse/serve/webpage"
 	"github.com/lorafuse/lorafuse/tokenizer"
@@ -66,6 +64,9 @@ type Options struct {
 	// Tokenizer and Template are those of the folder of the model where they are nil.
 	Tokenizer *tokenizer.Tokenizer
 	Template  *chat.Template
+	// OneTemplate has requests for adapters use Template too, instead of the chat template
+	// in the folder of the adapter.
+	OneTemplate bool
 
 	// Keys are the API keys of clients, each KEY or NAME KEY; with none, no key is needed and
 	// everything belongs to all. Files, jobs, models and the prefix cache belong to the name of
@@ -103,9 +104,7 @@ type Server struct {
 	options    Options
 	routes     *http.ServeMux
 	tokenizer  *tokenizer.Tokenizer
-	template   *chat.Template // nil where the model has none
-	syntax     tools.Syntax   // of the calls that the template teaches
-	developer  bool           // the template knows a role of that name
+	format     chatFormat // of the model
 	defaults   generate.Config
 	eos        []int32 // ends of answers: those of the model, or that of the tokenizer
 	keys       keys.Ring
@@ -139,7 +138,7 @@ func New(o Options) (*Server, error) {
 	or(&o.WriteTimeout, 30*time.Second)
 	or(&o.Logger, slog.Default())
 	s := &Server{
-		options: o, tokenizer: o.Tokenizer, template: o.Template,
+		options: o, tokenizer: o.Tokenizer,
 		started: time.Now(), embedding: make(chan struct{}, 1), grammars: grammars{compiling: make(chan struct{}, 1)},
 	}
 	var err error
@@ -152,15 +151,12 @@ func New(o Options) (*Server, error) {
 		}
 	}
 	s.eos = slices.Clip(s.tokenizer.Ends(o.Model.Config.EOS))
-	if s.template == nil {
-		if s.template, err = chat.Find(o.Model.Dir, "", nil); err != nil {
+	if o.Template == nil {
+		if o.Template, err = chat.Find("", s.tokenizer.SpecialTokens(), o.Model.Dir); err != nil {
 			return nil, err
 		}
 	}
-	if s.template != nil {
-		source := s.template.Source(chat.Options{Tools: []any{}})
-		s.syntax, s.developer = tools.Detect(source), strings.Contains(source, "developer")
-	}
+	s.format = newChatFormat(o.Template)
 	if s.defaults, err = readDefaults(o.Model.Dir); err != nil {
 		return nil, err
 	}

@@ -6,6 +6,11 @@ func (s *Server) tokenize(c *call) error {
 	if err != nil {
 		return err
 	}
+	t, err := s.target(c, f)
+	if err != nil {
+		return err
+	}
+	defer t.release()
 	strs := f.flag("return_token_strs", false)
 	var k *conversation
 	var text string
@@ -16,7 +21,7 @@ func (s *Server) tokenize(c *call) error {
 	case isText:
 		text = f.text("prompt")
 	case f.has("messages"):
-		k = s.conversation(f)
+		k = s.conversation(f, s.formatOf(t))
 	default:
 		f.fault("prompt", "is missing, and so is messages")
 	}
@@ -32,11 +37,6 @@ func (s *Server) tokenize(c *call) error {
 	if err != nil {
 		return err
 	}
-	t, err := s.target(c, f)
-	if err != nil {
-		return err
-	}
-	defer t.release()
 	answer := struct {
 		Count     int      `json:"count"`
 		MaxLength int      `json:"max_model_len"`

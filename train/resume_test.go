@@ -44,6 +44,10 @@ func child(dir string) error {
 		return childOfJobs(c)
 	}
 	r, err := train.New(context.Background(), c, train.Observer{})
+	if errors.Is(err, train.ErrNothingToResume) {
+		c.Resume = ""
+		r, err = train.New(context.Background(), c, train.Observer{})
+	}
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func (t *texts) load(ctx context.Context, m *model.Config, o data.Options) (err 
 		if err := t.reading(m, &o, tok); err != nil {
 			return err
 		}
-		template, err := chat.Find(t.dir, c.Data.ChatTemplate, tok.SpecialTokens())
+		template, err := chat.Find(c.Data.ChatTemplate, tok.SpecialTokens(), t.dir)
 		if err != nil {
 			return fmt.Errorf("train: data.chat_template: %w", err)
 		}

@@ -6,100 +6,162 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 )
 
-// Find gives the template in file, or that of the model in dir where file is empty;
-// nil where the model has none, which is no mistake as long as nothing asks for
-// one. tokens are the special tokens by their names, for a file.
-func Find(dir, file string, tokens map[string]string) (*Template, error) {
-	if file == "" {
-		template, err := Load(dir)
-		if errors.Is(err, ErrNoTemplate) || errors.Is(err, fs.ErrNotExist) {
-			return nil, nil
-		}
-		return template, err
-	}
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	template, err := New(string(raw), tokens)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	return template, nil
-}
-
-// Load reads the chat template of a model's folder: chat_template.jinja, further templates
-// in additional_chat_templates, or else "chat_template" of tokenizer_config.json, which can
-// be one template or a list of named ones, or that of chat_template.json. The special tokens
-// come from tokenizer_config.json, or special_tokens_map.json in older folders. A folder without a template gives [ErrNoTemplate].
-func Load(dir string) (*Template, error) {
-	sources, tokens := map[string]string{}, map[string]string{}
-	config := filepath.Join(dir, "tokenizer_config.json")
-	listsTokens := false
-	data, err := os.ReadFile(config)
-	if err == nil {
-		listsTokens, err = readConfig(data, sources, tokens)
-	} else if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", config, err)
-	}
-	special := filepath.Join(dir, "special_tokens_map.json")
-	if data, err := os.ReadFile(special); err == nil && !listsTokens {
-		if _, err := readConfig(data, map[string]string{}, tokens); err != nil {
-			return nil, fmt.Errorf("%s: %w", special, err)
-		}
-	}
-	if len(sources) == 0 {
-		file := filepath.Join(dir, "chat_template.json")
-		if data, err := os.ReadFile(file); err == nil {
-			if _, err := readConfig(data, sources, nil); err != nil {
-				return nil, fmt.Errorf("%s: %w", file, err)
-			}
-		}
-	}
-	files, err := filepath.Glob(filepath.Join(escapeGlob(dir), "additional_chat_templates", "*.jinja"))
-	if err != nil {
-		return nil, err
-	}
-	main := filepath.Join(dir, "chat_template.jinja")
-	if _, err := os.Stat(main); err == nil {
-		files = append(files, main)
-	}
-	if len(files) > 0 {
-		clear(sources)
-	}
-	for _, file := range files {
-		data, err := os.ReadFile(file)
+// Find returns the template in file or, if file is empty, the first that one of the folders has:
+// that of an adapter goes before that of its model. It returns nil if there is none, which is no
+// mistake as long as nothing asks for one. tokens are the special tokens by their names, for a
+// file and for folders that name none.
+func Find(file string, tokens map[string]string, dirs ...string) (*Template, error) {
+	if file != "" {
+		raw, err := os.ReadFile(file)
 		if err != nil {
 			return nil, err
 		}
-		name := "default"
-		if file != main {
-			name = strings.TrimSuffix(filepath.Base(file), ".jinja")
+		template, err := New(string(raw), tokens)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
 		}
-		sources[name] = string(data)
+		return template, nil
 	}
-	if len(sources) == 0 {
-		return nil, fmt.Errorf("%s: %w: neither chat_template.jinja nor chat_template in tokenizer_config.json", dir, ErrNoTemplate)
+	for _, dir := range dirs {
+		template, err := Load(dir)
+		if errors.Is(err, ErrNoTemplate) || errors.Is(err, fs.ErrNotExist) {
+			continue
+		} else if err != nil {
+			return nil, err
+		}
+		return template.OrTokens(tokens), nil
 	}
-	t, err := newTemplate(sources, tokens)
+	return nil, nil
+}
+
+// OrTokens returns t with tokens as its special tokens if its folder names none.
+func (t *Template) OrTokens(tokens map[string]string) *Template {
+	if len(t.tokens) > 0 {
+		return t
+	}
+	own := *t
+	own.tokens = tokens
+	return &own
+}
+
+// Load reads the chat template of a folder; see [LoadFS].
+func Load(dir string) (*Template, error) {
+	t, err := LoadFS(os.DirFS(dir))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	return t, nil
 }
 
-func escapeGlob(path string) string {
-	if filepath.Separator == '\\' {
-		return path // there is no escape
+const (
+	configFile    = "tokenizer_config.json"
+	specialFile   = "special_tokens_map.json"
+	templateJSON  = "chat_template.json"
+	templateJinja = "chat_template.jinja"
+)
+
+// LoadFS reads the chat template of a model's folder: chat_template.jinja, further templates
+// in additional_chat_templates, or else "chat_template" of tokenizer_config.json, which can
+// be one template or a list of named ones, or that of chat_template.json. The special tokens
+// come from tokenizer_config.json, or special_tokens_map.json in older folders. A folder without a template gives [ErrNoTemplate].
+func LoadFS(folder fs.FS) (*Template, error) {
+	sources, tokens := map[string]string{}, map[string]string{}
+	listsTokens := false
+	data, err := fs.ReadFile(folder, configFile)
+	if err == nil {
+		listsTokens, err = readConfig(data, sources, tokens)
+	} else if errors.Is(err, fs.ErrNotExist) {
+		err = nil
 	}
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", configFile, err)
+	}
+	if data, err := fs.ReadFile(folder, specialFile); err == nil && !listsTokens {
+		if _, err := readConfig(data, map[string]string{}, tokens); err != nil {
+			return nil, fmt.Errorf("%s: %w", specialFile, err)
+		}
+	}
+	if len(sources) == 0 {
+		if data, err := fs.ReadFile(folder, templateJSON); err == nil {
+			if _, err := readConfig(data, sources, nil); err != nil {
+				return nil, fmt.Errorf("%s: %w", templateJSON, err)
+			}
+		}
+	}
+	files, err := fs.Glob(folder, "additional_chat_templates/*.jinja")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := fs.Stat(folder, templateJinja); err == nil {
+		files = append(files, templateJinja)
+	}
+	if len(files) > 0 {
+		clear(sources)
+	}
+	for _, file := range files {
+		data, err := fs.ReadFile(folder, file)
+		if err != nil {
+			return nil, err
+		}
+		name := "default"
+		if file != templateJinja {
+			name = strings.TrimSuffix(path.Base(file), ".jinja")
+		}
+		sources[name] = string(data)
+	}
+	if len(sources) == 0 {
+		return nil, fmt.Errorf("%w: neither %s nor chat_template in %s", ErrNoTemplate, templateJinja, configFile)
+	}
+	return newTemplate(sources, tokens)
+}
+
+// templateFiles returns the names of the files that a chat template of a folder may be from.
+func templateFiles(folder fs.FS) ([]string, error) {
+	named, err := fs.Glob(folder, "additional_chat_templates/*.jinja")
+	return append([]string{configFile, specialFile, templateJSON, templateJinja}, named...), err
+}
+
+// FilesFS returns the contents of all files in a folder that [LoadFS] may read, each behind its
+// name and length: two folders with the same contents have the same template.
+func FilesFS(folder fs.FS) ([]byte, error) {
+	names, err := templateFiles(folder)
+	if err != nil {
+		return nil, err
+	}
+	var all []byte
+	for _, name := range names {
+		data, err := fs.ReadFile(folder, name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		} else if err != nil {
+			return nil, err
+		}
+		all = append(fmt.Appendf(all, "%s %d\n", name, len(data)), data...)
+	}
+	return all, nil
+}
+
+// Save writes the template to a folder as transformers does: chat_template.jinja, and templates of
+// other names in additional_chat_templates. They go before what else the folder has.
+func (t *Template) Save(dir string) error {
+	for name, p := range t.programs {
+		file := filepath.Join(dir, templateJinja)
+		if name != "default" {
+			file = filepath.Join(dir, "additional_chat_templates", name+".jinja")
+			if err := os.MkdirAll(filepath.Dir(file), 0o777); err != nil {
+				return err
+			}
+		}
+		if err := os.WriteFile(file, []byte(p.source), 0o666); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // readConfig takes the templates and the special tokens out of a configuration, and tells

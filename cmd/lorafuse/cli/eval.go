@@ -15,8 +15,6 @@ import (
 	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/generate"
 	"github.com/lorafuse/lorafuse/model"
-	"github.com/lorafuse/lorafuse/tokenizer"
-	"github.com/lorafuse/lorafuse/tokenizer/chat"
 	"github.com/lorafuse/lorafuse/train"
 )
 
@@ -201,15 +199,11 @@ func (a *app) loadData(ctx context.Context, f *evalFlags, s *session) (*data.Dat
 	report := a.loading()
 	o.Progress = func(p data.Progress) { report("reading data", p.Bytes, p.Size) }
 	if f.needsTokenizer() {
-		t, err := tokenizer.Load(s.model.Dir)
+		t, template, err := s.texts(f.template)
 		if err != nil {
 			return nil, err
 		}
 		o.Tokenizer = t
-		template, err := chat.Find(s.model.Dir, f.template, t.SpecialTokens())
-		if err != nil {
-			return nil, fmt.Errorf("--chat-template: %w", err)
-		}
 		if template != nil {
 			o.Template = data.Chat(template)
 		}

@@ -164,11 +164,8 @@ func (a *app) runGenerate(ctx context.Context, f *generateFlags) error {
 	}
 	defer s.close()
 	w := &writer{app: a, flags: f, session: s}
-	if w.tokenizer, err = tokenizer.Load(s.model.Dir); err != nil {
+	if w.tokenizer, w.template, err = s.texts(f.template); err != nil {
 		return err
-	}
-	if w.template, err = chat.Find(s.model.Dir, f.template, w.tokenizer.SpecialTokens()); err != nil {
-		return fmt.Errorf("--chat-template: %w", err)
 	}
 	if w.shape, err = newShape(grammar, w.tokenizer); err != nil {
 		return err

@@ -263,3 +263,27 @@ func TestPromptsInterrupted(t *testing.T) {
 	assert.Equal(t, "lorafuse: interrupted\n", errs.String())
 	assert.Empty(t, out.String())
 }
+
+// The tokenizer and the chat template in the folder of an adapter are those of its chats.
+func TestTextsOfAdapter(t *testing.T) {
+	l := newLab(t)
+	model, adapter := l.model(), l.adapter()
+	require.NoError(t, os.WriteFile(filepath.Join(adapter, "chat_template.jinja"), []byte("{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}"), 0o666))
+	chat := l.file("chat.json", `[{"role": "user", "content": "the quick"}]`)
+	rows := l.file("rows.jsonl", `{"messages": [{"role": "user", "content": "the"}, {"role": "assistant", "content": "quick brown"}]}`+"\n")
+	run := func(more ...string) result {
+		return command(t, "", append([]string{"generate", "--model", model, "--chat", chat, "--json", "-n", "2"}, more...)...)
+	}
+	assert.Contains(t, run().stderr, "no chat template")
+	r := run("--adapter", adapter)
+	require.Equal(t, ExitOK, r.status, r.stderr)
+	template := l.file("other.jinja", "{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}")
+	assert.Equal(t, decode[answer](t, r.stdout).IDs, decode[answer](t, run("--adapter", adapter, "--chat-template", template).stdout).IDs)
+	succeed(t, "eval", "--model", model, "--adapter", adapter, "--data", rows, "--train-on", "all")
+
+	words := readText(t, filepath.Join(model, "tokenizer.json"))
+	require.NoError(t, os.WriteFile(filepath.Join(adapter, "tokenizer.json"), []byte(strings.Replace(words, `"added_tokens": [`, `"added_tokens": [{"id": 512, "content": "<more>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true},`, 1)), 0o666))
+	r = run("--adapter", adapter)
+	assert.Equal(t, ExitUsage, r.status)
+	assert.Contains(t, r.stderr, `more tokens than embeddings: token "<more>" has id 512, the model has 512 embeddings`)
+}

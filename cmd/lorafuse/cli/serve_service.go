@@ -113,7 +113,7 @@ func (a *app) openEngine(ctx context.Context, f *serveFlags, setup served, s *se
 	o := serve.Options{
 		Model: s.session.model, Name: s.name, Keys: setup.keys.users, AdminKeys: setup.keys.admins,
 		AllowAdapterUpdates: f.updates, Origins: f.origins, Logger: log, Version: readVersion().Version,
-		SharePrefixCache: f.sharePrefixCache,
+		SharePrefixCache: f.sharePrefixCache, OneTemplate: f.template != "",
 	}
 	var t *tinker.Server
 	o.Visible = func(who keys.Client, adapter string) bool { return t == nil || t.Visible(who, adapter) }
@@ -121,7 +121,7 @@ func (a *app) openEngine(ctx context.Context, f *serveFlags, setup served, s *se
 	if o.Tokenizer, err = tokenizer.Load(s.session.model.Dir); err != nil {
 		return err
 	}
-	if o.Template, err = chat.Find(s.session.model.Dir, f.template, o.Tokenizer.SpecialTokens()); err != nil {
+	if o.Template, err = chat.Find(f.template, o.Tokenizer.SpecialTokens(), s.session.model.Dir); err != nil {
 		return fmt.Errorf("--chat-template: %w", err)
 	}
 	if err := f.openTuning(setup.limits, s, &o, log); err != nil {
@@ -130,7 +130,7 @@ func (a *app) openEngine(ctx context.Context, f *serveFlags, setup served, s *se
 	var m *metrics.Metrics
 	s.engine, err = batching.New(ctx, s.session.dev, s.session.model, batching.Options{
 		MaxLength: f.maxLength, MaxTexts: f.texts, MaxBatchTokens: f.batchTokens, CacheTokens: f.cacheTokens, MaxQueue: f.queue,
-		Adapters:   lora.RegistryOptions{Root: f.adaptersDir, Find: s.find, HostBytes: setup.hostBytes, MaxResident: f.resident},
+		Adapters:   lora.RegistryOptions{Root: f.adaptersDir, Find: s.find, Tokenizer: o.Tokenizer, HostBytes: setup.hostBytes, MaxResident: f.resident},
 		TrainShare: f.trainShare,
 		OnStep:     func(step batching.Step) { m.Step(step) },
 	})

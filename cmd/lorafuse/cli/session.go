@@ -14,6 +14,8 @@ import (
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/model/hub"
 	"github.com/lorafuse/lorafuse/quant"
+	"github.com/lorafuse/lorafuse/tokenizer"
+	"github.com/lorafuse/lorafuse/tokenizer/chat"
 	"github.com/lorafuse/lorafuse/weights"
 )
 
@@ -251,6 +253,28 @@ func (a *app) openAdapter(dir string, m *model.Model) (*lora.Adapter, *lora.Plac
 		a.note("note     adapter %s: %s", dir, w)
 	}
 	return adapter, p, nil
+}
+
+// texts returns the tokenizer, and the chat template in file. What the folder of the adapter has of
+// them goes before what the model has.
+func (s *session) texts(file string) (*tokenizer.Tokenizer, *chat.Template, error) {
+	dir := ""
+	if s.adapter != nil {
+		dir = s.adapter.Dir
+	}
+	t, err := tokenizer.LoadAdapted(dir, s.model.Dir, s.model.Config.VocabSize)
+	if err != nil {
+		return nil, nil, err
+	}
+	dirs := []string{s.model.Dir}
+	if dir != "" {
+		dirs = []string{dir, s.model.Dir}
+	}
+	template, err := chat.Find(file, t.SpecialTokens(), dirs...)
+	if err != nil && file != "" {
+		err = fmt.Errorf("--chat-template: %w", err)
+	}
+	return t, template, err
 }
 
 func (s *session) close() {
