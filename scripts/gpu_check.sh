@@ -1,27 +1,33 @@
 #!/bin/sh
 # What is to be run where there is an NVIDIA GPU, and can only be built elsewhere.
-#   scripts/gpu_check.sh --pack DIR              builds all of it into DIR, which is carried there with a
-#                                                checkout of this commit: at most 64 MiB together
+#   scripts/gpu_check.sh --pack DIR              builds what is measured and the wrappers and values before
+#                                                it into DIR, which is carried there with a checkout of this
+#                                                commit: at most 64 MiB together
 #     --arch ARCH                                machine code for 80, 89, 90a (H100 and H200, what is taken
 #                                                where nothing is said), 100, or all and PTX
 #     --tree                                     puts the files of the repository in: no checkout is needed
-#     --packages 'backend/cuda model'            leaves out the tests of others, to carry less at a time
+#     --tests                                    the test programs in place of what measures: a pack for later
+#     --packages 'model train'                   of these packages only, to carry less at a time
 #   scripts/gpu_check.sh --from DIR --out OUT    runs it there: OUT/report.md, report.json, log.txt
-#   scripts/gpu_check.sh --simulate [OUT]        both here, in small sizes, on the simulated driver
-# The machine with the GPU needs its driver and nothing else; compute-sanitizer is
-# used where it is. Values and benchmarks of bf16 come first, long suites and
-# sanitizers last. Reports are written while steps run; with --from also go
-#   --part N                   the steps of this part, which take less than nine minutes
+#   scripts/gpu_check.sh --simulate [OUT]        all of it here, in small sizes, on the simulated driver, from
+#                                                a copy of what is carried and nothing else
+# The machine with the GPU needs its driver and nothing else; PyTorch with PEFT, ncu
+# and compute-sanitizer are used where they are. Values come first, then figures of what
+# users run; long suites and sanitizers last. Reports are written while steps run; with
+# --from also go
+#   --part N                   the steps of this part, which take eight minutes at most: 1 has the
+#                              figures, 2 takes three minutes, the others are long suites
 #   --only STEP,STEP           these steps alone
 #   --tree CHECKOUT            where the checkout is (.)
-#   --limit 9m                 end after so long, and say what was not run
-#   --continue report.json     go on from an earlier report; what was not run then is run now
+#   --limit 8m                 end after so long, and say what was not run
+#   --continue report.json     go on from an earlier report, also with another pack; what was
+#                              not run then is run now
 # Exit status: 0 all that could be run passed, 1 a step failed, 3 there was no device,
 # 4 the time was up before all was run.
 set -eu
 go=${GO:-go}
 
-# A copy of this script lies beside the programs that it has packed.
+# from DIR …: runs the pack in DIR. A copy of this script lies there.
 from() {
 	dir=$1
 	shift
@@ -38,10 +44,12 @@ pack() {
 	shift
 	beside=--beside
 	only=
+	measures=yes
 	arch=90a
 	while [ $# -gt 0 ]; do
 		case $1 in
 		--tree) beside= ;;
+		--tests) measures= ;;
 		--arch)
 			arch=${2:?--arch needs a number}
 			shift
@@ -64,36 +72,32 @@ pack() {
 	# What is embedded are the kernels of this architecture, not those of kernels/cuda/build.
 	kernels=output/gpu_check/kernels_$arch
 	export LORAFUSE_CUDA_ARCH="$arch"
+	[ -d "$kernels" ] || [ ! -d kernels/cuda/build ] || cp -R kernels/cuda/build "$kernels" # what is of another architecture is made again
 	sh scripts/cuda_kernels.sh "$kernels" >"$bin/registers.txt"
 	overlay=$PWD/output/gpu_check/overlay.json
 	embedded "$PWD/kernels/cuda/build" "$PWD/$kernels" >"$overlay"
-	sh scripts/cuda_sim.sh conformance >/dev/null
-	cp kernels/sim/build/conformance/conformance kernels/sim/build/conformance/libcuda_twin.so "$bin"
-	strip --strip-debug "$bin/conformance" "$bin/libcuda_twin.so"
-	wrappers=kernels/sim/build/conformance/wrappers_$arch.fatbin
-	if [ ! -f "$wrappers" ] || [ -n "$(find kernels/sim/conformance/wrappers.cu kernels/cuda/*.cuh -newer "$wrappers")" ]; then
-		# shellcheck disable=SC2046
-		"$home/bin/nvcc" -O3 -std=c++17 $(sh scripts/cuda_arch.sh) -fatbin kernels/sim/conformance/wrappers.cu -o "$wrappers"
-	fi
-	cp "$wrappers" "$bin/wrappers.fatbin"
 	eval "$(sh scripts/cuda_env.sh)"
 	export CGO_ENABLED=1
-	$go build -tags cuda -overlay "$overlay" -ldflags "-s -w" -o "$bin/lorafuse" ./cmd/lorafuse
 	tests=
 	packages=
-	# Tests of the CUDA backend, and those that run on any backend; those of kernels,
-	# internal/lint and the shim want no device.
-	for package in $(folders '^//go:build .*\<cuda\>' | grep -vxE 'internal/lint|kernels|backend/cuda/internal/shim'); do
-		program "$package" false
-	done
-	for package in $(folders '/dev/testdevice"' | grep -vxE 'serve|serve/tinker'); do
-		# Of these packages only the tests that ask for the device; what serve computes
-		# with is in serve/batching and train/session.
-		program "$package" true "$(grep -l '/dev/testdevice"' "$package"/*_test.go | xargs sed -n 's/^func \(Test[A-Za-z0-9_]*\)(.*/\1/p' | grep -vx TestMain | paste -sd '|')"
-	done
+	$go build -tags cuda,noplot -overlay "$overlay" -ldflags "-s -w" -o "$bin/gpubench" ./cmd/gpubench
+	if [ -n "$measures" ]; then
+		wrappers
+	else
+		# Tests of the CUDA backend, and those that run on any backend; those of kernels,
+		# internal/lint and the shim want no device.
+		for package in $(folders '^//go:build .*\<cuda\>' | grep -vxE 'internal/lint|kernels|backend/cuda/internal/shim'); do
+			program "$package" false
+		done
+		for package in $(folders '/dev/testdevice"' | grep -vxE 'serve|serve/tinker'); do
+			# Of these packages only the tests that ask for the device; what serve computes
+			# with is in serve/batching and train/session.
+			program "$package" true "$(grep -l '/dev/testdevice"' "$package"/*_test.go | xargs sed -n 's/^func \(Test[A-Za-z0-9_]*\)(.*/\1/p' | grep -vx TestMain | paste -sd '|')"
+		done
+	fi
 	commit=$(git rev-parse --short HEAD)$(git diff --quiet HEAD || echo ' with changes')
-	printf '{"commit": "%s", "built": "%s, nvcc %s", "tests": [%s]}\n' "$commit" "$($go env GOVERSION)" \
-		"$("$home/bin/nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')" "${tests#, }" >"$bin/pack.json"
+	printf '{"commit": "%s", "built": "%s, nvcc %s", "arch": "%s", "tests": [%s]}\n' "$commit" "$($go env GOVERSION)" \
+		"$("$home/bin/nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')" "$arch" "${tests#, }" >"$bin/pack.json"
 	CGO_ENABLED=0 $go build -trimpath -ldflags "-s -w" -o "$bin/../gpucheck" ./cmd/gpucheck
 	rm -f "$to/gpucheck"
 	gzip -9c "$bin/../gpucheck" >"$to/gpucheck.gz"
@@ -102,6 +106,29 @@ pack() {
 	[ -n "$beside" ] || set -- testdata examples/godoc kernels scripts $packages
 	git ls-files --cached --others --exclude-standard "$@" | "$bin/../gpucheck" pack $beside "$to" "$bin" "$PWD"
 	du -sh "$to" >&2
+}
+
+# wrappers: the program that compares those of PTX with their twins.
+wrappers() {
+	sh scripts/cuda_sim.sh conformance >/dev/null
+	cp kernels/sim/build/conformance/conformance kernels/sim/build/conformance/libcuda_twin.so "$bin"
+	strip --strip-debug "$bin/conformance" "$bin/libcuda_twin.so"
+	fat=kernels/sim/build/conformance/wrappers_$arch.fatbin
+	if [ ! -f "$fat" ] || [ -n "$(find kernels/sim/conformance/wrappers.cu kernels/cuda/*.cuh -newer "$fat")" ]; then
+		# shellcheck disable=SC2046
+		"$home/bin/nvcc" -O3 -std=c++17 $(sh scripts/cuda_arch.sh) -fatbin kernels/sim/conformance/wrappers.cu -o "$fat"
+	fi
+	cp "$fat" "$bin/wrappers.fatbin"
+}
+
+# carried DIR: a copy of what goes to the machine with DIR, which is output/gpu_check/carried.
+carried() {
+	rm -rf output/gpu_check/carried
+	mkdir -p output/gpu_check/carried
+	git ls-files --cached --others --exclude-standard | while IFS= read -r name; do
+		[ ! -f "$name" ] || printf '%s\n' "$name"
+	done | tar -cf - -T - | tar -xf - -C output/gpu_check/carried
+	cp -r "$@" output/gpu_check/carried
 }
 
 # embedded FOLDER OTHER: what go build -overlay reads, to embed the fat binaries of OTHER in place of FOLDER's.
@@ -138,9 +165,17 @@ case ${1:-} in
 	cd "$(dirname "$0")/.."
 	LORAFUSE_LIBCUDA=$(sh scripts/cuda_sim.sh)
 	export LORAFUSE_LIBCUDA LFSIM_CC=9.0
-	pack output/gpu_check/pack --tree
-	out=${2:-output/gpu_check/simulated}
-	(from output/gpu_check/pack --out "$out" --simulate)
+	pack output/gpu_check/pack
+	pack output/gpu_check/tests --tests
+	mkdir -p "${2:-output/gpu_check/simulated}"
+	out=$(cd "${2:-output/gpu_check/simulated}" && pwd)
+	carried output/gpu_check/pack output/gpu_check/tests
+	(
+		cd output/gpu_check/carried
+		sh scripts/gpu_check.sh --from pack --out "$out" --simulate
+		sh scripts/gpu_check.sh --from tests --out "$out" --simulate --continue "$out/report.json"
+	)
+	rm -rf output/gpu_check/carried
 	if grep 'not measured' "$out/report.md" | grep -qv PEFT; then
 		echo "gpu_check: a target has no figure: see $out/report.md" >&2
 		exit 1
@@ -152,7 +187,7 @@ case ${1:-} in
 	from "$dir" "$@"
 	;;
 *)
-	sed -n '2,22s/^# \{0,1\}//p' "$0"
+	sed -n '2,/^set/s/^# \{0,1\}//p' "$0"
 	exit 2
 	;;
 esac

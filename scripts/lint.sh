@@ -29,8 +29,8 @@ done
 if [ -n "${CUDA_HOME:-}" ] || [ -d output/cuda ]; then
 	echo "vet and staticcheck, tags: cuda${1:+, vet alone}"
 	eval "$(sh scripts/cuda_env.sh)"
-	$go vet -tags cuda ./backend/... ./kernels/... ./cmd/lorafuse/cli
-	[ "${1:-}" = short ] || $staticcheck -tags cuda ./backend/... ./kernels/... ./cmd/lorafuse/cli
+	$go vet -tags cuda ./backend/... ./kernels/... ./cmd/lorafuse/cli ./cmd/gpubench
+	[ "${1:-}" = short ] || $staticcheck -tags cuda ./backend/... ./kernels/... ./cmd/lorafuse/cli ./cmd/gpubench
 else
 	echo "no vet for tags: cuda, which needs CUDA's headers: make cuda-kernels installs them"
 fi

@@ -3,8 +3,6 @@
 package cuda
 
 import (
-	"maps"
-	"slices"
 	"testing"
 
 	"github.com/lorafuse/lorafuse/backend"
@@ -60,9 +58,6 @@ func (d *Device) LoadSizes(slot, window, trial, staging int) {
 
 // Address is where a buffer lies on the device.
 func Address(b backend.Buffer) uint64 { return uint64(b.(*buffer).address()) }
-
-// Kernels are the names of the kernels that a closed device has prepared.
-func (d *Device) Kernels() []string { return slices.Sorted(maps.Keys(d.images.functions)) }
 
 // Closing tells whether somebody closes the device.
 func (d *Device) Closing() bool {

@@ -5,6 +5,8 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"gorgonia.org/cu"
 
@@ -73,6 +75,9 @@ func (d *Device) kernel(k *gpu.Kernel) (uintptr, error) {
 	}
 	return driver.Handle(f), nil
 }
+
+// Kernels lists the kernels that a closed device has prepared: what a check of them has seen.
+func (d *Device) Kernels() []string { return slices.Sorted(maps.Keys(d.images.functions)) }
 
 func (m *images) unload() {
 	for _, module := range m.modules {

@@ -7,7 +7,7 @@ const (
 	TargetLayer   = "LoRA r=16 on m=8192, 4096², bf16, forward and backward: beside the frozen layer"
 	TargetUpload  = "upload: beside the pinned copy"
 	TargetStep    = "training step, bf16: share of the ceiling of 4 operations a weight and token at the measured rate of mma.sync, which is not the chip's"
-	TargetPEFT    = "training step, bf16: beside torch + PEFT, as it is and compiled, the faster one"
+	TargetPEFT    = "training step, bf16: beside torch + PEFT on the same GPU, the fastest"
 	TargetDecode  = "decoding: share of the measured bandwidth"
 )
 

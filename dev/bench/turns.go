@@ -52,6 +52,9 @@ type Turns struct {
 	// the last time was a while ago: what is measured of the machine itself is
 	// measured as often as its moods change.
 	Between func() error
+	// Peaks are those of the machine where they were measured before, by the name of the
+	// precision; nil where they are not.
+	Peaks map[string]Peak
 
 	done, total int
 	between     time.Time // when it was called last

@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 
@@ -74,7 +75,7 @@ func WriteArchive(w io.Writer, files map[string]string) error {
 		}
 		c.Files[name] = entry{Mode: info.Mode().Perm(), Chunks: chunked(raw), Addresses: chunked(addresses)}
 	}
-	z, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithWindowSize(window))
+	z, err := compressor(w)
 	if err != nil {
 		return err
 	}
@@ -88,6 +89,30 @@ func WriteArchive(w io.Writer, files map[string]string) error {
 	}
 	return z.Close()
 }
+
+// compressor writes zstd: by the program of that name where there is one, which takes a
+// tenth more off.
+func compressor(w io.Writer) (io.WriteCloser, error) {
+	path, err := exec.LookPath("zstd")
+	if err != nil {
+		return zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithWindowSize(window))
+	}
+	c := exec.Command(path, "-q", "-19", "--long=27", "-c")
+	c.Stdout, c.Stderr = w, os.Stderr
+	in, err := c.StdinPipe()
+	if err == nil {
+		err = c.Start()
+	}
+	return &process{in, c}, err
+}
+
+// process is a program that is written to, and has ended when it is closed.
+type process struct {
+	io.WriteCloser
+	c *exec.Cmd
+}
+
+func (p *process) Close() error { return errors.Join(p.WriteCloser.Close(), p.c.Wait()) }
 
 // Chunks end where the bytes before say so, and so at the same places of the
 // same bytes wherever these lie in a file. Small ones find what the tables of two

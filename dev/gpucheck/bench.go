@@ -8,7 +8,7 @@ import (
 	"github.com/lorafuse/lorafuse/dev/bench"
 )
 
-// Benchmark is what lorafuse bench --json has printed, as far as it is shown.
+// Benchmark is what gpubench has printed, as far as it is shown.
 type Benchmark struct {
 	Title string `json:"title"`
 	Rows  []Row  `json:"rows"`
@@ -88,11 +88,38 @@ func (r *Report) asked() (all []Asked) {
 				}
 			}
 		}
+		if a, ok := r.besidePEFT(); ok && name == bench.TargetPEFT {
+			all = append(all, a)
+		}
 		if len(all) == n {
 			all = append(all, Asked{Name: name, Asked: boundOf(name), Found: "–", Word: "not measured"})
 		}
 	}
 	return slices.Clip(all)
+}
+
+// besidePEFT holds our training step against the fastest of PEFT's, which another program
+// has measured.
+func (r *Report) besidePEFT() (Asked, bool) {
+	for ours := range r.rows("lorafuse") {
+		fastest := 0.0
+		for theirs := range r.rows("torch + PEFT") {
+			if theirs.Group == ours.Group && theirs.Input == ours.Input && theirs.Median > 0 && (fastest == 0 || theirs.Median < fastest) {
+				fastest = theirs.Median
+			}
+		}
+		if fastest == 0 || ours.Median == 0 {
+			continue
+		}
+		ratio := ours.Median / fastest
+		m := Mark{Name: bench.TargetPEFT, Row: ours.Group + ", " + ours.Input, Asked: bench.MostPEFT, Ratio: ratio, Met: ratio <= bench.MostPEFT}
+		a := m.asked()
+		if r.Small {
+			a.Word = "not judged"
+		}
+		return a, true
+	}
+	return Asked{}, false
 }
 
 func (m *Mark) asked() Asked {

@@ -9,7 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 
@@ -90,7 +92,7 @@ func (r *runner) chooseDriver(ctx context.Context) error {
 	}
 	for _, name := range found {
 		limited, cancel := context.WithTimeout(ctx, 20*time.Second)
-		c := exec.CommandContext(limited, r.bin("lorafuse"), "devices", "--json")
+		c := exec.CommandContext(limited, r.bin(benchProgram), "devices")
 		c.Env = append(os.Environ(), EnvLibrary+"="+name)
 		c.WaitDelay = time.Second
 		raw, err := c.Output()
@@ -127,12 +129,13 @@ func findPython() (python, why string) {
 	return "", why
 }
 
-// findSanitizer gives compute-sanitizer, empty where there is none.
-func findSanitizer() string {
-	if name, err := exec.LookPath("compute-sanitizer"); err == nil {
-		return name
+// findTool gives a program of CUDA's, on the PATH or where one of the patterns finds it;
+// empty where there is none.
+func findTool(name string, patterns ...string) string {
+	if path, err := exec.LookPath(name); err == nil {
+		return path
 	}
-	for _, pattern := range []string{"/usr/local/cuda*/bin/compute-sanitizer", "/usr/local/cuda*/compute-sanitizer/compute-sanitizer", "/opt/nvidia/*/compute-sanitizer"} {
+	for _, pattern := range append(patterns, "/usr/local/cuda*/bin/"+name) {
 		if found, _ := filepath.Glob(pattern); len(found) > 0 {
 			return found[len(found)-1]
 		}
@@ -140,7 +143,35 @@ func findSanitizer() string {
 	return ""
 }
 
-// describe reads what lorafuse devices --json says of the GPU: its description,
+func findSanitizer() string {
+	return findTool("compute-sanitizer", "/usr/local/cuda*/compute-sanitizer/compute-sanitizer", "/opt/nvidia/*/compute-sanitizer")
+}
+
+func findProfiler() string { return findTool("ncu", "/opt/nvidia/nsight-compute/*/ncu") }
+
+var (
+	capability = regexp.MustCompile(`compute capability (\d+)\.(\d+)`)
+	cudaOf     = regexp.MustCompile(`driver (\d+)\.(\d+)`)
+)
+
+// oldestDriver is the version of CUDA whose machine code the kernels are.
+const oldestDriver = 13
+
+// fits tells why the kernels of the pack cannot run on a device, empty where they can.
+func (p *Pack) fits(device string) string {
+	if m := cudaOf.FindStringSubmatch(device); m != nil {
+		if major, err := strconv.Atoi(m[1]); err == nil && major < oldestDriver {
+			return fmt.Sprintf("%s: the driver is of CUDA %s.%s, expected %d.0 (580) or newer", device, m[1], m[2], oldestDriver)
+		}
+	}
+	m := capability.FindStringSubmatch(device)
+	if m == nil || p.Arch == "" || p.Arch == "all" || strings.TrimRight(p.Arch, "a") == m[1]+m[2] {
+		return ""
+	}
+	return fmt.Sprintf("%s: the pack has kernels for %s only: make one with --arch %s%s, or --arch all", device, p.Arch, m[1], m[2])
+}
+
+// describe reads what gpubench devices says of the GPU: its description,
 // or why there is none.
 func describe(raw []byte) (device, missing string, err error) {
 	var list struct {

@@ -2,6 +2,7 @@ package gpucheck
 
 import (
 	"fmt"
+	"iter"
 	"strconv"
 	"strings"
 	"time"
@@ -39,12 +40,59 @@ func (r *Report) Markdown() string {
 			p("\n## %s: %s\n\n```\n%s\n```\n", s.Name, s.Status, strings.TrimSpace(strings.ReplaceAll(s.Tail, "```", "'''")))
 		}
 	}
+	b.WriteString(r.besideTorch())
 	for i := range r.Steps {
-		if s := &r.Steps[i]; s.Bench != nil {
+		s := &r.Steps[i]
+		if s.Bench != nil {
 			p("\n## %s\n\n%s", s.Name, s.Bench.table())
+		}
+		if c := s.Clock; c != nil {
+			p("\nMeanwhile the clock was %.0f to %.0f MHz, %.0f W and %.0f °C at most.\n", c.LeastMHz, c.MostMHz, c.Watts, c.Celsius)
+		}
+		if len(s.Margins) > 0 {
+			p("\n## %s: errors\n\n| operation | error | allowed | share | in |\n|---|---|---|---|---|\n", s.Name)
+			for _, m := range s.Margins {
+				p("| %s | %.2g | %.2g | %.2f | %s |\n", m.Operation, m.Error, m.Limit, m.Error/m.Limit, cell(m.Case))
+			}
+		}
+		if len(s.Counters) > 0 {
+			p("\n## %s\n\n%s", s.Name, countersTable(s.Counters))
 		}
 	}
 	return b.String()
+}
+
+// besideTorch has what was measured of ours and of torch on the same input.
+func (r *Report) besideTorch() string {
+	var b strings.Builder
+	for ours := range r.rows("lorafuse") {
+		for theirs := range r.rows("torch") {
+			if ours.Group == theirs.Group && ours.Input == theirs.Input && ours.Median > 0 && theirs.Median > 0 {
+				if b.Len() == 0 {
+					b.WriteString("\n## Beside PyTorch\n\n| what | on | ours ms | theirs ms | TFLOP/s | theirs | of their time |\n|---|---|---|---|---|---|---|\n")
+				}
+				fmt.Fprintf(&b, "| %s, %s, %s | %s | %.4g | %.4g | %s | %s | %.2f |\n", cell(theirs.Group), theirs.Program, cell(theirs.Name), cell(ours.Input),
+					1e3*ours.Median, 1e3*theirs.Median, figure(ours.GFlops/1e3), figure(theirs.GFlops/1e3), ours.Median/theirs.Median)
+			}
+		}
+	}
+	return b.String()
+}
+
+// rows are those of programs whose names begin so.
+func (r *Report) rows(program string) iter.Seq[*Row] {
+	return func(yield func(*Row) bool) {
+		for i := range r.Steps {
+			if r.Steps[i].Bench == nil {
+				continue
+			}
+			for k := range r.Steps[i].Bench.Rows {
+				if row := &r.Steps[i].Bench.Rows[k]; strings.HasPrefix(row.Program, program) && !yield(row) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // part is the number of the part, empty for the device.

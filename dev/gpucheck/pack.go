@@ -13,7 +13,8 @@ import (
 type Pack struct {
 	Commit string    `json:"commit"`
 	Built  string    `json:"built"` // with which compilers
-	Tests  []Program `json:"tests"`
+	Arch   string    `json:"arch"`  // what there are kernels for: 90a, or all
+	Tests  []Program `json:"tests"` // none in a pack of what measures
 }
 
 // Program is a test program.
@@ -107,8 +108,8 @@ func readPack(folder string) (*Pack, error) {
 	if err := json.Unmarshal(raw, &p); err != nil {
 		return nil, fmt.Errorf("%s: %w", PackFile, err)
 	}
-	if p.Commit == "" || len(p.Tests) == 0 {
-		return nil, fmt.Errorf("%s: found commit %q and %d test programs, expected both", PackFile, p.Commit, len(p.Tests))
+	if p.Commit == "" {
+		return nil, fmt.Errorf("%s: found no commit", PackFile)
 	}
 	return &p, nil
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/dev/bench"
 )
 
 // Every part ends within its time even if each of its steps takes all of its own,
@@ -30,7 +32,13 @@ func TestParts(t *testing.T) {
 		assert.LessOrEqual(t, took[part]+took[0], MostPart, "part %d", part)
 		assert.Positive(t, took[part], "part %d", part)
 	}
-	assert.Less(t, at["values bf16"], at["bench products bf16"])
+	for i, name := range []string{
+		first, "wrappers", "values bf16", "peaks", "bench torch", "bench products", "bench step", "bench decode", "bench served", "bench flux", "counters", "memcheck bf16", "bench shapes",
+	} {
+		assert.Equal(t, i, at[name], name)
+	}
+	assert.LessOrEqual(t, took[1]+took[0], MostCall, "the first call")
+	assert.LessOrEqual(t, took[2]+took[0], 3*time.Minute, "the second")
 	for name, i := range at {
 		if strings.HasPrefix(name, "bench ") {
 			assert.Less(t, i, at["tests backend/cuda"], name)
@@ -68,14 +76,14 @@ func TestOnePart(t *testing.T) {
 func TestSavesUnderWay(t *testing.T) {
 	often = 20 * time.Millisecond
 	t.Cleanup(func() { often = 3 * time.Second })
-	o := pack(t, map[string]string{"lorafuse": `case $1 in devices) ` + lists + ` ;; bench)
-		while [ $# -gt 1 ]; do [ "$1" = --save ] && f=$2; shift; done
+	o := pack(t, map[string]string{"gpubench": `case $1 in devices) ` + lists + ` ;; *)
+		while [ $# -gt 1 ]; do [ "$1" = -save ] && f=$2; shift; done
 		echo '{"rows": [{"group": "g", "median_s": 0.5}]}' >"$f.new"; mv "$f.new" "$f"; sleep 60 ;; esac`})
-	o.Only = []string{"bench attention"}
+	o.Only = []string{"bench decode"}
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { // whoever looks sees the row, and takes the machine away
 		for ctx.Err() == nil {
-			if r, err := ReadReport(filepath.Join(o.Out, JSONFile)); err == nil && r.result("bench attention").Bench != nil {
+			if r, err := ReadReport(filepath.Join(o.Out, JSONFile)); err == nil && r.result("bench decode").Bench != nil {
 				cancel()
 			}
 			time.Sleep(10 * time.Millisecond)
@@ -83,7 +91,7 @@ func TestSavesUnderWay(t *testing.T) {
 	}()
 	r, err := Run(ctx, o)
 	require.ErrorIs(t, err, context.Canceled)
-	x := r.result("bench attention")
+	x := r.result("bench decode")
 	assert.Equal(t, Interrupted, x.Status)
 	require.NotNil(t, x.Bench)
 	assert.Equal(t, 0.5, x.Bench.Rows[0].Median)
@@ -92,7 +100,7 @@ func TestSavesUnderWay(t *testing.T) {
 // Values on the tensor cores that have launched none of their kernels have shown
 // nothing.
 func TestKernelsAreMissed(t *testing.T) {
-	o := pack(t, map[string]string{"backend_cuda.test": passes + "; echo kernels: gemm_mma_128"})
+	o := pack(t, map[string]string{"gpubench": `case $1 in devices) ` + lists + ` ;; *) ` + passes + "; echo kernels: gemm_mma_128 ;; esac"})
 	o.Only = []string{"values bf16", "values f32"}
 	r, err := Run(t.Context(), o)
 	require.ErrorIs(t, err, ErrSteps)
@@ -123,7 +131,7 @@ func TestFindsDriver(t *testing.T) {
 	narrow := library("narrow", elf.ELFCLASS32, elf.EM_386)
 	right := library("right", elf.ELFCLASS64, machines[runtime.GOARCH])
 	compat := library("compat", elf.ELFCLASS64, machines[runtime.GOARCH])
-	o := pack(t, map[string]string{"lorafuse": `case $LORAFUSE_LIBCUDA in */compat/*) ` + lists + ` ;; *) echo '{}' ;; esac`})
+	o := pack(t, map[string]string{"gpubench": `case $LORAFUSE_LIBCUDA in */compat/*) ` + lists + ` ;; *) echo '{}' ;; esac`})
 	t.Setenv(EnvLibrary, "")
 	ldconfig := func(paths ...string) {
 		text := "#!/bin/sh\n"
@@ -156,4 +164,94 @@ func TestCheckoutCounts(t *testing.T) {
 	require.NoError(t, f.Truncate(MostBytes))
 	require.NoError(t, f.Close())
 	require.ErrorContains(t, Build(t.TempDir(), bin, root, []string{"large"}, true), "and the checkout beside it 67108864, at most 67108864 can be carried together")
+}
+
+// What the pack has no kernels for, and a driver that is too old for them, is said before
+// anything else.
+func TestFits(t *testing.T) {
+	const of = "NVIDIA H200, compute capability 9.0, 132 multiprocessors, driver 13.0"
+	for arch, ok := range map[string]bool{"90a": true, "90": true, "all": true, "": true, "89": false, "100": false} {
+		assert.Equal(t, ok, (&Pack{Arch: arch}).fits(of) == "", arch)
+	}
+	assert.Contains(t, (&Pack{Arch: "90a"}).fits("NVIDIA A100, compute capability 8.0, driver 13.0"), "kernels for 90a only: make one with --arch 80, or --arch all")
+	assert.Contains(t, (&Pack{Arch: "all"}).fits("NVIDIA A100, compute capability 8.0, driver 12.8"), "the driver is of CUDA 12.8, expected 13.0")
+
+	o := pack(t, map[string]string{"gpubench": `echo '{"devices": [{"backend": "cuda", "name": "GPU", "detail": "driver 12.4"}]}'`})
+	r, err := Run(t.Context(), o)
+	require.ErrorIs(t, err, ErrNothing)
+	assert.Contains(t, r.result("values bf16").Reason, "the driver is of CUDA 12.4")
+}
+
+// Of each operation the case is kept that came nearest to its limit.
+func TestMargins(t *testing.T) {
+	found := margins([]byte(`=== RUN   TestRounded/value/Gemm/lora
+    scene.go:107: margin TestRounded/value/Gemm/lora: error 0.003 of 0.015
+    scene.go:107: margin TestRounded/value/Gemm/bias: error 0.006 of 0.015
+    scene.go:107: margin TestRounded/value/Attention/x: error 0.049 of 0.05
+    scene.go:107: margin TestRounded/value/Softmax/x: error 0 of 1e-06
+    scene.go:107: margin nothing: error 1 of 2
+`))
+	assert.Equal(t, []Margin{
+		{"Attention", "TestRounded/value/Attention/x", 0.049, 0.05}, {"Gemm", "TestRounded/value/Gemm/bias", 0.006, 0.015}, {"Softmax", "TestRounded/value/Softmax/x", 0, 1e-6},
+	}, found)
+}
+
+// Counters are read between what the profiled program prints.
+func TestCounters(t *testing.T) {
+	all, err := counters([]byte(`==PROF== Connected to process 12
+{"title": "kernels"}
+"ID","Process ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"
+"0","12","gemm_mma_128","GPU Speed Of Light Throughput","Duration","us","1,234.5"
+"0","12","gemm_mma_128","GPU Speed Of Light Throughput","DRAM Throughput","%","12.5"
+==PROF== Disconnected
+"1","12","attention_bf16_128","Occupancy","Achieved Occupancy","%","24"
+`))
+	require.NoError(t, err)
+	assert.Equal(t, []Counters{
+		{"gemm_mma_128", map[string]string{"Duration": "1,234.5 us", "DRAM Throughput": "12.5 %"}}, {"attention_bf16_128", map[string]string{"Achieved Occupancy": "24 %"}},
+	}, all)
+	assert.Contains(t, countersTable(all), "| gemm_mma_128 | 1,234.5 us |  |  | 12.5 % |")
+	for _, bad := range []string{"", `"ID","Kernel Name"` + "\n", `"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"` + "\n"} {
+		_, err = counters([]byte(bad))
+		require.Error(t, err)
+	}
+}
+
+// The clock is what nvidia-smi has said, from the least to the most.
+func TestClock(t *testing.T) {
+	var c *Clock
+	for _, said := range []string{"1755, 640.50, 55\n", "no devices\n", "1980, 120.00, 61\n345, 70, 30\n"} {
+		c = c.with(said)
+	}
+	assert.Equal(t, &Clock{LeastMHz: 1755, MostMHz: 1980, Watts: 640.5, Celsius: 61}, c)
+}
+
+// Ours and PyTorch's stand beside each other where they are of one group and input, and
+// PEFT's fastest step is what ours is held against.
+func TestBesideTorch(t *testing.T) {
+	r := &Report{Steps: []Result{
+		{Name: "bench torch", Bench: &Benchmark{Rows: []Row{
+			{Group: "Training step", Program: "torch + PEFT", Name: "f32 adapters", Input: "8b", Median: 2},
+			{Group: "Training step", Program: "torch + PEFT", Name: "bf16 adapters", Input: "8b", Median: 1.25},
+			{Group: "Training step", Program: "torch + PEFT", Name: "bf16 adapters", Input: "1b", Median: 0.1},
+		}}},
+		{Name: "bench step", Bench: &Benchmark{Rows: []Row{{Group: "Training step", Program: "lorafuse", Name: "bf16", Input: "8b", Median: 1}}}},
+	}}
+	assert.Contains(t, r.besideTorch(), "| Training step, torch + PEFT, bf16 adapters | 8b | 1000 | 1250 |  |  | 0.80 |")
+	assert.NotContains(t, r.besideTorch(), "1b")
+	assert.Contains(t, r.asked(), Asked{Name: bench.TargetPEFT, Asked: "≤ 1", Found: "0.800", On: "Training step, 8b", Word: "met"})
+}
+
+// Suites are told the peaks that were measured before, by this run or by the one that it
+// continues.
+func TestPeaksAreKept(t *testing.T) {
+	o := pack(t, nil)
+	require.NoError(t, os.MkdirAll(o.Out, 0o755))
+	r := &runner{Options: o}
+	assert.Empty(t, r.peaks())
+	name := filepath.Join(o.Out, peaksFile)
+	require.NoError(t, os.WriteFile(name, []byte("{}"), 0o644))
+	assert.Equal(t, []string{"-peaks", name}, r.peaks())
+	r.Out, r.Continue = t.TempDir(), filepath.Join(o.Out, JSONFile)
+	assert.Equal(t, []string{"-peaks", name}, r.peaks())
 }

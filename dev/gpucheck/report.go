@@ -42,8 +42,29 @@ type Result struct {
 	Seconds float64    `json:"seconds"`
 	Date    time.Time  `json:"date,omitzero"` // when it began
 	Tests   *Tests     `json:"tests,omitempty"`
+	Margins []Margin   `json:"margins,omitempty"`
 	Bench   *Benchmark `json:"benchmark,omitempty"`
-	Tail    string     `json:"tail,omitempty"` // the last that it printed, where it did not pass
+	// Counters are the hardware's, of kernels.
+	Counters []Counters `json:"counters,omitempty"`
+	Clock    *Clock     `json:"clock,omitempty"` // while it was measured
+	Tail     string     `json:"tail,omitempty"`  // the last that it printed, where it did not pass
+}
+
+// Margin is how near the values of an operation have come to the error that they may
+// have, in the case where they came nearest.
+type Margin struct {
+	Operation string  `json:"operation"`
+	Case      string  `json:"case"`
+	Error     float64 `json:"error"`
+	Limit     float64 `json:"limit"`
+}
+
+// Clock is what nvidia-smi said while a step ran.
+type Clock struct {
+	LeastMHz float64 `json:"least_mhz"`
+	MostMHz  float64 `json:"most_mhz"`
+	Watts    float64 `json:"most_watts"`
+	Celsius  float64 `json:"most_celsius"`
 }
 
 // Tests counts what a test program has printed.

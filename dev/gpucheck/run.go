@@ -25,7 +25,7 @@ type Options struct {
 	// always looked for.
 	Only []string
 	// Part is the part whose steps are run, counted from 1; 0 for all. It takes
-	// less than nine minutes.
+	// eight minutes at most.
 	Part int
 	// Continue is the report of an earlier run, whose ended steps are not run
 	// again; empty for none.
@@ -56,6 +56,7 @@ type runner struct {
 	temp      string // for what steps write
 	driver    string
 	sanitizer string
+	profiler  string
 	report    *Report
 	log       *os.File
 	deadline  time.Time // zero for none
@@ -68,16 +69,23 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		o.Log = io.Discard
 	}
 	if o.Part > 0 && o.Limit == 0 {
-		o.Limit = MostPart + 20*time.Second
+		o.Limit = MostCall
 	}
-	r := &runner{Options: o, sanitizer: findSanitizer()}
+	r := &runner{Options: o, sanitizer: findSanitizer(), profiler: findProfiler()}
 	if o.Limit > 0 {
 		r.deadline = time.Now().Add(o.Limit)
 	}
-	if err := os.MkdirAll(o.Out, 0o777); err != nil {
+	for _, name := range []*string{&r.Out, &r.Continue} { // steps have folders of their own
+		if *name != "" {
+			if *name, err = filepath.Abs(*name); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := os.MkdirAll(r.Out, 0o777); err != nil {
 		return nil, err
 	}
-	if r.log, err = os.OpenFile(filepath.Join(o.Out, LogFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o666); err != nil {
+	if r.log, err = os.OpenFile(filepath.Join(r.Out, LogFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o666); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.log.Close()) }()
@@ -190,6 +198,9 @@ func (r *runner) take(ctx context.Context, s *step, missing error) error {
 	} else if d := r.report.result(first); s.name != first && d.Status != Passed {
 		why = "no device: " + d.Reason
 	}
+	if why == "" {
+		why = r.lacks(s)
+	}
 	if why == "" && s.begin != nil {
 		why = s.begin()
 	}
@@ -210,11 +221,25 @@ func (r *runner) take(ctx context.Context, s *step, missing error) error {
 		if err := r.report.Write(r.Out); err != nil {
 			return err
 		}
+		if s.kind == benchmark && s.name != peaksStep {
+			s.args = append(s.args, r.peaks()...)
+		}
 		fmt.Fprintf(r.Log, "%s: %s\n", s.name, s.what)
 		r.run(ctx, s, x, left)
 	}
 	fmt.Fprintf(r.Log, "%s: %s %s\n", s.name, x.Status, x.said())
 	return r.report.Write(r.Out)
+}
+
+// lacks tells which program of a step is none of the pack, empty for none: there are packs
+// of what measures, and of tests.
+func (r *runner) lacks(s *step) string {
+	for _, name := range s.args {
+		if filepath.Dir(name) == filepath.Join(r.work, binFolder) && !fileExists(name) {
+			return "the pack has no " + filepath.Base(name)
+		}
+	}
+	return ""
 }
 
 // wants tells whether a step is to be run.
@@ -264,14 +289,14 @@ func (r *runner) run(ctx context.Context, s *step, x *Result, left time.Duration
 	default:
 		x.Status, x.Reason = Failed, err.Error()
 	}
-	s.read(r.report, x, stdout.bytes())
+	s.read(r, x, stdout.bytes())
 	if x.Status != Passed && x.Status != Skipped {
 		x.Tail = last.String()
 	}
 }
 
 // read takes out of the output what the step is there for.
-func (s *step) read(report *Report, x *Result, raw []byte) {
+func (s *step) read(r *runner, x *Result, raw []byte) {
 	fail := func(err error) {
 		if err != nil && x.Status == Passed {
 			x.Status, x.Reason = Failed, err.Error()
@@ -283,13 +308,14 @@ func (s *step) read(report *Report, x *Result, raw []byte) {
 			return
 		}
 		device, missing, err := describe(raw)
-		if report.Device = device; err != nil {
-			fail(err)
-		} else if device == "" {
+		if r.report.Device = device; device != "" {
+			missing = r.pack.fits(device)
+		}
+		if fail(err); missing != "" {
 			x.Status, x.Reason = Skipped, missing
 		}
 	case tests:
-		if x.Tests = count(raw); x.Tests.Passed+x.Tests.Failed == 0 {
+		if x.Tests, x.Margins = count(raw), margins(raw); x.Tests.Passed+x.Tests.Failed == 0 {
 			fail(errors.New("no test has run"))
 		}
 		fail(s.missing(raw))
@@ -309,6 +335,10 @@ func (s *step) read(report *Report, x *Result, raw []byte) {
 			b = s.saved()
 		}
 		x.Bench = b
+	case counting:
+		var err error
+		x.Counters, err = counters(raw)
+		fail(err)
 	}
 }
 
@@ -362,9 +392,6 @@ func count(raw []byte) *Tests {
 func (r *runner) twins() string {
 	if r.Small {
 		return "the simulated driver has no PTX: a test of kernels/sim compares the twins with themselves"
-	}
-	if _, err := os.Stat(filepath.Join(r.work, binFolder, "conformance")); err != nil {
-		return "the pack has no program that compares them"
 	}
 	return ""
 }

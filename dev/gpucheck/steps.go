@@ -4,8 +4,6 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
-
-	"github.com/lorafuse/lorafuse/backend"
 )
 
 // kind is how the output of a step is read.
@@ -14,9 +12,10 @@ type kind uint8
 const (
 	program    kind = iota // its exit status says it all
 	tests                  // of go test -v
-	benchmark              // JSON of lorafuse bench
-	devices                // JSON of lorafuse devices
+	benchmark              // JSON of gpubench
+	devices                // JSON of gpubench devices
 	sanitizing             // as tests, under compute-sanitizer
+	counting               // tables of ncu
 )
 
 // step is one thing to do: a program with its arguments, or why not.
@@ -36,32 +35,41 @@ type step struct {
 	// begin, if any, is called when the step's turn has come, and says why it is
 	// not done after all.
 	begin func() string
-	part  int // counted from 1; the device is of every part
+	opens bool // a part of its own begins with it
+	part  int  // counted from 1; the device is of every part
 }
 
 // first is the step that looks for the device; without it nothing else runs.
 const first = "device"
 
-// steps lists them in their order: what all else rests on comes first, then
-// values and figures of what users run, in bf16, and what takes long last.
+// steps lists them in their order. The first part is what a machine is had for: whether
+// values are right, what the device reaches, what PyTorch makes of it, and what users run.
+// The second looks at memory and at other shapes; what takes long is last.
 func (r *runner) steps() []step {
 	all := []step{
 		{name: first, what: "the driver is found and lists a device that kernels are compiled for", kind: devices,
-			args: []string{r.bin("lorafuse"), "devices", "--json"}, limit: 30 * time.Second},
+			args: []string{r.bin(benchProgram), "devices"}, limit: 15 * time.Second},
 		{name: "wrappers", what: "every wrapper of kernels/cuda/device.cuh as PTX against its twin in the simulator",
-			args: r.wrappers(), limit: time.Minute, skip: r.twins()},
-		r.values("values bf16", "values of all operations, products and attention on the tensor cores", 90*time.Second, rounded, tensorCores...),
+			args: r.wrappers(), limit: 15 * time.Second, skip: r.twins()},
+		r.values("values bf16", "values of all operations, products and attention on the tensor cores, and how near to the limit their errors are", time.Minute, rounded, tensorCores...),
 	}
-	all = append(all, r.rates()...)
-	all = append(all,
-		r.values("values f32", "values of all operations in float32", 90*time.Second, "^TestConformance$/^value$"),
-		r.sanitized("memcheck", "bf16", halfPart, r.values("", "", 0, rounded, tensorCores...)))
-	all = append(all, r.models()...)
+	all = append(all, r.figures()...)
+	all = append(all, r.counting())
+	second := []step{r.sanitized("memcheck", "bf16", 100*time.Second, r.values("", "", 0, rounded, tensorCores...))}
+	second = append(second, r.suite("bench shapes", "products of small models in bf16: other tiles", 50*time.Second,
+		[]string{"kernels", "-runs", "3", "-only", "^(x|dy|LoRA).*: lorafuse: bf16,"}, nil)...)
+	second[0].opens = true
+	third := append([]step{r.values("values f32", "values of all operations in float32", 90*time.Second, "^TestConformance$/^value$")}, r.rates()...)
+	third[0].opens = true
+	all = append(append(all, second...), third...)
 	for _, p := range r.pack.Tests {
 		all = append(all, r.tests(p))
 	}
 	return parted(append(all, r.sanitizers()...))
 }
+
+// benchProgram lists the device and measures it.
+const benchProgram = "gpubench"
 
 func (r *runner) bin(name string) string { return filepath.Join(r.work, binFolder, name) }
 
@@ -79,12 +87,12 @@ var tensorCores = []string{"gemm_mma_", "attention_bf16_", "attention_dq_bf16_",
 // simulated driver alone.
 const longCases = "LORAFUSE_LONG=1"
 
-// values is a step of tests of backend/cuda.
+// values is a step of the conformance suite.
 func (r *runner) values(name, what string, limit time.Duration, run string, kernels ...string) step {
-	s := step{name: name, what: what, kind: tests, folder: filepath.Join(r.tree, "backend/cuda"), limit: limit, mentions: kernels,
-		args: []string{r.bin("backend_cuda.test"), "-test.v", "-test.run=" + run}, env: []string{longCases}}
+	s := step{name: name, what: what, kind: tests, limit: limit, mentions: kernels,
+		args: []string{r.bin(benchProgram), "values", "-test.v", "-test.run=" + run}}
 	if r.Small {
-		s.args, s.mentions = append(s.args[:2:2], "-test.run="+run+"/^Softmax$"), nil
+		s.args, s.mentions = append(s.args[:3:3], "-test.run="+run+"/^Softmax$"), nil
 	}
 	return s
 }
@@ -93,7 +101,7 @@ func (r *runner) values(name, what string, limit time.Duration, run string, kern
 func (r *runner) tests(p Program) step {
 	s := step{name: "tests " + p.Name, what: "the tests of package " + p.Name, kind: tests, folder: filepath.Join(r.tree, filepath.FromSlash(p.Name)),
 		limit: halfPart, env: []string{longCases}}
-	s.args = []string{r.bin(p.binary()), "-test.v", "-test.timeout=3m45s"} // it says what hangs before it is ended
+	s.args = []string{r.bin(p.binary()), "-test.v", "-test.timeout=3m30s"} // it says what hangs before it is ended
 	if p.Golden {
 		s.name, s.what = "goldens "+p.Name, "what package "+p.Name+" holds the CPU to, on the device: PyTorch's logits, gradients, runs"
 		s.env = append(s.env, "LORAFUSE_TEST_BACKEND=cuda")
@@ -145,8 +153,8 @@ func (r *runner) sanitized(tool, of string, limit time.Duration, s step) step {
 	return s
 }
 
-// suite is a step of lorafuse bench on the device, with the arguments that it has
-// in small sizes; where there are none it is not taken then.
+// suite is a step of gpubench, with the arguments that it has in small sizes; where there
+// are none it is not taken then.
 func (r *runner) suite(name, what string, limit time.Duration, args, small []string) (all []step) {
 	if r.Small {
 		args, limit = small, time.Minute
@@ -155,35 +163,40 @@ func (r *runner) suite(name, what string, limit time.Duration, args, small []str
 		return nil
 	}
 	saves := filepath.Join(r.temp, name+".json")
-	args = append([]string{r.bin("lorafuse"), "bench"}, append(args, "--backend", backend.CUDA, "--json", "--save", saves)...)
+	if name == peaksStep {
+		saves = filepath.Join(r.Out, peaksFile)
+	}
+	args = append([]string{r.bin(benchProgram)}, append(args, "-save", saves)...)
 	return []step{{name: name, what: what, kind: benchmark, limit: limit, args: args, saves: saves}}
 }
 
-// rates measure operations one by one, those of bf16 first.
-func (r *runner) rates() []step {
-	kernels := func(only string) []string { return []string{"kernels", "--only", only} }
-	small := func(words ...string) []string { return append(words, "--shrink", "64", "--runs", "1", "--only") }
-	return slices.Concat(
-		r.suite("bench products bf16", "products on the tensor cores", 90*time.Second, kernels("^(x|dy|LoRA).*: lorafuse: bf16,"),
-			append(small("kernels"), `^x·Wᵀ: lorafuse: bf16, m=(1|64) k=64 n=64$`)),
-		r.suite("bench attention", "attention, forward and backward", time.Minute, kernels("^Attention"), nil),
-		r.suite("bench layer bf16", "layers with adapters beside frozen ones, in bf16", 2*time.Minute, []string{"layer", "--runs", "5", "--only", ", bf16:"},
-			append(small("layer"), `backward, bf16: .*(alone|r=16), m=128 `)),
-		r.suite("bench memory", "what is bound by the memory", time.Minute, kernels("^Bound by the memory"),
-			append(small("kernels"), "softmax")),
-	)
+// peaksStep measures what others hold their figures against, and leaves it in peaksFile
+// beside the report.
+const (
+	peaksStep = "peaks"
+	peaksFile = "peaks.json"
+)
+
+// peaks are the arguments that tell a suite what was measured before, by this run or by
+// the one that it continues.
+func (r *runner) peaks() []string {
+	for _, folder := range []string{r.Out, filepath.Dir(r.Continue)} {
+		if name := filepath.Join(folder, peaksFile); fileExists(name) {
+			return []string{"-peaks", name}
+		}
+	}
+	return nil
 }
 
-// pythonPlace stands for a Python that is looked for when it is needed.
-const pythonPlace = "PYTHON"
-
-// models measure training and generating with whole models, and what users
-// reach for less.
-func (r *runner) models() []step {
-	dir := []string{"--dir", r.temp}
-	add := func(words ...string) []string { return append(words, dir...) }
-	peft := r.suite("bench step peft", "training steps beside torch + PEFT on the same GPU, as it is and compiled", 5*time.Minute,
-		add("step", "--size", "small,qwen-0.5b", "--runs", "1", "--only", "bf16", "--python", pythonPlace), nil)
+// figures are what a machine is had for, the yardsticks first.
+func (r *runner) figures() []step {
+	large := func(only string) []string { return []string{"large", "-runs", "3", "-dir", r.temp, "-only", only} }
+	small := func(only string) []string {
+		return []string{"large", "-runs", "1", "-dir", r.temp, "-only", only, "-size", "tiny", "-rows", "1", "-length", "16", "-contexts", "8", "-tokens", "24",
+			"-texts", "1,2", "-adapters", "2", "-rank", "4", "-heads", "1", "-side", "16"}
+	}
+	peft := r.suite("bench torch", "products and attention of models by PyTorch, and training steps of 8 billion weights by PEFT, in one process", 90*time.Second,
+		[]string{"torch", "-runs", "3", "-dir", r.temp, "-python", pythonPlace}, []string{"torch", "-python", pythonPlace})
 	for i := range peft {
 		args := peft[i].args
 		peft[i].begin = func() (why string) {
@@ -192,27 +205,63 @@ func (r *runner) models() []step {
 		}
 	}
 	return slices.Concat(
-		r.suite("bench step", "training steps of a model as large as Qwen2.5-0.5B", 2*time.Minute, add("step", "--size", "qwen-0.5b", "--runs", "2", "--only", "bf16"),
-			add("step", "--size", "tiny", "--runs", "1", "--steps", "1", "--only", "bf16")),
-		r.suite("bench decode", "generating with 1.1 billion weights", 2*time.Minute, add("decode", "--size", "large"),
-			add("decode", "--size", "tiny", "--runs", "1", "--contexts", "8", "--tokens", "2", "--prompt", "8", "--only", "One token: .*(merged, f32|alone)")),
-		r.suite("bench upload", "weights to the device", 90*time.Second, add("upload", "--size", "large"), add("upload", "--size", "tiny", "--runs", "1")),
+		r.suite(peaksStep, "products of both precisions, reading memory, copies: what all figures are held against", 15*time.Second, []string{"peaks"}, []string{"peaks"}),
 		peft,
-		r.suite("bench step 7b", "training steps of a model as large as Qwen2.5-7B", halfPart, add("step", "--size", "qwen-7b", "--runs", "1", "--steps", "5", "--only", "bf16"), nil),
-		r.suite("bench decode 7b", "generating with a model as large as Qwen2.5-7B", halfPart,
-			add("decode", "--size", "qwen-7b", "--runs", "3", "--contexts", "64,1024", "--only", "One token.*(f32|alone)"), nil),
-		r.suite("bench products f32", "products in float32, of weights of all kinds", 3*time.Minute, []string{"kernels", "--only", "^(x|dy|LoRA).*: lorafuse: f32"}, nil),
-		r.suite("bench layer f32", "layers with adapters beside frozen ones, in float32", 2*time.Minute, []string{"layer", "--runs", "5", "--only", "bf16 weights:"}, nil),
+		r.suite("bench products", "products and attention of the shapes of models", 45*time.Second, []string{"kernels", "-models", "-runs", "5"},
+			[]string{"kernels", "-models", "-runs", "1", "-shrink", "512", "-only", "^x·Wᵀ.*m=16|forward"}),
+		r.suite("bench step", "training steps of 8 billion weights, 8,192 tokens", 40*time.Second, large("^Training step:"), small("^Training step:")),
+		r.suite("bench decode", "tokens of one text, 8 billion weights", 30*time.Second, large("^One token:"), small("^One token:")),
+		r.suite("bench served", "steps of 1, 32 and 64 texts with 16 adapters, 8 billion weights", time.Minute, large("that are served:"), small("that are served:")),
+		r.suite("bench flux", "training steps of a block of FLUX", 25*time.Second, large("FLUX"), small("FLUX")),
 	)
 }
 
-// MostPart is the most time that the steps of a part take together: with what it
-// takes to unpack, less than the nine minutes that a machine may be had for at a
-// time.
-const MostPart = 8*time.Minute + 20*time.Second
+// counting has ncu read the counters of the hardware for kernels that users' time goes to.
+func (r *runner) counting() step {
+	s := step{name: "counters", what: "counters of the hardware, of six kinds of kernels", kind: counting, limit: time.Minute}
+	for _, section := range []string{"SpeedOfLight", "ComputeWorkloadAnalysis", "MemoryWorkloadAnalysis", "Occupancy", "LaunchStats", "WarpStateStats"} {
+		s.args = append(s.args, "--section", section)
+	}
+	s.args = slices.Concat([]string{r.profiler, "--csv", "--page", "details", "--clock-control", "none"}, s.args, []string{
+		"--kernel-name", "regex:gemm_|gemv_|attention_|lora_down|rows_gemm", "--launch-count", "24",
+		r.bin(benchProgram), "kernels", "-models", "-once",
+		"-only", "^x·Wᵀ.*m=(1|8192) k=4096 n=14336$|^dy·W.*k=14336|^LoRA.*m=8192 k=4096 n=16$|^Attention.*4 × 2048",
+	})
+	switch {
+	case r.Small:
+		s.skip = "the simulated driver has no counters"
+	case r.profiler == "":
+		s.skip = "no ncu on the PATH, below /usr/local/cuda or /opt/nvidia"
+	}
+	return s
+}
+
+// pythonPlace stands for a Python that is looked for when it is needed.
+const pythonPlace = "PYTHON"
+
+// rates measure what users reach for less.
+func (r *runner) rates() []step {
+	kernels := func(only string) []string { return []string{"kernels", "-only", only} }
+	return slices.Concat(
+		r.suite("bench layer", "layers with adapters beside frozen ones, in bf16", 2*time.Minute, []string{"layer", "-only", ", bf16:"},
+			[]string{"layer", "-shrink", "64", "-runs", "1", "-only", `backward, bf16: .*(alone|r=16), m=128 `}),
+		r.suite("bench upload", "weights to the device", 90*time.Second, []string{"upload", "-size", "large", "-dir", r.temp}, []string{"upload", "-size", "tiny", "-runs", "1", "-dir", r.temp}),
+		r.suite("bench target", "the product that targets are of", time.Minute, kernels("^x·Wᵀ: lorafuse: bf16, m=4096 k=4096 n=4096"),
+			[]string{"kernels", "-shrink", "64", "-runs", "1", "-only", `^x·Wᵀ: lorafuse: bf16, m=(1|64) k=64 n=64$`}),
+		r.suite("bench memory", "what is bound by the memory", time.Minute, kernels("^Bound by the memory"), nil),
+		r.suite("bench products f32", "products in float32, of weights of all kinds", 3*time.Minute, kernels("^(x|dy|LoRA).*: lorafuse: f32"), nil),
+	)
+}
+
+// MostCall is how long a machine is had for at a time, and MostPart the most that the
+// limits of the steps of a part add up to: the rest is for unpacking.
+const (
+	MostCall = 8 * time.Minute
+	MostPart = MostCall - 20*time.Second
+)
 
 // halfPart is the most that a step may take for a part to have two such.
-const halfPart = 235 * time.Second
+const halfPart = 220 * time.Second
 
 // parted numbers steps by the part that they belong to: steps that follow each
 // other, as many as there is time for.
@@ -222,7 +271,7 @@ func parted(all []step) []step {
 		if all[i].name == first {
 			continue
 		}
-		if all[i].limit > left {
+		if all[i].opens || all[i].limit > left {
 			part, left = part+1, MostPart-all[0].limit
 		}
 		all[i].part = part

@@ -23,6 +23,10 @@ func (r *runner) watch(c *exec.Cmd, s *step, x *Result, stdout *output) error {
 	}()
 	tick := time.NewTicker(often)
 	defer tick.Stop()
+	if s.kind == benchmark {
+		stop := x.watchClock()
+		defer stop()
+	}
 	for {
 		select {
 		case err := <-ended:

@@ -101,6 +101,7 @@ func (s *scene) compare(t testing.TB, results [][]byte, outs []ir.Value, want []
 			continue
 		}
 		worst, where := difference(got.Data, want[i].Data)
+		t.Logf("margin %s: error %.2g of %.2g", t.Name(), worst, limit)
 		if worst > limit {
 			require.Failf(t, "wrong result", "output %d %v: element %d is %v, expected %v (error %.2g, limit %.2g)",
 				i, typ, where, got.Data[where], want[i].Data[where], worst, limit)

@@ -134,6 +134,7 @@ var house = map[string]room{
 
 	"cmd/lorafuse/cli":  {floor: commands},
 	"cmd/lorafuse":      {commands, with("cmd/lorafuse/cli", "is its main")},
+	"cmd/gpubench":      {floor: commands},
 	"cmd/gpucheck":      {floor: commands},
 	"examples/godoc":    {floor: commands},
 	"examples/library":  {floor: commands},
@@ -153,6 +154,7 @@ var house = map[string]room{
 	"dev/gputest":          {graphs, with("graph", "computes on the device and by the reference", "graph/exec", "runs programs")},
 	"dev/bench/program":    {graphs, with("graph", "compiles graphs", "graph/exec", "runs them")},
 	"dev/bench/kernels":    {floor: models},
+	"dev/bench/large":      {loops, with("generate", "is measured", "serve/batching", "is measured", "train", "is measured")},
 	"dev/bench/layer":      {floor: models},
 	"dev/bench/load":       {loops, with("convert", "is measured")},
 	"dev/bench/decode":     {loops, with("generate", "is measured")},
@@ -280,6 +282,7 @@ const tools = "dev"
 // toolUsers are the packages outside of tools that may import it, with the reason.
 var toolUsers = map[string]string{
 	"cmd/lorafuse/cli": "has the command lorafuse bench",
+	"cmd/gpubench":     "measures the GPU for it",
 	"cmd/gpucheck":     "is its main",
 }
 

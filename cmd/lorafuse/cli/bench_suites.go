@@ -267,7 +267,7 @@ a second by the median. A run that is interrupted prints what it has measured.`,
 }
 
 const (
-	sizesUsage  = "models: tiny, small (28M weights), wide (154M), large (1.1G), qwen-0.5b, qwen-7b (for GPUs)"
+	sizesUsage  = "models: tiny, small (28M weights), wide (154M), large (1.1G), qwen-0.5b, qwen-7b, llama-8b (for GPUs)"
 	modelsUsage = "folder in which the models are made (default: the temporary folder)"
 )
 

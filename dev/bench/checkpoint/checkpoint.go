@@ -27,7 +27,7 @@ type Shape struct {
 
 // Shapes are those that the project's figures are of: one for a quick look, one
 // that caches hold in part, a wide one of two layers, and one of 1.1 billion
-// parameters; and for GPUs two with the sizes of Qwen2.5.
+// parameters; and for GPUs two with the sizes of Qwen2.5 and one with those of Llama 3.1.
 var Shapes = []Shape{
 	{"tiny", 64, 2, 192, 4, 2, 320, 8192},
 	{"small", 512, 8, 1408, 8, 4, 8192, 8192},
@@ -35,6 +35,7 @@ var Shapes = []Shape{
 	{"large", 2048, 16, 8192, 32, 8, 32000, 8192},
 	{"qwen-0.5b", 896, 24, 4864, 14, 2, 151936, 8192},
 	{"qwen-7b", 3584, 28, 18944, 28, 4, 152064, 8192},
+	{"llama-8b", 4096, 32, 14336, 32, 8, 128256, 8192},
 }
 
 // ByName finds one of Shapes. The error names the nearest.

@@ -74,7 +74,7 @@ func TestShapes(t *testing.T) {
 	assert.InDelta(t, 153.6e6, wide.LinearParams(), 0.1e6)
 	assert.Equal(t, 8*16*(2*(512+512)+2*(512+256)+3*(512+1408)), small.LoRAParams(16))
 	_, err = ByName("smal")
-	assert.EqualError(t, err, `checkpoint: found size "smal", expected one of tiny, small, wide, large, qwen-0.5b, qwen-7b, did you mean "small"?`)
+	assert.EqualError(t, err, `checkpoint: found size "smal", expected one of tiny, small, wide, large, qwen-0.5b, qwen-7b, llama-8b, did you mean "small"?`)
 	for _, bad := range []Shape{{Hidden: 7, Heads: 2, KVHeads: 1}, {Hidden: 8, Heads: 2, KVHeads: 0}, {Hidden: 9, Heads: 3, KVHeads: 1}, {Hidden: 24, Heads: 3, KVHeads: 2}} {
 		assert.ErrorContains(t, bad.Write(t.TempDir()), "do not go together")
 	}

@@ -3,6 +3,7 @@ package kernels
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/dev/bench"
@@ -12,17 +13,18 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// The heads of the attention that is measured.
-const (
-	queryHeads = 8
-	keyHeads   = 4
-	headDim    = 64
-)
+// heads are those of an attention.
+type heads struct{ queries, keys, dim int }
+
+// few are the heads of a small model.
+var few = heads{queries: 8, keys: 4, dim: 64}
 
 // attention is a causal one over some texts of so many tokens, each behind a cache of
 // others.
 type attention struct {
+	heads
 	texts, length, cached int
+	whole                 bool // tokens see those behind them, too
 	back                  bool
 	precision             backend.Precision
 }
@@ -33,7 +35,7 @@ func (s *suite) attentions() (tasks []bench.Task) {
 	for _, length := range []int{256, 4096} {
 		for _, back := range []bool{false, true} {
 			for _, p := range []backend.Precision{backend.F32, backend.BF16} {
-				a := attention{texts: max(1, 1024/length), length: s.shrunk(length, 1), back: back, precision: p}
+				a := attention{heads: few, texts: max(1, 1024/length), length: s.shrunk(length, 1), back: back, precision: p}
 				tasks = append(tasks, s.attention(a))
 				if s.torch != nil {
 					tasks = append(tasks, s.theirAttention(a))
@@ -41,21 +43,24 @@ func (s *suite) attentions() (tasks []bench.Task) {
 			}
 		}
 	}
-	return append(tasks, s.attention(attention{texts: 1, length: 1, cached: s.shrunk(4095, 1)}))
+	return append(tasks, s.attention(attention{heads: few, texts: 1, length: 1, cached: s.shrunk(4095, 1)}))
 }
 
 // row names an attention, and says what it costs.
 func (a *attention) row(program string) *bench.Row {
 	queries := a.texts * a.length
-	name, input := fmt.Sprintf("forward, %v", a.precision), fmt.Sprintf("%d × %d tokens, %d heads of %d", a.texts, a.length, queryHeads, headDim)
+	name, input := fmt.Sprintf("forward, %v", a.precision), fmt.Sprintf("%d × %d tokens, %d heads of %d", a.texts, a.length, a.queries, a.dim)
 	switch {
 	case a.cached > 0:
-		name, input = "one token", fmt.Sprintf("behind %d, %d heads of %d", a.cached, queryHeads, headDim)
+		name, input = "one token", fmt.Sprintf("behind %d, %d heads of %d", a.cached, a.queries, a.dim)
 	case a.back:
 		name = fmt.Sprintf("backward, %v", a.precision)
 	}
 	op, pairs := ir.Attention, a.texts*(a.length*(a.length+1)/2+a.length*a.cached)
-	moved := 2*queries*queryHeads*headDim + 2*(queries+a.cached)*keyHeads*headDim // q, o, k, v
+	if a.whole {
+		pairs, input = a.texts*a.length*a.length, input+", no mask"
+	}
+	moved := 2*queries*a.queries*a.dim + 2*(queries+a.cached)*a.keys*a.dim // q, o, k, v
 	if a.back {
 		op, moved = ir.AttentionGrad, 2*moved // their gradients, too
 	}
@@ -63,7 +68,7 @@ func (a *attention) row(program string) *bench.Row {
 }
 
 func (a *attention) attr() ir.AttentionAttr {
-	return ir.AttentionAttr{Heads: queryHeads, KVHeads: keyHeads, HeadDim: headDim, Scale: 0.125}
+	return ir.AttentionAttr{Heads: a.queries, KVHeads: a.keys, HeadDim: a.dim, Scale: float32(1 / math.Sqrt(float64(a.dim)))}
 }
 
 // attention is one of ours.
@@ -72,17 +77,22 @@ func (s *suite) attention(a attention) bench.Task {
 		queries := a.texts * a.length
 		keys := queries + a.cached
 		p := &pass{g: graph.New()}
-		over := func(name string, rows, heads int) graph.Tensor { return p.param(name, tensor.F32, rows, heads*headDim) }
-		q, k, v := over("q", queries, queryHeads), over("k", keys, keyHeads), over("v", keys, keyHeads)
+		over := func(name string, rows, heads int) graph.Tensor { return p.param(name, tensor.F32, rows, heads*a.dim) }
+		q, k, v := over("q", queries, a.queries), over("k", keys, a.keys), over("v", keys, a.keys)
 		lo := p.words("lo", queries, func(i int) int32 { return int32(i / a.length * a.length) })
-		hi := p.words("hi", queries, func(i int) int32 { return int32(a.cached + i + 1) })
+		hi := p.words("hi", queries, func(i int) int32 {
+			if a.whole {
+				return int32((i/a.length + 1) * a.length)
+			}
+			return int32(a.cached + i + 1)
+		})
 		if !a.back {
 			p.result(q.Attention(k, v, lo, hi, a.attr()))
 			return p.spec
 		}
 		// The gradient alone: o and lse are what they may be.
-		d := p.g.IR().Apply(ir.AttentionGrad, a.attr(), over("do", queries, queryHeads).Value(), q.Value(), k.Value(), v.Value(),
-			over("o", queries, queryHeads).Value(), p.param("lse", tensor.F32, queries, queryHeads).Value(), lo.Value(), hi.Value())
+		d := p.g.IR().Apply(ir.AttentionGrad, a.attr(), over("do", queries, a.queries).Value(), q.Value(), k.Value(), v.Value(),
+			over("o", queries, a.queries).Value(), p.param("lse", tensor.F32, queries, a.queries).Value(), lo.Value(), hi.Value())
 		p.result(p.g.Of(d), p.g.Of(p.g.IR().Out(d, 1)), p.g.Of(p.g.IR().Out(d, 2)))
 		return p.spec
 	})
@@ -94,7 +104,7 @@ func (s *suite) theirAttention(a attention) bench.Task {
 	row := a.row(torch)
 	row.Bytes = 0 // of types of its own
 	return bench.Task{Row: row, Foreign: true, Begin: func(ctx context.Context) (bench.Sampler, error) {
-		return s.torch.Begin(ctx, map[string]any{"op": "attention", "texts": a.texts, "heads": queryHeads, "length": a.length, "dim": headDim,
+		return s.torch.Begin(ctx, map[string]any{"op": "attention", "texts": a.texts, "heads": a.queries, "length": a.length, "dim": a.dim,
 			"back": a.back, "dtype": fmt.Sprint(a.precision)})
 	}}
 }

@@ -26,6 +26,14 @@ type Options struct {
 	// Python is a Python with torch and numpy, which are measured in turn with
 	// the products and attention of this module; empty for none.
 	Python string
+	// Models measures the shapes of models that users train on GPUs, in bf16 alone, in
+	// place of those of small ones.
+	Models bool
+	// Once has a sample be one run of its program, for profilers.
+	Once bool
+	// Torch, if not nil, is a PyTorch that is measured on a GPU, with the shapes of Models
+	// and in place of ours.
+	Torch *peer.Peer
 }
 
 // Run takes all samples. It fails with [bench.ErrOptions], where the device
@@ -40,13 +48,22 @@ func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
 		return nil, fmt.Errorf("kernels: %w", err)
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
-	m.Quick = o.Shrink > 1
+	m.Quick, m.Once = o.Shrink > 1, o.Once
 	s := &suite{Options: o, machine: m}
 	if o.Python != "" {
 		s.torch = peer.Torch(o.Python, o.Threads)
 		defer func() { err = errors.Join(err, s.torch.Close()) }()
 	}
-	tasks, err := o.Select(slices.Concat(s.products(), s.passes(), s.attentions()))
+	var all []bench.Task
+	switch {
+	case o.Torch != nil:
+		all = s.yardsticks()
+	case o.Models:
+		all = slices.Concat(s.products(models, kinds[bf16:bf16+1]), s.modelAttentions())
+	default:
+		all = slices.Concat(s.products(shapes, kinds), s.passes(), s.attentions())
+	}
+	tasks, err := o.Select(all)
 	if err != nil {
 		return nil, fmt.Errorf("kernels: %w", err)
 	}

@@ -42,6 +42,9 @@ type kind struct {
 	peer      string // what torch calls it, empty where it has none
 }
 
+// bf16 is the number of the kind whose operands are rounded.
+const bf16 = 2
+
 var kinds = []kind{
 	{"f32", tensor.F32, backend.F32, "f32"},
 	{"f32 × bf16 weights", tensor.BF16, backend.F32, "f32"}, // torch has no such product: it widens the weights first
@@ -52,12 +55,15 @@ var kinds = []kind{
 
 type size struct{ m, k, n int }
 
-// shapes are those of a layer of 2,048 channels, with 5,632 in its MLP and
-// adapters of rank 8 to 64.
-var shapes = []struct {
+// products are those of a form.
+type products struct {
 	form  form
 	sizes []size
-}{
+}
+
+// shapes are those of a layer of 2,048 channels, with 5,632 in its MLP and
+// adapters of rank 8 to 64.
+var shapes = []products{
 	{forward, []size{{1, 2048, 2048}, {8, 2048, 2048}, {16, 2048, 2048}, {64, 2048, 2048}, {512, 2048, 2048}, {2048, 2048, 2048},
 		{1, 2048, 8192}, {8, 2048, 8192}, {16, 2048, 8192}, {64, 2048, 5632}, {512, 2048, 5632}, {2048, 2048, 5632}}},
 	{backward, []size{{64, 5632, 2048}, {512, 5632, 2048}, {2048, 5632, 2048}, {2048, 2048, 2048}}},
@@ -68,10 +74,10 @@ var shapes = []struct {
 }
 
 // products lists the tasks of all products, each beside its peers.
-func (s *suite) products() (tasks []bench.Task) {
+func (s *suite) products(shapes []products, kinds []kind) (tasks []bench.Task) {
 	for _, g := range shapes {
 		sizes := g.sizes
-		if g.form == forward && s.machine.OnGPU() {
+		if g.form == forward && s.machine.OnGPU() && !s.Models {
 			sizes = append(slices.Clone(sizes), target)
 		}
 		for _, z := range sizes {
@@ -90,15 +96,22 @@ func (s *suite) products() (tasks []bench.Task) {
 // that keeps all of it busy.
 var target = size{4096, 4096, 4096}
 
+// shrink divides a size.
+func (s *suite) shrink(z size) size {
+	return size{s.shrunk(z.m, 1), s.shrunk(z.k, 8), s.shrunk(z.n, 8)}
+}
+
+// row names a product, and says what it costs.
+func row(program string, f form, k kind, z size) *bench.Row {
+	return &bench.Row{Group: f.name, Program: program, Name: k.name, Input: fmt.Sprintf("m=%d k=%d n=%d", z.m, z.k, z.n),
+		Flops: 2 * float64(z.m) * float64(z.k) * float64(z.n)}
+}
+
 // product is one product, and the same by others.
 func (s *suite) product(f form, k kind, z size) []bench.Task {
 	full := z
-	z = size{s.shrunk(z.m, 1), s.shrunk(z.k, 8), s.shrunk(z.n, 8)}
-	row := func(program string) *bench.Row {
-		return &bench.Row{Group: f.name, Program: program, Name: k.name, Input: fmt.Sprintf("m=%d k=%d n=%d", z.m, z.k, z.n),
-			Flops: 2 * float64(z.m) * float64(z.k) * float64(z.n)}
-	}
-	mine := row(ours)
+	z = s.shrink(z)
+	mine := row(ours, f, k, z)
 	mine.Bytes = k.moved(f, z)
 	spec := func() program.Spec {
 		a, b := tensor.F32, tensor.F32
@@ -126,7 +139,7 @@ func (s *suite) product(f form, k kind, z size) []bench.Task {
 		if program == openBLAS && k.peer != "f32" {
 			continue
 		}
-		theirs := row(program)
+		theirs := row(program, f, k, z)
 		tasks = append(tasks, bench.Task{Row: theirs, Foreign: true, Begin: func(ctx context.Context) (bench.Sampler, error) {
 			return s.torch.Begin(ctx, map[string]any{"op": "matmul", "m": z.m, "k": z.k, "n": z.n, "ta": f.ta, "tb": f.tb, "dtype": k.peer, "numpy": program == openBLAS})
 		}})

@@ -3,12 +3,14 @@
 A request is a line of JSON with "do": begin, sample or end, and "id". begin names an "op" and its sizes, sample
 answers {"seconds": the mean of as many calls as take a stretch of time}; errors are {"error": text}.
 """
+import gc
 import json
 import os
 import sys
 import time
 
 STRETCH = 5e-3
+STRETCH_ON_GPU = 50e-3
 
 
 def matmul(torch, r):
@@ -24,18 +26,22 @@ def matmul(torch, r):
         a, b = a.T if r["ta"] else a, b.T if r["tb"] else b
         return lambda: numpy.matmul(a, b, out=out)
     d = torch.bfloat16 if r["dtype"] == "bf16" else torch.float32
-    a, b = torch.rand(shape(r["m"], r["k"], r["ta"])).to(d), torch.rand(shape(r["k"], r["n"], r["tb"])).to(d)
-    out = torch.empty(r["m"], r["n"], dtype=d)
+    on = r.get("device", "cpu")
+    new = lambda *sizes: (2 * torch.rand(*sizes, device=on) - 1).to(d)
+    a, b = new(*shape(r["m"], r["k"], r["ta"])), new(*shape(r["k"], r["n"], r["tb"]))
+    out = torch.empty(r["m"], r["n"], dtype=d, device=on)
     a, b = a.T if r["ta"] else a, b.T if r["tb"] else b
     return lambda: torch.matmul(a, b, out=out)
 
 
 def attention(torch, r):
-    """Causal attention of some texts, or its gradients alone."""
+    """Attention of some texts, causal unless it is said otherwise, or its gradients alone."""
     d = torch.bfloat16 if r["dtype"] == "bf16" else torch.float32
-    new = lambda: torch.randn(r["texts"], r["heads"], r["length"], r["dim"], dtype=d, requires_grad=r["back"])
-    q, k, v = new(), new(), new()
-    forward = lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    on, keys = r.get("device", "cpu"), r.get("kv_heads", r["heads"])
+    new = lambda heads: torch.randn(r["texts"], heads, r["length"], r["dim"], dtype=d, device=on, requires_grad=r["back"])
+    q, k, v = new(r["heads"]), new(keys), new(keys)
+    more = {"enable_gqa": True} if keys != r["heads"] else {}
+    forward = lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=r.get("causal", True), **more)
     if not r["back"]:
         return forward
     with torch.enable_grad():
@@ -48,6 +54,45 @@ def lora(torch, r):
     """(x@A@B)*s as it is written."""
     x, a, b, s = torch.rand(r["m"], r["d"]), torch.rand(r["d"], r["r"]), torch.rand(r["r"], r["d"]), 2.0
     return lambda: (x @ a @ b) * s
+
+
+def step(torch, r):
+    """A step of PEFT as it is, without autocast: a Llama of random bf16 weights, adapters of f32 or bf16."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, LlamaConfig
+
+    on = r.get("device", "cpu")
+    c = LlamaConfig(
+        hidden_size=r["hidden"], num_hidden_layers=r["layers"], intermediate_size=r["inter"], num_attention_heads=r["heads"],
+        num_key_value_heads=r["kv_heads"], vocab_size=r["vocab"], max_position_embeddings=max(8192, r["length"]), tie_word_embeddings=False, use_cache=False)
+    torch.set_grad_enabled(True)
+    try:
+        with torch.device(on):
+            model = AutoModelForCausalLM.from_config(c, dtype=torch.bfloat16, attn_implementation="sdpa")
+            model = get_peft_model(
+                model, LoraConfig(r=r["rank"], lora_alpha=2 * r["rank"], target_modules="all-linear", lora_dropout=0.0, task_type="CAUSAL_LM"),
+                autocast_adapter_dtype=r["adapters"] == "f32")
+        if r["checkpointing"]:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.train()
+    finally:
+        torch.set_grad_enabled(False)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    wanted = torch.float32 if r["adapters"] == "f32" else torch.bfloat16
+    assert trained and all(p.dtype == wanted for p in trained), {p.dtype for p in trained}
+    optimizer = torch.optim.AdamW(trained, lr=1e-5, weight_decay=0.0)
+    ids = torch.randint(2, r["vocab"], (r["rows"], r["length"]), device=on)
+
+    def call():
+        with torch.enable_grad():
+            loss = model(input_ids=ids, labels=ids).loss
+            loss.backward()
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        float(loss.detach())
+
+    return call
 
 
 MODELS = {}
@@ -103,17 +148,19 @@ class Generation:
             return took / self.r["tokens"]
 
 
-OPS = {"matmul": matmul, "attention": attention, "lora": lora}
+OPS = {"matmul": matmul, "attention": attention, "lora": lora, "step": step}
 
 
 class Task:
-    def __init__(self, call):
-        self.call, self.calls = call, 0
+    def __init__(self, call, settle, stretch):
+        self.call, self.settle, self.stretch, self.calls = call, settle, stretch, 0
 
     def mean(self):
+        self.settle()
         start = time.perf_counter()
         for _ in range(self.calls):
             self.call()
+        self.settle()
         return (time.perf_counter() - start) / self.calls
 
     def sample(self):
@@ -122,7 +169,7 @@ class Task:
         self.calls = 1
         while True:
             mean = self.mean()
-            if mean * self.calls >= STRETCH:
+            if mean * self.calls >= self.stretch:
                 return mean
             self.calls *= 2
 
@@ -147,11 +194,16 @@ def main():
             answer = {}
             if r["do"] == "begin":
                 what = r["what"]
-                tasks[r["id"]] = Generation(torch, what) if what["op"] in ("decode", "prefill") else Task(OPS[what["op"]](torch, what))
+                on_gpu = what.get("device", "cpu") == "cuda"
+                settle, stretch = (torch.cuda.synchronize, STRETCH_ON_GPU) if on_gpu else (lambda: None, STRETCH)
+                tasks[r["id"]] = Generation(torch, what) if what["op"] in ("decode", "prefill") else Task(OPS[what["op"]](torch, what), settle, stretch)
             elif r["do"] == "sample":
                 answer["seconds"] = tasks[r["id"]].sample()
             else:
-                del tasks[r["id"]]
+                tasks.pop(r["id"], None)
+                if "cuda" in torch.__dict__ and torch.cuda.is_initialized():
+                    gc.collect()
+                    torch.cuda.empty_cache()  # for those that come next
         except Exception as e:
             answer = {"error": f"{type(e).__name__}: {e}"}
         print(json.dumps(answer), file=out, flush=True)

@@ -17,7 +17,9 @@ type Machine struct {
 	Threads int
 	// Quick takes shorter samples, and measures the peaks once only, in the end:
 	// a look, no figures.
-	Quick   bool
+	Quick bool
+	// Once has a sample be one run.
+	Once    bool
 	devices [2]backend.Device
 	peaks   [2]bench.Peak
 	held    [2][]*bench.Row // against the peaks
@@ -45,7 +47,8 @@ func Open(name string, threads int) (*Machine, error) {
 // Measure takes the samples of tasks, and measures the peaks of the machine in
 // between. The best counts: whatever else runs on the machine only lowers it.
 func (m *Machine) Measure(ctx context.Context, t bench.Turns, tasks []bench.Task, report *bench.Report) error {
-	if !m.Quick {
+	m.use(t.Peaks)
+	if !m.Quick && t.Peaks == nil {
 		t.Between = m.measurePeaks
 	}
 	if save := t.Save; save != nil {
@@ -55,11 +58,20 @@ func (m *Machine) Measure(ctx context.Context, t bench.Turns, tasks []bench.Task
 		}
 	}
 	err := t.Measure(ctx, tasks, report)
-	if err == nil {
+	if err == nil && t.Peaks == nil {
 		err = m.measurePeaks()
 	}
 	m.hold()
 	return err
+}
+
+// use takes peaks that were measured before.
+func (m *Machine) use(peaks map[string]bench.Peak) {
+	for p := range m.peaks {
+		if peak, ok := peaks[backend.Precision(p).String()]; ok {
+			m.peaks[p] = peak
+		}
+	}
 }
 
 // hold gives the rows the peaks that have been measured so far.
@@ -73,6 +85,9 @@ func (m *Machine) hold() {
 
 // Stretch is how long a sample runs at least.
 func (m *Machine) Stretch() time.Duration {
+	if m.Once {
+		return 0
+	}
 	if m.Quick {
 		return Stretch / 10
 	}

@@ -1,0 +1,44 @@
+//go:build cuda
+
+package main
+
+import (
+	"flag"
+	"os"
+	"regexp"
+	"testing"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/backend/cuda"
+	"github.com/lorafuse/lorafuse/graph/conformance"
+)
+
+// values runs the conformance suite on the GPU as go test does, by flags such as
+// -test.run: a test program of its own would be a third of what is carried.
+func values(args []string) bool {
+	os.Args = append(os.Args[:1:1], args...)
+	testing.Init()
+	flag.Parse()
+	open := func(p backend.Precision, used *[]*cuda.Device) conformance.Open {
+		return func() (backend.Device, error) {
+			dev, err := cuda.Open(backend.Options{Precision: p})
+			if err == nil {
+				*used = append(*used, dev)
+			}
+			return dev, err
+		}
+	}
+	test := func(p backend.Precision, run func(*testing.T, conformance.Open)) func(*testing.T) {
+		return func(t *testing.T) {
+			var used []*cuda.Device
+			run(t, open(p, &used))
+			for _, dev := range used {
+				t.Log("kernels:", dev.Kernels()) // what a sanitizer has watched
+			}
+		}
+	}
+	return testing.RunTests(regexp.MatchString, []testing.InternalTest{
+		{Name: "TestConformance", F: test(backend.F32, conformance.RunAll)},
+		{Name: "TestRounded", F: test(backend.BF16, conformance.RunRounded)},
+	})
+}
