@@ -18,6 +18,9 @@ var tokenizerFiles = []string{
 // copyTexts puts the tokenizer and the chat template of the adapter in the place of the model's,
 // which are in dir already. Trainers such as TRL save both beside an adapter.
 func (w *writer) copyTexts(dir string) error {
+	if w.adapter == "" { // it was made in memory
+		return nil
+	}
 	template, err := chat.Load(w.adapter)
 	ownTemplate := err == nil
 	if err != nil && !errors.Is(err, chat.ErrNoTemplate) {
