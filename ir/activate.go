@@ -2,7 +2,7 @@ package ir
 
 import "fmt"
 
-// ActivateAttr is the function of an activation.
+// ActivateAttr holds the activation function of an Activate.
 type ActivateAttr struct{ Act Activation }
 
 var _ = define(Activate, OpDef{Name: "Activate", Doc: "act(x), element by element: the middle of a feed-forward block without a gate",
@@ -26,7 +26,7 @@ var _ = define(ActivateGrad, OpDef{Name: "ActivateGrad", Doc: "the gradient of A
 	InPlace: func(any, int) int { return 1 },
 })
 
-// inferActivate checks so many values of one type of f32.
+// inferActivate checks that there are exactly values inputs, all f32 of one shape.
 func inferActivate(in []Type, values int) ([]Type, error) {
 	if len(in) != values {
 		return nil, arity(values, in)
@@ -39,7 +39,7 @@ func inferActivate(in []Type, values int) ([]Type, error) {
 	return in[:1], nil
 }
 
-// Activate is act(x).
+// Activate computes act(x), element by element.
 func (g *Graph) Activate(x Value, act Activation) Value {
 	return g.Apply(Activate, ActivateAttr{act}, x)
 }

@@ -8,7 +8,7 @@ import (
 // AdamWAttr holds the constants of AdamW.
 type AdamWAttr struct{ Beta1, Beta2, Eps float64 }
 
-// Rates are the run-time numbers of a step, of AdamWRates. step counts from 1.
+// Rates returns the run-time numbers of a step, of type AdamWRates. step counts from 1.
 func (a AdamWAttr) Rates(rate, weightDecay float64, step int) [3]float32 {
 	t := float64(step)
 	return [3]float32{
@@ -75,10 +75,10 @@ var _ = define(AdamW, OpDef{Name: "AdamW", NoGradient: true,
 	InPlace: func(_ any, i int) int { return i },
 })
 
-// SumSquares is Σ x².
+// SumSquares computes Σ x².
 func (g *Graph) SumSquares(x Value) Value { return g.Apply(SumSquares, nil, x) }
 
-// AdamW gives the parameter and its moments after one step.
+// AdamW returns the parameter and its moments after one step.
 func (g *Graph) AdamW(p, m, v, grad, rates, scale Value, a AdamWAttr) (p2, m2, v2 Value) {
 	p2 = g.Apply(AdamW, a, p, m, v, grad, rates, scale)
 	return p2, g.Out(p2, 1), g.Out(p2, 2)

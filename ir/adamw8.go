@@ -9,18 +9,17 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// AdamW8Maps is the type of the maps that moments of 8 bits are read by: of the first
-// moment, with signs, and of the second. [AdamW8MapValues] are bitsandbytes'.
+// AdamW8Maps is the type of the code maps of 8-bit moments: a signed map for the first moment and an unsigned one for
+// the second. [AdamW8MapValues] returns those that bitsandbytes uses.
 var AdamW8Maps = f32(ShapeOf(2, 256))
 
-// AdamW8MapValues are the maps of bitsandbytes.
+// AdamW8MapValues returns the dynamic quantization maps of bitsandbytes.
 func AdamW8MapValues() []float32 {
 	signed, unsigned := quant.NewDynamic(true), quant.NewDynamic(false)
 	return append(append([]float32(nil), signed.Values[:]...), unsigned.Values[:]...)
 }
 
-// AdamW8Scales is the type of the scales of moments of 8 bits: one for each 256 elements
-// of a parameter, in its order.
+// AdamW8Scales returns the type of the scales of 8-bit moments: one per 256 elements of a parameter, in order.
 func AdamW8Scales(param Type) Type {
 	return f32(ShapeOf((param.Shape.Elements(nil) + quant.DynamicBlock - 1) / quant.DynamicBlock))
 }
@@ -74,15 +73,14 @@ var _ = define(AdamW8, OpDef{Name: "AdamW8", NoGradient: true,
 	InPlace: func(_ any, i int) int { return i },
 })
 
-// AdamW8State is a parameter with its moments in 8 bits.
+// AdamW8State holds a parameter and its moments in 8 bits.
 type AdamW8State struct {
 	P              []float32
 	M, V           []uint8   // codes
-	MScale, VScale []float32 // one for each 256 elements
+	MScale, VScale []float32 // one per 256 elements
 }
 
-// Step takes one step, in place. It is what the operation means to the last bit: codes
-// are those of bitsandbytes.
+// Step takes one step in place. It defines the operation to the last bit: the codes equal those of bitsandbytes.
 func (s *AdamW8State) Step(a AdamWAttr, grad, maps []float32, rates [3]float32, scale float32) {
 	if math.IsNaN(float64(scale)) || math.IsInf(float64(scale), 0) {
 		return
@@ -93,7 +91,7 @@ func (s *AdamW8State) Step(a AdamWAttr, grad, maps []float32, rates [3]float32, 
 	}
 }
 
-// Block takes the step of one block.
+// Block takes the step of one block of 256 elements.
 func (s *AdamW8State) Block(block int, a AdamWAttr, grad []float32, signed, unsigned *quant.Dynamic, rates [3]float32, scale float32) {
 	lo := block * quant.DynamicBlock
 	hi := min(lo+quant.DynamicBlock, len(s.P))
@@ -106,7 +104,7 @@ func (s *AdamW8State) Block(block int, a AdamWAttr, grad []float32, signed, unsi
 	rest1, rest2 := float64(float32(1-a.Beta1)), float32(1-a.Beta2)
 	for i, g := range grad[lo:hi] {
 		g = float32(g * scale)
-		// In float64, so that sums are rounded once, as by a fused product.
+		// Computed in float64, so that each sum is rounded once, as by a fused multiply-add.
 		m[i] = float32(float64(float32(m[i]*beta1)) + float64(g)*rest1)
 		v[i] = float32(float64(float32(v[i]*beta2)) + float64(float32(rest2*g))*float64(g))
 		denominator := float32(float32(math.Sqrt(float64(v[i])))/rates[2]) + eps
@@ -116,14 +114,15 @@ func (s *AdamW8State) Block(block int, a AdamWAttr, grad []float32, signed, unsi
 	s.VScale[block] = unsigned.Encode(s.V[lo:hi], v)
 }
 
-// books are the maps that were used last, and their codebooks.
+// books caches the maps of the last call of AdamW8Codebooks and their codebooks.
 var books struct {
 	sync.Mutex
 	maps             [512]float32
 	signed, unsigned *quant.Dynamic
 }
 
-// AdamW8Codebooks are the maps [2,256] with what encoding needs.
+// AdamW8Codebooks returns the codebooks of maps [2,256], prepared for encoding. It keeps the last ones and is safe for
+// concurrent use.
 func AdamW8Codebooks(maps []float32) (signed, unsigned *quant.Dynamic) {
 	books.Lock()
 	defer books.Unlock()
@@ -134,7 +133,7 @@ func AdamW8Codebooks(maps []float32) (signed, unsigned *quant.Dynamic) {
 	return books.signed, books.unsigned
 }
 
-// AdamW8 gives the parameter, the codes of its moments and their scales after one step.
+// AdamW8 returns the parameter, the codes of its moments and their scales after one step.
 func (g *Graph) AdamW8(p, m, v, mScale, vScale, grad, maps, rates, scale Value, a AdamWAttr) (out [5]Value) {
 	out[0] = g.Apply(AdamW8, a, p, m, v, mScale, vScale, grad, maps, rates, scale)
 	for i := range out {

@@ -5,7 +5,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// blocks are the elements of a parameter as rows of 256, the last one filled with zeros.
+// blocks views the elements of a parameter as rows of 256; the last row is padded with zeros.
 type blocks struct {
 	*Graph
 	shape Shape
@@ -29,7 +29,7 @@ func decomposeAdamW8(g *Graph, attr any, in []Value) []Value {
 	vCodes, vScale := b.encode(v, table(1))
 	ok := g.Compare(Greater, g.Unary(IsFinite, in[8]), g.Const(0, scalar))
 	keep := func(now, old Value) Value {
-		if t := g.Type(old); t.DType == tensor.U8 { // no numbers to choose between
+		if t := g.Type(old); t.DType == tensor.U8 { // codes have no select of their own
 			return g.Cast(g.Where(ok, now, g.Cast(old, tensor.F32)), tensor.U8)
 		}
 		return g.Where(ok, now, old)
@@ -37,7 +37,7 @@ func decomposeAdamW8(g *Graph, attr any, in []Value) []Value {
 	return []Value{keep(next, p), keep(mCodes, in[1]), keep(vCodes, in[2]), keep(mScale, in[3]), keep(vScale, in[4])}
 }
 
-// split gives x [shape] as rows.
+// split reshapes x [shape] to rows of 256.
 func (b blocks) split(x Value) Value {
 	x = b.Reshape(x, ShapeOf(b.n))
 	if rest := b.rows*quant.DynamicBlock - b.n; rest > 0 {
@@ -52,19 +52,19 @@ func (b blocks) join(x Value) Value {
 	return b.Reshape(b.Slice(x, 0, 0, b.n), b.shape)
 }
 
-// decode gives the rows that codes [shape] and scales [rows] stand for.
+// decode dequantizes codes [shape] with scales [rows] and returns rows.
 func (b blocks) decode(codes, scales, table Value) Value {
 	x := b.lookUp(table, b.Reshape(b.Cast(codes, tensor.F32), ShapeOf(b.n)))
 	return b.Mul(b.split(x), b.Reshape(scales, ShapeOf(b.rows, 1)))
 }
 
-// lookUp gives the rows of a table [256,1] that the numbers [n] name, as [n].
+// lookUp returns table[numbers] as [n], for a table [256,1] and numbers [n].
 func (b blocks) lookUp(table, numbers Value) Value {
 	n := b.Type(numbers).Shape
 	return b.Reshape(b.GatherRows(table, b.Cast(numbers, tensor.I32)), n)
 }
 
-// encode gives the codes of rows, as numbers [shape], and their scales [rows].
+// encode quantizes rows and returns codes as numbers [shape], and scales [rows].
 func (b blocks) encode(x, table Value) (codes, scales Value) {
 	flat := ShapeOf(b.rows * quant.DynamicBlock)
 	scales = b.Reduce(ReduceMax, b.Unary(Abs, x), 1)
@@ -79,7 +79,7 @@ func (b blocks) encode(x, table Value) (codes, scales Value) {
 	low, high := b.Slice(table, 0, 0, 255), b.Slice(table, 0, 1, 256)
 	middles := b.Scale(b.Add(low, high), 0.5)
 	code := b.Const(0, f32(flat))
-	for step := 128; step > 0; step /= 2 { // how many middles lie below the value
+	for step := 128; step > 0; step /= 2 { // binary search: code counts the midpoints below the value
 		further := b.AddScalar(code, float64(step))
 		below := b.Compare(Less, b.lookUp(middles, b.AddScalar(further, -1)), value)
 		code = b.Where(below, further, code)
@@ -88,7 +88,7 @@ func (b blocks) encode(x, table Value) (codes, scales Value) {
 	return b.join(b.Mul(b.Reshape(code, ShapeOf(b.rows, quant.DynamicBlock)), some)), scales
 }
 
-// floor rounds numbers of at least zero down.
+// floor rounds non-negative numbers down.
 func (b blocks) floor(x Value) Value {
 	nearest := b.Cast(b.Cast(x, tensor.I32), tensor.F32)
 	return b.Where(b.Compare(Greater, nearest, x), b.AddScalar(nearest, -1), nearest)

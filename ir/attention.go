@@ -7,39 +7,38 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// AttentionAttr describes the heads of an attention. Window, where positive,
-// is the number of keys that a query sees at most, its own included.
+// AttentionAttr describes the heads of an attention. A positive Window limits each query to that many keys, its own
+// included.
 type AttentionAttr struct {
 	Heads, KVHeads, HeadDim int
 	Scale                   float32
 	Window                  int
-	// SoftCap, where positive, bounds scores s to SoftCap·tanh(s/SoftCap), before
-	// the bias (Gemma Team 2024, arXiv 2408.00118).
+	// SoftCap, if positive, bounds scores s to SoftCap·tanh(s/SoftCap), before the bias (Gemma Team 2024, arXiv
+	// 2408.00118).
 	SoftCap float32
-	// Bias is what the last input adds to the scores.
+	// Bias is the kind of bias, given as the last input, that is added to the scores.
 	Bias AttentionBias
-	// Page, where positive, is the number of rows of a page, a power of two. The last
-	// input, pages i32 [v], then says where keys lie: key j of what lo and hi count is
-	// row pages[j/Page]·Page + j%Page of k and v, as virtual memory has it (Kwon et al.
+	// Page, if positive, is the number of rows of a page of the KV cache, a power of two. The last input is then the
+	// page table, pages i32 [v]: key j, as lo and hi count, is row pages[j/Page]·Page + j%Page of k and v (Kwon et al.
 	// 2023, arXiv 2309.06180).
 	Page int
 }
 
-// AttentionBias tells whether and how scores have a bias.
+// AttentionBias is the kind of bias that is added to attention scores.
 type AttentionBias uint8
 
 const (
-	// NoBias: there is no such input.
+	// NoBias means that there is no bias input.
 	NoBias AttentionBias = iota
-	// ScoreBias is f32 [heads,n,m], an element for each score; axes of one are repeated.
+	// ScoreBias is a bias f32 [heads,n,m] with an element per score; axes of size one are broadcast.
 	ScoreBias
-	// RelativeBias is f32 [heads,2r+1], or [1,2r+1] for all heads: the score of query i and
-	// key j, which are rows of one length, gets column r + min(max(j-i, -r), r). It is the
-	// relative position bias of T5 and MPNet without a matrix of scores.
+	// RelativeBias is a bias f32 [heads,2r+1], or [1,2r+1] for all heads. The score of query i and key j, which are
+	// rows of one sequence, gets column r + min(max(j-i, -r), r). It is the relative position bias of T5 and MPNet
+	// without a matrix of scores.
 	RelativeBias
 )
 
-// String writes what is set, as programs are written.
+// String returns the attributes that are set, as the text of a program shows them.
 func (a AttentionAttr) String() string {
 	s := fmt.Sprintf("Heads:%d KVHeads:%d HeadDim:%d Scale:%v Window:%d", a.Heads, a.KVHeads, a.HeadDim, a.Scale, a.Window)
 	if a.SoftCap > 0 {
@@ -141,8 +140,9 @@ var _ = define(AttentionGrad, OpDef{Name: "AttentionGrad", Doc: "the gradients o
 		}
 		return in[1:4], nil
 	},
-	// With s what is in the softmax, and capped c = s without its bias: p = exp(s − lse), dv = pᵀ do, ds = p·(do vᵀ − Σ do·o)·(1 − (c/cap)²),
-	// dq = scale·ds k, dk = scale·dsᵀ q (Dao et al. 2022, arXiv 2205.14135, appendix B).
+	// s denotes the scores in the softmax, c the capped scores without their bias: p = exp(s − lse), dv = pᵀ do, ds =
+	// p·(do vᵀ − Σ do·o)·(1 − (c/cap)²), dq = scale·ds k, dk = scale·dsᵀ q (Dao et al. 2022, arXiv 2205.14135, appendix
+	// B).
 	Decompose: func(g *Graph, attr any, in []Value) []Value {
 		a := attr.(AttentionAttr)
 		do, q, o := g.splitHeads(in[0], a.Heads, a.Heads), g.splitHeads(in[1], a.Heads, a.Heads), g.splitHeads(in[4], a.Heads, a.Heads)
@@ -167,9 +167,9 @@ var _ = define(AttentionGrad, OpDef{Name: "AttentionGrad", Doc: "the gradients o
 	},
 })
 
-// AttentionFlops is the number of floating-point operations of Attention or
-// AttentionGrad on so many pairs of a query and a key that it sees: two
-// products of heads forward, and five backward, where the scores are made again.
+// AttentionFlops returns the number of floating-point operations of Attention or AttentionGrad for a number of visible
+// pairs of query and key. The forward pass computes two products per head; the backward pass computes five, because it
+// recomputes the scores.
 func AttentionFlops(op Op, a AttentionAttr, pairs int) int {
 	products := 2
 	if op == AttentionGrad {
@@ -178,7 +178,7 @@ func AttentionFlops(op Op, a AttentionAttr, pairs int) int {
 	return 2 * products * a.Heads * a.HeadDim * pairs
 }
 
-// Pairs counts the keys that queries with the intervals [lo[i], hi[i]) see.
+// Pairs counts the visible pairs of query and key if query i sees keys [lo[i], hi[i]).
 func (a AttentionAttr) Pairs(lo, hi []int32) int {
 	n := 0
 	for i, end := range hi {
@@ -191,8 +191,8 @@ func (a AttentionAttr) Pairs(lo, hi []int32) int {
 	return n
 }
 
-// guess is the number of pairs where nobody has looked at the intervals: as if
-// the queries were the last tokens of one text of all the keys.
+// guess estimates the number of visible pairs without knowing the intervals, as if the queries were the last tokens of
+// one sequence that holds all keys.
 func (a AttentionAttr) guess(q, k Dim, dims []int) int {
 	queries, keys := q.Resolve(dims), k.Resolve(dims)
 	n := 0
@@ -206,8 +206,8 @@ func (a AttentionAttr) guess(q, k Dim, dims []int) int {
 	return n
 }
 
-// checkAttention checks so many inputs before the bias; in are q, k, v, lo, hi and a
-// bias or pages.
+// checkAttention checks that all has before inputs, plus one if there is a bias or a page table; in lists q, k, v, lo,
+// hi and the bias or the pages.
 func checkAttention(a AttentionAttr, all []Type, before int, in []Type) error {
 	if a.Bias != NoBias && a.Page != 0 {
 		return fmt.Errorf("a bias for keys that lie in pages")
@@ -271,8 +271,8 @@ func checkBias(a AttentionAttr, in []Type) error {
 	return nil
 }
 
-// scores are those of heads q and k as the softmax gets them, [heads,n,m]; the bias is
-// input number bias. slope is the derivative of the cap, or zero without one.
+// scores computes the scores of heads q and k as the softmax reads them, [heads,n,m]; the bias is input number bias.
+// slope is the derivative of the soft cap, or zero without one.
 func (g *Graph) scores(a AttentionAttr, q, k Value, in []Value, bias int) (s, slope Value) {
 	s = g.Gemm([]Product{{q, k, false, true, a.Scale}}, 0, 0)
 	if a.SoftCap > 0 {
@@ -288,7 +288,7 @@ func (g *Graph) scores(a AttentionAttr, q, k Value, in []Value, bias int) (s, sl
 	return s, slope
 }
 
-// relative is a bias [heads,2r+1] by relative position, for n queries and keys: [heads,n,n].
+// relative expands a bias [heads,2r+1] by relative position to [heads,n,n], for n queries and keys.
 func (g *Graph) relative(bias Value, n Dim) Value {
 	if bias == 0 {
 		return 0
@@ -300,8 +300,7 @@ func (g *Graph) relative(bias Value, n Dim) Value {
 	return g.Transpose(g.GatherRows(g.Transpose(bias, 1, 0), column), 2, 0, 1)
 }
 
-// splitHeads turns x [n,from·d] into [to,n,d]; heads are repeated where to is
-// a multiple of from.
+// splitHeads reshapes x [n,from·d] to [to,n,d]. If to is a multiple of from, each head is repeated.
 func (g *Graph) splitHeads(x Value, from, to int) Value {
 	if x == 0 {
 		return 0
@@ -316,8 +315,7 @@ func (g *Graph) splitHeads(x Value, from, to int) Value {
 	return g.Reshape(x, Shape{Static(to), n, d})
 }
 
-// joinHeads turns x [heads,n,d] into [n,to·d] and adds up the heads that were
-// repeated.
+// joinHeads reshapes x [heads,n,d] to [n,to·d] and sums the repeated heads.
 func (g *Graph) joinHeads(x Value, to int) Value {
 	if x == 0 {
 		return 0
@@ -329,7 +327,7 @@ func (g *Graph) joinHeads(x Value, to int) Value {
 	return g.Reshape(g.Transpose(x, 1, 0, 2), Shape{s[1], Static(to * s[2].N)})
 }
 
-// seen tells which of m keys each query sees: bool [n,m].
+// seen computes the mask of visible keys, bool [n,m].
 func (g *Graph) seen(lo, hi Value, m Dim, a AttentionAttr) Value {
 	n := g.Type(lo).Shape[0]
 	col := Shape{n, Static(1)}
@@ -342,22 +340,21 @@ func (g *Graph) seen(lo, hi Value, m Dim, a AttentionAttr) Value {
 	return g.Where(g.Compare(GreaterEqual, j, lo), g.Compare(Less, j, hi), never)
 }
 
-// unpaged is the rows of table [m,d] in the order of the pages i32 [v], each of so many
-// rows: [v·page,d].
+// unpaged gathers the pages i32 [v] of table [m,d], each of page rows, as [v·page,d].
 func (g *Graph) unpaged(table, pages Value, page int) Value {
 	m, d := g.Type(table).Shape[0], g.Type(table).Shape[1]
 	whole := g.Reshape(table, Shape{Dim{m.N / page, m.Var}, Static(page * d.N)})
 	return g.Reshape(g.GatherRows(whole, pages), Shape{pagedRows(g.Type(pages), page), d})
 }
 
-// pagedRows is how many rows the pages i32 [v] have.
+// pagedRows returns the number of rows in the pages i32 [v].
 func pagedRows(pages Type, page int) Dim {
 	v := pages.Shape[0]
 	return Dim{v.N * page, v.Var}
 }
 
-// Attention lets the heads of q look at k and v; the second value is the
-// log-sum-exp of each query and head. A bias or the pages of keys, as a says, come last.
+// Attention computes multi-head attention of q over k and v. The second value is the log-sum-exp of each query and
+// head. The bias or the page table comes last, if a names one.
 func (g *Graph) Attention(q, k, v, lo, hi Value, a AttentionAttr, last ...Value) (o, lse Value) {
 	o = g.Apply(Attention, a, append([]Value{q, k, v, lo, hi}, last...)...)
 	return o, g.Out(o, 1)

@@ -2,28 +2,27 @@ package ir
 
 import "fmt"
 
-// Conv2DAttr is how far the window moves from one pixel of the result to the next,
-// and how many pixels of zeros there are around x.
+// Conv2DAttr holds the stride of a convolution and the number of zero pixels around x.
 type Conv2DAttr struct {
 	Stride                   int
 	Top, Left, Bottom, Right int
 	HasBias                  bool
 }
 
-// Out is the height and the width that a window of kh by kw makes of h by w.
+// Out returns the height and width of the result for images of h by w and a kernel of kh by kw.
 func (a Conv2DAttr) Out(h, w, kh, kw int) (int, int) {
 	return (a.Top+h+a.Bottom-kh)/a.Stride + 1, (a.Left+w+a.Right-kw)/a.Stride + 1
 }
 
-// conv2DDoc: channels are last, so that a pixel is a row: a window of one pixel is a
-// product, and one of nine a sum of nine products of shifted rows. In the weight too, so
-// that what a row of the window reads and what it is multiplied with lie in one piece.
+// conv2DDoc describes Conv2D. Channels are last, so each pixel is a row: a 1×1 kernel is one matrix product, a 3×3
+// kernel the sum of nine products of shifted rows. The channels of the weight are last too, so that a row of the kernel
+// and the pixels it is multiplied with are both contiguous.
 const conv2DDoc = "bias + Σ over ky, kx, c of x[b, y·stride+ky−top, x·stride+kx−left, c] · w[o,ky,kx,c], zero outside of x: f32 images [b,h,w,c], " +
 	"a weight [out,kh,kw,c] and perhaps a bias [out] give f32 [b,h',w',out]"
 
 var _ = define(Conv2D, OpDef{Name: "Conv2D", Doc: conv2DDoc,
 	Infer: inferConv2D,
-	// A product for each pixel of the window, those of one of its rows in one Gemm.
+	// There is one product per pixel of the kernel. The products of a kernel row share a Gemm.
 	Decompose: func(g *Graph, attr any, in []Value) []Value {
 		a, out := attr.(Conv2DAttr), g.Type(in[1]).Shape[0]
 		ws, b := g.Type(in[1]).Shape, g.Type(in[0]).Shape[0]
@@ -80,12 +79,12 @@ func inferConv2D(attr any, in []Type) ([]Type, error) {
 	return []Type{f32(Shape{x.Shape[0], Static(oh), Static(ow), w.Shape[0]})}, nil
 }
 
-// outOf is the size of the result for images and a weight.
+// outOf returns the height and width of the result for images x and a weight w.
 func (a Conv2DAttr) outOf(x, w Shape) (int, int) {
 	return a.Out(x[1].N, x[2].N, w[1].N, w[2].N)
 }
 
-// isFixed tells whether all axes have fixed sizes, of one element or more.
+// isFixed reports whether all axes have fixed, non-zero sizes.
 func isFixed(s Shape) bool {
 	for _, d := range s {
 		if d.Var != 0 || d.N == 0 {
@@ -95,7 +94,7 @@ func isFixed(s Shape) bool {
 	return true
 }
 
-// padAxis puts zeros before x along a fixed axis, and behind it until there are n elements.
+// padAxis pads x with zeros along a fixed axis: before zeros in front, and as many after it as make n elements.
 func (g *Graph) padAxis(x Value, axis, before, n int) Value {
 	t := g.Type(x)
 	zeros := func(n int) Value {
@@ -114,8 +113,7 @@ func (g *Graph) padAxis(x Value, axis, before, n int) Value {
 	return g.Concat(axis, all...)
 }
 
-// every takes n elements of a fixed axis of images, from first on, each so many behind the
-// one before.
+// every selects n elements of a fixed axis of images, from first in steps of stride.
 func (g *Graph) every(x Value, axis, first, n, stride int) Value {
 	x = g.Slice(x, axis, first, first+n*stride)
 	if stride == 1 {
@@ -134,7 +132,7 @@ func (g *Graph) every(x Value, axis, first, n, stride int) Value {
 	return g.Reshape(x, s)
 }
 
-// asMatrices makes rows of the pixels of first factors.
+// asMatrices reshapes the first factors to matrices with a row per pixel.
 func (g *Graph) asMatrices(ps []Product) []Product {
 	for i, p := range ps {
 		s := g.Type(p.A).Shape
@@ -168,8 +166,7 @@ func conv2DReference(attr any, in, outs []*Host) {
 	})
 }
 
-// Conv2D moves the windows of w [out,kh,kw,c] over images x [b,h,w,c]; bias may be zero,
-// and a.HasBias is set by it.
+// Conv2D convolves images x [b,h,w,c] with w [out,kh,kw,c]. bias may be zero; a.HasBias is set accordingly.
 func (g *Graph) Conv2D(x, w, bias Value, a Conv2DAttr) Value {
 	in := []Value{x, w}
 	if a.HasBias = bias != 0; a.HasBias {
@@ -178,8 +175,7 @@ func (g *Graph) Conv2D(x, w, bias Value, a Conv2DAttr) Value {
 	return g.Apply(Conv2D, a, in...)
 }
 
-// Upsample repeats each pixel of images x [b,h,w,c] so many times in both directions: the
-// nearest pixel of each.
+// Upsample enlarges images x [b,h,w,c] by an integer factor, with nearest-neighbour interpolation.
 func (g *Graph) Upsample(x Value, times int) Value {
 	t := g.Type(x)
 	if x == 0 || t.Rank() != 4 || !isFixed(t.Shape[1:]) || times < 1 {

@@ -8,8 +8,8 @@ import (
 
 var scalar = f32(Shape{})
 
-// CrossEntropyAttr says whether a loss is that of each row, [n] with zero where there
-// is no label, instead of their sum; no attribute is their sum.
+// CrossEntropyAttr selects one loss per row, [n], with zero for rows without a label, instead of the sum. A nil
+// attribute means the sum.
 type CrossEntropyAttr struct{ ByRow bool }
 
 func byRow(attr any) bool {
@@ -132,7 +132,7 @@ func inferLinearCE(attr any, in []Type, n int) ([]Type, error) {
 	return []Type{scalar}, nil
 }
 
-// losses are those of the rows of logits, [n], zero where there is no label.
+// losses computes the loss of each row of logits, [n], with zero for rows without a label.
 func (g *Graph) losses(x, labels Value) Value {
 	z := g.Sub(x, g.keepReduce(ReduceMax, x))
 	lse := g.Unary(Log, g.keepReduce(ReduceSum, g.Unary(Exp, z)))
@@ -142,7 +142,7 @@ func (g *Graph) losses(x, labels Value) Value {
 	return g.Where(valid, g.Reshape(loss, Shape{n}), g.Const(0, f32(Shape{n})))
 }
 
-// lossOf is the loss of logits, by row or in sum.
+// lossOf computes the loss of logits, per row or summed.
 func (g *Graph) lossOf(attr any, logits, labels Value) Value {
 	if byRow(attr) {
 		return g.losses(logits, labels)
@@ -150,7 +150,7 @@ func (g *Graph) lossOf(attr any, logits, labels Value) Value {
 	return g.CrossEntropy(logits, labels)
 }
 
-// lossGrad is the gradient of lossOf for the logits.
+// lossGrad computes the gradient of lossOf with respect to the logits.
 func (g *Graph) lossGrad(attr any, logits, labels, dloss Value) Value {
 	if !byRow(attr) {
 		return g.Apply(CrossEntropyGrad, nil, logits, labels, dloss)
@@ -159,30 +159,28 @@ func (g *Graph) lossGrad(attr any, logits, labels, dloss Value) Value {
 	return g.Mul(g.Apply(CrossEntropyGrad, nil, logits, labels, g.Const(1, scalar)), g.Reshape(dloss, Shape{n, Static(1)}))
 }
 
-// isLabel is true at [i, labels[i]].
+// isLabel computes a mask that is true at [i, labels[i]].
 func (g *Graph) isLabel(x, labels Value) Value {
 	s := g.Type(x).Shape
 	return g.Compare(Equal, g.Iota(1, s), g.Reshape(labels, Shape{s[0], Static(1)}))
 }
 
-// CrossEntropy is the summed loss of the rows of logits that have a label.
+// CrossEntropy computes the summed loss of the rows of logits that have a label.
 func (g *Graph) CrossEntropy(logits, labels Value) Value {
 	return g.Apply(CrossEntropy, nil, logits, labels)
 }
 
-// CrossEntropyByRow are the losses of the rows of logits, [n], zero where there is no
-// label.
+// CrossEntropyByRow computes the loss of each row of logits, [n], with zero for rows without a label.
 func (g *Graph) CrossEntropyByRow(logits, labels Value) Value {
 	return g.Apply(CrossEntropy, CrossEntropyAttr{ByRow: true}, logits, labels)
 }
 
-// LinearCrossEntropy is the summed loss of the logits x Wᵀ.
+// LinearCrossEntropy computes the summed loss of the logits x Wᵀ.
 func (g *Graph) LinearCrossEntropy(x, w, labels Value) Value {
 	return g.Apply(LinearCrossEntropy, nil, x, w, labels)
 }
 
-// LinearCrossEntropyByRow are the losses of the rows of logits x Wᵀ, [n], zero where
-// there is no label.
+// LinearCrossEntropyByRow computes the loss of each row of the logits x Wᵀ, [n], with zero for rows without a label.
 func (g *Graph) LinearCrossEntropyByRow(x, w, labels Value) Value {
 	return g.Apply(LinearCrossEntropy, CrossEntropyAttr{ByRow: true}, x, w, labels)
 }

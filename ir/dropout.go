@@ -7,8 +7,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// DropoutAttr is the probability of a zero and the number of the random
-// stream; two places of a model must not share a stream.
+// DropoutAttr holds the probability of a zero and the number of the random stream. No two dropouts of a model may share
+// a stream.
 type DropoutAttr struct {
 	P      float64
 	Stream uint32
@@ -107,7 +107,7 @@ func checkDropout(a DropoutAttr, x, key Type) error {
 	return checkKey(key, x.Shape)
 }
 
-// Dropout sets elements of x to zero with probability a.P and scales the rest.
+// Dropout sets elements of x to zero with probability a.P and scales the rest by 1/(1−P).
 func (g *Graph) Dropout(x, key Value, a DropoutAttr) Value {
 	if a.P == 0 {
 		return x
@@ -115,7 +115,7 @@ func (g *Graph) Dropout(x, key Value, a DropoutAttr) Value {
 	return g.Apply(Dropout, a, x, key)
 }
 
-// LoRADown is dropout(x) Aᵀ; key may be zero where a.P is.
+// LoRADown computes dropout(x) Aᵀ; key may be zero if a.P is.
 func (g *Graph) LoRADown(x, a, key Value, d DropoutAttr) Value {
 	if d.P == 0 {
 		return g.MatMul(x, a, false, true)

@@ -10,7 +10,7 @@ import (
 // UnaryFn is a function of one number.
 type UnaryFn uint8
 
-// The functions of [Unary].
+// Functions of [Unary].
 const (
 	Neg UnaryFn = iota
 	Exp
@@ -30,7 +30,7 @@ const (
 // BinaryFn is a function of two numbers.
 type BinaryFn uint8
 
-// The functions of [Binary].
+// Functions of [Binary].
 const (
 	Add BinaryFn = iota
 	Sub
@@ -43,7 +43,7 @@ const (
 // CompareFn is a relation between two numbers.
 type CompareFn uint8
 
-// The relations of [Compare].
+// Relations of [Compare].
 const (
 	Less CompareFn = iota
 	LessEqual
@@ -59,22 +59,22 @@ var (
 	compareNames = [...]string{"Less", "LessEqual", "Equal", "NotEqual", "GreaterEqual", "Greater"}
 )
 
-// UnaryAttr is the function that is applied.
+// UnaryAttr holds the function that is applied.
 type UnaryAttr struct{ Fn UnaryFn }
 
-// BinaryAttr is the function that is applied.
+// BinaryAttr holds the function that is applied.
 type BinaryAttr struct{ Fn BinaryFn }
 
-// CompareAttr is the relation that is tested.
+// CompareAttr holds the relation that is tested.
 type CompareAttr struct{ Fn CompareFn }
 
-// String names the function.
+// String returns the name of the function.
 func (f UnaryFn) String() string { return unaryNames[f] }
 
-// String names the function.
+// String returns the name of the function.
 func (f BinaryFn) String() string { return binaryNames[f] }
 
-// String names the relation.
+// String returns the name of the relation.
 func (f CompareFn) String() string { return compareNames[f] }
 
 // Eval computes the function in float64.
@@ -128,7 +128,7 @@ func (f BinaryFn) Eval(x, y float64) float64 {
 	return math.Min(x, y)
 }
 
-// Eval tests the relation.
+// Eval reports whether the relation holds.
 func (f CompareFn) Eval(x, y float64) bool {
 	switch f {
 	case Less:
@@ -314,7 +314,7 @@ var _ = define(Where, OpDef{Name: "Where", Doc: "the second input where the firs
 	},
 })
 
-// inferPair is the common shape of two values of one type of number.
+// inferPair returns the broadcast shape of two values of the same numeric type.
 func inferPair(in []Type) (Shape, error) {
 	if in[0].DType != in[1].DType || !isNumber(in[0].DType) {
 		return nil, fmt.Errorf("expected both to be F32, I32 or U32")
@@ -322,8 +322,7 @@ func inferPair(in []Type) (Shape, error) {
 	return broadcastShapes(in[0].Shape, in[1].Shape)
 }
 
-// broadcastShapes aligns both shapes at their last axis and repeats axes of
-// one element.
+// broadcastShapes aligns both shapes at their last axis and broadcasts axes of size one.
 func broadcastShapes(a, b Shape) (Shape, error) {
 	if len(a) < len(b) {
 		a, b = b, a
@@ -346,35 +345,35 @@ func broadcastShapes(a, b Shape) (Shape, error) {
 // Unary applies fn to each element of x.
 func (g *Graph) Unary(fn UnaryFn, x Value) Value { return g.Apply(Unary, UnaryAttr{fn}, x) }
 
-// Binary applies fn to x and y, repeated to a common shape.
+// Binary applies fn to x and y, broadcast to a common shape.
 func (g *Graph) Binary(fn BinaryFn, x, y Value) Value { return g.Apply(Binary, BinaryAttr{fn}, x, y) }
 
-// Add is x + y.
+// Add computes x + y.
 func (g *Graph) Add(x, y Value) Value { return g.Binary(Add, x, y) }
 
-// Sub is x - y.
+// Sub computes x - y.
 func (g *Graph) Sub(x, y Value) Value { return g.Binary(Sub, x, y) }
 
-// Mul is x · y, element by element.
+// Mul computes x · y, element by element.
 func (g *Graph) Mul(x, y Value) Value { return g.Binary(Mul, x, y) }
 
-// Div is x / y.
+// Div computes x / y.
 func (g *Graph) Div(x, y Value) Value { return g.Binary(Div, x, y) }
 
-// Scale is c·x.
+// Scale computes c·x.
 func (g *Graph) Scale(x Value, c float64) Value {
 	return g.Mul(x, g.Const(c, Type{g.Type(x).DType, Shape{}}))
 }
 
-// AddScalar is x + c.
+// AddScalar computes x + c.
 func (g *Graph) AddScalar(x Value, c float64) Value {
 	return g.Add(x, g.Const(c, Type{g.Type(x).DType, Shape{}}))
 }
 
-// Compare tests the relation fn between x and y.
+// Compare evaluates the relation fn between x and y, element by element.
 func (g *Graph) Compare(fn CompareFn, x, y Value) Value {
 	return g.Apply(Compare, CompareAttr{fn}, x, y)
 }
 
-// Where chooses between x and y by c.
+// Where selects x if c is true and y otherwise, element by element.
 func (g *Graph) Where(c, x, y Value) Value { return g.Apply(Where, nil, c, x, y) }

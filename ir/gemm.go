@@ -6,26 +6,24 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// MaxProducts is the largest number of products that one Gemm adds up: six
-// make the input gradient of a layer's q, k and v with their adapters.
+// MaxProducts is the largest number of products in one Gemm. The input gradient of a layer's q, k and v projections
+// with their adapters needs six.
 const MaxProducts = 8
 
-// Product is one term alpha · op(A) · op(B) of a Gemm; TA and TB tell whether
-// op transposes.
+// Product is a term alpha · op(A) · op(B) of a Gemm. op transposes A if TA is set, and B if TB is.
 type Product struct {
 	A, B   Value
 	TA, TB bool
 	Alpha  float32
 }
 
-// ProductAttr is what a Gemm knows of one product beside its values.
+// ProductAttr holds the attributes of a product in a Gemm: everything but its values.
 type ProductAttr struct {
 	TA, TB bool
 	Alpha  float32
 }
 
-// GemmAttr tells how the inputs of a Gemm are to be read: A and B of each
-// product, then the bias, then the addend.
+// GemmAttr describes the inputs of a Gemm: A and B of each product, then the bias, then the addend.
 type GemmAttr struct {
 	N       int
 	P       [MaxProducts]ProductAttr
@@ -33,7 +31,7 @@ type GemmAttr struct {
 	HasC    bool
 }
 
-// Bias is the index of the bias among the inputs, or -1.
+// Bias returns the index of the bias among the inputs, or -1.
 func (a GemmAttr) Bias() int {
 	if !a.HasBias {
 		return -1
@@ -41,7 +39,7 @@ func (a GemmAttr) Bias() int {
 	return 2 * a.N
 }
 
-// C is the index of the addend among the inputs, or -1.
+// C returns the index of the addend among the inputs, or -1.
 func (a GemmAttr) C() int {
 	if !a.HasC {
 		return -1
@@ -52,12 +50,12 @@ func (a GemmAttr) C() int {
 	return 2 * a.N
 }
 
-// gemmDoc: a sum of products is one matrix product with a longer K,
+// gemmDoc describes Gemm. A sum of products is one matrix product with a longer K,
 //
 //	x Wᵀ + s·h Bᵀ = [x, s·h] [W, B]ᵀ,
 //
-// so a LoRA linear is a Gemm of two products and its backward,
-// dx = dy W + dh A, is one too: the adapter adds no pass over y or dx.
+// so a LoRA layer is a Gemm of two products, and so is its backward pass, dx = dy W + dh A. The adapter adds no pass
+// over y or dx.
 const gemmDoc = "C + bias + Σ alpha·op(A)·op(B), f32 out: [m,k]·[k,n], or [b,m,k]·[b,k,n] for one product"
 
 var _ = define(Gemm, OpDef{Name: "Gemm", Doc: gemmDoc,
@@ -76,7 +74,7 @@ var _ = define(Gemm, OpDef{Name: "Gemm", Doc: gemmDoc,
 	InPlace: func(attr any, _ int) int { return attr.(GemmAttr).C() },
 })
 
-// opShape is the last two axes of s, exchanged if t.
+// opShape returns the last two axes of s, swapped if t.
 func opShape(s Shape, t bool) (rows, cols Dim) {
 	rows, cols = s[len(s)-2], s[len(s)-1]
 	if t {
@@ -136,9 +134,9 @@ func gemmGradient(b *Backward) {
 		x, y := 2*i, 2*i+1
 		if b.Needs(x) {
 			d := Product{A: dy, B: b.In(y), TB: !p.TB, Alpha: p.Alpha}
-			if p.TA && b.InType(y).DType.Quantized() { // which can be the second factor alone
+			if p.TA && b.InType(y).DType.Quantized() { // only the second factor can be quantized
 				b.Acc(x, g.Transpose(g.Gemm([]Product{d}, 0, 0), 1, 0))
-				continue // it has no gradient
+				continue // y has no gradient
 			}
 			if p.TA {
 				d = Product{A: b.In(y), TA: p.TB, B: dy, TB: true, Alpha: p.Alpha}
@@ -196,7 +194,7 @@ func gemmReference(attr any, in, outs []*Host) {
 	}
 }
 
-// strides2 are the strides of the rows and columns of op(M) [rows, cols].
+// strides2 returns the strides of the rows and columns of op(M) [rows, cols].
 func strides2(rows, cols int, transposed bool) (int, int) {
 	if transposed {
 		return 1, rows
@@ -204,8 +202,7 @@ func strides2(rows, cols int, transposed bool) (int, int) {
 	return cols, 1
 }
 
-// Gemm adds up products, a bias along the last axis and an addend; bias and c
-// may be zero.
+// Gemm computes the sum of products, a bias along the last axis and an addend; bias and c may be zero.
 func (g *Graph) Gemm(products []Product, bias, c Value) Value {
 	if len(products) > MaxProducts {
 		return g.Fail(fmt.Errorf("Gemm: %d products, at most %d", len(products), MaxProducts))
@@ -225,7 +222,7 @@ func (g *Graph) Gemm(products []Product, bias, c Value) Value {
 	return g.Apply(Gemm, a, in...)
 }
 
-// Products lists the products of the Gemm v.
+// Products returns the products of the Gemm v.
 func (g *Graph) Products(v Value) []Product {
 	n := g.Node(v)
 	a := n.Attr.(GemmAttr)
@@ -236,12 +233,12 @@ func (g *Graph) Products(v Value) []Product {
 	return ps
 }
 
-// MatMul is op(a)·op(b).
+// MatMul computes op(a)·op(b).
 func (g *Graph) MatMul(a, b Value, ta, tb bool) Value {
 	return g.Gemm([]Product{{a, b, ta, tb, 1}}, 0, 0)
 }
 
-// Linear is x Wᵀ + bias for a weight [out, in] as files have it; bias may be zero.
+// Linear computes x Wᵀ + bias for a weight [out, in], the layout of checkpoints; bias may be zero.
 func (g *Graph) Linear(x, w, bias Value) Value {
 	if bias != 0 {
 		bias = g.Cast(bias, tensor.F32)

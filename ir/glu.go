@@ -5,21 +5,21 @@ import (
 	"math"
 )
 
-// Activation is the function of a feed-forward block, gated or not.
+// Activation is an activation function of a feed-forward block, gated or not.
 type Activation uint8
 
-// The activations of [GLU] and [Activate].
+// Activations of [GLU] and [Activate].
 const (
 	SiLU Activation = iota
 	GELU
 	GELUTanh
-	QuickGELU // x·σ(1.702x), as CLIP has it (Hendrycks and Gimpel 2016, arXiv 1606.08415)
+	QuickGELU // x·σ(1.702x), as in CLIP (Hendrycks and Gimpel 2016, arXiv 1606.08415)
 )
 
-// String is the activation's name.
+// String returns the name of the activation.
 func (a Activation) String() string { return [...]string{"silu", "gelu", "gelu_tanh", "quick_gelu"}[a] }
 
-// GLUAttr is the activation of the gate.
+// GLUAttr holds the activation of the gate.
 type GLUAttr struct{ Act Activation }
 
 var _ = define(GLU, OpDef{Name: "GLU", Doc: "act(gate) · up (Shazeer 2020, arXiv 2002.05202): SwiGLU with silu, GeGLU with gelu",
@@ -67,12 +67,12 @@ var _ = define(GLUGrad, OpDef{Name: "GLUGrad", Doc: "the gradients of GLU for ga
 	InPlace: func(_ any, i int) int { return i + 1 },
 })
 
-// GLU is act(gate) · up.
+// GLU computes act(gate) · up.
 func (g *Graph) GLU(gate, up Value, act Activation) Value {
 	return g.Apply(GLU, GLUAttr{act}, gate, up)
 }
 
-// activation gives act(x) and its derivative.
+// activation returns act(x) and its derivative.
 func (g *Graph) activation(a Activation, x Value) (act, slope Value) {
 	switch a {
 	case SiLU:

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Backward is what an operation's gradient rule sees of one node.
+// Backward is the view of a node that a gradient rule gets: its inputs, its outputs and their gradients.
 type Backward struct {
 	G    *Graph
 	Attr any
@@ -17,13 +17,13 @@ type Backward struct {
 	in   []Value
 }
 
-// In is input i, computed again where its segment is checkpointed.
+// In returns input i, recomputed if its segment is checkpointed.
 func (b *Backward) In(i int) Value { return b.in[i] }
 
-// Out is output i of the node, computed again where its segment is checkpointed.
+// Out returns output i of the node, recomputed if its segment is checkpointed.
 func (b *Backward) Out(i int) Value { return b.G.Out(b.d.recompute(b.node), i) }
 
-// Dy is the gradient of output i, or zero where none flows into it.
+// Dy returns the gradient of output i, or zero if there is none.
 func (b *Backward) Dy(i int) Value {
 	if i >= len(b.dys) {
 		return 0
@@ -31,13 +31,13 @@ func (b *Backward) Dy(i int) Value {
 	return b.dys[i]
 }
 
-// Needs reports whether the gradient of input i is wanted.
+// Needs reports whether the gradient of input i is needed.
 func (b *Backward) Needs(i int) bool { return b.d.needs[b.d.g.Nodes[b.node].In[i]] }
 
-// InType and OutType are the types of an input and of an output.
+// InType returns the type of input i.
 func (b *Backward) InType(i int) Type { return b.G.Type(b.d.g.Nodes[b.node].In[i]) }
 
-// OutType is the type of output i.
+// OutType returns the type of output i.
 func (b *Backward) OutType(i int) Type { return b.d.g.Nodes[b.node].Outs[i] }
 
 // Acc adds dx to the gradient of input i.
@@ -45,20 +45,17 @@ func (b *Backward) Acc(i int, dx Value) {
 	b.d.acc(b.d.g.Nodes[b.node].In[i], dx)
 }
 
-// GradOptions steer [Graph.Gradients].
+// GradOptions configure [Graph.Gradients].
 type GradOptions struct {
-	// Checkpoint recomputes in backward what lies inside of a segment (see
-	// [Graph.SetSegment]) instead of keeping it: only values that cross
-	// from one segment into another stay in memory.
+	// Checkpoint recomputes the values inside a segment (see [Graph.SetSegment]) in the backward pass instead of
+	// keeping them: only values that cross from one segment into another stay in memory.
 	Checkpoint bool
-	// Segments is how many segments Checkpoint holds for: the first ones, whose
-	// values would be kept longest. 0 is all.
+	// Segments limits Checkpoint to the first segments, whose values would be kept longest. Zero means all.
 	Segments int
 }
 
-// Gradients appends the nodes that compute the gradient of the scalar loss
-// with respect to each of wrt, by reverse-mode differentiation. A value that
-// loss does not depend on is an error that names it.
+// Gradients appends the nodes that compute the gradient of the scalar loss with respect to each of wrt, by reverse-mode
+// differentiation. If loss does not depend on one of wrt, it fails with an error that names that value.
 func (g *Graph) Gradients(loss Value, wrt []Value, opts GradOptions) []Value {
 	out := make([]Value, len(wrt))
 	if loss == 0 || slices.Contains(wrt, 0) {
@@ -104,7 +101,7 @@ func (g *Graph) Gradients(loss Value, wrt []Value, opts GradOptions) []Value {
 	return out
 }
 
-// Describe names v for an error message.
+// Describe returns a description of v for an error message.
 func (g *Graph) Describe(v Value) string {
 	n := &g.Nodes[v]
 	if p, ok := n.Attr.(ParamAttr); ok {
@@ -118,7 +115,7 @@ type differ struct {
 	opts   GradOptions
 	needs  []bool
 	grads  map[Value][]Value // by output of the node
-	clones map[Value]Value   // recomputed nodes of the segment under way
+	clones map[Value]Value   // recomputed nodes of the current segment
 	seg    int
 }
 
@@ -146,7 +143,7 @@ func (d *differ) acc(v, dx Value) {
 	d.grads[v] = gs
 }
 
-// grad is the gradient gathered so far for v, or zero.
+// grad returns the gradient accumulated for v so far, or zero.
 func (d *differ) grad(v Value) Value {
 	i := 0
 	if n := &d.g.Nodes[v]; n.Op == Out {
@@ -162,7 +159,7 @@ func (d *differ) visit(v Value) {
 	g := d.g
 	n := g.Nodes[v]
 	if !slices.ContainsFunc(n.In, func(x Value) bool { return d.needs[x] }) {
-		return // one of those that gradients are asked for, with none of them before it
+		return // one of wrt, with no other of wrt before it
 	}
 	if n.Segment != d.seg {
 		d.seg = n.Segment
@@ -183,14 +180,13 @@ func (d *differ) visit(v Value) {
 	}
 }
 
-// recomputes reports whether the values of a segment are computed again.
+// recomputes reports whether the values of a segment are recomputed.
 func (d *differ) recomputes(segment int) bool {
 	return d.opts.Checkpoint && segment > 0 && (d.opts.Segments == 0 || segment <= d.opts.Segments)
 }
 
-// recompute gives the value that backward reads for v: v itself, or with
-// checkpointing a copy of the node made now, if v lies inside of the segment
-// that backward is passing through.
+// recompute returns the value that the backward pass reads for v. It is v itself, or with checkpointing a clone of the
+// node if v is inside the segment that the backward pass is in.
 func (d *differ) recompute(v Value) Value {
 	g := d.g
 	n := g.Nodes[v]
@@ -217,8 +213,8 @@ func (d *differ) recompute(v Value) Value {
 	return c
 }
 
-// isWidened reports whether v is a param of 8-bit floats made wide, perhaps times another:
-// it is cheaper to make again than to keep.
+// isWidened reports whether v is a param of 8-bit floats that was cast to a wider type, and perhaps multiplied by
+// another param. Recomputing it is cheaper than keeping it.
 func (d *differ) isWidened(v Value) bool {
 	n := &d.g.Nodes[v]
 	switch n.Op {
@@ -231,12 +227,12 @@ func (d *differ) isWidened(v Value) bool {
 	return false
 }
 
-// throughDecomposition differentiates the composite's decomposition, whose
-// nodes are made now; those that gradients do not read fall away later.
+// throughDecomposition differentiates the decomposition of a composite, whose nodes it appends. Nodes that no gradient
+// reads are removed later.
 func (d *differ) throughDecomposition(b *Backward, def *OpDef) {
 	g := d.g
 	first := Value(len(g.Nodes))
-	// Stand-ins for the inputs keep the walk inside of the decomposition.
+	// Stand-ins for the inputs keep the walk inside the decomposition.
 	outs := def.Decompose(g, b.Attr, b.in)
 	inner := &differ{g: g, needs: make([]bool, len(g.Nodes)), grads: map[Value][]Value{}, clones: map[Value]Value{}}
 	for i, v := range b.in {
@@ -263,7 +259,7 @@ func (d *differ) throughDecomposition(b *Backward, def *OpDef) {
 		}
 	}
 	for i, v := range b.in {
-		// The same value may be given for two inputs: its gradient counts once.
+		// One value may be the input twice; its gradient counts once.
 		if dx := inner.grad(v); b.Needs(i) && dx != 0 && !slices.Contains(b.in[:i], v) {
 			b.Acc(i, dx)
 		}

@@ -11,34 +11,34 @@ import (
 // ErrGraph is wrapped by every error that building a graph reports.
 var ErrGraph = errors.New("graph")
 
-// Value names a node of a graph. The zero Value is none: operations on it give
-// the zero Value again, so that only the first error of a graph is reported.
+// Value identifies a node of a graph. The zero Value is no node: operations on it return the zero Value, so that only
+// the first error of a graph is reported.
 type Value int32
 
-// Node is one operation applied to values.
+// Node is an operation applied to values.
 type Node struct {
 	Op   Op
 	In   []Value
 	Attr any    // the operation's attributes: a comparable struct, or nil
-	Outs []Type // a node has one output or more; [Graph.Out] names those after the first
-	// Segment is the stretch of the forward pass that the node belongs to;
-	// with activation checkpointing a stretch is computed again in backward.
+	Outs []Type // at least one; [Graph.Out] selects outputs after the first
+	// Segment is the part of the forward pass to which the node belongs. Activation checkpointing recomputes a segment
+	// in the backward pass.
 	Segment int
-	// Clone tells a recomputed node from its original, which it must not be merged with.
+	// Clone distinguishes a recomputed node from its original, so that the two are not merged.
 	Clone int
 }
 
-// Type is the type of the node's first output.
+// Type returns the type of the first output of the node.
 func (n *Node) Type() Type { return n.Outs[0] }
 
-// Bound is a bounded dimension: its name and its largest value.
+// Bound is a bounded dimension.
 type Bound struct {
 	Name string
 	Max  int
 }
 
-// Graph is a list of nodes in topological order: inputs come before their uses.
-// The zero Graph is not ready for use; see [New].
+// Graph is a list of nodes in topological order: inputs precede their uses. The zero Graph is not ready for use; see
+// [New].
 type Graph struct {
 	Nodes  []Node  // Nodes[0] is unused
 	Bounds []Bound // Bounds[0] is unused; a Var is an index
@@ -54,11 +54,11 @@ func New() *Graph {
 	return &Graph{Nodes: make([]Node, 1), Bounds: make([]Bound, 1), params: map[string]Value{}}
 }
 
-// Err is the first error that building the graph met, with the file and line
-// of the caller outside of the packages that build graphs.
+// Err returns the first error in building the graph. It names the file and line of the caller outside the packages that
+// build graphs.
 func (g *Graph) Err() error { return g.err }
 
-// Fail records err as the graph's error if it is the first.
+// Fail records err as the error of the graph if it is the first, and returns the zero Value.
 func (g *Graph) Fail(err error) Value {
 	if g.err == nil {
 		g.err = fmt.Errorf("%s: %w: %w", caller(), ErrGraph, err)
@@ -66,7 +66,7 @@ func (g *Graph) Fail(err error) Value {
 	return 0
 }
 
-// Bound adds a dimension whose size is known when the program runs: 1 to max.
+// Bound adds a dimension whose size, 1 to max, is known only when the program runs.
 func (g *Graph) Bound(name string, max int) Dim {
 	for v := range g.Bounds {
 		if v > 0 && g.Bounds[v].Name == name {
@@ -83,8 +83,7 @@ func (g *Graph) Bound(name string, max int) Dim {
 	return Dim{1, Var(len(g.Bounds) - 1)}
 }
 
-// MaxDims are the largest values of the bounded dimensions, as
-// [Shape.Resolve] takes them.
+// MaxDims returns the largest values of the bounded dimensions, as [Shape.Resolve] expects them.
 func (g *Graph) MaxDims() []int {
 	dims := make([]int, len(g.Bounds))
 	for i, b := range g.Bounds {
@@ -93,13 +92,13 @@ func (g *Graph) MaxDims() []int {
 	return dims
 }
 
-// SetSegment puts the nodes made from now on into segment s; 0 is none.
+// SetSegment assigns later nodes to segment s; 0 is none.
 func (g *Graph) SetSegment(s int) { g.segment = s }
 
-// Node returns the row of v. The row must not be changed.
+// Node returns the node of v, which must not be changed.
 func (g *Graph) Node(v Value) *Node { return &g.Nodes[v] }
 
-// Type is the type of v.
+// Type returns the type of v.
 func (g *Graph) Type(v Value) Type {
 	if v == 0 {
 		return Type{}
@@ -107,7 +106,7 @@ func (g *Graph) Type(v Value) Type {
 	return g.Nodes[v].Outs[0]
 }
 
-// Apply appends a node after checking it with its operation's rule.
+// Apply checks the inputs with the rule of op and appends a node.
 func (g *Graph) Apply(op Op, attr any, in ...Value) Value {
 	for _, v := range in {
 		if v <= 0 || int(v) >= len(g.Nodes) {
@@ -141,7 +140,7 @@ func (g *Graph) append(n Node) Value {
 	return Value(len(g.Nodes) - 1)
 }
 
-// Param is an input of the graph, named once.
+// Param returns the input of the graph called name, and adds it if there is none yet.
 func (g *Graph) Param(name string, t Type) Value {
 	if v, ok := g.params[name]; ok {
 		if !g.Type(v).Equal(t) {
@@ -157,13 +156,13 @@ func (g *Graph) Param(name string, t Type) Value {
 	return v
 }
 
-// Lookup finds the parameter called name.
+// Lookup returns the parameter called name.
 func (g *Graph) Lookup(name string) (Value, bool) {
 	v, ok := g.params[name]
 	return v, ok
 }
 
-// ParamNames lists the parameters in the order in which they were made.
+// ParamNames returns the names of the parameters in order of creation.
 func (g *Graph) ParamNames() []string {
 	var names []string
 	for i := range g.Nodes {
@@ -174,7 +173,7 @@ func (g *Graph) ParamNames() []string {
 	return names
 }
 
-// Out names output i of the node v; output 0 is v itself.
+// Out returns output i of the node v; output 0 is v itself.
 func (g *Graph) Out(v Value, i int) Value {
 	if v == 0 || i == 0 {
 		return v
@@ -185,7 +184,7 @@ func (g *Graph) Out(v Value, i int) Value {
 	return g.append(Node{Op: Out, In: []Value{v}, Attr: OutAttr{i}, Outs: []Type{g.Nodes[v].Outs[i]}})
 }
 
-// caller finds the first frame outside of the packages that build graphs.
+// caller returns the first frame outside the packages that build graphs.
 func caller() string {
 	pc := make([]uintptr, 32)
 	frames := runtime.CallersFrames(pc[:runtime.Callers(3, pc)])

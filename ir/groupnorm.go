@@ -5,8 +5,7 @@ import (
 	"math"
 )
 
-// GroupNormAttr is the number of groups of channels, and what is added to the variance of
-// a group before its root.
+// GroupNormAttr holds the number of groups of channels and the epsilon that is added to the variance of a group.
 type GroupNormAttr struct {
 	Groups int
 	Eps    float32
@@ -77,8 +76,8 @@ func groupNormReference(attr any, in, outs []*Host) {
 	}
 }
 
-// GroupNorm brings each group of channels of each sample of x [b,...,c] to mean 0 and
-// variance 1, times w plus b.
+// GroupNorm normalizes each group of channels of each sample of x [b,...,c] to mean 0 and variance 1, then multiplies
+// by w and adds b.
 func (g *Graph) GroupNorm(x, w, b Value, groups int, eps float32) Value {
 	return g.Apply(GroupNorm, GroupNormAttr{groups, eps}, x, w, b)
 }

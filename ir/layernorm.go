@@ -2,14 +2,13 @@ package ir
 
 import "fmt"
 
-// LayerNormAttr is what is added to the variance of a row before its root, and
-// which of weight and bias there are.
+// LayerNormAttr holds the epsilon that is added to the variance of a row, and whether there are a weight and a bias.
 type LayerNormAttr struct {
 	Eps                float32
 	HasWeight, HasBias bool
 }
 
-// inputs is the number of inputs after the first so many.
+// inputs returns the number of inputs if before of them precede the weight and the bias.
 func (a LayerNormAttr) inputs(before int) int {
 	return before + boolIndex(a.HasWeight) + boolIndex(a.HasBias)
 }
@@ -64,8 +63,7 @@ var _ = define(LayerNormGrad, OpDef{Name: "LayerNormGrad", Doc: "the gradient of
 		}
 		return inferLayerNorm(a, in, 2)
 	},
-	// With r = rsqrt(variance+eps), n = (x−mean)·r and u = dy·w:
-	// dx = r·(u − mean(u) − n·mean(u·n)).
+	// r = rsqrt(variance+eps), n = (x−mean)·r, u = dy·w: dx = r·(u − mean(u) − n·mean(u·n)).
 	Decompose: func(g *Graph, attr any, in []Value) []Value {
 		a, u := attr.(LayerNormAttr), in[0]
 		n, r := g.standardised(in[1], a.Eps)
@@ -78,7 +76,7 @@ var _ = define(LayerNormGrad, OpDef{Name: "LayerNormGrad", Doc: "the gradient of
 	InPlace: func(any, int) int { return 0 },
 })
 
-// inferLayerNorm checks so many values of x's type, and then weight and bias.
+// inferLayerNorm checks that the first inputs, values of them, have the type of x, and then the weight and the bias.
 func inferLayerNorm(a LayerNormAttr, in []Type, values int) ([]Type, error) {
 	if len(in) != a.inputs(values) {
 		return nil, arity(a.inputs(values), in)
@@ -95,15 +93,14 @@ func inferLayerNorm(a LayerNormAttr, in []Type, values int) ([]Type, error) {
 	return in[:1], nil
 }
 
-// standardised is (x − mean)·r of rows, and r.
+// standardised computes (x − mean)·r of rows, and r.
 func (g *Graph) standardised(x Value, eps float32) (n, r Value) {
 	c := g.Sub(x, g.rowMean(x))
 	r = g.Unary(Rsqrt, g.AddScalar(g.rowMean(g.Mul(c, c)), float64(eps)))
 	return g.Mul(c, r), r
 }
 
-// LayerNorm brings each row of x to mean 0 and variance 1, times w plus b,
-// either of which may be zero.
+// LayerNorm normalizes each row of x to mean 0 and variance 1, multiplies by w and adds b. w and b may be zero.
 func (g *Graph) LayerNorm(x, w, b Value, eps float32) Value {
 	in := []Value{x}
 	if w != 0 {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// NormAttr is what is added to the mean square of a row before its root.
+// NormAttr holds the epsilon that is added to the mean square of a row.
 type NormAttr struct{ Eps float32 }
 
 var _ = define(RMSNorm, OpDef{Name: "RMSNorm", Doc: "x · rsqrt(mean(x²)+eps) · w along the last axis (Zhang and Sennrich 2019, arXiv 1910.07467)",
@@ -46,7 +46,7 @@ var _ = define(RMSNormGrad, OpDef{Name: "RMSNormGrad", Doc: "the gradient of RMS
 		}
 		return in[:1], nil
 	},
-	// With r = rsqrt(mean(x²)+eps), n = x·r and u = dy·w: dx = r·(u − n·mean(u·n)).
+	// r = rsqrt(mean(x²)+eps), n = x·r, u = dy·w: dx = r·(u − n·mean(u·n)).
 	Decompose: func(g *Graph, attr any, in []Value) []Value {
 		dy, x, w := in[0], in[1], in[2]
 		r := g.rmsInverse(x, attr.(NormAttr).Eps)
@@ -79,19 +79,19 @@ var _ = define(Softmax, OpDef{Name: "Softmax", Doc: "exp(x − max) / Σ exp(x �
 	InPlace: func(any, int) int { return 0 },
 })
 
-// RMSNorm scales each row of x to a mean square of one, times w.
+// RMSNorm scales each row of x to a mean square of one and multiplies by w.
 func (g *Graph) RMSNorm(x, w Value, eps float32) Value {
 	return g.Apply(RMSNorm, NormAttr{eps}, x, w)
 }
 
-// Softmax normalises the last axis of x.
+// Softmax computes the softmax along the last axis of x.
 func (g *Graph) Softmax(x Value) Value { return g.Apply(Softmax, nil, x) }
 
 func (g *Graph) rmsInverse(x Value, eps float32) Value {
 	return g.Unary(Rsqrt, g.AddScalar(g.rowMean(g.Mul(x, x)), float64(eps)))
 }
 
-// rowMean is the mean along the last axis, which stays with one element.
+// rowMean computes the mean along the last axis and keeps the axis with size one.
 func (g *Graph) rowMean(x Value) Value {
 	if x == 0 {
 		return 0
@@ -99,7 +99,7 @@ func (g *Graph) rowMean(x Value) Value {
 	return g.Scale(g.keepReduce(ReduceSum, x), 1/float64(g.Type(x).Last().N))
 }
 
-// keepReduce reduces the last axis and keeps it with one element.
+// keepReduce reduces the last axis and keeps it with size one.
 func (g *Graph) keepReduce(fn ReduceFn, x Value) Value {
 	if x == 0 {
 		return 0

@@ -4,10 +4,10 @@ import (
 	"fmt"
 )
 
-// Op is one of the closed set of operations.
+// Op identifies an operation of the closed set.
 type Op uint8
 
-// Primitives: every backend has all of them.
+// Primitives. Every backend implements all of them.
 const (
 	Invalid Op = iota
 	Param
@@ -36,7 +36,7 @@ const (
 	firstComposite
 )
 
-// Composites: a backend claims one, or gets its decomposition.
+// Composites. A backend may claim one; otherwise it gets the decomposition.
 const (
 	RMSNorm Op = firstComposite + iota
 	RMSNormGrad
@@ -72,30 +72,27 @@ const (
 	numOps
 )
 
-// OpDef is all that is known of one operation.
+// OpDef defines an operation.
 type OpDef struct {
 	Name string
 	Doc  string
-	// Infer checks attributes and inputs and gives the types of the outputs.
+	// Infer checks attributes and inputs and returns the types of the outputs.
 	Infer func(attr any, in []Type) ([]Type, error)
-	// Gradient adds to the gradients of the inputs; nil means that the
-	// decomposition is differentiated, or that no gradient flows.
+	// Gradient adds to the gradients of the inputs. If it is nil, the decomposition is differentiated, or no gradient
+	// flows.
 	Gradient func(b *Backward)
-	// Decompose rewrites a composite into simpler operations, one value for
-	// each output.
+	// Decompose rewrites a composite in simpler operations and returns one value per output.
 	Decompose func(g *Graph, attr any, in []Value) []Value
-	// Reference computes the outputs in float64. A composite without one is
-	// computed by its decomposition.
+	// Reference computes the outputs in float64. A composite with a nil Reference is computed by its decomposition.
 	Reference func(attr any, in []*Host, outs []*Host)
-	// Flops counts the floating-point operations for the run-time values
-	// dims; nil means one for each element of the first output.
+	// Flops counts the floating-point operations for the run-time values dims. Nil means one per element of the first
+	// output.
 	Flops func(attr any, in []Type, outs []Type, dims []int) int
-	// Bytes counts what is read and written; nil means inputs and outputs, whole.
+	// Bytes counts the bytes read and written. Nil means all bytes of inputs and outputs.
 	Bytes func(in []Type, outs []Type, dims []int) int
-	// InPlace gives, for output i, the input whose memory it may overwrite,
-	// or -1. Nil means none.
+	// InPlace returns the index of the input whose memory output i may overwrite, or -1. Nil means none.
 	InPlace func(attr any, output int) int
-	// NoGradient says that gradients stop here on purpose.
+	// NoGradient marks an operation that stops gradients on purpose.
 	NoGradient bool
 }
 
@@ -117,7 +114,7 @@ func Def(op Op) *OpDef {
 	return defs[op]
 }
 
-// Ops lists the operations in their order.
+// Ops returns all operations in order.
 func Ops() []Op {
 	var ops []Op
 	for op := Op(1); op < numOps; op++ {
@@ -129,7 +126,7 @@ func Ops() []Op {
 // IsComposite reports whether op decomposes into primitives.
 func (op Op) IsComposite() bool { return op >= firstComposite && op < numOps }
 
-// String is the operation's name.
+// String returns the name of the operation.
 func (op Op) String() string {
 	if op < numOps && defs[op] != nil {
 		return defs[op].Name
@@ -137,8 +134,8 @@ func (op Op) String() string {
 	return fmt.Sprintf("Op(%d)", uint8(op))
 }
 
-// Cost is the number of floating-point operations and of bytes that a node
-// reads and writes, for the run-time values dims.
+// Cost returns the number of floating-point operations of a node, and of bytes that it reads and writes, for the
+// run-time values dims.
 func Cost(op Op, attr any, in, outs []Type, dims []int) (flops, bytes int) {
 	d := Def(op)
 	if d.Flops != nil {

@@ -7,26 +7,26 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// ParamAttr names an input of the graph.
+// ParamAttr holds the name of an input of the graph.
 type ParamAttr struct{ Name string }
 
-// OutAttr tells which output of a node is meant.
+// OutAttr selects an output of a node.
 type OutAttr struct{ Index int }
 
-// ConstAttr is a value that fills a shape.
+// ConstAttr holds the number that fills a shape.
 type ConstAttr struct {
 	Value float64
 	dtype tensor.DType
 	axes  axes
 }
 
-// IotaAttr is the shape that is filled with the index along Axis.
+// IotaAttr holds the axis whose index fills a shape.
 type IotaAttr struct {
 	Axis int
 	axes axes
 }
 
-// CastAttr is the element type that is converted to.
+// CastAttr holds the target element type.
 type CastAttr struct{ To tensor.DType }
 
 var _ = define(Param, OpDef{Name: "Param", Doc: "an input of the graph", NoGradient: true,
@@ -90,12 +90,12 @@ var _ = define(Cast, OpDef{Name: "Cast", Doc: "conversion of the element type, r
 	},
 })
 
-// Const fills type t with x.
+// Const creates a value of type t filled with x.
 func (g *Graph) Const(x float64, t Type) Value {
 	return g.Apply(Const, ConstAttr{x, t.DType, axesOf(t.Shape)})
 }
 
-// Iota fills shape s with the index along axis, as i32.
+// Iota creates an i32 value of shape s filled with the index along axis.
 func (g *Graph) Iota(axis int, s Shape) Value {
 	return g.Apply(Iota, IotaAttr{axis, axesOf(s)})
 }
@@ -108,7 +108,7 @@ func (g *Graph) Cast(x Value, dtype tensor.DType) Value {
 	return g.Apply(Cast, CastAttr{dtype}, x)
 }
 
-// round gives x as it is once stored as an element of type d.
+// round returns x rounded to an element of type d.
 func round(d tensor.DType, x float64) float64 {
 	switch d {
 	case tensor.F32:

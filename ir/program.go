@@ -8,27 +8,27 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Space tells where a program keeps a value.
+// Space identifies the memory in which a program keeps a value.
 type Space uint8
 
-// The spaces: buffers that the caller passes, and the arena of the program.
+// Spaces: buffers that the caller passes, and the arena of the program.
 const (
 	SpaceArg Space = iota
 	SpaceArena
 )
 
-// Ref is a value of a program: where it lies and what it is.
+// Ref is a value of a program: its location and its type.
 type Ref struct {
 	Space  Space
-	Index  int // of the argument
-	Offset int // into the arena, in bytes
+	Index  int // argument number
+	Offset int // byte offset in the arena
 	Type   Type
-	// Store is the element type in memory, where that is narrower than the type
-	// that the value is computed in; Invalid where both are one.
+	// Store is the element type in memory, if it is narrower than the type in which the value is computed. Invalid
+	// means that the two are the same.
 	Store tensor.DType
 }
 
-// Launch is one operation on values whose places are known.
+// Launch is an operation on values at known locations.
 type Launch struct {
 	Op   Op
 	Attr any
@@ -41,28 +41,27 @@ type Arg struct {
 	Name    string
 	Type    Type
 	Written bool
-	Store   tensor.DType // as of a Ref
+	Store   tensor.DType // see Ref.Store
 }
 
-// Place is an input of a launch, or an output.
+// Place identifies an input or output of a launch.
 type Place struct {
 	Out   bool
 	Index int
 }
 
-// Program is what a backend runs: launches in order over one arena and the
-// caller's arguments. Sizes hold for the largest bounded dimensions; values
-// are contiguous at their run-time shapes.
+// Program is the executable form of a graph: launches in order over one arena and the arguments of the caller. Sizes
+// are for the largest bounded dimensions; values are contiguous at their run-time shapes.
 type Program struct {
 	Bounds   []Bound // Bounds[0] is unused
 	Args     []Arg
 	Launches []Launch
 	Arena    int // bytes
 
-	index map[string]int // of Args by their names, see IndexArgs
+	index map[string]int // argument number by name, see IndexArgs
 }
 
-// MaxDims are the largest values of the bounded dimensions.
+// MaxDims returns the largest values of the bounded dimensions.
 func (p *Program) MaxDims() []int {
 	dims := make([]int, len(p.Bounds))
 	for i, b := range p.Bounds {
@@ -71,7 +70,7 @@ func (p *Program) MaxDims() []int {
 	return dims
 }
 
-// IndexArgs prepares ArgIndex for many questions, once all arguments are there.
+// IndexArgs builds the index that makes ArgIndex fast. Call it once all arguments are added.
 func (p *Program) IndexArgs() {
 	p.index = make(map[string]int, len(p.Args))
 	for i, a := range p.Args {
@@ -81,7 +80,7 @@ func (p *Program) IndexArgs() {
 	}
 }
 
-// ArgIndex finds the argument called name, or gives -1.
+// ArgIndex returns the index of the argument called name, or -1.
 func (p *Program) ArgIndex(name string) int {
 	if len(p.index) == len(p.Args) {
 		if i, ok := p.index[name]; ok {
@@ -92,8 +91,7 @@ func (p *Program) ArgIndex(name string) int {
 	return slices.IndexFunc(p.Args, func(a Arg) bool { return a.Name == name })
 }
 
-// Flops is the number of floating-point operations of one run with the given
-// values of the bounded dimensions.
+// Flops returns the number of floating-point operations of one run for the run-time values dims.
 func (p *Program) Flops(dims []int) int {
 	sum := 0
 	for i := range p.Launches {
@@ -103,8 +101,7 @@ func (p *Program) Flops(dims []int) int {
 	return sum
 }
 
-// Cost is the launch's number of floating-point operations and of bytes read
-// and written.
+// Cost returns the number of floating-point operations of the launch, and of bytes that it reads and writes.
 func (l *Launch) Cost(dims []int) (flops, bytes int) {
 	return Cost(l.Op, l.Attr, storedTypes(l.In), storedTypes(l.Out), dims)
 }
@@ -117,8 +114,7 @@ func refTypes(refs []Ref) []Type {
 	return ts
 }
 
-// String lists bounded dimensions, arguments and launches; the same program
-// always gives the same text.
+// String returns the bounded dimensions, arguments and launches as text. Equal programs have equal text.
 func (p *Program) String() string {
 	var b strings.Builder
 	for v, bound := range p.Bounds {
@@ -140,8 +136,8 @@ func (p *Program) String() string {
 	return b.String()
 }
 
-// String writes the launch as what it makes, its operation with attributes, and what it
-// reads: @0:f32[8,32] = Gemm{NT} $0:f32[8,64], $1:f32[32,64].
+// String returns the launch as text: results, operation with attributes, and inputs, as in @0:f32[8,32] = Gemm{NT}
+// $0:f32[8,64], $1:f32[32,64].
 func (l *Launch) String() string {
 	var b strings.Builder
 	for i, r := range l.Out {
@@ -165,8 +161,8 @@ func (l *Launch) String() string {
 	return b.String()
 }
 
-// String writes the value as $2:f32[4] for an argument, @64:f32[4] for a place
-// in the arena, @64:f32[4] as bf16 where it is stored so.
+// String returns $2:f32[4] for an argument, @64:f32[4] for a value in the arena, and @64:f32[4] as bf16 if it is stored
+// as bf16.
 func (r Ref) String() string {
 	if r.Space == SpaceArg {
 		return fmt.Sprintf("$%d:%v%s", r.Index, r.Type, as(r.Store))
@@ -219,10 +215,9 @@ func boolIndex(b bool) int {
 	return 0
 }
 
-// Verify checks the program: types of launches, places inside of the arena and
-// of arguments, values of the arena that are there, whole, when they are read,
-// and no output over another one or over a value that the same launch reads,
-// other than where its operation may.
+// Verify checks the program: the types of launches, bounds of the arena and of arguments, that each value in the arena
+// is written and intact when it is read, and that no output overlaps another output or, unless the operation allows it,
+// an input of the same launch.
 func (p *Program) Verify() error {
 	dims := p.MaxDims()
 	var held contents
@@ -246,7 +241,7 @@ func (p *Program) Verify() error {
 	return nil
 }
 
-// contents are the values that an arena holds, by their offset.
+// contents lists the values that an arena holds, ordered by offset.
 type contents []content
 
 type content struct {
@@ -254,7 +249,7 @@ type content struct {
 	dtype    tensor.DType
 }
 
-// find gives the first value that ends after byte at.
+// find returns the index of the first value that ends after byte at.
 func (c contents) find(at int) int {
 	i, _ := slices.BinarySearchFunc(c, at, func(x content, at int) int {
 		if x.to <= at {
@@ -270,7 +265,7 @@ func (c contents) has(r Ref, dims []int) bool {
 	return n == 0 || i < len(c) && c[i] == content{r.Offset, r.Offset + n, r.Stored()}
 }
 
-// with writes r over what lies there.
+// with returns the contents after r is written over what it overlaps.
 func (c contents) with(r Ref, dims []int) contents {
 	n := r.Bytes(dims)
 	if n == 0 {
@@ -331,13 +326,13 @@ func (p *Program) verifyLaunch(l *Launch, dims []int) error {
 	return nil
 }
 
-// Same reports whether two values begin at the same place.
+// Same reports whether two values start at the same location.
 func (r Ref) Same(o Ref) bool {
 	return r.Space == o.Space && (r.Space != SpaceArg || r.Index == o.Index) && r.Offset == o.Offset
 }
 
-// Overlaps reports whether two values share memory at the sizes dims. Two
-// arguments of one program may be the same buffer only where neither is written.
+// Overlaps reports whether two values share memory at the sizes dims. Different arguments count as separate; a caller
+// may pass one buffer for two of them only if neither is written.
 func (r Ref) Overlaps(o Ref, dims []int) bool {
 	if r.Space != o.Space || r.Space == SpaceArg && r.Index != o.Index {
 		return false
@@ -345,13 +340,13 @@ func (r Ref) Overlaps(o Ref, dims []int) bool {
 	return r.Offset < o.Offset+o.Bytes(dims) && o.Offset < r.Offset+r.Bytes(dims)
 }
 
-// Conflicts reports whether two launches must keep their order: one of them
-// writes what the other one reads or writes.
+// Conflicts reports whether two launches must keep their order, because one of them writes a value that the other reads
+// or writes.
 func (l *Launch) Conflicts(o *Launch, dims []int) bool {
 	return l.Overwrites(o, dims) || o.Overwrites(l, dims)
 }
 
-// Overwrites reports whether l writes what o reads or writes.
+// Overwrites reports whether l writes a value that o reads or writes.
 func (l *Launch) Overwrites(o *Launch, dims []int) bool {
 	return slices.ContainsFunc(l.Out, func(x Ref) bool {
 		over := func(y Ref) bool { return x.Overlaps(y, dims) }

@@ -6,22 +6,21 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Host is a value in float64 on the host, as references compute it.
+// Host is a float64 value on the host, computed by a reference.
 type Host struct {
 	DType tensor.DType
 	Shape []int
 	Data  []float64
 }
 
-// NewHost makes a value of zeros.
+// NewHost returns a value of zeros.
 func NewHost(t Type, dims []int) *Host {
 	s := t.Shape.Resolve(dims)
 	return &Host{t.DType, s, make([]float64, product(s))}
 }
 
-// Reference computes values of a graph in float64, one operation at a time:
-// the yardstick of every backend. args holds the params that are read, dims
-// the run-time values of the bounded dimensions (see [Graph.MaxDims]).
+// Reference computes values of a graph in float64, one operation at a time. Backends are tested against it. args holds
+// the params that are read, dims the run-time values of the bounded dimensions (see [Graph.MaxDims]).
 func (g *Graph) Reference(outs []Value, args map[string]*Host, dims []int) ([]*Host, error) {
 	if g.err != nil {
 		return nil, g.err
@@ -108,7 +107,7 @@ func (r *evaluator) apply(n *Node, in []*Host) ([]*Host, error) {
 	return sub.Reference(def.Decompose(sub, n.Attr, vs), args, r.dims)
 }
 
-// strides are the row-major strides of a shape.
+// strides returns the row-major strides of a shape.
 func strides(shape []int) []int {
 	s := make([]int, len(shape))
 	for i, n := len(shape)-1, 1; i >= 0; i-- {
@@ -118,7 +117,7 @@ func strides(shape []int) []int {
 	return s
 }
 
-// each calls f with every flat index and its coordinates.
+// each calls f with every flat index and its coordinates, in order.
 func each(shape []int, f func(i int, at []int)) {
 	at := make([]int, len(shape))
 	for i := range product(shape) {
@@ -132,7 +131,7 @@ func each(shape []int, f func(i int, at []int)) {
 	}
 }
 
-// broadcastTo repeats h to a shape.
+// broadcastTo broadcasts h to a shape.
 func broadcastTo(h *Host, shape []int) []float64 {
 	if product(h.Shape) == product(shape) {
 		return h.Data

@@ -7,11 +7,11 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// RoPETableAttr scales the cosines and sines (the attention factor of yarn).
+// RoPETableAttr holds the scale of the cosines and sines (the attention factor of YaRN).
 type RoPETableAttr struct{ Scale float32 }
 
-// RoPEAttr is the size of a head, whether to turn backwards, and which elements of a
-// head make a pair: the halves j and j+d/2, or the neighbours 2j and 2j+1 (Interleaved).
+// RoPEAttr holds the size of a head, whether to rotate backwards, and which elements of a head form a pair: j and
+// j+d/2, or, if Interleaved, 2j and 2j+1.
 type RoPEAttr struct {
 	HeadDim              int
 	Inverse, Interleaved bool
@@ -61,7 +61,7 @@ var _ = define(RoPE, OpDef{Name: "RoPE",
 	Decompose: func(g *Graph, attr any, in []Value) []Value {
 		a, s := attr.(RoPEAttr), g.Type(in[0]).Shape
 		n, heads, h := s[0], Static(s[1].N/a.HeadDim), a.HeadDim/2
-		// A head is two halves, or h pairs.
+		// A head has two halves, or h pairs.
 		head, row, axis := Shape{n, heads, Static(2), Static(h)}, Shape{n, Static(1), Static(1), Static(h)}, 2
 		if a.Interleaved {
 			head, row, axis = Shape{n, heads, Static(h), Static(2)}, Shape{n, Static(1), Static(h), Static(1)}, 3
@@ -87,18 +87,18 @@ var _ = define(RoPE, OpDef{Name: "RoPE",
 	InPlace: func(any, int) int { return 0 },
 })
 
-// RoPETable gives the cosines and sines of the positions.
+// RoPETable computes the cosines and sines of the positions.
 func (g *Graph) RoPETable(positions, inverseFrequencies Value, scale float32) Value {
 	return g.Apply(RoPETable, RoPETableAttr{scale}, positions, inverseFrequencies)
 }
 
-// RoPE turns the heads of x by the angles of table.
+// RoPE rotates the heads of x by the angles of table.
 func (g *Graph) RoPE(x, table Value, headDim int) Value {
 	return g.Apply(RoPE, RoPEAttr{HeadDim: headDim}, x, table)
 }
 
-// RoPEInterleaved is RoPE of pairs of neighbours: (a, b) = (x[2j], x[2j+1]) of a head
-// becomes (a·cos[j] − b·sin[j], b·cos[j] + a·sin[j]).
+// RoPEInterleaved rotates pairs of neighbours: (a, b) = (x[2j], x[2j+1]) of a head becomes (a·cos[j] − b·sin[j],
+// b·cos[j] + a·sin[j]).
 func (g *Graph) RoPEInterleaved(x, table Value, headDim int) Value {
 	return g.Apply(RoPE, RoPEAttr{HeadDim: headDim, Interleaved: true}, x, table)
 }

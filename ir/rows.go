@@ -8,11 +8,10 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// ScatterAttr is the number of rows that a ScatterAddRows gives.
+// ScatterAttr holds the number of rows of the result of a ScatterAddRows.
 type ScatterAttr struct{ Rows Dim }
 
-// PhiloxAttr is the shape of random words and the number of the stream that
-// they come from.
+// PhiloxAttr holds the shape of random words and the number of their random stream.
 type PhiloxAttr struct {
 	Stream uint32
 	axes   axes
@@ -47,7 +46,7 @@ var _ = define(GatherRows, OpDef{Name: "GatherRows", Doc: "rows of a table [v,d]
 		}
 	},
 	Bytes: func(in, outs []Type, dims []int) int {
-		rows := outs[0].Shape.Elements(dims) * in[0].DType.Size() // of a table that may be much larger
+		rows := outs[0].Shape.Elements(dims) * in[0].DType.Size() // the table may be much larger than the rows that are read
 		return rows + in[1].Bytes(dims) + outs[0].Bytes(dims)
 	},
 })
@@ -128,15 +127,14 @@ var _ = define(Philox, OpDef{Name: "Philox", Doc: "random words by Philox4x32-10
 	},
 })
 
-// RandomKey is the type of the key of random operations: the low and the high
-// word of the seed, and the step.
+// RandomKey is the type of the key of random operations: the low and high word of the seed, and the step.
 var RandomKey = Type{tensor.U32, ShapeOf(3)}
 
-// RowKeys is the type of a key for each of n rows, and behind it the number that
-// the row has in its own run: rows of several runs draw what each would alone.
+// RowKeys returns the type of a key per row, for n rows. A fourth word is the number of the row in its own run, so that
+// rows of several runs in one batch draw the same numbers as each run alone.
 func RowKeys(n Dim) Type { return Type{tensor.U32, Shape{n, Static(4)}} }
 
-// checkKey refuses what is no key for a value of a shape.
+// checkKey returns an error unless key is a valid key type for a value of shape s.
 func checkKey(key Type, s Shape) error {
 	if key.Equal(RandomKey) || len(s) > 0 && key.Equal(RowKeys(s[0])) {
 		return nil
@@ -148,20 +146,20 @@ func checkKey(key Type, s Shape) error {
 	return fmt.Errorf("expected a key %v%s, got %v", RandomKey, rows, key)
 }
 
-// GatherRows takes the rows ids of table.
+// GatherRows selects the rows ids of table.
 func (g *Graph) GatherRows(table, ids Value) Value { return g.Apply(GatherRows, nil, table, ids) }
 
-// ScatterAddRows adds the rows of x into a table of so many rows.
+// ScatterAddRows adds the rows of x into a table of the given number of rows, initially zero.
 func (g *Graph) ScatterAddRows(x, ids Value, rows Dim) Value {
 	return g.Apply(ScatterAddRows, ScatterAttr{rows}, x, ids)
 }
 
-// UpdateRows writes rows over table from row offset[0] on.
+// UpdateRows overwrites rows of table, starting at row offset[0].
 func (g *Graph) UpdateRows(table, rows, offset Value) Value {
 	return g.Apply(UpdateRows, nil, table, rows, offset)
 }
 
-// Philox fills the shape s with random words.
+// Philox creates a value of shape s filled with random words.
 func (g *Graph) Philox(key Value, stream uint32, s Shape) Value {
 	return g.Apply(Philox, PhiloxAttr{stream, axesOf(s)}, key)
 }

@@ -6,20 +6,18 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// RowsGemmAttr tells how the inputs of a RowsGemm are to be read: x and index,
-// the weights, then scale, bias and addend where there are such.
+// RowsGemmAttr describes the inputs of a RowsGemm: x and index, the weights, then the optional scale, bias and addend.
 type RowsGemmAttr struct {
-	Tables                  int  // separate matrices; 0: all are stacked in one value [e,...]
-	TB                      bool // matrices are [out,in], as files have them, else [in,out]
+	Tables                  int  // number of separate matrices; 0: all are stacked in one value [e,...]
+	TB                      bool // matrices are [out,in], as in checkpoints, instead of [in,out]
 	Width                   int  // columns of the result
 	HasScale, HasBias, HasC bool
 }
 
-// weights is the number of inputs that hold matrices.
+// weights returns the number of inputs that hold matrices.
 func (a RowsGemmAttr) weights() int { return max(1, a.Tables) }
 
-// Matrices is how many matrices there are among inputs, the first of which that holds
-// any is number first.
+// Matrices returns the number of matrices. Input number first is the first one that holds matrices.
 func (a RowsGemmAttr) Matrices(in []Type, first int) int {
 	if a.Tables > 0 {
 		return a.Tables
@@ -27,7 +25,7 @@ func (a RowsGemmAttr) Matrices(in []Type, first int) int {
 	return in[first].Shape[0].N
 }
 
-// Size is the number of columns that matrix e reads, and of those that it gives.
+// Size returns the number of input columns and of output columns of matrix e.
 func (a RowsGemmAttr) Size(in []Type, first, e int) (reads, gives int) {
 	t := in[first]
 	if a.Tables > 0 {
@@ -37,8 +35,8 @@ func (a RowsGemmAttr) Size(in []Type, first, e int) (reads, gives int) {
 	return rows.N, cols.N
 }
 
-// Scale is the index of the scale among the inputs after the weights of which the
-// first is number first, or -1.
+// Scale returns the index of the scale among the inputs, or -1. Input number first is the first one that holds
+// matrices.
 func (a RowsGemmAttr) Scale(first int) int {
 	if !a.HasScale {
 		return -1
@@ -46,7 +44,7 @@ func (a RowsGemmAttr) Scale(first int) int {
 	return first + a.weights()
 }
 
-// Bias is the index of the bias among the inputs, or -1.
+// Bias returns the index of the bias among the inputs, or -1.
 func (a RowsGemmAttr) Bias() int {
 	if !a.HasBias {
 		return -1
@@ -54,7 +52,7 @@ func (a RowsGemmAttr) Bias() int {
 	return 2 + a.weights() + boolIndex(a.HasScale)
 }
 
-// C is the index of the addend among the inputs, or -1.
+// C returns the index of the addend among the inputs, or -1.
 func (a RowsGemmAttr) C() int {
 	if !a.HasC {
 		return -1
@@ -150,7 +148,7 @@ var _ = define(RowsGemmGrad, OpDef{Name: "RowsGemmGrad",
 	Flops: func(attr any, in, _ []Type, dims []int) int { return rowsFlops(attr.(RowsGemmAttr), in, 3, dims) },
 })
 
-// host is matrix e, with the columns that it reads and gives.
+// host returns matrix e and its numbers of input and output columns.
 func (a RowsGemmAttr) host(in []*Host, first, e int) (w []float64, reads, gives int) {
 	h := in[first]
 	if a.Tables > 0 {
@@ -174,7 +172,7 @@ func (a RowsGemmAttr) hostScale(in []*Host, first, e int) float64 {
 	return 1
 }
 
-// rowsFlops is as if the rows were spread evenly over the matrices.
+// rowsFlops estimates the floating-point operations as if the rows were spread evenly over the matrices.
 func rowsFlops(a RowsGemmAttr, in []Type, first int, dims []int) int {
 	n, sum := a.Matrices(in, first), 0
 	for e := range n {
@@ -255,7 +253,7 @@ func rowsGemmGradient(b *Backward) {
 	}
 }
 
-// rowsOf compares index [n] with e, as bool [n,1].
+// rowsOf compares index [n] with e and returns bool [n,1].
 func (g *Graph) rowsOf(index Value, fn CompareFn, e int) Value {
 	if index == 0 {
 		return 0
@@ -264,7 +262,7 @@ func (g *Graph) rowsOf(index Value, fn CompareFn, e int) Value {
 	return g.Reshape(is, Shape{g.Type(index).Shape[0], Static(1)})
 }
 
-// matrix is matrix e of a RowsGemm as a value of two axes.
+// matrix returns matrix e of a RowsGemm as a value of two axes.
 func (a RowsGemmAttr) matrix(g *Graph, in []Value, first, e int) Value {
 	if a.Tables > 0 {
 		return in[first+e]
@@ -276,8 +274,8 @@ func (a RowsGemmAttr) matrix(g *Graph, in []Value, first, e int) Value {
 	return g.Reshape(w, g.Type(w).Shape[1:])
 }
 
-// decomposeRowsGemm multiplies all rows by every matrix and takes of each what
-// it is asked for. Taking the scale by row finds an index without a matrix.
+// decomposeRowsGemm multiplies all rows by every matrix and selects the result of each row. Gathering the scale by row
+// detects an index without a matrix.
 func decomposeRowsGemm(g *Graph, attr any, in []Value) []Value {
 	a := attr.(RowsGemmAttr)
 	types := g.types(in)
@@ -340,7 +338,7 @@ func decomposeRowsGemmGrad(g *Graph, attr any, in []Value) []Value {
 	return all
 }
 
-// columns are the first so many columns of x.
+// columns returns the first n columns of x.
 func (g *Graph) columns(x Value, n int) Value {
 	if x == 0 || g.Type(x).Last() == Static(n) {
 		return x
@@ -356,19 +354,19 @@ func (g *Graph) types(vs []Value) []Type {
 	return ts
 }
 
-// RowsProduct are the operands of a RowsGemm; Scale, Bias and C may be zero.
+// RowsProduct holds the operands of a RowsGemm; Scale, Bias and C may be zero.
 type RowsProduct struct {
 	X, Index Value
-	// Weights are matrices, or one stack of them.
+	// Weights are separate matrices, or one stack of them if Stacked.
 	Weights []Value
 	Stacked bool
-	TB      bool // they are [out,in]
-	Width   int  // of the result; 0: that of the widest matrix
+	TB      bool // the matrices are [out,in]
+	Width   int  // columns of the result; 0: the width of the widest matrix
 
 	Scale, Bias, C Value
 }
 
-// RowsGemm multiplies each row by the matrix that its index names.
+// RowsGemm multiplies each row by the matrix that its index selects.
 func (g *Graph) RowsGemm(p RowsProduct) Value {
 	a := RowsGemmAttr{Tables: len(p.Weights), TB: p.TB, Width: p.Width, HasScale: p.Scale != 0, HasBias: p.Bias != 0, HasC: p.C != 0}
 	if len(p.Weights) == 0 || p.Stacked && len(p.Weights) > 1 {

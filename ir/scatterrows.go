@@ -27,8 +27,7 @@ var _ = define(ScatterRows, OpDef{Name: "ScatterRows", Doc: scatterRowsDoc,
 		}
 		return in[:1], nil
 	},
-	// Each row of the table looks for the last of the rows that is to be
-	// written there.
+	// Each row of the table gathers the last of the rows whose index selects it.
 	Decompose: func(g *Graph, _ any, in []Value) []Value {
 		t, v, n := g.Type(in[0]), g.Type(in[0]).Shape[0], g.Type(in[1]).Shape[0]
 		width := 1
@@ -63,8 +62,8 @@ var _ = define(ScatterRows, OpDef{Name: "ScatterRows", Doc: scatterRowsDoc,
 	InPlace: func(any, int) int { return 0 },
 })
 
-// scatterRowsGradient: what was written over has no part in the result, be it of
-// the table or of an earlier row.
+// scatterRowsGradient computes gradients. An overwritten row, of the table or written earlier, does not affect the
+// result and gets none.
 func scatterRowsGradient(b *Backward) {
 	g, dy, index := b.G, b.Dy(0), b.In(2)
 	t, n := b.InType(1), b.InType(1).Shape[0]
@@ -89,12 +88,12 @@ func scatterRowsGradient(b *Backward) {
 	b.Acc(1, g.Reshape(g.Where(write, dx, g.Const(0, f32(Shape{n, Static(width)}))), t.Shape))
 }
 
-// notNegative is x i32 with 0 for what is less.
+// notNegative clamps x i32 to at least 0.
 func (g *Graph) notNegative(x Value) Value {
 	return g.Binary(Max, x, g.Const(0, Type{tensor.I32, Shape{}}))
 }
 
-// ScatterRows writes rows over table at index; negative indices skip a row.
+// ScatterRows overwrites rows of table at index; a row with a negative index is skipped.
 func (g *Graph) ScatterRows(table, rows, index Value) Value {
 	return g.Apply(ScatterRows, nil, table, rows, index)
 }

@@ -8,44 +8,44 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// ReduceFn tells how elements are brought together.
+// ReduceFn is the function of a reduction.
 type ReduceFn uint8
 
-// The functions of [Reduce].
+// Functions of [Reduce].
 const (
 	ReduceSum ReduceFn = iota
 	ReduceMax
 )
 
-// String names the function.
+// String returns the name of the function.
 func (f ReduceFn) String() string { return [...]string{"Sum", "Max"}[f] }
 
-// ReduceAttr is the function and the axis that it removes.
+// ReduceAttr holds the function and the axis that is removed.
 type ReduceAttr struct {
 	Fn   ReduceFn
 	Axis int
 }
 
-// ShapeAttr is the shape that a Reshape or Broadcast gives.
+// ShapeAttr holds the result shape of a Reshape or Broadcast.
 type ShapeAttr struct{ axes axes }
 
-// Shape is the shape that the attribute holds.
+// Shape returns the result shape.
 func (a ShapeAttr) Shape() Shape { return a.axes.shape() }
 
-// PermAttr is the order in which a Transpose takes the axes.
+// PermAttr holds the order of axes of a Transpose.
 type PermAttr struct {
 	N int
 	P [MaxRank]int
 }
 
-// Perm lists the axes.
+// Perm returns the order of the axes.
 func (a PermAttr) Perm() []int { return a.P[:a.N] }
 
-// SliceAttr is the range [Start, End) that a Slice takes of one axis. Of an axis
-// that is N times a bounded dimension, Start and End count these N parts.
+// SliceAttr holds the range [Start, End) of one axis. For an axis of N times a bounded dimension, Start and End count
+// in units of that dimension.
 type SliceAttr struct{ Axis, Start, End int }
 
-// ConcatAttr is the axis along which inputs are joined.
+// ConcatAttr holds the axis along which inputs are concatenated.
 type ConcatAttr struct{ Axis int }
 
 var _ = define(Reduce, OpDef{Name: "Reduce", Doc: "the sum or the maximum along one axis, which is removed",
@@ -71,8 +71,8 @@ var _ = define(Reduce, OpDef{Name: "Reduce", Doc: "the sum or the maximum along 
 			b.Acc(0, g.Broadcast(dy, t.Shape))
 			return
 		}
-		// Every element that equals the maximum gets the gradient; ties are
-		// rare and the maximum is only used where they do no harm.
+		// Every element that equals the maximum gets the gradient. Ties are rare, and the maximum is used only where
+		// they are harmless.
 		x := b.In(0)
 		hit := g.Compare(Equal, x, g.Broadcast(g.Reshape(b.Out(0), keep), t.Shape))
 		b.Acc(0, g.Where(hit, g.Broadcast(dy, t.Shape), g.Const(0, t)))
@@ -244,8 +244,7 @@ var _ = define(Slice, OpDef{Name: "Slice", Doc: "a range of one axis; of one tha
 	},
 })
 
-// First is the place of the range's first element on an axis of which the range
-// has so many.
+// First returns the index of the first element of the range. elements is the number of elements in the range.
 func (a SliceAttr) First(elements int) int {
 	if a.End == a.Start {
 		return 0
@@ -253,7 +252,7 @@ func (a SliceAttr) First(elements int) int {
 	return a.Start * (elements / (a.End - a.Start))
 }
 
-// parts is an axis of n of the parts that d is made of.
+// parts returns an axis of n times the bounded dimension of d.
 func parts(n int, d Dim) Dim {
 	if n == 0 {
 		return Static(0)
@@ -312,15 +311,14 @@ var _ = define(Concat, OpDef{Name: "Concat", Doc: concatDoc,
 	},
 })
 
-// sameSize reports whether both shapes have as many elements for all values of
-// the bounded dimensions: the same factor and the same dimensions in it.
+// sameSize reports whether both shapes have the same number of elements for all values of the bounded dimensions.
 func sameSize(a, b Shape) bool {
 	n, v := factors(a)
 	m, w := factors(b)
 	return n == m && (n == 0 || v == w)
 }
 
-// factors is the number of elements as a number and bounded dimensions.
+// factors returns the number of elements as a number times bounded dimensions.
 func factors(s Shape) (n int, vars axes) {
 	n = 1
 	for _, d := range s {
@@ -333,15 +331,15 @@ func factors(s Shape) (n int, vars axes) {
 	return n, vars
 }
 
-// Reduce brings the elements of x along axis together.
+// Reduce reduces x along axis, which is removed.
 func (g *Graph) Reduce(fn ReduceFn, x Value, axis int) Value {
 	return g.Apply(Reduce, ReduceAttr{fn, axis}, x)
 }
 
-// ArgMax is the index of the largest element along the last axis.
+// ArgMax computes the index of the largest element along the last axis.
 func (g *Graph) ArgMax(x Value) Value { return g.Apply(ArgMax, nil, x) }
 
-// Reshape gives x another shape with as many elements.
+// Reshape returns x with another shape of the same number of elements.
 func (g *Graph) Reshape(x Value, s Shape) Value {
 	if x != 0 && g.Type(x).Shape.Equal(s) {
 		return x
@@ -349,10 +347,10 @@ func (g *Graph) Reshape(x Value, s Shape) Value {
 	return g.Apply(Reshape, ShapeAttr{axesOf(s)}, x)
 }
 
-// Detach is x, taken as a constant by [Graph.Gradients].
+// Detach returns x as a constant for [Graph.Gradients].
 func (g *Graph) Detach(x Value) Value { return g.Apply(Detach, nil, x) }
 
-// Transpose gives the axes of x in the order perm.
+// Transpose permutes the axes of x in the order perm.
 func (g *Graph) Transpose(x Value, perm ...int) Value {
 	a := PermAttr{N: len(perm)}
 	if copy(a.P[:], perm) < len(perm) {
@@ -361,7 +359,7 @@ func (g *Graph) Transpose(x Value, perm ...int) Value {
 	return g.Apply(Transpose, a, x)
 }
 
-// Broadcast repeats x to the shape s.
+// Broadcast broadcasts x to the shape s.
 func (g *Graph) Broadcast(x Value, s Shape) Value {
 	if x != 0 && g.Type(x).Shape.Equal(s) {
 		return x
@@ -369,12 +367,12 @@ func (g *Graph) Broadcast(x Value, s Shape) Value {
 	return g.Apply(Broadcast, ShapeAttr{axesOf(s)}, x)
 }
 
-// Slice takes the range [start, end) of one axis of x; see [SliceAttr].
+// Slice selects the range [start, end) of one axis of x; see [SliceAttr].
 func (g *Graph) Slice(x Value, axis, start, end int) Value {
 	return g.Apply(Slice, SliceAttr{axis, start, end}, x)
 }
 
-// Concat joins xs along axis.
+// Concat concatenates xs along axis.
 func (g *Graph) Concat(axis int, xs ...Value) Value {
 	if len(xs) == 1 {
 		return xs[0]
@@ -382,8 +380,7 @@ func (g *Graph) Concat(axis int, xs ...Value) Value {
 	return g.Apply(Concat, ConcatAttr{axis}, xs...)
 }
 
-// SumTo undoes a repetition: it sums x over the axes that were repeated to
-// make its shape out of s.
+// SumTo reverses a broadcast: it sums x over the axes that were broadcast, and returns a value of shape s.
 func (g *Graph) SumTo(x Value, s Shape) Value {
 	if x == 0 {
 		return 0
@@ -401,5 +398,5 @@ func (g *Graph) SumTo(x Value, s Shape) Value {
 	return x
 }
 
-// ReshapeTo is the attribute of a Reshape or Broadcast to s.
+// ReshapeTo returns the attribute of a Reshape or Broadcast to s.
 func ReshapeTo(s Shape) ShapeAttr { return ShapeAttr{axesOf(s)} }

@@ -8,7 +8,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// TopKAttr is how many elements of a row are taken.
+// TopKAttr holds the number of elements selected per row.
 type TopKAttr struct{ K int }
 
 const topKDoc = "the k largest elements along the last axis, largest first, and as second output their indices, as i32; " +
@@ -30,8 +30,7 @@ var _ = define(TopK, OpDef{Name: "TopK", Doc: topKDoc,
 		s[len(s)-1] = Static(k)
 		return []Type{f32(s), {tensor.I32, s}}, nil
 	},
-	// In each round, the first of those that are left and as large as the
-	// largest of them is taken.
+	// Each round selects the first of the remaining elements that equals their maximum.
 	Decompose: func(g *Graph, attr any, in []Value) []Value {
 		x, last := in[0], g.Type(in[0]).Rank()-1
 		t := g.Type(x)
@@ -53,7 +52,7 @@ var _ = define(TopK, OpDef{Name: "TopK", Doc: topKDoc,
 		}
 		return []Value{g.Concat(last, values...), g.Concat(last, indices...)}
 	},
-	// The gradient of an element goes to where it was taken from.
+	// The gradient of each selected element flows to its index.
 	Gradient: func(b *Backward) {
 		g, t, dy := b.G, b.InType(0), b.Dy(0)
 		if dy == 0 {
@@ -70,7 +69,7 @@ var _ = define(TopK, OpDef{Name: "TopK", Doc: topKDoc,
 	Flops: func(_ any, in, _ []Type, dims []int) int { return in[0].Shape.Elements(dims) },
 })
 
-// TopK gives the k largest elements of x along the last axis, and where they are.
+// TopK returns the k largest elements of x along the last axis, and their indices.
 func (g *Graph) TopK(x Value, k int) (values, indices Value) {
 	values = g.Apply(TopK, TopKAttr{k}, x)
 	return values, g.Out(values, 1)

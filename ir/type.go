@@ -1,11 +1,9 @@
-// Package ir is the closed set of operations that everything is computed with:
-// their shape rules, gradients, decompositions and float64 references, the
-// graph that they form, and the Program that a backend runs.
+// Package ir defines the closed set of tensor operations with their shape rules, gradients, decompositions and float64
+// references, the graph that operations form, and the Program that a backend runs.
 //
-// A graph is data: a node is a row {op, inputs, attributes, types} in a flat
-// slice and a [Value] is an index. Primitives are what every backend has;
-// composites (RMSNorm, attention, cross-entropy, ...) decompose into
-// primitives, so that a backend may claim them or not.
+// A [Graph] is plain data: nodes (operation, inputs, attributes, types) in a flat slice, and each [Value] is an index.
+// Every backend implements the primitives. Composites (RMSNorm, attention, cross-entropy, ...) decompose into
+// primitives, so a backend may implement them or not.
 package ir
 
 import (
@@ -19,25 +17,23 @@ import (
 // MaxRank is the largest number of axes of a value.
 const MaxRank = 4
 
-// Var names a bounded dimension of a graph: a size that is known only when the
-// program runs, up to a maximum that is known when it is compiled. The zero
-// Var is none.
+// Var identifies a bounded dimension of a graph. Its size is known only when the program runs; its maximum is known at
+// compile time. The zero Var is none.
 type Var uint8
 
-// Dim is the size of one axis: N where Var is zero, else N times the run-time
-// value of Var.
+// Dim is the size of one axis: N if Var is zero, else N times the run-time value of Var.
 type Dim struct {
 	N   int
 	Var Var
 }
 
-// Static is an axis of n elements.
+// Static returns an axis of n elements.
 func Static(n int) Dim { return Dim{N: n} }
 
 // Shape lists the axes of a value, outermost first. The empty shape is a scalar.
 type Shape []Dim
 
-// ShapeOf makes a shape of static axes.
+// ShapeOf returns a shape of static axes.
 func ShapeOf(dims ...int) Shape {
 	s := make(Shape, len(dims))
 	for i, d := range dims {
@@ -49,8 +45,8 @@ func ShapeOf(dims ...int) Shape {
 // Equal reports whether both shapes have the same axes.
 func (s Shape) Equal(t Shape) bool { return slices.Equal(s, t) }
 
-// Resolve gives the sizes for the run-time values of the bounded dimensions;
-// dims[v] is the value of Var v (dims[0] is not read).
+// Resolve returns the sizes for the run-time values of the bounded dimensions; dims[v] is the value of Var v (dims[0]
+// is not read).
 func (s Shape) Resolve(dims []int) []int {
 	out := make([]int, len(s))
 	for i, d := range s {
@@ -59,7 +55,7 @@ func (s Shape) Resolve(dims []int) []int {
 	return out
 }
 
-// Elements is the number of elements for the run-time values dims.
+// Elements returns the number of elements for the run-time values dims.
 func (s Shape) Elements(dims []int) int {
 	n := 1
 	for _, d := range s {
@@ -68,7 +64,7 @@ func (s Shape) Elements(dims []int) int {
 	return n
 }
 
-// Resolve gives the size for the run-time values dims.
+// Resolve returns the size for the run-time values dims.
 func (d Dim) Resolve(dims []int) int {
 	if d.Var == 0 {
 		return d.N
@@ -85,10 +81,10 @@ type Type struct {
 // Equal reports whether both types are the same.
 func (t Type) Equal(u Type) bool { return t.DType == u.DType && t.Shape.Equal(u.Shape) }
 
-// Rank is the number of axes.
+// Rank returns the number of axes.
 func (t Type) Rank() int { return len(t.Shape) }
 
-// Last is the innermost axis, or an axis of one element for a scalar.
+// Last returns the innermost axis, or an axis of one element for a scalar.
 func (t Type) Last() Dim {
 	if len(t.Shape) == 0 {
 		return Static(1)
@@ -96,13 +92,13 @@ func (t Type) Last() Dim {
 	return t.Shape[len(t.Shape)-1]
 }
 
-// Bytes is the size in memory for the run-time values dims.
+// Bytes returns the size in memory for the run-time values dims.
 func (t Type) Bytes(dims []int) int { return t.DType.Bytes(t.Shape.Elements(dims)) }
 
-// String writes the type as f32[n,64]; bounded axes are written v1, v2, ...
+// String returns the type as text, for example f32[v1,64]; bounded axes are shown as v1, v2, ...
 func (t Type) String() string { return strings.ToLower(t.DType.String()) + t.Shape.String() }
 
-// String writes the shape as [n,64].
+// String returns the shape as text, for example [v1,64].
 func (s Shape) String() string {
 	axes := make([]string, len(s))
 	for i, d := range s {
@@ -111,7 +107,7 @@ func (s Shape) String() string {
 	return "[" + strings.Join(axes, ",") + "]"
 }
 
-// String writes the axis as a number, or as v1 or 4*v1 where it is bounded.
+// String returns the axis as text: a number, or v1 or 4*v1 if it is bounded.
 func (d Dim) String() string {
 	switch {
 	case d.Var == 0:
@@ -122,7 +118,7 @@ func (d Dim) String() string {
 	return fmt.Sprintf("%d*v%d", d.N, d.Var)
 }
 
-// f32 is a float32 type of the given shape.
+// f32 returns the float32 type of a shape.
 func f32(s Shape) Type { return Type{tensor.F32, s} }
 
 // axes is a comparable copy of a shape, for attributes.
@@ -137,7 +133,7 @@ func axesOf(s Shape) axes {
 	return a
 }
 
-// shape gives the axes back; those that were too many are lost, see check.
+// shape returns the axes as a Shape. Axes beyond MaxRank are lost; see check.
 func (a axes) shape() Shape { return slices.Clone(a.d[:min(a.n, MaxRank)]) }
 
 func (a axes) check() error {
@@ -147,19 +143,17 @@ func (a axes) check() error {
 	return nil
 }
 
-// isNumber reports whether elements of type d are computed with one by one.
-// All other types are stored, moved and cast only.
+// isNumber reports whether arithmetic is defined on elements of type d. All other types can only be stored, moved and
+// cast.
 func isNumber(d tensor.DType) bool { return d == tensor.F32 || d == tensor.I32 || d == tensor.U32 }
 
-// isFactor reports whether matrices of type d are multiplied.
+// isFactor reports whether a matrix of type d can be the first factor of a product.
 func isFactor(d tensor.DType) bool { return d == tensor.F32 || d == tensor.BF16 || d == tensor.F16 }
 
-// isWeight reports whether matrices of type d are multiplied with, as the
-// second factor: quantised weights too.
+// isWeight reports whether a matrix of type d, possibly quantized, can be the second factor of a product.
 func isWeight(d tensor.DType) bool { return isFactor(d) || d.Quantized() }
 
-// checkQuantized keeps quantised values, whose elements cannot be told apart
-// without their blocks, to the operations that know of blocks.
+// checkQuantized limits quantized values to the operations that handle their blocks.
 func checkQuantized(op Op, in []Type) error {
 	switch op {
 	case Gemm, RowsGemm, RowsGemmGrad, LinearCrossEntropy, LinearCrossEntropyGrad, Cast:
@@ -173,7 +167,7 @@ func checkQuantized(op Op, in []Type) error {
 	return nil
 }
 
-// checkType tells whether a value of the graph can have type t.
+// checkType returns an error unless a value of the graph can have type t.
 func (g *Graph) checkType(t Type) error {
 	if t.DType.Size() == 0 && !t.DType.Quantized() {
 		return fmt.Errorf("no element type")
